@@ -1,0 +1,194 @@
+// The list of operations. CpuOps is real and is the oracle; CudaOps is a plugin; one contract test runs over both.
+//
+// Rules for every operation
+//  * Shapes are in the comments; T = tokens of the step over all sequences ("ragged": sequences lie one after another).
+//  * Row independence (Promise A): the bits of an output row depend on that row's inputs alone, never on T, the row's
+//    position, the number of threads, or whether the row came by prefill or by decode.
+//  * Activations are `traits().compute` (f32 or bf16); the residual stream and logits are f32.
+//  * Outputs may not alias inputs unless the comment says so. Rows may be padded (Tensor::row_stride).
+//  * Calls are ordered; on a device they are enqueued. Sync() waits. One thread (the executor) calls an Ops at a time.
+//  * Shapes are the caller's promise: a wrong one is a BATON_CHECK, not a Status.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "kernels/tensor.h"
+
+namespace baton::kernels {
+
+/// Device memory with an owner. Freed by its destructor, through the Ops that made it (which must outlive it).
+class Buffer {
+ public:
+  virtual ~Buffer() = default;
+  virtual void* data() const = 0;
+  virtual size_t bytes() const = 0;
+};
+
+/// A weight [N, K] packed for this device, with its optional bias [N]. Made once at load, immutable, shared by threads.
+class PackedLinear {
+ public:
+  virtual ~PackedLinear() = default;
+  virtual int64_t out_features() const = 0;  ///< N
+  virtual int64_t in_features() const = 0;   ///< K
+  virtual size_t bytes() const = 0;          ///< device memory it holds
+};
+
+/// What a device computes in; part of the numerics id.
+struct OpsTraits {
+  DType compute = DType::kF32;  ///< activations and packed weights: f32 or bf16
+  DType kv = DType::kF32;       ///< KV planes
+  std::string isa;              ///< "avx512_core_amx", "avx512_core_bf16", "avx512_core", "avx2", "sm_90a" …
+  std::string kernel_version;   ///< changes whenever bits may change
+  int threads = 1;
+};
+
+enum class Activation { kSilu, kGeluTanh };
+
+/// Rotary embedding, resolved by the model family: cos/sin of angle position · inv_freq[i], times `attention_factor`.
+/// Non-interleaved ("rotate half") pairs (i, i + rotary_dim/2). Positions ≥ 0; elements beyond rotary_dim are copied.
+struct RopeParams {
+  int rotary_dim = 0;                ///< even, ≤ head_dim
+  std::vector<float> inv_freq;       ///< [rotary_dim / 2], scaling (linear, llama3, yarn) already applied
+  float attention_factor = 1.0f;     ///< yarn's mscale
+};
+
+/// One layer's K or V plane of a paged pool: block b at base + b · block_stride_bytes, inside it [tokens_per_block, heads, dim].
+struct KvPlaneView {
+  void* base = nullptr;
+  int64_t block_stride_bytes = 0;
+  int tokens_per_block = 16;
+  int heads = 0;  ///< KV heads of this rank
+  int dim = 0;
+  DType dtype = DType::kF32;
+  /// Digest of each 16-token unit: [blocks, tokens_per_block / 16, heads]; block stride in elements. Null: none kept.
+  uint64_t* digests = nullptr;
+  int64_t digest_block_stride = 0;
+};
+
+struct KvLayerView {
+  KvPlaneView k, v;
+  uint32_t layer = 0;       ///< global layer number (digest key)
+  uint32_t first_head = 0;  ///< global number of this rank's first KV head (digest key)
+};
+
+/// The sequences of one ragged step. Sequence s owns rows [row_start[s], row_start[s + 1]); its row r is position
+/// context[s] + r. Its tokens up to and including that position are in its blocks when attention runs.
+struct RaggedBatch {
+  std::span<const int32_t> row_start;       ///< [sequences + 1], row_start[0] = 0
+  std::span<const int32_t> context;         ///< [sequences] tokens already computed before this step
+  std::span<const int32_t> block_tables;    ///< [sequences, table_stride] block numbers, in order of position
+  int64_t table_stride = 0;                 ///< entries per sequence in block_tables
+  int sequences() const { return static_cast<int>(context.size()); }
+};
+
+struct AttentionParams {
+  float scale = 1.0f;          ///< multiplies q·k
+  int window = 0;              ///< > 0: position p sees (p - window, p]; 0: all of [0, p]
+  float logit_softcap = 0.0f;  ///< > 0: s ← cap · tanh(s / cap)
+  const float* sinks = nullptr;  ///< [q_heads] extra softmax logit per head with no value (gpt-oss), or null
+};
+
+/// How one row of logits becomes a token. Neutral values switch a field off. Applied in this order: allowed tokens →
+/// logit bias → min_tokens (bans `stop_ids`) → repetition, presence, frequency penalties → grammar mask → (greedy: argmax)
+/// temperature → top-k → top-p → min-p → draw. Ties: the lower token id wins.
+struct SampleRow {
+  float temperature = 1.0f;  ///< 0: greedy
+  int32_t top_k = 0;         ///< 0: all
+  float top_p = 1.0f;
+  float min_p = 0.0f;
+  float repetition_penalty = 1.0f;  ///< over prompt and output tokens
+  float presence_penalty = 0.0f;    ///< over output tokens
+  float frequency_penalty = 0.0f;   ///< over output tokens
+  std::span<const int32_t> prompt_tokens;  ///< read when repetition_penalty ≠ 1
+  std::span<const int32_t> output_tokens;  ///< read when a penalty is on
+  std::span<const std::pair<int32_t, float>> logit_bias;
+  std::span<const int32_t> allowed_tokens;  ///< empty: all
+  std::span<const int32_t> banned_tokens;   ///< bad words, and stop ids while min_tokens is not reached
+  const uint32_t* grammar_mask = nullptr;   ///< [ceil(vocab / 32)] bit = allowed, or null
+  uint64_t seed = 0;           ///< of the request
+  uint32_t sequence_index = 0; ///< of the n choices
+  uint64_t position = 0;       ///< position of the token drawn; (seed, sequence_index, position) keys Philox
+  int32_t num_logprobs = -1;   ///< -1: none; k ≥ 0: the chosen token's and the k best, of the raw logits' log-softmax
+};
+
+struct TokenLogprob {
+  int32_t token = 0;
+  float logprob = 0.0f;
+  int32_t rank = 0;  ///< 1 = most likely
+};
+
+struct SampleResult {
+  int32_t token = 0;
+  TokenLogprob chosen;            ///< set when num_logprobs ≥ 0
+  std::vector<TokenLogprob> top;  ///< num_logprobs entries, best first; ties: lower id first
+};
+
+/// The operations. Thread: the executor's; implementations own their compute threads.
+class Ops {
+ public:
+  virtual ~Ops() = default;
+  virtual const OpsTraits& traits() const = 0;
+
+  // ---- memory
+  /// Zeroed device memory, 64-byte aligned (huge pages where possible). ResourceExhausted with both numbers.
+  virtual absl::StatusOr<std::unique_ptr<Buffer>> Allocate(size_t bytes) = 0;
+  virtual void CopyToDevice(void* dst, const void* src, size_t bytes) = 0;
+  virtual void CopyToHost(void* dst, const void* src, size_t bytes) = 0;
+  virtual void Sync() = 0;
+
+  // ---- weights
+  /// Packs weight [N, K] (f32, bf16 or f16 host rows, converted to the compute dtype) and bias [N] f32 (may be null).
+  /// Runs the bitwise self-test of (N, K): a row at M = 1 and in every M bucket has the same bits.
+  virtual absl::StatusOr<std::unique_ptr<PackedLinear>> Pack(const Tensor& weight, const float* bias) = 0;
+
+  // ---- dense
+  /// out[t] = table[ids[t]] · scale.  ids [T], table [vocab, hidden] f32|bf16|f16, out [T, hidden] f32.
+  virtual void Embedding(std::span<const int32_t> ids, const Tensor& table, float scale, const Tensor& out) = 0;
+  /// out = x / sqrt(mean(x²) + eps) · (weight + weight_offset).  x [T, n] f32, weight [n] f32, out [T, n] compute dtype
+  /// or f32. weight_offset is 1 for Gemma. Sums in f32, fixed order.
+  virtual void RmsNorm(const Tensor& x, const float* weight, float weight_offset, float eps, const Tensor& out) = 0;
+  /// residual += x, then RmsNorm of it into out.  x [T, n] f32 or compute dtype, residual [T, n] f32 in place.
+  virtual void AddRmsNorm(const Tensor& x, const Tensor& residual, const float* weight, float weight_offset, float eps,
+                          const Tensor& out) = 0;
+  /// residual += x.  x [T, n] f32 or compute dtype, residual [T, n] f32 in place.
+  virtual void Add(const Tensor& x, const Tensor& residual) = 0;
+  /// out = x · Wᵀ + bias.  x [M, K] compute dtype, out [M, N] compute dtype or f32.
+  virtual void Linear(const Tensor& x, const PackedLinear& w, const Tensor& out) = 0;
+  /// out = act(gate) · up, the two halves of one row.  gate_up [T, 2n] compute dtype, out [T, n] compute dtype.
+  virtual void GatedActivation(Activation act, const Tensor& gate_up, const Tensor& out) = 0;
+  /// out[i] = x[rows[i]].  x [T, n], out [rows, n], same dtype.
+  virtual void GatherRows(const Tensor& x, std::span<const int32_t> rows, const Tensor& out) = 0;
+
+  // ---- attention
+  /// Per head of q and k: optional RMSNorm with q_norm / k_norm [head_dim] f32 (null: none; + norm_offset), then RoPE at
+  /// the row's position; q is changed in place; k and v go to the row's block slot, and their digests are added.
+  /// q [T, q_heads, head_dim], k, v [T, kv_heads, head_dim], compute dtype, rows may be padded (views into fused qkv).
+  virtual void RopeAndWriteKv(const Tensor& q, const Tensor& k, const Tensor& v, const float* q_norm,
+                              const float* k_norm, float norm_offset, float norm_eps, const RopeParams& rope,
+                              const RaggedBatch& batch, const KvLayerView& kv) = 0;
+  /// Causal attention over the paged context, prefill and decode alike. KV is reduced in fixed tiles of 256 logical
+  /// tokens counted from position 0, in index order: a row's result is a function of (q row, K[0..p], V[0..p]) only.
+  /// q [T, q_heads, head_dim], out [T, q_heads, head_dim], compute dtype; GQA: q_heads a multiple of kv heads.
+  virtual void Attention(const Tensor& q, const RaggedBatch& batch, const KvLayerView& kv, const AttentionParams& params,
+                         const Tensor& out) = 0;
+
+  // ---- KV blocks
+  /// Copies block src[i] to dst[i] in one layer (both planes, digests too): copy-on-write.
+  virtual void CopyBlocks(std::span<const int32_t> src, std::span<const int32_t> dst, const KvLayerView& kv) = 0;
+
+  // ---- logits
+  /// x ← cap · tanh(x / cap), in place.  x [T, n] f32.
+  virtual void SoftCap(float cap, const Tensor& x) = 0;
+  /// One token per row, by SampleRow.  logits [R, vocab] f32, may be overwritten. Deterministic.
+  virtual std::vector<SampleResult> Sample(const Tensor& logits, std::span<const SampleRow> rows) = 0;
+  /// Log-softmax of given tokens (prompt logprobs): for each row the target's logprob and rank, and the k best.
+  virtual std::vector<SampleResult> Logprobs(const Tensor& logits, std::span<const int32_t> targets, int32_t k) = 0;
+};
+
+}  // namespace baton::kernels
