@@ -1,0 +1,58 @@
+// A loaded model on one rank: config, packed weights and the forward pass over a ragged batch.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/kv_layout.h"
+#include "engine/model/model_config.h"
+#include "kernels/ops.h"
+
+namespace baton::engine {
+
+/// One KV group's memory on this rank: views per layer of the group, same order as KvGroup::layers.
+struct KvGroupView {
+  std::vector<kernels::KvLayerView> layers;
+};
+
+/// The rows of one step.
+struct ForwardBatch {
+  std::span<const int32_t> tokens;                 ///< [T] token ids of the rows
+  std::vector<kernels::RaggedBatch> groups;        ///< per KV group: same rows, that group's block tables
+  std::span<const int32_t> logit_rows;             ///< rows whose logits are wanted, ascending
+};
+
+/// Progress of a load, 0…1, with a phase name ("read", "pack"). Called on the loading thread.
+using LoadProgress = std::function<void(std::string_view phase, double fraction)>;
+
+class Model {
+ public:
+  virtual ~Model() = default;
+  virtual const ModelConfig& config() const = 0;
+  virtual const KvLayout& kv_layout() const = 0;
+  /// Device memory of the weights.
+  virtual size_t weight_bytes() const = 0;
+  /// Runs the batch: writes its KV, and logits [logit_rows, vocab] f32 into memory the model owns, valid until the next
+  /// call. Looks at `cancel` between layers; then the answer is Cancelled and the KV written counts as garbage.
+  virtual absl::StatusOr<kernels::Tensor> Forward(const ForwardBatch& batch, std::span<const KvGroupView> kv,
+                                                  const std::atomic<bool>& cancel) = 0;
+};
+
+struct ModelSource {
+  std::string path;         ///< HF directory or .gguf file
+  bool dummy_weights = false;  ///< --load-format dummy: seeded random weights from config.json alone
+  uint64_t dummy_seed = 0;
+};
+
+/// Reads config and weights (mmap, this rank's slices only), packs them through `ops`. `max_tokens` bounds T per step.
+/// InvalidArgument: the files are wrong (with names, offsets, shapes) or the family is unknown; NotFound: no such path;
+/// ResourceExhausted: does not fit in memory (with both numbers).
+absl::StatusOr<std::unique_ptr<Model>> LoadModel(const ModelSource& source, kernels::Ops& ops, int max_tokens,
+                                                 const LoadProgress& progress);
+
+}  // namespace baton::engine

@@ -1,0 +1,68 @@
+// The one message between the scheduler and its ranks: what a step computes. Enough for every rank: ranks keep the
+// tokens and sampling state of the sequences they were told of, the scheduler keeps everything else.
+//
+// A plan is made on the scheduler thread (PlanStep), run on the executor thread (Execute), and its result becomes
+// visible on the scheduler thread (Commit). Blocks of a running plan stay pinned until its Commit.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/sampling/sampling_params.h"
+#include "kernels/ops.h"
+
+namespace baton::engine {
+
+/// A sequence on this worker: one choice of one request. Never reused within a worker's incarnation.
+using SequenceId = uint64_t;
+
+/// A sequence the executor has not seen, or has forgotten after a preemption.
+struct NewSequence {
+  SequenceId id = 0;
+  uint32_t sequence_index = 0;   ///< of the n choices; keys the RNG
+  std::vector<int32_t> tokens;   ///< prompt, and tokens generated so far (recovery, recompute, migration)
+  int32_t prompt_len = 0;        ///< of `tokens`; the rest counts as output for penalties, min_tokens and RNG position
+  SamplingParams sampling;
+};
+
+/// One sequence's share of a step: rows [row, row + num_tokens) hold positions [context, context + num_tokens).
+struct SequenceStep {
+  SequenceId id = 0;
+  int32_t num_tokens = 0;
+  int32_t context = 0;  ///< tokens whose KV was there before this step
+  std::vector<std::vector<int32_t>> block_tables;  ///< per KV group: every block of the sequence, by position
+  bool sample = false;  ///< the last row's logits give the next token
+  bool prompt_logprobs = false;  ///< score the rows' next prompt tokens
+};
+
+/// Copy-on-write, before anything else in the step.
+struct BlockCopy {
+  int32_t group = 0, src = 0, dst = 0;
+};
+
+struct StepPlan {
+  uint64_t step = 0;  ///< consecutive from 1
+  std::vector<SequenceId> forget;          ///< sequences that ended or were preempted: drop their state
+  std::vector<NewSequence> add;
+  std::vector<BlockCopy> copies;
+  std::vector<SequenceStep> sequences;     ///< decodes first, then prefill chunks
+  int32_t total_tokens = 0;
+  bool empty() const { return sequences.empty() && forget.empty(); }
+};
+
+/// What Execute found, in the order of StepPlan::sequences.
+struct SequenceResult {
+  SequenceId id = 0;
+  bool sampled = false;
+  kernels::SampleResult token;                         ///< when sampled
+  std::vector<kernels::SampleResult> prompt_logprobs;  ///< one per scored row
+};
+
+struct StepResult {
+  uint64_t step = 0;
+  bool cancelled = false;  ///< stopped between layers; nothing of the step counts
+  std::vector<SequenceResult> sequences;
+};
+
+}  // namespace baton::engine
