@@ -1,0 +1,46 @@
+# Two commands: `make demo` (sets everything up, streams a real generation) and `make test` (passes all tests).
+MODEL ?= $(shell scripts/fetch_model.sh --path)
+PRESET ?= release
+ARGS ?=
+
+.PHONY: help setup build demo serve test cuda asan tsan fuzz lint format clean
+
+help:
+	@echo 'make demo                     install what is missing, build, run a real model, stream two answers'
+	@echo 'make test                     build and run every test'
+	@echo 'make serve MODEL=<dir|.gguf>  leave a cluster running (default: the demo model); ARGS="--port 8000"'
+	@echo 'make build | asan | tsan | fuzz | cuda | lint | format | clean'
+
+setup:
+	@scripts/bootstrap.sh
+
+build: setup
+	@scripts/build.sh $(PRESET)
+
+demo: build
+	@scripts/demo.sh
+
+serve: build
+	@scripts/fetch_model.sh --if-default "$(MODEL)"
+	@exec build/baton serve "$(MODEL)" $(ARGS)
+
+test: build
+	@scripts/test.sh
+
+asan tsan: setup
+	@scripts/sanitize.sh $@
+
+fuzz: setup
+	@scripts/fuzz.sh
+
+cuda: setup
+	@scripts/build_cuda.sh
+
+lint: setup
+	@scripts/lint.sh
+
+format:
+	@clang-format-19 -i $$(git ls-files '*.h' '*.cc')
+
+clean:
+	rm -rf build
