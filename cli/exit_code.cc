@@ -1,0 +1,37 @@
+#include "cli/exit_code.h"
+
+#include <cstdio>
+#include <string>
+
+namespace baton::cli {
+namespace {
+
+int PrintAndReturn(const absl::Status& status, int code) {
+  std::fflush(stdout);
+  std::fprintf(stderr, "baton: %s\n", std::string(status.message()).c_str());
+  return code;
+}
+
+}  // namespace
+
+int ExitCodeOf(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kOk: return kExitOk;
+    case absl::StatusCode::kFailedPrecondition:
+    case absl::StatusCode::kUnimplemented: return kExitUsage;
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kNotFound:
+    case absl::StatusCode::kDataLoss: return kExitModel;
+    case absl::StatusCode::kPermissionDenied:
+    case absl::StatusCode::kAlreadyExists: return kExitAddress;
+    case absl::StatusCode::kResourceExhausted: return kExitMemory;
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kDeadlineExceeded: return kExitUnreachable;
+    default: return kExitBug;
+  }
+}
+
+int Fail(const absl::Status& status) { return PrintAndReturn(status, ExitCodeOf(status)); }
+int FailUsage(const absl::Status& status) { return PrintAndReturn(status, kExitUsage); }
+
+}  // namespace baton::cli

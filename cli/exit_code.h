@@ -1,0 +1,27 @@
+// Exit codes by class, and the one way a command ends in failure: the root cause as the last line.
+#pragma once
+
+#include "absl/status/status.h"
+
+namespace baton::cli {
+
+enum ExitCode : int {
+  kExitOk = 0,
+  kExitUsage = 2,        ///< flags or config
+  kExitModel = 3,        ///< model or file bad
+  kExitAddress = 4,      ///< address in use or not permitted
+  kExitMemory = 5,       ///< not enough memory or disk
+  kExitUnreachable = 6,  ///< peer or worker unreachable
+  kExitBug = 70,         ///< ours
+};
+
+/// The class of a status, by its code: FailedPrecondition and usage → 2, InvalidArgument | NotFound → 3,
+/// PermissionDenied | AlreadyExists (address) → 4, ResourceExhausted → 5, Unavailable | DeadlineExceeded → 6, else 70.
+int ExitCodeOf(const absl::Status& status);
+
+/// Prints "baton: MESSAGE" as the last line of stderr and returns the exit code.
+int Fail(const absl::Status& status);
+/// As Fail, always kExitUsage.
+int FailUsage(const absl::Status& status);
+
+}  // namespace baton::cli

@@ -1,0 +1,78 @@
+#include "cli/flag_set.h"
+
+#include <yaml-cpp/yaml.h>
+
+#include <CLI/CLI.hpp>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_replace.h"
+#include "common/status.h"
+
+namespace baton::cli {
+
+std::string EnvironmentName(std::string_view flag_name) {
+  return absl::StrCat("BATON_", absl::AsciiStrToUpper(absl::StrReplaceAll(flag_name, {{"-", "_"}, {".", "_"}})));
+}
+
+void FlagSet::Set(const Flag& flag, const std::vector<std::string>& values) {
+  absl::Status status = flag.set(values);
+  if (!status.ok() && status_.ok()) {
+    status_ = absl::InvalidArgumentError(absl::StrCat("--", flag.name, ": ", status.message()));
+  }
+  given_[flag.name] = values;
+}
+
+void FlagSet::Attach(CLI::App& app) {
+  for (const Flag& flag : flags_) {
+    const std::string dashed = absl::StrCat("--", flag.name);
+    CLI::Option* option = nullptr;
+    if (flag.is_bool) {
+      option = app.add_flag_function(
+          absl::StrCat(dashed, ",!--no-", flag.name),
+          [this, &flag](int64_t count) { Set(flag, {count > 0 ? "true" : "false"}); }, flag.help);
+    } else {
+      option = app.add_option_function<std::vector<std::string>>(
+          dashed, [this, &flag](const std::vector<std::string>& values) { Set(flag, values); }, flag.help);
+      option->expected(flag.is_list ? -1 : 1)->type_name(absl::AsciiStrToUpper(flag.unit.empty() ? "text" : flag.unit));
+      if (flag.is_list) option->allow_extra_args(false);
+      if (!flag.default_text.empty()) option->default_str(flag.default_text);
+      option->multi_option_policy(flag.is_list ? CLI::MultiOptionPolicy::TakeAll : CLI::MultiOptionPolicy::TakeLast);
+    }
+    option->envname(EnvironmentName(flag.name))->group(flag.group);
+  }
+}
+
+absl::Status FlagSet::ApplyYaml(const std::string& path) {
+  YAML::Node root;
+  try {
+    root = YAML::LoadFile(path);
+  } catch (const YAML::BadFile&) {
+    return absl::NotFoundError(absl::StrCat("--config: cannot read ", path));
+  } catch (const YAML::Exception& e) {
+    return absl::InvalidArgumentError(absl::StrCat("--config ", path, ": ", e.what()));
+  }
+  if (root.IsNull()) return absl::OkStatus();
+  if (!root.IsMap()) return absl::InvalidArgumentError(absl::StrCat("--config ", path, ": expected a mapping of flag names"));
+  for (const auto& entry : root) {
+    std::string key = absl::StrReplaceAll(entry.first.as<std::string>(), {{"_", "-"}});
+    const Flag* flag = nullptr;
+    for (const Flag& f : flags_) {
+      if (f.name == key) flag = &f;
+    }
+    if (flag == nullptr) return absl::InvalidArgumentError(absl::StrCat("--config ", path, ": no flag is called \"", key, "\""));
+    std::vector<std::string> values;
+    if (entry.second.IsSequence() && flag->is_list) {
+      for (const auto& item : entry.second) values.push_back(item.as<std::string>());
+    } else if (entry.second.IsScalar()) {
+      values.push_back(entry.second.as<std::string>());
+    } else {
+      return absl::InvalidArgumentError(absl::StrCat("--config ", path, ": \"", key, "\" wants ",
+                                                     flag->is_list ? "a value or a list" : "one value"));
+    }
+    Set(*flag, values);
+    if (!status_.ok()) return absl::InvalidArgumentError(absl::StrCat(path, ": ", status_.message()));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace baton::cli

@@ -1,0 +1,120 @@
+// Flags of one process, made from the fields of its config structs: command line, environment, YAML and --help.
+// Single-threaded; the config structs must outlive the set.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/config_fields.h"
+
+namespace CLI {
+class App;
+}
+
+namespace baton::cli {
+
+/// One field of a config struct.
+struct Flag {
+  std::string name;  ///< without dashes: "max-num-seqs"
+  std::string unit;
+  std::string help;
+  std::string group;         ///< heading in --help
+  std::string default_text;
+  bool is_bool = false;
+  bool is_list = false;      ///< may be repeated; the first use replaces the default
+  std::function<absl::Status(const std::vector<std::string>&)> set;
+};
+
+class FlagSet {
+ public:
+  /// Adds every field of `config` (through VisitFields) under a heading, except names in `without`.
+  template <class Config>
+  void Add(Config& config, const std::string& group, const std::vector<std::string>& without = {});
+
+  /// Registers all flags with CLI11, with their environment variables.
+  void Attach(CLI::App& app);
+
+  /// Reads a YAML mapping of flag names. Unknown keys and wrong types are InvalidArgument with file and key.
+  absl::Status ApplyYaml(const std::string& path);
+
+  /// Values given by command line, environment or file (not defaults), by flag name, as texts.
+  const std::map<std::string, std::vector<std::string>>& given() const { return given_; }
+  const std::vector<Flag>& flags() const { return flags_; }
+  /// First error of a value given by flag or environment.
+  const absl::Status& status() const { return status_; }
+
+ private:
+  void Set(const Flag& flag, const std::vector<std::string>& values);
+
+  std::vector<Flag> flags_;
+  std::map<std::string, std::vector<std::string>> given_;
+  absl::Status status_;
+};
+
+/// "max-num-seqs" → "BATON_MAX_NUM_SEQS".
+std::string EnvironmentName(std::string_view flag_name);
+
+// ---- implementation of Add
+
+template <class T>
+absl::Status ParseField(const std::string& text, T& out) {
+  if constexpr (std::is_same_v<T, bool>) {
+    if (!absl::SimpleAtob(text, &out)) return absl::InvalidArgumentError(absl::StrCat("\"", text, "\" is not true or false"));
+  } else if constexpr (std::is_integral_v<T>) {
+    absl::StatusOr<int64_t> value = ParseQuantity(text);
+    if (!value.ok()) return value.status();
+    out = static_cast<T>(*value);
+    if (static_cast<int64_t>(out) != *value || (std::is_unsigned_v<T> && *value < 0)) {
+      return absl::InvalidArgumentError(absl::StrCat(text, " is out of range"));
+    }
+  } else if constexpr (std::is_floating_point_v<T>) {
+    double value = 0;
+    if (!absl::SimpleAtod(text, &value)) return absl::InvalidArgumentError(absl::StrCat("\"", text, "\" is not a number"));
+    out = static_cast<T>(value);
+  } else {
+    out = text;
+  }
+  return absl::OkStatus();
+}
+
+template <class T>
+std::string FieldText(const T& value) {
+  if constexpr (std::is_same_v<T, bool>) {
+    return value ? "true" : "false";
+  } else if constexpr (std::is_same_v<T, std::vector<std::string>>) {
+    return absl::StrJoin(value, ",");
+  } else {
+    return absl::StrCat(value);
+  }
+}
+
+template <class Config>
+void FlagSet::Add(Config& config, const std::string& group, const std::vector<std::string>& without) {
+  VisitFields(config, [&]<class T>(std::string_view name, T& member, std::string_view unit, std::string_view help) {
+    for (const std::string& skip : without) {
+      if (skip == name) return;
+    }
+    Flag flag{std::string(name), std::string(unit), std::string(help), group, FieldText(member)};
+    if constexpr (std::is_same_v<T, std::vector<std::string>>) {
+      flag.is_list = true;
+      flag.set = [&member](const std::vector<std::string>& values) {
+        member = values;
+        return absl::OkStatus();
+      };
+    } else {
+      flag.is_bool = std::is_same_v<T, bool>;
+      flag.set = [&member](const std::vector<std::string>& values) { return ParseField(values.back(), member); };
+    }
+    flags_.push_back(std::move(flag));
+  });
+}
+
+}  // namespace baton::cli

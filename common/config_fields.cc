@@ -1,0 +1,42 @@
+#include "common/config_fields.h"
+
+#include <cmath>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+
+namespace baton {
+namespace {
+
+// The factor of a suffix; 0 when it is none. Lower case is decimal, upper case and "iB" binary.
+double SuffixFactor(std::string_view suffix) {
+  absl::ConsumeSuffix(&suffix, "iB");
+  if (suffix.empty()) return 1;
+  if (suffix == "k") return 1e3;
+  if (suffix == "m") return 1e6;
+  if (suffix == "g") return 1e9;
+  if (suffix == "K") return 1024.0;
+  if (suffix == "M") return 1024.0 * 1024;
+  if (suffix == "G") return 1024.0 * 1024 * 1024;
+  if (suffix == "T") return 1024.0 * 1024 * 1024 * 1024;
+  return 0;
+}
+
+}  // namespace
+
+absl::StatusOr<int64_t> ParseQuantity(std::string_view text) {
+  const size_t digits = text.find_first_not_of("0123456789.+-");
+  const std::string_view number = text.substr(0, digits);
+  const double factor = digits == std::string_view::npos ? 1 : SuffixFactor(text.substr(digits));
+  int64_t exact = 0;
+  if (factor == 1 && absl::SimpleAtoi(number, &exact)) return exact;
+  double value = 0;
+  if (factor == 0 || !absl::SimpleAtod(number, &value) || !(std::abs(value * factor) < 9.2e18) ||
+      value * factor != std::floor(value * factor)) {
+    return absl::InvalidArgumentError(absl::StrCat("\"", text, "\" is not a whole number (examples: 4096, 32k, 32K, 4GiB)"));
+  }
+  return static_cast<int64_t>(value * factor);
+}
+
+}  // namespace baton
