@@ -1,0 +1,83 @@
+#include <grpcpp/grpcpp.h>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "cli/chat_client.h"
+#include "common/clock.h"
+#include "proto/generation.grpc.pb.h"
+
+namespace baton::cli {
+namespace {
+
+std::string StagesText(const v1::StageTimings& t) {
+  std::vector<std::string> parts;
+  auto add = [&](const char* name, double ms) {
+    if (ms > 0) parts.push_back(absl::StrFormat("%s %.1f ms", name, ms));
+  };
+  add("queue_prefill", t.queue_prefill_ms());
+  add("prefill", t.prefill_ms());
+  add("transfer", t.transfer_ms());
+  add("queue_decode", t.queue_decode_ms());
+  add("first_decode", t.first_decode_ms());
+  add("decode", t.decode_ms());
+  return absl::StrJoin(parts, ", ");
+}
+
+class GrpcChatClient final : public ChatClient {
+ public:
+  explicit GrpcChatClient(const std::string& target)
+      : target_(target),
+        stub_(v1::Generation::NewStub(grpc::CreateChannel(target, grpc::InsecureChannelCredentials()))) {}
+
+  absl::StatusOr<ChatStats> Ask(const std::vector<ChatTurn>& turns, const ChatOptions& options,
+                                const std::function<void(std::string_view)>& on_text) override {
+    v1::GenerateRequest request;
+    request.set_model(options.model);
+    for (const ChatTurn& turn : turns) {
+      v1::ChatMessage* message = request.mutable_chat()->add_messages();
+      message->set_role(turn.role);
+      message->set_content(turn.content);
+    }
+    if (options.temperature >= 0) request.mutable_sampling()->set_temperature(static_cast<float>(options.temperature));
+    if (options.max_tokens > 0) request.mutable_sampling()->set_max_tokens(options.max_tokens);
+    if (options.seed >= 0) request.mutable_sampling()->set_seed(static_cast<uint64_t>(options.seed));
+
+    grpc::ClientContext context;
+    if (!options.api_key.empty()) context.AddMetadata("authorization", absl::StrCat("Bearer ", options.api_key));
+    ChatStats stats;
+    const TimePoint start = clock_.Now();
+    std::unique_ptr<grpc::ClientReader<v1::GenerateChunk>> reader = stub_->Generate(&context, request);
+    v1::GenerateChunk chunk;
+    while (reader->Read(&chunk)) {
+      if (!chunk.text().empty()) {
+        if (stats.first_token_ms == 0) stats.first_token_ms = Milliseconds(clock_.Now() - start);
+        on_text(chunk.text());
+      }
+      if (chunk.has_usage()) {
+        stats.prompt_tokens = chunk.usage().prompt_tokens();
+        stats.cached_tokens = chunk.usage().cached_tokens();
+        stats.completion_tokens = chunk.usage().completion_tokens();
+      }
+      if (chunk.has_timings()) stats.stages = StagesText(chunk.timings());
+    }
+    const grpc::Status status = reader->Finish();
+    stats.total_ms = Milliseconds(clock_.Now() - start);
+    if (!status.ok()) {
+      return absl::Status(static_cast<absl::StatusCode>(status.error_code()),
+                          absl::StrCat("gRPC ", target_, ": ", status.error_message()));
+    }
+    return stats;
+  }
+
+ private:
+  std::string target_;
+  std::unique_ptr<v1::Generation::Stub> stub_;
+  SteadyClock clock_;
+};
+
+}  // namespace
+
+std::unique_ptr<ChatClient> MakeGrpcChatClient(const std::string& target) { return std::make_unique<GrpcChatClient>(target); }
+
+}  // namespace baton::cli

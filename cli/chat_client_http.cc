@@ -1,0 +1,118 @@
+#include <chrono>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "cli/chat_client.h"
+#include "cli/http_client.h"
+#include "common/clock.h"
+#include "common/status.h"
+
+namespace baton::cli {
+namespace {
+
+using nlohmann::json;
+
+// {"queue_prefill_ms": 0.1, …} → "queue_prefill 0.1 ms, …", without stages that took no time.
+std::string StagesText(const json& timings) {
+  std::vector<std::string> parts;
+  for (const auto& [name, value] : timings.items()) {
+    if (!value.is_number() || value.get<double>() == 0 || !name.ends_with("_ms")) continue;
+    parts.push_back(absl::StrFormat("%s %.1f ms", name.substr(0, name.size() - 3), value.get<double>()));
+  }
+  return absl::StrJoin(parts, ", ");
+}
+
+class HttpChatClient final : public ChatClient {
+ public:
+  explicit HttpChatClient(HttpUrl url) : url_(std::move(url)) {}
+
+  absl::StatusOr<ChatStats> Ask(const std::vector<ChatTurn>& turns, const ChatOptions& options,
+                                const std::function<void(std::string_view)>& on_text) override {
+    if (model_.empty()) {
+      BATON_ASSIGN_OR_RETURN(model_, ResolveModel(options));
+    }
+    json request = {{"model", model_}, {"stream", true}, {"stream_options", {{"include_usage", true}}}};
+    for (const ChatTurn& turn : turns) request["messages"].push_back({{"role", turn.role}, {"content", turn.content}});
+    if (options.temperature >= 0) request["temperature"] = options.temperature;
+    if (options.max_tokens > 0) request["max_completion_tokens"] = options.max_tokens;
+    if (options.seed >= 0) request["seed"] = options.seed;
+
+    ChatStats stats;
+    absl::Status failure;
+    bool done = false;
+    const TimePoint start = clock_.Now();
+    auto on_event = [&](std::string_view data) {
+      if (data == "[DONE]") {
+        done = true;
+        return;
+      }
+      const json event = json::parse(data, nullptr, /*allow_exceptions=*/false);
+      if (event.is_discarded()) {
+        failure = absl::InternalError(absl::StrCat("not JSON: ", data));
+      } else if (event.contains("error")) {
+        failure = absl::UnavailableError(event["error"].value("message", "the stream failed"));
+      } else {
+        OnChunk(event, on_text, start, stats);
+      }
+    };
+    BATON_ASSIGN_OR_RETURN(HttpResponse response, HttpPost(url_, "/v1/chat/completions", options.api_key, request.dump(), on_event));
+    stats.total_ms = Milliseconds(clock_.Now() - start);
+    if (response.status != 200) return ErrorOf(response);
+    BATON_RETURN_IF_ERROR(failure);
+    if (!done) return absl::UnavailableError("the answer ended without [DONE]");
+    return stats;
+  }
+
+ private:
+  void OnChunk(const json& event, const std::function<void(std::string_view)>& on_text, TimePoint start, ChatStats& stats) {
+    for (const json& choice : event.value("choices", json::array())) {
+      const json delta = choice.value("delta", json::object());
+      if (!delta.contains("content") || !delta["content"].is_string()) continue;
+      const std::string text = delta["content"];
+      if (text.empty()) continue;
+      if (stats.first_token_ms == 0) stats.first_token_ms = Milliseconds(clock_.Now() - start);
+      on_text(text);
+    }
+    if (event.contains("timings") && event["timings"].is_object()) stats.stages = StagesText(event["timings"]);
+    if (!event.contains("usage") || !event["usage"].is_object()) return;
+    const json& usage = event["usage"];
+    stats.prompt_tokens = usage.value("prompt_tokens", 0);
+    stats.completion_tokens = usage.value("completion_tokens", 0);
+    if (usage.contains("prompt_tokens_details") && usage["prompt_tokens_details"].is_object()) {
+      stats.cached_tokens = usage["prompt_tokens_details"].value("cached_tokens", 0);
+    }
+  }
+
+  absl::StatusOr<std::string> ResolveModel(const ChatOptions& options) {
+    if (!options.model.empty()) return options.model;
+    BATON_ASSIGN_OR_RETURN(HttpResponse response, HttpGet(url_, "/v1/models", options.api_key));
+    if (response.status != 200) return ErrorOf(response);
+    const json list = json::parse(response.body, nullptr, false);
+    if (list.is_discarded() || !list.contains("data") || list["data"].empty()) {
+      return absl::UnavailableError(absl::StrCat("no model is served at ", url_.host, ":", url_.port));
+    }
+    return list["data"][0].value("id", "");
+  }
+
+  static absl::Status ErrorOf(const HttpResponse& response) {
+    const json body = json::parse(response.body, nullptr, false);
+    std::string message = response.body;
+    if (body.is_object() && body.contains("error") && body["error"].is_object()) message = body["error"].value("message", message);
+    return absl::UnavailableError(absl::StrCat("HTTP ", response.status, ": ", message));
+  }
+
+  HttpUrl url_;
+  std::string model_;
+  SteadyClock clock_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ChatClient>> MakeHttpChatClient(const std::string& url) {
+  BATON_ASSIGN_OR_RETURN(HttpUrl parsed, ParseHttpUrl(url));
+  return std::make_unique<HttpChatClient>(std::move(parsed));
+}
+
+}  // namespace baton::cli

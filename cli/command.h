@@ -1,0 +1,26 @@
+// The commands of `baton`. Each registers its flags with CLI11 and returns what runs it; main dispatches.
+#pragma once
+
+#include <functional>
+#include <string>
+
+namespace CLI {
+class App;
+}
+
+namespace baton::cli {
+
+/// Runs a parsed command; the value is the process's exit code.
+using Runner = std::function<int()>;
+
+Runner AddServe(CLI::App& app);
+Runner AddRouter(CLI::App& app);
+Runner AddWorker(CLI::App& app);
+Runner AddChat(CLI::App& app);
+Runner AddDoctor(CLI::App& app);
+Runner AddVersion(CLI::App& app);
+
+/// "0.1.0"
+extern const char kVersion[];
+
+}  // namespace baton::cli

@@ -1,0 +1,122 @@
+#include "cli/http_client.h"
+
+#include <boost/asio/connect.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/beast/core.hpp>
+#include <boost/beast/http.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+
+namespace baton::cli {
+namespace {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = beast::http;
+
+// Splits a growing text into events at blank lines and hands out their data.
+class EventSplitter {
+ public:
+  explicit EventSplitter(const std::function<void(std::string_view)>& on_event) : on_event_(on_event) {}
+
+  void Feed(std::string_view bytes) {
+    pending_.append(bytes);
+    for (size_t end; (end = pending_.find("\n\n")) != std::string::npos; pending_.erase(0, end + 2)) {
+      std::string_view event(pending_.data(), end);
+      if (absl::ConsumePrefix(&event, "data: ")) on_event_(event);
+    }
+  }
+
+ private:
+  const std::function<void(std::string_view)>& on_event_;
+  std::string pending_;
+};
+
+absl::Status Unreachable(const HttpUrl& url, const beast::error_code& error) {
+  return absl::UnavailableError(absl::StrCat("http://", url.host, ":", url.port, ": ", error.message(),
+                                             " (is a cluster running? `make serve` starts one)"));
+}
+
+absl::StatusOr<HttpResponse> Exchange(const HttpUrl& url, http::request<http::string_body> request,
+                                      const std::function<void(std::string_view)>* on_event) {
+  asio::io_context context;
+  asio::ip::tcp::resolver resolver(context);
+  asio::ip::tcp::socket socket(context);
+  beast::error_code error;
+  const auto endpoints = resolver.resolve(url.host, url.port, error);
+  if (error) return Unreachable(url, error);
+  asio::connect(socket, endpoints, error);
+  if (error) return Unreachable(url, error);
+  socket.set_option(asio::ip::tcp::no_delay(true), error);
+  request.set(http::field::host, absl::StrCat(url.host, ":", url.port));
+  request.prepare_payload();
+  http::write(socket, request, error);
+  if (error) return Unreachable(url, error);
+
+  beast::flat_buffer buffer;
+  http::response_parser<http::buffer_body> parser;
+  parser.body_limit(boost::none);
+  http::read_header(socket, buffer, parser, error);
+  if (error) return Unreachable(url, error);
+  HttpResponse response{.status = static_cast<int>(parser.get().result_int())};
+  const bool stream = on_event != nullptr && parser.get()[http::field::content_type].starts_with("text/event-stream");
+  static const std::function<void(std::string_view)> kIgnore = [](std::string_view) {};
+  EventSplitter events(on_event != nullptr ? *on_event : kIgnore);
+  std::string chunk(16384, '\0');
+  while (!parser.is_done()) {
+    parser.get().body().data = chunk.data();
+    parser.get().body().size = chunk.size();
+    http::read_some(socket, buffer, parser, error);
+    if (error == http::error::need_buffer) error = {};
+    const std::string_view got(chunk.data(), chunk.size() - parser.get().body().size);
+    if (stream) {
+      events.Feed(got);
+    } else {
+      response.body.append(got);
+    }
+    if (error) return absl::UnavailableError(absl::StrCat("the connection broke in the middle of the answer: ", error.message()));
+  }
+  return response;
+}
+
+http::request<http::string_body> MakeRequest(http::verb verb, const HttpUrl& url, std::string_view path,
+                                             const std::string& api_key) {
+  http::request<http::string_body> request(verb, absl::StrCat(absl::StripSuffix(url.path, "/"), path), 11);
+  request.set(http::field::user_agent, "baton");
+  request.set(http::field::connection, "close");
+  if (!api_key.empty()) request.set(http::field::authorization, absl::StrCat("Bearer ", api_key));
+  return request;
+}
+
+}  // namespace
+
+absl::StatusOr<HttpUrl> ParseHttpUrl(std::string_view url) {
+  std::string_view rest = url;
+  if (!absl::ConsumePrefix(&rest, "http://") || rest.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat("\"", url, "\" is not a URL such as http://127.0.0.1:8000"));
+  }
+  const size_t slash = rest.find('/');
+  const std::string_view authority = rest.substr(0, slash);
+  const size_t colon = authority.rfind(':');
+  HttpUrl out;
+  out.host = std::string(authority.substr(0, colon));
+  out.port = colon == std::string_view::npos ? "80" : std::string(authority.substr(colon + 1));
+  if (slash != std::string_view::npos) out.path = std::string(absl::StripSuffix(rest.substr(slash), "/"));
+  return out;
+}
+
+absl::StatusOr<HttpResponse> HttpGet(const HttpUrl& url, std::string_view path, const std::string& api_key) {
+  return Exchange(url, MakeRequest(http::verb::get, url, path, api_key), nullptr);
+}
+
+absl::StatusOr<HttpResponse> HttpPost(const HttpUrl& url, std::string_view path, const std::string& api_key,
+                                      const std::string& json, const std::function<void(std::string_view)>& on_event) {
+  http::request<http::string_body> request = MakeRequest(http::verb::post, url, path, api_key);
+  request.set(http::field::content_type, "application/json");
+  request.body() = json;
+  return Exchange(url, std::move(request), &on_event);
+}
+
+}  // namespace baton::cli

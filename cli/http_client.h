@@ -1,0 +1,34 @@
+// A small synchronous HTTP/1.1 client for `baton chat`, `doctor` and readiness checks. One request per connection.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+
+namespace baton::cli {
+
+struct HttpUrl {
+  std::string host;
+  std::string port;
+  std::string path;  ///< begins with "/" or is empty
+};
+
+/// "http://127.0.0.1:8000/v1" → its parts. InvalidArgument for anything but http://.
+absl::StatusOr<HttpUrl> ParseHttpUrl(std::string_view url);
+
+struct HttpResponse {
+  int status = 0;
+  std::string body;  ///< empty when the body was streamed
+};
+
+/// GET. Unavailable when the peer cannot be reached.
+absl::StatusOr<HttpResponse> HttpGet(const HttpUrl& url, std::string_view path, const std::string& api_key);
+
+/// POST of JSON. When the answer is an event stream, `on_event` gets each event's data as it arrives; otherwise the
+/// body is in the response.
+absl::StatusOr<HttpResponse> HttpPost(const HttpUrl& url, std::string_view path, const std::string& api_key,
+                                      const std::string& json, const std::function<void(std::string_view)>& on_event);
+
+}  // namespace baton::cli

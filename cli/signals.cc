@@ -1,0 +1,43 @@
+#include "cli/signals.h"
+
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+namespace baton::cli {
+
+void BlockSignals() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (int s : {SIGINT, SIGTERM, SIGCHLD}) sigaddset(&set, s);
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  std::signal(SIGPIPE, SIG_IGN);
+}
+
+std::optional<int> WaitForSignal(bool children, std::optional<Duration> timeout) {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGINT);
+  sigaddset(&set, SIGTERM);
+  if (children) sigaddset(&set, SIGCHLD);
+  int signal = -1;
+  if (timeout) {
+    const int64_t ns = timeout->count() > 0 ? timeout->count() : 0;
+    const timespec spec{.tv_sec = static_cast<time_t>(ns / 1'000'000'000), .tv_nsec = static_cast<long>(ns % 1'000'000'000)};
+    signal = sigtimedwait(&set, nullptr, &spec);
+  } else {
+    signal = sigwaitinfo(&set, nullptr);
+  }
+  if (signal < 0) return std::nullopt;
+  return signal;
+}
+
+void FollowParent() {
+  const char* parent = std::getenv("BATON_PARENT_PID");
+  if (parent == nullptr) return;
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (getppid() != std::atoi(parent)) std::_Exit(0);
+}
+
+}  // namespace baton::cli

@@ -1,0 +1,21 @@
+// Signals as values: blocked in every thread, taken by the main thread when it asks.
+#pragma once
+
+#include <csignal>
+#include <optional>
+
+#include "common/clock.h"
+
+namespace baton::cli {
+
+/// Blocks SIGINT, SIGTERM, SIGCHLD (and ignores SIGPIPE) for this thread and every thread started after. Call first in main.
+void BlockSignals();
+
+/// Waits for one of SIGINT, SIGTERM or (when `children`) SIGCHLD; nullopt after `timeout`.
+std::optional<int> WaitForSignal(bool children, std::optional<Duration> timeout);
+
+/// Asks the kernel for SIGTERM when the parent named in BATON_PARENT_PID dies; exits at once when it is dead already.
+/// No-op without that variable.
+void FollowParent();
+
+}  // namespace baton::cli

@@ -1,0 +1,154 @@
+#include "cli/supervisor.h"
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "cli/exit_code.h"
+#include "cli/signals.h"
+#include "common/status.h"
+#include "spdlog/spdlog.h"
+
+extern char** environ;
+
+namespace baton::cli {
+namespace {
+
+constexpr Duration kFirstBackoff = std::chrono::milliseconds(200);
+constexpr Duration kMaxBackoff = std::chrono::seconds(5);
+constexpr Duration kHealthyAfter = std::chrono::seconds(10);
+
+// A worker that could not start for a reason that a restart cannot cure.
+bool IsPermanent(int exit_code) { return exit_code == kExitUsage || exit_code == kExitModel || exit_code == kExitMemory; }
+
+}  // namespace
+
+int ExitCodeOfWaitStatus(int wait_status) {
+  return WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : 128 + WTERMSIG(wait_status);
+}
+
+Supervisor::~Supervisor() { StopAll(Duration::zero()); }
+
+absl::Status Supervisor::Start(ChildSpec spec) {
+  Child child{.spec = std::move(spec), .backoff = kFirstBackoff};
+  BATON_RETURN_IF_ERROR(Spawn(child));
+  children_.push_back(std::move(child));
+  return absl::OkStatus();
+}
+
+absl::Status Supervisor::Spawn(Child& child) {
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  sigset_t none;
+  sigemptyset(&none);
+  posix_spawnattr_setsigmask(&attributes, &none);
+  posix_spawnattr_setpgroup(&attributes, 0);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP);
+
+  std::vector<std::string> args = child.spec.argv;
+  args.insert(args.begin(), "baton");
+  std::vector<char*> argv;
+  for (std::string& a : args) argv.push_back(a.data());
+  argv.push_back(nullptr);
+  std::string parent = absl::StrCat("BATON_PARENT_PID=", getpid());
+  std::vector<char*> environment{parent.data()};
+  for (char** e = environ; *e != nullptr; ++e) environment.push_back(*e);
+  environment.push_back(nullptr);
+
+  const int error = posix_spawn(&child.pid, "/proc/self/exe", nullptr, &attributes, argv.data(), environment.data());
+  posix_spawnattr_destroy(&attributes);
+  if (error != 0) {
+    child.pid = -1;
+    return absl::InternalError(absl::StrCat("cannot start ", child.spec.name, ": ", std::strerror(error)));
+  }
+  child.started = clock_.Now();
+  child.restart_at.reset();
+  return absl::OkStatus();
+}
+
+std::optional<int> Supervisor::Reap() {
+  std::optional<int> fatal;
+  int status = 0;
+  for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
+    auto child = std::find_if(children_.begin(), children_.end(), [&](const Child& c) { return c.pid == pid; });
+    if (child == children_.end()) continue;
+    child->pid = -1;
+    child->last_status = status;
+    const int code = ExitCodeOfWaitStatus(status);
+    if (!child->spec.restart || IsPermanent(code)) {
+      fatal = code;
+      continue;
+    }
+    if (clock_.Now() - child->started > kHealthyAfter) child->backoff = kFirstBackoff;
+    child->restart_at = clock_.Now() + child->backoff;
+    spdlog::warn("{} ended with {}; restart in {:.1f} s", child->spec.name, code, Seconds(child->backoff));
+    child->backoff = std::min(child->backoff * 2, kMaxBackoff);
+  }
+  return fatal;
+}
+
+void Supervisor::RestartDue() {
+  for (Child& child : children_) {
+    if (!child.restart_at || *child.restart_at > clock_.Now()) continue;
+    if (absl::Status status = Spawn(child); !status.ok()) {
+      spdlog::error("{}", std::string(status.message()));
+      child.restart_at = clock_.Now() + kMaxBackoff;
+    }
+  }
+}
+
+std::optional<Duration> Supervisor::NextRestart() const {
+  std::optional<Duration> next;
+  for (const Child& child : children_) {
+    if (!child.restart_at) continue;
+    const Duration wait = *child.restart_at - clock_.Now();
+    next = next ? std::min(*next, wait) : wait;
+  }
+  return next;
+}
+
+int Supervisor::Run(Duration grace) {
+  while (true) {
+    if (std::optional<int> code = Reap()) {
+      StopAll(grace);
+      return *code;
+    }
+    RestartDue();
+    const std::optional<int> signal = WaitForSignal(/*children=*/true, NextRestart());
+    if (!signal || *signal == SIGCHLD) continue;
+    StopAll(grace);
+    return 0;
+  }
+}
+
+void Supervisor::StopAll(Duration grace) {
+  bool kill_now = grace == Duration::zero();
+  for (auto child = children_.rbegin(); child != children_.rend(); ++child) {
+    child->restart_at.reset();
+    if (child->pid < 0) continue;
+    kill(child->pid, kill_now ? SIGKILL : SIGTERM);
+    const TimePoint deadline = clock_.Now() + grace;
+    while (child->pid > 0) {
+      Reap();
+      if (child->pid < 0) break;
+      const std::optional<int> signal = WaitForSignal(/*children=*/true, deadline - clock_.Now());
+      const bool again = signal && *signal != SIGCHLD;
+      if (!kill_now && (again || clock_.Now() >= deadline)) {
+        spdlog::warn("{} did not stop in time and is killed", child->spec.name);
+        kill_now = again || kill_now;
+        kill(child->pid, SIGKILL);
+      }
+      if (kill_now) waitpid(child->pid, nullptr, 0), child->pid = -1;
+    }
+  }
+  for (Child& child : children_) child.restart_at.reset();
+}
+
+}  // namespace baton::cli
