@@ -1,5 +1,5 @@
-// RouterConfig: everything an operator can set on a router. One struct, each field declared once; the comment of a field is
-// `--flag` (default, unit): help. The same name with underscores is the environment variable (BATON_ROUTER_…) and YAML key.
+// RouterConfig: everything an operator can set on a router. One struct; VisitFields names each field once, which gives
+// flags, environment, YAML and --help (common/config_fields.h).
 #pragma once
 
 #include <cstdint>
@@ -12,76 +12,132 @@ namespace baton::router {
 
 struct RouterConfig {
   // ---- where to listen
-  std::string host = "127.0.0.1";        ///< --host: address that HTTP and gRPC bind
-  int32_t port = 8000;                   ///< --port: HTTP; 0 = any free port (printed)
-  int32_t grpc_port = 8001;              ///< --grpc-port: gRPC; 0 = any free port, -1 = no gRPC
-  bool insecure = false;                 ///< --insecure: allow a non-loopback bind without API key and TLS
-  bool insecure_no_tls = false;          ///< --insecure-no-tls: allow a non-loopback bind with API key but without TLS
+  std::string host = "127.0.0.1";
+  int32_t port = 8000;
+  int32_t grpc_port = 8001;
+  bool insecure = false;
+  bool insecure_no_tls = false;
 
   // ---- model and workers
-  std::string model;                     ///< --model: HF directory or .gguf; tokenizer, template and defaults come from it
-  std::vector<std::string> served_model_name;  ///< --served-model-name (repeatable; the model's base name): names clients use
-  std::vector<std::string> worker;       ///< --worker HOST:PORT (repeatable, ≤ 64): workers to dial
-  std::string chat_template;             ///< --chat-template (the model's): file with a Jinja chat template
-  std::string generation_config = "auto";  ///< --generation-config: auto = defaults of the model's generation_config.json,
-                                           ///< vllm = neutral defaults
-  std::string hash_key_file;             ///< --hash-key-file: 32 bytes keying prefix hashes; needed with several routers
+  std::string model;
+  std::vector<std::string> served_model_name;
+  std::vector<std::string> worker;
+  std::string chat_template;
+  std::string generation_config = "auto";
+  std::string hash_key_file;
 
   // ---- access
-  std::vector<std::string> api_key;      ///< --api-key (repeatable): accepted bearer tokens; none = open
-  std::string api_key_file;              ///< --api-key-file: one key a line, '#' starts a comment
-  std::string allowed_origins = "*";     ///< --allowed-origins: Access-Control-Allow-Origin; empty = no CORS headers
+  std::vector<std::string> api_key;
+  std::string api_key_file;
+  std::string allowed_origins = "*";
 
   // ---- limits, checked before anything is allocated
-  int32_t max_header_bytes = 16 << 10;   ///< --max-header-bytes: more is 431
-  int64_t max_body_bytes = 8 << 20;      ///< --max-body-bytes: more is 413
-  int32_t max_json_depth = 64;           ///< --max-json-depth: more is 400
-  int32_t max_connections = 20000;       ///< --max-connections: HTTP connections open at once; more are closed
-  int32_t max_running_requests = 1024;   ///< --max-running-requests: requests in the router at once; more is 429
-  int64_t max_running_tokens = 16 << 20; ///< --max-running-tokens: prompt tokens of all requests in the router; more is 429
-  int32_t max_choices = 128;             ///< --max-choices: n times prompts in one request
-  int32_t max_logprobs = 20;             ///< --max-logprobs: top_logprobs and prompt_logprobs a request may ask for
+  int32_t max_header_bytes = 16 << 10;
+  int64_t max_body_bytes = 8 << 20;
+  int32_t max_json_depth = 64;
+  int32_t max_connections = 20000;
+  int32_t max_running_requests = 1024;
+  int64_t max_running_tokens = 16 << 20;
+  int32_t max_choices = 128;
+  int32_t max_logprobs = 20;
 
   // ---- threads
-  int32_t http_threads = 0;              ///< --http-threads (0 = cores): io threads
-  int32_t tokenizer_threads = 0;         ///< --tokenizer-threads (0 = cores / 2, at least 1): text pool for inputs > 4 KB
-  int32_t tokenizer_queue = 256;         ///< --tokenizer-queue: texts waiting for the pool; more is 429
+  int32_t http_threads = 0;
+  int32_t tokenizer_threads = 0;
+  int32_t tokenizer_queue = 256;
 
   // ---- choosing a worker
-  std::string route_policy = "predicted-time";  ///< --route-policy: predicted-time | round-robin
-  double route_lambda = 1.0;             ///< --route-lambda: weight of the work a request brings to those behind it
-  int64_t index_max_bytes = 64 << 20;    ///< --index-max-bytes: memory of the prefix index; least recently used goes first
+  std::string route_policy = "predicted-time";
+  double route_lambda = 1.0;
+  int64_t index_max_bytes = 64 << 20;
 
   // ---- life of a request
-  int32_t request_timeout_ms = 0;        ///< --request-timeout-ms (0 = none): total time of a request
-  int32_t first_token_timeout_ms = 0;    ///< --first-token-timeout-ms (0 = none): from arrival to the first token
-  int32_t idle_token_timeout_ms = 300000;  ///< --idle-token-timeout-ms (0 = none): between two tokens of a running request
-  int32_t max_attempts = 3;              ///< --max-attempts: workers tried for a request, retries and migrations together
-  double retry_budget = 0.2;             ///< --retry-budget: retries and migrations per live request (at least 3 at once)
-  int32_t failover_wait_ms = 0;          ///< --failover-wait-ms: wait this long for another worker after losing one
-  int32_t relay_credit_tokens = 512;     ///< --relay-credit-tokens: tokens a worker may run ahead of a client, per choice
-  int32_t write_buffer_bytes = 256 << 10;  ///< --write-buffer-bytes: unsent answer bytes before credit is withheld
-  int32_t stream_interval = 1;           ///< --stream-interval: tokens gathered per streamed chunk
+  int32_t request_timeout_ms = 0;
+  int32_t first_token_timeout_ms = 0;
+  int32_t idle_token_timeout_ms = 300000;
+  int32_t max_attempts = 3;
+  double retry_budget = 0.2;
+  int32_t failover_wait_ms = 0;
+  int32_t relay_credit_tokens = 512;
+  int32_t write_buffer_bytes = 256 << 10;
+  int32_t stream_interval = 1;
 
   // ---- connections
-  int32_t read_timeout_ms = 30000;       ///< --read-timeout-ms: for the rest of a request that has begun to arrive
-  int32_t write_timeout_ms = 60000;      ///< --write-timeout-ms: a client that takes no byte this long is dropped
-  int32_t keep_alive_ms = 120000;        ///< --keep-alive-ms: an idle connection is closed after this
-  int32_t sse_ping_ms = 15000;           ///< --sse-ping-ms: comment line on a silent stream (0 = none)
-  int32_t worker_backoff_min_ms = 100;   ///< --worker-backoff-min-ms: first pause before dialling a worker again
-  int32_t worker_backoff_max_ms = 2000;  ///< --worker-backoff-max-ms: longest pause
-  int32_t load_interval_ms = 100;        ///< --load-interval-ms: workers report load at least this often
-  int32_t heartbeat_timeout_ms = 5000;   ///< --heartbeat-timeout-ms: no report for this long: the worker is lost
-  int32_t step_stall_ms = 30000;         ///< --step-stall-ms: running work, but no step for this long: the worker is lost
-  double step_stall_factor = 20;         ///< --step-stall-factor: … and for this many predicted steps
+  int32_t read_timeout_ms = 30000;
+  int32_t write_timeout_ms = 60000;
+  int32_t keep_alive_ms = 120000;
+  int32_t sse_ping_ms = 15000;
+  int32_t worker_backoff_min_ms = 100;
+  int32_t worker_backoff_max_ms = 2000;
+  int32_t load_interval_ms = 100;
+  int32_t heartbeat_timeout_ms = 5000;
+  int32_t step_stall_ms = 30000;
+  double step_stall_factor = 20;
 
   // ---- shutdown and logs
-  int32_t shutdown_timeout_ms = 30000;   ///< --shutdown-timeout-ms: how long a drain waits for running requests
-  bool log_requests = true;              ///< --no-log-requests: one line per request, without its text
+  int32_t shutdown_timeout_ms = 30000;
+  bool log_requests = true;
 
   /// InvalidArgument naming the flag, its value and what it may be.
   absl::Status Validate() const;
 };
+
+/// The flags: name, field, unit, help (common/config_fields.h).
+template <class Visitor>
+void VisitFields(RouterConfig& c, Visitor&& field) {
+  field("host", c.host, "", "address that HTTP and gRPC bind");
+  field("port", c.port, "port", "HTTP; 0 = any free port (printed)");
+  field("grpc-port", c.grpc_port, "port", "gRPC; 0 = any free port, -1 = no gRPC");
+  field("insecure", c.insecure, "", "allow a non-loopback bind without API key and TLS");
+  field("insecure-no-tls", c.insecure_no_tls, "", "allow a non-loopback bind with API key but without TLS");
+  field("model", c.model, "", "HF directory or .gguf; tokenizer, template and defaults come from it");
+  field("served-model-name", c.served_model_name, "", "names clients use (repeatable; the model's base name)");
+  field("worker", c.worker, "", "workers to dial (repeatable, ≤ 64)");
+  field("chat-template", c.chat_template, "", "file with a Jinja chat template (the model's)");
+  field("generation-config", c.generation_config, "",
+        "auto = defaults of the model's generation_config.json, vllm = neutral defaults");
+  field("hash-key-file", c.hash_key_file, "", "32 bytes keying prefix hashes; needed with several routers");
+  field("api-key", c.api_key, "", "accepted bearer tokens; none = open (repeatable)");
+  field("api-key-file", c.api_key_file, "", "one key a line, '#' starts a comment");
+  field("allowed-origins", c.allowed_origins, "", "Access-Control-Allow-Origin; empty = no CORS headers");
+  field("max-header-bytes", c.max_header_bytes, "bytes", "more is 431");
+  field("max-body-bytes", c.max_body_bytes, "bytes", "more is 413");
+  field("max-json-depth", c.max_json_depth, "", "more is 400");
+  field("max-connections", c.max_connections, "", "HTTP connections open at once; more are closed");
+  field("max-running-requests", c.max_running_requests, "", "requests in the router at once; more is 429");
+  field("max-running-tokens", c.max_running_tokens, "tokens",
+        "prompt tokens of all requests in the router; more is 429");
+  field("max-choices", c.max_choices, "", "n times prompts in one request");
+  field("max-logprobs", c.max_logprobs, "", "top_logprobs and prompt_logprobs a request may ask for");
+  field("http-threads", c.http_threads, "threads", "io threads (0 = cores)");
+  field("tokenizer-threads", c.tokenizer_threads, "threads", "text pool for inputs > 4 KB (0 = cores / 2, at least 1)");
+  field("tokenizer-queue", c.tokenizer_queue, "", "texts waiting for the pool; more is 429");
+  field("route-policy", c.route_policy, "", "predicted-time | round-robin");
+  field("route-lambda", c.route_lambda, "", "weight of the work a request brings to those behind it");
+  field("index-max-bytes", c.index_max_bytes, "bytes", "memory of the prefix index; least recently used goes first");
+  field("request-timeout-ms", c.request_timeout_ms, "ms", "total time of a request (0 = none)");
+  field("first-token-timeout-ms", c.first_token_timeout_ms, "ms", "from arrival to the first token (0 = none)");
+  field("idle-token-timeout-ms", c.idle_token_timeout_ms, "ms", "between two tokens of a running request (0 = none)");
+  field("max-attempts", c.max_attempts, "", "workers tried for a request, retries and migrations together");
+  field("retry-budget", c.retry_budget, "", "retries and migrations per live request (at least 3 at once)");
+  field("failover-wait-ms", c.failover_wait_ms, "ms", "wait this long for another worker after losing one");
+  field("relay-credit-tokens", c.relay_credit_tokens, "tokens",
+        "tokens a worker may run ahead of a client, per choice");
+  field("write-buffer-bytes", c.write_buffer_bytes, "bytes", "unsent answer bytes before credit is withheld");
+  field("stream-interval", c.stream_interval, "", "tokens gathered per streamed chunk");
+  field("read-timeout-ms", c.read_timeout_ms, "ms", "for the rest of a request that has begun to arrive");
+  field("write-timeout-ms", c.write_timeout_ms, "ms", "a client that takes no byte this long is dropped");
+  field("keep-alive-ms", c.keep_alive_ms, "ms", "an idle connection is closed after this");
+  field("sse-ping-ms", c.sse_ping_ms, "ms", "comment line on a silent stream (0 = none)");
+  field("worker-backoff-min-ms", c.worker_backoff_min_ms, "ms", "first pause before dialling a worker again");
+  field("worker-backoff-max-ms", c.worker_backoff_max_ms, "ms", "longest pause");
+  field("load-interval-ms", c.load_interval_ms, "ms", "workers report load at least this often");
+  field("heartbeat-timeout-ms", c.heartbeat_timeout_ms, "ms", "no report for this long: the worker is lost");
+  field("step-stall-ms", c.step_stall_ms, "ms", "running work, but no step for this long: the worker is lost");
+  field("step-stall-factor", c.step_stall_factor, "", "… and for this many predicted steps");
+  field("shutdown-timeout-ms", c.shutdown_timeout_ms, "ms", "how long a drain waits for running requests");
+  field("log-requests", c.log_requests, "", "one line per request, without its text");
+}
 
 /// Whether `host` is only reachable from this machine: 127.0.0.0/8, ::1, localhost.
 bool IsLoopback(const std::string& host);
