@@ -1,6 +1,6 @@
 #include <grpcpp/grpcpp.h>
 
-#include "absl/strings/str_cat.h"
+#include "common/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "cli/chat_client.h"
@@ -44,7 +44,7 @@ class GrpcChatClient final : public ChatClient {
     if (options.seed >= 0) request.mutable_sampling()->set_seed(static_cast<uint64_t>(options.seed));
 
     grpc::ClientContext context;
-    if (!options.api_key.empty()) context.AddMetadata("authorization", absl::StrCat("Bearer ", options.api_key));
+    if (!options.api_key.empty()) context.AddMetadata("authorization", StrCat("Bearer ", options.api_key));
     ChatStats stats;
     const TimePoint start = clock_.Now();
     std::unique_ptr<grpc::ClientReader<v1::GenerateChunk>> reader = stub_->Generate(&context, request);
@@ -65,7 +65,7 @@ class GrpcChatClient final : public ChatClient {
     stats.total_ms = Milliseconds(clock_.Now() - start);
     if (!status.ok()) {
       return absl::Status(static_cast<absl::StatusCode>(status.error_code()),
-                          absl::StrCat("gRPC ", target_, ": ", status.error_message()));
+                          StrCat("gRPC ", target_, ": ", status.error_message()));
     }
     return stats;
   }

@@ -1,7 +1,7 @@
 #include <chrono>
 #include <nlohmann/json.hpp>
 
-#include "absl/strings/str_cat.h"
+#include "common/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "cli/chat_client.h"
@@ -50,7 +50,7 @@ class HttpChatClient final : public ChatClient {
       }
       const json event = json::parse(data, nullptr, /*allow_exceptions=*/false);
       if (event.is_discarded()) {
-        failure = absl::InternalError(absl::StrCat("not JSON: ", data));
+        failure = absl::InternalError(StrCat("not JSON: ", data));
       } else if (event.contains("error")) {
         failure = absl::UnavailableError(event["error"].value("message", "the stream failed"));
       } else {
@@ -91,7 +91,7 @@ class HttpChatClient final : public ChatClient {
     if (response.status != 200) return ErrorOf(response);
     const json list = json::parse(response.body, nullptr, false);
     if (list.is_discarded() || !list.contains("data") || list["data"].empty()) {
-      return absl::UnavailableError(absl::StrCat("no model is served at ", url_.host, ":", url_.port));
+      return absl::UnavailableError(StrCat("no model is served at ", url_.host, ":", url_.port));
     }
     return list["data"][0].value("id", "");
   }
@@ -100,7 +100,7 @@ class HttpChatClient final : public ChatClient {
     const json body = json::parse(response.body, nullptr, false);
     std::string message = response.body;
     if (body.is_object() && body.contains("error") && body["error"].is_object()) message = body["error"].value("message", message);
-    return absl::UnavailableError(absl::StrCat("HTTP ", response.status, ": ", message));
+    return absl::UnavailableError(StrCat("HTTP ", response.status, ": ", message));
   }
 
   HttpUrl url_;

@@ -1,6 +1,9 @@
 #include "cli/exit_code.h"
 
+#include <unistd.h>
+
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 
 namespace baton::cli {
@@ -8,7 +11,11 @@ namespace {
 
 int PrintAndReturn(const absl::Status& status, int code) {
   std::fflush(stdout);
-  std::fprintf(stderr, "baton: %s\n", std::string(status.message()).c_str());
+  const std::string message(status.message());
+  std::fprintf(stderr, "baton: %s\n", message.c_str());
+  if (const char* fd = std::getenv("BATON_FAILURE_FD")) {
+    [[maybe_unused]] const ssize_t written = write(std::atoi(fd), message.data(), message.size());
+  }
   return code;
 }
 

@@ -19,7 +19,8 @@ enum ExitCode : int {
 /// PermissionDenied | AlreadyExists (address) → 4, ResourceExhausted → 5, Unavailable | DeadlineExceeded → 6, else 70.
 int ExitCodeOf(const absl::Status& status);
 
-/// Prints "baton: MESSAGE" as the last line of stderr and returns the exit code.
+/// Prints "baton: MESSAGE" as the last line of stderr, tells the supervisor when there is one (the descriptor in
+/// BATON_FAILURE_FD), and returns the exit code.
 int Fail(const absl::Status& status);
 /// As Fail, always kExitUsage.
 int FailUsage(const absl::Status& status);

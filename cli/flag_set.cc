@@ -11,24 +11,24 @@
 namespace baton::cli {
 
 std::string EnvironmentName(std::string_view flag_name) {
-  return absl::StrCat("BATON_", absl::AsciiStrToUpper(absl::StrReplaceAll(flag_name, {{"-", "_"}, {".", "_"}})));
+  return StrCat("BATON_", absl::AsciiStrToUpper(absl::StrReplaceAll(AbslView(flag_name), {{"-", "_"}, {".", "_"}})));
 }
 
 void FlagSet::Set(const Flag& flag, const std::vector<std::string>& values) {
   absl::Status status = flag.set(values);
   if (!status.ok() && status_.ok()) {
-    status_ = absl::InvalidArgumentError(absl::StrCat("--", flag.name, ": ", status.message()));
+    status_ = absl::InvalidArgumentError(StrCat("--", flag.name, ": ", status.message()));
   }
   given_[flag.name] = values;
 }
 
 void FlagSet::Attach(CLI::App& app) {
   for (const Flag& flag : flags_) {
-    const std::string dashed = absl::StrCat("--", flag.name);
+    const std::string dashed = StrCat("--", flag.name);
     CLI::Option* option = nullptr;
     if (flag.is_bool) {
       option = app.add_flag_function(
-          absl::StrCat(dashed, ",!--no-", flag.name),
+          StrCat(dashed, ",!--no-", flag.name),
           [this, &flag](int64_t count) { Set(flag, {count > 0 ? "true" : "false"}); }, flag.help);
     } else {
       option = app.add_option_function<std::vector<std::string>>(
@@ -42,35 +42,48 @@ void FlagSet::Attach(CLI::App& app) {
   }
 }
 
+void AddConfigFile(CLI::App& app, FlagSet& set, std::string& path) {
+  // CLI11 runs callbacks in order of definition: the file first, what was given elsewhere over it.
+  app.add_option_function<std::string>(
+         "--config",
+         [&set, &path](const std::string& file) {
+           path = file;
+           set.NoteStatus(set.ApplyYaml(file));
+         },
+         "YAML file of flag names; below environment and command line")
+      ->type_name("FILE")
+      ->envname("BATON_CONFIG");
+}
+
 absl::Status FlagSet::ApplyYaml(const std::string& path) {
   YAML::Node root;
   try {
     root = YAML::LoadFile(path);
   } catch (const YAML::BadFile&) {
-    return absl::NotFoundError(absl::StrCat("--config: cannot read ", path));
+    return absl::NotFoundError(StrCat("--config: cannot read ", path));
   } catch (const YAML::Exception& e) {
-    return absl::InvalidArgumentError(absl::StrCat("--config ", path, ": ", e.what()));
+    return absl::InvalidArgumentError(StrCat("--config ", path, ": ", e.what()));
   }
   if (root.IsNull()) return absl::OkStatus();
-  if (!root.IsMap()) return absl::InvalidArgumentError(absl::StrCat("--config ", path, ": expected a mapping of flag names"));
+  if (!root.IsMap()) return absl::InvalidArgumentError(StrCat("--config ", path, ": expected a mapping of flag names"));
   for (const auto& entry : root) {
     std::string key = absl::StrReplaceAll(entry.first.as<std::string>(), {{"_", "-"}});
     const Flag* flag = nullptr;
     for (const Flag& f : flags_) {
       if (f.name == key) flag = &f;
     }
-    if (flag == nullptr) return absl::InvalidArgumentError(absl::StrCat("--config ", path, ": no flag is called \"", key, "\""));
+    if (flag == nullptr) return absl::InvalidArgumentError(StrCat("--config ", path, ": no flag is called \"", key, "\""));
     std::vector<std::string> values;
     if (entry.second.IsSequence() && flag->is_list) {
       for (const auto& item : entry.second) values.push_back(item.as<std::string>());
     } else if (entry.second.IsScalar()) {
       values.push_back(entry.second.as<std::string>());
     } else {
-      return absl::InvalidArgumentError(absl::StrCat("--config ", path, ": \"", key, "\" wants ",
+      return absl::InvalidArgumentError(StrCat("--config ", path, ": \"", key, "\" wants ",
                                                      flag->is_list ? "a value or a list" : "one value"));
     }
     Set(*flag, values);
-    if (!status_.ok()) return absl::InvalidArgumentError(absl::StrCat(path, ": ", status_.message()));
+    if (!status_.ok()) return absl::InvalidArgumentError(StrCat(path, ": ", status_.message()));
   }
   return absl::OkStatus();
 }

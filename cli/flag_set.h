@@ -11,7 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
+#include "common/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/config_fields.h"
 
@@ -50,6 +50,9 @@ class FlagSet {
   const std::vector<Flag>& flags() const { return flags_; }
   /// First error of a value given by flag or environment.
   const absl::Status& status() const { return status_; }
+  void NoteStatus(const absl::Status& status) {
+    if (status_.ok()) status_ = status;
+  }
 
  private:
   void Set(const Flag& flag, const std::vector<std::string>& values);
@@ -59,6 +62,10 @@ class FlagSet {
   absl::Status status_;
 };
 
+/// Registers --config FILE: its values go below environment and command line. Call before FlagSet::Attach; `path` must
+/// outlive the parse.
+void AddConfigFile(CLI::App& app, FlagSet& set, std::string& path);
+
 /// "max-num-seqs" → "BATON_MAX_NUM_SEQS".
 std::string EnvironmentName(std::string_view flag_name);
 
@@ -67,17 +74,17 @@ std::string EnvironmentName(std::string_view flag_name);
 template <class T>
 absl::Status ParseField(const std::string& text, T& out) {
   if constexpr (std::is_same_v<T, bool>) {
-    if (!absl::SimpleAtob(text, &out)) return absl::InvalidArgumentError(absl::StrCat("\"", text, "\" is not true or false"));
+    if (!absl::SimpleAtob(text, &out)) return absl::InvalidArgumentError(StrCat("\"", text, "\" is not true or false"));
   } else if constexpr (std::is_integral_v<T>) {
     absl::StatusOr<int64_t> value = ParseQuantity(text);
     if (!value.ok()) return value.status();
     out = static_cast<T>(*value);
     if (static_cast<int64_t>(out) != *value || (std::is_unsigned_v<T> && *value < 0)) {
-      return absl::InvalidArgumentError(absl::StrCat(text, " is out of range"));
+      return absl::InvalidArgumentError(StrCat(text, " is out of range"));
     }
   } else if constexpr (std::is_floating_point_v<T>) {
     double value = 0;
-    if (!absl::SimpleAtod(text, &value)) return absl::InvalidArgumentError(absl::StrCat("\"", text, "\" is not a number"));
+    if (!absl::SimpleAtod(text, &value)) return absl::InvalidArgumentError(StrCat("\"", text, "\" is not a number"));
     out = static_cast<T>(value);
   } else {
     out = text;
@@ -92,7 +99,7 @@ std::string FieldText(const T& value) {
   } else if constexpr (std::is_same_v<T, std::vector<std::string>>) {
     return absl::StrJoin(value, ",");
   } else {
-    return absl::StrCat(value);
+    return StrCat(value);
   }
 }
 

@@ -6,8 +6,7 @@
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
 
-#include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
+#include "common/str_cat.h"
 
 namespace baton::cli {
 namespace {
@@ -24,18 +23,19 @@ class EventSplitter {
   void Feed(std::string_view bytes) {
     pending_.append(bytes);
     for (size_t end; (end = pending_.find("\n\n")) != std::string::npos; pending_.erase(0, end + 2)) {
-      std::string_view event(pending_.data(), end);
-      if (absl::ConsumePrefix(&event, "data: ")) on_event_(event);
+      const std::string_view event(pending_.data(), end);
+      if (event.starts_with(kPrefix)) on_event_(event.substr(kPrefix.size()));
     }
   }
 
  private:
+  static constexpr std::string_view kPrefix = "data: ";
   const std::function<void(std::string_view)>& on_event_;
   std::string pending_;
 };
 
 absl::Status Unreachable(const HttpUrl& url, const beast::error_code& error) {
-  return absl::UnavailableError(absl::StrCat("http://", url.host, ":", url.port, ": ", error.message(),
+  return absl::UnavailableError(StrCat("http://", url.host, ":", url.port, ": ", error.message(),
                                              " (is a cluster running? `make serve` starts one)"));
 }
 
@@ -50,7 +50,7 @@ absl::StatusOr<HttpResponse> Exchange(const HttpUrl& url, http::request<http::st
   asio::connect(socket, endpoints, error);
   if (error) return Unreachable(url, error);
   socket.set_option(asio::ip::tcp::no_delay(true), error);
-  request.set(http::field::host, absl::StrCat(url.host, ":", url.port));
+  request.set(http::field::host, StrCat(url.host, ":", url.port));
   request.prepare_payload();
   http::write(socket, request, error);
   if (error) return Unreachable(url, error);
@@ -76,26 +76,27 @@ absl::StatusOr<HttpResponse> Exchange(const HttpUrl& url, http::request<http::st
     } else {
       response.body.append(got);
     }
-    if (error) return absl::UnavailableError(absl::StrCat("the connection broke in the middle of the answer: ", error.message()));
+    if (error) return absl::UnavailableError(StrCat("the connection broke in the middle of the answer: ", error.message()));
   }
   return response;
 }
 
 http::request<http::string_body> MakeRequest(http::verb verb, const HttpUrl& url, std::string_view path,
                                              const std::string& api_key) {
-  http::request<http::string_body> request(verb, absl::StrCat(absl::StripSuffix(url.path, "/"), path), 11);
+  http::request<http::string_body> request(verb, StrCat(url.path, path), 11);
   request.set(http::field::user_agent, "baton");
   request.set(http::field::connection, "close");
-  if (!api_key.empty()) request.set(http::field::authorization, absl::StrCat("Bearer ", api_key));
+  if (!api_key.empty()) request.set(http::field::authorization, StrCat("Bearer ", api_key));
   return request;
 }
 
 }  // namespace
 
 absl::StatusOr<HttpUrl> ParseHttpUrl(std::string_view url) {
-  std::string_view rest = url;
-  if (!absl::ConsumePrefix(&rest, "http://") || rest.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat("\"", url, "\" is not a URL such as http://127.0.0.1:8000"));
+  constexpr std::string_view kScheme = "http://";
+  const std::string_view rest = url.substr(std::min(url.size(), kScheme.size()));
+  if (!url.starts_with(kScheme) || rest.empty()) {
+    return absl::InvalidArgumentError(StrCat("\"", url, "\" is not a URL such as http://127.0.0.1:8000"));
   }
   const size_t slash = rest.find('/');
   const std::string_view authority = rest.substr(0, slash);
@@ -103,7 +104,8 @@ absl::StatusOr<HttpUrl> ParseHttpUrl(std::string_view url) {
   HttpUrl out;
   out.host = std::string(authority.substr(0, colon));
   out.port = colon == std::string_view::npos ? "80" : std::string(authority.substr(colon + 1));
-  if (slash != std::string_view::npos) out.path = std::string(absl::StripSuffix(rest.substr(slash), "/"));
+  if (slash != std::string_view::npos) out.path = std::string(rest.substr(slash));
+  if (out.path.ends_with('/')) out.path.pop_back();
   return out;
 }
 

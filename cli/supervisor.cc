@@ -8,9 +8,10 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <cstdio>
 #include <cstring>
 
-#include "absl/strings/str_cat.h"
+#include "common/str_cat.h"
 #include "cli/exit_code.h"
 #include "cli/signals.h"
 #include "common/status.h"
@@ -28,6 +29,14 @@ constexpr Duration kHealthyAfter = std::chrono::seconds(10);
 // A worker that could not start for a reason that a restart cannot cure.
 bool IsPermanent(int exit_code) { return exit_code == kExitUsage || exit_code == kExitModel || exit_code == kExitMemory; }
 
+// What a child wrote to its failure pipe before it ended; empty when it was killed.
+std::string ReadAll(int fd) {
+  std::string text(4096, '\0');
+  const ssize_t n = read(fd, text.data(), text.size());
+  text.resize(n > 0 ? static_cast<size_t>(n) : 0);
+  return text;
+}
+
 }  // namespace
 
 int ExitCodeOfWaitStatus(int wait_status) {
@@ -44,6 +53,12 @@ absl::Status Supervisor::Start(ChildSpec spec) {
 }
 
 absl::Status Supervisor::Spawn(Child& child) {
+  int pipe_ends[2];
+  if (pipe2(pipe_ends, O_CLOEXEC | O_NONBLOCK) != 0) return absl::InternalError(StrCat("pipe: ", std::strerror(errno)));
+  constexpr int kFailureFd = 3;
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, pipe_ends[1], kFailureFd);
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
   sigset_t none;
@@ -57,17 +72,22 @@ absl::Status Supervisor::Spawn(Child& child) {
   std::vector<char*> argv;
   for (std::string& a : args) argv.push_back(a.data());
   argv.push_back(nullptr);
-  std::string parent = absl::StrCat("BATON_PARENT_PID=", getpid());
-  std::vector<char*> environment{parent.data()};
+  std::string parent = StrCat("BATON_PARENT_PID=", getpid());
+  std::string failure_fd = StrCat("BATON_FAILURE_FD=", kFailureFd);
+  std::vector<char*> environment{parent.data(), failure_fd.data()};
   for (char** e = environ; *e != nullptr; ++e) environment.push_back(*e);
   environment.push_back(nullptr);
 
-  const int error = posix_spawn(&child.pid, "/proc/self/exe", nullptr, &attributes, argv.data(), environment.data());
+  const int error = posix_spawn(&child.pid, "/proc/self/exe", &actions, &attributes, argv.data(), environment.data());
   posix_spawnattr_destroy(&attributes);
+  posix_spawn_file_actions_destroy(&actions);
+  close(pipe_ends[1]);
   if (error != 0) {
     child.pid = -1;
-    return absl::InternalError(absl::StrCat("cannot start ", child.spec.name, ": ", std::strerror(error)));
+    close(pipe_ends[0]);
+    return absl::InternalError(StrCat("cannot start ", child.spec.name, ": ", std::strerror(error)));
   }
+  child.failure_pipe = pipe_ends[0];
   child.started = clock_.Now();
   child.restart_at.reset();
   return absl::OkStatus();
@@ -80,10 +100,12 @@ std::optional<int> Supervisor::Reap() {
     auto child = std::find_if(children_.begin(), children_.end(), [&](const Child& c) { return c.pid == pid; });
     if (child == children_.end()) continue;
     child->pid = -1;
-    child->last_status = status;
+    const std::string reason = ReadAll(child->failure_pipe);
+    close(child->failure_pipe);
     const int code = ExitCodeOfWaitStatus(status);
     if (!child->spec.restart || IsPermanent(code)) {
       fatal = code;
+      failure_ = StrCat(child->spec.name, " ended with exit code ", code, reason.empty() ? "" : ": ", reason);
       continue;
     }
     if (clock_.Now() - child->started > kHealthyAfter) child->backoff = kFirstBackoff;
@@ -117,7 +139,9 @@ std::optional<Duration> Supervisor::NextRestart() const {
 int Supervisor::Run(Duration grace) {
   while (true) {
     if (std::optional<int> code = Reap()) {
+      const std::string failure = failure_;
       StopAll(grace);
+      std::fprintf(stderr, "baton: %s\n", failure.c_str());
       return *code;
     }
     RestartDue();

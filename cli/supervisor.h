@@ -42,11 +42,11 @@ class Supervisor {
     Duration backoff{};
     TimePoint started{};
     std::optional<TimePoint> restart_at;
-    int last_status = 0;
+    int failure_pipe = -1;  ///< read end: the child's own words about why it failed
   };
 
   absl::Status Spawn(Child& child);
-  /// Collects ended children. Returns the exit code when one that must live has ended.
+  /// Collects ended children. Returns the exit code when one that must live has ended, and keeps its message.
   std::optional<int> Reap();
   void RestartDue();
   std::optional<Duration> NextRestart() const;
@@ -54,6 +54,7 @@ class Supervisor {
 
   const Clock& clock_;
   std::vector<Child> children_;
+  std::string failure_;  ///< why the child whose death ended the run failed
 };
 
 /// Exit code of a wait status: the code, or 128 + signal.

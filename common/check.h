@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "absl/strings/str_cat.h"
+#include "common/str_cat.h"
 
 namespace baton {
 
@@ -17,7 +17,7 @@ namespace baton {
 #define BATON_CHECK(condition, ...)                                                                  \
   do {                                                                                               \
     if (!(condition)) [[unlikely]]                                                                   \
-      ::baton::CheckFailed(__FILE__, __LINE__, #condition, ::absl::StrCat("" __VA_OPT__(, ) __VA_ARGS__)); \
+      ::baton::CheckFailed(__FILE__, __LINE__, #condition, ::baton::StrCat("" __VA_OPT__(, ) __VA_ARGS__)); \
   } while (false)
 
 /// As BATON_CHECK, compiled out with NDEBUG (inner loops).

@@ -3,15 +3,14 @@
 #include <cmath>
 
 #include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
+#include "common/str_cat.h"
 
 namespace baton {
 namespace {
 
 // The factor of a suffix; 0 when it is none. Lower case is decimal, upper case and "iB" binary.
 double SuffixFactor(std::string_view suffix) {
-  absl::ConsumeSuffix(&suffix, "iB");
+  if (suffix.ends_with("iB")) suffix.remove_suffix(2);
   if (suffix.empty()) return 1;
   if (suffix == "k") return 1e3;
   if (suffix == "m") return 1e6;
@@ -30,11 +29,11 @@ absl::StatusOr<int64_t> ParseQuantity(std::string_view text) {
   const std::string_view number = text.substr(0, digits);
   const double factor = digits == std::string_view::npos ? 1 : SuffixFactor(text.substr(digits));
   int64_t exact = 0;
-  if (factor == 1 && absl::SimpleAtoi(number, &exact)) return exact;
+  if (factor == 1 && absl::SimpleAtoi(AbslView(number), &exact)) return exact;
   double value = 0;
-  if (factor == 0 || !absl::SimpleAtod(number, &value) || !(std::abs(value * factor) < 9.2e18) ||
+  if (factor == 0 || !absl::SimpleAtod(AbslView(number), &value) || !(std::abs(value * factor) < 9.2e18) ||
       value * factor != std::floor(value * factor)) {
-    return absl::InvalidArgumentError(absl::StrCat("\"", text, "\" is not a whole number (examples: 4096, 32k, 32K, 4GiB)"));
+    return absl::InvalidArgumentError(StrCat("\"", text, "\" is not a whole number (examples: 4096, 32k, 32K, 4GiB)"));
   }
   return static_cast<int64_t>(value * factor);
 }

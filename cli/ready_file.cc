@@ -1,0 +1,24 @@
+#include "cli/ready_file.h"
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+
+#include "common/str_cat.h"
+
+namespace baton::cli {
+
+absl::Status WriteReadyFile(const std::string& path, const std::vector<std::pair<std::string, std::string>>& values) {
+  if (path.empty()) return absl::OkStatus();
+  const std::string part = path + ".part";
+  std::ofstream out(part);
+  for (const auto& [name, value] : values) out << name << "='" << value << "'\n";
+  out.close();
+  if (!out || std::rename(part.c_str(), path.c_str()) != 0) {
+    return absl::InvalidArgumentError(StrCat("--ready-file: cannot write ", path, ": ", std::strerror(errno)));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace baton::cli

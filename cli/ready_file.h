@@ -1,0 +1,15 @@
+// A file that appears, whole, once a process is ready: shell variables with its addresses.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+
+namespace baton::cli {
+
+/// Writes NAME='value' lines to `path` by rename; does nothing for an empty path.
+absl::Status WriteReadyFile(const std::string& path, const std::vector<std::pair<std::string, std::string>>& values);
+
+}  // namespace baton::cli

@@ -1,0 +1,53 @@
+// `baton router`: the OpenAI and gRPC front of workers that run elsewhere.
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "cli/command.h"
+#include "cli/drain_loop.h"
+#include "cli/exit_code.h"
+#include "cli/flag_set.h"
+#include "cli/ready_file.h"
+#include "cli/signals.h"
+#include "router/router_config.h"
+#include "router/server.h"
+#include "spdlog/spdlog.h"
+
+namespace baton::cli {
+namespace {
+
+struct RouterFlags {
+  router::RouterConfig config;
+  FlagSet set;
+  std::string ready_file;
+  std::string config_file;
+};
+
+int RunRouter(RouterFlags& flags) {
+  if (!flags.set.status().ok()) return FailUsage(flags.set.status());
+  const SteadyClock clock;
+  const TimePoint start = clock.Now();
+  absl::StatusOr<std::unique_ptr<router::RouterServer>> server = router::RouterServer::Start(flags.config, kVersion);
+  if (!server.ok()) return Fail(server.status());
+  const std::string http = StrCat("http://", flags.config.host, ":", (*server)->http_port());
+  const std::string grpc = StrCat(flags.config.host, ":", (*server)->grpc_port());
+  spdlog::info("router: OpenAI API at {}/v1, gRPC at {}", http, (*server)->grpc_port() == 0 ? "none" : grpc);
+
+  auto on_ready = [&] {
+    spdlog::info("router: ready in {:.2f} s, serving {} at {}/v1", Seconds(clock.Now() - start), (*server)->model_name(), http);
+    return WriteReadyFile(flags.ready_file, {{"BATON_HTTP", http}, {"BATON_GRPC", grpc}});
+  };
+  return ServeUntilSignal(clock, **server, std::chrono::milliseconds(flags.config.shutdown_timeout_ms), on_ready);
+}
+
+}  // namespace
+
+Runner AddRouter(CLI::App& app) {
+  auto flags = std::make_shared<RouterFlags>();
+  flags->set.Add(flags->config, "router");
+  AddConfigFile(app, flags->set, flags->config_file);
+  flags->set.Attach(app);
+  app.add_option("--ready-file", flags->ready_file, "written with the addresses once a worker is ready");
+  return [flags] { return RunRouter(*flags); };
+}
+
+}  // namespace baton::cli

@@ -1,0 +1,120 @@
+// `baton serve`: router and workers as child processes on one machine.
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <memory>
+
+#include "cli/command.h"
+#include "cli/exit_code.h"
+#include "cli/flag_set.h"
+#include "cli/supervisor.h"
+#include "common/status.h"
+#include "router/router_config.h"
+#include "spdlog/spdlog.h"
+#include "worker/worker_config.h"
+
+namespace baton::cli {
+namespace {
+
+// Set here for every child, so not flags of `serve` (or flags with a meaning of serve's own).
+const std::vector<std::string> kNotForRouter = {"model", "served-model-name", "worker"};
+const std::vector<std::string> kNotForWorker = {"host", "port", "model", "served-model-name", "role"};
+
+struct ServeFlags {
+  std::string model;
+  std::vector<std::string> served_model_name;
+  int both = 1;
+  bool restart = true;
+  std::string ready_file;
+  std::string config_file;
+  router::RouterConfig router_config;
+  worker::WorkerConfig worker_config;
+  FlagSet set;
+};
+
+// A loopback port that is free now.
+absl::StatusOr<int> FreePort() {
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{.sin_family = AF_INET, .sin_port = 0, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+  socklen_t length = sizeof(address);
+  auto* generic = reinterpret_cast<sockaddr*>(&address);
+  const bool bound = fd >= 0 && bind(fd, generic, length) == 0 && getsockname(fd, generic, &length) == 0;
+  if (fd >= 0) close(fd);
+  if (!bound) return absl::PermissionDeniedError("no free port on 127.0.0.1");
+  return static_cast<int>(ntohs(address.sin_port));
+}
+
+// The flags of one heading that were given to serve, as arguments for a child.
+void AppendGiven(const FlagSet& set, std::string_view group, std::vector<std::string>& argv) {
+  for (const Flag& flag : set.flags()) {
+    auto given = set.given().find(flag.name);
+    if (flag.group != group || given == set.given().end()) continue;
+    for (const std::string& value : given->second) {
+      if (flag.is_bool) {
+        argv.push_back(StrCat(value == "true" ? "--" : "--no-", flag.name));
+      } else {
+        argv.push_back(StrCat("--", flag.name, "=", value));
+      }
+    }
+  }
+}
+
+ChildSpec WorkerSpec(const ServeFlags& flags, int index, int port, int local_workers) {
+  ChildSpec spec{.name = StrCat("worker-", index), .restart = flags.restart};
+  spec.argv = {"worker", "--role", "both", "--host", "127.0.0.1", "--port", StrCat(port), "--model", flags.model};
+  if (!flags.set.given().contains("local-workers")) spec.argv.push_back(StrCat("--local-workers=", local_workers));
+  for (const std::string& name : flags.served_model_name) spec.argv.push_back("--served-model-name=" + name);
+  AppendGiven(flags.set, "worker", spec.argv);
+  return spec;
+}
+
+ChildSpec RouterSpec(const ServeFlags& flags, const std::vector<int>& worker_ports) {
+  ChildSpec spec{.name = "router"};
+  spec.argv = {"router", "--model", flags.model};
+  for (int port : worker_ports) spec.argv.push_back(StrCat("--worker=127.0.0.1:", port));
+  for (const std::string& name : flags.served_model_name) spec.argv.push_back("--served-model-name=" + name);
+  if (!flags.ready_file.empty()) spec.argv.push_back("--ready-file=" + flags.ready_file);
+  AppendGiven(flags.set, "router", spec.argv);
+  return spec;
+}
+
+absl::Status StartAll(const ServeFlags& flags, Supervisor& supervisor) {
+  std::vector<int> ports;
+  for (int i = 0; i < flags.both; ++i) {
+    BATON_ASSIGN_OR_RETURN(int port, FreePort());
+    ports.push_back(port);
+    BATON_RETURN_IF_ERROR(supervisor.Start(WorkerSpec(flags, i, port, flags.both)));
+  }
+  return supervisor.Start(RouterSpec(flags, ports));
+}
+
+int RunServe(const ServeFlags& flags) {
+  if (!flags.set.status().ok()) return FailUsage(flags.set.status());
+  if (flags.both < 1) return FailUsage(absl::InvalidArgumentError(StrCat("--both ", flags.both, ": at least 1 worker")));
+  const SteadyClock clock;
+  Supervisor supervisor(clock);
+  if (absl::Status status = StartAll(flags, supervisor); !status.ok()) return Fail(status);
+  return supervisor.Run(std::chrono::milliseconds(flags.router_config.shutdown_timeout_ms) + std::chrono::seconds(2));
+}
+
+}  // namespace
+
+Runner AddServe(CLI::App& app) {
+  auto flags = std::make_shared<ServeFlags>();
+  app.add_option("model,--model", flags->model, "HF directory or .gguf file")->required()->envname("BATON_MODEL");
+  app.add_option("--served-model-name", flags->served_model_name, "names clients use (default: the model's base name)");
+  app.add_option("--both", flags->both, "workers that prefill and decode")->capture_default_str();
+  app.add_flag("--restart,!--no-restart", flags->restart, "restart a worker that dies, after 0.2 s doubling to 5 s (default)");
+  app.add_option("--ready-file", flags->ready_file, "written with the addresses once a worker is ready");
+  flags->set.Add(flags->router_config, "router", kNotForRouter);
+  flags->set.Add(flags->worker_config, "worker", kNotForWorker);
+  AddConfigFile(app, flags->set, flags->config_file);
+  flags->set.Attach(app);
+  return [flags] { return RunServe(*flags); };
+}
+
+}  // namespace baton::cli
