@@ -67,6 +67,7 @@ struct KvPlaneView {
   int dim = 0;
   DType dtype = DType::kF32;
   /// Digest of each 16-token unit: [blocks, tokens_per_block / 16, heads]; block stride in elements. Null: none kept.
+  /// Tokens are written in order: a unit's first token sets its digest, later ones add to it (blocks are reused as is).
   uint64_t* digests = nullptr;
   int64_t digest_block_stride = 0;
 };

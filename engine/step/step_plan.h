@@ -33,6 +33,9 @@ struct SequenceStep {
   int32_t context = 0;  ///< tokens whose KV was there before this step
   std::vector<std::vector<int32_t>> block_tables;  ///< per KV group: every block of the sequence, by position
   bool sample = false;  ///< the last row's logits give the next token
+  /// ≠ 0: has no rows of its own (num_tokens = 0) and samples from the last row of that sequence of this step: the
+  /// choices of n > 1 draw their first tokens from one prefill.
+  SequenceId logits_from = 0;
   bool prompt_logprobs = false;  ///< score the rows' next prompt tokens
 };
 

@@ -1,0 +1,37 @@
+// When a sequence ends, by token ids alone (stop strings are the router's). Pure; same answer on every worker.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "engine/sampling/sampling_params.h"
+
+namespace baton::engine {
+
+/// The field's finish_reason. kHeld is not an end: the prefill leg is done and its KV waits for the handoff.
+enum class FinishReason : uint8_t { kNone, kStop, kLength, kAbort, kError, kHeld };
+/// "stop", "length", "abort", "error", "held"; empty for kNone.
+std::string_view FinishReasonName(FinishReason reason);
+
+struct StopDecision {
+  FinishReason reason = FinishReason::kNone;
+  std::optional<int32_t> stop_token;  ///< the stop_token_ids entry that matched; none for eos, as vLLM reports it
+};
+
+/// Looks at the last of `output_len` generated tokens (those from before a migration count). In order: min_tokens not
+/// reached → only length ends it; eos unless ignore_eos; stop_token_ids; max_tokens or `total_len` ≥ `max_model_len`.
+StopDecision DecideStop(const SamplingParams& params, int32_t token, int32_t output_len, int32_t total_len,
+                        int32_t max_model_len);
+
+/// What sampling may not draw as output token number `output_len` (from 0): eos and stop ids before min_tokens.
+/// Sorted, unique.
+std::vector<int32_t> BannedBeforeMinTokens(const SamplingParams& params, int32_t output_len);
+
+/// InvalidArgument, naming field and value, for what sampling cannot do.
+absl::Status ValidateSampling(const SamplingParams& params, int32_t vocab_size);
+
+}  // namespace baton::engine

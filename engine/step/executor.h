@@ -1,0 +1,62 @@
+// Runs plans: keeps the tokens and sampling state of the sequences it was told of, builds the ragged batch, runs the
+// model, samples. Executor thread only (but Cancel). One per rank.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "engine/cache/kv_memory.h"
+#include "engine/model/model.h"
+#include "engine/step/step_plan.h"
+#include "kernels/ops.h"
+
+namespace baton::engine {
+
+class Executor {
+ public:
+  /// All must outlive it.
+  Executor(Model& model, KvMemory& memory, kernels::Ops& ops);
+  /// Runs one step. result.cancelled when Cancel() was heard: then no sequence moved on. An error is the device's or
+  /// our own; the caller ends the step's requests.
+  absl::StatusOr<StepResult> Execute(const StepPlan& plan);
+  /// The running step may stop between layers. Any thread. Forgotten when the next Execute starts.
+  void Cancel() { cancel_.store(true, std::memory_order_relaxed); }
+  size_t sequences() const { return sequences_.size(); }
+
+ private:
+  struct Sequence {
+    uint32_t index = 0;
+    std::vector<int32_t> tokens;
+    int32_t prompt_len = 0;
+    SamplingParams sampling;
+  };
+  struct LogitRow {
+    int32_t row = 0;      ///< of the batch
+    int32_t sequence = 0; ///< index into StepPlan::sequences
+    int32_t target = -1;  ///< ≥ 0: prompt token to score; else the row is sampled
+  };
+
+  void ApplyChanges(const StepPlan& plan);
+  void RunCopies(const StepPlan& plan);
+  void BuildBatch(const StepPlan& plan);
+  void CollectLogitRows(const StepPlan& plan);
+  kernels::SampleRow MakeSampleRow(const Sequence& sequence, std::vector<int32_t>& banned) const;
+  void SampleRows(const StepPlan& plan, const kernels::Tensor& logits, StepResult& result);
+  void ScorePrompts(const StepPlan& plan, const kernels::Tensor& logits, StepResult& result);
+
+  Model& model_;
+  KvMemory& memory_;
+  kernels::Ops& ops_;
+  std::atomic<bool> cancel_{false};
+  absl::flat_hash_map<SequenceId, Sequence> sequences_;
+
+  // The step being built; kept to reuse the memory.
+  std::vector<int32_t> tokens_, row_start_, context_, logit_rows_;
+  std::vector<std::vector<int32_t>> block_tables_;  ///< per KV group
+  std::vector<LogitRow> wanted_;
+};
+
+}  // namespace baton::engine

@@ -1,0 +1,110 @@
+// The one continuous-batching scheduler: admission, chunked prefill, decode, preemption, fairness, stops, credits.
+//
+// Pure core: no clock, thread or socket; time is an argument. One thread (the scheduler thread) owns it.
+//   PlanStep(now)              decides and allocates            → StepPlan, run elsewhere
+//   Commit(plan, result, now)  makes the step visible           → outputs
+// Between the two, requests may come, be cancelled or get credit; blocks of the running plan stay owned until Commit.
+//
+// Who runs first: (priority, arrival). Decodes first, then prefill chunks. When blocks run out the last in that order
+// loses its blocks and is recomputed; it keeps its place. The first in order can take all others' blocks, and the pool
+// holds one sequence of max_model_len, so it always gets on: no livelock.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/clock.h"
+#include "engine/cache/kv_cache.h"
+#include "engine/step/request.h"
+#include "engine/step/role_policy.h"
+#include "engine/step/step_plan.h"
+#include "engine/step/step_predictor.h"
+
+namespace baton::engine {
+
+struct SchedulerOptions {
+  int32_t max_model_len = 2048;
+  int32_t vocab_size = 0;
+  int32_t max_num_seqs = 128;             ///< sequences in one step
+  int32_t max_num_batched_tokens = 2048;  ///< rows in one step
+  double max_step_ms = 200;               ///< 0: no cap
+  int32_t max_prefill_chunk = 0;          ///< tokens of one sequence in one step; 0: no limit but the above
+  int32_t max_logit_rows = 128;           ///< rows of a prompt_logprobs chunk
+  int32_t max_waiting_requests = 1024;
+  int64_t max_waiting_tokens = 1 << 20;
+  int32_t max_undelivered_tokens = 64;    ///< kept per sequence without credit
+  double prior_ms_per_token = 1.0;        ///< believed until steps were seen
+};
+
+/// Load, for metrics, the router and refusals.
+struct SchedulerLoad {
+  int32_t running_sequences = 0;
+  int32_t waiting_requests = 0;
+  int64_t waiting_tokens = 0;       ///< of waiting requests, cached or not
+  int64_t prefill_tokens_left = 0;  ///< of running prefills
+  Duration predicted_wait{};        ///< until a request that comes now starts
+  std::vector<int32_t> used_blocks, total_blocks, cached_blocks;  ///< per KV group
+  int64_t steps = 0, preemptions = 0, cancelled_steps = 0;
+  int64_t prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0;
+  int32_t held_requests = 0;
+};
+
+class Scheduler {
+ public:
+  /// `cache` and `policy` must outlive it. Dies when the cache cannot hold one sequence of max_model_len.
+  Scheduler(const SchedulerOptions& options, KvCache& cache, RolePolicy& policy);
+  ~Scheduler();
+
+  // ---- messages
+  /// Queues a request. InvalidArgument: too long (with both numbers), or sampling that cannot be done; AlreadyExists:
+  /// the key lives; ResourceExhausted: the waiting queue is full (with its length and the predicted wait).
+  absl::Status AddRequest(Request request, TimePoint now);
+  /// Starts a request whose KV arrived by handoff: it decodes in the next step. Its first tokens are not output again
+  /// (but may end it). InvalidArgument as AddRequest, and when `kv` does not cover the tokens.
+  absl::Status AttachRequest(AttachedRequest attached, TimePoint now);
+  /// Ends all choices of a request, or one, with finish kAbort. False: no such key, or ended already.
+  bool Cancel(RequestKey key, TimePoint now);
+  bool CancelSequence(RequestKey key, uint32_t sequence_index, TimePoint now);
+  /// Raises the position below which tokens may be delivered. Repeats and lower values change nothing.
+  void SetCredit(RequestKey key, uint32_t sequence_index, int32_t position, TimePoint now);
+  /// Held requests (RolePolicy::HoldAfterFirstToken): their KV, and its release. Null / false: no such held key.
+  const SequenceKv* HeldKv(RequestKey key) const;
+  bool ReleaseHeld(RequestKey key);
+  /// Blocks for [0, tokens) of an arriving handoff on top of `prefix` (from cache().Match), leaving one block per
+  /// running sequence. ResourceExhausted with both numbers; then `prefix` is untouched.
+  absl::Status BindForHandoff(SequenceKv& prefix, int32_t tokens);
+
+  // ---- steps
+  /// The next step; empty() when there is nothing to do. At most one plan runs at a time.
+  StepPlan PlanStep(TimePoint now);
+  /// Makes the running plan's result visible and returns what is new, this step's and what piled up since the last.
+  std::vector<SequenceOutput> Commit(const StepPlan& plan, const StepResult& result, TimePoint now);
+  /// As Commit for a plan whose execution failed: its requests end with kError and `error`.
+  std::vector<SequenceOutput> CommitFailure(const StepPlan& plan, const absl::Status& error, TimePoint now);
+  /// What messages made visible outside of a step (aborts, credit, deadlines).
+  std::vector<SequenceOutput> TakeOutputs();
+  /// True when every sequence of the running plan was cancelled: the executor may stop between layers.
+  bool RunningPlanAbandoned() const;
+  /// The next time at which PlanStep may have to end a request, TimePoint::max() when none.
+  TimePoint NextDeadline() const;
+
+  // ---- state
+  bool Idle() const;  ///< no request lives (held ones do not count)
+  bool HasWork() const;  ///< PlanStep may find something to run
+  SchedulerLoad Load() const;
+  KvCache& cache();
+  const SchedulerOptions& options() const;
+  /// Dies when owners, queues or tables disagree. For tests, after every step.
+  void CheckInvariants() const;
+
+ private:
+  class State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace baton::engine
