@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# sanitize.sh asan|tsan: builds and runs the tests under a sanitizer (clang 19).
+# asan: AddressSanitizer + UBSan over everything that is affordable. tsan: targets that do not link gRPC (Debian's
+# libgrpc is not instrumented and reports races of its own).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+preset=$1
+scripts/bootstrap.sh --clang
+targets=$(cat "cmake/sanitize-$preset.txt" | sed 's/#.*//' | xargs)
+if [ ! -f "build/$preset/build.ninja" ]; then
+  cmake --preset "$preset" >"build/configure-$preset.log" 2>&1 || { tail -30 "build/configure-$preset.log" >&2; exit 1; }
+fi
+available=$(ninja -C "build/$preset" -t targets all | cut -d: -f1)
+chosen=()
+for target in $targets; do
+  if grep -qx "$target" <<<"$available"; then chosen+=("$target"); else echo "sanitize: $target does not exist" >&2; exit 1; fi
+done
+scripts/build.sh "$preset" "${chosen[@]}"
+pattern="^($(IFS='|'; echo "${chosen[*]}"))\$"
+ctest --preset "$preset" --no-tests=error -j2 -R "$pattern"
