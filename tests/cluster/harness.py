@@ -1,0 +1,170 @@
+"""Starts real Baton processes for a test, talks to them over loopback, and proves that nothing is left running."""
+import contextlib
+import http.client
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BATON = pathlib.Path(os.environ.get("BATON_BINARY", ROOT / "build" / "baton"))
+TINY = ROOT / "tests" / "data" / "tiny-llama"
+SMOLLM2 = pathlib.Path(
+    subprocess.run([ROOT / "scripts" / "fetch_model.sh", "--path"], capture_output=True, text=True, check=True).stdout.strip())
+START_SECONDS = 120
+
+
+class Reply:
+    def __init__(self, status, headers, body):
+        self.status, self.headers, self.body = status, headers, body
+
+    def json(self):
+        return json.loads(self.body)
+
+
+def events(body):
+    """The data of each server-sent event, in order."""
+    return [e[len("data: "):] for e in body.split("\n\n") if e.startswith("data: ")]
+
+
+class Cluster:
+    """`baton serve` with a model. Use as a context manager; leaving it stops the cluster and checks the clean end."""
+
+    def __init__(self, model=TINY, args=(), dummy=True, env=None):
+        self.dir = pathlib.Path(tempfile.mkdtemp(prefix="baton-test-"))
+        self.log = self.dir / "log"
+        self.ready = self.dir / "ready"
+        self.env = {**os.environ, "BATON_CACHE_DIR": os.environ.get("BATON_CACHE_DIR", ""), **(env or {})}
+        if not self.env["BATON_CACHE_DIR"]:
+            del self.env["BATON_CACHE_DIR"]
+        self.command = [str(BATON), "serve", str(model), "--port", "0", "--grpc-port", "0", "--ready-file", str(self.ready)]
+        if dummy:
+            self.command += ["--load-format", "dummy"]
+        self.command += [str(a) for a in args]
+        self.process = None
+
+    def __enter__(self):
+        with open(self.log, "w") as log:
+            self.process = subprocess.Popen(self.command, stdout=log, stderr=log, env=self.env)
+        deadline = time.monotonic() + START_SECONDS
+        while not self.ready.exists():
+            if self.process.poll() is not None:
+                raise RuntimeError(f"exit {self.process.returncode} before ready:\n{self.log.read_text()}")
+            if time.monotonic() > deadline:
+                self.process.kill()
+                raise RuntimeError(f"not ready after {START_SECONDS} s:\n{self.log.read_text()}")
+            time.sleep(0.02)
+        values = dict(line.split("=", 1) for line in self.ready.read_text().split())
+        self.url = values["BATON_HTTP"].strip("'")
+        self.grpc = values["BATON_GRPC"].strip("'")
+        self.host, self.port = self.url.removeprefix("http://").rsplit(":", 1)
+        return self
+
+    def __exit__(self, kind, value, trace):
+        if self.process.poll() is None:
+            code = self.stop()
+            if kind is None:
+                assert code == 0, f"exit {code} after SIGTERM:\n{self.log.read_text()[-4000:]}"
+        if kind is not None:
+            print(self.log.read_text()[-4000:])
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+    def stop(self, timeout=60):
+        """SIGTERM; the exit code. Fails when a process of the cluster outlives it."""
+        children = self.children()
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            code = self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise AssertionError(f"did not stop in {timeout} s:\n{self.log.read_text()[-4000:]}")
+        left = [pid for pid in children if pathlib.Path(f"/proc/{pid}").exists() and state(pid) != "Z"]
+        assert not left, f"left running: {left}"
+        return code
+
+    def children(self):
+        """pid -> command of the cluster's processes."""
+        out = {}
+        for entry in pathlib.Path("/proc").iterdir():
+            if not entry.name.isdigit():
+                continue
+            with contextlib.suppress(OSError):
+                parent = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
+                if parent == self.process.pid:
+                    out[int(entry.name)] = (entry / "cmdline").read_bytes().split(b"\0")[1].decode()
+        return out
+
+    def pid_of(self, role):
+        return next(pid for pid, name in self.children().items() if name == role)
+
+    def request(self, method, path, body=None, headers=None, timeout=120):
+        connection = http.client.HTTPConnection(self.host, int(self.port), timeout=timeout)
+        try:
+            data = body if isinstance(body, (bytes, str, type(None))) else json.dumps(body)
+            if isinstance(data, str):
+                data = data.encode()
+            connection.request(method, path, data, {"Content-Type": "application/json", **(headers or {})})
+            response = connection.getresponse()
+            return Reply(response.status, dict(response.getheaders()), response.read().decode())
+        finally:
+            connection.close()
+
+    def get(self, path, **kw):
+        return self.request("GET", path, **kw)
+
+    def post(self, path, body, **kw):
+        return self.request("POST", path, body, **kw)
+
+    def metric(self, name):
+        """Sum over label sets of a metric in /metrics."""
+        total, found = 0.0, False
+        for line in self.get("/metrics").body.splitlines():
+            if line.startswith(name) and line[len(name):len(name) + 1] in ("{", " "):
+                total, found = total + float(line.rsplit(" ", 1)[1]), True
+        assert found, f"no metric {name}"
+        return total
+
+    def wait_until(self, condition, what, seconds=30):
+        deadline = time.monotonic() + seconds
+        while True:
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                if condition():
+                    return
+            assert time.monotonic() < deadline, f"not within {seconds} s: {what}\n{self.log.read_text()[-3000:]}"
+            time.sleep(0.02)
+
+
+def state(pid):
+    with contextlib.suppress(OSError):
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    return "gone"
+
+
+def in_parallel(calls):
+    """Runs the calls at once on threads; their results in order. The first exception is raised."""
+    results, errors = [None] * len(calls), []
+
+    def run(i):
+        try:
+            results[i] = calls[i]()
+        except Exception as e:  # noqa: BLE001 - raised below
+            errors.append(e)
+
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(len(calls))]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    if errors:
+        raise errors[0]
+    return results
+
+
+def run(args, timeout=60, env=None):
+    """A `baton` command that ends by itself."""
+    return subprocess.run([str(BATON), *map(str, args)], capture_output=True, text=True, timeout=timeout, env={**os.environ, **(env or {})})
