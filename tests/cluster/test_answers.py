@@ -1,0 +1,139 @@
+"""What a client sees: shapes, streaming, limits and bad input, through the real router and worker."""
+import json
+import socket
+import unittest
+
+from harness import SMOLLM2, Cluster, events, in_parallel, run
+
+CHAT = {"model": "tiny-llama", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 12, "temperature": 0}
+
+
+class Answers(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.c = cls.enterClassContext(Cluster()) if hasattr(cls, "enterClassContext") else Cluster().__enter__()
+
+    def test_streamed_chat_equals_the_whole_answer(self):
+        whole = self.c.post("/v1/chat/completions", CHAT).json()
+        stream = self.c.post("/v1/chat/completions", {**CHAT, "stream": True, "stream_options": {"include_usage": True}})
+        self.assertTrue(stream.headers["Content-Type"].startswith("text/event-stream"))
+        data = events(stream.body)
+        self.assertEqual(data[-1], "[DONE]")
+        chunks = [json.loads(d) for d in data[:-1]]
+        self.assertEqual(chunks[0]["choices"][0]["delta"], {"role": "assistant", "content": ""})
+        self.assertIsNone(chunks[0]["choices"][0]["finish_reason"])
+        self.assertEqual("".join(c["choices"][0]["delta"].get("content", "") for c in chunks if c["choices"]), whole["choices"][0]["message"]["content"])
+        finish = [c for c in chunks if c["choices"] and c["choices"][0]["finish_reason"]]
+        self.assertEqual(len(finish), 1)
+        self.assertEqual(finish[0]["choices"][0]["delta"], {})
+        self.assertEqual(chunks[-1]["choices"], [])
+        self.assertEqual(chunks[-1]["usage"]["completion_tokens"], whole["usage"]["completion_tokens"])
+        self.assertEqual(len({c["id"] for c in chunks}), 1)
+
+    def test_usage_and_timings_are_always_there(self):
+        body = self.c.post("/v1/chat/completions", CHAT).json()
+        self.assertIn("cached_tokens", body["usage"]["prompt_tokens_details"])
+        self.assertIn("timings", body)
+
+    def test_tokenize_round_trip(self):
+        text = "naïve café 你好 👩‍👩‍👧 2026"
+        tokens = self.c.post("/tokenize", {"model": "tiny-llama", "prompt": text}).json()
+        self.assertEqual(tokens["count"], len(tokens["tokens"]))
+        self.assertEqual(self.c.post("/detokenize", {"model": "tiny-llama", "tokens": tokens["tokens"]}).json()["prompt"], text)
+
+    def test_over_long_prompt_is_refused_with_both_numbers(self):
+        reply = self.c.post("/v1/completions", {"model": "tiny-llama", "prompt": [5] * 3000, "max_tokens": 5})
+        self.assertEqual(reply.status, 400)
+        for number in ("3000", "2048"):
+            self.assertIn(number, reply.json()["error"]["message"])
+
+    def test_bad_input_is_a_clear_error_object(self):
+        cases = [
+            (b"{", 400), (b"", 400), (b"[]", 400), (b'{"model":"tiny-llama"}', 400), (b"\xff\xfe{}", 400),
+            (json.dumps({**CHAT, "model": "no-such"}), 404), (json.dumps({**CHAT, "messages": []}), 400),
+            (json.dumps({**CHAT, "temperature": "hot"}), 400), (json.dumps({**CHAT, "temperature": -1}), 400),
+            (json.dumps({**CHAT, "top_p": 0}), 400), (json.dumps({**CHAT, "n": 0}), 400), (json.dumps({**CHAT, "max_tokens": 0}), 400),
+            (json.dumps({**CHAT, "stream_options": {}}), 400), (json.dumps({**CHAT, "top_logprobs": 2}), 400),
+            (json.dumps({**CHAT, "messages": "hi"}), 400), (json.dumps({**CHAT, "messages": [{"role": "user"}]}), 400),
+            (b'{"messages":' + b"[" * 5000 + b"]" * 5000 + b"}", 400),
+            (json.dumps({**CHAT, "response_format": {"type": "json_schema", "json_schema": {"schema": {}}}}), 400),
+            (json.dumps({**CHAT, "stop_token_ids": [10**9]}), 400), (json.dumps({**CHAT, "logit_bias": {"99999999": 1}}), 400),
+        ]
+        for body, status in cases:
+            with self.subTest(body=body[:120]):
+                reply = self.c.post("/v1/chat/completions", body)
+                self.assertEqual(reply.status, status, reply.body)
+                error = reply.json()["error"]
+                self.assertTrue(error["message"])
+                self.assertIn("type", error)
+        self.assertEqual(self.c.post("/v1/chat/completions", CHAT).status, 200, "still serves")
+
+    def test_huge_headers_and_bodies_are_refused_before_they_are_read(self):
+        self.assertEqual(self.c.get("/v1/models", headers={"X-Big": "a" * 40000}).status, 431)
+        with socket.create_connection((self.c.host, int(self.c.port))) as s:
+            s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 999999999\r\n\r\n{")
+            self.assertIn(b" 413 ", s.recv(100))
+
+    def test_unknown_path_and_method_are_json(self):
+        self.assertEqual(self.c.get("/nope").status, 404)
+        self.assertIn("error", self.c.get("/nope").json())
+        self.assertEqual(self.c.get("/v1/chat/completions").status, 405)
+
+    def test_operations_endpoints(self):
+        for path in ("/health", "/ping", "/live", "/ready", "/metrics", "/version", "/openapi.json", "/v1/models", "/v1/models/tiny-llama"):
+            self.assertEqual(self.c.get(path).status, 200, path)
+        self.assertEqual(self.c.get("/v1/models").json()["data"][0]["max_model_len"], 2048)
+
+    def test_request_id_is_echoed_or_made(self):
+        self.assertEqual(self.c.post("/v1/chat/completions", CHAT, headers={"X-Request-Id": "abc-1"}).headers["X-Request-Id"], "abc-1")
+        self.assertTrue(self.c.post("/v1/chat/completions", CHAT).headers["X-Request-Id"])
+
+    def test_grpc_gives_the_same_text(self):
+        http = self.c.post("/v1/chat/completions", CHAT).json()["choices"][0]["message"]["content"]
+        grpc = run(["chat", "--grpc", self.c.grpc, "--message", "Hello", "--max-tokens", 12, "--temperature", 0])
+        self.assertEqual(grpc.returncode, 0, grpc.stderr)
+        self.assertEqual(grpc.stdout.removesuffix("\n"), http)
+
+    def test_prefix_is_found_again(self):
+        prompt = list(range(10, 250))
+        body = {"model": "tiny-llama", "prompt": prompt, "max_tokens": 4, "temperature": 0}
+        first, second = (self.c.post("/v1/completions", body).json() for _ in range(2))
+        self.assertEqual(first["choices"], second["choices"])
+        self.assertGreaterEqual(second["usage"]["prompt_tokens_details"]["cached_tokens"], 224)
+
+
+class Overload(unittest.TestCase):
+    def test_full_queue_is_429_with_retry_after(self):
+        with Cluster(args=["--max-running-requests", 2]) as c:
+            body = {"model": "tiny-llama", "prompt": "x", "max_tokens": 600, "ignore_eos": True}
+            replies = in_parallel([lambda: c.post("/v1/completions", body)] * 8)
+            statuses = sorted(r.status for r in replies)
+            self.assertTrue(set(statuses) <= {200, 429}, statuses)
+            self.assertIn(429, statuses)
+            refused = next(r for r in replies if r.status == 429)
+            self.assertIn("Retry-After", refused.headers)
+            self.assertIn("2", refused.json()["error"]["message"])
+
+
+class Keys(unittest.TestCase):
+    def test_api_key(self):
+        with Cluster(args=["--api-key", "secret"]) as c:
+            self.assertEqual(c.post("/v1/chat/completions", CHAT).status, 401)
+            self.assertEqual(c.post("/v1/chat/completions", CHAT, headers={"Authorization": "Bearer wrong"}).status, 401)
+            self.assertEqual(c.post("/v1/chat/completions", CHAT, headers={"Authorization": "Bearer secret"}).status, 200)
+            self.assertEqual(c.get("/health").status, 200)
+            self.assertNotIn("secret", c.log.read_text())
+
+
+@unittest.skipUnless(SMOLLM2.exists(), f"the demo model is not in the cache ({SMOLLM2.name})")
+class RealModel(unittest.TestCase):
+    def test_it_knows_the_capital_of_france(self):
+        with Cluster(SMOLLM2, dummy=False, args=["--served-model-name", "smollm2"]) as c:
+            reply = c.post("/v1/chat/completions", {"model": "smollm2", "messages": [{"role": "user", "content": "What is the capital of France?"}],
+                                                    "temperature": 0, "max_tokens": 24})
+            self.assertEqual(reply.status, 200, reply.body)
+            self.assertIn("Paris", reply.json()["choices"][0]["message"]["content"])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,67 @@
+"""The public clients, unchanged, against a real cluster. They live in build/venv; without it the test is skipped."""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import unittest
+
+from harness import ROOT, Cluster
+
+VENV = ROOT / "build" / "venv" / "bin" / "python"
+
+OPENAI = """
+import json, sys, openai
+client = openai.OpenAI(base_url=sys.argv[1] + "/v1", api_key="none", max_retries=0)
+model = client.models.list().data[0].id
+messages = [{"role": "user", "content": "Hello"}]
+whole = client.chat.completions.create(model=model, messages=messages, temperature=0, max_tokens=10, logprobs=True, top_logprobs=2, n=2, seed=3)
+assert len(whole.choices) == 2 and whole.usage.total_tokens == whole.usage.prompt_tokens + whole.usage.completion_tokens
+assert len(whole.choices[0].logprobs.content[0].top_logprobs) == 2
+text, usage = "", None
+for chunk in client.chat.completions.create(model=model, messages=messages, temperature=0, max_tokens=10, stream=True, stream_options={"include_usage": True}):
+    for choice in chunk.choices:
+        text += choice.delta.content or ""
+    usage = chunk.usage or usage
+assert text == whole.choices[0].message.content, (text, whole.choices[0].message.content)
+assert usage.completion_tokens == 10 or usage.completion_tokens > 0
+legacy = client.completions.create(model=model, prompt=["one", "two"], max_tokens=3, temperature=0, logprobs=1, echo=True)
+assert len(legacy.choices) == 2 and legacy.choices[0].text.startswith("one")
+for bad, kind in (({"model": "nope"}, openai.NotFoundError), ({"max_tokens": 100000}, openai.BadRequestError)):
+    try:
+        client.chat.completions.create(**{"model": model, "messages": messages, **bad})
+        raise SystemExit(f"{bad} was accepted")
+    except kind as e:
+        assert e.body["message"], e
+print("openai", openai.__version__)
+"""
+
+LANGCHAIN = """
+import sys
+from langchain_openai import ChatOpenAI
+chat = ChatOpenAI(base_url=sys.argv[1] + "/v1", api_key="none", model=sys.argv[2], temperature=0, max_tokens=10, stream_usage=True)
+whole = chat.invoke("Hello")
+pieces = list(chat.stream("Hello"))
+assert "".join(p.content for p in pieces) == whole.content
+assert whole.usage_metadata["output_tokens"] > 0
+print("langchain-openai ok")
+"""
+
+
+@unittest.skipUnless(VENV.exists() and (VENV.parents[1] / ".requirements").exists(), "build/venv is not there (no package index?)")
+class PublicClients(unittest.TestCase):
+    def check(self, program):
+        with Cluster() as c:
+            env = {k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy")}
+            result = subprocess.run([VENV, "-c", program, c.url, "tiny-llama"], capture_output=True, text=True, timeout=300, env=env)
+            self.assertEqual(result.returncode, 0, result.stdout + result.stderr[-3000:])
+
+    def test_openai_python(self):
+        self.check(OPENAI)
+
+    def test_langchain_openai(self):
+        self.check(LANGCHAIN)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
