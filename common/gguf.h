@@ -95,10 +95,11 @@ class GgufFile {
   absl::Span<const uint8_t> Bytes(const GgufTensor& tensor) const { return bytes_.subspan(tensor.offset, tensor.bytes); }
 
  private:
-  class Parser;
   GgufFile(absl::Span<const uint8_t> bytes, std::string name, bool mapped)
       : bytes_(bytes), name_(std::move(name)), mapped_(mapped) {}
+  absl::Status ParseAll();
   absl::StatusOr<const GgufValue*> Typed(std::string_view key, bool array) const;
+  absl::Status WrongType(std::string_view key, const GgufValue& value, std::string_view wanted) const;
 
   absl::Span<const uint8_t> bytes_;
   std::string name_;
