@@ -1,0 +1,53 @@
+// `baton worker`: loads the model and computes; routers dial it.
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "cli/command.h"
+#include "cli/drain_loop.h"
+#include "cli/exit_code.h"
+#include "cli/flag_set.h"
+#include "cli/ready_file.h"
+#include "cli/signals.h"
+#include "decode_worker/worker_server.h"
+#include "spdlog/spdlog.h"
+#include "worker/worker_config.h"
+
+namespace baton::cli {
+namespace {
+
+struct WorkerFlags {
+  worker::WorkerConfig config;
+  FlagSet set;
+  std::string ready_file;
+  std::string config_file;
+};
+
+int RunWorker(WorkerFlags& flags) {
+  if (!flags.set.status().ok()) return FailUsage(flags.set.status());
+  const SteadyClock clock;
+  const TimePoint start = clock.Now();
+  absl::StatusOr<std::unique_ptr<decode_worker::WorkerServer>> server =
+      decode_worker::WorkerServer::Start(flags.config, kVersion);
+  if (!server.ok()) return Fail(server.status());
+  const std::string address = StrCat(flags.config.host, ":", (*server)->port());
+  spdlog::info("worker: gRPC at {}", address);
+  auto on_ready = [&]() -> absl::Status {
+    if (absl::Status status = (*server)->LoadStatus(); !status.ok()) return status;
+    spdlog::info("worker: ready in {:.2f} s", Seconds(clock.Now() - start));
+    return WriteReadyFile(flags.ready_file, {{"BATON_WORKER", address}});
+  };
+  return ServeUntilSignal(clock, **server, std::chrono::milliseconds(flags.config.shutdown_timeout_ms), on_ready);
+}
+
+}  // namespace
+
+Runner AddWorker(CLI::App& app) {
+  auto flags = std::make_shared<WorkerFlags>();
+  flags->set.Add(flags->config, "worker");
+  AddConfigFile(app, flags->set, flags->config_file);
+  flags->set.Attach(app);
+  app.add_option("--ready-file", flags->ready_file, "written with the address once requests are accepted");
+  return [flags] { return RunWorker(*flags); };
+}
+
+}  // namespace baton::cli

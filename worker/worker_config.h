@@ -1,0 +1,86 @@
+// WorkerConfig: everything an operator can set on a worker. One struct; VisitFields names each field once, which gives
+// flags, environment, YAML and --help (common/config_fields.h). Names are vLLM's where vLLM has the flag.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+
+namespace baton::worker {
+
+struct WorkerConfig {
+  // ---- identity
+  std::string role = "both";
+  std::string host = "127.0.0.1";
+  int32_t port = 0;
+  std::string worker_id;
+  bool insecure = false;
+
+  // ---- model
+  std::string model;
+  std::vector<std::string> served_model_name;
+  std::string load_format = "auto";
+  std::string dtype = "auto";
+  uint64_t seed = 0;
+  int64_t max_model_len = 0;
+  std::string cache_dir;
+
+  // ---- KV memory
+  std::string kv_cache_dtype = "auto";
+  int64_t kv_cache_memory = 0;
+  int32_t local_workers = 1;
+  int32_t block_size = 16;
+  bool enable_prefix_caching = true;
+  std::string hash_key_file;
+
+  // ---- steps
+  int32_t max_num_seqs = 128;
+  int32_t max_num_batched_tokens = 2048;
+  double max_step_ms = 200;
+  int32_t max_waiting_requests = 1024;
+  int64_t max_waiting_tokens = 1 << 20;
+  int32_t threads = 0;
+
+  // ---- streams
+  int32_t credit_timeout_ms = 5000;
+  int32_t shutdown_timeout_ms = 30000;
+
+  /// InvalidArgument naming the flag, its value and what it may be.
+  absl::Status Validate() const;
+};
+
+/// The flags: name, field, unit, help.
+template <class Visitor>
+void VisitFields(WorkerConfig& c, Visitor&& field) {
+  field("role", c.role, "", "both: prefills and decodes (prefill and decode come with the handoff)");
+  field("host", c.host, "", "address that gRPC binds");
+  field("port", c.port, "port", "gRPC; 0 = any free port (printed)");
+  field("worker-id", c.worker_id, "", "stable name of this worker (default: host:port)");
+  field("insecure", c.insecure, "", "allow a non-loopback bind without TLS");
+  field("model", c.model, "", "HF directory or .gguf file");
+  field("served-model-name", c.served_model_name, "", "name that the handshake reports; the first counts");
+  field("load-format", c.load_format, "", "auto | dummy: random weights from config.json alone");
+  field("dtype", c.dtype, "", "auto | bfloat16 | float32: what is computed in; auto = bfloat16 where the CPU has it");
+  field("seed", c.seed, "", "of dummy weights");
+  field("max-model-len", c.max_model_len, "tokens", "longest prompt and answer together; 0 = the model's");
+  field("cache-dir", c.cache_dir, "", "verdicts of the start-up self-test (default: the user's cache directory)");
+  field("kv-cache-dtype", c.kv_cache_dtype, "", "auto = the compute dtype | bfloat16 | float32");
+  field("kv-cache-memory", c.kv_cache_memory, "bytes",
+        "KV memory; 0 = what max-model-len × max-num-seqs needs, at most 40 % of the free memory / local workers");
+  field("local-workers", c.local_workers, "workers", "workers that share this machine's cores and memory");
+  field("block-size", c.block_size, "tokens", "tokens per KV block, a multiple of 16");
+  field("enable-prefix-caching", c.enable_prefix_caching, "", "reuse the KV of prompts that begin alike");
+  field("hash-key-file", c.hash_key_file, "", "64 hex digits keying prefix hashes; else the first router sets the key");
+  field("max-num-seqs", c.max_num_seqs, "sequences", "sequences in one step");
+  field("max-num-batched-tokens", c.max_num_batched_tokens, "tokens", "tokens in one step");
+  field("max-step-ms", c.max_step_ms, "ms", "a step is cut to take no longer, by the measured rate; 0 = no cap");
+  field("max-waiting-requests", c.max_waiting_requests, "requests", "more are refused, with the predicted wait");
+  field("max-waiting-tokens", c.max_waiting_tokens, "tokens", "prompt tokens that may wait; more are refused");
+  field("threads", c.threads, "threads", "compute threads; 0 = cores / local workers");
+  field("credit-timeout-ms", c.credit_timeout_ms, "ms", "a sequence whose router is silent this long is cancelled");
+  field("shutdown-timeout-ms", c.shutdown_timeout_ms, "ms", "how long a drain waits for running requests");
+}
+
+}  // namespace baton::worker
