@@ -1,0 +1,84 @@
+// The device half of px for sm_90a: mbarrier, TMA, wgmma. Meanings are in host90.h.
+#pragma once
+
+#include <cuda.h>
+
+#include "kernels/px/device.cuh"
+
+namespace baton::px {
+
+/// Encoded on the host by the driver (runtime/ fills it); passed as a __grid_constant__.
+struct TensorMap2D {
+  CUtensorMap map;
+};
+inline constexpr int kTmaBoxColumns = 64;
+
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+
+PX_DEVICE void MbarrierInit(uint64_t* barrier, int arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(SharedAddress(barrier)), "r"(arrivals) : "memory");
+}
+PX_DEVICE void MbarrierFenceInit() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+PX_DEVICE void MbarrierArrive(uint64_t* barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(SharedAddress(barrier)) : "memory");
+}
+PX_DEVICE void MbarrierArriveExpect(uint64_t* barrier, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(SharedAddress(barrier)), "r"(bytes) : "memory");
+}
+PX_DEVICE void MbarrierWait(uint64_t* barrier, uint32_t parity) {
+  asm volatile(
+      "{\n.reg .pred done;\n"
+      "again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+      "@!done bra again;\n}" ::"r"(SharedAddress(barrier)),
+      "r"(parity)
+      : "memory");
+}
+PX_DEVICE void FenceAsyncProxy() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+PX_DEVICE void TmaLoad2D(void* dst, const TensorMap2D* map, int column, int row, uint64_t* barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];" ::"r"(
+          SharedAddress(dst)),
+      "l"(map), "r"(SharedAddress(barrier)), "r"(column), "r"(row)
+      : "memory");
+}
+PX_DEVICE uint64_t WgmmaDescriptor(const void* tile) {
+  constexpr uint64_t kGroupStride = 8 * kTmaBoxColumns * 2, kSwizzle128 = 1;
+  const uint32_t address = SharedAddress(tile);
+  return (address & 0x3FFFFu) >> 4 | 1ull << 16 | (kGroupStride >> 4) << 32 | kSwizzle128 << 62;
+}
+
+#endif
+
+// wgmma and setmaxnreg exist for sm_90a only.
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+PX_DEVICE void WgmmaFence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+PX_DEVICE void WgmmaCommit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <int N>
+PX_DEVICE void WgmmaWait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
+}
+template <int kRegisters>
+PX_DEVICE void RegisterIncrease() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+template <int kRegisters>
+PX_DEVICE void RegisterDecrease() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+
+#define PX_F4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+PX_DEVICE void WgmmaM64N64K16(float (&d)[32], uint64_t a, uint64_t b, bool accumulate) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
+      "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31}, "
+      "%32, %33, p, 1, 1, 0, 0;\n}"
+      : PX_F4(0), PX_F4(4), PX_F4(8), PX_F4(12), PX_F4(16), PX_F4(20), PX_F4(24), PX_F4(28)
+      : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)));
+}
+#undef PX_F4
+
+#endif
+
+}  // namespace baton::px

@@ -1,0 +1,170 @@
+#include "kernels/px/host90.h"
+
+namespace baton::px {
+namespace {
+
+using simt::Block;
+using simt::BulkCopy;
+using simt::CurrentBlock;
+using simt::MBarrier;
+using simt::WarpGroup;
+using simt::WarpGroupMma;
+
+constexpr int kRowBytes = kTmaBoxColumns * 2;
+
+/// 128-byte swizzle: 16-byte chunk index XOR row % 8, on the address itself.
+uint32_t Swizzle128(uint32_t offset) { return offset ^ ((offset >> 7 & 7u) << 4); }
+
+MBarrier& Find(uint64_t* barrier, const char* operation, Where where) {
+  Block& block = CurrentBlock();
+  auto it = block.mbarriers.find(block.SharedOffset(barrier, 8, 8, operation, where));
+  if (it == block.mbarriers.end()) block.Fail(std::string(operation) + " on an mbarrier that was not initialized", where);
+  return it->second;
+}
+
+void CompletePhase(MBarrier& m) {
+  if (m.pending != 0 || m.pending_bytes != 0) return;
+  ++m.phase;
+  m.pending = m.count;
+}
+
+void Arrive(uint64_t* barrier, int64_t bytes, const char* operation, Where where) {
+  MBarrier& m = Find(barrier, operation, where);
+  if (m.pending == 0) CurrentBlock().Fail(std::string(operation) + ": more arrivals than the mbarrier expects", where);
+  simt::NoteRelease(&m.sync);
+  m.pending_bytes += bytes;
+  --m.pending;
+  CompletePhase(m);
+}
+
+bool PhaseCompleted(const void* context, uint64_t parity) {
+  return (static_cast<const MBarrier*>(context)->phase & 1) != parity;
+}
+
+void CompleteTma(Block& block, const BulkCopy& copy) {
+  TensorMap2D map;
+  std::memcpy(&map, copy.tensor, sizeof(map));
+  for (int r = 0; r < map.box_rows; ++r) {
+    for (int c = 0; c < kTmaBoxColumns; ++c) {
+      const int row = copy.y + r, column = copy.x + c;
+      const bool inside = row >= 0 && row < map.rows && column >= 0 && column < map.columns;
+      const uint32_t offset = Swizzle128(copy.dst + static_cast<uint32_t>(r * kRowBytes + c * 2));
+      const bf16 value = inside ? map.base[static_cast<size_t>(row) * map.row_stride + column] : bf16{0};
+      std::memcpy(block.shared + offset, &value, 2);
+    }
+  }
+  MBarrier& m = block.mbarriers[copy.barrier];
+  simt::NoteRelease(&m.sync);
+  m.pending_bytes -= static_cast<int64_t>(map.box_rows) * kRowBytes;
+  CompletePhase(m);
+}
+
+/// Element (row, k) of an operand tile, addressed as the hardware does from the descriptor's fields.
+float Operand(const Block& block, uint64_t descriptor, int row, int k) {
+  const auto start = static_cast<uint32_t>(descriptor & 0x3FFF) << 4;
+  const auto stride = static_cast<uint32_t>(descriptor >> 32 & 0x3FFF) << 4;  // between groups of 8 rows
+  const uint32_t offset =
+      Swizzle128(start + static_cast<uint32_t>(row >> 3) * stride + static_cast<uint32_t>((row & 7) * kRowBytes + k * 2));
+  uint16_t bits;
+  std::memcpy(&bits, block.shared + offset, 2);
+  return Bf16BitsToFloat(bits);
+}
+
+void Execute(Block& block, const WarpGroupMma& op) {
+  constexpr int kRows = 64, kDepth = 16;
+  std::vector<float> a(kRows * kDepth), b(static_cast<size_t>(kDepth) * op.n);
+  for (int r = 0; r < kRows; ++r)
+    for (int k = 0; k < kDepth; ++k) a[r * kDepth + k] = Operand(block, op.a_descriptor, r, k);
+  for (int n = 0; n < op.n; ++n)
+    for (int k = 0; k < kDepth; ++k) b[n * kDepth + k] = Operand(block, op.b_descriptor, n, k);
+  for (int t = 0; t < 128; ++t) {
+    const int warp = t / 32, g = t % 32 / 4, c = t % 4 * 2;
+    for (int i = 0; i < op.n / 2; ++i) {
+      const int r = 16 * warp + g + 8 * (i / 2 % 2), n = i / 4 * 8 + c + i % 2;
+      float sum = 0;
+      for (int k = 0; k < kDepth; ++k) sum += a[r * kDepth + k] * b[n * kDepth + k];
+      op.accumulators[t][i] = (op.accumulate ? op.accumulators[t][i] : 0.0f) + sum;
+    }
+  }
+  ++block.counters.mma;
+}
+
+}  // namespace
+
+void MbarrierInit(uint64_t* barrier, int arrivals, Where where) {
+  Block& block = CurrentBlock();
+  MBarrier& m = block.mbarriers[block.SharedOffset(barrier, 8, 8, "mbarrier.init", where)];
+  m.count = m.pending = static_cast<uint32_t>(arrivals);
+}
+void MbarrierArrive(uint64_t* barrier, Where where) { Arrive(barrier, 0, "mbarrier.arrive", where); }
+void MbarrierArriveExpect(uint64_t* barrier, int bytes, Where where) {
+  Arrive(barrier, bytes, "mbarrier.arrive.expect_tx", where);
+}
+void MbarrierWait(uint64_t* barrier, uint32_t parity, Where where) {
+  MBarrier& m = Find(barrier, "mbarrier.try_wait", where);
+  if (!PhaseCompleted(&m, parity)) {
+    const std::string detail = "parity " + std::to_string(parity) + ", " + std::to_string(m.pending) + " arrivals and " +
+                               std::to_string(m.pending_bytes) + " bytes missing";
+    CurrentBlock().WaitUntil({PhaseCompleted, &m, parity, "mbarrier.try_wait", detail, where});
+  }
+  simt::NoteAcquire(&m.sync);
+}
+
+void TmaLoad2D(void* dst, const TensorMap2D* map, int column, int row, uint64_t* barrier, Where where) {
+  Block& block = CurrentBlock();
+  BulkCopy copy;
+  copy.complete = &CompleteTma;
+  static_assert(sizeof(*map) <= sizeof(copy.tensor));
+  std::memcpy(copy.tensor, map, sizeof(*map));
+  copy.x = column;
+  copy.y = row;
+  copy.dst = block.SharedOffset(dst, static_cast<size_t>(map->box_rows) * kRowBytes, 1024, "TMA", where);
+  copy.barrier = block.SharedOffset(barrier, 8, 8, "TMA", where);
+  Find(barrier, "TMA", where);
+  if (block.policy.lazy()) block.bulk_copies.push_back(copy);
+  else CompleteTma(block, copy);
+}
+
+uint64_t WgmmaDescriptor(const void* tile, Where where) {
+  const uint32_t offset = CurrentBlock().SharedOffset(tile, 16, 16, "wgmma descriptor", where);
+  constexpr uint64_t kGroupStride = 8 * kRowBytes, kSwizzle128 = 1;
+  return (offset & 0x3FFFFu) >> 4 | 1ull << 16 | (kGroupStride >> 4) << 32 | kSwizzle128 << 62;
+}
+void WgmmaFence(Where where) {
+  CurrentBlock().MeetWarpGroup([](Block&, WarpGroup&, void*) {}, nullptr, "wgmma.fence", where);
+}
+void WgmmaCommit(Where where) {
+  CurrentBlock().MeetWarpGroup(
+      [](Block&, WarpGroup& g, void*) {
+        g.groups.push_back(std::move(g.open));
+        g.open.clear();
+      },
+      nullptr, "wgmma.commit_group", where);
+}
+void WgmmaWaitGroups(size_t pending, Where where) {
+  CurrentBlock().MeetWarpGroup(
+      [](Block& block, WarpGroup& g, void* context) {
+        while (g.groups.size() > *static_cast<size_t*>(context)) {
+          for (const WarpGroupMma& op : g.groups.front()) Execute(block, op);
+          g.groups.pop_front();
+        }
+      },
+      &pending, "wgmma.wait_group", where);
+}
+void WgmmaIssue(float* d, int n, uint64_t a, uint64_t b, bool accumulate, Where where) {
+  Block& block = CurrentBlock();
+  WarpGroupMma& next = block.CurrentWarpGroup().next;
+  next.accumulators[simt::CurrentThread().id % 128] = d;
+  next.a_descriptor = a;
+  next.b_descriptor = b;
+  next.n = n;
+  next.accumulate = accumulate;
+  block.MeetWarpGroup(
+      [](Block& owner, WarpGroup& g, void*) {
+        if (owner.policy.lazy()) g.open.push_back(g.next);
+        else Execute(owner, g.next);
+      },
+      nullptr, "wgmma.mma_async", where);
+}
+
+}  // namespace baton::px

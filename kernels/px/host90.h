@@ -1,0 +1,52 @@
+// The emulated half of what only Hopper has: mbarrier, TMA, wgmma. See host.h.
+#pragma once
+
+#include "kernels/px/host.h"
+
+namespace baton::px {
+
+/// A 2-D bf16 tensor in global memory as TMA sees it, read in boxes of box_rows × 64 columns that land in shared
+/// memory as rows of 128 bytes, 16-byte chunks XOR-swizzled by row % 8. Outside of the tensor reads as zero.
+struct TensorMap2D {
+  const bf16* base;
+  int columns, rows, row_stride;
+  int box_rows;
+};
+inline constexpr int kTmaBoxColumns = 64;
+
+// ---- mbarrier: 8 bytes in shared memory
+void MbarrierInit(uint64_t* barrier, int arrivals, Where where = Where::current());
+inline void MbarrierFenceInit() {}
+void MbarrierArrive(uint64_t* barrier, Where where = Where::current());
+/// Arrives and announces `bytes` that TMA will deliver in this phase.
+void MbarrierArriveExpect(uint64_t* barrier, int bytes, Where where = Where::current());
+/// Waits until the phase of this parity has completed.
+void MbarrierWait(uint64_t* barrier, uint32_t parity, Where where = Where::current());
+/// Makes this thread's shared-memory writes visible to TMA and wgmma.
+inline void FenceAsyncProxy() {}
+
+/// Starts the copy of the box at (column, row) to dst (1024-byte aligned); the barrier counts its bytes.
+void TmaLoad2D(void* dst, const TensorMap2D* map, int column, int row, uint64_t* barrier, Where where = Where::current());
+
+// ---- wgmma: 128 threads
+/// Descriptor of a K-major operand tile of 64 bf16 columns in the layout that TmaLoad2D writes.
+uint64_t WgmmaDescriptor(const void* tile, Where where = Where::current());
+void WgmmaFence(Where where = Where::current());
+void WgmmaCommit(Where where = Where::current());
+void WgmmaWaitGroups(size_t pending, Where where);
+template <int N>
+void WgmmaWait(Where where = Where::current()) {
+  WgmmaWaitGroups(N, where);
+}
+void WgmmaIssue(float* d, int n, uint64_t a, uint64_t b, bool accumulate, Where where);
+/// d[64 × 64] (+)= a[64 × 16] · b[64 × 16]ᵀ, bf16. `d` may be read after WgmmaWait only.
+inline void WgmmaM64N64K16(float (&d)[32], uint64_t a, uint64_t b, bool accumulate, Where where = Where::current()) {
+  WgmmaIssue(d, 64, a, b, accumulate, where);
+}
+/// Moves registers between the warps of a block: nothing to emulate.
+template <int kRegisters>
+void RegisterIncrease() {}
+template <int kRegisters>
+void RegisterDecrease() {}
+
+}  // namespace baton::px

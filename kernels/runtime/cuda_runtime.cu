@@ -1,0 +1,61 @@
+// The CUDA half of runtime.h.
+#include <cstdio>
+#include <cstdlib>
+
+#include "kernels/runtime/runtime.h"
+
+namespace baton::gpu {
+
+#define BATON_CUDA(call) CheckCuda((call), #call, __LINE__)
+
+void CheckCuda(cudaError_t error, const char* call, int line) {
+  if (error == cudaSuccess) return;
+  std::fprintf(stderr, "cuda_runtime.cu:%d: %s failed: %s\n", line, call, cudaGetErrorString(error));
+  std::abort();
+}
+
+Memory::Memory(size_t bytes) : bytes_(bytes) {
+  BATON_CUDA(cudaMalloc(&data_, bytes > 0 ? bytes : 1));
+  BATON_CUDA(cudaMemset(data_, 0xFF, bytes));
+}
+Memory::~Memory() {
+  if (data_ != nullptr) cudaFree(data_);
+}
+Memory::Memory(Memory&& other) noexcept : data_(other.data_), bytes_(other.bytes_) { other.data_ = nullptr; }
+
+Stream::Stream() { BATON_CUDA(cudaStreamCreateWithFlags(&handle_, cudaStreamNonBlocking)); }
+Stream::~Stream() {
+  cudaStreamSynchronize(handle_);
+  cudaStreamDestroy(handle_);
+}
+void Stream::CopyAsync(void* dst, const void* src, size_t bytes) {
+  BATON_CUDA(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, handle_));
+}
+void Stream::FillAsync(void* dst, int byte, size_t bytes) { BATON_CUDA(cudaMemsetAsync(dst, byte, bytes, handle_)); }
+void Stream::Record(Event& event) { BATON_CUDA(cudaEventRecord(event.handle_, handle_)); }
+void Stream::Wait(const Event& event) { BATON_CUDA(cudaStreamWaitEvent(handle_, event.handle_, 0)); }
+std::string Stream::Synchronize() {
+  const cudaError_t error = cudaStreamSynchronize(handle_);
+  return error == cudaSuccess ? std::string() : std::string(cudaGetErrorString(error));
+}
+void Stream::BeginCapture() { BATON_CUDA(cudaStreamBeginCapture(handle_, cudaStreamCaptureModeThreadLocal)); }
+Graph Stream::EndCapture() {
+  cudaGraph_t recorded = nullptr;
+  BATON_CUDA(cudaStreamEndCapture(handle_, &recorded));
+  Graph graph;
+  BATON_CUDA(cudaGraphInstantiate(&graph.handle_, recorded, 0));
+  cudaGraphDestroy(recorded);
+  return graph;
+}
+void Stream::Replay(const Graph& graph) { BATON_CUDA(cudaGraphLaunch(graph.handle_, handle_)); }
+
+Event::Event() { BATON_CUDA(cudaEventCreateWithFlags(&handle_, cudaEventDisableTiming)); }
+Event::~Event() { cudaEventDestroy(handle_); }
+
+Graph::Graph() = default;
+Graph::Graph(Graph&& other) noexcept : handle_(other.handle_) { other.handle_ = nullptr; }
+Graph::~Graph() {
+  if (handle_ != nullptr) cudaGraphExecDestroy(handle_);
+}
+
+}  // namespace baton::gpu

@@ -1,0 +1,170 @@
+// The emulated half of runtime.h: streams are queues; work runs when somebody waits for it.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <deque>
+#include <vector>
+
+#include "common/check.h"
+#include "kernels/runtime/runtime.h"
+
+namespace baton::gpu {
+namespace {
+
+size_t PageBytes() { return static_cast<size_t>(sysconf(_SC_PAGESIZE)); }
+
+/// One piece of a stream's work: a grid, or a host action (copy, fill, event).
+struct Work {
+  bool is_grid = false;
+  LaunchConfig config;
+  std::function<void()> body;
+};
+
+void CallBody(void* body) { (*static_cast<std::function<void()>*>(body))(); }
+
+simt::GridShape Shape(Work& work) {
+  simt::GridShape s;
+  s.grid = {work.config.grid.x, work.config.grid.y, work.config.grid.z};
+  s.block = {work.config.block.x, work.config.block.y, work.config.block.z};
+  s.shared_bytes = work.config.shared_bytes;
+  s.kernel = &CallBody;
+  s.arguments = &work.body;
+  return s;
+}
+
+std::string CheckCluster(const LaunchConfig& c) {
+  const unsigned size = c.cluster.x * c.cluster.y * c.cluster.z;
+  if (size > 8) return "launch: clusters have at most 8 blocks";
+  if (c.grid.x % c.cluster.x || c.grid.y % c.cluster.y || c.grid.z % c.cluster.z)
+    return "launch: the grid is not a multiple of the cluster";
+  return {};
+}
+
+}  // namespace
+
+Memory::Memory(size_t bytes) : bytes_(bytes) {
+  const size_t page = PageBytes(), usable = (bytes + 15) / 16 * 16;
+  mapped_ = (usable + page - 1) / page * page + page;
+  mapping_ = mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  BATON_CHECK(mapping_ != MAP_FAILED, "mmap of ", mapped_, " bytes");
+  char* end = static_cast<char*>(mapping_) + mapped_ - page;
+  BATON_CHECK(mprotect(end, page, PROT_NONE) == 0);
+  data_ = end - usable;
+  std::memset(data_, 0xFF, usable);
+}
+Memory::~Memory() {
+  if (mapping_ != nullptr) munmap(mapping_, mapped_);
+}
+Memory::Memory(Memory&& other) noexcept
+    : data_(other.data_), bytes_(other.bytes_), mapping_(other.mapping_), mapped_(other.mapped_) {
+  other.mapping_ = nullptr;
+}
+
+struct Event::State {
+  std::weak_ptr<Stream::State> stream;  ///< that recorded it last
+  uint64_t sequence = 0;                ///< that stream's work up to here
+};
+struct Graph::State {
+  std::vector<Work> work;
+};
+
+struct Stream::State {
+  std::deque<Work> queue;
+  std::vector<Work> captured;
+  bool capturing = false;
+  uint64_t enqueued = 0, executed = 0;
+  simt::Policy policy;
+  simt::Counters counters;
+  std::string error;
+
+  void Add(Work work) {
+    if (capturing) {
+      captured.push_back(std::move(work));
+      return;
+    }
+    queue.push_back(std::move(work));
+    ++enqueued;
+  }
+  void AddAction(std::function<void()> action) { Add(Work{false, {}, std::move(action)}); }
+
+  void Finish(const simt::Outcome& outcome) {
+    simt::AddCounters(counters, outcome.counters);
+    if (error.empty()) error = outcome.error;
+  }
+
+  /// Runs until `sequence` pieces have run. After an error the rest is dropped, as after a sticky CUDA error.
+  void RunUntil(uint64_t sequence) {
+    while (executed < sequence && !queue.empty()) {
+      Work work = std::move(queue.front());
+      queue.pop_front();
+      ++executed;
+      if (!error.empty()) continue;
+      if (!work.is_grid) {
+        work.body();
+        continue;
+      }
+      if (error = CheckCluster(work.config); !error.empty()) continue;
+      const bool pair = !queue.empty() && queue.front().is_grid && queue.front().config.programmatic;
+      if (pair) {
+        Work next = std::move(queue.front());
+        queue.pop_front();
+        ++executed;
+        Finish(simt::RunGridPair(Shape(work), Shape(next), policy));
+      } else {
+        Finish(simt::RunGrid(Shape(work), policy));
+      }
+    }
+  }
+};
+
+Stream::Stream() : state_(std::make_shared<State>()) {}
+Stream::~Stream() { Synchronize(); }
+
+void Stream::CopyAsync(void* dst, const void* src, size_t bytes) {
+  state_->AddAction([=] { std::memmove(dst, src, bytes); });
+}
+void Stream::FillAsync(void* dst, int byte, size_t bytes) {
+  state_->AddAction([=] { std::memset(dst, byte, bytes); });
+}
+void Stream::Record(Event& event) {
+  event.state_->stream = state_;
+  event.state_->sequence = state_->enqueued;
+}
+void Stream::Wait(const Event& event) {
+  auto other = event.state_->stream.lock();
+  if (other == nullptr || other == state_) return;
+  state_->AddAction([other, sequence = event.state_->sequence] { other->RunUntil(sequence); });
+}
+std::string Stream::Synchronize() {
+  state_->RunUntil(state_->enqueued);
+  return state_->error;
+}
+void Stream::BeginCapture() {
+  BATON_CHECK(!state_->capturing);
+  state_->capturing = true;
+}
+Graph Stream::EndCapture() {
+  BATON_CHECK(state_->capturing);
+  state_->capturing = false;
+  Graph graph;
+  graph.state_->work = std::move(state_->captured);
+  state_->captured.clear();
+  return graph;
+}
+void Stream::Replay(const Graph& graph) {
+  for (const Work& work : graph.state_->work) state_->Add(work);
+}
+void Stream::SetPolicy(const simt::Policy& policy) { state_->policy = policy; }
+const simt::Counters& Stream::counters() const { return state_->counters; }
+void Stream::Enqueue(const LaunchConfig& config, std::function<void()> kernel) {
+  state_->Add(Work{true, config, std::move(kernel)});
+}
+
+Event::Event() : state_(std::make_shared<State>()) {}
+Event::~Event() = default;
+Graph::Graph() : state_(std::make_shared<State>()) {}
+Graph::Graph(Graph&&) noexcept = default;
+Graph::~Graph() = default;
+
+}  // namespace baton::gpu

@@ -1,0 +1,166 @@
+// Memory, streams, events, graphs and launches: the few calls of a device runtime that Baton uses.
+//
+// One interface, two halves chosen by the compiler: under nvcc these are thin calls of the CUDA runtime, else streams
+// are queues of closures run by the emulator and device memory is guarded and poisoned. Thread: one thread per stream.
+// Failure: launches and copies never fail at the call; Synchronize reports the first error of the stream.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#if defined(__CUDACC__)
+#include <cuda_runtime.h>
+#else
+#include <functional>
+
+#include "kernels/simt/grid.h"
+#endif
+
+namespace baton::gpu {
+
+struct Dim {
+  unsigned x = 1, y = 1, z = 1;
+};
+
+struct LaunchConfig {
+  Dim grid;
+  Dim block;
+  size_t shared_bytes = 0;
+  bool programmatic = false;  ///< PDL: may start before its predecessor ends; the kernel calls GridDependencyWait
+  Dim cluster;                ///< {1,1,1}: none
+};
+
+/// Device memory with an owner. Host half: 0xFF-filled, an unmapped page follows the last byte (rounded to 16).
+class Memory {
+ public:
+  explicit Memory(size_t bytes);
+  ~Memory();
+  Memory(Memory&& other) noexcept;
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+  void* data() const { return data_; }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  void* data_ = nullptr;
+  size_t bytes_ = 0;
+  void* mapping_ = nullptr;
+  size_t mapped_ = 0;
+};
+
+class Event;
+class Graph;
+
+/// Work in order. Destroying a stream waits for it.
+class Stream {
+ public:
+  Stream();
+  ~Stream();
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+
+  void CopyAsync(void* dst, const void* src, size_t bytes);
+  void FillAsync(void* dst, int byte, size_t bytes);
+  void Record(Event& event);
+  void Wait(const Event& event);
+  /// Runs what was enqueued. Returns the empty string or the first error.
+  std::string Synchronize();
+  /// Everything between is recorded, not run.
+  void BeginCapture();
+  Graph EndCapture();
+  void Replay(const Graph& graph);
+
+#if defined(__CUDACC__)
+  cudaStream_t handle() const { return handle_; }
+
+ private:
+  cudaStream_t handle_ = nullptr;
+#else
+  /// Emulation: how the grids of this stream are scheduled, and what they have done.
+  void SetPolicy(const simt::Policy& policy);
+  const simt::Counters& counters() const;
+  void Enqueue(const LaunchConfig& config, std::function<void()> kernel);
+  struct State;
+
+ private:
+  std::shared_ptr<State> state_;
+#endif
+};
+
+/// A point in a stream.
+class Event {
+ public:
+  Event();
+  ~Event();
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+
+ private:
+  friend class Stream;
+#if defined(__CUDACC__)
+  cudaEvent_t handle_ = nullptr;
+#else
+  struct State;
+  std::shared_ptr<State> state_;
+#endif
+};
+
+/// A recorded sequence of work, replayed as a whole with the pointers it was recorded with.
+class Graph {
+ public:
+  Graph(Graph&&) noexcept;
+  ~Graph();
+
+ private:
+  friend class Stream;
+  Graph();
+#if defined(__CUDACC__)
+  cudaGraphExec_t handle_ = nullptr;
+#else
+  struct State;
+  std::shared_ptr<State> state_;
+#endif
+};
+
+#if defined(__CUDACC__)
+/// Aborts with the error's name, the call and the line when a CUDA call fails.
+void CheckCuda(cudaError_t error, const char* call, int line);
+
+template <typename... Parameters, typename... Arguments>
+void Launch(Stream& stream, const LaunchConfig& config, void (*kernel)(Parameters...), Arguments&&... arguments) {
+  cudaLaunchAttribute attributes[2];
+  unsigned count = 0;
+  if (config.programmatic) {
+    attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[count++].val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (config.cluster.x * config.cluster.y * config.cluster.z > 1) {
+    attributes[count].id = cudaLaunchAttributeClusterDimension;
+    attributes[count].val.clusterDim.x = config.cluster.x;
+    attributes[count].val.clusterDim.y = config.cluster.y;
+    attributes[count++].val.clusterDim.z = config.cluster.z;
+  }
+  cudaLaunchConfig_t launch = {};
+  launch.gridDim = dim3(config.grid.x, config.grid.y, config.grid.z);
+  launch.blockDim = dim3(config.block.x, config.block.y, config.block.z);
+  launch.dynamicSmemBytes = config.shared_bytes;
+  launch.stream = stream.handle();
+  launch.attrs = attributes;
+  launch.numAttrs = count;
+  constexpr size_t kDefaultSharedLimit = 48 << 10;
+  if (config.shared_bytes > kDefaultSharedLimit)
+    CheckCuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(config.shared_bytes)),
+              "cudaFuncSetAttribute", __LINE__);
+  CheckCuda(cudaLaunchKernelEx(&launch, kernel, static_cast<Parameters>(arguments)...), "cudaLaunchKernelEx", __LINE__);
+}
+#else
+template <typename... Parameters, typename... Arguments>
+void Launch(Stream& stream, const LaunchConfig& config, void (*kernel)(Parameters...), Arguments&&... arguments) {
+  // Arguments are copied, as a launch copies them; each thread of the grid calls the kernel with its own copy.
+  stream.Enqueue(config, [=] { kernel(static_cast<std::decay_t<Parameters>>(arguments)...); });
+}
+#endif
+
+}  // namespace baton::gpu

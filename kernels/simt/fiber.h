@@ -1,0 +1,39 @@
+// A fiber: one CUDA thread's stack and saved registers. Switching costs about ten instructions.
+// Thread: a fiber and its scheduler live on one OS thread. Sanitizers are told about every switch.
+#pragma once
+
+#include <cstddef>
+
+namespace baton::simt {
+
+/// Stack bytes of one CUDA thread. Sanitizers and -O0 need more than optimized code.
+inline constexpr size_t kStackBytes = 256 << 10;
+
+struct Fiber {
+  void* stack_pointer = nullptr;  ///< saved while the fiber is not running
+  char* stack = nullptr;          ///< kStackBytes, owned by the StackPool
+  void* tsan = nullptr;           ///< ThreadSanitizer's handle
+  void* asan_fake_stack = nullptr;
+};
+
+/// Prepares `fiber` to run `entry` on its stack at the first ResumeFiber.
+void StartFiber(Fiber& fiber, void (*entry)());
+/// Scheduler → fiber. Returns when the fiber calls SuspendFiber.
+void ResumeFiber(Fiber& fiber);
+/// Fiber → scheduler. `last` says that the fiber will never run again.
+void SuspendFiber(Fiber& fiber, bool last);
+/// First statement of an entry function.
+void FiberEntered();
+/// Frees what sanitizers keep for the fiber; its stack may be used again.
+void EndFiber(Fiber& fiber);
+
+/// Happens-before edges and accesses for ThreadSanitizer; nothing in other builds.
+void NoteRelease(void* sync);
+void NoteAcquire(void* sync);
+void NoteRead(const void* p, size_t bytes);
+void NoteWrite(void* p, size_t bytes);
+
+/// Stacks of this OS thread, mapped once and reused by every block. Stack i is at the same address for ever.
+char* PooledStack(size_t index);
+
+}  // namespace baton::simt

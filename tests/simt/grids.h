@@ -1,0 +1,39 @@
+// Helpers of the emulator's tests: run a kernel under a policy and get what happened.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/px/px.h"
+#include "kernels/runtime/runtime.h"
+
+namespace baton::simt_test {
+
+/// Runs one grid; returns the emulator's error, empty when it had none.
+template <typename... Parameters, typename... Arguments>
+std::string RunKernel(const simt::Policy& policy, gpu::LaunchConfig config, void (*kernel)(Parameters...), Arguments... arguments) {
+  gpu::Stream stream;
+  stream.SetPolicy(policy);
+  gpu::Launch(stream, config, kernel, arguments...);
+  return stream.Synchronize();
+}
+
+/// Device memory of n elements, poisoned.
+template <typename T>
+class Array {
+ public:
+  explicit Array(size_t n) : memory_(n * sizeof(T)), size_(n) {}
+  explicit Array(const std::vector<T>& values) : Array(values.size()) {
+    for (size_t i = 0; i < size_; ++i) data()[i] = values[i];
+  }
+  T* data() const { return static_cast<T*>(memory_.data()); }
+  T& operator[](size_t i) const { return data()[i]; }
+  size_t size() const { return size_; }
+
+ private:
+  gpu::Memory memory_;
+  size_t size_;
+};
+
+}  // namespace baton::simt_test
