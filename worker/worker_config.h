@@ -44,7 +44,7 @@ struct WorkerConfig {
   int32_t threads = 0;
 
   // ---- streams
-  int32_t credit_timeout_ms = 5000;
+  int32_t router_timeout_ms = 5000;
   int32_t shutdown_timeout_ms = 30000;
 
   /// InvalidArgument naming the flag, its value and what it may be.
@@ -79,7 +79,7 @@ void VisitFields(WorkerConfig& c, Visitor&& field) {
   field("max-waiting-requests", c.max_waiting_requests, "requests", "more are refused, with the predicted wait");
   field("max-waiting-tokens", c.max_waiting_tokens, "tokens", "prompt tokens that may wait; more are refused");
   field("threads", c.threads, "threads", "compute threads; 0 = cores / local workers");
-  field("credit-timeout-ms", c.credit_timeout_ms, "ms", "a sequence whose router is silent this long is cancelled");
+  field("router-timeout-ms", c.router_timeout_ms, "ms", "a router silent this long is gone: its sequences are cancelled");
   field("shutdown-timeout-ms", c.shutdown_timeout_ms, "ms", "how long a drain waits for running requests");
 }
 

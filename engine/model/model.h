@@ -47,6 +47,7 @@ struct ModelSource {
   std::string path;         ///< HF directory or .gguf file
   bool dummy_weights = false;  ///< --load-format dummy: seeded random weights from config.json alone
   uint64_t dummy_seed = 0;
+  int block_size = kUnitTokens;  ///< tokens per KV block of the layout, a multiple of kUnitTokens
 };
 
 /// Reads config and weights (mmap, this rank's slices only), packs them through `ops`. `max_tokens` bounds T per step.

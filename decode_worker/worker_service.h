@@ -1,0 +1,64 @@
+// The gRPC face of a worker: translates and posts, decides nothing. Methods run on gRPC's threads.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "common/prefix_hash.h"
+#include "proto/worker.grpc.pb.h"
+#include "worker/engine_shell.h"
+#include "worker/start_up.h"
+#include "worker/worker_config.h"
+
+namespace baton::decode_worker {
+
+inline constexpr uint32_t kProtocolMin = 1;
+inline constexpr uint32_t kProtocolMax = 1;
+
+/// What the service knows of its worker. Thread-safe.
+class WorkerState {
+ public:
+  WorkerState(const worker::WorkerConfig& config, std::string version, std::string incarnation, std::optional<HashKey> key)
+      : config_(config), version_(std::move(version)), incarnation_(std::move(incarnation)), key_(key) {}
+
+  /// Sets the key of a fresh worker; the key in force.
+  HashKey AdoptKey(const HashKey& offered);
+  std::optional<HashKey> key() const;
+  void SetEngine(std::shared_ptr<worker::EngineShell> engine);
+  std::shared_ptr<worker::EngineShell> engine() const;
+  void SetWorkerId(std::string id);
+  v1::HandshakeReply Describe() const;
+  worker::StartUpProgress& progress() { return progress_; }
+
+ private:
+  const worker::WorkerConfig& config_;
+  const std::string version_;
+  const std::string incarnation_;
+  worker::StartUpProgress progress_;
+  mutable std::mutex mutex_;
+  std::string worker_id_;
+  std::optional<HashKey> key_;
+  std::shared_ptr<worker::EngineShell> engine_;
+};
+
+class WorkerService final : public v1::Worker::CallbackService {
+ public:
+  explicit WorkerService(WorkerState& state) : state_(state) {}
+
+  grpc::ServerUnaryReactor* Handshake(grpc::CallbackServerContext* context, const v1::HandshakeRequest* request,
+                                      v1::HandshakeReply* reply) override;
+  grpc::ServerWriteReactor<v1::WorkerEvent>* Watch(grpc::CallbackServerContext* context,
+                                                   const v1::WatchRequest* request) override;
+  grpc::ServerBidiReactor<v1::RelayUp, v1::RelayDown>* Relay(grpc::CallbackServerContext* context) override;
+  grpc::ServerUnaryReactor* Drain(grpc::CallbackServerContext* context, const v1::DrainRequest* request,
+                                  v1::DrainReply* reply) override;
+
+ private:
+  WorkerState& state_;
+};
+
+}  // namespace baton::decode_worker

@@ -1,0 +1,110 @@
+#include "worker/engine_shell.h"
+
+#include <utility>
+
+#include "common/status.h"
+
+namespace baton::worker {
+namespace {
+
+engine::EngineOptions Options(const WorkerConfig& config, const LoadedModel& loaded) {
+  engine::EngineOptions out;
+  out.scheduler.max_model_len = loaded.max_model_len;
+  out.scheduler.vocab_size = loaded.model->config().vocab_size;
+  out.scheduler.max_num_seqs = config.max_num_seqs;
+  out.scheduler.max_num_batched_tokens = config.max_num_batched_tokens;
+  out.scheduler.max_step_ms = config.max_step_ms;
+  out.scheduler.max_waiting_requests = config.max_waiting_requests;
+  out.scheduler.max_waiting_tokens = config.max_waiting_tokens;
+  out.cache.enable_prefix_caching = config.enable_prefix_caching;
+  out.cache.model_digest = loaded.model->config().digest;
+  return out;
+}
+
+}  // namespace
+
+EngineShell::EngineShell(const WorkerConfig& config, LoadedModel loaded, const HashKey& key, std::string incarnation,
+                         const Clock& clock)
+    : clock_(clock),
+      loaded_(std::move(loaded)),
+      hasher_(key),
+      book_({.vocab_size = loaded_.model->config().vocab_size}),
+      hub_(std::move(incarnation)),
+      rates_at_(clock.Now()),
+      engine_(Options(config, loaded_), *loaded_.model, *loaded_.memory, *loaded_.ops, hasher_, clock, /*policy=*/nullptr,
+              [this](engine::EngineOutputs outputs) { OnOutputs(std::move(outputs)); }) {
+  engine_.Post([this](engine::Scheduler&, TimePoint) { hub_.SendState(v1::WorkerState::STATE_READY, ""); });
+}
+
+EngineShell::~EngineShell() { Shutdown(); }
+
+void EngineShell::OnOutputs(engine::EngineOutputs outputs) {
+  book_.OnOutputs(std::move(outputs.sequences), outputs.step);
+  if (outputs.kv.gap || !outputs.kv.events.empty()) {
+    engine_.Post([this, kv = std::move(outputs.kv)](engine::Scheduler& scheduler, TimePoint) { hub_.OnKvEvents(kv, scheduler); });
+  }
+}
+
+void EngineShell::OnRelay(std::shared_ptr<RelaySink> sink, std::shared_ptr<const v1::RelayUp> message,
+                          std::function<void()> done) {
+  engine_.Post([this, sink = std::move(sink), message = std::move(message), done = std::move(done)](engine::Scheduler& scheduler,
+                                                                                                  TimePoint now) {
+    book_.OnMessage(sink, *message, scheduler, now);
+    done();
+  });
+}
+
+void EngineShell::OnRelayEnd(std::shared_ptr<RelaySink> sink) {
+  engine_.Post([this, sink = std::move(sink)](engine::Scheduler& scheduler, TimePoint now) {
+    book_.OnStreamEnd(sink.get(), scheduler, now);
+  });
+}
+
+void EngineShell::AddWatcher(std::shared_ptr<WatchSink> sink) {
+  engine_.Post([this, sink = std::move(sink)](engine::Scheduler& scheduler, TimePoint) { hub_.Add(sink, scheduler); });
+}
+
+void EngineShell::RemoveWatcher(std::shared_ptr<WatchSink> sink) {
+  engine_.Post([this, sink = std::move(sink)](engine::Scheduler&, TimePoint) { hub_.Remove(sink.get()); });
+}
+
+void EngineShell::MeasureRates(const engine::SchedulerLoad& load, TimePoint now) {
+  const double seconds = Seconds(now - rates_at_);
+  const int64_t tokens = load.prompt_tokens - load.cached_tokens, steps = load.steps;
+  if (steps > rates_steps_ && seconds > 0) {
+    constexpr double kNew = 0.2;
+    const double step_ms = 1000 * seconds / static_cast<double>(steps - rates_steps_);
+    step_ms_ += kNew * (step_ms - step_ms_);
+    if (tokens > rates_prompt_tokens_) {
+      const double rate = static_cast<double>(tokens - rates_prompt_tokens_) / seconds;
+      prefill_tokens_per_s_ += kNew * (rate - prefill_tokens_per_s_);
+    }
+  }
+  rates_at_ = now;
+  rates_prompt_tokens_ = tokens;
+  rates_steps_ = steps;
+}
+
+void EngineShell::ReportLoad() {
+  engine_.Post([this](engine::Scheduler& scheduler, TimePoint now) {
+    const engine::SchedulerLoad load = scheduler.Load();
+    MeasureRates(load, now);
+    v1::Load wire = EncodeLoad(load);
+    wire.set_prefill_tokens_per_s(prefill_tokens_per_s_);
+    wire.set_decode_step_ms(step_ms_);
+    wire.set_last_step_ms(step_ms_);
+    hub_.SendLoad(wire);
+  });
+}
+
+void EngineShell::Drain(std::function<void()> drained) {
+  engine_.Post([this](engine::Scheduler&, TimePoint) {
+    book_.Drain();
+    hub_.SendState(v1::WorkerState::STATE_DRAINING, "draining");
+  });
+  engine_.Drain(std::move(drained));
+}
+
+void EngineShell::Shutdown() { engine_.Shutdown(); }
+
+}  // namespace baton::worker

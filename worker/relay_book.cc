@@ -1,0 +1,165 @@
+#include "worker/relay_book.h"
+
+#include <algorithm>
+
+#include "common/status.h"
+#include "spdlog/spdlog.h"
+
+namespace baton::worker {
+namespace {
+
+constexpr size_t kPieceBytes = 64 << 10;
+
+// Sends an entry of its own at once.
+void SendNow(RelaySink& sink, v1::RelayEntry entry) {
+  v1::RelayDown down;
+  *down.add_entries() = std::move(entry);
+  sink.Send(std::move(down));
+}
+
+v1::RelayEntry ErrorEntry(const v1::Attach& attach, uint32_t index, v1::Error error) {
+  v1::RelayEntry entry;
+  entry.set_request_id(attach.key().request_id());
+  entry.set_attach_gen(attach.attach_gen());
+  entry.set_index(index);
+  entry.set_position(attach.prompt_token_ids().size() / 4);
+  entry.set_finish_reason(v1::FINISH_REASON_ERROR);
+  *entry.mutable_error() = std::move(error);
+  return entry;
+}
+
+}  // namespace
+
+void RelayBook::OnMessage(const std::shared_ptr<RelaySink>& sink, const v1::RelayUp& message, engine::Scheduler& scheduler,
+                          TimePoint now) {
+  for (const v1::RelayCancel& cancel : message.cancel()) OnCancel(cancel, scheduler, now);
+  for (const v1::Credit& credit : message.credit()) OnCredit(credit, scheduler, now);
+  for (const v1::Attach& attach : message.attach()) OnAttach(sink, attach, scheduler, now);
+}
+
+void RelayBook::OnAttach(const std::shared_ptr<RelaySink>& sink, const v1::Attach& attach, engine::Scheduler& scheduler,
+                         TimePoint now) {
+  if (auto old = by_request_.find(attach.key().request_id()); old != by_request_.end()) {
+    const engine::RequestKey key = old->second;
+    const uint64_t live_gen = by_key_.at(key).attach_gen;
+    if (live_gen == attach.attach_gen() && by_key_.at(key).sink == sink) return;  // the same message again: same answer
+    if (live_gen >= attach.attach_gen()) {
+      return Refuse(sink, attach, absl::AbortedError(StrCat("attach_gen ", attach.attach_gen(), " is fenced by ", live_gen)), scheduler);
+    }
+    scheduler.Cancel(key, now);
+    Forget(key);
+  }
+  if (draining_) return Refuse(sink, attach, absl::UnavailableError("this worker is draining"), scheduler);
+  if (!attach.ticket().empty()) {
+    return Refuse(sink, attach, absl::FailedPreconditionError("this worker has role `both`: it takes no tickets"), scheduler);
+  }
+  const engine::RequestKey key = next_key_++;
+  absl::StatusOr<engine::Request> request = DecodeAttach(attach, limits_, key, now);
+  if (!request.ok()) return Refuse(sink, attach, request.status(), scheduler);
+
+  Live live{.sink = sink, .request_id = attach.key().request_id(), .attach_gen = attach.attach_gen()};
+  live.prompt_len = request->prompt_len;
+  live.first_choice = request->sequence_index;
+  live.choices_left = request->sampling.n;
+  live.credit.assign(static_cast<size_t>(std::max(request->sampling.n, 0)), request->credit);
+  live.prompt_scores_left = request->sampling.prompt_logprobs >= 0 ? request->prompt_len - 1 : 0;
+  if (absl::Status status = scheduler.AddRequest(*std::move(request), now); !status.ok()) {
+    return Refuse(sink, attach, status, scheduler);
+  }
+  by_request_[live.request_id] = key;
+  by_key_.emplace(key, std::move(live));
+}
+
+void RelayBook::Refuse(const std::shared_ptr<RelaySink>& sink, const v1::Attach& attach, const absl::Status& status,
+                       const engine::Scheduler& scheduler) {
+  uint32_t queue_ms = 0, retry_ms = 0;
+  if (absl::IsResourceExhausted(status)) {
+    queue_ms = static_cast<uint32_t>(Milliseconds(scheduler.Load().predicted_wait));
+    retry_ms = std::max(queue_ms, 100u);
+  }
+  if (attach.choices().empty()) {
+    const int n = std::clamp(attach.sampling().has_n() ? attach.sampling().n() : 1, 1, 1024);
+    for (int i = 0; i < n; ++i) SendNow(*sink, ErrorEntry(attach, static_cast<uint32_t>(i), EncodeError(status, retry_ms, queue_ms)));
+  }
+  for (uint32_t i : attach.choices()) SendNow(*sink, ErrorEntry(attach, i, EncodeError(status, retry_ms, queue_ms)));
+}
+
+void RelayBook::OnCredit(const v1::Credit& credit, engine::Scheduler& scheduler, TimePoint now) {
+  auto found = by_request_.find(credit.request_id());
+  if (found == by_request_.end()) return;  // ended meanwhile
+  Live& live = by_key_.at(found->second);
+  const size_t choice = credit.index() - live.first_choice;
+  if (live.attach_gen != credit.attach_gen() || credit.index() < live.first_choice || choice >= live.credit.size()) return;
+  const int64_t position = static_cast<int64_t>(live.credit[choice]) + credit.tokens();
+  live.credit[choice] = static_cast<int32_t>(std::min<int64_t>(position, engine::kUnlimitedCredit));
+  scheduler.SetCredit(found->second, credit.index(), live.credit[choice], now);
+}
+
+void RelayBook::OnCancel(const v1::RelayCancel& cancel, engine::Scheduler& scheduler, TimePoint now) {
+  auto found = by_request_.find(cancel.request_id());
+  if (found == by_request_.end() || by_key_.at(found->second).attach_gen > cancel.attach_gen()) return;
+  if (cancel.has_index()) {
+    scheduler.CancelSequence(found->second, cancel.index(), now);
+  } else {
+    scheduler.Cancel(found->second, now);
+  }
+}
+
+void RelayBook::OnStreamEnd(const RelaySink* sink, engine::Scheduler& scheduler, TimePoint now) {
+  std::vector<engine::RequestKey> lost;
+  for (const auto& [key, live] : by_key_) {
+    if (live.sink.get() == sink) lost.push_back(key);
+  }
+  for (engine::RequestKey key : lost) {
+    scheduler.Cancel(key, now);
+    Forget(key);
+  }
+  if (!lost.empty()) spdlog::info("worker: a router left; {} requests cancelled", lost.size());
+}
+
+void RelayBook::Forget(engine::RequestKey key) {
+  auto live = by_key_.find(key);
+  if (live == by_key_.end()) return;
+  if (auto by_id = by_request_.find(live->second.request_id); by_id != by_request_.end() && by_id->second == key) by_request_.erase(by_id);
+  by_key_.erase(live);
+}
+
+void RelayBook::AddNews(Live& live, const engine::SequenceOutput& output, v1::RelayDown& down) {
+  auto stamp = [&](v1::RelayEntry entry) {
+    entry.set_request_id(live.request_id);
+    entry.set_attach_gen(live.attach_gen);
+    if (!live.accepted) {
+      live.accepted = true;
+      entry.mutable_accepted()->set_cached_tokens(static_cast<uint32_t>(output.cached_tokens));
+      entry.mutable_accepted()->set_queue_ms(static_cast<uint32_t>(Milliseconds(output.timings.queued)));
+    }
+    *down.add_entries() = std::move(entry);
+  };
+  live.prompt_scores_left -= static_cast<int32_t>(output.prompt_logprobs.size());
+  const std::vector<std::string> pieces = EncodePromptLogprobs(output.prompt_logprobs, kPieceBytes);
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    v1::RelayEntry entry;
+    entry.set_index(output.sequence_index);
+    entry.set_position(static_cast<uint64_t>(output.position));
+    entry.set_prompt_logprobs(pieces[i]);
+    entry.set_prompt_logprobs_last(i + 1 == pieces.size() && live.prompt_scores_left <= 0);
+    stamp(std::move(entry));
+  }
+  if (!output.tokens.empty() || output.finish != engine::FinishReason::kNone) stamp(EncodeOutput(output));
+}
+
+void RelayBook::OnOutputs(std::vector<engine::SequenceOutput> outputs, uint64_t step) {
+  Outbox outbox;
+  for (const engine::SequenceOutput& output : outputs) {
+    auto live = by_key_.find(output.key);
+    if (live == by_key_.end()) continue;
+    AddNews(live->second, output, outbox[live->second.sink]);
+    if (output.finish != engine::FinishReason::kNone && --live->second.choices_left == 0) Forget(output.key);
+  }
+  for (auto& [sink, down] : outbox) {
+    down.set_step(step);
+    sink->Send(std::move(down));
+  }
+}
+
+}  // namespace baton::worker

@@ -1,0 +1,61 @@
+// Which router stream runs which request, and what each is told: attach, fence, credit, cancel, news, loss of a stream.
+// Sans-IO; scheduler thread only. The scheduler is passed in by its owner.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "engine/step/scheduler.h"
+#include "worker/codec.h"
+#include "worker/wire_stream.h"
+
+namespace baton::worker {
+
+class RelayBook {
+ public:
+  explicit RelayBook(const AttachLimits& limits) : limits_(limits) {}
+
+  /// One message of a router. Refused attaches are answered with an error entry on `sink`.
+  void OnMessage(const std::shared_ptr<RelaySink>& sink, const v1::RelayUp& message, engine::Scheduler& scheduler,
+                 TimePoint now);
+  /// The stream ended: everything it attached is cancelled.
+  void OnStreamEnd(const RelaySink* sink, engine::Scheduler& scheduler, TimePoint now);
+  /// News of the engine, to one RelayDown per stream. News of fenced or lost requests is dropped.
+  void OnOutputs(std::vector<engine::SequenceOutput> outputs, uint64_t step);
+
+  /// No new attaches from now on: they are refused as Unavailable.
+  void Drain() { draining_ = true; }
+  size_t live() const { return by_key_.size(); }
+
+ private:
+  struct Live {
+    std::shared_ptr<RelaySink> sink;
+    std::string request_id;
+    uint64_t attach_gen = 0;
+    int32_t prompt_len = 0;
+    uint32_t first_choice = 0;
+    std::vector<int32_t> credit;  ///< per choice: position below which tokens may be delivered
+    int choices_left = 0;
+    int32_t prompt_scores_left = 0;
+    bool accepted = false;        ///< the Accepted entry was sent
+  };
+  using Outbox = absl::flat_hash_map<std::shared_ptr<RelaySink>, v1::RelayDown>;
+
+  void OnAttach(const std::shared_ptr<RelaySink>& sink, const v1::Attach& attach, engine::Scheduler& scheduler, TimePoint now);
+  void OnCredit(const v1::Credit& credit, engine::Scheduler& scheduler, TimePoint now);
+  void OnCancel(const v1::RelayCancel& cancel, engine::Scheduler& scheduler, TimePoint now);
+  void Refuse(const std::shared_ptr<RelaySink>& sink, const v1::Attach& attach, const absl::Status& status,
+              const engine::Scheduler& scheduler);
+  void Forget(engine::RequestKey key);
+  void AddNews(Live& live, const engine::SequenceOutput& output, v1::RelayDown& down);
+
+  const AttachLimits limits_;
+  bool draining_ = false;
+  engine::RequestKey next_key_ = 1;
+  absl::flat_hash_map<engine::RequestKey, Live> by_key_;
+  absl::flat_hash_map<std::string, engine::RequestKey> by_request_;
+};
+
+}  // namespace baton::worker

@@ -1,0 +1,164 @@
+#include "worker/relay_stream.h"
+
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "common/str_cat.h"
+
+namespace baton::worker {
+namespace {
+
+// A reader that takes nothing while this much is unsent is cut off: credits bound what a healthy router can let pile up.
+constexpr size_t kMaxQueuedBytes = 64 << 20;
+
+// The write side of a reactor: a queue, at most one write in flight. The sink outlives the reactor; Detach parts them.
+template <class Reactor, class Message>
+class WriteQueue {
+ public:
+  explicit WriteQueue(Reactor* reactor) : reactor_(reactor) {}
+
+  void Push(Message message) {
+    std::lock_guard lock(mutex_);
+    if (reactor_ == nullptr || finished_) return;
+    queued_bytes_ += message.ByteSizeLong();
+    queue_.push_back(std::move(message));
+    if (queued_bytes_ > kMaxQueuedBytes) {
+      FinishLocked(grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, StrCat(queued_bytes_, " bytes unread: the reader is cut off")));
+    } else {
+      WriteNextLocked();
+    }
+  }
+
+  void OnWriteDone(bool ok) {
+    std::lock_guard lock(mutex_);
+    writing_ = false;
+    queued_bytes_ -= queue_.front().ByteSizeLong();
+    queue_.pop_front();
+    if (!ok) FinishLocked(grpc::Status::CANCELLED);
+    if (!finished_) WriteNextLocked();
+    else FinishIfIdleLocked();
+  }
+
+  /// Ends the stream once the write in flight is done. First status counts.
+  void Finish(grpc::Status status) {
+    std::lock_guard lock(mutex_);
+    FinishLocked(std::move(status));
+  }
+
+  /// Starts another read unless the stream has ended. `read` runs under the lock.
+  template <class Read>
+  void IfOpen(Read read) {
+    std::lock_guard lock(mutex_);
+    if (reactor_ != nullptr && !finished_) read(*reactor_);
+  }
+
+  void Detach() {
+    std::lock_guard lock(mutex_);
+    reactor_ = nullptr;
+  }
+
+ private:
+  void WriteNextLocked() {
+    if (writing_ || queue_.empty()) return;
+    writing_ = true;
+    reactor_->StartWrite(&queue_.front());
+  }
+  void FinishLocked(grpc::Status status) {
+    if (finished_) return;
+    finished_ = true;
+    status_ = std::move(status);
+    FinishIfIdleLocked();
+  }
+  void FinishIfIdleLocked() {
+    if (writing_ || reactor_ == nullptr || !status_) return;
+    reactor_->Finish(*std::exchange(status_, std::nullopt));
+  }
+
+  std::mutex mutex_;
+  Reactor* reactor_;
+  std::deque<Message> queue_;
+  size_t queued_bytes_ = 0;
+  bool writing_ = false;
+  bool finished_ = false;
+  std::optional<grpc::Status> status_;
+};
+
+class RelayReactor final : public grpc::ServerBidiReactor<v1::RelayUp, v1::RelayDown> {
+  class Sink final : public RelaySink, public std::enable_shared_from_this<Sink> {
+   public:
+    explicit Sink(RelayReactor* reactor) : writes(reactor) {}
+    void Send(v1::RelayDown message) override { writes.Push(std::move(message)); }
+    WriteQueue<RelayReactor, v1::RelayDown> writes;
+  };
+
+ public:
+  explicit RelayReactor(RelayHandlers handlers) : handlers_(std::move(handlers)), sink_(std::make_shared<Sink>(this)) {
+    sink_->writes.IfOpen([](RelayReactor& r) { r.ReadNext(); });
+  }
+
+  void OnReadDone(bool ok) override {
+    if (!ok) return sink_->writes.Finish(grpc::Status::OK);
+    handlers_.on_message(sink_, std::exchange(reading_, nullptr),
+                         [sink = sink_] { sink->writes.IfOpen([](RelayReactor& r) { r.ReadNext(); }); });
+  }
+  void OnWriteDone(bool ok) override { sink_->writes.OnWriteDone(ok); }
+  void OnCancel() override { sink_->writes.Finish(grpc::Status::CANCELLED); }
+  void OnDone() override {
+    sink_->writes.Detach();
+    handlers_.on_end(sink_);
+    delete this;
+  }
+
+ private:
+  void ReadNext() {
+    reading_ = std::make_shared<v1::RelayUp>();
+    StartRead(reading_.get());
+  }
+
+  RelayHandlers handlers_;
+  std::shared_ptr<Sink> sink_;
+  std::shared_ptr<v1::RelayUp> reading_;
+};
+
+class WatchReactor final : public grpc::ServerWriteReactor<v1::WorkerEvent> {
+  class Sink final : public WatchSink {
+   public:
+    explicit Sink(WatchReactor* reactor) : writes(reactor) {}
+    void Send(v1::WorkerEvent event) override { writes.Push(std::move(event)); }
+    WriteQueue<WatchReactor, v1::WorkerEvent> writes;
+  };
+
+ public:
+  explicit WatchReactor(std::function<void(std::shared_ptr<WatchSink>)> on_end)
+      : on_end_(std::move(on_end)), sink_(std::make_shared<Sink>(this)) {}
+  std::shared_ptr<WatchSink> sink() { return sink_; }
+
+  void OnWriteDone(bool ok) override { sink_->writes.OnWriteDone(ok); }
+  void OnCancel() override { sink_->writes.Finish(grpc::Status::CANCELLED); }
+  void OnDone() override {
+    sink_->writes.Detach();
+    on_end_(sink_);
+    delete this;
+  }
+
+ private:
+  std::function<void(std::shared_ptr<WatchSink>)> on_end_;
+  std::shared_ptr<Sink> sink_;
+};
+
+}  // namespace
+
+grpc::ServerBidiReactor<v1::RelayUp, v1::RelayDown>* NewRelayReactor(RelayHandlers handlers) {
+  return new RelayReactor(std::move(handlers));
+}
+
+grpc::ServerWriteReactor<v1::WorkerEvent>* NewWatchReactor(std::function<void(std::shared_ptr<WatchSink>)> on_start,
+                                                           std::function<void(std::shared_ptr<WatchSink>)> on_end) {
+  auto* reactor = new WatchReactor(std::move(on_end));
+  on_start(reactor->sink());
+  return reactor;
+}
+
+}  // namespace baton::worker

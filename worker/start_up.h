@@ -1,0 +1,47 @@
+// From a config to an engine's parts, phase by phase: resolve → read → pack → KV allocate → warm-up. Runs on a thread of
+// its own while gRPC answers "loading"; progress may be read from any thread.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "engine/cache/kv_memory.h"
+#include "engine/model/model.h"
+#include "kernels/ops.h"
+#include "worker/worker_config.h"
+
+namespace baton::worker {
+
+/// Where a start-up is. Thread-safe.
+class StartUpProgress {
+ public:
+  struct View {
+    std::string phase;
+    double fraction = 0;
+  };
+  void Set(std::string_view phase, double fraction);
+  View Get() const;
+
+ private:
+  mutable std::mutex mutex_;
+  View view_{"resolve", 0};
+};
+
+/// Everything an engine is built from. Members are destroyed last to first.
+struct LoadedModel {
+  std::unique_ptr<kernels::Ops> ops;
+  std::unique_ptr<engine::Model> model;
+  std::unique_ptr<engine::KvMemory> memory;
+  engine::BlockBudget blocks;
+  int32_t max_model_len = 0;
+  std::string name;          ///< served name
+  std::string numerics_id;   ///< hex
+};
+
+/// Loads and allocates. Prints each phase with its time and the KV capacity lines. ResourceExhausted: model or KV memory
+/// does not fit (both numbers and the flag that helps).
+absl::StatusOr<LoadedModel> StartUp(const WorkerConfig& config, StartUpProgress& progress);
+
+}  // namespace baton::worker

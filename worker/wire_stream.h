@@ -1,0 +1,25 @@
+// The two ends that decision code writes to. gRPC reactors implement them; tests use fakes.
+#pragma once
+
+#include <memory>
+
+#include "proto/worker.pb.h"
+
+namespace baton::worker {
+
+/// The down side of one router's relay stream. Any thread; never blocks. A stream that stopped reading until its bounded
+/// queue was full is closed by its owner, which is reported as the end of the stream.
+class RelaySink {
+ public:
+  virtual ~RelaySink() = default;
+  virtual void Send(v1::RelayDown message) = 0;
+};
+
+/// One watcher of events. As RelaySink.
+class WatchSink {
+ public:
+  virtual ~WatchSink() = default;
+  virtual void Send(v1::WorkerEvent event) = 0;
+};
+
+}  // namespace baton::worker

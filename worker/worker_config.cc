@@ -1,0 +1,37 @@
+#include "worker/worker_config.h"
+
+#include "common/status.h"
+
+namespace baton::worker {
+namespace {
+
+absl::Status Bad(std::string_view flag, const auto& value, std::string_view want) {
+  return absl::InvalidArgumentError(StrCat("--", flag, " ", value, ": ", want));
+}
+
+}  // namespace
+
+absl::Status WorkerConfig::Validate() const {
+  if (model.empty()) return absl::InvalidArgumentError("--model is missing: an HF directory or a .gguf file");
+  if (role != "both") return Bad("role", role, "only `both` is built; prefill and decode come with the handoff");
+  if (port < 0 || port > 65535) return Bad("port", port, "must be 0…65535");
+  if (load_format != "auto" && load_format != "dummy") return Bad("load-format", load_format, "must be auto or dummy");
+  if (dtype != "auto" && dtype != "bfloat16" && dtype != "float32") return Bad("dtype", dtype, "must be auto, bfloat16 or float32");
+  if (kv_cache_dtype != "auto" && kv_cache_dtype != "bfloat16" && kv_cache_dtype != "float32") {
+    return Bad("kv-cache-dtype", kv_cache_dtype, "must be auto, bfloat16 or float32");
+  }
+  if (max_model_len < 0) return Bad("max-model-len", max_model_len, "must be ≥ 0");
+  if (kv_cache_memory < 0) return Bad("kv-cache-memory", kv_cache_memory, "must be ≥ 0");
+  if (local_workers < 1) return Bad("local-workers", local_workers, "must be ≥ 1");
+  if (block_size < 16 || block_size % 16 != 0 || block_size > 1024) return Bad("block-size", block_size, "must be a multiple of 16, ≤ 1024");
+  if (max_num_seqs < 1 || max_num_seqs > 65536) return Bad("max-num-seqs", max_num_seqs, "must be 1…65536");
+  if (max_num_batched_tokens < 1) return Bad("max-num-batched-tokens", max_num_batched_tokens, "must be ≥ 1");
+  if (max_step_ms < 0) return Bad("max-step-ms", max_step_ms, "must be ≥ 0");
+  if (max_waiting_requests < 1) return Bad("max-waiting-requests", max_waiting_requests, "must be ≥ 1");
+  if (max_waiting_tokens < 1) return Bad("max-waiting-tokens", max_waiting_tokens, "must be ≥ 1");
+  if (threads < 0 || threads > 1024) return Bad("threads", threads, "must be 0…1024");
+  if (router_timeout_ms < 1000) return Bad("router-timeout-ms", router_timeout_ms, "must be ≥ 1000");
+  return absl::OkStatus();
+}
+
+}  // namespace baton::worker
