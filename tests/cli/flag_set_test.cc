@@ -1,0 +1,106 @@
+#include "cli/flag_set.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdlib>
+#include <fstream>
+
+namespace baton::cli {
+namespace {
+
+struct SampleConfig {
+  int32_t max_num_seqs = 256;
+  int64_t kv_cache_memory = 0;
+  bool enable_prefix_caching = true;
+  double max_step_ms = 200;
+  std::string host = "127.0.0.1";
+  std::vector<std::string> worker;
+};
+
+template <class Visitor>
+void VisitFields(SampleConfig& c, Visitor&& field) {
+  field("max-num-seqs", c.max_num_seqs, "sequences", "");
+  field("kv-cache-memory", c.kv_cache_memory, "bytes", "");
+  field("enable-prefix-caching", c.enable_prefix_caching, "", "");
+  field("max-step-ms", c.max_step_ms, "ms", "");
+  field("host", c.host, "", "");
+  field("worker", c.worker, "", "");
+}
+
+// A parsed command line; `status` is what the values said.
+struct Parsed {
+  explicit Parsed(std::vector<std::string> args) {
+    set.Add(config, "sample");
+    AddConfigFile(app, set, file);
+    set.Attach(app);
+    std::reverse(args.begin(), args.end());
+    app.parse(args);
+  }
+  CLI::App app;
+  SampleConfig config;
+  FlagSet set;
+  std::string file;
+};
+
+std::string TempYaml(const std::string& text) {
+  const std::string path = testing::TempDir() + "flag_set_test.yaml";
+  std::ofstream(path) << text;
+  return path;
+}
+
+TEST(FlagSet, DefaultsStayWhenNothingIsGiven) {
+  Parsed p({});
+  EXPECT_EQ(p.config.max_num_seqs, 256);
+  EXPECT_TRUE(p.set.given().empty());
+}
+
+TEST(FlagSet, ReadsEveryTypeFromTheCommandLine) {
+  Parsed p({"--max-num-seqs", "32", "--kv-cache-memory=4GiB", "--no-enable-prefix-caching", "--max-step-ms", "12.5", "--host", "::1",
+            "--worker", "a:1", "--worker", "b:2"});
+  ASSERT_TRUE(p.set.status().ok()) << p.set.status();
+  EXPECT_EQ(p.config.max_num_seqs, 32);
+  EXPECT_EQ(p.config.kv_cache_memory, int64_t{4} << 30);
+  EXPECT_FALSE(p.config.enable_prefix_caching);
+  EXPECT_EQ(p.config.max_step_ms, 12.5);
+  EXPECT_EQ(p.config.host, "::1");
+  EXPECT_EQ(p.config.worker, (std::vector<std::string>{"a:1", "b:2"}));
+}
+
+TEST(FlagSet, FlagBeatsEnvironmentBeatsFileBeatsDefault) {
+  setenv("BATON_MAX_NUM_SEQS", "2", 1);
+  setenv("BATON_HOST", "env", 1);
+  const std::string file = TempYaml("max-num-seqs: 3\nhost: file\nmax_step_ms: 7\nworker: [x:1, y:2]\nenable-prefix-caching: false\n");
+  Parsed p({"--max-num-seqs", "1", "--config", file});
+  unsetenv("BATON_MAX_NUM_SEQS");
+  unsetenv("BATON_HOST");
+  ASSERT_TRUE(p.set.status().ok()) << p.set.status();
+  EXPECT_EQ(p.config.max_num_seqs, 1);
+  EXPECT_EQ(p.config.host, "env");
+  EXPECT_EQ(p.config.max_step_ms, 7);
+  EXPECT_EQ(p.config.worker, (std::vector<std::string>{"x:1", "y:2"}));
+  EXPECT_FALSE(p.config.enable_prefix_caching);
+}
+
+TEST(FlagSet, ABadValueNamesFlagAndValue) {
+  Parsed p({"--max-num-seqs", "many"});
+  EXPECT_THAT(std::string(p.set.status().message()), testing::AllOf(testing::HasSubstr("--max-num-seqs"), testing::HasSubstr("many")));
+  Parsed too_big({"--max-num-seqs", "5000000000"});
+  EXPECT_FALSE(too_big.set.status().ok());
+}
+
+TEST(FlagSet, AnUnknownKeyOfTheFileIsNamed) {
+  const std::string file = TempYaml("max-num-sqs: 3\n");
+  Parsed p({"--config", file});
+  EXPECT_THAT(std::string(p.set.status().message()), testing::AllOf(testing::HasSubstr("max-num-sqs"), testing::HasSubstr(file)));
+}
+
+TEST(FlagSet, AMissingOrBrokenFileIsAnError) {
+  EXPECT_FALSE(Parsed({"--config", "/no/such.yaml"}).set.status().ok());
+  EXPECT_FALSE(Parsed({"--config", TempYaml("[1, 2")}).set.status().ok());
+  EXPECT_FALSE(Parsed({"--config", TempYaml("just text")}).set.status().ok());
+}
+
+}  // namespace
+}  // namespace baton::cli
