@@ -8,6 +8,7 @@
 #include "kernels/px/types.h"
 
 #define PX_KERNEL __global__
+#define PX_KERNEL_INLINE __global__ static
 #define PX_DEVICE __device__ __forceinline__
 #define PX_LAMBDA __device__
 #define PX_BOUNDS(...) __launch_bounds__(__VA_ARGS__)

@@ -13,6 +13,7 @@
 #include "kernels/simt/block.h"
 
 #define PX_KERNEL
+#define PX_KERNEL_INLINE inline
 #define PX_DEVICE inline
 #define PX_LAMBDA
 #define PX_BOUNDS(...)

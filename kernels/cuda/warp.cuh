@@ -1,0 +1,78 @@
+// Reductions and 16-byte row access shared by the row-wise kernels.
+#pragma once
+
+#include "kernels/px/px.h"
+
+namespace baton::cuda {
+
+/// Sum over the 32 lanes, the same bits in every lane (butterfly: fixed order).
+PX_DEVICE float WarpSum(float v) {
+  PX_UNROLL
+  for (int m = 16; m > 0; m /= 2) v = px::Add(v, px::ShuffleXor(v, m));
+  return v;
+}
+PX_DEVICE float WarpMax(float v) {
+  PX_UNROLL
+  for (int m = 16; m > 0; m /= 2) v = px::Max(v, px::ShuffleXor(v, m));
+  return v;
+}
+
+/// Sum over a block of kWarps warps. `partial` is [kWarps] in shared memory; call again only after a barrier.
+template <int kWarps>
+PX_DEVICE float BlockSum(float v, float* partial) {
+  v = WarpSum(v);
+  if (px::Lane() == 0) px::StoreShared(partial + px::WarpIndex(), v);
+  px::SyncThreads();
+  float sum = 0.0f;
+  PX_UNROLL
+  for (int w = 0; w < kWarps; ++w) sum = px::Add(sum, px::LoadShared(partial + w));
+  return sum;
+}
+
+/// Elements of T in one 16-byte access.
+template <typename T>
+constexpr int kPerVector = 16 / static_cast<int>(sizeof(T));
+
+/// 16 bytes of T at p (aligned) as floats.
+template <typename T>
+PX_DEVICE void LoadVector(const T* p, float (&out)[kPerVector<T>]) {
+  const px::U128 raw = px::Load(reinterpret_cast<const px::U128*>(p));
+  if constexpr (sizeof(T) == 4) {
+    PX_UNROLL
+    for (int i = 0; i < 4; ++i) out[i] = px::BitCast<float>(raw.w[i]);
+  } else {
+    static_assert(sizeof(T) == 2);
+    PX_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      const px::F2 pair = px::UnpackBf16(raw.w[i]);
+      out[2 * i] = pair.x;
+      out[2 * i + 1] = pair.y;
+    }
+  }
+}
+/// n floats to 16·k bytes of T at p (aligned).
+template <typename T, int n>
+PX_DEVICE void StoreVector(T* p, const float (&v)[n]) {
+  if constexpr (sizeof(T) == 4) {
+    PX_UNROLL
+    for (int i = 0; i < n; i += 4)
+      px::Store(reinterpret_cast<px::U128*>(p + i),
+                px::U128{px::BitCast<uint32_t>(v[i]), px::BitCast<uint32_t>(v[i + 1]), px::BitCast<uint32_t>(v[i + 2]),
+                         px::BitCast<uint32_t>(v[i + 3])});
+  } else if constexpr (sizeof(T) == 2) {
+    if constexpr (n == 4) {
+      px::Store(reinterpret_cast<px::U64*>(p), px::U64{px::PackBf16(v[0], v[1]), px::PackBf16(v[2], v[3])});
+    } else {
+      PX_UNROLL
+      for (int i = 0; i < n; i += 8)
+        px::Store(reinterpret_cast<px::U128*>(p + i),
+                  px::U128{px::PackBf16(v[i], v[i + 1]), px::PackBf16(v[i + 2], v[i + 3]),
+                           px::PackBf16(v[i + 4], v[i + 5]), px::PackBf16(v[i + 6], v[i + 7])});
+    }
+  } else {
+    PX_UNROLL
+    for (int i = 0; i < n; i += 2) px::Store(reinterpret_cast<uint16_t*>(p + i), px::PackE4m3(v[i], v[i + 1]));
+  }
+}
+
+}  // namespace baton::cuda

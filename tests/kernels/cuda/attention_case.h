@@ -1,0 +1,188 @@
+// One attention problem: ragged sequences over a shuffled paged cache with NaN wherever nobody may look, and its answer in
+// double precision.
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <numeric>
+
+#include "kernels/cuda/attention_plan.h"
+#include "tests/kernels/cuda/device_test.h"
+
+namespace baton::cuda_test {
+
+struct AttentionShape {
+  std::vector<int> new_rows, lengths;  ///< per sequence; lengths include the new rows
+  int q_heads = 4, kv_heads = 2, tokens_per_block = 16;
+  int window = 0;
+  float softcap = 0.0f;
+  bool sinks = false, tree = false;
+};
+
+template <typename Kv, int kDim>
+class AttentionCase {
+ public:
+  AttentionCase(const AttentionShape& s, unsigned seed)
+      : shape(s), data_(seed), k(Blocks() * BlockElements()), v(k.size()), q(MakeQueries()), out(q.size()),
+        lse(std::max<size_t>(1, static_cast<size_t>(rows()) * s.q_heads)), tables(MakeTables()), row_start(RowStart()),
+        lengths(std::vector<int32_t>(s.lengths.begin(), s.lengths.end())), k_scale(std::vector<float>(s.kv_heads, 0.5f)),
+        v_scale(std::vector<float>(s.kv_heads, 0.75f)), sinks(data_.Normal<float>(s.q_heads)), tree(MakeTree()) {
+    std::fill_n(k.data(), k.size(), Nan<Kv>());
+    std::fill_n(v.data(), v.size(), Nan<Kv>());
+    for (size_t seq = 0; seq < s.lengths.size(); ++seq)
+      for (int t = 0; t < s.lengths[seq]; ++t)
+        for (int e = 0; e < s.kv_heads * kDim; ++e) {
+          k[At(seq, t) + e] = data_.Normal<Kv>(1)[0];
+          v[At(seq, t) + e] = data_.Normal<Kv>(1)[0];
+        }
+  }
+
+  int rows() const { return std::accumulate(shape.new_rows.begin(), shape.new_rows.end(), 0); }
+  void Poison() {
+    std::fill_n(out.data(), out.size(), Nan<px::bf16>());
+    std::fill_n(lse.data(), lse.size(), NAN);
+  }
+  cuda::PagedKv<Kv> Cache() const {
+    int shift = 0;
+    while (1 << shift < shape.tokens_per_block) ++shift;
+    return {k.data(), v.data(), static_cast<int64_t>(BlockElements()), tables.data(), table_stride_, 0, lengths.data(), 1, 0, shift,
+            shape.kv_heads, k_scale.data(), v_scale.data()};
+  }
+  cuda::AttentionOptions Options() const {
+    return {static_cast<float>(1.0 / std::sqrt(kDim)), shape.window, shape.softcap, shape.sinks ? sinks.data() : nullptr};
+  }
+
+  template <bool kFixed>
+  void Prefill(gpu::Stream& stream) {
+    const auto plan = cuda::PlanPrefill({row_start.data(), row_start.size()}, {lengths.data(), lengths.size()});
+    prefill_tiles_ = std::make_unique<Array<cuda::PrefillTile>>(plan);
+    cuda::PrefillParams<Kv> p{q.data(), out.data(), lse.data(), Stride(), Stride(), prefill_tiles_->data(), row_start.data(),
+                              Cache(), Options(), shape.q_heads};
+    cuda::LaunchPrefillAttention<Kv, kDim, kFixed>(stream, p, static_cast<int>(plan.size()));
+  }
+  template <bool kFixed>
+  void Decode(gpu::Stream& stream, int tiles_per_item, int blocks = 5) {
+    const auto plan = cuda::PlanDecode({{row_start.data(), row_start.size()}, {lengths.data(), lengths.size()}, false, shape.q_heads,
+                                        shape.kv_heads, shape.window, tiles_per_item, kFixed});
+    groups_ = std::make_unique<Array<cuda::DecodeGroup>>(plan.groups);
+    items_ = std::make_unique<Array<cuda::DecodeItem>>(plan.items);
+    counts_ = std::make_unique<Array<int32_t>>(std::vector<int32_t>{static_cast<int32_t>(plan.groups.size()), static_cast<int32_t>(plan.items.size())});
+    partial_o_ = std::make_unique<Array<float>>(static_cast<size_t>(plan.partials) * 16 * kDim);
+    partial_ml_ = std::make_unique<Array<float>>(static_cast<size_t>(plan.partials) * 16 * 2);
+    cuda::DecodeParams<Kv> p{q.data(), out.data(), lse.data(), Stride(), Stride(), row_start.data(),
+                             shape.tree ? tree.data() : nullptr, {groups_->data(), items_->data(), counts_->data()},
+                             partial_o_->data(), partial_ml_->data(), Cache(), Options(), shape.q_heads};
+    cuda::LaunchDecodeAttention<Kv, kDim, kFixed>(stream, p, blocks);
+  }
+
+  /// [rows, q_heads, head_dim] and [rows, q_heads] in double precision.
+  void Reference(std::vector<double>& want, std::vector<double>& want_lse) const {
+    want.clear();
+    want_lse.clear();
+    for (size_t s = 0; s < shape.lengths.size(); ++s)
+      for (int r = 0; r < shape.new_rows[s]; ++r)
+        for (int h = 0; h < shape.q_heads; ++h) ReferenceRow(s, r, h, want, want_lse);
+  }
+
+  AttentionShape shape;
+
+ private:
+  Data data_;
+  int64_t table_stride_ = 0;
+
+ public:
+  Array<Kv> k, v;
+  Array<px::bf16> q, out;
+  Array<float> lse;
+  Array<int32_t> tables, row_start, lengths;
+  Array<float> k_scale, v_scale, sinks;
+  Array<uint32_t> tree;
+
+ private:
+  size_t BlockElements() const { return static_cast<size_t>(shape.tokens_per_block) * shape.kv_heads * kDim; }
+  int BlocksOf(int length) const { return (length + shape.tokens_per_block - 1) / shape.tokens_per_block; }
+  size_t Blocks() const {
+    size_t n = 2;
+    for (int l : shape.lengths) n += BlocksOf(l);
+    return n;
+  }
+  int64_t Stride() const { return shape.q_heads * kDim; }
+  size_t At(size_t seq, int token) const {
+    const int block = tables[seq * table_stride_ + token / shape.tokens_per_block];
+    return block * BlockElements() + static_cast<size_t>(token % shape.tokens_per_block) * shape.kv_heads * kDim;
+  }
+  std::vector<px::bf16> MakeQueries() {
+    return data_.template Normal<px::bf16>(static_cast<size_t>(std::accumulate(shape.new_rows.begin(), shape.new_rows.end(), 0)) *
+                                           shape.q_heads * kDim);
+  }
+  std::vector<int32_t> MakeTables() {
+    table_stride_ = 1;
+    for (int l : shape.lengths) table_stride_ = std::max<int64_t>(table_stride_, BlocksOf(l) + 1);
+    std::vector<int32_t> free(Blocks());
+    std::iota(free.begin(), free.end(), 0);
+    std::shuffle(free.begin(), free.end(), data_.rng());
+    std::vector<int32_t> t(shape.lengths.size() * table_stride_, 1 << 28);  // unused entries: reading them must never happen
+    for (size_t s = 0; s < shape.lengths.size(); ++s)
+      for (int b = 0; b < BlocksOf(shape.lengths[s]); ++b) {
+        t[s * table_stride_ + b] = free.back();
+        free.pop_back();
+      }
+    return t;
+  }
+  std::vector<int32_t> RowStart() const {
+    std::vector<int32_t> starts = {0};
+    for (int n : shape.new_rows) starts.push_back(starts.back() + n);
+    return starts;
+  }
+  std::vector<uint32_t> MakeTree() {
+    std::vector<uint32_t> bits;
+    for (int n : shape.new_rows)
+      for (int r = 0; r < n; ++r) {
+        uint32_t ancestors = 1u << r;  // itself, and the ancestors of a random earlier node
+        if (r > 0) ancestors |= bits[bits.size() - 1 - data_.Int(0, r - 1)];
+        bits.push_back(ancestors);
+      }
+    return bits;
+  }
+  bool Visible(size_t s, int r, int token) const {
+    const int context = shape.lengths[s] - shape.new_rows[s], position = context + r;
+    if (shape.window > 0 && token <= position - shape.window) return false;
+    if (shape.tree && token >= context) return tree[row_start[s] + r] >> (token - context) & 1;
+    return token <= position;
+  }
+  void ReferenceRow(size_t s, int r, int h, std::vector<double>& want, std::vector<double>& want_lse) const {
+    const int kv_head = h / (shape.q_heads / shape.kv_heads);
+    const double ks = sizeof(Kv) == 1 ? k_scale[kv_head] : 1.0, vs = sizeof(Kv) == 1 ? v_scale[kv_head] : 1.0;
+    const px::bf16* query = q.data() + (static_cast<size_t>(row_start[s] + r) * shape.q_heads + h) * kDim;
+    std::vector<double> o(kDim, 0.0);
+    double sum = shape.sinks ? std::exp(sinks[h]) : 0.0;
+    for (int t = 0; t < shape.lengths[s]; ++t) {
+      if (!Visible(s, r, t)) continue;
+      const size_t at = At(s, t) + kv_head * kDim;
+      double logit = 0;
+      for (int d = 0; d < kDim; ++d) logit += static_cast<double>(px::ToFloat(query[d])) * px::ToFloat(k[at + d]) * ks;
+      logit /= std::sqrt(kDim);
+      if (shape.softcap > 0) logit = shape.softcap * std::tanh(logit / shape.softcap);
+      const double p = std::exp(logit);
+      sum += p;
+      for (int d = 0; d < kDim; ++d) o[d] += p * px::ToFloat(v[at + d]) * vs;
+    }
+    for (double x : o) want.push_back(x / sum);
+    want_lse.push_back(std::log(sum));
+  }
+
+  std::unique_ptr<Array<cuda::PrefillTile>> prefill_tiles_;
+  std::unique_ptr<Array<cuda::DecodeGroup>> groups_;
+  std::unique_ptr<Array<cuda::DecodeItem>> items_;
+  std::unique_ptr<Array<int32_t>> counts_;
+  std::unique_ptr<Array<float>> partial_o_, partial_ml_;
+};
+
+/// The two relations every attention output must satisfy.
+template <typename Case>
+void ExpectRight(const Case& c, const std::vector<double>& want, const std::vector<double>& want_lse, const std::string& name) {
+  EXPECT_TRUE(Near(c.out.data(), want, {8e-3, 1.6e-2})) << name;  // p is rounded to bf16 before p · v
+  EXPECT_TRUE(Near(c.lse.data(), want_lse, {2e-4, 2e-4})) << name;
+}
+
+}  // namespace baton::cuda_test

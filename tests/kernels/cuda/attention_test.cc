@@ -1,0 +1,108 @@
+// Prefill and decode attention: against double precision, and bit for bit against each other.
+#include <cstring>
+
+#include "tests/kernels/cuda/attention_case.h"
+
+namespace baton::cuda_test {
+namespace {
+
+template <typename Kv, int kDim, bool kFixed>
+void CheckPrefill(const AttentionShape& shape, unsigned seed) {
+  AttentionCase<Kv, kDim> c(shape, seed);
+  std::vector<double> want, want_lse;
+  c.Reference(want, want_lse);
+  UnderEveryPolicy(
+      [&](gpu::Stream& stream) {
+        c.Poison();
+        c.template Prefill<kFixed>(stream);
+      },
+      [&](const std::string& policy) { ExpectRight(c, want, want_lse, policy + (kFixed ? " fixed tiles" : " fast")); });
+}
+template <typename Kv, int kDim, bool kFixed>
+void CheckDecode(const AttentionShape& shape, unsigned seed, int tiles_per_item = 1) {
+  AttentionCase<Kv, kDim> c(shape, seed);
+  std::vector<double> want, want_lse;
+  c.Reference(want, want_lse);
+  UnderEveryPolicy(
+      [&](gpu::Stream& stream) {
+        c.Poison();
+        c.template Decode<kFixed>(stream, tiles_per_item);
+      },
+      [&](const std::string& policy) { ExpectRight(c, want, want_lse, policy + (kFixed ? " fixed tiles" : " fast")); });
+}
+
+TEST(CudaPrefillAttention, RaggedCausalOverAPagedPrefix) {
+  CheckPrefill<px::bf16, 64, true>({.new_rows = {1, 70, 33}, .lengths = {1, 300, 97}}, 1);
+  CheckPrefill<px::bf16, 128, true>({.new_rows = {65}, .lengths = {65}, .q_heads = 2, .kv_heads = 1, .tokens_per_block = 32}, 2);
+  CheckPrefill<px::bf16, 128, false>({.new_rows = {5, 64}, .lengths = {261, 64}, .q_heads = 2, .kv_heads = 2}, 3);
+}
+TEST(CudaPrefillAttention, EveryHeadDim) {
+  CheckPrefill<px::bf16, 80, true>({.new_rows = {20}, .lengths = {280}, .q_heads = 2, .kv_heads = 1}, 4);
+  CheckPrefill<px::bf16, 96, true>({.new_rows = {20}, .lengths = {90}, .q_heads = 2, .kv_heads = 1}, 5);
+  CheckPrefill<px::bf16, 256, true>({.new_rows = {17}, .lengths = {275}, .q_heads = 1, .kv_heads = 1}, 6);
+}
+TEST(CudaPrefillAttention, WindowSoftCapAndSinks) {
+  CheckPrefill<px::bf16, 64, true>({.new_rows = {70}, .lengths = {600}, .q_heads = 2, .kv_heads = 1, .window = 100}, 7);
+  CheckPrefill<px::bf16, 64, true>({.new_rows = {40}, .lengths = {100}, .q_heads = 2, .kv_heads = 1, .softcap = 5.0f, .sinks = true}, 8);
+}
+TEST(CudaPrefillAttention, Fp8Cache) {
+  CheckPrefill<px::e4m3, 64, true>({.new_rows = {40}, .lengths = {300}, .q_heads = 2, .kv_heads = 1}, 9);
+  CheckPrefill<px::e4m3, 128, false>({.new_rows = {9}, .lengths = {150}, .q_heads = 2, .kv_heads = 1}, 10);
+}
+
+TEST(CudaDecodeAttention, SplitOverAWorkList) {
+  CheckDecode<px::bf16, 64, true>({.new_rows = {1, 1, 1}, .lengths = {1, 257, 900}}, 11);
+  CheckDecode<px::bf16, 128, false>({.new_rows = {1, 1}, .lengths = {1000, 16}, .q_heads = 8, .kv_heads = 2}, 12, 2);
+  CheckDecode<px::bf16, 128, true>({.new_rows = {1, 1}, .lengths = {700, 31}, .q_heads = 2, .kv_heads = 1, .tokens_per_block = 64}, 13, 2);
+}
+TEST(CudaDecodeAttention, EveryGroupSize) {
+  for (int group : {1, 3, 7, 16})
+    CheckDecode<px::bf16, 64, true>({.new_rows = {1}, .lengths = {77}, .q_heads = group * 2, .kv_heads = 2}, 20 + group);
+  CheckDecode<px::bf16, 64, true>({.new_rows = {1}, .lengths = {300}, .q_heads = 32, .kv_heads = 1}, 40);  // MQA, two row blocks
+}
+TEST(CudaDecodeAttention, EveryHeadDim) {
+  CheckDecode<px::bf16, 80, true>({.new_rows = {1}, .lengths = {280}}, 41);
+  CheckDecode<px::bf16, 96, true>({.new_rows = {1}, .lengths = {90}}, 42);
+  CheckDecode<px::bf16, 256, true>({.new_rows = {1}, .lengths = {275}, .q_heads = 2, .kv_heads = 1}, 43);
+}
+TEST(CudaDecodeAttention, WindowSoftCapSinksAndFp8) {
+  CheckDecode<px::bf16, 64, true>({.new_rows = {1}, .lengths = {800}, .window = 200}, 44);
+  CheckDecode<px::bf16, 64, false>({.new_rows = {1}, .lengths = {300}, .softcap = 5.0f, .sinks = true}, 45);
+  CheckDecode<px::e4m3, 128, true>({.new_rows = {1}, .lengths = {300}, .q_heads = 8, .kv_heads = 2}, 46);
+}
+TEST(CudaDecodeAttention, DraftTokensSeeTheirAncestorsOnly) {
+  CheckDecode<px::bf16, 64, true>({.new_rows = {7, 1, 3}, .lengths = {300, 9, 3}, .q_heads = 6, .kv_heads = 2, .tree = true}, 47);
+}
+TEST(CudaDecodeAttention, EmptyBatchIsNothing) {
+  CheckDecode<px::bf16, 64, true>({.new_rows = {}, .lengths = {}}, 48);
+}
+
+/// The last row of a prefill and the same row decoded alone, and decoded with other rows beside it.
+template <typename Kv, int kDim>
+void CheckSameBits(const AttentionShape& prefill_shape, unsigned seed) {
+  AttentionCase<Kv, kDim> c(prefill_shape, seed);
+  gpu::Stream stream;
+  c.Poison();
+  c.template Prefill<true>(stream);
+  ASSERT_EQ(stream.Synchronize(), "");
+  const std::vector<px::bf16> by_prefill = Copy(c.out);
+  const std::vector<float> lse = Copy(c.lse);
+  for (int tiles_per_item : {1, 3}) {
+    c.Poison();
+    c.template Decode<true>(stream, tiles_per_item);
+    ASSERT_EQ(stream.Synchronize(), "");
+    EXPECT_EQ(std::memcmp(by_prefill.data(), c.out.data(), by_prefill.size() * 2), 0) << "head_dim " << kDim;
+    EXPECT_EQ(std::memcmp(lse.data(), c.lse.data(), c.shape.q_heads * c.rows() * 4), 0) << "head_dim " << kDim;
+  }
+}
+
+TEST(CudaAttention, DecodeGivesTheBitsOfPrefill) {
+  CheckSameBits<px::bf16, 64>({.new_rows = {20, 1, 65}, .lengths = {300, 513, 65}}, 50);
+  CheckSameBits<px::bf16, 128>({.new_rows = {9, 3}, .lengths = {700, 255}, .q_heads = 6, .kv_heads = 2}, 51);
+  CheckSameBits<px::bf16, 80>({.new_rows = {9}, .lengths = {260}}, 52);
+  CheckSameBits<px::bf16, 256>({.new_rows = {5}, .lengths = {261}, .q_heads = 2, .kv_heads = 1}, 53);
+  CheckSameBits<px::e4m3, 64>({.new_rows = {9}, .lengths = {400}, .window = 90, .softcap = 20.0f, .sinks = true}, 54);
+}
+
+}  // namespace
+}  // namespace baton::cuda_test
