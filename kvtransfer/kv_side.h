@@ -1,0 +1,53 @@
+// How one worker cuts its KV over its ranks: tensor parallelism over heads, pipeline parallelism over layers.
+// Pure values; any thread.
+#pragma once
+
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/kv_layout.h"
+
+namespace baton {
+
+/// Half-open range of integers.
+struct IntRange {
+  int begin = 0;
+  int end = 0;
+  int size() const { return end > begin ? end - begin : 0; }
+  bool operator==(const IntRange&) const = default;
+};
+
+/// The common part of two ranges; empty (begin ≥ end) when there is none.
+inline IntRange Intersect(IntRange a, IntRange b) {
+  return {a.begin > b.begin ? a.begin : b.begin, a.end < b.end ? a.end : b.end};
+}
+
+/// One side of a transfer. Rank number = stage · tensor_parallel_size + tp_rank.
+struct KvSide {
+  KvLayout layout;                ///< of the whole model; planes name heads before the cut
+  int tensor_parallel_size = 1;
+  std::vector<int> stage_layers;  ///< [stages + 1] first global layer of each stage, then the number of layers
+
+  int stages() const { return static_cast<int>(stage_layers.size()) - 1; }
+  int ranks() const { return stages() * tensor_parallel_size; }
+  int TpRank(int rank) const { return rank % tensor_parallel_size; }
+  IntRange LayersOf(int rank) const {
+    const auto stage = static_cast<size_t>(rank / tensor_parallel_size);
+    return {stage_layers[stage], stage_layers[stage + 1]};
+  }
+  /// KV heads of `plane` that `rank` keeps; a head is kept by several ranks when there are more ranks than heads.
+  IntRange HeadsOf(int rank, const KvPlane& plane) const;
+  /// How many tensor-parallel ranks keep each head of `plane`.
+  int Replicas(const KvPlane& plane) const {
+    return tensor_parallel_size > plane.heads ? tensor_parallel_size / plane.heads : 1;
+  }
+};
+
+/// InvalidArgument unless heads divide (or are divided by) the TP size, stages ascend, and blocks hold whole units.
+absl::Status CheckSide(const KvSide& side);
+
+/// InvalidArgument, naming every differing field with both values, unless both layouts mean the same KV. Block size and
+/// element type may differ: the pass that places converts them.
+absl::Status CheckSameMeaning(const KvLayout& source, const KvLayout& target);
+
+}  // namespace baton

@@ -1,0 +1,222 @@
+#include "kvtransfer/transfer_plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+#include <set>
+
+namespace baton {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr uint64_t kUntouched = ~0ull;
+
+/// Brute force: the name of one element of the whole model's KV.
+uint64_t NameOf(int group, int layer, int plane, int position, int head, int element) {
+  uint64_t name = static_cast<uint64_t>(group);
+  for (int v : {layer, plane, position, head, element}) name = name * 4096 + static_cast<uint64_t>(v);
+  return name;
+}
+
+/// One rank's KV of one sequence, element by element: (group, layer, plane, table block) -> [tokens, heads, dim].
+using RankMemory = std::map<std::array<int, 4>, std::vector<uint64_t>>;
+
+RankMemory MakeMemory(const KvSide& side, int rank, int tokens, bool filled) {
+  RankMemory memory;
+  for (int g = 0; g < static_cast<int>(side.layout.groups.size()); ++g) {
+    const KvGroup& group = side.layout.groups[static_cast<size_t>(g)];
+    for (int layer : group.layers) {
+      if (layer < side.LayersOf(rank).begin || layer >= side.LayersOf(rank).end) continue;
+      for (int p = 0; p < static_cast<int>(group.planes.size()); ++p) {
+        const KvPlane& plane = group.planes[static_cast<size_t>(p)];
+        const IntRange heads = side.HeadsOf(rank, plane);
+        const int block = group.tokens_per_block;
+        for (int b = 0; b * block < tokens; ++b) {
+          auto& words = memory[{g, layer, p, b}];
+          for (int t = 0; t < block; ++t)
+            for (int h = heads.begin; h < heads.end; ++h)
+              for (int e = 0; e < plane.dim; ++e)
+                words.push_back(filled ? NameOf(g, layer, p, b * block + t, h, e) : kUntouched);
+        }
+      }
+    }
+  }
+  return memory;
+}
+
+/// What every element of a target rank must be after the transfer.
+void ExpectPlaced(const KvSide& target, int rank, IntRange tokens, const RankMemory& memory) {
+  for (const auto& [key, words] : memory) {
+    const auto [g, layer, p, b] = key;
+    const KvGroup& group = target.layout.groups[static_cast<size_t>(g)];
+    const KvPlane& plane = group.planes[static_cast<size_t>(p)];
+    const IntRange heads = target.HeadsOf(rank, plane), seen = VisibleTokens(group, tokens);
+    size_t i = 0;
+    for (int t = 0; t < group.tokens_per_block; ++t) {
+      const int position = b * group.tokens_per_block + t;
+      const bool travels = position >= seen.begin && position < seen.end;
+      for (int h = heads.begin; h < heads.end; ++h)
+        for (int e = 0; e < plane.dim; ++e, ++i)
+          ASSERT_EQ(words[i], travels ? NameOf(g, layer, p, position, h, e) : kUntouched)
+              << "group " << g << " layer " << layer << " plane " << p << " position " << position << " head " << h;
+    }
+  }
+}
+
+size_t ElementOf(const KvRun& run, int token, int head, int e) {
+  return static_cast<size_t>(((run.token_in_block + token) * run.local_heads + run.local_head + head) * run.dim + e);
+}
+
+/// Gathers, ships and scatters one segment; an element written twice fails.
+void Move(const TransferPlan& plan, const LanePlan& lane, int segment, const RankMemory& from, RankMemory& to) {
+  std::map<std::pair<int, int64_t>, uint64_t> payload;  // (plane, element) -> name
+  plan.ForEachRun(lane, segment, TransferEnd::kSource, [&](const KvRun& run) {
+    int64_t at = run.payload_element;
+    for (int t = 0; t < run.tokens; ++t)
+      for (int h = 0; h < run.heads; ++h)
+        for (int e = 0; e < run.dim; ++e)
+          payload[{run.plane, at++}] = from.at({run.group, run.layer, run.plane, run.table_block}).at(ElementOf(run, t, h, e));
+  });
+  size_t used = 0;
+  plan.ForEachRun(lane, segment, TransferEnd::kTarget, [&](const KvRun& run) {
+    int64_t at = run.payload_element;
+    for (int t = 0; t < run.tokens; ++t)
+      for (int h = 0; h < run.heads; ++h)
+        for (int e = 0; e < run.dim; ++e, ++used) {
+          uint64_t& word = to.at({run.group, run.layer, run.plane, run.table_block}).at(ElementOf(run, t, h, e));
+          ASSERT_EQ(word, kUntouched) << "an element travelled twice";
+          word = payload.at({run.plane, at++});
+        }
+  });
+  ASSERT_EQ(used, payload.size());
+}
+
+using Random = std::mt19937;
+int Pick(Random& random, int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); }
+template <class T>
+T OneOf(Random& random, std::initializer_list<T> values) {
+  return values.begin()[Pick(random, 0, static_cast<int>(values.size()) - 1)];
+}
+
+KvLayout RandomLayout(Random& random, int layers) {
+  KvLayout layout;
+  const int groups = Pick(random, 1, std::min(2, layers));
+  for (int g = 0; g < groups; ++g) {
+    KvGroup group;
+    for (int layer = g; layer < layers; layer += groups) group.layers.push_back(layer);
+    if (Pick(random, 0, 2) == 0) group.kind = KvGroupKind::kWindow, group.window_tokens = Pick(random, 1, 70);
+    const int heads = OneOf(random, {1, 2, 4}), dim = Pick(random, 1, 2);
+    if (Pick(random, 0, 3) == 0) {
+      group.planes = {{KvPlane::Name::kLatent, DType::kF32, 1, dim}};
+    } else {
+      group.planes = {{KvPlane::Name::kK, DType::kBF16, heads, dim}, {KvPlane::Name::kV, DType::kBF16, heads, dim}};
+      if (Pick(random, 0, 2) == 0) group.planes.push_back({KvPlane::Name::kScale, DType::kF32, heads, 1});
+    }
+    layout.groups.push_back(group);
+  }
+  return layout;
+}
+
+KvSide RandomSide(Random& random, KvLayout layout, int layers) {
+  for (KvGroup& group : layout.groups) {
+    group.tokens_per_block = OneOf(random, {16, 32, 64});
+    for (KvPlane& plane : group.planes) plane.dtype = OneOf(random, {DType::kF32, DType::kBF16, DType::kF8E4M3});
+  }
+  std::set<int> cuts = {0, layers};
+  for (int i = Pick(random, 0, 2); i > 0; --i) cuts.insert(Pick(random, 0, layers));
+  return {layout, OneOf(random, {1, 2, 4, 8}), {cuts.begin(), cuts.end()}};
+}
+
+TEST(TransferPlan, PlacesEveryElementOnceWhereABruteForceCopyDoes) {
+  for (uint32_t seed = 0; seed < 2000; ++seed) {
+    SCOPED_TRACE(seed);
+    Random random(seed);
+    const int layers = Pick(random, 1, 4);
+    const KvLayout layout = RandomLayout(random, layers);
+    const KvSide source = RandomSide(random, layout, layers), target = RandomSide(random, layout, layers);
+    const int end = Pick(random, 1, 90), begin = Pick(random, 0, end);
+    const auto plan = TransferPlan::Make(source, target, {begin, end}, 16 * Pick(random, 1, 4));
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    std::vector<RankMemory> from, to;
+    for (int r = 0; r < source.ranks(); ++r) from.push_back(MakeMemory(source, r, end, true));
+    for (int r = 0; r < target.ranks(); ++r) to.push_back(MakeMemory(target, r, end, false));
+    for (const LanePlan& lane : plan->lanes()) {
+      for (int s = 0; s < lane.segments; ++s) {
+        Move(*plan, lane, s, from[static_cast<size_t>(lane.source_rank)], to[static_cast<size_t>(lane.target_rank)]);
+        if (HasFatalFailure()) return;
+      }
+    }
+    for (int r = 0; r < target.ranks(); ++r) ExpectPlaced(target, r, {begin, end}, to[static_cast<size_t>(r)]);
+    if (HasFatalFailure()) return;
+  }
+}
+
+KvSide Simple(int tp) {
+  KvGroup group{{0, 1}, KvGroupKind::kPaged, 0, {{KvPlane::Name::kK, DType::kBF16, 8, 4}, {KvPlane::Name::kV, DType::kBF16, 8, 4}}, 16};
+  return {{{group}}, tp, {0, 2}};
+}
+
+TEST(TransferPlan, SegmentBytesAreThePayloadsOfAllPlanes) {
+  const auto plan = TransferPlan::Make(Simple(2), Simple(1), {5, 40}, 32);
+  ASSERT_TRUE(plan.ok());
+  ASSERT_EQ(plan->lanes().size(), 2u);
+  const LanePlan& lane = plan->lanes()[1];
+  EXPECT_EQ(lane.segments, 4);  // 2 layers, positions [5, 32) and [32, 40)
+  EXPECT_EQ(plan->SegmentBytes(lane, 0), 27 * 4 * 4 * 2 * 2);
+  EXPECT_EQ(plan->SegmentBytes(lane, 3), 8 * 4 * 4 * 2 * 2);
+  EXPECT_EQ(plan->SegmentAt(lane, 3).layer, 1);
+}
+
+TEST(TransferPlan, DigestIsEqualOnlyForEqualPlans) {
+  const uint64_t base = TransferPlan::Make(Simple(2), Simple(1), {0, 40}, 32)->digest();
+  EXPECT_EQ(TransferPlan::Make(Simple(2), Simple(1), {0, 40}, 32)->digest(), base);
+  EXPECT_NE(TransferPlan::Make(Simple(1), Simple(2), {0, 40}, 32)->digest(), base);
+  EXPECT_NE(TransferPlan::Make(Simple(2), Simple(1), {0, 41}, 32)->digest(), base);
+  EXPECT_NE(TransferPlan::Make(Simple(2), Simple(1), {0, 40}, 16)->digest(), base);
+  KvSide f32 = Simple(2);
+  f32.layout.groups[0].planes[0].dtype = DType::kF32;
+  EXPECT_NE(TransferPlan::Make(f32, Simple(1), {0, 40}, 32)->digest(), base);
+}
+
+TEST(TransferPlan, ReplicatedSourcesShareTheTargets) {
+  KvSide source = Simple(4), target = Simple(4);
+  for (KvSide* side : {&source, &target}) for (KvPlane& p : side->layout.groups[0].planes) p.heads = 1;
+  const auto plan = TransferPlan::Make(source, target, {0, 16}, 16);
+  ASSERT_TRUE(plan.ok());
+  std::set<int> senders;
+  for (const LanePlan& lane : plan->lanes()) senders.insert(lane.source_rank);
+  EXPECT_EQ(plan->lanes().size(), 4u);
+  EXPECT_EQ(senders.size(), 4u);
+}
+
+TEST(TransferPlan, NothingToSendHasNoLanes) {
+  EXPECT_TRUE(TransferPlan::Make(Simple(1), Simple(1), {32, 32}, 16)->lanes().empty());
+}
+
+std::string ErrorOf(const KvSide& source, const KvSide& target, int piece = 16) {
+  return std::string(TransferPlan::Make(source, target, {0, 16}, piece).status().message());
+}
+
+TEST(TransferPlan, RefusalsNameBothValues) {
+  KvSide other = Simple(1);
+  other.layout.groups[0].planes[1].dim = 5;
+  other.layout.groups[0].planes[0].heads = 4;
+  EXPECT_THAT(ErrorOf(Simple(1), other), HasSubstr("groups[0].planes[0].heads: source 8, target 4"));
+  EXPECT_THAT(ErrorOf(Simple(1), other), HasSubstr("groups[0].planes[1].dim: source 4, target 5"));
+  EXPECT_THAT(ErrorOf(Simple(3), Simple(1)), HasSubstr("tensor parallel size 3 neither divides 8 KV heads"));
+  EXPECT_THAT(ErrorOf(Simple(1), Simple(1), 24), HasSubstr("24 tokens is not a multiple of 16"));
+  KvSide block = Simple(1);
+  block.layout.groups[0].tokens_per_block = 24;
+  EXPECT_THAT(ErrorOf(Simple(1), block), HasSubstr("a block of 24 tokens"));
+  KvSide stages = Simple(1);
+  stages.stage_layers = {0, 2, 2};
+  EXPECT_THAT(ErrorOf(stages, Simple(1)), HasSubstr("stage 1 begins at layer 2 and ends at 2"));
+  stages.stage_layers = {0, 1};
+  EXPECT_THAT(ErrorOf(stages, Simple(1)), HasSubstr("layer 1 lies outside 1 layers"));
+}
+
+}  // namespace
+}  // namespace baton
