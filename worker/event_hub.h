@@ -7,7 +7,6 @@
 
 #include "engine/cache/kv_event.h"
 #include "engine/step/scheduler.h"
-#include "proto/worker.pb.h"
 #include "worker/wire_stream.h"
 
 namespace baton::worker {
