@@ -1,0 +1,340 @@
+#include "kernels/cpu/cpu_ops.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+#include "common/check.h"
+#include "common/kv_digest.h"
+#include "common/kv_layout.h"
+#include "common/status.h"
+#include "kernels/cpu/cpu_memory.h"
+#include "kernels/cpu/isa/kernel_table.h"
+#include "kernels/cpu/packed_panels.h"
+#include "kernels/cpu/pool.h"
+#include "kernels/cpu/rope_table.h"
+#include "kernels/cpu/sampler.h"
+
+namespace baton::kernels {
+namespace cpu {
+namespace {
+
+constexpr int kMaxHeadDim = 256;
+constexpr uint32_t kPlaneK = 0, kPlaneV = 1;  // order of the planes in a KV group
+
+char* RowOf(const Tensor& t, int64_t row) {
+  return static_cast<char*>(t.data) + row * t.row_stride * static_cast<int64_t>(DTypeBytes(t.dtype));
+}
+
+char* SlotOf(const KvPlaneView& plane, int32_t block, int slot, int head) {
+  const int64_t element = (static_cast<int64_t>(slot) * plane.heads + head) * plane.dim;
+  return static_cast<char*>(plane.base) + block * plane.block_stride_bytes + element * static_cast<int64_t>(DTypeBytes(plane.dtype));
+}
+
+// Where every row of a ragged step belongs.
+struct RowPlace {
+  int32_t sequence = 0;
+  int32_t position = 0;
+};
+
+class CpuOps final : public Ops {
+ public:
+  CpuOps(const KernelTable& kernels, int threads, DType kv) : kernels_(kernels), pool_(threads) {
+    traits_ = {DType::kF32, kv, kernels.isa, "cpu-1", threads};
+  }
+
+  const OpsTraits& traits() const override { return traits_; }
+  absl::StatusOr<std::unique_ptr<Buffer>> Allocate(size_t bytes) override { return AllocateHost(bytes); }
+  void CopyToDevice(void* dst, const void* src, size_t bytes) override { std::memcpy(dst, src, bytes); }
+  void CopyToHost(void* dst, const void* src, size_t bytes) override { std::memcpy(dst, src, bytes); }
+  void Sync() override {}
+
+  absl::StatusOr<std::unique_ptr<PackedLinear>> Pack(const Tensor& weight, const float* bias) override {
+    BATON_ASSIGN_OR_RETURN(std::unique_ptr<PackedPanels> packed, PackedPanels::Make(weight, bias, pool_));
+    return packed;
+  }
+
+  void Embedding(std::span<const int32_t> ids, const Tensor& table, float scale, const Tensor& out) override;
+  void RmsNorm(const Tensor& x, const float* weight, float weight_offset, float eps, const Tensor& out) override;
+  void AddRmsNorm(const Tensor& x, const Tensor& residual, const float* weight, float weight_offset, float eps,
+                  const Tensor& out) override;
+  void Add(const Tensor& x, const Tensor& residual) override;
+  void Linear(const Tensor& x, const PackedLinear& w, const Tensor& out) override;
+  void GatedActivation(Activation act, const Tensor& gate_up, const Tensor& out) override;
+  void GatherRows(const Tensor& x, std::span<const int32_t> rows, const Tensor& out) override;
+  void RopeAndWriteKv(const Tensor& q, const Tensor& k, const Tensor& v, const float* q_norm, const float* k_norm,
+                      float norm_offset, float norm_eps, const RopeParams& rope, const RaggedBatch& batch,
+                      const KvLayerView& kv) override;
+  void Attention(const Tensor& q, const RaggedBatch& batch, const KvLayerView& kv, const AttentionParams& params,
+                 const Tensor& out) override;
+  void CopyBlocks(std::span<const int32_t> src, std::span<const int32_t> dst, const KvLayerView& kv) override;
+  void SoftCap(float cap, const Tensor& x) override;
+  std::vector<SampleResult> Sample(const Tensor& logits, std::span<const SampleRow> rows) override;
+  std::vector<SampleResult> Logprobs(const Tensor& logits, std::span<const int32_t> targets, int32_t k) override;
+
+ private:
+  // Calls work(row) for every row; rows are handed out in runs worth `grain` elements or more.
+  template <class Work>
+  void ForRows(int64_t rows, int64_t columns, Work work) {
+    const int64_t run = std::max<int64_t>(1, 8192 / std::max<int64_t>(columns, 1));
+    pool_.Run((rows + run - 1) / run, [&](int64_t i) {
+      for (int64_t r = i * run; r < std::min(rows, (i + 1) * run); ++r) work(r);
+    });
+  }
+  void PlaceRows(const RaggedBatch& batch);
+  void AddDigests(const RaggedBatch& batch, const KvPlaneView& plane, size_t first);
+
+  const KernelTable& kernels_;
+  OpsTraits traits_;
+  Pool pool_;
+  RopeTable rope_;
+  std::vector<RowPlace> places_;       // of the step's rows
+  std::vector<uint64_t> digests_;      // [2, T, kv_heads] of the tokens just written
+};
+
+void CpuOps::Embedding(std::span<const int32_t> ids, const Tensor& table, float scale, const Tensor& out) {
+  const int n = static_cast<int>(table.cols());
+  BATON_CHECK(out.rows() == static_cast<int64_t>(ids.size()) && out.cols() == n && out.dtype == DType::kF32);
+  ForRows(out.rows(), n, [&](int64_t r) {
+    BATON_CHECK(ids[r] >= 0 && ids[r] < table.rows(), "token ", ids[r], " of a vocabulary of ", table.rows());
+    kernels_.convert(RowOf(table, ids[r]), table.dtype, scale, RowOf(out, r), out.dtype, n);
+  });
+}
+
+void CpuOps::RmsNorm(const Tensor& x, const float* weight, float weight_offset, float eps, const Tensor& out) {
+  BATON_CHECK(x.dtype == DType::kF32 && x.rows() == out.rows() && x.cols() == out.cols());
+  ForRows(x.rows(), x.cols(), [&](int64_t r) {
+    kernels_.rms_norm(reinterpret_cast<float*>(RowOf(x, r)), weight, weight_offset, eps, static_cast<int>(x.cols()), RowOf(out, r),
+                      out.dtype);
+  });
+}
+
+void CpuOps::AddRmsNorm(const Tensor& x, const Tensor& residual, const float* weight, float weight_offset, float eps,
+                        const Tensor& out) {
+  BATON_CHECK(residual.dtype == DType::kF32 && x.rows() == residual.rows() && x.cols() == residual.cols() &&
+              x.rows() == out.rows() && x.cols() == out.cols());
+  const int n = static_cast<int>(x.cols());
+  ForRows(x.rows(), n, [&](int64_t r) {
+    float* sum = reinterpret_cast<float*>(RowOf(residual, r));
+    kernels_.add(RowOf(x, r), x.dtype, sum, n);
+    kernels_.rms_norm(sum, weight, weight_offset, eps, n, RowOf(out, r), out.dtype);
+  });
+}
+
+void CpuOps::Add(const Tensor& x, const Tensor& residual) {
+  BATON_CHECK(residual.dtype == DType::kF32 && x.rows() == residual.rows() && x.cols() == residual.cols());
+  ForRows(x.rows(), x.cols(), [&](int64_t r) {
+    kernels_.add(RowOf(x, r), x.dtype, reinterpret_cast<float*>(RowOf(residual, r)), static_cast<int>(x.cols()));
+  });
+}
+
+void CpuOps::Linear(const Tensor& x, const PackedLinear& weight, const Tensor& out) {
+  const auto& w = static_cast<const PackedPanels&>(weight);
+  BATON_CHECK(x.dtype == DType::kF32 && x.cols() == w.in_features() && out.cols() == w.out_features() && x.rows() == out.rows(),
+              "x [", x.rows(), ", ", x.cols(), "], weight [", w.out_features(), ", ", w.in_features(), "], out [", out.rows(), ", ",
+              out.cols(), "]");
+  const int64_t rows = x.rows();
+  const int64_t row_blocks = (rows + kLinearRows - 1) / kLinearRows;
+  // Panels outermost: the threads share the rows and stream different weights.
+  pool_.Run(w.panels() * row_blocks, [&](int64_t item) {
+    const int64_t panel = item / row_blocks, first = item % row_blocks * kLinearRows;
+    const int count = static_cast<int>(std::min<int64_t>(kLinearRows, rows - first));
+    char* to = RowOf(out, first) + panel * kPanelColumns * static_cast<int64_t>(DTypeBytes(out.dtype));
+    kernels_.linear_panel(reinterpret_cast<const float*>(RowOf(x, first)), x.row_stride, count, w.Panel(panel), w.dtype(),
+                          w.in_features(), w.Bias(panel), w.ColumnsOf(panel), to, out.dtype, out.row_stride);
+  });
+}
+
+void CpuOps::GatedActivation(Activation act, const Tensor& gate_up, const Tensor& out) {
+  BATON_CHECK(gate_up.cols() == 2 * out.cols() && gate_up.rows() == out.rows() && gate_up.dtype == out.dtype);
+  ForRows(out.rows(), out.cols(), [&](int64_t r) {
+    kernels_.gated(act, RowOf(gate_up, r), gate_up.dtype, static_cast<int>(out.cols()), RowOf(out, r));
+  });
+}
+
+void CpuOps::GatherRows(const Tensor& x, std::span<const int32_t> rows, const Tensor& out) {
+  BATON_CHECK(out.rows() == static_cast<int64_t>(rows.size()) && out.cols() == x.cols() && out.dtype == x.dtype);
+  const size_t bytes = static_cast<size_t>(x.cols()) * DTypeBytes(x.dtype);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    BATON_CHECK(rows[i] >= 0 && rows[i] < x.rows(), "row ", rows[i], " of ", x.rows());
+    std::memcpy(RowOf(out, static_cast<int64_t>(i)), RowOf(x, rows[i]), bytes);
+  }
+}
+
+void CpuOps::PlaceRows(const RaggedBatch& batch) {
+  places_.clear();
+  for (int s = 0; s < batch.sequences(); ++s) {
+    for (int32_t r = batch.row_start[s]; r < batch.row_start[s + 1]; ++r) {
+      places_.push_back({s, batch.context[s] + r - batch.row_start[s]});
+    }
+  }
+}
+
+void CpuOps::RopeAndWriteKv(const Tensor& q, const Tensor& k, const Tensor& v, const float* q_norm, const float* k_norm,
+                            float norm_offset, float norm_eps, const RopeParams& rope, const RaggedBatch& batch,
+                            const KvLayerView& kv) {
+  const int dim = kv.k.dim, kv_heads = kv.k.heads, q_heads = static_cast<int>(q.cols() / dim);
+  BATON_CHECK(q.cols() % dim == 0 && k.cols() == static_cast<int64_t>(kv_heads) * dim && v.cols() == static_cast<int64_t>(kv_heads) * kv.v.dim &&
+              dim <= kMaxHeadDim && kv.v.dim <= kMaxHeadDim && rope.rotary_dim <= dim);
+  PlaceRows(batch);
+  const int64_t rows = static_cast<int64_t>(places_.size());
+  BATON_CHECK(q.rows() == rows && k.rows() == rows && v.rows() == rows, "q of ", q.rows(), " rows, batch of ", rows);
+  int32_t last = 0;
+  for (const RowPlace& p : places_) last = std::max(last, p.position);
+  const RopeTable::Rows angles = rope_.Get(rope, last + 1);
+  const int half = rope.rotary_dim / 2;
+  const bool keep_digests = kv.k.digests != nullptr;
+  digests_.assign(keep_digests ? static_cast<size_t>(2 * rows * kv_heads) : 0, 0);
+  const int64_t element = static_cast<int64_t>(DTypeBytes(q.dtype));
+  ForRows(rows, q.cols() + k.cols() + v.cols(), [&](int64_t r) {
+    const RowPlace place = places_[r];
+    const float* cosines = angles.cosines + static_cast<int64_t>(place.position) * half;
+    const float* sines = angles.sines + static_cast<int64_t>(place.position) * half;
+    for (int h = 0; h < q_heads; ++h) {
+      kernels_.norm_rope(RowOf(q, r) + h * dim * element, q.dtype, dim, q_norm, norm_offset, norm_eps, cosines, sines, rope.rotary_dim);
+    }
+    const int32_t block = batch.block_tables[place.sequence * batch.table_stride + place.position / kv.k.tokens_per_block];
+    const int slot = place.position % kv.k.tokens_per_block;
+    for (int h = 0; h < kv_heads; ++h) {
+      alignas(64) char head[kMaxHeadDim * sizeof(float)];
+      std::memcpy(head, RowOf(k, r) + h * dim * element, static_cast<size_t>(dim * element));
+      kernels_.norm_rope(head, k.dtype, dim, k_norm, norm_offset, norm_eps, cosines, sines, rope.rotary_dim);
+      kernels_.convert(head, k.dtype, 1.0f, SlotOf(kv.k, block, slot, h), kv.k.dtype, dim);
+      kernels_.convert(RowOf(v, r) + h * kv.v.dim * element, v.dtype, 1.0f, SlotOf(kv.v, block, slot, h), kv.v.dtype, kv.v.dim);
+      if (!keep_digests) continue;
+      const uint32_t global_head = kv.first_head + static_cast<uint32_t>(h), token = static_cast<uint32_t>(place.position);
+      digests_[r * kv_heads + h] = KvDigestVector({kv.layer, kPlaneK, global_head, token}, SlotOf(kv.k, block, slot, h),
+                                                  static_cast<uint32_t>(dim * DTypeBytes(kv.k.dtype)));
+      digests_[(rows + r) * kv_heads + h] = KvDigestVector({kv.layer, kPlaneV, global_head, token}, SlotOf(kv.v, block, slot, h),
+                                                           static_cast<uint32_t>(kv.v.dim * DTypeBytes(kv.v.dtype)));
+    }
+  });
+  if (!keep_digests) return;
+  AddDigests(batch, kv.k, 0);
+  AddDigests(batch, kv.v, static_cast<size_t>(rows * kv_heads));
+}
+
+// A unit's tokens may come in one step on several threads, so their sums are taken here, in order.
+void CpuOps::AddDigests(const RaggedBatch& batch, const KvPlaneView& plane, size_t first) {
+  for (size_t r = 0; r < places_.size(); ++r) {
+    const RowPlace place = places_[r];
+    const int32_t block = batch.block_tables[place.sequence * batch.table_stride + place.position / plane.tokens_per_block];
+    const int unit = place.position % plane.tokens_per_block / kUnitTokens;
+    uint64_t* to = plane.digests + block * plane.digest_block_stride + unit * plane.heads;
+    const uint64_t* from = digests_.data() + first + r * static_cast<size_t>(plane.heads);
+    const bool begins = place.position % kUnitTokens == 0;
+    for (int h = 0; h < plane.heads; ++h) to[h] = begins ? from[h] : to[h] + from[h];
+  }
+}
+
+void CpuOps::Attention(const Tensor& q, const RaggedBatch& batch, const KvLayerView& kv, const AttentionParams& params,
+                       const Tensor& out) {
+  const int dim = kv.k.dim, kv_heads = kv.k.heads, q_heads = static_cast<int>(q.cols() / dim), group = q_heads / kv_heads;
+  BATON_CHECK(q_heads % kv_heads == 0 && q.cols() == out.cols() && q.rows() == out.rows() && dim == kv.v.dim && dim % 8 == 0);
+  PlaceRows(batch);
+  BATON_CHECK(q.rows() == static_cast<int64_t>(places_.size()), "q of ", q.rows(), " rows, batch of ", places_.size());
+  constexpr int64_t kRowsPerItem = 8;  // rows of one item read the same KV while it is in the nearest cache
+  const int64_t rows = q.rows(), row_items = (rows + kRowsPerItem - 1) / kRowsPerItem;
+  const int64_t element = static_cast<int64_t>(DTypeBytes(q.dtype));
+  pool_.Run(row_items * kv_heads, [&](int64_t item) {
+    const int kv_head = static_cast<int>(item % kv_heads);
+    const int64_t begin = item / kv_heads * kRowsPerItem;
+    for (int64_t r = begin; r < std::min(rows, begin + kRowsPerItem); ++r) {
+      const RowPlace place = places_[r];
+      for (int g = 0; g < group; ++g) {
+        const int head = kv_head * group + g;
+        AttentionRow row;
+        row.q = RowOf(q, r) + head * dim * element;
+        row.out = RowOf(out, r) + head * dim * element;
+        row.dtype = q.dtype;
+        row.k = &kv.k;
+        row.v = &kv.v;
+        row.blocks = batch.block_tables.data() + place.sequence * batch.table_stride;
+        row.first = params.window > 0 ? std::max(0, place.position - params.window + 1) : 0;
+        row.last = place.position;
+        row.kv_head = kv_head;
+        row.scale = params.scale;
+        row.softcap = params.logit_softcap;
+        row.sink = params.sinks != nullptr ? params.sinks + head : nullptr;
+        kernels_.attention(row);
+      }
+    }
+  });
+}
+
+void CpuOps::CopyBlocks(std::span<const int32_t> src, std::span<const int32_t> dst, const KvLayerView& kv) {
+  BATON_CHECK(src.size() == dst.size());
+  for (const KvPlaneView* plane : {&kv.k, &kv.v}) {
+    const size_t bytes = static_cast<size_t>(plane->tokens_per_block) * plane->heads * plane->dim * DTypeBytes(plane->dtype);
+    const int64_t digests = plane->tokens_per_block / kUnitTokens * plane->heads;
+    for (size_t i = 0; i < src.size(); ++i) {
+      std::memcpy(SlotOf(*plane, dst[i], 0, 0), SlotOf(*plane, src[i], 0, 0), bytes);
+      if (plane->digests == nullptr) continue;
+      std::copy_n(plane->digests + src[i] * plane->digest_block_stride, digests, plane->digests + dst[i] * plane->digest_block_stride);
+    }
+  }
+}
+
+void CpuOps::SoftCap(float cap, const Tensor& x) {
+  BATON_CHECK(x.dtype == DType::kF32 && cap > 0);
+  ForRows(x.rows(), x.cols(), [&](int64_t r) { kernels_.soft_cap(cap, reinterpret_cast<float*>(RowOf(x, r)), x.cols()); });
+}
+
+std::vector<SampleResult> CpuOps::Sample(const Tensor& logits, std::span<const SampleRow> rows) {
+  BATON_CHECK(logits.rows() == static_cast<int64_t>(rows.size()) && logits.dtype == DType::kF32);
+  std::vector<SampleResult> results(rows.size());
+  pool_.Run(logits.rows(), [&](int64_t r) {
+    thread_local SamplerScratch scratch;
+    std::span<float> row(reinterpret_cast<float*>(RowOf(logits, r)), static_cast<size_t>(logits.cols()));
+    results[r] = SampleToken(kernels_, row, rows[r], scratch);
+  });
+  return results;
+}
+
+std::vector<SampleResult> CpuOps::Logprobs(const Tensor& logits, std::span<const int32_t> targets, int32_t k) {
+  BATON_CHECK(logits.rows() == static_cast<int64_t>(targets.size()) && logits.dtype == DType::kF32);
+  std::vector<SampleResult> results(targets.size());
+  pool_.Run(logits.rows(), [&](int64_t r) {
+    thread_local SamplerScratch scratch;
+    std::span<const float> row(reinterpret_cast<float*>(RowOf(logits, r)), static_cast<size_t>(logits.cols()));
+    results[r] = LogprobsOf(kernels_, row, targets[r], k, scratch);
+  });
+  return results;
+}
+
+bool HasAvx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c"); }
+bool HasAvx512() {
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+         __builtin_cpu_supports("avx512dq");
+}
+
+absl::StatusOr<const KernelTable*> ChooseTable(CpuIsa wanted) {
+  if (!HasAvx2()) return absl::FailedPreconditionError("this machine has no AVX2 with FMA and F16C, the least that Baton's CPU kernels need");
+  const char* limit = std::getenv("BATON_MAX_ISA");
+  const std::string cap = limit != nullptr ? limit : "";
+  if (!cap.empty() && cap != "avx2" && cap != "avx512_core") {
+    return absl::InvalidArgumentError(StrCat("BATON_MAX_ISA=", cap, ": expected avx2 or avx512_core"));
+  }
+  if (wanted == CpuIsa::kAvx512 && !HasAvx512()) return absl::FailedPreconditionError("this machine has no AVX-512 (F, BW, VL, DQ)");
+  const bool wide = wanted == CpuIsa::kAvx512 || (wanted == CpuIsa::kBest && HasAvx512() && cap != "avx2");
+  return wide ? &Avx512Table() : &Avx2Table();
+}
+
+}  // namespace
+}  // namespace cpu
+
+absl::StatusOr<std::unique_ptr<Ops>> MakeCpuOps(const CpuOpsConfig& config) {
+  if (config.threads < 1) return absl::InvalidArgumentError(StrCat("threads must be at least 1, not ", config.threads));
+  BATON_ASSIGN_OR_RETURN(const cpu::KernelTable* table, cpu::ChooseTable(config.isa));
+  const DType compute = config.dtype.value_or(DType::kF32);
+  if (compute != DType::kF32) {
+    return absl::FailedPreconditionError(StrCat("the CPU computes in float32, not in ", DTypeName(compute)));
+  }
+  const DType kv = config.kv_dtype.value_or(compute);
+  if (kv != DType::kF32 && kv != DType::kBF16 && kv != DType::kF16) {
+    return absl::FailedPreconditionError(StrCat("the CPU keeps KV in float32, bfloat16 or float16, not in ", DTypeName(kv)));
+  }
+  return std::make_unique<cpu::CpuOps>(*table, config.threads, kv);
+}
+
+}  // namespace baton::kernels

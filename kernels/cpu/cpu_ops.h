@@ -1,0 +1,27 @@
+// CpuOps: the operations on this machine's cores. What runs where there is no GPU, and the oracle for the rest.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "kernels/ops.h"
+
+namespace baton::kernels {
+
+/// The instruction sets the kernels are compiled for. `kBest` takes the widest that the machine and BATON_MAX_ISA allow.
+enum class CpuIsa { kBest, kAvx2, kAvx512 };
+
+struct CpuOpsConfig {
+  int threads = 1;                 ///< compute threads, the caller's included
+  std::optional<DType> dtype;      ///< compute; unset: bf16 where the machine multiplies bf16 in hardware, else f32
+  std::optional<DType> kv_dtype;   ///< KV planes: f32, bf16 or f16; unset: as compute
+  std::string cache_dir;           ///< verdicts of self-tests are kept here; empty: not kept
+  CpuIsa isa = CpuIsa::kBest;
+};
+
+/// FailedPrecondition: the machine lacks what the config asks for (named in the message).
+absl::StatusOr<std::unique_ptr<Ops>> MakeCpuOps(const CpuOpsConfig& config);
+
+}  // namespace baton::kernels

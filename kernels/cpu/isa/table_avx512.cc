@@ -1,0 +1,25 @@
+#include <algorithm>
+#include <type_traits>
+
+#include "kernels/cpu/isa/kernel_table.h"
+#include "kernels/cpu/isa/element.h"
+#include "kernels/cpu/isa/simd_avx512.h"
+
+using baton::kernels::cpu::Bf16;
+using baton::kernels::cpu::F16;
+
+#include "kernels/cpu/isa/simd_math.h"
+
+#include "kernels/cpu/isa/rows.inl"
+
+#include "kernels/cpu/isa/attention.inl"
+#include "kernels/cpu/isa/linear.inl"
+
+namespace baton::kernels::cpu {
+
+const KernelTable& Avx512Table() {
+  static const KernelTable table{"avx512_core", RmsNorm, AddRow, Gated, Convert, NormRope, Attend, LinearPanel, SoftCapRow, MaxOf, SumExp, ArgMax};
+  return table;
+}
+
+}  // namespace baton::kernels::cpu
