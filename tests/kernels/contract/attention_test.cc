@@ -1,0 +1,246 @@
+// RoPE, KV writes with digests, and paged attention: against double precision, and bitwise over chunks, batches, threads,
+// block sizes and instruction sets.
+#include <gtest/gtest.h>
+
+#include "common/kv_digest.h"
+#include "tests/kernels/contract/backends.h"
+#include "tests/kernels/contract/paged_kv.h"
+
+namespace baton::kernels {
+namespace {
+
+struct Case {
+  int q_heads, kv_heads, dim;
+  AttentionParams params;
+  DType kv = DType::kF32;
+  int tokens_per_block = 16;
+};
+
+class AttentionContract : public testing::TestWithParam<Backend> {};
+
+RopeParams Rope(int dim) {
+  RopeParams rope;
+  rope.rotary_dim = dim;
+  for (int i = 0; i < dim / 2; ++i) rope.inv_freq.push_back(std::pow(10000.0f, -2.0f * static_cast<float>(i) / static_cast<float>(dim)));
+  return rope;
+}
+
+// One sequence's q, k, v for `tokens` positions.
+struct Stream {
+  HostTensor q, k, v;
+  Stream(const Case& c, int tokens, std::mt19937& rng)
+      : q(DType::kF32, tokens, c.q_heads * c.dim), k(DType::kF32, tokens, c.kv_heads * c.dim), v(DType::kF32, tokens, c.kv_heads * c.dim) {
+    q.Fill(rng), k.Fill(rng), v.Fill(rng);
+  }
+};
+
+void CopyRows(const HostTensor& from, int first, int count, HostTensor& to, int at) {
+  for (int r = 0; r < count; ++r) {
+    for (int64_t i = 0; i < from.cols(); ++i) to.Set(at + r, i, from.At(first + r, i));
+  }
+}
+
+// Runs sequences through the ops in steps of `chunk` rows each (all sequences in every step); returns each one's output.
+std::vector<HostTensor> Feed(Ops& ops, const Case& c, const std::vector<Stream>& streams, PagedKv& kv, int chunk) {
+  const RopeParams rope = Rope(c.dim);
+  std::vector<HostTensor> outs;
+  std::vector<int> done(streams.size(), 0);
+  for (const Stream& s : streams) outs.emplace_back(DType::kF32, s.q.rows(), s.q.cols());
+  for (bool more = true; more;) {
+    more = false;
+    Step step;
+    std::vector<std::pair<int, int>> pieces;  // sequence, rows
+    for (size_t s = 0; s < streams.size(); ++s) {
+      const int rows = std::min<int>(chunk, static_cast<int>(streams[s].q.rows()) - done[s]);
+      if (rows == 0) continue;
+      step.Add(kv, static_cast<int>(s), done[s], rows);
+      pieces.emplace_back(s, rows);
+    }
+    if (pieces.empty()) break;
+    HostTensor q(DType::kF32, step.rows(), c.q_heads * c.dim, 8), k(DType::kF32, step.rows(), c.kv_heads * c.dim, 8), v = k, out = q;
+    int at = 0;
+    for (auto [s, rows] : pieces) {
+      CopyRows(streams[s].q, done[s], rows, q, at), CopyRows(streams[s].k, done[s], rows, k, at), CopyRows(streams[s].v, done[s], rows, v, at);
+      at += rows;
+    }
+    ops.RopeAndWriteKv(q.view(), k.view(), v.view(), nullptr, nullptr, 0, 1e-6f, rope, step.batch(), kv.view());
+    ops.Attention(q.view(), step.batch(), kv.view(), c.params, out.view());
+    at = 0;
+    for (auto [s, rows] : pieces) {
+      CopyRows(out, at, rows, outs[s], done[s]);
+      at += rows;
+      done[s] += rows;
+      more = true;
+    }
+  }
+  return outs;
+}
+
+std::vector<double> Rotated(const HostTensor& x, int row, int head, int dim, const RopeParams& rope) {
+  std::vector<double> y(static_cast<size_t>(dim));
+  for (int i = 0; i < dim / 2; ++i) {
+    const double angle = static_cast<float>(row) * rope.inv_freq[i];
+    const double a = x.At(row, head * dim + i), b = x.At(row, head * dim + i + dim / 2);
+    y[i] = a * std::cos(angle) - b * std::sin(angle);
+    y[i + dim / 2] = a * std::sin(angle) + b * std::cos(angle);
+  }
+  return y;
+}
+
+// One output vector in double precision; K and V as stored.
+std::vector<double> Expected(const Case& c, const Stream& s, const PagedKv& kv, int sequence, int row, int head) {
+  const int kv_head = head / (c.q_heads / c.kv_heads);
+  const std::vector<double> q = Rotated(s.q, row, head, c.dim, Rope(c.dim));
+  const int first = c.params.window > 0 ? std::max(0, row - c.params.window + 1) : 0;
+  double max = c.params.sinks != nullptr ? c.params.sinks[head] : -1e300;
+  std::vector<double> scores;
+  for (int t = first; t <= row; ++t) {
+    double dot = 0;
+    for (int i = 0; i < c.dim; ++i) dot += q[i] * kv.At(false, sequence, t, kv_head, i);
+    dot *= c.params.scale;
+    if (c.params.logit_softcap > 0) dot = c.params.logit_softcap * std::tanh(dot / c.params.logit_softcap);
+    scores.push_back(dot);
+    max = std::max(max, dot);
+  }
+  double sum = c.params.sinks != nullptr ? std::exp(c.params.sinks[head] - max) : 0;
+  std::vector<double> out(static_cast<size_t>(c.dim), 0);
+  for (int t = first; t <= row; ++t) {
+    const double p = std::exp(scores[t - first] - max);
+    sum += p;
+    for (int i = 0; i < c.dim; ++i) out[i] += p * kv.At(true, sequence, t, kv_head, i);
+  }
+  for (double& x : out) x /= sum;
+  return out;
+}
+
+std::vector<Case> Cases() {
+  static const float sinks[8] = {0.5f, -1, 2, 0, 0.1f, 3, -2, 1};
+  return {
+      {4, 4, 64, {.scale = 0.125f}},
+      {6, 2, 80, {.scale = 0.11f}, DType::kBF16},
+      {4, 1, 96, {.scale = 0.1f, .window = 100}, DType::kF16, 32},
+      {2, 1, 128, {.scale = 0.09f, .logit_softcap = 20}, DType::kF32, 64},
+      {8, 2, 64, {.scale = 0.125f, .window = 300, .sinks = sinks}},
+      {2, 1, 256, {.scale = 0.0625f}, DType::kBF16},
+  };
+}
+
+TEST_P(AttentionContract, EqualsDoublePrecisionOverTheStoredKv) {
+  std::mt19937 rng(11);
+  for (const Case& c : Cases()) {
+    auto ops = GetParam().make(c.kv);
+    std::vector<Stream> streams;
+    for (int tokens : {1, 37, 530}) streams.emplace_back(c, tokens, rng);
+    PagedKv kv({c.kv_heads, c.dim, c.tokens_per_block, c.kv}, 3, 544, 5);
+    const std::vector<HostTensor> out = Feed(*ops, c, streams, kv, 100);
+    for (size_t s = 0; s < streams.size(); ++s) {
+      const int tokens = static_cast<int>(streams[s].q.rows());
+      for (int row = 0; row < tokens; row += row < 20 || row > tokens - 5 ? 1 : 61) {
+        for (int head = 0; head < c.q_heads; ++head) {
+          const std::vector<double> want = Expected(c, streams[s], kv, static_cast<int>(s), row, head);
+          for (int i = 0; i < c.dim; ++i) ASSERT_NEAR(out[s].At(row, head * c.dim + i), want[i], 5e-6) << "dim " << c.dim << " row " << row;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(AttentionContract, StoredKvIsTheRotatedInputAndItsDigest) {
+  std::mt19937 rng(12);
+  for (const Case& c : Cases()) {
+    auto ops = GetParam().make(c.kv);
+    std::vector<Stream> streams;
+    streams.emplace_back(c, 75, rng);
+    PagedKv kv({c.kv_heads, c.dim, c.tokens_per_block, c.kv}, 1, 96, 6);
+    Feed(*ops, c, streams, kv, 9);
+    const double grain = c.kv == DType::kF32 ? 1e-6 : c.kv == DType::kBF16 ? 1 / 256.0 : 1 / 2048.0;
+    for (int head = 0; head < c.kv_heads; ++head) {
+      for (int unit = 0; unit < 75; unit += 16) {
+        uint64_t digest[2] = {0, 0};
+        for (int t = unit; t < std::min(75, unit + 16); ++t) {
+          const std::vector<double> k = Rotated(streams[0].k, t, head, c.dim, Rope(c.dim));
+          for (int i = 0; i < c.dim; ++i) {
+            ASSERT_NEAR(kv.At(false, 0, t, head, i), k[i], grain * (std::abs(k[i]) + 1e-3) + 1e-6);
+            ASSERT_NEAR(kv.At(true, 0, t, head, i), streams[0].v.At(t, head * c.dim + i), grain * std::abs(streams[0].v.At(t, head * c.dim + i)) + 1e-7);
+          }
+          for (uint32_t plane : {0u, 1u}) {
+            digest[plane] += KvDigestVector({3, plane, 2 + static_cast<uint32_t>(head), static_cast<uint32_t>(t)},
+                                            kv.VectorAt(plane == 1, 0, t, head), static_cast<uint32_t>(c.dim * DTypeBytes(c.kv)));
+          }
+        }
+        ASSERT_EQ(kv.DigestAt(false, 0, unit, head), digest[0]) << "unit at " << unit;
+        ASSERT_EQ(kv.DigestAt(true, 0, unit, head), digest[1]) << "unit at " << unit;
+      }
+    }
+  }
+}
+
+TEST_P(AttentionContract, ARowHasItsBitsWhateverTheChunkTheBatchAndTheBlocks) {
+  std::mt19937 rng(13);
+  for (Case c : Cases()) {
+    auto ops = GetParam().make(c.kv), reference = Backends().front().make(c.kv);
+    std::vector<Stream> streams;
+    for (int tokens : {300, 5, 270}) streams.emplace_back(c, tokens, rng);
+    std::vector<Stream> alone{streams[0]};
+    PagedKv first({c.kv_heads, c.dim, c.tokens_per_block, c.kv}, 1, 304, 1);
+    const HostTensor want = Feed(*reference, c, alone, first, 1)[0];  // token by token, as decode
+    for (int chunk : {16, 77, 512}) {
+      PagedKv kv({c.kv_heads, c.dim, 48, c.kv}, 3, 304, static_cast<uint32_t>(chunk));
+      const HostTensor got = Feed(*ops, c, streams, kv, chunk)[0];
+      for (int r = 0; r < 300; ++r) ASSERT_EQ(got.Row(r), want.Row(r)) << "row " << r << " chunk " << chunk << " dim " << c.dim;
+    }
+  }
+}
+
+TEST_P(AttentionContract, QkNormComesBeforeTheRotation) {
+  const Case c{2, 1, 64, {.scale = 0.125f}};
+  auto ops = GetParam().make(c.kv);
+  std::mt19937 rng(14);
+  std::vector<float> norm(64);
+  for (float& x : norm) x = std::normal_distribution<float>(1, 0.2f)(rng);
+  HostTensor q(DType::kF32, 20, 128), k(DType::kF32, 20, 64), v(DType::kF32, 20, 64);
+  q.Fill(rng, 5), k.Fill(rng, 5), v.Fill(rng);
+  HostTensor normed = q, per_head(DType::kF32, 40, 64), head_out(DType::kF32, 40, 64);
+  for (int r = 0; r < 40; ++r) {
+    for (int i = 0; i < 64; ++i) per_head.Set(r, i, q.At(r / 2, r % 2 * 64 + i));
+  }
+  ops->RmsNorm(per_head.view(), norm.data(), 1, 1e-6f, head_out.view());
+  for (int r = 0; r < 40; ++r) {
+    for (int i = 0; i < 64; ++i) normed.Set(r / 2, r % 2 * 64 + i, head_out.At(r, i));
+  }
+  PagedKv kv({1, 64, 16, DType::kF32}, 1, 32, 4);
+  Step step;
+  step.Add(kv, 0, 0, 20);
+  ops->RopeAndWriteKv(q.view(), k.view(), v.view(), norm.data(), norm.data(), 1, 1e-6f, Rope(64), step.batch(), kv.view());
+  for (int r = 0; r < 20; ++r) {
+    for (int h = 0; h < 2; ++h) {
+      const std::vector<double> want = Rotated(normed, r, h, 64, Rope(64));
+      for (int i = 0; i < 64; ++i) ASSERT_NEAR(q.At(r, h * 64 + i), want[i], 1e-5);
+    }
+  }
+}
+
+TEST_P(AttentionContract, CopiedBlocksCarryBothPlanesAndDigests) {
+  const Case c{2, 2, 64, {.scale = 0.125f}};
+  auto ops = GetParam().make(c.kv);
+  std::mt19937 rng(15);
+  std::vector<Stream> streams;
+  for (int i = 0; i < 2; ++i) streams.emplace_back(c, 32, rng);
+  PagedKv kv({2, 64, 16, DType::kF32}, 2, 32, 9);
+  Feed(*ops, c, streams, kv, 32);
+  const std::vector<int32_t> src{kv.tables()[0], kv.tables()[1]}, dst{kv.tables()[2], kv.tables()[3]};
+  ops->CopyBlocks(src, dst, kv.view());
+  for (int t = 0; t < 32; ++t) {
+    for (int h = 0; h < 2; ++h) {
+      for (bool value : {false, true}) {
+        ASSERT_EQ(std::memcmp(kv.VectorAt(value, 0, t, h), kv.VectorAt(value, 1, t, h), 256), 0);
+        ASSERT_EQ(kv.DigestAt(value, 0, t, h), kv.DigestAt(value, 1, t, h));
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, AttentionContract, testing::ValuesIn(Backends()), [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace baton::kernels

@@ -1,0 +1,23 @@
+// The implementations of Ops that the contract is run over.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "kernels/ops.h"
+
+namespace baton::kernels {
+
+struct Backend {
+  std::string name;
+  std::function<std::unique_ptr<Ops>(DType kv)> make;
+};
+inline void PrintTo(const Backend& b, std::ostream* out) { *out << b.name; }
+
+/// Every backend this machine can run; the first is the one others must equal bit for bit when they share a compute type.
+std::vector<Backend> Backends();
+
+}  // namespace baton::kernels

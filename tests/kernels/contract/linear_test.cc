@@ -1,0 +1,84 @@
+// Linear layers: equal to the double-precision sum within the rounding of one f32 chain, and a row's bits depend on the
+// row alone: not on M, its place, the threads or the instruction set.
+#include <gtest/gtest.h>
+
+#include "tests/kernels/contract/backends.h"
+#include "tests/kernels/contract/host_tensor.h"
+
+namespace baton::kernels {
+namespace {
+
+struct Shape {
+  int64_t n, k;
+};
+const Shape kShapes[] = {{1, 1}, {64, 64}, {70, 33}, {130, 257}, {192, 576}, {63, 1025}};
+
+class LinearContract : public testing::TestWithParam<Backend> {};
+
+std::unique_ptr<PackedLinear> PackOrDie(Ops& ops, HostTensor& w, const float* bias) {
+  auto packed = ops.Pack(w.view(), bias);
+  EXPECT_TRUE(packed.ok()) << packed.status();
+  return *std::move(packed);
+}
+
+TEST_P(LinearContract, EqualsTheDoubleSumWithinF32Rounding) {
+  auto ops = GetParam().make(DType::kF32);
+  std::mt19937 rng(1);
+  for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    for (const Shape& s : kShapes) {
+      HostTensor x(DType::kF32, 7, s.k, 5), w(dtype, s.n, s.k, 3), out(DType::kF32, 7, s.n, 2);
+      x.Fill(rng), w.Fill(rng, 0.3f);
+      std::vector<float> bias(static_cast<size_t>(s.n));
+      for (float& b : bias) b = std::normal_distribution<float>()(rng);
+      auto packed = PackOrDie(*ops, w, bias.data());
+      ops->Linear(x.view(), *packed, out.view());
+      for (int64_t r = 0; r < 7; ++r) {
+        for (int64_t c = 0; c < s.n; ++c) {
+          double sum = bias[c], size = std::abs(bias[c]);
+          for (int64_t i = 0; i < s.k; ++i) sum += double{x.At(r, i)} * w.At(c, i), size += std::abs(double{x.At(r, i)} * w.At(c, i));
+          ASSERT_NEAR(out.At(r, c), sum, size * 0x1p-24 * (s.k + 2)) << "n " << s.n << " k " << s.k << " row " << r << " column " << c;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(LinearContract, ARowHasItsBitsInEveryBatchAndPlace) {
+  auto ops = GetParam().make(DType::kF32);
+  auto reference = Backends().front().make(DType::kF32);
+  std::mt19937 rng(2);
+  for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    for (const Shape& s : kShapes) {
+      HostTensor w(dtype, s.n, s.k), one(DType::kF32, 1, s.k), alone(DType::kF32, 1, s.n);
+      w.Fill(rng), one.Fill(rng);
+      auto packed = PackOrDie(*ops, w, nullptr), theirs = PackOrDie(*reference, w, nullptr);
+      reference->Linear(one.view(), *theirs, alone.view());
+      for (int64_t m : {1, 2, 3, 5, 6, 7, 12, 13, 14, 31, 96, 97, 200}) {
+        HostTensor x(DType::kF32, m, s.k, 1), out(DType::kF32, m, s.n);
+        x.Fill(rng);
+        const int64_t place = static_cast<int64_t>(rng() % static_cast<uint64_t>(m));
+        for (int64_t i = 0; i < s.k; ++i) x.Set(place, i, one.At(0, i));
+        ops->Linear(x.view(), *packed, out.view());
+        ASSERT_EQ(out.Row(place), alone.Row(0)) << "M " << m << " place " << place << " n " << s.n << " k " << s.k;
+      }
+    }
+  }
+}
+
+TEST_P(LinearContract, WritesNothingBesideItsRows) {
+  auto ops = GetParam().make(DType::kF32);
+  std::mt19937 rng(3);
+  HostTensor x(DType::kF32, 9, 40), w(DType::kF32, 70, 40), out(DType::kF32, 9, 70, 11);
+  x.Fill(rng), w.Fill(rng);
+  const HostTensor before = out;
+  auto packed = PackOrDie(*ops, w, nullptr);
+  ops->Linear(x.view(), *packed, out.view());
+  const float* after = static_cast<const float*>(out.view().data);
+  const float* old = static_cast<const float*>(const_cast<HostTensor&>(before).view().data);
+  for (int64_t r = 0; r < 9; ++r) ASSERT_EQ(std::memcmp(after + r * 81 + 70, old + r * 81 + 70, 11 * 4), 0) << "row " << r;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, LinearContract, testing::ValuesIn(Backends()), [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace baton::kernels
