@@ -1,0 +1,189 @@
+#include "router/fleet/relay_codec.h"
+
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace baton::router {
+namespace {
+
+FinishReason DecodeFinish(v1::FinishReason reason) {
+  switch (reason) {
+    case v1::FINISH_REASON_STOP: return FinishReason::kStop;
+    case v1::FINISH_REASON_LENGTH: return FinishReason::kLength;
+    case v1::FINISH_REASON_ABORT: return FinishReason::kAbort;
+    case v1::FINISH_REASON_ERROR: return FinishReason::kError;
+    default: return FinishReason::kNone;
+  }
+}
+
+void AppendIds(const std::vector<int32_t>& ids, std::string* out) {
+  static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__);
+  const size_t at = out->size();
+  out->resize(at + ids.size() * sizeof(int32_t));
+  if (!ids.empty()) std::memcpy(out->data() + at, ids.data(), ids.size() * sizeof(int32_t));
+}
+
+const char* RoleName(v1::WorkerRole role) {
+  switch (role) {
+    case v1::WORKER_ROLE_PREFILL: return "prefill";
+    case v1::WORKER_ROLE_DECODE: return "decode";
+    case v1::WORKER_ROLE_BOTH: return "both";
+    default: return "unknown";
+  }
+}
+
+// Two layouts are the same when these texts are.
+std::string LayoutText(const v1::KvLayout& layout) {
+  std::string text;
+  for (const v1::KvGroup& g : layout.groups()) {
+    absl::StrAppend(&text, text.empty() ? "" : "; ", g.layers_size(), " layers, kind ", static_cast<int>(g.kind()),
+                    g.window_tokens() ? absl::StrCat(", window ", g.window_tokens()) : "", ", ", g.tokens_per_block(),
+                    " tokens a block");
+    for (const v1::KvPlane& p : g.planes()) {
+      absl::StrAppend(&text, ", plane ", static_cast<int>(p.name()), " ", p.dtype(), " ", p.heads(), "x", p.dim());
+    }
+  }
+  return text;
+}
+
+}  // namespace
+
+void EncodeSampling(const SamplingOptions& in, v1::SamplingParams* out) {
+  if (in.temperature) out->set_temperature(*in.temperature);
+  if (in.top_k) out->set_top_k(*in.top_k);
+  if (in.top_p) out->set_top_p(*in.top_p);
+  if (in.min_p) out->set_min_p(*in.min_p);
+  if (in.repetition_penalty) out->set_repetition_penalty(*in.repetition_penalty);
+  if (in.presence_penalty) out->set_presence_penalty(*in.presence_penalty);
+  if (in.frequency_penalty) out->set_frequency_penalty(*in.frequency_penalty);
+  for (const auto& [id, bias] : in.logit_bias) (*out->mutable_logit_bias())[id] = bias;
+  out->mutable_allowed_token_ids()->Add(in.allowed_token_ids.begin(), in.allowed_token_ids.end());
+  out->mutable_stop_token_ids()->Add(in.stop_token_ids.begin(), in.stop_token_ids.end());
+  if (in.ignore_eos) out->set_ignore_eos(*in.ignore_eos);
+  if (in.min_tokens) out->set_min_tokens(*in.min_tokens);
+  if (in.max_tokens) out->set_max_tokens(*in.max_tokens);
+  if (in.seed) out->set_seed(*in.seed);
+  out->set_n(in.n);
+  if (in.logprobs) out->set_logprobs(*in.logprobs);
+  if (in.prompt_logprobs) out->set_prompt_logprobs(*in.prompt_logprobs);
+}
+
+v1::Attach EncodeAttach(const Generation& generation, const AttachOrder& order) {
+  v1::Attach out;
+  out.mutable_key()->set_request_id(order.leg_id);
+  out.mutable_key()->set_attempt(order.attempt);
+  out.set_attach_gen(order.attach_gen);
+  AppendIds(generation.prompt, out.mutable_prompt_token_ids());
+  out.set_prompt_len(static_cast<uint32_t>(generation.prompt.size()));
+  if (order.output) {
+    AppendIds(*order.output, out.mutable_prompt_token_ids());
+    out.set_output_len_so_far(static_cast<uint32_t>(order.output->size()));
+  }
+  EncodeSampling(generation.sampling, out.mutable_sampling());
+  if (order.output) out.mutable_sampling()->clear_prompt_logprobs();  // sent by the first leg already
+  out.mutable_eos_token_ids()->Add(generation.eos_token_ids.begin(), generation.eos_token_ids.end());
+  out.set_credit_tokens(order.credit_tokens);
+  out.set_deadline_ms(order.deadline_ms);
+  out.set_priority(generation.priority);
+  out.set_cache_salt(generation.cache_salt);
+  out.mutable_choices()->Add(order.choices.begin(), order.choices.end());
+  out.set_position(order.position);
+  return out;
+}
+
+PositionLogprobs DecodeLogprobs(const v1::PositionLogprobs& in) {
+  auto one = [](const v1::TokenLogprob& t) { return TokenLogprob{t.token_id(), t.logprob(), t.rank()}; };
+  PositionLogprobs out{one(in.chosen()), {}};
+  out.top.reserve(in.top_size());
+  for (const v1::TokenLogprob& t : in.top()) out.top.push_back(one(t));
+  return out;
+}
+
+RelayNews DecodeNews(v1::RelayEntry&& entry) {
+  RelayNews out;
+  out.leg_id = std::move(*entry.mutable_request_id());
+  out.attach_gen = entry.attach_gen();
+  out.index = entry.index();
+  out.position = entry.position();
+  out.token_ids.assign(entry.token_ids().begin(), entry.token_ids().end());
+  out.logprobs.reserve(entry.logprobs_size());
+  for (const v1::PositionLogprobs& p : entry.logprobs()) out.logprobs.push_back(DecodeLogprobs(p));
+  out.finish = DecodeFinish(entry.finish_reason());
+  if (entry.has_stop_token_id()) out.stop_token_id = entry.stop_token_id();
+  if (entry.has_error()) {
+    out.error = absl::Status(static_cast<absl::StatusCode>(entry.error().code()), entry.error().message());
+    out.retry_after_ms = entry.error().retry_after_ms();
+    out.queue_ms = entry.error().queue_ms();
+    if (out.finish == FinishReason::kNone) out.finish = FinishReason::kError;
+  }
+  if (entry.has_accepted()) {
+    out.accepted = true;
+    out.cached_tokens = entry.accepted().cached_tokens();
+  }
+  out.prompt_logprobs = std::move(*entry.mutable_prompt_logprobs());
+  out.prompt_logprobs_last = entry.prompt_logprobs_last();
+  if (entry.has_timings()) {
+    const v1::StageTimings& t = entry.timings();
+    out.timings = StageTimings{t.queue_prefill_ms(), t.prefill_ms(),      t.transfer_ms(),
+                               t.queue_decode_ms(),  t.first_decode_ms(), t.decode_ms()};
+  }
+  return out;
+}
+
+WorkerFacts DecodeFacts(const v1::HandshakeReply& r) {
+  WorkerFacts f;
+  f.worker_id = r.worker_id();
+  f.incarnation = r.incarnation();
+  f.version = r.worker_version();
+  f.role = RoleName(r.role());
+  f.model_digest = r.model_digest();
+  f.kv_layout = LayoutText(r.kv_layout());
+  f.numerics_id = r.numerics().id();
+  f.model_name = r.model_name();
+  f.max_model_len = r.max_model_len();
+  f.vocab_size = r.vocab_size();
+  f.eos_token_ids.assign(r.eos_token_ids().begin(), r.eos_token_ids().end());
+  f.kv_blocks = r.kv_blocks();
+  if (r.kv_layout().groups_size() > 0) f.tokens_per_block = static_cast<int32_t>(r.kv_layout().groups(0).tokens_per_block());
+  f.max_num_seqs = r.max_num_seqs();
+  f.prefill_tokens_per_s = r.prefill_tokens_per_s();
+  f.decode_step_ms = r.decode_step_ms();
+  f.hash_key = r.hash_key();
+  return f;
+}
+
+WorkerLoad DecodeLoad(const v1::Load& l) {
+  WorkerLoad out;
+  out.running = l.running();
+  out.waiting = l.waiting();
+  out.queued_tokens = l.queued_tokens();
+  out.kv_blocks_used = l.kv_blocks_used();
+  out.kv_blocks_total = l.kv_blocks_total();
+  out.steps = l.steps();
+  out.last_step_ms = l.last_step_ms();
+  out.predicted_step_ms = l.predicted_step_ms();
+  out.prefill_tokens_per_s = l.prefill_tokens_per_s();
+  out.decode_step_ms = l.decode_step_ms();
+  out.prefix_queries_tokens = l.prefix_queries_tokens();
+  out.prefix_hits_tokens = l.prefix_hits_tokens();
+  out.preemptions = l.preemptions();
+  out.prompt_tokens = l.prompt_tokens();
+  out.generation_tokens = l.generation_tokens();
+  return out;
+}
+
+const char* LinkStateName(LinkState state) {
+  switch (state) {
+    case LinkState::kConnecting: return "connecting";
+    case LinkState::kLoading: return "loading";
+    case LinkState::kReady: return "ready";
+    case LinkState::kDraining: return "draining";
+    case LinkState::kLost: return "lost";
+    case LinkState::kMismatch: return "mismatch";
+  }
+  return "unknown";
+}
+
+}  // namespace baton::router

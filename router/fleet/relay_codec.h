@@ -1,0 +1,17 @@
+// Between the router's plain values and the worker protocol's messages.
+#pragma once
+
+#include "proto/worker.pb.h"
+#include "router/fleet/worker_facts.h"
+#include "router/generation.h"
+
+namespace baton::router {
+
+v1::Attach EncodeAttach(const Generation& generation, const AttachOrder& order);
+RelayNews DecodeNews(v1::RelayEntry&& entry);
+WorkerFacts DecodeFacts(const v1::HandshakeReply& reply);
+WorkerLoad DecodeLoad(const v1::Load& load);
+PositionLogprobs DecodeLogprobs(const v1::PositionLogprobs& in);
+void EncodeSampling(const SamplingOptions& in, v1::SamplingParams* out);
+
+}  // namespace baton::router

@@ -1,0 +1,42 @@
+// What a worker said of itself: the handshake's answer and the last load report, as plain values.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace baton::router {
+
+struct WorkerFacts {
+  std::string worker_id, incarnation, version;
+  std::string role;             ///< "prefill", "decode", "both"
+  std::string model_digest;     ///< must match across workers
+  std::string kv_layout;        ///< must match; text form of the layout
+  std::string numerics_id;
+  std::string model_name;
+  int32_t max_model_len = 0;    ///< tokens
+  int32_t vocab_size = 0;
+  std::vector<int32_t> eos_token_ids;
+  int64_t kv_blocks = 0;
+  int32_t tokens_per_block = 16;
+  int32_t max_num_seqs = 0;
+  double prefill_tokens_per_s = 0;
+  double decode_step_ms = 0;
+  std::string hash_key;         ///< 32 bytes, or empty
+};
+
+struct WorkerLoad {
+  int32_t running = 0, waiting = 0;  ///< sequences
+  int64_t queued_tokens = 0;
+  int64_t kv_blocks_used = 0, kv_blocks_total = 0;
+  uint64_t steps = 0;
+  double last_step_ms = 0, predicted_step_ms = 0;
+  double prefill_tokens_per_s = 0, decode_step_ms = 0;
+  int64_t prefix_queries_tokens = 0, prefix_hits_tokens = 0;  ///< counters since its start, here and below
+  int64_t preemptions = 0, prompt_tokens = 0, generation_tokens = 0;
+};
+
+enum class LinkState : uint8_t { kConnecting, kLoading, kReady, kDraining, kLost, kMismatch };
+const char* LinkStateName(LinkState state);
+
+}  // namespace baton::router

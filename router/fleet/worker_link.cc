@@ -1,0 +1,321 @@
+#include "router/fleet/worker_link.h"
+
+#include <algorithm>
+#include <atomic>
+#include <future>
+#include <utility>
+
+#include <spdlog/spdlog.h>
+
+#include "absl/strings/str_cat.h"
+
+namespace baton::router {
+namespace {
+
+constexpr Duration kHandshakeTimeout = std::chrono::seconds(5);
+constexpr Duration kLoadingPoll = std::chrono::milliseconds(200);
+constexpr Duration kLivenessPoll = std::chrono::milliseconds(100);
+
+// Sessions are numbered over all links, so that one number never means two connections.
+uint64_t NextSession() {
+  static std::atomic<uint64_t> last{0};
+  return ++last;
+}
+
+WorkerRpc::Options RpcOptions(const std::string& address, const RouterConfig& config, const std::string& router_id,
+                              const std::string& version) {
+  WorkerRpc::Options options;
+  options.address = address;
+  options.router_id = router_id;
+  options.router_version = version;
+  options.backoff_max_ms = config.worker_backoff_max_ms;
+  options.load_interval_ms = static_cast<uint32_t>(config.load_interval_ms);
+  return options;
+}
+
+}  // namespace
+
+WorkerLink::WorkerLink(int32_t slot, const std::string& address, const RouterConfig& config, const std::string& router_id,
+                       const std::string& version, Executor& home, LinkHost& host, PrefixIndex& index, const Clock& clock)
+    : slot_(slot),
+      config_(config),
+      home_(home),
+      host_(host),
+      index_(index),
+      clock_(clock),
+      rpc_(RpcOptions(address, config, router_id, version)),
+      dial_timer_(home.MakeTimer()),
+      liveness_timer_(home.MakeTimer()) {
+  view_.address = address;
+  view_.id.slot = slot;
+  view_.outstanding = std::make_shared<OutstandingLoad>();
+}
+
+void WorkerLink::Start() {
+  home_.Post([self = shared_from_this()] { self->Dial(); });
+}
+
+void WorkerLink::Stop() {
+  std::promise<void> done;
+  home_.Post([self = shared_from_this(), &done] {
+    self->stopped_ = true;
+    self->dial_timer_->Cancel();
+    self->liveness_timer_->Cancel();
+    if (self->session_ != 0) self->Lost(self->session_, absl::UnavailableError("the router stops"));
+    done.set_value();
+  });
+  done.get_future().wait();
+  rpc_.Shutdown();
+}
+
+void WorkerLink::Dial() {
+  if (stopped_) return;
+  rpc_.Handshake(host_.GreetingKey(key_refused_), kHandshakeTimeout, [self = shared_from_this()](HandshakeAnswer answer) {
+    self->home_.Post([self, answer = std::move(answer)]() mutable { self->OnHandshake(std::move(answer)); });
+  });
+}
+
+void WorkerLink::DialAfter(Duration pause) {
+  if (stopped_) return;
+  dial_timer_->ArmAt(clock_.Now() + pause, [this] { Dial(); });
+}
+
+Duration WorkerLink::NextBackoff() {
+  const int64_t ms = std::min<int64_t>(config_.worker_backoff_max_ms,
+                                       int64_t{config_.worker_backoff_min_ms} << std::min(failures_, 16));
+  ++failures_;
+  return std::chrono::milliseconds(ms);
+}
+
+void WorkerLink::OnHandshake(HandshakeAnswer answer) {
+  if (stopped_) return;
+  if (answer.status.code() == absl::StatusCode::kFailedPrecondition) {
+    if (!key_refused_ && host_.GreetingKey(true).empty()) {
+      key_refused_ = true;  // its key is another one: adopt it while this router has no index
+      return Dial();
+    }
+    SetState(LinkState::kMismatch, std::string(answer.status.message()));
+    return DialAfter(std::chrono::milliseconds(config_.worker_backoff_max_ms));
+  }
+  if (!answer.status.ok()) {
+    SetState(LinkState::kConnecting, std::string(answer.status.message()));
+    return DialAfter(NextBackoff());
+  }
+  if (answer.loading) {
+    failures_ = 0;
+    SetState(LinkState::kLoading, "", answer.phase, answer.progress);
+    return DialAfter(kLoadingPoll);
+  }
+  absl::Status admitted;
+  if (answer.protocol_min > kProtocolMax || answer.protocol_max < kProtocolMin) {
+    admitted = absl::FailedPreconditionError(absl::StrCat("protocol: worker speaks ", answer.protocol_min, "..",
+                                                          answer.protocol_max, ", router ", kProtocolMin, "..",
+                                                          kProtocolMax));
+  } else {
+    admitted = host_.Admit(slot_, answer.facts);
+  }
+  if (!admitted.ok()) {
+    SetState(LinkState::kMismatch, std::string(admitted.message()));
+    return DialAfter(std::chrono::milliseconds(config_.worker_backoff_max_ms));
+  }
+  OpenSession(std::move(answer.facts));
+}
+
+void WorkerLink::OpenSession(WorkerFacts facts) {
+  failures_ = 0;
+  session_ = NextSession();
+  next_sequence_ = 1;
+  digest_ = 0;
+  snapshot_open_ = true;
+  steps_ = 0;
+  heard_ = steps_changed_ = clock_.Now();
+  index_.Clear(slot_);
+  {
+    std::lock_guard lock(mutex_);
+    view_.id = WorkerId{slot_, session_};
+    view_.facts = std::move(facts);
+    view_.load = WorkerLoad{};
+    view_.has_load = false;
+    view_.outstanding = std::make_shared<OutstandingLoad>();
+  }
+  WorkerRpc::SessionHandlers handlers;
+  auto self = shared_from_this();
+  const uint64_t session = session_;
+  handlers.on_watch = [self, session](WatchEvent event) {
+    self->home_.Post([self, session, event = std::move(event)]() mutable { self->OnWatch(session, std::move(event)); });
+  };
+  handlers.on_relay = [self, session](std::vector<RelayNews> news) { self->OnRelay(session, std::move(news)); };
+  handlers.on_closed = [self, session](const char* stream, absl::Status status) {
+    auto why = absl::UnavailableError(absl::StrCat("the ", stream, " stream ended: ",
+                                                   status.ok() ? "the worker closed it" : status.message()));
+    self->home_.Post([self, session, why = std::move(why)] { self->Lost(session, why); });
+  };
+  SetState(LinkState::kReady, "");
+  rpc_.OpenSession(session, std::move(handlers));
+  liveness_timer_->ArmAt(clock_.Now() + kLivenessPoll, [this] { CheckLiveness(); });
+}
+
+void WorkerLink::OnWatch(uint64_t session, WatchEvent event) {
+  if (session != session_) return;
+  heard_ = clock_.Now();
+  if (event.sequence_number != next_sequence_) {
+    return Lost(session, absl::DataLossError(absl::StrCat("event ", event.sequence_number, " came, expected ", next_sequence_)));
+  }
+  ++next_sequence_;
+  switch (event.kind) {
+    case WatchEvent::Kind::kLoad: {
+      if (event.load.steps != steps_) {
+        steps_ = event.load.steps;
+        steps_changed_ = heard_;
+      }
+      if (event.load.running + event.load.waiting == 0) steps_changed_ = heard_;
+      std::lock_guard lock(mutex_);
+      view_.load = event.load;
+      view_.has_load = true;
+      view_.load_at = heard_;
+      return;
+    }
+    case WatchEvent::Kind::kState:
+      if (event.state == LinkState::kDraining || event.state == LinkState::kReady) SetState(event.state, event.detail);
+      return;
+    default:
+      OnKvEvent(event);
+  }
+}
+
+void WorkerLink::OnKvEvent(const WatchEvent& event) {
+  uint64_t sum = 0;
+  for (const uint64_t key : event.keys) sum += key;
+  if (event.kind == WatchEvent::Kind::kRemoved) {
+    index_.Remove(slot_, event.keys);
+    digest_ -= sum;
+  } else {
+    if (event.kind == WatchEvent::Kind::kSnapshot && !snapshot_open_) {
+      index_.Clear(slot_);
+      digest_ = 0;
+    }
+    index_.Store(slot_, event.keys);
+    digest_ += sum;
+  }
+  if (event.kind == WatchEvent::Kind::kSnapshot) {
+    snapshot_open_ = !event.snapshot_last;
+  } else if (digest_ != event.digest) {
+    spdlog::warn("worker {}: prefix digest differs after event {}; asking for a snapshot", view_.address, event.sequence_number);
+    Lost(session_, absl::DataLossError("prefix digest differs"));
+  }
+}
+
+// On a gRPC thread: sorts the news by the executor of its request; one post per executor and message.
+void WorkerLink::OnRelay(uint64_t, std::vector<RelayNews> news) {
+  struct Batch {
+    Executor* executor;
+    std::vector<std::pair<std::shared_ptr<RelaySink>, RelayNews>> items;
+  };
+  std::vector<Batch> batches;
+  {
+    std::lock_guard lock(mutex_);
+    for (RelayNews& one : news) {
+      auto found = sinks_.find(one.leg_id);
+      if (found == sinks_.end()) continue;
+      Executor* executor = &found->second->executor();
+      auto batch = std::find_if(batches.begin(), batches.end(), [&](const Batch& b) { return b.executor == executor; });
+      if (batch == batches.end()) batch = batches.insert(batches.end(), Batch{executor, {}});
+      batch->items.emplace_back(found->second, std::move(one));
+    }
+  }
+  for (Batch& batch : batches) {
+    batch.executor->Post([items = std::move(batch.items)]() mutable {
+      for (auto& [sink, one] : items) sink->OnNews(std::move(one));
+    });
+  }
+}
+
+void WorkerLink::Lost(uint64_t session, const absl::Status& why) {
+  if (session != session_ || session == 0) return;
+  spdlog::warn("worker {} lost: {}", view_.address, std::string(why.message()));
+  const WorkerId id{slot_, session_};
+  session_ = 0;
+  liveness_timer_->Cancel();
+  rpc_.CloseSession();
+  index_.Clear(slot_);
+  absl::flat_hash_map<std::string, std::shared_ptr<RelaySink>> sinks;
+  SetState(LinkState::kLost, std::string(why.message()));
+  {
+    std::lock_guard lock(mutex_);
+    sinks.swap(sinks_);
+  }
+  for (auto& [leg, sink] : sinks) {
+    sink->executor().Post([sink = sink, id, why] { sink->OnWorkerLost(id, why); });
+  }
+  DialAfter(NextBackoff());
+}
+
+// Two signals: reports (is the process there) and the step counter (does it make progress). A starved machine makes steps
+// slow, so a stall is judged against the step time the worker itself predicts.
+void WorkerLink::CheckLiveness() {
+  if (session_ == 0) return;
+  const TimePoint now = clock_.Now();
+  double predicted_ms = 0;
+  {
+    std::lock_guard lock(mutex_);
+    predicted_ms = view_.load.predicted_step_ms;
+  }
+  const double silent_ms = Milliseconds(now - heard_);
+  const double stalled_ms = Milliseconds(now - steps_changed_);
+  const double stall_limit_ms = std::max<double>(config_.step_stall_ms, config_.step_stall_factor * predicted_ms);
+  if (silent_ms > config_.heartbeat_timeout_ms) {
+    return Lost(session_, absl::UnavailableError(absl::StrCat("no report for ", static_cast<int64_t>(silent_ms), " ms (--heartbeat-timeout-ms ",
+                                                              config_.heartbeat_timeout_ms, ")")));
+  }
+  if (stalled_ms > stall_limit_ms) {
+    return Lost(session_, absl::UnavailableError(absl::StrCat("no step for ", static_cast<int64_t>(stalled_ms), " ms, limit ",
+                                                              static_cast<int64_t>(stall_limit_ms), " (--step-stall-ms, --step-stall-factor)")));
+  }
+  liveness_timer_->ArmAt(now + kLivenessPoll, [this] { CheckLiveness(); });
+}
+
+void WorkerLink::SetState(LinkState state, std::string detail, std::string phase, double progress) {
+  std::lock_guard lock(mutex_);
+  if (view_.state != state || view_.detail != detail) {
+    spdlog::info("worker {}: {}{}{}{}", view_.address, LinkStateName(state), phase.empty() ? "" : " " + phase,
+                 detail.empty() ? "" : ": ", detail);
+  }
+  view_.state = state;
+  view_.detail = std::move(detail);
+  view_.phase = std::move(phase);
+  view_.progress = progress;
+  if (state == LinkState::kLost) view_.id.session = 0;
+}
+
+LinkView WorkerLink::View() const {
+  std::lock_guard lock(mutex_);
+  return view_;
+}
+
+absl::Status WorkerLink::Attach(WorkerId id, const Generation& generation, const AttachOrder& order,
+                                std::shared_ptr<RelaySink> sink) {
+  {
+    std::lock_guard lock(mutex_);
+    if (view_.id != id) return absl::UnavailableError("the worker's connection was replaced");
+    sinks_[order.leg_id] = std::move(sink);
+  }
+  absl::Status sent = rpc_.Attach(id.session, generation, order);
+  if (!sent.ok()) Forget(id, order.leg_id);
+  return sent;
+}
+
+void WorkerLink::Cancel(WorkerId id, const std::string& leg_id, uint64_t attach_gen, std::optional<uint32_t> index) {
+  rpc_.Cancel(id.session, leg_id, attach_gen, index);
+  if (!index) Forget(id, leg_id);
+}
+
+void WorkerLink::Credit(WorkerId id, const std::string& leg_id, uint64_t attach_gen, uint32_t index, uint32_t tokens) {
+  rpc_.Credit(id.session, leg_id, attach_gen, index, tokens);
+}
+
+void WorkerLink::Forget(WorkerId id, const std::string& leg_id) {
+  std::lock_guard lock(mutex_);
+  if (view_.id == id) sinks_.erase(leg_id);
+}
+
+}  // namespace baton::router

@@ -1,0 +1,113 @@
+// WorkerLink: the life of the connection to one worker of the static list.
+//
+//   dial ──Handshake──► loading (asked again) │ mismatch (asked again, slowly) │ ready: Watch + Relay run
+//     ▲                                                                             │ a stream ends, or heartbeats stop,
+//     └──────────── backoff ◄── lost: every request on it is told ◄─────────────────┘ or steps stop while work is there
+//
+// Each handshake that succeeds starts a new session; a restarted worker (new incarnation) is simply a new session.
+// The state machine runs on one executor (`home`); View, Attach, Cancel, Credit may be called from any thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "absl/container/flat_hash_map.h"
+#include "router/executor.h"
+#include "router/fleet/worker_rpc.h"
+#include "router/index/prefix_index.h"
+#include "router/policy/load_ticket.h"
+#include "router/router_config.h"
+
+namespace baton::router {
+
+/// Who gets the news of a leg. Called on `executor()`'s thread.
+class RelaySink {
+ public:
+  virtual ~RelaySink() = default;
+  virtual Executor& executor() = 0;
+  virtual void OnNews(RelayNews news) = 0;
+  virtual void OnWorkerLost(WorkerId worker, const absl::Status& why) = 0;
+};
+
+/// What the fleet tells links, and links ask the fleet. Called on the home executor.
+class LinkHost {
+ public:
+  virtual ~LinkHost() = default;
+  /// The key to greet a worker with; empty: adopt the worker's.
+  virtual std::string GreetingKey(bool refused_before) = 0;
+  /// OK: the worker may serve. FailedPrecondition: what differs, with both values.
+  virtual absl::Status Admit(int32_t slot, const WorkerFacts& facts) = 0;
+};
+
+/// A link at one moment.
+struct LinkView {
+  WorkerId id;
+  LinkState state = LinkState::kConnecting;
+  std::string address, detail, phase;
+  double progress = 0;
+  WorkerFacts facts;
+  WorkerLoad load;
+  bool has_load = false;
+  TimePoint load_at;
+  std::shared_ptr<OutstandingLoad> outstanding;
+};
+
+class WorkerLink : public std::enable_shared_from_this<WorkerLink> {
+ public:
+  WorkerLink(int32_t slot, const std::string& address, const RouterConfig& config, const std::string& router_id,
+             const std::string& version, Executor& home, LinkHost& host, PrefixIndex& index, const Clock& clock);
+
+  void Start();
+  /// Tells every sink that the worker is lost and waits for the streams to end. Not on the home executor.
+  void Stop();
+
+  LinkView View() const;
+  absl::Status Attach(WorkerId id, const Generation& generation, const AttachOrder& order, std::shared_ptr<RelaySink> sink);
+  /// Stops listening for this leg, and tells the worker if `tell`.
+  void Cancel(WorkerId id, const std::string& leg_id, uint64_t attach_gen, std::optional<uint32_t> index);
+  void Credit(WorkerId id, const std::string& leg_id, uint64_t attach_gen, uint32_t index, uint32_t tokens);
+  void Forget(WorkerId id, const std::string& leg_id);
+
+ private:
+  void Dial();
+  void OnHandshake(HandshakeAnswer answer);
+  void OpenSession(WorkerFacts facts);
+  void OnWatch(uint64_t session, WatchEvent event);
+  void OnKvEvent(const WatchEvent& event);
+  void OnRelay(uint64_t session, std::vector<RelayNews> news);
+  void Lost(uint64_t session, const absl::Status& why);
+  void CheckLiveness();
+  void DialAfter(Duration pause);
+  void SetState(LinkState state, std::string detail, std::string phase = "", double progress = 0);
+  Duration NextBackoff();
+
+  const int32_t slot_;
+  const RouterConfig& config_;
+  Executor& home_;
+  LinkHost& host_;
+  PrefixIndex& index_;
+  const Clock& clock_;
+  WorkerRpc rpc_;
+  std::unique_ptr<ExecutorTimer> dial_timer_, liveness_timer_;
+
+  // ---- home executor only
+  uint64_t session_ = 0;
+  uint64_t next_sequence_ = 1;
+  uint64_t digest_ = 0;
+  bool snapshot_open_ = true;
+  bool key_refused_ = false;
+  int32_t failures_ = 0;
+  uint64_t steps_ = 0;
+  TimePoint steps_changed_, heard_;
+  bool stopped_ = false;
+
+  mutable std::mutex mutex_;  // guards view_ and sinks_
+  LinkView view_;
+  absl::flat_hash_map<std::string, std::shared_ptr<RelaySink>> sinks_;  // by leg id
+};
+
+}  // namespace baton::router

@@ -1,0 +1,339 @@
+#include "router/fleet/worker_rpc.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <condition_variable>
+#include <cstring>
+#include <mutex>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "proto/worker.grpc.pb.h"
+#include "router/fleet/relay_codec.h"
+
+namespace baton::router {
+namespace {
+
+absl::Status FromGrpc(const grpc::Status& status) {
+  return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
+}
+
+std::vector<uint64_t> Keys(const std::string& hashes) {
+  std::vector<uint64_t> keys(hashes.size() / 16);
+  for (size_t i = 0; i < keys.size(); ++i) std::memcpy(&keys[i], hashes.data() + 16 * i, 8);
+  return keys;
+}
+
+WatchEvent DecodeEvent(const v1::WorkerEvent& in) {
+  WatchEvent out;
+  out.incarnation = in.incarnation();
+  out.sequence_number = in.sequence_number();
+  switch (in.event_case()) {
+    case v1::WorkerEvent::kSnapshot:
+      out.kind = WatchEvent::Kind::kSnapshot;
+      out.keys = Keys(in.snapshot().hashes());
+      out.snapshot_last = in.snapshot().last();
+      break;
+    case v1::WorkerEvent::kStored:
+      out.kind = WatchEvent::Kind::kStored;
+      out.keys = Keys(in.stored().hashes());
+      out.digest = in.stored().digest();
+      break;
+    case v1::WorkerEvent::kRemoved:
+      out.kind = WatchEvent::Kind::kRemoved;
+      out.keys = Keys(in.removed().hashes());
+      out.digest = in.removed().digest();
+      break;
+    case v1::WorkerEvent::kState:
+      out.kind = WatchEvent::Kind::kState;
+      out.state = in.state().state() == v1::WorkerState::STATE_DRAINING  ? LinkState::kDraining
+                  : in.state().state() == v1::WorkerState::STATE_LOADING ? LinkState::kLoading
+                                                                         : LinkState::kReady;
+      out.detail = in.state().detail();
+      break;
+    default:
+      out.kind = WatchEvent::Kind::kLoad;
+      out.load = DecodeLoad(in.load());
+  }
+  return out;
+}
+
+// Counts calls that may still call back, so that Shutdown can wait for them.
+class CallCount {
+ public:
+  void Add() {
+    std::lock_guard lock(mutex_);
+    ++count_;
+  }
+  void Done() {
+    std::lock_guard lock(mutex_);
+    if (--count_ == 0) zero_.notify_all();
+  }
+  void WaitZero() {
+    std::unique_lock lock(mutex_);
+    zero_.wait(lock, [this] { return count_ == 0; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable zero_;
+  int count_ = 0;
+};
+
+// The Watch stream of one session. Deletes itself when the call is over.
+class WatchReactor final : public grpc::ClientReadReactor<v1::WorkerEvent> {
+ public:
+  WatchReactor(v1::Worker::Stub& stub, const v1::WatchRequest& request, WorkerRpc::SessionHandlers handlers,
+               std::shared_ptr<grpc::ClientContext> context, std::shared_ptr<CallCount> calls)
+      : request_(request), handlers_(std::move(handlers)), context_(std::move(context)), calls_(std::move(calls)) {
+    stub.async()->Watch(context_.get(), &request_, this);
+    StartRead(&event_);
+    StartCall();
+  }
+  void OnReadDone(bool ok) override {
+    if (!ok) return;
+    handlers_.on_watch(DecodeEvent(event_));
+    StartRead(&event_);
+  }
+  void OnDone(const grpc::Status& status) override {
+    handlers_.on_closed("watch", FromGrpc(status));
+    auto calls = calls_;
+    delete this;
+    calls->Done();
+  }
+
+ private:
+  v1::WatchRequest request_;
+  v1::WorkerEvent event_;
+  WorkerRpc::SessionHandlers handlers_;
+  std::shared_ptr<grpc::ClientContext> context_;
+  std::shared_ptr<CallCount> calls_;
+};
+
+// What waits to be written on the relay; shared by the reactor and those who give orders.
+struct RelayOutbox {
+  std::mutex mutex;
+  v1::RelayUp pending;
+  bool writing = false;
+  bool closed = false;
+  grpc::ClientBidiReactor<v1::RelayUp, v1::RelayDown>* reactor = nullptr;
+  v1::RelayUp in_flight;
+
+  bool empty() const { return pending.attach_size() + pending.credit_size() + pending.cancel_size() == 0; }
+  // With `mutex` held. Everything that has gathered since the last write goes as one message.
+  void WriteIfIdle() {
+    if (writing || closed || empty()) return;
+    in_flight.Clear();
+    in_flight.Swap(&pending);
+    writing = true;
+    reactor->StartWrite(&in_flight);
+  }
+};
+
+class RelayReactor final : public grpc::ClientBidiReactor<v1::RelayUp, v1::RelayDown> {
+ public:
+  RelayReactor(v1::Worker::Stub& stub, WorkerRpc::SessionHandlers handlers, std::shared_ptr<RelayOutbox> outbox,
+               std::shared_ptr<grpc::ClientContext> context, std::shared_ptr<CallCount> calls)
+      : handlers_(std::move(handlers)), outbox_(std::move(outbox)), context_(std::move(context)), calls_(std::move(calls)) {
+    outbox_->reactor = this;
+    stub.async()->Relay(context_.get(), this);
+    AddHold();  // writes start from other threads; the hold ends with the first sign of the end
+    StartRead(&down_);
+    StartCall();
+  }
+  void OnReadDone(bool ok) override {
+    if (!ok) return EndHold();
+    std::vector<RelayNews> news;
+    news.reserve(down_.entries_size());
+    for (v1::RelayEntry& entry : *down_.mutable_entries()) news.push_back(DecodeNews(std::move(entry)));
+    handlers_.on_relay(std::move(news));
+    StartRead(&down_);
+  }
+  void OnWriteDone(bool ok) override {
+    std::lock_guard lock(outbox_->mutex);
+    outbox_->writing = false;
+    if (ok) outbox_->WriteIfIdle();
+  }
+  void OnDone(const grpc::Status& status) override {
+    {
+      std::lock_guard lock(outbox_->mutex);
+      outbox_->closed = true;
+    }
+    handlers_.on_closed("relay", FromGrpc(status));
+    auto calls = calls_;
+    delete this;
+    calls->Done();
+  }
+
+ private:
+  void EndHold() {
+    {
+      std::lock_guard lock(outbox_->mutex);
+      outbox_->closed = true;
+    }
+    RemoveHold();
+  }
+
+  v1::RelayDown down_;
+  WorkerRpc::SessionHandlers handlers_;
+  std::shared_ptr<RelayOutbox> outbox_;
+  std::shared_ptr<grpc::ClientContext> context_;
+  std::shared_ptr<CallCount> calls_;
+};
+
+grpc::ChannelArguments ChannelArgs(const WorkerRpc::Options& options) {
+  grpc::ChannelArguments args;
+  args.SetMaxReceiveMessageSize(-1);
+  args.SetMaxSendMessageSize(-1);
+  args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 100);
+  args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, options.backoff_max_ms);
+  args.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 20000);
+  args.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10000);
+  args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  return args;
+}
+
+}  // namespace
+
+struct WorkerRpc::Inner {
+  explicit Inner(Options o)
+      : options(std::move(o)),
+        stub(v1::Worker::NewStub(grpc::CreateCustomChannel(options.address, grpc::InsecureChannelCredentials(),
+                                                           ChannelArgs(options)))) {}
+  const Options options;
+  const std::unique_ptr<v1::Worker::Stub> stub;
+  const std::shared_ptr<CallCount> calls = std::make_shared<CallCount>();
+  std::mutex mutex;  // guards what follows
+  bool stopping = false;
+  uint64_t session = 0;
+  std::shared_ptr<grpc::ClientContext> handshake, watch, relay;
+  std::shared_ptr<RelayOutbox> outbox;
+
+  std::shared_ptr<RelayOutbox> OutboxOf(uint64_t wanted) {
+    std::lock_guard lock(mutex);
+    return wanted == session ? outbox : nullptr;
+  }
+};
+
+WorkerRpc::WorkerRpc(Options options) : inner_(std::make_shared<Inner>(std::move(options))) {}
+WorkerRpc::~WorkerRpc() { Shutdown(); }
+
+void WorkerRpc::Handshake(const std::string& hash_key, Duration timeout, std::function<void(HandshakeAnswer)> done) {
+  struct Call {
+    v1::HandshakeRequest request;
+    v1::HandshakeReply reply;
+    std::shared_ptr<grpc::ClientContext> context = std::make_shared<grpc::ClientContext>();
+  };
+  auto call = std::make_shared<Call>();
+  call->request.mutable_protocol()->set_min(kProtocolMin);
+  call->request.mutable_protocol()->set_max(kProtocolMax);
+  call->request.set_router_id(inner_->options.router_id);
+  call->request.set_router_version(inner_->options.router_version);
+  call->request.set_hash_key(hash_key);
+  call->context->set_deadline(std::chrono::system_clock::now() +
+                              std::chrono::duration_cast<std::chrono::milliseconds>(timeout));
+  {
+    std::lock_guard lock(inner_->mutex);
+    if (inner_->stopping) return;
+    inner_->handshake = call->context;
+    inner_->calls->Add();
+  }
+  inner_->stub->async()->Handshake(
+      call->context.get(), &call->request, &call->reply,
+      [call, done = std::move(done), calls = inner_->calls](grpc::Status status) {
+        HandshakeAnswer answer;
+        answer.status = FromGrpc(status);
+        answer.loading = call->reply.has_loading();
+        answer.phase = call->reply.loading().phase();
+        answer.progress = call->reply.loading().progress();
+        answer.protocol_min = call->reply.protocol().min();
+        answer.protocol_max = call->reply.protocol().max();
+        answer.facts = DecodeFacts(call->reply);
+        done(std::move(answer));
+        calls->Done();
+      });
+}
+
+void WorkerRpc::OpenSession(uint64_t session, SessionHandlers handlers) {
+  auto outbox = std::make_shared<RelayOutbox>();
+  auto watch = std::make_shared<grpc::ClientContext>();
+  auto relay = std::make_shared<grpc::ClientContext>();
+  {
+    std::lock_guard lock(inner_->mutex);
+    if (inner_->stopping) return;
+    inner_->session = session;
+    inner_->watch = watch;
+    inner_->relay = relay;
+    inner_->outbox = outbox;
+    inner_->calls->Add();
+    inner_->calls->Add();
+  }
+  v1::WatchRequest request;
+  request.set_router_id(inner_->options.router_id);
+  request.set_load_interval_ms(inner_->options.load_interval_ms);
+  // Both delete themselves in OnDone.
+  new RelayReactor(*inner_->stub, handlers, outbox, relay, inner_->calls);
+  new WatchReactor(*inner_->stub, request, handlers, watch, inner_->calls);
+}
+
+void WorkerRpc::CloseSession() {
+  std::lock_guard lock(inner_->mutex);
+  if (inner_->watch) inner_->watch->TryCancel();
+  if (inner_->relay) inner_->relay->TryCancel();
+  inner_->watch.reset();
+  inner_->relay.reset();
+  inner_->outbox.reset();
+  inner_->session = 0;
+}
+
+absl::Status WorkerRpc::Attach(uint64_t session, const Generation& generation, const AttachOrder& order) {
+  auto outbox = inner_->OutboxOf(session);
+  if (!outbox) return absl::UnavailableError("the connection to the worker is closed");
+  v1::Attach attach = EncodeAttach(generation, order);
+  std::lock_guard lock(outbox->mutex);
+  if (outbox->closed) return absl::UnavailableError("the connection to the worker is closed");
+  if (static_cast<size_t>(outbox->pending.attach_size()) >= inner_->options.max_pending_attaches) {
+    return absl::ResourceExhaustedError(absl::StrCat(outbox->pending.attach_size(), " requests wait to be sent to ",
+                                                     inner_->options.address));
+  }
+  *outbox->pending.add_attach() = std::move(attach);
+  outbox->WriteIfIdle();
+  return absl::OkStatus();
+}
+
+void WorkerRpc::Cancel(uint64_t session, const std::string& leg_id, uint64_t attach_gen, std::optional<uint32_t> index) {
+  auto outbox = inner_->OutboxOf(session);
+  if (!outbox) return;
+  std::lock_guard lock(outbox->mutex);
+  v1::RelayCancel* cancel = outbox->pending.add_cancel();
+  cancel->set_request_id(leg_id);
+  cancel->set_attach_gen(attach_gen);
+  if (index) cancel->set_index(*index);
+  outbox->WriteIfIdle();
+}
+
+void WorkerRpc::Credit(uint64_t session, const std::string& leg_id, uint64_t attach_gen, uint32_t index, uint32_t tokens) {
+  auto outbox = inner_->OutboxOf(session);
+  if (!outbox) return;
+  std::lock_guard lock(outbox->mutex);
+  v1::Credit* credit = outbox->pending.add_credit();
+  credit->set_request_id(leg_id);
+  credit->set_attach_gen(attach_gen);
+  credit->set_index(index);
+  credit->set_tokens(tokens);
+  outbox->WriteIfIdle();
+}
+
+void WorkerRpc::Shutdown() {
+  {
+    std::lock_guard lock(inner_->mutex);
+    inner_->stopping = true;
+    if (inner_->handshake) inner_->handshake->TryCancel();
+  }
+  CloseSession();
+  inner_->calls->WaitZero();
+}
+
+}  // namespace baton::router

@@ -1,0 +1,251 @@
+#include "router/flow/request_flow.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace baton::router {
+namespace {
+
+// Codes after which another worker may do better.
+bool WorthRetrying(absl::StatusCode code) {
+  return code == absl::StatusCode::kUnavailable || code == absl::StatusCode::kResourceExhausted ||
+         code == absl::StatusCode::kAborted || code == absl::StatusCode::kDataLoss;
+}
+
+constexpr Duration kWaitPoll = std::chrono::milliseconds(20);
+
+}  // namespace
+
+RequestFlow::RequestFlow(std::string request_id, uint32_t prompt_len, uint32_t choices, const FlowLimits& limits,
+                         TimePoint now)
+    : request_id_(std::move(request_id)), prompt_len_(prompt_len), limits_(limits), choices_(choices), last_news_(now) {
+  if (limits.first_token_timeout.count() > 0) first_deadline_ = now + limits.first_token_timeout;
+  if (limits.total_timeout.count() > 0) total_deadline_ = now + limits.total_timeout;
+}
+
+void RequestFlow::Start() {
+  Arm(last_news_);
+  actions_.push_back(PickWorker{});
+}
+
+std::string RequestFlow::LegId(std::optional<uint32_t> only_choice) const {
+  return only_choice && choices_.size() > 1 ? absl::StrCat(request_id_, "#", *only_choice) : request_id_;
+}
+
+bool RequestFlow::started_output() const {
+  return std::any_of(choices_.begin(), choices_.end(), [](const Choice& c) { return !c.output.empty() || c.ended; });
+}
+
+uint32_t RequestFlow::tokens_to_prefill() const {
+  size_t longest = 0;
+  for (const Choice& c : choices_) {
+    if (!c.ended) longest = std::max(longest, c.output.size());
+  }
+  return prompt_len_ + static_cast<uint32_t>(longest);
+}
+
+void RequestFlow::WorkerChosen(WorkerId worker, TimePoint now) {
+  if (state_ != State::kPicking) return;
+  worker_ = worker;
+  wait_until_.reset();
+  Attach(now);
+}
+
+void RequestFlow::Attach(TimePoint now) {
+  ++attempt_;
+  last_news_ = now;
+  state_ = started_output() ? State::kStreaming : State::kAttached;
+  if (!started_output()) {
+    const uint64_t gen = ++last_attach_gen_;
+    for (Choice& c : choices_) {
+      c.attach_gen = gen;
+      c.own_leg = false;
+      c.consumed = 0;
+    }
+    actions_.push_back(AttachTo{worker_, attempt_, gen, std::nullopt, prompt_len_});
+    return Arm(now);
+  }
+  ++migrations_;
+  for (uint32_t i = 0; i < choices_.size(); ++i) {
+    Choice& c = choices_[i];
+    if (c.ended) continue;
+    c.attach_gen = ++last_attach_gen_;
+    c.own_leg = true;
+    c.consumed = 0;
+    actions_.push_back(AttachTo{worker_, attempt_, c.attach_gen, i, prompt_len_ + c.output.size()});
+  }
+  Arm(now);
+}
+
+void RequestFlow::NoWorker(const absl::Status& status, uint32_t retry_after_ms, TimePoint now) {
+  if (state_ != State::kPicking) return;
+  if (failed_before_ && limits_.failover_wait.count() > 0) {
+    if (!wait_until_) wait_until_ = now + limits_.failover_wait;
+    if (now < *wait_until_) {
+      state_ = State::kWaiting;
+      return Arm(now);
+    }
+  }
+  if (failed_before_) return FailWith(last_failure_);
+  FailWith(Fail{status, retry_after_ms, 0});
+}
+
+void RequestFlow::News(RelayNews news, TimePoint now) {
+  if (state_ != State::kAttached && state_ != State::kStreaming) return;
+  if (news.index >= choices_.size()) return;
+  Choice& choice = choices_[news.index];
+  if (news.attach_gen != choice.attach_gen) return;
+  last_news_ = now;
+  if (news.finish == FinishReason::kError || news.finish == FinishReason::kAbort) {
+    if (choice.ended) return;
+    return Refused(news, now);
+  }
+  if (news.accepted && !admitted_) {
+    admitted_ = true;
+    actions_.push_back(Admitted{news.cached_tokens});
+  }
+  if (!prompt_logprobs_done_ && (!news.prompt_logprobs.empty() || news.prompt_logprobs_last)) {
+    prompt_logprobs_done_ = news.prompt_logprobs_last;
+    actions_.push_back(EmitPromptLogprobs{std::move(news.prompt_logprobs), news.prompt_logprobs_last});
+  }
+  if (choice.ended) return;
+  if (!news.token_ids.empty()) {
+    const uint64_t expected = prompt_len_ + choice.output.size();
+    if (news.position != expected) {
+      return TryElsewhere(Fail{absl::InternalError(absl::StrCat("worker sent token position ", news.position, ", expected ",
+                                                                expected)), 0, 0}, now);
+    }
+    state_ = State::kStreaming;
+    choice.output.insert(choice.output.end(), news.token_ids.begin(), news.token_ids.end());
+    actions_.push_back(EmitTokens{news.index, std::move(news.token_ids), std::move(news.logprobs)});
+  }
+  if (news.finish != FinishReason::kNone) End(news.index, news.finish, news.stop_token_id);
+}
+
+void RequestFlow::Refused(const RelayNews& news, TimePoint now) {
+  Fail failure{news.error, news.retry_after_ms, news.queue_ms};
+  if (news.finish == FinishReason::kAbort) failure.status = absl::UnavailableError("the worker aborted the request");
+  if (failure.status.ok()) failure.status = absl::InternalError("the worker reported an error without a message");
+  if (!WorthRetrying(failure.status.code())) {
+    CancelLegs();
+    return FailWith(std::move(failure));
+  }
+  TryElsewhere(failure, now);
+}
+
+void RequestFlow::WorkerLost(WorkerId worker, const absl::Status& why, TimePoint now) {
+  if (worker != worker_ || (state_ != State::kAttached && state_ != State::kStreaming)) return;
+  const bool before = !started_output();
+  TryElsewhere(Fail{absl::UnavailableError(absl::StrCat("the worker was lost ", before ? "before the first token"
+                                                                                      : "in the middle of the answer",
+                                                        ": ", why.message())), 1000, 0}, now);
+}
+
+// The current legs are given up; another worker continues, or the request fails with `failure`.
+void RequestFlow::TryElsewhere(const Fail& failure, TimePoint now) {
+  CancelLegs();
+  excluded_.push_back(worker_);
+  worker_ = WorkerId{};
+  last_failure_ = failure;
+  failed_before_ = true;
+  for (Choice& c : choices_) c.attach_gen = 0;
+  if (static_cast<int32_t>(attempt_) >= limits_.max_attempts) return FailWith(failure);
+  state_ = State::kPicking;
+  Arm(now);
+  actions_.push_back(PickWorker{true});
+}
+
+void RequestFlow::CancelLegs() {
+  uint64_t shared_gen = 0;
+  for (uint32_t i = 0; i < choices_.size(); ++i) {
+    const Choice& c = choices_[i];
+    if (c.ended || c.attach_gen == 0) continue;
+    if (c.own_leg) {
+      actions_.push_back(CancelOn{worker_, LegId(i), c.attach_gen, std::nullopt});
+    } else {
+      shared_gen = c.attach_gen;
+    }
+  }
+  if (shared_gen != 0) actions_.push_back(CancelOn{worker_, LegId(std::nullopt), shared_gen, std::nullopt});
+}
+
+void RequestFlow::End(uint32_t index, FinishReason reason, std::optional<int32_t> stop_token_id) {
+  choices_[index].ended = true;
+  actions_.push_back(EndChoice{index, reason, stop_token_id});
+  if (std::all_of(choices_.begin(), choices_.end(), [](const Choice& c) { return c.ended; })) {
+    state_ = State::kDone;
+    actions_.push_back(Complete{});
+  }
+}
+
+void RequestFlow::ChoiceStopped(uint32_t index) {
+  if (state_ == State::kDone || choices_[index].ended) return;
+  const Choice& c = choices_[index];
+  if (c.attach_gen != 0) {
+    actions_.push_back(CancelOn{worker_, LegId(c.own_leg ? std::optional(index) : std::nullopt), c.attach_gen,
+                                c.own_leg ? std::nullopt : std::optional(index)});
+  }
+  End(index, FinishReason::kStop, std::nullopt);
+}
+
+void RequestFlow::Consumed(uint32_t index, uint32_t tokens) {
+  Choice& c = choices_[index];
+  if (state_ != State::kStreaming || c.ended || c.attach_gen == 0) return;
+  c.consumed += tokens;
+  if (c.consumed < std::max(1u, limits_.credit_tokens / 2)) return;
+  actions_.push_back(GiveCredit{worker_, LegId(c.own_leg ? std::optional(index) : std::nullopt), c.attach_gen, index,
+                                std::exchange(c.consumed, 0)});
+}
+
+void RequestFlow::ClientGone() {
+  if (state_ == State::kDone) return;
+  if (state_ == State::kAttached || state_ == State::kStreaming) CancelLegs();
+  state_ = State::kDone;
+}
+
+void RequestFlow::FailWith(Fail failure) {
+  if (state_ == State::kDone) return;
+  state_ = State::kDone;
+  actions_.push_back(std::move(failure));
+}
+
+void RequestFlow::Timer(TimePoint now) {
+  if (state_ == State::kDone) return;
+  const bool running = state_ == State::kAttached || state_ == State::kStreaming;
+  std::string over;
+  if (total_deadline_ && now >= *total_deadline_) {
+    over = "the request's total time is over";
+  } else if (first_deadline_ && state_ != State::kStreaming && !started_output() && now >= *first_deadline_) {
+    over = absl::StrCat("no token within ", Milliseconds(limits_.first_token_timeout), " ms (--first-token-timeout-ms)");
+  }
+  if (!over.empty()) {
+    if (running) CancelLegs();
+    return FailWith(Fail{absl::DeadlineExceededError(over), 0, 0});
+  }
+  if (running && limits_.idle_token_timeout.count() > 0 && now - last_news_ >= limits_.idle_token_timeout) {
+    return TryElsewhere(Fail{absl::UnavailableError(absl::StrCat("no token from the worker for ",
+                                                                 Milliseconds(limits_.idle_token_timeout),
+                                                                 " ms (--idle-token-timeout-ms)")), 0, 0}, now);
+  }
+  if (state_ == State::kWaiting) {
+    state_ = State::kPicking;
+    actions_.push_back(PickWorker{true});
+    return;
+  }
+  Arm(now);
+}
+
+// The idle deadline moves with every token; the timer is armed for where it stands now and looks again then.
+void RequestFlow::Arm(TimePoint now) {
+  std::optional<TimePoint> at = total_deadline_;
+  auto sooner = [&at](TimePoint t) { at = at ? std::min(*at, t) : t; };
+  if (first_deadline_ && !started_output()) sooner(*first_deadline_);
+  const bool running = state_ == State::kAttached || state_ == State::kStreaming;
+  if (running && limits_.idle_token_timeout.count() > 0) sooner(last_news_ + limits_.idle_token_timeout);
+  if (state_ == State::kWaiting) sooner(now + kWaitPoll);
+  if (at) actions_.push_back(ArmTimer{*at});
+}
+
+}  // namespace baton::router

@@ -1,0 +1,167 @@
+// RequestFlow: the router's side of one request's life, from the first choice of a worker to the last token. Sans-IO: events
+// in, actions out; no clock, no thread, no socket. The driver (generation_call.h) carries the actions out in order.
+//
+//   kPicking ──WorkerChosen──► kAttached ──first token──► kStreaming ──all choices ended──► kDone
+//      ▲  └──NoWorker──► kWaiting or kDone      │                │
+//      └──────── worker lost, refused, out of step ◄─────────────┘  (Fail when nothing is left to try)
+//
+// A leg is one Attach. A request starts with one leg for all its choices. When its worker is lost after tokens were sent,
+// choices have different texts, so each unfinished one is attached by itself: prompt + its own tokens, at its next position.
+// attach_gen counts up over all legs; news of any other attach_gen is dropped. The next position is the only one accepted.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/clock.h"
+#include "router/generation.h"
+
+namespace baton::router {
+
+struct FlowLimits {
+  int32_t max_attempts = 3;          ///< attaches of the whole request, the first included
+  uint32_t credit_tokens = 512;      ///< per choice
+  Duration first_token_timeout{0};   ///< 0 = none, here and below
+  Duration idle_token_timeout{0};
+  Duration total_timeout{0};
+  Duration failover_wait{0};         ///< how long to wait for a worker once one was lost
+};
+
+/// Choose a worker and answer with WorkerChosen or NoWorker. `again`: a retry or migration, to be paid from the budget.
+struct PickWorker {
+  bool again = false;
+};
+/// Send this leg. `only_choice`: the leg continues that choice with flow.output(*only_choice); else it starts all choices.
+struct AttachTo {
+  WorkerId worker;
+  uint32_t attempt = 0;
+  uint64_t attach_gen = 0;
+  std::optional<uint32_t> only_choice;
+  uint64_t position = 0;
+};
+/// Cancel a leg, or one choice of it.
+struct CancelOn {
+  WorkerId worker;
+  std::string leg_id;
+  uint64_t attach_gen = 0;
+  std::optional<uint32_t> index;
+};
+struct GiveCredit {
+  WorkerId worker;
+  std::string leg_id;
+  uint64_t attach_gen = 0;
+  uint32_t index = 0;
+  uint32_t tokens = 0;
+};
+/// A worker took the request.
+struct Admitted {
+  uint32_t cached_tokens = 0;
+};
+struct EmitTokens {
+  uint32_t index = 0;
+  std::vector<int32_t> token_ids;
+  std::vector<PositionLogprobs> logprobs;
+};
+struct EmitPromptLogprobs {
+  std::string piece;
+  bool last = false;
+};
+struct EndChoice {
+  uint32_t index = 0;
+  FinishReason reason = FinishReason::kNone;
+  std::optional<int32_t> stop_token_id;
+};
+/// Every choice has ended.
+struct Complete {};
+/// The request failed; nothing follows.
+struct Fail {
+  absl::Status status;
+  uint32_t retry_after_ms = 0;
+  uint32_t queue_ms = 0;
+};
+/// Call Timer(now) at this time; replaces the one before.
+struct ArmTimer {
+  TimePoint at;
+};
+using FlowAction = std::variant<PickWorker, AttachTo, CancelOn, GiveCredit, Admitted, EmitTokens, EmitPromptLogprobs,
+                                EndChoice, Complete, Fail, ArmTimer>;
+
+/// One per request; belongs to one thread. Events append to `actions()`, which the driver takes.
+class RequestFlow {
+ public:
+  enum class State : uint8_t { kPicking, kAttached, kStreaming, kWaiting, kDone };
+
+  RequestFlow(std::string request_id, uint32_t prompt_len, uint32_t choices, const FlowLimits& limits, TimePoint now);
+
+  // ---- events
+  void Start();
+  void WorkerChosen(WorkerId worker, TimePoint now);
+  /// `status`: why none can take it.
+  void NoWorker(const absl::Status& status, uint32_t retry_after_ms, TimePoint now);
+  void News(RelayNews news, TimePoint now);
+  void WorkerLost(WorkerId worker, const absl::Status& why, TimePoint now);
+  void Timer(TimePoint now);
+  void ClientGone();
+  /// The router itself ended a choice (a stop string).
+  void ChoiceStopped(uint32_t index);
+  /// The client took `tokens` of this choice; makes room for more.
+  void Consumed(uint32_t index, uint32_t tokens);
+
+  std::vector<FlowAction> TakeActions() { return std::exchange(actions_, {}); }
+
+  State state() const { return state_; }
+  WorkerId worker() const { return worker_; }
+  uint32_t attempts() const { return attempt_; }
+  uint32_t migrations() const { return migrations_; }
+  /// Workers that refused or lost this request.
+  const std::vector<WorkerId>& excluded() const { return excluded_; }
+  /// Tokens of a choice so far.
+  const std::vector<int32_t>& output(uint32_t index) const { return choices_[index].output; }
+  /// Tokens a new worker would have to compute.
+  uint32_t tokens_to_prefill() const;
+  std::string LegId(std::optional<uint32_t> only_choice) const;
+  /// When the request's total time is over; nullopt = never.
+  std::optional<TimePoint> deadline() const { return total_deadline_; }
+
+ private:
+  struct Choice {
+    std::vector<int32_t> output;
+    bool ended = false;
+    uint32_t consumed = 0;  // since the last GiveCredit
+    uint64_t attach_gen = 0;
+    bool own_leg = false;
+  };
+
+  bool started_output() const;
+  void Attach(TimePoint now);
+  void Refused(const RelayNews& news, TimePoint now);
+  void TryElsewhere(const Fail& failure, TimePoint now);
+  void CancelLegs();
+  void End(uint32_t index, FinishReason reason, std::optional<int32_t> stop_token_id);
+  void FailWith(Fail failure);
+  void Arm(TimePoint now);
+
+  const std::string request_id_;
+  const uint32_t prompt_len_;
+  const FlowLimits limits_;
+  State state_ = State::kPicking;
+  std::vector<Choice> choices_;
+  std::vector<FlowAction> actions_;
+  std::vector<WorkerId> excluded_;
+  WorkerId worker_;
+  uint32_t attempt_ = 0;
+  uint32_t migrations_ = 0;
+  uint64_t last_attach_gen_ = 0;
+  Fail last_failure_;                // why the last worker did not do it
+  bool failed_before_ = false;
+  bool admitted_ = false;
+  bool prompt_logprobs_done_ = false;
+  TimePoint last_news_;
+  std::optional<TimePoint> first_deadline_, total_deadline_, wait_until_;
+};
+
+}  // namespace baton::router

@@ -1,0 +1,98 @@
+// What a generation is made of, between the frontends (HTTP, gRPC) and the workers: plain values, no protobuf, no JSON.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/clock.h"
+
+namespace baton::router {
+
+/// How tokens are chosen. Absent = the model's default (generation_config.json), else neutral; see ResolveSampling.
+struct SamplingOptions {
+  std::optional<float> temperature, top_p, min_p;
+  std::optional<float> repetition_penalty, presence_penalty, frequency_penalty;
+  std::optional<int32_t> top_k, min_tokens, max_tokens;
+  std::optional<int32_t> logprobs, prompt_logprobs;  ///< k: the chosen token's and the k best
+  std::optional<uint64_t> seed;
+  std::optional<bool> ignore_eos;
+  int32_t n = 1;
+  std::vector<std::pair<int32_t, float>> logit_bias;
+  std::vector<int32_t> allowed_token_ids, stop_token_ids;
+};
+
+enum class FinishReason : uint8_t { kNone, kStop, kLength, kAbort, kError };
+
+struct TokenLogprob {
+  int32_t token_id = 0;
+  float logprob = 0;
+  int32_t rank = 0;
+};
+
+struct PositionLogprobs {
+  TokenLogprob chosen;
+  std::vector<TokenLogprob> top;  ///< best first
+};
+
+struct StageTimings {
+  double queue_prefill_ms = 0, prefill_ms = 0, transfer_ms = 0, queue_decode_ms = 0, first_decode_ms = 0, decode_ms = 0;
+};
+
+/// Which connection to which worker: a restarted or re-dialled worker has a new session.
+struct WorkerId {
+  int32_t slot = -1;     ///< place in the list of workers
+  uint64_t session = 0;  ///< of the connection
+  bool operator==(const WorkerId&) const = default;
+};
+
+/// A tokenized request, ready for a worker.
+struct Generation {
+  std::string request_id;
+  std::vector<int32_t> prompt;        ///< token ids
+  SamplingOptions sampling;           ///< resolved: seed and max_tokens are set
+  std::vector<int32_t> eos_token_ids;
+  std::vector<std::string> stop;      ///< stop strings, matched by the router
+  bool include_stop_str_in_output = false;
+  bool skip_special_tokens = true;
+  int32_t priority = 0;
+  std::string cache_salt;
+  std::optional<Duration> timeout;    ///< what the client gives the whole request
+};
+
+/// One attach of one leg of a request on a worker (proto Attach).
+struct AttachOrder {
+  std::string leg_id;                 ///< request id on the relay
+  uint32_t attempt = 0;
+  uint64_t attach_gen = 0;
+  std::vector<uint32_t> choices;      ///< empty: all of sampling.n
+  uint64_t position = 0;              ///< of the next token
+  const std::vector<int32_t>* output = nullptr;  ///< generated so far, of the leg's only choice; null = none
+  uint32_t credit_tokens = 0;
+  uint32_t deadline_ms = 0;           ///< remaining; 0 = none
+};
+
+/// News of one choice from a worker (proto RelayEntry).
+struct RelayNews {
+  std::string leg_id;
+  uint64_t attach_gen = 0;
+  uint32_t index = 0;
+  uint64_t position = 0;
+  std::vector<int32_t> token_ids;
+  std::vector<PositionLogprobs> logprobs;
+  FinishReason finish = FinishReason::kNone;
+  std::optional<int32_t> stop_token_id;
+  absl::Status error;                 ///< with kError
+  uint32_t retry_after_ms = 0;
+  uint32_t queue_ms = 0;
+  bool accepted = false;
+  uint32_t cached_tokens = 0;         ///< with accepted
+  std::string prompt_logprobs;        ///< a piece of a serialized PromptLogprobs
+  bool prompt_logprobs_last = false;
+  std::optional<StageTimings> timings;
+};
+
+}  // namespace baton::router
