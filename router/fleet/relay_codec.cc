@@ -3,7 +3,7 @@
 #include <cstring>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
+#include "common/str_cat.h"
 
 namespace baton::router {
 namespace {
@@ -39,7 +39,7 @@ std::string LayoutText(const v1::KvLayout& layout) {
   std::string text;
   for (const v1::KvGroup& g : layout.groups()) {
     absl::StrAppend(&text, text.empty() ? "" : "; ", g.layers_size(), " layers, kind ", static_cast<int>(g.kind()),
-                    g.window_tokens() ? absl::StrCat(", window ", g.window_tokens()) : "", ", ", g.tokens_per_block(),
+                    g.window_tokens() ? StrCat(", window ", g.window_tokens()) : "", ", ", g.tokens_per_block(),
                     " tokens a block");
     for (const v1::KvPlane& p : g.planes()) {
       absl::StrAppend(&text, ", plane ", static_cast<int>(p.name()), " ", p.dtype(), " ", p.heads(), "x", p.dim());

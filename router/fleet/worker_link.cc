@@ -7,7 +7,7 @@
 
 #include <spdlog/spdlog.h>
 
-#include "absl/strings/str_cat.h"
+#include "common/str_cat.h"
 
 namespace baton::router {
 namespace {
@@ -108,7 +108,7 @@ void WorkerLink::OnHandshake(HandshakeAnswer answer) {
   }
   absl::Status admitted;
   if (answer.protocol_min > kProtocolMax || answer.protocol_max < kProtocolMin) {
-    admitted = absl::FailedPreconditionError(absl::StrCat("protocol: worker speaks ", answer.protocol_min, "..",
+    admitted = absl::FailedPreconditionError(StrCat("protocol: worker speaks ", answer.protocol_min, "..",
                                                           answer.protocol_max, ", router ", kProtocolMin, "..",
                                                           kProtocolMax));
   } else {
@@ -124,42 +124,62 @@ void WorkerLink::OnHandshake(HandshakeAnswer answer) {
 void WorkerLink::OpenSession(WorkerFacts facts) {
   failures_ = 0;
   session_ = NextSession();
-  next_sequence_ = 1;
-  digest_ = 0;
-  snapshot_open_ = true;
   steps_ = 0;
   heard_ = steps_changed_ = clock_.Now();
-  index_.Clear(slot_);
   {
     std::lock_guard lock(mutex_);
     view_.id = WorkerId{slot_, session_};
-    view_.facts = std::move(facts);
+    view_.facts = std::make_shared<const WorkerFacts>(std::move(facts));
     view_.load = WorkerLoad{};
     view_.has_load = false;
     view_.outstanding = std::make_shared<OutstandingLoad>();
   }
-  WorkerRpc::SessionHandlers handlers;
   auto self = shared_from_this();
   const uint64_t session = session_;
-  handlers.on_watch = [self, session](WatchEvent event) {
-    self->home_.Post([self, session, event = std::move(event)]() mutable { self->OnWatch(session, std::move(event)); });
-  };
-  handlers.on_relay = [self, session](std::vector<RelayNews> news) { self->OnRelay(session, std::move(news)); };
-  handlers.on_closed = [self, session](const char* stream, absl::Status status) {
-    auto why = absl::UnavailableError(absl::StrCat("the ", stream, " stream ended: ",
-                                                   status.ok() ? "the worker closed it" : status.message()));
+  WorkerRpc::RelayHandlers handlers;
+  handlers.on_news = [self](std::vector<RelayNews> news) { self->OnRelay(std::move(news)); };
+  handlers.on_closed = [self, session](absl::Status status) {
+    auto why = absl::UnavailableError(StrCat("the relay ended: ", status.ok() ? "the worker closed it" : status.message()));
     self->home_.Post([self, session, why = std::move(why)] { self->Lost(session, why); });
   };
+  rpc_.OpenRelay(session, std::move(handlers));
+  Watch();
   SetState(LinkState::kReady, "");
-  rpc_.OpenSession(session, std::move(handlers));
   liveness_timer_->ArmAt(clock_.Now() + kLivenessPoll, [this] { CheckLiveness(); });
 }
 
-void WorkerLink::OnWatch(uint64_t session, WatchEvent event) {
-  if (session != session_) return;
+// A round is one Watch stream. What an older round still says is dropped.
+void WorkerLink::Watch() {
+  const uint64_t round = ++watch_round_;
+  next_sequence_ = 1;
+  digest_ = 0;
+  snapshot_open_ = true;
+  index_.Clear(slot_);
+  auto self = shared_from_this();
+  WorkerRpc::WatchHandlers handlers;
+  handlers.on_event = [self, round](WatchEvent event) {
+    self->home_.Post([self, round, event = std::move(event)]() mutable { self->OnWatch(round, std::move(event)); });
+  };
+  handlers.on_closed = [self, round](absl::Status status) {
+    auto why = absl::UnavailableError(StrCat("the event stream ended: ", status.ok() ? "the worker closed it" : status.message()));
+    self->home_.Post([self, round, why = std::move(why)] {
+      if (round == self->watch_round_) self->Lost(self->session_, why);
+    });
+  };
+  rpc_.OpenWatch(std::move(handlers));
+}
+
+// The index of this worker cannot be trusted: a new stream begins with a snapshot. Requests go on.
+void WorkerLink::WatchAgain(const std::string& why) {
+  spdlog::warn("worker {}: {}; asking for a snapshot", view_.address, why);
+  Watch();
+}
+
+void WorkerLink::OnWatch(uint64_t round, WatchEvent event) {
+  if (round != watch_round_ || session_ == 0) return;
   heard_ = clock_.Now();
   if (event.sequence_number != next_sequence_) {
-    return Lost(session, absl::DataLossError(absl::StrCat("event ", event.sequence_number, " came, expected ", next_sequence_)));
+    return WatchAgain(StrCat("event ", event.sequence_number, " came, expected ", next_sequence_));
   }
   ++next_sequence_;
   switch (event.kind) {
@@ -200,13 +220,12 @@ void WorkerLink::OnKvEvent(const WatchEvent& event) {
   if (event.kind == WatchEvent::Kind::kSnapshot) {
     snapshot_open_ = !event.snapshot_last;
   } else if (digest_ != event.digest) {
-    spdlog::warn("worker {}: prefix digest differs after event {}; asking for a snapshot", view_.address, event.sequence_number);
-    Lost(session_, absl::DataLossError("prefix digest differs"));
+    WatchAgain(StrCat("prefix digest differs after event ", event.sequence_number));
   }
 }
 
 // On a gRPC thread: sorts the news by the executor of its request; one post per executor and message.
-void WorkerLink::OnRelay(uint64_t, std::vector<RelayNews> news) {
+void WorkerLink::OnRelay(std::vector<RelayNews> news) {
   struct Batch {
     Executor* executor;
     std::vector<std::pair<std::shared_ptr<RelaySink>, RelayNews>> items;
@@ -235,6 +254,7 @@ void WorkerLink::Lost(uint64_t session, const absl::Status& why) {
   spdlog::warn("worker {} lost: {}", view_.address, std::string(why.message()));
   const WorkerId id{slot_, session_};
   session_ = 0;
+  ++watch_round_;
   liveness_timer_->Cancel();
   rpc_.CloseSession();
   index_.Clear(slot_);
@@ -264,11 +284,11 @@ void WorkerLink::CheckLiveness() {
   const double stalled_ms = Milliseconds(now - steps_changed_);
   const double stall_limit_ms = std::max<double>(config_.step_stall_ms, config_.step_stall_factor * predicted_ms);
   if (silent_ms > config_.heartbeat_timeout_ms) {
-    return Lost(session_, absl::UnavailableError(absl::StrCat("no report for ", static_cast<int64_t>(silent_ms), " ms (--heartbeat-timeout-ms ",
+    return Lost(session_, absl::UnavailableError(StrCat("no report for ", static_cast<int64_t>(silent_ms), " ms (--heartbeat-timeout-ms ",
                                                               config_.heartbeat_timeout_ms, ")")));
   }
   if (stalled_ms > stall_limit_ms) {
-    return Lost(session_, absl::UnavailableError(absl::StrCat("no step for ", static_cast<int64_t>(stalled_ms), " ms, limit ",
+    return Lost(session_, absl::UnavailableError(StrCat("no step for ", static_cast<int64_t>(stalled_ms), " ms, limit ",
                                                               static_cast<int64_t>(stall_limit_ms), " (--step-stall-ms, --step-stall-factor)")));
   }
   liveness_timer_->ArmAt(now + kLivenessPoll, [this] { CheckLiveness(); });

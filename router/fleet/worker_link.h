@@ -49,7 +49,7 @@ struct LinkView {
   LinkState state = LinkState::kConnecting;
   std::string address, detail, phase;
   double progress = 0;
-  WorkerFacts facts;
+  std::shared_ptr<const WorkerFacts> facts;  ///< null before the first handshake
   WorkerLoad load;
   bool has_load = false;
   TimePoint load_at;
@@ -76,9 +76,11 @@ class WorkerLink : public std::enable_shared_from_this<WorkerLink> {
   void Dial();
   void OnHandshake(HandshakeAnswer answer);
   void OpenSession(WorkerFacts facts);
-  void OnWatch(uint64_t session, WatchEvent event);
+  void Watch();
+  void OnWatch(uint64_t round, WatchEvent event);
+  void WatchAgain(const std::string& why);
   void OnKvEvent(const WatchEvent& event);
-  void OnRelay(uint64_t session, std::vector<RelayNews> news);
+  void OnRelay(std::vector<RelayNews> news);
   void Lost(uint64_t session, const absl::Status& why);
   void CheckLiveness();
   void DialAfter(Duration pause);
@@ -96,6 +98,7 @@ class WorkerLink : public std::enable_shared_from_this<WorkerLink> {
 
   // ---- home executor only
   uint64_t session_ = 0;
+  uint64_t watch_round_ = 0;  // of the Watch stream that counts
   uint64_t next_sequence_ = 1;
   uint64_t digest_ = 0;
   bool snapshot_open_ = true;

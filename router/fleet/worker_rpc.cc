@@ -7,7 +7,7 @@
 #include <mutex>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
+#include "common/str_cat.h"
 #include "proto/worker.grpc.pb.h"
 #include "router/fleet/relay_codec.h"
 
@@ -83,7 +83,7 @@ class CallCount {
 // The Watch stream of one session. Deletes itself when the call is over.
 class WatchReactor final : public grpc::ClientReadReactor<v1::WorkerEvent> {
  public:
-  WatchReactor(v1::Worker::Stub& stub, const v1::WatchRequest& request, WorkerRpc::SessionHandlers handlers,
+  WatchReactor(v1::Worker::Stub& stub, const v1::WatchRequest& request, WorkerRpc::WatchHandlers handlers,
                std::shared_ptr<grpc::ClientContext> context, std::shared_ptr<CallCount> calls)
       : request_(request), handlers_(std::move(handlers)), context_(std::move(context)), calls_(std::move(calls)) {
     stub.async()->Watch(context_.get(), &request_, this);
@@ -92,11 +92,11 @@ class WatchReactor final : public grpc::ClientReadReactor<v1::WorkerEvent> {
   }
   void OnReadDone(bool ok) override {
     if (!ok) return;
-    handlers_.on_watch(DecodeEvent(event_));
+    handlers_.on_event(DecodeEvent(event_));
     StartRead(&event_);
   }
   void OnDone(const grpc::Status& status) override {
-    handlers_.on_closed("watch", FromGrpc(status));
+    handlers_.on_closed(FromGrpc(status));
     auto calls = calls_;
     delete this;
     calls->Done();
@@ -105,7 +105,7 @@ class WatchReactor final : public grpc::ClientReadReactor<v1::WorkerEvent> {
  private:
   v1::WatchRequest request_;
   v1::WorkerEvent event_;
-  WorkerRpc::SessionHandlers handlers_;
+  WorkerRpc::WatchHandlers handlers_;
   std::shared_ptr<grpc::ClientContext> context_;
   std::shared_ptr<CallCount> calls_;
 };
@@ -132,7 +132,7 @@ struct RelayOutbox {
 
 class RelayReactor final : public grpc::ClientBidiReactor<v1::RelayUp, v1::RelayDown> {
  public:
-  RelayReactor(v1::Worker::Stub& stub, WorkerRpc::SessionHandlers handlers, std::shared_ptr<RelayOutbox> outbox,
+  RelayReactor(v1::Worker::Stub& stub, WorkerRpc::RelayHandlers handlers, std::shared_ptr<RelayOutbox> outbox,
                std::shared_ptr<grpc::ClientContext> context, std::shared_ptr<CallCount> calls)
       : handlers_(std::move(handlers)), outbox_(std::move(outbox)), context_(std::move(context)), calls_(std::move(calls)) {
     outbox_->reactor = this;
@@ -146,7 +146,7 @@ class RelayReactor final : public grpc::ClientBidiReactor<v1::RelayUp, v1::Relay
     std::vector<RelayNews> news;
     news.reserve(down_.entries_size());
     for (v1::RelayEntry& entry : *down_.mutable_entries()) news.push_back(DecodeNews(std::move(entry)));
-    handlers_.on_relay(std::move(news));
+    handlers_.on_news(std::move(news));
     StartRead(&down_);
   }
   void OnWriteDone(bool ok) override {
@@ -159,7 +159,7 @@ class RelayReactor final : public grpc::ClientBidiReactor<v1::RelayUp, v1::Relay
       std::lock_guard lock(outbox_->mutex);
       outbox_->closed = true;
     }
-    handlers_.on_closed("relay", FromGrpc(status));
+    handlers_.on_closed(FromGrpc(status));
     auto calls = calls_;
     delete this;
     calls->Done();
@@ -175,7 +175,7 @@ class RelayReactor final : public grpc::ClientBidiReactor<v1::RelayUp, v1::Relay
   }
 
   v1::RelayDown down_;
-  WorkerRpc::SessionHandlers handlers_;
+  WorkerRpc::RelayHandlers handlers_;
   std::shared_ptr<RelayOutbox> outbox_;
   std::shared_ptr<grpc::ClientContext> context_;
   std::shared_ptr<CallCount> calls_;
@@ -256,26 +256,34 @@ void WorkerRpc::Handshake(const std::string& hash_key, Duration timeout, std::fu
       });
 }
 
-void WorkerRpc::OpenSession(uint64_t session, SessionHandlers handlers) {
+void WorkerRpc::OpenRelay(uint64_t session, RelayHandlers handlers) {
   auto outbox = std::make_shared<RelayOutbox>();
-  auto watch = std::make_shared<grpc::ClientContext>();
-  auto relay = std::make_shared<grpc::ClientContext>();
+  auto context = std::make_shared<grpc::ClientContext>();
   {
     std::lock_guard lock(inner_->mutex);
     if (inner_->stopping) return;
     inner_->session = session;
-    inner_->watch = watch;
-    inner_->relay = relay;
-    inner_->outbox = outbox;
+    inner_->relay = context;
     inner_->calls->Add();
+  }
+  new RelayReactor(*inner_->stub, std::move(handlers), outbox, context, inner_->calls);  // deletes itself in OnDone
+  std::lock_guard lock(inner_->mutex);
+  if (inner_->session == session) inner_->outbox = outbox;
+}
+
+void WorkerRpc::OpenWatch(WatchHandlers handlers) {
+  auto context = std::make_shared<grpc::ClientContext>();
+  {
+    std::lock_guard lock(inner_->mutex);
+    if (inner_->stopping) return;
+    if (inner_->watch) inner_->watch->TryCancel();
+    inner_->watch = context;
     inner_->calls->Add();
   }
   v1::WatchRequest request;
   request.set_router_id(inner_->options.router_id);
   request.set_load_interval_ms(inner_->options.load_interval_ms);
-  // Both delete themselves in OnDone.
-  new RelayReactor(*inner_->stub, handlers, outbox, relay, inner_->calls);
-  new WatchReactor(*inner_->stub, request, handlers, watch, inner_->calls);
+  new WatchReactor(*inner_->stub, request, std::move(handlers), context, inner_->calls);  // deletes itself in OnDone
 }
 
 void WorkerRpc::CloseSession() {
@@ -295,7 +303,7 @@ absl::Status WorkerRpc::Attach(uint64_t session, const Generation& generation, c
   std::lock_guard lock(outbox->mutex);
   if (outbox->closed) return absl::UnavailableError("the connection to the worker is closed");
   if (static_cast<size_t>(outbox->pending.attach_size()) >= inner_->options.max_pending_attaches) {
-    return absl::ResourceExhaustedError(absl::StrCat(outbox->pending.attach_size(), " requests wait to be sent to ",
+    return absl::ResourceExhaustedError(StrCat(outbox->pending.attach_size(), " requests wait to be sent to ",
                                                      inner_->options.address));
   }
   *outbox->pending.add_attach() = std::move(attach);

@@ -56,13 +56,18 @@ class WorkerRpc {
 
   void Handshake(const std::string& hash_key, Duration timeout, std::function<void(HandshakeAnswer)> done);
 
-  /// Opens the Watch and Relay streams of one session. `on_closed` is called once per stream.
-  struct SessionHandlers {
-    std::function<void(WatchEvent)> on_watch;
-    std::function<void(std::vector<RelayNews>)> on_relay;  ///< one call per message
-    std::function<void(const char* stream, absl::Status)> on_closed;
+  /// Opens the Relay stream of a session: it takes orders from now on. `on_closed` is called once.
+  struct RelayHandlers {
+    std::function<void(std::vector<RelayNews>)> on_news;  ///< one call per message
+    std::function<void(absl::Status)> on_closed;
   };
-  void OpenSession(uint64_t session, SessionHandlers handlers);
+  void OpenRelay(uint64_t session, RelayHandlers handlers);
+  /// Opens the Watch stream, and cancels the one before (whose on_closed still comes).
+  struct WatchHandlers {
+    std::function<void(WatchEvent)> on_event;
+    std::function<void(absl::Status)> on_closed;
+  };
+  void OpenWatch(WatchHandlers handlers);
   /// Cancels both streams of the current session.
   void CloseSession();
 

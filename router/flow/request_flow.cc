@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
+#include "common/str_cat.h"
 
 namespace baton::router {
 namespace {
@@ -31,7 +31,7 @@ void RequestFlow::Start() {
 }
 
 std::string RequestFlow::LegId(std::optional<uint32_t> only_choice) const {
-  return only_choice && choices_.size() > 1 ? absl::StrCat(request_id_, "#", *only_choice) : request_id_;
+  return only_choice && choices_.size() > 1 ? StrCat(request_id_, "#", *only_choice) : request_id_;
 }
 
 bool RequestFlow::started_output() const {
@@ -114,12 +114,13 @@ void RequestFlow::News(RelayNews news, TimePoint now) {
   if (!news.token_ids.empty()) {
     const uint64_t expected = prompt_len_ + choice.output.size();
     if (news.position != expected) {
-      return TryElsewhere(Fail{absl::InternalError(absl::StrCat("worker sent token position ", news.position, ", expected ",
+      return TryElsewhere(Fail{absl::InternalError(StrCat("worker sent token position ", news.position, ", expected ",
                                                                 expected)), 0, 0}, now);
     }
     state_ = State::kStreaming;
     choice.output.insert(choice.output.end(), news.token_ids.begin(), news.token_ids.end());
-    actions_.push_back(EmitTokens{news.index, std::move(news.token_ids), std::move(news.logprobs)});
+    const bool stop_token = news.finish == FinishReason::kStop && news.stop_token_id == news.token_ids.back();
+    actions_.push_back(EmitTokens{news.index, std::move(news.token_ids), std::move(news.logprobs), stop_token});
   }
   if (news.finish != FinishReason::kNone) End(news.index, news.finish, news.stop_token_id);
 }
@@ -138,7 +139,7 @@ void RequestFlow::Refused(const RelayNews& news, TimePoint now) {
 void RequestFlow::WorkerLost(WorkerId worker, const absl::Status& why, TimePoint now) {
   if (worker != worker_ || (state_ != State::kAttached && state_ != State::kStreaming)) return;
   const bool before = !started_output();
-  TryElsewhere(Fail{absl::UnavailableError(absl::StrCat("the worker was lost ", before ? "before the first token"
+  TryElsewhere(Fail{absl::UnavailableError(StrCat("the worker was lost ", before ? "before the first token"
                                                                                       : "in the middle of the answer",
                                                         ": ", why.message())), 1000, 0}, now);
 }
@@ -218,14 +219,14 @@ void RequestFlow::Timer(TimePoint now) {
   if (total_deadline_ && now >= *total_deadline_) {
     over = "the request's total time is over";
   } else if (first_deadline_ && state_ != State::kStreaming && !started_output() && now >= *first_deadline_) {
-    over = absl::StrCat("no token within ", Milliseconds(limits_.first_token_timeout), " ms (--first-token-timeout-ms)");
+    over = StrCat("no token within ", Milliseconds(limits_.first_token_timeout), " ms (--first-token-timeout-ms)");
   }
   if (!over.empty()) {
     if (running) CancelLegs();
     return FailWith(Fail{absl::DeadlineExceededError(over), 0, 0});
   }
   if (running && limits_.idle_token_timeout.count() > 0 && now - last_news_ >= limits_.idle_token_timeout) {
-    return TryElsewhere(Fail{absl::UnavailableError(absl::StrCat("no token from the worker for ",
+    return TryElsewhere(Fail{absl::UnavailableError(StrCat("no token from the worker for ",
                                                                  Milliseconds(limits_.idle_token_timeout),
                                                                  " ms (--idle-token-timeout-ms)")), 0, 0}, now);
   }

@@ -65,6 +65,7 @@ struct EmitTokens {
   uint32_t index = 0;
   std::vector<int32_t> token_ids;
   std::vector<PositionLogprobs> logprobs;
+  bool last_is_stop_token = false;  ///< the last one ended the choice: it counts, but is not text
 };
 struct EmitPromptLogprobs {
   std::string piece;

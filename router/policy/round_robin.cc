@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <mutex>
 
-#include "absl/strings/str_cat.h"
+#include "common/str_cat.h"
 #include "router/policy/scorer.h"
 
 namespace baton::router {
@@ -44,7 +44,7 @@ absl::StatusOr<std::unique_ptr<Scorer>> MakeScorer(const std::string& policy, do
   if (policy == "predicted-time") return MakePredictedTime(lambda);
   if (policy == "round-robin") return MakeRoundRobin();
   return absl::InvalidArgumentError(
-      absl::StrCat("--route-policy: \"", policy, "\" is unknown; there are predicted-time and round-robin"));
+      StrCat("--route-policy: \"", policy, "\" is unknown; there are predicted-time and round-robin"));
 }
 
 }  // namespace baton::router

@@ -1,0 +1,69 @@
+// Admission: how much the router holds at once, in requests and prompt tokens. Full means 429, draining means 503; nobody
+// waits here. Thread-safe.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <variant>
+
+#include "common/clock.h"
+#include "router/api_error.h"
+
+namespace baton::router {
+
+class Admission;
+
+/// A request's place; given back by the destructor. Move-only.
+class AdmissionTicket {
+ public:
+  AdmissionTicket() = default;
+  AdmissionTicket(Admission* admission, int64_t tokens) : admission_(admission), tokens_(tokens) {}
+  AdmissionTicket(AdmissionTicket&& o) noexcept : admission_(std::exchange(o.admission_, nullptr)), tokens_(o.tokens_) {}
+  AdmissionTicket& operator=(AdmissionTicket&& o) noexcept {
+    std::swap(admission_, o.admission_);
+    std::swap(tokens_, o.tokens_);
+    return *this;
+  }
+  ~AdmissionTicket();
+
+ private:
+  Admission* admission_ = nullptr;
+  int64_t tokens_ = 0;
+};
+
+class Admission {
+ public:
+  Admission(int64_t max_requests, int64_t max_tokens) : max_requests_(max_requests), max_tokens_(max_tokens) {}
+
+  /// A place for a request, before its prompt is read.
+  std::variant<AdmissionTicket, ApiError> Enter();
+  /// A place for its tokens, once they are counted.
+  std::variant<AdmissionTicket, ApiError> EnterTokens(int64_t tokens);
+  /// Teaches the predicted wait.
+  void Finished(Duration took);
+
+  void Drain();
+  bool draining() const;
+  int64_t running() const;
+  int64_t PredictedWaitMs() const;
+  /// False after `timeout`.
+  bool WaitEmpty(Duration timeout) const;
+
+ private:
+  friend class AdmissionTicket;
+  void Leave(int64_t tokens);
+  int64_t PredictedWaitMsLocked() const;
+
+  const int64_t max_requests_, max_tokens_;
+  mutable std::mutex mutex_;
+  mutable std::condition_variable empty_;
+  int64_t requests_ = 0, tokens_ = 0;
+  double mean_ms_ = 0;
+  bool draining_ = false;
+};
+
+}  // namespace baton::router

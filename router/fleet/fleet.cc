@@ -1,0 +1,238 @@
+#include "router/fleet/fleet.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "common/status.h"
+#include "common/str_cat.h"
+
+namespace baton::router {
+namespace {
+
+std::string KeyBytes(const HashKey& key) {
+  return std::string(reinterpret_cast<const char*>(key.bytes.data()), key.bytes.size());
+}
+
+std::string Different(const char* field, const std::string& worker, const std::string& others) {
+  return StrCat(field, ": worker has \"", worker, "\", the other workers have \"", others, "\"");
+}
+
+bool Excluded(const std::vector<WorkerId>& excluded, WorkerId id) {
+  return std::find(excluded.begin(), excluded.end(), id) != excluded.end();
+}
+
+Candidate CandidateOf(const LinkView& view) {
+  Candidate c;
+  c.id = view.id;
+  const int64_t own = view.outstanding->uncached_tokens.load(std::memory_order_relaxed);
+  c.queued_tokens = static_cast<double>(std::max(own, view.load.queued_tokens));
+  c.running = std::max(view.outstanding->requests.load(std::memory_order_relaxed), view.load.running + view.load.waiting);
+  c.max_num_seqs = view.facts->max_num_seqs;
+  if (view.load.kv_blocks_total > 0) {
+    c.kv_used_fraction = static_cast<double>(view.load.kv_blocks_used) / static_cast<double>(view.load.kv_blocks_total);
+  }
+  c.prefill_tokens_per_s =
+      view.load.prefill_tokens_per_s > 0 ? view.load.prefill_tokens_per_s : view.facts->prefill_tokens_per_s;
+  c.decode_step_ms = view.load.decode_step_ms > 0 ? view.load.decode_step_ms : view.facts->decode_step_ms;
+  return c;
+}
+
+}  // namespace
+
+bool RetryBudget::Take(int64_t live_requests) {
+  const int64_t limit = std::max<int64_t>(at_least_, static_cast<int64_t>(share_ * static_cast<double>(live_requests)));
+  if (running_.fetch_add(1, std::memory_order_relaxed) < limit) return true;
+  running_.fetch_sub(1, std::memory_order_relaxed);
+  return false;
+}
+
+absl::StatusOr<std::unique_ptr<Fleet>> Fleet::Create(const RouterConfig& config, const std::string& version, Executor& home,
+                                                     const Clock& clock) {
+  BATON_ASSIGN_OR_RETURN(auto scorer, MakeScorer(config.route_policy, config.route_lambda));
+  const bool from_file = !config.hash_key_file.empty();
+  BATON_ASSIGN_OR_RETURN(const HashKey key, from_file ? HashKey::FromFile(config.hash_key_file) : HashKey::Random());
+  BATON_ASSIGN_OR_RETURN(const HashKey identity, HashKey::Random());
+  const std::string router_id = "router-" + identity.Hex().substr(0, 16);
+  std::unique_ptr<Fleet> fleet(new Fleet(config, std::move(scorer), key, from_file));
+  for (size_t i = 0; i < config.worker.size(); ++i) {
+    fleet->links_.push_back(std::make_shared<WorkerLink>(static_cast<int32_t>(i), config.worker[i], fleet->config_, router_id,
+                                                         version, home, *fleet, fleet->index_, clock));
+  }
+  return fleet;
+}
+
+Fleet::Fleet(const RouterConfig& config, std::unique_ptr<Scorer> scorer, HashKey key, bool key_is_fixed)
+    : config_(config),
+      scorer_(std::move(scorer)),
+      index_(config.index_max_bytes),
+      key_(key),
+      key_is_fixed_(key_is_fixed),
+      hasher_(std::make_shared<const PrefixHasher>(key)) {}
+
+Fleet::~Fleet() { Stop(); }
+
+void Fleet::Start() {
+  for (auto& link : links_) link->Start();
+}
+
+void Fleet::Stop() {
+  if (std::exchange(stopped_, true)) return;
+  for (auto& link : links_) link->Stop();
+}
+
+// A router that has shared its key with no worker yet may adopt a running worker's key instead.
+std::string Fleet::GreetingKey(bool refused_before) {
+  std::lock_guard lock(mutex_);
+  if (refused_before && !key_is_fixed_) return "";
+  return KeyBytes(key_);
+}
+
+absl::Status Fleet::Admit(int32_t, const WorkerFacts& facts) {
+  std::lock_guard lock(mutex_);
+  if (facts.role != "both") {
+    return absl::FailedPreconditionError(
+        StrCat("role: worker is \"", facts.role, "\"; this router serves workers of role \"both\""));
+  }
+  if (!facts.hash_key.empty() && facts.hash_key != KeyBytes(key_)) {
+    if (key_is_fixed_) {
+      return absl::FailedPreconditionError(
+          "hash_key: the worker's key is not this router's; give every router the same --hash-key-file");
+    }
+    if (facts.hash_key.size() != key_.bytes.size()) {
+      return absl::FailedPreconditionError(StrCat("hash_key: ", facts.hash_key.size(), " bytes, expected ", key_.bytes.size()));
+    }
+    std::memcpy(key_.bytes.data(), facts.hash_key.data(), key_.bytes.size());
+    hasher_ = std::make_shared<const PrefixHasher>(key_);
+  }
+  // A fleet of one may come back with another model; with several, the one that was first decides.
+  if (facts_ && links_.size() > 1) {
+    if (facts.model_digest != facts_->model_digest) {
+      return absl::FailedPreconditionError(Different("model_digest", facts.model_digest, facts_->model_digest));
+    }
+    if (facts.kv_layout != facts_->kv_layout) {
+      return absl::FailedPreconditionError(Different("kv_layout", facts.kv_layout, facts_->kv_layout));
+    }
+    if (facts.max_model_len != facts_->max_model_len) {
+      return absl::FailedPreconditionError(Different("max_model_len", StrCat(facts.max_model_len), StrCat(facts_->max_model_len)));
+    }
+  }
+  key_is_fixed_ = true;
+  facts_ = std::make_shared<const WorkerFacts>(facts);
+  return absl::OkStatus();
+}
+
+std::shared_ptr<const WorkerFacts> Fleet::model_facts() const {
+  std::lock_guard lock(mutex_);
+  return facts_;
+}
+
+std::vector<LinkView> Fleet::Views() const {
+  std::vector<LinkView> views;
+  views.reserve(links_.size());
+  for (const auto& link : links_) views.push_back(link->View());
+  return views;
+}
+
+std::vector<WorkerStatus> Fleet::Status() const {
+  std::vector<WorkerStatus> all;
+  for (const LinkView& v : Views()) {
+    WorkerStatus s{v.address, LinkStateName(v.state), v.detail};
+    if (v.facts) {
+      s.incarnation = v.facts->incarnation;
+      s.kv_blocks = v.facts->kv_blocks;
+      s.max_num_seqs = v.facts->max_num_seqs;
+    }
+    all.push_back(std::move(s));
+  }
+  return all;
+}
+
+Readiness Fleet::ReadinessNow() const {
+  Readiness r;
+  r.status = "no_worker";
+  for (const LinkView& v : Views()) {
+    if (v.state == LinkState::kReady) return Readiness{true, "ready", "", 1, ""};
+    if (v.state == LinkState::kLoading && (r.status != "loading" || v.progress > r.progress)) {
+      r.status = "loading";
+      r.phase = v.phase;
+      r.progress = v.progress;
+    }
+    absl::StrAppend(&r.detail, r.detail.empty() ? "" : "; ", "worker ", v.id.slot, " ", LinkStateName(v.state),
+                    v.state == LinkState::kMismatch ? ": " + v.detail : "");
+  }
+  if (links_.empty()) r.detail = "no worker is configured (--worker)";
+  return r;
+}
+
+PrefixIndex::Depths Fleet::Match(const Generation& generation, const std::vector<Candidate>& candidates) {
+  if (generation.sampling.prompt_logprobs || index_.size_units() == 0) return {};  // such requests read no cache
+  std::shared_ptr<const PrefixHasher> hasher;
+  std::shared_ptr<const WorkerFacts> facts;
+  {
+    std::lock_guard lock(mutex_);
+    hasher = hasher_;
+    facts = facts_;
+  }
+  PrefixScope scope;
+  scope.model_digest = facts->model_digest;
+  scope.salt = generation.cache_salt;
+  const std::vector<PrefixHash> chain = hasher->Chain(hasher->Root(scope), generation.prompt);
+  std::vector<uint64_t> keys(chain.size());
+  for (size_t i = 0; i < chain.size(); ++i) keys[i] = chain[i].lo;
+  uint64_t eligible = 0;
+  for (const Candidate& c : candidates) eligible |= uint64_t{1} << c.id.slot;
+  return index_.Match(keys, eligible);
+}
+
+absl::StatusOr<Placement> Fleet::Choose(const Generation& generation, uint32_t tokens_to_prefill,
+                                        const std::vector<WorkerId>& excluded, std::vector<Cost>* table) {
+  std::vector<Candidate> candidates;
+  std::vector<std::shared_ptr<OutstandingLoad>> loads;
+  for (const auto& link : links_) {
+    const LinkView view = link->View();
+    if (view.state != LinkState::kReady || Excluded(excluded, view.id)) continue;
+    candidates.push_back(CandidateOf(view));
+    loads.push_back(view.outstanding);
+  }
+  if (candidates.empty()) {
+    const Readiness why = ReadinessNow();
+    if (why.ready) return absl::UnavailableError("no other worker can take the request");
+    return absl::UnavailableError(StrCat("no worker is ready: ", why.detail,
+                                         why.phase.empty() ? "" : StrCat(" (", why.phase, " ",
+                                                                         static_cast<int>(100 * why.progress), " %)")));
+  }
+  const PrefixIndex::Depths depths = Match(generation, candidates);
+  for (Candidate& c : candidates) {
+    c.cached_tokens = std::min<uint32_t>(depths[c.id.slot] * kUnitTokens,
+                                         static_cast<uint32_t>(generation.prompt.size()) - 1);
+  }
+  const size_t chosen = scorer_->Choose(candidates, tokens_to_prefill, table);
+  const Candidate& c = candidates[chosen];
+  return Placement{c.id, LoadTicket(loads[chosen], int64_t{tokens_to_prefill} - c.cached_tokens), c.cached_tokens};
+}
+
+WorkerLink* Fleet::LinkOf(WorkerId id) {
+  return id.slot >= 0 && static_cast<size_t>(id.slot) < links_.size() ? links_[id.slot].get() : nullptr;
+}
+
+absl::Status Fleet::Attach(WorkerId id, const Generation& generation, const AttachOrder& order,
+                           std::shared_ptr<RelaySink> sink) {
+  WorkerLink* link = LinkOf(id);
+  if (!link) return absl::UnavailableError("no such worker");
+  return link->Attach(id, generation, order, std::move(sink));
+}
+
+void Fleet::Cancel(WorkerId id, const std::string& leg_id, uint64_t attach_gen, std::optional<uint32_t> index) {
+  if (WorkerLink* link = LinkOf(id)) link->Cancel(id, leg_id, attach_gen, index);
+}
+
+void Fleet::Credit(WorkerId id, const std::string& leg_id, uint64_t attach_gen, uint32_t index, uint32_t tokens) {
+  if (WorkerLink* link = LinkOf(id)) link->Credit(id, leg_id, attach_gen, index, tokens);
+}
+
+void Fleet::Forget(WorkerId id, const std::string& leg_id) {
+  if (WorkerLink* link = LinkOf(id)) link->Forget(id, leg_id);
+}
+
+}  // namespace baton::router

@@ -1,0 +1,92 @@
+// Fleet: every worker of the static list, and the choice of one for a request. Owns the links, the prefix index, the
+// scorer and the hash key. Thread-safe.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/prefix_hash.h"
+#include "router/fleet/worker_link.h"
+#include "router/policy/scorer.h"
+#include "router/server.h"
+
+namespace baton::router {
+
+/// A worker for a request, and its place in that worker's load.
+struct Placement {
+  WorkerId worker;
+  LoadTicket ticket;
+  uint32_t predicted_cached_tokens = 0;
+};
+
+/// Retries and migrations may not exceed a share of live requests. Thread-safe.
+class RetryBudget {
+ public:
+  RetryBudget(double share, int32_t at_least) : share_(share), at_least_(at_least) {}
+  /// False: the budget is spent; fail instead. A retry that was taken is given back with Done().
+  bool Take(int64_t live_requests);
+  void Done() { running_.fetch_sub(1, std::memory_order_relaxed); }
+
+ private:
+  const double share_;
+  const int32_t at_least_;
+  std::atomic<int64_t> running_{0};
+};
+
+class Fleet final : public LinkHost {
+ public:
+  /// `home`: where the links' state machines run.
+  static absl::StatusOr<std::unique_ptr<Fleet>> Create(const RouterConfig& config, const std::string& version,
+                                                       Executor& home, const Clock& clock);
+  ~Fleet() override;
+
+  void Start();
+  /// Every request on a worker is told that it is lost. Idempotent; not on the home executor.
+  void Stop();
+
+  /// What the workers serve; null until one has been admitted. Stays when all are lost.
+  std::shared_ptr<const WorkerFacts> model_facts() const;
+  std::vector<LinkView> Views() const;
+  std::vector<WorkerStatus> Status() const;
+  /// Ready when a worker can take requests; otherwise says why not.
+  Readiness ReadinessNow() const;
+
+  /// Unavailable: no worker can take it (says why). ResourceExhausted is the workers' own answer to an Attach.
+  absl::StatusOr<Placement> Choose(const Generation& generation, uint32_t tokens_to_prefill,
+                                   const std::vector<WorkerId>& excluded, std::vector<Cost>* table = nullptr);
+
+  absl::Status Attach(WorkerId id, const Generation& generation, const AttachOrder& order, std::shared_ptr<RelaySink> sink);
+  void Cancel(WorkerId id, const std::string& leg_id, uint64_t attach_gen, std::optional<uint32_t> index);
+  void Credit(WorkerId id, const std::string& leg_id, uint64_t attach_gen, uint32_t index, uint32_t tokens);
+  void Forget(WorkerId id, const std::string& leg_id);
+
+  const PrefixIndex& index() const { return index_; }
+
+ private:
+  Fleet(const RouterConfig& config, std::unique_ptr<Scorer> scorer, HashKey key, bool key_is_fixed);
+
+  std::string GreetingKey(bool refused_before) override;
+  absl::Status Admit(int32_t slot, const WorkerFacts& facts) override;
+  WorkerLink* LinkOf(WorkerId id);
+  PrefixIndex::Depths Match(const Generation& generation, const std::vector<Candidate>& candidates);
+
+  const RouterConfig config_;
+  const std::unique_ptr<Scorer> scorer_;
+  PrefixIndex index_;
+  std::vector<std::shared_ptr<WorkerLink>> links_;
+  bool stopped_ = false;
+
+  mutable std::mutex mutex_;  // guards what follows
+  HashKey key_;
+  bool key_is_fixed_;         // from a file, or shared with a worker already
+  std::shared_ptr<const PrefixHasher> hasher_;
+  std::shared_ptr<const WorkerFacts> facts_;
+};
+
+}  // namespace baton::router

@@ -1,0 +1,271 @@
+#include "router/generation_call.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <spdlog/spdlog.h>
+
+#include "common/str_cat.h"
+#include "router/fleet/prompt_logprobs.h"
+
+namespace baton::router {
+namespace {
+
+Duration Ms(int64_t ms) { return std::chrono::milliseconds(ms); }
+
+FlowLimits LimitsOf(const RouterConfig& config, const Generation& generation) {
+  FlowLimits limits;
+  limits.max_attempts = config.max_attempts;
+  limits.credit_tokens = static_cast<uint32_t>(config.relay_credit_tokens);
+  limits.first_token_timeout = Ms(config.first_token_timeout_ms);
+  limits.idle_token_timeout = Ms(config.idle_token_timeout_ms);
+  limits.total_timeout = Ms(config.request_timeout_ms);
+  if (generation.timeout && (limits.total_timeout.count() == 0 || *generation.timeout < limits.total_timeout)) {
+    limits.total_timeout = *generation.timeout;
+  }
+  limits.failover_wait = Ms(config.failover_wait_ms);
+  return limits;
+}
+
+const char* ReasonName(FinishReason reason) { return reason == FinishReason::kLength ? "length" : "stop"; }
+
+}  // namespace
+
+GenerationCall::GenerationCall(const CallServices& services, Executor& executor, Generation generation,
+                               std::vector<ChoiceText> texts, TimePoint arrived, std::vector<AdmissionTicket> tickets,
+                               std::shared_ptr<GenerationSink> sink)
+    : services_(services),
+      executor_(executor),
+      generation_(std::move(generation)),
+      flow_(generation_.request_id, static_cast<uint32_t>(generation_.prompt.size()), static_cast<uint32_t>(texts.size()),
+            LimitsOf(services.config, generation_), arrived),
+      texts_(std::move(texts)),
+      last_token_(texts_.size()),
+      withheld_(texts_.size()),
+      tickets_(std::move(tickets)),
+      sink_(std::move(sink)),
+      timer_(executor.MakeTimer()),
+      arrived_(arrived) {}
+
+void GenerationCall::Start() {
+  flow_.Start();
+  Pump();
+}
+
+void GenerationCall::ClientGone() {
+  if (finished_) return;
+  flow_.ClientGone();
+  Pump();
+  Finish("abort");
+}
+
+void GenerationCall::OutputDrained() {
+  if (finished_) return;
+  for (uint32_t i = 0; i < withheld_.size(); ++i) {
+    if (withheld_[i] > 0) flow_.Consumed(i, std::exchange(withheld_[i], 0));
+  }
+  Pump();
+}
+
+void GenerationCall::OnNews(RelayNews news) {
+  if (finished_) return;
+  if (news.timings) timings_ = *news.timings;
+  flow_.News(std::move(news), services_.clock.Now());
+  Pump();
+}
+
+void GenerationCall::OnWorkerLost(WorkerId worker, const absl::Status& why) {
+  if (finished_) return;
+  flow_.WorkerLost(worker, why, services_.clock.Now());
+  Pump();
+}
+
+// Carrying out an action can cause events, whose actions come after those already here.
+void GenerationCall::Pump() {
+  if (std::exchange(pumping_, true)) return;
+  auto self = shared_from_this();  // Finish drops the sink, which may hold the last reference
+  for (auto actions = flow_.TakeActions(); !actions.empty(); actions = flow_.TakeActions()) {
+    for (FlowAction& action : actions) {
+      if (finished_) break;
+      std::visit([this](auto& one) { Do(std::move(one)); }, action);
+    }
+  }
+  pumping_ = false;
+}
+
+void GenerationCall::Do(PickWorker action) {
+  const TimePoint now = services_.clock.Now();
+  load_.Release();
+  if (action.again && budget_taken_ < static_cast<int32_t>(flow_.attempts())) {
+    if (!services_.budget.Take(services_.admission.running())) {
+      return flow_.NoWorker(absl::UnavailableError("the retry budget is spent (--retry-budget)"), 1000, now);
+    }
+    ++budget_taken_;
+  }
+  absl::StatusOr<Placement> place = services_.fleet.Choose(generation_, flow_.tokens_to_prefill(), flow_.excluded());
+  if (!place.ok()) return flow_.NoWorker(place.status(), 1000, now);
+  load_ = std::move(place->ticket);
+  predicted_cached_tokens_ = place->predicted_cached_tokens;
+  flow_.WorkerChosen(place->worker, now);
+}
+
+void GenerationCall::Do(AttachTo action) {
+  AttachOrder order;
+  order.leg_id = flow_.LegId(action.only_choice);
+  order.attempt = action.attempt;
+  order.attach_gen = action.attach_gen;
+  order.position = action.position;
+  order.credit_tokens = static_cast<uint32_t>(services_.config.relay_credit_tokens);
+  if (action.only_choice) {
+    order.choices = {*action.only_choice};
+    order.output = &flow_.output(*action.only_choice);
+  }
+  const TimePoint now = services_.clock.Now();
+  if (flow_.deadline()) order.deadline_ms = static_cast<uint32_t>(std::max(1.0, Milliseconds(*flow_.deadline() - now)));
+  const absl::Status sent = services_.fleet.Attach(action.worker, generation_, order, shared_from_this());
+  if (!sent.ok()) flow_.WorkerLost(action.worker, sent, now);
+}
+
+void GenerationCall::Do(CancelOn action) {
+  services_.fleet.Cancel(action.worker, action.leg_id, action.attach_gen, action.index);
+}
+
+void GenerationCall::Do(GiveCredit action) {
+  services_.fleet.Credit(action.worker, action.leg_id, action.attach_gen, action.index, action.tokens);
+}
+
+void GenerationCall::Do(Admitted action) {
+  cached_tokens_ = action.cached_tokens;
+  sink_->OnAdmitted(generation_, cached_tokens_);
+}
+
+void GenerationCall::TokenTimes(size_t tokens, uint32_t index) {
+  const TimePoint now = services_.clock.Now();
+  if (!first_token_) {
+    first_token_ = now;
+    load_.PrefillDone();
+    services_.metrics.FirstToken(Seconds(now - arrived_));
+  }
+  TimePoint& last = last_token_[index];
+  if (last != TimePoint{}) services_.metrics.InterToken(Seconds(now - last) / static_cast<double>(tokens));
+  last = now;
+}
+
+void GenerationCall::Do(EmitTokens action) {
+  ChoiceText& text = texts_[action.index];
+  if (text.stopped()) return;
+  TokenTimes(action.token_ids.size(), action.index);
+  ChoiceDelta delta{action.index};
+  for (size_t i = 0; i < action.token_ids.size() && !text.stopped(); ++i) {
+    const bool is_stop_token = action.last_is_stop_token && i + 1 == action.token_ids.size();
+    delta.text += text.Append(action.token_ids[i], !is_stop_token || generation_.include_stop_str_in_output);
+    delta.token_ids.push_back(action.token_ids[i]);
+    if (i < action.logprobs.size()) delta.logprobs.push_back(std::move(action.logprobs[i]));
+  }
+  const auto emitted = static_cast<uint32_t>(delta.token_ids.size());
+  sink_->OnDelta(std::move(delta), Usage());
+  if (text.stopped()) return flow_.ChoiceStopped(action.index);
+  if (sink_->UnsentBytes() > static_cast<size_t>(services_.config.write_buffer_bytes)) {
+    withheld_[action.index] += emitted;
+  } else {
+    flow_.Consumed(action.index, emitted);
+  }
+}
+
+void GenerationCall::Do(EmitPromptLogprobs action) {
+  prompt_logprobs_ += action.piece;
+  if (action.last) sink_->OnPromptLogprobs(DecodePromptLogprobs(std::exchange(prompt_logprobs_, {})));
+}
+
+void GenerationCall::Do(EndChoice action) {
+  ChoiceText& text = texts_[action.index];
+  std::string tail = text.Finish();
+  if (!tail.empty()) sink_->OnDelta(ChoiceDelta{action.index, std::move(tail)}, Usage());
+  ChoiceFinish finish{action.index, action.reason};
+  if (text.stopped()) {
+    finish.reason = FinishReason::kStop;
+    finish.stop_string = text.stop_string();
+  } else if (action.stop_token_id) {
+    const auto& asked = generation_.sampling.stop_token_ids;
+    if (std::find(asked.begin(), asked.end(), *action.stop_token_id) != asked.end()) finish.stop_token_id = action.stop_token_id;
+  }
+  sink_->OnChoiceEnd(finish);
+  if (texts_.size() == 1) last_reason_ = ReasonName(finish.reason);
+}
+
+void GenerationCall::Do(Complete) {
+  sink_->OnDone(GenerationSummary{Usage(), timings_});
+  Finish(last_reason_);
+}
+
+void GenerationCall::Do(Fail action) {
+  ApiError error = FromStatus(action.status, action.retry_after_ms, action.queue_ms);
+  // A worker that took the request and died is a bad gateway; that there was none to take it is "unavailable".
+  if (error.http_status == 503 && flow_.attempts() > 0) {
+    error.http_status = 502;
+    error.code = "worker_lost";
+  }
+  sink_->OnFailed(error);
+  spdlog::warn("request {} failed: {}", generation_.request_id, error.message);
+  Finish("error");
+}
+
+void GenerationCall::Do(ArmTimer action) {
+  timer_->ArmAt(action.at, [weak = weak_from_this()] {
+    auto self = weak.lock();
+    if (!self || self->finished_) return;
+    self->flow_.Timer(self->services_.clock.Now());
+    self->Pump();
+  });
+}
+
+GenerationUsage GenerationCall::Usage() const {
+  GenerationUsage usage{static_cast<int64_t>(generation_.prompt.size()), 0, cached_tokens_};
+  for (const ChoiceText& text : texts_) usage.completion_tokens += text.tokens();
+  return usage;
+}
+
+void GenerationCall::Finish(const char* reason) {
+  if (std::exchange(finished_, true)) return;
+  const Duration took = services_.clock.Now() - arrived_;
+  timer_->Cancel();
+  load_.Release();
+  for (; budget_taken_ > 0; --budget_taken_) services_.budget.Done();
+  if (flow_.worker().slot >= 0) {
+    services_.fleet.Forget(flow_.worker(), flow_.LegId(std::nullopt));
+    for (uint32_t i = 0; texts_.size() > 1 && flow_.migrations() > 0 && i < texts_.size(); ++i) {
+      services_.fleet.Forget(flow_.worker(), flow_.LegId(i));
+    }
+  }
+  const GenerationUsage usage = Usage();
+  FinishedRequest done{reason, usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens, predicted_cached_tokens_};
+  done.max_tokens = generation_.sampling.max_tokens.value_or(0);
+  done.n = static_cast<int64_t>(texts_.size());
+  done.e2e_s = Seconds(took);
+  if (timings_.prefill_ms > 0) {
+    done.queue_s = (timings_.queue_prefill_ms + timings_.queue_decode_ms) / 1000;
+    done.prefill_s = timings_.prefill_ms / 1000;
+    done.decode_s = timings_.decode_ms / 1000;
+  }
+  if (first_token_ && usage.completion_tokens > done.n) {
+    done.time_per_output_token_s = Seconds(services_.clock.Now() - *first_token_) * static_cast<double>(done.n) /
+                                   static_cast<double>(usage.completion_tokens - done.n);
+  }
+  done.migrations = flow_.migrations();
+  done.retries = std::max<int64_t>(0, static_cast<int64_t>(flow_.attempts()) - 1 - done.migrations);
+  services_.metrics.Finished(done);
+  services_.admission.Finished(took);
+  if (services_.config.log_requests) Log(reason, Seconds(took));
+  sink_.reset();
+  tickets_.clear();
+}
+
+void GenerationCall::Log(const char* reason, double seconds) const {
+  const GenerationUsage usage = Usage();
+  spdlog::info("request {} {}: prompt {} (cached {}), output {}, {:.3f} s, first token {:.3f} s, seed {}, worker {}{}",
+               generation_.request_id, reason, usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens, seconds,
+               first_token_ ? Seconds(*first_token_ - arrived_) : 0, generation_.sampling.seed.value_or(0),
+               flow_.worker().slot, flow_.attempts() > 1 ? StrCat(", ", flow_.attempts(), " attempts") : "");
+}
+
+}  // namespace baton::router

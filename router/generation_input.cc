@@ -1,0 +1,181 @@
+#include "router/generation_input.h"
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+#include <utility>
+
+#include "common/str_cat.h"
+
+namespace baton::router {
+namespace {
+
+using MaybeError = std::optional<ApiError>;
+
+std::string Text(double v) { return StrCat(v); }
+
+MaybeError Range(const char* name, const std::optional<float>& v, double low, double high, bool low_open = false) {
+  if (!v) return std::nullopt;
+  if (std::isfinite(*v) && *v <= high && (low_open ? *v > low : *v >= low)) return std::nullopt;
+  return BadRequest(StrCat("`", name, "` must be in ", low_open ? "(" : "[", Text(low), ", ",
+                           high > 1e30 ? "infinity" : Text(high), "], got ", Text(*v), "."), name);
+}
+
+MaybeError CheckIds(const char* name, const std::vector<int32_t>& ids, int32_t vocab_size) {
+  for (const int32_t id : ids) {
+    if (id < 0 || id >= vocab_size) {
+      return BadRequest(StrCat("`", name, "`: token id ", id, " is out of the vocabulary (0 to ", vocab_size - 1, ")."), name);
+    }
+  }
+  return std::nullopt;
+}
+
+MaybeError CheckNumbers(const SamplingOptions& s) {
+  if (auto e = Range("temperature", s.temperature, 0, 1e31)) return e;
+  if (auto e = Range("top_p", s.top_p, 0, 1, true)) return e;
+  if (auto e = Range("min_p", s.min_p, 0, 1)) return e;
+  if (auto e = Range("presence_penalty", s.presence_penalty, -2, 2)) return e;
+  if (auto e = Range("frequency_penalty", s.frequency_penalty, -2, 2)) return e;
+  if (auto e = Range("repetition_penalty", s.repetition_penalty, 0, 1e31, true)) return e;
+  if (s.top_k && *s.top_k < -1) return BadRequest(StrCat("`top_k` must be -1 or 0 (all), or at least 1, got ", *s.top_k, "."), "top_k");
+  for (const auto& [id, bias] : s.logit_bias) {
+    if (!(bias >= -100 && bias <= 100)) {
+      return BadRequest(StrCat("`logit_bias` of token ", id, " must be in [-100, 100], got ", Text(bias), "."), "logit_bias");
+    }
+  }
+  return std::nullopt;
+}
+
+MaybeError CheckCounts(const SamplingOptions& s, const WorkerFacts& facts, const RouterConfig& config) {
+  if (s.n < 1 || s.n > config.max_choices) {
+    return BadRequest(StrCat("`n` must be in [1, ", config.max_choices, "], got ", s.n, " (--max-choices)."), "n");
+  }
+  if (s.max_tokens && *s.max_tokens < 1) return BadRequest(StrCat("`max_tokens` must be at least 1, got ", *s.max_tokens, "."), "max_tokens");
+  if (s.min_tokens && *s.min_tokens < 0) return BadRequest(StrCat("`min_tokens` must be at least 0, got ", *s.min_tokens, "."), "min_tokens");
+  if (s.min_tokens && s.max_tokens && *s.min_tokens > *s.max_tokens) {
+    return BadRequest(StrCat("`min_tokens` (", *s.min_tokens, ") is greater than `max_tokens` (", *s.max_tokens, ")."), "min_tokens");
+  }
+  const std::pair<const char*, std::optional<int32_t>> logprobs[] = {{"logprobs", s.logprobs}, {"prompt_logprobs", s.prompt_logprobs}};
+  for (const auto& [name, count] : logprobs) {
+    if (count && (*count < 0 || *count > config.max_logprobs)) {
+      return BadRequest(StrCat("`", name, "` must be in [0, ", config.max_logprobs, "], got ", *count, " (--max-logprobs)."), name);
+    }
+  }
+  std::vector<int32_t> biased;
+  for (const auto& [id, bias] : s.logit_bias) biased.push_back(id);
+  if (auto e = CheckIds("logit_bias", biased, facts.vocab_size)) return e;
+  if (auto e = CheckIds("allowed_token_ids", s.allowed_token_ids, facts.vocab_size)) return e;
+  return CheckIds("stop_token_ids", s.stop_token_ids, facts.vocab_size);
+}
+
+// Sets max_tokens, or says by how much the context is exceeded. Nothing is ever truncated.
+MaybeError FitContext(const WorkerFacts& facts, const SamplingOptions& defaults, const std::optional<int32_t>& endpoint_default,
+                      int64_t prompt, SamplingOptions& s) {
+  const int64_t context = facts.max_model_len;
+  if (prompt == 0) return BadRequest("The prompt is empty: it has 0 tokens.", "prompt");
+  const bool asked = s.max_tokens.has_value();
+  const int64_t wanted = asked ? *s.max_tokens : 1;
+  if (prompt + wanted > context) {
+    return BadRequest(StrCat("This model's maximum context length is ", context, " tokens. However, you requested ", wanted,
+                             " output tokens and your prompt contains ", prompt, " input tokens, for a total of ",
+                             prompt + wanted, " tokens. Please reduce the length of the input prompt or the number of "
+                             "requested output tokens."), asked ? "max_tokens" : "prompt", "context_length_exceeded");
+  }
+  if (asked) return std::nullopt;
+  int64_t most = context - prompt;
+  if (defaults.max_tokens) {
+    most = std::min<int64_t>(most, *defaults.max_tokens);
+  } else if (endpoint_default) {
+    most = std::min<int64_t>(most, *endpoint_default);
+  }
+  s.max_tokens = static_cast<int32_t>(std::max<int64_t>(most, s.min_tokens.value_or(1)));
+  if (*s.max_tokens > context - prompt) return BadRequest(StrCat("`min_tokens` (", *s.min_tokens, ") does not fit the context of ", context, " tokens after a prompt of ", prompt, "."), "min_tokens");
+  return std::nullopt;
+}
+
+// A seed is drawn at admission, so that every attempt of the request draws the same numbers.
+uint64_t DrawSeed() {
+  std::random_device device;
+  return (static_cast<uint64_t>(device()) << 32 | device()) & 0x7fffffffffffffffull;
+}
+
+}  // namespace
+
+size_t TextBytes(const Prompt& prompt) {
+  if (const auto* text = std::get_if<TextPrompt>(&prompt)) return text->text.size();
+  if (const auto* chat = std::get_if<ChatPrompt>(&prompt)) {
+    return chat->messages_json.size() + chat->tools_json.size() + chat->kwargs_json.size();
+  }
+  return 0;
+}
+
+std::variant<TokenizedPrompt, ApiError> TokenizePrompt(const ModelText& model, const Prompt& prompt) {
+  if (const auto* ids = std::get_if<TokensPrompt>(&prompt)) return TokenizedPrompt{"", *ids};
+  TokenizedPrompt out;
+  bool add_special_tokens = false;
+  if (const auto* text = std::get_if<TextPrompt>(&prompt)) {
+    out.text = text->text;
+    add_special_tokens = text->add_special_tokens;
+  } else {
+    const ChatPrompt& chat = std::get<ChatPrompt>(prompt);
+    if (!model.chat_template) {
+      return BadRequest("This model has no chat template; use /v1/completions, or start the server with --chat-template.", "messages");
+    }
+    RenderRequest render{chat.messages_json, chat.tools_json, chat.kwargs_json, chat.add_generation_prompt,
+                         chat.continue_final_message, std::nullopt};
+    absl::StatusOr<std::string> rendered = model.chat_template->Render(render);
+    if (!rendered.ok()) return BadRequest(StrCat("chat template: ", rendered.status().message()), "messages");
+    out.text = *std::move(rendered);
+    add_special_tokens = chat.add_special_tokens;
+  }
+  auto ids = model.tokenizer->Encode(out.text, add_special_tokens);
+  if (!ids.ok()) return FromStatus(ids.status());
+  out.ids = *std::move(ids);
+  return out;
+}
+
+std::variant<PreparedGeneration, ApiError> Prepare(const ModelText& model, const WorkerFacts& facts,
+                                                   const RouterConfig& config, GenerationInput input) {
+  if (auto e = CheckNumbers(input.sampling)) return *std::move(e);
+  if (auto e = CheckCounts(input.sampling, facts, config)) return *std::move(e);
+  auto tokenized = TokenizePrompt(model, input.prompt);
+  if (auto* error = std::get_if<ApiError>(&tokenized)) return std::move(*error);
+  auto& ids = std::get<TokenizedPrompt>(tokenized).ids;
+  if (auto e = CheckIds("prompt", ids, facts.vocab_size)) return *std::move(e);
+
+  PreparedGeneration out;
+  Generation& g = out.generation;
+  g.sampling = ResolveSampling(input.sampling, model.defaults);
+  if (auto e = FitContext(facts, model.defaults, input.default_max_tokens, static_cast<int64_t>(ids.size()), g.sampling)) {
+    return *std::move(e);
+  }
+  if (!g.sampling.seed) g.sampling.seed = DrawSeed();
+  g.request_id = std::move(input.request_id);
+  g.prompt = std::move(ids);
+  g.eos_token_ids = model.eos_token_ids.empty() ? facts.eos_token_ids : model.eos_token_ids;
+  g.stop = std::move(input.stop);
+  g.include_stop_str_in_output = input.include_stop_str_in_output;
+  g.skip_special_tokens = input.skip_special_tokens;
+  g.priority = input.priority;
+  g.cache_salt = std::move(input.cache_salt);
+  g.timeout = input.timeout;
+  for (int32_t i = 0; i < g.sampling.n; ++i) {
+    auto matcher = StopMatcher::Create(g.stop, g.include_stop_str_in_output);
+    if (!matcher.ok()) return BadRequest(StrCat("`stop`: ", matcher.status().message()), "stop");
+    out.texts.emplace_back(*model.tokenizer, g, *std::move(matcher));
+  }
+  return out;
+}
+
+const std::string& PublicModelName(const RouterConfig& config, const ModelText& model) {
+  return config.served_model_name.empty() ? model.name : config.served_model_name.front();
+}
+
+bool ServesModel(const RouterConfig& config, const ModelText& model, const std::string& name) {
+  if (name.empty()) return true;
+  if (config.served_model_name.empty()) return name == model.name || name == config.model;
+  const auto& names = config.served_model_name;
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+}  // namespace baton::router

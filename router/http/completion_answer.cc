@@ -1,0 +1,260 @@
+#include "router/http/completion_answer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/str_cat.h"
+
+namespace baton::router {
+
+// Holds the answer while a prompt runs; GenerationCall drops it at the end, which breaks the circle.
+class CompletionAnswer::PromptSink final : public GenerationSink {
+ public:
+  PromptSink(std::shared_ptr<CompletionAnswer> answer, size_t prompt) : answer_(std::move(answer)), prompt_(prompt) {}
+  void OnAdmitted(const Generation& g, int64_t cached) override { answer_->Admitted(prompt_, g, cached); }
+  void OnPromptLogprobs(std::vector<PositionLogprobs> p) override { answer_->PromptLogprobs(prompt_, std::move(p)); }
+  void OnDelta(ChoiceDelta d, const GenerationUsage& u) override { answer_->Delta(prompt_, std::move(d), u); }
+  void OnChoiceEnd(const ChoiceFinish& f) override { answer_->ChoiceEnded(prompt_, f); }
+  void OnDone(const GenerationSummary& s) override { answer_->Done(prompt_, s); }
+  void OnFailed(const ApiError& e) override { answer_->Failed(e); }
+  size_t UnsentBytes() const override { return answer_->exchange_->UnsentBytes(); }
+
+ private:
+  const std::shared_ptr<CompletionAnswer> answer_;
+  const size_t prompt_;
+};
+
+CompletionAnswer::CompletionAnswer(GenerationService& service, std::shared_ptr<HttpExchange> exchange,
+                                   CompletionRequest request, AnswerHead head, HttpHeaders headers, Options options)
+    : service_(service),
+      exchange_(std::move(exchange)),
+      request_(std::move(request)),
+      json_(std::move(head), *service.services().model.tokenizer),
+      headers_(std::move(headers)),
+      options_(std::move(options)),
+      n_(static_cast<uint32_t>(std::max(1, request_.input.sampling.n))),
+      ping_(exchange_->executor().MakeTimer()) {}
+
+void CompletionAnswer::Start() {
+  const auto max_choices = static_cast<size_t>(service_.services().config.max_choices);
+  if (request_.input.sampling.n >= 1 && request_.prompts.size() * n_ > max_choices) {
+    return Failed(BadRequest(StrCat(request_.prompts.size(), " prompts times n=", n_, " choices is more than ", max_choices,
+                                    " (--max-choices)."), "n"));
+  }
+  choices_.resize(request_.prompts.size() * n_);
+  for (uint32_t i = 0; i < choices_.size(); ++i) {
+    choices_[i].part.index = i;
+    choices_[i].part.wants_logprobs = request_.input.sampling.logprobs.has_value();
+  }
+  prompts_.resize(request_.prompts.size());
+  exchange_->Watch([weak = weak_from_this()] { if (auto self = weak.lock()) self->Cancel(), self->End(499); },
+                   [weak = weak_from_this()] {
+                     auto self = weak.lock();
+                     for (size_t i = 0; self && i < self->prompts_.size(); ++i) {
+                       if (self->prompts_[i].handle) self->prompts_[i].handle->OutputDrained();
+                     }
+                   });
+  for (size_t i = 0; i < prompts_.size() && !over_; ++i) {
+    GenerationInput input = request_.input;
+    input.prompt = request_.prompts[i];
+    if (prompts_.size() > 1) absl::StrAppend(&input.request_id, "-", i);
+    auto handle = service_.Submit(exchange_->executor(), std::move(input), std::make_shared<PromptSink>(shared_from_this(), i));
+    if (!over_) {
+      prompts_[i].handle = std::move(handle);
+    } else {
+      handle->ClientGone();
+    }
+  }
+}
+
+void CompletionAnswer::Admitted(size_t prompt, const Generation& generation, int64_t cached_tokens) {
+  if (over_) return;
+  PromptState& state = prompts_[prompt];
+  state.ids = generation.prompt;
+  state.usage = GenerationUsage{static_cast<int64_t>(generation.prompt.size()), 0, cached_tokens};
+  seed_ = generation.sampling.seed;
+  if (request_.stream && options_.sse_ping_ms > 0 && last_write_ == TimePoint{}) {
+    last_write_ = service_.services().clock.Now();
+    Ping();
+  }
+  if (!request_.echo || !state.echo.empty()) return;
+  const auto* text = std::get_if<TextPrompt>(&request_.prompts[prompt]);
+  state.echo = request_.chat ? request_.echo_text
+               : text        ? text->text
+                             : service_.services().model.tokenizer->Decode(generation.prompt, request_.input.skip_special_tokens);
+  for (uint32_t i = 0; i < n_; ++i) {
+    Choice& choice = choices_[prompt * n_ + i];
+    choice.part.text = state.echo;
+    choice.text_bytes = state.echo.size();
+  }
+}
+
+void CompletionAnswer::PromptLogprobs(size_t prompt, std::vector<PositionLogprobs> positions) {
+  if (over_) return;
+  if (!request_.chat && request_.echo && request_.input.sampling.logprobs) {
+    // The echoed prompt's logprobs stand before the completion's; its first token has none.
+    PositionLogprobs first;
+    if (!prompts_[prompt].ids.empty()) first.chosen.token_id = prompts_[prompt].ids[0];
+    for (uint32_t i = 0; i < n_; ++i) {
+      auto& logprobs = choices_[prompt * n_ + i].part.logprobs;
+      logprobs.insert(logprobs.begin(), positions.begin(), positions.end());
+      logprobs.insert(logprobs.begin(), first);
+    }
+  }
+  prompts_[prompt].logprobs = std::move(positions);
+}
+
+OpenAiJson::Tail CompletionAnswer::ChunkTail() const {
+  OpenAiJson::Tail tail;
+  if (request_.continuous_usage) {
+    tail.usage_kind = OpenAiJson::Usage::kGiven;
+    tail.usage = TotalUsage();
+  } else if (request_.include_usage) {
+    tail.usage_kind = OpenAiJson::Usage::kNull;
+  }
+  return tail;
+}
+
+GenerationUsage CompletionAnswer::TotalUsage() const {
+  GenerationUsage total;
+  for (const PromptState& p : prompts_) {
+    total.prompt_tokens += p.usage.prompt_tokens;
+    total.completion_tokens += request_.prompt_only ? 0 : p.usage.completion_tokens;
+    total.cached_tokens += p.usage.cached_tokens;
+  }
+  return total;
+}
+
+// The head goes out with the first token, so that everything that fails before is a proper HTTP status.
+void CompletionAnswer::BeginStream() {
+  if (std::exchange(streaming_, true)) return;
+  headers_.emplace_back("Cache-Control", "no-cache");
+  headers_.emplace_back("X-Accel-Buffering", "no");
+  exchange_->StartStream(200, headers_, "text/event-stream; charset=utf-8");
+  for (const Choice& choice : choices_) {
+    if (request_.chat) exchange_->Write(json_.RoleChunk(choice.part.index, ChunkTail()));
+  }
+}
+
+void CompletionAnswer::Ping() {
+  const TimePoint now = service_.services().clock.Now();
+  const Duration interval = std::chrono::milliseconds(options_.sse_ping_ms);
+  if (now - last_write_ >= interval) {
+    BeginStream();
+    exchange_->Write(": ping\n\n");
+    last_write_ = now;
+  }
+  ping_->ArmAt(last_write_ + interval, [weak = weak_from_this()] {
+    auto self = weak.lock();
+    if (self && !self->over_) self->Ping();
+  });
+}
+
+void CompletionAnswer::Delta(size_t prompt, ChoiceDelta delta, const GenerationUsage& so_far) {
+  if (over_) return;
+  prompts_[prompt].usage = so_far;
+  if (request_.prompt_only) return;
+  Choice& choice = choices_[prompt * n_ + delta.index];
+  ChoicePart& part = choice.part;
+  if (part.token_ids.empty() && part.logprobs.empty()) part.text_offset = request_.stream ? choice.text_bytes : 0;
+  choice.text_bytes += delta.text.size();
+  part.text += delta.text;
+  part.token_ids.insert(part.token_ids.end(), delta.token_ids.begin(), delta.token_ids.end());
+  std::move(delta.logprobs.begin(), delta.logprobs.end(), std::back_inserter(part.logprobs));
+  if (request_.stream) Flush(choice, false);
+}
+
+void CompletionAnswer::Flush(Choice& choice, bool at_end) {
+  ChoicePart& part = choice.part;
+  const bool shows_tokens = part.wants_logprobs || request_.return_token_ids;
+  if (part.text.empty() && !(shows_tokens && !part.token_ids.empty())) return;
+  if (!at_end && part.token_ids.size() < static_cast<size_t>(options_.stream_interval)) return;
+  BeginStream();
+  exchange_->Write(json_.TextChunk(part, ChunkTail()));
+  last_write_ = service_.services().clock.Now();
+  part.text.clear();
+  part.token_ids.clear();
+  part.logprobs.clear();
+}
+
+void CompletionAnswer::ChoiceEnded(size_t prompt, const ChoiceFinish& finish) {
+  if (over_) return;
+  Choice& choice = choices_[prompt * n_ + finish.index];
+  choice.ended = true;
+  choice.part.finish = finish;
+  if (!request_.stream) return;
+  Flush(choice, true);
+  WriteHeldFinish(false);
+  held_finish_.emplace(choice.part.index, finish);
+}
+
+// Timings ride on the usage chunk if there is one, else on the answer's last finish chunk.
+void CompletionAnswer::WriteHeldFinish(bool last) {
+  if (!held_finish_) return;
+  BeginStream();
+  OpenAiJson::Tail tail = ChunkTail();
+  if (last && !request_.include_usage) tail.timings = timings_;
+  exchange_->Write(json_.FinishChunk(held_finish_->first, held_finish_->second, tail));
+  held_finish_.reset();
+}
+
+void CompletionAnswer::Done(size_t prompt, const GenerationSummary& summary) {
+  if (over_) return;
+  prompts_[prompt].usage = summary.usage;
+  prompts_[prompt].done = true;
+  timings_ = summary.timings;
+  if (!std::all_of(prompts_.begin(), prompts_.end(), [](const PromptState& p) { return p.done; })) return;
+  if (!request_.stream) return FinishWhole();
+  WriteHeldFinish(true);
+  if (request_.include_usage) {
+    exchange_->Write(json_.UsageChunk({OpenAiJson::Usage::kGiven, TotalUsage(), timings_}));
+  }
+  exchange_->Write(OpenAiJson::DoneEvent());
+  exchange_->End();
+  End(200);
+}
+
+void CompletionAnswer::FinishWhole() {
+  OpenAiJson::Whole whole;
+  for (Choice& choice : choices_) whole.choices.push_back(std::move(choice.part));
+  for (PromptState& p : prompts_) {
+    whole.prompts.push_back(std::move(p.ids));
+    whole.prompt_logprobs.push_back(std::move(p.logprobs));
+  }
+  whole.choices_per_prompt = n_;
+  whole.fingerprint = options_.fingerprint;
+  if (request_.return_seed) whole.seed = seed_;
+  HttpResponse response;
+  response.headers = headers_;
+  response.body = json_.WholeAnswer(whole, {OpenAiJson::Usage::kGiven, TotalUsage(), timings_});
+  exchange_->Respond(std::move(response));
+  End(200);
+}
+
+void CompletionAnswer::Failed(const ApiError& error) {
+  if (over_) return;
+  if (streaming_) {
+    exchange_->Write(OpenAiJson::ErrorEvent(error));
+    exchange_->Write(OpenAiJson::DoneEvent());
+    exchange_->End();
+  } else {
+    exchange_->Respond(ErrorResponse(error, headers_));
+  }
+  End(error.http_status);
+  Cancel();
+}
+
+void CompletionAnswer::Cancel() {
+  over_ = true;
+  for (PromptState& p : prompts_) {
+    if (auto handle = std::exchange(p.handle, nullptr)) handle->ClientGone();
+  }
+}
+
+void CompletionAnswer::End(int status) {
+  over_ = true;
+  ping_->Cancel();
+  if (options_.done) options_.done(status);
+}
+
+}  // namespace baton::router

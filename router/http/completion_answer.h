@@ -1,0 +1,79 @@
+// CompletionAnswer: one /v1/chat/completions or /v1/completions request being answered, streamed or whole. One sink per
+// prompt feeds it. Lives on the exchange's executor.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "router/generation_service.h"
+#include "router/http/http_types.h"
+#include "router/http/json_request.h"
+#include "router/http/openai_json.h"
+
+namespace baton::router {
+
+class CompletionAnswer : public std::enable_shared_from_this<CompletionAnswer> {
+ public:
+  struct Options {
+    std::string fingerprint;
+    int32_t sse_ping_ms = 15000;
+    int32_t stream_interval = 1;
+    std::function<void(int status)> done;  ///< once, with the answer's HTTP status
+  };
+  CompletionAnswer(GenerationService& service, std::shared_ptr<HttpExchange> exchange, CompletionRequest request,
+                   AnswerHead head, HttpHeaders headers, Options options);
+
+  void Start();
+
+ private:
+  class PromptSink;
+  struct Choice {
+    ChoicePart part;          ///< whole: everything; streamed: what is gathered for the next chunk
+    size_t text_bytes = 0;    ///< of the whole text so far
+    bool ended = false;
+  };
+  struct PromptState {
+    std::shared_ptr<GenerationHandle> handle;
+    std::vector<int32_t> ids;
+    std::optional<std::vector<PositionLogprobs>> logprobs;
+    GenerationUsage usage;
+    std::string echo;
+    bool done = false;
+  };
+
+  void Admitted(size_t prompt, const Generation& generation, int64_t cached_tokens);
+  void PromptLogprobs(size_t prompt, std::vector<PositionLogprobs> positions);
+  void Delta(size_t prompt, ChoiceDelta delta, const GenerationUsage& so_far);
+  void ChoiceEnded(size_t prompt, const ChoiceFinish& finish);
+  void Done(size_t prompt, const GenerationSummary& summary);
+  void Failed(const ApiError& error);
+
+  void BeginStream();
+  void Flush(Choice& choice, bool at_end);
+  void WriteHeldFinish(bool last);
+  void Ping();
+  void FinishWhole();
+  void Cancel();
+  OpenAiJson::Tail ChunkTail() const;
+  GenerationUsage TotalUsage() const;
+  void End(int status);
+
+  GenerationService& service_;
+  std::shared_ptr<HttpExchange> exchange_;
+  const CompletionRequest request_;
+  const OpenAiJson json_;
+  HttpHeaders headers_;
+  const Options options_;
+  const uint32_t n_;
+  std::vector<Choice> choices_;        // [prompts × n]
+  std::vector<PromptState> prompts_;   // [prompts]
+  StageTimings timings_;
+  std::optional<uint64_t> seed_;
+  std::optional<std::pair<uint32_t, ChoiceFinish>> held_finish_;  // written when it is known whether it is the last
+  std::unique_ptr<ExecutorTimer> ping_;
+  TimePoint last_write_{};
+  bool streaming_ = false, over_ = false;
+};
+
+}  // namespace baton::router

@@ -1,0 +1,44 @@
+// HttpServer: HTTP/1.1 on the executors of a pool; one coroutine per connection, one acceptor. Limits are checked before
+// anything is allocated: headers (431), body (413), connections. Knows nothing of what it serves.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "router/http/http_types.h"
+
+namespace baton::router {
+
+/// Thread-safe.
+class HttpServer {
+ public:
+  struct Options {
+    std::string host;
+    uint16_t port = 0;
+    size_t max_header_bytes = 16 << 10;
+    size_t max_body_bytes = 8 << 20;
+    int32_t max_connections = 20000;
+    int32_t read_timeout_ms = 30000, write_timeout_ms = 60000, keep_alive_ms = 120000;
+    HttpHeaders always;                        ///< on every answer
+    std::function<std::string(int status, const std::string& message)> error_body;  ///< for what never reaches the handler
+  };
+  /// Binds and accepts. Unavailable: address in use, not permitted or not of this machine, with host, port and flag.
+  static absl::StatusOr<std::unique_ptr<HttpServer>> Start(Options options, ExecutorPool& pool, HttpHandler handler);
+  ~HttpServer();
+
+  uint16_t port() const;
+  int32_t connections() const;
+  /// No new connections.
+  void StopAccepting();
+  /// Closes every connection. Call before the pool stops.
+  void Stop();
+
+ private:
+  struct Inner;
+  explicit HttpServer(std::shared_ptr<Inner> inner) : inner_(std::move(inner)) {}
+  std::shared_ptr<Inner> inner_;
+};
+
+}  // namespace baton::router

@@ -1,0 +1,151 @@
+// The fields that chat and text completions share, and those that are refused.
+#include <charconv>
+#include <unordered_map>
+
+#include "router/http/json_reader.h"
+
+namespace baton::router::json {
+namespace {
+
+using Reader = MaybeError (*)(std::string_view, Element, CompletionRequest&);
+
+MaybeError ReadLogitBias(std::string_view field, Element e, CompletionRequest& r) {
+  simdjson::dom::object object;
+  if (e.get_object().get(object)) return WrongType(field, "an object of token id to bias", e);
+  r.input.sampling.logit_bias.clear();
+  for (auto [key, value] : object) {
+    int32_t id = 0;
+    const auto [end, failed] = std::from_chars(key.data(), key.data() + key.size(), id);
+    if (failed != std::errc() || end != key.data() + key.size()) {
+      return BadRequest(StrCat("`logit_bias`: \"", key, "\" is not a token id."), std::string(field));
+    }
+    float bias = 0;
+    if (auto error = Read(field, value, bias)) return error;
+    r.input.sampling.logit_bias.emplace_back(id, bias);
+  }
+  return std::nullopt;
+}
+
+MaybeError ReadStop(std::string_view field, Element e, CompletionRequest& r) {
+  r.input.stop.clear();
+  simdjson::dom::array array;
+  if (e.get_array().get(array)) return Read(field, e, r.input.stop.emplace_back());
+  for (Element one : array) {
+    if (auto error = Read(field, one, r.input.stop.emplace_back())) return error;
+  }
+  return std::nullopt;
+}
+
+MaybeError ReadStreamOptions(std::string_view field, Element e, CompletionRequest& r) {
+  simdjson::dom::object object;
+  if (e.get_object().get(object)) return WrongType(field, "an object", e);
+  for (auto [key, value] : object) {
+    if (value.is_null()) continue;
+    MaybeError error;
+    if (key == "include_usage") error = Read("stream_options.include_usage", value, r.include_usage);
+    if (key == "continuous_usage_stats") error = Read("stream_options.continuous_usage_stats", value, r.continuous_usage);
+    if (error) return error;
+  }
+  return std::nullopt;
+}
+
+MaybeError ReadSalt(std::string_view field, Element e, CompletionRequest& r) {
+  if (auto error = Read(field, e, r.input.cache_salt)) return error;
+  if (r.input.cache_salt.empty()) return BadRequest("`cache_salt` must not be an empty string.", std::string(field));
+  return std::nullopt;
+}
+
+// One entry per field; the lambda reads it into its place.
+#define BATON_FIELD(name, member) \
+  { name, [](std::string_view f, Element e, CompletionRequest& r) -> MaybeError { return Read(f, e, r.member); } }
+const std::unordered_map<std::string_view, Reader>& SharedFields() {
+  static const auto* fields = new std::unordered_map<std::string_view, Reader>{
+      BATON_FIELD("model", input.model),
+      BATON_FIELD("temperature", input.sampling.temperature),
+      BATON_FIELD("top_p", input.sampling.top_p),
+      BATON_FIELD("top_k", input.sampling.top_k),
+      BATON_FIELD("min_p", input.sampling.min_p),
+      BATON_FIELD("presence_penalty", input.sampling.presence_penalty),
+      BATON_FIELD("frequency_penalty", input.sampling.frequency_penalty),
+      BATON_FIELD("repetition_penalty", input.sampling.repetition_penalty),
+      BATON_FIELD("allowed_token_ids", input.sampling.allowed_token_ids),
+      BATON_FIELD("min_tokens", input.sampling.min_tokens),
+      BATON_FIELD("max_tokens", input.sampling.max_tokens),
+      BATON_FIELD("stop_token_ids", input.sampling.stop_token_ids),
+      BATON_FIELD("ignore_eos", input.sampling.ignore_eos),
+      BATON_FIELD("seed", input.sampling.seed),
+      BATON_FIELD("n", input.sampling.n),
+      BATON_FIELD("prompt_logprobs", input.sampling.prompt_logprobs),
+      BATON_FIELD("skip_special_tokens", input.skip_special_tokens),
+      BATON_FIELD("include_stop_str_in_output", input.include_stop_str_in_output),
+      BATON_FIELD("priority", input.priority),
+      BATON_FIELD("request_id", input.request_id),
+      BATON_FIELD("stream", stream),
+      BATON_FIELD("echo", echo),
+      BATON_FIELD("return_token_ids", return_token_ids),
+      BATON_FIELD("return_tokens_as_token_ids", return_tokens_as_token_ids),
+      BATON_FIELD("return_seed", return_seed),
+      {"logit_bias", ReadLogitBias},
+      {"stop", ReadStop},
+      {"stream_options", ReadStreamOptions},
+      {"cache_salt", ReadSalt},
+  };
+  return *fields;
+}
+#undef BATON_FIELD
+
+bool IsFalse(Element e) {
+  bool value = true;
+  return !e.get_bool().get(value) && !value;
+}
+bool IsEmpty(Element e) {
+  simdjson::dom::array array;
+  simdjson::dom::object object;
+  std::string_view text;
+  if (!e.get_array().get(array)) return array.begin() == array.end();
+  if (!e.get_object().get(object)) return object.begin() == object.end();
+  if (!e.get_string().get(text)) return text.empty();
+  return false;
+}
+bool IsOne(Element e) {
+  int64_t value = 0;
+  return !e.get_int64().get(value) && value == 1;
+}
+
+}  // namespace
+
+bool ReadSharedField(std::string_view key, Element e, CompletionRequest& out, MaybeError& error) {
+  auto found = SharedFields().find(key);
+  if (found == SharedFields().end()) return false;
+  error = found->second(key, e, out);
+  return true;
+}
+
+bool ReadRefusedField(std::string_view key, Element e, MaybeError& error) {
+  static constexpr std::string_view kNames[] = {
+      "structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar", "use_beam_search", "best_of",
+      "suffix", "bad_words", "truncate_prompt_tokens", "documents", "chat_template", "functions", "function_call", "audio",
+      "kv_transfer_params", "logits_processors", "prompt_embeds", "thinking_token_budget", "response_format", "modalities"};
+  bool known = false;
+  for (const std::string_view name : kNames) known = known || name == key;
+  if (!known) return false;
+  if (IsFalse(e) || IsEmpty(e) || (key == "best_of" && IsOne(e))) return true;
+  if (key == "response_format") {
+    std::string_view type;
+    if (!e["type"].get_string().get(type) && type == "text") return true;
+  }
+  if (key == "modalities") {
+    simdjson::dom::array array;
+    std::string_view only;
+    if (!e.get_array().get(array) && array.size() == 1 && !array.at(0).get_string().get(only) && only == "text") return true;
+  }
+  if (key == "function_call") {
+    std::string_view none;
+    if (!e.get_string().get(none) && none == "none") return true;
+  }
+  const std::string name(key);
+  error = NotBuilt(name, key == "response_format" ? "a format other than {\"type\":\"text\"}" : "this field");
+  return true;
+}
+
+}  // namespace baton::router::json

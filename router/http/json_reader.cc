@@ -1,0 +1,191 @@
+#include "router/http/json_reader.h"
+
+#include <cmath>
+
+#include "router/json_writer.h"
+
+namespace baton::router {
+
+size_t FirstInvalidUtf8(std::string_view text) {
+  size_t i = 0;
+  while (i < text.size()) {
+    const auto c = static_cast<unsigned char>(text[i]);
+    if (c < 0x80) {
+      ++i;
+      continue;
+    }
+    const size_t length = c >= 0xC2 && c <= 0xDF ? 2 : c >= 0xE0 && c <= 0xEF ? 3 : c >= 0xF0 && c <= 0xF4 ? 4 : 0;
+    if (length == 0 || i + length > text.size()) return i;
+    for (size_t k = 1; k < length; ++k) {
+      const auto next = static_cast<unsigned char>(text[i + k]);
+      unsigned char low = 0x80, high = 0xBF;
+      if (k == 1) {
+        if (c == 0xE0) low = 0xA0;        // overlong
+        if (c == 0xED) high = 0x9F;       // surrogates
+        if (c == 0xF0) low = 0x90;
+        if (c == 0xF4) high = 0x8F;
+      }
+      if (next < low || next > high) return i;
+    }
+    i += length;
+  }
+  return std::string_view::npos;
+}
+
+namespace json {
+
+const char* TypeName(Element e) {
+  using simdjson::dom::element_type;
+  switch (e.type()) {
+    case element_type::ARRAY: return "an array";
+    case element_type::OBJECT: return "an object";
+    case element_type::INT64:
+    case element_type::UINT64: return "an integer";
+    case element_type::DOUBLE: return "a number";
+    case element_type::STRING: return "a string";
+    case element_type::BOOL: return "a boolean";
+    default: return "null";
+  }
+}
+
+MaybeError Read(std::string_view field, Element e, bool& out) {
+  if (e.get_bool().get(out)) return WrongType(field, "a boolean", e);
+  return std::nullopt;
+}
+
+MaybeError Read(std::string_view field, Element e, int64_t& out) {
+  if (!e.get_int64().get(out)) return std::nullopt;
+  double number = 0;  // 1.0 is an integer too, as JSON has no other kind
+  if (!e.get_double().get(number) && number == std::floor(number) && std::fabs(number) < 9e15) {
+    out = static_cast<int64_t>(number);
+    return std::nullopt;
+  }
+  return WrongType(field, "an integer", e);
+}
+
+MaybeError Read(std::string_view field, Element e, int32_t& out) {
+  int64_t wide = 0;
+  if (auto error = Read(field, e, wide)) return error;
+  if (wide < std::numeric_limits<int32_t>::min() || wide > std::numeric_limits<int32_t>::max()) {
+    return BadRequest(StrCat("`", field, "` is out of range: ", wide, "."), std::string(field));
+  }
+  out = static_cast<int32_t>(wide);
+  return std::nullopt;
+}
+
+MaybeError Read(std::string_view field, Element e, uint64_t& out) {
+  if (!e.get_uint64().get(out)) return std::nullopt;
+  int64_t wide = 0;
+  if (auto error = Read(field, e, wide)) return error;
+  out = static_cast<uint64_t>(wide);
+  return std::nullopt;
+}
+
+MaybeError Read(std::string_view field, Element e, float& out) {
+  double wide = 0;
+  if (e.get_double().get(wide)) return WrongType(field, "a number", e);
+  out = static_cast<float>(wide);
+  return std::nullopt;
+}
+
+MaybeError Read(std::string_view field, Element e, std::string& out) {
+  std::string_view view;
+  if (e.get_string().get(view)) return WrongType(field, "a string", e);
+  out = std::string(view);
+  return std::nullopt;
+}
+
+MaybeError Read(std::string_view field, Element e, std::vector<int32_t>& out) {
+  simdjson::dom::array array;
+  if (e.get_array().get(array)) return WrongType(field, "an array of integers", e);
+  out.clear();
+  for (Element one : array) {
+    int32_t id = 0;
+    if (auto error = Read(field, one, id)) return error;
+    out.push_back(id);
+  }
+  return std::nullopt;
+}
+
+MaybeError Parse(std::string_view body, const JsonLimits& limits, Document& out) {
+  if (body.size() > limits.max_bytes) {
+    return BadRequest(StrCat("The body has ", body.size(), " bytes, the limit is ", limits.max_bytes, "."));
+  }
+  if (body.empty()) return BadRequest("The body is empty; a JSON object is expected.");
+  auto failed = out.parser.allocate(std::max<size_t>(body.size(), 256), limits.max_depth);
+  Element root;
+  if (!failed) failed = out.parser.parse(body.data(), body.size(), true).get(root);
+  if (failed == simdjson::UTF8_ERROR) {
+    return BadRequest(StrCat("The body is not valid UTF-8: byte ", FirstInvalidUtf8(body), " is wrong."), "", "invalid_utf8");
+  }
+  if (failed == simdjson::DEPTH_ERROR) {
+    return BadRequest(StrCat("The JSON is nested deeper than ", limits.max_depth, " levels (--max-json-depth)."), "", "json_too_deep");
+  }
+  if (failed) return BadRequest(StrCat("The body is not valid JSON: ", simdjson::error_message(failed)), "", "invalid_json");
+  if (root.get_object().get(out.root)) return BadRequest(StrCat("The body must be a JSON object, got ", TypeName(root), "."));
+  return std::nullopt;
+}
+
+namespace {
+
+MaybeError JoinParts(simdjson::dom::array parts, std::string_view where, std::string& text) {
+  bool first = true;
+  for (Element part : parts) {
+    std::string_view type, one;
+    if (part["type"].get_string().get(type)) return BadRequest(StrCat("`", where, "`: a content part needs a `type`."), "messages");
+    if (type != "text" && type != "input_text") return NotBuilt("messages", StrCat("a content part of type \"", type, "\""));
+    if (part["text"].get_string().get(one)) return BadRequest(StrCat("`", where, "`: a text part needs a string `text`."), "messages");
+    if (!first) text += '\n';
+    first = false;
+    text += one;
+  }
+  return std::nullopt;
+}
+
+MaybeError ReadMessage(Element e, size_t number, std::string& out, std::string& text) {
+  const std::string where = StrCat("messages[", number, "]");
+  simdjson::dom::object message;
+  if (e.get_object().get(message)) return WrongType(where, "an object", e);
+  std::string_view role;
+  if (e["role"].get_string().get(role)) return BadRequest(StrCat("`", where, "` needs a string `role`."), "messages");
+  JsonWriter w(out);
+  w.BeginObject();
+  text.clear();
+  for (auto [key, value] : message) {
+    w.Key(key);
+    simdjson::dom::array parts;
+    std::string_view content;
+    if (key != "content" || value.is_null()) {
+      w.Raw(simdjson::minify(value));
+    } else if (!value.get_string().get(content)) {
+      text = std::string(content);
+      w.String(content);
+    } else if (!value.get_array().get(parts)) {
+      if (auto error = JoinParts(parts, where, text)) return error;
+      w.String(text);
+    } else {
+      return WrongType(StrCat(where, ".content"), "a string or an array of parts", value);
+    }
+  }
+  w.EndObject();
+  return std::nullopt;
+}
+
+}  // namespace
+
+MaybeError ReadMessages(Element e, std::string& messages_json, std::string& last_text) {
+  simdjson::dom::array messages;
+  if (e.get_array().get(messages)) return WrongType("messages", "an array", e);
+  if (messages.begin() == messages.end()) return BadRequest("`messages` is empty: at least one message is needed.", "messages");
+  messages_json.assign(1, '[');
+  size_t number = 0;
+  for (Element message : messages) {
+    if (number > 0) messages_json.push_back(',');
+    if (auto error = ReadMessage(message, number++, messages_json, last_text)) return error;
+  }
+  messages_json.push_back(']');
+  return std::nullopt;
+}
+
+}  // namespace json
+}  // namespace baton::router

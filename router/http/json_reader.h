@@ -1,0 +1,59 @@
+// Small typed reads over simdjson's DOM for json_request.cc and its parts. Include only from .cc files.
+#pragma once
+
+#include <simdjson.h>
+
+#include <functional>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/str_cat.h"
+#include "router/http/json_request.h"
+
+namespace baton::router::json {
+
+using Element = simdjson::dom::element;
+using MaybeError = std::optional<ApiError>;
+
+const char* TypeName(Element e);
+inline ApiError WrongType(std::string_view field, const char* wanted, Element got) {
+  return BadRequest(StrCat("`", field, "` must be ", wanted, ", got ", TypeName(got), "."), std::string(field));
+}
+
+/// Each sets `out` and returns nothing, or says what is wrong. JSON null never comes here.
+MaybeError Read(std::string_view field, Element e, bool& out);
+MaybeError Read(std::string_view field, Element e, int64_t& out);
+MaybeError Read(std::string_view field, Element e, int32_t& out);
+MaybeError Read(std::string_view field, Element e, uint64_t& out);
+MaybeError Read(std::string_view field, Element e, float& out);
+MaybeError Read(std::string_view field, Element e, std::string& out);
+MaybeError Read(std::string_view field, Element e, std::vector<int32_t>& out);
+template <class T>
+MaybeError Read(std::string_view field, Element e, std::optional<T>& out) {
+  T value{};
+  if (auto error = Read(field, e, value)) return error;
+  out = std::move(value);
+  return std::nullopt;
+}
+
+/// A body that must be one JSON object. The parser owns what `root` points to.
+struct Document {
+  simdjson::dom::parser parser;
+  simdjson::dom::object root;
+};
+MaybeError Parse(std::string_view body, const JsonLimits& limits, Document& out);
+
+/// Messages as templates take them: content parts of type text are joined; images and the like are refused.
+/// `last_text`: the text of the last message.
+MaybeError ReadMessages(Element e, std::string& messages_json, std::string& last_text);
+
+/// Sampling and answer fields that chat and text completions share. Returns false if the field is not one of them.
+bool ReadSharedField(std::string_view key, Element e, CompletionRequest& out, MaybeError& error);
+/// Fields that are refused when they would change the answer. False: not one of them.
+bool ReadRefusedField(std::string_view key, Element e, MaybeError& error);
+
+}  // namespace baton::router::json

@@ -1,0 +1,221 @@
+#include "router/http/json_request.h"
+
+#include <utility>
+
+#include "router/http/json_reader.h"
+
+namespace baton::router {
+namespace {
+using json::Document;
+using json::Element;
+using json::MaybeError;
+using json::Read;
+
+struct ChatFields {
+  ChatPrompt prompt;
+  bool has_messages = false, logprobs = false, has_top_logprobs = false;
+  int32_t top_logprobs = 0;
+  bool has_tools = false, has_tool_choice = false;
+  bool has_generation_prompt = false;
+  std::string tool_choice;
+  std::string reasoning_effort;
+};
+
+MaybeError ReadChatField(std::string_view key, Element e, ChatFields& c, CompletionRequest& r, bool& known) {
+  known = true;
+  if (key == "messages") {
+    c.has_messages = true;
+    return json::ReadMessages(e, c.prompt.messages_json, r.echo_text);
+  }
+  if (key == "max_completion_tokens") return Read(key, e, r.input.sampling.max_tokens);
+  if (key == "logprobs") return Read(key, e, c.logprobs);
+  if (key == "top_logprobs") {
+    c.has_top_logprobs = true;
+    return Read(key, e, c.top_logprobs);
+  }
+  if (key == "add_generation_prompt") {
+    c.has_generation_prompt = true;
+    return Read(key, e, c.prompt.add_generation_prompt);
+  }
+  if (key == "continue_final_message") return Read(key, e, c.prompt.continue_final_message);
+  if (key == "add_special_tokens") return Read(key, e, c.prompt.add_special_tokens);
+  if (key == "chat_template_kwargs") {
+    simdjson::dom::object object;
+    if (e.get_object().get(object)) return json::WrongType(key, "an object", e);
+    c.prompt.kwargs_json = simdjson::minify(e);
+    return std::nullopt;
+  }
+  if (key == "tools") {
+    simdjson::dom::array tools;
+    if (e.get_array().get(tools)) return json::WrongType(key, "an array", e);
+    if (tools.size() == 0) return BadRequest("`tools` is an empty array; leave it out instead.", "tools");
+    c.has_tools = true;
+    c.prompt.tools_json = simdjson::minify(e);
+    return std::nullopt;
+  }
+  if (key == "tool_choice") {
+    c.has_tool_choice = true;
+    std::string_view name;
+    c.tool_choice = e.get_string().get(name) ? "object" : std::string(name);
+    return std::nullopt;
+  }
+  known = false;
+  return std::nullopt;
+}
+
+MaybeError FinishChat(ChatFields& c, CompletionRequest& r) {
+  if (!c.has_messages) return BadRequest("`messages` is required.", "messages");
+  if (c.has_tool_choice && c.tool_choice != "none" && !c.has_tools) return BadRequest("`tool_choice` needs `tools`.", "tool_choice");
+  if (c.has_tools && c.tool_choice != "none") return NotBuilt("tools", "calling tools (only with tool_choice \"none\")");
+  if (c.has_top_logprobs && !c.logprobs) return BadRequest("`top_logprobs` needs `logprobs: true`.", "top_logprobs");
+  if (c.logprobs) r.input.sampling.logprobs = c.top_logprobs;
+  if (c.prompt.continue_final_message && c.has_generation_prompt && c.prompt.add_generation_prompt) {
+    return BadRequest("`continue_final_message` and `add_generation_prompt` exclude each other.", "continue_final_message");
+  }
+  if (c.prompt.continue_final_message) c.prompt.add_generation_prompt = false;
+  r.prompts.emplace_back(std::move(c.prompt));
+  return std::nullopt;
+}
+
+MaybeError ReadPrompts(Element e, bool add_special_tokens, std::vector<Prompt>& out) {
+  std::string_view text;
+  if (!e.get_string().get(text)) {
+    out.emplace_back(TextPrompt{std::string(text), add_special_tokens});
+    return std::nullopt;
+  }
+  simdjson::dom::array array;
+  if (e.get_array().get(array)) return json::WrongType("prompt", "a string, token ids, or a list of either", e);
+  if (array.begin() == array.end()) return BadRequest("`prompt` is an empty array.", "prompt");
+  if (array.at(0).is_number()) {
+    TokensPrompt ids;
+    if (auto error = Read("prompt", e, ids)) return error;
+    out.emplace_back(std::move(ids));
+    return std::nullopt;
+  }
+  for (Element one : array) {
+    TokensPrompt ids;
+    if (!one.get_string().get(text)) {
+      out.emplace_back(TextPrompt{std::string(text), add_special_tokens});
+    } else if (auto error = Read("prompt", one, ids)) {
+      return error;
+    } else {
+      out.emplace_back(std::move(ids));
+    }
+  }
+  return std::nullopt;
+}
+
+MaybeError CheckShared(CompletionRequest& r, bool has_stream_options) {
+  if (has_stream_options && !r.stream) return BadRequest("`stream_options` is only allowed with `stream: true`.", "stream_options");
+  if (r.stream && r.input.sampling.prompt_logprobs) return BadRequest("`prompt_logprobs` is not available with `stream: true`.", "prompt_logprobs");
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::variant<CompletionRequest, ApiError> ParseChatRequest(std::string_view body, const JsonLimits& limits) {
+  Document document;
+  if (auto error = json::Parse(body, limits, document)) return *std::move(error);
+  CompletionRequest r;
+  r.chat = true;
+  ChatFields chat;
+  bool has_stream_options = false;
+  for (auto [key, value] : document.root) {
+    if (value.is_null()) continue;
+    bool known = false;
+    MaybeError error = ReadChatField(key, value, chat, r, known);
+    if (!known) known = json::ReadSharedField(key, value, r, error) || json::ReadRefusedField(key, value, error);
+    if (error) return *std::move(error);
+    has_stream_options = has_stream_options || key == "stream_options";
+    if (!known) r.unknown_fields.emplace_back(key);
+  }
+  if (auto error = FinishChat(chat, r)) return *std::move(error);
+  if (auto error = CheckShared(r, has_stream_options)) return *std::move(error);
+  return r;
+}
+
+std::variant<CompletionRequest, ApiError> ParseTextRequest(std::string_view body, const JsonLimits& limits) {
+  Document document;
+  if (auto error = json::Parse(body, limits, document)) return *std::move(error);
+  CompletionRequest r;
+  r.input.default_max_tokens = 16;
+  bool add_special_tokens = true, has_stream_options = false;
+  std::optional<Element> prompt;
+  for (auto [key, value] : document.root) {
+    if (value.is_null()) continue;
+    MaybeError error;
+    bool known = true;
+    if (key == "prompt") {
+      prompt = value;
+    } else if (key == "logprobs") {
+      error = Read(key, value, r.input.sampling.logprobs);
+    } else if (key == "add_special_tokens") {
+      error = Read(key, value, add_special_tokens);
+    } else {
+      known = json::ReadSharedField(key, value, r, error) || json::ReadRefusedField(key, value, error);
+    }
+    if (error) return *std::move(error);
+    has_stream_options = has_stream_options || key == "stream_options";
+    if (!known) r.unknown_fields.emplace_back(key);
+  }
+  if (!prompt) return BadRequest("`prompt` is required.", "prompt");
+  if (auto error = ReadPrompts(*prompt, add_special_tokens, r.prompts)) return *std::move(error);
+  if (auto error = CheckShared(r, has_stream_options)) return *std::move(error);
+  if (r.echo && r.input.sampling.max_tokens == 0) {
+    r.prompt_only = true;
+    r.input.sampling.max_tokens = 1;
+  }
+  if (r.echo && r.input.sampling.logprobs && !r.stream) r.input.sampling.prompt_logprobs = r.input.sampling.logprobs;
+  return r;
+}
+
+std::variant<TokenizeRequest, ApiError> ParseTokenizeRequest(std::string_view body, const JsonLimits& limits) {
+  Document document;
+  if (auto error = json::Parse(body, limits, document)) return *std::move(error);
+  TokenizeRequest r;
+  CompletionRequest shared;
+  ChatFields chat;
+  std::optional<std::string> text;
+  std::optional<bool> add_special_tokens;
+  for (auto [key, value] : document.root) {
+    if (value.is_null()) continue;
+    MaybeError error;
+    bool known = false;
+    if (key == "model") error = Read(key, value, r.model);
+    else if (key == "prompt") error = Read(key, value, text);
+    else if (key == "return_token_strs") error = Read(key, value, r.return_token_strs);
+    else if (key == "add_special_tokens") error = Read(key, value, add_special_tokens);
+    else error = ReadChatField(key, value, chat, shared, known);
+    if (error) return *std::move(error);
+  }
+  if (text.has_value() == chat.has_messages) return BadRequest("Exactly one of `prompt` and `messages` is required.", "prompt");
+  if (text) {
+    r.prompt = TextPrompt{*std::move(text), add_special_tokens.value_or(true)};
+  } else {
+    chat.prompt.add_special_tokens = add_special_tokens.value_or(false);
+    if (chat.prompt.continue_final_message) chat.prompt.add_generation_prompt = false;
+    r.prompt = std::move(chat.prompt);
+  }
+  return r;
+}
+
+std::variant<DetokenizeRequest, ApiError> ParseDetokenizeRequest(std::string_view body, const JsonLimits& limits) {
+  Document document;
+  if (auto error = json::Parse(body, limits, document)) return *std::move(error);
+  DetokenizeRequest r;
+  bool has_tokens = false;
+  for (auto [key, value] : document.root) {
+    if (value.is_null()) continue;
+    MaybeError error;
+    if (key == "model") error = Read(key, value, r.model);
+    if (key == "tokens") {
+      has_tokens = true;
+      error = Read(key, value, r.tokens);
+    }
+    if (error) return *std::move(error);
+  }
+  if (!has_tokens) return BadRequest("`tokens` is required.", "tokens");
+  return r;
+}
+
+}  // namespace baton::router

@@ -1,0 +1,51 @@
+// The bodies of the OpenAI endpoints, from JSON (simdjson). Every failure is a 400 that names the field; nothing throws.
+// Unknown fields are accepted and listed; a known field that is not built and would change the answer is refused.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "router/generation_input.h"
+
+namespace baton::router {
+
+struct JsonLimits {
+  size_t max_bytes = 8 << 20;
+  size_t max_depth = 64;
+};
+
+/// What chat and text completions share.
+struct CompletionRequest {
+  GenerationInput input;               ///< the prompt is set per prompt, for text completions with several
+  std::vector<Prompt> prompts;         ///< one for a chat
+  bool chat = false;
+  bool stream = false, include_usage = false, continuous_usage = false;
+  bool echo = false;
+  bool prompt_only = false;            ///< max_tokens 0 with echo: nothing is generated
+  bool return_token_ids = false, return_tokens_as_token_ids = false, return_seed = false;
+  std::string echo_text;               ///< chat with echo: the last message's text
+  std::vector<std::string> unknown_fields;
+};
+std::variant<CompletionRequest, ApiError> ParseChatRequest(std::string_view body, const JsonLimits& limits);
+std::variant<CompletionRequest, ApiError> ParseTextRequest(std::string_view body, const JsonLimits& limits);
+
+struct TokenizeRequest {
+  std::string model;
+  Prompt prompt;
+  bool return_token_strs = false;
+};
+std::variant<TokenizeRequest, ApiError> ParseTokenizeRequest(std::string_view body, const JsonLimits& limits);
+
+struct DetokenizeRequest {
+  std::string model;
+  std::vector<int32_t> tokens;
+};
+std::variant<DetokenizeRequest, ApiError> ParseDetokenizeRequest(std::string_view body, const JsonLimits& limits);
+
+/// Offset of the first byte that is not part of valid UTF-8; npos if all is.
+size_t FirstInvalidUtf8(std::string_view text);
+
+}  // namespace baton::router

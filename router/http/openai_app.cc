@@ -1,0 +1,311 @@
+#include "router/http/openai_app.h"
+
+#include <algorithm>
+#include <chrono>
+#include <random>
+#include <utility>
+
+#include <spdlog/spdlog.h>
+
+#include "absl/strings/str_join.h"
+#include "common/str_cat.h"
+#include "router/http/completion_answer.h"
+#include "router/json_writer.h"
+
+namespace baton::router {
+namespace {
+
+int64_t UnixSeconds() {
+  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+ApiError NoSuchPath(const HttpRequest& request) {
+  return ApiError{404, "invalid_request_error", "not_found", "", StrCat("No route for ", request.method, " ", request.path, ".")};
+}
+
+constexpr std::string_view kModelPrefix = "/v1/models/";
+
+}  // namespace
+
+// A request and what every answer to it needs. Counts itself in the metrics when it is answered.
+struct OpenAiApp::Call {
+  std::shared_ptr<HttpExchange> exchange;
+  HttpRequest request;
+  std::string id;
+  HttpHeaders headers;  // of every answer
+  const char* route = "other";
+  bool counted = true;
+  TimePoint arrived;
+  RouterMetrics* metrics = nullptr;
+  const Clock* clock = nullptr;
+
+  void Answered(int status) const {
+    if (counted) metrics->HttpDone(route, request.method, status, Seconds(clock->Now() - arrived));
+  }
+  void Respond(HttpResponse response) {
+    response.headers.insert(response.headers.end(), headers.begin(), headers.end());
+    Answered(response.status);
+    exchange->Respond(std::move(response));
+  }
+  void RespondJson(std::string body, int status = 200) { Respond(HttpResponse{status, {}, "application/json", std::move(body)}); }
+  void Fail(const ApiError& error) {
+    Answered(error.http_status);
+    exchange->Respond(ErrorResponse(error, headers));
+  }
+  JsonLimits Limits(const RouterConfig& c) const {
+    return JsonLimits{static_cast<size_t>(c.max_body_bytes), static_cast<size_t>(c.max_json_depth)};
+  }
+};
+
+const OpenAiApp::Route OpenAiApp::kRoutes[] = {
+    {"/v1/models", "GET", &OpenAiApp::Models, true, true},
+    {"/v1/chat/completions", "POST", &OpenAiApp::Chat, true, true},
+    {"/v1/completions", "POST", &OpenAiApp::Text, true, true},
+    {"/tokenize", "POST", &OpenAiApp::Tokenize, true, true},
+    {"/detokenize", "POST", &OpenAiApp::Detokenize, true, true},
+    {"/health", "GET", &OpenAiApp::Health, false, false},
+    {"/ping", "GET", &OpenAiApp::Health, false, false},
+    {"/live", "GET", &OpenAiApp::Live, false, false},
+    {"/livez", "GET", &OpenAiApp::Live, false, false},
+    {"/ready", "GET", &OpenAiApp::Ready, false, false},
+    {"/readyz", "GET", &OpenAiApp::Ready, false, false},
+    {"/metrics", "GET", &OpenAiApp::Metrics, false, false},
+    {"/metrics/", "GET", &OpenAiApp::Metrics, false, false},
+    {"/version", "GET", &OpenAiApp::Version, false, false},
+    {"/openapi.json", "GET", &OpenAiApp::OpenApi, false, false},
+    {"/load", "GET", &OpenAiApp::Load, false, false},
+};
+
+OpenAiApp::OpenAiApp(GenerationService& service, const ApiKeys& keys, std::string version)
+    : service_(service),
+      keys_(keys),
+      version_(std::move(version)),
+      started_(UnixSeconds()),
+      id_base_(uint64_t{std::random_device{}()} << 32 | std::random_device{}()) {}
+
+std::string OpenAiApp::RequestId(const HttpRequest& request) {
+  const std::string_view given = request.Header("X-Request-Id");
+  const bool printable = std::all_of(given.begin(), given.end(), [](char c) { return c > 0x20 && c < 0x7f; });
+  if (!given.empty() && given.size() <= 128 && printable) return std::string(given);
+  // A counter through a bijection: unique in this process, and between processes by the random base.
+  const uint64_t n = id_base_ + 0x9E3779B97F4A7C15ull * ++id_next_;
+  return absl::StrCat(absl::Hex(id_base_ ^ (n >> 7), absl::kZeroPad16), absl::Hex(n, absl::kZeroPad16));
+}
+
+void OpenAiApp::Handle(std::shared_ptr<HttpExchange> exchange, HttpRequest request) {
+  auto call = std::make_shared<Call>();
+  call->exchange = std::move(exchange);
+  call->request = std::move(request);
+  call->clock = &service_.services().clock;
+  call->metrics = &service_.services().metrics;
+  call->arrived = call->clock->Now();
+  call->id = RequestId(call->request);
+  call->headers = {{"X-Request-Id", call->id}};
+  const std::string& origins = service_.services().config.allowed_origins;
+  if (!origins.empty() && !call->request.Header("Origin").empty()) {
+    call->headers.emplace_back("Access-Control-Allow-Origin", origins);
+    call->headers.emplace_back("Access-Control-Expose-Headers", "X-Request-Id");
+    if (origins != "*") call->headers.emplace_back("Vary", "Origin");
+  }
+  if (call->request.method == "OPTIONS") return Preflight(call);
+  Dispatch(call);
+}
+
+void OpenAiApp::Dispatch(const std::shared_ptr<Call>& call) {
+  const HttpRequest& request = call->request;
+  const std::string method = request.method == "HEAD" ? "GET" : request.method;
+  const Route one_model = {"/v1/models/{model}", "GET", &OpenAiApp::OneModel, true, true};
+  const Route* found = nullptr;
+  for (const Route& route : kRoutes) {
+    if (request.path == route.path) found = &route;
+  }
+  if (!found && request.path.compare(0, kModelPrefix.size(), kModelPrefix) == 0) found = &one_model;
+  if (!found) {
+    if (request.path.compare(0, 4, "/v1/") == 0 && !keys_.Allows(request.Header("Authorization"))) return call->Fail(Unauthorized());
+    return call->Fail(NoSuchPath(request));
+  }
+  call->route = found->path;
+  call->counted = found->counted;
+  if (method != found->method) {
+    ApiError error = NoSuchPath(request);
+    error.http_status = 405;
+    error.code = "method_not_allowed";
+    error.message = StrCat(request.path, " takes ", found->method, ", not ", request.method, ".");
+    call->headers.emplace_back("Allow", found->method);
+    return call->Fail(error);
+  }
+  if (found->guarded && !keys_.Allows(request.Header("Authorization"))) return call->Fail(Unauthorized());
+  if (method == "POST") {
+    const std::string_view type = request.Header("Content-Type");
+    if (!type.empty() && type.substr(0, 16) != "application/json") {
+      return call->Fail(BadRequest("Unsupported Media Type: Only 'application/json' is allowed"));
+    }
+  }
+  (this->*found->handler)(call);
+}
+
+void OpenAiApp::Preflight(const std::shared_ptr<Call>& call) {
+  HttpResponse response{204};
+  response.headers = {{"Access-Control-Allow-Methods", "GET, POST, OPTIONS"},
+                      {"Access-Control-Allow-Headers", "Authorization, Content-Type, X-Request-Id"},
+                      {"Access-Control-Max-Age", "600"}};
+  call->Respond(std::move(response));
+}
+
+std::string OpenAiApp::ModelCard(const std::string& name) const {
+  std::string out;
+  JsonWriter w(out);
+  w.BeginObject().Field("id", name).Field("object", "model").Field("created", started_).Field("owned_by", "baton");
+  w.Field("root", service_.services().model.name).NullField("parent");
+  const auto facts = service_.services().fleet.model_facts();
+  facts ? w.Field("max_model_len", facts->max_model_len) : w.NullField("max_model_len");
+  w.Key("permission").BeginArray().EndArray().EndObject();
+  return out;
+}
+
+void OpenAiApp::Models(const std::shared_ptr<Call>& call) {
+  const CallServices& s = service_.services();
+  std::vector<std::string> names = s.config.served_model_name;
+  if (names.empty()) names.push_back(s.model.name);
+  std::vector<std::string> cards;
+  for (const std::string& name : names) cards.push_back(ModelCard(name));
+  call->RespondJson(StrCat("{\"object\":\"list\",\"data\":[", absl::StrJoin(cards, ","), "]}"));
+}
+
+void OpenAiApp::OneModel(const std::shared_ptr<Call>& call) {
+  const std::string name = call->request.path.substr(kModelPrefix.size());
+  const CallServices& s = service_.services();
+  if (name.empty() || !ServesModel(s.config, s.model, name)) return call->Fail(ModelNotFound(name));
+  call->RespondJson(ModelCard(name));
+}
+
+void OpenAiApp::Chat(const std::shared_ptr<Call>& call) {
+  Complete(call, ParseChatRequest(call->request.body, call->Limits(service_.services().config)), "chatcmpl-");
+}
+
+void OpenAiApp::Text(const std::shared_ptr<Call>& call) {
+  Complete(call, ParseTextRequest(call->request.body, call->Limits(service_.services().config)), "cmpl-");
+}
+
+void OpenAiApp::Complete(const std::shared_ptr<Call>& call, std::variant<CompletionRequest, ApiError> parsed,
+                         const char* id_prefix) {
+  if (auto* error = std::get_if<ApiError>(&parsed)) return call->Fail(*error);
+  CompletionRequest request = std::move(std::get<CompletionRequest>(parsed));
+  call->request.body = std::string();
+  if (!request.unknown_fields.empty()) {
+    spdlog::debug("request {}: unknown fields ignored: {}", call->id, absl::StrJoin(request.unknown_fields, ", "));
+  }
+  AnswerHead head;
+  head.id = StrCat(id_prefix, request.input.request_id.empty() ? call->id : request.input.request_id);
+  head.created = UnixSeconds();
+  head.model = request.input.model.empty() ? PublicModelName(service_.services().config, service_.services().model)
+                                           : request.input.model;
+  head.chat = request.chat;
+  head.return_token_ids = request.return_token_ids;
+  head.tokens_as_ids = request.return_tokens_as_token_ids;
+  // A client may use one id twice at once; workers may not see that.
+  request.input.request_id = absl::StrCat(call->id, "-", absl::Hex(id_base_ + ++id_next_));
+  CompletionAnswer::Options options;
+  options.fingerprint = StrCat("baton-", version_);
+  options.sse_ping_ms = service_.services().config.sse_ping_ms;
+  options.stream_interval = service_.services().config.stream_interval;
+  options.done = [call](int status) { call->Answered(status); };
+  std::make_shared<CompletionAnswer>(service_, call->exchange, std::move(request), std::move(head), call->headers, std::move(options))->Start();
+}
+
+void OpenAiApp::Tokenize(const std::shared_ptr<Call>& call) {
+  const CallServices& s = service_.services();
+  auto parsed = ParseTokenizeRequest(call->request.body, call->Limits(s.config));
+  if (auto* error = std::get_if<ApiError>(&parsed)) return call->Fail(*error);
+  TokenizeRequest request = std::move(std::get<TokenizeRequest>(parsed));
+  if (!ServesModel(s.config, s.model, request.model)) return call->Fail(ModelNotFound(request.model));
+  const size_t bytes = TextBytes(request.prompt);
+  const bool strings = request.return_token_strs;
+  auto work = [&model = s.model, prompt = std::move(request.prompt)] { return TokenizePrompt(model, prompt); };
+  auto then = [this, call, strings](std::variant<TokenizedPrompt, ApiError> result) {
+    if (auto* error = std::get_if<ApiError>(&result)) return call->Fail(*error);
+    const auto& ids = std::get<TokenizedPrompt>(result).ids;
+    std::string out;
+    JsonWriter w(out);
+    w.BeginObject().Field("count", static_cast<int64_t>(ids.size()));
+    const auto facts = service_.services().fleet.model_facts();
+    facts ? w.Field("max_model_len", facts->max_model_len) : w.NullField("max_model_len");
+    w.Key("tokens").BeginArray();
+    for (const int32_t id : ids) w.Int(id);
+    w.EndArray().Key("token_strs");
+    if (strings) {
+      w.BeginArray();
+      for (const int32_t id : ids) w.String(service_.services().model.tokenizer->IdToToken(id));
+      w.EndArray();
+    } else {
+      w.Null();
+    }
+    w.EndObject();
+    call->RespondJson(std::move(out));
+  };
+  service_.RunText(call->exchange->executor(), bytes, std::move(work), std::move(then));
+}
+
+void OpenAiApp::Detokenize(const std::shared_ptr<Call>& call) {
+  const CallServices& s = service_.services();
+  auto parsed = ParseDetokenizeRequest(call->request.body, call->Limits(s.config));
+  if (auto* error = std::get_if<ApiError>(&parsed)) return call->Fail(*error);
+  const DetokenizeRequest& request = std::get<DetokenizeRequest>(parsed);
+  if (!ServesModel(s.config, s.model, request.model)) return call->Fail(ModelNotFound(request.model));
+  const int32_t vocab = s.model.tokenizer->vocab_size();
+  for (const int32_t id : request.tokens) {
+    if (id < 0 || id >= vocab) {
+      return call->Fail(BadRequest(StrCat("`tokens`: token id ", id, " is out of the vocabulary (0 to ", vocab - 1, ")."), "tokens"));
+    }
+  }
+  std::string out;
+  JsonWriter(out).BeginObject().Field("prompt", s.model.tokenizer->Decode(request.tokens, false)).EndObject();
+  call->RespondJson(std::move(out));
+}
+
+Readiness OpenAiApp::ReadinessNow() const {
+  const CallServices& s = service_.services();
+  if (s.admission.draining()) return Readiness{false, "draining", "", 0, StrCat(s.admission.running(), " requests still run")};
+  return s.fleet.ReadinessNow();
+}
+
+void OpenAiApp::Health(const std::shared_ptr<Call>& call) {
+  if (!ReadinessNow().ready) return Ready(call);
+  call->Respond(HttpResponse{200, {}, "text/plain", ""});
+}
+
+void OpenAiApp::Live(const std::shared_ptr<Call>& call) { call->RespondJson(R"({"status":"alive"})"); }
+
+void OpenAiApp::Ready(const std::shared_ptr<Call>& call) {
+  const Readiness r = ReadinessNow();
+  std::string out;
+  JsonWriter w(out);
+  w.BeginObject().Field("status", r.status);
+  if (!r.ready) w.Field("phase", r.phase).Field("progress", r.progress).Field("detail", r.detail);
+  w.EndObject();
+  HttpResponse response{r.ready ? 200 : 503, {}, "application/json", std::move(out)};
+  if (!r.ready) response.headers.emplace_back("Retry-After", "1");
+  call->Respond(std::move(response));
+}
+
+void OpenAiApp::Metrics(const std::shared_ptr<Call>& call) {
+  const CallServices& s = service_.services();
+  const PrefixIndex& index = s.fleet.index();
+  call->Respond(HttpResponse{200, {}, "text/plain; version=0.0.4; charset=utf-8",
+                             s.metrics.Render(s.fleet.Views(), s.admission.running(), index.size_units(), index.size_bytes(),
+                                              service_.texts_queued())});
+}
+
+void OpenAiApp::Version(const std::shared_ptr<Call>& call) {
+  std::string out;
+  JsonWriter(out).BeginObject().Field("version", version_).EndObject();
+  call->RespondJson(std::move(out));
+}
+
+void OpenAiApp::OpenApi(const std::shared_ptr<Call>& call) { call->RespondJson(OpenApiDocument()); }
+
+void OpenAiApp::Load(const std::shared_ptr<Call>& call) {
+  call->RespondJson(StrCat("{\"server_load\":", service_.services().admission.running(), "}"));
+}
+
+}  // namespace baton::router

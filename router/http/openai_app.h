@@ -1,0 +1,68 @@
+// OpenAiApp: the routes of the HTTP frontend. Thread-safe; each request is handled on its exchange's executor.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "router/api_keys.h"
+#include "router/generation_service.h"
+#include "router/http/http_types.h"
+#include "router/http/json_request.h"
+
+namespace baton::router {
+
+class OpenAiApp {
+ public:
+  /// Everything given outlives the app.
+  OpenAiApp(GenerationService& service, const ApiKeys& keys, std::string version);
+
+  void Handle(std::shared_ptr<HttpExchange> exchange, HttpRequest request);
+
+  /// X-Request-Id as the client gave it, if it is printable and at most 128 bytes; else a new one.
+  std::string RequestId(const HttpRequest& request);
+
+ private:
+  struct Call;  // one request on its way
+  using Handler = void (OpenAiApp::*)(const std::shared_ptr<Call>&);
+  struct Route {
+    const char* path;
+    const char* method;
+    Handler handler;
+    bool guarded;   // needs an API key
+    bool counted;   // in the HTTP metrics
+  };
+  static const Route kRoutes[];
+
+  void Models(const std::shared_ptr<Call>& call);
+  void OneModel(const std::shared_ptr<Call>& call);
+  void Chat(const std::shared_ptr<Call>& call);
+  void Text(const std::shared_ptr<Call>& call);
+  void Tokenize(const std::shared_ptr<Call>& call);
+  void Detokenize(const std::shared_ptr<Call>& call);
+  void Health(const std::shared_ptr<Call>& call);
+  void Live(const std::shared_ptr<Call>& call);
+  void Ready(const std::shared_ptr<Call>& call);
+  void Metrics(const std::shared_ptr<Call>& call);
+  void Version(const std::shared_ptr<Call>& call);
+  void OpenApi(const std::shared_ptr<Call>& call);
+  void Load(const std::shared_ptr<Call>& call);
+  void Preflight(const std::shared_ptr<Call>& call);
+
+  void Dispatch(const std::shared_ptr<Call>& call);
+  void Complete(const std::shared_ptr<Call>& call, std::variant<CompletionRequest, ApiError> parsed, const char* id_prefix);
+  Readiness ReadinessNow() const;
+  std::string ModelCard(const std::string& name) const;
+
+  GenerationService& service_;
+  const ApiKeys& keys_;
+  const std::string version_;
+  const int64_t started_;  // unix seconds
+  const uint64_t id_base_;
+  std::atomic<uint64_t> id_next_{0};
+};
+
+/// The OpenAPI 3.1 description, as JSON.
+const char* OpenApiDocument();
+
+}  // namespace baton::router

@@ -1,0 +1,257 @@
+#include "router/http/openai_json.h"
+
+#include <algorithm>
+
+#include "common/str_cat.h"
+
+namespace baton::router {
+namespace {
+
+std::string Event(const std::string& json) { return StrCat("data: ", json, "\n\n"); }
+
+const char* FinishName(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kStop: return "stop";
+    case FinishReason::kLength: return "length";
+    case FinishReason::kAbort: return "abort";
+    default: return "error";
+  }
+}
+
+void TokenIds(JsonWriter& w, const std::vector<int32_t>& ids) {
+  w.BeginArray();
+  for (const int32_t id : ids) w.Int(id);
+  w.EndArray();
+}
+
+}  // namespace
+
+std::string OpenAiJson::TokenText(int32_t id) const {
+  return head_.tokens_as_ids ? StrCat("token_id:", id) : tokenizer_.Decode({&id, 1}, false);
+}
+
+void OpenAiJson::Begin(JsonWriter& w, const char* object) const {
+  w.BeginObject().Field("id", head_.id).Field("object", object).Field("created", head_.created).Field("model", head_.model);
+}
+
+void OpenAiJson::End(JsonWriter& w, const Tail& tail) const {
+  if (tail.usage_kind == Usage::kNull) w.NullField("usage");
+  if (tail.usage_kind == Usage::kGiven) {
+    const GenerationUsage& u = tail.usage;
+    w.Key("usage").BeginObject();
+    w.Field("prompt_tokens", u.prompt_tokens).Field("total_tokens", u.prompt_tokens + u.completion_tokens);
+    w.Field("completion_tokens", u.completion_tokens);
+    w.Key("prompt_tokens_details").BeginObject().Field("cached_tokens", u.cached_tokens).EndObject().EndObject();
+  }
+  if (tail.timings) {
+    const StageTimings& t = *tail.timings;
+    w.Key("timings").BeginObject();
+    w.Field("queue_prefill_ms", t.queue_prefill_ms).Field("prefill_ms", t.prefill_ms).Field("transfer_ms", t.transfer_ms);
+    w.Field("queue_decode_ms", t.queue_decode_ms).Field("first_decode_ms", t.first_decode_ms).Field("decode_ms", t.decode_ms);
+    w.EndObject();
+  }
+  w.EndObject();
+}
+
+void OpenAiJson::Finish(JsonWriter& w, const std::optional<ChoiceFinish>& finish) const {
+  if (!finish) {
+    w.NullField("finish_reason");
+    if (!head_.chat) w.NullField("stop_reason");
+    return;
+  }
+  w.Field("finish_reason", FinishName(finish->reason)).Key("stop_reason");
+  if (finish->stop_string) {
+    w.String(*finish->stop_string);
+  } else if (finish->stop_token_id) {
+    w.Int(*finish->stop_token_id);
+  } else {
+    w.Null();
+  }
+}
+
+void OpenAiJson::Candidate(JsonWriter& w, const TokenLogprob& c) const {
+  w.Field("token", TokenText(c.token_id)).Key("logprob").Float(c.logprob).Key("bytes").BeginArray();
+  for (const char byte : tokenizer_.TokenBytes(c.token_id)) w.Int(static_cast<unsigned char>(byte));
+  w.EndArray();
+}
+
+void OpenAiJson::ChatLogprobs(JsonWriter& w, const ChoicePart& part) const {
+  w.BeginObject().Key("content").BeginArray();
+  for (const PositionLogprobs& p : part.logprobs) {
+    w.BeginObject();
+    Candidate(w, p.chosen);
+    w.Key("top_logprobs").BeginArray();
+    for (const TokenLogprob& top : p.top) {
+      w.BeginObject();
+      Candidate(w, top);
+      w.EndObject();
+    }
+    w.EndArray().EndObject();
+  }
+  w.EndArray().NullField("refusal").EndObject();
+}
+
+void OpenAiJson::TextLogprobs(JsonWriter& w, const ChoicePart& part) const {
+  w.BeginObject().Key("text_offset").BeginArray();
+  size_t offset = part.text_offset;
+  for (const PositionLogprobs& p : part.logprobs) {
+    w.Int(static_cast<int64_t>(offset));
+    offset += TokenText(p.chosen.token_id).size();
+  }
+  // The first token of an echoed prompt has no logprob: rank 0 marks it.
+  w.EndArray().Key("token_logprobs").BeginArray();
+  for (const PositionLogprobs& p : part.logprobs) p.chosen.rank == 0 ? w.Null() : w.Float(p.chosen.logprob);
+  w.EndArray().Key("tokens").BeginArray();
+  for (const PositionLogprobs& p : part.logprobs) w.String(TokenText(p.chosen.token_id));
+  w.EndArray().Key("top_logprobs").BeginArray();
+  for (const PositionLogprobs& p : part.logprobs) {
+    if (p.chosen.rank == 0) {
+      w.Null();
+      continue;
+    }
+    w.BeginObject();
+    std::vector<std::string> seen;  // two ids may have the same text; an object has each key once
+    auto one = [&](const TokenLogprob& c) {
+      std::string text = TokenText(c.token_id);
+      if (std::find(seen.begin(), seen.end(), text) != seen.end()) return;
+      w.Key(text).Float(c.logprob);
+      seen.push_back(std::move(text));
+    };
+    for (const TokenLogprob& top : p.top) one(top);
+    one(p.chosen);
+    w.EndObject();
+  }
+  w.EndArray().EndObject();
+}
+
+void OpenAiJson::Logprobs(JsonWriter& w, const ChoicePart& part) const {
+  w.Key("logprobs");
+  if (!part.wants_logprobs || part.logprobs.empty()) {
+    w.Null();
+  } else if (head_.chat) {
+    ChatLogprobs(w, part);
+  } else {
+    TextLogprobs(w, part);
+  }
+}
+
+std::string OpenAiJson::RoleChunk(uint32_t index, const Tail& tail) const {
+  std::string out;
+  JsonWriter w(out);
+  Begin(w, "chat.completion.chunk");
+  w.Key("choices").BeginArray().BeginObject().Field("index", index);
+  w.Key("delta").BeginObject().Field("role", "assistant").Field("content", "").EndObject();
+  w.NullField("logprobs").NullField("finish_reason").EndObject().EndArray();
+  End(w, tail);
+  return Event(out);
+}
+
+std::string OpenAiJson::TextChunk(const ChoicePart& part, const Tail& tail) const {
+  std::string out;
+  JsonWriter w(out);
+  Begin(w, head_.chat ? "chat.completion.chunk" : "text_completion");
+  w.Key("choices").BeginArray().BeginObject().Field("index", part.index);
+  if (head_.chat) {
+    w.Key("delta").BeginObject().Field("content", part.text).EndObject();
+  } else {
+    w.Field("text", part.text);
+  }
+  Logprobs(w, part);
+  Finish(w, std::nullopt);
+  if (head_.return_token_ids) TokenIds(w.Key("token_ids"), part.token_ids);
+  w.EndObject().EndArray();
+  End(w, tail);
+  return Event(out);
+}
+
+std::string OpenAiJson::FinishChunk(uint32_t index, const ChoiceFinish& finish, const Tail& tail) const {
+  std::string out;
+  JsonWriter w(out);
+  Begin(w, head_.chat ? "chat.completion.chunk" : "text_completion");
+  w.Key("choices").BeginArray().BeginObject().Field("index", index);
+  if (head_.chat) {
+    w.Key("delta").BeginObject().EndObject();
+  } else {
+    w.Field("text", "");
+  }
+  w.NullField("logprobs");
+  Finish(w, finish);
+  w.EndObject().EndArray();
+  End(w, tail);
+  return Event(out);
+}
+
+std::string OpenAiJson::UsageChunk(const Tail& tail) const {
+  std::string out;
+  JsonWriter w(out);
+  Begin(w, head_.chat ? "chat.completion.chunk" : "text_completion");
+  w.Key("choices").BeginArray().EndArray();
+  End(w, tail);
+  return Event(out);
+}
+
+std::string OpenAiJson::ErrorEvent(const ApiError& error) { return Event(ErrorJson(error)); }
+
+HttpResponse ErrorResponse(const ApiError& error, HttpHeaders headers) {
+  HttpResponse response;
+  response.status = error.http_status;
+  response.headers = std::move(headers);
+  if (error.retry_after_ms > 0) {
+    response.headers.emplace_back("Retry-After", std::to_string((error.retry_after_ms + 999) / 1000));
+    response.headers.emplace_back("retry-after-ms", std::to_string(error.retry_after_ms));
+  }
+  if (error.http_status == 401) response.headers.emplace_back("WWW-Authenticate", "Bearer");
+  response.body = ErrorJson(error);
+  return response;
+}
+
+void OpenAiJson::PromptLogprobs(JsonWriter& w, const std::vector<int32_t>& prompt,
+                                const std::vector<PositionLogprobs>& positions) const {
+  w.Key("prompt_logprobs").BeginArray();
+  if (!prompt.empty()) w.Null();
+  for (const PositionLogprobs& p : positions) {
+    w.BeginObject();
+    auto one = [&](const TokenLogprob& c) {
+      w.Key(std::to_string(c.token_id)).BeginObject().Key("logprob").Float(c.logprob).Field("rank", c.rank);
+      w.Field("decoded_token", TokenText(c.token_id)).EndObject();
+    };
+    one(p.chosen);
+    for (const TokenLogprob& top : p.top) {
+      if (top.token_id != p.chosen.token_id) one(top);
+    }
+    w.EndObject();
+  }
+  w.EndArray();
+}
+
+std::string OpenAiJson::WholeAnswer(const Whole& whole, const Tail& tail) const {
+  std::string out;
+  JsonWriter w(out);
+  Begin(w, head_.chat ? "chat.completion" : "text_completion");
+  w.Key("choices").BeginArray();
+  for (const ChoicePart& part : whole.choices) {
+    const size_t prompt = part.index / whole.choices_per_prompt;
+    w.BeginObject().Field("index", part.index);
+    if (head_.chat) {
+      w.Key("message").BeginObject().Field("role", "assistant").Field("content", part.text).NullField("refusal").EndObject();
+    } else {
+      w.Field("text", part.text);
+    }
+    Logprobs(w, part);
+    Finish(w, part.finish);
+    if (!head_.chat && whole.prompt_logprobs[prompt]) PromptLogprobs(w, whole.prompts[prompt], *whole.prompt_logprobs[prompt]);
+    if (head_.return_token_ids) {
+      TokenIds(w.Key("token_ids"), part.token_ids);
+      if (!head_.chat) TokenIds(w.Key("prompt_token_ids"), whole.prompts[prompt]);
+    }
+    w.EndObject();
+  }
+  w.EndArray().Field("system_fingerprint", whole.fingerprint);
+  if (head_.chat && whole.prompt_logprobs[0]) PromptLogprobs(w, whole.prompts[0], *whole.prompt_logprobs[0]);
+  if (head_.chat && head_.return_token_ids) TokenIds(w.Key("prompt_token_ids"), whole.prompts[0]);
+  if (whole.seed) w.Field("seed", static_cast<int64_t>(*whole.seed));
+  End(w, tail);
+  return out;
+}
+
+}  // namespace baton::router

@@ -1,0 +1,85 @@
+// The JSON of OpenAI answers, byte for byte: chunks, whole answers, logprobs, usage. Pure; golden files pin every shape.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "router/generation_call.h"
+#include "router/http/http_types.h"
+#include "router/json_writer.h"
+
+namespace baton::router {
+
+/// What is the same on every chunk of an answer.
+struct AnswerHead {
+  std::string id;       ///< "chatcmpl-…", "cmpl-…"
+  int64_t created = 0;  ///< unix seconds
+  std::string model;
+  bool chat = false;
+  bool return_token_ids = false, tokens_as_ids = false;
+};
+
+/// Everything of one choice that a chunk or a whole answer shows.
+struct ChoicePart {
+  uint32_t index = 0;                    ///< over all prompts
+  std::string text;
+  std::vector<int32_t> token_ids;
+  std::vector<PositionLogprobs> logprobs;
+  bool wants_logprobs = false;
+  size_t text_offset = 0;                ///< text completions: where `logprobs` begin in the whole text
+  std::optional<ChoiceFinish> finish;
+};
+
+class OpenAiJson {
+ public:
+  OpenAiJson(AnswerHead head, const Tokenizer& tokenizer) : head_(std::move(head)), tokenizer_(tokenizer) {}
+
+  const AnswerHead& head() const { return head_; }
+
+  enum class Usage : uint8_t { kAbsent, kNull, kGiven };
+  struct Tail {
+    Usage usage_kind = Usage::kAbsent;
+    GenerationUsage usage;
+    std::optional<StageTimings> timings;
+  };
+
+  // ---- streaming: each returns one SSE event, "data: …\n\n"
+  std::string RoleChunk(uint32_t index, const Tail& tail) const;
+  std::string TextChunk(const ChoicePart& part, const Tail& tail) const;
+  std::string FinishChunk(uint32_t index, const ChoiceFinish& finish, const Tail& tail) const;
+  std::string UsageChunk(const Tail& tail) const;
+  static std::string ErrorEvent(const ApiError& error);
+  static const char* DoneEvent() { return "data: [DONE]\n\n"; }
+
+  /// A whole answer. `prompt_logprobs`: [prompts], each empty or for positions 1…; `prompts`: their tokens.
+  struct Whole {
+    std::vector<ChoicePart> choices;
+    std::vector<std::vector<int32_t>> prompts;
+    std::vector<std::optional<std::vector<PositionLogprobs>>> prompt_logprobs;
+    uint32_t choices_per_prompt = 1;
+    std::string fingerprint;
+    std::optional<uint64_t> seed;
+  };
+  std::string WholeAnswer(const Whole& whole, const Tail& tail) const;
+
+ private:
+  void Begin(JsonWriter& w, const char* object) const;
+  void End(JsonWriter& w, const Tail& tail) const;
+  void Logprobs(JsonWriter& w, const ChoicePart& part) const;
+  void ChatLogprobs(JsonWriter& w, const ChoicePart& part) const;
+  void TextLogprobs(JsonWriter& w, const ChoicePart& part) const;
+  void Candidate(JsonWriter& w, const TokenLogprob& candidate) const;
+  void PromptLogprobs(JsonWriter& w, const std::vector<int32_t>& prompt, const std::vector<PositionLogprobs>& positions) const;
+  void Finish(JsonWriter& w, const std::optional<ChoiceFinish>& finish) const;
+  std::string TokenText(int32_t id) const;
+
+  const AnswerHead head_;
+  const Tokenizer& tokenizer_;
+};
+
+/// An error as an HTTP answer: status, body, Retry-After; `headers` come along.
+HttpResponse ErrorResponse(const ApiError& error, HttpHeaders headers);
+
+}  // namespace baton::router

@@ -1,0 +1,85 @@
+#include "router/json_writer.h"
+
+#include <charconv>
+#include <cmath>
+
+namespace baton::router {
+namespace {
+
+template <class T>
+void AppendFloating(T value, std::string& out) {
+  if (!std::isfinite(value)) value = value > 0 ? T(9999) : T(-9999);
+  char digits[40];
+  const auto end = std::to_chars(digits, digits + sizeof digits, value).ptr;
+  std::string_view text(digits, end - digits);
+  out.append(text);
+  if (text.find_first_of(".e") == std::string_view::npos) out.append(".0");
+}
+
+}  // namespace
+
+void AppendJsonString(std::string_view text, std::string& out) {
+  static constexpr char kHex[] = "0123456789abcdef";
+  out.push_back('"');
+  size_t from = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto c = static_cast<unsigned char>(text[i]);
+    if (c >= 0x20 && c != '"' && c != '\\') continue;
+    out.append(text, from, i - from);
+    from = i + 1;
+    out.push_back('\\');
+    switch (c) {
+      case '"': out.push_back('"'); break;
+      case '\\': out.push_back('\\'); break;
+      case '\n': out.push_back('n'); break;
+      case '\r': out.push_back('r'); break;
+      case '\t': out.push_back('t'); break;
+      default:
+        out.append("u00");
+        out.push_back(kHex[c >> 4]);
+        out.push_back(kHex[c & 15]);
+    }
+  }
+  out.append(text, from, std::string_view::npos);
+  out.push_back('"');
+}
+
+JsonWriter& JsonWriter::Key(std::string_view key) {
+  Comma();
+  AppendJsonString(key, out_);
+  out_.push_back(':');
+  comma_ = false;
+  return *this;
+}
+
+JsonWriter& JsonWriter::String(std::string_view value) {
+  Comma();
+  AppendJsonString(value, out_);
+  return *this;
+}
+
+JsonWriter& JsonWriter::Int(int64_t value) {
+  Comma();
+  out_.append(std::to_string(value));
+  return *this;
+}
+
+JsonWriter& JsonWriter::Number(double value) {
+  Comma();
+  AppendFloating(value, out_);
+  return *this;
+}
+
+JsonWriter& JsonWriter::Float(float value) {
+  Comma();
+  AppendFloating(value, out_);
+  return *this;
+}
+
+JsonWriter& JsonWriter::Raw(std::string_view json) {
+  Comma();
+  out_.append(json);
+  return *this;
+}
+
+}  // namespace baton::router

@@ -1,0 +1,46 @@
+// RouterMetrics: Prometheus text. vLLM's metric names and buckets, so that existing boards and autoscalers work, and
+// Baton's own beside them as baton_*. Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/clock.h"
+#include "router/fleet/worker_link.h"
+
+namespace baton::router {
+
+/// One request at its end.
+struct FinishedRequest {
+  std::string finished_reason;  ///< "stop", "length", "abort", "error"
+  int64_t prompt_tokens = 0, completion_tokens = 0, cached_tokens = 0, predicted_cached_tokens = 0;
+  int64_t max_tokens = 0, n = 1;
+  double e2e_s = 0;
+  double queue_s = -1, prefill_s = -1, decode_s = -1;  ///< -1: not known
+  double time_per_output_token_s = -1;
+  int64_t retries = 0, migrations = 0;
+};
+
+class RouterMetrics {
+ public:
+  explicit RouterMetrics(const std::string& model_name);
+  ~RouterMetrics();
+
+  void FirstToken(double seconds);
+  void InterToken(double seconds);
+  void Finished(const FinishedRequest& request);
+  void HttpDone(const std::string& handler, const std::string& method, int status, double seconds);
+  void Refused(const std::string& reason);
+
+  /// The whole exposition; workers' figures come from `workers`.
+  std::string Render(const std::vector<LinkView>& workers, int64_t running_requests, int64_t index_units,
+                     int64_t index_bytes, size_t texts_queued);
+
+ private:
+  struct Families;
+  std::unique_ptr<Families> f_;
+};
+
+}  // namespace baton::router

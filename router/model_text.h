@@ -1,0 +1,32 @@
+// ModelText: what the router needs of a model: tokenizer, chat template, and the defaults of its generation_config.json.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "router/generation.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
+
+namespace baton::router {
+
+/// Immutable; any thread.
+struct ModelText {
+  std::string name;                            ///< base name of the path, without ".gguf"
+  std::unique_ptr<const Tokenizer> tokenizer;
+  std::unique_ptr<const ChatTemplate> chat_template;  ///< null: the model has none
+  SamplingOptions defaults;                    ///< of generation_config.json; what it does not set is absent
+  std::vector<int32_t> eos_token_ids;
+
+  /// `path`: an HF directory or a .gguf file. `chat_template_file`: replaces the model's; "" = the model's own.
+  /// `use_generation_config`: false leaves `defaults` empty. Errors of text/ and common/gguf, which name the file.
+  static absl::StatusOr<ModelText> Load(const std::string& path, const std::string& chat_template_file,
+                                        bool use_generation_config);
+};
+
+/// Request over model defaults over neutral values. Every field a worker looks at is set then, except seed and max_tokens.
+SamplingOptions ResolveSampling(const SamplingOptions& request, const SamplingOptions& defaults);
+
+}  // namespace baton::router
