@@ -32,9 +32,13 @@ int RunRouter(RouterFlags& flags) {
   const std::string grpc = StrCat(flags.config.host, ":", (*server)->grpc_port());
   spdlog::info("router: OpenAI API at {}/v1, gRPC at {}", http, (*server)->grpc_port() == 0 ? "none" : grpc);
 
+  const std::string admin =
+      (*server)->admin_port() == 0 ? "" : StrCat("http://", flags.config.host, ":", (*server)->admin_port());
+  if (!admin.empty()) spdlog::info("router: admin at {}", admin);
+
   auto on_ready = [&] {
     spdlog::info("router: ready in {:.2f} s, serving {} at {}/v1", Seconds(clock.Now() - start), (*server)->model_name(), http);
-    return WriteReadyFile(flags.ready_file, {{"BATON_HTTP", http}, {"BATON_GRPC", grpc}});
+    return WriteReadyFile(flags.ready_file, {{"BATON_HTTP", http}, {"BATON_GRPC", grpc}, {"BATON_ADMIN", admin}});
   };
   return ServeUntilSignal(clock, **server, std::chrono::milliseconds(flags.config.shutdown_timeout_ms), on_ready);
 }

@@ -16,6 +16,13 @@ void GenerationHandle::OutputDrained() {
   if (call_) call_->OutputDrained();
 }
 
+Readiness GenerationService::ReadinessNow() const {
+  if (services_.admission.draining()) {
+    return Readiness{false, "draining", "", 0, StrCat(services_.admission.running(), " requests still run")};
+  }
+  return services_.fleet.ReadinessNow();
+}
+
 ApiError GenerationService::PoolFull() const {
   const auto queued = static_cast<int64_t>(pool_.queued());
   return Overloaded(StrCat(queued, " texts wait to be tokenized, the limit is ", services_.config.tokenizer_queue),

@@ -34,6 +34,8 @@ class GenerationService {
   template <class Work, class Then>
   void RunText(Executor& executor, size_t text_bytes, Work work, Then then);
 
+  /// What /ready answers.
+  Readiness ReadinessNow() const;
   const CallServices& services() const { return services_; }
   size_t texts_queued() const { return pool_.queued(); }
 

@@ -15,6 +15,7 @@ struct RouterConfig {
   std::string host = "127.0.0.1";
   int32_t port = 8000;
   int32_t grpc_port = 8001;
+  int32_t admin_port = 8002;
   bool insecure = false;
   bool insecure_no_tls = false;
 
@@ -88,6 +89,7 @@ void VisitFields(RouterConfig& c, Visitor&& field) {
   field("host", c.host, "", "address that HTTP and gRPC bind");
   field("port", c.port, "port", "HTTP; 0 = any free port (printed)");
   field("grpc-port", c.grpc_port, "port", "gRPC; 0 = any free port, -1 = no gRPC");
+  field("admin-port", c.admin_port, "port", "operators' HTTP: metrics, workers, route explain; 0 = any free port, -1 = none");
   field("insecure", c.insecure, "", "allow a non-loopback bind without API key and TLS");
   field("insecure-no-tls", c.insecure_no_tls, "", "allow a non-loopback bind with API key but without TLS");
   field("model", c.model, "", "HF directory or .gguf; tokenizer, template and defaults come from it");
@@ -96,7 +98,7 @@ void VisitFields(RouterConfig& c, Visitor&& field) {
   field("chat-template", c.chat_template, "", "file with a Jinja chat template (the model's)");
   field("generation-config", c.generation_config, "",
         "auto = defaults of the model's generation_config.json, vllm = neutral defaults");
-  field("hash-key-file", c.hash_key_file, "", "32 bytes keying prefix hashes; needed with several routers");
+  field("hash-key-file", c.hash_key_file, "", "64 hex digits keying prefix hashes; needed with several routers");
   field("api-key", c.api_key, "", "accepted bearer tokens; none = open (repeatable)");
   field("api-key-file", c.api_key_file, "", "one key a line, '#' starts a comment");
   field("allowed-origins", c.allowed_origins, "", "Access-Control-Allow-Origin; empty = no CORS headers");

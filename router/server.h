@@ -34,8 +34,8 @@ struct WorkerStatus {
 class RouterServer {
  public:
   /// Reads the model's text side, binds the ports and begins to dial the workers; does not wait for them.
-  /// InvalidArgument: config. NotFound, InvalidArgument from text/: the model's files. Unavailable: address in use or not
-  /// permitted (the message names host, port and flag). FailedPrecondition: a non-loopback bind without auth and TLS.
+  /// FailedPrecondition: the config, also a non-loopback bind without auth and TLS. NotFound, InvalidArgument from text/: the
+  /// model's files. AlreadyExists, PermissionDenied: an address (the message names host, port and flag).
   static absl::StatusOr<std::unique_ptr<RouterServer>> Start(const RouterConfig& config, std::string version);
 
   ~RouterServer();
@@ -43,7 +43,8 @@ class RouterServer {
   RouterServer& operator=(const RouterServer&) = delete;
 
   uint16_t http_port() const;
-  uint16_t grpc_port() const;  ///< 0 without gRPC
+  uint16_t grpc_port() const;   ///< 0 without gRPC
+  uint16_t admin_port() const;  ///< 0 without an admin port
   const std::string& model_name() const;
 
   Readiness readiness() const;

@@ -185,31 +185,47 @@ PrefixIndex::Depths Fleet::Match(const Generation& generation, const std::vector
   return index_.Match(keys, eligible);
 }
 
-absl::StatusOr<Placement> Fleet::Choose(const Generation& generation, uint32_t tokens_to_prefill,
-                                        const std::vector<WorkerId>& excluded, std::vector<Cost>* table) {
-  std::vector<Candidate> candidates;
-  std::vector<std::shared_ptr<OutstandingLoad>> loads;
+absl::StatusOr<Fleet::Candidates> Fleet::CandidatesFor(const Generation& generation, const std::vector<WorkerId>& excluded) {
+  Candidates out;
   for (const auto& link : links_) {
     const LinkView view = link->View();
     if (view.state != LinkState::kReady || Excluded(excluded, view.id)) continue;
-    candidates.push_back(CandidateOf(view));
-    loads.push_back(view.outstanding);
+    out.all.push_back(CandidateOf(view));
+    out.loads.push_back(view.outstanding);
   }
-  if (candidates.empty()) {
+  if (out.all.empty()) {
     const Readiness why = ReadinessNow();
     if (why.ready) return absl::UnavailableError("no other worker can take the request");
     return absl::UnavailableError(StrCat("no worker is ready: ", why.detail,
                                          why.phase.empty() ? "" : StrCat(" (", why.phase, " ",
                                                                          static_cast<int>(100 * why.progress), " %)")));
   }
-  const PrefixIndex::Depths depths = Match(generation, candidates);
-  for (Candidate& c : candidates) {
+  const PrefixIndex::Depths depths = Match(generation, out.all);
+  for (Candidate& c : out.all) {
     c.cached_tokens = std::min<uint32_t>(depths[c.id.slot] * kUnitTokens,
                                          static_cast<uint32_t>(generation.prompt.size()) - 1);
   }
-  const size_t chosen = scorer_->Choose(candidates, tokens_to_prefill, table);
-  const Candidate& c = candidates[chosen];
-  return Placement{c.id, LoadTicket(loads[chosen], int64_t{tokens_to_prefill} - c.cached_tokens), c.cached_tokens};
+  return out;
+}
+
+absl::StatusOr<Placement> Fleet::Choose(const Generation& generation, uint32_t tokens_to_prefill,
+                                        const std::vector<WorkerId>& excluded) {
+  BATON_ASSIGN_OR_RETURN(const Candidates candidates, CandidatesFor(generation, excluded));
+  const size_t chosen = scorer_->Choose(candidates.all, tokens_to_prefill);
+  const Candidate& c = candidates.all[chosen];
+  return Placement{c.id, LoadTicket(candidates.loads[chosen], int64_t{tokens_to_prefill} - c.cached_tokens), c.cached_tokens};
+}
+
+absl::StatusOr<ExplainedRoute> Fleet::Explain(const Generation& generation) {
+  if (generation.prompt.empty()) return absl::InvalidArgumentError("the prompt is empty: it has 0 tokens");
+  BATON_ASSIGN_OR_RETURN(const Candidates candidates, CandidatesFor(generation, {}));
+  ExplainedRoute route{generation.prompt.size(), config_.route_policy, {}};
+  size_t chosen = 0;
+  const std::vector<Cost> table = scorer_->Table(candidates.all, static_cast<uint32_t>(generation.prompt.size()), &chosen);
+  for (size_t i = 0; i < table.size(); ++i) {
+    route.costs.push_back(ExplainedCost{table[i], candidates.all[i].cached_tokens, i == chosen});
+  }
+  return route;
 }
 
 WorkerLink* Fleet::LinkOf(WorkerId id) {

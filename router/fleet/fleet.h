@@ -25,6 +25,18 @@ struct Placement {
   uint32_t predicted_cached_tokens = 0;
 };
 
+/// What a decision would be: /debug/route.
+struct ExplainedCost {
+  Cost cost;
+  uint32_t cached_tokens = 0;  ///< as the index predicts
+  bool chosen = false;
+};
+struct ExplainedRoute {
+  size_t prompt_tokens = 0;
+  std::string policy;
+  std::vector<ExplainedCost> costs;  ///< of the workers that are ready
+};
+
 /// Retries and migrations may not exceed a share of live requests. Thread-safe.
 class RetryBudget {
  public:
@@ -59,7 +71,9 @@ class Fleet final : public LinkHost {
 
   /// Unavailable: no worker can take it (says why). ResourceExhausted is the workers' own answer to an Attach.
   absl::StatusOr<Placement> Choose(const Generation& generation, uint32_t tokens_to_prefill,
-                                   const std::vector<WorkerId>& excluded, std::vector<Cost>* table = nullptr);
+                                   const std::vector<WorkerId>& excluded);
+  /// The cost table of that decision, without taking it. InvalidArgument: an empty prompt. Unavailable: no worker.
+  absl::StatusOr<ExplainedRoute> Explain(const Generation& generation);
 
   absl::Status Attach(WorkerId id, const Generation& generation, const AttachOrder& order, std::shared_ptr<RelaySink> sink);
   void Cancel(WorkerId id, const std::string& leg_id, uint64_t attach_gen, std::optional<uint32_t> index);
@@ -73,6 +87,11 @@ class Fleet final : public LinkHost {
 
   std::string GreetingKey(bool refused_before) override;
   absl::Status Admit(int32_t slot, const WorkerFacts& facts) override;
+  struct Candidates {
+    std::vector<Candidate> all;
+    std::vector<std::shared_ptr<OutstandingLoad>> loads;  // [all]
+  };
+  absl::StatusOr<Candidates> CandidatesFor(const Generation& generation, const std::vector<WorkerId>& excluded);
   WorkerLink* LinkOf(WorkerId id);
   PrefixIndex::Depths Match(const Generation& generation, const std::vector<Candidate>& candidates);
 

@@ -6,7 +6,9 @@
 #include <sys/socket.h>
 
 #include <atomic>
+#include <condition_variable>
 #include <future>
+#include <mutex>
 #include <set>
 
 #include <boost/asio/awaitable.hpp>
@@ -23,6 +25,7 @@
 
 #include "common/str_cat.h"
 #include "router/asio_executor.h"
+#include "router/http/beast_exchange.h"
 
 namespace baton::router {
 namespace asio = boost::asio;
@@ -34,104 +37,8 @@ using std::chrono::milliseconds;
 
 namespace {
 
+constexpr Duration kLastBytes = std::chrono::seconds(2);  // for answers that are complete when the server stops
 constexpr size_t kDiscardBytes = 64 << 20;  // read and dropped so that a refused client sees the answer, not a reset
-
-// What one exchange has to say, and where the connection's coroutine waits for it.
-class Exchange final : public HttpExchange, public std::enable_shared_from_this<Exchange> {
- public:
-  Exchange(Executor& executor, asio::io_context& context, const HttpHeaders& always, bool keep_alive, bool http11, bool head)
-      : executor_(executor), wake_(context), always_(always), keep_alive_(keep_alive), http11_(http11), head_only_(head) {
-    wake_.expires_at(asio::steady_timer::time_point::max());
-  }
-
-  Executor& executor() override { return executor_; }
-
-  void Respond(HttpResponse response) override {
-    if (ended_ || gone_ || started_) return;
-    started_ = true;
-    Head(response.status, response.headers, response.content_type);
-    if (response.status != 204) absl::StrAppend(&pending_, "Content-Length: ", response.body.size(), "\r\n");
-    pending_ += "\r\n";
-    if (!head_only_) pending_ += response.body;
-    End();
-  }
-
-  void StartStream(int status, HttpHeaders headers, std::string content_type) override {
-    if (ended_ || gone_ || started_) return;
-    started_ = true;
-    chunked_ = http11_;
-    if (!http11_) keep_alive_ = false;
-    Head(status, headers, content_type);
-    pending_ += chunked_ ? "Transfer-Encoding: chunked\r\n\r\n" : "\r\n";
-  }
-
-  void Write(std::string bytes) override {
-    if (ended_ || gone_ || bytes.empty()) return;
-    if (chunked_) {
-      absl::StrAppend(&pending_, absl::Hex(bytes.size()), "\r\n", bytes, "\r\n");
-    } else {
-      pending_ += bytes;
-    }
-    Wake();
-  }
-
-  void End() override {
-    if (ended_ || gone_) return;
-    if (chunked_) pending_ += "0\r\n\r\n";
-    ended_ = true;
-    Wake();
-  }
-
-  size_t UnsentBytes() const override { return pending_.size() + in_flight_; }
-
-  void Watch(std::function<void()> gone, std::function<void()> drained) override {
-    on_gone_ = std::move(gone);
-    on_drained_ = std::move(drained);
-  }
-
-  // ---- for the connection's coroutine
-  bool has_output() const { return !pending_.empty(); }
-  bool ended() const { return ended_; }
-  bool gone() const { return gone_; }
-  bool keep_alive() const { return keep_alive_; }
-  asio::steady_timer& wake() { return wake_; }
-  std::string TakeOutput() {
-    in_flight_ = pending_.size();
-    return std::exchange(pending_, {});
-  }
-  void Sent() {
-    in_flight_ = 0;
-    if (pending_.empty() && on_drained_ && !ended_) on_drained_();
-  }
-  void ClientGone() {
-    if (std::exchange(gone_, true)) return;
-    auto gone = std::exchange(on_gone_, nullptr);
-    on_drained_ = nullptr;
-    if (gone && !ended_) gone();
-    Wake();
-  }
-  void Release() { on_gone_ = nullptr, on_drained_ = nullptr; }
-
- private:
-  void Wake() { wake_.cancel(); }
-  void Head(int status, const HttpHeaders& headers, const std::string& content_type) {
-    absl::StrAppend(&pending_, "HTTP/1.1 ", status, " ", HttpReason(status), "\r\n");
-    if (status != 204) absl::StrAppend(&pending_, "Content-Type: ", content_type, "\r\n");
-    for (const auto& [key, value] : headers) absl::StrAppend(&pending_, key, ": ", value, "\r\n");
-    for (const auto& [key, value] : always_) absl::StrAppend(&pending_, key, ": ", value, "\r\n");
-    pending_ += keep_alive_ ? "Connection: keep-alive\r\n" : "Connection: close\r\n";
-  }
-
-  Executor& executor_;
-  asio::steady_timer wake_;
-  const HttpHeaders& always_;
-  bool keep_alive_;
-  const bool http11_, head_only_;
-  std::string pending_;
-  size_t in_flight_ = 0;
-  bool started_ = false, chunked_ = false, ended_ = false, gone_ = false;
-  std::function<void()> on_gone_, on_drained_;
-};
 
 }  // namespace
 
@@ -139,22 +46,35 @@ struct HttpServer::Inner : std::enable_shared_from_this<HttpServer::Inner> {
   Inner(Options o, ExecutorPool& p, HttpHandler h)
       : options(std::move(o)), pool(p), handler(std::move(h)), acceptor(ExecutorPoolAccess::Context(p, 0)), open(p.size()) {}
 
+  // One connection; lives in its coroutine's frame.
+  struct Connection {
+    beast::tcp_stream stream;
+    std::shared_ptr<BeastExchange> exchange;  // being answered; null between requests
+  };
+  using Set = std::set<Connection*>;
+
   asio::awaitable<void> Accept();
   asio::awaitable<void> Serve(tcp::socket socket, size_t home);
   asio::awaitable<bool> ReadRequest(beast::tcp_stream& stream, beast::flat_buffer& buffer, size_t home,
-                                    std::shared_ptr<Exchange>& exchange);
-  asio::awaitable<bool> WriteAnswer(beast::tcp_stream& stream, Exchange& exchange);
+                                    std::shared_ptr<BeastExchange>& exchange);
+  asio::awaitable<bool> WriteAnswer(beast::tcp_stream& stream, BeastExchange& exchange);
   asio::awaitable<void> Refuse(beast::tcp_stream& stream, int status, std::string message);
-  void WatchForClose(beast::tcp_stream& stream, std::shared_ptr<Exchange> exchange);
+  void WatchForClose(beast::tcp_stream& stream, std::shared_ptr<BeastExchange> exchange);
 
   const Options options;
   ExecutorPool& pool;
   const HttpHandler handler;
   tcp::acceptor acceptor;
   uint16_t port = 0;
+  void Close(bool also_those_that_send);
+  void Left();
+  bool WaitEmpty(Duration timeout);
+
   std::atomic<int32_t> connections{0};
   std::atomic<bool> stopping{false};
-  std::vector<std::set<beast::tcp_stream*>> open;  // [executors], each touched by its own thread
+  std::vector<Set> open;  // [executors], each touched by its own thread
+  std::mutex mutex;
+  std::condition_variable left;
 };
 
 asio::awaitable<void> HttpServer::Inner::Accept() {
@@ -182,14 +102,14 @@ asio::awaitable<void> HttpServer::Inner::Accept() {
         context,
         [self = shared_from_this(), socket = std::move(socket), home]() mutable -> asio::awaitable<void> {
           co_await self->Serve(std::move(socket), home);
-          --self->connections;
+          self->Left();
         },
         asio::detached);
   }
 }
 
 // The client that goes away while it is answered: its socket becomes readable with nothing to read.
-void HttpServer::Inner::WatchForClose(beast::tcp_stream& stream, std::shared_ptr<Exchange> exchange) {
+void HttpServer::Inner::WatchForClose(beast::tcp_stream& stream, std::shared_ptr<BeastExchange> exchange) {
   stream.socket().async_wait(tcp::socket::wait_read, [this, &stream, exchange](error_code error) {
     if (error || exchange->ended() || exchange->gone()) return;
     char byte;
@@ -222,7 +142,6 @@ namespace {
 int StatusOfReadError(error_code error) {
   if (error == http::error::header_limit) return 431;
   if (error == http::error::body_limit) return 413;
-  if (error == beast::error::timeout) return 408;
   return error.category() == make_error_code(http::error::bad_method).category() ? 400 : 0;
 }
 
@@ -242,7 +161,7 @@ HttpRequest ToRequest(http::request<http::string_body>&& in) {
 
 // False: the connection ends. On true `exchange` is being answered.
 asio::awaitable<bool> HttpServer::Inner::ReadRequest(beast::tcp_stream& stream, beast::flat_buffer& buffer, size_t home,
-                                                     std::shared_ptr<Exchange>& exchange) {
+                                                     std::shared_ptr<BeastExchange>& exchange) {
   error_code error;
   if (buffer.size() == 0) {
     stream.expires_after(milliseconds(options.keep_alive_ms));
@@ -265,21 +184,20 @@ asio::awaitable<bool> HttpServer::Inner::ReadRequest(beast::tcp_stream& stream, 
     if (error == http::error::end_of_stream || error == http::error::partial_message || status == 0) co_return false;
     const std::string limit = status == 431   ? StrCat("The headers are longer than ", options.max_header_bytes, " bytes (--max-header-bytes).")
                               : status == 413 ? StrCat("The body is longer than ", options.max_body_bytes, " bytes (--max-body-bytes).")
-                              : status == 408 ? StrCat("The request did not arrive within ", options.read_timeout_ms, " ms (--read-timeout-ms).")
                                               : StrCat("Not a valid HTTP request: ", error.message(), ".");
     co_await Refuse(stream, status, limit);
     co_return false;
   }
   stream.expires_never();
   http::request<http::string_body> request = parser.release();
-  exchange = std::make_shared<Exchange>(pool.at(home), ExecutorPoolAccess::Context(pool, home), options.always,
+  exchange = std::make_shared<BeastExchange>(pool.at(home), ExecutorPoolAccess::Context(pool, home), options.always,
                                         request.keep_alive(), request.version() >= 11, request.method() == http::verb::head);
   handler(exchange, ToRequest(std::move(request)));
   co_return true;
 }
 
 // Writes until the answer has ended. False: the client is gone.
-asio::awaitable<bool> HttpServer::Inner::WriteAnswer(beast::tcp_stream& stream, Exchange& exchange) {
+asio::awaitable<bool> HttpServer::Inner::WriteAnswer(beast::tcp_stream& stream, BeastExchange& exchange) {
   error_code error;
   while (true) {
     while (exchange.has_output()) {
@@ -299,30 +217,67 @@ asio::awaitable<bool> HttpServer::Inner::WriteAnswer(beast::tcp_stream& stream, 
 }
 
 asio::awaitable<void> HttpServer::Inner::Serve(tcp::socket socket, size_t home) {
-  beast::tcp_stream stream(std::move(socket));
-  open[home].insert(&stream);
+  Connection connection{beast::tcp_stream(std::move(socket)), nullptr};
+  beast::tcp_stream& stream = connection.stream;
+  open[home].insert(&connection);
   beast::flat_buffer buffer;
   bool more = true;
   while (more && !stopping) {
-    std::shared_ptr<Exchange> exchange;
-    if (!co_await ReadRequest(stream, buffer, home, exchange)) break;
-    if (!exchange->ended()) WatchForClose(stream, exchange);
-    const bool whole = co_await WriteAnswer(stream, *exchange);
-    if (!whole) exchange->ClientGone();
-    exchange->Release();
+    if (!co_await ReadRequest(stream, buffer, home, connection.exchange)) break;
+    BeastExchange& exchange = *connection.exchange;
+    if (!exchange.ended()) WatchForClose(stream, connection.exchange);
+    const bool whole = co_await WriteAnswer(stream, exchange);
+    if (!whole) exchange.ClientGone();
+    exchange.Release();
     error_code ignored;
     stream.socket().cancel(ignored);  // of WatchForClose
-    more = whole && exchange->keep_alive();
+    more = whole && exchange.keep_alive();
+    connection.exchange.reset();
   }
   error_code ignored;
   stream.socket().shutdown(tcp::socket::shutdown_send, ignored);
-  open[home].erase(&stream);
+  open[home].erase(&connection);
 }
+
+void HttpServer::Inner::Left() {
+  std::lock_guard lock(mutex);
+  --connections;
+  left.notify_all();
+}
+
+bool HttpServer::Inner::WaitEmpty(Duration timeout) {
+  std::unique_lock lock(mutex);
+  return left.wait_for(lock, timeout, [this] { return connections == 0; });
+}
+
+// Connections whose answer is complete may be left to send it.
+void HttpServer::Inner::Close(bool also_those_that_send) {
+  for (size_t i = 0; i < pool.size(); ++i) {
+    std::promise<void> done;
+    pool.at(i).Post([&, i] {
+      for (Connection* c : open[i]) {
+        if (c->exchange && c->exchange->ended() && !also_those_that_send) continue;
+        if (c->exchange) c->exchange->ClientGone();
+        c->stream.close();
+      }
+      done.set_value();
+    });
+    done.get_future().wait();
+  }
+}
+
+namespace {
+
+absl::Status CannotListen(const HttpServer::Options& o, error_code error) {
+  const std::string message = StrCat("cannot listen on ", o.host, ":", o.port, ": ", error.message(), " (--host, ", o.port_flag, ")");
+  return error == asio::error::address_in_use ? absl::AlreadyExistsError(message) : absl::PermissionDeniedError(message);
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(Options options, ExecutorPool& pool, HttpHandler handler) {
   auto inner = std::make_shared<Inner>(std::move(options), pool, std::move(handler));
   const Options& o = inner->options;
-  const std::string where = StrCat(o.host, ":", o.port);
   error_code error;
   const auto address = asio::ip::make_address(o.host == "localhost" ? "127.0.0.1" : o.host, error);
   if (error) return absl::InvalidArgumentError(StrCat("--host ", o.host, " is not an IP address"));
@@ -332,7 +287,7 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(Options options, E
   if (!error) acceptor.set_option(asio::socket_base::reuse_address(true), error);
   if (!error) acceptor.bind(endpoint, error);
   if (!error) acceptor.listen(asio::socket_base::max_listen_connections, error);
-  if (error) return absl::UnavailableError(StrCat("cannot listen on ", where, ": ", error.message(), " (--host, --port)"));
+  if (error) return CannotListen(o, error);
   inner->port = acceptor.local_endpoint().port();
   asio::co_spawn(ExecutorPoolAccess::Context(pool, 0), [inner]() -> asio::awaitable<void> { co_await inner->Accept(); },
                  asio::detached);
@@ -356,18 +311,10 @@ void HttpServer::StopAccepting() {
 void HttpServer::Stop() {
   if (inner_->stopping.exchange(true)) return;
   StopAccepting();
-  for (size_t i = 0; i < inner_->pool.size(); ++i) {
-    std::promise<void> done;
-    inner_->pool.at(i).Post([&, i] {
-      for (beast::tcp_stream* stream : inner_->open[i]) {
-        error_code ignored;
-        stream->socket().shutdown(tcp::socket::shutdown_both, ignored);
-        stream->cancel();
-      }
-      done.set_value();
-    });
-    done.get_future().wait();
-  }
+  inner_->Close(false);
+  if (inner_->WaitEmpty(kLastBytes)) return;
+  inner_->Close(true);
+  inner_->WaitEmpty(kLastBytes);
 }
 
 }  // namespace baton::router

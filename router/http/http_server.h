@@ -17,6 +17,7 @@ class HttpServer {
   struct Options {
     std::string host;
     uint16_t port = 0;
+    const char* port_flag = "--port";          ///< for messages
     size_t max_header_bytes = 16 << 10;
     size_t max_body_bytes = 8 << 20;
     int32_t max_connections = 20000;
@@ -24,7 +25,8 @@ class HttpServer {
     HttpHeaders always;                        ///< on every answer
     std::function<std::string(int status, const std::string& message)> error_body;  ///< for what never reaches the handler
   };
-  /// Binds and accepts. Unavailable: address in use, not permitted or not of this machine, with host, port and flag.
+  /// Binds and accepts. AlreadyExists: address in use. PermissionDenied: not permitted or not of this machine. Both
+  /// with host, port and flag.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(Options options, ExecutorPool& pool, HttpHandler handler);
   ~HttpServer();
 
@@ -32,7 +34,8 @@ class HttpServer {
   int32_t connections() const;
   /// No new connections.
   void StopAccepting();
-  /// Closes every connection. Call before the pool stops.
+  /// Closes every connection; answers that are complete get 2 s to be sent. Idempotent; call before the pool stops, on none
+  /// of its threads.
   void Stop();
 
  private:

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <random>
 #include <utility>
 
 #include <spdlog/spdlog.h>
@@ -76,21 +75,8 @@ const OpenAiApp::Route OpenAiApp::kRoutes[] = {
     {"/load", "GET", &OpenAiApp::Load, false, false},
 };
 
-OpenAiApp::OpenAiApp(GenerationService& service, const ApiKeys& keys, std::string version)
-    : service_(service),
-      keys_(keys),
-      version_(std::move(version)),
-      started_(UnixSeconds()),
-      id_base_(uint64_t{std::random_device{}()} << 32 | std::random_device{}()) {}
-
-std::string OpenAiApp::RequestId(const HttpRequest& request) {
-  const std::string_view given = request.Header("X-Request-Id");
-  const bool printable = std::all_of(given.begin(), given.end(), [](char c) { return c > 0x20 && c < 0x7f; });
-  if (!given.empty() && given.size() <= 128 && printable) return std::string(given);
-  // A counter through a bijection: unique in this process, and between processes by the random base.
-  const uint64_t n = id_base_ + 0x9E3779B97F4A7C15ull * ++id_next_;
-  return absl::StrCat(absl::Hex(id_base_ ^ (n >> 7), absl::kZeroPad16), absl::Hex(n, absl::kZeroPad16));
-}
+OpenAiApp::OpenAiApp(GenerationService& service, const ApiKeys& keys, RequestIds& ids, std::string version)
+    : service_(service), keys_(keys), ids_(ids), version_(std::move(version)), started_(UnixSeconds()) {}
 
 void OpenAiApp::Handle(std::shared_ptr<HttpExchange> exchange, HttpRequest request) {
   auto call = std::make_shared<Call>();
@@ -99,7 +85,7 @@ void OpenAiApp::Handle(std::shared_ptr<HttpExchange> exchange, HttpRequest reque
   call->clock = &service_.services().clock;
   call->metrics = &service_.services().metrics;
   call->arrived = call->clock->Now();
-  call->id = RequestId(call->request);
+  call->id = ids_.GivenOrNew(call->request.Header("X-Request-Id"));
   call->headers = {{"X-Request-Id", call->id}};
   const std::string& origins = service_.services().config.allowed_origins;
   if (!origins.empty() && !call->request.Header("Origin").empty()) {
@@ -203,8 +189,7 @@ void OpenAiApp::Complete(const std::shared_ptr<Call>& call, std::variant<Complet
   head.chat = request.chat;
   head.return_token_ids = request.return_token_ids;
   head.tokens_as_ids = request.return_tokens_as_token_ids;
-  // A client may use one id twice at once; workers may not see that.
-  request.input.request_id = absl::StrCat(call->id, "-", absl::Hex(id_base_ + ++id_next_));
+  request.input.request_id = ids_.OnceOnly(call->id);
   CompletionAnswer::Options options;
   options.fingerprint = StrCat("baton-", version_);
   options.sse_ping_ms = service_.services().config.sse_ping_ms;
@@ -263,21 +248,15 @@ void OpenAiApp::Detokenize(const std::shared_ptr<Call>& call) {
   call->RespondJson(std::move(out));
 }
 
-Readiness OpenAiApp::ReadinessNow() const {
-  const CallServices& s = service_.services();
-  if (s.admission.draining()) return Readiness{false, "draining", "", 0, StrCat(s.admission.running(), " requests still run")};
-  return s.fleet.ReadinessNow();
-}
-
 void OpenAiApp::Health(const std::shared_ptr<Call>& call) {
-  if (!ReadinessNow().ready) return Ready(call);
+  if (!service_.ReadinessNow().ready) return Ready(call);
   call->Respond(HttpResponse{200, {}, "text/plain", ""});
 }
 
 void OpenAiApp::Live(const std::shared_ptr<Call>& call) { call->RespondJson(R"({"status":"alive"})"); }
 
 void OpenAiApp::Ready(const std::shared_ptr<Call>& call) {
-  const Readiness r = ReadinessNow();
+  const Readiness r = service_.ReadinessNow();
   std::string out;
   JsonWriter w(out);
   w.BeginObject().Field("status", r.status);

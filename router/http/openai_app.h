@@ -9,18 +9,16 @@
 #include "router/generation_service.h"
 #include "router/http/http_types.h"
 #include "router/http/json_request.h"
+#include "router/request_ids.h"
 
 namespace baton::router {
 
 class OpenAiApp {
  public:
   /// Everything given outlives the app.
-  OpenAiApp(GenerationService& service, const ApiKeys& keys, std::string version);
+  OpenAiApp(GenerationService& service, const ApiKeys& keys, RequestIds& ids, std::string version);
 
   void Handle(std::shared_ptr<HttpExchange> exchange, HttpRequest request);
-
-  /// X-Request-Id as the client gave it, if it is printable and at most 128 bytes; else a new one.
-  std::string RequestId(const HttpRequest& request);
 
  private:
   struct Call;  // one request on its way
@@ -51,15 +49,13 @@ class OpenAiApp {
 
   void Dispatch(const std::shared_ptr<Call>& call);
   void Complete(const std::shared_ptr<Call>& call, std::variant<CompletionRequest, ApiError> parsed, const char* id_prefix);
-  Readiness ReadinessNow() const;
   std::string ModelCard(const std::string& name) const;
 
   GenerationService& service_;
   const ApiKeys& keys_;
+  RequestIds& ids_;
   const std::string version_;
   const int64_t started_;  // unix seconds
-  const uint64_t id_base_;
-  std::atomic<uint64_t> id_next_{0};
 };
 
 /// The OpenAPI 3.1 description, as JSON.

@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <mutex>
 
 #include "common/str_cat.h"
@@ -10,12 +9,22 @@ namespace {
 // Goes by slot, so that a worker that comes or goes does not shift the others' turns.
 class RoundRobin final : public Scorer {
  public:
-  size_t Choose(absl::Span<const Candidate> candidates, uint32_t, std::vector<Cost>* table) override {
-    if (table) {
-      table->clear();
-      for (const Candidate& c : candidates) table->push_back(Cost{c.id});
-    }
+  size_t Choose(absl::Span<const Candidate> candidates, uint32_t) override {
     std::lock_guard lock(mutex_);
+    const size_t next = Next(candidates);
+    last_slot_ = candidates[next].id.slot;
+    return next;
+  }
+  std::vector<Cost> Table(absl::Span<const Candidate> candidates, uint32_t, size_t* chosen) const override {
+    std::vector<Cost> table;
+    for (const Candidate& c : candidates) table.push_back(Cost{c.id});
+    std::lock_guard lock(mutex_);
+    *chosen = Next(candidates);
+    return table;
+  }
+
+ private:
+  size_t Next(absl::Span<const Candidate> candidates) const {
     size_t next = 0, lowest = 0;
     bool found = false;
     for (size_t i = 0; i < candidates.size(); ++i) {
@@ -26,13 +35,10 @@ class RoundRobin final : public Scorer {
         found = true;
       }
     }
-    if (!found) next = lowest;
-    last_slot_ = candidates[next].id.slot;
-    return next;
+    return found ? next : lowest;
   }
 
- private:
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   int32_t last_slot_ = -1;
 };
 

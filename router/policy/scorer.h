@@ -36,8 +36,10 @@ struct Cost {
 class Scorer {
  public:
   virtual ~Scorer() = default;
-  /// Index of the chosen candidate; `candidates` is not empty. `table` (may be null) gets a Cost for each.
-  virtual size_t Choose(absl::Span<const Candidate> candidates, uint32_t prompt_tokens, std::vector<Cost>* table) = 0;
+  /// Index of the chosen candidate; `candidates` is not empty.
+  virtual size_t Choose(absl::Span<const Candidate> candidates, uint32_t prompt_tokens) = 0;
+  /// A Cost for each candidate, and whom Choose would choose now; takes no turn.
+  virtual std::vector<Cost> Table(absl::Span<const Candidate> candidates, uint32_t prompt_tokens, size_t* chosen) const = 0;
 };
 
 /// argmin of queue + (1 + lambda) · prefill of what is not cached + decode slowdown + KV pressure. Ties go in turn.

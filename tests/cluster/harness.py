@@ -42,7 +42,7 @@ class Cluster:
         self.env = {**os.environ, "BATON_CACHE_DIR": os.environ.get("BATON_CACHE_DIR", ""), **(env or {})}
         if not self.env["BATON_CACHE_DIR"]:
             del self.env["BATON_CACHE_DIR"]
-        self.command = [str(BATON), "serve", str(model), "--port", "0", "--grpc-port", "0", "--ready-file", str(self.ready)]
+        self.command = [str(BATON), "serve", str(model), "--port", "0", "--grpc-port", "0", "--admin-port", "0", "--ready-file", str(self.ready)]
         if dummy:
             self.command += ["--load-format", "dummy"]
         self.command += [str(a) for a in args]

@@ -85,7 +85,7 @@ class Refusals(unittest.TestCase):
             self.assertIn(word, last)
 
     def test_no_such_model(self):
-        self.check(["serve", "/no/such/model", "--port", "0", "--grpc-port", "0"], 3, "/no/such/model")
+        self.check(["serve", "/no/such/model", "--port", "0", "--grpc-port", "0", "--admin-port", "0"], 3, "/no/such/model")
 
     def test_unknown_flag(self):
         result = run(["serve", str(TINY), "--no-such-flag", "1"])
@@ -100,7 +100,7 @@ class Refusals(unittest.TestCase):
             s.bind(("127.0.0.1", 0))
             s.listen()
             port = s.getsockname()[1]
-            self.check(["serve", str(TINY), "--load-format", "dummy", "--port", port, "--grpc-port", "0"], 4, str(port))
+            self.check(["serve", str(TINY), "--load-format", "dummy", "--port", port, "--grpc-port", "0", "--admin-port", "0"], 4, str(port))
 
     def test_model_larger_than_memory(self):
         with tempfile.TemporaryDirectory() as d:
@@ -110,14 +110,14 @@ class Refusals(unittest.TestCase):
             config.update(hidden_size=16384, intermediate_size=65536, num_hidden_layers=200, num_attention_heads=128, num_key_value_heads=128)
             config["head_dim"] = 128
             (big / "config.json").write_text(json.dumps(config))
-            self.check(["serve", str(big), "--load-format", "dummy", "--port", "0", "--grpc-port", "0"], 5, "GiB")
+            self.check(["serve", str(big), "--load-format", "dummy", "--port", "0", "--grpc-port", "0", "--admin-port", "0"], 5, "GiB")
 
     def test_max_model_len_that_does_not_fit_the_kv_memory(self):
-        self.check(["serve", str(TINY), "--load-format", "dummy", "--kv-cache-memory", "64K", "--port", "0", "--grpc-port", "0"], 5,
+        self.check(["serve", str(TINY), "--load-format", "dummy", "--kv-cache-memory", "64K", "--port", "0", "--grpc-port", "0", "--admin-port", "0"], 5,
                    "--kv-cache-memory")
 
     def test_non_loopback_bind_needs_auth_and_tls(self):
-        result = run(["serve", str(TINY), "--load-format", "dummy", "--host", "0.0.0.0", "--port", "0", "--grpc-port", "0"])
+        result = run(["serve", str(TINY), "--load-format", "dummy", "--host", "0.0.0.0", "--port", "0", "--grpc-port", "0", "--admin-port", "0"])
         self.assertNotEqual(result.returncode, 0)
         self.assertIn("--insecure", result.stderr)
 

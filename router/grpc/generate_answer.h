@@ -1,0 +1,62 @@
+// GenerateAnswer: one Generate call being answered. Lives on one executor; every method is called on its thread. Include
+// only from .cc files.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "proto/generation.pb.h"
+#include "router/generation_service.h"
+#include "router/grpc/stream_writer.h"
+
+namespace baton::router {
+
+using GenerateStream = StreamWriter<v1::GenerateChunk>;
+
+class GenerateAnswer final : public GenerationSink, public std::enable_shared_from_this<GenerateAnswer> {
+ public:
+  struct Options {
+    std::string public_id;        ///< request_id of every chunk
+    bool return_token_ids = false;
+    bool echo = false;
+    std::string echo_text;        ///< the prompt's text, if it came as text
+  };
+  /// `context` lives until the stream is finished.
+  GenerateAnswer(GenerationService& service, Executor& executor, grpc::CallbackServerContext* context,
+                 std::shared_ptr<GenerateStream> stream, Options options);
+
+  void Submit(GenerationInput input);
+  /// The client left, or its deadline is over.
+  void Cancelled();
+  void Drained();
+
+  void OnAdmitted(const Generation& generation, int64_t cached_tokens) override;
+  void OnPromptLogprobs(std::vector<PositionLogprobs> positions) override;
+  void OnDelta(ChoiceDelta delta, const GenerationUsage& so_far) override;
+  void OnChoiceEnd(const ChoiceFinish& finish) override;
+  void OnDone(const GenerationSummary& summary) override;
+  void OnFailed(const ApiError& error) override;
+  size_t UnsentBytes() const override { return stream_->unsent_bytes(); }
+
+ private:
+  v1::GenerateChunk Chunk(uint32_t index);
+  void Write(v1::GenerateChunk chunk);
+
+  GenerationService& service_;
+  Executor& executor_;
+  grpc::CallbackServerContext* const context_;
+  const std::shared_ptr<GenerateStream> stream_;
+  const Options options_;
+  std::shared_ptr<GenerationHandle> handle_;
+  std::vector<PositionLogprobs> prompt_logprobs_;     // for the first chunk
+  std::optional<ChoiceFinish> held_finish_;           // written when it is known whether it is the last chunk
+  GenerationUsage usage_;
+  bool over_ = false;
+};
+
+/// The code and text of an error as gRPC's.
+grpc::Status ToGrpc(const ApiError& error);
+
+}  // namespace baton::router

@@ -1,0 +1,159 @@
+#include "router/grpc/grpc_server.h"
+
+#include <arpa/inet.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/grpcpp.h>
+#include <grpcpp/health_check_service_interface.h>
+
+#include "common/str_cat.h"
+#include "proto/generation.grpc.pb.h"
+#include "router/grpc/generate_answer.h"
+#include "router/grpc/generate_codec.h"
+
+namespace baton::router {
+namespace {
+
+std::string Metadata(const grpc::CallbackServerContext& context, const char* key) {
+  const auto& all = context.client_metadata();
+  auto found = all.find(key);
+  return found == all.end() ? "" : std::string(found->second.data(), found->second.size());
+}
+
+std::optional<Duration> Remaining(const grpc::CallbackServerContext& context) {
+  const auto deadline = context.deadline();
+  if (deadline == std::chrono::system_clock::time_point::max()) return std::nullopt;
+  return std::max<Duration>(Duration(1), deadline - std::chrono::system_clock::now());
+}
+
+// gRPC does not say why it could not bind.
+absl::Status WhyNotBound(const std::string& host, uint16_t port) {
+  const std::string where = StrCat("cannot listen on ", host, ":", port, " for gRPC");
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(port);
+  if (inet_pton(AF_INET, host.c_str(), &address.sin_addr) != 1) return absl::PermissionDeniedError(StrCat(where, " (--host, --grpc-port)"));
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const bool bound = fd >= 0 && bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
+  const int why = errno;
+  if (fd >= 0) close(fd);
+  const std::string message = StrCat(where, ": ", bound ? "refused" : std::strerror(why), " (--host, --grpc-port)");
+  return !bound && why == EADDRINUSE ? absl::AlreadyExistsError(message) : absl::PermissionDeniedError(message);
+}
+
+class GenerationApi final : public v1::Generation::CallbackService {
+ public:
+  GenerationApi(ExecutorPool& pool, GenerationService& service, const ApiKeys& keys, RequestIds& ids, std::string version)
+      : pool_(pool), service_(service), keys_(keys), ids_(ids), version_(std::move(version)) {}
+
+  grpc::ServerWriteReactor<v1::GenerateChunk>* Generate(grpc::CallbackServerContext* context,
+                                                        const v1::GenerateRequest* request) override {
+    auto stream = GenerateStream::Make();
+    const std::string given = request->request_id().empty() ? Metadata(*context, "x-request-id") : request->request_id();
+    GenerateAnswer::Options options{ids_.GivenOrNew(given), request->return_token_ids(), request->echo(), request->text()};
+    context->AddInitialMetadata("x-request-id", options.public_id);
+    auto refuse = [&](const ApiError& error) {
+      service_.services().metrics.Refused(error.code.empty() ? "invalid" : error.code);
+      stream->Finish(ToGrpc(error));
+      return stream.get();
+    };
+    if (!keys_.Allows(Metadata(*context, "authorization"))) return refuse(Unauthorized());
+    auto decoded = DecodeGenerate(*request);
+    if (auto* error = std::get_if<ApiError>(&decoded)) return refuse(*error);
+    GenerationInput input = std::get<GenerationInput>(std::move(decoded));
+    input.request_id = ids_.OnceOnly(options.public_id);
+    input.timeout = Remaining(*context);
+
+    Executor& executor = pool_.Next();
+    auto answer = std::make_shared<GenerateAnswer>(service_, executor, context, stream, std::move(options));
+    stream->Listen({[&executor, answer] { executor.Post([answer] { answer->Cancelled(); }); },
+                    [&executor, answer] { executor.Post([answer] { answer->Drained(); }); }});
+    executor.Post([answer, input = std::move(input)]() mutable { answer->Submit(std::move(input)); });
+    return stream.get();
+  }
+
+  grpc::ServerUnaryReactor* GetModel(grpc::CallbackServerContext* context, const v1::GetModelRequest* request,
+                                     v1::ModelCard* card) override {
+    auto* reactor = context->DefaultReactor();
+    const CallServices& s = service_.services();
+    auto fail = [&](const ApiError& error) {
+      reactor->Finish(ToGrpc(error));
+      return reactor;
+    };
+    if (!keys_.Allows(Metadata(*context, "authorization"))) return fail(Unauthorized());
+    if (!ServesModel(s.config, s.model, request->model())) return fail(ModelNotFound(request->model()));
+    const auto facts = s.fleet.model_facts();
+    if (!facts) return fail(FromStatus(absl::UnavailableError(StrCat("no worker is ready: ", service_.ReadinessNow().detail))));
+    card->set_name(PublicModelName(s.config, s.model));
+    card->set_max_model_len(facts->max_model_len);
+    card->set_vocab_size(facts->vocab_size);
+    const auto& eos = s.model.eos_token_ids.empty() ? facts->eos_token_ids : s.model.eos_token_ids;
+    card->mutable_eos_token_ids()->Add(eos.begin(), eos.end());
+    card->set_version(version_);
+    reactor->Finish(grpc::Status::OK);
+    return reactor;
+  }
+
+ private:
+  ExecutorPool& pool_;
+  GenerationService& service_;
+  const ApiKeys& keys_;
+  RequestIds& ids_;
+  const std::string version_;
+};
+
+}  // namespace
+
+struct GrpcServer::Inner {
+  Inner(ExecutorPool& pool, GenerationService& service, const ApiKeys& keys, RequestIds& ids, const std::string& version)
+      : api(pool, service, keys, ids, version) {}
+  GenerationApi api;
+  std::unique_ptr<grpc::Server> server;
+  int port = 0;
+  bool stopped = false;
+};
+
+GrpcServer::GrpcServer(std::unique_ptr<Inner> inner) : inner_(std::move(inner)) {}
+
+absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(Options options, ExecutorPool& pool, GenerationService& service,
+                                                              const ApiKeys& keys, RequestIds& ids) {
+  grpc::EnableDefaultHealthCheckService(true);
+  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  auto inner = std::make_unique<Inner>(pool, service, keys, ids, options.version);
+  grpc::ServerBuilder builder;
+  builder.AddListeningPort(StrCat(options.host, ":", options.port), grpc::InsecureServerCredentials(), &inner->port);
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // else two routers would share a port by accident
+  builder.SetMaxReceiveMessageSize(static_cast<int>(std::min<size_t>(options.max_message_bytes, 1u << 30)));
+  builder.RegisterService(&inner->api);
+  inner->server = builder.BuildAndStart();
+  if (!inner->server || inner->port == 0) return WhyNotBound(options.host, options.port);
+  std::unique_ptr<GrpcServer> server(new GrpcServer(std::move(inner)));
+  server->SetServing(false);
+  return server;
+}
+
+GrpcServer::~GrpcServer() { Stop(Duration::zero()); }
+
+uint16_t GrpcServer::port() const { return static_cast<uint16_t>(inner_->port); }
+
+void GrpcServer::SetServing(bool serving) {
+  grpc::HealthCheckServiceInterface* health = inner_->server->GetHealthCheckService();
+  if (!health) return;
+  health->SetServingStatus(serving);
+  health->SetServingStatus(v1::Generation::service_full_name(), serving);
+}
+
+void GrpcServer::Stop(Duration grace) {
+  if (std::exchange(inner_->stopped, true)) return;
+  inner_->server->Shutdown(std::chrono::system_clock::now() + std::chrono::duration_cast<std::chrono::milliseconds>(grace));
+  inner_->server->Wait();
+}
+
+}  // namespace baton::router

@@ -1,0 +1,93 @@
+// StreamWriter: the one reactor of gRPC answers: an outgoing stream with a queue. It decides nothing. Include only from
+// .cc files.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+namespace baton::router {
+
+/// Thread-safe. Lives until gRPC is done with the call, and as long as somebody holds it.
+template <class Message>
+class StreamWriter final : public grpc::ServerWriteReactor<Message> {
+ public:
+  /// Called on gRPC's threads.
+  struct Events {
+    std::function<void()> cancelled;  ///< the client left or its deadline is over; Finish is still owed
+    std::function<void()> drained;    ///< everything written was taken
+  };
+
+  static std::shared_ptr<StreamWriter> Make() {
+    std::shared_ptr<StreamWriter> made(new StreamWriter);
+    made->self_ = made;
+    return made;
+  }
+  /// Before the reactor is handed to gRPC.
+  void Listen(Events events) { events_ = std::move(events); }
+
+  void Write(Message message) {
+    std::lock_guard lock(mutex_);
+    if (finish_) return;
+    unsent_bytes_ += message.ByteSizeLong();
+    queue_.push_back(std::move(message));
+    if (queue_.size() == 1) this->StartWrite(&queue_.front());
+  }
+
+  /// After everything written. Only the first call counts. Nothing of the call's context may be used afterwards.
+  void Finish(grpc::Status status) {
+    std::unique_lock lock(mutex_);
+    if (finish_) return;
+    finish_ = std::move(status);
+    if (!queue_.empty()) return;
+    lock.unlock();
+    grpc::ServerWriteReactor<Message>::Finish(*finish_);
+  }
+
+  size_t unsent_bytes() const {
+    std::lock_guard lock(mutex_);
+    return unsent_bytes_;
+  }
+
+  void OnWriteDone(bool ok) override {
+    std::unique_lock lock(mutex_);
+    unsent_bytes_ -= queue_.front().ByteSizeLong();
+    queue_.pop_front();
+    if (!ok) {
+      queue_.clear();
+      unsent_bytes_ = 0;
+    }
+    if (!queue_.empty()) return this->StartWrite(&queue_.front());
+    const bool over = finish_.has_value();
+    lock.unlock();
+    if (over) {
+      grpc::ServerWriteReactor<Message>::Finish(*finish_);
+    } else if (events_.drained) {
+      events_.drained();
+    }
+  }
+  void OnCancel() override {
+    if (events_.cancelled) events_.cancelled();
+  }
+  void OnDone() override {
+    events_ = {};
+    self_.reset();  // may delete this
+  }
+
+ private:
+  StreamWriter() = default;
+
+  Events events_;
+  mutable std::mutex mutex_;
+  std::deque<Message> queue_;  // the front one is being written
+  size_t unsent_bytes_ = 0;
+  std::optional<grpc::Status> finish_;
+  std::shared_ptr<StreamWriter> self_;
+};
+
+}  // namespace baton::router

@@ -1,0 +1,214 @@
+#include "router/server.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <future>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include <spdlog/spdlog.h>
+
+#include "common/status.h"
+#include "router/api_keys.h"
+#include "router/generation_service.h"
+#include "router/grpc/grpc_server.h"
+#include "router/http/admin_app.h"
+#include "router/http/http_server.h"
+#include "router/http/openai_app.h"
+#include "router/http/openai_json.h"
+
+namespace baton::router {
+namespace {
+
+constexpr Duration kReadyPoll = std::chrono::milliseconds(5);
+constexpr Duration kHealthPoll = std::chrono::milliseconds(50);
+constexpr Duration kGrpcGrace = std::chrono::seconds(2);
+constexpr int32_t kRetriesAtLeast = 3;  // of the retry budget, however few requests there are
+
+size_t Cores() { return std::max(1u, std::thread::hardware_concurrency()); }
+
+// For what never reaches an app: headers and bodies over a limit, broken HTTP.
+std::string TransportError(int status, const std::string& message) {
+  ApiError error = BadRequest(message);
+  error.http_status = status;
+  return ErrorJson(error);
+}
+
+HttpServer::Options HttpOptions(const RouterConfig& config, int32_t port, const char* flag, const std::string& version) {
+  HttpServer::Options o;
+  o.host = config.host;
+  o.port = static_cast<uint16_t>(port);
+  o.port_flag = flag;
+  o.max_header_bytes = static_cast<size_t>(config.max_header_bytes);
+  o.max_body_bytes = static_cast<size_t>(config.max_body_bytes);
+  o.max_connections = config.max_connections;
+  o.read_timeout_ms = config.read_timeout_ms;
+  o.write_timeout_ms = config.write_timeout_ms;
+  o.keep_alive_ms = config.keep_alive_ms;
+  o.always = {{"Server", "baton/" + version}};
+  o.error_body = TransportError;
+  return o;
+}
+
+}  // namespace
+
+// Bottom-up: each part uses only those above it. Requests that are dropped with the pools still return their places, so
+// admission and metrics stand above the pools.
+class RouterServer::Parts {
+ public:
+  Parts(const RouterConfig& c, const std::string& v, ModelText m, ApiKeys k)
+      : config(c),
+        version(v),
+        model(std::move(m)),
+        keys(std::move(k)),
+        name(PublicModelName(config, model)),
+        admission(config.max_running_requests, config.max_running_tokens),
+        budget(config.retry_budget, kRetriesAtLeast),
+        metrics(name),
+        links(1),
+        io(config.http_threads > 0 ? static_cast<size_t>(config.http_threads) : Cores()),
+        texts(config.tokenizer_threads > 0 ? static_cast<size_t>(config.tokenizer_threads) : std::max<size_t>(1, Cores() / 2),
+              static_cast<size_t>(config.tokenizer_queue)) {}
+  ~Parts() { Stop(); }
+
+  absl::Status Start();
+  void Drain();
+  void Stop();
+  void WatchHealth();
+
+  const RouterConfig config;
+  const std::string version;
+  const ModelText model;
+  const ApiKeys keys;
+  const std::string name;
+  SteadyClock clock;
+  RequestIds ids;
+  Admission admission;
+  RetryBudget budget;
+  RouterMetrics metrics;
+  ExecutorPool links;  // one thread for the state of the connections to workers
+  ExecutorPool io;     // HTTP connections and requests
+  TextPool texts;
+  std::unique_ptr<Fleet> fleet;
+  std::unique_ptr<GenerationService> service;
+  std::unique_ptr<OpenAiApp> app;
+  std::unique_ptr<AdminApp> admin_app;
+  std::unique_ptr<HttpServer> http, admin;
+  std::unique_ptr<GrpcServer> grpc;
+  std::unique_ptr<ExecutorTimer> health_timer;  // on links
+
+  std::mutex mutex;  // guards what follows
+  std::condition_variable changed;
+  bool stopping = false, stopped = false;
+};
+
+absl::Status RouterServer::Parts::Start() {
+  BATON_ASSIGN_OR_RETURN(fleet, Fleet::Create(config, version, links.at(0), clock));
+  service = std::make_unique<GenerationService>(CallServices{config, model, clock, *fleet, admission, budget, metrics}, texts);
+  app = std::make_unique<OpenAiApp>(*service, keys, ids, version);
+  BATON_ASSIGN_OR_RETURN(http, HttpServer::Start(HttpOptions(config, config.port, "--port", version), io,
+                                                 [this](std::shared_ptr<HttpExchange> exchange, HttpRequest request) {
+                                                   app->Handle(std::move(exchange), std::move(request));
+                                                 }));
+  if (config.grpc_port >= 0) {
+    GrpcServer::Options options{config.host, version, static_cast<uint16_t>(config.grpc_port),
+                                static_cast<size_t>(config.max_body_bytes)};
+    BATON_ASSIGN_OR_RETURN(grpc, GrpcServer::Start(options, io, *service, keys, ids));
+    health_timer = links.at(0).MakeTimer();
+    links.at(0).Post([this] { WatchHealth(); });
+  }
+  if (config.admin_port >= 0) {
+    admin_app = std::make_unique<AdminApp>(*service, keys, *app);
+    BATON_ASSIGN_OR_RETURN(admin, HttpServer::Start(HttpOptions(config, config.admin_port, "--admin-port", version), io,
+                                                    [this](std::shared_ptr<HttpExchange> exchange, HttpRequest request) {
+                                                      admin_app->Handle(std::move(exchange), std::move(request));
+                                                    }));
+  }
+  fleet->Start();
+  return absl::OkStatus();
+}
+
+void RouterServer::Parts::WatchHealth() {
+  grpc->SetServing(service->ReadinessNow().ready);
+  health_timer->ArmAt(clock.Now() + kHealthPoll, [this] { WatchHealth(); });
+}
+
+void RouterServer::Parts::Drain() {
+  admission.Drain();
+  if (grpc) grpc->SetServing(false);
+}
+
+// Requests first hear that their workers are gone, which ends them with a proper error; then what carries them closes.
+void RouterServer::Parts::Stop() {
+  {
+    std::unique_lock lock(mutex);
+    if (std::exchange(stopping, true)) return changed.wait(lock, [this] { return stopped; });
+  }
+  Drain();
+  if (http) http->StopAccepting();
+  if (fleet) fleet->Stop();
+  for (size_t i = 0; i < io.size(); ++i) {
+    std::promise<void> told;
+    io.at(i).Post([&] { told.set_value(); });
+    told.get_future().wait();
+  }
+  if (grpc) grpc->Stop(kGrpcGrace);
+  if (http) http->Stop();
+  if (admin) admin->Stop();
+  if (health_timer) {
+    std::promise<void> silent;
+    links.at(0).Post([&] {
+      health_timer.reset();
+      silent.set_value();
+    });
+    silent.get_future().wait();
+  }
+  texts.Stop();
+  io.Stop();
+  links.Stop();
+  std::lock_guard lock(mutex);
+  stopped = true;
+  changed.notify_all();
+}
+
+RouterServer::RouterServer(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
+RouterServer::~RouterServer() { Stop(); }
+
+absl::StatusOr<std::unique_ptr<RouterServer>> RouterServer::Start(const RouterConfig& config, std::string version) {
+  if (const absl::Status status = config.Validate(); !status.ok()) return absl::FailedPreconditionError(status.message());
+  auto keys = ApiKeys::Load(config.api_key, config.api_key_file);
+  if (!keys.ok()) return absl::FailedPreconditionError(keys.status().message());
+  BATON_ASSIGN_OR_RETURN(ModelText model, ModelText::Load(config.model, config.chat_template, config.generation_config == "auto"));
+  auto parts = std::make_unique<Parts>(config, version, std::move(model), *std::move(keys));
+  BATON_RETURN_IF_ERROR(parts->Start());
+  return std::unique_ptr<RouterServer>(new RouterServer(std::move(parts)));
+}
+
+uint16_t RouterServer::http_port() const { return parts_->http->port(); }
+uint16_t RouterServer::grpc_port() const { return parts_->grpc ? parts_->grpc->port() : 0; }
+uint16_t RouterServer::admin_port() const { return parts_->admin ? parts_->admin->port() : 0; }
+const std::string& RouterServer::model_name() const { return parts_->name; }
+Readiness RouterServer::readiness() const { return parts_->service->ReadinessNow(); }
+std::vector<WorkerStatus> RouterServer::workers() const { return parts_->fleet->Status(); }
+
+bool RouterServer::WaitReady(Duration timeout) const {
+  const TimePoint deadline = parts_->clock.Now() + timeout;
+  while (!readiness().ready) {
+    const TimePoint now = parts_->clock.Now();
+    if (now >= deadline) return false;
+    std::this_thread::sleep_for(std::min(kReadyPoll, deadline - now));
+  }
+  return true;
+}
+
+void RouterServer::Drain() { parts_->Drain(); }
+bool RouterServer::WaitDrained(Duration timeout) const { return parts_->admission.WaitEmpty(timeout); }
+void RouterServer::Stop() { parts_->Stop(); }
+
+void RouterServer::Wait() {
+  std::unique_lock lock(parts_->mutex);
+  parts_->changed.wait(lock, [this] { return parts_->stopped; });
+}
+
+}  // namespace baton::router
