@@ -48,6 +48,7 @@ struct ModelSource {
   bool dummy_weights = false;  ///< --load-format dummy: seeded random weights from config.json alone
   uint64_t dummy_seed = 0;
   int block_size = kUnitTokens;  ///< tokens per KV block of the layout, a multiple of kUnitTokens
+  int64_t memory_limit_bytes = 0;  ///< what weights and activations may take; 0: what this host has available
 };
 
 /// Reads config and weights (mmap, this rank's slices only), packs them through `ops`. `max_tokens` bounds T per step.

@@ -1,0 +1,16 @@
+// GGUF block formats to floats. The layouts are facts of the ggml file format.
+#pragma once
+
+#include <cstdint>
+
+#include "common/gguf.h"
+
+namespace baton::engine {
+
+/// F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K.
+bool CanDequantize(GgmlType type);
+
+/// Writes `elements` floats (a multiple of the type's block) from `in`, which need not be aligned.
+void Dequantize(GgmlType type, const uint8_t* in, int64_t elements, float* out);
+
+}  // namespace baton::engine

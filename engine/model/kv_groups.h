@@ -1,0 +1,23 @@
+// Which layers share block tables, by what they keep.
+#pragma once
+
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/kv_layout.h"
+#include "engine/model/model_config.h"
+
+namespace baton::engine {
+
+/// Full-attention layers first, then one group per window, narrow to wide. InvalidArgument: block size.
+absl::StatusOr<KvLayout> MakeKvLayout(const ModelConfig& config, DType kv_dtype, int block_size);
+
+/// Where a layer's KV lies.
+struct KvPlace {
+  int group = 0;
+  int index = 0;  ///< in KvGroup::layers
+};
+/// [num_layers]
+std::vector<KvPlace> KvPlaces(const KvLayout& layout, int num_layers);
+
+}  // namespace baton::engine

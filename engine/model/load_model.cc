@@ -1,0 +1,101 @@
+// LoadModel: config → weight source → checks (shapes, memory) → packed weights → decoder.
+#include <algorithm>
+#include <filesystem>
+
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "common/status.h"
+#include "engine/model/config_reader.h"
+#include "engine/model/decoder.h"
+#include "engine/model/host_memory.h"
+#include "engine/model/model_digest.h"
+#include "spdlog/spdlog.h"
+
+namespace baton::engine {
+namespace {
+
+struct Opened {
+  ReadConfig read;
+  std::unique_ptr<WeightSource> weights;
+};
+
+absl::StatusOr<Opened> OpenGguf(const std::string& path) {
+  BATON_ASSIGN_OR_RETURN(std::shared_ptr<const GgufFile> file, GgufFile::Open(path));
+  Opened out;
+  BATON_ASSIGN_OR_RETURN(out.read, ReadGgufConfig(*file));
+  BATON_ASSIGN_OR_RETURN(out.weights, OpenGgufWeights(std::move(file), out.read.config));
+  return out;
+}
+
+absl::StatusOr<Opened> Open(const ModelSource& source) {
+  std::error_code error;
+  const bool directory = std::filesystem::is_directory(source.path, error);
+  if (!directory && !std::filesystem::exists(source.path, error)) {
+    return absl::NotFoundError(StrCat(source.path, ": no such model directory or file"));
+  }
+  Opened out;
+  if (!directory) {
+    BATON_ASSIGN_OR_RETURN(out, OpenGguf(source.path));
+  } else {
+    BATON_ASSIGN_OR_RETURN(out.read, ReadHfConfig(source.path));
+    if (!source.dummy_weights) {
+      BATON_ASSIGN_OR_RETURN(out.weights, OpenHfWeights(source.path, out.read.config));
+    }
+  }
+  if (source.dummy_weights) out.weights = MakeDummyWeights(out.read.config, source.dummy_seed);
+  return out;
+}
+
+// Names the first faults and counts them all.
+absl::Status CheckWeights(const std::string& path, const ModelConfig& config, const WeightSource& weights) {
+  constexpr size_t kShown = 3;
+  std::vector<std::string> shown;
+  const std::vector<WeightRule> rules = WeightRules(config);
+  int64_t faults = 0;
+  for (const WeightRule& rule : rules) {
+    const absl::Status status = weights.Check(rule);
+    if (status.ok()) continue;
+    if (++faults <= static_cast<int64_t>(kShown)) shown.emplace_back(View(status.message()));
+  }
+  if (faults > 0) {
+    return absl::InvalidArgumentError(StrCat(path, ": ", faults, " of ", rules.size(), " tensors cannot be used: ", absl::StrJoin(shown, "; "),
+                                             faults > static_cast<int64_t>(kShown) ? "; …" : ""));
+  }
+  const int64_t unused = weights.Unused(static_cast<int64_t>(rules.size()));
+  if (unused > 0) spdlog::info("{} tensors are no part of the text model and are skipped", unused);
+  return absl::OkStatus();
+}
+
+double GiB(int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
+
+absl::Status CheckMemory(const std::string& path, const ModelConfig& config, const WeightSource& weights, DType compute,
+                         int max_tokens, int64_t available) {
+  const WeightMemory memory = PlanWeightMemory(config, weights, compute);
+  const int64_t activations = Activations::Bytes(config, max_tokens, compute);
+  const int64_t need = memory.device_bytes + std::max(memory.scratch_bytes, activations);
+  if (need <= available) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrFormat(
+      "%s needs %d bytes (%.2f GiB: weights in %s %.2f GiB, activations of %d tokens %.2f GiB), %d bytes (%.2f GiB) are available", path,
+      need, GiB(need), std::string(DTypeName(compute)), GiB(memory.device_bytes), max_tokens, GiB(activations), available, GiB(available)));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Model>> LoadModel(const ModelSource& source, kernels::Ops& ops, int max_tokens,
+                                                 const LoadProgress& progress) {
+  const LoadProgress report = progress ? progress : [](std::string_view, double) {};
+  if (max_tokens < 1) return absl::InvalidArgumentError(StrCat("steps of at most ", max_tokens, " tokens"));
+  report("read", 0);
+  BATON_ASSIGN_OR_RETURN(Opened opened, Open(source));
+  ModelConfig& config = opened.read.config;
+  BATON_ASSIGN_OR_RETURN(KvLayout layout, MakeKvLayout(config, ops.traits().kv, source.block_size));
+  BATON_RETURN_IF_ERROR(CheckWeights(source.path, config, *opened.weights));
+  const int64_t available = source.memory_limit_bytes > 0 ? source.memory_limit_bytes : AvailableHostBytes();
+  BATON_RETURN_IF_ERROR(CheckMemory(source.path, config, *opened.weights, ops.traits().compute, max_tokens, available));
+  config.digest = ModelDigest(opened.read.text, config, *opened.weights);
+  report("read", 1);
+  BATON_ASSIGN_OR_RETURN(ModelWeights weights, LoadWeights(config, *opened.weights, ops, report));
+  return Decoder::Create(std::move(config), std::move(layout), std::move(weights), max_tokens, ops);
+}
+
+}  // namespace baton::engine

@@ -1,0 +1,15 @@
+// What a model is, as one hash: two workers with the same digest hold the same weights.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "engine/model/model_config.h"
+#include "engine/model/weight_source.h"
+
+namespace baton::engine {
+
+/// 32 hex digits over the config's text and, per tensor: name, type, shape and sampled bytes (all of a small tensor).
+std::string ModelDigest(std::string_view config_text, const ModelConfig& config, const WeightSource& source);
+
+}  // namespace baton::engine

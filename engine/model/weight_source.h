@@ -1,0 +1,54 @@
+// Where weights come from: safetensors, GGUF, or a random generator. One face for the loader.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "common/dtype.h"
+#include "common/gguf.h"
+#include "engine/model/model_config.h"
+#include "engine/model/weight_rules.h"
+
+namespace baton::engine {
+
+/// A tensor as it is stored: for the model's digest.
+struct StoredWeight {
+  std::string_view type;            ///< "BF16", "Q4_K", "dummy"
+  absl::Span<const uint8_t> bytes;  ///< empty: made, not stored
+};
+
+/// Immutable after opening; any thread. Check a rule before anything else is asked about it.
+class WeightSource {
+ public:
+  virtual ~WeightSource() = default;
+  /// NotFound: no such tensor. InvalidArgument: another shape (with both), or a type that cannot be read.
+  virtual absl::Status Check(const WeightRule& rule) const = 0;
+  /// The type in which reading loses nothing or is cheapest: f32, bf16 or f16.
+  virtual DType NativeType(const WeightRule& rule) const = 0;
+  /// Writes the tensor row by row as `type`: its native type, f32 or bf16.
+  virtual void Read(const WeightRule& rule, DType type, void* out) const = 0;
+  virtual StoredWeight Stored(const WeightRule& rule) const = 0;
+  /// Tensors in the files that are no part of the model: counted for a log line, given those that are.
+  virtual int64_t Unused(int64_t used) const = 0;
+};
+
+/// The safetensors of an HF directory: model.safetensors.index.json and its shards, or one .safetensors file.
+absl::StatusOr<std::unique_ptr<WeightSource>> OpenHfWeights(const std::string& directory, const ModelConfig& config);
+
+/// The tensors of a GGUF file, dequantized to bf16. Where the file has q and k rows in interleaved rope order
+/// (architecture "llama"), they come back in rotate-half order.
+absl::StatusOr<std::unique_ptr<WeightSource>> OpenGgufWeights(std::shared_ptr<const GgufFile> file, const ModelConfig& config);
+
+/// Random weights: a function of seed, tensor name and element index alone (see dummy_weights.cc).
+std::unique_ptr<WeightSource> MakeDummyWeights(const ModelConfig& config, uint64_t seed);
+
+/// Converts n elements; `to` is `from`, f32 or bf16. `in` need not be aligned.
+void ConvertElements(DType from, const uint8_t* in, DType to, void* out, int64_t n);
+
+/// "[3, 4]".
+std::string ShapeText(absl::Span<const int64_t> shape);
+
+}  // namespace baton::engine
