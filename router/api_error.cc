@@ -60,7 +60,9 @@ ApiError FromStatus(const absl::Status& status, int64_t retry_after_ms, int64_t 
     case absl::StatusCode::kInvalidArgument:
       return BadRequest(e.message);
     case absl::StatusCode::kResourceExhausted:
-      return Overloaded(e.message, Overload{0, queue_ms, "--max-queued-tokens of the workers"});
+      e = Overloaded(e.message, Overload{0, queue_ms, "--max-waiting-requests and --max-waiting-tokens of the workers"});
+      e.retry_after_ms = std::max(e.retry_after_ms, retry_after_ms);
+      return e;
     case absl::StatusCode::kUnavailable:
       e.http_status = 503, e.type = "service_unavailable", e.code = "unavailable";
       e.retry_after_ms = std::max<int64_t>(1000, retry_after_ms);

@@ -193,21 +193,24 @@ void GenerationCall::Do(EndChoice action) {
   if (texts_.size() == 1) last_reason_ = ReasonName(finish.reason);
 }
 
+// Over before the sink hears of it: what the sink then does to this call (ClientGone) changes nothing.
 void GenerationCall::Do(Complete) {
-  sink_->OnDone(GenerationSummary{Usage(), timings_});
+  const auto sink = sink_;
   Finish(last_reason_);
+  sink->OnDone(GenerationSummary{Usage(), timings_});
 }
 
 void GenerationCall::Do(Fail action) {
   ApiError error = FromStatus(action.status, action.retry_after_ms, action.queue_ms);
   // A worker that took the request and died is a bad gateway; that there was none to take it is "unavailable".
-  if (error.http_status == 503 && flow_.attempts() > 0) {
+  if (action.worker_lost) {
     error.http_status = 502;
     error.code = "worker_lost";
   }
-  sink_->OnFailed(error);
   spdlog::warn("request {} failed: {}", generation_.request_id, error.message);
+  const auto sink = sink_;
   Finish("error");
+  sink->OnFailed(error);
 }
 
 void GenerationCall::Do(ArmTimer action) {

@@ -68,6 +68,16 @@ MaybeError CheckCounts(const SamplingOptions& s, const WorkerFacts& facts, const
   return CheckIds("stop_token_ids", s.stop_token_ids, facts.vocab_size);
 }
 
+// Every choice has a matcher for every stop string.
+MaybeError CheckStops(const std::vector<std::string>& stops) {
+  constexpr size_t kMaxStops = 64, kMaxBytes = 16 << 10;
+  size_t bytes = 0;
+  for (const std::string& stop : stops) bytes += stop.size();
+  if (stops.size() <= kMaxStops && bytes <= kMaxBytes) return std::nullopt;
+  return BadRequest(StrCat("`stop` has ", stops.size(), " strings of ", bytes, " bytes together, at most ", kMaxStops,
+                           " of ", kMaxBytes, " bytes are possible."), "stop");
+}
+
 // Sets max_tokens, or says by how much the context is exceeded. Nothing is ever truncated.
 MaybeError FitContext(const WorkerFacts& facts, const SamplingOptions& defaults, const std::optional<int32_t>& endpoint_default,
                       int64_t prompt, SamplingOptions& s) {
@@ -138,6 +148,7 @@ std::variant<PreparedGeneration, ApiError> Prepare(const ModelText& model, const
                                                    const RouterConfig& config, GenerationInput input) {
   if (auto e = CheckNumbers(input.sampling)) return *std::move(e);
   if (auto e = CheckCounts(input.sampling, facts, config)) return *std::move(e);
+  if (auto e = CheckStops(input.stop)) return *std::move(e);
   auto tokenized = TokenizePrompt(model, input.prompt);
   if (auto* error = std::get_if<ApiError>(&tokenized)) return std::move(*error);
   auto& ids = std::get<TokenizedPrompt>(tokenized).ids;

@@ -101,7 +101,7 @@ void VisitFields(RouterConfig& c, Visitor&& field) {
   field("hash-key-file", c.hash_key_file, "", "64 hex digits keying prefix hashes; needed with several routers");
   field("api-key", c.api_key, "", "accepted bearer tokens; none = open (repeatable)");
   field("api-key-file", c.api_key_file, "", "one key a line, '#' starts a comment");
-  field("allowed-origins", c.allowed_origins, "", "Access-Control-Allow-Origin; empty = no CORS headers");
+  field("allowed-origins", c.allowed_origins, "", "CORS: * or origins separated by commas; empty = none");
   field("max-header-bytes", c.max_header_bytes, "bytes", "more is 431");
   field("max-body-bytes", c.max_body_bytes, "bytes", "more is 413");
   field("max-json-depth", c.max_json_depth, "", "more is 400");

@@ -141,7 +141,7 @@ void RequestFlow::WorkerLost(WorkerId worker, const absl::Status& why, TimePoint
   const bool before = !started_output();
   TryElsewhere(Fail{absl::UnavailableError(StrCat("the worker was lost ", before ? "before the first token"
                                                                                       : "in the middle of the answer",
-                                                        ": ", why.message())), 1000, 0}, now);
+                                                        ": ", why.message())), 1000, 0, true}, now);
 }
 
 // The current legs are given up; another worker continues, or the request fails with `failure`.
@@ -228,7 +228,7 @@ void RequestFlow::Timer(TimePoint now) {
   if (running && limits_.idle_token_timeout.count() > 0 && now - last_news_ >= limits_.idle_token_timeout) {
     return TryElsewhere(Fail{absl::UnavailableError(StrCat("no token from the worker for ",
                                                                  Milliseconds(limits_.idle_token_timeout),
-                                                                 " ms (--idle-token-timeout-ms)")), 0, 0}, now);
+                                                                 " ms (--idle-token-timeout-ms)")), 0, 0, true}, now);
   }
   if (state_ == State::kWaiting) {
     state_ = State::kPicking;

@@ -83,6 +83,7 @@ struct Fail {
   absl::Status status;
   uint32_t retry_after_ms = 0;
   uint32_t queue_ms = 0;
+  bool worker_lost = false;  ///< a worker took the request and did not bring it to its end
 };
 /// Call Timer(now) at this time; replaces the one before.
 struct ArmTimer {

@@ -15,7 +15,7 @@
 
 #include "common/str_cat.h"
 #include "proto/generation.grpc.pb.h"
-#include "router/grpc/generate_answer.h"
+#include "router/grpc/generate_stream.h"
 #include "router/grpc/generate_codec.h"
 
 namespace baton::router {
@@ -55,9 +55,9 @@ class GenerationApi final : public v1::Generation::CallbackService {
 
   grpc::ServerWriteReactor<v1::GenerateChunk>* Generate(grpc::CallbackServerContext* context,
                                                         const v1::GenerateRequest* request) override {
-    auto stream = GenerateStream::Make();
+    auto stream = GenerateWriter::Make();
     const std::string given = request->request_id().empty() ? Metadata(*context, "x-request-id") : request->request_id();
-    GenerateAnswer::Options options{ids_.GivenOrNew(given), request->return_token_ids(), request->echo(), request->text()};
+    GenerateStream::Options options{ids_.GivenOrNew(given), request->return_token_ids(), request->echo(), request->text()};
     context->AddInitialMetadata("x-request-id", options.public_id);
     auto refuse = [&](const ApiError& error) {
       service_.services().metrics.Refused(error.code.empty() ? "invalid" : error.code);
@@ -72,7 +72,7 @@ class GenerationApi final : public v1::Generation::CallbackService {
     input.timeout = Remaining(*context);
 
     Executor& executor = pool_.Next();
-    auto answer = std::make_shared<GenerateAnswer>(service_, executor, context, stream, std::move(options));
+    auto answer = std::make_shared<GenerateStream>(service_, executor, context, stream, std::move(options));
     stream->Listen({[&executor, answer] { executor.Post([answer] { answer->Cancelled(); }); },
                     [&executor, answer] { executor.Post([answer] { answer->Drained(); }); }});
     executor.Post([answer, input = std::move(input)]() mutable { answer->Submit(std::move(input)); });
@@ -128,7 +128,8 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(Options options, E
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   auto inner = std::make_unique<Inner>(pool, service, keys, ids, options.version);
   grpc::ServerBuilder builder;
-  builder.AddListeningPort(StrCat(options.host, ":", options.port), grpc::InsecureServerCredentials(), &inner->port);
+  const bool v6 = options.host.find(':') != std::string::npos;
+  builder.AddListeningPort(StrCat(v6 ? "[" : "", options.host, v6 ? "]" : "", ":", options.port), grpc::InsecureServerCredentials(), &inner->port);
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // else two routers would share a port by accident
   builder.SetMaxReceiveMessageSize(static_cast<int>(std::min<size_t>(options.max_message_bytes, 1u << 30)));
   builder.RegisterService(&inner->api);

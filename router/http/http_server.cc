@@ -280,7 +280,7 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(Options options, E
   const Options& o = inner->options;
   error_code error;
   const auto address = asio::ip::make_address(o.host == "localhost" ? "127.0.0.1" : o.host, error);
-  if (error) return absl::InvalidArgumentError(StrCat("--host ", o.host, " is not an IP address"));
+  if (error) return absl::FailedPreconditionError(StrCat("--host ", o.host, " is not an IP address"));
   const tcp::endpoint endpoint(address, o.port);
   tcp::acceptor& acceptor = inner->acceptor;
   acceptor.open(endpoint.protocol(), error);

@@ -25,7 +25,7 @@ class HttpServer {
     HttpHeaders always;                        ///< on every answer
     std::function<std::string(int status, const std::string& message)> error_body;  ///< for what never reaches the handler
   };
-  /// Binds and accepts. AlreadyExists: address in use. PermissionDenied: not permitted or not of this machine. Both
+  /// Binds and accepts. FailedPrecondition: the host is no IP address. AlreadyExists: address in use. PermissionDenied: not permitted or not of this machine. Both
   /// with host, port and flag.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(Options options, ExecutorPool& pool, HttpHandler handler);
   ~HttpServer();

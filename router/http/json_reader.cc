@@ -151,7 +151,9 @@ MaybeError ReadMessage(Element e, size_t number, std::string& out, std::string& 
   JsonWriter w(out);
   w.BeginObject();
   text.clear();
+  bool has_content = false;
   for (auto [key, value] : message) {
+    has_content = has_content || (key == "content" && !value.is_null());
     w.Key(key);
     simdjson::dom::array parts;
     std::string_view content;
@@ -168,6 +170,7 @@ MaybeError ReadMessage(Element e, size_t number, std::string& out, std::string& 
     }
   }
   w.EndObject();
+  if (!has_content && role != "assistant") return BadRequest(StrCat("`", where, "` of role \"", role, "\" needs `content`."), "messages");
   return std::nullopt;
 }
 

@@ -15,6 +15,7 @@ struct ChatFields {
   ChatPrompt prompt;
   bool has_messages = false, logprobs = false, has_top_logprobs = false;
   int32_t top_logprobs = 0;
+  std::optional<int32_t> max_completion_tokens;
   bool has_tools = false, has_tool_choice = false;
   bool has_generation_prompt = false;
   std::string tool_choice;
@@ -27,7 +28,7 @@ MaybeError ReadChatField(std::string_view key, Element e, ChatFields& c, Complet
     c.has_messages = true;
     return json::ReadMessages(e, c.prompt.messages_json, r.echo_text);
   }
-  if (key == "max_completion_tokens") return Read(key, e, r.input.sampling.max_tokens);
+  if (key == "max_completion_tokens") return Read(key, e, c.max_completion_tokens);
   if (key == "logprobs") return Read(key, e, c.logprobs);
   if (key == "top_logprobs") {
     c.has_top_logprobs = true;
@@ -68,6 +69,7 @@ MaybeError FinishChat(ChatFields& c, CompletionRequest& r) {
   if (c.has_tool_choice && c.tool_choice != "none" && !c.has_tools) return BadRequest("`tool_choice` needs `tools`.", "tool_choice");
   if (c.has_tools && c.tool_choice != "none") return NotBuilt("tools", "calling tools (only with tool_choice \"none\")");
   if (c.has_top_logprobs && !c.logprobs) return BadRequest("`top_logprobs` needs `logprobs: true`.", "top_logprobs");
+  if (c.max_completion_tokens) r.input.sampling.max_tokens = c.max_completion_tokens;  // max_tokens is its old name
   if (c.logprobs) r.input.sampling.logprobs = c.top_logprobs;
   if (c.prompt.continue_final_message && c.has_generation_prompt && c.prompt.add_generation_prompt) {
     return BadRequest("`continue_final_message` and `add_generation_prompt` exclude each other.", "continue_final_message");
@@ -165,7 +167,7 @@ std::variant<CompletionRequest, ApiError> ParseTextRequest(std::string_view body
     r.prompt_only = true;
     r.input.sampling.max_tokens = 1;
   }
-  if (r.echo && r.input.sampling.logprobs && !r.stream) r.input.sampling.prompt_logprobs = r.input.sampling.logprobs;
+  if (r.echo && r.input.sampling.logprobs) r.input.sampling.prompt_logprobs = r.input.sampling.logprobs;
   return r;
 }
 

@@ -7,6 +7,7 @@
 #include <spdlog/spdlog.h>
 
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "common/str_cat.h"
 #include "router/http/completion_answer.h"
 #include "router/json_writer.h"
@@ -20,6 +21,33 @@ int64_t UnixSeconds() {
 
 ApiError NoSuchPath(const HttpRequest& request) {
   return ApiError{404, "invalid_request_error", "not_found", "", StrCat("No route for ", request.method, " ", request.path, ".")};
+}
+
+// `allowed`: "*", or origins separated by commas. A browser wants its own one back.
+void AllowOrigin(const std::string& allowed, std::string_view origin, HttpHeaders& headers) {
+  if (allowed.empty() || origin.empty()) return;
+  if (allowed != "*") {
+    headers.emplace_back("Vary", "Origin");
+    const std::vector<std::string> all = absl::StrSplit(allowed, absl::ByAnyChar(", "), absl::SkipEmpty());
+    if (std::find(all.begin(), all.end(), origin) == all.end()) return;
+  }
+  headers.emplace_back("Access-Control-Allow-Origin", allowed == "*" ? "*" : std::string(origin));
+  headers.emplace_back("Access-Control-Expose-Headers", "X-Request-Id");
+}
+
+int HexDigit(char c) {
+  return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+// "org%2Fmodel" → "org/model"; what is no escape stays.
+std::string PercentDecoded(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const bool escape = text[i] == '%' && i + 2 < text.size() && HexDigit(text[i + 1]) >= 0 && HexDigit(text[i + 2]) >= 0;
+    out.push_back(escape ? static_cast<char>(HexDigit(text[i + 1]) * 16 + HexDigit(text[i + 2])) : text[i]);
+    if (escape) i += 2;
+  }
+  return out;
 }
 
 constexpr std::string_view kModelPrefix = "/v1/models/";
@@ -87,12 +115,7 @@ void OpenAiApp::Handle(std::shared_ptr<HttpExchange> exchange, HttpRequest reque
   call->arrived = call->clock->Now();
   call->id = ids_.GivenOrNew(call->request.Header("X-Request-Id"));
   call->headers = {{"X-Request-Id", call->id}};
-  const std::string& origins = service_.services().config.allowed_origins;
-  if (!origins.empty() && !call->request.Header("Origin").empty()) {
-    call->headers.emplace_back("Access-Control-Allow-Origin", origins);
-    call->headers.emplace_back("Access-Control-Expose-Headers", "X-Request-Id");
-    if (origins != "*") call->headers.emplace_back("Vary", "Origin");
-  }
+  AllowOrigin(service_.services().config.allowed_origins, call->request.Header("Origin"), call->headers);
   if (call->request.method == "OPTIONS") return Preflight(call);
   Dispatch(call);
 }
@@ -159,7 +182,7 @@ void OpenAiApp::Models(const std::shared_ptr<Call>& call) {
 }
 
 void OpenAiApp::OneModel(const std::shared_ptr<Call>& call) {
-  const std::string name = call->request.path.substr(kModelPrefix.size());
+  const std::string name = PercentDecoded(call->request.path.substr(kModelPrefix.size()));
   const CallServices& s = service_.services();
   if (name.empty() || !ServesModel(s.config, s.model, name)) return call->Fail(ModelNotFound(name));
   call->RespondJson(ModelCard(name));
@@ -235,7 +258,7 @@ void OpenAiApp::Detokenize(const std::shared_ptr<Call>& call) {
   const CallServices& s = service_.services();
   auto parsed = ParseDetokenizeRequest(call->request.body, call->Limits(s.config));
   if (auto* error = std::get_if<ApiError>(&parsed)) return call->Fail(*error);
-  const DetokenizeRequest& request = std::get<DetokenizeRequest>(parsed);
+  DetokenizeRequest& request = std::get<DetokenizeRequest>(parsed);
   if (!ServesModel(s.config, s.model, request.model)) return call->Fail(ModelNotFound(request.model));
   const int32_t vocab = s.model.tokenizer->vocab_size();
   for (const int32_t id : request.tokens) {
@@ -243,9 +266,17 @@ void OpenAiApp::Detokenize(const std::shared_ptr<Call>& call) {
       return call->Fail(BadRequest(StrCat("`tokens`: token id ", id, " is out of the vocabulary (0 to ", vocab - 1, ")."), "tokens"));
     }
   }
-  std::string out;
-  JsonWriter(out).BeginObject().Field("prompt", s.model.tokenizer->Decode(request.tokens, false)).EndObject();
-  call->RespondJson(std::move(out));
+  const size_t bytes = request.tokens.size() * sizeof(int32_t);
+  auto work = [&model = s.model, tokens = std::move(request.tokens)] {
+    return std::variant<std::string, ApiError>(model.tokenizer->Decode(tokens, false));
+  };
+  auto then = [call](std::variant<std::string, ApiError> text) {
+    if (auto* error = std::get_if<ApiError>(&text)) return call->Fail(*error);
+    std::string out;
+    JsonWriter(out).BeginObject().Field("prompt", std::get<std::string>(text)).EndObject();
+    call->RespondJson(std::move(out));
+  };
+  service_.RunText(call->exchange->executor(), bytes, std::move(work), std::move(then));
 }
 
 void OpenAiApp::Health(const std::shared_ptr<Call>& call) {

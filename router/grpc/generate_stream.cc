@@ -1,4 +1,4 @@
-#include "router/grpc/generate_answer.h"
+#include "router/grpc/generate_stream.h"
 
 #include <utility>
 
@@ -10,40 +10,40 @@ grpc::Status ToGrpc(const ApiError& error) {
   return grpc::Status(static_cast<grpc::StatusCode>(error.grpc_code), error.message);
 }
 
-GenerateAnswer::GenerateAnswer(GenerationService& service, Executor& executor, grpc::CallbackServerContext* context,
-                               std::shared_ptr<GenerateStream> stream, Options options)
+GenerateStream::GenerateStream(GenerationService& service, Executor& executor, grpc::CallbackServerContext* context,
+                               std::shared_ptr<GenerateWriter> stream, Options options)
     : service_(service), executor_(executor), context_(context), stream_(std::move(stream)), options_(std::move(options)) {}
 
-void GenerateAnswer::Submit(GenerationInput input) {
+void GenerateStream::Submit(GenerationInput input) {
   if (over_) return;
   handle_ = service_.Submit(executor_, std::move(input), shared_from_this());
   if (over_) handle_.reset();  // refused at once
 }
 
-void GenerateAnswer::Cancelled() {
+void GenerateStream::Cancelled() {
   if (std::exchange(over_, true)) return;
   if (auto handle = std::exchange(handle_, nullptr)) handle->ClientGone();
   stream_->Finish(grpc::Status(grpc::StatusCode::CANCELLED, "the client left"));
 }
 
-void GenerateAnswer::Drained() {
+void GenerateStream::Drained() {
   if (handle_) handle_->OutputDrained();
 }
 
-v1::GenerateChunk GenerateAnswer::Chunk(uint32_t index) {
+v1::GenerateChunk GenerateStream::Chunk(uint32_t index) {
   v1::GenerateChunk chunk;
   chunk.set_request_id(options_.public_id);
   chunk.set_index(index);
   return chunk;
 }
 
-void GenerateAnswer::Write(v1::GenerateChunk chunk) {
+void GenerateStream::Write(v1::GenerateChunk chunk) {
   for (const PositionLogprobs& p : std::exchange(prompt_logprobs_, {})) EncodeLogprobs(p, chunk.add_prompt_logprobs());
   EncodeUsage(usage_, chunk.mutable_usage());
   stream_->Write(std::move(chunk));
 }
 
-void GenerateAnswer::OnAdmitted(const Generation& generation, int64_t cached_tokens) {
+void GenerateStream::OnAdmitted(const Generation& generation, int64_t cached_tokens) {
   usage_ = GenerationUsage{static_cast<int64_t>(generation.prompt.size()), 0, cached_tokens};
   if (over_ || !options_.echo) return;
   const Tokenizer& tokenizer = *service_.services().model.tokenizer;
@@ -56,9 +56,9 @@ void GenerateAnswer::OnAdmitted(const Generation& generation, int64_t cached_tok
   }
 }
 
-void GenerateAnswer::OnPromptLogprobs(std::vector<PositionLogprobs> positions) { prompt_logprobs_ = std::move(positions); }
+void GenerateStream::OnPromptLogprobs(std::vector<PositionLogprobs> positions) { prompt_logprobs_ = std::move(positions); }
 
-void GenerateAnswer::OnDelta(ChoiceDelta delta, const GenerationUsage& so_far) {
+void GenerateStream::OnDelta(ChoiceDelta delta, const GenerationUsage& so_far) {
   if (over_) return;
   usage_ = so_far;
   const bool shows_tokens = options_.return_token_ids || !delta.logprobs.empty();
@@ -70,7 +70,7 @@ void GenerateAnswer::OnDelta(ChoiceDelta delta, const GenerationUsage& so_far) {
   Write(std::move(chunk));
 }
 
-void GenerateAnswer::OnChoiceEnd(const ChoiceFinish& finish) {
+void GenerateStream::OnChoiceEnd(const ChoiceFinish& finish) {
   if (over_) return;
   if (held_finish_) {
     v1::GenerateChunk chunk = Chunk(held_finish_->index);
@@ -80,7 +80,7 @@ void GenerateAnswer::OnChoiceEnd(const ChoiceFinish& finish) {
   held_finish_ = finish;
 }
 
-void GenerateAnswer::OnDone(const GenerationSummary& summary) {
+void GenerateStream::OnDone(const GenerationSummary& summary) {
   if (std::exchange(over_, true)) return;
   usage_ = summary.usage;
   v1::GenerateChunk chunk = Chunk(held_finish_ ? held_finish_->index : 0);
@@ -92,7 +92,7 @@ void GenerateAnswer::OnDone(const GenerationSummary& summary) {
   handle_.reset();
 }
 
-void GenerateAnswer::OnFailed(const ApiError& error) {
+void GenerateStream::OnFailed(const ApiError& error) {
   if (std::exchange(over_, true)) return;
   if (error.retry_after_ms > 0) context_->AddTrailingMetadata("retry-after-ms", std::to_string(error.retry_after_ms));
   stream_->Finish(ToGrpc(error));

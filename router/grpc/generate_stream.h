@@ -1,4 +1,4 @@
-// GenerateAnswer: one Generate call being answered. Lives on one executor; every method is called on its thread. Include
+// GenerateStream: one Generate call being answered. Lives on one executor; every method is called on its thread. Include
 // only from .cc files.
 #pragma once
 
@@ -13,9 +13,9 @@
 
 namespace baton::router {
 
-using GenerateStream = StreamWriter<v1::GenerateChunk>;
+using GenerateWriter = StreamWriter<v1::GenerateChunk>;
 
-class GenerateAnswer final : public GenerationSink, public std::enable_shared_from_this<GenerateAnswer> {
+class GenerateStream final : public GenerationSink, public std::enable_shared_from_this<GenerateStream> {
  public:
   struct Options {
     std::string public_id;        ///< request_id of every chunk
@@ -24,8 +24,8 @@ class GenerateAnswer final : public GenerationSink, public std::enable_shared_fr
     std::string echo_text;        ///< the prompt's text, if it came as text
   };
   /// `context` lives until the stream is finished.
-  GenerateAnswer(GenerationService& service, Executor& executor, grpc::CallbackServerContext* context,
-                 std::shared_ptr<GenerateStream> stream, Options options);
+  GenerateStream(GenerationService& service, Executor& executor, grpc::CallbackServerContext* context,
+                 std::shared_ptr<GenerateWriter> stream, Options options);
 
   void Submit(GenerationInput input);
   /// The client left, or its deadline is over.
@@ -47,7 +47,7 @@ class GenerateAnswer final : public GenerationSink, public std::enable_shared_fr
   GenerationService& service_;
   Executor& executor_;
   grpc::CallbackServerContext* const context_;
-  const std::shared_ptr<GenerateStream> stream_;
+  const std::shared_ptr<GenerateWriter> stream_;
   const Options options_;
   std::shared_ptr<GenerationHandle> handle_;
   std::vector<PositionLogprobs> prompt_logprobs_;     // for the first chunk

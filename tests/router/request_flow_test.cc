@@ -1,0 +1,410 @@
+#include "router/flow/request_flow.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <map>
+#include <random>
+
+#include "common/str_cat.h"
+
+namespace baton::router {
+namespace {
+
+using State = RequestFlow::State;
+constexpr WorkerId kA{0, 1}, kB{1, 2};
+constexpr TimePoint kStart{std::chrono::seconds(100)};
+
+Duration Ms(int64_t ms) { return std::chrono::milliseconds(ms); }
+
+std::string Describe(const FlowAction& action) {
+  struct Text {
+    std::string operator()(const PickWorker& a) const { return a.again ? "pick again" : "pick"; }
+    std::string operator()(const AttachTo& a) const {
+      return StrCat("attach w", a.worker.slot, " g", a.attach_gen, " @", a.position, a.only_choice ? StrCat(" c", *a.only_choice) : "");
+    }
+    std::string operator()(const CancelOn& a) const {
+      return StrCat("cancel w", a.worker.slot, " ", a.leg_id, " g", a.attach_gen, a.index ? StrCat(" c", *a.index) : "");
+    }
+    std::string operator()(const GiveCredit& a) const { return StrCat("credit ", a.leg_id, " c", a.index, " +", a.tokens); }
+    std::string operator()(const Admitted& a) const { return StrCat("admitted ", a.cached_tokens); }
+    std::string operator()(const EmitTokens& a) const {
+      std::string out = StrCat("emit c", a.index);
+      for (int32_t id : a.token_ids) absl::StrAppend(&out, " ", id);
+      return out + (a.last_is_stop_token ? " stop" : "");
+    }
+    std::string operator()(const EmitPromptLogprobs& a) const { return StrCat("prompt logprobs ", a.piece, a.last ? " last" : ""); }
+    std::string operator()(const EndChoice& a) const { return StrCat("end c", a.index, " ", static_cast<int>(a.reason)); }
+    std::string operator()(const Complete&) const { return "complete"; }
+    std::string operator()(const Fail& a) const {
+      return StrCat("fail ", absl::StatusCodeToString(a.status.code()), a.worker_lost ? " lost" : "");
+    }
+    std::string operator()(const ArmTimer& a) const { return StrCat("arm +", Milliseconds(a.at - kStart)); }
+  };
+  return std::visit(Text{}, action);
+}
+
+/// The actions as text, timers left out unless asked for.
+std::string Taken(RequestFlow& flow, bool timers = false) {
+  std::string out;
+  for (const FlowAction& a : flow.TakeActions()) {
+    if (!timers && std::holds_alternative<ArmTimer>(a)) continue;
+    absl::StrAppend(&out, out.empty() ? "" : ", ", Describe(a));
+  }
+  return out;
+}
+
+RelayNews Tokens(uint64_t gen, uint32_t index, uint64_t position, std::vector<int32_t> ids, FinishReason finish = FinishReason::kNone) {
+  RelayNews news;
+  news.leg_id = "r";
+  news.attach_gen = gen;
+  news.index = index;
+  news.position = position;
+  news.token_ids = std::move(ids);
+  news.finish = finish;
+  return news;
+}
+
+RelayNews Error(uint64_t gen, absl::Status status) {
+  RelayNews news = Tokens(gen, 0, 0, {}, FinishReason::kError);
+  news.error = std::move(status);
+  return news;
+}
+
+FlowLimits Limits() {
+  FlowLimits limits;
+  limits.max_attempts = 3;
+  limits.credit_tokens = 8;
+  limits.failover_wait = Ms(50);
+  limits.total_timeout = Ms(10000);
+  return limits;
+}
+
+constexpr uint32_t kPrompt = 10;
+
+/// A flow of `choices` choices that has been brought to `state` on worker A (kWaiting: after A was lost).
+RequestFlow FlowIn(State state, uint32_t choices = 1) {
+  RequestFlow flow("r", kPrompt, choices, Limits(), kStart);
+  flow.Start();
+  if (state != State::kPicking) flow.WorkerChosen(kA, kStart);
+  if (state == State::kStreaming) flow.News(Tokens(1, 0, kPrompt, {7, 8}), kStart);
+  if (state == State::kWaiting) {
+    flow.WorkerLost(kA, absl::UnavailableError("gone"), kStart);
+    flow.NoWorker(absl::UnavailableError("none"), 0, kStart);
+  }
+  if (state == State::kDone) flow.ClientGone();
+  flow.TakeActions();
+  EXPECT_EQ(flow.state(), state);
+  return flow;
+}
+
+struct Row {
+  const char* event;
+  State to;
+  const char* actions;
+};
+
+// Every event in every state: where it leads and what it asks for. A missing event would be a hole in the machine.
+TEST(RequestFlow, StateByEventTable) {
+  const std::map<std::string, std::function<void(RequestFlow&)>> events = {
+      {"chosen B", [](RequestFlow& f) { f.WorkerChosen(kB, kStart); }},
+      {"no worker", [](RequestFlow& f) { f.NoWorker(absl::UnavailableError("none"), 0, kStart); }},
+      {"tokens", [](RequestFlow& f) { f.News(Tokens(1, 0, kPrompt + f.output(0).size(), {5}), kStart); }},
+      {"last token", [](RequestFlow& f) { f.News(Tokens(1, 0, kPrompt + f.output(0).size(), {5}, FinishReason::kLength), kStart); }},
+      {"wrong position", [](RequestFlow& f) { f.News(Tokens(1, 0, kPrompt + 77, {5}), kStart); }},
+      {"old generation", [](RequestFlow& f) { f.News(Tokens(99, 0, kPrompt, {5}), kStart); }},
+      {"refused", [](RequestFlow& f) { f.News(Error(1, absl::ResourceExhaustedError("full")), kStart); }},
+      {"invalid", [](RequestFlow& f) { f.News(Error(1, absl::InvalidArgumentError("bad")), kStart); }},
+      {"lost A", [](RequestFlow& f) { f.WorkerLost(kA, absl::UnavailableError("gone"), kStart); }},
+      {"lost B", [](RequestFlow& f) { f.WorkerLost(kB, absl::UnavailableError("gone"), kStart); }},
+      {"timer now", [](RequestFlow& f) { f.Timer(kStart); }},
+      {"timer late", [](RequestFlow& f) { f.Timer(kStart + Ms(10000)); }},
+      {"client gone", [](RequestFlow& f) { f.ClientGone(); }},
+      {"stop string", [](RequestFlow& f) { f.ChoiceStopped(0); }},
+      {"consumed", [](RequestFlow& f) { f.Consumed(0, 4); }},
+  };
+  const std::map<State, std::vector<Row>> table = {
+      {State::kPicking,
+       {{"chosen B", State::kAttached, "attach w1 g1 @10"},
+        {"no worker", State::kDone, "fail UNAVAILABLE"},
+        {"tokens", State::kPicking, ""},
+        {"last token", State::kPicking, ""},
+        {"wrong position", State::kPicking, ""},
+        {"old generation", State::kPicking, ""},
+        {"refused", State::kPicking, ""},
+        {"invalid", State::kPicking, ""},
+        {"lost A", State::kPicking, ""},
+        {"lost B", State::kPicking, ""},
+        {"timer now", State::kPicking, ""},
+        {"timer late", State::kDone, "fail DEADLINE_EXCEEDED"},
+        {"client gone", State::kDone, ""},
+        {"stop string", State::kDone, "end c0 1, complete"},
+        {"consumed", State::kPicking, ""}}},
+      {State::kAttached,
+       {{"chosen B", State::kAttached, ""},
+        {"no worker", State::kAttached, ""},
+        {"tokens", State::kStreaming, "emit c0 5"},
+        {"last token", State::kDone, "emit c0 5, end c0 2, complete"},
+        {"wrong position", State::kPicking, "cancel w0 r g1, pick again"},
+        {"old generation", State::kAttached, ""},
+        {"refused", State::kPicking, "cancel w0 r g1, pick again"},
+        {"invalid", State::kDone, "cancel w0 r g1, fail INVALID_ARGUMENT"},
+        {"lost A", State::kPicking, "cancel w0 r g1, pick again"},
+        {"lost B", State::kAttached, ""},
+        {"timer now", State::kAttached, ""},
+        {"timer late", State::kDone, "cancel w0 r g1, fail DEADLINE_EXCEEDED"},
+        {"client gone", State::kDone, "cancel w0 r g1"},
+        {"stop string", State::kDone, "cancel w0 r g1 c0, end c0 1, complete"},
+        {"consumed", State::kAttached, ""}}},
+      {State::kStreaming,
+       {{"chosen B", State::kStreaming, ""},
+        {"no worker", State::kStreaming, ""},
+        {"tokens", State::kStreaming, "emit c0 5"},
+        {"last token", State::kDone, "emit c0 5, end c0 2, complete"},
+        {"wrong position", State::kPicking, "cancel w0 r g1, pick again"},
+        {"old generation", State::kStreaming, ""},
+        {"refused", State::kPicking, "cancel w0 r g1, pick again"},
+        {"invalid", State::kDone, "cancel w0 r g1, fail INVALID_ARGUMENT"},
+        {"lost A", State::kPicking, "cancel w0 r g1, pick again"},
+        {"lost B", State::kStreaming, ""},
+        {"timer now", State::kStreaming, ""},
+        {"timer late", State::kDone, "cancel w0 r g1, fail DEADLINE_EXCEEDED"},
+        {"client gone", State::kDone, "cancel w0 r g1"},
+        {"stop string", State::kDone, "cancel w0 r g1 c0, end c0 1, complete"},
+        {"consumed", State::kStreaming, "credit r c0 +4"}}},
+      {State::kWaiting,
+       {{"chosen B", State::kWaiting, ""},
+        {"no worker", State::kWaiting, ""},
+        {"tokens", State::kWaiting, ""},
+        {"last token", State::kWaiting, ""},
+        {"wrong position", State::kWaiting, ""},
+        {"old generation", State::kWaiting, ""},
+        {"refused", State::kWaiting, ""},
+        {"invalid", State::kWaiting, ""},
+        {"lost A", State::kWaiting, ""},
+        {"lost B", State::kWaiting, ""},
+        {"timer now", State::kPicking, "pick again"},
+        {"timer late", State::kDone, "fail DEADLINE_EXCEEDED"},
+        {"client gone", State::kDone, ""},
+        {"stop string", State::kDone, "end c0 1, complete"},
+        {"consumed", State::kWaiting, ""}}},
+      {State::kDone,
+       {{"chosen B", State::kDone, ""},
+        {"no worker", State::kDone, ""},
+        {"tokens", State::kDone, ""},
+        {"last token", State::kDone, ""},
+        {"wrong position", State::kDone, ""},
+        {"old generation", State::kDone, ""},
+        {"refused", State::kDone, ""},
+        {"invalid", State::kDone, ""},
+        {"lost A", State::kDone, ""},
+        {"lost B", State::kDone, ""},
+        {"timer now", State::kDone, ""},
+        {"timer late", State::kDone, ""},
+        {"client gone", State::kDone, ""},
+        {"stop string", State::kDone, ""},
+        {"consumed", State::kDone, ""}}},
+  };
+  ASSERT_EQ(table.size(), 5u);
+  for (const auto& [state, rows] : table) {
+    ASSERT_EQ(rows.size(), events.size());
+    for (const Row& row : rows) {
+      SCOPED_TRACE(StrCat("state ", static_cast<int>(state), ", event ", row.event));
+      RequestFlow flow = FlowIn(state);
+      events.at(row.event)(flow);
+      EXPECT_EQ(flow.state(), row.to);
+      EXPECT_EQ(Taken(flow), row.actions);
+    }
+  }
+}
+
+TEST(RequestFlow, ARetryBeforeTheFirstTokenStartsOver) {
+  RequestFlow flow = FlowIn(State::kAttached, 2);
+  flow.WorkerLost(kA, absl::UnavailableError("gone"), kStart);
+  EXPECT_EQ(Taken(flow), "cancel w0 r g1, pick again");
+  EXPECT_EQ(flow.excluded(), std::vector<WorkerId>{kA});
+  flow.WorkerChosen(kB, kStart);
+  EXPECT_EQ(Taken(flow), "attach w1 g2 @10") << "one leg for both choices again";
+  EXPECT_EQ(flow.migrations(), 0u);
+}
+
+TEST(RequestFlow, AMigrationContinuesEachUnfinishedChoiceAtItsOwnPosition) {
+  RequestFlow flow = FlowIn(State::kAttached, 3);
+  flow.News(Tokens(1, 0, kPrompt, {1, 2, 3}), kStart);
+  flow.News(Tokens(1, 1, kPrompt, {4}, FinishReason::kStop), kStart);
+  flow.TakeActions();
+  flow.WorkerLost(kA, absl::UnavailableError("gone"), kStart);
+  EXPECT_EQ(Taken(flow), "cancel w0 r g1, pick again");
+  EXPECT_EQ(flow.tokens_to_prefill(), kPrompt + 3);
+  flow.WorkerChosen(kB, kStart);
+  EXPECT_EQ(Taken(flow), "attach w1 g2 @13 c0, attach w1 g3 @10 c2");
+  EXPECT_EQ(flow.LegId(0), "r#0");
+  EXPECT_EQ(flow.migrations(), 1u);
+  flow.News(Tokens(1, 0, kPrompt + 3, {9}), kStart);
+  EXPECT_EQ(Taken(flow), "") << "the old worker's late tokens are dropped";
+  flow.News(Tokens(2, 0, kPrompt + 3, {9}, FinishReason::kLength), kStart);
+  flow.News(Tokens(3, 2, kPrompt, {8}, FinishReason::kLength), kStart);
+  EXPECT_EQ(Taken(flow), "emit c0 9, end c0 2, emit c2 8, end c2 2, complete");
+}
+
+TEST(RequestFlow, CreditAndCancelOfAMigratedChoiceNameItsOwnLeg) {
+  RequestFlow flow = FlowIn(State::kAttached, 2);
+  flow.News(Tokens(1, 0, kPrompt, {1}), kStart);
+  flow.WorkerLost(kA, absl::UnavailableError("gone"), kStart);
+  flow.WorkerChosen(kB, kStart);
+  flow.TakeActions();
+  flow.Consumed(0, 3);
+  EXPECT_EQ(Taken(flow), "") << "less than half of the credit";
+  flow.Consumed(0, 2);
+  EXPECT_EQ(Taken(flow), "credit r#0 c0 +5");
+  flow.ChoiceStopped(0);
+  EXPECT_EQ(Taken(flow), "cancel w1 r#0 g2, end c0 1");
+  flow.ClientGone();
+  EXPECT_EQ(Taken(flow), "cancel w1 r#1 g3");
+}
+
+TEST(RequestFlow, AttemptsAreBounded) {
+  RequestFlow flow = FlowIn(State::kAttached);
+  for (int attempt = 2; attempt <= 3; ++attempt) {
+    flow.News(Error(static_cast<uint64_t>(attempt) - 1, absl::UnavailableError("draining")), kStart);
+    flow.WorkerChosen(attempt == 2 ? kB : kA, kStart);
+    EXPECT_EQ(flow.attempts(), static_cast<uint32_t>(attempt));
+  }
+  flow.TakeActions();
+  flow.News(Error(3, absl::UnavailableError("draining")), kStart);
+  EXPECT_EQ(Taken(flow), "cancel w0 r g3, fail UNAVAILABLE") << "a refusal is no lost worker";
+}
+
+TEST(RequestFlow, TheFirstCauseIsToldWhenNobodyElseCanTakeIt) {
+  FlowLimits limits = Limits();
+  limits.failover_wait = Duration::zero();
+  RequestFlow flow("r", kPrompt, 1, limits, kStart);
+  flow.Start();
+  flow.WorkerChosen(kA, kStart);
+  flow.WorkerLost(kA, absl::UnavailableError("killed"), kStart);
+  flow.TakeActions();
+  flow.NoWorker(absl::UnavailableError("no other worker"), 0, kStart);
+  auto actions = flow.TakeActions();
+  ASSERT_EQ(actions.size(), 1u);
+  const Fail& fail = std::get<Fail>(actions[0]);
+  EXPECT_TRUE(fail.worker_lost);
+  EXPECT_NE(fail.status.message().find("killed"), absl::string_view::npos) << fail.status;
+}
+
+TEST(RequestFlow, WaitingForAnotherWorkerEndsAtItsLimit) {
+  RequestFlow flow = FlowIn(State::kWaiting);
+  flow.Timer(kStart + Ms(20));
+  EXPECT_EQ(Taken(flow), "pick again");
+  flow.NoWorker(absl::UnavailableError("none"), 0, kStart + Ms(20));
+  EXPECT_EQ(flow.state(), State::kWaiting);
+  flow.Timer(kStart + Ms(60));
+  flow.TakeActions();
+  flow.NoWorker(absl::UnavailableError("none"), 0, kStart + Ms(60));
+  EXPECT_EQ(Taken(flow), "fail UNAVAILABLE lost");
+}
+
+TEST(RequestFlow, DeadlinesOfFirstTokenIdleAndTotal) {
+  FlowLimits limits;
+  limits.first_token_timeout = Ms(100);
+  limits.idle_token_timeout = Ms(60);
+  limits.total_timeout = Ms(500);
+  RequestFlow flow("r", kPrompt, 1, limits, kStart);
+  flow.Start();
+  EXPECT_EQ(Taken(flow, true), "arm +100, pick");
+  flow.WorkerChosen(kA, kStart);
+  EXPECT_EQ(Taken(flow, true), "attach w0 g1 @10, arm +60");
+  flow.News(Tokens(1, 0, kPrompt, {1}), kStart + Ms(50));
+  flow.Timer(kStart + Ms(60));
+  EXPECT_EQ(Taken(flow, true), "emit c0 1, arm +110") << "the idle deadline moved with the token";
+  flow.Timer(kStart + Ms(110));
+  EXPECT_EQ(Taken(flow), "cancel w0 r g1, pick again") << "a silent worker is left";
+  flow.WorkerChosen(kB, kStart + Ms(480));
+  flow.TakeActions();
+  flow.Timer(kStart + Ms(500));
+  EXPECT_EQ(Taken(flow), "cancel w1 r g2, fail DEADLINE_EXCEEDED");
+}
+
+TEST(RequestFlow, NoTokenInTimeFails) {
+  FlowLimits limits;
+  limits.first_token_timeout = Ms(100);
+  RequestFlow flow("r", kPrompt, 1, limits, kStart);
+  flow.Start();
+  flow.WorkerChosen(kA, kStart);
+  flow.TakeActions();
+  flow.Timer(kStart + Ms(100));
+  EXPECT_EQ(Taken(flow), "cancel w0 r g1, fail DEADLINE_EXCEEDED");
+}
+
+TEST(RequestFlow, PromptLogprobsComeOnceAndTheStopTokenIsMarked) {
+  RequestFlow flow = FlowIn(State::kAttached);
+  RelayNews piece = Tokens(1, 0, kPrompt, {});
+  piece.accepted = true;
+  piece.cached_tokens = 3;
+  piece.prompt_logprobs = "ab";
+  flow.News(piece, kStart);
+  piece.prompt_logprobs_last = true;
+  flow.News(piece, kStart);
+  flow.News(piece, kStart);
+  EXPECT_EQ(Taken(flow), "admitted 3, prompt logprobs ab, prompt logprobs ab last");
+  RelayNews last = Tokens(1, 0, kPrompt, {4, 2}, FinishReason::kStop);
+  last.stop_token_id = 2;
+  flow.News(last, kStart);
+  EXPECT_EQ(Taken(flow), "emit c0 4 2 stop, end c0 1, complete");
+}
+
+// Whatever happens in whatever order: tokens come out once and in order, and after the end nothing comes.
+TEST(RequestFlow, RandomEventsKeepEveryInvariant) {
+  std::mt19937 random(7);
+  for (int round = 0; round < 3000; ++round) {
+    FlowLimits limits = Limits();
+    limits.max_attempts = 1 + static_cast<int32_t>(random() % 5);
+    const uint32_t choices = 1 + random() % 3;
+    RequestFlow flow("r", kPrompt, choices, limits, kStart);
+    std::vector<std::vector<int32_t>> seen(choices);
+    std::vector<bool> ended(choices);
+    std::map<uint64_t, std::pair<WorkerId, std::optional<uint32_t>>> attached;  // by attach_gen
+    WorkerId target = kA;
+    TimePoint now = kStart;
+    bool over = false;
+    uint64_t last_gen = 0;
+    flow.Start();
+    for (int step = 0; step < 60; ++step) {
+      for (const FlowAction& action : flow.TakeActions()) {
+        ASSERT_FALSE(over) << "after the end: " << Describe(action);
+        if (const auto* a = std::get_if<AttachTo>(&action)) {
+          ASSERT_GT(a->attach_gen, last_gen);
+          last_gen = a->attach_gen;
+          attached[a->attach_gen] = {a->worker, a->only_choice};
+        } else if (const auto* e = std::get_if<EmitTokens>(&action)) {
+          ASSERT_FALSE(ended[e->index]);
+          for (int32_t id : e->token_ids) ASSERT_EQ(id, static_cast<int32_t>(seen[e->index].size())) << "in order, once";
+          for (int32_t id : e->token_ids) seen[e->index].push_back(id);
+        } else if (const auto* end = std::get_if<EndChoice>(&action)) {
+          ASSERT_FALSE(ended[end->index]);
+          ended[end->index] = true;
+        } else if (std::holds_alternative<Complete>(action) || std::holds_alternative<Fail>(action)) {
+          over = true;
+        }
+      }
+      if (flow.state() == State::kDone) break;
+      now += Ms(static_cast<int64_t>(random() % 30));
+      const uint32_t index = random() % choices;
+      const auto next = static_cast<int32_t>(flow.output(index).size());
+      const uint64_t gen = last_gen == 0 ? 1 : 1 + random() % last_gen;
+      switch (random() % 9) {
+        case 0: flow.WorkerChosen(target = random() % 2 ? kA : kB, now); break;
+        case 1: flow.NoWorker(absl::UnavailableError("none"), 0, now); break;
+        case 2: flow.WorkerLost(target, absl::UnavailableError("gone"), now); break;
+        case 3: flow.Timer(now); break;
+        case 4: flow.Consumed(index, random() % 5); break;
+        case 5: flow.ChoiceStopped(index); break;
+        case 6: flow.News(Error(gen, absl::ResourceExhaustedError("full")), now); break;
+        default:
+          flow.News(Tokens(gen, index, kPrompt + next, {next}, random() % 8 == 0 ? FinishReason::kLength : FinishReason::kNone), now);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace baton::router
