@@ -1,0 +1,161 @@
+// What the handoff core is told and what it asks for. Values; no clock, socket or memory address in them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/clock.h"
+#include "kvtransfer/lane_messages.h"
+
+namespace baton::decode {
+
+/// Attempt of a request; the key under which Reserve and Cancel are idempotent.
+struct TicketKey {
+  std::string request_id;
+  uint32_t attempt = 0;
+  auto operator<=>(const TicketKey&) const = default;
+};
+
+/// What ends a writer's access to our landing slots.
+enum class FenceKind : uint8_t {
+  kReceiverWrites,  ///< TCP: our own check of (ticket, epoch) on receipt is the fence
+  kForcedClose,     ///< RDMA: closing our endpoint to that incarnation
+  kWriterExit,      ///< shared memory: only the process's exit, for a stopped one still maps the memory
+};
+
+// ---- from the router
+struct Reserve {
+  TicketKey key;
+  std::string tenant;
+  int32_t tokens = 0;         ///< that will be bound: prompt plus room to start decoding
+  int32_t cached_tokens = 0;  ///< pinned for this ticket before the call; unpinned when it is refused
+  Duration expiry{};          ///< remaining
+};
+struct Attach {
+  TicketId ticket = 0;
+  uint32_t epoch = 0;       ///< whose Prefill answered; 0: no prefill leg, everything is computed here
+  uint64_t attach_gen = 0;  ///< > 0, numbered by the router over all attempts
+  uint64_t position = 0;    ///< of the next token
+};
+/// The router still listens to the sequence.
+struct Credit {
+  TicketId ticket = 0;
+  uint64_t attach_gen = 0;
+};
+struct Cancel {
+  TicketKey key;
+};
+
+// ---- from the data plane
+/// One lane of the plan, as this side derived it.
+struct LaneShape {
+  int target_rank = 0;
+  uint32_t segments = 0;
+};
+struct Opened {
+  WriterId writer = 0;
+  FenceKind fence = FenceKind::kReceiverWrites;
+  OpenLane message;
+  uint64_t plan_digest = 0;      ///< of the plan we derived
+  std::vector<LaneShape> lanes;  ///< of that plan
+};
+struct Filled {
+  WriterId writer = 0;
+  SlotFull message;
+};
+struct Done {
+  WriterId writer = 0;
+  LaneDone message;
+};
+struct Closed {
+  WriterId writer = 0;
+  LaneClosed message;
+};
+/// Our placing pass over a slot has ended.
+struct Placed {
+  LaneKey lane;
+  SlotTurn slot;
+  bool digest_ok = true;
+};
+/// The connection broke. No fence by itself, unless the receiver writes.
+struct WriterLost {
+  WriterId writer = 0;
+};
+/// That incarnation can write no more: our forced close completed, or its process has exited.
+struct WriterFenced {
+  WriterId writer = 0;
+};
+
+// ---- from the engine and the timer
+struct Finished {
+  TicketId ticket = 0;
+};
+/// Memory is short: give up the youngest reservation that is not bound yet.
+struct ShedUnbound {};
+struct Tick {};
+
+using Event = std::variant<Reserve, Attach, Credit, Cancel, Opened, Filled, Done, Closed, Placed, WriterLost,
+                           WriterFenced, Finished, ShedUnbound, Tick>;
+
+// ---- actions
+/// ok: the ticket stands. ResourceExhausted: no room, try elsewhere or later. Cancelled: its Cancel came first.
+struct ReserveAnswer {
+  TicketKey key;
+  absl::Status status;
+  TicketId ticket = 0;
+  uint32_t epoch = 0;  ///< first epoch to send
+  Duration expiry{};   ///< remaining
+};
+/// A reservation given up before it was bound.
+struct ReservationShed {
+  TicketId ticket = 0;
+};
+struct SendToWriter {
+  WriterId writer = 0;
+  ToPrefill message;
+};
+/// Verify, convert and scatter this slot into the blocks of (ticket, epoch); report Placed.
+struct PlaceSlot {
+  LaneKey lane;
+  SlotTurn slot;
+  int target_rank = 0;
+  std::vector<uint32_t> segments;
+};
+/// Hand the blocks of (ticket, epoch) to a new sequence. recompute: there are none, prefill here.
+struct StartSequence {
+  TicketId ticket = 0;
+  uint32_t epoch = 0;
+  uint64_t attach_gen = 0;
+  uint64_t position = 0;
+  bool recompute = false;
+};
+/// A later Attach took the sequence over: its entries carry this generation from `position` on.
+struct ContinueSequence {
+  TicketId ticket = 0;
+  uint64_t attach_gen = 0;
+  uint64_t position = 0;
+};
+struct StopSequence {
+  TicketId ticket = 0;
+};
+struct AttachRefused {
+  TicketId ticket = 0;
+  uint64_t attach_gen = 0;
+  std::string reason;
+};
+struct CancelAnswer {
+  TicketKey key;
+  bool known = false;
+};
+/// Close our endpoint to this incarnation and report WriterFenced when that has completed.
+struct CutWriter {
+  WriterId writer = 0;
+};
+
+using Action = std::variant<ReserveAnswer, ReservationShed, SendToWriter, PlaceSlot, StartSequence, ContinueSequence,
+                            StopSequence, AttachRefused, CancelAnswer, CutWriter>;
+
+}  // namespace baton::decode

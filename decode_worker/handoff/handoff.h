@@ -1,0 +1,141 @@
+// The decode side of every ticket: what is reserved, what is landing, what may be read. Sans-IO: events and the time
+// come in, actions go out; it knows no clock, thread, socket or address.
+//
+// Promises: blocks become readable only after every segment of the current epoch was verified; a landing slot gets a new
+// owner only after its writer was fenced, and a timeout is never a fence; everything a ticket holds comes back.
+// Scheduler thread, as the block pool. Rank 0 keeps the ledger of all ranks' rings.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "decode_worker/handoff/events.h"
+#include "decode_worker/handoff/landing_ring.h"
+#include "decode_worker/handoff/ticket.h"
+
+namespace baton::decode {
+
+/// The block pool as a ticket sees it. Called from inside Handle; must not call back.
+class TicketBlocks {
+ public:
+  virtual ~TicketBlocks() = default;
+  /// Blocks for the positions of a ticket's epoch that are not pinned, on every rank, all or nothing.
+  virtual bool Bind(TicketId ticket, uint32_t epoch, int32_t tokens) = 0;
+  /// Returns them. Not called for blocks that StartSequence handed to the engine.
+  virtual void Release(TicketId ticket, uint32_t epoch) = 0;
+  /// Returns the pinned prefix.
+  virtual void Unpin(TicketId ticket) = 0;
+};
+
+struct HandoffOptions {
+  std::vector<int> ring_slots;            ///< [ranks] landing slots of each rank
+  int slots_per_lane = 2;                 ///< granted when a lane is bound
+  int64_t max_reserved_tokens = 1 << 20;  ///< over all tickets that are not attached
+  int max_quarantined_slots = 16;         ///< per writer and per tenant; over it only theirs is refused
+  int max_resends = 2;                    ///< of one segment; then the lane has failed
+  Duration cut_after = std::chrono::seconds(2);       ///< a silent writer of a dead lane is cut off
+  Duration repair_wait = std::chrono::milliseconds(250);  ///< for another prefill; then recompute here
+  Duration credit_timeout = std::chrono::seconds(5);
+  Duration tombstone = std::chrono::seconds(60);
+  Duration open_turn = std::chrono::seconds(1);  ///< a waiting Open that is not repeated loses its place in line
+  TicketId first_ticket = 1;                     ///< differs at every start of the worker
+};
+
+struct HandoffStats {
+  int64_t reserved_tokens = 0;
+  int tickets = 0;            ///< not gone
+  int bound_epochs = 0;       ///< that hold blocks here
+  int granted_slots = 0;      ///< of live lanes
+  int quarantined_slots = 0;  ///< of dead lanes that are not fenced
+  int free_slots = 0;
+  int64_t digest_mismatches = 0;
+  int64_t lanes_failed = 0;
+  int64_t recomputes = 0;
+  int64_t opens_refused = 0;
+};
+
+class Handoff {
+ public:
+  /// `blocks` must outlive it.
+  Handoff(HandoffOptions options, TicketBlocks& blocks);
+
+  /// Applies one event and appends what is to be done, in order.
+  void Handle(const Event& event, TimePoint now, std::vector<Action>& out);
+
+  /// Null when unknown or forgotten.
+  const Ticket* Find(TicketId ticket) const;
+  HandoffStats Stats() const;
+  /// Dies when slots, lanes and tickets do not agree.
+  void CheckInvariants() const;
+
+ private:
+  struct Waiting {
+    TicketId ticket;
+    TimePoint until;
+  };
+  using Actions = std::vector<Action>;
+
+  // control (handoff.cc)
+  void On(const Reserve& event);
+  void On(const Attach& event);
+  void On(const Credit& event);
+  void On(const Cancel& event);
+  void On(const Finished& event);
+  void On(const ShedUnbound& event);
+  void On(const Tick& event);
+  absl::Status Admit(const Reserve& event) const;
+  void AnswerReserve(const Ticket& ticket);
+  void Start(Ticket& ticket, const Attach& attach, bool recompute);
+  void RefuseAttach(const Attach& attach, std::string reason);
+  void RefuseParked(Ticket& ticket, const std::string& reason);
+  void Close(Ticket& ticket, const std::string& reason);
+  void TickTicket(Ticket& ticket);
+  void Unpin(Ticket& ticket);
+  void Forget();
+
+  // data plane (handoff_lanes.cc)
+  void On(const Opened& event);
+  void On(const Filled& event);
+  void On(const Done& event);
+  void On(const Closed& event);
+  void On(const Placed& event);
+  void On(const WriterLost& event);
+  void On(const WriterFenced& event);
+  std::string WhyGone(const Ticket* ticket, const Opened& event) const;
+  bool Bind(Ticket& ticket, const Opened& event);
+  bool RingsHaveRoom(const Opened& event) const;
+  bool MyTurnToOpen(TicketId ticket);
+  void LeaveLine(TicketId ticket);
+  void AnswerBound(const Opened& event);
+  void Supersede(Ticket& ticket, Epoch& epoch, uint32_t number, const std::string& reason);
+  void FenceLane(const LaneKey& key, Lane& lane);
+  void LoseWriter(WriterId writer, bool fenced);
+  void Repair(Ticket& ticket, const std::string& reason);
+  void ReadyIfComplete(Ticket& ticket);
+  void Sweep(Ticket& ticket);
+  void Cut(WriterId writer);
+  void Send(WriterId writer, ToPrefill message) { out_->push_back(SendToWriter{writer, std::move(message)}); }
+  Ticket* FindTicket(TicketId ticket);
+  Lane* FindLane(const LaneKey& key);
+  /// True when what arrives on this lane still counts.
+  bool Live(const LaneKey& key) const;
+  int Quarantined(WriterId writer, const std::string* tenant) const;
+
+  const HandoffOptions options_;
+  TicketBlocks& blocks_;
+  std::vector<LandingRing> rings_;
+  std::map<TicketId, Ticket> tickets_;
+  std::map<TicketKey, TicketId> by_key_;
+  std::map<TicketKey, TimePoint> tombstones_;  ///< cancelled before they were reserved
+  std::deque<Waiting> line_;                   ///< tickets whose Open waits for slots or blocks, first come first bound
+  std::map<WriterId, TimePoint> cut_;          ///< asked to cut, not fenced yet
+  TicketId next_ticket_;
+  int64_t reserved_tokens_ = 0;
+  HandoffStats counters_;
+  TimePoint now_{};           ///< during Handle
+  Actions* out_ = nullptr;    ///< during Handle
+};
+
+}  // namespace baton::decode

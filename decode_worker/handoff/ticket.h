@@ -1,0 +1,75 @@
+// The decode side of one ticket: its state, its epochs and their lanes. Values, changed by Handoff alone.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "decode_worker/handoff/events.h"
+
+namespace baton::decode {
+
+// kReserved ─Open (bind blocks)→ kReceiving ─all lanes done and verified→ kReady ─Attach→ kAttached ─Finished→ kClosing
+//   kReceiving ─a lane cannot finish→ kRepair ─Open at a later epoch→ kReceiving, or ─wait over→ recompute here
+//   any ─Cancel | expiry | no credit→ kClosing ─all lanes fenced→ kGone (answers the same key until its deadline)
+enum class TicketState : uint8_t { kReserved, kReceiving, kReady, kAttached, kRepair, kClosing, kGone };
+
+enum class LaneState : uint8_t {
+  kOpen,    ///< holds slots; its writer may write them
+  kDirty,   ///< closed after a failed flush: waits for a fence that we make
+  kFenced,  ///< nothing can land any more; slots are back
+};
+
+struct Lane {
+  LaneState state = LaneState::kOpen;
+  int target_rank = 0;
+  WriterId writer = 0;  ///< 0: bound, but its writer has not opened it and knows no slot
+  FenceKind fence = FenceKind::kReceiverWrites;
+  std::vector<bool> have;               ///< [segments] placed and verified
+  uint32_t missing = 0;                 ///< segments not in `have`
+  std::map<uint32_t, int> resends;      ///< segment -> times its digest failed
+  std::map<uint32_t, std::vector<uint32_t>> placing;  ///< slot -> segments our pass is placing
+  bool done = false;                    ///< LaneDone came
+  bool complete() const { return done && missing == 0; }
+};
+
+/// One prefill's worth of lanes. Kept until every lane is fenced.
+struct Epoch {
+  std::vector<Lane> lanes;
+  bool holds_blocks = false;
+  bool superseded = false;   ///< nothing of it counts any more
+  TimePoint superseded_at{};
+  bool Placing() const {
+    for (const Lane& lane : lanes) {
+      if (!lane.placing.empty()) return true;
+    }
+    return false;
+  }
+  bool Fenced() const {
+    for (const Lane& lane : lanes) {
+      if (lane.state != LaneState::kFenced) return false;
+    }
+    return true;
+  }
+};
+
+struct Ticket {
+  TicketId id = 0;
+  TicketKey key;
+  std::string tenant;
+  int32_t tokens = 0;
+  bool pinned = false;
+  TicketState state = TicketState::kReserved;
+  uint32_t epoch = 0;         ///< latest that was opened; 0: none yet
+  uint32_t closed_epoch = 0;  ///< epochs up to here had a lane closed before it was bound
+  std::map<uint32_t, Epoch> epochs;
+  std::optional<Attach> parked;  ///< an Attach that came before kReady
+  uint64_t attach_gen = 0;
+  TimePoint expires{};
+  TimePoint repair_until{};  ///< kRepair
+  TimePoint credit_until{};  ///< kAttached
+  TimePoint forget_at{};     ///< kGone
+};
+
+}  // namespace baton::decode
