@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "common/clock.h"
+#include "common/prefix_hash.h"
 #include "kvtransfer/lane_messages.h"
 
 namespace baton::decode {
@@ -30,9 +31,9 @@ enum class FenceKind : uint8_t {
 struct Reserve {
   TicketKey key;
   std::string tenant;
-  int32_t tokens = 0;         ///< that will be bound: prompt plus room to start decoding
-  int32_t cached_tokens = 0;  ///< pinned for this ticket before the call; unpinned when it is refused
-  Duration expiry{};          ///< remaining
+  int32_t tokens = 0;              ///< prompt plus room to start decoding
+  std::vector<PrefixHash> prefix;  ///< of the prompt's units, for TicketBlocks::Pin
+  Duration expiry{};               ///< remaining
 };
 struct Attach {
   TicketId ticket = 0;
@@ -106,8 +107,8 @@ struct ReserveAnswer {
   TicketKey key;
   absl::Status status;
   TicketId ticket = 0;
-  uint32_t epoch = 0;  ///< first epoch to send
-  Duration expiry{};   ///< remaining
+  int32_t cached_tokens = 0;  ///< pinned here; nothing below travels
+  Duration expiry{};          ///< remaining
 };
 /// A reservation given up before it was bound.
 struct ReservationShed {
@@ -117,14 +118,17 @@ struct SendToWriter {
   WriterId writer = 0;
   ToPrefill message;
 };
-/// Verify, convert and scatter this slot into the blocks of (ticket, epoch); report Placed.
+/// Verify, convert and scatter `wanted` of this slot into the blocks of (ticket, epoch), nothing else of it: the other
+/// segments are in place already and may be in use. Report Placed.
 struct PlaceSlot {
   LaneKey lane;
   SlotTurn slot;
   int target_rank = 0;
-  std::vector<uint32_t> segments;
+  std::vector<uint32_t> segments;  ///< in the slot, in payload order
+  std::vector<uint32_t> wanted;
 };
-/// Hand the blocks of (ticket, epoch) to a new sequence. recompute: there are none, prefill here.
+/// Hand the pinned prefix and the blocks of (ticket, epoch) to a new sequence. recompute: there are no blocks, prefill
+/// what is not pinned here.
 struct StartSequence {
   TicketId ticket = 0;
   uint32_t epoch = 0;
@@ -141,9 +145,11 @@ struct ContinueSequence {
 struct StopSequence {
   TicketId ticket = 0;
 };
+/// prefill_again: the ticket stands, but its KV was lost and is too long to recompute here: send a later epoch.
 struct AttachRefused {
   TicketId ticket = 0;
   uint64_t attach_gen = 0;
+  bool prefill_again = false;
   std::string reason;
 };
 struct CancelAnswer {

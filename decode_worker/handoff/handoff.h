@@ -8,6 +8,7 @@
 
 #include <deque>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -21,11 +22,12 @@ namespace baton::decode {
 class TicketBlocks {
  public:
   virtual ~TicketBlocks() = default;
+  /// Pins the cached prefix; how many tokens that are (less than `event.tokens`).
+  virtual int32_t Pin(TicketId ticket, const Reserve& event) = 0;
   /// Blocks for the positions of a ticket's epoch that are not pinned, on every rank, all or nothing.
   virtual bool Bind(TicketId ticket, uint32_t epoch, int32_t tokens) = 0;
-  /// Returns them. Not called for blocks that StartSequence handed to the engine.
+  /// Returns them. Not called for what StartSequence handed to the engine; so is Unpin.
   virtual void Release(TicketId ticket, uint32_t epoch) = 0;
-  /// Returns the pinned prefix.
   virtual void Unpin(TicketId ticket) = 0;
 };
 
@@ -35,8 +37,8 @@ struct HandoffOptions {
   int64_t max_reserved_tokens = 1 << 20;  ///< over all tickets that are not attached
   int max_quarantined_slots = 16;         ///< per writer and per tenant; over it only theirs is refused
   int max_resends = 2;                    ///< of one segment; then the lane has failed
-  Duration cut_after = std::chrono::seconds(2);       ///< a silent writer of a dead lane is cut off
-  Duration repair_wait = std::chrono::milliseconds(250);  ///< for another prefill; then recompute here
+  int32_t max_recompute_tokens = 1 << 30;  ///< lost KV longer than this is asked from another prefill worker
+  Duration cut_after = std::chrono::seconds(3);  ///< a writer that leaves a finished or dead lane open is cut off
   Duration credit_timeout = std::chrono::seconds(5);
   Duration tombstone = std::chrono::seconds(60);
   Duration open_turn = std::chrono::seconds(1);  ///< a waiting Open that is not repeated loses its place in line
@@ -64,8 +66,12 @@ class Handoff {
   /// Applies one event and appends what is to be done, in order.
   void Handle(const Event& event, TimePoint now, std::vector<Action>& out);
 
+  /// Whether `writer` may fill this slot now. Where the receiver writes, this check is the fence: ask it with the header
+  /// of every arriving slot, before the first byte is stored.
+  bool MayLand(WriterId writer, const LaneKey& lane, SlotTurn slot) const;
   /// Null when unknown or forgotten.
   const Ticket* Find(TicketId ticket) const;
+  const LandingRing& ring(int rank) const { return rings_[static_cast<size_t>(rank)]; }
   HandoffStats Stats() const;
   /// Dies when slots, lanes and tickets do not agree.
   void CheckInvariants() const;
@@ -85,43 +91,48 @@ class Handoff {
   void On(const Finished& event);
   void On(const ShedUnbound& event);
   void On(const Tick& event);
-  absl::Status Admit(const Reserve& event) const;
+  absl::Status Admit(const Reserve& event, int32_t tokens) const;
   void AnswerReserve(const Ticket& ticket);
   void Start(Ticket& ticket, const Attach& attach, bool recompute);
-  void RefuseAttach(const Attach& attach, std::string reason);
-  void RefuseParked(Ticket& ticket, const std::string& reason);
-  void Close(Ticket& ticket, const std::string& reason);
+  void Recover(Ticket& ticket, const Attach& attach);
+  void RefuseAttach(const Attach& attach, std::string reason, bool prefill_again = false);
+  void Close(Ticket& ticket, const std::string& reason, bool sequence_ended = false);
   void TickTicket(Ticket& ticket);
-  void Unpin(Ticket& ticket);
-  void Forget();
 
-  // data plane (handoff_lanes.cc)
+  // opening lanes (handoff_open.cc)
   void On(const Opened& event);
+  std::string WhyGone(const Ticket* ticket, const Opened& event) const;
+  std::string WhyNoRing(const Opened& event) const;
+  void BeginEpoch(Ticket& ticket, uint32_t number);
+  bool Bind(Ticket& ticket, const Opened& event);
+  int SlotsPerLane(const Opened& event, int rank) const;
+  bool RingsHaveRoom(const Opened& event) const;
+  bool MyTurnToOpen(TicketId ticket);
+  void LeaveLine(TicketId ticket);
+
+  // lanes (handoff_lanes.cc)
   void On(const Filled& event);
   void On(const Done& event);
   void On(const Closed& event);
   void On(const Placed& event);
   void On(const WriterLost& event);
   void On(const WriterFenced& event);
-  std::string WhyGone(const Ticket* ticket, const Opened& event) const;
-  bool Bind(Ticket& ticket, const Opened& event);
-  bool RingsHaveRoom(const Opened& event) const;
-  bool MyTurnToOpen(TicketId ticket);
-  void LeaveLine(TicketId ticket);
-  void AnswerBound(const Opened& event);
-  void Supersede(Ticket& ticket, Epoch& epoch, uint32_t number, const std::string& reason);
+  void AnswerSlot(const LaneKey& key, Lane& lane, SlotTurn full, SlotTurn grant, bool ok);
+  void Advance(Ticket& ticket, const LaneKey& key, const Lane& lane);
+  void Supersede(Ticket& ticket, uint32_t number, const std::string& reason, bool at_once = false);
   void FenceLane(const LaneKey& key, Lane& lane);
   void LoseWriter(WriterId writer, bool fenced);
   void Repair(Ticket& ticket, const std::string& reason);
-  void ReadyIfComplete(Ticket& ticket);
   void Sweep(Ticket& ticket);
   void Cut(WriterId writer);
   void Send(WriterId writer, ToPrefill message) { out_->push_back(SendToWriter{writer, std::move(message)}); }
   Ticket* FindTicket(TicketId ticket);
+  /// The lane and, when what arrives on it still counts, its ticket; nulls.
   Lane* FindLane(const LaneKey& key);
-  /// True when what arrives on this lane still counts.
-  bool Live(const LaneKey& key) const;
-  int Quarantined(WriterId writer, const std::string* tenant) const;
+  Lane* FindLiveLane(WriterId writer, const LaneKey& key);
+  int Quarantined(const Ticket& ticket, WriterId writer) const;
+  int QuarantinedOfWriter(WriterId writer) const;
+  int QuarantinedOfTenant(const std::string& tenant) const;
 
   const HandoffOptions options_;
   TicketBlocks& blocks_;
@@ -130,12 +141,12 @@ class Handoff {
   std::map<TicketKey, TicketId> by_key_;
   std::map<TicketKey, TimePoint> tombstones_;  ///< cancelled before they were reserved
   std::deque<Waiting> line_;                   ///< tickets whose Open waits for slots or blocks, first come first bound
-  std::map<WriterId, TimePoint> cut_;          ///< asked to cut, not fenced yet
+  std::set<WriterId> cut_;                     ///< asked to cut, not fenced yet
   TicketId next_ticket_;
   int64_t reserved_tokens_ = 0;
   HandoffStats counters_;
-  TimePoint now_{};           ///< during Handle
-  Actions* out_ = nullptr;    ///< during Handle
+  TimePoint now_{};         ///< during Handle
+  Actions* out_ = nullptr;  ///< during Handle
 };
 
 }  // namespace baton::decode

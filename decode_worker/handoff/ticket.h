@@ -6,12 +6,14 @@
 #include <string>
 #include <vector>
 
+#include "common/planted_bug.h"
 #include "decode_worker/handoff/events.h"
 
 namespace baton::decode {
 
 // kReserved ─Open (bind blocks)→ kReceiving ─all lanes done and verified→ kReady ─Attach→ kAttached ─Finished→ kClosing
-//   kReceiving ─a lane cannot finish→ kRepair ─Open at a later epoch→ kReceiving, or ─wait over→ recompute here
+//   kReceiving ─a lane cannot finish→ kRepair ─Open at a later epoch→ kReceiving, or ─Attach→ recompute here
+//   kReceiving, kReady ─Open at a later epoch, no room→ kReserved: only the new epoch can fill it
 //   any ─Cancel | expiry | no credit→ kClosing ─all lanes fenced→ kGone (answers the same key until its deadline)
 enum class TicketState : uint8_t { kReserved, kReceiving, kReady, kAttached, kRepair, kClosing, kGone };
 
@@ -21,6 +23,13 @@ enum class LaneState : uint8_t {
   kFenced,  ///< nothing can land any more; slots are back
 };
 
+/// How our pass over a slot ended, kept to answer a repeated SlotFull alike.
+struct Verdict {
+  uint32_t turn = 0;  ///< of the SlotFull
+  bool ok = true;
+};
+
+/// A lane to one of our ranks, from one writer.
 struct Lane {
   LaneState state = LaneState::kOpen;
   int target_rank = 0;
@@ -30,8 +39,9 @@ struct Lane {
   uint32_t missing = 0;                 ///< segments not in `have`
   std::map<uint32_t, int> resends;      ///< segment -> times its digest failed
   std::map<uint32_t, std::vector<uint32_t>> placing;  ///< slot -> segments our pass is placing
+  std::map<uint32_t, Verdict> verdicts;               ///< slot -> the latest
   bool done = false;                    ///< LaneDone came
-  bool complete() const { return done && missing == 0; }
+  bool complete() const { return done && (missing == 0 || PlantedBug("ignore bitmap")); }
 };
 
 /// One prefill's worth of lanes. Kept until every lane is fenced.
@@ -39,7 +49,7 @@ struct Epoch {
   std::vector<Lane> lanes;
   bool holds_blocks = false;
   bool superseded = false;   ///< nothing of it counts any more
-  TimePoint superseded_at{};
+  TimePoint fence_by = TimePoint::max();  ///< writers that did not close their lanes by then are cut off
   bool Placing() const {
     for (const Lane& lane : lanes) {
       if (!lane.placing.empty()) return true;
@@ -58,18 +68,19 @@ struct Ticket {
   TicketId id = 0;
   TicketKey key;
   std::string tenant;
-  int32_t tokens = 0;
+  int32_t tokens = 0;         ///< that are bound: what is not pinned
+  int32_t cached_tokens = 0;  ///< pinned
   bool pinned = false;
   TicketState state = TicketState::kReserved;
-  uint32_t epoch = 0;         ///< latest that was opened; 0: none yet
-  uint32_t closed_epoch = 0;  ///< epochs up to here had a lane closed before it was bound
+  uint32_t epoch = 0;         ///< latest that a writer tried to open; 0: none yet
+  uint32_t closed_epoch = 0;  ///< epochs up to here can not be opened (any more)
   std::map<uint32_t, Epoch> epochs;
   std::optional<Attach> parked;  ///< an Attach that came before kReady
   uint64_t attach_gen = 0;
   TimePoint expires{};
-  TimePoint repair_until{};  ///< kRepair
   TimePoint credit_until{};  ///< kAttached
   TimePoint forget_at{};     ///< kGone
+  std::string why_closed;    ///< kClosing, kGone
 };
 
 }  // namespace baton::decode

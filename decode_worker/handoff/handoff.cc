@@ -1,0 +1,221 @@
+// Control of tickets: Reserve, Attach, Cancel, deadlines, closing.
+#include "decode_worker/handoff/handoff.h"
+
+#include <utility>
+
+#include "common/check.h"
+#include "common/planted_bug.h"
+#include "common/status.h"
+
+namespace baton::decode {
+
+Handoff::Handoff(HandoffOptions options, TicketBlocks& blocks)
+    : options_(std::move(options)), blocks_(blocks), next_ticket_(options_.first_ticket) {
+  BATON_CHECK(options_.slots_per_lane > 0 && options_.first_ticket > 0);
+  for (int slots : options_.ring_slots) rings_.emplace_back(slots);
+}
+
+void Handoff::Handle(const Event& event, TimePoint now, std::vector<Action>& out) {
+  now_ = now, out_ = &out;
+  std::visit([this](const auto& e) { On(e); }, event);
+  out_ = nullptr;
+}
+
+void Handoff::On(const Reserve& event) {
+  if (const auto known = by_key_.find(event.key); known != by_key_.end()) return AnswerReserve(tickets_.at(known->second));
+  if (tombstones_.contains(event.key)) {
+    out_->push_back(ReserveAnswer{event.key, absl::CancelledError("cancelled before it was reserved")});
+    return;
+  }
+  Ticket ticket{.id = next_ticket_, .key = event.key, .tenant = event.tenant};
+  ticket.cached_tokens = blocks_.Pin(ticket.id, event);
+  ticket.pinned = true;
+  ticket.tokens = event.tokens - ticket.cached_tokens;
+  ticket.expires = now_ + event.expiry;
+  if (absl::Status admitted = Admit(event, ticket.tokens); !admitted.ok()) {
+    blocks_.Unpin(ticket.id);
+    out_->push_back(ReserveAnswer{event.key, std::move(admitted)});
+    return;
+  }
+  ++next_ticket_;
+  reserved_tokens_ += ticket.tokens;
+  by_key_[ticket.key] = ticket.id;
+  AnswerReserve(tickets_[ticket.id] = std::move(ticket));
+}
+
+absl::Status Handoff::Admit(const Reserve& event, int32_t tokens) const {
+  if (tokens <= 0) {
+    return absl::InvalidArgumentError(StrCat("a ticket of ", event.tokens, " tokens binds ", tokens));
+  }
+  if (event.expiry <= Duration::zero()) return absl::DeadlineExceededError("the reservation has expired already");
+  if (reserved_tokens_ + tokens > options_.max_reserved_tokens) {
+    return absl::ResourceExhaustedError(StrCat("need ", tokens, " KV tokens, ", options_.max_reserved_tokens - reserved_tokens_,
+                                               " of ", options_.max_reserved_tokens, " can be reserved"));
+  }
+  const int held = QuarantinedOfTenant(event.tenant);
+  if (held > options_.max_quarantined_slots) {
+    return absl::ResourceExhaustedError(StrCat(held, " landing slots of tenant '", event.tenant, "' are in quarantine, limit ",
+                                               options_.max_quarantined_slots));
+  }
+  return absl::OkStatus();
+}
+
+void Handoff::AnswerReserve(const Ticket& ticket) {
+  if (ticket.state == TicketState::kClosing || ticket.state == TicketState::kGone) {
+    out_->push_back(ReserveAnswer{ticket.key, absl::CancelledError(StrCat("ticket closed: ", ticket.why_closed))});
+    return;
+  }
+  out_->push_back(ReserveAnswer{ticket.key, absl::OkStatus(), ticket.id, ticket.cached_tokens, ticket.expires - now_});
+}
+
+void Handoff::On(const Attach& event) {
+  Ticket* found = FindTicket(event.ticket);
+  if (found == nullptr) return RefuseAttach(event, "unknown ticket");
+  Ticket& ticket = *found;
+  if (ticket.state == TicketState::kClosing || ticket.state == TicketState::kGone) {
+    return RefuseAttach(event, StrCat("ticket closed: ", ticket.why_closed));
+  }
+  if (ticket.state == TicketState::kAttached) {
+    if (event.attach_gen < ticket.attach_gen) return RefuseAttach(event, StrCat("attach_gen ", ticket.attach_gen, " came first"));
+    if (event.attach_gen == ticket.attach_gen) return;
+    ticket.attach_gen = event.attach_gen;
+    ticket.credit_until = now_ + options_.credit_timeout;
+    out_->push_back(ContinueSequence{ticket.id, event.attach_gen, event.position});
+    return;
+  }
+  if (event.epoch == 0) {
+    Supersede(ticket, ticket.epoch, "computed on the decode worker");
+    Start(ticket, event, /*recompute=*/true);
+    return Sweep(ticket);
+  }
+  if (event.epoch != ticket.epoch) return RefuseAttach(event, StrCat("epoch ", event.epoch, ", current ", ticket.epoch));
+  if (ticket.state == TicketState::kReady) return Start(ticket, event, /*recompute=*/false);
+  if (ticket.state != TicketState::kReceiving) return Recover(ticket, event);
+  if (PlantedBug("Attach only in kReady")) return Start(ticket, event, /*recompute=*/false);
+  if (ticket.parked && ticket.parked->attach_gen > event.attach_gen) {
+    return RefuseAttach(event, StrCat("attach_gen ", ticket.parked->attach_gen, " came first"));
+  }
+  ticket.parked = event;
+}
+
+void Handoff::Start(Ticket& ticket, const Attach& attach, bool recompute) {
+  if (!recompute) {
+    Epoch& epoch = ticket.epochs.at(ticket.epoch);
+    epoch.holds_blocks = false;
+    epoch.fence_by = now_ + options_.cut_after;
+  }
+  ticket.state = TicketState::kAttached;
+  ticket.parked.reset();
+  ticket.pinned = false;
+  ticket.attach_gen = attach.attach_gen;
+  ticket.credit_until = now_ + options_.credit_timeout;
+  reserved_tokens_ -= ticket.tokens;
+  LeaveLine(ticket.id);
+  out_->push_back(StartSequence{ticket.id, ticket.epoch, attach.attach_gen, attach.position, recompute});
+}
+
+void Handoff::Recover(Ticket& ticket, const Attach& attach) {
+  if (ticket.tokens > options_.max_recompute_tokens) {
+    return RefuseAttach(attach, StrCat("KV of epoch ", attach.epoch, " was lost; ", ticket.tokens, " tokens, ",
+                                       options_.max_recompute_tokens, " may be computed here"), /*prefill_again=*/true);
+  }
+  ++counters_.recomputes;
+  Start(ticket, attach, /*recompute=*/true);
+}
+
+void Handoff::RefuseAttach(const Attach& attach, std::string reason, bool prefill_again) {
+  out_->push_back(AttachRefused{attach.ticket, attach.attach_gen, prefill_again, std::move(reason)});
+}
+
+void Handoff::On(const Credit& event) {
+  Ticket* ticket = FindTicket(event.ticket);
+  if (ticket == nullptr || ticket->state != TicketState::kAttached || event.attach_gen != ticket->attach_gen) return;
+  ticket->credit_until = now_ + options_.credit_timeout;
+}
+
+void Handoff::On(const Cancel& event) {
+  const auto known = by_key_.find(event.key);
+  out_->push_back(CancelAnswer{event.key, known != by_key_.end()});
+  if (known != by_key_.end()) {
+    if (!PlantedBug("forget cancel on decode leg")) Close(tickets_.at(known->second), "cancelled");
+  } else if (!PlantedBug("no tombstone")) {
+    tombstones_[event.key] = now_ + options_.tombstone;
+  }
+}
+
+void Handoff::On(const Finished& event) {
+  Ticket* ticket = FindTicket(event.ticket);
+  if (ticket == nullptr || ticket->state != TicketState::kAttached) return;
+  if (PlantedBug("Finished forgets the ticket")) {
+    by_key_.erase(ticket->key), tickets_.erase(ticket->id);
+    return;
+  }
+  Close(*ticket, "finished", /*sequence_ended=*/true);
+}
+
+void Handoff::On(const ShedUnbound&) {
+  for (auto it = tickets_.rbegin(); it != tickets_.rend(); ++it) {
+    Ticket& ticket = it->second;
+    if (ticket.state != TicketState::kReserved && ticket.state != TicketState::kRepair) continue;
+    Close(ticket, "given up unbound: KV memory is short");
+    out_->push_back(ReservationShed{ticket.id});
+    return;
+  }
+}
+
+void Handoff::On(const Tick&) {
+  std::erase_if(tombstones_, [this](const auto& entry) { return entry.second <= now_; });
+  for (auto it = tickets_.begin(); it != tickets_.end();) {
+    Ticket& ticket = it->second;
+    ++it;
+    TickTicket(ticket);
+    if (ticket.state != TicketState::kGone || now_ < ticket.forget_at) continue;
+    by_key_.erase(ticket.key);
+    tickets_.erase(ticket.id);
+  }
+}
+
+void Handoff::TickTicket(Ticket& ticket) {
+  switch (ticket.state) {
+    case TicketState::kReserved:
+    case TicketState::kReceiving:
+    case TicketState::kReady:
+    case TicketState::kRepair:
+      if (now_ < ticket.expires) break;
+      Close(ticket, "its deadline has passed");
+      if (!PlantedBug("release on expiry")) break;
+      for (auto& [number, epoch] : ticket.epochs) {
+        for (uint32_t i = 0; i < epoch.lanes.size(); ++i) FenceLane({ticket.id, number, i}, epoch.lanes[i]);
+      }
+      break;
+    case TicketState::kAttached:
+      if (now_ >= ticket.credit_until) Close(ticket, "no router has renewed its credit");
+      break;
+    case TicketState::kClosing:
+    case TicketState::kGone: break;
+  }
+  for (const auto& [number, epoch] : ticket.epochs) {
+    if (now_ < epoch.fence_by) continue;
+    for (const Lane& lane : epoch.lanes) {
+      if (lane.state != LaneState::kFenced && lane.fence == FenceKind::kForcedClose) Cut(lane.writer);
+    }
+  }
+}
+
+void Handoff::Close(Ticket& ticket, const std::string& reason, bool sequence_ended) {
+  if (ticket.state == TicketState::kClosing || ticket.state == TicketState::kGone) return;
+  if (ticket.parked) RefuseAttach(*std::exchange(ticket.parked, std::nullopt), StrCat("ticket closed: ", reason));
+  if (ticket.state == TicketState::kAttached) {
+    if (!sequence_ended) out_->push_back(StopSequence{ticket.id});
+  } else {
+    reserved_tokens_ -= ticket.tokens;
+  }
+  if (std::exchange(ticket.pinned, false)) blocks_.Unpin(ticket.id);
+  LeaveLine(ticket.id);
+  ticket.state = TicketState::kClosing;
+  ticket.why_closed = reason;
+  Supersede(ticket, ticket.epoch, reason);
+  Sweep(ticket);
+}
+
+}  // namespace baton::decode

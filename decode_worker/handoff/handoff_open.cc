@@ -1,0 +1,133 @@
+// The first Open of an epoch binds the blocks and the ring share of every lane of the ticket, or nothing: bound lane by
+// lane, two tickets could each hold what the other waits for.
+#include <algorithm>
+#include <map>
+
+#include "common/check.h"
+#include "common/planted_bug.h"
+#include "common/str_cat.h"
+#include "decode_worker/handoff/handoff.h"
+
+namespace baton::decode {
+
+void Handoff::On(const Opened& event) {
+  const LaneKey& key = event.message.lane;
+  Ticket* ticket = FindTicket(key.ticket);
+  if (std::string why = WhyGone(ticket, event); !why.empty()) return Send(event.writer, LaneGone{key, std::move(why)});
+  if (key.epoch > ticket->epoch) BeginEpoch(*ticket, key.epoch);
+  if (!ticket->epochs.contains(key.epoch) && !Bind(*ticket, event)) {
+    ++counters_.opens_refused;
+    return Send(event.writer, LaneBusy{key});
+  }
+  Lane& lane = ticket->epochs.at(key.epoch).lanes[key.lane];
+  LandingRing& ring = rings_[static_cast<size_t>(lane.target_rank)];
+  if (PlantedBug("slots bound lane by lane") && lane.writer == 0 && ring.SlotsOf(key, LandingRing::Phase::kGranted).empty()) {
+    if (ring.free_slots() < 1) return Send(event.writer, LaneBusy{key});
+    ring.Grant(key);
+  }
+  lane.writer = event.writer, lane.fence = event.fence;
+  Send(event.writer, LaneBound{key, ring.SlotsOf(key, LandingRing::Phase::kGranted)});
+}
+
+/// Why this Open can never be granted; empty when it can, now or later.
+std::string Handoff::WhyGone(const Ticket* ticket, const Opened& event) const {
+  const LaneKey& key = event.message.lane;
+  if (ticket == nullptr) return "unknown ticket";
+  if (ticket->state == TicketState::kClosing || ticket->state == TicketState::kGone) {
+    return StrCat("ticket closed: ", ticket->why_closed);
+  }
+  if (key.epoch == 0 || key.epoch < ticket->epoch) return StrCat("epoch ", key.epoch, ", current ", ticket->epoch);
+  if (key.epoch <= ticket->closed_epoch) return StrCat("epoch ", key.epoch, " is closed");
+  if (cut_.contains(event.writer)) return "this writer was cut off";
+  if (event.message.plan_digest != event.plan_digest) {
+    return StrCat("transfer plan ", absl::Hex(event.message.plan_digest), ", here ", absl::Hex(event.plan_digest));
+  }
+  if (key.lane >= event.lanes.size()) return StrCat("lane ", key.lane, " of ", event.lanes.size());
+  const auto bound = ticket->epochs.find(key.epoch);
+  if (bound == ticket->epochs.end()) {
+    return ticket->state == TicketState::kAttached ? "the sequence runs already" : WhyNoRing(event);
+  }
+  const Lane& lane = bound->second.lanes[key.lane];
+  if (lane.state != LaneState::kOpen) return "the lane is closed";
+  if (lane.writer != 0 && lane.writer != event.writer && !PlantedBug("reuse epoch number")) {
+    return "another writer has opened the lane";
+  }
+  return "";
+}
+
+std::string Handoff::WhyNoRing(const Opened& event) const {
+  for (const LaneShape& shape : event.lanes) {
+    if (shape.target_rank < 0 || shape.target_rank >= static_cast<int>(rings_.size())) {
+      return StrCat("target rank ", shape.target_rank, " of ", rings_.size());
+    }
+    if (SlotsPerLane(event, shape.target_rank) == 0) {
+      return StrCat("more lanes to rank ", shape.target_rank, " than its ring has slots: ", ring(shape.target_rank).size());
+    }
+  }
+  return "";
+}
+
+/// The router sent the prompt to another prefill worker: what the older epoch brought is of no use to anybody.
+void Handoff::BeginEpoch(Ticket& ticket, uint32_t number) {
+  if (ticket.parked) {
+    RefuseAttach(*ticket.parked, StrCat("epoch ", ticket.parked->epoch, " was replaced by ", number));
+    ticket.parked.reset();
+  }
+  Supersede(ticket, ticket.epoch, StrCat("replaced by epoch ", number), PlantedBug("same slots at epoch+1"));
+  ticket.epoch = number;
+  ticket.state = TicketState::kReserved;
+  Sweep(ticket);
+}
+
+bool Handoff::Bind(Ticket& ticket, const Opened& event) {
+  const uint32_t number = event.message.lane.epoch;
+  if (!MyTurnToOpen(ticket.id)) return false;
+  if (QuarantinedOfWriter(event.writer) > options_.max_quarantined_slots) return false;
+  if (!RingsHaveRoom(event) || !blocks_.Bind(ticket.id, number, ticket.tokens)) return false;
+  LeaveLine(ticket.id);
+  Epoch& epoch = ticket.epochs[number];
+  epoch.holds_blocks = true;
+  for (uint32_t i = 0; i < event.lanes.size(); ++i) {
+    const LaneShape& shape = event.lanes[i];
+    Lane& lane = epoch.lanes.emplace_back();
+    lane.target_rank = shape.target_rank;
+    lane.have.assign(shape.segments, false);
+    lane.missing = shape.segments;
+    if (PlantedBug("slots bound lane by lane") && i != event.message.lane.lane) continue;
+    const int slots = SlotsPerLane(event, shape.target_rank);
+    for (int s = 0; s < slots; ++s) rings_[static_cast<size_t>(shape.target_rank)].Grant({ticket.id, number, i});
+  }
+  ticket.state = TicketState::kReceiving;
+  return true;
+}
+
+/// As configured; fewer when the ring of `rank` is too small for all lanes of the ticket.
+int Handoff::SlotsPerLane(const Opened& event, int rank) const {
+  const auto lanes = std::count_if(event.lanes.begin(), event.lanes.end(),
+                                   [rank](const LaneShape& shape) { return shape.target_rank == rank; });
+  return std::min(options_.slots_per_lane, ring(rank).size() / static_cast<int>(lanes));
+}
+
+bool Handoff::RingsHaveRoom(const Opened& event) const {
+  if (PlantedBug("credits beyond the ring")) return true;
+  std::map<int, int> need;  // rank -> slots
+  for (const LaneShape& shape : event.lanes) {
+    if (PlantedBug("slots bound lane by lane") && !need.empty()) break;
+    need[shape.target_rank] += SlotsPerLane(event, shape.target_rank);
+  }
+  return std::all_of(need.begin(), need.end(), [this](const auto& n) { return ring(n.first).free_slots() >= n.second; });
+}
+
+bool Handoff::MyTurnToOpen(TicketId ticket) {
+  while (!line_.empty() && line_.front().until <= now_) line_.pop_front();
+  auto mine = std::find_if(line_.begin(), line_.end(), [ticket](const Waiting& w) { return w.ticket == ticket; });
+  if (mine == line_.end()) mine = line_.insert(line_.end(), {ticket, now_});
+  mine->until = now_ + options_.open_turn;
+  return line_.front().ticket == ticket;
+}
+
+void Handoff::LeaveLine(TicketId ticket) {
+  std::erase_if(line_, [ticket](const Waiting& waiting) { return waiting.ticket == ticket; });
+}
+
+}  // namespace baton::decode

@@ -1,0 +1,85 @@
+// Counting: gauges, quarantine, and the check that everything adds up.
+#include <vector>
+
+#include "common/check.h"
+#include "decode_worker/handoff/handoff.h"
+
+namespace baton::decode {
+
+using Phase = LandingRing::Phase;
+
+const Ticket* Handoff::Find(TicketId ticket) const {
+  const auto found = tickets_.find(ticket);
+  return found == tickets_.end() ? nullptr : &found->second;
+}
+
+/// Slots of the ticket's superseded lanes that are not fenced; `writer` 0: whoever writes them.
+int Handoff::Quarantined(const Ticket& ticket, WriterId writer) const {
+  int slots = 0;
+  for (const auto& [number, epoch] : ticket.epochs) {
+    if (!epoch.superseded) continue;
+    for (uint32_t i = 0; i < epoch.lanes.size(); ++i) {
+      const Lane& lane = epoch.lanes[i];
+      if (writer != 0 && lane.writer != writer) continue;
+      slots += static_cast<int>(ring(lane.target_rank).SlotsOf({ticket.id, number, i}, Phase::kGranted).size());
+    }
+  }
+  return slots;
+}
+
+int Handoff::QuarantinedOfWriter(WriterId writer) const {
+  int slots = 0;
+  for (const auto& [id, ticket] : tickets_) slots += Quarantined(ticket, writer);
+  return slots;
+}
+
+int Handoff::QuarantinedOfTenant(const std::string& tenant) const {
+  int slots = 0;
+  for (const auto& [id, ticket] : tickets_) slots += ticket.tenant == tenant ? Quarantined(ticket, 0) : 0;
+  return slots;
+}
+
+HandoffStats Handoff::Stats() const {
+  HandoffStats stats = counters_;
+  stats.reserved_tokens = reserved_tokens_;
+  int held = 0;
+  for (const LandingRing& ring : rings_) stats.free_slots += ring.free_slots(), held += ring.size() - ring.free_slots();
+  for (const auto& [id, ticket] : tickets_) {
+    stats.tickets += ticket.state != TicketState::kGone;
+    stats.quarantined_slots += Quarantined(ticket, 0);
+    for (const auto& [number, epoch] : ticket.epochs) stats.bound_epochs += epoch.holds_blocks;
+  }
+  stats.granted_slots = held - stats.quarantined_slots;
+  return stats;
+}
+
+void Handoff::CheckInvariants() const {
+  int64_t reserved = 0;
+  std::vector<int> held(rings_.size(), 0);
+  for (const auto& [id, ticket] : tickets_) {
+    BATON_CHECK(by_key_.at(ticket.key) == id);
+    const bool open = ticket.state != TicketState::kClosing && ticket.state != TicketState::kGone;
+    if (open && ticket.state != TicketState::kAttached) reserved += ticket.tokens;
+    BATON_CHECK(ticket.pinned == (open && ticket.state != TicketState::kAttached), "ticket ", id);
+    BATON_CHECK(ticket.state != TicketState::kGone || ticket.epochs.empty(), "ticket ", id);
+    BATON_CHECK(!ticket.parked || ticket.state == TicketState::kReceiving, "ticket ", id);
+    for (const auto& [number, epoch] : ticket.epochs) {
+      BATON_CHECK(epoch.superseded || number == ticket.epoch, "ticket ", id, " epoch ", number);
+      for (uint32_t i = 0; i < epoch.lanes.size(); ++i) {
+        const Lane& lane = epoch.lanes[i];
+        const auto granted = ring(lane.target_rank).SlotsOf({id, number, i}, Phase::kGranted).size();
+        const auto placing = ring(lane.target_rank).SlotsOf({id, number, i}, Phase::kPlacing).size();
+        BATON_CHECK(placing == lane.placing.size(), "ticket ", id, " lane ", i);
+        BATON_CHECK(granted == 0 || lane.state != LaneState::kFenced, "ticket ", id, " lane ", i, " holds ", granted);
+        held[static_cast<size_t>(lane.target_rank)] += static_cast<int>(granted + placing);
+      }
+    }
+  }
+  BATON_CHECK(reserved == reserved_tokens_, reserved, " tokens reserved, counted ", reserved_tokens_);
+  for (size_t rank = 0; rank < rings_.size(); ++rank) {
+    BATON_CHECK(held[rank] + rings_[rank].free_slots() == rings_[rank].size(), "rank ", rank, ": ", held[rank],
+                " slots held, ", rings_[rank].free_slots(), " free of ", rings_[rank].size());
+  }
+}
+
+}  // namespace baton::decode

@@ -1,0 +1,121 @@
+// What the prefill side of the handoff is told and what it asks for. Values; no clock, socket or memory address in them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/clock.h"
+#include "kvtransfer/lane_messages.h"
+
+namespace baton::prefill {
+
+/// One prefill leg; the key under which Prefill and Cancel are idempotent.
+struct JobKey {
+  std::string request_id;
+  uint32_t attempt = 0;
+  uint32_t epoch = 0;
+  auto operator<=>(const JobKey&) const = default;
+};
+
+/// One incarnation of a decode worker, numbered by this side. 0: none.
+using PeerId = uint64_t;
+
+// ---- from the router
+/// Compute the prompt and push what `lanes` say to the peer's ticket.
+struct Prefill {
+  JobKey key;
+  PeerId peer = 0;
+  TicketId ticket = 0;
+  uint64_t plan_digest = 0;
+  std::vector<std::vector<int64_t>> lanes;  ///< [lanes][segments] payload bytes, in the plan's order
+  Duration expiry{};                        ///< remaining; of the ticket
+};
+struct Cancel {
+  JobKey key;
+};
+
+// ---- from the engine
+/// KV of these segments of a lane exists in our blocks.
+struct Computed {
+  JobKey key;
+  uint32_t lane = 0;
+  std::vector<uint32_t> segments;
+};
+/// The forward pass has ended; ok: every segment was Computed and the first tokens exist.
+struct ComputeEnded {
+  JobKey key;
+  absl::Status status;
+};
+
+// ---- from the transfer thread
+struct FromDecode {
+  PeerId peer = 0;
+  ToPrefill message;
+};
+/// A WriteSlot has ended. ok: the bytes are there. DataLoss: our blocks no longer hold what was computed; nothing was
+/// written. Other errors: the bytes may still land.
+struct Written {
+  PeerId peer = 0;
+  LaneKey lane;
+  SlotTurn slot;
+  absl::Status status;
+};
+/// A FlushLane has ended. ok: nothing of the lane is in flight any more.
+struct Flushed {
+  PeerId peer = 0;
+  LaneKey lane;
+  bool ok = true;
+};
+/// The endpoint to that incarnation failed; every operation on it has ended.
+struct PeerLost {
+  PeerId peer = 0;
+};
+struct Tick {};
+
+using Event = std::variant<Prefill, Cancel, Computed, ComputeEnded, FromDecode, Written, Flushed, PeerLost, Tick>;
+
+// ---- actions
+struct SendToDecode {
+  PeerId peer = 0;
+  ToDecode message;
+};
+/// Gather these segments from our blocks, check them against the digests kept beside them, pack them into the slot and
+/// make sure that they are there; report Written.
+struct WriteSlot {
+  PeerId peer = 0;
+  LaneKey lane;
+  SlotTurn slot;
+  std::vector<uint32_t> segments;
+};
+/// Report Flushed when every write of the lane has ended.
+struct FlushLane {
+  PeerId peer = 0;
+  LaneKey lane;
+};
+/// The leg's answer, once per job (again, the same, for a repeated Prefill).
+/// ok: the first tokens may go to the router. ResourceExhausted with no_room: the prompt was computed, but decode has no
+/// room; its KV stays cached under a lease.
+struct Reply {
+  JobKey key;
+  absl::Status status;
+  bool no_room = false;
+};
+struct StopCompute {
+  JobKey key;
+};
+/// The job's source blocks are not needed any more. lease: keep them cached for a while.
+struct ReleaseSource {
+  JobKey key;
+  bool lease = false;
+};
+struct CancelAnswer {
+  JobKey key;
+  bool known = false;
+};
+
+using Action = std::variant<SendToDecode, WriteSlot, FlushLane, Reply, StopCompute, ReleaseSource, CancelAnswer>;
+
+}  // namespace baton::prefill

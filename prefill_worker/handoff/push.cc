@@ -1,0 +1,175 @@
+// Jobs: the leg's start, its answer, its end.
+#include "prefill_worker/handoff/push.h"
+
+#include <utility>
+
+#include "common/check.h"
+#include "common/planted_bug.h"
+#include "common/status.h"
+
+namespace baton::prefill {
+
+void Push::Handle(const Event& event, TimePoint now, std::vector<Action>& out) {
+  now_ = now, out_ = &out;
+  std::visit([this](const auto& e) { On(e); }, event);
+  out_ = nullptr;
+}
+
+void Push::On(const Prefill& event) {
+  if (const auto known = jobs_.find(event.key); known != jobs_.end()) {
+    if (known->second.replied) out_->push_back(known->second.reply);
+    return;
+  }
+  if (tombstones_.contains(event.key)) {
+    out_->push_back(Reply{event.key, absl::CancelledError("cancelled before it was asked for")});
+    return;
+  }
+  if (absl::Status checked = Check(event); !checked.ok()) {
+    out_->push_back(Reply{event.key, std::move(checked)});
+    return;
+  }
+  PushJob job{.key = event.key, .peer = event.peer, .ticket = event.ticket, .plan_digest = event.plan_digest};
+  job.stop_at = now_ + event.expiry - options_.expiry_margin;
+  for (const std::vector<int64_t>& segment_bytes : event.lanes) {
+    PushLane& lane = job.lanes.emplace_back();
+    lane.segment_bytes = segment_bytes;
+    lane.computed.assign(segment_bytes.size(), false);
+    lane.unsent = static_cast<uint32_t>(segment_bytes.size());
+    lane.repeat_at = now_ + options_.repeat_after;
+  }
+  by_ticket_[{job.peer, job.ticket, job.key.epoch}] = job.key;
+  PushJob& kept = jobs_[job.key] = std::move(job);
+  for (uint32_t i = 0; i < kept.lanes.size(); ++i) Send(kept, OpenLane{KeyOf(kept, i), kept.plan_digest});
+}
+
+absl::Status Push::Check(const Prefill& event) const {
+  if (event.expiry <= options_.expiry_margin) {
+    return absl::DeadlineExceededError(StrCat("the ticket expires in ", Milliseconds(event.expiry), " ms"));
+  }
+  if (by_ticket_.contains({event.peer, event.ticket, event.key.epoch})) {
+    return absl::InvalidArgumentError(StrCat("epoch ", event.key.epoch, " of ticket ", event.ticket, " is another leg's"));
+  }
+  for (const std::vector<int64_t>& lane : event.lanes) {
+    for (int64_t bytes : lane) {
+      if (bytes > options_.slot_bytes) {
+        return absl::InvalidArgumentError(StrCat("a segment of ", bytes, " bytes, a slot holds ", options_.slot_bytes));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+void Push::On(const Cancel& event) {
+  const auto known = jobs_.find(event.key);
+  out_->push_back(CancelAnswer{event.key, known != jobs_.end()});
+  if (known != jobs_.end()) {
+    if (!PlantedBug("forget cancel on prefill leg")) Stop(known->second, absl::CancelledError("cancelled"));
+  } else {
+    tombstones_[event.key] = now_ + options_.remember;
+  }
+}
+
+void Push::On(const Computed& event) {
+  const auto found = jobs_.find(event.key);
+  if (found == jobs_.end() || found->second.stopped) return;
+  BATON_CHECK(event.lane < found->second.lanes.size(), "lane ", event.lane);
+  PushLane& lane = found->second.lanes[event.lane];
+  for (uint32_t segment : event.segments) {
+    BATON_CHECK(segment < lane.computed.size() && !lane.computed[segment], "segment ", segment, " of lane ", event.lane);
+    lane.computed[segment] = true;
+    lane.ready.push_back(segment);
+  }
+  Pump(found->second, event.lane);
+}
+
+void Push::On(const ComputeEnded& event) {
+  const auto found = jobs_.find(event.key);
+  if (found == jobs_.end() || !found->second.computing) return;
+  PushJob& job = found->second;
+  job.computing = false;
+  job.computed = event.status.ok();
+  job.no_room_at = now_ + options_.no_room_after;
+  if (!job.computed && !job.stopped) Stop(job, event.status);
+  Settle(job);
+}
+
+void Push::On(const PeerLost& event) {
+  for (auto& [key, job] : jobs_) {
+    if (job.peer != event.peer) continue;
+    for (PushLane& lane : job.lanes) lane.phase = LanePhase::kOver;
+    if (!job.lanes.empty()) Stop(job, absl::UnavailableError("the decode worker was lost"));
+  }
+}
+
+void Push::On(const Tick&) {
+  std::erase_if(tombstones_, [this](const auto& entry) { return entry.second <= now_; });
+  for (auto it = jobs_.begin(); it != jobs_.end();) {
+    PushJob& job = it->second;
+    TickJob(job);
+    if (now_ < job.forget_at) {
+      ++it;
+      continue;
+    }
+    by_ticket_.erase({job.peer, job.ticket, job.key.epoch});
+    it = jobs_.erase(it);
+  }
+}
+
+void Push::TickJob(PushJob& job) {
+  if (!job.stopped && now_ >= job.stop_at && !job.Over()) {
+    Stop(job, absl::DeadlineExceededError("the ticket's deadline is near"));
+  } else if (!job.stopped && job.Opening() && now_ >= job.no_room_at) {
+    Stop(job, absl::ResourceExhaustedError("the decode worker has no room for the KV"), /*no_room=*/true);
+  }
+  for (uint32_t i = 0; i < job.lanes.size(); ++i) {
+    PushLane& lane = job.lanes[i];
+    if (lane.phase == LanePhase::kClosing && now_ >= job.stop_at + options_.give_up_closing) lane.phase = LanePhase::kOver;
+    if (now_ >= lane.repeat_at) Repeat(job, i);
+  }
+  Settle(job);
+}
+
+void Push::Answer(PushJob& job, absl::Status status, bool no_room) {
+  if (std::exchange(job.replied, true)) return;
+  counters_.no_room += no_room;
+  job.reply = {job.key, std::move(status), no_room};
+  out_->push_back(job.reply);
+}
+
+void Push::Stop(PushJob& job, absl::Status status, bool no_room) {
+  job.lease = job.lease || no_room;
+  Answer(job, std::move(status), no_room);
+  if (!std::exchange(job.stopped, true)) {
+    if (job.computing) out_->push_back(StopCompute{job.key});
+    for (uint32_t i = 0; i < job.lanes.size(); ++i) {
+      if (job.lanes[i].phase < LanePhase::kFlushing) BeginClosing(job, i);
+    }
+  }
+  Settle(job);
+}
+
+void Push::Settle(PushJob& job) {
+  // Bound lanes are enough for the reply: the first token need not wait for the last segment.
+  if (job.computed && !job.stopped && !job.Opening()) Answer(job, absl::OkStatus());
+  bool needed = job.computing;
+  for (const PushLane& lane : job.lanes) needed |= lane.phase < LanePhase::kClosing;
+  if (!needed && job.replied && !std::exchange(job.released, true)) out_->push_back(ReleaseSource{job.key, job.lease});
+  if (job.Over() && job.released && job.forget_at == TimePoint::max()) job.forget_at = now_ + options_.remember;
+}
+
+const PushJob* Push::Find(const JobKey& key) const {
+  const auto found = jobs_.find(key);
+  return found == jobs_.end() ? nullptr : &found->second;
+}
+
+PushStats Push::Stats() const {
+  PushStats stats = counters_;
+  for (const auto& [key, job] : jobs_) {
+    stats.jobs += !job.Over();
+    stats.held_sources += !job.released;
+    for (const PushLane& lane : job.lanes) stats.open_lanes += lane.phase != LanePhase::kOver;
+  }
+  return stats;
+}
+
+}  // namespace baton::prefill

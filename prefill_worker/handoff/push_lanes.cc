@@ -1,0 +1,182 @@
+// Lanes: credits, slots, and the way from Open to Closed.
+#include <algorithm>
+#include <utility>
+
+#include "common/planted_bug.h"
+#include "common/str_cat.h"
+#include "prefill_worker/handoff/push.h"
+
+namespace baton::prefill {
+
+void Push::On(const FromDecode& event) {
+  const LaneKey key = std::visit([](const auto& message) { return message.lane; }, event.message);
+  PushJob* job = FindJob(event.peer, key);
+  if (job == nullptr) return;
+  std::visit([this, job, &key](const auto& message) { Hear(*job, key.lane, message); }, event.message);
+  Settle(*job);
+}
+
+void Push::Hear(PushJob& job, uint32_t i, const LaneBound& message) {
+  PushLane& lane = job.lanes[i];
+  if (lane.phase != LanePhase::kOpening) return;
+  lane.phase = LanePhase::kOpen;
+  lane.credit.assign(message.grants.begin(), message.grants.end());
+  Pump(job, i);
+}
+
+void Push::Hear(PushJob& job, uint32_t i, const LaneBusy&) {
+  PushLane& lane = job.lanes[i];
+  if (lane.phase == LanePhase::kOpening) lane.repeat_at = now_ + options_.open_retry;
+}
+
+void Push::Hear(PushJob& job, uint32_t i, const LaneGone& message) {
+  if (job.lanes[i].phase < LanePhase::kFlushing) Stop(job, absl::UnavailableError(StrCat("decode closed the lane: ", message.reason)));
+}
+
+void Push::Hear(PushJob& job, uint32_t i, const SlotFree& message) {
+  PushLane& lane = job.lanes[i];
+  if (lane.phase != LanePhase::kOpen && lane.phase != LanePhase::kDone) return;
+  const auto used = lane.used.find(message.grant.slot);
+  const bool expected = used != lane.used.end() && used->second.written && used->second.turn + 1 == message.grant.turn;
+  if (!expected) {  // a repetition: a grant is worth one write
+    if (PlantedBug("credit is a bare increment")) lane.credit.push_back(message.grant), Pump(job, i);
+    return;
+  }
+  const std::vector<uint32_t> segments = std::move(used->second.segments);
+  lane.used.erase(used);
+  lane.credit.push_back(message.grant);
+  if (!message.ok) {
+    counters_.resent_segments += static_cast<int64_t>(segments.size());
+    lane.ready.insert(lane.ready.begin(), segments.begin(), segments.end());
+    lane.unsent += static_cast<uint32_t>(segments.size());
+    lane.phase = LanePhase::kOpen;
+  }
+  Pump(job, i);
+}
+
+void Push::Hear(PushJob& job, uint32_t i, const LaneVerified&) {
+  PushLane& lane = job.lanes[i];
+  if (lane.phase == LanePhase::kOpen || lane.phase == LanePhase::kDone) BeginClosing(job, i);
+}
+
+void Push::Hear(PushJob& job, uint32_t i, const LaneClosedAck&) {
+  if (job.lanes[i].phase == LanePhase::kClosing) job.lanes[i].phase = LanePhase::kOver;
+}
+
+void Push::Pump(PushJob& job, uint32_t i) {
+  PushLane& lane = job.lanes[i];
+  while (lane.phase == LanePhase::kOpen && !lane.ready.empty() && !lane.credit.empty()) {
+    const SlotTurn slot = lane.credit.front();
+    lane.credit.pop_front();
+    UsedSlot used{slot.turn};
+    int64_t bytes = 0;
+    while (!lane.ready.empty() && bytes + lane.segment_bytes[lane.ready.front()] <= options_.slot_bytes) {
+      bytes += lane.segment_bytes[lane.ready.front()];
+      used.segments.push_back(lane.ready.front());
+      lane.ready.pop_front();
+      --lane.unsent;
+    }
+    const LaneKey key = KeyOf(job, i);
+    out_->push_back(WriteSlot{job.peer, key, slot, used.segments});
+    if (PlantedBug("notice without flush")) {
+      used.written = true;
+      Send(job, SlotFull{key, slot, used.segments});
+    }
+    lane.used[slot.slot] = std::move(used);
+  }
+  FinishSending(job, i);
+}
+
+/// LaneDone needs not wait for the answers: decode's bitmap decides, and one round trip is saved before it may start.
+void Push::FinishSending(PushJob& job, uint32_t i) {
+  PushLane& lane = job.lanes[i];
+  if (lane.phase != LanePhase::kOpen || lane.unsent > 0) return;
+  if (std::any_of(lane.used.begin(), lane.used.end(), [](const auto& slot) { return !slot.second.written; })) return;
+  if (PlantedBug("LaneDone is the only notice")) {
+    for (const auto& [slot, used] : lane.used) Send(job, SlotFull{KeyOf(job, i), {slot, used.turn}, used.segments});
+  }
+  lane.phase = LanePhase::kDone;
+  lane.repeat_at = now_ + options_.repeat_after;
+  Send(job, LaneDone{KeyOf(job, i), static_cast<uint32_t>(lane.segment_bytes.size())});
+  if (PlantedBug("Closed right after LaneDone")) BeginClosing(job, i);
+}
+
+void Push::On(const Written& event) {
+  PushJob* job = FindJob(event.peer, event.lane);
+  if (job == nullptr) return;
+  PushLane& lane = job->lanes[event.lane.lane];
+  if (!event.status.ok() && !absl::IsDataLoss(event.status)) lane.write_failed = true;
+  if (lane.phase != LanePhase::kOpen) return;
+  const auto used = lane.used.find(event.slot.slot);
+  if (used == lane.used.end() || used->second.turn != event.slot.turn || used->second.written) return;
+  if (!event.status.ok()) {
+    counters_.source_mismatches += absl::IsDataLoss(event.status);
+    return Stop(*job, event.status);
+  }
+  used->second.written = true;
+  lane.repeat_at = now_ + options_.repeat_after;
+  if (!PlantedBug("LaneDone is the only notice")) Send(*job, SlotFull{event.lane, event.slot, used->second.segments});
+  FinishSending(*job, event.lane.lane);
+  Settle(*job);
+}
+
+/// Nothing more is sent on the lane; it is flushed, then closed.
+void Push::BeginClosing(PushJob& job, uint32_t i) {
+  PushLane& lane = job.lanes[i];
+  lane.phase = LanePhase::kFlushing;
+  lane.ready.clear(), lane.credit.clear(), lane.used.clear();
+  out_->push_back(FlushLane{job.peer, KeyOf(job, i)});
+  if (!PlantedBug("Closed before flush")) return;
+  lane.flushed = true;
+  SayClosed(job, i);
+}
+
+void Push::On(const Flushed& event) {
+  PushJob* job = FindJob(event.peer, event.lane);
+  if (job == nullptr) return;
+  PushLane& lane = job->lanes[event.lane.lane];
+  if (lane.phase != LanePhase::kFlushing) return;
+  lane.flushed = (event.ok && !lane.write_failed) || PlantedBug("Closed after a failed flush");
+  counters_.unclean_closes += !lane.flushed;
+  SayClosed(*job, event.lane.lane);
+  Settle(*job);
+}
+
+void Push::SayClosed(PushJob& job, uint32_t i) {
+  PushLane& lane = job.lanes[i];
+  lane.phase = LanePhase::kClosing;
+  lane.repeat_at = now_ + options_.repeat_after;
+  Send(job, LaneClosed{KeyOf(job, i), lane.flushed});
+}
+
+/// The message that the lane waits for an answer to, once more.
+void Push::Repeat(PushJob& job, uint32_t i) {
+  PushLane& lane = job.lanes[i];
+  const LaneKey key = KeyOf(job, i);
+  lane.repeat_at = now_ + options_.repeat_after;
+  switch (lane.phase) {
+    case LanePhase::kOpening: return Send(job, OpenLane{key, job.plan_digest});
+    case LanePhase::kOpen:
+    case LanePhase::kDone:
+      if (PlantedBug("LaneDone is the only notice") && lane.phase == LanePhase::kOpen) return;
+      for (const auto& [slot, used] : lane.used) {
+        if (used.written) Send(job, SlotFull{key, {slot, used.turn}, used.segments});
+      }
+      if (lane.phase == LanePhase::kDone) Send(job, LaneDone{key, static_cast<uint32_t>(lane.segment_bytes.size())});
+      return;
+    case LanePhase::kClosing:
+      if (!PlantedBug("Closed is sent once")) SayClosed(job, i);
+      return;
+    case LanePhase::kFlushing:
+    case LanePhase::kOver: return;
+  }
+}
+
+PushJob* Push::FindJob(PeerId peer, const LaneKey& lane) {
+  const auto key = by_ticket_.find({peer, lane.ticket, lane.epoch});
+  if (key == by_ticket_.end()) return nullptr;
+  PushJob& job = jobs_.at(key->second);
+  return lane.lane < job.lanes.size() ? &job : nullptr;
+}
+
+}  // namespace baton::prefill
