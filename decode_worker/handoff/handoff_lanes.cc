@@ -173,7 +173,7 @@ void Handoff::Supersede(Ticket& ticket, uint32_t number, const std::string& reas
     Lane& lane = found->second.lanes[i];
     const LaneKey key{ticket.id, number, i};
     if (lane.state == LaneState::kFenced) continue;
-    if (lane.writer != 0) Send(lane.writer, LaneGone{key, reason});
+    if (lane.writer != 0 && !lane.complete()) Send(lane.writer, LaneGone{key, reason});
     const bool nobody_writes = lane.writer == 0 || lane.fence == FenceKind::kReceiverWrites;
     if (nobody_writes || at_once || PlantedBug("skip quarantine")) FenceLane(key, lane);
   }

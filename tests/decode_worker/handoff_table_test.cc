@@ -1,0 +1,191 @@
+// Every (state, event) pair of a ticket, as one table: next state and what is done, in order. Lower case: calls to the
+// block pool. "=": nothing at all. "dies": cannot come from outside, so it is our bug.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <map>
+#include <sstream>
+
+#include "handoff_driver.h"
+
+namespace baton::decode {
+namespace {
+
+constexpr std::array kStates = {"none", "Reserved", "Receiving", "Ready", "Attached", "Repair", "Closing", "Gone"};
+
+struct NameOf {
+  std::string operator()(const ReserveAnswer& a) const { return a.status.ok() ? "Ticket" : "Nack"; }
+  std::string operator()(const ReservationShed&) const { return "Shed"; }
+  std::string operator()(const SendToWriter& a) const { return std::visit(*this, a.message); }
+  std::string operator()(const PlaceSlot&) const { return "Place"; }
+  std::string operator()(const StartSequence& a) const { return a.recompute ? "Recompute" : "Start"; }
+  std::string operator()(const ContinueSequence&) const { return "Continue"; }
+  std::string operator()(const StopSequence&) const { return "Stop"; }
+  std::string operator()(const AttachRefused&) const { return "Refuse"; }
+  std::string operator()(const CancelAnswer& a) const { return a.known ? "Cancelled" : "Tombstone"; }
+  std::string operator()(const CutWriter&) const { return "Cut"; }
+  std::string operator()(const LaneBound&) const { return "Bound"; }
+  std::string operator()(const LaneBusy&) const { return "Busy"; }
+  std::string operator()(const LaneGone&) const { return "GoneL"; }
+  std::string operator()(const SlotFree& a) const { return a.ok ? "Free" : "Again"; }
+  std::string operator()(const LaneVerified&) const { return "Verified"; }
+  std::string operator()(const LaneClosedAck&) const { return "Ack"; }
+};
+
+std::string StateName(const HandoffDriver& d) {
+  return d.core.Find(1) == nullptr ? kStates[0] : kStates[static_cast<size_t>(d.state()) + 1];
+}
+
+/// Receiving: lane 0 is being placed, lane 1 holds a slot that is not filled. Ready, Attached: complete, not closed.
+/// Repair, Closing: as Receiving, then lane 1 was closed / the ticket cancelled.
+void Enter(HandoffDriver& d, const std::string& state) {
+  if (state == "none") return;
+  d.Do(d.MakeReserve());
+  if (state == "Reserved") return;
+  if (state == "Gone") return void(d.Do(Cancel{d.Key(1)}));
+  d.Bind();
+  if (state == "Ready" || state == "Attached") {
+    d.Complete();
+    if (state == "Attached") d.Do(d.MakeAttach(5));
+    return;
+  }
+  d.Do(d.MakeFilled(0, {0, 1}));
+  if (state == "Repair") d.Do(d.MakeClosed(1));
+  if (state == "Closing") d.Do(Cancel{d.Key(1)});
+}
+
+using Apply = std::function<void(HandoffDriver&)>;
+const std::vector<std::pair<std::string, Apply>>& Events() {
+  static const std::vector<std::pair<std::string, Apply>> events = {
+      {"Reserve", [](auto& d) { d.Do(d.MakeReserve()); }},
+      {"Attach", [](auto& d) { d.Do(d.MakeAttach(6)); }},
+      {"Attach same gen", [](auto& d) { d.Do(d.MakeAttach(5)); }},
+      {"Attach old gen", [](auto& d) { d.Do(d.MakeAttach(4)); }},
+      {"Attach old epoch", [](auto& d) { d.Do(d.MakeOpen(0, 2)), d.blocks.log.clear(), d.Do(d.MakeAttach(6)); }},
+      {"Attach no prefill", [](auto& d) { d.Do(d.MakeAttach(6, 0)); }},
+      {"Credit", [](auto& d) { d.Do(Credit{1, 5}); }},
+      {"Cancel", [](auto& d) { d.Do(Cancel{d.Key(1)}); }},
+      {"Open", [](auto& d) { d.Do(d.MakeOpen(1)); }},
+      {"Open other writer", [](auto& d) { d.writer = 8, d.Do(d.MakeOpen(1)); }},
+      {"Open next epoch", [](auto& d) { d.writer = 8, d.Do(d.MakeOpen(1, 2)); }},
+      {"Open no blocks", [](auto& d) { d.blocks.room = false, d.Do(d.MakeOpen(1, 2)); }},
+      {"Open epoch 0", [](auto& d) { d.Do(d.MakeOpen(1, 0)); }},
+      {"SlotFull", [](auto& d) { d.Do(d.MakeFilled(1, {1, 1})); }},
+      {"SlotFull again", [](auto& d) { d.Do(d.MakeFilled(0, {0, 1})); }},
+      {"LaneDone", [](auto& d) { d.Do(d.MakeDone(1)); }},
+      {"Closed", [](auto& d) { d.Do(d.MakeClosed(1)); }},
+      {"Closed, dirty", [](auto& d) { d.Do(d.MakeClosed(0, false)); }},
+      {"Placed", [](auto& d) { d.Do(Placed{{1, 1, 0}, {0, 1}, true}); }},
+      {"Placed, digest bad", [](auto& d) { d.Do(Placed{{1, 1, 0}, {0, 1}, false}); }},
+      {"WriterLost", [](auto& d) { d.Do(WriterLost{7}); }},
+      {"WriterFenced", [](auto& d) { d.Do(WriterFenced{7}); }},
+      {"Finished", [](auto& d) { d.Do(Finished{1}); }},
+      {"ShedUnbound", [](auto& d) { d.Do(ShedUnbound{}); }},
+      {"Tick", [](auto& d) { d.Do(Tick{}); }},
+      {"Tick, no credit", [](auto& d) { d.now += std::chrono::seconds(6), d.Do(Tick{}); }},
+      {"Tick, expired", [](auto& d) { d.now += std::chrono::seconds(11), d.Do(Tick{}); }},
+      {"Tick, forgotten", [](auto& d) { d.now += std::chrono::seconds(61), d.Do(Tick{}); }},
+  };
+  return events;
+}
+
+std::string Outcome(const std::string& state, const Apply& apply) {
+  HandoffDriver d;
+  Enter(d, state);
+  const std::string before = StateName(d);
+  EXPECT_EQ(before, state);
+  d.blocks.log.clear();
+  apply(d);
+  std::string text = StateName(d) == before ? "" : "→" + StateName(d) + " ";
+  text += d.blocks.log;
+  for (const Action& action : d.actions) text += std::visit(NameOf{}, action) + " ";
+  if (!text.empty()) text.pop_back();
+  return text.empty() ? "=" : text;
+}
+
+// event | one cell per state
+constexpr const char* kTable = R"(
+Reserve             | →Reserved Ticket | Ticket | Ticket | Ticket | Ticket | Ticket | Nack | Nack
+Attach              | Refuse | Refuse | = | →Attached Start | Continue | →Attached Recompute | Refuse | Refuse
+Attach same gen     | Refuse | Refuse | = | →Attached Start | = | →Attached Recompute | Refuse | Refuse
+Attach old gen      | Refuse | Refuse | = | →Attached Start | Refuse | →Attached Recompute | Refuse | Refuse
+Attach old epoch    | Refuse | →Receiving Refuse | Refuse | →Receiving Refuse | Continue | →Receiving Refuse | Refuse | Refuse
+Attach no prefill   | Refuse | →Attached Recompute | →Attached GoneL GoneL Recompute | →Attached release Recompute | Continue | →Attached Recompute | Refuse | Refuse
+Credit              | = | = | = | = | = | = | = | =
+Cancel              | Tombstone | →Gone unpin Cancelled | →Closing unpin Cancelled GoneL GoneL | →Closing unpin release Cancelled | →Closing Cancelled Stop | →Closing unpin Cancelled | Cancelled | Cancelled
+Open                | GoneL | →Receiving bind Bound | Bound | Bound | Bound | GoneL | GoneL | GoneL
+Open other writer   | GoneL | →Receiving bind Bound | GoneL | GoneL | GoneL | GoneL | GoneL | GoneL
+Open next epoch     | GoneL | →Receiving bind Bound | bind GoneL GoneL Bound | →Receiving release bind Bound | GoneL | →Receiving bind Bound | GoneL | GoneL
+Open no blocks      | GoneL | Busy | →Reserved GoneL GoneL Busy | →Reserved release Busy | GoneL | →Reserved Busy | GoneL | GoneL
+Open epoch 0        | GoneL | GoneL | GoneL | GoneL | GoneL | GoneL | GoneL | GoneL
+SlotFull            | GoneL | GoneL | Place | Free | Free | GoneL | GoneL | GoneL
+SlotFull again      | GoneL | GoneL | = | Free | Free | GoneL | GoneL | GoneL
+LaneDone            | GoneL | GoneL | = | Verified | Verified | GoneL | GoneL | GoneL
+Closed              | Ack | Ack | →Repair Ack GoneL | Ack | Ack | Ack | Ack | Ack
+Closed, dirty       | Ack | Ack | →Repair Ack Cut GoneL GoneL | Ack Cut | Ack Cut | Ack Cut | Ack Cut | Ack
+Placed              | dies | dies | Free | dies | dies | release | release | dies
+Placed, digest bad  | dies | dies | Again | dies | dies | release | release | dies
+WriterLost          | = | = | →Repair GoneL GoneL Cut | Cut | Cut | Cut | Cut | =
+WriterFenced        | = | = | →Repair | = | = | = | = | =
+Finished            | = | = | = | = | →Closing | = | = | =
+ShedUnbound         | = | →Gone unpin Shed | = | = | = | →Closing unpin Shed | = | =
+Tick                | = | = | = | = | = | = | = | =
+Tick, no credit     | = | = | = | Cut | →Closing Stop | Cut | Cut | =
+Tick, expired       | = | →Gone unpin | →Closing unpin GoneL GoneL | →Closing unpin release | →Closing Stop | →Closing unpin Cut | Cut | =
+Tick, forgotten     | = | →Gone unpin | →Closing unpin GoneL GoneL | →Closing unpin release | →Closing Stop | →Closing unpin Cut | Cut | →none
+)";
+
+std::string Trim(std::string text) {
+  text.erase(0, text.find_first_not_of(' '));
+  text.erase(text.find_last_not_of(' ') + 1);
+  return text;
+}
+
+std::map<std::string, std::vector<std::string>> Table() {
+  std::map<std::string, std::vector<std::string>> table;
+  std::istringstream lines(kTable);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.empty()) continue;
+    std::istringstream cells(line);
+    std::string name;
+    std::getline(cells, name, '|');
+    auto& row = table[Trim(name)];
+    for (std::string cell; std::getline(cells, cell, '|');) row.push_back(Trim(cell));
+  }
+  return table;
+}
+
+bool Dies(const std::string& event, const std::string& state) {
+  return event.starts_with("Placed") && state != "Receiving" && state != "Repair" && state != "Closing";
+}
+
+TEST(HandoffTable, EveryEventInEveryStateDoesWhatItsCellSays) {
+  const auto table = Table();
+  std::string actual;
+  for (const auto& [event, apply] : Events()) {
+    const auto row = table.find(event);
+    actual += event;
+    for (size_t s = 0; s < kStates.size(); ++s) {
+      const std::string outcome = Dies(event, kStates[s]) ? "dies" : Outcome(kStates[s], apply);
+      actual += " | " + outcome;
+      if (row == table.end() || row->second.size() != kStates.size()) continue;
+      EXPECT_EQ(row->second[s], outcome) << event << " in " << kStates[s];
+    }
+    actual += "\n";
+    EXPECT_TRUE(row != table.end() && row->second.size() == kStates.size()) << "no row of " << kStates.size() << " cells: " << event;
+  }
+  EXPECT_EQ(table.size(), Events().size());
+  if (HasFailure()) std::cout << actual;
+}
+
+TEST(HandoffTable, APassThatNobodyStartedIsOurBug) {
+  for (const char* state : {"none", "Reserved", "Ready", "Gone"}) {
+    HandoffDriver d;
+    Enter(d, state);
+    EXPECT_DEATH(d.Do(Placed{{1, 1, 0}, {0, 1}, true}), "no pass over slot 0") << state;
+  }
+}
+
+}  // namespace
+}  // namespace baton::decode

@@ -1,0 +1,275 @@
+#include "decode_worker/handoff/handoff.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "handoff_driver.h"
+
+namespace baton::decode {
+namespace {
+
+using std::chrono::seconds;
+using ::testing::HasSubstr;
+
+std::string Message(const absl::Status& status) { return std::string(status.message()); }
+
+TEST(Handoff, ReservesByTokenBudgetAndBindsNothing) {
+  HandoffDriver d;
+  for (int i = 1; i <= 10; ++i) {
+    d.Do(d.MakeReserve(i));
+    ASSERT_TRUE(d.Find<ReserveAnswer>()->status.ok());
+    EXPECT_EQ(d.Find<ReserveAnswer>()->cached_tokens, 16);
+  }
+  d.Do(d.MakeReserve(11));
+  EXPECT_EQ(Message(d.Find<ReserveAnswer>()->status), "need 100 KV tokens, 0 of 1000 can be reserved");
+  EXPECT_EQ(d.blocks.bound, 0);
+  EXPECT_EQ(d.blocks.pins, 10);
+}
+
+TEST(Handoff, CancelBeforeItsReserveLeavesATombstoneForADeadline) {
+  HandoffDriver d;
+  d.Do(Cancel{d.Key(1)});
+  EXPECT_FALSE(d.Find<CancelAnswer>()->known);
+  d.Do(d.MakeReserve());
+  EXPECT_TRUE(absl::IsCancelled(d.Find<ReserveAnswer>()->status));
+  d.now += seconds(60);
+  d.Do(Tick{});
+  d.Do(d.MakeReserve());
+  EXPECT_TRUE(d.Find<ReserveAnswer>()->status.ok());
+}
+
+TEST(Handoff, OpenBindsAllLanesOrNothing) {
+  HandoffDriver d;
+  d.lanes = {{0, 1}, {0, 1}, {0, 1}};
+  for (int t : {1, 2}) d.Do(d.MakeReserve(t));
+  d.Do(d.MakeOpen(0, 1, 1));
+  EXPECT_NE(d.Sent<LaneBound>(), nullptr);
+  d.Do(d.MakeOpen(0, 1, 2));  // one slot is free, three are needed
+  EXPECT_NE(d.Sent<LaneBusy>(), nullptr);
+  EXPECT_EQ(d.core.Stats().granted_slots, 3);
+  EXPECT_EQ(d.blocks.bound, 1);
+}
+
+TEST(Handoff, WaitingOpensAreBoundInTheOrderTheyCame) {
+  HandoffDriver d;
+  for (int t : {1, 2, 3, 4}) d.Do(d.MakeReserve(t));
+  d.Bind(1, 1), d.Bind(1, 2);
+  d.Do(d.MakeOpen(0, 1, 3)), d.Do(d.MakeOpen(0, 1, 4));
+  d.Do(Cancel{d.Key(1)});
+  for (uint32_t lane : {0u, 1u}) d.Do(d.MakeClosed(lane, true, 1, 1));
+  d.Do(d.MakeOpen(0, 1, 4));
+  EXPECT_NE(d.Sent<LaneBusy>(), nullptr) << "ticket 3 came first";
+  d.now += seconds(1);  // ticket 3 does not ask again and loses its place
+  d.Do(d.MakeOpen(0, 1, 4));
+  EXPECT_NE(d.Sent<LaneBound>(), nullptr);
+}
+
+TEST(Handoff, ALargerTicketThanTheRingGetsFewerSlotsPerLane) {
+  HandoffOptions options = SmallOptions();
+  options.slots_per_lane = 3;
+  HandoffDriver d(options);
+  d.Do(d.MakeReserve());
+  d.Do(d.MakeOpen(0));
+  EXPECT_EQ(d.Sent<LaneBound>()->grants.size(), 2u);
+  HandoffDriver never;
+  never.lanes.assign(5, {0, 1});
+  never.Do(never.MakeReserve());
+  never.Do(never.MakeOpen(0));
+  EXPECT_THAT(never.Sent<LaneGone>()->reason, HasSubstr("more lanes to rank 0 than its ring has slots: 4"));
+}
+
+TEST(Handoff, RefusesAnotherPlanWithBothDigests) {
+  HandoffDriver d;
+  d.Do(d.MakeReserve());
+  Opened open = d.MakeOpen(0);
+  open.message.plan_digest = 0xabc;
+  d.Do(open);
+  EXPECT_EQ(d.Sent<LaneGone>()->reason, "transfer plan abc, here 2a");
+}
+
+TEST(Handoff, AttachThatOvertakesTheDataWaitsForTheLastLane) {
+  HandoffDriver d;
+  d.Do(d.MakeReserve()), d.Bind();
+  d.Do(d.MakeAttach(5)), d.Do(d.MakeAttach(6));
+  EXPECT_TRUE(d.actions.empty());
+  d.Complete();
+  ASSERT_NE(d.Find<StartSequence>(), nullptr);
+  EXPECT_EQ(d.Find<StartSequence>()->attach_gen, 6u);
+  EXPECT_EQ(d.Find<StartSequence>()->position, 60u);
+}
+
+TEST(Handoff, SecondAttachFencesTheFirstAndCarriesItsPosition) {
+  HandoffDriver d;
+  d.Do(d.MakeReserve()), d.Bind(), d.Complete();
+  d.Do(d.MakeAttach(5)), d.Do(d.MakeAttach(7));
+  EXPECT_EQ(d.Find<ContinueSequence>()->position, 70u);
+  d.Do(d.MakeAttach(6));
+  EXPECT_NE(d.Find<AttachRefused>(), nullptr);
+}
+
+TEST(Handoff, ARepeatedSlotFullMintsNoCreditAndHearsTheSameVerdict) {
+  HandoffDriver d;
+  d.Do(d.MakeReserve()), d.Bind();
+  const SlotTurn slot = d.Grant(0);
+  d.Fill(0, /*digest_ok=*/false);
+  EXPECT_FALSE(d.Sent<SlotFree>()->ok);
+  const SlotTurn granted = d.Sent<SlotFree>()->grant;
+  EXPECT_EQ(granted, (SlotTurn{slot.slot, slot.turn + 1}));
+  d.Do(d.MakeFilled(0, slot));
+  ASSERT_NE(d.Sent<SlotFree>(), nullptr);
+  EXPECT_FALSE(d.Sent<SlotFree>()->ok);
+  EXPECT_EQ(d.Sent<SlotFree>()->grant, granted);
+}
+
+TEST(Handoff, ASegmentInPlaceIsNeverWrittenAgain) {
+  HandoffDriver d;
+  d.lanes = {{0, 2}};
+  d.Do(d.MakeReserve()), d.Bind();
+  d.Fill(0);  // segment 0
+  Filled both = d.MakeFilled(0, d.Grant(0));
+  both.message.segments = {0, 1};
+  d.Do(both);
+  EXPECT_THAT(d.Find<PlaceSlot>()->segments, ::testing::ElementsAre(0, 1));
+  EXPECT_THAT(d.Find<PlaceSlot>()->wanted, ::testing::ElementsAre(1));
+}
+
+TEST(Handoff, TwoBadResendsOfASegmentFailTheEpochAndTheNextOneIsFresh) {
+  HandoffDriver d;
+  d.Do(d.MakeReserve()), d.Bind();
+  for (int i = 0; i < 3; ++i) d.Fill(0, /*digest_ok=*/false);
+  EXPECT_EQ(d.state(), TicketState::kRepair);
+  EXPECT_EQ(d.core.Stats().quarantined_slots, 2);
+  d.writer = 8;
+  d.Do(d.MakeOpen(0, 2)), d.Do(d.MakeOpen(1, 2));
+  for (uint32_t lane : {0u, 1u}) EXPECT_GE(d.Grant(lane, 2).slot, 2u) << "slots 0 and 1 may still be written";
+  d.Complete(2);
+  EXPECT_EQ(d.state(), TicketState::kReady);
+  d.Do(WriterFenced{7});
+  EXPECT_EQ(d.core.Stats().quarantined_slots, 0);
+  EXPECT_EQ(d.state(), TicketState::kReady);
+}
+
+TEST(Handoff, LostKvIsRecomputedHereOnceTheRouterHasAttached) {
+  HandoffDriver d;
+  d.Do(d.MakeReserve()), d.Bind();
+  d.Do(d.MakeAttach(5));
+  d.Do(WriterLost{7});
+  ASSERT_NE(d.Find<StartSequence>(), nullptr);
+  EXPECT_TRUE(d.Find<StartSequence>()->recompute);
+  EXPECT_EQ(d.blocks.bound, 0);
+  EXPECT_NE(d.Find<CutWriter>(), nullptr);
+}
+
+TEST(Handoff, LostKvTooLongToRecomputeIsAskedForAgain) {
+  HandoffOptions options = SmallOptions();
+  options.max_recompute_tokens = 99;
+  HandoffDriver d(options);
+  d.Do(d.MakeReserve()), d.Bind();
+  d.Do(d.MakeAttach(5)), d.Do(WriterLost{7});
+  ASSERT_NE(d.Find<AttachRefused>(), nullptr);
+  EXPECT_TRUE(d.Find<AttachRefused>()->prefill_again);
+  EXPECT_EQ(d.state(), TicketState::kRepair);
+}
+
+TEST(Handoff, ATimeoutReleasesBlocksButNeverSlots) {
+  HandoffDriver d;
+  d.Do(d.MakeReserve()), d.Bind();
+  d.now += seconds(11), d.Do(Tick{});
+  EXPECT_EQ(d.blocks.bound, 0);
+  EXPECT_EQ(d.core.Stats().quarantined_slots, 2);
+  d.now += seconds(2), d.Do(Tick{});
+  EXPECT_EQ(d.Find<CutWriter>(), nullptr);
+  d.now += seconds(1), d.Do(Tick{});
+  ASSERT_NE(d.Find<CutWriter>(), nullptr);
+  EXPECT_EQ(d.core.Stats().quarantined_slots, 2) << "asking is no fence";
+  d.Do(WriterFenced{7});
+  EXPECT_EQ(d.core.Stats().free_slots, 4);
+  EXPECT_EQ(d.state(), TicketState::kGone);
+}
+
+TEST(Handoff, OnSharedMemoryOnlyTheWritersExitIsAFence) {
+  HandoffDriver d;
+  d.fence = FenceKind::kWriterExit;
+  d.Do(d.MakeReserve()), d.Bind();
+  d.Do(Cancel{d.Key(1)}), d.Do(WriterLost{7});
+  d.now += seconds(100), d.Do(Tick{});
+  EXPECT_EQ(d.Find<CutWriter>(), nullptr);
+  EXPECT_EQ(d.core.Stats().quarantined_slots, 2);
+  d.Do(WriterFenced{7});
+  EXPECT_EQ(d.core.Stats().free_slots, 4);
+}
+
+TEST(Handoff, WhereTheReceiverWritesTheCheckOnReceiptIsTheFence) {
+  HandoffDriver d;
+  d.fence = FenceKind::kReceiverWrites;
+  d.Do(d.MakeReserve()), d.Bind();
+  const SlotTurn slot = d.Grant(0);
+  EXPECT_TRUE(d.core.MayLand(7, {1, 1, 0}, slot));
+  EXPECT_FALSE(d.core.MayLand(8, {1, 1, 0}, slot));
+  EXPECT_FALSE(d.core.MayLand(7, {1, 1, 0}, {slot.slot, slot.turn + 1}));
+  d.Do(Cancel{d.Key(1)});
+  EXPECT_FALSE(d.core.MayLand(7, {1, 1, 0}, slot));
+  EXPECT_EQ(d.core.Stats().free_slots, 4);
+}
+
+TEST(Handoff, BlocksOfAClosingTicketWaitForOurOwnPass) {
+  HandoffDriver d;
+  d.Do(d.MakeReserve()), d.Bind();
+  const SlotTurn slot = d.Grant(0);
+  d.Do(d.MakeFilled(0, slot));
+  d.Do(Cancel{d.Key(1)}), d.Do(WriterFenced{7});
+  EXPECT_EQ(d.blocks.bound, 1);
+  EXPECT_EQ(d.core.Stats().free_slots, 3);
+  d.Do(Placed{{1, 1, 0}, slot, true});
+  EXPECT_EQ(d.blocks.bound, 0);
+  EXPECT_EQ(d.core.Stats().free_slots, 4);
+}
+
+TEST(Handoff, ALaneClosedBeforeItWasBoundCanNeverBeOpened) {
+  HandoffDriver d;
+  d.Do(d.MakeReserve());
+  d.Do(d.MakeClosed(0));
+  d.Do(d.MakeOpen(1));
+  EXPECT_EQ(d.Sent<LaneGone>()->reason, "epoch 1 is closed");
+  d.Do(d.MakeOpen(1, 2));
+  EXPECT_NE(d.Sent<LaneBound>(), nullptr);
+}
+
+TEST(Handoff, AWriterThatHoldsTooMuchQuarantineIsRefusedAndNobodyElse) {
+  HandoffOptions options = SmallOptions();
+  options.max_quarantined_slots = 1;
+  HandoffDriver d(options);
+  for (int t : {1, 2}) d.Do(d.MakeReserve(t));
+  d.Bind(1, 1);
+  d.Do(Cancel{d.Key(1)});
+  d.Do(d.MakeOpen(0, 1, 2));
+  EXPECT_NE(d.Sent<LaneBusy>(), nullptr);
+  d.Do(d.MakeReserve(3));
+  EXPECT_THAT(Message(d.Find<ReserveAnswer>()->status), HasSubstr("2 landing slots of tenant 'tenant' are in quarantine, limit 1"));
+  d.now += seconds(2), d.writer = 8;
+  d.Do(d.MakeOpen(0, 1, 2));
+  EXPECT_NE(d.Sent<LaneBound>(), nullptr);
+}
+
+TEST(Handoff, ShortMemoryShedsTheYoungestUnboundReservation) {
+  HandoffDriver d;
+  for (int t : {1, 2, 3}) d.Do(d.MakeReserve(t));
+  d.Bind(1, 3);
+  d.Do(ShedUnbound{});
+  EXPECT_EQ(d.Find<ReservationShed>()->ticket, 2u);
+  d.Do(ShedUnbound{}), d.Do(ShedUnbound{});
+  EXPECT_EQ(d.Find<ReservationShed>(), nullptr) << "ticket 3 is bound";
+}
+
+TEST(Handoff, ASequenceWithoutRouterCreditStopsItself) {
+  HandoffDriver d;
+  d.Do(d.MakeReserve()), d.Bind(), d.Complete();
+  d.Do(d.MakeAttach(5));
+  for (int i = 0; i < 3; ++i) d.now += seconds(4), d.Do(Credit{1, 5}), d.Do(Tick{});
+  EXPECT_EQ(d.Find<StopSequence>(), nullptr);
+  d.now += seconds(4), d.Do(Credit{1, 4}), d.now += seconds(1), d.Do(Tick{});
+  EXPECT_NE(d.Find<StopSequence>(), nullptr) << "credit of an older attach_gen counts for nothing";
+}
+
+}  // namespace
+}  // namespace baton::decode

@@ -1,0 +1,268 @@
+// Every (lane phase, event) pair of a push job, as one table: next phase and what is done, in order.
+// "=": nothing at all. One lane of three segments, one segment to a slot, two slots granted.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <map>
+#include <sstream>
+
+#include "prefill_worker/handoff/push.h"
+
+namespace baton::prefill {
+namespace {
+
+constexpr std::array kStates = {"none", "Opening", "Open", "Done", "Flushing", "Closing", "Over"};
+const JobKey kKey{"request", 0, 1};
+const LaneKey kLane{9, 1, 0};
+
+struct NameOf {
+  std::string operator()(const SendToDecode& a) const { return std::visit(*this, a.message); }
+  std::string operator()(const OpenLane&) const { return "Open!"; }
+  std::string operator()(const SlotFull& m) const { return "Full" + std::to_string(m.segments.at(0)); }
+  std::string operator()(const LaneDone&) const { return "Done!"; }
+  std::string operator()(const LaneClosed& m) const { return m.flushed ? "Closed!" : "Dirty!"; }
+  std::string operator()(const WriteSlot& a) const { return "Write" + std::to_string(a.segments.at(0)); }
+  std::string operator()(const FlushLane&) const { return "Flush"; }
+  std::string operator()(const Reply& a) const {
+    return a.no_room ? "NoRoom" : "Reply(" + std::string(absl::StatusCodeToString(a.status.code())) + ")";
+  }
+  std::string operator()(const StopCompute&) const { return "StopCompute"; }
+  std::string operator()(const ReleaseSource& a) const { return a.lease ? "Lease" : "Release"; }
+  std::string operator()(const CancelAnswer& a) const { return a.known ? "Cancelled" : "Tombstone"; }
+};
+
+class Driver {
+ public:
+  static PushOptions Options() {
+    PushOptions options;
+    options.slot_bytes = 100;
+    return options;
+  }
+  void Do(const Event& event) { actions.clear(), push.Handle(event, now, actions); }
+  void Hear(ToPrefill message) { Do(FromDecode{3, std::move(message)}); }
+  Prefill MakePrefill() const { return {kKey, 3, 9, 42, {{60, 60, 60}}, std::chrono::seconds(10)}; }
+
+  Push push{Options()};
+  TimePoint now{std::chrono::seconds(1)};
+  std::vector<Action> actions;
+};
+
+/// Open: computed to the end and answered, segments 0 and 1 written into slots 5 and 6, segment 2 waits for a slot.
+/// Done: all written, slots 5 (segment 2) and 6 not answered. Flushing, Closing, Over: after Verified.
+void Enter(Driver& d, const std::string& state) {
+  if (state == "none") return;
+  d.Do(d.MakePrefill());
+  d.Do(Computed{kKey, 0, {0, 1}});
+  if (state == "Opening") return;
+  d.Hear(LaneBound{kLane, {{5, 1}, {6, 1}}});
+  d.Do(Written{3, kLane, {5, 1}, {}}), d.Do(Written{3, kLane, {6, 1}, {}});
+  d.Do(Computed{kKey, 0, {2}}), d.Do(ComputeEnded{kKey, {}});
+  if (state == "Open") return;
+  d.Hear(SlotFree{kLane, {5, 2}, true});
+  d.Do(Written{3, kLane, {5, 2}, {}});
+  if (state == "Done") return;
+  d.Hear(LaneVerified{kLane});
+  if (state == "Flushing") return;
+  d.Do(Flushed{3, kLane, true});
+  if (state == "Over") d.Hear(LaneClosedAck{kLane});
+}
+
+std::string StateName(const Driver& d) {
+  const PushJob* job = d.push.Find(kKey);
+  return job == nullptr ? kStates[0] : kStates[static_cast<size_t>(job->lanes[0].phase) + 1];
+}
+
+using Apply = std::function<void(Driver&)>;
+const std::vector<std::pair<std::string, Apply>>& Events() {
+  using std::chrono::milliseconds, std::chrono::seconds;
+  static const std::vector<std::pair<std::string, Apply>> events = {
+      {"Prefill", [](auto& d) { d.Do(d.MakePrefill()); }},
+      {"Cancel", [](auto& d) { d.Do(Cancel{kKey}); }},
+      {"ComputeEnded", [](auto& d) { d.Do(ComputeEnded{kKey, {}}); }},
+      {"ComputeEnded, failed", [](auto& d) { d.Do(ComputeEnded{kKey, absl::InternalError("x")}); }},
+      {"Bound", [](auto& d) { d.Hear(LaneBound{kLane, {{5, 1}, {6, 1}}}); }},
+      {"Busy", [](auto& d) { d.Hear(LaneBusy{kLane}); }},
+      {"Busy, then 5 ms", [](auto& d) { d.Hear(LaneBusy{kLane}), d.now += milliseconds(5), d.Do(Tick{}); }},
+      {"Gone", [](auto& d) { d.Hear(LaneGone{kLane, "why"}); }},
+      {"SlotFree", [](auto& d) { d.Hear(SlotFree{kLane, {6, 2}, true}); }},
+      {"SlotFree twice", [](auto& d) { d.Hear(SlotFree{kLane, {6, 2}, true}), d.Hear(SlotFree{kLane, {6, 2}, true}); }},
+      {"Again", [](auto& d) { d.Hear(SlotFree{kLane, {6, 2}, false}); }},
+      {"Verified", [](auto& d) { d.Hear(LaneVerified{kLane}); }},
+      {"ClosedAck", [](auto& d) { d.Hear(LaneClosedAck{kLane}); }},
+      {"Written twice", [](auto& d) { d.Do(Written{3, kLane, {6, 1}, {}}); }},
+      {"Write fails", [](auto& d) {
+         d.Hear(SlotFree{kLane, {5, 2}, true});
+         d.Do(Written{3, kLane, {5, 2}, absl::UnavailableError("x")});
+       }},
+      {"Source is stale", [](auto& d) {
+         d.Hear(SlotFree{kLane, {5, 2}, true});
+         d.Do(Written{3, kLane, {5, 2}, absl::DataLossError("x")});
+       }},
+      {"Flushed", [](auto& d) { d.Do(Flushed{3, kLane, true}); }},
+      {"Flush failed", [](auto& d) { d.Do(Flushed{3, kLane, false}); }},
+      {"PeerLost", [](auto& d) { d.Do(PeerLost{3}); }},
+      {"Tick", [](auto& d) { d.Do(Tick{}); }},
+      {"Tick, no answer", [](auto& d) { d.now += milliseconds(260), d.Do(Tick{}); }},
+      {"Tick, near expiry", [](auto& d) { d.now += milliseconds(9600), d.Do(Tick{}); }},
+      {"Tick, long after", [](auto& d) { d.now += seconds(61), d.Do(Tick{}), d.Do(Tick{}); }},
+  };
+  return events;
+}
+
+std::string Outcome(const std::string& state, const Apply& apply) {
+  Driver d;
+  Enter(d, state);
+  const std::string before = StateName(d);
+  EXPECT_EQ(before, state);
+  d.actions.clear();
+  apply(d);
+  std::string text = StateName(d) == before ? "" : "→" + StateName(d) + " ";
+  for (const Action& action : d.actions) text += std::visit(NameOf{}, action) + " ";
+  if (!text.empty()) text.pop_back();
+  return text.empty() ? "=" : text;
+}
+
+// event | one cell per phase
+constexpr const char* kTable = R"(
+Prefill             | →Opening Open! | = | Reply(OK) | Reply(OK) | Reply(OK) | Reply(OK) | Reply(OK)
+Cancel              | Tombstone | →Flushing Cancelled Reply(CANCELLED) StopCompute Flush | →Flushing Cancelled Flush | →Flushing Cancelled Flush | Cancelled | Cancelled | Cancelled
+ComputeEnded        | = | = | = | = | = | = | =
+ComputeEnded, failed| = | →Flushing Reply(INTERNAL) Flush | = | = | = | = | =
+Bound               | = | →Open Write0 Write1 | = | = | = | = | =
+Busy                | = | = | = | = | = | = | =
+Busy, then 5 ms     | = | Open! | = | = | = | = | =
+Gone                | = | →Flushing Reply(UNAVAILABLE) StopCompute Flush | →Flushing Flush | →Flushing Flush | = | = | =
+SlotFree            | = | = | Write2 | = | = | = | =
+SlotFree twice      | = | = | = | = | = | = | =
+Again               | = | = | Write1 | →Open Write1 | = | = | =
+Verified            | = | = | →Flushing Flush | →Flushing Flush | = | = | =
+ClosedAck           | = | = | = | = | = | →Over | =
+Written twice       | = | = | = | = | = | = | =
+Write fails         | = | = | →Flushing Flush | = | = | = | =
+Source is stale     | = | = | →Flushing Flush | = | = | = | =
+Flushed             | = | = | = | = | →Closing Closed! Release | = | =
+Flush failed        | = | = | = | = | →Closing Dirty! Release | = | =
+PeerLost            | = | →Over Reply(UNAVAILABLE) StopCompute | →Over Release | →Over Release | →Over Release | →Over | =
+Tick                | = | = | = | = | = | = | =
+Tick, no answer     | = | Open! | Full0 Full1 | Full2 Full1 Done! | = | Closed! | =
+Tick, near expiry   | = | →Flushing Reply(DEADLINE_EXCEEDED) StopCompute Flush | →Flushing Flush | →Flushing Flush | = | Closed! | =
+Tick, long after    | = | →Flushing | →Flushing | →Flushing | = | →Over | →none
+)";
+
+std::string Trim(std::string text) {
+  text.erase(0, text.find_first_not_of(' '));
+  text.erase(text.find_last_not_of(' ') + 1);
+  return text;
+}
+
+std::map<std::string, std::vector<std::string>> Table() {
+  std::map<std::string, std::vector<std::string>> table;
+  std::istringstream lines(kTable);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.empty()) continue;
+    std::istringstream cells(line);
+    std::string name;
+    std::getline(cells, name, '|');
+    auto& row = table[Trim(name)];
+    for (std::string cell; std::getline(cells, cell, '|');) row.push_back(Trim(cell));
+  }
+  return table;
+}
+
+TEST(PushTable, EveryEventInEveryPhaseDoesWhatItsCellSays) {
+  const auto table = Table();
+  std::string actual;
+  for (const auto& [event, apply] : Events()) {
+    const auto row = table.find(event);
+    actual += event;
+    for (size_t s = 0; s < kStates.size(); ++s) {
+      const std::string outcome = Outcome(kStates[s], apply);
+      actual += " | " + outcome;
+      if (row == table.end() || row->second.size() != kStates.size()) continue;
+      EXPECT_EQ(row->second[s], outcome) << event << " in " << kStates[s];
+    }
+    actual += "\n";
+    EXPECT_TRUE(row != table.end() && row->second.size() == kStates.size()) << "no row of " << kStates.size() << " cells: " << event;
+  }
+  EXPECT_EQ(table.size(), Events().size());
+  if (HasFailure()) std::cout << actual;
+}
+
+std::vector<std::string> NamesOf(const Driver& d) {
+  std::vector<std::string> names;
+  for (const Action& action : d.actions) names.push_back(std::visit(NameOf{}, action));
+  return names;
+}
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+TEST(Push, NoRoomAtTheEndOfThePromptIsToldAndTheKvKeptUnderALease) {
+  Driver d;
+  d.Do(d.MakePrefill()), d.Hear(LaneBusy{kLane});
+  d.Do(Computed{kKey, 0, {0, 1, 2}}), d.Do(ComputeEnded{kKey, {}});
+  EXPECT_THAT(d.actions, IsEmpty());
+  d.now += std::chrono::milliseconds(200), d.Do(Tick{});
+  EXPECT_THAT(NamesOf(d), ElementsAre("NoRoom", "Flush"));
+  d.Do(Flushed{3, kLane, true});
+  EXPECT_THAT(NamesOf(d), ElementsAre("Closed!", "Lease"));  // closed though never bound: a late Open must find it shut
+}
+
+TEST(Push, SourceStaysUntilTheLastLaneIsFlushed) {
+  Driver d;
+  Prefill two = d.MakePrefill();
+  two.lanes.push_back({60});
+  d.Do(two);
+  const LaneKey other{9, 1, 1};
+  for (const LaneKey& lane : {kLane, other}) d.Hear(LaneBound{lane, {{5 + lane.lane * 10, 1}}});
+  d.Do(Computed{kKey, 1, {0}}), d.Do(Written{3, other, {15, 1}, {}});
+  d.Do(Cancel{kKey});
+  EXPECT_THAT(NamesOf(d), ElementsAre("Cancelled", "Reply(CANCELLED)", "StopCompute", "Flush", "Flush"));
+  d.Do(ComputeEnded{kKey, absl::CancelledError("stopped")});
+  d.Do(Flushed{3, kLane, true});
+  EXPECT_THAT(NamesOf(d), ElementsAre("Closed!"));
+  d.Do(Flushed{3, other, true});
+  EXPECT_THAT(NamesOf(d), ElementsAre("Closed!", "Release"));
+}
+
+TEST(Push, AfterAFailedWriteClosedSaysThatTheFlushProvesNothing) {
+  Driver d;
+  Enter(d, "Open");
+  d.Hear(SlotFree{kLane, {5, 2}, true});
+  d.Do(Written{3, kLane, {5, 2}, absl::UnavailableError("x")});
+  d.Do(Flushed{3, kLane, true});
+  EXPECT_THAT(NamesOf(d), ElementsAre("Dirty!", "Release"));
+}
+
+TEST(Push, PacksSegmentsOfALaneIntoOneSlotWhenTheyFit) {
+  Driver d;
+  Prefill small = d.MakePrefill();
+  small.lanes = {{40, 40, 40}};
+  d.Do(small), d.Do(Computed{kKey, 0, {0, 1, 2}});
+  d.Hear(LaneBound{kLane, {{5, 1}, {6, 1}}});
+  ASSERT_EQ(d.actions.size(), 2u);
+  EXPECT_THAT(std::get<WriteSlot>(d.actions[0]).segments, ElementsAre(0, 1));
+  EXPECT_THAT(std::get<WriteSlot>(d.actions[1]).segments, ElementsAre(2));
+}
+
+TEST(Push, RefusesASegmentThatNoSlotCanHold) {
+  Driver d;
+  Prefill big = d.MakePrefill();
+  big.lanes = {{101}};
+  d.Do(big);
+  EXPECT_EQ(std::get<Reply>(d.actions.at(0)).status.message(), "a segment of 101 bytes, a slot holds 100");
+}
+
+TEST(Push, CancelThatOvertakesItsPrefillLeavesATombstone) {
+  Driver d;
+  d.Do(Cancel{kKey});
+  d.Do(d.MakePrefill());
+  EXPECT_THAT(NamesOf(d), ElementsAre("Reply(CANCELLED)"));
+  d.now += std::chrono::seconds(60), d.Do(Tick{});
+  d.Do(d.MakePrefill());
+  EXPECT_THAT(NamesOf(d), ElementsAre("Open!"));
+}
+
+}  // namespace
+}  // namespace baton::prefill
