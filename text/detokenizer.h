@@ -16,7 +16,7 @@ enum class DetokenizeFrom : uint8_t {
   kPrompt,     ///< they continue a prompt: a leading space of SentencePiece is text and stays
 };
 
-/// One per sequence; not thread-safe. The concatenation of Append() and Finish() is independent of how ids are grouped;
+/// One per sequence; not thread-safe. Tokens outside the vocabulary add nothing. The concatenation of Append() and Finish() is independent of how ids are grouped;
 /// every increment is valid UTF-8, so a code point that spans tokens is held until it is complete.
 class Detokenizer {
  public:
@@ -29,15 +29,15 @@ class Detokenizer {
   std::string Finish();
 
  private:
-  std::string AppendBytes(std::string_view bytes);
-  std::string AppendWhole(int32_t id);
+  std::string ShowWhole(bool last);
 
   const Tokenizer* tokenizer_;
   bool skip_special_tokens_;
   TextStart start_;           // what is still to be stripped
   std::string held_;          // kByteLevel, kByteTokens: an incomplete code point, at most 3 bytes
-  std::vector<int32_t> ids_;  // kWhole: tokens since the last safe place
-  size_t shown_ = 0;          // kWhole: how many of ids_ are context that was shown already
+  std::vector<int32_t> ids_;  // kWhole: every token so far; the last ones are decoded again with each new one
+  size_t context_ = 0;        // kWhole: where decoding starts
+  size_t shown_ = 0;          // kWhole: the text of ids before this one is out
 };
 
 }  // namespace baton

@@ -60,12 +60,12 @@ class Tokenizer {
 
   /// The bytes a token stands for ("▁the" → " the", "<0x0A>" → "\n"); empty outside the vocabulary. Lives as long as
   /// the tokenizer.
-  std::string_view TokenBytes(int32_t id) const;
+  std::string_view TokenBytes(int32_t id) const { return Has(id) ? token_bytes_.At(id) : std::string_view(); }
   /// The token as the vocabulary spells it ("Ġthe"); empty outside the vocabulary.
-  std::string_view IdToToken(int32_t id) const;
+  std::string_view IdToToken(int32_t id) const { return Has(id) ? token_names_.At(id) : std::string_view(); }
   std::optional<int32_t> TokenToId(std::string_view token) const;
 
-  bool IsSpecial(int32_t id) const;
+  bool IsSpecial(int32_t id) const { return Has(id) && special_[id] != 0; }
   /// One more than the greatest id, added tokens included. The model's embedding may be larger.
   int32_t vocab_size() const { return vocab_size_; }
 
@@ -78,14 +78,32 @@ class Tokenizer {
   const std::string& eos_token() const { return eos_token_; }
   const std::string& pad_token() const { return pad_token_; }
 
+  /// TextAssembly::kWhole only: the decoder run over `ids`.
+  std::string DecodeWhole(absl::Span<const int32_t> ids) const;
   TextAssembly assembly() const { return assembly_; }
   TextStart text_start() const { return text_start_; }
 
  private:
+  /// Strings by token id, one after the other: i's is [ends[i - 1], ends[i]), 0 before the first. Views into the handle.
+  struct Strings {
+    const char* bytes;
+    const uint64_t* ends;
+    std::string_view At(int32_t id) const {
+      const uint64_t begin = id == 0 ? 0 : ends[id - 1];
+      return {bytes + begin, ends[id] - begin};
+    }
+  };
+  struct SpecialTokens {
+    std::string bos, eos, pad;
+  };
   explicit Tokenizer(bt_tokenizer* handle);
-  void SetSpecialTokens(std::string bos, std::string eos, std::string pad, const std::vector<int64_t>& more_eos);
+  void SetSpecialTokens(SpecialTokens tokens, const std::vector<int64_t>& more_eos);
+  bool Has(int32_t id) const { return id >= 0 && id < vocab_size_; }
 
   bt_tokenizer* handle_;  // owned
+  Strings token_bytes_{};
+  Strings token_names_{};
+  const uint8_t* special_ = nullptr;
   int32_t vocab_size_ = 0;
   std::optional<int32_t> bos_id_;
   std::optional<int32_t> pad_id_;

@@ -1,0 +1,103 @@
+// The C ABI of the Rust half of text/ (src/lib.rs keeps the same declarations).
+//
+// Handles are opaque and immutable: every function may be called from any thread. Input is (ptr, len) and is read only
+// during the call. Buffers returned in bt_buf and bt_error are freed by the caller with bt_buf_free / bt_ids_free.
+// No function unwinds: a panic becomes an error with code 13.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct bt_tokenizer bt_tokenizer;
+typedef struct bt_template bt_template;
+
+typedef struct bt_str {
+  const char* ptr;
+  size_t len;
+} bt_str;
+
+typedef struct bt_buf {  // owned by the caller once returned
+  uint8_t* ptr;
+  size_t len;
+} bt_buf;
+
+typedef struct bt_ids {  // owned by the caller once returned
+  int32_t* ptr;
+  size_t len;
+} bt_ids;
+
+typedef struct bt_error {
+  int32_t code;  // an absl status code; 0 = no error, and then no message
+  bt_buf message;
+} bt_error;
+
+// BOS and EOS around a text. add_*: 1 yes, 0 no, -1 as tokenizer.json says.
+typedef struct bt_affixes {
+  int32_t add_bos;
+  int32_t add_eos;
+  bt_str bos;
+  bt_str eos;
+} bt_affixes;
+
+// tokenizer.ggml.* of a GGUF file. scores, types, merges and charsmap may be empty.
+typedef struct bt_gguf {
+  bt_str model;
+  bt_str pre;
+  const bt_str* tokens;
+  size_t token_count;
+  const float* scores;  // [token_count] or null
+  const int32_t* types;  // [token_count] or null
+  const bt_str* merges;
+  size_t merge_count;
+  bt_str charsmap;
+  int64_t unk_id;  // -1 = none
+  int32_t add_space_prefix;
+  bt_affixes affixes;
+} bt_gguf;
+
+// Views into the tokenizer, by token id. Token i's bytes are bytes[byte_ends[i-1] .. byte_ends[i]), with 0 for i = 0.
+typedef struct bt_table {
+  size_t count;
+  const char* bytes;
+  const uint64_t* byte_ends;
+  const char* names;
+  const uint64_t* name_ends;
+  const uint8_t* special;
+  int32_t assembly;    // TextAssembly
+  int32_t text_start;  // TextStart
+} bt_table;
+
+bt_tokenizer* bt_tokenizer_from_json(bt_str json, bt_str extra_tokens_json, const bt_affixes* affixes, bt_error* error);
+bt_tokenizer* bt_tokenizer_from_gguf(const bt_gguf* gguf, bt_error* error);
+void bt_tokenizer_free(bt_tokenizer* tokenizer);
+bt_table bt_tokenizer_table(const bt_tokenizer* tokenizer);
+int64_t bt_tokenizer_token_to_id(const bt_tokenizer* tokenizer, bt_str token);  // -1 = none
+bt_ids bt_tokenizer_encode(const bt_tokenizer* tokenizer, bt_str text, int32_t add_special, int32_t parse_special,
+                           bt_error* error);
+// For TextAssembly::kWhole only: the crate's own decoder.
+bt_buf bt_tokenizer_decode(const bt_tokenizer* tokenizer, const int32_t* ids, size_t count, bt_error* error);
+
+typedef struct bt_render {
+  bt_str messages_json;
+  bt_str tools_json;   // empty = none
+  bt_str kwargs_json;  // empty = none
+  int32_t add_generation_prompt;
+  int32_t continue_final_message;
+  int64_t now_s;
+} bt_render;
+
+// tokens_json: an object of special token names and texts, {"bos_token": "<s>"}.
+bt_template* bt_template_new(bt_str source, bt_str tokens_json, bt_error* error);
+void bt_template_free(bt_template* tmpl);
+bt_buf bt_template_render(const bt_template* tmpl, const bt_render* request, bt_error* error);
+
+void bt_buf_free(bt_buf buf);
+void bt_ids_free(bt_ids ids);
+
+#ifdef __cplusplus
+}
+#endif

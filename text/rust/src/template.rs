@@ -1,0 +1,276 @@
+//! Chat templates, rendered as transformers renders them.
+
+use crate::ffi::{invalid, Failure, Outcome, Str, INVALID_ARGUMENT, RESOURCE_EXHAUSTED};
+use crate::python::{self, MAX_BYTES};
+use crate::strftime::strftime;
+use minijinja::value::{Kwargs, ValueKind};
+use minijinja::{AutoEscape, Environment, Error, ErrorKind, Value};
+use serde_json::{Map, Value as Json};
+use std::io::Write;
+
+const NAME: &str = "chat_template";
+/// Fuel is one unit per instruction. A request buys more by being longer, so that long chats render and loops end.
+const FUEL_BASE: u64 = 100_000;
+const FUEL_PER_MESSAGE: u64 = 100;
+const BYTES_PER_FUEL: u64 = 16;
+/// Appended to the last message to find where its text ends in the rendered chat.
+const CONTINUE_TAG: &str = "CONTINUE_FINAL_MESSAGE_TAG ";
+
+pub struct Template {
+    env: Environment<'static>,
+    tokens: Map<String, Json>,
+}
+
+#[repr(C)]
+pub struct RenderInput {
+    messages_json: Str,
+    tools_json: Str,
+    kwargs_json: Str,
+    add_generation_prompt: i32,
+    continue_final_message: i32,
+    now_s: i64,
+}
+
+/// Marks what the template itself raised, so that its text reaches the client unadorned.
+#[derive(Debug)]
+struct Raised(String);
+
+impl std::fmt::Display for Raised {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+impl std::error::Error for Raised {}
+
+fn failure(error: Error) -> Failure {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(&error);
+    while let Some(e) = cause {
+        if let Some(Raised(text)) = e.downcast_ref() {
+            return Failure { code: INVALID_ARGUMENT, message: text.clone() };
+        }
+        cause = e.source();
+    }
+    let code = if error.kind() == ErrorKind::OutOfFuel { RESOURCE_EXHAUSTED } else { INVALID_ARGUMENT };
+    let place = error.line().map_or(String::new(), |line| format!(", line {line}"));
+    let detail = error.detail().map_or(String::new(), |d| format!(": {d}"));
+    Failure { code, message: format!("chat template{place}: {}{detail}", error.kind()) }
+}
+
+/// `{% generation %}` only marks text for training. The tags become a condition that holds, so that their whitespace
+/// control stays.
+fn without_generation_tags(source: &str) -> String {
+    let mut out = String::with_capacity(source.len());
+    let mut rest = source;
+    while let Some(open) = rest.find("{%") {
+        let Some(length) = rest[open..].find("%}").map(|n| n + 2) else { break };
+        let tag = &rest[open..open + length];
+        let is_sign = |c: char| c == '-' || c == '+';
+        let (left, right) = (tag[2..].starts_with(is_sign), tag[..length - 2].ends_with(is_sign) && length > 5);
+        let name = tag[2..length - 2].trim_matches(is_sign).trim();
+        let replacement = match name {
+            "generation" => Some("if true"),
+            "endgeneration" => Some("endif"),
+            _ => None,
+        };
+        out.push_str(&rest[..open]);
+        match replacement {
+            Some(word) => {
+                let (l, r) = (&tag[..2 + left as usize], &tag[length - 2 - right as usize..]);
+                out.push_str(&format!("{l} {word} {r}"));
+                rest = &rest[open + length..];
+            }
+            None => {
+                out.push_str("{%");
+                rest = &rest[open + 2..];
+            }
+        }
+    }
+    out + rest
+}
+
+fn join(value: &Value, separator: Option<&str>, kwargs: Kwargs) -> Result<Value, Error> {
+    let attribute: Option<String> = kwargs.get("attribute")?;
+    let keyword: Option<String> = kwargs.get("d")?;
+    kwargs.assert_all_used()?;
+    let separator = separator.or(keyword.as_deref()).unwrap_or("");
+    let mut out = String::new();
+    for (i, item) in value.try_iter()?.enumerate() {
+        out.push_str(if i > 0 { separator } else { "" });
+        let item = match &attribute {
+            Some(name) => item.get_attr(name)?,
+            None => item,
+        };
+        out.push_str(&python::to_str(&item)?);
+        if out.len() > MAX_BYTES {
+            return Err(Error::new(ErrorKind::InvalidOperation, "join makes more than 64 MB"));
+        }
+    }
+    Ok(Value::from(out))
+}
+
+fn environment() -> Environment<'static> {
+    let mut env = Environment::new();
+    env.set_trim_blocks(true);
+    env.set_lstrip_blocks(true);
+    env.set_auto_escape_callback(|_| AutoEscape::None);
+    env.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+    env.set_formatter(|out, _, value| match value.as_str() {
+        Some(text) => out.write_str(text).map_err(Error::from),
+        None if value.is_undefined() => Ok(()),
+        None => out.write_str(&python::to_str(value)?).map_err(Error::from),
+    });
+    env.add_filter("tojson", python::tojson);
+    env.add_filter("string", |value: &Value| python::to_str(value).map(Value::from));
+    env.add_filter("join", join);
+    // In Python strings and dicts are sequences, and an undefined value iterates over nothing.
+    let sequence = |value: &Value| {
+        matches!(value.kind(), ValueKind::String | ValueKind::Seq | ValueKind::Map | ValueKind::Undefined)
+    };
+    env.add_test("sequence", sequence);
+    env.add_test("iterable", move |value: &Value| sequence(value) || value.kind() == ValueKind::Iterable);
+    env.add_function("raise_exception", |message: Value| -> Result<Value, Error> {
+        let text = python::to_str(&message)?;
+        Err(Error::new(ErrorKind::InvalidOperation, text.clone()).with_source(Raised(text)))
+    });
+    env
+}
+
+fn parse(json: &[u8], what: &str) -> Outcome<Json> {
+    serde_json::from_slice(json).or_else(|e| invalid(format!("{what} is not JSON: {e}")))
+}
+
+/// Reasoning comes under several names; templates read "reasoning_content" or "thinking".
+fn alias_reasoning(message: &mut Map<String, Json>) {
+    let names = ["reasoning_content", "thinking", "reasoning"];
+    let found = names.iter().find_map(|name| message.get(*name).filter(|v| !v.is_null()).cloned());
+    if let Some(text) = found {
+        if !message.contains_key("thinking") {
+            message.insert("thinking".into(), text.clone());
+        }
+        message.insert("reasoning_content".into(), text);
+    }
+}
+
+/// Appends CONTINUE_TAG to the last text of the last message; returns that text.
+fn tag_final_message(messages: &mut [Json]) -> Outcome<String> {
+    let content = messages.last_mut().and_then(|m| m.get_mut("content"));
+    let target = match content {
+        Some(text @ Json::String(_)) => Some(text),
+        Some(Json::Array(blocks)) => blocks.iter_mut().rev().find_map(|b| b.get_mut("text")),
+        _ => None,
+    };
+    match target {
+        Some(Json::String(text)) => {
+            let original = text.clone();
+            text.push_str(CONTINUE_TAG);
+            Ok(original)
+        }
+        _ => invalid("continue_final_message is set, but the last message has no text to continue"),
+    }
+}
+
+/// Cuts the rendered chat behind the last message's text.
+fn cut_behind_tag(mut rendered: String, text: &str) -> Outcome<String> {
+    let Some(at) = rendered.rfind(CONTINUE_TAG.trim_end()).filter(|_| rendered.contains(text.trim())) else {
+        return invalid("continue_final_message is set, but the chat template does not print the last message");
+    };
+    let spacing_kept = rendered[at..].starts_with(CONTINUE_TAG);
+    rendered.truncate(at);
+    if !spacing_kept {
+        rendered.truncate(rendered.trim_end().len());
+    }
+    Ok(rendered)
+}
+
+/// A Vec that refuses to grow beyond MAX_BYTES.
+struct Capped(Vec<u8>);
+
+impl Write for Capped {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        if self.0.len() + bytes.len() > MAX_BYTES {
+            return Err(std::io::Error::other("output cap"));
+        }
+        self.0.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Template {
+    pub fn new(source: &str, tokens_json: &[u8]) -> Outcome<Template> {
+        let Json::Object(tokens) = parse(tokens_json, "special tokens")? else {
+            return invalid("special tokens are not a JSON object");
+        };
+        let mut env = environment();
+        env.add_template_owned(NAME, without_generation_tags(source)).map_err(failure)?;
+        Ok(Template { env, tokens })
+    }
+
+    pub unsafe fn render(&self, input: &RenderInput) -> Outcome<Vec<u8>> {
+        let (messages, tools, kwargs) =
+            (input.messages_json.bytes(), input.tools_json.bytes(), input.kwargs_json.bytes());
+        if input.continue_final_message != 0 && input.add_generation_prompt != 0 {
+            return invalid("continue_final_message and add_generation_prompt exclude each other");
+        }
+        let Json::Array(mut list) = parse(messages, "messages")? else {
+            return invalid("messages is not an array");
+        };
+        if list.is_empty() {
+            return invalid("messages is empty");
+        }
+        for (i, message) in list.iter_mut().enumerate() {
+            match message {
+                Json::Object(fields) => alias_reasoning(fields),
+                _ => return invalid(format!("messages[{i}] is not an object")),
+            }
+        }
+        let fuel = FUEL_BASE
+            + FUEL_PER_MESSAGE * list.len() as u64
+            + (messages.len() + tools.len() + kwargs.len()) as u64 / BYTES_PER_FUEL;
+        let continued = (input.continue_final_message != 0).then(|| tag_final_message(&mut list)).transpose()?;
+
+        let mut context = self.tokens.clone();
+        context.insert("documents".into(), Json::Null);
+        if !kwargs.is_empty() {
+            let Json::Object(more) = parse(kwargs, "chat_template_kwargs")? else {
+                return invalid("chat_template_kwargs is not an object");
+            };
+            context.extend(more);
+        }
+        context.insert("tools".into(), if tools.is_empty() { Json::Null } else { parse(tools, "tools")? });
+        context.insert("messages".into(), Json::Array(list));
+        context.insert("add_generation_prompt".into(), Json::Bool(input.add_generation_prompt != 0));
+
+        let rendered = self.run(Value::from_serialize(&context), fuel, input.now_s)?;
+        match continued {
+            Some(text) => Ok(cut_behind_tag(rendered, &text)?.into_bytes()),
+            None => Ok(rendered.into_bytes()),
+        }
+    }
+
+    fn run(&self, context: Value, fuel: u64, now_s: i64) -> Outcome<String> {
+        let mut env = self.env.clone(); // cheap: its parts are shared
+        env.set_fuel(Some(fuel));
+        env.add_function("strftime_now", move |format: &str| {
+            let text = strftime(format, now_s);
+            text.ok_or_else(|| Error::new(ErrorKind::InvalidOperation, format!("strftime_now cannot print {format:?}")))
+        });
+        let mut out = Capped(Vec::new());
+        let template = env.get_template(NAME).map_err(failure)?;
+        let done = template.render_captured_to(context, &mut out).map(|_| ());
+        match done {
+            Ok(_) => Ok(String::from_utf8(out.0).expect("templates write text")),
+            Err(e) if e.kind() == ErrorKind::WriteFailure => Err(Failure {
+                code: RESOURCE_EXHAUSTED,
+                message: format!("chat template prints more than {} MB", MAX_BYTES >> 20),
+            }),
+            Err(e) if e.kind() == ErrorKind::OutOfFuel => Err(Failure {
+                code: RESOURCE_EXHAUSTED,
+                message: format!("chat template ran more than {fuel} instructions"),
+            }),
+            Err(e) => Err(failure(e)),
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! A tokenizer handle: the crate's tokenizer plus tables by token id that C++ reads directly.
+
+use crate::decoder::{byte_of_char, classify, token_bytes, Assembly, DecoderKind, TextStart};
+use crate::ffi::{invalid, Failure, Outcome, Str, INTERNAL, INVALID_ARGUMENT};
+use std::sync::OnceLock;
+use tokenizers::processors::template::{SpecialToken, TemplateProcessing};
+use tokenizers::{AddedToken, PostProcessorWrapper, Tokenizer};
+
+/// A greater id is a lie: the tables are as long as the greatest id.
+const MAX_IDS: usize = 1 << 24;
+
+#[repr(C)]
+pub struct Affixes {
+    add_bos: i32,
+    add_eos: i32,
+    bos: Str,
+    eos: Str,
+}
+
+impl Affixes {
+    /// The same with what was left open (-1) decided.
+    pub fn with_defaults(&self, bos: bool, eos: bool) -> Affixes {
+        let open = |value: i32, default: bool| if value < 0 { default as i32 } else { value };
+        Affixes { add_bos: open(self.add_bos, bos), add_eos: open(self.add_eos, eos), bos: self.bos, eos: self.eos }
+    }
+}
+
+#[repr(C)]
+pub struct Table {
+    count: usize,
+    bytes: *const u8,
+    byte_ends: *const u64,
+    names: *const u8,
+    name_ends: *const u64,
+    special: *const u8,
+    assembly: i32,
+    text_start: i32,
+}
+
+/// Strings of all ids, one after the other.
+#[derive(Default)]
+struct Strings {
+    bytes: Vec<u8>,
+    ends: Vec<u64>,
+}
+
+impl Strings {
+    fn push(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+        self.ends.push(self.bytes.len() as u64);
+    }
+}
+
+pub struct Handle {
+    tokenizer: Tokenizer,
+    plain: OnceLock<Tokenizer>, // reads special tokens in the text as ordinary text; made when first asked for
+    bytes: Strings,
+    names: Strings,
+    special: Vec<u8>,
+    assembly: Assembly,
+    start: TextStart,
+}
+
+impl Handle {
+    /// `spellings`: how the vocabulary spells its first ids, where the model may have dropped duplicates (GGUF).
+    pub fn new(mut tokenizer: Tokenizer, spellings: &[&str]) -> Outcome<Handle> {
+        // The caller's limits are the only ones: nothing is padded or cut by what tokenizer.json was saved with.
+        let _ = tokenizer.with_truncation(None);
+        tokenizer.with_padding(None);
+        let greatest = tokenizer.get_vocab(true).into_values().max().map_or(0, |id| id as usize + 1);
+        let count = greatest.max(spellings.len());
+        if count == 0 || count > MAX_IDS {
+            return invalid(format!("the greatest token id makes {count} ids, 1 to {MAX_IDS} are possible"));
+        }
+        let kind = decoder_kind(&tokenizer);
+        let alphabet = byte_of_char();
+        let added = tokenizer.get_added_tokens_decoder();
+        let (mut bytes, mut names, mut special) = (Strings::default(), Strings::default(), Vec::with_capacity(count));
+        for id in 0..count {
+            let known = tokenizer.id_to_token(id as u32);
+            let name = known.as_deref().or(spellings.get(id).copied()).unwrap_or("");
+            bytes.push(&token_bytes(kind, &alphabet, name));
+            names.push(name.as_bytes());
+            special.push(added.get(&(id as u32)).is_some_and(|t| t.special) as u8);
+        }
+        Ok(Handle {
+            tokenizer,
+            plain: OnceLock::new(),
+            bytes,
+            names,
+            special,
+            assembly: kind.assembly,
+            start: kind.start,
+        })
+    }
+
+    pub fn table(&self) -> Table {
+        Table {
+            count: self.special.len(),
+            bytes: self.bytes.bytes.as_ptr(),
+            byte_ends: self.bytes.ends.as_ptr(),
+            names: self.names.bytes.as_ptr(),
+            name_ends: self.names.ends.as_ptr(),
+            special: self.special.as_ptr(),
+            assembly: self.assembly as i32,
+            text_start: self.start as i32,
+        }
+    }
+
+    pub fn token_to_id(&self, token: &str) -> Option<u32> {
+        self.tokenizer.token_to_id(token)
+    }
+
+    pub fn encode(&self, text: &[u8], add_special: bool, parse_special: bool) -> Outcome<Vec<i32>> {
+        let text = String::from_utf8_lossy(text);
+        let tokenizer = if parse_special {
+            &self.tokenizer
+        } else {
+            self.plain.get_or_init(|| {
+                let mut plain = self.tokenizer.clone();
+                plain.set_encode_special_tokens(true);
+                plain
+            })
+        };
+        match tokenizer.encode_fast(text, add_special) {
+            Ok(encoding) => Ok(encoding.get_ids().iter().map(|&id| id as i32).collect()),
+            Err(e) => Err(Failure { code: INVALID_ARGUMENT, message: format!("cannot tokenize: {e}") }),
+        }
+    }
+
+    pub fn decode(&self, ids: &[i32]) -> Outcome<String> {
+        let ids: Vec<u32> = ids.iter().map(|&id| id as u32).collect();
+        let text = self.tokenizer.decode(&ids, false);
+        text.map_err(|e| Failure { code: INTERNAL, message: format!("cannot decode: {e}") })
+    }
+}
+
+fn decoder_kind(tokenizer: &Tokenizer) -> DecoderKind {
+    let description = tokenizer.get_decoder().and_then(|d| serde_json::to_value(d).ok());
+    classify(&description.unwrap_or_default())
+}
+
+/// From tokenizer.json. `extra_tokens`: a JSON array of added tokens that other files name; known ones are left alone.
+pub unsafe fn from_json(json: &[u8], extra_tokens: &[u8], affixes: &Affixes) -> Outcome<Handle> {
+    let mut tokenizer = match Tokenizer::from_bytes(json) {
+        Ok(tokenizer) => tokenizer,
+        Err(e) => return invalid(e.to_string()),
+    };
+    if !extra_tokens.is_empty() {
+        let extra: Vec<AddedToken> = match serde_json::from_slice(extra_tokens) {
+            Ok(extra) => extra,
+            Err(e) => return invalid(format!("added tokens: {e}")),
+        };
+        let known: std::collections::HashSet<String> =
+            tokenizer.get_added_tokens_decoder().into_values().map(|t| t.content).collect();
+        let fresh: Vec<AddedToken> = extra.into_iter().filter(|t| !known.contains(&t.content)).collect();
+        for token in fresh {
+            if token.special {
+                tokenizer.add_special_tokens(&[token]);
+            } else {
+                tokenizer.add_tokens(&[token]);
+            }
+        }
+    }
+    if affixes.add_bos >= 0 || affixes.add_eos >= 0 {
+        set_affixes(&mut tokenizer, affixes)?;
+    }
+    Handle::new(tokenizer, &[])
+}
+
+/// Replaces the post-processor by one that puts BOS and EOS as asked.
+pub unsafe fn set_affixes(tokenizer: &mut Tokenizer, affixes: &Affixes) -> Outcome<()> {
+    let bos = if affixes.add_bos > 0 { affixes.bos.text("BOS token")? } else { "" };
+    let eos = if affixes.add_eos > 0 { affixes.eos.text("EOS token")? } else { "" };
+    let mut pieces = Vec::new();
+    let mut tokens = Vec::new();
+    for (token, is_bos) in [(bos, true), (eos, false)] {
+        if is_bos && token.is_empty() {
+            pieces.push("$A".to_string());
+            continue;
+        }
+        if token.is_empty() {
+            continue;
+        }
+        let Some(id) = tokenizer.token_to_id(token) else {
+            return invalid(format!("{} token {token:?} is not in the vocabulary", if is_bos { "BOS" } else { "EOS" }));
+        };
+        // A piece is written by index, not by text: a token's text may contain what the syntax reserves.
+        let name = format!("t{id}");
+        let special = SpecialToken::new(name.clone(), vec![id], vec![token.to_string()]);
+        tokens.push(special.map_err(|e| Failure { code: INTERNAL, message: e.to_string() })?);
+        pieces.push(name);
+        if is_bos {
+            pieces.push("$A".to_string());
+        }
+    }
+    tokens.dedup_by(|a, b| serde_json::to_string(a).ok() == serde_json::to_string(b).ok());
+    let internal = |e: String| Failure { code: INTERNAL, message: format!("post-processor: {e}") };
+    let template = TemplateProcessing::builder()
+        .try_single(pieces)
+        .map_err(|e| internal(e.to_string()))?
+        .special_tokens(tokens)
+        .build()
+        .map_err(|e| internal(e.to_string()))?;
+    tokenizer.with_post_processor(Some(PostProcessorWrapper::Template(template)));
+    Ok(())
+}

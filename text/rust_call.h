@@ -1,0 +1,27 @@
+// Glue for calls of the C ABI (text/rust/baton_text.h): views in, errors and buffers out.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "text/rust/baton_text.h"
+
+namespace baton {
+
+inline bt_str BtStr(std::string_view text) { return {text.data(), text.size()}; }
+
+/// The string in `buf`, which is freed.
+inline std::string TakeBuf(bt_buf buf) {
+  std::string text(reinterpret_cast<const char*>(buf.ptr), buf.len);
+  bt_buf_free(buf);
+  return text;
+}
+
+/// The status of a call that got `error`, with `prefix` (a path and ": ") before its message.
+inline absl::Status TakeError(bt_error& error, std::string_view prefix) {
+  if (error.code == 0) return absl::OkStatus();
+  return absl::Status(static_cast<absl::StatusCode>(error.code), std::string(prefix) + TakeBuf(error.message));
+}
+
+}  // namespace baton
