@@ -75,8 +75,8 @@ absl::Status CheckMemory(const std::string& path, const ModelConfig& config, con
   const int64_t need = memory.device_bytes + std::max(memory.scratch_bytes, activations);
   if (need <= available) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrFormat(
-      "%s needs %d bytes (%.2f GiB: weights in %s %.2f GiB, activations of %d tokens %.2f GiB), %d bytes (%.2f GiB) are available", path,
-      need, GiB(need), std::string(DTypeName(compute)), GiB(memory.device_bytes), max_tokens, GiB(activations), available, GiB(available)));
+      "%s needs %d bytes (%.2f GiB: weights %.2f GiB, activations of %d tokens %.2f GiB), %d bytes (%.2f GiB) are available", path,
+      need, GiB(need), GiB(memory.device_bytes), max_tokens, GiB(activations), available, GiB(available)));
 }
 
 }  // namespace

@@ -150,12 +150,15 @@ WeightMemory PlanWeightMemory(const ModelConfig& config, const WeightSource& sou
   for (const WeightRule& rule : WeightRules(config)) {
     const int64_t n = rule.elements();
     const bool table = rule.weight == Weight::kEmbedding;
-    const DType type = table ? EmbeddingType(source, rule, compute) : rule.shape.size() == 1 ? DType::kF32 : compute;
+    DType type = compute == DType::kF32 ? source.NativeType(rule) : compute;  // what the smallest backend keeps
+    if (table) type = EmbeddingType(source, rule, compute);
+    if (rule.shape.size() == 1) type = DType::kF32;
     out.device_bytes += n * static_cast<int64_t>(DTypeBytes(type));
     scratch(rule.weight == Weight::kGate ? 2 * n : n);
   }
   if (config.tied_embeddings) {
-    out.device_bytes += RuleOf(config, Weight::kEmbedding).elements() * static_cast<int64_t>(DTypeBytes(compute));
+    const WeightRule rule = RuleOf(config, Weight::kEmbedding);
+    out.device_bytes += rule.elements() * static_cast<int64_t>(DTypeBytes(compute == DType::kF32 ? source.NativeType(rule) : compute));
   }
   return out;
 }

@@ -1,0 +1,166 @@
+// Logits and greedy text beside Hugging Face transformers in f32 on the same random weights (make_goldens.py).
+// Error: |ours - theirs| ÷ the standard deviation of their logits.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tests/engine/model/paged_model.h"
+
+namespace baton::engine {
+namespace {
+
+constexpr const char* kGoldens = "tests/engine/model/goldens/";
+
+struct Golden {
+  std::vector<int32_t> prompt, greedy, rows;
+  LogitRows logits;  // of `rows`
+  std::vector<double> margins;
+  double std = 0;
+  ModelSource source;
+};
+
+Golden ReadGolden(const std::string& family) {
+  std::ifstream in(kGoldens + family + "/golden.json");
+  const nlohmann::json json = nlohmann::json::parse(in);
+  Golden g;
+  g.prompt = json["prompt"].get<std::vector<int32_t>>();
+  g.greedy = json["greedy"].get<std::vector<int32_t>>();
+  g.rows = json["rows"].get<std::vector<int32_t>>();
+  g.logits = json["logits"].get<LogitRows>();
+  g.margins = json["margins"].get<std::vector<double>>();
+  g.std = json["std"];
+  g.source = {.path = kGoldens + family, .dummy_weights = true, .dummy_seed = json["seed"]};
+  return g;
+}
+
+struct Error {
+  double max = 0, rms = 0;
+};
+Error ErrorOf(const Golden& golden, const LogitRows& all) {
+  Error error;
+  double squares = 0, n = 0;
+  for (size_t r = 0; r < golden.rows.size(); ++r) {
+    for (size_t i = 0; i < golden.logits[r].size(); ++i) {
+      const double e = std::fabs(all[golden.rows[r]][i] - golden.logits[r][i]) / golden.std;
+      error.max = std::max(error.max, e);
+      squares += e * e;
+      n += 1;
+    }
+  }
+  error.rms = std::sqrt(squares / n);
+  return error;
+}
+
+int32_t ArgMax(const std::vector<float>& row) {
+  return static_cast<int32_t>(std::max_element(row.begin(), row.end()) - row.begin());
+}
+
+// Greedy text after the prompt, equal up to the first step whose reference margin is below `tolerance`. Returns the
+// steps that were compared.
+int CompareGreedy(PagedModel& model, const Golden& golden, double tolerance) {
+  int32_t token = ArgMax(model.Prefill(golden.prompt, PagedModel::kMaxTokens).value().back());
+  int32_t context = static_cast<int32_t>(golden.prompt.size());
+  for (size_t step = 0; step < golden.greedy.size(); ++step) {
+    if (golden.margins[step] < tolerance) return static_cast<int>(step);
+    EXPECT_EQ(token, golden.greedy[step]) << "step " << step << ", margin " << golden.margins[step];
+    if (token != golden.greedy[step]) return static_cast<int>(step);
+    token = ArgMax(model.Run({token}, context++, {0}).value()[0]);
+  }
+  return static_cast<int>(golden.greedy.size());
+}
+
+class Family : public testing::TestWithParam<const char*> {};
+
+TEST_P(Family, LogitsInF32AreThoseOfTransformers) {
+  const Golden golden = ReadGolden(GetParam());
+  auto model = PagedModel::Load(golden.source, {.threads = 2, .dtype = DType::kF32});
+  ASSERT_TRUE(model.ok()) << model.status();
+  const auto logits = (*model)->Prefill(golden.prompt, PagedModel::kMaxTokens);
+  ASSERT_TRUE(logits.ok()) << logits.status();
+  const Error error = ErrorOf(golden, *logits);
+  RecordProperty("max_error", std::to_string(error.max));
+  EXPECT_LE(error.max, 1e-3);
+}
+
+TEST_P(Family, GreedyTextInF32IsThatOfTransformers) {
+  const Golden golden = ReadGolden(GetParam());
+  auto model = PagedModel::Load(golden.source, {.dtype = DType::kF32});
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(CompareGreedy(**model, golden, 2e-3 * golden.std), static_cast<int>(golden.greedy.size()));
+}
+
+TEST_P(Family, LogitsWithBf16KvAreClose) {
+  const Golden golden = ReadGolden(GetParam());
+  auto model = PagedModel::Load(golden.source, {.dtype = DType::kF32, .kv_dtype = DType::kBF16});
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_LE(ErrorOf(golden, *(*model)->Prefill(golden.prompt, PagedModel::kMaxTokens)).rms, 2e-2);
+}
+
+TEST_P(Family, LogitsInBf16AreClose) {
+  const Golden golden = ReadGolden(GetParam());
+  auto model = PagedModel::Load(golden.source, {.dtype = DType::kBF16});
+  if (absl::IsFailedPrecondition(model.status())) GTEST_SKIP() << model.status();
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_LE(ErrorOf(golden, *(*model)->Prefill(golden.prompt, PagedModel::kMaxTokens)).rms, 2e-2);
+  CompareGreedy(**model, golden, 0.2 * golden.std);
+}
+
+// Promise A at the model's level: chunking, thread count and the blocks' length change no bit.
+TEST_P(Family, LogitBitsDoNotDependOnChunksThreadsOrBlocks) {
+  Golden golden = ReadGolden(GetParam());
+  auto one = PagedModel::Load(golden.source, {.threads = 1});
+  golden.source.block_size = 32;
+  auto two = PagedModel::Load(golden.source, {.threads = 2});
+  ASSERT_TRUE(one.ok() && two.ok()) << one.status() << two.status();
+  const LogitRows whole = (*one)->Prefill(golden.prompt, PagedModel::kMaxTokens).value();
+  for (int chunk : {1, 7, 16, 48}) {
+    EXPECT_EQ((*one)->Prefill(golden.prompt, chunk).value(), whole) << "chunks of " << chunk;
+    EXPECT_EQ((*two)->Prefill(golden.prompt, chunk).value(), whole) << "2 threads, chunks of " << chunk;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Family, testing::Values("llama2", "llama3", "qwen2", "qwen3", "mistral", "gemma3"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST(Decoder, CancelIsSeenBeforeTheFirstLayer) {
+  const Golden golden = ReadGolden("llama2");
+  auto model = PagedModel::Load(golden.source);
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_TRUE(absl::IsCancelled((*model)->Run(golden.prompt, 0, {0}, true).status()));
+}
+
+TEST(Decoder, TokenOutsideTheVocabularyIsAnError) {
+  const Golden golden = ReadGolden("llama2");
+  auto model = PagedModel::Load(golden.source);
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_THAT((*model)->Run({1, 320}, 0, {0}).status().ToString(), testing::HasSubstr("token id 320 is not in the vocabulary of 320"));
+  EXPECT_TRUE(absl::IsInvalidArgument((*model)->Run({-1}, 0, {0}).status()));
+}
+
+TEST(Decoder, ARowMayBeWantedSeveralTimesAndTheLogitsGrow) {
+  const Golden golden = ReadGolden("llama2");
+  auto model = PagedModel::Load(golden.source);
+  ASSERT_TRUE(model.ok()) << model.status();
+  const std::vector<int32_t> many(100, 3);
+  const LogitRows rows = (*model)->Run(golden.prompt, 0, many).value();
+  const LogitRows one = (*model)->Run(golden.prompt, 0, {3}).value();
+  for (const std::vector<float>& row : rows) EXPECT_EQ(row, one[0]);
+  EXPECT_TRUE((*model)->Run(golden.prompt, 0, {}).value().empty());
+}
+
+TEST(Decoder, SlidingAndFullLayersAreGroupsOfTheirOwn) {
+  auto model = PagedModel::Load(ReadGolden("gemma3").source);
+  ASSERT_TRUE(model.ok()) << model.status();
+  const KvLayout& layout = (*model)->model().kv_layout();
+  ASSERT_EQ(layout.groups.size(), 2u);
+  EXPECT_EQ(layout.groups[0].kind, KvGroupKind::kPaged);
+  EXPECT_THAT(layout.groups[0].layers, testing::ElementsAre(1, 3));
+  EXPECT_EQ(layout.groups[1].window_tokens, 16);
+  EXPECT_THAT(layout.groups[1].layers, testing::ElementsAre(0, 2));
+}
+
+}  // namespace
+}  // namespace baton::engine
