@@ -38,6 +38,8 @@ class BlockTable {
   int32_t size() const { return static_cast<int32_t>(blocks_.size()); }
   /// Blocks it owns: size() less the released front.
   int32_t owned() const { return size() - released_front_; }
+  /// Of its pool; -1 without one.
+  int32_t group() const;
   /// Another owner of the same blocks.
   BlockTable Share() const;
   /// Returns every block.
@@ -104,5 +106,7 @@ class BlockPool {
   int32_t used_ = 0;
   int64_t total_owners_ = 0;
 };
+
+inline int32_t BlockTable::group() const { return pool_ == nullptr ? -1 : pool_->group(); }
 
 }  // namespace baton::engine

@@ -60,7 +60,7 @@ class KvCache final : private EvictionListener {
   /// Makes room for positions [0, tokens) in every group; all or nothing.
   bool Grow(SequenceKv& kv, int32_t tokens);
   /// Makes the blocks of positions [from, to) writable: shared ones are replaced, with a copy and its source's owner
-  /// added. False: the pool is exhausted (blocks replaced so far stay replaced, their copies are in the lists).
+  /// added. All or nothing; false: the pool has too few blocks.
   bool MakeWritable(SequenceKv& kv, int32_t from, int32_t to, std::vector<BlockCopy>& copies,
                     std::vector<BlockTable>& copy_sources);
   /// Puts the whole units of tokens [0, computed) that are not there yet into the index.
@@ -76,19 +76,20 @@ class KvCache final : private EvictionListener {
   void CheckInvariants() const;
 
  private:
-  struct Walk {
-    std::vector<NodeId> nodes;  ///< of units 0, 1, …
-    int32_t units = 0;          ///< usable: every group has what a sequence of that length reads
-  };
   void OnEvicted(int32_t group, BlockId block) override;
   PrefixHash RootHash(std::string_view salt, std::string_view lora_digest) const;
-  Walk FindPrefix(const PrefixHash& root, std::span<const int32_t> tokens, int32_t max_tokens) const;
-  bool Covers(int32_t group, const Walk& walk, int32_t units) const;
+  std::vector<NodeId> FindPrefix(NodeId root, std::span<const int32_t> tokens, int32_t max_tokens,
+                                 int32_t unit_multiple) const;
+  bool SameBlockAsParent(int32_t group, NodeId node) const;
+  bool PagedGroupsHold(NodeId node) const;
+  bool WindowCovers(int32_t group, std::span<const NodeId> nodes) const;
   int32_t FirstVisible(int32_t group, int32_t next_position) const;
   int32_t units_per_block(int32_t group) const { return pool(group).tokens_per_block() / kUnitTokens; }
-  void TakeBlocks(int32_t group, const Walk& walk, PrefixMatch& match);
+  bool TakeBlocks(std::span<const NodeId> nodes, PrefixMatch& match);
+  void PublishUnit(SequenceKv& kv, int32_t group);
 
   KvLayout layout_;
+  int32_t units_per_all_blocks_ = 1;  ///< least common multiple over groups
   const PrefixHasher& hasher_;
   Options options_;
   PrefixIndex index_;

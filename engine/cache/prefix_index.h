@@ -6,6 +6,7 @@
 // nodes that hold no block of theirs any more. Pure; scheduler thread.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -48,6 +49,8 @@ class PrefixIndex {
 
   /// The node of the empty prefix with that root hash, made if need be.
   PrefixCursor Root(const PrefixHash& root);
+  /// That node if it is there, else kNoNode.
+  NodeId FindRoot(const PrefixHash& root) const;
   /// The child of `parent` with exactly these tokens, or kNoNode. `hash` is the chained hash of that prefix.
   NodeId Find(NodeId parent, const PrefixHash& hash, std::span<const int32_t> unit) const;
   /// Find, or make it. Empty when another prefix has that hash (a collision): then nothing may be published.
@@ -55,6 +58,9 @@ class PrefixIndex {
 
   /// `block` of `group` holds the node's unit. False when another block does already.
   bool Attach(NodeId node, int32_t group, BlockId block);
+  /// The node's unit, held by another block, is held by `block` from now on. Returns the other block when that has no
+  /// unit left, else kNoBlock. No event: the unit stays readable.
+  BlockId Reassign(NodeId node, int32_t group, BlockId block);
   /// `block`'s content is given up.
   void DetachBlock(int32_t group, BlockId block);
 
@@ -86,6 +92,7 @@ class PrefixIndex {
   NodeId MakeNode(const PrefixHash& hash, NodeId parent, std::span<const int32_t> unit);
   void Reference(NodeId node) { ++nodes_[Index(node)].references; }
   void Unreference(NodeId node);
+  NodeId& Back(NodeId node, int32_t group, BlockId block);
   void Emit(KvEvent::Kind kind, NodeId node);
 
   std::vector<int32_t> units_per_block_;

@@ -72,8 +72,9 @@ class Scheduler {
   bool CancelSequence(RequestKey key, uint32_t sequence_index, TimePoint now);
   /// Raises the position below which tokens may be delivered. Repeats and lower values change nothing.
   void SetCredit(RequestKey key, uint32_t sequence_index, int32_t position, TimePoint now);
-  /// Held requests (RolePolicy::HoldAfterFirstToken): their KV, and its release. Null / false: no such held key.
-  const SequenceKv* HeldKv(RequestKey key) const;
+  /// The KV of a request's first living choice, running or held; Share() it to pin it beyond a Cancel. Null: it has none.
+  const SequenceKv* Kv(RequestKey key) const;
+  /// Lets go of a request held by RolePolicy::HoldAfterFirstToken. False: nothing is held under the key.
   bool ReleaseHeld(RequestKey key);
   /// Blocks for [0, tokens) of an arriving handoff on top of `prefix` (from cache().Match), leaving one block per
   /// running sequence. ResourceExhausted with both numbers; then `prefix` is untouched.
@@ -99,11 +100,13 @@ class Scheduler {
   SchedulerLoad Load() const;
   KvCache& cache();
   const SchedulerOptions& options() const;
+  /// Block owners that the scheduler's sequences are: with the pins held elsewhere they add up to the pool's.
+  int64_t OwnedBlocks(int32_t group) const;
   /// Dies when owners, queues or tables disagree. For tests, after every step.
   void CheckInvariants() const;
 
  private:
-  class State;
+  class State;  // scheduler_state.h
   std::unique_ptr<State> state_;
 };
 

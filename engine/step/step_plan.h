@@ -51,7 +51,7 @@ struct StepPlan {
   std::vector<BlockCopy> copies;
   std::vector<SequenceStep> sequences;     ///< decodes first, then prefill chunks
   int32_t total_tokens = 0;
-  bool empty() const { return sequences.empty() && forget.empty(); }
+  bool empty() const { return sequences.empty() && forget.empty() && copies.empty(); }
 };
 
 /// What Execute found, in the order of StepPlan::sequences.

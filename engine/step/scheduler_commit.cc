@@ -1,0 +1,220 @@
+// Commit: KV becomes published, tokens become output, what ended gives its blocks back.
+#include <algorithm>
+#include <utility>
+
+#include "common/check.h"
+#include "engine/step/scheduler_state.h"
+
+namespace baton::engine {
+
+std::vector<SequenceOutput> Scheduler::Commit(const StepPlan& plan, const StepResult& result, TimePoint now) {
+  State& st = *state_;
+  BATON_CHECK(st.plan_runs && plan.step == st.step, "step ", plan.step, " is not the running one, ", st.step);
+  BATON_CHECK(result.step == plan.step, "result of step ", result.step, " for ", plan.step);
+  BATON_CHECK(result.cancelled || result.sequences.size() == plan.sequences.size(), result.sequences.size(),
+              " results for ", plan.sequences.size(), " sequences");
+  if (result.cancelled) ++st.cancelled_steps;
+  if (!result.cancelled && !plan.sequences.empty()) st.predictor.Observe(st.plan_work, Milliseconds(now - st.planned_at));
+  static const SequenceResult kNothing;
+  for (size_t i = 0; i < plan.sequences.size(); ++i) {
+    const SequenceStep& step = plan.sequences[i];
+    const auto it = st.by_id.find(step.id);
+    if (it == st.by_id.end()) continue;  // ended meanwhile
+    Sequence& s = *it->second;
+    RequestState& request = *s.request;
+    s.in_plan = false;
+    if (request.choices[static_cast<size_t>(s.choice)].ended && request.forked) {
+      st.Remove(s);  // carried the prefill of a choice that was cancelled before it had a token
+    } else if (result.cancelled) {
+      // The unit at the border holds rows of a step that does not count; its digest starts over with its first token.
+      s.computed = std::min(s.computed, step.context) / kUnitTokens * kUnitTokens;
+    } else {
+      BATON_CHECK(result.sequences[i].id == step.id);
+      st.CommitSequence(step, result.sequences[i], now);
+    }
+    st.EraseIfEnded(request);
+  }
+  st.EndPlan();
+  return TakeOutputs();
+}
+
+std::vector<SequenceOutput> Scheduler::CommitFailure(const StepPlan& plan, const absl::Status& error, TimePoint now) {
+  State& st = *state_;
+  BATON_CHECK(st.plan_runs && plan.step == st.step, "step ", plan.step, " is not the running one, ", st.step);
+  for (const SequenceStep& step : plan.sequences) {
+    const auto it = st.by_id.find(step.id);
+    if (it == st.by_id.end()) continue;
+    RequestState& request = *it->second->request;
+    it->second->in_plan = false;
+    if (request.choices[static_cast<size_t>(it->second->choice)].ended) {
+      st.Remove(*it->second);
+    } else if (!request.forked) {
+      st.EndRequest(request.request.key, FinishReason::kError, error, now);
+      continue;
+    } else {
+      st.EndChoice(request, it->second->choice, FinishReason::kError, error, now);
+    }
+    st.EraseIfEnded(request);
+  }
+  st.EndPlan();
+  return TakeOutputs();
+}
+
+void Scheduler::State::EndPlan() {
+  plan_runs = false;
+  plan_living = 0;
+  copy_sources.clear();
+  doomed.clear();
+}
+
+void Scheduler::State::CommitSequence(const SequenceStep& step, const SequenceResult& result, TimePoint now) {
+  Sequence& s = *by_id[step.id];
+  s.computed = step.context + step.num_tokens;
+  cache.Publish(s.kv, s.tokens, s.computed);
+  if (step.prompt_logprobs) OutputPromptLogprobs(s, step, result.prompt_logprobs, now);
+  // Back to a unit's start: that is where a cancelled step starts over.
+  cache.ReleaseBehindWindow(s.kv, s.computed / kUnitTokens * kUnitTokens);
+  BATON_CHECK(result.sampled == step.sample, "sequence ", s.id, " sampled ", result.sampled);
+  if (step.sample) AcceptToken(s, result.token, now);
+}
+
+void Scheduler::State::OutputPromptLogprobs(Sequence& s, const SequenceStep& step,
+                                            const std::vector<kernels::SampleResult>& scores, TimePoint now) {
+  // Row i scores the prompt token at context + i + 1. After a preemption rows come again: only new ones go out.
+  const int32_t first = step.context + 1;
+  const int32_t known = std::max(0, s.prompt_scored - first);
+  const auto count = static_cast<int32_t>(scores.size());
+  if (known >= count) return;
+  SequenceOutput out = MakeOutput(*s.request, s.choice, now);
+  out.position = s.request->request.prompt_len;
+  out.prompt_logprobs_position = first + known;
+  out.prompt_logprobs.assign(scores.begin() + known, scores.end());
+  s.prompt_scored = first + count;
+  outputs.push_back(std::move(out));
+}
+
+void Scheduler::State::AcceptToken(Sequence& s, const kernels::SampleResult& token, TimePoint now) {
+  RequestState& r = *s.request;
+  s.tokens.push_back(token.token);
+  s.undelivered.push_back(token);
+  ++generated_tokens;
+  if (r.first_token == TimePoint::max()) r.first_token = now;
+  s.end = DecideStop(r.request.sampling, token.token, s.length() - r.request.prompt_len, s.length(), options.max_model_len);
+  if (s.end.reason == FinishReason::kNone && policy.HoldAfterFirstToken(r.request.key)) {
+    s.end.reason = FinishReason::kHeld;
+  }
+  if (s.end.reason != FinishReason::kNone) FinishGenerating(s);
+  Deliver(s, now);
+}
+
+// No more steps. The blocks go back at once (they stay readable in the cache), unless they are held for the handoff.
+void Scheduler::State::FinishGenerating(Sequence& s) {
+  LeaveQueues(s);
+  if (s.end.reason == FinishReason::kHeld) {
+    s.phase = Sequence::Phase::kHeld;
+    ++held;
+  } else {
+    s.kv.Clear();
+  }
+  if (std::exchange(s.on_executor, false)) forget.push_back(s.id);
+}
+
+void Scheduler::State::Deliver(Sequence& s, TimePoint now) {
+  RequestState& r = *s.request;
+  auto& choice = r.choices[static_cast<size_t>(s.choice)];
+  if (choice.ended) return;
+  const int32_t first = s.length() - static_cast<int32_t>(s.undelivered.size());
+  const int32_t count = std::clamp(choice.credit - first, 0, s.length() - first);
+  const bool ends = s.end.reason != FinishReason::kNone && first + count == s.length();
+  if (count == 0 && !ends) return;
+  SequenceOutput out = MakeOutput(r, s.choice, now);
+  out.position = first;
+  if (count == s.length() - first) {
+    out.tokens = std::exchange(s.undelivered, {});
+  } else {
+    out.tokens.assign(s.undelivered.begin(), s.undelivered.begin() + count);
+    s.undelivered.erase(s.undelivered.begin(), s.undelivered.begin() + count);
+  }
+  if (ends) {
+    out.finish = s.end.reason;
+    out.stop_token = s.end.stop_token;
+    choice.ended = true;
+  }
+  outputs.push_back(std::move(out));
+  if (ends && s.phase != Sequence::Phase::kHeld) Remove(s);
+}
+
+SequenceOutput Scheduler::State::MakeOutput(const RequestState& r, int32_t choice, TimePoint now) const {
+  SequenceOutput out;
+  out.key = r.request.key;
+  out.sequence_index = r.request.sequence_index + static_cast<uint32_t>(choice);
+  out.position = r.request.prompt_len;
+  out.cached_tokens = r.cached_tokens;
+  out.timings.total = now - r.arrived;
+  const bool started = r.started != TimePoint::max();
+  out.timings.queued = (started ? r.started : now) - r.arrived;
+  if (started) out.timings.prefill = (r.first_token != TimePoint::max() ? r.first_token : now) - r.started;
+  return out;
+}
+
+SchedulerLoad Scheduler::Load() const {
+  const State& st = *state_;
+  SchedulerLoad load;
+  load.running_sequences = static_cast<int32_t>(st.running.size());
+  load.waiting_requests = static_cast<int32_t>(st.waiting.size());
+  load.waiting_tokens = st.waiting_tokens;
+  for (const Sequence* s : st.running) load.prefill_tokens_left += s->remaining() > 1 ? s->remaining() : 0;
+  const double tokens = static_cast<double>(load.waiting_tokens + load.prefill_tokens_left);
+  load.predicted_wait = std::chrono::nanoseconds(static_cast<int64_t>(tokens * st.PredictedMsPerToken() * 1e6));
+  for (int32_t g = 0; g < st.cache.num_groups(); ++g) {
+    const BlockPool& pool = st.cache.pool(g);
+    load.used_blocks.push_back(pool.used_blocks());
+    load.total_blocks.push_back(pool.num_blocks());
+    load.cached_blocks.push_back(pool.cached_free_blocks());
+  }
+  load.steps = static_cast<int64_t>(st.step);
+  load.preemptions = st.preemptions;
+  load.cancelled_steps = st.cancelled_steps;
+  load.prompt_tokens = st.prompt_tokens;
+  load.cached_tokens = st.cached_tokens;
+  load.generated_tokens = st.generated_tokens;
+  load.held_requests = st.held;
+  return load;
+}
+
+int64_t Scheduler::OwnedBlocks(int32_t group) const {
+  const auto g = static_cast<size_t>(group);
+  int64_t owned = 0;
+  const auto count = [&](const Sequence& s) { owned += s.kv.tables.empty() ? 0 : s.kv.tables[g].owned(); };
+  for (const auto& [id, s] : state_->by_id) count(*s);
+  for (const auto& s : state_->doomed) count(*s);
+  for (const BlockTable& t : state_->copy_sources) owned += t.group() == group ? t.owned() : 0;
+  return owned;
+}
+
+void Scheduler::CheckInvariants() const {
+  const State& st = *state_;
+  st.cache.CheckInvariants();
+  for (int32_t g = 0; g < st.cache.num_groups(); ++g) {
+    BATON_CHECK(OwnedBlocks(g) <= st.cache.pool(g).total_owners(), OwnedBlocks(g), " owners here, ",
+                st.cache.pool(g).total_owners(), " in the pool");
+  }
+  BATON_CHECK(std::is_sorted(st.running.begin(), st.running.end(), Senior()));
+  int64_t waiting_tokens = 0;
+  size_t sequences = 0, queued = 0;
+  for (const auto& [key, request] : st.requests) {
+    BATON_CHECK(!request->sequences.empty(), "request ", key, " has ended");
+    for (const auto& s : request->sequences) {
+      ++sequences;
+      BATON_CHECK(s->computed < s->length() && st.by_id.at(s->id) == s.get());
+      if (s->phase == Sequence::Phase::kRunning || s->phase == Sequence::Phase::kWaiting) ++queued;
+      if (s->phase != Sequence::Phase::kWaiting) continue;
+      waiting_tokens += s->length();
+      BATON_CHECK(s->kv.tables.empty() && s->computed == 0 && !s->on_executor, "sequence ", s->id, " waits with KV");
+    }
+  }
+  BATON_CHECK(sequences == st.by_id.size() && queued == st.running.size() + st.waiting.size());
+  BATON_CHECK(waiting_tokens == st.waiting_tokens, waiting_tokens, " tokens wait, ", st.waiting_tokens, " kept");
+}
+
+}  // namespace baton::engine

@@ -1,0 +1,271 @@
+// PlanStep: deadlines, then decodes, then the prefill chunks of what runs, then admission.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+#include "engine/step/scheduler_state.h"
+
+namespace baton::engine {
+
+namespace {
+/// A prefill gets at least this much of every step, or decodes that fill max_step_ms would starve it.
+constexpr int32_t kMinChunk = kUnitTokens;
+}  // namespace
+
+StepPlan Scheduler::PlanStep(TimePoint now) {
+  State& st = *state_;
+  BATON_CHECK(!st.plan_runs, "step ", st.step, " runs");
+  st.ExpireDeadlines(now);
+  StepPlan plan;
+  st.plan_work = StepWork();
+  st.plan_living = 0;
+  st.rows_left = st.options.max_num_batched_tokens;
+  st.sequences_left = st.options.max_num_seqs;
+  st.prefill_planned = st.preempted = false;
+  st.PlanDecodes(plan, now);
+  st.prefill_left = st.policy.PrefillBudget(static_cast<int32_t>(plan.sequences.size()), st.rows_left);
+  st.PlanPrefills(plan, now);
+  if (!st.preempted) st.Admit(plan, now);
+  plan.forget = std::exchange(st.forget, {});
+  if (plan.empty()) return plan;
+  plan.step = ++st.step;
+  st.plan_runs = true;
+  st.planned_at = now;
+  return plan;
+}
+
+void Scheduler::State::ExpireDeadlines(TimePoint now) {
+  std::vector<RequestKey> late;
+  for (const auto& [key, request] : requests) {
+    if (request->request.deadline <= now) late.push_back(key);
+  }
+  std::sort(late.begin(), late.end());
+  for (const RequestKey key : late) {
+    const RequestState& r = *requests[key];
+    const char* stage = r.started == TimePoint::max()       ? "waiting"
+                        : r.first_token == TimePoint::max() ? "in prefill"
+                                                            : "decoding";
+    EndRequest(key, FinishReason::kError,
+               absl::DeadlineExceededError(absl::StrCat("the deadline passed while ", stage, ", ",
+                                                        Seconds(now - r.arrived), " s after arrival")),
+               now);
+  }
+}
+
+bool Scheduler::State::HasCredit(const Sequence& s) const {
+  return static_cast<int32_t>(s.undelivered.size()) < options.max_undelivered_tokens;
+}
+
+// Sequences of a step that a sequence stands for: all its request's choices before they fork.
+int32_t Scheduler::State::SlotsOf(const Sequence& s) const {
+  return s.request->forked ? 1 : static_cast<int32_t>(s.request->choices.size());
+}
+
+void Scheduler::State::PlanDecodes(StepPlan& plan, TimePoint now) {
+  std::vector<Sequence*> ready;
+  for (Sequence* s : running) {
+    if (s->remaining() == 1 && s->request->forked && HasCredit(*s)) ready.push_back(s);
+  }
+  const auto room = static_cast<size_t>(std::min(sequences_left, rows_left));
+  if (ready.size() > room) {
+    // Not all fit: those that waited longest, so that every sequence gets its turn.
+    std::stable_sort(ready.begin(), ready.end(), [](auto* a, auto* b) { return a->last_step < b->last_step; });
+    ready.resize(room);
+    std::sort(ready.begin(), ready.end(), Senior());
+  }
+  for (size_t i = 0; i < ready.size(); ++i) {
+    const bool roomy = MakeRoom(*ready[i], 1, plan, now);
+    // Who lost its blocks to this one is among the juniors behind it.
+    if (preempted) {
+      ready.erase(std::remove_if(ready.begin() + static_cast<ptrdiff_t>(i) + 1, ready.end(),
+                                 [&](Sequence* s) { return std::find(running.begin(), running.end(), s) == running.end(); }),
+                  ready.end());
+    }
+    if (roomy) Schedule(*ready[i], 1, plan, now);
+  }
+}
+
+void Scheduler::State::PlanPrefills(StepPlan& plan, TimePoint now) {
+  // By index: juniors may be preempted, which shortens the list behind.
+  for (size_t i = 0; i < running.size() && prefill_left > 0 && sequences_left > 0; ++i) {
+    Sequence& s = *running[i];
+    if (s.in_plan || !HasCredit(s) || (s.remaining() == 1 && s.request->forked)) continue;
+    if (SlotsOf(s) > sequences_left) continue;
+    const int32_t chunk = ChunkFor(s);
+    if (chunk == 0) return;
+    if (MakeRoom(s, chunk, plan, now)) Schedule(s, chunk, plan, now);
+  }
+}
+
+// Tokens of `s` that this step may take: budget, step time, logits memory.
+int32_t Scheduler::State::ChunkFor(const Sequence& s) const {
+  int32_t most = std::min({s.remaining(), prefill_left, rows_left});
+  if (options.max_prefill_chunk > 0) most = std::min(most, options.max_prefill_chunk);
+  const bool scores = s.request->request.sampling.prompt_logprobs >= 0 && s.prompt_scored < s.request->request.prompt_len;
+  if (scores) most = std::min(most, options.max_logit_rows);
+  if (options.max_step_ms > 0) {
+    const int32_t in_time = predictor.TokensWithin(plan_work, s.computed, options.max_step_ms, most);
+    most = std::max(in_time, prefill_planned ? 0 : std::min(most, kMinChunk));
+  }
+  // Whole units, so that the next chunk starts at one.
+  const int32_t aligned = (s.computed + most) / kUnitTokens * kUnitTokens - s.computed;
+  return most < s.remaining() && aligned > 0 ? aligned : most;
+}
+
+bool Scheduler::State::MakeRoom(Sequence& s, int32_t tokens, StepPlan& plan, TimePoint now) {
+  const int32_t end = s.computed + tokens;
+  for (;;) {
+    if (cache.Grow(s.kv, end) && cache.MakeWritable(s.kv, s.computed, end, plan.copies, copy_sources)) return true;
+    if (!policy.ReleasePins() && !PreemptJuniorOf(s, now)) return false;
+  }
+}
+
+// The last of those that run gives up its blocks, unless `s` is the last: then it waits for its seniors.
+bool Scheduler::State::PreemptJuniorOf(const Sequence& s, TimePoint now) {
+  for (size_t i = running.size(); i-- > 0;) {
+    Sequence* victim = running[i];
+    if (victim == &s) return false;
+    if (victim->in_plan || victim->kv.tables.empty()) continue;
+    Preempt(*victim, now);
+    return true;
+  }
+  return false;
+}
+
+void Scheduler::State::Preempt(Sequence& victim, TimePoint now) {
+  preempted = true;
+  ++preemptions;
+  if (victim.request->forked && policy.HandBackPreempted(victim.request->request.key, victim.computed)) {
+    // Not the whole request: the sequence that room is made for may be another choice of it.
+    EndChoice(*victim.request, victim.choice, FinishReason::kError,
+              absl::UnavailableError("preempted: continue on another worker"), now);
+    return;
+  }
+  LeaveQueues(victim);
+  victim.kv.Clear();
+  victim.computed = 0;
+  if (std::exchange(victim.on_executor, false)) forget.push_back(victim.id);
+  Enqueue(victim);
+}
+
+void Scheduler::State::Admit(StepPlan& plan, TimePoint now) {
+  int32_t slots = options.max_num_seqs;
+  for (const Sequence* s : running) slots -= SlotsOf(*s);
+  while (!waiting.empty() && prefill_left > 0 && rows_left > 0 && sequences_left > 0) {
+    Sequence& s = **waiting.begin();
+    if (SlotsOf(s) > std::min(slots, sequences_left)) return;
+    if (!TryAdmit(s, plan)) return;
+    slots -= SlotsOf(s);
+    const int32_t chunk = ChunkFor(s);
+    if (chunk == 0 || !MakeRoom(s, chunk, plan, now)) return;  // admitted all the same; its chunk comes with the next step
+    Schedule(s, chunk, plan, now);
+  }
+}
+
+bool Scheduler::State::TryAdmit(Sequence& s, StepPlan& plan) {
+  RequestState& r = *s.request;
+  const bool scores = r.request.sampling.prompt_logprobs >= 0 && s.prompt_scored < r.request.prompt_len;
+  PrefixMatch match;
+  if (scores) {
+    match.kv = cache.Start(r.request.cache_salt, r.request.lora_digest);
+  } else {
+    match = cache.Match(r.request.cache_salt, r.request.lora_digest, s.tokens, s.length() - 1);
+  }
+  s.kv = std::move(match.kv);
+  if (!FitsBesidesRunning(s)) {
+    s.kv.Clear();
+    return false;
+  }
+  s.computed = match.tokens;
+  for (const BlockCopy& copy : match.copies) plan.copies.push_back(copy);
+  for (BlockTable& source : match.copy_sources) copy_sources.push_back(std::move(source));
+  if (r.started == TimePoint::max()) {
+    r.cached_tokens = std::min(match.tokens, r.request.prompt_len);
+    cached_tokens += r.cached_tokens;
+  }
+  LeaveQueues(s);
+  StartRunning(s);
+  return true;
+}
+
+// All of the sequence's tokens and what running prefills still need must fit, and one block per running sequence must
+// stay free: who is admitted seldom has to be preempted. With nothing running the first in line always goes.
+bool Scheduler::State::FitsBesidesRunning(const Sequence& s) const {
+  for (int32_t g = 0; g < cache.num_groups(); ++g) {
+    const auto still_needed = [&](const Sequence& q) {
+      const int32_t have = q.kv.tables[static_cast<size_t>(g)].owned();
+      return std::max(0, cache.MaxBlocksOf(g, q.length(), options.max_num_batched_tokens) - have);
+    };
+    int64_t need = still_needed(s);
+    for (const Sequence* q : running) need += 1 + still_needed(*q);
+    if (need > cache.pool(g).available_blocks() && !running.empty()) return false;
+  }
+  return true;
+}
+
+void Scheduler::State::AddToExecutor(Sequence& s, StepPlan& plan) {
+  if (std::exchange(s.on_executor, true)) return;
+  const Request& r = s.request->request;
+  plan.add.push_back({s.id, r.sequence_index + static_cast<uint32_t>(s.choice), s.tokens, r.prompt_len, r.sampling});
+}
+
+void Scheduler::State::Schedule(Sequence& s, int32_t tokens, StepPlan& plan, TimePoint now) {
+  RequestState& r = *s.request;
+  if (r.started == TimePoint::max()) r.started = now;
+  AddToExecutor(s, plan);
+  SequenceStep step;
+  step.id = s.id;
+  step.num_tokens = tokens;
+  step.context = s.computed;
+  step.sample = s.computed + tokens == s.length();
+  step.prompt_logprobs = r.request.sampling.prompt_logprobs >= 0 && s.prompt_scored < r.request.prompt_len;
+  for (const BlockTable& table : s.kv.tables) {
+    // Entries behind the window are never read; any block number will do.
+    auto& blocks = step.block_tables.emplace_back(table.blocks().begin(), table.blocks().end());
+    std::replace(blocks.begin(), blocks.end(), kNoBlock, 0);
+  }
+  s.in_plan = true;
+  ++plan_living;
+  s.last_step = this->step + 1;
+  plan_work.Add(tokens, s.computed);
+  plan.total_tokens += tokens;
+  rows_left -= tokens;
+  sequences_left -= SlotsOf(s);
+  const bool decode = s.remaining() == 1 && s.length() > r.request.prompt_len;
+  if (!decode) {
+    prefill_left -= tokens;
+    prefill_planned = true;
+  }
+  const bool forks = step.sample && !r.forked;
+  plan.sequences.push_back(std::move(step));
+  if (forks) ForkAtFirstToken(s, plan);
+}
+
+// n > 1: every living choice draws its first token from the carrier's last row.
+void Scheduler::State::ForkAtFirstToken(Sequence& carrier, StepPlan& plan) {
+  RequestState& r = *carrier.request;
+  r.forked = true;
+  plan.sequences.back().sample = !r.choices[0].ended;
+  const SequenceId carrier_id = carrier.id;
+  for (int32_t c = 1; c < static_cast<int32_t>(r.choices.size()); ++c) {
+    if (r.choices[static_cast<size_t>(c)].ended) continue;
+    Sequence& s = MakeSequence(r, c, carrier.tokens);
+    s.kv = carrier.kv.Share();
+    s.computed = carrier.computed;
+    s.prompt_scored = r.request.prompt_len;
+    s.in_plan = true;
+    ++plan_living;
+    s.last_step = carrier.last_step;
+    StartRunning(s);
+    AddToExecutor(s, plan);
+    SequenceStep step;
+    step.id = s.id;
+    step.context = s.length();
+    step.sample = true;
+    step.logits_from = carrier_id;
+    plan.sequences.push_back(std::move(step));
+  }
+}
+
+}  // namespace baton::engine

@@ -1,0 +1,146 @@
+// The scheduler's insides, split over scheduler.cc (messages), scheduler_plan.cc and scheduler_commit.cc.
+// Not for other folders.
+#pragma once
+
+#include <memory>
+#include <set>
+#include <tuple>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "engine/step/scheduler.h"
+
+namespace baton::engine {
+
+struct RequestState;
+
+/// One choice of a request. Before the first token of an n > 1 request its only sequence carries the prefill for all.
+struct Sequence {
+  enum class Phase : uint8_t { kWaiting, kRunning, kHeld, kFinished };
+
+  SequenceId id = 0;
+  RequestState* request = nullptr;
+  int32_t choice = 0;  ///< index into RequestState::choices
+  Phase phase = Phase::kWaiting;
+  std::vector<int32_t> tokens;  ///< prompt and output
+  int32_t computed = 0;         ///< positions whose KV is committed
+  SequenceKv kv;
+  bool in_plan = false;         ///< of the running plan: blocks must stay
+  bool on_executor = false;     ///< the executor has its tokens
+  uint64_t last_step = 0;       ///< for the rotation when not all decodes fit
+  int32_t prompt_scored = 1;    ///< prompt tokens before this have their logprobs
+  std::vector<kernels::SampleResult> undelivered;  ///< the last tokens of `tokens`, not output yet
+  StopDecision end;             ///< what is output after the last token
+
+  int32_t length() const { return static_cast<int32_t>(tokens.size()); }
+  int32_t remaining() const { return length() - computed; }
+};
+
+struct RequestState {
+  /// What is known of choice i before and after it has a sequence.
+  struct Choice {
+    int32_t credit = 0;
+    bool ended = false;
+  };
+  Request request;  ///< tokens moved out
+  uint64_t arrival = 0;
+  TimePoint arrived;
+  TimePoint started = TimePoint::max();  ///< first scheduled
+  TimePoint first_token = TimePoint::max();
+  int32_t cached_tokens = 0;
+  bool forked = false;  ///< each living choice has its own sequence
+  std::vector<Choice> choices;
+  std::vector<std::unique_ptr<Sequence>> sequences;
+};
+
+/// Seniority: priority, then arrival, then choice.
+struct Senior {
+  bool operator()(const Sequence* a, const Sequence* b) const {
+    return std::tuple(a->request->request.priority, a->request->arrival, a->choice) <
+           std::tuple(b->request->request.priority, b->request->arrival, b->choice);
+  }
+};
+
+class Scheduler::State {
+ public:
+  State(const SchedulerOptions& o, KvCache& c, RolePolicy& p)
+      : options(o), cache(c), policy(p), predictor(o.prior_ms_per_token) {}
+
+  // scheduler.cc
+  absl::Status Validate(const Request& request) const;
+  absl::Status CheckQueueRoom(int32_t tokens) const;
+  RequestState& Register(Request request, TimePoint now);
+  Sequence& MakeSequence(RequestState& request, int32_t choice, std::vector<int32_t> tokens);
+  RequestState* Find(RequestKey key) const;
+  void Enqueue(Sequence& sequence);
+  void StartRunning(Sequence& sequence);
+  void LeaveQueues(Sequence& sequence);
+  /// Ends one choice now: output, blocks back (or at Commit when it is in the running plan).
+  void EndChoice(RequestState& request, int32_t choice, FinishReason reason, const absl::Status& error, TimePoint now);
+  void EndRequest(RequestKey key, FinishReason reason, const absl::Status& error, TimePoint now);
+  void Remove(Sequence& sequence);
+  void EraseIfEnded(RequestState& request);
+  double PredictedMsPerToken() const;
+
+  // scheduler_plan.cc
+  void ExpireDeadlines(TimePoint now);
+  void PlanDecodes(StepPlan& plan, TimePoint now);
+  void PlanPrefills(StepPlan& plan, TimePoint now);
+  void Admit(StepPlan& plan, TimePoint now);
+  bool TryAdmit(Sequence& sequence, StepPlan& plan);
+  bool FitsBesidesRunning(const Sequence& sequence) const;
+  bool MakeRoom(Sequence& sequence, int32_t tokens, StepPlan& plan, TimePoint now);
+  bool PreemptJuniorOf(const Sequence& sequence, TimePoint now);
+  void Preempt(Sequence& victim, TimePoint now);
+  int32_t ChunkFor(const Sequence& sequence) const;
+  void Schedule(Sequence& sequence, int32_t tokens, StepPlan& plan, TimePoint now);
+  void AddToExecutor(Sequence& sequence, StepPlan& plan);
+  void ForkAtFirstToken(Sequence& carrier, StepPlan& plan);
+  bool HasCredit(const Sequence& sequence) const;
+  int32_t SlotsOf(const Sequence& sequence) const;
+
+  // scheduler_commit.cc
+  void CommitSequence(const SequenceStep& step, const SequenceResult& result, TimePoint now);
+  void AcceptToken(Sequence& sequence, const kernels::SampleResult& token, TimePoint now);
+  void OutputPromptLogprobs(Sequence& sequence, const SequenceStep& step,
+                            const std::vector<kernels::SampleResult>& scores, TimePoint now);
+  void FinishGenerating(Sequence& sequence);
+  /// Outputs what credit allows. May remove the sequence.
+  void Deliver(Sequence& sequence, TimePoint now);
+  SequenceOutput MakeOutput(const RequestState& request, int32_t choice, TimePoint now) const;
+  void EndPlan();
+
+  SchedulerOptions options;
+  KvCache& cache;
+  RolePolicy& policy;
+  StepPredictor predictor;
+
+  absl::flat_hash_map<RequestKey, std::unique_ptr<RequestState>> requests;
+  absl::flat_hash_map<SequenceId, Sequence*> by_id;
+  std::vector<Sequence*> running;          ///< sorted by Senior
+  std::set<Sequence*, Senior> waiting;
+  int64_t waiting_tokens = 0;
+  std::vector<std::unique_ptr<Sequence>> doomed;  ///< ended while in the running plan: blocks go at Commit
+  std::vector<SequenceOutput> outputs;
+  std::vector<SequenceId> forget;          ///< for the next plan
+
+  bool plan_runs = false;
+  uint64_t step = 0;
+  TimePoint planned_at;
+  StepWork plan_work;
+  std::vector<BlockTable> copy_sources;    ///< of the running plan
+  int32_t plan_living = 0;                 ///< sequences of the running plan that still live
+  // Of the plan being made.
+  int32_t rows_left = 0;
+  int32_t sequences_left = 0;
+  int32_t prefill_left = 0;
+  bool prefill_planned = false;
+  bool preempted = false;
+
+  uint64_t next_arrival = 1;
+  SequenceId next_id = 1;
+  int32_t held = 0;
+  int64_t preemptions = 0, cancelled_steps = 0, prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0;
+};
+
+}  // namespace baton::engine
