@@ -22,8 +22,10 @@ class Executor {
   /// Runs one step. result.cancelled when Cancel() was heard: then no sequence moved on. An error is the device's or
   /// our own; the caller ends the step's requests.
   absl::StatusOr<StepResult> Execute(const StepPlan& plan);
-  /// The running step may stop between layers. Any thread. Forgotten when the next Execute starts.
+  /// The step given last may stop between layers. Any thread.
   void Cancel() { cancel_.store(true, std::memory_order_relaxed); }
+  /// Before the next plan is given, on the thread that gives it.
+  void ClearCancel() { cancel_.store(false, std::memory_order_relaxed); }
   size_t sequences() const { return sequences_.size(); }
 
  private:

@@ -250,6 +250,16 @@ bool Scheduler::CancelSequence(RequestKey key, uint32_t sequence_index, TimePoin
   return true;
 }
 
+void Scheduler::CancelAll(TimePoint now) {
+  std::vector<RequestKey> keys;
+  for (const auto& [key, request] : state_->requests) keys.push_back(key);
+  std::sort(keys.begin(), keys.end());
+  for (const RequestKey key : keys) {
+    Cancel(key, now);
+    ReleaseHeld(key);
+  }
+}
+
 void Scheduler::SetCredit(RequestKey key, uint32_t sequence_index, int32_t position, TimePoint now) {
   RequestState* request = state_->Find(key);
   if (request == nullptr) return;

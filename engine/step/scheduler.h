@@ -70,6 +70,8 @@ class Scheduler {
   /// Ends all choices of a request, or one, with finish kAbort. False: no such key, or ended already.
   bool Cancel(RequestKey key, TimePoint now);
   bool CancelSequence(RequestKey key, uint32_t sequence_index, TimePoint now);
+  /// Cancels every request and lets go of what is held (shutdown).
+  void CancelAll(TimePoint now);
   /// Raises the position below which tokens may be delivered. Repeats and lower values change nothing.
   void SetCredit(RequestKey key, uint32_t sequence_index, int32_t position, TimePoint now);
   /// The KV of a request's first living choice, running or held; Share() it to pin it beyond a Cancel. Null: it has none.
