@@ -61,7 +61,8 @@ struct SequenceOutput {
   uint32_t sequence_index = 0;
   int32_t position = 0;  ///< of tokens[0]
   std::vector<kernels::SampleResult> tokens;
-  /// Scores of prompt tokens [prompt_logprobs_position, …): of choice 0 only, before its first token.
+  /// Scores of prompt tokens [prompt_logprobs_position, …): of one choice only (0, or the first that lives), before its
+  /// first token.
   int32_t prompt_logprobs_position = 0;
   std::vector<kernels::SampleResult> prompt_logprobs;
   FinishReason finish = FinishReason::kNone;

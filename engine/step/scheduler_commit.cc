@@ -85,8 +85,11 @@ void Scheduler::State::OutputPromptLogprobs(Sequence& s, const SequenceStep& ste
   const int32_t known = std::max(0, s.prompt_scored - first);
   const auto count = static_cast<int32_t>(scores.size());
   if (known >= count) return;
-  SequenceOutput out = MakeOutput(*s.request, s.choice, now);
-  out.position = s.request->request.prompt_len;
+  // Of the first choice that lives, should the carrier's own have been cancelled.
+  const auto& choices = s.request->choices;
+  const auto living = std::find_if(choices.begin(), choices.end(), [](const auto& c) { return !c.ended; });
+  if (living == choices.end()) return;
+  SequenceOutput out = MakeOutput(*s.request, static_cast<int32_t>(living - choices.begin()), now);
   out.prompt_logprobs_position = first + known;
   out.prompt_logprobs.assign(scores.begin() + known, scores.end());
   s.prompt_scored = first + count;

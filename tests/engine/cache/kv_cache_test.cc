@@ -1,0 +1,175 @@
+#include "engine/cache/kv_cache.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <set>
+
+#include "tests/engine/fake_model.h"
+
+namespace baton::engine {
+namespace {
+
+std::vector<int32_t> Tokens(int32_t n, int32_t first = 0) {
+  std::vector<int32_t> tokens(static_cast<size_t>(n));
+  std::iota(tokens.begin(), tokens.end(), first);
+  return tokens;
+}
+
+class KvCacheTest : public ::testing::Test {
+ protected:
+  KvCache Make(const KvLayout& layout, std::vector<int32_t> blocks) { return KvCache(layout, std::move(blocks), hasher_, {}); }
+  // Computes and publishes `tokens`, then lets go.
+  void Fill(KvCache& cache, const std::vector<int32_t>& tokens, std::string_view salt = "") {
+    SequenceKv kv = cache.Start(salt, "");
+    ASSERT_TRUE(cache.Grow(kv, static_cast<int32_t>(tokens.size())));
+    cache.Publish(kv, tokens, static_cast<int32_t>(tokens.size()));
+    cache.ReleaseBehindWindow(kv, static_cast<int32_t>(tokens.size()));
+  }
+  PrefixHasher hasher_{HashKey{}};
+};
+
+TEST_F(KvCacheTest, PublishedUnitsAreFoundAndTheOpenUnitIsNot) {
+  KvCache cache = Make(FakeLayout(), {32});
+  Fill(cache, Tokens(70));
+  PrefixMatch hit = cache.Match("", "", Tokens(100), 99);
+  EXPECT_EQ(hit.tokens, 64);
+  EXPECT_EQ(hit.kv.tables[0].size(), 4);
+  EXPECT_EQ(cache.pool(0).used_blocks(), 4);
+  EXPECT_EQ(cache.Match("", "", Tokens(64), 63).tokens, 48);
+  cache.CheckInvariants();
+}
+
+TEST_F(KvCacheTest, OtherSaltOrOtherTokensFindNothing) {
+  KvCache cache = Make(FakeLayout(), {32});
+  Fill(cache, Tokens(64), "tenant a");
+  EXPECT_EQ(cache.Match("tenant a", "", Tokens(65), 64).tokens, 64);
+  EXPECT_EQ(cache.Match("tenant b", "", Tokens(65), 64).tokens, 0);
+  EXPECT_EQ(cache.Match("tenant a", "adapter", Tokens(65), 64).tokens, 0);
+  std::vector<int32_t> other = Tokens(65);
+  other[20] += 1;
+  EXPECT_EQ(cache.Match("tenant a", "", other, 64).tokens, 16);
+}
+
+TEST_F(KvCacheTest, AHitIsVerifiedAgainstTokenIds) {
+  PrefixIndex index({8}, {1}, 0);
+  const PrefixHash root{1, 1}, collision{2, 2};
+  PrefixCursor start = index.Root(root);
+  PrefixCursor node = index.FindOrMake(start, collision, Tokens(16));
+  ASSERT_TRUE(index.Attach(node.node(), 0, 3));
+  EXPECT_EQ(index.Find(start.node(), collision, Tokens(16)), node.node());
+  EXPECT_EQ(index.Find(start.node(), collision, Tokens(16, 1)), kNoNode);
+  EXPECT_EQ(index.Find(node.node(), collision, Tokens(16)), kNoNode);  // the same unit after another prefix
+  EXPECT_TRUE(index.FindOrMake(start, collision, Tokens(16, 1)).empty());
+}
+
+TEST_F(KvCacheTest, EvictionTakesTheBlockOutOfTheIndexAndTellsTheRouter) {
+  KvCache cache = Make(FakeLayout(), {4});
+  Fill(cache, Tokens(64));
+  KvEvents stored = cache.TakeEvents();
+  ASSERT_EQ(stored.events.size(), 4u);
+  EXPECT_EQ(stored.events[1].parent, stored.events[0].hash);
+  EXPECT_EQ(stored.events[3].unit_index, 3);
+  EXPECT_EQ(cache.Snapshot(), stored.events);
+  SequenceKv other = cache.Start("", "");
+  ASSERT_TRUE(cache.Grow(other, 32));
+  const KvEvents removed = cache.TakeEvents();
+  ASSERT_EQ(removed.events.size(), 2u);
+  EXPECT_EQ(removed.events[0].kind, KvEvent::Kind::kRemoved);
+  EXPECT_EQ(removed.events[0].hash, stored.events[3].hash);  // the tail first
+  EXPECT_EQ(cache.MatchTokens("", "", Tokens(65), 64), 32);
+  cache.CheckInvariants();
+}
+
+TEST_F(KvCacheTest, OwnedBlocksAreNeverEvicted) {
+  KvCache cache = Make(FakeLayout(), {4});
+  Fill(cache, Tokens(64));
+  PrefixMatch pin = cache.Match("", "", Tokens(64), 64);
+  SequenceKv other = cache.Start("", "");
+  EXPECT_FALSE(cache.Grow(other, 16));
+  EXPECT_EQ(cache.MatchTokens("", "", Tokens(64), 64), 64);
+}
+
+TEST_F(KvCacheTest, TwoWhoComputeTheSamePrefixKeepTheFirstOnesBlocks) {
+  KvCache cache = Make(FakeLayout(), {8});
+  SequenceKv a = cache.Start("", ""), b = cache.Start("", "");
+  ASSERT_TRUE(cache.Grow(a, 32) && cache.Grow(b, 32));
+  cache.Publish(a, Tokens(32), 32);
+  cache.Publish(b, Tokens(32), 32);
+  EXPECT_EQ(cache.TakeEvents().events.size(), 2u);
+  PrefixMatch hit = cache.Match("", "", Tokens(33), 32);
+  EXPECT_EQ(hit.kv.tables[0].blocks()[0], a.tables[0].blocks()[0]);
+  b.Clear();
+  EXPECT_EQ(cache.pool(0).cached_free_blocks(), 0);
+  cache.CheckInvariants();
+}
+
+TEST_F(KvCacheTest, SharedBlockIsCopiedBeforeItIsWritten) {
+  KvCache cache = Make(FakeLayout(), {8});
+  SequenceKv a = cache.Start("", "");
+  ASSERT_TRUE(cache.Grow(a, 20));
+  SequenceKv b = a.Share();
+  std::vector<BlockCopy> copies;
+  std::vector<BlockTable> sources;
+  ASSERT_TRUE(cache.MakeWritable(b, 20, 21, copies, sources));
+  ASSERT_EQ(copies.size(), 1u);
+  EXPECT_EQ(copies[0].src, a.tables[0].blocks()[1]);
+  EXPECT_EQ(copies[0].dst, b.tables[0].blocks()[1]);
+  EXPECT_EQ(a.tables[0].blocks()[0], b.tables[0].blocks()[0]);
+  sources.clear();
+  ASSERT_TRUE(cache.MakeWritable(a, 20, 21, copies, sources));
+  EXPECT_EQ(copies.size(), 1u);  // a is alone now
+}
+
+TEST_F(KvCacheTest, PartOfABlockIsReusedByCopy) {
+  KvCache cache = Make(FakeLayout(64), {8});
+  Fill(cache, Tokens(48 + 5));
+  PrefixMatch hit = cache.Match("", "", Tokens(200), 199);
+  EXPECT_EQ(hit.tokens, 48);
+  ASSERT_EQ(hit.copies.size(), 1u);
+  EXPECT_EQ(hit.copies[0].dst, hit.kv.tables[0].blocks()[0]);
+  // The copy grows on and takes over: the whole block is found afterwards.
+  ASSERT_TRUE(cache.Grow(hit.kv, 128));
+  cache.Publish(hit.kv, Tokens(128), 128);
+  EXPECT_EQ(cache.MatchTokens("", "", Tokens(200), 199), 128);
+  hit = PrefixMatch();
+  cache.CheckInvariants();
+}
+
+TEST_F(KvCacheTest, PartOfABlockIsLeftOutWhenNoBlockIsFreeForTheCopy) {
+  KvCache cache = Make(FakeLayout(64), {2});
+  Fill(cache, Tokens(64 + 48));
+  PrefixMatch hit = cache.Match("", "", Tokens(200), 199);
+  EXPECT_EQ(hit.tokens, 64);
+  EXPECT_TRUE(hit.copies.empty());
+}
+
+TEST_F(KvCacheTest, WindowGroupReleasesBlocksAndAHitNeedsOnlyTheWindow) {
+  KvCache cache = Make(FakeLayout(16, 32), {32, 5});
+  SequenceKv kv = cache.Start("", "");
+  for (int32_t end = 16; end <= 160; end += 16) {
+    ASSERT_TRUE(cache.Grow(kv, end)) << end;
+    cache.Publish(kv, Tokens(160), end);
+    cache.ReleaseBehindWindow(kv, end);
+  }
+  EXPECT_EQ(kv.tables[1].owned(), 2);
+  kv.Clear();
+  PrefixMatch hit = cache.Match("", "", Tokens(170), 169);
+  EXPECT_EQ(hit.tokens, 160);
+  EXPECT_EQ(hit.kv.tables[0].owned(), 10);
+  EXPECT_EQ(hit.kv.tables[1].owned(), 2);
+  EXPECT_EQ(hit.kv.tables[1].size(), 10);
+  // The window of an early position is long evicted.
+  EXPECT_EQ(cache.MatchTokens("", "", Tokens(40), 39), 0);
+  cache.CheckInvariants();
+}
+
+TEST_F(KvCacheTest, NodesAndEventsDoNotOutliveTheirBlocks) {
+  KvCache cache = Make(FakeLayout(), {8});
+  for (int32_t i = 0; i < 50; ++i) Fill(cache, Tokens(64, 1000 * i));
+  EXPECT_LE(cache.index().num_nodes(), 8 + 1);
+  cache.CheckInvariants();
+}
+
+}  // namespace
+}  // namespace baton::engine

@@ -1,0 +1,65 @@
+#include "engine/cache/kv_memory.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "tests/engine/fake_model.h"
+
+namespace baton::engine {
+namespace {
+
+KvLayout GemmaLike() {
+  const std::vector<KvPlane> planes = {{KvPlane::Name::kK, DType::kBF16, 2, 64}, {KvPlane::Name::kV, DType::kBF16, 2, 64}};
+  KvLayout layout;
+  layout.groups.push_back({{5, 11}, KvGroupKind::kPaged, 0, planes, 16});
+  layout.groups.push_back({{0, 1, 2, 3, 4, 6, 7, 8, 9, 10}, KvGroupKind::kWindow, 512, planes, 16});
+  return layout;
+}
+
+TEST(PlanBlocks, UsesTheMemoryAndKeepsWindowGroupsSmall) {
+  const auto budget = PlanBlocks(GemmaLike(), 256 << 20, 32768, 4, 512).value();
+  EXPECT_LE(budget.bytes, 256 << 20);
+  EXPECT_GT(budget.bytes, 250 << 20);
+  EXPECT_GT(budget.num_blocks[0], 10 * budget.num_blocks[1]);
+  EXPECT_GE(budget.num_blocks[1], 4 * (512 / 16));
+}
+
+TEST(PlanBlocks, RefusesWhenOneSequenceDoesNotFitAndSaysBothNumbers) {
+  const auto budget = PlanBlocks(GemmaLike(), 1 << 20, 32768, 4, 512);
+  ASSERT_EQ(budget.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_NE(budget.status().message().find("32768"), std::string::npos);
+  EXPECT_NE(budget.status().message().find("1048576"), std::string::npos);
+}
+
+TEST(KvMemory, PlanesAndDigestsDoNotOverlap) {
+  const auto ops = MakeFakeOps();
+  const KvLayout layout = GemmaLike();
+  const std::vector<int32_t> blocks = {7, 3};
+  const auto memory = KvMemory::Create(layout, blocks, *ops).value();
+  std::set<std::pair<const char*, const char*>> ranges;
+  for (size_t g = 0; g < 2; ++g) {
+    ASSERT_EQ(memory->groups()[g].layers.size(), layout.groups[g].layers.size());
+    for (size_t l = 0; l < layout.groups[g].layers.size(); ++l) {
+      const kernels::KvLayerView& view = memory->groups()[g].layers[l];
+      EXPECT_EQ(view.layer, static_cast<uint32_t>(layout.groups[g].layers[l]));
+      for (const kernels::KvPlaneView* p : {&view.k, &view.v}) {
+        const char* base = static_cast<const char*>(p->base);
+        EXPECT_EQ(reinterpret_cast<uintptr_t>(base) % 64, 0u);
+        EXPECT_GE(p->block_stride_bytes, 16 * 2 * 64 * 2);
+        ranges.insert({base, base + p->block_stride_bytes * blocks[g]});
+        const char* digests = reinterpret_cast<const char*>(p->digests);
+        ranges.insert({digests, digests + p->digest_block_stride * 8 * blocks[g]});
+      }
+    }
+  }
+  EXPECT_EQ(ranges.size(), 48u);
+  const char* last = nullptr;
+  for (const auto& [from, to] : ranges) {
+    EXPECT_GE(from, last);
+    last = to;
+  }
+}
+
+}  // namespace
+}  // namespace baton::engine

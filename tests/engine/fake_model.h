@@ -1,0 +1,42 @@
+// A model and an Ops for engine tests without kernels. What a row's logits are depends on every KV entry the row may
+// see, read through the block tables, so a wrong block, a missed copy or an early release changes the answer.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "engine/cache/kv_memory.h"
+#include "engine/model/model.h"
+#include "kernels/ops.h"
+
+namespace baton::engine {
+
+inline constexpr int32_t kFakeVocab = 48;
+
+/// Memory, block copies, sampling and log-softmax on the host; the rest dies.
+std::unique_ptr<kernels::Ops> MakeFakeOps();
+
+/// One paged group, and a sliding-window group when `window_tokens` > 0.
+KvLayout FakeLayout(int32_t tokens_per_block = 16, int32_t window_tokens = 0);
+
+class FakeModel final : public Model {
+ public:
+  explicit FakeModel(KvLayout layout);
+  const ModelConfig& config() const override { return config_; }
+  const KvLayout& kv_layout() const override { return layout_; }
+  size_t weight_bytes() const override { return 0; }
+  /// Keeps the digests of the KV planes as the operations do. Looks at `cancel` once, half way through the rows.
+  absl::StatusOr<kernels::Tensor> Forward(const ForwardBatch& batch, std::span<const KvGroupView> kv,
+                                          const std::atomic<bool>& cancel) override;
+
+  int64_t rows_run = 0;
+  /// When set, called at the start of every Forward (tests block or fail here).
+  std::function<absl::Status()> before_forward;
+
+ private:
+  KvLayout layout_;
+  ModelConfig config_;
+  std::vector<float> logits_;
+};
+
+}  // namespace baton::engine

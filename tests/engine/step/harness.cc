@@ -1,0 +1,148 @@
+#include "tests/engine/step/harness.h"
+
+#include <cstring>
+#include <random>
+
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+
+namespace baton::engine {
+namespace {
+
+std::string ResultText(const kernels::SampleResult& r) {
+  const auto one = [](const kernels::TokenLogprob& l) {
+    uint32_t bits;
+    std::memcpy(&bits, &l.logprob, 4);
+    return absl::StrCat(l.token, "/", absl::Hex(bits), "/", l.rank);
+  };
+  std::string text = absl::StrCat(" ", r.token, "(", one(r.chosen));
+  for (const auto& l : r.top) absl::StrAppend(&text, ",", one(l));
+  return text + ")";
+}
+
+}  // namespace
+
+std::string Answer::Text() const {
+  std::string text = "tokens";
+  for (const auto& t : tokens) text += ResultText(t);
+  text += " prompt";
+  for (const auto& t : prompt_logprobs) text += ResultText(t);
+  return absl::StrCat(text, " finish ", static_cast<int>(finish), " stop ", stop_token.value_or(-1), " ",
+                      error.ToString());
+}
+
+Harness::Harness(HarnessOptions options, RolePolicy* policy)
+    : fake_(std::make_unique<FakeModel>(options.layout)), fake_ops_(MakeFakeOps()) {
+  Build(std::move(options), policy, *fake_, *fake_ops_);
+}
+
+Harness::Harness(HarnessOptions options, RolePolicy* policy, Model& model, kernels::Ops& ops) {
+  Build(std::move(options), policy, model, ops);
+}
+
+void Harness::Build(HarnessOptions options, RolePolicy* policy, Model& model, kernels::Ops& ops) {
+  options.scheduler.vocab_size = model.config().vocab_size;
+  memory_ = KvMemory::Create(options.layout, options.num_blocks, ops).value();
+  KvCache::Options cache_options;
+  cache_options.enable_prefix_caching = options.prefix_caching;
+  cache_options.model_digest = "test";
+  cache_ = std::make_unique<KvCache>(options.layout, options.num_blocks, hasher_, cache_options);
+  scheduler_ = std::make_unique<Scheduler>(options.scheduler, *cache_, policy != nullptr ? *policy : default_policy_);
+  executor_ = std::make_unique<Executor>(model, *memory_, ops);
+}
+
+bool Harness::Begin() {
+  plan_ = scheduler_->PlanStep(now);
+  Collect(scheduler_->TakeOutputs());
+  scheduler_->CheckInvariants();
+  if (plan_.empty()) return false;
+  executor_->ClearCancel();
+  result_ = executor_->Execute(plan_);
+  return true;
+}
+
+void Harness::Finish() {
+  now += std::chrono::microseconds(static_cast<int64_t>(1000 * (0.5 + ms_per_row * plan_.total_tokens)));
+  Collect(result_.ok() ? scheduler_->Commit(plan_, *result_, now)
+                       : scheduler_->CommitFailure(plan_, result_.status(), now));
+  scheduler_->CheckInvariants();
+  BATON_CHECK(scheduler_->OwnedBlocks(0) + pinned == cache_->pool(0).total_owners(), scheduler_->OwnedBlocks(0),
+              " owned, ", pinned, " pinned, ", cache_->pool(0).total_owners(), " in the pool");
+}
+
+bool Harness::Step() {
+  if (!Begin()) return false;
+  Finish();
+  return true;
+}
+
+void Harness::RunAll(int max_steps) {
+  while (!scheduler_->Idle()) {
+    BATON_CHECK(Step() || scheduler_->Idle(), "nothing to run, but requests live");
+    BATON_CHECK(--max_steps > 0, "no end");
+  }
+  Step();  // the last forgets
+}
+
+void Harness::Collect(std::vector<SequenceOutput> outputs) {
+  for (SequenceOutput& o : outputs) {
+    Answer& a = answers[{o.key, o.sequence_index}];
+    BATON_CHECK(a.finish == FinishReason::kNone, "request ", o.key, " ended twice");
+    for (auto& t : o.tokens) a.tokens.push_back(std::move(t));
+    for (auto& t : o.prompt_logprobs) a.prompt_logprobs.push_back(std::move(t));
+    a.finish = o.finish;
+    a.stop_token = o.stop_token;
+    a.error = o.error;
+    a.cached_tokens = o.cached_tokens;
+  }
+}
+
+std::vector<int32_t> RandomTokens(uint64_t seed, int32_t length, int32_t vocab) {
+  std::mt19937_64 rng(seed);
+  std::vector<int32_t> tokens(static_cast<size_t>(length));
+  for (int32_t& t : tokens) t = static_cast<int32_t>(rng() % static_cast<uint64_t>(vocab));
+  return tokens;
+}
+
+Request MakeRequest(RequestKey key, std::vector<int32_t> prompt, int32_t max_tokens) {
+  Request r;
+  r.key = key;
+  r.prompt_len = static_cast<int32_t>(prompt.size());
+  r.tokens = std::move(prompt);
+  r.sampling.temperature = 0;
+  r.sampling.max_tokens = max_tokens;
+  return r;
+}
+
+Request MixedRequest(RequestKey key, uint64_t seed, int32_t prompt_len, int32_t vocab) {
+  std::mt19937_64 rng(seed);
+  const auto below = [&](uint64_t n) { return static_cast<int32_t>(rng() % n); };
+  // Half of the prompts start alike, so that prefixes are shared.
+  std::vector<int32_t> prompt = RandomTokens(below(2) == 0 ? 7 : seed, prompt_len, vocab);
+  prompt.back() = below(static_cast<uint64_t>(vocab));
+  Request r = MakeRequest(key, std::move(prompt), 4 + below(24));
+  SamplingParams& p = r.sampling;
+  p.seed = rng();
+  p.temperature = below(3) == 0 ? 0.0f : 0.5f + 0.25f * static_cast<float>(below(4));
+  if (below(3) == 0) p.top_k = 1 + below(20);
+  if (below(3) == 0) p.top_p = 0.5f + 0.1f * static_cast<float>(below(5));
+  if (below(4) == 0) p.min_p = 0.05f;
+  if (below(3) == 0) p.repetition_penalty = 1.3f;
+  if (below(3) == 0) p.presence_penalty = 0.4f;
+  if (below(3) == 0) p.frequency_penalty = 0.2f;
+  if (below(4) == 0) p.logit_bias = {{below(static_cast<uint64_t>(vocab)), 2.0f}};
+  if (below(6) == 0) {
+    for (int32_t t = 0; t < vocab; t += 2) p.allowed_token_ids.push_back(t);
+  }
+  p.eos_token_ids = {3};
+  if (below(2) == 0) p.stop_token_ids = {4, 5};
+  p.ignore_eos = below(3) == 0;
+  p.min_tokens = below(4);
+  p.num_logprobs = below(4) - 1;
+  if (below(5) == 0) p.prompt_logprobs = below(3);
+  if (below(4) == 0) p.n = 2 + below(3);
+  r.priority = below(3);
+  return r;
+}
+
+}  // namespace baton::engine

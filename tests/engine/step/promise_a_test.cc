@@ -1,0 +1,147 @@
+// Promise A at the level of the engine: 32 requests with mixed sampling fields, together, answer bit for bit what each
+// answers alone: at any chunk size, with and without prefix hits, preempted or not, with steps cancelled half way.
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "tests/engine/step/harness.h"
+
+namespace baton::engine {
+namespace {
+
+constexpr int kRequests = 32;
+
+struct Load {
+  int32_t chunk = 2048;
+  int32_t blocks = 600;
+  int32_t tokens_per_block = 16;
+  int32_t window = 0;
+  bool prefix_caching = true;
+  bool cancel_steps = false;
+  int32_t max_seqs = 64;
+};
+
+Request RequestNumber(int i) {
+  Request r = MixedRequest(static_cast<RequestKey>(i + 1), 1000 + static_cast<uint64_t>(i), 3 + (i * 37) % 200);
+  if (i % 8 == 3) {  // resumed after a migration: some output is there already
+    r.sampling.n = 1;
+    r.sampling.prompt_logprobs = -1;
+    r.sampling.max_tokens += 4;
+    r.prompt_len = std::max(1, static_cast<int32_t>(r.tokens.size()) - 3);
+  }
+  return r;
+}
+
+HarnessOptions OptionsFor(const Load& load) {
+  HarnessOptions o;
+  o.layout = FakeLayout(load.tokens_per_block, load.window);
+  o.num_blocks.assign(o.layout.groups.size(), load.blocks);
+  o.prefix_caching = load.prefix_caching;
+  o.scheduler.max_model_len = 300;
+  o.scheduler.max_num_batched_tokens = load.chunk;
+  o.scheduler.max_num_seqs = load.max_seqs;
+  o.scheduler.max_step_ms = 0;
+  o.scheduler.max_logit_rows = 24;
+  return o;
+}
+
+std::map<AnswerKey, std::string> Alone(int32_t window) {
+  std::map<AnswerKey, std::string> texts;
+  for (int i = 0; i < kRequests; ++i) {
+    Load idle;
+    idle.window = window;
+    idle.prefix_caching = false;
+    Harness h(OptionsFor(idle));
+    EXPECT_TRUE(h.Add(RequestNumber(i)).ok());
+    h.RunAll();
+    for (const auto& [key, answer] : h.answers) texts[key] = answer.Text();
+  }
+  return texts;
+}
+
+struct Seen {
+  int64_t preemptions = 0, cached_tokens = 0, cancelled_steps = 0;
+};
+
+Seen ExpectSameTogether(const Load& load, const std::map<AnswerKey, std::string>& alone) {
+  Harness h(OptionsFor(load));
+  std::mt19937 rng(static_cast<unsigned>(load.chunk + load.blocks));
+  for (int i = 0; i < kRequests; ++i) {
+    EXPECT_TRUE(h.Add(RequestNumber(i)).ok());
+    if (rng() % 2 == 0) h.Step();
+  }
+  while (!h.scheduler().Idle()) {
+    const bool cancel = load.cancel_steps && rng() % 3 == 0;
+    h.fake().before_forward = cancel ? std::function<absl::Status()>([&] {
+      h.executor().Cancel();  // heard half way through the rows
+      return absl::OkStatus();
+    }) : nullptr;
+    h.Step();
+  }
+  EXPECT_EQ(h.answers.size(), alone.size());
+  for (const auto& [key, answer] : h.answers) {
+    EXPECT_EQ(answer.Text(), alone.at(key)) << "request " << key.first << " choice " << key.second << " chunk "
+                                            << load.chunk << " blocks " << load.blocks;
+  }
+  const SchedulerLoad l = h.scheduler().Load();
+  return {l.preemptions, l.cached_tokens, l.cancelled_steps};
+}
+
+TEST(PromiseA, TogetherIsAloneAtEveryChunkSize) {
+  const auto alone = Alone(0);
+  for (const int32_t chunk : {16, 17, 32, 64, 100, 256, 512, 2048}) {
+    Load load;
+    load.chunk = chunk;
+    ExpectSameTogether(load, alone);
+  }
+}
+
+TEST(PromiseA, PrefixHitsChangeNothing) {
+  const auto alone = Alone(0);
+  Load load;
+  load.chunk = 128;
+  EXPECT_GT(ExpectSameTogether(load, alone).cached_tokens, 0);
+  load.prefix_caching = false;
+  EXPECT_EQ(ExpectSameTogether(load, alone).cached_tokens, 0);
+  load.tokens_per_block = 64;
+  load.prefix_caching = true;
+  EXPECT_GT(ExpectSameTogether(load, alone).cached_tokens, 0);
+}
+
+TEST(PromiseA, PreemptionChangesNothing) {
+  const auto alone = Alone(0);
+  for (const int32_t chunk : {16, 64, 2048}) {
+    Load load;
+    load.chunk = chunk;
+    load.blocks = 22;
+    load.max_seqs = 16;
+    EXPECT_GT(ExpectSameTogether(load, alone).preemptions, 0) << chunk;
+  }
+}
+
+TEST(PromiseA, StepsCancelledHalfWayChangeNothing) {
+  const auto alone = Alone(0);
+  for (const int32_t blocks : {24, 600}) {
+    Load load;
+    load.chunk = 64;
+    load.blocks = blocks;
+    load.cancel_steps = true;
+    load.max_seqs = 16;
+    EXPECT_GT(ExpectSameTogether(load, alone).cancelled_steps, 0);
+  }
+}
+
+TEST(PromiseA, SlidingWindowGroupsToo) {
+  const auto alone = Alone(40);
+  for (const int32_t chunk : {16, 48, 512}) {
+    Load load;
+    load.chunk = chunk;
+    load.window = 40;
+    load.blocks = 60;
+    load.cancel_steps = chunk == 48;
+    EXPECT_GT(ExpectSameTogether(load, alone).cached_tokens, 0);
+  }
+}
+
+}  // namespace
+}  // namespace baton::engine
