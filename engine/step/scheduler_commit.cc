@@ -46,11 +46,12 @@ std::vector<SequenceOutput> Scheduler::CommitFailure(const StepPlan& plan, const
     if (it == st.by_id.end()) continue;
     RequestState& request = *it->second->request;
     it->second->in_plan = false;
-    if (request.choices[static_cast<size_t>(it->second->choice)].ended) {
-      st.Remove(*it->second);
-    } else if (!request.forked) {
+    if (!request.forked) {
       st.EndRequest(request.request.key, FinishReason::kError, error, now);
       continue;
+    }
+    if (request.choices[static_cast<size_t>(it->second->choice)].ended) {
+      st.Remove(*it->second);
     } else {
       st.EndChoice(request, it->second->choice, FinishReason::kError, error, now);
     }
