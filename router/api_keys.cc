@@ -2,6 +2,7 @@
 
 #include <openssl/crypto.h>
 #include <openssl/sha.h>
+#include <strings.h>
 
 #include <fstream>
 
@@ -37,7 +38,7 @@ absl::StatusOr<ApiKeys> ApiKeys::Load(const std::vector<std::string>& keys, cons
 bool ApiKeys::Allows(std::string_view authorization) const {
   if (open()) return true;
   constexpr std::string_view kScheme = "Bearer ";
-  if (authorization.substr(0, kScheme.size()) != kScheme) return false;
+  if (authorization.size() < kScheme.size() || strncasecmp(authorization.data(), kScheme.data(), kScheme.size()) != 0) return false;
   const Digest given = DigestOf(authorization.substr(kScheme.size()));
   int matches = 0;
   for (const Digest& digest : digests_) matches |= CRYPTO_memcmp(digest.data(), given.data(), given.size()) == 0;

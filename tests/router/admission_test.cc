@@ -1,0 +1,119 @@
+#include "router/admission.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <mutex>
+#include <thread>
+
+#include "common/str_cat.h"
+#include "router/request_ids.h"
+#include "router/text_pool.h"
+
+namespace baton::router {
+namespace {
+
+template <class T>
+bool Ok(const std::variant<T, ApiError>& v) { return std::holds_alternative<T>(v); }
+
+TEST(Admission, PlacesAreBoundedAndGivenBack) {
+  Admission admission(2, 1000);
+  auto first = admission.Enter();
+  {
+    auto second = admission.Enter();
+    ASSERT_TRUE(Ok(first) && Ok(second));
+    const auto third = admission.Enter();
+    ASSERT_FALSE(Ok(third));
+    const ApiError& error = std::get<ApiError>(third);
+    EXPECT_EQ(error.http_status, 429);
+    EXPECT_EQ(error.overload->queue_length, 2);
+    EXPECT_GE(error.retry_after_ms, 1000);
+    EXPECT_EQ(error.grpc_code, absl::StatusCode::kResourceExhausted);
+    EXPECT_NE(error.message.find("2"), std::string::npos);
+  }
+  EXPECT_EQ(admission.running(), 1);
+  EXPECT_TRUE(Ok(admission.Enter()));
+}
+
+TEST(Admission, TokensAreBoundedButOneLargeRequestFits) {
+  Admission admission(10, 100);
+  {
+    auto large = admission.EnterTokens(5000);
+    EXPECT_TRUE(Ok(large)) << "alone it may be larger than the limit, else it could never run";
+    EXPECT_FALSE(Ok(admission.EnterTokens(1)));
+  }
+  auto half = admission.EnterTokens(60);
+  EXPECT_FALSE(Ok(admission.EnterTokens(60)));
+  EXPECT_TRUE(Ok(admission.EnterTokens(40)));
+}
+
+TEST(Admission, ATicketThatMovedReturnsItsPlaceOnce) {
+  Admission admission(10, 100);
+  auto entered = admission.Enter();
+  AdmissionTicket a = std::move(std::get<AdmissionTicket>(entered));
+  AdmissionTicket b = std::move(a);
+  a = std::move(b);
+  EXPECT_EQ(admission.running(), 1);
+  a = AdmissionTicket();
+  EXPECT_EQ(admission.running(), 0);
+}
+
+TEST(Admission, DrainingRefusesAndWaitsForTheRest) {
+  Admission admission(10, 100);
+  auto running = admission.Enter();
+  admission.Drain();
+  const auto refused = admission.Enter();
+  EXPECT_EQ(std::get<ApiError>(refused).http_status, 503);
+  EXPECT_GT(std::get<ApiError>(refused).retry_after_ms, 0);
+  EXPECT_FALSE(admission.WaitEmpty(std::chrono::milliseconds(1)));
+  std::thread other([moved = std::move(std::get<AdmissionTicket>(running))]() mutable { AdmissionTicket gone(std::move(moved)); });
+  EXPECT_TRUE(admission.WaitEmpty(std::chrono::seconds(10)));
+  other.join();
+}
+
+TEST(Admission, PredictedWaitFollowsFinishedRequests) {
+  Admission admission(10, 100);
+  EXPECT_EQ(admission.PredictedWaitMs(), 0);
+  auto a = admission.Enter(), b = admission.Enter();
+  admission.Finished(std::chrono::milliseconds(800));
+  EXPECT_EQ(admission.PredictedWaitMs(), 400) << "two of them run: one ends every 400 ms";
+}
+
+TEST(TextPool, ItsQueueIsBounded) {
+  TextPool pool(1, 2);
+  std::mutex gate;
+  gate.lock();
+  std::atomic<int> ran{0};
+  std::atomic<bool> started{false};
+  ASSERT_TRUE(pool.TryRun([&] {
+    started = true;
+    std::lock_guard wait(gate);
+    ++ran;
+  }));
+  while (!started) std::this_thread::yield();
+  EXPECT_TRUE(pool.TryRun([&] { ++ran; }));
+  EXPECT_TRUE(pool.TryRun([&] { ++ran; }));
+  EXPECT_FALSE(pool.TryRun([&] { ++ran; })) << "two wait already";
+  EXPECT_EQ(pool.queued(), 2u);
+  gate.unlock();
+  while (ran < 3) std::this_thread::yield();
+  pool.Stop();
+  EXPECT_FALSE(pool.TryRun([&] { ++ran; }));
+  EXPECT_EQ(ran, 3);
+}
+
+TEST(RequestIds, KeepsWhatIsPrintableAndMakesTheRest) {
+  RequestIds ids;
+  EXPECT_EQ(ids.GivenOrNew("abc-1"), "abc-1");
+  const std::string longest(128, 'x');
+  EXPECT_EQ(ids.GivenOrNew(longest), longest);
+  for (const std::string& bad : {std::string(), std::string(129, 'x'), std::string("a b"), std::string("a\r\nSet-Cookie: x"), std::string("é")}) {
+    const std::string made = ids.GivenOrNew(bad);
+    EXPECT_EQ(made.size(), 32u);
+    EXPECT_EQ(made.find_first_not_of("0123456789abcdef"), std::string::npos);
+  }
+  EXPECT_NE(ids.OnceOnly("a"), ids.OnceOnly("a"));
+}
+
+}  // namespace
+}  // namespace baton::router

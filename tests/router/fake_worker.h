@@ -1,0 +1,73 @@
+// FakeWorker: a scripted worker behind the real protocol. Each choice's tokens are letters that follow from its index and
+// their position alone, so that a test knows the text, whoever produces it. Credits are honoured.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/clock.h"
+#include "proto/worker.pb.h"
+
+namespace baton::router {
+
+struct FakeWorkerOptions {
+  int port = 0;                       ///< 0 = any
+  int32_t max_model_len = 2048;
+  std::string model_digest = "digest";
+  std::string role = "both";
+  bool loading = false;
+  int hold_after = 1 << 30;           ///< tokens per choice, then none until Release()
+  int tokens_per_message = 1;
+  absl::Status refuse;                ///< every Attach is answered with it
+  uint32_t cached_tokens = 0;
+  bool logprobs_top = true;
+};
+
+/// Thread-safe.
+class FakeWorker {
+ public:
+  explicit FakeWorker(FakeWorkerOptions options = {});
+  ~FakeWorker();
+
+  std::string address() const;
+  int port() const;
+  /// Closes every stream at once, as a killed process does.
+  void Kill();
+  void Release();       ///< held tokens flow, here and later
+  void Hold(int after);
+  void DoneLoading();
+  void SetDraining();
+  /// Events on the Watch stream.
+  void Stored(const std::vector<uint64_t>& keys);
+  void SkipSequenceNumber();
+
+  // ---- what it has seen
+  std::vector<v1::Attach> attaches() const;
+  std::vector<v1::RelayCancel> cancels() const;
+  std::string hash_key() const;  ///< of the greeting
+  int64_t tokens_sent() const;
+  int watches() const;
+  /// True as soon as `condition` holds; it is looked at after every change. False after 10 s.
+  bool Wait(const std::function<bool()>& condition) const;
+  /// Waits until every unfinished choice has been out of credit for `quiet` without a break.
+  bool WaitStarved(Duration quiet) const;
+
+  static int32_t TokenAt(uint32_t index, uint64_t position) {
+    return 67 + static_cast<int32_t>((5 * index + 3 * position) % 26);
+  }
+  /// The text of `tokens` tokens from `position` on.
+  static std::string TextOf(uint32_t index, uint64_t position, size_t tokens);
+
+ private:
+  class Service;
+  std::unique_ptr<Service> service_;
+};
+
+}  // namespace baton::router

@@ -1,0 +1,48 @@
+// A blocking HTTP client over a plain socket, so that tests decide what bytes go out and see what bytes come back.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace baton::router {
+
+struct HttpReply {
+  int status = 0;
+  std::map<std::string, std::string> headers;  ///< names in lower case
+  std::string body;                            ///< without chunk framing
+};
+
+/// One connection to 127.0.0.1. Reads give up after 20 s.
+class HttpConnection {
+ public:
+  explicit HttpConnection(int port, int receive_buffer_bytes = 0);
+  ~HttpConnection();
+  HttpConnection(const HttpConnection&) = delete;
+
+  void Send(std::string_view bytes);
+  /// Whatever the next read gives; empty at the end of the connection.
+  std::string ReceiveSome();
+  /// Reads until `text` was seen (or the connection ends); everything so far.
+  const std::string& ReceiveUntil(std::string_view text);
+  /// Reads one whole answer and takes its bytes.
+  HttpReply Receive(bool head = false);
+  /// Everything until the server closes.
+  const std::string& ReceiveAll();
+  void ShutdownSend();
+  void Close();
+
+ private:
+  int fd_;
+  std::string received_;
+};
+
+using Headers = std::vector<std::pair<std::string, std::string>>;
+std::string RequestText(std::string_view method, std::string_view path, std::string_view body, const Headers& headers = {});
+HttpReply Ask(int port, std::string_view method, std::string_view path, std::string_view body = "", const Headers& headers = {});
+/// The data of the server-sent events, in order.
+std::vector<std::string> EventsOf(std::string_view body);
+
+}  // namespace baton::router

@@ -1,0 +1,190 @@
+// HttpServer against hostile and broken clients, without a router behind it.
+#include <gtest/gtest.h>
+
+#include "common/str_cat.h"
+#include "http_client.h"
+#include "router/http/http_server.h"
+
+namespace baton::router {
+namespace {
+
+class HttpLimits : public testing::Test {
+ protected:
+  void Start(HttpServer::Options options = {}) {
+    options.host = "127.0.0.1";
+    options.always = {{"Server", "baton/test"}};
+    options.error_body = [](int status, const std::string& message) { return StrCat(status, "|", message); };
+    auto server = HttpServer::Start(options, pool_, [](std::shared_ptr<HttpExchange> exchange, HttpRequest request) {
+      if (request.path == "/stream") {
+        exchange->StartStream(200, {}, "text/event-stream");
+        for (int i = 0; i < 3; ++i) exchange->Write(StrCat("data: ", i, "\n\n"));
+        return exchange->End();
+      }
+      exchange->Respond(HttpResponse{200, {}, "text/plain", StrCat(request.method, " ", request.path, "?", request.query, " ", request.body)});
+    });
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+    port_ = server_->port();
+  }
+
+  ExecutorPool pool_{2};
+  std::unique_ptr<HttpServer> server_;
+  int port_ = 0;
+};
+
+TEST_F(HttpLimits, AnAnswerHasItsHeadersAndBody) {
+  Start();
+  const HttpReply reply = Ask(port_, "POST", "/a?b=c", "{}");
+  EXPECT_EQ(reply.status, 200);
+  EXPECT_EQ(reply.body, "POST /a?b=c {}");
+  EXPECT_EQ(reply.headers.at("server"), "baton/test");
+  EXPECT_EQ(reply.headers.at("connection"), "keep-alive");
+}
+
+TEST_F(HttpLimits, AConnectionServesManyRequestsAlsoPipelined) {
+  Start();
+  HttpConnection c(port_);
+  c.Send(RequestText("GET", "/1", "") + RequestText("POST", "/2", "xy") + RequestText("GET", "/stream", ""));
+  EXPECT_EQ(c.Receive().body, "GET /1? ");
+  EXPECT_EQ(c.Receive().body, "POST /2? xy");
+  EXPECT_EQ(EventsOf(c.Receive().body), (std::vector<std::string>{"0", "1", "2"}));
+  c.Send(RequestText("GET", "/4", ""));
+  EXPECT_EQ(c.Receive().body, "GET /4? ");
+}
+
+TEST_F(HttpLimits, BodiesMayComeInChunksAndByteByByte) {
+  Start();
+  HttpConnection chunked(port_);
+  chunked.Send("POST /c HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n");
+  EXPECT_EQ(chunked.Receive().body, "POST /c? abcde");
+  HttpConnection slow(port_);
+  for (char byte : RequestText("POST", "/s", "body")) slow.Send(std::string(1, byte));
+  EXPECT_EQ(slow.Receive().body, "POST /s? body");
+}
+
+TEST_F(HttpLimits, HugeHeadersAre431) {
+  Start({.max_header_bytes = 2048});
+  const HttpReply reply = Ask(port_, "GET", "/", "", {{"X-Big", std::string(100000, 'a')}});
+  EXPECT_EQ(reply.status, 431);
+  EXPECT_NE(reply.body.find("2048"), std::string::npos) << reply.body;
+  EXPECT_EQ(reply.headers.at("connection"), "close");
+  EXPECT_EQ(Ask(port_, "GET", "/", "", {{"X-Fits", std::string(1000, 'a')}}).status, 200);
+}
+
+TEST_F(HttpLimits, HugeBodiesAre413BeforeTheyAreRead) {
+  Start({.max_body_bytes = 1000});
+  HttpConnection c(port_);
+  c.Send("POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 99999999999\r\n\r\n{");
+  const HttpReply reply = c.Receive();
+  EXPECT_EQ(reply.status, 413);
+  EXPECT_NE(reply.body.find("1000"), std::string::npos);
+  HttpConnection chunked(port_);
+  chunked.Send("POST / HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n800\r\n" + std::string(2048, 'x') + "\r\n0\r\n\r\n");
+  EXPECT_EQ(chunked.Receive().status, 413);
+  EXPECT_EQ(Ask(port_, "POST", "/", std::string(1000, 'x')).status, 200);
+}
+
+TEST_F(HttpLimits, ARefusedClientThatKeepsSendingSeesTheAnswer) {
+  Start({.max_body_bytes = 1000});
+  HttpConnection c(port_);
+  c.Send(RequestText("POST", "/", std::string(8 << 20, 'x')));
+  EXPECT_EQ(c.Receive().status, 413);
+}
+
+TEST_F(HttpLimits, WhatIsNotHttpIs400AndClosed) {
+  Start();
+  for (const char* bytes : {"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 and more of that\r\n\r\n", "GET\r\n\r\n", "GET / HTTP/9.9\r\n\r\n",
+                            "GET / HTTP/1.1\r\nno colon here\r\n\r\n", "POST / HTTP/1.1\r\nContent-Length: -5\r\n\r\n",
+                            "POST / HTTP/1.1\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
+                            "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"}) {
+    SCOPED_TRACE(bytes);
+    HttpConnection c(port_);
+    c.Send(bytes);
+    c.ShutdownSend();
+    EXPECT_EQ(c.ReceiveAll().substr(0, 12), "HTTP/1.1 400");
+  }
+  EXPECT_EQ(Ask(port_, "GET", "/", "").status, 200) << "still serves";
+}
+
+TEST_F(HttpLimits, ExpectContinueIsAnsweredFirst) {
+  Start();
+  HttpConnection c(port_);
+  c.Send("POST /e HTTP/1.1\r\nHost: t\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n");
+  EXPECT_EQ(c.ReceiveSome(), "HTTP/1.1 100 Continue\r\n\r\n");
+  c.Send("ok");
+  EXPECT_NE(c.ReceiveUntil("POST /e? ok").find("HTTP/1.1 200 OK"), std::string::npos);
+}
+
+TEST_F(HttpLimits, HeadHasNoBodyAndHttp10Closes) {
+  Start();
+  const HttpReply head = Ask(port_, "HEAD", "/h", "");
+  EXPECT_EQ(head.status, 200);
+  EXPECT_EQ(head.headers.at("content-length"), "9");
+  HttpConnection old(port_);
+  old.Send("GET /stream HTTP/1.0\r\n\r\n");
+  const std::string& all = old.ReceiveAll();
+  EXPECT_EQ(all.find("chunked"), std::string::npos);
+  EXPECT_EQ(all.substr(all.find("\r\n\r\n") + 4), "data: 0\n\ndata: 1\n\ndata: 2\n\n");
+}
+
+TEST_F(HttpLimits, HeaderAndFirstChunksAreOneWrite) {
+  Start();
+  for (int i = 0; i < 20; ++i) {
+    HttpConnection c(port_);
+    c.Send(RequestText("GET", "/stream", ""));
+    const std::string first = c.ReceiveSome();
+    EXPECT_NE(first.find("data: 0"), std::string::npos) << first;
+    EXPECT_NE(first.find("data: 2"), std::string::npos) << first;
+  }
+}
+
+TEST_F(HttpLimits, SlowAndIdleConnectionsAreClosed) {
+  Start({.read_timeout_ms = 50, .keep_alive_ms = 50});
+  HttpConnection slow(port_);
+  slow.Send("POST / HTTP/1.1\r\nContent-Le");
+  slow.ReceiveAll();  // ends
+  HttpConnection idle(port_);
+  idle.ReceiveAll();
+}
+
+TEST_F(HttpLimits, TooManyConnectionsAreClosed) {
+  Start({.max_connections = 2});
+  HttpConnection a(port_), b(port_);
+  for (HttpConnection* c : {&a, &b}) {
+    c->Send(RequestText("GET", "/", ""));
+    EXPECT_EQ(c->Receive().status, 200);
+  }
+  HttpConnection third(port_);
+  third.Send(RequestText("GET", "/", ""));
+  EXPECT_EQ(third.ReceiveAll(), "");
+}
+
+TEST_F(HttpLimits, AnAddressInUseNamesHostPortAndFlag) {
+  Start();
+  HttpServer::Options options;
+  options.host = "127.0.0.1";
+  options.port = static_cast<uint16_t>(port_);
+  const auto second = HttpServer::Start(options, pool_, nullptr);
+  ASSERT_EQ(second.status().code(), absl::StatusCode::kAlreadyExists) << second.status();
+  EXPECT_NE(std::string(second.status().message()).find(StrCat("127.0.0.1:", port_)), std::string::npos);
+  EXPECT_NE(std::string(second.status().message()).find("--port"), std::string::npos);
+  options.host = "192.0.2.1";  // of no machine
+  EXPECT_EQ(HttpServer::Start(options, pool_, nullptr).status().code(), absl::StatusCode::kPermissionDenied);
+  options.host = "no such host";
+  EXPECT_EQ(HttpServer::Start(options, pool_, nullptr).status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(HttpLimits, StopEndsEveryConnection) {
+  Start();
+  HttpConnection idle(port_), half(port_);
+  idle.Send(RequestText("GET", "/", ""));
+  EXPECT_EQ(idle.Receive().status, 200);
+  half.Send("GET / HT");
+  server_->Stop();
+  EXPECT_EQ(server_->connections(), 0);
+  idle.ReceiveAll();
+  half.ReceiveAll();
+}
+
+}  // namespace
+}  // namespace baton::router

@@ -1,0 +1,220 @@
+#include "router/http/json_request.h"
+
+#include <gtest/gtest.h>
+
+#include "common/str_cat.h"
+
+namespace baton::router {
+namespace {
+
+const JsonLimits kLimits;
+
+CompletionRequest Chat(const std::string& body) {
+  auto parsed = ParseChatRequest(body, kLimits);
+  if (auto* error = std::get_if<ApiError>(&parsed)) {
+    ADD_FAILURE() << error->message;
+    return {};
+  }
+  return std::get<CompletionRequest>(std::move(parsed));
+}
+CompletionRequest Text(const std::string& body) {
+  auto parsed = ParseTextRequest(body, kLimits);
+  if (auto* error = std::get_if<ApiError>(&parsed)) {
+    ADD_FAILURE() << error->message;
+    return {};
+  }
+  return std::get<CompletionRequest>(std::move(parsed));
+}
+ApiError ChatError(const std::string& body) {
+  auto parsed = ParseChatRequest(body, kLimits);
+  auto* error = std::get_if<ApiError>(&parsed);
+  if (!error) ADD_FAILURE() << "accepted: " << body.substr(0, 200);
+  return error ? *error : ApiError{};
+}
+ApiError TextError(const std::string& body) {
+  auto parsed = ParseTextRequest(body, kLimits);
+  auto* error = std::get_if<ApiError>(&parsed);
+  if (!error) ADD_FAILURE() << "accepted: " << body.substr(0, 200);
+  return error ? *error : ApiError{};
+}
+std::string With(const std::string& more) { return StrCat(R"({"messages":[{"role":"user","content":"Hi"}],)", more, "}"); }
+std::string TextWith(const std::string& more) { return StrCat(R"({"prompt":"Hi",)", more, "}"); }
+
+TEST(JsonRequest, AChatKeepsItsMessagesForTheTemplate) {
+  const auto r = Chat(R"({"model":"m","messages":[{"role":"system","content":"be"},{"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b\"\u00e9"}],"name":"x"},
+    {"role":"assistant","content":null,"tool_calls":[{"id":1}]}],"stream":true,"stream_options":{"include_usage":true}})");
+  EXPECT_EQ(r.input.model, "m");
+  ASSERT_EQ(r.prompts.size(), 1u);
+  EXPECT_EQ(std::get<ChatPrompt>(r.prompts[0]).messages_json,
+            "[{\"role\":\"system\",\"content\":\"be\"},{\"role\":\"user\",\"content\":\"a\\nb\\\"é\",\"name\":\"x\"},"
+            "{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"id\":1}]}]");
+  EXPECT_TRUE(r.stream && r.include_usage);
+}
+
+TEST(JsonRequest, EverySamplingFieldIsRead) {
+  const auto r = Chat(With(R"("temperature":0,"top_p":0.5,"top_k":-1,"min_p":0.1,"presence_penalty":1,"frequency_penalty":-1,"repetition_penalty":1.1,
+    "logit_bias":{"5":-100,"6":1.5},"allowed_token_ids":[1,2],"min_tokens":2,"max_tokens":9,"stop":["a","b"],"stop_token_ids":[3],"ignore_eos":true,
+    "seed":18446744073709551615,"n":2,"logprobs":true,"top_logprobs":4,"priority":-3,"cache_salt":"s","skip_special_tokens":false)"));
+  const SamplingOptions& s = r.input.sampling;
+  EXPECT_EQ(s.temperature, 0.0F);
+  EXPECT_EQ(s.top_p, 0.5F);
+  EXPECT_EQ(s.top_k, -1);
+  EXPECT_EQ(s.min_p, 0.1F);
+  EXPECT_EQ(s.presence_penalty, 1.0F);
+  EXPECT_EQ(s.frequency_penalty, -1.0F);
+  EXPECT_EQ(s.repetition_penalty, 1.1F);
+  EXPECT_EQ(s.logit_bias, (std::vector<std::pair<int32_t, float>>{{5, -100.0F}, {6, 1.5F}}));
+  EXPECT_EQ(s.allowed_token_ids, (std::vector<int32_t>{1, 2}));
+  EXPECT_EQ(s.min_tokens, 2);
+  EXPECT_EQ(s.max_tokens, 9);
+  EXPECT_EQ(r.input.stop, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(s.stop_token_ids, (std::vector<int32_t>{3}));
+  EXPECT_EQ(s.ignore_eos, true);
+  EXPECT_EQ(s.seed, ~uint64_t{0});
+  EXPECT_EQ(s.n, 2);
+  EXPECT_EQ(s.logprobs, 4);
+  EXPECT_EQ(r.input.priority, -3);
+  EXPECT_EQ(r.input.cache_salt, "s");
+  EXPECT_FALSE(r.input.skip_special_tokens);
+}
+
+TEST(JsonRequest, NullIsAbsentAndTheNewNameOfMaxTokensWins) {
+  const auto r = Chat(With(R"("temperature":null,"stop":null,"max_completion_tokens":5,"max_tokens":7,"response_format":null)"));
+  EXPECT_FALSE(r.input.sampling.temperature);
+  EXPECT_TRUE(r.input.stop.empty());
+  EXPECT_EQ(r.input.sampling.max_tokens, 5);
+}
+
+TEST(JsonRequest, UnknownFieldsAreAcceptedAndListed) {
+  const auto r = Chat(With(R"("user":"u","foo":{"bar":[1]})"));
+  EXPECT_EQ(r.unknown_fields, (std::vector<std::string>{"user", "foo"}));
+}
+
+TEST(JsonRequest, PromptsMayBeTextIdsOrListsOfBoth) {
+  EXPECT_EQ(std::get<TextPrompt>(Text(R"({"prompt":"a"})").prompts[0]).text, "a");
+  EXPECT_EQ(std::get<TokensPrompt>(Text(R"({"prompt":[1,2]})").prompts[0]), (TokensPrompt{1, 2}));
+  const auto several = Text(R"({"prompt":["a",[3],"b"]})");
+  ASSERT_EQ(several.prompts.size(), 3u);
+  EXPECT_EQ(std::get<TokensPrompt>(several.prompts[1]), TokensPrompt{3});
+  EXPECT_EQ(std::get<TextPrompt>(Text(R"({"prompt":"a","add_special_tokens":false})").prompts[0]).add_special_tokens, false);
+  EXPECT_EQ(Text(R"({"prompt":"a"})").input.default_max_tokens, 16);
+}
+
+TEST(JsonRequest, EchoWithLogprobsAsksForThePromptsToo) {
+  const auto r = Text(TextWith(R"("echo":true,"logprobs":3,"max_tokens":0)"));
+  EXPECT_EQ(r.input.sampling.prompt_logprobs, 3);
+  EXPECT_TRUE(r.prompt_only);
+  EXPECT_EQ(r.input.sampling.max_tokens, 1);
+  EXPECT_EQ(Text(TextWith(R"("echo":true,"logprobs":3,"stream":true)")).input.sampling.prompt_logprobs, 3);
+}
+
+TEST(JsonRequest, AWrongTypeNamesFieldWantAndGot) {
+  const ApiError e = ChatError(With(R"("temperature":"hot")"));
+  EXPECT_EQ(e.http_status, 400);
+  EXPECT_EQ(e.param, "temperature");
+  EXPECT_EQ(e.message, "`temperature` must be a number, got a string.");
+  for (const char* field : {"stream", "n", "max_tokens", "stop", "seed", "logit_bias", "stop_token_ids", "messages", "model", "echo", "stream_options",
+                            "top_logprobs", "chat_template_kwargs", "tools"}) {
+    const std::string body = StrCat(R"({"messages":[{"role":"user","content":"x"}],")", field, "\":", field == std::string("stream_options") ? "3" : "{\"a\":[]}", "}");
+    if (field == std::string("logit_bias") || field == std::string("chat_template_kwargs")) continue;
+    EXPECT_EQ(ChatError(body).param, field) << body;
+  }
+}
+
+TEST(JsonRequest, BadChatsAreRefused) {
+  for (const char* body : {R"({})", R"({"messages":[]})", R"({"messages":"hi"})", R"({"messages":[1]})", R"({"messages":[{"content":"x"}]})",
+                           R"({"messages":[{"role":"user"}]})", R"({"messages":[{"role":"user","content":null}]})", R"({"messages":[{"role":1,"content":"x"}]})",
+                           R"({"messages":[{"role":"user","content":5}]})", R"({"messages":[{"role":"user","content":[{"text":"x"}]}]})",
+                           R"({"messages":[{"role":"user","content":[{"type":"text"}]}]})"}) {
+    const ApiError e = ChatError(body);
+    EXPECT_EQ(e.http_status, 400) << body;
+    EXPECT_FALSE(e.message.empty());
+  }
+  EXPECT_EQ(ChatError(With(R"("top_logprobs":2)")).param, "top_logprobs");
+  EXPECT_EQ(ChatError(With(R"("stream_options":{})")).param, "stream_options");
+  EXPECT_EQ(ChatError(With(R"("logit_bias":{"x":1})")).param, "logit_bias");
+  EXPECT_EQ(ChatError(With(R"("logit_bias":{"1x":1})")).param, "logit_bias");
+  EXPECT_EQ(ChatError(With(R"("n":9999999999)")).param, "n");
+  EXPECT_EQ(ChatError(With(R"("max_tokens":1.5)")).param, "max_tokens");
+  EXPECT_EQ(ChatError(With(R"("tools":[])")).param, "tools");
+  EXPECT_EQ(ChatError(With(R"("cache_salt":"")")).param, "cache_salt");
+  EXPECT_EQ(TextError(R"({"prompt":[]})").param, "prompt");
+  EXPECT_EQ(TextError(R"({"prompt":{}})").param, "prompt");
+  EXPECT_EQ(TextError(R"({"prompt":[1,"a"]})").param, "prompt");
+}
+
+// What would change the answer is refused; the values that would not are fine.
+TEST(JsonRequest, FieldsThatAreNotBuiltAreRefusedNotIgnored) {
+  for (const char* field : {R"("response_format":{"type":"json_object"})", R"("guided_json":{"a":1})", R"("use_beam_search":true)", R"("best_of":3)",
+                            R"("suffix":"x")", R"("bad_words":["x"])", R"("structured_outputs":{"json":{}})", R"("tools":[{"type":"function"}])",
+                            R"("chat_template":"x")", R"("modalities":["audio"])", R"("function_call":"auto")", R"("logits_processors":["x"])",
+                            R"("truncate_prompt_tokens":5)"}) {
+    const ApiError e = ChatError(With(field));
+    EXPECT_EQ(e.http_status, 400) << field;
+    EXPECT_EQ(e.code, "unsupported_parameter") << field;
+  }
+  EXPECT_EQ(ChatError(R"({"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"http://x"}}]}]})").code, "unsupported_parameter");
+  for (const char* field : {R"("response_format":{"type":"text"})", R"("use_beam_search":false)", R"("best_of":1)", R"("suffix":"")", R"("bad_words":[])",
+                            R"("modalities":["text"])", R"("function_call":"none")", R"("tools":[{"type":"function"}],"tool_choice":"none")"}) {
+    Chat(With(field));
+  }
+}
+
+TEST(JsonRequest, WhatIsNotOneJsonObjectIsRefused) {
+  for (const char* body : {"", " ", "{", "[]", "null", "3", "\"x\"", "{\"messages\":[}", "{} {}", "{'a':1}", "{\"a\":01}", "{\"a\":NaN}", "{\"a\":\"\n\"}",
+                           "{\"a\":\"\\ud800\"}", "{\"a\":1,}", "{\"prompt\":1e999}", "\xEF\xBB\xBF{"}) {
+    EXPECT_EQ(ChatError(body).http_status, 400) << body;
+    EXPECT_EQ(TextError(body).http_status, 400) << body;
+  }
+}
+
+TEST(JsonRequest, DeepNestingIsRefusedNotRecursedInto) {
+  const std::string deep = StrCat("{\"x\":", std::string(100000, '['), std::string(100000, ']'), "}");
+  EXPECT_EQ(TextError(deep).code, "json_too_deep");
+  std::string objects = "{\"messages\":";
+  for (int i = 0; i < 5000; ++i) objects += "{\"a\":";
+  EXPECT_EQ(ChatError(objects).http_status, 400);
+  const std::string fits = StrCat("{\"prompt\":\"x\",\"y\":", std::string(60, '['), std::string(60, ']'), "}");
+  EXPECT_EQ(Text(fits).prompts.size(), 1u);
+}
+
+TEST(JsonRequest, InvalidUtf8NamesTheByte) {
+  const std::string ok = "{\"prompt\":\"ab";
+  for (const char* bad : {"\xff", "\xc3", "\xc0\xaf", "\xed\xa0\x80", "\xf5\x80\x80\x80", "\xe2\x82"}) {
+    const ApiError e = TextError(StrCat(ok, bad, "\"}"));
+    EXPECT_EQ(e.code, "invalid_utf8");
+    EXPECT_NE(e.message.find(StrCat("byte ", ok.size())), std::string::npos) << e.message;
+  }
+  EXPECT_EQ(std::get<TextPrompt>(Text("{\"prompt\":\"é你👩\\u0000\"}").prompts[0]).text, std::string("é你👩\0", 10));
+}
+
+TEST(JsonRequest, TheFirstInvalidByteIsFound) {
+  EXPECT_EQ(FirstInvalidUtf8(""), std::string_view::npos);
+  EXPECT_EQ(FirstInvalidUtf8("aé你👩\x7f"), std::string_view::npos);
+  EXPECT_EQ(FirstInvalidUtf8("a\x80"), 1u);
+  EXPECT_EQ(FirstInvalidUtf8("\xf4\x8f\xbf\xbf"), std::string_view::npos) << "U+10FFFF";
+  EXPECT_EQ(FirstInvalidUtf8("\xf4\x90\x80\x80"), 0u);
+  EXPECT_EQ(FirstInvalidUtf8("\xe0\x9f\x80"), 0u);
+}
+
+TEST(JsonRequest, HugeBodiesAreBounded) {
+  const JsonLimits small{1000, 64};
+  const auto over = ParseTextRequest(StrCat("{\"prompt\":\"", std::string(2000, 'x'), "\"}"), small);
+  EXPECT_NE(std::get<ApiError>(over).message.find("1000"), std::string::npos);
+  const std::string big(7 << 20, 'x');
+  EXPECT_EQ(std::get<TextPrompt>(Text(StrCat("{\"prompt\":\"", big, "\"}")).prompts[0]).text.size(), big.size());
+  std::string ids = "{\"prompt\":[1";
+  for (int i = 0; i < 1000000; ++i) ids += ",1";
+  EXPECT_EQ(std::get<TokensPrompt>(Text(ids + "]}").prompts[0]).size(), 1000001u);
+}
+
+TEST(JsonRequest, TokenizeTakesExactlyOneInput) {
+  EXPECT_TRUE(std::holds_alternative<ApiError>(ParseTokenizeRequest("{}", kLimits)));
+  EXPECT_TRUE(std::holds_alternative<ApiError>(ParseTokenizeRequest(R"({"prompt":"a","messages":[{"role":"user","content":"x"}]})", kLimits)));
+  EXPECT_TRUE(std::holds_alternative<TokenizeRequest>(ParseTokenizeRequest(R"({"prompt":""})", kLimits)));
+  EXPECT_TRUE(std::holds_alternative<ApiError>(ParseDetokenizeRequest(R"({"tokens":"a"})", kLimits)));
+  EXPECT_TRUE(std::holds_alternative<ApiError>(ParseDetokenizeRequest("{}", kLimits)));
+}
+
+}  // namespace
+}  // namespace baton::router

@@ -1,0 +1,200 @@
+#include "router/fleet/relay_codec.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "router/fleet/prompt_logprobs.h"
+#include "router/grpc/generate_codec.h"
+
+namespace baton::router {
+namespace {
+
+Generation Example() {
+  Generation g;
+  g.request_id = "r";
+  g.prompt = {5, 6, 1 << 20, 8};
+  g.sampling.temperature = 0.0F;
+  g.sampling.max_tokens = 30;
+  g.sampling.seed = 0xfedcba9876543210ull;
+  g.sampling.n = 3;
+  g.sampling.prompt_logprobs = 2;
+  g.sampling.logit_bias = {{7, -1.5F}};
+  g.sampling.stop_token_ids = {9};
+  g.eos_token_ids = {2, 3};
+  g.priority = -4;
+  g.cache_salt = "tenant";
+  return g;
+}
+
+std::vector<int32_t> Ids(const std::string& bytes) {
+  std::vector<int32_t> ids(bytes.size() / 4);
+  if (!ids.empty()) std::memcpy(ids.data(), bytes.data(), bytes.size());
+  return ids;
+}
+
+TEST(RelayCodec, AFirstAttachCarriesThePromptAndEverySetField) {
+  AttachOrder order;
+  order.leg_id = "r";
+  order.attempt = 1;
+  order.attach_gen = 1;
+  order.position = 4;
+  order.credit_tokens = 512;
+  order.deadline_ms = 1500;
+  const v1::Attach a = EncodeAttach(Example(), order);
+  EXPECT_EQ(a.key().request_id(), "r");
+  EXPECT_EQ(a.key().attempt(), 1u);
+  EXPECT_EQ(Ids(a.prompt_token_ids()), (std::vector<int32_t>{5, 6, 1 << 20, 8}));
+  EXPECT_EQ(a.prompt_len(), 4u);
+  EXPECT_EQ(a.output_len_so_far(), 0u);
+  EXPECT_EQ(a.position(), 4u);
+  EXPECT_EQ(a.credit_tokens(), 512u);
+  EXPECT_EQ(a.deadline_ms(), 1500u);
+  EXPECT_EQ(a.priority(), -4);
+  EXPECT_EQ(a.cache_salt(), "tenant");
+  EXPECT_TRUE(a.choices().empty());
+  EXPECT_TRUE(a.sampling().has_temperature()) << "0 is a value";
+  EXPECT_FALSE(a.sampling().has_top_p()) << "absent stays absent";
+  EXPECT_EQ(a.sampling().seed(), 0xfedcba9876543210ull);
+  EXPECT_EQ(a.sampling().prompt_logprobs(), 2);
+  EXPECT_EQ(a.eos_token_ids_size(), 2);
+}
+
+TEST(RelayCodec, AMigrationCarriesTheOutputAndAsksForNoPromptLogprobsAgain) {
+  const std::vector<int32_t> output = {40, 41};
+  AttachOrder order;
+  order.leg_id = "r#2";
+  order.choices = {2};
+  order.output = &output;
+  order.position = 6;
+  const v1::Attach a = EncodeAttach(Example(), order);
+  EXPECT_EQ(Ids(a.prompt_token_ids()), (std::vector<int32_t>{5, 6, 1 << 20, 8, 40, 41}));
+  EXPECT_EQ(a.prompt_len(), 4u);
+  EXPECT_EQ(a.output_len_so_far(), 2u);
+  EXPECT_EQ(a.choices(0), 2u);
+  EXPECT_FALSE(a.sampling().has_prompt_logprobs());
+}
+
+TEST(RelayCodec, SamplingSurvivesTheRoundTrip) {
+  SamplingOptions in = Example().sampling;
+  in.top_k = 0;
+  in.top_p = 0.5F;
+  in.min_p = 0.25F;
+  in.repetition_penalty = 1.5F;
+  in.presence_penalty = -1;
+  in.frequency_penalty = 2;
+  in.allowed_token_ids = {1, 2, 3};
+  in.ignore_eos = false;
+  in.min_tokens = 0;
+  in.logprobs = 0;
+  v1::SamplingParams wire;
+  EncodeSampling(in, &wire);
+  v1::SamplingParams parsed;
+  ASSERT_TRUE(parsed.ParseFromString(wire.SerializeAsString()));
+  const SamplingOptions out = DecodeSampling(parsed);
+  EXPECT_EQ(out.temperature, in.temperature);
+  EXPECT_EQ(out.top_k, in.top_k);
+  EXPECT_EQ(out.top_p, in.top_p);
+  EXPECT_EQ(out.min_p, in.min_p);
+  EXPECT_EQ(out.repetition_penalty, in.repetition_penalty);
+  EXPECT_EQ(out.presence_penalty, in.presence_penalty);
+  EXPECT_EQ(out.frequency_penalty, in.frequency_penalty);
+  EXPECT_EQ(out.allowed_token_ids, in.allowed_token_ids);
+  EXPECT_EQ(out.stop_token_ids, in.stop_token_ids);
+  EXPECT_EQ(out.logit_bias, in.logit_bias);
+  EXPECT_EQ(out.ignore_eos, in.ignore_eos);
+  EXPECT_EQ(out.min_tokens, in.min_tokens);
+  EXPECT_EQ(out.max_tokens, in.max_tokens);
+  EXPECT_EQ(out.seed, in.seed);
+  EXPECT_EQ(out.n, in.n);
+  EXPECT_EQ(out.logprobs, in.logprobs);
+  EXPECT_EQ(out.prompt_logprobs, in.prompt_logprobs);
+}
+
+TEST(RelayCodec, NewsKeepsTokensLogprobsFinishAndTimings) {
+  v1::RelayEntry e;
+  e.set_request_id("r");
+  e.set_attach_gen(3);
+  e.set_index(1);
+  e.set_position(10);
+  e.add_token_ids(4);
+  e.add_token_ids(2);
+  for (int i = 0; i < 2; ++i) {
+    e.add_logprobs()->mutable_chosen()->set_logprob(-0.25F);
+    e.mutable_logprobs(i)->add_top()->set_token_id(77);
+  }
+  e.set_finish_reason(v1::FINISH_REASON_STOP);
+  e.set_stop_token_id(2);
+  e.mutable_timings()->set_decode_ms(7);
+  const RelayNews n = DecodeNews(std::move(e));
+  EXPECT_EQ(n.leg_id, "r");
+  EXPECT_EQ(n.attach_gen, 3u);
+  EXPECT_EQ(n.index, 1u);
+  EXPECT_EQ(n.position, 10u);
+  EXPECT_EQ(n.token_ids, (std::vector<int32_t>{4, 2}));
+  ASSERT_EQ(n.logprobs.size(), 2u);
+  EXPECT_EQ(n.logprobs[1].top[0].token_id, 77);
+  EXPECT_EQ(n.finish, FinishReason::kStop);
+  EXPECT_EQ(n.stop_token_id, 2);
+  ASSERT_TRUE(n.timings);
+  EXPECT_EQ(n.timings->decode_ms, 7);
+  EXPECT_FALSE(n.accepted);
+}
+
+TEST(RelayCodec, AnErrorEndsTheChoiceEvenWithoutAReason) {
+  v1::RelayEntry e;
+  e.mutable_error()->set_code(static_cast<int>(absl::StatusCode::kResourceExhausted));
+  e.mutable_error()->set_message("full");
+  e.mutable_error()->set_retry_after_ms(9);
+  const RelayNews n = DecodeNews(std::move(e));
+  EXPECT_EQ(n.finish, FinishReason::kError);
+  EXPECT_EQ(n.error.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(n.error.message(), "full");
+  EXPECT_EQ(n.retry_after_ms, 9u);
+}
+
+TEST(RelayCodec, PromptLogprobsAreJoinedFromPieces) {
+  v1::PromptLogprobs all;
+  for (int i = 0; i < 50; ++i) all.add_positions()->mutable_chosen()->set_token_id(i);
+  const std::string bytes = all.SerializeAsString();
+  const std::string joined = bytes.substr(0, 33) + bytes.substr(33);
+  const auto positions = DecodePromptLogprobs(joined);
+  ASSERT_EQ(positions.size(), 50u);
+  EXPECT_EQ(positions[49].chosen.token_id, 49);
+  EXPECT_TRUE(DecodePromptLogprobs(bytes.substr(1, 20)).empty());
+}
+
+TEST(RelayCodec, LayoutsThatDifferHaveDifferentTexts) {
+  v1::HandshakeReply reply;
+  v1::KvGroup* group = reply.mutable_kv_layout()->add_groups();
+  group->set_tokens_per_block(16);
+  group->add_layers(0);
+  v1::KvPlane* plane = group->add_planes();
+  plane->set_dtype("bfloat16");
+  plane->set_heads(8);
+  plane->set_dim(64);
+  const std::string before = DecodeFacts(reply).kv_layout;
+  plane->set_heads(4);
+  EXPECT_NE(DecodeFacts(reply).kv_layout, before);
+  plane->set_heads(8);
+  EXPECT_EQ(DecodeFacts(reply).kv_layout, before);
+  group->set_window_tokens(512);
+  EXPECT_NE(DecodeFacts(reply).kv_layout, before);
+}
+
+TEST(GenerateCodec, ARequestWithoutOrWithAnEmptyPromptIsRefused) {
+  v1::GenerateRequest request;
+  EXPECT_TRUE(std::holds_alternative<ApiError>(DecodeGenerate(request)));
+  request.mutable_chat();
+  EXPECT_TRUE(std::holds_alternative<ApiError>(DecodeGenerate(request)));
+  request.mutable_chat()->add_messages()->set_content("x");
+  EXPECT_TRUE(std::holds_alternative<ApiError>(DecodeGenerate(request))) << "no role";
+  request.mutable_chat()->mutable_messages(0)->set_role("user");
+  const auto decoded = DecodeGenerate(request);
+  ASSERT_TRUE(std::holds_alternative<GenerationInput>(decoded));
+  EXPECT_EQ(std::get<ChatPrompt>(std::get<GenerationInput>(decoded).prompt).messages_json, R"([{"role":"user","content":"x"}])");
+  EXPECT_TRUE(std::get<GenerationInput>(decoded).skip_special_tokens) << "the default is true";
+}
+
+}  // namespace
+}  // namespace baton::router

@@ -1,0 +1,83 @@
+// A whole router with the tiny model before scripted workers.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "common/str_cat.h"
+#include "fake_worker.h"
+#include "http_client.h"
+#include "router/server.h"
+
+namespace baton::router {
+
+using Json = nlohmann::json;
+
+class RouterTest : public testing::Test {
+ protected:
+  /// Waits until the router is ready, when there are workers.
+  void Start(const std::vector<const FakeWorker*>& workers, RouterConfig config = {}, bool wait = true) {
+    config.model = "tests/data/tiny-llama";
+    config.port = config.grpc_port = config.admin_port = 0;
+    config.http_threads = 2;
+    config.tokenizer_threads = 1;
+    config.log_requests = false;
+    config.worker_backoff_min_ms = 10;
+    config.load_interval_ms = 20;
+    for (const FakeWorker* w : workers) config.worker.push_back(w->address());
+    auto server = RouterServer::Start(config, "test");
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+    port_ = server_->http_port();
+    if (wait) ASSERT_TRUE(server_->WaitReady(std::chrono::seconds(10)));
+  }
+
+  static std::string Completion(const std::string& more = "", int prompt_tokens = 8) {
+    std::string ids;
+    for (int i = 0; i < prompt_tokens; ++i) absl::StrAppend(&ids, i ? "," : "", 100 + i);
+    return StrCat(R"({"model":"tiny-llama","prompt":[)", ids, "]", more.empty() ? "" : ",", more, "}");
+  }
+  HttpReply Complete(const std::string& more = "") { return Ask(port_, "POST", "/v1/completions", Completion(more)); }
+  HttpReply Chat(const std::string& more = "") {
+    return Ask(port_, "POST", "/v1/chat/completions",
+               StrCat(R"({"model":"tiny-llama","messages":[{"role":"user","content":"Hello"}])", more.empty() ? "" : ",", more, "}"));
+  }
+  /// The text of a streamed completion.
+  static std::string StreamedText(const std::vector<std::string>& events) {
+    std::string text;
+    for (const std::string& event : events) {
+      if (event == "[DONE]") break;
+      const Json chunk = Json::parse(event);
+      if (!chunk.contains("choices")) continue;
+      for (const Json& choice : chunk["choices"]) {
+        if (choice.contains("text")) text += choice["text"];
+        if (choice.contains("delta") && choice["delta"].contains("content")) text += choice["delta"]["content"];
+      }
+    }
+    return text;
+  }
+  double Metric(const std::string& name) {
+    const std::string body = Ask(port_, "GET", "/metrics").body;
+    double sum = 0;
+    bool found = false;
+    for (size_t at = body.find("\n" + name); at != std::string::npos; at = body.find("\n" + name, at + 1)) {
+      const size_t end = body.find('\n', at + 1);
+      const char after = body[at + 1 + name.size()];
+      if (after != '{' && after != ' ') continue;
+      found = true;
+      sum += std::stod(body.substr(body.rfind(' ', end) + 1));
+    }
+    EXPECT_TRUE(found) << "no metric " << name;
+    return sum;
+  }
+
+  std::unique_ptr<RouterServer> server_;
+  int port_ = 0;
+};
+
+}  // namespace baton::router

@@ -1,0 +1,364 @@
+// A router before workers that do what they should: what clients of HTTP and gRPC see.
+#include <fstream>
+
+#include <grpcpp/grpcpp.h>
+
+#include "common/prefix_hash.h"
+#include "proto/generation.grpc.pb.h"
+#include "router_fixture.h"
+
+namespace baton::router {
+namespace {
+
+TEST_F(RouterTest, AWholeAnswerHasTextUsageAndTimings) {
+  FakeWorker worker({.cached_tokens = 4});
+  Start({&worker});
+  const HttpReply reply = Complete(R"("max_tokens":12)");
+  ASSERT_EQ(reply.status, 200) << reply.body;
+  const Json body = Json::parse(reply.body);
+  EXPECT_EQ(body["choices"][0]["text"], FakeWorker::TextOf(0, 8, 12));
+  EXPECT_EQ(body["choices"][0]["finish_reason"], "length");
+  EXPECT_EQ(body["usage"]["prompt_tokens"], 8);
+  EXPECT_EQ(body["usage"]["completion_tokens"], 12);
+  EXPECT_EQ(body["usage"]["total_tokens"], 20);
+  EXPECT_EQ(body["usage"]["prompt_tokens_details"]["cached_tokens"], 4);
+  EXPECT_EQ(body["timings"]["prefill_ms"], 3.0);
+  EXPECT_EQ(body["object"], "text_completion");
+  EXPECT_EQ(reply.headers.at("content-type"), "application/json");
+}
+
+TEST_F(RouterTest, AStreamedChatEqualsTheWholeAnswer) {
+  FakeWorker worker;
+  Start({&worker});
+  const Json whole = Json::parse(Chat(R"("max_tokens":9)").body);
+  const HttpReply reply = Chat(R"("max_tokens":9,"stream":true,"stream_options":{"include_usage":true})");
+  EXPECT_EQ(reply.headers.at("content-type").substr(0, 17), "text/event-stream");
+  const std::vector<std::string> events = EventsOf(reply.body);
+  ASSERT_GE(events.size(), 5u);
+  EXPECT_EQ(events.back(), "[DONE]");
+  EXPECT_EQ(StreamedText(events), whole["choices"][0]["message"]["content"]);
+  const Json role = Json::parse(events[0]);
+  EXPECT_EQ(role["choices"][0]["delta"], (Json{{"role", "assistant"}, {"content", ""}}));
+  EXPECT_TRUE(role["usage"].is_null());
+  const Json finish = Json::parse(events[events.size() - 3]);
+  EXPECT_EQ(finish["choices"][0]["delta"], Json::object());
+  EXPECT_EQ(finish["choices"][0]["finish_reason"], "length");
+  const Json usage = Json::parse(events[events.size() - 2]);
+  EXPECT_EQ(usage["choices"], Json::array());
+  EXPECT_EQ(usage["usage"], whole["usage"]);
+  EXPECT_TRUE(usage.contains("timings"));
+}
+
+TEST_F(RouterTest, HeaderAndFirstTokenAreOneWrite) {
+  FakeWorker worker({.hold_after = 1});
+  Start({&worker});
+  HttpConnection c(port_);
+  c.Send(RequestText("POST", "/v1/completions", Completion(R"("stream":true,"max_tokens":5)")));
+  const std::string first = c.ReceiveSome();
+  EXPECT_NE(first.find("HTTP/1.1 200"), std::string::npos);
+  EXPECT_NE(first.find("\"text\":\"" + FakeWorker::TextOf(0, 8, 1) + "\""), std::string::npos) << first;
+  worker.Release();
+  EXPECT_NE(c.ReceiveUntil("[DONE]").find("[DONE]"), std::string::npos);
+}
+
+TEST_F(RouterTest, AStopStringCutsTheTextAndCancelsTheRest) {
+  FakeWorker worker({.hold_after = 30});
+  Start({&worker});
+  const std::string text = FakeWorker::TextOf(0, 8, 30);
+  const std::string stop = text.substr(10, 3);
+  const Json body = Json::parse(Complete(StrCat(R"("max_tokens":200,"stop":[")", stop, "\"]")).body);
+  EXPECT_EQ(body["choices"][0]["text"], text.substr(0, 10));
+  EXPECT_EQ(body["choices"][0]["finish_reason"], "stop");
+  EXPECT_EQ(body["choices"][0]["stop_reason"], stop);
+  EXPECT_EQ(body["usage"]["completion_tokens"], 13) << "through the token that completed it";
+  EXPECT_TRUE(worker.Wait([&] { return worker.cancels().size() == 1; }));
+  EXPECT_EQ(worker.cancels()[0].index(), 0u);
+  const HttpReply streamed = Complete(StrCat(R"("max_tokens":200,"stream":true,"include_stop_str_in_output":true,"stop":")", stop, "\""));
+  EXPECT_EQ(StreamedText(EventsOf(streamed.body)), text.substr(0, 13));
+  EXPECT_TRUE(worker.attaches()[0].sampling().stop_token_ids().empty());
+}
+
+TEST_F(RouterTest, ChoicesPromptsAndLogprobsKeepTheirOrder) {
+  FakeWorker worker;
+  Start({&worker});
+  const HttpReply reply = Ask(port_, "POST", "/v1/completions",
+                              R"({"prompt":[[5,6,7],[8,9,10,11]],"n":2,"max_tokens":3,"logprobs":2,"echo":true})");
+  ASSERT_EQ(reply.status, 200) << reply.body;
+  const Json body = Json::parse(reply.body);
+  ASSERT_EQ(body["choices"].size(), 4u);
+  for (int i = 0; i < 4; ++i) {
+    const Json& choice = body["choices"][i];
+    const auto prompt = static_cast<uint64_t>(i < 2 ? 3 : 4);
+    EXPECT_EQ(choice["index"], i);
+    const std::string text = choice["text"];
+    EXPECT_EQ(text.substr(prompt), FakeWorker::TextOf(static_cast<uint32_t>(i % 2), prompt, 3)) << text;
+    ASSERT_EQ(choice["logprobs"]["tokens"].size(), prompt + 3);
+    EXPECT_TRUE(choice["logprobs"]["token_logprobs"][0].is_null()) << "a prompt's first token has none";
+    EXPECT_EQ(choice["logprobs"]["token_logprobs"][prompt], -0.5);
+    EXPECT_EQ(choice["logprobs"]["text_offset"][prompt], prompt);
+  }
+  EXPECT_EQ(body["usage"]["prompt_tokens"], 7);
+  EXPECT_EQ(body["usage"]["completion_tokens"], 12);
+}
+
+TEST_F(RouterTest, ChatLogprobsHaveTokensBytesAndCandidates) {
+  FakeWorker worker;
+  Start({&worker});
+  const Json body = Json::parse(Chat(R"("max_tokens":2,"logprobs":true,"top_logprobs":2)").body);
+  const Json& content = body["choices"][0]["logprobs"]["content"];
+  ASSERT_EQ(content.size(), 2u);
+  const std::string token = content[0]["token"];
+  EXPECT_EQ(token.size(), 1u);
+  EXPECT_EQ(content[0]["bytes"], Json::array({static_cast<int>(token[0])}));
+  EXPECT_EQ(content[0]["top_logprobs"].size(), 2u);
+  EXPECT_EQ(content[0]["logprob"], -0.5);
+}
+
+TEST_F(RouterTest, SamplingReachesTheWorkerAndTheSeedIsDrawnOnce) {
+  FakeWorker worker;
+  Start({&worker});
+  ASSERT_EQ(Complete(R"("max_tokens":2,"temperature":0.25,"top_k":7,"logit_bias":{"9":-3},"min_tokens":1,"seed":42)").status, 200);
+  ASSERT_EQ(Complete(R"("max_tokens":2,"return_seed":true)").status, 200);
+  const auto attaches = worker.attaches();
+  const v1::SamplingParams& s = attaches[0].sampling();
+  EXPECT_FLOAT_EQ(s.temperature(), 0.25F);
+  EXPECT_EQ(s.top_k(), 7);
+  EXPECT_FLOAT_EQ(s.logit_bias().at(9), -3);
+  EXPECT_EQ(s.seed(), 42u);
+  EXPECT_EQ(attaches[0].eos_token_ids(0), 2);
+  EXPECT_EQ(attaches[0].prompt_len(), 8u);
+  EXPECT_EQ(attaches[0].position(), 8u);
+  EXPECT_FLOAT_EQ(attaches[1].sampling().temperature(), 1) << "the neutral value, resolved here";
+  EXPECT_TRUE(attaches[1].sampling().has_seed());
+}
+
+TEST_F(RouterTest, AnOverLongPromptIsRefusedWithBothNumbers) {
+  FakeWorker worker({.max_model_len = 100});
+  Start({&worker});
+  const HttpReply reply = Ask(port_, "POST", "/v1/completions", Completion(R"("max_tokens":5)", 200));
+  EXPECT_EQ(reply.status, 400);
+  const Json error = Json::parse(reply.body)["error"];
+  EXPECT_EQ(error["code"], "context_length_exceeded");
+  EXPECT_NE(std::string(error["message"]).find("200"), std::string::npos);
+  EXPECT_NE(std::string(error["message"]).find("100"), std::string::npos);
+  EXPECT_EQ(Ask(port_, "POST", "/v1/completions", Completion(R"("max_tokens":96)", 5)).status, 400);
+  EXPECT_EQ(Ask(port_, "POST", "/v1/completions", Completion(R"("max_tokens":95)", 5)).status, 200) << "it just fits";
+  EXPECT_TRUE(worker.attaches().size() == 1) << "what is refused never reaches a worker";
+}
+
+TEST_F(RouterTest, TokenizeAndDetokenizeRoundTripAlsoLongTexts) {
+  FakeWorker worker;
+  Start({&worker});
+  std::string text = "naïve café 你好 👩‍👩‍👧 2026";
+  for (int i = 0; i < 3; ++i) {
+    Json request = {{"prompt", text}, {"return_token_strs", true}};
+    const Json tokens = Json::parse(Ask(port_, "POST", "/tokenize", request.dump()).body);
+    EXPECT_EQ(tokens["count"], tokens["tokens"].size());
+    EXPECT_EQ(tokens["token_strs"].size(), tokens["tokens"].size());
+    EXPECT_EQ(tokens["max_model_len"], 2048);
+    const Json back = Json::parse(Ask(port_, "POST", "/detokenize", Json{{"tokens", tokens["tokens"]}}.dump()).body);
+    EXPECT_EQ(back["prompt"], text);
+    for (int k = 0; k < 8; ++k) text += text.size() < 60000 ? text : "";
+  }
+  const Json chat = Json::parse(Ask(port_, "POST", "/tokenize", R"({"messages":[{"role":"user","content":"Hi"}]})").body);
+  EXPECT_EQ(chat["tokens"][0], 1) << "<|im_start|>";
+  EXPECT_EQ(Ask(port_, "POST", "/detokenize", R"({"tokens":[548]})").status, 400);
+}
+
+TEST_F(RouterTest, OperationsEndpoints) {
+  FakeWorker worker;
+  Start({&worker});
+  for (const char* path : {"/health", "/ping", "/live", "/ready", "/metrics", "/version", "/openapi.json", "/v1/models", "/v1/models/tiny-llama", "/load"}) {
+    EXPECT_EQ(Ask(port_, "GET", path).status, 200) << path;
+  }
+  EXPECT_EQ(Json::parse(Ask(port_, "GET", "/v1/models").body)["data"][0]["max_model_len"], 2048);
+  EXPECT_EQ(Ask(port_, "GET", "/v1/models/other").status, 404);
+  EXPECT_EQ(Ask(port_, "GET", "/nope").status, 404);
+  EXPECT_EQ(Ask(port_, "GET", "/v1/chat/completions").status, 405);
+  EXPECT_EQ(Json::parse(Ask(port_, "GET", "/version").body)["version"], "test");
+  const Json api = Json::parse(Ask(port_, "GET", "/openapi.json").body);
+  for (const char* path : {"/v1/chat/completions", "/v1/completions", "/tokenize", "/ready"}) EXPECT_TRUE(api["paths"].contains(path)) << path;
+  const HttpReply preflight = Ask(port_, "OPTIONS", "/v1/models", "", {{"Origin", "http://a"}});
+  EXPECT_EQ(preflight.status, 204);
+  EXPECT_EQ(preflight.headers.at("access-control-allow-origin"), "*");
+}
+
+TEST_F(RouterTest, MetricsHaveVllmsNames) {
+  FakeWorker worker;
+  Start({&worker});
+  ASSERT_EQ(Complete(R"("max_tokens":7)").status, 200);
+  for (const char* name : {"vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc", "vllm:time_to_first_token_seconds_count",
+                           "vllm:inter_token_latency_seconds_count", "vllm:e2e_request_latency_seconds_count", "vllm:request_prompt_tokens_sum",
+                           "vllm:request_generation_tokens_sum", "vllm:request_success_total", "vllm:cache_config_info"}) {
+    Metric(name);
+  }
+  EXPECT_EQ(Metric("vllm:request_generation_tokens_sum"), 7);
+  EXPECT_EQ(Metric("vllm:request_prompt_tokens_sum"), 8);
+  EXPECT_EQ(Metric("vllm:request_success_total"), 1);
+}
+
+TEST_F(RouterTest, RequestIdsAreEchoedOrMade) {
+  FakeWorker worker;
+  Start({&worker});
+  const HttpReply given = Ask(port_, "POST", "/v1/completions", Completion(R"("max_tokens":1)"), {{"X-Request-Id", "abc-1"}});
+  EXPECT_EQ(given.headers.at("x-request-id"), "abc-1");
+  EXPECT_EQ(Json::parse(given.body)["id"], "cmpl-abc-1");
+  const std::string made = Complete(R"("max_tokens":1)").headers.at("x-request-id");
+  EXPECT_EQ(made.size(), 32u);
+  EXPECT_NE(made, Complete(R"("max_tokens":1)").headers.at("x-request-id"));
+  const auto attaches = worker.attaches();
+  EXPECT_NE(attaches[0].key().request_id(), "abc-1") << "a client may use an id twice at once";
+}
+
+TEST_F(RouterTest, KeysGuardTheApiButNotItsHealth) {
+  const std::string file = testing::TempDir() + "/router_keys";
+  std::ofstream(file) << "# ours\nfrom-file\n";
+  FakeWorker worker;
+  RouterConfig config;
+  config.api_key = {"secret"};
+  config.api_key_file = file;
+  Start({&worker}, config);
+  const std::string body = Completion(R"("max_tokens":1)");
+  EXPECT_EQ(Ask(port_, "POST", "/v1/completions", body).status, 401);
+  EXPECT_EQ(Ask(port_, "POST", "/v1/completions", body, {{"Authorization", "Bearer wrong"}}).status, 401);
+  EXPECT_EQ(Ask(port_, "POST", "/v1/completions", body, {{"Authorization", "Bearer secret"}}).status, 200);
+  EXPECT_EQ(Ask(port_, "POST", "/v1/completions", body, {{"Authorization", "bearer from-file"}}).status, 200);
+  EXPECT_EQ(Ask(port_, "GET", "/v1/models").status, 401);
+  EXPECT_EQ(Ask(port_, "GET", "/v1/nothing").status, 401) << "what exists is nobody's business";
+  EXPECT_EQ(Ask(port_, "GET", "/health").status, 200);
+  EXPECT_EQ(Ask(server_->admin_port(), "GET", "/workers").status, 401);
+  auto stub = v1::Generation::NewStub(grpc::CreateChannel(StrCat("127.0.0.1:", server_->grpc_port()), grpc::InsecureChannelCredentials()));
+  grpc::ClientContext without, with;
+  v1::ModelCard card;
+  EXPECT_EQ(stub->GetModel(&without, {}, &card).error_code(), grpc::StatusCode::UNAUTHENTICATED);
+  with.AddMetadata("authorization", "Bearer secret");
+  EXPECT_TRUE(stub->GetModel(&with, {}, &card).ok());
+  EXPECT_EQ(card.max_model_len(), 2048);
+}
+
+TEST_F(RouterTest, TheWorkerThatHoldsThePrefixIsChosen) {
+  FakeWorker a, b;
+  Start({&a, &b});
+  HashKey key;
+  ASSERT_EQ(a.hash_key().size(), key.bytes.size());
+  EXPECT_EQ(a.hash_key(), b.hash_key()) << "one key for the fleet";
+  std::memcpy(key.bytes.data(), a.hash_key().data(), key.bytes.size());
+  std::vector<int32_t> prompt;
+  for (int i = 0; i < 80; ++i) prompt.push_back(100 + i);
+  const PrefixHasher hasher(key);
+  PrefixScope scope;
+  scope.model_digest = "digest";
+  std::vector<uint64_t> keys;
+  for (const PrefixHash& h : hasher.Chain(hasher.Root(scope), prompt)) keys.push_back(h.lo);
+  ASSERT_EQ(keys.size(), 5u);
+  b.Stored(keys);
+  ASSERT_TRUE(b.Wait([&] { return Metric("baton_router_index_units") == 5; }));
+  for (int i = 0; i < 4; ++i) ASSERT_EQ(Ask(port_, "POST", "/v1/completions", Completion(R"("max_tokens":1)", 80)).status, 200);
+  EXPECT_EQ(b.attaches().size(), 4u);
+  EXPECT_EQ(a.attaches().size(), 0u);
+  EXPECT_EQ(Metric("baton_prefix_hit_tokens_predicted_total"), 4 * 79);
+}
+
+TEST_F(RouterTest, RoundRobinTakesEachInTurn) {
+  FakeWorker a, b;
+  RouterConfig config;
+  config.route_policy = "round-robin";
+  Start({&a, &b}, config);
+  ASSERT_TRUE(a.Wait([&] { return server_->workers()[0].state == "ready" && server_->workers()[1].state == "ready"; }));
+  for (int i = 0; i < 6; ++i) ASSERT_EQ(Complete(R"("max_tokens":1)").status, 200);
+  EXPECT_EQ(a.attaches().size(), 3u);
+  EXPECT_EQ(b.attaches().size(), 3u);
+}
+
+TEST_F(RouterTest, TheAdminPortShowsWorkersAndExplainsARoute) {
+  FakeWorker worker;
+  Start({&worker});
+  const int admin = server_->admin_port();
+  const Json workers = Json::parse(Ask(admin, "GET", "/workers").body);
+  EXPECT_EQ(workers["workers"][0]["address"], worker.address());
+  EXPECT_EQ(workers["workers"][0]["state"], "ready");
+  const Json route = Json::parse(Ask(admin, "POST", "/debug/route", R"({"prompt":"one two three"})").body);
+  EXPECT_EQ(route["workers"][0]["chosen"], true);
+  EXPECT_GT(route["workers"][0]["prefill_ms"], 0);
+  EXPECT_EQ(worker.attaches().size(), 0u) << "the decision is not taken";
+  EXPECT_EQ(Ask(admin, "GET", "/metrics").status, 200);
+  EXPECT_EQ(Ask(admin, "POST", "/v1/completions", "{}").status, 404);
+  EXPECT_EQ(Ask(port_, "GET", "/workers").status, 404) << "not on the public port";
+}
+
+TEST_F(RouterTest, GrpcStreamsTheSameTextWithUsageTimingsAndTrailer) {
+  FakeWorker worker({.cached_tokens = 2});
+  Start({&worker});
+  auto stub = v1::Generation::NewStub(grpc::CreateChannel(StrCat("127.0.0.1:", server_->grpc_port()), grpc::InsecureChannelCredentials()));
+  v1::GenerateRequest request;
+  for (int i = 0; i < 8; ++i) request.mutable_tokens()->add_ids(100 + i);
+  request.mutable_sampling()->set_max_tokens(10);
+  request.mutable_sampling()->set_n(2);
+  request.mutable_sampling()->set_logprobs(1);
+  request.set_return_token_ids(true);
+  grpc::ClientContext context;
+  context.AddMetadata("x-request-id", "mine");
+  auto reader = stub->Generate(&context, request);
+  std::map<uint32_t, std::string> text;
+  std::map<uint32_t, int> tokens, finished;
+  v1::GenerateChunk chunk, last;
+  while (reader->Read(&chunk)) {
+    text[chunk.index()] += chunk.text();
+    tokens[chunk.index()] += chunk.token_ids_size();
+    EXPECT_EQ(chunk.logprobs_size(), chunk.token_ids_size());
+    EXPECT_EQ(chunk.request_id(), "mine");
+    if (chunk.finish_reason() == v1::FINISH_REASON_LENGTH) ++finished[chunk.index()];
+    last = chunk;
+  }
+  ASSERT_TRUE(reader->Finish().ok());
+  for (uint32_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(text[i], FakeWorker::TextOf(i, 8, 10));
+    EXPECT_EQ(tokens[i], 10);
+    EXPECT_EQ(finished[i], 1);
+  }
+  EXPECT_EQ(last.usage().completion_tokens(), 20);
+  EXPECT_EQ(last.usage().cached_tokens(), 2);
+  EXPECT_EQ(last.timings().prefill_ms(), 3);
+  const auto& trailer = context.GetServerTrailingMetadata();
+  ASSERT_EQ(trailer.count("baton-timings-bin"), 1u);
+  const auto at = trailer.find("baton-timings-bin");
+  v1::StageTimings timings;
+  ASSERT_TRUE(timings.ParseFromString(std::string(at->second.data(), at->second.size())));
+  EXPECT_EQ(timings.prefill_ms(), 3);
+  EXPECT_EQ(context.GetServerInitialMetadata().find("x-request-id")->second, "mine");
+}
+
+TEST_F(RouterTest, GrpcTakesTextBytesAndChatAndRefusesWhatIsWrong) {
+  FakeWorker worker;
+  Start({&worker});
+  auto stub = v1::Generation::NewStub(grpc::CreateChannel(StrCat("127.0.0.1:", server_->grpc_port()), grpc::InsecureChannelCredentials()));
+  auto generate = [&](const v1::GenerateRequest& request, std::string* text = nullptr) {
+    grpc::ClientContext context;
+    auto reader = stub->Generate(&context, request);
+    v1::GenerateChunk chunk;
+    while (reader->Read(&chunk)) {
+      if (text) *text += chunk.text();
+    }
+    return reader->Finish();
+  };
+  v1::GenerateRequest request;
+  EXPECT_EQ(generate(request).error_code(), grpc::StatusCode::INVALID_ARGUMENT) << "no prompt";
+  request.mutable_sampling()->set_max_tokens(3);
+  request.set_text_bytes("ab\xff\xfe" "cd");
+  request.set_echo(true);
+  std::string text;
+  EXPECT_TRUE(generate(request, &text).ok());
+  EXPECT_EQ(text.substr(0, 10), "ab\xEF\xBF\xBD\xEF\xBF\xBD" "cd");
+  request.set_echo(false);
+  request.mutable_chat()->add_messages()->set_role("user");
+  request.mutable_chat()->mutable_messages(0)->set_content("Hello \"quoted\"\n");
+  EXPECT_TRUE(generate(request).ok());
+  request.set_model("other");
+  EXPECT_EQ(generate(request).error_code(), grpc::StatusCode::NOT_FOUND);
+  request.clear_model();
+  request.mutable_sampling()->set_top_p(2);
+  EXPECT_EQ(generate(request).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+}
+
+}  // namespace
+}  // namespace baton::router
