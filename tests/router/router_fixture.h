@@ -34,7 +34,8 @@ class RouterTest : public testing::Test {
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
     port_ = server_->http_port();
-    if (wait) ASSERT_TRUE(server_->WaitReady(std::chrono::seconds(10)));
+    if (!wait) return;
+    ASSERT_TRUE(server_->WaitReady(std::chrono::seconds(10)));
   }
 
   static std::string Completion(const std::string& more = "", int prompt_tokens = 8) {
