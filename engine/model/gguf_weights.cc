@@ -23,7 +23,10 @@ class GgufWeights : public WeightSource {
     const GgufTensor& tensor = At(rule);
     return {GgmlBlockOf(tensor.type).name, file_->Bytes(tensor)};
   }
-  int64_t Unused(int64_t used) const override { return static_cast<int64_t>(file_->tensors().size()) - used; }
+  int64_t Unused(int64_t used) const override {
+    const int64_t config = file_->FindTensor("rope_freqs.weight") != nullptr ? 1 : 0;  // read with the metadata
+    return static_cast<int64_t>(file_->tensors().size()) - used - config;
+  }
 
  private:
   const GgufTensor& At(const WeightRule& rule) const {

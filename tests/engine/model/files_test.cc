@@ -1,0 +1,219 @@
+// Weights through files: every way to store the same weights gives the logits of the dummy ones; bad files are refused with
+// names and numbers. Build something valid, break one thing.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tests/engine/model/model_files.h"
+#include "tests/engine/model/paged_model.h"
+
+namespace baton::engine {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+const std::vector<int32_t> kPrompt = {5, 300, 17, 88, 240, 3, 9, 120, 77, 31, 200, 11, 64, 2, 150, 19, 41, 6};
+
+std::string GoldenPath(const std::string& family) { return "tests/engine/model/goldens/" + family; }
+
+json GoldenJson(const std::string& family) {
+  std::ifstream in(GoldenPath(family) + "/config.json");
+  return json::parse(in);
+}
+ModelConfig GoldenConfig(const std::string& family) { return ReadHfConfig(GoldenPath(family))->config; }
+
+absl::StatusOr<std::vector<float>> LastLogits(const ModelSource& source) {
+  BATON_ASSIGN_OR_RETURN(std::unique_ptr<PagedModel> model, PagedModel::Load(source, {.dtype = DType::kF32}));
+  BATON_ASSIGN_OR_RETURN(LogitRows rows, model->Prefill(kPrompt, PagedModel::kMaxTokens));
+  return rows.back();
+}
+std::vector<float> DummyLogits(const std::string& family) {
+  return LastLogits({.path = GoldenPath(family), .dummy_weights = true, .dummy_seed = 7}).value();
+}
+double MaxError(const std::vector<float>& a, const std::vector<float>& b) {
+  double out = 0;
+  for (size_t i = 0; i < a.size(); ++i) out = std::max<double>(out, std::fabs(a[i] - b[i]));
+  return out;
+}
+
+// A directory with a family's config and the tensors, changed by `change`.
+struct HfFiles {
+  TempDirectory directory;
+  explicit HfFiles(const std::string& family, const std::string& type = "BF16",
+                   const std::function<void(std::vector<NamedTensor>&)>& change = nullptr, const std::string& body = "model.",
+                   const std::string& head = "") {
+    std::vector<NamedTensor> tensors = GoldenTensors(GoldenConfig(family), type, body, head);
+    if (change) change(tensors);
+    directory.Write("config.json", GoldenJson(family).dump());
+    directory.Write("model.safetensors", SafetensorsBytes(tensors));
+  }
+  absl::Status Load() const { return LastLogits({.path = directory.path()}).status(); }
+};
+
+class HfFamily : public testing::TestWithParam<const char*> {};
+
+TEST_P(HfFamily, SafetensorsGiveTheLogitsOfTheSameWeights) {
+  const std::vector<float> wanted = DummyLogits(GetParam());
+  const HfFiles bf16(GetParam()), f32(GetParam(), "F32"), f16(GetParam(), "F16");
+  EXPECT_EQ(LastLogits({.path = bf16.directory.path()}).value(), wanted);
+  EXPECT_EQ(LastLogits({.path = f32.directory.path()}).value(), wanted);
+  EXPECT_LT(MaxError(LastLogits({.path = f16.directory.path()}).value(), wanted), 1e-3);  // tiny values are lost in f16
+}
+
+TEST_P(HfFamily, ShardsGiveTheSame) {
+  const TempDirectory directory;
+  directory.Write("config.json", GoldenJson(GetParam()).dump());
+  WriteSharded(directory, GoldenTensors(GoldenConfig(GetParam()), "BF16"), 7);
+  EXPECT_EQ(LastLogits({.path = directory.path()}).value(), DummyLogits(GetParam()));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, HfFamily, testing::Values("llama2", "llama3", "qwen2", "qwen3", "mistral", "gemma3"),
+                         [](const auto& info) { return std::string(info.param); });
+
+class GgufFamily : public testing::TestWithParam<std::pair<const char*, const char*>> {};
+
+TEST_P(GgufFamily, GgufGivesTheLogitsOfTheSameWeights) {
+  const auto [family, architecture] = GetParam();
+  json hf = GoldenJson(family);
+  if (architecture == std::string("gemma3")) hf["query_pre_attn_scalar"] = hf["head_dim"];  // the format has no field for it
+  if (architecture == std::string("qwen2")) hf["use_sliding_window"] = false;               // nor for that
+  const ModelConfig config = ParseHfConfig(hf, "C")->config;
+  const TempDirectory directory, plain;
+  directory.Write("m.gguf", GgufBytes(config, architecture, hf));
+  plain.Write("config.json", hf.dump());
+  const auto wanted = LastLogits({.path = plain.path(), .dummy_weights = true, .dummy_seed = 7});
+  const auto got = LastLogits({.path = directory.path() + "/m.gguf"});
+  ASSERT_TRUE(got.ok() && wanted.ok()) << got.status() << wanted.status();
+  EXPECT_LT(MaxError(*got, *wanted), 2e-4);  // (w - 1) + 1 rounds, and rope factors are f32
+}
+
+INSTANTIATE_TEST_SUITE_P(All, GgufFamily,
+                         testing::Values(std::pair("llama2", "llama"), std::pair("llama3", "llama"), std::pair("qwen2", "qwen2"),
+                                         std::pair("qwen3", "qwen3"), std::pair("gemma3", "gemma3")),
+                         [](const auto& info) { return std::string(info.param.first); });
+
+TEST(HfFiles, TextTowersOfMultimodalModelsAreFound) {
+  for (const auto& [body, head] : {std::pair("model.language_model.", ""), std::pair("language_model.model.", "language_model.")}) {
+    auto vision = [](std::vector<NamedTensor>& t) { t.push_back({"vision_tower.x.weight", "F32", {1}, std::string(4, '\0')}); };
+    const HfFiles files("gemma3", "BF16", vision, body, head);
+    json config = {{"model_type", "gemma3"}, {"text_config", GoldenJson("gemma3")}};
+    files.directory.Write("config.json", config.dump());
+    EXPECT_EQ(LastLogits({.path = files.directory.path()}).value(), DummyLogits("gemma3")) << body;
+  }
+}
+
+TEST(HfFiles, MissingTensorsAreCountedAndNamed) {
+  auto drop = [](std::vector<NamedTensor>& t) { t.erase(t.begin() + 3, t.begin() + 8); };
+  const absl::Status status = HfFiles("llama2", "BF16", drop).Load();
+  EXPECT_TRUE(absl::IsInvalidArgument(status));
+  EXPECT_THAT(status.ToString(), HasSubstr("5 of 42 tensors cannot be used: tensor model.layers.0.self_attn.k_proj.weight is missing; "));
+  auto drop_embedding = [](std::vector<NamedTensor>& t) { t.erase(t.begin()); };
+  EXPECT_THAT(HfFiles("llama2", "BF16", drop_embedding).Load().ToString(), HasSubstr("none of its 41 tensors is model.embed_tokens.weight"));
+}
+
+TEST(HfFiles, WrongShapesAndTypesAreShown) {
+  auto shape = [](std::vector<NamedTensor>& t) { t[2].shape = {192, 256}; };
+  EXPECT_THAT(HfFiles("llama2", "BF16", shape).Load().ToString(),
+              HasSubstr("model.layers.0.self_attn.q_proj.weight has shape [192, 256], the config asks for [256, 192]"));
+  auto type = [](std::vector<NamedTensor>& t) { t[2].type = "I16"; };
+  EXPECT_THAT(HfFiles("llama2", "BF16", type).Load().ToString(), HasSubstr("has type I16 (F32, F16, BF16 are supported)"));
+}
+
+TEST(HfFiles, IndexesThatLieAreRefused) {
+  const TempDirectory directory;
+  directory.Write("config.json", GoldenJson("llama2").dump());
+  const std::vector<NamedTensor> tensors = GoldenTensors(GoldenConfig("llama2"), "BF16");
+  WriteSharded(directory, tensors, 20);
+  auto error = [&](const std::string& index) {
+    directory.Write("model.safetensors.index.json", index);
+    return LastLogits({.path = directory.path()}).status().ToString();
+  };
+  EXPECT_THAT(error(R"({"weight_map": {"a": "../secret.safetensors"}})"), HasSubstr("\"a\" is not in a file of this directory"));
+  EXPECT_THAT(error(R"({"weight_map": {"a": "gone.safetensors"}})"), HasSubstr("gone.safetensors: cannot open"));
+  EXPECT_THAT(error(R"({"weight_map": {"nobody": "model-0.safetensors"}})"), HasSubstr("\"nobody\" should be in model-0.safetensors and is not"));
+  EXPECT_THAT(error(R"({"weight_map": []})"), HasSubstr("weight_map is [], not an object"));
+  EXPECT_THAT(error(R"({"weight_map": {}})"), HasSubstr("weight_map is missing"));
+  directory.Write("model-1.safetensors", SafetensorsBytes(tensors));
+  EXPECT_THAT(error(json{{"weight_map", {{tensors[0].name, "model-0.safetensors"}, {tensors[1].name, "model-1.safetensors"}}}}.dump()),
+              HasSubstr("\"model.embed_tokens.weight\" is in "));
+}
+
+TEST(HfFiles, ADirectoryWithoutWeightsSaysSo) {
+  const TempDirectory directory;
+  directory.Write("config.json", GoldenJson("llama2").dump());
+  EXPECT_TRUE(absl::IsNotFound(LastLogits({.path = directory.path()}).status()));
+  EXPECT_TRUE(absl::IsNotFound(LastLogits({.path = directory.path() + "/nowhere"}).status()));
+}
+
+TEST(GgufFiles, MissingTensorsWrongShapesAndTypesAreRefused) {
+  const json hf = GoldenJson("llama2");
+  ModelConfig config = GoldenConfig("llama2");
+  const TempDirectory directory;
+  auto error = [&](const std::string& bytes) {
+    directory.Write("m.gguf", bytes);
+    return LastLogits({.path = directory.path() + "/m.gguf"}).status().ToString();
+  };
+  const std::string good = GgufBytes(config, "llama", hf);
+  config.num_layers = 2;
+  std::string fewer = GgufBytes(config, "llama", hf);
+  const std::string key = "llama.block_count";
+  fewer[fewer.find(key) + key.size() + 4] = 3;  // after the value's type
+  EXPECT_THAT(error(fewer), HasSubstr("13 of 42 tensors cannot be used: tensor blk.2.attn_norm.weight is missing"));
+  std::string wide = good;
+  const std::string inner = "llama.feed_forward_length";
+  wide[wide.find(inner) + inner.size() + 4] = 0x50;  // 336 instead of 320
+  EXPECT_THAT(error(wide), HasSubstr("blk.0.ffn_gate.weight has shape [320, 192], the metadata asks for [336, 192]"));
+  EXPECT_THAT(error(good.substr(0, good.size() - 1)), HasSubstr("m.gguf"));
+  EXPECT_THAT(error("GGUF"), HasSubstr("m.gguf"));
+}
+
+TEST(LoadModel, AModelLargerThanMemoryIsRefusedWithBothNumbers) {
+  ModelSource source{.path = GoldenPath("llama2"), .dummy_weights = true};
+  source.memory_limit_bytes = 1'000'000;
+  const absl::Status status = LastLogits(source).status();
+  EXPECT_TRUE(absl::IsResourceExhausted(status));
+  EXPECT_THAT(status.ToString(), HasSubstr("1000000 bytes (0.00 GiB) are available"));
+  EXPECT_THAT(status.ToString(), HasSubstr(" needs "));
+  const TempDirectory directory;
+  json huge = GoldenJson("llama2");
+  huge["hidden_size"] = 1 << 17, huge["intermediate_size"] = 1 << 20, huge["num_hidden_layers"] = 1024, huge["vocab_size"] = 1 << 22;
+  directory.Write("config.json", huge.dump());
+  EXPECT_TRUE(absl::IsResourceExhausted(LastLogits({.path = directory.path(), .dummy_weights = true}).status()));
+}
+
+TEST(LoadModel, ProgressRunsFromReadToPackedOnce) {
+  auto ops = kernels::MakeCpuOps({});
+  ASSERT_TRUE(ops.ok());
+  std::vector<std::pair<std::string, double>> seen;
+  auto report = [&](std::string_view phase, double fraction) { seen.emplace_back(phase, fraction); };
+  ASSERT_TRUE(LoadModel({.path = GoldenPath("qwen2"), .dummy_weights = true}, **ops, 8, report).ok());
+  EXPECT_EQ(seen.front(), std::pair(std::string("read"), 0.0));
+  EXPECT_EQ(seen.back(), std::pair(std::string("pack"), 1.0));
+  EXPECT_TRUE(std::is_sorted(seen.begin() + 2, seen.end(), [](const auto& a, const auto& b) { return a.second < b.second; }));
+}
+
+TEST(LoadModel, DigestFollowsConfigWeightsAndSeed) {
+  auto digest = [](const ModelSource& source) { return (*PagedModel::Load(source))->model().config().digest; };
+  const ModelSource dummy{.path = GoldenPath("llama2"), .dummy_weights = true, .dummy_seed = 1};
+  ModelSource other_seed = dummy;
+  other_seed.dummy_seed = 2;
+  EXPECT_EQ(digest(dummy), digest(dummy));
+  EXPECT_EQ(digest(dummy).size(), 32u);
+  EXPECT_NE(digest(dummy), digest(other_seed));
+  EXPECT_NE(digest(dummy), digest({.path = GoldenPath("mistral"), .dummy_weights = true, .dummy_seed = 1}));
+  const HfFiles files("llama2"), same("llama2");
+  const HfFiles changed("llama2", "BF16", [](std::vector<NamedTensor>& t) { t[1].bytes[3] ^= 1; });
+  EXPECT_EQ(digest({.path = files.directory.path()}), digest({.path = same.directory.path()}));
+  EXPECT_NE(digest({.path = files.directory.path()}), digest({.path = changed.directory.path()}));
+}
+
+TEST(LoadModel, BlockSizeMustBeWholeUnits) {
+  ModelSource source{.path = GoldenPath("llama2"), .dummy_weights = true};
+  source.block_size = 24;
+  EXPECT_THAT(PagedModel::Load(source).status().ToString(), HasSubstr("block size 24 is not a multiple of 16"));
+}
+
+}  // namespace
+}  // namespace baton::engine
