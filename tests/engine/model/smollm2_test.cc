@@ -1,5 +1,5 @@
 // The real SmolLM2-135M-Instruct, when `make demo` has fetched it: greedy text of transformers on the dequantized weights
-// (make_smollm2_golden.py), by the margin rule of the family goldens.
+// (make_smollm2_golden.py). Each step goes on from the reference's token; steps whose margin is in the noise are not compared.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -37,13 +37,16 @@ TEST(SmolLm2, GreedyTextIsThatOfTransformersOnTheDequantizedWeights) {
     }
     int32_t context = static_cast<int32_t>(prompt.size());
     steps += greedy.size();
-    for (size_t step = 0; step < greedy.size() && margins[step] >= 2e-3 * std; ++step, ++compared) {
-      ASSERT_EQ(ArgMax(logits), greedy[step]) << one["text"] << " step " << step << ", margin " << margins[step];
+    for (size_t step = 0; step < greedy.size(); ++step) {
+      if (margins[step] >= 2e-3 * std) {
+        ++compared;
+        ASSERT_EQ(ArgMax(logits), greedy[step]) << one["text"] << " step " << step << ", margin " << margins[step];
+      }
       logits = (*model)->Run({greedy[step]}, context++, {0}).value()[0];
     }
   }
   RecordProperty("steps_compared", static_cast<int>(compared));
-  EXPECT_GE(compared, steps * 3 / 4);
+  EXPECT_GE(compared, steps * 9 / 10);
 }
 
 }  // namespace
