@@ -157,8 +157,11 @@ void WorkerLink::Watch() {
   index_.Clear(slot_);
   auto self = shared_from_this();
   WorkerRpc::WatchHandlers handlers;
-  handlers.on_event = [self, round](WatchEvent event) {
-    self->home_.Post([self, round, event = std::move(event)]() mutable { self->OnWatch(round, std::move(event)); });
+  handlers.on_event = [self, round](WatchEvent event, std::function<void()> next) {
+    self->home_.Post([self, round, event = std::move(event), next = std::move(next)]() mutable {
+      self->OnWatch(round, std::move(event));
+      next();
+    });
   };
   handlers.on_closed = [self, round](absl::Status status) {
     auto why = absl::UnavailableError(StrCat("the event stream ended: ", status.ok() ? "the worker closed it" : status.message()));
@@ -251,7 +254,6 @@ void WorkerLink::OnRelay(std::vector<RelayNews> news) {
 
 void WorkerLink::Lost(uint64_t session, const absl::Status& why) {
   if (session != session_ || session == 0) return;
-  spdlog::warn("worker {} lost: {}", view_.address, std::string(why.message()));
   const WorkerId id{slot_, session_};
   session_ = 0;
   ++watch_round_;
@@ -296,8 +298,9 @@ void WorkerLink::CheckLiveness() {
 
 void WorkerLink::SetState(LinkState state, std::string detail, std::string phase, double progress) {
   std::lock_guard lock(mutex_);
-  if (view_.state != state || view_.detail != detail) {
-    spdlog::info("worker {}: {}{}{}{}", view_.address, LinkStateName(state), phase.empty() ? "" : " " + phase,
+  if (!stopped_ && (view_.state != state || view_.detail != detail)) {
+    const auto level = state == LinkState::kLost || state == LinkState::kMismatch ? spdlog::level::warn : spdlog::level::info;
+    spdlog::log(level, "worker {}: {}{}{}{}", view_.address, LinkStateName(state), phase.empty() ? "" : " " + phase,
                  detail.empty() ? "" : ": ", detail);
   }
   view_.state = state;

@@ -87,13 +87,13 @@ class WatchReactor final : public grpc::ClientReadReactor<v1::WorkerEvent> {
                std::shared_ptr<grpc::ClientContext> context, std::shared_ptr<CallCount> calls)
       : request_(request), handlers_(std::move(handlers)), context_(std::move(context)), calls_(std::move(calls)) {
     stub.async()->Watch(context_.get(), &request_, this);
+    AddHold();  // the next read starts from another thread; the hold ends with the last read
     StartRead(&event_);
     StartCall();
   }
   void OnReadDone(bool ok) override {
-    if (!ok) return;
-    handlers_.on_event(DecodeEvent(event_));
-    StartRead(&event_);
+    if (!ok) return RemoveHold();
+    handlers_.on_event(DecodeEvent(event_), [this] { StartRead(&event_); });
   }
   void OnDone(const grpc::Status& status) override {
     handlers_.on_closed(FromGrpc(status));

@@ -64,7 +64,8 @@ class WorkerRpc {
   void OpenRelay(uint64_t session, RelayHandlers handlers);
   /// Opens the Watch stream, and cancels the one before (whose on_closed still comes).
   struct WatchHandlers {
-    std::function<void(WatchEvent)> on_event;
+    /// The next event comes after `next` was called (by any thread), once per event.
+    std::function<void(WatchEvent, std::function<void()> next)> on_event;
     std::function<void(absl::Status)> on_closed;
   };
   void OpenWatch(WatchHandlers handlers);

@@ -33,19 +33,22 @@ std::optional<Duration> Remaining(const grpc::CallbackServerContext& context) {
   return std::max<Duration>(Duration(1), deadline - std::chrono::system_clock::now());
 }
 
-// gRPC does not say why it could not bind.
-absl::Status WhyNotBound(const std::string& host, uint16_t port) {
+// Whether the address can be bound; gRPC itself would not say why not. Only asked for a given port of an IPv4 address.
+absl::Status CanBind(const std::string& host, uint16_t port) {
   const std::string where = StrCat("cannot listen on ", host, ":", port, " for gRPC");
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_port = htons(port);
-  if (inet_pton(AF_INET, host.c_str(), &address.sin_addr) != 1) return absl::PermissionDeniedError(StrCat(where, " (--host, --grpc-port)"));
+  if (port == 0 || inet_pton(AF_INET, host.c_str(), &address.sin_addr) != 1) return absl::OkStatus();
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  const bool bound = fd >= 0 && bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
+  const int yes = 1;  // as gRPC does: a port in TIME_WAIT is free
+  const bool bound = fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) == 0 &&
+                     bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
   const int why = errno;
   if (fd >= 0) close(fd);
-  const std::string message = StrCat(where, ": ", bound ? "refused" : std::strerror(why), " (--host, --grpc-port)");
-  return !bound && why == EADDRINUSE ? absl::AlreadyExistsError(message) : absl::PermissionDeniedError(message);
+  if (bound) return absl::OkStatus();
+  const std::string message = StrCat(where, ": ", std::strerror(why), " (--host, --grpc-port)");
+  return why == EADDRINUSE ? absl::AlreadyExistsError(message) : absl::PermissionDeniedError(message);
 }
 
 class GenerationApi final : public v1::Generation::CallbackService {
@@ -124,6 +127,7 @@ GrpcServer::GrpcServer(std::unique_ptr<Inner> inner) : inner_(std::move(inner)) 
 
 absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(Options options, ExecutorPool& pool, GenerationService& service,
                                                               const ApiKeys& keys, RequestIds& ids) {
+  if (const absl::Status status = CanBind(options.host, options.port); !status.ok()) return status;
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   auto inner = std::make_unique<Inner>(pool, service, keys, ids, options.version);
@@ -134,7 +138,9 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(Options options, E
   builder.SetMaxReceiveMessageSize(static_cast<int>(std::min<size_t>(options.max_message_bytes, 1u << 30)));
   builder.RegisterService(&inner->api);
   inner->server = builder.BuildAndStart();
-  if (!inner->server || inner->port == 0) return WhyNotBound(options.host, options.port);
+  if (!inner->server || inner->port == 0) {
+    return absl::AlreadyExistsError(StrCat("cannot listen on ", options.host, ":", options.port, " for gRPC (--host, --grpc-port)"));
+  }
   std::unique_ptr<GrpcServer> server(new GrpcServer(std::move(inner)));
   server->SetServing(false);
   return server;

@@ -30,7 +30,7 @@ class CompletionAnswer : public std::enable_shared_from_this<CompletionAnswer> {
   class PromptSink;
   struct Choice {
     ChoicePart part;          ///< whole: everything; streamed: what is gathered for the next chunk
-    size_t text_bytes = 0;    ///< of the whole text so far
+    size_t characters = 0;    ///< of the whole text so far
     bool ended = false;
   };
   struct PromptState {

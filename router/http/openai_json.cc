@@ -26,6 +26,10 @@ void TokenIds(JsonWriter& w, const std::vector<int32_t>& ids) {
 
 }  // namespace
 
+size_t CharactersOf(std::string_view text) {
+  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
+}
+
 std::string OpenAiJson::TokenText(int32_t id) const {
   return head_.tokens_as_ids ? StrCat("token_id:", id) : tokenizer_.Decode({&id, 1}, false);
 }
@@ -96,7 +100,7 @@ void OpenAiJson::TextLogprobs(JsonWriter& w, const ChoicePart& part) const {
   size_t offset = part.text_offset;
   for (const PositionLogprobs& p : part.logprobs) {
     w.Int(static_cast<int64_t>(offset));
-    offset += TokenText(p.chosen.token_id).size();
+    offset += CharactersOf(TokenText(p.chosen.token_id));
   }
   // The first token of an echoed prompt has no logprob: rank 0 marks it.
   w.EndArray().Key("token_logprobs").BeginArray();

@@ -28,7 +28,7 @@ struct ChoicePart {
   std::vector<int32_t> token_ids;
   std::vector<PositionLogprobs> logprobs;
   bool wants_logprobs = false;
-  size_t text_offset = 0;                ///< text completions: where `logprobs` begin in the whole text
+  size_t text_offset = 0;                ///< text completions: where `logprobs` begin in the whole text, in characters
   std::optional<ChoiceFinish> finish;
 };
 
@@ -78,6 +78,9 @@ class OpenAiJson {
   const AnswerHead head_;
   const Tokenizer& tokenizer_;
 };
+
+/// Unicode characters of UTF-8 text.
+size_t CharactersOf(std::string_view text);
 
 /// An error as an HTTP answer: status, body, Retry-After; `headers` come along.
 HttpResponse ErrorResponse(const ApiError& error, HttpHeaders headers);

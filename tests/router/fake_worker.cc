@@ -37,6 +37,7 @@ class FakeWorker::Service final : public v1::Worker::Service {
     builder.AddListeningPort(StrCat("127.0.0.1:", options.port), grpc::InsecureServerCredentials(), &port);
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     builder.RegisterService(this);
+    state.mutable_state()->set_state(v1::WorkerState::STATE_READY);
     server = builder.BuildAndStart();
     BATON_CHECK(server != nullptr && port != 0);
   }
@@ -79,7 +80,7 @@ class FakeWorker::Service final : public v1::Worker::Service {
     v1::WorkerEvent snapshot;
     snapshot.mutable_snapshot()->set_last(true);
     for (uint64_t k : stored) AppendKey(*snapshot.mutable_snapshot()->mutable_hashes(), k);
-    std::deque<v1::WorkerEvent> queue{snapshot};
+    std::deque<v1::WorkerEvent> queue{snapshot, state};
     size_t seen = events.size();
     while (!killed && !context->IsCancelled() && round == watches) {
       if (queue.empty()) queue.push_back(LoadEvent());
@@ -258,6 +259,7 @@ class FakeWorker::Service final : public v1::Worker::Service {
   bool skip = false;
   std::string key;
   int watches = 0;
+  v1::WorkerEvent state;  // a new stream begins with the snapshot and this
   std::vector<v1::WorkerEvent> events;
   std::vector<uint64_t> stored;
   uint64_t digest = 0;
@@ -300,9 +302,8 @@ void FakeWorker::DoneLoading() {
 
 void FakeWorker::SetDraining() {
   std::lock_guard lock(service_->mutex);
-  v1::WorkerEvent event;
-  event.mutable_state()->set_state(v1::WorkerState::STATE_DRAINING);
-  service_->events.push_back(event);
+  service_->state.mutable_state()->set_state(v1::WorkerState::STATE_DRAINING);
+  service_->events.push_back(service_->state);
   service_->changed.notify_all();
 }
 

@@ -2,9 +2,6 @@
 #include <chrono>
 #include <thread>
 
-#include <grpcpp/grpcpp.h>
-
-#include "proto/generation.grpc.pb.h"
 #include "router_fixture.h"
 
 namespace baton::router {
@@ -28,30 +25,6 @@ TEST_F(RouterTest, AClientThatLeavesCancelsOnTheWorker) {
     EXPECT_EQ(worker.cancels()[before].request_id(), worker.attaches()[before].key().request_id());
   }
   ASSERT_TRUE(worker.Wait([&] { return Metric("baton_router_running_requests") == 0; }));
-}
-
-TEST_F(RouterTest, AGrpcClientThatLeavesOrRunsOutOfTimeCancelsOnTheWorker) {
-  FakeWorker worker({.hold_after = 3});
-  Start({&worker});
-  auto stub = v1::Generation::NewStub(grpc::CreateChannel(StrCat("127.0.0.1:", server_->grpc_port()), grpc::InsecureChannelCredentials()));
-  v1::GenerateRequest request;
-  request.mutable_tokens()->add_ids(9);
-  request.mutable_sampling()->set_max_tokens(100);
-  v1::GenerateChunk chunk;
-  grpc::ClientContext leaves;
-  auto reader = stub->Generate(&leaves, request);
-  ASSERT_TRUE(reader->Read(&chunk));
-  leaves.TryCancel();
-  EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
-  EXPECT_TRUE(worker.Wait([&] { return worker.cancels().size() == 1; }));
-  grpc::ClientContext hurries;
-  hurries.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(100));
-  reader = stub->Generate(&hurries, request);
-  while (reader->Read(&chunk)) continue;
-  EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
-  EXPECT_TRUE(worker.Wait([&] { return worker.cancels().size() == 2; }));
-  EXPECT_GT(worker.attaches()[1].deadline_ms(), 0u) << "the worker knows the deadline too";
-  EXPECT_LE(worker.attaches()[1].deadline_ms(), 100u);
 }
 
 TEST_F(RouterTest, ABrokenStreamEndsWithAnErrorEventAndDone) {

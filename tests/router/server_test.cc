@@ -1,10 +1,8 @@
-// A router before workers that do what they should: what clients of HTTP and gRPC see.
+// A router before workers that do what they should: what clients of HTTP see.
+#include <cstring>
 #include <fstream>
 
-#include <grpcpp/grpcpp.h>
-
 #include "common/prefix_hash.h"
-#include "proto/generation.grpc.pb.h"
 #include "router_fixture.h"
 
 namespace baton::router {
@@ -227,13 +225,6 @@ TEST_F(RouterTest, KeysGuardTheApiButNotItsHealth) {
   EXPECT_EQ(Ask(port_, "GET", "/v1/nothing").status, 401) << "what exists is nobody's business";
   EXPECT_EQ(Ask(port_, "GET", "/health").status, 200);
   EXPECT_EQ(Ask(server_->admin_port(), "GET", "/workers").status, 401);
-  auto stub = v1::Generation::NewStub(grpc::CreateChannel(StrCat("127.0.0.1:", server_->grpc_port()), grpc::InsecureChannelCredentials()));
-  grpc::ClientContext without, with;
-  v1::ModelCard card;
-  EXPECT_EQ(stub->GetModel(&without, {}, &card).error_code(), grpc::StatusCode::UNAUTHENTICATED);
-  with.AddMetadata("authorization", "Bearer secret");
-  EXPECT_TRUE(stub->GetModel(&with, {}, &card).ok());
-  EXPECT_EQ(card.max_model_len(), 2048);
 }
 
 TEST_F(RouterTest, TheWorkerThatHoldsThePrefixIsChosen) {
@@ -284,80 +275,6 @@ TEST_F(RouterTest, TheAdminPortShowsWorkersAndExplainsARoute) {
   EXPECT_EQ(Ask(admin, "GET", "/metrics").status, 200);
   EXPECT_EQ(Ask(admin, "POST", "/v1/completions", "{}").status, 404);
   EXPECT_EQ(Ask(port_, "GET", "/workers").status, 404) << "not on the public port";
-}
-
-TEST_F(RouterTest, GrpcStreamsTheSameTextWithUsageTimingsAndTrailer) {
-  FakeWorker worker({.cached_tokens = 2});
-  Start({&worker});
-  auto stub = v1::Generation::NewStub(grpc::CreateChannel(StrCat("127.0.0.1:", server_->grpc_port()), grpc::InsecureChannelCredentials()));
-  v1::GenerateRequest request;
-  for (int i = 0; i < 8; ++i) request.mutable_tokens()->add_ids(100 + i);
-  request.mutable_sampling()->set_max_tokens(10);
-  request.mutable_sampling()->set_n(2);
-  request.mutable_sampling()->set_logprobs(1);
-  request.set_return_token_ids(true);
-  grpc::ClientContext context;
-  context.AddMetadata("x-request-id", "mine");
-  auto reader = stub->Generate(&context, request);
-  std::map<uint32_t, std::string> text;
-  std::map<uint32_t, int> tokens, finished;
-  v1::GenerateChunk chunk, last;
-  while (reader->Read(&chunk)) {
-    text[chunk.index()] += chunk.text();
-    tokens[chunk.index()] += chunk.token_ids_size();
-    EXPECT_EQ(chunk.logprobs_size(), chunk.token_ids_size());
-    EXPECT_EQ(chunk.request_id(), "mine");
-    if (chunk.finish_reason() == v1::FINISH_REASON_LENGTH) ++finished[chunk.index()];
-    last = chunk;
-  }
-  ASSERT_TRUE(reader->Finish().ok());
-  for (uint32_t i = 0; i < 2; ++i) {
-    EXPECT_EQ(text[i], FakeWorker::TextOf(i, 8, 10));
-    EXPECT_EQ(tokens[i], 10);
-    EXPECT_EQ(finished[i], 1);
-  }
-  EXPECT_EQ(last.usage().completion_tokens(), 20);
-  EXPECT_EQ(last.usage().cached_tokens(), 2);
-  EXPECT_EQ(last.timings().prefill_ms(), 3);
-  const auto& trailer = context.GetServerTrailingMetadata();
-  ASSERT_EQ(trailer.count("baton-timings-bin"), 1u);
-  const auto at = trailer.find("baton-timings-bin");
-  v1::StageTimings timings;
-  ASSERT_TRUE(timings.ParseFromString(std::string(at->second.data(), at->second.size())));
-  EXPECT_EQ(timings.prefill_ms(), 3);
-  EXPECT_EQ(context.GetServerInitialMetadata().find("x-request-id")->second, "mine");
-}
-
-TEST_F(RouterTest, GrpcTakesTextBytesAndChatAndRefusesWhatIsWrong) {
-  FakeWorker worker;
-  Start({&worker});
-  auto stub = v1::Generation::NewStub(grpc::CreateChannel(StrCat("127.0.0.1:", server_->grpc_port()), grpc::InsecureChannelCredentials()));
-  auto generate = [&](const v1::GenerateRequest& request, std::string* text = nullptr) {
-    grpc::ClientContext context;
-    auto reader = stub->Generate(&context, request);
-    v1::GenerateChunk chunk;
-    while (reader->Read(&chunk)) {
-      if (text) *text += chunk.text();
-    }
-    return reader->Finish();
-  };
-  v1::GenerateRequest request;
-  EXPECT_EQ(generate(request).error_code(), grpc::StatusCode::INVALID_ARGUMENT) << "no prompt";
-  request.mutable_sampling()->set_max_tokens(3);
-  request.set_text_bytes("ab\xff\xfe" "cd");
-  request.set_echo(true);
-  std::string text;
-  EXPECT_TRUE(generate(request, &text).ok());
-  EXPECT_EQ(text.substr(0, 10), "ab\xEF\xBF\xBD\xEF\xBF\xBD" "cd");
-  request.set_echo(false);
-  request.mutable_chat()->add_messages()->set_role("user");
-  request.mutable_chat()->mutable_messages(0)->set_content("Hello \"quoted\"\n");
-  EXPECT_TRUE(generate(request).ok());
-  request.set_model("other");
-  EXPECT_EQ(generate(request).error_code(), grpc::StatusCode::NOT_FOUND);
-  request.clear_model();
-  request.mutable_sampling()->set_top_p(2);
-  EXPECT_EQ(generate(request).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
 }
 
 }  // namespace

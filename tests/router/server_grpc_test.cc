@@ -1,0 +1,211 @@
+// A router over gRPC: the Generation service, health and reflection.
+#include <chrono>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <optional>
+
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/grpcpp.h>
+
+#include "proto/generation.grpc.pb.h"
+#include "router_fixture.h"
+
+namespace baton::router {
+namespace {
+
+class GrpcTest : public RouterTest {
+ protected:
+  std::shared_ptr<grpc::Channel> Channel() {
+    return grpc::CreateChannel(StrCat("127.0.0.1:", server_->grpc_port()), grpc::InsecureChannelCredentials());
+  }
+  /// A unary call by name with raw bytes, for services whose generated code is not at hand.
+  grpc::Status Call(const std::string& method, const std::string& request, std::string* reply) {
+    grpc::GenericStub stub(Channel());
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));
+    grpc::Slice slice(request);
+    grpc::ByteBuffer in(&slice, 1), out;
+    std::mutex mutex;
+    std::condition_variable done;
+    std::optional<grpc::Status> status;
+    stub.UnaryCall(&context, method, {}, &in, &out, [&](grpc::Status s) {
+      std::lock_guard lock(mutex);
+      status = std::move(s);
+      done.notify_one();
+    });
+    std::unique_lock lock(mutex);
+    done.wait(lock, [&] { return status.has_value(); });
+    std::vector<grpc::Slice> slices;
+    if (status->ok() && out.Dump(&slices).ok()) {
+      for (const grpc::Slice& s : slices) reply->append(reinterpret_cast<const char*>(s.begin()), s.size());
+    }
+    return *status;
+  }
+};
+
+TEST_F(GrpcTest, GrpcStreamsTheSameTextWithUsageTimingsAndTrailer) {
+  FakeWorker worker({.cached_tokens = 2});
+  Start({&worker});
+  auto stub = v1::Generation::NewStub(Channel());
+  v1::GenerateRequest request;
+  for (int i = 0; i < 8; ++i) request.mutable_tokens()->add_ids(100 + i);
+  request.mutable_sampling()->set_max_tokens(10);
+  request.mutable_sampling()->set_n(2);
+  request.mutable_sampling()->set_logprobs(1);
+  request.set_return_token_ids(true);
+  grpc::ClientContext context;
+  context.AddMetadata("x-request-id", "mine");
+  auto reader = stub->Generate(&context, request);
+  std::map<uint32_t, std::string> text;
+  std::map<uint32_t, int> tokens, finished;
+  v1::GenerateChunk chunk, last;
+  while (reader->Read(&chunk)) {
+    text[chunk.index()] += chunk.text();
+    tokens[chunk.index()] += chunk.token_ids_size();
+    EXPECT_EQ(chunk.logprobs_size(), chunk.token_ids_size());
+    EXPECT_EQ(chunk.request_id(), "mine");
+    if (chunk.finish_reason() == v1::FINISH_REASON_LENGTH) ++finished[chunk.index()];
+    last = chunk;
+  }
+  ASSERT_TRUE(reader->Finish().ok());
+  for (uint32_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(text[i], FakeWorker::TextOf(i, 8, 10));
+    EXPECT_EQ(tokens[i], 10);
+    EXPECT_EQ(finished[i], 1);
+  }
+  EXPECT_EQ(last.usage().completion_tokens(), 20);
+  EXPECT_EQ(last.usage().cached_tokens(), 2);
+  EXPECT_EQ(last.timings().prefill_ms(), 3);
+  const auto& trailer = context.GetServerTrailingMetadata();
+  ASSERT_EQ(trailer.count("baton-timings-bin"), 1u);
+  const auto at = trailer.find("baton-timings-bin");
+  v1::StageTimings timings;
+  ASSERT_TRUE(timings.ParseFromString(std::string(at->second.data(), at->second.size())));
+  EXPECT_EQ(timings.prefill_ms(), 3);
+  EXPECT_EQ(context.GetServerInitialMetadata().find("x-request-id")->second, "mine");
+}
+
+TEST_F(GrpcTest, GrpcTakesTextBytesAndChatAndRefusesWhatIsWrong) {
+  FakeWorker worker;
+  Start({&worker});
+  auto stub = v1::Generation::NewStub(Channel());
+  auto generate = [&](const v1::GenerateRequest& request, std::string* text = nullptr) {
+    grpc::ClientContext context;
+    auto reader = stub->Generate(&context, request);
+    v1::GenerateChunk chunk;
+    while (reader->Read(&chunk)) {
+      if (text) *text += chunk.text();
+    }
+    return reader->Finish();
+  };
+  v1::GenerateRequest request;
+  EXPECT_EQ(generate(request).error_code(), grpc::StatusCode::INVALID_ARGUMENT) << "no prompt";
+  request.mutable_sampling()->set_max_tokens(3);
+  request.set_text_bytes("ab\xff\xfe" "cd");
+  request.set_echo(true);
+  std::string text;
+  EXPECT_TRUE(generate(request, &text).ok());
+  EXPECT_EQ(text.substr(0, 10), "ab\xEF\xBF\xBD\xEF\xBF\xBD" "cd");
+  request.set_echo(false);
+  request.mutable_chat()->add_messages()->set_role("user");
+  request.mutable_chat()->mutable_messages(0)->set_content("Hello \"quoted\"\n");
+  EXPECT_TRUE(generate(request).ok());
+  request.set_model("other");
+  EXPECT_EQ(generate(request).error_code(), grpc::StatusCode::NOT_FOUND);
+  request.clear_model();
+  request.mutable_sampling()->set_top_p(2);
+  EXPECT_EQ(generate(request).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+}
+
+TEST_F(GrpcTest, AGrpcClientThatLeavesOrRunsOutOfTimeCancelsOnTheWorker) {
+  FakeWorker worker({.hold_after = 3});
+  Start({&worker});
+  auto stub = v1::Generation::NewStub(Channel());
+  v1::GenerateRequest request;
+  request.mutable_tokens()->add_ids(9);
+  request.mutable_sampling()->set_max_tokens(100);
+  v1::GenerateChunk chunk;
+  grpc::ClientContext leaves;
+  auto reader = stub->Generate(&leaves, request);
+  ASSERT_TRUE(reader->Read(&chunk));
+  leaves.TryCancel();
+  EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
+  EXPECT_TRUE(worker.Wait([&] { return worker.cancels().size() == 1; }));
+  grpc::ClientContext hurries;
+  hurries.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(100));
+  reader = stub->Generate(&hurries, request);
+  while (reader->Read(&chunk)) continue;
+  EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+  EXPECT_TRUE(worker.Wait([&] { return worker.cancels().size() == 2; }));
+  EXPECT_GT(worker.attaches()[1].deadline_ms(), 0u) << "the worker knows the deadline too";
+  EXPECT_LE(worker.attaches()[1].deadline_ms(), 100u);
+}
+
+TEST_F(GrpcTest, KeysGuardIt) {
+  FakeWorker worker;
+  RouterConfig config;
+  config.api_key = {"secret"};
+  Start({&worker}, config);
+  auto stub = v1::Generation::NewStub(Channel());
+  grpc::ClientContext without, with, generate;
+  v1::ModelCard card;
+  EXPECT_EQ(stub->GetModel(&without, {}, &card).error_code(), grpc::StatusCode::UNAUTHENTICATED);
+  with.AddMetadata("authorization", "Bearer secret");
+  EXPECT_TRUE(stub->GetModel(&with, {}, &card).ok());
+  EXPECT_EQ(card.max_model_len(), 2048);
+  v1::GenerateRequest request;
+  request.set_text("x");
+  v1::GenerateChunk chunk;
+  auto reader = stub->Generate(&generate, request);
+  EXPECT_FALSE(reader->Read(&chunk));
+  EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::UNAUTHENTICATED);
+  EXPECT_TRUE(worker.attaches().empty());
+}
+
+TEST_F(GrpcTest, HealthFollowsTheWorkersAndTheDrain) {
+  FakeWorker worker({.loading = true});
+  Start({&worker}, {}, false);
+  auto health = [&](const std::string& service) {  // HealthCheckRequest.service = 1, HealthCheckResponse.status = 1
+    std::string request, reply;
+    if (!service.empty()) request = StrCat("\x0a", std::string(1, static_cast<char>(service.size())), service);
+    const grpc::Status status = Call("/grpc.health.v1.Health/Check", request, &reply);
+    if (!status.ok()) return -static_cast<int>(status.error_code());
+    return reply.size() == 2 ? static_cast<int>(reply[1]) : 0;
+  };
+  constexpr int kServing = 1, kNotServing = 2;
+  EXPECT_EQ(health(""), kNotServing);
+  worker.DoneLoading();
+  EXPECT_TRUE(worker.Wait([&] { return health("") == kServing; }));
+  EXPECT_EQ(health("baton.v1.Generation"), kServing);
+  EXPECT_EQ(health("no.such.Service"), -static_cast<int>(grpc::StatusCode::NOT_FOUND));
+  server_->Drain();
+  EXPECT_EQ(health(""), kNotServing);
+}
+
+TEST_F(GrpcTest, ReflectionListsTheService) {
+  FakeWorker worker;
+  Start({&worker});
+  std::string reply;  // ServerReflectionRequest.list_services = 7, as a stream of one
+  ASSERT_TRUE(Call("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", std::string("\x3a\x00", 2), &reply).ok());
+  EXPECT_NE(reply.find("baton.v1.Generation"), std::string::npos);
+  EXPECT_NE(reply.find("grpc.health.v1.Health"), std::string::npos);
+}
+
+TEST_F(GrpcTest, ADrainingRouterIsUnavailable) {
+  FakeWorker worker;
+  Start({&worker});
+  server_->Drain();
+  auto stub = v1::Generation::NewStub(Channel());
+  v1::GenerateRequest request;
+  request.mutable_tokens()->add_ids(5);
+  grpc::ClientContext context;
+  v1::GenerateChunk chunk;
+  auto reader = stub->Generate(&context, request);
+  EXPECT_FALSE(reader->Read(&chunk));
+  EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(context.GetServerTrailingMetadata().count("retry-after-ms"), 1u);
+}
+
+}  // namespace
+}  // namespace baton::router
