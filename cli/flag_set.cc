@@ -22,6 +22,20 @@ void FlagSet::Set(const Flag& flag, const std::vector<std::string>& values) {
   given_[flag.name] = values;
 }
 
+void FlagSet::Merge(Flag flag) {
+  for (Flag& known : flags_) {
+    if (known.name != flag.name) continue;
+    known.shared_with.push_back(flag.group);
+    known.set = [first = known.set, second = flag.set](const std::vector<std::string>& values) {
+      absl::Status status = first(values);
+      status.Update(second(values));
+      return status;
+    };
+    return;
+  }
+  flags_.push_back(std::move(flag));
+}
+
 void FlagSet::Attach(CLI::App& app) {
   for (const Flag& flag : flags_) {
     const std::string dashed = StrCat("--", flag.name);

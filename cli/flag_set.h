@@ -31,11 +31,13 @@ struct Flag {
   bool is_bool = false;
   bool is_list = false;      ///< may be repeated; the first use replaces the default
   std::function<absl::Status(const std::vector<std::string>&)> set;
+  std::vector<std::string> shared_with{};  ///< further headings whose config has a field of this name; one flag sets all
 };
 
 class FlagSet {
  public:
-  /// Adds every field of `config` (through VisitFields) under a heading, except names in `without`.
+  /// Adds every field of `config` (through VisitFields) under a heading, except names in `without`. A name that is there
+  /// already becomes one flag that sets both configs.
   template <class Config>
   void Add(Config& config, const std::string& group, const std::vector<std::string>& without = {});
 
@@ -56,6 +58,8 @@ class FlagSet {
 
  private:
   void Set(const Flag& flag, const std::vector<std::string>& values);
+  /// Appends the flag, or makes it part of the one that has its name.
+  void Merge(Flag flag);
 
   std::vector<Flag> flags_;
   std::map<std::string, std::vector<std::string>> given_;
@@ -120,7 +124,7 @@ void FlagSet::Add(Config& config, const std::string& group, const std::vector<st
       flag.is_bool = std::is_same_v<T, bool>;
       flag.set = [&member](const std::vector<std::string>& values) { return ParseField(values.back(), member); };
     }
-    flags_.push_back(std::move(flag));
+    Merge(std::move(flag));
   });
 }
 

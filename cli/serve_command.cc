@@ -52,7 +52,8 @@ absl::StatusOr<int> FreePort() {
 void AppendGiven(const FlagSet& set, std::string_view group, std::vector<std::string>& argv) {
   for (const Flag& flag : set.flags()) {
     auto given = set.given().find(flag.name);
-    if (flag.group != group || given == set.given().end()) continue;
+    const bool belongs = flag.group == group || std::ranges::count(flag.shared_with, group) > 0;
+    if (!belongs || given == set.given().end()) continue;
     for (const std::string& value : given->second) {
       if (flag.is_bool) {
         argv.push_back(StrCat(value == "true" ? "--" : "--no-", flag.name));
