@@ -1,17 +1,21 @@
 // `baton serve`: router and workers as child processes on one machine.
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <memory>
 
 #include "cli/command.h"
 #include "cli/exit_code.h"
 #include "cli/flag_set.h"
 #include "cli/supervisor.h"
+#include "common/prefix_hash.h"
 #include "common/status.h"
 #include "router/router_config.h"
 #include "spdlog/spdlog.h"
@@ -64,6 +68,17 @@ void AppendGiven(const FlagSet& set, std::string_view group, std::vector<std::st
   }
 }
 
+// A hash key that every child reads, also after a restart: a file that lives as long as this process does and has no name.
+absl::StatusOr<std::string> SharedHashKeyFile() {
+  BATON_ASSIGN_OR_RETURN(const HashKey key, HashKey::Random());
+  const int fd = memfd_create("baton-hash-key", 0);
+  const std::string hex = key.Hex();
+  if (fd < 0 || write(fd, hex.data(), hex.size()) != static_cast<ssize_t>(hex.size())) {
+    return absl::UnavailableError(StrCat("cannot keep a hash key in memory: ", std::strerror(errno)));
+  }
+  return StrCat("/proc/self/fd/", fd);
+}
+
 ChildSpec WorkerSpec(const ServeFlags& flags, int index, int port, int local_workers) {
   ChildSpec spec{.name = StrCat("worker-", index), .restart = flags.restart};
   spec.argv = {"worker", "--role", "both", "--host", "127.0.0.1", "--port", StrCat(port), "--model", flags.model};
@@ -84,13 +99,22 @@ ChildSpec RouterSpec(const ServeFlags& flags, const std::vector<int>& worker_por
 }
 
 absl::Status StartAll(const ServeFlags& flags, Supervisor& supervisor) {
+  std::string key_flag;
+  if (!flags.set.given().contains("hash-key-file")) {
+    BATON_ASSIGN_OR_RETURN(const std::string file, SharedHashKeyFile());
+    key_flag = "--hash-key-file=" + file;
+  }
+  auto start = [&](ChildSpec spec) {
+    if (!key_flag.empty()) spec.argv.push_back(key_flag);
+    return supervisor.Start(std::move(spec));
+  };
   std::vector<int> ports;
   for (int i = 0; i < flags.both; ++i) {
     BATON_ASSIGN_OR_RETURN(int port, FreePort());
     ports.push_back(port);
-    BATON_RETURN_IF_ERROR(supervisor.Start(WorkerSpec(flags, i, port, flags.both)));
+    BATON_RETURN_IF_ERROR(start(WorkerSpec(flags, i, port, flags.both)));
   }
-  return supervisor.Start(RouterSpec(flags, ports));
+  return start(RouterSpec(flags, ports));
 }
 
 int RunServe(const ServeFlags& flags) {

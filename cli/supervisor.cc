@@ -103,6 +103,7 @@ std::optional<int> Supervisor::Reap() {
     const std::string reason = ReadAll(child->failure_pipe);
     close(child->failure_pipe);
     const int code = ExitCodeOfWaitStatus(status);
+    if (stopping_) continue;
     if (!child->spec.restart || IsPermanent(code)) {
       fatal = code;
       failure_ = StrCat(child->spec.name, " ended with exit code ", code, reason.empty() ? "" : ": ", reason);
@@ -153,6 +154,7 @@ int Supervisor::Run(Duration grace) {
 }
 
 void Supervisor::StopAll(Duration grace) {
+  stopping_ = true;
   bool kill_now = grace == Duration::zero();
   for (auto child = children_.rbegin(); child != children_.rend(); ++child) {
     child->restart_at.reset();

@@ -54,7 +54,8 @@ class Supervisor {
 
   const Clock& clock_;
   std::vector<Child> children_;
-  std::string failure_;  ///< why the child whose death ended the run failed
+  std::string failure_;
+  bool stopping_ = false;  ///< children that end now are meant to
 };
 
 /// Exit code of a wait status: the code, or 128 + signal.

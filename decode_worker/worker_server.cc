@@ -17,6 +17,7 @@ namespace baton::decode_worker {
 namespace {
 
 constexpr auto kLoadInterval = std::chrono::milliseconds(100);
+constexpr auto kKeyWait = std::chrono::seconds(5);
 
 bool IsLoopback(const std::string& host) { return host == "localhost" || host == "::1" || host.starts_with("127."); }
 
@@ -93,6 +94,7 @@ class WorkerServer::Parts {
       if (std::exchange(stopping_, true)) return;
     }
     changed_.notify_all();
+    state_.GiveUpOnKey();
     if (loader_.joinable()) loader_.join();
     if (io_.joinable()) io_.join();
     if (server_) {
@@ -118,6 +120,8 @@ class WorkerServer::Parts {
 
   absl::Status LoadEngine() {
     BATON_ASSIGN_OR_RETURN(worker::LoadedModel loaded, worker::StartUp(config_, state_.progress()));
+    // A router dials again within two seconds; a worker that chose its own key before could not join the others.
+    if (!state_.WaitForKey(kKeyWait)) spdlog::info("worker: no router gave a hash key in {} s, taking a random one", Seconds(kKeyWait));
     BATON_ASSIGN_OR_RETURN(HashKey random, HashKey::Random());
     const HashKey key = state_.AdoptKey(random);
     state_.SetEngine(std::make_shared<worker::EngineShell>(config_, std::move(loaded), key, incarnation_, clock_));

@@ -27,7 +27,20 @@ grpc::Status StillLoading(const worker::StartUpProgress::View& view) {
 HashKey WorkerState::AdoptKey(const HashKey& offered) {
   std::lock_guard lock(mutex_);
   if (!key_) key_ = offered;
+  key_changed_.notify_all();
   return *key_;
+}
+
+bool WorkerState::WaitForKey(Duration timeout) {
+  std::unique_lock lock(mutex_);
+  key_changed_.wait_for(lock, timeout, [&] { return key_ || key_given_up_; });
+  return key_.has_value();
+}
+
+void WorkerState::GiveUpOnKey() {
+  std::lock_guard lock(mutex_);
+  key_given_up_ = true;
+  key_changed_.notify_all();
 }
 
 std::optional<HashKey> WorkerState::key() const {

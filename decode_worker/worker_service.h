@@ -3,6 +3,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <condition_variable>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -25,8 +26,11 @@ class WorkerState {
   WorkerState(const worker::WorkerConfig& config, std::string version, std::string incarnation, std::optional<HashKey> key)
       : config_(config), version_(std::move(version)), incarnation_(std::move(incarnation)), key_(key) {}
 
-  /// Sets the key of a fresh worker; the key in force.
+  /// Sets the key of a worker that has none; the key in force.
   HashKey AdoptKey(const HashKey& offered);
+  /// Waits until there is a key: true; or until `timeout`, or GiveUpOnKey.
+  bool WaitForKey(Duration timeout);
+  void GiveUpOnKey();
   std::optional<HashKey> key() const;
   void SetEngine(std::shared_ptr<worker::EngineShell> engine);
   std::shared_ptr<worker::EngineShell> engine() const;
@@ -42,6 +46,8 @@ class WorkerState {
   mutable std::mutex mutex_;
   std::string worker_id_;
   std::optional<HashKey> key_;
+  bool key_given_up_ = false;
+  std::condition_variable key_changed_;
   std::shared_ptr<worker::EngineShell> engine_;
 };
 

@@ -62,12 +62,12 @@ absl::StatusOr<std::unique_ptr<Fleet>> Fleet::Create(const RouterConfig& config,
   return fleet;
 }
 
-Fleet::Fleet(const RouterConfig& config, std::unique_ptr<Scorer> scorer, HashKey key, bool key_is_fixed)
+Fleet::Fleet(const RouterConfig& config, std::unique_ptr<Scorer> scorer, HashKey key, bool key_from_file)
     : config_(config),
       scorer_(std::move(scorer)),
       index_(config.index_max_bytes),
+      key_from_file_(key_from_file),
       key_(key),
-      key_is_fixed_(key_is_fixed),
       hasher_(std::make_shared<const PrefixHasher>(key)) {}
 
 Fleet::~Fleet() { Stop(); }
@@ -81,21 +81,29 @@ void Fleet::Stop() {
   for (auto& link : links_) link->Stop();
 }
 
-// A router that has shared its key with no worker yet may adopt a running worker's key instead.
+// A router whose key is not from a file may adopt that of a running worker instead.
 std::string Fleet::GreetingKey(bool refused_before) {
   std::lock_guard lock(mutex_);
-  if (refused_before && !key_is_fixed_) return "";
+  if (refused_before && !key_from_file_) return "";
   return KeyBytes(key_);
 }
 
-absl::Status Fleet::Admit(int32_t, const WorkerFacts& facts) {
+// With no other worker ready the index is empty and nothing was hashed that still counts: the key may change.
+bool Fleet::OthersReady(int32_t slot) const {
+  for (size_t i = 0; i < links_.size(); ++i) {
+    if (static_cast<int32_t>(i) != slot && links_[i]->View().state == LinkState::kReady) return true;
+  }
+  return false;
+}
+
+absl::Status Fleet::Admit(int32_t slot, const WorkerFacts& facts) {
   std::lock_guard lock(mutex_);
   if (facts.role != "both") {
     return absl::FailedPreconditionError(
         StrCat("role: worker is \"", facts.role, "\"; this router serves workers of role \"both\""));
   }
   if (!facts.hash_key.empty() && facts.hash_key != KeyBytes(key_)) {
-    if (key_is_fixed_) {
+    if (key_from_file_ || OthersReady(slot)) {
       return absl::FailedPreconditionError(
           "hash_key: the worker's key is not this router's; give every router the same --hash-key-file");
     }
@@ -117,7 +125,6 @@ absl::Status Fleet::Admit(int32_t, const WorkerFacts& facts) {
       return absl::FailedPreconditionError(Different("max_model_len", StrCat(facts.max_model_len), StrCat(facts_->max_model_len)));
     }
   }
-  key_is_fixed_ = true;
   facts_ = std::make_shared<const WorkerFacts>(facts);
   return absl::OkStatus();
 }

@@ -83,7 +83,8 @@ class Fleet final : public LinkHost {
   const PrefixIndex& index() const { return index_; }
 
  private:
-  Fleet(const RouterConfig& config, std::unique_ptr<Scorer> scorer, HashKey key, bool key_is_fixed);
+  Fleet(const RouterConfig& config, std::unique_ptr<Scorer> scorer, HashKey key, bool key_from_file);
+  bool OthersReady(int32_t slot) const;
 
   std::string GreetingKey(bool refused_before) override;
   absl::Status Admit(int32_t slot, const WorkerFacts& facts) override;
@@ -100,10 +101,10 @@ class Fleet final : public LinkHost {
   PrefixIndex index_;
   std::vector<std::shared_ptr<WorkerLink>> links_;
   bool stopped_ = false;
+  const bool key_from_file_;
 
   mutable std::mutex mutex_;  // guards what follows
   HashKey key_;
-  bool key_is_fixed_;         // from a file, or shared with a worker already
   std::shared_ptr<const PrefixHasher> hasher_;
   std::shared_ptr<const WorkerFacts> facts_;
 };

@@ -56,6 +56,33 @@ TEST(FlagSet, DefaultsStayWhenNothingIsGiven) {
   EXPECT_TRUE(p.set.given().empty());
 }
 
+struct OtherConfig {
+  std::string host = "127.0.0.1";
+  int32_t threads = 0;
+};
+
+template <class Visitor>
+void VisitFields(OtherConfig& c, Visitor&& field) {
+  field("host", c.host, "", "");
+  field("threads", c.threads, "", "");
+}
+
+TEST(FlagSet, ANameThatTwoConfigsHaveIsOneFlagThatSetsBoth) {
+  CLI::App app;
+  SampleConfig first;
+  OtherConfig second;
+  FlagSet set;
+  set.Add(first, "first");
+  set.Add(second, "second");
+  set.Attach(app);
+  std::vector<std::string> args{"--host=::1"};
+  app.parse(args);
+  EXPECT_EQ(first.host, "::1");
+  EXPECT_EQ(second.host, "::1");
+  const auto host = std::ranges::find(set.flags(), "host", &Flag::name);
+  EXPECT_THAT(host->shared_with, testing::ElementsAre("second"));
+}
+
 TEST(FlagSet, ReadsEveryTypeFromTheCommandLine) {
   Parsed p({"--max-num-seqs", "32", "--kv-cache-memory=4GiB", "--no-enable-prefix-caching", "--max-step-ms", "12.5", "--host", "::1",
             "--worker", "a:1", "--worker", "b:2"});

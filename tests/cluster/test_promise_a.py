@@ -35,7 +35,7 @@ def requests(count, seed):
         if r.random() < 0.1:
             body["stop"] = ["e", "qu"]
         if r.random() < 0.1:
-            body["min_tokens"] = 4
+            body["min_tokens"] = min(4, body["max_tokens"])
         out.append({k: v for k, v in body.items() if v is not None})
     return out
 
