@@ -1,5 +1,7 @@
 // Linear layers beside plain oneDNN (packed f32 matmul, one primitive per M) and the machine's measured limits.
 //   bench_cpu_linear [--threads 2] [--dtype float32|bfloat16 (weights)] [--rows 1,8,128,512] [--json FILE]
+#include <omp.h>
+
 #include <cstdio>
 #include <oneapi/dnnl/dnnl.hpp>
 #include <random>
@@ -62,7 +64,7 @@ std::vector<int64_t> Numbers(const std::string& list) {
 int main(int argc, char** argv) {
   const int threads = std::stoi(bench::Flag(argc, argv, "threads", "2"));
   const bool bf16 = bench::Flag(argc, argv, "dtype", "bfloat16") == "bfloat16";
-  setenv("OMP_NUM_THREADS", std::to_string(threads).c_str(), 1);
+  omp_set_num_threads(threads);  // what oneDNN runs on
   auto made = kernels::MakeCpuOps({.threads = threads, .dtype = DType::kF32});
   BATON_CHECK(made.ok(), made.status().ToString());
   kernels::Ops& ops = **made;

@@ -1,5 +1,6 @@
 // `baton serve`: router and workers as child processes on one machine.
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -71,7 +72,10 @@ void AppendGiven(const FlagSet& set, std::string_view group, std::vector<std::st
 // A hash key that every child reads, also after a restart: a file that lives as long as this process does and has no name.
 absl::StatusOr<std::string> SharedHashKeyFile() {
   BATON_ASSIGN_OR_RETURN(const HashKey key, HashKey::Random());
-  const int fd = memfd_create("baton-hash-key", 0);
+  constexpr int kFirstFd = 10;  // below are the descriptors that a child finds set for it
+  const int unplaced = memfd_create("baton-hash-key", MFD_CLOEXEC);
+  const int fd = fcntl(unplaced, F_DUPFD, kFirstFd);  // without CLOEXEC: children inherit it
+  close(unplaced);
   const std::string hex = key.Hex();
   if (fd < 0 || write(fd, hex.data(), hex.size()) != static_cast<ssize_t>(hex.size())) {
     return absl::UnavailableError(StrCat("cannot keep a hash key in memory: ", std::strerror(errno)));

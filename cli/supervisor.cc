@@ -166,12 +166,12 @@ void Supervisor::StopAll(Duration grace) {
       if (child->pid < 0) break;
       const std::optional<int> signal = WaitForSignal(/*children=*/true, deadline - clock_.Now());
       const bool again = signal && *signal != SIGCHLD;
-      if (!kill_now && (again || clock_.Now() >= deadline)) {
-        spdlog::warn("{} did not stop in time and is killed", child->spec.name);
-        kill_now = again || kill_now;
-        kill(child->pid, SIGKILL);
-      }
-      if (kill_now) waitpid(child->pid, nullptr, 0), child->pid = -1;
+      if (!kill_now && !again && clock_.Now() < deadline) continue;
+      if (!kill_now) spdlog::warn("{} {} and is killed", child->spec.name, again ? "was told twice to stop" : "did not stop in time");
+      kill_now = again || kill_now;
+      kill(child->pid, SIGKILL);
+      waitpid(child->pid, nullptr, 0);
+      child->pid = -1;
     }
   }
   for (Child& child : children_) child.restart_at.reset();

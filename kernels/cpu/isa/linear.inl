@@ -16,7 +16,7 @@ constexpr int kTileRows = 6, kTileRegs = 4;  // 24 accumulators of 32 registers
 constexpr int kTileRows = 6, kTileRegs = 2;  // 12 accumulators of 16 registers
 #endif
 constexpr int kTileColumns = kTileRegs * kNativeLanes;
-constexpr int kDepth = 256;       // k per block
+constexpr int kDepth = 128;       // k per block
 constexpr int kExpandFrom = 13;   // rows from which expanding a 16-bit block pays
 
 /// sums[r][0, kTileColumns) += x[r][0, depth) · w[depth][kPanelColumns], one fused multiply-add at a time.
