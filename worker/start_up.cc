@@ -53,13 +53,8 @@ absl::Status WarmUp(LoadedModel& loaded) {
 absl::Status AllocateKv(const WorkerConfig& config, LoadedModel& loaded) {
   const KvLayout& layout = loaded.model->kv_layout();
   const int64_t bytes = KvBytes(config, layout, loaded.max_model_len, AvailableMemoryBytes());
-  absl::StatusOr<engine::BlockBudget> plan =
-      engine::PlanBlocks(layout, bytes, loaded.max_model_len, config.max_num_seqs, config.max_num_batched_tokens);
-  if (!plan.ok()) {
-    return absl::Status(plan.status().code(), StrCat(View(plan.status().message()), " (raise --kv-cache-memory, now ", bytes,
-                                                     " bytes, or lower --max-model-len, now ", loaded.max_model_len, ")"));
-  }
-  loaded.blocks = *std::move(plan);
+  BATON_ASSIGN_OR_RETURN(loaded.blocks, engine::PlanBlocks(layout, bytes, loaded.max_model_len, config.max_num_seqs,
+                                                           config.max_num_batched_tokens));
   BATON_ASSIGN_OR_RETURN(loaded.memory, engine::KvMemory::Create(layout, loaded.blocks.num_blocks, *loaded.ops));
   spdlog::info("Available KV cache memory: {:.2f} GiB", GiB(loaded.blocks.bytes));
   spdlog::info("KV cache size: {} tokens", loaded.blocks.tokens);

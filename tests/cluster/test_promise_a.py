@@ -53,7 +53,7 @@ class PromiseA(unittest.TestCase):
         ["--max-num-batched-tokens", 64, "--threads", 1],
         ["--max-num-batched-tokens", 2048, "--threads", 2],
         ["--no-enable-prefix-caching", "--max-num-seqs", 4],
-        ["--kv-cache-memory", "3M", "--max-model-len", 1024],  # small enough to preempt under load
+        ["--kv-cache-memory", "7M", "--max-model-len", 1024],  # small enough to preempt under load
     ]
 
     def test_under_load_equals_alone(self):
