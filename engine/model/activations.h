@@ -27,8 +27,8 @@ class Activations {
   kernels::Tensor gate_up;     // [max_tokens, 2 · intermediate] compute
   kernels::Tensor inner;       // [max_tokens, intermediate] compute
 
-  kernels::Tensor head_in;     // [logit rows, hidden] f32
-  kernels::Tensor head_normed; // [logit rows, hidden] compute
+  kernels::Tensor head_in;     // [logit rows, hidden] f32: the residual of the wanted rows
+  kernels::Tensor head_normed; // [logit rows, hidden] compute: rows that are wanted several times, repeated
   kernels::Tensor logits;      // [logit rows, vocab] f32
   /// Makes the three above at least `rows` long; their contents are lost. ResourceExhausted: the old ones stay.
   absl::Status ReserveLogits(int64_t rows, kernels::Ops& ops);

@@ -28,13 +28,14 @@ class Decoder : public Model {
   Decoder(ModelConfig config, KvLayout layout, ModelWeights weights, Activations activations, int max_tokens, kernels::Ops& ops);
 
   absl::Status CheckTokens(std::span<const int32_t> tokens) const;
-  // normed → projected, and KV written.
-  void Attention(int layer, int64_t tokens, const kernels::RaggedBatch& batch, const kernels::KvLayerView& kv);
-  // normed → projected.
-  void Mlp(int layer, int64_t tokens);
-  // residual += projected (through `post_norm` if the family has one), and its norm by `next` → normed. Null next: none.
-  void AddToResidual(const float* post_norm, const float* next, int64_t tokens);
-  absl::StatusOr<kernels::Tensor> Logits(std::span<const int32_t> rows, int64_t tokens);
+  // normed [T, hidden] → KV written and, unless only that is wanted, attended [T, q_heads · head_dim].
+  void Attention(int layer, const kernels::RaggedBatch& batch, const kernels::KvLayerView& kv, int64_t tokens, bool only_kv);
+  // attended → residual, and its norm → normed. Both [rows, …].
+  void AfterAttention(int layer, const kernels::Tensor& attended, const kernels::Tensor& residual);
+  // normed → residual, and its norm by `next` → normed.
+  void Mlp(int layer, const float* next, const kernels::Tensor& residual);
+  // residual += projected (through `post_norm` if the family has one), and its norm by `next` → normed.
+  void AddToResidual(const float* post_norm, const float* next, const kernels::Tensor& residual);
 
   const ModelConfig config_;
   const KvLayout layout_;

@@ -153,6 +153,10 @@ absl::StatusOr<json> GgufToHfConfig(const GgufFile& file) {
   if (architecture != "llama" && architecture != "qwen2" && architecture != "qwen3" && architecture != "gemma3") {
     return in.Bad(StrCat("architecture \"", architecture, "\" is not supported (llama, qwen2, qwen3, gemma3 are)"));
   }
+  if (file.Find("split.count") != nullptr) {
+    BATON_ASSIGN_OR_RETURN(const uint64_t parts, file.GetUint("split.count"));
+    if (parts > 1) return in.Bad(StrCat("one of ", parts, " parts of a split model: merge them into one file"));
+  }
   json out = {{"model_type", architecture}};
   json experts = {{"n", 0}};
   BATON_RETURN_IF_ERROR(in.Uint("expert_count", "n", false, experts));

@@ -197,6 +197,7 @@ TEST(GgufConfig, WhatIsWrongIsNamed) {
   EXPECT_THAT(error(LlamaFile("rwkv")), HasSubstr("architecture \"rwkv\" is not supported"));
   EXPECT_THAT(error(LlamaFile()), HasSubstr("token_embd.weight [vocab, hidden] is missing"));
   EXPECT_THAT(error(LlamaFile().AddUint("llama.expert_count", 8)), HasSubstr("a mixture of 8 experts"));
+  EXPECT_THAT(error(LlamaFile().AddUint("split.count", 3)), HasSubstr("one of 3 parts of a split model"));
   GgufBuilder b = LlamaFile().AddUint("llama.attention.value_length", 32);
   EXPECT_THAT(error(b.AddTensor("token_embd.weight", {128, 5}, 0, 0)), HasSubstr("value_length 32 is not key_length 64"));
   GgufBuilder heads = LlamaFile("qwen3").AddUint("qwen3.attention.key_length", 1 << 20);

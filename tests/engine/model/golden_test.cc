@@ -148,7 +148,21 @@ TEST(Decoder, ARowMayBeWantedSeveralTimesAndTheLogitsGrow) {
   const LogitRows rows = (*model)->Run(golden.prompt, 0, many).value();
   const LogitRows one = (*model)->Run(golden.prompt, 0, {3}).value();
   for (const std::vector<float>& row : rows) EXPECT_EQ(row, one[0]);
+  EXPECT_EQ(one[0], (*model)->Prefill(golden.prompt, PagedModel::kMaxTokens).value()[3]);
   EXPECT_TRUE((*model)->Run(golden.prompt, 0, {}).value().empty());
+}
+
+TEST(Decoder, AStepWithoutLogitsWritesItsKv) {
+  for (const char* family : {"llama2", "gemma3"}) {
+    const Golden golden = ReadGolden(family);
+    auto model = PagedModel::Load(golden.source);
+    ASSERT_TRUE(model.ok()) << model.status();
+    const std::vector<float> wanted = (*model)->Prefill(golden.prompt, PagedModel::kMaxTokens).value().back();
+    auto other = PagedModel::Load(golden.source);
+    const std::vector<int32_t> most(golden.prompt.begin(), golden.prompt.end() - 1);
+    EXPECT_TRUE((*other)->Run(most, 0, {}).value().empty());
+    EXPECT_EQ((*other)->Run({golden.prompt.back()}, static_cast<int32_t>(most.size()), {0}).value()[0], wanted) << family;
+  }
 }
 
 TEST(Decoder, SlidingAndFullLayersAreGroupsOfTheirOwn) {
