@@ -24,8 +24,9 @@ std::variant<AdmissionTicket, ApiError> Admission::Enter() {
 std::variant<AdmissionTicket, ApiError> Admission::EnterTokens(int64_t tokens) {
   std::lock_guard lock(mutex_);
   if (tokens_ > 0 && tokens_ + tokens > max_tokens_) {
-    return Overloaded(StrCat(tokens_, " prompt tokens are in the router, this request has ", tokens, ", the limit is ", max_tokens_),
-                      Overload{requests_, PredictedWaitMsLocked(), "--max-running-tokens"});
+    return Overloaded(
+        StrCat(tokens_, " prompt tokens are in the router, this request has ", tokens, ", the limit is ", max_tokens_),
+        Overload{requests_, PredictedWaitMsLocked(), "--max-running-tokens"});
   }
   tokens_ += tokens;
   return AdmissionTicket(this, tokens);

@@ -1,5 +1,5 @@
-// Admission: how much the router holds at once, in requests and prompt tokens. Full means 429, draining means 503; nobody
-// waits here. Thread-safe.
+// Admission: how much the router holds at once, in requests and prompt tokens. Full means 429, draining means 503;
+// nobody waits here. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -22,7 +22,8 @@ class AdmissionTicket {
  public:
   AdmissionTicket() = default;
   AdmissionTicket(Admission* admission, int64_t tokens) : admission_(admission), tokens_(tokens) {}
-  AdmissionTicket(AdmissionTicket&& o) noexcept : admission_(std::exchange(o.admission_, nullptr)), tokens_(o.tokens_) {}
+  AdmissionTicket(AdmissionTicket&& o) noexcept
+      : admission_(std::exchange(o.admission_, nullptr)), tokens_(o.tokens_) {}
   AdmissionTicket& operator=(AdmissionTicket&& o) noexcept {
     std::swap(admission_, o.admission_);
     std::swap(tokens_, o.tokens_);

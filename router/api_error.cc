@@ -15,14 +15,17 @@ ApiError BadRequest(std::string message, std::string param, std::string code) {
 }
 
 ApiError NotBuilt(const std::string& field, const std::string& what) {
-  ApiError e = BadRequest(StrCat("`", field, "`: ", what, " is not supported by this server; it would change the answer, so "
-                                 "the request is refused instead of ignoring it."), field, "unsupported_parameter");
+  ApiError e = BadRequest(StrCat("`", field, "`: ", what,
+                                 " is not supported by this server; it would change the answer, so "
+                                 "the request is refused instead of ignoring it."),
+                          field, "unsupported_parameter");
   e.grpc_code = absl::StatusCode::kUnimplemented;
   return e;
 }
 
 ApiError ModelNotFound(const std::string& model) {
-  ApiError e{404, "invalid_request_error", "model_not_found", "model", StrCat("The model `", model, "` does not exist.")};
+  ApiError e{404, "invalid_request_error", "model_not_found", "model",
+             StrCat("The model `", model, "` does not exist.")};
   e.grpc_code = absl::StatusCode::kNotFound;
   return e;
 }
@@ -60,7 +63,8 @@ ApiError FromStatus(const absl::Status& status, int64_t retry_after_ms, int64_t 
     case absl::StatusCode::kInvalidArgument:
       return BadRequest(e.message);
     case absl::StatusCode::kResourceExhausted:
-      e = Overloaded(e.message, Overload{0, queue_ms, "--max-waiting-requests and --max-waiting-tokens of the workers"});
+      e = Overloaded(e.message,
+                     Overload{0, queue_ms, "--max-waiting-requests and --max-waiting-tokens of the workers"});
       e.retry_after_ms = std::max(e.retry_after_ms, retry_after_ms);
       return e;
     case absl::StatusCode::kUnavailable:

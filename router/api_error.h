@@ -18,9 +18,9 @@ struct Overload {
 
 struct ApiError {
   int32_t http_status = 500;
-  std::string type;     ///< "invalid_request_error" …
-  std::string code;     ///< "context_length_exceeded" …; empty = null
-  std::string param;    ///< field of the request; empty = null
+  std::string type;   ///< "invalid_request_error" …
+  std::string code;   ///< "context_length_exceeded" …; empty = null
+  std::string param;  ///< field of the request; empty = null
   std::string message;
   int64_t retry_after_ms = 0;  ///< 0 = none
   std::optional<Overload> overload;

@@ -38,7 +38,8 @@ absl::StatusOr<ApiKeys> ApiKeys::Load(const std::vector<std::string>& keys, cons
 bool ApiKeys::Allows(std::string_view authorization) const {
   if (open()) return true;
   constexpr std::string_view kScheme = "Bearer ";
-  if (authorization.size() < kScheme.size() || strncasecmp(authorization.data(), kScheme.data(), kScheme.size()) != 0) return false;
+  if (authorization.size() < kScheme.size() || strncasecmp(authorization.data(), kScheme.data(), kScheme.size()) != 0)
+    return false;
   const Digest given = DigestOf(authorization.substr(kScheme.size()));
   int matches = 0;
   for (const Digest& digest : digests_) matches |= CRYPTO_memcmp(digest.data(), given.data(), given.size()) == 0;

@@ -13,7 +13,8 @@ namespace baton::router {
 
 class ApiKeys {
  public:
-  /// `file`: one key a line, '#' starts a comment line; "" = none. NotFound: no such file. InvalidArgument: an empty key.
+  /// `file`: one key a line, '#' starts a comment line; "" = none. NotFound: no such file. InvalidArgument: an empty
+  /// key.
   static absl::StatusOr<ApiKeys> Load(const std::vector<std::string>& keys, const std::string& file);
 
   /// No keys: everyone may.

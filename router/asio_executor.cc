@@ -76,8 +76,6 @@ void ExecutorPool::Stop() {
   for (auto& one : threads_->all) one->Stop();
 }
 
-asio::io_context& ExecutorPoolAccess::Context(ExecutorPool& pool, size_t i) {
-  return pool.threads_->all[i]->context();
-}
+asio::io_context& ExecutorPoolAccess::Context(ExecutorPool& pool, size_t i) { return pool.threads_->all[i]->context(); }
 
 }  // namespace baton::router

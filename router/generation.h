@@ -52,27 +52,27 @@ struct WorkerId {
 /// A tokenized request, ready for a worker.
 struct Generation {
   std::string request_id;
-  std::vector<int32_t> prompt;        ///< token ids
-  SamplingOptions sampling;           ///< resolved: seed and max_tokens are set
+  std::vector<int32_t> prompt;  ///< token ids
+  SamplingOptions sampling;     ///< resolved: seed and max_tokens are set
   std::vector<int32_t> eos_token_ids;
-  std::vector<std::string> stop;      ///< stop strings, matched by the router
+  std::vector<std::string> stop;  ///< stop strings, matched by the router
   bool include_stop_str_in_output = false;
   bool skip_special_tokens = true;
   int32_t priority = 0;
   std::string cache_salt;
-  std::optional<Duration> timeout;    ///< what the client gives the whole request
+  std::optional<Duration> timeout;  ///< what the client gives the whole request
 };
 
 /// One attach of one leg of a request on a worker (proto Attach).
 struct AttachOrder {
-  std::string leg_id;                 ///< request id on the relay
+  std::string leg_id;  ///< request id on the relay
   uint32_t attempt = 0;
   uint64_t attach_gen = 0;
-  std::vector<uint32_t> choices;      ///< empty: all of sampling.n
-  uint64_t position = 0;              ///< of the next token
+  std::vector<uint32_t> choices;                 ///< empty: all of sampling.n
+  uint64_t position = 0;                         ///< of the next token
   const std::vector<int32_t>* output = nullptr;  ///< generated so far, of the leg's only choice; null = none
   uint32_t credit_tokens = 0;
-  uint32_t deadline_ms = 0;           ///< remaining; 0 = none
+  uint32_t deadline_ms = 0;  ///< remaining; 0 = none
 };
 
 /// News of one choice from a worker (proto RelayEntry).
@@ -85,12 +85,12 @@ struct RelayNews {
   std::vector<PositionLogprobs> logprobs;
   FinishReason finish = FinishReason::kNone;
   std::optional<int32_t> stop_token_id;
-  absl::Status error;                 ///< with kError
+  absl::Status error;  ///< with kError
   uint32_t retry_after_ms = 0;
   uint32_t queue_ms = 0;
   bool accepted = false;
-  uint32_t cached_tokens = 0;         ///< with accepted
-  std::string prompt_logprobs;        ///< a piece of a serialized PromptLogprobs
+  uint32_t cached_tokens = 0;   ///< with accepted
+  std::string prompt_logprobs;  ///< a piece of a serialized PromptLogprobs
   bool prompt_logprobs_last = false;
   std::optional<StageTimings> timings;
 };

@@ -37,8 +37,8 @@ GenerationCall::GenerationCall(const CallServices& services, Executor& executor,
     : services_(services),
       executor_(executor),
       generation_(std::move(generation)),
-      flow_(generation_.request_id, static_cast<uint32_t>(generation_.prompt.size()), static_cast<uint32_t>(texts.size()),
-            LimitsOf(services.config, generation_), arrived),
+      flow_(generation_.request_id, static_cast<uint32_t>(generation_.prompt.size()),
+            static_cast<uint32_t>(texts.size()), LimitsOf(services.config, generation_), arrived),
       texts_(std::move(texts)),
       last_token_(texts_.size()),
       withheld_(texts_.size()),
@@ -187,7 +187,8 @@ void GenerationCall::Do(EndChoice action) {
     finish.stop_string = text.stop_string();
   } else if (action.stop_token_id) {
     const auto& asked = generation_.sampling.stop_token_ids;
-    if (std::find(asked.begin(), asked.end(), *action.stop_token_id) != asked.end()) finish.stop_token_id = action.stop_token_id;
+    if (std::find(asked.begin(), asked.end(), *action.stop_token_id) != asked.end())
+      finish.stop_token_id = action.stop_token_id;
   }
   sink_->OnChoiceEnd(finish);
   if (texts_.size() == 1) last_reason_ = ReasonName(finish.reason);
@@ -241,7 +242,8 @@ void GenerationCall::Finish(const char* reason) {
     }
   }
   const GenerationUsage usage = Usage();
-  FinishedRequest done{reason, usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens, predicted_cached_tokens_};
+  FinishedRequest done{reason, usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens,
+                       predicted_cached_tokens_};
   done.max_tokens = generation_.sampling.max_tokens.value_or(0);
   done.n = static_cast<int64_t>(texts_.size());
   done.e2e_s = Seconds(took);
@@ -266,8 +268,8 @@ void GenerationCall::Finish(const char* reason) {
 void GenerationCall::Log(const char* reason, double seconds) const {
   const GenerationUsage usage = Usage();
   spdlog::info("request {} {}: prompt {} (cached {}), output {}, {:.3f} s, first token {:.3f} s, seed {}, worker {}{}",
-               generation_.request_id, reason, usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens, seconds,
-               first_token_ ? Seconds(*first_token_ - arrived_) : 0, generation_.sampling.seed.value_or(0),
+               generation_.request_id, reason, usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens,
+               seconds, first_token_ ? Seconds(*first_token_ - arrived_) : 0, generation_.sampling.seed.value_or(0),
                flow_.worker().slot, flow_.attempts() > 1 ? StrCat(", ", flow_.attempts(), " attempts") : "");
 }
 

@@ -1,5 +1,5 @@
-// GenerationCall: carries one request from its tokens to its end: drives RequestFlow, turns tokens into text, tells a sink.
-// Lives on one executor; every method and every sink call happens on its thread.
+// GenerationCall: carries one request from its tokens to its end: drives RequestFlow, turns tokens into text, tells a
+// sink. Lives on one executor; every method and every sink call happens on its thread.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ struct ChoiceDelta {
 struct ChoiceFinish {
   uint32_t index = 0;
   FinishReason reason = FinishReason::kNone;
-  std::optional<int32_t> stop_token_id;    ///< when a token of the request's stop_token_ids ended it
+  std::optional<int32_t> stop_token_id;  ///< when a token of the request's stop_token_ids ended it
   std::optional<std::string> stop_string;
 };
 
@@ -105,9 +105,9 @@ class GenerationCall final : public RelaySink, public std::enable_shared_from_th
   Executor& executor_;
   const Generation generation_;
   RequestFlow flow_;
-  std::vector<ChoiceText> texts_;        // [n]
-  std::vector<TimePoint> last_token_;    // [n]
-  std::vector<uint32_t> withheld_;       // [n] tokens emitted whose credit waits for the client
+  std::vector<ChoiceText> texts_;      // [n]
+  std::vector<TimePoint> last_token_;  // [n]
+  std::vector<uint32_t> withheld_;     // [n] tokens emitted whose credit waits for the client
   std::vector<AdmissionTicket> tickets_;
   std::shared_ptr<GenerationSink> sink_;
   std::unique_ptr<ExecutorTimer> timer_;

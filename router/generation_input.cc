@@ -18,13 +18,15 @@ MaybeError Range(const char* name, const std::optional<float>& v, double low, do
   if (!v) return std::nullopt;
   if (std::isfinite(*v) && *v <= high && (low_open ? *v > low : *v >= low)) return std::nullopt;
   return BadRequest(StrCat("`", name, "` must be in ", low_open ? "(" : "[", Text(low), ", ",
-                           high > 1e30 ? "infinity" : Text(high), "], got ", Text(*v), "."), name);
+                           high > 1e30 ? "infinity" : Text(high), "], got ", Text(*v), "."),
+                    name);
 }
 
 MaybeError CheckIds(const char* name, const std::vector<int32_t>& ids, int32_t vocab_size) {
   for (const int32_t id : ids) {
     if (id < 0 || id >= vocab_size) {
-      return BadRequest(StrCat("`", name, "`: token id ", id, " is out of the vocabulary (0 to ", vocab_size - 1, ")."), name);
+      return BadRequest(StrCat("`", name, "`: token id ", id, " is out of the vocabulary (0 to ", vocab_size - 1, ")."),
+                        name);
     }
   }
   return std::nullopt;
@@ -37,10 +39,12 @@ MaybeError CheckNumbers(const SamplingOptions& s) {
   if (auto e = Range("presence_penalty", s.presence_penalty, -2, 2)) return e;
   if (auto e = Range("frequency_penalty", s.frequency_penalty, -2, 2)) return e;
   if (auto e = Range("repetition_penalty", s.repetition_penalty, 0, 1e31, true)) return e;
-  if (s.top_k && *s.top_k < -1) return BadRequest(StrCat("`top_k` must be -1 or 0 (all), or at least 1, got ", *s.top_k, "."), "top_k");
+  if (s.top_k && *s.top_k < -1)
+    return BadRequest(StrCat("`top_k` must be -1 or 0 (all), or at least 1, got ", *s.top_k, "."), "top_k");
   for (const auto& [id, bias] : s.logit_bias) {
     if (!(bias >= -100 && bias <= 100)) {
-      return BadRequest(StrCat("`logit_bias` of token ", id, " must be in [-100, 100], got ", Text(bias), "."), "logit_bias");
+      return BadRequest(StrCat("`logit_bias` of token ", id, " must be in [-100, 100], got ", Text(bias), "."),
+                        "logit_bias");
     }
   }
   return std::nullopt;
@@ -50,15 +54,20 @@ MaybeError CheckCounts(const SamplingOptions& s, const WorkerFacts& facts, const
   if (s.n < 1 || s.n > config.max_choices) {
     return BadRequest(StrCat("`n` must be in [1, ", config.max_choices, "], got ", s.n, " (--max-choices)."), "n");
   }
-  if (s.max_tokens && *s.max_tokens < 1) return BadRequest(StrCat("`max_tokens` must be at least 1, got ", *s.max_tokens, "."), "max_tokens");
-  if (s.min_tokens && *s.min_tokens < 0) return BadRequest(StrCat("`min_tokens` must be at least 0, got ", *s.min_tokens, "."), "min_tokens");
+  if (s.max_tokens && *s.max_tokens < 1)
+    return BadRequest(StrCat("`max_tokens` must be at least 1, got ", *s.max_tokens, "."), "max_tokens");
+  if (s.min_tokens && *s.min_tokens < 0)
+    return BadRequest(StrCat("`min_tokens` must be at least 0, got ", *s.min_tokens, "."), "min_tokens");
   if (s.min_tokens && s.max_tokens && *s.min_tokens > *s.max_tokens) {
-    return BadRequest(StrCat("`min_tokens` (", *s.min_tokens, ") is greater than `max_tokens` (", *s.max_tokens, ")."), "min_tokens");
+    return BadRequest(StrCat("`min_tokens` (", *s.min_tokens, ") is greater than `max_tokens` (", *s.max_tokens, ")."),
+                      "min_tokens");
   }
-  const std::pair<const char*, std::optional<int32_t>> logprobs[] = {{"logprobs", s.logprobs}, {"prompt_logprobs", s.prompt_logprobs}};
+  const std::pair<const char*, std::optional<int32_t>> logprobs[] = {{"logprobs", s.logprobs},
+                                                                     {"prompt_logprobs", s.prompt_logprobs}};
   for (const auto& [name, count] : logprobs) {
     if (count && (*count < 0 || *count > config.max_logprobs)) {
-      return BadRequest(StrCat("`", name, "` must be in [0, ", config.max_logprobs, "], got ", *count, " (--max-logprobs)."), name);
+      return BadRequest(
+          StrCat("`", name, "` must be in [0, ", config.max_logprobs, "], got ", *count, " (--max-logprobs)."), name);
     }
   }
   std::vector<int32_t> biased;
@@ -75,21 +84,24 @@ MaybeError CheckStops(const std::vector<std::string>& stops) {
   for (const std::string& stop : stops) bytes += stop.size();
   if (stops.size() <= kMaxStops && bytes <= kMaxBytes) return std::nullopt;
   return BadRequest(StrCat("`stop` has ", stops.size(), " strings of ", bytes, " bytes together, at most ", kMaxStops,
-                           " of ", kMaxBytes, " bytes are possible."), "stop");
+                           " of ", kMaxBytes, " bytes are possible."),
+                    "stop");
 }
 
 // Sets max_tokens, or says by how much the context is exceeded. Nothing is ever truncated.
-MaybeError FitContext(const WorkerFacts& facts, const SamplingOptions& defaults, const std::optional<int32_t>& endpoint_default,
-                      int64_t prompt, SamplingOptions& s) {
+MaybeError FitContext(const WorkerFacts& facts, const SamplingOptions& defaults,
+                      const std::optional<int32_t>& endpoint_default, int64_t prompt, SamplingOptions& s) {
   const int64_t context = facts.max_model_len;
   if (prompt == 0) return BadRequest("The prompt is empty: it has 0 tokens.", "prompt");
   const bool asked = s.max_tokens.has_value();
   const int64_t wanted = asked ? *s.max_tokens : 1;
   if (prompt + wanted > context) {
-    return BadRequest(StrCat("This model's maximum context length is ", context, " tokens. However, you requested ", wanted,
-                             " output tokens and your prompt contains ", prompt, " input tokens, for a total of ",
-                             prompt + wanted, " tokens. Please reduce the length of the input prompt or the number of "
-                             "requested output tokens."), asked ? "max_tokens" : "prompt", "context_length_exceeded");
+    return BadRequest(
+        StrCat("This model's maximum context length is ", context, " tokens. However, you requested ", wanted,
+               " output tokens and your prompt contains ", prompt, " input tokens, for a total of ", prompt + wanted,
+               " tokens. Please reduce the length of the input prompt or the number of "
+               "requested output tokens."),
+        asked ? "max_tokens" : "prompt", "context_length_exceeded");
   }
   if (asked) return std::nullopt;
   int64_t most = context - prompt;
@@ -99,7 +111,10 @@ MaybeError FitContext(const WorkerFacts& facts, const SamplingOptions& defaults,
     most = std::min<int64_t>(most, *endpoint_default);
   }
   s.max_tokens = static_cast<int32_t>(std::max<int64_t>(most, s.min_tokens.value_or(1)));
-  if (*s.max_tokens > context - prompt) return BadRequest(StrCat("`min_tokens` (", *s.min_tokens, ") does not fit the context of ", context, " tokens after a prompt of ", prompt, "."), "min_tokens");
+  if (*s.max_tokens > context - prompt)
+    return BadRequest(StrCat("`min_tokens` (", *s.min_tokens, ") does not fit the context of ", context,
+                             " tokens after a prompt of ", prompt, "."),
+                      "min_tokens");
   return std::nullopt;
 }
 
@@ -129,9 +144,11 @@ std::variant<TokenizedPrompt, ApiError> TokenizePrompt(const ModelText& model, c
   } else {
     const ChatPrompt& chat = std::get<ChatPrompt>(prompt);
     if (!model.chat_template) {
-      return BadRequest("This model has no chat template; use /v1/completions, or start the server with --chat-template.", "messages");
+      return BadRequest(
+          "This model has no chat template; use /v1/completions, or start the server with --chat-template.",
+          "messages");
     }
-    RenderRequest render{chat.messages_json, chat.tools_json, chat.kwargs_json, chat.add_generation_prompt,
+    RenderRequest render{chat.messages_json,          chat.tools_json, chat.kwargs_json, chat.add_generation_prompt,
                          chat.continue_final_message, std::nullopt};
     absl::StatusOr<std::string> rendered = model.chat_template->Render(render);
     if (!rendered.ok()) return BadRequest(StrCat("chat template: ", rendered.status().message()), "messages");
@@ -157,7 +174,8 @@ std::variant<PreparedGeneration, ApiError> Prepare(const ModelText& model, const
   PreparedGeneration out;
   Generation& g = out.generation;
   g.sampling = ResolveSampling(input.sampling, model.defaults);
-  if (auto e = FitContext(facts, model.defaults, input.default_max_tokens, static_cast<int64_t>(ids.size()), g.sampling)) {
+  if (auto e =
+          FitContext(facts, model.defaults, input.default_max_tokens, static_cast<int64_t>(ids.size()), g.sampling)) {
     return *std::move(e);
   }
   if (!g.sampling.seed) g.sampling.seed = DrawSeed();

@@ -45,8 +45,8 @@ std::shared_ptr<GenerationHandle> GenerationService::Submit(Executor& executor, 
   if (!facts) {
     const Readiness why = services_.fleet.ReadinessNow();
     return refuse(FromStatus(absl::UnavailableError(
-        StrCat("No worker is ready yet: ", why.phase.empty() ? why.detail
-                                                            : StrCat(why.phase, " ", static_cast<int>(100 * why.progress), " %")))));
+        StrCat("No worker is ready yet: ",
+               why.phase.empty() ? why.detail : StrCat(why.phase, " ", static_cast<int>(100 * why.progress), " %")))));
   }
   const size_t bytes = TextBytes(input.prompt);
   auto work = [this, facts, input = std::move(input)]() mutable {
@@ -61,8 +61,8 @@ std::shared_ptr<GenerationHandle> GenerationService::Submit(Executor& executor, 
 }
 
 void GenerationService::Begin(Executor& executor, const std::shared_ptr<GenerationHandle>& handle,
-                              std::variant<PreparedGeneration, ApiError> prepared, TimePoint arrived, AdmissionTicket place,
-                              std::shared_ptr<GenerationSink> sink) {
+                              std::variant<PreparedGeneration, ApiError> prepared, TimePoint arrived,
+                              AdmissionTicket place, std::shared_ptr<GenerationSink> sink) {
   if (handle->gone_) return;
   auto refuse = [&](const ApiError& error) {
     services_.metrics.Refused(error.code.empty() ? "invalid" : error.code);
@@ -75,8 +75,9 @@ void GenerationService::Begin(Executor& executor, const std::shared_ptr<Generati
   std::vector<AdmissionTicket> tickets;
   tickets.push_back(std::move(place));
   tickets.push_back(std::move(std::get<AdmissionTicket>(room)));
-  handle->call_ = std::make_shared<GenerationCall>(services_, executor, std::move(ready.generation), std::move(ready.texts),
-                                                   arrived, std::move(tickets), std::move(sink));
+  handle->call_ =
+      std::make_shared<GenerationCall>(services_, executor, std::move(ready.generation), std::move(ready.texts),
+                                       arrived, std::move(tickets), std::move(sink));
   handle->call_->Start();
 }
 

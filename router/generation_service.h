@@ -1,5 +1,5 @@
-// GenerationService: the way in for both frontends. Admits a request, prepares it (long texts on the text pool), starts its
-// GenerationCall. Thread-safe; a request's own calls belong to the executor given.
+// GenerationService: the way in for both frontends. Admits a request, prepares it (long texts on the text pool), starts
+// its GenerationCall. Thread-safe; a request's own calls belong to the executor given.
 #pragma once
 
 #include <memory>
@@ -27,10 +27,11 @@ class GenerationService {
   GenerationService(const CallServices& services, TextPool& pool) : services_(services), pool_(pool) {}
 
   /// On the executor's thread. The sink hears of everything, also of refusal, perhaps before this returns.
-  std::shared_ptr<GenerationHandle> Submit(Executor& executor, GenerationInput input, std::shared_ptr<GenerationSink> sink);
+  std::shared_ptr<GenerationHandle> Submit(Executor& executor, GenerationInput input,
+                                           std::shared_ptr<GenerationSink> sink);
 
-  /// Runs `work` in place or on the text pool by `text_bytes`, then `then` on the executor with its result; 429 when the
-  /// pool's queue is full.
+  /// Runs `work` in place or on the text pool by `text_bytes`, then `then` on the executor with its result; 429 when
+  /// the pool's queue is full.
   template <class Work, class Then>
   void RunText(Executor& executor, size_t text_bytes, Work work, Then then);
 

@@ -47,7 +47,9 @@ absl::Status ReadGenerationConfig(const std::string& path, SamplingOptions& out)
 TemplateTokens TokensOf(const Tokenizer& t) { return TemplateTokens{t.bos_token(), t.eos_token(), t.pad_token(), ""}; }
 
 template <class T>
-std::unique_ptr<const T> Const(std::unique_ptr<T> p) { return std::unique_ptr<const T>(std::move(p)); }
+std::unique_ptr<const T> Const(std::unique_ptr<T> p) {
+  return std::unique_ptr<const T>(std::move(p));
+}
 
 absl::Status LoadGguf(const std::string& path, ModelText& model) {
   BATON_ASSIGN_OR_RETURN(const std::unique_ptr<GgufFile> file, GgufFile::Open(path));

@@ -1,4 +1,5 @@
-// ModelText: what the router needs of a model: tokenizer, chat template, and the defaults of its generation_config.json.
+// ModelText: what the router needs of a model: tokenizer, chat template, and the defaults of its
+// generation_config.json.
 #pragma once
 
 #include <memory>
@@ -14,10 +15,10 @@ namespace baton::router {
 
 /// Immutable; any thread.
 struct ModelText {
-  std::string name;                            ///< base name of the path, without ".gguf"
+  std::string name;  ///< base name of the path, without ".gguf"
   std::unique_ptr<const Tokenizer> tokenizer;
   std::unique_ptr<const ChatTemplate> chat_template;  ///< null: the model has none
-  SamplingOptions defaults;                    ///< of generation_config.json; what it does not set is absent
+  SamplingOptions defaults;                           ///< of generation_config.json; what it does not set is absent
   std::vector<int32_t> eos_token_ids;
 
   /// `path`: an HF directory or a .gguf file. `chat_template_file`: replaces the model's; "" = the model's own.
@@ -26,7 +27,8 @@ struct ModelText {
                                         bool use_generation_config);
 };
 
-/// Request over model defaults over neutral values. Every field a worker looks at is set then, except seed and max_tokens.
+/// Request over model defaults over neutral values. Every field a worker looks at is set then, except seed and
+/// max_tokens.
 SamplingOptions ResolveSampling(const SamplingOptions& request, const SamplingOptions& defaults);
 
 }  // namespace baton::router

@@ -48,16 +48,17 @@ absl::Status CheckNumbers(const RouterConfig& c) {
                                         {"relay-credit-tokens", c.relay_credit_tokens, 2, 1 << 20},
                                         {"write-buffer-bytes", c.write_buffer_bytes, 1024, kMost},
                                         {"stream-interval", c.stream_interval, 1, 1 << 20}}));
-  BATON_RETURN_IF_ERROR(Check<int32_t>({{"read-timeout-ms", c.read_timeout_ms, 1, kDay},
-                                        {"write-timeout-ms", c.write_timeout_ms, 1, kDay},
-                                        {"keep-alive-ms", c.keep_alive_ms, 1, kDay},
-                                        {"sse-ping-ms", c.sse_ping_ms, 0, kDay},
-                                        {"worker-backoff-min-ms", c.worker_backoff_min_ms, 1, kDay},
-                                        {"worker-backoff-max-ms", c.worker_backoff_max_ms, c.worker_backoff_min_ms, kDay},
-                                        {"load-interval-ms", c.load_interval_ms, 10, 60000},
-                                        {"heartbeat-timeout-ms", c.heartbeat_timeout_ms, 2 * c.load_interval_ms, kDay},
-                                        {"step-stall-ms", c.step_stall_ms, 1, kDay},
-                                        {"shutdown-timeout-ms", c.shutdown_timeout_ms, 0, kDay}}));
+  BATON_RETURN_IF_ERROR(
+      Check<int32_t>({{"read-timeout-ms", c.read_timeout_ms, 1, kDay},
+                      {"write-timeout-ms", c.write_timeout_ms, 1, kDay},
+                      {"keep-alive-ms", c.keep_alive_ms, 1, kDay},
+                      {"sse-ping-ms", c.sse_ping_ms, 0, kDay},
+                      {"worker-backoff-min-ms", c.worker_backoff_min_ms, 1, kDay},
+                      {"worker-backoff-max-ms", c.worker_backoff_max_ms, c.worker_backoff_min_ms, kDay},
+                      {"load-interval-ms", c.load_interval_ms, 10, 60000},
+                      {"heartbeat-timeout-ms", c.heartbeat_timeout_ms, 2 * c.load_interval_ms, kDay},
+                      {"step-stall-ms", c.step_stall_ms, 1, kDay},
+                      {"shutdown-timeout-ms", c.shutdown_timeout_ms, 0, kDay}}));
   BATON_RETURN_IF_ERROR(Check<int64_t>({{"max-body-bytes", c.max_body_bytes, 1024, int64_t{1} << 32},
                                         {"max-running-tokens", c.max_running_tokens, 1, int64_t{1} << 50},
                                         {"index-max-bytes", c.index_max_bytes, 0, int64_t{1} << 50}}));
@@ -68,7 +69,8 @@ absl::Status CheckNumbers(const RouterConfig& c) {
 
 absl::Status CheckWorkers(const std::vector<std::string>& workers) {
   if (workers.size() > 64) {
-    return absl::InvalidArgumentError(StrCat("--worker is given ", workers.size(), " times, at most 64 workers are possible"));
+    return absl::InvalidArgumentError(
+        StrCat("--worker is given ", workers.size(), " times, at most 64 workers are possible"));
   }
   for (size_t i = 0; i < workers.size(); ++i) {
     const std::string& worker = workers[i];
@@ -76,7 +78,8 @@ absl::Status CheckWorkers(const std::vector<std::string>& workers) {
     const bool digits = colon != std::string::npos && colon + 1 < worker.size() && worker.size() - colon <= 6 &&
                         std::all_of(worker.begin() + static_cast<ptrdiff_t>(colon) + 1, worker.end(),
                                     [](char c) { return c >= '0' && c <= '9'; });
-    if (colon == 0 || !digits) return absl::InvalidArgumentError(StrCat("--worker ", worker, ": HOST:PORT is expected"));
+    if (colon == 0 || !digits)
+      return absl::InvalidArgumentError(StrCat("--worker ", worker, ": HOST:PORT is expected"));
     if (std::find(workers.begin(), workers.begin() + static_cast<ptrdiff_t>(i), worker) !=
         workers.begin() + static_cast<ptrdiff_t>(i)) {
       return absl::InvalidArgumentError(StrCat("--worker ", worker, " is given twice"));
@@ -90,9 +93,10 @@ absl::Status CheckBind(const RouterConfig& c) {
   if (IsLoopback(c.host) || c.insecure) return absl::OkStatus();
   const bool keys = !c.api_key.empty() || !c.api_key_file.empty();
   if (keys && c.insecure_no_tls) return absl::OkStatus();
-  return absl::InvalidArgumentError(StrCat(
-      "--host ", c.host, " can be reached from other machines: that needs ", keys ? "" : "--api-key or --api-key-file, and ",
-      "TLS, which a proxy in front can do (--insecure-no-tls allows plain text behind it; --insecure allows everyone)"));
+  return absl::InvalidArgumentError(StrCat("--host ", c.host, " can be reached from other machines: that needs ",
+                                           keys ? "" : "--api-key or --api-key-file, and ",
+                                           "TLS, which a proxy in front can do (--insecure-no-tls allows plain text "
+                                           "behind it; --insecure allows everyone)"));
 }
 
 }  // namespace
@@ -109,7 +113,8 @@ absl::Status RouterConfig::Validate() const {
     return absl::InvalidArgumentError(StrCat("--generation-config ", generation_config, ": must be auto or vllm"));
   }
   if (route_policy != "predicted-time" && route_policy != "round-robin") {
-    return absl::InvalidArgumentError(StrCat("--route-policy ", route_policy, ": must be predicted-time or round-robin"));
+    return absl::InvalidArgumentError(
+        StrCat("--route-policy ", route_policy, ": must be predicted-time or round-robin"));
   }
   BATON_RETURN_IF_ERROR(CheckNumbers(*this));
   BATON_RETURN_IF_ERROR(CheckWorkers(worker));

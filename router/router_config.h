@@ -89,7 +89,8 @@ void VisitFields(RouterConfig& c, Visitor&& field) {
   field("host", c.host, "", "address that HTTP and gRPC bind");
   field("port", c.port, "port", "HTTP; 0 = any free port (printed)");
   field("grpc-port", c.grpc_port, "port", "gRPC; 0 = any free port, -1 = no gRPC");
-  field("admin-port", c.admin_port, "port", "operators' HTTP: metrics, workers, route explain; 0 = any free port, -1 = none");
+  field("admin-port", c.admin_port, "port",
+        "operators' HTTP: metrics, workers, route explain; 0 = any free port, -1 = none");
   field("insecure", c.insecure, "", "allow a non-loopback bind without API key and TLS");
   field("insecure-no-tls", c.insecure_no_tls, "", "allow a non-loopback bind with API key but without TLS");
   field("model", c.model, "", "HF directory or .gguf; tokenizer, template and defaults come from it");

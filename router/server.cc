@@ -35,7 +35,8 @@ std::string TransportError(int status, const std::string& message) {
   return ErrorJson(error);
 }
 
-HttpServer::Options HttpOptions(const RouterConfig& config, int32_t port, const char* flag, const std::string& version) {
+HttpServer::Options HttpOptions(const RouterConfig& config, int32_t port, const char* flag,
+                                const std::string& version) {
   HttpServer::Options o;
   o.host = config.host;
   o.port = static_cast<uint16_t>(port);
@@ -68,7 +69,8 @@ class RouterServer::Parts {
         metrics(name),
         links(1),
         io(config.http_threads > 0 ? static_cast<size_t>(config.http_threads) : Cores()),
-        texts(config.tokenizer_threads > 0 ? static_cast<size_t>(config.tokenizer_threads) : std::max<size_t>(1, Cores() / 2),
+        texts(config.tokenizer_threads > 0 ? static_cast<size_t>(config.tokenizer_threads)
+                                           : std::max<size_t>(1, Cores() / 2),
               static_cast<size_t>(config.tokenizer_queue)) {}
   ~Parts() { Stop(); }
 
@@ -105,7 +107,8 @@ class RouterServer::Parts {
 
 absl::Status RouterServer::Parts::Start() {
   BATON_ASSIGN_OR_RETURN(fleet, Fleet::Create(config, version, links.at(0), clock));
-  service = std::make_unique<GenerationService>(CallServices{config, model, clock, *fleet, admission, budget, metrics}, texts);
+  service = std::make_unique<GenerationService>(CallServices{config, model, clock, *fleet, admission, budget, metrics},
+                                                texts);
   app = std::make_unique<OpenAiApp>(*service, keys, ids, version);
   BATON_ASSIGN_OR_RETURN(http, HttpServer::Start(HttpOptions(config, config.port, "--port", version), io,
                                                  [this](std::shared_ptr<HttpExchange> exchange, HttpRequest request) {
@@ -120,10 +123,11 @@ absl::Status RouterServer::Parts::Start() {
   }
   if (config.admin_port >= 0) {
     admin_app = std::make_unique<AdminApp>(*service, keys, *app);
-    BATON_ASSIGN_OR_RETURN(admin, HttpServer::Start(HttpOptions(config, config.admin_port, "--admin-port", version), io,
-                                                    [this](std::shared_ptr<HttpExchange> exchange, HttpRequest request) {
-                                                      admin_app->Handle(std::move(exchange), std::move(request));
-                                                    }));
+    BATON_ASSIGN_OR_RETURN(admin,
+                           HttpServer::Start(HttpOptions(config, config.admin_port, "--admin-port", version), io,
+                                             [this](std::shared_ptr<HttpExchange> exchange, HttpRequest request) {
+                                               admin_app->Handle(std::move(exchange), std::move(request));
+                                             }));
   }
   fleet->Start();
   return absl::OkStatus();
@@ -176,10 +180,12 @@ RouterServer::RouterServer(std::unique_ptr<Parts> parts) : parts_(std::move(part
 RouterServer::~RouterServer() { Stop(); }
 
 absl::StatusOr<std::unique_ptr<RouterServer>> RouterServer::Start(const RouterConfig& config, std::string version) {
-  if (const absl::Status status = config.Validate(); !status.ok()) return absl::FailedPreconditionError(status.message());
+  if (const absl::Status status = config.Validate(); !status.ok())
+    return absl::FailedPreconditionError(status.message());
   auto keys = ApiKeys::Load(config.api_key, config.api_key_file);
   if (!keys.ok()) return absl::FailedPreconditionError(keys.status().message());
-  BATON_ASSIGN_OR_RETURN(ModelText model, ModelText::Load(config.model, config.chat_template, config.generation_config == "auto"));
+  BATON_ASSIGN_OR_RETURN(ModelText model,
+                         ModelText::Load(config.model, config.chat_template, config.generation_config == "auto"));
   auto parts = std::make_unique<Parts>(config, version, std::move(model), *std::move(keys));
   BATON_RETURN_IF_ERROR(parts->Start());
   return std::unique_ptr<RouterServer>(new RouterServer(std::move(parts)));

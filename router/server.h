@@ -15,17 +15,17 @@ namespace baton::router {
 /// What /ready answers.
 struct Readiness {
   bool ready = false;
-  std::string status;     ///< "ready", "loading", "draining", "no_worker"
-  std::string phase;      ///< of the loading worker: "weights", "warm-up" …; "" otherwise
-  double progress = 0;    ///< 0…1 of that phase
-  std::string detail;     ///< why it is not ready, with the numbers
+  std::string status;   ///< "ready", "loading", "draining", "no_worker"
+  std::string phase;    ///< of the loading worker: "weights", "warm-up" …; "" otherwise
+  double progress = 0;  ///< 0…1 of that phase
+  std::string detail;   ///< why it is not ready, with the numbers
 };
 
 /// One worker as the router sees it, for start-up lines and `baton top`.
 struct WorkerStatus {
   std::string address;
-  std::string state;      ///< "connecting", "loading", "ready", "draining", "lost", "mismatch"
-  std::string detail;     ///< mismatch: the field and both values; lost: why
+  std::string state;   ///< "connecting", "loading", "ready", "draining", "lost", "mismatch"
+  std::string detail;  ///< mismatch: the field and both values; lost: why
   std::string incarnation;
   int64_t kv_blocks = 0;
   int32_t max_num_seqs = 0;
@@ -34,8 +34,8 @@ struct WorkerStatus {
 class RouterServer {
  public:
   /// Reads the model's text side, binds the ports and begins to dial the workers; does not wait for them.
-  /// FailedPrecondition: the config, also a non-loopback bind without auth and TLS. NotFound, InvalidArgument from text/: the
-  /// model's files. AlreadyExists, PermissionDenied: an address (the message names host, port and flag).
+  /// FailedPrecondition: the config, also a non-loopback bind without auth and TLS. NotFound, InvalidArgument from
+  /// text/: the model's files. AlreadyExists, PermissionDenied: an address (the message names host, port and flag).
   static absl::StatusOr<std::unique_ptr<RouterServer>> Start(const RouterConfig& config, std::string version);
 
   ~RouterServer();

@@ -10,11 +10,16 @@ namespace {
 
 FinishReason DecodeFinish(v1::FinishReason reason) {
   switch (reason) {
-    case v1::FINISH_REASON_STOP: return FinishReason::kStop;
-    case v1::FINISH_REASON_LENGTH: return FinishReason::kLength;
-    case v1::FINISH_REASON_ABORT: return FinishReason::kAbort;
-    case v1::FINISH_REASON_ERROR: return FinishReason::kError;
-    default: return FinishReason::kNone;
+    case v1::FINISH_REASON_STOP:
+      return FinishReason::kStop;
+    case v1::FINISH_REASON_LENGTH:
+      return FinishReason::kLength;
+    case v1::FINISH_REASON_ABORT:
+      return FinishReason::kAbort;
+    case v1::FINISH_REASON_ERROR:
+      return FinishReason::kError;
+    default:
+      return FinishReason::kNone;
   }
 }
 
@@ -27,10 +32,14 @@ void AppendIds(const std::vector<int32_t>& ids, std::string* out) {
 
 const char* RoleName(v1::WorkerRole role) {
   switch (role) {
-    case v1::WORKER_ROLE_PREFILL: return "prefill";
-    case v1::WORKER_ROLE_DECODE: return "decode";
-    case v1::WORKER_ROLE_BOTH: return "both";
-    default: return "unknown";
+    case v1::WORKER_ROLE_PREFILL:
+      return "prefill";
+    case v1::WORKER_ROLE_DECODE:
+      return "decode";
+    case v1::WORKER_ROLE_BOTH:
+      return "both";
+    default:
+      return "unknown";
   }
 }
 
@@ -146,7 +155,8 @@ WorkerFacts DecodeFacts(const v1::HandshakeReply& r) {
   f.vocab_size = r.vocab_size();
   f.eos_token_ids.assign(r.eos_token_ids().begin(), r.eos_token_ids().end());
   f.kv_blocks = r.kv_blocks();
-  if (r.kv_layout().groups_size() > 0) f.tokens_per_block = static_cast<int32_t>(r.kv_layout().groups(0).tokens_per_block());
+  if (r.kv_layout().groups_size() > 0)
+    f.tokens_per_block = static_cast<int32_t>(r.kv_layout().groups(0).tokens_per_block());
   f.max_num_seqs = r.max_num_seqs();
   f.prefill_tokens_per_s = r.prefill_tokens_per_s();
   f.decode_step_ms = r.decode_step_ms();
@@ -176,12 +186,18 @@ WorkerLoad DecodeLoad(const v1::Load& l) {
 
 const char* LinkStateName(LinkState state) {
   switch (state) {
-    case LinkState::kConnecting: return "connecting";
-    case LinkState::kLoading: return "loading";
-    case LinkState::kReady: return "ready";
-    case LinkState::kDraining: return "draining";
-    case LinkState::kLost: return "lost";
-    case LinkState::kMismatch: return "mismatch";
+    case LinkState::kConnecting:
+      return "connecting";
+    case LinkState::kLoading:
+      return "loading";
+    case LinkState::kReady:
+      return "ready";
+    case LinkState::kDraining:
+      return "draining";
+    case LinkState::kLost:
+      return "lost";
+    case LinkState::kMismatch:
+      return "mismatch";
   }
   return "unknown";
 }

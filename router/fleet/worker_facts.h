@@ -9,12 +9,12 @@ namespace baton::router {
 
 struct WorkerFacts {
   std::string worker_id, incarnation, version;
-  std::string role;             ///< "prefill", "decode", "both"
-  std::string model_digest;     ///< must match across workers
-  std::string kv_layout;        ///< must match; text form of the layout
+  std::string role;          ///< "prefill", "decode", "both"
+  std::string model_digest;  ///< must match across workers
+  std::string kv_layout;     ///< must match; text form of the layout
   std::string numerics_id;
   std::string model_name;
-  int32_t max_model_len = 0;    ///< tokens
+  int32_t max_model_len = 0;  ///< tokens
   int32_t vocab_size = 0;
   std::vector<int32_t> eos_token_ids;
   int64_t kv_blocks = 0;
@@ -22,7 +22,7 @@ struct WorkerFacts {
   int32_t max_num_seqs = 0;
   double prefill_tokens_per_s = 0;
   double decode_step_ms = 0;
-  std::string hash_key;         ///< 32 bytes, or empty
+  std::string hash_key;  ///< 32 bytes, or empty
 };
 
 struct WorkerLoad {

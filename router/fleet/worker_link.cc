@@ -35,8 +35,9 @@ WorkerRpc::Options RpcOptions(const std::string& address, const RouterConfig& co
 
 }  // namespace
 
-WorkerLink::WorkerLink(int32_t slot, const std::string& address, const RouterConfig& config, const std::string& router_id,
-                       const std::string& version, Executor& home, LinkHost& host, PrefixIndex& index, const Clock& clock)
+WorkerLink::WorkerLink(int32_t slot, const std::string& address, const RouterConfig& config,
+                       const std::string& router_id, const std::string& version, Executor& home, LinkHost& host,
+                       PrefixIndex& index, const Clock& clock)
     : slot_(slot),
       config_(config),
       home_(home),
@@ -70,9 +71,10 @@ void WorkerLink::Stop() {
 
 void WorkerLink::Dial() {
   if (stopped_) return;
-  rpc_.Handshake(host_.GreetingKey(key_refused_), kHandshakeTimeout, [self = shared_from_this()](HandshakeAnswer answer) {
-    self->home_.Post([self, answer = std::move(answer)]() mutable { self->OnHandshake(std::move(answer)); });
-  });
+  rpc_.Handshake(
+      host_.GreetingKey(key_refused_), kHandshakeTimeout, [self = shared_from_this()](HandshakeAnswer answer) {
+        self->home_.Post([self, answer = std::move(answer)]() mutable { self->OnHandshake(std::move(answer)); });
+      });
 }
 
 void WorkerLink::DialAfter(Duration pause) {
@@ -108,9 +110,9 @@ void WorkerLink::OnHandshake(HandshakeAnswer answer) {
   }
   absl::Status admitted;
   if (answer.protocol_min > kProtocolMax || answer.protocol_max < kProtocolMin) {
-    admitted = absl::FailedPreconditionError(StrCat("protocol: worker speaks ", answer.protocol_min, "..",
-                                                          answer.protocol_max, ", router ", kProtocolMin, "..",
-                                                          kProtocolMax));
+    admitted =
+        absl::FailedPreconditionError(StrCat("protocol: worker speaks ", answer.protocol_min, "..", answer.protocol_max,
+                                             ", router ", kProtocolMin, "..", kProtocolMax));
   } else {
     admitted = host_.Admit(slot_, answer.facts);
   }
@@ -139,7 +141,8 @@ void WorkerLink::OpenSession(WorkerFacts facts) {
   WorkerRpc::RelayHandlers handlers;
   handlers.on_news = [self](std::vector<RelayNews> news) { self->OnRelay(std::move(news)); };
   handlers.on_closed = [self, session](absl::Status status) {
-    auto why = absl::UnavailableError(StrCat("the relay ended: ", status.ok() ? "the worker closed it" : status.message()));
+    auto why =
+        absl::UnavailableError(StrCat("the relay ended: ", status.ok() ? "the worker closed it" : status.message()));
     self->home_.Post([self, session, why = std::move(why)] { self->Lost(session, why); });
   };
   rpc_.OpenRelay(session, std::move(handlers));
@@ -164,7 +167,8 @@ void WorkerLink::Watch() {
     });
   };
   handlers.on_closed = [self, round](absl::Status status) {
-    auto why = absl::UnavailableError(StrCat("the event stream ended: ", status.ok() ? "the worker closed it" : status.message()));
+    auto why = absl::UnavailableError(
+        StrCat("the event stream ended: ", status.ok() ? "the worker closed it" : status.message()));
     self->home_.Post([self, round, why = std::move(why)] {
       if (round == self->watch_round_) self->Lost(self->session_, why);
     });
@@ -272,8 +276,8 @@ void WorkerLink::Lost(uint64_t session, const absl::Status& why) {
   DialAfter(NextBackoff());
 }
 
-// Two signals: reports (is the process there) and the step counter (does it make progress). A starved machine makes steps
-// slow, so a stall is judged against the step time the worker itself predicts.
+// Two signals: reports (is the process there) and the step counter (does it make progress). A starved machine makes
+// steps slow, so a stall is judged against the step time the worker itself predicts.
 void WorkerLink::CheckLiveness() {
   if (session_ == 0) return;
   const TimePoint now = clock_.Now();
@@ -286,12 +290,14 @@ void WorkerLink::CheckLiveness() {
   const double stalled_ms = Milliseconds(now - steps_changed_);
   const double stall_limit_ms = std::max<double>(config_.step_stall_ms, config_.step_stall_factor * predicted_ms);
   if (silent_ms > config_.heartbeat_timeout_ms) {
-    return Lost(session_, absl::UnavailableError(StrCat("no report for ", static_cast<int64_t>(silent_ms), " ms (--heartbeat-timeout-ms ",
-                                                              config_.heartbeat_timeout_ms, ")")));
+    return Lost(session_,
+                absl::UnavailableError(StrCat("no report for ", static_cast<int64_t>(silent_ms),
+                                              " ms (--heartbeat-timeout-ms ", config_.heartbeat_timeout_ms, ")")));
   }
   if (stalled_ms > stall_limit_ms) {
     return Lost(session_, absl::UnavailableError(StrCat("no step for ", static_cast<int64_t>(stalled_ms), " ms, limit ",
-                                                              static_cast<int64_t>(stall_limit_ms), " (--step-stall-ms, --step-stall-factor)")));
+                                                        static_cast<int64_t>(stall_limit_ms),
+                                                        " (--step-stall-ms, --step-stall-factor)")));
   }
   liveness_timer_->ArmAt(now + kLivenessPoll, [this] { CheckLiveness(); });
 }
@@ -299,9 +305,10 @@ void WorkerLink::CheckLiveness() {
 void WorkerLink::SetState(LinkState state, std::string detail, std::string phase, double progress) {
   std::lock_guard lock(mutex_);
   if (!stopped_ && (view_.state != state || view_.detail != detail)) {
-    const auto level = state == LinkState::kLost || state == LinkState::kMismatch ? spdlog::level::warn : spdlog::level::info;
+    const auto level =
+        state == LinkState::kLost || state == LinkState::kMismatch ? spdlog::level::warn : spdlog::level::info;
     spdlog::log(level, "worker {}: {}{}{}{}", view_.address, LinkStateName(state), phase.empty() ? "" : " " + phase,
-                 detail.empty() ? "" : ": ", detail);
+                detail.empty() ? "" : ": ", detail);
   }
   view_.state = state;
   view_.detail = std::move(detail);

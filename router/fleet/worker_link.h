@@ -1,8 +1,9 @@
 // WorkerLink: the life of the connection to one worker of the static list.
 //
 //   dial ──Handshake──► loading (asked again) │ mismatch (asked again, slowly) │ ready: Watch + Relay run
-//     ▲                                                                             │ a stream ends, or heartbeats stop,
-//     └──────────── backoff ◄── lost: every request on it is told ◄─────────────────┘ or steps stop while work is there
+//     ▲                                                                             │ a stream ends, or heartbeats
+//     stop, └──────────── backoff ◄── lost: every request on it is told ◄─────────────────┘ or steps stop while work is
+//     there
 //
 // Each handshake that succeeds starts a new session; a restarted worker (new incarnation) is simply a new session.
 // The state machine runs on one executor (`home`); View, Attach, Cancel, Credit may be called from any thread.
@@ -66,7 +67,8 @@ class WorkerLink : public std::enable_shared_from_this<WorkerLink> {
   void Stop();
 
   LinkView View() const;
-  absl::Status Attach(WorkerId id, const Generation& generation, const AttachOrder& order, std::shared_ptr<RelaySink> sink);
+  absl::Status Attach(WorkerId id, const Generation& generation, const AttachOrder& order,
+                      std::shared_ptr<RelaySink> sink);
   /// Stops listening for this leg, and tells the worker if `tell`.
   void Cancel(WorkerId id, const std::string& leg_id, uint64_t attach_gen, std::optional<uint32_t> index);
   void Credit(WorkerId id, const std::string& leg_id, uint64_t attach_gen, uint32_t index, uint32_t tokens);

@@ -134,7 +134,10 @@ class RelayReactor final : public grpc::ClientBidiReactor<v1::RelayUp, v1::Relay
  public:
   RelayReactor(v1::Worker::Stub& stub, WorkerRpc::RelayHandlers handlers, std::shared_ptr<RelayOutbox> outbox,
                std::shared_ptr<grpc::ClientContext> context, std::shared_ptr<CallCount> calls)
-      : handlers_(std::move(handlers)), outbox_(std::move(outbox)), context_(std::move(context)), calls_(std::move(calls)) {
+      : handlers_(std::move(handlers)),
+        outbox_(std::move(outbox)),
+        context_(std::move(context)),
+        calls_(std::move(calls)) {
     outbox_->reactor = this;
     stub.async()->Relay(context_.get(), this);
     AddHold();  // writes start from other threads; the hold ends with the first sign of the end
@@ -200,8 +203,8 @@ grpc::ChannelArguments ChannelArgs(const WorkerRpc::Options& options) {
 struct WorkerRpc::Inner {
   explicit Inner(Options o)
       : options(std::move(o)),
-        stub(v1::Worker::NewStub(grpc::CreateCustomChannel(options.address, grpc::InsecureChannelCredentials(),
-                                                           ChannelArgs(options)))) {}
+        stub(v1::Worker::NewStub(
+            grpc::CreateCustomChannel(options.address, grpc::InsecureChannelCredentials(), ChannelArgs(options)))) {}
   const Options options;
   const std::unique_ptr<v1::Worker::Stub> stub;
   const std::shared_ptr<CallCount> calls = std::make_shared<CallCount>();
@@ -240,20 +243,19 @@ void WorkerRpc::Handshake(const std::string& hash_key, Duration timeout, std::fu
     inner_->handshake = call->context;
     inner_->calls->Add();
   }
-  inner_->stub->async()->Handshake(
-      call->context.get(), &call->request, &call->reply,
-      [call, done = std::move(done), calls = inner_->calls](grpc::Status status) {
-        HandshakeAnswer answer;
-        answer.status = FromGrpc(status);
-        answer.loading = call->reply.has_loading();
-        answer.phase = call->reply.loading().phase();
-        answer.progress = call->reply.loading().progress();
-        answer.protocol_min = call->reply.protocol().min();
-        answer.protocol_max = call->reply.protocol().max();
-        answer.facts = DecodeFacts(call->reply);
-        done(std::move(answer));
-        calls->Done();
-      });
+  inner_->stub->async()->Handshake(call->context.get(), &call->request, &call->reply,
+                                   [call, done = std::move(done), calls = inner_->calls](grpc::Status status) {
+                                     HandshakeAnswer answer;
+                                     answer.status = FromGrpc(status);
+                                     answer.loading = call->reply.has_loading();
+                                     answer.phase = call->reply.loading().phase();
+                                     answer.progress = call->reply.loading().progress();
+                                     answer.protocol_min = call->reply.protocol().min();
+                                     answer.protocol_max = call->reply.protocol().max();
+                                     answer.facts = DecodeFacts(call->reply);
+                                     done(std::move(answer));
+                                     calls->Done();
+                                   });
 }
 
 void WorkerRpc::OpenRelay(uint64_t session, RelayHandlers handlers) {
@@ -303,15 +305,16 @@ absl::Status WorkerRpc::Attach(uint64_t session, const Generation& generation, c
   std::lock_guard lock(outbox->mutex);
   if (outbox->closed) return absl::UnavailableError("the connection to the worker is closed");
   if (static_cast<size_t>(outbox->pending.attach_size()) >= inner_->options.max_pending_attaches) {
-    return absl::ResourceExhaustedError(StrCat(outbox->pending.attach_size(), " requests wait to be sent to ",
-                                                     inner_->options.address));
+    return absl::ResourceExhaustedError(
+        StrCat(outbox->pending.attach_size(), " requests wait to be sent to ", inner_->options.address));
   }
   *outbox->pending.add_attach() = std::move(attach);
   outbox->WriteIfIdle();
   return absl::OkStatus();
 }
 
-void WorkerRpc::Cancel(uint64_t session, const std::string& leg_id, uint64_t attach_gen, std::optional<uint32_t> index) {
+void WorkerRpc::Cancel(uint64_t session, const std::string& leg_id, uint64_t attach_gen,
+                       std::optional<uint32_t> index) {
   auto outbox = inner_->OutboxOf(session);
   if (!outbox) return;
   std::lock_guard lock(outbox->mutex);
@@ -322,7 +325,8 @@ void WorkerRpc::Cancel(uint64_t session, const std::string& leg_id, uint64_t att
   outbox->WriteIfIdle();
 }
 
-void WorkerRpc::Credit(uint64_t session, const std::string& leg_id, uint64_t attach_gen, uint32_t index, uint32_t tokens) {
+void WorkerRpc::Credit(uint64_t session, const std::string& leg_id, uint64_t attach_gen, uint32_t index,
+                       uint32_t tokens) {
   auto outbox = inner_->OutboxOf(session);
   if (!outbox) return;
   std::lock_guard lock(outbox->mutex);

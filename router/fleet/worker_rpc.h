@@ -1,6 +1,6 @@
-// WorkerRpc: one gRPC connection to one worker, as a handful of callbacks. Knows the wire, decides nothing: no retries, no
-// state machine (worker_link.h has that). Every callback of a call carries the number the caller gave it and runs on a
-// gRPC thread, in order per call. Hides gRPC and protobuf from its users.
+// WorkerRpc: one gRPC connection to one worker, as a handful of callbacks. Knows the wire, decides nothing: no retries,
+// no state machine (worker_link.h has that). Every callback of a call carries the number the caller gave it and runs on
+// a gRPC thread, in order per call. Hides gRPC and protobuf from its users.
 #pragma once
 
 #include <cstdint>

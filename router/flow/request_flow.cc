@@ -114,8 +114,10 @@ void RequestFlow::News(RelayNews news, TimePoint now) {
   if (!news.token_ids.empty()) {
     const uint64_t expected = prompt_len_ + choice.output.size();
     if (news.position != expected) {
-      return TryElsewhere(Fail{absl::InternalError(StrCat("worker sent token position ", news.position, ", expected ",
-                                                                expected)), 0, 0}, now);
+      return TryElsewhere(
+          Fail{absl::InternalError(StrCat("worker sent token position ", news.position, ", expected ", expected)), 0,
+               0},
+          now);
     }
     state_ = State::kStreaming;
     choice.output.insert(choice.output.end(), news.token_ids.begin(), news.token_ids.end());
@@ -139,9 +141,11 @@ void RequestFlow::Refused(const RelayNews& news, TimePoint now) {
 void RequestFlow::WorkerLost(WorkerId worker, const absl::Status& why, TimePoint now) {
   if (worker != worker_ || (state_ != State::kAttached && state_ != State::kStreaming)) return;
   const bool before = !started_output();
-  TryElsewhere(Fail{absl::UnavailableError(StrCat("the worker was lost ", before ? "before the first token"
-                                                                                      : "in the middle of the answer",
-                                                        ": ", why.message())), 1000, 0, true}, now);
+  TryElsewhere(Fail{absl::UnavailableError(StrCat("the worker was lost ",
+                                                  before ? "before the first token" : "in the middle of the answer",
+                                                  ": ", why.message())),
+                    1000, 0, true},
+               now);
 }
 
 // The current legs are given up; another worker continues, or the request fails with `failure`.
@@ -226,9 +230,11 @@ void RequestFlow::Timer(TimePoint now) {
     return FailWith(Fail{absl::DeadlineExceededError(over), 0, 0});
   }
   if (running && limits_.idle_token_timeout.count() > 0 && now - last_news_ >= limits_.idle_token_timeout) {
-    return TryElsewhere(Fail{absl::UnavailableError(StrCat("no token from the worker for ",
-                                                                 Milliseconds(limits_.idle_token_timeout),
-                                                                 " ms (--idle-token-timeout-ms)")), 0, 0, true}, now);
+    return TryElsewhere(
+        Fail{absl::UnavailableError(StrCat("no token from the worker for ", Milliseconds(limits_.idle_token_timeout),
+                                           " ms (--idle-token-timeout-ms)")),
+             0, 0, true},
+        now);
   }
   if (state_ == State::kWaiting) {
     state_ = State::kPicking;

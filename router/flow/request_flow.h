@@ -1,13 +1,15 @@
-// RequestFlow: the router's side of one request's life, from the first choice of a worker to the last token. Sans-IO: events
-// in, actions out; no clock, no thread, no socket. The driver (generation_call.h) carries the actions out in order.
+// RequestFlow: the router's side of one request's life, from the first choice of a worker to the last token. Sans-IO:
+// events in, actions out; no clock, no thread, no socket. The driver (generation_call.h) carries the actions out in
+// order.
 //
 //   kPicking ──WorkerChosen──► kAttached ──first token──► kStreaming ──all choices ended──► kDone
 //      ▲  └──NoWorker──► kWaiting or kDone      │                │
 //      └──────── worker lost, refused, out of step ◄─────────────┘  (Fail when nothing is left to try)
 //
-// A leg is one Attach. A request starts with one leg for all its choices. When its worker is lost after tokens were sent,
-// choices have different texts, so each unfinished one is attached by itself: prompt + its own tokens, at its next position.
-// attach_gen counts up over all legs; news of any other attach_gen is dropped. The next position is the only one accepted.
+// A leg is one Attach. A request starts with one leg for all its choices. When its worker is lost after tokens were
+// sent, choices have different texts, so each unfinished one is attached by itself: prompt + its own tokens, at its
+// next position. attach_gen counts up over all legs; news of any other attach_gen is dropped. The next position is the
+// only one accepted.
 #pragma once
 
 #include <cstdint>
@@ -23,19 +25,20 @@
 namespace baton::router {
 
 struct FlowLimits {
-  int32_t max_attempts = 3;          ///< attaches of the whole request, the first included
-  uint32_t credit_tokens = 512;      ///< per choice
-  Duration first_token_timeout{0};   ///< 0 = none, here and below
+  int32_t max_attempts = 3;         ///< attaches of the whole request, the first included
+  uint32_t credit_tokens = 512;     ///< per choice
+  Duration first_token_timeout{0};  ///< 0 = none, here and below
   Duration idle_token_timeout{0};
   Duration total_timeout{0};
-  Duration failover_wait{0};         ///< how long to wait for a worker once one was lost
+  Duration failover_wait{0};  ///< how long to wait for a worker once one was lost
 };
 
 /// Choose a worker and answer with WorkerChosen or NoWorker. `again`: a retry or migration, to be paid from the budget.
 struct PickWorker {
   bool again = false;
 };
-/// Send this leg. `only_choice`: the leg continues that choice with flow.output(*only_choice); else it starts all choices.
+/// Send this leg. `only_choice`: the leg continues that choice with flow.output(*only_choice); else it starts all
+/// choices.
 struct AttachTo {
   WorkerId worker;
   uint32_t attempt = 0;
@@ -158,7 +161,7 @@ class RequestFlow {
   uint32_t attempt_ = 0;
   uint32_t migrations_ = 0;
   uint64_t last_attach_gen_ = 0;
-  Fail last_failure_;                // why the last worker did not do it
+  Fail last_failure_;  // why the last worker did not do it
   bool failed_before_ = false;
   bool admitted_ = false;
   bool prompt_logprobs_done_ = false;

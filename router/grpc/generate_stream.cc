@@ -12,7 +12,11 @@ grpc::Status ToGrpc(const ApiError& error) {
 
 GenerateStream::GenerateStream(GenerationService& service, Executor& executor, grpc::CallbackServerContext* context,
                                std::shared_ptr<GenerateWriter> stream, Options options)
-    : service_(service), executor_(executor), context_(context), stream_(std::move(stream)), options_(std::move(options)) {}
+    : service_(service),
+      executor_(executor),
+      context_(context),
+      stream_(std::move(stream)),
+      options_(std::move(options)) {}
 
 void GenerateStream::Submit(GenerationInput input) {
   if (over_) return;
@@ -47,8 +51,9 @@ void GenerateStream::OnAdmitted(const Generation& generation, int64_t cached_tok
   usage_ = GenerationUsage{static_cast<int64_t>(generation.prompt.size()), 0, cached_tokens};
   if (over_ || !options_.echo) return;
   const Tokenizer& tokenizer = *service_.services().model.tokenizer;
-  const std::string text = options_.echo_text.empty() ? tokenizer.Decode(generation.prompt, generation.skip_special_tokens)
-                                                      : options_.echo_text;
+  const std::string text = options_.echo_text.empty()
+                               ? tokenizer.Decode(generation.prompt, generation.skip_special_tokens)
+                               : options_.echo_text;
   for (int32_t i = 0; i < generation.sampling.n; ++i) {
     v1::GenerateChunk chunk = Chunk(static_cast<uint32_t>(i));
     chunk.set_text(text);
@@ -56,7 +61,9 @@ void GenerateStream::OnAdmitted(const Generation& generation, int64_t cached_tok
   }
 }
 
-void GenerateStream::OnPromptLogprobs(std::vector<PositionLogprobs> positions) { prompt_logprobs_ = std::move(positions); }
+void GenerateStream::OnPromptLogprobs(std::vector<PositionLogprobs> positions) {
+  prompt_logprobs_ = std::move(positions);
+}
 
 void GenerateStream::OnDelta(ChoiceDelta delta, const GenerationUsage& so_far) {
   if (over_) return;

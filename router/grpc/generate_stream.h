@@ -1,5 +1,5 @@
-// GenerateStream: one Generate call being answered. Lives on one executor; every method is called on its thread. Include
-// only from .cc files.
+// GenerateStream: one Generate call being answered. Lives on one executor; every method is called on its thread.
+// Include only from .cc files.
 #pragma once
 
 #include <memory>
@@ -18,10 +18,10 @@ using GenerateWriter = StreamWriter<v1::GenerateChunk>;
 class GenerateStream final : public GenerationSink, public std::enable_shared_from_this<GenerateStream> {
  public:
   struct Options {
-    std::string public_id;        ///< request_id of every chunk
+    std::string public_id;  ///< request_id of every chunk
     bool return_token_ids = false;
     bool echo = false;
-    std::string echo_text;        ///< the prompt's text, if it came as text
+    std::string echo_text;  ///< the prompt's text, if it came as text
   };
   /// `context` lives until the stream is finished.
   GenerateStream(GenerationService& service, Executor& executor, grpc::CallbackServerContext* context,
@@ -50,8 +50,8 @@ class GenerateStream final : public GenerationSink, public std::enable_shared_fr
   const std::shared_ptr<GenerateWriter> stream_;
   const Options options_;
   std::shared_ptr<GenerationHandle> handle_;
-  std::vector<PositionLogprobs> prompt_logprobs_;     // for the first chunk
-  std::optional<ChoiceFinish> held_finish_;           // written when it is known whether it is the last chunk
+  std::vector<PositionLogprobs> prompt_logprobs_;  // for the first chunk
+  std::optional<ChoiceFinish> held_finish_;        // written when it is known whether it is the last chunk
   GenerationUsage usage_;
   bool over_ = false;
 };

@@ -53,14 +53,17 @@ absl::Status CanBind(const std::string& host, uint16_t port) {
 
 class GenerationApi final : public v1::Generation::CallbackService {
  public:
-  GenerationApi(ExecutorPool& pool, GenerationService& service, const ApiKeys& keys, RequestIds& ids, std::string version)
+  GenerationApi(ExecutorPool& pool, GenerationService& service, const ApiKeys& keys, RequestIds& ids,
+                std::string version)
       : pool_(pool), service_(service), keys_(keys), ids_(ids), version_(std::move(version)) {}
 
   grpc::ServerWriteReactor<v1::GenerateChunk>* Generate(grpc::CallbackServerContext* context,
                                                         const v1::GenerateRequest* request) override {
     auto stream = GenerateWriter::Make();
-    const std::string given = request->request_id().empty() ? Metadata(*context, "x-request-id") : request->request_id();
-    GenerateStream::Options options{ids_.GivenOrNew(given), request->return_token_ids(), request->echo(), request->text()};
+    const std::string given =
+        request->request_id().empty() ? Metadata(*context, "x-request-id") : request->request_id();
+    GenerateStream::Options options{ids_.GivenOrNew(given), request->return_token_ids(), request->echo(),
+                                    request->text()};
     context->AddInitialMetadata("x-request-id", options.public_id);
     auto refuse = [&](const ApiError& error) {
       service_.services().metrics.Refused(error.code.empty() ? "invalid" : error.code);
@@ -93,7 +96,8 @@ class GenerationApi final : public v1::Generation::CallbackService {
     if (!keys_.Allows(Metadata(*context, "authorization"))) return fail(Unauthorized());
     if (!ServesModel(s.config, s.model, request->model())) return fail(ModelNotFound(request->model()));
     const auto facts = s.fleet.model_facts();
-    if (!facts) return fail(FromStatus(absl::UnavailableError(StrCat("no worker is ready: ", service_.ReadinessNow().detail))));
+    if (!facts)
+      return fail(FromStatus(absl::UnavailableError(StrCat("no worker is ready: ", service_.ReadinessNow().detail))));
     card->set_name(PublicModelName(s.config, s.model));
     card->set_max_model_len(facts->max_model_len);
     card->set_vocab_size(facts->vocab_size);
@@ -115,7 +119,8 @@ class GenerationApi final : public v1::Generation::CallbackService {
 }  // namespace
 
 struct GrpcServer::Inner {
-  Inner(ExecutorPool& pool, GenerationService& service, const ApiKeys& keys, RequestIds& ids, const std::string& version)
+  Inner(ExecutorPool& pool, GenerationService& service, const ApiKeys& keys, RequestIds& ids,
+        const std::string& version)
       : api(pool, service, keys, ids, version) {}
   GenerationApi api;
   std::unique_ptr<grpc::Server> server;
@@ -125,21 +130,24 @@ struct GrpcServer::Inner {
 
 GrpcServer::GrpcServer(std::unique_ptr<Inner> inner) : inner_(std::move(inner)) {}
 
-absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(Options options, ExecutorPool& pool, GenerationService& service,
-                                                              const ApiKeys& keys, RequestIds& ids) {
+absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(Options options, ExecutorPool& pool,
+                                                              GenerationService& service, const ApiKeys& keys,
+                                                              RequestIds& ids) {
   if (const absl::Status status = CanBind(options.host, options.port); !status.ok()) return status;
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   auto inner = std::make_unique<Inner>(pool, service, keys, ids, options.version);
   grpc::ServerBuilder builder;
   const bool v6 = options.host.find(':') != std::string::npos;
-  builder.AddListeningPort(StrCat(v6 ? "[" : "", options.host, v6 ? "]" : "", ":", options.port), grpc::InsecureServerCredentials(), &inner->port);
+  builder.AddListeningPort(StrCat(v6 ? "[" : "", options.host, v6 ? "]" : "", ":", options.port),
+                           grpc::InsecureServerCredentials(), &inner->port);
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // else two routers would share a port by accident
   builder.SetMaxReceiveMessageSize(static_cast<int>(std::min<size_t>(options.max_message_bytes, 1u << 30)));
   builder.RegisterService(&inner->api);
   inner->server = builder.BuildAndStart();
   if (!inner->server || inner->port == 0) {
-    return absl::AlreadyExistsError(StrCat("cannot listen on ", options.host, ":", options.port, " for gRPC (--host, --grpc-port)"));
+    return absl::AlreadyExistsError(
+        StrCat("cannot listen on ", options.host, ":", options.port, " for gRPC (--host, --grpc-port)"));
   }
   std::unique_ptr<GrpcServer> server(new GrpcServer(std::move(inner)));
   server->SetServing(false);
@@ -159,7 +167,8 @@ void GrpcServer::SetServing(bool serving) {
 
 void GrpcServer::Stop(Duration grace) {
   if (std::exchange(inner_->stopped, true)) return;
-  inner_->server->Shutdown(std::chrono::system_clock::now() + std::chrono::duration_cast<std::chrono::milliseconds>(grace));
+  inner_->server->Shutdown(std::chrono::system_clock::now() +
+                           std::chrono::duration_cast<std::chrono::milliseconds>(grace));
   inner_->server->Wait();
 }
 

@@ -1,5 +1,5 @@
-// GrpcServer: the Generation service with health and reflection on a port of its own. Requests run on the executors of a
-// pool, as those of HTTP do. Thread-safe.
+// GrpcServer: the Generation service with health and reflection on a port of its own. Requests run on the executors of
+// a pool, as those of HTTP do. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -22,14 +22,16 @@ class GrpcServer {
     size_t max_message_bytes = 8 << 20;
   };
   /// Everything given outlives the server. AlreadyExists, PermissionDenied: the address, with host, port and flag.
-  static absl::StatusOr<std::unique_ptr<GrpcServer>> Start(Options options, ExecutorPool& pool, GenerationService& service,
-                                                           const ApiKeys& keys, RequestIds& ids);
+  static absl::StatusOr<std::unique_ptr<GrpcServer>> Start(Options options, ExecutorPool& pool,
+                                                           GenerationService& service, const ApiKeys& keys,
+                                                           RequestIds& ids);
   ~GrpcServer();
 
   uint16_t port() const;
   /// What the health service answers, for "" and for the Generation service.
   void SetServing(bool serving);
-  /// Takes no new calls, cancels those that still run after `grace`, and returns when gRPC is done with all. Idempotent.
+  /// Takes no new calls, cancels those that still run after `grace`, and returns when gRPC is done with all.
+  /// Idempotent.
   void Stop(Duration grace);
 
  private:

@@ -23,7 +23,9 @@ std::string CostTable(const std::vector<LinkView>& views, const ExplainedRoute& 
     const Cost& c = e.cost;
     w.BeginObject().Field("address", views[c.id.slot].address).Field("chosen", e.chosen);
     w.Field("cached_tokens", e.cached_tokens).Field("queue_ms", c.queue_ms).Field("prefill_ms", c.prefill_ms);
-    w.Field("decode_slowdown_ms", c.decode_slowdown_ms).Field("pressure_ms", c.pressure_ms).Field("total_ms", c.total_ms);
+    w.Field("decode_slowdown_ms", c.decode_slowdown_ms)
+        .Field("pressure_ms", c.pressure_ms)
+        .Field("total_ms", c.total_ms);
     w.EndObject();
   }
   w.EndArray().EndObject();
@@ -39,13 +41,15 @@ void AdminApp::Handle(std::shared_ptr<HttpExchange> exchange, HttpRequest reques
   auto fail = [&](const ApiError& error) { exchange->Respond(ErrorResponse(error, {})); };
   const bool workers = request.path == "/workers", explain = request.path == "/debug/route";
   if (!workers && !explain) {
-    ApiError error = BadRequest(StrCat("No route for ", request.method, " ", request.path, " on the admin port."), "", "not_found");
+    ApiError error =
+        BadRequest(StrCat("No route for ", request.method, " ", request.path, " on the admin port."), "", "not_found");
     error.http_status = 404;
     return fail(error);
   }
   const char* method = workers ? "GET" : "POST";
   if (request.method != method) {
-    ApiError error = BadRequest(StrCat(request.path, " takes ", method, ", not ", request.method, "."), "", "method_not_allowed");
+    ApiError error =
+        BadRequest(StrCat(request.path, " takes ", method, ", not ", request.method, "."), "", "method_not_allowed");
     error.http_status = 405;
     return exchange->Respond(ErrorResponse(error, {{"Allow", method}}));
   }
@@ -62,7 +66,9 @@ void AdminApp::Workers(HttpExchange& exchange) {
     w.NullIfEmpty("phase", v.phase).Field("progress", v.progress);
     if (v.facts) {
       w.Field("worker_id", v.facts->worker_id).Field("incarnation", v.facts->incarnation).Field("role", v.facts->role);
-      w.Field("version", v.facts->version).Field("model", v.facts->model_name).Field("numerics_id", v.facts->numerics_id);
+      w.Field("version", v.facts->version)
+          .Field("model", v.facts->model_name)
+          .Field("numerics_id", v.facts->numerics_id);
       w.Field("max_num_seqs", v.facts->max_num_seqs);
     }
     if (v.has_load) {

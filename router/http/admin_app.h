@@ -11,7 +11,8 @@ namespace baton::router {
 class AdminApp {
  public:
   /// Everything given outlives the app. `app` answers the routes that both ports have.
-  AdminApp(GenerationService& service, const ApiKeys& keys, OpenAiApp& app) : service_(service), keys_(keys), app_(app) {}
+  AdminApp(GenerationService& service, const ApiKeys& keys, OpenAiApp& app)
+      : service_(service), keys_(keys), app_(app) {}
 
   void Handle(std::shared_ptr<HttpExchange> exchange, HttpRequest request);
 

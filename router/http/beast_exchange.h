@@ -18,7 +18,12 @@ class BeastExchange final : public HttpExchange {
  public:
   BeastExchange(Executor& executor, boost::asio::io_context& context, const HttpHeaders& always, bool keep_alive,
                 bool http11, bool head)
-      : executor_(executor), wake_(context), always_(always), keep_alive_(keep_alive), http11_(http11), head_only_(head) {
+      : executor_(executor),
+        wake_(context),
+        always_(always),
+        keep_alive_(keep_alive),
+        http11_(http11),
+        head_only_(head) {
     wake_.expires_at(boost::asio::steady_timer::time_point::max());
   }
 
@@ -63,6 +68,7 @@ class BeastExchange final : public HttpExchange {
   size_t UnsentBytes() const override { return pending_.size() + in_flight_; }
 
   void Watch(std::function<void()> gone, std::function<void()> drained) override {
+    if (gone_) return gone();
     on_gone_ = std::move(gone);
     on_drained_ = std::move(drained);
   }

@@ -38,8 +38,9 @@ CompletionAnswer::CompletionAnswer(GenerationService& service, std::shared_ptr<H
 void CompletionAnswer::Start() {
   const auto max_choices = static_cast<size_t>(service_.services().config.max_choices);
   if (request_.input.sampling.n >= 1 && request_.prompts.size() * n_ > max_choices) {
-    return Failed(BadRequest(StrCat(request_.prompts.size(), " prompts times n=", n_, " choices is more than ", max_choices,
-                                    " (--max-choices)."), "n"));
+    return Failed(BadRequest(StrCat(request_.prompts.size(), " prompts times n=", n_, " choices is more than ",
+                                    max_choices, " (--max-choices)."),
+                             "n"));
   }
   choices_.resize(request_.prompts.size() * n_);
   for (uint32_t i = 0; i < choices_.size(); ++i) {
@@ -47,18 +48,22 @@ void CompletionAnswer::Start() {
     choices_[i].part.wants_logprobs = request_.input.sampling.logprobs.has_value();
   }
   prompts_.resize(request_.prompts.size());
-  exchange_->Watch([weak = weak_from_this()] { if (auto self = weak.lock()) self->Cancel(), self->End(499); },
-                   [weak = weak_from_this()] {
-                     auto self = weak.lock();
-                     for (size_t i = 0; self && i < self->prompts_.size(); ++i) {
-                       if (self->prompts_[i].handle) self->prompts_[i].handle->OutputDrained();
-                     }
-                   });
+  exchange_->Watch(
+      [weak = weak_from_this()] {
+        if (auto self = weak.lock()) self->Cancel(), self->End(499);
+      },
+      [weak = weak_from_this()] {
+        auto self = weak.lock();
+        for (size_t i = 0; self && i < self->prompts_.size(); ++i) {
+          if (self->prompts_[i].handle) self->prompts_[i].handle->OutputDrained();
+        }
+      });
   for (size_t i = 0; i < prompts_.size() && !over_; ++i) {
     GenerationInput input = request_.input;
     input.prompt = request_.prompts[i];
     if (prompts_.size() > 1) absl::StrAppend(&input.request_id, "-", i);
-    auto handle = service_.Submit(exchange_->executor(), std::move(input), std::make_shared<PromptSink>(shared_from_this(), i));
+    auto handle =
+        service_.Submit(exchange_->executor(), std::move(input), std::make_shared<PromptSink>(shared_from_this(), i));
     if (!over_) {
       prompts_[i].handle = std::move(handle);
     } else {
@@ -80,8 +85,9 @@ void CompletionAnswer::Admitted(size_t prompt, const Generation& generation, int
   if (!request_.echo || !state.echo.empty()) return;
   const auto* text = std::get_if<TextPrompt>(&request_.prompts[prompt]);
   state.echo = request_.chat ? request_.echo_text
-               : text        ? text->text
-                             : service_.services().model.tokenizer->Decode(generation.prompt, request_.input.skip_special_tokens);
+               : text
+                   ? text->text
+                   : service_.services().model.tokenizer->Decode(generation.prompt, request_.input.skip_special_tokens);
   for (uint32_t i = 0; i < n_; ++i) {
     Choice& choice = choices_[prompt * n_ + i];
     choice.part.text = state.echo;

@@ -29,8 +29,8 @@ class CompletionAnswer : public std::enable_shared_from_this<CompletionAnswer> {
  private:
   class PromptSink;
   struct Choice {
-    ChoicePart part;          ///< whole: everything; streamed: what is gathered for the next chunk
-    size_t characters = 0;    ///< of the whole text so far
+    ChoicePart part;        ///< whole: everything; streamed: what is gathered for the next chunk
+    size_t characters = 0;  ///< of the whole text so far
     bool ended = false;
   };
   struct PromptState {
@@ -66,8 +66,8 @@ class CompletionAnswer : public std::enable_shared_from_this<CompletionAnswer> {
   HttpHeaders headers_;
   const Options options_;
   const uint32_t n_;
-  std::vector<Choice> choices_;        // [prompts × n]
-  std::vector<PromptState> prompts_;   // [prompts]
+  std::vector<Choice> choices_;       // [prompts × n]
+  std::vector<PromptState> prompts_;  // [prompts]
   StageTimings timings_;
   std::optional<uint64_t> seed_;
   std::optional<std::pair<uint32_t, ChoiceFinish>> held_finish_;  // written when it is known whether it is the last

@@ -44,7 +44,11 @@ constexpr size_t kDiscardBytes = 64 << 20;  // read and dropped so that a refuse
 
 struct HttpServer::Inner : std::enable_shared_from_this<HttpServer::Inner> {
   Inner(Options o, ExecutorPool& p, HttpHandler h)
-      : options(std::move(o)), pool(p), handler(std::move(h)), acceptor(ExecutorPoolAccess::Context(p, 0)), open(p.size()) {}
+      : options(std::move(o)),
+        pool(p),
+        handler(std::move(h)),
+        acceptor(ExecutorPoolAccess::Context(p, 0)),
+        open(p.size()) {}
 
   // One connection; lives in its coroutine's frame.
   struct Connection {
@@ -122,8 +126,9 @@ void HttpServer::Inner::WatchForClose(beast::tcp_stream& stream, std::shared_ptr
 
 asio::awaitable<void> HttpServer::Inner::Refuse(beast::tcp_stream& stream, int status, std::string message) {
   const std::string body = options.error_body ? options.error_body(status, message) : message;
-  std::string out = StrCat("HTTP/1.1 ", status, " ", HttpReason(status), "\r\nContent-Type: application/json\r\nContent-Length: ",
-                           body.size(), "\r\nConnection: close\r\n");
+  std::string out =
+      StrCat("HTTP/1.1 ", status, " ", HttpReason(status),
+             "\r\nContent-Type: application/json\r\nContent-Length: ", body.size(), "\r\nConnection: close\r\n");
   for (const auto& [key, value] : options.always) absl::StrAppend(&out, key, ": ", value, "\r\n");
   absl::StrAppend(&out, "\r\n", body);
   error_code error;
@@ -165,7 +170,8 @@ asio::awaitable<bool> HttpServer::Inner::ReadRequest(beast::tcp_stream& stream, 
   error_code error;
   if (buffer.size() == 0) {
     stream.expires_after(milliseconds(options.keep_alive_ms));
-    const size_t n = co_await stream.async_read_some(buffer.prepare(4096), asio::redirect_error(asio::use_awaitable, error));
+    const size_t n =
+        co_await stream.async_read_some(buffer.prepare(4096), asio::redirect_error(asio::use_awaitable, error));
     if (error) co_return false;
     buffer.commit(n);
   }
@@ -182,16 +188,18 @@ asio::awaitable<bool> HttpServer::Inner::ReadRequest(beast::tcp_stream& stream, 
   if (error) {
     const int status = StatusOfReadError(error);
     if (error == http::error::end_of_stream || error == http::error::partial_message || status == 0) co_return false;
-    const std::string limit = status == 431   ? StrCat("The headers are longer than ", options.max_header_bytes, " bytes (--max-header-bytes).")
-                              : status == 413 ? StrCat("The body is longer than ", options.max_body_bytes, " bytes (--max-body-bytes).")
-                                              : StrCat("Not a valid HTTP request: ", error.message(), ".");
+    const std::string limit =
+        status == 431 ? StrCat("The headers are longer than ", options.max_header_bytes, " bytes (--max-header-bytes).")
+        : status == 413 ? StrCat("The body is longer than ", options.max_body_bytes, " bytes (--max-body-bytes).")
+                        : StrCat("Not a valid HTTP request: ", error.message(), ".");
     co_await Refuse(stream, status, limit);
     co_return false;
   }
   stream.expires_never();
   http::request<http::string_body> request = parser.release();
   exchange = std::make_shared<BeastExchange>(pool.at(home), ExecutorPoolAccess::Context(pool, home), options.always,
-                                        request.keep_alive(), request.version() >= 11, request.method() == http::verb::head);
+                                             request.keep_alive(), request.version() >= 11,
+                                             request.method() == http::verb::head);
   handler(exchange, ToRequest(std::move(request)));
   co_return true;
 }
@@ -202,8 +210,11 @@ asio::awaitable<bool> HttpServer::Inner::WriteAnswer(beast::tcp_stream& stream, 
   while (true) {
     while (exchange.has_output()) {
       const std::string output = exchange.TakeOutput();
-      stream.expires_after(milliseconds(options.write_timeout_ms));
-      co_await asio::async_write(stream, asio::buffer(output), asio::redirect_error(asio::use_awaitable, error));
+      for (size_t sent = 0; sent < output.size() && !error;) {  // the time limit is for each byte that is taken
+        stream.expires_after(milliseconds(options.write_timeout_ms));
+        sent += co_await stream.async_write_some(asio::buffer(output) + sent,
+                                                 asio::redirect_error(asio::use_awaitable, error));
+      }
       stream.expires_never();
       if (error) co_return false;
       exchange.Sent();
@@ -269,13 +280,16 @@ void HttpServer::Inner::Close(bool also_those_that_send) {
 namespace {
 
 absl::Status CannotListen(const HttpServer::Options& o, error_code error) {
-  const std::string message = StrCat("cannot listen on ", o.host, ":", o.port, ": ", error.message(), " (--host, ", o.port_flag, ")");
-  return error == asio::error::address_in_use ? absl::AlreadyExistsError(message) : absl::PermissionDeniedError(message);
+  const std::string message =
+      StrCat("cannot listen on ", o.host, ":", o.port, ": ", error.message(), " (--host, ", o.port_flag, ")");
+  return error == asio::error::address_in_use ? absl::AlreadyExistsError(message)
+                                              : absl::PermissionDeniedError(message);
 }
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(Options options, ExecutorPool& pool, HttpHandler handler) {
+absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(Options options, ExecutorPool& pool,
+                                                              HttpHandler handler) {
   auto inner = std::make_shared<Inner>(std::move(options), pool, std::move(handler));
   const Options& o = inner->options;
   error_code error;
@@ -289,8 +303,9 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(Options options, E
   if (!error) acceptor.listen(asio::socket_base::max_listen_connections, error);
   if (error) return CannotListen(o, error);
   inner->port = acceptor.local_endpoint().port();
-  asio::co_spawn(ExecutorPoolAccess::Context(pool, 0), [inner]() -> asio::awaitable<void> { co_await inner->Accept(); },
-                 asio::detached);
+  asio::co_spawn(
+      ExecutorPoolAccess::Context(pool, 0), [inner]() -> asio::awaitable<void> { co_await inner->Accept(); },
+      asio::detached);
   return std::unique_ptr<HttpServer>(new HttpServer(std::move(inner)));
 }
 

@@ -1,5 +1,5 @@
-// HttpServer: HTTP/1.1 on the executors of a pool; one coroutine per connection, one acceptor. Limits are checked before
-// anything is allocated: headers (431), body (413), connections. Knows nothing of what it serves.
+// HttpServer: HTTP/1.1 on the executors of a pool; one coroutine per connection, one acceptor. Limits are checked
+// before anything is allocated: headers (431), body (413), connections. Knows nothing of what it serves.
 #pragma once
 
 #include <cstdint>
@@ -17,16 +17,17 @@ class HttpServer {
   struct Options {
     std::string host;
     uint16_t port = 0;
-    const char* port_flag = "--port";          ///< for messages
+    const char* port_flag = "--port";  ///< for messages
     size_t max_header_bytes = 16 << 10;
     size_t max_body_bytes = 8 << 20;
     int32_t max_connections = 20000;
     int32_t read_timeout_ms = 30000, write_timeout_ms = 60000, keep_alive_ms = 120000;
-    HttpHeaders always;                        ///< on every answer
-    std::function<std::string(int status, const std::string& message)> error_body;  ///< for what never reaches the handler
+    HttpHeaders always;  ///< on every answer
+    std::function<std::string(int status, const std::string& message)>
+        error_body;  ///< for what never reaches the handler
   };
-  /// Binds and accepts. FailedPrecondition: the host is no IP address. AlreadyExists: address in use. PermissionDenied: not permitted or not of this machine. Both
-  /// with host, port and flag.
+  /// Binds and accepts. FailedPrecondition: the host is no IP address. AlreadyExists: address in use. PermissionDenied:
+  /// not permitted or not of this machine. Both with host, port and flag.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(Options options, ExecutorPool& pool, HttpHandler handler);
   ~HttpServer();
 
@@ -34,8 +35,8 @@ class HttpServer {
   int32_t connections() const;
   /// No new connections.
   void StopAccepting();
-  /// Closes every connection; answers that are complete get 2 s to be sent. Idempotent; call before the pool stops, on none
-  /// of its threads.
+  /// Closes every connection; answers that are complete get 2 s to be sent. Idempotent; call before the pool stops, on
+  /// none of its threads.
   void Stop();
 
  private:

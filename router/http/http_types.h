@@ -33,8 +33,8 @@ struct HttpResponse {
   std::string body;
 };
 
-/// The answer to one request. Every method belongs to the thread of executor(). Either Respond, or StartStream, Write …,
-/// End. After the client is gone all of them do nothing.
+/// The answer to one request. Every method belongs to the thread of executor(). Either Respond, or StartStream, Write
+/// …, End. After the client is gone all of them do nothing.
 class HttpExchange {
  public:
   virtual ~HttpExchange() = default;
@@ -47,6 +47,7 @@ class HttpExchange {
   /// Bytes given to Write that the client has not taken.
   virtual size_t UnsentBytes() const = 0;
   /// `gone`: the client closed or broke the connection before the end. `drained`: everything written was taken.
+  /// A client that has left already is `gone` at once, inside this call.
   virtual void Watch(std::function<void()> gone, std::function<void()> drained) = 0;
 };
 

@@ -43,7 +43,8 @@ MaybeError ReadStreamOptions(std::string_view field, Element e, CompletionReques
     if (value.is_null()) continue;
     MaybeError error;
     if (key == "include_usage") error = Read("stream_options.include_usage", value, r.include_usage);
-    if (key == "continuous_usage_stats") error = Read("stream_options.continuous_usage_stats", value, r.continuous_usage);
+    if (key == "continuous_usage_stats")
+      error = Read("stream_options.continuous_usage_stats", value, r.continuous_usage);
     if (error) return error;
   }
   return std::nullopt;
@@ -57,7 +58,7 @@ MaybeError ReadSalt(std::string_view field, Element e, CompletionRequest& r) {
 
 // One entry per field; the lambda reads it into its place.
 #define BATON_FIELD(name, member) \
-  { name, [](std::string_view f, Element e, CompletionRequest& r) -> MaybeError { return Read(f, e, r.member); } }
+  {name, [](std::string_view f, Element e, CompletionRequest& r) -> MaybeError { return Read(f, e, r.member); }}
 const std::unordered_map<std::string_view, Reader>& SharedFields() {
   static const auto* fields = new std::unordered_map<std::string_view, Reader>{
       BATON_FIELD("model", input.model),
@@ -122,10 +123,27 @@ bool ReadSharedField(std::string_view key, Element e, CompletionRequest& out, Ma
 }
 
 bool ReadRefusedField(std::string_view key, Element e, MaybeError& error) {
-  static constexpr std::string_view kNames[] = {
-      "structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar", "use_beam_search", "best_of",
-      "suffix", "bad_words", "truncate_prompt_tokens", "documents", "chat_template", "functions", "function_call", "audio",
-      "kv_transfer_params", "logits_processors", "prompt_embeds", "thinking_token_budget", "response_format", "modalities"};
+  static constexpr std::string_view kNames[] = {"structured_outputs",
+                                                "guided_json",
+                                                "guided_regex",
+                                                "guided_choice",
+                                                "guided_grammar",
+                                                "use_beam_search",
+                                                "best_of",
+                                                "suffix",
+                                                "bad_words",
+                                                "truncate_prompt_tokens",
+                                                "documents",
+                                                "chat_template",
+                                                "functions",
+                                                "function_call",
+                                                "audio",
+                                                "kv_transfer_params",
+                                                "logits_processors",
+                                                "prompt_embeds",
+                                                "thinking_token_budget",
+                                                "response_format",
+                                                "modalities"};
   bool known = false;
   for (const std::string_view name : kNames) known = known || name == key;
   if (!known) return false;
@@ -137,7 +155,8 @@ bool ReadRefusedField(std::string_view key, Element e, MaybeError& error) {
   if (key == "modalities") {
     simdjson::dom::array array;
     std::string_view only;
-    if (!e.get_array().get(array) && array.size() == 1 && !array.at(0).get_string().get(only) && only == "text") return true;
+    if (!e.get_array().get(array) && array.size() == 1 && !array.at(0).get_string().get(only) && only == "text")
+      return true;
   }
   if (key == "function_call") {
     std::string_view none;

@@ -20,8 +20,8 @@ size_t FirstInvalidUtf8(std::string_view text) {
       const auto next = static_cast<unsigned char>(text[i + k]);
       unsigned char low = 0x80, high = 0xBF;
       if (k == 1) {
-        if (c == 0xE0) low = 0xA0;        // overlong
-        if (c == 0xED) high = 0x9F;       // surrogates
+        if (c == 0xE0) low = 0xA0;   // overlong
+        if (c == 0xED) high = 0x9F;  // surrogates
         if (c == 0xF0) low = 0x90;
         if (c == 0xF4) high = 0x8F;
       }
@@ -37,14 +37,21 @@ namespace json {
 const char* TypeName(Element e) {
   using simdjson::dom::element_type;
   switch (e.type()) {
-    case element_type::ARRAY: return "an array";
-    case element_type::OBJECT: return "an object";
+    case element_type::ARRAY:
+      return "an array";
+    case element_type::OBJECT:
+      return "an object";
     case element_type::INT64:
-    case element_type::UINT64: return "an integer";
-    case element_type::DOUBLE: return "a number";
-    case element_type::STRING: return "a string";
-    case element_type::BOOL: return "a boolean";
-    default: return "null";
+    case element_type::UINT64:
+      return "an integer";
+    case element_type::DOUBLE:
+      return "a number";
+    case element_type::STRING:
+      return "a string";
+    case element_type::BOOL:
+      return "a boolean";
+    default:
+      return "null";
   }
 }
 
@@ -116,13 +123,17 @@ MaybeError Parse(std::string_view body, const JsonLimits& limits, Document& out)
   Element root;
   if (!failed) failed = out.parser.parse(body.data(), body.size(), true).get(root);
   if (failed == simdjson::UTF8_ERROR) {
-    return BadRequest(StrCat("The body is not valid UTF-8: byte ", FirstInvalidUtf8(body), " is wrong."), "", "invalid_utf8");
+    return BadRequest(StrCat("The body is not valid UTF-8: byte ", FirstInvalidUtf8(body), " is wrong."), "",
+                      "invalid_utf8");
   }
   if (failed == simdjson::DEPTH_ERROR) {
-    return BadRequest(StrCat("The JSON is nested deeper than ", limits.max_depth, " levels (--max-json-depth)."), "", "json_too_deep");
+    return BadRequest(StrCat("The JSON is nested deeper than ", limits.max_depth, " levels (--max-json-depth)."), "",
+                      "json_too_deep");
   }
-  if (failed) return BadRequest(StrCat("The body is not valid JSON: ", simdjson::error_message(failed)), "", "invalid_json");
-  if (root.get_object().get(out.root)) return BadRequest(StrCat("The body must be a JSON object, got ", TypeName(root), "."));
+  if (failed)
+    return BadRequest(StrCat("The body is not valid JSON: ", simdjson::error_message(failed)), "", "invalid_json");
+  if (root.get_object().get(out.root))
+    return BadRequest(StrCat("The body must be a JSON object, got ", TypeName(root), "."));
   return std::nullopt;
 }
 
@@ -132,9 +143,12 @@ MaybeError JoinParts(simdjson::dom::array parts, std::string_view where, std::st
   bool first = true;
   for (Element part : parts) {
     std::string_view type, one;
-    if (part["type"].get_string().get(type)) return BadRequest(StrCat("`", where, "`: a content part needs a `type`."), "messages");
-    if (type != "text" && type != "input_text") return NotBuilt("messages", StrCat("a content part of type \"", type, "\""));
-    if (part["text"].get_string().get(one)) return BadRequest(StrCat("`", where, "`: a text part needs a string `text`."), "messages");
+    if (part["type"].get_string().get(type))
+      return BadRequest(StrCat("`", where, "`: a content part needs a `type`."), "messages");
+    if (type != "text" && type != "input_text")
+      return NotBuilt("messages", StrCat("a content part of type \"", type, "\""));
+    if (part["text"].get_string().get(one))
+      return BadRequest(StrCat("`", where, "`: a text part needs a string `text`."), "messages");
     if (!first) text += '\n';
     first = false;
     text += one;
@@ -170,7 +184,8 @@ MaybeError ReadMessage(Element e, size_t number, std::string& out, std::string& 
     }
   }
   w.EndObject();
-  if (!has_content && role != "assistant") return BadRequest(StrCat("`", where, "` of role \"", role, "\" needs `content`."), "messages");
+  if (!has_content && role != "assistant")
+    return BadRequest(StrCat("`", where, "` of role \"", role, "\" needs `content`."), "messages");
   return std::nullopt;
 }
 
@@ -179,7 +194,8 @@ MaybeError ReadMessage(Element e, size_t number, std::string& out, std::string& 
 MaybeError ReadMessages(Element e, std::string& messages_json, std::string& last_text) {
   simdjson::dom::array messages;
   if (e.get_array().get(messages)) return WrongType("messages", "an array", e);
-  if (messages.begin() == messages.end()) return BadRequest("`messages` is empty: at least one message is needed.", "messages");
+  if (messages.begin() == messages.end())
+    return BadRequest("`messages` is empty: at least one message is needed.", "messages");
   messages_json.assign(1, '[');
   size_t number = 0;
   for (Element message : messages) {

@@ -66,20 +66,23 @@ MaybeError ReadChatField(std::string_view key, Element e, ChatFields& c, Complet
 
 MaybeError FinishChat(ChatFields& c, CompletionRequest& r) {
   if (!c.has_messages) return BadRequest("`messages` is required.", "messages");
-  if (c.has_tool_choice && c.tool_choice != "none" && !c.has_tools) return BadRequest("`tool_choice` needs `tools`.", "tool_choice");
-  if (c.has_tools && c.tool_choice != "none") return NotBuilt("tools", "calling tools (only with tool_choice \"none\")");
+  if (c.has_tool_choice && c.tool_choice != "none" && !c.has_tools)
+    return BadRequest("`tool_choice` needs `tools`.", "tool_choice");
+  if (c.has_tools && c.tool_choice != "none")
+    return NotBuilt("tools", "calling tools (only with tool_choice \"none\")");
   if (c.has_top_logprobs && !c.logprobs) return BadRequest("`top_logprobs` needs `logprobs: true`.", "top_logprobs");
   if (c.max_completion_tokens) r.input.sampling.max_tokens = c.max_completion_tokens;  // max_tokens is its old name
   if (c.logprobs) r.input.sampling.logprobs = c.top_logprobs;
   if (c.prompt.continue_final_message && c.has_generation_prompt && c.prompt.add_generation_prompt) {
-    return BadRequest("`continue_final_message` and `add_generation_prompt` exclude each other.", "continue_final_message");
+    return BadRequest("`continue_final_message` and `add_generation_prompt` exclude each other.",
+                      "continue_final_message");
   }
   if (c.prompt.continue_final_message) c.prompt.add_generation_prompt = false;
   r.prompts.emplace_back(std::move(c.prompt));
   return std::nullopt;
 }
 
-MaybeError ReadPrompts(Element e, bool add_special_tokens, std::vector<Prompt>& out) {
+MaybeError ReadPrompts(Element e, bool add_special_tokens, size_t max_prompts, std::vector<Prompt>& out) {
   std::string_view text;
   if (!e.get_string().get(text)) {
     out.emplace_back(TextPrompt{std::string(text), add_special_tokens});
@@ -93,6 +96,9 @@ MaybeError ReadPrompts(Element e, bool add_special_tokens, std::vector<Prompt>& 
     if (auto error = Read("prompt", e, ids)) return error;
     out.emplace_back(std::move(ids));
     return std::nullopt;
+  }
+  if (array.size() > max_prompts) {
+    return BadRequest(StrCat("`prompt` has ", array.size(), " prompts, at most ", max_prompts, " are possible."), "prompt");
   }
   for (Element one : array) {
     TokensPrompt ids;
@@ -108,9 +114,16 @@ MaybeError ReadPrompts(Element e, bool add_special_tokens, std::vector<Prompt>& 
 }
 
 MaybeError CheckShared(CompletionRequest& r, bool has_stream_options) {
-  if (has_stream_options && !r.stream) return BadRequest("`stream_options` is only allowed with `stream: true`.", "stream_options");
-  if (r.stream && r.input.sampling.prompt_logprobs) return BadRequest("`prompt_logprobs` is not available with `stream: true`.", "prompt_logprobs");
+  if (has_stream_options && !r.stream)
+    return BadRequest("`stream_options` is only allowed with `stream: true`.", "stream_options");
+  if (r.stream && r.input.sampling.prompt_logprobs)
+    return BadRequest("`prompt_logprobs` is not available with `stream: true`.", "prompt_logprobs");
   return std::nullopt;
+}
+
+void NoteUnknown(std::string_view key, CompletionRequest& r) {
+  constexpr size_t kListed = 16;
+  if (r.unknown_fields.size() < kListed) r.unknown_fields.emplace_back(key.substr(0, 64));
 }
 
 }  // namespace
@@ -129,7 +142,7 @@ std::variant<CompletionRequest, ApiError> ParseChatRequest(std::string_view body
     if (!known) known = json::ReadSharedField(key, value, r, error) || json::ReadRefusedField(key, value, error);
     if (error) return *std::move(error);
     has_stream_options = has_stream_options || key == "stream_options";
-    if (!known) r.unknown_fields.emplace_back(key);
+    if (!known) NoteUnknown(key, r);
   }
   if (auto error = FinishChat(chat, r)) return *std::move(error);
   if (auto error = CheckShared(r, has_stream_options)) return *std::move(error);
@@ -158,10 +171,10 @@ std::variant<CompletionRequest, ApiError> ParseTextRequest(std::string_view body
     }
     if (error) return *std::move(error);
     has_stream_options = has_stream_options || key == "stream_options";
-    if (!known) r.unknown_fields.emplace_back(key);
+    if (!known) NoteUnknown(key, r);
   }
   if (!prompt) return BadRequest("`prompt` is required.", "prompt");
-  if (auto error = ReadPrompts(*prompt, add_special_tokens, r.prompts)) return *std::move(error);
+  if (auto error = ReadPrompts(*prompt, add_special_tokens, limits.max_prompts, r.prompts)) return *std::move(error);
   if (auto error = CheckShared(r, has_stream_options)) return *std::move(error);
   if (r.echo && r.input.sampling.max_tokens == 0) {
     r.prompt_only = true;
@@ -183,14 +196,20 @@ std::variant<TokenizeRequest, ApiError> ParseTokenizeRequest(std::string_view bo
     if (value.is_null()) continue;
     MaybeError error;
     bool known = false;
-    if (key == "model") error = Read(key, value, r.model);
-    else if (key == "prompt") error = Read(key, value, text);
-    else if (key == "return_token_strs") error = Read(key, value, r.return_token_strs);
-    else if (key == "add_special_tokens") error = Read(key, value, add_special_tokens);
-    else error = ReadChatField(key, value, chat, shared, known);
+    if (key == "model")
+      error = Read(key, value, r.model);
+    else if (key == "prompt")
+      error = Read(key, value, text);
+    else if (key == "return_token_strs")
+      error = Read(key, value, r.return_token_strs);
+    else if (key == "add_special_tokens")
+      error = Read(key, value, add_special_tokens);
+    else
+      error = ReadChatField(key, value, chat, shared, known);
     if (error) return *std::move(error);
   }
-  if (text.has_value() == chat.has_messages) return BadRequest("Exactly one of `prompt` and `messages` is required.", "prompt");
+  if (text.has_value() == chat.has_messages)
+    return BadRequest("Exactly one of `prompt` and `messages` is required.", "prompt");
   if (text) {
     r.prompt = TextPrompt{*std::move(text), add_special_tokens.value_or(true)};
   } else {

@@ -1,5 +1,6 @@
-// The bodies of the OpenAI endpoints, from JSON (simdjson). Every failure is a 400 that names the field; nothing throws.
-// Unknown fields are accepted and listed; a known field that is not built and would change the answer is refused.
+// The bodies of the OpenAI endpoints, from JSON (simdjson). Every failure is a 400 that names the field; nothing
+// throws. Unknown fields are accepted and listed; a known field that is not built and would change the answer is
+// refused.
 #pragma once
 
 #include <cstdint>
@@ -15,19 +16,20 @@ namespace baton::router {
 struct JsonLimits {
   size_t max_bytes = 8 << 20;
   size_t max_depth = 64;
+  size_t max_prompts = 65536;  ///< in one text completion
 };
 
 /// What chat and text completions share.
 struct CompletionRequest {
-  GenerationInput input;               ///< the prompt is set per prompt, for text completions with several
-  std::vector<Prompt> prompts;         ///< one for a chat
+  GenerationInput input;        ///< the prompt is set per prompt, for text completions with several
+  std::vector<Prompt> prompts;  ///< one for a chat
   bool chat = false;
   bool stream = false, include_usage = false, continuous_usage = false;
   bool echo = false;
-  bool prompt_only = false;            ///< max_tokens 0 with echo: nothing is generated
+  bool prompt_only = false;  ///< max_tokens 0 with echo: nothing is generated
   bool return_token_ids = false, return_tokens_as_token_ids = false, return_seed = false;
-  std::string echo_text;               ///< chat with echo: the last message's text
-  std::vector<std::string> unknown_fields;
+  std::string echo_text;  ///< chat with echo: the last message's text
+  std::vector<std::string> unknown_fields;  ///< the first few
 };
 std::variant<CompletionRequest, ApiError> ParseChatRequest(std::string_view body, const JsonLimits& limits);
 std::variant<CompletionRequest, ApiError> ParseTextRequest(std::string_view body, const JsonLimits& limits);

@@ -20,7 +20,8 @@ int64_t UnixSeconds() {
 }
 
 ApiError NoSuchPath(const HttpRequest& request) {
-  return ApiError{404, "invalid_request_error", "not_found", "", StrCat("No route for ", request.method, " ", request.path, ".")};
+  return ApiError{404, "invalid_request_error", "not_found", "",
+                  StrCat("No route for ", request.method, " ", request.path, ".")};
 }
 
 // `allowed`: "*", or origins separated by commas. A browser wants its own one back.
@@ -36,20 +37,25 @@ void AllowOrigin(const std::string& allowed, std::string_view origin, HttpHeader
 }
 
 int HexDigit(char c) {
-  return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+  return c >= '0' && c <= '9'   ? c - '0'
+         : c >= 'a' && c <= 'f' ? c - 'a' + 10
+         : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                : -1;
 }
 
 // "org%2Fmodel" → "org/model"; what is no escape stays.
 std::string PercentDecoded(std::string_view text) {
   std::string out;
   for (size_t i = 0; i < text.size(); ++i) {
-    const bool escape = text[i] == '%' && i + 2 < text.size() && HexDigit(text[i + 1]) >= 0 && HexDigit(text[i + 2]) >= 0;
+    const bool escape =
+        text[i] == '%' && i + 2 < text.size() && HexDigit(text[i + 1]) >= 0 && HexDigit(text[i + 2]) >= 0;
     out.push_back(escape ? static_cast<char>(HexDigit(text[i + 1]) * 16 + HexDigit(text[i + 2])) : text[i]);
     if (escape) i += 2;
   }
   return out;
 }
 
+constexpr size_t kLargeBody = 64 << 10;  // parsed on the text pool: 1 ms of JSON is about 1 MB
 constexpr std::string_view kModelPrefix = "/v1/models/";
 
 }  // namespace
@@ -74,13 +80,16 @@ struct OpenAiApp::Call {
     Answered(response.status);
     exchange->Respond(std::move(response));
   }
-  void RespondJson(std::string body, int status = 200) { Respond(HttpResponse{status, {}, "application/json", std::move(body)}); }
+  void RespondJson(std::string body, int status = 200) {
+    Respond(HttpResponse{status, {}, "application/json", std::move(body)});
+  }
   void Fail(const ApiError& error) {
     Answered(error.http_status);
     exchange->Respond(ErrorResponse(error, headers));
   }
   JsonLimits Limits(const RouterConfig& c) const {
-    return JsonLimits{static_cast<size_t>(c.max_body_bytes), static_cast<size_t>(c.max_json_depth)};
+    return JsonLimits{static_cast<size_t>(c.max_body_bytes), static_cast<size_t>(c.max_json_depth),
+                      static_cast<size_t>(c.max_choices)};
   }
 };
 
@@ -130,7 +139,8 @@ void OpenAiApp::Dispatch(const std::shared_ptr<Call>& call) {
   }
   if (!found && request.path.compare(0, kModelPrefix.size(), kModelPrefix) == 0) found = &one_model;
   if (!found) {
-    if (request.path.compare(0, 4, "/v1/") == 0 && !keys_.Allows(request.Header("Authorization"))) return call->Fail(Unauthorized());
+    if (request.path.compare(0, 4, "/v1/") == 0 && !keys_.Allows(request.Header("Authorization")))
+      return call->Fail(Unauthorized());
     return call->Fail(NoSuchPath(request));
   }
   call->route = found->path;
@@ -188,12 +198,19 @@ void OpenAiApp::OneModel(const std::shared_ptr<Call>& call) {
   call->RespondJson(ModelCard(name));
 }
 
-void OpenAiApp::Chat(const std::shared_ptr<Call>& call) {
-  Complete(call, ParseChatRequest(call->request.body, call->Limits(service_.services().config)), "chatcmpl-");
-}
+void OpenAiApp::Chat(const std::shared_ptr<Call>& call) { Parse(call, ParseChatRequest, "chatcmpl-"); }
 
-void OpenAiApp::Text(const std::shared_ptr<Call>& call) {
-  Complete(call, ParseTextRequest(call->request.body, call->Limits(service_.services().config)), "cmpl-");
+void OpenAiApp::Text(const std::shared_ptr<Call>& call) { Parse(call, ParseTextRequest, "cmpl-"); }
+
+void OpenAiApp::Parse(const std::shared_ptr<Call>& call, BodyParser parse, const char* id_prefix) {
+  const size_t size = call->request.body.size();
+  auto work = [call, parse, limits = call->Limits(service_.services().config)] {
+    return parse(call->request.body, limits);
+  };
+  auto then = [this, call, id_prefix](std::variant<CompletionRequest, ApiError> parsed) {
+    Complete(call, std::move(parsed), id_prefix);
+  };
+  service_.RunText(call->exchange->executor(), size > kLargeBody ? size : 0, std::move(work), std::move(then));
 }
 
 void OpenAiApp::Complete(const std::shared_ptr<Call>& call, std::variant<CompletionRequest, ApiError> parsed,
@@ -218,7 +235,9 @@ void OpenAiApp::Complete(const std::shared_ptr<Call>& call, std::variant<Complet
   options.sse_ping_ms = service_.services().config.sse_ping_ms;
   options.stream_interval = service_.services().config.stream_interval;
   options.done = [call](int status) { call->Answered(status); };
-  std::make_shared<CompletionAnswer>(service_, call->exchange, std::move(request), std::move(head), call->headers, std::move(options))->Start();
+  std::make_shared<CompletionAnswer>(service_, call->exchange, std::move(request), std::move(head), call->headers,
+                                     std::move(options))
+      ->Start();
 }
 
 void OpenAiApp::Tokenize(const std::shared_ptr<Call>& call) {
@@ -263,7 +282,8 @@ void OpenAiApp::Detokenize(const std::shared_ptr<Call>& call) {
   const int32_t vocab = s.model.tokenizer->vocab_size();
   for (const int32_t id : request.tokens) {
     if (id < 0 || id >= vocab) {
-      return call->Fail(BadRequest(StrCat("`tokens`: token id ", id, " is out of the vocabulary (0 to ", vocab - 1, ")."), "tokens"));
+      return call->Fail(
+          BadRequest(StrCat("`tokens`: token id ", id, " is out of the vocabulary (0 to ", vocab - 1, ")."), "tokens"));
     }
   }
   const size_t bytes = request.tokens.size() * sizeof(int32_t);
@@ -301,9 +321,11 @@ void OpenAiApp::Ready(const std::shared_ptr<Call>& call) {
 void OpenAiApp::Metrics(const std::shared_ptr<Call>& call) {
   const CallServices& s = service_.services();
   const PrefixIndex& index = s.fleet.index();
-  call->Respond(HttpResponse{200, {}, "text/plain; version=0.0.4; charset=utf-8",
-                             s.metrics.Render(s.fleet.Views(), s.admission.running(), index.size_units(), index.size_bytes(),
-                                              service_.texts_queued())});
+  call->Respond(HttpResponse{200,
+                             {},
+                             "text/plain; version=0.0.4; charset=utf-8",
+                             s.metrics.Render(s.fleet.Views(), s.admission.running(), index.size_units(),
+                                              index.size_bytes(), service_.texts_queued())});
 }
 
 void OpenAiApp::Version(const std::shared_ptr<Call>& call) {

@@ -27,8 +27,8 @@ class OpenAiApp {
     const char* path;
     const char* method;
     Handler handler;
-    bool guarded;   // needs an API key
-    bool counted;   // in the HTTP metrics
+    bool guarded;  // needs an API key
+    bool counted;  // in the HTTP metrics
   };
   static const Route kRoutes[];
 
@@ -48,7 +48,10 @@ class OpenAiApp {
   void Preflight(const std::shared_ptr<Call>& call);
 
   void Dispatch(const std::shared_ptr<Call>& call);
-  void Complete(const std::shared_ptr<Call>& call, std::variant<CompletionRequest, ApiError> parsed, const char* id_prefix);
+  using BodyParser = std::variant<CompletionRequest, ApiError> (*)(std::string_view body, const JsonLimits& limits);
+  void Parse(const std::shared_ptr<Call>& call, BodyParser parse, const char* id_prefix);
+  void Complete(const std::shared_ptr<Call>& call, std::variant<CompletionRequest, ApiError> parsed,
+                const char* id_prefix);
   std::string ModelCard(const std::string& name) const;
 
   GenerationService& service_;

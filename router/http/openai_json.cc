@@ -11,10 +11,14 @@ std::string Event(const std::string& json) { return StrCat("data: ", json, "\n\n
 
 const char* FinishName(FinishReason reason) {
   switch (reason) {
-    case FinishReason::kStop: return "stop";
-    case FinishReason::kLength: return "length";
-    case FinishReason::kAbort: return "abort";
-    default: return "error";
+    case FinishReason::kStop:
+      return "stop";
+    case FinishReason::kLength:
+      return "length";
+    case FinishReason::kAbort:
+      return "abort";
+    default:
+      return "error";
   }
 }
 
@@ -35,7 +39,11 @@ std::string OpenAiJson::TokenText(int32_t id) const {
 }
 
 void OpenAiJson::Begin(JsonWriter& w, const char* object) const {
-  w.BeginObject().Field("id", head_.id).Field("object", object).Field("created", head_.created).Field("model", head_.model);
+  w.BeginObject()
+      .Field("id", head_.id)
+      .Field("object", object)
+      .Field("created", head_.created)
+      .Field("model", head_.model);
 }
 
 void OpenAiJson::End(JsonWriter& w, const Tail& tail) const {
@@ -50,8 +58,12 @@ void OpenAiJson::End(JsonWriter& w, const Tail& tail) const {
   if (tail.timings) {
     const StageTimings& t = *tail.timings;
     w.Key("timings").BeginObject();
-    w.Field("queue_prefill_ms", t.queue_prefill_ms).Field("prefill_ms", t.prefill_ms).Field("transfer_ms", t.transfer_ms);
-    w.Field("queue_decode_ms", t.queue_decode_ms).Field("first_decode_ms", t.first_decode_ms).Field("decode_ms", t.decode_ms);
+    w.Field("queue_prefill_ms", t.queue_prefill_ms)
+        .Field("prefill_ms", t.prefill_ms)
+        .Field("transfer_ms", t.transfer_ms);
+    w.Field("queue_decode_ms", t.queue_decode_ms)
+        .Field("first_decode_ms", t.first_decode_ms)
+        .Field("decode_ms", t.decode_ms);
     w.EndObject();
   }
   w.EndObject();
@@ -237,13 +249,19 @@ std::string OpenAiJson::WholeAnswer(const Whole& whole, const Tail& tail) const 
     const size_t prompt = part.index / whole.choices_per_prompt;
     w.BeginObject().Field("index", part.index);
     if (head_.chat) {
-      w.Key("message").BeginObject().Field("role", "assistant").Field("content", part.text).NullField("refusal").EndObject();
+      w.Key("message")
+          .BeginObject()
+          .Field("role", "assistant")
+          .Field("content", part.text)
+          .NullField("refusal")
+          .EndObject();
     } else {
       w.Field("text", part.text);
     }
     Logprobs(w, part);
     Finish(w, part.finish);
-    if (!head_.chat && whole.prompt_logprobs[prompt]) PromptLogprobs(w, whole.prompts[prompt], *whole.prompt_logprobs[prompt]);
+    if (!head_.chat && whole.prompt_logprobs[prompt])
+      PromptLogprobs(w, whole.prompts[prompt], *whole.prompt_logprobs[prompt]);
     if (head_.return_token_ids) {
       TokenIds(w.Key("token_ids"), part.token_ids);
       if (!head_.chat) TokenIds(w.Key("prompt_token_ids"), whole.prompts[prompt]);

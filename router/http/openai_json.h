@@ -1,4 +1,5 @@
-// The JSON of OpenAI answers, byte for byte: chunks, whole answers, logprobs, usage. Pure; golden files pin every shape.
+// The JSON of OpenAI answers, byte for byte: chunks, whole answers, logprobs, usage. Pure; golden files pin every
+// shape.
 #pragma once
 
 #include <cstdint>
@@ -23,12 +24,12 @@ struct AnswerHead {
 
 /// Everything of one choice that a chunk or a whole answer shows.
 struct ChoicePart {
-  uint32_t index = 0;                    ///< over all prompts
+  uint32_t index = 0;  ///< over all prompts
   std::string text;
   std::vector<int32_t> token_ids;
   std::vector<PositionLogprobs> logprobs;
   bool wants_logprobs = false;
-  size_t text_offset = 0;                ///< text completions: where `logprobs` begin in the whole text, in characters
+  size_t text_offset = 0;  ///< text completions: where `logprobs` begin in the whole text, in characters
   std::optional<ChoiceFinish> finish;
 };
 
@@ -71,7 +72,8 @@ class OpenAiJson {
   void ChatLogprobs(JsonWriter& w, const ChoicePart& part) const;
   void TextLogprobs(JsonWriter& w, const ChoicePart& part) const;
   void Candidate(JsonWriter& w, const TokenLogprob& candidate) const;
-  void PromptLogprobs(JsonWriter& w, const std::vector<int32_t>& prompt, const std::vector<PositionLogprobs>& positions) const;
+  void PromptLogprobs(JsonWriter& w, const std::vector<int32_t>& prompt,
+                      const std::vector<PositionLogprobs>& positions) const;
   void Finish(JsonWriter& w, const std::optional<ChoiceFinish>& finish) const;
   std::string TokenText(int32_t id) const;
 

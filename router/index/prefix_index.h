@@ -1,9 +1,10 @@
-// PrefixIndex: which worker holds how long a prefix of a prompt. Keys are the low 64 bits of the keyed chain hash of each
-// 16-token unit, so a key already stands for its position and everything before it; a collision costs one wrong guess,
-// because workers verify hits against token ids.
+// PrefixIndex: which worker holds how long a prefix of a prompt. Keys are the low 64 bits of the keyed chain hash of
+// each 16-token unit, so a key already stands for its position and everything before it; a collision costs one wrong
+// guess, because workers verify hits against token ids.
 //
-// One open-addressing table: key, worker bitmap and last-use stamp, 20 bytes a slot. Memory has a hard cap; when the table is
-// full, the least recently used of a few neighbours goes. Thread-safe: Match takes a shared lock, changes an exclusive one.
+// One open-addressing table: key, worker bitmap and last-use stamp, 20 bytes a slot. Memory has a hard cap; when the
+// table is full, the least recently used of a few neighbours goes. Thread-safe: Match takes a shared lock, changes an
+// exclusive one.
 #pragma once
 
 #include <array>
@@ -30,7 +31,8 @@ class PrefixIndex {
   /// Worker `slot` holds nothing (new incarnation, or before a snapshot).
   void Clear(int slot);
 
-  /// `keys`: [units of the prompt], in order. Depths of slots outside `eligible` (bitmap) are 0. About log2(units) probes.
+  /// `keys`: [units of the prompt], in order. Depths of slots outside `eligible` (bitmap) are 0. About log2(units)
+  /// probes.
   Depths Match(absl::Span<const uint64_t> keys, uint64_t eligible) const;
 
   int64_t size_units() const;
@@ -41,8 +43,8 @@ class PrefixIndex {
   struct Table {
     explicit Table(size_t capacity);
     size_t mask;
-    std::unique_ptr<uint64_t[]> keys;      // [capacity], 0 = empty
-    std::unique_ptr<uint64_t[]> workers;   // [capacity] bitmap
+    std::unique_ptr<uint64_t[]> keys;               // [capacity], 0 = empty
+    std::unique_ptr<uint64_t[]> workers;            // [capacity] bitmap
     std::unique_ptr<std::atomic<uint32_t>[]> used;  // [capacity] stamp
     size_t size = 0;
   };

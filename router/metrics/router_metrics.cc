@@ -15,12 +15,12 @@ namespace {
 namespace prom = prometheus;
 using Buckets = prom::Histogram::BucketBoundaries;
 
-const Buckets kFirstTokenBuckets = {.001, .005, .01, .02, .04, .06, .08, .1,  .25, .5,  .75,
-                                    1,    2.5,  5,   7.5, 10,  20,  40,  80,  160, 640, 2560};
+const Buckets kFirstTokenBuckets = {.001, .005, .01, .02, .04, .06, .08, .1, .25, .5,  .75,
+                                    1,    2.5,  5,   7.5, 10,  20,  40,  80, 160, 640, 2560};
 // vLLM's, and three below for small models: a superset keeps its queries valid.
-const Buckets kTokenBuckets = {.001, .002, .005, .01, .025, .05, .075, .1, .15, .2, .3, .4,
-                               .5,   .75,  1,    2.5, 5,    7.5, 10,   20, 40,  80};
-const Buckets kRequestBuckets = {.3, .5, .8, 1,  1.5, 2,  2.5, 5,   10,  15,  20,
+const Buckets kTokenBuckets = {.001, .002, .005, .01, .025, .05, .075, .1, .15, .2, .3,
+                               .4,   .5,   .75,  1,   2.5,  5,   7.5,  10, 20,  40, 80};
+const Buckets kRequestBuckets = {.3, .5, .8, 1,  1.5, 2,   2.5, 5,   10,   15,  20,
                                  30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680};
 const Buckets kHttpBuckets = {.001, .005, .01, .05, .1, .5, 1, 2.5, 5, 10, 30, 60, 300};
 const Buckets kChoiceBuckets = {1, 2, 5, 10, 20};
@@ -36,7 +36,8 @@ Buckets TokenCountBuckets() {
 }  // namespace
 
 struct RouterMetrics::Families {
-  explicit Families(const std::string& model) : labels{{"model_name", model}, {"engine", "router"}, {"role", "router"}} {}
+  explicit Families(const std::string& model)
+      : labels{{"model_name", model}, {"engine", "router"}, {"role", "router"}} {}
 
   prom::Histogram& Histogram(const char* name, const char* help, const Buckets& buckets) {
     return prom::BuildHistogram().Name(name).Help(help).Register(registry).Add(labels, buckets);
@@ -49,7 +50,8 @@ struct RouterMetrics::Families {
     return prom::BuildGauge().Name(name).Help(help).Register(registry).Add(with);
   }
   // A worker's own counter, carried on by what it grew; a restarted worker starts from 0 again.
-  void Grow(const char* name, const char* help, const prom::Labels& with, const std::string& incarnation, int64_t value) {
+  void Grow(const char* name, const char* help, const prom::Labels& with, const std::string& incarnation,
+            int64_t value) {
     auto& [from, last] = grown[std::string(name) + "|" + with.at("engine")];
     if (from != incarnation) from = incarnation, last = 0;
     auto& counter = prom::BuildCounter().Name(name).Help(help).Register(registry).Add(with);
@@ -62,22 +64,32 @@ struct RouterMetrics::Families {
   std::mutex render_mutex;  // guards grown
   std::map<std::string, std::pair<std::string, int64_t>> grown;
 
-  prom::Histogram& first_token = Histogram("vllm:time_to_first_token_seconds", "Time to first token", kFirstTokenBuckets);
-  prom::Histogram& inter_token = Histogram("vllm:inter_token_latency_seconds", "Time between two tokens", kTokenBuckets);
-  prom::Histogram& per_token = Histogram("vllm:request_time_per_output_token_seconds", "Mean time per output token of a request", kTokenBuckets);
+  prom::Histogram& first_token =
+      Histogram("vllm:time_to_first_token_seconds", "Time to first token", kFirstTokenBuckets);
+  prom::Histogram& inter_token =
+      Histogram("vllm:inter_token_latency_seconds", "Time between two tokens", kTokenBuckets);
+  prom::Histogram& per_token =
+      Histogram("vllm:request_time_per_output_token_seconds", "Mean time per output token of a request", kTokenBuckets);
   prom::Histogram& e2e = Histogram("vllm:e2e_request_latency_seconds", "Whole time of a request", kRequestBuckets);
   prom::Histogram& queue = Histogram("vllm:request_queue_time_seconds", "Time a request waited", kRequestBuckets);
-  prom::Histogram& prefill = Histogram("vllm:request_prefill_time_seconds", "Prefill time of a request", kRequestBuckets);
+  prom::Histogram& prefill =
+      Histogram("vllm:request_prefill_time_seconds", "Prefill time of a request", kRequestBuckets);
   prom::Histogram& decode = Histogram("vllm:request_decode_time_seconds", "Decode time of a request", kRequestBuckets);
-  prom::Histogram& inference = Histogram("vllm:request_inference_time_seconds", "Prefill and decode time of a request", kRequestBuckets);
+  prom::Histogram& inference =
+      Histogram("vllm:request_inference_time_seconds", "Prefill and decode time of a request", kRequestBuckets);
   prom::Histogram& prompt = Histogram("vllm:request_prompt_tokens", "Prompt tokens of a request", TokenCountBuckets());
-  prom::Histogram& generation = Histogram("vllm:request_generation_tokens", "Generated tokens of a request", TokenCountBuckets());
-  prom::Histogram& max_tokens = Histogram("vllm:request_params_max_tokens", "max_tokens of a request", TokenCountBuckets());
+  prom::Histogram& generation =
+      Histogram("vllm:request_generation_tokens", "Generated tokens of a request", TokenCountBuckets());
+  prom::Histogram& max_tokens =
+      Histogram("vllm:request_params_max_tokens", "max_tokens of a request", TokenCountBuckets());
   prom::Histogram& n = Histogram("vllm:request_params_n", "n of a request", kChoiceBuckets);
   prom::Counter& retries = Counter("baton_retries_total", "Requests sent to another worker before their first token");
-  prom::Counter& migrations = Counter("baton_migrations_total", "Requests moved to another worker after their first token");
-  prom::Counter& predicted_hits = Counter("baton_prefix_hit_tokens_predicted_total", "Cached prompt tokens the router's index predicted");
-  prom::Counter& reported_hits = Counter("baton_prefix_hit_tokens_reported_total", "Cached prompt tokens workers reported");
+  prom::Counter& migrations =
+      Counter("baton_migrations_total", "Requests moved to another worker after their first token");
+  prom::Counter& predicted_hits =
+      Counter("baton_prefix_hit_tokens_predicted_total", "Cached prompt tokens the router's index predicted");
+  prom::Counter& reported_hits =
+      Counter("baton_prefix_hit_tokens_reported_total", "Cached prompt tokens workers reported");
 };
 
 RouterMetrics::RouterMetrics(const std::string& model_name) : f_(std::make_unique<Families>(model_name)) {
@@ -110,10 +122,18 @@ void RouterMetrics::Finished(const FinishedRequest& r) {
 
 void RouterMetrics::HttpDone(const std::string& handler, const std::string& method, int status, double seconds) {
   const std::string code = std::to_string(status / 100) + "xx";
-  prom::BuildCounter().Name("http_requests_total").Help("HTTP requests").Register(f_->registry)
-      .Add({{"handler", handler}, {"method", method}, {"status", code}}).Increment();
-  prom::BuildHistogram().Name("http_request_duration_seconds").Help("HTTP request time").Register(f_->registry)
-      .Add({{"handler", handler}, {"method", method}}, kHttpBuckets).Observe(seconds);
+  prom::BuildCounter()
+      .Name("http_requests_total")
+      .Help("HTTP requests")
+      .Register(f_->registry)
+      .Add({{"handler", handler}, {"method", method}, {"status", code}})
+      .Increment();
+  prom::BuildHistogram()
+      .Name("http_request_duration_seconds")
+      .Help("HTTP request time")
+      .Register(f_->registry)
+      .Add({{"handler", handler}, {"method", method}}, kHttpBuckets)
+      .Observe(seconds);
 }
 
 void RouterMetrics::Refused(const std::string& reason) {
@@ -134,24 +154,31 @@ std::string RouterMetrics::Render(const std::vector<LinkView>& workers, int64_t 
     f_->Gauge("vllm:num_requests_running", "Requests in execution", with).Set(load.running);
     f_->Gauge("vllm:num_requests_waiting", "Requests waiting", with).Set(load.waiting);
     f_->Gauge("vllm:kv_cache_usage_perc", "KV blocks in use, 0 to 1", with)
-        .Set(load.kv_blocks_total > 0 ? static_cast<double>(load.kv_blocks_used) / static_cast<double>(load.kv_blocks_total) : 0);
-    f_->Gauge("baton_worker_queued_tokens", "Uncached prompt tokens not computed yet", with).Set(static_cast<double>(load.queued_tokens));
+        .Set(load.kv_blocks_total > 0
+                 ? static_cast<double>(load.kv_blocks_used) / static_cast<double>(load.kv_blocks_total)
+                 : 0);
+    f_->Gauge("baton_worker_queued_tokens", "Uncached prompt tokens not computed yet", with)
+        .Set(static_cast<double>(load.queued_tokens));
     if (!w.facts) continue;
     prom::Labels config = with;
     config["block_size"] = std::to_string(w.facts->tokens_per_block);
     config["num_gpu_blocks"] = std::to_string(w.facts->kv_blocks);
     f_->Gauge("vllm:cache_config_info", "KV cache configuration", config).Set(1);
     if (!ready) continue;
-    f_->Grow("vllm:prefix_cache_queries_total", "Prompt tokens looked up in prefix caches", with, incarnation, load.prefix_queries_tokens);
-    f_->Grow("vllm:prefix_cache_hits_total", "Prompt tokens found in prefix caches", with, incarnation, load.prefix_hits_tokens);
+    f_->Grow("vllm:prefix_cache_queries_total", "Prompt tokens looked up in prefix caches", with, incarnation,
+             load.prefix_queries_tokens);
+    f_->Grow("vllm:prefix_cache_hits_total", "Prompt tokens found in prefix caches", with, incarnation,
+             load.prefix_hits_tokens);
     f_->Grow("vllm:num_preemptions_total", "Preempted sequences", with, incarnation, load.preemptions);
     f_->Grow("vllm:prompt_tokens_total", "Prompt tokens computed", with, incarnation, load.prompt_tokens);
     f_->Grow("vllm:generation_tokens_total", "Tokens generated", with, incarnation, load.generation_tokens);
   }
-  f_->Gauge("baton_router_running_requests", "Requests in the router", f_->labels).Set(static_cast<double>(running_requests));
+  f_->Gauge("baton_router_running_requests", "Requests in the router", f_->labels)
+      .Set(static_cast<double>(running_requests));
   f_->Gauge("baton_router_index_units", "Prefix units in the index", f_->labels).Set(static_cast<double>(index_units));
   f_->Gauge("baton_router_index_bytes", "Memory of the prefix index", f_->labels).Set(static_cast<double>(index_bytes));
-  f_->Gauge("baton_router_texts_queued", "Texts waiting for the text pool", f_->labels).Set(static_cast<double>(texts_queued));
+  f_->Gauge("baton_router_texts_queued", "Texts waiting for the text pool", f_->labels)
+      .Set(static_cast<double>(texts_queued));
   return prom::TextSerializer().Serialize(f_->registry.Collect());
 }
 

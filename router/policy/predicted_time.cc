@@ -31,14 +31,16 @@ class PredictedTime final : public Scorer {
   size_t Choose(absl::Span<const Candidate> candidates, uint32_t prompt_tokens) override {
     return Best(candidates, prompt_tokens, turn_.fetch_add(1, std::memory_order_relaxed), nullptr);
   }
-  std::vector<Cost> Table(absl::Span<const Candidate> candidates, uint32_t prompt_tokens, size_t* chosen) const override {
+  std::vector<Cost> Table(absl::Span<const Candidate> candidates, uint32_t prompt_tokens,
+                          size_t* chosen) const override {
     std::vector<Cost> table(candidates.size());
     *chosen = Best(candidates, prompt_tokens, turn_.load(std::memory_order_relaxed), &table);
     return table;
   }
 
  private:
-  size_t Best(absl::Span<const Candidate> candidates, uint32_t prompt_tokens, size_t start, std::vector<Cost>* table) const {
+  size_t Best(absl::Span<const Candidate> candidates, uint32_t prompt_tokens, size_t start,
+              std::vector<Cost>* table) const {
     size_t best = 0;
     double best_ms = 0;
     for (size_t k = 0; k < candidates.size(); ++k) {

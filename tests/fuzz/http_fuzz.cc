@@ -1,5 +1,5 @@
-// libFuzzer target of the HTTP server: any bytes on a connection end in answers and a close, and the server lives on. Every
-// input is sent to a real server over loopback; its bodies go through the JSON reader.
+// libFuzzer target of the HTTP server: any bytes on a connection end in answers and a close, and the server lives on.
+// Every input is sent to a real server over loopback; its bodies go through the JSON reader.
 #include <arpa/inet.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -19,7 +19,8 @@ using namespace baton::router;
 HttpResponse Answer(const HttpRequest& request) {
   const auto parsed = ParseTextRequest(request.body, {4096, 64});
   const auto* error = std::get_if<ApiError>(&parsed);
-  return HttpResponse{error ? error->http_status : 200, {{"X-Path", std::to_string(request.path.size())}}, "text/plain", request.query};
+  return HttpResponse{
+      error ? error->http_status : 200, {{"X-Path", std::to_string(request.path.size())}}, "text/plain", request.query};
 }
 
 struct Server {

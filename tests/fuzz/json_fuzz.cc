@@ -1,4 +1,5 @@
-// libFuzzer target of the JSON reader: any body gives a request or a 400 with a message; what is let through was valid UTF-8.
+// libFuzzer target of the JSON reader: any body gives a request or a 400 with a message; what is let through was valid
+// UTF-8.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

@@ -14,7 +14,9 @@ namespace baton::router {
 namespace {
 
 template <class T>
-bool Ok(const std::variant<T, ApiError>& v) { return std::holds_alternative<T>(v); }
+bool Ok(const std::variant<T, ApiError>& v) {
+  return std::holds_alternative<T>(v);
+}
 
 TEST(Admission, PlacesAreBoundedAndGivenBack) {
   Admission admission(2, 1000);
@@ -66,7 +68,8 @@ TEST(Admission, DrainingRefusesAndWaitsForTheRest) {
   EXPECT_EQ(std::get<ApiError>(refused).http_status, 503);
   EXPECT_GT(std::get<ApiError>(refused).retry_after_ms, 0);
   EXPECT_FALSE(admission.WaitEmpty(std::chrono::milliseconds(1)));
-  std::thread other([moved = std::move(std::get<AdmissionTicket>(running))]() mutable { AdmissionTicket gone(std::move(moved)); });
+  std::thread other(
+      [moved = std::move(std::get<AdmissionTicket>(running))]() mutable { AdmissionTicket gone(std::move(moved)); });
   EXPECT_TRUE(admission.WaitEmpty(std::chrono::seconds(10)));
   other.join();
 }
@@ -107,7 +110,8 @@ TEST(RequestIds, KeepsWhatIsPrintableAndMakesTheRest) {
   EXPECT_EQ(ids.GivenOrNew("abc-1"), "abc-1");
   const std::string longest(128, 'x');
   EXPECT_EQ(ids.GivenOrNew(longest), longest);
-  for (const std::string& bad : {std::string(), std::string(129, 'x'), std::string("a b"), std::string("a\r\nSet-Cookie: x"), std::string("é")}) {
+  for (const std::string& bad : {std::string(), std::string(129, 'x'), std::string("a b"),
+                                 std::string("a\r\nSet-Cookie: x"), std::string("é")}) {
     const std::string made = ids.GivenOrNew(bad);
     EXPECT_EQ(made.size(), 32u);
     EXPECT_EQ(made.find_first_not_of("0123456789abcdef"), std::string::npos);

@@ -23,8 +23,10 @@ TEST(ApiKeys, NoKeysIsOpen) {
 TEST(ApiKeys, OnlyAWholeKeyOfTheRightSchemePasses) {
   const auto keys = ApiKeys::Load({"alpha", "beta"}, FileWith("# comment\n\ngamma \r\n"));
   ASSERT_TRUE(keys.ok()) << keys.status();
-  for (const char* good : {"Bearer alpha", "Bearer beta", "Bearer gamma", "bearer alpha"}) EXPECT_TRUE(keys->Allows(good)) << good;
-  for (const char* bad : {"", "alpha", "Bearer", "Bearer ", "Bearer alph", "Bearer alphaa", "Bearer  alpha", "Basic alpha", "Bearer # comment", "Bearer ALPHA"}) {
+  for (const char* good : {"Bearer alpha", "Bearer beta", "Bearer gamma", "bearer alpha"})
+    EXPECT_TRUE(keys->Allows(good)) << good;
+  for (const char* bad : {"", "alpha", "Bearer", "Bearer ", "Bearer alph", "Bearer alphaa", "Bearer  alpha",
+                          "Basic alpha", "Bearer # comment", "Bearer ALPHA"}) {
     EXPECT_FALSE(keys->Allows(bad)) << bad;
   }
 }

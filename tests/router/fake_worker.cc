@@ -42,7 +42,8 @@ class FakeWorker::Service final : public v1::Worker::Service {
     BATON_CHECK(server != nullptr && port != 0);
   }
 
-  grpc::Status Handshake(grpc::ServerContext*, const v1::HandshakeRequest* request, v1::HandshakeReply* reply) override {
+  grpc::Status Handshake(grpc::ServerContext*, const v1::HandshakeRequest* request,
+                         v1::HandshakeReply* reply) override {
     std::lock_guard lock(mutex);
     reply->mutable_protocol()->set_min(1);
     reply->mutable_protocol()->set_max(1);
@@ -72,7 +73,8 @@ class FakeWorker::Service final : public v1::Worker::Service {
     return grpc::Status::OK;
   }
 
-  grpc::Status Watch(grpc::ServerContext* context, const v1::WatchRequest*, grpc::ServerWriter<v1::WorkerEvent>* writer) override {
+  grpc::Status Watch(grpc::ServerContext* context, const v1::WatchRequest*,
+                     grpc::ServerWriter<v1::WorkerEvent>* writer) override {
     std::unique_lock lock(mutex);
     const int round = ++watches;
     uint64_t sequence = 0;
@@ -111,8 +113,10 @@ class FakeWorker::Service final : public v1::Worker::Service {
       }
       for (v1::RelayCancel& cancel : *up.mutable_cancel()) {
         auto leg = legs.find(cancel.request_id());
-        if (leg != legs.end() && !cancel.has_index()) legs.erase(leg);
-        else if (leg != legs.end()) leg->second.choices[cancel.index()].done = true;
+        if (leg != legs.end() && !cancel.has_index())
+          legs.erase(leg);
+        else if (leg != legs.end())
+          leg->second.choices[cancel.index()].done = true;
         cancels.push_back(std::move(cancel));
       }
       Run();
@@ -138,16 +142,19 @@ class FakeWorker::Service final : public v1::Worker::Service {
     }
     Leg leg;
     std::vector<uint32_t> indices(attach.choices().begin(), attach.choices().end());
-    for (int i = 0; attach.choices().empty() && i < attach.sampling().n(); ++i) indices.push_back(static_cast<uint32_t>(i));
+    for (int i = 0; attach.choices().empty() && i < attach.sampling().n(); ++i)
+      indices.push_back(static_cast<uint32_t>(i));
     std::vector<v1::RelayEntry> entries;
     for (uint32_t index : indices) {
-      leg.choices[index] = {attach.position(), 0, static_cast<uint32_t>(attach.sampling().max_tokens()) - attach.output_len_so_far(),
+      leg.choices[index] = {attach.position(), 0,
+                            static_cast<uint32_t>(attach.sampling().max_tokens()) - attach.output_len_so_far(),
                             attach.credit_tokens()};
       v1::RelayEntry entry = Entry(attach, index);
       entry.mutable_accepted()->set_cached_tokens(options.cached_tokens);
       if (attach.sampling().has_prompt_logprobs() && index == indices[0]) {
         v1::PromptLogprobs all;
-        for (uint32_t p = 1; p < attach.prompt_len(); ++p) *all.add_positions() = Logprobs(TokenAt(0, p), attach.sampling().prompt_logprobs());
+        for (uint32_t p = 1; p < attach.prompt_len(); ++p)
+          *all.add_positions() = Logprobs(TokenAt(0, p), attach.sampling().prompt_logprobs());
         entry.set_prompt_logprobs(all.SerializeAsString());
         entry.set_prompt_logprobs_last(true);
       }
@@ -176,7 +183,8 @@ class FakeWorker::Service final : public v1::Worker::Service {
     v1::RelayEntry entry = Entry(attach, index);
     entry.set_position(choice.position);
     for (int i = 0; i < options.tokens_per_message && choice.made < choice.limit && choice.credit > 0 &&
-                    choice.made < static_cast<uint32_t>(options.hold_after); ++i) {
+                    choice.made < static_cast<uint32_t>(options.hold_after);
+         ++i) {
       const int32_t token = TokenAt(index, choice.position);
       entry.add_token_ids(token);
       if (attach.sampling().has_logprobs()) *entry.add_logprobs() = Logprobs(token, attach.sampling().logprobs());

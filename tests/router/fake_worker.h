@@ -1,5 +1,5 @@
-// FakeWorker: a scripted worker behind the real protocol. Each choice's tokens are letters that follow from its index and
-// their position alone, so that a test knows the text, whoever produces it. Credits are honoured.
+// FakeWorker: a scripted worker behind the real protocol. Each choice's tokens are letters that follow from its index
+// and their position alone, so that a test knows the text, whoever produces it. Credits are honoured.
 #pragma once
 
 #include <condition_variable>
@@ -18,14 +18,14 @@
 namespace baton::router {
 
 struct FakeWorkerOptions {
-  int port = 0;                       ///< 0 = any
+  int port = 0;  ///< 0 = any
   int32_t max_model_len = 2048;
   std::string model_digest = "digest";
   std::string role = "both";
   bool loading = false;
-  int hold_after = 1 << 30;           ///< tokens per choice, then none until Release()
+  int hold_after = 1 << 30;  ///< tokens per choice, then none until Release()
   int tokens_per_message = 1;
-  absl::Status refuse;                ///< every Attach is answered with it
+  absl::Status refuse;  ///< every Attach is answered with it
   uint32_t cached_tokens = 0;
   bool logprobs_top = true;
 };
@@ -40,7 +40,7 @@ class FakeWorker {
   int port() const;
   /// Closes every stream at once, as a killed process does.
   void Kill();
-  void Release();       ///< held tokens flow, here and later
+  void Release();  ///< held tokens flow, here and later
   void Hold(int after);
   void DoneLoading();
   void SetDraining();

@@ -40,8 +40,10 @@ class HttpConnection {
 };
 
 using Headers = std::vector<std::pair<std::string, std::string>>;
-std::string RequestText(std::string_view method, std::string_view path, std::string_view body, const Headers& headers = {});
-HttpReply Ask(int port, std::string_view method, std::string_view path, std::string_view body = "", const Headers& headers = {});
+std::string RequestText(std::string_view method, std::string_view path, std::string_view body,
+                        const Headers& headers = {});
+HttpReply Ask(int port, std::string_view method, std::string_view path, std::string_view body = "",
+              const Headers& headers = {});
 /// The data of the server-sent events, in order.
 std::vector<std::string> EventsOf(std::string_view body);
 

@@ -20,7 +20,8 @@ class HttpLimits : public testing::Test {
         for (int i = 0; i < 3; ++i) exchange->Write(StrCat("data: ", i, "\n\n"));
         return exchange->End();
       }
-      exchange->Respond(HttpResponse{200, {}, "text/plain", StrCat(request.method, " ", request.path, "?", request.query, " ", request.body)});
+      exchange->Respond(HttpResponse{
+          200, {}, "text/plain", StrCat(request.method, " ", request.path, "?", request.query, " ", request.body)});
     });
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
@@ -79,7 +80,8 @@ TEST_F(HttpLimits, HugeBodiesAre413BeforeTheyAreRead) {
   EXPECT_EQ(reply.status, 413);
   EXPECT_NE(reply.body.find("1000"), std::string::npos);
   HttpConnection chunked(port_);
-  chunked.Send("POST / HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n800\r\n" + std::string(2048, 'x') + "\r\n0\r\n\r\n");
+  chunked.Send("POST / HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n800\r\n" + std::string(2048, 'x') +
+               "\r\n0\r\n\r\n");
   EXPECT_EQ(chunked.Receive().status, 413);
   EXPECT_EQ(Ask(port_, "POST", "/", std::string(1000, 'x')).status, 200);
 }
@@ -93,8 +95,9 @@ TEST_F(HttpLimits, ARefusedClientThatKeepsSendingSeesTheAnswer) {
 
 TEST_F(HttpLimits, WhatIsNotHttpIs400AndClosed) {
   Start();
-  for (const char* bytes : {"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 and more of that\r\n\r\n", "GET\r\n\r\n", "GET / HTTP/9.9\r\n\r\n",
-                            "GET / HTTP/1.1\r\nno colon here\r\n\r\n", "POST / HTTP/1.1\r\nContent-Length: -5\r\n\r\n",
+  for (const char* bytes : {"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 and more of that\r\n\r\n", "GET\r\n\r\n",
+                            "GET / HTTP/9.9\r\n\r\n", "GET / HTTP/1.1\r\nno colon here\r\n\r\n",
+                            "POST / HTTP/1.1\r\nContent-Length: -5\r\n\r\n",
                             "POST / HTTP/1.1\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
                             "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"}) {
     SCOPED_TRACE(bytes);

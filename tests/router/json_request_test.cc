@@ -37,11 +37,14 @@ ApiError TextError(const std::string& body) {
   if (!error) ADD_FAILURE() << "accepted: " << body.substr(0, 200);
   return error ? *error : ApiError{};
 }
-std::string With(const std::string& more) { return StrCat(R"({"messages":[{"role":"user","content":"Hi"}],)", more, "}"); }
+std::string With(const std::string& more) {
+  return StrCat(R"({"messages":[{"role":"user","content":"Hi"}],)", more, "}");
+}
 std::string TextWith(const std::string& more) { return StrCat(R"({"prompt":"Hi",)", more, "}"); }
 
 TEST(JsonRequest, AChatKeepsItsMessagesForTheTemplate) {
-  const auto r = Chat(R"({"model":"m","messages":[{"role":"system","content":"be"},{"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b\"\u00e9"}],"name":"x"},
+  const auto r = Chat(
+      R"({"model":"m","messages":[{"role":"system","content":"be"},{"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b\"\u00e9"}],"name":"x"},
     {"role":"assistant","content":null,"tool_calls":[{"id":1}]}],"stream":true,"stream_options":{"include_usage":true}})");
   EXPECT_EQ(r.input.model, "m");
   ASSERT_EQ(r.prompts.size(), 1u);
@@ -52,7 +55,8 @@ TEST(JsonRequest, AChatKeepsItsMessagesForTheTemplate) {
 }
 
 TEST(JsonRequest, EverySamplingFieldIsRead) {
-  const auto r = Chat(With(R"("temperature":0,"top_p":0.5,"top_k":-1,"min_p":0.1,"presence_penalty":1,"frequency_penalty":-1,"repetition_penalty":1.1,
+  const auto r = Chat(With(
+      R"("temperature":0,"top_p":0.5,"top_k":-1,"min_p":0.1,"presence_penalty":1,"frequency_penalty":-1,"repetition_penalty":1.1,
     "logit_bias":{"5":-100,"6":1.5},"allowed_token_ids":[1,2],"min_tokens":2,"max_tokens":9,"stop":["a","b"],"stop_token_ids":[3],"ignore_eos":true,
     "seed":18446744073709551615,"n":2,"logprobs":true,"top_logprobs":4,"priority":-3,"cache_salt":"s","skip_special_tokens":false)"));
   const SamplingOptions& s = r.input.sampling;
@@ -79,7 +83,8 @@ TEST(JsonRequest, EverySamplingFieldIsRead) {
 }
 
 TEST(JsonRequest, NullIsAbsentAndTheNewNameOfMaxTokensWins) {
-  const auto r = Chat(With(R"("temperature":null,"stop":null,"max_completion_tokens":5,"max_tokens":7,"response_format":null)"));
+  const auto r =
+      Chat(With(R"("temperature":null,"stop":null,"max_completion_tokens":5,"max_tokens":7,"response_format":null)"));
   EXPECT_FALSE(r.input.sampling.temperature);
   EXPECT_TRUE(r.input.stop.empty());
   EXPECT_EQ(r.input.sampling.max_tokens, 5);
@@ -96,7 +101,8 @@ TEST(JsonRequest, PromptsMayBeTextIdsOrListsOfBoth) {
   const auto several = Text(R"({"prompt":["a",[3],"b"]})");
   ASSERT_EQ(several.prompts.size(), 3u);
   EXPECT_EQ(std::get<TokensPrompt>(several.prompts[1]), TokensPrompt{3});
-  EXPECT_EQ(std::get<TextPrompt>(Text(R"({"prompt":"a","add_special_tokens":false})").prompts[0]).add_special_tokens, false);
+  EXPECT_EQ(std::get<TextPrompt>(Text(R"({"prompt":"a","add_special_tokens":false})").prompts[0]).add_special_tokens,
+            false);
   EXPECT_EQ(Text(R"({"prompt":"a"})").input.default_max_tokens, 16);
 }
 
@@ -113,19 +119,22 @@ TEST(JsonRequest, AWrongTypeNamesFieldWantAndGot) {
   EXPECT_EQ(e.http_status, 400);
   EXPECT_EQ(e.param, "temperature");
   EXPECT_EQ(e.message, "`temperature` must be a number, got a string.");
-  for (const char* field : {"stream", "n", "max_tokens", "stop", "seed", "logit_bias", "stop_token_ids", "messages", "model", "echo", "stream_options",
-                            "top_logprobs", "chat_template_kwargs", "tools"}) {
-    const std::string body = StrCat(R"({"messages":[{"role":"user","content":"x"}],")", field, "\":", field == std::string("stream_options") ? "3" : "{\"a\":[]}", "}");
+  for (const char* field : {"stream", "n", "max_tokens", "stop", "seed", "logit_bias", "stop_token_ids", "messages",
+                            "model", "echo", "stream_options", "top_logprobs", "chat_template_kwargs", "tools"}) {
+    const std::string body = StrCat(R"({"messages":[{"role":"user","content":"x"}],")", field,
+                                    "\":", field == std::string("stream_options") ? "3" : "{\"a\":[]}", "}");
     if (field == std::string("logit_bias") || field == std::string("chat_template_kwargs")) continue;
     EXPECT_EQ(ChatError(body).param, field) << body;
   }
 }
 
 TEST(JsonRequest, BadChatsAreRefused) {
-  for (const char* body : {R"({})", R"({"messages":[]})", R"({"messages":"hi"})", R"({"messages":[1]})", R"({"messages":[{"content":"x"}]})",
-                           R"({"messages":[{"role":"user"}]})", R"({"messages":[{"role":"user","content":null}]})", R"({"messages":[{"role":1,"content":"x"}]})",
-                           R"({"messages":[{"role":"user","content":5}]})", R"({"messages":[{"role":"user","content":[{"text":"x"}]}]})",
-                           R"({"messages":[{"role":"user","content":[{"type":"text"}]}]})"}) {
+  for (const char* body :
+       {R"({})", R"({"messages":[]})", R"({"messages":"hi"})", R"({"messages":[1]})",
+        R"({"messages":[{"content":"x"}]})", R"({"messages":[{"role":"user"}]})",
+        R"({"messages":[{"role":"user","content":null}]})", R"({"messages":[{"role":1,"content":"x"}]})",
+        R"({"messages":[{"role":"user","content":5}]})", R"({"messages":[{"role":"user","content":[{"text":"x"}]}]})",
+        R"({"messages":[{"role":"user","content":[{"type":"text"}]}]})"}) {
     const ApiError e = ChatError(body);
     EXPECT_EQ(e.http_status, 400) << body;
     EXPECT_FALSE(e.message.empty());
@@ -145,24 +154,30 @@ TEST(JsonRequest, BadChatsAreRefused) {
 
 // What would change the answer is refused; the values that would not are fine.
 TEST(JsonRequest, FieldsThatAreNotBuiltAreRefusedNotIgnored) {
-  for (const char* field : {R"("response_format":{"type":"json_object"})", R"("guided_json":{"a":1})", R"("use_beam_search":true)", R"("best_of":3)",
-                            R"("suffix":"x")", R"("bad_words":["x"])", R"("structured_outputs":{"json":{}})", R"("tools":[{"type":"function"}])",
-                            R"("chat_template":"x")", R"("modalities":["audio"])", R"("function_call":"auto")", R"("logits_processors":["x"])",
-                            R"("truncate_prompt_tokens":5)"}) {
+  for (const char* field :
+       {R"("response_format":{"type":"json_object"})", R"("guided_json":{"a":1})", R"("use_beam_search":true)",
+        R"("best_of":3)", R"("suffix":"x")", R"("bad_words":["x"])", R"("structured_outputs":{"json":{}})",
+        R"("tools":[{"type":"function"}])", R"("chat_template":"x")", R"("modalities":["audio"])",
+        R"("function_call":"auto")", R"("logits_processors":["x"])", R"("truncate_prompt_tokens":5)"}) {
     const ApiError e = ChatError(With(field));
     EXPECT_EQ(e.http_status, 400) << field;
     EXPECT_EQ(e.code, "unsupported_parameter") << field;
   }
-  EXPECT_EQ(ChatError(R"({"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"http://x"}}]}]})").code, "unsupported_parameter");
-  for (const char* field : {R"("response_format":{"type":"text"})", R"("use_beam_search":false)", R"("best_of":1)", R"("suffix":"")", R"("bad_words":[])",
-                            R"("modalities":["text"])", R"("function_call":"none")", R"("tools":[{"type":"function"}],"tool_choice":"none")"}) {
+  EXPECT_EQ(
+      ChatError(R"({"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"http://x"}}]}]})")
+          .code,
+      "unsupported_parameter");
+  for (const char* field : {R"("response_format":{"type":"text"})", R"("use_beam_search":false)", R"("best_of":1)",
+                            R"("suffix":"")", R"("bad_words":[])", R"("modalities":["text"])",
+                            R"("function_call":"none")", R"("tools":[{"type":"function"}],"tool_choice":"none")"}) {
     Chat(With(field));
   }
 }
 
 TEST(JsonRequest, WhatIsNotOneJsonObjectIsRefused) {
-  for (const char* body : {"", " ", "{", "[]", "null", "3", "\"x\"", "{\"messages\":[}", "{} {}", "{'a':1}", "{\"a\":01}", "{\"a\":NaN}", "{\"a\":\"\n\"}",
-                           "{\"a\":\"\\ud800\"}", "{\"a\":1,}", "{\"prompt\":1e999}", "\xEF\xBB\xBF{"}) {
+  for (const char* body :
+       {"", " ", "{", "[]", "null", "3", "\"x\"", "{\"messages\":[}", "{} {}", "{'a':1}", "{\"a\":01}", "{\"a\":NaN}",
+        "{\"a\":\"\n\"}", "{\"a\":\"\\ud800\"}", "{\"a\":1,}", "{\"prompt\":1e999}", "\xEF\xBB\xBF{"}) {
     EXPECT_EQ(ChatError(body).http_status, 400) << body;
     EXPECT_EQ(TextError(body).http_status, 400) << body;
   }
@@ -208,9 +223,19 @@ TEST(JsonRequest, HugeBodiesAreBounded) {
   EXPECT_EQ(std::get<TokensPrompt>(Text(ids + "]}").prompts[0]).size(), 1000001u);
 }
 
+TEST(JsonRequest, ManyPromptsAreRefusedBeforeTheyAreKept) {
+  std::string body = "{\"prompt\":[[1]";
+  for (int i = 0; i < 5000; ++i) body += ",[1]";
+  const auto parsed = ParseTextRequest(body + "]}", JsonLimits{1 << 20, 64, 128});
+  ASSERT_TRUE(std::holds_alternative<ApiError>(parsed));
+  EXPECT_NE(std::get<ApiError>(parsed).message.find("5001"), std::string::npos);
+  EXPECT_NE(std::get<ApiError>(parsed).message.find("128"), std::string::npos);
+}
+
 TEST(JsonRequest, TokenizeTakesExactlyOneInput) {
   EXPECT_TRUE(std::holds_alternative<ApiError>(ParseTokenizeRequest("{}", kLimits)));
-  EXPECT_TRUE(std::holds_alternative<ApiError>(ParseTokenizeRequest(R"({"prompt":"a","messages":[{"role":"user","content":"x"}]})", kLimits)));
+  EXPECT_TRUE(std::holds_alternative<ApiError>(
+      ParseTokenizeRequest(R"({"prompt":"a","messages":[{"role":"user","content":"x"}]})", kLimits)));
   EXPECT_TRUE(std::holds_alternative<TokenizeRequest>(ParseTokenizeRequest(R"({"prompt":""})", kLimits)));
   EXPECT_TRUE(std::holds_alternative<ApiError>(ParseDetokenizeRequest(R"({"tokens":"a"})", kLimits)));
   EXPECT_TRUE(std::holds_alternative<ApiError>(ParseDetokenizeRequest("{}", kLimits)));

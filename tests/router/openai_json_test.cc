@@ -15,7 +15,8 @@ OpenAiJson Make(bool chat, bool ids = false, bool as_ids = false) {
   return OpenAiJson(AnswerHead{chat ? "chatcmpl-1" : "cmpl-1", 1700000000, "m", chat, ids, as_ids}, TheTokenizer());
 }
 
-constexpr const char* kChat = R"({"id":"chatcmpl-1","object":"chat.completion.chunk","created":1700000000,"model":"m",)";
+constexpr const char* kChat =
+    R"({"id":"chatcmpl-1","object":"chat.completion.chunk","created":1700000000,"model":"m",)";
 constexpr const char* kText = R"({"id":"cmpl-1","object":"text_completion","created":1700000000,"model":"m",)";
 
 std::string Event(const char* head, const std::string& rest) { return "data: " + std::string(head) + rest + "\n\n"; }
@@ -27,40 +28,61 @@ ChoicePart Part(std::string text, std::vector<int32_t> ids = {}) {
   return part;
 }
 
-PositionLogprobs At(int32_t token, float logprob, std::vector<TokenLogprob> top = {}) { return {{token, logprob, 1}, std::move(top)}; }
+PositionLogprobs At(int32_t token, float logprob, std::vector<TokenLogprob> top = {}) {
+  return {{token, logprob, 1}, std::move(top)};
+}
 
 TEST(OpenAiJson, ChatChunks) {
   const OpenAiJson json = Make(true);
-  EXPECT_EQ(json.RoleChunk(0, {}),
-            Event(kChat, R"("choices":[{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}]})"));
-  EXPECT_EQ(json.TextChunk(Part("a\"\n\x01"), {OpenAiJson::Usage::kNull}),
-            Event(kChat, R"("choices":[{"index":0,"delta":{"content":"a\"\n\u0001"},"logprobs":null,"finish_reason":null}],"usage":null})"));
-  EXPECT_EQ(json.FinishChunk(1, {1, FinishReason::kLength}, {}),
-            Event(kChat, R"("choices":[{"index":1,"delta":{},"logprobs":null,"finish_reason":"length","stop_reason":null}]})"));
-  EXPECT_EQ(json.UsageChunk({OpenAiJson::Usage::kGiven, {3, 4, 1}, StageTimings{0, 1.5, 0, 0, 0.25, 2}}),
-            Event(kChat, R"("choices":[],"usage":{"prompt_tokens":3,"total_tokens":7,"completion_tokens":4,"prompt_tokens_details":{"cached_tokens":1}},)"
-                         R"("timings":{"queue_prefill_ms":0.0,"prefill_ms":1.5,"transfer_ms":0.0,"queue_decode_ms":0.0,"first_decode_ms":0.25,"decode_ms":2.0}})"));
+  EXPECT_EQ(
+      json.RoleChunk(0, {}),
+      Event(
+          kChat,
+          R"("choices":[{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}]})"));
+  EXPECT_EQ(
+      json.TextChunk(Part("a\"\n\x01"), {OpenAiJson::Usage::kNull}),
+      Event(
+          kChat,
+          R"("choices":[{"index":0,"delta":{"content":"a\"\n\u0001"},"logprobs":null,"finish_reason":null}],"usage":null})"));
+  EXPECT_EQ(
+      json.FinishChunk(1, {1, FinishReason::kLength}, {}),
+      Event(kChat,
+            R"("choices":[{"index":1,"delta":{},"logprobs":null,"finish_reason":"length","stop_reason":null}]})"));
+  EXPECT_EQ(
+      json.UsageChunk({OpenAiJson::Usage::kGiven, {3, 4, 1}, StageTimings{0, 1.5, 0, 0, 0.25, 2}}),
+      Event(
+          kChat,
+          R"("choices":[],"usage":{"prompt_tokens":3,"total_tokens":7,"completion_tokens":4,"prompt_tokens_details":{"cached_tokens":1}},)"
+          R"("timings":{"queue_prefill_ms":0.0,"prefill_ms":1.5,"transfer_ms":0.0,"queue_decode_ms":0.0,"first_decode_ms":0.25,"decode_ms":2.0}})"));
   EXPECT_STREQ(OpenAiJson::DoneEvent(), "data: [DONE]\n\n");
 }
 
 TEST(OpenAiJson, TextChunks) {
   const OpenAiJson json = Make(false, true);
-  EXPECT_EQ(json.TextChunk(Part("ab", {67, 68}), {}),
-            Event(kText, R"("choices":[{"index":0,"text":"ab","logprobs":null,"finish_reason":null,"stop_reason":null,"token_ids":[67,68]}]})"));
-  EXPECT_EQ(json.FinishChunk(0, {0, FinishReason::kStop, std::nullopt, "END"}, {}),
-            Event(kText, R"("choices":[{"index":0,"text":"","logprobs":null,"finish_reason":"stop","stop_reason":"END"}]})"));
-  EXPECT_EQ(json.FinishChunk(0, {0, FinishReason::kStop, 7}, {}),
-            Event(kText, R"("choices":[{"index":0,"text":"","logprobs":null,"finish_reason":"stop","stop_reason":7}]})"));
+  EXPECT_EQ(
+      json.TextChunk(Part("ab", {67, 68}), {}),
+      Event(
+          kText,
+          R"("choices":[{"index":0,"text":"ab","logprobs":null,"finish_reason":null,"stop_reason":null,"token_ids":[67,68]}]})"));
+  EXPECT_EQ(
+      json.FinishChunk(0, {0, FinishReason::kStop, std::nullopt, "END"}, {}),
+      Event(kText, R"("choices":[{"index":0,"text":"","logprobs":null,"finish_reason":"stop","stop_reason":"END"}]})"));
+  EXPECT_EQ(
+      json.FinishChunk(0, {0, FinishReason::kStop, 7}, {}),
+      Event(kText, R"("choices":[{"index":0,"text":"","logprobs":null,"finish_reason":"stop","stop_reason":7}]})"));
 }
 
 TEST(OpenAiJson, ChatLogprobs) {
   ChoicePart part = Part("a");
   part.wants_logprobs = true;
   part.logprobs = {At(67, -0.1F, {{67, -0.1F, 1}, {288, -2.5F, 2}})};
-  EXPECT_EQ(Make(true).TextChunk(part, {}),
-            Event(kChat, R"("choices":[{"index":0,"delta":{"content":"a"},"logprobs":{"content":[{"token":"a","logprob":-0.1,"bytes":[97],)"
-                         R"("top_logprobs":[{"token":"a","logprob":-0.1,"bytes":[97]},{"token":" the","logprob":-2.5,"bytes":[32,116,104,101]}]}],)"
-                         R"("refusal":null},"finish_reason":null}]})"));
+  EXPECT_EQ(
+      Make(true).TextChunk(part, {}),
+      Event(
+          kChat,
+          R"("choices":[{"index":0,"delta":{"content":"a"},"logprobs":{"content":[{"token":"a","logprob":-0.1,"bytes":[97],)"
+          R"("top_logprobs":[{"token":"a","logprob":-0.1,"bytes":[97]},{"token":" the","logprob":-2.5,"bytes":[32,116,104,101]}]}],)"
+          R"("refusal":null},"finish_reason":null}]})"));
 }
 
 TEST(OpenAiJson, TextLogprobsHaveOffsetsAndNullForTheFirstPromptToken) {
@@ -68,10 +90,14 @@ TEST(OpenAiJson, TextLogprobsHaveOffsetsAndNullForTheFirstPromptToken) {
   part.wants_logprobs = true;
   part.text_offset = 10;
   part.logprobs = {{{67, 0, 0}, {}}, At(288, -1, {{288, -1, 1}, {67, -2, 2}})};
-  EXPECT_EQ(Make(false).TextChunk(part, {}),
-            Event(kText, R"("choices":[{"index":0,"text":"a the","logprobs":{"text_offset":[10,11],"token_logprobs":[null,-1.0],"tokens":["a"," the"],)"
-                         R"("top_logprobs":[null,{" the":-1.0,"a":-2.0}]},"finish_reason":null,"stop_reason":null}]})"));
-  EXPECT_NE(Make(false, false, true).TextChunk(part, {}).find(R"("tokens":["token_id:67","token_id:288"])"), std::string::npos);
+  EXPECT_EQ(
+      Make(false).TextChunk(part, {}),
+      Event(
+          kText,
+          R"("choices":[{"index":0,"text":"a the","logprobs":{"text_offset":[10,11],"token_logprobs":[null,-1.0],"tokens":["a"," the"],)"
+          R"("top_logprobs":[null,{" the":-1.0,"a":-2.0}]},"finish_reason":null,"stop_reason":null}]})"));
+  EXPECT_NE(Make(false, false, true).TextChunk(part, {}).find(R"("tokens":["token_id:67","token_id:288"])"),
+            std::string::npos);
 }
 
 TEST(OpenAiJson, LogprobsThatAreNoNumbersStayJson) {
@@ -89,24 +115,29 @@ TEST(OpenAiJson, WholeAnswers) {
   whole.prompt_logprobs = {std::nullopt};
   whole.fingerprint = "baton-x";
   const OpenAiJson::Tail tail{OpenAiJson::Usage::kGiven, {2, 1, 0}, std::nullopt};
-  EXPECT_EQ(Make(true).WholeAnswer(whole, tail),
-            R"({"id":"chatcmpl-1","object":"chat.completion","created":1700000000,"model":"m","choices":[{"index":0,)"
-            R"("message":{"role":"assistant","content":"hello","refusal":null},"logprobs":null,"finish_reason":"stop","stop_reason":null}],)"
-            R"("system_fingerprint":"baton-x","usage":{"prompt_tokens":2,"total_tokens":3,"completion_tokens":1,"prompt_tokens_details":{"cached_tokens":0}}})");
+  EXPECT_EQ(
+      Make(true).WholeAnswer(whole, tail),
+      R"({"id":"chatcmpl-1","object":"chat.completion","created":1700000000,"model":"m","choices":[{"index":0,)"
+      R"("message":{"role":"assistant","content":"hello","refusal":null},"logprobs":null,"finish_reason":"stop","stop_reason":null}],)"
+      R"("system_fingerprint":"baton-x","usage":{"prompt_tokens":2,"total_tokens":3,"completion_tokens":1,"prompt_tokens_details":{"cached_tokens":0}}})");
   whole.prompt_logprobs = {std::vector<PositionLogprobs>{At(67, -0.5F, {{67, -0.5F, 1}, {68, -1, 2}})}};
   whole.seed = 9;
-  EXPECT_EQ(Make(false).WholeAnswer(whole, tail),
-            R"({"id":"cmpl-1","object":"text_completion","created":1700000000,"model":"m","choices":[{"index":0,"text":"hello",)"
-            R"("logprobs":null,"finish_reason":"stop","stop_reason":null,"prompt_logprobs":[null,{"67":{"logprob":-0.5,"rank":1,"decoded_token":"a"},)"
-            R"("68":{"logprob":-1.0,"rank":2,"decoded_token":"b"}}]}],"system_fingerprint":"baton-x","seed":9,)"
-            R"("usage":{"prompt_tokens":2,"total_tokens":3,"completion_tokens":1,"prompt_tokens_details":{"cached_tokens":0}}})");
+  EXPECT_EQ(
+      Make(false).WholeAnswer(whole, tail),
+      R"({"id":"cmpl-1","object":"text_completion","created":1700000000,"model":"m","choices":[{"index":0,"text":"hello",)"
+      R"("logprobs":null,"finish_reason":"stop","stop_reason":null,"prompt_logprobs":[null,{"67":{"logprob":-0.5,"rank":1,"decoded_token":"a"},)"
+      R"("68":{"logprob":-1.0,"rank":2,"decoded_token":"b"}}]}],"system_fingerprint":"baton-x","seed":9,)"
+      R"("usage":{"prompt_tokens":2,"total_tokens":3,"completion_tokens":1,"prompt_tokens_details":{"cached_tokens":0}}})");
 }
 
 TEST(OpenAiJson, Errors) {
-  EXPECT_EQ(ErrorJson(BadRequest("no", "top_p")), R"({"error":{"message":"no","type":"invalid_request_error","param":"top_p","code":null}})");
+  EXPECT_EQ(ErrorJson(BadRequest("no", "top_p")),
+            R"({"error":{"message":"no","type":"invalid_request_error","param":"top_p","code":null}})");
   const ApiError full = Overloaded("5 wait", Overload{5, 1500, "--flag"});
-  EXPECT_EQ(ErrorJson(full), R"({"error":{"message":"The server is overloaded: 5 wait. Predicted wait 1500 ms. The limit is set by --flag.",)"
-                             R"("type":"rate_limit_error","param":null,"code":"overloaded","queue_length":5,"predicted_wait_ms":1500,"flag":"--flag"}})");
+  EXPECT_EQ(
+      ErrorJson(full),
+      R"({"error":{"message":"The server is overloaded: 5 wait. Predicted wait 1500 ms. The limit is set by --flag.",)"
+      R"("type":"rate_limit_error","param":null,"code":"overloaded","queue_length":5,"predicted_wait_ms":1500,"flag":"--flag"}})");
   const HttpResponse response = ErrorResponse(full, {});
   EXPECT_EQ(response.status, 429);
   EXPECT_EQ(response.headers, (HttpHeaders{{"Retry-After", "2"}, {"retry-after-ms", "1500"}}));

@@ -192,7 +192,8 @@ TEST(GenerateCodec, ARequestWithoutOrWithAnEmptyPromptIsRefused) {
   request.mutable_chat()->mutable_messages(0)->set_role("user");
   const auto decoded = DecodeGenerate(request);
   ASSERT_TRUE(std::holds_alternative<GenerationInput>(decoded));
-  EXPECT_EQ(std::get<ChatPrompt>(std::get<GenerationInput>(decoded).prompt).messages_json, R"([{"role":"user","content":"x"}])");
+  EXPECT_EQ(std::get<ChatPrompt>(std::get<GenerationInput>(decoded).prompt).messages_json,
+            R"([{"role":"user","content":"x"}])");
   EXPECT_TRUE(std::get<GenerationInput>(decoded).skip_special_tokens) << "the default is true";
 }
 

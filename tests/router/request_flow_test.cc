@@ -21,20 +21,28 @@ std::string Describe(const FlowAction& action) {
   struct Text {
     std::string operator()(const PickWorker& a) const { return a.again ? "pick again" : "pick"; }
     std::string operator()(const AttachTo& a) const {
-      return StrCat("attach w", a.worker.slot, " g", a.attach_gen, " @", a.position, a.only_choice ? StrCat(" c", *a.only_choice) : "");
+      return StrCat("attach w", a.worker.slot, " g", a.attach_gen, " @", a.position,
+                    a.only_choice ? StrCat(" c", *a.only_choice) : "");
     }
     std::string operator()(const CancelOn& a) const {
-      return StrCat("cancel w", a.worker.slot, " ", a.leg_id, " g", a.attach_gen, a.index ? StrCat(" c", *a.index) : "");
+      return StrCat("cancel w", a.worker.slot, " ", a.leg_id, " g", a.attach_gen,
+                    a.index ? StrCat(" c", *a.index) : "");
     }
-    std::string operator()(const GiveCredit& a) const { return StrCat("credit ", a.leg_id, " c", a.index, " +", a.tokens); }
+    std::string operator()(const GiveCredit& a) const {
+      return StrCat("credit ", a.leg_id, " c", a.index, " +", a.tokens);
+    }
     std::string operator()(const Admitted& a) const { return StrCat("admitted ", a.cached_tokens); }
     std::string operator()(const EmitTokens& a) const {
       std::string out = StrCat("emit c", a.index);
       for (int32_t id : a.token_ids) absl::StrAppend(&out, " ", id);
       return out + (a.last_is_stop_token ? " stop" : "");
     }
-    std::string operator()(const EmitPromptLogprobs& a) const { return StrCat("prompt logprobs ", a.piece, a.last ? " last" : ""); }
-    std::string operator()(const EndChoice& a) const { return StrCat("end c", a.index, " ", static_cast<int>(a.reason)); }
+    std::string operator()(const EmitPromptLogprobs& a) const {
+      return StrCat("prompt logprobs ", a.piece, a.last ? " last" : "");
+    }
+    std::string operator()(const EndChoice& a) const {
+      return StrCat("end c", a.index, " ", static_cast<int>(a.reason));
+    }
     std::string operator()(const Complete&) const { return "complete"; }
     std::string operator()(const Fail& a) const {
       return StrCat("fail ", absl::StatusCodeToString(a.status.code()), a.worker_lost ? " lost" : "");
@@ -54,7 +62,8 @@ std::string Taken(RequestFlow& flow, bool timers = false) {
   return out;
 }
 
-RelayNews Tokens(uint64_t gen, uint32_t index, uint64_t position, std::vector<int32_t> ids, FinishReason finish = FinishReason::kNone) {
+RelayNews Tokens(uint64_t gen, uint32_t index, uint64_t position, std::vector<int32_t> ids,
+                 FinishReason finish = FinishReason::kNone) {
   RelayNews news;
   news.leg_id = "r";
   news.attach_gen = gen;
@@ -110,7 +119,8 @@ TEST(RequestFlow, StateByEventTable) {
       {"chosen B", [](RequestFlow& f) { f.WorkerChosen(kB, kStart); }},
       {"no worker", [](RequestFlow& f) { f.NoWorker(absl::UnavailableError("none"), 0, kStart); }},
       {"tokens", [](RequestFlow& f) { f.News(Tokens(1, 0, kPrompt + f.output(0).size(), {5}), kStart); }},
-      {"last token", [](RequestFlow& f) { f.News(Tokens(1, 0, kPrompt + f.output(0).size(), {5}, FinishReason::kLength), kStart); }},
+      {"last token",
+       [](RequestFlow& f) { f.News(Tokens(1, 0, kPrompt + f.output(0).size(), {5}, FinishReason::kLength), kStart); }},
       {"wrong position", [](RequestFlow& f) { f.News(Tokens(1, 0, kPrompt + 77, {5}), kStart); }},
       {"old generation", [](RequestFlow& f) { f.News(Tokens(99, 0, kPrompt, {5}), kStart); }},
       {"refused", [](RequestFlow& f) { f.News(Error(1, absl::ResourceExhaustedError("full")), kStart); }},
@@ -377,7 +387,8 @@ TEST(RequestFlow, RandomEventsKeepEveryInvariant) {
           attached[a->attach_gen] = {a->worker, a->only_choice};
         } else if (const auto* e = std::get_if<EmitTokens>(&action)) {
           ASSERT_FALSE(ended[e->index]);
-          for (int32_t id : e->token_ids) ASSERT_EQ(id, static_cast<int32_t>(seen[e->index].size())) << "in order, once";
+          for (int32_t id : e->token_ids)
+            ASSERT_EQ(id, static_cast<int32_t>(seen[e->index].size())) << "in order, once";
           for (int32_t id : e->token_ids) seen[e->index].push_back(id);
         } else if (const auto* end = std::get_if<EndChoice>(&action)) {
           ASSERT_FALSE(ended[end->index]);
@@ -392,15 +403,31 @@ TEST(RequestFlow, RandomEventsKeepEveryInvariant) {
       const auto next = static_cast<int32_t>(flow.output(index).size());
       const uint64_t gen = last_gen == 0 ? 1 : 1 + random() % last_gen;
       switch (random() % 9) {
-        case 0: flow.WorkerChosen(target = random() % 2 ? kA : kB, now); break;
-        case 1: flow.NoWorker(absl::UnavailableError("none"), 0, now); break;
-        case 2: flow.WorkerLost(target, absl::UnavailableError("gone"), now); break;
-        case 3: flow.Timer(now); break;
-        case 4: flow.Consumed(index, random() % 5); break;
-        case 5: flow.ChoiceStopped(index); break;
-        case 6: flow.News(Error(gen, absl::ResourceExhaustedError("full")), now); break;
+        case 0:
+          flow.WorkerChosen(target = random() % 2 ? kA : kB, now);
+          break;
+        case 1:
+          flow.NoWorker(absl::UnavailableError("none"), 0, now);
+          break;
+        case 2:
+          flow.WorkerLost(target, absl::UnavailableError("gone"), now);
+          break;
+        case 3:
+          flow.Timer(now);
+          break;
+        case 4:
+          flow.Consumed(index, random() % 5);
+          break;
+        case 5:
+          flow.ChoiceStopped(index);
+          break;
+        case 6:
+          flow.News(Error(gen, absl::ResourceExhaustedError("full")), now);
+          break;
         default:
-          flow.News(Tokens(gen, index, kPrompt + next, {next}, random() % 8 == 0 ? FinishReason::kLength : FinishReason::kNone), now);
+          flow.News(Tokens(gen, index, kPrompt + next, {next},
+                           random() % 8 == 0 ? FinishReason::kLength : FinishReason::kNone),
+                    now);
       }
     }
   }

@@ -52,7 +52,8 @@ TEST(RouterConfig, AWrongValueNamesItsFlag) {
 
 TEST(RouterConfig, ANonLoopbackBindNeedsKeysAndTlsUnlessInsecure) {
   for (const char* host : {"127.0.0.1", "127.1.2.3", "localhost", "::1"}) EXPECT_TRUE(IsLoopback(host)) << host;
-  for (const char* host : {"0.0.0.0", "10.0.0.1", "::", "example.org", "128.0.0.1", ""}) EXPECT_FALSE(IsLoopback(host)) << host;
+  for (const char* host : {"0.0.0.0", "10.0.0.1", "::", "example.org", "128.0.0.1", ""})
+    EXPECT_FALSE(IsLoopback(host)) << host;
   RouterConfig c = Good();
   c.host = "0.0.0.0";
   EXPECT_FALSE(c.Validate().ok());

@@ -46,7 +46,8 @@ class RouterTest : public testing::Test {
   HttpReply Complete(const std::string& more = "") { return Ask(port_, "POST", "/v1/completions", Completion(more)); }
   HttpReply Chat(const std::string& more = "") {
     return Ask(port_, "POST", "/v1/chat/completions",
-               StrCat(R"({"model":"tiny-llama","messages":[{"role":"user","content":"Hello"}])", more.empty() ? "" : ",", more, "}"));
+               StrCat(R"({"model":"tiny-llama","messages":[{"role":"user","content":"Hello"}])",
+                      more.empty() ? "" : ",", more, "}"));
   }
   /// The text of a streamed completion.
   static std::string StreamedText(const std::vector<std::string>& events) {

@@ -14,7 +14,8 @@ TEST_F(RouterTest, AClientThatLeavesCancelsOnTheWorker) {
     SCOPED_TRACE(stream);
     const size_t before = worker.cancels().size();
     HttpConnection c(port_);
-    c.Send(RequestText("POST", "/v1/completions", Completion(StrCat(R"("max_tokens":500,"stream":)", stream ? "true" : "false"))));
+    c.Send(RequestText("POST", "/v1/completions",
+                       Completion(StrCat(R"("max_tokens":500,"stream":)", stream ? "true" : "false"))));
     if (stream) c.ReceiveUntil("data: ");
     ASSERT_TRUE(worker.Wait([&] { return worker.attaches().size() == before + 1; }));
     const auto left = std::chrono::steady_clock::now();
@@ -106,7 +107,8 @@ TEST_F(RouterTest, ARefusalGoesElsewhereAndARefusalByAllIs429) {
   RouterConfig config;
   config.route_policy = "round-robin";
   Start({&full, &free}, config);
-  ASSERT_TRUE(free.Wait([&] { return server_->workers()[0].state == "ready" && server_->workers()[1].state == "ready"; }));
+  ASSERT_TRUE(
+      free.Wait([&] { return server_->workers()[0].state == "ready" && server_->workers()[1].state == "ready"; }));
   EXPECT_EQ(Complete(R"("max_tokens":2)").status, 200);
   EXPECT_EQ(full.attaches().size() + free.attaches().size(), 2u);
   free.Kill();
@@ -176,7 +178,8 @@ TEST_F(RouterTest, AWorkerThatDiffersIsNotUsedAndSaysWhy) {
   }));
   for (const WorkerStatus& w : server_->workers()) {
     if (w.state != "mismatch") continue;
-    EXPECT_TRUE(w.detail.find("digest") != std::string::npos || w.detail.find("prefill") != std::string::npos) << w.detail;
+    EXPECT_TRUE(w.detail.find("digest") != std::string::npos || w.detail.find("prefill") != std::string::npos)
+        << w.detail;
   }
 }
 
@@ -269,9 +272,11 @@ TEST_F(RouterTest, ManyClientsAtOnceGetTheirOwnAnswers) {
       for (int i = 0; i < 25; ++i) {
         const int prompt = 3 + (7 * t + i) % 40, tokens = 1 + (t * i) % 60;
         const bool stream = (t + i) % 2;
-        const std::string body = Completion(StrCat("\"max_tokens\":", tokens, ",\"stream\":", stream ? "true" : "false"), prompt);
+        const std::string body =
+            Completion(StrCat("\"max_tokens\":", tokens, ",\"stream\":", stream ? "true" : "false"), prompt);
         const HttpReply reply = Ask(port_, "POST", "/v1/completions", body);
-        const std::string text = stream ? StreamedText(EventsOf(reply.body)) : std::string(Json::parse(reply.body)["choices"][0]["text"]);
+        const std::string text =
+            stream ? StreamedText(EventsOf(reply.body)) : std::string(Json::parse(reply.body)["choices"][0]["text"]);
         right += text == FakeWorker::TextOf(0, static_cast<uint64_t>(prompt), static_cast<size_t>(tokens));
       }
     });

@@ -102,11 +102,15 @@ TEST_F(GrpcTest, GrpcTakesTextBytesAndChatAndRefusesWhatIsWrong) {
   v1::GenerateRequest request;
   EXPECT_EQ(generate(request).error_code(), grpc::StatusCode::INVALID_ARGUMENT) << "no prompt";
   request.mutable_sampling()->set_max_tokens(3);
-  request.set_text_bytes("ab\xff\xfe" "cd");
+  request.set_text_bytes(
+      "ab\xff\xfe"
+      "cd");
   request.set_echo(true);
   std::string text;
   EXPECT_TRUE(generate(request, &text).ok());
-  EXPECT_EQ(text.substr(0, 10), "ab\xEF\xBF\xBD\xEF\xBF\xBD" "cd");
+  EXPECT_EQ(text.substr(0, 10),
+            "ab\xEF\xBF\xBD\xEF\xBF\xBD"
+            "cd");
   request.set_echo(false);
   request.mutable_chat()->add_messages()->set_role("user");
   request.mutable_chat()->mutable_messages(0)->set_content("Hello \"quoted\"\n");
@@ -187,7 +191,8 @@ TEST_F(GrpcTest, ReflectionListsTheService) {
   FakeWorker worker;
   Start({&worker});
   std::string reply;  // ServerReflectionRequest.list_services = 7, as a stream of one
-  ASSERT_TRUE(Call("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", std::string("\x3a\x00", 2), &reply).ok());
+  ASSERT_TRUE(
+      Call("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", std::string("\x3a\x00", 2), &reply).ok());
   EXPECT_NE(reply.find("baton.v1.Generation"), std::string::npos);
   EXPECT_NE(reply.find("grpc.health.v1.Health"), std::string::npos);
 }

@@ -71,7 +71,8 @@ TEST_F(RouterTest, AStopStringCutsTheTextAndCancelsTheRest) {
   EXPECT_EQ(body["usage"]["completion_tokens"], 13) << "through the token that completed it";
   EXPECT_TRUE(worker.Wait([&] { return worker.cancels().size() == 1; }));
   EXPECT_EQ(worker.cancels()[0].index(), 0u);
-  const HttpReply streamed = Complete(StrCat(R"("max_tokens":200,"stream":true,"include_stop_str_in_output":true,"stop":")", stop, "\""));
+  const HttpReply streamed =
+      Complete(StrCat(R"("max_tokens":200,"stream":true,"include_stop_str_in_output":true,"stop":")", stop, "\""));
   EXPECT_EQ(StreamedText(EventsOf(streamed.body)), text.substr(0, 13));
   EXPECT_TRUE(worker.attaches()[0].sampling().stop_token_ids().empty());
 }
@@ -115,7 +116,9 @@ TEST_F(RouterTest, ChatLogprobsHaveTokensBytesAndCandidates) {
 TEST_F(RouterTest, SamplingReachesTheWorkerAndTheSeedIsDrawnOnce) {
   FakeWorker worker;
   Start({&worker});
-  ASSERT_EQ(Complete(R"("max_tokens":2,"temperature":0.25,"top_k":7,"logit_bias":{"9":-3},"min_tokens":1,"seed":42)").status, 200);
+  ASSERT_EQ(
+      Complete(R"("max_tokens":2,"temperature":0.25,"top_k":7,"logit_bias":{"9":-3},"min_tokens":1,"seed":42)").status,
+      200);
   ASSERT_EQ(Complete(R"("max_tokens":2,"return_seed":true)").status, 200);
   const auto attaches = worker.attaches();
   const v1::SamplingParams& s = attaches[0].sampling();
@@ -144,6 +147,24 @@ TEST_F(RouterTest, AnOverLongPromptIsRefusedWithBothNumbers) {
   EXPECT_TRUE(worker.attaches().size() == 1) << "what is refused never reaches a worker";
 }
 
+// Large bodies are parsed, rendered and tokenized off the io threads.
+TEST_F(RouterTest, ALongChatIsAnsweredAndItsClientMayLeaveEarly) {
+  FakeWorker worker({.max_model_len = 1 << 20});
+  Start({&worker});
+  const std::string content(300000, 'x');
+  const std::string body =
+      StrCat(R"({"messages":[{"role":"user","content":")", content, R"("}],"max_tokens":3})");
+  const HttpReply reply = Ask(port_, "POST", "/v1/chat/completions", body);
+  ASSERT_EQ(reply.status, 200) << reply.body.substr(0, 300);
+  EXPECT_GT(Json::parse(reply.body)["usage"]["prompt_tokens"], 1000);
+  for (int i = 0; i < 5; ++i) {
+    HttpConnection c(port_);
+    c.Send(RequestText("POST", "/v1/chat/completions", body));
+  }
+  EXPECT_TRUE(worker.Wait([&] { return Metric("baton_router_running_requests") == 0; }));
+  EXPECT_EQ(Complete(R"("max_tokens":2)").status, 200);
+}
+
 TEST_F(RouterTest, TokenizeAndDetokenizeRoundTripAlsoLongTexts) {
   FakeWorker worker;
   Start({&worker});
@@ -158,7 +179,8 @@ TEST_F(RouterTest, TokenizeAndDetokenizeRoundTripAlsoLongTexts) {
     EXPECT_EQ(back["prompt"], text);
     for (int k = 0; k < 8; ++k) text += text.size() < 60000 ? text : "";
   }
-  const Json chat = Json::parse(Ask(port_, "POST", "/tokenize", R"({"messages":[{"role":"user","content":"Hi"}]})").body);
+  const Json chat =
+      Json::parse(Ask(port_, "POST", "/tokenize", R"({"messages":[{"role":"user","content":"Hi"}]})").body);
   EXPECT_EQ(chat["tokens"][0], 1) << "<|im_start|>";
   EXPECT_EQ(Ask(port_, "POST", "/detokenize", R"({"tokens":[548]})").status, 400);
 }
@@ -166,7 +188,8 @@ TEST_F(RouterTest, TokenizeAndDetokenizeRoundTripAlsoLongTexts) {
 TEST_F(RouterTest, OperationsEndpoints) {
   FakeWorker worker;
   Start({&worker});
-  for (const char* path : {"/health", "/ping", "/live", "/ready", "/metrics", "/version", "/openapi.json", "/v1/models", "/v1/models/tiny-llama", "/load"}) {
+  for (const char* path : {"/health", "/ping", "/live", "/ready", "/metrics", "/version", "/openapi.json", "/v1/models",
+                           "/v1/models/tiny-llama", "/load"}) {
     EXPECT_EQ(Ask(port_, "GET", path).status, 200) << path;
   }
   EXPECT_EQ(Json::parse(Ask(port_, "GET", "/v1/models").body)["data"][0]["max_model_len"], 2048);
@@ -175,7 +198,8 @@ TEST_F(RouterTest, OperationsEndpoints) {
   EXPECT_EQ(Ask(port_, "GET", "/v1/chat/completions").status, 405);
   EXPECT_EQ(Json::parse(Ask(port_, "GET", "/version").body)["version"], "test");
   const Json api = Json::parse(Ask(port_, "GET", "/openapi.json").body);
-  for (const char* path : {"/v1/chat/completions", "/v1/completions", "/tokenize", "/ready"}) EXPECT_TRUE(api["paths"].contains(path)) << path;
+  for (const char* path : {"/v1/chat/completions", "/v1/completions", "/tokenize", "/ready"})
+    EXPECT_TRUE(api["paths"].contains(path)) << path;
   const HttpReply preflight = Ask(port_, "OPTIONS", "/v1/models", "", {{"Origin", "http://a"}});
   EXPECT_EQ(preflight.status, 204);
   EXPECT_EQ(preflight.headers.at("access-control-allow-origin"), "*");
@@ -185,9 +209,11 @@ TEST_F(RouterTest, MetricsHaveVllmsNames) {
   FakeWorker worker;
   Start({&worker});
   ASSERT_EQ(Complete(R"("max_tokens":7)").status, 200);
-  for (const char* name : {"vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc", "vllm:time_to_first_token_seconds_count",
-                           "vllm:inter_token_latency_seconds_count", "vllm:e2e_request_latency_seconds_count", "vllm:request_prompt_tokens_sum",
-                           "vllm:request_generation_tokens_sum", "vllm:request_success_total", "vllm:cache_config_info"}) {
+  for (const char* name :
+       {"vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc",
+        "vllm:time_to_first_token_seconds_count", "vllm:inter_token_latency_seconds_count",
+        "vllm:e2e_request_latency_seconds_count", "vllm:request_prompt_tokens_sum",
+        "vllm:request_generation_tokens_sum", "vllm:request_success_total", "vllm:cache_config_info"}) {
     Metric(name);
   }
   EXPECT_EQ(Metric("vllm:request_generation_tokens_sum"), 7);
@@ -198,7 +224,8 @@ TEST_F(RouterTest, MetricsHaveVllmsNames) {
 TEST_F(RouterTest, RequestIdsAreEchoedOrMade) {
   FakeWorker worker;
   Start({&worker});
-  const HttpReply given = Ask(port_, "POST", "/v1/completions", Completion(R"("max_tokens":1)"), {{"X-Request-Id", "abc-1"}});
+  const HttpReply given =
+      Ask(port_, "POST", "/v1/completions", Completion(R"("max_tokens":1)"), {{"X-Request-Id", "abc-1"}});
   EXPECT_EQ(given.headers.at("x-request-id"), "abc-1");
   EXPECT_EQ(Json::parse(given.body)["id"], "cmpl-abc-1");
   const std::string made = Complete(R"("max_tokens":1)").headers.at("x-request-id");
@@ -244,7 +271,8 @@ TEST_F(RouterTest, TheWorkerThatHoldsThePrefixIsChosen) {
   ASSERT_EQ(keys.size(), 5u);
   b.Stored(keys);
   ASSERT_TRUE(b.Wait([&] { return Metric("baton_router_index_units") == 5; }));
-  for (int i = 0; i < 4; ++i) ASSERT_EQ(Ask(port_, "POST", "/v1/completions", Completion(R"("max_tokens":1)", 80)).status, 200);
+  for (int i = 0; i < 4; ++i)
+    ASSERT_EQ(Ask(port_, "POST", "/v1/completions", Completion(R"("max_tokens":1)", 80)).status, 200);
   EXPECT_EQ(b.attaches().size(), 4u);
   EXPECT_EQ(a.attaches().size(), 0u);
   EXPECT_EQ(Metric("baton_prefix_hit_tokens_predicted_total"), 4 * 79);
