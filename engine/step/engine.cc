@@ -102,6 +102,7 @@ class Engine::Threads {
       WaitForMessages();
       for (Message& m : batch_) std::visit([this](auto& message) { Handle(message); }, m);
       batch_.clear();
+      if (ending_) scheduler_.CancelAll(clock_.Now());  // what a task of this turn added, too
       if (scheduler_.RunningPlanAbandoned()) executor_.Cancel();
       StartStep();
       Publish();
@@ -149,7 +150,7 @@ class Engine::Threads {
     out.kv = cache_.TakeEvents();
     out.step = committed_;
     if (!out.sequences.empty() || !out.kv.events.empty() || out.kv.gap || std::exchange(step_committed_, false)) {
-      on_outputs_(std::move(out));
+      on_outputs_(std::move(out), scheduler_);
     }
   }
 
@@ -164,10 +165,7 @@ class Engine::Threads {
   void Handle(StatsMessage& m) { m.answer(scheduler_.Load()); }
   void Handle(TaskMessage& m) { m.task(scheduler_, clock_.Now()); }
   void Handle(DrainMessage& m) { drained_ = std::move(m.drained); }
-  void Handle(ShutdownMessage&) {
-    ending_ = true;
-    scheduler_.CancelAll(clock_.Now());
-  }
+  void Handle(ShutdownMessage&) { ending_ = true; }
   void Handle(StepDone& m) {
     const TimePoint now = clock_.Now();
     const StepPlan plan = std::move(*std::exchange(running_plan_, std::nullopt));

@@ -33,7 +33,8 @@ struct EngineOptions {
 class Engine {
  public:
   using Answer = std::function<void(absl::Status)>;
-  using OutputCallback = std::function<void(EngineOutputs)>;
+  /// On the scheduler thread, with the scheduler to itself.
+  using OutputCallback = std::function<void(EngineOutputs, Scheduler&)>;
   /// Runs on the scheduler thread with the scheduler to itself: what a role adds (tickets, snapshots).
   using Task = std::function<void(Scheduler&, TimePoint now)>;
 

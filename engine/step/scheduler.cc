@@ -144,15 +144,14 @@ void Scheduler::State::EndChoice(RequestState& request, int32_t choice, FinishRe
   state.ended = true;
   SequenceOutput out = MakeOutput(request, choice, now);
   const bool all_ended = std::all_of(request.choices.begin(), request.choices.end(), [](const auto& c) { return c.ended; });
-  // Before the fork one sequence carries all choices: it goes with the last of them.
-  Sequence* sequence = nullptr;
-  for (const auto& s : request.sequences) {
-    if (s->choice == choice && request.forked) sequence = s.get();
-  }
-  if (!request.forked && all_ended) sequence = request.sequences.front().get();
-  if (sequence != nullptr) {
-    out.position = sequence->length() - static_cast<int32_t>(sequence->undelivered.size());
-    Remove(*sequence);
+  // Before the fork one sequence carries all choices: it goes with the last of them. So does one that scores the prompt
+  // in the running plan: the scores are another choice's news.
+  for (size_t i = request.sequences.size(); i-- > 0;) {
+    Sequence& s = *request.sequences[i];
+    const bool own = s.choice == choice && request.forked;
+    if (own) out.position = s.length() - static_cast<int32_t>(s.undelivered.size());
+    const bool needed = s.in_plan && ScoresPrompt(s);
+    if (all_ended ? s.phase != Sequence::Phase::kHeld : own && !needed) Remove(s);
   }
   out.finish = reason;
   out.error = error;

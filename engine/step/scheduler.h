@@ -34,7 +34,7 @@ struct SchedulerOptions {
   int32_t max_num_batched_tokens = 2048;  ///< rows in one step
   double max_step_ms = 200;               ///< 0: no cap
   int32_t max_prefill_chunk = 0;          ///< tokens of one sequence in one step; 0: no limit but the above
-  int32_t max_logit_rows = 128;           ///< rows of a prompt_logprobs chunk
+  int32_t max_logit_rows = 128;           ///< prompt tokens scored in one step (prompt_logprobs)
   int32_t max_waiting_requests = 1024;
   int64_t max_waiting_tokens = 1 << 20;
   int32_t max_undelivered_tokens = 64;    ///< kept per sequence without credit

@@ -24,7 +24,9 @@ std::vector<SequenceOutput> Scheduler::Commit(const StepPlan& plan, const StepRe
     RequestState& request = *s.request;
     s.in_plan = false;
     if (request.choices[static_cast<size_t>(s.choice)].ended && request.forked) {
-      st.Remove(s);  // carried the prefill of a choice that was cancelled before it had a token
+      // It carried the prefill of a choice that was cancelled before it had a token.
+      if (!result.cancelled && step.prompt_logprobs) st.OutputPromptLogprobs(s, step, result.sequences[i].prompt_logprobs, now);
+      st.Remove(s);
     } else if (result.cancelled) {
       // The unit at the border holds rows of a step that does not count; its digest starts over with its first token.
       s.computed = std::min(s.computed, step.context) / kUnitTokens * kUnitTokens;

@@ -22,6 +22,7 @@ StepPlan Scheduler::PlanStep(TimePoint now) {
   st.plan_living = 0;
   st.rows_left = st.options.max_num_batched_tokens;
   st.sequences_left = st.options.max_num_seqs;
+  st.logit_rows_left = st.options.max_logit_rows;
   st.prefill_planned = st.preempted = false;
   st.PlanDecodes(plan, now);
   st.prefill_left = st.policy.PrefillBudget(static_cast<int32_t>(plan.sequences.size()), st.rows_left);
@@ -62,6 +63,11 @@ int32_t Scheduler::State::SlotsOf(const Sequence& s) const {
   return s.request->forked ? 1 : static_cast<int32_t>(s.request->choices.size());
 }
 
+bool Scheduler::State::ScoresPrompt(const Sequence& s) const {
+  const Request& r = s.request->request;
+  return r.sampling.prompt_logprobs >= 0 && s.prompt_scored < r.prompt_len;
+}
+
 void Scheduler::State::PlanDecodes(StepPlan& plan, TimePoint now) {
   std::vector<Sequence*> ready;
   for (Sequence* s : running) {
@@ -70,8 +76,9 @@ void Scheduler::State::PlanDecodes(StepPlan& plan, TimePoint now) {
   const auto room = static_cast<size_t>(std::min(sequences_left, rows_left));
   if (ready.size() > room) {
     // Not all fit: those that waited longest, so that every sequence gets its turn.
-    std::stable_sort(ready.begin(), ready.end(), [](auto* a, auto* b) { return a->last_step < b->last_step; });
+    std::stable_sort(ready.begin(), ready.end(), [](auto* a, auto* b) { return a->turn < b->turn; });
     ready.resize(room);
+    for (Sequence* s : ready) s->turn = next_turn++;
     std::sort(ready.begin(), ready.end(), Senior());
   }
   for (size_t i = 0; i < ready.size(); ++i) {
@@ -91,7 +98,7 @@ void Scheduler::State::PlanPrefills(StepPlan& plan, TimePoint now) {
   for (size_t i = 0; i < running.size() && prefill_left > 0 && sequences_left > 0; ++i) {
     Sequence& s = *running[i];
     if (s.in_plan || !HasCredit(s) || (s.remaining() == 1 && s.request->forked)) continue;
-    if (SlotsOf(s) > sequences_left) continue;
+    if (SlotsOf(s) > sequences_left || (ScoresPrompt(s) && logit_rows_left == 0)) continue;
     const int32_t chunk = ChunkFor(s);
     if (chunk == 0) return;
     if (MakeRoom(s, chunk, plan, now)) Schedule(s, chunk, plan, now);
@@ -102,15 +109,14 @@ void Scheduler::State::PlanPrefills(StepPlan& plan, TimePoint now) {
 int32_t Scheduler::State::ChunkFor(const Sequence& s) const {
   int32_t most = std::min({s.remaining(), prefill_left, rows_left});
   if (options.max_prefill_chunk > 0) most = std::min(most, options.max_prefill_chunk);
-  const bool scores = s.request->request.sampling.prompt_logprobs >= 0 && s.prompt_scored < s.request->request.prompt_len;
-  if (scores) most = std::min(most, options.max_logit_rows);
+  if (ScoresPrompt(s)) most = std::min(most, logit_rows_left);
   if (options.max_step_ms > 0) {
     const int32_t in_time = predictor.TokensWithin(plan_work, s.computed, options.max_step_ms, most);
     most = std::max(in_time, prefill_planned ? 0 : std::min(most, kMinChunk));
   }
-  // Whole units, so that the next chunk starts at one.
+  // Whole units, so that the next chunk starts at one, unless that wastes most of what there is.
   const int32_t aligned = (s.computed + most) / kUnitTokens * kUnitTokens - s.computed;
-  return most < s.remaining() && aligned > 0 ? aligned : most;
+  return most < s.remaining() && 2 * aligned >= most ? aligned : most;
 }
 
 bool Scheduler::State::MakeRoom(Sequence& s, int32_t tokens, StepPlan& plan, TimePoint now) {
@@ -138,8 +144,9 @@ void Scheduler::State::Preempt(Sequence& victim, TimePoint now) {
   ++preemptions;
   if (victim.request->forked && policy.HandBackPreempted(victim.request->request.key, victim.computed)) {
     // Not the whole request: the sequence that room is made for may be another choice of it.
-    EndChoice(*victim.request, victim.choice, FinishReason::kError,
-              absl::UnavailableError("preempted: continue on another worker"), now);
+    RequestState& request = *victim.request;
+    EndChoice(request, victim.choice, FinishReason::kError, absl::UnavailableError("preempted: continue on another worker"), now);
+    EraseIfEnded(request);
     return;
   }
   LeaveQueues(victim);
@@ -165,9 +172,8 @@ void Scheduler::State::Admit(StepPlan& plan, TimePoint now) {
 
 bool Scheduler::State::TryAdmit(Sequence& s, StepPlan& plan) {
   RequestState& r = *s.request;
-  const bool scores = r.request.sampling.prompt_logprobs >= 0 && s.prompt_scored < r.request.prompt_len;
   PrefixMatch match;
-  if (scores) {
+  if (ScoresPrompt(s)) {
     match.kv = cache.Start(r.request.cache_salt, r.request.lora_digest);
   } else {
     match = cache.Match(r.request.cache_salt, r.request.lora_digest, s.tokens, s.length() - 1);
@@ -219,7 +225,8 @@ void Scheduler::State::Schedule(Sequence& s, int32_t tokens, StepPlan& plan, Tim
   step.num_tokens = tokens;
   step.context = s.computed;
   step.sample = s.computed + tokens == s.length();
-  step.prompt_logprobs = r.request.sampling.prompt_logprobs >= 0 && s.prompt_scored < r.request.prompt_len;
+  step.prompt_logprobs = ScoresPrompt(s);
+  if (step.prompt_logprobs) logit_rows_left -= tokens;
   for (const BlockTable& table : s.kv.tables) {
     // Entries behind the window are never read; any block number will do.
     auto& blocks = step.block_tables.emplace_back(table.blocks().begin(), table.blocks().end());
@@ -227,7 +234,6 @@ void Scheduler::State::Schedule(Sequence& s, int32_t tokens, StepPlan& plan, Tim
   }
   s.in_plan = true;
   ++plan_living;
-  s.last_step = this->step + 1;
   plan_work.Add(tokens, s.computed);
   plan.total_tokens += tokens;
   rows_left -= tokens;
@@ -256,7 +262,6 @@ void Scheduler::State::ForkAtFirstToken(Sequence& carrier, StepPlan& plan) {
     s.prompt_scored = r.request.prompt_len;
     s.in_plan = true;
     ++plan_living;
-    s.last_step = carrier.last_step;
     StartRunning(s);
     AddToExecutor(s, plan);
     SequenceStep step;

@@ -27,7 +27,7 @@ struct Sequence {
   SequenceKv kv;
   bool in_plan = false;         ///< of the running plan: blocks must stay
   bool on_executor = false;     ///< the executor has its tokens
-  uint64_t last_step = 0;       ///< for the rotation when not all decodes fit
+  uint64_t turn = 0;            ///< place in the rotation when not all decodes fit
   int32_t prompt_scored = 1;    ///< prompt tokens before this have their logprobs
   std::vector<kernels::SampleResult> undelivered;  ///< the last tokens of `tokens`, not output yet
   StopDecision end;             ///< what is output after the last token
@@ -98,6 +98,7 @@ class Scheduler::State {
   void ForkAtFirstToken(Sequence& carrier, StepPlan& plan);
   bool HasCredit(const Sequence& sequence) const;
   int32_t SlotsOf(const Sequence& sequence) const;
+  bool ScoresPrompt(const Sequence& sequence) const;
 
   // scheduler_commit.cc
   void CommitSequence(const SequenceStep& step, const SequenceResult& result, TimePoint now);
@@ -134,10 +135,12 @@ class Scheduler::State {
   int32_t rows_left = 0;
   int32_t sequences_left = 0;
   int32_t prefill_left = 0;
+  int32_t logit_rows_left = 0;
   bool prefill_planned = false;
   bool preempted = false;
 
   uint64_t next_arrival = 1;
+  uint64_t next_turn = 1;
   SequenceId next_id = 1;
   int32_t held = 0;
   int64_t preemptions = 0, cancelled_steps = 0, prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0;

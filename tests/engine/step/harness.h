@@ -21,6 +21,8 @@ struct Answer {
   std::optional<int32_t> stop_token;
   absl::Status error;
   int32_t cached_tokens = 0;
+  int32_t first_position = -1;  ///< of tokens[0]
+  int32_t first_score = -1;     ///< of prompt_logprobs[0]
   /// What Promise A compares: token ids, logprob bits, ranks, finish.
   std::string Text() const;
 };

@@ -1,0 +1,227 @@
+// What the roles of a handoff ask of the scheduler: hold after the first token, bind, attach, and give up pins.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "tests/engine/step/harness.h"
+
+namespace baton::engine {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class Role final : public RolePolicy {
+ public:
+  int32_t PrefillBudget(int32_t decode_rows, int32_t budget) const override {
+    return decode_rows > 0 ? std::min(budget, budget_beside_decodes) : budget;
+  }
+  bool HoldAfterFirstToken(RequestKey key) const override { return hold.contains(key); }
+  bool ReleasePins() override {
+    ++asked;
+    const bool any = !pins.empty();
+    pins.clear();
+    return any;
+  }
+  bool HandBackPreempted(RequestKey, int32_t) const override { return hand_back; }
+
+  std::set<RequestKey> hold;
+  std::vector<SequenceKv> pins;
+  int asked = 0;
+  bool hand_back = false;
+  int32_t budget_beside_decodes = 1 << 20;
+};
+
+HarnessOptions Options(int32_t blocks = 64) {
+  HarnessOptions o;
+  o.num_blocks = {blocks};
+  o.scheduler.max_model_len = 160;
+  o.scheduler.max_step_ms = 0;
+  return o;
+}
+
+Request Endless(RequestKey key, int32_t prompt_len, int32_t max_tokens, int32_t n = 1) {
+  Request r = MakeRequest(key, RandomTokens(5, prompt_len), max_tokens);
+  r.sampling.ignore_eos = true;
+  r.sampling.temperature = 1;
+  r.sampling.seed = 12;
+  r.sampling.n = n;
+  return r;
+}
+
+std::string Tokens(const Answer& a) {
+  std::string text;
+  for (const auto& t : a.tokens) text += " " + std::to_string(t.token);
+  return text;
+}
+
+// Prefills under key 1, hands the KV over to key 2 in the same cache, lets go of the first.
+void HandOver(Harness& h, const Request& request) {
+  ASSERT_TRUE(h.Add(request).ok());
+  while (h.scheduler().Load().held_requests < request.sampling.n) ASSERT_TRUE(h.Step());
+  EXPECT_TRUE(h.scheduler().Idle()) << "what is held does not count";
+  const SequenceKv* kv = h.scheduler().Kv(1);
+  ASSERT_NE(kv, nullptr);
+  AttachedRequest attached;
+  attached.request = request;
+  attached.request.key = 2;
+  attached.kv = kv->Share();
+  for (uint32_t i = 0; i < static_cast<uint32_t>(request.sampling.n); ++i) {
+    const Answer& prefill = h.answers[{1, i}];
+    EXPECT_EQ(prefill.finish, FinishReason::kHeld);
+    ASSERT_EQ(prefill.tokens.size(), 1u);
+    attached.first.push_back({i, prefill.tokens[0].token});
+  }
+  const absl::Status s = h.scheduler().AttachRequest(std::move(attached), h.now);
+  ASSERT_TRUE(s.ok()) << s;
+  EXPECT_TRUE(h.scheduler().ReleaseHeld(1));
+  EXPECT_FALSE(h.scheduler().ReleaseHeld(1));
+}
+
+TEST(SchedulerHandoff, PrefillThenAttachIsTheWholeAnswer) {
+  for (const int32_t n : {1, 3}) {
+    for (const int32_t prompt : {40, 48}) {
+      Role role;
+      role.hold = {1};
+      Harness h(Options(), &role);
+      HandOver(h, Endless(1, prompt, 20, n));
+      ASSERT_TRUE(h.Step());
+      EXPECT_EQ(h.plan().sequences[0].context, prompt) << "no prompt token is computed again";
+      EXPECT_EQ(h.plan().sequences[0].num_tokens, 1);
+      h.RunAll();
+      Harness whole(Options());
+      ASSERT_TRUE(whole.Add(Endless(1, prompt, 20, n)).ok());
+      whole.RunAll();
+      for (uint32_t i = 0; i < static_cast<uint32_t>(n); ++i) {
+        EXPECT_EQ((Tokens(h.answers[{1, i}]) + Tokens(h.answers[{2, i}])), (Tokens(whole.answers[{1, i}]))) << n << " " << i;
+        EXPECT_EQ((h.answers[{2, i}].first_position), prompt + 1);
+        EXPECT_EQ((h.answers[{2, i}].finish), FinishReason::kLength);
+      }
+      EXPECT_EQ(h.cache().pool(0).used_blocks(), 0);
+    }
+  }
+}
+
+TEST(SchedulerHandoff, AFirstTokenThatEndsTheRequestIsNeverDecoded) {
+  Harness h(Options());
+  AttachedRequest attached;
+  attached.request = Endless(1, 32, 1);
+  attached.kv = h.cache().Start("", "");
+  ASSERT_TRUE(h.cache().Grow(attached.kv, 32));
+  attached.first = {{0, 11}};
+  ASSERT_TRUE(h.scheduler().AttachRequest(std::move(attached), h.now).ok());
+  h.Collect(h.scheduler().TakeOutputs());
+  EXPECT_EQ((h.answers[{1, 0}].finish), FinishReason::kLength);
+  EXPECT_TRUE(h.answers[(AnswerKey{1, 0})].tokens.empty()) << "the prefill side delivered it";
+  EXPECT_TRUE(h.scheduler().Idle());
+  EXPECT_EQ(h.cache().pool(0).used_blocks(), 0);
+}
+
+TEST(SchedulerHandoff, OnlyChoicesWithAFirstTokenLive) {
+  Harness h(Options());
+  AttachedRequest attached;
+  attached.request = Endless(1, 32, 10, 3);
+  attached.kv = h.cache().Start("", "");
+  ASSERT_TRUE(h.cache().Grow(attached.kv, 32));
+  attached.first = {{1, 11}, {2, 12}};
+  ASSERT_TRUE(h.scheduler().AttachRequest(std::move(attached), h.now).ok());
+  EXPECT_FALSE(h.scheduler().CancelSequence(1, 0, h.now)) << "it ended on the prefill side";
+  h.RunAll();
+  EXPECT_EQ(h.answers.size(), 2u);
+  EXPECT_EQ((h.answers[{1, 1}].tokens.size()), 9u);
+}
+
+TEST(SchedulerHandoff, WhatDoesNotFitTogetherIsRefused) {
+  Harness h(Options());
+  const auto refusal = [&](int32_t kv_tokens, std::vector<FirstToken> first) {
+    AttachedRequest attached;
+    attached.request = Endless(1, 40, 10);
+    attached.kv = h.cache().Start("", "");
+    EXPECT_TRUE(h.cache().Grow(attached.kv, kv_tokens));
+    attached.first = std::move(first);
+    const absl::Status s = h.scheduler().AttachRequest(std::move(attached), h.now);
+    EXPECT_EQ(s.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(h.cache().pool(0).used_blocks(), 0);
+    return std::string(s.message());
+  };
+  EXPECT_THAT(refusal(32, {{0, 1}}), HasSubstr("does not cover 40 tokens in group 0"));
+  EXPECT_THAT(refusal(40, {}), HasSubstr("without first tokens"));
+  EXPECT_THAT(refusal(40, {{0, kFakeVocab}}), HasSubstr("first token 48"));
+  EXPECT_THAT(refusal(40, {{1, 1}}), HasSubstr("choice 1"));
+}
+
+TEST(SchedulerHandoff, BindingLeavesABlockToEachRunningSequence) {
+  Harness h(Options(12));
+  ASSERT_TRUE(h.Add(Endless(1, 100, 30)).ok());
+  ASSERT_TRUE(h.Step());
+  EXPECT_EQ(h.cache().pool(0).available_blocks(), 5);
+  SequenceKv arriving = h.cache().Start("", "");
+  const absl::Status s = h.scheduler().BindForHandoff(arriving, 65);
+  EXPECT_TRUE(absl::IsResourceExhausted(s));
+  EXPECT_THAT(std::string(s.message()), AllOf(HasSubstr("need 5 KV blocks"), HasSubstr("4 free")));
+  EXPECT_EQ(h.cache().pool(0).available_blocks(), 5) << "refused: nothing was taken";
+  EXPECT_TRUE(h.scheduler().BindForHandoff(arriving, 64).ok());
+  EXPECT_EQ(h.cache().pool(0).available_blocks(), 1);
+  arriving.Clear();
+  h.RunAll();
+}
+
+TEST(SchedulerHandoff, PinsAreGivenUpBeforeAnybodyIsPreempted) {
+  Role role;
+  Harness h(Options(12), &role);
+  ASSERT_TRUE(h.Add(Endless(1, 60, 40)).ok());
+  ASSERT_TRUE(h.Step());
+  Request second = Endless(2, 60, 40);
+  second.tokens = RandomTokens(6, 60);
+  ASSERT_TRUE(h.Add(second).ok());
+  ASSERT_TRUE(h.Step());
+  SequenceKv pin = h.cache().Start("", "");
+  ASSERT_TRUE(h.cache().Grow(pin, 4 * 16));
+  role.pins.push_back(std::move(pin));
+  h.pinned = 4;
+  while (role.asked == 0 && !h.scheduler().Idle()) {
+    ASSERT_TRUE(h.Begin());
+    h.pinned = role.pins.empty() ? 0 : 4;
+    h.Finish();
+  }
+  EXPECT_EQ(role.asked, 1);
+  EXPECT_TRUE(role.pins.empty());
+  EXPECT_EQ(h.scheduler().Load().preemptions, 0);
+  h.RunAll();
+}
+
+TEST(SchedulerHandoff, APreemptedSequenceMayBeHandedBackInstead) {
+  Role role;
+  role.hand_back = true;
+  Harness h(Options(12), &role);
+  for (RequestKey key : {1, 2}) {
+    Request r = Endless(key, 60, 60);
+    r.tokens = RandomTokens(key, 60);
+    ASSERT_TRUE(h.Add(r).ok());
+  }
+  h.RunAll();
+  EXPECT_EQ((h.answers[{1, 0}].finish), FinishReason::kLength);
+  const Answer& back = h.answers[{2, 0}];
+  EXPECT_EQ(back.finish, FinishReason::kError);
+  EXPECT_TRUE(absl::IsUnavailable(back.error)) << back.error;
+  EXPECT_GT(back.tokens.size(), 0u) << "what it had is delivered: the next worker goes on from there";
+}
+
+TEST(SchedulerHandoff, ADecodeWorkerKeepsPrefillToItsShare) {
+  Role role;
+  role.budget_beside_decodes = 32;
+  Harness h(Options(), &role);
+  ASSERT_TRUE(h.Add(Endless(1, 20, 50)).ok());
+  ASSERT_TRUE(h.Step());
+  EXPECT_EQ(h.plan().total_tokens, 20) << "alone, a prefill takes the whole step";
+  Request r = Endless(2, 140, 5);
+  r.tokens = RandomTokens(6, 140);
+  ASSERT_TRUE(h.Add(r).ok());
+  ASSERT_TRUE(h.Step());
+  EXPECT_EQ(h.plan().total_tokens, 1 + 32);
+  h.RunAll();
+}
+
+}  // namespace
+}  // namespace baton::engine

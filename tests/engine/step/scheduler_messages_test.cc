@@ -1,0 +1,166 @@
+// What comes between steps: cancels and credit.
+#include <gtest/gtest.h>
+
+#include "tests/engine/step/harness.h"
+
+namespace baton::engine {
+namespace {
+
+HarnessOptions Options() {
+  HarnessOptions o;
+  o.scheduler.max_model_len = 300;
+  o.scheduler.max_step_ms = 0;
+  o.scheduler.max_undelivered_tokens = 6;
+  return o;
+}
+
+Request Endless(RequestKey key, int32_t prompt_len, int32_t max_tokens) {
+  Request r = MakeRequest(key, RandomTokens(key, prompt_len), max_tokens);
+  r.sampling.ignore_eos = true;
+  return r;
+}
+
+TEST(SchedulerCancel, EndsTheRequestAtOnceButItsBlocksStayUntilTheStepIsDone) {
+  Harness h(Options());
+  ASSERT_TRUE(h.Add(Endless(1, 40, 10)).ok());
+  ASSERT_TRUE(h.Begin());
+  EXPECT_FALSE(h.scheduler().RunningPlanAbandoned());
+  EXPECT_TRUE(h.scheduler().Cancel(1, h.now));
+  h.Collect(h.scheduler().TakeOutputs());
+  EXPECT_EQ((h.answers[{1, 0}].finish), FinishReason::kAbort);
+  EXPECT_TRUE(h.scheduler().RunningPlanAbandoned()) << "nobody is left in the step: the executor may stop";
+  EXPECT_EQ(h.cache().pool(0).used_blocks(), 3) << "the executor still writes into them";
+  EXPECT_FALSE(h.scheduler().Cancel(1, h.now)) << "ended already";
+  h.Finish();
+  EXPECT_EQ(h.cache().pool(0).used_blocks(), 0);
+  EXPECT_TRUE(h.answers[(AnswerKey{1, 0})].tokens.empty());
+  h.Step();
+  EXPECT_EQ(h.executor().sequences(), 0u);
+}
+
+TEST(SchedulerCancel, AStepWithSomebodyLeftIsNotAbandoned) {
+  Harness h(Options());
+  ASSERT_TRUE(h.Add(Endless(1, 40, 10)).ok());
+  ASSERT_TRUE(h.Add(Endless(2, 40, 10)).ok());
+  ASSERT_TRUE(h.Begin());
+  h.scheduler().Cancel(1, h.now);
+  EXPECT_FALSE(h.scheduler().RunningPlanAbandoned());
+  h.Finish();
+  h.RunAll();
+  EXPECT_EQ((h.answers[{2, 0}].tokens.size()), 10u);
+}
+
+TEST(SchedulerCancel, AWaitingRequestLeavesTheQueue) {
+  HarnessOptions o = Options();
+  o.scheduler.max_num_seqs = 1;
+  Harness h(o);
+  ASSERT_TRUE(h.Add(Endless(1, 40, 10)).ok());
+  ASSERT_TRUE(h.Add(Endless(2, 40, 10)).ok());
+  ASSERT_TRUE(h.Step());
+  EXPECT_EQ(h.scheduler().Load().waiting_tokens, 40);
+  EXPECT_TRUE(h.scheduler().Cancel(2, h.now));
+  EXPECT_EQ(h.scheduler().Load().waiting_tokens, 0);
+  h.RunAll();
+  EXPECT_EQ((h.answers[{2, 0}].finish), FinishReason::kAbort);
+}
+
+TEST(SchedulerCancel, TheKeyMayBeUsedAgainAtOnce) {
+  Harness h(Options());
+  ASSERT_TRUE(h.Add(Endless(1, 40, 10)).ok());
+  ASSERT_TRUE(h.Begin());
+  h.scheduler().Cancel(1, h.now);
+  h.scheduler().TakeOutputs();
+  ASSERT_TRUE(h.Add(Endless(1, 40, 10)).ok());
+  h.Finish();
+  h.RunAll();
+  EXPECT_EQ((h.answers[{1, 0}].tokens.size()), 10u) << "the new one's, none of the old one's";
+}
+
+TEST(SchedulerCancel, CancelAllLeavesNothing) {
+  Harness h(Options());
+  for (RequestKey key = 1; key <= 5; ++key) ASSERT_TRUE(h.Add(Endless(key, 40, 10)).ok());
+  ASSERT_TRUE(h.Begin());
+  h.scheduler().CancelAll(h.now);
+  h.Finish();
+  EXPECT_TRUE(h.scheduler().Idle());
+  EXPECT_EQ(h.cache().pool(0).used_blocks(), 0);
+  for (RequestKey key = 1; key <= 5; ++key) EXPECT_EQ((h.answers[{key, 0}].finish), FinishReason::kAbort) << key;
+}
+
+TEST(SchedulerCredit, TokensBeyondTheCreditWaitAndThenTheSequenceDoes) {
+  Harness h(Options());
+  Request r = Endless(1, 20, 12);
+  r.credit = 22;
+  ASSERT_TRUE(h.Add(r).ok());
+  const Answer& a = h.answers[{1, 0}];
+  while (h.Step()) {
+  }
+  EXPECT_EQ(a.tokens.size(), 2u);
+  EXPECT_FALSE(h.scheduler().Idle());
+  EXPECT_FALSE(h.scheduler().HasWork());
+  EXPECT_EQ(h.scheduler().Load().generated_tokens, 8) << "two delivered, max_undelivered_tokens kept";
+  h.scheduler().SetCredit(1, 0, 25, h.now);
+  h.Collect(h.scheduler().TakeOutputs());
+  EXPECT_EQ(a.tokens.size(), 5u) << "delivered by the message, without a step";
+  EXPECT_TRUE(h.scheduler().HasWork());
+  h.scheduler().SetCredit(1, 0, 24, h.now);  // late and lower
+  h.scheduler().SetCredit(1, 0, 25, h.now);  // again
+  EXPECT_TRUE(h.scheduler().TakeOutputs().empty());
+  h.scheduler().SetCredit(1, 0, kUnlimitedCredit, h.now);
+  h.RunAll();
+  Harness free(Options());
+  ASSERT_TRUE(free.Add(Endless(1, 20, 12)).ok());
+  free.RunAll();
+  EXPECT_EQ(a.Text(), (free.answers[{1, 0}].Text()));
+}
+
+TEST(SchedulerCredit, TheEndWaitsForItsCreditButTheBlocksDoNot) {
+  Harness h(Options());
+  Request r = Endless(1, 20, 4);
+  r.credit = 20;
+  ASSERT_TRUE(h.Add(r).ok());
+  while (h.Step()) {
+  }
+  const Answer& a = h.answers[{1, 0}];
+  EXPECT_EQ(a.finish, FinishReason::kNone);
+  EXPECT_EQ(h.cache().pool(0).used_blocks(), 0);
+  h.scheduler().SetCredit(1, 0, 23, h.now);
+  h.Collect(h.scheduler().TakeOutputs());
+  EXPECT_EQ(a.tokens.size(), 3u);
+  EXPECT_EQ(a.finish, FinishReason::kNone);
+  h.scheduler().SetCredit(1, 0, 24, h.now);
+  h.Collect(h.scheduler().TakeOutputs());
+  EXPECT_EQ(a.tokens.size(), 4u);
+  EXPECT_EQ(a.finish, FinishReason::kLength);
+  EXPECT_TRUE(h.scheduler().Idle());
+}
+
+TEST(SchedulerCredit, CancelDropsWhatWasNotDelivered) {
+  Harness h(Options());
+  Request r = Endless(1, 20, 12);
+  r.credit = 21;
+  ASSERT_TRUE(h.Add(r).ok());
+  while (h.Step()) {
+  }
+  EXPECT_TRUE(h.scheduler().Cancel(1, h.now));
+  const std::vector<SequenceOutput> outputs = h.scheduler().TakeOutputs();
+  ASSERT_EQ(outputs.size(), 1u);
+  EXPECT_TRUE(outputs[0].tokens.empty());
+  EXPECT_EQ(outputs[0].position, 21) << "where the client stands";
+  EXPECT_TRUE(h.scheduler().Idle());
+}
+
+TEST(SchedulerCredit, WhoHasNoneHoldsUpNobodyElse) {
+  Harness h(Options());
+  Request stalled = Endless(1, 20, 100);
+  stalled.credit = 20;
+  ASSERT_TRUE(h.Add(stalled).ok());
+  ASSERT_TRUE(h.Add(Endless(2, 20, 100)).ok());
+  while (h.answers[{2, 0}].finish == FinishReason::kNone) ASSERT_TRUE(h.Step());
+  EXPECT_EQ((h.answers[{2, 0}].tokens.size()), 100u);
+  h.scheduler().Cancel(1, h.now);
+  h.RunAll();
+}
+
+}  // namespace
+}  // namespace baton::engine

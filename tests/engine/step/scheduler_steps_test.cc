@@ -1,0 +1,196 @@
+// What a step holds: decodes first, then chunks, inside the limits on rows, sequences and time.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <set>
+
+#include "tests/engine/step/harness.h"
+
+namespace baton::engine {
+namespace {
+
+HarnessOptions Options(int32_t batched_tokens) {
+  HarnessOptions o;
+  o.scheduler.max_model_len = 300;
+  o.scheduler.max_num_batched_tokens = batched_tokens;
+  o.scheduler.max_step_ms = 0;
+  return o;
+}
+
+Request Long(RequestKey key, int32_t prompt_len, int32_t max_tokens = 50) {
+  Request r = MakeRequest(key, RandomTokens(key, prompt_len), max_tokens);
+  r.sampling.ignore_eos = true;
+  return r;
+}
+
+std::vector<int32_t> RowsOf(const StepPlan& plan) {
+  std::vector<int32_t> rows;
+  for (const SequenceStep& s : plan.sequences) rows.push_back(s.num_tokens);
+  return rows;
+}
+
+TEST(SchedulerSteps, DecodesComeFirstThenChunksUpToTheTokenBudget) {
+  Harness h(Options(64));
+  ASSERT_TRUE(h.Add(Long(1, 20)).ok());
+  ASSERT_TRUE(h.Step());
+  ASSERT_TRUE(h.Add(Long(2, 200)).ok());
+  ASSERT_TRUE(h.Add(Long(3, 40)).ok());
+  ASSERT_TRUE(h.Step());
+  // One decode, then whole units of the second, and what is left for the third.
+  EXPECT_EQ(RowsOf(h.plan()), (std::vector<int32_t>{1, 48, 15}));
+  EXPECT_EQ(h.plan().sequences[0].context, 20);
+  EXPECT_TRUE(h.plan().sequences[0].sample);
+  EXPECT_FALSE(h.plan().sequences[1].sample);
+  ASSERT_TRUE(h.Step());
+  EXPECT_EQ(h.plan().sequences[1].context, 48);
+  EXPECT_EQ(h.plan().total_tokens, 64);
+}
+
+TEST(SchedulerSteps, MaxPrefillChunkLimitsASequenceNotTheStep) {
+  HarnessOptions o = Options(128);
+  o.scheduler.max_prefill_chunk = 32;
+  Harness h(o);
+  ASSERT_TRUE(h.Add(Long(1, 100)).ok());
+  ASSERT_TRUE(h.Add(Long(2, 100)).ok());
+  ASSERT_TRUE(h.Step());
+  EXPECT_EQ(RowsOf(h.plan()), (std::vector<int32_t>{32, 32}));
+}
+
+TEST(SchedulerSteps, NoStepBreaksALimit) {
+  for (uint64_t seed = 1; seed <= 8; ++seed) {
+    std::mt19937_64 rng(seed);
+    HarnessOptions o = Options(16 + static_cast<int32_t>(rng() % 100));
+    o.num_blocks = {40};
+    o.scheduler.max_num_seqs = 4 + static_cast<int32_t>(rng() % 6);
+    o.scheduler.max_logit_rows = 20;
+    Harness h(o);
+    for (RequestKey key = 1; key <= 30; ++key) {
+      ASSERT_TRUE(h.Add(MixedRequest(key, rng(), 1 + static_cast<int32_t>(rng() % 150))).ok());
+    }
+    while (h.Step()) {
+      const StepPlan& plan = h.plan();
+      std::set<SequenceId> seen;
+      int32_t rows = 0, scored = 0;
+      bool chunks_began = false;
+      for (const SequenceStep& s : plan.sequences) {
+        EXPECT_TRUE(seen.insert(s.id).second) << "sequence " << s.id << " twice in step " << plan.step;
+        EXPECT_EQ(s.num_tokens == 0, s.logits_from != 0);
+        EXPECT_FALSE(chunks_began && s.num_tokens == 1 && s.sample && s.context + 1 > 150) << "a decode behind a chunk";
+        chunks_began |= s.num_tokens > 1;
+        rows += s.num_tokens;
+        scored += s.prompt_logprobs ? s.num_tokens : 0;
+        if (s.num_tokens > 0) {
+          EXPECT_GE(static_cast<int32_t>(s.block_tables[0].size()) * 16, s.context + s.num_tokens);
+        }
+      }
+      EXPECT_EQ(rows, plan.total_tokens);
+      EXPECT_LE(rows, o.scheduler.max_num_batched_tokens);
+      EXPECT_LE(scored, o.scheduler.max_logit_rows);
+      EXPECT_LE(static_cast<int32_t>(plan.sequences.size()), o.scheduler.max_num_seqs);
+    }
+    EXPECT_TRUE(h.scheduler().Idle());
+  }
+}
+
+TEST(SchedulerSteps, AStepIsPlannedToEndWithinMaxStepMs) {
+  HarnessOptions o = Options(2048);
+  o.num_blocks = {400};
+  o.scheduler.max_model_len = 4000;
+  o.scheduler.max_step_ms = 50;
+  o.scheduler.prior_ms_per_token = 1.0;
+  Harness h(o);  // a step takes 0.5 ms and 0.1 ms per row
+  ASSERT_TRUE(h.Add(Long(1, 3000, 1)).ok());
+  std::vector<int32_t> rows;
+  while (h.Step() && !h.plan().sequences.empty()) rows.push_back(h.plan().total_tokens);
+  ASSERT_GE(rows.size(), 4u);
+  EXPECT_EQ(rows[0], 48) << "nothing was seen yet: the prior of 1 ms per token counts";
+  for (size_t i = 3; i + 1 < rows.size(); ++i) {
+    const double ms = 0.5 + 0.1 * rows[i];
+    EXPECT_LE(ms, 55) << "step " << i;
+    EXPECT_GE(ms, 40) << "step " << i << " leaves time unused";
+  }
+}
+
+TEST(SchedulerSteps, DecodesThatFillTheStepTimeDoNotStarveAPrefill) {
+  HarnessOptions o = Options(2048);
+  o.scheduler.max_step_ms = 0.001;  // even one decode takes longer
+  Harness h(o);
+  for (RequestKey key = 1; key <= 4; ++key) ASSERT_TRUE(h.Add(Long(key, 10, 200)).ok());
+  for (int i = 0; i < 8; ++i) ASSERT_TRUE(h.Step());
+  ASSERT_TRUE(h.Add(Long(5, 160)).ok());
+  for (int32_t i = 0; i < 10; ++i) {
+    ASSERT_TRUE(h.Step());
+    ASSERT_EQ(h.plan().sequences.size(), 5u);
+    EXPECT_EQ(h.plan().sequences.back().num_tokens, 16);
+    EXPECT_EQ(h.plan().sequences.back().context, 16 * i);
+  }
+}
+
+// Handoffs bring more sequences than a step has rows.
+TEST(SchedulerSteps, WhenNotAllDecodesFitEverySequenceGetsItsTurn) {
+  Harness h(Options(4));
+  for (RequestKey key = 1; key <= 10; ++key) {
+    AttachedRequest attached;
+    attached.request = Long(key, 20, 100);
+    attached.kv = h.cache().Start("", "");
+    ASSERT_TRUE(h.cache().Grow(attached.kv, 20));
+    attached.first = {{0, 1}};
+    ASSERT_TRUE(h.scheduler().AttachRequest(std::move(attached), h.now).ok());
+  }
+  for (int i = 0; i < 25; ++i) {  // 100 rows for 10 sequences
+    ASSERT_TRUE(h.Step());
+    EXPECT_EQ(h.plan().total_tokens, 4);
+  }
+  for (RequestKey key = 1; key <= 10; ++key) EXPECT_EQ((h.answers[{key, 0}].tokens.size()), 10u) << key;
+  h.RunAll();
+}
+
+TEST(SchedulerSteps, APromptThatBeginsAsAnotherDidReadsTheCache) {
+  Harness h(Options(2048));
+  Request first = Long(1, 100, 4);
+  ASSERT_TRUE(h.Add(first).ok());
+  h.RunAll();
+  Request longer = Long(2, 130, 4);
+  std::copy(first.tokens.begin(), first.tokens.end(), longer.tokens.begin());
+  ASSERT_TRUE(h.Add(longer).ok());
+  ASSERT_TRUE(h.Step());
+  EXPECT_EQ(h.plan().sequences[0].context, 96);
+  EXPECT_EQ(h.plan().sequences[0].num_tokens, 34);
+  h.RunAll();
+  EXPECT_EQ((h.answers[{2, 0}].cached_tokens), 96);
+  EXPECT_EQ(h.scheduler().Load().cached_tokens, 96);
+}
+
+TEST(SchedulerSteps, AWhollyCachedPromptStillComputesItsLastUnit) {
+  Harness h(Options(2048));
+  for (RequestKey key = 1; key <= 2; ++key) {
+    Request r = Long(1, 64, 8);
+    r.key = key;
+    ASSERT_TRUE(h.Add(r).ok());
+    h.RunAll();
+  }
+  EXPECT_EQ((h.answers[{2, 0}].cached_tokens), 48);
+  EXPECT_EQ((h.answers[{1, 0}].Text()), (h.answers[{2, 0}].Text()));
+}
+
+TEST(SchedulerSteps, AResumedRequestReadsWhatItGeneratedBefore) {
+  Harness h(Options(2048));
+  Request whole = Long(1, 40, 30);
+  ASSERT_TRUE(h.Add(whole).ok());
+  h.RunAll();
+  const std::vector<kernels::SampleResult> drawn = h.answers[{1, 0}].tokens;
+  Request rest = whole;
+  rest.key = 2;
+  for (size_t i = 0; i < 12; ++i) rest.tokens.push_back(drawn[i].token);
+  ASSERT_TRUE(h.Add(rest).ok());
+  h.RunAll();
+  const Answer& resumed = h.answers[{2, 0}];
+  EXPECT_EQ(resumed.first_position, 52);
+  EXPECT_EQ(resumed.cached_tokens, 40) << "of the prompt; the cache held 48 of its 52 tokens";
+  ASSERT_EQ(resumed.tokens.size(), 18u);
+  for (size_t i = 0; i < 18; ++i) EXPECT_EQ(resumed.tokens[i].token, drawn[12 + i].token) << i;
+}
+
+}  // namespace
+}  // namespace baton::engine

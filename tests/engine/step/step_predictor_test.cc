@@ -1,0 +1,119 @@
+#include "engine/step/step_predictor.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+namespace baton::engine {
+namespace {
+
+struct Machine {
+  double per_step, per_row, per_thousand_attended;
+  double Ms(const StepWork& w) const { return per_step + per_row * w.rows + per_thousand_attended * w.attended / 1000; }
+};
+
+StepWork Random(std::mt19937_64& rng) {
+  StepWork w;
+  const int sequences = static_cast<int>(rng() % 20);
+  for (int i = 0; i < sequences; ++i) w.Add(1, static_cast<int32_t>(rng() % 2000));
+  w.Add(1 + static_cast<int32_t>(rng() % 256), static_cast<int32_t>(rng() % 2000));
+  return w;
+}
+
+TEST(StepPredictor, BelievesThePriorUntilStepsWereSeen) {
+  const StepPredictor p(0.5);
+  StepWork w;
+  w.Add(100, 1000);
+  EXPECT_DOUBLE_EQ(p.Predict(w), 50);
+  EXPECT_EQ(p.TokensWithin(StepWork(), 0, 50, 2048), 100);
+}
+
+TEST(StepPredictor, LearnsAMachineFromMixedSteps) {
+  for (const Machine machine : {Machine{5, 0.4, 0.02}, Machine{1, 0.05, 0.001}, Machine{0.2, 2, 0.3}}) {
+    StepPredictor p(1.0);
+    std::mt19937_64 rng(1);
+    for (int i = 0; i < 60; ++i) {
+      const StepWork w = Random(rng);
+      p.Observe(w, machine.Ms(w));
+    }
+    for (int i = 0; i < 50; ++i) {
+      const StepWork w = Random(rng);
+      EXPECT_NEAR(p.Predict(w), machine.Ms(w), 0.05 * machine.Ms(w));
+    }
+  }
+}
+
+TEST(StepPredictor, NoisyStepsMoveItLittle) {
+  const Machine machine{5, 0.4, 0.02};
+  StepPredictor p(1.0);
+  std::mt19937_64 rng(2);
+  for (int i = 0; i < 400; ++i) {
+    const StepWork w = Random(rng);
+    p.Observe(w, machine.Ms(w) * (0.9 + 0.2 * static_cast<double>(rng() % 1000) / 1000));
+  }
+  for (int i = 0; i < 50; ++i) {
+    const StepWork w = Random(rng);
+    EXPECT_NEAR(p.Predict(w), machine.Ms(w), 0.15 * machine.Ms(w));
+  }
+}
+
+TEST(StepPredictor, FollowsAMachineThatBecameSlower) {
+  Machine machine{5, 0.4, 0.02};
+  StepPredictor p(1.0);
+  std::mt19937_64 rng(3);
+  for (int phase = 0; phase < 2; ++phase) {
+    for (int i = 0; i < 200; ++i) {
+      const StepWork w = Random(rng);
+      p.Observe(w, machine.Ms(w));
+    }
+    if (phase == 0) machine = {15, 1.2, 0.06};
+  }
+  const StepWork w = Random(rng);
+  EXPECT_NEAR(p.Predict(w), machine.Ms(w), 0.1 * machine.Ms(w));
+}
+
+// Hours of equal decode steps teach one direction only; the first prefill after them must not be predicted wildly.
+TEST(StepPredictor, ThousandsOfEqualStepsDoNotMakeItJumpy) {
+  const Machine machine{5, 0.4, 0.02};
+  StepPredictor p(1.0);
+  std::mt19937_64 rng(4);
+  for (int i = 0; i < 50; ++i) {
+    const StepWork w = Random(rng);
+    p.Observe(w, machine.Ms(w));
+  }
+  StepWork decode;
+  for (int i = 0; i < 8; ++i) decode.Add(1, 500);
+  for (int i = 0; i < 20000; ++i) p.Observe(decode, machine.Ms(decode) * (0.98 + 0.04 * static_cast<double>(rng() % 100) / 100));
+  EXPECT_NEAR(p.Predict(decode), machine.Ms(decode), 0.05 * machine.Ms(decode));
+  StepWork prefill;
+  prefill.Add(256, 0);
+  EXPECT_GT(p.Predict(prefill), 0.2 * machine.Ms(prefill));
+  EXPECT_LT(p.Predict(prefill), 5 * machine.Ms(prefill));
+}
+
+TEST(StepPredictor, TokensWithinIsTheMostThatFit) {
+  StepPredictor p(1.0);
+  const Machine machine{5, 0.4, 0.02};
+  std::mt19937_64 rng(5);
+  for (int i = 0; i < 100; ++i) {
+    const StepWork w = Random(rng);
+    p.Observe(w, machine.Ms(w));
+  }
+  for (const int32_t context : {0, 500, 1800}) {
+    StepWork base;
+    for (int i = 0; i < 4; ++i) base.Add(1, 300);
+    const int32_t n = p.TokensWithin(base, context, 60, 2048);
+    ASSERT_GT(n, 0);
+    ASSERT_LT(n, 2048);
+    StepWork fits = base, too_much = base;
+    fits.Add(n, context);
+    too_much.Add(n + 1, context);
+    EXPECT_LE(p.Predict(fits), 60);
+    EXPECT_GT(p.Predict(too_much), 60);
+    EXPECT_EQ(p.TokensWithin(base, context, 60, 10), 10) << "no more than there are";
+    EXPECT_EQ(p.TokensWithin(base, context, 1, 2048), 0) << "the decodes alone take longer";
+  }
+}
+
+}  // namespace
+}  // namespace baton::engine
