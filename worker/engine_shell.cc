@@ -32,17 +32,15 @@ EngineShell::EngineShell(const WorkerConfig& config, LoadedModel loaded, const H
       hub_(std::move(incarnation)),
       rates_at_(clock.Now()),
       engine_(Options(config, loaded_), *loaded_.model, *loaded_.memory, *loaded_.ops, hasher_, clock, /*policy=*/nullptr,
-              [this](engine::EngineOutputs outputs) { OnOutputs(std::move(outputs)); }) {
+              [this](engine::EngineOutputs outputs, engine::Scheduler& scheduler) { OnOutputs(std::move(outputs), scheduler); }) {
   engine_.Post([this](engine::Scheduler&, TimePoint) { hub_.SendState(v1::WorkerState::STATE_READY, ""); });
 }
 
 EngineShell::~EngineShell() { Shutdown(); }
 
-void EngineShell::OnOutputs(engine::EngineOutputs outputs) {
+void EngineShell::OnOutputs(engine::EngineOutputs outputs, engine::Scheduler& scheduler) {
   book_.OnOutputs(std::move(outputs.sequences), outputs.step);
-  if (outputs.kv.gap || !outputs.kv.events.empty()) {
-    engine_.Post([this, kv = std::move(outputs.kv)](engine::Scheduler& scheduler, TimePoint) { hub_.OnKvEvents(kv, scheduler); });
-  }
+  if (outputs.kv.gap || !outputs.kv.events.empty()) hub_.OnKvEvents(outputs.kv, scheduler);
 }
 
 void EngineShell::OnRelay(std::shared_ptr<RelaySink> sink, std::shared_ptr<const v1::RelayUp> message,

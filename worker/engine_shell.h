@@ -35,7 +35,7 @@ class EngineShell {
   void Shutdown();
 
  private:
-  void OnOutputs(engine::EngineOutputs outputs);
+  void OnOutputs(engine::EngineOutputs outputs, engine::Scheduler& scheduler);
   void MeasureRates(const engine::SchedulerLoad& load, TimePoint now);
 
   const Clock& clock_;

@@ -1,6 +1,7 @@
 #include "worker/relay_book.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "common/status.h"
 #include "spdlog/spdlog.h"
@@ -61,11 +62,13 @@ void RelayBook::OnAttach(const std::shared_ptr<RelaySink>& sink, const v1::Attac
   live.prompt_len = request->prompt_len;
   live.first_choice = request->sequence_index;
   live.choices_left = request->sampling.n;
-  live.credit.assign(static_cast<size_t>(std::max(request->sampling.n, 0)), request->credit);
-  live.prompt_scores_left = request->sampling.prompt_logprobs >= 0 ? request->prompt_len - 1 : 0;
+  const int32_t credit = request->credit;
+  live.scores_open = request->sampling.prompt_logprobs >= 0;
+  live.prompt_scores_left = live.scores_open ? request->prompt_len - 1 : 0;
   if (absl::Status status = scheduler.AddRequest(*std::move(request), now); !status.ok()) {
     return Refuse(sink, attach, status, scheduler);
   }
+  live.credit.assign(static_cast<size_t>(live.choices_left), credit);  // n was checked by AddRequest
   by_request_[live.request_id] = key;
   by_key_.emplace(key, std::move(live));
 }
@@ -125,7 +128,9 @@ void RelayBook::Forget(engine::RequestKey key) {
 }
 
 void RelayBook::AddNews(Live& live, const engine::SequenceOutput& output, v1::RelayDown& down) {
-  auto stamp = [&](v1::RelayEntry entry) {
+  const std::vector<std::string> pieces = EncodePromptLogprobs(output.prompt_logprobs, kPieceBytes);
+  live.prompt_scores_left -= static_cast<int32_t>(output.prompt_logprobs.size());
+  const auto stamp = [&](v1::RelayEntry entry, bool after_scores) {
     entry.set_request_id(live.request_id);
     entry.set_attach_gen(live.attach_gen);
     if (!live.accepted) {
@@ -133,19 +138,18 @@ void RelayBook::AddNews(Live& live, const engine::SequenceOutput& output, v1::Re
       entry.mutable_accepted()->set_cached_tokens(static_cast<uint32_t>(output.cached_tokens));
       entry.mutable_accepted()->set_queue_ms(static_cast<uint32_t>(Milliseconds(output.timings.queued)));
     }
+    // A prompt of one token has no scores: then the first news says that they are complete.
+    if (after_scores && live.prompt_scores_left <= 0 && std::exchange(live.scores_open, false)) entry.set_prompt_logprobs_last(true);
     *down.add_entries() = std::move(entry);
   };
-  live.prompt_scores_left -= static_cast<int32_t>(output.prompt_logprobs.size());
-  const std::vector<std::string> pieces = EncodePromptLogprobs(output.prompt_logprobs, kPieceBytes);
   for (size_t i = 0; i < pieces.size(); ++i) {
     v1::RelayEntry entry;
     entry.set_index(output.sequence_index);
     entry.set_position(static_cast<uint64_t>(output.position));
     entry.set_prompt_logprobs(pieces[i]);
-    entry.set_prompt_logprobs_last(i + 1 == pieces.size() && live.prompt_scores_left <= 0);
-    stamp(std::move(entry));
+    stamp(std::move(entry), i + 1 == pieces.size());
   }
-  if (!output.tokens.empty() || output.finish != engine::FinishReason::kNone) stamp(EncodeOutput(output));
+  if (!output.tokens.empty() || output.finish != engine::FinishReason::kNone) stamp(EncodeOutput(output), true);
 }
 
 void RelayBook::OnOutputs(std::vector<engine::SequenceOutput> outputs, uint64_t step) {

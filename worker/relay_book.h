@@ -39,6 +39,7 @@ class RelayBook {
     std::vector<int32_t> credit;  ///< per choice: position below which tokens may be delivered
     int choices_left = 0;
     int32_t prompt_scores_left = 0;
+    bool scores_open = false;     ///< the router waits for the last piece of prompt logprobs
     bool accepted = false;        ///< the Accepted entry was sent
   };
   using Outbox = absl::flat_hash_map<std::shared_ptr<RelaySink>, v1::RelayDown>;

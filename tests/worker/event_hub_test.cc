@@ -1,0 +1,195 @@
+#include "worker/event_hub.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <set>
+
+#include "tests/engine/step/harness.h"
+
+namespace baton::worker {
+namespace {
+
+// A watcher that keeps what a router keeps: the set of hashes and its digest, checked with every event.
+class Watcher final : public WatchSink {
+ public:
+  void Send(v1::WorkerEvent event) override {
+    EXPECT_EQ(event.incarnation(), "worker-1");
+    EXPECT_EQ(event.sequence_number(), ++events);
+    switch (event.event_case()) {
+      case v1::WorkerEvent::kSnapshot:
+        if (!snapshot_open_) hashes.clear();
+        Apply(event.snapshot().hashes(), true);
+        snapshot_open_ = !event.snapshot().last();
+        ++snapshots;
+        break;
+      case v1::WorkerEvent::kStored:
+        Apply(event.stored().hashes(), true);
+        EXPECT_EQ(Digest(), event.stored().digest()) << "event " << events;
+        break;
+      case v1::WorkerEvent::kRemoved:
+        Apply(event.removed().hashes(), false);
+        EXPECT_EQ(Digest(), event.removed().digest()) << "event " << events;
+        break;
+      case v1::WorkerEvent::kLoad: load = event.load(); break;
+      case v1::WorkerEvent::kState: state = event.state(); break;
+      case v1::WorkerEvent::EVENT_NOT_SET: ADD_FAILURE() << "an empty event"; break;
+    }
+  }
+  uint64_t Digest() const {
+    uint64_t sum = 0;
+    for (const auto& [lo, hi] : hashes) sum += lo;
+    return sum;
+  }
+
+  uint64_t events = 0;
+  int snapshots = 0;
+  std::set<std::pair<uint64_t, uint64_t>> hashes;
+  v1::Load load;
+  v1::WorkerState state;
+
+ private:
+  void Apply(const std::string& bytes, bool stored) {
+    ASSERT_EQ(bytes.size() % 16, 0u);
+    for (size_t i = 0; i < bytes.size(); i += 16) {
+      uint64_t lo = 0, hi = 0;
+      std::memcpy(&lo, bytes.data() + i, 8);
+      std::memcpy(&hi, bytes.data() + i + 8, 8);
+      if (stored) {
+        EXPECT_TRUE(hashes.insert({lo, hi}).second) << "stored twice";
+      } else {
+        EXPECT_EQ(hashes.erase({lo, hi}), 1u) << "removed what was never stored";
+      }
+    }
+  }
+  bool snapshot_open_ = false;
+};
+
+engine::HarnessOptions Options(int32_t blocks) {
+  engine::HarnessOptions o;
+  o.num_blocks = {blocks};
+  o.scheduler.max_model_len = 300;
+  return o;
+}
+
+class EventHubTest : public ::testing::Test {
+ protected:
+  explicit EventHubTest(int32_t blocks = 256) : h(Options(blocks)) {}
+  // Runs a prompt; its events wait to be taken.
+  void Run(int32_t prompt_len) {
+    const engine::RequestKey key = next_++;
+    ASSERT_TRUE(h.Add(engine::MakeRequest(key, engine::RandomTokens(key, prompt_len), 2)).ok());
+    h.RunAll();
+  }
+  void Publish() { hub.OnKvEvents(h.cache().TakeEvents(), h.scheduler()); }
+  std::shared_ptr<Watcher> Watch() {
+    auto w = std::make_shared<Watcher>();
+    hub.Add(w, h.scheduler());
+    return w;
+  }
+  size_t Stored() { return h.cache().Snapshot().size(); }
+
+  engine::Harness h;
+  EventHub hub{"worker-1"};
+
+ private:
+  engine::RequestKey next_ = 1;
+};
+
+TEST_F(EventHubTest, AWatcherHearsASnapshotTheStateAndThenTheNews) {
+  hub.SendState(v1::WorkerState::STATE_READY, "");
+  Run(100);
+  Publish();
+  const auto w = Watch();
+  EXPECT_EQ(w->snapshots, 1);
+  EXPECT_EQ(w->hashes.size(), 6u);
+  EXPECT_EQ(w->state.state(), v1::WorkerState::STATE_READY);
+  Run(50);
+  Publish();
+  EXPECT_EQ(w->hashes.size(), 9u);
+  EXPECT_EQ(w->snapshots, 1);
+}
+
+TEST_F(EventHubTest, AnEmptyCacheIsASnapshotToo) {
+  const auto w = Watch();
+  EXPECT_EQ(w->snapshots, 1);
+  EXPECT_EQ(w->events, 2u);
+}
+
+// What happened between two publications is in the newcomer's snapshot and must not come to it a second time.
+TEST_F(EventHubTest, ANewcomerHearsNothingTwiceAndTheOthersMissNothing) {
+  const auto early = Watch();
+  Run(100);
+  const auto late = Watch();
+  EXPECT_EQ(late->hashes.size(), 6u);
+  EXPECT_EQ(early->hashes, late->hashes);
+  Run(40);
+  Publish();
+  EXPECT_EQ(late->hashes.size(), 8u);
+  EXPECT_EQ(early->hashes, late->hashes);
+}
+
+class SmallEventHubTest : public EventHubTest {
+ protected:
+  SmallEventHubTest() : EventHubTest(21) {}
+};
+
+TEST_F(SmallEventHubTest, WhatIsEvictedIsTakenBack) {
+  const auto w = Watch();
+  for (int i = 0; i < 12; ++i) {
+    Run(120 + i);
+    Publish();
+  }
+  EXPECT_EQ(w->hashes.size(), Stored());
+  EXPECT_LE(w->hashes.size(), 21u);
+  EXPECT_EQ(w->snapshots, 1);
+}
+
+TEST_F(EventHubTest, AfterAGapEverybodyGetsANewSnapshot) {
+  const auto w = Watch();
+  Run(100);
+  engine::KvEvents lost = h.cache().TakeEvents();
+  lost.events.resize(2);
+  lost.gap = true;
+  hub.OnKvEvents(lost, h.scheduler());
+  EXPECT_EQ(w->snapshots, 2);
+  EXPECT_EQ(w->hashes.size(), 6u);
+  Run(50);
+  Publish();  // the digest counts from the snapshot on
+  EXPECT_EQ(w->hashes.size(), 9u);
+}
+
+TEST_F(EventHubTest, WhoLeftHearsNothing) {
+  const auto w = Watch(), stays = Watch();
+  hub.Remove(w.get());
+  EXPECT_EQ(hub.watchers(), 1u);
+  const uint64_t before = w->events;
+  hub.SendState(v1::WorkerState::STATE_DRAINING, "going");
+  EXPECT_EQ(w->events, before);
+  EXPECT_EQ(stays->state.detail(), "going");
+}
+
+TEST_F(EventHubTest, LoadSaysWhatTheSchedulerDoes) {
+  const auto w = Watch();
+  for (engine::RequestKey key = 101; key <= 103; ++key) {
+    engine::Request r = engine::MakeRequest(key, engine::RandomTokens(key, 64), 20);
+    r.sampling.ignore_eos = true;
+    ASSERT_TRUE(h.Add(r).ok());
+  }
+  ASSERT_TRUE(h.Step());
+  ASSERT_TRUE(h.Add(engine::MakeRequest(104, engine::RandomTokens(104, 30), 20)).ok());
+  hub.SendLoad(EncodeLoad(h.scheduler().Load()));
+  EXPECT_EQ(w->load.running(), 3);
+  EXPECT_EQ(w->load.waiting(), 1);
+  EXPECT_EQ(w->load.queued_tokens(), 30);
+  EXPECT_EQ(w->load.kv_blocks_used(), 12);
+  EXPECT_EQ(w->load.kv_blocks_total(), 256);
+  EXPECT_EQ(w->load.steps(), 1u);
+  EXPECT_EQ(w->load.prompt_tokens(), 3 * 64 + 30);
+  EXPECT_EQ(w->load.generation_tokens(), 3);
+  h.scheduler().CancelAll(h.now);
+  h.RunAll();
+}
+
+}  // namespace
+}  // namespace baton::worker

@@ -1,0 +1,112 @@
+// Memory for KV by default, and what start-up says when there is too little.
+#include "worker/start_up.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/engine/fake_model.h"
+#include "worker/kv_budget.h"
+
+namespace baton::worker {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr int64_t kGiB = int64_t{1} << 30;
+constexpr char kModel[] = "tests/data/tiny-llama";
+
+WorkerConfig Config() {
+  WorkerConfig c;
+  c.model = kModel;
+  c.load_format = "dummy";
+  c.dtype = "float32";
+  c.threads = 1;
+  c.max_num_seqs = 4;
+  c.max_num_batched_tokens = 64;
+  return c;
+}
+
+TEST(KvBudget, TheFlagCounts) {
+  WorkerConfig c = Config();
+  c.kv_cache_memory = 12345;
+  EXPECT_EQ(KvBytes(c, engine::FakeLayout(), 2048, 100 * kGiB), 12345);
+}
+
+TEST(KvBudget, ByDefaultWhatAllSequencesNeedAtFullLength) {
+  const WorkerConfig c = Config();
+  // 4 sequences of 100 tokens and a block; K and V of 2 floats and a byte's share of the digest per token.
+  EXPECT_EQ(KvBytes(c, engine::FakeLayout(), 100, 100 * kGiB), 4 * (100 + 16) * 2 * (8 + 1));
+}
+
+TEST(KvBudget, AtMostTwoFifthsOfTheFreeMemoryOverTheWorkersHere) {
+  WorkerConfig c = Config();
+  c.max_num_seqs = 65536;
+  EXPECT_EQ(KvBytes(c, engine::FakeLayout(), 1 << 20, 10 * kGiB), 4 * kGiB);
+  c.local_workers = 2;
+  EXPECT_EQ(KvBytes(c, engine::FakeLayout(), 1 << 20, 10 * kGiB), 2 * kGiB);
+}
+
+TEST(KvBudget, ThisMachineSaysHowMuchIsFree) { EXPECT_GT(AvailableMemoryBytes(), 1 << 20); }
+
+TEST(StartUp, LoadsATinyModelPhaseByPhase) {
+  StartUpProgress progress;
+  EXPECT_EQ(progress.Get().phase, "resolve");
+  const absl::StatusOr<LoadedModel> loaded = StartUp(Config(), progress);
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_EQ(loaded->name, "tiny-llama");
+  EXPECT_EQ(progress.Get().phase, "warm-up");
+  EXPECT_EQ(loaded->numerics_id.size(), 32u);
+  ASSERT_FALSE(loaded->blocks.num_blocks.empty());
+  EXPECT_GE(loaded->blocks.tokens, loaded->max_model_len);
+}
+
+TEST(StartUp, TooLittleKvMemoryIsRefusedWithBothNumbersAndTheFlags) {
+  WorkerConfig c = Config();
+  c.kv_cache_memory = 1000;
+  c.max_model_len = 128;
+  StartUpProgress progress;
+  const absl::Status s = StartUp(c, progress).status();
+  EXPECT_TRUE(absl::IsResourceExhausted(s)) << s;
+  EXPECT_THAT(std::string(s.message()), AllOf(HasSubstr("one sequence of 128 tokens needs"), HasSubstr("1000"),
+                                              HasSubstr("--kv-cache-memory"), HasSubstr("--max-model-len")));
+}
+
+TEST(StartUp, AContextLongerThanTheModelsIsRefusedWithBothNumbers) {
+  WorkerConfig c = Config();
+  c.max_model_len = 1'000'000;
+  StartUpProgress progress;
+  const absl::Status s = StartUp(c, progress).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(s)) << s;
+  EXPECT_THAT(std::string(s.message()), AllOf(HasSubstr("--max-model-len 1000000"), HasSubstr("context of")));
+}
+
+TEST(StartUp, AModelThatIsNotThereIsNamed) {
+  WorkerConfig c = Config();
+  c.model = "tests/data/no-such-model";
+  StartUpProgress progress;
+  const absl::Status s = StartUp(c, progress).status();
+  EXPECT_TRUE(absl::IsNotFound(s)) << s;
+  EXPECT_THAT(std::string(s.message()), HasSubstr("no-such-model"));
+}
+
+TEST(WorkerConfig, EachBadFlagIsNamedWithItsValue) {
+  const auto why = [](auto&& change) {
+    WorkerConfig c = Config();
+    EXPECT_TRUE(c.Validate().ok());
+    change(c);
+    const absl::Status s = c.Validate();
+    EXPECT_TRUE(absl::IsInvalidArgument(s)) << s;
+    return std::string(s.message());
+  };
+  EXPECT_THAT(why([](auto& c) { c.model = ""; }), HasSubstr("--model"));
+  EXPECT_THAT(why([](auto& c) { c.block_size = 24; }), HasSubstr("--block-size 24"));
+  EXPECT_THAT(why([](auto& c) { c.max_num_seqs = 0; }), HasSubstr("--max-num-seqs 0"));
+  EXPECT_THAT(why([](auto& c) { c.dtype = "int3"; }), HasSubstr("--dtype int3"));
+  EXPECT_THAT(why([](auto& c) { c.max_step_ms = -1; }), HasSubstr("--max-step-ms -1"));
+  EXPECT_THAT(why([](auto& c) { c.max_num_batched_tokens = 0; }), HasSubstr("--max-num-batched-tokens 0"));
+  EXPECT_THAT(why([](auto& c) { c.port = 70000; }), HasSubstr("--port 70000"));
+}
+
+}  // namespace
+}  // namespace baton::worker
