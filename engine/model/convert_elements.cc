@@ -1,4 +1,7 @@
+#include <algorithm>
 #include <cstring>
+#include <thread>
+#include <vector>
 
 #include "absl/strings/str_join.h"
 #include "common/check.h"
@@ -37,6 +40,19 @@ void ConvertElements(DType from, const uint8_t* in, DType to, void* out, int64_t
     case DType::kF16: return Convert(in, to, out, n, FloatOfF16, uint16_t{});
     default: BATON_CHECK(false, "conversion from ", DTypeName(from));
   }
+}
+
+void WeightSource::Read(const WeightRule& rule, DType type, void* out, int threads) const {
+  constexpr int64_t kWorthAThread = 1 << 18;  // elements
+  const int64_t parts = std::clamp<int64_t>(rule.elements() / kWorthAThread, 1, std::max(threads, 1));
+  const int64_t row_bytes = rule.columns() * static_cast<int64_t>(DTypeBytes(type));
+  auto read = [&](int64_t part) {
+    const int64_t first = rule.rows() * part / parts, end = rule.rows() * (part + 1) / parts;
+    ReadRows(rule, first, end - first, type, static_cast<char*>(out) + first * row_bytes);
+  };
+  std::vector<std::jthread> others;
+  for (int64_t part = 1; part < parts; ++part) others.emplace_back(read, part);
+  read(0);
 }
 
 std::string ShapeText(absl::Span<const int64_t> shape) { return StrCat("[", absl::StrJoin(shape, ", "), "]"); }

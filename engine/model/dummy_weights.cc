@@ -5,8 +5,8 @@
 //   bits  = 16-bit lane i mod 4 (lowest first) of SplitMix64's output for state key + (i / 4) · 0x9E3779B97F4A7C15
 //   value = bf16((bits - 32767.5) · float(√3 · deviation / 32768) + centre)
 // Matrices have deviation 1/√columns, biases 0.1, norms 0.1 around 1 (less the family's offset).
+#include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "common/check.h"
 #include "common/half.h"
@@ -42,24 +42,23 @@ class DummyWeights : public WeightSource {
   StoredWeight Stored(const WeightRule&) const override { return {"dummy", {reinterpret_cast<const uint8_t*>(&seed_), sizeof(seed_)}}; }
   int64_t Unused(int64_t) const override { return 0; }
 
-  void Read(const WeightRule& rule, DType type, void* out) const override {
+  void ReadRows(const WeightRule& rule, int64_t first, int64_t count, DType type, void* out) const override {
     BATON_CHECK(type == DType::kBF16 || type == DType::kF32, "dummy weights as ", DTypeName(type));
     const uint64_t key = Fnv1a(HfName(config_, rule)) + seed_ * kGolden;
     const bool matrix = rule.shape.size() == 2;
     const double deviation = matrix ? 1.0 / std::sqrt(static_cast<double>(rule.shape[1])) : 0.1;
     const float scale = static_cast<float>(std::sqrt(3.0) * deviation / 32768);
     const float centre = matrix || IsBias(rule.weight) ? 0.0f : 1.0f - config_.norm_offset;
-    const int64_t n = rule.elements();
-    for (int64_t i = 0; i < n; i += 4) {
-      const uint64_t bits = SplitMix(key + static_cast<uint64_t>(i / 4) * kGolden);
-      for (int64_t lane = 0; lane < 4 && i + lane < n; ++lane) {
-        const float x = static_cast<float>((bits >> (16 * lane)) & 0xffff) - 32767.5f;
-        const volatile float scaled = x * scale;  // rounded before the sum: no fused multiply-add
-        const uint16_t value = Bf16OfFloat(scaled + centre);
+    const int64_t begin = first * rule.columns(), end = begin + count * rule.columns();
+    for (int64_t four = begin / 4; four * 4 < end; ++four) {
+      const uint64_t bits = SplitMix(key + static_cast<uint64_t>(four) * kGolden);
+      for (int64_t i = std::max(begin, four * 4); i < std::min(end, four * 4 + 4); ++i) {
+        const float x = static_cast<float>((bits >> (16 * (i % 4))) & 0xffff) - 32767.5f;
+        const uint16_t value = Bf16OfFloat(x * scale + centre);  // two roundings: this file is built without contraction
         if (type == DType::kBF16) {
-          static_cast<uint16_t*>(out)[i + lane] = value;
+          static_cast<uint16_t*>(out)[i - begin] = value;
         } else {
-          static_cast<float*>(out)[i + lane] = FloatOfBf16(value);
+          static_cast<float*>(out)[i - begin] = FloatOfBf16(value);
         }
       }
     }

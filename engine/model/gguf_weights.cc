@@ -18,7 +18,7 @@ class GgufWeights : public WeightSource {
 
   absl::Status Check(const WeightRule& rule) const override;
   DType NativeType(const WeightRule& rule) const override;
-  void Read(const WeightRule& rule, DType type, void* out) const override;
+  void ReadRows(const WeightRule& rule, int64_t first, int64_t count, DType type, void* out) const override;
   StoredWeight Stored(const WeightRule& rule) const override {
     const GgufTensor& tensor = At(rule);
     return {GgmlBlockOf(tensor.type).name, file_->Bytes(tensor)};
@@ -87,19 +87,18 @@ int64_t GgufWeights::SourceRow(const WeightRule& rule, int64_t row) const {
   return row - in_head + in_head % (dim / 2) * 2 + in_head / (dim / 2);
 }
 
-void GgufWeights::Read(const WeightRule& rule, DType type, void* out) const {
+void GgufWeights::ReadRows(const WeightRule& rule, int64_t first, int64_t count, DType type, void* out) const {
   const GgufTensor& tensor = At(rule);
   const GgmlBlock block = GgmlBlockOf(tensor.type);
   const uint8_t* data = file_->Bytes(tensor).data();
   const DType native = NativeType(rule);
   const bool quantized = block.elements > 1;
-  const int64_t columns = rule.shape.size() == 2 ? rule.shape[1] : 1;  // a vector: one-element rows, so that it can be permuted
-  const int64_t rows = rule.elements() / columns;
+  const int64_t columns = rule.columns();
   const int64_t row_bytes = columns / block.elements * block.bytes;
   const size_t out_bytes = static_cast<size_t>(columns) * DTypeBytes(type);
   std::vector<float> floats(quantized ? columns : 0);
   char* to = static_cast<char*>(out);
-  for (int64_t row = 0; row < rows; ++row, to += out_bytes) {
+  for (int64_t row = first; row < first + count; ++row, to += out_bytes) {
     const uint8_t* from = data + SourceRow(rule, row) * row_bytes;
     if (!quantized) {
       ConvertElements(native, from, type, to, columns);

@@ -32,8 +32,10 @@ class HfWeights : public WeightSource {
 
   absl::Status Check(const WeightRule& rule) const override;
   DType NativeType(const WeightRule& rule) const override { return *DTypeOfSafetensors(At(rule).tensor->type); }
-  void Read(const WeightRule& rule, DType type, void* out) const override {
-    ConvertElements(NativeType(rule), Stored(rule).bytes.data(), type, out, rule.elements());
+  void ReadRows(const WeightRule& rule, int64_t first, int64_t count, DType type, void* out) const override {
+    const DType native = NativeType(rule);
+    const int64_t skipped = first * rule.columns() * static_cast<int64_t>(DTypeBytes(native));
+    ConvertElements(native, Stored(rule).bytes.data() + skipped, type, out, count * rule.columns());
   }
   StoredWeight Stored(const WeightRule& rule) const override {
     const Place& place = At(rule);

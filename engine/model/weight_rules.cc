@@ -86,12 +86,6 @@ std::vector<Weight> LayerWeightsOf(const ModelConfig& c) {
 
 }  // namespace
 
-int64_t WeightRule::elements() const {
-  int64_t n = 1;
-  for (int64_t d : shape) n *= d;
-  return n;
-}
-
 WeightRule RuleOf(const ModelConfig& config, Weight weight, int layer) { return {weight, layer, ShapeOf(config, weight)}; }
 
 std::vector<WeightRule> WeightRules(const ModelConfig& config) {

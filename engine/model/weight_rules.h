@@ -21,7 +21,9 @@ struct WeightRule {
   Weight weight;
   int layer;                   ///< -1: not of a layer
   std::vector<int64_t> shape;  ///< [rows = outputs, columns = inputs], or [n]
-  int64_t elements() const;
+  int64_t rows() const { return shape[0]; }
+  int64_t columns() const { return shape.size() == 2 ? shape[1] : 1; }
+  int64_t elements() const { return rows() * columns(); }
 };
 
 /// The rule of one tensor; it need not be in the model.

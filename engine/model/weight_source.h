@@ -28,8 +28,10 @@ class WeightSource {
   virtual absl::Status Check(const WeightRule& rule) const = 0;
   /// The type in which reading loses nothing or is cheapest: f32, bf16 or f16.
   virtual DType NativeType(const WeightRule& rule) const = 0;
-  /// Writes the tensor row by row as `type`: its native type, f32 or bf16.
-  virtual void Read(const WeightRule& rule, DType type, void* out) const = 0;
+  /// Writes rows [first, first + count) as `type`: the native type, f32 or bf16. A vector has rows of one element.
+  virtual void ReadRows(const WeightRule& rule, int64_t first, int64_t count, DType type, void* out) const = 0;
+  /// Writes all rows, on `threads` threads where that pays.
+  void Read(const WeightRule& rule, DType type, void* out, int threads = 1) const;
   virtual StoredWeight Stored(const WeightRule& rule) const = 0;
   /// Tensors in the files that are no part of the model: counted for a log line, given those that are.
   virtual int64_t Unused(int64_t used) const = 0;

@@ -33,6 +33,15 @@ class WeightLoader {
   absl::StatusOr<std::unique_ptr<PackedLinear>> Linear(std::vector<Weight> weights, std::vector<Weight> biases, int layer);
   // Queues a vector; UploadNorms sets the pointer.
   void Norm(Weight weight, int layer, const float** slot);
+  // Host memory of at least `bytes`, reused by the next tensor.
+  char* Scratch(size_t bytes) {
+    if (bytes > scratch_bytes_) {
+      scratch_.reset();
+      scratch_ = std::make_unique_for_overwrite<char[]>(bytes);
+      scratch_bytes_ = bytes;
+    }
+    return scratch_.get();
+  }
   void Advance(const WeightRule& rule) {
     done_ += rule.elements();
     progress_("pack", static_cast<double>(done_) / static_cast<double>(total_));
@@ -43,6 +52,8 @@ class WeightLoader {
   kernels::Ops& ops_;
   const LoadProgress& progress_;
   int64_t total_ = 0, done_ = 0;
+  std::unique_ptr<char[]> scratch_;
+  size_t scratch_bytes_ = 0;
   ModelWeights out_;
   std::vector<float> norms_;
   std::vector<std::pair<const float**, size_t>> slots_;  // where a pointer goes, and its offset in norms_
@@ -58,10 +69,10 @@ absl::StatusOr<std::unique_ptr<PackedLinear>> WeightLoader::Linear(std::vector<W
     if (source_.NativeType(rule) != type) type = DType::kF32;
   }
   const size_t bytes = static_cast<size_t>(rows * columns) * DTypeBytes(type);
-  const auto host = std::make_unique_for_overwrite<char[]>(bytes);
-  char* at = host.get();
+  char* const host = Scratch(bytes);
+  char* at = host;
   for (const WeightRule& rule : rules) {
-    source_.Read(rule, type, at);
+    source_.Read(rule, type, at, ops_.traits().threads);
     at += static_cast<size_t>(rule.elements()) * DTypeBytes(type);
   }
   std::vector<float> bias;
@@ -73,7 +84,7 @@ absl::StatusOr<std::unique_ptr<PackedLinear>> WeightLoader::Linear(std::vector<W
   }
   BATON_CHECK(bias.empty() || static_cast<int64_t>(bias.size()) == rows, bias.size(), " biases for ", rows, " rows");
   BATON_ASSIGN_OR_RETURN(std::unique_ptr<PackedLinear> packed,
-                         ops_.Pack(kernels::Tensor(host.get(), type, {rows, columns}), bias.empty() ? nullptr : bias.data()));
+                         ops_.Pack(kernels::Tensor(host, type, {rows, columns}), bias.empty() ? nullptr : bias.data()));
   out_.bytes += packed->bytes();
   for (const WeightRule& rule : rules) Advance(rule);
   return packed;
@@ -108,10 +119,10 @@ absl::Status WeightLoader::Embedding() {
   const WeightRule rule = RuleOf(config_, Weight::kEmbedding);
   const DType type = EmbeddingType(source_, rule, ops_.traits().compute);
   const size_t bytes = static_cast<size_t>(rule.elements()) * DTypeBytes(type);
-  const auto host = std::make_unique_for_overwrite<char[]>(bytes);
-  source_.Read(rule, type, host.get());
+  char* const host = Scratch(bytes);
+  source_.Read(rule, type, host, ops_.traits().threads);
   BATON_ASSIGN_OR_RETURN(out_.embedding_memory, ops_.Allocate(bytes));
-  ops_.CopyToDevice(out_.embedding_memory->data(), host.get(), bytes);
+  ops_.CopyToDevice(out_.embedding_memory->data(), host, bytes);
   ops_.Sync();
   out_.embedding = kernels::Tensor(out_.embedding_memory->data(), type, {rule.shape[0], rule.shape[1]});
   out_.bytes += bytes;

@@ -61,5 +61,19 @@ TEST(ConvertElements, ReadsUnalignedBytes) {
   EXPECT_EQ(out[1], 2.0f);
 }
 
+TEST(WeightSource, ThreadsAndRowsChangeNothing) {
+  ModelConfig config;
+  config.vocab_size = 1031;  // rows that begin inside a group of four random numbers
+  config.hidden_size = 1023;
+  const std::unique_ptr<WeightSource> source = MakeDummyWeights(config, 5);
+  const WeightRule rule = RuleOf(config, Weight::kEmbedding);
+  std::vector<uint16_t> whole(rule.elements()), threaded(whole.size()), by_row(whole.size());
+  source->Read(rule, DType::kBF16, whole.data());
+  source->Read(rule, DType::kBF16, threaded.data(), 3);
+  for (int64_t row = 0; row < rule.rows(); ++row) source->ReadRows(rule, row, 1, DType::kBF16, by_row.data() + row * rule.columns());
+  EXPECT_EQ(threaded, whole);
+  EXPECT_EQ(by_row, whole);
+}
+
 }  // namespace
 }  // namespace baton::engine
