@@ -59,6 +59,7 @@ absl::Status ReadIds(const GgufFile& file, GgufTokenizerMetadata& out) {
       {"tokenizer.ggml.add_bos_token", &out.add_bos},
       {"tokenizer.ggml.add_eos_token", &out.add_eos},
       {"tokenizer.ggml.add_space_prefix", &out.add_space_prefix},
+      {"tokenizer.ggml.remove_extra_whitespaces", &out.remove_extra_whitespaces},
   };
   for (const auto& [key, flag] : flags) {
     BATON_ASSIGN_OR_RETURN(*flag, Optional(file.GetBool(key)));

@@ -21,7 +21,7 @@ struct GgufTokenizerMetadata {
   std::vector<int32_t> token_types;       ///< by id, or empty; 1 normal, 2 unknown, 3 control, 4 user, 5 unused, 6 byte
   std::vector<std::string_view> merges;   ///< "left right" by rank, or empty
   std::optional<int64_t> bos_id, eos_id, eot_id, eom_id, unk_id, pad_id;
-  std::optional<bool> add_bos, add_eos, add_space_prefix;
+  std::optional<bool> add_bos, add_eos, add_space_prefix, remove_extra_whitespaces;
   std::vector<uint8_t> normalizer;        ///< tokenizer.ggml.precompiled_charsmap (unigram), or empty
   std::string chat_template;              ///< tokenizer.chat_template, "" if absent
 

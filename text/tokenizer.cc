@@ -30,6 +30,8 @@ void Tokenizer::SetSpecialTokens(SpecialTokens tokens, const std::vector<int64_t
     const bool known = std::find(eos_ids_.begin(), eos_ids_.end(), id) != eos_ids_.end();
     if (id >= 0 && id < vocab_size_ && !known) eos_ids_.push_back(static_cast<int32_t>(id));
   }
+  const absl::StatusOr<std::vector<int32_t>> of_nothing = Encode("", /*add_special_tokens=*/true);
+  puts_bos_ = bos_id_ && of_nothing.ok() && !of_nothing->empty() && of_nothing->front() == *bos_id_;
   bos_token_ = std::move(tokens.bos);
   eos_token_ = std::move(tokens.eos);
   pad_token_ = std::move(tokens.pad);
@@ -62,6 +64,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::FromGguf(const GgufTokeniz
       .charsmap = {reinterpret_cast<const char*>(metadata.normalizer.data()), metadata.normalizer.size()},
       .unk_id = metadata.unk_id.value_or(-1),
       .add_space_prefix = metadata.add_space_prefix.value_or(true),
+      .remove_extra_whitespaces = metadata.remove_extra_whitespaces.value_or(true),
       .affixes = {flag(metadata.add_bos), flag(metadata.add_eos), BtStr(special.bos), BtStr(special.eos)},
   };
   bt_error error{};
@@ -73,9 +76,6 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::FromGguf(const GgufTokeniz
     if (id) more_eos.push_back(*id);
   }
   tokenizer->SetSpecialTokens(special, more_eos);
-  if (metadata.bos_id && tokenizer->Has(static_cast<int32_t>(*metadata.bos_id))) {
-    tokenizer->bos_id_ = static_cast<int32_t>(*metadata.bos_id);
-  }
   return tokenizer;
 }
 
@@ -86,7 +86,7 @@ absl::StatusOr<std::vector<int32_t>> Tokenizer::Encode(std::string_view text, bo
   BATON_RETURN_IF_ERROR(TakeError(error, ""));
   std::vector<int32_t> out(ids.ptr, ids.ptr + ids.len);
   bt_ids_free(ids);
-  const bool twice = add_special_tokens && bos_id_ && out.size() >= 2 && out[0] == *bos_id_ && out[1] == *bos_id_;
+  const bool twice = add_special_tokens && puts_bos_ && out.size() >= 2 && out[0] == *bos_id_ && out[1] == *bos_id_;
   if (twice) out.erase(out.begin());
   return out;
 }

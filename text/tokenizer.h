@@ -106,6 +106,7 @@ class Tokenizer {
   const uint8_t* special_ = nullptr;
   int32_t vocab_size_ = 0;
   std::optional<int32_t> bos_id_;
+  bool puts_bos_ = false;  // Encode with special tokens begins with BOS
   std::optional<int32_t> pad_id_;
   std::vector<int32_t> eos_ids_;
   std::string bos_token_;

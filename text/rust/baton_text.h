@@ -56,6 +56,7 @@ typedef struct bt_gguf {
   bt_str charsmap;
   int64_t unk_id;  // -1 = none
   int32_t add_space_prefix;
+  int32_t remove_extra_whitespaces;  // unigram: spaces at the ends and runs of spaces
   bt_affixes affixes;
 } bt_gguf;
 

@@ -8,7 +8,7 @@ use tokenizers::decoders::byte_fallback::ByteFallback;
 use tokenizers::decoders::{byte_level::ByteLevel, fuse::Fuse, sequence::Sequence as Decoders, strip::Strip};
 use tokenizers::models::{bpe::BPE, unigram::Unigram};
 use tokenizers::normalizers::replace::{Replace, ReplacePattern};
-use tokenizers::normalizers::{prepend::Prepend, Precompiled, Sequence as Normalizers};
+use tokenizers::normalizers::{prepend::Prepend, Precompiled, Sequence as Normalizers, Strip as StripNormalizer};
 use tokenizers::pre_tokenizers::metaspace::{Metaspace, PrependScheme};
 use tokenizers::{AddedToken, ModelWrapper, NormalizerWrapper, Tokenizer};
 
@@ -27,6 +27,7 @@ pub struct Gguf {
     charsmap: Str,
     unk_id: i64,
     add_space_prefix: i32,
+    remove_extra_whitespaces: i32,
     affixes: Affixes,
 }
 
@@ -46,6 +47,7 @@ struct Parts<'a> {
     charsmap: &'a [u8],
     unk: Option<usize>,
     add_space_prefix: bool,
+    remove_extra_whitespaces: bool,
 }
 
 fn failed(what: &str, e: impl std::fmt::Display) -> Failure {
@@ -102,6 +104,7 @@ unsafe fn read(gguf: &Gguf) -> Outcome<Parts<'_>> {
         charsmap: gguf.charsmap.bytes(),
         unk: usize::try_from(gguf.unk_id).ok().filter(|&id| id < count),
         add_space_prefix: gguf.add_space_prefix != 0,
+        remove_extra_whitespaces: gguf.remove_extra_whitespaces != 0,
     })
 }
 
@@ -190,8 +193,11 @@ fn sentencepiece_unigram(parts: &Parts) -> Outcome<Tokenizer> {
         let map = Precompiled::from(parts.charsmap).map_err(|e| failed("tokenizer.ggml.precompiled_charsmap", e))?;
         normalizers.push(map.into());
     }
-    let runs = ReplacePattern::Regex(" {2,}".to_string());
-    normalizers.push(Replace::new(runs, SPACE).map_err(|e| failed("normalizer", e))?.into());
+    if parts.remove_extra_whitespaces {
+        let runs = ReplacePattern::Regex(" {2,}".to_string());
+        normalizers.push(StripNormalizer::new(true, true).into());
+        normalizers.push(Replace::new(runs, " ").map_err(|e| failed("normalizer", e))?.into());
+    }
     let scheme = if parts.add_space_prefix { PrependScheme::Always } else { PrependScheme::Never };
     let metaspace = Metaspace::new('\u{2581}', scheme, true);
     tokenizer.with_normalizer(Some(Normalizers::new(normalizers)));

@@ -2,9 +2,11 @@
 //! Every entry goes through `ffi::guard` or `ffi::quiet`, so no panic crosses into C++.
 #![allow(clippy::missing_safety_doc)] // the contract of every entry is in baton_text.h
 
+mod budget;
 mod decoder;
 mod ffi;
 mod gguf;
+mod methods;
 mod pretokenizer;
 mod python;
 mod strftime;

@@ -1,13 +1,12 @@
 //! Values as Python prints them: templates are written for Jinja on Python, where {{ list }} is its repr.
 
+use crate::budget::{self, MAX_VALUE_BYTES};
 use minijinja::value::{Kwargs, ValueKind};
 use minijinja::{Error, ErrorKind, Value};
 use std::fmt::Write;
 
 /// Deeper values are refused: printing recurses.
 const MAX_DEPTH: usize = 200;
-/// No printed value is longer.
-pub const MAX_BYTES: usize = 64 << 20;
 
 fn invalid(message: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidOperation, message.into())
@@ -17,8 +16,8 @@ fn check(out: &str, depth: usize) -> Result<(), Error> {
     if depth > MAX_DEPTH {
         return Err(invalid(format!("a value is nested more than {MAX_DEPTH} deep")));
     }
-    if out.len() > MAX_BYTES {
-        return Err(invalid(format!("a value prints as more than {} MB", MAX_BYTES >> 20)));
+    if out.len() > MAX_VALUE_BYTES {
+        return budget::charge(out.len());
     }
     Ok(())
 }

@@ -1,9 +1,11 @@
 //! Chat templates, rendered as transformers renders them.
 
+use crate::budget::{self, MAX_VALUE_BYTES};
 use crate::ffi::{invalid, Failure, Outcome, Str, INVALID_ARGUMENT, RESOURCE_EXHAUSTED};
-use crate::python::{self, MAX_BYTES};
+use crate::methods;
+use crate::python;
 use crate::strftime::strftime;
-use minijinja::value::{Kwargs, ValueKind};
+use minijinja::value::ValueKind;
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, Value};
 use serde_json::{Map, Value as Json};
 use std::io::Write;
@@ -88,40 +90,26 @@ fn without_generation_tags(source: &str) -> String {
     out + rest
 }
 
-fn join(value: &Value, separator: Option<&str>, kwargs: Kwargs) -> Result<Value, Error> {
-    let attribute: Option<String> = kwargs.get("attribute")?;
-    let keyword: Option<String> = kwargs.get("d")?;
-    kwargs.assert_all_used()?;
-    let separator = separator.or(keyword.as_deref()).unwrap_or("");
-    let mut out = String::new();
-    for (i, item) in value.try_iter()?.enumerate() {
-        out.push_str(if i > 0 { separator } else { "" });
-        let item = match &attribute {
-            Some(name) => item.get_attr(name)?,
-            None => item,
-        };
-        out.push_str(&python::to_str(&item)?);
-        if out.len() > MAX_BYTES {
-            return Err(Error::new(ErrorKind::InvalidOperation, "join makes more than 64 MB"));
-        }
-    }
-    Ok(Value::from(out))
-}
-
 fn environment() -> Environment<'static> {
     let mut env = Environment::new();
     env.set_trim_blocks(true);
     env.set_lstrip_blocks(true);
     env.set_auto_escape_callback(|_| AutoEscape::None);
-    env.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
-    env.set_formatter(|out, _, value| match value.as_str() {
-        Some(text) => out.write_str(text).map_err(Error::from),
-        None if value.is_undefined() => Ok(()),
-        None => out.write_str(&python::to_str(value)?).map_err(Error::from),
+    env.set_formatter(|out, _, value| {
+        let printed;
+        let text = match value.as_str() {
+            Some(text) => text,
+            None if value.is_undefined() => "",
+            None => {
+                printed = python::to_str(value)?;
+                &printed
+            }
+        };
+        budget::charge(text.len())?; // it may be captured, and the capture printed twice, and that captured
+        out.write_str(text).map_err(Error::from)
     });
+    methods::install(&mut env);
     env.add_filter("tojson", python::tojson);
-    env.add_filter("string", |value: &Value| python::to_str(value).map(Value::from));
-    env.add_filter("join", join);
     // In Python strings and dicts are sequences, and an undefined value iterates over nothing.
     let sequence = |value: &Value| {
         matches!(value.kind(), ValueKind::String | ValueKind::Seq | ValueKind::Map | ValueKind::Undefined)
@@ -143,12 +131,12 @@ fn parse(json: &[u8], what: &str) -> Outcome<Json> {
 fn alias_reasoning(message: &mut Map<String, Json>) {
     let names = ["reasoning_content", "thinking", "reasoning"];
     let found = names.iter().find_map(|name| message.get(*name).filter(|v| !v.is_null()).cloned());
-    if let Some(text) = found {
-        if !message.contains_key("thinking") {
-            message.insert("thinking".into(), text.clone());
-        }
-        message.insert("reasoning_content".into(), text);
-    }
+    let Some(text) = found else { return };
+    // In the order in which Python's {"thinking": …, **message, "reasoning_content": …} has them.
+    let given = std::mem::take(message);
+    message.insert("thinking".into(), text.clone());
+    message.extend(given);
+    message.insert("reasoning_content".into(), text);
 }
 
 /// Appends CONTINUE_TAG to the last text of the last message; returns that text.
@@ -182,12 +170,12 @@ fn cut_behind_tag(mut rendered: String, text: &str) -> Outcome<String> {
     Ok(rendered)
 }
 
-/// A Vec that refuses to grow beyond MAX_BYTES.
+/// A Vec that refuses to grow beyond MAX_VALUE_BYTES.
 struct Capped(Vec<u8>);
 
 impl Write for Capped {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        if self.0.len() + bytes.len() > MAX_BYTES {
+        if self.0.len() + bytes.len() > MAX_VALUE_BYTES {
             return Err(std::io::Error::other("output cap"));
         }
         self.0.extend_from_slice(bytes);
@@ -257,6 +245,7 @@ impl Template {
             let text = strftime(format, now_s);
             text.ok_or_else(|| Error::new(ErrorKind::InvalidOperation, format!("strftime_now cannot print {format:?}")))
         });
+        budget::reset();
         let mut out = Capped(Vec::new());
         let template = env.get_template(NAME).map_err(failure)?;
         let done = template.render_captured_to(context, &mut out).map(|_| ());
@@ -264,9 +253,9 @@ impl Template {
             Ok(_) => Ok(String::from_utf8(out.0).expect("templates write text")),
             Err(e) if e.kind() == ErrorKind::WriteFailure => Err(Failure {
                 code: RESOURCE_EXHAUSTED,
-                message: format!("chat template prints more than {} MB", MAX_BYTES >> 20),
+                message: format!("chat template prints more than {} MB", MAX_VALUE_BYTES >> 20),
             }),
-            Err(e) if e.kind() == ErrorKind::OutOfFuel => Err(Failure {
+            Err(e) if e.kind() == ErrorKind::OutOfFuel && e.detail().is_none() => Err(Failure {
                 code: RESOURCE_EXHAUSTED,
                 message: format!("chat template ran more than {fuel} instructions"),
             }),
