@@ -37,6 +37,13 @@ struct RowPlace {
   int32_t position = 0;
 };
 
+// Consecutive rows of one sequence.
+struct RowPiece {
+  int sequence = 0;
+  int32_t first_row = 0;
+  int rows = 0;
+};
+
 class CpuOps final : public Ops {
  public:
   CpuOps(const KernelTable& kernels, int threads, DType kv) : kernels_(kernels), pool_(threads) {
@@ -89,6 +96,7 @@ class CpuOps final : public Ops {
   Pool pool_;
   RopeTable rope_;
   std::vector<RowPlace> places_;       // of the step's rows
+  std::vector<RowPiece> pieces_;       // of the step's rows, as attention cuts them
   std::vector<uint64_t> digests_;      // [2, T, kv_heads] of the tokens just written
 };
 
@@ -229,36 +237,39 @@ void CpuOps::AddDigests(const RaggedBatch& batch, const KvPlaneView& plane, size
 
 void CpuOps::Attention(const Tensor& q, const RaggedBatch& batch, const KvLayerView& kv, const AttentionParams& params,
                        const Tensor& out) {
-  const int dim = kv.k.dim, kv_heads = kv.k.heads, q_heads = static_cast<int>(q.cols() / dim), group = q_heads / kv_heads;
-  BATON_CHECK(q_heads % kv_heads == 0 && q.cols() == out.cols() && q.rows() == out.rows() && dim == kv.v.dim && dim % 8 == 0);
-  PlaceRows(batch);
-  BATON_CHECK(q.rows() == static_cast<int64_t>(places_.size()), "q of ", q.rows(), " rows, batch of ", places_.size());
-  constexpr int64_t kRowsPerItem = 8;  // rows of one item read the same KV while it is in the nearest cache
-  const int64_t rows = q.rows(), row_items = (rows + kRowsPerItem - 1) / kRowsPerItem;
+  const int dim = kv.k.dim, kv_heads = kv.k.heads, group = static_cast<int>(q.cols() / dim) / kv_heads;
+  BATON_CHECK(q.cols() == static_cast<int64_t>(group) * kv_heads * dim && out.cols() == q.cols() && q.rows() == out.rows() &&
+              q.rows() == batch.row_start.back() && dim == kv.v.dim && dim % 8 == 0 && dim <= kMaxHeadDim && q.dtype == out.dtype);
+  const int heads = std::min(group, kAttentionRows), head_parts = (group + heads - 1) / heads;
+  const int rows = std::max(1, kAttentionRows / heads);
+  pieces_.clear();
+  for (int s = 0; s < batch.sequences(); ++s) {
+    for (int32_t r = batch.row_start[s]; r < batch.row_start[s + 1]; r += rows) pieces_.push_back({s, r, std::min(rows, batch.row_start[s + 1] - r)});
+  }
   const int64_t element = static_cast<int64_t>(DTypeBytes(q.dtype));
-  pool_.Run(row_items * kv_heads, [&](int64_t item) {
-    const int kv_head = static_cast<int>(item % kv_heads);
-    const int64_t begin = item / kv_heads * kRowsPerItem;
-    for (int64_t r = begin; r < std::min(rows, begin + kRowsPerItem); ++r) {
-      const RowPlace place = places_[r];
-      for (int g = 0; g < group; ++g) {
-        const int head = kv_head * group + g;
-        AttentionRow row;
-        row.q = RowOf(q, r) + head * dim * element;
-        row.out = RowOf(out, r) + head * dim * element;
-        row.dtype = q.dtype;
-        row.k = &kv.k;
-        row.v = &kv.v;
-        row.blocks = batch.block_tables.data() + place.sequence * batch.table_stride;
-        row.first = params.window > 0 ? std::max(0, place.position - params.window + 1) : 0;
-        row.last = place.position;
-        row.kv_head = kv_head;
-        row.scale = params.scale;
-        row.softcap = params.logit_softcap;
-        row.sink = params.sinks != nullptr ? params.sinks + head : nullptr;
-        kernels_.attention(row);
-      }
-    }
+  const int64_t per_piece = static_cast<int64_t>(kv_heads) * head_parts;
+  pool_.Run(static_cast<int64_t>(pieces_.size()) * per_piece, [&](int64_t i) {
+    const RowPiece& piece = pieces_[static_cast<size_t>(i / per_piece)];
+    const int kv_head = static_cast<int>(i % per_piece) / head_parts, first = static_cast<int>(i % head_parts) * heads;
+    const int64_t column = (static_cast<int64_t>(kv_head) * group + first) * dim * element;
+    AttentionItem item;
+    item.q = RowOf(q, piece.first_row) + column;
+    item.out = RowOf(out, piece.first_row) + column;
+    item.q_row_bytes = q.row_stride * element;
+    item.out_row_bytes = out.row_stride * element;
+    item.dtype = q.dtype;
+    item.rows = piece.rows;
+    item.heads = std::min(heads, group - first);
+    item.first_position = batch.context[piece.sequence] + piece.first_row - batch.row_start[piece.sequence];
+    item.k = &kv.k;
+    item.v = &kv.v;
+    item.blocks = batch.block_tables.data() + piece.sequence * batch.table_stride;
+    item.kv_head = kv_head;
+    item.window = params.window;
+    item.scale = params.scale;
+    item.softcap = params.logit_softcap;
+    item.sinks = params.sinks != nullptr ? params.sinks + kv_head * group + first : nullptr;
+    kernels_.attention(item);
   });
 }
 

@@ -1,106 +1,228 @@
-// One query row and head against the paged context: online softmax over fixed tiles of 256 logical tokens.
+// A block of query rows that share one KV head, against the paged context: softmax over fixed tiles of 256 logical tokens.
 //
-// A row's result is a function of (q, K[first..last], V[first..last]) only: tiles begin at multiples of 256 whatever the
-// window or the chunk, lanes of a tile are fixed by position, sums go in index order. Prefill and decode run this code.
-// The query is scaled first, then dotted: one vector accumulator per 16 dimensions is folded by a fixed tree.
+// A row's result is a function of (q, K[first..last], V[first..last]) only. Tiles begin at multiples of 256 whatever the
+// window or the chunk. A score is one chain of fused multiply-adds over the head's dimensions; a tile's values are one
+// chain over its tokens; each tile is normalized to its own maximum and tiles are merged in index order. Prefill and
+// decode run this code, and tiles could be computed apart without changing a bit.
+//
+// K is transposed into panels of 64 tokens and V copied into panels of 64 dimensions, so both products are the linear
+// layer's Tile. Included after linear.inl.
 
 namespace {
 
 using baton::kernels::KvPlaneView;
-using baton::kernels::cpu::AttentionRow;
+using baton::kernels::cpu::AttentionItem;
+using baton::kernels::cpu::kAttentionRows;
 using baton::kernels::cpu::kAttentionTile;
 
 constexpr int kMaxHeadDim = 256;
+constexpr int kTokenPanels = kAttentionTile / kPanelColumns;
+constexpr int kDimPanels = kMaxHeadDim / kPanelColumns;
+constexpr float kNothing = -__builtin_inff();
+
+/// One thread's working memory (about 700 KB).
+struct AttentionScratch {
+  alignas(64) float q[kAttentionRows * kMaxHeadDim];                             // [rows][dim], scaled
+  alignas(64) float k[kTokenPanels * kMaxHeadDim * kPanelColumns];               // [token panel][dim][64 tokens]
+  alignas(64) float v[kDimPanels * kAttentionTile * kPanelColumns];              // [dim panel][256 tokens][64 dims]
+  alignas(64) float scores[kTokenPanels * kAttentionRows * kPanelColumns];       // [token panel][rows][64]
+  alignas(64) float tile[kDimPanels * kAttentionRows * kPanelColumns];           // [dim panel][rows][64] Σ p·v of the tile
+  alignas(64) float out[kDimPanels * kAttentionRows * kPanelColumns];            // … of the tiles so far
+  float max[kAttentionRows], sum[kAttentionRows];                                // of the tiles so far
+  float tile_max[kAttentionRows], tile_sum[kAttentionRows];
+  int begin[kAttentionRows], end[kAttentionRows];                                // tokens of the tile that the row sees
+};
 
 template <class T>
-inline const T* TokenRow(const KvPlaneView& plane, const int32_t* blocks, int32_t token, int head) {
-  const int32_t block = blocks[token / plane.tokens_per_block];
-  const char* base = static_cast<const char*>(plane.base) + static_cast<int64_t>(block) * plane.block_stride_bytes;
+inline const T* TokenVector(const KvPlaneView& plane, const int32_t* blocks, int32_t token, int head) {
+  const char* base = static_cast<const char*>(plane.base) + blocks[token / plane.tokens_per_block] * plane.block_stride_bytes;
   return reinterpret_cast<const T*>(base) + (static_cast<int64_t>(token % plane.tokens_per_block) * plane.heads + head) * plane.dim;
 }
 
-/// q · k over dim, a multiple of 8.
+/// Tokens [begin, end) of the tile into transposed panels; the rest of a touched group of 16 becomes zero.
 template <class T>
-inline float Dot(const float* q, const T* k, int dim) {
-  Vec sum = Zero();
-  int i = 0;
-  for (; i + 16 <= dim; i += 16) sum = Fma(Load(q + i), LoadAs(k + i), sum);
-  if (i < dim) sum = Fma(Load(q + i, dim - i), LoadAs(k + i, dim - i), sum);
-  return SumLanes(sum);
-}
-
-/// Scores of tile positions [begin, end) into s; the rest of the used chunks becomes -inf.
-template <class T>
-inline void ScoreTile(const AttentionRow& row, const float* q, int32_t tile_start, int begin, int end, float* s) {
-  const int padded = (end + 15) / 16 * 16;
-  for (int j = begin / 16 * 16; j < begin; ++j) s[j] = -__builtin_inff();
-  for (int j = begin; j < end; ++j) s[j] = Dot(q, TokenRow<T>(*row.k, row.blocks, tile_start + j, row.kv_head), row.k->dim);
-  if (row.softcap > 0) {
-    const Vec cap = Set(row.softcap), inverse = Set(1.0f / row.softcap);
-    for (int j = begin / 16 * 16; j < end; j += 16) {
-      const Vec x = KeepLanes(Load(s + j), begin - j, end - j, Zero());
-      Store(s + j, KeepLanes(Mul(cap, Tanh(Mul(x, inverse))), begin - j, end - j, Set(-__builtin_inff())));
+void LoadKeys(const AttentionItem& item, int32_t tile, int begin, int end, float* k) {
+  const int dim = item.k->dim;
+  for (int j = begin / 16 * 16; j < end; j += 16) {
+    float* to = k + static_cast<int64_t>(j / kPanelColumns) * dim * kPanelColumns + j % kPanelColumns;
+    const T* rows[16];
+    for (int t = 0; t < 16; ++t) {
+      rows[t] = j + t >= begin && j + t < end ? TokenVector<T>(*item.k, item.blocks, tile + j + t, item.kv_head) : nullptr;
     }
+    ForChunks(dim, [&](int64_t d, int n) {
+      Vec block[16];
+      for (int t = 0; t < 16; ++t) block[t] = rows[t] == nullptr ? Zero() : n == 16 ? LoadAs(rows[t] + d) : LoadAs(rows[t] + d, n);
+      Transpose(block);
+      for (int i = 0; i < n; ++i) Store(to + (d + i) * kPanelColumns, block[i]);
+    });
   }
-  for (int j = end; j < padded; ++j) s[j] = -__builtin_inff();
 }
 
 template <class T>
-inline void AddValues(const AttentionRow& row, const float* p, int32_t tile_start, int begin, int end, float* acc) {
-  const int dim = row.v->dim;
+void LoadValues(const AttentionItem& item, int32_t tile, int begin, int end, float* v) {
+  const int dim = item.v->dim;
   for (int j = begin; j < end; ++j) {
-    const T* v = TokenRow<T>(*row.v, row.blocks, tile_start + j, row.kv_head);
-    const Vec weight = Set(p[j]);
-    for (int i = 0; i + 16 <= dim; i += 16) Store(acc + i, Fma(weight, LoadAs(v + i), Load(acc + i)));
-    if (dim % 16 != 0) {
-      const int i = dim / 16 * 16;
-      Store(acc + i, Fma(weight, LoadAs(v + i, dim - i), Load(acc + i, dim - i)), dim - i);
-    }
+    const T* from = TokenVector<T>(*item.v, item.blocks, tile + j, item.kv_head);
+    ForChunks(dim, [&](int64_t d, int n) {
+      float* to = v + (d / kPanelColumns * kAttentionTile + j) * kPanelColumns + d % kPanelColumns;
+      Store(to, n == 16 ? LoadAs(from + d) : LoadAs(from + d, n));
+    });
   }
+}
+
+/// Scores of rows [0, rows) against the token panels that [begin, end) touches.
+void ScoreTile(int rows, int dim, int begin, int end, AttentionScratch& s) {
+  for (int p = begin / kPanelColumns; p * kPanelColumns < end; ++p) {
+    float* sums = s.scores + p * kAttentionRows * kPanelColumns;
+    std::fill_n(sums, rows * kPanelColumns, 0.0f);
+    Block(s.q, kMaxHeadDim, rows, s.k + static_cast<int64_t>(p) * dim * kPanelColumns, dim, kPanelColumns, sums);
+  }
+}
+
+/// Scores of one row become weights relative to the tile's maximum; outside [begin, end) they become zero.
+void SoftmaxRow(int row, float softcap, AttentionScratch& s) {
+  const int begin = s.begin[row], end = s.end[row];
+  auto at = [&](int j) { return s.scores + (j / kPanelColumns * kAttentionRows + row) * kPanelColumns + j % kPanelColumns; };
+  const Vec nothing = Set(kNothing), cap = Set(softcap), inverse = Set(softcap > 0 ? 1.0f / softcap : 0.0f);
+  Vec max = nothing;
+  for (int j = begin / 16 * 16; j < end; j += 16) {
+    Vec x = Load(at(j));
+    if (softcap > 0) x = Mul(cap, Tanh(Mul(x, inverse)));
+    x = KeepLanes(x, begin - j, end - j, nothing);
+    Store(at(j), x);
+    max = Max(max, x);
+  }
+  s.tile_max[row] = MaxLanes(max);
+  const Vec shift = Set(s.tile_max[row]);
+  Vec sum = Zero();
+  for (int j = begin / 16 * 16; j < end; j += 16) {
+    const Vec p = Exp(Sub(Load(at(j)), shift));  // e^-inf is 0
+    Store(at(j), p);
+    sum = Add(sum, p);
+  }
+  s.tile_sum[row] = SumLanes(sum);
+}
+
+/// tile[row] = Σ p · v over the tokens [begin, end) of each row, in order. Rows of a group of six share the tokens that all
+/// of them see; what only some see is added row by row, so no row touches a value it must not see.
+void AddValues(int rows, int dim, AttentionScratch& s) {
+  const int columns = (dim + kTileColumns - 1) / kTileColumns * kTileColumns;
+  auto add = [&](int row, int count, int begin, int end) {
+    for (int from = begin, to; from < end; from = to) {  // one token panel at a time
+      const int p = from / kPanelColumns;
+      to = std::min(end, (p + 1) * kPanelColumns);
+      const float* weights = s.scores + (p * kAttentionRows + row) * kPanelColumns + from % kPanelColumns;
+      for (int c = 0; c < columns; c += kTileColumns) {
+        const int d = c / kPanelColumns;
+        TileOf(count, weights, kPanelColumns, s.v + (d * kAttentionTile + from) * kPanelColumns + c % kPanelColumns, to - from,
+               s.tile + (d * kAttentionRows + row) * kPanelColumns + c % kPanelColumns);
+      }
+    }
+  };
+  for (int d = 0; d * kPanelColumns < columns; ++d) std::fill_n(s.tile + d * kAttentionRows * kPanelColumns, rows * kPanelColumns, 0.0f);
+  for (int row = 0; row < rows; row += kTileRows) {
+    const int count = std::min(kTileRows, rows - row);
+    const int common_begin = *std::max_element(s.begin + row, s.begin + row + count);
+    const int common_end = std::max(common_begin, *std::min_element(s.end + row, s.end + row + count));
+    for (int r = row; r < row + count; ++r) add(r, 1, s.begin[r], std::min(s.end[r], common_begin));
+    add(row, count, common_begin, common_end);
+    for (int r = row; r < row + count; ++r) add(r, 1, std::max(s.begin[r], common_end), s.end[r]);
+  }
+}
+
+inline float ExpOne(float x) {
+  alignas(64) float y[16];
+  Store(y, Exp(Set(x)));
+  return y[0];
+}
+
+void MergeTile(int row, int dim, AttentionScratch& s) {
+  const float max = std::max(s.max[row], s.tile_max[row]);
+  const float keep = s.max[row] == kNothing ? 0.0f : ExpOne(s.max[row] - max), take = ExpOne(s.tile_max[row] - max);
+  s.sum[row] = s.sum[row] * keep + s.tile_sum[row] * take;
+  s.max[row] = max;
+  ForChunks(dim, [&](int64_t d, int) {
+    const int64_t at = (d / kPanelColumns * kAttentionRows + row) * kPanelColumns + d % kPanelColumns;
+    Store(s.out + at, Fma(Load(s.tile + at), Set(take), Mul(Load(s.out + at), Set(keep))));
+  });
+}
+
+void LoadQueries(const AttentionItem& item, AttentionScratch& s) {
+  const int dim = item.k->dim, rows = item.rows * item.heads;
+  for (int i = 0; i < rows; ++i) {
+    const char* from = static_cast<const char*>(item.q) + (i / item.heads) * item.q_row_bytes;
+    WithType(static_cast<const void*>(from), item.dtype, [&](const auto* q) {
+      const auto* head = q + (i % item.heads) * dim;
+      ForChunks(dim, [&](int64_t d, int n) { Store(s.q + i * kMaxHeadDim + d, Mul(LoadAs(head + d, n), Set(item.scale)), n); });
+    });
+    const float* sink = item.sinks != nullptr ? item.sinks + i % item.heads : nullptr;
+    s.max[i] = sink != nullptr ? *sink : kNothing;
+    s.sum[i] = sink != nullptr ? 1.0f : 0.0f;
+  }
+  for (int d = 0; d * kPanelColumns < dim; ++d) std::fill_n(s.out + d * kAttentionRows * kPanelColumns, rows * kPanelColumns, 0.0f);
+}
+
+void StoreResults(const AttentionItem& item, const AttentionScratch& s) {
+  const int dim = item.k->dim, rows = item.rows * item.heads;
+  for (int i = 0; i < rows; ++i) {
+    char* to = static_cast<char*>(item.out) + (i / item.heads) * item.out_row_bytes;
+    const Vec inverse = Set(1.0f / s.sum[i]);
+    WithType(static_cast<void*>(to), item.dtype, [&](auto* out) {
+      auto* head = out + (i % item.heads) * dim;
+      ForChunks(dim, [&](int64_t d, int n) {
+        const float* from = s.out + (d / kPanelColumns * kAttentionRows + i) * kPanelColumns + d % kPanelColumns;
+        StoreAs(head + d, Mul(Load(from), inverse), n);
+      });
+    });
+  }
+}
+
+/// Sets what each row sees of the tile; false when none sees anything.
+bool SetRanges(const AttentionItem& item, int32_t tile, AttentionScratch& s, int* begin, int* end) {
+  *begin = kAttentionTile, *end = 0;
+  for (int i = 0; i < item.rows * item.heads; ++i) {
+    const int32_t position = item.first_position + i / item.heads;
+    const int32_t first = item.window > 0 && position >= item.window ? position - item.window + 1 : 0;
+    s.begin[i] = std::max<int32_t>(first - tile, 0);
+    s.end[i] = std::min<int32_t>(position + 1 - tile, kAttentionTile);
+    if (s.end[i] <= s.begin[i]) {
+      s.begin[i] = s.end[i] = 0;
+      continue;
+    }
+    *begin = std::min(*begin, s.begin[i]);
+    *end = std::max(*end, s.end[i]);
+  }
+  return *begin < *end;
 }
 
 template <class T>
-void AttendTyped(const AttentionRow& row) {
-  const int dim = row.k->dim;
-  alignas(64) float q[kMaxHeadDim], acc[kMaxHeadDim] = {}, s[kAttentionTile];
-  WithType(row.q, row.dtype, [&](const auto* from) {
-    ForChunks(dim, [&](int64_t i, int c) { Store(q + i, Mul(LoadAs(from + i, c), Set(row.scale)), c); });
-  });
-  float max = row.sink != nullptr ? *row.sink : -__builtin_inff();
-  float sum = row.sink != nullptr ? 1.0f : 0.0f;
-  for (int32_t tile = row.first / kAttentionTile * kAttentionTile; tile <= row.last; tile += kAttentionTile) {
-    const int begin = row.first > tile ? row.first - tile : 0;
-    const int end = row.last + 1 - tile < kAttentionTile ? row.last + 1 - tile : kAttentionTile;
-    const int first_chunk = begin / 16 * 16;
-    ScoreTile<T>(row, q, tile, begin, end, s);
-    Vec tile_max = Set(-__builtin_inff());
-    for (int j = first_chunk; j < end; j += 16) tile_max = Max(tile_max, Load(s + j));
-    const float new_max = std::max(max, MaxLanes(tile_max));
-    alignas(64) float change[16];
-    Store(change, Exp(Set(max - new_max)));
-    const float factor = max == -__builtin_inff() ? 0.0f : change[0];
-    const Vec shift = Set(new_max);
-    Vec tile_sum = Zero();
-    for (int j = first_chunk; j < end; j += 16) {
-      const Vec p = Exp(Sub(Load(s + j), shift));  // exp(-inf) is 0
-      Store(s + j, p);
-      tile_sum = Add(tile_sum, p);
+void AttendTyped(const AttentionItem& item, AttentionScratch& s) {
+  const int dim = item.k->dim, rows = item.rows * item.heads;
+  LoadQueries(item, s);
+  const int32_t first = item.window > 0 ? std::max(0, item.first_position - item.window + 1) : 0;
+  const int32_t last = item.first_position + item.rows - 1;
+  for (int32_t tile = first / kAttentionTile * kAttentionTile; tile <= last; tile += kAttentionTile) {
+    int begin, end;
+    if (!SetRanges(item, tile, s, &begin, &end)) continue;
+    LoadKeys<T>(item, tile, begin, end, s.k);
+    LoadValues<T>(item, tile, begin, end, s.v);
+    ScoreTile(rows, dim, begin, end, s);
+    for (int i = 0; i < rows; ++i) {
+      if (s.begin[i] < s.end[i]) SoftmaxRow(i, item.softcap, s);
     }
-    sum = sum * factor + SumLanes(tile_sum);
-    ForChunks(dim, [&](int64_t i, int) { Store(acc + i, Mul(Load(acc + i), Set(factor))); });
-    AddValues<T>(row, s, tile, begin, end, acc);
-    max = new_max;
+    AddValues(rows, dim, s);
+    for (int i = 0; i < rows; ++i) {
+      if (s.begin[i] < s.end[i]) MergeTile(i, dim, s);
+    }
   }
-  const Vec inverse = Set(1.0f / sum);
-  WithType(row.out, row.dtype, [&](auto* to) {
-    ForChunks(dim, [&](int64_t i, int c) { StoreAs(to + i, Mul(Load(acc + i, c), inverse), c); });
-  });
+  StoreResults(item, s);
 }
 
-void Attend(const AttentionRow& row) {
-  if (row.k->dtype == DType::kF32) AttendTyped<float>(row);
-  else if (row.k->dtype == DType::kBF16) AttendTyped<Bf16>(row);
-  else AttendTyped<F16>(row);
+void Attend(const AttentionItem& item) {
+  static thread_local const std::unique_ptr<AttentionScratch> scratch = std::make_unique<AttentionScratch>();
+  if (item.k->dtype == DType::kF32) AttendTyped<float>(item, *scratch);
+  else if (item.k->dtype == DType::kBF16) AttendTyped<Bf16>(item, *scratch);
+  else AttendTyped<F16>(item, *scratch);
 }
 
 }  // namespace

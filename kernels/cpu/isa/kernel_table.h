@@ -16,19 +16,24 @@ inline constexpr int kLinearRows = 96;
 /// Attention reduces KV in tiles of this many logical tokens, counted from position 0.
 inline constexpr int kAttentionTile = 256;
 
-/// One row and head of attention.
-struct AttentionRow {
-  const void* q = nullptr;  ///< [head_dim]
-  void* out = nullptr;      ///< [head_dim]
+/// Query rows of one attention item, at most: its rows times its heads.
+inline constexpr int kAttentionRows = 48;
+
+/// Consecutive rows of one sequence and the query heads of one KV head. rows · heads ≤ kAttentionRows, head_dim ≤ 256.
+struct AttentionItem {
+  const void* q = nullptr;  ///< the first row's first head; heads of a row are dense
+  void* out = nullptr;
+  int64_t q_row_bytes = 0, out_row_bytes = 0;
   DType dtype = DType::kF32;
+  int rows = 0, heads = 0;
+  int32_t first_position = 0;  ///< of the first row
   const KvPlaneView* k = nullptr;
   const KvPlaneView* v = nullptr;
   const int32_t* blocks = nullptr;  ///< the sequence's table
-  int32_t first = 0;                ///< sees positions [first, last]
-  int32_t last = 0;
   int kv_head = 0;
+  int window = 0;
   float scale = 1, softcap = 0;
-  const float* sink = nullptr;
+  const float* sinks = nullptr;  ///< [heads] or null
 };
 
 struct KernelTable {
@@ -42,7 +47,7 @@ struct KernelTable {
   /// RMSNorm (norm may be null) and rotation of one head, in place. cos, sin [rotary_dim / 2].
   void (*norm_rope)(void* head, DType dtype, int head_dim, const float* norm, float norm_offset, float eps,
                     const float* cosines, const float* sines, int rotary_dim);
-  void (*attention)(const AttentionRow& row);
+  void (*attention)(const AttentionItem& item);
   /// out[r][0, columns) = x[r] · panel + bias for r < rows ≤ kLinearRows: every output is one FMA chain over k in order.
   /// x rows f32 [K]; panel [K][kPanelColumns] of weight_dtype; bias [kPanelColumns] or null.
   void (*linear_panel)(const float* x, int64_t x_stride, int rows, const void* panel, DType weight_dtype, int64_t k,

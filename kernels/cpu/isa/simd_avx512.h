@@ -74,6 +74,29 @@ inline __m256 LowHalf(Vec a) { return _mm512_castps512_ps256(a.v); }
 inline __m256 HighHalf(Vec a) { return _mm512_extractf32x8_ps(a.v, 1); }
 inline Vec Join(__m256 lo, __m256 hi) { return {_mm512_insertf32x8(_mm512_castps256_ps512(lo), hi, 1)}; }
 
+/// Transposes a 16 × 16 block: lane j of row i goes to lane i of row j.
+inline void Transpose(Vec (&x)[16]) {
+  __m512 t[16], u[16];
+  for (int i = 0; i < 16; i += 2) {
+    t[i] = _mm512_unpacklo_ps(x[i].v, x[i + 1].v);
+    t[i + 1] = _mm512_unpackhi_ps(x[i].v, x[i + 1].v);
+  }
+  auto low = [](__m512 a, __m512 b) { return _mm512_castpd_ps(_mm512_unpacklo_pd(_mm512_castps_pd(a), _mm512_castps_pd(b))); };
+  auto high = [](__m512 a, __m512 b) { return _mm512_castpd_ps(_mm512_unpackhi_pd(_mm512_castps_pd(a), _mm512_castps_pd(b))); };
+  for (int i = 0; i < 16; i += 4) {
+    u[i] = low(t[i], t[i + 2]), u[i + 1] = high(t[i], t[i + 2]);
+    u[i + 2] = low(t[i + 1], t[i + 3]), u[i + 3] = high(t[i + 1], t[i + 3]);
+  }
+  for (int c = 0; c < 4; ++c) {  // 128-bit lane L of u[4 i + c] is column 4 L + c of rows 4 i … 4 i + 3
+    const __m512 a = _mm512_shuffle_f32x4(u[c], u[4 + c], 0x88), b = _mm512_shuffle_f32x4(u[8 + c], u[12 + c], 0x88);
+    const __m512 d = _mm512_shuffle_f32x4(u[c], u[4 + c], 0xDD), e = _mm512_shuffle_f32x4(u[8 + c], u[12 + c], 0xDD);
+    x[c].v = _mm512_shuffle_f32x4(a, b, 0x88);
+    x[4 + c].v = _mm512_shuffle_f32x4(d, e, 0x88);
+    x[8 + c].v = _mm512_shuffle_f32x4(a, b, 0xDD);
+    x[12 + c].v = _mm512_shuffle_f32x4(d, e, 0xDD);
+  }
+}
+
 // ---- one machine register, for GEMM tiles
 using Reg = __m512;
 inline Reg RegZero() { return _mm512_setzero_ps(); }

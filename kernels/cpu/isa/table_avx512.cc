@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <memory>
 #include <type_traits>
 
 #include "kernels/cpu/isa/kernel_table.h"
@@ -12,8 +13,9 @@ using baton::kernels::cpu::F16;
 
 #include "kernels/cpu/isa/rows.inl"
 
-#include "kernels/cpu/isa/attention.inl"
 #include "kernels/cpu/isa/linear.inl"
+
+#include "kernels/cpu/isa/attention.inl"
 
 namespace baton::kernels::cpu {
 
