@@ -48,6 +48,13 @@ TEST(ChatTemplate, LongChatsHaveFuelEnough) {
 
 TEST(ChatTemplate, MemoryIsBounded) {
   for (const char* source : {
+           "{% set ns = namespace(s='0123456789abcdef') %}{% for i in range(60) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}{{ ns.s | length }}",
+           "{% set ns = namespace(s='0123456789abcdef') %}{% for i in range(60) %}{% set ns.s = ns.s + ns.s %}{% endfor %}{{ ns.s | length }}",
+           "{% set ns = namespace(l=[1]) %}{% for i in range(60) %}{% set ns.l = ns.l + ns.l %}{% endfor %}{{ ns.l | length }}",
+           "{% set ns = namespace(l=[]) %}{% for i in range(9000) %}{% set ns.l = ns.l + ['x' * 60000000] %}{% endfor %}{{ ns.l | length }}",
+           "{% set ns = namespace(l=[]) %}{% for i in range(9000) %}{% set ns.l = ns.l + [[i] * 2000000] %}{% endfor %}{{ ns.l | length }}",
+           "{% set a = 'xxxxxxxxxxxxxxxx' %}{% for i in range(90) %}{% set b %}{{ a }}{% endset %}{% endfor %}{% macro m(s, n) %}{{ m(s ~ s, n - 1) if n else s | length }}{% endmacro %}{{ m(a, 40) }}",
+           "{{ '{:>1000000000000}'.format('x') }}",
            "{{ 'x' * 10000000000 }}",
            "{{ [1] * 10000000000 }}",
            "{% set ns = namespace(s='aaaaaaaaaa') %}{% for i in range(30) %}{% set ns.s = ns.s.replace('a', 'aaaaaaaaaa') %}{% endfor %}{{ ns.s | length }}",

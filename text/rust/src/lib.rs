@@ -7,6 +7,7 @@ mod decoder;
 mod ffi;
 mod gguf;
 mod methods;
+mod operators;
 mod pretokenizer;
 mod python;
 mod strftime;

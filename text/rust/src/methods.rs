@@ -2,8 +2,8 @@
 
 use crate::budget;
 use crate::python::to_str;
-use minijinja::value::{from_args, Kwargs, ValueKind};
-use minijinja::{Environment, Error, ErrorKind, State, Value};
+use minijinja::value::{from_args, Kwargs, Rest, ValueKind};
+use minijinja::{format_filter, Environment, Error, ErrorKind, FormatStyle, State, Value};
 use minijinja_contrib::pycompat;
 
 fn invalid(message: impl Into<String>) -> Error {
@@ -27,6 +27,10 @@ pub fn install(env: &mut Environment<'static>) {
     env.add_filter("upper", |value: &Value| to_str(value).map(|text| text.to_uppercase()));
     env.add_filter("lower", |value: &Value| to_str(value).map(|text| text.to_lowercase()));
     env.add_filter("indent", indent);
+    env.add_filter("format", |format: &str, args: Rest<Value>| {
+        charge_format(format, &args)?;
+        format_filter(FormatStyle::Printf, format, &args)
+    });
     env.add_filter("center", |value: &Value, width: Option<usize>| {
         let text = to_str(value)?;
         pad(&text, width.unwrap_or(80), ' ', 'c')
@@ -52,6 +56,10 @@ fn method(state: &State, value: &Value, name: &str, args: &[Value]) -> Result<Va
 
 fn string_method(text: &str, name: &str, args: &[Value]) -> Result<Option<Value>, Error> {
     let result = match name {
+        "format" => {
+            charge_format(text, args)?;
+            return Ok(None); // pycompat's
+        }
         "replace" => {
             let (from, to, count): (&str, &str, Option<i64>) = from_args(args)?;
             replace(text, from, to, count)?
@@ -107,6 +115,22 @@ fn string_method(text: &str, name: &str, args: &[Value]) -> Result<Option<Value>
         _ => return Ok(None),
     };
     Ok(Some(result))
+}
+
+/// Charges for every width and precision of a format; those that come from arguments are charged as such.
+fn charge_format(format: &str, args: &[Value]) -> Result<(), Error> {
+    let mut bytes = format.len();
+    for digits in format.split(|c: char| !c.is_ascii_digit()).filter(|digits| !digits.is_empty()) {
+        bytes = bytes.saturating_add(digits.parse().unwrap_or(usize::MAX));
+    }
+    let from_args = format.contains('*') || format.contains(":{");
+    for arg in args {
+        bytes = bytes.saturating_add(arg.as_str().map_or(0, str::len));
+        if from_args {
+            bytes = bytes.saturating_add(arg.as_usize().unwrap_or(0));
+        }
+    }
+    budget::charge(bytes)
 }
 
 fn replace(text: &str, from: &str, to: &str, count: Option<i64>) -> Result<Value, Error> {

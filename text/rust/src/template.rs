@@ -3,6 +3,7 @@
 use crate::budget::{self, MAX_VALUE_BYTES};
 use crate::ffi::{invalid, Failure, Outcome, Str, INVALID_ARGUMENT, RESOURCE_EXHAUSTED};
 use crate::methods;
+use crate::operators;
 use crate::python;
 use crate::strftime::strftime;
 use minijinja::value::ValueKind;
@@ -109,6 +110,7 @@ fn environment() -> Environment<'static> {
         out.write_str(text).map_err(Error::from)
     });
     methods::install(&mut env);
+    operators::install(&mut env);
     env.add_filter("tojson", python::tojson);
     // In Python strings and dicts are sequences, and an undefined value iterates over nothing.
     let sequence = |value: &Value| {
@@ -192,7 +194,11 @@ impl Template {
             return invalid("special tokens are not a JSON object");
         };
         let mut env = environment();
-        env.add_template_owned(NAME, without_generation_tags(source)).map_err(failure)?;
+        let source = without_generation_tags(source);
+        let charged = env.add_template_owned(NAME, operators::rewrite(&source));
+        if charged.is_err() { // a very long chain of operators may nest too deep as calls; an error in it stays one
+            env.add_template_owned(NAME, source).map_err(failure)?;
+        }
         Ok(Template { env, tokens })
     }
 
@@ -214,6 +220,7 @@ impl Template {
                 _ => return invalid(format!("messages[{i}] is not an object")),
             }
         }
+        let message_count = list.len();
         let fuel = FUEL_BASE
             + FUEL_PER_MESSAGE * list.len() as u64
             + (messages.len() + tools.len() + kwargs.len()) as u64 / BYTES_PER_FUEL;
@@ -231,21 +238,23 @@ impl Template {
         context.insert("messages".into(), Json::Array(list));
         context.insert("add_generation_prompt".into(), Json::Bool(input.add_generation_prompt != 0));
 
-        let rendered = self.run(Value::from_serialize(&context), fuel, input.now_s)?;
+        // Text that is gathered message by message is made anew with each.
+        let bytes = (messages.len() + tools.len() + kwargs.len()).saturating_mul(message_count);
+        let rendered = self.run(Value::from_serialize(&context), fuel, bytes, input.now_s)?;
         match continued {
             Some(text) => Ok(cut_behind_tag(rendered, &text)?.into_bytes()),
             None => Ok(rendered.into_bytes()),
         }
     }
 
-    fn run(&self, context: Value, fuel: u64, now_s: i64) -> Outcome<String> {
+    fn run(&self, context: Value, fuel: u64, bytes: usize, now_s: i64) -> Outcome<String> {
         let mut env = self.env.clone(); // cheap: its parts are shared
         env.set_fuel(Some(fuel));
         env.add_function("strftime_now", move |format: &str| {
             let text = strftime(format, now_s);
             text.ok_or_else(|| Error::new(ErrorKind::InvalidOperation, format!("strftime_now cannot print {format:?}")))
         });
-        budget::reset();
+        budget::reset(bytes);
         let mut out = Capped(Vec::new());
         let template = env.get_template(NAME).map_err(failure)?;
         let done = template.render_captured_to(context, &mut out).map(|_| ());
