@@ -12,7 +12,8 @@ namespace {
 std::vector<int32_t> UnitsPerBlock(const KvLayout& layout) {
   std::vector<int32_t> units;
   for (const KvGroup& g : layout.groups) {
-    BATON_CHECK(g.tokens_per_block > 0 && g.tokens_per_block % kUnitTokens == 0, g.tokens_per_block, " tokens per block");
+    BATON_CHECK(g.tokens_per_block > 0 && g.tokens_per_block % kUnitTokens == 0, g.tokens_per_block,
+                " tokens per block");
     BATON_CHECK(g.kind != KvGroupKind::kState, "state groups are not known to this cache");
     units.push_back(g.tokens_per_block / kUnitTokens);
   }

@@ -34,7 +34,8 @@ BlockBudget BudgetFor(const KvLayout& layout, int64_t tokens, int32_t max_model_
     int64_t blocks = CeilDiv(tokens, g.tokens_per_block);
     if (g.kind == KvGroupKind::kWindow) {
       // Every sequence a window, and one step's chunk anywhere; the ends need not meet block borders.
-      const int64_t window = CeilDiv(std::min<int64_t>(g.window_tokens + kUnitTokens, max_model_len), g.tokens_per_block) + 1;
+      const int64_t window =
+          CeilDiv(std::min<int64_t>(g.window_tokens + kUnitTokens, max_model_len), g.tokens_per_block) + 1;
       const int64_t chunk = CeilDiv(std::min(max_step_tokens, max_model_len), g.tokens_per_block) + 1;
       blocks = std::min(blocks, max_num_seqs * window + chunk);
     }
@@ -101,10 +102,14 @@ absl::StatusOr<std::unique_ptr<KvMemory>> KvMemory::Create(const KvLayout& layou
       kernels::KvPlaneView* planes[] = {&layer_view.k, &layer_view.v};
       for (size_t i = 0; i < 2; ++i) {
         const KvPlane& p = group.planes[i];
-        *planes[i] = {at,     PlaneBlockBytes(group, p),
-                      group.tokens_per_block, p.heads,
-                      p.dim,  p.dtype,
-                      reinterpret_cast<uint64_t*>(digests_at), DigestsPerBlock(group, p)};
+        *planes[i] = {at,
+                      PlaneBlockBytes(group, p),
+                      group.tokens_per_block,
+                      p.heads,
+                      p.dim,
+                      p.dtype,
+                      reinterpret_cast<uint64_t*>(digests_at),
+                      DigestsPerBlock(group, p)};
         at += PlaneBlockBytes(group, p) * blocks;
         digests_at += DigestsPerBlock(group, p) * 8 * blocks;
       }

@@ -24,10 +24,10 @@ struct SamplingParams {
   bool ignore_eos = false;
   int32_t min_tokens = 0;
   int32_t max_tokens = 16;
-  uint64_t seed = 0;            ///< always set: an unseeded request got one at admission
-  int32_t n = 1;                ///< choices; one prefill, copy-on-write blocks
-  int32_t num_logprobs = -1;    ///< -1: none; k: chosen and the k best
-  int32_t prompt_logprobs = -1; ///< -1: none; such a request does not read the prefix cache, but fills it
+  uint64_t seed = 0;             ///< always set: an unseeded request got one at admission
+  int32_t n = 1;                 ///< choices; one prefill, copy-on-write blocks
+  int32_t num_logprobs = -1;     ///< -1: none; k: chosen and the k best
+  int32_t prompt_logprobs = -1;  ///< -1: none; such a request does not read the prefix cache, but fills it
 };
 
 }  // namespace baton::engine

@@ -8,7 +8,9 @@
 namespace baton::engine {
 namespace {
 
-bool Contains(const std::vector<int32_t>& ids, int32_t id) { return std::find(ids.begin(), ids.end(), id) != ids.end(); }
+bool Contains(const std::vector<int32_t>& ids, int32_t id) {
+  return std::find(ids.begin(), ids.end(), id) != ids.end();
+}
 
 absl::Status OutOfRange(const char* field, double value, const char* allowed) {
   return absl::InvalidArgumentError(absl::StrCat(field, " must be ", allowed, ", got ", value));
@@ -40,12 +42,18 @@ absl::Status CheckCounts(const SamplingParams& p) {
 
 std::string_view FinishReasonName(FinishReason reason) {
   switch (reason) {
-    case FinishReason::kNone: return "";
-    case FinishReason::kStop: return "stop";
-    case FinishReason::kLength: return "length";
-    case FinishReason::kAbort: return "abort";
-    case FinishReason::kError: return "error";
-    case FinishReason::kHeld: return "held";
+    case FinishReason::kNone:
+      return "";
+    case FinishReason::kStop:
+      return "stop";
+    case FinishReason::kLength:
+      return "length";
+    case FinishReason::kAbort:
+      return "abort";
+    case FinishReason::kError:
+      return "error";
+    case FinishReason::kHeld:
+      return "held";
   }
   return "";
 }
@@ -71,7 +79,8 @@ std::vector<int32_t> BannedBeforeMinTokens(const SamplingParams& params, int32_t
 
 absl::Status ValidateSampling(const SamplingParams& p, int32_t vocab_size) {
   // Written so that a NaN fails.
-  if (!(p.temperature >= 0 && std::isfinite(p.temperature))) return OutOfRange("temperature", p.temperature, "at least 0");
+  if (!(p.temperature >= 0 && std::isfinite(p.temperature)))
+    return OutOfRange("temperature", p.temperature, "at least 0");
   if (p.top_k < 0) return OutOfRange("top_k", p.top_k, "at least 1, or 0 for all");
   if (!(p.top_p > 0 && p.top_p <= 1)) return OutOfRange("top_p", p.top_p, "in (0, 1]");
   if (!(p.min_p >= 0 && p.min_p <= 1)) return OutOfRange("min_p", p.min_p, "in [0, 1]");
@@ -83,7 +92,8 @@ absl::Status ValidateSampling(const SamplingParams& p, int32_t vocab_size) {
   if (absl::Status s = CheckCounts(p); !s.ok()) return s;
   for (const auto& [id, bias] : p.logit_bias) {
     if (id < 0 || id >= vocab_size) {
-      return absl::InvalidArgumentError(absl::StrCat("logit_bias has token id ", id, ", the vocabulary has ", vocab_size));
+      return absl::InvalidArgumentError(
+          absl::StrCat("logit_bias has token id ", id, ", the vocabulary has ", vocab_size));
     }
     if (!std::isfinite(bias)) return OutOfRange("logit_bias", bias, "finite");
   }

@@ -13,15 +13,37 @@
 namespace baton::engine {
 namespace {
 
-struct SubmitMessage { Request request; Engine::Answer answer; };
-struct AttachMessage { AttachedRequest attached; Engine::Answer answer; };
-struct CancelMessage { RequestKey key; std::optional<uint32_t> sequence_index; Engine::Answer answer; };
-struct CreditMessage { RequestKey key; uint32_t sequence_index; int32_t position; };
-struct StatsMessage { std::function<void(const SchedulerLoad&)> answer; };
-struct TaskMessage { Engine::Task task; };
-struct DrainMessage { std::function<void()> drained; };
+struct SubmitMessage {
+  Request request;
+  Engine::Answer answer;
+};
+struct AttachMessage {
+  AttachedRequest attached;
+  Engine::Answer answer;
+};
+struct CancelMessage {
+  RequestKey key;
+  std::optional<uint32_t> sequence_index;
+  Engine::Answer answer;
+};
+struct CreditMessage {
+  RequestKey key;
+  uint32_t sequence_index;
+  int32_t position;
+};
+struct StatsMessage {
+  std::function<void(const SchedulerLoad&)> answer;
+};
+struct TaskMessage {
+  Engine::Task task;
+};
+struct DrainMessage {
+  std::function<void()> drained;
+};
 struct ShutdownMessage {};
-struct StepDone { absl::StatusOr<StepResult> result; };
+struct StepDone {
+  absl::StatusOr<StepResult> result;
+};
 
 using Message = std::variant<SubmitMessage, AttachMessage, CancelMessage, CreditMessage, StatsMessage, TaskMessage,
                              DrainMessage, ShutdownMessage, StepDone>;
@@ -159,7 +181,8 @@ class Engine::Threads {
   void Handle(CancelMessage& m) {
     const bool found = m.sequence_index.has_value() ? scheduler_.CancelSequence(m.key, *m.sequence_index, clock_.Now())
                                                     : scheduler_.Cancel(m.key, clock_.Now());
-    if (m.answer) m.answer(found ? absl::OkStatus() : absl::NotFoundError(absl::StrCat("request ", m.key, " has ended")));
+    if (m.answer)
+      m.answer(found ? absl::OkStatus() : absl::NotFoundError(absl::StrCat("request ", m.key, " has ended")));
   }
   void Handle(CreditMessage& m) { scheduler_.SetCredit(m.key, m.sequence_index, m.position, clock_.Now()); }
   void Handle(StatsMessage& m) { m.answer(scheduler_.Load()); }

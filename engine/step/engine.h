@@ -47,7 +47,8 @@ class Engine {
   /// `answer` gets AddRequest's status; on the caller's thread when the inbox is full or the engine drains or is down.
   void Submit(Request request, Answer answer);
   void Attach(AttachedRequest attached, Answer answer);
-  /// `answer` gets OK, or NotFound when the request has ended. Never refused: an abort storm is bounded by the requests.
+  /// `answer` gets OK, or NotFound when the request has ended. Never refused: an abort storm is bounded by the
+  /// requests.
   void Cancel(RequestKey key, Answer answer);
   void CancelSequence(RequestKey key, uint32_t sequence_index, Answer answer);
   void Credit(RequestKey key, uint32_t sequence_index, int32_t position);

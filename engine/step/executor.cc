@@ -35,7 +35,8 @@ absl::StatusOr<StepResult> Executor::Execute(const StepPlan& plan) {
   batch.logit_rows = logit_rows_;
   const auto stride = static_cast<int64_t>(row_start_.size()) - 1;
   for (const std::vector<int32_t>& tables : block_tables_) {
-    batch.groups.push_back({row_start_, context_, tables, static_cast<int64_t>(tables.size()) / std::max<int64_t>(1, stride)});
+    batch.groups.push_back(
+        {row_start_, context_, tables, static_cast<int64_t>(tables.size()) / std::max<int64_t>(1, stride)});
   }
   absl::StatusOr<kernels::Tensor> logits = model_.Forward(batch, memory_.groups(), cancel_);
   if (absl::IsCancelled(logits.status())) {

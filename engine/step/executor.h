@@ -36,9 +36,9 @@ class Executor {
     SamplingParams sampling;
   };
   struct LogitRow {
-    int32_t row = 0;      ///< of the batch
-    int32_t sequence = 0; ///< index into StepPlan::sequences
-    int32_t target = -1;  ///< ≥ 0: prompt token to score; else the row is sampled
+    int32_t row = 0;       ///< of the batch
+    int32_t sequence = 0;  ///< index into StepPlan::sequences
+    int32_t target = -1;   ///< ≥ 0: prompt token to score; else the row is sampled
   };
 
   void ApplyChanges(const StepPlan& plan);

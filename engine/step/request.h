@@ -23,11 +23,11 @@ inline constexpr int32_t kUnlimitedCredit = std::numeric_limits<int32_t>::max();
 
 struct Request {
   RequestKey key = 0;
-  std::vector<int32_t> tokens;   ///< prompt, and the tokens generated so far when it is resumed
-  int32_t prompt_len = 0;        ///< of `tokens`; the rest is output so far
-  SamplingParams sampling;       ///< n > 1 only without output so far
-  uint32_t sequence_index = 0;   ///< of the first choice; choices are sequence_index, sequence_index + 1, …
-  int32_t priority = 0;          ///< lower runs first, as in vLLM
+  std::vector<int32_t> tokens;  ///< prompt, and the tokens generated so far when it is resumed
+  int32_t prompt_len = 0;       ///< of `tokens`; the rest is output so far
+  SamplingParams sampling;      ///< n > 1 only without output so far
+  uint32_t sequence_index = 0;  ///< of the first choice; choices are sequence_index, sequence_index + 1, …
+  int32_t priority = 0;         ///< lower runs first, as in vLLM
   TimePoint deadline = TimePoint::max();
   std::string cache_salt;
   std::string lora_digest;
@@ -42,7 +42,8 @@ struct FirstToken {
   int32_t token = 0;
 };
 
-/// A request whose prompt KV arrived by handoff. `request.tokens` are the prompt (and output so far) whose KV is in `kv`.
+/// A request whose prompt KV arrived by handoff. `request.tokens` are the prompt (and output so far) whose KV is in
+/// `kv`.
 struct AttachedRequest {
   Request request;
   SequenceKv kv;

@@ -19,9 +19,9 @@ absl::Status Scheduler::State::Validate(const Request& r) const {
     return absl::InvalidArgumentError(absl::StrCat("prompt_len ", r.prompt_len, " of ", length, " tokens"));
   }
   if (length >= options.max_model_len) {
-    return absl::InvalidArgumentError(absl::StrCat("the prompt has ", length, " tokens, at most ",
-                                                   options.max_model_len - 1, " and one new token fit the context length of ",
-                                                   options.max_model_len, " (--max-model-len)"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("the prompt has ", length, " tokens, at most ", options.max_model_len - 1,
+                     " and one new token fit the context length of ", options.max_model_len, " (--max-model-len)"));
   }
   BATON_RETURN_IF_ERROR(ValidateSampling(r.sampling, options.vocab_size));
   for (size_t i = 0; i < r.tokens.size(); ++i) {
@@ -39,8 +39,8 @@ absl::Status Scheduler::State::Validate(const Request& r) const {
     return absl::InvalidArgumentError(absl::StrCat("n = ", r.sampling.n, " choices cannot share output so far"));
   }
   if (r.sampling.n > options.max_num_seqs) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("n = ", r.sampling.n, " choices, at most ", options.max_num_seqs, " run at once (--max-num-seqs)"));
+    return absl::InvalidArgumentError(absl::StrCat("n = ", r.sampling.n, " choices, at most ", options.max_num_seqs,
+                                                   " run at once (--max-num-seqs)"));
   }
   if (Find(r.key) != nullptr) return absl::AlreadyExistsError(absl::StrCat("request ", r.key, " lives already"));
   return absl::OkStatus();
@@ -51,10 +51,12 @@ absl::Status Scheduler::State::CheckQueueRoom(int32_t tokens) const {
   if (queued < options.max_waiting_requests && waiting_tokens + tokens <= options.max_waiting_tokens) {
     return absl::OkStatus();
   }
-  return absl::ResourceExhaustedError(absl::StrCat(
-      "the queue is full: ", queued, " requests with ", waiting_tokens, " tokens wait (limits ",
-      options.max_waiting_requests, " and ", options.max_waiting_tokens, ", --max-waiting-requests and "
-      "--max-waiting-tokens), predicted wait ", static_cast<int64_t>(static_cast<double>(waiting_tokens) * PredictedMsPerToken()), " ms"));
+  return absl::ResourceExhaustedError(
+      absl::StrCat("the queue is full: ", queued, " requests with ", waiting_tokens, " tokens wait (limits ",
+                   options.max_waiting_requests, " and ", options.max_waiting_tokens,
+                   ", --max-waiting-requests and "
+                   "--max-waiting-tokens), predicted wait ",
+                   static_cast<int64_t>(static_cast<double>(waiting_tokens) * PredictedMsPerToken()), " ms"));
 }
 
 double Scheduler::State::PredictedMsPerToken() const {
@@ -143,7 +145,8 @@ void Scheduler::State::EndChoice(RequestState& request, int32_t choice, FinishRe
   if (state.ended) return;
   state.ended = true;
   SequenceOutput out = MakeOutput(request, choice, now);
-  const bool all_ended = std::all_of(request.choices.begin(), request.choices.end(), [](const auto& c) { return c.ended; });
+  const bool all_ended =
+      std::all_of(request.choices.begin(), request.choices.end(), [](const auto& c) { return c.ended; });
   // Before the fork one sequence carries all choices: it goes with the last of them. So does one that scores the prompt
   // in the running plan: the scores are another choice's news.
   for (size_t i = request.sequences.size(); i-- > 0;) {
@@ -161,7 +164,8 @@ void Scheduler::State::EndChoice(RequestState& request, int32_t choice, FinishRe
 void Scheduler::State::EndRequest(RequestKey key, FinishReason reason, const absl::Status& error, TimePoint now) {
   RequestState* request = Find(key);
   if (request == nullptr) return;
-  for (int32_t c = 0; c < static_cast<int32_t>(request->choices.size()); ++c) EndChoice(*request, c, reason, error, now);
+  for (int32_t c = 0; c < static_cast<int32_t>(request->choices.size()); ++c)
+    EndChoice(*request, c, reason, error, now);
   EraseIfEnded(*request);
 }
 
@@ -197,7 +201,8 @@ absl::Status Scheduler::AttachRequest(AttachedRequest attached, TimePoint now) {
   for (int32_t g = 0; g < st.cache.num_groups(); ++g) {
     const bool has_tables = attached.kv.tables.size() == static_cast<size_t>(st.cache.num_groups());
     if (has_tables && st.cache.BlocksNeeded(attached.kv, g, length) == 0) continue;
-    return absl::InvalidArgumentError(absl::StrCat("the KV handed over does not cover ", length, " tokens in group ", g));
+    return absl::InvalidArgumentError(
+        absl::StrCat("the KV handed over does not cover ", length, " tokens in group ", g));
   }
   const uint32_t base = attached.request.sequence_index;
   for (const FirstToken& first : attached.first) {
@@ -302,8 +307,8 @@ absl::Status Scheduler::BindForHandoff(SequenceKv& prefix, int32_t tokens) {
     const int32_t need = st.cache.BlocksNeeded(prefix, g, tokens);
     const int32_t free = st.cache.pool(g).available_blocks() - static_cast<int32_t>(st.running.size());
     if (need > free) {
-      return absl::ResourceExhaustedError(absl::StrCat("need ", need, " KV blocks of group ", g, ", ", std::max(0, free),
-                                                       " free beside one per running sequence"));
+      return absl::ResourceExhaustedError(absl::StrCat("need ", need, " KV blocks of group ", g, ", ",
+                                                       std::max(0, free), " free beside one per running sequence"));
     }
   }
   BATON_CHECK(st.cache.Grow(prefix, tokens));
@@ -317,7 +322,8 @@ bool Scheduler::RunningPlanAbandoned() const { return state_->plan_runs && state
 TimePoint Scheduler::NextDeadline() const {
   TimePoint next = TimePoint::max();
   for (const auto& [key, request] : state_->requests) {
-    const bool lives = std::any_of(request->choices.begin(), request->choices.end(), [](const auto& c) { return !c.ended; });
+    const bool lives =
+        std::any_of(request->choices.begin(), request->choices.end(), [](const auto& c) { return !c.ended; });
     if (lives) next = std::min(next, request->request.deadline);
   }
   return next;

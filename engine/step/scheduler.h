@@ -37,17 +37,17 @@ struct SchedulerOptions {
   int32_t max_logit_rows = 128;           ///< prompt tokens scored in one step (prompt_logprobs)
   int32_t max_waiting_requests = 1024;
   int64_t max_waiting_tokens = 1 << 20;
-  int32_t max_undelivered_tokens = 64;    ///< kept per sequence without credit
-  double prior_ms_per_token = 1.0;        ///< believed until steps were seen
+  int32_t max_undelivered_tokens = 64;  ///< kept per sequence without credit
+  double prior_ms_per_token = 1.0;      ///< believed until steps were seen
 };
 
 /// Load, for metrics, the router and refusals.
 struct SchedulerLoad {
   int32_t running_sequences = 0;
   int32_t waiting_requests = 0;
-  int64_t waiting_tokens = 0;       ///< of waiting requests, cached or not
-  int64_t prefill_tokens_left = 0;  ///< of running prefills
-  Duration predicted_wait{};        ///< until a request that comes now starts
+  int64_t waiting_tokens = 0;                                     ///< of waiting requests, cached or not
+  int64_t prefill_tokens_left = 0;                                ///< of running prefills
+  Duration predicted_wait{};                                      ///< until a request that comes now starts
   std::vector<int32_t> used_blocks, total_blocks, cached_blocks;  ///< per KV group
   int64_t steps = 0, preemptions = 0, cancelled_steps = 0;
   int64_t prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0;
@@ -74,7 +74,8 @@ class Scheduler {
   void CancelAll(TimePoint now);
   /// Raises the position below which tokens may be delivered. Repeats and lower values change nothing.
   void SetCredit(RequestKey key, uint32_t sequence_index, int32_t position, TimePoint now);
-  /// The KV of a request's first living choice, running or held; Share() it to pin it beyond a Cancel. Null: it has none.
+  /// The KV of a request's first living choice, running or held; Share() it to pin it beyond a Cancel. Null: it has
+  /// none.
   const SequenceKv* Kv(RequestKey key) const;
   /// Lets go of a request held by RolePolicy::HoldAfterFirstToken. False: nothing is held under the key.
   bool ReleaseHeld(RequestKey key);
@@ -97,7 +98,7 @@ class Scheduler {
   TimePoint NextDeadline() const;
 
   // ---- state
-  bool Idle() const;  ///< no request lives (held ones do not count)
+  bool Idle() const;     ///< no request lives (held ones do not count)
   bool HasWork() const;  ///< PlanStep may find something to run
   SchedulerLoad Load() const;
   KvCache& cache();

@@ -14,7 +14,8 @@ std::vector<SequenceOutput> Scheduler::Commit(const StepPlan& plan, const StepRe
   BATON_CHECK(result.cancelled || result.sequences.size() == plan.sequences.size(), result.sequences.size(),
               " results for ", plan.sequences.size(), " sequences");
   if (result.cancelled) ++st.cancelled_steps;
-  if (!result.cancelled && !plan.sequences.empty()) st.predictor.Observe(st.plan_work, Milliseconds(now - st.planned_at));
+  if (!result.cancelled && !plan.sequences.empty())
+    st.predictor.Observe(st.plan_work, Milliseconds(now - st.planned_at));
   static const SequenceResult kNothing;
   for (size_t i = 0; i < plan.sequences.size(); ++i) {
     const SequenceStep& step = plan.sequences[i];
@@ -25,7 +26,8 @@ std::vector<SequenceOutput> Scheduler::Commit(const StepPlan& plan, const StepRe
     s.in_plan = false;
     if (request.choices[static_cast<size_t>(s.choice)].ended && request.forked) {
       // It carried the prefill of a choice that was cancelled before it had a token.
-      if (!result.cancelled && step.prompt_logprobs) st.OutputPromptLogprobs(s, step, result.sequences[i].prompt_logprobs, now);
+      if (!result.cancelled && step.prompt_logprobs)
+        st.OutputPromptLogprobs(s, step, result.sequences[i].prompt_logprobs, now);
       st.Remove(s);
     } else if (result.cancelled) {
       // The unit at the border holds rows of a step that does not count; its digest starts over with its first token.
@@ -105,7 +107,8 @@ void Scheduler::State::AcceptToken(Sequence& s, const kernels::SampleResult& tok
   s.undelivered.push_back(token);
   ++generated_tokens;
   if (r.first_token == TimePoint::max()) r.first_token = now;
-  s.end = DecideStop(r.request.sampling, token.token, s.length() - r.request.prompt_len, s.length(), options.max_model_len);
+  s.end =
+      DecideStop(r.request.sampling, token.token, s.length() - r.request.prompt_len, s.length(), options.max_model_len);
   if (s.end.reason == FinishReason::kNone && policy.HoldAfterFirstToken(r.request.key)) {
     s.end.reason = FinishReason::kHeld;
   }

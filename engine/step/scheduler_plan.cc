@@ -85,9 +85,10 @@ void Scheduler::State::PlanDecodes(StepPlan& plan, TimePoint now) {
     const bool roomy = MakeRoom(*ready[i], 1, plan, now);
     // Who lost its blocks to this one is among the juniors behind it.
     if (preempted) {
-      ready.erase(std::remove_if(ready.begin() + static_cast<ptrdiff_t>(i) + 1, ready.end(),
-                                 [&](Sequence* s) { return std::find(running.begin(), running.end(), s) == running.end(); }),
-                  ready.end());
+      ready.erase(
+          std::remove_if(ready.begin() + static_cast<ptrdiff_t>(i) + 1, ready.end(),
+                         [&](Sequence* s) { return std::find(running.begin(), running.end(), s) == running.end(); }),
+          ready.end());
     }
     if (roomy) Schedule(*ready[i], 1, plan, now);
   }
@@ -145,7 +146,8 @@ void Scheduler::State::Preempt(Sequence& victim, TimePoint now) {
   if (victim.request->forked && policy.HandBackPreempted(victim.request->request.key, victim.computed)) {
     // Not the whole request: the sequence that room is made for may be another choice of it.
     RequestState& request = *victim.request;
-    EndChoice(request, victim.choice, FinishReason::kError, absl::UnavailableError("preempted: continue on another worker"), now);
+    EndChoice(request, victim.choice, FinishReason::kError,
+              absl::UnavailableError("preempted: continue on another worker"), now);
     EraseIfEnded(request);
     return;
   }
@@ -165,7 +167,8 @@ void Scheduler::State::Admit(StepPlan& plan, TimePoint now) {
     if (!TryAdmit(s, plan)) return;
     slots -= SlotsOf(s);
     const int32_t chunk = ChunkFor(s);
-    if (chunk == 0 || !MakeRoom(s, chunk, plan, now)) return;  // admitted all the same; its chunk comes with the next step
+    if (chunk == 0 || !MakeRoom(s, chunk, plan, now))
+      return;  // admitted all the same; its chunk comes with the next step
     Schedule(s, chunk, plan, now);
   }
 }

@@ -25,12 +25,12 @@ struct Sequence {
   std::vector<int32_t> tokens;  ///< prompt and output
   int32_t computed = 0;         ///< positions whose KV is committed
   SequenceKv kv;
-  bool in_plan = false;         ///< of the running plan: blocks must stay
-  bool on_executor = false;     ///< the executor has its tokens
-  uint64_t turn = 0;            ///< place in the rotation when not all decodes fit
-  int32_t prompt_scored = 1;    ///< prompt tokens before this have their logprobs
+  bool in_plan = false;                            ///< of the running plan: blocks must stay
+  bool on_executor = false;                        ///< the executor has its tokens
+  uint64_t turn = 0;                               ///< place in the rotation when not all decodes fit
+  int32_t prompt_scored = 1;                       ///< prompt tokens before this have their logprobs
   std::vector<kernels::SampleResult> undelivered;  ///< the last tokens of `tokens`, not output yet
-  StopDecision end;             ///< what is output after the last token
+  StopDecision end;                                ///< what is output after the last token
 
   int32_t length() const { return static_cast<int32_t>(tokens.size()); }
   int32_t remaining() const { return length() - computed; }
@@ -118,19 +118,19 @@ class Scheduler::State {
 
   absl::flat_hash_map<RequestKey, std::unique_ptr<RequestState>> requests;
   absl::flat_hash_map<SequenceId, Sequence*> by_id;
-  std::vector<Sequence*> running;          ///< sorted by Senior
+  std::vector<Sequence*> running;  ///< sorted by Senior
   std::set<Sequence*, Senior> waiting;
   int64_t waiting_tokens = 0;
   std::vector<std::unique_ptr<Sequence>> doomed;  ///< ended while in the running plan: blocks go at Commit
   std::vector<SequenceOutput> outputs;
-  std::vector<SequenceId> forget;          ///< for the next plan
+  std::vector<SequenceId> forget;  ///< for the next plan
 
   bool plan_runs = false;
   uint64_t step = 0;
   TimePoint planned_at;
   StepWork plan_work;
-  std::vector<BlockTable> copy_sources;    ///< of the running plan
-  int32_t plan_living = 0;                 ///< sequences of the running plan that still live
+  std::vector<BlockTable> copy_sources;  ///< of the running plan
+  int32_t plan_living = 0;               ///< sequences of the running plan that still live
   // Of the plan being made.
   int32_t rows_left = 0;
   int32_t sequences_left = 0;

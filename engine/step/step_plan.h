@@ -20,9 +20,9 @@ using SequenceId = uint64_t;
 /// A sequence the executor has not seen, or has forgotten after a preemption.
 struct NewSequence {
   SequenceId id = 0;
-  uint32_t sequence_index = 0;   ///< of the n choices; keys the RNG
-  std::vector<int32_t> tokens;   ///< prompt, and tokens generated so far (recovery, recompute, migration)
-  int32_t prompt_len = 0;        ///< of `tokens`; the rest counts as output for penalties, min_tokens and RNG position
+  uint32_t sequence_index = 0;  ///< of the n choices; keys the RNG
+  std::vector<int32_t> tokens;  ///< prompt, and tokens generated so far (recovery, recompute, migration)
+  int32_t prompt_len = 0;       ///< of `tokens`; the rest counts as output for penalties, min_tokens and RNG position
   SamplingParams sampling;
 };
 
@@ -30,9 +30,9 @@ struct NewSequence {
 struct SequenceStep {
   SequenceId id = 0;
   int32_t num_tokens = 0;
-  int32_t context = 0;  ///< tokens whose KV was there before this step
+  int32_t context = 0;                             ///< tokens whose KV was there before this step
   std::vector<std::vector<int32_t>> block_tables;  ///< per KV group: every block of the sequence, by position
-  bool sample = false;  ///< the last row's logits give the next token
+  bool sample = false;                             ///< the last row's logits give the next token
   /// ≠ 0: has no rows of its own (num_tokens = 0) and samples from the last row of that sequence of this step: the
   /// choices of n > 1 draw their first tokens from one prefill.
   SequenceId logits_from = 0;
@@ -45,11 +45,11 @@ struct BlockCopy {
 };
 
 struct StepPlan {
-  uint64_t step = 0;  ///< consecutive from 1
-  std::vector<SequenceId> forget;          ///< sequences that ended or were preempted: drop their state
+  uint64_t step = 0;               ///< consecutive from 1
+  std::vector<SequenceId> forget;  ///< sequences that ended or were preempted: drop their state
   std::vector<NewSequence> add;
   std::vector<BlockCopy> copies;
-  std::vector<SequenceStep> sequences;     ///< decodes first, then prefill chunks
+  std::vector<SequenceStep> sequences;  ///< decodes first, then prefill chunks
   int32_t total_tokens = 0;
   bool empty() const { return sequences.empty() && forget.empty() && copies.empty(); }
 };

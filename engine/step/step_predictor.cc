@@ -10,9 +10,9 @@ namespace {
 using Vector = StepPredictor::Vector;
 using Matrix = StepPredictor::Matrix;
 
-constexpr double kFade = 0.97;          // remembers about 30 steps
+constexpr double kFade = 0.97;  // remembers about 30 steps
 constexpr double kScaleFade = 0.999;
-constexpr double kStay = 1e-3;          // pull to the weights of before, relative to one step's evidence
+constexpr double kStay = 1e-3;  // pull to the weights of before, relative to one step's evidence
 constexpr double kLeastMs = 0.01;
 
 // Scaled so that the three numbers are of one order.

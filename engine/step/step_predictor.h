@@ -1,8 +1,8 @@
 // Predicts how long a step takes, from the steps that ran: a + b · rows + c · attended tokens with a, b, c ≥ 0.
 //
-// Weighted least squares over the last steps (older ones fade), relative errors: a step of 2 ms counts as much as one of
-// 200 ms, and an outlier that took ten times as long moves little. What the steps do not tell apart stays where it was:
-// hours of equal decode steps do not change what a prefill is believed to cost. Pure; scheduler thread.
+// Weighted least squares over the last steps (older ones fade), relative errors: a step of 2 ms counts as much as one
+// of 200 ms, and an outlier that took ten times as long moves little. What the steps do not tell apart stays where it
+// was: hours of equal decode steps do not change what a prefill is believed to cost. Pure; scheduler thread.
 #pragma once
 
 #include <array>
@@ -34,10 +34,10 @@ class StepPredictor {
   int64_t steps_seen() const { return steps_; }
 
  private:
-  Vector weights_;      ///< ms per {step, 64 rows, 65,536 attended tokens}
-  Matrix products_{};   ///< Σ x xᵀ / ms² of the steps, fading
-  Vector targets_{};    ///< Σ x / ms
-  Vector scale_{};      ///< how large x² / ms² is, fading slowly: what "moves little" means per weight
+  Vector weights_;     ///< ms per {step, 64 rows, 65,536 attended tokens}
+  Matrix products_{};  ///< Σ x xᵀ / ms² of the steps, fading
+  Vector targets_{};   ///< Σ x / ms
+  Vector scale_{};     ///< how large x² / ms² is, fading slowly: what "moves little" means per weight
   int64_t steps_ = 0;
 };
 

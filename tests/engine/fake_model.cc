@@ -159,8 +159,7 @@ void Write(const kernels::KvPlaneView& plane, uint32_t plane_index, uint32_t lay
            int32_t p, uint64_t value) {
   *Slot(plane, table, p) = value;
   const int32_t block = table[static_cast<size_t>(p / plane.tokens_per_block)];
-  uint64_t& digest =
-      plane.digests[block * plane.digest_block_stride + p % plane.tokens_per_block / kUnitTokens];
+  uint64_t& digest = plane.digests[block * plane.digest_block_stride + p % plane.tokens_per_block / kUnitTokens];
   const uint64_t d = KvDigestVector({layer, plane_index, 0, static_cast<uint32_t>(p)}, &value, 8);
   digest = p % kUnitTokens == 0 ? d : digest + d;
 }
@@ -194,8 +193,8 @@ absl::StatusOr<Tensor> FakeModel::Forward(const ForwardBatch& batch, std::span<c
     for (int32_t row = any.row_start[s]; row < any.row_start[s + 1]; ++row) {
       const int32_t p = any.context[s] + row - any.row_start[s];
       for (size_t g = 0; g < batch.groups.size(); ++g) {
-        const auto table = batch.groups[g].block_tables.subspan(
-            static_cast<size_t>(s * batch.groups[g].table_stride), static_cast<size_t>(batch.groups[g].table_stride));
+        const auto table = batch.groups[g].block_tables.subspan(static_cast<size_t>(s * batch.groups[g].table_stride),
+                                                                static_cast<size_t>(batch.groups[g].table_stride));
         const kernels::KvLayerView& layer = kv[g].layers[0];
         const uint64_t value = Mix(static_cast<uint64_t>(batch.tokens[row]), static_cast<uint64_t>(p));
         Write(layer.k, 0, layer.layer, table, p, value);

@@ -255,7 +255,8 @@ TEST(RelayBook, AMigratedRequestGoesOnWhereItWas) {
   w.Attach(sink, MakeAttach("whole", 1, 40, 12));
   w.RunAll();
   std::vector<int32_t> drawn;
-  for (const v1::RelayEntry& e : sink->Of("whole")) drawn.insert(drawn.end(), e.token_ids().begin(), e.token_ids().end());
+  for (const v1::RelayEntry& e : sink->Of("whole"))
+    drawn.insert(drawn.end(), e.token_ids().begin(), e.token_ids().end());
   v1::Attach rest = MakeAttach("rest", 2, 40, 12);
   std::vector<int32_t> tokens = engine::RandomTokens(40, 40);
   tokens.insert(tokens.end(), drawn.begin(), drawn.begin() + 5);

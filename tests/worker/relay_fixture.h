@@ -70,7 +70,8 @@ class RelayWorld {
     *up.add_attach() = std::move(attach);
     Say(sink, up);
   }
-  void Credit(const std::shared_ptr<KeepingSink>& sink, const std::string& id, uint64_t gen, uint32_t index, uint32_t tokens) {
+  void Credit(const std::shared_ptr<KeepingSink>& sink, const std::string& id, uint64_t gen, uint32_t index,
+              uint32_t tokens) {
     v1::RelayUp up;
     v1::Credit& c = *up.add_credit();
     c.set_request_id(id);

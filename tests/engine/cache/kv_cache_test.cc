@@ -18,7 +18,9 @@ std::vector<int32_t> Tokens(int32_t n, int32_t first = 0) {
 
 class KvCacheTest : public ::testing::Test {
  protected:
-  KvCache Make(const KvLayout& layout, std::vector<int32_t> blocks) { return KvCache(layout, std::move(blocks), hasher_, {}); }
+  KvCache Make(const KvLayout& layout, std::vector<int32_t> blocks) {
+    return KvCache(layout, std::move(blocks), hasher_, {});
+  }
   // Computes and publishes `tokens`, then lets go.
   void Fill(KvCache& cache, const std::vector<int32_t>& tokens, std::string_view salt = "") {
     SequenceKv kv = cache.Start(salt, "");

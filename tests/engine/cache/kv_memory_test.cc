@@ -10,7 +10,8 @@ namespace baton::engine {
 namespace {
 
 KvLayout GemmaLike() {
-  const std::vector<KvPlane> planes = {{KvPlane::Name::kK, DType::kBF16, 2, 64}, {KvPlane::Name::kV, DType::kBF16, 2, 64}};
+  const std::vector<KvPlane> planes = {{KvPlane::Name::kK, DType::kBF16, 2, 64},
+                                       {KvPlane::Name::kV, DType::kBF16, 2, 64}};
   KvLayout layout;
   layout.groups.push_back({{5, 11}, KvGroupKind::kPaged, 0, planes, 16});
   layout.groups.push_back({{0, 1, 2, 3, 4, 6, 7, 8, 9, 10}, KvGroupKind::kWindow, 512, planes, 16});

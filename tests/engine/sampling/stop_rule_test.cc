@@ -37,7 +37,9 @@ TEST(StopRule, LengthIsMaxTokensOrTheContext) {
   EXPECT_EQ(DecideStop(Params(), 1, 1, 100, 100).reason, FinishReason::kLength);
 }
 
-TEST(StopRule, AStopOnTheLastTokenIsAStop) { EXPECT_EQ(DecideStop(Params(), 2, 5, 10, 100).reason, FinishReason::kStop); }
+TEST(StopRule, AStopOnTheLastTokenIsAStop) {
+  EXPECT_EQ(DecideStop(Params(), 2, 5, 10, 100).reason, FinishReason::kStop);
+}
 
 TEST(StopRule, MinTokensBansStopsUntilThatManyTokensAreOut) {
   SamplingParams p = Params();

@@ -1,5 +1,5 @@
-// The engine's two threads: every message answered while a step runs, every request ended exactly once. No sleeps: tests
-// wait for what they expect, and time out.
+// The engine's two threads: every message answered while a step runs, every request ended exactly once. No sleeps:
+// tests wait for what they expect, and time out.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

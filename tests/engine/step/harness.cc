@@ -90,15 +90,15 @@ void Harness::Collect(std::vector<SequenceOutput> outputs) {
     BATON_CHECK(a.finish == FinishReason::kNone, "request ", o.key, " ended twice");
     if (!o.tokens.empty()) {
       if (a.first_position < 0) a.first_position = o.position;
-      BATON_CHECK(o.position == a.first_position + static_cast<int32_t>(a.tokens.size()), "request ", o.key, ": position ",
-                  o.position, " after ", a.tokens.size(), " tokens from ", a.first_position);
+      BATON_CHECK(o.position == a.first_position + static_cast<int32_t>(a.tokens.size()), "request ", o.key,
+                  ": position ", o.position, " after ", a.tokens.size(), " tokens from ", a.first_position);
     }
     if (!o.prompt_logprobs.empty()) {
       BATON_CHECK(a.tokens.empty(), "request ", o.key, ": prompt logprobs after the first token");
       if (a.first_score < 0) a.first_score = o.prompt_logprobs_position;
-      BATON_CHECK(o.prompt_logprobs_position == a.first_score + static_cast<int32_t>(a.prompt_logprobs.size()), "request ",
-                  o.key, ": scores of ", o.prompt_logprobs_position, " after ", a.prompt_logprobs.size(), " from ",
-                  a.first_score);
+      BATON_CHECK(o.prompt_logprobs_position == a.first_score + static_cast<int32_t>(a.prompt_logprobs.size()),
+                  "request ", o.key, ": scores of ", o.prompt_logprobs_position, " after ", a.prompt_logprobs.size(),
+                  " from ", a.first_score);
     }
     for (auto& t : o.tokens) a.tokens.push_back(std::move(t));
     for (auto& t : o.prompt_logprobs) a.prompt_logprobs.push_back(std::move(t));

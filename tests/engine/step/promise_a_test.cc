@@ -75,13 +75,14 @@ Seen ExpectSameTogether(const Load& load, const std::map<AnswerKey, std::string>
     h.fake().before_forward = cancel ? std::function<absl::Status()>([&] {
       h.executor().Cancel();  // heard half way through the rows
       return absl::OkStatus();
-    }) : nullptr;
+    })
+                                     : nullptr;
     h.Step();
   }
   EXPECT_EQ(h.answers.size(), alone.size());
   for (const auto& [key, answer] : h.answers) {
-    EXPECT_EQ(answer.Text(), alone.at(key)) << "request " << key.first << " choice " << key.second << " chunk "
-                                            << load.chunk << " blocks " << load.blocks;
+    EXPECT_EQ(answer.Text(), alone.at(key))
+        << "request " << key.first << " choice " << key.second << " chunk " << load.chunk << " blocks " << load.blocks;
   }
   const SchedulerLoad l = h.scheduler().Load();
   return {l.preemptions, l.cached_tokens, l.cancelled_steps};

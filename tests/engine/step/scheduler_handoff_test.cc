@@ -94,7 +94,8 @@ TEST(SchedulerHandoff, PrefillThenAttachIsTheWholeAnswer) {
       ASSERT_TRUE(whole.Add(Endless(1, prompt, 20, n)).ok());
       whole.RunAll();
       for (uint32_t i = 0; i < static_cast<uint32_t>(n); ++i) {
-        EXPECT_EQ((Tokens(h.answers[{1, i}]) + Tokens(h.answers[{2, i}])), (Tokens(whole.answers[{1, i}]))) << n << " " << i;
+        EXPECT_EQ((Tokens(h.answers[{1, i}]) + Tokens(h.answers[{2, i}])), (Tokens(whole.answers[{1, i}])))
+            << n << " " << i;
         EXPECT_EQ((h.answers[{2, i}].first_position), prompt + 1);
         EXPECT_EQ((h.answers[{2, i}].finish), FinishReason::kLength);
       }

@@ -80,8 +80,9 @@ TEST_P(SchedulerRandom, EveryRequestEndsOnceAndEveryBlockComesBack) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Pools, SchedulerRandom,
-                         ::testing::Values(Shape{11, 16, 0, 64, 4}, Shape{12, 16, 0, 2048, 16}, Shape{40, 16, 0, 32, 32},
-                                           Shape{5, 64, 0, 64, 6}, Shape{14, 16, 24, 48, 8}, Shape{200, 16, 0, 5, 64}));
+                         ::testing::Values(Shape{11, 16, 0, 64, 4}, Shape{12, 16, 0, 2048, 16},
+                                           Shape{40, 16, 0, 32, 32}, Shape{5, 64, 0, 64, 6}, Shape{14, 16, 24, 48, 8},
+                                           Shape{200, 16, 0, 5, 64}));
 
 }  // namespace
 }  // namespace baton::engine

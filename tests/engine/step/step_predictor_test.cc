@@ -83,7 +83,8 @@ TEST(StepPredictor, ThousandsOfEqualStepsDoNotMakeItJumpy) {
   }
   StepWork decode;
   for (int i = 0; i < 8; ++i) decode.Add(1, 500);
-  for (int i = 0; i < 20000; ++i) p.Observe(decode, machine.Ms(decode) * (0.98 + 0.04 * static_cast<double>(rng() % 100) / 100));
+  for (int i = 0; i < 20000; ++i)
+    p.Observe(decode, machine.Ms(decode) * (0.98 + 0.04 * static_cast<double>(rng() % 100) / 100));
   EXPECT_NEAR(p.Predict(decode), machine.Ms(decode), 0.05 * machine.Ms(decode));
   StepWork prefill;
   prefill.Add(256, 0);
