@@ -10,7 +10,7 @@ const ITEM_BYTES: usize = std::mem::size_of::<Value>();
 /// No list is longer.
 pub const MAX_VALUE_ITEMS: usize = MAX_VALUE_BYTES / ITEM_BYTES;
 /// All values of a rendering together, also those that are gone again.
-const MAX_TOTAL_BYTES: usize = 1 << 30;
+const MAX_TOTAL_BYTES: usize = 256 << 20;
 
 thread_local! {
     static LEFT: Cell<usize> = const { Cell::new(MAX_TOTAL_BYTES) };

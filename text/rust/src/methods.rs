@@ -1,7 +1,7 @@
 //! Python's string methods that minijinja-contrib lacks, and those whose result can be much longer than what they get.
 
 use crate::budget;
-use crate::python::to_str;
+use crate::python::{text_of, to_str};
 use minijinja::value::{from_args, Kwargs, Rest, ValueKind};
 use minijinja::{format_filter, Environment, Error, ErrorKind, FormatStyle, State, Value};
 use minijinja_contrib::pycompat;
@@ -27,10 +27,7 @@ pub fn install(env: &mut Environment<'static>) {
     env.add_filter("upper", |value: &Value| to_str(value).map(|text| text.to_uppercase()));
     env.add_filter("lower", |value: &Value| to_str(value).map(|text| text.to_lowercase()));
     env.add_filter("indent", indent);
-    env.add_filter("format", |format: &str, args: Rest<Value>| {
-        charge_format(format, &args)?;
-        format_filter(FormatStyle::Printf, format, &args)
-    });
+    env.add_filter("format", |format: &str, args: Rest<Value>| percent_format(format, &args));
     env.add_filter("center", |value: &Value, width: Option<usize>| {
         let text = to_str(value)?;
         pad(&text, width.unwrap_or(80), ' ', 'c')
@@ -51,7 +48,9 @@ fn method(state: &State, value: &Value, name: &str, args: &[Value]) -> Result<Va
     if let (ValueKind::Map, "copy") = (value.kind(), name) {
         return Ok(value.clone()); // nothing can change it
     }
-    pycompat::unknown_method_callback(state, value, name, args)
+    let result = pycompat::unknown_method_callback(state, value, name, args)?;
+    budget::charge(result.as_str().map_or(0, str::len))?;
+    Ok(result)
 }
 
 fn string_method(text: &str, name: &str, args: &[Value]) -> Result<Option<Value>, Error> {
@@ -133,6 +132,12 @@ fn charge_format(format: &str, args: &[Value]) -> Result<(), Error> {
     budget::charge(bytes)
 }
 
+/// `format % args`.
+pub fn percent_format(format: &str, args: &[Value]) -> Result<String, Error> {
+    charge_format(format, args)?;
+    format_filter(FormatStyle::Printf, format, args)
+}
+
 fn replace(text: &str, from: &str, to: &str, count: Option<i64>) -> Result<Value, Error> {
     let most = count.and_then(|n| usize::try_from(n).ok()).unwrap_or(usize::MAX);
     let places = text.matches(from).take(most).count();
@@ -148,7 +153,7 @@ fn joined(items: &Value, separator: &str, attribute: Option<&str>) -> Result<Val
             Some(name) => item.get_attr(name)?,
             None => item,
         };
-        out.push_str(&to_str(&item)?);
+        out.push_str(&text_of(&item)?);
         if out.len() > budget::MAX_VALUE_BYTES {
             break; // charge() says it
         }

@@ -1,10 +1,11 @@
-//! `+`, `~` and `*` as functions that are charged for what they make.
+//! `+`, `~`, `*` and `%` as functions that do what Python does and are charged for what they make.
 //!
 //! minijinja bounds the instructions of a template, not its memory, and its operators cannot be replaced. So a template's
 //! source is rewritten before it is compiled: `a + b` becomes `__add(a, b)`, in the same line, at the same precedence.
 
 use crate::budget;
-use crate::python::to_str;
+use crate::methods;
+use crate::python::text_of;
 use minijinja::machinery::{tokenize, Token, WhitespaceConfig};
 use minijinja::value::{Rest, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, Value};
@@ -26,7 +27,7 @@ const CLOSE: u8 = 0;
 const REPLACE: u8 = 1;
 const OPEN: u8 = 2; // the loosest operator's parenthesis is pushed, and stays, first
 
-/// The operators of each precedence, loosest first, and the function that takes the place of the first of them.
+/// The operators of each precedence, loosest first.
 fn level_of(token: &Token) -> Option<usize> {
     match token {
         Token::Plus | Token::Minus => Some(0),
@@ -35,10 +36,17 @@ fn level_of(token: &Token) -> Option<usize> {
         _ => None,
     }
 }
-fn is_replaced(token: &Token) -> bool {
-    matches!(token, Token::Plus | Token::Tilde | Token::Mul)
+const LEVELS: usize = 3;
+/// The function that takes an operator's place.
+fn opening_of(token: &Token) -> Option<&'static str> {
+    match token {
+        Token::Plus => Some("__add("),
+        Token::Tilde => Some("__cat("),
+        Token::Mul => Some("__mul("),
+        Token::Mod => Some("__mod("),
+        _ => None,
+    }
 }
-const OPENINGS: [&str; 3] = ["__add(", "__cat(", "__mul("];
 const KEYWORDS: [&str; 14] =
     ["and", "or", "not", "in", "if", "else", "elif", "for", "set", "recursive", "as", "import", "with", "do"];
 
@@ -109,20 +117,19 @@ fn is_boundary(lexemes: &[Lexeme], i: usize) -> bool {
 
 /// Wraps the operators of `level` and tighter in lexemes [begin, end). `operators`: their places, ascending.
 fn wrap(lexemes: &[Lexeme], begin: usize, end: usize, operators: &[usize], level: usize, edits: &mut Vec<Edit>) {
-    if level == OPENINGS.len() || operators.is_empty() || begin >= end {
+    if level == LEVELS || operators.is_empty() || begin >= end {
         return;
     }
     let own: Vec<usize> = operators.iter().copied().filter(|&i| level_of(&lexemes[i].token) == Some(level)).collect();
-    let same = own.iter().all(|&i| is_replaced(&lexemes[i].token));
+    let opening = |i: usize| opening_of(&lexemes[i].token);
+    let same = own.iter().all(|&i| opening(i) == opening(own[0]));
     let term_end = |n: usize| own.get(n).copied().unwrap_or(end);
-    for (n, &i) in own.iter().enumerate() {
-        if !is_replaced(&lexemes[i].token) {
-            continue;
-        }
+    for (n, &i) in own.iter().enumerate().rev() { // the last operator is the outermost
+        let Some(opening) = opening(i) else { continue };
         edits.push(Edit { at: lexemes[i].begin, order: REPLACE, remove: 1, insert: "," });
         if n == 0 || !same {
             let close = if same { end } else { term_end(n + 1) };
-            edits.push(Edit { at: lexemes[begin].begin, order: OPEN, remove: 0, insert: OPENINGS[level] });
+            edits.push(Edit { at: lexemes[begin].begin, order: OPEN, remove: 0, insert: opening });
             edits.push(Edit { at: lexemes[close - 1].end, order: CLOSE, remove: 0, insert: ")" });
         }
     }
@@ -225,6 +232,25 @@ fn mul(a: &Value, b: &Value) -> Result<Value, Error> {
     }
 }
 
+/// Python's remainder has the divisor's sign; a text is a format.
+fn modulo(a: &Value, b: &Value) -> Result<Value, Error> {
+    if let Some(format) = a.as_str() {
+        let args: Vec<Value> = if is_list(b) { b.try_iter()?.collect() } else { vec![b.clone()] };
+        return methods::percent_format(format, &args).map(Value::from);
+    }
+    match numbers(a, b) {
+        Some(Numbers::Integers(x, y)) => {
+            let rest = x.checked_rem(y).map(|rest| if rest != 0 && (rest < 0) != (y < 0) { rest + y } else { rest });
+            integer('%', a, b, rest)
+        }
+        Some(Numbers::Floats(x, y)) if y != 0.0 => {
+            let rest = x % y;
+            Ok(Value::from(if rest != 0.0 && (rest < 0.0) != (y < 0.0) { rest + y } else { rest }))
+        }
+        _ => Err(unsupported('%', a, b)),
+    }
+}
+
 fn fold(operator: fn(&Value, &Value) -> Result<Value, Error>, operands: Rest<Value>) -> Result<Value, Error> {
     let mut rest = operands.iter();
     let first = rest.next().cloned().unwrap_or_default();
@@ -233,11 +259,12 @@ fn fold(operator: fn(&Value, &Value) -> Result<Value, Error>, operands: Rest<Val
 
 pub fn install(env: &mut Environment<'static>) {
     env.add_function("__add", |operands: Rest<Value>| fold(add, operands));
+    env.add_function("__mod", |operands: Rest<Value>| fold(modulo, operands));
     env.add_function("__mul", |operands: Rest<Value>| fold(mul, operands));
     env.add_function("__cat", |operands: Rest<Value>| {
         let mut out = String::new();
         for operand in operands.iter().filter(|v| !v.is_undefined()) {
-            out.push_str(&to_str(operand)?);
+            out.push_str(&text_of(operand)?);
             if out.len() > budget::MAX_VALUE_BYTES {
                 break; // charge() says it
             }

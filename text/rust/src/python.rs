@@ -3,6 +3,7 @@
 use crate::budget::{self, MAX_VALUE_BYTES};
 use minijinja::value::{Kwargs, ValueKind};
 use minijinja::{Error, ErrorKind, Value};
+use std::borrow::Cow;
 use std::fmt::Write;
 
 /// Deeper values are refused: printing recurses.
@@ -22,14 +23,24 @@ fn check(out: &str, depth: usize) -> Result<(), Error> {
     Ok(())
 }
 
-/// `str(value)`.
-pub fn to_str(value: &Value) -> Result<String, Error> {
-    let mut out = String::new();
-    match value.as_str() {
-        Some(text) => out.push_str(text),
-        None => repr(value, &mut out, 0)?,
+/// `str(value)` to read; what had to be made is charged.
+pub fn text_of(value: &Value) -> Result<Cow<'_, str>, Error> {
+    if let Some(text) = value.as_str() {
+        return Ok(Cow::Borrowed(text));
     }
-    Ok(out)
+    let mut out = String::new();
+    repr(value, &mut out, 0)?;
+    budget::charge(out.len())?;
+    Ok(Cow::Owned(out))
+}
+
+/// `str(value)` to keep; charged.
+pub fn to_str(value: &Value) -> Result<String, Error> {
+    let text = text_of(value)?;
+    if let Cow::Borrowed(kept) = text {
+        budget::charge(kept.len())?;
+    }
+    Ok(text.into_owned())
 }
 
 /// `repr(value)`.
@@ -157,6 +168,7 @@ pub fn tojson(value: &Value, kwargs: Kwargs) -> Result<Value, Error> {
     kwargs.assert_all_used()?;
     let mut out = String::new();
     dumps.value(value, &mut out, 0)?;
+    budget::charge(out.len())?;
     Ok(Value::from(out))
 }
 

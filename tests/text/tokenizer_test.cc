@@ -1,0 +1,222 @@
+// What a tokenizer promises beyond the goldens: BOS once, special tokens, ids of EOS, bad files, long lines, threads.
+#include "text/tokenizer.h"
+
+#include <unistd.h>
+
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/text/golden.h"
+
+namespace baton {
+namespace {
+
+using nlohmann::json;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+std::unique_ptr<Tokenizer> Load(const std::string& name) {
+  auto made = Tokenizer::FromHfDirectory(golden::kFolder + name);
+  EXPECT_TRUE(made.ok()) << made.status();
+  return made.ok() ? *std::move(made) : nullptr;
+}
+
+TEST(Tokenizer, BosIsNeverPutTwice) {
+  const auto tokenizer = Load("llama3");
+  const int32_t bos = *tokenizer->bos_id();
+  const auto plain = tokenizer->Encode("hi", true), begun = tokenizer->Encode("<|begin_of_text|>hi", true);
+  EXPECT_EQ((*plain)[0], bos);
+  EXPECT_EQ(*plain, *begun);
+  EXPECT_EQ(*tokenizer->Encode("<|begin_of_text|>hi", false), *begun);
+  EXPECT_THAT(*tokenizer->Encode("", true), ElementsAre(bos));
+  // Where special tokens are not read in the text, it does not begin with BOS.
+  EXPECT_GT(tokenizer->Encode("<|begin_of_text|>hi", true, /*parse_special=*/false)->size(), begun->size());
+}
+
+TEST(Tokenizer, ATextThatSaysBosTwiceKeepsBothWhereNoneIsPut) {
+  const auto tokenizer = Load("smollm");  // has a BOS, does not put it
+  const int32_t bos = *tokenizer->bos_id();
+  EXPECT_THAT(*tokenizer->Encode("<|im_start|><|im_start|>", true), ElementsAre(bos, bos));
+}
+
+TEST(Tokenizer, SpecialTokensAreKnownAndSkipped) {
+  const auto tokenizer = Load("qwen2");
+  const auto ids = tokenizer->Encode("<|im_start|>a<tool>b<|im_end|>", false);
+  EXPECT_EQ(tokenizer->Decode(*ids, true), "a<tool>b") << "an added token that is not special is text";
+  EXPECT_EQ(tokenizer->Decode(*ids, false), "<|im_start|>a<tool>b<|im_end|>");
+  EXPECT_TRUE(tokenizer->IsSpecial(*tokenizer->TokenToId("<|im_end|>")));
+  EXPECT_FALSE(tokenizer->IsSpecial(*tokenizer->TokenToId("<tool>")));
+  EXPECT_FALSE(tokenizer->TokenToId("no such token"));
+  EXPECT_EQ(tokenizer->Decode(*tokenizer->Encode("<|im_end|>", false, /*parse_special=*/false), true), "<|im_end|>");
+}
+
+TEST(Tokenizer, TokenBytesAreTheBytesAndNamesTheSpelling) {
+  const auto bytes = Load("gpt2"), pieces = Load("spm-bpe");
+  EXPECT_EQ(bytes->TokenBytes(*bytes->TokenToId("Ġ")), " ");
+  EXPECT_EQ(bytes->IdToToken(*bytes->TokenToId("Ġ")), "Ġ");
+  EXPECT_EQ(pieces->TokenBytes(*pieces->TokenToId("▁")), " ");
+  EXPECT_EQ(pieces->TokenBytes(*pieces->TokenToId("<0xE2>")), "\xE2");
+}
+
+TEST(Tokenizer, EveryTextRoundTripsWhereTheTokenizerKeepsIt) {
+  for (const char* name : {"gpt2", "llama3", "smollm", "tekken", "spm-bpe", "spm-bpe-no-prefix"}) {
+    const auto tokenizer = Load(name);
+    for (const std::string& text : golden::Corpus()) {
+      if (text.size() > 1000 || text.find('<') != std::string::npos || text.find("▁") != std::string::npos) continue;
+      const auto ids = tokenizer->Encode(text, true, /*parse_special=*/false);
+      const std::string back = tokenizer->Decode(*ids, true);
+      const auto again = tokenizer->Encode(back, true, /*parse_special=*/false);
+      EXPECT_EQ(*ids, *again) << name << ": " << text;
+    }
+  }
+}
+
+TEST(Tokenizer, LongLinesTakeNoMoreThanLinearTime) {
+  for (const char* name : {"llama3", "smollm", "spm-bpe", "spm-unigram"}) {
+    const auto tokenizer = Load(name);
+    for (const std::string& text : golden::Corpus()) {
+      if (text.size() < 100'000) continue;
+      const std::clock_t begin = std::clock();
+      ASSERT_TRUE(tokenizer->Encode(text, true).ok());
+      const double cpu_ms = 1e3 * static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
+      const double ns_per_byte = 1e6 * cpu_ms / static_cast<double>(text.size());
+      std::printf("%-12s %6.0f ns/byte  %.8s…\n", name, ns_per_byte, text[0] == '\n' ? "\\n" : text.c_str());
+      EXPECT_LT(ns_per_byte, 20'000) << name << " on a line of " << text.size() << " bytes";  // seen: 50 to 1,000
+    }
+  }
+}
+
+TEST(Tokenizer, MayBeUsedFromManyThreads) {
+  const auto tokenizer = Load("llama3");
+  const std::string& text = golden::Corpus()[9];
+  const auto expected = tokenizer->Encode(text, true);
+  std::vector<std::thread> threads;
+  std::vector<int> wrong(4, 0);
+  for (int& count : wrong) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 200; ++i) {
+        count += *tokenizer->Encode(text, true, i % 2 == 0) != *expected;
+        count += tokenizer->Decode(*expected, true) != text;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_THAT(wrong, testing::Each(0));
+}
+
+class Files : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = testing::TempDir() + "baton_tokenizer_" + std::to_string(getpid());
+    std::filesystem::create_directories(folder_);
+    std::filesystem::copy(golden::kFolder + std::string("llama3"), folder_, std::filesystem::copy_options::recursive);
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+  void Write(const std::string& name, const std::string& text) { std::ofstream(folder_ + "/" + name) << text; }
+  absl::StatusOr<std::unique_ptr<Tokenizer>> Load() { return Tokenizer::FromHfDirectory(folder_); }
+  std::string Message() { return std::string(Load().status().message()); }
+  std::string folder_;
+};
+
+TEST_F(Files, GenerationConfigListsEveryEos) {
+  Write("generation_config.json", R"({"eos_token_id": [721, 722, 722, 999999]})");
+  const auto tokenizer = Load();
+  ASSERT_TRUE(tokenizer.ok());
+  EXPECT_EQ((*tokenizer)->eos_ids().front(), *(*tokenizer)->TokenToId("<|eot_id|>"));
+  EXPECT_THAT((*tokenizer)->eos_ids(), testing::UnorderedElementsAre(721, 722));
+}
+
+TEST_F(Files, ConfigDecidesAboutBosAndEos) {
+  const json config = {{"bos_token", "<|begin_of_text|>"}, {"eos_token", "<|eot_id|>"}, {"add_bos_token", false}, {"add_eos_token", true}};
+  Write("tokenizer_config.json", config.dump());
+  const auto tokenizer = Load();
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  EXPECT_THAT(*(*tokenizer)->Encode("", true), ElementsAre(*(*tokenizer)->TokenToId("<|eot_id|>")));
+}
+
+TEST_F(Files, TokensOfTheConfigAreAdded) {
+  const json config = {{"additional_special_tokens", {"<new>"}}, {"bos_token", "<|begin_of_text|>"}};
+  Write("tokenizer_config.json", config.dump());
+  const auto tokenizer = Load();
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  EXPECT_THAT(*(*tokenizer)->Encode("<new>", false), ElementsAre((*tokenizer)->vocab_size() - 1));
+}
+
+TEST_F(Files, BadFilesAreNamed) {
+  Write("generation_config.json", R"({"eos_token_id": "x"})");
+  EXPECT_THAT(Message(), HasSubstr("generation_config.json: eos_token_id is neither"));
+  Write("generation_config.json", "[]");
+  EXPECT_THAT(Message(), HasSubstr("generation_config.json: not a JSON object"));
+  Write("generation_config.json", "{}");
+  Write("tokenizer_config.json", R"({"add_bos_token": 3})");
+  EXPECT_THAT(Message(), HasSubstr("add_bos_token is not a bool"));
+  Write("tokenizer_config.json", R"({"bos_token": 3})");
+  EXPECT_THAT(Message(), HasSubstr("bos_token"));
+  Write("tokenizer_config.json", R"({"bos_token": "no such token", "add_bos_token": true, "added_tokens_decoder": 3})");
+  EXPECT_TRUE(Load().ok()) << "the BOS that the config names is added to the vocabulary";
+  Write("tokenizer_config.json", "{}");
+  for (const char* text : {"", "{", "[]", "{}", R"({"model": {"type": "BPE"}})", R"({"model": {"type": "None", "vocab": {}}})",
+                           R"({"version": "1.0", "model": {"type": "BPE", "vocab": {"a": 0}, "merges": [["a", "b"]]}})"}) {
+    Write("tokenizer.json", text);
+    EXPECT_EQ(Load().status().code(), absl::StatusCode::kInvalidArgument) << text;
+    EXPECT_THAT(Message(), HasSubstr(folder_ + "/tokenizer.json: "));
+  }
+  Write("tokenizer.json", R"({"version": "1.0", "added_tokens": [], "model": {"type": "BPE", "vocab": {"a": 4000000000}, "merges": []}})");
+  EXPECT_THAT(Message(), HasSubstr("4000000001 ids"));
+  std::filesystem::remove(folder_ + "/tokenizer.json");
+  EXPECT_EQ(Load().status().code(), absl::StatusCode::kNotFound);
+}
+
+class Gguf : public testing::Test {
+ protected:
+  std::string Message() {
+    const auto made = Tokenizer::FromGguf(gguf_.metadata());
+    EXPECT_EQ(made.status().code(), absl::StatusCode::kInvalidArgument);
+    return std::string(made.status().message());
+  }
+  golden::GgufOf gguf_{"smollm", "smollm"};
+};
+
+TEST_F(Gguf, UnknownKindsAreNamedNotGuessed) {
+  gguf_.metadata().pre = "new-model";
+  EXPECT_THAT(Message(), HasSubstr("tokenizer.ggml.pre \"new-model\" is not known"));
+  gguf_.metadata().model = "rwkv";
+  EXPECT_THAT(Message(), HasSubstr("tokenizer.ggml.model \"rwkv\" is not known"));
+}
+
+TEST_F(Gguf, MergesThatMakeNoTokenAreRefused) {
+  gguf_.metadata().merges[3] = "qqqq zzzz";
+  EXPECT_THAT(Message(), HasSubstr("merge 3"));
+  gguf_.metadata().merges[3] = "one";
+  EXPECT_THAT(Message(), HasSubstr("not two tokens"));
+}
+
+TEST_F(Gguf, TokensThatAreNotUtf8AreRefused) {
+  gguf_.metadata().tokens[5] = "\xFF";
+  EXPECT_THAT(Message(), HasSubstr("token 5 is not UTF-8"));
+}
+
+TEST_F(Gguf, SentencePieceNeedsScores) {
+  for (const char* name : {"spm-bpe", "spm-unigram"}) {
+    golden::GgufOf pieces(name, "");
+    pieces.metadata().scores.clear();
+    EXPECT_THAT(std::string(Tokenizer::FromGguf(pieces.metadata()).status().message()), HasSubstr("scores is missing"));
+  }
+}
+
+TEST_F(Gguf, TheSameTokenTwiceKeepsBothIds) {
+  auto& tokens = gguf_.metadata().tokens;
+  tokens.push_back(tokens[10]);
+  gguf_.metadata().token_types.push_back(1);
+  const auto made = Tokenizer::FromGguf(gguf_.metadata());
+  ASSERT_TRUE(made.ok()) << made.status();
+  EXPECT_EQ((*made)->vocab_size(), std::ssize(tokens));
+  EXPECT_EQ((*made)->TokenBytes((*made)->vocab_size() - 1), (*made)->TokenBytes(10));
+}
+
+}  // namespace
+}  // namespace baton
