@@ -30,8 +30,11 @@ pub fn charge_items(items: usize) -> Result<(), Error> {
 pub fn charge(bytes: usize) -> Result<(), Error> {
     let left = LEFT.with(Cell::get);
     if bytes > MAX_VALUE_BYTES || bytes > left {
-        let (limit, what) =
-            if bytes > MAX_VALUE_BYTES { (MAX_VALUE_BYTES, "a value") } else { (MAX_TOTAL_BYTES, "all values together") };
+        let (limit, what) = if bytes > MAX_VALUE_BYTES {
+            (MAX_VALUE_BYTES, "a value")
+        } else {
+            (MAX_TOTAL_BYTES, "all values together")
+        };
         let text = format!("{what} would have more than {} MB", limit >> 20);
         return Err(Error::new(ErrorKind::OutOfFuel, text));
     }

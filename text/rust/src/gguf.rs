@@ -123,7 +123,10 @@ fn byte_level(parts: &Parts, pre: &str, default_bos: &mut bool) -> Outcome<Token
     let pre = pretokenizer::by_name(pre)?;
     *default_bos = pre.add_bos;
     let bpe = BPE::builder()
-        .vocab_and_merges(parts.ids.clone().into_iter().collect::<tokenizers::models::bpe::Vocab>(), parts.merges.clone())
+        .vocab_and_merges(
+            parts.ids.clone().into_iter().collect::<tokenizers::models::bpe::Vocab>(),
+            parts.merges.clone(),
+        )
         .ignore_merges(pre.ignore_merges)
         .build()
         .map_err(|e| failed("BPE", e))?;

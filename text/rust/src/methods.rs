@@ -108,7 +108,11 @@ fn string_method(text: &str, name: &str, args: &[Value]) -> Result<Option<Value>
         "casefold" => Value::from(text.to_lowercase()),
         "swapcase" => Value::from(
             text.chars()
-                .flat_map(|c| if c.is_uppercase() { c.to_lowercase().collect::<String>() } else { c.to_uppercase().collect() }.chars().collect::<Vec<_>>())
+                .flat_map(|c| {
+                    if c.is_uppercase() { c.to_lowercase().collect::<String>() } else { c.to_uppercase().collect() }
+                        .chars()
+                        .collect::<Vec<_>>()
+                })
                 .collect::<String>(),
         ),
         _ => return Ok(None),
@@ -206,7 +210,9 @@ fn rsplit(text: &str, separator: Option<&str>, most: Option<i64>) -> Value {
         None => {
             let mut rest = text.trim_end_matches(is_space);
             while !rest.is_empty() {
-                let Some((at, space)) = rest.char_indices().rev().find(|(_, c)| is_space(*c)).filter(|_| parts.len() < most) else {
+                let Some((at, space)) =
+                    rest.char_indices().rev().find(|(_, c)| is_space(*c)).filter(|_| parts.len() < most)
+                else {
                     parts.push(rest.trim_start_matches(is_space));
                     break;
                 };

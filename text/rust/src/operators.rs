@@ -75,7 +75,9 @@ pub fn rewrite(source: &str) -> String {
                 }
             }
             _ if is_boundary(&lexemes, i) => {
-                let (Some(begin), Some(ops)) = (open.last_mut(), operators.last_mut()) else { return source.to_string() };
+                let (Some(begin), Some(ops)) = (open.last_mut(), operators.last_mut()) else {
+                    return source.to_string();
+                };
                 wrap(&lexemes, *begin, i, ops, 0, &mut edits);
                 *begin = i + 1;
                 ops.clear();
@@ -108,7 +110,9 @@ fn is_boundary(lexemes: &[Lexeme], i: usize) -> bool {
                 || matches!((before(2), before(1)), (Some(Token::Ident("is")), Some(Token::Ident("not"))));
             first || (KEYWORDS.contains(name) && !attribute)
         }
-        Token::TemplateData(_) | Token::VariableStart | Token::VariableEnd | Token::BlockStart | Token::BlockEnd => true,
+        Token::TemplateData(_) | Token::VariableStart | Token::VariableEnd | Token::BlockStart | Token::BlockEnd => {
+            true
+        }
         Token::Comma | Token::Colon | Token::Assign => true,
         Token::Eq | Token::Ne | Token::Gt | Token::Gte | Token::Lt | Token::Lte => true,
         _ => false,
@@ -124,7 +128,8 @@ fn wrap(lexemes: &[Lexeme], begin: usize, end: usize, operators: &[usize], level
     let opening = |i: usize| opening_of(&lexemes[i].token);
     let same = own.iter().all(|&i| opening(i) == opening(own[0]));
     let term_end = |n: usize| own.get(n).copied().unwrap_or(end);
-    for (n, &i) in own.iter().enumerate().rev() { // the last operator is the outermost
+    for (n, &i) in own.iter().enumerate().rev() {
+        // the last operator is the outermost
         let Some(opening) = opening(i) else { continue };
         edits.push(Edit { at: lexemes[i].begin, order: REPLACE, remove: 1, insert: "," });
         if n == 0 || !same {

@@ -2,8 +2,8 @@
 
 use crate::ffi::{invalid, Failure, Outcome, INTERNAL};
 use tokenizers::normalizers::unicode::NFC;
-use tokenizers::pre_tokenizers::{byte_level::ByteLevel, digits::Digits, sequence::Sequence, split::Split};
 use tokenizers::pre_tokenizers::split::SplitPattern;
+use tokenizers::pre_tokenizers::{byte_level::ByteLevel, digits::Digits, sequence::Sequence, split::Split};
 use tokenizers::{NormalizerWrapper, PreTokenizerWrapper, SplitDelimiterBehavior};
 
 /// What `pre` means for a byte-level BPE.
@@ -49,12 +49,7 @@ fn by_regexes(regexes: &[&str]) -> Outcome<Pre> {
         steps.push(split(regex)?);
     }
     steps.push(ByteLevel::new(false, true, false).into());
-    Ok(Pre {
-        pre_tokenizer: Sequence::new(steps).into(),
-        normalizer: None,
-        ignore_merges: false,
-        add_bos: false,
-    })
+    Ok(Pre { pre_tokenizer: Sequence::new(steps).into(), normalizer: None, ignore_merges: false, add_bos: false })
 }
 
 pub fn by_name(pre: &str) -> Outcome<Pre> {
@@ -67,7 +62,8 @@ pub fn by_name(pre: &str) -> Outcome<Pre> {
             add_bos: false,
         }),
         "smollm" | "starcoder" | "refact" => Ok(Pre {
-            pre_tokenizer: Sequence::new(vec![Digits::new(true).into(), ByteLevel::new(false, true, true).into()]).into(),
+            pre_tokenizer: Sequence::new(vec![Digits::new(true).into(), ByteLevel::new(false, true, true).into()])
+                .into(),
             normalizer: None,
             ignore_merges: false,
             add_bos: false,
@@ -76,9 +72,7 @@ pub fn by_name(pre: &str) -> Outcome<Pre> {
             Ok(Pre { ignore_merges: true, add_bos: true, ..by_regexes(&[&cl100k(r"\p{N}{1,3}")])? })
         }
         "smaug-bpe" | "dbrx" => by_regexes(&[&cl100k(r"\p{N}{1,3}")]),
-        "qwen2" | "deepseek-r1-qwen" => {
-            Ok(Pre { normalizer: Some(NFC.into()), ..by_regexes(&[&cl100k(r"\p{N}")])? })
-        }
+        "qwen2" | "deepseek-r1-qwen" => Ok(Pre { normalizer: Some(NFC.into()), ..by_regexes(&[&cl100k(r"\p{N}")])? }),
         "tekken" => Ok(Pre { ignore_merges: true, add_bos: true, ..by_regexes(&[&o200k("", r"\p{N}")])? }),
         "gpt-4o" | "llama4" => by_regexes(&[&o200k(&format!("{CONTRACTIONS}?"), r"\p{N}{1,3}")]),
         "deepseek-v3" => by_regexes(&[

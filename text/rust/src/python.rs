@@ -84,7 +84,14 @@ fn scalar(value: &Value, out: &mut String) {
 /// `repr` of a float: the shortest digits that read back, with an exponent below 1e-4 and from 1e16.
 fn float(x: f64) -> String {
     if !x.is_finite() {
-        return if x.is_nan() { "nan" } else if x > 0.0 { "inf" } else { "-inf" }.to_string();
+        return if x.is_nan() {
+            "nan"
+        } else if x > 0.0 {
+            "inf"
+        } else {
+            "-inf"
+        }
+        .to_string();
     }
     let scientific = format!("{x:e}");
     let (digits, exponent) = scientific.split_once('e').expect("{:e} has an exponent");

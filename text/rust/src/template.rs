@@ -196,7 +196,8 @@ impl Template {
         let mut env = environment();
         let source = without_generation_tags(source);
         let charged = env.add_template_owned(NAME, operators::rewrite(&source));
-        if charged.is_err() { // a very long chain of operators may nest too deep as calls; an error in it stays one
+        if charged.is_err() {
+            // a very long chain of operators may nest too deep as calls; an error in it stays one
             env.add_template_owned(NAME, source).map_err(failure)?;
         }
         Ok(Template { env, tokens })
