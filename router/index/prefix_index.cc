@@ -9,76 +9,67 @@ namespace {
 
 constexpr size_t kFirstCapacity = 1024;
 constexpr int kEvictionSample = 8;
+constexpr size_t kAhead = 8;  // keys whose slots are fetched before they are needed
 
 // Keys are hashes already; 0 marks a hole, so the one real 0 is renamed.
 uint64_t Stored(uint64_t key) { return key == 0 ? 1 : key; }
 
 size_t CapacityFor(int64_t max_bytes, int64_t slot_bytes) {
-  const auto slots = static_cast<uint64_t>(std::max<int64_t>(max_bytes / slot_bytes, kFirstCapacity));
-  return std::bit_floor(slots);
+  return static_cast<size_t>(std::max<int64_t>(max_bytes / slot_bytes, kFirstCapacity));
 }
 
 }  // namespace
 
-PrefixIndex::Table::Table(size_t capacity)
-    : mask(capacity - 1),
-      keys(new uint64_t[capacity]()),
-      workers(new uint64_t[capacity]()),
-      used(new std::atomic<uint32_t>[capacity]()) {}
+PrefixIndex::Table::Table(size_t c) : capacity(c), slots(new Slot[c]()), used(new std::atomic<uint32_t>[c]()) {}
 
 PrefixIndex::PrefixIndex(int64_t max_bytes)
     : max_capacity_(CapacityFor(max_bytes, kSlotBytes)), table_(std::min(kFirstCapacity, max_capacity_)) {}
 
 size_t PrefixIndex::Find(uint64_t key) const {
-  size_t at = key & table_.mask;
-  while (table_.keys[at] != 0 && table_.keys[at] != key) at = (at + 1) & table_.mask;
+  size_t at = table_.Home(key);
+  while (table_.slots[at].key != 0 && table_.slots[at].key != key) at = table_.After(at);
   return at;
 }
 
 uint64_t PrefixIndex::Holders(uint64_t raw) const {
   const uint64_t key = Stored(raw);
   const size_t at = Find(key);
-  if (table_.keys[at] != key) return 0;
+  if (table_.slots[at].key != key) return 0;
   table_.used[at].store(now_.load(std::memory_order_relaxed), std::memory_order_relaxed);
-  return table_.workers[at];
+  return table_.slots[at].workers;
 }
 
 void PrefixIndex::Insert(uint64_t key, uint64_t workers, uint32_t used) {
   const size_t at = Find(key);
-  if (table_.keys[at] == 0) {
-    table_.keys[at] = key;
+  Slot& slot = table_.slots[at];
+  if (slot.key == 0) {
+    slot.key = key;
     ++table_.size;
   }
-  table_.workers[at] |= workers;
+  slot.workers |= workers;
   table_.used[at].store(used, std::memory_order_relaxed);
 }
 
 // Backward-shift deletion: what was pushed past the hole moves back, so that no tombstones pile up.
 void PrefixIndex::Erase(size_t hole) {
-  const size_t mask = table_.mask;
-  size_t at = hole;
-  while (true) {
-    at = (at + 1) & mask;
-    if (table_.keys[at] == 0) break;
-    const size_t home = table_.keys[at] & mask;
-    if (((at - home) & mask) < ((at - hole) & mask)) continue;
-    table_.keys[hole] = table_.keys[at];
-    table_.workers[hole] = table_.workers[at];
-    table_.used[hole].store(table_.used[at].load(std::memory_order_relaxed), std::memory_order_relaxed);
+  Table& t = table_;
+  for (size_t at = t.After(hole); t.slots[at].key != 0; at = t.After(at)) {
+    if (t.Distance(t.Home(t.slots[at].key), at) < t.Distance(hole, at)) continue;
+    t.slots[hole] = t.slots[at];
+    t.used[hole].store(t.used[at].load(std::memory_order_relaxed), std::memory_order_relaxed);
     hole = at;
   }
-  table_.keys[hole] = 0;
-  table_.workers[hole] = 0;
-  --table_.size;
+  t.slots[hole] = Slot{};
+  --t.size;
 }
 
 void PrefixIndex::EvictNear(uint64_t key) {
   const uint32_t now = now_.load(std::memory_order_relaxed);
-  size_t at = (key * 0x9E3779B97F4A7C15ull) & table_.mask;
+  size_t at = table_.Home(key * 0x9E3779B97F4A7C15ull);
   size_t oldest = at;
   uint32_t oldest_age = 0;
-  for (int seen = 0; seen < kEvictionSample; at = (at + 1) & table_.mask) {
-    if (table_.keys[at] == 0) continue;
+  for (int seen = 0; seen < kEvictionSample; at = table_.After(at)) {
+    if (table_.slots[at].key == 0) continue;
     ++seen;
     const uint32_t age = now - table_.used[at].load(std::memory_order_relaxed) + 1;
     if (age > oldest_age) {
@@ -90,26 +81,33 @@ void PrefixIndex::EvictNear(uint64_t key) {
   evictions_.fetch_add(1, std::memory_order_relaxed);
 }
 
-void PrefixIndex::Grow() {
-  Table old(2 * (table_.mask + 1));
+// A new table of `capacity` with the workers in `keep` only.
+void PrefixIndex::Rebuild(size_t capacity, uint64_t keep) {
+  Table old(capacity);
   std::swap(old, table_);
-  for (size_t i = 0; i <= old.mask; ++i) {
-    if (old.keys[i] != 0) Insert(old.keys[i], old.workers[i], old.used[i].load(std::memory_order_relaxed));
+  for (size_t i = 0; i < old.capacity; ++i) {
+    const uint64_t workers = old.slots[i].workers & keep;
+    if (workers != 0) Insert(old.slots[i].key, workers, old.used[i].load(std::memory_order_relaxed));
   }
 }
 
 void PrefixIndex::Store(int slot, absl::Span<const uint64_t> keys) {
   std::unique_lock lock(mutex_);
   const uint32_t now = now_.fetch_add(1, std::memory_order_relaxed) + 1;
-  for (const uint64_t key : keys) {
-    if (4 * (table_.size + 1) > 3 * (table_.mask + 1)) {
-      if (table_.mask + 1 < max_capacity_) {
-        Grow();
+  for (size_t i = 0; i < keys.size(); ++i) {
+    if (i + kAhead < keys.size()) {
+      const size_t next = table_.Home(Stored(keys[i + kAhead]));
+      __builtin_prefetch(&table_.slots[next], 1);
+      __builtin_prefetch(&table_.used[next], 1);
+    }
+    if (5 * (table_.size + 1) > 4 * table_.capacity) {
+      if (table_.capacity < max_capacity_) {
+        Rebuild(std::min(max_capacity_, table_.capacity + table_.capacity / 2), ~uint64_t{0});
       } else {
-        EvictNear(key);
+        EvictNear(keys[i]);
       }
     }
-    Insert(Stored(key), uint64_t{1} << slot, now);
+    Insert(Stored(keys[i]), uint64_t{1} << slot, now);
   }
 }
 
@@ -117,21 +115,15 @@ void PrefixIndex::Remove(int slot, absl::Span<const uint64_t> keys) {
   std::unique_lock lock(mutex_);
   for (const uint64_t raw : keys) {
     const size_t at = Find(Stored(raw));
-    if (table_.keys[at] == 0) continue;
-    table_.workers[at] &= ~(uint64_t{1} << slot);
-    if (table_.workers[at] == 0) Erase(at);
+    if (table_.slots[at].key == 0) continue;
+    table_.slots[at].workers &= ~(uint64_t{1} << slot);
+    if (table_.slots[at].workers == 0) Erase(at);
   }
 }
 
 void PrefixIndex::Clear(int slot) {
   std::unique_lock lock(mutex_);
-  const uint64_t keep = ~(uint64_t{1} << slot);
-  Table old(table_.mask + 1);
-  std::swap(old, table_);
-  for (size_t i = 0; i <= old.mask; ++i) {
-    const uint64_t workers = old.workers[i] & keep;
-    if (workers != 0) Insert(old.keys[i], workers, old.used[i].load(std::memory_order_relaxed));
-  }
+  Rebuild(table_.capacity, ~(uint64_t{1} << slot));
 }
 
 // Who holds the unit at `low` and who still holds the one at `high` is known: find where the others stop, by halving.
@@ -173,7 +165,7 @@ int64_t PrefixIndex::size_units() const {
 
 int64_t PrefixIndex::size_bytes() const {
   std::shared_lock lock(mutex_);
-  return static_cast<int64_t>(table_.mask + 1) * kSlotBytes;
+  return static_cast<int64_t>(table_.capacity) * kSlotBytes;
 }
 
 }  // namespace baton::router

@@ -92,13 +92,16 @@ TEST(PrefixIndex, ZeroIsAKeyLikeAnyOther) {
   EXPECT_EQ(index.Match(Keys{0, 0xffff}, ~uint64_t{0})[2], 0u);
 }
 
-// Against a plain map, on keys that collide in the table's low bits, so that runs grow and shrink through each other.
+// Against a plain map, on keys that crowd into eight places of the table (one at its very end), so that runs grow and
+// shrink through each other and around the end.
 TEST(PrefixIndex, RandomOperationsEqualAMap) {
   std::mt19937_64 random(11);
   PrefixIndex index(1 << 20);
   std::map<uint64_t, std::set<int>> reference;
   std::vector<uint64_t> pool(300);
-  for (uint64_t& key : pool) key = (random() & 0xff00000000000000ull) | (random() % 64) | ((random() % 4096) << 20);
+  for (uint64_t& key : pool) {
+    key = (random() & 0xe000000000000000ull) | (random() % 2 ? 0x1ffffffffffff000ull : 0) | (random() % 4096);
+  }
   for (int step = 0; step < 20000; ++step) {
     const int slot = static_cast<int>(random() % 8);
     const uint64_t key = pool[random() % pool.size()];

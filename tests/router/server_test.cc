@@ -34,7 +34,7 @@ TEST_F(RouterTest, AStreamedChatEqualsTheWholeAnswer) {
   const std::vector<std::string> events = EventsOf(reply.body);
   ASSERT_GE(events.size(), 5u);
   EXPECT_EQ(events.back(), "[DONE]");
-  EXPECT_EQ(StreamedText(events), whole["choices"][0]["message"]["content"]);
+  EXPECT_EQ(StreamedText(events), whole["choices"][0]["message"]["content"].get<std::string>());
   const Json role = Json::parse(events[0]);
   EXPECT_EQ(role["choices"][0]["delta"], (Json{{"role", "assistant"}, {"content", ""}}));
   EXPECT_TRUE(role["usage"].is_null());
