@@ -80,7 +80,8 @@ void Handoff::On(const Attach& event) {
     if (event.attach_gen == ticket.attach_gen) return;
     ticket.attach_gen = event.attach_gen;
     ticket.credit_until = now_ + options_.credit_timeout;
-    out_->push_back(ContinueSequence{ticket.id, event.attach_gen, event.position});
+    const bool forgotten = PlantedBug("second Attach without position");
+    out_->push_back(ContinueSequence{ticket.id, event.attach_gen, forgotten ? 0 : event.position});
     return;
   }
   if (event.epoch == 0) {

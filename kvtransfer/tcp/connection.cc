@@ -1,0 +1,208 @@
+#include "kvtransfer/tcp/connection.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <charconv>
+#include <utility>
+
+#include "common/status.h"
+
+namespace baton::tcp {
+namespace {
+
+constexpr size_t kPiece = 256 << 10;  ///< stored between two questions whether it still may be
+
+absl::Status Broken(std::string_view what) { return absl::UnavailableError(StrCat(what, ": ", strerror(errno))); }
+
+}  // namespace
+
+void Seal(FrameHeader& header) { header.check = XXH3_64bits(&header, offsetof(FrameHeader, check)); }
+
+bool Sealed(const FrameHeader& header) {
+  return header.magic == kFrameMagic && header.check == XXH3_64bits(&header, offsetof(FrameHeader, check));
+}
+
+Connection::Connection(PeerNumber peer, int socket, bool connecting) : peer_(peer), socket_(socket), connecting_(connecting) {
+  const int on = 1;
+  setsockopt(socket_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+}
+
+Connection::~Connection() { close(socket_); }
+
+void Connection::Queue(FrameHeader header, std::span<const std::byte> payload, Done done) {
+  header.payload_bytes = payload.size();
+  Seal(header);
+  out_.push_back({header, {}, payload, 0, std::move(done)});
+}
+
+void Connection::QueueOwned(FrameHeader header, std::string payload, Done done) {
+  header.payload_bytes = payload.size();
+  Seal(header);
+  Out& out = out_.emplace_back(Out{header, std::move(payload), {}, 0, std::move(done)});
+  out.payload = std::as_bytes(std::span(out.owned));
+}
+
+void Connection::FailAll(const absl::Status& why) {
+  for (Out& out : std::exchange(out_, {})) {
+    if (out.done) out.done(why);
+  }
+}
+
+absl::Status Connection::Pump(Sink& sink, bool& moved) {
+  if (connecting_) {
+    int error = 0;
+    socklen_t size = sizeof(error);
+    getsockopt(socket_, SOL_SOCKET, SO_ERROR, &error, &size);
+    errno = error;
+    if (error != 0) return Broken("connect");
+    sockaddr_in peer{};
+    size = sizeof(peer);
+    if (getpeername(socket_, reinterpret_cast<sockaddr*>(&peer), &size) != 0) return absl::OkStatus();
+    connecting_ = false;
+  }
+  BATON_RETURN_IF_ERROR(PumpOut(moved));
+  return PumpIn(sink, moved);
+}
+
+absl::Status Connection::PumpOut(bool& moved) {
+  while (!out_.empty()) {
+    Out& out = out_.front();
+    const uint64_t total = sizeof(FrameHeader) + out.payload.size();
+    const uint64_t head = std::min<uint64_t>(out.sent, sizeof(FrameHeader)), body = out.sent - head;
+    iovec pieces[2] = {{reinterpret_cast<char*>(&out.header) + head, sizeof(FrameHeader) - head},
+                       {const_cast<std::byte*>(out.payload.data()) + body, out.payload.size() - body}};
+    msghdr message{};
+    message.msg_iov = pieces, message.msg_iovlen = 2;
+    const ssize_t sent = sendmsg(socket_, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent < 0) {
+      if (errno == EAGAIN || errno == EINTR) return absl::OkStatus();
+      return Broken("send");
+    }
+    moved = true;
+    out.sent += static_cast<uint64_t>(sent);
+    if (out.sent < total) continue;
+    Done done = std::move(out.done);
+    out_.pop_front();
+    if (done) done(absl::OkStatus());
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<size_t> Connection::Receive(void* to, size_t bytes) {
+  const ssize_t got = recv(socket_, to, bytes, MSG_DONTWAIT);
+  if (got > 0) return static_cast<size_t>(got);
+  if (got == 0) return absl::UnavailableError("the peer closed the connection");
+  if (errno == EAGAIN || errno == EINTR) return 0u;
+  return Broken("receive");
+}
+
+absl::Status Connection::PumpIn(Sink& sink, bool& moved) {
+  for (int frames = 0; frames < 64;) {  // others want their turn
+    if (header_bytes_ < sizeof(FrameHeader)) {
+      BATON_ASSIGN_OR_RETURN(const size_t got, Receive(reinterpret_cast<char*>(&in_) + header_bytes_, sizeof(FrameHeader) - header_bytes_));
+      if (got == 0) return absl::OkStatus();
+      moved = true;
+      header_bytes_ += got;
+      if (header_bytes_ < sizeof(FrameHeader)) continue;
+      BATON_RETURN_IF_ERROR(EndHeader());
+    }
+    bool again = true;
+    BATON_RETURN_IF_ERROR(ReadPayload(sink, moved, again));
+    if (!again) return absl::OkStatus();
+    if (payload_bytes_ < in_.payload_bytes) continue;
+    ++frames;
+    const FrameHeader header = in_;
+    const std::string payload = std::exchange(in_payload_, {});
+    header_bytes_ = 0, payload_bytes_ = 0;
+    if (header.kind != FrameKind::kWrite) BATON_RETURN_IF_ERROR(sink.OnFrame(*this, header, payload));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Connection::EndHeader() {
+  if (!Sealed(in_)) return absl::DataLossError("a frame's header is damaged");
+  payload_bytes_ = 0;
+  if (in_.kind == FrameKind::kWrite) return absl::OkStatus();
+  if (in_.payload_bytes > kMaxMessageBytes) {
+    return absl::InvalidArgumentError(StrCat("a message of ", in_.payload_bytes, " bytes, at most ", kMaxMessageBytes));
+  }
+  in_payload_.resize(in_.payload_bytes);
+  return absl::OkStatus();
+}
+
+absl::Status Connection::ReadPayload(Sink& sink, bool& moved, bool& again) {
+  const uint64_t left = in_.payload_bytes - payload_bytes_;
+  if (left == 0) return absl::OkStatus();
+  static thread_local char thrown_away[kPiece];
+  size_t piece = std::min<uint64_t>(left, kPiece);
+  void* to = thrown_away;
+  if (in_.kind != FrameKind::kWrite) {
+    to = in_payload_.data() + payload_bytes_, piece = left;
+  } else if (std::byte* slot = sink.PlaceFor(*this, in_); slot != nullptr) {
+    to = slot + payload_bytes_;
+  }
+  BATON_ASSIGN_OR_RETURN(const size_t got, Receive(to, piece));
+  payload_bytes_ += got;
+  moved |= got > 0;
+  again = got > 0;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int> Listen(const std::string& host, uint16_t port) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET, address.sin_port = htons(port);
+  if (inet_pton(AF_INET, host.c_str(), &address.sin_addr) != 1) return absl::InvalidArgumentError(StrCat("'", host, "' is no IPv4 address"));
+  const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (listener < 0) return Broken("socket");
+  const int on = 1;
+  setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  if (bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0 || listen(listener, 128) != 0) {
+    const absl::Status status = Broken(StrCat("listen on ", host, ":", port));
+    close(listener);
+    return status;
+  }
+  return listener;
+}
+
+std::string LocalAddress(int socket) {
+  sockaddr_in address{};
+  socklen_t size = sizeof(address);
+  getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size);
+  char text[INET_ADDRSTRLEN] = "";
+  inet_ntop(AF_INET, &address.sin_addr, text, sizeof(text));
+  return StrCat(text, ":", ntohs(address.sin_port));
+}
+
+absl::StatusOr<int> Dial(const std::string& where) {
+  const size_t colon = where.rfind(':');
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  uint16_t port = 0;
+  const bool port_ok = colon != std::string::npos &&
+                       std::from_chars(where.data() + colon + 1, where.data() + where.size(), port).ec == std::errc() && port != 0;
+  if (!port_ok || inet_pton(AF_INET, where.substr(0, colon).c_str(), &address.sin_addr) != 1) {
+    return absl::InvalidArgumentError(StrCat("'", where, "' is no address of the form 10.0.0.1:5000"));
+  }
+  address.sin_port = htons(port);
+  const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (socket < 0) return Broken("socket");
+  if (connect(socket, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0 && errno != EINPROGRESS) {
+    const absl::Status status = Broken(StrCat("connect to ", where));
+    close(socket);
+    return status;
+  }
+  return socket;
+}
+
+int Accept(int listener) { return accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC); }
+
+}  // namespace baton::tcp

@@ -1,0 +1,82 @@
+// One byte-stream connection: frames out of a queue, frames in, without blocking. Used by the TCP and the shared-memory
+// transport. Not thread-safe; owned by its transport.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <span>
+#include <string>
+
+#include "absl/status/status.h"
+#include "kvtransfer/tcp/frame.h"
+
+namespace baton::tcp {
+
+class Connection {
+ public:
+  using Done = Transport::Done;
+  /// Where arriving frames go.
+  class Sink {
+   public:
+    virtual ~Sink() = default;
+    /// A frame whose payload is small and complete. Error: the connection is given up.
+    virtual absl::Status OnFrame(Connection& from, const FrameHeader& header, std::string_view payload) = 0;
+    /// Where the next bytes of a kWrite go; null: they are thrown away. Asked again for every piece.
+    virtual std::byte* PlaceFor(Connection& from, const FrameHeader& header) = 0;
+  };
+
+  /// Takes the socket over. `connecting`: its connect has not completed.
+  Connection(PeerNumber peer, int socket, bool connecting);
+  ~Connection();
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  PeerNumber peer() const { return peer_; }
+  int socket() const { return socket_; }
+  bool wants_write() const { return !out_.empty(); }
+
+  /// `payload` must stay until `done`, which is called when the kernel has it all.
+  void Queue(FrameHeader header, std::span<const std::byte> payload, Done done);
+  /// As Queue, with a payload of its own.
+  void QueueOwned(FrameHeader header, std::string payload, Done done);
+  /// Calls every queued Done with `why`.
+  void FailAll(const absl::Status& why);
+
+  /// Reads and writes what is possible now. `moved` is set when something was. Error: the connection is broken.
+  absl::Status Pump(Sink& sink, bool& moved);
+
+ private:
+  struct Out {
+    FrameHeader header;
+    std::string owned;
+    std::span<const std::byte> payload;
+    uint64_t sent = 0;  ///< of header and payload
+    Done done;
+  };
+  absl::Status PumpOut(bool& moved);
+  absl::Status PumpIn(Sink& sink, bool& moved);
+  absl::Status EndHeader();
+  absl::Status ReadPayload(Sink& sink, bool& moved, bool& again);
+  /// Bytes read; 0: would block. Unavailable when the peer is gone.
+  absl::StatusOr<size_t> Receive(void* to, size_t bytes);
+
+  const PeerNumber peer_;
+  const int socket_;
+  bool connecting_;
+  std::deque<Out> out_;
+  FrameHeader in_;
+  size_t header_bytes_ = 0;    ///< of in_, received
+  uint64_t payload_bytes_ = 0; ///< received
+  std::string in_payload_;
+};
+
+/// A listening socket on `host` (an IPv4 address), port 0: any. Nonblocking.
+absl::StatusOr<int> Listen(const std::string& host, uint16_t port);
+/// "host:port" of a socket's own end.
+std::string LocalAddress(int socket);
+/// A nonblocking socket that connects to "host:port".
+absl::StatusOr<int> Dial(const std::string& address);
+/// The next connection, nonblocking; -1: none.
+int Accept(int listener);
+
+}  // namespace baton::tcp

@@ -1,0 +1,213 @@
+#include "kvtransfer/tcp/tcp_transport.h"
+
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <utility>
+
+#include "common/check.h"
+#include "common/status.h"
+
+namespace baton {
+
+using tcp::FrameHeader;
+using tcp::FrameKind;
+
+absl::StatusOr<std::unique_ptr<TcpTransport>> TcpTransport::Create(TcpOptions options, TransportEvents& events) {
+  BATON_ASSIGN_OR_RETURN(const int listener, tcp::Listen(options.host, options.port));
+  std::unique_ptr<TcpTransport> transport(new TcpTransport(std::move(options), events, listener));
+  transport->memory_.resize(transport->options_.landing.slots * transport->options_.landing.slot_bytes);
+  transport->landing_ = transport->memory_;
+  return transport;
+}
+
+TcpTransport::TcpTransport(TcpOptions options, TransportEvents& events, int listener)
+    : options_(std::move(options)), events_(events), listener_(listener), epoll_(epoll_create1(EPOLL_CLOEXEC)) {
+  BATON_CHECK(epoll_ >= 0, strerror(errno));
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u64 = 0;
+  epoll_ctl(epoll_, EPOLL_CTL_ADD, listener_, &event);
+}
+
+TcpTransport::~TcpTransport() {
+  peers_.clear();
+  close(epoll_);
+  close(listener_);
+}
+
+absl::StatusOr<PeerNumber> TcpTransport::Connect(std::string_view address) {
+  const std::string prefix = StrCat(name(), ":");
+  if (!address.starts_with(prefix)) return absl::InvalidArgumentError(StrCat("'", address, "' is no ", name(), " address"));
+  BATON_ASSIGN_OR_RETURN(const int socket, tcp::Dial(std::string(address.substr(prefix.size()))));
+  return Add(socket, /*accepted=*/false);
+}
+
+PeerNumber TcpTransport::Add(int socket, bool accepted) {
+  const PeerNumber number = next_peer_++;
+  Peer& peer = peers_[number];
+  peer.connection = std::make_unique<tcp::Connection>(number, socket, !accepted);
+  peer.accepted = accepted;
+  epoll_event event{};
+  event.events = EPOLLIN | EPOLLOUT;
+  event.data.u64 = number;
+  peer.watches_write = true;
+  epoll_ctl(epoll_, EPOLL_CTL_ADD, socket, &event);
+  const tcp::HelloBody body{options_.landing.slots, options_.landing.slot_bytes, getpid()};
+  std::string hello(reinterpret_cast<const char*>(&body), sizeof(body));
+  peer.connection->QueueOwned({.kind = FrameKind::kHello}, hello + GreetingTail(), nullptr);
+  return number;
+}
+
+TcpTransport::Peer* TcpTransport::Find(PeerNumber peer) {
+  const auto found = peers_.find(peer);
+  return found == peers_.end() ? nullptr : &found->second;
+}
+
+LandingShape TcpTransport::landing_of(PeerNumber peer) const {
+  const auto found = peers_.find(peer);
+  return found == peers_.end() ? LandingShape{} : found->second.landing;
+}
+
+void TcpTransport::Write(PeerNumber number, const LandingPlace& place, std::span<const std::byte> bytes, Done done) {
+  Peer* peer = Find(number);
+  if (peer == nullptr) return Later([done = std::move(done)] { done(absl::UnavailableError("no such peer")); });
+  if (!peer->greeted) return peer->early.push_back({place, {bytes, std::move(done)}});
+  PutChecked(number, *peer, place, bytes, std::move(done));
+}
+
+void TcpTransport::PutChecked(PeerNumber number, Peer& peer, const LandingPlace& place, std::span<const std::byte> bytes, Done done) {
+  if (place.slot.slot >= peer.landing.slots || bytes.size() > peer.landing.slot_bytes) {
+    const absl::Status refused = absl::InvalidArgumentError(StrCat(bytes.size(), " bytes for slot ", place.slot.slot, ", the peer has ",
+                                                                   peer.landing.slots, " of ", peer.landing.slot_bytes));
+    return Later([refused, done = std::move(done)] { done(refused); });
+  }
+  Put(number, peer, place, bytes, std::move(done));
+}
+
+void TcpTransport::Put(PeerNumber, Peer& peer, const LandingPlace& place, std::span<const std::byte> bytes, Done done) {
+  peer.connection->Queue({.kind = FrameKind::kWrite, .ticket = place.lane.ticket, .epoch = place.lane.epoch, .lane = place.lane.lane,
+                          .slot = place.slot.slot, .turn = place.slot.turn}, bytes, std::move(done));
+  Watch(peer);
+}
+
+void TcpTransport::Send(PeerNumber number, std::string message, Done done) {
+  Peer* peer = Find(number);
+  if (peer == nullptr || message.size() > tcp::kMaxMessageBytes) {
+    const absl::Status why = peer == nullptr ? absl::UnavailableError("no such peer")
+                                             : absl::InvalidArgumentError(StrCat("a message of ", message.size(), " bytes"));
+    return Later([why, done = std::move(done)] { if (done) done(why); });
+  }
+  peer->connection->QueueOwned({.kind = FrameKind::kMessage}, std::move(message), std::move(done));
+  Watch(*peer);
+}
+
+void TcpTransport::Flush(PeerNumber number, Done done) {
+  Peer* peer = Find(number);
+  if (peer == nullptr) return Later([done = std::move(done)] { done(absl::UnavailableError("no such peer")); });
+  if (!peer->early.empty()) {  // behind the writes that wait for the greeting
+    return Later([this, number, done = std::move(done)]() mutable { Flush(number, std::move(done)); });
+  }
+  const uint64_t flush = next_flush_++;
+  peer->flushes[flush] = std::move(done);
+  peer->connection->Queue({.kind = FrameKind::kFlush, .ticket = flush}, {}, nullptr);
+  Watch(*peer);
+}
+
+void TcpTransport::Close(PeerNumber number, std::function<void()> fenced) {
+  Lose(number, absl::OkStatus());
+  fenced();  // nothing is stored any more but by us
+}
+
+void TcpTransport::Watch(Peer& peer) {
+  if (peer.watches_write == peer.connection->wants_write()) return;
+  peer.watches_write = peer.connection->wants_write();
+  epoll_event event{};
+  event.events = EPOLLIN | (peer.watches_write ? EPOLLOUT : 0u);
+  event.data.u64 = peer.connection->peer();
+  epoll_ctl(epoll_, EPOLL_CTL_MOD, peer.connection->socket(), &event);
+}
+
+/// `why` ok: we close it ourselves, and OnLost is not called.
+void TcpTransport::Lose(PeerNumber number, const absl::Status& why) {
+  auto node = peers_.extract(number);
+  if (node.empty()) return;
+  Peer& peer = node.mapped();
+  const absl::Status error = why.ok() ? absl::CancelledError("the connection was closed") : why;
+  peer.connection->FailAll(error);
+  for (auto& [place, write] : peer.early) write.second(error);
+  for (auto& [flush, done] : peer.flushes) done(error);
+  Forget(number);
+  if (!why.ok()) events_.OnLost(number, why);
+}
+
+void TcpTransport::Accept() {
+  for (int socket = tcp::Accept(listener_); socket >= 0; socket = tcp::Accept(listener_)) Add(socket, /*accepted=*/true);
+}
+
+bool TcpTransport::Progress() {
+  bool moved = !later_.empty();
+  for (auto& work : std::exchange(later_, {})) work();
+  epoll_event ready[64];
+  const int count = epoll_wait(epoll_, ready, 64, 0);
+  for (int i = 0; i < count; ++i) {
+    const PeerNumber number = ready[i].data.u64;
+    if (number == 0) {
+      Accept();
+      moved = true;
+      continue;
+    }
+    Peer* peer = Find(number);
+    if (peer == nullptr) continue;  // lost meanwhile
+    const absl::Status status = peer->connection->Pump(*this, moved);
+    peer = Find(number);
+    if (peer == nullptr) continue;
+    if (!status.ok()) {
+      Lose(number, status);
+      moved = true;
+    } else {
+      Watch(*peer);
+    }
+  }
+  return moved;
+}
+
+absl::Status TcpTransport::Greet(PeerNumber number, Peer& peer, std::string_view payload) {
+  tcp::HelloBody body;
+  if (peer.greeted || payload.size() < sizeof(body)) return absl::InvalidArgumentError("a greeting out of place");
+  memcpy(&body, payload.data(), sizeof(body));
+  peer.landing = {static_cast<uint32_t>(body.slots), body.slot_bytes};
+  peer.pid = body.pid;
+  BATON_RETURN_IF_ERROR(OnGreeted(number, peer, payload.substr(sizeof(body))));
+  peer.greeted = true;
+  for (auto& [place, write] : std::exchange(peer.early, {})) PutChecked(number, peer, place, write.first, std::move(write.second));
+  if (peer.accepted) events_.OnConnected(number);
+  return absl::OkStatus();
+}
+
+absl::Status TcpTransport::OnFrame(tcp::Connection& from, const FrameHeader& header, std::string_view payload) {
+  Peer& peer = *Find(from.peer());
+  if (!peer.greeted && header.kind != FrameKind::kHello) return absl::InvalidArgumentError("no greeting came first");
+  switch (header.kind) {
+    case FrameKind::kHello: return Greet(from.peer(), peer, payload);
+    case FrameKind::kMessage: events_.OnMessage(from.peer(), payload); return absl::OkStatus();
+    case FrameKind::kFlush: peer.connection->Queue({.kind = FrameKind::kFlushed, .ticket = header.ticket}, {}, nullptr); return absl::OkStatus();
+    case FrameKind::kFlushed: {
+      auto flush = peer.flushes.extract(header.ticket);
+      if (!flush.empty()) flush.mapped()(absl::OkStatus());
+      return absl::OkStatus();
+    }
+    case FrameKind::kWrite: break;
+  }
+  return absl::InvalidArgumentError(StrCat("a frame of kind ", static_cast<uint32_t>(header.kind)));
+}
+
+std::byte* TcpTransport::PlaceFor(tcp::Connection& from, const FrameHeader& header) {
+  const LandingShape& ours = options_.landing;
+  if (header.slot >= ours.slots || header.payload_bytes > ours.slot_bytes) return nullptr;
+  const LandingPlace place{{header.ticket, header.epoch, header.lane}, {header.slot, header.turn}};
+  return events_.MayLand(from.peer(), place) ? landing_.data() + header.slot * ours.slot_bytes : nullptr;
+}
+
+}  // namespace baton

@@ -1,0 +1,84 @@
+// Landing over TCP: the message is the data, and the receiver writes. Also the message half of the shared-memory
+// transport, which puts the bytes itself. Thread: the transfer thread.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kvtransfer/tcp/connection.h"
+#include "kvtransfer/transport.h"
+
+namespace baton {
+
+struct TcpOptions {
+  std::string host = "127.0.0.1";  ///< IPv4 address to listen on, and what peers are told
+  uint16_t port = 0;               ///< 0: any
+  LandingShape landing;
+};
+
+class TcpTransport : public Transport, private tcp::Connection::Sink {
+ public:
+  /// Unavailable when it cannot listen. `events` must outlive it.
+  static absl::StatusOr<std::unique_ptr<TcpTransport>> Create(TcpOptions options, TransportEvents& events);
+  ~TcpTransport() override;
+
+  std::string_view name() const override { return "tcp"; }
+  FenceStyle fence() const override { return FenceStyle::kReceiverWrites; }
+  std::string address() const override { return StrCat(name(), ":", tcp::LocalAddress(listener_)); }
+  std::span<std::byte> landing() override { return landing_; }
+  absl::StatusOr<PeerNumber> Connect(std::string_view address) override;
+  LandingShape landing_of(PeerNumber peer) const override;
+  void Write(PeerNumber peer, const LandingPlace& place, std::span<const std::byte> bytes, Done done) override;
+  void Send(PeerNumber peer, std::string message, Done done) override;
+  void Flush(PeerNumber peer, Done done) override;
+  void Close(PeerNumber peer, std::function<void()> fenced) override;
+  bool Progress() override;
+  int wait_fd() const override { return epoll_; }
+
+ protected:
+  struct Peer {
+    std::unique_ptr<tcp::Connection> connection;
+    LandingShape landing;
+    bool greeted = false;
+    int64_t pid = 0;
+    std::map<uint64_t, Done> flushes;
+    std::vector<std::pair<LandingPlace, std::pair<std::span<const std::byte>, Done>>> early;  ///< before the greeting
+    bool accepted = false;
+    bool watches_write = false;
+  };
+  TcpTransport(TcpOptions options, TransportEvents& events, int listener);
+  /// What the greeting says beside the landing shape; and what is made of the peer's.
+  virtual std::string GreetingTail() const { return ""; }
+  virtual absl::Status OnGreeted(PeerNumber, Peer&, std::string_view tail) { return (void)tail, absl::OkStatus(); }
+  /// The peer's greeting is here and the bytes fit.
+  virtual void Put(PeerNumber number, Peer& peer, const LandingPlace& place, std::span<const std::byte> bytes, Done done);
+  virtual void Forget(PeerNumber) {}
+  Peer* Find(PeerNumber peer);
+  void Later(std::function<void()> work) { later_.push_back(std::move(work)); }
+
+  const TcpOptions options_;
+  TransportEvents& events_;
+  std::span<std::byte> landing_;
+
+ private:
+  PeerNumber Add(int socket, bool accepted);
+  void Accept();
+  void Lose(PeerNumber number, const absl::Status& why);
+  void Watch(Peer& peer);
+  void PutChecked(PeerNumber number, Peer& peer, const LandingPlace& place, std::span<const std::byte> bytes, Done done);
+  absl::Status Greet(PeerNumber number, Peer& peer, std::string_view payload);
+  absl::Status OnFrame(tcp::Connection& from, const tcp::FrameHeader& header, std::string_view payload) override;
+  std::byte* PlaceFor(tcp::Connection& from, const tcp::FrameHeader& header) override;
+
+  const int listener_;
+  int epoll_ = -1;
+  std::vector<std::byte> memory_;
+  std::map<PeerNumber, Peer> peers_;
+  PeerNumber next_peer_ = 1;
+  uint64_t next_flush_ = 1;
+  std::vector<std::function<void()>> later_;  ///< Dones that must not come from inside a call
+};
+
+}  // namespace baton

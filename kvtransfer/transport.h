@@ -1,0 +1,96 @@
+// How bytes move between workers: messages both ways, and writes into a peer's landing slots. One interface, a folder
+// per backend, one contract test over all of them (tests/kvtransfer/transport_contract.h). The contract is unkind, as
+// the fastest backends are:
+//
+//   - After Done(error) the bytes of a Write may still land, whole or torn, until the peer is fenced.
+//   - A message may overtake writes unless it was sent after their Done, or after a Flush.
+//   - Several Dones may come from one Progress; they may come from inside Close, but never from inside Write or Send.
+//   - When a connection breaks, every outstanding Done is called with an error, then OnLost, once.
+//
+// Everything is called on the transfer thread, and calls back on it. Callbacks may call the transport, except Close of
+// the peer they speak of.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "kvtransfer/lane_messages.h"
+
+namespace baton {
+
+/// A connection to one incarnation of a peer's rank; never used twice by one Transport. 0: none.
+using PeerNumber = uint64_t;
+
+/// What ends a peer's access to our landing slots.
+enum class FenceStyle : uint8_t {
+  kReceiverWrites,  ///< we store what we receive: MayLand is the fence
+  kForcedClose,     ///< closing our endpoint is
+  kPeerExit,        ///< the peer maps our memory: only the exit of its process is
+};
+
+/// The receiving side's landing memory: `slots` slots of `slot_bytes`, adjacent.
+struct LandingShape {
+  uint32_t slots = 0;
+  uint64_t slot_bytes = 0;
+};
+
+/// Where a Write goes. (lane, turn) travel with the bytes where the receiver writes.
+struct LandingPlace {
+  LaneKey lane;
+  SlotTurn slot;
+};
+
+/// What the owner of a transport is told. Must outlive the transport.
+class TransportEvents {
+ public:
+  virtual ~TransportEvents() = default;
+  /// A peer connected to us.
+  virtual void OnConnected(PeerNumber peer) = 0;
+  virtual void OnMessage(PeerNumber peer, std::string_view message) = 0;
+  virtual void OnLost(PeerNumber peer, const absl::Status& why) = 0;
+  /// kReceiverWrites only: may these bytes be stored? Asked before every piece of a slot is; a slot changes hands on
+  /// this thread alone, so that the answer holds until the piece is stored.
+  virtual bool MayLand(PeerNumber peer, const LandingPlace& place) = 0;
+};
+
+class Transport {
+ public:
+  using Done = std::function<void(const absl::Status&)>;
+  virtual ~Transport() = default;
+
+  /// "tcp", "shm", "ucx".
+  virtual std::string_view name() const = 0;
+  virtual FenceStyle fence() const = 0;
+  /// What peers Connect to; bytes, opaque, valid for this incarnation.
+  virtual std::string address() const = 0;
+  /// Our landing memory; empty for a pure sender. Lives as long as the transport.
+  virtual std::span<std::byte> landing() = 0;
+
+  /// Unavailable when the address is nobody's; InvalidArgument when it is another backend's. Completed by Progress:
+  /// writes and messages may be posted at once.
+  virtual absl::StatusOr<PeerNumber> Connect(std::string_view address) = 0;
+  /// The peer's landing memory; slots 0 until its greeting came.
+  virtual LandingShape landing_of(PeerNumber peer) const = 0;
+  /// `bytes` into a slot of the peer, from its start. They must stay until `done`. InvalidArgument (through `done`) when
+  /// they do not fit.
+  virtual void Write(PeerNumber peer, const LandingPlace& place, std::span<const std::byte> bytes, Done done) = 0;
+  virtual void Send(PeerNumber peer, std::string message, Done done) = 0;
+  /// `done(ok)`: no write posted before to this peer is in flight any more.
+  virtual void Flush(PeerNumber peer, Done done) = 0;
+  /// Ends the connection; outstanding Dones get an error. `fenced` is called once the peer can write our landing memory
+  /// no more: from inside Close where the backend can enforce it, later where only the peer's exit does.
+  virtual void Close(PeerNumber peer, std::function<void()> fenced) = 0;
+
+  /// Moves things; false when there was nothing to do.
+  virtual bool Progress() = 0;
+  /// Readable when Progress may have something to do; for poll(). -1: none, call Progress periodically.
+  virtual int wait_fd() const = 0;
+};
+
+}  // namespace baton

@@ -1,0 +1,90 @@
+// A decode worker around the real Handoff core: landing slots, a block pool, placing passes that take their time,
+// sequences that read blocks at every token.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "decode_worker/handoff/handoff.h"
+#include "world.h"
+
+namespace baton::sim {
+
+class DecodeNode final : public Node, public decode::TicketBlocks {
+ public:
+  struct Payload {
+    std::vector<std::pair<uint32_t, uint64_t>> cells;  ///< (segment, content)
+    bool corrupted = false;  ///< by an injected fault
+  };
+  DecodeNode(World& world, int index);
+  // From the network.
+  void OnReserve(int request, uint32_t attempt);
+  void OnAttach(const decode::Attach& attach) { Handle(attach); }
+  void OnCredit(const decode::Credit& credit) { Handle(credit); }
+  void OnCancel(const decode::TicketKey& key);
+  void OnMessage(uint64_t connection, const ToDecode& message, const Payload& payload);
+  void OnWriterLost(uint64_t connection) { Handle(decode::WriterLost{connection}); }
+  void OnWriterFenced(uint64_t connection) { Handle(decode::WriterFenced{connection}); }
+  /// One-sided: the process does not notice.
+  void Land(uint64_t connection, const LaneKey& lane, SlotTurn slot, const Payload& payload);
+  /// What is held; empty: nothing.
+  std::string Holds() const;
+  void CheckEnd();
+  /// Slots are held by writers that lost their connection or could not flush, and by nobody else.
+  void CheckQuarantine();
+
+ private:
+  struct Block {
+    TicketId ticket = 0;  ///< 0: free
+    uint32_t epoch = 0;
+    std::vector<std::vector<uint64_t>> cells;  ///< [lanes][segments]
+  };
+  struct Sequence {
+    int request = 0;
+    uint64_t attach_gen = 0, position = 0;
+    int block = -1;  ///< -1: computed here
+    uint64_t step = 0;
+  };
+  void Reborn() override;
+  void Timer();
+  void Handle(const decode::Event& event);
+  void Do(const decode::ReserveAnswer& action);
+  void Do(const decode::ReservationShed&) {}
+  void Do(const decode::SendToWriter& action);
+  void Do(const decode::PlaceSlot& action);
+  void Do(const decode::StartSequence& action);
+  void Do(const decode::ContinueSequence& action);
+  void Do(const decode::StopSequence& action);
+  void Do(const decode::AttachRefused& action);
+  void Do(const decode::CancelAnswer& action);
+  void Do(const decode::CutWriter& action);
+  void Place(const decode::PlaceSlot& action);
+  void Step(TicketId ticket, uint64_t step);
+  void EndSequence(TicketId ticket);
+  bool Readable(const Sequence& sequence) const;
+  void CheckClosing();
+  int RequestOf(TicketId ticket) const;
+  int BlockOf(TicketId ticket, uint32_t epoch) const;
+  // TicketBlocks
+  int32_t Pin(TicketId ticket, const decode::Reserve& event) override;
+  bool Bind(TicketId ticket, uint32_t epoch, int32_t tokens) override;
+  void Release(TicketId ticket, uint32_t epoch) override;
+  void Unpin(TicketId ticket) override;
+
+  const int index_;
+  std::unique_ptr<decode::Handoff> core_;
+  std::vector<Payload> slots_;
+  std::vector<Block> blocks_;
+  std::set<TicketId> pins_;
+  std::map<TicketId, int> requests_;
+  std::map<TicketId, Sequence> sequences_;
+  std::map<TicketId, TimePoint> closing_since_;
+  TimePoint checked_at_{};
+  std::set<decode::TicketKey> cancelled_;
+  bool may_stop_sequences_ = false;  ///< during Handle: the event is a reason to
+};
+
+}  // namespace baton::sim
