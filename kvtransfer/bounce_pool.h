@@ -1,0 +1,62 @@
+// The sender's buffers: a slot is packed into one and leaves from there, so that source blocks are free of the network.
+// A buffer stays taken until the transport is done with it, whatever has become of the lane. Not thread-safe; the
+// transfer thread's. `memory` is the caller's (registered with the transport where that helps) and must outlive the pool;
+// the pool must outlive its buffers.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "common/check.h"
+
+namespace baton {
+
+class BouncePool {
+ public:
+  /// One buffer; comes back when it is destroyed. Move-only.
+  class Buffer {
+   public:
+    Buffer(Buffer&& other) noexcept : pool_(std::exchange(other.pool_, nullptr)), number_(other.number_) {}
+    Buffer& operator=(Buffer&& other) noexcept {
+      std::swap(pool_, other.pool_), std::swap(number_, other.number_);
+      return *this;
+    }
+    ~Buffer() {
+      if (pool_ != nullptr) pool_->free_.push_back(number_);
+    }
+    std::span<std::byte> bytes() const { return pool_->memory_.subspan(number_ * pool_->bytes_each_, pool_->bytes_each_); }
+
+   private:
+    friend class BouncePool;
+    Buffer(BouncePool* pool, size_t number) : pool_(pool), number_(number) {}
+    BouncePool* pool_;
+    size_t number_;
+  };
+
+  BouncePool(std::span<std::byte> memory, size_t bytes_each) : memory_(memory), bytes_each_(bytes_each), size_(memory.size() / bytes_each) {
+    for (size_t i = size_; i > 0; --i) free_.push_back(i - 1);
+  }
+  ~BouncePool() { BATON_CHECK(free_.size() == size_, size_ - free_.size(), " of ", size_, " bounce buffers are still out"); }
+  BouncePool(const BouncePool&) = delete;
+  BouncePool& operator=(const BouncePool&) = delete;
+
+  /// Nothing when all are taken: the segment waits in its blocks.
+  std::optional<Buffer> Take() {
+    if (free_.empty()) return std::nullopt;
+    const size_t number = free_.back();
+    free_.pop_back();
+    return Buffer(this, number);
+  }
+  size_t size() const { return size_; }
+  size_t free_buffers() const { return free_.size(); }
+
+ private:
+  const std::span<std::byte> memory_;
+  const size_t bytes_each_, size_;
+  std::vector<size_t> free_;
+};
+
+}  // namespace baton

@@ -1,0 +1,126 @@
+#include "kvtransfer/shm/shm_transport.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <utility>
+
+#include "common/status.h"
+
+namespace baton {
+namespace {
+
+constexpr size_t kTrailer = 4096;  ///< behind the slots; holds the nonce
+constexpr uint64_t kPidfdMark = 1ull << 63;
+
+size_t FileBytes(const LandingShape& shape) { return shape.slots * shape.slot_bytes + kTrailer; }
+
+absl::StatusOr<std::byte*> Map(int fd, size_t bytes) {
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (memory == MAP_FAILED) return absl::ResourceExhaustedError(StrCat("mapping ", bytes, " bytes of landing memory: ", strerror(errno)));
+  return static_cast<std::byte*>(memory);
+}
+
+bool Exited(int pidfd) {
+  pollfd poll_for{pidfd, POLLIN, 0};
+  return poll(&poll_for, 1, 0) > 0;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ShmTransport>> ShmTransport::Create(TcpOptions options, TransportEvents& events) {
+  BATON_ASSIGN_OR_RETURN(const int listener, tcp::Listen(options.host, options.port));
+  std::unique_ptr<ShmTransport> transport(new ShmTransport(std::move(options), events, listener));
+  BATON_RETURN_IF_ERROR(transport->MakeRing());
+  return transport;
+}
+
+absl::Status ShmTransport::MakeRing() {
+  const size_t bytes = FileBytes(options_.landing);
+  memfd_ = static_cast<int>(syscall(SYS_memfd_create, "baton-landing", MFD_CLOEXEC));
+  if (memfd_ < 0 || ftruncate(memfd_, static_cast<off_t>(bytes)) != 0) {
+    return absl::ResourceExhaustedError(StrCat("a memory file of ", bytes, " bytes: ", strerror(errno)));
+  }
+  BATON_ASSIGN_OR_RETURN(std::byte * memory, Map(memfd_, bytes));
+  landing_ = {memory, bytes - kTrailer};
+  if (getrandom(&nonce_, sizeof(nonce_), 0) != sizeof(nonce_)) return absl::UnavailableError("no random numbers");
+  memcpy(memory + bytes - sizeof(nonce_), &nonce_, sizeof(nonce_));
+  return absl::OkStatus();
+}
+
+ShmTransport::~ShmTransport() {
+  for (const auto& [peer, mapping] : mapped_) munmap(mapping.memory, mapping.bytes);
+  for (const auto& [peer, pidfd] : pidfds_) close(pidfd);
+  for (const Leaving& leaving : leaving_) close(leaving.pidfd);
+  if (!landing_.empty()) munmap(landing_.data(), landing_.size() + kTrailer);
+  if (memfd_ >= 0) close(memfd_);
+}
+
+std::string ShmTransport::GreetingTail() const { return StrCat(nonce_, " /proc/", getpid(), "/fd/", memfd_); }
+
+absl::Status ShmTransport::OnGreeted(PeerNumber number, Peer& peer, std::string_view tail) {
+  const int pidfd = static_cast<int>(syscall(SYS_pidfd_open, static_cast<pid_t>(peer.pid), 0));
+  if (pidfd < 0) return absl::UnavailableError(StrCat("no process ", peer.pid, " to be seen: ", strerror(errno)));
+  pidfds_[number] = pidfd;
+  if (peer.landing.slots == 0) return absl::OkStatus();
+  uint64_t nonce = 0, found = 0;
+  const char* end = std::from_chars(tail.data(), tail.data() + tail.size(), nonce).ptr;
+  const std::string path(std::min(end + 1, tail.data() + tail.size()), tail.data() + tail.size());
+  if (!path.starts_with("/proc/")) return absl::InvalidArgumentError("a greeting without landing memory");
+  const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (fd < 0) return absl::FailedPreconditionError(StrCat("cannot open the peer's landing memory ", path, ": ", strerror(errno)));
+  const size_t bytes = FileBytes(peer.landing);
+  const bool long_enough = lseek(fd, 0, SEEK_END) >= static_cast<off_t>(bytes);
+  absl::StatusOr<std::byte*> memory = long_enough ? Map(fd, bytes) : absl::InvalidArgumentError("the peer's landing memory is too small");
+  close(fd);
+  BATON_RETURN_IF_ERROR(memory.status());
+  mapped_[number] = {*memory, bytes};
+  memcpy(&found, *memory + bytes - sizeof(found), sizeof(found));
+  if (found != nonce) return absl::FailedPreconditionError(StrCat(path, " is another process's memory: other PID namespace?"));
+  return absl::OkStatus();
+}
+
+void ShmTransport::Put(PeerNumber number, Peer& peer, const LandingPlace& place, std::span<const std::byte> bytes, Done done) {
+  memcpy(mapped_.at(number).memory + place.slot.slot * peer.landing.slot_bytes, bytes.data(), bytes.size());
+  Later([done = std::move(done)] { done(absl::OkStatus()); });
+}
+
+void ShmTransport::Forget(PeerNumber number) {
+  if (const auto node = mapped_.extract(number); !node.empty()) munmap(node.mapped().memory, node.mapped().bytes);
+}
+
+void ShmTransport::Close(PeerNumber number, std::function<void()> fenced) {
+  TcpTransport::Close(number, [] {});
+  const auto node = pidfds_.extract(number);
+  if (node.empty()) return Later(std::move(fenced));  // it never heard where our memory is
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u64 = kPidfdMark | number;
+  epoll_ctl(wait_fd(), EPOLL_CTL_ADD, node.mapped(), &event);
+  leaving_.push_back({node.mapped(), std::move(fenced)});
+}
+
+bool ShmTransport::Progress() {
+  bool moved = TcpTransport::Progress();
+  for (size_t i = 0; i < leaving_.size();) {
+    if (!Exited(leaving_[i].pidfd)) {
+      ++i;
+      continue;
+    }
+    Leaving gone = std::move(leaving_[i]);
+    leaving_.erase(leaving_.begin() + static_cast<ptrdiff_t>(i));
+    close(gone.pidfd);
+    gone.fenced();
+    moved = true;
+  }
+  return moved;
+}
+
+}  // namespace baton

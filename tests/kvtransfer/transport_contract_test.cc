@@ -1,0 +1,258 @@
+// The contract of kvtransfer/transport.h, over every backend.
+#include "transport_contract.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstring>
+
+#include "kvtransfer/shm/shm_transport.h"
+#include "kvtransfer/tcp/tcp_transport.h"
+
+namespace baton {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr uint64_t kSlotBytes = 1 << 20;
+
+std::vector<Backend> Backends() {
+  std::vector<Backend> backends = {
+      {"tcp", [](LandingShape shape, TransportEvents& events) -> absl::StatusOr<std::unique_ptr<Transport>> {
+         return TcpTransport::Create({.landing = shape}, events);
+       }},
+      {"shm", [](LandingShape shape, TransportEvents& events) -> absl::StatusOr<std::unique_ptr<Transport>> {
+         return ShmTransport::Create({.landing = shape}, events);
+       }},
+  };
+  for (Backend& backend : UcxBackends()) backends.push_back(std::move(backend));
+  return backends;
+}
+
+/// One side: a transport and what it was told.
+struct Side final : TransportEvents {
+  void OnConnected(PeerNumber peer) override { connected.push_back(peer); }
+  void OnMessage(PeerNumber peer, std::string_view message) override {
+    messages.emplace_back(message);
+    if (on_message) on_message(peer, message);
+  }
+  void OnLost(PeerNumber peer, const absl::Status& why) override { lost.push_back(peer), lost_why = why; }
+  bool MayLand(PeerNumber, const LandingPlace& place) override { return asked.push_back(place), may_land; }
+  std::vector<PeerNumber> connected, lost;
+  absl::Status lost_why;
+  std::vector<std::string> messages;
+  std::vector<LandingPlace> asked;
+  std::function<void(PeerNumber, std::string_view)> on_message;
+  bool may_land = true;
+  std::unique_ptr<Transport> transport;
+};
+
+class TransportContract : public ::testing::TestWithParam<size_t> {
+ protected:
+  void SetUp() override {
+    backend_ = Backends()[GetParam()];
+    auto receiver = backend_.make({4, kSlotBytes}, receiver_), sender = backend_.make({}, sender_);
+    if (!receiver.ok()) GTEST_SKIP() << backend_.name << ": " << receiver.status();
+    ASSERT_TRUE(sender.ok()) << sender.status();
+    receiver_.transport = *std::move(receiver), sender_.transport = *std::move(sender);
+    const auto peer = sender_.transport->Connect(receiver_.transport->address());
+    ASSERT_TRUE(peer.ok()) << peer.status();
+    peer_ = *peer;
+    Until([this] { return !receiver_.connected.empty() && sender_.transport->landing_of(peer_).slots > 0; });
+  }
+
+  /// Lets both sides work until `enough`, at most 10 s.
+  void Until(const std::function<bool()>& enough) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    while (!enough()) {
+      Work();
+      ASSERT_LT(std::chrono::steady_clock::now(), end) << "took too long";
+    }
+  }
+  void Work() {
+    if (sender_.transport) sender_.transport->Progress();
+    if (receiver_.transport) receiver_.transport->Progress();
+  }
+  static std::vector<std::byte> Pattern(size_t bytes, uint32_t seed) {
+    std::vector<std::byte> data(bytes);
+    for (size_t i = 0; i < bytes; ++i) data[i] = static_cast<std::byte>((i * 2654435761u + seed * 40503u) >> 13);
+    return data;
+  }
+  std::span<const std::byte> Slot(uint32_t slot) { return receiver_.transport->landing().subspan(slot * kSlotBytes, kSlotBytes); }
+  bool Landed(uint32_t slot, const std::vector<std::byte>& bytes) { return std::memcmp(Slot(slot).data(), bytes.data(), bytes.size()) == 0; }
+
+  Backend backend_;
+  Side receiver_, sender_;
+  PeerNumber peer_ = 0;
+};
+
+TEST_P(TransportContract, MessagesArriveOnceAndInOrderBothWays) {
+  int done = 0;
+  for (int i = 0; i < 100; ++i) {
+    sender_.transport->Send(peer_, "to " + std::to_string(i), [&done](const absl::Status& s) { done += s.ok(); });
+    receiver_.transport->Send(receiver_.connected.at(0), "back " + std::to_string(i), [&done](const absl::Status& s) { done += s.ok(); });
+  }
+  Until([&] { return receiver_.messages.size() == 100 && sender_.messages.size() == 100 && done == 200; });
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_EQ(receiver_.messages[static_cast<size_t>(i)], "to " + std::to_string(i));
+    EXPECT_EQ(sender_.messages[static_cast<size_t>(i)], "back " + std::to_string(i));
+  }
+}
+
+TEST_P(TransportContract, BytesAreInTheSlotWhenTheNoticeComes) {
+  const LaneKey lane{9, 1, 2};
+  for (uint32_t round = 0; round < 20; ++round) {
+    const auto data = Pattern(round % 3 == 0 ? kSlotBytes : 1000 + round * 4096, round);
+    bool right = false;
+    receiver_.on_message = [&](PeerNumber, std::string_view) { right = Landed(round % 4, data); };
+    sender_.transport->Write(peer_, {lane, {round % 4, round + 1}}, data, [&](const absl::Status& status) {
+      ASSERT_TRUE(status.ok()) << status;
+      sender_.transport->Send(peer_, "full", nullptr);
+    });
+    Until([&] { return receiver_.messages.size() == round + 1; });
+    EXPECT_TRUE(right) << "round " << round;
+  }
+}
+
+TEST_P(TransportContract, AFlushEndsAfterTheWritesBeforeIt) {
+  std::vector<std::vector<std::byte>> data;
+  int written = 0;
+  bool flushed = false;
+  for (uint32_t i = 0; i < 4; ++i) data.push_back(Pattern(kSlotBytes, i));
+  for (uint32_t i = 0; i < 4; ++i) sender_.transport->Write(peer_, {{9, 1, 0}, {i, 1}}, data[i], [&](const absl::Status& s) { written += s.ok(); });
+  sender_.transport->Flush(peer_, [&](const absl::Status& status) {
+    EXPECT_TRUE(status.ok()) << status;
+    EXPECT_EQ(written, 4);
+    for (uint32_t i = 0; i < 4; ++i) EXPECT_TRUE(Landed(i, data[i])) << i;
+    flushed = true;
+  });
+  EXPECT_FALSE(flushed) << "no Done comes from inside a call";
+  Until([&] { return flushed; });
+}
+
+TEST_P(TransportContract, AWriteOutsideTheSlotsIsRefused) {
+  const auto data = Pattern(kSlotBytes, 1);
+  std::vector<absl::StatusCode> codes;
+  const auto note = [&codes](const absl::Status& status) { codes.push_back(status.code()); };
+  sender_.transport->Write(peer_, {{9, 1, 0}, {4, 1}}, data, note);
+  const auto large = Pattern(kSlotBytes + 1, 1);
+  sender_.transport->Write(peer_, {{9, 1, 0}, {3, 1}}, large, note);
+  sender_.transport->Write(peer_ + 100, {{9, 1, 0}, {3, 1}}, data, note);
+  Until([&] { return codes.size() == 3; });
+  EXPECT_THAT(codes, ElementsAre(absl::StatusCode::kInvalidArgument, absl::StatusCode::kInvalidArgument, absl::StatusCode::kUnavailable));
+}
+
+TEST_P(TransportContract, WhereTheReceiverWritesARefusedSlotStaysAsItWas) {
+  if (receiver_.transport->fence() != FenceStyle::kReceiverWrites) GTEST_SKIP() << backend_.name << " lets the sender write";
+  receiver_.may_land = false;
+  const auto data = Pattern(kSlotBytes, 1);
+  sender_.transport->Write(peer_, {{9, 2, 3}, {1, 5}}, data, [&](const absl::Status&) { sender_.transport->Send(peer_, "full", nullptr); });
+  Until([&] { return receiver_.messages.size() == 1; });
+  ASSERT_FALSE(receiver_.asked.empty());
+  EXPECT_EQ(receiver_.asked[0].lane, (LaneKey{9, 2, 3}));
+  EXPECT_EQ(receiver_.asked[0].slot, (SlotTurn{1, 5}));
+  for (std::byte b : Slot(1)) ASSERT_EQ(b, std::byte{0});
+}
+
+TEST_P(TransportContract, APeerThatIsGoneFailsWhatIsOutstandingAndIsToldOnce) {
+  receiver_.transport.reset();
+  const auto data = Pattern(kSlotBytes, 1);
+  int ended = 0;
+  for (uint32_t i = 0; i < 4; ++i) sender_.transport->Write(peer_, {{9, 1, 0}, {i, 1}}, data, [&ended](const absl::Status&) { ++ended; });
+  sender_.transport->Flush(peer_, [&ended](const absl::Status& status) { EXPECT_FALSE(status.ok()), ++ended; });
+  Until([&] { return ended == 5 && sender_.lost.size() == 1; });
+  for (int i = 0; i < 100; ++i) Work();
+  EXPECT_THAT(sender_.lost, ElementsAre(peer_));
+  EXPECT_FALSE(sender_.lost_why.ok());
+  bool refused = false;
+  sender_.transport->Send(peer_, "anybody?", [&refused](const absl::Status& status) { refused = !status.ok(); });
+  Until([&] { return refused; });
+}
+
+TEST_P(TransportContract, AfterTheFenceNothingLands) {
+  if (receiver_.transport->fence() == FenceStyle::kPeerExit) GTEST_SKIP() << backend_.name << ": only the peer's exit is a fence";
+  const auto data = Pattern(kSlotBytes, 1);
+  for (uint32_t i = 0; i < 4; ++i) sender_.transport->Write(peer_, {{9, 1, 0}, {i, 1}}, data, [](const absl::Status&) {});
+  bool fenced = false;
+  receiver_.transport->Close(receiver_.connected.at(0), [&fenced] { fenced = true; });
+  Until([&] { return fenced; });
+  std::memset(receiver_.transport->landing().data(), 0, receiver_.transport->landing().size());
+  Until([&] { return !sender_.lost.empty(); });
+  for (int i = 0; i < 1000; ++i) Work();
+  for (std::byte b : receiver_.transport->landing()) ASSERT_EQ(b, std::byte{0});
+  EXPECT_TRUE(receiver_.lost.empty()) << "we closed it ourselves";
+}
+
+TEST_P(TransportContract, CloseEndsWhatIsOutstanding) {
+  const auto data = Pattern(kSlotBytes, 1);
+  int ended = 0;
+  for (uint32_t i = 0; i < 4; ++i) sender_.transport->Write(peer_, {{9, 1, 0}, {i, 1}}, data, [&ended](const absl::Status&) { ++ended; });
+  sender_.transport->Flush(peer_, [&ended](const absl::Status&) { ++ended; });
+  sender_.transport->Close(peer_, [] {});
+  Until([&] { return ended == 5; });
+  Until([&] { return receiver_.lost.size() == 1; });
+  EXPECT_TRUE(sender_.lost.empty());
+}
+
+TEST_P(TransportContract, AForeignAddressIsRefused) {
+  EXPECT_EQ(sender_.transport->Connect("pigeon:loft 3").status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+/// A child connects, writes once, says so, then waits to be killed.
+[[noreturn]] void WriteAndWait(const Backend& backend, const std::string& address) {
+  Side side;
+  auto transport = backend.make({}, side);
+  if (!transport.ok()) _exit(1);
+  const auto peer = (*transport)->Connect(address);
+  if (!peer.ok()) _exit(2);
+  const std::vector<std::byte> data(kSlotBytes, std::byte{7});
+  (*transport)->Write(*peer, {{9, 1, 0}, {0, 1}}, data, [&](const absl::Status&) { (*transport)->Send(*peer, "full", nullptr); });
+  while (true) (*transport)->Progress();
+}
+
+TEST_P(TransportContract, OnSharedMemoryTheExitOfTheWriterIsTheFenceAndAStopIsNot) {
+  if (receiver_.transport->fence() != FenceStyle::kPeerExit) GTEST_SKIP() << backend_.name << " has another fence";
+  const pid_t child = fork();
+  if (child == 0) WriteAndWait(backend_, receiver_.transport->address());
+  Until([&] { return receiver_.messages.size() == 1; });
+  EXPECT_EQ(Slot(0)[kSlotBytes - 1], std::byte{7});
+  kill(child, SIGSTOP);
+  bool fenced = false;
+  receiver_.transport->Close(receiver_.connected.back(), [&fenced] { fenced = true; });
+  const auto end = std::chrono::steady_clock::now() + milliseconds(100);
+  while (std::chrono::steady_clock::now() < end) Work();
+  EXPECT_FALSE(fenced) << "a stopped process still maps our memory";
+  kill(child, SIGKILL);
+  Until([&] { return fenced; });
+  waitpid(child, nullptr, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, TransportContract, ::testing::Range<size_t>(0, Backends().size()),
+                         [](const auto& info) { return Backends()[info.param].name; });
+
+/// A connection that speaks another protocol.
+TEST(TcpTransport, GarbageEndsItsConnectionAndNothingElse) {
+  Side side;
+  auto transport = TcpTransport::Create({.landing = {1, 4096}}, side);
+  ASSERT_TRUE(transport.ok());
+  const auto socket = tcp::Dial((*transport)->address().substr(4));
+  ASSERT_TRUE(socket.ok());
+  const std::string garbage(1000, 'x');
+  for (int i = 0; i < 100000 && side.lost.empty(); ++i) {
+    (*transport)->Progress();
+    (void)!write(*socket, garbage.data(), garbage.size());
+  }
+  ASSERT_EQ(side.lost.size(), 1u);
+  EXPECT_THAT(std::string(side.lost_why.message()), HasSubstr("header is damaged"));
+  EXPECT_TRUE(side.connected.empty());
+  close(*socket);
+}
+
+}  // namespace
+}  // namespace baton
