@@ -1,5 +1,5 @@
-// The first Open of an epoch binds the blocks and the ring share of every lane of the ticket, or nothing: bound lane by
-// lane, two tickets could each hold what the other waits for.
+// The first Open of an epoch binds the blocks and the ring share of every lane of the ticket, or nothing: bound rank by
+// rank, two tickets could each hold blocks that the other waits for.
 #include <algorithm>
 #include <map>
 
@@ -20,13 +20,8 @@ void Handoff::On(const Opened& event) {
     return Send(event.writer, LaneBusy{key});
   }
   Lane& lane = ticket->epochs.at(key.epoch).lanes[key.lane];
-  LandingRing& ring = rings_[static_cast<size_t>(lane.target_rank)];
-  if (PlantedBug("slots bound lane by lane") && lane.writer == 0 && ring.SlotsOf(key, LandingRing::Phase::kGranted).empty()) {
-    if (ring.free_slots() < 1) return Send(event.writer, LaneBusy{key});
-    ring.Grant(key);
-  }
   lane.writer = event.writer, lane.fence = event.fence;
-  Send(event.writer, LaneBound{key, ring.SlotsOf(key, LandingRing::Phase::kGranted)});
+  Send(event.writer, LaneBound{key, ring(lane.target_rank).SlotsOf(key, LandingRing::Phase::kGranted)});
 }
 
 /// Why this Open can never be granted; empty when it can, now or later.
@@ -93,7 +88,6 @@ bool Handoff::Bind(Ticket& ticket, const Opened& event) {
     lane.target_rank = shape.target_rank;
     lane.have.assign(shape.segments, false);
     lane.missing = shape.segments;
-    if (PlantedBug("slots bound lane by lane") && i != event.message.lane.lane) continue;
     const int slots = SlotsPerLane(event, shape.target_rank);
     for (int s = 0; s < slots; ++s) rings_[static_cast<size_t>(shape.target_rank)].Grant({ticket.id, number, i});
   }
@@ -111,10 +105,7 @@ int Handoff::SlotsPerLane(const Opened& event, int rank) const {
 bool Handoff::RingsHaveRoom(const Opened& event) const {
   if (PlantedBug("credits beyond the ring")) return true;
   std::map<int, int> need;  // rank -> slots
-  for (const LaneShape& shape : event.lanes) {
-    if (PlantedBug("slots bound lane by lane") && !need.empty()) break;
-    need[shape.target_rank] += SlotsPerLane(event, shape.target_rank);
-  }
+  for (const LaneShape& shape : event.lanes) need[shape.target_rank] += SlotsPerLane(event, shape.target_rank);
   return std::all_of(need.begin(), need.end(), [this](const auto& n) { return ring(n.first).free_slots() >= n.second; });
 }
 

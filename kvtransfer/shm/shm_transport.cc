@@ -1,7 +1,6 @@
 #include "kvtransfer/shm/shm_transport.h"
 
 #include <fcntl.h>
-#include <poll.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
@@ -28,11 +27,6 @@ absl::StatusOr<std::byte*> Map(int fd, size_t bytes) {
   return static_cast<std::byte*>(memory);
 }
 
-bool Exited(int pidfd) {
-  pollfd poll_for{pidfd, POLLIN, 0};
-  return poll(&poll_for, 1, 0) > 0;
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ShmTransport>> ShmTransport::Create(TcpOptions options, TransportEvents& events) {
@@ -57,8 +51,6 @@ absl::Status ShmTransport::MakeRing() {
 
 ShmTransport::~ShmTransport() {
   for (const auto& [peer, mapping] : mapped_) munmap(mapping.memory, mapping.bytes);
-  for (const auto& [peer, pidfd] : pidfds_) close(pidfd);
-  for (const Leaving& leaving : leaving_) close(leaving.pidfd);
   if (!landing_.empty()) munmap(landing_.data(), landing_.size() + kTrailer);
   if (memfd_ >= 0) close(memfd_);
 }
@@ -66,9 +58,8 @@ ShmTransport::~ShmTransport() {
 std::string ShmTransport::GreetingTail() const { return StrCat(nonce_, " /proc/", getpid(), "/fd/", memfd_); }
 
 absl::Status ShmTransport::OnGreeted(PeerNumber number, Peer& peer, std::string_view tail) {
-  const int pidfd = static_cast<int>(syscall(SYS_pidfd_open, static_cast<pid_t>(peer.pid), 0));
-  if (pidfd < 0) return absl::UnavailableError(StrCat("no process ", peer.pid, " to be seen: ", strerror(errno)));
-  pidfds_[number] = pidfd;
+  BATON_ASSIGN_OR_RETURN(PeerExit exit, PeerExit::Of(peer.pid));
+  exits_.emplace(number, std::move(exit));
   if (peer.landing.slots == 0) return absl::OkStatus();
   uint64_t nonce = 0, found = 0;
   const char* end = std::from_chars(tail.data(), tail.data() + tail.size(), nonce).ptr;
@@ -98,25 +89,24 @@ void ShmTransport::Forget(PeerNumber number) {
 
 void ShmTransport::Close(PeerNumber number, std::function<void()> fenced) {
   TcpTransport::Close(number, [] {});
-  const auto node = pidfds_.extract(number);
+  auto node = exits_.extract(number);
   if (node.empty()) return Later(std::move(fenced));  // it never heard where our memory is
   epoll_event event{};
   event.events = EPOLLIN;
   event.data.u64 = kPidfdMark | number;
-  epoll_ctl(wait_fd(), EPOLL_CTL_ADD, node.mapped(), &event);
-  leaving_.push_back({node.mapped(), std::move(fenced)});
+  epoll_ctl(wait_fd(), EPOLL_CTL_ADD, node.mapped().fd(), &event);
+  leaving_.push_back({std::move(node.mapped()), std::move(fenced)});
 }
 
 bool ShmTransport::Progress() {
   bool moved = TcpTransport::Progress();
   for (size_t i = 0; i < leaving_.size();) {
-    if (!Exited(leaving_[i].pidfd)) {
+    if (!leaving_[i].exit.exited()) {
       ++i;
       continue;
     }
     Leaving gone = std::move(leaving_[i]);
     leaving_.erase(leaving_.begin() + static_cast<ptrdiff_t>(i));
-    close(gone.pidfd);
     gone.fenced();
     moved = true;
   }

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 
+#include "kvtransfer/peer_exit.h"
 #include "kvtransfer/tcp/tcp_transport.h"
 
 namespace baton {
@@ -29,7 +30,7 @@ class ShmTransport final : public TcpTransport {
     size_t bytes = 0;
   };
   struct Leaving {
-    int pidfd = -1;
+    PeerExit exit;
     std::function<void()> fenced;
   };
   ShmTransport(TcpOptions options, TransportEvents& events, int listener) : TcpTransport(std::move(options), events, listener) {}
@@ -42,7 +43,7 @@ class ShmTransport final : public TcpTransport {
   int memfd_ = -1;
   uint64_t nonce_ = 0;  ///< last word of the ring's file: proves that a peer opened this ring and no other
   std::map<PeerNumber, Mapping> mapped_;
-  std::map<PeerNumber, int> pidfds_;  ///< of every greeted peer; opened early, so that its number cannot be reused
+  std::map<PeerNumber, PeerExit> exits_;  ///< of every greeted peer; opened early, so that its number cannot be reused
   std::vector<Leaving> leaving_;
 };
 

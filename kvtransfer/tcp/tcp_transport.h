@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "common/str_cat.h"
 #include "kvtransfer/tcp/connection.h"
 #include "kvtransfer/transport.h"
 

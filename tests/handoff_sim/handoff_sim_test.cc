@@ -62,7 +62,7 @@ INSTANTIATE_TEST_SUITE_P(
         "skip quarantine", "same slots at epoch+1", "same blocks at epoch+1", "blocks released at once", "blocks wait for the fence",
         "release on expiry", "ack early", "ignore bitmap", "count messages, not bitmap", "no digest", "Attach only in kReady",
         "second Attach without position", "no tombstone", "forget cancel on decode leg", "Finished forgets the ticket",
-        "peer lost closes the ticket", "slots bound lane by lane", "credits beyond the ring",
+        "peer lost closes the ticket", "credits beyond the ring",
         // prefill
         "credit is a bare increment", "notice without flush", "LaneDone is the only notice", "Closed before flush",
         "Closed after a failed flush", "Closed is sent once", "Closed right after LaneDone", "forget cancel on prefill leg",

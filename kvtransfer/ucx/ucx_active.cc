@@ -1,0 +1,204 @@
+// Active messages and puts: what travels, and what is done with what arrives.
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "common/status.h"
+#include "kvtransfer/ucx/ucx_peers.h"
+
+namespace baton::ucx {
+namespace {
+
+constexpr size_t kEagerBytes = 32 << 10;  ///< larger writes are fetched by the receiver
+
+}  // namespace
+
+absl::Status UcxTransport::RegisterHandlers() {
+  for (MessageKind kind : {kHello, kMessage, kWrite, kLanded, kBye}) {
+    handlers_.push_back(std::make_unique<Handler>(Handler{this, kind}));
+    ucp_am_handler_param_t param{};
+    param.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS | UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
+    param.id = kind;
+    param.flags = UCP_AM_FLAG_WHOLE_MSG;
+    param.cb = &UcxTransport::Received;
+    param.arg = handlers_.back().get();
+    BATON_RETURN_IF_ERROR(ToStatus(ucp_worker_set_am_recv_handler(worker_->get(), &param), "handler"));
+  }
+  return absl::OkStatus();
+}
+
+void UcxTransport::Send(PeerNumber number, std::string message, Done done) {
+  Peer* peer = Find(number);
+  if (peer == nullptr) return Later([done = std::move(done)] { if (done) done(absl::UnavailableError("no such peer")); });
+  SendActive(*peer, kMessage, {}, std::move(message), std::move(done));
+}
+
+void UcxTransport::SendActive(Peer& peer, MessageKind kind, const Head& head, std::string payload, Done done) {
+  auto operation = std::make_unique<Operation>(Operation{this, peer.number, 0, head, std::move(payload), {}, std::move(done)});
+  operation->head.incarnation = worker_->address().incarnation;
+  operation->head.number = peer.number;
+  ucp_request_param_t param{};
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
+  param.cb.send = &UcxTransport::Ended;
+  param.user_data = operation.get();
+  param.flags = UCP_AM_SEND_FLAG_EAGER;  // keeps messages in order
+  Complete(ucp_am_send_nbx(peer.endpoint, kind, &operation->head, sizeof(Head), operation->message.data(), operation->message.size(), &param),
+           std::move(operation));
+}
+
+/// Done at once, failed at once, or in UCX's hands until Ended.
+void UcxTransport::Complete(ucs_status_ptr_t request, std::unique_ptr<Operation> operation) {
+  if (UCS_PTR_IS_PTR(request)) return void(operation.release());
+  const absl::Status status = ToStatus(UCS_PTR_RAW_STATUS(request), "send");
+  Later([this, status, write = operation->write, peer = operation->peer, done = std::move(operation->done)] {
+    if (write != 0) EndWrite(peer, write, status);
+    if (done) done(status);
+  });
+}
+
+void UcxTransport::Ended(void* request, ucs_status_t code, void* user_data) {
+  const std::unique_ptr<Operation> operation(static_cast<Operation*>(user_data));
+  ucp_request_free(request);
+  const absl::Status status = ToStatus(code, "send");
+  if (operation->write != 0) operation->owner->EndWrite(operation->peer, operation->write, status);
+  if (operation->done) operation->done(status);
+}
+
+void UcxTransport::Write(PeerNumber number, const LandingPlace& place, std::span<const std::byte> bytes, Done done) {
+  Peer* peer = Find(number);
+  absl::Status refused;
+  if (peer == nullptr) {
+    refused = absl::UnavailableError("no such peer");
+  } else if (place.slot.slot >= peer->address.landing.slots || bytes.size() > peer->address.landing.slot_bytes) {
+    refused = absl::InvalidArgumentError(StrCat(bytes.size(), " bytes for slot ", place.slot.slot, ", the peer has ",
+                                                peer->address.landing.slots, " of ", peer->address.landing.slot_bytes));
+  }
+  if (!refused.ok()) return Later([refused, done = std::move(done)] { done(refused); });
+  const uint64_t write = next_write_++;
+  peer->writes[write] = std::move(done);
+  if (options_.verb == UcxVerb::kPut) return Put(*peer, write, place, bytes);
+  auto operation = std::make_unique<Operation>(Operation{this, number});
+  operation->head = {worker_->address().incarnation, number, write, place.lane.ticket, place.lane.epoch, place.lane.lane, place.slot.slot, place.slot.turn};
+  operation->done = [this, number, write](const absl::Status& status) {  // the good end is the receiver's kLanded
+    if (!status.ok()) EndWrite(number, write, status);
+  };
+  ucp_request_param_t param{};
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
+  param.cb.send = &UcxTransport::Ended;
+  param.user_data = operation.get();
+  param.flags = bytes.size() > kEagerBytes ? UCP_AM_SEND_FLAG_RNDV : UCP_AM_SEND_FLAG_EAGER;
+  Complete(ucp_am_send_nbx(peer->endpoint, kWrite, &operation->head, sizeof(Head), bytes.data(), bytes.size(), &param), std::move(operation));
+}
+
+/// A put ends locally; the flush behind it says that the bytes are there.
+void UcxTransport::Put(Peer& peer, uint64_t write, const LandingPlace& place, std::span<const std::byte> bytes) {
+  const uint64_t remote = peer.address.memory + place.slot.slot * peer.address.landing.slot_bytes;
+  auto put = std::make_unique<Operation>(Operation{this, peer.number});
+  put->done = [this, number = peer.number, write](const absl::Status& status) {
+    if (!status.ok()) EndWrite(number, write, status);
+  };
+  ucp_request_param_t param{};
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+  param.cb.send = &UcxTransport::Ended;
+  param.user_data = put.get();
+  Complete(ucp_put_nbx(peer.endpoint, bytes.data(), bytes.size(), remote, peer.key, &param), std::move(put));
+  auto flush = std::make_unique<Operation>(Operation{this, peer.number, write});
+  param.user_data = flush.get();
+  Complete(ucp_ep_flush_nbx(peer.endpoint, &param), std::move(flush));
+}
+
+void UcxTransport::EndWrite(PeerNumber number, uint64_t write, const absl::Status& status) {
+  Peer* peer = Find(number);
+  if (peer == nullptr) return;
+  auto node = peer->writes.extract(write);
+  if (node.empty()) return;
+  node.mapped()(status);
+  peer = Find(number);
+  if (peer == nullptr) return;
+  const uint64_t oldest = peer->writes.empty() ? ~0ull : peer->writes.begin()->first;
+  std::vector<Done> flushed;
+  std::erase_if(peer->flushes, [&flushed, oldest](auto& flush) {
+    if (flush.first >= oldest) return false;
+    flushed.push_back(std::move(flush.second));
+    return true;
+  });
+  for (Done& done : flushed) done(absl::OkStatus());
+}
+
+ucs_status_t UcxTransport::Received(void* arg, const void* header, size_t header_bytes, void* data, size_t bytes,
+                                    const ucp_am_recv_param_t* param) {
+  const Handler& handler = *static_cast<Handler*>(arg);
+  Head head;
+  if (header_bytes != sizeof(head)) return UCS_OK;  // not ours
+  std::memcpy(&head, header, sizeof(head));
+  return handler.owner->OnActive(handler.kind, head, data, bytes, (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0);
+}
+
+ucs_status_t UcxTransport::OnActive(MessageKind kind, const Head& head, void* data, size_t bytes, bool rendezvous) {
+  const std::string_view text(static_cast<const char*>(data), rendezvous ? 0 : bytes);
+  if (kind == kHello) return OnHello(head, text), UCS_OK;
+  Peer* peer = FindSender(head);
+  if (peer == nullptr) return UCS_OK;  // closed meanwhile
+  switch (kind) {
+    case kMessage: events_.OnMessage(peer->number, text); return UCS_OK;
+    case kBye: peer->failed = absl::UnavailableError("the peer closed the connection"); return UCS_OK;
+    case kLanded: EndWrite(peer->number, head.write, absl::OkStatus()); return UCS_OK;
+    case kHello:
+    case kWrite: break;
+  }
+  if (!rendezvous) return Store(head, std::as_bytes(std::span(text))), UCS_OK;
+  if (bytes > options_.landing.slot_bytes) return UCS_OK;
+  // Fetched beside the ring: a slot may change hands while bytes arrive, and this fetch cannot be called back.
+  auto operation = std::make_unique<Operation>(Operation{this, peer->number, 0, head, {}, std::vector<std::byte>(bytes), nullptr});
+  ucp_request_param_t param{};
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
+  param.cb.recv_am = &UcxTransport::StagedEnded;
+  param.user_data = operation.get();
+  const ucs_status_ptr_t request = ucp_am_recv_data_nbx(worker_->get(), data, operation->staged.data(), bytes, &param);
+  if (UCS_PTR_IS_PTR(request)) operation.release();
+  return UCS_PTR_IS_PTR(request) ? UCS_INPROGRESS : UCS_PTR_RAW_STATUS(request);
+}
+
+void UcxTransport::StagedEnded(void* request, ucs_status_t status, size_t, void* user_data) {
+  const std::unique_ptr<Operation> operation(static_cast<Operation*>(user_data));
+  ucp_request_free(request);
+  if (status == UCS_OK) operation->owner->Store(operation->head, operation->staged);
+}
+
+/// All bytes of a write are here: into the slot, if the sender still holds it.
+void UcxTransport::Store(const Head& head, std::span<const std::byte> bytes) {
+  Peer* peer = FindSender(head);
+  if (peer == nullptr) return;
+  const LandingPlace place{{head.ticket, head.epoch, head.lane}, {head.slot, head.turn}};
+  const bool fits = head.slot < options_.landing.slots && bytes.size() <= options_.landing.slot_bytes;
+  if (fits && events_.MayLand(peer->number, place)) {
+    std::memcpy(landing().data() + head.slot * options_.landing.slot_bytes, bytes.data(), bytes.size());
+  }
+  SendActive(*peer, kLanded, {.write = head.write}, "", nullptr);
+}
+
+void UcxTransport::OnHello(const Head& head, std::string_view text) {
+  absl::StatusOr<PeerAddress> address = PeerAddress::Parse(text);
+  if (!address.ok() || address->incarnation != head.incarnation || FindSender(head) != nullptr) return;
+  if (head.write != 0) {  // the answer to ours, which it names
+    if (Peer* peer = Find(head.write); peer != nullptr && peer->address.incarnation == head.incarnation) peer->remote_number = head.number;
+    return;
+  }
+  const absl::StatusOr<Peer*> peer = Add(*std::move(address));
+  if (!peer.ok()) return;
+  (*peer)->remote_number = head.number;
+  SendActive(**peer, kHello, {.write = head.number}, worker_->address().Pack(), nullptr);
+  Later([this, number = (*peer)->number] {
+    if (Find(number) != nullptr) events_.OnConnected(number);
+  });
+}
+
+/// The connection that a message belongs to: by the sender's incarnation and its number of it.
+UcxTransport::Peer* UcxTransport::FindSender(const Head& head) {
+  for (const auto& [number, peer] : peers_) {
+    if (peer->address.incarnation == head.incarnation && peer->remote_number == head.number) return peer.get();
+  }
+  return nullptr;
+}
+
+}  // namespace baton::ucx

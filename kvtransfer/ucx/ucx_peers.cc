@@ -1,0 +1,158 @@
+// Peers: connecting, closing, loss, and the transport's face.
+#include "kvtransfer/ucx/ucx_peers.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/status.h"
+
+namespace baton {
+
+absl::StatusOr<std::unique_ptr<Transport>> MakeUcxTransport(UcxOptions options, TransportEvents& events) {
+  BATON_ASSIGN_OR_RETURN(std::unique_ptr<ucx::Worker> worker, ucx::Worker::Create(options));
+  auto transport = std::make_unique<ucx::UcxTransport>(std::move(options), events, std::move(worker));
+  BATON_RETURN_IF_ERROR(transport->RegisterHandlers());
+  return std::unique_ptr<Transport>(std::move(transport));
+}
+
+std::string UcxVersion() { return ucp_get_version_string(); }
+
+namespace ucx {
+
+UcxTransport::UcxTransport(UcxOptions options, TransportEvents& events, std::unique_ptr<Worker> worker)
+    : options_(std::move(options)), events_(events), worker_(std::move(worker)) {}
+
+UcxTransport::~UcxTransport() {
+  while (!peers_.empty()) Lose(peers_.begin()->first, absl::OkStatus());
+  for (int i = 0; i < 1000 && !closing_.empty(); ++i) {  // forced closes end at once; bounded all the same
+    ucp_worker_progress(worker_->get());
+    std::erase_if(closing_, [](void* request) {
+      if (ucp_request_check_status(request) == UCS_INPROGRESS) return false;
+      ucp_request_free(request);
+      return true;
+    });
+  }
+}
+
+absl::StatusOr<PeerNumber> UcxTransport::Connect(std::string_view address) {
+  if (!address.starts_with("ucx:")) return absl::InvalidArgumentError(StrCat("'", address, "' is no ucx address"));
+  BATON_ASSIGN_OR_RETURN(PeerAddress parsed, PeerAddress::Parse(address.substr(4)));
+  BATON_ASSIGN_OR_RETURN(Peer * peer, Add(std::move(parsed)));
+  SendActive(*peer, kHello, {}, worker_->address().Pack(), nullptr);
+  return peer->number;
+}
+
+absl::StatusOr<UcxTransport::Peer*> UcxTransport::Add(PeerAddress address) {
+  auto peer = std::make_unique<Peer>();
+  peer->number = next_peer_++;
+  peer->owner = this;
+  peer->address = std::move(address);
+  if (fence() == FenceStyle::kPeerExit) {
+    BATON_ASSIGN_OR_RETURN(peer->exit, PeerExit::Of(peer->address.pid));
+  }
+  ucp_ep_params_t params{};
+  params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
+  params.address = reinterpret_cast<const ucp_address_t*>(peer->address.worker.data());
+  params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
+  params.err_handler = {&UcxTransport::EndpointFailed, peer.get()};
+  BATON_RETURN_IF_ERROR(ToStatus(ucp_ep_create(worker_->get(), &params, &peer->endpoint), "endpoint"));
+  if (!peer->address.remote_key.empty()) {
+    const ucs_status_t unpacked = ucp_ep_rkey_unpack(peer->endpoint, peer->address.remote_key.data(), &peer->key);
+    if (unpacked != UCS_OK) {
+      CloseEndpoint(peer->endpoint);
+      return ToStatus(unpacked, "remote key");
+    }
+  }
+  Peer* kept = peer.get();
+  peers_[kept->number] = std::move(peer);
+  return kept;
+}
+
+UcxTransport::Peer* UcxTransport::Find(PeerNumber peer) {
+  const auto found = peers_.find(peer);
+  return found == peers_.end() ? nullptr : found->second.get();
+}
+
+LandingShape UcxTransport::landing_of(PeerNumber peer) const {
+  const auto found = peers_.find(peer);
+  return found == peers_.end() ? LandingShape{} : found->second->address.landing;
+}
+
+void UcxTransport::Flush(PeerNumber number, Done done) {
+  Peer* peer = Find(number);
+  if (peer == nullptr) return Later([done = std::move(done)] { done(absl::UnavailableError("no such peer")); });
+  if (peer->writes.empty()) return Later([done = std::move(done)] { done(absl::OkStatus()); });
+  peer->flushes.emplace_back(next_write_ - 1, std::move(done));
+}
+
+void UcxTransport::Close(PeerNumber number, std::function<void()> fenced) {
+  Peer* peer = Find(number);
+  std::optional<PeerExit> exit;
+  if (peer != nullptr) exit = std::move(peer->exit);
+  Lose(number, absl::OkStatus());
+  if (exit) {
+    leaving_.emplace_back(std::move(*exit), std::move(fenced));
+  } else {
+    fenced();
+  }
+}
+
+void UcxTransport::CloseEndpoint(ucp_ep_h endpoint) {
+  ucp_request_param_t param{};
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+  param.flags = UCP_EP_CLOSE_FLAG_FORCE;
+  const ucs_status_ptr_t request = ucp_ep_close_nbx(endpoint, &param);
+  if (UCS_PTR_IS_PTR(request)) closing_.push_back(request);
+}
+
+/// `why` ok: we close it ourselves, and OnLost is not called.
+void UcxTransport::Lose(PeerNumber number, const absl::Status& why) {
+  auto node = peers_.extract(number);
+  if (node.empty()) return;
+  std::unique_ptr<Peer> peer = std::move(node.mapped());
+  if (why.ok()) SendActive(*peer, kBye, {}, "", nullptr);  // if it gets through; else the keepalive tells
+  if (peer->key != nullptr) ucp_rkey_destroy(peer->key);
+  CloseEndpoint(peer->endpoint);
+  const absl::Status error = why.ok() ? absl::CancelledError("the connection was closed") : why;
+  for (auto& [write, done] : std::exchange(peer->writes, {})) done(error);
+  for (auto& [write, done] : std::exchange(peer->flushes, {})) done(error);
+  graves_.push_back(std::move(peer));
+  if (!why.ok()) events_.OnLost(number, why);
+}
+
+void UcxTransport::EndpointFailed(void* arg, ucp_ep_h, ucs_status_t status) {
+  Peer* peer = static_cast<Peer*>(arg);
+  if (peer->failed.ok()) peer->failed = ToStatus(status, "endpoint");
+}
+
+bool UcxTransport::Progress() {
+  bool moved = !later_.empty();
+  for (auto& work : std::exchange(later_, {})) work();
+  moved |= ucp_worker_progress(worker_->get()) != 0;
+  std::vector<PeerNumber> failed;
+  for (const auto& [number, peer] : peers_) {
+    if (!peer->failed.ok()) failed.push_back(number);
+  }
+  for (PeerNumber number : failed) {
+    if (Peer* peer = Find(number); peer != nullptr) Lose(number, absl::Status(peer->failed)), moved = true;
+  }
+  std::erase_if(closing_, [](void* request) {
+    if (ucp_request_check_status(request) == UCS_INPROGRESS) return false;
+    ucp_request_free(request);
+    return true;
+  });
+  for (size_t i = 0; i < leaving_.size();) {
+    if (!leaving_[i].first.exited()) {
+      ++i;
+      continue;
+    }
+    const std::function<void()> fenced = std::move(leaving_[i].second);
+    leaving_.erase(leaving_.begin() + static_cast<ptrdiff_t>(i));
+    fenced();
+    moved = true;
+  }
+  return moved;
+}
+
+}  // namespace ucx
+}  // namespace baton

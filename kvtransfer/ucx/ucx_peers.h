@@ -1,0 +1,106 @@
+// The UCX transport: endpoints by peer, what is outstanding on each, active messages. One thread.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kvtransfer/peer_exit.h"
+#include "kvtransfer/ucx/ucx_worker.h"
+
+namespace baton::ucx {
+
+enum MessageKind : unsigned { kHello = 1, kMessage, kWrite, kLanded, kBye };
+
+/// Header of every active message.
+struct Head {
+  uint64_t incarnation = 0;  ///< of the sender
+  uint64_t number = 0;       ///< the sender's number of this connection
+  uint64_t write = 0;        ///< kWrite, kLanded
+  uint64_t ticket = 0;       ///< kWrite: the place
+  uint32_t epoch = 0, lane = 0, slot = 0, turn = 0;
+};
+
+class UcxTransport final : public Transport {
+ public:
+  UcxTransport(UcxOptions options, TransportEvents& events, std::unique_ptr<Worker> worker);
+  ~UcxTransport() override;
+
+  std::string_view name() const override { return "ucx"; }
+  FenceStyle fence() const override { return options_.verb == UcxVerb::kMessage ? FenceStyle::kReceiverWrites : options_.put_fence; }
+  std::string address() const override { return "ucx:" + worker_->address().Pack(); }
+  std::span<std::byte> landing() override { return worker_->landing(); }
+  absl::StatusOr<PeerNumber> Connect(std::string_view address) override;
+  LandingShape landing_of(PeerNumber peer) const override;
+  void Write(PeerNumber peer, const LandingPlace& place, std::span<const std::byte> bytes, Done done) override;
+  void Send(PeerNumber peer, std::string message, Done done) override;
+  void Flush(PeerNumber peer, Done done) override;
+  void Close(PeerNumber peer, std::function<void()> fenced) override;
+  bool Progress() override;
+  int wait_fd() const override { return -1; }
+
+ private:
+  struct Peer {
+    PeerNumber number = 0;
+    UcxTransport* owner = nullptr;
+    PeerAddress address;
+    ucp_ep_h endpoint = nullptr;
+    ucp_rkey_h key = nullptr;
+    uint64_t remote_number = 0;  ///< the peer's number of this connection, when it connected to us
+    std::optional<PeerExit> exit;
+    std::map<uint64_t, Done> writes;
+    std::vector<std::pair<uint64_t, Done>> flushes;  ///< (last write before it, done)
+    absl::Status failed;
+  };
+  /// Memory that must stay until UCX is done with an operation.
+  struct Operation {
+    UcxTransport* owner;
+    PeerNumber peer;
+    uint64_t write = 0;  ///< 0: a message
+    Head head;
+    std::string message;
+    std::vector<std::byte> staged;
+    Done done;
+  };
+  absl::Status RegisterHandlers();
+  absl::StatusOr<Peer*> Add(PeerAddress address);
+  Peer* Find(PeerNumber peer);
+  Peer* FindSender(const Head& head);
+  void SendActive(Peer& peer, MessageKind kind, const Head& head, std::string payload, Done done);
+  void Put(Peer& peer, uint64_t write, const LandingPlace& place, std::span<const std::byte> bytes);
+  void EndWrite(PeerNumber peer, uint64_t write, const absl::Status& status);
+  void Complete(ucs_status_ptr_t request, std::unique_ptr<Operation> operation);
+  void Lose(PeerNumber peer, const absl::Status& why);
+  void CloseEndpoint(ucp_ep_h endpoint);
+  void Store(const Head& head, std::span<const std::byte> bytes);
+  void Later(std::function<void()> work) { later_.push_back(std::move(work)); }
+  ucs_status_t OnActive(MessageKind kind, const Head& head, void* data, size_t bytes, bool rendezvous);
+  void OnHello(const Head& head, std::string_view address);
+  static ucs_status_t Received(void* arg, const void* header, size_t header_bytes, void* data, size_t bytes,
+                               const ucp_am_recv_param_t* param);
+  static void Ended(void* request, ucs_status_t status, void* operation);
+  static void StagedEnded(void* request, ucs_status_t status, size_t bytes, void* operation);
+  static void EndpointFailed(void* arg, ucp_ep_h endpoint, ucs_status_t status);
+
+  struct Handler {
+    UcxTransport* owner;
+    MessageKind kind;
+  };
+  const UcxOptions options_;
+  TransportEvents& events_;
+  std::unique_ptr<Worker> worker_;
+  std::map<PeerNumber, std::unique_ptr<Peer>> peers_;
+  std::vector<std::unique_ptr<Handler>> handlers_;
+  std::vector<std::unique_ptr<Peer>> graves_;  ///< endpoints that are closing may still name them
+  std::vector<std::pair<PeerExit, std::function<void()>>> leaving_;
+  std::vector<void*> closing_;  ///< requests of endpoints that are being closed
+  PeerNumber next_peer_ = 1;
+  uint64_t next_write_ = 1;
+  std::vector<std::function<void()>> later_;
+  friend absl::StatusOr<std::unique_ptr<Transport>> baton::MakeUcxTransport(UcxOptions options, TransportEvents& events);
+};
+
+}  // namespace baton::ucx

@@ -1,0 +1,117 @@
+#include "kvtransfer/ucx/ucx_worker.h"
+
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <cstring>
+
+#include "common/status.h"
+
+namespace baton::ucx {
+
+absl::Status ToStatus(ucs_status_t status, std::string_view what) {
+  if (status == UCS_OK) return absl::OkStatus();
+  return absl::UnavailableError(StrCat("UCX: ", what, ": ", ucs_status_string(status)));
+}
+
+namespace {
+
+constexpr char kMark[8] = {'b', 't', 'n', 'u', 'c', 'x', '0', '1'};
+
+struct Fixed {
+  char mark[8];
+  uint64_t incarnation;
+  int64_t pid;
+  uint64_t memory, slots, slot_bytes;
+  uint64_t worker_bytes, key_bytes;
+};
+
+absl::Status Set(ucp_config_t* config, const char* name, const std::string& value) {
+  return ToStatus(ucp_config_modify(config, name, value.c_str()), StrCat(name, "=", value));
+}
+
+}  // namespace
+
+std::string PeerAddress::Pack() const {
+  Fixed fixed{{}, incarnation, pid, memory, landing.slots, landing.slot_bytes, worker.size(), remote_key.size()};
+  std::memcpy(fixed.mark, kMark, sizeof(kMark));
+  return std::string(reinterpret_cast<const char*>(&fixed), sizeof(fixed)) + worker + remote_key;
+}
+
+absl::StatusOr<PeerAddress> PeerAddress::Parse(std::string_view bytes) {
+  Fixed fixed;
+  if (bytes.size() < sizeof(fixed)) return absl::InvalidArgumentError(StrCat("a UCX address of ", bytes.size(), " bytes"));
+  std::memcpy(&fixed, bytes.data(), sizeof(fixed));
+  const uint64_t rest = bytes.size() - sizeof(fixed);
+  if (std::memcmp(fixed.mark, kMark, sizeof(kMark)) != 0 || fixed.worker_bytes > rest || fixed.key_bytes != rest - fixed.worker_bytes) {
+    return absl::InvalidArgumentError("no UCX address");
+  }
+  const std::string_view tail = bytes.substr(sizeof(fixed));
+  return PeerAddress{fixed.incarnation, fixed.pid, fixed.memory, {static_cast<uint32_t>(fixed.slots), fixed.slot_bytes},
+                     std::string(tail.substr(0, fixed.worker_bytes)), std::string(tail.substr(fixed.worker_bytes))};
+}
+
+absl::StatusOr<std::unique_ptr<Worker>> Worker::Create(const UcxOptions& options) {
+  std::unique_ptr<Worker> worker(new Worker());
+  BATON_RETURN_IF_ERROR(worker->Open(options));
+  BATON_RETURN_IF_ERROR(worker->MapLanding(options));
+  return worker;
+}
+
+absl::Status Worker::Open(const UcxOptions& options) {
+  ucp_config_t* config = nullptr;
+  BATON_RETURN_IF_ERROR(ToStatus(ucp_config_read(nullptr, nullptr, &config), "configuration"));
+  absl::Status set = Set(config, "TLS", options.transports);
+  set.Update(Set(config, "MM_ERROR_HANDLING", "y"));
+  set.Update(Set(config, "KEEPALIVE_INTERVAL", "200ms"));
+  ucp_params_t params{};
+  params.field_mask = UCP_PARAM_FIELD_FEATURES;
+  params.features = UCP_FEATURE_AM | UCP_FEATURE_RMA;
+  const ucs_status_t made = set.ok() ? ucp_init(&params, config, &context_) : UCS_OK;
+  ucp_config_release(config);
+  BATON_RETURN_IF_ERROR(set);
+  BATON_RETURN_IF_ERROR(ToStatus(made, StrCat("context over ", options.transports)));
+  ucp_worker_params_t worker_params{};
+  worker_params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
+  worker_params.thread_mode = UCS_THREAD_MODE_SINGLE;
+  BATON_RETURN_IF_ERROR(ToStatus(ucp_worker_create(context_, &worker_params, &worker_), "worker"));
+  ucp_address_t* bytes = nullptr;
+  size_t size = 0;
+  BATON_RETURN_IF_ERROR(ToStatus(ucp_worker_get_address(worker_, &bytes, &size), "address"));
+  address_.worker.assign(reinterpret_cast<const char*>(bytes), size);
+  ucp_worker_release_address(worker_, bytes);
+  address_.pid = getpid();
+  address_.landing = options.landing;
+  if (getrandom(&address_.incarnation, sizeof(uint64_t), 0) != sizeof(uint64_t)) return absl::UnavailableError("no random numbers");
+  return absl::OkStatus();
+}
+
+absl::Status Worker::MapLanding(const UcxOptions& options) {
+  const size_t bytes = options.landing.slots * options.landing.slot_bytes;
+  if (bytes == 0) return absl::OkStatus();
+  ucp_mem_map_params_t params{};
+  params.field_mask = UCP_MEM_MAP_PARAM_FIELD_LENGTH | UCP_MEM_MAP_PARAM_FIELD_FLAGS;
+  params.length = bytes;
+  params.flags = UCP_MEM_MAP_ALLOCATE;  // UCX chooses: shared memory must be its own
+  BATON_RETURN_IF_ERROR(ToStatus(ucp_mem_map(context_, &params, &memory_), StrCat(bytes, " bytes of landing memory")));
+  ucp_mem_attr_t attributes{};
+  attributes.field_mask = UCP_MEM_ATTR_FIELD_ADDRESS;
+  BATON_RETURN_IF_ERROR(ToStatus(ucp_mem_query(memory_, &attributes), "landing memory"));
+  landing_ = {static_cast<std::byte*>(attributes.address), bytes};
+  std::memset(landing_.data(), 0, bytes);
+  address_.memory = reinterpret_cast<uint64_t>(attributes.address);
+  void* key = nullptr;
+  size_t key_bytes = 0;
+  BATON_RETURN_IF_ERROR(ToStatus(ucp_rkey_pack(context_, memory_, &key, &key_bytes), "remote key"));
+  address_.remote_key.assign(static_cast<const char*>(key), key_bytes);
+  ucp_rkey_buffer_release(key);
+  return absl::OkStatus();
+}
+
+Worker::~Worker() {
+  if (memory_ != nullptr) ucp_mem_unmap(context_, memory_);
+  if (worker_ != nullptr) ucp_worker_destroy(worker_);
+  if (context_ != nullptr) ucp_cleanup(context_);
+}
+
+}  // namespace baton::ucx

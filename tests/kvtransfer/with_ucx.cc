@@ -1,0 +1,16 @@
+#include "kvtransfer/ucx/ucx_transport.h"
+#include "transport_contract.h"
+
+namespace baton {
+
+std::vector<Backend> UcxBackends() {
+  const auto backend = [](std::string name, std::string transports, UcxVerb verb, FenceStyle fence) {
+    return Backend{std::move(name), [=](LandingShape shape, TransportEvents& events) {
+                     return MakeUcxTransport({.transports = transports, .verb = verb, .put_fence = fence, .landing = shape}, events);
+                   }};
+  };
+  return {backend("ucx_tcp", "tcp", UcxVerb::kMessage, FenceStyle::kReceiverWrites),
+          backend("ucx_shm", "posix,self", UcxVerb::kPut, FenceStyle::kPeerExit)};
+}
+
+}  // namespace baton
