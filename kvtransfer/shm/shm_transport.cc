@@ -51,7 +51,7 @@ absl::Status ShmTransport::MakeRing() {
 
 ShmTransport::~ShmTransport() {
   for (const auto& [peer, mapping] : mapped_) munmap(mapping.memory, mapping.bytes);
-  if (!landing_.empty()) munmap(landing_.data(), landing_.size() + kTrailer);
+  if (landing_.data() != nullptr) munmap(landing_.data(), landing_.size() + kTrailer);
   if (memfd_ >= 0) close(memfd_);
 }
 

@@ -42,8 +42,9 @@ void UcxTransport::SendActive(Peer& peer, MessageKind kind, const Head& head, st
   param.cb.send = &UcxTransport::Ended;
   param.user_data = operation.get();
   param.flags = UCP_AM_SEND_FLAG_EAGER;  // keeps messages in order
-  Complete(ucp_am_send_nbx(peer.endpoint, kind, &operation->head, sizeof(Head), operation->message.data(), operation->message.size(), &param),
-           std::move(operation));
+  const ucs_status_ptr_t request =
+      ucp_am_send_nbx(peer.endpoint, kind, &operation->head, sizeof(Head), operation->message.data(), operation->message.size(), &param);
+  Complete(request, std::move(operation));
 }
 
 /// Done at once, failed at once, or in UCX's hands until Ended.
@@ -87,7 +88,9 @@ void UcxTransport::Write(PeerNumber number, const LandingPlace& place, std::span
   param.cb.send = &UcxTransport::Ended;
   param.user_data = operation.get();
   param.flags = bytes.size() > kEagerBytes ? UCP_AM_SEND_FLAG_RNDV : UCP_AM_SEND_FLAG_EAGER;
-  Complete(ucp_am_send_nbx(peer->endpoint, kWrite, &operation->head, sizeof(Head), bytes.data(), bytes.size(), &param), std::move(operation));
+  const ucs_status_ptr_t request =
+      ucp_am_send_nbx(peer->endpoint, kWrite, &operation->head, sizeof(Head), bytes.data(), bytes.size(), &param);
+  Complete(request, std::move(operation));
 }
 
 /// A put ends locally; the flush behind it says that the bytes are there.
@@ -101,10 +104,12 @@ void UcxTransport::Put(Peer& peer, uint64_t write, const LandingPlace& place, st
   param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
   param.cb.send = &UcxTransport::Ended;
   param.user_data = put.get();
-  Complete(ucp_put_nbx(peer.endpoint, bytes.data(), bytes.size(), remote, peer.key, &param), std::move(put));
+  const ucs_status_ptr_t putting = ucp_put_nbx(peer.endpoint, bytes.data(), bytes.size(), remote, peer.key, &param);
+  Complete(putting, std::move(put));
   auto flush = std::make_unique<Operation>(Operation{this, peer.number, write});
   param.user_data = flush.get();
-  Complete(ucp_ep_flush_nbx(peer.endpoint, &param), std::move(flush));
+  const ucs_status_ptr_t flushing = ucp_ep_flush_nbx(peer.endpoint, &param);
+  Complete(flushing, std::move(flush));
 }
 
 void UcxTransport::EndWrite(PeerNumber number, uint64_t write, const absl::Status& status) {

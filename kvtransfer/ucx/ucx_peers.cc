@@ -141,6 +141,7 @@ bool UcxTransport::Progress() {
     ucp_request_free(request);
     return true;
   });
+  if (closing_.empty()) graves_.clear();
   for (size_t i = 0; i < leaving_.size();) {
     if (!leaving_[i].first.exited()) {
       ++i;

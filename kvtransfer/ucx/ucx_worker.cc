@@ -62,7 +62,8 @@ absl::Status Worker::Open(const UcxOptions& options) {
   ucp_config_t* config = nullptr;
   BATON_RETURN_IF_ERROR(ToStatus(ucp_config_read(nullptr, nullptr, &config), "configuration"));
   absl::Status set = Set(config, "TLS", options.transports);
-  set.Update(Set(config, "MM_ERROR_HANDLING", "y"));
+  const bool tcp_only = options.transports == "tcp";  // then UCX warns of an option that nothing reads
+  if (!tcp_only) set.Update(Set(config, "MM_ERROR_HANDLING", "y"));
   set.Update(Set(config, "KEEPALIVE_INTERVAL", "200ms"));
   ucp_params_t params{};
   params.field_mask = UCP_PARAM_FIELD_FEATURES;

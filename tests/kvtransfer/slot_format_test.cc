@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <memory>
 
 #include "kvtransfer/bounce_pool.h"
 
@@ -80,7 +81,7 @@ TEST(BouncePool, DiesWhenABufferOutlivesIt) {
   std::vector<std::byte> memory(100);
   EXPECT_DEATH(
       {
-        std::optional<BouncePool> pool(std::in_place, memory, 100);
+        auto pool = std::make_unique<BouncePool>(memory, 100);
         auto buffer = pool->Take();
         pool.reset();
       },
