@@ -62,7 +62,7 @@ void VisitFields(WorkerConfig& c, Visitor&& field) {
   field("model", c.model, "", "HF directory or .gguf file");
   field("served-model-name", c.served_model_name, "", "name that the handshake reports; the first counts");
   field("load-format", c.load_format, "", "auto | dummy: random weights from config.json alone");
-  field("dtype", c.dtype, "", "auto | bfloat16 | float32: what is computed in; auto = bfloat16 where the CPU has it");
+  field("dtype", c.dtype, "", "auto | float32 | bfloat16: what is computed in; auto = the best the device does (CPU: float32)");
   field("seed", c.seed, "", "of dummy weights");
   field("max-model-len", c.max_model_len, "tokens", "longest prompt and answer together; 0 = the model's");
   field("cache-dir", c.cache_dir, "", "verdicts of the start-up self-test (default: the user's cache directory)");

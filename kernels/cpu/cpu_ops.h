@@ -15,7 +15,7 @@ enum class CpuIsa { kBest, kAvx2, kAvx512 };
 
 struct CpuOpsConfig {
   int threads = 1;                 ///< compute threads, the caller's included
-  std::optional<DType> dtype;      ///< compute; unset: bf16 where the machine multiplies bf16 in hardware, else f32
+  std::optional<DType> dtype;      ///< compute: f32; unset: f32
   std::optional<DType> kv_dtype;   ///< KV planes: f32, bf16 or f16; unset: as compute
   std::string cache_dir;           ///< verdicts of self-tests are kept here; empty: not kept
   CpuIsa isa = CpuIsa::kBest;
