@@ -75,7 +75,7 @@ TEST(Tokenizer, EveryTextRoundTripsWhereTheTokenizerKeepsIt) {
   }
 }
 
-TEST(Tokenizer, LongLinesTakeNoMoreThanLinearTime) {
+TEST(Tokenizer, LongLinesDoNotBlowUp) {
   for (const char* name : {"llama3", "smollm", "spm-bpe", "spm-unigram"}) {
     const auto tokenizer = Load(name);
     for (const std::string& text : golden::Corpus()) {
@@ -85,7 +85,7 @@ TEST(Tokenizer, LongLinesTakeNoMoreThanLinearTime) {
       const double cpu_ms = 1e3 * static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
       const double ns_per_byte = 1e6 * cpu_ms / static_cast<double>(text.size());
       std::printf("%-12s %6.0f ns/byte  %.8s…\n", name, ns_per_byte, text[0] == '\n' ? "\\n" : text.c_str());
-      EXPECT_LT(ns_per_byte, 20'000) << name << " on a line of " << text.size() << " bytes";  // seen: 50 to 1,000
+      EXPECT_LT(ns_per_byte, 20'000) << name << " on a line of " << text.size() << " bytes";  // seen on a busy machine: 150 to 3,046
     }
   }
 }

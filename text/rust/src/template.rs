@@ -195,10 +195,10 @@ impl Template {
         };
         let mut env = environment();
         let source = without_generation_tags(source);
-        let charged = env.add_template_owned(NAME, operators::rewrite(&source));
-        if charged.is_err() {
-            // a very long chain of operators may nest too deep as calls; an error in it stays one
+        if let Err(e) = env.add_template_owned(NAME, operators::rewrite(&source)) {
+            // A mistake is told in the author's own source. What only fails as charged calls nests too deep to be bounded.
             env.add_template_owned(NAME, source).map_err(failure)?;
+            return invalid(format!("a chain of operators in the template is too long: {e}"));
         }
         Ok(Template { env, tokens })
     }
