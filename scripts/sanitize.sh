@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# sanitize.sh asan|tsan: builds and runs the tests under a sanitizer (clang 19).
+# sanitize.sh asan|tsan [TARGET…]: builds and runs tests under a sanitizer (clang 19); without targets, those of
+# cmake/sanitize-asan.txt or -tsan.txt.
 # asan: AddressSanitizer + UBSan over everything that is affordable. tsan: targets that do not link gRPC (Debian's
 # libgrpc is not instrumented and reports races of its own).
 set -euo pipefail
 cd "$(dirname "$0")/.."
-preset=$1
+preset=$1; shift
 scripts/bootstrap.sh --clang
-targets=$(cat "cmake/sanitize-$preset.txt" | sed 's/#.*//' | xargs)
+targets=${*:-$(sed 's/#.*//' "cmake/sanitize-$preset.txt" | xargs)}
 if [ ! -f "build/$preset/build.ninja" ]; then
   cmake --preset "$preset" >"build/configure-$preset.log" 2>&1 || { tail -30 "build/configure-$preset.log" >&2; exit 1; }
 fi
