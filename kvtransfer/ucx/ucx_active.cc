@@ -193,9 +193,7 @@ void UcxTransport::OnHello(const Head& head, std::string_view text) {
   if (!peer.ok()) return;
   (*peer)->remote_number = head.number;
   SendActive(**peer, kHello, {.write = head.number}, worker_->address().Pack(), nullptr);
-  Later([this, number = (*peer)->number] {
-    if (Find(number) != nullptr) events_.OnConnected(number);
-  });
+  events_.OnConnected((*peer)->number);  // now: the peer's first message may be in this same burst
 }
 
 /// The connection that a message belongs to: by the sender's incarnation and its number of it.

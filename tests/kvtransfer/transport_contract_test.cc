@@ -7,9 +7,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 
+#include "absl/strings/escaping.h"
 #include "kvtransfer/shm/shm_transport.h"
 #include "kvtransfer/tcp/tcp_transport.h"
 
@@ -21,6 +23,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr uint64_t kSlotBytes = 1 << 20;
+constexpr const char* kWriterFlag = "--write-and-wait";
 
 std::vector<Backend> Backends() {
   std::vector<Backend> backends = {
@@ -37,8 +40,9 @@ std::vector<Backend> Backends() {
 
 /// One side: a transport and what it was told.
 struct Side final : TransportEvents {
-  void OnConnected(PeerNumber peer) override { connected.push_back(peer); }
+  void OnConnected(PeerNumber peer) override { connected.push_back(peer), told.push_back("connected " + std::to_string(peer)); }
   void OnMessage(PeerNumber peer, std::string_view message) override {
+    told.push_back("message " + std::to_string(peer));
     messages.emplace_back(message);
     if (on_message) on_message(peer, message);
   }
@@ -47,6 +51,7 @@ struct Side final : TransportEvents {
   std::vector<PeerNumber> connected, lost;
   absl::Status lost_why;
   std::vector<std::string> messages;
+  std::vector<std::string> told;  ///< connections and messages in the order they came
   std::vector<LandingPlace> asked;
   std::function<void(PeerNumber, std::string_view)> on_message;
   bool may_land = true;
@@ -102,6 +107,19 @@ TEST_P(TransportContract, MessagesArriveOnceAndInOrderBothWays) {
   for (int i = 0; i < 100; ++i) {
     EXPECT_EQ(receiver_.messages[static_cast<size_t>(i)], "to " + std::to_string(i));
     EXPECT_EQ(sender_.messages[static_cast<size_t>(i)], "back " + std::to_string(i));
+  }
+}
+
+TEST_P(TransportContract, APeerIsConnectedBeforeItsFirstMessage) {
+  for (int i = 0; i < 50; ++i) {
+    receiver_.told.clear(), receiver_.messages.clear();
+    const auto peer = sender_.transport->Connect(receiver_.transport->address());
+    ASSERT_TRUE(peer.ok()) << peer.status();
+    sender_.transport->Send(*peer, "first", nullptr);
+    for (int turn = 0; turn < 100; ++turn) sender_.transport->Progress();  // both are on their way before the receiver looks
+    Until([&] { return receiver_.messages.size() == 1; });
+    const std::string number = std::to_string(receiver_.connected.back());
+    ASSERT_THAT(receiver_.told, ElementsAre("connected " + number, "message " + number));
   }
 }
 
@@ -189,8 +207,10 @@ TEST_P(TransportContract, AForeignAddressIsRefused) {
   EXPECT_EQ(sender_.transport->Connect("pigeon:loft 3").status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-/// A child connects, writes once, says so, then waits to be killed.
-[[noreturn]] void WriteAndWait(const Backend& backend, const std::string& address) {
+/// The child's life: connects to `address`, writes once, says so, then waits to be killed.
+[[noreturn]] void WriteAndWait(const std::string& backend_name, const std::string& address) {
+  const std::vector<Backend> backends = Backends();
+  const Backend& backend = *std::ranges::find(backends, backend_name, &Backend::name);
   Side side;
   auto transport = backend.make({}, side);
   if (!transport.ok()) _exit(1);
@@ -201,10 +221,19 @@ TEST_P(TransportContract, AForeignAddressIsRefused) {
   while (true) (*transport)->Progress();
 }
 
+/// This program again, as a writer. A fork alone would inherit the locks of UCX as its threads held them.
+pid_t SpawnWriter(const std::string& backend_name, const std::string& address) {
+  const pid_t child = fork();
+  if (child == 0) {
+    execl("/proc/self/exe", "transport_contract_test", kWriterFlag, backend_name.c_str(), absl::BytesToHexString(address).c_str(), nullptr);
+    _exit(127);
+  }
+  return child;
+}
+
 TEST_P(TransportContract, OnSharedMemoryTheExitOfTheWriterIsTheFenceAndAStopIsNot) {
   if (receiver_.transport->fence() != FenceStyle::kPeerExit) GTEST_SKIP() << backend_.name << " has another fence";
-  const pid_t child = fork();
-  if (child == 0) WriteAndWait(backend_, receiver_.transport->address());
+  const pid_t child = SpawnWriter(backend_.name, receiver_.transport->address());
   Until([&] { return receiver_.messages.size() == 1; });
   EXPECT_EQ(Slot(0)[kSlotBytes - 1], std::byte{7});
   kill(child, SIGSTOP);
@@ -240,4 +269,13 @@ TEST(TcpTransport, GarbageEndsItsConnectionAndNothingElse) {
 }
 
 }  // namespace
+
+int Main(int argc, char** argv) {
+  if (argc == 4 && std::string_view(argv[1]) == kWriterFlag) WriteAndWait(argv[2], absl::HexStringToBytes(argv[3]));
+  ::testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}
+
 }  // namespace baton
+
+int main(int argc, char** argv) { return baton::Main(argc, argv); }
