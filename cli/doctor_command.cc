@@ -13,6 +13,7 @@
 #include "cli/exit_code.h"
 #include "cli/http_client.h"
 #include "common/gguf.h"
+#include "common/host_memory.h"
 #include "common/str_cat.h"
 #include "kernels/cpu/cpu_ops.h"
 
@@ -34,20 +35,6 @@ class Report {
   bool failed_ = false;
 };
 
-// A value in kB of /proc/meminfo, in bytes; 0 when it is not there.
-int64_t MemInfoBytes(const std::string& field) {
-  std::ifstream in("/proc/meminfo");
-  std::string name;
-  int64_t kb = 0;
-  std::string rest;
-  while (in >> name >> kb && std::getline(in, rest)) {
-    if (name == field + ":") return kb * 1024;
-  }
-  return 0;
-}
-
-double GiB(int64_t bytes) { return static_cast<double>(bytes) / (1024.0 * 1024 * 1024); }
-
 void CheckCpu(Report& report) {
   absl::StatusOr<std::unique_ptr<kernels::Ops>> ops = kernels::MakeCpuOps({});
   if (!ops.ok()) {
@@ -60,11 +47,11 @@ void CheckCpu(Report& report) {
 }
 
 void CheckMemory(Report& report) {
-  const int64_t available = MemInfoBytes("MemAvailable");
+  const int64_t available = AvailableMemoryBytes().value_or(0);
   report.Line(available < (int64_t{1} << 30) ? Verdict::kWarning : Verdict::kOk, "memory",
               absl::StrFormat("%.1f of %.1f GiB available; --kv-cache-memory takes at most 40 %% of it", GiB(available),
-                              GiB(MemInfoBytes("MemTotal"))));
-  const int64_t huge = MemInfoBytes("HugePages_Total") / 1024;
+                              GiB(MemInfo("MemTotal").value_or(0))));
+  const int64_t huge = MemInfo("HugePages_Total").value_or(0);
   std::ifstream thp("/sys/kernel/mm/transparent_hugepage/enabled");
   std::string mode;
   std::getline(thp, mode);

@@ -1,11 +1,5 @@
 #include "common/gguf.h"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <cerrno>
 #include <cstring>
 #include <limits>
 
@@ -52,29 +46,14 @@ std::string Describe(const GgufValue& value) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<GgufFile>> GgufFile::Open(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) {
-    const std::string message = StrCat(path, ": cannot open: ", std::strerror(errno));
-    return errno == ENOENT ? absl::NotFoundError(message) : absl::InvalidArgumentError(message);
-  }
-  struct stat status;
-  const bool regular = ::fstat(fd, &status) == 0 && S_ISREG(status.st_mode);
-  const size_t size = regular ? static_cast<size_t>(status.st_size) : 0;
-  void* mapping = size > 0 ? ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0) : MAP_FAILED;
-  const int map_error = errno;
-  ::close(fd);
-  if (!regular) return absl::InvalidArgumentError(StrCat(path, ": not a regular file"));
-  if (size == 0) return absl::InvalidArgumentError(StrCat(path, ": the file is empty"));
-  if (mapping == MAP_FAILED) {
-    return absl::ResourceExhaustedError(StrCat(path, ": cannot map ", size, " bytes: ", std::strerror(map_error)));
-  }
-  std::unique_ptr<GgufFile> file(new GgufFile({static_cast<const uint8_t*>(mapping), size}, path, true));
-  BATON_RETURN_IF_ERROR(file->ParseAll());
+  BATON_ASSIGN_OR_RETURN(std::unique_ptr<MappedFile> mapping, MappedFile::Open(path));
+  BATON_ASSIGN_OR_RETURN(std::unique_ptr<GgufFile> file, Parse(mapping->bytes(), path));
+  file->mapping_ = std::move(mapping);
   return file;
 }
 
 absl::StatusOr<std::unique_ptr<GgufFile>> GgufFile::Parse(absl::Span<const uint8_t> bytes, std::string name) {
-  std::unique_ptr<GgufFile> file(new GgufFile(bytes, std::move(name), false));
+  std::unique_ptr<GgufFile> file(new GgufFile(bytes, std::move(name)));
   BATON_RETURN_IF_ERROR(file->ParseAll());
   return file;
 }
@@ -85,10 +64,6 @@ absl::Status GgufFile::ParseAll() {
   BATON_RETURN_IF_ERROR(parser.Metadata(metadata_));
   version_ = parser.version();
   return parser.Tensors(tensors_, tensor_index_);
-}
-
-GgufFile::~GgufFile() {
-  if (mapped_) ::munmap(const_cast<uint8_t*>(bytes_.data()), bytes_.size());
 }
 
 const GgufValue* GgufFile::Find(std::string_view key) const {

@@ -14,6 +14,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "common/mapped_file.h"
 
 namespace baton {
 
@@ -68,7 +69,6 @@ class GgufFile {
   /// Reads `bytes`, which must outlive the result. `name` is for messages.
   static absl::StatusOr<std::unique_ptr<GgufFile>> Parse(absl::Span<const uint8_t> bytes, std::string name);
 
-  ~GgufFile();
   GgufFile(const GgufFile&) = delete;
   GgufFile& operator=(const GgufFile&) = delete;
 
@@ -95,15 +95,14 @@ class GgufFile {
   absl::Span<const uint8_t> Bytes(const GgufTensor& tensor) const { return bytes_.subspan(tensor.offset, tensor.bytes); }
 
  private:
-  GgufFile(absl::Span<const uint8_t> bytes, std::string name, bool mapped)
-      : bytes_(bytes), name_(std::move(name)), mapped_(mapped) {}
+  GgufFile(absl::Span<const uint8_t> bytes, std::string name) : bytes_(bytes), name_(std::move(name)) {}
   absl::Status ParseAll();
   absl::StatusOr<const GgufValue*> Typed(std::string_view key, bool array) const;
   absl::Status WrongType(std::string_view key, const GgufValue& value, std::string_view wanted) const;
 
   absl::Span<const uint8_t> bytes_;
   std::string name_;
-  bool mapped_;  // bytes_ is our mapping
+  std::unique_ptr<MappedFile> mapping_;  // null when the bytes are the caller's
   uint32_t version_ = 0;
   absl::flat_hash_map<std::string_view, GgufValue> metadata_;
   std::vector<GgufTensor> tensors_;

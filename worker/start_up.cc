@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_format.h"
 #include "common/clock.h"
+#include "common/host_memory.h"
 #include "common/status.h"
 #include "kernels/cpu/cpu_ops.h"
 #include "spdlog/spdlog.h"
@@ -17,8 +18,6 @@
 
 namespace baton::worker {
 namespace {
-
-double GiB(int64_t bytes) { return static_cast<double>(bytes) / (1024.0 * 1024 * 1024); }
 
 // The model's base name: "SmolLM2-135M-Instruct.Q4_1" of a file, the directory's name of a directory.
 std::string BaseName(const std::string& path) {

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "common/status.h"
-#include "engine/model/mapped_file.h"
+#include "common/mapped_file.h"
 
 namespace baton::engine {
 namespace {

@@ -1,13 +1,14 @@
 // LoadModel: config → weight source → checks (shapes, memory) → packed weights → decoder.
 #include <algorithm>
 #include <filesystem>
+#include <limits>
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "common/host_memory.h"
 #include "common/status.h"
 #include "engine/model/config_reader.h"
 #include "engine/model/decoder.h"
-#include "engine/model/host_memory.h"
 #include "engine/model/model_digest.h"
 #include "spdlog/spdlog.h"
 
@@ -66,8 +67,6 @@ absl::Status CheckWeights(const std::string& path, const ModelConfig& config, co
   return absl::OkStatus();
 }
 
-double GiB(int64_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
-
 absl::Status CheckMemory(const std::string& path, const ModelConfig& config, const WeightSource& weights, DType compute,
                          int max_tokens, int64_t available) {
   const WeightMemory memory = PlanWeightMemory(config, weights, compute);
@@ -90,7 +89,9 @@ absl::StatusOr<std::unique_ptr<Model>> LoadModel(const ModelSource& source, kern
   ModelConfig& config = opened.read.config;
   BATON_ASSIGN_OR_RETURN(KvLayout layout, MakeKvLayout(config, ops.traits().kv, source.block_size));
   BATON_RETURN_IF_ERROR(CheckWeights(source.path, config, *opened.weights));
-  const int64_t available = source.memory_limit_bytes > 0 ? source.memory_limit_bytes : AvailableHostBytes();
+  const int64_t available = source.memory_limit_bytes > 0
+                                ? source.memory_limit_bytes
+                                : AvailableMemoryBytes().value_or(std::numeric_limits<int64_t>::max());
   BATON_RETURN_IF_ERROR(CheckMemory(source.path, config, *opened.weights, ops.traits().compute, max_tokens, available));
   config.digest = ModelDigest(opened.read.text, config, *opened.weights);
   report("read", 1);

@@ -16,7 +16,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/dtype.h"
-#include "engine/model/mapped_file.h"
+#include "common/mapped_file.h"
 
 namespace baton::engine {
 

@@ -5,10 +5,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <optional>
-#include <string>
 
+#include "common/host_memory.h"
 #include "common/str_cat.h"
 
 namespace baton::kernels::cpu {
@@ -28,48 +27,13 @@ class HostBuffer final : public Buffer {
   size_t bytes_, mapped_;
 };
 
-std::optional<size_t> NumberIn(const char* path) {
-  std::ifstream in(path);
-  size_t n;
-  if (in >> n) return n;
-  return std::nullopt;
-}
-
-// Page cache the control group would drop for us (a model file just read is most of it).
-size_t InactiveFileBytes() {
-  std::ifstream in("/sys/fs/cgroup/memory.stat");
-  std::string key;
-  for (size_t n; in >> key >> n;) {
-    if (key == "inactive_file") return n;
-  }
-  return 0;
-}
-
-// Bytes that can be had without swapping: MemAvailable, or what the control group leaves when that is less.
-std::optional<size_t> AvailableBytes() {
-  std::ifstream in("/proc/meminfo");
-  std::string key, unit;
-  size_t kib = 0;
-  std::optional<size_t> available;
-  while (in >> key >> kib && std::getline(in, unit)) {
-    if (key == "MemAvailable:") available = kib * 1024;
-  }
-  const auto limit = NumberIn("/sys/fs/cgroup/memory.max"), used = NumberIn("/sys/fs/cgroup/memory.current");
-  if (limit && used) {
-    const size_t held = *used - std::min(*used, InactiveFileBytes());
-    const size_t left = *limit > held ? *limit - held : 0;
-    available = available ? std::min(*available, left) : left;
-  }
-  return available;
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Buffer>> AllocateHost(size_t bytes) {
   constexpr size_t kLarge = size_t{64} << 20;  // small ones are not worth reading /proc
   if (bytes >= kLarge) {
-    const auto available = AvailableBytes();
-    if (available && bytes > *available) {
+    const std::optional<int64_t> available = AvailableMemoryBytes();
+    if (available && bytes > static_cast<size_t>(*available)) {
       return absl::ResourceExhaustedError(StrCat("cannot allocate ", bytes, " bytes: ", *available, " bytes of memory are available"));
     }
   }

@@ -1,4 +1,4 @@
-#include "engine/model/mapped_file.h"
+#include "common/mapped_file.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -10,9 +10,10 @@
 
 #include "common/status.h"
 
-namespace baton::engine {
+namespace baton {
 
 absl::StatusOr<std::unique_ptr<MappedFile>> MappedFile::Open(const std::string& path) {
+  // O_NONBLOCK: a named pipe is refused below instead of waited for.
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) {
     const std::string message = StrCat(path, ": cannot open: ", std::strerror(errno));
@@ -29,9 +30,9 @@ absl::StatusOr<std::unique_ptr<MappedFile>> MappedFile::Open(const std::string& 
   if (mapping == MAP_FAILED) {
     return absl::ResourceExhaustedError(StrCat(path, ": cannot map ", size, " bytes: ", std::strerror(map_error)));
   }
-  return std::unique_ptr<MappedFile>(new MappedFile({static_cast<const uint8_t*>(mapping), size}, path));
+  return std::unique_ptr<MappedFile>(new MappedFile({static_cast<const uint8_t*>(mapping), size}));
 }
 
 MappedFile::~MappedFile() { ::munmap(const_cast<uint8_t*>(bytes_.data()), bytes_.size()); }
 
-}  // namespace baton::engine
+}  // namespace baton

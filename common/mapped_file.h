@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 
-namespace baton::engine {
+namespace baton {
 
 /// Immutable; any thread. The mapping ends with the object.
 class MappedFile {
@@ -21,12 +21,10 @@ class MappedFile {
   MappedFile& operator=(const MappedFile&) = delete;
 
   absl::Span<const uint8_t> bytes() const { return bytes_; }
-  const std::string& path() const { return path_; }
 
  private:
-  MappedFile(absl::Span<const uint8_t> bytes, std::string path) : bytes_(bytes), path_(std::move(path)) {}
+  explicit MappedFile(absl::Span<const uint8_t> bytes) : bytes_(bytes) {}
   absl::Span<const uint8_t> bytes_;
-  std::string path_;
 };
 
-}  // namespace baton::engine
+}  // namespace baton
