@@ -4,10 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <functional>
-#include <map>
-#include <sstream>
 
 #include "handoff_driver.h"
+#include "tests/state_table.h"
 
 namespace baton::decode {
 namespace {
@@ -97,11 +96,10 @@ std::string Outcome(const std::string& state, const Apply& apply) {
   EXPECT_EQ(before, state);
   d.blocks.log.clear();
   apply(d);
-  std::string text = StateName(d) == before ? "" : "→" + StateName(d) + " ";
-  text += d.blocks.log;
-  for (const Action& action : d.actions) text += std::visit(NameOf{}, action) + " ";
-  if (!text.empty()) text.pop_back();
-  return text.empty() ? "=" : text;
+  std::string done = d.blocks.log;
+  for (const Action& action : d.actions) done += std::visit(NameOf{}, action) + " ";
+  if (!done.empty()) done.pop_back();
+  return CellOf(before, StateName(d), done);
 }
 
 // event | one cell per state
@@ -136,47 +134,14 @@ Tick, expired       | = | →Gone unpin | →Closing unpin GoneL GoneL | →Clos
 Tick, forgotten     | = | →Gone unpin | →Closing unpin GoneL GoneL | →Closing unpin release | →Closing Stop | →Closing unpin Cut | Cut | →none
 )";
 
-std::string Trim(std::string text) {
-  text.erase(0, text.find_first_not_of(' '));
-  text.erase(text.find_last_not_of(' ') + 1);
-  return text;
-}
-
-std::map<std::string, std::vector<std::string>> Table() {
-  std::map<std::string, std::vector<std::string>> table;
-  std::istringstream lines(kTable);
-  for (std::string line; std::getline(lines, line);) {
-    if (line.empty()) continue;
-    std::istringstream cells(line);
-    std::string name;
-    std::getline(cells, name, '|');
-    auto& row = table[Trim(name)];
-    for (std::string cell; std::getline(cells, cell, '|');) row.push_back(Trim(cell));
-  }
-  return table;
-}
-
 bool Dies(const std::string& event, const std::string& state) {
   return event.starts_with("Placed") && state != "Receiving" && state != "Repair" && state != "Closing";
 }
 
 TEST(HandoffTable, EveryEventInEveryStateDoesWhatItsCellSays) {
-  const auto table = Table();
-  std::string actual;
-  for (const auto& [event, apply] : Events()) {
-    const auto row = table.find(event);
-    actual += event;
-    for (size_t s = 0; s < kStates.size(); ++s) {
-      const std::string outcome = Dies(event, kStates[s]) ? "dies" : Outcome(kStates[s], apply);
-      actual += " | " + outcome;
-      if (row == table.end() || row->second.size() != kStates.size()) continue;
-      EXPECT_EQ(row->second[s], outcome) << event << " in " << kStates[s];
-    }
-    actual += "\n";
-    EXPECT_TRUE(row != table.end() && row->second.size() == kStates.size()) << "no row of " << kStates.size() << " cells: " << event;
-  }
-  EXPECT_EQ(table.size(), Events().size());
-  if (HasFailure()) std::cout << actual;
+  ExpectEveryCell(kTable, kStates, Events(), [](const std::string& event, const std::string& state, const Apply& apply) {
+    return Dies(event, state) ? "dies" : Outcome(state, apply);
+  });
 }
 
 TEST(HandoffTable, APassThatNobodyStartedIsOurBug) {

@@ -2,11 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <functional>
 #include <map>
 #include <random>
 
 #include "common/str_cat.h"
+#include "tests/state_table.h"
 
 namespace baton::router {
 namespace {
@@ -107,125 +110,54 @@ RequestFlow FlowIn(State state, uint32_t choices = 1) {
   return flow;
 }
 
-struct Row {
-  const char* event;
-  State to;
-  const char* actions;
+constexpr std::array kStates = {"Picking", "Attached", "Streaming", "Waiting", "Done"};
+using Apply = std::function<void(RequestFlow&)>;
+const std::pair<std::string, Apply> kEvents[] = {
+    {"chosen B", [](RequestFlow& f) { f.WorkerChosen(kB, kStart); }},
+    {"no worker", [](RequestFlow& f) { f.NoWorker(absl::UnavailableError("none"), 0, kStart); }},
+    {"tokens", [](RequestFlow& f) { f.News(Tokens(1, 0, kPrompt + f.output(0).size(), {5}), kStart); }},
+    {"last token",
+     [](RequestFlow& f) { f.News(Tokens(1, 0, kPrompt + f.output(0).size(), {5}, FinishReason::kLength), kStart); }},
+    {"wrong position", [](RequestFlow& f) { f.News(Tokens(1, 0, kPrompt + 77, {5}), kStart); }},
+    {"old generation", [](RequestFlow& f) { f.News(Tokens(99, 0, kPrompt, {5}), kStart); }},
+    {"refused", [](RequestFlow& f) { f.News(Error(1, absl::ResourceExhaustedError("full")), kStart); }},
+    {"invalid", [](RequestFlow& f) { f.News(Error(1, absl::InvalidArgumentError("bad")), kStart); }},
+    {"lost A", [](RequestFlow& f) { f.WorkerLost(kA, absl::UnavailableError("gone"), kStart); }},
+    {"lost B", [](RequestFlow& f) { f.WorkerLost(kB, absl::UnavailableError("gone"), kStart); }},
+    {"timer now", [](RequestFlow& f) { f.Timer(kStart); }},
+    {"timer late", [](RequestFlow& f) { f.Timer(kStart + Ms(10000)); }},
+    {"client gone", [](RequestFlow& f) { f.ClientGone(); }},
+    {"stop string", [](RequestFlow& f) { f.ChoiceStopped(0); }},
+    {"consumed", [](RequestFlow& f) { f.Consumed(0, 4); }},
 };
 
-// Every event in every state: where it leads and what it asks for. A missing event would be a hole in the machine.
-TEST(RequestFlow, StateByEventTable) {
-  const std::map<std::string, std::function<void(RequestFlow&)>> events = {
-      {"chosen B", [](RequestFlow& f) { f.WorkerChosen(kB, kStart); }},
-      {"no worker", [](RequestFlow& f) { f.NoWorker(absl::UnavailableError("none"), 0, kStart); }},
-      {"tokens", [](RequestFlow& f) { f.News(Tokens(1, 0, kPrompt + f.output(0).size(), {5}), kStart); }},
-      {"last token",
-       [](RequestFlow& f) { f.News(Tokens(1, 0, kPrompt + f.output(0).size(), {5}, FinishReason::kLength), kStart); }},
-      {"wrong position", [](RequestFlow& f) { f.News(Tokens(1, 0, kPrompt + 77, {5}), kStart); }},
-      {"old generation", [](RequestFlow& f) { f.News(Tokens(99, 0, kPrompt, {5}), kStart); }},
-      {"refused", [](RequestFlow& f) { f.News(Error(1, absl::ResourceExhaustedError("full")), kStart); }},
-      {"invalid", [](RequestFlow& f) { f.News(Error(1, absl::InvalidArgumentError("bad")), kStart); }},
-      {"lost A", [](RequestFlow& f) { f.WorkerLost(kA, absl::UnavailableError("gone"), kStart); }},
-      {"lost B", [](RequestFlow& f) { f.WorkerLost(kB, absl::UnavailableError("gone"), kStart); }},
-      {"timer now", [](RequestFlow& f) { f.Timer(kStart); }},
-      {"timer late", [](RequestFlow& f) { f.Timer(kStart + Ms(10000)); }},
-      {"client gone", [](RequestFlow& f) { f.ClientGone(); }},
-      {"stop string", [](RequestFlow& f) { f.ChoiceStopped(0); }},
-      {"consumed", [](RequestFlow& f) { f.Consumed(0, 4); }},
-  };
-  const std::map<State, std::vector<Row>> table = {
-      {State::kPicking,
-       {{"chosen B", State::kAttached, "attach w1 g1 @10"},
-        {"no worker", State::kDone, "fail UNAVAILABLE"},
-        {"tokens", State::kPicking, ""},
-        {"last token", State::kPicking, ""},
-        {"wrong position", State::kPicking, ""},
-        {"old generation", State::kPicking, ""},
-        {"refused", State::kPicking, ""},
-        {"invalid", State::kPicking, ""},
-        {"lost A", State::kPicking, ""},
-        {"lost B", State::kPicking, ""},
-        {"timer now", State::kPicking, ""},
-        {"timer late", State::kDone, "fail DEADLINE_EXCEEDED"},
-        {"client gone", State::kDone, ""},
-        {"stop string", State::kDone, "end c0 1, complete"},
-        {"consumed", State::kPicking, ""}}},
-      {State::kAttached,
-       {{"chosen B", State::kAttached, ""},
-        {"no worker", State::kAttached, ""},
-        {"tokens", State::kStreaming, "emit c0 5"},
-        {"last token", State::kDone, "emit c0 5, end c0 2, complete"},
-        {"wrong position", State::kPicking, "cancel w0 r g1, pick again"},
-        {"old generation", State::kAttached, ""},
-        {"refused", State::kPicking, "cancel w0 r g1, pick again"},
-        {"invalid", State::kDone, "cancel w0 r g1, fail INVALID_ARGUMENT"},
-        {"lost A", State::kPicking, "cancel w0 r g1, pick again"},
-        {"lost B", State::kAttached, ""},
-        {"timer now", State::kAttached, ""},
-        {"timer late", State::kDone, "cancel w0 r g1, fail DEADLINE_EXCEEDED"},
-        {"client gone", State::kDone, "cancel w0 r g1"},
-        {"stop string", State::kDone, "cancel w0 r g1 c0, end c0 1, complete"},
-        {"consumed", State::kAttached, ""}}},
-      {State::kStreaming,
-       {{"chosen B", State::kStreaming, ""},
-        {"no worker", State::kStreaming, ""},
-        {"tokens", State::kStreaming, "emit c0 5"},
-        {"last token", State::kDone, "emit c0 5, end c0 2, complete"},
-        {"wrong position", State::kPicking, "cancel w0 r g1, pick again"},
-        {"old generation", State::kStreaming, ""},
-        {"refused", State::kPicking, "cancel w0 r g1, pick again"},
-        {"invalid", State::kDone, "cancel w0 r g1, fail INVALID_ARGUMENT"},
-        {"lost A", State::kPicking, "cancel w0 r g1, pick again"},
-        {"lost B", State::kStreaming, ""},
-        {"timer now", State::kStreaming, ""},
-        {"timer late", State::kDone, "cancel w0 r g1, fail DEADLINE_EXCEEDED"},
-        {"client gone", State::kDone, "cancel w0 r g1"},
-        {"stop string", State::kDone, "cancel w0 r g1 c0, end c0 1, complete"},
-        {"consumed", State::kStreaming, "credit r c0 +4"}}},
-      {State::kWaiting,
-       {{"chosen B", State::kWaiting, ""},
-        {"no worker", State::kWaiting, ""},
-        {"tokens", State::kWaiting, ""},
-        {"last token", State::kWaiting, ""},
-        {"wrong position", State::kWaiting, ""},
-        {"old generation", State::kWaiting, ""},
-        {"refused", State::kWaiting, ""},
-        {"invalid", State::kWaiting, ""},
-        {"lost A", State::kWaiting, ""},
-        {"lost B", State::kWaiting, ""},
-        {"timer now", State::kPicking, "pick again"},
-        {"timer late", State::kDone, "fail DEADLINE_EXCEEDED"},
-        {"client gone", State::kDone, ""},
-        {"stop string", State::kDone, "end c0 1, complete"},
-        {"consumed", State::kWaiting, ""}}},
-      {State::kDone,
-       {{"chosen B", State::kDone, ""},
-        {"no worker", State::kDone, ""},
-        {"tokens", State::kDone, ""},
-        {"last token", State::kDone, ""},
-        {"wrong position", State::kDone, ""},
-        {"old generation", State::kDone, ""},
-        {"refused", State::kDone, ""},
-        {"invalid", State::kDone, ""},
-        {"lost A", State::kDone, ""},
-        {"lost B", State::kDone, ""},
-        {"timer now", State::kDone, ""},
-        {"timer late", State::kDone, ""},
-        {"client gone", State::kDone, ""},
-        {"stop string", State::kDone, ""},
-        {"consumed", State::kDone, ""}}},
-  };
-  ASSERT_EQ(table.size(), 5u);
-  for (const auto& [state, rows] : table) {
-    ASSERT_EQ(rows.size(), events.size());
-    for (const Row& row : rows) {
-      SCOPED_TRACE(StrCat("state ", static_cast<int>(state), ", event ", row.event));
-      RequestFlow flow = FlowIn(state);
-      events.at(row.event)(flow);
-      EXPECT_EQ(flow.state(), row.to);
-      EXPECT_EQ(Taken(flow), row.actions);
-    }
-  }
+// event | one cell per state
+constexpr const char* kTable = R"(
+chosen B       | →Attached attach w1 g1 @10 | = | = | = | =
+no worker      | →Done fail UNAVAILABLE | = | = | = | =
+tokens         | = | →Streaming emit c0 5 | emit c0 5 | = | =
+last token     | = | →Done emit c0 5, end c0 2, complete | →Done emit c0 5, end c0 2, complete | = | =
+wrong position | = | →Picking cancel w0 r g1, pick again | →Picking cancel w0 r g1, pick again | = | =
+old generation | = | = | = | = | =
+refused        | = | →Picking cancel w0 r g1, pick again | →Picking cancel w0 r g1, pick again | = | =
+invalid        | = | →Done cancel w0 r g1, fail INVALID_ARGUMENT | →Done cancel w0 r g1, fail INVALID_ARGUMENT | = | =
+lost A         | = | →Picking cancel w0 r g1, pick again | →Picking cancel w0 r g1, pick again | = | =
+lost B         | = | = | = | = | =
+timer now      | = | = | = | →Picking pick again | =
+timer late     | →Done fail DEADLINE_EXCEEDED | →Done cancel w0 r g1, fail DEADLINE_EXCEEDED | →Done cancel w0 r g1, fail DEADLINE_EXCEEDED | →Done fail DEADLINE_EXCEEDED | =
+client gone    | →Done | →Done cancel w0 r g1 | →Done cancel w0 r g1 | →Done | =
+stop string    | →Done end c0 1, complete | →Done cancel w0 r g1 c0, end c0 1, complete | →Done cancel w0 r g1 c0, end c0 1, complete | →Done end c0 1, complete | =
+consumed       | = | = | credit r c0 +4 | = | =
+)";
+
+// A missing event would be a hole in the machine.
+TEST(RequestFlow, EveryEventInEveryStateDoesWhatItsCellSays) {
+  ExpectEveryCell(kTable, kStates, kEvents, [](const auto&, const std::string& state, const Apply& apply) {
+    const auto at = std::find(kStates.begin(), kStates.end(), state) - kStates.begin();
+    RequestFlow flow = FlowIn(static_cast<State>(at));
+    apply(flow);
+    return CellOf(state, kStates.at(static_cast<size_t>(flow.state())), Taken(flow));
+  });
 }
 
 TEST(RequestFlow, ARetryBeforeTheFirstTokenStartsOver) {
