@@ -3,7 +3,6 @@
 #include <fstream>
 #include <sstream>
 
-#include "common/gguf.h"
 #include "gtest/gtest.h"
 #include "tests/text/golden.h"
 #include "text/chat_template.h"
@@ -76,14 +75,9 @@ INSTANTIATE_TEST_SUITE_P(Text, TemplateGolden,
                          testing::Values("chatml", "headers", "alternating", "turns", "reasoning", "types", "python"));
 
 TEST(DemoModel, TemplateRendersAsTransformers) {
-  const char* home = std::getenv("HOME");
-  const std::string path = std::string(home != nullptr ? home : "") + "/.cache/baton/models/SmolLM2-135M-Instruct.Q4_1.gguf";
-  if (!std::ifstream(path)) GTEST_SKIP() << path << " is not there (scripts/fetch_model.sh gets it)";
-  const auto file = GgufFile::Open(path);
-  ASSERT_TRUE(file.ok()) << file.status();
-  const auto metadata = GgufTokenizerMetadata::Read(**file);
-  ASSERT_TRUE(metadata.ok()) << metadata.status();
-  const auto chat = ChatTemplate::FromGguf(*metadata, GoldenTokens());
+  const golden::DemoModel demo = golden::OpenDemoModel();
+  if (demo.file == nullptr) GTEST_SKIP() << demo.path << " is not there (scripts/fetch_model.sh gets it)";
+  const auto chat = ChatTemplate::FromGguf(demo.metadata, GoldenTokens());
   ASSERT_TRUE(chat.ok()) << chat.status();
   ExpectRendersAsGolden(**chat, "demo");
 }

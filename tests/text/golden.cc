@@ -1,6 +1,9 @@
 #include "tests/text/golden.h"
 
+#include <gtest/gtest.h>
+
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <stdexcept>
 
@@ -116,6 +119,22 @@ void GgufOf::ReadSentencePiece(const nlohmann::json& pieces, bool unigram) {
     const std::string map = FromHex(pieces["charsmap"].get<std::string>());
     metadata_.normalizer.assign(map.begin(), map.end());
   }
+}
+
+DemoModel OpenDemoModel() {
+  const char* home = std::getenv("HOME");
+  DemoModel demo;
+  demo.path = std::string(home != nullptr ? home : "") + "/.cache/baton/models/SmolLM2-135M-Instruct.Q4_1.gguf";
+  auto file = GgufFile::Open(demo.path);
+  if (absl::IsNotFound(file.status())) return demo;
+  EXPECT_TRUE(file.ok()) << file.status();
+  if (!file.ok()) return demo;
+  auto metadata = GgufTokenizerMetadata::Read(**file);
+  EXPECT_TRUE(metadata.ok()) << metadata.status();
+  if (!metadata.ok()) return demo;
+  demo.file = *std::move(file);
+  demo.metadata = *std::move(metadata);
+  return demo;
 }
 
 }  // namespace baton::golden

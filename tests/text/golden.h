@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/types/span.h"
+#include "common/gguf.h"
 #include "nlohmann/json.hpp"
 #include "text/gguf_tokenizer.h"
 
@@ -48,5 +50,13 @@ class GgufOf {
   std::vector<std::string> tokens_, merges_;
   GgufTokenizerMetadata metadata_;
 };
+
+/// The tokenizer metadata of the model that `make demo` fetches; the file owns what the views point to.
+struct DemoModel {
+  std::string path;
+  std::unique_ptr<GgufFile> file;  ///< null: the model is not on this machine
+  GgufTokenizerMetadata metadata;
+};
+DemoModel OpenDemoModel();
 
 }  // namespace baton::golden

@@ -1,7 +1,4 @@
 // Tokenizers against transformers, on the corpus: ids, ids without special tokens, special tokens as text, decoded text.
-#include <fstream>
-
-#include "common/gguf.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/text/golden.h"
@@ -121,14 +118,9 @@ INSTANTIATE_TEST_SUITE_P(Text, GgufGolden,
                                          GgufCase{"spm-bpe-no-prefix", ""}, GgufCase{"spm-unigram", ""}));
 
 TEST(DemoModel, EncodesAndDecodesAsTransformers) {
-  const char* home = std::getenv("HOME");
-  const std::string path = std::string(home != nullptr ? home : "") + "/.cache/baton/models/SmolLM2-135M-Instruct.Q4_1.gguf";
-  if (!std::ifstream(path)) GTEST_SKIP() << path << " is not there (scripts/fetch_model.sh gets it)";
-  const auto file = GgufFile::Open(path);
-  ASSERT_TRUE(file.ok()) << file.status();
-  const auto metadata = GgufTokenizerMetadata::Read(**file);
-  ASSERT_TRUE(metadata.ok()) << metadata.status();
-  const auto tokenizer = Tokenizer::FromGguf(*metadata);
+  const golden::DemoModel demo = golden::OpenDemoModel();
+  if (demo.file == nullptr) GTEST_SKIP() << demo.path << " is not there (scripts/fetch_model.sh gets it)";
+  const auto tokenizer = Tokenizer::FromGguf(demo.metadata);
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
   const nlohmann::json golden = golden::LoadJson(std::string(golden::kFolder) + "smollm2-gguf.json");
   ExpectAsGolden(**tokenizer, golden, /*long_lines=*/true);

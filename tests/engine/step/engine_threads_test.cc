@@ -27,12 +27,6 @@ HarnessOptions Options() {
   return o;
 }
 
-Request Endless(RequestKey key, int32_t prompt_len, int32_t max_tokens) {
-  Request r = MakeRequest(key, RandomTokens(key, prompt_len), max_tokens);
-  r.sampling.ignore_eos = true;
-  return r;
-}
-
 // An engine over the fake model, and everything it said.
 class Running {
  public:

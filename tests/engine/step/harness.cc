@@ -126,6 +126,12 @@ Request MakeRequest(RequestKey key, std::vector<int32_t> prompt, int32_t max_tok
   return r;
 }
 
+Request Endless(RequestKey key, int32_t prompt_len, int32_t max_tokens) {
+  Request r = MakeRequest(key, RandomTokens(key, prompt_len), max_tokens);
+  r.sampling.ignore_eos = true;
+  return r;
+}
+
 Request MixedRequest(RequestKey key, uint64_t seed, int32_t prompt_len, int32_t vocab) {
   std::mt19937_64 rng(seed);
   const auto below = [&](uint64_t n) { return static_cast<int32_t>(rng() % n); };

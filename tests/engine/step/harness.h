@@ -85,6 +85,8 @@ class Harness {
 std::vector<int32_t> RandomTokens(uint64_t seed, int32_t length, int32_t vocab = kFakeVocab);
 /// A greedy request of `prompt` for `max_tokens` tokens.
 Request MakeRequest(RequestKey key, std::vector<int32_t> prompt, int32_t max_tokens);
+/// A greedy request of random tokens that no eos ends before `max_tokens`.
+Request Endless(RequestKey key, int32_t prompt_len, int32_t max_tokens);
 /// A request with fields drawn from `seed`: temperature, penalties, bias, stops, logprobs, n …
 Request MixedRequest(RequestKey key, uint64_t seed, int32_t prompt_len, int32_t vocab = kFakeVocab);
 

@@ -48,10 +48,7 @@ HarnessOptions OptionsFor(const Load& load) {
 std::map<AnswerKey, std::string> Alone(int32_t window) {
   std::map<AnswerKey, std::string> texts;
   for (int i = 0; i < kRequests; ++i) {
-    Load idle;
-    idle.window = window;
-    idle.prefix_caching = false;
-    Harness h(OptionsFor(idle));
+    Harness h(OptionsFor({.window = window, .prefix_caching = false}));
     EXPECT_TRUE(h.Add(RequestNumber(i)).ok());
     h.RunAll();
     for (const auto& [key, answer] : h.answers) texts[key] = answer.Text();
@@ -91,9 +88,7 @@ Seen ExpectSameTogether(const Load& load, const std::map<AnswerKey, std::string>
 TEST(PromiseA, TogetherIsAloneAtEveryChunkSize) {
   const auto alone = Alone(0);
   for (const int32_t chunk : {16, 17, 32, 64, 100, 256, 512, 2048}) {
-    Load load;
-    load.chunk = chunk;
-    ExpectSameTogether(load, alone);
+    ExpectSameTogether({.chunk = chunk}, alone);
   }
 }
 
@@ -112,10 +107,7 @@ TEST(PromiseA, PrefixHitsChangeNothing) {
 TEST(PromiseA, PreemptionChangesNothing) {
   const auto alone = Alone(0);
   for (const int32_t chunk : {16, 64, 2048}) {
-    Load load;
-    load.chunk = chunk;
-    load.blocks = 22;
-    load.max_seqs = 16;
+    const Load load{.chunk = chunk, .blocks = 22, .max_seqs = 16};
     EXPECT_GT(ExpectSameTogether(load, alone).preemptions, 0) << chunk;
   }
 }
@@ -123,11 +115,7 @@ TEST(PromiseA, PreemptionChangesNothing) {
 TEST(PromiseA, StepsCancelledHalfWayChangeNothing) {
   const auto alone = Alone(0);
   for (const int32_t blocks : {24, 600}) {
-    Load load;
-    load.chunk = 64;
-    load.blocks = blocks;
-    load.cancel_steps = true;
-    load.max_seqs = 16;
+    const Load load{.chunk = 64, .blocks = blocks, .cancel_steps = true, .max_seqs = 16};
     EXPECT_GT(ExpectSameTogether(load, alone).cancelled_steps, 0);
   }
 }
@@ -135,11 +123,7 @@ TEST(PromiseA, StepsCancelledHalfWayChangeNothing) {
 TEST(PromiseA, SlidingWindowGroupsToo) {
   const auto alone = Alone(40);
   for (const int32_t chunk : {16, 48, 512}) {
-    Load load;
-    load.chunk = chunk;
-    load.window = 40;
-    load.blocks = 60;
-    load.cancel_steps = chunk == 48;
+    const Load load{.chunk = chunk, .blocks = 60, .window = 40, .cancel_steps = chunk == 48};
     EXPECT_GT(ExpectSameTogether(load, alone).cached_tokens, 0);
   }
 }

@@ -14,12 +14,6 @@ HarnessOptions Options() {
   return o;
 }
 
-Request Endless(RequestKey key, int32_t prompt_len, int32_t max_tokens) {
-  Request r = MakeRequest(key, RandomTokens(key, prompt_len), max_tokens);
-  r.sampling.ignore_eos = true;
-  return r;
-}
-
 TEST(SchedulerCancel, EndsTheRequestAtOnceButItsBlocksStayUntilTheStepIsDone) {
   Harness h(Options());
   ASSERT_TRUE(h.Add(Endless(1, 40, 10)).ok());

@@ -22,12 +22,6 @@ HarnessOptions Tight(int32_t blocks = 12) {
   return o;
 }
 
-Request Endless(RequestKey key, int32_t prompt_len, int32_t max_tokens) {
-  Request r = MakeRequest(key, RandomTokens(key, prompt_len), max_tokens);
-  r.sampling.ignore_eos = true;
-  return r;
-}
-
 bool Has(const StepPlan& plan, SequenceId id) {
   return std::any_of(plan.sequences.begin(), plan.sequences.end(), [&](const auto& s) { return s.id == id; });
 }

@@ -20,6 +20,22 @@ StepWork Random(std::mt19937_64& rng) {
   return w;
 }
 
+// Lets it see `steps` random steps of the machine.
+void Teach(StepPredictor& p, const Machine& machine, int steps, std::mt19937_64& rng) {
+  for (int i = 0; i < steps; ++i) {
+    const StepWork w = Random(rng);
+    p.Observe(w, machine.Ms(w));
+  }
+}
+
+// Within this share of what the machine takes, over 50 random steps.
+void ExpectKnows(const StepPredictor& p, const Machine& machine, double share, std::mt19937_64& rng) {
+  for (int i = 0; i < 50; ++i) {
+    const StepWork w = Random(rng);
+    EXPECT_NEAR(p.Predict(w), machine.Ms(w), share * machine.Ms(w));
+  }
+}
+
 TEST(StepPredictor, BelievesThePriorUntilStepsWereSeen) {
   const StepPredictor p(0.5);
   StepWork w;
@@ -32,14 +48,8 @@ TEST(StepPredictor, LearnsAMachineFromMixedSteps) {
   for (const Machine machine : {Machine{5, 0.4, 0.02}, Machine{1, 0.05, 0.001}, Machine{0.2, 2, 0.3}}) {
     StepPredictor p(1.0);
     std::mt19937_64 rng(1);
-    for (int i = 0; i < 60; ++i) {
-      const StepWork w = Random(rng);
-      p.Observe(w, machine.Ms(w));
-    }
-    for (int i = 0; i < 50; ++i) {
-      const StepWork w = Random(rng);
-      EXPECT_NEAR(p.Predict(w), machine.Ms(w), 0.05 * machine.Ms(w));
-    }
+    Teach(p, machine, 60, rng);
+    ExpectKnows(p, machine, 0.05, rng);
   }
 }
 
@@ -51,10 +61,7 @@ TEST(StepPredictor, NoisyStepsMoveItLittle) {
     const StepWork w = Random(rng);
     p.Observe(w, machine.Ms(w) * (0.9 + 0.2 * static_cast<double>(rng() % 1000) / 1000));
   }
-  for (int i = 0; i < 50; ++i) {
-    const StepWork w = Random(rng);
-    EXPECT_NEAR(p.Predict(w), machine.Ms(w), 0.15 * machine.Ms(w));
-  }
+  ExpectKnows(p, machine, 0.15, rng);
 }
 
 TEST(StepPredictor, FollowsAMachineThatBecameSlower) {
@@ -62,10 +69,7 @@ TEST(StepPredictor, FollowsAMachineThatBecameSlower) {
   StepPredictor p(1.0);
   std::mt19937_64 rng(3);
   for (int phase = 0; phase < 2; ++phase) {
-    for (int i = 0; i < 200; ++i) {
-      const StepWork w = Random(rng);
-      p.Observe(w, machine.Ms(w));
-    }
+    Teach(p, machine, 200, rng);
     if (phase == 0) machine = {15, 1.2, 0.06};
   }
   const StepWork w = Random(rng);
@@ -77,10 +81,7 @@ TEST(StepPredictor, ThousandsOfEqualStepsDoNotMakeItJumpy) {
   const Machine machine{5, 0.4, 0.02};
   StepPredictor p(1.0);
   std::mt19937_64 rng(4);
-  for (int i = 0; i < 50; ++i) {
-    const StepWork w = Random(rng);
-    p.Observe(w, machine.Ms(w));
-  }
+  Teach(p, machine, 50, rng);
   StepWork decode;
   for (int i = 0; i < 8; ++i) decode.Add(1, 500);
   for (int i = 0; i < 20000; ++i)
@@ -96,10 +97,7 @@ TEST(StepPredictor, TokensWithinIsTheMostThatFit) {
   StepPredictor p(1.0);
   const Machine machine{5, 0.4, 0.02};
   std::mt19937_64 rng(5);
-  for (int i = 0; i < 100; ++i) {
-    const StepWork w = Random(rng);
-    p.Observe(w, machine.Ms(w));
-  }
+  Teach(p, machine, 100, rng);
   for (const int32_t context : {0, 500, 1800}) {
     StepWork base;
     for (int i = 0; i < 4; ++i) base.Add(1, 300);
