@@ -62,6 +62,6 @@ class OpenAiApp {
 };
 
 /// The OpenAPI 3.1 description, as JSON.
-const char* OpenApiDocument();
+const std::string& OpenApiDocument();
 
 }  // namespace baton::router

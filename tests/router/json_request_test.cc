@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "common/str_cat.h"
+#include "router/http/openai_app.h"
 
 namespace baton::router {
 namespace {
@@ -239,6 +242,27 @@ TEST(JsonRequest, TokenizeTakesExactlyOneInput) {
   EXPECT_TRUE(std::holds_alternative<TokenizeRequest>(ParseTokenizeRequest(R"({"prompt":""})", kLimits)));
   EXPECT_TRUE(std::holds_alternative<ApiError>(ParseDetokenizeRequest(R"({"tokens":"a"})", kLimits)));
   EXPECT_TRUE(std::holds_alternative<ApiError>(ParseDetokenizeRequest("{}", kLimits)));
+}
+
+// A property that the document promises and the reader does not know would be ignored in silence.
+TEST(OpenApi, EveryPropertyOfARequestIsRead) {
+  const auto document = nlohmann::json::parse(OpenApiDocument());
+  const auto properties = [&](const char* path) {
+    return document["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]["properties"];
+  };
+  for (const char* path : {"/v1/chat/completions", "/v1/completions"}) {
+    const auto listed = properties(path);
+    EXPECT_GT(listed.size(), 30u);
+    for (const auto& [name, schema] : listed.items()) {
+      nlohmann::json body = {{"messages", {{{"role", "user"}, {"content", "x"}}}}, {"prompt", "x"}};
+      body.erase(std::string(path) == "/v1/completions" ? "messages" : "prompt");
+      if (!body.contains(name)) body[name] = {{"no field", "is this object"}};
+      const auto parsed = std::string(path) == "/v1/completions" ? ParseTextRequest(body.dump(), kLimits)
+                                                                 : ParseChatRequest(body.dump(), kLimits);
+      const auto* read = std::get_if<CompletionRequest>(&parsed);
+      EXPECT_TRUE(read == nullptr || read->unknown_fields.empty()) << path << ": " << name;
+    }
+  }
 }
 
 }  // namespace
