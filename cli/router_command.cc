@@ -5,7 +5,7 @@
 #include "cli/command.h"
 #include "cli/drain_loop.h"
 #include "cli/exit_code.h"
-#include "cli/flag_set.h"
+#include "cli/process_flags.h"
 #include "cli/ready_file.h"
 #include "cli/signals.h"
 #include "router/router_config.h"
@@ -15,12 +15,7 @@
 namespace baton::cli {
 namespace {
 
-struct RouterFlags {
-  router::RouterConfig config;
-  FlagSet set;
-  std::string ready_file;
-  std::string config_file;
-};
+using RouterFlags = ProcessFlags<router::RouterConfig>;
 
 int RunRouter(RouterFlags& flags) {
   if (!flags.set.status().ok()) return FailUsage(flags.set.status());
@@ -47,10 +42,7 @@ int RunRouter(RouterFlags& flags) {
 
 Runner AddRouter(CLI::App& app) {
   auto flags = std::make_shared<RouterFlags>();
-  flags->set.Add(flags->config, "router");
-  AddConfigFile(app, flags->set, flags->config_file);
-  flags->set.Attach(app);
-  app.add_option("--ready-file", flags->ready_file, "written with the addresses once a worker is ready");
+  flags->AddTo(app, "router", "written with the addresses once a worker is ready");
   return [flags] { return RunRouter(*flags); };
 }
 

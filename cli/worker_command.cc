@@ -5,7 +5,7 @@
 #include "cli/command.h"
 #include "cli/drain_loop.h"
 #include "cli/exit_code.h"
-#include "cli/flag_set.h"
+#include "cli/process_flags.h"
 #include "cli/ready_file.h"
 #include "cli/signals.h"
 #include "decode_worker/worker_server.h"
@@ -15,12 +15,7 @@
 namespace baton::cli {
 namespace {
 
-struct WorkerFlags {
-  worker::WorkerConfig config;
-  FlagSet set;
-  std::string ready_file;
-  std::string config_file;
-};
+using WorkerFlags = ProcessFlags<worker::WorkerConfig>;
 
 int RunWorker(WorkerFlags& flags) {
   if (!flags.set.status().ok()) return FailUsage(flags.set.status());
@@ -43,10 +38,7 @@ int RunWorker(WorkerFlags& flags) {
 
 Runner AddWorker(CLI::App& app) {
   auto flags = std::make_shared<WorkerFlags>();
-  flags->set.Add(flags->config, "worker");
-  AddConfigFile(app, flags->set, flags->config_file);
-  flags->set.Attach(app);
-  app.add_option("--ready-file", flags->ready_file, "written with the address once requests are accepted");
+  flags->AddTo(app, "worker", "written with the address once requests are accepted");
   return [flags] { return RunWorker(*flags); };
 }
 

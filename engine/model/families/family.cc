@@ -87,4 +87,11 @@ void SetLayers(JsonFields& in, int64_t window, int window_rope, const std::funct
   }
 }
 
+void SetUpperLayers(JsonFields& in, ModelConfig& out) {
+  const bool slides = in.BoolOr("use_sliding_window", false);
+  const int64_t window = slides ? in.IntOr("sliding_window", 4096, 1, INT32_MAX) : 0;
+  const int64_t first = in.IntOr("max_window_layers", 28, 0, 1024);
+  SetLayers(in, window, 0, [&](int layer) { return layer >= first; }, out);
+}
+
 }  // namespace baton::engine

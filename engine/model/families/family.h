@@ -37,6 +37,9 @@ void ParseSizes(JsonFields& in, const SizeDefaults& defaults, ModelConfig& out);
 /// A window that no context reaches is none.
 void SetLayers(JsonFields& in, int64_t window, int window_rope, const std::function<bool(int)>& slides, ModelConfig& out);
 
+/// SetLayers as Qwen's configs mean it: with use_sliding_window, the layers from max_window_layers on slide.
+void SetUpperLayers(JsonFields& in, ModelConfig& out);
+
 void ParseLlama(JsonFields& in, ModelConfig& out);
 void ParseMistral(JsonFields& in, ModelConfig& out);
 void ParseQwen2(JsonFields& in, ModelConfig& out);

@@ -8,10 +8,7 @@ void ParseQwen3(JsonFields& in, ModelConfig& out) {
   out.qk_norm = true;
   out.qkv_bias = out.o_bias = in.BoolOr("attention_bias", false);
   out.ropes = {ReadRope(in, {.head_dim = out.head_dim, .max_position_embeddings = out.max_position_embeddings})};
-  const bool slides = in.BoolOr("use_sliding_window", false);
-  const int64_t window = slides ? in.IntOr("sliding_window", 4096, 1, INT32_MAX) : 0;
-  const int64_t first = in.IntOr("max_window_layers", 28, 0, 1024);
-  SetLayers(in, window, 0, [&](int layer) { return layer >= first; }, out);
+  SetUpperLayers(in, out);
 }
 
 }  // namespace baton::engine
