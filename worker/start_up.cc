@@ -34,7 +34,6 @@ kernels::CpuOpsConfig OpsConfig(const WorkerConfig& config) {
   if (config.dtype == "float32") out.dtype = DType::kF32;
   if (config.kv_cache_dtype == "bfloat16") out.kv_dtype = DType::kBF16;
   if (config.kv_cache_dtype == "float32") out.kv_dtype = DType::kF32;
-  out.cache_dir = config.cache_dir;
   return out;
 }
 

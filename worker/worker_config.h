@@ -25,7 +25,6 @@ struct WorkerConfig {
   std::string dtype = "auto";
   uint64_t seed = 0;
   int64_t max_model_len = 0;
-  std::string cache_dir;
 
   // ---- KV memory
   std::string kv_cache_dtype = "auto";
@@ -62,10 +61,9 @@ void VisitFields(WorkerConfig& c, Visitor&& field) {
   field("model", c.model, "", "HF directory or .gguf file");
   field("served-model-name", c.served_model_name, "", "name that the handshake reports; the first counts");
   field("load-format", c.load_format, "", "auto | dummy: random weights from config.json alone");
-  field("dtype", c.dtype, "", "auto | float32 | bfloat16: what is computed in; auto = the best the device does (CPU: float32)");
+  field("dtype", c.dtype, "", "auto | float32 | bfloat16: what is computed in; auto = bfloat16 where the device multiplies it (CPU: AVX512_BF16, AMX), else float32");
   field("seed", c.seed, "", "of dummy weights");
   field("max-model-len", c.max_model_len, "tokens", "longest prompt and answer together; 0 = the model's");
-  field("cache-dir", c.cache_dir, "", "verdicts of the start-up self-test (default: the user's cache directory)");
   field("kv-cache-dtype", c.kv_cache_dtype, "", "auto = the compute dtype | bfloat16 | float32");
   field("kv-cache-memory", c.kv_cache_memory, "bytes",
         "KV memory; 0 = what max-model-len × max-num-seqs needs, at most 40 % of the free memory / local workers");

@@ -8,6 +8,7 @@
 #include "common/kv_digest.h"
 #include "common/kv_layout.h"
 #include "common/status.h"
+#include "kernels/cpu/bf16_slices.h"
 #include "kernels/cpu/cpu_memory.h"
 #include "kernels/cpu/isa/kernel_table.h"
 #include "kernels/cpu/packed_panels.h"
@@ -46,8 +47,8 @@ struct RowPiece {
 
 class CpuOps final : public Ops {
  public:
-  CpuOps(const KernelTable& kernels, int threads, DType kv) : kernels_(kernels), pool_(threads) {
-    traits_ = {DType::kF32, kv, kernels.isa, "cpu-1", threads};
+  CpuOps(const KernelTable& kernels, int threads, OpsTraits traits) : kernels_(kernels), traits_(std::move(traits)), pool_(threads) {
+    traits_.threads = threads;
   }
 
   const OpsTraits& traits() const override { return traits_; }
@@ -57,8 +58,8 @@ class CpuOps final : public Ops {
   void Sync() override {}
 
   absl::StatusOr<std::unique_ptr<PackedLinear>> Pack(const Tensor& weight, const float* bias) override {
-    BATON_ASSIGN_OR_RETURN(std::unique_ptr<PackedPanels> packed, PackedPanels::Make(weight, bias, pool_));
-    return packed;
+    if (traits_.compute == DType::kBF16) return Bf16Slices::Make(weight, bias, kernels_, bf16_products_, pool_);
+    return PackedPanels::Make(weight, bias, pool_);
   }
 
   void Embedding(std::span<const int32_t> ids, const Tensor& table, float scale, const Tensor& out) override;
@@ -95,6 +96,8 @@ class CpuOps final : public Ops {
   OpsTraits traits_;
   Pool pool_;
   RopeTable rope_;
+  Bf16Products bf16_products_;
+  AlignedVector<uint16_t> bf16_rows_;  // what Linear reads
   std::vector<RowPlace> places_;       // of the step's rows
   std::vector<RowPiece> pieces_;       // of the step's rows, as attention cuts them
   std::vector<uint64_t> digests_;      // [2, T, kv_heads] of the tokens just written
@@ -137,6 +140,9 @@ void CpuOps::Add(const Tensor& x, const Tensor& residual) {
 }
 
 void CpuOps::Linear(const Tensor& x, const PackedLinear& weight, const Tensor& out) {
+  if (traits_.compute == DType::kBF16) {
+    return static_cast<const Bf16Slices&>(weight).Run(x, out, kernels_, pool_, bf16_rows_);
+  }
   const auto& w = static_cast<const PackedPanels&>(weight);
   BATON_CHECK(x.dtype == DType::kF32 && x.cols() == w.in_features() && out.cols() == w.out_features() && x.rows() == out.rows(),
               "x [", x.rows(), ", ", x.cols(), "], weight [", w.out_features(), ", ", w.in_features(), "], out [", out.rows(), ", ",
@@ -319,16 +325,48 @@ bool HasAvx512() {
          __builtin_cpu_supports("avx512dq");
 }
 
-absl::StatusOr<const KernelTable*> ChooseTable(CpuIsa wanted) {
-  if (!HasAvx2()) return absl::FailedPreconditionError("this machine has no AVX2 with FMA and F16C, the least that Baton's CPU kernels need");
+constexpr const char* kIsas[] = {"avx2", "avx512_core", "avx512_core_bf16", "avx512_core_amx"};
+
+// What BATON_MAX_ISA allows; empty: anything.
+absl::StatusOr<std::string> IsaCap() {
   const char* limit = std::getenv("BATON_MAX_ISA");
   const std::string cap = limit != nullptr ? limit : "";
-  if (!cap.empty() && cap != "avx2" && cap != "avx512_core") {
-    return absl::InvalidArgumentError(StrCat("BATON_MAX_ISA=", cap, ": expected avx2 or avx512_core"));
+  if (!cap.empty() && std::ranges::find(kIsas, cap) == std::end(kIsas)) {
+    return absl::InvalidArgumentError(StrCat("BATON_MAX_ISA=", cap, ": expected avx2, avx512_core, avx512_core_bf16 or avx512_core_amx"));
   }
+  return cap;
+}
+
+absl::StatusOr<const KernelTable*> ChooseTable(CpuIsa wanted, const std::string& cap) {
+  if (!HasAvx2()) return absl::FailedPreconditionError("this machine has no AVX2 with FMA and F16C, the least that Baton's CPU kernels need");
   if (wanted == CpuIsa::kAvx512 && !HasAvx512()) return absl::FailedPreconditionError("this machine has no AVX-512 (F, BW, VL, DQ)");
   const bool wide = wanted == CpuIsa::kAvx512 || (wanted == CpuIsa::kBest && HasAvx512() && cap != "avx2");
   return wide ? &Avx512Table() : &Avx2Table();
+}
+
+bool HasBf16Instructions(const std::string& isa) { return isa == "avx512_core_bf16" || isa == "avx512_core_amx"; }
+
+// f32 or bf16, as asked for or as the machine does best, with the name of what decides the bits.
+absl::StatusOr<OpsTraits> ChooseCompute(const CpuOpsConfig& config, const KernelTable& table, const std::string& cap) {
+  const std::string one_dnn = OneDnnIsa(cap);
+  const bool may = HasBf16Instructions(one_dnn) && config.isa != CpuIsa::kAvx2 && cap != "avx2";
+  OpsTraits traits;
+  traits.compute = config.dtype.value_or(may ? DType::kBF16 : DType::kF32);
+  if (traits.compute == DType::kBF16 && !may && !config.emulate_bf16) {
+    return absl::FailedPreconditionError(StrCat("bfloat16 on the CPU needs AVX512_BF16 or AMX, and this machine has ", one_dnn,
+                                                " (BATON_MAX_ISA may lower it): use --dtype float32"));
+  }
+  if (traits.compute != DType::kBF16 && traits.compute != DType::kF32) {
+    return absl::FailedPreconditionError(StrCat("the CPU computes in float32 or bfloat16, not in ", DTypeName(traits.compute)));
+  }
+  traits.kv = config.kv_dtype.value_or(traits.compute);
+  if (traits.kv != DType::kF32 && traits.kv != DType::kBF16 && traits.kv != DType::kF16) {
+    return absl::FailedPreconditionError(StrCat("the CPU keeps KV in float32, bfloat16 or float16, not in ", DTypeName(traits.kv)));
+  }
+  const bool bf16 = traits.compute == DType::kBF16;
+  traits.isa = bf16 ? one_dnn : table.isa;
+  traits.kernel_version = bf16 ? StrCat("cpu-1/onednn-", OneDnnVersion()) : "cpu-1";
+  return traits;
 }
 
 }  // namespace
@@ -336,16 +374,10 @@ absl::StatusOr<const KernelTable*> ChooseTable(CpuIsa wanted) {
 
 absl::StatusOr<std::unique_ptr<Ops>> MakeCpuOps(const CpuOpsConfig& config) {
   if (config.threads < 1) return absl::InvalidArgumentError(StrCat("threads must be at least 1, not ", config.threads));
-  BATON_ASSIGN_OR_RETURN(const cpu::KernelTable* table, cpu::ChooseTable(config.isa));
-  const DType compute = config.dtype.value_or(DType::kF32);
-  if (compute != DType::kF32) {
-    return absl::FailedPreconditionError(StrCat("the CPU computes in float32, not in ", DTypeName(compute)));
-  }
-  const DType kv = config.kv_dtype.value_or(compute);
-  if (kv != DType::kF32 && kv != DType::kBF16 && kv != DType::kF16) {
-    return absl::FailedPreconditionError(StrCat("the CPU keeps KV in float32, bfloat16 or float16, not in ", DTypeName(kv)));
-  }
-  return std::make_unique<cpu::CpuOps>(*table, config.threads, kv);
+  BATON_ASSIGN_OR_RETURN(const std::string cap, cpu::IsaCap());
+  BATON_ASSIGN_OR_RETURN(const cpu::KernelTable* table, cpu::ChooseTable(config.isa, cap));
+  BATON_ASSIGN_OR_RETURN(OpsTraits traits, cpu::ChooseCompute(config, *table, cap));
+  return std::make_unique<cpu::CpuOps>(*table, config.threads, std::move(traits));
 }
 
 }  // namespace baton::kernels

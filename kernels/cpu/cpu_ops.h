@@ -15,10 +15,10 @@ enum class CpuIsa { kBest, kAvx2, kAvx512 };
 
 struct CpuOpsConfig {
   int threads = 1;                 ///< compute threads, the caller's included
-  std::optional<DType> dtype;      ///< compute: f32; unset: f32
+  std::optional<DType> dtype;      ///< compute: f32 or bf16; unset: bf16 where the machine multiplies it, else f32
   std::optional<DType> kv_dtype;   ///< KV planes: f32, bf16 or f16; unset: as compute
-  std::string cache_dir;           ///< verdicts of self-tests are kept here; empty: not kept
-  CpuIsa isa = CpuIsa::kBest;
+  CpuIsa isa = CpuIsa::kBest;      ///< of the f32 kernels and of everything but linear layers
+  bool emulate_bf16 = false;       ///< bf16 also where it is slower than f32: for tests
 };
 
 /// FailedPrecondition: the machine lacks what the config asks for (named in the message).
