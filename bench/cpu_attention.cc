@@ -43,8 +43,8 @@ int main(int argc, char** argv) {
   auto made = kernels::MakeCpuOps({.threads = threads, .dtype = DType::kF32, .kv_dtype = dtype});
   BATON_CHECK(made.ok(), made.status().ToString());
   kernels::Ops& ops = **made;
-  std::printf("ISA %s, %d threads, KV %s\n%-14s %8s %6s %12s %10s %10s\n", ops.traits().isa.c_str(), threads, std::string(DTypeName(dtype)).c_str(),
-              "heads", "context", "rows", "us", "GFLOP/s", "GB/s of KV");
+  std::printf("ISA %s, %d threads, KV %s\n%-14s %8s %6s %12s %10s %10s\n", ops.traits().isa.c_str(), threads,
+              std::string(DTypeName(dtype)).c_str(), "heads", "context", "rows", "us", "GFLOP/s", "GB/s of KV");
   nlohmann::json out_json;
   for (const Heads& h : kHeads) {
     for (auto [context, rows] : {std::pair{511, 1}, {2047, 1}, {8191, 1}, {0, 512}, {1536, 512}, {7680, 512}}) {
@@ -52,15 +52,23 @@ int main(int argc, char** argv) {
       std::vector<float> q(static_cast<size_t>(rows * h.q * h.dim), 0.01f), o = q;
       const std::vector<int32_t> row_start{0, rows}, done{context};
       const kernels::RaggedBatch batch{row_start, done, kv.table, static_cast<int64_t>(kv.table.size())};
-      const kernels::Tensor in(q.data(), DType::kF32, {rows, h.q, h.dim}), to(o.data(), DType::kF32, {rows, h.q, h.dim});
+      const kernels::Tensor in(q.data(), DType::kF32, {rows, h.q, h.dim}),
+          to(o.data(), DType::kF32, {rows, h.q, h.dim});
       const auto t = bench::Alternate({[&] { ops.Attention(in, batch, kv.view, {.scale = 0.125f}, to); }}, 5)[0];
       double seen = 0;
       for (int r = 0; r < rows; ++r) seen += context + r + 1;
       const double gflops = 4 * seen * h.q * h.dim / t.median / 1e9;
-      const double gbytes = 2.0 * (context + rows) * h.kv * h.dim * static_cast<double>(DTypeBytes(dtype)) / t.median / 1e9;
+      const double gbytes =
+          2.0 * (context + rows) * h.kv * h.dim * static_cast<double>(DTypeBytes(dtype)) / t.median / 1e9;
       std::printf("%-14s %8d %6d %12.1f %10.1f %10.1f\n", h.name, context, rows, t.median * 1e6, gflops, gbytes);
-      out_json.push_back({{"heads", h.name}, {"context", context}, {"rows", rows}, {"seconds", t.median}, {"gflops", gflops}, {"kv_gbytes", gbytes}});
+      out_json.push_back({{"heads", h.name},
+                          {"context", context},
+                          {"rows", rows},
+                          {"seconds", t.median},
+                          {"gflops", gflops},
+                          {"kv_gbytes", gbytes}});
     }
   }
-  bench::WriteJson(bench::Flag(argc, argv, "json", ""), {{"isa", ops.traits().isa}, {"threads", threads}, {"kv", DTypeName(dtype)}, {"rows", out_json}});
+  bench::WriteJson(bench::Flag(argc, argv, "json", ""),
+                   {{"isa", ops.traits().isa}, {"threads", threads}, {"kv", DTypeName(dtype)}, {"rows", out_json}});
 }

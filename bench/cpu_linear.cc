@@ -1,6 +1,7 @@
-// Linear layers beside plain oneDNN (packed matmul of the same type, one primitive per M, all threads) and the machine's
-// measured limits.
-//   bench_cpu_linear [--threads 2] [--compute auto|float32|bfloat16] [--weights float32|bfloat16] [--rows 1,8,128,512] [--json FILE]
+// Linear layers beside plain oneDNN (packed matmul of the same type, one primitive per M, all threads) and the
+// machine's measured limits.
+//   bench_cpu_linear [--threads 2] [--compute auto|float32|bfloat16] [--weights float32|bfloat16] [--rows 1,8,128,512]
+//   [--json FILE]
 #include <omp.h>
 
 #include <cstdio>
@@ -23,8 +24,9 @@ struct Shape {
   int64_t n, k;
 };
 // SmolLM2-135M, Llama-3.2-1B, and one wide layer.
-const Shape kShapes[] = {{"smol qkv", 960, 576},     {"smol gate_up", 3072, 576}, {"smol down", 576, 1536}, {"smol head", 49152, 576},
-                         {"1B qkv", 3072, 2048},     {"1B gate_up", 16384, 2048}, {"1B down", 2048, 8192}};
+const Shape kShapes[] = {{"smol qkv", 960, 576},    {"smol gate_up", 3072, 576}, {"smol down", 576, 1536},
+                         {"smol head", 49152, 576}, {"1B qkv", 3072, 2048},      {"1B gate_up", 16384, 2048},
+                         {"1B down", 2048, 8192}};
 
 class PlainOneDnn {
  public:
@@ -33,7 +35,8 @@ class PlainOneDnn {
     using Desc = dnnl::memory::desc;
     omp_set_num_threads(threads_);
     const auto f32 = dnnl::memory::data_type::f32, type = bf16 ? dnnl::memory::data_type::bf16 : f32;
-    const Desc x({m, k}, type, dnnl::memory::format_tag::ab), any({k, n}, type, dnnl::memory::format_tag::any), y({m, n}, f32, dnnl::memory::format_tag::ab);
+    const Desc x({m, k}, type, dnnl::memory::format_tag::ab), any({k, n}, type, dnnl::memory::format_tag::any),
+        y({m, n}, f32, dnnl::memory::format_tag::ab);
     const dnnl::matmul::primitive_desc desc(dnnl::matmul::desc(x, any, y), engine_);
     primitive_ = dnnl::matmul(desc);
     dnnl::memory plain({{k, n}, f32, dnnl::memory::format_tag::ba}, engine_, const_cast<float*>(w.data()));
@@ -78,9 +81,11 @@ int main(int argc, char** argv) {
   kernels::Ops& ops = **made;
   const double flops = bench::PeakF32Flops(threads), bytes = bench::ReadBandwidth(threads);
   const DType type = ops.traits().compute;
-  std::printf("ISA %s, %d threads, compute %s, weights %s; limits: %.0f GFLOP/s f32, %.1f GB/s read\n", ops.traits().isa.c_str(), threads,
-              std::string(DTypeName(type)).c_str(), bf16 ? "bfloat16" : "float32", flops / 1e9, bytes / 1e9);
-  std::printf("%-14s %6s %12s %12s %8s %10s %10s\n", "layer", "M", "baton us", "oneDNN us", "ratio", "of FLOPs", "of memory");
+  std::printf("ISA %s, %d threads, compute %s, weights %s; limits: %.0f GFLOP/s f32, %.1f GB/s read\n",
+              ops.traits().isa.c_str(), threads, std::string(DTypeName(type)).c_str(), bf16 ? "bfloat16" : "float32",
+              flops / 1e9, bytes / 1e9);
+  std::printf("%-14s %6s %12s %12s %8s %10s %10s\n", "layer", "M", "baton us", "oneDNN us", "ratio", "of FLOPs",
+              "of memory");
   nlohmann::json rows_json;
   std::mt19937 rng(1);
   std::normal_distribution<float> normal;
@@ -89,7 +94,8 @@ int main(int argc, char** argv) {
     for (float& v : w) v = normal(rng);
     std::vector<uint16_t> half(w.size());
     for (size_t i = 0; i < w.size(); ++i) half[i] = static_cast<uint16_t>(std::bit_cast<uint32_t>(w[i]) >> 16);
-    const kernels::Tensor weight(bf16 ? static_cast<void*>(half.data()) : w.data(), bf16 ? DType::kBF16 : DType::kF32, {s.n, s.k});
+    const kernels::Tensor weight(bf16 ? static_cast<void*>(half.data()) : w.data(), bf16 ? DType::kBF16 : DType::kF32,
+                                 {s.n, s.k});
     auto packed = ops.Pack(weight, nullptr);
     BATON_CHECK(packed.ok(), packed.status().ToString());
     for (int64_t m : Numbers(bench::Flag(argc, argv, "rows", "1,4,8,32,128,512"))) {
@@ -101,12 +107,25 @@ int main(int argc, char** argv) {
       const auto t = bench::Alternate({[&] { ops.Linear(in, **packed, out); }, [&] { peer.Run(x, z.data()); }});
       const double of_flops = 2.0 * m * s.n * s.k / t[0].median / flops;
       const double of_memory = static_cast<double>((*packed)->bytes()) / t[0].median / bytes;
-      std::printf("%-14s %6ld %12.1f %12.1f %8.2f %9.0f%% %9.0f%%\n", s.name, m, t[0].median * 1e6, t[1].median * 1e6, t[1].median / t[0].median,
-                  of_flops * 100, of_memory * 100);
-      rows_json.push_back({{"layer", s.name}, {"M", m}, {"N", s.n}, {"K", s.k}, {"baton_s", t[0].median}, {"baton_low_s", t[0].low},
-                           {"baton_high_s", t[0].high}, {"onednn_s", t[1].median}, {"of_flops", of_flops}, {"of_memory", of_memory}});
+      std::printf("%-14s %6ld %12.1f %12.1f %8.2f %9.0f%% %9.0f%%\n", s.name, m, t[0].median * 1e6, t[1].median * 1e6,
+                  t[1].median / t[0].median, of_flops * 100, of_memory * 100);
+      rows_json.push_back({{"layer", s.name},
+                           {"M", m},
+                           {"N", s.n},
+                           {"K", s.k},
+                           {"baton_s", t[0].median},
+                           {"baton_low_s", t[0].low},
+                           {"baton_high_s", t[0].high},
+                           {"onednn_s", t[1].median},
+                           {"of_flops", of_flops},
+                           {"of_memory", of_memory}});
     }
   }
-  bench::WriteJson(bench::Flag(argc, argv, "json", ""),
-                   {{"isa", ops.traits().isa}, {"threads", threads}, {"compute", DTypeName(type)}, {"weights", bf16 ? "bfloat16" : "float32"}, {"flops", flops}, {"read", bytes}, {"rows", rows_json}});
+  bench::WriteJson(bench::Flag(argc, argv, "json", ""), {{"isa", ops.traits().isa},
+                                                         {"threads", threads},
+                                                         {"compute", DTypeName(type)},
+                                                         {"weights", bf16 ? "bfloat16" : "float32"},
+                                                         {"flops", flops},
+                                                         {"read", bytes},
+                                                         {"rows", rows_json}});
 }

@@ -1,5 +1,6 @@
-// The engine's forward pass on a real model: prefill of 512 and 2048 tokens, decode of one stream, and decode of 8, 16 and
-// 32 sequences, in tokens/s. Beside llama.cpp on the same GGUF file when its llama-bench is given; the two take turns.
+// The engine's forward pass on a real model: prefill of 512 and 2048 tokens, decode of one stream, and decode of 8, 16
+// and 32 sequences, in tokens/s. Beside llama.cpp on the same GGUF file when its
+// llama-bench is given; the two take turns.
 //   bench_engine MODEL [--threads 2] [--rounds 5] [--dummy 1] [--llama-bench PATH] [--json FILE]
 #include <array>
 #include <cstdio>
@@ -22,7 +23,8 @@ struct Row {
 };
 
 // Tokens per second as llama-bench reports them for one test.
-double LlamaBench(const std::string& binary, const std::string& model, int threads, const std::vector<std::string>& arguments) {
+double LlamaBench(const std::string& binary, const std::string& model, int threads,
+                  const std::vector<std::string>& arguments) {
   std::string command = "'" + binary + "' -m '" + model + "' -r 1 -o json -t " + std::to_string(threads);
   for (const std::string& a : arguments) command += " " + a;
   command += " 2>/dev/null";
@@ -48,24 +50,23 @@ std::vector<Row> Rows(bench::ModelRun& run) {
       for (int i = 0; i < steps; ++i) run.DecodeStep(sequences);
     };
   };
-  return {{"pp512", 512, prefill(512), {"-p 512 -n 0"}},
-          {"pp2048", 2048, prefill(2048), {"-p 2048 -n 0"}},
-          {"tg128", 128, decode(1, 128), {"-p 0 -n 128"}},
-          {"batch 8", 8 * 32, decode(8, 32), {}},
-          {"batch 16", 16 * 32, decode(16, 32), {}},
-          {"batch 32", 32 * 32, decode(32, 32), {}}};
+  return {{"pp512", 512, prefill(512), {"-p 512 -n 0"}},   {"pp2048", 2048, prefill(2048), {"-p 2048 -n 0"}},
+          {"tg128", 128, decode(1, 128), {"-p 0 -n 128"}}, {"batch 8", 8 * 32, decode(8, 32), {}},
+          {"batch 16", 16 * 32, decode(16, 32), {}},       {"batch 32", 32 * 32, decode(32, 32), {}}};
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  BATON_CHECK(argc > 1, "usage: bench_engine MODEL [--threads N] [--rounds N] [--dummy 1] [--llama-bench PATH] [--json FILE]");
+  BATON_CHECK(argc > 1,
+              "usage: bench_engine MODEL [--threads N] [--rounds N] [--dummy 1] [--llama-bench PATH] [--json FILE]");
   const std::string model = argv[1], llama = bench::Flag(argc, argv, "llama-bench", "");
-  const int threads = std::stoi(bench::Flag(argc, argv, "threads", "2")), rounds = std::stoi(bench::Flag(argc, argv, "rounds", "5"));
+  const int threads = std::stoi(bench::Flag(argc, argv, "threads", "2")),
+            rounds = std::stoi(bench::Flag(argc, argv, "rounds", "5"));
   bench::ModelRun run(model, bench::Flag(argc, argv, "dummy", "") == "1", threads, kMaxSequences, kMaxTokens, kChunk);
-  std::printf("%s, ISA %s, %d threads, compute %s, KV %s, weights %.2f GB\n", model.c_str(), run.traits().isa.c_str(), threads,
-              std::string(DTypeName(run.traits().compute)).c_str(), std::string(DTypeName(run.traits().kv)).c_str(),
-              static_cast<double>(run.model().weight_bytes()) / 1e9);
+  std::printf("%s, ISA %s, %d threads, compute %s, KV %s, weights %.2f GB\n", model.c_str(), run.traits().isa.c_str(),
+              threads, std::string(DTypeName(run.traits().compute)).c_str(),
+              std::string(DTypeName(run.traits().kv)).c_str(), static_cast<double>(run.model().weight_bytes()) / 1e9);
   std::printf("%-10s %12s %18s %14s %7s\n", "", "tokens/s", "low … high", "llama.cpp", "ratio");
   nlohmann::json rows_json;
   for (const Row& row : Rows(run)) {
@@ -78,7 +79,8 @@ int main(int argc, char** argv) {
     const bench::Timing t = bench::Summary(ours);
     const double rate = row.tokens / t.median;
     std::printf("%-10s %12.1f %8.1f … %7.1f", row.name, rate, row.tokens / t.high, row.tokens / t.low);
-    nlohmann::json json{{"test", row.name}, {"tokens_per_s", rate}, {"low", row.tokens / t.high}, {"high", row.tokens / t.low}};
+    nlohmann::json json{
+        {"test", row.name}, {"tokens_per_s", rate}, {"low", row.tokens / t.high}, {"high", row.tokens / t.low}};
     if (!theirs.empty()) {
       const double other = 1 / bench::Summary(theirs).median;
       std::printf(" %14.1f %7.2f", other, rate / other);
@@ -88,5 +90,6 @@ int main(int argc, char** argv) {
     std::fflush(stdout);
     rows_json.push_back(json);
   }
-  bench::WriteJson(bench::Flag(argc, argv, "json", ""), {{"model", model}, {"isa", run.traits().isa}, {"threads", threads}, {"rows", rows_json}});
+  bench::WriteJson(bench::Flag(argc, argv, "json", ""),
+                   {{"model", model}, {"isa", run.traits().isa}, {"threads", threads}, {"rows", rows_json}});
 }

@@ -87,7 +87,8 @@ std::string Body(const Load& load) {
   std::string text;
   while (static_cast<int>(text.size()) < load.prompt_bytes) text += "the quick relay passes its baton on and ";
   text.resize(static_cast<size_t>(load.prompt_bytes));
-  return StrCat(R"({"stream":true,"max_tokens":)", load.tokens, R"(,"messages":[{"role":"user","content":")", text, R"("}]})");
+  return StrCat(R"({"stream":true,"max_tokens":)", load.tokens, R"(,"messages":[{"role":"user","content":")", text,
+                R"("}]})");
 }
 
 void RunClient(const std::vector<Load>& loads, int orders, int answers) {
@@ -130,15 +131,18 @@ void BenchIndex(nlohmann::json& out) {
   const PrefixHasher hasher(HashKey::Random().value());
   size_t units = 0;
   const Timing hash = Alternate({[&] { units += hasher.Chain(hasher.Root({}), tokens).size(); }})[0];
-  out["index"] = {{"store_ns_per_block", 1e9 * store_s / kBlocks},
-                  {"find_us", 1e6 * find_s / (10.0 * static_cast<double>(chains.size()))},
-                  {"bytes_per_block", static_cast<double>(index.size_bytes()) / static_cast<double>(index.size_units())},
-                  {"hash_ns_per_token", 1e9 * hash.median / static_cast<double>(tokens.size())}};
-  std::printf("index, %zu blocks: store %.0f ns per block, find %.2f µs (chains of %zu), %.1f bytes per block, hash %.2f ns per "
-              "token (found %zu)\n",
-              kBlocks, 1e9 * store_s / kBlocks, 1e6 * find_s / (10.0 * static_cast<double>(chains.size())), kChain,
-              static_cast<double>(index.size_bytes()) / static_cast<double>(index.size_units()),
-              1e9 * hash.median / static_cast<double>(tokens.size()), found + units);
+  out["index"] = {
+      {"store_ns_per_block", 1e9 * store_s / kBlocks},
+      {"find_us", 1e6 * find_s / (10.0 * static_cast<double>(chains.size()))},
+      {"bytes_per_block", static_cast<double>(index.size_bytes()) / static_cast<double>(index.size_units())},
+      {"hash_ns_per_token", 1e9 * hash.median / static_cast<double>(tokens.size())}};
+  std::printf(
+      "index, %zu blocks: store %.0f ns per block, find %.2f µs (chains of %zu), %.1f bytes per block, hash %.2f ns "
+      "per "
+      "token (found %zu)\n",
+      kBlocks, 1e9 * store_s / kBlocks, 1e6 * find_s / (10.0 * static_cast<double>(chains.size())), kChain,
+      static_cast<double>(index.size_bytes()) / static_cast<double>(index.size_units()),
+      1e9 * hash.median / static_cast<double>(tokens.size()), found + units);
 }
 
 int Main(int argc, char** argv) {

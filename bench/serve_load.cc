@@ -24,11 +24,14 @@ struct Samples {
   std::string first_failure;
 };
 
-double SinceSeconds(SteadyTime start) { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); }
+double SinceSeconds(SteadyTime start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
 
 // Words that tokenizers do not merge into each other; a different prompt for every request, so no cache helps.
 std::string Prompt(int words, uint32_t seed) {
-  static const char* const kWords[] = {"river", "stone", "cloud", "paper", "green", "seven", "quiet", "light", "north", "apple"};
+  static const char* const kWords[] = {"river", "stone", "cloud", "paper", "green",
+                                       "seven", "quiet", "light", "north", "apple"};
   std::mt19937 rng(seed);
   std::string text;
   for (int i = 0; i < words; ++i) text += std::string(i == 0 ? "" : " ") + kWords[rng() % 10];
@@ -52,7 +55,8 @@ void Request(const cli::HttpUrl& url, const std::string& body, Samples& out) {
   });
   if (reply.ok() && reply->status == 200) return;
   ++out.failed;
-  if (out.first_failure.empty()) out.first_failure = reply.ok() ? std::to_string(reply->status) + " " + reply->body : reply.status().ToString();
+  if (out.first_failure.empty())
+    out.first_failure = reply.ok() ? std::to_string(reply->status) + " " + reply->body : reply.status().ToString();
 }
 
 double Percentile(std::vector<double> v, double p) {
@@ -70,8 +74,13 @@ Samples Load(const cli::HttpUrl& url, const std::string& model, int clients, int
     threads.emplace_back([&] {
       Samples mine;
       for (int i; (i = next.fetch_add(1)) < requests;) {
-        const nlohmann::json body{{"model", model}, {"prompt", Prompt(words, static_cast<uint32_t>(i))}, {"max_tokens", max_tokens},
-                                  {"temperature", 0}, {"ignore_eos", true}, {"stream", true}, {"stream_options", {{"include_usage", true}}}};
+        const nlohmann::json body{{"model", model},
+                                  {"prompt", Prompt(words, static_cast<uint32_t>(i))},
+                                  {"max_tokens", max_tokens},
+                                  {"temperature", 0},
+                                  {"ignore_eos", true},
+                                  {"stream", true},
+                                  {"stream_options", {{"include_usage", true}}}};
         Request(url, body.dump(), mine);
       }
       std::lock_guard lock(mutex);
@@ -95,16 +104,23 @@ int main(int argc, char** argv) {
   BATON_CHECK(url.ok(), url.status().ToString());
   const int clients = std::stoi(flag("clients", "8")), requests = std::stoi(flag("requests", "32"));
   const SteadyTime start = std::chrono::steady_clock::now();
-  const Samples s = Load(*url, flag("model", ""), clients, requests, std::stoi(flag("prompt-words", "100")), std::stoi(flag("max-tokens", "64")));
+  const Samples s = Load(*url, flag("model", ""), clients, requests, std::stoi(flag("prompt-words", "100")),
+                         std::stoi(flag("max-tokens", "64")));
   const double seconds = SinceSeconds(start);
-  std::printf("%d clients, %d requests, %.1f s: %.1f output tokens/s, %.1f prompt tokens/s, %d failed%s%s\n", clients, requests, seconds,
-              static_cast<double>(s.output_tokens) / seconds, static_cast<double>(s.prompt_tokens) / seconds, s.failed, s.failed > 0 ? ": " : "",
+  std::printf("%d clients, %d requests, %.1f s: %.1f output tokens/s, %.1f prompt tokens/s, %d failed%s%s\n", clients,
+              requests, seconds, static_cast<double>(s.output_tokens) / seconds,
+              static_cast<double>(s.prompt_tokens) / seconds, s.failed, s.failed > 0 ? ": " : "",
               s.first_failure.c_str());
-  nlohmann::json json{{"clients", clients}, {"requests", requests}, {"seconds", seconds}, {"output_tokens", s.output_tokens}, {"failed", s.failed}};
+  nlohmann::json json{{"clients", clients},
+                      {"requests", requests},
+                      {"seconds", seconds},
+                      {"output_tokens", s.output_tokens},
+                      {"failed", s.failed}};
   for (auto [name, samples] : {std::pair{"first token", &s.first_token}, {"between tokens", &s.between_tokens}}) {
-    std::printf("%-15s p50 %8.1f ms  p90 %8.1f ms  p99 %8.1f ms\n", name, 1e3 * Percentile(*samples, 0.5), 1e3 * Percentile(*samples, 0.9),
-                1e3 * Percentile(*samples, 0.99));
-    json[name] = {{"p50", Percentile(*samples, 0.5)}, {"p90", Percentile(*samples, 0.9)}, {"p99", Percentile(*samples, 0.99)}};
+    std::printf("%-15s p50 %8.1f ms  p90 %8.1f ms  p99 %8.1f ms\n", name, 1e3 * Percentile(*samples, 0.5),
+                1e3 * Percentile(*samples, 0.9), 1e3 * Percentile(*samples, 0.99));
+    json[name] = {
+        {"p50", Percentile(*samples, 0.5)}, {"p90", Percentile(*samples, 0.9)}, {"p99", Percentile(*samples, 0.99)}};
   }
   bench::WriteJson(flag("json", ""), json);
   return s.failed == 0 ? 0 : 1;

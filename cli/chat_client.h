@@ -27,7 +27,7 @@ struct ChatStats {
   int prompt_tokens = 0, cached_tokens = 0, completion_tokens = 0;
   double first_token_ms = 0;  ///< from sending the request
   double total_ms = 0;
-  std::string stages;         ///< "queue 0.1 ms, prefill 20.3 ms, decode 410.0 ms", as the server reported them
+  std::string stages;  ///< "queue 0.1 ms, prefill 20.3 ms, decode 410.0 ms", as the server reported them
 };
 
 class ChatClient {

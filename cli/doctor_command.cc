@@ -1,4 +1,5 @@
-// `baton doctor`: what this machine can do, and what would stop a cluster here. Each line: ok | warning | error, and the fix.
+// `baton doctor`: what this machine can do, and what would stop a cluster here. Each line: ok
+// | warning | error, and the fix.
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -42,8 +43,9 @@ void CheckCpu(Report& report) {
     return;
   }
   const kernels::OpsTraits& traits = (*ops)->traits();
-  report.Line(Verdict::kOk, "cpu", StrCat(std::thread::hardware_concurrency(), " cores, ", traits.isa, ", --dtype auto = ",
-                                          DTypeName(traits.compute)));
+  report.Line(Verdict::kOk, "cpu",
+              StrCat(std::thread::hardware_concurrency(), " cores, ", traits.isa,
+                     ", --dtype auto = ", DTypeName(traits.compute)));
 }
 
 void CheckMemory(Report& report) {
@@ -60,7 +62,7 @@ void CheckMemory(Report& report) {
 }
 
 void CheckSharedMemory(Report& report) {
-  struct statvfs fs {};
+  struct statvfs fs{};
   if (statvfs("/dev/shm", &fs) != 0) {
     report.Line(Verdict::kWarning, "/dev/shm", "not mounted: workers on this machine cannot use shared memory");
     return;
@@ -68,7 +70,8 @@ void CheckSharedMemory(Report& report) {
   const int64_t bytes = static_cast<int64_t>(fs.f_bavail) * static_cast<int64_t>(fs.f_frsize);
   const bool small = bytes < (int64_t{256} << 20);
   report.Line(small ? Verdict::kWarning : Verdict::kOk, "/dev/shm",
-              absl::StrFormat("%.2f GiB free%s", GiB(bytes), small ? ": too small for landing rings (docker: --shm-size=1g)" : ""));
+              absl::StrFormat("%.2f GiB free%s", GiB(bytes),
+                              small ? ": too small for landing rings (docker: --shm-size=1g)" : ""));
 }
 
 void CheckModel(Report& report, const std::string& model) {
@@ -78,7 +81,8 @@ void CheckModel(Report& report, const std::string& model) {
   if (fs::is_directory(model, error)) {
     for (const char* needed : {"config.json", "tokenizer.json"}) {
       const bool there = fs::exists(fs::path(model) / needed, error);
-      report.Line(there ? Verdict::kOk : Verdict::kError, "model", StrCat(there ? "has " : "lacks ", needed, ": ", model));
+      report.Line(there ? Verdict::kOk : Verdict::kError, "model",
+                  StrCat(there ? "has " : "lacks ", needed, ": ", model));
     }
     return;
   }
@@ -94,7 +98,8 @@ void CheckCluster(Report& report, const std::string& url) {
   if (!ready.ok()) {
     report.Line(Verdict::kError, "cluster", std::string(View(ready.status().message())));
   } else {
-    report.Line(ready->status == 200 ? Verdict::kOk : Verdict::kWarning, "cluster", StrCat(url, "/ready: ", ready->status, " ", ready->body));
+    report.Line(ready->status == 200 ? Verdict::kOk : Verdict::kWarning, "cluster",
+                StrCat(url, "/ready: ", ready->status, " ", ready->body));
   }
 }
 

@@ -15,10 +15,11 @@
 
 namespace baton::cli {
 
-/// Server: WaitReady(Duration) → bool, Drain(), WaitDrained(Duration) → bool, Stop(). Returns the exit code; a clean stop
-/// after SIGINT or SIGTERM is 0.
+/// Server: WaitReady(Duration) → bool, Drain(), WaitDrained(Duration) → bool, Stop(). Returns the exit code; a clean
+/// stop after SIGINT or SIGTERM is 0.
 template <class Server>
-int ServeUntilSignal(const Clock& clock, Server& server, Duration grace, const std::function<absl::Status()>& on_ready) {
+int ServeUntilSignal(const Clock& clock, Server& server, Duration grace,
+                     const std::function<absl::Status()>& on_ready) {
   constexpr Duration kPoll = std::chrono::milliseconds(50);
   std::optional<int> signal;
   while (!signal && !server.WaitReady(kPoll)) signal = WaitForSignal(/*children=*/false, Duration::zero());

@@ -86,15 +86,16 @@ absl::Status FlagSet::ApplyYaml(const std::string& path) {
     for (const Flag& f : flags_) {
       if (f.name == key) flag = &f;
     }
-    if (flag == nullptr) return absl::InvalidArgumentError(StrCat("--config ", path, ": no flag is called \"", key, "\""));
+    if (flag == nullptr)
+      return absl::InvalidArgumentError(StrCat("--config ", path, ": no flag is called \"", key, "\""));
     std::vector<std::string> values;
     if (entry.second.IsSequence() && flag->is_list) {
       for (const auto& item : entry.second) values.push_back(item.as<std::string>());
     } else if (entry.second.IsScalar()) {
       values.push_back(entry.second.as<std::string>());
     } else {
-      return absl::InvalidArgumentError(StrCat("--config ", path, ": \"", key, "\" wants ",
-                                                     flag->is_list ? "a value or a list" : "one value"));
+      return absl::InvalidArgumentError(
+          StrCat("--config ", path, ": \"", key, "\" wants ", flag->is_list ? "a value or a list" : "one value"));
     }
     Set(*flag, values);
     if (!status_.ok()) return absl::InvalidArgumentError(StrCat(path, ": ", status_.message()));

@@ -36,7 +36,7 @@ class EventSplitter {
 
 absl::Status Unreachable(const HttpUrl& url, const beast::error_code& error) {
   return absl::UnavailableError(StrCat("http://", url.host, ":", url.port, ": ", error.message(),
-                                             " (is a cluster running? `make serve` starts one)"));
+                                       " (is a cluster running? `make serve` starts one)"));
 }
 
 absl::StatusOr<HttpResponse> Exchange(const HttpUrl& url, http::request<http::string_body> request,
@@ -76,7 +76,8 @@ absl::StatusOr<HttpResponse> Exchange(const HttpUrl& url, http::request<http::st
     } else {
       response.body.append(got);
     }
-    if (error) return absl::UnavailableError(StrCat("the connection broke in the middle of the answer: ", error.message()));
+    if (error)
+      return absl::UnavailableError(StrCat("the connection broke in the middle of the answer: ", error.message()));
   }
   return response;
 }

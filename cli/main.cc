@@ -10,7 +10,8 @@ int main(int argc, char** argv) {
   BlockSignals();
   FollowParent();
 
-  CLI::App app{"Baton serves large language models on a cluster whose prefill and decode run on different workers.", "baton"};
+  CLI::App app{"Baton serves large language models on a cluster whose prefill and decode run on different workers.",
+               "baton"};
   app.require_subcommand(1);
   app.option_defaults()->always_capture_default(false);
   Runner runner;

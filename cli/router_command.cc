@@ -32,7 +32,8 @@ int RunRouter(RouterFlags& flags) {
   if (!admin.empty()) spdlog::info("router: admin at {}", admin);
 
   auto on_ready = [&] {
-    spdlog::info("router: ready in {:.2f} s, serving {} at {}/v1", Seconds(clock.Now() - start), (*server)->model_name(), http);
+    spdlog::info("router: ready in {:.2f} s, serving {} at {}/v1", Seconds(clock.Now() - start),
+                 (*server)->model_name(), http);
     return WriteReadyFile(flags.ready_file, {{"BATON_HTTP", http}, {"BATON_GRPC", grpc}, {"BATON_ADMIN", admin}});
   };
   return ServeUntilSignal(clock, **server, std::chrono::milliseconds(flags.config.shutdown_timeout_ms), on_ready);

@@ -69,7 +69,8 @@ void AppendGiven(const FlagSet& set, std::string_view group, std::vector<std::st
   }
 }
 
-// A hash key that every child reads, also after a restart: a file that lives as long as this process does and has no name.
+// A hash key that every child reads, also after a restart: a file that lives as long as
+// this process does and has no name.
 absl::StatusOr<std::string> SharedHashKeyFile() {
   BATON_ASSIGN_OR_RETURN(const HashKey key, HashKey::Random());
   constexpr int kFirstFd = 10;  // below are the descriptors that a child finds set for it
@@ -123,7 +124,8 @@ absl::Status StartAll(const ServeFlags& flags, Supervisor& supervisor) {
 
 int RunServe(const ServeFlags& flags) {
   if (!flags.set.status().ok()) return FailUsage(flags.set.status());
-  if (flags.both < 1) return FailUsage(absl::InvalidArgumentError(StrCat("--both ", flags.both, ": at least 1 worker")));
+  if (flags.both < 1)
+    return FailUsage(absl::InvalidArgumentError(StrCat("--both ", flags.both, ": at least 1 worker")));
   const SteadyClock clock;
   Supervisor supervisor(clock);
   if (absl::Status status = StartAll(flags, supervisor); !status.ok()) return Fail(status);
@@ -137,7 +139,8 @@ Runner AddServe(CLI::App& app) {
   app.add_option("model,--model", flags->model, "HF directory or .gguf file")->required()->envname("BATON_MODEL");
   app.add_option("--served-model-name", flags->served_model_name, "names clients use (default: the model's base name)");
   app.add_option("--both", flags->both, "workers that prefill and decode")->capture_default_str();
-  app.add_flag("--restart,!--no-restart", flags->restart, "restart a worker that dies, after 0.2 s doubling to 5 s (default)");
+  app.add_flag("--restart,!--no-restart", flags->restart,
+               "restart a worker that dies, after 0.2 s doubling to 5 s (default)");
   app.add_option("--ready-file", flags->ready_file, "written with the addresses once a worker is ready");
   flags->set.Add(flags->router_config, "router", kNotForRouter);
   flags->set.Add(flags->worker_config, "worker", kNotForWorker);

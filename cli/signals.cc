@@ -24,7 +24,8 @@ std::optional<int> WaitForSignal(bool children, std::optional<Duration> timeout)
   int signal = -1;
   if (timeout) {
     const int64_t ns = timeout->count() > 0 ? timeout->count() : 0;
-    const timespec spec{.tv_sec = static_cast<time_t>(ns / 1'000'000'000), .tv_nsec = static_cast<long>(ns % 1'000'000'000)};
+    const timespec spec{.tv_sec = static_cast<time_t>(ns / 1'000'000'000),
+                        .tv_nsec = static_cast<long>(ns % 1'000'000'000)};
     signal = sigtimedwait(&set, nullptr, &spec);
   } else {
     signal = sigwaitinfo(&set, nullptr);

@@ -8,7 +8,8 @@
 
 namespace baton::cli {
 
-/// Blocks SIGINT, SIGTERM, SIGCHLD (and ignores SIGPIPE) for this thread and every thread started after. Call first in main.
+/// Blocks SIGINT, SIGTERM, SIGCHLD (and ignores SIGPIPE) for this thread and every thread
+/// started after. Call first in main.
 void BlockSignals();
 
 /// Waits for one of SIGINT, SIGTERM or (when `children`) SIGCHLD; nullopt after `timeout`.

@@ -1,7 +1,7 @@
 // Starts the processes of `baton serve`, restarts workers that die, and stops everything in order.
 //
-// Children are started by posix_spawn before any gRPC object exists here, in process groups of their own (Ctrl-C reaches
-// the supervisor only), get SIGTERM when the supervisor dies, and are reaped at once.
+// Children are started by posix_spawn before any gRPC object exists here, in process groups of their own (Ctrl-C
+// reaches the supervisor only), get SIGTERM when the supervisor dies, and are reaped at once.
 #pragma once
 
 #include <sys/types.h>

@@ -14,9 +14,9 @@ namespace baton {
 }  // namespace baton
 
 /// BATON_CHECK(free >= need, "need ", need, " blocks, ", free, " free")
-#define BATON_CHECK(condition, ...)                                                                  \
-  do {                                                                                               \
-    if (!(condition)) [[unlikely]]                                                                   \
+#define BATON_CHECK(condition, ...)                                                                         \
+  do {                                                                                                      \
+    if (!(condition)) [[unlikely]]                                                                          \
       ::baton::CheckFailed(__FILE__, __LINE__, #condition, ::baton::StrCat("" __VA_OPT__(, ) __VA_ARGS__)); \
   } while (false)
 

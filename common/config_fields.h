@@ -1,4 +1,5 @@
-// How a process's one config struct declares its fields, so that flags, environment, YAML and --help come from one place:
+// How a process's one config struct declares its fields, so that flags, environment, YAML
+// and --help come from one place:
 //
 //   struct WorkerConfig { int max_num_seqs = 256; … };
 //   template <class Visitor>

@@ -1,4 +1,4 @@
-// A reader of GGUF files (versions 2 and 3, little-endian): header, metadata, tensor table. It owns a read-only mapping.
+// A reader of GGUF files (versions 2 and 3, little-endian): header, metadata, tensor table. Owns a read-only mapping.
 //
 // The file is not trusted: every count, length and offset is checked against the file's size before it is used, and
 // nothing is allocated by a number that the file could not back with bytes. Tensor data is not looked at.
@@ -20,10 +20,38 @@ namespace baton {
 
 /// Element types of tensors; the numbers are the file's.
 enum class GgmlType : uint32_t {
-  kF32 = 0, kF16 = 1, kQ4_0 = 2, kQ4_1 = 3, kQ5_0 = 6, kQ5_1 = 7, kQ8_0 = 8, kQ8_1 = 9,
-  kQ2_K = 10, kQ3_K = 11, kQ4_K = 12, kQ5_K = 13, kQ6_K = 14, kQ8_K = 15,
-  kIQ2_XXS = 16, kIQ2_XS = 17, kIQ3_XXS = 18, kIQ1_S = 19, kIQ4_NL = 20, kIQ3_S = 21, kIQ2_S = 22, kIQ4_XS = 23,
-  kI8 = 24, kI16 = 25, kI32 = 26, kI64 = 27, kF64 = 28, kIQ1_M = 29, kBF16 = 30, kTQ1_0 = 34, kTQ2_0 = 35, kMXFP4 = 39,
+  kF32 = 0,
+  kF16 = 1,
+  kQ4_0 = 2,
+  kQ4_1 = 3,
+  kQ5_0 = 6,
+  kQ5_1 = 7,
+  kQ8_0 = 8,
+  kQ8_1 = 9,
+  kQ2_K = 10,
+  kQ3_K = 11,
+  kQ4_K = 12,
+  kQ5_K = 13,
+  kQ6_K = 14,
+  kQ8_K = 15,
+  kIQ2_XXS = 16,
+  kIQ2_XS = 17,
+  kIQ3_XXS = 18,
+  kIQ1_S = 19,
+  kIQ4_NL = 20,
+  kIQ3_S = 21,
+  kIQ2_S = 22,
+  kIQ4_XS = 23,
+  kI8 = 24,
+  kI16 = 25,
+  kI32 = 26,
+  kI64 = 27,
+  kF64 = 28,
+  kIQ1_M = 29,
+  kBF16 = 30,
+  kTQ1_0 = 34,
+  kTQ2_0 = 35,
+  kMXFP4 = 39,
 };
 
 /// A block is `elements` consecutive elements of a row, stored in `bytes` bytes.
@@ -37,26 +65,38 @@ GgmlBlock GgmlBlockOf(GgmlType type);
 
 /// Types of metadata values; the numbers are the file's.
 enum class GgufValueType : uint32_t {
-  kU8 = 0, kI8 = 1, kU16 = 2, kI16 = 3, kU32 = 4, kI32 = 5, kF32 = 6, kBool = 7, kString = 8, kArray = 9,
-  kU64 = 10, kI64 = 11, kF64 = 12,
+  kU8 = 0,
+  kI8 = 1,
+  kU16 = 2,
+  kI16 = 3,
+  kU32 = 4,
+  kI32 = 5,
+  kF32 = 6,
+  kBool = 7,
+  kString = 8,
+  kArray = 9,
+  kU64 = 10,
+  kI64 = 11,
+  kF64 = 12,
 };
 std::string_view GgufValueTypeName(GgufValueType type);
 
 /// One metadata value. Views point into the mapping.
 struct GgufValue {
   GgufValueType type;
-  GgufValueType element_type;            ///< arrays: of the elements; else = type
-  uint64_t count;                        ///< arrays: elements; else 1
-  absl::Span<const uint8_t> raw;         ///< numbers and bools: count × size bytes, unaligned; empty for strings
-  std::vector<std::string_view> strings; ///< strings
+  GgufValueType element_type;             ///< arrays: of the elements; else = type
+  uint64_t count;                         ///< arrays: elements; else 1
+  absl::Span<const uint8_t> raw;          ///< numbers and bools: count × size bytes, unaligned; empty for strings
+  std::vector<std::string_view> strings;  ///< strings
 };
 
 /// One tensor of the table.
 struct GgufTensor {
   std::string_view name;
-  std::vector<uint64_t> dims;  ///< 1 to 4, ggml's order: dims[0] is contiguous (a [rows, columns] matrix has {columns, rows})
+  /// 1 to 4, ggml's order: dims[0] is contiguous (a [rows, columns] matrix has {columns, rows}).
+  std::vector<uint64_t> dims;
   GgmlType type;
-  uint64_t offset;             ///< from the start of the file
+  uint64_t offset;  ///< from the start of the file
   uint64_t bytes;
   uint64_t elements() const;
 };
@@ -84,15 +124,17 @@ class GgufFile {
   absl::StatusOr<bool> GetBool(std::string_view key) const;
   absl::StatusOr<std::string_view> GetString(std::string_view key) const;
   absl::StatusOr<absl::Span<const std::string_view>> GetStrings(std::string_view key) const;
-  absl::StatusOr<std::vector<int64_t>> GetInts(std::string_view key) const;   ///< array of any integer type or bool
-  absl::StatusOr<std::vector<float>> GetFloats(std::string_view key) const;   ///< array of F32
+  absl::StatusOr<std::vector<int64_t>> GetInts(std::string_view key) const;  ///< array of any integer type or bool
+  absl::StatusOr<std::vector<float>> GetFloats(std::string_view key) const;  ///< array of F32
   const absl::flat_hash_map<std::string_view, GgufValue>& metadata() const { return metadata_; }
 
   /// Tensors in the table's order.
   absl::Span<const GgufTensor> tensors() const { return tensors_; }
   const GgufTensor* FindTensor(std::string_view name) const;
   /// The tensor's bytes in the mapping.
-  absl::Span<const uint8_t> Bytes(const GgufTensor& tensor) const { return bytes_.subspan(tensor.offset, tensor.bytes); }
+  absl::Span<const uint8_t> Bytes(const GgufTensor& tensor) const {
+    return bytes_.subspan(tensor.offset, tensor.bytes);
+  }
 
  private:
   GgufFile(absl::Span<const uint8_t> bytes, std::string name) : bytes_(bytes), name_(std::move(name)) {}

@@ -56,7 +56,7 @@ absl::Status GgufParser::Bad(const std::string& what) const {
 absl::Status GgufParser::Need(uint64_t bytes, std::string_view what) const {
   if (bytes <= left()) return absl::OkStatus();
   return Bad(StrCat("truncated: ", what, " needs ", bytes, " bytes at offset ", at_, ", the file has ", left(),
-                          " left of ", bytes_.size()));
+                    " left of ", bytes_.size()));
 }
 
 template <typename T>
@@ -87,7 +87,7 @@ absl::Status GgufParser::Header() {
   BATON_ASSIGN_OR_RETURN(version_, Number<uint32_t>("version"));
   if (version_ != 2 && version_ != 3) {
     return Bad(StrCat("GGUF version ", version_, std::rotl(version_, 8) < 16 ? " (big-endian?)" : "",
-                            ", versions 2 and 3 are supported"));
+                      ", versions 2 and 3 are supported"));
   }
   BATON_ASSIGN_OR_RETURN(tensor_count_, Number<uint64_t>("tensor count"));
   BATON_ASSIGN_OR_RETURN(pair_count_, Number<uint64_t>("metadata count"));
@@ -109,8 +109,7 @@ absl::Status GgufParser::Array(std::string_view key, GgufValue& value) {
     return Bad(StrCat(Quoted(key), ": arrays of type ", type, " are not supported"));
   }
   if (value.count > left() / (size == 0 ? kMinStringBytes : size)) {
-    return Bad(StrCat(Quoted(key), ": array of ", value.count, " elements, the file has only ", left(),
-                            " bytes left"));
+    return Bad(StrCat(Quoted(key), ": array of ", value.count, " elements, the file has only ", left(), " bytes left"));
   }
   if (size != 0) {
     value.raw = bytes_.subspan(at_, value.count * size);
@@ -185,7 +184,7 @@ absl::StatusOr<GgufTensor> GgufParser::Tensor() {
   if (block.elements == 0) return Bad(StrCat(who, ": unknown type ", type));
   if (tensor.dims[0] % block.elements != 0) {
     return Bad(StrCat(who, ": rows of ", tensor.dims[0], " elements, type ", block.name, " needs a multiple of ",
-                            block.elements));
+                      block.elements));
   }
   if (__builtin_mul_overflow(elements / block.elements, uint64_t{block.bytes}, &tensor.bytes)) {
     return Bad(StrCat(who, ": its size in bytes overflows (", elements, " elements of ", block.name, ")"));
@@ -227,8 +226,8 @@ absl::Status GgufParser::Tensors(std::vector<GgufTensor>& out, absl::flat_hash_m
   for (size_t i = 1; i < by_offset.size(); ++i) {
     const GgufTensor& before = *by_offset[i - 1];
     if (before.offset + before.bytes > by_offset[i]->offset) {
-      return Bad(StrCat("tensors ", Quoted(before.name), " and ", Quoted(by_offset[i]->name),
-                              " overlap at offset ", by_offset[i]->offset));
+      return Bad(StrCat("tensors ", Quoted(before.name), " and ", Quoted(by_offset[i]->name), " overlap at offset ",
+                        by_offset[i]->offset));
     }
   }
   return absl::OkStatus();

@@ -1,5 +1,5 @@
-// Places where a rule of a protocol can be broken on purpose, so that tests can prove that they would notice. In what is
-// shipped the question is the constant false and costs nothing; tests compile the sources again with
+// Places where a rule of a protocol can be broken on purpose, so that tests can prove that they would notice. In what
+// is shipped the question is the constant false and costs nothing; tests compile the sources again with
 // BATON_PLANTED_BUGS, and then the bug that the test names is in force.
 #pragma once
 

@@ -23,7 +23,9 @@ struct PrefixHash {
   uint64_t lo = 0, hi = 0;
   bool operator==(const PrefixHash&) const = default;
   template <typename H>
-  friend H AbslHashValue(H h, const PrefixHash& p) { return H::combine(std::move(h), p.lo, p.hi); }
+  friend H AbslHashValue(H h, const PrefixHash& p) {
+    return H::combine(std::move(h), p.lo, p.hi);
+  }
 };
 
 /// The cluster's 256-bit hash key.

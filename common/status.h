@@ -21,8 +21,8 @@
 #define BATON_CONCAT(a, b) BATON_CONCAT_INNER(a, b)
 
 /// Returns the status from the enclosing function unless it is OK.
-#define BATON_RETURN_IF_ERROR(expr)                          \
-  do {                                                       \
+#define BATON_RETURN_IF_ERROR(expr)                                                    \
+  do {                                                                                 \
     if (::absl::Status baton_status = (expr); !baton_status.ok()) return baton_status; \
   } while (false)
 

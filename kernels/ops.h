@@ -53,12 +53,13 @@ enum class Activation { kSilu, kGeluTanh };
 /// Rotary embedding, resolved by the model family: cos/sin of angle position · inv_freq[i], times `attention_factor`.
 /// Non-interleaved ("rotate half") pairs (i, i + rotary_dim/2). Positions ≥ 0; elements beyond rotary_dim are copied.
 struct RopeParams {
-  int rotary_dim = 0;                ///< even, ≤ head_dim
-  std::vector<float> inv_freq;       ///< [rotary_dim / 2], scaling (linear, llama3, yarn) already applied
-  float attention_factor = 1.0f;     ///< yarn's mscale
+  int rotary_dim = 0;             ///< even, ≤ head_dim
+  std::vector<float> inv_freq;    ///< [rotary_dim / 2], scaling (linear, llama3, yarn) already applied
+  float attention_factor = 1.0f;  ///< yarn's mscale
 };
 
-/// One layer's K or V plane of a paged pool: block b at base + b · block_stride_bytes, inside it [tokens_per_block, heads, dim].
+/// One layer's K or V plane of a paged pool: block b at base + b · block_stride_bytes, inside it
+/// [tokens_per_block, heads, dim].
 struct KvPlaneView {
   void* base = nullptr;
   int64_t block_stride_bytes = 0;
@@ -81,41 +82,41 @@ struct KvLayerView {
 /// The sequences of one ragged step. Sequence s owns rows [row_start[s], row_start[s + 1]); its row r is position
 /// context[s] + r. Its tokens up to and including that position are in its blocks when attention runs.
 struct RaggedBatch {
-  std::span<const int32_t> row_start;       ///< [sequences + 1], row_start[0] = 0
-  std::span<const int32_t> context;         ///< [sequences] tokens already computed before this step
-  std::span<const int32_t> block_tables;    ///< [sequences, table_stride] block numbers, in order of position
-  int64_t table_stride = 0;                 ///< entries per sequence in block_tables
+  std::span<const int32_t> row_start;     ///< [sequences + 1], row_start[0] = 0
+  std::span<const int32_t> context;       ///< [sequences] tokens already computed before this step
+  std::span<const int32_t> block_tables;  ///< [sequences, table_stride] block numbers, in order of position
+  int64_t table_stride = 0;               ///< entries per sequence in block_tables
   int sequences() const { return static_cast<int>(context.size()); }
 };
 
 struct AttentionParams {
-  float scale = 1.0f;          ///< multiplies q·k
-  int window = 0;              ///< > 0: position p sees (p - window, p]; 0: all of [0, p]
-  float logit_softcap = 0.0f;  ///< > 0: s ← cap · tanh(s / cap)
+  float scale = 1.0f;            ///< multiplies q·k
+  int window = 0;                ///< > 0: position p sees (p - window, p]; 0: all of [0, p]
+  float logit_softcap = 0.0f;    ///< > 0: s ← cap · tanh(s / cap)
   const float* sinks = nullptr;  ///< [q_heads] extra softmax logit per head with no value (gpt-oss), or null
 };
 
 /// How one row of logits becomes a token. Neutral values switch a field off. Applied in this order: allowed tokens →
-/// logit bias → min_tokens (bans `stop_ids`) → repetition, presence, frequency penalties → grammar mask → (greedy: argmax)
-/// temperature → top-k → top-p → min-p → draw. Ties: the lower token id wins.
+/// logit bias → min_tokens (bans `stop_ids`) → repetition, presence, frequency penalties → grammar mask → (greedy:
+/// argmax) temperature → top-k → top-p → min-p → draw. Ties: the lower token id wins.
 struct SampleRow {
   float temperature = 1.0f;  ///< 0: greedy
   int32_t top_k = 0;         ///< 0: all
   float top_p = 1.0f;
   float min_p = 0.0f;
-  float repetition_penalty = 1.0f;  ///< over prompt and output tokens
-  float presence_penalty = 0.0f;    ///< over output tokens
-  float frequency_penalty = 0.0f;   ///< over output tokens
+  float repetition_penalty = 1.0f;         ///< over prompt and output tokens
+  float presence_penalty = 0.0f;           ///< over output tokens
+  float frequency_penalty = 0.0f;          ///< over output tokens
   std::span<const int32_t> prompt_tokens;  ///< read when repetition_penalty ≠ 1
   std::span<const int32_t> output_tokens;  ///< read when a penalty is on
   std::span<const std::pair<int32_t, float>> logit_bias;
   std::span<const int32_t> allowed_tokens;  ///< empty: all
   std::span<const int32_t> banned_tokens;   ///< bad words, and stop ids while min_tokens is not reached
   const uint32_t* grammar_mask = nullptr;   ///< [ceil(vocab / 32)] bit = allowed, or null
-  uint64_t seed = 0;           ///< of the request
-  uint32_t sequence_index = 0; ///< of the n choices
-  uint64_t position = 0;       ///< position of the token drawn; (seed, sequence_index, position) keys Philox
-  int32_t num_logprobs = -1;   ///< -1: none; k ≥ 0: the chosen token's and the k best, of the raw logits' log-softmax
+  uint64_t seed = 0;                        ///< of the request
+  uint32_t sequence_index = 0;              ///< of the n choices
+  uint64_t position = 0;      ///< position of the token drawn; (seed, sequence_index, position) keys Philox
+  int32_t num_logprobs = -1;  ///< -1: none; k ≥ 0: the chosen token's and the k best, of the raw logits' log-softmax
 };
 
 struct TokenLogprob {
@@ -167,17 +168,17 @@ class Ops {
   virtual void GatherRows(const Tensor& x, std::span<const int32_t> rows, const Tensor& out) = 0;
 
   // ---- attention
-  /// Per head of q and k: optional RMSNorm with q_norm / k_norm [head_dim] f32 (null: none; + norm_offset), then RoPE at
-  /// the row's position; q is changed in place; k and v go to the row's block slot, and their digests are added.
-  /// q [T, q_heads, head_dim], k, v [T, kv_heads, head_dim], compute dtype, rows may be padded (views into fused qkv).
+  /// Per head of q and k: optional RMSNorm with q_norm / k_norm [head_dim] f32 (null: none; + norm_offset), then RoPE
+  /// at the row's position; q is changed in place; k and v go to the row's block slot, and their digests are added. q
+  /// [T, q_heads, head_dim], k, v [T, kv_heads, head_dim], compute dtype, rows may be padded (views into fused qkv).
   virtual void RopeAndWriteKv(const Tensor& q, const Tensor& k, const Tensor& v, const float* q_norm,
                               const float* k_norm, float norm_offset, float norm_eps, const RopeParams& rope,
                               const RaggedBatch& batch, const KvLayerView& kv) = 0;
   /// Causal attention over the paged context, prefill and decode alike. KV is reduced in fixed tiles of 256 logical
   /// tokens counted from position 0, in index order: a row's result is a function of (q row, K[0..p], V[0..p]) only.
   /// q [T, q_heads, head_dim], out [T, q_heads, head_dim], compute dtype; GQA: q_heads a multiple of kv heads.
-  virtual void Attention(const Tensor& q, const RaggedBatch& batch, const KvLayerView& kv, const AttentionParams& params,
-                         const Tensor& out) = 0;
+  virtual void Attention(const Tensor& q, const RaggedBatch& batch, const KvLayerView& kv,
+                         const AttentionParams& params, const Tensor& out) = 0;
 
   // ---- KV blocks
   /// Copies block src[i] to dst[i] in one layer (both planes, digests too): copy-on-write.

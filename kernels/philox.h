@@ -31,7 +31,8 @@ BATON_PHILOX_FN PhiloxBlock Philox4x32(PhiloxBlock counter, uint32_t key0, uint3
 
 /// The random word of one token id: four neighbouring ids share a block. (seed, sequence, position) name the draw.
 BATON_PHILOX_FN uint32_t PhiloxWordOf(uint64_t seed, uint32_t sequence_index, uint64_t position, uint32_t token) {
-  const PhiloxBlock counter{{token >> 2, sequence_index, static_cast<uint32_t>(position), static_cast<uint32_t>(position >> 32)}};
+  const PhiloxBlock counter{
+      {token >> 2, sequence_index, static_cast<uint32_t>(position), static_cast<uint32_t>(position >> 32)}};
   const PhiloxBlock r = Philox4x32(counter, static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32));
   return r.word[token & 3];
 }

@@ -46,7 +46,9 @@ struct Tensor {
     return t;
   }
   template <typename T>
-  T* Data() const { return static_cast<T*>(data); }
+  T* Data() const {
+    return static_cast<T*>(data);
+  }
 };
 
 }  // namespace baton::kernels

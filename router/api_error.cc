@@ -60,8 +60,7 @@ ApiError FromStatus(const absl::Status& status, int64_t retry_after_ms, int64_t 
   e.retry_after_ms = retry_after_ms;
   e.grpc_code = status.code();
   switch (status.code()) {
-    case absl::StatusCode::kInvalidArgument:
-      return BadRequest(e.message);
+    case absl::StatusCode::kInvalidArgument: return BadRequest(e.message);
     case absl::StatusCode::kResourceExhausted:
       e = Overloaded(e.message,
                      Overload{0, queue_ms, "--max-waiting-requests and --max-waiting-tokens of the workers"});
@@ -77,8 +76,7 @@ ApiError FromStatus(const absl::Status& status, int64_t retry_after_ms, int64_t 
     case absl::StatusCode::kUnimplemented:
       e.http_status = 501, e.type = "not_implemented_error", e.code = "not_implemented";
       break;
-    default:
-      e.http_status = 500, e.type = "server_error", e.code = "internal_error";
+    default: e.http_status = 500, e.type = "server_error", e.code = "internal_error";
   }
   return e;
 }

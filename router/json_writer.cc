@@ -29,21 +29,11 @@ void AppendJsonString(std::string_view text, std::string& out) {
     from = i + 1;
     out.push_back('\\');
     switch (c) {
-      case '"':
-        out.push_back('"');
-        break;
-      case '\\':
-        out.push_back('\\');
-        break;
-      case '\n':
-        out.push_back('n');
-        break;
-      case '\r':
-        out.push_back('r');
-        break;
-      case '\t':
-        out.push_back('t');
-        break;
+      case '"': out.push_back('"'); break;
+      case '\\': out.push_back('\\'); break;
+      case '\n': out.push_back('n'); break;
+      case '\r': out.push_back('r'); break;
+      case '\t': out.push_back('t'); break;
       default:
         out.append("u00");
         out.push_back(kHex[c >> 4]);

@@ -43,8 +43,9 @@ inline std::string CellOf(const std::string& before, const std::string& after, c
   return cell.empty() ? "=" : cell;
 }
 
-/// Expects of every event in every state what its cell says, and that the table has no other rows. `events` are pairs of
-/// a name and something that `outcome(event, state, apply)` knows how to apply. On failure the actual table is printed.
+/// Expects of every event in every state what its cell says, and that the table has no other rows. `events` are pairs
+/// of a name and something that `outcome(event, state, apply)` knows how to apply. On
+/// failure the actual table is printed.
 template <class States, class Events, class Outcome>
 void ExpectEveryCell(const std::string& text, const States& states, const Events& events, Outcome&& outcome) {
   const auto table = ParseStateTable(text);

@@ -79,7 +79,8 @@ absl::StatusOr<std::unique_ptr<ChatTemplate>> ChatTemplate::FromHfDirectory(cons
   BATON_ASSIGN_OR_RETURN(const std::optional<std::string> jinja, ReadModelFile(jinja_path));
   const bool in_config = config.contains("chat_template") && !config["chat_template"].is_null();
   if (!jinja && !in_config) {
-    return absl::NotFoundError(StrCat(directory, ": no chat_template.jinja, and no chat_template in tokenizer_config.json"));
+    return absl::NotFoundError(
+        StrCat(directory, ": no chat_template.jinja, and no chat_template in tokenizer_config.json"));
   }
   const std::string& path = jinja ? jinja_path : config_path;
   Sources sources;
@@ -109,12 +110,10 @@ ChatTemplate::~ChatTemplate() {
 
 absl::StatusOr<std::string> ChatTemplate::Render(const RenderRequest& request) const {
   const bt_template* chosen = with_tools_ != nullptr && !request.tools_json.empty() ? with_tools_ : plain_;
-  const bt_render render{BtStr(request.messages_json),
-                         BtStr(request.tools_json),
-                         BtStr(request.kwargs_json),
-                         request.add_generation_prompt,
-                         request.continue_final_message,
-                         request.now_s.value_or(static_cast<int64_t>(std::time(nullptr)))};
+  const bt_render render{
+      BtStr(request.messages_json),   BtStr(request.tools_json),
+      BtStr(request.kwargs_json),     request.add_generation_prompt,
+      request.continue_final_message, request.now_s.value_or(static_cast<int64_t>(std::time(nullptr)))};
   bt_error error{};
   const bt_buf text = bt_template_render(chosen, &render, &error);
   BATON_RETURN_IF_ERROR(TakeError(error, ""));

@@ -1,4 +1,5 @@
-// ChatTemplate: messages to prompt text, by the model's own Jinja template, as transformers' apply_chat_template renders it.
+// ChatTemplate: messages to prompt text, by the model's own Jinja template, as transformers'
+// apply_chat_template renders it.
 //
 // A template is a program that came with the weights. It runs without files, includes or clock (strftime_now reads
 // `now_s`), under a fuel limit that grows with the request, and its output is capped at 64 MB.
@@ -30,12 +31,13 @@ struct TemplateTokens {
 
 /// One rendering. Views need to live only for the call.
 struct RenderRequest {
-  std::string_view messages_json;     ///< JSON array of messages, as the client sent it
-  std::string_view tools_json;        ///< JSON array of tools; "" = none
-  std::string_view kwargs_json;       ///< JSON object of more template variables (chat_template_kwargs, documents); "" = none
+  std::string_view messages_json;  ///< JSON array of messages, as the client sent it
+  std::string_view tools_json;     ///< JSON array of tools; "" = none
+  /// JSON object of more template variables (chat_template_kwargs, documents); "" = none.
+  std::string_view kwargs_json;
   bool add_generation_prompt = true;
   bool continue_final_message = false;  ///< the text ends inside the last message; excludes add_generation_prompt
-  std::optional<int64_t> now_s;       ///< unix time for strftime_now; the machine's clock if not set
+  std::optional<int64_t> now_s;         ///< unix time for strftime_now; the machine's clock if not set
 };
 
 /// Immutable; Render may be called from any thread.

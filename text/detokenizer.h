@@ -16,8 +16,9 @@ enum class DetokenizeFrom : uint8_t {
   kPrompt,     ///< they continue a prompt: a leading space of SentencePiece is text and stays
 };
 
-/// One per sequence; not thread-safe. Tokens outside the vocabulary add nothing. The concatenation of Append() and Finish() is independent of how ids are grouped;
-/// every increment is valid UTF-8, so a code point that spans tokens is held until it is complete.
+/// One per sequence; not thread-safe. Tokens outside the vocabulary add nothing. The concatenation of Append() and
+/// Finish() is independent of how ids are grouped; every increment is valid UTF-8, so a code point that spans
+/// tokens is held until it is complete.
 class Detokenizer {
  public:
   /// The tokenizer must outlive this.

@@ -19,7 +19,8 @@ absl::StatusOr<std::optional<T>> Optional(absl::StatusOr<T> value) {
 
 absl::Status CheckLength(const GgufFile& file, std::string_view key, size_t length, size_t tokens) {
   if (length == 0 || length == tokens) return absl::OkStatus();
-  return absl::InvalidArgumentError(StrCat(file.name(), ": ", key, " has ", length, " entries for ", tokens, " tokens"));
+  return absl::InvalidArgumentError(
+      StrCat(file.name(), ": ", key, " has ", length, " entries for ", tokens, " tokens"));
 }
 
 absl::Status ReadTokens(const GgufFile& file, GgufTokenizerMetadata& out) {

@@ -57,7 +57,8 @@ absl::StatusOr<std::string> SpecialToken(const nlohmann::json& config, const nlo
     if (it->is_object() && it->contains("content") && (*it)["content"].is_string()) {
       return (*it)["content"].get<std::string>();
     }
-    return Wrong(directory, StrCat(name, " in tokenizer_config.json or special_tokens_map.json is neither a string nor "
+    return Wrong(directory, StrCat(name,
+                                   " in tokenizer_config.json or special_tokens_map.json is neither a string nor "
                                    "an object with \"content\""));
   }
   return std::string();

@@ -14,8 +14,8 @@ namespace baton {
 
 /// A stop string that was found.
 struct StopMatch {
-  size_t stop_index;     ///< which of the stop strings
-  int64_t token_index;   ///< 0-based index of the token whose text completed it; that token still counts in `usage`
+  size_t stop_index;    ///< which of the stop strings
+  int64_t token_index;  ///< 0-based index of the token whose text completed it; that token still counts in `usage`
 };
 
 /// One per sequence; not thread-safe. The match is the one that ends first in the text (of several that end there, the

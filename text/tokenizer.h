@@ -1,8 +1,8 @@
 // Tokenizer: text to token ids and back, from a Hugging Face directory or from the metadata of a GGUF file.
 //
 // Encode() gives the ids that transformers gives; the work is done by the Rust half (text/rust).
-// Decode() joins the tokens' bytes and turns them into UTF-8. Detokenizer (text/detokenizer.h) does the same a token at a
-// time, so that streamed and unstreamed text are equal by construction.
+// Decode() joins the tokens' bytes and turns them into UTF-8. Detokenizer (text/detokenizer.h) does the same a token at
+// a time, so that streamed and unstreamed text are equal by construction.
 #pragma once
 
 #include <cstdint>
@@ -37,8 +37,8 @@ enum class TextStart : uint8_t {
 /// Immutable after creation; every const method may be called from any thread.
 class Tokenizer {
  public:
-  /// Reads tokenizer.json and, where present, tokenizer_config.json, special_tokens_map.json, generation_config.json and
-  /// config.json. NotFound: no tokenizer.json. InvalidArgument: a file that is malformed. Both name the path.
+  /// Reads tokenizer.json and, where present, tokenizer_config.json, special_tokens_map.json, generation_config.json
+  /// and config.json. NotFound: no tokenizer.json. InvalidArgument: a file that is malformed. Both name the path.
   static absl::StatusOr<std::unique_ptr<Tokenizer>> FromHfDirectory(const std::string& directory);
 
   /// InvalidArgument: unknown model or pre-tokenizer (named), or tokens that contradict each other.
@@ -49,9 +49,9 @@ class Tokenizer {
   Tokenizer& operator=(const Tokenizer&) = delete;
 
   /// `add_special_tokens`: put BOS/EOS as the model wants (false for text that a chat template rendered). BOS is never
-  /// put twice, also when the text begins with it. `parse_special`: special tokens written in the text become their ids;
-  /// false makes them ordinary text. Malformed UTF-8: every maximal malformed part is read as U+FFFD.
-  /// About 0.2 to 3 µs per byte (runs of digits are the slow end): run long texts on the text pool, not on an io thread.
+  /// put twice, also when the text begins with it. `parse_special`: special tokens written in the text become their
+  /// ids; false makes them ordinary text. Malformed UTF-8: every maximal malformed part is read as U+FFFD. About 0.2 to
+  /// 3 µs per byte (runs of digits are the slow end): run long texts on the text pool, not on an io thread.
   absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text, bool add_special_tokens,
                                               bool parse_special = true) const;
 
@@ -70,7 +70,8 @@ class Tokenizer {
   int32_t vocab_size() const { return vocab_size_; }
 
   std::optional<int32_t> bos_id() const { return bos_id_; }
-  /// Every id that ends a generation: the tokenizer's EOS first, then generation_config.json's list. Empty if none known.
+  /// Every id that ends a generation: the tokenizer's EOS first, then
+  /// generation_config.json's list. Empty if none known.
   const std::vector<int32_t>& eos_ids() const { return eos_ids_; }
   std::optional<int32_t> pad_id() const { return pad_id_; }
   /// The tokens' texts as chat templates print them; empty if there is none.
@@ -84,7 +85,8 @@ class Tokenizer {
   TextStart text_start() const { return text_start_; }
 
  private:
-  /// Strings by token id, one after the other: i's is [ends[i - 1], ends[i]), 0 before the first. Views into the handle.
+  /// Strings by token id, one after the other: i's is [ends[i - 1], ends[i]), 0 before the
+  /// first. Views into the handle.
   struct Strings {
     const char* bytes;
     const uint64_t* ends;

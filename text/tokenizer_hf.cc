@@ -16,8 +16,8 @@ using nlohmann::json;
 
 /// An added token in the form the Rust half reads; `value` is a string or an object with "content".
 std::optional<json> AddedToken(const json& value, bool special) {
-  json token = {{"content", ""}, {"single_word", false}, {"lstrip", false}, {"rstrip", false},
-                {"normalized", !special}, {"special", special}};
+  json token = {{"content", ""},   {"single_word", false},   {"lstrip", false},
+                {"rstrip", false}, {"normalized", !special}, {"special", special}};
   if (value.is_string()) {
     token["content"] = value;
     return token;
@@ -45,7 +45,8 @@ std::string ExtraTokens(const json& config, const json& map) {
   std::sort(by_id.begin(), by_id.end());
   for (const auto& [id, token] : by_id) add(*token, token->is_object() && token->value("special", json()) == true);
   for (const json* object : {&config, &map}) {
-    for (const char* name : {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"}) {
+    for (const char* name :
+         {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"}) {
       if (object->contains(name)) add((*object)[name], true);
     }
     for (const char* name : {"additional_special_tokens", "extra_special_tokens"}) {

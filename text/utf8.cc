@@ -6,7 +6,8 @@ namespace {
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
 
 /// What the first byte of a sequence says: its length (0: no sequence begins so) and the range of the second byte,
-/// which is narrower where overlong forms, surrogates and code points above U+10FFFF must be kept out (Unicode table 3-7).
+/// which is narrower where overlong forms, surrogates and code points above U+10FFFF must
+/// be kept out (Unicode table 3-7).
 struct Lead {
   uint8_t length, low, high;
 };

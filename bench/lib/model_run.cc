@@ -13,7 +13,8 @@ ModelRun::ModelRun(const std::string& path, bool dummy, int threads, int sequenc
   auto ops = kernels::MakeCpuOps({.threads = threads});
   BATON_CHECK(ops.ok(), ops.status().ToString());
   ops_ = *std::move(ops);
-  auto model = engine::LoadModel({.path = path, .dummy_weights = dummy}, *ops_, max_step_tokens, [](std::string_view, double) {});
+  auto model = engine::LoadModel({.path = path, .dummy_weights = dummy}, *ops_, max_step_tokens,
+                                 [](std::string_view, double) {});
   BATON_CHECK(model.ok(), model.status().ToString());
   model_ = *std::move(model);
   const size_t groups = model_->kv_layout().groups.size();
@@ -38,18 +39,22 @@ void ModelRun::DecodeStep(int sequences) { Step(std::vector<int32_t>(static_cast
 
 void ModelRun::Step(const std::vector<int32_t>& rows_per_sequence) {
   const size_t sequences = rows_per_sequence.size();
-  std::vector<int32_t> row_start{0}, context(context_.begin(), context_.begin() + static_cast<int64_t>(sequences)), tokens, logit_rows;
+  std::vector<int32_t> row_start{0}, context(context_.begin(), context_.begin() + static_cast<int64_t>(sequences)),
+      tokens, logit_rows;
   for (size_t s = 0; s < sequences; ++s) {
-    for (int32_t r = 0; r < rows_per_sequence[s]; ++r) tokens.push_back(r == 0 ? next_token_[s] : (r * 7 + 13) % model_->config().vocab_size);
+    for (int32_t r = 0; r < rows_per_sequence[s]; ++r)
+      tokens.push_back(r == 0 ? next_token_[s] : (r * 7 + 13) % model_->config().vocab_size);
     row_start.push_back(static_cast<int32_t>(tokens.size()));
     logit_rows.push_back(row_start.back() - 1);
-    BATON_CHECK((context[s] + rows_per_sequence[s] + kUnitTokens - 1) / kUnitTokens <= blocks_per_sequence_, "context ", context[s]);
+    BATON_CHECK((context[s] + rows_per_sequence[s] + kUnitTokens - 1) / kUnitTokens <= blocks_per_sequence_, "context ",
+                context[s]);
   }
   std::vector<int32_t> table(sequences * static_cast<size_t>(blocks_per_sequence_));
   std::iota(table.begin(), table.end(), 0);
   engine::ForwardBatch batch{.tokens = tokens, .logit_rows = logit_rows};
   for (size_t g = 0; g < model_->kv_layout().groups.size(); ++g) {
-    batch.groups.push_back({.row_start = row_start, .context = context, .block_tables = table, .table_stride = blocks_per_sequence_});
+    batch.groups.push_back(
+        {.row_start = row_start, .context = context, .block_tables = table, .table_stride = blocks_per_sequence_});
   }
   const std::atomic<bool> cancel{false};
   auto logits = model_->Forward(batch, memory_->groups(), cancel);

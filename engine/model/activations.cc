@@ -43,7 +43,8 @@ absl::StatusOr<Activations> Activations::Create(const ModelConfig& config, int m
 int64_t Activations::Bytes(const ModelConfig& c, int max_tokens, DType compute) {
   const int64_t narrow = static_cast<int64_t>(DTypeBytes(compute)), hidden = c.hidden_size;
   const int64_t heads = int64_t{c.head_dim} * (2 * c.num_heads + 2 * c.num_kv_heads);
-  const int64_t per_token = hidden * ((c.post_norms ? 12 : 8) + narrow) + (heads + 3 * int64_t{c.intermediate_size}) * narrow;
+  const int64_t per_token =
+      hidden * ((c.post_norms ? 12 : 8) + narrow) + (heads + 3 * int64_t{c.intermediate_size}) * narrow;
   return max_tokens * per_token + kFirstLogitRows * (hidden * (4 + narrow) + int64_t{c.vocab_size} * 4);
 }
 

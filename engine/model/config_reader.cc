@@ -45,7 +45,8 @@ absl::StatusOr<ReadConfig> ParseHfConfig(const nlohmann::json& json, const std::
   BATON_RETURN_IF_ERROR(in.status());
   const Family* family = FindFamily(type);
   if (family == nullptr) {
-    return absl::InvalidArgumentError(StrCat(where, ": model_type \"", type, "\" is not supported (", KnownModelTypes(), " are)"));
+    return absl::InvalidArgumentError(
+        StrCat(where, ": model_type \"", type, "\" is not supported (", KnownModelTypes(), " are)"));
   }
   ReadConfig out;
   out.config.family = std::string(family->name);

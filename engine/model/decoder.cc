@@ -43,13 +43,19 @@ absl::StatusOr<std::unique_ptr<Decoder>> Decoder::Create(ModelConfig config, KvL
 
 Decoder::Decoder(ModelConfig config, KvLayout layout, ModelWeights weights, Activations activations, int max_tokens,
                  kernels::Ops& ops)
-    : config_(std::move(config)), layout_(std::move(layout)), places_(KvPlaces(layout_, config_.num_layers)),
-      weights_(std::move(weights)), a_(std::move(activations)), max_tokens_(max_tokens), ops_(ops) {}
+    : config_(std::move(config)),
+      layout_(std::move(layout)),
+      places_(KvPlaces(layout_, config_.num_layers)),
+      weights_(std::move(weights)),
+      a_(std::move(activations)),
+      max_tokens_(max_tokens),
+      ops_(ops) {}
 
 absl::Status Decoder::CheckTokens(std::span<const int32_t> tokens) const {
   for (size_t i = 0; i < tokens.size(); ++i) {
     if (tokens[i] >= 0 && tokens[i] < config_.vocab_size) continue;
-    return absl::InvalidArgumentError(StrCat("token id ", tokens[i], " is not in the vocabulary of ", config_.vocab_size));
+    return absl::InvalidArgumentError(
+        StrCat("token id ", tokens[i], " is not in the vocabulary of ", config_.vocab_size));
   }
   return absl::OkStatus();
 }
@@ -66,12 +72,14 @@ absl::StatusOr<Tensor> Decoder::Forward(const ForwardBatch& batch, std::span<con
 
   Tensor residual = a_.residual.Rows(0, tokens);  // [T, hidden]
   ops_.Embedding(batch.tokens, weights_.embedding, config_.embedding_scale, residual);
-  ops_.RmsNorm(residual, weights_.layers[0].input_norm, config_.norm_offset, config_.rms_eps, a_.normed.Rows(0, tokens));
+  ops_.RmsNorm(residual, weights_.layers[0].input_norm, config_.norm_offset, config_.rms_eps,
+               a_.normed.Rows(0, tokens));
   for (int layer = 0; layer < config_.num_layers; ++layer) {
     if (cancel.load(std::memory_order_relaxed)) return absl::CancelledError(StrCat("cancelled before layer ", layer));
     const bool last = layer + 1 == config_.num_layers;
     const KvPlace place = places_[layer];
-    Attention(layer, batch.groups[place.group], kv[place.group].layers[place.index], tokens, last && wanted.rows.empty());
+    Attention(layer, batch.groups[place.group], kv[place.group].layers[place.index], tokens,
+              last && wanted.rows.empty());
     Tensor attended = Flat(a_.attended, tokens);
     if (last) {  // from here on only the wanted rows matter
       if (wanted.rows.empty()) return a_.logits.Rows(0, 0);
@@ -97,16 +105,18 @@ absl::StatusOr<Tensor> Decoder::Forward(const ForwardBatch& batch, std::span<con
   return logits;
 }
 
-void Decoder::Attention(int layer, const kernels::RaggedBatch& batch, const kernels::KvLayerView& kv, int64_t tokens, bool only_kv) {
+void Decoder::Attention(int layer, const kernels::RaggedBatch& batch, const kernels::KvLayerView& kv, int64_t tokens,
+                        bool only_kv) {
   const LayerWeights& w = weights_.layers[layer];
   const LayerConfig& shape = config_.layers[layer];
   const int64_t dim = config_.head_dim, q_heads = config_.num_heads, kv_heads = config_.num_kv_heads;
   const Tensor qkv = a_.qkv.Rows(0, tokens);
   ops_.Linear(a_.normed.Rows(0, tokens), *w.qkv, qkv);
-  const Tensor q = Heads(qkv, 0, q_heads, dim);                           // [T, q_heads, head_dim]
-  const Tensor k = Heads(qkv, q_heads * dim, kv_heads, dim);              // [T, kv_heads, head_dim]
-  const Tensor v = Heads(qkv, (q_heads + kv_heads) * dim, kv_heads, dim); // [T, kv_heads, head_dim]
-  ops_.RopeAndWriteKv(q, k, v, w.query_norm, w.key_norm, config_.norm_offset, config_.rms_eps, config_.ropes[shape.rope], batch, kv);
+  const Tensor q = Heads(qkv, 0, q_heads, dim);                            // [T, q_heads, head_dim]
+  const Tensor k = Heads(qkv, q_heads * dim, kv_heads, dim);               // [T, kv_heads, head_dim]
+  const Tensor v = Heads(qkv, (q_heads + kv_heads) * dim, kv_heads, dim);  // [T, kv_heads, head_dim]
+  ops_.RopeAndWriteKv(q, k, v, w.query_norm, w.key_norm, config_.norm_offset, config_.rms_eps,
+                      config_.ropes[shape.rope], batch, kv);
   if (only_kv) return;
   const kernels::AttentionParams params{
       .scale = config_.attention_scale, .window = shape.window, .logit_softcap = config_.attention_softcap};

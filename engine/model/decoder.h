@@ -25,11 +25,13 @@ class Decoder : public Model {
                                           const std::atomic<bool>& cancel) override;
 
  private:
-  Decoder(ModelConfig config, KvLayout layout, ModelWeights weights, Activations activations, int max_tokens, kernels::Ops& ops);
+  Decoder(ModelConfig config, KvLayout layout, ModelWeights weights, Activations activations, int max_tokens,
+          kernels::Ops& ops);
 
   absl::Status CheckTokens(std::span<const int32_t> tokens) const;
   // normed [T, hidden] → KV written and, unless only that is wanted, attended [T, q_heads · head_dim].
-  void Attention(int layer, const kernels::RaggedBatch& batch, const kernels::KvLayerView& kv, int64_t tokens, bool only_kv);
+  void Attention(int layer, const kernels::RaggedBatch& batch, const kernels::KvLayerView& kv, int64_t tokens,
+                 bool only_kv);
   // attended → residual, and its norm → normed. Both [rows, …].
   void AfterAttention(int layer, const kernels::Tensor& attended, const kernels::Tensor& residual);
   // normed → residual, and its norm by `next` → normed.

@@ -39,7 +39,9 @@ class DummyWeights : public WeightSource {
   DummyWeights(const ModelConfig& config, uint64_t seed) : config_(config), seed_(seed) {}
   absl::Status Check(const WeightRule&) const override { return absl::OkStatus(); }
   DType NativeType(const WeightRule&) const override { return DType::kBF16; }
-  StoredWeight Stored(const WeightRule&) const override { return {"dummy", {reinterpret_cast<const uint8_t*>(&seed_), sizeof(seed_)}}; }
+  StoredWeight Stored(const WeightRule&) const override {
+    return {"dummy", {reinterpret_cast<const uint8_t*>(&seed_), sizeof(seed_)}};
+  }
   int64_t Unused(int64_t) const override { return 0; }
 
   void ReadRows(const WeightRule& rule, int64_t first, int64_t count, DType type, void* out) const override {
@@ -54,7 +56,8 @@ class DummyWeights : public WeightSource {
       const uint64_t bits = SplitMix(key + static_cast<uint64_t>(four) * kGolden);
       for (int64_t i = std::max(begin, four * 4); i < std::min(end, four * 4 + 4); ++i) {
         const float x = static_cast<float>((bits >> (16 * (i % 4))) & 0xffff) - 32767.5f;
-        const uint16_t value = Bf16OfFloat(x * scale + centre);  // two roundings: this file is built without contraction
+        const uint16_t value =
+            Bf16OfFloat(x * scale + centre);  // two roundings: this file is built without contraction
         if (type == DType::kBF16) {
           static_cast<uint16_t*>(out)[i - begin] = value;
         } else {

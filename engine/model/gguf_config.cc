@@ -65,10 +65,12 @@ absl::Status Sizes(const GgufFile& file, const Metadata& in, json& out) {
   json value = json::object();
   BATON_RETURN_IF_ERROR(in.Uint("attention.value_length", "length", false, value));
   if (value.contains("length") && value["length"] != out["head_dim"]) {
-    return in.Bad(StrCat("attention.value_length ", value["length"].dump(), " is not key_length ", out["head_dim"].dump()));
+    return in.Bad(
+        StrCat("attention.value_length ", value["length"].dump(), " is not key_length ", out["head_dim"].dump()));
   }
   const GgufTensor* embedding = file.FindTensor("token_embd.weight");
-  if (embedding == nullptr || embedding->dims.size() != 2) return in.Bad("tensor token_embd.weight [vocab, hidden] is missing");
+  if (embedding == nullptr || embedding->dims.size() != 2)
+    return in.Bad("tensor token_embd.weight [vocab, hidden] is missing");
   out["vocab_size"] = embedding->dims[1];
   return absl::OkStatus();
 }
@@ -101,7 +103,8 @@ absl::Status Rope(const GgufFile& file, const Metadata& in, json& out) {
   BATON_ASSIGN_OR_RETURN(const std::string type, in.String("rope.scaling.type"));
   if (!type.empty() && type != "none") scaling["rope_type"] = type;
   BATON_RETURN_IF_ERROR(in.Float("rope.scaling.factor", "factor", false, scaling));
-  BATON_RETURN_IF_ERROR(in.Uint("rope.scaling.original_context_length", "original_max_position_embeddings", false, scaling));
+  BATON_RETURN_IF_ERROR(
+      in.Uint("rope.scaling.original_context_length", "original_max_position_embeddings", false, scaling));
   if (type.empty() && scaling.contains("factor")) scaling["rope_type"] = "linear";
   BATON_RETURN_IF_ERROR(RopeFactors(file, in, scaling));
   if (!scaling.empty()) out["rope_scaling"] = scaling;
@@ -124,7 +127,8 @@ absl::Status Gemma3Fields(const Metadata& in, json& out) {
 
 absl::Status SpecialTokens(const GgufFile& file, json& out) {
   absl::flat_hash_set<uint64_t> ends;
-  for (const char* key : {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"}) {
+  for (const char* key :
+       {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"}) {
     if (file.Find(key) == nullptr) continue;
     BATON_ASSIGN_OR_RETURN(const uint64_t id, file.GetUint(key));
     if (ends.insert(id).second) out["eos_token_id"].push_back(id);

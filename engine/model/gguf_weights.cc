@@ -58,15 +58,16 @@ absl::Status GgufWeights::Check(const WeightRule& rule) const {
   }
   const GgmlBlock block = GgmlBlockOf(tensor->type);
   if (!CanDequantize(tensor->type)) {
-    return absl::InvalidArgumentError(StrCat(file_->name(), ": ", name, " has type ", block.name,
-                                             " (F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K are supported)"));
+    return absl::InvalidArgumentError(
+        StrCat(file_->name(), ": ", name, " has type ", block.name,
+               " (F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K are supported)"));
   }
   if (rule.shape.size() == 1 && block.elements > 1) {
     return absl::InvalidArgumentError(StrCat(file_->name(), ": vector ", name, " is quantized (", block.name, ")"));
   }
   if (rule.shape.back() % block.elements != 0) {
-    return absl::InvalidArgumentError(StrCat(file_->name(), ": ", name, ": rows of ", rule.shape.back(), " elements are not whole ",
-                                             block.name, " blocks of ", block.elements));
+    return absl::InvalidArgumentError(StrCat(file_->name(), ": ", name, ": rows of ", rule.shape.back(),
+                                             " elements are not whole ", block.name, " blocks of ", block.elements));
   }
   return absl::OkStatus();
 }
@@ -80,8 +81,8 @@ DType GgufWeights::NativeType(const WeightRule& rule) const {
 }
 
 int64_t GgufWeights::SourceRow(const WeightRule& rule, int64_t row) const {
-  const bool rotated = rule.weight == Weight::kQuery || rule.weight == Weight::kKey || rule.weight == Weight::kQueryBias ||
-                       rule.weight == Weight::kKeyBias;
+  const bool rotated = rule.weight == Weight::kQuery || rule.weight == Weight::kKey ||
+                       rule.weight == Weight::kQueryBias || rule.weight == Weight::kKeyBias;
   if (!interleaved_ || !rotated) return row;
   const int64_t dim = config_.head_dim, in_head = row % dim;
   return row - in_head + in_head % (dim / 2) * 2 + in_head / (dim / 2);
@@ -120,7 +121,8 @@ void GgufWeights::ReadRows(const WeightRule& rule, int64_t first, int64_t count,
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<WeightSource>> OpenGgufWeights(std::shared_ptr<const GgufFile> file, const ModelConfig& config) {
+absl::StatusOr<std::unique_ptr<WeightSource>> OpenGgufWeights(std::shared_ptr<const GgufFile> file,
+                                                              const ModelConfig& config) {
   BATON_ASSIGN_OR_RETURN(const std::string_view architecture, file->GetString("general.architecture"));
   const bool interleaved = architecture == "llama";
   return std::make_unique<GgufWeights>(std::move(file), config, interleaved);

@@ -21,7 +21,8 @@ constexpr const char* kIndexName = "model.safetensors.index.json";
 struct Prefix {
   std::string_view body, head;
 };
-constexpr Prefix kPrefixes[] = {{"model.", ""}, {"model.language_model.", ""}, {"language_model.model.", "language_model."}, {"", ""}};
+constexpr Prefix kPrefixes[] = {
+    {"model.", ""}, {"model.language_model.", ""}, {"language_model.model.", "language_model."}, {"", ""}};
 
 class HfWeights : public WeightSource {
  public:
@@ -88,7 +89,8 @@ absl::Status HfWeights::OpenSharded(const std::string& directory) {
   for (const auto& [name, value] : map->items()) {
     const std::string shard = value.is_string() ? value.get<std::string>() : "";
     if (shard.empty() || shard.find('/') != std::string::npos || shard.find('\0') != std::string::npos) {
-      return absl::InvalidArgumentError(StrCat(path, ": \"", name, "\" is not in a file of this directory: ", value.dump()));
+      return absl::InvalidArgumentError(
+          StrCat(path, ": \"", name, "\" is not in a file of this directory: ", value.dump()));
     }
     auto [it, fresh] = shards.emplace(shard, nullptr);
     if (fresh) {
@@ -108,7 +110,8 @@ absl::Status HfWeights::FindPrefix(const std::string& directory) {
     prefix_ = prefix;
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(StrCat(directory, ": none of its ", places_.size(), " tensors is model.", embedding));
+  return absl::InvalidArgumentError(
+      StrCat(directory, ": none of its ", places_.size(), " tensors is model.", embedding));
 }
 
 absl::Status HfWeights::Check(const WeightRule& rule) const {
@@ -117,11 +120,12 @@ absl::Status HfWeights::Check(const WeightRule& rule) const {
   if (it == places_.end()) return absl::NotFoundError(StrCat("tensor ", name, " is missing"));
   const SafeTensor& tensor = *it->second.tensor;
   if (tensor.shape != rule.shape) {
-    return absl::InvalidArgumentError(StrCat(it->second.file->name(), ": ", name, " has shape ", ShapeText(tensor.shape),
-                                             ", the config asks for ", ShapeText(rule.shape)));
+    return absl::InvalidArgumentError(StrCat(it->second.file->name(), ": ", name, " has shape ",
+                                             ShapeText(tensor.shape), ", the config asks for ", ShapeText(rule.shape)));
   }
   if (!DTypeOfSafetensors(tensor.type).has_value()) {
-    return absl::InvalidArgumentError(StrCat(it->second.file->name(), ": ", name, " has type ", tensor.type, " (F32, F16, BF16 are supported)"));
+    return absl::InvalidArgumentError(
+        StrCat(it->second.file->name(), ": ", name, " has type ", tensor.type, " (F32, F16, BF16 are supported)"));
   }
   return absl::OkStatus();
 }
@@ -135,7 +139,8 @@ absl::StatusOr<std::string> SingleFile(const std::string& directory) {
     if (entry.path().extension() == ".safetensors") found.push_back(entry.path().string());
   }
   if (found.size() == 1) return found[0];
-  return absl::NotFoundError(StrCat(directory, ": no model.safetensors and no ", kIndexName, " (", found.size(), " .safetensors files)"));
+  return absl::NotFoundError(
+      StrCat(directory, ": no model.safetensors and no ", kIndexName, " (", found.size(), " .safetensors files)"));
 }
 
 }  // namespace

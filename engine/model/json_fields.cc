@@ -4,8 +4,8 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "common/status.h"
 #include "common/mapped_file.h"
+#include "common/status.h"
 
 namespace baton::engine {
 namespace {
@@ -36,11 +36,13 @@ std::string Shown(const nlohmann::json& value) {
 absl::StatusOr<nlohmann::json> ReadJsonObject(const std::string& path, uint64_t max_bytes) {
   BATON_ASSIGN_OR_RETURN(std::unique_ptr<MappedFile> file, MappedFile::Open(path));
   if (file->bytes().size() > max_bytes) {
-    return absl::InvalidArgumentError(StrCat(path, ": ", file->bytes().size(), " bytes, at most ", max_bytes, " expected"));
+    return absl::InvalidArgumentError(
+        StrCat(path, ": ", file->bytes().size(), " bytes, at most ", max_bytes, " expected"));
   }
   nlohmann::json value = nlohmann::json::parse(file->bytes().begin(), file->bytes().end(), nullptr, false);
   if (value.is_discarded()) return absl::InvalidArgumentError(StrCat(path, ": not valid JSON"));
-  if (!value.is_object()) return absl::InvalidArgumentError(StrCat(path, ": a JSON ", value.type_name(), ", not an object"));
+  if (!value.is_object())
+    return absl::InvalidArgumentError(StrCat(path, ": a JSON ", value.type_name(), ", not an object"));
   return value;
 }
 

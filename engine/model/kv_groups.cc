@@ -8,7 +8,8 @@ namespace baton::engine {
 
 absl::StatusOr<KvLayout> MakeKvLayout(const ModelConfig& config, DType kv_dtype, int block_size) {
   if (block_size <= 0 || block_size % kUnitTokens != 0) {
-    return absl::InvalidArgumentError(StrCat("block size ", block_size, " is not a multiple of ", kUnitTokens, " tokens"));
+    return absl::InvalidArgumentError(
+        StrCat("block size ", block_size, " is not a multiple of ", kUnitTokens, " tokens"));
   }
   std::map<int, std::vector<int>> by_window;  // 0, no window, comes first
   for (int layer = 0; layer < config.num_layers; ++layer) by_window[config.layers[layer].window].push_back(layer);

@@ -59,7 +59,8 @@ absl::Status CheckWeights(const std::string& path, const ModelConfig& config, co
     if (++faults <= static_cast<int64_t>(kShown)) shown.emplace_back(View(status.message()));
   }
   if (faults > 0) {
-    return absl::InvalidArgumentError(StrCat(path, ": ", faults, " of ", rules.size(), " tensors cannot be used: ", absl::StrJoin(shown, "; "),
+    return absl::InvalidArgumentError(StrCat(path, ": ", faults, " of ", rules.size(),
+                                             " tensors cannot be used: ", absl::StrJoin(shown, "; "),
                                              faults > static_cast<int64_t>(kShown) ? "; …" : ""));
   }
   const int64_t unused = weights.Unused(static_cast<int64_t>(rules.size()));
@@ -74,8 +75,9 @@ absl::Status CheckMemory(const std::string& path, const ModelConfig& config, con
   const int64_t need = memory.device_bytes + std::max(memory.scratch_bytes, activations);
   if (need <= available) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrFormat(
-      "%s needs %d bytes (%.2f GiB: weights %.2f GiB, activations of %d tokens %.2f GiB), %d bytes (%.2f GiB) are available", path,
-      need, GiB(need), GiB(memory.device_bytes), max_tokens, GiB(activations), available, GiB(available)));
+      "%s needs %d bytes (%.2f GiB: weights %.2f GiB, activations of %d tokens %.2f GiB), %d bytes (%.2f GiB) are "
+      "available",
+      path, need, GiB(need), GiB(memory.device_bytes), max_tokens, GiB(activations), available, GiB(available)));
 }
 
 }  // namespace

@@ -22,9 +22,9 @@ struct KvGroupView {
 
 /// The rows of one step.
 struct ForwardBatch {
-  std::span<const int32_t> tokens;                 ///< [T] token ids of the rows
-  std::vector<kernels::RaggedBatch> groups;        ///< per KV group: same rows, that group's block tables
-  std::span<const int32_t> logit_rows;             ///< rows whose logits are wanted, ascending; a row may come again (n > 1)
+  std::span<const int32_t> tokens;           ///< [T] token ids of the rows
+  std::vector<kernels::RaggedBatch> groups;  ///< per KV group: same rows, that group's block tables
+  std::span<const int32_t> logit_rows;       ///< rows whose logits are wanted, ascending; a row may come again (n > 1)
 };
 
 /// Progress of a load, 0…1, with a phase name ("read", "pack"). Called on the loading thread.
@@ -44,10 +44,10 @@ class Model {
 };
 
 struct ModelSource {
-  std::string path;         ///< HF directory or .gguf file
+  std::string path;            ///< HF directory or .gguf file
   bool dummy_weights = false;  ///< --load-format dummy: seeded random weights from config.json alone
   uint64_t dummy_seed = 0;
-  int block_size = kUnitTokens;  ///< tokens per KV block of the layout, a multiple of kUnitTokens
+  int block_size = kUnitTokens;    ///< tokens per KV block of the layout, a multiple of kUnitTokens
   int64_t memory_limit_bytes = 0;  ///< what weights and activations may take; 0: what this host has available
 };
 

@@ -1,4 +1,5 @@
-// What a family file makes of config.json (or GGUF metadata): everything the one decoder needs, nothing family-specific.
+// What a family file makes of config.json (or GGUF metadata): everything the one decoder
+// needs, nothing family-specific.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +13,12 @@ namespace baton::engine {
 
 /// Per layer: which attention it has.
 struct LayerConfig {
-  int window = 0;         ///< sliding window in tokens; 0: full attention
-  int rope = 0;           ///< index into ModelConfig::ropes
+  int window = 0;  ///< sliding window in tokens; 0: full attention
+  int rope = 0;    ///< index into ModelConfig::ropes
 };
 
 struct ModelConfig {
-  std::string family;     ///< "llama", "qwen2", "qwen3", "mistral", "gemma3"
+  std::string family;  ///< "llama", "qwen2", "qwen3", "mistral", "gemma3"
   int hidden_size = 0;
   int intermediate_size = 0;
   int num_layers = 0;
@@ -36,13 +37,13 @@ struct ModelConfig {
   bool qkv_bias = false;
   bool o_bias = false;
   bool qk_norm = false;
-  bool post_norms = false;       ///< Gemma: norms after attention and MLP too
+  bool post_norms = false;  ///< Gemma: norms after attention and MLP too
   bool tied_embeddings = false;
   std::vector<kernels::RopeParams> ropes;
   std::vector<LayerConfig> layers;  ///< [num_layers]
   std::vector<int32_t> eos_token_ids;
   std::optional<int32_t> bos_token_id;
-  std::string digest;            ///< hex content digest of config and weights' names, shapes and sampled bytes
+  std::string digest;  ///< hex content digest of config and weights' names, shapes and sampled bytes
 };
 
 }  // namespace baton::engine

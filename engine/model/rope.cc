@@ -46,7 +46,8 @@ float Yarn(JsonFields& in, double theta, int dim, int max_positions, std::vector
     freq[i] = freq[i] / factor * interpolated + freq[i] * (1 - interpolated);
   }
   const double mscale = in.FloatOr("mscale", 0, 0, 1e6), all = in.FloatOr("mscale_all_dim", 0, 0, 1e6);
-  const double natural = mscale != 0 && all != 0 ? YarnScale(factor, mscale) / YarnScale(factor, all) : YarnScale(factor, 1);
+  const double natural =
+      mscale != 0 && all != 0 ? YarnScale(factor, mscale) / YarnScale(factor, all) : YarnScale(factor, 1);
   return static_cast<float>(in.FloatOr("attention_factor", natural, 1e-6, 1e6));
 }
 
@@ -76,15 +77,18 @@ kernels::RopeParams ReadRope(JsonFields& in, const RopeFields& fields) {
   static const nlohmann::json kNone = nlohmann::json::object();
   const nlohmann::json* scaling = Scaling(in, fields);
   JsonFields rope(scaling != nullptr ? *scaling : kNone, StrCat(in.where(), ": rope scaling"));
-  const double theta = rope.FloatOr("rope_theta", in.FloatOr(fields.theta_key, fields.theta, 1 + 1e-6, 1e12), 1 + 1e-6, 1e12);
+  const double theta =
+      rope.FloatOr("rope_theta", in.FloatOr(fields.theta_key, fields.theta, 1 + 1e-6, 1e12), 1 + 1e-6, 1e12);
   const double partial = rope.FloatOr("partial_rotary_factor", in.FloatOr("partial_rotary_factor", 1, 0, 1), 0, 1);
   const std::string type = rope.StringOr("rope_type", rope.StringOr("type", "default"));
 
   kernels::RopeParams out;
   out.rotary_dim = static_cast<int>(fields.head_dim * partial);
-  if (out.rotary_dim < 2 || out.rotary_dim % 2 != 0) in.Fail(StrCat("rope: rotary dimension ", out.rotary_dim, " is not even"));
+  if (out.rotary_dim < 2 || out.rotary_dim % 2 != 0)
+    in.Fail(StrCat("rope: rotary dimension ", out.rotary_dim, " is not even"));
   std::vector<double> freq;
-  for (int i = 0; i + 1 < out.rotary_dim; i += 2) freq.push_back(std::pow(theta, -static_cast<double>(i) / out.rotary_dim));
+  for (int i = 0; i + 1 < out.rotary_dim; i += 2)
+    freq.push_back(std::pow(theta, -static_cast<double>(i) / out.rotary_dim));
   if (type == "linear") {
     const double factor = rope.FloatOr("factor", 1, 1e-3, 1e6);
     for (double& f : freq) f /= factor;

@@ -13,9 +13,9 @@ struct RopeFields {
   int head_dim = 0;
   int max_position_embeddings = 0;
   std::string_view theta_key = "rope_theta";
-  double theta = 10000.0;          ///< when the config has none
-  std::string_view layer_type;     ///< "full_attention" …: the entry of a rope_parameters object kept per layer type
-  bool scaled = true;              ///< whether "rope_scaling" holds for these layers
+  double theta = 10000.0;       ///< when the config has none
+  std::string_view layer_type;  ///< "full_attention" …: the entry of a rope_parameters object kept per layer type
+  bool scaled = true;           ///< whether "rope_scaling" holds for these layers
 };
 
 /// Reads "rope_parameters" (newer configs), else the theta key and "rope_scaling". Types that are not supported set

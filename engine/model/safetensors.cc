@@ -18,7 +18,8 @@ absl::StatusOr<std::unique_ptr<SafetensorsFile>> SafetensorsFile::Open(const std
   return file;
 }
 
-absl::StatusOr<std::unique_ptr<SafetensorsFile>> SafetensorsFile::Parse(absl::Span<const uint8_t> bytes, std::string name) {
+absl::StatusOr<std::unique_ptr<SafetensorsFile>> SafetensorsFile::Parse(absl::Span<const uint8_t> bytes,
+                                                                        std::string name) {
   std::unique_ptr<SafetensorsFile> file(new SafetensorsFile);
   file->name_ = std::move(name);
   BATON_RETURN_IF_ERROR(file->ReadHeader(bytes));

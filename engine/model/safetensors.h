@@ -31,7 +31,8 @@ struct SafeTensor {
 std::optional<DType> DTypeOfSafetensors(std::string_view type);
 
 /// Parses the JSON header. Errors start with `name`. Tensors come in order of `begin`.
-absl::StatusOr<std::vector<SafeTensor>> ParseSafetensorsHeader(std::string_view json, uint64_t data_bytes, const std::string& name);
+absl::StatusOr<std::vector<SafeTensor>> ParseSafetensorsHeader(std::string_view json, uint64_t data_bytes,
+                                                               const std::string& name);
 
 /// An opened file. Immutable; any thread.
 class SafetensorsFile {
@@ -45,7 +46,9 @@ class SafetensorsFile {
   absl::Span<const SafeTensor> tensors() const { return tensors_; }
   const SafeTensor* Find(std::string_view name) const;
   /// The tensor's bytes; not aligned.
-  absl::Span<const uint8_t> Bytes(const SafeTensor& tensor) const { return data_.subspan(tensor.begin, tensor.end - tensor.begin); }
+  absl::Span<const uint8_t> Bytes(const SafeTensor& tensor) const {
+    return data_.subspan(tensor.begin, tensor.end - tensor.begin);
+  }
 
  private:
   SafetensorsFile() = default;

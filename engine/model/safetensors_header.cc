@@ -17,7 +17,8 @@ uint64_t BitsOf(std::string_view type) {
   if (type == "F64" || type == "I64" || type == "U64") return 64;
   if (type == "F32" || type == "I32" || type == "U32") return 32;
   if (type == "F16" || type == "BF16" || type == "I16" || type == "U16") return 16;
-  if (type == "I8" || type == "U8" || type == "BOOL" || type == "F8_E4M3" || type == "F8_E5M2" || type == "F8_E8M0") return 8;
+  if (type == "I8" || type == "U8" || type == "BOOL" || type == "F8_E4M3" || type == "F8_E5M2" || type == "F8_E8M0")
+    return 8;
   return 0;
 }
 
@@ -29,7 +30,9 @@ class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
   bool null() override { return Unexpected("null"); }
   bool boolean(bool) override { return Unexpected("a boolean"); }
   bool number_integer(number_integer_t value) override { return Unexpected(StrCat("the number ", value)); }
-  bool number_float(number_float_t, const string_t& text) override { return Unexpected(StrCat("the number ", text.substr(0, 40))); }
+  bool number_float(number_float_t, const string_t& text) override {
+    return Unexpected(StrCat("the number ", text.substr(0, 40)));
+  }
   bool binary(binary_t&) override { return Unexpected("binary"); }
   bool number_unsigned(number_unsigned_t value) override {
     if (level_ != 3) return Unexpected(StrCat("the number ", value));
@@ -96,7 +99,8 @@ class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
   }
   bool EndTensor() {
     if (in_metadata_) return true;
-    if (seen_ != 7) return Bad(StrCat("\"", tensor_.name.substr(0, 200), "\": dtype, shape or data_offsets is missing"));
+    if (seen_ != 7)
+      return Bad(StrCat("\"", tensor_.name.substr(0, 200), "\": dtype, shape or data_offsets is missing"));
     tensors_.push_back(std::move(tensor_));
     return true;
   }
@@ -130,7 +134,8 @@ class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
 absl::Status CheckBytes(const SafeTensor& tensor, uint64_t data_bytes, const std::string& name) {
   const std::string who = StrCat(name, ": \"", tensor.name.substr(0, 200), "\"");
   if (tensor.begin > tensor.end || tensor.end > data_bytes) {
-    return absl::InvalidArgumentError(StrCat(who, " spans bytes ", tensor.begin, " to ", tensor.end, " of ", data_bytes));
+    return absl::InvalidArgumentError(
+        StrCat(who, " spans bytes ", tensor.begin, " to ", tensor.end, " of ", data_bytes));
   }
   const uint64_t bits = BitsOf(tensor.type);
   if (bits == 0) return absl::OkStatus();
@@ -138,8 +143,8 @@ absl::Status CheckBytes(const SafeTensor& tensor, uint64_t data_bytes, const std
   bool overflow = false;
   for (int64_t d : tensor.shape) overflow |= __builtin_mul_overflow(n, static_cast<uint64_t>(d), &n);
   if (overflow || n != tensor.end - tensor.begin) {
-    return absl::InvalidArgumentError(StrCat(who, " has ", tensor.end - tensor.begin, " bytes, its shape and type ", tensor.type, " need ",
-                                             overflow ? "more than 2^64" : std::to_string(n)));
+    return absl::InvalidArgumentError(StrCat(who, " has ", tensor.end - tensor.begin, " bytes, its shape and type ",
+                                             tensor.type, " need ", overflow ? "more than 2^64" : std::to_string(n)));
   }
   return absl::OkStatus();
 }
@@ -148,8 +153,8 @@ absl::Status CheckNoHoles(const std::vector<SafeTensor>& tensors, uint64_t data_
   uint64_t at = 0;
   for (const SafeTensor& tensor : tensors) {
     if (tensor.begin != at) {
-      return absl::InvalidArgumentError(StrCat(name, ": \"", tensor.name.substr(0, 200), "\" begins at byte ", tensor.begin,
-                                               ", the tensor before it ends at ", at));
+      return absl::InvalidArgumentError(StrCat(name, ": \"", tensor.name.substr(0, 200), "\" begins at byte ",
+                                               tensor.begin, ", the tensor before it ends at ", at));
     }
     at = tensor.end;
   }
@@ -166,7 +171,8 @@ std::optional<DType> DTypeOfSafetensors(std::string_view type) {
   return std::nullopt;
 }
 
-absl::StatusOr<std::vector<SafeTensor>> ParseSafetensorsHeader(std::string_view json, uint64_t data_bytes, const std::string& name) {
+absl::StatusOr<std::vector<SafeTensor>> ParseSafetensorsHeader(std::string_view json, uint64_t data_bytes,
+                                                               const std::string& name) {
   HeaderEvents events(name);
   const bool parsed = nlohmann::json::sax_parse(json.begin(), json.end(), &events);
   BATON_RETURN_IF_ERROR(events.status());

@@ -86,7 +86,9 @@ std::vector<Weight> LayerWeightsOf(const ModelConfig& c) {
 
 }  // namespace
 
-WeightRule RuleOf(const ModelConfig& config, Weight weight, int layer) { return {weight, layer, ShapeOf(config, weight)}; }
+WeightRule RuleOf(const ModelConfig& config, Weight weight, int layer) {
+  return {weight, layer, ShapeOf(config, weight)};
+}
 
 std::vector<WeightRule> WeightRules(const ModelConfig& config) {
   std::vector<WeightRule> out = {RuleOf(config, Weight::kEmbedding)};

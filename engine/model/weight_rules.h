@@ -11,10 +11,26 @@
 namespace baton::engine {
 
 enum class Weight {
-  kEmbedding, kLmHead, kFinalNorm,
-  kInputNorm, kPostAttentionNorm, kMlpNorm, kPostMlpNorm, kQueryNorm, kKeyNorm,
-  kQuery, kKey, kValue, kOutput, kQueryBias, kKeyBias, kValueBias, kOutputBias,
-  kGate, kUp, kDown,
+  kEmbedding,
+  kLmHead,
+  kFinalNorm,
+  kInputNorm,
+  kPostAttentionNorm,
+  kMlpNorm,
+  kPostMlpNorm,
+  kQueryNorm,
+  kKeyNorm,
+  kQuery,
+  kKey,
+  kValue,
+  kOutput,
+  kQueryBias,
+  kKeyBias,
+  kValueBias,
+  kOutputBias,
+  kGate,
+  kUp,
+  kDown,
 };
 
 struct WeightRule {

@@ -42,7 +42,8 @@ absl::StatusOr<std::unique_ptr<WeightSource>> OpenHfWeights(const std::string& d
 
 /// The tensors of a GGUF file, dequantized to bf16. Where the file has q and k rows in interleaved rope order
 /// (architecture "llama"), they come back in rotate-half order.
-absl::StatusOr<std::unique_ptr<WeightSource>> OpenGgufWeights(std::shared_ptr<const GgufFile> file, const ModelConfig& config);
+absl::StatusOr<std::unique_ptr<WeightSource>> OpenGgufWeights(std::shared_ptr<const GgufFile> file,
+                                                              const ModelConfig& config);
 
 /// Random weights: a function of seed, tensor name and element index alone (see dummy_weights.cc).
 std::unique_ptr<WeightSource> MakeDummyWeights(const ModelConfig& config, uint64_t seed);

@@ -30,7 +30,8 @@ class WeightLoader {
   absl::Status Layer(int layer, LayerWeights& out);
   absl::Status Embedding();
   absl::Status UploadNorms();
-  absl::StatusOr<std::unique_ptr<PackedLinear>> Linear(std::vector<Weight> weights, std::vector<Weight> biases, int layer);
+  absl::StatusOr<std::unique_ptr<PackedLinear>> Linear(std::vector<Weight> weights, std::vector<Weight> biases,
+                                                       int layer);
   // Queues a vector; UploadNorms sets the pointer.
   void Norm(Weight weight, int layer, const float** slot);
   // Host memory of at least `bytes`, reused by the next tensor.
@@ -59,7 +60,8 @@ class WeightLoader {
   std::vector<std::pair<const float**, size_t>> slots_;  // where a pointer goes, and its offset in norms_
 };
 
-absl::StatusOr<std::unique_ptr<PackedLinear>> WeightLoader::Linear(std::vector<Weight> weights, std::vector<Weight> biases, int layer) {
+absl::StatusOr<std::unique_ptr<PackedLinear>> WeightLoader::Linear(std::vector<Weight> weights,
+                                                                   std::vector<Weight> biases, int layer) {
   std::vector<WeightRule> rules;
   int64_t rows = 0;
   for (Weight weight : weights) rules.push_back(RuleOf(config_, weight, layer)), rows += rules.back().shape[0];
@@ -108,8 +110,10 @@ absl::Status WeightLoader::Layer(int layer, LayerWeights& out) {
   if (config_.qk_norm) Norm(Weight::kQueryNorm, layer, &out.query_norm);
   if (config_.qk_norm) Norm(Weight::kKeyNorm, layer, &out.key_norm);
   const std::vector<Weight> qkv_biases = {Weight::kQueryBias, Weight::kKeyBias, Weight::kValueBias};
-  BATON_ASSIGN_OR_RETURN(out.qkv, Linear({Weight::kQuery, Weight::kKey, Weight::kValue}, qkv ? qkv_biases : std::vector<Weight>{}, layer));
-  BATON_ASSIGN_OR_RETURN(out.output, Linear({Weight::kOutput}, o ? std::vector{Weight::kOutputBias} : std::vector<Weight>{}, layer));
+  BATON_ASSIGN_OR_RETURN(
+      out.qkv, Linear({Weight::kQuery, Weight::kKey, Weight::kValue}, qkv ? qkv_biases : std::vector<Weight>{}, layer));
+  BATON_ASSIGN_OR_RETURN(
+      out.output, Linear({Weight::kOutput}, o ? std::vector{Weight::kOutputBias} : std::vector<Weight>{}, layer));
   BATON_ASSIGN_OR_RETURN(out.gate_up, Linear({Weight::kGate, Weight::kUp}, {}, layer));
   BATON_ASSIGN_OR_RETURN(out.down, Linear({Weight::kDown}, {}, layer));
   return absl::OkStatus();
@@ -169,7 +173,8 @@ WeightMemory PlanWeightMemory(const ModelConfig& config, const WeightSource& sou
   }
   if (config.tied_embeddings) {
     const WeightRule rule = RuleOf(config, Weight::kEmbedding);
-    out.device_bytes += rule.elements() * static_cast<int64_t>(DTypeBytes(compute == DType::kF32 ? source.NativeType(rule) : compute));
+    out.device_bytes +=
+        rule.elements() * static_cast<int64_t>(DTypeBytes(compute == DType::kF32 ? source.NativeType(rule) : compute));
   }
   return out;
 }

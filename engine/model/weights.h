@@ -13,12 +13,12 @@ namespace baton::engine {
 
 /// One layer. Norm pointers are device memory of ModelWeights; null: the family has none.
 struct LayerWeights {
-  const float* input_norm = nullptr;           // [hidden]
-  const float* post_attention_norm = nullptr;  // [hidden]
-  const float* mlp_norm = nullptr;             // [hidden]
-  const float* post_mlp_norm = nullptr;        // [hidden]
-  const float* query_norm = nullptr;           // [head_dim]
-  const float* key_norm = nullptr;             // [head_dim]
+  const float* input_norm = nullptr;               // [hidden]
+  const float* post_attention_norm = nullptr;      // [hidden]
+  const float* mlp_norm = nullptr;                 // [hidden]
+  const float* post_mlp_norm = nullptr;            // [hidden]
+  const float* query_norm = nullptr;               // [head_dim]
+  const float* key_norm = nullptr;                 // [head_dim]
   std::unique_ptr<kernels::PackedLinear> qkv;      // [(q_heads + 2 kv_heads) · head_dim, hidden]
   std::unique_ptr<kernels::PackedLinear> output;   // [hidden, q_heads · head_dim]
   std::unique_ptr<kernels::PackedLinear> gate_up;  // [2 · intermediate, hidden]
@@ -27,8 +27,8 @@ struct LayerWeights {
 
 /// Owned by the model; the Ops that packed them must outlive them.
 struct ModelWeights {
-  kernels::Tensor embedding;                       // [vocab, hidden]
-  const float* final_norm = nullptr;               // [hidden]
+  kernels::Tensor embedding;          // [vocab, hidden]
+  const float* final_norm = nullptr;  // [hidden]
   std::vector<LayerWeights> layers;
   std::unique_ptr<kernels::PackedLinear> lm_head;  // [vocab, hidden]
   size_t bytes = 0;                                ///< device memory of all of them

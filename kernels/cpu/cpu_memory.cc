@@ -34,12 +34,14 @@ absl::StatusOr<std::unique_ptr<Buffer>> AllocateHost(size_t bytes) {
   if (bytes >= kLarge) {
     const std::optional<int64_t> available = AvailableMemoryBytes();
     if (available && bytes > static_cast<size_t>(*available)) {
-      return absl::ResourceExhaustedError(StrCat("cannot allocate ", bytes, " bytes: ", *available, " bytes of memory are available"));
+      return absl::ResourceExhaustedError(
+          StrCat("cannot allocate ", bytes, " bytes: ", *available, " bytes of memory are available"));
     }
   }
   const size_t page = bytes >= kHugePage ? kHugePage : 4096;
   const size_t mapped = std::max<size_t>((bytes + page - 1) / page * page, page);
-  if (mapped < bytes) return absl::ResourceExhaustedError(StrCat("cannot allocate ", bytes, " bytes: more than an address space"));
+  if (mapped < bytes)
+    return absl::ResourceExhaustedError(StrCat("cannot allocate ", bytes, " bytes: more than an address space"));
   void* data = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (data == MAP_FAILED) {
     return absl::ResourceExhaustedError(StrCat("cannot allocate ", bytes, " bytes: ", std::strerror(errno)));

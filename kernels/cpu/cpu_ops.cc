@@ -29,7 +29,8 @@ char* RowOf(const Tensor& t, int64_t row) {
 
 char* SlotOf(const KvPlaneView& plane, int32_t block, int slot, int head) {
   const int64_t element = (static_cast<int64_t>(slot) * plane.heads + head) * plane.dim;
-  return static_cast<char*>(plane.base) + block * plane.block_stride_bytes + element * static_cast<int64_t>(DTypeBytes(plane.dtype));
+  return static_cast<char*>(plane.base) + block * plane.block_stride_bytes +
+         element * static_cast<int64_t>(DTypeBytes(plane.dtype));
 }
 
 // Where every row of a ragged step belongs.
@@ -47,7 +48,8 @@ struct RowPiece {
 
 class CpuOps final : public Ops {
  public:
-  CpuOps(const KernelTable& kernels, int threads, OpsTraits traits) : kernels_(kernels), traits_(std::move(traits)), pool_(threads) {
+  CpuOps(const KernelTable& kernels, int threads, OpsTraits traits)
+      : kernels_(kernels), traits_(std::move(traits)), pool_(threads) {
     traits_.threads = threads;
   }
 
@@ -115,8 +117,8 @@ void CpuOps::Embedding(std::span<const int32_t> ids, const Tensor& table, float 
 void CpuOps::RmsNorm(const Tensor& x, const float* weight, float weight_offset, float eps, const Tensor& out) {
   BATON_CHECK(x.dtype == DType::kF32 && x.rows() == out.rows() && x.cols() == out.cols());
   ForRows(x.rows(), x.cols(), [&](int64_t r) {
-    kernels_.rms_norm(reinterpret_cast<float*>(RowOf(x, r)), weight, weight_offset, eps, static_cast<int>(x.cols()), RowOf(out, r),
-                      out.dtype);
+    kernels_.rms_norm(reinterpret_cast<float*>(RowOf(x, r)), weight, weight_offset, eps, static_cast<int>(x.cols()),
+                      RowOf(out, r), out.dtype);
   });
 }
 
@@ -144,9 +146,10 @@ void CpuOps::Linear(const Tensor& x, const PackedLinear& weight, const Tensor& o
     return static_cast<const Bf16Slices&>(weight).Run(x, out, kernels_, pool_, bf16_rows_);
   }
   const auto& w = static_cast<const PackedPanels&>(weight);
-  BATON_CHECK(x.dtype == DType::kF32 && x.cols() == w.in_features() && out.cols() == w.out_features() && x.rows() == out.rows(),
-              "x [", x.rows(), ", ", x.cols(), "], weight [", w.out_features(), ", ", w.in_features(), "], out [", out.rows(), ", ",
-              out.cols(), "]");
+  BATON_CHECK(
+      x.dtype == DType::kF32 && x.cols() == w.in_features() && out.cols() == w.out_features() && x.rows() == out.rows(),
+      "x [", x.rows(), ", ", x.cols(), "], weight [", w.out_features(), ", ", w.in_features(), "], out [", out.rows(),
+      ", ", out.cols(), "]");
   const int64_t rows = x.rows();
   const int64_t row_blocks = (rows + kLinearRows - 1) / kLinearRows;
   // Panels outermost: the threads share the rows and stream different weights.
@@ -154,8 +157,8 @@ void CpuOps::Linear(const Tensor& x, const PackedLinear& weight, const Tensor& o
     const int64_t panel = item / row_blocks, first = item % row_blocks * kLinearRows;
     const int count = static_cast<int>(std::min<int64_t>(kLinearRows, rows - first));
     char* to = RowOf(out, first) + panel * kPanelColumns * static_cast<int64_t>(DTypeBytes(out.dtype));
-    kernels_.linear_panel(reinterpret_cast<const float*>(RowOf(x, first)), x.row_stride, count, w.Panel(panel), w.dtype(),
-                          w.in_features(), w.Bias(panel), w.ColumnsOf(panel), to, out.dtype, out.row_stride);
+    kernels_.linear_panel(reinterpret_cast<const float*>(RowOf(x, first)), x.row_stride, count, w.Panel(panel),
+                          w.dtype(), w.in_features(), w.Bias(panel), w.ColumnsOf(panel), to, out.dtype, out.row_stride);
   });
 }
 
@@ -188,8 +191,9 @@ void CpuOps::RopeAndWriteKv(const Tensor& q, const Tensor& k, const Tensor& v, c
                             float norm_offset, float norm_eps, const RopeParams& rope, const RaggedBatch& batch,
                             const KvLayerView& kv) {
   const int dim = kv.k.dim, kv_heads = kv.k.heads, q_heads = static_cast<int>(q.cols() / dim);
-  BATON_CHECK(q.cols() % dim == 0 && k.cols() == static_cast<int64_t>(kv_heads) * dim && v.cols() == static_cast<int64_t>(kv_heads) * kv.v.dim &&
-              dim <= kMaxHeadDim && kv.v.dim <= kMaxHeadDim && rope.rotary_dim <= dim);
+  BATON_CHECK(q.cols() % dim == 0 && k.cols() == static_cast<int64_t>(kv_heads) * dim &&
+              v.cols() == static_cast<int64_t>(kv_heads) * kv.v.dim && dim <= kMaxHeadDim && kv.v.dim <= kMaxHeadDim &&
+              rope.rotary_dim <= dim);
   PlaceRows(batch);
   const int64_t rows = static_cast<int64_t>(places_.size());
   BATON_CHECK(q.rows() == rows && k.rows() == rows && v.rows() == rows, "q of ", q.rows(), " rows, batch of ", rows);
@@ -205,22 +209,27 @@ void CpuOps::RopeAndWriteKv(const Tensor& q, const Tensor& k, const Tensor& v, c
     const float* cosines = angles.cosines + static_cast<int64_t>(place.position) * half;
     const float* sines = angles.sines + static_cast<int64_t>(place.position) * half;
     for (int h = 0; h < q_heads; ++h) {
-      kernels_.norm_rope(RowOf(q, r) + h * dim * element, q.dtype, dim, q_norm, norm_offset, norm_eps, cosines, sines, rope.rotary_dim);
+      kernels_.norm_rope(RowOf(q, r) + h * dim * element, q.dtype, dim, q_norm, norm_offset, norm_eps, cosines, sines,
+                         rope.rotary_dim);
     }
-    const int32_t block = batch.block_tables[place.sequence * batch.table_stride + place.position / kv.k.tokens_per_block];
+    const int32_t block =
+        batch.block_tables[place.sequence * batch.table_stride + place.position / kv.k.tokens_per_block];
     const int slot = place.position % kv.k.tokens_per_block;
     for (int h = 0; h < kv_heads; ++h) {
       alignas(64) char head[kMaxHeadDim * sizeof(float)];
       std::memcpy(head, RowOf(k, r) + h * dim * element, static_cast<size_t>(dim * element));
       kernels_.norm_rope(head, k.dtype, dim, k_norm, norm_offset, norm_eps, cosines, sines, rope.rotary_dim);
       kernels_.convert(head, k.dtype, 1.0f, SlotOf(kv.k, block, slot, h), kv.k.dtype, dim);
-      kernels_.convert(RowOf(v, r) + h * kv.v.dim * element, v.dtype, 1.0f, SlotOf(kv.v, block, slot, h), kv.v.dtype, kv.v.dim);
+      kernels_.convert(RowOf(v, r) + h * kv.v.dim * element, v.dtype, 1.0f, SlotOf(kv.v, block, slot, h), kv.v.dtype,
+                       kv.v.dim);
       if (!keep_digests) continue;
-      const uint32_t global_head = kv.first_head + static_cast<uint32_t>(h), token = static_cast<uint32_t>(place.position);
+      const uint32_t global_head = kv.first_head + static_cast<uint32_t>(h),
+                     token = static_cast<uint32_t>(place.position);
       digests_[r * kv_heads + h] = KvDigestVector({kv.layer, kPlaneK, global_head, token}, SlotOf(kv.k, block, slot, h),
                                                   static_cast<uint32_t>(dim * DTypeBytes(kv.k.dtype)));
-      digests_[(rows + r) * kv_heads + h] = KvDigestVector({kv.layer, kPlaneV, global_head, token}, SlotOf(kv.v, block, slot, h),
-                                                           static_cast<uint32_t>(kv.v.dim * DTypeBytes(kv.v.dtype)));
+      digests_[(rows + r) * kv_heads + h] =
+          KvDigestVector({kv.layer, kPlaneV, global_head, token}, SlotOf(kv.v, block, slot, h),
+                         static_cast<uint32_t>(kv.v.dim * DTypeBytes(kv.v.dtype)));
     }
   });
   if (!keep_digests) return;
@@ -232,7 +241,8 @@ void CpuOps::RopeAndWriteKv(const Tensor& q, const Tensor& k, const Tensor& v, c
 void CpuOps::AddDigests(const RaggedBatch& batch, const KvPlaneView& plane, size_t first) {
   for (size_t r = 0; r < places_.size(); ++r) {
     const RowPlace place = places_[r];
-    const int32_t block = batch.block_tables[place.sequence * batch.table_stride + place.position / plane.tokens_per_block];
+    const int32_t block =
+        batch.block_tables[place.sequence * batch.table_stride + place.position / plane.tokens_per_block];
     const int unit = place.position % plane.tokens_per_block / kUnitTokens;
     uint64_t* to = plane.digests + block * plane.digest_block_stride + unit * plane.heads;
     const uint64_t* from = digests_.data() + first + r * static_cast<size_t>(plane.heads);
@@ -244,13 +254,15 @@ void CpuOps::AddDigests(const RaggedBatch& batch, const KvPlaneView& plane, size
 void CpuOps::Attention(const Tensor& q, const RaggedBatch& batch, const KvLayerView& kv, const AttentionParams& params,
                        const Tensor& out) {
   const int dim = kv.k.dim, kv_heads = kv.k.heads, group = static_cast<int>(q.cols() / dim) / kv_heads;
-  BATON_CHECK(q.cols() == static_cast<int64_t>(group) * kv_heads * dim && out.cols() == q.cols() && q.rows() == out.rows() &&
-              q.rows() == batch.row_start.back() && dim == kv.v.dim && dim % 8 == 0 && dim <= kMaxHeadDim && q.dtype == out.dtype);
+  BATON_CHECK(q.cols() == static_cast<int64_t>(group) * kv_heads * dim && out.cols() == q.cols() &&
+              q.rows() == out.rows() && q.rows() == batch.row_start.back() && dim == kv.v.dim && dim % 8 == 0 &&
+              dim <= kMaxHeadDim && q.dtype == out.dtype);
   const int heads = std::min(group, kAttentionRows), head_parts = (group + heads - 1) / heads;
   const int rows = std::max(1, kAttentionRows / heads);
   pieces_.clear();
   for (int s = 0; s < batch.sequences(); ++s) {
-    for (int32_t r = batch.row_start[s]; r < batch.row_start[s + 1]; r += rows) pieces_.push_back({s, r, std::min(rows, batch.row_start[s + 1] - r)});
+    for (int32_t r = batch.row_start[s]; r < batch.row_start[s + 1]; r += rows)
+      pieces_.push_back({s, r, std::min(rows, batch.row_start[s + 1] - r)});
   }
   const int64_t element = static_cast<int64_t>(DTypeBytes(q.dtype));
   const int64_t per_piece = static_cast<int64_t>(kv_heads) * head_parts;
@@ -282,19 +294,22 @@ void CpuOps::Attention(const Tensor& q, const RaggedBatch& batch, const KvLayerV
 void CpuOps::CopyBlocks(std::span<const int32_t> src, std::span<const int32_t> dst, const KvLayerView& kv) {
   BATON_CHECK(src.size() == dst.size());
   for (const KvPlaneView* plane : {&kv.k, &kv.v}) {
-    const size_t bytes = static_cast<size_t>(plane->tokens_per_block) * plane->heads * plane->dim * DTypeBytes(plane->dtype);
+    const size_t bytes =
+        static_cast<size_t>(plane->tokens_per_block) * plane->heads * plane->dim * DTypeBytes(plane->dtype);
     const int64_t digests = plane->tokens_per_block / kUnitTokens * plane->heads;
     for (size_t i = 0; i < src.size(); ++i) {
       std::memcpy(SlotOf(*plane, dst[i], 0, 0), SlotOf(*plane, src[i], 0, 0), bytes);
       if (plane->digests == nullptr) continue;
-      std::copy_n(plane->digests + src[i] * plane->digest_block_stride, digests, plane->digests + dst[i] * plane->digest_block_stride);
+      std::copy_n(plane->digests + src[i] * plane->digest_block_stride, digests,
+                  plane->digests + dst[i] * plane->digest_block_stride);
     }
   }
 }
 
 void CpuOps::SoftCap(float cap, const Tensor& x) {
   BATON_CHECK(x.dtype == DType::kF32 && cap > 0);
-  ForRows(x.rows(), x.cols(), [&](int64_t r) { kernels_.soft_cap(cap, reinterpret_cast<float*>(RowOf(x, r)), x.cols()); });
+  ForRows(x.rows(), x.cols(),
+          [&](int64_t r) { kernels_.soft_cap(cap, reinterpret_cast<float*>(RowOf(x, r)), x.cols()); });
 }
 
 std::vector<SampleResult> CpuOps::Sample(const Tensor& logits, std::span<const SampleRow> rows) {
@@ -319,10 +334,12 @@ std::vector<SampleResult> CpuOps::Logprobs(const Tensor& logits, std::span<const
   return results;
 }
 
-bool HasAvx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c"); }
+bool HasAvx2() {
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+}
 bool HasAvx512() {
-  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-         __builtin_cpu_supports("avx512dq");
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
 }
 
 constexpr const char* kIsas[] = {"avx2", "avx512_core", "avx512_core_bf16", "avx512_core_amx"};
@@ -332,14 +349,18 @@ absl::StatusOr<std::string> IsaCap() {
   const char* limit = std::getenv("BATON_MAX_ISA");
   const std::string cap = limit != nullptr ? limit : "";
   if (!cap.empty() && std::ranges::find(kIsas, cap) == std::end(kIsas)) {
-    return absl::InvalidArgumentError(StrCat("BATON_MAX_ISA=", cap, ": expected avx2, avx512_core, avx512_core_bf16 or avx512_core_amx"));
+    return absl::InvalidArgumentError(
+        StrCat("BATON_MAX_ISA=", cap, ": expected avx2, avx512_core, avx512_core_bf16 or avx512_core_amx"));
   }
   return cap;
 }
 
 absl::StatusOr<const KernelTable*> ChooseTable(CpuIsa wanted, const std::string& cap) {
-  if (!HasAvx2()) return absl::FailedPreconditionError("this machine has no AVX2 with FMA and F16C, the least that Baton's CPU kernels need");
-  if (wanted == CpuIsa::kAvx512 && !HasAvx512()) return absl::FailedPreconditionError("this machine has no AVX-512 (F, BW, VL, DQ)");
+  if (!HasAvx2())
+    return absl::FailedPreconditionError(
+        "this machine has no AVX2 with FMA and F16C, the least that Baton's CPU kernels need");
+  if (wanted == CpuIsa::kAvx512 && !HasAvx512())
+    return absl::FailedPreconditionError("this machine has no AVX-512 (F, BW, VL, DQ)");
   const bool wide = wanted == CpuIsa::kAvx512 || (wanted == CpuIsa::kBest && HasAvx512() && cap != "avx2");
   return wide ? &Avx512Table() : &Avx2Table();
 }
@@ -353,15 +374,17 @@ absl::StatusOr<OpsTraits> ChooseCompute(const CpuOpsConfig& config, const Kernel
   OpsTraits traits;
   traits.compute = config.dtype.value_or(may ? DType::kBF16 : DType::kF32);
   if (traits.compute == DType::kBF16 && !may && !config.emulate_bf16) {
-    return absl::FailedPreconditionError(StrCat("bfloat16 on the CPU needs AVX512_BF16 or AMX, and this machine has ", one_dnn,
-                                                " (BATON_MAX_ISA may lower it): use --dtype float32"));
+    return absl::FailedPreconditionError(StrCat("bfloat16 on the CPU needs AVX512_BF16 or AMX, and this machine has ",
+                                                one_dnn, " (BATON_MAX_ISA may lower it): use --dtype float32"));
   }
   if (traits.compute != DType::kBF16 && traits.compute != DType::kF32) {
-    return absl::FailedPreconditionError(StrCat("the CPU computes in float32 or bfloat16, not in ", DTypeName(traits.compute)));
+    return absl::FailedPreconditionError(
+        StrCat("the CPU computes in float32 or bfloat16, not in ", DTypeName(traits.compute)));
   }
   traits.kv = config.kv_dtype.value_or(traits.compute);
   if (traits.kv != DType::kF32 && traits.kv != DType::kBF16 && traits.kv != DType::kF16) {
-    return absl::FailedPreconditionError(StrCat("the CPU keeps KV in float32, bfloat16 or float16, not in ", DTypeName(traits.kv)));
+    return absl::FailedPreconditionError(
+        StrCat("the CPU keeps KV in float32, bfloat16 or float16, not in ", DTypeName(traits.kv)));
   }
   const bool bf16 = traits.compute == DType::kBF16;
   traits.isa = bf16 ? one_dnn : table.isa;

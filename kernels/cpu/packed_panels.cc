@@ -35,12 +35,15 @@ absl::StatusOr<std::unique_ptr<PackedPanels>> PackedPanels::Make(const Tensor& w
   BATON_CHECK(weight.dtype == DType::kF32 || weight.dtype == DType::kBF16 || weight.dtype == DType::kF16, "weight of ",
               DTypeName(weight.dtype));
   const int64_t panels = packed->panels();
-  BATON_ASSIGN_OR_RETURN(packed->memory_, AllocateHost(static_cast<size_t>(panels * packed->k_ * kPanelColumns) * element));
+  BATON_ASSIGN_OR_RETURN(packed->memory_,
+                         AllocateHost(static_cast<size_t>(panels * packed->k_ * kPanelColumns) * element));
   pool.Run(panels, [&](int64_t p) {
     void* panel = const_cast<void*>(packed->Panel(p));
     const int64_t first = p * kPanelColumns, count = packed->ColumnsOf(p);
-    if (element == 4) PackPanel(weight, first, count, static_cast<uint32_t*>(panel));
-    else PackPanel(weight, first, count, static_cast<uint16_t*>(panel));
+    if (element == 4)
+      PackPanel(weight, first, count, static_cast<uint32_t*>(panel));
+    else
+      PackPanel(weight, first, count, static_cast<uint16_t*>(panel));
   });
   if (bias != nullptr) {
     packed->bias_.assign(static_cast<size_t>(panels * kPanelColumns), 0.0f);

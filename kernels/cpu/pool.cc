@@ -65,7 +65,8 @@ void Pool::Serve() {
   while (!stop_.load(std::memory_order_relaxed)) {
     while (TakeAndDoOne()) {
     }
-    if (!SpinUntil([&] { return region_.load(std::memory_order_acquire) != seen; })) region_.wait(seen, std::memory_order_acquire);
+    if (!SpinUntil([&] { return region_.load(std::memory_order_acquire) != seen; }))
+      region_.wait(seen, std::memory_order_acquire);
     seen = region_.load(std::memory_order_acquire);
   }
 }

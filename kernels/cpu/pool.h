@@ -22,7 +22,8 @@ class Pool {
   Pool& operator=(const Pool&) = delete;
 
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
-  /// Calls work(item) once for every item in [0, items), items < 2^31, in any order on any thread; returns when all are done.
+  /// Calls work(item) once for every item in [0, items), items < 2^31, in any order on any
+  /// thread; returns when all are done.
   void Run(int64_t items, absl::FunctionRef<void(int64_t)> work);
 
  private:

@@ -6,7 +6,8 @@ namespace baton::kernels::cpu {
 
 RopeTable::Entry& RopeTable::Find(const RopeParams& rope) {
   for (Entry& e : entries_) {
-    if (e.rope.rotary_dim == rope.rotary_dim && e.rope.attention_factor == rope.attention_factor && e.rope.inv_freq == rope.inv_freq) {
+    if (e.rope.rotary_dim == rope.rotary_dim && e.rope.attention_factor == rope.attention_factor &&
+        e.rope.inv_freq == rope.inv_freq) {
       return e;
     }
   }

@@ -15,7 +15,9 @@ constexpr float kNever = -std::numeric_limits<float>::infinity();
 using Candidate = std::pair<float, int32_t>;
 
 // Best first; ties: lower id first.
-bool Better(const Candidate& a, const Candidate& b) { return a.first != b.first ? a.first > b.first : a.second < b.second; }
+bool Better(const Candidate& a, const Candidate& b) {
+  return a.first != b.first ? a.first > b.first : a.second < b.second;
+}
 
 bool InVocabulary(int32_t token, std::span<const float> logits) {
   return token >= 0 && static_cast<size_t>(token) < logits.size();
@@ -108,7 +110,8 @@ double Weight(float logit, float best, double inverse_temperature) {
 }
 
 // The smallest head of `candidates` whose mass reaches top_p of `total`.
-void KeepNucleus(std::vector<Candidate>& candidates, float top_p, double total, float best, double inverse_temperature) {
+void KeepNucleus(std::vector<Candidate>& candidates, float top_p, double total, float best,
+                 double inverse_temperature) {
   double mass = 0;
   for (size_t i = 0; i < candidates.size(); ++i) {
     mass += Weight(candidates[i].first, best, inverse_temperature);
@@ -120,7 +123,8 @@ void KeepNucleus(std::vector<Candidate>& candidates, float top_p, double total, 
 }
 
 // Candidates that top-k, top-p and min-p leave, best first.
-void Filter(const KernelTable& kernels, std::span<const float> logits, const SampleRow& row, float best, SamplerScratch& scratch) {
+void Filter(const KernelTable& kernels, std::span<const float> logits, const SampleRow& row, float best,
+            SamplerScratch& scratch) {
   std::vector<Candidate>& kept = scratch.candidates;
   const double inverse = 1.0 / row.temperature;
   const bool top_k = row.top_k > 0 && static_cast<size_t>(row.top_k) < logits.size();
@@ -144,7 +148,8 @@ void Filter(const KernelTable& kernels, std::span<const float> logits, const Sam
     auto low = [&](const Candidate& c) { return Weight(c.first, best, inverse) < row.min_p; };
     kept.erase(std::find_if(kept.begin(), kept.end(), low), kept.end());
   }
-  if (kept.empty()) kept.emplace_back(best, static_cast<int32_t>(kernels.argmax(logits.data(), static_cast<int64_t>(logits.size()))));
+  if (kept.empty())
+    kept.emplace_back(best, static_cast<int32_t>(kernels.argmax(logits.data(), static_cast<int64_t>(logits.size()))));
 }
 
 // Standard Gumbel of one token: -log(-log u), u in (0, 1) with 32 bits.
@@ -220,7 +225,8 @@ TokenLogprob LogprobOfToken(std::span<const float> logits, int32_t token, double
 
 }  // namespace
 
-SampleResult SampleToken(const KernelTable& kernels, std::span<float> logits, const SampleRow& row, SamplerScratch& scratch) {
+SampleResult SampleToken(const KernelTable& kernels, std::span<float> logits, const SampleRow& row,
+                         SamplerScratch& scratch) {
   SampleResult result;
   if (row.num_logprobs < 0) {
     EditLogits(logits, row, scratch);

@@ -13,13 +13,14 @@ namespace baton::kernels::cpu {
 
 /// Reused scratch of one thread.
 struct SamplerScratch {
-  std::vector<float> row;                            ///< a copy when the caller's row must stay
+  std::vector<float> row;                             ///< a copy when the caller's row must stay
   std::vector<std::pair<float, int32_t>> candidates;  ///< (logit, token)
   std::vector<int32_t> tokens;
 };
 
 /// Edits `logits` [vocab] in place.
-SampleResult SampleToken(const KernelTable& kernels, std::span<float> logits, const SampleRow& row, SamplerScratch& scratch);
+SampleResult SampleToken(const KernelTable& kernels, std::span<float> logits, const SampleRow& row,
+                         SamplerScratch& scratch);
 
 /// Log-softmax of `target` with its rank, and the k best; logits stay.
 SampleResult LogprobsOf(const KernelTable& kernels, std::span<const float> logits, int32_t target, int32_t k,

@@ -27,7 +27,8 @@ Candidate CandidateOf(const LinkView& view) {
   c.id = view.id;
   const int64_t own = view.outstanding->uncached_tokens.load(std::memory_order_relaxed);
   c.queued_tokens = static_cast<double>(std::max(own, view.load.queued_tokens));
-  c.running = std::max(view.outstanding->requests.load(std::memory_order_relaxed), view.load.running + view.load.waiting);
+  c.running =
+      std::max(view.outstanding->requests.load(std::memory_order_relaxed), view.load.running + view.load.waiting);
   c.max_num_seqs = view.facts->max_num_seqs;
   if (view.load.kv_blocks_total > 0) {
     c.kv_used_fraction = static_cast<double>(view.load.kv_blocks_used) / static_cast<double>(view.load.kv_blocks_total);
@@ -47,8 +48,8 @@ bool RetryBudget::Take(int64_t live_requests) {
   return false;
 }
 
-absl::StatusOr<std::unique_ptr<Fleet>> Fleet::Create(const RouterConfig& config, const std::string& version, Executor& home,
-                                                     const Clock& clock) {
+absl::StatusOr<std::unique_ptr<Fleet>> Fleet::Create(const RouterConfig& config, const std::string& version,
+                                                     Executor& home, const Clock& clock) {
   BATON_ASSIGN_OR_RETURN(auto scorer, MakeScorer(config.route_policy, config.route_lambda));
   const bool from_file = !config.hash_key_file.empty();
   BATON_ASSIGN_OR_RETURN(const HashKey key, from_file ? HashKey::FromFile(config.hash_key_file) : HashKey::Random());
@@ -56,8 +57,8 @@ absl::StatusOr<std::unique_ptr<Fleet>> Fleet::Create(const RouterConfig& config,
   const std::string router_id = "router-" + identity.Hex().substr(0, 16);
   std::unique_ptr<Fleet> fleet(new Fleet(config, std::move(scorer), key, from_file));
   for (size_t i = 0; i < config.worker.size(); ++i) {
-    fleet->links_.push_back(std::make_shared<WorkerLink>(static_cast<int32_t>(i), config.worker[i], fleet->config_, router_id,
-                                                         version, home, *fleet, fleet->index_, clock));
+    fleet->links_.push_back(std::make_shared<WorkerLink>(static_cast<int32_t>(i), config.worker[i], fleet->config_,
+                                                         router_id, version, home, *fleet, fleet->index_, clock));
   }
   return fleet;
 }
@@ -108,7 +109,8 @@ absl::Status Fleet::Admit(int32_t slot, const WorkerFacts& facts) {
           "hash_key: the worker's key is not this router's; give every router the same --hash-key-file");
     }
     if (facts.hash_key.size() != key_.bytes.size()) {
-      return absl::FailedPreconditionError(StrCat("hash_key: ", facts.hash_key.size(), " bytes, expected ", key_.bytes.size()));
+      return absl::FailedPreconditionError(
+          StrCat("hash_key: ", facts.hash_key.size(), " bytes, expected ", key_.bytes.size()));
     }
     std::memcpy(key_.bytes.data(), facts.hash_key.data(), key_.bytes.size());
     hasher_ = std::make_shared<const PrefixHasher>(key_);
@@ -122,7 +124,8 @@ absl::Status Fleet::Admit(int32_t slot, const WorkerFacts& facts) {
       return absl::FailedPreconditionError(Different("kv_layout", facts.kv_layout, facts_->kv_layout));
     }
     if (facts.max_model_len != facts_->max_model_len) {
-      return absl::FailedPreconditionError(Different("max_model_len", StrCat(facts.max_model_len), StrCat(facts_->max_model_len)));
+      return absl::FailedPreconditionError(
+          Different("max_model_len", StrCat(facts.max_model_len), StrCat(facts_->max_model_len)));
     }
   }
   facts_ = std::make_shared<const WorkerFacts>(facts);
@@ -192,7 +195,8 @@ PrefixIndex::Depths Fleet::Match(const Generation& generation, const std::vector
   return index_.Match(keys, eligible);
 }
 
-absl::StatusOr<Fleet::Candidates> Fleet::CandidatesFor(const Generation& generation, const std::vector<WorkerId>& excluded) {
+absl::StatusOr<Fleet::Candidates> Fleet::CandidatesFor(const Generation& generation,
+                                                       const std::vector<WorkerId>& excluded) {
   Candidates out;
   for (const auto& link : links_) {
     const LinkView view = link->View();
@@ -203,14 +207,14 @@ absl::StatusOr<Fleet::Candidates> Fleet::CandidatesFor(const Generation& generat
   if (out.all.empty()) {
     const Readiness why = ReadinessNow();
     if (why.ready) return absl::UnavailableError("no other worker can take the request");
-    return absl::UnavailableError(StrCat("no worker is ready: ", why.detail,
-                                         why.phase.empty() ? "" : StrCat(" (", why.phase, " ",
-                                                                         static_cast<int>(100 * why.progress), " %)")));
+    return absl::UnavailableError(
+        StrCat("no worker is ready: ", why.detail,
+               why.phase.empty() ? "" : StrCat(" (", why.phase, " ", static_cast<int>(100 * why.progress), " %)")));
   }
   const PrefixIndex::Depths depths = Match(generation, out.all);
   for (Candidate& c : out.all) {
-    c.cached_tokens = std::min<uint32_t>(depths[c.id.slot] * kUnitTokens,
-                                         static_cast<uint32_t>(generation.prompt.size()) - 1);
+    c.cached_tokens =
+        std::min<uint32_t>(depths[c.id.slot] * kUnitTokens, static_cast<uint32_t>(generation.prompt.size()) - 1);
   }
   return out;
 }
@@ -220,7 +224,8 @@ absl::StatusOr<Placement> Fleet::Choose(const Generation& generation, uint32_t t
   BATON_ASSIGN_OR_RETURN(const Candidates candidates, CandidatesFor(generation, excluded));
   const size_t chosen = scorer_->Choose(candidates.all, tokens_to_prefill);
   const Candidate& c = candidates.all[chosen];
-  return Placement{c.id, LoadTicket(candidates.loads[chosen], int64_t{tokens_to_prefill} - c.cached_tokens), c.cached_tokens};
+  return Placement{c.id, LoadTicket(candidates.loads[chosen], int64_t{tokens_to_prefill} - c.cached_tokens),
+                   c.cached_tokens};
 }
 
 absl::StatusOr<ExplainedRoute> Fleet::Explain(const Generation& generation) {
@@ -228,7 +233,8 @@ absl::StatusOr<ExplainedRoute> Fleet::Explain(const Generation& generation) {
   BATON_ASSIGN_OR_RETURN(const Candidates candidates, CandidatesFor(generation, {}));
   ExplainedRoute route{generation.prompt.size(), config_.route_policy, {}};
   size_t chosen = 0;
-  const std::vector<Cost> table = scorer_->Table(candidates.all, static_cast<uint32_t>(generation.prompt.size()), &chosen);
+  const std::vector<Cost> table =
+      scorer_->Table(candidates.all, static_cast<uint32_t>(generation.prompt.size()), &chosen);
   for (size_t i = 0; i < table.size(); ++i) {
     route.costs.push_back(ExplainedCost{table[i], candidates.all[i].cached_tokens, i == chosen});
   }

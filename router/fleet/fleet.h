@@ -75,7 +75,8 @@ class Fleet final : public LinkHost {
   /// The cost table of that decision, without taking it. InvalidArgument: an empty prompt. Unavailable: no worker.
   absl::StatusOr<ExplainedRoute> Explain(const Generation& generation);
 
-  absl::Status Attach(WorkerId id, const Generation& generation, const AttachOrder& order, std::shared_ptr<RelaySink> sink);
+  absl::Status Attach(WorkerId id, const Generation& generation, const AttachOrder& order,
+                      std::shared_ptr<RelaySink> sink);
   void Cancel(WorkerId id, const std::string& leg_id, uint64_t attach_gen, std::optional<uint32_t> index);
   void Credit(WorkerId id, const std::string& leg_id, uint64_t attach_gen, uint32_t index, uint32_t tokens);
   void Forget(WorkerId id, const std::string& leg_id);

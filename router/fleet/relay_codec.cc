@@ -10,16 +10,11 @@ namespace {
 
 FinishReason DecodeFinish(v1::FinishReason reason) {
   switch (reason) {
-    case v1::FINISH_REASON_STOP:
-      return FinishReason::kStop;
-    case v1::FINISH_REASON_LENGTH:
-      return FinishReason::kLength;
-    case v1::FINISH_REASON_ABORT:
-      return FinishReason::kAbort;
-    case v1::FINISH_REASON_ERROR:
-      return FinishReason::kError;
-    default:
-      return FinishReason::kNone;
+    case v1::FINISH_REASON_STOP: return FinishReason::kStop;
+    case v1::FINISH_REASON_LENGTH: return FinishReason::kLength;
+    case v1::FINISH_REASON_ABORT: return FinishReason::kAbort;
+    case v1::FINISH_REASON_ERROR: return FinishReason::kError;
+    default: return FinishReason::kNone;
   }
 }
 
@@ -32,14 +27,10 @@ void AppendIds(const std::vector<int32_t>& ids, std::string* out) {
 
 const char* RoleName(v1::WorkerRole role) {
   switch (role) {
-    case v1::WORKER_ROLE_PREFILL:
-      return "prefill";
-    case v1::WORKER_ROLE_DECODE:
-      return "decode";
-    case v1::WORKER_ROLE_BOTH:
-      return "both";
-    default:
-      return "unknown";
+    case v1::WORKER_ROLE_PREFILL: return "prefill";
+    case v1::WORKER_ROLE_DECODE: return "decode";
+    case v1::WORKER_ROLE_BOTH: return "both";
+    default: return "unknown";
   }
 }
 
@@ -186,18 +177,12 @@ WorkerLoad DecodeLoad(const v1::Load& l) {
 
 const char* LinkStateName(LinkState state) {
   switch (state) {
-    case LinkState::kConnecting:
-      return "connecting";
-    case LinkState::kLoading:
-      return "loading";
-    case LinkState::kReady:
-      return "ready";
-    case LinkState::kDraining:
-      return "draining";
-    case LinkState::kLost:
-      return "lost";
-    case LinkState::kMismatch:
-      return "mismatch";
+    case LinkState::kConnecting: return "connecting";
+    case LinkState::kLoading: return "loading";
+    case LinkState::kReady: return "ready";
+    case LinkState::kDraining: return "draining";
+    case LinkState::kLost: return "lost";
+    case LinkState::kMismatch: return "mismatch";
   }
   return "unknown";
 }

@@ -51,9 +51,7 @@ WatchEvent DecodeEvent(const v1::WorkerEvent& in) {
                                                                          : LinkState::kReady;
       out.detail = in.state().detail();
       break;
-    default:
-      out.kind = WatchEvent::Kind::kLoad;
-      out.load = DecodeLoad(in.load());
+    default: out.kind = WatchEvent::Kind::kLoad; out.load = DecodeLoad(in.load());
   }
   return out;
 }

@@ -10,16 +10,11 @@ namespace {
 
 std::variant<Prompt, ApiError> DecodePrompt(const v1::GenerateRequest& r) {
   switch (r.prompt_case()) {
-    case v1::GenerateRequest::kText:
-      return Prompt(TextPrompt{r.text()});
-    case v1::GenerateRequest::kTextBytes:
-      return Prompt(TextPrompt{r.text_bytes()});
-    case v1::GenerateRequest::kTokens:
-      return Prompt(TokensPrompt(r.tokens().ids().begin(), r.tokens().ids().end()));
-    case v1::GenerateRequest::kChat:
-      break;
-    default:
-      return BadRequest("one of text, tokens, chat and text_bytes is required", "prompt");
+    case v1::GenerateRequest::kText: return Prompt(TextPrompt{r.text()});
+    case v1::GenerateRequest::kTextBytes: return Prompt(TextPrompt{r.text_bytes()});
+    case v1::GenerateRequest::kTokens: return Prompt(TokensPrompt(r.tokens().ids().begin(), r.tokens().ids().end()));
+    case v1::GenerateRequest::kChat: break;
+    default: return BadRequest("one of text, tokens, chat and text_bytes is required", "prompt");
   }
   if (r.chat().messages().empty())
     return BadRequest("`chat.messages` is empty: at least one message is needed.", "chat");
@@ -36,16 +31,11 @@ std::variant<Prompt, ApiError> DecodePrompt(const v1::GenerateRequest& r) {
 
 v1::FinishReason FinishOf(FinishReason reason) {
   switch (reason) {
-    case FinishReason::kStop:
-      return v1::FINISH_REASON_STOP;
-    case FinishReason::kLength:
-      return v1::FINISH_REASON_LENGTH;
-    case FinishReason::kAbort:
-      return v1::FINISH_REASON_ABORT;
-    case FinishReason::kError:
-      return v1::FINISH_REASON_ERROR;
-    default:
-      return v1::FINISH_REASON_UNSPECIFIED;
+    case FinishReason::kStop: return v1::FINISH_REASON_STOP;
+    case FinishReason::kLength: return v1::FINISH_REASON_LENGTH;
+    case FinishReason::kAbort: return v1::FINISH_REASON_ABORT;
+    case FinishReason::kError: return v1::FINISH_REASON_ERROR;
+    default: return v1::FINISH_REASON_UNSPECIFIED;
   }
 }
 

@@ -98,7 +98,8 @@ MaybeError ReadPrompts(Element e, bool add_special_tokens, size_t max_prompts, s
     return std::nullopt;
   }
   if (array.size() > max_prompts) {
-    return BadRequest(StrCat("`prompt` has ", array.size(), " prompts, at most ", max_prompts, " are possible."), "prompt");
+    return BadRequest(StrCat("`prompt` has ", array.size(), " prompts, at most ", max_prompts, " are possible."),
+                      "prompt");
   }
   for (Element one : array) {
     TokensPrompt ids;

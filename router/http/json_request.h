@@ -28,7 +28,7 @@ struct CompletionRequest {
   bool echo = false;
   bool prompt_only = false;  ///< max_tokens 0 with echo: nothing is generated
   bool return_token_ids = false, return_tokens_as_token_ids = false, return_seed = false;
-  std::string echo_text;  ///< chat with echo: the last message's text
+  std::string echo_text;                    ///< chat with echo: the last message's text
   std::vector<std::string> unknown_fields;  ///< the first few
 };
 std::variant<CompletionRequest, ApiError> ParseChatRequest(std::string_view body, const JsonLimits& limits);

@@ -11,14 +11,10 @@ std::string Event(const std::string& json) { return StrCat("data: ", json, "\n\n
 
 const char* FinishName(FinishReason reason) {
   switch (reason) {
-    case FinishReason::kStop:
-      return "stop";
-    case FinishReason::kLength:
-      return "length";
-    case FinishReason::kAbort:
-      return "abort";
-    default:
-      return "error";
+    case FinishReason::kStop: return "stop";
+    case FinishReason::kLength: return "length";
+    case FinishReason::kAbort: return "abort";
+    default: return "error";
   }
 }
 

@@ -47,7 +47,9 @@ class PrefixIndex {
   struct Table {
     explicit Table(size_t capacity);
     /// Where a key belongs. Keys are uniform, so the product's high half is; it keeps their order.
-    size_t Home(uint64_t key) const { return static_cast<size_t>((static_cast<unsigned __int128>(key) * capacity) >> 64); }
+    size_t Home(uint64_t key) const {
+      return static_cast<size_t>((static_cast<unsigned __int128>(key) * capacity) >> 64);
+    }
     size_t After(size_t at) const { return at + 1 == capacity ? 0 : at + 1; }
     /// Steps from `from` forward to `to`.
     size_t Distance(size_t from, size_t to) const { return to >= from ? to - from : to + capacity - from; }

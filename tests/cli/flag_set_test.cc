@@ -84,8 +84,8 @@ TEST(FlagSet, ANameThatTwoConfigsHaveIsOneFlagThatSetsBoth) {
 }
 
 TEST(FlagSet, ReadsEveryTypeFromTheCommandLine) {
-  Parsed p({"--max-num-seqs", "32", "--kv-cache-memory=4GiB", "--no-enable-prefix-caching", "--max-step-ms", "12.5", "--host", "::1",
-            "--worker", "a:1", "--worker", "b:2"});
+  Parsed p({"--max-num-seqs", "32", "--kv-cache-memory=4GiB", "--no-enable-prefix-caching", "--max-step-ms", "12.5",
+            "--host", "::1", "--worker", "a:1", "--worker", "b:2"});
   ASSERT_TRUE(p.set.status().ok()) << p.set.status();
   EXPECT_EQ(p.config.max_num_seqs, 32);
   EXPECT_EQ(p.config.kv_cache_memory, int64_t{4} << 30);
@@ -98,7 +98,8 @@ TEST(FlagSet, ReadsEveryTypeFromTheCommandLine) {
 TEST(FlagSet, FlagBeatsEnvironmentBeatsFileBeatsDefault) {
   setenv("BATON_MAX_NUM_SEQS", "2", 1);
   setenv("BATON_HOST", "env", 1);
-  const std::string file = TempYaml("max-num-seqs: 3\nhost: file\nmax_step_ms: 7\nworker: [x:1, y:2]\nenable-prefix-caching: false\n");
+  const std::string file =
+      TempYaml("max-num-seqs: 3\nhost: file\nmax_step_ms: 7\nworker: [x:1, y:2]\nenable-prefix-caching: false\n");
   Parsed p({"--max-num-seqs", "1", "--config", file});
   unsetenv("BATON_MAX_NUM_SEQS");
   unsetenv("BATON_HOST");
@@ -112,7 +113,8 @@ TEST(FlagSet, FlagBeatsEnvironmentBeatsFileBeatsDefault) {
 
 TEST(FlagSet, ABadValueNamesFlagAndValue) {
   Parsed p({"--max-num-seqs", "many"});
-  EXPECT_THAT(std::string(p.set.status().message()), testing::AllOf(testing::HasSubstr("--max-num-seqs"), testing::HasSubstr("many")));
+  EXPECT_THAT(std::string(p.set.status().message()),
+              testing::AllOf(testing::HasSubstr("--max-num-seqs"), testing::HasSubstr("many")));
   Parsed too_big({"--max-num-seqs", "5000000000"});
   EXPECT_FALSE(too_big.set.status().ok());
 }
@@ -120,7 +122,8 @@ TEST(FlagSet, ABadValueNamesFlagAndValue) {
 TEST(FlagSet, AnUnknownKeyOfTheFileIsNamed) {
   const std::string file = TempYaml("max-num-sqs: 3\n");
   Parsed p({"--config", file});
-  EXPECT_THAT(std::string(p.set.status().message()), testing::AllOf(testing::HasSubstr("max-num-sqs"), testing::HasSubstr(file)));
+  EXPECT_THAT(std::string(p.set.status().message()),
+              testing::AllOf(testing::HasSubstr("max-num-sqs"), testing::HasSubstr(file)));
 }
 
 TEST(FlagSet, AMissingOrBrokenFileIsAnError) {

@@ -16,7 +16,8 @@ TEST(ParseQuantity, KnowsDecimalAndBinarySuffixes) {
 }
 
 TEST(ParseQuantity, RefusesWhatIsNotAWholeNumber) {
-  for (const char* bad : {"", "k", "1.5", "12x", "1e3", "0x10", "99999999999999999999", "many", "9223372036854775807K"}) {
+  for (const char* bad :
+       {"", "k", "1.5", "12x", "1e3", "0x10", "99999999999999999999", "many", "9223372036854775807K"}) {
     EXPECT_FALSE(ParseQuantity(bad).ok()) << bad;
   }
 }

@@ -114,7 +114,8 @@ TEST(Gguf, StringLengthsOfTwoToThe63AreRefused) {
 }
 
 TEST(Gguf, DuplicatesAreRefusedByName) {
-  EXPECT_THAT(ErrorOf(GgufBuilder().AddUint("twice", 1).AddUint("twice", 1).Build()), HasSubstr("duplicate key \"twice\""));
+  EXPECT_THAT(ErrorOf(GgufBuilder().AddUint("twice", 1).AddUint("twice", 1).Build()),
+              HasSubstr("duplicate key \"twice\""));
   EXPECT_THAT(ErrorOf(GgufBuilder().AddTensor("t", {1}, kF32, 0).AddTensor("t", {1}, kF32, 32).Build(64)),
               HasSubstr("duplicate tensor \"t\""));
 }
@@ -138,7 +139,8 @@ TEST(Gguf, SizesThatOverflowAreRefused) {
 
 TEST(Gguf, TypesAreCheckedByName) {
   EXPECT_THAT(ErrorOf(GgufBuilder().AddTensor("t", {4}, 4242, 0).Build(64)), HasSubstr("unknown type 4242"));
-  EXPECT_THAT(ErrorOf(GgufBuilder().AddTensor("t", {32}, kQ4_K, 0).Build(256)), HasSubstr("Q4_K needs a multiple of 256"));
+  EXPECT_THAT(ErrorOf(GgufBuilder().AddTensor("t", {32}, kQ4_K, 0).Build(256)),
+              HasSubstr("Q4_K needs a multiple of 256"));
   EXPECT_THAT(ErrorOf(GgufBuilder().AddRaw("k", static_cast<GgufValueType>(77), "xxxx").Build()),
               HasSubstr("unknown value type 77"));
   const std::string nested = GgufBuilder::Bytes(uint32_t{9}) + GgufBuilder::Bytes(uint64_t{1});
@@ -149,7 +151,8 @@ TEST(Gguf, AlignmentMustBeAPowerOfTwo) {
   for (uint32_t bad : {0u, 3u, 48u, 1u << 31}) {
     EXPECT_THAT(ErrorOf(GgufBuilder().AddUint("general.alignment", bad).Build()), HasSubstr("power of two")) << bad;
   }
-  GgufBuilder b = GgufBuilder().AddUint("general.alignment", 64).AddTensor("a", {1}, kF32, 0).AddTensor("b", {1}, kF32, 64);
+  GgufBuilder b =
+      GgufBuilder().AddUint("general.alignment", 64).AddTensor("a", {1}, kF32, 0).AddTensor("b", {1}, kF32, 64);
   b.alignment = 64;
   EXPECT_EQ(ErrorOf(b.Build(128)), "no error");
   EXPECT_THAT(ErrorOf(GgufBuilder().AddString("general.alignment", "32").Build()), HasSubstr("string"));

@@ -16,7 +16,8 @@ class HostMemory : public ::testing::Test {
     root_ = std::filesystem::path(::testing::TempDir()) / (std::string("host_memory.") + test->name());
     std::filesystem::remove_all(root_);
     files = {root_ / "proc", root_ / "cgroup"};
-    Write("proc/meminfo", "MemTotal:       16000 kB\nMemFree:  10 kB\nMemAvailable:    8000 kB\nHugePages_Total:       3\n");
+    Write("proc/meminfo",
+          "MemTotal:       16000 kB\nMemFree:  10 kB\nMemAvailable:    8000 kB\nHugePages_Total:       3\n");
   }
   ~HostMemory() override { std::filesystem::remove_all(root_); }
 
@@ -28,14 +29,15 @@ class HostMemory : public ::testing::Test {
   void Group2(const std::string& path, const std::string& limit, int used, int cache) {
     Write("cgroup" + path + "/memory.max", limit + "\n");
     Write("cgroup" + path + "/memory.current", std::to_string(used) + "\n");
-    Write("cgroup" + path + "/memory.stat", "anon 1\nfile 999999999\nshmem 2\ninactive_file " + std::to_string(cache / 2) +
-                                                "\nactive_file " + std::to_string(cache - cache / 2) + "\n");
+    Write("cgroup" + path + "/memory.stat", "anon 1\nfile 999999999\nshmem 2\ninactive_file " +
+                                                std::to_string(cache / 2) + "\nactive_file " +
+                                                std::to_string(cache - cache / 2) + "\n");
   }
   void Group1(const std::string& path, const std::string& limit, int used, int cache) {
     Write("cgroup/memory" + path + "/memory.limit_in_bytes", limit + "\n");
     Write("cgroup/memory" + path + "/memory.usage_in_bytes", std::to_string(used) + "\n");
-    Write("cgroup/memory" + path + "/memory.stat", "cache 7\nactive_file 5\ntotal_inactive_file " + std::to_string(cache) +
-                                                       "\ntotal_active_file 0\n");
+    Write("cgroup/memory" + path + "/memory.stat",
+          "cache 7\nactive_file 5\ntotal_inactive_file " + std::to_string(cache) + "\ntotal_active_file 0\n");
   }
   std::optional<int64_t> Available() const { return AvailableMemoryBytes(files); }
 

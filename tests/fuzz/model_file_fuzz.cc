@@ -1,6 +1,6 @@
-// libFuzzer target of what stands between a model file and the decoder: config.json (input begins with '{') or edits of a
-// valid GGUF model (anything else: offset in two bytes, new byte). Either gives a status, or a config whose weights can be
-// checked and read.
+// libFuzzer target of what stands between a model file and the decoder: config.json (input begins with '{') or edits of
+// a valid GGUF model (anything else: offset in two bytes, new byte). Either gives a status, or a config whose
+// weights can be checked and read.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -22,7 +22,9 @@ using baton::GgufValueType;
 std::vector<uint8_t> ValidModel() {
   GgufBuilder b;
   b.AddString("general.architecture", "llama").AddUint("llama.block_count", 1).AddUint("llama.embedding_length", 32);
-  b.AddUint("llama.feed_forward_length", 32).AddUint("llama.attention.head_count", 2).AddUint("llama.context_length", 64);
+  b.AddUint("llama.feed_forward_length", 32)
+      .AddUint("llama.attention.head_count", 2)
+      .AddUint("llama.context_length", 64);
   b.AddRaw("llama.attention.layer_norm_rms_epsilon", GgufValueType::kF32, GgufBuilder::Bytes(1e-5f));
   b.AddUint("tokenizer.ggml.eos_token_id", 2).AddStrings("tokenizer.ggml.tokens", {"a", "<|im_end|>"});
   b.AddNumbers<int32_t>("tokenizer.ggml.token_type", GgufValueType::kI32, {1, 3});
@@ -33,11 +35,13 @@ std::vector<uint8_t> ValidModel() {
     at += (dims[0] * (dims.size() > 1 ? dims[1] : 1) / block.elements * block.bytes + 31) / 32 * 32;
   };
   const std::pair<const char*, GgmlType> matrices[] = {
-      {"blk.0.attn_q.weight", GgmlType::kQ8_0},      {"blk.0.attn_k.weight", GgmlType::kQ4_0},   {"blk.0.attn_v.weight", GgmlType::kQ4_1},
-      {"blk.0.attn_output.weight", GgmlType::kQ5_0}, {"blk.0.ffn_gate.weight", GgmlType::kQ5_1}, {"blk.0.ffn_up.weight", GgmlType::kF16},
+      {"blk.0.attn_q.weight", GgmlType::kQ8_0},   {"blk.0.attn_k.weight", GgmlType::kQ4_0},
+      {"blk.0.attn_v.weight", GgmlType::kQ4_1},   {"blk.0.attn_output.weight", GgmlType::kQ5_0},
+      {"blk.0.ffn_gate.weight", GgmlType::kQ5_1}, {"blk.0.ffn_up.weight", GgmlType::kF16},
       {"blk.0.ffn_down.weight", GgmlType::kBF16}};
   for (const auto& [name, type] : matrices) add(name, {32, 32}, type);
-  for (const char* name : {"blk.0.attn_norm.weight", "blk.0.ffn_norm.weight", "output_norm.weight"}) add(name, {32}, GgmlType::kF32);
+  for (const char* name : {"blk.0.attn_norm.weight", "blk.0.ffn_norm.weight", "output_norm.weight"})
+    add(name, {32}, GgmlType::kF32);
   add("rope_freqs.weight", {8}, GgmlType::kF32);
   add("token_embd.weight", {32, 2}, GgmlType::kF32);
   return b.Build(at);

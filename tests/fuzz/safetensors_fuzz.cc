@@ -1,5 +1,5 @@
-// libFuzzer target of the safetensors reader. The input is a file, or, when it begins with '+', edits (offset, byte) of a
-// valid one: any bytes give a file or a status, and what is let through can be read in full.
+// libFuzzer target of the safetensors reader. The input is a file, or, when it begins with '+', edits (offset, byte) of
+// a valid one: any bytes give a file or a status, and what is let through can be read in full.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>

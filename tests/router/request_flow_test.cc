@@ -335,27 +335,13 @@ TEST(RequestFlow, RandomEventsKeepEveryInvariant) {
       const auto next = static_cast<int32_t>(flow.output(index).size());
       const uint64_t gen = last_gen == 0 ? 1 : 1 + random() % last_gen;
       switch (random() % 9) {
-        case 0:
-          flow.WorkerChosen(target = random() % 2 ? kA : kB, now);
-          break;
-        case 1:
-          flow.NoWorker(absl::UnavailableError("none"), 0, now);
-          break;
-        case 2:
-          flow.WorkerLost(target, absl::UnavailableError("gone"), now);
-          break;
-        case 3:
-          flow.Timer(now);
-          break;
-        case 4:
-          flow.Consumed(index, random() % 5);
-          break;
-        case 5:
-          flow.ChoiceStopped(index);
-          break;
-        case 6:
-          flow.News(Error(gen, absl::ResourceExhaustedError("full")), now);
-          break;
+        case 0: flow.WorkerChosen(target = random() % 2 ? kA : kB, now); break;
+        case 1: flow.NoWorker(absl::UnavailableError("none"), 0, now); break;
+        case 2: flow.WorkerLost(target, absl::UnavailableError("gone"), now); break;
+        case 3: flow.Timer(now); break;
+        case 4: flow.Consumed(index, random() % 5); break;
+        case 5: flow.ChoiceStopped(index); break;
+        case 6: flow.News(Error(gen, absl::ResourceExhaustedError("full")), now); break;
         default:
           flow.News(Tokens(gen, index, kPrompt + next, {next},
                            random() % 8 == 0 ? FinishReason::kLength : FinishReason::kNone),

@@ -152,8 +152,7 @@ TEST_F(RouterTest, ALongChatIsAnsweredAndItsClientMayLeaveEarly) {
   FakeWorker worker({.max_model_len = 1 << 20});
   Start({&worker});
   const std::string content(300000, 'x');
-  const std::string body =
-      StrCat(R"({"messages":[{"role":"user","content":")", content, R"("}],"max_tokens":3})");
+  const std::string body = StrCat(R"({"messages":[{"role":"user","content":")", content, R"("}],"max_tokens":3})");
   const HttpReply reply = Ask(port_, "POST", "/v1/chat/completions", body);
   ASSERT_EQ(reply.status, 200) << reply.body.substr(0, 300);
   EXPECT_GT(Json::parse(reply.body)["usage"]["prompt_tokens"], 1000);

@@ -23,13 +23,16 @@ absl::StatusOr<std::string> RenderWith(std::string_view source, RenderRequest re
   if (!chat.ok()) return chat.status();
   return (*chat)->Render(request);
 }
-absl::StatusOr<std::string> RenderHello(std::string_view source) { return RenderWith(source, {.messages_json = kHello}); }
+absl::StatusOr<std::string> RenderHello(std::string_view source) {
+  return RenderWith(source, {.messages_json = kHello});
+}
 
 std::string MessageOf(const absl::StatusOr<std::string>& result) { return std::string(result.status().message()); }
 
 TEST(ChatTemplate, EndlessLoopsRunOutOfFuel) {
   const auto nested = RenderHello(
-      "{% for a in range(10000) %}{% for b in range(10000) %}{% for c in range(10000) %}{% endfor %}{% endfor %}{% endfor %}");
+      "{% for a in range(10000) %}{% for b in range(10000) %}{% for c in range(10000) %}{% endfor %}{% endfor %}{% "
+      "endfor %}");
   EXPECT_EQ(nested.status().code(), absl::StatusCode::kResourceExhausted) << nested.status();
   EXPECT_THAT(MessageOf(nested), HasSubstr("instructions"));
   const auto recursion = RenderHello("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}");
@@ -65,19 +68,29 @@ TEST(ChatTemplate, AShortChatCostsMicroseconds) {
 
 TEST(ChatTemplate, MemoryIsBounded) {
   for (const char* source : {
-           "{% set ns = namespace(s='0123456789abcdef') %}{% for i in range(60) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}{{ ns.s | length }}",
-           "{% set ns = namespace(s='0123456789abcdef') %}{% for i in range(60) %}{% set ns.s = ns.s + ns.s %}{% endfor %}{{ ns.s | length }}",
-           "{% set ns = namespace(l=[1]) %}{% for i in range(60) %}{% set ns.l = ns.l + ns.l %}{% endfor %}{{ ns.l | length }}",
-           "{% set ns = namespace(l=[]) %}{% for i in range(9000) %}{% set ns.l = ns.l + ['x' * 60000000] %}{% endfor %}{{ ns.l | length }}",
-           "{% set ns = namespace(l=[]) %}{% for i in range(9000) %}{% set ns.l = ns.l + [[i] * 2000000] %}{% endfor %}{{ ns.l | length }}",
-           "{% set a = 'xxxxxxxxxxxxxxxx' %}{% for i in range(90) %}{% set b %}{{ a }}{% endset %}{% endfor %}{% macro m(s, n) %}{{ m(s ~ s, n - 1) if n else s | length }}{% endmacro %}{{ m(a, 40) }}",
+           "{% set ns = namespace(s='0123456789abcdef') %}{% for i in range(60) %}{% set ns.s = ns.s ~ ns.s %}{% "
+           "endfor %}{{ ns.s | length }}",
+           "{% set ns = namespace(s='0123456789abcdef') %}{% for i in range(60) %}{% set ns.s = ns.s + ns.s %}{% "
+           "endfor %}{{ ns.s | length }}",
+           "{% set ns = namespace(l=[1]) %}{% for i in range(60) %}{% set ns.l = ns.l + ns.l %}{% endfor %}{{ ns.l | "
+           "length }}",
+           "{% set ns = namespace(l=[]) %}{% for i in range(9000) %}{% set ns.l = ns.l + ['x' * 60000000] %}{% endfor "
+           "%}{{ ns.l | length }}",
+           "{% set ns = namespace(l=[]) %}{% for i in range(9000) %}{% set ns.l = ns.l + [[i] * 2000000] %}{% endfor "
+           "%}{{ ns.l | length }}",
+           "{% set a = 'xxxxxxxxxxxxxxxx' %}{% for i in range(90) %}{% set b %}{{ a }}{% endset %}{% endfor %}{% macro "
+           "m(s, n) %}{{ m(s ~ s, n - 1) if n else s | length }}{% endmacro %}{{ m(a, 40) }}",
            "{{ '{:>1000000000000}'.format('x') }}",
            "{{ 'x' * 10000000000 }}",
            "{{ [1] * 10000000000 }}",
-           "{% set ns = namespace(s='aaaaaaaaaa') %}{% for i in range(30) %}{% set ns.s = ns.s.replace('a', 'aaaaaaaaaa') %}{% endfor %}{{ ns.s | length }}",
-           "{% set ns = namespace(s='aaaaaaaaaa') %}{% for i in range(30) %}{% set ns.s = ns.s | replace('a', 'aaaaaaaaaa') %}{% endfor %}{{ ns.s | length }}",
-           "{% set ns = namespace(s='aaaaaaaaaa') %}{% for i in range(30) %}{% set ns.s = ns.s.join(ns.s | list) %}{% endfor %}{{ ns.s | length }}",
-           "{% set ns = namespace(s=[1]) %}{% for i in range(60) %}{% set ns.s = [ns.s, ns.s] %}{% endfor %}{{ ns.s | tojson }}",
+           "{% set ns = namespace(s='aaaaaaaaaa') %}{% for i in range(30) %}{% set ns.s = ns.s.replace('a', "
+           "'aaaaaaaaaa') %}{% endfor %}{{ ns.s | length }}",
+           "{% set ns = namespace(s='aaaaaaaaaa') %}{% for i in range(30) %}{% set ns.s = ns.s | replace('a', "
+           "'aaaaaaaaaa') %}{% endfor %}{{ ns.s | length }}",
+           "{% set ns = namespace(s='aaaaaaaaaa') %}{% for i in range(30) %}{% set ns.s = ns.s.join(ns.s | list) %}{% "
+           "endfor %}{{ ns.s | length }}",
+           "{% set ns = namespace(s=[1]) %}{% for i in range(60) %}{% set ns.s = [ns.s, ns.s] %}{% endfor %}{{ ns.s | "
+           "tojson }}",
            "{% for i in range(90000) %}{{ 'x' * 100000 }}{% endfor %}",
            "{{ 'x' | indent(10000000000) }}",
            "{{ range(100000000000) | list | length }}",
@@ -113,7 +126,8 @@ TEST(ChatTemplate, DeepNestingIsRefused) {
     const auto text = RenderWith("{{ messages }}", {.messages_json = deep(depth)});
     EXPECT_EQ(text.status().code(), absl::StatusCode::kInvalidArgument) << text.status();
   }
-  EXPECT_FALSE(ChatTemplate::Create("{{ " + std::string(100000, '(') + "1" + std::string(100000, ')') + " }}", {}).ok());
+  EXPECT_FALSE(
+      ChatTemplate::Create("{{ " + std::string(100000, '(') + "1" + std::string(100000, ')') + " }}", {}).ok());
   std::string blocks;
   for (int i = 0; i < 100000; ++i) blocks += "{% if true %}";
   EXPECT_FALSE(ChatTemplate::Create(blocks, {}).ok());
@@ -125,10 +139,14 @@ TEST(ChatTemplate, BadInputIsNamed) {
   EXPECT_THAT(MessageOf(RenderWith(source, {.messages_json = "{}"})), HasSubstr("not an array"));
   EXPECT_THAT(MessageOf(RenderWith(source, {.messages_json = "[1]"})), HasSubstr("messages[0] is not an object"));
   EXPECT_THAT(MessageOf(RenderWith(source, {.messages_json = "[{]"})), HasSubstr("messages is not JSON"));
-  EXPECT_THAT(MessageOf(RenderWith(source, {.messages_json = kHello, .kwargs_json = "3"})), HasSubstr("chat_template_kwargs"));
-  EXPECT_THAT(MessageOf(RenderWith(source, {.messages_json = kHello, .tools_json = "["})), HasSubstr("tools is not JSON"));
-  EXPECT_THAT(MessageOf(RenderWith(source, {.messages_json = "[{\"content\": \"\xff\"}]"})), HasSubstr("messages is not JSON"));
-  const auto twice = RenderWith(source, {.messages_json = kHello, .add_generation_prompt = true, .continue_final_message = true});
+  EXPECT_THAT(MessageOf(RenderWith(source, {.messages_json = kHello, .kwargs_json = "3"})),
+              HasSubstr("chat_template_kwargs"));
+  EXPECT_THAT(MessageOf(RenderWith(source, {.messages_json = kHello, .tools_json = "["})),
+              HasSubstr("tools is not JSON"));
+  EXPECT_THAT(MessageOf(RenderWith(source, {.messages_json = "[{\"content\": \"\xff\"}]"})),
+              HasSubstr("messages is not JSON"));
+  const auto twice =
+      RenderWith(source, {.messages_json = kHello, .add_generation_prompt = true, .continue_final_message = true});
   EXPECT_THAT(MessageOf(twice), HasSubstr("exclude each other"));
   EXPECT_THAT(MessageOf(RenderHello("ok\n{{ messages[ }}")), HasSubstr("line 2"));
   EXPECT_THAT(MessageOf(RenderHello("{{ 'a' + 1 }}")), HasSubstr("line 1"));
@@ -158,7 +176,8 @@ class ModelFiles : public testing::Test {
 };
 
 TEST_F(ModelFiles, ConfigHoldsTheTemplateAndItsTokens) {
-  Write("tokenizer_config.json", R"({"chat_template": "{{ bos_token }}config{{ pad_token is defined }}", "bos_token": {"content": "<b>"}})");
+  Write("tokenizer_config.json",
+        R"({"chat_template": "{{ bos_token }}config{{ pad_token is defined }}", "bos_token": {"content": "<b>"}})");
   EXPECT_EQ(Rendered(), "<b>configFalse");
 }
 

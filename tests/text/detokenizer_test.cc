@@ -13,7 +13,8 @@
 namespace baton {
 namespace {
 
-const char* const kAll[] = {"gpt2", "llama3", "qwen2", "smollm", "tekken", "spm-bpe", "spm-bpe-no-prefix", "spm-unigram", "wordpiece"};
+const char* const kAll[] = {"gpt2",        "llama3",   "qwen2", "smollm", "tekken", "spm-bpe", "spm-bpe-no-prefix",
+                            "spm-unigram", "wordpiece"};
 
 const Tokenizer& Load(const std::string& name) {
   static auto* const loaded = new std::map<std::string, std::unique_ptr<Tokenizer>>;
@@ -29,7 +30,8 @@ const Tokenizer& Load(const std::string& name) {
 std::vector<int32_t> RandomIds(const Tokenizer& tokenizer, std::mt19937& random) {
   std::vector<int32_t> ids(random() % 40);
   // Byte tokens are the first in these vocabularies; drawn often, they make broken and whole code points.
-  for (int32_t& id : ids) id = static_cast<int32_t>(random() % (random() % 2 == 0 ? 270 : static_cast<uint32_t>(tokenizer.vocab_size()) + 2));
+  for (int32_t& id : ids)
+    id = static_cast<int32_t>(random() % (random() % 2 == 0 ? 270 : static_cast<uint32_t>(tokenizer.vocab_size()) + 2));
   return ids;
 }
 

@@ -27,12 +27,12 @@ std::string HashIds(absl::Span<const int32_t> ids);
 
 /// What transformers gives for a text: see make_golden.py.
 struct Case {
-  size_t count;            // ids
-  std::string ids;         // hash of the ids, with BOS and EOS as the tokenizer puts them
-  std::string bare;        // without
-  std::string literal;     // without, and special tokens in the text read as text
-  std::string kept;        // hash of the decoded ids
-  std::string skipped;     // of the decoded ids that are not special
+  size_t count;         // ids
+  std::string ids;      // hash of the ids, with BOS and EOS as the tokenizer puts them
+  std::string bare;     // without
+  std::string literal;  // without, and special tokens in the text read as text
+  std::string kept;     // hash of the decoded ids
+  std::string skipped;  // of the decoded ids that are not special
 };
 std::vector<Case> LoadCases(const nlohmann::json& golden);
 

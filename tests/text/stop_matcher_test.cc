@@ -93,7 +93,8 @@ std::optional<std::pair<size_t, size_t>> FirstMatch(const std::string& text, con
   for (size_t end = 1; end <= text.size(); ++end) {
     size_t longest = 0;
     for (const std::string& stop : stops) {
-      if (stop.size() <= end && text.compare(end - stop.size(), stop.size(), stop) == 0) longest = std::max(longest, stop.size());
+      if (stop.size() <= end && text.compare(end - stop.size(), stop.size(), stop) == 0)
+        longest = std::max(longest, stop.size());
     }
     if (longest > 0) return std::pair{end - longest, end};
   }

@@ -1,4 +1,5 @@
-// Tokenizers against transformers, on the corpus: ids, ids without special tokens, special tokens as text, decoded text.
+// Tokenizers against transformers, on the corpus: ids, ids without special tokens, special
+// tokens as text, decoded text.
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/text/golden.h"
@@ -113,8 +114,9 @@ class GgufGolden : public testing::TestWithParam<GgufCase> {
 TEST_P(GgufGolden, EncodesAndDecodesAsTransformers) { ExpectAsGolden(*tokenizer_, golden_, /*long_lines=*/false); }
 
 INSTANTIATE_TEST_SUITE_P(Text, GgufGolden,
-                         testing::Values(GgufCase{"gpt2", "gpt-2"}, GgufCase{"llama3", "llama-bpe"}, GgufCase{"qwen2", "qwen2"},
-                                         GgufCase{"smollm", "smollm"}, GgufCase{"tekken", "tekken"}, GgufCase{"spm-bpe", ""},
+                         testing::Values(GgufCase{"gpt2", "gpt-2"}, GgufCase{"llama3", "llama-bpe"},
+                                         GgufCase{"qwen2", "qwen2"}, GgufCase{"smollm", "smollm"},
+                                         GgufCase{"tekken", "tekken"}, GgufCase{"spm-bpe", ""},
                                          GgufCase{"spm-bpe-no-prefix", ""}, GgufCase{"spm-unigram", ""}));
 
 TEST(DemoModel, EncodesAndDecodesAsTransformers) {

@@ -85,7 +85,8 @@ TEST(Tokenizer, LongLinesDoNotBlowUp) {
       const double cpu_ms = 1e3 * static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
       const double ns_per_byte = 1e6 * cpu_ms / static_cast<double>(text.size());
       std::printf("%-12s %6.0f ns/byte  %.8s…\n", name, ns_per_byte, text[0] == '\n' ? "\\n" : text.c_str());
-      EXPECT_LT(ns_per_byte, 20'000) << name << " on a line of " << text.size() << " bytes";  // seen on a busy machine: 150 to 3,046
+      EXPECT_LT(ns_per_byte, 20'000) << name << " on a line of " << text.size()
+                                     << " bytes";  // seen on a busy machine: 150 to 3,046
     }
   }
 }
@@ -131,7 +132,10 @@ TEST_F(Files, GenerationConfigListsEveryEos) {
 }
 
 TEST_F(Files, ConfigDecidesAboutBosAndEos) {
-  const json config = {{"bos_token", "<|begin_of_text|>"}, {"eos_token", "<|eot_id|>"}, {"add_bos_token", false}, {"add_eos_token", true}};
+  const json config = {{"bos_token", "<|begin_of_text|>"},
+                       {"eos_token", "<|eot_id|>"},
+                       {"add_bos_token", false},
+                       {"add_eos_token", true}};
   Write("tokenizer_config.json", config.dump());
   const auto tokenizer = Load();
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
@@ -159,13 +163,16 @@ TEST_F(Files, BadFilesAreNamed) {
   Write("tokenizer_config.json", R"({"bos_token": "no such token", "add_bos_token": true, "added_tokens_decoder": 3})");
   EXPECT_TRUE(Load().ok()) << "the BOS that the config names is added to the vocabulary";
   Write("tokenizer_config.json", "{}");
-  for (const char* text : {"", "{", "[]", "{}", R"({"model": {"type": "BPE"}})", R"({"model": {"type": "None", "vocab": {}}})",
-                           R"({"version": "1.0", "model": {"type": "BPE", "vocab": {"a": 0}, "merges": [["a", "b"]]}})"}) {
+  for (const char* text :
+       {"", "{", "[]", "{}", R"({"model": {"type": "BPE"}})", R"({"model": {"type": "None", "vocab": {}}})",
+        R"({"version": "1.0", "model": {"type": "BPE", "vocab": {"a": 0}, "merges": [["a", "b"]]}})"}) {
     Write("tokenizer.json", text);
     EXPECT_EQ(Load().status().code(), absl::StatusCode::kInvalidArgument) << text;
     EXPECT_THAT(Message(), HasSubstr(folder_ + "/tokenizer.json: "));
   }
-  Write("tokenizer.json", R"({"version": "1.0", "added_tokens": [], "model": {"type": "BPE", "vocab": {"a": 4000000000}, "merges": []}})");
+  Write(
+      "tokenizer.json",
+      R"({"version": "1.0", "added_tokens": [], "model": {"type": "BPE", "vocab": {"a": 4000000000}, "merges": []}})");
   EXPECT_THAT(Message(), HasSubstr("4000000001 ids"));
   std::filesystem::remove(folder_ + "/tokenizer.json");
   EXPECT_EQ(Load().status().code(), absl::StatusCode::kNotFound);

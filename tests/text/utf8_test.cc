@@ -20,9 +20,13 @@ TEST(Utf8, MalformedPartsAreReplacedAsUnicodeRecommends) {
   const Row rows[] = {
       {"abc", "abc"},
       {"\xC3\xA9", "é"},
-      {"a\xFF" "b", "a�b"},
-      {"\xE2\x82", "�"},                    // the beginning of €
-      {"\xE2\x82" "a", "�a"},
+      {"a\xFF"
+       "b",
+       "a�b"},
+      {"\xE2\x82", "�"},  // the beginning of €
+      {"\xE2\x82"
+       "a",
+       "�a"},
       {"\xF0\x9F\x98", "�"},
       {"\xC0\x80", "��"},                   // overlong
       {"\xED\xA0\x80", "���"},              // a surrogate
@@ -39,7 +43,10 @@ TEST(Utf8, MalformedPartsAreReplacedAsUnicodeRecommends) {
 
 TEST(Utf8, EachByteIsReplacedWhereTokensAreBytes) {
   EXPECT_EQ(Repaired("\xE2\x82", Utf8Repair::kEachByte, 1), "��");
-  EXPECT_EQ(Repaired("\xF0\x9F\x98" "a", Utf8Repair::kEachByte, 2), "���a");
+  EXPECT_EQ(Repaired("\xF0\x9F\x98"
+                     "a",
+                     Utf8Repair::kEachByte, 2),
+            "���a");
   EXPECT_EQ(Repaired("\xE2\x82\xAC", Utf8Repair::kEachByte, 1), "€");
 }
 
@@ -62,7 +69,8 @@ TEST(Utf8, IsUtf8KnowsEveryCodePointAndNoOther) {
     } else if (c < 0x800) {
       text = {static_cast<char>(0xC0 | c >> 6), static_cast<char>(0x80 | (c & 63))};
     } else if (c < 0x10000) {
-      text = {static_cast<char>(0xE0 | c >> 12), static_cast<char>(0x80 | (c >> 6 & 63)), static_cast<char>(0x80 | (c & 63))};
+      text = {static_cast<char>(0xE0 | c >> 12), static_cast<char>(0x80 | (c >> 6 & 63)),
+              static_cast<char>(0x80 | (c & 63))};
     } else {
       text = {static_cast<char>(0xF0 | c >> 18), static_cast<char>(0x80 | (c >> 12 & 63)),
               static_cast<char>(0x80 | (c >> 6 & 63)), static_cast<char>(0x80 | (c & 63))};
@@ -70,7 +78,8 @@ TEST(Utf8, IsUtf8KnowsEveryCodePointAndNoOther) {
     ASSERT_TRUE(IsUtf8(text)) << c;
     ASSERT_EQ(IsUtf8(text.substr(0, text.size() - 1)), text.size() == 1) << c;
   }
-  for (const char* bytes : {"\xC1\xBF", "\xE0\x9F\xBF", "\xF0\x8F\xBF\xBF", "\xED\xBF\xBF", "\xF5\x80\x80\x80", "\xFE", "\xBF"}) {
+  for (const char* bytes :
+       {"\xC1\xBF", "\xE0\x9F\xBF", "\xF0\x8F\xBF\xBF", "\xED\xBF\xBF", "\xF5\x80\x80\x80", "\xFE", "\xBF"}) {
     EXPECT_FALSE(IsUtf8(bytes));
   }
   EXPECT_TRUE(IsUtf8(""));

@@ -49,7 +49,7 @@ typedef struct bt_gguf {
   bt_str pre;
   const bt_str* tokens;
   size_t token_count;
-  const float* scores;  // [token_count] or null
+  const float* scores;   // [token_count] or null
   const int32_t* types;  // [token_count] or null
   const bt_str* merges;
   size_t merge_count;

@@ -9,8 +9,8 @@ namespace baton::engine {
 namespace {
 
 constexpr Family kFamilies[] = {
-    {"llama", "llama", ParseLlama},   {"mistral", "mistral", ParseMistral},     {"qwen2", "qwen2", ParseQwen2},
-    {"qwen3", "qwen3", ParseQwen3},   {"gemma3", "gemma3_text", ParseGemma3},
+    {"llama", "llama", ParseLlama}, {"mistral", "mistral", ParseMistral},   {"qwen2", "qwen2", ParseQwen2},
+    {"qwen3", "qwen3", ParseQwen3}, {"gemma3", "gemma3_text", ParseGemma3},
 };
 
 int Size(JsonFields& in, std::string_view key, int fallback, int max) {
@@ -70,7 +70,8 @@ void ParseSizes(JsonFields& in, const SizeDefaults& d, ModelConfig& out) {
   CheckHeads(in, out);
 }
 
-void SetLayers(JsonFields& in, int64_t window, int window_rope, const std::function<bool(int)>& slides, ModelConfig& out) {
+void SetLayers(JsonFields& in, int64_t window, int window_rope, const std::function<bool(int)>& slides,
+               ModelConfig& out) {
   const std::vector<std::string> types = in.Strings("layer_types");
   if (!types.empty() && types.size() != static_cast<size_t>(out.num_layers)) {
     in.Fail(StrCat("layer_types has ", types.size(), " entries for ", out.num_layers, " layers"));

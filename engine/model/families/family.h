@@ -35,7 +35,8 @@ struct SizeDefaults {
 void ParseSizes(JsonFields& in, const SizeDefaults& defaults, ModelConfig& out);
 /// out.layers: rope 0 and no window, then window (and `window_rope`) where layer_types or `slides(layer)` says so.
 /// A window that no context reaches is none.
-void SetLayers(JsonFields& in, int64_t window, int window_rope, const std::function<bool(int)>& slides, ModelConfig& out);
+void SetLayers(JsonFields& in, int64_t window, int window_rope, const std::function<bool(int)>& slides,
+               ModelConfig& out);
 
 /// SetLayers as Qwen's configs mean it: with use_sliding_window, the layers from max_window_layers on slide.
 void SetUpperLayers(JsonFields& in, ModelConfig& out);

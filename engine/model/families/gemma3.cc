@@ -8,8 +8,16 @@ namespace baton::engine {
 
 void ParseGemma3(JsonFields& in, ModelConfig& out) {
   ParseSizes(in,
-             {.hidden_size = 2304, .intermediate_size = 9216, .num_layers = 26, .num_heads = 8, .num_kv_heads = 4, .head_dim = 256,
-              .vocab_size = 262208, .max_position_embeddings = 131072, .rms_eps = 1e-6, .tied_embeddings = true},
+             {.hidden_size = 2304,
+              .intermediate_size = 9216,
+              .num_layers = 26,
+              .num_heads = 8,
+              .num_kv_heads = 4,
+              .head_dim = 256,
+              .vocab_size = 262208,
+              .max_position_embeddings = 131072,
+              .rms_eps = 1e-6,
+              .tied_embeddings = true},
              out);
   if (!in.Has("hidden_activation") && !in.Has("hidden_act")) out.activation = kernels::Activation::kGeluTanh;
   out.qkv_bias = out.o_bias = in.BoolOr("attention_bias", false);
@@ -21,7 +29,9 @@ void ParseGemma3(JsonFields& in, ModelConfig& out) {
   out.attention_softcap = static_cast<float>(in.FloatOr("attn_logit_softcapping", 0, 0, 1e9));
   out.logit_softcap = static_cast<float>(in.FloatOr("final_logit_softcapping", 0, 0, 1e9));
   if (in.BoolOr("use_bidirectional_attention", false)) in.Fail("use_bidirectional_attention is true: not supported");
-  RopeFields rope{.head_dim = out.head_dim, .max_position_embeddings = out.max_position_embeddings, .theta = 1e6,
+  RopeFields rope{.head_dim = out.head_dim,
+                  .max_position_embeddings = out.max_position_embeddings,
+                  .theta = 1e6,
                   .layer_type = "full_attention"};
   out.ropes = {ReadRope(in, rope)};
   rope.theta_key = "rope_local_base_freq";

@@ -1,5 +1,5 @@
-// The inner loops of CpuOps, once per instruction set. Each works on one row (or one tile of rows whose bits do not depend
-// on the others); CpuOps cuts the work and runs it on its pool. Both tables compute the same bits.
+// The inner loops of CpuOps, once per instruction set. Each works on one row (or one tile of rows whose bits do not
+// depend on the others); CpuOps cuts the work and runs it on its pool. Both tables compute the same bits.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +38,8 @@ struct AttentionItem {
 
 struct KernelTable {
   const char* isa;  ///< "avx2", "avx512_core"
-  void (*rms_norm)(const float* x, const float* weight, float weight_offset, float eps, int n, void* out, DType out_dtype);
+  void (*rms_norm)(const float* x, const float* weight, float weight_offset, float eps, int n, void* out,
+                   DType out_dtype);
   void (*add)(const void* x, DType dtype, float* residual, int n);
   /// act(gate[i]) · up[i], gate at gate_up[0, n), up at [n, 2n).
   void (*gated)(Activation act, const void* gate_up, DType dtype, int n, void* out);
@@ -48,8 +49,8 @@ struct KernelTable {
   void (*norm_rope)(void* head, DType dtype, int head_dim, const float* norm, float norm_offset, float eps,
                     const float* cosines, const float* sines, int rotary_dim);
   void (*attention)(const AttentionItem& item);
-  /// out[r][0, columns) = x[r] · panel + bias for r < rows ≤ kLinearRows: every output is one FMA chain over k in order.
-  /// x rows f32 [K]; panel [K][kPanelColumns] of weight_dtype; bias [kPanelColumns] or null.
+  /// out[r][0, columns) = x[r] · panel + bias for r < rows ≤ kLinearRows: every output is one FMA chain over k in
+  /// order. x rows f32 [K]; panel [K][kPanelColumns] of weight_dtype; bias [kPanelColumns] or null.
   void (*linear_panel)(const float* x, int64_t x_stride, int rows, const void* panel, DType weight_dtype, int64_t k,
                        const float* bias, int columns, void* out, DType out_dtype, int64_t out_stride);
   void (*soft_cap)(float cap, float* x, int64_t n);

@@ -32,9 +32,7 @@ inline void Store(float* p, Vec a, int n) {
   _mm256_maskstore_ps(p + 8, LaneMask(n - 8), a.hi);
 }
 
-inline __m256 HalfFromBf16(__m128i h) {
-  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16));
-}
+inline __m256 HalfFromBf16(__m128i h) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16)); }
 inline __m128i LoadHalves(const uint16_t* p) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)); }
 /// AVX2 has no masked 16-bit load: the tail goes through a small array.
 struct HalfTail {

@@ -81,8 +81,12 @@ inline void Transpose(Vec (&x)[16]) {
     t[i] = _mm512_unpacklo_ps(x[i].v, x[i + 1].v);
     t[i + 1] = _mm512_unpackhi_ps(x[i].v, x[i + 1].v);
   }
-  auto low = [](__m512 a, __m512 b) { return _mm512_castpd_ps(_mm512_unpacklo_pd(_mm512_castps_pd(a), _mm512_castps_pd(b))); };
-  auto high = [](__m512 a, __m512 b) { return _mm512_castpd_ps(_mm512_unpackhi_pd(_mm512_castps_pd(a), _mm512_castps_pd(b))); };
+  auto low = [](__m512 a, __m512 b) {
+    return _mm512_castpd_ps(_mm512_unpacklo_pd(_mm512_castps_pd(a), _mm512_castps_pd(b)));
+  };
+  auto high = [](__m512 a, __m512 b) {
+    return _mm512_castpd_ps(_mm512_unpackhi_pd(_mm512_castps_pd(a), _mm512_castps_pd(b)));
+  };
   for (int i = 0; i < 16; i += 4) {
     u[i] = low(t[i], t[i + 2]), u[i + 1] = high(t[i], t[i + 2]);
     u[i + 2] = low(t[i + 1], t[i + 3]), u[i + 3] = high(t[i + 1], t[i + 3]);

@@ -30,8 +30,10 @@ json Llama() {
 std::string ErrorOf(json changes) {
   json config = Llama();
   for (const auto& [key, value] : changes.items()) {
-    if (value == "absent") config.erase(key);
-    else config[key] = value;
+    if (value == "absent")
+      config.erase(key);
+    else
+      config[key] = value;
   }
   const auto read = ParseHfConfig(config, "C");
   return read.ok() ? "ok" : std::string(read.status().message());
@@ -54,10 +56,12 @@ TEST(HfConfig, Llama32) {
 }
 
 TEST(HfConfig, Qwen25HasBiasesOnQkvAndNoWindow) {
-  const auto read = ParseHfConfig(json::parse(R"({"model_type": "qwen2", "hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24,
+  const auto read = ParseHfConfig(
+      json::parse(R"({"model_type": "qwen2", "hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24,
     "num_attention_heads": 14, "num_key_value_heads": 2, "vocab_size": 151936, "max_position_embeddings": 32768, "rms_norm_eps": 1e-06,
     "rope_theta": 1000000.0, "tie_word_embeddings": true, "use_sliding_window": false, "sliding_window": 32768, "max_window_layers": 21,
-    "hidden_act": "silu", "bos_token_id": 151643, "eos_token_id": 151645})"), "C");
+    "hidden_act": "silu", "bos_token_id": 151643, "eos_token_id": 151645})"),
+      "C");
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(read->config.head_dim, 64);
   EXPECT_TRUE(read->config.qkv_bias);
@@ -66,7 +70,8 @@ TEST(HfConfig, Qwen25HasBiasesOnQkvAndNoWindow) {
 }
 
 TEST(HfConfig, MistralsWindowIsNoneWhenNullAnd4096WhenAbsent) {
-  json config = json::parse(R"({"model_type": "mistral", "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
+  json config =
+      json::parse(R"({"model_type": "mistral", "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
     "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 32000, "max_position_embeddings": 32768, "rms_norm_eps": 1e-05,
     "rope_theta": 10000.0, "sliding_window": null})");
   EXPECT_EQ(ParseHfConfig(config, "C")->config.layers[5].window, 0);
@@ -77,9 +82,11 @@ TEST(HfConfig, MistralsWindowIsNoneWhenNullAnd4096WhenAbsent) {
 }
 
 TEST(HfConfig, MultimodalGemma3TakesItsDefaultsAndTheTextTower) {
-  const auto read = ParseHfConfig(json::parse(R"({"model_type": "gemma3", "eos_token_id": [1, 106], "text_config": {"hidden_size": 2560,
+  const auto read = ParseHfConfig(
+      json::parse(R"({"model_type": "gemma3", "eos_token_id": [1, 106], "text_config": {"hidden_size": 2560,
     "intermediate_size": 10240, "model_type": "gemma3_text", "num_hidden_layers": 34, "rope_scaling": {"factor": 8.0, "rope_type": "linear"},
-    "sliding_window": 1024}, "vision_config": {"hidden_size": 1152}})"), "C");
+    "sliding_window": 1024}, "vision_config": {"hidden_size": 1152}})"),
+      "C");
   ASSERT_TRUE(read.ok()) << read.status();
   const ModelConfig& c = read->config;
   EXPECT_EQ(c.family, "gemma3");
@@ -97,9 +104,11 @@ TEST(HfConfig, MultimodalGemma3TakesItsDefaultsAndTheTextTower) {
 }
 
 TEST(HfConfig, NewerConfigsKeepRopeAndLayerTypesElsewhere) {
-  const auto read = ParseHfConfig(json::parse(R"({"model_type": "gemma3_text", "num_hidden_layers": 2, "layer_types": ["full_attention",
+  const auto read = ParseHfConfig(
+      json::parse(R"({"model_type": "gemma3_text", "num_hidden_layers": 2, "layer_types": ["full_attention",
     "sliding_attention"], "rope_parameters": {"full_attention": {"rope_type": "linear", "factor": 4.0, "rope_theta": 1000000.0},
-    "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}}})"), "C");
+    "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}}})"),
+      "C");
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(read->config.layers[0].window, 0);
   EXPECT_EQ(read->config.layers[1].window, 4096);
@@ -116,17 +125,22 @@ TEST(HfConfig, WhatIsWrongIsNamedWithItsValue) {
   EXPECT_THAT(ErrorOf({{"hidden_size", 1e300}}), HasSubstr("hidden_size is 1e+300"));
   EXPECT_THAT(ErrorOf({{"vocab_size", uint64_t{1} << 63}}), HasSubstr("vocab_size is 9223372036854775808"));
   EXPECT_THAT(ErrorOf({{"num_hidden_layers", 0}}), HasSubstr("num_hidden_layers is 0"));
-  EXPECT_THAT(ErrorOf({{"num_key_value_heads", 5}}), HasSubstr("num_attention_heads 32 is not a multiple of num_key_value_heads 5"));
+  EXPECT_THAT(ErrorOf({{"num_key_value_heads", 5}}),
+              HasSubstr("num_attention_heads 32 is not a multiple of num_key_value_heads 5"));
   EXPECT_THAT(ErrorOf({{"head_dim", 257}}), HasSubstr("head_dim 257 is not supported"));
-  EXPECT_THAT(ErrorOf({{"head_dim", "absent"}, {"num_attention_heads", 24}}), HasSubstr("hidden_size 2048 is not a multiple"));
+  EXPECT_THAT(ErrorOf({{"head_dim", "absent"}, {"num_attention_heads", 24}}),
+              HasSubstr("hidden_size 2048 is not a multiple"));
   EXPECT_THAT(ErrorOf({{"hidden_act", "relu"}}), HasSubstr("activation \"relu\""));
   EXPECT_THAT(ErrorOf({{"mlp_bias", true}}), HasSubstr("mlp_bias is true"));
-  EXPECT_THAT(ErrorOf({{"rope_scaling", {{"rope_type", "longrope"}}}}), HasSubstr("rope type \"longrope\" is not supported"));
-  EXPECT_THAT(ErrorOf({{"rope_scaling", {{"rope_type", "llama3"}}}}), HasSubstr("original_max_position_embeddings is missing"));
+  EXPECT_THAT(ErrorOf({{"rope_scaling", {{"rope_type", "longrope"}}}}),
+              HasSubstr("rope type \"longrope\" is not supported"));
+  EXPECT_THAT(ErrorOf({{"rope_scaling", {{"rope_type", "llama3"}}}}),
+              HasSubstr("original_max_position_embeddings is missing"));
   EXPECT_THAT(ErrorOf({{"rope_theta", 0}}), HasSubstr("rope_theta is 0"));
   EXPECT_THAT(ErrorOf({{"quantization_config", {{"quant_method", "gptq"}}}}), HasSubstr("quant_method \"gptq\""));
   EXPECT_THAT(ErrorOf({{"layer_types", {"full_attention"}}}), HasSubstr("layer_types has 1 entries for 16 layers"));
-  EXPECT_THAT(ErrorOf({{"tie_word_embeddings", "yes"}}), HasSubstr("tie_word_embeddings is \"yes\", not true or false"));
+  EXPECT_THAT(ErrorOf({{"tie_word_embeddings", "yes"}}),
+              HasSubstr("tie_word_embeddings is \"yes\", not true or false"));
   EXPECT_THAT(ErrorOf({{"eos_token_id", {1, "x"}}}), HasSubstr("eos_token_id"));
 }
 
@@ -134,7 +148,8 @@ TEST(HfConfig, FilesThatAreNoConfigs) {
   const std::string directory = testing::TempDir() + "/baton_config_test";
   std::filesystem::create_directories(directory);
   EXPECT_TRUE(absl::IsNotFound(ReadHfConfig(directory + "/nowhere").status()));
-  for (const auto& [text, error] : {std::pair{"{", "not valid JSON"}, {"[]", "a JSON array, not an object"}, {"", "is empty"}}) {
+  for (const auto& [text, error] :
+       {std::pair{"{", "not valid JSON"}, {"[]", "a JSON array, not an object"}, {"", "is empty"}}) {
     std::ofstream(directory + "/config.json") << text;
     EXPECT_THAT(ReadHfConfig(directory).status().ToString(), HasSubstr(error));
   }
@@ -165,7 +180,9 @@ GgufBuilder LlamaFile(const std::string& architecture = "llama") {
   GgufBuilder b;
   const std::string a = architecture + ".";
   b.AddString("general.architecture", architecture).AddUint(a + "block_count", 1).AddUint(a + "embedding_length", 128);
-  b.AddUint(a + "feed_forward_length", 256).AddUint(a + "attention.head_count", 2).AddUint(a + "attention.head_count_kv", 1);
+  b.AddUint(a + "feed_forward_length", 256)
+      .AddUint(a + "attention.head_count", 2)
+      .AddUint(a + "attention.head_count_kv", 1);
   b.AddUint(a + "context_length", 512);
   b.AddRaw(a + "attention.layer_norm_rms_epsilon", GgufValueType::kF32, GgufBuilder::Bytes(1e-5f));
   b.AddRaw(a + "rope.freq_base", GgufValueType::kF32, GgufBuilder::Bytes(50000.0f));
@@ -199,7 +216,8 @@ TEST(GgufConfig, WhatIsWrongIsNamed) {
   EXPECT_THAT(error(LlamaFile().AddUint("llama.expert_count", 8)), HasSubstr("a mixture of 8 experts"));
   EXPECT_THAT(error(LlamaFile().AddUint("split.count", 3)), HasSubstr("one of 3 parts of a split model"));
   GgufBuilder b = LlamaFile().AddUint("llama.attention.value_length", 32);
-  EXPECT_THAT(error(b.AddTensor("token_embd.weight", {128, 5}, 0, 0)), HasSubstr("value_length 32 is not key_length 64"));
+  EXPECT_THAT(error(b.AddTensor("token_embd.weight", {128, 5}, 0, 0)),
+              HasSubstr("value_length 32 is not key_length 64"));
   GgufBuilder heads = LlamaFile("qwen3").AddUint("qwen3.attention.key_length", 1 << 20);
   EXPECT_THAT(error(heads.AddTensor("token_embd.weight", {128, 5}, 0, 0)), HasSubstr("head_dim is 1048576"));
 }

@@ -1,5 +1,5 @@
-// Weights through files: every way to store the same weights gives the logits of the dummy ones; bad files are refused with
-// names and numbers. Build something valid, break one thing.
+// Weights through files: every way to store the same weights gives the logits of the dummy ones; bad files are refused
+// with names and numbers. Build something valid, break one thing.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -42,8 +42,8 @@ double MaxError(const std::vector<float>& a, const std::vector<float>& b) {
 struct HfFiles {
   TempDirectory directory;
   explicit HfFiles(const std::string& family, const std::string& type = "BF16",
-                   const std::function<void(std::vector<NamedTensor>&)>& change = nullptr, const std::string& body = "model.",
-                   const std::string& head = "") {
+                   const std::function<void(std::vector<NamedTensor>&)>& change = nullptr,
+                   const std::string& body = "model.", const std::string& head = "") {
     std::vector<NamedTensor> tensors = GoldenTensors(GoldenConfig(family), type, body, head);
     if (change) change(tensors);
     directory.Write("config.json", GoldenJson(family).dump());
@@ -77,8 +77,9 @@ class GgufFamily : public testing::TestWithParam<std::pair<const char*, const ch
 TEST_P(GgufFamily, GgufGivesTheLogitsOfTheSameWeights) {
   const auto [family, architecture] = GetParam();
   json hf = GoldenJson(family);
-  if (architecture == std::string("gemma3")) hf["query_pre_attn_scalar"] = hf["head_dim"];  // the format has no field for it
-  if (architecture == std::string("qwen2")) hf["use_sliding_window"] = false;               // nor for that
+  if (architecture == std::string("gemma3"))
+    hf["query_pre_attn_scalar"] = hf["head_dim"];                              // the format has no field for it
+  if (architecture == std::string("qwen2")) hf["use_sliding_window"] = false;  // nor for that
   const ModelConfig config = ParseHfConfig(hf, "C")->config;
   const TempDirectory directory, plain;
   directory.Write("m.gguf", GgufBytes(config, architecture, hf));
@@ -90,13 +91,17 @@ TEST_P(GgufFamily, GgufGivesTheLogitsOfTheSameWeights) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, GgufFamily,
-                         testing::Values(std::pair("llama2", "llama"), std::pair("llama3", "llama"), std::pair("qwen2", "qwen2"),
-                                         std::pair("qwen3", "qwen3"), std::pair("gemma3", "gemma3")),
+                         testing::Values(std::pair("llama2", "llama"), std::pair("llama3", "llama"),
+                                         std::pair("qwen2", "qwen2"), std::pair("qwen3", "qwen3"),
+                                         std::pair("gemma3", "gemma3")),
                          [](const auto& info) { return std::string(info.param.first); });
 
 TEST(HfFiles, TextTowersOfMultimodalModelsAreFound) {
-  for (const auto& [body, head] : {std::pair("model.language_model.", ""), std::pair("language_model.model.", "language_model.")}) {
-    auto vision = [](std::vector<NamedTensor>& t) { t.push_back({"vision_tower.x.weight", "F32", {1}, std::string(4, '\0')}); };
+  for (const auto& [body, head] :
+       {std::pair("model.language_model.", ""), std::pair("language_model.model.", "language_model.")}) {
+    auto vision = [](std::vector<NamedTensor>& t) {
+      t.push_back({"vision_tower.x.weight", "F32", {1}, std::string(4, '\0')});
+    };
     const HfFiles files("gemma3", "BF16", vision, body, head);
     json config = {{"model_type", "gemma3"}, {"text_config", GoldenJson("gemma3")}};
     files.directory.Write("config.json", config.dump());
@@ -108,9 +113,11 @@ TEST(HfFiles, MissingTensorsAreCountedAndNamed) {
   auto drop = [](std::vector<NamedTensor>& t) { t.erase(t.begin() + 3, t.begin() + 8); };
   const absl::Status status = HfFiles("llama2", "BF16", drop).Load();
   EXPECT_TRUE(absl::IsInvalidArgument(status));
-  EXPECT_THAT(status.ToString(), HasSubstr("5 of 42 tensors cannot be used: tensor model.layers.0.self_attn.k_proj.weight is missing; "));
+  EXPECT_THAT(status.ToString(),
+              HasSubstr("5 of 42 tensors cannot be used: tensor model.layers.0.self_attn.k_proj.weight is missing; "));
   auto drop_embedding = [](std::vector<NamedTensor>& t) { t.erase(t.begin()); };
-  EXPECT_THAT(HfFiles("llama2", "BF16", drop_embedding).Load().ToString(), HasSubstr("none of its 41 tensors is model.embed_tokens.weight"));
+  EXPECT_THAT(HfFiles("llama2", "BF16", drop_embedding).Load().ToString(),
+              HasSubstr("none of its 41 tensors is model.embed_tokens.weight"));
 }
 
 TEST(HfFiles, WrongShapesAndTypesAreShown) {
@@ -118,7 +125,8 @@ TEST(HfFiles, WrongShapesAndTypesAreShown) {
   EXPECT_THAT(HfFiles("llama2", "BF16", shape).Load().ToString(),
               HasSubstr("model.layers.0.self_attn.q_proj.weight has shape [192, 256], the config asks for [256, 192]"));
   auto type = [](std::vector<NamedTensor>& t) { t[2].type = "I16"; };
-  EXPECT_THAT(HfFiles("llama2", "BF16", type).Load().ToString(), HasSubstr("has type I16 (F32, F16, BF16 are supported)"));
+  EXPECT_THAT(HfFiles("llama2", "BF16", type).Load().ToString(),
+              HasSubstr("has type I16 (F32, F16, BF16 are supported)"));
 }
 
 TEST(HfFiles, IndexesThatLieAreRefused) {
@@ -130,14 +138,18 @@ TEST(HfFiles, IndexesThatLieAreRefused) {
     directory.Write("model.safetensors.index.json", index);
     return LastLogits({.path = directory.path()}).status().ToString();
   };
-  EXPECT_THAT(error(R"({"weight_map": {"a": "../secret.safetensors"}})"), HasSubstr("\"a\" is not in a file of this directory"));
+  EXPECT_THAT(error(R"({"weight_map": {"a": "../secret.safetensors"}})"),
+              HasSubstr("\"a\" is not in a file of this directory"));
   EXPECT_THAT(error(R"({"weight_map": {"a": "gone.safetensors"}})"), HasSubstr("gone.safetensors: cannot open"));
-  EXPECT_THAT(error(R"({"weight_map": {"nobody": "model-0.safetensors"}})"), HasSubstr("\"nobody\" should be in model-0.safetensors and is not"));
+  EXPECT_THAT(error(R"({"weight_map": {"nobody": "model-0.safetensors"}})"),
+              HasSubstr("\"nobody\" should be in model-0.safetensors and is not"));
   EXPECT_THAT(error(R"({"weight_map": []})"), HasSubstr("weight_map is [], not an object"));
   EXPECT_THAT(error(R"({"weight_map": {}})"), HasSubstr("weight_map is missing"));
   directory.Write("model-1.safetensors", SafetensorsBytes(tensors));
-  EXPECT_THAT(error(json{{"weight_map", {{tensors[0].name, "model-0.safetensors"}, {tensors[1].name, "model-1.safetensors"}}}}.dump()),
-              HasSubstr("\"model.embed_tokens.weight\" is in "));
+  EXPECT_THAT(
+      error(json{{"weight_map", {{tensors[0].name, "model-0.safetensors"}, {tensors[1].name, "model-1.safetensors"}}}}
+                .dump()),
+      HasSubstr("\"model.embed_tokens.weight\" is in "));
 }
 
 TEST(HfFiles, ADirectoryWithoutWeightsSaysSo) {
@@ -178,7 +190,8 @@ TEST(LoadModel, AModelLargerThanMemoryIsRefusedWithBothNumbers) {
   EXPECT_THAT(status.ToString(), HasSubstr(" needs "));
   const TempDirectory directory;
   json huge = GoldenJson("llama2");
-  huge["hidden_size"] = 1 << 17, huge["intermediate_size"] = 1 << 20, huge["num_hidden_layers"] = 1024, huge["vocab_size"] = 1 << 22;
+  huge["hidden_size"] = 1 << 17, huge["intermediate_size"] = 1 << 20, huge["num_hidden_layers"] = 1024,
+  huge["vocab_size"] = 1 << 22;
   directory.Write("config.json", huge.dump());
   EXPECT_TRUE(absl::IsResourceExhausted(LastLogits({.path = directory.path(), .dummy_weights = true}).status()));
 }
@@ -191,7 +204,8 @@ TEST(LoadModel, ProgressRunsFromReadToPackedOnce) {
   ASSERT_TRUE(LoadModel({.path = GoldenPath("qwen2"), .dummy_weights = true}, **ops, 8, report).ok());
   EXPECT_EQ(seen.front(), std::pair(std::string("read"), 0.0));
   EXPECT_EQ(seen.back(), std::pair(std::string("pack"), 1.0));
-  EXPECT_TRUE(std::is_sorted(seen.begin() + 2, seen.end(), [](const auto& a, const auto& b) { return a.second < b.second; }));
+  EXPECT_TRUE(
+      std::is_sorted(seen.begin() + 2, seen.end(), [](const auto& a, const auto& b) { return a.second < b.second; }));
 }
 
 TEST(LoadModel, DigestFollowsConfigWeightsAndSeed) {

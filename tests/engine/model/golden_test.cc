@@ -146,7 +146,8 @@ TEST(Decoder, TokenOutsideTheVocabularyIsAnError) {
   const Golden golden = ReadGolden("llama2");
   auto model = PagedModel::Load(golden.source);
   ASSERT_TRUE(model.ok()) << model.status();
-  EXPECT_THAT((*model)->Run({1, 320}, 0, {0}).status().ToString(), testing::HasSubstr("token id 320 is not in the vocabulary of 320"));
+  EXPECT_THAT((*model)->Run({1, 320}, 0, {0}).status().ToString(),
+              testing::HasSubstr("token id 320 is not in the vocabulary of 320"));
   EXPECT_TRUE(absl::IsInvalidArgument((*model)->Run({-1}, 0, {0}).status()));
 }
 
@@ -171,7 +172,8 @@ TEST(Decoder, AStepWithoutLogitsWritesItsKv) {
     auto other = PagedModel::Load(golden.source);
     const std::vector<int32_t> most(golden.prompt.begin(), golden.prompt.end() - 1);
     EXPECT_TRUE((*other)->Run(most, 0, {}).value().empty());
-    EXPECT_EQ((*other)->Run({golden.prompt.back()}, static_cast<int32_t>(most.size()), {0}).value()[0], wanted) << family;
+    EXPECT_EQ((*other)->Run({golden.prompt.back()}, static_cast<int32_t>(most.size()), {0}).value()[0], wanted)
+        << family;
   }
 }
 

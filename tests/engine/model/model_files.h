@@ -50,17 +50,20 @@ inline uint16_t F16OfBf16(uint16_t bits) {
 }
 
 /// The golden's tensors with the names of HF checkpoints.
-inline std::vector<NamedTensor> GoldenTensors(const ModelConfig& config, const std::string& type, const std::string& body = "model.",
-                                              const std::string& head = "") {
+inline std::vector<NamedTensor> GoldenTensors(const ModelConfig& config, const std::string& type,
+                                              const std::string& body = "model.", const std::string& head = "") {
   const std::unique_ptr<WeightSource> dummy = MakeDummyWeights(config, 7);
   std::vector<NamedTensor> out;
   for (const WeightRule& rule : WeightRules(config)) {
     std::vector<uint16_t> bits(rule.elements());
     dummy->Read(rule, DType::kBF16, bits.data());
-    NamedTensor tensor{StrCat(rule.weight == Weight::kLmHead ? head : body, HfName(config, rule)), type, rule.shape, {}};
+    NamedTensor tensor{
+        StrCat(rule.weight == Weight::kLmHead ? head : body, HfName(config, rule)), type, rule.shape, {}};
     for (uint16_t b : bits) {
-      if (type == "F32") tensor.bytes += GgufBuilder::Bytes(FloatOfBf16(b));
-      else tensor.bytes += GgufBuilder::Bytes(type == "F16" ? F16OfBf16(b) : b);
+      if (type == "F32")
+        tensor.bytes += GgufBuilder::Bytes(FloatOfBf16(b));
+      else
+        tensor.bytes += GgufBuilder::Bytes(type == "F16" ? F16OfBf16(b) : b);
     }
     out.push_back(std::move(tensor));
   }
@@ -72,7 +75,8 @@ inline std::string SafetensorsBytes(const std::vector<NamedTensor>& tensors) {
   nlohmann::json header = {{"__metadata__", {{"format", "pt"}}}};
   std::string data;
   for (const NamedTensor& t : tensors) {
-    header[t.name] = {{"dtype", t.type}, {"shape", t.shape}, {"data_offsets", {data.size(), data.size() + t.bytes.size()}}};
+    header[t.name] = {
+        {"dtype", t.type}, {"shape", t.shape}, {"data_offsets", {data.size(), data.size() + t.bytes.size()}}};
     data += t.bytes;
   }
   const std::string text = header.dump();
@@ -91,14 +95,18 @@ inline void WriteSharded(const TempDirectory& directory, const std::vector<Named
   directory.Write("model.safetensors.index.json", nlohmann::json{{"metadata", {}}, {"weight_map", map}}.dump());
 }
 
-/// A GGUF file (F32 vectors, BF16 matrices) as the usual converter writes it: q and k rows of architecture "llama" in pairs,
-/// Gemma's norms with the 1 added.
+/// A GGUF file (F32 vectors, BF16 matrices) as the usual converter writes it: q and k rows of architecture "llama" in
+/// pairs, Gemma's norms with the 1 added.
 inline std::string GgufBytes(const ModelConfig& c, const std::string& architecture, const nlohmann::json& hf) {
   GgufBuilder b;
   const std::string a = architecture + ".";
-  auto number = [&](const std::string& key, float value) { b.AddRaw(a + key, GgufValueType::kF32, GgufBuilder::Bytes(value)); };
+  auto number = [&](const std::string& key, float value) {
+    b.AddRaw(a + key, GgufValueType::kF32, GgufBuilder::Bytes(value));
+  };
   b.AddString("general.architecture", architecture);
-  b.AddUint(a + "block_count", c.num_layers).AddUint(a + "embedding_length", c.hidden_size).AddUint(a + "feed_forward_length", c.intermediate_size);
+  b.AddUint(a + "block_count", c.num_layers)
+      .AddUint(a + "embedding_length", c.hidden_size)
+      .AddUint(a + "feed_forward_length", c.intermediate_size);
   b.AddUint(a + "attention.head_count", c.num_heads).AddUint(a + "attention.head_count_kv", c.num_kv_heads);
   b.AddUint(a + "attention.key_length", c.head_dim).AddUint(a + "attention.value_length", c.head_dim);
   b.AddUint(a + "context_length", c.max_position_embeddings).AddUint(a + "rope.dimension_count", c.head_dim);
@@ -116,8 +124,9 @@ inline std::string GgufBytes(const ModelConfig& c, const std::string& architectu
     std::vector<float> values(rule.elements());
     dummy->Read(rule, DType::kF32, values.data());
     const int64_t columns = matrix ? rule.shape[1] : 1, rows = rule.elements() / columns, dim = c.head_dim;
-    const bool pairs = architecture == "llama" && (rule.weight == Weight::kQuery || rule.weight == Weight::kKey ||
-                                                   rule.weight == Weight::kQueryBias || rule.weight == Weight::kKeyBias);
+    const bool pairs =
+        architecture == "llama" && (rule.weight == Weight::kQuery || rule.weight == Weight::kKey ||
+                                    rule.weight == Weight::kQueryBias || rule.weight == Weight::kKeyBias);
     const bool norm = !matrix && HfName(c, rule).ends_with("norm.weight");
     std::string bytes;
     for (int64_t row = 0; row < rows; ++row) {

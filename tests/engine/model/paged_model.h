@@ -20,7 +20,8 @@ class PagedModel {
   static constexpr int kMaxTokens = 64;
 
   /// A model that holds `blocks` blocks of every group. `ops` has the defaults but for what is set in it.
-  static absl::StatusOr<std::unique_ptr<PagedModel>> Load(const ModelSource& source, kernels::CpuOpsConfig ops = {}, int blocks = 12) {
+  static absl::StatusOr<std::unique_ptr<PagedModel>> Load(const ModelSource& source, kernels::CpuOpsConfig ops = {},
+                                                          int blocks = 12) {
     std::unique_ptr<PagedModel> out(new PagedModel);
     BATON_ASSIGN_OR_RETURN(out->ops_, kernels::MakeCpuOps(ops));
     BATON_ASSIGN_OR_RETURN(out->model_, LoadModel(source, *out->ops_, kMaxTokens, nullptr));
@@ -39,7 +40,9 @@ class PagedModel {
     const std::vector<int32_t> row_start = {0, static_cast<int32_t>(tokens.size())}, contexts = {context};
     ForwardBatch batch{.tokens = tokens, .logit_rows = rows};
     for (size_t g = 0; g < views_.size(); ++g) {
-      batch.groups.push_back({.row_start = row_start, .context = contexts, .block_tables = table_,
+      batch.groups.push_back({.row_start = row_start,
+                              .context = contexts,
+                              .block_tables = table_,
                               .table_stride = static_cast<int64_t>(table_.size())});
     }
     const std::atomic<bool> cancel{cancelled};
@@ -76,7 +79,8 @@ class PagedModel {
         for (int p = 0; p < 2; ++p) {
           const KvPlane& plane = group.planes[p];
           const int64_t stride = group.tokens_per_block * plane.heads * plane.BytesPerTokenHead();
-          BATON_ASSIGN_OR_RETURN(std::unique_ptr<kernels::Buffer> memory, ops_->Allocate(static_cast<size_t>(stride * blocks)));
+          BATON_ASSIGN_OR_RETURN(std::unique_ptr<kernels::Buffer> memory,
+                                 ops_->Allocate(static_cast<size_t>(stride * blocks)));
           kernels::KvPlaneView& to = p == 0 ? planes.k : planes.v;
           to.base = memory->data();
           to.block_stride_bytes = stride;
@@ -90,7 +94,8 @@ class PagedModel {
       }
       views_.push_back(std::move(view));
     }
-    for (int b = 0; b < blocks; ++b) table_.push_back((b * 5 + 3) % blocks);  // 5 and `blocks` share no factor: a permutation
+    for (int b = 0; b < blocks; ++b)
+      table_.push_back((b * 5 + 3) % blocks);  // 5 and `blocks` share no factor: a permutation
     return absl::OkStatus();
   }
 

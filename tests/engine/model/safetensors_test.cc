@@ -22,8 +22,10 @@ std::vector<uint8_t> FileOf(const std::string& header, size_t data_bytes, uint64
   return out;
 }
 
-std::string Entry(const std::string& name, const std::string& type, const std::string& shape, uint64_t begin, uint64_t end) {
-  return StrCat("\"", name, "\":{\"dtype\":\"", type, "\",\"shape\":", shape, ",\"data_offsets\":[", begin, ",", end, "]}");
+std::string Entry(const std::string& name, const std::string& type, const std::string& shape, uint64_t begin,
+                  uint64_t end) {
+  return StrCat("\"", name, "\":{\"dtype\":\"", type, "\",\"shape\":", shape, ",\"data_offsets\":[", begin, ",", end,
+                "]}");
 }
 
 // What the reader says of a file with this header and 16 bytes of data.
@@ -34,8 +36,10 @@ std::string ErrorOf(const std::string& header, size_t data_bytes = 16, uint64_t 
 }
 
 TEST(Safetensors, ReadsTensorsAndIgnoresMetadata) {
-  const std::vector<uint8_t> file = FileOf(
-      "{\"__metadata__\":{\"format\":\"pt\"}," + Entry("b", "BF16", "[2,2]", 8, 16) + "," + Entry("a", "F32", "[2]", 0, 8) + "}   ", 16);
+  const std::vector<uint8_t> file =
+      FileOf("{\"__metadata__\":{\"format\":\"pt\"}," + Entry("b", "BF16", "[2,2]", 8, 16) + "," +
+                 Entry("a", "F32", "[2]", 0, 8) + "}   ",
+             16);
   const auto read = SafetensorsFile::Parse(file, "F");
   ASSERT_TRUE(read.ok()) << read.status();
   ASSERT_EQ((*read)->tensors().size(), 2u);
@@ -48,7 +52,9 @@ TEST(Safetensors, ReadsTensorsAndIgnoresMetadata) {
 }
 
 TEST(Safetensors, EmptyTensorsAndScalarsAreFine) {
-  EXPECT_EQ(ErrorOf("{" + Entry("e", "F32", "[0,3]", 0, 0) + "," + Entry("s", "F64", "[]", 0, 8) + "," + Entry("t", "I8", "[8]", 8, 16) + "}"), "ok");
+  EXPECT_EQ(ErrorOf("{" + Entry("e", "F32", "[0,3]", 0, 0) + "," + Entry("s", "F64", "[]", 0, 8) + "," +
+                    Entry("t", "I8", "[8]", 8, 16) + "}"),
+            "ok");
 }
 
 TEST(Safetensors, HeaderLengthIsCheckedAgainstTheFile) {
@@ -67,17 +73,23 @@ TEST(Safetensors, EveryTruncationIsRefused) {
 TEST(Safetensors, OffsetsOutsideTheDataAreRefused) {
   EXPECT_THAT(ErrorOf("{" + Entry("a", "F32", "[8]", 0, 32) + "}"), HasSubstr("\"a\" spans bytes 0 to 32 of 16"));
   EXPECT_THAT(ErrorOf("{" + Entry("a", "F32", "[4]", 16, 0) + "}"), HasSubstr("spans bytes 16 to 0"));
-  EXPECT_THAT(ErrorOf("{" + Entry("a", "F32", "[4]", ~uint64_t{0} - 15, ~uint64_t{0}) + "}"), HasSubstr("spans bytes 18446744073709551600"));
-  EXPECT_THAT(ErrorOf("{\"a\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[-16,0]}}"), HasSubstr("the number -16 is not expected"));
-  EXPECT_THAT(ErrorOf("{\"a\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16,16]}}"), HasSubstr("3 numbers instead of 2"));
+  EXPECT_THAT(ErrorOf("{" + Entry("a", "F32", "[4]", ~uint64_t{0} - 15, ~uint64_t{0}) + "}"),
+              HasSubstr("spans bytes 18446744073709551600"));
+  EXPECT_THAT(ErrorOf("{\"a\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[-16,0]}}"),
+              HasSubstr("the number -16 is not expected"));
+  EXPECT_THAT(ErrorOf("{\"a\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16,16]}}"),
+              HasSubstr("3 numbers instead of 2"));
   EXPECT_THAT(ErrorOf("{\"a\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,1e400]}}"), HasSubstr("not JSON"));
 }
 
 TEST(Safetensors, ShapeMustFitTheBytes) {
-  EXPECT_THAT(ErrorOf("{" + Entry("a", "F32", "[3]", 0, 16) + "}"), HasSubstr("has 16 bytes, its shape and type F32 need 12"));
+  EXPECT_THAT(ErrorOf("{" + Entry("a", "F32", "[3]", 0, 16) + "}"),
+              HasSubstr("has 16 bytes, its shape and type F32 need 12"));
   EXPECT_THAT(ErrorOf("{" + Entry("a", "F32", "[4611686018427387905]", 0, 16) + "}"), HasSubstr("need more than 2^64"));
-  EXPECT_THAT(ErrorOf("{" + Entry("a", "F32", "[4294967296,4294967296,4294967296]", 0, 16) + "}"), HasSubstr("need more than 2^64"));
-  EXPECT_THAT(ErrorOf("{" + Entry("a", "F32", "[18446744073709551615]", 0, 16) + "}"), HasSubstr("dimension 18446744073709551615"));
+  EXPECT_THAT(ErrorOf("{" + Entry("a", "F32", "[4294967296,4294967296,4294967296]", 0, 16) + "}"),
+              HasSubstr("need more than 2^64"));
+  EXPECT_THAT(ErrorOf("{" + Entry("a", "F32", "[18446744073709551615]", 0, 16) + "}"),
+              HasSubstr("dimension 18446744073709551615"));
   EXPECT_THAT(ErrorOf("{" + Entry("a", "F32", "[1,1,1,1,1,1,1,1,4]", 0, 16) + "}"), HasSubstr("more than 8 numbers"));
   EXPECT_THAT(ErrorOf("{" + Entry("a", "F32", "[2.5]", 0, 16) + "}"), HasSubstr("the number 2.5 is not expected"));
 }
@@ -85,13 +97,17 @@ TEST(Safetensors, ShapeMustFitTheBytes) {
 TEST(Safetensors, OverlapsAndHolesAreRefused) {
   EXPECT_THAT(ErrorOf("{" + Entry("a", "F32", "[4]", 0, 16) + "," + Entry("b", "F32", "[2]", 8, 16) + "}"),
               HasSubstr("\"b\" begins at byte 8, the tensor before it ends at 16"));
-  EXPECT_THAT(ErrorOf("{" + Entry("a", "F32", "[1]", 0, 4) + "," + Entry("b", "F32", "[2]", 8, 16) + "}"), HasSubstr("begins at byte 8"));
-  EXPECT_THAT(ErrorOf("{" + Entry("a", "F32", "[2]", 0, 8) + "}"), HasSubstr("the tensors take 8 bytes, the file has 16"));
+  EXPECT_THAT(ErrorOf("{" + Entry("a", "F32", "[1]", 0, 4) + "," + Entry("b", "F32", "[2]", 8, 16) + "}"),
+              HasSubstr("begins at byte 8"));
+  EXPECT_THAT(ErrorOf("{" + Entry("a", "F32", "[2]", 0, 8) + "}"),
+              HasSubstr("the tensors take 8 bytes, the file has 16"));
 }
 
 TEST(Safetensors, DuplicateNamesAndFieldsAreRefused) {
-  EXPECT_THAT(ErrorOf("{" + Entry("a", "F32", "[2]", 0, 8) + "," + Entry("a", "F32", "[2]", 8, 16) + "}"), HasSubstr("\"a\" is there twice"));
-  EXPECT_THAT(ErrorOf("{\"a\":{\"dtype\":\"F32\",\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]}}"), HasSubstr("the field is there twice"));
+  EXPECT_THAT(ErrorOf("{" + Entry("a", "F32", "[2]", 0, 8) + "," + Entry("a", "F32", "[2]", 8, 16) + "}"),
+              HasSubstr("\"a\" is there twice"));
+  EXPECT_THAT(ErrorOf("{\"a\":{\"dtype\":\"F32\",\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]}}"),
+              HasSubstr("the field is there twice"));
 }
 
 TEST(Safetensors, AnythingElseIsRefused) {
@@ -103,7 +119,8 @@ TEST(Safetensors, AnythingElseIsRefused) {
   EXPECT_THAT(ErrorOf("{\"a\":{\"dtype\":\"F32\"}}"), HasSubstr("dtype, shape or data_offsets is missing"));
   EXPECT_THAT(ErrorOf("{\"a\":{\"colour\":1}}"), HasSubstr("unknown field"));
   EXPECT_THAT(ErrorOf("{\"a\":{\"dtype\":{}}}"), HasSubstr("an object is not expected"));
-  EXPECT_THAT(ErrorOf("{\"a\":{\"dtype\":\"F32\",\"shape\":[[1]],\"data_offsets\":[0,4]}}"), HasSubstr("an array is not expected"));
+  EXPECT_THAT(ErrorOf("{\"a\":{\"dtype\":\"F32\",\"shape\":[[1]],\"data_offsets\":[0,4]}}"),
+              HasSubstr("an array is not expected"));
   EXPECT_THAT(ErrorOf("{" + Entry("\xff\xfe", "F32", "[4]", 0, 16) + "}"), HasSubstr("not JSON"));
   EXPECT_THAT(ErrorOf(std::string(100000, '[')), HasSubstr("an array is not expected"));
   EXPECT_THAT(ErrorOf("{\"a\":" + std::string(100000, '{')), HasSubstr("not JSON"));

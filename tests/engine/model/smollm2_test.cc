@@ -1,5 +1,6 @@
-// The real SmolLM2-135M-Instruct, when `make demo` has fetched it: greedy text of transformers on the dequantized weights
-// (make_smollm2_golden.py). Each step goes on from the reference's token; steps whose margin is in the noise are not compared.
+// The real SmolLM2-135M-Instruct, when `make demo` has fetched it: greedy text of transformers on the dequantized
+// weights (make_smollm2_golden.py). Each step goes on from the reference's token; steps whose margin is
+// in the noise are not compared.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,5 +1,5 @@
-// RoPE, KV writes with digests, and paged attention: against double precision, and bitwise over chunks, batches, threads,
-// block sizes and instruction sets.
+// RoPE, KV writes with digests, and paged attention: against double precision, and bitwise over chunks, batches,
+// threads, block sizes and instruction sets.
 #include <gtest/gtest.h>
 
 #include "common/kv_digest.h"
@@ -21,7 +21,8 @@ class AttentionContract : public testing::TestWithParam<Backend> {};
 RopeParams Rope(int dim) {
   RopeParams rope;
   rope.rotary_dim = dim;
-  for (int i = 0; i < dim / 2; ++i) rope.inv_freq.push_back(std::pow(10000.0f, -2.0f * static_cast<float>(i) / static_cast<float>(dim)));
+  for (int i = 0; i < dim / 2; ++i)
+    rope.inv_freq.push_back(std::pow(10000.0f, -2.0f * static_cast<float>(i) / static_cast<float>(dim)));
   return rope;
 }
 
@@ -29,7 +30,9 @@ RopeParams Rope(int dim) {
 struct Stream {
   HostTensor q, k, v;
   Stream(const Case& c, int tokens, std::mt19937& rng)
-      : q(DType::kF32, tokens, c.q_heads * c.dim), k(DType::kF32, tokens, c.kv_heads * c.dim), v(DType::kF32, tokens, c.kv_heads * c.dim) {
+      : q(DType::kF32, tokens, c.q_heads * c.dim),
+        k(DType::kF32, tokens, c.kv_heads * c.dim),
+        v(DType::kF32, tokens, c.kv_heads * c.dim) {
     q.Fill(rng), k.Fill(rng), v.Fill(rng);
   }
 };
@@ -40,7 +43,8 @@ void CopyRows(const HostTensor& from, int first, int count, HostTensor& to, int 
   }
 }
 
-// Runs sequences through the ops in steps of `chunk` rows each (all sequences in every step); returns each one's output.
+// Runs sequences through the ops in steps of `chunk` rows each (all sequences in every
+// step); returns each one's output.
 std::vector<HostTensor> Feed(Ops& ops, const Case& c, const std::vector<Stream>& streams, PagedKv& kv, int chunk) {
   const RopeParams rope = Rope(c.dim);
   std::vector<HostTensor> outs;
@@ -57,10 +61,12 @@ std::vector<HostTensor> Feed(Ops& ops, const Case& c, const std::vector<Stream>&
       pieces.emplace_back(s, rows);
     }
     if (pieces.empty()) break;
-    HostTensor q(DType::kF32, step.rows(), c.q_heads * c.dim, 8), k(DType::kF32, step.rows(), c.kv_heads * c.dim, 8), v = k, out = q;
+    HostTensor q(DType::kF32, step.rows(), c.q_heads * c.dim, 8), k(DType::kF32, step.rows(), c.kv_heads * c.dim, 8),
+        v = k, out = q;
     int at = 0;
     for (auto [s, rows] : pieces) {
-      CopyRows(streams[s].q, done[s], rows, q, at), CopyRows(streams[s].k, done[s], rows, k, at), CopyRows(streams[s].v, done[s], rows, v, at);
+      CopyRows(streams[s].q, done[s], rows, q, at), CopyRows(streams[s].k, done[s], rows, k, at),
+          CopyRows(streams[s].v, done[s], rows, v, at);
       at += rows;
     }
     ops.RopeAndWriteKv(q.view(), k.view(), v.view(), nullptr, nullptr, 0, 1e-6f, rope, step.batch(), kv.view());
@@ -138,7 +144,8 @@ TEST_P(AttentionContract, EqualsDoublePrecisionOverTheStoredKv) {
       for (int row = 0; row < tokens; row += row < 20 || row > tokens - 5 ? 1 : 61) {
         for (int head = 0; head < c.q_heads; ++head) {
           const std::vector<double> want = Expected(c, streams[s], kv, static_cast<int>(s), row, head);
-          for (int i = 0; i < c.dim; ++i) ASSERT_NEAR(out[s].At(row, head * c.dim + i), want[i], 5e-6) << "dim " << c.dim << " row " << row;
+          for (int i = 0; i < c.dim; ++i)
+            ASSERT_NEAR(out[s].At(row, head * c.dim + i), want[i], 5e-6) << "dim " << c.dim << " row " << row;
         }
       }
     }
@@ -161,11 +168,13 @@ TEST_P(AttentionContract, StoredKvIsTheRotatedInputAndItsDigest) {
           const std::vector<double> k = Rotated(streams[0].k, t, head, c.dim, Rope(c.dim));
           for (int i = 0; i < c.dim; ++i) {
             ASSERT_NEAR(kv.At(false, 0, t, head, i), k[i], grain * (std::abs(k[i]) + 1e-3) + 1e-6);
-            ASSERT_NEAR(kv.At(true, 0, t, head, i), streams[0].v.At(t, head * c.dim + i), grain * std::abs(streams[0].v.At(t, head * c.dim + i)) + 1e-7);
+            ASSERT_NEAR(kv.At(true, 0, t, head, i), streams[0].v.At(t, head * c.dim + i),
+                        grain * std::abs(streams[0].v.At(t, head * c.dim + i)) + 1e-7);
           }
           for (uint32_t plane : {0u, 1u}) {
-            digest[plane] += KvDigestVector({3, plane, 2 + static_cast<uint32_t>(head), static_cast<uint32_t>(t)},
-                                            kv.VectorAt(plane == 1, 0, t, head), static_cast<uint32_t>(c.dim * DTypeBytes(c.kv)));
+            digest[plane] +=
+                KvDigestVector({3, plane, 2 + static_cast<uint32_t>(head), static_cast<uint32_t>(t)},
+                               kv.VectorAt(plane == 1, 0, t, head), static_cast<uint32_t>(c.dim * DTypeBytes(c.kv)));
           }
         }
         ASSERT_EQ(kv.DigestAt(false, 0, unit, head), digest[0]) << "unit at " << unit;
@@ -187,7 +196,8 @@ TEST_P(AttentionContract, ARowHasItsBitsWhateverTheChunkTheBatchAndTheBlocks) {
     for (int chunk : {16, 77, 512}) {
       PagedKv kv({c.kv_heads, c.dim, 48, c.kv}, 3, 304, static_cast<uint32_t>(chunk));
       const HostTensor got = Feed(*ops, c, streams, kv, chunk)[0];
-      for (int r = 0; r < 300; ++r) ASSERT_EQ(got.Row(r), want.Row(r)) << "row " << r << " chunk " << chunk << " dim " << c.dim;
+      for (int r = 0; r < 300; ++r)
+        ASSERT_EQ(got.Row(r), want.Row(r)) << "row " << r << " chunk " << chunk << " dim " << c.dim;
     }
   }
 }
@@ -211,7 +221,8 @@ TEST_P(AttentionContract, QkNormComesBeforeTheRotation) {
   PagedKv kv({1, 64, 16, DType::kF32}, 1, 32, 4);
   Step step;
   step.Add(kv, 0, 0, 20);
-  ops->RopeAndWriteKv(q.view(), k.view(), v.view(), norm.data(), norm.data(), 1, 1e-6f, Rope(64), step.batch(), kv.view());
+  ops->RopeAndWriteKv(q.view(), k.view(), v.view(), norm.data(), norm.data(), 1, 1e-6f, Rope(64), step.batch(),
+                      kv.view());
   for (int r = 0; r < 20; ++r) {
     for (int h = 0; h < 2; ++h) {
       const std::vector<double> want = Rotated(normed, r, h, 64, Rope(64));
@@ -240,7 +251,8 @@ TEST_P(AttentionContract, CopiedBlocksCarryBothPlanesAndDigests) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, AttentionContract, testing::ValuesIn(Backends()), [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(All, AttentionContract, testing::ValuesIn(Backends()),
+                         [](const auto& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace baton::kernels

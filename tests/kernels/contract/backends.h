@@ -17,7 +17,8 @@ struct Backend {
 };
 inline void PrintTo(const Backend& b, std::ostream* out) { *out << b.name; }
 
-/// Every backend this machine can run; the first is the one others must equal bit for bit when they share a compute type.
+/// Every backend this machine can run; the first is the one others must equal bit for bit
+/// when they share a compute type.
 std::vector<Backend> Backends();
 
 }  // namespace baton::kernels

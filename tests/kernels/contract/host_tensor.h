@@ -32,7 +32,8 @@ inline uint16_t ToF16(float x) {
 /// A row-major tensor with `padding` unused elements after each row.
 class HostTensor {
  public:
-  HostTensor(DType dtype, int64_t rows, int64_t cols, int64_t padding = 0) : dtype_(dtype), rows_(rows), cols_(cols), stride_(cols + padding) {
+  HostTensor(DType dtype, int64_t rows, int64_t cols, int64_t padding = 0)
+      : dtype_(dtype), rows_(rows), cols_(cols), stride_(cols + padding) {
     bytes_.resize(static_cast<size_t>(rows * stride_) * DTypeBytes(dtype) + 64, 0x5A);
   }
   template <class Rng>
@@ -45,7 +46,8 @@ class HostTensor {
   }
   void Set(int64_t r, int64_t c, float x) {
     char* at = bytes_.data() + (r * stride_ + c) * static_cast<int64_t>(DTypeBytes(dtype_));
-    if (dtype_ == DType::kF32) std::memcpy(at, &x, 4);
+    if (dtype_ == DType::kF32)
+      std::memcpy(at, &x, 4);
     else {
       const uint16_t h = dtype_ == DType::kBF16 ? ToBf16(x) : ToF16(x);
       std::memcpy(at, &h, 2);

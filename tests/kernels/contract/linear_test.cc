@@ -35,8 +35,10 @@ TEST_P(LinearContract, EqualsTheDoubleSumWithinF32Rounding) {
       for (int64_t r = 0; r < 7; ++r) {
         for (int64_t c = 0; c < s.n; ++c) {
           double sum = bias[c], size = std::abs(bias[c]);
-          for (int64_t i = 0; i < s.k; ++i) sum += double{x.At(r, i)} * w.At(c, i), size += std::abs(double{x.At(r, i)} * w.At(c, i));
-          ASSERT_NEAR(out.At(r, c), sum, size * 0x1p-24 * (s.k + 2)) << "n " << s.n << " k " << s.k << " row " << r << " column " << c;
+          for (int64_t i = 0; i < s.k; ++i)
+            sum += double{x.At(r, i)} * w.At(c, i), size += std::abs(double{x.At(r, i)} * w.At(c, i));
+          ASSERT_NEAR(out.At(r, c), sum, size * 0x1p-24 * (s.k + 2))
+              << "n " << s.n << " k " << s.k << " row " << r << " column " << c;
         }
       }
     }
@@ -75,10 +77,12 @@ TEST_P(LinearContract, WritesNothingBesideItsRows) {
   ops->Linear(x.view(), *packed, out.view());
   const float* after = static_cast<const float*>(out.view().data);
   const float* old = static_cast<const float*>(const_cast<HostTensor&>(before).view().data);
-  for (int64_t r = 0; r < 9; ++r) ASSERT_EQ(std::memcmp(after + r * 81 + 70, old + r * 81 + 70, 11 * 4), 0) << "row " << r;
+  for (int64_t r = 0; r < 9; ++r)
+    ASSERT_EQ(std::memcmp(after + r * 81 + 70, old + r * 81 + 70, 11 * 4), 0) << "row " << r;
 }
 
-INSTANTIATE_TEST_SUITE_P(All, LinearContract, testing::ValuesIn(Backends()), [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(All, LinearContract, testing::ValuesIn(Backends()),
+                         [](const auto& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace baton::kernels

@@ -23,7 +23,8 @@ class PagedKv {
     tables_.resize(static_cast<size_t>(blocks_));
     std::iota(tables_.begin(), tables_.end(), 0);
     std::shuffle(tables_.begin(), tables_.end(), std::mt19937(seed));
-    block_bytes_ = static_cast<int64_t>(shape.tokens_per_block) * shape.heads * shape.dim * static_cast<int64_t>(DTypeBytes(shape.dtype));
+    block_bytes_ = static_cast<int64_t>(shape.tokens_per_block) * shape.heads * shape.dim *
+                   static_cast<int64_t>(DTypeBytes(shape.dtype));
     k_.resize(static_cast<size_t>(blocks_ * block_bytes_));
     v_.resize(k_.size());
     units_ = shape.tokens_per_block / 16;
@@ -33,7 +34,8 @@ class PagedKv {
 
   KvLayerView view(uint32_t layer = 3, uint32_t first_head = 2) {
     const int64_t stride = units_ * shape_.heads;
-    KvPlaneView k{k_.data(), block_bytes_, shape_.tokens_per_block, shape_.heads, shape_.dim, shape_.dtype, k_digests_.data(), stride};
+    KvPlaneView k{k_.data(),  block_bytes_, shape_.tokens_per_block, shape_.heads,
+                  shape_.dim, shape_.dtype, k_digests_.data(),       stride};
     KvPlaneView v = k;
     v.base = v_.data();
     v.digests = v_digests_.data();

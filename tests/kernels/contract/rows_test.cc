@@ -38,7 +38,8 @@ TEST_P(RowsContract, RmsNormEqualsItsFormula) {
 
 TEST_P(RowsContract, AddRmsNormIsAddThenRmsNorm) {
   for (int64_t n : kWidths) {
-    HostTensor x(DType::kF32, 4, n), residual(DType::kF32, 4, n, 1), w(DType::kF32, 1, n), out(DType::kF32, 4, n), want(DType::kF32, 4, n);
+    HostTensor x(DType::kF32, 4, n), residual(DType::kF32, 4, n, 1), w(DType::kF32, 1, n), out(DType::kF32, 4, n),
+        want(DType::kF32, 4, n);
     x.Fill(rng_), residual.Fill(rng_), w.Fill(rng_);
     HostTensor sum = residual;
     const float* weight = w.view().Data<float>();
@@ -65,7 +66,9 @@ TEST_P(RowsContract, GatedActivationsEqualTheirFormulas) {
       for (int64_t r = 0; r < 3; ++r) {
         for (int64_t i = 0; i < n; ++i) {
           const double g = x.At(r, i), up = x.At(r, n + i);
-          const double y = act == Activation::kSilu ? g / (1 + std::exp(-g)) : 0.5 * g * (1 + std::tanh(std::sqrt(2 / M_PI) * (g + 0.044715 * g * g * g)));
+          const double y = act == Activation::kSilu
+                               ? g / (1 + std::exp(-g))
+                               : 0.5 * g * (1 + std::tanh(std::sqrt(2 / M_PI) * (g + 0.044715 * g * g * g)));
           ASSERT_NEAR(out.At(r, i), y * up, 2e-6 * std::abs(g * up) + 1e-30) << "gate " << g << " up " << up;
         }
         ASSERT_EQ(out.Row(r), other.Row(r));
@@ -99,7 +102,8 @@ TEST_P(RowsContract, SoftCapAndGather) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, RowsContract, testing::ValuesIn(Backends()), [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(All, RowsContract, testing::ValuesIn(Backends()),
+                         [](const auto& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace baton::kernels

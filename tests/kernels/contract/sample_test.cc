@@ -1,4 +1,5 @@
-// Sampling: every field does what SampleRow says, the draw follows the distribution, and its bits depend on the row alone.
+// Sampling: every field does what SampleRow says, the draw follows the distribution, and
+// its bits depend on the row alone.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -66,7 +67,8 @@ TEST_P(SampleContract, TheDrawFollowsTheSoftmax) {
     auto count = Count(logits, {.temperature = temperature, .seed = 42}, 20000);
     for (int t = 0; t < 5; ++t) {
       const double p = std::exp(logits[t] / temperature) / sum;
-      EXPECT_NEAR(count[t] / 20000.0, p, 5 * std::sqrt(p * (1 - p) / 20000)) << "token " << t << " temperature " << temperature;
+      EXPECT_NEAR(count[t] / 20000.0, p, 5 * std::sqrt(p * (1 - p) / 20000))
+          << "token " << t << " temperature " << temperature;
     }
   }
 }
@@ -106,9 +108,12 @@ TEST_P(SampleContract, EditsComeInTheirOrder) {
   // 0.5 / 2 for a positive logit, -1 · 2 for a negative one.
   EXPECT_EQ(One({0.3f, -5, -5, 0.5f}, {.temperature = 0, .repetition_penalty = 2, .prompt_tokens = prompt}).token, 0);
   EXPECT_EQ(One({-1.5f, -5, -5, -1.0f}, {.temperature = 0, .repetition_penalty = 2, .prompt_tokens = prompt}).token, 0);
-  EXPECT_EQ(One({0.1f, 0.2f, 0, 0.5f}, {.temperature = 0, .frequency_penalty = 0.16f, .output_tokens = output}).token, 1);
-  EXPECT_EQ(One({0.1f, 0.2f, 0, 0.5f}, {.temperature = 0, .frequency_penalty = 0.14f, .output_tokens = output}).token, 3);
-  EXPECT_EQ(One({0.1f, 0.2f, 0, 0.5f}, {.temperature = 0, .presence_penalty = 0.31f, .output_tokens = output}).token, 1);
+  EXPECT_EQ(One({0.1f, 0.2f, 0, 0.5f}, {.temperature = 0, .frequency_penalty = 0.16f, .output_tokens = output}).token,
+            1);
+  EXPECT_EQ(One({0.1f, 0.2f, 0, 0.5f}, {.temperature = 0, .frequency_penalty = 0.14f, .output_tokens = output}).token,
+            3);
+  EXPECT_EQ(One({0.1f, 0.2f, 0, 0.5f}, {.temperature = 0, .presence_penalty = 0.31f, .output_tokens = output}).token,
+            1);
   const uint32_t mask = 0b0101;
   EXPECT_EQ(One({0, 9, 1, 9}, {.temperature = 0, .grammar_mask = &mask}).token, 2);
 }
@@ -146,9 +151,15 @@ TEST_P(SampleContract, ATokenDependsOnItsRowAlone) {
   std::vector<int32_t> history(50);
   std::iota(history.begin(), history.end(), 100);
   for (int i = 0; i < kRows; ++i) {
-    SampleRow row{.temperature = i % 5 == 0 ? 0 : 0.3f + 0.1f * i, .top_k = i % 3 == 0 ? 20 : 0, .top_p = i % 4 == 0 ? 0.9f : 1.0f,
-                  .min_p = i % 7 == 0 ? 0.05f : 0.0f, .repetition_penalty = i % 2 == 0 ? 1.2f : 1.0f, .prompt_tokens = history,
-                  .seed = static_cast<uint64_t>(i) << 40, .sequence_index = static_cast<uint32_t>(i % 2), .position = static_cast<uint64_t>(1000 + i),
+    SampleRow row{.temperature = i % 5 == 0 ? 0 : 0.3f + 0.1f * i,
+                  .top_k = i % 3 == 0 ? 20 : 0,
+                  .top_p = i % 4 == 0 ? 0.9f : 1.0f,
+                  .min_p = i % 7 == 0 ? 0.05f : 0.0f,
+                  .repetition_penalty = i % 2 == 0 ? 1.2f : 1.0f,
+                  .prompt_tokens = history,
+                  .seed = static_cast<uint64_t>(i) << 40,
+                  .sequence_index = static_cast<uint32_t>(i % 2),
+                  .position = static_cast<uint64_t>(1000 + i),
                   .num_logprobs = i % 3 - 1};
     rows.push_back(row);
   }
@@ -175,7 +186,8 @@ TEST_P(SampleContract, SeedSequenceAndPositionEachChangeTheDraw) {
   EXPECT_EQ(One(flat, {.seed = 1, .sequence_index = 0, .position = 0}).token, base);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, SampleContract, testing::ValuesIn(Backends()), [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(All, SampleContract, testing::ValuesIn(Backends()),
+                         [](const auto& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace baton::kernels
