@@ -155,7 +155,7 @@ std::variant<TokenizedPrompt, ApiError> TokenizePrompt(const ModelText& model, c
     out.text = *std::move(rendered);
     add_special_tokens = chat.add_special_tokens;
   }
-  auto ids = model.tokenizer->Encode(out.text, add_special_tokens);
+  auto ids = model.prompt_ids->Encode(out.text, add_special_tokens);
   if (!ids.ok()) return FromStatus(ids.status());
   out.ids = *std::move(ids);
   return out;

@@ -82,7 +82,7 @@ absl::Status LoadDirectory(const std::string& path, bool use_generation_config, 
 }  // namespace
 
 absl::StatusOr<ModelText> ModelText::Load(const std::string& path, const std::string& chat_template_file,
-                                          bool use_generation_config) {
+                                          bool use_generation_config, size_t token_cache_bytes) {
   std::error_code ignored;
   if (!fs::exists(path, ignored)) return absl::NotFoundError(StrCat("model ", path, " does not exist (--model)"));
   ModelText model;
@@ -97,6 +97,7 @@ absl::StatusOr<ModelText> ModelText::Load(const std::string& path, const std::st
     model.chat_template = Const(std::move(given));
   }
   model.eos_token_ids = model.tokenizer->eos_ids();
+  model.prompt_ids = std::make_unique<TokenCache>(*model.tokenizer, token_cache_bytes);
   return model;
 }
 

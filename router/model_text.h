@@ -9,14 +9,16 @@
 #include "absl/status/statusor.h"
 #include "router/generation.h"
 #include "text/chat_template.h"
+#include "text/token_cache.h"
 #include "text/tokenizer.h"
 
 namespace baton::router {
 
-/// Immutable; any thread.
+/// Immutable but for the cache; any thread.
 struct ModelText {
   std::string name;  ///< base name of the path, without ".gguf"
   std::unique_ptr<const Tokenizer> tokenizer;
+  std::unique_ptr<TokenCache> prompt_ids;  ///< tokenizes prompts; any thread
   std::unique_ptr<const ChatTemplate> chat_template;  ///< null: the model has none
   SamplingOptions defaults;                           ///< of generation_config.json; what it does not set is absent
   std::vector<int32_t> eos_token_ids;
@@ -24,7 +26,7 @@ struct ModelText {
   /// `path`: an HF directory or a .gguf file. `chat_template_file`: replaces the model's; "" = the model's own.
   /// `use_generation_config`: false leaves `defaults` empty. Errors of text/ and common/gguf, which name the file.
   static absl::StatusOr<ModelText> Load(const std::string& path, const std::string& chat_template_file,
-                                        bool use_generation_config);
+                                        bool use_generation_config, size_t token_cache_bytes);
 };
 
 /// Request over model defaults over neutral values. Every field a worker looks at is set then, except seed and

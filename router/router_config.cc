@@ -40,6 +40,7 @@ absl::Status CheckNumbers(const RouterConfig& c) {
                                         {"http-threads", c.http_threads, 0, 1024},
                                         {"tokenizer-threads", c.tokenizer_threads, 0, 1024},
                                         {"tokenizer-queue", c.tokenizer_queue, 1, kMost},
+                                        {"token-cache-mib", c.token_cache_mib, 0, 1 << 20},
                                         {"request-timeout-ms", c.request_timeout_ms, 0, kDay},
                                         {"first-token-timeout-ms", c.first_token_timeout_ms, 0, kDay},
                                         {"idle-token-timeout-ms", c.idle_token_timeout_ms, 0, kDay},

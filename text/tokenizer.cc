@@ -15,6 +15,7 @@ Tokenizer::Tokenizer(bt_tokenizer* handle) : handle_(handle) {
   token_bytes_ = {table.bytes, table.byte_ends};
   token_names_ = {table.names, table.name_ends};
   special_ = table.special;
+  begins_piece_ = table.begins_piece;
   vocab_size_ = static_cast<int32_t>(table.count);
   assembly_ = static_cast<TextAssembly>(table.assembly);
   text_start_ = static_cast<TextStart>(table.text_start);

@@ -66,6 +66,8 @@ class Tokenizer {
   std::optional<int32_t> TokenToId(std::string_view token) const;
 
   bool IsSpecial(int32_t id) const { return Has(id) && special_[id] != 0; }
+  /// A special token before which a text may be cut, wherever it stands: the ids of the parts are those of the whole.
+  bool BeginsPiece(int32_t id) const { return Has(id) && begins_piece_[id] != 0; }
   /// One more than the greatest id, added tokens included. The model's embedding may be larger.
   int32_t vocab_size() const { return vocab_size_; }
 
@@ -106,6 +108,7 @@ class Tokenizer {
   Strings token_bytes_{};
   Strings token_names_{};
   const uint8_t* special_ = nullptr;
+  const uint8_t* begins_piece_ = nullptr;
   int32_t vocab_size_ = 0;
   std::optional<int32_t> bos_id_;
   bool puts_bos_ = false;  // Encode with special tokens begins with BOS

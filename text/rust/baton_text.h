@@ -68,6 +68,7 @@ typedef struct bt_table {
   const char* names;
   const uint64_t* name_ends;
   const uint8_t* special;
+  const uint8_t* begins_piece;  // a text may be cut before every occurrence of the token, and its parts tokenized alone
   int32_t assembly;    // TextAssembly
   int32_t text_start;  // TextStart
 } bt_table;

@@ -33,6 +33,7 @@ pub struct Table {
     names: *const u8,
     name_ends: *const u64,
     special: *const u8,
+    begins_piece: *const u8,
     assembly: i32,
     text_start: i32,
 }
@@ -51,12 +52,26 @@ impl Strings {
     }
 }
 
+/// Wherever `token` stands in a text, it is read as itself, and what is before it is tokenized as if the text ended there:
+/// it takes no space from its left, needs no word boundary, is looked for in the text as it is, and no added token that
+/// begins earlier can cover its first byte.
+fn begins_a_piece<'a>(token: &AddedToken, mut all: impl Iterator<Item = &'a AddedToken>) -> bool {
+    let text = token.content.as_bytes();
+    let covered = |other: &AddedToken| {
+        let other = other.content.as_bytes();
+        (1..other.len()).any(|i| other[i..].starts_with(text) || text.starts_with(&other[i..]))
+    };
+    let plain = token.special && !token.normalized && !token.lstrip && !token.single_word;
+    plain && !text.is_empty() && !all.any(covered)
+}
+
 pub struct Handle {
     tokenizer: Tokenizer,
     plain: OnceLock<Tokenizer>, // reads special tokens in the text as ordinary text; made when first asked for
     bytes: Strings,
     names: Strings,
     special: Vec<u8>,
+    begins_piece: Vec<u8>,
     assembly: Assembly,
     start: TextStart,
 }
@@ -83,12 +98,17 @@ impl Handle {
             names.push(name.as_bytes());
             special.push(added.get(&(id as u32)).is_some_and(|t| t.special) as u8);
         }
+        let mut begins_piece = vec![0; count];
+        for (id, token) in &added {
+            begins_piece[*id as usize] = begins_a_piece(token, added.values()) as u8;
+        }
         Ok(Handle {
             tokenizer,
             plain: OnceLock::new(),
             bytes,
             names,
             special,
+            begins_piece,
             assembly: kind.assembly,
             start: kind.start,
         })
@@ -102,6 +122,7 @@ impl Handle {
             names: self.names.bytes.as_ptr(),
             name_ends: self.names.ends.as_ptr(),
             special: self.special.as_ptr(),
+            begins_piece: self.begins_piece.as_ptr(),
             assembly: self.assembly as i32,
             text_start: self.start as i32,
         }

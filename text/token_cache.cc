@@ -1,0 +1,114 @@
+#include "text/token_cache.h"
+
+#include <algorithm>
+
+#include "common/status.h"
+
+namespace baton {
+
+PieceCutter::PieceCutter(const Tokenizer& tokenizer) {
+  for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
+    if (!tokenizer.BeginsPiece(id)) continue;
+    const std::string token(tokenizer.IdToToken(id));
+    auto family = std::ranges::find(families_, token[0], &Family::first);
+    if (family == families_.end()) family = families_.insert(family, {token[0], {}});
+    family->tokens.push_back(token);
+  }
+}
+
+size_t PieceCutter::Family::Find(std::string_view text, size_t from) const {
+  for (size_t at = text.find(first, from); at != text.npos; at = text.find(first, at + 1)) {
+    const std::string_view here = text.substr(at);
+    if (std::ranges::any_of(tokens, [here](const std::string& token) { return here.starts_with(token); })) return at;
+  }
+  return text.size();
+}
+
+std::vector<std::string_view> PieceCutter::Cut(std::string_view text) const {
+  std::vector<size_t> next;  // where each family is met next
+  for (const Family& family : families_) next.push_back(family.Find(text, 0));
+  std::vector<std::string_view> pieces;
+  for (size_t begin = 0; begin < text.size();) {
+    size_t end = text.size();
+    for (size_t i = 0; i < next.size(); ++i) {
+      if (next[i] <= begin) next[i] = families_[i].Find(text, begin + 1);
+      end = std::min(end, next[i]);
+    }
+    pieces.push_back(text.substr(begin, end - begin));
+    begin = end;
+  }
+  return pieces;
+}
+
+TokenCache::TokenCache(const Tokenizer& tokenizer, size_t capacity_bytes)
+    : tokenizer_(tokenizer), cutter_(tokenizer), capacity_(capacity_bytes) {}
+
+std::vector<std::string_view> TokenCache::Pieces(std::string_view text, bool add_special_tokens) const {
+  // What the tokenizer puts around a text belongs to the whole of it.
+  if (add_special_tokens) return {text};
+  return cutter_.Cut(text);
+}
+
+absl::StatusOr<std::vector<int32_t>> TokenCache::Encode(std::string_view text, bool add_special_tokens) {
+  if (capacity_ == 0) return tokenizer_.Encode(text, add_special_tokens);
+  std::vector<int32_t> out;
+  for (const std::string_view piece : Pieces(text, add_special_tokens)) {
+    BATON_ASSIGN_OR_RETURN(const Ids ids, IdsOf({piece, add_special_tokens}));
+    out.insert(out.end(), ids->begin(), ids->end());
+  }
+  return out;
+}
+
+size_t TokenCache::BytesToTokenize(std::string_view text, bool add_special_tokens) const {
+  if (capacity_ == 0) return text.size();
+  const std::vector<std::string_view> pieces = Pieces(text, add_special_tokens);
+  std::lock_guard lock(mutex_);
+  size_t bytes = 0;
+  for (const std::string_view piece : pieces) bytes += by_text_.contains(Key{piece, add_special_tokens}) ? 0 : piece.size();
+  return bytes;
+}
+
+size_t TokenCache::bytes() const {
+  std::lock_guard lock(mutex_);
+  return bytes_;
+}
+
+absl::StatusOr<TokenCache::Ids> TokenCache::IdsOf(Key piece) {
+  if (Ids known = Find(piece)) return known;
+  BATON_ASSIGN_OR_RETURN(std::vector<int32_t> encoded, tokenizer_.Encode(piece.first, piece.second));
+  Ids ids = std::make_shared<const std::vector<int32_t>>(std::move(encoded));
+  Keep(piece, ids);
+  return ids;
+}
+
+TokenCache::Ids TokenCache::Find(Key piece) {
+  std::lock_guard lock(mutex_);
+  const auto found = by_text_.find(piece);
+  if (found == by_text_.end()) return nullptr;
+  entries_.splice(entries_.begin(), entries_, found->second);
+  return found->second->ids;
+}
+
+size_t TokenCache::CostOf(const Entry& entry) {
+  constexpr size_t kBookkeeping = 192;  // list node, map slot, the vector and its count: measured sizes, rounded up
+  return kBookkeeping + entry.text.size() + entry.ids->size() * sizeof(int32_t);
+}
+
+void TokenCache::Keep(Key piece, Ids ids) {
+  Entry entry{std::string(piece.first), piece.second, std::move(ids)};
+  const size_t cost = CostOf(entry);
+  if (cost > capacity_ / 4) return;  // one text must not drive out all others
+  std::lock_guard lock(mutex_);
+  if (by_text_.contains(piece)) return;  // another thread was faster
+  entries_.push_front(std::move(entry));
+  by_text_[Key{entries_.front().text, piece.second}] = entries_.begin();
+  bytes_ += cost;
+  while (bytes_ > capacity_) {
+    const Entry& oldest = entries_.back();
+    bytes_ -= CostOf(oldest);
+    by_text_.erase(Key{oldest.text, oldest.add_special_tokens});
+    entries_.pop_back();
+  }
+}
+
+}  // namespace baton
