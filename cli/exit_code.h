@@ -15,8 +15,9 @@ enum ExitCode : int {
   kExitBug = 70,         ///< ours
 };
 
-/// The class of a status, by its code: FailedPrecondition and usage → 2, InvalidArgument | NotFound → 3,
-/// PermissionDenied | AlreadyExists (address) → 4, ResourceExhausted → 5, Unavailable | DeadlineExceeded → 6, else 70.
+/// The class of a status, by its code: FailedPrecondition | Unimplemented → 2; InvalidArgument | NotFound | DataLoss
+/// → 3; PermissionDenied | AlreadyExists (address) → 4; ResourceExhausted → 5; Unavailable | DeadlineExceeded → 6;
+/// else 70.
 int ExitCodeOf(const absl::Status& status);
 
 /// Prints "baton: MESSAGE" as the last line of stderr, tells the supervisor when there is one (the descriptor in

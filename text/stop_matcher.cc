@@ -44,7 +44,6 @@ std::string StopMatcher::Scan(std::string_view text) {
     size_t longest = 0;
     for (size_t s = 0; s < stops_.size(); ++s) {
       Stop& stop = stops_[s];
-      if (stop.matched == stop.text.size()) stop.matched = stop.fallback[stop.matched];
       while (stop.matched > 0 && open[at] != stop.text[stop.matched]) stop.matched = stop.fallback[stop.matched];
       if (open[at] == stop.text[stop.matched]) ++stop.matched;
       if (stop.matched == stop.text.size() && stop.matched > longest) {
@@ -78,14 +77,6 @@ std::string StopMatcher::AppendTail(std::string_view text) {
 std::string StopMatcher::Finish() {
   for (Stop& stop : stops_) stop.matched = 0;
   return std::exchange(held_, std::string());
-}
-
-std::string StopMatcher::Reseed(std::string_view text, int64_t tokens) {
-  for (Stop& stop : stops_) stop.matched = 0;
-  held_.clear();
-  match_.reset();
-  tokens_ = tokens;
-  return Scan(text);
 }
 
 }  // namespace baton

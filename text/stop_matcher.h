@@ -34,10 +34,6 @@ class StopMatcher {
   /// The end of the sequence without a match: what was held.
   std::string Finish();
 
-  /// Starts over as if `text` had come in `tokens` tokens (a migrated sequence). Returns what Append would have let
-  /// through of it.
-  std::string Reseed(std::string_view text, int64_t tokens);
-
   const std::optional<StopMatch>& match() const { return match_; }
   /// The stop string that was found. Only after a match.
   const std::string& matched_string() const { return stops_[match_->stop_index].text; }

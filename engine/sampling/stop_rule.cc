@@ -40,18 +40,6 @@ absl::Status CheckCounts(const SamplingParams& p) {
 
 }  // namespace
 
-std::string_view FinishReasonName(FinishReason reason) {
-  switch (reason) {
-    case FinishReason::kNone: return "";
-    case FinishReason::kStop: return "stop";
-    case FinishReason::kLength: return "length";
-    case FinishReason::kAbort: return "abort";
-    case FinishReason::kError: return "error";
-    case FinishReason::kHeld: return "held";
-  }
-  return "";
-}
-
 StopDecision DecideStop(const SamplingParams& params, int32_t token, int32_t output_len, int32_t total_len,
                         int32_t max_model_len) {
   if (output_len >= params.min_tokens) {

@@ -14,8 +14,6 @@ namespace baton::engine {
 
 /// The field's finish_reason. kHeld is not an end: the prefill leg is done and its KV waits for the handoff.
 enum class FinishReason : uint8_t { kNone, kStop, kLength, kAbort, kError, kHeld };
-/// "stop", "length", "abort", "error", "held"; empty for kNone.
-std::string_view FinishReasonName(FinishReason reason);
 
 struct StopDecision {
   FinishReason reason = FinishReason::kNone;

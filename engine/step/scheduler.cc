@@ -338,12 +338,6 @@ bool Scheduler::Idle() const {
   return !state_->plan_runs;
 }
 
-bool Scheduler::HasWork() const {
-  if (!state_->waiting.empty() || !state_->forget.empty()) return true;
-  return std::any_of(state_->running.begin(), state_->running.end(),
-                     [&](const Sequence* s) { return state_->HasCredit(*s); });
-}
-
 KvCache& Scheduler::cache() { return state_->cache; }
 const SchedulerOptions& Scheduler::options() const { return state_->options; }
 

@@ -98,8 +98,7 @@ class Scheduler {
   TimePoint NextDeadline() const;
 
   // ---- state
-  bool Idle() const;     ///< no request lives (held ones do not count)
-  bool HasWork() const;  ///< PlanStep may find something to run
+  bool Idle() const;  ///< no request lives (held ones do not count)
   SchedulerLoad Load() const;
   KvCache& cache();
   const SchedulerOptions& options() const;

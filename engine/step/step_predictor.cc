@@ -78,7 +78,6 @@ void StepPredictor::Observe(const StepWork& work, double ms) {
     g[i] = targets_[i] + stay * weights_[i];
   }
   weights_ = SolveNonNegative(h, g);
-  ++steps_;
 }
 
 double StepPredictor::Predict(const StepWork& work) const { return Dot(weights_, Features(work)); }

@@ -31,14 +31,12 @@ class StepPredictor {
   double Predict(const StepWork& work) const;
   /// The most tokens of one sequence at `context` that can join `work` within `limit_ms`, at most `max_tokens`.
   int32_t TokensWithin(const StepWork& work, int32_t context, double limit_ms, int32_t max_tokens) const;
-  int64_t steps_seen() const { return steps_; }
 
  private:
   Vector weights_;     ///< ms per {step, 64 rows, 65,536 attended tokens}
   Matrix products_{};  ///< Σ x xᵀ / ms² of the steps, fading
   Vector targets_{};   ///< Σ x / ms
   Vector scale_{};     ///< how large x² / ms² is, fading slowly: what "moves little" means per weight
-  int64_t steps_ = 0;
 };
 
 }  // namespace baton::engine

@@ -116,6 +116,18 @@ class Refusals(unittest.TestCase):
         self.check(["serve", str(TINY), "--load-format", "dummy", "--kv-cache-memory", "64K", "--port", "0", "--grpc-port", "0", "--admin-port", "0"], 5,
                    "--kv-cache-memory")
 
+    def test_chat_without_a_server(self):
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))  # bound, not listening: nobody answers, and nobody else can take it
+            self.check(["chat", "--url", f"http://127.0.0.1:{s.getsockname()[1]}", "--message", "x"], 6)
+
+    def test_doctor_says_what_this_machine_has_and_what_is_wrong(self):
+        self.assertEqual(run(["doctor", str(TINY)]).returncode, 0)
+        sick = run(["doctor", "/no/such.gguf"])
+        self.assertEqual(sick.returncode, 2)
+        self.assertIn("/no/such.gguf", sick.stdout)
+        self.assertIn("GiB available", sick.stdout)
+
     def test_non_loopback_bind_needs_auth_and_tls(self):
         result = run(["serve", str(TINY), "--load-format", "dummy", "--host", "0.0.0.0", "--port", "0", "--grpc-port", "0", "--admin-port", "0"])
         self.assertNotEqual(result.returncode, 0)

@@ -54,6 +54,17 @@ TEST(PrefixIndex, OnlyEligibleWorkersAreCounted) {
   EXPECT_EQ(depths[1], 10u);
 }
 
+TEST(PrefixIndex, WhoLostTheHeadOfAPrefixHoldsNothingOfIt) {
+  PrefixIndex index(1 << 20);
+  const Keys chain = Chain(3, 16);
+  index.Store(0, Head(chain, 12));
+  index.Store(1, chain);
+  index.Remove(1, Head(chain, 3));
+  const auto depths = index.Match(chain, ~uint64_t{0});
+  EXPECT_EQ(depths[0], 12u);
+  EXPECT_EQ(depths[1], 0u) << "its later units are of no use without the first";
+}
+
 TEST(PrefixIndex, RemovedAndClearedUnitsAreGone) {
   PrefixIndex index(1 << 20);
   const Keys chain = Chain(4, 20);

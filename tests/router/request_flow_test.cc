@@ -160,6 +160,54 @@ TEST(RequestFlow, EveryEventInEveryStateDoesWhatItsCellSays) {
   });
 }
 
+TEST(RequestFlow, OnlyWhatAnotherWorkerMayDoBetterIsTriedAgain) {
+  for (const auto code : {absl::StatusCode::kUnavailable, absl::StatusCode::kResourceExhausted,
+                          absl::StatusCode::kAborted, absl::StatusCode::kDataLoss}) {
+    RequestFlow flow = FlowIn(State::kAttached);
+    flow.News(Error(1, absl::Status(code, "x")), kStart);
+    EXPECT_EQ(Taken(flow), "cancel w0 r g1, pick again") << absl::StatusCodeToString(code);
+  }
+  for (const auto code : {absl::StatusCode::kInvalidArgument, absl::StatusCode::kFailedPrecondition,
+                          absl::StatusCode::kDeadlineExceeded, absl::StatusCode::kInternal}) {
+    RequestFlow flow = FlowIn(State::kAttached);
+    flow.News(Error(1, absl::Status(code, "x")), kStart);
+    EXPECT_EQ(flow.state(), State::kDone) << absl::StatusCodeToString(code);
+  }
+  RequestFlow flow = FlowIn(State::kAttached);
+  flow.News(Tokens(1, 0, kPrompt, {}, FinishReason::kAbort), kStart);
+  EXPECT_EQ(Taken(flow), "cancel w0 r g1, pick again") << "nobody here asked for the abort";
+}
+
+TEST(RequestFlow, NewsOfAnEndedOrUnknownChoiceIsDropped) {
+  RequestFlow flow = FlowIn(State::kAttached, 2);
+  flow.News(Tokens(1, 0, kPrompt, {5}, FinishReason::kLength), kStart);
+  flow.TakeActions();
+  flow.News(Error(1, absl::UnavailableError("late")), kStart);
+  flow.News(Tokens(1, 0, kPrompt + 1, {6}), kStart);
+  flow.News(Tokens(1, 2, kPrompt, {6}), kStart);
+  EXPECT_EQ(Taken(flow), "");
+  EXPECT_EQ(flow.state(), State::kStreaming);
+}
+
+TEST(RequestFlow, OnlyATokenThatStoppedTheAnswerIsNoText) {
+  for (const auto stop_token_id : {std::optional<int32_t>(6), std::optional<int32_t>(7), std::optional<int32_t>()}) {
+    RequestFlow flow = FlowIn(State::kAttached);
+    RelayNews news = Tokens(1, 0, kPrompt, {5, 6}, FinishReason::kStop);
+    news.stop_token_id = stop_token_id;
+    flow.News(news, kStart);
+    EXPECT_EQ(Taken(flow).starts_with("emit c0 5 6 stop"), stop_token_id == 6);
+  }
+}
+
+TEST(RequestFlow, EachLossHasItsOwnWaitForAnotherWorker) {
+  RequestFlow flow = FlowIn(State::kWaiting);
+  flow.Timer(kStart + Ms(20));
+  flow.WorkerChosen(kB, kStart + Ms(20));
+  flow.WorkerLost(kB, absl::UnavailableError("gone"), kStart + Ms(1000));
+  flow.NoWorker(absl::UnavailableError("none"), 0, kStart + Ms(1000));
+  EXPECT_EQ(flow.state(), State::kWaiting) << "the first wait was over long ago";
+}
+
 TEST(RequestFlow, ARetryBeforeTheFirstTokenStartsOver) {
   RequestFlow flow = FlowIn(State::kAttached, 2);
   flow.WorkerLost(kA, absl::UnavailableError("gone"), kStart);

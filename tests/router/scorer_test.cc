@@ -43,6 +43,17 @@ TEST(PredictedTime, CostIsTheSumOfItsTermsInMilliseconds) {
   EXPECT_DOUBLE_EQ(table[0].total_ms, 1505);
 }
 
+TEST(PredictedTime, SequencesBeyondTheBatchCostWholeSteps) {
+  auto scorer = MakePredictedTime(1);
+  std::vector<Candidate> workers = {Worker(0), Worker(1)};
+  workers[0].running = 15;
+  workers[1].running = 17;
+  size_t chosen = 9;
+  const std::vector<Cost> table = scorer->Table(workers, 10, &chosen);
+  EXPECT_DOUBLE_EQ(table[0].decode_slowdown_ms, 10 * 15 / 16.0) << "the batch is just full";
+  EXPECT_DOUBLE_EQ(table[1].decode_slowdown_ms, 10 * (17 / 16.0 + 8 * 2)) << "two must end first";
+}
+
 TEST(PredictedTime, LambdaWeighsTheWorkARequestBrings) {
   std::vector<Candidate> workers = {Worker(0), Worker(1)};
   workers[1].cached_tokens = 1000;
@@ -101,6 +112,8 @@ TEST(RoundRobin, GoesBySlotEvenWhenWorkersComeAndGo) {
   EXPECT_EQ(scorer->Table(all, 1, &shown).size(), 3u);
   EXPECT_EQ(all[shown].id.slot, 1);
   EXPECT_EQ(slot(all), 1);
+  EXPECT_EQ(slot(all), 2);
+  EXPECT_EQ(slot(all), 0) << "the lowest slot after the highest, wherever it is listed";
 }
 
 TEST(MakeScorer, AnUnknownPolicyNamesWhatThereIs) {
