@@ -78,6 +78,8 @@ class GrpcChatClient final : public ChatClient {
 
 }  // namespace
 
-std::unique_ptr<ChatClient> MakeGrpcChatClient(const std::string& target) { return std::make_unique<GrpcChatClient>(target); }
+std::unique_ptr<ChatClient> MakeGrpcChatClient(const std::string& target) {
+  return std::make_unique<GrpcChatClient>(target);
+}
 
 }  // namespace baton::cli

@@ -57,7 +57,8 @@ class HttpChatClient final : public ChatClient {
         OnChunk(event, on_text, start, stats);
       }
     };
-    BATON_ASSIGN_OR_RETURN(HttpResponse response, HttpPost(url_, "/v1/chat/completions", options.api_key, request.dump(), on_event));
+    BATON_ASSIGN_OR_RETURN(HttpResponse response,
+                           HttpPost(url_, "/v1/chat/completions", options.api_key, request.dump(), on_event));
     stats.total_ms = Milliseconds(clock_.Now() - start);
     if (response.status != 200) return ErrorOf(response);
     BATON_RETURN_IF_ERROR(failure);
@@ -66,7 +67,8 @@ class HttpChatClient final : public ChatClient {
   }
 
  private:
-  void OnChunk(const json& event, const std::function<void(std::string_view)>& on_text, TimePoint start, ChatStats& stats) {
+  void OnChunk(const json& event, const std::function<void(std::string_view)>& on_text, TimePoint start,
+               ChatStats& stats) {
     for (const json& choice : event.value("choices", json::array())) {
       const json delta = choice.value("delta", json::object());
       if (!delta.contains("content") || !delta["content"].is_string()) continue;
@@ -99,7 +101,8 @@ class HttpChatClient final : public ChatClient {
   static absl::Status ErrorOf(const HttpResponse& response) {
     const json body = json::parse(response.body, nullptr, false);
     std::string message = response.body;
-    if (body.is_object() && body.contains("error") && body["error"].is_object()) message = body["error"].value("message", message);
+    if (body.is_object() && body.contains("error") && body["error"].is_object())
+      message = body["error"].value("message", message);
     return absl::UnavailableError(StrCat("HTTP ", response.status, ": ", message));
   }
 

@@ -26,18 +26,19 @@ struct Flag {
   std::string name;  ///< without dashes: "max-num-seqs"
   std::string unit;
   std::string help;
-  std::string group;         ///< heading in --help
+  std::string group;  ///< heading in --help
   std::string default_text;
   bool is_bool = false;
-  bool is_list = false;      ///< may be repeated; the first use replaces the default
+  bool is_list = false;  ///< may be repeated; the first use replaces the default
   std::function<absl::Status(const std::vector<std::string>&)> set;
-  std::vector<std::string> shared_with{};  ///< further headings whose config has a field of this name; one flag sets all
+  std::vector<std::string>
+      shared_with{};  ///< further headings whose config has a field of this name; one flag sets all
 };
 
 class FlagSet {
  public:
-  /// Adds every field of `config` (through VisitFields) under a heading, except names in `without`. A name that is there
-  /// already becomes one flag that sets both configs.
+  /// Adds every field of `config` (through VisitFields) under a heading, except names in `without`. A name that is
+  /// there already becomes one flag that sets both configs.
   template <class Config>
   void Add(Config& config, const std::string& group, const std::vector<std::string>& without = {});
 

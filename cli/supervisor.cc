@@ -27,7 +27,9 @@ constexpr Duration kMaxBackoff = std::chrono::seconds(5);
 constexpr Duration kHealthyAfter = std::chrono::seconds(10);
 
 // A worker that could not start for a reason that a restart cannot cure.
-bool IsPermanent(int exit_code) { return exit_code == kExitUsage || exit_code == kExitModel || exit_code == kExitMemory; }
+bool IsPermanent(int exit_code) {
+  return exit_code == kExitUsage || exit_code == kExitModel || exit_code == kExitMemory;
+}
 
 // What a child wrote to its failure pipe before it ended; empty when it was killed.
 std::string ReadAll(int fd) {
@@ -167,7 +169,9 @@ void Supervisor::StopAll(Duration grace) {
       const std::optional<int> signal = WaitForSignal(/*children=*/true, deadline - clock_.Now());
       const bool again = signal && *signal != SIGCHLD;
       if (!kill_now && !again && clock_.Now() < deadline) continue;
-      if (!kill_now) spdlog::warn("{} {} and is killed", child->spec.name, again ? "was told twice to stop" : "did not stop in time");
+      if (!kill_now)
+        spdlog::warn("{} {} and is killed", child->spec.name,
+                     again ? "was told twice to stop" : "did not stop in time");
       kill_now = again || kill_now;
       kill(child->pid, SIGKILL);
       waitpid(child->pid, nullptr, 0);

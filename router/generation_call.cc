@@ -116,7 +116,8 @@ void GenerationCall::Do(AttachTo action) {
   order.attach_gen = action.attach_gen;
   order.position = action.position;
   order.credit_tokens = static_cast<uint32_t>(services_.config.relay_credit_tokens);
-  if (!action.only_choice) prompt_logprobs_.clear();  // a leg lost halfway through the scores sent some; this one sends all
+  if (!action.only_choice)
+    prompt_logprobs_.clear();  // a leg lost halfway through the scores sent some; this one sends all
   if (action.only_choice) {
     order.choices = {*action.only_choice};
     order.output = &flow_.output(*action.only_choice);

@@ -205,8 +205,7 @@ void WorkerLink::OnWatch(uint64_t round, WatchEvent event) {
     case WatchEvent::Kind::kState:
       if (event.state == LinkState::kDraining || event.state == LinkState::kReady) SetState(event.state, event.detail);
       return;
-    default:
-      OnKvEvent(event);
+    default: OnKvEvent(event);
   }
 }
 

@@ -38,10 +38,12 @@ class RouterTest : public testing::Test {
     server_ = *std::move(server);
     port_ = server_->http_port();
     if (!wait) return;
-    ASSERT_TRUE(server_->WaitReady(std::chrono::seconds(10)));  // one is ready; the others soon, unless the router refuses them
+    ASSERT_TRUE(
+        server_->WaitReady(std::chrono::seconds(10)));  // one is ready; the others soon, unless the router refuses them
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(1);
     auto watched = [](const FakeWorker* w) { return w->watches() > 0; };
-    while (!std::ranges::all_of(workers, watched) && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+    while (!std::ranges::all_of(workers, watched) && std::chrono::steady_clock::now() < deadline)
+      std::this_thread::yield();
   }
 
   static std::string Completion(const std::string& more = "", int prompt_tokens = 8) {

@@ -35,8 +35,8 @@ TEST_P(Blocks, AreTheReferencesFloats) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Blocks,
-                         testing::Values(GgmlType::kQ8_0, GgmlType::kQ4_0, GgmlType::kQ4_1, GgmlType::kQ5_0, GgmlType::kQ5_1,
-                                         GgmlType::kQ4_K, GgmlType::kQ5_K, GgmlType::kQ6_K),
+                         testing::Values(GgmlType::kQ8_0, GgmlType::kQ4_0, GgmlType::kQ4_1, GgmlType::kQ5_0,
+                                         GgmlType::kQ5_1, GgmlType::kQ4_K, GgmlType::kQ5_K, GgmlType::kQ6_K),
                          [](const auto& info) { return std::string(GgmlBlockOf(info.param).name); });
 
 TEST(Half, RoundsToNearestEvenAndBack) {
@@ -70,7 +70,8 @@ TEST(WeightSource, ThreadsAndRowsChangeNothing) {
   std::vector<uint16_t> whole(rule.elements()), threaded(whole.size()), by_row(whole.size());
   source->Read(rule, DType::kBF16, whole.data());
   source->Read(rule, DType::kBF16, threaded.data(), 3);
-  for (int64_t row = 0; row < rule.rows(); ++row) source->ReadRows(rule, row, 1, DType::kBF16, by_row.data() + row * rule.columns());
+  for (int64_t row = 0; row < rule.rows(); ++row)
+    source->ReadRows(rule, row, 1, DType::kBF16, by_row.data() + row * rule.columns());
   EXPECT_EQ(threaded, whole);
   EXPECT_EQ(by_row, whole);
 }
