@@ -146,7 +146,8 @@ class Ops {
 
   // ---- weights
   /// Packs weight [N, K] (f32, bf16 or f16 host rows, converted to the compute dtype) and bias [N] f32 (may be null).
-  /// Runs the bitwise self-test of (N, K): a row at M = 1 and in every M bucket has the same bits.
+  /// Where a library does the work, Pack checks on this machine which numbers of rows give a row the same bits, and uses
+  /// no other. FailedPrecondition: the device has no kernel for the shape.
   virtual absl::StatusOr<std::unique_ptr<PackedLinear>> Pack(const Tensor& weight, const float* bias) = 0;
 
   // ---- dense

@@ -50,7 +50,7 @@ struct LandingPlace {
 class TransportEvents {
  public:
   virtual ~TransportEvents() = default;
-  /// A peer connected to us.
+  /// A peer connected to us. Comes before its first message.
   virtual void OnConnected(PeerNumber peer) = 0;
   virtual void OnMessage(PeerNumber peer, std::string_view message) = 0;
   virtual void OnLost(PeerNumber peer, const absl::Status& why) = 0;

@@ -1,9 +1,10 @@
 """The public clients, unchanged, against a real cluster. They live in build/venv; without it the test is skipped."""
-import json
+import csv
 import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 import unittest
 
 from harness import ROOT, Cluster
@@ -47,6 +48,27 @@ assert whole.usage_metadata["output_tokens"] > 0
 print("langchain-openai ok")
 """
 
+LOCUST = """
+import json
+from locust import HttpUser, task
+
+class Chatter(HttpUser):
+    @task(2)
+    def streamed(self):
+        body = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 8, "stream": True}
+        with self.client.post("/v1/chat/completions", json=body, stream=True, catch_response=True) as response:
+            last = [line for line in response.iter_lines() if line][-1:]
+            if last != [b"data: [DONE]"]:
+                response.failure(f"the stream ended with {last}")
+
+    @task(1)
+    def whole(self):
+        body = {"prompt": "Hello", "max_tokens": 4, "temperature": 0}
+        with self.client.post("/v1/completions", json=body, catch_response=True) as response:
+            if response.json()["usage"]["completion_tokens"] < 1:
+                response.failure(response.text)
+"""
+
 
 @unittest.skipUnless(VENV.exists() and (VENV.parents[1] / ".requirements").exists(), "build/venv is not there (no package index?)")
 class PublicClients(unittest.TestCase):
@@ -61,6 +83,19 @@ class PublicClients(unittest.TestCase):
 
     def test_langchain_openai(self):
         self.check(LANGCHAIN)
+
+    def test_locust(self):
+        with Cluster() as c, tempfile.TemporaryDirectory() as folder:
+            pathlib.Path(folder, "chatter.py").write_text(LOCUST)
+            command = [VENV.parent / "locust", "-f", f"{folder}/chatter.py", "--host", c.url, "--headless", "--users", "8",
+                       "--spawn-rate", "8", "--run-time", "5s", "--stop-timeout", "30", "--csv", f"{folder}/run", "--only-summary"]
+            env = {k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy")}
+            result = subprocess.run(command, capture_output=True, text=True, timeout=300, env=env)  # 1: a request failed
+            self.assertEqual(result.returncode, 0, result.stdout + result.stderr[-3000:])
+            with open(f"{folder}/run_stats.csv", newline="") as stats:
+                total = {row["Name"]: row for row in csv.DictReader(stats)}["Aggregated"]
+            self.assertGreater(int(total["Request Count"]), 8)
+            self.assertEqual(total["Failure Count"], "0")
 
 
 if __name__ == "__main__":
