@@ -14,6 +14,8 @@
 #define PX_BOUNDS(...) __launch_bounds__(__VA_ARGS__)
 #define PX_GRID_CONST __grid_constant__
 #define PX_UNROLL _Pragma("unroll")
+#define PX_PRAGMA(text) _Pragma(#text)
+#define PX_UNROLL_BY(n) PX_PRAGMA(unroll(n))
 extern __shared__ __align__(1024) unsigned char px_dynamic_shared[];
 #define PX_SHARED(Type, name) Type& name = *reinterpret_cast<Type*>(px_dynamic_shared)
 
@@ -101,7 +103,8 @@ PX_DEVICE uint32_t SharedAddress(const void* p) { return static_cast<uint32_t>(_
 // ---- cp.async
 PX_DEVICE void CpAsync16(void* dst, const void* src, bool valid) {
   const int bytes = valid ? 16 : 0;
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(SharedAddress(dst)), "l"(src), "r"(bytes) : "memory");
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(SharedAddress(dst)), "l"(src), "r"(bytes)
+               : "memory");
 }
 PX_DEVICE void CpAsyncCommit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int N>
@@ -122,30 +125,27 @@ PX_DEVICE void LdMatrixX4Trans(uint32_t (&r)[4], const void* row) {
                : "r"(SharedAddress(row))
                : "memory");
 }
+/// The body of a warp's mma: d[4] += a[4] · (b0, b1).
+#define PX_MMA(shape_and_types)                                                                                       \
+  asm volatile("mma.sync.aligned." shape_and_types " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                                                       \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1))
 PX_DEVICE void MmaBf16(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  PX_MMA("m16n8k16.row.col.f32.bf16.bf16.f32");
 }
 PX_DEVICE void MmaF16(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  PX_MMA("m16n8k16.row.col.f32.f16.f16.f32");
 }
 /// sm_89 and later.
 PX_DEVICE void MmaE4m3(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
 #if __CUDA_ARCH__ >= 890
-  asm volatile(
-      "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  PX_MMA("m16n8k32.row.col.f32.e4m3.e4m3.f32");
 #else
   (void)d, (void)a, (void)b0, (void)b1;
   __trap();
 #endif
 }
+#undef PX_MMA
 
 // ---- arithmetic with pinned rounding
 PX_DEVICE float Fma(float a, float b, float c) { return __fmaf_rn(a, b, c); }
@@ -171,6 +171,7 @@ PX_DEVICE float Rsqrt(float x) {
   asm("rsqrt.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
+PX_DEVICE double Log64(double x) { return log(x); }
 PX_DEVICE float Tanh(float x) { return tanhf(x); }
 PX_DEVICE float Max(float a, float b) { return fmaxf(a, b); }
 PX_DEVICE float Min(float a, float b) { return fminf(a, b); }

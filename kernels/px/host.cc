@@ -61,8 +61,9 @@ void LoadMatrices(uint32_t (&r)[4], const void* row, Where where) {
   simt::NoteRead(row, 16);
   MatrixExchange in;
   std::memcpy(in.row, row, 16);
-  const auto* out = static_cast<const MatrixExchange*>(block.Meet(kFullMask, &in, sizeof(in),
-      &DistributeMatrices<kTransposed>, kTransposed ? "ldmatrix.trans" : "ldmatrix", where));
+  const auto* out =
+      static_cast<const MatrixExchange*>(block.Meet(kFullMask, &in, sizeof(in), &DistributeMatrices<kTransposed>,
+                                                    kTransposed ? "ldmatrix.trans" : "ldmatrix", where));
   for (int j = 0; j < 4; ++j) r[j] = out->out[j];
 }
 
@@ -116,7 +117,8 @@ void Mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, void (
   }
   in.b[0] = b0;
   in.b[1] = b1;
-  const auto* out = static_cast<const MmaExchange*>(CurrentBlock().Meet(kFullMask, &in, sizeof(in), combine, operation, where));
+  const auto* out =
+      static_cast<const MmaExchange*>(CurrentBlock().Meet(kFullMask, &in, sizeof(in), combine, operation, where));
   for (int i = 0; i < 4; ++i) d[i] = out->d[i];
 }
 
@@ -146,10 +148,13 @@ void CombineBallot(Block& block, Warp& w) {
 
 uint32_t DoShuffle(bool by_xor, uint32_t value, int argument, uint32_t mask, Where where) {
   const int lane = CurrentThread().lane, source = (by_xor ? lane ^ argument : argument) & 31;
-  if (!(mask >> source & 1)) CurrentBlock().Fail("shuffle reads lane " + std::to_string(source) + ", which is not in the mask", where);
+  if (!(mask >> source & 1))
+    CurrentBlock().Fail("shuffle reads lane " + std::to_string(source) + ", which is not in the mask", where);
   const ShuffleExchange in{value, argument};
-  return static_cast<const ShuffleExchange*>(CurrentBlock().Meet(mask, &in, sizeof(in),
-      by_xor ? &CombineShuffle<true> : &CombineShuffle<false>, by_xor ? "shfl.bfly" : "shfl.idx", where))->value;
+  return static_cast<const ShuffleExchange*>(
+             CurrentBlock().Meet(mask, &in, sizeof(in), by_xor ? &CombineShuffle<true> : &CombineShuffle<false>,
+                                 by_xor ? "shfl.bfly" : "shfl.idx", where))
+      ->value;
 }
 
 bool DependencyIsMet(const void* block, uint64_t) { return static_cast<const Block*>(block)->dependency_met; }
@@ -160,11 +165,14 @@ void* DynamicShared(size_t bytes, Where where) {
   Block& block = CurrentBlock();
   if (bytes > block.shape.shared_bytes)
     block.Fail("the kernel uses " + std::to_string(bytes) + " bytes of shared memory, the launch gave " +
-                   std::to_string(block.shape.shared_bytes), where);
+                   std::to_string(block.shape.shared_bytes),
+               where);
   return block.shared;
 }
 
-void SyncWarp(uint32_t mask, Where where) { CurrentBlock().Meet(mask, nullptr, 0, nullptr, "__syncwarp", where); }
+void SyncWarp(uint32_t mask, Where where) {
+  if (!simt::SyncSites::LeftOut(where)) CurrentBlock().Meet(mask, nullptr, 0, nullptr, "__syncwarp", where);
+}
 uint32_t ShuffleXorBits(uint32_t value, int lane_mask, uint32_t mask, Where where) {
   return DoShuffle(true, value, lane_mask, mask, where);
 }
@@ -173,7 +181,8 @@ uint32_t ShuffleBits(uint32_t value, int source_lane, uint32_t mask, Where where
 }
 uint32_t Ballot(bool predicate, uint32_t mask, Where where) {
   const uint32_t in = predicate ? 1 : 0;
-  return *static_cast<const uint32_t*>(CurrentBlock().Meet(mask, &in, sizeof(in), &CombineBallot, "vote.ballot", where));
+  return *static_cast<const uint32_t*>(
+      CurrentBlock().Meet(mask, &in, sizeof(in), &CombineBallot, "vote.ballot", where));
 }
 
 void CountGlobal(const void* p, size_t bytes, Where where) {
@@ -205,7 +214,8 @@ void CpAsyncCommit(Where) {
   t.copy_groups.push_back(std::move(t.open_copies));
   t.open_copies.clear();
 }
-void CpAsyncWaitGroups(size_t pending) {
+void CpAsyncWaitGroups(size_t pending, Where where) {
+  if (simt::SyncSites::LeftOut(where)) return;
   auto& groups = CurrentThread().copy_groups;
   while (groups.size() > pending) {
     PerformCopies(groups.front());
@@ -232,7 +242,7 @@ uint32_t FmaBf16x2(uint32_t a, uint32_t b, uint32_t c) {
 
 void GridDependencyWait(Where where) {
   Block& block = CurrentBlock();
-  if (block.dependency_met) return;
+  if (block.dependency_met || simt::SyncSites::LeftOut(where)) return;
   block.WaitUntil({DependencyIsMet, &block, 0, Block::kGridDependency, {}, where});
 }
 void GridDependencyRelease(Where where) {

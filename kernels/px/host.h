@@ -11,6 +11,7 @@
 
 #include "kernels/px/types.h"
 #include "kernels/simt/block.h"
+#include "kernels/simt/sync_sites.h"
 
 #define PX_KERNEL
 #define PX_KERNEL_INLINE inline
@@ -19,6 +20,7 @@
 #define PX_BOUNDS(...)
 #define PX_GRID_CONST
 #define PX_UNROLL
+#define PX_UNROLL_BY(n)
 /// Declares `Type& name`: the block's dynamic shared memory. The launch must give sizeof(Type) bytes.
 #define PX_SHARED(Type, name) \
   Type& name = *reinterpret_cast<Type*>(::baton::px::DynamicShared(sizeof(Type), ::baton::simt::Where::current()))
@@ -41,11 +43,13 @@ inline int Lane() { return simt::CurrentThread().lane; }
 inline int WarpIndex() { return simt::CurrentThread().warp; }
 
 // ---- barriers
-inline void SyncThreads(Where where = Where::current()) { simt::CurrentBlock().BarrierSync(0, 0, where); }
+inline void SyncThreads(Where where = Where::current()) {
+  if (!simt::SyncSites::LeftOut(where)) simt::CurrentBlock().BarrierSync(0, 0, where);
+}
 void SyncWarp(uint32_t mask = kFullMask, Where where = Where::current());
 /// Named barrier 1…15 met by `threads` threads (a multiple of 32); Arrive does not wait.
 inline void BarSync(int id, int threads, Where where = Where::current()) {
-  simt::CurrentBlock().BarrierSync(id, static_cast<uint32_t>(threads), where);
+  if (!simt::SyncSites::LeftOut(where)) simt::CurrentBlock().BarrierSync(id, static_cast<uint32_t>(threads), where);
 }
 inline void BarArrive(int id, int threads, Where where = Where::current()) {
   simt::CurrentBlock().BarrierArrive(id, static_cast<uint32_t>(threads), where);
@@ -108,11 +112,11 @@ inline void PrefetchL2(const void*) {}
 /// Copies 16 bytes global → shared; !valid writes zeroes and does not read. Both addresses 16-byte aligned.
 void CpAsync16(void* dst, const void* src, bool valid, Where where = Where::current());
 void CpAsyncCommit(Where where = Where::current());
-void CpAsyncWaitGroups(size_t pending);
+void CpAsyncWaitGroups(size_t pending, Where where);
 /// Waits until at most N of this thread's newest groups are in flight.
 template <int N>
-void CpAsyncWait() {
-  CpAsyncWaitGroups(N);
+void CpAsyncWait(Where where = Where::current()) {
+  CpAsyncWaitGroups(N, where);
 }
 
 // ---- tensor cores of a warp (fragment layouts: PTX ISA, "Matrix Fragments")
@@ -129,11 +133,12 @@ void MmaE4m3(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, Wh
 inline float Fma(float a, float b, float c) { return std::fma(a, b, c); }
 inline float Mul(float a, float b) { return a * b; }
 inline float Add(float a, float b) { return a + b; }
-inline float Exp2(float x) { return std::exp2(x); }      ///< ex2.approx
-inline float Log2(float x) { return std::log2(x); }      ///< lg2.approx
-inline float Rcp(float x) { return 1.0f / x; }           ///< rcp.approx
+inline float Exp2(float x) { return std::exp2(x); }          ///< ex2.approx
+inline float Log2(float x) { return std::log2(x); }          ///< lg2.approx
+inline float Rcp(float x) { return 1.0f / x; }               ///< rcp.approx
 inline float Rsqrt(float x) { return 1.0f / std::sqrt(x); }  ///< rsqrt.approx
-inline float Tanh(float x) { return std::tanh(x); }      ///< libm's, not tanh.approx
+inline double Log64(double x) { return std::log(x); }        ///< libm's
+inline float Tanh(float x) { return std::tanh(x); }          ///< libm's, not tanh.approx
 inline float Max(float a, float b) { return std::fmax(a, b); }
 inline float Min(float a, float b) { return std::fmin(a, b); }
 /// Bitwise function of three words by truth table.

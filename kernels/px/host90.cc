@@ -18,7 +18,8 @@ uint32_t Swizzle128(uint32_t offset) { return offset ^ ((offset >> 7 & 7u) << 4)
 MBarrier& Find(uint64_t* barrier, const char* operation, Where where) {
   Block& block = CurrentBlock();
   auto it = block.mbarriers.find(block.SharedOffset(barrier, 8, 8, operation, where));
-  if (it == block.mbarriers.end()) block.Fail(std::string(operation) + " on an mbarrier that was not initialized", where);
+  if (it == block.mbarriers.end())
+    block.Fail(std::string(operation) + " on an mbarrier that was not initialized", where);
   return it->second;
 }
 
@@ -63,8 +64,8 @@ void CompleteTma(Block& block, const BulkCopy& copy) {
 float Operand(const Block& block, uint64_t descriptor, int row, int k) {
   const auto start = static_cast<uint32_t>(descriptor & 0x3FFF) << 4;
   const auto stride = static_cast<uint32_t>(descriptor >> 32 & 0x3FFF) << 4;  // between groups of 8 rows
-  const uint32_t offset =
-      Swizzle128(start + static_cast<uint32_t>(row >> 3) * stride + static_cast<uint32_t>((row & 7) * kRowBytes + k * 2));
+  const uint32_t offset = Swizzle128(start + static_cast<uint32_t>(row >> 3) * stride +
+                                     static_cast<uint32_t>((row & 7) * kRowBytes + k * 2));
   uint16_t bits;
   std::memcpy(&bits, block.shared + offset, 2);
   return Bf16BitsToFloat(bits);
@@ -101,10 +102,11 @@ void MbarrierArriveExpect(uint64_t* barrier, int bytes, Where where) {
   Arrive(barrier, bytes, "mbarrier.arrive.expect_tx", where);
 }
 void MbarrierWait(uint64_t* barrier, uint32_t parity, Where where) {
+  if (simt::SyncSites::LeftOut(where)) return;
   MBarrier& m = Find(barrier, "mbarrier.try_wait", where);
   if (!PhaseCompleted(&m, parity)) {
-    const std::string detail = "parity " + std::to_string(parity) + ", " + std::to_string(m.pending) + " arrivals and " +
-                               std::to_string(m.pending_bytes) + " bytes missing";
+    const std::string detail = "parity " + std::to_string(parity) + ", " + std::to_string(m.pending) +
+                               " arrivals and " + std::to_string(m.pending_bytes) + " bytes missing";
     CurrentBlock().WaitUntil({PhaseCompleted, &m, parity, "mbarrier.try_wait", detail, where});
   }
   simt::NoteAcquire(&m.sync);
@@ -121,8 +123,10 @@ void TmaLoad2D(void* dst, const TensorMap2D* map, int column, int row, uint64_t*
   copy.dst = block.SharedOffset(dst, static_cast<size_t>(map->box_rows) * kRowBytes, 1024, "TMA", where);
   copy.barrier = block.SharedOffset(barrier, 8, 8, "TMA", where);
   Find(barrier, "TMA", where);
-  if (block.policy.lazy()) block.bulk_copies.push_back(copy);
-  else CompleteTma(block, copy);
+  if (block.policy.lazy())
+    block.bulk_copies.push_back(copy);
+  else
+    CompleteTma(block, copy);
 }
 
 uint64_t WgmmaDescriptor(const void* tile, Where where) {
@@ -142,6 +146,7 @@ void WgmmaCommit(Where where) {
       nullptr, "wgmma.commit_group", where);
 }
 void WgmmaWaitGroups(size_t pending, Where where) {
+  if (simt::SyncSites::LeftOut(where)) return;
   CurrentBlock().MeetWarpGroup(
       [](Block& block, WarpGroup& g, void* context) {
         while (g.groups.size() > *static_cast<size_t*>(context)) {
@@ -161,8 +166,10 @@ void WgmmaIssue(float* d, int n, uint64_t a, uint64_t b, bool accumulate, Where 
   next.accumulate = accumulate;
   block.MeetWarpGroup(
       [](Block& owner, WarpGroup& g, void*) {
-        if (owner.policy.lazy()) g.open.push_back(g.next);
-        else Execute(owner, g.next);
+        if (owner.policy.lazy())
+          g.open.push_back(g.next);
+        else
+          Execute(owner, g.next);
       },
       nullptr, "wgmma.mma_async", where);
 }

@@ -14,9 +14,14 @@ void CheckCuda(cudaError_t error, const char* call, int line) {
   std::abort();
 }
 
-Memory::Memory(size_t bytes) : bytes_(bytes) {
-  BATON_CUDA(cudaMalloc(&data_, bytes > 0 ? bytes : 1));
+Memory::Memory(size_t bytes, MemoryKind kind) : bytes_(bytes) {
+  const size_t size = bytes > 0 ? bytes : 1;
+  if (kind == MemoryKind::kShared)
+    BATON_CUDA(cudaMallocManaged(&data_, size));
+  else
+    BATON_CUDA(cudaMalloc(&data_, size));
   BATON_CUDA(cudaMemset(data_, 0xFF, bytes));
+  BATON_CUDA(cudaStreamSynchronize(nullptr));  // our streams do not wait for the default stream
 }
 Memory::~Memory() {
   if (data_ != nullptr) cudaFree(data_);
@@ -30,6 +35,10 @@ Stream::~Stream() {
 }
 void Stream::CopyAsync(void* dst, const void* src, size_t bytes) {
   BATON_CUDA(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, handle_));
+}
+// From pageable memory: the driver stages the bytes before the call returns.
+void Stream::Upload(void* dst, const void* src, size_t bytes) {
+  if (bytes > 0) BATON_CUDA(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyHostToDevice, handle_));
 }
 void Stream::FillAsync(void* dst, int byte, size_t bytes) { BATON_CUDA(cudaMemsetAsync(dst, byte, bytes, handle_)); }
 void Stream::Record(Event& event) { BATON_CUDA(cudaEventRecord(event.handle_, handle_)); }
@@ -48,6 +57,18 @@ Graph Stream::EndCapture() {
   return graph;
 }
 void Stream::Replay(const Graph& graph) { BATON_CUDA(cudaGraphLaunch(graph.handle_, handle_)); }
+
+DeviceInfo CurrentDevice() {
+  int device = 0;
+  cudaDeviceProp properties;
+  DeviceInfo info;
+  BATON_CUDA(cudaGetDevice(&device));
+  BATON_CUDA(cudaGetDeviceProperties(&properties, device));
+  BATON_CUDA(cudaMemGetInfo(&info.free_bytes, &info.total_bytes));
+  info.multiprocessors = properties.multiProcessorCount;
+  info.architecture = "sm_" + std::to_string(properties.major * 10 + properties.minor);
+  return info;
+}
 
 Event::Event() { BATON_CUDA(cudaEventCreateWithFlags(&handle_, cudaEventDisableTiming)); }
 Event::~Event() { cudaEventDestroy(handle_); }

@@ -43,7 +43,7 @@ std::string CheckCluster(const LaunchConfig& c) {
 
 }  // namespace
 
-Memory::Memory(size_t bytes) : bytes_(bytes) {
+Memory::Memory(size_t bytes, MemoryKind) : bytes_(bytes) {
   const size_t page = PageBytes(), usable = (bytes + 15) / 16 * 16;
   mapped_ = (usable + page - 1) / page * page + page;
   mapping_ = mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -124,6 +124,13 @@ Stream::~Stream() { Synchronize(); }
 void Stream::CopyAsync(void* dst, const void* src, size_t bytes) {
   state_->AddAction([=] { std::memmove(dst, src, bytes); });
 }
+void Stream::Upload(void* dst, const void* src, size_t bytes) {
+  BATON_CHECK(!state_->capturing, "Upload while capturing");
+  const auto* from = static_cast<const char*>(src);
+  state_->AddAction([dst, copy = std::vector<char>(from, from + bytes)] {
+    if (!copy.empty()) std::memcpy(dst, copy.data(), copy.size());
+  });
+}
 void Stream::FillAsync(void* dst, int byte, size_t bytes) {
   state_->AddAction([=] { std::memset(dst, byte, bytes); });
 }
@@ -159,6 +166,11 @@ void Stream::SetPolicy(const simt::Policy& policy) { state_->policy = policy; }
 const simt::Counters& Stream::counters() const { return state_->counters; }
 void Stream::Enqueue(const LaunchConfig& config, std::function<void()> kernel) {
   state_->Add(Work{true, config, std::move(kernel)});
+}
+
+DeviceInfo CurrentDevice() {
+  constexpr size_t kEmulatedBytes = size_t{8} << 30;
+  return {2, kEmulatedBytes, kEmulatedBytes, "emulated"};
 }
 
 Event::Event() : state_(std::make_shared<State>()) {}

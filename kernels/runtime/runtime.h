@@ -32,10 +32,15 @@ struct LaunchConfig {
   Dim cluster;                ///< {1,1,1}: none
 };
 
+enum class MemoryKind {
+  kDevice,
+  kShared,  ///< the host may touch it while no work of any stream is running (managed memory)
+};
+
 /// Device memory with an owner. Host half: 0xFF-filled, an unmapped page follows the last byte (rounded to 16).
 class Memory {
  public:
-  explicit Memory(size_t bytes);
+  explicit Memory(size_t bytes, MemoryKind kind = MemoryKind::kDevice);
   ~Memory();
   Memory(Memory&& other) noexcept;
   Memory(const Memory&) = delete;
@@ -50,6 +55,14 @@ class Memory {
   size_t mapped_ = 0;
 };
 
+/// Of the current device.
+struct DeviceInfo {
+  int multiprocessors = 1;
+  size_t free_bytes = 0, total_bytes = 0;
+  std::string architecture;  ///< "sm_90", or "emulated"
+};
+DeviceInfo CurrentDevice();
+
 class Event;
 class Graph;
 
@@ -62,6 +75,8 @@ class Stream {
   Stream& operator=(const Stream&) = delete;
 
   void CopyAsync(void* dst, const void* src, size_t bytes);
+  /// Copies from host memory that the caller may change as soon as this returns. Not while capturing.
+  void Upload(void* dst, const void* src, size_t bytes);
   void FillAsync(void* dst, int byte, size_t bytes);
   void Record(Event& event);
   void Wait(const Event& event);
@@ -151,7 +166,8 @@ void Launch(Stream& stream, const LaunchConfig& config, void (*kernel)(Parameter
   launch.numAttrs = count;
   constexpr size_t kDefaultSharedLimit = 48 << 10;
   if (config.shared_bytes > kDefaultSharedLimit)
-    CheckCuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(config.shared_bytes)),
+    CheckCuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                   static_cast<int>(config.shared_bytes)),
               "cudaFuncSetAttribute", __LINE__);
   CheckCuda(cudaLaunchKernelEx(&launch, kernel, static_cast<Parameters>(arguments)...), "cudaLaunchKernelEx", __LINE__);
 }

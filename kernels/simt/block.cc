@@ -158,9 +158,8 @@ Block::Stop Block::Run(bool stop_early) {
     }
     for (size_t w : order) progressed |= RunWarp(w, !policy.shuffled() && !stop_early);
     if (!error.empty()) return Stop::kFailed;
-    if (stop_early && alive > 0 && std::all_of(threads.begin(), threads.end(), [](const Thread& t) {
-          return t.done || t.released_dependents;
-        }))
+    if (stop_early && alive > 0 &&
+        std::all_of(threads.begin(), threads.end(), [](const Thread& t) { return t.done || t.released_dependents; }))
       return Stop::kDependentsReleased;
     if (progressed || RunOneBulkCopy()) continue;
     if (!dependency_met && AllWaitAt(kGridDependency)) return Stop::kAtGridDependency;
@@ -183,7 +182,8 @@ void Block::CheckCanary() {
   for (size_t i = shape.shared_bytes; i < shape.shared_bytes + kCanaryBytes; ++i) {
     if (shared[i] == kCanary) continue;
     if (error.empty())
-      error = "shared memory written " + std::to_string(i - shape.shared_bytes) + " bytes past its end (" + Place() + ")";
+      error =
+          "shared memory written " + std::to_string(i - shape.shared_bytes) + " bytes past its end (" + Place() + ")";
     return;
   }
 }
@@ -225,9 +225,10 @@ void* Block::Meet(uint32_t mask, const void* in, size_t bytes, void (*combine)(B
     w.operation = operation;
     w.mask = mask;
     w.where = where;
-  } else if (std::strcmp(w.operation, operation) != 0) {
-    Fail(std::string("lanes of one warp meet in different operations: ") + operation + " here, " + w.operation + " at " +
-             Line(w.where), where);
+  } else if (w.operation != operation && std::strcmp(w.operation, operation) != 0) {
+    Fail(std::string("lanes of one warp meet in different operations: ") + operation + " here, " + w.operation +
+             " at " + Line(w.where),
+         where);
   } else if (w.mask != mask) {
     Fail(std::string(operation) + ": lanes give different masks (the other at " + Line(w.where) + ")", where);
   }
@@ -272,7 +273,9 @@ void Block::BarrierArrive(int id, uint32_t count, Where where) {
   Barrier& b = barriers[id];
   if (count % kWarpSize != 0) Fail("named barrier count " + std::to_string(count) + " is not a multiple of 32", where);
   if (b.arrived > 0 && b.expected != count)
-    Fail("barrier " + std::to_string(id) + " used with counts " + std::to_string(count) + " and " + std::to_string(b.expected), where);
+    Fail("barrier " + std::to_string(id) + " used with counts " + std::to_string(count) + " and " +
+             std::to_string(b.expected),
+         where);
   b.expected = count;
   NoteRelease(&b.sync[b.generation & 1]);
   const uint32_t needed = count == 0 ? static_cast<uint32_t>(alive) : count;
@@ -286,7 +289,8 @@ void Block::BarrierSync(int id, uint32_t count, Where where) {
   if (b.generation == generation) {
     const uint32_t needed = count == 0 ? static_cast<uint32_t>(alive) : count;
     WaitUntil({GenerationPassed, &b, generation, count == 0 ? "__syncthreads" : "bar.sync",
-               count == 0 ? std::string() : "id " + std::to_string(id) + " of " + std::to_string(needed) + " threads", where});
+               count == 0 ? std::string() : "id " + std::to_string(id) + " of " + std::to_string(needed) + " threads",
+               where});
   }
   NoteAcquire(&b.sync[generation & 1]);
 }
@@ -295,7 +299,8 @@ uint32_t Block::SharedOffset(const void* p, size_t bytes, size_t alignment, cons
   const auto offset = static_cast<const unsigned char*>(p) - shared;
   if (offset < 0 || static_cast<size_t>(offset) + bytes > shape.shared_bytes)
     Fail(std::string(operation) + ": address outside of the block's " + std::to_string(shape.shared_bytes) +
-             " bytes of shared memory (offset " + std::to_string(offset) + ")", where);
+             " bytes of shared memory (offset " + std::to_string(offset) + ")",
+         where);
   if (static_cast<size_t>(offset) % alignment != 0)
     Fail(std::string(operation) + ": shared address must be " + std::to_string(alignment) + "-byte aligned", where);
   return static_cast<uint32_t>(offset);

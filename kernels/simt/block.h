@@ -104,7 +104,7 @@ struct WarpGroup {
 
 /// A bulk copy in flight: `complete` moves the bytes and tells the mbarrier.
 struct BulkCopy {
-  void (*complete)(struct Block& block, const BulkCopy& copy) = nullptr;
+  void (*complete)(class Block& block, const BulkCopy& copy) = nullptr;
   alignas(8) unsigned char tensor[64] = {};  ///< the map, copied: the issuing thread may end before its copy
   int x = 0, y = 0;
   uint32_t dst = 0, barrier = 0;  ///< offsets in shared memory

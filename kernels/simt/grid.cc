@@ -4,16 +4,20 @@
 #include <memory>
 #include <vector>
 
+#include "kernels/simt/fault.h"
+
 namespace baton::simt {
 namespace {
 
 constexpr size_t kEarlyBlocks = 3;  ///< blocks of a PDL kernel that are started early
 
 std::string CheckShape(const GridShape& s) {
+  CatchKernelFaults();
   const unsigned n = s.block.x * s.block.y * s.block.z;
   if (n == 0 || n > kMaxThreads) return "launch: " + std::to_string(n) + " threads per block";
   if (s.shared_bytes > kMaxSharedBytes)
-    return "launch: " + std::to_string(s.shared_bytes) + " bytes of shared memory, at most " + std::to_string(kMaxSharedBytes);
+    return "launch: " + std::to_string(s.shared_bytes) + " bytes of shared memory, at most " +
+           std::to_string(kMaxSharedBytes);
   if (s.grid.x == 0 || s.grid.y == 0 || s.grid.z == 0) return "launch: empty grid";
   if (s.grid.y > 65535 || s.grid.z > 65535) return "launch: grid.y or grid.z above 65535";
   return {};
@@ -32,8 +36,8 @@ std::vector<Index3> BlockOrder(const GridShape& s, const Policy& policy) {
 }
 
 /// Runs order[first, last); stops at the first failure.
-void RunBlocks(const GridShape& shape, const std::vector<Index3>& order, size_t first, size_t last, const Policy& policy,
-               Outcome& outcome) {
+void RunBlocks(const GridShape& shape, const std::vector<Index3>& order, size_t first, size_t last,
+               const Policy& policy, Outcome& outcome) {
   for (size_t i = first; i < last && outcome.ok(); ++i) {
     Block block(shape, order[i], policy, 0);
     block.Run(false);

@@ -10,20 +10,23 @@
 
 namespace baton::simt_test {
 
+#if !defined(__CUDACC__)
 /// Runs one grid; returns the emulator's error, empty when it had none.
 template <typename... Parameters, typename... Arguments>
-std::string RunKernel(const simt::Policy& policy, gpu::LaunchConfig config, void (*kernel)(Parameters...), Arguments... arguments) {
+std::string RunKernel(const simt::Policy& policy, gpu::LaunchConfig config, void (*kernel)(Parameters...),
+                      Arguments... arguments) {
   gpu::Stream stream;
   stream.SetPolicy(policy);
   gpu::Launch(stream, config, kernel, arguments...);
   return stream.Synchronize();
 }
+#endif
 
 /// Device memory of n elements, poisoned.
 template <typename T>
 class Array {
  public:
-  explicit Array(size_t n) : memory_(n * sizeof(T)), size_(n) {}
+  explicit Array(size_t n) : memory_(n * sizeof(T), gpu::MemoryKind::kShared), size_(n) {}
   explicit Array(const std::vector<T>& values) : Array(values.size()) {
     for (size_t i = 0; i < size_; ++i) data()[i] = values[i];
   }

@@ -13,8 +13,9 @@ using testing::HasSubstr;
 
 TEST(Simt, DeadlockReportNamesTheBarriersAndTheirLines) {
   Array<float> in(std::vector<float>(600, 1.0f)), out(2);
-  const std::string error = RunKernel(simt::Policy{}, {.grid = {1}, .block = {kSumThreads}, .shared_bytes = sizeof(SumShared)},
-                                      &SumRows<Bug::kBarrierInDivergentCode>, in.data(), out.data(), 2, 300);
+  const std::string error =
+      RunKernel(simt::Policy{}, {.grid = {1}, .block = {kSumThreads}, .shared_bytes = sizeof(SumShared)},
+                &SumRows<Bug::kBarrierInDivergentCode>, in.data(), out.data(), 2, 300);
   EXPECT_THAT(error, AllOf(HasSubstr("deadlock"), HasSubstr("64 threads (first 0) wait in __syncthreads"),
                            HasSubstr("bar.sync id 1 of 128 threads"), HasSubstr("planted_kernels.h:")));
 }
@@ -34,6 +35,24 @@ TEST(Simt, CountersSeeUncoalescedReads) {
   }
 }
 
+PX_KERNEL void ReadAt(const float* in, float* out, long index) { px::Store(out + px::ThreadX(), px::Load(in + index)); }
+TEST(Simt, AnAccessToUnmappedMemoryEndsTheGridNotTheProcess) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer reports it itself";
+#endif
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+  GTEST_SKIP() << "a sanitizer reports it itself";
+#endif
+#endif
+  Array<float> in(1024), out(32);
+  in[7] = 3.0f;
+  EXPECT_THAT(RunKernel(simt::Policy{}, {.grid = {2}, .block = {32}}, &ReadAt, in.data(), out.data(), 1024L),
+              AllOf(HasSubstr("access to unmapped memory at 0x"), HasSubstr("block 0,0,0 thread 0")));
+  EXPECT_EQ(RunKernel(simt::Policy{}, {.grid = {2}, .block = {32}}, &ReadAt, in.data(), out.data(), 7L), "");
+  EXPECT_EQ(out[31], 3.0f);
+}
+
 struct BankShared {
   float tile[32 * 33];
 };
@@ -48,7 +67,8 @@ TEST(Simt, CountersSeeBankConflictsAndDivergence) {
   auto count = [&](int pitch, int lanes) {
     gpu::Stream stream;
     stream.SetPolicy({.count = true});
-    gpu::Launch(stream, {.grid = {1}, .block = {32}, .shared_bytes = sizeof(BankShared)}, &ColumnRead, out.data(), pitch, lanes);
+    gpu::Launch(stream, {.grid = {1}, .block = {32}, .shared_bytes = sizeof(BankShared)}, &ColumnRead, out.data(),
+                pitch, lanes);
     EXPECT_EQ(stream.Synchronize(), "");
     return stream.counters();
   };
@@ -92,15 +112,22 @@ TEST(Runtime, AStreamWaitsForAnEventOfAnotherStream) {
 TEST(Runtime, ImpossibleLaunchesAreErrors) {
   Array<float> x(32);
   EXPECT_THAT(RunKernel({}, {.grid = {1}, .block = {2048}}, &AddOne, x.data()), HasSubstr("2048 threads"));
-  EXPECT_THAT(RunKernel({}, {.grid = {1}, .block = {32}, .shared_bytes = 300000}, &AddOne, x.data()), HasSubstr("shared memory"));
+  EXPECT_THAT(RunKernel({}, {.grid = {1}, .block = {32}, .shared_bytes = 300000}, &AddOne, x.data()),
+              HasSubstr("shared memory"));
   EXPECT_THAT(RunKernel({}, {.grid = {3}, .block = {32}, .cluster = {2}}, &AddOne, x.data()), HasSubstr("cluster"));
-  EXPECT_THAT(RunKernel({}, {.grid = {1}, .block = {32}, .shared_bytes = 8}, &ColumnRead, x.data(), 33, 32), HasSubstr("the launch gave 8"));
+  EXPECT_THAT(RunKernel({}, {.grid = {1}, .block = {32}, .shared_bytes = 8}, &ColumnRead, x.data(), 33, 32),
+              HasSubstr("the launch gave 8"));
 }
 
 TEST(Runtime, DeviceMemoryIsPoisonedAndGuarded) {
   Array<float> x(33);
   EXPECT_NE(x[7], x[7]) << "NaN";
-  EXPECT_DEATH({ volatile float v = *(x.data() + 36); (void)v; }, "");
+  EXPECT_DEATH(
+      {
+        volatile float v = *(x.data() + 36);
+        (void)v;
+      },
+      "");
 }
 
 }  // namespace

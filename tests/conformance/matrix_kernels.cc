@@ -1,0 +1,213 @@
+// ldmatrix, mma of every type, and Hopper's mbarrier + TMA + wgmma.
+#include <cmath>
+
+#include "kernels/runtime/tensor_map.h"
+#include "tests/conformance/micro_kernels.h"
+
+namespace baton::conformance {
+namespace {
+
+constexpr unsigned kWarp = 32;
+
+struct alignas(16) MatrixShared {
+  uint16_t rows[32][8];
+};
+/// Each lane gives the row of another: the addresses are permuted on purpose.
+template <bool kTransposed>
+PX_KERNEL void LdMatrixKernel(const uint32_t* in, uint32_t* out) {
+  PX_SHARED(MatrixShared, smem);
+  const int lane = px::Lane();
+  px::StoreShared(reinterpret_cast<px::U128*>(smem.rows[lane]), px::Load(reinterpret_cast<const px::U128*>(in) + lane));
+  px::SyncWarp();
+  uint32_t r[4];
+  if constexpr (kTransposed)
+    px::LdMatrixX4Trans(r, smem.rows[(lane * 5 + 1) & 31]);
+  else
+    px::LdMatrixX4(r, smem.rows[(lane * 5 + 1) & 31]);
+  PX_UNROLL
+  for (int j = 0; j < 4; ++j) px::Store(out + j * 32 + lane, r[j]);
+}
+template <bool kTransposed>
+MicroKernel LdMatrix() {
+  const Words in = Noise(128, 21);
+  MicroKernel k{kTransposed ? "LdMatrixX4Trans" : "LdMatrixX4", {}, {}, {}};
+  k.run = [in](gpu::Stream& s) {
+    return Launch(s, {.grid = {1}, .block = {kWarp}, .shared_bytes = sizeof(MatrixShared)}, 128, in,
+                  &LdMatrixKernel<kTransposed>);
+  };
+  auto element = [&](uint32_t matrix, uint32_t row, uint32_t column) {
+    const uint32_t given = ((8 * matrix + row) * 5 + 1) & 31;  // the lane that holds it
+    return in[given * 4 + column / 2] >> (16 * (column % 2)) & 0xFFFFu;
+  };
+  for (uint32_t m = 0; m < 4; ++m)
+    for (uint32_t lane = 0; lane < 32; ++lane) {
+      const uint32_t q = lane / 4, t = lane % 4 * 2;
+      k.want.push_back(kTransposed ? element(m, t, q) | element(m, t + 1, q) << 16
+                                   : element(m, q, t) | element(m, q, t + 1) << 16);
+    }
+  return k;
+}
+
+enum class Input : uint8_t { kBf16, kF16, kE4m3 };
+
+template <Input kInput>
+PX_KERNEL void MmaKernel(const uint32_t* in, uint32_t* out) {
+  const int lane = px::Lane();
+  uint32_t a[4];
+  float d[4];
+  PX_UNROLL
+  for (int i = 0; i < 4; ++i) {
+    a[i] = px::Load(in + i * 32 + lane);
+    d[i] = static_cast<float>(lane - i);
+  }
+  const uint32_t b0 = px::Load(in + 128 + lane), b1 = px::Load(in + 160 + lane);
+  if constexpr (kInput == Input::kBf16)
+    px::MmaBf16(d, a, b0, b1);
+  else if constexpr (kInput == Input::kF16)
+    px::MmaF16(d, a, b0, b1);
+  else
+    px::MmaE4m3(d, a, b0, b1);
+  PX_UNROLL
+  for (int i = 0; i < 4; ++i) px::Store(out + i * 32 + lane, px::BitCast<uint32_t>(d[i]));
+}
+/// Small integers: every order of adding gives the same bits, so the fragment layout alone is tested. Else values of a
+/// normal size, whose sum shows the hardware's order and width of accumulation.
+template <Input kInput>
+MicroKernel Mma(bool integers) {
+  constexpr int kPer = kInput == Input::kE4m3 ? 4 : 2, kDepth = 8 * kPer, kBits = 32 / kPer;
+  static const char* const kNames[] = {"MmaBf16", "MmaF16", "MmaE4m3"};
+  auto encode = [](float x) -> uint32_t {
+    return kInput == Input::kBf16  ? px::FloatToBf16Bits(x)
+           : kInput == Input::kF16 ? px::FloatToF16Bits(x)
+                                   : px::FloatToE4m3Bits(x);
+  };
+  auto decode = [](uint32_t x) {
+    return kInput == Input::kBf16  ? px::Bf16BitsToFloat(x)
+           : kInput == Input::kF16 ? px::F16BitsToFloat(x)
+                                   : px::E4m3BitsToFloat(x);
+  };
+  const Words noise = Noise(192 * kPer, 22);
+  Words in(192);
+  for (size_t i = 0; i < noise.size(); ++i) {
+    const float x = integers ? static_cast<float>(noise[i] % 9) - 4.0f
+                             : static_cast<float>(static_cast<int32_t>(noise[i])) * 0x1p-30f;
+    in[i / kPer] |= encode(x) << (i % kPer * kBits);
+  }
+  MicroKernel k{std::string(kNames[static_cast<int>(kInput)]) + (integers ? "_integers" : "_fractions"), {}, {}, {}};
+  if (!integers) k.tolerance = {Tolerance::Kind::kFloat, 8, kInput == Input::kE4m3 ? 4e-2 : 1e-4};
+  k.run = [in](gpu::Stream& s) { return Launch(s, {.grid = {1}, .block = {kWarp}}, 128, in, &MmaKernel<kInput>); };
+  // PTX ISA, "Matrix Fragments for mma": element (row, k) of A, (k, column) of B.
+  auto at = [&](uint32_t word, int i) {
+    return static_cast<double>(decode(in[word] >> (i * kBits) & ((1ull << kBits) - 1)));
+  };
+  auto a = [&](int row, int depth) {
+    const int reg = (row >= 8 ? 1 : 0) + (depth >= kDepth / 2 ? 2 : 0);
+    return at(static_cast<uint32_t>(reg * 32 + row % 8 * 4 + depth % (kDepth / 2) / kPer), depth % kPer);
+  };
+  auto b = [&](int depth, int column) {
+    return at(static_cast<uint32_t>(128 + (depth >= kDepth / 2 ? 32 : 0) + column * 4 + depth % (kDepth / 2) / kPer),
+              depth % kPer);
+  };
+  for (int i = 0; i < 4; ++i)
+    for (int lane = 0; lane < 32; ++lane) {
+      const int row = lane / 4 + 8 * (i / 2), column = lane % 4 * 2 + i % 2;
+      double sum = lane - i;
+      for (int depth = 0; depth < kDepth; ++depth) sum += a(row, depth) * b(depth, column);
+      k.want.push_back(px::BitCast<uint32_t>(static_cast<float>(sum)));
+    }
+  return k;
+}
+
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define CONFORMANCE_SM90 1
+#else
+#define CONFORMANCE_SM90 0
+#endif
+
+constexpr int kM = 64, kN = 64, kDepth = 128;
+struct alignas(1024) HopperShared {
+  px::bf16 a[2][kM * px::kTmaBoxColumns];
+  px::bf16 b[2][kN * px::kTmaBoxColumns];
+  uint64_t full;
+};
+/// One warpgroup: thread 0 asks TMA for two boxes of each operand, then d[64, 64] = a · bᵀ over 128 columns.
+PX_KERNEL void HopperKernel(const uint32_t*, uint32_t* out, const PX_GRID_CONST px::TensorMap2D a,
+                            const PX_GRID_CONST px::TensorMap2D b, int first_row) {
+#if CONFORMANCE_SM90
+  PX_SHARED(HopperShared, smem);
+  const int t = px::ThreadX();
+  if (t == 0) {
+    px::MbarrierInit(&smem.full, 1);
+    px::MbarrierFenceInit();
+    px::MbarrierArriveExpect(&smem.full, static_cast<int>(sizeof(smem.a) + sizeof(smem.b)));
+    for (int i = 0; i < 2; ++i) {
+      px::TmaLoad2D(smem.a[i], &a, i * px::kTmaBoxColumns, first_row, &smem.full);
+      px::TmaLoad2D(smem.b[i], &b, i * px::kTmaBoxColumns, 0, &smem.full);
+    }
+  }
+  px::SyncThreads();
+  px::MbarrierWait(&smem.full, 0);
+  float d[32];
+  px::WgmmaFence();
+  PX_UNROLL
+  for (int step = 0; step < kDepth / 16; ++step)
+    px::WgmmaM64N64K16(d, px::WgmmaDescriptor(smem.a[step / 4]) + step % 4 * 2,
+                       px::WgmmaDescriptor(smem.b[step / 4]) + step % 4 * 2, step != 0);
+  px::WgmmaCommit();
+  px::WgmmaWait<0>();
+  PX_UNROLL
+  for (int i = 0; i < 32; ++i) px::Store(out + i * 128 + t, px::BitCast<uint32_t>(d[i]));
+#else
+  (void)out, (void)a, (void)b, (void)first_row;
+#endif
+}
+/// The box of A begins `first_row` rows into the tensor: what lies beyond its end must read as zero.
+MicroKernel Hopper(bool integers, int first_row) {
+  constexpr int kRows = 80;
+  auto value = [&](uint32_t w) {
+    return px::FloatToBf16Bits(integers ? static_cast<float>(w % 7) - 3.0f
+                                        : static_cast<float>(static_cast<int32_t>(w)) * 0x1p-30f);
+  };
+  std::vector<px::bf16> a, b;
+  for (uint32_t w : Noise(kRows * kDepth, 23)) a.push_back({value(w)});
+  for (uint32_t w : Noise(kN * kDepth, 24)) b.push_back({value(w)});
+  MicroKernel k{std::string("Mbarrier_TmaLoad2D_Wgmma") + (integers ? "_integers_from_" : "_fractions_from_") +
+                    std::to_string(first_row),
+                {},
+                {},
+                {},
+                true};
+  if (!integers) k.tolerance = {Tolerance::Kind::kFloat, 8, 2e-3};
+  k.run = [=](gpu::Stream& s) {
+    const gpu::Memory da(a.size() * 2), db(b.size() * 2), out(kM * kN * 4);
+    s.Upload(da.data(), a.data(), a.size() * 2);
+    s.Upload(db.data(), b.data(), b.size() * 2);
+    const px::TensorMap2D ma = gpu::MakeTensorMap2D(static_cast<const px::bf16*>(da.data()), kDepth, kRows, kDepth, kM);
+    const px::TensorMap2D mb = gpu::MakeTensorMap2D(static_cast<const px::bf16*>(db.data()), kDepth, kN, kDepth, kN);
+    gpu::Launch(s, {.grid = {1}, .block = {128}, .shared_bytes = sizeof(HopperShared)}, &HopperKernel,
+                static_cast<const uint32_t*>(nullptr), static_cast<uint32_t*>(out.data()), ma, mb, first_row);
+    Words got(kM * kN);
+    s.CopyAsync(got.data(), out.data(), got.size() * 4);
+    CheckSynchronized(s);
+    return got;
+  };
+  for (int i = 0; i < 32; ++i)
+    for (int t = 0; t < 128; ++t) {
+      const int row = first_row + t / 32 * 16 + t % 32 / 4 + 8 * (i / 2 % 2), column = i / 4 * 8 + t % 4 * 2 + i % 2;
+      double sum = 0;
+      for (int d = 0; row < kRows && d < kDepth; ++d)
+        sum += static_cast<double>(px::ToFloat(a[row * kDepth + d])) * px::ToFloat(b[column * kDepth + d]);
+      k.want.push_back(px::BitCast<uint32_t>(static_cast<float>(sum)));
+    }
+  return k;
+}
+
+}  // namespace
+
+std::vector<MicroKernel> MatrixKernels() {
+  return {LdMatrix<false>(),      LdMatrix<true>(),        Mma<Input::kBf16>(true), Mma<Input::kBf16>(false),
+          Mma<Input::kF16>(true), Mma<Input::kF16>(false), Mma<Input::kE4m3>(true), Mma<Input::kE4m3>(false),
+          Hopper(true, 0),        Hopper(false, 0),        Hopper(true, 32)};
+}
+
+}  // namespace baton::conformance
