@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#if defined(__CUDACC__) && !defined(BATON_SIMT)
+#if defined(__CUDACC__)
 #define BATON_PHILOX_FN __host__ __device__ inline
 #else
 #define BATON_PHILOX_FN inline

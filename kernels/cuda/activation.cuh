@@ -15,7 +15,7 @@ struct GatedActivationParams {
   const px::bf16* gate_up;  ///< [rows, 2n]
   Out* out;                 ///< [rows, n], bf16 or e4m3 (times out_inverse_scale)
   int64_t gate_up_stride, out_stride;
-  int rows, n;              ///< n a multiple of 8
+  int rows, n;  ///< n a multiple of 8
   float out_inverse_scale;
 };
 
@@ -58,8 +58,10 @@ void LaunchGatedActivation(gpu::Stream& stream, const GatedActivationParams<Out>
     part.rows = p.rows - first < kMaxGridY ? p.rows - first : kMaxGridY;
     part.gate_up += first * p.gate_up_stride;
     part.out += first * p.out_stride;
-    gpu::Launch(stream, {.grid = {static_cast<unsigned>(blocks), static_cast<unsigned>(part.rows)}, .block = {kGateThreads},
-                         .programmatic = programmatic},
+    gpu::Launch(stream,
+                {.grid = {static_cast<unsigned>(blocks), static_cast<unsigned>(part.rows)},
+                 .block = {kGateThreads},
+                 .programmatic = programmatic},
                 &GatedActivationKernel<kGate, Out>, part);
   }
 }

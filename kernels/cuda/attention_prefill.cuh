@@ -18,12 +18,12 @@ struct PrefillTile {
 
 template <typename Kv>
 struct PrefillParams {
-  const px::bf16* q;           ///< [rows, q_heads, head_dim]
-  px::bf16* out;               ///< [rows, q_heads, head_dim]
-  float* lse;                  ///< [rows, q_heads] natural log-sum-exp, or null
+  const px::bf16* q;  ///< [rows, q_heads, head_dim]
+  px::bf16* out;      ///< [rows, q_heads, head_dim]
+  float* lse;         ///< [rows, q_heads] natural log-sum-exp, or null
   int64_t q_stride, out_stride;
-  const PrefillTile* tiles;    ///< [grid.x]
-  const int32_t* row_start;    ///< [sequences + 1]
+  const PrefillTile* tiles;  ///< [grid.x]
+  const int32_t* row_start;  ///< [sequences + 1]
   PagedKv<Kv> kv;
   AttentionOptions options;
   int q_heads;
@@ -42,118 +42,152 @@ struct PrefillShared {
 static_assert(sizeof(PrefillShared<px::bf16, 256, true>) <= 227 * 1024);
 static_assert(2 * sizeof(PrefillShared<px::bf16, 128, true>) <= 227 * 1024, "two blocks per SM");
 
+/// Where a block works: one q head of one sequence.
+struct PrefillPlace {
+  int q_head, kv_head, row0, new_rows, length, context;
+  const int32_t* table;
+};
+template <typename Kv>
+PX_DEVICE PrefillPlace PlaceOf(const PrefillParams<Kv>& p, int sequence) {
+  PrefillPlace at;
+  at.q_head = px::BlockY();
+  at.kv_head = at.q_head / (p.q_heads / p.kv.kv_heads);
+  at.row0 = px::Load(p.row_start + sequence);
+  at.new_rows = px::Load(p.row_start + sequence + 1) - at.row0;
+  at.length = px::Load(p.kv.lengths + sequence * p.kv.length_stride + at.kv_head * p.kv.length_head_stride);
+  at.context = at.length - at.new_rows;
+  at.table = p.kv.tables + sequence * p.kv.table_stride + at.kv_head * p.kv.table_head_stride;
+  return at;
+}
+
+/// Starts the copies of the tile's 64 query rows; rows past the sequence become zero.
+template <typename Kv, int kDim>
+PX_DEVICE void FetchQueries(px::bf16* q, const PrefillParams<Kv>& p, const PrefillPlace& at, int first_row) {
+  using Layout = TileLayout<px::bf16, kDim>;
+  for (int i = px::ThreadX(); i < kPrefillRows * Layout::kChunks; i += kPrefillThreads) {
+    const int row = i / Layout::kChunks, chunk = i % Layout::kChunks;
+    const bool valid = first_row + row < at.new_rows;
+    const int64_t source = at.row0 + (valid ? first_row + row : 0);
+    px::CpAsync16(q + Layout::Offset(row, chunk), p.q + source * p.q_stride + at.q_head * kDim + chunk * 8, valid);
+  }
+}
+
+/// This thread's two rows: which they are and what is known of their softmax.
+struct PrefillRows {
+  int row[2];
+  float m[2] = {kNegativeInfinity, kNegativeInfinity}, l[2] = {0.0f, 0.0f};
+};
+
+/// Adds a fixed tile's result to the running one.
+template <int kDim>
+PX_DEVICE void MergeTile(px::U128 (*running)[kPrefillThreads], PrefillRows& rows, const TileState<kDim>& state) {
+  MergeFactors f[2];
+  PX_UNROLL
+  for (int h = 0; h < 2; ++h) {
+    f[h] = {1.0f, 0.0f, rows.m[h]};
+    if (state.m[h] == kNegativeInfinity) continue;
+    f[h] = Merge(rows.m[h], state.m[h]);
+    rows.l[h] = MergeValue(rows.l[h], state.l[h], f[h]);
+    rows.m[h] = f[h].m;
+  }
+  PX_UNROLL
+  for (int i = 0; i < kDim / 8; ++i) {
+    px::U128 sum = px::LoadShared(&running[i][px::ThreadX()]);
+    PX_UNROLL
+    for (int j = 0; j < 4; ++j) {
+      const float merged = MergeValue(px::BitCast<float>(sum.w[j]), state.o[i][j], f[j >> 1]);
+      if (state.m[j >> 1] != kNegativeInfinity) sum.w[j] = px::BitCast<uint32_t>(merged);
+    }
+    px::StoreShared(&running[i][px::ThreadX()], sum);
+  }
+}
+
+/// Writes row h: value(i) gives this thread's pair of column group i, not yet divided by the sum.
+template <int kDim, typename Kv, typename Value>
+PX_DEVICE void StoreRow(const PrefillParams<Kv>& p, const PrefillPlace& at, const PrefillRows& rows, int h,
+                        float v_scale, Value&& value) {
+  if (rows.row[h] >= at.new_rows) return;
+  const int lane = px::Lane();
+  const int64_t row = at.row0 + rows.row[h];
+  const RowFinish f = FinishRow(rows.m[h], rows.l[h], p.options.sinks, at.q_head, v_scale);
+  if (p.lse != nullptr && (lane & 3) == 0) px::Store(p.lse + row * p.q_heads + at.q_head, f.lse);
+  px::bf16* out = p.out + row * p.out_stride + at.q_head * kDim + (lane & 3) * 2;
+  PX_UNROLL
+  for (int i = 0; i < kDim / 8; ++i) {
+    const px::F2 v = value(i);
+    px::Store(reinterpret_cast<uint32_t*>(out + i * 8), px::PackBf16(px::Mul(v.x, f.factor), px::Mul(v.y, f.factor)));
+  }
+}
+
 template <typename Kv, int kDim, bool kFixedTiles>
 PX_KERNEL void PX_BOUNDS(kPrefillThreads) PrefillAttentionKernel(const PX_GRID_CONST PrefillParams<Kv> p) {
   using Shared = PrefillShared<Kv, kDim, kFixedTiles>;
-  using Layout = TileLayout<px::bf16, kDim>;
   PX_SHARED(Shared, smem);
-  const int t = px::ThreadX(), lane = px::Lane(), q_head = px::BlockY();
+  const int t = px::ThreadX();
   px::GridDependencyWait();
   const PrefillTile tile = p.tiles[px::BlockX()];
-  const int group = p.q_heads / p.kv.kv_heads, kv_head = q_head / group;
-  const int row0 = px::Load(p.row_start + tile.sequence), new_rows = px::Load(p.row_start + tile.sequence + 1) - row0;
-  const int length = px::Load(p.kv.lengths + tile.sequence * p.kv.length_stride + kv_head * p.kv.length_head_stride);
-  const int context = length - new_rows;
-  const int32_t* table = p.kv.tables + tile.sequence * p.kv.table_stride + kv_head * p.kv.table_head_stride;
+  const PrefillPlace at = PlaceOf(p, tile.sequence);
+  FetchQueries<Kv, kDim>(smem.attention.q, p, at, tile.first_row);
 
-  for (int i = t; i < kPrefillRows * Layout::kChunks; i += kPrefillThreads) {
-    const int row = i / Layout::kChunks, chunk = i % Layout::kChunks;
-    const bool valid = tile.first_row + row < new_rows;
-    const int64_t source = row0 + (valid ? tile.first_row + row : 0);
-    px::CpAsync16(smem.attention.q + Layout::Offset(row, chunk), p.q + source * p.q_stride + q_head * kDim + chunk * 8, valid);
-  }
-
-  RowRange rows[2];
-  float m[2] = {kNegativeInfinity, kNegativeInfinity}, l[2] = {0.0f, 0.0f};
-  int row_of[2];
+  PrefillRows rows;
+  RowRange range[2];
   PX_UNROLL
   for (int h = 0; h < 2; ++h) {
-    row_of[h] = tile.first_row + px::WarpIndex() * kRowsPerWarp + lane / 4 + 8 * h;
-    const int position = context + row_of[h];
-    rows[h] = {p.options.window > 0 ? position - p.options.window + 1 : 0, row_of[h] < new_rows ? position : -1, kNoTree, 0};
+    rows.row[h] = tile.first_row + px::WarpIndex() * kRowsPerWarp + px::Lane() / 4 + 8 * h;
+    const int position = at.context + rows.row[h];
+    range[h] = {p.options.window > 0 ? position - p.options.window + 1 : 0, rows.row[h] < at.new_rows ? position : -1,
+                kNoTree, 0};
   }
-  const int first_position = context + tile.first_row;
-  const int end = first_position + kPrefillRows < length ? first_position + kPrefillRows : length;
+  const int first_position = at.context + tile.first_row;
+  const int end = first_position + kPrefillRows < at.length ? first_position + kPrefillRows : at.length;
   int first = 0;
   if (p.options.window > 0 && first_position >= p.options.window)
     first = (first_position - p.options.window + 1) / kTileTokens * kSubTilesPerTile;
   float k_scale = 1.0f, v_scale = 1.0f;
   if constexpr (sizeof(Kv) == 1) {
-    k_scale = px::Load(p.kv.k_scale + kv_head);
-    v_scale = px::Load(p.kv.v_scale + kv_head);
+    k_scale = px::Load(p.kv.k_scale + at.kv_head);
+    v_scale = px::Load(p.kv.v_scale + at.kv_head);
   }
-
-  auto write = [&](int h, int i, float x, float y, float factor) {
-    px::bf16* out = p.out + (row0 + row_of[h]) * p.out_stride + q_head * kDim + i * 8 + (lane & 3) * 2;
-    px::Store(reinterpret_cast<uint32_t*>(out), px::PackBf16(px::Mul(x, factor), px::Mul(y, factor)));
-  };
-  auto finish = [&](int h) {
-    const RowFinish f = FinishRow(m[h], l[h], p.options.sinks, q_head, v_scale);
-    if (p.lse != nullptr && (lane & 3) == 0 && row_of[h] < new_rows)
-      px::Store(p.lse + static_cast<int64_t>(row0 + row_of[h]) * p.q_heads + q_head, f.lse);
-    return f.factor;
-  };
-
   if constexpr (kFixedTiles) {
     PX_UNROLL
     for (int i = 0; i < kDim / 8; ++i) px::StoreShared(&smem.running[i][t], px::U128{});
   }
   WalkKv<Kv, kDim, kPrefillWarps, kFixedTiles>(
-      smem.attention, p.kv, table, length, kv_head, rows, first, (end + kSubTileTokens - 1) / kSubTileTokens,
+      smem.attention, p.kv, at.table, at.length, at.kv_head, range, first, (end + kSubTileTokens - 1) / kSubTileTokens,
       px::Mul(px::Mul(p.options.scale, k_scale), kLog2E), p.options.softcap, [&](int, TileState<kDim>& state) {
         if constexpr (kFixedTiles) {
-          MergeFactors f[2];
-          PX_UNROLL
-          for (int h = 0; h < 2; ++h) {
-            f[h] = {1.0f, 0.0f, m[h]};
-            if (state.m[h] == kNegativeInfinity) continue;
-            f[h] = Merge(m[h], state.m[h]);
-            l[h] = MergeValue(l[h], state.l[h], f[h]);
-            m[h] = f[h].m;
-          }
-          PX_UNROLL
-          for (int i = 0; i < kDim / 8; ++i) {
-            px::U128 running = px::LoadShared(&smem.running[i][t]);
-            PX_UNROLL
-            for (int j = 0; j < 4; ++j) {
-              const float merged = MergeValue(px::BitCast<float>(running.w[j]), state.o[i][j], f[j >> 1]);
-              if (state.m[j >> 1] != kNegativeInfinity) running.w[j] = px::BitCast<uint32_t>(merged);
-            }
-            px::StoreShared(&smem.running[i][t], running);
-          }
+          MergeTile<kDim>(smem.running, rows, state);
         } else {
           PX_UNROLL
           for (int h = 0; h < 2; ++h) {
-            m[h] = state.m[h];
-            l[h] = state.l[h];
-            const float factor = finish(h);
-            if (row_of[h] >= new_rows) continue;
-            PX_UNROLL
-            for (int i = 0; i < kDim / 8; ++i) write(h, i, state.o[i][2 * h], state.o[i][2 * h + 1], factor);
+            rows.m[h] = state.m[h];
+            rows.l[h] = state.l[h];
+            StoreRow<kDim>(p, at, rows, h, v_scale,
+                           [&](int i) { return px::F2{state.o[i][2 * h], state.o[i][2 * h + 1]}; });
           }
         }
       });
   px::GridDependencyRelease();
   if constexpr (kFixedTiles) {
     PX_UNROLL
-    for (int h = 0; h < 2; ++h) {
-      const float factor = finish(h);
-      if (row_of[h] >= new_rows) continue;
-      PX_UNROLL
-      for (int i = 0; i < kDim / 8; ++i) {
+    for (int h = 0; h < 2; ++h)
+      StoreRow<kDim>(p, at, rows, h, v_scale, [&](int i) {
         const px::U128 running = px::LoadShared(&smem.running[i][t]);
-        write(h, i, px::BitCast<float>(running.w[2 * h]), px::BitCast<float>(running.w[2 * h + 1]), factor);
-      }
-    }
+        return px::F2{px::BitCast<float>(running.w[2 * h]), px::BitCast<float>(running.w[2 * h + 1])};
+      });
   }
 }
 
-/// tiles: how many entries p.tiles has.
-template <typename Kv, int kDim, bool kFixedTiles>
+/// tiles: how many entries p.tiles has. head_dim 256 has the fixed form only: the other would spill.
+template <typename Kv, int kDim, bool kFixedTilesAsked>
 void LaunchPrefillAttention(gpu::Stream& stream, const PrefillParams<Kv>& p, int tiles, bool programmatic = false) {
+  constexpr bool kFixedTiles = kFixedTilesAsked || kDim > 128;
   if (tiles == 0) return;
-  gpu::Launch(stream, {.grid = {static_cast<unsigned>(tiles), static_cast<unsigned>(p.q_heads)}, .block = {kPrefillThreads},
-                       .shared_bytes = sizeof(PrefillShared<Kv, kDim, kFixedTiles>), .programmatic = programmatic},
+  gpu::Launch(stream,
+              {.grid = {static_cast<unsigned>(tiles), static_cast<unsigned>(p.q_heads)},
+               .block = {kPrefillThreads},
+               .shared_bytes = sizeof(PrefillShared<Kv, kDim, kFixedTiles>),
+               .programmatic = programmatic},
               &PrefillAttentionKernel<Kv, kDim, kFixedTiles>, p);
 }
 

@@ -22,24 +22,25 @@ constexpr int kNoTree = 0x7FFFFFFF;
 /// (KV-Compress) every (sequence, head) has its own table and length, and tokens have no common position.
 template <typename Kv>
 struct PagedKv {
-  const Kv* k;               ///< block b at k + b · block_stride: [tokens_per_block, kv_heads, head_dim]
+  const Kv* k;  ///< block b at k + b · block_stride: [tokens_per_block, kv_heads, head_dim]
   const Kv* v;
-  int64_t block_stride;      ///< elements
-  const int32_t* tables;     ///< [sequences, table_stride] (+ head · table_head_stride)
+  int64_t block_stride;   ///< elements
+  const int32_t* tables;  ///< [sequences, table_stride] (+ head · table_head_stride)
   int64_t table_stride, table_head_stride;
-  const int32_t* lengths;    ///< [sequences · (kv_heads if length_head_stride)]: tokens in the cache, this step's included
+  const int32_t*
+      lengths;  ///< [sequences · (kv_heads if length_head_stride)]: tokens in the cache, this step's included
   int length_stride, length_head_stride;
-  int block_shift;           ///< tokens_per_block = 1 << block_shift
+  int block_shift;  ///< tokens_per_block = 1 << block_shift
   int kv_heads;
-  const float* k_scale;      ///< [kv_heads], e4m3 only: value = stored · scale
+  const float* k_scale;  ///< [kv_heads], e4m3 only: value = stored · scale
   const float* v_scale;
 };
 
 struct AttentionOptions {
-  float scale;               ///< multiplies q · k
-  int window;                ///< > 0: position p sees (p − window, p]
-  float softcap;             ///< > 0: s ← cap · tanh(s / cap)
-  const float* sinks;        ///< [q_heads] extra logit without a value, or null
+  float scale;         ///< multiplies q · k
+  int window;          ///< > 0: position p sees (p − window, p]
+  float softcap;       ///< > 0: s ← cap · tanh(s / cap)
+  const float* sinks;  ///< [q_heads] extra logit without a value, or null
 };
 
 /// Which tokens a query row sees: first ≤ j ≤ last; from tree_base on only those whose bit is set.
@@ -135,15 +136,18 @@ PX_DEVICE RowFinish FinishRow(float m, float l, const float* sinks, int q_head, 
 
 /// Starts the copies of tokens [first, first + 64) of one kv head; tokens ≥ length become zero, whatever lies there.
 template <typename Kv, int kDim, int kThreads>
-PX_DEVICE void FetchKv(KvStage<Kv, kDim>& stage, const PagedKv<Kv>& kv, const int32_t* table, int length, int head, int first) {
+PX_DEVICE void FetchKv(KvStage<Kv, kDim>& stage, const PagedKv<Kv>& kv, const int32_t* table, int length, int head,
+                       int first) {
   using Layout = TileLayout<Kv, kDim>;
+  PX_UNROLL_BY(kDim > 128 ? 1 : 4)
   for (int i = px::ThreadX(); i < kSubTileTokens * Layout::kChunks; i += kThreads) {
     const int row = i / Layout::kChunks, chunk = i % Layout::kChunks, token = first + row;
     const bool valid = token < length;
     const int block = valid ? px::Load(table + (token >> kv.block_shift)) : 0;
     const int in_block = token & ((1 << kv.block_shift) - 1);
     const int64_t at = valid ? block * kv.block_stride + (static_cast<int64_t>(in_block) * kv.kv_heads + head) * kDim +
-                                   chunk * Layout::kChunk : 0;
+                                   chunk * Layout::kChunk
+                             : 0;
     px::CpAsync16(stage.k + Layout::Offset(row, chunk), kv.k + at, valid);
     px::CpAsync16(stage.v + Layout::Offset(row, chunk), kv.v + at, valid);
   }
@@ -154,6 +158,7 @@ template <int kDim, int kThreads>
 PX_DEVICE void Widen(px::bf16* out, const px::e4m3* in) {
   using From = TileLayout<px::e4m3, kDim>;
   using To = TileLayout<px::bf16, kDim>;
+  PX_UNROLL_BY(kDim > 128 ? 1 : 4)  // at 256, o alone takes half of the registers
   for (int i = px::ThreadX(); i < kSubTileTokens * From::kChunks; i += kThreads) {
     const int row = i / From::kChunks, chunk = i % From::kChunks;
     const px::U128 raw = px::LoadShared(reinterpret_cast<const px::U128*>(in + From::Offset(row, chunk)));
@@ -163,8 +168,10 @@ PX_DEVICE void Widen(px::bf16* out, const px::e4m3* in) {
       const px::F2 pair = px::UnpackE4m3(static_cast<uint16_t>(raw.w[w / 2] >> (w % 2 * 16)));
       wide[w] = px::PackBf16(pair.x, pair.y);
     }
-    px::StoreShared(reinterpret_cast<px::U128*>(out + To::Offset(row, 2 * chunk)), px::U128{wide[0], wide[1], wide[2], wide[3]});
-    px::StoreShared(reinterpret_cast<px::U128*>(out + To::Offset(row, 2 * chunk + 1)), px::U128{wide[4], wide[5], wide[6], wide[7]});
+    px::StoreShared(reinterpret_cast<px::U128*>(out + To::Offset(row, 2 * chunk)),
+                    px::U128{wide[0], wide[1], wide[2], wide[3]});
+    px::StoreShared(reinterpret_cast<px::U128*>(out + To::Offset(row, 2 * chunk + 1)),
+                    px::U128{wide[4], wide[5], wide[6], wide[7]});
   }
 }
 
@@ -194,30 +201,31 @@ PX_DEVICE void Scores(float (&s)[kSubTileTokens / 8][4], const px::bf16* q, cons
 }
 
 /// Scales, caps and masks the scores; after it they are logits · log2(e), −∞ where a row may not look.
-PX_DEVICE void ScaleAndMask(float (&s)[kSubTileTokens / 8][4], const RowRange (&rows)[2], int first_token, float scale_log2,
+template <int kGroups>
+PX_DEVICE void ScaleAndMask(float (&s)[kGroups][4], const RowRange (&rows)[2], int first_token, float scale_log2,
                             float softcap) {
   if (softcap > 0.0f) {
     const float inner = scale_log2 / (kLog2E * softcap), outer = softcap * kLog2E;
     PX_UNROLL
-    for (int i = 0; i < kSubTileTokens / 8; ++i) {
+    for (int i = 0; i < kGroups; ++i) {
       PX_UNROLL
       for (int j = 0; j < 4; ++j) s[i][j] = px::Mul(outer, px::Tanh(px::Mul(s[i][j], inner)));
     }
   } else {
     PX_UNROLL
-    for (int i = 0; i < kSubTileTokens / 8; ++i) {
+    for (int i = 0; i < kGroups; ++i) {
       PX_UNROLL
       for (int j = 0; j < 4; ++j) s[i][j] = px::Mul(s[i][j], scale_log2);
     }
   }
-  const int last_token = first_token + kSubTileTokens - 1;
+  const int last_token = first_token + kGroups * 8 - 1;
   bool partly = false;
   PX_UNROLL
   for (int h = 0; h < 2; ++h)
     partly |= first_token < rows[h].first || last_token > rows[h].last || last_token >= rows[h].tree_base;
   if (px::Ballot(partly) == 0) return;
   PX_UNROLL
-  for (int i = 0; i < kSubTileTokens / 8; ++i) {
+  for (int i = 0; i < kGroups; ++i) {
     PX_UNROLL
     for (int j = 0; j < 4; ++j) {
       const RowRange& row = rows[j >> 1];
@@ -229,15 +237,15 @@ PX_DEVICE void ScaleAndMask(float (&s)[kSubTileTokens / 8][4], const RowRange (&
   }
 }
 
-/// Online softmax of one sub-tile into `state`, then o += p · v.
-template <int kDim>
-PX_DEVICE void Accumulate(TileState<kDim>& state, float (&s)[kSubTileTokens / 8][4], const px::bf16* v) {
-  using Layout = TileLayout<px::bf16, kDim>;
+/// Online softmax of one sub-tile into `state`, then o += p · v. v's columns begin at 16-byte chunk `first_chunk` of
+/// rows in `Layout`.
+template <int kDim, typename Layout = TileLayout<px::bf16, kDim>, int kGroups>
+PX_DEVICE void Accumulate(TileState<kDim>& state, float (&s)[kGroups][4], const px::bf16* v, int first_chunk = 0) {
   PX_UNROLL
   for (int h = 0; h < 2; ++h) {
     float m = state.m[h];
     PX_UNROLL
-    for (int i = 0; i < kSubTileTokens / 8; ++i) m = px::Max(m, px::Max(s[i][2 * h], s[i][2 * h + 1]));
+    for (int i = 0; i < kGroups; ++i) m = px::Max(m, px::Max(s[i][2 * h], s[i][2 * h + 1]));
     m = px::Max(m, px::ShuffleXor(m, 1));
     m = px::Max(m, px::ShuffleXor(m, 2));
     const float base = m == kNegativeInfinity ? 0.0f : m;  // nothing visible yet: every p is 0
@@ -250,7 +258,7 @@ PX_DEVICE void Accumulate(TileState<kDim>& state, float (&s)[kSubTileTokens / 8]
       state.o[i][2 * h + 1] = px::Mul(state.o[i][2 * h + 1], alpha);
     }
     PX_UNROLL
-    for (int i = 0; i < kSubTileTokens / 8; ++i) {
+    for (int i = 0; i < kGroups; ++i) {
       PX_UNROLL
       for (int j = 2 * h; j < 2 * h + 2; ++j) {
         s[i][j] = px::Exp2(s[i][j] - base);
@@ -259,11 +267,12 @@ PX_DEVICE void Accumulate(TileState<kDim>& state, float (&s)[kSubTileTokens / 8]
     }
     state.l[h] = sum;
   }
-  const int lane = px::Lane(), v_row = lane & 15, v_chunk = lane >> 4;
+  const int lane = px::Lane(), v_row = lane & 15, v_chunk = first_chunk + (lane >> 4);
   PX_UNROLL
-  for (int n = 0; n < kSubTileTokens / 16; ++n) {
+  for (int n = 0; n < kGroups / 2; ++n) {
     const uint32_t p[4] = {px::PackBf16(s[2 * n][0], s[2 * n][1]), px::PackBf16(s[2 * n][2], s[2 * n][3]),
-                           px::PackBf16(s[2 * n + 1][0], s[2 * n + 1][1]), px::PackBf16(s[2 * n + 1][2], s[2 * n + 1][3])};
+                           px::PackBf16(s[2 * n + 1][0], s[2 * n + 1][1]),
+                           px::PackBf16(s[2 * n + 1][2], s[2 * n + 1][3])};
     PX_UNROLL
     for (int d = 0; d < kDim / 16; ++d) {
       uint32_t b[4];
@@ -276,15 +285,19 @@ PX_DEVICE void Accumulate(TileState<kDim>& state, float (&s)[kSubTileTokens / 8]
 
 template <int kWarps>
 PX_DEVICE void SyncBlock() {
-  if constexpr (kWarps == 1) px::SyncWarp();
-  else px::SyncThreads();
+  if constexpr (kWarps == 1)
+    px::SyncWarp();
+  else
+    px::SyncThreads();
 }
 
 /// Walks sub-tiles [first, last) of one kv head for this warp's 16 rows, copies one sub-tile ahead. After the last
-/// sub-tile of every fixed tile (kFixedTiles) and at the end, tile_done(tile, state) gets the result; state is then cleared.
+/// sub-tile of every fixed tile (kFixedTiles) and at the end, tile_done(tile, state) gets the result; state is then
+/// cleared.
 template <typename Kv, int kDim, int kWarps, bool kFixedTiles, typename TileDone>
-PX_DEVICE void WalkKv(AttentionShared<Kv, kDim, kWarps>& smem, const PagedKv<Kv>& kv, const int32_t* table, int length, int head,
-                      const RowRange (&rows)[2], int first, int last, float scale_log2, float softcap, TileDone&& tile_done) {
+PX_DEVICE void WalkKv(AttentionShared<Kv, kDim, kWarps>& smem, const PagedKv<Kv>& kv, const int32_t* table, int length,
+                      int head, const RowRange (&rows)[2], int first, int last, float scale_log2, float softcap,
+                      TileDone&& tile_done) {
   constexpr int kThreads = kWarps * 32;
   TileState<kDim> state;
   state.Clear();
@@ -320,7 +333,7 @@ PX_DEVICE void WalkKv(AttentionShared<Kv, kDim, kWarps>& smem, const PagedKv<Kv>
       state.Clear();
     }
   }
-  px::CpAsyncWait<0>();
+  // No copy is in flight: the last group is empty.
 }
 
 }  // namespace baton::cuda

@@ -1,6 +1,7 @@
 // out[t] = table[ids[t]] · scale.
 //
-// Floor per token of h (bf16 table, f32 out): read 2h, write 4h bytes, h FLOP. Under 1 µs up to 256 tokens of 4096: launch-bound.
+// Floor per token of h (bf16 table, f32 out): read 2h, write 4h bytes, h FLOP. Under 1 µs up to 256 tokens of 4096:
+// launch-bound.
 #pragma once
 
 #include "kernels/cuda/warp.cuh"
@@ -8,37 +9,45 @@
 
 namespace baton::cuda {
 
+template <typename Table>
 struct EmbeddingParams {
-  const int32_t* ids;     ///< [rows]
-  const px::bf16* table;  ///< [vocab, hidden]
-  float* out;             ///< [rows, hidden]
+  const int32_t* ids;  ///< [rows]
+  const Table* table;  ///< [vocab, hidden] f32, bf16 or f16
+  float* out;          ///< [rows, hidden]
   int64_t table_stride, out_stride;
-  int rows, hidden;       ///< hidden a multiple of 8
-  int first_id, ids_held; ///< this rank's slice of the vocabulary; other ids give zeroes (summed over ranks)
+  int rows, hidden;        ///< hidden a multiple of 8
+  int first_id, ids_held;  ///< this rank's slice of the vocabulary; other ids give zeroes (summed over ranks)
   float scale;
 };
 
 constexpr int kEmbeddingThreads = 128;
 
-PX_KERNEL_INLINE void PX_BOUNDS(kEmbeddingThreads) EmbeddingKernel(const PX_GRID_CONST EmbeddingParams p) {
+template <typename Table>
+PX_KERNEL void PX_BOUNDS(kEmbeddingThreads) EmbeddingKernel(const PX_GRID_CONST EmbeddingParams<Table> p) {
   const int row = px::BlockX();
   px::GridDependencyWait();
   const int id = px::Load(p.ids + row) - p.first_id;
   const bool held = id >= 0 && id < p.ids_held;
   for (int c = px::ThreadX() * 8; c < p.hidden; c += kEmbeddingThreads * 8) {
-    float v[8] = {};
-    if (held) LoadVector(p.table + id * p.table_stride + c, v);
+    constexpr int kPer = kPerVector<Table>;
     PX_UNROLL
-    for (int i = 0; i < 8; ++i) v[i] = px::Mul(v[i], p.scale);
-    StoreVector(p.out + row * p.out_stride + c, v);
+    for (int part = 0; part < 8; part += kPer) {
+      float v[kPer] = {};
+      if (held) LoadVector(p.table + id * p.table_stride + c + part, v);
+      PX_UNROLL
+      for (int i = 0; i < kPer; ++i) v[i] = px::Mul(v[i], p.scale);
+      StoreVector(p.out + row * p.out_stride + c + part, v);
+    }
   }
   px::GridDependencyRelease();
 }
 
-inline void LaunchEmbedding(gpu::Stream& stream, const EmbeddingParams& p, bool programmatic = false) {
+template <typename Table>
+void LaunchEmbedding(gpu::Stream& stream, const EmbeddingParams<Table>& p, bool programmatic = false) {
   if (p.rows == 0) return;
-  gpu::Launch(stream, {.grid = {static_cast<unsigned>(p.rows)}, .block = {kEmbeddingThreads}, .programmatic = programmatic},
-              &EmbeddingKernel, p);
+  gpu::Launch(stream,
+              {.grid = {static_cast<unsigned>(p.rows)}, .block = {kEmbeddingThreads}, .programmatic = programmatic},
+              &EmbeddingKernel<Table>, p);
 }
 
 }  // namespace baton::cuda

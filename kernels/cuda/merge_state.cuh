@@ -10,13 +10,13 @@
 namespace baton::cuda {
 
 struct MergeStateParams {
-  const px::bf16* prefix;      ///< [rows, heads, head_dim]
-  const float* prefix_lse;     ///< [rows, heads], −∞: nothing was visible
+  const px::bf16* prefix;   ///< [rows, heads, head_dim]
+  const float* prefix_lse;  ///< [rows, heads], −∞: nothing was visible
   const px::bf16* suffix;
   const float* suffix_lse;
-  px::bf16* out;               ///< may be prefix or suffix
-  float* out_lse;              ///< or null; may be an input
-  int rows, heads, head_dim;   ///< head_dim even
+  px::bf16* out;              ///< may be prefix or suffix
+  float* out_lse;             ///< or null; may be an input
+  int rows, heads, head_dim;  ///< head_dim even
 };
 
 constexpr int kMergeStateThreads = 128;
@@ -36,7 +36,8 @@ PX_KERNEL_INLINE void PX_BOUNDS(kMergeStateThreads) MergeStateKernel(const PX_GR
     const px::F2 x = px::UnpackBf16(px::Load(reinterpret_cast<const uint32_t*>(p.prefix) + at));
     const px::F2 y = px::UnpackBf16(px::Load(reinterpret_cast<const uint32_t*>(p.suffix) + at));
     px::Store(reinterpret_cast<uint32_t*>(p.out) + at,
-              px::PackBf16(px::Mul(px::Fma(x.x, wa, px::Mul(y.x, wb)), inverse), px::Mul(px::Fma(x.y, wa, px::Mul(y.y, wb)), inverse)));
+              px::PackBf16(px::Mul(px::Fma(x.x, wa, px::Mul(y.x, wb)), inverse),
+                           px::Mul(px::Fma(x.y, wa, px::Mul(y.y, wb)), inverse)));
   }
   px::SyncWarp();  // every lane has read both sums before one of them is replaced
   if (p.out_lse != nullptr && px::Lane() == 0)
@@ -46,7 +47,10 @@ PX_KERNEL_INLINE void PX_BOUNDS(kMergeStateThreads) MergeStateKernel(const PX_GR
 inline void LaunchMergeState(gpu::Stream& stream, const MergeStateParams& p, bool programmatic = false) {
   const int warps = kMergeStateThreads / 32, work = p.rows * p.heads;
   if (work == 0) return;
-  gpu::Launch(stream, {.grid = {static_cast<unsigned>((work + warps - 1) / warps)}, .block = {kMergeStateThreads}, .programmatic = programmatic},
+  gpu::Launch(stream,
+              {.grid = {static_cast<unsigned>((work + warps - 1) / warps)},
+               .block = {kMergeStateThreads},
+               .programmatic = programmatic},
               &MergeStateKernel, p);
 }
 

@@ -1,7 +1,9 @@
-// RMSNorm, with the residual add before it: residual += x; out = residual / sqrt(mean(residual²) + eps) · (weight + offset).
+// RMSNorm, with the residual add before it: residual += x; out = residual / sqrt(mean(residual²) + eps) · (weight +
+// offset).
 //
-// Floor per row of n (residual f32, x and out bf16): read 4n + 2n, write 4n + 2n = 12n bytes; ~6n FLOP. Without x: 6n bytes.
-// H200 at 4.3 TB/s: 16,384 × 4096 with residual 187 µs. One block per row; the row stays in registers; sums in fixed order.
+// Floor per row of n (residual f32, x and out bf16): read 4n + 2n, write 4n + 2n = 12n bytes; ~6n FLOP. Without x: 6n
+// bytes. H200 at 4.3 TB/s: 16,384 × 4096 with residual 187 µs. One block per row; the row stays in registers; sums in
+// fixed order.
 #pragma once
 
 #include "kernels/cuda/warp.cuh"
@@ -11,12 +13,12 @@ namespace baton::cuda {
 
 template <typename In, typename Out>
 struct RmsNormParams {
-  const In* x;          ///< [rows, n], null: normalize the residual as it is
-  float* residual;      ///< [rows, n], 16-byte aligned rows; updated when x is given
-  const float* weight;  ///< [n]
-  Out* out;             ///< [rows, n]; e4m3: divided by out_scale
+  const In* x;                                    ///< [rows, n], null: normalize the residual as it is
+  float* residual;                                ///< [rows, n], 16-byte aligned rows; updated when x is given
+  const float* weight;                            ///< [n]
+  Out* out;                                       ///< [rows, n]; e4m3: divided by out_scale
   int64_t x_stride, residual_stride, out_stride;  ///< elements between rows
-  int rows, n;          ///< n a multiple of 8
+  int rows, n;                                    ///< n a multiple of 8
   float eps, weight_offset;
   float out_inverse_scale;  ///< 1 unless Out is e4m3
 };
@@ -78,12 +80,17 @@ PX_KERNEL void PX_BOUNDS(kNormThreads) RmsNormKernel(const PX_GRID_CONST RmsNorm
 template <typename In, typename Out>
 void LaunchRmsNorm(gpu::Stream& stream, const RmsNormParams<In, Out>& p, bool programmatic = false) {
   if (p.rows == 0) return;
-  gpu::LaunchConfig config{.grid = {static_cast<unsigned>(p.rows)}, .block = {kNormThreads}, .shared_bytes = sizeof(NormShared),
+  gpu::LaunchConfig config{.grid = {static_cast<unsigned>(p.rows)},
+                           .block = {kNormThreads},
+                           .shared_bytes = sizeof(NormShared),
                            .programmatic = programmatic};
   const int vectors = (p.n + kNormThreads * 4 - 1) / (kNormThreads * 4);
-  if (vectors <= 1) gpu::Launch(stream, config, &RmsNormKernel<In, Out, 1>, p);
-  else if (vectors <= 4) gpu::Launch(stream, config, &RmsNormKernel<In, Out, 4>, p);
-  else gpu::Launch(stream, config, &RmsNormKernel<In, Out, 16>, p);
+  if (vectors <= 1)
+    gpu::Launch(stream, config, &RmsNormKernel<In, Out, 1>, p);
+  else if (vectors <= 4)
+    gpu::Launch(stream, config, &RmsNormKernel<In, Out, 4>, p);
+  else
+    gpu::Launch(stream, config, &RmsNormKernel<In, Out, 16>, p);
 }
 
 }  // namespace baton::cuda

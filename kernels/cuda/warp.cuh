@@ -1,6 +1,8 @@
 // Reductions and 16-byte row access shared by the row-wise kernels.
 #pragma once
 
+#include <type_traits>
+
 #include "kernels/px/px.h"
 
 namespace baton::cuda {
@@ -14,6 +16,16 @@ PX_DEVICE float WarpSum(float v) {
 PX_DEVICE float WarpMax(float v) {
   PX_UNROLL
   for (int m = 16; m > 0; m /= 2) v = px::Max(v, px::ShuffleXor(v, m));
+  return v;
+}
+PX_DEVICE uint64_t ShuffleXor64(uint64_t v, int m) {
+  const uint32_t low = px::ShuffleXor(static_cast<uint32_t>(v), m),
+                 high = px::ShuffleXor(static_cast<uint32_t>(v >> 32), m);
+  return static_cast<uint64_t>(high) << 32 | low;
+}
+PX_DEVICE uint64_t WarpSum64(uint64_t v) {
+  PX_UNROLL
+  for (int m = 16; m > 0; m /= 2) v += ShuffleXor64(v, m);
   return v;
 }
 
@@ -44,7 +56,11 @@ PX_DEVICE void LoadVector(const T* p, float (&out)[kPerVector<T>]) {
     static_assert(sizeof(T) == 2);
     PX_UNROLL
     for (int i = 0; i < 4; ++i) {
-      const px::F2 pair = px::UnpackBf16(raw.w[i]);
+      px::F2 pair;
+      if constexpr (std::is_same_v<T, px::f16>)
+        pair = {px::F16BitsToFloat(raw.w[i] & 0xFFFFu), px::F16BitsToFloat(raw.w[i] >> 16)};
+      else
+        pair = px::UnpackBf16(raw.w[i]);
       out[2 * i] = pair.x;
       out[2 * i + 1] = pair.y;
     }

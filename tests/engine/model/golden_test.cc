@@ -7,6 +7,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "kernels/cuda/cuda_ops.h"
 #include "tests/engine/model/paged_model.h"
 
 namespace baton::engine {
@@ -106,6 +107,19 @@ TEST_P(Family, LogitsInBf16AreClose) {
   ASSERT_TRUE(model.ok()) << model.status();
   EXPECT_LE(ErrorOf(golden, *(*model)->Prefill(golden.prompt, PagedModel::kMaxTokens)).rms, 2e-2);
   CompareGreedy(**model, golden, 0.2 * golden.std);
+}
+
+// The whole CUDA backend on the emulator: block tables, prefill and decode kernels, GEMM, sampler's input.
+TEST_P(Family, LogitsOfTheEmulatedGpuAreClose) {
+  const Golden golden = ReadGolden(GetParam());
+  auto model = PagedModel::LoadOn(kernels::MakeCudaOps({}).value(), golden.source);
+  ASSERT_TRUE(model.ok()) << model.status();
+  const LogitRows whole = (*model)->Prefill(golden.prompt, PagedModel::kMaxTokens).value();
+  const Error error = ErrorOf(golden, whole);
+  RecordProperty("rms_error", std::to_string(error.rms));
+  EXPECT_LE(error.rms, 3e-2);
+  EXPECT_EQ((*model)->Prefill(golden.prompt, 13).value(), whole) << "chunks of 13";
+  EXPECT_GE(CompareGreedy(**model, golden, 0.3 * golden.std), 0);
 }
 
 // Promise A at the model's level: chunking, thread count and the blocks' length change no bit.

@@ -22,8 +22,14 @@ class PagedModel {
   /// A model that holds `blocks` blocks of every group. `ops` has the defaults but for what is set in it.
   static absl::StatusOr<std::unique_ptr<PagedModel>> Load(const ModelSource& source, kernels::CpuOpsConfig ops = {},
                                                           int blocks = 12) {
+    BATON_ASSIGN_OR_RETURN(std::unique_ptr<kernels::Ops> cpu, kernels::MakeCpuOps(ops));
+    return LoadOn(std::move(cpu), source, blocks);
+  }
+  /// The same on any backend.
+  static absl::StatusOr<std::unique_ptr<PagedModel>> LoadOn(std::unique_ptr<kernels::Ops> ops,
+                                                            const ModelSource& source, int blocks = 12) {
     std::unique_ptr<PagedModel> out(new PagedModel);
-    BATON_ASSIGN_OR_RETURN(out->ops_, kernels::MakeCpuOps(ops));
+    out->ops_ = std::move(ops);
     BATON_ASSIGN_OR_RETURN(out->model_, LoadModel(source, *out->ops_, kMaxTokens, nullptr));
     BATON_RETURN_IF_ERROR(out->AllocateKv(blocks));
     return out;

@@ -2,6 +2,7 @@
 
 #include "common/check.h"
 #include "kernels/cpu/cpu_ops.h"
+#include "kernels/cuda/cuda_ops.h"
 
 namespace baton::kernels {
 namespace {
@@ -14,7 +15,24 @@ Backend Cpu(std::string name, CpuIsa isa, int threads) {
           }};
 }
 
+// The CUDA backend on the emulator, one schedule policy each.
+Backend Emulated(const simt::Policy& policy) {
+  std::string name = policy.shuffled() ? "cuda_shuffled" : "cuda_in_order";
+  return {std::move(name),
+          [=](DType kv) -> std::unique_ptr<Ops> {
+            auto ops = MakeCudaOps({.kv_dtype = kv, .policy = policy});
+            return ops.ok() ? *std::move(ops) : nullptr;
+          },
+          DType::kBF16, true};
+}
+
 }  // namespace
+
+Backend ReferenceOf(const Backend& b) {
+  for (Backend& other : Backends())
+    if (other.compute == b.compute) return other;
+  BATON_CHECK(false, b.name);
+}
 
 std::vector<Backend> Backends() {
   std::vector<Backend> all{Cpu("avx2_1", CpuIsa::kAvx2, 1), Cpu("avx2_3", CpuIsa::kAvx2, 3)};
@@ -22,6 +40,9 @@ std::vector<Backend> Backends() {
     all.push_back(Cpu("avx512_1", CpuIsa::kAvx512, 1));
     all.push_back(Cpu("avx512_2", CpuIsa::kAvx512, 2));
   }
+  const auto policies = simt::AllPolicies();
+  all.push_back(Emulated(policies[0]));                    // in order, copies at the last moment
+  all.push_back(Emulated(policies[policies.size() - 1]));  // shuffled, copies at once
   return all;
 }
 

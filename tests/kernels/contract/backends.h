@@ -13,12 +13,17 @@ namespace baton::kernels {
 
 struct Backend {
   std::string name;
-  std::function<std::unique_ptr<Ops>(DType kv)> make;
+  std::function<std::unique_ptr<Ops>(DType kv)> make;  ///< null: no planes of this type
+  DType compute = DType::kF32;
+  bool slow = false;  ///< an emulated device: smaller cases
 };
 inline void PrintTo(const Backend& b, std::ostream* out) { *out << b.name; }
 
 /// Every backend this machine can run; the first is the one others must equal bit for bit
 /// when they share a compute type.
 std::vector<Backend> Backends();
+
+/// The backend that `b` must equal bit for bit: the first of its compute type.
+Backend ReferenceOf(const Backend& b);
 
 }  // namespace baton::kernels

@@ -29,6 +29,13 @@ inline uint16_t ToF16(float x) {
   return bits;
 }
 
+/// x as the type keeps it.
+inline float Rounded(DType dtype, float x) {
+  return dtype == DType::kBF16 ? FromBf16(ToBf16(x)) : dtype == DType::kF16 ? FromF16(ToF16(x)) : x;
+}
+/// Largest relative error of one rounding to the type.
+inline double Grain(DType dtype) { return dtype == DType::kF32 ? 0x1p-24 : dtype == DType::kBF16 ? 0x1p-8 : 0x1p-11; }
+
 /// A row-major tensor with `padding` unused elements after each row.
 class HostTensor {
  public:

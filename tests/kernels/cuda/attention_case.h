@@ -1,5 +1,5 @@
-// One attention problem: ragged sequences over a shuffled paged cache with NaN wherever nobody may look, and its answer in
-// double precision.
+// One attention problem: ragged sequences over a shuffled paged cache with NaN wherever nobody may look, and its answer
+// in double precision.
 #pragma once
 
 #include <algorithm>
@@ -17,24 +17,40 @@ struct AttentionShape {
   int window = 0;
   float softcap = 0.0f;
   bool sinks = false, tree = false;
+  bool per_head_tables =
+      false;  ///< every kv head has its own blocks and, 29 tokens fewer from head to head, its own length
+  int LengthOf(size_t sequence, int kv_head) const {
+    return per_head_tables ? std::max(new_rows[sequence], lengths[sequence] - 29 * kv_head) : lengths[sequence];
+  }
 };
 
 template <typename Kv, int kDim>
 class AttentionCase {
  public:
   AttentionCase(const AttentionShape& s, unsigned seed)
-      : shape(s), data_(seed), k(Blocks() * BlockElements()), v(k.size()), q(MakeQueries()), out(q.size()),
-        lse(std::max<size_t>(1, static_cast<size_t>(rows()) * s.q_heads)), tables(MakeTables()), row_start(RowStart()),
-        lengths(std::vector<int32_t>(s.lengths.begin(), s.lengths.end())), k_scale(std::vector<float>(s.kv_heads, 0.5f)),
-        v_scale(std::vector<float>(s.kv_heads, 0.75f)), sinks(data_.Normal<float>(s.q_heads)), tree(MakeTree()) {
+      : shape(s),
+        data_(seed),
+        k(Blocks() * BlockElements()),
+        v(k.size()),
+        q(MakeQueries()),
+        out(q.size()),
+        lse(std::max<size_t>(1, static_cast<size_t>(rows()) * s.q_heads)),
+        tables(MakeTables()),
+        row_start(RowStart()),
+        lengths(MakeLengths()),
+        k_scale(std::vector<float>(s.kv_heads, 0.5f)),
+        v_scale(std::vector<float>(s.kv_heads, 0.75f)),
+        sinks(data_.Normal<float>(s.q_heads)),
+        tree(MakeTree()) {
     std::fill_n(k.data(), k.size(), Nan<Kv>());
     std::fill_n(v.data(), v.size(), Nan<Kv>());
     for (size_t seq = 0; seq < s.lengths.size(); ++seq)
-      for (int t = 0; t < s.lengths[seq]; ++t)
-        for (int e = 0; e < s.kv_heads * kDim; ++e) {
-          k[At(seq, t) + e] = data_.Normal<Kv>(1)[0];
-          v[At(seq, t) + e] = data_.Normal<Kv>(1)[0];
-        }
+      for (int head = 0; head < s.kv_heads; ++head)
+        for (int t = 0; t < s.LengthOf(seq, head); ++t)
+          for (int e = 0; e < kDim; ++e) {
+            k[At(seq, head, t) + e] = data_.Normal<Kv>(1)[0];
+            v[At(seq, head, t) + e] = data_.Normal<Kv>(1)[0];
+          }
   }
 
   int rows() const { return std::accumulate(shape.new_rows.begin(), shape.new_rows.end(), 0); }
@@ -45,33 +61,62 @@ class AttentionCase {
   cuda::PagedKv<Kv> Cache() const {
     int shift = 0;
     while (1 << shift < shape.tokens_per_block) ++shift;
-    return {k.data(), v.data(), static_cast<int64_t>(BlockElements()), tables.data(), table_stride_, 0, lengths.data(), 1, 0, shift,
-            shape.kv_heads, k_scale.data(), v_scale.data()};
+    return {k.data(),
+            v.data(),
+            static_cast<int64_t>(BlockElements()),
+            tables.data(),
+            table_stride_ * HeadTables(),
+            shape.per_head_tables ? table_stride_ : 0,
+            lengths.data(),
+            HeadTables(),
+            shape.per_head_tables ? 1 : 0,
+            shift,
+            shape.kv_heads,
+            k_scale.data(),
+            v_scale.data()};
   }
   cuda::AttentionOptions Options() const {
-    return {static_cast<float>(1.0 / std::sqrt(kDim)), shape.window, shape.softcap, shape.sinks ? sinks.data() : nullptr};
+    return {static_cast<float>(1.0 / std::sqrt(kDim)), shape.window, shape.softcap,
+            shape.sinks ? sinks.data() : nullptr};
   }
 
   template <bool kFixed>
   void Prefill(gpu::Stream& stream) {
-    const auto plan = cuda::PlanPrefill({row_start.data(), row_start.size()}, {lengths.data(), lengths.size()});
+    const auto plan = cuda::PlanPrefill({row_start.data(), row_start.size()}, shape.lengths);
     prefill_tiles_ = std::make_unique<Array<cuda::PrefillTile>>(plan);
-    cuda::PrefillParams<Kv> p{q.data(), out.data(), lse.data(), Stride(), Stride(), prefill_tiles_->data(), row_start.data(),
-                              Cache(), Options(), shape.q_heads};
+    cuda::PrefillParams<Kv> p{q.data(),         out.data(), lse.data(), Stride(),     Stride(), prefill_tiles_->data(),
+                              row_start.data(), Cache(),    Options(),  shape.q_heads};
     cuda::LaunchPrefillAttention<Kv, kDim, kFixed>(stream, p, static_cast<int>(plan.size()));
   }
   template <bool kFixed>
   void Decode(gpu::Stream& stream, int tiles_per_item, int blocks = 5) {
-    const auto plan = cuda::PlanDecode({{row_start.data(), row_start.size()}, {lengths.data(), lengths.size()}, false, shape.q_heads,
-                                        shape.kv_heads, shape.window, tiles_per_item, kFixed});
+    const auto plan = cuda::PlanDecode({{row_start.data(), row_start.size()},
+                                        {lengths.data(), lengths.size()},
+                                        shape.per_head_tables,
+                                        shape.q_heads,
+                                        shape.kv_heads,
+                                        shape.window,
+                                        tiles_per_item,
+                                        kFixed});
     groups_ = std::make_unique<Array<cuda::DecodeGroup>>(plan.groups);
     items_ = std::make_unique<Array<cuda::DecodeItem>>(plan.items);
-    counts_ = std::make_unique<Array<int32_t>>(std::vector<int32_t>{static_cast<int32_t>(plan.groups.size()), static_cast<int32_t>(plan.items.size())});
+    counts_ = std::make_unique<Array<int32_t>>(
+        std::vector<int32_t>{static_cast<int32_t>(plan.groups.size()), static_cast<int32_t>(plan.items.size())});
     partial_o_ = std::make_unique<Array<float>>(static_cast<size_t>(plan.partials) * 16 * kDim);
     partial_ml_ = std::make_unique<Array<float>>(static_cast<size_t>(plan.partials) * 16 * 2);
-    cuda::DecodeParams<Kv> p{q.data(), out.data(), lse.data(), Stride(), Stride(), row_start.data(),
-                             shape.tree ? tree.data() : nullptr, {groups_->data(), items_->data(), counts_->data()},
-                             partial_o_->data(), partial_ml_->data(), Cache(), Options(), shape.q_heads};
+    cuda::DecodeParams<Kv> p{q.data(),
+                             out.data(),
+                             lse.data(),
+                             Stride(),
+                             Stride(),
+                             row_start.data(),
+                             shape.tree ? tree.data() : nullptr,
+                             {groups_->data(), items_->data(), counts_->data()},
+                             partial_o_->data(),
+                             partial_ml_->data(),
+                             Cache(),
+                             Options(),
+                             shape.q_heads};
     cuda::LaunchDecodeAttention<Kv, kDim, kFixed>(stream, p, blocks);
   }
 
@@ -107,26 +152,38 @@ class AttentionCase {
     return n;
   }
   int64_t Stride() const { return shape.q_heads * kDim; }
-  size_t At(size_t seq, int token) const {
-    const int block = tables[seq * table_stride_ + token / shape.tokens_per_block];
-    return block * BlockElements() + static_cast<size_t>(token % shape.tokens_per_block) * shape.kv_heads * kDim;
+  int HeadTables() const { return shape.per_head_tables ? shape.kv_heads : 1; }
+  /// Of one head's vector.
+  size_t At(size_t seq, int head, int token) const {
+    const size_t table = (seq * HeadTables() + (shape.per_head_tables ? head : 0)) * table_stride_;
+    return tables[table + token / shape.tokens_per_block] * BlockElements() +
+           (static_cast<size_t>(token % shape.tokens_per_block) * shape.kv_heads + head) * kDim;
+  }
+  std::vector<int32_t> MakeLengths() const {
+    std::vector<int32_t> all;
+    for (size_t s = 0; s < shape.lengths.size(); ++s)
+      for (int head = 0; head < HeadTables(); ++head) all.push_back(shape.LengthOf(s, head));
+    return all;
   }
   std::vector<px::bf16> MakeQueries() {
-    return data_.template Normal<px::bf16>(static_cast<size_t>(std::accumulate(shape.new_rows.begin(), shape.new_rows.end(), 0)) *
-                                           shape.q_heads * kDim);
+    return data_.template Normal<px::bf16>(
+        static_cast<size_t>(std::accumulate(shape.new_rows.begin(), shape.new_rows.end(), 0)) * shape.q_heads * kDim);
   }
   std::vector<int32_t> MakeTables() {
     table_stride_ = 1;
     for (int l : shape.lengths) table_stride_ = std::max<int64_t>(table_stride_, BlocksOf(l) + 1);
-    std::vector<int32_t> free(Blocks());
-    std::iota(free.begin(), free.end(), 0);
-    std::shuffle(free.begin(), free.end(), data_.rng());
-    std::vector<int32_t> t(shape.lengths.size() * table_stride_, 1 << 28);  // unused entries: reading them must never happen
-    for (size_t s = 0; s < shape.lengths.size(); ++s)
-      for (int b = 0; b < BlocksOf(shape.lengths[s]); ++b) {
-        t[s * table_stride_ + b] = free.back();
-        free.pop_back();
-      }
+    std::vector<int32_t> t(shape.lengths.size() * HeadTables() * table_stride_,
+                           1 << 28);  // unused entries must never be read
+    for (int head = 0; head < HeadTables(); ++head) {
+      std::vector<int32_t> free(Blocks());
+      std::iota(free.begin(), free.end(), 0);
+      std::shuffle(free.begin(), free.end(), data_.rng());
+      for (size_t s = 0; s < shape.lengths.size(); ++s)
+        for (int b = 0; b < BlocksOf(shape.LengthOf(s, head)); ++b) {
+          t[(s * HeadTables() + head) * table_stride_ + b] = free.back();
+          free.pop_back();
+        }
+    }
     return t;
   }
   std::vector<int32_t> RowStart() const {
@@ -144,8 +201,8 @@ class AttentionCase {
       }
     return bits;
   }
-  bool Visible(size_t s, int r, int token) const {
-    const int context = shape.lengths[s] - shape.new_rows[s], position = context + r;
+  bool Visible(size_t s, int kv_head, int r, int token) const {
+    const int context = shape.LengthOf(s, kv_head) - shape.new_rows[s], position = context + r;
     if (shape.window > 0 && token <= position - shape.window) return false;
     if (shape.tree && token >= context) return tree[row_start[s] + r] >> (token - context) & 1;
     return token <= position;
@@ -156,9 +213,9 @@ class AttentionCase {
     const px::bf16* query = q.data() + (static_cast<size_t>(row_start[s] + r) * shape.q_heads + h) * kDim;
     std::vector<double> o(kDim, 0.0);
     double sum = shape.sinks ? std::exp(sinks[h]) : 0.0;
-    for (int t = 0; t < shape.lengths[s]; ++t) {
-      if (!Visible(s, r, t)) continue;
-      const size_t at = At(s, t) + kv_head * kDim;
+    for (int t = 0; t < shape.LengthOf(s, kv_head); ++t) {
+      if (!Visible(s, kv_head, r, t)) continue;
+      const size_t at = At(s, kv_head, t);
       double logit = 0;
       for (int d = 0; d < kDim; ++d) logit += static_cast<double>(px::ToFloat(query[d])) * px::ToFloat(k[at + d]) * ks;
       logit /= std::sqrt(kDim);
@@ -180,7 +237,8 @@ class AttentionCase {
 
 /// The two relations every attention output must satisfy.
 template <typename Case>
-void ExpectRight(const Case& c, const std::vector<double>& want, const std::vector<double>& want_lse, const std::string& name) {
+void ExpectRight(const Case& c, const std::vector<double>& want, const std::vector<double>& want_lse,
+                 const std::string& name) {
   EXPECT_TRUE(Near(c.out.data(), want, {8e-3, 1.6e-2})) << name;  // p is rounded to bf16 before p · v
   EXPECT_TRUE(Near(c.lse.data(), want_lse, {2e-4, 2e-4})) << name;
 }

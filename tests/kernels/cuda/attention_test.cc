@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "tests/kernels/cuda/attention_case.h"
+#include "tests/kernels/cuda/mutants.h"
 
 namespace baton::cuda_test {
 namespace {
@@ -33,7 +34,8 @@ void CheckDecode(const AttentionShape& shape, unsigned seed, int tiles_per_item 
 
 TEST(CudaPrefillAttention, RaggedCausalOverAPagedPrefix) {
   CheckPrefill<px::bf16, 64, true>({.new_rows = {1, 70, 33}, .lengths = {1, 300, 97}}, 1);
-  CheckPrefill<px::bf16, 128, true>({.new_rows = {65}, .lengths = {65}, .q_heads = 2, .kv_heads = 1, .tokens_per_block = 32}, 2);
+  CheckPrefill<px::bf16, 128, true>(
+      {.new_rows = {65}, .lengths = {65}, .q_heads = 2, .kv_heads = 1, .tokens_per_block = 32}, 2);
   CheckPrefill<px::bf16, 128, false>({.new_rows = {5, 64}, .lengths = {261, 64}, .q_heads = 2, .kv_heads = 2}, 3);
 }
 TEST(CudaPrefillAttention, EveryHeadDim) {
@@ -43,7 +45,8 @@ TEST(CudaPrefillAttention, EveryHeadDim) {
 }
 TEST(CudaPrefillAttention, WindowSoftCapAndSinks) {
   CheckPrefill<px::bf16, 64, true>({.new_rows = {70}, .lengths = {600}, .q_heads = 2, .kv_heads = 1, .window = 100}, 7);
-  CheckPrefill<px::bf16, 64, true>({.new_rows = {40}, .lengths = {100}, .q_heads = 2, .kv_heads = 1, .softcap = 5.0f, .sinks = true}, 8);
+  CheckPrefill<px::bf16, 64, true>(
+      {.new_rows = {40}, .lengths = {100}, .q_heads = 2, .kv_heads = 1, .softcap = 5.0f, .sinks = true}, 8);
 }
 TEST(CudaPrefillAttention, Fp8Cache) {
   CheckPrefill<px::e4m3, 64, true>({.new_rows = {40}, .lengths = {300}, .q_heads = 2, .kv_heads = 1}, 9);
@@ -53,12 +56,15 @@ TEST(CudaPrefillAttention, Fp8Cache) {
 TEST(CudaDecodeAttention, SplitOverAWorkList) {
   CheckDecode<px::bf16, 64, true>({.new_rows = {1, 1, 1}, .lengths = {1, 257, 900}}, 11);
   CheckDecode<px::bf16, 128, false>({.new_rows = {1, 1}, .lengths = {1000, 16}, .q_heads = 8, .kv_heads = 2}, 12, 2);
-  CheckDecode<px::bf16, 128, true>({.new_rows = {1, 1}, .lengths = {700, 31}, .q_heads = 2, .kv_heads = 1, .tokens_per_block = 64}, 13, 2);
+  CheckDecode<px::bf16, 128, true>(
+      {.new_rows = {1, 1}, .lengths = {700, 31}, .q_heads = 2, .kv_heads = 1, .tokens_per_block = 64}, 13, 2);
 }
 TEST(CudaDecodeAttention, EveryGroupSize) {
   for (int group : {1, 3, 7, 16})
-    CheckDecode<px::bf16, 64, true>({.new_rows = {1}, .lengths = {77}, .q_heads = group * 2, .kv_heads = 2}, 20 + group);
-  CheckDecode<px::bf16, 64, true>({.new_rows = {1}, .lengths = {300}, .q_heads = 32, .kv_heads = 1}, 40);  // MQA, two row blocks
+    CheckDecode<px::bf16, 64, true>({.new_rows = {1}, .lengths = {77}, .q_heads = group * 2, .kv_heads = 2},
+                                    20 + group);
+  CheckDecode<px::bf16, 64, true>({.new_rows = {1}, .lengths = {300}, .q_heads = 32, .kv_heads = 1},
+                                  40);  // MQA, two row blocks
 }
 TEST(CudaDecodeAttention, EveryHeadDim) {
   CheckDecode<px::bf16, 80, true>({.new_rows = {1}, .lengths = {280}}, 41);
@@ -71,29 +77,44 @@ TEST(CudaDecodeAttention, WindowSoftCapSinksAndFp8) {
   CheckDecode<px::e4m3, 128, true>({.new_rows = {1}, .lengths = {300}, .q_heads = 8, .kv_heads = 2}, 46);
 }
 TEST(CudaDecodeAttention, DraftTokensSeeTheirAncestorsOnly) {
-  CheckDecode<px::bf16, 64, true>({.new_rows = {7, 1, 3}, .lengths = {300, 9, 3}, .q_heads = 6, .kv_heads = 2, .tree = true}, 47);
+  CheckDecode<px::bf16, 64, true>(
+      {.new_rows = {7, 1, 3}, .lengths = {300, 9, 3}, .q_heads = 6, .kv_heads = 2, .tree = true}, 47);
 }
-TEST(CudaDecodeAttention, EmptyBatchIsNothing) {
-  CheckDecode<px::bf16, 64, true>({.new_rows = {}, .lengths = {}}, 48);
+TEST(CudaDecodeAttention, EmptyBatchIsNothing) { CheckDecode<px::bf16, 64, true>({.new_rows = {}, .lengths = {}}, 48); }
+
+TEST(CudaDecodeAttention, EveryHeadMayHaveBlocksAndALengthOfItsOwn) {
+  CheckDecode<px::bf16, 64, true>(
+      {.new_rows = {1, 2}, .lengths = {300, 90}, .q_heads = 6, .kv_heads = 3, .per_head_tables = true}, 49);
+  CheckDecode<px::e4m3, 128, false>(
+      {.new_rows = {1}, .lengths = {280}, .q_heads = 4, .kv_heads = 2, .per_head_tables = true}, 56);
+  CheckPrefill<px::bf16, 64, true>(
+      {.new_rows = {70}, .lengths = {300}, .q_heads = 4, .kv_heads = 2, .per_head_tables = true}, 57);
 }
 
-/// The last row of a prefill and the same row decoded alone, and decoded with other rows beside it.
+/// Rows by the prefill kernel and by the decode kernel, under every policy: always the same bits.
 template <typename Kv, int kDim>
 void CheckSameBits(const AttentionShape& prefill_shape, unsigned seed) {
   AttentionCase<Kv, kDim> c(prefill_shape, seed);
-  gpu::Stream stream;
-  c.Poison();
-  c.template Prefill<true>(stream);
-  ASSERT_EQ(stream.Synchronize(), "");
-  const std::vector<px::bf16> by_prefill = Copy(c.out);
-  const std::vector<float> lse = Copy(c.lse);
-  for (int tiles_per_item : {1, 3}) {
-    c.Poison();
-    c.template Decode<true>(stream, tiles_per_item);
-    ASSERT_EQ(stream.Synchronize(), "");
-    EXPECT_EQ(std::memcmp(by_prefill.data(), c.out.data(), by_prefill.size() * 2), 0) << "head_dim " << kDim;
-    EXPECT_EQ(std::memcmp(lse.data(), c.lse.data(), c.shape.q_heads * c.rows() * 4), 0) << "head_dim " << kDim;
-  }
+  std::vector<px::bf16> out;
+  std::vector<float> lse;
+  auto expect_same = [&](const std::string& name) {
+    if (out.empty()) out = Copy(c.out), lse = Copy(c.lse);
+    EXPECT_EQ(std::memcmp(out.data(), c.out.data(), out.size() * 2), 0) << "head_dim " << kDim << " " << name;
+    EXPECT_EQ(std::memcmp(lse.data(), c.lse.data(), lse.size() * 4), 0) << "head_dim " << kDim << " " << name;
+  };
+  UnderEveryPolicy(
+      [&](gpu::Stream& stream) {
+        c.Poison();
+        c.template Prefill<true>(stream);
+      },
+      [&](const std::string& policy) { expect_same("prefill " + policy); });
+  for (int tiles_per_item : {1, 3})
+    UnderEveryPolicy(
+        [&](gpu::Stream& stream) {
+          c.Poison();
+          c.template Decode<true>(stream, tiles_per_item);
+        },
+        [&](const std::string& policy) { expect_same("decode " + policy); });
 }
 
 TEST(CudaAttention, DecodeGivesTheBitsOfPrefill) {
@@ -103,6 +124,32 @@ TEST(CudaAttention, DecodeGivesTheBitsOfPrefill) {
   CheckSameBits<px::bf16, 256>({.new_rows = {5}, .lengths = {261}, .q_heads = 2, .kv_heads = 1}, 53);
   CheckSameBits<px::e4m3, 64>({.new_rows = {9}, .lengths = {400}, .window = 90, .softcap = 20.0f, .sinks = true}, 54);
 }
+
+#if !defined(__CUDACC__)
+/// Leaves out every synchronizing call of `launch(case, stream)` in turn.
+template <typename Kv, int kDim, typename LaunchCase>
+void ExpectMutantsFound(const AttentionShape& shape, unsigned seed, LaunchCase&& launch) {
+  AttentionCase<Kv, kDim> c(shape, seed);
+  std::vector<double> want, want_lse;
+  c.Reference(want, want_lse);
+  ExpectEveryMutantFound([&](const simt::Policy& policy) -> std::string {
+    gpu::Stream stream;
+    stream.SetPolicy(policy);
+    c.Poison();
+    launch(c, stream);
+    if (std::string error = stream.Synchronize(); !error.empty()) return error;
+    return Near(c.out.data(), want, {8e-3, 1.6e-2}) && Near(c.lse.data(), want_lse, {2e-4, 2e-4}) ? ""
+                                                                                                  : "another output";
+  });
+}
+
+TEST(CudaAttention, EveryMissingSynchronizationIsFound) {
+  ExpectMutantsFound<px::e4m3, 64>({.new_rows = {40}, .lengths = {330}, .q_heads = 1, .kv_heads = 1}, 60,
+                                   [](auto& c, gpu::Stream& stream) { c.template Prefill<true>(stream); });
+  ExpectMutantsFound<px::e4m3, 64>({.new_rows = {1, 1}, .lengths = {330, 200}, .q_heads = 2, .kv_heads = 1}, 61,
+                                   [](auto& c, gpu::Stream& stream) { c.template Decode<true>(stream, 2, 1); });
+}
+#endif
 
 }  // namespace
 }  // namespace baton::cuda_test

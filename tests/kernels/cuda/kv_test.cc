@@ -1,8 +1,7 @@
-// RoPE + KV write with digests, gather and verified scatter, merging of attention states.
+// RoPE + KV write with digests, merging of attention states.
 #include <algorithm>
 #include <cstring>
 
-#include "kernels/cuda/kv_segments.cuh"
 #include "kernels/cuda/merge_state.cuh"
 #include "kernels/cuda/rope_kv_write.cuh"
 #include "tests/kernels/cuda/device_test.h"
@@ -64,10 +63,36 @@ void CheckRope(int rows, int q_heads, int kv_heads, int rotary, bool norms) {
         stream.FillAsync(v.data(), 0xFF, v.size() * sizeof(Kv));
         stream.FillAsync(kd.data(), 0, kd.size() * 8);
         stream.FillAsync(vd.data(), 0, vd.size() * 8);
-        cuda::RopeKvParams<Kv> p{dqkv.data(), heads * kDim, q.data(), q_heads * kDim, norms ? dnorm.data() : nullptr,
-                                 norms ? dnorm.data() : nullptr, dtable.data(), dpositions.data(), dslots.data(), k.data(), v.data(),
-                                 block_stride, scale.data(), scale.data(), kd.data(), vd.data(), units * kv_heads, rows, q_heads,
-                                 kv_heads, rotary, kBlock, 3, 5, 1e-6f, 1.0f};
+        cuda::RopeKvParams<Kv> p{dqkv.data(),
+                                 dqkv.data() + q_heads * kDim,
+                                 dqkv.data() + (q_heads + kv_heads) * kDim,
+                                 heads * kDim,
+                                 heads * kDim,
+                                 heads * kDim,
+                                 q.data(),
+                                 q_heads * kDim,
+                                 norms ? dnorm.data() : nullptr,
+                                 norms ? dnorm.data() : nullptr,
+                                 dtable.data(),
+                                 dpositions.data(),
+                                 dslots.data(),
+                                 k.data(),
+                                 v.data(),
+                                 block_stride,
+                                 scale.data(),
+                                 scale.data(),
+                                 kd.data(),
+                                 vd.data(),
+                                 units * kv_heads,
+                                 rows,
+                                 q_heads,
+                                 kv_heads,
+                                 rotary,
+                                 kBlock,
+                                 3,
+                                 5,
+                                 1e-6f,
+                                 1.0f};
         cuda::LaunchRopeKv<Kv, kDim>(stream, p);
       },
       [&](const std::string& policy) {
@@ -77,11 +102,13 @@ void CheckRope(int rows, int q_heads, int kv_heads, int rotary, bool norms) {
           const px::bf16* row = qkv.data() + static_cast<size_t>(r) * heads * kDim;
           for (int h = 0; h < q_heads; ++h)
             EXPECT_TRUE(Near(q.data() + (static_cast<size_t>(r) * q_heads + h) * kDim,
-                             RotatedHead(row + h * kDim, kDim, rotary, norms ? norm.data() : nullptr, positions[r]))) << policy;
+                             RotatedHead(row + h * kDim, kDim, rotary, norms ? norm.data() : nullptr, positions[r])))
+                << policy;
           for (int h = 0; h < kv_heads; ++h) {
             const int block = slots[r] / kBlock, offset = slots[r] % kBlock;
             const int64_t at = block * block_stride + (offset * kv_heads + h) * kDim;
-            auto want_k = RotatedHead(row + (q_heads + h) * kDim, kDim, rotary, norms ? norm.data() : nullptr, positions[r]);
+            auto want_k =
+                RotatedHead(row + (q_heads + h) * kDim, kDim, rotary, norms ? norm.data() : nullptr, positions[r]);
             auto want_v = RotatedHead(row + (q_heads + kv_heads + h) * kDim, kDim, 0, nullptr, 0);
             if (sizeof(Kv) == 1)
               for (int i = 0; i < kDim; ++i) want_k[i] /= 0.02f, want_v[i] /= 0.02f;
@@ -107,74 +134,6 @@ TEST(CudaRopeKvWrite, RotatesNormsStoresAndDigests) {
   CheckRope<px::e4m3, 128>(5, 4, 2, 64, false);
 }
 
-/// Two heads of 64 bf16 in blocks of 16 tokens, gathered to a segment and scattered into another cache.
-struct Handoff {
-  static constexpr int kHeads = 2, kDim = 64, kBytes = kDim * 2, kUnits = 3;
-  static constexpr int64_t kTokenStride = kHeads * kBytes, kBlockBytes = 16 * kTokenStride;
-  std::vector<cuda::KvPiece> Pieces(std::vector<int> blocks, int64_t stride, int64_t bytes) const {
-    std::vector<cuda::KvPiece> pieces;
-    for (int u = 0; u < kUnits; ++u)
-      for (int h = 0; h < kHeads; ++h) {
-        const int tokens = u == kUnits - 1 ? 5 : 16;  // the last block is partial
-        pieces.push_back({blocks[u] * 16 * stride + h * bytes, static_cast<int64_t>(pieces.size()) * 16 * kBytes, stride, 7, 1,
-                          static_cast<uint32_t>(h), static_cast<uint32_t>(u * 16), tokens, 0, 0,
-                          static_cast<int64_t>(pieces.size())});
-      }
-    return pieces;
-  }
-};
-
-TEST(CudaKvSegments, GatherThenScatterMovesBytesAndCatchesDamage) {
-  const Handoff h;
-  Data data(1);
-  Array<px::bf16> source(data.Normal<px::bf16>(4 * Handoff::kBlockBytes / 2));
-  Array<unsigned char> target(5 * Handoff::kBlockBytes), packed(6 * 16 * Handoff::kBytes), narrow(5 * Handoff::kBlockBytes / 2);
-  Array<uint64_t> digests(6), kept(6);
-  Array<int32_t> bad(1);
-  Array<cuda::KvPiece> out_pieces(h.Pieces({3, 0, 2}, Handoff::kTokenStride, Handoff::kBytes));
-  Array<cuda::KvPiece> in_pieces(h.Pieces({1, 4, 0}, Handoff::kTokenStride, Handoff::kBytes));
-  Array<cuda::KvPiece> narrow_pieces(h.Pieces({1, 4, 0}, Handoff::kTokenStride / 2, Handoff::kBytes / 2));
-  const int count = 6;
-  for (bool damage : {false, true})
-    UnderEveryPolicy(
-        [&](gpu::Stream& stream) {
-          stream.FillAsync(target.data(), 0xFF, target.size());
-          stream.FillAsync(bad.data(), 0, 4);
-          cuda::LaunchGatherSegments(stream, {reinterpret_cast<unsigned char*>(source.data()), packed.data(), out_pieces.data(),
-                                              digests.data(), nullptr, count, Handoff::kBytes});
-          ASSERT_EQ(stream.Synchronize(), "");
-          for (int i = 0; i < count; ++i) in_pieces[i].digest = narrow_pieces[i].digest = digests[i];
-          if (damage) packed[3 * 16 * Handoff::kBytes + 77] ^= 4;
-          cuda::LaunchScatterSegments(stream, {target.data(), packed.data(), in_pieces.data(), kept.data(), bad.data(), count, Handoff::kBytes}, 0);
-          cuda::LaunchScatterSegments(stream, {narrow.data(), packed.data(), narrow_pieces.data(), kept.data(), bad.data(), count, Handoff::kBytes}, 0.05f);
-        },
-        [&](const std::string& policy) {
-          EXPECT_EQ(bad[0], damage ? 2 : 0) << policy;
-          for (int i = 0; i < count; ++i) {
-            const auto& from = out_pieces[i];
-            const auto& to = in_pieces[i];
-            for (int t = 0; t < to.tokens; ++t) {
-              const unsigned char* got = target.data() + to.cache_offset + t * to.token_stride;
-              const auto* want = reinterpret_cast<unsigned char*>(source.data()) + from.cache_offset + t * from.token_stride;
-              if (damage && i == 3) {
-                EXPECT_EQ(got[0], 0xFF) << "a bad piece must leave the cache untouched";
-                continue;
-              }
-              EXPECT_EQ(std::memcmp(got, want, Handoff::kBytes), 0) << policy << " piece " << i;
-              const auto* e4m3 = narrow.data() + narrow_pieces[i].cache_offset + t * narrow_pieces[i].token_stride;
-              for (int e = 0; e < Handoff::kDim; ++e)
-                EXPECT_EQ(e4m3[e], px::FloatToE4m3Bits(px::ToFloat(reinterpret_cast<const px::bf16*>(want)[e]) * (1.0f / 0.05f)));
-            }
-            if (damage) continue;
-            uint64_t want_digest = 0;  // of what the cache now holds (e4m3, written last)
-            for (int t = 0; t < to.tokens; ++t)
-              want_digest += KvDigestVector({7, 1, to.head, to.first_token + t}, narrow.data() + narrow_pieces[i].cache_offset + t * narrow_pieces[i].token_stride,
-                                            Handoff::kBytes / 2);
-            EXPECT_EQ(kept[i], want_digest);
-          }
-        });
-}
-
 TEST(CudaMergeState, WeighsByLogSumExp) {
   constexpr int kRows = 5, kHeads = 3, kDim = 80, kN = kRows * kHeads;
   Data data(2);
@@ -186,14 +145,16 @@ TEST(CudaMergeState, WeighsByLogSumExp) {
   for (int n = 0; n < kN; ++n)
     for (int d = 0; d < kDim; ++d) {
       const double wa = std::exp(la[n]), wb = std::exp(lb[n]);
-      want.push_back(n == 7 ? 0.0 : (px::ToFloat(a[n * kDim + d]) * wa + px::ToFloat(b[n * kDim + d]) * wb) / (wa + wb));
+      want.push_back(n == 7 ? 0.0
+                            : (px::ToFloat(a[n * kDim + d]) * wa + px::ToFloat(b[n * kDim + d]) * wb) / (wa + wb));
     }
   Array<px::bf16> da(a), db(b), out(a.size());
   Array<float> dla(la), dlb(lb), lse(kN);
   UnderEveryPolicy(
       [&](gpu::Stream& stream) {
         stream.FillAsync(out.data(), 0xFF, out.size() * 2);
-        cuda::LaunchMergeState(stream, {da.data(), dla.data(), db.data(), dlb.data(), out.data(), lse.data(), kRows, kHeads, kDim});
+        cuda::LaunchMergeState(
+            stream, {da.data(), dla.data(), db.data(), dlb.data(), out.data(), lse.data(), kRows, kHeads, kDim});
       },
       [&](const std::string& policy) {
         EXPECT_TRUE(Near(out.data(), want)) << policy;

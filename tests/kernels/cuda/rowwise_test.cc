@@ -33,8 +33,8 @@ void CheckRmsNorm(int rows, int n, bool add, float out_scale) {
       [&](gpu::Stream& stream) {
         for (size_t i = 0; i < residual.size(); ++i) dr[i] = residual[i];
         for (size_t i = 0; i < out.size(); ++i) out[i] = Nan<Out>();
-        LaunchRmsNorm(stream, cuda::RmsNormParams<In, Out>{add ? dx.data() : nullptr, dr.data(), dw.data(), out.data(), n, n, n, rows,
-                                                           n, kEps, kOffset, 1.0f / out_scale});
+        LaunchRmsNorm(stream, cuda::RmsNormParams<In, Out>{add ? dx.data() : nullptr, dr.data(), dw.data(), out.data(),
+                                                           n, n, n, rows, n, kEps, kOffset, 1.0f / out_scale});
       },
       [&](const std::string& policy) {
         EXPECT_TRUE(Near(dr.data(), want_residual)) << policy;
@@ -71,7 +71,8 @@ void CheckGate(int rows, int n) {
   UnderEveryPolicy(
       [&](gpu::Stream& stream) {
         for (size_t i = 0; i < out.size(); ++i) out[i] = Nan<Out>();
-        cuda::LaunchGatedActivation<kGate>(stream, cuda::GatedActivationParams<Out>{dx.data(), out.data(), 2 * n, n, rows, n, 1.0f});
+        cuda::LaunchGatedActivation<kGate>(
+            stream, cuda::GatedActivationParams<Out>{dx.data(), out.data(), 2 * n, n, rows, n, 1.0f});
       },
       [&](const std::string& policy) { EXPECT_TRUE(Near(out.data(), want)) << policy; });
 }
@@ -99,8 +100,8 @@ TEST(CudaEmbedding, GathersScalesAndZeroesForeignIds) {
   UnderEveryPolicy(
       [&](gpu::Stream& stream) {
         stream.FillAsync(out.data(), 0xFF, out.size() * 4);
-        cuda::LaunchEmbedding(stream, {dids.data(), dtable.data(), out.data(), kHidden, kHidden, static_cast<int>(ids.size()), kHidden,
-                                       100, kVocab, 3.0f});
+        cuda::LaunchEmbedding<px::bf16>(stream, {dids.data(), dtable.data(), out.data(), kHidden, kHidden,
+                                                 static_cast<int>(ids.size()), kHidden, 100, kVocab, 3.0f});
       },
       [&](const std::string& policy) { EXPECT_TRUE(Near(out.data(), want)) << policy; });
 }

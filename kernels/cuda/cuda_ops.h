@@ -1,0 +1,24 @@
+// CudaOps: the operations on one NVIDIA GPU (sm_80 and later), or on the emulator when built without CUDA.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "kernels/ops.h"
+#include "kernels/runtime/runtime.h"
+
+namespace baton::kernels {
+
+struct CudaOpsConfig {
+  DType kv_dtype = DType::kBF16;  ///< bf16, or e4m3 with scale 1
+#if !defined(__CUDACC__)
+  simt::Policy policy;  ///< of the emulator
+#endif
+};
+
+/// Computes in bf16. Every operation keeps a row's bits whatever the batch (the deterministic forms of the kernels).
+/// Column counts must be multiples of 8, tokens per block a power of two, head_dim 64, 80, 96, 128 or 256.
+/// FailedPrecondition: a KV type that the kernels lack.
+absl::StatusOr<std::unique_ptr<Ops>> MakeCudaOps(const CudaOpsConfig& config);
+
+}  // namespace baton::kernels

@@ -1,0 +1,127 @@
+// GEMM against double precision, row bits against M, and its synchronization against mutants.
+#include "kernels/cuda/gemm.cuh"
+
+#include "tests/kernels/cuda/mutants.h"
+
+namespace baton::cuda_test {
+namespace {
+
+int RoundUp(int n, int to) { return (n + to - 1) / to * to; }
+
+/// x [m, k], w [n, k], bias [n]; NaN wherever the kernel must not look. Weights are in the padded form.
+template <typename Out>
+struct GemmCase {
+  GemmCase(int m_in, int n_in, int k_in, unsigned seed)
+      : m(m_in),
+        n(n_in),
+        k(k_in),
+        x_stride(k_in + 8),
+        w_stride(RoundUp(k_in, cuda::kGemmPadK)),
+        out_stride(n_in + n_in % 2 + 1),
+        x(static_cast<size_t>(m) * x_stride),
+        w(static_cast<size_t>(RoundUp(n, cuda::kGemmPadN)) * w_stride),
+        bias(static_cast<size_t>(n)),
+        out(static_cast<size_t>(m) * out_stride + 1) {
+    Data data(seed);
+    std::fill_n(x.data(), x.size(), Nan<px::bf16>());
+    std::fill_n(w.data(), w.size(), px::bf16{0});
+    for (int r = 0; r < n; ++r)
+      for (int i = 0; i < k; ++i) w[r * w_stride + i] = data.Normal<px::bf16>(1)[0];
+    for (int r = 0; r < n; ++r) bias[r] = data.Normal<float>(1)[0];
+    for (int r = 0; r < m; ++r)
+      for (int i = 0; i < k; ++i) x[r * x_stride + i] = data.Normal<px::bf16>(1)[0];
+  }
+  cuda::GemmParams<Out> Params() const {
+    return {x.data(), w.data(), bias.data(), out.data(), x_stride, w_stride, out_stride, m, n, k};
+  }
+  void Poison() const { std::fill_n(out.data(), out.size(), Nan<Out>()); }
+  /// Outputs equal the double sum within f32 summation and one rounding; gaps between rows are still poisoned.
+  std::string Check() const {
+    const double ulp = sizeof(Out) == 4 ? 0 : 1.0 / 256;
+    for (int r = 0; r < m; ++r)
+      for (int c = 0; c < out_stride; ++c) {
+        const double got = px::ToFloat(out[r * out_stride + c]);
+        if (c >= n) {
+          if (!std::isnan(got)) return "writes beyond its columns";
+          continue;
+        }
+        double want = bias[c], size = std::abs(want);
+        for (int i = 0; i < k; ++i) {
+          const double product = double{px::ToFloat(x[r * x_stride + i])} * px::ToFloat(w[c * w_stride + i]);
+          want += product;
+          size += std::abs(product);
+        }
+        if (!(std::abs(got - want) <= size * k * 0x1p-24 + std::abs(want) * ulp))
+          return "row " + std::to_string(r) + " column " + std::to_string(c) + ": " + std::to_string(got) + ", want " +
+                 std::to_string(want);
+      }
+    return {};
+  }
+
+  int m, n, k;
+  int64_t x_stride, w_stride, out_stride;
+  Array<px::bf16> x, w;
+  Array<float> bias;
+  Array<Out> out;
+};
+
+template <typename Tile, typename Out>
+void CheckTile(int m, int n, int k) {
+  GemmCase<Out> c(m, n, k, static_cast<unsigned>(m * 7 + n));
+  UnderEveryPolicy(
+      [&](gpu::Stream& stream) {
+        c.Poison();
+        cuda::LaunchGemmTile<Tile>(stream, c.Params(), false);
+      },
+      [&](const std::string& policy) { EXPECT_EQ(c.Check(), "") << policy << " m " << m << " n " << n << " k " << k; });
+}
+
+TEST(CudaGemm, MatchesDoublePrecisionInEveryTile) {
+  CheckTile<cuda::GemmTileSmall, px::bf16>(1, 40, 8);
+  CheckTile<cuda::GemmTileSmall, float>(16, 33, 584);
+  CheckTile<cuda::GemmTileSmall, float>(5, 1, 136);
+  CheckTile<cuda::GemmTileMedium, px::bf16>(70, 65, 320);
+  CheckTile<cuda::GemmTileMedium, float>(33, 127, 200);
+  CheckTile<cuda::GemmTileLarge, px::bf16>(129, 136, 264);
+  CheckTile<cuda::GemmTileLarge, float>(3, 130, 72);
+}
+
+TEST(CudaGemm, ARowHasItsBitsWhateverMAndTheTile) {
+  constexpr int kN = 70, kK = 520;
+  std::vector<std::string> rows;
+  for (int m : {1, 16, 17, 64, 130}) {
+    GemmCase<float> c(m, kN, kK, 5);  // same seed: same weights, and row 0 comes first
+    gpu::Stream stream;
+    cuda::LaunchGemm(stream, c.Params());
+    ASSERT_EQ(stream.Synchronize(), "");
+    rows.emplace_back(reinterpret_cast<const char*>(c.out.data()), kN * 4);
+  }
+  for (const std::string& row : rows) EXPECT_EQ(row, rows[0]);
+}
+
+#if !defined(__CUDACC__)
+TEST(CudaGemm, EveryMissingSynchronizationIsFound) {
+  GemmCase<float> c(20, 40, 64 * 7, 9);
+  ExpectEveryMutantFound([&](const simt::Policy& policy) {
+    gpu::Stream stream;
+    stream.SetPolicy(policy);
+    c.Poison();
+    cuda::LaunchGemmTile<cuda::GemmTile<32, 64, 2, 2, 3>>(stream, c.Params(), false);
+    const std::string error = stream.Synchronize();
+    return error.empty() ? c.Check() : error;
+  });
+}
+
+TEST(CudaGemm, OneLoadOfEachFragment) {
+  GemmCase<float> c(64, 64, 128, 3);
+  gpu::Stream stream;
+  cuda::LaunchGemmTile<cuda::GemmTileMedium>(stream, c.Params(), false);
+  ASSERT_EQ(stream.Synchronize(), "");
+  EXPECT_EQ(stream.counters().mma, 4u * 8 * 8);       // 4 warps, 8 k16 steps, 32 × 32 outputs
+  EXPECT_EQ(stream.counters().ldmatrix, 4u * 8 * 4);  // 2 of x, 2 of w
+}
+
+#endif
+
+}  // namespace
+}  // namespace baton::cuda_test

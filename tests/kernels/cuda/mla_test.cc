@@ -1,0 +1,191 @@
+// MLA decode: against double precision over a shuffled paged cache with NaN in unused slots, and its synchronization
+// against mutants.
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <numeric>
+
+#include "kernels/cuda/attention_plan.h"
+#include "kernels/cuda/mla_decode.cuh"
+#include "tests/kernels/cuda/mutants.h"
+
+namespace baton::cuda_test {
+namespace {
+
+constexpr int kDim = cuda::kMlaDim, kLatent = cuda::kMlaLatent;
+
+struct MlaShape {
+  std::vector<int> new_rows, lengths;  ///< per sequence; lengths include the new rows
+  int q_heads = 16, tokens_per_block = 16;
+  float softcap = 0.0f;
+};
+
+struct MlaCase {
+  explicit MlaCase(const MlaShape& s, unsigned seed)
+      : shape(s),
+        data(seed),
+        rows(std::accumulate(s.new_rows.begin(), s.new_rows.end(), 0)),
+        tables(MakeTables()),
+        kv(static_cast<size_t>(blocks) * s.tokens_per_block * kDim),
+        q(data.Normal<px::bf16>(static_cast<size_t>(rows) * s.q_heads * kDim + 8)),
+        out(static_cast<size_t>(rows) * s.q_heads * kLatent + 8),
+        lse(static_cast<size_t>(rows) * s.q_heads + 1),
+        row_start(RowStart()),
+        lengths(std::vector<int32_t>(s.lengths.begin(), s.lengths.end())) {
+    std::fill_n(kv.data(), kv.size(), Nan<px::bf16>());
+    for (size_t seq = 0; seq < s.lengths.size(); ++seq)
+      for (int t = 0; t < s.lengths[seq]; ++t) {
+        const auto vector = data.Normal<px::bf16>(kDim);
+        std::copy(vector.begin(), vector.end(), At(seq, t));
+      }
+  }
+  px::bf16* At(size_t seq, int token) const {
+    return kv.data() +
+           (static_cast<size_t>(tables[seq * stride + token / shape.tokens_per_block]) * shape.tokens_per_block +
+            token % shape.tokens_per_block) *
+               kDim;
+  }
+  template <bool kFixed>
+  void Launch(gpu::Stream& stream, int tiles_per_item, int grid = 3) {
+    std::fill_n(out.data(), out.size(), Nan<px::bf16>());
+    std::fill_n(lse.data(), lse.size(), NAN);
+    const auto plan = cuda::PlanDecode({.row_start = {row_start.data(), row_start.size()},
+                                        .lengths = {lengths.data(), lengths.size()},
+                                        .q_heads = shape.q_heads,
+                                        .kv_heads = 1,
+                                        .tiles_per_item = tiles_per_item,
+                                        .fixed_tiles = kFixed,
+                                        .rows_per_group = cuda::kMlaRows});
+    groups = std::make_unique<Array<cuda::DecodeGroup>>(plan.groups);
+    items = std::make_unique<Array<cuda::DecodeItem>>(plan.items);
+    counts = std::make_unique<Array<int32_t>>(
+        std::vector<int32_t>{static_cast<int32_t>(plan.groups.size()), static_cast<int32_t>(plan.items.size())});
+    partial_o = std::make_unique<Array<float>>(static_cast<size_t>(plan.partials) * cuda::kMlaRows * kLatent);
+    partial_ml = std::make_unique<Array<float>>(static_cast<size_t>(plan.partials) * cuda::kMlaRows * 2);
+    int shift = 0;
+    while (1 << shift < shape.tokens_per_block) ++shift;
+    const cuda::PagedKv<px::bf16> cache{kv.data(),      nullptr, static_cast<int64_t>(shape.tokens_per_block) * kDim,
+                                        tables.data(),  stride,  0,
+                                        lengths.data(), 1,       0,
+                                        shift,          1,       nullptr,
+                                        nullptr};
+    const cuda::DecodeParams<px::bf16> p{q.data(),
+                                         out.data(),
+                                         lse.data(),
+                                         shape.q_heads * kDim,
+                                         shape.q_heads * kLatent,
+                                         row_start.data(),
+                                         nullptr,
+                                         {groups->data(), items->data(), counts->data()},
+                                         partial_o->data(),
+                                         partial_ml->data(),
+                                         cache,
+                                         {kScale, 0, shape.softcap, nullptr},
+                                         shape.q_heads};
+    cuda::LaunchMlaDecode<kFixed>(stream, p, grid);
+  }
+  std::string Check() const {
+    for (size_t s = 0; s < shape.lengths.size(); ++s)
+      for (int r = 0; r < shape.new_rows[s]; ++r)
+        for (int h = 0; h < shape.q_heads; ++h)
+          if (std::string wrong = CheckHead(s, r, h); !wrong.empty()) return wrong;
+    return {};
+  }
+  std::string CheckHead(size_t s, int r, int h) const {
+    const int64_t row = row_start[s] + r;
+    const px::bf16* query = q.data() + (row * shape.q_heads + h) * kDim;
+    std::vector<double> o(kLatent, 0.0);
+    double sum = 0;
+    for (int t = 0; t <= shape.lengths[s] - shape.new_rows[s] + r; ++t) {
+      const px::bf16* vector = At(s, t);
+      double logit = 0;
+      for (int d = 0; d < kDim; ++d) logit += static_cast<double>(px::ToFloat(query[d])) * px::ToFloat(vector[d]);
+      logit *= static_cast<double>(kScale);
+      if (shape.softcap > 0) logit = shape.softcap * std::tanh(logit / shape.softcap);
+      const double p = std::exp(logit);
+      sum += p;
+      for (int d = 0; d < kLatent; ++d) o[d] += p * px::ToFloat(vector[d]);
+    }
+    for (double& x : o) x /= sum;
+    const std::string at = " of row " + std::to_string(row) + " head " + std::to_string(h);
+    if (!Near(out.data() + (row * shape.q_heads + h) * kLatent, o, {8e-3, 1.6e-2})) return "another output" + at;
+    if (!(std::abs(lse[row * shape.q_heads + h] - std::log(sum)) < 5e-4)) return "another log-sum-exp" + at;
+    return {};
+  }
+
+  static constexpr float kScale = 0.0416667f;  // 1 / sqrt(576)
+  MlaShape shape;
+  Data data;
+  int rows, blocks = 2;
+  int64_t stride = 1;
+  Array<int32_t> tables;
+  Array<px::bf16> kv, q, out;
+  Array<float> lse;
+  Array<int32_t> row_start, lengths;
+  std::unique_ptr<Array<cuda::DecodeGroup>> groups;
+  std::unique_ptr<Array<cuda::DecodeItem>> items;
+  std::unique_ptr<Array<int32_t>> counts;
+  std::unique_ptr<Array<float>> partial_o, partial_ml;
+
+ private:
+  std::vector<int32_t> MakeTables() {
+    auto of = [&](int length) { return (length + shape.tokens_per_block - 1) / shape.tokens_per_block; };
+    for (int l : shape.lengths) blocks += of(l), stride = std::max<int64_t>(stride, of(l));
+    std::vector<int32_t> free(blocks), t(shape.lengths.size() * stride + 1, 1 << 28);
+    std::iota(free.begin(), free.end(), 0);
+    std::shuffle(free.begin(), free.end(), data.rng());
+    for (size_t s = 0; s < shape.lengths.size(); ++s)
+      for (int b = 0; b < of(shape.lengths[s]); ++b) t[s * stride + b] = free.back(), free.pop_back();
+    return t;
+  }
+  std::vector<int32_t> RowStart() const {
+    std::vector<int32_t> starts = {0};
+    for (int n : shape.new_rows) starts.push_back(starts.back() + n);
+    return starts;
+  }
+};
+
+template <bool kFixed>
+void CheckMla(const MlaShape& shape, unsigned seed, int tiles_per_item) {
+  MlaCase c(shape, seed);
+  UnderEveryPolicy(
+      [&](gpu::Stream& stream) { c.Launch<kFixed>(stream, tiles_per_item); },
+      [&](const std::string& policy) { EXPECT_EQ(c.Check(), "") << policy << (kFixed ? " fixed tiles" : " fast"); });
+}
+
+TEST(CudaMlaDecode, EqualsDoublePrecision) {
+  CheckMla<true>({.new_rows = {1, 1}, .lengths = {1, 300}}, 1, 1);
+  CheckMla<false>({.new_rows = {2}, .lengths = {530}, .tokens_per_block = 64}, 2, 2);
+  CheckMla<true>({.new_rows = {1}, .lengths = {45}, .q_heads = 128, .softcap = 8.0f}, 3, 1);  // two groups of 64 rows
+  CheckMla<true>({.new_rows = {3}, .lengths = {33}, .q_heads = 22}, 4, 1);  // a group's last rows are empty
+}
+
+TEST(CudaMlaDecode, AFixedTilesBitsDoNotDependOnTheItems) {
+  MlaCase c({.new_rows = {1}, .lengths = {600}}, 5);
+  std::vector<px::bf16> want;
+  for (int tiles_per_item : {1, 2, 3}) {
+    gpu::Stream stream;
+    c.Launch<true>(stream, tiles_per_item);
+    ASSERT_EQ(stream.Synchronize(), "");
+    const std::vector<px::bf16> got = Copy(c.out);
+    if (want.empty()) want = got;
+    EXPECT_EQ(std::memcmp(want.data(), got.data(), static_cast<size_t>(c.rows) * c.shape.q_heads * kLatent * 2), 0)
+        << tiles_per_item;
+  }
+}
+
+#if !defined(__CUDACC__)
+TEST(CudaMlaDecode, EveryMissingSynchronizationIsFound) {
+  MlaCase c({.new_rows = {1}, .lengths = {150}, .q_heads = 40}, 6);
+  ExpectEveryMutantFound([&](const simt::Policy& policy) {
+    gpu::Stream stream;
+    stream.SetPolicy(policy);
+    c.Launch<true>(stream, 1, 1);  // one block: the combine kernel may start beside it
+    const std::string error = stream.Synchronize();
+    return error.empty() ? c.Check() : error;
+  });
+}
+#endif
+
+}  // namespace
+}  // namespace baton::cuda_test

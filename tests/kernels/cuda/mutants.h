@@ -1,0 +1,43 @@
+// Every synchronizing call of a kernel is left out in turn; each such mutant must be found under some policy.
+#pragma once
+
+#include <functional>
+
+#if !defined(__CUDACC__)
+#include "kernels/simt/sync_sites.h"
+#endif
+#include "tests/kernels/cuda/device_test.h"
+
+namespace baton::cuda_test {
+
+#if !defined(__CUDACC__)  // a device has no policies and no mutants
+
+/// `run(policy)` does the whole case and returns what is wrong ("" when right). Prints one line per mutant.
+inline void ExpectEveryMutantFound(const std::function<std::string(const simt::Policy&)>& run) {
+  std::set<simt::SyncSites::Site> sites;
+  for (const simt::Policy& policy : simt::AllPolicies()) {
+    simt::SyncSites recorder;
+    ASSERT_EQ(run(policy), "") << simt::PolicyName(policy);
+    sites.insert(recorder.seen().begin(), recorder.seen().end());
+  }
+  ASSERT_FALSE(sites.empty());
+  for (const auto& site : sites) {
+    simt::SyncSites mutant;
+    mutant.LeaveOut(site);
+    std::string found;
+    for (const simt::Policy& policy : simt::AllPolicies()) {
+      const std::string wrong = run(policy);
+      if (!wrong.empty()) {
+        found = simt::PolicyName(policy) + ": " + wrong.substr(0, 90);
+        break;
+      }
+    }
+    const std::string name = site.first.substr(site.first.rfind('/') + 1) + ":" + std::to_string(site.second);
+    std::printf("  without %-28s %s\n", name.c_str(), found.empty() ? "NOT FOUND" : found.c_str());
+    EXPECT_FALSE(found.empty()) << name << " left out, and every policy still gives the right answer";
+  }
+}
+
+#endif
+
+}  // namespace baton::cuda_test
