@@ -133,7 +133,8 @@ class Block {
 
   // ---- used by px on the current thread
   /// Meets the other lanes of `mask`; `combine` runs once over all slots. Returns this lane's slot.
-  void* Meet(uint32_t mask, const void* in, size_t bytes, void (*combine)(Block&, Warp&), const char* operation, Where where);
+  void* Meet(uint32_t mask, const void* in, size_t bytes, void (*combine)(Block&, Warp&), const char* operation,
+             Where where);
   /// All 128 threads of a warpgroup meet; `last` runs once.
   void MeetWarpGroup(void (*last)(Block&, WarpGroup&, void*), void* context, const char* operation, Where where);
   void BarrierSync(int id, uint32_t count, Where where);

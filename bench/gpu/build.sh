@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Builds build/cuda/kernel_bench, build/cuda/golden and build/cuda/tests/* with nvcc: the sources that the emulator runs,
+# for sm_90a. Needs build/cuda/libbaton_cuda.a (scripts/build_cuda.sh); no GPU.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+nvcc=$(scripts/cuda_toolchain.sh)
+objects=build/cuda/bench
+mkdir -p "$objects" build/cuda/tests
+# 20050: `inline` on kernels, which the host half needs.
+flags=(-std=c++20 -O2 -I. -diag-suppress 20050 -gencode arch=compute_90a,code=sm_90a -Xcompiler "-Wall,-fPIC" -Xcompiler -Wno-missing-field-initializers)
+libraries=(build/cuda/libbaton_cuda.a "-L$(dirname "$(dirname "$nvcc")")/lib" -lcudart_static -ldl -lrt -lpthread)
+export NVCC=$nvcc FLAGS="${flags[*]}" objects
+build_one() {
+  local to; to=$objects/$(echo "${1%.cc}" | tr / _).o
+  [ "$to" -nt "$1" ] && [ "$to" -nt build/cuda/libbaton_cuda.a ] && return
+  $NVCC $FLAGS -x cu -c "$1" -o "$to" && echo "  $to"
+}
+export -f build_one
+# link PROGRAM "SOURCES" "LIBRARIES"
+link() {
+  local program=$1 of=()
+  xargs -n 1 -P "${BATON_CUDA_JOBS:-$(nproc)}" bash -c 'build_one "$0" || exit 255' <<<"$2"
+  for source in $2; do of+=("$objects/$(echo "${source%.cc}" | tr / _).o"); done
+  $nvcc "${of[@]}" -o "build/cuda/$program" "${libraries[@]}" $3
+  echo "built build/cuda/$program"
+}
+gtest="-lgtest -lgtest_main"
+status=$(pkg-config --libs absl_status absl_statusor)
+link kernel_bench "$(echo bench/gpu/kernel_bench.cc bench/gpu/*_cases.cc)" "$status"
+micro=$(echo tests/conformance/*_kernels.cc)
+link golden "bench/gpu/golden.cc $micro" ""
+link tests/px_conformance_test "tests/conformance/conformance_test.cc $micro" "$gtest"
+# The emulator's tests, for the device; the kernels they name are compiled into them.
+for test in rowwise kv gemm gemm_quant moe attention mla; do
+  link "tests/cuda_${test}_test" "tests/kernels/cuda/${test}_test.cc" "$gtest"
+done
+link tests/cuda_kv_handoff_test "tests/kernels/cuda/kv_handoff_test.cc kvtransfer/transfer_plan.cc kvtransfer/kv_side.cc" "$gtest -lxxhash $status"

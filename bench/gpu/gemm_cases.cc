@@ -1,0 +1,110 @@
+// Dense and quantized GEMM at the shapes of an 8B model.
+#include <memory>
+
+#include "bench/gpu/kernel_case.h"
+#include "kernels/cuda/instances.h"
+#include "kernels/cuda/quant_layout.h"
+
+namespace baton::bench {
+namespace {
+
+using px::bf16;
+
+std::string ShapeName(int m, int n, int k) {
+  return std::to_string(m) + "x" + std::to_string(n) + "x" + std::to_string(k);
+}
+
+/// Sampled outputs against weight(row, column) in double.
+template <typename Weight>
+std::string CheckProducts(gpu::Stream& stream, const DeviceArray<bf16>& out, const std::vector<bf16>& x, int m, int n,
+                          int k, Weight weight) {
+  for (int sample = 0; sample < 40; ++sample) {
+    const int row = static_cast<int>((sample * 7919L) % m), col = static_cast<int>((sample * 104729L + 11) % n);
+    double want = 0, size = 0;
+    for (int i = 0; i < k; ++i) {
+      const double product = static_cast<double>(px::ToFloat(x[static_cast<size_t>(row) * k + i])) * weight(col, i);
+      want += product;
+      size += std::abs(product);
+    }
+    const double got = px::ToFloat(out.Download(stream, static_cast<size_t>(row) * n + col, 1)[0]);
+    if (auto wrong = CheckNear(got, want, size * k * 0x1p-24 + std::abs(want) / 256 + 1e-6, "gemm"); !wrong.empty())
+      return wrong;
+  }
+  return {};
+}
+
+KernelCase DenseCase(int m, int n, int k) {
+  const size_t padded = static_cast<size_t>((n + cuda::kGemmPadN - 1) / cuda::kGemmPadN * cuda::kGemmPadN) * k;
+  auto x = std::make_shared<std::vector<bf16>>(RandomValues<bf16>(static_cast<size_t>(m) * k, 1));
+  auto w = std::make_shared<std::vector<bf16>>(RandomValues<bf16>(padded, 2));
+  auto dx = std::make_shared<DeviceArray<bf16>>(*x), dw = std::make_shared<DeviceArray<bf16>>(*w);
+  auto out = std::make_shared<DeviceArray<bf16>>(static_cast<size_t>(m) * n);
+  auto launch = [=](gpu::Stream& stream) {
+    cuda::LaunchGemm(stream, cuda::GemmParams<bf16>{dx->data(), dw->data(), nullptr, out->data(), k, k, n, m, n, k},
+                     false);
+  };
+  auto check = [=](gpu::Stream& stream) {
+    launch(stream);
+    return CheckProducts(stream, *out, *x, m, n, k,
+                         [&](int col, int i) { return px::ToFloat((*w)[static_cast<size_t>(col) * k + i]); });
+  };
+  return {"gemm_bf16",
+          ShapeName(m, n, k),
+          2.0 * (static_cast<double>(m) * k + static_cast<double>(n) * k + static_cast<double>(m) * n),
+          2.0 * m * n * k,
+          launch,
+          check};
+}
+
+KernelCase QuantCase(int m, int n, int k, int group) {
+  struct Memory {
+    std::vector<uint8_t> codes, zeros;
+    std::vector<float> scales;
+    std::vector<bf16> x;
+  };
+  auto host = std::make_shared<Memory>();
+  std::mt19937 rng(7);
+  host->codes.resize(static_cast<size_t>(n) * k);
+  for (auto& c : host->codes) c = rng() & 15;
+  host->zeros.assign(static_cast<size_t>(n) * (k / group), 8);
+  host->scales.assign(host->zeros.size(), 0.0625f);
+  host->x = RandomValues<bf16>(static_cast<size_t>(m) * k, 3);
+  const auto layout = cuda::LayOutQuantized({4, n, k, group, host->codes, host->scales, host->zeros});
+  auto words = std::make_shared<DeviceArray<px::U128>>(layout.words);
+  auto meta = std::make_shared<DeviceArray<cuda::QuantMeta>>(layout.meta);
+  auto dx = std::make_shared<DeviceArray<bf16>>(host->x),
+       out = std::make_shared<DeviceArray<bf16>>(static_cast<size_t>(m) * n);
+  auto launch = [=](gpu::Stream& stream) {
+    cuda::LaunchQuantGemm<4>(stream,
+                             cuda::QuantGemmParams<bf16>{dx->data(), words->data(), meta->data(), nullptr, out->data(),
+                                                         k, n, m, n, k, group},
+                             false);
+  };
+  auto check = [=](gpu::Stream& stream) {
+    launch(stream);
+    return CheckProducts(stream, *out, host->x, m, n, k,
+                         [&](int col, int i) { return (host->codes[static_cast<size_t>(col) * k + i] - 8) * 0.0625; });
+  };
+  const double weights = static_cast<double>(n) * k;
+  return {"gemm_w4a16",
+          ShapeName(m, n, k) + " g" + std::to_string(group),
+          weights / 2 + weights / group * 4 + 2.0 * m * (n + k),
+          2.0 * m * weights,
+          launch,
+          check};
+}
+
+}  // namespace
+
+std::vector<KernelCase> GemmCases(const Sizes& s) {
+  std::vector<KernelCase> cases;
+  for (int m : s.tiny ? std::vector<int>{1, 20} : std::vector<int>{1, 4, 16, 64, 256, 4096}) {
+    cases.push_back(DenseCase(m, s(4096, 128), s(4096, 192)));
+    if (!s.tiny) cases.push_back(DenseCase(m, 28672, 4096));
+  }
+  for (int m : s.tiny ? std::vector<int>{1} : std::vector<int>{1, 16, 64})
+    cases.push_back(QuantCase(m, s(8192, 64), s(8192, 256), 128));
+  return cases;
+}
+
+}  // namespace baton::bench
