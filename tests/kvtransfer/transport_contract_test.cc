@@ -178,6 +178,26 @@ TEST_P(TransportContract, WhereTheReceiverWritesARefusedSlotStaysAsItWas) {
   for (std::byte b : Slot(1)) ASSERT_EQ(b, std::byte{0});
 }
 
+TEST_P(TransportContract, APeerThatIsGoneFailsWhatIsOutstandingAndIsToldOnce) {
+  receiver_.transport.reset();
+  const auto data = Pattern(kSlotBytes, 1);
+  int ended = 0, written = 0;
+  for (uint32_t i = 0; i < 4; ++i) {
+    sender_.transport->Write(peer_, {{9, 1, 0}, {i, 1}}, data, [&](const absl::Status& status) { ++ended, written += status.ok(); });
+  }
+  sender_.transport->Flush(peer_, [&](const absl::Status& status) {
+    ++ended;
+    EXPECT_TRUE(!status.ok() || written == 4);
+  });
+  Until([&] { return ended == 5 && sender_.lost.size() == 1; });
+  for (int i = 0; i < 100; ++i) Work();
+  EXPECT_THAT(sender_.lost, ElementsAre(peer_));
+  EXPECT_FALSE(sender_.lost_why.ok());
+  bool refused = false;
+  sender_.transport->Send(peer_, "anybody?", [&refused](const absl::Status& status) { refused = !status.ok(); });
+  Until([&] { return refused; });
+}
+
 TEST_P(TransportContract, AfterTheFenceNothingLands) {
   if (receiver_.transport->fence() == FenceStyle::kPeerExit) GTEST_SKIP() << backend_.name << ": only the peer's exit is a fence";
   const auto data = Pattern(kSlotBytes, 1);
