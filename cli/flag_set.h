@@ -37,10 +37,10 @@ struct Flag {
 
 class FlagSet {
  public:
-  /// Adds every field of `config` (through VisitFields) under a heading, except names in `without`. A name that is
-  /// there already becomes one flag that sets both configs.
+  /// Adds every field of `config` (through VisitFields) under a heading, except names in `without`. A name that is there
+  /// already becomes one flag that sets both configs. `prefix` goes before every name: "prefill." + "max-num-seqs".
   template <class Config>
-  void Add(Config& config, const std::string& group, const std::vector<std::string>& without = {});
+  void Add(Config& config, const std::string& group, const std::vector<std::string>& without = {}, const std::string& prefix = "");
 
   /// Registers all flags with CLI11, with their environment variables.
   void Attach(CLI::App& app);
@@ -109,12 +109,12 @@ std::string FieldText(const T& value) {
 }
 
 template <class Config>
-void FlagSet::Add(Config& config, const std::string& group, const std::vector<std::string>& without) {
+void FlagSet::Add(Config& config, const std::string& group, const std::vector<std::string>& without, const std::string& prefix) {
   VisitFields(config, [&]<class T>(std::string_view name, T& member, std::string_view unit, std::string_view help) {
     for (const std::string& skip : without) {
       if (skip == name) return;
     }
-    Flag flag{std::string(name), std::string(unit), std::string(help), group, FieldText(member)};
+    Flag flag{prefix + std::string(name), std::string(unit), std::string(help), group, FieldText(member)};
     if constexpr (std::is_same_v<T, std::vector<std::string>>) {
       flag.is_list = true;
       flag.set = [&member](const std::vector<std::string>& values) {

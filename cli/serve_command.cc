@@ -32,12 +32,12 @@ const std::vector<std::string> kNotForWorker = {"host", "port", "model", "served
 struct ServeFlags {
   std::string model;
   std::vector<std::string> served_model_name;
-  int both = 1;
+  int prefill = 0, decode = 0, both = 0;
   bool restart = true;
   std::string ready_file;
   std::string config_file;
   router::RouterConfig router_config;
-  worker::WorkerConfig worker_config;
+  worker::WorkerConfig worker_config, prefill_config, decode_config;
   FlagSet set;
 };
 
@@ -53,17 +53,18 @@ absl::StatusOr<int> FreePort() {
   return static_cast<int>(ntohs(address.sin_port));
 }
 
-// The flags of one heading that were given to serve, as arguments for a child.
-void AppendGiven(const FlagSet& set, std::string_view group, std::vector<std::string>& argv) {
+// The flags of one heading that were given to serve, as arguments for a child, without `prefix`.
+void AppendGiven(const FlagSet& set, std::string_view group, std::vector<std::string>& argv, std::string_view prefix = "") {
   for (const Flag& flag : set.flags()) {
     auto given = set.given().find(flag.name);
     const bool belongs = flag.group == group || std::ranges::count(flag.shared_with, group) > 0;
     if (!belongs || given == set.given().end()) continue;
     for (const std::string& value : given->second) {
+      const std::string name = flag.name.substr(prefix.size());
       if (flag.is_bool) {
-        argv.push_back(StrCat(value == "true" ? "--" : "--no-", flag.name));
+        argv.push_back(StrCat(value == "true" ? "--" : "--no-", name));
       } else {
-        argv.push_back(StrCat("--", flag.name, "=", value));
+        argv.push_back(StrCat("--", name, "=", value));
       }
     }
   }
@@ -84,12 +85,14 @@ absl::StatusOr<std::string> SharedHashKeyFile() {
   return StrCat("/proc/self/fd/", fd);
 }
 
-ChildSpec WorkerSpec(const ServeFlags& flags, int index, int port, int local_workers) {
-  ChildSpec spec{.name = StrCat("worker-", index), .restart = flags.restart};
-  spec.argv = {"worker", "--role", "both", "--host", "127.0.0.1", "--port", StrCat(port), "--model", flags.model};
+ChildSpec WorkerSpec(const ServeFlags& flags, const std::string& role, int index, int port) {
+  const int local_workers = flags.prefill + flags.decode + flags.both;
+  ChildSpec spec{.name = StrCat(role == "both" ? "worker" : role, "-", index), .restart = flags.restart};
+  spec.argv = {"worker", "--role", role, "--host", "127.0.0.1", "--port", StrCat(port), "--model", flags.model};
   if (!flags.set.given().contains("local-workers")) spec.argv.push_back(StrCat("--local-workers=", local_workers));
   for (const std::string& name : flags.served_model_name) spec.argv.push_back("--served-model-name=" + name);
   AppendGiven(flags.set, "worker", spec.argv);
+  if (role != "both") AppendGiven(flags.set, StrCat("workers of --", role), spec.argv, role + ".");
   return spec;
 }
 
@@ -114,18 +117,25 @@ absl::Status StartAll(const ServeFlags& flags, Supervisor& supervisor) {
     return supervisor.Start(std::move(spec));
   };
   std::vector<int> ports;
-  for (int i = 0; i < flags.both; ++i) {
-    BATON_ASSIGN_OR_RETURN(int port, FreePort());
-    ports.push_back(port);
-    BATON_RETURN_IF_ERROR(start(WorkerSpec(flags, i, port, flags.both)));
+  for (const auto& [role, count] : {std::pair{"decode", flags.decode}, std::pair{"prefill", flags.prefill}, std::pair{"both", flags.both}}) {
+    for (int i = 0; i < count; ++i) {
+      BATON_ASSIGN_OR_RETURN(int port, FreePort());
+      ports.push_back(port);
+      BATON_RETURN_IF_ERROR(start(WorkerSpec(flags, role, i, port)));
+    }
   }
   return start(RouterSpec(flags, ports));
 }
 
-int RunServe(const ServeFlags& flags) {
+int RunServe(ServeFlags& flags) {
   if (!flags.set.status().ok()) return FailUsage(flags.set.status());
-  if (flags.both < 1)
-    return FailUsage(absl::InvalidArgumentError(StrCat("--both ", flags.both, ": at least 1 worker")));
+  if (flags.prefill < 0 || flags.decode < 0 || flags.both < 0) {
+    return FailUsage(absl::InvalidArgumentError(StrCat("--prefill ", flags.prefill, " --decode ", flags.decode, " --both ", flags.both, ": none may be negative")));
+  }
+  if (flags.prefill > 0 && flags.decode == 0) {
+    return FailUsage(absl::InvalidArgumentError(StrCat("--prefill ", flags.prefill, " needs --decode: somebody must take the KV")));
+  }
+  if (flags.prefill + flags.decode + flags.both == 0) flags.both = 1;
   const SteadyClock clock;
   Supervisor supervisor(clock);
   if (absl::Status status = StartAll(flags, supervisor); !status.ok()) return Fail(status);
@@ -138,12 +148,15 @@ Runner AddServe(CLI::App& app) {
   auto flags = std::make_shared<ServeFlags>();
   app.add_option("model,--model", flags->model, "HF directory or .gguf file")->required()->envname("BATON_MODEL");
   app.add_option("--served-model-name", flags->served_model_name, "names clients use (default: the model's base name)");
-  app.add_option("--both", flags->both, "workers that prefill and decode")->capture_default_str();
-  app.add_flag("--restart,!--no-restart", flags->restart,
-               "restart a worker that dies, after 0.2 s doubling to 5 s (default)");
+  app.add_option("--prefill", flags->prefill, "workers that compute prompts and hand their KV over");
+  app.add_option("--decode", flags->decode, "workers that take KV and decode");
+  app.add_option("--both", flags->both, "workers that do everything (default: 1, unless there are others)");
+  app.add_flag("--restart,!--no-restart", flags->restart, "restart a worker that dies, after 0.2 s doubling to 5 s (default)");
   app.add_option("--ready-file", flags->ready_file, "written with the addresses once a worker is ready");
   flags->set.Add(flags->router_config, "router", kNotForRouter);
   flags->set.Add(flags->worker_config, "worker", kNotForWorker);
+  flags->set.Add(flags->prefill_config, "workers of --prefill", kNotForWorker, "prefill.");
+  flags->set.Add(flags->decode_config, "workers of --decode", kNotForWorker, "decode.");
   AddConfigFile(app, flags->set, flags->config_file);
   flags->set.Attach(app);
   return [flags] { return RunServe(*flags); };

@@ -8,21 +8,29 @@
 #include "cli/process_flags.h"
 #include "cli/ready_file.h"
 #include "cli/signals.h"
-#include "decode_worker/worker_server.h"
+#include "decode_worker/decode_role.h"
+#include "prefill_worker/prefill_role.h"
 #include "spdlog/spdlog.h"
 #include "worker/worker_config.h"
+#include "worker/worker_server.h"
 
 namespace baton::cli {
 namespace {
 
 using WorkerFlags = ProcessFlags<worker::WorkerConfig>;
 
+worker::RoleFactory RoleFor(const std::string& role) {
+  if (role == "prefill") return prefill_worker::MakePrefillRole;
+  if (role == "decode") return decode_worker::MakeDecodeRole;
+  return {};
+}
+
 int RunWorker(WorkerFlags& flags) {
   if (!flags.set.status().ok()) return FailUsage(flags.set.status());
   const SteadyClock clock;
   const TimePoint start = clock.Now();
-  absl::StatusOr<std::unique_ptr<decode_worker::WorkerServer>> server =
-      decode_worker::WorkerServer::Start(flags.config, kVersion);
+  absl::StatusOr<std::unique_ptr<worker::WorkerServer>> server =
+      worker::WorkerServer::Start(flags.config, kVersion, RoleFor(flags.config.role));
   if (!server.ok()) return Fail(server.status());
   const std::string address = StrCat(flags.config.host, ":", (*server)->port());
   spdlog::info("worker: gRPC at {}", address);

@@ -63,6 +63,46 @@ struct Generation {
   std::optional<Duration> timeout;  ///< what the client gives the whole request
 };
 
+/// A decode worker's grant, as Reserve gave it (proto ReserveReply).
+struct TicketGrant {
+  std::string wire;    ///< the reply's own bytes: what the prefill worker needs to know
+  std::string ticket;  ///< opaque
+  uint32_t cached_tokens = 0;
+};
+
+/// What Reserve answered.
+struct ReserveResult {
+  absl::Status status;
+  uint32_t retry_after_ms = 0;
+  uint32_t queue_ms = 0;
+  TicketGrant grant;
+};
+
+/// A choice's first token, drawn by the prefill worker.
+struct FirstToken {
+  uint32_t index = 0;
+  int32_t token_id = 0;
+  std::optional<PositionLogprobs> logprobs;
+  FinishReason finish = FinishReason::kNone;
+  std::optional<int32_t> stop_token_id;
+};
+
+/// What a Prefill leg answered in the end.
+struct PrefillResult {
+  absl::Status status;
+  bool no_room = false;  ///< the decode worker refused to take the KV
+  std::vector<FirstToken> first;
+  uint32_t cached_tokens = 0;
+  StageTimings timings;
+};
+
+/// Which Reserve, Prefill or Cancel (proto RequestKey).
+struct LegKey {
+  std::string leg_id;
+  uint32_t attempt = 0;
+  uint32_t epoch = 0;  ///< of the ticket; 0: not of a prefill leg
+};
+
 /// One attach of one leg of a request on a worker (proto Attach).
 struct AttachOrder {
   std::string leg_id;  ///< request id on the relay
@@ -73,6 +113,9 @@ struct AttachOrder {
   const std::vector<int32_t>* output = nullptr;  ///< generated so far, of the leg's only choice; null = none
   uint32_t credit_tokens = 0;
   uint32_t deadline_ms = 0;  ///< remaining; 0 = none
+  const TicketGrant* grant = nullptr;             ///< null: no handoff
+  uint32_t epoch = 0;                             ///< of the prefill leg that answered; 0: the worker computes the prompt
+  const std::vector<FirstToken>* first = nullptr; ///< what that leg drew
 };
 
 /// News of one choice from a worker (proto RelayEntry).

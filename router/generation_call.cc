@@ -16,6 +16,7 @@ Duration Ms(int64_t ms) { return std::chrono::milliseconds(ms); }
 FlowLimits LimitsOf(const RouterConfig& config, const Generation& generation) {
   FlowLimits limits;
   limits.max_attempts = config.max_attempts;
+  limits.local_prefill_max_tokens = static_cast<uint32_t>(config.local_prefill_max_tokens);
   limits.credit_tokens = static_cast<uint32_t>(config.relay_credit_tokens);
   limits.first_token_timeout = Ms(config.first_token_timeout_ms);
   limits.idle_token_timeout = Ms(config.idle_token_timeout_ms);
@@ -69,7 +70,11 @@ void GenerationCall::OutputDrained() {
 
 void GenerationCall::OnNews(RelayNews news) {
   if (finished_) return;
-  if (news.timings) timings_ = *news.timings;
+  if (news.timings) {
+    timings_ = *news.timings;
+    timings_.queue_prefill_ms += prefill_leg_.queue_prefill_ms;
+    timings_.prefill_ms += prefill_leg_.prefill_ms;
+  }
   flow_.News(std::move(news), services_.clock.Now());
   Pump();
 }
@@ -77,6 +82,29 @@ void GenerationCall::OnNews(RelayNews news) {
 void GenerationCall::OnWorkerLost(WorkerId worker, const absl::Status& why) {
   if (finished_) return;
   flow_.WorkerLost(worker, why, services_.clock.Now());
+  Pump();
+}
+
+void GenerationCall::OnReserved(const LegKey& key, ReserveResult result) {
+  if (finished_) return;
+  if (result.status.ok()) grant_ = result.grant;
+  else services_.fleet.Forget(flow_.worker(), key.leg_id);
+  flow_.Reserved(key, result, services_.clock.Now());
+  Pump();
+}
+
+void GenerationCall::OnPrefillPiece(const LegKey& key, std::string prompt_logprobs) {
+  if (finished_) return;
+  flow_.PrefillPiece(key, std::move(prompt_logprobs), services_.clock.Now());
+  Pump();
+}
+
+void GenerationCall::OnPrefillEnd(const LegKey& key, PrefillResult result) {
+  if (finished_) return;
+  if (result.status.ok()) timings_ = prefill_leg_ = result.timings;
+  prefill_load_.Release();
+  const bool scores = generation_.sampling.prompt_logprobs.has_value();
+  flow_.PrefillEnded(key, std::move(result), scores, services_.clock.Now());
   Pump();
 }
 
@@ -102,12 +130,39 @@ void GenerationCall::Do(PickWorker action) {
     }
     ++budget_taken_;
   }
-  absl::StatusOr<Placement> place = services_.fleet.Choose(generation_, flow_.tokens_to_prefill(), flow_.excluded());
+  prefill_load_.Release();
+  absl::StatusOr<Placement> place = services_.fleet.Choose(generation_, flow_.tokens_to_prefill(), flow_.excluded(),
+                                                           /*with_prefill=*/!flow_.started_output());
   if (!place.ok()) return flow_.NoWorker(place.status(), 1000, now);
   load_ = std::move(place->ticket);
   predicted_cached_tokens_ = place->predicted_cached_tokens;
-  flow_.WorkerChosen(place->worker, now);
+  if (!place->prefill) return flow_.WorkerChosen(place->worker, now);
+  prefill_load_ = std::move(place->prefill->ticket);
+  flow_.PairChosen(place->prefill->worker, place->worker, now);
 }
+
+uint32_t GenerationCall::RemainingMs(TimePoint now) const {
+  return flow_.deadline() ? static_cast<uint32_t>(std::max(1.0, Milliseconds(*flow_.deadline() - now))) : 0;
+}
+
+void GenerationCall::Do(ReserveOn action) {
+  constexpr uint32_t kExpiryMs = 120000;  // of the ticket, until it is attached; renewed by nothing: a longer wait is a new attempt
+  const uint32_t left = RemainingMs(services_.clock.Now());
+  services_.fleet.Reserve(action.decode, generation_, action.key, left > 0 ? std::min(left, kExpiryMs) : kExpiryMs, shared_from_this());
+}
+
+void GenerationCall::Do(PrefillOn action) {
+  prompt_logprobs_.clear();
+  services_.fleet.Prefill(action.prefill, generation_, action.key, grant_, RemainingMs(services_.clock.Now()), shared_from_this());
+}
+
+void GenerationCall::Do(PickPrefill) {
+  absl::StatusOr<Placement> place = services_.fleet.ChoosePrefill(generation_, flow_.excluded_prefill());
+  if (place.ok()) prefill_load_ = std::move(place->ticket);
+  flow_.PrefillChosen(place.ok() ? std::optional(place->worker) : std::nullopt, services_.clock.Now());
+}
+
+void GenerationCall::Do(CancelLegOn action) { services_.fleet.CancelLeg(action.worker, action.key); }
 
 void GenerationCall::Do(AttachTo action) {
   AttachOrder order;
@@ -116,14 +171,16 @@ void GenerationCall::Do(AttachTo action) {
   order.attach_gen = action.attach_gen;
   order.position = action.position;
   order.credit_tokens = static_cast<uint32_t>(services_.config.relay_credit_tokens);
-  if (!action.only_choice)
-    prompt_logprobs_.clear();  // a leg lost halfway through the scores sent some; this one sends all
+  if (action.with_ticket) order.grant = &grant_;
+  order.epoch = action.epoch;
+  if (!action.first.empty()) order.first = &action.first;
+  if (!action.only_choice && action.first.empty()) prompt_logprobs_.clear();  // a leg lost halfway through the scores sent some; this one sends all
   if (action.only_choice) {
     order.choices = {*action.only_choice};
     order.output = &flow_.output(*action.only_choice);
   }
   const TimePoint now = services_.clock.Now();
-  if (flow_.deadline()) order.deadline_ms = static_cast<uint32_t>(std::max(1.0, Milliseconds(*flow_.deadline() - now)));
+  order.deadline_ms = RemainingMs(now);
   const absl::Status sent = services_.fleet.Attach(action.worker, generation_, order, shared_from_this());
   if (!sent.ok()) flow_.WorkerLost(action.worker, sent, now);
 }
@@ -236,6 +293,7 @@ void GenerationCall::Finish(const char* reason) {
   const Duration took = services_.clock.Now() - arrived_;
   timer_->Cancel();
   load_.Release();
+  prefill_load_.Release();
   for (; budget_taken_ > 0; --budget_taken_) services_.budget.Done();
   if (flow_.worker().slot >= 0) {
     services_.fleet.Forget(flow_.worker(), flow_.LegId(std::nullopt));

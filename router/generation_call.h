@@ -82,10 +82,17 @@ class GenerationCall final : public RelaySink, public std::enable_shared_from_th
   Executor& executor() override { return executor_; }
   void OnNews(RelayNews news) override;
   void OnWorkerLost(WorkerId worker, const absl::Status& why) override;
+  void OnReserved(const LegKey& key, ReserveResult result) override;
+  void OnPrefillPiece(const LegKey& key, std::string prompt_logprobs) override;
+  void OnPrefillEnd(const LegKey& key, PrefillResult result) override;
 
  private:
   void Pump();
   void Do(PickWorker action);
+  void Do(ReserveOn action);
+  void Do(PrefillOn action);
+  void Do(PickPrefill action);
+  void Do(CancelLegOn action);
   void Do(AttachTo action);
   void Do(CancelOn action);
   void Do(GiveCredit action);
@@ -98,6 +105,7 @@ class GenerationCall final : public RelaySink, public std::enable_shared_from_th
   void Do(ArmTimer action);
   void TokenTimes(size_t tokens, uint32_t index);
   void Finish(const char* reason);
+  uint32_t RemainingMs(TimePoint now) const;
   void Log(const char* reason, double seconds) const;
   GenerationUsage Usage() const;
 
@@ -111,10 +119,12 @@ class GenerationCall final : public RelaySink, public std::enable_shared_from_th
   std::vector<AdmissionTicket> tickets_;
   std::shared_ptr<GenerationSink> sink_;
   std::unique_ptr<ExecutorTimer> timer_;
-  LoadTicket load_;
+  LoadTicket load_, prefill_load_;
+  TicketGrant grant_;
   const TimePoint arrived_;
   std::optional<TimePoint> first_token_;
   StageTimings timings_;
+  StageTimings prefill_leg_;  ///< zeros without one
   std::string prompt_logprobs_;
   int64_t cached_tokens_ = 0, predicted_cached_tokens_ = 0;
   int32_t budget_taken_ = 0;

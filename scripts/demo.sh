@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The demo: a cluster on loopback with a real model, one answer over the OpenAI API and one over gRPC, then a clean stop.
+# The demo: router, prefill worker and decode worker on loopback with a real model, one answer over the OpenAI API and one
+# over gRPC, the KV that moved between the workers, then a clean stop.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 scripts/fetch_model.sh | sed '$d'
@@ -9,8 +10,8 @@ log=build/demo.log
 ready=build/demo.ready
 rm -f "$ready"
 
-echo "Starting router and worker on loopback (log: $log)…"
-build/baton serve "$model" --served-model-name smollm2 --port 0 --grpc-port 0 --admin-port 0 --ready-file "$ready" >"$log" 2>&1 &
+echo "Starting router, prefill worker and decode worker on loopback (log: $log)…"
+build/baton serve "$model" --prefill 1 --decode 1 --served-model-name smollm2 --port 0 --grpc-port 0 --admin-port 0 --ready-file "$ready" >"$log" 2>&1 &
 server=$!
 trap 'kill -TERM $server 2>/dev/null; wait $server 2>/dev/null || true' EXIT
 until [ -s "$ready" ]; do
@@ -26,6 +27,14 @@ build/baton chat --url "$BATON_HTTP" --message 'What is a relay race? Answer in 
 echo
 echo "── gRPC, streamed: Name three fruits."
 build/baton chat --grpc "$BATON_GRPC" --message 'Name three fruits.' --max-tokens 48 --temperature 0 --stats
+echo
+metric() { { exec 3<>"/dev/tcp/${1%:*}/${1##*:}"; printf 'GET /metrics HTTP/1.0\r\nHost: demo\r\n\r\n' >&3; cat <&3; exec 3>&-; } | tr -d '\r' | grep "^$2{" | grep 'role="prefill"' | head -1; }
+host=${BATON_HTTP#http://}
+sleep 0.3  # the workers' next report
+bytes=$(metric "$host" baton_kv_transfer_bytes_total)
+rate=$(metric "$host" baton_kv_transfer_gigabytes_per_second)
+transport=$(sed -n 's/.*transport="\([^"]*\)".*/\1/p' <<<"$bytes")
+echo "KV moved from prefill to decode: $(awk '{printf "%.1f MB", $NF / 1e6}' <<<"$bytes") over $transport, $(awk '{printf "%.2f GB/s", $NF}' <<<"$rate") gathered, sent, verified and placed"
 echo
 echo "Try next:"
 echo "  make serve                       # leaves this cluster running on port 8000"

@@ -94,8 +94,9 @@ absl::StatusOr<engine::Request> DecodeAttach(const v1::Attach& attach, const Att
     return absl::InvalidArgumentError(StrCat("output_len_so_far ", attach.output_len_so_far(), ", but ", tokens, " tokens less a prompt of ",
                                              attach.prompt_len(), " leave ", tokens - attach.prompt_len()));
   }
-  if (attach.position() != 0 && attach.position() != tokens) {
-    return absl::InvalidArgumentError(StrCat("position ", attach.position(), ", but ", tokens, " tokens were sent"));
+  const size_t next = tokens + (attach.first().empty() ? 0 : 1);
+  if (attach.position() != 0 && attach.position() != next) {
+    return absl::InvalidArgumentError(StrCat("position ", attach.position(), ", but ", next, " tokens were sent"));
   }
   request.prompt_len = static_cast<int32_t>(attach.prompt_len());
   request.sampling = DecodeSampling(attach.sampling(), attach);
@@ -149,25 +150,6 @@ v1::Error EncodeError(const absl::Status& status, uint32_t retry_after_ms, uint3
   error.set_retry_after_ms(retry_after_ms);
   error.set_queue_ms(queue_ms);
   return error;
-}
-
-v1::KvLayout EncodeLayout(const KvLayout& layout) {
-  v1::KvLayout out;
-  for (const KvGroup& group : layout.groups) {
-    v1::KvGroup& g = *out.add_groups();
-    for (int layer : group.layers) g.add_layers(static_cast<uint32_t>(layer));
-    g.set_kind(static_cast<v1::KvGroupKind>(static_cast<int>(group.kind) + 1));
-    g.set_window_tokens(static_cast<uint32_t>(group.window_tokens));
-    g.set_tokens_per_block(static_cast<uint32_t>(group.tokens_per_block));
-    for (const KvPlane& plane : group.planes) {
-      v1::KvPlane& p = *g.add_planes();
-      p.set_name(static_cast<v1::KvPlane::Name>(static_cast<int>(plane.name) + 1));
-      p.set_dtype(std::string(DTypeName(plane.dtype)));
-      p.set_heads(static_cast<uint32_t>(plane.heads));
-      p.set_dim(static_cast<uint32_t>(plane.dim));
-    }
-  }
-  return out;
 }
 
 }  // namespace baton::worker

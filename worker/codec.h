@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/kv_layout.h"
 #include "engine/step/request.h"
 #include "proto/worker.pb.h"
 
@@ -30,7 +29,5 @@ std::vector<std::string> EncodePromptLogprobs(const std::vector<kernels::SampleR
 
 /// A status as the wire's Error.
 v1::Error EncodeError(const absl::Status& status, uint32_t retry_after_ms, uint32_t queue_ms);
-
-v1::KvLayout EncodeLayout(const KvLayout& layout);
 
 }  // namespace baton::worker

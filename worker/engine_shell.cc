@@ -24,21 +24,25 @@ engine::EngineOptions Options(const WorkerConfig& config, const LoadedModel& loa
 }  // namespace
 
 EngineShell::EngineShell(const WorkerConfig& config, LoadedModel loaded, const HashKey& key, std::string incarnation,
-                         const Clock& clock)
+                         const Clock& clock, std::unique_ptr<Role> role)
     : clock_(clock),
       loaded_(std::move(loaded)),
       hasher_(key),
-      book_({.vocab_size = loaded_.model->config().vocab_size}),
+      role_(std::move(role)),
+      book_({.vocab_size = loaded_.model->config().vocab_size}, role_ ? role_->tickets() : nullptr),
       hub_(std::move(incarnation)),
       rates_at_(clock.Now()),
-      engine_(Options(config, loaded_), *loaded_.model, *loaded_.memory, *loaded_.ops, hasher_, clock, /*policy=*/nullptr,
-              [this](engine::EngineOutputs outputs, engine::Scheduler& scheduler) { OnOutputs(std::move(outputs), scheduler); }) {
+      engine_(Options(config, loaded_), *loaded_.model, *loaded_.memory, *loaded_.ops, hasher_, clock, role_ ? role_->policy() : nullptr,
+              [this](engine::EngineOutputs outputs, engine::Scheduler& scheduler) { OnOutputs(std::move(outputs), scheduler); },
+              role_ ? role_->observer() : nullptr) {
+  if (role_) role_->Start([this](engine::Engine::Task task) { engine_.Post(std::move(task)); }, &book_);
   engine_.Post([this](engine::Scheduler&, TimePoint) { hub_.SendState(v1::WorkerState::STATE_READY, ""); });
 }
 
 EngineShell::~EngineShell() { Shutdown(); }
 
 void EngineShell::OnOutputs(engine::EngineOutputs outputs, engine::Scheduler& scheduler) {
+  if (role_) role_->OnOutputs(outputs.sequences, scheduler);
   book_.OnOutputs(std::move(outputs.sequences), outputs.step);
   if (outputs.kv.gap || !outputs.kv.events.empty()) hub_.OnKvEvents(outputs.kv, scheduler);
 }
@@ -83,6 +87,24 @@ void EngineShell::MeasureRates(const engine::SchedulerLoad& load, TimePoint now)
   rates_steps_ = steps;
 }
 
+void EngineShell::Tick() {
+  if (!role_ || tick_posted_.exchange(true)) return;
+  engine_.Post([this](engine::Scheduler& scheduler, TimePoint) {
+    tick_posted_ = false;
+    role_->OnTick(scheduler);
+    if (when_role_idle_ && role_->Idle()) std::exchange(when_role_idle_, nullptr)();
+  });
+}
+
+/// Owners in the pools that neither the scheduler nor the role accounts for.
+int64_t EngineShell::LeakedBlocks(engine::Scheduler& scheduler) const {
+  int64_t leaked = 0;
+  for (int32_t g = 0; g < scheduler.cache().num_groups(); ++g) {
+    leaked += scheduler.cache().pool(g).total_owners() - scheduler.OwnedBlocks(g) - (role_ ? role_->OwnedBlocks(g) : 0);
+  }
+  return leaked;
+}
+
 void EngineShell::ReportLoad() {
   engine_.Post([this](engine::Scheduler& scheduler, TimePoint now) {
     const engine::SchedulerLoad load = scheduler.Load();
@@ -91,6 +113,8 @@ void EngineShell::ReportLoad() {
     wire.set_prefill_tokens_per_s(prefill_tokens_per_s_);
     wire.set_decode_step_ms(step_ms_);
     wire.set_last_step_ms(step_ms_);
+    wire.set_leaked_kv_blocks(LeakedBlocks(scheduler));
+    if (role_) role_->FillLoad(*wire.mutable_handoff());
     hub_.SendLoad(wire);
   });
 }
@@ -98,11 +122,19 @@ void EngineShell::ReportLoad() {
 void EngineShell::Drain(std::function<void()> drained) {
   engine_.Post([this](engine::Scheduler&, TimePoint) {
     book_.Drain();
+    if (role_) role_->Drain();
     hub_.SendState(v1::WorkerState::STATE_DRAINING, "draining");
   });
-  engine_.Drain(std::move(drained));
+  engine_.Drain([this, drained = std::move(drained)] {  // on the scheduler thread
+    if (!role_ || role_->Idle()) return drained();
+    when_role_idle_ = drained;
+  });
 }
 
-void EngineShell::Shutdown() { engine_.Shutdown(); }
+void EngineShell::Shutdown() {
+  if (role_) role_->StopThreads();
+  engine_.Shutdown();
+  if (role_) role_->LetGo();
+}
 
 }  // namespace baton::worker

@@ -10,22 +10,29 @@
 #include "engine/step/engine.h"
 #include "worker/event_hub.h"
 #include "worker/relay_book.h"
+#include "worker/role_service.h"
 #include "worker/start_up.h"
 
 namespace baton::worker {
 
 class EngineShell {
  public:
-  EngineShell(const WorkerConfig& config, LoadedModel loaded, const HashKey& key, std::string incarnation, const Clock& clock);
+  /// `role` may be null: `--role both`.
+  EngineShell(const WorkerConfig& config, LoadedModel loaded, const HashKey& key, std::string incarnation, const Clock& clock,
+              std::unique_ptr<Role> role);
   ~EngineShell();
 
   const LoadedModel& loaded() const { return loaded_; }
+  /// Null: `--role both`. Its legs may be called from any thread.
+  Role* role() const { return role_.get(); }
 
   /// `done` runs on the scheduler thread after the message took effect.
   void OnRelay(std::shared_ptr<RelaySink> sink, std::shared_ptr<const v1::RelayUp> message, std::function<void()> done);
   void OnRelayEnd(std::shared_ptr<RelaySink> sink);
   void AddWatcher(std::shared_ptr<WatchSink> sink);
   void RemoveWatcher(std::shared_ptr<WatchSink> sink);
+  /// Moves the role's time on; every 10 ms or so.
+  void Tick();
   /// Sends a load report to every watcher.
   void ReportLoad();
 
@@ -36,17 +43,21 @@ class EngineShell {
 
  private:
   void OnOutputs(engine::EngineOutputs outputs, engine::Scheduler& scheduler);
+  int64_t LeakedBlocks(engine::Scheduler& scheduler) const;
   void MeasureRates(const engine::SchedulerLoad& load, TimePoint now);
 
   const Clock& clock_;
   LoadedModel loaded_;
   PrefixHasher hasher_;
+  const std::unique_ptr<Role> role_;
+  std::atomic<bool> tick_posted_{false};
   // Scheduler thread only, from here …
   RelayBook book_;
   EventHub hub_;
   TimePoint rates_at_;
   int64_t rates_prompt_tokens_ = 0, rates_steps_ = 0;
   double prefill_tokens_per_s_ = 0, step_ms_ = 0;
+  std::function<void()> when_role_idle_;
   // … to here.
   engine::Engine engine_;  // last: its threads use the above
 };

@@ -29,6 +29,24 @@ v1::RelayEntry ErrorEntry(const v1::Attach& attach, uint32_t index, v1::Error er
   return entry;
 }
 
+// After a handoff: from the Attach to the last verified segment, then to the first step, then to its token.
+void StampTicketTimings(Duration transfer, const engine::Timings& t, v1::StageTimings& out) {
+  out.set_queue_prefill_ms(0);
+  out.set_prefill_ms(0);
+  out.set_transfer_ms(Milliseconds(transfer));
+  out.set_queue_decode_ms(Milliseconds(t.queued));
+  out.set_first_decode_ms(Milliseconds(t.prefill));
+  out.set_decode_ms(Milliseconds(t.total - t.queued));
+}
+
+// Without the tokens before `position`.
+engine::SequenceOutput WithoutFirst(engine::SequenceOutput output, int32_t position) {
+  const auto skip = std::min<ptrdiff_t>(std::max(0, position - output.position), static_cast<ptrdiff_t>(output.tokens.size()));
+  output.tokens.erase(output.tokens.begin(), output.tokens.begin() + skip);
+  output.position += static_cast<int32_t>(skip);
+  return output;
+}
+
 }  // namespace
 
 void RelayBook::OnMessage(const std::shared_ptr<RelaySink>& sink, const v1::RelayUp& message, engine::Scheduler& scheduler,
@@ -51,8 +69,8 @@ void RelayBook::OnAttach(const std::shared_ptr<RelaySink>& sink, const v1::Attac
     Forget(key);
   }
   if (draining_) return Refuse(sink, attach, absl::UnavailableError("this worker is draining"), scheduler);
-  if (!attach.ticket().empty()) {
-    return Refuse(sink, attach, absl::FailedPreconditionError("this worker has role `both`: it takes no tickets"), scheduler);
+  if (!attach.ticket().empty() && tickets_ == nullptr) {
+    return Refuse(sink, attach, absl::FailedPreconditionError("this worker takes no tickets: its role is not `decode`"), scheduler);
   }
   const engine::RequestKey key = next_key_++;
   absl::StatusOr<engine::Request> request = DecodeAttach(attach, limits_, key, now);
@@ -61,16 +79,66 @@ void RelayBook::OnAttach(const std::shared_ptr<RelaySink>& sink, const v1::Attac
   Live live{.sink = sink, .request_id = attach.key().request_id(), .attach_gen = attach.attach_gen()};
   live.prompt_len = request->prompt_len;
   live.first_choice = request->sequence_index;
-  live.choices_left = request->sampling.n;
+  live.choices = live.choices_left = request->sampling.n;
   const int32_t credit = request->credit;
   live.scores_open = request->sampling.prompt_logprobs >= 0;
   live.prompt_scores_left = live.scores_open ? request->prompt_len - 1 : 0;
-  if (absl::Status status = scheduler.AddRequest(*std::move(request), now); !status.ok()) {
-    return Refuse(sink, attach, status, scheduler);
+  if (attach.ticket().empty()) {
+    if (absl::Status status = scheduler.AddRequest(*std::move(request), now); !status.ok()) {
+      return Refuse(sink, attach, status, scheduler);
+    }
+  } else if (live.choices < 1 || live.choices > scheduler.options().max_num_seqs) {
+    return Refuse(sink, attach, absl::InvalidArgumentError(StrCat("n = ", live.choices, " choices")), scheduler);
   }
-  live.credit.assign(static_cast<size_t>(live.choices_left), credit);  // n was checked by AddRequest
+  live.credit.assign(static_cast<size_t>(live.choices), credit);  // n was checked
+  live.ticket = !attach.ticket().empty();
+  live.attached = now;
   by_request_[live.request_id] = key;
   by_key_.emplace(key, std::move(live));
+  if (attach.ticket().empty()) return;
+  if (absl::Status status = AttachTicket(attach, *std::move(request), scheduler); !status.ok()) EndWithError(key, status);
+}
+
+absl::Status RelayBook::AttachTicket(const v1::Attach& attach, engine::Request request, engine::Scheduler& scheduler) {
+  Live& live = by_key_.at(request.key);
+  TicketAttach ticket{attach.ticket(), attach.key().epoch(), attach.attach_gen(), attach.position(), std::move(request), {}};
+  for (const v1::FirstToken& first : attach.first()) {
+    if (first.finish_reason() == v1::FINISH_REASON_UNSPECIFIED) ticket.first.push_back({first.index(), first.token_id()});
+  }
+  if (attach.first_size() > 0) {
+    ticket.request.sampling.prompt_logprobs = -1;  // sent by the prefill leg
+    live.scores_open = false, live.prompt_scores_left = 0;
+    live.choices_left = static_cast<int>(ticket.first.size());
+  }
+  return tickets_->OnAttach(std::move(ticket), scheduler);
+}
+
+void RelayBook::OnStarted(engine::RequestKey key, TicketStart how, TimePoint now) {
+  const auto found = by_key_.find(key);
+  if (found == by_key_.end()) return;
+  Live& live = found->second;
+  live.started = now;
+  live.handed_over = how == TicketStart::kHandedOver;
+  if (how != TicketStart::kComputedAgain) return;
+  live.skip_below = live.prompt_len + 1;
+  live.choices_left = live.choices;
+}
+
+void RelayBook::EndWithError(engine::RequestKey key, const absl::Status& status) {
+  const auto found = by_key_.find(key);
+  if (found == by_key_.end()) return;
+  const Live& live = found->second;
+  for (int32_t i = 0; i < live.choices; ++i) {
+    v1::RelayEntry entry;
+    entry.set_request_id(live.request_id);
+    entry.set_attach_gen(live.attach_gen);
+    entry.set_index(live.first_choice + static_cast<uint32_t>(i));
+    entry.set_position(static_cast<uint64_t>(live.prompt_len));
+    entry.set_finish_reason(v1::FINISH_REASON_ERROR);
+    *entry.mutable_error() = EncodeError(status, 0, 0);
+    SendNow(*live.sink, std::move(entry));
+  }
+  Forget(key);
 }
 
 void RelayBook::Refuse(const std::shared_ptr<RelaySink>& sink, const v1::Attach& attach, const absl::Status& status,
@@ -103,8 +171,8 @@ void RelayBook::OnCancel(const v1::RelayCancel& cancel, engine::Scheduler& sched
   if (found == by_request_.end() || by_key_.at(found->second).attach_gen > cancel.attach_gen()) return;
   if (cancel.has_index()) {
     scheduler.CancelSequence(found->second, cancel.index(), now);
-  } else {
-    scheduler.Cancel(found->second, now);
+  } else if (const engine::RequestKey key = found->second; !scheduler.Cancel(key, now)) {
+    Forget(key);  // its KV is still on the way
   }
 }
 
@@ -124,7 +192,9 @@ void RelayBook::Forget(engine::RequestKey key) {
   auto live = by_key_.find(key);
   if (live == by_key_.end()) return;
   if (auto by_id = by_request_.find(live->second.request_id); by_id != by_request_.end() && by_id->second == key) by_request_.erase(by_id);
+  const bool ticket = live->second.ticket;
   by_key_.erase(live);
+  if (ticket) tickets_->OnEnded(key);
 }
 
 void RelayBook::AddNews(Live& live, const engine::SequenceOutput& output, v1::RelayDown& down) {
@@ -149,7 +219,10 @@ void RelayBook::AddNews(Live& live, const engine::SequenceOutput& output, v1::Re
     entry.set_prompt_logprobs(pieces[i]);
     stamp(std::move(entry), i + 1 == pieces.size());
   }
-  if (!output.tokens.empty() || output.finish != engine::FinishReason::kNone) stamp(EncodeOutput(output), true);
+  if (output.tokens.empty() && output.finish == engine::FinishReason::kNone) return;
+  v1::RelayEntry entry = EncodeOutput(output);
+  if (live.handed_over && entry.has_timings()) StampTicketTimings(live.started - live.attached, output.timings, *entry.mutable_timings());
+  stamp(std::move(entry), true);
 }
 
 void RelayBook::OnOutputs(std::vector<engine::SequenceOutput> outputs, uint64_t step) {
@@ -157,7 +230,7 @@ void RelayBook::OnOutputs(std::vector<engine::SequenceOutput> outputs, uint64_t 
   for (const engine::SequenceOutput& output : outputs) {
     auto live = by_key_.find(output.key);
     if (live == by_key_.end()) continue;
-    AddNews(live->second, output, outbox[live->second.sink]);
+    AddNews(live->second, WithoutFirst(output, live->second.skip_below), outbox[live->second.sink]);
     if (output.finish != engine::FinishReason::kNone && --live->second.choices_left == 0) Forget(output.key);
   }
   for (auto& [sink, down] : outbox) {

@@ -9,13 +9,15 @@
 #include "absl/container/flat_hash_map.h"
 #include "engine/step/scheduler.h"
 #include "worker/codec.h"
+#include "worker/ticket_host.h"
 #include "worker/wire_stream.h"
 
 namespace baton::worker {
 
 class RelayBook {
  public:
-  explicit RelayBook(const AttachLimits& limits) : limits_(limits) {}
+  /// `tickets`: who starts an Attach that names a ticket; null: such an Attach is refused.
+  explicit RelayBook(const AttachLimits& limits, TicketHost* tickets = nullptr) : limits_(limits), tickets_(tickets) {}
 
   /// One message of a router. Refused attaches are answered with an error entry on `sink`.
   void OnMessage(const std::shared_ptr<RelaySink>& sink, const v1::RelayUp& message, engine::Scheduler& scheduler,
@@ -24,6 +26,12 @@ class RelayBook {
   void OnStreamEnd(const RelaySink* sink, engine::Scheduler& scheduler, TimePoint now);
   /// News of the engine, to one RelayDown per stream. News of fenced or lost requests is dropped.
   void OnOutputs(std::vector<engine::SequenceOutput> outputs, uint64_t step);
+
+  // ---- from the ticket host
+  /// The request of a ticket was given to the scheduler.
+  void OnStarted(engine::RequestKey key, TicketStart how, TimePoint now);
+  /// The Attach of a ticket failed after all.
+  void EndWithError(engine::RequestKey key, const absl::Status& status);
 
   /// No new attaches from now on: they are refused as Unavailable.
   void Drain() { draining_ = true; }
@@ -41,18 +49,25 @@ class RelayBook {
     int32_t prompt_scores_left = 0;
     bool scores_open = false;     ///< the router waits for the last piece of prompt logprobs
     bool accepted = false;        ///< the Accepted entry was sent
+    bool ticket = false;          ///< it is the ticket host's as well
+    bool handed_over = false;
+    int32_t choices = 0;          ///< asked for
+    int32_t skip_below = 0;       ///< tokens before this position are the router's already
+    TimePoint attached{}, started{};  ///< of a ticket: the Attach came, its sequence was started
   };
   using Outbox = absl::flat_hash_map<std::shared_ptr<RelaySink>, v1::RelayDown>;
 
   void OnAttach(const std::shared_ptr<RelaySink>& sink, const v1::Attach& attach, engine::Scheduler& scheduler, TimePoint now);
   void OnCredit(const v1::Credit& credit, engine::Scheduler& scheduler, TimePoint now);
   void OnCancel(const v1::RelayCancel& cancel, engine::Scheduler& scheduler, TimePoint now);
+  absl::Status AttachTicket(const v1::Attach& attach, engine::Request request, engine::Scheduler& scheduler);
   void Refuse(const std::shared_ptr<RelaySink>& sink, const v1::Attach& attach, const absl::Status& status,
               const engine::Scheduler& scheduler);
   void Forget(engine::RequestKey key);
   void AddNews(Live& live, const engine::SequenceOutput& output, v1::RelayDown& down);
 
   const AttachLimits limits_;
+  TicketHost* const tickets_;
   bool draining_ = false;
   engine::RequestKey next_key_ = 1;
   absl::flat_hash_map<engine::RequestKey, Live> by_key_;

@@ -41,6 +41,13 @@ class WriteQueue {
     else FinishIfIdleLocked();
   }
 
+  /// Ends the stream once everything pushed has been written.
+  void FinishAfterQueue(grpc::Status status) {
+    std::lock_guard lock(mutex_);
+    last_ = std::move(status);
+    WriteNextLocked();
+  }
+
   /// Ends the stream once the write in flight is done. First status counts.
   void Finish(grpc::Status status) {
     std::lock_guard lock(mutex_);
@@ -61,6 +68,7 @@ class WriteQueue {
 
  private:
   void WriteNextLocked() {
+    if (!writing_ && queue_.empty() && last_) FinishLocked(*std::exchange(last_, std::nullopt));
     if (writing_ || queue_.empty()) return;
     writing_ = true;
     reactor_->StartWrite(&queue_.front());
@@ -83,6 +91,7 @@ class WriteQueue {
   bool writing_ = false;
   bool finished_ = false;
   std::optional<grpc::Status> status_;
+  std::optional<grpc::Status> last_;  ///< of FinishAfterQueue
 };
 
 class RelayReactor final : public grpc::ServerBidiReactor<v1::RelayUp, v1::RelayDown> {
@@ -148,6 +157,34 @@ class WatchReactor final : public grpc::ServerWriteReactor<v1::WorkerEvent> {
   std::shared_ptr<Sink> sink_;
 };
 
+class PrefillReactor final : public grpc::ServerWriteReactor<v1::PrefillReply> {
+  class Sink final : public PrefillSink {
+   public:
+    explicit Sink(PrefillReactor* reactor) : writes(reactor) {}
+    void Send(v1::PrefillReply reply) override { writes.Push(std::move(reply)); }
+    void Finish(const absl::Status& status) override {
+      writes.FinishAfterQueue({static_cast<grpc::StatusCode>(status.code()), std::string(View(status.message()))});
+    }
+    WriteQueue<PrefillReactor, v1::PrefillReply> writes;
+  };
+
+ public:
+  explicit PrefillReactor(std::function<void()> on_end) : on_end_(std::move(on_end)), sink_(std::make_shared<Sink>(this)) {}
+  std::shared_ptr<PrefillSink> sink() { return sink_; }
+
+  void OnWriteDone(bool ok) override { sink_->writes.OnWriteDone(ok); }
+  void OnCancel() override { sink_->writes.Finish(grpc::Status::CANCELLED); }
+  void OnDone() override {
+    sink_->writes.Detach();
+    on_end_();
+    delete this;
+  }
+
+ private:
+  std::function<void()> on_end_;
+  std::shared_ptr<Sink> sink_;
+};
+
 }  // namespace
 
 grpc::ServerBidiReactor<v1::RelayUp, v1::RelayDown>* NewRelayReactor(RelayHandlers handlers) {
@@ -157,6 +194,13 @@ grpc::ServerBidiReactor<v1::RelayUp, v1::RelayDown>* NewRelayReactor(RelayHandle
 grpc::ServerWriteReactor<v1::WorkerEvent>* NewWatchReactor(std::function<void(std::shared_ptr<WatchSink>)> on_start,
                                                            std::function<void(std::shared_ptr<WatchSink>)> on_end) {
   auto* reactor = new WatchReactor(std::move(on_end));
+  on_start(reactor->sink());
+  return reactor;
+}
+
+grpc::ServerWriteReactor<v1::PrefillReply>* NewPrefillReactor(std::function<void(std::shared_ptr<PrefillSink>)> on_start,
+                                                              std::function<void()> on_end) {
+  auto* reactor = new PrefillReactor(std::move(on_end));
   on_start(reactor->sink());
   return reactor;
 }

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "proto/worker.grpc.pb.h"
+#include "worker/role_service.h"
 #include "worker/wire_stream.h"
 
 namespace baton::worker {
@@ -26,5 +27,9 @@ grpc::ServerBidiReactor<v1::RelayUp, v1::RelayDown>* NewRelayReactor(RelayHandle
 /// Makes the reactor of a new watcher. `on_start` gets the sink at once, `on_end` once at the end.
 grpc::ServerWriteReactor<v1::WorkerEvent>* NewWatchReactor(std::function<void(std::shared_ptr<WatchSink>)> on_start,
                                                            std::function<void(std::shared_ptr<WatchSink>)> on_end);
+
+/// Makes the reactor of a Prefill leg's answer. `on_start` gets the sink at once, `on_end` comes once at the end.
+grpc::ServerWriteReactor<v1::PrefillReply>* NewPrefillReactor(std::function<void(std::shared_ptr<PrefillSink>)> on_start,
+                                                              std::function<void()> on_end);
 
 }  // namespace baton::worker

@@ -13,7 +13,7 @@ absl::Status Bad(std::string_view flag, const auto& value, std::string_view want
 
 absl::Status WorkerConfig::Validate() const {
   if (model.empty()) return absl::InvalidArgumentError("--model is missing: an HF directory or a .gguf file");
-  if (role != "both") return Bad("role", role, "only `both` is built; prefill and decode come with the handoff");
+  if (role != "both" && role != "prefill" && role != "decode") return Bad("role", role, "must be both, prefill or decode");
   if (port < 0 || port > 65535) return Bad("port", port, "must be 0…65535");
   if (load_format != "auto" && load_format != "dummy") return Bad("load-format", load_format, "must be auto or dummy");
   if (dtype != "auto" && dtype != "bfloat16" && dtype != "float32") return Bad("dtype", dtype, "must be auto, bfloat16 or float32");
@@ -30,6 +30,13 @@ absl::Status WorkerConfig::Validate() const {
   if (max_waiting_requests < 1) return Bad("max-waiting-requests", max_waiting_requests, "must be ≥ 1");
   if (max_waiting_tokens < 1) return Bad("max-waiting-tokens", max_waiting_tokens, "must be ≥ 1");
   if (threads < 0 || threads > 1024) return Bad("threads", threads, "must be 0…1024");
+  if (transport != "auto" && transport != "tcp" && transport != "shm") return Bad("transport", transport, "must be auto, tcp or shm");
+  if (landing_port < 0 || landing_port > 65535) return Bad("landing-port", landing_port, "must be 0…65535");
+  if (landing_slots < 2 || landing_slots > 4096) return Bad("landing-slots", landing_slots, "must be 2…4096");
+  if (landing_slot_bytes < 65536 || landing_slot_bytes > 64 << 20) {
+    return Bad("landing-slot-bytes", landing_slot_bytes, "must be 64 KiB…64 MiB");
+  }
+  if (test_kv_fault_rate < 0 || test_kv_fault_rate > 1) return Bad("test-kv-fault-rate", test_kv_fault_rate, "must be 0…1");
   if (router_timeout_ms < 1000) return Bad("router-timeout-ms", router_timeout_ms, "must be ≥ 1000");
   return absl::OkStatus();
 }

@@ -42,6 +42,13 @@ struct WorkerConfig {
   int64_t max_waiting_tokens = 1 << 20;
   int32_t threads = 0;
 
+  // ---- handoff
+  std::string transport = "auto";
+  int32_t landing_port = 0;
+  int32_t landing_slots = 32;
+  int64_t landing_slot_bytes = 1 << 20;
+  double test_kv_fault_rate = 0;
+
   // ---- streams
   int32_t router_timeout_ms = 5000;
   int32_t shutdown_timeout_ms = 30000;
@@ -53,7 +60,7 @@ struct WorkerConfig {
 /// The flags: name, field, unit, help.
 template <class Visitor>
 void VisitFields(WorkerConfig& c, Visitor&& field) {
-  field("role", c.role, "", "both: prefills and decodes (prefill and decode come with the handoff)");
+  field("role", c.role, "", "both: prefills and decodes | prefill: computes prompts and hands their KV over | decode: takes KV and decodes");
   field("host", c.host, "", "address that gRPC binds");
   field("port", c.port, "port", "gRPC; 0 = any free port (printed)");
   field("worker-id", c.worker_id, "", "stable name of this worker (default: host:port)");
@@ -77,6 +84,11 @@ void VisitFields(WorkerConfig& c, Visitor&& field) {
   field("max-waiting-requests", c.max_waiting_requests, "requests", "more are refused, with the predicted wait");
   field("max-waiting-tokens", c.max_waiting_tokens, "tokens", "prompt tokens that may wait; more are refused");
   field("threads", c.threads, "threads", "compute threads; 0 = cores / local workers");
+  field("transport", c.transport, "", "how KV travels to a decode worker: auto = shm on a loopback address, else tcp | tcp | shm");
+  field("landing-port", c.landing_port, "port", "where a decode worker takes KV; 0 = any free port");
+  field("landing-slots", c.landing_slots, "slots", "memory that prefill workers may write, 2 slots for every prompt that arrives");
+  field("landing-slot-bytes", c.landing_slot_bytes, "bytes", "of one landing slot");
+  field("test-kv-fault-rate", c.test_kv_fault_rate, "0…1", "for tests: share of the KV slots that a prefill worker damages on the way");
   field("router-timeout-ms", c.router_timeout_ms, "ms", "a router silent this long is gone: its sequences are cancelled");
   field("shutdown-timeout-ms", c.shutdown_timeout_ms, "ms", "how long a drain waits for running requests");
 }

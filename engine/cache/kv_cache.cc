@@ -131,13 +131,13 @@ int32_t KvCache::MatchTokens(std::string_view salt, std::string_view lora_digest
 }
 
 PrefixMatch KvCache::Match(std::string_view salt, std::string_view lora_digest, std::span<const int32_t> tokens,
-                           int32_t max_tokens) {
+                           int32_t max_tokens, bool whole_blocks) {
   PrefixMatch match;
   match.kv = Start(salt, lora_digest);
   if (match.kv.cursor.empty()) return match;
   const PrefixCursor root = match.kv.cursor.Share();
   // A prefix that ends inside a block needs a copy of it; when there is no block for that, whole blocks must do.
-  for (const int32_t multiple : {1, units_per_all_blocks_}) {
+  for (const int32_t multiple : {whole_blocks ? units_per_all_blocks_ : 1, units_per_all_blocks_}) {
     const std::vector<NodeId> nodes = FindPrefix(root.node(), tokens, max_tokens, multiple);
     if (nodes.empty()) break;
     if (TakeBlocks(nodes, match)) {

@@ -53,13 +53,13 @@ using Message = std::variant<SubmitMessage, AttachMessage, CancelMessage, Credit
 class Engine::Threads {
  public:
   Threads(const EngineOptions& options, Model& model, KvMemory& memory, kernels::Ops& ops, const PrefixHasher& hasher,
-          const Clock& clock, RolePolicy* policy, OutputCallback on_outputs)
+          const Clock& clock, RolePolicy* policy, OutputCallback on_outputs, LayerObserver* observer)
       : max_messages_(static_cast<size_t>(options.max_messages)),
         clock_(clock),
         on_outputs_(std::move(on_outputs)),
         cache_(memory.layout(), memory.num_blocks(), hasher, options.cache),
         scheduler_(options.scheduler, cache_, policy != nullptr ? *policy : default_policy_),
-        executor_(model, memory, ops),
+        executor_(model, memory, ops, observer),
         executor_thread_([this] { RunExecutor(); }),
         scheduler_thread_([this] { RunScheduler(); }) {}
 
@@ -244,8 +244,9 @@ class Engine::Threads {
 };
 
 Engine::Engine(const EngineOptions& options, Model& model, KvMemory& memory, kernels::Ops& ops,
-               const PrefixHasher& hasher, const Clock& clock, RolePolicy* policy, OutputCallback on_outputs)
-    : threads_(std::make_unique<Threads>(options, model, memory, ops, hasher, clock, policy, std::move(on_outputs))) {}
+               const PrefixHasher& hasher, const Clock& clock, RolePolicy* policy, OutputCallback on_outputs,
+               LayerObserver* observer)
+    : threads_(std::make_unique<Threads>(options, model, memory, ops, hasher, clock, policy, std::move(on_outputs), observer)) {}
 
 Engine::~Engine() = default;
 

@@ -17,7 +17,8 @@ std::span<const T> Slice(const std::vector<T>& v, int32_t from, int32_t to) {
 
 }  // namespace
 
-Executor::Executor(Model& model, KvMemory& memory, kernels::Ops& ops) : model_(model), memory_(memory), ops_(ops) {
+Executor::Executor(Model& model, KvMemory& memory, kernels::Ops& ops, LayerObserver* observer)
+    : model_(model), memory_(memory), ops_(ops), observer_(observer) {
   block_tables_.resize(memory.groups().size());
 }
 
@@ -33,6 +34,7 @@ absl::StatusOr<StepResult> Executor::Execute(const StepPlan& plan) {
   ForwardBatch batch;
   batch.tokens = tokens_;
   batch.logit_rows = logit_rows_;
+  if (observer_ != nullptr) batch.on_layer_kv = [this, &plan](int layer) { observer_->OnLayerKv(plan, layer); };
   const auto stride = static_cast<int64_t>(row_start_.size()) - 1;
   for (const std::vector<int32_t>& tables : block_tables_) {
     batch.groups.push_back(

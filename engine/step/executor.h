@@ -15,10 +15,18 @@
 
 namespace baton::engine {
 
+/// Follows a step while it runs: what a prefill worker sends layer by layer. Called on the executor thread; must not block.
+class LayerObserver {
+ public:
+  virtual ~LayerObserver() = default;
+  /// The KV of `layer` for all of the plan's rows is in their blocks. The step may still be cancelled.
+  virtual void OnLayerKv(const StepPlan& plan, int layer) = 0;
+};
+
 class Executor {
  public:
-  /// All must outlive it.
-  Executor(Model& model, KvMemory& memory, kernels::Ops& ops);
+  /// All must outlive it; `observer` may be null.
+  Executor(Model& model, KvMemory& memory, kernels::Ops& ops, LayerObserver* observer = nullptr);
   /// Runs one step. result.cancelled when Cancel() was heard: then no sequence moved on. An error is the device's or
   /// our own; the caller ends the step's requests.
   absl::StatusOr<StepResult> Execute(const StepPlan& plan);
@@ -52,6 +60,7 @@ class Executor {
   Model& model_;
   KvMemory& memory_;
   kernels::Ops& ops_;
+  LayerObserver* const observer_;
   std::atomic<bool> cancel_{false};
   absl::flat_hash_map<SequenceId, Sequence> sequences_;
 

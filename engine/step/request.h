@@ -52,7 +52,7 @@ struct AttachedRequest {
 
 struct Timings {
   Duration queued{};   ///< arrival to first scheduled step
-  Duration prefill{};  ///< first scheduled step to first token
+  Duration prefill{};  ///< first scheduled step to first token (after a handoff: to the first one drawn here)
   Duration total{};    ///< arrival to this output
 };
 

@@ -217,7 +217,6 @@ absl::Status Scheduler::AttachRequest(AttachedRequest attached, TimePoint now) {
   st.cache.Publish(attached.kv, tokens, length);
   RequestState& state = st.Register(std::move(attached.request), now);
   state.forked = true;
-  state.started = state.first_token = now;
   for (auto& choice : state.choices) choice.ended = true;
   for (const FirstToken& first : attached.first) {
     const auto choice = static_cast<int32_t>(first.sequence_index - base);

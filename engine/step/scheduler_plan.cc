@@ -225,6 +225,7 @@ void Scheduler::State::Schedule(Sequence& s, int32_t tokens, StepPlan& plan, Tim
   AddToExecutor(s, plan);
   SequenceStep step;
   step.id = s.id;
+  step.request_key = r.request.key;
   step.num_tokens = tokens;
   step.context = s.computed;
   step.sample = s.computed + tokens == s.length();

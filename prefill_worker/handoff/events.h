@@ -32,6 +32,7 @@ struct Prefill {
   uint64_t plan_digest = 0;
   std::vector<std::vector<int64_t>> lanes;  ///< [lanes][segments] payload bytes, in the plan's order
   Duration expiry{};                        ///< remaining; of the ticket
+  int64_t slot_bytes = 0;                   ///< payload that fits a slot of this peer; 0: as PushOptions says
 };
 struct Cancel {
   JobKey key;

@@ -30,6 +30,7 @@ void Push::On(const Prefill& event) {
   }
   PushJob job{.key = event.key, .peer = event.peer, .ticket = event.ticket, .plan_digest = event.plan_digest};
   job.stop_at = now_ + event.expiry - options_.expiry_margin;
+  job.slot_bytes = SlotBytesOf(event);
   for (const std::vector<int64_t>& segment_bytes : event.lanes) {
     PushLane& lane = job.lanes.emplace_back();
     lane.segment_bytes = segment_bytes;
@@ -51,8 +52,8 @@ absl::Status Push::Check(const Prefill& event) const {
   }
   for (const std::vector<int64_t>& lane : event.lanes) {
     for (int64_t bytes : lane) {
-      if (bytes > options_.slot_bytes) {
-        return absl::InvalidArgumentError(StrCat("a segment of ", bytes, " bytes, a slot holds ", options_.slot_bytes));
+      if (bytes > SlotBytesOf(event)) {
+        return absl::InvalidArgumentError(StrCat("a segment of ", bytes, " bytes, a slot holds ", SlotBytesOf(event)));
       }
     }
   }

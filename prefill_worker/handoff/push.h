@@ -56,6 +56,7 @@ class Push {
   void On(const PeerLost& event);
   void On(const Tick& event);
   absl::Status Check(const Prefill& event) const;
+  int64_t SlotBytesOf(const Prefill& event) const { return event.slot_bytes > 0 ? event.slot_bytes : options_.slot_bytes; }
   void TickJob(PushJob& job);
   void Answer(PushJob& job, absl::Status status, bool no_room = false);
   /// Sends nothing more; flushes and closes every lane. Answers the leg unless it was answered.

@@ -39,6 +39,7 @@ struct PushJob {
   PeerId peer = 0;
   TicketId ticket = 0;
   uint64_t plan_digest = 0;
+  int64_t slot_bytes = 0;  ///< payload that fits a landing slot
   std::vector<PushLane> lanes;
   TimePoint stop_at{};     ///< the ticket's expiry less a margin: the *writer* stops, nothing is released by it
   TimePoint no_room_at = TimePoint::max();  ///< computed, and still refused at that time

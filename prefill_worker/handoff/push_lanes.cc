@@ -70,7 +70,7 @@ void Push::Pump(PushJob& job, uint32_t i) {
     lane.credit.pop_front();
     UsedSlot used{slot.turn};
     int64_t bytes = 0;
-    while (!lane.ready.empty() && bytes + lane.segment_bytes[lane.ready.front()] <= options_.slot_bytes) {
+    while (!lane.ready.empty() && bytes + lane.segment_bytes[lane.ready.front()] <= job.slot_bytes) {
       bytes += lane.segment_bytes[lane.ready.front()];
       used.segments.push_back(lane.ready.front());
       lane.ready.pop_front();

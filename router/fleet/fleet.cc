@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "common/status.h"
@@ -99,9 +100,8 @@ bool Fleet::OthersReady(int32_t slot) const {
 
 absl::Status Fleet::Admit(int32_t slot, const WorkerFacts& facts) {
   std::lock_guard lock(mutex_);
-  if (facts.role != "both") {
-    return absl::FailedPreconditionError(
-        StrCat("role: worker is \"", facts.role, "\"; this router serves workers of role \"both\""));
+  if (facts.role != "both" && facts.role != "prefill" && facts.role != "decode") {
+    return absl::FailedPreconditionError(StrCat("role: worker is \"", facts.role, "\", not both, prefill or decode"));
   }
   if (!facts.hash_key.empty() && facts.hash_key != KeyBytes(key_)) {
     if (key_from_file_ || OthersReady(slot)) {
@@ -161,8 +161,12 @@ std::vector<WorkerStatus> Fleet::Status() const {
 Readiness Fleet::ReadinessNow() const {
   Readiness r;
   r.status = "no_worker";
+  bool decodes = false, missing = false;  // a prefill worker that was never there is waited for
   for (const LinkView& v : Views()) {
-    if (v.state == LinkState::kReady) return Readiness{true, "ready", "", 1, ""};
+    const bool ready = v.state == LinkState::kReady;
+    if (ready && v.facts->role == "both") return Readiness{true, "ready", "", 1, ""};
+    decodes |= ready && v.facts->role == "decode";
+    missing |= v.facts == nullptr;
     if (v.state == LinkState::kLoading && (r.status != "loading" || v.progress > r.progress)) {
       r.status = "loading";
       r.phase = v.phase;
@@ -171,6 +175,7 @@ Readiness Fleet::ReadinessNow() const {
     absl::StrAppend(&r.detail, r.detail.empty() ? "" : "; ", "worker ", v.id.slot, " ", LinkStateName(v.state),
                     v.state == LinkState::kMismatch ? ": " + v.detail : "");
   }
+  if (decodes && !missing) return Readiness{true, "ready", "", 1, ""};
   if (links_.empty()) r.detail = "no worker is configured (--worker)";
   return r;
 }
@@ -203,6 +208,7 @@ absl::StatusOr<Fleet::Candidates> Fleet::CandidatesFor(const Generation& generat
     if (view.state != LinkState::kReady || Excluded(excluded, view.id)) continue;
     out.all.push_back(CandidateOf(view));
     out.loads.push_back(view.outstanding);
+    out.roles.push_back(view.facts->role);
   }
   if (out.all.empty()) {
     const Readiness why = ReadinessNow();
@@ -219,13 +225,63 @@ absl::StatusOr<Fleet::Candidates> Fleet::CandidatesFor(const Generation& generat
   return out;
 }
 
-absl::StatusOr<Placement> Fleet::Choose(const Generation& generation, uint32_t tokens_to_prefill,
-                                        const std::vector<WorkerId>& excluded) {
-  BATON_ASSIGN_OR_RETURN(const Candidates candidates, CandidatesFor(generation, excluded));
-  const size_t chosen = scorer_->Choose(candidates.all, tokens_to_prefill);
+Fleet::Candidates Fleet::Candidates::Only(const std::function<bool(size_t)>& keep) const {
+  Candidates out;
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (!keep(i)) continue;
+    out.all.push_back(all[i]);
+    out.loads.push_back(loads[i]);
+    out.roles.push_back(roles[i]);
+  }
+  return out;
+}
+
+std::pair<size_t, double> Fleet::BestOf(const Candidates& candidates, uint32_t tokens) {
+  const size_t chosen = scorer_->Choose(candidates.all, tokens);
+  size_t ignored = 0;
+  return {chosen, scorer_->Table(candidates.all, tokens, &ignored)[chosen].total_ms};
+}
+
+Placement Fleet::Place(const Candidates& candidates, size_t chosen, uint32_t tokens) {
   const Candidate& c = candidates.all[chosen];
-  return Placement{c.id, LoadTicket(candidates.loads[chosen], int64_t{tokens_to_prefill} - c.cached_tokens),
-                   c.cached_tokens};
+  return Placement{c.id, LoadTicket(candidates.loads[chosen], int64_t{tokens} - c.cached_tokens), c.cached_tokens};
+}
+
+// One rule: a worker alone costs its queue, the prefill, and what its decodes lose; a pair costs the prefill worker's queue
+// and prefill, and on the decode worker the transfer of what it lacks instead.
+absl::StatusOr<Placement> Fleet::Choose(const Generation& generation, uint32_t tokens, const std::vector<WorkerId>& excluded,
+                                        bool with_prefill) {
+  BATON_ASSIGN_OR_RETURN(const Candidates candidates, CandidatesFor(generation, excluded));
+  const auto is = [&](size_t i, const char* role) { return candidates.roles[i] == role; };
+  const Candidates prefills = candidates.Only([&](size_t i) { return with_prefill && is(i, "prefill"); });
+  Candidates decodes = candidates.Only([&](size_t i) { return is(i, "decode"); });
+  const auto is_short = [&](const Candidate& c) { return int64_t{tokens} - c.cached_tokens <= config_.local_prefill_max_tokens; };
+  const Candidates alone = candidates.Only(
+      [&](size_t i) { return is(i, "both") || (is(i, "decode") && (prefills.all.empty() || is_short(candidates.all[i]))); });
+  if (alone.all.empty() && (prefills.all.empty() || decodes.all.empty())) return absl::UnavailableError("no worker that decodes is ready");
+  std::optional<std::pair<size_t, double>> single;
+  if (!alone.all.empty()) single = BestOf(alone, tokens);
+  if (prefills.all.empty() || decodes.all.empty()) return Place(alone, single->first, tokens);
+  for (Candidate& c : decodes.all) {
+    constexpr double kTransferTokensPerS = 100000;
+    c.queued_tokens = 0;
+    c.prefill_tokens_per_s = kTransferTokensPerS;
+  }
+  const auto [p, prefill_ms] = BestOf(prefills, tokens);
+  const auto [d, decode_ms] = BestOf(decodes, tokens);
+  if (single && single->second < prefill_ms + decode_ms) return Place(alone, single->first, tokens);
+  Placement pair{decodes.all[d].id, LoadTicket(decodes.loads[d], 0), decodes.all[d].cached_tokens};
+  pair.prefill = std::make_unique<Placement>(Place(prefills, p, tokens));
+  pair.predicted_cached_tokens = pair.prefill->predicted_cached_tokens;
+  return pair;
+}
+
+absl::StatusOr<Placement> Fleet::ChoosePrefill(const Generation& generation, const std::vector<WorkerId>& excluded) {
+  BATON_ASSIGN_OR_RETURN(const Candidates candidates, CandidatesFor(generation, excluded));
+  const Candidates prefills = candidates.Only([&](size_t i) { return candidates.roles[i] == "prefill"; });
+  if (prefills.all.empty()) return absl::UnavailableError("no other prefill worker is ready");
+  const auto tokens = static_cast<uint32_t>(generation.prompt.size());
+  return Place(prefills, scorer_->Choose(prefills.all, tokens), tokens);
 }
 
 absl::StatusOr<ExplainedRoute> Fleet::Explain(const Generation& generation) {
@@ -250,6 +306,19 @@ absl::Status Fleet::Attach(WorkerId id, const Generation& generation, const Atta
   WorkerLink* link = LinkOf(id);
   if (!link) return absl::UnavailableError("no such worker");
   return link->Attach(id, generation, order, std::move(sink));
+}
+
+void Fleet::Reserve(WorkerId id, const Generation& generation, const LegKey& key, uint32_t expiry_ms, std::shared_ptr<RelaySink> sink) {
+  if (WorkerLink* link = LinkOf(id)) link->Reserve(id, generation, key, expiry_ms, std::move(sink));
+}
+
+void Fleet::Prefill(WorkerId id, const Generation& generation, const LegKey& key, const TicketGrant& grant, uint32_t deadline_ms,
+                    std::shared_ptr<RelaySink> sink) {
+  if (WorkerLink* link = LinkOf(id)) link->Prefill(id, generation, key, grant, deadline_ms, std::move(sink));
+}
+
+void Fleet::CancelLeg(WorkerId id, const LegKey& key) {
+  if (WorkerLink* link = LinkOf(id)) link->CancelLeg(id, key);
 }
 
 void Fleet::Cancel(WorkerId id, const std::string& leg_id, uint64_t attach_gen, std::optional<uint32_t> index) {

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -23,6 +24,7 @@ struct Placement {
   WorkerId worker;
   LoadTicket ticket;
   uint32_t predicted_cached_tokens = 0;
+  std::unique_ptr<Placement> prefill{};  ///< who computes the prompt; null: `worker` does
 };
 
 /// What a decision would be: /debug/route.
@@ -70,13 +72,19 @@ class Fleet final : public LinkHost {
   Readiness ReadinessNow() const;
 
   /// Unavailable: no worker can take it (says why). ResourceExhausted is the workers' own answer to an Attach.
+  /// `with_prefill`: a (prefill, decode) pair may be chosen, when it is predicted to be faster than one worker alone.
   absl::StatusOr<Placement> Choose(const Generation& generation, uint32_t tokens_to_prefill,
-                                   const std::vector<WorkerId>& excluded);
+                                   const std::vector<WorkerId>& excluded, bool with_prefill);
+  /// Another prefill worker for a ticket that was given.
+  absl::StatusOr<Placement> ChoosePrefill(const Generation& generation, const std::vector<WorkerId>& excluded);
   /// The cost table of that decision, without taking it. InvalidArgument: an empty prompt. Unavailable: no worker.
   absl::StatusOr<ExplainedRoute> Explain(const Generation& generation);
 
-  absl::Status Attach(WorkerId id, const Generation& generation, const AttachOrder& order,
-                      std::shared_ptr<RelaySink> sink);
+  absl::Status Attach(WorkerId id, const Generation& generation, const AttachOrder& order, std::shared_ptr<RelaySink> sink);
+  void Reserve(WorkerId id, const Generation& generation, const LegKey& key, uint32_t expiry_ms, std::shared_ptr<RelaySink> sink);
+  void Prefill(WorkerId id, const Generation& generation, const LegKey& key, const TicketGrant& grant, uint32_t deadline_ms,
+               std::shared_ptr<RelaySink> sink);
+  void CancelLeg(WorkerId id, const LegKey& key);
   void Cancel(WorkerId id, const std::string& leg_id, uint64_t attach_gen, std::optional<uint32_t> index);
   void Credit(WorkerId id, const std::string& leg_id, uint64_t attach_gen, uint32_t index, uint32_t tokens);
   void Forget(WorkerId id, const std::string& leg_id);
@@ -92,8 +100,13 @@ class Fleet final : public LinkHost {
   struct Candidates {
     std::vector<Candidate> all;
     std::vector<std::shared_ptr<OutstandingLoad>> loads;  // [all]
+    std::vector<std::string> roles;                       // [all]
+    Candidates Only(const std::function<bool(size_t)>& keep) const;
   };
   absl::StatusOr<Candidates> CandidatesFor(const Generation& generation, const std::vector<WorkerId>& excluded);
+  /// The best of them and what it costs.
+  std::pair<size_t, double> BestOf(const Candidates& candidates, uint32_t tokens);
+  Placement Place(const Candidates& candidates, size_t chosen, uint32_t tokens);
   WorkerLink* LinkOf(WorkerId id);
   PrefixIndex::Depths Match(const Generation& generation, const std::vector<Candidate>& candidates);
 

@@ -1,5 +1,6 @@
 #include "router/fleet/relay_codec.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -34,13 +35,12 @@ const char* RoleName(v1::WorkerRole role) {
   }
 }
 
-// Two layouts are the same when these texts are.
+// Two layouts mean the same KV when these texts are equal. Block sizes may differ: the handoff converts them.
 std::string LayoutText(const v1::KvLayout& layout) {
   std::string text;
   for (const v1::KvGroup& g : layout.groups()) {
     absl::StrAppend(&text, text.empty() ? "" : "; ", g.layers_size(), " layers, kind ", static_cast<int>(g.kind()),
-                    g.window_tokens() ? StrCat(", window ", g.window_tokens()) : "", ", ", g.tokens_per_block(),
-                    " tokens a block");
+                    g.window_tokens() ? StrCat(", window ", g.window_tokens()) : "");
     for (const v1::KvPlane& p : g.planes()) {
       absl::StrAppend(&text, ", plane ", static_cast<int>(p.name()), " ", p.dtype(), " ", p.heads(), "x", p.dim());
     }
@@ -90,6 +90,76 @@ v1::Attach EncodeAttach(const Generation& generation, const AttachOrder& order) 
   out.set_cache_salt(generation.cache_salt);
   out.mutable_choices()->Add(order.choices.begin(), order.choices.end());
   out.set_position(order.position);
+  if (order.grant) {
+    out.set_ticket(order.grant->ticket);
+    out.mutable_key()->set_epoch(order.epoch);
+  }
+  if (!order.first) return out;
+  for (const FirstToken& first : *order.first) {
+    v1::FirstToken& f = *out.add_first();
+    f.set_index(first.index);
+    f.set_token_id(first.token_id);
+    if (first.finish != FinishReason::kNone) f.set_finish_reason(v1::FINISH_REASON_STOP);  // which one is the router's alone
+  }
+  return out;
+}
+
+v1::ReserveRequest EncodeReserve(const Generation& generation, const LegKey& key, uint32_t expiry_ms) {
+  v1::ReserveRequest out;
+  out.mutable_key()->set_request_id(key.leg_id);
+  out.mutable_key()->set_attempt(key.attempt);
+  out.set_prompt_len(static_cast<uint32_t>(generation.prompt.size()));
+  out.set_choices(static_cast<uint32_t>(generation.sampling.n));
+  out.set_expiry_ms(expiry_ms);
+  out.set_cache_salt(generation.cache_salt);
+  if (!generation.sampling.prompt_logprobs) AppendIds(generation.prompt, out.mutable_prompt_token_ids());
+  return out;
+}
+
+ReserveResult DecodeReserve(const v1::ReserveReply& reply) {
+  ReserveResult out;
+  if (reply.has_nack()) {
+    out.status = absl::Status(static_cast<absl::StatusCode>(reply.nack().code()), reply.nack().message());
+    if (out.status.ok()) out.status = absl::InternalError("a refusal without a code");
+    out.retry_after_ms = reply.nack().retry_after_ms();
+    out.queue_ms = reply.nack().queue_ms();
+    return out;
+  }
+  out.grant = {reply.SerializeAsString(), reply.ticket(), reply.cached_tokens()};
+  return out;
+}
+
+v1::PrefillRequest EncodePrefill(const Generation& generation, const LegKey& key, const TicketGrant& grant, uint32_t deadline_ms) {
+  v1::PrefillRequest out;
+  out.mutable_key()->set_request_id(key.leg_id);
+  out.mutable_key()->set_attempt(key.attempt);
+  out.mutable_key()->set_epoch(key.epoch);
+  out.mutable_ticket()->ParseFromString(grant.wire);
+  AppendIds(generation.prompt, out.mutable_prompt_token_ids());
+  out.set_prompt_len(static_cast<uint32_t>(generation.prompt.size()));
+  EncodeSampling(generation.sampling, out.mutable_sampling());
+  out.mutable_eos_token_ids()->Add(generation.eos_token_ids.begin(), generation.eos_token_ids.end());
+  out.set_deadline_ms(deadline_ms);
+  out.set_priority(generation.priority);
+  out.set_cache_salt(generation.cache_salt);
+  return out;
+}
+
+PrefillResult DecodePrefill(const v1::PrefillReply& reply) {
+  PrefillResult out;
+  if (reply.has_no_room()) {
+    out.no_room = true;
+    out.status = absl::ResourceExhaustedError(reply.no_room().message());
+  }
+  for (const v1::FirstToken& f : reply.first()) {
+    FirstToken& first = out.first.emplace_back(FirstToken{f.index(), f.token_id()});
+    if (f.has_logprobs()) first.logprobs = DecodeLogprobs(f.logprobs());
+    first.finish = DecodeFinish(f.finish_reason());
+    if (f.has_stop_token_id()) first.stop_token_id = f.stop_token_id();
+  }
+  out.cached_tokens = static_cast<uint32_t>(std::max(0, reply.usage().cached_tokens()));
+  out.timings.queue_prefill_ms = reply.timings().queue_prefill_ms();
+  out.timings.prefill_ms = reply.timings().prefill_ms();
   return out;
 }
 
@@ -172,6 +242,11 @@ WorkerLoad DecodeLoad(const v1::Load& l) {
   out.preemptions = l.preemptions();
   out.prompt_tokens = l.prompt_tokens();
   out.generation_tokens = l.generation_tokens();
+  out.leaked_kv_blocks = l.leaked_kv_blocks();
+  const v1::HandoffLoad& h = l.handoff();
+  out.handoff = {h.transport(), h.tickets(), h.jobs(), h.granted_slots(), h.quarantined_slots(), h.free_slots(), h.reserved_tokens(),
+                 h.bytes(), h.slots(), h.seconds(), h.wire_digest_mismatches(), h.source_digest_mismatches(), h.lanes_failed(),
+                 h.recomputes(), h.opens_refused(), h.reserves_refused(), h.no_room(), h.resent_segments(), h.unclean_closes()};
   return out;
 }
 

@@ -25,6 +25,17 @@ struct WorkerFacts {
   std::string hash_key;  ///< 32 bytes, or empty
 };
 
+/// proto HandoffLoad.
+struct HandoffLoad {
+  std::string transport;
+  int32_t tickets = 0, jobs = 0, granted_slots = 0, quarantined_slots = 0, free_slots = 0;
+  int64_t reserved_tokens = 0;
+  int64_t bytes = 0, slots = 0;
+  double seconds = 0;
+  int64_t wire_digest_mismatches = 0, source_digest_mismatches = 0, lanes_failed = 0, recomputes = 0, opens_refused = 0,
+          reserves_refused = 0, no_room = 0, resent_segments = 0, unclean_closes = 0;
+};
+
 struct WorkerLoad {
   int32_t running = 0, waiting = 0;  ///< sequences
   int64_t queued_tokens = 0;
@@ -34,6 +45,8 @@ struct WorkerLoad {
   double prefill_tokens_per_s = 0, decode_step_ms = 0;
   int64_t prefix_queries_tokens = 0, prefix_hits_tokens = 0;  ///< counters since its start, here and below
   int64_t preemptions = 0, prompt_tokens = 0, generation_tokens = 0;
+  int64_t leaked_kv_blocks = 0;
+  HandoffLoad handoff;
 };
 
 enum class LinkState : uint8_t { kConnecting, kLoading, kReady, kDraining, kLost, kMismatch };

@@ -333,6 +333,34 @@ absl::Status WorkerLink::Attach(WorkerId id, const Generation& generation, const
   return sent;
 }
 
+void WorkerLink::Reserve(WorkerId id, const Generation& generation, const LegKey& key, uint32_t expiry_ms,
+                         std::shared_ptr<RelaySink> sink) {
+  {
+    std::lock_guard lock(mutex_);
+    if (view_.id == id) sinks_[key.leg_id] = sink;
+  }
+  rpc_.Reserve(id.session, generation, key, expiry_ms, [sink, key](ReserveResult result) {
+    sink->executor().Post([sink, key, result = std::move(result)]() mutable { sink->OnReserved(key, std::move(result)); });
+  });
+}
+
+void WorkerLink::Prefill(WorkerId id, const Generation& generation, const LegKey& key, const TicketGrant& grant, uint32_t deadline_ms,
+                         std::shared_ptr<RelaySink> sink) {
+  WorkerRpc::PrefillHandlers handlers;
+  handlers.on_prompt_logprobs = [sink, key](std::string piece) {
+    sink->executor().Post([sink, key, piece = std::move(piece)]() mutable { sink->OnPrefillPiece(key, std::move(piece)); });
+  };
+  handlers.done = [sink, key](PrefillResult result) {
+    sink->executor().Post([sink, key, result = std::move(result)]() mutable { sink->OnPrefillEnd(key, std::move(result)); });
+  };
+  rpc_.Prefill(id.session, generation, key, grant, deadline_ms, std::move(handlers));
+}
+
+void WorkerLink::CancelLeg(WorkerId id, const LegKey& key) {
+  if (key.epoch == 0) Forget(id, key.leg_id);
+  rpc_.CancelLeg(id.session, key);
+}
+
 void WorkerLink::Cancel(WorkerId id, const std::string& leg_id, uint64_t attach_gen, std::optional<uint32_t> index) {
   rpc_.Cancel(id.session, leg_id, attach_gen, index);
   if (!index) Forget(id, leg_id);

@@ -32,6 +32,10 @@ class RelaySink {
   virtual Executor& executor() = 0;
   virtual void OnNews(RelayNews news) = 0;
   virtual void OnWorkerLost(WorkerId worker, const absl::Status& why) = 0;
+  // Answers to the legs of a handoff; `key` is the leg's.
+  virtual void OnReserved(const LegKey& key, ReserveResult result) { (void)key, (void)result; }
+  virtual void OnPrefillPiece(const LegKey& key, std::string prompt_logprobs) { (void)key, (void)prompt_logprobs; }
+  virtual void OnPrefillEnd(const LegKey& key, PrefillResult result) { (void)key, (void)result; }
 };
 
 /// What the fleet tells links, and links ask the fleet. Called on the home executor.
@@ -69,6 +73,11 @@ class WorkerLink : public std::enable_shared_from_this<WorkerLink> {
   LinkView View() const;
   absl::Status Attach(WorkerId id, const Generation& generation, const AttachOrder& order,
                       std::shared_ptr<RelaySink> sink);
+  /// The sink hears of the worker's loss from now on.
+  void Reserve(WorkerId id, const Generation& generation, const LegKey& key, uint32_t expiry_ms, std::shared_ptr<RelaySink> sink);
+  void Prefill(WorkerId id, const Generation& generation, const LegKey& key, const TicketGrant& grant, uint32_t deadline_ms,
+               std::shared_ptr<RelaySink> sink);
+  void CancelLeg(WorkerId id, const LegKey& key);
   /// Stops listening for this leg, and tells the worker if `tell`.
   void Cancel(WorkerId id, const std::string& leg_id, uint64_t attach_gen, std::optional<uint32_t> index);
   void Credit(WorkerId id, const std::string& leg_id, uint64_t attach_gen, uint32_t index, uint32_t tokens);

@@ -5,6 +5,8 @@
 #include <condition_variable>
 #include <cstring>
 #include <mutex>
+#include <optional>
+#include <set>
 #include <utility>
 
 #include "common/str_cat.h"
@@ -182,6 +184,40 @@ class RelayReactor final : public grpc::ClientBidiReactor<v1::RelayUp, v1::Relay
   std::shared_ptr<CallCount> calls_;
 };
 
+// The answer stream of one Prefill leg. Deletes itself when the call is over.
+class PrefillReactor final : public grpc::ClientReadReactor<v1::PrefillReply> {
+ public:
+  PrefillReactor(v1::Worker::Stub& stub, v1::PrefillRequest request, WorkerRpc::PrefillHandlers handlers,
+                 std::shared_ptr<grpc::ClientContext> context, std::function<void()> over)
+      : request_(std::move(request)), handlers_(std::move(handlers)), context_(std::move(context)), over_(std::move(over)) {
+    stub.async()->Prefill(context_.get(), &request_, this);
+    StartRead(&reply_);
+    StartCall();
+  }
+  void OnReadDone(bool ok) override {
+    if (!ok) return;
+    if (!reply_.prompt_logprobs().empty()) handlers_.on_prompt_logprobs(std::move(*reply_.mutable_prompt_logprobs()));
+    if (reply_.last()) result_ = DecodePrefill(reply_);
+    StartRead(&reply_);
+  }
+  void OnDone(const grpc::Status& status) override {
+    if (!status.ok()) result_ = PrefillResult{FromGrpc(status)};
+    if (!result_) result_ = PrefillResult{absl::InternalError("the prefill leg ended without a result")};
+    handlers_.done(*std::move(result_));
+    const auto over = std::move(over_);
+    delete this;
+    over();
+  }
+
+ private:
+  v1::PrefillRequest request_;
+  v1::PrefillReply reply_;
+  std::optional<PrefillResult> result_;
+  WorkerRpc::PrefillHandlers handlers_;
+  std::shared_ptr<grpc::ClientContext> context_;
+  std::function<void()> over_;
+};
+
 grpc::ChannelArguments ChannelArgs(const WorkerRpc::Options& options) {
   grpc::ChannelArguments args;
   args.SetMaxReceiveMessageSize(-1);
@@ -211,6 +247,22 @@ struct WorkerRpc::Inner {
   uint64_t session = 0;
   std::shared_ptr<grpc::ClientContext> handshake, watch, relay;
   std::shared_ptr<RelayOutbox> outbox;
+  std::set<std::shared_ptr<grpc::ClientContext>> legs;  ///< of the session
+
+  /// The context of a new leg; null when `wanted` is not the session any more. Pair with EndLeg.
+  std::shared_ptr<grpc::ClientContext> BeginLeg(uint64_t wanted) {
+    std::lock_guard lock(mutex);
+    if (stopping || wanted != session || session == 0) return nullptr;
+    calls->Add();
+    return *legs.insert(std::make_shared<grpc::ClientContext>()).first;
+  }
+  void EndLeg(const std::shared_ptr<grpc::ClientContext>& context) {
+    {
+      std::lock_guard lock(mutex);
+      legs.erase(context);
+    }
+    calls->Done();
+  }
 
   std::shared_ptr<RelayOutbox> OutboxOf(uint64_t wanted) {
     std::lock_guard lock(mutex);
@@ -292,6 +344,7 @@ void WorkerRpc::CloseSession() {
   if (inner_->relay) inner_->relay->TryCancel();
   inner_->watch.reset();
   inner_->relay.reset();
+  for (const auto& leg : inner_->legs) leg->TryCancel();
   inner_->outbox.reset();
   inner_->session = 0;
 }
@@ -334,6 +387,46 @@ void WorkerRpc::Credit(uint64_t session, const std::string& leg_id, uint64_t att
   credit->set_index(index);
   credit->set_tokens(tokens);
   outbox->WriteIfIdle();
+}
+
+void WorkerRpc::Reserve(uint64_t session, const Generation& generation, const LegKey& key, uint32_t expiry_ms,
+                        std::function<void(ReserveResult)> done) {
+  const auto context = inner_->BeginLeg(session);
+  if (!context) return done(ReserveResult{absl::UnavailableError("the connection to the worker is closed")});
+  struct Call {
+    v1::ReserveRequest request;
+    v1::ReserveReply reply;
+  };
+  auto call = std::make_shared<Call>();
+  call->request = EncodeReserve(generation, key, expiry_ms);
+  inner_->stub->async()->Reserve(context.get(), &call->request, &call->reply,
+                                 [call, context, inner = inner_, done = std::move(done)](grpc::Status status) {
+                                   done(status.ok() ? DecodeReserve(call->reply) : ReserveResult{FromGrpc(status)});
+                                   inner->EndLeg(context);
+                                 });
+}
+
+void WorkerRpc::Prefill(uint64_t session, const Generation& generation, const LegKey& key, const TicketGrant& grant,
+                        uint32_t deadline_ms, PrefillHandlers handlers) {
+  const auto context = inner_->BeginLeg(session);
+  if (!context) return handlers.done(PrefillResult{absl::UnavailableError("the connection to the worker is closed")});
+  new PrefillReactor(*inner_->stub, EncodePrefill(generation, key, grant, deadline_ms), std::move(handlers), context,
+                     [inner = inner_, context] { inner->EndLeg(context); });  // deletes itself in OnDone
+}
+
+void WorkerRpc::CancelLeg(uint64_t session, const LegKey& key) {
+  const auto context = inner_->BeginLeg(session);
+  if (!context) return;  // the worker noticed by the loss of the connection
+  struct Call {
+    v1::CancelRequest request;
+    v1::CancelReply reply;
+  };
+  auto call = std::make_shared<Call>();
+  call->request.mutable_key()->set_request_id(key.leg_id);
+  call->request.mutable_key()->set_attempt(key.attempt);
+  call->request.mutable_key()->set_epoch(key.epoch);
+  inner_->stub->async()->Cancel(context.get(), &call->request, &call->reply,
+                                [call, context, inner = inner_](grpc::Status) { inner->EndLeg(context); });
 }
 
 void WorkerRpc::Shutdown() {

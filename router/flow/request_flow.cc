@@ -53,6 +53,112 @@ void RequestFlow::WorkerChosen(WorkerId worker, TimePoint now) {
   Attach(now);
 }
 
+void RequestFlow::PairChosen(WorkerId prefill, WorkerId decode, TimePoint now) {
+  if (state_ != State::kPicking) return;
+  worker_ = decode;
+  prefill_ = prefill;
+  wait_until_.reset();
+  last_news_ = now;
+  ++attempt_;
+  epoch_ = 0;
+  ticket_ = true;
+  state_ = State::kReserving;
+  actions_.push_back(ReserveOn{worker_, {request_id_, attempt_, 0}});
+  Arm(now);
+}
+
+void RequestFlow::Reserved(const LegKey& key, const ReserveResult& result, TimePoint now) {
+  if (state_ != State::kReserving || key.attempt != attempt_) return;
+  last_news_ = now;
+  if (!result.status.ok()) {
+    ticket_ = false;
+    Fail failure{result.status, result.retry_after_ms, result.queue_ms};
+    if (WorthRetrying(result.status.code())) return TryElsewhere(failure, now);
+    return FailWith(std::move(failure));
+  }
+  if (prompt_len_ <= result.grant.cached_tokens + limits_.local_prefill_max_tokens) return AttachTicket({}, now);
+  SendPrefill();
+}
+
+void RequestFlow::SendPrefill() {
+  ++epoch_;
+  state_ = State::kPrefilling;
+  actions_.push_back(PrefillOn{prefill_, {request_id_, attempt_, epoch_}});
+}
+
+void RequestFlow::PrefillPiece(const LegKey& key, std::string prompt_logprobs, TimePoint now) {
+  if (state_ != State::kPrefilling || key.attempt != attempt_ || key.epoch != epoch_) return;
+  last_news_ = now;
+  actions_.push_back(EmitPromptLogprobs{std::move(prompt_logprobs), false});
+}
+
+void RequestFlow::PrefillEnded(const LegKey& key, PrefillResult result, bool scores_wanted, TimePoint now) {
+  if (state_ != State::kPrefilling || key.attempt != attempt_ || key.epoch != epoch_) return;
+  last_news_ = now;
+  if (result.status.ok() && result.first.size() != choices_.size()) {
+    result.status = absl::InternalError(StrCat("the prefill worker sent ", result.first.size(), " first tokens for ", choices_.size(), " choices"));
+  }
+  if (!result.status.ok()) {
+    const Fail failure{result.status, 0, 0};
+    if (result.no_room) return TryElsewhere(failure, now);
+    const auto code = result.status.code();
+    if (code == absl::StatusCode::kInvalidArgument || code == absl::StatusCode::kDeadlineExceeded) {
+      CancelLegs();
+      return FailWith(failure);
+    }
+    EndPrefillLeg();
+    if (static_cast<int32_t>(epoch_) >= limits_.max_attempts) return AttachTicket({}, now);
+    excluded_prefill_.push_back(prefill_);
+    prefill_ = WorkerId{};
+    actions_.push_back(PickPrefill{});
+    return;
+  }
+  if (!admitted_) {
+    admitted_ = true;
+    actions_.push_back(Admitted{result.cached_tokens});
+  }
+  if (scores_wanted && !std::exchange(prompt_logprobs_done_, true)) actions_.push_back(EmitPromptLogprobs{"", true});
+  for (const FirstToken& first : result.first) TakeFirst(first);
+  if (state_ == State::kDone) return actions_.push_back(CancelLegOn{worker_, {request_id_, attempt_, 0}});
+  AttachTicket(std::move(result.first), now);
+}
+
+void RequestFlow::TakeFirst(FirstToken first) {
+  if (first.index >= choices_.size() || choices_[first.index].ended) return;
+  choices_[first.index].output.push_back(first.token_id);
+  std::vector<PositionLogprobs> logprobs;
+  if (first.logprobs) logprobs.push_back(*std::move(first.logprobs));
+  const bool stop_token = first.finish == FinishReason::kStop && first.stop_token_id == first.token_id;
+  actions_.push_back(EmitTokens{first.index, {first.token_id}, std::move(logprobs), stop_token});
+  if (first.finish != FinishReason::kNone) End(first.index, first.finish, first.stop_token_id);
+}
+
+void RequestFlow::PrefillChosen(std::optional<WorkerId> prefill, TimePoint now) {
+  if (state_ != State::kPrefilling || prefill_.slot >= 0) return;
+  if (!prefill) return AttachTicket({}, now);
+  prefill_ = *prefill;
+  SendPrefill();
+}
+
+/// All choices on the ticket's worker: with the KV of the prefill leg that drew `first`, or without one.
+void RequestFlow::AttachTicket(std::vector<FirstToken> first, TimePoint now) {
+  state_ = first.empty() ? State::kAttached : State::kStreaming;
+  const uint64_t gen = ++last_attach_gen_;
+  for (Choice& c : choices_) {
+    c.attach_gen = gen;
+    c.own_leg = false;
+    c.consumed = 0;
+  }
+  const uint32_t epoch = first.empty() ? 0 : epoch_;
+  const uint64_t position = prompt_len_ + (first.empty() ? 0 : 1);
+  actions_.push_back(AttachTo{worker_, attempt_, gen, std::nullopt, position, true, epoch, std::move(first)});
+  Arm(now);
+}
+
+void RequestFlow::EndPrefillLeg() {
+  if (epoch_ > 0 && prefill_.slot >= 0) actions_.push_back(CancelLegOn{prefill_, {request_id_, attempt_, epoch_}});
+}
+
 void RequestFlow::Attach(TimePoint now) {
   ++attempt_;
   last_news_ = now;
@@ -139,7 +245,7 @@ void RequestFlow::Refused(const RelayNews& news, TimePoint now) {
 }
 
 void RequestFlow::WorkerLost(WorkerId worker, const absl::Status& why, TimePoint now) {
-  if (worker != worker_ || (state_ != State::kAttached && state_ != State::kStreaming)) return;
+  if (worker != worker_ || state_ == State::kPicking || state_ == State::kWaiting || state_ == State::kDone) return;
   const bool before = !started_output();
   TryElsewhere(Fail{absl::UnavailableError(StrCat("the worker was lost ",
                                                   before ? "before the first token" : "in the middle of the answer",
@@ -152,7 +258,7 @@ void RequestFlow::WorkerLost(WorkerId worker, const absl::Status& why, TimePoint
 void RequestFlow::TryElsewhere(const Fail& failure, TimePoint now) {
   CancelLegs();
   excluded_.push_back(worker_);
-  worker_ = WorkerId{};
+  worker_ = prefill_ = WorkerId{};
   last_failure_ = failure;
   failed_before_ = true;
   for (Choice& c : choices_) c.attach_gen = 0;
@@ -163,6 +269,10 @@ void RequestFlow::TryElsewhere(const Fail& failure, TimePoint now) {
 }
 
 void RequestFlow::CancelLegs() {
+  if (std::exchange(ticket_, false)) {
+    EndPrefillLeg();
+    actions_.push_back(CancelLegOn{worker_, {request_id_, attempt_, 0}});
+  }
   uint64_t shared_gen = 0;
   for (uint32_t i = 0; i < choices_.size(); ++i) {
     const Choice& c = choices_[i];
@@ -206,7 +316,7 @@ void RequestFlow::Consumed(uint32_t index, uint32_t tokens) {
 
 void RequestFlow::ClientGone() {
   if (state_ == State::kDone) return;
-  if (state_ == State::kAttached || state_ == State::kStreaming) CancelLegs();
+  if (state_ != State::kPicking && state_ != State::kWaiting) CancelLegs();
   state_ = State::kDone;
 }
 
@@ -218,7 +328,7 @@ void RequestFlow::FailWith(Fail failure) {
 
 void RequestFlow::Timer(TimePoint now) {
   if (state_ == State::kDone) return;
-  const bool running = state_ == State::kAttached || state_ == State::kStreaming;
+  const bool running = state_ != State::kPicking && state_ != State::kWaiting;
   std::string over;
   if (total_deadline_ && now >= *total_deadline_) {
     over = "the request's total time is over";
@@ -249,7 +359,7 @@ void RequestFlow::Arm(TimePoint now) {
   std::optional<TimePoint> at = total_deadline_;
   auto sooner = [&at](TimePoint t) { at = at ? std::min(*at, t) : t; };
   if (first_deadline_ && !started_output()) sooner(*first_deadline_);
-  const bool running = state_ == State::kAttached || state_ == State::kStreaming;
+  const bool running = state_ != State::kPicking && state_ != State::kWaiting && state_ != State::kDone;
   if (running && limits_.idle_token_timeout.count() > 0) sooner(last_news_ + limits_.idle_token_timeout);
   if (state_ == State::kWaiting) sooner(now + kWaitPoll);
   if (at) actions_.push_back(ArmTimer{*at});

@@ -6,6 +6,11 @@
 //      ▲  └──NoWorker──► kWaiting or kDone      │                │
 //      └──────── worker lost, refused, out of step ◄─────────────┘  (Fail when nothing is left to try)
 //
+// With a pair (prefill, decode): kPicking ──PairChosen──► kReserving ──Reserved──► kPrefilling ──PrefillEnded──► the first
+// tokens are the client's, kStreaming. A prefill leg that fails goes to another prefill worker at the next epoch; when
+// there is none the decode worker computes the prompt itself. Short prompts it computes at once (kAttached).
+// After the first token a lost decode worker is a migration as above: another one continues without a prefill leg.
+//
 // A leg is one Attach. A request starts with one leg for all its choices. When its worker is lost after tokens were
 // sent, choices have different texts, so each unfinished one is attached by itself: prompt + its own tokens, at its
 // next position. attach_gen counts up over all legs; news of any other attach_gen is dropped. The next position is the
@@ -25,6 +30,7 @@
 namespace baton::router {
 
 struct FlowLimits {
+  uint32_t local_prefill_max_tokens = 0;  ///< uncached prompt tokens that a decode worker computes itself
   int32_t max_attempts = 3;         ///< attaches of the whole request, the first included
   uint32_t credit_tokens = 512;     ///< per choice
   Duration first_token_timeout{0};  ///< 0 = none, here and below
@@ -37,6 +43,23 @@ struct FlowLimits {
 struct PickWorker {
   bool again = false;
 };
+/// Ask `decode` for a ticket; answer with Reserved.
+struct ReserveOn {
+  WorkerId decode;
+  LegKey key;
+};
+/// Start the prefill leg; answer with PrefillPiece and PrefillEnded.
+struct PrefillOn {
+  WorkerId prefill;
+  LegKey key;
+};
+/// Choose another prefill worker, and answer with PrefillChosen.
+struct PickPrefill {};
+/// End a ticket (epoch 0) or a prefill leg.
+struct CancelLegOn {
+  WorkerId worker;
+  LegKey key;
+};
 /// Send this leg. `only_choice`: the leg continues that choice with flow.output(*only_choice); else it starts all
 /// choices.
 struct AttachTo {
@@ -45,6 +68,9 @@ struct AttachTo {
   uint64_t attach_gen = 0;
   std::optional<uint32_t> only_choice;
   uint64_t position = 0;
+  bool with_ticket = false;
+  uint32_t epoch = 0;             ///< of the prefill leg that answered; 0: the worker computes the prompt
+  std::vector<FirstToken> first;  ///< what that leg drew
 };
 /// Cancel a leg, or one choice of it.
 struct CancelOn {
@@ -92,19 +118,26 @@ struct Fail {
 struct ArmTimer {
   TimePoint at;
 };
-using FlowAction = std::variant<PickWorker, AttachTo, CancelOn, GiveCredit, Admitted, EmitTokens, EmitPromptLogprobs,
+using FlowAction = std::variant<PickWorker, ReserveOn, PrefillOn, PickPrefill, CancelLegOn, AttachTo, CancelOn, GiveCredit, Admitted, EmitTokens, EmitPromptLogprobs,
                                 EndChoice, Complete, Fail, ArmTimer>;
 
 /// One per request; belongs to one thread. Events append to `actions()`, which the driver takes.
 class RequestFlow {
  public:
-  enum class State : uint8_t { kPicking, kAttached, kStreaming, kWaiting, kDone };
+  enum class State : uint8_t { kPicking, kAttached, kStreaming, kWaiting, kDone, kReserving, kPrefilling };
 
   RequestFlow(std::string request_id, uint32_t prompt_len, uint32_t choices, const FlowLimits& limits, TimePoint now);
 
   // ---- events
   void Start();
   void WorkerChosen(WorkerId worker, TimePoint now);
+  void PairChosen(WorkerId prefill, WorkerId decode, TimePoint now);
+  void Reserved(const LegKey& key, const ReserveResult& result, TimePoint now);
+  void PrefillPiece(const LegKey& key, std::string prompt_logprobs, TimePoint now);
+  /// `scores_wanted`: the pieces that came are all of the prompt's logprobs.
+  void PrefillEnded(const LegKey& key, PrefillResult result, bool scores_wanted, TimePoint now);
+  /// nullopt: there is none.
+  void PrefillChosen(std::optional<WorkerId> prefill, TimePoint now);
   /// `status`: why none can take it.
   void NoWorker(const absl::Status& status, uint32_t retry_after_ms, TimePoint now);
   void News(RelayNews news, TimePoint now);
@@ -124,6 +157,10 @@ class RequestFlow {
   uint32_t migrations() const { return migrations_; }
   /// Workers that refused or lost this request.
   const std::vector<WorkerId>& excluded() const { return excluded_; }
+  /// Prefill workers that failed this request.
+  const std::vector<WorkerId>& excluded_prefill() const { return excluded_prefill_; }
+  /// Choices have output: another worker continues it.
+  bool started_output() const;
   /// Tokens of a choice so far.
   const std::vector<int32_t>& output(uint32_t index) const { return choices_[index].output; }
   /// Tokens a new worker would have to compute.
@@ -141,8 +178,11 @@ class RequestFlow {
     bool own_leg = false;
   };
 
-  bool started_output() const;
   void Attach(TimePoint now);
+  void AttachTicket(std::vector<FirstToken> first, TimePoint now);
+  void SendPrefill();
+  void TakeFirst(FirstToken first);
+  void EndPrefillLeg();
   void Refused(const RelayNews& news, TimePoint now);
   void TryElsewhere(const Fail& failure, TimePoint now);
   void CancelLegs();
@@ -157,7 +197,11 @@ class RequestFlow {
   std::vector<Choice> choices_;
   std::vector<FlowAction> actions_;
   std::vector<WorkerId> excluded_;
+  std::vector<WorkerId> excluded_prefill_;
   WorkerId worker_;
+  WorkerId prefill_;
+  bool ticket_ = false;  // this attempt asked for one
+  uint32_t epoch_ = 0;   // of the latest prefill leg of this attempt
   uint32_t attempt_ = 0;
   uint32_t migrations_ = 0;
   uint64_t last_attach_gen_ = 0;

@@ -99,6 +99,16 @@ class Cluster:
                     out[int(entry.name)] = (entry / "cmdline").read_bytes().split(b"\0")[1].decode()
         return out
 
+    def workers(self, role):
+        """Process ids of the workers of a role, in order."""
+        def argv(pid):
+            with contextlib.suppress(OSError):
+                return pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
+            return []
+        out = [pid for pid, name in sorted(self.children().items()) if name == "worker" and argv(pid)[2:4] == ["--role", role]]
+        assert out, f"no worker of role {role}"
+        return out
+
     def pid_of(self, role):
         return next(pid for pid, name in self.children().items() if name == role)
 

@@ -8,62 +8,16 @@
 #include <map>
 #include <random>
 
-#include "common/str_cat.h"
 #include "tests/state_table.h"
+#include "tests/router/flow_text.h"
 
 namespace baton::router {
 namespace {
 
 using State = RequestFlow::State;
 constexpr WorkerId kA{0, 1}, kB{1, 2};
-constexpr TimePoint kStart{std::chrono::seconds(100)};
 
 Duration Ms(int64_t ms) { return std::chrono::milliseconds(ms); }
-
-std::string Describe(const FlowAction& action) {
-  struct Text {
-    std::string operator()(const PickWorker& a) const { return a.again ? "pick again" : "pick"; }
-    std::string operator()(const AttachTo& a) const {
-      return StrCat("attach w", a.worker.slot, " g", a.attach_gen, " @", a.position,
-                    a.only_choice ? StrCat(" c", *a.only_choice) : "");
-    }
-    std::string operator()(const CancelOn& a) const {
-      return StrCat("cancel w", a.worker.slot, " ", a.leg_id, " g", a.attach_gen,
-                    a.index ? StrCat(" c", *a.index) : "");
-    }
-    std::string operator()(const GiveCredit& a) const {
-      return StrCat("credit ", a.leg_id, " c", a.index, " +", a.tokens);
-    }
-    std::string operator()(const Admitted& a) const { return StrCat("admitted ", a.cached_tokens); }
-    std::string operator()(const EmitTokens& a) const {
-      std::string out = StrCat("emit c", a.index);
-      for (int32_t id : a.token_ids) absl::StrAppend(&out, " ", id);
-      return out + (a.last_is_stop_token ? " stop" : "");
-    }
-    std::string operator()(const EmitPromptLogprobs& a) const {
-      return StrCat("prompt logprobs ", a.piece, a.last ? " last" : "");
-    }
-    std::string operator()(const EndChoice& a) const {
-      return StrCat("end c", a.index, " ", static_cast<int>(a.reason));
-    }
-    std::string operator()(const Complete&) const { return "complete"; }
-    std::string operator()(const Fail& a) const {
-      return StrCat("fail ", absl::StatusCodeToString(a.status.code()), a.worker_lost ? " lost" : "");
-    }
-    std::string operator()(const ArmTimer& a) const { return StrCat("arm +", Milliseconds(a.at - kStart)); }
-  };
-  return std::visit(Text{}, action);
-}
-
-/// The actions as text, timers left out unless asked for.
-std::string Taken(RequestFlow& flow, bool timers = false) {
-  std::string out;
-  for (const FlowAction& a : flow.TakeActions()) {
-    if (!timers && std::holds_alternative<ArmTimer>(a)) continue;
-    absl::StrAppend(&out, out.empty() ? "" : ", ", Describe(a));
-  }
-  return out;
-}
 
 RelayNews Tokens(uint64_t gen, uint32_t index, uint64_t position, std::vector<int32_t> ids,
                  FinishReason finish = FinishReason::kNone) {

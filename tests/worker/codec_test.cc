@@ -1,3 +1,4 @@
+#include "kvtransfer/layout_codec.h"
 #include "worker/codec.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-#include "decode_worker/worker_server.h"
+#include "worker/worker_server.h"
 
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/grpcpp.h>
@@ -10,13 +10,14 @@
 
 #include "absl/strings/str_format.h"
 #include "common/status.h"
-#include "decode_worker/worker_service.h"
+#include "worker/worker_service.h"
 #include "spdlog/spdlog.h"
 
-namespace baton::decode_worker {
+namespace baton::worker {
 namespace {
 
 constexpr auto kLoadInterval = std::chrono::milliseconds(100);
+constexpr auto kTick = std::chrono::milliseconds(10);
 constexpr auto kKeyWait = std::chrono::seconds(5);
 
 bool IsLoopback(const std::string& host) { return host == "localhost" || host == "::1" || host.starts_with("127."); }
@@ -27,7 +28,7 @@ absl::StatusOr<std::string> NewIncarnation() {
   return random.Hex().substr(0, 16);
 }
 
-absl::StatusOr<std::optional<HashKey>> KeyOf(const worker::WorkerConfig& config) {
+absl::StatusOr<std::optional<HashKey>> KeyOf(const WorkerConfig& config) {
   if (config.hash_key_file.empty()) return std::optional<HashKey>();
   BATON_ASSIGN_OR_RETURN(HashKey key, HashKey::FromFile(config.hash_key_file));
   return std::optional<HashKey>(key);
@@ -37,8 +38,9 @@ absl::StatusOr<std::optional<HashKey>> KeyOf(const worker::WorkerConfig& config)
 
 class WorkerServer::Parts {
  public:
-  Parts(const worker::WorkerConfig& config, std::string version, std::string incarnation, std::optional<HashKey> key)
-      : config_(config), incarnation_(incarnation), state_(config_, std::move(version), std::move(incarnation), key), service_(state_) {}
+  Parts(const WorkerConfig& config, std::string version, std::string incarnation, std::optional<HashKey> key,
+        RoleFactory make_role)
+      : config_(config), make_role_(std::move(make_role)), incarnation_(incarnation), state_(config_, std::move(version), std::move(incarnation), key), service_(state_) {}
   ~Parts() { Stop(); }
 
   absl::Status Listen() {
@@ -79,7 +81,7 @@ class WorkerServer::Parts {
 
   void Drain() {
     SetServing(false);
-    std::shared_ptr<worker::EngineShell> engine = state_.engine();
+    std::shared_ptr<EngineShell> engine = state_.engine();
     if (!engine) return SetDrained();
     engine->Drain([this] { SetDrained(); });
   }
@@ -101,7 +103,7 @@ class WorkerServer::Parts {
       server_->Shutdown(std::chrono::system_clock::now() + std::chrono::milliseconds(200));
       server_->Wait();
     }
-    if (std::shared_ptr<worker::EngineShell> engine = state_.engine()) engine->Shutdown();
+    if (std::shared_ptr<EngineShell> engine = state_.engine()) engine->Shutdown();
     state_.SetEngine(nullptr);
   }
 
@@ -119,12 +121,16 @@ class WorkerServer::Parts {
   }
 
   absl::Status LoadEngine() {
-    BATON_ASSIGN_OR_RETURN(worker::LoadedModel loaded, worker::StartUp(config_, state_.progress()));
+    BATON_ASSIGN_OR_RETURN(LoadedModel loaded, StartUp(config_, state_.progress()));
     // A router dials again within two seconds; a worker that chose its own key before could not join the others.
     if (!state_.WaitForKey(kKeyWait)) spdlog::info("worker: no router gave a hash key in {} s, taking a random one", Seconds(kKeyWait));
     BATON_ASSIGN_OR_RETURN(HashKey random, HashKey::Random());
     const HashKey key = state_.AdoptKey(random);
-    state_.SetEngine(std::make_shared<worker::EngineShell>(config_, std::move(loaded), key, incarnation_, clock_));
+    std::unique_ptr<Role> role;
+    if (make_role_) {
+      BATON_ASSIGN_OR_RETURN(role, make_role_({config_, loaded, incarnation_, clock_}));
+    }
+    state_.SetEngine(std::make_shared<EngineShell>(config_, std::move(loaded), key, incarnation_, clock_, std::move(role)));
     SetServing(true);
     return absl::OkStatus();
   }
@@ -138,17 +144,22 @@ class WorkerServer::Parts {
     changed_.notify_all();
   }
 
-  // Io thread: load reports.
+  // Io thread: load reports, and the handoff's time.
   void RunTimers() {
+    TimePoint report = clock_.Now();
     std::unique_lock lock(mutex_);
-    while (!changed_.wait_for(lock, kLoadInterval, [&] { return stopping_; })) {
+    while (!changed_.wait_for(lock, make_role_ ? Duration(kTick) : kLoadInterval, [&] { return stopping_; })) {
       lock.unlock();
-      if (std::shared_ptr<worker::EngineShell> engine = state_.engine()) engine->ReportLoad();
+      if (std::shared_ptr<EngineShell> engine = state_.engine()) {
+        engine->Tick();
+        if (clock_.Now() >= report) engine->ReportLoad(), report = clock_.Now() + kLoadInterval;
+      }
       lock.lock();
     }
   }
 
-  const worker::WorkerConfig config_;
+  const WorkerConfig config_;
+  const RoleFactory make_role_;
   const std::string incarnation_;
   SteadyClock clock_;
   WorkerState state_;
@@ -162,14 +173,14 @@ class WorkerServer::Parts {
   absl::Status load_status_;
 };
 
-absl::StatusOr<std::unique_ptr<WorkerServer>> WorkerServer::Start(const worker::WorkerConfig& config, std::string version) {
+absl::StatusOr<std::unique_ptr<WorkerServer>> WorkerServer::Start(const WorkerConfig& config, std::string version, RoleFactory make_role) {
   BATON_RETURN_IF_ERROR(config.Validate());
   if (!IsLoopback(config.host) && !config.insecure) {
     return absl::FailedPreconditionError(StrCat("--host ", config.host, " is reachable from other machines and has no TLS: use 127.0.0.1, or --insecure on a trusted network"));
   }
   BATON_ASSIGN_OR_RETURN(std::optional<HashKey> key, KeyOf(config));
   BATON_ASSIGN_OR_RETURN(std::string incarnation, NewIncarnation());
-  auto parts = std::make_unique<Parts>(config, std::move(version), std::move(incarnation), key);
+  auto parts = std::make_unique<Parts>(config, std::move(version), std::move(incarnation), key, std::move(make_role));
   BATON_RETURN_IF_ERROR(parts->Listen());
   return std::unique_ptr<WorkerServer>(new WorkerServer(std::move(parts)));
 }
@@ -183,4 +194,4 @@ void WorkerServer::Drain() { parts_->Drain(); }
 bool WorkerServer::WaitDrained(Duration timeout) const { return parts_->WaitDrained(timeout); }
 void WorkerServer::Stop() { parts_->Stop(); }
 
-}  // namespace baton::decode_worker
+}  // namespace baton::worker

@@ -1,13 +1,14 @@
-#include "decode_worker/worker_service.h"
+#include "worker/worker_service.h"
 
 #include <algorithm>
 #include <cstring>
 
 #include "common/str_cat.h"
+#include "kvtransfer/layout_codec.h"
 #include "worker/numerics_id.h"
 #include "worker/relay_stream.h"
 
-namespace baton::decode_worker {
+namespace baton::worker {
 namespace {
 
 // A stream that is refused from the start.
@@ -18,9 +19,11 @@ class Refused final : public Base {
   void OnDone() override { delete this; }
 };
 
-grpc::Status StillLoading(const worker::StartUpProgress::View& view) {
+grpc::Status StillLoading(const StartUpProgress::View& view) {
   return {grpc::StatusCode::UNAVAILABLE, StrCat("loading: ", view.phase, " ", static_cast<int>(100 * view.fraction), " %")};
 }
+
+const char kNoLegs[] = "this worker takes no legs of a handoff: its role is `both`";
 
 }  // namespace
 
@@ -48,12 +51,12 @@ std::optional<HashKey> WorkerState::key() const {
   return key_;
 }
 
-void WorkerState::SetEngine(std::shared_ptr<worker::EngineShell> engine) {
+void WorkerState::SetEngine(std::shared_ptr<EngineShell> engine) {
   std::lock_guard lock(mutex_);
   engine_ = std::move(engine);
 }
 
-std::shared_ptr<worker::EngineShell> WorkerState::engine() const {
+std::shared_ptr<EngineShell> WorkerState::engine() const {
   std::lock_guard lock(mutex_);
   return engine_;
 }
@@ -70,20 +73,22 @@ v1::HandshakeReply WorkerState::Describe() const {
   reply.mutable_protocol()->set_max(kProtocolMax);
   reply.set_worker_id(worker_id_);
   reply.set_incarnation(incarnation_);
-  reply.set_role(v1::WORKER_ROLE_BOTH);
+  reply.set_role(config_.role == "prefill"  ? v1::WORKER_ROLE_PREFILL
+                 : config_.role == "decode" ? v1::WORKER_ROLE_DECODE
+                                            : v1::WORKER_ROLE_BOTH);
   reply.set_worker_version(version_);
   if (key_) reply.set_hash_key(key_->bytes.data(), key_->bytes.size());
   if (!engine_) {
-    const worker::StartUpProgress::View view = progress_.Get();
+    const StartUpProgress::View view = progress_.Get();
     reply.mutable_loading()->set_phase(view.phase);
     reply.mutable_loading()->set_progress(view.fraction);
     return reply;
   }
-  const worker::LoadedModel& loaded = engine_->loaded();
+  const LoadedModel& loaded = engine_->loaded();
   const engine::ModelConfig& model = loaded.model->config();
   reply.set_model_digest(model.digest);
-  *reply.mutable_kv_layout() = worker::EncodeLayout(loaded.model->kv_layout());
-  const worker::NumericsFacts facts = worker::NumericsIdOf(model.digest, loaded.ops->traits());
+  *reply.mutable_kv_layout() = EncodeLayout(loaded.model->kv_layout());
+  const NumericsFacts facts = NumericsIdOf(model.digest, loaded.ops->traits());
   v1::NumericsId& numerics = *reply.mutable_numerics();
   numerics.set_id(facts.id);
   numerics.set_compute_dtype(facts.compute_dtype);
@@ -130,28 +135,68 @@ grpc::ServerUnaryReactor* WorkerService::Handshake(grpc::CallbackServerContext* 
 }
 
 grpc::ServerWriteReactor<v1::WorkerEvent>* WorkerService::Watch(grpc::CallbackServerContext*, const v1::WatchRequest*) {
-  std::shared_ptr<worker::EngineShell> engine = state_.engine();
+  std::shared_ptr<EngineShell> engine = state_.engine();
   if (!engine) return new Refused<grpc::ServerWriteReactor<v1::WorkerEvent>>(StillLoading(state_.progress().Get()));
-  return worker::NewWatchReactor(
-      [engine](std::shared_ptr<worker::WatchSink> sink) {
+  return NewWatchReactor(
+      [engine](std::shared_ptr<WatchSink> sink) {
         engine->AddWatcher(std::move(sink));
         engine->ReportLoad();
       },
-      [engine](std::shared_ptr<worker::WatchSink> sink) { engine->RemoveWatcher(std::move(sink)); });
+      [engine](std::shared_ptr<WatchSink> sink) { engine->RemoveWatcher(std::move(sink)); });
 }
 
 grpc::ServerBidiReactor<v1::RelayUp, v1::RelayDown>* WorkerService::Relay(grpc::CallbackServerContext*) {
-  std::shared_ptr<worker::EngineShell> engine = state_.engine();
+  std::shared_ptr<EngineShell> engine = state_.engine();
   if (!engine) return new Refused<grpc::ServerBidiReactor<v1::RelayUp, v1::RelayDown>>(StillLoading(state_.progress().Get()));
-  return worker::NewRelayReactor(
-      {.on_message = [engine](std::shared_ptr<worker::RelaySink> sink, std::shared_ptr<const v1::RelayUp> message,
+  return NewRelayReactor(
+      {.on_message = [engine](std::shared_ptr<RelaySink> sink, std::shared_ptr<const v1::RelayUp> message,
                               std::function<void()> next) { engine->OnRelay(std::move(sink), std::move(message), std::move(next)); },
-       .on_end = [engine](std::shared_ptr<worker::RelaySink> sink) { engine->OnRelayEnd(std::move(sink)); }});
+       .on_end = [engine](std::shared_ptr<RelaySink> sink) { engine->OnRelayEnd(std::move(sink)); }});
+}
+
+grpc::ServerUnaryReactor* WorkerService::Reserve(grpc::CallbackServerContext* context, const v1::ReserveRequest* request,
+                                                 v1::ReserveReply* reply) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  std::shared_ptr<EngineShell> engine = state_.engine();
+  if (!engine || !engine->role()) {
+    reactor->Finish(engine ? grpc::Status(grpc::StatusCode::UNIMPLEMENTED, kNoLegs) : StillLoading(state_.progress().Get()));
+    return reactor;
+  }
+  engine->role()->Reserve(*request, [reactor, reply](v1::ReserveReply answer) {
+    *reply = std::move(answer);
+    reactor->Finish(grpc::Status::OK);
+  });
+  return reactor;
+}
+
+grpc::ServerWriteReactor<v1::PrefillReply>* WorkerService::Prefill(grpc::CallbackServerContext*, const v1::PrefillRequest* request) {
+  std::shared_ptr<EngineShell> engine = state_.engine();
+  if (!engine || !engine->role()) {
+    return new Refused<grpc::ServerWriteReactor<v1::PrefillReply>>(
+        engine ? grpc::Status(grpc::StatusCode::UNIMPLEMENTED, kNoLegs) : StillLoading(state_.progress().Get()));
+  }
+  return NewPrefillReactor([&](std::shared_ptr<PrefillSink> sink) { engine->role()->Prefill(*request, std::move(sink)); },
+                           [engine, key = request->key()] { engine->role()->PrefillStreamEnded(key); });
+}
+
+grpc::ServerUnaryReactor* WorkerService::Cancel(grpc::CallbackServerContext* context, const v1::CancelRequest* request,
+                                                v1::CancelReply* reply) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  std::shared_ptr<EngineShell> engine = state_.engine();
+  if (!engine || !engine->role()) {
+    reactor->Finish(grpc::Status::OK);  // nothing of it is here
+    return reactor;
+  }
+  engine->role()->Cancel(*request, [reactor, reply](v1::CancelReply answer) {
+    *reply = std::move(answer);
+    reactor->Finish(grpc::Status::OK);
+  });
+  return reactor;
 }
 
 grpc::ServerUnaryReactor* WorkerService::Drain(grpc::CallbackServerContext* context, const v1::DrainRequest*, v1::DrainReply*) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  std::shared_ptr<worker::EngineShell> engine = state_.engine();
+  std::shared_ptr<EngineShell> engine = state_.engine();
   if (engine) {
     engine->Drain([reactor] { reactor->Finish(grpc::Status::OK); });
   } else {
@@ -160,4 +205,4 @@ grpc::ServerUnaryReactor* WorkerService::Drain(grpc::CallbackServerContext* cont
   return reactor;
 }
 
-}  // namespace baton::decode_worker
+}  // namespace baton::worker

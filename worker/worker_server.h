@@ -1,4 +1,4 @@
-// WorkerServer: a running worker of role `both`. Thread-safe; the destructor stops it. It owns every thread it starts.
+// WorkerServer: a running worker of any role. Thread-safe; the destructor stops it. It owns every thread it starts.
 #pragma once
 
 #include <cstdint>
@@ -7,16 +7,17 @@
 
 #include "absl/status/statusor.h"
 #include "common/clock.h"
+#include "worker/role_service.h"
 #include "worker/worker_config.h"
 
-namespace baton::decode_worker {
+namespace baton::worker {
 
 class WorkerServer {
  public:
   /// Binds the port and answers Handshake from then on (with the loading phase), then loads the model on a thread of its
   /// own. InvalidArgument: config. AlreadyExists: address in use (names host, port and flag). FailedPrecondition: a
-  /// non-loopback bind without --insecure.
-  static absl::StatusOr<std::unique_ptr<WorkerServer>> Start(const worker::WorkerConfig& config, std::string version);
+  /// non-loopback bind without --insecure. `make_role` is called once the model is loaded; empty: `--role both`.
+  static absl::StatusOr<std::unique_ptr<WorkerServer>> Start(const WorkerConfig& config, std::string version, RoleFactory make_role = {});
 
   ~WorkerServer();
   WorkerServer(const WorkerServer&) = delete;
@@ -41,4 +42,4 @@ class WorkerServer {
   std::unique_ptr<Parts> parts_;
 };
 
-}  // namespace baton::decode_worker
+}  // namespace baton::worker

@@ -15,7 +15,7 @@
 #include "worker/start_up.h"
 #include "worker/worker_config.h"
 
-namespace baton::decode_worker {
+namespace baton::worker {
 
 inline constexpr uint32_t kProtocolMin = 1;
 inline constexpr uint32_t kProtocolMax = 1;
@@ -23,7 +23,7 @@ inline constexpr uint32_t kProtocolMax = 1;
 /// What the service knows of its worker. Thread-safe.
 class WorkerState {
  public:
-  WorkerState(const worker::WorkerConfig& config, std::string version, std::string incarnation, std::optional<HashKey> key)
+  WorkerState(const WorkerConfig& config, std::string version, std::string incarnation, std::optional<HashKey> key)
       : config_(config), version_(std::move(version)), incarnation_(std::move(incarnation)), key_(key) {}
 
   /// Sets the key of a worker that has none; the key in force.
@@ -32,23 +32,23 @@ class WorkerState {
   bool WaitForKey(Duration timeout);
   void GiveUpOnKey();
   std::optional<HashKey> key() const;
-  void SetEngine(std::shared_ptr<worker::EngineShell> engine);
-  std::shared_ptr<worker::EngineShell> engine() const;
+  void SetEngine(std::shared_ptr<EngineShell> engine);
+  std::shared_ptr<EngineShell> engine() const;
   void SetWorkerId(std::string id);
   v1::HandshakeReply Describe() const;
-  worker::StartUpProgress& progress() { return progress_; }
+  StartUpProgress& progress() { return progress_; }
 
  private:
-  const worker::WorkerConfig& config_;
+  const WorkerConfig& config_;
   const std::string version_;
   const std::string incarnation_;
-  worker::StartUpProgress progress_;
+  StartUpProgress progress_;
   mutable std::mutex mutex_;
   std::string worker_id_;
   std::optional<HashKey> key_;
   bool key_given_up_ = false;
   std::condition_variable key_changed_;
-  std::shared_ptr<worker::EngineShell> engine_;
+  std::shared_ptr<EngineShell> engine_;
 };
 
 class WorkerService final : public v1::Worker::CallbackService {
@@ -60,6 +60,12 @@ class WorkerService final : public v1::Worker::CallbackService {
   grpc::ServerWriteReactor<v1::WorkerEvent>* Watch(grpc::CallbackServerContext* context,
                                                    const v1::WatchRequest* request) override;
   grpc::ServerBidiReactor<v1::RelayUp, v1::RelayDown>* Relay(grpc::CallbackServerContext* context) override;
+  grpc::ServerUnaryReactor* Reserve(grpc::CallbackServerContext* context, const v1::ReserveRequest* request,
+                                    v1::ReserveReply* reply) override;
+  grpc::ServerWriteReactor<v1::PrefillReply>* Prefill(grpc::CallbackServerContext* context,
+                                                      const v1::PrefillRequest* request) override;
+  grpc::ServerUnaryReactor* Cancel(grpc::CallbackServerContext* context, const v1::CancelRequest* request,
+                                   v1::CancelReply* reply) override;
   grpc::ServerUnaryReactor* Drain(grpc::CallbackServerContext* context, const v1::DrainRequest* request,
                                   v1::DrainReply* reply) override;
 
@@ -67,4 +73,4 @@ class WorkerService final : public v1::Worker::CallbackService {
   WorkerState& state_;
 };
 
-}  // namespace baton::decode_worker
+}  // namespace baton::worker

@@ -1,0 +1,180 @@
+#include "decode_worker/decode_role.h"
+
+#include <algorithm>
+#include <cstring>
+#include <random>
+#include <utility>
+
+#include "common/status.h"
+#include "decode_worker/ticket_desk.h"
+#include "kvtransfer/layout_codec.h"
+#include "spdlog/spdlog.h"
+#include "worker/codec.h"
+#include "worker/kv_pool_view.h"
+
+namespace baton::decode_worker {
+namespace {
+
+constexpr int kMostPieceTokens = 256;
+constexpr auto kDefaultExpiry = std::chrono::seconds(60);
+
+/// Tokens of a segment, so that one of the widest layer fits a slot in any element type.
+absl::StatusOr<int> PieceTokens(const KvLayout& layout, int64_t slot_bytes) {
+  int64_t widest = 1;
+  for (const KvGroup& group : layout.groups) {
+    int64_t bytes = 0;
+    for (const KvPlane& plane : group.planes) bytes += int64_t{plane.heads} * plane.dim * 4;
+    widest = std::max(widest, bytes);
+  }
+  const int64_t tokens = (SlotRoom(static_cast<uint64_t>(slot_bytes)) - SegmentRoom(0) - 64) / widest / kUnitTokens * kUnitTokens;
+  if (tokens >= kUnitTokens) return static_cast<int>(std::min<int64_t>(tokens, kMostPieceTokens));
+  return absl::InvalidArgumentError(StrCat("--landing-slot-bytes ", slot_bytes, ": ", kUnitTokens, " tokens of one layer take ", kUnitTokens * widest));
+}
+
+/// Prefill beside decodes gets a quarter of the step, so that running answers go on.
+class DecodePolicy final : public engine::RolePolicy {
+ public:
+  int32_t PrefillBudget(int32_t decode_rows, int32_t budget) const override {
+    return decode_rows == 0 ? budget : std::max(std::min(budget, kUnitTokens), budget / 4);
+  }
+  bool ReleasePins() override { return desk->Shed(); }
+
+  TicketDesk* desk = nullptr;
+};
+
+class DecodeRole final : public worker::Role, private LandingEvents {
+ public:
+  static absl::StatusOr<std::unique_ptr<worker::Role>> Make(const worker::RoleContext& context) {
+    const worker::LoadedModel& loaded = context.loaded;
+    DeskFacts facts{.side = worker::SideOf(loaded.model->kv_layout()), .incarnation = context.incarnation};
+    facts.model_digest = loaded.model->config().digest;
+    BATON_ASSIGN_OR_RETURN(facts.piece_tokens, PieceTokens(facts.side.layout, context.config.landing_slot_bytes));
+    std::unique_ptr<DecodeRole> role(new DecodeRole);
+    BATON_ASSIGN_OR_RETURN(role->landing_, Landing::Create(context.config, worker::PoolViewOf(*loaded.memory), context.clock, role->thread_, *role));
+    facts.fence = role->landing_->fence();
+    facts.handoff.ring_slots = {context.config.landing_slots};
+    facts.handoff.max_quarantined_slots = std::max(2, context.config.landing_slots / 2);
+    facts.handoff.max_reserved_tokens = loaded.blocks.tokens;
+    facts.handoff.first_ticket = (uint64_t{std::random_device()()} << 24) + 1;
+    role->facts_ = facts;
+    role->desk_ = std::make_unique<TicketDesk>(std::move(facts), *role->landing_, role->thread_, context.clock);
+    role->policy_.desk = role->desk_.get();
+    spdlog::info("worker: takes KV at {}, {} slots of {} bytes", role->landing_->address(), context.config.landing_slots, context.config.landing_slot_bytes);
+    return role;
+  }
+
+  v1::WorkerRole wire_role() const override { return v1::WORKER_ROLE_DECODE; }
+  engine::RolePolicy* policy() override { return &policy_; }
+  worker::TicketHost* tickets() override { return desk_.get(); }
+
+  void Start(worker::PostTask post, worker::RelayBook* relay) override {
+    post_ = std::move(post);
+    desk_->SetRelay(relay);
+    post_([this](engine::Scheduler& scheduler, TimePoint) { desk_->Use(scheduler); });
+    thread_.Start();
+  }
+  void Drain() override { desk_->Drain(); }
+  bool Idle() const override { return desk_->Stats().bound_epochs == 0; }
+  void StopThreads() override { thread_.Stop(); }
+  void LetGo() override { desk_->LetGo(); }
+
+  void OnTick(engine::Scheduler&) override { desk_->Tick(); }
+  int64_t OwnedBlocks(int32_t group) const override { return desk_->OwnedBlocks(group); }
+  void FillLoad(v1::HandoffLoad& load) const override {
+    const decode::HandoffStats stats = desk_->Stats();
+    const LandingCounters& counters = landing_->counters();
+    load.set_transport(landing_->kind());
+    load.set_tickets(stats.tickets);
+    load.set_reserved_tokens(stats.reserved_tokens);
+    load.set_granted_slots(stats.granted_slots);
+    load.set_quarantined_slots(stats.quarantined_slots);
+    load.set_free_slots(stats.free_slots);
+    load.set_bytes(counters.bytes);
+    load.set_slots(counters.slots);
+    load.set_seconds(static_cast<double>(counters.nanoseconds) / 1e9);
+    load.set_wire_digest_mismatches(stats.digest_mismatches);
+    load.set_lanes_failed(stats.lanes_failed);
+    load.set_recomputes(stats.recomputes);
+    load.set_opens_refused(stats.opens_refused);
+    load.set_reserves_refused(desk_->reserves_refused());
+  }
+
+  void Reserve(const v1::ReserveRequest& request, std::function<void(v1::ReserveReply)> answer) override {
+    ReserveOrder order{{request.key().request_id(), request.key().attempt()}, request.cache_salt()};
+    order.prompt.resize(request.prompt_token_ids().size() / 4);
+    std::memcpy(order.prompt.data(), request.prompt_token_ids().data(), order.prompt.size() * 4);
+    order.prompt_len = static_cast<int32_t>(request.prompt_len());
+    order.expiry = request.expiry_ms() > 0 ? Duration(std::chrono::milliseconds(request.expiry_ms())) : Duration(kDefaultExpiry);
+    post_([this, order = std::move(order), answer = std::move(answer)](engine::Scheduler& scheduler, TimePoint) mutable {
+      answer(Encode(desk_->Reserve(std::move(order)), scheduler));
+    });
+  }
+
+  void Cancel(const v1::CancelRequest& request, std::function<void(v1::CancelReply)> answer) override {
+    const decode::TicketKey key{request.key().request_id(), request.key().attempt()};
+    post_([this, key, answer = std::move(answer)](engine::Scheduler&, TimePoint) {
+      v1::CancelReply reply;
+      reply.set_known(desk_->Cancel(key));
+      answer(std::move(reply));
+    });
+  }
+
+ private:
+  DecodeRole() = default;
+
+  v1::ReserveReply Encode(const decode::ReserveAnswer& from, const engine::Scheduler& scheduler) const {
+    v1::ReserveReply reply;
+    if (!from.status.ok()) {
+      const auto wait_ms = static_cast<uint32_t>(Milliseconds(scheduler.Load().predicted_wait));
+      *reply.mutable_nack() = worker::EncodeError(from.status, absl::IsResourceExhausted(from.status) ? std::max(wait_ms, 100u) : 0, wait_ms);
+      return reply;
+    }
+    v1::Ticket ticket;
+    ticket.set_id(from.ticket);
+    ticket.set_incarnation(facts_.incarnation);
+    reply.set_ticket(ticket.SerializeAsString());
+    *reply.mutable_kv_layout() = EncodeLayout(facts_.side.layout);
+    reply.set_landing_address(landing_->address());
+    reply.set_transport(landing_->kind());
+    reply.set_cached_tokens(static_cast<uint32_t>(from.cached_tokens));
+    reply.set_expiry_ms(static_cast<uint32_t>(Milliseconds(from.expiry)));
+    reply.set_slot_bytes(landing_->shape().slot_bytes);
+    reply.set_piece_tokens(static_cast<uint32_t>(facts_.piece_tokens));
+    reply.set_tensor_parallel_size(static_cast<uint32_t>(facts_.side.tensor_parallel_size));
+    for (int layer : facts_.side.stage_layers) reply.add_stage_layers(static_cast<uint32_t>(layer));
+    return reply;
+  }
+
+  // Transfer thread.
+  void Tell(std::function<void()> work) {
+    post_([work = std::move(work)](engine::Scheduler&, TimePoint) { work(); });
+  }
+  void OnHello(WriterId writer, LaneHello hello) override {
+    Tell([this, writer, hello = std::move(hello)]() mutable { desk_->OnHello(writer, std::move(hello)); });
+  }
+  void OnLane(WriterId writer, ToDecode message) override {
+    Tell([this, writer, message = std::move(message)]() mutable { desk_->OnLane(writer, std::move(message)); });
+  }
+  void OnPlaced(const decode::Placed& placed) override {
+    Tell([this, placed] { desk_->Handle(placed); });
+  }
+  void OnWriterLost(WriterId writer) override {
+    Tell([this, writer] { desk_->OnWriterGone(writer, false); });
+  }
+  void OnWriterFenced(WriterId writer) override {
+    Tell([this, writer] { desk_->OnWriterGone(writer, true); });
+  }
+
+  DeskFacts facts_;
+  worker::PostTask post_;
+  DecodePolicy policy_;
+  worker::TransferThread thread_;
+  std::unique_ptr<Landing> landing_;
+  std::unique_ptr<TicketDesk> desk_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<worker::Role>> MakeDecodeRole(const worker::RoleContext& context) { return DecodeRole::Make(context); }
+
+}  // namespace baton::decode_worker

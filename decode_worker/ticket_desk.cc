@@ -1,0 +1,260 @@
+#include "decode_worker/ticket_desk.h"
+
+#include <utility>
+
+#include "common/check.h"
+#include "common/status.h"
+#include "proto/worker.pb.h"
+#include "spdlog/spdlog.h"
+#include "worker/kv_pool_view.h"
+
+namespace baton::decode_worker {
+
+using decode::TicketState;
+using worker::TicketStart;
+
+TicketDesk::TicketDesk(DeskFacts facts, Landing& landing, worker::TransferThread& thread, const Clock& clock)
+    : facts_(std::move(facts)), landing_(landing), thread_(thread), clock_(clock), core_(facts_.handoff, *this) {}
+
+void TicketDesk::Handle(const decode::Event& event) {
+  std::vector<decode::Action> actions;
+  core_.Handle(event, clock_.Now(), actions);
+  for (const decode::Action& action : actions) std::visit([this](const auto& one) { Do(one); }, action);
+}
+
+// ---- Reserve and Cancel
+
+decode::ReserveAnswer TicketDesk::Reserve(ReserveOrder order) {
+  if (draining_) return {order.key, absl::UnavailableError("this worker is draining")};
+  const int32_t longest = scheduler_->options().max_model_len;
+  if (order.prompt_len < 1 || order.prompt_len >= longest || (!order.prompt.empty() && static_cast<int32_t>(order.prompt.size()) != order.prompt_len)) {
+    return {order.key, absl::InvalidArgumentError(StrCat("a ticket for a prompt of ", order.prompt_len, " tokens (", order.prompt.size(),
+                                                         " sent), the context length is ", longest))};
+  }
+  reserving_ = &order;
+  Handle(decode::Reserve{order.key, order.salt, order.prompt_len + 1, {}, order.expiry});
+  reserving_ = nullptr;
+  decode::ReserveAnswer answer = *std::exchange(answer_, std::nullopt);
+  reserves_refused_ += !answer.status.ok();
+  return answer;
+}
+
+void TicketDesk::Do(const decode::ReserveAnswer& action) { answer_ = action; }
+
+bool TicketDesk::Cancel(const decode::TicketKey& key) {
+  Handle(decode::Cancel{key});
+  return cancel_known_;
+}
+
+void TicketDesk::Do(const decode::ReservationShed& action) {
+  spdlog::info("handoff: ticket {} was given up unbound: KV memory is short", action.ticket);
+}
+
+bool TicketDesk::Shed() {
+  int32_t before = 0, after = 0;
+  for (int32_t g = 0; g < scheduler_->cache().num_groups(); ++g) before += scheduler_->cache().pool(g).available_blocks();
+  Handle(decode::ShedUnbound{});
+  for (int32_t g = 0; g < scheduler_->cache().num_groups(); ++g) after += scheduler_->cache().pool(g).available_blocks();
+  return after > before;
+}
+
+// ---- blocks
+
+int32_t TicketDesk::Pin(TicketId id, const decode::Reserve&) {
+  Ticket& ticket = tickets_[id];
+  ticket = {.key = reserving_->key, .prompt_len = reserving_->prompt_len};
+  engine::PrefixMatch match = scheduler_->cache().Match(reserving_->salt, "", reserving_->prompt, reserving_->prompt_len - 1, /*whole_blocks=*/true);
+  BATON_CHECK(match.copies.empty());
+  ticket.cached_tokens = match.tokens;
+  ticket.pin = std::move(match.kv);
+  return match.tokens;
+}
+
+bool TicketDesk::Bind(TicketId id, uint32_t epoch, int32_t) {
+  Ticket& ticket = tickets_.at(id);
+  engine::SequenceKv kv = ticket.pin.Share();
+  if (!scheduler_->BindForHandoff(kv, ticket.prompt_len + 1).ok()) return false;
+  auto tables = std::make_shared<const KvBlockTables>(worker::TablesOf(kv));
+  ticket.bound[epoch] = {std::move(kv), std::move(tables)};
+  return true;
+}
+
+void TicketDesk::Release(TicketId id, uint32_t epoch) { tickets_.at(id).bound.erase(epoch); }
+
+/// Also of a ticket that was not admitted.
+void TicketDesk::Unpin(TicketId id) {
+  const auto found = tickets_.find(id);
+  if (core_.Find(id) == nullptr) tickets_.erase(found);
+  else found->second.pin.Clear();
+}
+
+int64_t TicketDesk::OwnedBlocks(int32_t group) const {
+  const auto count = [group](const engine::SequenceKv& kv) {
+    return kv.tables.empty() ? 0 : kv.tables[static_cast<size_t>(group)].owned();
+  };
+  int64_t owned = 0;
+  for (const auto& [id, ticket] : tickets_) {
+    owned += count(ticket.pin);
+    for (const auto& [epoch, bound] : ticket.bound) owned += count(bound.kv);
+  }
+  return owned;
+}
+
+// ---- lanes
+
+void TicketDesk::OnHello(WriterId id, LaneHello hello) {
+  Writer writer;
+  if (hello.protocol != kLaneProtocol) writer.why_not = StrCat("lane protocol ", hello.protocol, ", here ", kLaneProtocol);
+  if (hello.model_digest != facts_.model_digest) {
+    writer.why_not = StrCat("model digest ", hello.model_digest, ", here ", facts_.model_digest);
+  }
+  if (const absl::Status same = CheckSameMeaning(hello.side.layout, facts_.side.layout); !same.ok()) {
+    writer.why_not = std::string(View(same.message()));
+  }
+  if (!writer.why_not.empty()) spdlog::warn("handoff: prefill worker {} does not fit: {}", hello.incarnation, writer.why_not);
+  writer.hello = std::move(hello);
+  writers_[id] = std::move(writer);
+}
+
+void TicketDesk::OnLane(WriterId writer, ToDecode message) {
+  if (const auto* open = std::get_if<OpenLane>(&message)) return Open(writer, *open);
+  if (auto* full = std::get_if<SlotFull>(&message)) return Handle(decode::Filled{writer, std::move(*full)});
+  if (const auto* done = std::get_if<LaneDone>(&message)) return Handle(decode::Done{writer, *done});
+  Handle(decode::Closed{writer, std::get<LaneClosed>(message)});
+}
+
+void TicketDesk::Open(WriterId id, const OpenLane& message) {
+  const auto refuse = [&](std::string_view why) { Do(decode::SendToWriter{id, LaneGone{message.lane, std::string(why)}}); };
+  const auto writer = writers_.find(id);
+  if (writer == writers_.end()) return refuse("no hello came first");
+  if (!writer->second.why_not.empty()) return refuse(writer->second.why_not);
+  decode::Opened opened{id, facts_.fence, message, 0, {}};
+  if (const auto ticket = tickets_.find(message.lane.ticket); ticket != tickets_.end()) {
+    const auto plan = PlanFor(ticket->second, message.lane.epoch, writer->second.hello.side);
+    if (!plan.ok()) return refuse(View(plan.status().message()));
+    opened.plan_digest = (*plan)->digest();
+    for (const LanePlan& lane : (*plan)->lanes()) opened.lanes.push_back({lane.target_rank, static_cast<uint32_t>(lane.segments)});
+  }
+  Handle(opened);
+}
+
+absl::StatusOr<std::shared_ptr<const TransferPlan>> TicketDesk::PlanFor(Ticket& ticket, uint32_t epoch, const KvSide& source) {
+  std::shared_ptr<const TransferPlan>& plan = ticket.plans[epoch];
+  if (plan == nullptr || !ticket.bound.contains(epoch)) {
+    BATON_ASSIGN_OR_RETURN(TransferPlan made, TransferPlan::Make(source, facts_.side, {ticket.cached_tokens, ticket.prompt_len}, facts_.piece_tokens));
+    plan = std::make_shared<const TransferPlan>(std::move(made));
+  }
+  return plan;
+}
+
+void TicketDesk::Do(const decode::SendToWriter& action) {
+  thread_.Post([this, action] { landing_.Send(action.writer, action.message); });
+}
+
+void TicketDesk::Do(const decode::PlaceSlot& action) {
+  const Ticket& ticket = tickets_.at(action.lane.ticket);
+  thread_.Post([this, order = PlaceOrder{action.lane, action.slot, action.wanted, ticket.plans.at(action.lane.epoch),
+                                         ticket.bound.at(action.lane.epoch).tables}] { landing_.Place(order); });
+}
+
+void TicketDesk::OnWriterGone(WriterId writer, bool fenced) {
+  if (!fenced) return Handle(decode::WriterLost{writer});
+  Handle(decode::WriterFenced{writer});
+  writers_.erase(writer);
+}
+
+void TicketDesk::Do(const decode::CutWriter& action) {
+  thread_.Post([this, writer = action.writer] { landing_.Cut(writer); });
+}
+
+// ---- Attach
+
+absl::Status TicketDesk::OnAttach(worker::TicketAttach attach, engine::Scheduler& scheduler) {
+  Use(scheduler);
+  v1::Ticket wire;
+  if (!wire.ParseFromString(attach.ticket)) return absl::InvalidArgumentError(StrCat("a ticket of ", attach.ticket.size(), " bytes that is none"));
+  if (wire.incarnation() != facts_.incarnation) return absl::UnavailableError("the ticket is of an earlier life of this worker");
+  const auto found = tickets_.find(wire.id());
+  if (found == tickets_.end()) return absl::UnavailableError(StrCat("ticket ", wire.id(), " is gone"));
+  Ticket& ticket = found->second;
+  if (attach.request.prompt_len != ticket.prompt_len) {
+    return absl::InvalidArgumentError(StrCat("a prompt of ", attach.request.prompt_len, " tokens for a ticket of ", ticket.prompt_len));
+  }
+  if (ticket.request) return absl::AbortedError(StrCat("ticket ", wire.id(), " is attached already"));
+  const decode::Attach event{wire.id(), attach.epoch, attach.attach_gen, attach.position};
+  ticket.request = attach.request.key;
+  ticket.attach_gen = attach.attach_gen;
+  by_request_[attach.request.key] = wire.id();
+  ticket.attach = std::move(attach);
+  Handle(event);
+  return absl::OkStatus();
+}
+
+void TicketDesk::Do(const decode::StartSequence& action) {
+  Ticket& ticket = tickets_.at(action.ticket);
+  const engine::SequenceKv pin = std::exchange(ticket.pin, {});  // until the scheduler has its own owners
+  worker::TicketAttach attach = std::move(*std::exchange(ticket.attach, std::nullopt));
+  const engine::RequestKey key = attach.request.key;
+  TicketStart how = TicketStart::kHandedOver;
+  absl::Status status;
+  if (action.recompute) {
+    status = StartComputing(std::move(attach), &how);
+  } else {
+    engine::SequenceKv kv = std::move(ticket.bound.extract(action.epoch).mapped().kv);
+    status = scheduler_->AttachRequest({std::move(attach.request), std::move(kv), std::move(attach.first)}, clock_.Now());
+  }
+  if (!status.ok()) return relay_->EndWithError(key, status);
+  relay_->OnStarted(key, how, clock_.Now());
+}
+
+absl::Status TicketDesk::StartComputing(worker::TicketAttach attach, TicketStart* how) {
+  *how = TicketStart::kComputedHere;
+  if (!attach.first.empty() && attach.request.sampling.n == 1) {
+    attach.request.tokens.push_back(attach.first[0].token);
+  } else if (!attach.first.empty()) {
+    *how = TicketStart::kComputedAgain;  // choices draw their first tokens from one prefill
+  }
+  return scheduler_->AddRequest(std::move(attach.request), clock_.Now());
+}
+
+void TicketDesk::Do(const decode::AttachRefused& action) {
+  const auto ticket = tickets_.find(action.ticket);
+  if (ticket == tickets_.end() || !ticket->second.request) return;
+  ticket->second.attach.reset();
+  relay_->EndWithError(*ticket->second.request, absl::UnavailableError(action.reason));
+}
+
+void TicketDesk::Do(const decode::StopSequence& action) {
+  const auto ticket = tickets_.find(action.ticket);
+  if (ticket != tickets_.end() && ticket->second.request) scheduler_->Cancel(*ticket->second.request, clock_.Now());
+}
+
+void TicketDesk::OnEnded(engine::RequestKey key) {
+  const auto node = by_request_.extract(key);
+  if (node.empty()) return;
+  const TicketId id = node.mapped();
+  Ticket& ticket = tickets_.at(id);
+  ticket.attach.reset();
+  const decode::Ticket* known = core_.Find(id);
+  if (known == nullptr) return;
+  if (known->state == TicketState::kAttached) return Handle(decode::Finished{id});
+  Handle(decode::Cancel{ticket.key});
+}
+
+// ---- time
+
+void TicketDesk::Tick() {
+  for (const auto& [key, id] : by_request_) {  // its relay stream lives, or it would have ended
+    const Ticket& ticket = tickets_.at(id);
+    Handle(decode::Credit{id, ticket.attach_gen});
+  }
+  Handle(decode::Tick{});
+  for (auto it = tickets_.begin(); it != tickets_.end();) {
+    const decode::Ticket* known = core_.Find(it->first);
+    const bool gone = known == nullptr || known->state == TicketState::kGone;
+    const bool used = it->second.request && by_request_.contains(*it->second.request);
+    it = gone && !used ? tickets_.erase(it) : std::next(it);
+  }
+}
+
+}  // namespace baton::decode_worker

@@ -1,0 +1,121 @@
+// The scheduler thread's half of the decode side: drives the handoff core with the block pool, the transfer plans and the
+// relay. Scheduler thread only; the scheduler is passed in by its owner.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/clock.h"
+#include "decode_worker/handoff/handoff.h"
+#include "decode_worker/landing.h"
+#include "worker/relay_book.h"
+#include "worker/ticket_host.h"
+
+namespace baton::decode_worker {
+
+struct DeskFacts {
+  KvSide side;
+  int piece_tokens = 0;
+  std::string incarnation, model_digest;
+  decode::FenceKind fence = decode::FenceKind::kReceiverWrites;
+  decode::HandoffOptions handoff;
+};
+
+struct ReserveOrder {
+  decode::TicketKey key;
+  std::string salt;
+  std::vector<int32_t> prompt;  ///< whose cached prefix is pinned; empty: none
+  int32_t prompt_len = 0;
+  Duration expiry{};
+};
+
+class TicketDesk final : public worker::TicketHost, private decode::TicketBlocks {
+ public:
+  /// `landing` and `thread` must outlive it.
+  TicketDesk(DeskFacts facts, Landing& landing, worker::TransferThread& thread, const Clock& clock);
+
+  void SetRelay(worker::RelayBook* relay) { relay_ = relay; }
+  void Use(engine::Scheduler& scheduler) { scheduler_ = &scheduler; }
+
+  // After Use, from here on.
+  decode::ReserveAnswer Reserve(ReserveOrder order);
+  bool Cancel(const decode::TicketKey& key);
+  void OnHello(WriterId writer, LaneHello hello);
+  void OnLane(WriterId writer, ToDecode message);
+  void OnWriterGone(WriterId writer, bool fenced);
+  void Handle(const decode::Event& event);
+  void Tick();
+  /// Gives up the youngest reservation that is not bound; true when that freed a block.
+  bool Shed();
+  /// New tickets are refused.
+  void Drain() { draining_ = true; }
+  /// Ends everything: the engine's threads have ended.
+  void LetGo() { tickets_.clear(); }
+
+  absl::Status OnAttach(worker::TicketAttach attach, engine::Scheduler& scheduler) override;
+  void OnEnded(engine::RequestKey key) override;
+
+  decode::HandoffStats Stats() const { return core_.Stats(); }
+  int64_t reserves_refused() const { return reserves_refused_; }
+  int64_t OwnedBlocks(int32_t group) const;
+
+ private:
+  struct Bound {
+    engine::SequenceKv kv;
+    std::shared_ptr<const KvBlockTables> tables;
+  };
+  struct Ticket {
+    decode::TicketKey key;
+    int32_t prompt_len = 0, cached_tokens = 0;
+    engine::SequenceKv pin;
+    std::map<uint32_t, std::shared_ptr<const TransferPlan>> plans;  ///< by epoch
+    std::map<uint32_t, Bound> bound;                               ///< by epoch
+    std::optional<worker::TicketAttach> attach;                    ///< waits for its KV
+    std::optional<engine::RequestKey> request;
+    uint64_t attach_gen = 0;
+  };
+  struct Writer {
+    LaneHello hello;
+    std::string why_not;  ///< what must match and does not
+  };
+
+  int32_t Pin(TicketId ticket, const decode::Reserve& event) override;
+  bool Bind(TicketId ticket, uint32_t epoch, int32_t tokens) override;
+  void Release(TicketId ticket, uint32_t epoch) override;
+  void Unpin(TicketId ticket) override;
+
+  void Open(WriterId writer, const OpenLane& message);
+  absl::StatusOr<std::shared_ptr<const TransferPlan>> PlanFor(Ticket& ticket, uint32_t epoch, const KvSide& source);
+  absl::Status StartComputing(worker::TicketAttach attach, worker::TicketStart* how);
+  void Do(const decode::ReserveAnswer& action);
+  void Do(const decode::ReservationShed& action);
+  void Do(const decode::SendToWriter& action);
+  void Do(const decode::PlaceSlot& action);
+  void Do(const decode::StartSequence& action);
+  void Do(const decode::ContinueSequence&) {}  // a later Attach of a running ticket is a new request here: see OnAttach
+  void Do(const decode::StopSequence& action);
+  void Do(const decode::AttachRefused& action);
+  void Do(const decode::CancelAnswer& action) { cancel_known_ = action.known; }
+  void Do(const decode::CutWriter& action);
+
+  const DeskFacts facts_;
+  Landing& landing_;
+  worker::TransferThread& thread_;
+  const Clock& clock_;
+  engine::Scheduler* scheduler_ = nullptr;
+  worker::RelayBook* relay_ = nullptr;
+  std::map<TicketId, Ticket> tickets_;
+  std::map<engine::RequestKey, TicketId> by_request_;
+  std::map<WriterId, Writer> writers_;
+  const ReserveOrder* reserving_ = nullptr;     ///< during Reserve
+  std::optional<decode::ReserveAnswer> answer_; ///< of the Reserve being handled
+  bool cancel_known_ = false;
+  bool draining_ = false;
+  int64_t reserves_refused_ = 0;
+  decode::Handoff core_;
+};
+
+}  // namespace baton::decode_worker

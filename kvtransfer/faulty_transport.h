@@ -1,0 +1,40 @@
+// A transport that damages some of the slots it writes, for tests of real processes: a flipped bit, two lines swapped, the
+// end missing. Everything else is the inner transport's. The same seed damages the same writes.
+#pragma once
+
+#include <memory>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "kvtransfer/transport.h"
+
+namespace baton {
+
+class FaultyTransport final : public Transport {
+ public:
+  /// `rate`: the share of writes that are damaged, 0…1.
+  FaultyTransport(std::unique_ptr<Transport> inner, double rate, uint64_t seed) : inner_(std::move(inner)), rate_(rate), random_(seed) {}
+
+  std::string_view name() const override { return inner_->name(); }
+  FenceStyle fence() const override { return inner_->fence(); }
+  std::string address() const override { return inner_->address(); }
+  std::span<std::byte> landing() override { return inner_->landing(); }
+  absl::StatusOr<PeerNumber> Connect(std::string_view address) override { return inner_->Connect(address); }
+  LandingShape landing_of(PeerNumber peer) const override { return inner_->landing_of(peer); }
+  void Write(PeerNumber peer, const LandingPlace& place, std::span<const std::byte> bytes, Done done) override;
+  void Send(PeerNumber peer, std::string message, Done done) override { inner_->Send(peer, std::move(message), std::move(done)); }
+  void Flush(PeerNumber peer, Done done) override { inner_->Flush(peer, std::move(done)); }
+  void Close(PeerNumber peer, std::function<void()> fenced) override { inner_->Close(peer, std::move(fenced)); }
+  bool Progress() override { return inner_->Progress(); }
+  int wait_fd() const override { return inner_->wait_fd(); }
+
+ private:
+  void Damage(std::vector<std::byte>& slot);
+
+  const std::unique_ptr<Transport> inner_;
+  const double rate_;
+  std::mt19937_64 random_;
+};
+
+}  // namespace baton

@@ -1,0 +1,131 @@
+#include "kvtransfer/lane_codec.h"
+
+#include <utility>
+
+#include "common/status.h"
+#include "kvtransfer/layout_codec.h"
+#include "proto/lanes.pb.h"
+
+namespace baton {
+namespace {
+
+constexpr int kMaxSegments = 1 << 16, kMaxGrants = 1 << 12, kMaxStages = 1024;
+constexpr size_t kMaxReason = 4096;
+
+// ---- to the wire
+
+void Set(v1::SlotTurn& out, SlotTurn slot) {
+  out.set_slot(slot.slot);
+  out.set_turn(slot.turn);
+}
+
+void SetKey(v1::LaneMessage& out, const LaneKey& key) {
+  out.mutable_lane()->set_ticket(key.ticket);
+  out.mutable_lane()->set_epoch(key.epoch);
+  out.mutable_lane()->set_lane(key.lane);
+}
+
+void Encode(const OpenLane& m, v1::LaneMessage& out) { out.mutable_open()->set_plan_digest(m.plan_digest); }
+void Encode(const SlotFull& m, v1::LaneMessage& out) {
+  Set(*out.mutable_slot_full()->mutable_slot(), m.slot);
+  out.mutable_slot_full()->mutable_segments()->Add(m.segments.begin(), m.segments.end());
+}
+void Encode(const LaneDone& m, v1::LaneMessage& out) { out.mutable_done()->set_segments(m.segments); }
+void Encode(const LaneClosed& m, v1::LaneMessage& out) { out.mutable_closed()->set_flushed(m.flushed); }
+void Encode(const LaneBound& m, v1::LaneMessage& out) {
+  out.mutable_bound();
+  for (SlotTurn grant : m.grants) Set(*out.mutable_bound()->add_grants(), grant);
+}
+void Encode(const LaneBusy&, v1::LaneMessage& out) { out.mutable_busy(); }
+void Encode(const LaneGone& m, v1::LaneMessage& out) { out.mutable_gone()->set_reason(m.reason.substr(0, kMaxReason)); }
+void Encode(const SlotFree& m, v1::LaneMessage& out) {
+  Set(*out.mutable_slot_free()->mutable_grant(), m.grant);
+  out.mutable_slot_free()->set_ok(m.ok);
+}
+void Encode(const LaneVerified&, v1::LaneMessage& out) { out.mutable_verified(); }
+void Encode(const LaneClosedAck&, v1::LaneMessage& out) { out.mutable_closed_ack(); }
+
+void EncodeHello(const LaneHello& hello, v1::LaneHello& out) {
+  out.set_protocol(hello.protocol);
+  out.set_incarnation(hello.incarnation);
+  out.set_model_digest(hello.model_digest);
+  out.set_numerics_id(hello.numerics_id);
+  *out.mutable_layout() = EncodeLayout(hello.side.layout);
+  out.set_tensor_parallel_size(static_cast<uint32_t>(hello.side.tensor_parallel_size));
+  for (int layer : hello.side.stage_layers) out.add_stage_layers(static_cast<uint32_t>(layer));
+}
+
+// ---- from the wire
+
+SlotTurn Get(const v1::SlotTurn& in) { return {in.slot(), in.turn()}; }
+
+absl::StatusOr<LaneHello> DecodeHello(const v1::LaneHello& in) {
+  LaneHello hello{in.protocol(), in.incarnation(), in.model_digest(), in.numerics_id(), {}};
+  BATON_ASSIGN_OR_RETURN(hello.side.layout, DecodeLayout(in.layout()));
+  if (in.stage_layers_size() < 2 || in.stage_layers_size() > kMaxStages + 1 || in.tensor_parallel_size() > 1024) {
+    return absl::InvalidArgumentError(
+        StrCat("a hello with ", in.stage_layers_size(), " stage borders, tensor parallel size ", in.tensor_parallel_size()));
+  }
+  hello.side.tensor_parallel_size = static_cast<int>(in.tensor_parallel_size());
+  for (uint32_t layer : in.stage_layers()) {
+    if (layer > 1 << 16) return absl::InvalidArgumentError(StrCat("a hello with stage border ", layer));
+    hello.side.stage_layers.push_back(static_cast<int>(layer));
+  }
+  BATON_RETURN_IF_ERROR(CheckSide(hello.side));
+  return hello;
+}
+
+absl::StatusOr<LaneMessage> DecodeSlotFull(const LaneKey& key, const v1::LaneMessage::SlotFull& in) {
+  if (in.segments_size() == 0 || in.segments_size() > kMaxSegments) {
+    return absl::InvalidArgumentError(StrCat("a slot with ", in.segments_size(), " segments"));
+  }
+  return ToDecode(SlotFull{key, Get(in.slot()), {in.segments().begin(), in.segments().end()}});
+}
+
+absl::StatusOr<LaneMessage> DecodeBound(const LaneKey& key, const v1::LaneMessage::Bound& in) {
+  if (in.grants_size() > kMaxGrants) return absl::InvalidArgumentError(StrCat(in.grants_size(), " grants"));
+  LaneBound bound{key, {}};
+  for (const v1::SlotTurn& grant : in.grants()) bound.grants.push_back(Get(grant));
+  return ToPrefill(std::move(bound));
+}
+
+}  // namespace
+
+std::string EncodeLaneMessage(const LaneMessage& message) {
+  v1::LaneMessage out;
+  if (const auto* hello = std::get_if<LaneHello>(&message)) {
+    EncodeHello(*hello, *out.mutable_hello());
+  } else {
+    const auto encode = [&out](const auto& m) { SetKey(out, m.lane), Encode(m, out); };
+    if (const auto* to_decode = std::get_if<ToDecode>(&message)) std::visit(encode, *to_decode);
+    if (const auto* to_prefill = std::get_if<ToPrefill>(&message)) std::visit(encode, *to_prefill);
+  }
+  return out.SerializeAsString();
+}
+
+absl::StatusOr<LaneMessage> DecodeLaneMessage(std::string_view bytes) {
+  v1::LaneMessage in;
+  if (!in.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
+    return absl::InvalidArgumentError(StrCat(bytes.size(), " bytes that are no lane message"));
+  }
+  if (in.kind_case() == v1::LaneMessage::kHello) return DecodeHello(in.hello());
+  const LaneKey key{in.lane().ticket(), in.lane().epoch(), in.lane().lane()};
+  if (key.ticket == 0 || key.epoch == 0) {
+    return absl::InvalidArgumentError(StrCat("a lane message for ticket ", key.ticket, " epoch ", key.epoch));
+  }
+  switch (in.kind_case()) {
+    case v1::LaneMessage::kOpen: return ToDecode(OpenLane{key, in.open().plan_digest()});
+    case v1::LaneMessage::kSlotFull: return DecodeSlotFull(key, in.slot_full());
+    case v1::LaneMessage::kDone: return ToDecode(LaneDone{key, in.done().segments()});
+    case v1::LaneMessage::kClosed: return ToDecode(LaneClosed{key, in.closed().flushed()});
+    case v1::LaneMessage::kBound: return DecodeBound(key, in.bound());
+    case v1::LaneMessage::kBusy: return ToPrefill(LaneBusy{key});
+    case v1::LaneMessage::kGone: return ToPrefill(LaneGone{key, in.gone().reason().substr(0, kMaxReason)});
+    case v1::LaneMessage::kSlotFree: return ToPrefill(SlotFree{key, Get(in.slot_free().grant()), in.slot_free().ok()});
+    case v1::LaneMessage::kVerified: return ToPrefill(LaneVerified{key});
+    case v1::LaneMessage::kClosedAck: return ToPrefill(LaneClosedAck{key});
+    default: return absl::InvalidArgumentError("a lane message of no known kind");
+  }
+}
+
+}  // namespace baton

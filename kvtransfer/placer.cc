@@ -1,0 +1,194 @@
+#include "kvtransfer/placer.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "common/check.h"
+#include "common/half.h"
+#include "common/kv_digest.h"
+#include "common/status.h"
+
+namespace baton {
+namespace {
+
+// One run as pointers: row t of it is `heads` vectors of `dim` elements.
+struct RunMemory {
+  std::byte* first = nullptr;   ///< of (token_in_block, local_head)
+  int64_t row_bytes = 0;        ///< from one token to the next
+  int64_t vector_bytes = 0;     ///< from one head to the next
+  uint64_t* digests = nullptr;  ///< of (unit of token_in_block, local_head)
+  int64_t digest_row = 0;       ///< from one unit to the next
+};
+
+absl::StatusOr<RunMemory> Locate(const KvRun& run, DType dtype, const KvPoolView& pool, const KvBlockTables& tables) {
+  const KvPoolView::Group& group = pool.groups[static_cast<size_t>(run.group)];
+  const auto layer = std::lower_bound(group.layers.begin(), group.layers.end(), run.layer);
+  BATON_CHECK(layer != group.layers.end() && *layer == run.layer, "layer ", run.layer, " is not of this rank");
+  const std::vector<int32_t>& table = tables[static_cast<size_t>(run.group)];
+  const auto index = static_cast<size_t>(run.table_block);
+  if (index >= table.size() || table[index] < 0 || table[index] >= group.blocks) {
+    return absl::DataLossError(StrCat("no block for position ", run.position, " of group ", run.group, ": the table has ", table.size()));
+  }
+  const KvPlaneMemory& plane = group.planes[static_cast<size_t>(layer - group.layers.begin())][static_cast<size_t>(run.plane)];
+  RunMemory at;
+  at.vector_bytes = static_cast<int64_t>(run.dim) * static_cast<int64_t>(DTypeBytes(dtype));
+  at.row_bytes = at.vector_bytes * run.local_heads;
+  at.first = plane.base + table[index] * plane.block_stride_bytes + run.token_in_block * at.row_bytes + run.local_head * at.vector_bytes;
+  at.digest_row = run.local_heads;
+  at.digests = plane.digests + table[index] * plane.digest_block_stride + run.token_in_block / kUnitTokens * at.digest_row + run.local_head;
+  return at;
+}
+
+KvCoordinate At(const KvRun& run, int token, int head) {
+  return {static_cast<uint32_t>(run.layer), static_cast<uint32_t>(run.plane), static_cast<uint32_t>(run.global_head + head),
+          static_cast<uint32_t>(run.position + token)};
+}
+
+absl::Status Differs(const char* what, const KvRun& run, uint64_t expected, uint64_t found) {
+  return absl::DataLossError(StrCat(what, " at layer ", run.layer, " plane ", run.plane, " position ", run.position, ": digest ",
+                                    absl::Hex(expected), " expected, ", absl::Hex(found), " found"));
+}
+
+const KvPlane& PlaneOf(const KvSide& side, const KvRun& run) {
+  return side.layout.groups[static_cast<size_t>(run.group)].planes[static_cast<size_t>(run.plane)];
+}
+
+/// Copies a run into its packed place; its digest, checked against those kept beside the blocks.
+absl::StatusOr<uint64_t> GatherRun(const KvRun& run, const RunMemory& from, std::byte* to) {
+  uint64_t copied = 0, kept = 0;
+  for (int t = 0; t < run.tokens; ++t) {
+    const std::byte* row = from.first + t * from.row_bytes;
+    std::memcpy(to, row, static_cast<size_t>(run.heads * from.vector_bytes));
+    for (int h = 0; h < run.heads; ++h, to += from.vector_bytes) {
+      copied += KvDigestVector(At(run, t, h), to, static_cast<uint32_t>(from.vector_bytes));
+    }
+  }
+  for (int unit = 0; unit * kUnitTokens < run.tokens; ++unit) {
+    for (int h = 0; h < run.heads; ++h) kept += from.digests[unit * from.digest_row + h];
+  }
+  if (copied != kept) return Differs("a source block no longer holds what was computed", run, kept, copied);
+  return copied;
+}
+
+float ToFloat(const std::byte* element, DType type) {
+  uint16_t half = 0;
+  float value = 0;
+  if (type == DType::kF32) return std::memcpy(&value, element, 4), value;
+  std::memcpy(&half, element, 2);
+  return type == DType::kBF16 ? FloatOfBf16(half) : FloatOfF16(half);
+}
+
+void Convert(const std::byte* from, DType from_type, std::byte* to, DType to_type, int elements) {
+  for (int i = 0; i < elements; ++i) {
+    const float value = ToFloat(from + static_cast<size_t>(i) * DTypeBytes(from_type), from_type);
+    if (to_type == DType::kF32) {
+      std::memcpy(to + i * 4, &value, 4);
+    } else {
+      const uint16_t half = Bf16OfFloat(value);
+      std::memcpy(to + i * 2, &half, 2);
+    }
+  }
+}
+
+bool CanConvert(DType from, DType to) {
+  return from == to || ((from == DType::kF32 || from == DType::kBF16 || from == DType::kF16) && (to == DType::kF32 || to == DType::kBF16));
+}
+
+/// Copies or converts a packed run into its blocks and sets their digests; the digest of the packed bytes.
+uint64_t ScatterRun(const KvRun& run, const std::byte* from, DType from_type, const RunMemory& to, DType to_type) {
+  const int64_t from_vector = static_cast<int64_t>(run.dim) * static_cast<int64_t>(DTypeBytes(from_type));
+  const bool same = from_type == to_type;
+  uint64_t packed = 0;
+  for (int t = 0; t < run.tokens; ++t) {
+    std::byte* row = to.first + t * to.row_bytes;
+    uint64_t* digests = to.digests + t / kUnitTokens * to.digest_row;
+    if (same) std::memcpy(row, from, static_cast<size_t>(run.heads * from_vector));
+    for (int h = 0; h < run.heads; ++h, from += from_vector, row += to.vector_bytes) {
+      const KvCoordinate at = At(run, t, h);
+      // Of the bytes in the block where they are the same: what is verified is what will be read.
+      const uint64_t digest = KvDigestVector(at, same ? row : from, static_cast<uint32_t>(from_vector));
+      packed += digest;
+      if (!same) Convert(from, from_type, row, to_type, run.dim);
+      const uint64_t placed = same ? digest : KvDigestVector(at, row, static_cast<uint32_t>(to.vector_bytes));
+      digests[h] = t % kUnitTokens == 0 ? placed : digests[h] + placed;
+    }
+  }
+  return packed;
+}
+
+absl::Status PlaceSegment(const TransferPlan& plan, const LanePlan& lane, const SlotContent::Part& part, const KvPoolView& pool,
+                          const KvBlockTables& tables) {
+  const int segment = static_cast<int>(part.segment.segment);
+  if (const int64_t want = plan.SegmentBytes(lane, segment); static_cast<int64_t>(part.payload.size()) != want) {
+    return absl::DataLossError(StrCat("segment ", segment, " has ", part.payload.size(), " bytes, expected ", want));
+  }
+  absl::Status status;
+  uint64_t digest = 0;
+  KvRun first;
+  plan.ForEachRun(lane, segment, TransferEnd::kTarget, [&](const KvRun& run) {
+    if (!status.ok()) return;
+    if (digest == 0) first = run;
+    const DType from_type = PlaneOf(plan.source(), run).dtype, to_type = PlaneOf(plan.target(), run).dtype;
+    if (!CanConvert(from_type, to_type)) {
+      status = absl::FailedPreconditionError(StrCat("KV of type ", DTypeName(from_type), " cannot be placed as ", DTypeName(to_type)));
+      return;
+    }
+    const absl::StatusOr<RunMemory> to = Locate(run, to_type, pool, tables);
+    if (!to.ok()) {
+      status = to.status();
+      return;
+    }
+    const std::byte* from = part.payload.data() + run.plane_bytes + run.payload_element * static_cast<int64_t>(DTypeBytes(from_type));
+    digest += ScatterRun(run, from, from_type, *to, to_type);
+  });
+  if (status.ok() && digest != part.segment.wire_digest) return Differs("damaged on the way", first, part.segment.wire_digest, digest);
+  return status;
+}
+
+}  // namespace
+
+absl::StatusOr<uint64_t> GatherSlot(const TransferPlan& plan, const LanePlan& lane, const LaneKey& key, uint32_t turn,
+                                    std::span<const uint32_t> segments, const KvPoolView& pool, const KvBlockTables& tables,
+                                    std::span<std::byte> slot) {
+  std::vector<SlotSegment> entries;
+  for (uint32_t segment : segments) {
+    entries.push_back({.segment = segment, .bytes = static_cast<uint64_t>(plan.SegmentBytes(lane, static_cast<int>(segment)))});
+  }
+  BATON_ASSIGN_OR_RETURN(const auto payloads, BeginSlot(slot, key, turn, entries));
+  absl::Status status;
+  for (size_t i = 0; i < entries.size() && status.ok(); ++i) {
+    plan.ForEachRun(lane, static_cast<int>(segments[i]), TransferEnd::kSource, [&](const KvRun& run) {
+      if (!status.ok()) return;
+      const DType type = PlaneOf(plan.source(), run).dtype;
+      const absl::StatusOr<RunMemory> from = Locate(run, type, pool, tables);
+      const absl::StatusOr<uint64_t> digest =
+          from.ok() ? GatherRun(run, *from, payloads[i].data() + run.plane_bytes + run.payload_element * static_cast<int64_t>(DTypeBytes(type)))
+                    : from.status();
+      if (digest.ok()) entries[i].source_digest += *digest;
+      else status = digest.status();
+    });
+    entries[i].wire_digest = entries[i].source_digest;  // sent as it was computed
+  }
+  BATON_RETURN_IF_ERROR(status);
+  BATON_RETURN_IF_ERROR(BeginSlot(slot, key, turn, entries).status());  // now with the digests
+  return SlotBytes(entries);
+}
+
+absl::Status PlaceSlot(const TransferPlan& plan, const LanePlan& lane, const SlotContent& content, std::span<const uint32_t> wanted,
+                       const KvPoolView& pool, const KvBlockTables& tables) {
+  for (uint32_t segment : wanted) {
+    const auto part = std::find_if(content.parts.begin(), content.parts.end(),
+                                   [segment](const SlotContent::Part& p) { return p.segment.segment == segment; });
+    if (part == content.parts.end() || static_cast<int>(segment) >= lane.segments) {
+      return absl::DataLossError(StrCat("segment ", segment, " of ", lane.segments, " is not in the slot"));
+    }
+    BATON_RETURN_IF_ERROR(PlaceSegment(plan, lane, *part, pool, tables));
+  }
+  return absl::OkStatus();
+}
+
+int64_t SegmentRoom(int64_t payload_bytes) { return (payload_bytes + 63) / 64 * 64 + static_cast<int64_t>(sizeof(SlotSegment)); }
+
+int64_t SlotRoom(uint64_t slot_bytes) { return static_cast<int64_t>(slot_bytes) - static_cast<int64_t>(SlotOverheadBytes(1)); }
+
+}  // namespace baton

@@ -1,0 +1,56 @@
+// The two passes over KV bytes: gather a slot out of the sender's blocks, and verify, convert and scatter a slot into the
+// receiver's. Both walk the transfer plan's runs; both derive the digest of what they move (common/kv_digest.h).
+//
+// This is the CPU's implementation, over host memory. Pure but for the memory it is given; the transfer thread's.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "kvtransfer/slot_format.h"
+#include "kvtransfer/transfer_plan.h"
+
+namespace baton {
+
+/// One plane of one layer of a rank's paged pool: block b at base + b · block_stride_bytes, inside it
+/// [tokens_per_block, heads, dim]; digests [blocks, units of a block, heads], one per unit and head.
+struct KvPlaneMemory {
+  std::byte* base = nullptr;
+  int64_t block_stride_bytes = 0;
+  uint64_t* digests = nullptr;
+  int64_t digest_block_stride = 0;  ///< in elements
+};
+
+/// A rank's whole pool. The memory is another's and must outlive it; it never moves.
+struct KvPoolView {
+  struct Group {
+    std::vector<int> layers;                         ///< of this rank, global numbers, ascending
+    std::vector<std::vector<KvPlaneMemory>> planes;  ///< [layers][planes]
+    int64_t blocks = 0;
+  };
+  std::vector<Group> groups;
+};
+
+/// A sequence's block numbers by position, per group.
+using KvBlockTables = std::vector<std::vector<int32_t>>;
+
+/// Packs `segments` of `lane` into `slot`; returns the bytes to send. DataLoss with the coordinates when the blocks do not
+/// hold what was computed there (the digests kept beside them differ), or are not there at all.
+absl::StatusOr<uint64_t> GatherSlot(const TransferPlan& plan, const LanePlan& lane, const LaneKey& key, uint32_t turn,
+                                    std::span<const uint32_t> segments, const KvPoolView& pool, const KvBlockTables& tables,
+                                    std::span<std::byte> slot);
+
+/// Scatters the segments `wanted` of a slot that was read, and sets the digests beside the blocks. DataLoss with the
+/// coordinates when a segment is missing, has the wrong size or its digest differs: then what was written counts as garbage.
+absl::Status PlaceSlot(const TransferPlan& plan, const LanePlan& lane, const SlotContent& content,
+                       std::span<const uint32_t> wanted, const KvPoolView& pool, const KvBlockTables& tables);
+
+/// What a segment takes of a slot: its payload, padding and entry. A slot of `bytes` holds segments that add up to
+/// SlotRoom(bytes).
+int64_t SegmentRoom(int64_t payload_bytes);
+int64_t SlotRoom(uint64_t slot_bytes);
+
+}  // namespace baton

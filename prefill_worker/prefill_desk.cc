@@ -1,0 +1,241 @@
+#include "prefill_worker/prefill_desk.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/check.h"
+#include "common/status.h"
+#include "worker/kv_pool_view.h"
+
+namespace baton::prefill_worker {
+
+using engine::FinishReason;
+
+PrefillDesk::PrefillDesk(prefill::PushOptions options, KvSide side, size_t slot_bytes, Sender& sender, worker::TransferThread& thread,
+                         const Clock& clock)
+    : side_(std::move(side)), slot_bytes_(slot_bytes), sender_(sender), thread_(thread), clock_(clock), core_(options) {}
+
+PrefillDesk::Job* PrefillDesk::Find(const prefill::JobKey& key) {
+  const auto found = jobs_.find(key);
+  return found == jobs_.end() ? nullptr : &found->second;
+}
+
+void PrefillDesk::Handle(const prefill::Event& event) {
+  if (const auto* lost = std::get_if<prefill::PeerLost>(&event)) {
+    std::erase_if(peers_, [lost](const auto& peer) { return peer.second == lost->peer; });  // the next job dials again
+  }
+  std::vector<prefill::Action> actions;
+  core_.Handle(event, clock_.Now(), actions);
+  for (const prefill::Action& action : actions) std::visit([this](const auto& one) { Do(one); }, action);
+}
+
+// ---- a job's life
+
+void PrefillDesk::Begin(JobOrder order, std::shared_ptr<JobEvents> events) {
+  const auto refuse = [&events](const absl::Status& why) { events->OnEnd(why, false, {}); };
+  if (draining_) return refuse(absl::UnavailableError("this worker is draining"));
+  if (Find(order.key) != nullptr) return refuse(absl::AlreadyExistsError("this prefill leg is under way"));
+  if (order.cached_tokens % kUnitTokens != 0 || order.cached_tokens >= static_cast<int32_t>(order.request.tokens.size())) {
+    return refuse(absl::InvalidArgumentError(StrCat(order.cached_tokens, " of ", order.request.tokens.size(), " prompt tokens are on the decode worker")));
+  }
+  absl::StatusOr<TransferPlan> plan = TransferPlan::Make(side_, order.target, {order.cached_tokens, static_cast<int>(order.request.tokens.size())}, order.piece_tokens);
+  if (!plan.ok()) return refuse(plan.status());
+  Job job{.key = order.key, .request = next_key_++, .events = events};
+  job.plan = std::make_shared<const TransferPlan>(*std::move(plan));
+  job.choices = order.request.sampling.n;
+  job.expires = clock_.Now() + order.expiry;
+  order.request.key = job.request;
+  order.request.credit = engine::kUnlimitedCredit;
+  if (absl::Status added = scheduler_->AddRequest(std::move(order.request), clock_.Now()); !added.ok()) return refuse(added);
+  for (const LanePlan& lane : job.plan->lanes()) {
+    auto& cuts = job.reported.emplace_back();
+    for (const GroupCut& cut : lane.groups) cuts.emplace_back(cut.layers.size(), 0);
+  }
+  job.order = std::move(order);
+  by_request_[job.request] = job.key;
+  jobs_.emplace(job.key, std::move(job));
+}
+
+prefill::PeerId PrefillDesk::PeerAt(const std::string& address) {
+  const auto [peer, fresh] = peers_.try_emplace(address, next_peer_);
+  if (fresh) {
+    ++next_peer_;
+    thread_.Post([this, id = peer->second, address] { sender_.Connect(id, address); });
+  }
+  return peer->second;
+}
+
+/// When the prompt's first chunk runs: decode binds its blocks now, behind the first layer.
+void PrefillDesk::StartPushing(Job& job) {
+  job.pushing = true;
+  job.peer = PeerAt(job.order.landing_address);
+  prefill::Prefill event{job.key, job.peer, job.order.ticket, job.plan->digest(), {}, job.expires - clock_.Now()};
+  event.slot_bytes = SlotRoom(std::min<uint64_t>(job.order.slot_bytes, slot_bytes_));
+  for (const LanePlan& lane : job.plan->lanes()) {
+    std::vector<int64_t>& bytes = event.lanes.emplace_back();
+    for (int s = 0; s < lane.segments; ++s) bytes.push_back(SegmentRoom(job.plan->SegmentBytes(lane, s)));
+  }
+  Handle(event);
+  if (core_.Find(job.key) != nullptr) {
+    by_ticket_[{job.peer, job.order.ticket, job.key.epoch}] = job.key;
+  } else {  // refused, and answered so
+    job.pushing = false;
+    scheduler_->Cancel(job.request, clock_.Now());  // its abort ends the job
+  }
+}
+
+void PrefillDesk::OnLayer(const LayerProgress& progress) {
+  for (const LayerProgress::Rows& rows : progress.rows) {
+    const auto key = by_request_.find(rows.request);
+    Job* job = key == by_request_.end() ? nullptr : Find(key->second);
+    if (job == nullptr) continue;
+    if (!job->pushing) {
+      StartPushing(*job);
+      if (!job->pushing) continue;
+      for (int layer = 0; layer < side_.stage_layers.back(); ++layer) Report(*job, layer, rows.from);  // found in the cache
+    }
+    Report(*job, progress.layer, rows.to);
+  }
+}
+
+/// Positions below `computed` of this layer are in our blocks.
+void PrefillDesk::Report(Job& job, int layer, int32_t computed) {
+  for (size_t l = 0; l < job.plan->lanes().size(); ++l) {
+    const LanePlan& lane = job.plan->lanes()[l];
+    std::vector<uint32_t> ready;
+    for (size_t c = 0; c < lane.groups.size(); ++c) {
+      const GroupCut& cut = lane.groups[c];
+      const auto at = std::lower_bound(cut.layers.begin(), cut.layers.end(), layer);
+      if (at == cut.layers.end() || *at != layer) continue;
+      const auto index = at - cut.layers.begin();
+      int& pieces = job.reported[l][c][static_cast<size_t>(index)];
+      for (; pieces < cut.pieces; ++pieces) {
+        const int segment = cut.first_segment + static_cast<int>(index) * cut.pieces + pieces;
+        if (job.plan->SegmentAt(lane, segment).tokens.end > computed) break;
+        ready.push_back(static_cast<uint32_t>(segment));
+      }
+    }
+    if (!ready.empty()) Handle(prefill::Computed{job.key, static_cast<uint32_t>(l), std::move(ready)});
+  }
+}
+
+void PrefillDesk::OnOutputs(const std::vector<engine::SequenceOutput>& outputs) {
+  for (const engine::SequenceOutput& output : outputs) {
+    const auto key = by_request_.find(output.key);
+    if (key == by_request_.end()) continue;
+    Job& job = *Find(key->second);
+    if (!job.computing) continue;
+    if (!output.prompt_logprobs.empty()) job.events->OnPromptScores(output.prompt_logprobs);
+    if (output.finish == FinishReason::kNone) continue;
+    if (output.finish == FinishReason::kError || output.finish == FinishReason::kAbort) {
+      EndCompute(job, output.finish == FinishReason::kError ? output.error : absl::CancelledError("cancelled"));
+      continue;
+    }
+    job.outputs.push_back(output);
+    if (static_cast<int32_t>(job.outputs.size()) == job.choices) EndCompute(job, absl::OkStatus());
+  }
+}
+
+void PrefillDesk::EndCompute(Job& job, const absl::Status& status) {
+  const prefill::JobKey key = job.key;
+  job.computing = false;
+  if (!job.pushing) {  // it ended before a step of it ran
+    Answer(job, status, false);
+    return EraseIfOver(key);
+  }
+  const bool nothing_to_decode = status.ok() && std::none_of(job.outputs.begin(), job.outputs.end(), [](const engine::SequenceOutput& o) {
+                                   return o.finish == FinishReason::kHeld;
+                                 });
+  if (nothing_to_decode) Answer(job, status, false);
+  Handle(prefill::ComputeEnded{key, status});
+  if (nothing_to_decode) Handle(prefill::Cancel{key});
+  EraseIfOver(key);
+}
+
+void PrefillDesk::Answer(Job& job, const absl::Status& status, bool no_room) {
+  if (std::exchange(job.answered, true)) return;
+  job.events->OnEnd(status, no_room, job.outputs);
+}
+
+void PrefillDesk::OnCallerGone(const prefill::JobKey& key) {
+  if (const Job* job = Find(key); job != nullptr && !job->answered) Cancel(key);
+}
+
+void PrefillDesk::Tick() {
+  Handle(prefill::Tick{});
+  std::vector<prefill::JobKey> keys;
+  for (const auto& [key, job] : jobs_) keys.push_back(key);
+  for (const prefill::JobKey& key : keys) EraseIfOver(key);
+}
+
+bool PrefillDesk::Cancel(const prefill::JobKey& key) {
+  Job* job = Find(key);
+  if (job != nullptr && !job->pushing) {
+    Answer(*job, absl::CancelledError("cancelled"), false);
+    scheduler_->Cancel(job->request, clock_.Now());  // its abort ends the job
+    return true;
+  }
+  Handle(prefill::Cancel{key});
+  EraseIfOver(key);
+  return job != nullptr;
+}
+
+/// The core remembers an ended job for repeated questions; nothing is left to do here.
+void PrefillDesk::EraseIfOver(const prefill::JobKey& key) {
+  Job* job = Find(key);
+  if (job == nullptr || job->computing || !job->answered) return;
+  if (const prefill::PushJob* known = core_.Find(key); job->pushing && known != nullptr && !(known->Over() && known->released)) return;
+  scheduler_->ReleaseHeld(job->request);
+  by_request_.erase(job->request);
+  if (job->pushing) by_ticket_.erase({job->peer, job->order.ticket, key.epoch});
+  jobs_.erase(key);
+}
+
+int64_t PrefillDesk::OwnedBlocks(int32_t group) const {
+  int64_t owned = 0;
+  for (const auto& [key, job] : jobs_) owned += job.pin.tables.empty() ? 0 : job.pin.tables[static_cast<size_t>(group)].owned();
+  return owned;
+}
+
+// ---- what the core asks for
+
+void PrefillDesk::Do(const prefill::SendToDecode& action) {
+  thread_.Post([this, action] { sender_.Send(action.peer, action.message); });
+}
+
+void PrefillDesk::Do(const prefill::WriteSlot& action) {
+  WriteOrder order{action.peer, action.lane, action.slot, action.segments, nullptr, {}};
+  const auto key = by_ticket_.find({action.peer, action.lane.ticket, action.lane.epoch});
+  BATON_CHECK(key != by_ticket_.end(), "no job for ticket ", action.lane.ticket);
+  const Job& job = *Find(key->second);
+  order.plan = job.plan;
+  const engine::SequenceKv* kv = scheduler_->Kv(job.request);
+  order.tables = worker::TablesOf(kv != nullptr ? *kv : job.pin);
+  order.tables.resize(side_.layout.groups.size());  // no blocks any more: the gather will say so
+  thread_.Post([this, order = std::move(order)] { sender_.Write(order); });
+}
+
+void PrefillDesk::Do(const prefill::FlushLane& action) {
+  thread_.Post([this, action] { sender_.Flush(action.peer, action.lane); });
+}
+
+void PrefillDesk::Do(const prefill::Reply& action) {
+  if (Job* job = Find(action.key)) Answer(*job, action.status, action.no_room);
+}
+
+/// Its blocks stay until the lanes are flushed.
+void PrefillDesk::Do(const prefill::StopCompute& action) {
+  Job* job = Find(action.key);
+  if (job == nullptr || !job->computing) return;
+  if (const engine::SequenceKv* kv = scheduler_->Kv(job->request)) job->pin = kv->Share();
+  scheduler_->Cancel(job->request, clock_.Now());
+}
+
+void PrefillDesk::Do(const prefill::ReleaseSource& action) {
+  Job* job = Find(action.key);
+  if (job == nullptr) return;
+  job->pin.Clear();
+  scheduler_->ReleaseHeld(job->request);
+}
+
+}  // namespace baton::prefill_worker

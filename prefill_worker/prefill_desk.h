@@ -1,0 +1,128 @@
+// The scheduler thread's half of the prefill side: drives the push core with the engine. A job is one Prefill leg: a
+// request of the engine that is held after its first tokens, and the lanes its KV leaves on while it is computed.
+// Scheduler thread only; the scheduler is passed in by its owner.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "common/clock.h"
+#include "engine/step/scheduler.h"
+#include "prefill_worker/handoff/push.h"
+#include "prefill_worker/sender.h"
+
+namespace baton::prefill_worker {
+
+/// What a prefill leg has found, for its caller. On the scheduler thread.
+class JobEvents {
+ public:
+  virtual ~JobEvents() = default;
+  virtual void OnPromptScores(const std::vector<kernels::SampleResult>& scores) = 0;
+  /// The last call. ok: `outputs` are the first token of each choice. no_room: decode refused to take the KV.
+  virtual void OnEnd(const absl::Status& status, bool no_room, const std::vector<engine::SequenceOutput>& outputs) = 0;
+};
+
+struct JobOrder {
+  prefill::JobKey key;
+  engine::Request request;
+  std::string landing_address;
+  TicketId ticket = 0;
+  KvSide target;
+  int32_t cached_tokens = 0;  ///< on decode; nothing below travels
+  int piece_tokens = 0;
+  uint64_t slot_bytes = 0;
+  Duration expiry{};
+};
+
+/// One layer of a running step, as the executor reports it.
+struct LayerProgress {
+  struct Rows {
+    engine::RequestKey request = 0;
+    int32_t from = 0, to = 0;  ///< positions whose KV this step writes
+  };
+  int layer = 0;
+  std::vector<Rows> rows;
+};
+
+class PrefillDesk {
+ public:
+  /// The others must outlive it.
+  PrefillDesk(prefill::PushOptions options, KvSide side, size_t slot_bytes, Sender& sender, worker::TransferThread& thread, const Clock& clock);
+
+  void Use(engine::Scheduler& scheduler) { scheduler_ = &scheduler; }
+  void Begin(JobOrder order, std::shared_ptr<JobEvents> events);
+  /// False: unknown, and it will not be started any more.
+  bool Cancel(const prefill::JobKey& key);
+  /// Who asked is gone: a leg that was not answered is cancelled.
+  void OnCallerGone(const prefill::JobKey& key);
+  void OnLayer(const LayerProgress& progress);
+  void OnOutputs(const std::vector<engine::SequenceOutput>& outputs);
+  void Handle(const prefill::Event& event);
+  void Tick();
+  void Drain() { draining_ = true; }
+  bool Idle() const { return jobs_.empty(); }
+  /// Whether `key` is a job of ours, which is held after its first tokens.
+  static bool IsJob(engine::RequestKey key) { return key >= kFirstKey; }
+  /// The engine's threads have ended.
+  void LetGo() { jobs_.clear(); }
+
+  prefill::PushStats Stats() const { return core_.Stats(); }
+  size_t jobs() const { return jobs_.size(); }
+  int64_t OwnedBlocks(int32_t group) const;
+
+ private:
+  static constexpr engine::RequestKey kFirstKey = engine::RequestKey{1} << 62;  ///< the relay's count from 1
+  struct Job {
+    prefill::JobKey key;
+    JobOrder order;  ///< its request is the scheduler's
+    engine::RequestKey request = 0;
+    std::shared_ptr<JobEvents> events;
+    std::shared_ptr<const TransferPlan> plan;
+    prefill::PeerId peer = 0;
+    TimePoint expires{};
+    bool pushing = false;   ///< the core knows it
+    bool answered = false;
+    bool computing = true;
+    int32_t choices = 1;
+    std::vector<std::vector<std::vector<int>>> reported;  ///< [lanes][cuts][layers of the cut] pieces
+    std::vector<engine::SequenceOutput> outputs;          ///< one per choice that has its first token
+    engine::SequenceKv pin;                               ///< the source, once the request was cancelled
+  };
+
+  void StartPushing(Job& job);
+  prefill::PeerId PeerAt(const std::string& address);
+  void Report(Job& job, int layer, int32_t computed);
+  void EndCompute(Job& job, const absl::Status& status);
+  void Answer(Job& job, const absl::Status& status, bool no_room);
+  void EraseIfOver(const prefill::JobKey& key);
+  Job* Find(const prefill::JobKey& key);
+
+  void Do(const prefill::SendToDecode& action);
+  void Do(const prefill::WriteSlot& action);
+  void Do(const prefill::FlushLane& action);
+  void Do(const prefill::Reply& action);
+  void Do(const prefill::StopCompute& action);
+  void Do(const prefill::ReleaseSource& action);
+  void Do(const prefill::CancelAnswer&) {}
+
+  const KvSide side_;
+  const size_t slot_bytes_;
+  Sender& sender_;
+  worker::TransferThread& thread_;
+  const Clock& clock_;
+  engine::Scheduler* scheduler_ = nullptr;
+  std::map<prefill::JobKey, Job> jobs_;
+  std::map<engine::RequestKey, prefill::JobKey> by_request_;
+  std::map<std::tuple<prefill::PeerId, TicketId, uint32_t>, prefill::JobKey> by_ticket_;  ///< what the core pushes
+  std::map<std::string, prefill::PeerId> peers_;  ///< by landing address
+  prefill::PeerId next_peer_ = 1;
+  engine::RequestKey next_key_ = kFirstKey;
+  bool draining_ = false;
+  prefill::Push core_;
+};
+
+}  // namespace baton::prefill_worker

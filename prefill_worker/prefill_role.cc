@@ -1,0 +1,197 @@
+#include "prefill_worker/prefill_role.h"
+
+#include <utility>
+
+#include "common/status.h"
+#include "kvtransfer/layout_codec.h"
+#include "prefill_worker/prefill_desk.h"
+#include "worker/codec.h"
+#include "worker/kv_pool_view.h"
+#include "worker/transports.h"
+
+namespace baton::prefill_worker {
+namespace {
+
+constexpr size_t kPieceBytes = 64 << 10;
+constexpr uint32_t kLeaseMs = 5000;
+constexpr auto kWaitForRoom = std::chrono::seconds(20);  ///< a computed prompt waits here for decode's blocks, which is a queue
+
+/// A leg's answer, from what the desk found to messages.
+class LegAnswer final : public JobEvents {
+ public:
+  explicit LegAnswer(std::shared_ptr<worker::PrefillSink> sink) : sink_(std::move(sink)) {}
+
+  void OnPromptScores(const std::vector<kernels::SampleResult>& scores) override {
+    for (std::string& piece : worker::EncodePromptLogprobs(scores, kPieceBytes)) {
+      v1::PrefillReply reply;
+      reply.set_prompt_logprobs(std::move(piece));
+      sink_->Send(std::move(reply));
+    }
+  }
+
+  void OnEnd(const absl::Status& status, bool no_room, const std::vector<engine::SequenceOutput>& outputs) override {
+    if (!status.ok() && !no_room) return sink_->Finish(status);
+    v1::PrefillReply reply;
+    reply.set_last(true);
+    if (no_room) {
+      *reply.mutable_no_room() = worker::EncodeError(status, 0, 0);
+      reply.set_lease_ms(kLeaseMs);
+    }
+    for (const engine::SequenceOutput& output : outputs) {
+      const v1::RelayEntry entry = worker::EncodeOutput(output);
+      v1::FirstToken& first = *reply.add_first();
+      first.set_index(entry.index());
+      first.set_token_id(entry.token_ids(0));
+      first.set_rng_position(entry.position());
+      if (entry.logprobs_size() > 0) *first.mutable_logprobs() = entry.logprobs(0);
+      first.set_finish_reason(entry.finish_reason());
+      if (entry.has_stop_token_id()) first.set_stop_token_id(entry.stop_token_id());
+      reply.mutable_usage()->set_cached_tokens(output.cached_tokens);
+      reply.mutable_timings()->set_queue_prefill_ms(Milliseconds(output.timings.queued));
+      reply.mutable_timings()->set_prefill_ms(Milliseconds(output.timings.prefill));
+    }
+    sink_->Send(std::move(reply));
+    sink_->Finish(absl::OkStatus());
+  }
+
+ private:
+  const std::shared_ptr<worker::PrefillSink> sink_;
+};
+
+v1::Attach AsAttach(const v1::PrefillRequest& in) {
+  v1::Attach out;
+  out.set_prompt_token_ids(in.prompt_token_ids());
+  out.set_prompt_len(in.prompt_len());
+  out.set_output_len_so_far(in.output_len_so_far());
+  *out.mutable_sampling() = in.sampling();
+  *out.mutable_eos_token_ids() = in.eos_token_ids();
+  out.set_deadline_ms(in.deadline_ms());
+  out.set_priority(in.priority());
+  out.set_cache_salt(in.cache_salt());
+  return out;
+}
+
+absl::StatusOr<JobOrder> DecodeOrder(const v1::PrefillRequest& in, const worker::AttachLimits& limits, TimePoint now) {
+  JobOrder order{.key = {in.key().request_id(), in.key().attempt(), in.key().epoch()}};
+  BATON_ASSIGN_OR_RETURN(order.request, worker::DecodeAttach(AsAttach(in), limits, 0, now));
+  const v1::ReserveReply& reserved = in.ticket();
+  v1::Ticket ticket;
+  if (!ticket.ParseFromString(reserved.ticket()) || ticket.id() == 0 || in.key().epoch() == 0) {
+    return absl::InvalidArgumentError(StrCat("a ticket of ", reserved.ticket().size(), " bytes that is none, epoch ", in.key().epoch()));
+  }
+  order.ticket = ticket.id();
+  order.landing_address = reserved.landing_address();
+  BATON_ASSIGN_OR_RETURN(order.target.layout, DecodeLayout(reserved.kv_layout()));
+  order.target.tensor_parallel_size = static_cast<int>(reserved.tensor_parallel_size());
+  order.target.stage_layers.assign(reserved.stage_layers().begin(), reserved.stage_layers().end());
+  BATON_RETURN_IF_ERROR(CheckSide(order.target));
+  order.cached_tokens = static_cast<int32_t>(reserved.cached_tokens());
+  order.piece_tokens = static_cast<int>(reserved.piece_tokens());
+  order.slot_bytes = reserved.slot_bytes();
+  order.expiry = std::chrono::milliseconds(reserved.expiry_ms());
+  return order;
+}
+
+class PrefillPolicy final : public engine::RolePolicy {
+ public:
+  bool HoldAfterFirstToken(engine::RequestKey key) const override { return PrefillDesk::IsJob(key); }
+};
+
+class PrefillRole final : public worker::Role, private SenderEvents, private engine::LayerObserver {
+ public:
+  explicit PrefillRole(const worker::RoleContext& context)
+      : clock_(context.clock), kind_(worker::TransportKind(context.config)), limits_{.vocab_size = context.loaded.model->config().vocab_size} {
+    const KvSide side = worker::SideOf(context.loaded.model->kv_layout());
+    LaneHello hello{.incarnation = context.incarnation, .model_digest = context.loaded.model->config().digest,
+                    .numerics_id = context.loaded.numerics_id, .side = side};
+    const auto slot_bytes = static_cast<size_t>(context.config.landing_slot_bytes);
+    sender_ = std::make_unique<Sender>(context.config.host, slot_bytes, context.config.test_kv_fault_rate, worker::PoolViewOf(*context.loaded.memory), std::move(hello), clock_, thread_, static_cast<SenderEvents&>(*this));
+    desk_ = std::make_unique<PrefillDesk>(prefill::PushOptions{.no_room_after = kWaitForRoom}, side, slot_bytes, *sender_, thread_, clock_);
+  }
+
+  v1::WorkerRole wire_role() const override { return v1::WORKER_ROLE_PREFILL; }
+  engine::RolePolicy* policy() override { return &policy_; }
+  engine::LayerObserver* observer() override { return this; }
+
+  void Start(worker::PostTask post, worker::RelayBook*) override {
+    post_ = std::move(post);
+    post_([this](engine::Scheduler& scheduler, TimePoint) { desk_->Use(scheduler); });
+    thread_.Start();
+  }
+  void Drain() override { desk_->Drain(); }
+  bool Idle() const override { return desk_->Idle(); }
+  void StopThreads() override { thread_.Stop(); }
+  void LetGo() override { desk_->LetGo(); }
+
+  void OnOutputs(const std::vector<engine::SequenceOutput>& outputs, engine::Scheduler&) override { desk_->OnOutputs(outputs); }
+  void OnTick(engine::Scheduler&) override { desk_->Tick(); }
+  int64_t OwnedBlocks(int32_t group) const override { return desk_->OwnedBlocks(group); }
+  void FillLoad(v1::HandoffLoad& load) const override {
+    const prefill::PushStats stats = desk_->Stats();
+    const SenderCounters& counters = sender_->counters();
+    load.set_transport(kind_);
+    load.set_jobs(static_cast<int32_t>(desk_->jobs()));
+    load.set_bytes(counters.bytes);
+    load.set_slots(counters.slots);
+    load.set_seconds(static_cast<double>(counters.nanoseconds) / 1e9);
+    load.set_source_digest_mismatches(stats.source_mismatches);
+    load.set_no_room(stats.no_room);
+    load.set_resent_segments(stats.resent_segments);
+    load.set_unclean_closes(stats.unclean_closes);
+  }
+
+  void Prefill(const v1::PrefillRequest& request, std::shared_ptr<worker::PrefillSink> sink) override {
+    auto order = std::make_shared<absl::StatusOr<JobOrder>>(DecodeOrder(request, limits_, clock_.Now()));
+    if (!order->ok()) return sink->Finish(order->status());
+    post_([this, order, sink = std::move(sink)](engine::Scheduler&, TimePoint) {
+      desk_->Begin(*std::move(*order), std::make_shared<LegAnswer>(sink));
+    });
+  }
+  void PrefillStreamEnded(const v1::RequestKey& key) override {
+    post_([this, key = KeyOf(key)](engine::Scheduler&, TimePoint) { desk_->OnCallerGone(key); });
+  }
+  void Cancel(const v1::CancelRequest& request, std::function<void(v1::CancelReply)> answer) override {
+    post_([this, key = KeyOf(request.key()), answer = std::move(answer)](engine::Scheduler&, TimePoint) {
+      v1::CancelReply reply;
+      reply.set_known(desk_->Cancel(key));
+      answer(std::move(reply));
+    });
+  }
+
+ private:
+  static prefill::JobKey KeyOf(const v1::RequestKey& key) { return {key.request_id(), key.attempt(), key.epoch()}; }
+
+  // Transfer thread.
+  void OnPush(const prefill::Event& event) override {
+    post_([this, event](engine::Scheduler&, TimePoint) { desk_->Handle(event); });
+  }
+
+  // Executor thread.
+  void OnLayerKv(const engine::StepPlan& plan, int layer) override {
+    LayerProgress progress{layer, {}};
+    for (const engine::SequenceStep& step : plan.sequences) {
+      if (step.num_tokens > 0 && PrefillDesk::IsJob(step.request_key)) {
+        progress.rows.push_back({step.request_key, step.context, step.context + step.num_tokens});
+      }
+    }
+    if (progress.rows.empty()) return;
+    post_([this, progress = std::move(progress)](engine::Scheduler&, TimePoint) { desk_->OnLayer(progress); });
+  }
+
+  const Clock& clock_;
+  const std::string kind_;
+  const worker::AttachLimits limits_;
+  worker::PostTask post_;
+  PrefillPolicy policy_;
+  worker::TransferThread thread_;
+  std::unique_ptr<Sender> sender_;
+  std::unique_ptr<PrefillDesk> desk_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<worker::Role>> MakePrefillRole(const worker::RoleContext& context) {
+  return std::make_unique<PrefillRole>(context);
+}
+
+}  // namespace baton::prefill_worker

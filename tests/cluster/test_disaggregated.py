@@ -1,0 +1,131 @@
+"""Prefill and decode in processes of their own answer what one worker answers, bit for bit; death on either side loses no
+answer and no memory."""
+import os
+import signal
+import threading
+import time
+import unittest
+
+from harness import Cluster, in_parallel
+from test_promise_a import answer, requests
+
+PAIR = ["--prefill", 1, "--decode", 1, "--threads", 1]
+TWO_OF_EACH = ["--prefill", 2, "--decode", 2, "--threads", 1, "--max-attempts", 5, "--failover-wait-ms", 20000,
+               "--retry-budget", 1]
+LONG = "the quick brown fox jumps over the lazy dog " * 18
+
+
+def field_requests():
+    """One request per field that has a meaning on both sides of the handoff."""
+    base = {"model": "tiny-llama", "prompt": LONG, "max_tokens": 12, "seed": 11, "temperature": 0.9, "logprobs": 2}
+    changes = [{}, {"temperature": 0}, {"n": 4}, {"n": 2, "best_of": 2}, {"max_tokens": 1}, {"max_tokens": 1, "n": 3},
+               {"echo": True}, {"echo": True, "prompt_logprobs": 2, "logprobs": 3}, {"prompt_logprobs": 0, "n": 2},
+               {"repetition_penalty": 1.4}, {"presence_penalty": 1.1, "frequency_penalty": 0.7}, {"stop": ["e", "qu"]},
+               {"min_tokens": 8, "stop": [" "]}, {"logit_bias": {"7": 5.0, "11": -100}}, {"priority": -3},
+               {"ignore_eos": True, "max_tokens": 40}, {"stop_token_ids": list(range(3, 120))}, {"prompt": "a"},
+               {"prompt": LONG[:90]}, {"prompt": LONG + "tail B"}, {"prompt": LONG * 2, "max_tokens": 30}]
+    return [{k: v for k, v in {**base, **change}.items() if k != "best_of"} for change in changes]
+
+
+def slots_are_back(cluster):
+    """Nothing of a handoff is held, and every block has an owner who knows of it."""
+    return (cluster.metric("baton_landing_slots_granted") == 0 and cluster.metric("baton_landing_slots_quarantined") == 0
+            and cluster.metric("baton_handoff_jobs") == 0 and cluster.metric("baton_handoff_reserved_tokens") == 0
+            and cluster.metric("baton_leaked_kv_blocks") == 0)
+
+
+class Disaggregated(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.bodies = field_requests() + requests(24, seed=19)
+        with Cluster(args=["--threads", 1]) as c:
+            cls.alone = [answer(c, body) for body in cls.bodies]
+
+    def check(self, cluster, what):
+        for round_name in ("cold", "with prefix hits"):
+            got = in_parallel([lambda b=b: answer(cluster, b) for b in self.bodies])
+            for body, want, have in zip(self.bodies, self.alone, got):
+                self.assertEqual(have, want, f"{what}, {round_name}: {body}")
+        self.assertGreater(cluster.metric("baton_kv_transfer_bytes_total"), 0)
+        self.assertEqual(cluster.metric("baton_kv_digest_mismatches_total"), 0)
+        self.assertEqual(cluster.metric("baton_handoff_recomputes_total"), 0)
+        self.assertEqual(cluster.metric("baton_handoff_lanes_failed_total"), 0)
+        cluster.wait_until(lambda: slots_are_back(cluster), "slots and blocks back", 5)
+
+    def test_every_field_equals_aggregated_over_shared_memory(self):
+        with Cluster(args=PAIR) as c:
+            self.check(c, "shm")
+
+    def test_every_field_equals_aggregated_over_tcp_with_other_blocks_and_chunks(self):
+        args = [*PAIR, "--transport", "tcp", "--prefill.block-size", 64, "--decode.block-size", 16, "--prefill.max-num-batched-tokens", 48]
+        with Cluster(args=args) as c:
+            self.check(c, "tcp, blocks 64 to 16, chunks of 48")
+
+    def test_small_landing_ring_makes_tickets_wait_not_fail(self):
+        args = [*PAIR, "--decode.block-size", 64, "--landing-slots", 2, "--landing-slot-bytes", 65536, "--local-prefill-max-tokens", 0]
+        with Cluster(args=args) as c:
+            self.check(c, "2 slots, blocks 16 to 64")
+
+    def test_damaged_slots_never_become_a_wrong_token(self):
+        for rate, repaired in ((0.1, "resent"), (1.0, "recomputed")):
+            with self.subTest(rate=rate), Cluster(args=[*PAIR, "--prefill.test-kv-fault-rate", rate]) as c:
+                got = in_parallel([lambda b=b: answer(c, b) for b in self.bodies])
+                for body, want, have in zip(self.bodies, self.alone, got):
+                    self.assertEqual(have, want, f"{rate} of the slots damaged: {body}")
+                self.assertGreater(c.metric("baton_kv_digest_mismatches_total"), 0)
+                counter = "baton_handoff_resent_segments_total" if repaired == "resent" else "baton_handoff_recomputes_total"
+                self.assertGreater(c.metric(counter), 0)
+                c.wait_until(lambda: slots_are_back(c), "slots and blocks back", 5)
+
+    def test_stages_and_usage_are_reported(self):
+        with Cluster(args=PAIR) as c:
+            reply = c.post("/v1/completions", {"model": "tiny-llama", "prompt": LONG, "max_tokens": 8, "temperature": 0}).json()
+            timings = reply["timings"]
+            self.assertGreater(timings["prefill_ms"], 0)
+            self.assertGreater(timings["first_decode_ms"], 0)
+            for stage in ("queue_prefill_ms", "transfer_ms", "queue_decode_ms", "decode_ms"):
+                self.assertIn(stage, timings)
+            again = c.post("/v1/completions", {"model": "tiny-llama", "prompt": LONG, "max_tokens": 8, "temperature": 0}).json()
+            self.assertGreater(again["usage"]["prompt_tokens_details"]["cached_tokens"], 0)
+
+    def kill_during_load(self, role, how=signal.SIGKILL):
+        bodies = [{**b, "max_tokens": max(b.get("max_tokens", 8), 8)} for b in self.bodies[:30]]
+        with Cluster(args=["--threads", 1]) as c:
+            want = [answer(c, body) for body in bodies]
+        with Cluster(args=TWO_OF_EACH) as c:
+            victim = c.workers(role)[0]
+            started = threading.Event()
+
+            def killer():
+                started.wait()
+                while c.metric("baton_kv_transfer_bytes_total") == 0:
+                    time.sleep(0.005)
+                os.kill(victim, how)
+
+            thread = threading.Thread(target=killer)
+            thread.start()
+            started.set()
+            got = in_parallel([lambda b=b: answer(c, b) for b in bodies])
+            thread.join()
+            for body, expected, have in zip(bodies, want, got):
+                self.assertEqual(have, expected, f"{role} killed: {body}")
+            c.wait_until(lambda: slots_are_back(c), f"slots and blocks back after the death of a {role} worker", 5)
+
+    def test_prefill_worker_killed_under_load(self):
+        self.kill_during_load("prefill")
+
+    def test_decode_worker_killed_under_load(self):
+        self.kill_during_load("decode")
+
+    def test_client_that_leaves_frees_both_sides(self):
+        with Cluster(args=PAIR) as c:
+            body = {"model": "tiny-llama", "prompt": LONG * 3, "max_tokens": 300, "ignore_eos": True, "stream": True}
+            for _ in range(8):
+                with self.assertRaises(OSError):
+                    c.post("/v1/completions", body, timeout=0.02)
+            c.wait_until(lambda: slots_are_back(c) and c.metric("vllm:num_requests_running") == 0, "everything back", 5)
+            self.assertEqual(answer(c, self.bodies[0]), self.alone[0])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

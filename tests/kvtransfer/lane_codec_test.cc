@@ -1,0 +1,96 @@
+#include "kvtransfer/lane_codec.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include <google/protobuf/stubs/logging.h>
+
+namespace baton {
+namespace {
+
+using ::testing::HasSubstr;
+
+const LaneKey kKey{0x1234567890abcdef, 3, 2};
+
+LaneHello Hello() {
+  LaneHello hello{kLaneProtocol, "incarnation", "digest", "numerics", {}};
+  hello.side.layout.groups = {{.layers = {0, 2}, .kind = KvGroupKind::kWindow, .window_tokens = 512,
+                               .planes = {{KvPlane::Name::kK, DType::kF32, 4, 64}, {KvPlane::Name::kV, DType::kBF16, 4, 64}},
+                               .tokens_per_block = 32},
+                              {.layers = {1}, .planes = {{KvPlane::Name::kLatent, DType::kF8E4M3, 1, 576}}}};
+  hello.side.tensor_parallel_size = 1;
+  hello.side.stage_layers = {0, 2, 3};
+  return hello;
+}
+
+std::vector<LaneMessage> Everything() {
+  return {Hello(),
+          ToDecode(OpenLane{kKey, ~0ull}),
+          ToDecode(SlotFull{kKey, {7, 9}, {0, 5, 4000000000}}),
+          ToDecode(LaneDone{kKey, 12}),
+          ToDecode(LaneClosed{kKey, false}),
+          ToPrefill(LaneBound{kKey, {{1, 2}, {3, 4}}}),
+          ToPrefill(LaneBusy{kKey}),
+          ToPrefill(LaneGone{kKey, "no room"}),
+          ToPrefill(SlotFree{kKey, {5, 6}, false}),
+          ToPrefill(LaneVerified{kKey}),
+          ToPrefill(LaneClosedAck{kKey})};
+}
+
+TEST(LaneCodec, EveryMessageComesBackAsItWas) {
+  for (const LaneMessage& message : Everything()) {
+    const std::string bytes = EncodeLaneMessage(message);
+    const auto decoded = DecodeLaneMessage(bytes);
+    ASSERT_TRUE(decoded.ok()) << decoded.status();
+    EXPECT_EQ(EncodeLaneMessage(*decoded), bytes);
+    EXPECT_EQ(decoded->index(), message.index());
+  }
+}
+
+TEST(LaneCodec, FieldsArriveWhereTheyBelong) {
+  const auto full = DecodeLaneMessage(EncodeLaneMessage(Everything()[2]));
+  const auto& slot = std::get<SlotFull>(std::get<ToDecode>(*full));
+  EXPECT_EQ(slot.lane, kKey);
+  EXPECT_EQ(slot.slot, (SlotTurn{7, 9}));
+  EXPECT_THAT(slot.segments, testing::ElementsAre(0, 5, 4000000000));
+  const auto hello = DecodeLaneMessage(EncodeLaneMessage(Hello()));
+  EXPECT_EQ(std::get<LaneHello>(*hello).side.layout, Hello().side.layout);
+  EXPECT_EQ(std::get<LaneHello>(*hello).side.stage_layers, Hello().side.stage_layers);
+}
+
+TEST(LaneCodec, WhatNoHealthyPeerSendsIsRefused) {
+  EXPECT_FALSE(DecodeLaneMessage("").ok());
+  EXPECT_FALSE(DecodeLaneMessage(EncodeLaneMessage(ToDecode(LaneDone{{0, 1, 0}, 1}))).ok()) << "ticket 0";
+  EXPECT_FALSE(DecodeLaneMessage(EncodeLaneMessage(ToDecode(LaneDone{{1, 0, 0}, 1}))).ok()) << "epoch 0";
+  EXPECT_FALSE(DecodeLaneMessage(EncodeLaneMessage(ToDecode(SlotFull{kKey, {1, 1}, {}}))).ok()) << "no segments";
+  EXPECT_FALSE(DecodeLaneMessage(EncodeLaneMessage(ToPrefill(LaneBound{kKey, std::vector<SlotTurn>(5000)}))).ok());
+  LaneHello hello = Hello();
+  hello.side.layout.groups[0].planes[0].heads = 1 << 20;
+  EXPECT_THAT(std::string(DecodeLaneMessage(EncodeLaneMessage(hello)).status().message()), HasSubstr("heads is 1048576"));
+  hello = Hello();
+  hello.side.tensor_parallel_size = 3;
+  EXPECT_FALSE(DecodeLaneMessage(EncodeLaneMessage(hello)).ok());
+}
+
+TEST(LaneCodec, GarbageIsAnErrorOrAMessageButNeverMore) {
+  google::protobuf::SetLogHandler(nullptr);  // it reports every string that is not UTF-8
+  std::mt19937_64 random(5);
+  for (int round = 0; round < 20000; ++round) {
+    const auto all = Everything();
+    std::string bytes = EncodeLaneMessage(all[random() % all.size()]);
+    for (uint64_t i = random() % 4 + 1; i > 0; --i) {
+      switch (random() % 3) {
+        case 0: bytes[random() % bytes.size()] = static_cast<char>(random()); break;
+        case 1: bytes.resize(random() % bytes.size() + 1); break;
+        default: bytes.insert(random() % bytes.size(), 1, static_cast<char>(random()));
+      }
+    }
+    const auto decoded = DecodeLaneMessage(bytes);
+    EXPECT_TRUE(!decoded.ok() || DecodeLaneMessage(EncodeLaneMessage(*decoded)).ok());
+  }
+}
+
+}  // namespace
+}  // namespace baton

@@ -1,0 +1,252 @@
+#include "kvtransfer/placer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <memory>
+#include <numeric>
+#include <random>
+
+#include "common/half.h"
+#include "common/kv_digest.h"
+#include "common/str_cat.h"
+
+namespace baton {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int kLayers = 4, kHeads = 4, kDim = 8, kBlocks = 64;
+
+KvSide Side(int tp, int stages, int block, DType dtype) {
+  KvSide side;
+  side.layout.groups = {{.layers = {0, 1, 2, 3},
+                         .planes = {{KvPlane::Name::kK, dtype, kHeads, kDim}, {KvPlane::Name::kV, dtype, kHeads, kDim}},
+                         .tokens_per_block = block}};
+  side.tensor_parallel_size = tp;
+  for (int s = 0; s <= stages; ++s) side.stage_layers.push_back(kLayers * s / stages);
+  return side;
+}
+
+/// What is at one place of the KV: exact in bf16 too.
+float ValueAt(int layer, int plane, int head, int token, int element) {
+  return static_cast<float>((layer * 131 + plane * 67 + head * 31 + token * 7 + element * 3) % 199 - 99);
+}
+
+/// One rank's pool, and the block table of one sequence in it.
+class RankPool {
+ public:
+  RankPool(const KvSide& side, int rank, int tokens, uint64_t seed) : group_(side.layout.groups[0]) {
+    heads_ = side.HeadsOf(rank, group_.planes[0]);
+    layers_ = side.LayersOf(rank);
+    const int units = group_.tokens_per_block / kUnitTokens;
+    vector_bytes_ = kDim * static_cast<int64_t>(DTypeBytes(group_.planes[0].dtype));
+    const int64_t stride = group_.tokens_per_block * heads_.size() * vector_bytes_;
+    KvPoolView::Group view{.blocks = kBlocks};
+    for (int layer = layers_.begin; layer < layers_.end; ++layer) {
+      view.layers.push_back(layer);
+      auto& planes = view.planes.emplace_back();
+      for (int plane = 0; plane < 2; ++plane) {
+        bytes_.push_back(std::make_unique<std::vector<std::byte>>(static_cast<size_t>(stride * kBlocks), std::byte{0x5a}));
+        digests_.push_back(std::make_unique<std::vector<uint64_t>>(static_cast<size_t>(units * heads_.size() * kBlocks), 77u));
+        planes.push_back({bytes_.back()->data(), stride, digests_.back()->data(), static_cast<int64_t>(units) * heads_.size()});
+      }
+    }
+    view_.groups.push_back(std::move(view));
+    std::vector<int32_t> order(kBlocks);
+    std::iota(order.begin(), order.end(), 0);
+    std::shuffle(order.begin(), order.end(), std::mt19937_64(seed));
+    order.resize(static_cast<size_t>((tokens + group_.tokens_per_block - 1) / group_.tokens_per_block));
+    tables_ = {order};
+  }
+
+  const KvPoolView& view() const { return view_; }
+  KvBlockTables& tables() { return tables_; }
+
+  std::byte* At(int layer, int plane, int head, int token) {
+    const KvPlaneMemory& p = Plane(layer, plane);
+    const int64_t vector = (token % group_.tokens_per_block) * heads_.size() + head - heads_.begin;
+    return p.base + BlockOf(token) * p.block_stride_bytes + vector * vector_bytes_;
+  }
+  uint64_t& DigestAt(int layer, int plane, int head, int token) {
+    const KvPlaneMemory& p = Plane(layer, plane);
+    const int unit = token % group_.tokens_per_block / kUnitTokens;
+    return p.digests[BlockOf(token) * p.digest_block_stride + unit * heads_.size() + head - heads_.begin];
+  }
+
+  /// As the model would: values, and the digest of every unit.
+  void Compute(int tokens) {
+    ForEach(0, tokens, [&](int layer, int plane, int head, int token) {
+      std::byte* at = At(layer, plane, head, token);
+      for (int e = 0; e < kDim; ++e) Store(at, e, ValueAt(layer, plane, head, token, e));
+      uint64_t& digest = DigestAt(layer, plane, head, token);
+      if (token % kUnitTokens == 0) digest = 0;
+      digest += DigestOf(layer, plane, head, token);
+    });
+  }
+  /// Values and digests are what Compute would have made of [begin, end).
+  void ExpectComputed(int begin, int end) {
+    int wrong = 0;
+    ForEach(begin, end, [&](int layer, int plane, int head, int token) {
+      for (int e = 0; e < kDim; ++e) wrong += Load(At(layer, plane, head, token), e) != ValueAt(layer, plane, head, token, e);
+      if (token % kUnitTokens != 0) return;
+      uint64_t digest = 0;
+      for (int t = token; t < std::min(end, token + kUnitTokens); ++t) digest += DigestOf(layer, plane, head, t);
+      wrong += digest != DigestAt(layer, plane, head, token);
+    });
+    EXPECT_EQ(wrong, 0);
+  }
+
+ private:
+  template <class F>
+  void ForEach(int begin, int end, F f) {
+    for (int layer = layers_.begin; layer < layers_.end; ++layer) {
+      for (int plane = 0; plane < 2; ++plane) {
+        for (int head = heads_.begin; head < heads_.end; ++head) {
+          for (int token = begin; token < end; ++token) f(layer, plane, head, token);
+        }
+      }
+    }
+  }
+  const KvPlaneMemory& Plane(int layer, int plane) const {
+    return view_.groups[0].planes[static_cast<size_t>(layer - layers_.begin)][static_cast<size_t>(plane)];
+  }
+  int64_t BlockOf(int token) const { return tables_[0][static_cast<size_t>(token / group_.tokens_per_block)]; }
+  uint64_t DigestOf(int layer, int plane, int head, int token) {
+    return KvDigestVector({static_cast<uint32_t>(layer), static_cast<uint32_t>(plane), static_cast<uint32_t>(head), static_cast<uint32_t>(token)},
+                          At(layer, plane, head, token), static_cast<uint32_t>(vector_bytes_));
+  }
+  void Store(std::byte* at, int e, float value) const {
+    const uint16_t half = Bf16OfFloat(value);
+    if (group_.planes[0].dtype == DType::kF32) std::memcpy(at + 4 * e, &value, 4);
+    else std::memcpy(at + 2 * e, &half, 2);
+  }
+  float Load(const std::byte* at, int e) const {
+    float value = 0;
+    uint16_t half = 0;
+    if (group_.planes[0].dtype == DType::kF32) return std::memcpy(&value, at + 4 * e, 4), value;
+    return std::memcpy(&half, at + 2 * e, 2), FloatOfBf16(half);
+  }
+
+  KvGroup group_;
+  IntRange heads_, layers_;
+  int64_t vector_bytes_ = 0;
+  KvPoolView view_;
+  KvBlockTables tables_;
+  std::vector<std::unique_ptr<std::vector<std::byte>>> bytes_;
+  std::vector<std::unique_ptr<std::vector<uint64_t>>> digests_;
+};
+
+struct Transfer {
+  Transfer(KvSide source, KvSide target, IntRange range, int piece = 32)
+      : plan(*TransferPlan::Make(std::move(source), std::move(target), range, piece)), tokens(range) {
+    for (int r = 0; r < plan.source().ranks(); ++r) {
+      sources.emplace_back(plan.source(), r, range.end, 11 + static_cast<uint64_t>(r)).Compute(range.end);
+    }
+    for (int r = 0; r < plan.target().ranks(); ++r) targets.emplace_back(plan.target(), r, range.end, 91 + static_cast<uint64_t>(r));
+  }
+  LaneKey Key(size_t lane) const { return {5, 1, static_cast<uint32_t>(lane)}; }
+  /// One slot with these segments of a lane.
+  absl::StatusOr<std::vector<std::byte>> Gather(size_t lane, const std::vector<uint32_t>& segments) {
+    std::vector<std::byte> slot(1 << 16);
+    const LanePlan& l = plan.lanes()[lane];
+    RankPool& source = sources[static_cast<size_t>(l.source_rank)];
+    const auto bytes = GatherSlot(plan, l, Key(lane), 3, segments, source.view(), source.tables(), slot);
+    if (!bytes.ok()) return bytes.status();
+    slot.resize(*bytes);
+    return slot;
+  }
+  absl::Status Place(size_t lane, const std::vector<std::byte>& slot, const std::vector<uint32_t>& wanted) {
+    const LanePlan& l = plan.lanes()[lane];
+    RankPool& target = targets[static_cast<size_t>(l.target_rank)];
+    const auto content = ReadSlot(slot, Key(lane), 3);
+    if (!content.ok()) return content.status();
+    return PlaceSlot(plan, l, *content, wanted, target.view(), target.tables());
+  }
+  void MoveEverything() {
+    for (size_t lane = 0; lane < plan.lanes().size(); ++lane) {
+      for (uint32_t s = 0; s < static_cast<uint32_t>(plan.lanes()[lane].segments); ++s) {
+        const auto slot = Gather(lane, {s});
+        ASSERT_TRUE(slot.ok()) << slot.status();
+        ASSERT_TRUE(Place(lane, *slot, {s}).ok()) << Place(lane, *slot, {s});
+      }
+    }
+    for (RankPool& target : targets) target.ExpectComputed(tokens.begin, tokens.end);
+  }
+  TransferPlan plan;
+  IntRange tokens;
+  std::vector<RankPool> sources, targets;
+};
+
+TEST(Placer, EveryReshapeArrivesWholeWithItsDigests) {
+  for (auto [from_tp, to_tp] : {std::pair{1, 1}, {1, 2}, {2, 1}, {4, 2}, {2, 8}}) {
+    for (auto [from_stages, to_stages] : {std::pair{1, 1}, {2, 1}, {1, 4}}) {
+      for (auto [from_block, to_block] : {std::pair{16, 16}, {16, 64}, {64, 16}, {48, 32}}) {
+        SCOPED_TRACE(StrCat("tp ", from_tp, "→", to_tp, " stages ", from_stages, "→", to_stages, " block ", from_block, "→", to_block));
+        Transfer(Side(from_tp, from_stages, from_block, DType::kF32), Side(to_tp, to_stages, to_block, DType::kF32), {32, 141})
+            .MoveEverything();
+      }
+    }
+  }
+}
+
+TEST(Placer, ConvertsTypesAndKeepsDigestsOfWhatItPlaced) {
+  Transfer(Side(1, 1, 16, DType::kF32), Side(2, 1, 32, DType::kBF16), {0, 77}).MoveEverything();
+  Transfer(Side(2, 1, 32, DType::kBF16), Side(1, 1, 16, DType::kF32), {16, 77}).MoveEverything();
+}
+
+TEST(Placer, EveryFlippedPayloadBitIsNoticed) {
+  Transfer t(Side(1, 1, 16, DType::kF32), Side(1, 1, 16, DType::kF32), {0, 20});
+  const auto slot = t.Gather(0, {1});
+  ASSERT_TRUE(slot.ok());
+  const size_t payload = SlotOverheadBytes(1), bytes = static_cast<size_t>(t.plan.SegmentBytes(t.plan.lanes()[0], 1));
+  for (size_t bit = 0; bit < bytes * 8; bit += 7) {
+    auto damaged = *slot;
+    damaged[payload + bit / 8] ^= static_cast<std::byte>(1u << bit % 8);
+    EXPECT_TRUE(absl::IsDataLoss(t.Place(0, damaged, {1}))) << "bit " << bit;
+  }
+}
+
+TEST(Placer, ASourceBlockThatWasReusedIsNotSent) {
+  Transfer t(Side(1, 1, 16, DType::kF32), Side(1, 1, 16, DType::kF32), {0, 60});
+  *t.sources[0].At(2, 1, 3, 37) ^= std::byte{1};
+  const auto slot = t.Gather(0, {4});  // layer 2, positions 0…31
+  EXPECT_TRUE(slot.ok()) << slot.status();
+  const auto stale = t.Gather(0, {4, 5});
+  EXPECT_TRUE(absl::IsDataLoss(stale.status()));
+  EXPECT_THAT(std::string(stale.status().message()), HasSubstr("layer 2 plane 1 position 32"));
+}
+
+TEST(Placer, SwappedBlocksAreNoticedAtTheSource) {
+  Transfer t(Side(1, 1, 16, DType::kF32), Side(1, 1, 16, DType::kF32), {0, 64});
+  std::swap(t.sources[0].tables()[0][0], t.sources[0].tables()[0][1]);
+  EXPECT_TRUE(absl::IsDataLoss(t.Gather(0, {0}).status()));
+}
+
+TEST(Placer, BlocksThatAreNotThereAreNotSent) {
+  Transfer t(Side(1, 1, 16, DType::kF32), Side(1, 1, 16, DType::kF32), {0, 64});
+  t.sources[0].tables()[0].resize(2);
+  EXPECT_TRUE(t.Gather(0, {0}).ok());
+  EXPECT_TRUE(absl::IsDataLoss(t.Gather(0, {1}).status()));
+}
+
+TEST(Placer, OnlyWantedSegmentsAreTouched) {
+  Transfer t(Side(1, 1, 16, DType::kF32), Side(1, 1, 16, DType::kF32), {0, 64});
+  const auto slot = t.Gather(0, {0, 1});
+  ASSERT_TRUE(t.Place(0, *slot, {1}).ok());
+  EXPECT_EQ(*t.targets[0].At(0, 0, 0, 0), std::byte{0x5a});
+  EXPECT_TRUE(absl::IsDataLoss(t.Place(0, *slot, {2})));
+}
+
+TEST(Placer, RoomAddsUpToWhatASlotTakes) {
+  for (size_t count : {1u, 2u, 7u, 300u}) {
+    std::vector<SlotSegment> segments(count, SlotSegment{.bytes = 1000});
+    const int64_t room = static_cast<int64_t>(count) * SegmentRoom(1000);
+    EXPECT_GE(room, SlotRoom(SlotBytes(segments))) << count;
+    EXPECT_LE(SlotBytes(segments), static_cast<uint64_t>(room) + SlotOverheadBytes(1));
+  }
+}
+
+}  // namespace
+}  // namespace baton

@@ -1,0 +1,42 @@
+// The transfer thread: moves the transports, runs what is posted to it, sleeps in poll() when there is nothing to do.
+// Everything about landing memory and lanes' messages happens on it; decisions come from the scheduler thread by Post.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "kvtransfer/transport.h"
+
+namespace baton::worker {
+
+class TransferThread {
+ public:
+  TransferThread();
+  /// Stop, if it was not called.
+  ~TransferThread();
+
+  void Start();
+  /// Runs `work` on the thread; from any thread. Never refused: bounded by the tickets that live. Dropped after Stop.
+  void Post(std::function<void()> work);
+  /// On the thread, or before Start: `transport` is progressed from now on. It must stay until Stop.
+  void Watch(Transport* transport) { transports_.push_back(transport); }
+  /// Joins. What was posted before has run.
+  void Stop();
+
+ private:
+  void Run();
+  bool RunPosted();
+  void Sleep();
+
+  const int wake_;  ///< eventfd
+  std::vector<Transport*> transports_;
+  std::mutex mutex_;  ///< guards posted_ and stopping_
+  std::vector<std::function<void()>> posted_;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace baton::worker
