@@ -118,9 +118,10 @@ void RequestFlow::PrefillEnded(const LegKey& key, PrefillResult result, bool sco
     actions_.push_back(Admitted{result.cached_tokens});
   }
   if (scores_wanted && !std::exchange(prompt_logprobs_done_, true)) actions_.push_back(EmitPromptLogprobs{"", true});
+  const bool over = std::all_of(result.first.begin(), result.first.end(), [](const FirstToken& f) { return f.finish != FinishReason::kNone; });
+  if (over) actions_.push_back(CancelLegOn{worker_, {request_id_, attempt_, 0}});  // nothing follows Complete
   for (const FirstToken& first : result.first) TakeFirst(first);
-  if (state_ == State::kDone) return actions_.push_back(CancelLegOn{worker_, {request_id_, attempt_, 0}});
-  AttachTicket(std::move(result.first), now);
+  if (state_ != State::kDone) AttachTicket(std::move(result.first), now);
 }
 
 void RequestFlow::TakeFirst(FirstToken first) {

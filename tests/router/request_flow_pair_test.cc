@@ -76,7 +76,7 @@ TEST(RequestFlowPair, AChoiceThatEndedWithItsFirstTokenIsNotDecoded) {
 TEST(RequestFlowPair, WhenEveryChoiceEndedTheTicketIsGivenBack) {
   RequestFlow flow = FlowIn(State::kPrefilling, 2);
   flow.PrefillEnded(Key(1, 1), First({7, 9}, FinishReason::kLength), false, kStart);
-  EXPECT_EQ(Taken(flow), "admitted 0, emit c0 7, end c0 2, emit c1 9, end c1 2, complete, cancel leg w2 1 e0");
+  EXPECT_EQ(Taken(flow), "admitted 0, cancel leg w2 1 e0, emit c0 7, end c0 2, emit c1 9, end c1 2, complete");
   EXPECT_EQ(flow.state(), State::kDone);
 }
 
