@@ -11,9 +11,9 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
-#include "common/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/config_fields.h"
+#include "common/str_cat.h"
 
 namespace CLI {
 class App;
@@ -37,10 +37,12 @@ struct Flag {
 
 class FlagSet {
  public:
-  /// Adds every field of `config` (through VisitFields) under a heading, except names in `without`. A name that is there
-  /// already becomes one flag that sets both configs. `prefix` goes before every name: "prefill." + "max-num-seqs".
+  /// Adds every field of `config` (through VisitFields) under a heading, except names in `without`. A name that is
+  /// there already becomes one flag that sets both configs. `prefix` goes before every name: "prefill." +
+  /// "max-num-seqs".
   template <class Config>
-  void Add(Config& config, const std::string& group, const std::vector<std::string>& without = {}, const std::string& prefix = "");
+  void Add(Config& config, const std::string& group, const std::vector<std::string>& without = {},
+           const std::string& prefix = "");
 
   /// Registers all flags with CLI11, with their environment variables.
   void Attach(CLI::App& app);
@@ -109,7 +111,8 @@ std::string FieldText(const T& value) {
 }
 
 template <class Config>
-void FlagSet::Add(Config& config, const std::string& group, const std::vector<std::string>& without, const std::string& prefix) {
+void FlagSet::Add(Config& config, const std::string& group, const std::vector<std::string>& without,
+                  const std::string& prefix) {
   VisitFields(config, [&]<class T>(std::string_view name, T& member, std::string_view unit, std::string_view help) {
     for (const std::string& skip : without) {
       if (skip == name) return;

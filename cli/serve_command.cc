@@ -54,7 +54,8 @@ absl::StatusOr<int> FreePort() {
 }
 
 // The flags of one heading that were given to serve, as arguments for a child, without `prefix`.
-void AppendGiven(const FlagSet& set, std::string_view group, std::vector<std::string>& argv, std::string_view prefix = "") {
+void AppendGiven(const FlagSet& set, std::string_view group, std::vector<std::string>& argv,
+                 std::string_view prefix = "") {
   for (const Flag& flag : set.flags()) {
     auto given = set.given().find(flag.name);
     const bool belongs = flag.group == group || std::ranges::count(flag.shared_with, group) > 0;
@@ -117,7 +118,8 @@ absl::Status StartAll(const ServeFlags& flags, Supervisor& supervisor) {
     return supervisor.Start(std::move(spec));
   };
   std::vector<int> ports;
-  for (const auto& [role, count] : {std::pair{"decode", flags.decode}, std::pair{"prefill", flags.prefill}, std::pair{"both", flags.both}}) {
+  for (const auto& [role, count] :
+       {std::pair{"decode", flags.decode}, std::pair{"prefill", flags.prefill}, std::pair{"both", flags.both}}) {
     for (int i = 0; i < count; ++i) {
       BATON_ASSIGN_OR_RETURN(int port, FreePort());
       ports.push_back(port);
@@ -130,10 +132,12 @@ absl::Status StartAll(const ServeFlags& flags, Supervisor& supervisor) {
 int RunServe(ServeFlags& flags) {
   if (!flags.set.status().ok()) return FailUsage(flags.set.status());
   if (flags.prefill < 0 || flags.decode < 0 || flags.both < 0) {
-    return FailUsage(absl::InvalidArgumentError(StrCat("--prefill ", flags.prefill, " --decode ", flags.decode, " --both ", flags.both, ": none may be negative")));
+    return FailUsage(absl::InvalidArgumentError(StrCat("--prefill ", flags.prefill, " --decode ", flags.decode,
+                                                       " --both ", flags.both, ": none may be negative")));
   }
   if (flags.prefill > 0 && flags.decode == 0) {
-    return FailUsage(absl::InvalidArgumentError(StrCat("--prefill ", flags.prefill, " needs --decode: somebody must take the KV")));
+    return FailUsage(
+        absl::InvalidArgumentError(StrCat("--prefill ", flags.prefill, " needs --decode: somebody must take the KV")));
   }
   if (flags.prefill + flags.decode + flags.both == 0) flags.both = 1;
   const SteadyClock clock;
@@ -151,7 +155,8 @@ Runner AddServe(CLI::App& app) {
   app.add_option("--prefill", flags->prefill, "workers that compute prompts and hand their KV over");
   app.add_option("--decode", flags->decode, "workers that take KV and decode");
   app.add_option("--both", flags->both, "workers that do everything (default: 1, unless there are others)");
-  app.add_flag("--restart,!--no-restart", flags->restart, "restart a worker that dies, after 0.2 s doubling to 5 s (default)");
+  app.add_flag("--restart,!--no-restart", flags->restart,
+               "restart a worker that dies, after 0.2 s doubling to 5 s (default)");
   app.add_option("--ready-file", flags->ready_file, "written with the addresses once a worker is ready");
   flags->set.Add(flags->router_config, "router", kNotForRouter);
   flags->set.Add(flags->worker_config, "worker", kNotForWorker);

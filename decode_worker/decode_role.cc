@@ -26,9 +26,11 @@ absl::StatusOr<int> PieceTokens(const KvLayout& layout, int64_t slot_bytes) {
     for (const KvPlane& plane : group.planes) bytes += int64_t{plane.heads} * plane.dim * 4;
     widest = std::max(widest, bytes);
   }
-  const int64_t tokens = (SlotRoom(static_cast<uint64_t>(slot_bytes)) - SegmentRoom(0) - 64) / widest / kUnitTokens * kUnitTokens;
+  const int64_t tokens =
+      (SlotRoom(static_cast<uint64_t>(slot_bytes)) - SegmentRoom(0) - 64) / widest / kUnitTokens * kUnitTokens;
   if (tokens >= kUnitTokens) return static_cast<int>(std::min<int64_t>(tokens, kMostPieceTokens));
-  return absl::InvalidArgumentError(StrCat("--landing-slot-bytes ", slot_bytes, ": ", kUnitTokens, " tokens of one layer take ", kUnitTokens * widest));
+  return absl::InvalidArgumentError(StrCat("--landing-slot-bytes ", slot_bytes, ": ", kUnitTokens,
+                                           " tokens of one layer take ", kUnitTokens * widest));
 }
 
 /// Prefill beside decodes gets a quarter of the step, so that running answers go on.
@@ -50,7 +52,8 @@ class DecodeRole final : public worker::Role, private LandingEvents {
     facts.model_digest = loaded.model->config().digest;
     BATON_ASSIGN_OR_RETURN(facts.piece_tokens, PieceTokens(facts.side.layout, context.config.landing_slot_bytes));
     std::unique_ptr<DecodeRole> role(new DecodeRole);
-    BATON_ASSIGN_OR_RETURN(role->landing_, Landing::Create(context.config, worker::PoolViewOf(*loaded.memory), context.clock, role->thread_, *role));
+    BATON_ASSIGN_OR_RETURN(role->landing_, Landing::Create(context.config, worker::PoolViewOf(*loaded.memory),
+                                                           context.clock, role->thread_, *role));
     facts.fence = role->landing_->fence();
     facts.handoff.ring_slots = {context.config.landing_slots};
     facts.handoff.max_quarantined_slots = std::max(2, context.config.landing_slots / 2);
@@ -59,7 +62,8 @@ class DecodeRole final : public worker::Role, private LandingEvents {
     role->facts_ = facts;
     role->desk_ = std::make_unique<TicketDesk>(std::move(facts), *role->landing_, role->thread_, context.clock);
     role->policy_.desk = role->desk_.get();
-    spdlog::info("worker: takes KV at {}, {} slots of {} bytes", role->landing_->address(), context.config.landing_slots, context.config.landing_slot_bytes);
+    spdlog::info("worker: takes KV at {}, {} slots of {} bytes", role->landing_->address(),
+                 context.config.landing_slots, context.config.landing_slot_bytes);
     return role;
   }
 
@@ -104,10 +108,12 @@ class DecodeRole final : public worker::Role, private LandingEvents {
     order.prompt.resize(request.prompt_token_ids().size() / 4);
     std::memcpy(order.prompt.data(), request.prompt_token_ids().data(), order.prompt.size() * 4);
     order.prompt_len = static_cast<int32_t>(request.prompt_len());
-    order.expiry = request.expiry_ms() > 0 ? Duration(std::chrono::milliseconds(request.expiry_ms())) : Duration(kDefaultExpiry);
-    post_([this, order = std::move(order), answer = std::move(answer)](engine::Scheduler& scheduler, TimePoint) mutable {
-      answer(Encode(desk_->Reserve(std::move(order)), scheduler));
-    });
+    order.expiry =
+        request.expiry_ms() > 0 ? Duration(std::chrono::milliseconds(request.expiry_ms())) : Duration(kDefaultExpiry);
+    post_(
+        [this, order = std::move(order), answer = std::move(answer)](engine::Scheduler& scheduler, TimePoint) mutable {
+          answer(Encode(desk_->Reserve(std::move(order)), scheduler));
+        });
   }
 
   void Cancel(const v1::CancelRequest& request, std::function<void(v1::CancelReply)> answer) override {
@@ -126,7 +132,8 @@ class DecodeRole final : public worker::Role, private LandingEvents {
     v1::ReserveReply reply;
     if (!from.status.ok()) {
       const auto wait_ms = static_cast<uint32_t>(Milliseconds(scheduler.Load().predicted_wait));
-      *reply.mutable_nack() = worker::EncodeError(from.status, absl::IsResourceExhausted(from.status) ? std::max(wait_ms, 100u) : 0, wait_ms);
+      *reply.mutable_nack() = worker::EncodeError(
+          from.status, absl::IsResourceExhausted(from.status) ? std::max(wait_ms, 100u) : 0, wait_ms);
       return reply;
     }
     v1::Ticket ticket;
@@ -175,6 +182,8 @@ class DecodeRole final : public worker::Role, private LandingEvents {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<worker::Role>> MakeDecodeRole(const worker::RoleContext& context) { return DecodeRole::Make(context); }
+absl::StatusOr<std::unique_ptr<worker::Role>> MakeDecodeRole(const worker::RoleContext& context) {
+  return DecodeRole::Make(context);
+}
 
 }  // namespace baton::decode_worker

@@ -9,21 +9,30 @@
 
 namespace baton::decode_worker {
 
-absl::StatusOr<std::unique_ptr<Landing>> Landing::Create(const worker::WorkerConfig& config, KvPoolView pool, const Clock& clock,
-                                                         worker::TransferThread& thread, LandingEvents& events) {
-  const LandingShape shape{static_cast<uint32_t>(config.landing_slots), static_cast<uint64_t>(config.landing_slot_bytes)};
+absl::StatusOr<std::unique_ptr<Landing>> Landing::Create(const worker::WorkerConfig& config, KvPoolView pool,
+                                                         const Clock& clock, worker::TransferThread& thread,
+                                                         LandingEvents& events) {
+  const LandingShape shape{static_cast<uint32_t>(config.landing_slots),
+                           static_cast<uint64_t>(config.landing_slot_bytes)};
   const std::string kind = worker::TransportKind(config);
   std::unique_ptr<Landing> landing(new Landing(kind, shape, std::move(pool), clock, thread, events));
-  BATON_ASSIGN_OR_RETURN(landing->transport_,
-                         worker::MakeTransport(kind, config.host, static_cast<uint16_t>(config.landing_port), shape, *landing));
+  BATON_ASSIGN_OR_RETURN(
+      landing->transport_,
+      worker::MakeTransport(kind, config.host, static_cast<uint16_t>(config.landing_port), shape, *landing));
   landing->address_ = landing->transport_->address();
   thread.Watch(landing->transport_.get());
   return landing;
 }
 
-Landing::Landing(std::string kind, const LandingShape& shape, KvPoolView pool, const Clock& clock, worker::TransferThread& thread,
-                 LandingEvents& events)
-    : kind_(std::move(kind)), shape_(shape), pool_(std::move(pool)), clock_(clock), thread_(thread), events_(events), grants_(shape.slots) {}
+Landing::Landing(std::string kind, const LandingShape& shape, KvPoolView pool, const Clock& clock,
+                 worker::TransferThread& thread, LandingEvents& events)
+    : kind_(std::move(kind)),
+      shape_(shape),
+      pool_(std::move(pool)),
+      clock_(clock),
+      thread_(thread),
+      events_(events),
+      grants_(shape.slots) {}
 
 decode::FenceKind Landing::fence() const {
   switch (transport_->fence()) {
@@ -55,7 +64,8 @@ bool Landing::MayLand(PeerNumber peer, const LandingPlace& place) {
 
 void Landing::OnMessage(PeerNumber peer, std::string_view bytes) {
   absl::StatusOr<LaneMessage> message = DecodeLaneMessage(bytes);
-  if (message.ok() && std::holds_alternative<ToPrefill>(*message)) message = absl::InvalidArgumentError("a message for the other side");
+  if (message.ok() && std::holds_alternative<ToPrefill>(*message))
+    message = absl::InvalidArgumentError("a message for the other side");
   if (!message.ok()) {
     spdlog::warn("landing: peer {} is cut off: {}", peer, View(message.status().message()));
     thread_.Post([this, peer] { Cut(peer); });
@@ -81,7 +91,8 @@ void Landing::Cut(WriterId writer) {
 }
 
 absl::Status Landing::VerifyAndScatter(const PlaceOrder& order) {
-  const std::span<const std::byte> slot = transport_->landing().subspan(order.slot.slot * shape_.slot_bytes, shape_.slot_bytes);
+  const std::span<const std::byte> slot =
+      transport_->landing().subspan(order.slot.slot * shape_.slot_bytes, shape_.slot_bytes);
   BATON_ASSIGN_OR_RETURN(const SlotContent content, ReadSlot(slot, order.lane, order.slot.turn));
   for (const SlotContent::Part& part : content.parts) counters_.bytes += static_cast<int64_t>(part.payload.size());
   return PlaceSlot(*order.plan, order.plan->lanes()[order.lane.lane], content, order.wanted, pool_, *order.tables);
@@ -94,8 +105,8 @@ void Landing::Place(const PlaceOrder& order) {
   ++counters_.slots;
   if (!status.ok()) {
     ++counters_.digest_mismatches;
-    spdlog::warn("landing: ticket {} epoch {} lane {} slot {}: {}", order.lane.ticket, order.lane.epoch, order.lane.lane,
-                 order.slot.slot, View(status.message()));
+    spdlog::warn("landing: ticket {} epoch {} lane {} slot {}: {}", order.lane.ticket, order.lane.epoch,
+                 order.lane.lane, order.slot.slot, View(status.message()));
   }
   events_.OnPlaced({order.lane, order.slot, status.ok()});
 }

@@ -1,8 +1,8 @@
-// The transfer thread's half of the decode side: the transport and its landing slots, the messages of writers, the passes
-// that verify and scatter. Decides nothing; the ticket desk does, on the scheduler thread.
+// The transfer thread's half of the decode side: the transport and its landing slots, the messages of writers, the
+// passes that verify and scatter. Decides nothing; the ticket desk does, on the scheduler thread.
 //
-// It keeps the grants it has sent, because where the receiver writes a slot may be stored only in its own turn, and that
-// is asked for every piece that arrives: a slot changes hands on this thread alone.
+// It keeps the grants it has sent, because where the receiver writes a slot may be stored only in its own turn, and
+// that is asked for every piece that arrives: a slot changes hands on this thread alone.
 #pragma once
 
 #include <atomic>
@@ -47,8 +47,9 @@ struct LandingCounters {
 class Landing final : private TransportEvents {
  public:
   /// Opens the transport of --transport. Unavailable, ResourceExhausted: it cannot. The others must outlive it.
-  static absl::StatusOr<std::unique_ptr<Landing>> Create(const worker::WorkerConfig& config, KvPoolView pool, const Clock& clock,
-                                                         worker::TransferThread& thread, LandingEvents& events);
+  static absl::StatusOr<std::unique_ptr<Landing>> Create(const worker::WorkerConfig& config, KvPoolView pool,
+                                                         const Clock& clock, worker::TransferThread& thread,
+                                                         LandingEvents& events);
 
   // ---- any thread
   const std::string& address() const { return address_; }
@@ -71,7 +72,8 @@ class Landing final : private TransportEvents {
     uint32_t turn = 0;
     bool open = false;  ///< granted and not filled yet
   };
-  Landing(std::string kind, const LandingShape& shape, KvPoolView pool, const Clock& clock, worker::TransferThread& thread, LandingEvents& events);
+  Landing(std::string kind, const LandingShape& shape, KvPoolView pool, const Clock& clock,
+          worker::TransferThread& thread, LandingEvents& events);
   void OnConnected(PeerNumber) override {}
   void OnMessage(PeerNumber peer, std::string_view message) override;
   void OnLost(PeerNumber peer, const absl::Status& why) override;

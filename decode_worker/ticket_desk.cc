@@ -27,9 +27,11 @@ void TicketDesk::Handle(const decode::Event& event) {
 decode::ReserveAnswer TicketDesk::Reserve(ReserveOrder order) {
   if (draining_) return {order.key, absl::UnavailableError("this worker is draining")};
   const int32_t longest = scheduler_->options().max_model_len;
-  if (order.prompt_len < 1 || order.prompt_len >= longest || (!order.prompt.empty() && static_cast<int32_t>(order.prompt.size()) != order.prompt_len)) {
-    return {order.key, absl::InvalidArgumentError(StrCat("a ticket for a prompt of ", order.prompt_len, " tokens (", order.prompt.size(),
-                                                         " sent), the context length is ", longest))};
+  if (order.prompt_len < 1 || order.prompt_len >= longest ||
+      (!order.prompt.empty() && static_cast<int32_t>(order.prompt.size()) != order.prompt_len)) {
+    return {order.key,
+            absl::InvalidArgumentError(StrCat("a ticket for a prompt of ", order.prompt_len, " tokens (",
+                                              order.prompt.size(), " sent), the context length is ", longest))};
   }
   reserving_ = &order;
   Handle(decode::Reserve{order.key, order.salt, order.prompt_len + 1, {}, order.expiry});
@@ -52,9 +54,11 @@ void TicketDesk::Do(const decode::ReservationShed& action) {
 
 bool TicketDesk::Shed() {
   int32_t before = 0, after = 0;
-  for (int32_t g = 0; g < scheduler_->cache().num_groups(); ++g) before += scheduler_->cache().pool(g).available_blocks();
+  for (int32_t g = 0; g < scheduler_->cache().num_groups(); ++g)
+    before += scheduler_->cache().pool(g).available_blocks();
   Handle(decode::ShedUnbound{});
-  for (int32_t g = 0; g < scheduler_->cache().num_groups(); ++g) after += scheduler_->cache().pool(g).available_blocks();
+  for (int32_t g = 0; g < scheduler_->cache().num_groups(); ++g)
+    after += scheduler_->cache().pool(g).available_blocks();
   return after > before;
 }
 
@@ -63,7 +67,8 @@ bool TicketDesk::Shed() {
 int32_t TicketDesk::Pin(TicketId id, const decode::Reserve&) {
   Ticket& ticket = tickets_[id];
   ticket = {.key = reserving_->key, .prompt_len = reserving_->prompt_len};
-  engine::PrefixMatch match = scheduler_->cache().Match(reserving_->salt, "", reserving_->prompt, reserving_->prompt_len - 1, /*whole_blocks=*/true);
+  engine::PrefixMatch match = scheduler_->cache().Match(reserving_->salt, "", reserving_->prompt,
+                                                        reserving_->prompt_len - 1, /*whole_blocks=*/true);
   BATON_CHECK(match.copies.empty());
   ticket.cached_tokens = match.tokens;
   ticket.pin = std::move(match.kv);
@@ -84,8 +89,10 @@ void TicketDesk::Release(TicketId id, uint32_t epoch) { tickets_.at(id).bound.er
 /// Also of a ticket that was not admitted.
 void TicketDesk::Unpin(TicketId id) {
   const auto found = tickets_.find(id);
-  if (core_.Find(id) == nullptr) tickets_.erase(found);
-  else found->second.pin.Clear();
+  if (core_.Find(id) == nullptr)
+    tickets_.erase(found);
+  else
+    found->second.pin.Clear();
 }
 
 int64_t TicketDesk::OwnedBlocks(int32_t group) const {
@@ -104,14 +111,16 @@ int64_t TicketDesk::OwnedBlocks(int32_t group) const {
 
 void TicketDesk::OnHello(WriterId id, LaneHello hello) {
   Writer writer;
-  if (hello.protocol != kLaneProtocol) writer.why_not = StrCat("lane protocol ", hello.protocol, ", here ", kLaneProtocol);
+  if (hello.protocol != kLaneProtocol)
+    writer.why_not = StrCat("lane protocol ", hello.protocol, ", here ", kLaneProtocol);
   if (hello.model_digest != facts_.model_digest) {
     writer.why_not = StrCat("model digest ", hello.model_digest, ", here ", facts_.model_digest);
   }
   if (const absl::Status same = CheckSameMeaning(hello.side.layout, facts_.side.layout); !same.ok()) {
     writer.why_not = std::string(View(same.message()));
   }
-  if (!writer.why_not.empty()) spdlog::warn("handoff: prefill worker {} does not fit: {}", hello.incarnation, writer.why_not);
+  if (!writer.why_not.empty())
+    spdlog::warn("handoff: prefill worker {} does not fit: {}", hello.incarnation, writer.why_not);
   writer.hello = std::move(hello);
   writers_[id] = std::move(writer);
 }
@@ -124,7 +133,9 @@ void TicketDesk::OnLane(WriterId writer, ToDecode message) {
 }
 
 void TicketDesk::Open(WriterId id, const OpenLane& message) {
-  const auto refuse = [&](std::string_view why) { Do(decode::SendToWriter{id, LaneGone{message.lane, std::string(why)}}); };
+  const auto refuse = [&](std::string_view why) {
+    Do(decode::SendToWriter{id, LaneGone{message.lane, std::string(why)}});
+  };
   const auto writer = writers_.find(id);
   if (writer == writers_.end()) return refuse("no hello came first");
   if (!writer->second.why_not.empty()) return refuse(writer->second.why_not);
@@ -133,15 +144,19 @@ void TicketDesk::Open(WriterId id, const OpenLane& message) {
     const auto plan = PlanFor(ticket->second, message.lane.epoch, writer->second.hello.side);
     if (!plan.ok()) return refuse(View(plan.status().message()));
     opened.plan_digest = (*plan)->digest();
-    for (const LanePlan& lane : (*plan)->lanes()) opened.lanes.push_back({lane.target_rank, static_cast<uint32_t>(lane.segments)});
+    for (const LanePlan& lane : (*plan)->lanes())
+      opened.lanes.push_back({lane.target_rank, static_cast<uint32_t>(lane.segments)});
   }
   Handle(opened);
 }
 
-absl::StatusOr<std::shared_ptr<const TransferPlan>> TicketDesk::PlanFor(Ticket& ticket, uint32_t epoch, const KvSide& source) {
+absl::StatusOr<std::shared_ptr<const TransferPlan>> TicketDesk::PlanFor(Ticket& ticket, uint32_t epoch,
+                                                                        const KvSide& source) {
   std::shared_ptr<const TransferPlan>& plan = ticket.plans[epoch];
   if (plan == nullptr || !ticket.bound.contains(epoch)) {
-    BATON_ASSIGN_OR_RETURN(TransferPlan made, TransferPlan::Make(source, facts_.side, {ticket.cached_tokens, ticket.prompt_len}, facts_.piece_tokens));
+    BATON_ASSIGN_OR_RETURN(
+        TransferPlan made,
+        TransferPlan::Make(source, facts_.side, {ticket.cached_tokens, ticket.prompt_len}, facts_.piece_tokens));
     plan = std::make_shared<const TransferPlan>(std::move(made));
   }
   return plan;
@@ -172,13 +187,16 @@ void TicketDesk::Do(const decode::CutWriter& action) {
 absl::Status TicketDesk::OnAttach(worker::TicketAttach attach, engine::Scheduler& scheduler) {
   Use(scheduler);
   v1::Ticket wire;
-  if (!wire.ParseFromString(attach.ticket)) return absl::InvalidArgumentError(StrCat("a ticket of ", attach.ticket.size(), " bytes that is none"));
-  if (wire.incarnation() != facts_.incarnation) return absl::UnavailableError("the ticket is of an earlier life of this worker");
+  if (!wire.ParseFromString(attach.ticket))
+    return absl::InvalidArgumentError(StrCat("a ticket of ", attach.ticket.size(), " bytes that is none"));
+  if (wire.incarnation() != facts_.incarnation)
+    return absl::UnavailableError("the ticket is of an earlier life of this worker");
   const auto found = tickets_.find(wire.id());
   if (found == tickets_.end()) return absl::UnavailableError(StrCat("ticket ", wire.id(), " is gone"));
   Ticket& ticket = found->second;
   if (attach.request.prompt_len != ticket.prompt_len) {
-    return absl::InvalidArgumentError(StrCat("a prompt of ", attach.request.prompt_len, " tokens for a ticket of ", ticket.prompt_len));
+    return absl::InvalidArgumentError(
+        StrCat("a prompt of ", attach.request.prompt_len, " tokens for a ticket of ", ticket.prompt_len));
   }
   if (ticket.request) return absl::AbortedError(StrCat("ticket ", wire.id(), " is attached already"));
   const decode::Attach event{wire.id(), attach.epoch, attach.attach_gen, attach.position};
@@ -201,7 +219,8 @@ void TicketDesk::Do(const decode::StartSequence& action) {
     status = StartComputing(std::move(attach), &how);
   } else {
     engine::SequenceKv kv = std::move(ticket.bound.extract(action.epoch).mapped().kv);
-    status = scheduler_->AttachRequest({std::move(attach.request), std::move(kv), std::move(attach.first)}, clock_.Now());
+    status =
+        scheduler_->AttachRequest({std::move(attach.request), std::move(kv), std::move(attach.first)}, clock_.Now());
   }
   if (!status.ok()) return relay_->EndWithError(key, status);
   relay_->OnStarted(key, how, clock_.Now());

@@ -1,5 +1,5 @@
-// The scheduler thread's half of the decode side: drives the handoff core with the block pool, the transfer plans and the
-// relay. Scheduler thread only; the scheduler is passed in by its owner.
+// The scheduler thread's half of the decode side: drives the handoff core with the block pool, the transfer plans and
+// the relay. Scheduler thread only; the scheduler is passed in by its owner.
 #pragma once
 
 #include <map>
@@ -72,8 +72,8 @@ class TicketDesk final : public worker::TicketHost, private decode::TicketBlocks
     int32_t prompt_len = 0, cached_tokens = 0;
     engine::SequenceKv pin;
     std::map<uint32_t, std::shared_ptr<const TransferPlan>> plans;  ///< by epoch
-    std::map<uint32_t, Bound> bound;                               ///< by epoch
-    std::optional<worker::TicketAttach> attach;                    ///< waits for its KV
+    std::map<uint32_t, Bound> bound;                                ///< by epoch
+    std::optional<worker::TicketAttach> attach;                     ///< waits for its KV
     std::optional<engine::RequestKey> request;
     uint64_t attach_gen = 0;
   };
@@ -110,8 +110,8 @@ class TicketDesk final : public worker::TicketHost, private decode::TicketBlocks
   std::map<TicketId, Ticket> tickets_;
   std::map<engine::RequestKey, TicketId> by_request_;
   std::map<WriterId, Writer> writers_;
-  const ReserveOrder* reserving_ = nullptr;     ///< during Reserve
-  std::optional<decode::ReserveAnswer> answer_; ///< of the Reserve being handled
+  const ReserveOrder* reserving_ = nullptr;      ///< during Reserve
+  std::optional<decode::ReserveAnswer> answer_;  ///< of the Reserve being handled
   bool cancel_known_ = false;
   bool draining_ = false;
   int64_t reserves_refused_ = 0;

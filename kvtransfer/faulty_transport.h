@@ -1,5 +1,5 @@
-// A transport that damages some of the slots it writes, for tests of real processes: a flipped bit, two lines swapped, the
-// end missing. Everything else is the inner transport's. The same seed damages the same writes.
+// A transport that damages some of the slots it writes, for tests of real processes: a flipped bit, two lines swapped,
+// the end missing. Everything else is the inner transport's. The same seed damages the same writes.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,8 @@ namespace baton {
 class FaultyTransport final : public Transport {
  public:
   /// `rate`: the share of writes that are damaged, 0…1.
-  FaultyTransport(std::unique_ptr<Transport> inner, double rate, uint64_t seed) : inner_(std::move(inner)), rate_(rate), random_(seed) {}
+  FaultyTransport(std::unique_ptr<Transport> inner, double rate, uint64_t seed)
+      : inner_(std::move(inner)), rate_(rate), random_(seed) {}
 
   std::string_view name() const override { return inner_->name(); }
   FenceStyle fence() const override { return inner_->fence(); }
@@ -23,7 +24,9 @@ class FaultyTransport final : public Transport {
   absl::StatusOr<PeerNumber> Connect(std::string_view address) override { return inner_->Connect(address); }
   LandingShape landing_of(PeerNumber peer) const override { return inner_->landing_of(peer); }
   void Write(PeerNumber peer, const LandingPlace& place, std::span<const std::byte> bytes, Done done) override;
-  void Send(PeerNumber peer, std::string message, Done done) override { inner_->Send(peer, std::move(message), std::move(done)); }
+  void Send(PeerNumber peer, std::string message, Done done) override {
+    inner_->Send(peer, std::move(message), std::move(done));
+  }
   void Flush(PeerNumber peer, Done done) override { inner_->Flush(peer, std::move(done)); }
   void Close(PeerNumber peer, std::function<void()> fenced) override { inner_->Close(peer, std::move(fenced)); }
   bool Progress() override { return inner_->Progress(); }

@@ -63,8 +63,8 @@ absl::StatusOr<LaneHello> DecodeHello(const v1::LaneHello& in) {
   LaneHello hello{in.protocol(), in.incarnation(), in.model_digest(), in.numerics_id(), {}};
   BATON_ASSIGN_OR_RETURN(hello.side.layout, DecodeLayout(in.layout()));
   if (in.stage_layers_size() < 2 || in.stage_layers_size() > kMaxStages + 1 || in.tensor_parallel_size() > 1024) {
-    return absl::InvalidArgumentError(
-        StrCat("a hello with ", in.stage_layers_size(), " stage borders, tensor parallel size ", in.tensor_parallel_size()));
+    return absl::InvalidArgumentError(StrCat("a hello with ", in.stage_layers_size(),
+                                             " stage borders, tensor parallel size ", in.tensor_parallel_size()));
   }
   hello.side.tensor_parallel_size = static_cast<int>(in.tensor_parallel_size());
   for (uint32_t layer : in.stage_layers()) {

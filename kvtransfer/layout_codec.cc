@@ -7,7 +7,8 @@
 namespace baton {
 namespace {
 
-constexpr uint32_t kMaxGroups = 64, kMaxLayers = 4096, kMaxPlanes = 8, kMaxHeads = 4096, kMaxDim = 65536, kMaxTokens = 1 << 24;
+constexpr uint32_t kMaxGroups = 64, kMaxLayers = 4096, kMaxPlanes = 8, kMaxHeads = 4096, kMaxDim = 65536,
+                   kMaxTokens = 1 << 24;
 
 absl::Status AtMost(const char* field, uint64_t value, uint64_t most) {
   if (value <= most) return absl::OkStatus();

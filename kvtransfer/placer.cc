@@ -27,26 +27,30 @@ absl::StatusOr<RunMemory> Locate(const KvRun& run, DType dtype, const KvPoolView
   const std::vector<int32_t>& table = tables[static_cast<size_t>(run.group)];
   const auto index = static_cast<size_t>(run.table_block);
   if (index >= table.size() || table[index] < 0 || table[index] >= group.blocks) {
-    return absl::DataLossError(StrCat("no block for position ", run.position, " of group ", run.group, ": the table has ", table.size()));
+    return absl::DataLossError(
+        StrCat("no block for position ", run.position, " of group ", run.group, ": the table has ", table.size()));
   }
-  const KvPlaneMemory& plane = group.planes[static_cast<size_t>(layer - group.layers.begin())][static_cast<size_t>(run.plane)];
+  const KvPlaneMemory& plane =
+      group.planes[static_cast<size_t>(layer - group.layers.begin())][static_cast<size_t>(run.plane)];
   RunMemory at;
   at.vector_bytes = static_cast<int64_t>(run.dim) * static_cast<int64_t>(DTypeBytes(dtype));
   at.row_bytes = at.vector_bytes * run.local_heads;
-  at.first = plane.base + table[index] * plane.block_stride_bytes + run.token_in_block * at.row_bytes + run.local_head * at.vector_bytes;
+  at.first = plane.base + table[index] * plane.block_stride_bytes + run.token_in_block * at.row_bytes +
+             run.local_head * at.vector_bytes;
   at.digest_row = run.local_heads;
-  at.digests = plane.digests + table[index] * plane.digest_block_stride + run.token_in_block / kUnitTokens * at.digest_row + run.local_head;
+  at.digests = plane.digests + table[index] * plane.digest_block_stride +
+               run.token_in_block / kUnitTokens * at.digest_row + run.local_head;
   return at;
 }
 
 KvCoordinate At(const KvRun& run, int token, int head) {
-  return {static_cast<uint32_t>(run.layer), static_cast<uint32_t>(run.plane), static_cast<uint32_t>(run.global_head + head),
-          static_cast<uint32_t>(run.position + token)};
+  return {static_cast<uint32_t>(run.layer), static_cast<uint32_t>(run.plane),
+          static_cast<uint32_t>(run.global_head + head), static_cast<uint32_t>(run.position + token)};
 }
 
 absl::Status Differs(const char* what, const KvRun& run, uint64_t expected, uint64_t found) {
-  return absl::DataLossError(StrCat(what, " at layer ", run.layer, " plane ", run.plane, " position ", run.position, ": digest ",
-                                    absl::Hex(expected), " expected, ", absl::Hex(found), " found"));
+  return absl::DataLossError(StrCat(what, " at layer ", run.layer, " plane ", run.plane, " position ", run.position,
+                                    ": digest ", absl::Hex(expected), " expected, ", absl::Hex(found), " found"));
 }
 
 const KvPlane& PlaneOf(const KvSide& side, const KvRun& run) {
@@ -91,7 +95,8 @@ void Convert(const std::byte* from, DType from_type, std::byte* to, DType to_typ
 }
 
 bool CanConvert(DType from, DType to) {
-  return from == to || ((from == DType::kF32 || from == DType::kBF16 || from == DType::kF16) && (to == DType::kF32 || to == DType::kBF16));
+  return from == to || ((from == DType::kF32 || from == DType::kBF16 || from == DType::kF16) &&
+                        (to == DType::kF32 || to == DType::kBF16));
 }
 
 /// Copies or converts a packed run into its blocks and sets their digests; the digest of the packed bytes.
@@ -116,8 +121,8 @@ uint64_t ScatterRun(const KvRun& run, const std::byte* from, DType from_type, co
   return packed;
 }
 
-absl::Status PlaceSegment(const TransferPlan& plan, const LanePlan& lane, const SlotContent::Part& part, const KvPoolView& pool,
-                          const KvBlockTables& tables) {
+absl::Status PlaceSegment(const TransferPlan& plan, const LanePlan& lane, const SlotContent::Part& part,
+                          const KvPoolView& pool, const KvBlockTables& tables) {
   const int segment = static_cast<int>(part.segment.segment);
   if (const int64_t want = plan.SegmentBytes(lane, segment); static_cast<int64_t>(part.payload.size()) != want) {
     return absl::DataLossError(StrCat("segment ", segment, " has ", part.payload.size(), " bytes, expected ", want));
@@ -130,7 +135,8 @@ absl::Status PlaceSegment(const TransferPlan& plan, const LanePlan& lane, const 
     if (digest == 0) first = run;
     const DType from_type = PlaneOf(plan.source(), run).dtype, to_type = PlaneOf(plan.target(), run).dtype;
     if (!CanConvert(from_type, to_type)) {
-      status = absl::FailedPreconditionError(StrCat("KV of type ", DTypeName(from_type), " cannot be placed as ", DTypeName(to_type)));
+      status = absl::FailedPreconditionError(
+          StrCat("KV of type ", DTypeName(from_type), " cannot be placed as ", DTypeName(to_type)));
       return;
     }
     const absl::StatusOr<RunMemory> to = Locate(run, to_type, pool, tables);
@@ -138,21 +144,24 @@ absl::Status PlaceSegment(const TransferPlan& plan, const LanePlan& lane, const 
       status = to.status();
       return;
     }
-    const std::byte* from = part.payload.data() + run.plane_bytes + run.payload_element * static_cast<int64_t>(DTypeBytes(from_type));
+    const std::byte* from =
+        part.payload.data() + run.plane_bytes + run.payload_element * static_cast<int64_t>(DTypeBytes(from_type));
     digest += ScatterRun(run, from, from_type, *to, to_type);
   });
-  if (status.ok() && digest != part.segment.wire_digest) return Differs("damaged on the way", first, part.segment.wire_digest, digest);
+  if (status.ok() && digest != part.segment.wire_digest)
+    return Differs("damaged on the way", first, part.segment.wire_digest, digest);
   return status;
 }
 
 }  // namespace
 
 absl::StatusOr<uint64_t> GatherSlot(const TransferPlan& plan, const LanePlan& lane, const LaneKey& key, uint32_t turn,
-                                    std::span<const uint32_t> segments, const KvPoolView& pool, const KvBlockTables& tables,
-                                    std::span<std::byte> slot) {
+                                    std::span<const uint32_t> segments, const KvPoolView& pool,
+                                    const KvBlockTables& tables, std::span<std::byte> slot) {
   std::vector<SlotSegment> entries;
   for (uint32_t segment : segments) {
-    entries.push_back({.segment = segment, .bytes = static_cast<uint64_t>(plan.SegmentBytes(lane, static_cast<int>(segment)))});
+    entries.push_back(
+        {.segment = segment, .bytes = static_cast<uint64_t>(plan.SegmentBytes(lane, static_cast<int>(segment)))});
   }
   BATON_ASSIGN_OR_RETURN(const auto payloads, BeginSlot(slot, key, turn, entries));
   absl::Status status;
@@ -162,10 +171,14 @@ absl::StatusOr<uint64_t> GatherSlot(const TransferPlan& plan, const LanePlan& la
       const DType type = PlaneOf(plan.source(), run).dtype;
       const absl::StatusOr<RunMemory> from = Locate(run, type, pool, tables);
       const absl::StatusOr<uint64_t> digest =
-          from.ok() ? GatherRun(run, *from, payloads[i].data() + run.plane_bytes + run.payload_element * static_cast<int64_t>(DTypeBytes(type)))
+          from.ok() ? GatherRun(run, *from,
+                                payloads[i].data() + run.plane_bytes +
+                                    run.payload_element * static_cast<int64_t>(DTypeBytes(type)))
                     : from.status();
-      if (digest.ok()) entries[i].source_digest += *digest;
-      else status = digest.status();
+      if (digest.ok())
+        entries[i].source_digest += *digest;
+      else
+        status = digest.status();
     });
     entries[i].wire_digest = entries[i].source_digest;  // sent as it was computed
   }
@@ -174,8 +187,8 @@ absl::StatusOr<uint64_t> GatherSlot(const TransferPlan& plan, const LanePlan& la
   return SlotBytes(entries);
 }
 
-absl::Status PlaceSlot(const TransferPlan& plan, const LanePlan& lane, const SlotContent& content, std::span<const uint32_t> wanted,
-                       const KvPoolView& pool, const KvBlockTables& tables) {
+absl::Status PlaceSlot(const TransferPlan& plan, const LanePlan& lane, const SlotContent& content,
+                       std::span<const uint32_t> wanted, const KvPoolView& pool, const KvBlockTables& tables) {
   for (uint32_t segment : wanted) {
     const auto part = std::find_if(content.parts.begin(), content.parts.end(),
                                    [segment](const SlotContent::Part& p) { return p.segment.segment == segment; });
@@ -187,8 +200,12 @@ absl::Status PlaceSlot(const TransferPlan& plan, const LanePlan& lane, const Slo
   return absl::OkStatus();
 }
 
-int64_t SegmentRoom(int64_t payload_bytes) { return (payload_bytes + 63) / 64 * 64 + static_cast<int64_t>(sizeof(SlotSegment)); }
+int64_t SegmentRoom(int64_t payload_bytes) {
+  return (payload_bytes + 63) / 64 * 64 + static_cast<int64_t>(sizeof(SlotSegment));
+}
 
-int64_t SlotRoom(uint64_t slot_bytes) { return static_cast<int64_t>(slot_bytes) - static_cast<int64_t>(SlotOverheadBytes(1)); }
+int64_t SlotRoom(uint64_t slot_bytes) {
+  return static_cast<int64_t>(slot_bytes) - static_cast<int64_t>(SlotOverheadBytes(1));
+}
 
 }  // namespace baton

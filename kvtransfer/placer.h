@@ -1,5 +1,5 @@
-// The two passes over KV bytes: gather a slot out of the sender's blocks, and verify, convert and scatter a slot into the
-// receiver's. Both walk the transfer plan's runs; both derive the digest of what they move (common/kv_digest.h).
+// The two passes over KV bytes: gather a slot out of the sender's blocks, and verify, convert and scatter a slot into
+// the receiver's. Both walk the transfer plan's runs; both derive the digest of what they move (common/kv_digest.h).
 //
 // This is the CPU's implementation, over host memory. Pure but for the memory it is given; the transfer thread's.
 #pragma once
@@ -37,14 +37,15 @@ struct KvPoolView {
 /// A sequence's block numbers by position, per group.
 using KvBlockTables = std::vector<std::vector<int32_t>>;
 
-/// Packs `segments` of `lane` into `slot`; returns the bytes to send. DataLoss with the coordinates when the blocks do not
-/// hold what was computed there (the digests kept beside them differ), or are not there at all.
+/// Packs `segments` of `lane` into `slot`; returns the bytes to send. DataLoss with the coordinates when the blocks do
+/// not hold what was computed there (the digests kept beside them differ), or are not there at all.
 absl::StatusOr<uint64_t> GatherSlot(const TransferPlan& plan, const LanePlan& lane, const LaneKey& key, uint32_t turn,
-                                    std::span<const uint32_t> segments, const KvPoolView& pool, const KvBlockTables& tables,
-                                    std::span<std::byte> slot);
+                                    std::span<const uint32_t> segments, const KvPoolView& pool,
+                                    const KvBlockTables& tables, std::span<std::byte> slot);
 
 /// Scatters the segments `wanted` of a slot that was read, and sets the digests beside the blocks. DataLoss with the
-/// coordinates when a segment is missing, has the wrong size or its digest differs: then what was written counts as garbage.
+/// coordinates when a segment is missing, has the wrong size or its digest differs: then what was written counts as
+/// garbage.
 absl::Status PlaceSlot(const TransferPlan& plan, const LanePlan& lane, const SlotContent& content,
                        std::span<const uint32_t> wanted, const KvPoolView& pool, const KvBlockTables& tables);
 

@@ -11,9 +11,14 @@ namespace baton::prefill_worker {
 
 using engine::FinishReason;
 
-PrefillDesk::PrefillDesk(prefill::PushOptions options, KvSide side, size_t slot_bytes, Sender& sender, worker::TransferThread& thread,
-                         const Clock& clock)
-    : side_(std::move(side)), slot_bytes_(slot_bytes), sender_(sender), thread_(thread), clock_(clock), core_(options) {}
+PrefillDesk::PrefillDesk(prefill::PushOptions options, KvSide side, size_t slot_bytes, Sender& sender,
+                         worker::TransferThread& thread, const Clock& clock)
+    : side_(std::move(side)),
+      slot_bytes_(slot_bytes),
+      sender_(sender),
+      thread_(thread),
+      clock_(clock),
+      core_(options) {}
 
 PrefillDesk::Job* PrefillDesk::Find(const prefill::JobKey& key) {
   const auto found = jobs_.find(key);
@@ -35,10 +40,13 @@ void PrefillDesk::Begin(JobOrder order, std::shared_ptr<JobEvents> events) {
   const auto refuse = [&events](const absl::Status& why) { events->OnEnd(why, false, {}); };
   if (draining_) return refuse(absl::UnavailableError("this worker is draining"));
   if (Find(order.key) != nullptr) return refuse(absl::AlreadyExistsError("this prefill leg is under way"));
-  if (order.cached_tokens % kUnitTokens != 0 || order.cached_tokens >= static_cast<int32_t>(order.request.tokens.size())) {
-    return refuse(absl::InvalidArgumentError(StrCat(order.cached_tokens, " of ", order.request.tokens.size(), " prompt tokens are on the decode worker")));
+  if (order.cached_tokens % kUnitTokens != 0 ||
+      order.cached_tokens >= static_cast<int32_t>(order.request.tokens.size())) {
+    return refuse(absl::InvalidArgumentError(
+        StrCat(order.cached_tokens, " of ", order.request.tokens.size(), " prompt tokens are on the decode worker")));
   }
-  absl::StatusOr<TransferPlan> plan = TransferPlan::Make(side_, order.target, {order.cached_tokens, static_cast<int>(order.request.tokens.size())}, order.piece_tokens);
+  absl::StatusOr<TransferPlan> plan = TransferPlan::Make(
+      side_, order.target, {order.cached_tokens, static_cast<int>(order.request.tokens.size())}, order.piece_tokens);
   if (!plan.ok()) return refuse(plan.status());
   Job job{.key = order.key, .request = next_key_++, .events = events};
   job.plan = std::make_shared<const TransferPlan>(*std::move(plan));
@@ -46,7 +54,8 @@ void PrefillDesk::Begin(JobOrder order, std::shared_ptr<JobEvents> events) {
   job.expires = clock_.Now() + order.expiry;
   order.request.key = job.request;
   order.request.credit = engine::kUnlimitedCredit;
-  if (absl::Status added = scheduler_->AddRequest(std::move(order.request), clock_.Now()); !added.ok()) return refuse(added);
+  if (absl::Status added = scheduler_->AddRequest(std::move(order.request), clock_.Now()); !added.ok())
+    return refuse(added);
   for (const LanePlan& lane : job.plan->lanes()) {
     auto& cuts = job.reported.emplace_back();
     for (const GroupCut& cut : lane.groups) cuts.emplace_back(cut.layers.size(), 0);
@@ -92,7 +101,8 @@ void PrefillDesk::OnLayer(const LayerProgress& progress) {
     if (!job->pushing) {
       StartPushing(*job);
       if (!job->pushing) continue;
-      for (int layer = 0; layer < side_.stage_layers.back(); ++layer) Report(*job, layer, rows.from);  // found in the cache
+      for (int layer = 0; layer < side_.stage_layers.back(); ++layer)
+        Report(*job, layer, rows.from);  // found in the cache
     }
     Report(*job, progress.layer, rows.to);
   }
@@ -143,9 +153,9 @@ void PrefillDesk::EndCompute(Job& job, const absl::Status& status) {
     Answer(job, status, false);
     return EraseIfOver(key);
   }
-  const bool nothing_to_decode = status.ok() && std::none_of(job.outputs.begin(), job.outputs.end(), [](const engine::SequenceOutput& o) {
-                                   return o.finish == FinishReason::kHeld;
-                                 });
+  const bool nothing_to_decode =
+      status.ok() && std::none_of(job.outputs.begin(), job.outputs.end(),
+                                  [](const engine::SequenceOutput& o) { return o.finish == FinishReason::kHeld; });
   if (nothing_to_decode) Answer(job, status, false);
   Handle(prefill::ComputeEnded{key, status});
   if (nothing_to_decode) Handle(prefill::Cancel{key});
@@ -184,7 +194,9 @@ bool PrefillDesk::Cancel(const prefill::JobKey& key) {
 void PrefillDesk::EraseIfOver(const prefill::JobKey& key) {
   Job* job = Find(key);
   if (job == nullptr || job->computing || !job->answered) return;
-  if (const prefill::PushJob* known = core_.Find(key); job->pushing && known != nullptr && !(known->Over() && known->released)) return;
+  if (const prefill::PushJob* known = core_.Find(key);
+      job->pushing && known != nullptr && !(known->Over() && known->released))
+    return;
   scheduler_->ReleaseHeld(job->request);
   by_request_.erase(job->request);
   if (job->pushing) by_ticket_.erase({job->peer, job->order.ticket, key.epoch});
@@ -193,7 +205,8 @@ void PrefillDesk::EraseIfOver(const prefill::JobKey& key) {
 
 int64_t PrefillDesk::OwnedBlocks(int32_t group) const {
   int64_t owned = 0;
-  for (const auto& [key, job] : jobs_) owned += job.pin.tables.empty() ? 0 : job.pin.tables[static_cast<size_t>(group)].owned();
+  for (const auto& [key, job] : jobs_)
+    owned += job.pin.tables.empty() ? 0 : job.pin.tables[static_cast<size_t>(group)].owned();
   return owned;
 }
 

@@ -51,7 +51,8 @@ struct LayerProgress {
 class PrefillDesk {
  public:
   /// The others must outlive it.
-  PrefillDesk(prefill::PushOptions options, KvSide side, size_t slot_bytes, Sender& sender, worker::TransferThread& thread, const Clock& clock);
+  PrefillDesk(prefill::PushOptions options, KvSide side, size_t slot_bytes, Sender& sender,
+              worker::TransferThread& thread, const Clock& clock);
 
   void Use(engine::Scheduler& scheduler) { scheduler_ = &scheduler; }
   void Begin(JobOrder order, std::shared_ptr<JobEvents> events);
@@ -84,7 +85,7 @@ class PrefillDesk {
     std::shared_ptr<const TransferPlan> plan;
     prefill::PeerId peer = 0;
     TimePoint expires{};
-    bool pushing = false;   ///< the core knows it
+    bool pushing = false;  ///< the core knows it
     bool answered = false;
     bool computing = true;
     int32_t choices = 1;
@@ -118,7 +119,7 @@ class PrefillDesk {
   std::map<prefill::JobKey, Job> jobs_;
   std::map<engine::RequestKey, prefill::JobKey> by_request_;
   std::map<std::tuple<prefill::PeerId, TicketId, uint32_t>, prefill::JobKey> by_ticket_;  ///< what the core pushes
-  std::map<std::string, prefill::PeerId> peers_;  ///< by landing address
+  std::map<std::string, prefill::PeerId> peers_;                                          ///< by landing address
   prefill::PeerId next_peer_ = 1;
   engine::RequestKey next_key_ = kFirstKey;
   bool draining_ = false;

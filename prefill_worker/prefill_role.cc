@@ -14,7 +14,8 @@ namespace {
 
 constexpr size_t kPieceBytes = 64 << 10;
 constexpr uint32_t kLeaseMs = 5000;
-constexpr auto kWaitForRoom = std::chrono::seconds(20);  ///< a computed prompt waits here for decode's blocks, which is a queue
+constexpr auto kWaitForRoom =
+    std::chrono::seconds(20);  ///< a computed prompt waits here for decode's blocks, which is a queue
 
 /// A leg's answer, from what the desk found to messages.
 class LegAnswer final : public JobEvents {
@@ -77,7 +78,8 @@ absl::StatusOr<JobOrder> DecodeOrder(const v1::PrefillRequest& in, const worker:
   const v1::ReserveReply& reserved = in.ticket();
   v1::Ticket ticket;
   if (!ticket.ParseFromString(reserved.ticket()) || ticket.id() == 0 || in.key().epoch() == 0) {
-    return absl::InvalidArgumentError(StrCat("a ticket of ", reserved.ticket().size(), " bytes that is none, epoch ", in.key().epoch()));
+    return absl::InvalidArgumentError(
+        StrCat("a ticket of ", reserved.ticket().size(), " bytes that is none, epoch ", in.key().epoch()));
   }
   order.ticket = ticket.id();
   order.landing_address = reserved.landing_address();
@@ -100,13 +102,20 @@ class PrefillPolicy final : public engine::RolePolicy {
 class PrefillRole final : public worker::Role, private SenderEvents, private engine::LayerObserver {
  public:
   explicit PrefillRole(const worker::RoleContext& context)
-      : clock_(context.clock), kind_(worker::TransportKind(context.config)), limits_{.vocab_size = context.loaded.model->config().vocab_size} {
+      : clock_(context.clock),
+        kind_(worker::TransportKind(context.config)),
+        limits_{.vocab_size = context.loaded.model->config().vocab_size} {
     const KvSide side = worker::SideOf(context.loaded.model->kv_layout());
-    LaneHello hello{.incarnation = context.incarnation, .model_digest = context.loaded.model->config().digest,
-                    .numerics_id = context.loaded.numerics_id, .side = side};
+    LaneHello hello{.incarnation = context.incarnation,
+                    .model_digest = context.loaded.model->config().digest,
+                    .numerics_id = context.loaded.numerics_id,
+                    .side = side};
     const auto slot_bytes = static_cast<size_t>(context.config.landing_slot_bytes);
-    sender_ = std::make_unique<Sender>(context.config.host, slot_bytes, context.config.test_kv_fault_rate, worker::PoolViewOf(*context.loaded.memory), std::move(hello), clock_, thread_, static_cast<SenderEvents&>(*this));
-    desk_ = std::make_unique<PrefillDesk>(prefill::PushOptions{.no_room_after = kWaitForRoom}, side, slot_bytes, *sender_, thread_, clock_);
+    sender_ = std::make_unique<Sender>(context.config.host, slot_bytes, context.config.test_kv_fault_rate,
+                                       worker::PoolViewOf(*context.loaded.memory), std::move(hello), clock_, thread_,
+                                       static_cast<SenderEvents&>(*this));
+    desk_ = std::make_unique<PrefillDesk>(prefill::PushOptions{.no_room_after = kWaitForRoom}, side, slot_bytes,
+                                          *sender_, thread_, clock_);
   }
 
   v1::WorkerRole wire_role() const override { return v1::WORKER_ROLE_PREFILL; }
@@ -123,7 +132,9 @@ class PrefillRole final : public worker::Role, private SenderEvents, private eng
   void StopThreads() override { thread_.Stop(); }
   void LetGo() override { desk_->LetGo(); }
 
-  void OnOutputs(const std::vector<engine::SequenceOutput>& outputs, engine::Scheduler&) override { desk_->OnOutputs(outputs); }
+  void OnOutputs(const std::vector<engine::SequenceOutput>& outputs, engine::Scheduler&) override {
+    desk_->OnOutputs(outputs);
+  }
   void OnTick(engine::Scheduler&) override { desk_->Tick(); }
   int64_t OwnedBlocks(int32_t group) const override { return desk_->OwnedBlocks(group); }
   void FillLoad(v1::HandoffLoad& load) const override {

@@ -30,8 +30,8 @@ class Sender::Link final : public TransportEvents {
   Sender& sender_;
 };
 
-Sender::Sender(std::string host, size_t slot_bytes, double fault_rate, KvPoolView pool, LaneHello hello, const Clock& clock, worker::TransferThread& thread,
-               SenderEvents& events)
+Sender::Sender(std::string host, size_t slot_bytes, double fault_rate, KvPoolView pool, LaneHello hello,
+               const Clock& clock, worker::TransferThread& thread, SenderEvents& events)
     : host_(std::move(host)),
       fault_rate_(fault_rate),
       pool_(std::move(pool)),
@@ -49,7 +49,8 @@ absl::StatusOr<Sender::Link*> Sender::LinkFor(const std::string& kind) {
   if (link == nullptr) {
     auto fresh = std::make_unique<Link>(*this);
     BATON_ASSIGN_OR_RETURN(fresh->transport, worker::MakeTransport(kind, host_, 0, {}, *fresh));
-    if (fault_rate_ > 0) fresh->transport = std::make_unique<FaultyTransport>(std::move(fresh->transport), fault_rate_, 1);
+    if (fault_rate_ > 0)
+      fresh->transport = std::make_unique<FaultyTransport>(std::move(fresh->transport), fault_rate_, 1);
     thread_.Watch(fresh->transport.get());
     link = std::move(fresh);
   }
@@ -87,7 +88,8 @@ void Sender::OnMessage(Link& link, PeerNumber number, std::string_view bytes) {
   const auto id = link.ids.find(number);
   if (id == link.ids.end()) return;
   absl::StatusOr<LaneMessage> message = DecodeLaneMessage(bytes);
-  if (message.ok() && !std::holds_alternative<ToPrefill>(*message)) message = absl::InvalidArgumentError("a message for the other side");
+  if (message.ok() && !std::holds_alternative<ToPrefill>(*message))
+    message = absl::InvalidArgumentError("a message for the other side");
   if (!message.ok()) return Lose(link, number, message.status());
   ToPrefill& lane = std::get<ToPrefill>(*message);
   if (const auto* free = std::get_if<SlotFree>(&lane)) Arrive(id->second, free->lane, 1);
@@ -95,7 +97,8 @@ void Sender::OnMessage(Link& link, PeerNumber number, std::string_view bytes) {
 }
 
 void Sender::Send(prefill::PeerId id, const ToDecode& message) {
-  if (Peer* peer = Find(id)) peer->transport->Send(peer->number, EncodeLaneMessage(message), [](const absl::Status&) {});
+  if (Peer* peer = Find(id))
+    peer->transport->Send(peer->number, EncodeLaneMessage(message), [](const absl::Status&) {});
 }
 
 void Sender::Depart(prefill::PeerId peer, const LaneKey& lane) {
@@ -113,7 +116,8 @@ void Sender::Arrive(prefill::PeerId peer, const LaneKey& lane, int slots) {
 
 void Sender::Write(WriteOrder order) {
   if (Find(order.peer) == nullptr) {
-    return events_.OnPush(prefill::Written{order.peer, order.lane, order.slot, absl::UnavailableError("the decode worker was lost")});
+    return events_.OnPush(
+        prefill::Written{order.peer, order.lane, order.slot, absl::UnavailableError("the decode worker was lost")});
   }
   std::optional<BouncePool::Buffer> buffer = buffers_.Take();
   if (!buffer) return waiting_.push_back(std::move(order));
@@ -123,20 +127,25 @@ void Sender::Write(WriteOrder order) {
 void Sender::Begin(WriteOrder order, BouncePool::Buffer taken) {
   Depart(order.peer, order.lane);
   auto buffer = std::make_shared<BouncePool::Buffer>(std::move(taken));
-  const absl::StatusOr<uint64_t> bytes = GatherSlot(*order.plan, order.plan->lanes()[order.lane.lane], order.lane, order.slot.turn,
-                                                    order.segments, pool_, order.tables, buffer->bytes());
+  const absl::StatusOr<uint64_t> bytes =
+      GatherSlot(*order.plan, order.plan->lanes()[order.lane.lane], order.lane, order.slot.turn, order.segments, pool_,
+                 order.tables, buffer->bytes());
   if (!bytes.ok()) {
     Arrive(order.peer, order.lane, 1);
-    spdlog::warn("sender: ticket {} epoch {} lane {}: {}", order.lane.ticket, order.lane.epoch, order.lane.lane, View(bytes.status().message()));
+    spdlog::warn("sender: ticket {} epoch {} lane {}: {}", order.lane.ticket, order.lane.epoch, order.lane.lane,
+                 View(bytes.status().message()));
     const absl::Status why = absl::DataLossError(bytes.status().message());  // whatever it was: nothing was written
     return events_.OnPush(prefill::Written{order.peer, order.lane, order.slot, why});
   }
   Peer& peer = *Find(order.peer);
   peer.transport->Write(peer.number, {order.lane, order.slot}, buffer->bytes().first(*bytes),
-                        [this, buffer, bytes = *bytes, id = order.peer, lane = order.lane, slot = order.slot](const absl::Status& status) mutable {
+                        [this, buffer, bytes = *bytes, id = order.peer, lane = order.lane,
+                         slot = order.slot](const absl::Status& status) mutable {
                           buffer.reset();
-                          if (status.ok()) counters_.bytes += static_cast<int64_t>(bytes), ++counters_.slots;
-                          else Arrive(id, lane, 1);
+                          if (status.ok())
+                            counters_.bytes += static_cast<int64_t>(bytes), ++counters_.slots;
+                          else
+                            Arrive(id, lane, 1);
                           events_.OnPush(prefill::Written{id, lane, slot, status});
                           thread_.Post([this] {
                             if (waiting_.empty()) return;
@@ -152,7 +161,9 @@ void Sender::Flush(prefill::PeerId id, const LaneKey& lane) {
   Arrive(id, lane, 1 << 30);
   Peer* peer = Find(id);
   if (peer == nullptr) return events_.OnPush(prefill::Flushed{id, lane, false});
-  peer->transport->Flush(peer->number, [this, id, lane](const absl::Status& status) { events_.OnPush(prefill::Flushed{id, lane, status.ok()}); });
+  peer->transport->Flush(peer->number, [this, id, lane](const absl::Status& status) {
+    events_.OnPush(prefill::Flushed{id, lane, status.ok()});
+  });
 }
 
 }  // namespace baton::prefill_worker

@@ -1,5 +1,5 @@
-// The transfer thread's half of the prefill side: connections to decode workers, the pass that gathers and checks a slot,
-// the writes. Decides nothing; the prefill desk does, on the scheduler thread.
+// The transfer thread's half of the prefill side: connections to decode workers, the pass that gathers and checks a
+// slot, the writes. Decides nothing; the prefill desk does, on the scheduler thread.
 #pragma once
 
 #include <atomic>
@@ -45,8 +45,8 @@ class Sender {
  public:
   /// `host`: what its ends of connections bind. `slot_bytes`: the longest slot it can fill. The others must outlive it.
   /// `fault_rate`: the share of slots it damages, for tests.
-  Sender(std::string host, size_t slot_bytes, double fault_rate, KvPoolView pool, LaneHello hello, const Clock& clock, worker::TransferThread& thread,
-         SenderEvents& events);
+  Sender(std::string host, size_t slot_bytes, double fault_rate, KvPoolView pool, LaneHello hello, const Clock& clock,
+         worker::TransferThread& thread, SenderEvents& events);
   ~Sender();
 
   const SenderCounters& counters() const { return counters_; }

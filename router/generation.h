@@ -112,10 +112,10 @@ struct AttachOrder {
   uint64_t position = 0;                         ///< of the next token
   const std::vector<int32_t>* output = nullptr;  ///< generated so far, of the leg's only choice; null = none
   uint32_t credit_tokens = 0;
-  uint32_t deadline_ms = 0;  ///< remaining; 0 = none
-  const TicketGrant* grant = nullptr;             ///< null: no handoff
-  uint32_t epoch = 0;                             ///< of the prefill leg that answered; 0: the worker computes the prompt
-  const std::vector<FirstToken>* first = nullptr; ///< what that leg drew
+  uint32_t deadline_ms = 0;            ///< remaining; 0 = none
+  const TicketGrant* grant = nullptr;  ///< null: no handoff
+  uint32_t epoch = 0;                  ///< of the prefill leg that answered; 0: the worker computes the prompt
+  const std::vector<FirstToken>* first = nullptr;  ///< what that leg drew
 };
 
 /// News of one choice from a worker (proto RelayEntry).

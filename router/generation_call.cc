@@ -1,9 +1,9 @@
 #include "router/generation_call.h"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 #include <utility>
-
-#include <spdlog/spdlog.h>
 
 #include "common/str_cat.h"
 #include "router/fleet/prompt_logprobs.h"
@@ -87,8 +87,10 @@ void GenerationCall::OnWorkerLost(WorkerId worker, const absl::Status& why) {
 
 void GenerationCall::OnReserved(const LegKey& key, ReserveResult result) {
   if (finished_) return;
-  if (result.status.ok()) grant_ = result.grant;
-  else services_.fleet.Forget(flow_.worker(), key.leg_id);
+  if (result.status.ok())
+    grant_ = result.grant;
+  else
+    services_.fleet.Forget(flow_.worker(), key.leg_id);
   flow_.Reserved(key, result, services_.clock.Now());
   Pump();
 }
@@ -146,14 +148,17 @@ uint32_t GenerationCall::RemainingMs(TimePoint now) const {
 }
 
 void GenerationCall::Do(ReserveOn action) {
-  constexpr uint32_t kExpiryMs = 120000;  // of the ticket, until it is attached; renewed by nothing: a longer wait is a new attempt
+  constexpr uint32_t kExpiryMs =
+      120000;  // of the ticket, until it is attached; renewed by nothing: a longer wait is a new attempt
   const uint32_t left = RemainingMs(services_.clock.Now());
-  services_.fleet.Reserve(action.decode, generation_, action.key, left > 0 ? std::min(left, kExpiryMs) : kExpiryMs, shared_from_this());
+  services_.fleet.Reserve(action.decode, generation_, action.key, left > 0 ? std::min(left, kExpiryMs) : kExpiryMs,
+                          shared_from_this());
 }
 
 void GenerationCall::Do(PrefillOn action) {
   prompt_logprobs_.clear();
-  services_.fleet.Prefill(action.prefill, generation_, action.key, grant_, RemainingMs(services_.clock.Now()), shared_from_this());
+  services_.fleet.Prefill(action.prefill, generation_, action.key, grant_, RemainingMs(services_.clock.Now()),
+                          shared_from_this());
 }
 
 void GenerationCall::Do(PickPrefill) {
@@ -174,7 +179,8 @@ void GenerationCall::Do(AttachTo action) {
   if (action.with_ticket) order.grant = &grant_;
   order.epoch = action.epoch;
   if (!action.first.empty()) order.first = &action.first;
-  if (!action.only_choice && action.first.empty()) prompt_logprobs_.clear();  // a leg lost halfway through the scores sent some; this one sends all
+  if (!action.only_choice && action.first.empty())
+    prompt_logprobs_.clear();  // a leg lost halfway through the scores sent some; this one sends all
   if (action.only_choice) {
     order.choices = {*action.only_choice};
     order.output = &flow_.output(*action.only_choice);

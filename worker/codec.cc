@@ -8,12 +8,14 @@ namespace baton::worker {
 namespace {
 
 absl::StatusOr<std::vector<int32_t>> DecodeTokens(const std::string& bytes, int32_t vocab_size) {
-  if (bytes.size() % 4 != 0) return absl::InvalidArgumentError(StrCat("prompt_token_ids has ", bytes.size(), " bytes, not a multiple of 4"));
+  if (bytes.size() % 4 != 0)
+    return absl::InvalidArgumentError(StrCat("prompt_token_ids has ", bytes.size(), " bytes, not a multiple of 4"));
   std::vector<int32_t> tokens(bytes.size() / 4);
   std::memcpy(tokens.data(), bytes.data(), bytes.size());
   for (size_t i = 0; i < tokens.size(); ++i) {
     if (tokens[i] < 0 || tokens[i] >= vocab_size) {
-      return absl::InvalidArgumentError(StrCat("token id ", tokens[i], " at position ", i, " is outside the vocabulary of ", vocab_size));
+      return absl::InvalidArgumentError(
+          StrCat("token id ", tokens[i], " at position ", i, " is outside the vocabulary of ", vocab_size));
     }
   }
   return tokens;
@@ -48,7 +50,8 @@ absl::Status DecodeChoices(const v1::Attach& attach, engine::Request& request) {
   if (attach.choices().empty()) return absl::OkStatus();
   for (int i = 1; i < attach.choices_size(); ++i) {
     if (attach.choices(i) != attach.choices(0) + static_cast<uint32_t>(i)) {
-      return absl::InvalidArgumentError(StrCat("choices must be consecutive, got ", attach.choices(i - 1), " then ", attach.choices(i)));
+      return absl::InvalidArgumentError(
+          StrCat("choices must be consecutive, got ", attach.choices(i - 1), " then ", attach.choices(i)));
     }
   }
   request.sequence_index = attach.choices(0);
@@ -81,8 +84,8 @@ v1::FinishReason EncodeFinish(engine::FinishReason reason) {
 
 }  // namespace
 
-absl::StatusOr<engine::Request> DecodeAttach(const v1::Attach& attach, const AttachLimits& limits, engine::RequestKey key,
-                                             TimePoint now) {
+absl::StatusOr<engine::Request> DecodeAttach(const v1::Attach& attach, const AttachLimits& limits,
+                                             engine::RequestKey key, TimePoint now) {
   engine::Request request;
   request.key = key;
   BATON_ASSIGN_OR_RETURN(request.tokens, DecodeTokens(attach.prompt_token_ids(), limits.vocab_size));
@@ -91,8 +94,9 @@ absl::StatusOr<engine::Request> DecodeAttach(const v1::Attach& attach, const Att
     return absl::InvalidArgumentError(StrCat("prompt_len ", attach.prompt_len(), " does not fit ", tokens, " tokens"));
   }
   if (attach.output_len_so_far() != tokens - attach.prompt_len()) {
-    return absl::InvalidArgumentError(StrCat("output_len_so_far ", attach.output_len_so_far(), ", but ", tokens, " tokens less a prompt of ",
-                                             attach.prompt_len(), " leave ", tokens - attach.prompt_len()));
+    return absl::InvalidArgumentError(StrCat("output_len_so_far ", attach.output_len_so_far(), ", but ", tokens,
+                                             " tokens less a prompt of ", attach.prompt_len(), " leave ",
+                                             tokens - attach.prompt_len()));
   }
   const size_t next = tokens + (attach.first().empty() ? 0 : 1);
   if (attach.position() != 0 && attach.position() != next) {

@@ -18,13 +18,14 @@ struct AttachLimits {
 /// An Attach without a ticket as an engine request; `key` and `now` are the caller's. InvalidArgument with the numbers:
 /// token bytes not a multiple of 4, ids outside the vocabulary, prompt_len against the tokens, position against both,
 /// choices that are not consecutive.
-absl::StatusOr<engine::Request> DecodeAttach(const v1::Attach& attach, const AttachLimits& limits, engine::RequestKey key,
-                                             TimePoint now);
+absl::StatusOr<engine::Request> DecodeAttach(const v1::Attach& attach, const AttachLimits& limits,
+                                             engine::RequestKey key, TimePoint now);
 
 /// News of one sequence, without request id and attach_gen. Prompt logprobs are encoded by EncodePromptLogprobs.
 v1::RelayEntry EncodeOutput(const engine::SequenceOutput& output);
 
-/// Scores of prompt tokens as serialized PromptLogprobs, cut into pieces of at most `max_bytes` that may be concatenated.
+/// Scores of prompt tokens as serialized PromptLogprobs, cut into pieces of at most `max_bytes` that may be
+/// concatenated.
 std::vector<std::string> EncodePromptLogprobs(const std::vector<kernels::SampleResult>& scores, size_t max_bytes);
 
 /// A status as the wire's Error.

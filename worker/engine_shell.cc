@@ -32,9 +32,13 @@ EngineShell::EngineShell(const WorkerConfig& config, LoadedModel loaded, const H
       book_({.vocab_size = loaded_.model->config().vocab_size}, role_ ? role_->tickets() : nullptr),
       hub_(std::move(incarnation)),
       rates_at_(clock.Now()),
-      engine_(Options(config, loaded_), *loaded_.model, *loaded_.memory, *loaded_.ops, hasher_, clock, role_ ? role_->policy() : nullptr,
-              [this](engine::EngineOutputs outputs, engine::Scheduler& scheduler) { OnOutputs(std::move(outputs), scheduler); },
-              role_ ? role_->observer() : nullptr) {
+      engine_(
+          Options(config, loaded_), *loaded_.model, *loaded_.memory, *loaded_.ops, hasher_, clock,
+          role_ ? role_->policy() : nullptr,
+          [this](engine::EngineOutputs outputs, engine::Scheduler& scheduler) {
+            OnOutputs(std::move(outputs), scheduler);
+          },
+          role_ ? role_->observer() : nullptr) {
   if (role_) role_->Start([this](engine::Engine::Task task) { engine_.Post(std::move(task)); }, &book_);
   engine_.Post([this](engine::Scheduler&, TimePoint) { hub_.SendState(v1::WorkerState::STATE_READY, ""); });
 }
@@ -49,8 +53,8 @@ void EngineShell::OnOutputs(engine::EngineOutputs outputs, engine::Scheduler& sc
 
 void EngineShell::OnRelay(std::shared_ptr<RelaySink> sink, std::shared_ptr<const v1::RelayUp> message,
                           std::function<void()> done) {
-  engine_.Post([this, sink = std::move(sink), message = std::move(message), done = std::move(done)](engine::Scheduler& scheduler,
-                                                                                                  TimePoint now) {
+  engine_.Post([this, sink = std::move(sink), message = std::move(message), done = std::move(done)](
+                   engine::Scheduler& scheduler, TimePoint now) {
     book_.OnMessage(sink, *message, scheduler, now);
     done();
   });

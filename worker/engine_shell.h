@@ -18,8 +18,8 @@ namespace baton::worker {
 class EngineShell {
  public:
   /// `role` may be null: `--role both`.
-  EngineShell(const WorkerConfig& config, LoadedModel loaded, const HashKey& key, std::string incarnation, const Clock& clock,
-              std::unique_ptr<Role> role);
+  EngineShell(const WorkerConfig& config, LoadedModel loaded, const HashKey& key, std::string incarnation,
+              const Clock& clock, std::unique_ptr<Role> role);
   ~EngineShell();
 
   const LoadedModel& loaded() const { return loaded_; }

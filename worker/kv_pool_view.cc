@@ -17,7 +17,8 @@ KvPoolView PoolViewOf(const engine::KvMemory& memory) {
     KvPoolView::Group& group = view.groups.emplace_back();
     group.layers = memory.layout().groups[g].layers;
     group.blocks = memory.num_blocks()[g];
-    for (const kernels::KvLayerView& layer : memory.groups()[g].layers) group.planes.push_back({PlaneOf(layer.k), PlaneOf(layer.v)});
+    for (const kernels::KvLayerView& layer : memory.groups()[g].layers)
+      group.planes.push_back({PlaneOf(layer.k), PlaneOf(layer.v)});
   }
   return view;
 }
@@ -30,7 +31,8 @@ KvBlockTables TablesOf(const engine::SequenceKv& kv) {
 
 KvSide SideOf(const KvLayout& layout) {
   int layers = 0;
-  for (const KvGroup& group : layout.groups) layers = std::max(layers, group.layers.empty() ? 0 : group.layers.back() + 1);
+  for (const KvGroup& group : layout.groups)
+    layers = std::max(layers, group.layers.empty() ? 0 : group.layers.back() + 1);
   return {.layout = layout, .tensor_parallel_size = 1, .stage_layers = {0, layers}};
 }
 

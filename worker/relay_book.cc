@@ -41,7 +41,8 @@ void StampTicketTimings(Duration transfer, const engine::Timings& t, v1::StageTi
 
 // Without the tokens before `position`.
 engine::SequenceOutput WithoutFirst(engine::SequenceOutput output, int32_t position) {
-  const auto skip = std::min<ptrdiff_t>(std::max(0, position - output.position), static_cast<ptrdiff_t>(output.tokens.size()));
+  const auto skip =
+      std::min<ptrdiff_t>(std::max(0, position - output.position), static_cast<ptrdiff_t>(output.tokens.size()));
   output.tokens.erase(output.tokens.begin(), output.tokens.begin() + skip);
   output.position += static_cast<int32_t>(skip);
   return output;
@@ -49,8 +50,8 @@ engine::SequenceOutput WithoutFirst(engine::SequenceOutput output, int32_t posit
 
 }  // namespace
 
-void RelayBook::OnMessage(const std::shared_ptr<RelaySink>& sink, const v1::RelayUp& message, engine::Scheduler& scheduler,
-                          TimePoint now) {
+void RelayBook::OnMessage(const std::shared_ptr<RelaySink>& sink, const v1::RelayUp& message,
+                          engine::Scheduler& scheduler, TimePoint now) {
   for (const v1::RelayCancel& cancel : message.cancel()) OnCancel(cancel, scheduler, now);
   for (const v1::Credit& credit : message.credit()) OnCredit(credit, scheduler, now);
   for (const v1::Attach& attach : message.attach()) OnAttach(sink, attach, scheduler, now);
@@ -63,14 +64,17 @@ void RelayBook::OnAttach(const std::shared_ptr<RelaySink>& sink, const v1::Attac
     const uint64_t live_gen = by_key_.at(key).attach_gen;
     if (live_gen == attach.attach_gen() && by_key_.at(key).sink == sink) return;  // the same message again: same answer
     if (live_gen >= attach.attach_gen()) {
-      return Refuse(sink, attach, absl::AbortedError(StrCat("attach_gen ", attach.attach_gen(), " is fenced by ", live_gen)), scheduler);
+      return Refuse(sink, attach,
+                    absl::AbortedError(StrCat("attach_gen ", attach.attach_gen(), " is fenced by ", live_gen)),
+                    scheduler);
     }
     scheduler.Cancel(key, now);
     Forget(key);
   }
   if (draining_) return Refuse(sink, attach, absl::UnavailableError("this worker is draining"), scheduler);
   if (!attach.ticket().empty() && tickets_ == nullptr) {
-    return Refuse(sink, attach, absl::FailedPreconditionError("this worker takes no tickets: its role is not `decode`"), scheduler);
+    return Refuse(sink, attach, absl::FailedPreconditionError("this worker takes no tickets: its role is not `decode`"),
+                  scheduler);
   }
   const engine::RequestKey key = next_key_++;
   absl::StatusOr<engine::Request> request = DecodeAttach(attach, limits_, key, now);
@@ -96,14 +100,17 @@ void RelayBook::OnAttach(const std::shared_ptr<RelaySink>& sink, const v1::Attac
   by_request_[live.request_id] = key;
   by_key_.emplace(key, std::move(live));
   if (attach.ticket().empty()) return;
-  if (absl::Status status = AttachTicket(attach, *std::move(request), scheduler); !status.ok()) EndWithError(key, status);
+  if (absl::Status status = AttachTicket(attach, *std::move(request), scheduler); !status.ok())
+    EndWithError(key, status);
 }
 
 absl::Status RelayBook::AttachTicket(const v1::Attach& attach, engine::Request request, engine::Scheduler& scheduler) {
   Live& live = by_key_.at(request.key);
-  TicketAttach ticket{attach.ticket(), attach.key().epoch(), attach.attach_gen(), attach.position(), std::move(request), {}};
+  TicketAttach ticket{attach.ticket(),   attach.key().epoch(), attach.attach_gen(),
+                      attach.position(), std::move(request),   {}};
   for (const v1::FirstToken& first : attach.first()) {
-    if (first.finish_reason() == v1::FINISH_REASON_UNSPECIFIED) ticket.first.push_back({first.index(), first.token_id()});
+    if (first.finish_reason() == v1::FINISH_REASON_UNSPECIFIED)
+      ticket.first.push_back({first.index(), first.token_id()});
   }
   if (attach.first_size() > 0) {
     ticket.request.sampling.prompt_logprobs = -1;  // sent by the prefill leg
@@ -150,7 +157,8 @@ void RelayBook::Refuse(const std::shared_ptr<RelaySink>& sink, const v1::Attach&
   }
   if (attach.choices().empty()) {
     const int n = std::clamp(attach.sampling().has_n() ? attach.sampling().n() : 1, 1, 1024);
-    for (int i = 0; i < n; ++i) SendNow(*sink, ErrorEntry(attach, static_cast<uint32_t>(i), EncodeError(status, retry_ms, queue_ms)));
+    for (int i = 0; i < n; ++i)
+      SendNow(*sink, ErrorEntry(attach, static_cast<uint32_t>(i), EncodeError(status, retry_ms, queue_ms)));
   }
   for (uint32_t i : attach.choices()) SendNow(*sink, ErrorEntry(attach, i, EncodeError(status, retry_ms, queue_ms)));
 }
@@ -160,7 +168,8 @@ void RelayBook::OnCredit(const v1::Credit& credit, engine::Scheduler& scheduler,
   if (found == by_request_.end()) return;  // ended meanwhile
   Live& live = by_key_.at(found->second);
   const size_t choice = credit.index() - live.first_choice;
-  if (live.attach_gen != credit.attach_gen() || credit.index() < live.first_choice || choice >= live.credit.size()) return;
+  if (live.attach_gen != credit.attach_gen() || credit.index() < live.first_choice || choice >= live.credit.size())
+    return;
   const int64_t position = static_cast<int64_t>(live.credit[choice]) + credit.tokens();
   live.credit[choice] = static_cast<int32_t>(std::min<int64_t>(position, engine::kUnlimitedCredit));
   scheduler.SetCredit(found->second, credit.index(), live.credit[choice], now);
@@ -191,7 +200,8 @@ void RelayBook::OnStreamEnd(const RelaySink* sink, engine::Scheduler& scheduler,
 void RelayBook::Forget(engine::RequestKey key) {
   auto live = by_key_.find(key);
   if (live == by_key_.end()) return;
-  if (auto by_id = by_request_.find(live->second.request_id); by_id != by_request_.end() && by_id->second == key) by_request_.erase(by_id);
+  if (auto by_id = by_request_.find(live->second.request_id); by_id != by_request_.end() && by_id->second == key)
+    by_request_.erase(by_id);
   const bool ticket = live->second.ticket;
   by_key_.erase(live);
   if (ticket) tickets_->OnEnded(key);
@@ -209,7 +219,8 @@ void RelayBook::AddNews(Live& live, const engine::SequenceOutput& output, v1::Re
       entry.mutable_accepted()->set_queue_ms(static_cast<uint32_t>(Milliseconds(output.timings.queued)));
     }
     // A prompt of one token has no scores: then the first news says that they are complete.
-    if (after_scores && live.prompt_scores_left <= 0 && std::exchange(live.scores_open, false)) entry.set_prompt_logprobs_last(true);
+    if (after_scores && live.prompt_scores_left <= 0 && std::exchange(live.scores_open, false))
+      entry.set_prompt_logprobs_last(true);
     *down.add_entries() = std::move(entry);
   };
   for (size_t i = 0; i < pieces.size(); ++i) {
@@ -221,7 +232,8 @@ void RelayBook::AddNews(Live& live, const engine::SequenceOutput& output, v1::Re
   }
   if (output.tokens.empty() && output.finish == engine::FinishReason::kNone) return;
   v1::RelayEntry entry = EncodeOutput(output);
-  if (live.handed_over && entry.has_timings()) StampTicketTimings(live.started - live.attached, output.timings, *entry.mutable_timings());
+  if (live.handed_over && entry.has_timings())
+    StampTicketTimings(live.started - live.attached, output.timings, *entry.mutable_timings());
   stamp(std::move(entry), true);
 }
 

@@ -47,17 +47,18 @@ class RelayBook {
     std::vector<int32_t> credit;  ///< per choice: position below which tokens may be delivered
     int choices_left = 0;
     int32_t prompt_scores_left = 0;
-    bool scores_open = false;     ///< the router waits for the last piece of prompt logprobs
-    bool accepted = false;        ///< the Accepted entry was sent
-    bool ticket = false;          ///< it is the ticket host's as well
+    bool scores_open = false;  ///< the router waits for the last piece of prompt logprobs
+    bool accepted = false;     ///< the Accepted entry was sent
+    bool ticket = false;       ///< it is the ticket host's as well
     bool handed_over = false;
-    int32_t choices = 0;          ///< asked for
-    int32_t skip_below = 0;       ///< tokens before this position are the router's already
+    int32_t choices = 0;              ///< asked for
+    int32_t skip_below = 0;           ///< tokens before this position are the router's already
     TimePoint attached{}, started{};  ///< of a ticket: the Attach came, its sequence was started
   };
   using Outbox = absl::flat_hash_map<std::shared_ptr<RelaySink>, v1::RelayDown>;
 
-  void OnAttach(const std::shared_ptr<RelaySink>& sink, const v1::Attach& attach, engine::Scheduler& scheduler, TimePoint now);
+  void OnAttach(const std::shared_ptr<RelaySink>& sink, const v1::Attach& attach, engine::Scheduler& scheduler,
+                TimePoint now);
   void OnCredit(const v1::Credit& credit, engine::Scheduler& scheduler, TimePoint now);
   void OnCancel(const v1::RelayCancel& cancel, engine::Scheduler& scheduler, TimePoint now);
   absl::Status AttachTicket(const v1::Attach& attach, engine::Request request, engine::Scheduler& scheduler);

@@ -10,7 +10,8 @@
 namespace baton::worker {
 namespace {
 
-// A reader that takes nothing while this much is unsent is cut off: credits bound what a healthy router can let pile up.
+// A reader that takes nothing while this much is unsent is cut off: credits bound what a healthy router can let pile
+// up.
 constexpr size_t kMaxQueuedBytes = 64 << 20;
 
 // The write side of a reactor: a queue, at most one write in flight. The sink outlives the reactor; Detach parts them.
@@ -25,7 +26,8 @@ class WriteQueue {
     queued_bytes_ += message.ByteSizeLong();
     queue_.push_back(std::move(message));
     if (queued_bytes_ > kMaxQueuedBytes) {
-      FinishLocked(grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, StrCat(queued_bytes_, " bytes unread: the reader is cut off")));
+      FinishLocked(grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED,
+                                StrCat(queued_bytes_, " bytes unread: the reader is cut off")));
     } else {
       WriteNextLocked();
     }
@@ -37,8 +39,10 @@ class WriteQueue {
     queued_bytes_ -= queue_.front().ByteSizeLong();
     queue_.pop_front();
     if (!ok) FinishLocked(grpc::Status::CANCELLED);
-    if (!finished_) WriteNextLocked();
-    else FinishIfIdleLocked();
+    if (!finished_)
+      WriteNextLocked();
+    else
+      FinishIfIdleLocked();
   }
 
   /// Ends the stream once everything pushed has been written.
@@ -169,7 +173,8 @@ class PrefillReactor final : public grpc::ServerWriteReactor<v1::PrefillReply> {
   };
 
  public:
-  explicit PrefillReactor(std::function<void()> on_end) : on_end_(std::move(on_end)), sink_(std::make_shared<Sink>(this)) {}
+  explicit PrefillReactor(std::function<void()> on_end)
+      : on_end_(std::move(on_end)), sink_(std::make_shared<Sink>(this)) {}
   std::shared_ptr<PrefillSink> sink() { return sink_; }
 
   void OnWriteDone(bool ok) override { sink_->writes.OnWriteDone(ok); }
@@ -198,8 +203,8 @@ grpc::ServerWriteReactor<v1::WorkerEvent>* NewWatchReactor(std::function<void(st
   return reactor;
 }
 
-grpc::ServerWriteReactor<v1::PrefillReply>* NewPrefillReactor(std::function<void(std::shared_ptr<PrefillSink>)> on_start,
-                                                              std::function<void()> on_end) {
+grpc::ServerWriteReactor<v1::PrefillReply>* NewPrefillReactor(
+    std::function<void(std::shared_ptr<PrefillSink>)> on_start, std::function<void()> on_end) {
   auto* reactor = new PrefillReactor(std::move(on_end));
   on_start(reactor->sink());
   return reactor;

@@ -16,7 +16,8 @@ namespace baton::worker {
 struct RelayHandlers {
   /// A message came. `next` must be called once it was handled (any thread): it starts the next read, so a router can
   /// never have more than one unhandled message queued here.
-  std::function<void(std::shared_ptr<RelaySink>, std::shared_ptr<const v1::RelayUp>, std::function<void()> next)> on_message;
+  std::function<void(std::shared_ptr<RelaySink>, std::shared_ptr<const v1::RelayUp>, std::function<void()> next)>
+      on_message;
   /// The stream ended, for whatever reason. Once.
   std::function<void(std::shared_ptr<RelaySink>)> on_end;
 };
@@ -29,7 +30,7 @@ grpc::ServerWriteReactor<v1::WorkerEvent>* NewWatchReactor(std::function<void(st
                                                            std::function<void(std::shared_ptr<WatchSink>)> on_end);
 
 /// Makes the reactor of a Prefill leg's answer. `on_start` gets the sink at once, `on_end` comes once at the end.
-grpc::ServerWriteReactor<v1::PrefillReply>* NewPrefillReactor(std::function<void(std::shared_ptr<PrefillSink>)> on_start,
-                                                              std::function<void()> on_end);
+grpc::ServerWriteReactor<v1::PrefillReply>* NewPrefillReactor(
+    std::function<void(std::shared_ptr<PrefillSink>)> on_start, std::function<void()> on_end);
 
 }  // namespace baton::worker

@@ -6,7 +6,8 @@ namespace baton::worker {
 
 void Role::Reserve(const v1::ReserveRequest&, std::function<void(v1::ReserveReply)> answer) {
   v1::ReserveReply reply;
-  *reply.mutable_nack() = EncodeError(absl::UnimplementedError("this worker gives no tickets: it has another role"), 0, 0);
+  *reply.mutable_nack() =
+      EncodeError(absl::UnimplementedError("this worker gives no tickets: it has another role"), 0, 0);
   answer(std::move(reply));
 }
 

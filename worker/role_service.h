@@ -60,7 +60,9 @@ class Role {
   virtual void LetGo() = 0;
 
   // ---- scheduler thread
-  virtual void OnOutputs(const std::vector<engine::SequenceOutput>& outputs, engine::Scheduler& scheduler) { (void)outputs, (void)scheduler; }
+  virtual void OnOutputs(const std::vector<engine::SequenceOutput>& outputs, engine::Scheduler& scheduler) {
+    (void)outputs, (void)scheduler;
+  }
   virtual void OnTick(engine::Scheduler& scheduler) = 0;
   /// Blocks of `group` that tickets or jobs own.
   virtual int64_t OwnedBlocks(int32_t group) const = 0;

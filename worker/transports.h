@@ -14,8 +14,8 @@ namespace baton::worker {
 /// "tcp" or "shm": what --transport means on this host.
 std::string TransportKind(const WorkerConfig& config);
 
-/// A transport of `kind` that listens on --host. `landing` without slots: one that only sends. `events` must outlive it.
-/// InvalidArgument: no such kind. Unavailable, ResourceExhausted: as its Create.
+/// A transport of `kind` that listens on --host. `landing` without slots: one that only sends. `events` must outlive
+/// it. InvalidArgument: no such kind. Unavailable, ResourceExhausted: as its Create.
 absl::StatusOr<std::unique_ptr<Transport>> MakeTransport(std::string_view kind, const std::string& host, uint16_t port,
                                                          const LandingShape& landing, TransportEvents& events);
 

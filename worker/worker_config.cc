@@ -13,30 +13,35 @@ absl::Status Bad(std::string_view flag, const auto& value, std::string_view want
 
 absl::Status WorkerConfig::Validate() const {
   if (model.empty()) return absl::InvalidArgumentError("--model is missing: an HF directory or a .gguf file");
-  if (role != "both" && role != "prefill" && role != "decode") return Bad("role", role, "must be both, prefill or decode");
+  if (role != "both" && role != "prefill" && role != "decode")
+    return Bad("role", role, "must be both, prefill or decode");
   if (port < 0 || port > 65535) return Bad("port", port, "must be 0…65535");
   if (load_format != "auto" && load_format != "dummy") return Bad("load-format", load_format, "must be auto or dummy");
-  if (dtype != "auto" && dtype != "bfloat16" && dtype != "float32") return Bad("dtype", dtype, "must be auto, bfloat16 or float32");
+  if (dtype != "auto" && dtype != "bfloat16" && dtype != "float32")
+    return Bad("dtype", dtype, "must be auto, bfloat16 or float32");
   if (kv_cache_dtype != "auto" && kv_cache_dtype != "bfloat16" && kv_cache_dtype != "float32") {
     return Bad("kv-cache-dtype", kv_cache_dtype, "must be auto, bfloat16 or float32");
   }
   if (max_model_len < 0) return Bad("max-model-len", max_model_len, "must be ≥ 0");
   if (kv_cache_memory < 0) return Bad("kv-cache-memory", kv_cache_memory, "must be ≥ 0");
   if (local_workers < 1) return Bad("local-workers", local_workers, "must be ≥ 1");
-  if (block_size < 16 || block_size % 16 != 0 || block_size > 1024) return Bad("block-size", block_size, "must be a multiple of 16, ≤ 1024");
+  if (block_size < 16 || block_size % 16 != 0 || block_size > 1024)
+    return Bad("block-size", block_size, "must be a multiple of 16, ≤ 1024");
   if (max_num_seqs < 1 || max_num_seqs > 65536) return Bad("max-num-seqs", max_num_seqs, "must be 1…65536");
   if (max_num_batched_tokens < 1) return Bad("max-num-batched-tokens", max_num_batched_tokens, "must be ≥ 1");
   if (max_step_ms < 0) return Bad("max-step-ms", max_step_ms, "must be ≥ 0");
   if (max_waiting_requests < 1) return Bad("max-waiting-requests", max_waiting_requests, "must be ≥ 1");
   if (max_waiting_tokens < 1) return Bad("max-waiting-tokens", max_waiting_tokens, "must be ≥ 1");
   if (threads < 0 || threads > 1024) return Bad("threads", threads, "must be 0…1024");
-  if (transport != "auto" && transport != "tcp" && transport != "shm") return Bad("transport", transport, "must be auto, tcp or shm");
+  if (transport != "auto" && transport != "tcp" && transport != "shm")
+    return Bad("transport", transport, "must be auto, tcp or shm");
   if (landing_port < 0 || landing_port > 65535) return Bad("landing-port", landing_port, "must be 0…65535");
   if (landing_slots < 2 || landing_slots > 4096) return Bad("landing-slots", landing_slots, "must be 2…4096");
   if (landing_slot_bytes < 65536 || landing_slot_bytes > 64 << 20) {
     return Bad("landing-slot-bytes", landing_slot_bytes, "must be 64 KiB…64 MiB");
   }
-  if (test_kv_fault_rate < 0 || test_kv_fault_rate > 1) return Bad("test-kv-fault-rate", test_kv_fault_rate, "must be 0…1");
+  if (test_kv_fault_rate < 0 || test_kv_fault_rate > 1)
+    return Bad("test-kv-fault-rate", test_kv_fault_rate, "must be 0…1");
   if (router_timeout_ms < 1000) return Bad("router-timeout-ms", router_timeout_ms, "must be ≥ 1000");
   return absl::OkStatus();
 }

@@ -60,7 +60,9 @@ struct WorkerConfig {
 /// The flags: name, field, unit, help.
 template <class Visitor>
 void VisitFields(WorkerConfig& c, Visitor&& field) {
-  field("role", c.role, "", "both: prefills and decodes | prefill: computes prompts and hands their KV over | decode: takes KV and decodes");
+  field(
+      "role", c.role, "",
+      "both: prefills and decodes | prefill: computes prompts and hands their KV over | decode: takes KV and decodes");
   field("host", c.host, "", "address that gRPC binds");
   field("port", c.port, "port", "gRPC; 0 = any free port (printed)");
   field("worker-id", c.worker_id, "", "stable name of this worker (default: host:port)");
@@ -68,7 +70,9 @@ void VisitFields(WorkerConfig& c, Visitor&& field) {
   field("model", c.model, "", "HF directory or .gguf file");
   field("served-model-name", c.served_model_name, "", "name that the handshake reports; the first counts");
   field("load-format", c.load_format, "", "auto | dummy: random weights from config.json alone");
-  field("dtype", c.dtype, "", "auto | float32 | bfloat16: what is computed in; auto = bfloat16 where the device multiplies it (CPU: AVX512_BF16, AMX), else float32");
+  field("dtype", c.dtype, "",
+        "auto | float32 | bfloat16: what is computed in; auto = bfloat16 where the device multiplies it (CPU: "
+        "AVX512_BF16, AMX), else float32");
   field("seed", c.seed, "", "of dummy weights");
   field("max-model-len", c.max_model_len, "tokens", "longest prompt and answer together; 0 = the model's");
   field("kv-cache-dtype", c.kv_cache_dtype, "", "auto = the compute dtype | bfloat16 | float32");
@@ -84,12 +88,16 @@ void VisitFields(WorkerConfig& c, Visitor&& field) {
   field("max-waiting-requests", c.max_waiting_requests, "requests", "more are refused, with the predicted wait");
   field("max-waiting-tokens", c.max_waiting_tokens, "tokens", "prompt tokens that may wait; more are refused");
   field("threads", c.threads, "threads", "compute threads; 0 = cores / local workers");
-  field("transport", c.transport, "", "how KV travels to a decode worker: auto = shm on a loopback address, else tcp | tcp | shm");
+  field("transport", c.transport, "",
+        "how KV travels to a decode worker: auto = shm on a loopback address, else tcp | tcp | shm");
   field("landing-port", c.landing_port, "port", "where a decode worker takes KV; 0 = any free port");
-  field("landing-slots", c.landing_slots, "slots", "memory that prefill workers may write, 2 slots for every prompt that arrives");
+  field("landing-slots", c.landing_slots, "slots",
+        "memory that prefill workers may write, 2 slots for every prompt that arrives");
   field("landing-slot-bytes", c.landing_slot_bytes, "bytes", "of one landing slot");
-  field("test-kv-fault-rate", c.test_kv_fault_rate, "0…1", "for tests: share of the KV slots that a prefill worker damages on the way");
-  field("router-timeout-ms", c.router_timeout_ms, "ms", "a router silent this long is gone: its sequences are cancelled");
+  field("test-kv-fault-rate", c.test_kv_fault_rate, "0…1",
+        "for tests: share of the KV slots that a prefill worker damages on the way");
+  field("router-timeout-ms", c.router_timeout_ms, "ms",
+        "a router silent this long is gone: its sequences are cancelled");
   field("shutdown-timeout-ms", c.shutdown_timeout_ms, "ms", "how long a drain waits for running requests");
 }
 

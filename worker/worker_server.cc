@@ -10,8 +10,8 @@
 
 #include "absl/strings/str_format.h"
 #include "common/status.h"
-#include "worker/worker_service.h"
 #include "spdlog/spdlog.h"
+#include "worker/worker_service.h"
 
 namespace baton::worker {
 namespace {
@@ -40,7 +40,11 @@ class WorkerServer::Parts {
  public:
   Parts(const WorkerConfig& config, std::string version, std::string incarnation, std::optional<HashKey> key,
         RoleFactory make_role)
-      : config_(config), make_role_(std::move(make_role)), incarnation_(incarnation), state_(config_, std::move(version), std::move(incarnation), key), service_(state_) {}
+      : config_(config),
+        make_role_(std::move(make_role)),
+        incarnation_(incarnation),
+        state_(config_, std::move(version), std::move(incarnation), key),
+        service_(state_) {}
   ~Parts() { Stop(); }
 
   absl::Status Listen() {
@@ -59,7 +63,8 @@ class WorkerServer::Parts {
     builder.SetMaxSendMessageSize(64 << 20);
     builder.RegisterService(&service_);
     server_ = builder.BuildAndStart();
-    if (!server_ || port == 0) return absl::AlreadyExistsError(StrCat("cannot bind ", address, " (in use or not permitted; --port)"));
+    if (!server_ || port == 0)
+      return absl::AlreadyExistsError(StrCat("cannot bind ", address, " (in use or not permitted; --port)"));
     port_ = static_cast<uint16_t>(port);
     state_.SetWorkerId(config_.worker_id.empty() ? StrCat(config_.host, ":", port) : config_.worker_id);
     SetServing(false);
@@ -123,14 +128,16 @@ class WorkerServer::Parts {
   absl::Status LoadEngine() {
     BATON_ASSIGN_OR_RETURN(LoadedModel loaded, StartUp(config_, state_.progress()));
     // A router dials again within two seconds; a worker that chose its own key before could not join the others.
-    if (!state_.WaitForKey(kKeyWait)) spdlog::info("worker: no router gave a hash key in {} s, taking a random one", Seconds(kKeyWait));
+    if (!state_.WaitForKey(kKeyWait))
+      spdlog::info("worker: no router gave a hash key in {} s, taking a random one", Seconds(kKeyWait));
     BATON_ASSIGN_OR_RETURN(HashKey random, HashKey::Random());
     const HashKey key = state_.AdoptKey(random);
     std::unique_ptr<Role> role;
     if (make_role_) {
       BATON_ASSIGN_OR_RETURN(role, make_role_({config_, loaded, incarnation_, clock_}));
     }
-    state_.SetEngine(std::make_shared<EngineShell>(config_, std::move(loaded), key, incarnation_, clock_, std::move(role)));
+    state_.SetEngine(
+        std::make_shared<EngineShell>(config_, std::move(loaded), key, incarnation_, clock_, std::move(role)));
     SetServing(true);
     return absl::OkStatus();
   }
@@ -173,10 +180,13 @@ class WorkerServer::Parts {
   absl::Status load_status_;
 };
 
-absl::StatusOr<std::unique_ptr<WorkerServer>> WorkerServer::Start(const WorkerConfig& config, std::string version, RoleFactory make_role) {
+absl::StatusOr<std::unique_ptr<WorkerServer>> WorkerServer::Start(const WorkerConfig& config, std::string version,
+                                                                  RoleFactory make_role) {
   BATON_RETURN_IF_ERROR(config.Validate());
   if (!IsLoopback(config.host) && !config.insecure) {
-    return absl::FailedPreconditionError(StrCat("--host ", config.host, " is reachable from other machines and has no TLS: use 127.0.0.1, or --insecure on a trusted network"));
+    return absl::FailedPreconditionError(
+        StrCat("--host ", config.host,
+               " is reachable from other machines and has no TLS: use 127.0.0.1, or --insecure on a trusted network"));
   }
   BATON_ASSIGN_OR_RETURN(std::optional<HashKey> key, KeyOf(config));
   BATON_ASSIGN_OR_RETURN(std::string incarnation, NewIncarnation());

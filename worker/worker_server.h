@@ -14,10 +14,11 @@ namespace baton::worker {
 
 class WorkerServer {
  public:
-  /// Binds the port and answers Handshake from then on (with the loading phase), then loads the model on a thread of its
-  /// own. InvalidArgument: config. AlreadyExists: address in use (names host, port and flag). FailedPrecondition: a
+  /// Binds the port and answers Handshake from then on (with the loading phase), then loads the model on a thread of
+  /// its own. InvalidArgument: config. AlreadyExists: address in use (names host, port and flag). FailedPrecondition: a
   /// non-loopback bind without --insecure. `make_role` is called once the model is loaded; empty: `--role both`.
-  static absl::StatusOr<std::unique_ptr<WorkerServer>> Start(const WorkerConfig& config, std::string version, RoleFactory make_role = {});
+  static absl::StatusOr<std::unique_ptr<WorkerServer>> Start(const WorkerConfig& config, std::string version,
+                                                             RoleFactory make_role = {});
 
   ~WorkerServer();
   WorkerServer(const WorkerServer&) = delete;

@@ -20,7 +20,8 @@ class Refused final : public Base {
 };
 
 grpc::Status StillLoading(const StartUpProgress::View& view) {
-  return {grpc::StatusCode::UNAVAILABLE, StrCat("loading: ", view.phase, " ", static_cast<int>(100 * view.fraction), " %")};
+  return {grpc::StatusCode::UNAVAILABLE,
+          StrCat("loading: ", view.phase, " ", static_cast<int>(100 * view.fraction), " %")};
 }
 
 const char kNoLegs[] = "this worker takes no legs of a handoff: its role is `both`";
@@ -110,13 +111,14 @@ v1::HandshakeReply WorkerState::Describe() const {
   return reply;
 }
 
-grpc::ServerUnaryReactor* WorkerService::Handshake(grpc::CallbackServerContext* context, const v1::HandshakeRequest* request,
-                                                   v1::HandshakeReply* reply) {
+grpc::ServerUnaryReactor* WorkerService::Handshake(grpc::CallbackServerContext* context,
+                                                   const v1::HandshakeRequest* request, v1::HandshakeReply* reply) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   const v1::ProtocolRange& theirs = request->protocol();
   if (theirs.max() < kProtocolMin || theirs.min() > kProtocolMax) {
-    reactor->Finish({grpc::StatusCode::FAILED_PRECONDITION,
-                     StrCat("protocol: router speaks ", theirs.min(), "…", theirs.max(), ", worker ", kProtocolMin, "…", kProtocolMax)});
+    reactor->Finish(
+        {grpc::StatusCode::FAILED_PRECONDITION, StrCat("protocol: router speaks ", theirs.min(), "…", theirs.max(),
+                                                       ", worker ", kProtocolMin, "…", kProtocolMax)});
     return reactor;
   }
   if (!request->hash_key().empty()) {
@@ -147,19 +149,24 @@ grpc::ServerWriteReactor<v1::WorkerEvent>* WorkerService::Watch(grpc::CallbackSe
 
 grpc::ServerBidiReactor<v1::RelayUp, v1::RelayDown>* WorkerService::Relay(grpc::CallbackServerContext*) {
   std::shared_ptr<EngineShell> engine = state_.engine();
-  if (!engine) return new Refused<grpc::ServerBidiReactor<v1::RelayUp, v1::RelayDown>>(StillLoading(state_.progress().Get()));
+  if (!engine)
+    return new Refused<grpc::ServerBidiReactor<v1::RelayUp, v1::RelayDown>>(StillLoading(state_.progress().Get()));
   return NewRelayReactor(
-      {.on_message = [engine](std::shared_ptr<RelaySink> sink, std::shared_ptr<const v1::RelayUp> message,
-                              std::function<void()> next) { engine->OnRelay(std::move(sink), std::move(message), std::move(next)); },
+      {.on_message =
+           [engine](std::shared_ptr<RelaySink> sink, std::shared_ptr<const v1::RelayUp> message,
+                    std::function<void()> next) {
+             engine->OnRelay(std::move(sink), std::move(message), std::move(next));
+           },
        .on_end = [engine](std::shared_ptr<RelaySink> sink) { engine->OnRelayEnd(std::move(sink)); }});
 }
 
-grpc::ServerUnaryReactor* WorkerService::Reserve(grpc::CallbackServerContext* context, const v1::ReserveRequest* request,
-                                                 v1::ReserveReply* reply) {
+grpc::ServerUnaryReactor* WorkerService::Reserve(grpc::CallbackServerContext* context,
+                                                 const v1::ReserveRequest* request, v1::ReserveReply* reply) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   std::shared_ptr<EngineShell> engine = state_.engine();
   if (!engine || !engine->role()) {
-    reactor->Finish(engine ? grpc::Status(grpc::StatusCode::UNIMPLEMENTED, kNoLegs) : StillLoading(state_.progress().Get()));
+    reactor->Finish(engine ? grpc::Status(grpc::StatusCode::UNIMPLEMENTED, kNoLegs)
+                           : StillLoading(state_.progress().Get()));
     return reactor;
   }
   engine->role()->Reserve(*request, [reactor, reply](v1::ReserveReply answer) {
@@ -169,14 +176,16 @@ grpc::ServerUnaryReactor* WorkerService::Reserve(grpc::CallbackServerContext* co
   return reactor;
 }
 
-grpc::ServerWriteReactor<v1::PrefillReply>* WorkerService::Prefill(grpc::CallbackServerContext*, const v1::PrefillRequest* request) {
+grpc::ServerWriteReactor<v1::PrefillReply>* WorkerService::Prefill(grpc::CallbackServerContext*,
+                                                                   const v1::PrefillRequest* request) {
   std::shared_ptr<EngineShell> engine = state_.engine();
   if (!engine || !engine->role()) {
     return new Refused<grpc::ServerWriteReactor<v1::PrefillReply>>(
         engine ? grpc::Status(grpc::StatusCode::UNIMPLEMENTED, kNoLegs) : StillLoading(state_.progress().Get()));
   }
-  return NewPrefillReactor([&](std::shared_ptr<PrefillSink> sink) { engine->role()->Prefill(*request, std::move(sink)); },
-                           [engine, key = request->key()] { engine->role()->PrefillStreamEnded(key); });
+  return NewPrefillReactor(
+      [&](std::shared_ptr<PrefillSink> sink) { engine->role()->Prefill(*request, std::move(sink)); },
+      [engine, key = request->key()] { engine->role()->PrefillStreamEnded(key); });
 }
 
 grpc::ServerUnaryReactor* WorkerService::Cancel(grpc::CallbackServerContext* context, const v1::CancelRequest* request,
@@ -194,7 +203,8 @@ grpc::ServerUnaryReactor* WorkerService::Cancel(grpc::CallbackServerContext* con
   return reactor;
 }
 
-grpc::ServerUnaryReactor* WorkerService::Drain(grpc::CallbackServerContext* context, const v1::DrainRequest*, v1::DrainReply*) {
+grpc::ServerUnaryReactor* WorkerService::Drain(grpc::CallbackServerContext* context, const v1::DrainRequest*,
+                                               v1::DrainReply*) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   std::shared_ptr<EngineShell> engine = state_.engine();
   if (engine) {

@@ -48,8 +48,8 @@ class KvCache final : private EvictionListener {
   /// An empty sequence in the scope of `salt` and `lora_digest`.
   SequenceKv Start(std::string_view salt, std::string_view lora_digest);
   /// The longest published prefix of `tokens`, at most `max_tokens` long, taken as one more owner (a pin until it is
-  /// moved into a sequence). Part of a block is copied, when the pool has a block for it; `whole_blocks`: such a part is
-  /// left out instead, so that there is nothing to copy.
+  /// moved into a sequence). Part of a block is copied, when the pool has a block for it; `whole_blocks`: such a part
+  /// is left out instead, so that there is nothing to copy.
   PrefixMatch Match(std::string_view salt, std::string_view lora_digest, std::span<const int32_t> tokens,
                     int32_t max_tokens, bool whole_blocks = false);
   /// Length of that prefix, taking nothing.

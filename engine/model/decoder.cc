@@ -78,7 +78,8 @@ absl::StatusOr<Tensor> Decoder::Forward(const ForwardBatch& batch, std::span<con
     if (cancel.load(std::memory_order_relaxed)) return absl::CancelledError(StrCat("cancelled before layer ", layer));
     const bool last = layer + 1 == config_.num_layers;
     const KvPlace place = places_[layer];
-    Attention(layer, batch.groups[place.group], kv[place.group].layers[place.index], tokens, last && wanted.rows.empty());
+    Attention(layer, batch.groups[place.group], kv[place.group].layers[place.index], tokens,
+              last && wanted.rows.empty());
     if (batch.on_layer_kv) batch.on_layer_kv(layer);
     Tensor attended = Flat(a_.attended, tokens);
     if (last) {  // from here on only the wanted rows matter

@@ -246,7 +246,8 @@ class Engine::Threads {
 Engine::Engine(const EngineOptions& options, Model& model, KvMemory& memory, kernels::Ops& ops,
                const PrefixHasher& hasher, const Clock& clock, RolePolicy* policy, OutputCallback on_outputs,
                LayerObserver* observer)
-    : threads_(std::make_unique<Threads>(options, model, memory, ops, hasher, clock, policy, std::move(on_outputs), observer)) {}
+    : threads_(std::make_unique<Threads>(options, model, memory, ops, hasher, clock, policy, std::move(on_outputs),
+                                         observer)) {}
 
 Engine::~Engine() = default;
 

@@ -15,7 +15,8 @@
 
 namespace baton::engine {
 
-/// Follows a step while it runs: what a prefill worker sends layer by layer. Called on the executor thread; must not block.
+/// Follows a step while it runs: what a prefill worker sends layer by layer. Called on the executor thread; must not
+/// block.
 class LayerObserver {
  public:
   virtual ~LayerObserver() = default;

@@ -29,7 +29,7 @@ struct NewSequence {
 /// One sequence's share of a step: rows [row, row + num_tokens) hold positions [context, context + num_tokens).
 struct SequenceStep {
   SequenceId id = 0;
-  uint64_t request_key = 0;                        ///< of its request, for LayerObserver
+  uint64_t request_key = 0;  ///< of its request, for LayerObserver
   int32_t num_tokens = 0;
   int32_t context = 0;                             ///< tokens whose KV was there before this step
   std::vector<std::vector<int32_t>> block_tables;  ///< per KV group: every block of the sequence, by position

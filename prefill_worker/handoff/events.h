@@ -1,4 +1,5 @@
-// What the prefill side of the handoff is told and what it asks for. Values; no clock, socket or memory address in them.
+// What the prefill side of the handoff is told and what it asks for. Values; no clock, socket or memory address in
+// them.
 #pragma once
 
 #include <cstdint>
@@ -97,8 +98,8 @@ struct FlushLane {
   LaneKey lane;
 };
 /// The leg's answer, once per job (again, the same, for a repeated Prefill).
-/// ok: the first tokens may go to the router. ResourceExhausted with no_room: the prompt was computed, but decode has no
-/// room; its KV stays cached under a lease.
+/// ok: the first tokens may go to the router. ResourceExhausted with no_room: the prompt was computed, but decode has
+/// no room; its KV stays cached under a lease.
 struct Reply {
   JobKey key;
   absl::Status status;

@@ -48,7 +48,8 @@ absl::Status Push::Check(const Prefill& event) const {
     return absl::DeadlineExceededError(StrCat("the ticket expires in ", Milliseconds(event.expiry), " ms"));
   }
   if (by_ticket_.contains({event.peer, event.ticket, event.key.epoch})) {
-    return absl::InvalidArgumentError(StrCat("epoch ", event.key.epoch, " of ticket ", event.ticket, " is another leg's"));
+    return absl::InvalidArgumentError(
+        StrCat("epoch ", event.key.epoch, " of ticket ", event.ticket, " is another leg's"));
   }
   for (const std::vector<int64_t>& lane : event.lanes) {
     for (int64_t bytes : lane) {
@@ -76,7 +77,8 @@ void Push::On(const Computed& event) {
   BATON_CHECK(event.lane < found->second.lanes.size(), "lane ", event.lane);
   PushLane& lane = found->second.lanes[event.lane];
   for (uint32_t segment : event.segments) {
-    BATON_CHECK(segment < lane.computed.size() && !lane.computed[segment], "segment ", segment, " of lane ", event.lane);
+    BATON_CHECK(segment < lane.computed.size() && !lane.computed[segment], "segment ", segment, " of lane ",
+                event.lane);
     lane.computed[segment] = true;
     lane.ready.push_back(segment);
   }
@@ -124,7 +126,8 @@ void Push::TickJob(PushJob& job) {
   }
   for (uint32_t i = 0; i < job.lanes.size(); ++i) {
     PushLane& lane = job.lanes[i];
-    if (lane.phase == LanePhase::kClosing && now_ >= job.stop_at + options_.give_up_closing) lane.phase = LanePhase::kOver;
+    if (lane.phase == LanePhase::kClosing && now_ >= job.stop_at + options_.give_up_closing)
+      lane.phase = LanePhase::kOver;
     if (now_ >= lane.repeat_at) Repeat(job, i);
   }
   Settle(job);

@@ -1,5 +1,5 @@
-// The prefill side of handoffs: opens the lanes of a ticket, pushes segments as they are computed, and always closes what
-// it opened. Sans-IO: events and the time come in, actions go out.
+// The prefill side of handoffs: opens the lanes of a ticket, pushes segments as they are computed, and always closes
+// what it opened. Sans-IO: events and the time come in, actions go out.
 //
 // Promises: a slot is written once per grant; decode hears of a slot only when its bytes are there; source blocks stay
 // until every lane was verified and flushed, or stopped and flushed; `Closed` says the truth about the flush; a job has
@@ -17,18 +17,18 @@
 namespace baton::prefill {
 
 struct PushOptions {
-  int64_t slot_bytes = 1 << 20;  ///< payload that fits a landing slot
-  Duration repeat_after = std::chrono::milliseconds(250);  ///< an unanswered message
-  Duration open_retry = std::chrono::milliseconds(5);      ///< after Busy
-  Duration no_room_after = std::chrono::milliseconds(200); ///< refused so long after the prompt is computed: no room
-  Duration expiry_margin = std::chrono::milliseconds(500); ///< we stop so long before the ticket expires
-  Duration give_up_closing = std::chrono::seconds(30);     ///< after the ticket's expiry; decode cuts us off long before
-  Duration remember = std::chrono::seconds(60);            ///< finished and cancelled jobs
+  int64_t slot_bytes = 1 << 20;                             ///< payload that fits a landing slot
+  Duration repeat_after = std::chrono::milliseconds(250);   ///< an unanswered message
+  Duration open_retry = std::chrono::milliseconds(5);       ///< after Busy
+  Duration no_room_after = std::chrono::milliseconds(200);  ///< refused so long after the prompt is computed: no room
+  Duration expiry_margin = std::chrono::milliseconds(500);  ///< we stop so long before the ticket expires
+  Duration give_up_closing = std::chrono::seconds(30);  ///< after the ticket's expiry; decode cuts us off long before
+  Duration remember = std::chrono::seconds(60);         ///< finished and cancelled jobs
 };
 
 struct PushStats {
-  int jobs = 0;       ///< not over
-  int open_lanes = 0; ///< not over
+  int jobs = 0;        ///< not over
+  int open_lanes = 0;  ///< not over
   int held_sources = 0;
   int64_t resent_segments = 0;
   int64_t source_mismatches = 0;
@@ -56,7 +56,9 @@ class Push {
   void On(const PeerLost& event);
   void On(const Tick& event);
   absl::Status Check(const Prefill& event) const;
-  int64_t SlotBytesOf(const Prefill& event) const { return event.slot_bytes > 0 ? event.slot_bytes : options_.slot_bytes; }
+  int64_t SlotBytesOf(const Prefill& event) const {
+    return event.slot_bytes > 0 ? event.slot_bytes : options_.slot_bytes;
+  }
   void TickJob(PushJob& job);
   void Answer(PushJob& job, absl::Status status, bool no_room = false);
   /// Sends nothing more; flushes and closes every lane. Answers the leg unless it was answered.
@@ -89,7 +91,7 @@ class Push {
   std::map<std::tuple<PeerId, TicketId, uint32_t>, JobKey> by_ticket_;
   std::map<JobKey, TimePoint> tombstones_;  ///< cancelled before they were asked for
   PushStats counters_;
-  TimePoint now_{};                   ///< during Handle
+  TimePoint now_{};                     ///< during Handle
   std::vector<Action>* out_ = nullptr;  ///< during Handle
 };
 

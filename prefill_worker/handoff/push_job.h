@@ -11,7 +11,8 @@
 namespace baton::prefill {
 
 // kOpening ─Bound→ kOpen ─nothing left to send→ kDone ─Verified→ kFlushing ─Flushed→ kClosing ─ClosedAck→ kOver
-//   kDone ─a slot failed verification→ kOpen        kOpening | kOpen | kDone ─stopped→ kFlushing       any ─peer lost→ kOver
+//   kDone ─a slot failed verification→ kOpen        kOpening | kOpen | kDone ─stopped→ kFlushing       any ─peer lost→
+//   kOver
 enum class LanePhase : uint8_t { kOpening, kOpen, kDone, kFlushing, kClosing, kOver };
 
 /// A slot we were granted and have used.
@@ -24,14 +25,14 @@ struct UsedSlot {
 struct PushLane {
   LanePhase phase = LanePhase::kOpening;
   std::vector<int64_t> segment_bytes;
-  std::vector<bool> computed;       ///< [segments]
-  uint32_t unsent = 0;              ///< segments not yet computed, or in `ready`
-  std::deque<uint32_t> ready;       ///< computed, waiting for a slot
-  std::deque<SlotTurn> credit;      ///< slots we may write, each once
+  std::vector<bool> computed;         ///< [segments]
+  uint32_t unsent = 0;                ///< segments not yet computed, or in `ready`
+  std::deque<uint32_t> ready;         ///< computed, waiting for a slot
+  std::deque<SlotTurn> credit;        ///< slots we may write, each once
   std::map<uint32_t, UsedSlot> used;  ///< slot -> what we put there; until answered
-  bool write_failed = false;        ///< bytes may still land, whatever a flush says
-  bool flushed = false;             ///< what Closed said
-  TimePoint repeat_at{};            ///< the message that waits for an answer is sent again
+  bool write_failed = false;          ///< bytes may still land, whatever a flush says
+  bool flushed = false;               ///< what Closed said
+  TimePoint repeat_at{};              ///< the message that waits for an answer is sent again
 };
 
 struct PushJob {
@@ -41,10 +42,10 @@ struct PushJob {
   uint64_t plan_digest = 0;
   int64_t slot_bytes = 0;  ///< payload that fits a landing slot
   std::vector<PushLane> lanes;
-  TimePoint stop_at{};     ///< the ticket's expiry less a margin: the *writer* stops, nothing is released by it
+  TimePoint stop_at{};  ///< the ticket's expiry less a margin: the *writer* stops, nothing is released by it
   TimePoint no_room_at = TimePoint::max();  ///< computed, and still refused at that time
   bool computing = true;
-  bool computed = false;   ///< to its end
+  bool computed = false;  ///< to its end
   bool replied = false;
   bool stopped = false;
   bool released = false;

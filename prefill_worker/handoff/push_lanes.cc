@@ -30,7 +30,8 @@ void Push::Hear(PushJob& job, uint32_t i, const LaneBusy&) {
 }
 
 void Push::Hear(PushJob& job, uint32_t i, const LaneGone& message) {
-  if (job.lanes[i].phase < LanePhase::kFlushing) Stop(job, absl::UnavailableError(StrCat("decode closed the lane: ", message.reason)));
+  if (job.lanes[i].phase < LanePhase::kFlushing)
+    Stop(job, absl::UnavailableError(StrCat("decode closed the lane: ", message.reason)));
 }
 
 void Push::Hear(PushJob& job, uint32_t i, const SlotFree& message) {

@@ -247,18 +247,22 @@ Placement Fleet::Place(const Candidates& candidates, size_t chosen, uint32_t tok
   return Placement{c.id, LoadTicket(candidates.loads[chosen], int64_t{tokens} - c.cached_tokens), c.cached_tokens};
 }
 
-// One rule: a worker alone costs its queue, the prefill, and what its decodes lose; a pair costs the prefill worker's queue
-// and prefill, and on the decode worker the transfer of what it lacks instead.
-absl::StatusOr<Placement> Fleet::Choose(const Generation& generation, uint32_t tokens, const std::vector<WorkerId>& excluded,
-                                        bool with_prefill) {
+// One rule: a worker alone costs its queue, the prefill, and what its decodes lose; a pair costs the prefill worker's
+// queue and prefill, and on the decode worker the transfer of what it lacks instead.
+absl::StatusOr<Placement> Fleet::Choose(const Generation& generation, uint32_t tokens,
+                                        const std::vector<WorkerId>& excluded, bool with_prefill) {
   BATON_ASSIGN_OR_RETURN(const Candidates candidates, CandidatesFor(generation, excluded));
   const auto is = [&](size_t i, const char* role) { return candidates.roles[i] == role; };
   const Candidates prefills = candidates.Only([&](size_t i) { return with_prefill && is(i, "prefill"); });
   Candidates decodes = candidates.Only([&](size_t i) { return is(i, "decode"); });
-  const auto is_short = [&](const Candidate& c) { return int64_t{tokens} - c.cached_tokens <= config_.local_prefill_max_tokens; };
-  const Candidates alone = candidates.Only(
-      [&](size_t i) { return is(i, "both") || (is(i, "decode") && (prefills.all.empty() || is_short(candidates.all[i]))); });
-  if (alone.all.empty() && (prefills.all.empty() || decodes.all.empty())) return absl::UnavailableError("no worker that decodes is ready");
+  const auto is_short = [&](const Candidate& c) {
+    return int64_t{tokens} - c.cached_tokens <= config_.local_prefill_max_tokens;
+  };
+  const Candidates alone = candidates.Only([&](size_t i) {
+    return is(i, "both") || (is(i, "decode") && (prefills.all.empty() || is_short(candidates.all[i])));
+  });
+  if (alone.all.empty() && (prefills.all.empty() || decodes.all.empty()))
+    return absl::UnavailableError("no worker that decodes is ready");
   std::optional<std::pair<size_t, double>> single;
   if (!alone.all.empty()) single = BestOf(alone, tokens);
   if (prefills.all.empty() || decodes.all.empty()) return Place(alone, single->first, tokens);
@@ -308,12 +312,13 @@ absl::Status Fleet::Attach(WorkerId id, const Generation& generation, const Atta
   return link->Attach(id, generation, order, std::move(sink));
 }
 
-void Fleet::Reserve(WorkerId id, const Generation& generation, const LegKey& key, uint32_t expiry_ms, std::shared_ptr<RelaySink> sink) {
+void Fleet::Reserve(WorkerId id, const Generation& generation, const LegKey& key, uint32_t expiry_ms,
+                    std::shared_ptr<RelaySink> sink) {
   if (WorkerLink* link = LinkOf(id)) link->Reserve(id, generation, key, expiry_ms, std::move(sink));
 }
 
-void Fleet::Prefill(WorkerId id, const Generation& generation, const LegKey& key, const TicketGrant& grant, uint32_t deadline_ms,
-                    std::shared_ptr<RelaySink> sink) {
+void Fleet::Prefill(WorkerId id, const Generation& generation, const LegKey& key, const TicketGrant& grant,
+                    uint32_t deadline_ms, std::shared_ptr<RelaySink> sink) {
   if (WorkerLink* link = LinkOf(id)) link->Prefill(id, generation, key, grant, deadline_ms, std::move(sink));
 }
 

@@ -80,10 +80,12 @@ class Fleet final : public LinkHost {
   /// The cost table of that decision, without taking it. InvalidArgument: an empty prompt. Unavailable: no worker.
   absl::StatusOr<ExplainedRoute> Explain(const Generation& generation);
 
-  absl::Status Attach(WorkerId id, const Generation& generation, const AttachOrder& order, std::shared_ptr<RelaySink> sink);
-  void Reserve(WorkerId id, const Generation& generation, const LegKey& key, uint32_t expiry_ms, std::shared_ptr<RelaySink> sink);
-  void Prefill(WorkerId id, const Generation& generation, const LegKey& key, const TicketGrant& grant, uint32_t deadline_ms,
+  absl::Status Attach(WorkerId id, const Generation& generation, const AttachOrder& order,
+                      std::shared_ptr<RelaySink> sink);
+  void Reserve(WorkerId id, const Generation& generation, const LegKey& key, uint32_t expiry_ms,
                std::shared_ptr<RelaySink> sink);
+  void Prefill(WorkerId id, const Generation& generation, const LegKey& key, const TicketGrant& grant,
+               uint32_t deadline_ms, std::shared_ptr<RelaySink> sink);
   void CancelLeg(WorkerId id, const LegKey& key);
   void Cancel(WorkerId id, const std::string& leg_id, uint64_t attach_gen, std::optional<uint32_t> index);
   void Credit(WorkerId id, const std::string& leg_id, uint64_t attach_gen, uint32_t index, uint32_t tokens);

@@ -99,7 +99,8 @@ v1::Attach EncodeAttach(const Generation& generation, const AttachOrder& order) 
     v1::FirstToken& f = *out.add_first();
     f.set_index(first.index);
     f.set_token_id(first.token_id);
-    if (first.finish != FinishReason::kNone) f.set_finish_reason(v1::FINISH_REASON_STOP);  // which one is the router's alone
+    if (first.finish != FinishReason::kNone)
+      f.set_finish_reason(v1::FINISH_REASON_STOP);  // which one is the router's alone
   }
   return out;
 }
@@ -129,7 +130,8 @@ ReserveResult DecodeReserve(const v1::ReserveReply& reply) {
   return out;
 }
 
-v1::PrefillRequest EncodePrefill(const Generation& generation, const LegKey& key, const TicketGrant& grant, uint32_t deadline_ms) {
+v1::PrefillRequest EncodePrefill(const Generation& generation, const LegKey& key, const TicketGrant& grant,
+                                 uint32_t deadline_ms) {
   v1::PrefillRequest out;
   out.mutable_key()->set_request_id(key.leg_id);
   out.mutable_key()->set_attempt(key.attempt);
@@ -244,9 +246,25 @@ WorkerLoad DecodeLoad(const v1::Load& l) {
   out.generation_tokens = l.generation_tokens();
   out.leaked_kv_blocks = l.leaked_kv_blocks();
   const v1::HandoffLoad& h = l.handoff();
-  out.handoff = {h.transport(), h.tickets(), h.jobs(), h.granted_slots(), h.quarantined_slots(), h.free_slots(), h.reserved_tokens(),
-                 h.bytes(), h.slots(), h.seconds(), h.wire_digest_mismatches(), h.source_digest_mismatches(), h.lanes_failed(),
-                 h.recomputes(), h.opens_refused(), h.reserves_refused(), h.no_room(), h.resent_segments(), h.unclean_closes()};
+  out.handoff = {h.transport(),
+                 h.tickets(),
+                 h.jobs(),
+                 h.granted_slots(),
+                 h.quarantined_slots(),
+                 h.free_slots(),
+                 h.reserved_tokens(),
+                 h.bytes(),
+                 h.slots(),
+                 h.seconds(),
+                 h.wire_digest_mismatches(),
+                 h.source_digest_mismatches(),
+                 h.lanes_failed(),
+                 h.recomputes(),
+                 h.opens_refused(),
+                 h.reserves_refused(),
+                 h.no_room(),
+                 h.resent_segments(),
+                 h.unclean_closes()};
   return out;
 }
 

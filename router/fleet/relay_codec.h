@@ -11,7 +11,8 @@ v1::Attach EncodeAttach(const Generation& generation, const AttachOrder& order);
 RelayNews DecodeNews(v1::RelayEntry&& entry);
 v1::ReserveRequest EncodeReserve(const Generation& generation, const LegKey& key, uint32_t expiry_ms);
 ReserveResult DecodeReserve(const v1::ReserveReply& reply);
-v1::PrefillRequest EncodePrefill(const Generation& generation, const LegKey& key, const TicketGrant& grant, uint32_t deadline_ms);
+v1::PrefillRequest EncodePrefill(const Generation& generation, const LegKey& key, const TicketGrant& grant,
+                                 uint32_t deadline_ms);
 PrefillResult DecodePrefill(const v1::PrefillReply& reply);
 WorkerFacts DecodeFacts(const v1::HandshakeReply& reply);
 WorkerLoad DecodeLoad(const v1::Load& load);

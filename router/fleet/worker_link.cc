@@ -1,11 +1,11 @@
 #include "router/fleet/worker_link.h"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 #include <atomic>
 #include <future>
 #include <utility>
-
-#include <spdlog/spdlog.h>
 
 #include "common/str_cat.h"
 
@@ -340,18 +340,21 @@ void WorkerLink::Reserve(WorkerId id, const Generation& generation, const LegKey
     if (view_.id == id) sinks_[key.leg_id] = sink;
   }
   rpc_.Reserve(id.session, generation, key, expiry_ms, [sink, key](ReserveResult result) {
-    sink->executor().Post([sink, key, result = std::move(result)]() mutable { sink->OnReserved(key, std::move(result)); });
+    sink->executor().Post(
+        [sink, key, result = std::move(result)]() mutable { sink->OnReserved(key, std::move(result)); });
   });
 }
 
-void WorkerLink::Prefill(WorkerId id, const Generation& generation, const LegKey& key, const TicketGrant& grant, uint32_t deadline_ms,
-                         std::shared_ptr<RelaySink> sink) {
+void WorkerLink::Prefill(WorkerId id, const Generation& generation, const LegKey& key, const TicketGrant& grant,
+                         uint32_t deadline_ms, std::shared_ptr<RelaySink> sink) {
   WorkerRpc::PrefillHandlers handlers;
   handlers.on_prompt_logprobs = [sink, key](std::string piece) {
-    sink->executor().Post([sink, key, piece = std::move(piece)]() mutable { sink->OnPrefillPiece(key, std::move(piece)); });
+    sink->executor().Post(
+        [sink, key, piece = std::move(piece)]() mutable { sink->OnPrefillPiece(key, std::move(piece)); });
   };
   handlers.done = [sink, key](PrefillResult result) {
-    sink->executor().Post([sink, key, result = std::move(result)]() mutable { sink->OnPrefillEnd(key, std::move(result)); });
+    sink->executor().Post(
+        [sink, key, result = std::move(result)]() mutable { sink->OnPrefillEnd(key, std::move(result)); });
   };
   rpc_.Prefill(id.session, generation, key, grant, deadline_ms, std::move(handlers));
 }

@@ -74,9 +74,10 @@ class WorkerLink : public std::enable_shared_from_this<WorkerLink> {
   absl::Status Attach(WorkerId id, const Generation& generation, const AttachOrder& order,
                       std::shared_ptr<RelaySink> sink);
   /// The sink hears of the worker's loss from now on.
-  void Reserve(WorkerId id, const Generation& generation, const LegKey& key, uint32_t expiry_ms, std::shared_ptr<RelaySink> sink);
-  void Prefill(WorkerId id, const Generation& generation, const LegKey& key, const TicketGrant& grant, uint32_t deadline_ms,
+  void Reserve(WorkerId id, const Generation& generation, const LegKey& key, uint32_t expiry_ms,
                std::shared_ptr<RelaySink> sink);
+  void Prefill(WorkerId id, const Generation& generation, const LegKey& key, const TicketGrant& grant,
+               uint32_t deadline_ms, std::shared_ptr<RelaySink> sink);
   void CancelLeg(WorkerId id, const LegKey& key);
   /// Stops listening for this leg, and tells the worker if `tell`.
   void Cancel(WorkerId id, const std::string& leg_id, uint64_t attach_gen, std::optional<uint32_t> index);

@@ -189,7 +189,10 @@ class PrefillReactor final : public grpc::ClientReadReactor<v1::PrefillReply> {
  public:
   PrefillReactor(v1::Worker::Stub& stub, v1::PrefillRequest request, WorkerRpc::PrefillHandlers handlers,
                  std::shared_ptr<grpc::ClientContext> context, std::function<void()> over)
-      : request_(std::move(request)), handlers_(std::move(handlers)), context_(std::move(context)), over_(std::move(over)) {
+      : request_(std::move(request)),
+        handlers_(std::move(handlers)),
+        context_(std::move(context)),
+        over_(std::move(over)) {
     stub.async()->Prefill(context_.get(), &request_, this);
     StartRead(&reply_);
     StartCall();

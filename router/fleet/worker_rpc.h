@@ -78,13 +78,14 @@ class WorkerRpc {
   void Credit(uint64_t session, const std::string& leg_id, uint64_t attach_gen, uint32_t index, uint32_t tokens);
 
   /// The legs of a handoff. `done` is called once, with Unavailable when the connection or session ends first.
-  void Reserve(uint64_t session, const Generation& generation, const LegKey& key, uint32_t expiry_ms, std::function<void(ReserveResult)> done);
+  void Reserve(uint64_t session, const Generation& generation, const LegKey& key, uint32_t expiry_ms,
+               std::function<void(ReserveResult)> done);
   struct PrefillHandlers {
     std::function<void(std::string piece)> on_prompt_logprobs;
     std::function<void(PrefillResult)> done;
   };
-  void Prefill(uint64_t session, const Generation& generation, const LegKey& key, const TicketGrant& grant, uint32_t deadline_ms,
-               PrefillHandlers handlers);
+  void Prefill(uint64_t session, const Generation& generation, const LegKey& key, const TicketGrant& grant,
+               uint32_t deadline_ms, PrefillHandlers handlers);
   /// Ends a ticket (epoch 0) or a prefill leg on the worker, if it is there.
   void CancelLeg(uint64_t session, const LegKey& key);
 

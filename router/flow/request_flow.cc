@@ -96,7 +96,8 @@ void RequestFlow::PrefillEnded(const LegKey& key, PrefillResult result, bool sco
   if (state_ != State::kPrefilling || key.attempt != attempt_ || key.epoch != epoch_) return;
   last_news_ = now;
   if (result.status.ok() && result.first.size() != choices_.size()) {
-    result.status = absl::InternalError(StrCat("the prefill worker sent ", result.first.size(), " first tokens for ", choices_.size(), " choices"));
+    result.status = absl::InternalError(
+        StrCat("the prefill worker sent ", result.first.size(), " first tokens for ", choices_.size(), " choices"));
   }
   if (!result.status.ok()) {
     const Fail failure{result.status, 0, 0};
@@ -118,7 +119,8 @@ void RequestFlow::PrefillEnded(const LegKey& key, PrefillResult result, bool sco
     actions_.push_back(Admitted{result.cached_tokens});
   }
   if (scores_wanted && !std::exchange(prompt_logprobs_done_, true)) actions_.push_back(EmitPromptLogprobs{"", true});
-  const bool over = std::all_of(result.first.begin(), result.first.end(), [](const FirstToken& f) { return f.finish != FinishReason::kNone; });
+  const bool over = std::all_of(result.first.begin(), result.first.end(),
+                                [](const FirstToken& f) { return f.finish != FinishReason::kNone; });
   if (over) actions_.push_back(CancelLegOn{worker_, {request_id_, attempt_, 0}});  // nothing follows Complete
   for (const FirstToken& first : result.first) TakeFirst(first);
   if (state_ != State::kDone) AttachTicket(std::move(result.first), now);

@@ -6,10 +6,10 @@
 //      ▲  └──NoWorker──► kWaiting or kDone      │                │
 //      └──────── worker lost, refused, out of step ◄─────────────┘  (Fail when nothing is left to try)
 //
-// With a pair (prefill, decode): kPicking ──PairChosen──► kReserving ──Reserved──► kPrefilling ──PrefillEnded──► the first
-// tokens are the client's, kStreaming. A prefill leg that fails goes to another prefill worker at the next epoch; when
-// there is none the decode worker computes the prompt itself. Short prompts it computes at once (kAttached).
-// After the first token a lost decode worker is a migration as above: another one continues without a prefill leg.
+// With a pair (prefill, decode): kPicking ──PairChosen──► kReserving ──Reserved──► kPrefilling ──PrefillEnded──► the
+// first tokens are the client's, kStreaming. A prefill leg that fails goes to another prefill worker at the next epoch;
+// when there is none the decode worker computes the prompt itself. Short prompts it computes at once (kAttached). After
+// the first token a lost decode worker is a migration as above: another one continues without a prefill leg.
 //
 // A leg is one Attach. A request starts with one leg for all its choices. When its worker is lost after tokens were
 // sent, choices have different texts, so each unfinished one is attached by itself: prompt + its own tokens, at its
@@ -31,9 +31,9 @@ namespace baton::router {
 
 struct FlowLimits {
   uint32_t local_prefill_max_tokens = 0;  ///< uncached prompt tokens that a decode worker computes itself
-  int32_t max_attempts = 3;         ///< attaches of the whole request, the first included
-  uint32_t credit_tokens = 512;     ///< per choice
-  Duration first_token_timeout{0};  ///< 0 = none, here and below
+  int32_t max_attempts = 3;               ///< attaches of the whole request, the first included
+  uint32_t credit_tokens = 512;           ///< per choice
+  Duration first_token_timeout{0};        ///< 0 = none, here and below
   Duration idle_token_timeout{0};
   Duration total_timeout{0};
   Duration failover_wait{0};  ///< how long to wait for a worker once one was lost
@@ -118,8 +118,9 @@ struct Fail {
 struct ArmTimer {
   TimePoint at;
 };
-using FlowAction = std::variant<PickWorker, ReserveOn, PrefillOn, PickPrefill, CancelLegOn, AttachTo, CancelOn, GiveCredit, Admitted, EmitTokens, EmitPromptLogprobs,
-                                EndChoice, Complete, Fail, ArmTimer>;
+using FlowAction =
+    std::variant<PickWorker, ReserveOn, PrefillOn, PickPrefill, CancelLegOn, AttachTo, CancelOn, GiveCredit, Admitted,
+                 EmitTokens, EmitPromptLogprobs, EndChoice, Complete, Fail, ArmTimer>;
 
 /// One per request; belongs to one thread. Events append to `actions()`, which the driver takes.
 class RequestFlow {

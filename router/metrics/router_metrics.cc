@@ -1,14 +1,14 @@
 #include "router/metrics/router_metrics.h"
 
-#include <map>
-#include <mutex>
-#include <utility>
-
 #include <prometheus/counter.h>
 #include <prometheus/gauge.h>
 #include <prometheus/histogram.h>
 #include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
+
+#include <map>
+#include <mutex>
+#include <utility>
 
 namespace baton::router {
 namespace {
@@ -51,30 +51,37 @@ struct RouterMetrics::Families {
   }
   // What a worker says of its half of the handoffs, and of its KV blocks.
   void RenderHandoff(const prom::Labels& with, const std::string& incarnation, const WorkerLoad& load) {
-    Gauge("baton_leaked_kv_blocks", "KV block owners that nobody accounts for", with).Set(static_cast<double>(load.leaked_kv_blocks));
+    Gauge("baton_leaked_kv_blocks", "KV block owners that nobody accounts for", with)
+        .Set(static_cast<double>(load.leaked_kv_blocks));
     const HandoffLoad& h = load.handoff;
     if (h.transport.empty()) return;
     prom::Labels transfer = with;
     transfer["transport"] = h.transport;
     Gauge("baton_handoff_tickets", "Tickets of a decode worker that are not gone", with).Set(h.tickets);
     Gauge("baton_handoff_jobs", "Prefill legs that are not over", with).Set(h.jobs);
-    Gauge("baton_handoff_reserved_tokens", "KV tokens that tickets have reserved", with).Set(static_cast<double>(h.reserved_tokens));
+    Gauge("baton_handoff_reserved_tokens", "KV tokens that tickets have reserved", with)
+        .Set(static_cast<double>(h.reserved_tokens));
     Gauge("baton_landing_slots_granted", "Landing slots that a writer may fill", with).Set(h.granted_slots);
     Gauge("baton_landing_slots_quarantined", "Landing slots whose writer is not fenced", with).Set(h.quarantined_slots);
     Gauge("baton_landing_slots_free", "Landing slots", with).Set(h.free_slots);
-    const auto grow = [&](const char* name, const char* help, int64_t value) { Grow(name, help, with, incarnation, value); };
+    const auto grow = [&](const char* name, const char* help, int64_t value) {
+      Grow(name, help, with, incarnation, value);
+    };
     Grow("baton_kv_transfer_bytes_total", "KV bytes sent (prefill) or placed (decode)", transfer, incarnation, h.bytes);
     Grow("baton_kv_transfer_slots_total", "Landing slots sent or placed", transfer, incarnation, h.slots);
-    Grow("baton_kv_transfer_microseconds_total", "Time with a slot under way (prefill) or being placed (decode)", transfer, incarnation,
-         static_cast<int64_t>(h.seconds * 1e6));
+    Grow("baton_kv_transfer_microseconds_total", "Time with a slot under way (prefill) or being placed (decode)",
+         transfer, incarnation, static_cast<int64_t>(h.seconds * 1e6));
     if (h.seconds > 0) {
-      Gauge("baton_kv_transfer_gigabytes_per_second", "Bytes by time, since start", transfer).Set(static_cast<double>(h.bytes) / h.seconds / 1e9);
+      Gauge("baton_kv_transfer_gigabytes_per_second", "Bytes by time, since start", transfer)
+          .Set(static_cast<double>(h.bytes) / h.seconds / 1e9);
     }
     prom::Labels wire = with, source = with;
     wire["kind"] = "wire";
     source["kind"] = "source";
-    Grow("baton_kv_digest_mismatches_total", "Slots or blocks whose digest was wrong", wire, incarnation, h.wire_digest_mismatches);
-    Grow("baton_kv_digest_mismatches_total", "Slots or blocks whose digest was wrong", source, incarnation, h.source_digest_mismatches);
+    Grow("baton_kv_digest_mismatches_total", "Slots or blocks whose digest was wrong", wire, incarnation,
+         h.wire_digest_mismatches);
+    Grow("baton_kv_digest_mismatches_total", "Slots or blocks whose digest was wrong", source, incarnation,
+         h.source_digest_mismatches);
     grow("baton_handoff_lanes_failed_total", "Lanes that could not be completed", h.lanes_failed);
     grow("baton_handoff_recomputes_total", "Prompts a decode worker computed because their KV was lost", h.recomputes);
     grow("baton_handoff_opens_refused_total", "Lanes told to ask again: no blocks or slots", h.opens_refused);
@@ -86,7 +93,8 @@ struct RouterMetrics::Families {
   // A worker's own counter, carried on by what it grew; a restarted worker starts from 0 again.
   void Grow(const char* name, const char* help, const prom::Labels& with, const std::string& incarnation,
             int64_t value) {
-    auto& [from, last] = grown[std::string(name) + "|" + with.at("engine") + (with.contains("kind") ? "|" + with.at("kind") : "")];
+    auto& [from, last] =
+        grown[std::string(name) + "|" + with.at("engine") + (with.contains("kind") ? "|" + with.at("kind") : "")];
     if (from != incarnation) from = incarnation, last = 0;
     auto& counter = prom::BuildCounter().Name(name).Help(help).Register(registry).Add(with);
     if (value > last) counter.Increment(static_cast<double>(value - last));

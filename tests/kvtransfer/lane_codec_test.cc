@@ -1,11 +1,10 @@
 #include "kvtransfer/lane_codec.h"
 
 #include <gmock/gmock.h>
+#include <google/protobuf/stubs/logging.h>
 #include <gtest/gtest.h>
 
 #include <random>
-
-#include <google/protobuf/stubs/logging.h>
 
 namespace baton {
 namespace {
@@ -16,10 +15,13 @@ const LaneKey kKey{0x1234567890abcdef, 3, 2};
 
 LaneHello Hello() {
   LaneHello hello{kLaneProtocol, "incarnation", "digest", "numerics", {}};
-  hello.side.layout.groups = {{.layers = {0, 2}, .kind = KvGroupKind::kWindow, .window_tokens = 512,
-                               .planes = {{KvPlane::Name::kK, DType::kF32, 4, 64}, {KvPlane::Name::kV, DType::kBF16, 4, 64}},
-                               .tokens_per_block = 32},
-                              {.layers = {1}, .planes = {{KvPlane::Name::kLatent, DType::kF8E4M3, 1, 576}}}};
+  hello.side.layout.groups = {
+      {.layers = {0, 2},
+       .kind = KvGroupKind::kWindow,
+       .window_tokens = 512,
+       .planes = {{KvPlane::Name::kK, DType::kF32, 4, 64}, {KvPlane::Name::kV, DType::kBF16, 4, 64}},
+       .tokens_per_block = 32},
+      {.layers = {1}, .planes = {{KvPlane::Name::kLatent, DType::kF8E4M3, 1, 576}}}};
   hello.side.tensor_parallel_size = 1;
   hello.side.stage_layers = {0, 2, 3};
   return hello;
@@ -68,7 +70,8 @@ TEST(LaneCodec, WhatNoHealthyPeerSendsIsRefused) {
   EXPECT_FALSE(DecodeLaneMessage(EncodeLaneMessage(ToPrefill(LaneBound{kKey, std::vector<SlotTurn>(5000)}))).ok());
   LaneHello hello = Hello();
   hello.side.layout.groups[0].planes[0].heads = 1 << 20;
-  EXPECT_THAT(std::string(DecodeLaneMessage(EncodeLaneMessage(hello)).status().message()), HasSubstr("heads is 1048576"));
+  EXPECT_THAT(std::string(DecodeLaneMessage(EncodeLaneMessage(hello)).status().message()),
+              HasSubstr("heads is 1048576"));
   hello = Hello();
   hello.side.tensor_parallel_size = 3;
   EXPECT_FALSE(DecodeLaneMessage(EncodeLaneMessage(hello)).ok());

@@ -48,9 +48,12 @@ class RankPool {
       view.layers.push_back(layer);
       auto& planes = view.planes.emplace_back();
       for (int plane = 0; plane < 2; ++plane) {
-        bytes_.push_back(std::make_unique<std::vector<std::byte>>(static_cast<size_t>(stride * kBlocks), std::byte{0x5a}));
-        digests_.push_back(std::make_unique<std::vector<uint64_t>>(static_cast<size_t>(units * heads_.size() * kBlocks), 77u));
-        planes.push_back({bytes_.back()->data(), stride, digests_.back()->data(), static_cast<int64_t>(units) * heads_.size()});
+        bytes_.push_back(
+            std::make_unique<std::vector<std::byte>>(static_cast<size_t>(stride * kBlocks), std::byte{0x5a}));
+        digests_.push_back(
+            std::make_unique<std::vector<uint64_t>>(static_cast<size_t>(units * heads_.size() * kBlocks), 77u));
+        planes.push_back(
+            {bytes_.back()->data(), stride, digests_.back()->data(), static_cast<int64_t>(units) * heads_.size()});
       }
     }
     view_.groups.push_back(std::move(view));
@@ -89,7 +92,8 @@ class RankPool {
   void ExpectComputed(int begin, int end) {
     int wrong = 0;
     ForEach(begin, end, [&](int layer, int plane, int head, int token) {
-      for (int e = 0; e < kDim; ++e) wrong += Load(At(layer, plane, head, token), e) != ValueAt(layer, plane, head, token, e);
+      for (int e = 0; e < kDim; ++e)
+        wrong += Load(At(layer, plane, head, token), e) != ValueAt(layer, plane, head, token, e);
       if (token % kUnitTokens != 0) return;
       uint64_t digest = 0;
       for (int t = token; t < std::min(end, token + kUnitTokens); ++t) digest += DigestOf(layer, plane, head, t);
@@ -114,13 +118,16 @@ class RankPool {
   }
   int64_t BlockOf(int token) const { return tables_[0][static_cast<size_t>(token / group_.tokens_per_block)]; }
   uint64_t DigestOf(int layer, int plane, int head, int token) {
-    return KvDigestVector({static_cast<uint32_t>(layer), static_cast<uint32_t>(plane), static_cast<uint32_t>(head), static_cast<uint32_t>(token)},
+    return KvDigestVector({static_cast<uint32_t>(layer), static_cast<uint32_t>(plane), static_cast<uint32_t>(head),
+                           static_cast<uint32_t>(token)},
                           At(layer, plane, head, token), static_cast<uint32_t>(vector_bytes_));
   }
   void Store(std::byte* at, int e, float value) const {
     const uint16_t half = Bf16OfFloat(value);
-    if (group_.planes[0].dtype == DType::kF32) std::memcpy(at + 4 * e, &value, 4);
-    else std::memcpy(at + 2 * e, &half, 2);
+    if (group_.planes[0].dtype == DType::kF32)
+      std::memcpy(at + 4 * e, &value, 4);
+    else
+      std::memcpy(at + 2 * e, &half, 2);
   }
   float Load(const std::byte* at, int e) const {
     float value = 0;
@@ -144,7 +151,8 @@ struct Transfer {
     for (int r = 0; r < plan.source().ranks(); ++r) {
       sources.emplace_back(plan.source(), r, range.end, 11 + static_cast<uint64_t>(r)).Compute(range.end);
     }
-    for (int r = 0; r < plan.target().ranks(); ++r) targets.emplace_back(plan.target(), r, range.end, 91 + static_cast<uint64_t>(r));
+    for (int r = 0; r < plan.target().ranks(); ++r)
+      targets.emplace_back(plan.target(), r, range.end, 91 + static_cast<uint64_t>(r));
   }
   LaneKey Key(size_t lane) const { return {5, 1, static_cast<uint32_t>(lane)}; }
   /// One slot with these segments of a lane.
@@ -183,8 +191,10 @@ TEST(Placer, EveryReshapeArrivesWholeWithItsDigests) {
   for (auto [from_tp, to_tp] : {std::pair{1, 1}, {1, 2}, {2, 1}, {4, 2}, {2, 8}}) {
     for (auto [from_stages, to_stages] : {std::pair{1, 1}, {2, 1}, {1, 4}}) {
       for (auto [from_block, to_block] : {std::pair{16, 16}, {16, 64}, {64, 16}, {48, 32}}) {
-        SCOPED_TRACE(StrCat("tp ", from_tp, "→", to_tp, " stages ", from_stages, "→", to_stages, " block ", from_block, "→", to_block));
-        Transfer(Side(from_tp, from_stages, from_block, DType::kF32), Side(to_tp, to_stages, to_block, DType::kF32), {32, 141})
+        SCOPED_TRACE(StrCat("tp ", from_tp, "→", to_tp, " stages ", from_stages, "→", to_stages, " block ", from_block,
+                            "→", to_block));
+        Transfer(Side(from_tp, from_stages, from_block, DType::kF32), Side(to_tp, to_stages, to_block, DType::kF32),
+                 {32, 141})
             .MoveEverything();
       }
     }

@@ -27,10 +27,12 @@ constexpr const char* kWriterFlag = "--write-and-wait";
 
 std::vector<Backend> Backends() {
   std::vector<Backend> backends = {
-      {"tcp", [](LandingShape shape, TransportEvents& events) -> absl::StatusOr<std::unique_ptr<Transport>> {
+      {"tcp",
+       [](LandingShape shape, TransportEvents& events) -> absl::StatusOr<std::unique_ptr<Transport>> {
          return TcpTransport::Create({.landing = shape}, events);
        }},
-      {"shm", [](LandingShape shape, TransportEvents& events) -> absl::StatusOr<std::unique_ptr<Transport>> {
+      {"shm",
+       [](LandingShape shape, TransportEvents& events) -> absl::StatusOr<std::unique_ptr<Transport>> {
          return ShmTransport::Create({.landing = shape}, events);
        }},
   };
@@ -40,7 +42,9 @@ std::vector<Backend> Backends() {
 
 /// One side: a transport and what it was told.
 struct Side final : TransportEvents {
-  void OnConnected(PeerNumber peer) override { connected.push_back(peer), told.push_back("connected " + std::to_string(peer)); }
+  void OnConnected(PeerNumber peer) override {
+    connected.push_back(peer), told.push_back("connected " + std::to_string(peer));
+  }
   void OnMessage(PeerNumber peer, std::string_view message) override {
     told.push_back("message " + std::to_string(peer));
     messages.emplace_back(message);
@@ -89,8 +93,12 @@ class TransportContract : public ::testing::TestWithParam<size_t> {
     for (size_t i = 0; i < bytes; ++i) data[i] = static_cast<std::byte>((i * 2654435761u + seed * 40503u) >> 13);
     return data;
   }
-  std::span<const std::byte> Slot(uint32_t slot) { return receiver_.transport->landing().subspan(slot * kSlotBytes, kSlotBytes); }
-  bool Landed(uint32_t slot, const std::vector<std::byte>& bytes) { return std::memcmp(Slot(slot).data(), bytes.data(), bytes.size()) == 0; }
+  std::span<const std::byte> Slot(uint32_t slot) {
+    return receiver_.transport->landing().subspan(slot * kSlotBytes, kSlotBytes);
+  }
+  bool Landed(uint32_t slot, const std::vector<std::byte>& bytes) {
+    return std::memcmp(Slot(slot).data(), bytes.data(), bytes.size()) == 0;
+  }
 
   Backend backend_;
   Side receiver_, sender_;
@@ -101,7 +109,8 @@ TEST_P(TransportContract, MessagesArriveOnceAndInOrderBothWays) {
   int done = 0;
   for (int i = 0; i < 100; ++i) {
     sender_.transport->Send(peer_, "to " + std::to_string(i), [&done](const absl::Status& s) { done += s.ok(); });
-    receiver_.transport->Send(receiver_.connected.at(0), "back " + std::to_string(i), [&done](const absl::Status& s) { done += s.ok(); });
+    receiver_.transport->Send(receiver_.connected.at(0), "back " + std::to_string(i),
+                              [&done](const absl::Status& s) { done += s.ok(); });
   }
   Until([&] { return receiver_.messages.size() == 100 && sender_.messages.size() == 100 && done == 200; });
   for (int i = 0; i < 100; ++i) {
@@ -116,7 +125,8 @@ TEST_P(TransportContract, APeerIsConnectedBeforeItsFirstMessage) {
     const auto peer = sender_.transport->Connect(receiver_.transport->address());
     ASSERT_TRUE(peer.ok()) << peer.status();
     sender_.transport->Send(*peer, "first", nullptr);
-    for (int turn = 0; turn < 100; ++turn) sender_.transport->Progress();  // both are on their way before the receiver looks
+    for (int turn = 0; turn < 100; ++turn)
+      sender_.transport->Progress();  // both are on their way before the receiver looks
     Until([&] { return receiver_.messages.size() == 1; });
     const std::string number = std::to_string(receiver_.connected.back());
     ASSERT_THAT(receiver_.told, ElementsAre("connected " + number, "message " + number));
@@ -143,7 +153,8 @@ TEST_P(TransportContract, AFlushEndsAfterTheWritesBeforeIt) {
   int written = 0;
   bool flushed = false;
   for (uint32_t i = 0; i < 4; ++i) data.push_back(Pattern(kSlotBytes, i));
-  for (uint32_t i = 0; i < 4; ++i) sender_.transport->Write(peer_, {{9, 1, 0}, {i, 1}}, data[i], [&](const absl::Status& s) { written += s.ok(); });
+  for (uint32_t i = 0; i < 4; ++i)
+    sender_.transport->Write(peer_, {{9, 1, 0}, {i, 1}}, data[i], [&](const absl::Status& s) { written += s.ok(); });
   sender_.transport->Flush(peer_, [&](const absl::Status& status) {
     EXPECT_TRUE(status.ok()) << status;
     EXPECT_EQ(written, 4);
@@ -163,14 +174,17 @@ TEST_P(TransportContract, AWriteOutsideTheSlotsIsRefused) {
   sender_.transport->Write(peer_, {{9, 1, 0}, {3, 1}}, large, note);
   sender_.transport->Write(peer_ + 100, {{9, 1, 0}, {3, 1}}, data, note);
   Until([&] { return codes.size() == 3; });
-  EXPECT_THAT(codes, ElementsAre(absl::StatusCode::kInvalidArgument, absl::StatusCode::kInvalidArgument, absl::StatusCode::kUnavailable));
+  EXPECT_THAT(codes, ElementsAre(absl::StatusCode::kInvalidArgument, absl::StatusCode::kInvalidArgument,
+                                 absl::StatusCode::kUnavailable));
 }
 
 TEST_P(TransportContract, WhereTheReceiverWritesARefusedSlotStaysAsItWas) {
-  if (receiver_.transport->fence() != FenceStyle::kReceiverWrites) GTEST_SKIP() << backend_.name << " lets the sender write";
+  if (receiver_.transport->fence() != FenceStyle::kReceiverWrites)
+    GTEST_SKIP() << backend_.name << " lets the sender write";
   receiver_.may_land = false;
   const auto data = Pattern(kSlotBytes, 1);
-  sender_.transport->Write(peer_, {{9, 2, 3}, {1, 5}}, data, [&](const absl::Status&) { sender_.transport->Send(peer_, "full", nullptr); });
+  sender_.transport->Write(peer_, {{9, 2, 3}, {1, 5}}, data,
+                           [&](const absl::Status&) { sender_.transport->Send(peer_, "full", nullptr); });
   Until([&] { return receiver_.messages.size() == 1; });
   ASSERT_FALSE(receiver_.asked.empty());
   EXPECT_EQ(receiver_.asked[0].lane, (LaneKey{9, 2, 3}));
@@ -183,7 +197,8 @@ TEST_P(TransportContract, APeerThatIsGoneFailsWhatIsOutstandingAndIsToldOnce) {
   const auto data = Pattern(kSlotBytes, 1);
   int ended = 0, written = 0;
   for (uint32_t i = 0; i < 4; ++i) {
-    sender_.transport->Write(peer_, {{9, 1, 0}, {i, 1}}, data, [&](const absl::Status& status) { ++ended, written += status.ok(); });
+    sender_.transport->Write(peer_, {{9, 1, 0}, {i, 1}}, data,
+                             [&](const absl::Status& status) { ++ended, written += status.ok(); });
   }
   sender_.transport->Flush(peer_, [&](const absl::Status& status) {
     ++ended;
@@ -199,9 +214,11 @@ TEST_P(TransportContract, APeerThatIsGoneFailsWhatIsOutstandingAndIsToldOnce) {
 }
 
 TEST_P(TransportContract, AfterTheFenceNothingLands) {
-  if (receiver_.transport->fence() == FenceStyle::kPeerExit) GTEST_SKIP() << backend_.name << ": only the peer's exit is a fence";
+  if (receiver_.transport->fence() == FenceStyle::kPeerExit)
+    GTEST_SKIP() << backend_.name << ": only the peer's exit is a fence";
   const auto data = Pattern(kSlotBytes, 1);
-  for (uint32_t i = 0; i < 4; ++i) sender_.transport->Write(peer_, {{9, 1, 0}, {i, 1}}, data, [](const absl::Status&) {});
+  for (uint32_t i = 0; i < 4; ++i)
+    sender_.transport->Write(peer_, {{9, 1, 0}, {i, 1}}, data, [](const absl::Status&) {});
   bool fenced = false;
   receiver_.transport->Close(receiver_.connected.at(0), [&fenced] { fenced = true; });
   Until([&] { return fenced; });
@@ -215,7 +232,8 @@ TEST_P(TransportContract, AfterTheFenceNothingLands) {
 TEST_P(TransportContract, CloseEndsWhatIsOutstanding) {
   const auto data = Pattern(kSlotBytes, 1);
   int ended = 0;
-  for (uint32_t i = 0; i < 4; ++i) sender_.transport->Write(peer_, {{9, 1, 0}, {i, 1}}, data, [&ended](const absl::Status&) { ++ended; });
+  for (uint32_t i = 0; i < 4; ++i)
+    sender_.transport->Write(peer_, {{9, 1, 0}, {i, 1}}, data, [&ended](const absl::Status&) { ++ended; });
   sender_.transport->Flush(peer_, [&ended](const absl::Status&) { ++ended; });
   sender_.transport->Close(peer_, [] {});
   Until([&] { return ended == 5; });
@@ -237,7 +255,9 @@ TEST_P(TransportContract, AForeignAddressIsRefused) {
   const auto peer = (*transport)->Connect(address);
   if (!peer.ok()) _exit(2);
   const std::vector<std::byte> data(kSlotBytes, std::byte{7});
-  (*transport)->Write(*peer, {{9, 1, 0}, {0, 1}}, data, [&](const absl::Status&) { (*transport)->Send(*peer, "full", nullptr); });
+  (*transport)->Write(*peer, {{9, 1, 0}, {0, 1}}, data, [&](const absl::Status&) {
+    (*transport)->Send(*peer, "full", nullptr);
+  });
   while (true) (*transport)->Progress();
 }
 
@@ -245,7 +265,8 @@ TEST_P(TransportContract, AForeignAddressIsRefused) {
 pid_t SpawnWriter(const std::string& backend_name, const std::string& address) {
   const pid_t child = fork();
   if (child == 0) {
-    execl("/proc/self/exe", "transport_contract_test", kWriterFlag, backend_name.c_str(), absl::BytesToHexString(address).c_str(), nullptr);
+    execl("/proc/self/exe", "transport_contract_test", kWriterFlag, backend_name.c_str(),
+          absl::BytesToHexString(address).c_str(), nullptr);
     _exit(127);
   }
   return child;

@@ -16,14 +16,22 @@ inline std::string Describe(const FlowAction& action) {
     std::string operator()(const PickWorker& a) const { return a.again ? "pick again" : "pick"; }
     std::string operator()(const AttachTo& a) const {
       std::string first;
-      for (const FirstToken& f : a.first) absl::StrAppend(&first, f.finish == FinishReason::kNone ? " +" : " -", f.token_id);
+      for (const FirstToken& f : a.first)
+        absl::StrAppend(&first, f.finish == FinishReason::kNone ? " +" : " -", f.token_id);
       return StrCat("attach w", a.worker.slot, " g", a.attach_gen, " @", a.position,
-                    a.only_choice ? StrCat(" c", *a.only_choice) : "", a.with_ticket ? StrCat(" ticket e", a.epoch, first) : "");
+                    a.only_choice ? StrCat(" c", *a.only_choice) : "",
+                    a.with_ticket ? StrCat(" ticket e", a.epoch, first) : "");
     }
-    std::string operator()(const ReserveOn& a) const { return StrCat("reserve w", a.decode.slot, " ", a.key.leg_id, "/", a.key.attempt); }
-    std::string operator()(const PrefillOn& a) const { return StrCat("prefill w", a.prefill.slot, " ", a.key.attempt, " e", a.key.epoch); }
+    std::string operator()(const ReserveOn& a) const {
+      return StrCat("reserve w", a.decode.slot, " ", a.key.leg_id, "/", a.key.attempt);
+    }
+    std::string operator()(const PrefillOn& a) const {
+      return StrCat("prefill w", a.prefill.slot, " ", a.key.attempt, " e", a.key.epoch);
+    }
     std::string operator()(const PickPrefill&) const { return "pick prefill"; }
-    std::string operator()(const CancelLegOn& a) const { return StrCat("cancel leg w", a.worker.slot, " ", a.key.attempt, " e", a.key.epoch); }
+    std::string operator()(const CancelLegOn& a) const {
+      return StrCat("cancel leg w", a.worker.slot, " ", a.key.attempt, " e", a.key.epoch);
+    }
     std::string operator()(const CancelOn& a) const {
       return StrCat("cancel w", a.worker.slot, " ", a.leg_id, " g", a.attach_gen,
                     a.index ? StrCat(" c", *a.index) : "");

@@ -24,7 +24,8 @@ ReserveResult Granted(uint32_t cached = 0) { return {.grant = {"wire", "ticket",
 
 PrefillResult First(std::vector<int32_t> tokens, FinishReason finish = FinishReason::kNone) {
   PrefillResult result;
-  for (uint32_t i = 0; i < tokens.size(); ++i) result.first.push_back({i, tokens[i], std::nullopt, finish, std::nullopt});
+  for (uint32_t i = 0; i < tokens.size(); ++i)
+    result.first.push_back({i, tokens[i], std::nullopt, finish, std::nullopt});
   return result;
 }
 
@@ -54,7 +55,9 @@ TEST(RequestFlowPair, ReserveThenPrefillThenFirstTokensThenAttach) {
   PrefillResult result = First({7, 9});
   result.cached_tokens = 16;
   flow.PrefillEnded(Key(1, 1), result, true, kStart);
-  EXPECT_EQ(Taken(flow), "prompt logprobs scores, admitted 16, prompt logprobs  last, emit c0 7, emit c1 9, attach w2 g1 @101 ticket e1 +7 +9");
+  EXPECT_EQ(Taken(flow),
+            "prompt logprobs scores, admitted 16, prompt logprobs  last, emit c0 7, emit c1 9, attach w2 g1 @101 "
+            "ticket e1 +7 +9");
   EXPECT_EQ(flow.state(), State::kStreaming);
 }
 
@@ -148,9 +151,10 @@ TEST(RequestFlowPair, DecodeLostAfterTheFirstTokenIsAMigration) {
 }
 
 TEST(RequestFlowPair, AClientThatLeavesCancelsWhatThereIs) {
-  for (const auto& [state, actions] : {std::pair{State::kReserving, "cancel leg w2 1 e0"},
-                                       std::pair{State::kPrefilling, "cancel leg w0 1 e1, cancel leg w2 1 e0"},
-                                       std::pair{State::kStreaming, "cancel leg w0 1 e1, cancel leg w2 1 e0, cancel w2 r g1"}}) {
+  for (const auto& [state, actions] :
+       {std::pair{State::kReserving, "cancel leg w2 1 e0"},
+        std::pair{State::kPrefilling, "cancel leg w0 1 e1, cancel leg w2 1 e0"},
+        std::pair{State::kStreaming, "cancel leg w0 1 e1, cancel leg w2 1 e0, cancel w2 r g1"}}) {
     RequestFlow flow = FlowIn(state);
     flow.ClientGone();
     EXPECT_EQ(Taken(flow), actions);

@@ -8,8 +8,8 @@
 #include <map>
 #include <random>
 
-#include "tests/state_table.h"
 #include "tests/router/flow_text.h"
+#include "tests/state_table.h"
 
 namespace baton::router {
 namespace {

@@ -1,9 +1,9 @@
-#include "kvtransfer/layout_codec.h"
 #include "worker/codec.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "kvtransfer/layout_codec.h"
 #include "tests/worker/relay_fixture.h"
 
 namespace baton::worker {
