@@ -107,6 +107,7 @@ class DecodeRole final : public worker::Role, private LandingEvents {
     ReserveOrder order{{request.key().request_id(), request.key().attempt()}, request.cache_salt()};
     order.prompt.resize(request.prompt_token_ids().size() / 4);
     std::memcpy(order.prompt.data(), request.prompt_token_ids().data(), order.prompt.size() * 4);
+    order.session = request.router_session();
     order.prompt_len = static_cast<int32_t>(request.prompt_len());
     order.expiry =
         request.expiry_ms() > 0 ? Duration(std::chrono::milliseconds(request.expiry_ms())) : Duration(kDefaultExpiry);
@@ -114,6 +115,10 @@ class DecodeRole final : public worker::Role, private LandingEvents {
         [this, order = std::move(order), answer = std::move(answer)](engine::Scheduler& scheduler, TimePoint) mutable {
           answer(Encode(desk_->Reserve(std::move(order)), scheduler));
         });
+  }
+
+  void RouterLeft(const std::string& session) override {
+    post_([this, session](engine::Scheduler&, TimePoint) { desk_->OnRouterLeft(session); });
   }
 
   void Cancel(const v1::CancelRequest& request, std::function<void(v1::CancelReply)> answer) override {

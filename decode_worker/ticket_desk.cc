@@ -1,5 +1,7 @@
 #include "decode_worker/ticket_desk.h"
 
+#include <algorithm>
+#include <set>
 #include <utility>
 
 #include "common/check.h"
@@ -12,6 +14,12 @@ namespace baton::decode_worker {
 
 using decode::TicketState;
 using worker::TicketStart;
+
+namespace {
+
+constexpr auto kSilence = std::chrono::seconds(4);
+
+}  // namespace
 
 TicketDesk::TicketDesk(DeskFacts facts, Landing& landing, worker::TransferThread& thread, const Clock& clock)
     : facts_(std::move(facts)), landing_(landing), thread_(thread), clock_(clock), core_(facts_.handoff, *this) {}
@@ -26,6 +34,9 @@ void TicketDesk::Handle(const decode::Event& event) {
 
 decode::ReserveAnswer TicketDesk::Reserve(ReserveOrder order) {
   if (draining_) return {order.key, absl::UnavailableError("this worker is draining")};
+  if (std::find(left_.begin(), left_.end(), order.session) != left_.end()) {
+    return {order.key, absl::CancelledError("its router's session has ended")};
+  }
   const int32_t longest = scheduler_->options().max_model_len;
   if (order.prompt_len < 1 || order.prompt_len >= longest ||
       (!order.prompt.empty() && static_cast<int32_t>(order.prompt.size()) != order.prompt_len)) {
@@ -48,6 +59,17 @@ bool TicketDesk::Cancel(const decode::TicketKey& key) {
   return cancel_known_;
 }
 
+void TicketDesk::OnRouterLeft(const std::string& session) {
+  constexpr size_t kRemembered = 64;
+  if (left_.size() == kRemembered) left_.pop_front();
+  if (!session.empty()) left_.push_back(session);
+  std::vector<decode::TicketKey> keys;
+  for (const auto& [id, ticket] : tickets_) {
+    if (!ticket.request && ticket.session == session) keys.push_back(ticket.key);
+  }
+  for (const decode::TicketKey& key : keys) Cancel(key);
+}
+
 void TicketDesk::Do(const decode::ReservationShed& action) {
   spdlog::info("handoff: ticket {} was given up unbound: KV memory is short", action.ticket);
 }
@@ -66,7 +88,7 @@ bool TicketDesk::Shed() {
 
 int32_t TicketDesk::Pin(TicketId id, const decode::Reserve&) {
   Ticket& ticket = tickets_[id];
-  ticket = {.key = reserving_->key, .prompt_len = reserving_->prompt_len};
+  ticket = {.key = reserving_->key, .session = reserving_->session, .prompt_len = reserving_->prompt_len};
   engine::PrefixMatch match = scheduler_->cache().Match(reserving_->salt, "", reserving_->prompt,
                                                         reserving_->prompt_len - 1, /*whole_blocks=*/true);
   BATON_CHECK(match.copies.empty());
@@ -126,6 +148,7 @@ void TicketDesk::OnHello(WriterId id, LaneHello hello) {
 }
 
 void TicketDesk::OnLane(WriterId writer, ToDecode message) {
+  if (const auto known = writers_.find(writer); known != writers_.end()) known->second.heard = clock_.Now();
   if (const auto* open = std::get_if<OpenLane>(&message)) return Open(writer, *open);
   if (auto* full = std::get_if<SlotFull>(&message)) return Handle(decode::Filled{writer, std::move(*full)});
   if (const auto* done = std::get_if<LaneDone>(&message)) return Handle(decode::Done{writer, *done});
@@ -202,6 +225,7 @@ absl::Status TicketDesk::OnAttach(worker::TicketAttach attach, engine::Scheduler
   const decode::Attach event{wire.id(), attach.epoch, attach.attach_gen, attach.position};
   ticket.request = attach.request.key;
   ticket.attach_gen = attach.attach_gen;
+  ticket.attached = clock_.Now();
   by_request_[attach.request.key] = wire.id();
   ticket.attach = std::move(attach);
   Handle(event);
@@ -262,7 +286,29 @@ void TicketDesk::OnEnded(engine::RequestKey key) {
 
 // ---- time
 
+/// An Attach says that the prompt is computed, and a writer repeats what is not answered: one that is silent while a
+/// request waits for its segments is stopped or cut off. What it still owes is computed here.
+void TicketDesk::GiveUpSilentWriters() {
+  const TimePoint long_ago = clock_.Now() - kSilence;
+  std::set<WriterId> silent;
+  for (const auto& [id, ticket] : tickets_) {
+    const decode::Ticket* known = core_.Find(id);
+    if (!ticket.attach || ticket.attached > long_ago || known == nullptr || !known->epochs.contains(known->epoch))
+      continue;
+    for (const decode::Lane& lane : known->epochs.at(known->epoch).lanes) {
+      const auto writer = writers_.find(lane.writer);
+      if (!lane.complete() && writer != writers_.end() && writer->second.heard < long_ago) silent.insert(lane.writer);
+    }
+  }
+  for (WriterId writer : silent) {
+    spdlog::warn("handoff: prefill worker {} is silent: its KV is computed here",
+                 writers_.at(writer).hello.incarnation);
+    OnWriterGone(writer, false);
+  }
+}
+
 void TicketDesk::Tick() {
+  GiveUpSilentWriters();
   for (const auto& [key, id] : by_request_) {  // its relay stream lives, or it would have ended
     const Ticket& ticket = tickets_.at(id);
     Handle(decode::Credit{id, ticket.attach_gen});

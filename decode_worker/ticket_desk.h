@@ -2,6 +2,7 @@
 // the relay. Scheduler thread only; the scheduler is passed in by its owner.
 #pragma once
 
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -30,6 +31,7 @@ struct ReserveOrder {
   std::vector<int32_t> prompt;  ///< whose cached prefix is pinned; empty: none
   int32_t prompt_len = 0;
   Duration expiry{};
+  std::string session{};  ///< of the router
 };
 
 class TicketDesk final : public worker::TicketHost, private decode::TicketBlocks {
@@ -43,6 +45,8 @@ class TicketDesk final : public worker::TicketHost, private decode::TicketBlocks
   // After Use, from here on.
   decode::ReserveAnswer Reserve(ReserveOrder order);
   bool Cancel(const decode::TicketKey& key);
+  /// Ends what a router has reserved and not attached.
+  void OnRouterLeft(const std::string& session);
   void OnHello(WriterId writer, LaneHello hello);
   void OnLane(WriterId writer, ToDecode message);
   void OnWriterGone(WriterId writer, bool fenced);
@@ -69,6 +73,7 @@ class TicketDesk final : public worker::TicketHost, private decode::TicketBlocks
   };
   struct Ticket {
     decode::TicketKey key;
+    std::string session;
     int32_t prompt_len = 0, cached_tokens = 0;
     engine::SequenceKv pin;
     std::map<uint32_t, std::shared_ptr<const TransferPlan>> plans;  ///< by epoch
@@ -76,10 +81,12 @@ class TicketDesk final : public worker::TicketHost, private decode::TicketBlocks
     std::optional<worker::TicketAttach> attach;                     ///< waits for its KV
     std::optional<engine::RequestKey> request;
     uint64_t attach_gen = 0;
+    TimePoint attached{};  ///< when `attach` came
   };
   struct Writer {
     LaneHello hello;
     std::string why_not;  ///< what must match and does not
+    TimePoint heard{};    ///< its last message
   };
 
   int32_t Pin(TicketId ticket, const decode::Reserve& event) override;
@@ -88,6 +95,7 @@ class TicketDesk final : public worker::TicketHost, private decode::TicketBlocks
   void Unpin(TicketId ticket) override;
 
   void Open(WriterId writer, const OpenLane& message);
+  void GiveUpSilentWriters();
   absl::StatusOr<std::shared_ptr<const TransferPlan>> PlanFor(Ticket& ticket, uint32_t epoch, const KvSide& source);
   absl::Status StartComputing(worker::TicketAttach attach, worker::TicketStart* how);
   void Do(const decode::ReserveAnswer& action);
@@ -113,6 +121,7 @@ class TicketDesk final : public worker::TicketHost, private decode::TicketBlocks
   const ReserveOrder* reserving_ = nullptr;      ///< during Reserve
   std::optional<decode::ReserveAnswer> answer_;  ///< of the Reserve being handled
   bool cancel_known_ = false;
+  std::deque<std::string> left_;  ///< router sessions that ended last: their Reserves may still arrive
   bool draining_ = false;
   int64_t reserves_refused_ = 0;
   decode::Handoff core_;

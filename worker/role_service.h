@@ -71,6 +71,8 @@ class Role {
   // ---- legs; any thread, answered from any
   virtual void Reserve(const v1::ReserveRequest& request, std::function<void(v1::ReserveReply)> answer);
   virtual void Prefill(const v1::PrefillRequest& request, std::shared_ptr<PrefillSink> sink);
+  /// The relay stream of a router's session has ended.
+  virtual void RouterLeft(const std::string& session) { (void)session; }
   /// The stream of a Prefill has ended; the router may be gone.
   virtual void PrefillStreamEnded(const v1::RequestKey& key) { (void)key; }
   virtual void Cancel(const v1::CancelRequest& request, std::function<void(v1::CancelReply)> answer) = 0;

@@ -147,17 +147,23 @@ grpc::ServerWriteReactor<v1::WorkerEvent>* WorkerService::Watch(grpc::CallbackSe
       [engine](std::shared_ptr<WatchSink> sink) { engine->RemoveWatcher(std::move(sink)); });
 }
 
-grpc::ServerBidiReactor<v1::RelayUp, v1::RelayDown>* WorkerService::Relay(grpc::CallbackServerContext*) {
+grpc::ServerBidiReactor<v1::RelayUp, v1::RelayDown>* WorkerService::Relay(grpc::CallbackServerContext* context) {
   std::shared_ptr<EngineShell> engine = state_.engine();
   if (!engine)
     return new Refused<grpc::ServerBidiReactor<v1::RelayUp, v1::RelayDown>>(StillLoading(state_.progress().Get()));
-  return NewRelayReactor(
-      {.on_message =
-           [engine](std::shared_ptr<RelaySink> sink, std::shared_ptr<const v1::RelayUp> message,
-                    std::function<void()> next) {
-             engine->OnRelay(std::move(sink), std::move(message), std::move(next));
-           },
-       .on_end = [engine](std::shared_ptr<RelaySink> sink) { engine->OnRelayEnd(std::move(sink)); }});
+  const auto metadata = context->client_metadata().find("baton-session");
+  const std::string session =
+      metadata == context->client_metadata().end() ? "" : std::string(metadata->second.data(), metadata->second.size());
+  return NewRelayReactor({.on_message =
+                              [engine](std::shared_ptr<RelaySink> sink, std::shared_ptr<const v1::RelayUp> message,
+                                       std::function<void()> next) {
+                                engine->OnRelay(std::move(sink), std::move(message), std::move(next));
+                              },
+                          .on_end =
+                              [engine, session](std::shared_ptr<RelaySink> sink) {
+                                engine->OnRelayEnd(std::move(sink));
+                                if (engine->role()) engine->role()->RouterLeft(session);
+                              }});
 }
 
 grpc::ServerUnaryReactor* WorkerService::Reserve(grpc::CallbackServerContext* context,

@@ -252,6 +252,8 @@ struct WorkerRpc::Inner {
   std::shared_ptr<RelayOutbox> outbox;
   std::set<std::shared_ptr<grpc::ClientContext>> legs;  ///< of the session
 
+  std::string SessionName(uint64_t number) const { return StrCat(options.router_id, "/", number); }
+
   /// The context of a new leg; null when `wanted` is not the session any more. Pair with EndLeg.
   std::shared_ptr<grpc::ClientContext> BeginLeg(uint64_t wanted) {
     std::lock_guard lock(mutex);
@@ -319,6 +321,7 @@ void WorkerRpc::OpenRelay(uint64_t session, RelayHandlers handlers) {
     if (inner_->stopping) return;
     inner_->session = session;
     inner_->relay = context;
+    context->AddMetadata("baton-session", inner_->SessionName(session));
     inner_->calls->Add();
   }
   new RelayReactor(*inner_->stub, std::move(handlers), outbox, context, inner_->calls);  // deletes itself in OnDone
@@ -402,6 +405,7 @@ void WorkerRpc::Reserve(uint64_t session, const Generation& generation, const Le
   };
   auto call = std::make_shared<Call>();
   call->request = EncodeReserve(generation, key, expiry_ms);
+  call->request.set_router_session(inner_->SessionName(session));
   inner_->stub->async()->Reserve(context.get(), &call->request, &call->reply,
                                  [call, context, inner = inner_, done = std::move(done)](grpc::Status status) {
                                    done(status.ok() ? DecodeReserve(call->reply) : ReserveResult{FromGrpc(status)});

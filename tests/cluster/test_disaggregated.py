@@ -111,6 +111,8 @@ class Disaggregated(unittest.TestCase):
             started.set()
             got = in_parallel([lambda b=b: answer(c, b) for b in bodies])
             thread.join()
+            if how == signal.SIGSTOP:
+                os.kill(victim, signal.SIGCONT)
             for body, expected, have in zip(bodies, want, got):
                 self.assertEqual(have, expected, f"{role} killed: {body}")
             wait_for_memory(c, f"the death of a {role} worker")
@@ -120,6 +122,12 @@ class Disaggregated(unittest.TestCase):
 
     def test_decode_worker_killed_under_load(self):
         self.kill_during_load("decode")
+
+    def test_prefill_worker_stopped_under_load(self):
+        self.kill_during_load("prefill", signal.SIGSTOP)
+
+    def test_decode_worker_stopped_under_load(self):
+        self.kill_during_load("decode", signal.SIGSTOP)
 
     def test_client_that_leaves_frees_both_sides(self):
         with Cluster(args=PAIR) as c:
