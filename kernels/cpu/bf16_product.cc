@@ -1,7 +1,5 @@
 #include "kernels/cpu/bf16_product.h"
 
-#include <omp.h>
-
 #include <algorithm>
 #include <cstring>
 #include <map>
@@ -13,6 +11,8 @@
 #include "common/status.h"
 #include "dnnl.hpp"
 #include "kernels/cpu/aligned_vector.h"
+
+extern "C" void omp_set_num_threads(int threads);  // declared here: clang has no <omp.h> without its own runtime
 
 namespace baton::kernels::cpu {
 namespace {
