@@ -8,7 +8,8 @@ objects=build/cuda/bench
 mkdir -p "$objects" build/cuda/tests
 # 20050: `inline` on kernels, which the host half needs.
 flags=(-std=c++20 -O2 -I. -diag-suppress 20050 -gencode arch=compute_90a,code=sm_90a -Xcompiler "-Wall,-fPIC" -Xcompiler -Wno-missing-field-initializers)
-libraries=(build/cuda/libbaton_cuda.a "-L$(dirname "$(dirname "$nvcc")")/lib" -lcudart_static -ldl -lrt -lpthread)
+libraries=(build/cuda/libbaton_cuda.a "-L$(dirname "$(dirname "$nvcc")")/lib" -lcudart_static -ldl -lrt -lpthread
+  $(pkg-config --libs absl_status absl_statusor absl_strings))
 export NVCC=$nvcc FLAGS="${flags[*]}" objects
 build_one() {
   local to; to=$objects/$(echo "${1%.cc}" | tr / _).o
@@ -16,17 +17,16 @@ build_one() {
   $NVCC $FLAGS -x cu -c "$1" -o "$to" && echo "  $to"
 }
 export -f build_one
-# link PROGRAM "SOURCES" "LIBRARIES"
+# link PROGRAM "SOURCES" "LIBRARIES". By g++, which understands what pkg-config says; there is no device code to link.
 link() {
-  local program=$1 of=()
-  xargs -n 1 -P "${BATON_CUDA_JOBS:-$(nproc)}" bash -c 'build_one "$0" || exit 255' <<<"$2"
-  for source in $2; do of+=("$objects/$(echo "${source%.cc}" | tr / _).o"); done
-  $nvcc "${of[@]}" -o "build/cuda/$program" "${libraries[@]}" $3
-  echo "built build/cuda/$program"
+  local sources="$2 common/check.cc" of=() source
+  xargs -n 1 -P "${BATON_CUDA_JOBS:-$(nproc)}" bash -c 'build_one "$0" || exit 255' <<<"$sources"
+  for source in $sources; do of+=("$objects/$(echo "${source%.cc}" | tr / _).o"); done
+  g++ "${of[@]}" -o "build/cuda/$1" "${libraries[@]}" $3
+  echo "built build/cuda/$1"
 }
 gtest="-lgtest -lgtest_main"
-status=$(pkg-config --libs absl_status absl_statusor)
-link kernel_bench "$(echo bench/gpu/kernel_bench.cc bench/gpu/*_cases.cc)" "$status"
+link kernel_bench "$(echo bench/gpu/kernel_bench.cc bench/gpu/*_cases.cc)" ""
 micro=$(echo tests/conformance/*_kernels.cc)
 link golden "bench/gpu/golden.cc $micro" ""
 link tests/px_conformance_test "tests/conformance/conformance_test.cc $micro" "$gtest"
@@ -34,4 +34,4 @@ link tests/px_conformance_test "tests/conformance/conformance_test.cc $micro" "$
 for test in rowwise kv gemm gemm_quant moe attention mla; do
   link "tests/cuda_${test}_test" "tests/kernels/cuda/${test}_test.cc" "$gtest"
 done
-link tests/cuda_kv_handoff_test "tests/kernels/cuda/kv_handoff_test.cc kvtransfer/transfer_plan.cc kvtransfer/kv_side.cc" "$gtest -lxxhash $status"
+link tests/cuda_kv_handoff_test "tests/kernels/cuda/kv_handoff_test.cc kvtransfer/transfer_plan.cc kvtransfer/kv_side.cc" "$gtest -lxxhash"

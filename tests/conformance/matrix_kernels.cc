@@ -175,8 +175,7 @@ MicroKernel Hopper(bool integers, int first_row) {
                     std::to_string(first_row),
                 {},
                 {},
-                {},
-                true};
+                {}};
   if (!integers) k.tolerance = {Tolerance::Kind::kFloat, 8, 2e-3};
   k.run = [=](gpu::Stream& s) {
     const gpu::Memory da(a.size() * 2), db(b.size() * 2), out(kM * kN * 4);

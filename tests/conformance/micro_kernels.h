@@ -25,8 +25,7 @@ struct MicroKernel {
   std::string name;
   Tolerance tolerance;
   std::function<Words(gpu::Stream&)> run;  ///< on the stream's device or emulator; aborts on a launch error
-  Words want;         ///< worked out on the host from the function's definition; empty: golden file only
-  bool sm90 = false;  ///< needs Hopper
+  Words want;  ///< worked out on the host from the function's definition; empty: golden file only
 };
 
 std::vector<MicroKernel> WarpKernels();        ///< geometry, barriers, exchange, memory, copies
