@@ -9,6 +9,7 @@ packages=(
   libgrpc++-dev protobuf-compiler-grpc libprotobuf-dev                                  # gRPC
   libdnnl-dev libxxhash-dev libboost1.81-dev libssl-dev                                 # kernels, hashing, HTTP
   libsimdjson-dev nlohmann-json3-dev libyaml-cpp-dev libcli11-dev libspdlog-dev         # formats, flags, logs
+  libucx-dev                                                                            # KV transfer
   prometheus-cpp-dev                                                                    # metrics
   libgtest-dev libgmock-dev                                                             # tests
   python3 python3-pip python3-venv                                                      # the model's package, cluster tests

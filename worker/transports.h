@@ -11,7 +11,7 @@
 
 namespace baton::worker {
 
-/// "tcp" or "shm": what --transport means on this host.
+/// "tcp", "shm" or "ucx": what --transport means on this host.
 std::string TransportKind(const WorkerConfig& config);
 
 /// A transport of `kind` that listens on --host. `landing` without slots: one that only sends. `events` must outlive

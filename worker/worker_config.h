@@ -89,7 +89,7 @@ void VisitFields(WorkerConfig& c, Visitor&& field) {
   field("max-waiting-tokens", c.max_waiting_tokens, "tokens", "prompt tokens that may wait; more are refused");
   field("threads", c.threads, "threads", "compute threads; 0 = cores / local workers");
   field("transport", c.transport, "",
-        "how KV travels to a decode worker: auto = shm on a loopback address, else tcp | tcp | shm");
+        "how KV travels to a decode worker: auto = shm on a loopback address, else tcp | tcp | shm | ucx");
   field("landing-port", c.landing_port, "port", "where a decode worker takes KV; 0 = any free port");
   field("landing-slots", c.landing_slots, "slots",
         "memory that prefill workers may write, 2 slots for every prompt that arrives");

@@ -35,8 +35,11 @@ UcxTransport::~UcxTransport() {
 }
 
 absl::StatusOr<PeerNumber> UcxTransport::Connect(std::string_view address) {
-  if (!address.starts_with("ucx:")) return absl::InvalidArgumentError(StrCat("'", address, "' is no ucx address"));
-  BATON_ASSIGN_OR_RETURN(PeerAddress parsed, PeerAddress::Parse(address.substr(4)));
+  const std::string_view text = address.starts_with("ucx:") ? address.substr(4) : "";
+  if (text.empty() || text.size() % 2 != 0 || text.find_first_not_of("0123456789abcdef") != text.npos) {
+    return absl::InvalidArgumentError(StrCat("'", address, "' is no ucx address"));
+  }
+  BATON_ASSIGN_OR_RETURN(PeerAddress parsed, PeerAddress::Parse(absl::HexStringToBytes(AbslView(text))));
   BATON_ASSIGN_OR_RETURN(Peer * peer, Add(std::move(parsed)));
   SendActive(*peer, kHello, {}, worker_->address().Pack(), nullptr);
   return peer->number;
@@ -51,7 +54,8 @@ absl::StatusOr<UcxTransport::Peer*> UcxTransport::Add(PeerAddress address) {
     BATON_ASSIGN_OR_RETURN(peer->exit, PeerExit::Of(peer->address.pid));
   }
   ucp_ep_params_t params{};
-  params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
+  params.field_mask =
+      UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
   params.address = reinterpret_cast<const ucp_address_t*>(peer->address.worker.data());
   params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
   params.err_handler = {&UcxTransport::EndpointFailed, peer.get()};

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/escaping.h"
 #include "kvtransfer/peer_exit.h"
 #include "kvtransfer/ucx/ucx_worker.h"
 
@@ -31,7 +32,8 @@ class UcxTransport final : public Transport {
 
   std::string_view name() const override { return "ucx"; }
   FenceStyle fence() const override { return options_.verb == UcxVerb::kMessage ? FenceStyle::kReceiverWrites : options_.put_fence; }
-  std::string address() const override { return "ucx:" + worker_->address().Pack(); }
+  /// In hexadecimal: addresses travel as text.
+  std::string address() const override { return "ucx:" + absl::BytesToHexString(worker_->address().Pack()); }
   std::span<std::byte> landing() override { return worker_->landing(); }
   absl::StatusOr<PeerNumber> Connect(std::string_view address) override;
   LandingShape landing_of(PeerNumber peer) const override;

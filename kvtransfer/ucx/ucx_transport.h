@@ -18,6 +18,7 @@ enum class UcxVerb : uint8_t { kPut, kMessage };
 
 struct UcxOptions {
   std::string transports = "tcp";  ///< as UCX_TLS: "tcp", "posix", "rc" …
+  std::string devices;             ///< as UCX_NET_DEVICES: "lo", "mlx5_0:1" …; empty: UCX chooses
   UcxVerb verb = UcxVerb::kMessage;
   FenceStyle put_fence = FenceStyle::kForcedClose;  ///< kPut: kPeerExit on shared memory
   LandingShape landing;

@@ -62,6 +62,7 @@ absl::Status Worker::Open(const UcxOptions& options) {
   ucp_config_t* config = nullptr;
   BATON_RETURN_IF_ERROR(ToStatus(ucp_config_read(nullptr, nullptr, &config), "configuration"));
   absl::Status set = Set(config, "TLS", options.transports);
+  if (!options.devices.empty()) set.Update(Set(config, "NET_DEVICES", options.devices));
   const bool tcp_only = options.transports == "tcp";  // then UCX warns of an option that nothing reads
   if (!tcp_only) set.Update(Set(config, "MM_ERROR_HANDLING", "y"));
   set.Update(Set(config, "KEEPALIVE_INTERVAL", "200ms"));

@@ -65,6 +65,10 @@ class Disaggregated(unittest.TestCase):
         with Cluster(args=args) as c:
             self.check(c, "tcp, blocks 64 to 16, chunks of 48")
 
+    def test_every_field_equals_aggregated_over_ucx(self):
+        with Cluster(args=[*PAIR, "--transport", "ucx"]) as c:
+            self.check(c, "ucx")
+
     def test_small_landing_ring_makes_tickets_wait_not_fail(self):
         args = [*PAIR, "--decode.block-size", 64, "--landing-slots", 2, "--landing-slot-bytes", 65536, "--local-prefill-max-tokens", 0]
         with Cluster(args=args) as c:

@@ -11,7 +11,6 @@
 #include <chrono>
 #include <cstring>
 
-#include "absl/strings/escaping.h"
 #include "kvtransfer/shm/shm_transport.h"
 #include "kvtransfer/tcp/tcp_transport.h"
 
@@ -266,7 +265,7 @@ pid_t SpawnWriter(const std::string& backend_name, const std::string& address) {
   const pid_t child = fork();
   if (child == 0) {
     execl("/proc/self/exe", "transport_contract_test", kWriterFlag, backend_name.c_str(),
-          absl::BytesToHexString(address).c_str(), nullptr);
+          address.c_str(), nullptr);
     _exit(127);
   }
   return child;
@@ -312,7 +311,7 @@ TEST(TcpTransport, GarbageEndsItsConnectionAndNothingElse) {
 }  // namespace
 
 int Main(int argc, char** argv) {
-  if (argc == 4 && std::string_view(argv[1]) == kWriterFlag) WriteAndWait(argv[2], absl::HexStringToBytes(argv[3]));
+  if (argc == 4 && std::string_view(argv[1]) == kWriterFlag) WriteAndWait(argv[2], argv[3]);
   ::testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();
 }
