@@ -55,7 +55,7 @@ class FakeWorker::Service final : public v1::Worker::Service {
     if (!request->hash_key().empty()) key = request->hash_key();
     reply->set_worker_id(StrCat("127.0.0.1:", port));
     reply->set_incarnation("inc");
-    reply->set_role(options.role == "both" ? v1::WORKER_ROLE_BOTH : v1::WORKER_ROLE_PREFILL);
+    reply->set_role(options.role);
     reply->set_hash_key(key);
     reply->set_model_digest(options.model_digest);
     v1::KvGroup* group = reply->mutable_kv_layout()->add_groups();

@@ -169,8 +169,8 @@ TEST_F(RouterTest, ALoadingWorkerIs503WithPhaseAndProgress) {
 }
 
 TEST_F(RouterTest, AWorkerThatDiffersIsNotUsedAndSaysWhy) {
-  FakeWorker one, other({.model_digest = "another"}), baker({.role = "baker"});
-  Start({&one, &other, &baker}, {}, false);
+  FakeWorker one, other({.model_digest = "another"}), idle({.role = v1::WORKER_ROLE_UNSPECIFIED});
+  Start({&one, &other, &idle}, {}, false);
   ASSERT_TRUE(one.Wait([&] {
     int mismatch = 0;
     for (const WorkerStatus& w : server_->workers()) mismatch += w.state == "mismatch";
@@ -178,7 +178,7 @@ TEST_F(RouterTest, AWorkerThatDiffersIsNotUsedAndSaysWhy) {
   }));
   for (const WorkerStatus& w : server_->workers()) {
     if (w.state != "mismatch") continue;
-    EXPECT_TRUE(w.detail.find("digest") != std::string::npos || w.detail.find("baker") != std::string::npos)
+    EXPECT_TRUE(w.detail.find("digest") != std::string::npos || w.detail.find("role: worker is") != std::string::npos)
         << w.detail;
   }
 }
