@@ -11,6 +11,7 @@ targets=${*:-$(sed 's/#.*//' "cmake/sanitize-$preset.txt" | xargs)}
 if [ ! -f "build/$preset/build.ninja" ]; then
   cmake --preset "$preset" >"build/configure-$preset.log" 2>&1 || { tail -30 "build/configure-$preset.log" >&2; exit 1; }
 fi
+ninja -C "build/$preset" build.ninja >/dev/null  # a build folder of an older tree lists older targets
 available=$(ninja -C "build/$preset" -t targets all | cut -d: -f1)
 chosen=()
 for target in $targets; do

@@ -16,8 +16,7 @@ namespace baton::router {
 HttpConnection::HttpConnection(int port, int receive_buffer_bytes)
     : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
   BATON_CHECK(fd_ >= 0);
-  if (receive_buffer_bytes > 0)
-    setsockopt(fd_, SOL_SOCKET, SO_RCVBUF, &receive_buffer_bytes, sizeof receive_buffer_bytes);
+  if (receive_buffer_bytes > 0) SetReceiveBuffer(receive_buffer_bytes);
   const timeval patience{20, 0};
   setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
   sockaddr_in address{};
@@ -25,6 +24,10 @@ HttpConnection::HttpConnection(int port, int receive_buffer_bytes)
   address.sin_port = htons(static_cast<uint16_t>(port));
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   BATON_CHECK(connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
+}
+
+void HttpConnection::SetReceiveBuffer(int bytes) {
+  BATON_CHECK(setsockopt(fd_, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes) == 0);
 }
 
 HttpConnection::~HttpConnection() { Close(); }

@@ -31,6 +31,8 @@ class HttpConnection {
   HttpReply Receive(bool head = false);
   /// Everything until the server closes.
   const std::string& ReceiveAll();
+  /// How far the server may write ahead of the reads.
+  void SetReceiveBuffer(int bytes);
   void ShutdownSend();
   void Close();
 
