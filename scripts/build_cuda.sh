@@ -27,7 +27,7 @@ compile() {
     -x cu -c "$source" -o "$out/$name.o" >"$out/$name.log" 2>&1; then
     cat "$out/$name.log" >&2; rm -rf "$keep" "$out/$name.o"; return 1
   fi
-  cp "$keep"/*.ptx "$out/$name.ptx"
+  cp "$keep"/*.ptx "$out/$name.ptx" || return 1
   rm -rf "$keep"
   echo "$key" >"$out/$name.key"
   echo "  $name $((SECONDS - start)) s"
