@@ -59,18 +59,9 @@ absl::StatusOr<std::vector<int32_t>> TokenCache::Encode(std::string_view text, b
   return out;
 }
 
-size_t TokenCache::BytesToTokenize(std::string_view text, bool add_special_tokens) const {
-  if (capacity_ == 0) return text.size();
-  const std::vector<std::string_view> pieces = Pieces(text, add_special_tokens);
+TokenCache::Counts TokenCache::counts() const {
   std::lock_guard lock(mutex_);
-  size_t bytes = 0;
-  for (const std::string_view piece : pieces) bytes += by_text_.contains(Key{piece, add_special_tokens}) ? 0 : piece.size();
-  return bytes;
-}
-
-size_t TokenCache::bytes() const {
-  std::lock_guard lock(mutex_);
-  return bytes_;
+  return counts_;
 }
 
 absl::StatusOr<TokenCache::Ids> TokenCache::IdsOf(Key piece) {
@@ -84,7 +75,11 @@ absl::StatusOr<TokenCache::Ids> TokenCache::IdsOf(Key piece) {
 TokenCache::Ids TokenCache::Find(Key piece) {
   std::lock_guard lock(mutex_);
   const auto found = by_text_.find(piece);
-  if (found == by_text_.end()) return nullptr;
+  if (found == by_text_.end()) {
+    counts_.tokenized_bytes += static_cast<int64_t>(piece.first.size());
+    return nullptr;
+  }
+  counts_.found_bytes += static_cast<int64_t>(piece.first.size());
   entries_.splice(entries_.begin(), entries_, found->second);
   return found->second->ids;
 }
@@ -102,10 +97,10 @@ void TokenCache::Keep(Key piece, Ids ids) {
   if (by_text_.contains(piece)) return;  // another thread was faster
   entries_.push_front(std::move(entry));
   by_text_[Key{entries_.front().text, piece.second}] = entries_.begin();
-  bytes_ += cost;
-  while (bytes_ > capacity_) {
+  counts_.kept_bytes += cost;
+  while (counts_.kept_bytes > capacity_) {
     const Entry& oldest = entries_.back();
-    bytes_ -= CostOf(oldest);
+    counts_.kept_bytes -= CostOf(oldest);
     by_text_.erase(Key{oldest.text, oldest.add_special_tokens});
     entries_.pop_back();
   }

@@ -1,5 +1,5 @@
-// TokenCache: the ids of texts seen before. A chat's turns come again with every request of the conversation, and a system
-// prompt with every conversation, so a text is cut before its special tokens and every piece is kept for itself.
+// TokenCache: the ids of texts seen before. A chat's turns come again with every request of the conversation, and a
+// system prompt with every conversation, so a text is cut before its special tokens and every piece is kept for itself.
 #pragma once
 
 #include <cstdint>
@@ -42,9 +42,12 @@ class TokenCache {
 
   /// Tokenizer::Encode's ids, special tokens in the text parsed. Errors are Tokenizer::Encode's.
   absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text, bool add_special_tokens);
-  /// Encode would run the tokenizer over at most this many bytes of `text` now.
-  size_t BytesToTokenize(std::string_view text, bool add_special_tokens) const;
-  size_t bytes() const;
+
+  struct Counts {
+    int64_t found_bytes = 0, tokenized_bytes = 0;  ///< of text, since its start
+    size_t kept_bytes = 0;                         ///< now
+  };
+  Counts counts() const;
 
  private:
   using Ids = std::shared_ptr<const std::vector<int32_t>>;
@@ -64,9 +67,9 @@ class TokenCache {
   const PieceCutter cutter_;
   const size_t capacity_;
   mutable std::mutex mutex_;
-  std::list<Entry> entries_;  // most recently used first
+  std::list<Entry> entries_;                                      // most recently used first
   absl::flat_hash_map<Key, std::list<Entry>::iterator> by_text_;  // keys view entries_' texts
-  size_t bytes_ = 0;
+  Counts counts_;
 };
 
 }  // namespace baton

@@ -1,10 +1,10 @@
 #include "router/http/openai_app.h"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 #include <chrono>
 #include <utility>
-
-#include <spdlog/spdlog.h>
 
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
@@ -321,11 +321,12 @@ void OpenAiApp::Ready(const std::shared_ptr<Call>& call) {
 void OpenAiApp::Metrics(const std::shared_ptr<Call>& call) {
   const CallServices& s = service_.services();
   const PrefixIndex& index = s.fleet.index();
-  call->Respond(HttpResponse{200,
-                             {},
-                             "text/plain; version=0.0.4; charset=utf-8",
-                             s.metrics.Render(s.fleet.Views(), s.admission.running(), index.size_units(),
-                                              index.size_bytes(), service_.texts_queued())});
+  call->Respond(
+      HttpResponse{200,
+                   {},
+                   "text/plain; version=0.0.4; charset=utf-8",
+                   s.metrics.Render(s.fleet.Views(), {s.admission.running(), index.size_units(), index.size_bytes(),
+                                                      service_.texts_queued(), s.model.prompt_ids->counts()})});
 }
 
 void OpenAiApp::Version(const std::shared_ptr<Call>& call) {

@@ -90,6 +90,22 @@ struct RouterMetrics::Families {
     grow("baton_handoff_resent_segments_total", "Segments sent again", h.resent_segments);
     grow("baton_handoff_unclean_closes_total", "Lanes closed after a failed flush", h.unclean_closes);
   }
+  void RenderRouter(const RouterHoldings& router) {
+    const auto set = [this](const char* name, const char* help, double value) { Gauge(name, help, labels).Set(value); };
+    set("baton_router_running_requests", "Requests in the router", static_cast<double>(router.running_requests));
+    set("baton_router_index_units", "Prefix units in the index", static_cast<double>(router.index_units));
+    set("baton_router_index_bytes", "Memory of the prefix index", static_cast<double>(router.index_bytes));
+    set("baton_router_texts_queued", "Texts waiting for the text pool", static_cast<double>(router.texts_queued));
+    set("baton_router_token_cache_bytes", "Memory of the token cache",
+        static_cast<double>(router.token_cache.kept_bytes));
+    prom::Labels with = labels;
+    with["engine"] = "router";
+    Grow("baton_router_token_cache_found_bytes_total", "Prompt text whose token ids were known", with, "",
+         router.token_cache.found_bytes);
+    Grow("baton_router_token_cache_tokenized_bytes_total", "Prompt text that was tokenized", with, "",
+         router.token_cache.tokenized_bytes);
+  }
+
   // A worker's own counter, carried on by what it grew; a restarted worker starts from 0 again.
   void Grow(const char* name, const char* help, const prom::Labels& with, const std::string& incarnation,
             int64_t value) {
@@ -182,8 +198,7 @@ void RouterMetrics::Refused(const std::string& reason) {
   f_->Counter("baton_refused_requests_total", "Requests refused at the door", {{"reason", reason}}).Increment();
 }
 
-std::string RouterMetrics::Render(const std::vector<LinkView>& workers, int64_t running_requests, int64_t index_units,
-                                  int64_t index_bytes, size_t texts_queued) {
+std::string RouterMetrics::Render(const std::vector<LinkView>& workers, const RouterHoldings& router) {
   std::lock_guard lock(f_->render_mutex);
   for (const LinkView& w : workers) {
     const std::string incarnation = w.facts ? w.facts->incarnation : "";
@@ -216,12 +231,7 @@ std::string RouterMetrics::Render(const std::vector<LinkView>& workers, int64_t 
     f_->Grow("vllm:prompt_tokens_total", "Prompt tokens computed", with, incarnation, load.prompt_tokens);
     f_->Grow("vllm:generation_tokens_total", "Tokens generated", with, incarnation, load.generation_tokens);
   }
-  f_->Gauge("baton_router_running_requests", "Requests in the router", f_->labels)
-      .Set(static_cast<double>(running_requests));
-  f_->Gauge("baton_router_index_units", "Prefix units in the index", f_->labels).Set(static_cast<double>(index_units));
-  f_->Gauge("baton_router_index_bytes", "Memory of the prefix index", f_->labels).Set(static_cast<double>(index_bytes));
-  f_->Gauge("baton_router_texts_queued", "Texts waiting for the text pool", f_->labels)
-      .Set(static_cast<double>(texts_queued));
+  f_->RenderRouter(router);
   return prom::TextSerializer().Serialize(f_->registry.Collect());
 }
 

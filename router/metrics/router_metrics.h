@@ -9,6 +9,7 @@
 
 #include "common/clock.h"
 #include "router/fleet/worker_link.h"
+#include "text/token_cache.h"
 
 namespace baton::router {
 
@@ -23,6 +24,14 @@ struct FinishedRequest {
   int64_t retries = 0, migrations = 0;
 };
 
+/// What the router holds at the moment of a scrape.
+struct RouterHoldings {
+  int64_t running_requests = 0;
+  int64_t index_units = 0, index_bytes = 0;
+  size_t texts_queued = 0;
+  TokenCache::Counts token_cache;
+};
+
 class RouterMetrics {
  public:
   explicit RouterMetrics(const std::string& model_name);
@@ -35,8 +44,7 @@ class RouterMetrics {
   void Refused(const std::string& reason);
 
   /// The whole exposition; workers' figures come from `workers`.
-  std::string Render(const std::vector<LinkView>& workers, int64_t running_requests, int64_t index_units,
-                     int64_t index_bytes, size_t texts_queued);
+  std::string Render(const std::vector<LinkView>& workers, const RouterHoldings& router);
 
  private:
   struct Families;

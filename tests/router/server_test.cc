@@ -300,6 +300,18 @@ TEST_F(RouterTest, RoundRobinTakesEachInTurn) {
   EXPECT_EQ(b.attaches().size(), 3u);
 }
 
+TEST_F(RouterTest, AScrapeTellsHowMuchOfThePromptsWasTokenized) {
+  FakeWorker worker;
+  Start({&worker});
+  const std::string body = R"({"prompt":"one two three","max_tokens":1})";
+  ASSERT_EQ(Ask(port_, "POST", "/v1/completions", body).status, 200);
+  EXPECT_EQ(Metric("baton_router_token_cache_tokenized_bytes_total"), 13);
+  EXPECT_GT(Metric("baton_router_token_cache_bytes"), 13);
+  ASSERT_EQ(Ask(port_, "POST", "/v1/completions", body).status, 200);
+  EXPECT_EQ(Metric("baton_router_token_cache_found_bytes_total"), 13);
+  EXPECT_EQ(Metric("baton_router_token_cache_tokenized_bytes_total"), 13);
+}
+
 TEST_F(RouterTest, TheAdminPortShowsWorkersAndExplainsARoute) {
   FakeWorker worker;
   Start({&worker});

@@ -3,6 +3,7 @@
 
 #include <thread>
 
+#include "common/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/text/golden.h"
@@ -31,9 +32,9 @@ std::vector<std::string> TextsWithSpecials(const Tokenizer& tokenizer) {
     if (text.size() > 3000) continue;
     const std::string& a = specials[turn++ % specials.size()];
     const std::string& b = specials[turn++ % specials.size()];
-    for (const std::string& joined : {a + text + b, text + a + b + text, text + " " + a + "\n " + text + b.substr(0, b.size() - 1) + a, a}) {
-      out.push_back(joined);
-    }
+    const std::string almost = b.substr(0, b.size() - 1);
+    out.insert(out.end(),
+               {StrCat(a, text, b), StrCat(text, a, b, text), StrCat(text, " ", a, "\n ", text, almost, a), a});
   }
   return out;
 }
@@ -43,20 +44,23 @@ class TokenCacheOf : public testing::TestWithParam<const char*> {};
 TEST_P(TokenCacheOf, GivesTheTokenizersIdsTheFirstTimeAndLater) {
   const auto tokenizer = Load(GetParam());
   TokenCache cache(*tokenizer, 64 << 20);
+  int64_t tokenized = 0;
   for (int round = 0; round < 2; ++round) {
     for (const std::string& text : TextsWithSpecials(*tokenizer)) {
       for (const bool add : {false, true}) {
         const auto expected = tokenizer->Encode(text, add), ids = cache.Encode(text, add);
         ASSERT_TRUE(expected.ok() && ids.ok()) << expected.status() << ids.status();
         ASSERT_EQ(*ids, *expected) << "round " << round << ", special tokens " << add << ": " << text;
-        ASSERT_EQ(cache.BytesToTokenize(text, add), 0u);
       }
     }
+    if (round == 0) tokenized = cache.counts().tokenized_bytes;
   }
+  EXPECT_EQ(cache.counts().tokenized_bytes, tokenized) << "the second round knew every text";
 }
 
 INSTANTIATE_TEST_SUITE_P(All, TokenCacheOf,
-                         testing::Values("gpt2", "llama3", "qwen2", "smollm", "spm-bpe", "spm-bpe-no-prefix", "spm-unigram", "tekken", "wordpiece"),
+                         testing::Values("gpt2", "llama3", "qwen2", "smollm", "spm-bpe", "spm-bpe-no-prefix",
+                                         "spm-unigram", "tekken", "wordpiece"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::ranges::replace(name, '-', '_');
@@ -75,9 +79,15 @@ TEST(PieceCutter, CutsBeforeSpecialTokensOnly) {
 TEST(TokenCache, ATurnMoreOfAChatTokenizesThatTurnOnly) {
   const auto tokenizer = Load("smollm");
   TokenCache cache(*tokenizer, 1 << 20);
-  const std::string first = "<|im_start|>user\nWho ran first?<|im_end|>\n", reply = "<|im_start|>assistant\nThe router.<|im_end|>\n";
+  const std::string first = "<|im_start|>user\nWho ran first?<|im_end|>\n",
+                    reply = "<|im_start|>assistant\nThe router.<|im_end|>\n";
   ASSERT_TRUE(cache.Encode(first, false).ok());
-  EXPECT_EQ(cache.BytesToTokenize(first + reply, false), std::string_view("<|im_start|>assistant\nThe router.").size());
+  const int64_t before = cache.counts().tokenized_bytes;
+  ASSERT_TRUE(cache.Encode(first + reply, false).ok());
+  const int64_t news = std::ssize(std::string_view("<|im_start|>assistant\nThe router."));
+  EXPECT_EQ(cache.counts().tokenized_bytes - before, news)
+      << "<|im_end|> and its line end are known from the first turn";
+  EXPECT_EQ(cache.counts().found_bytes, std::ssize(first + reply) - news);
 }
 
 TEST(TokenCache, StaysWithinItsBytesAndDropsTheLeastRecentlyUsed) {
@@ -88,22 +98,25 @@ TEST(TokenCache, StaysWithinItsBytesAndDropsTheLeastRecentlyUsed) {
   for (int i = 0; i < 200; ++i) {
     ASSERT_TRUE(cache.Encode(text(0), false).ok());  // in use all the time
     ASSERT_TRUE(cache.Encode(text(i), false).ok());
-    ASSERT_LE(cache.bytes(), kCapacity);
+    ASSERT_LE(cache.counts().kept_bytes, kCapacity);
   }
-  EXPECT_EQ(cache.BytesToTokenize(text(0), false), 0u);
-  EXPECT_EQ(cache.BytesToTokenize(text(199), false), 0u);
-  EXPECT_GT(cache.BytesToTokenize(text(1), false), 0u);
-  const size_t before = cache.bytes();
+  const auto is_known = [&](int i) {
+    const int64_t before = cache.counts().tokenized_bytes;
+    EXPECT_TRUE(cache.Encode(text(i), false).ok());
+    return cache.counts().tokenized_bytes == before;
+  };
+  EXPECT_TRUE(is_known(0) && is_known(199));
+  EXPECT_FALSE(is_known(1));
+  const size_t before = cache.counts().kept_bytes;
   ASSERT_TRUE(cache.Encode(std::string(kCapacity, 'y'), false).ok());  // larger than may be kept
-  EXPECT_EQ(cache.bytes(), before);
+  EXPECT_EQ(cache.counts().kept_bytes, before);
 }
 
 TEST(TokenCache, WithoutBytesItIsTheTokenizer) {
   const auto tokenizer = Load("smollm");
   TokenCache cache(*tokenizer, 0);
   EXPECT_EQ(*cache.Encode("<|im_start|>a", false), *tokenizer->Encode("<|im_start|>a", false));
-  EXPECT_EQ(cache.bytes(), 0u);
-  EXPECT_EQ(cache.BytesToTokenize("abc", false), 3u);
+  EXPECT_EQ(cache.counts().kept_bytes, 0u);
 }
 
 TEST(TokenCache, ThreadsMeetInIt) {
