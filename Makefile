@@ -3,13 +3,13 @@ MODEL ?= $(shell scripts/fetch_model.sh --path)
 PRESET ?= release
 ARGS ?=
 
-.PHONY: help setup build demo serve test cuda asan tsan fuzz lint format clean
+.PHONY: help setup build binary demo serve test cuda asan tsan fuzz lint format clean
 
 help:
 	@echo 'make demo                     install what is missing, build, run a real model, stream two answers'
 	@echo 'make test                     build and run every test'
 	@echo 'make serve MODEL=<dir|.gguf>  leave a cluster running (default: the demo model); ARGS="--port 8000"'
-	@echo 'make build | asan | tsan | fuzz | cuda | lint | format | clean'
+	@echo 'make build | binary | asan | tsan | fuzz | cuda | lint | format | clean'
 
 setup:
 	@scripts/bootstrap.sh
@@ -17,10 +17,14 @@ setup:
 build: setup
 	@scripts/build.sh $(PRESET)
 
-demo: build
+# The binary without tests and GPU kernels: half the work of `make build`.
+binary: setup
+	@scripts/build.sh $(PRESET) baton
+
+demo: binary
 	@scripts/demo.sh
 
-serve: build
+serve: binary
 	@scripts/fetch_model.sh --if-default "$(MODEL)"
 	@exec build/baton serve "$(MODEL)" $(ARGS)
 

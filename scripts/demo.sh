@@ -21,17 +21,28 @@ done
 . "$ready"  # BATON_HTTP, BATON_GRPC
 grep -E 'KV cache size|Maximum concurrency|ready in' "$log" | sed 's/^/  /' || true
 
+host=${BATON_HTTP#http://}
+metric() { { exec 3<>"/dev/tcp/${1%:*}/${1##*:}"; printf 'GET /metrics HTTP/1.0\r\nHost: demo\r\n\r\n' >&3; cat <&3; exec 3>&-; } | tr -d '\r' | grep "^$2{" | grep 'role="prefill"' | head -1; }
+# shipped MORE_THAN: the bytes that prefill sent, once a report tells of more than MORE_THAN of them (5 s at the most).
+shipped() {
+  local line
+  for _ in {1..50}; do
+    line=$(metric "$host" baton_kv_transfer_bytes_total || true)
+    if awk -v least="$1" '{ exit !($NF > least) }' <<<"${line:-0}"; then break; fi
+    sleep 0.1
+  done
+  echo "$line"
+}
+
 echo
 echo "── OpenAI API, streamed: What is a relay race?"
 build/baton chat --url "$BATON_HTTP" --message 'What is a relay race? Answer in two sentences.' --max-tokens 96 --temperature 0 --stats
 echo
+first=$(shipped 0)
 echo "── gRPC, streamed: Name three fruits."
 build/baton chat --grpc "$BATON_GRPC" --message 'Name three fruits.' --max-tokens 48 --temperature 0 --stats
 echo
-metric() { { exec 3<>"/dev/tcp/${1%:*}/${1##*:}"; printf 'GET /metrics HTTP/1.0\r\nHost: demo\r\n\r\n' >&3; cat <&3; exec 3>&-; } | tr -d '\r' | grep "^$2{" | grep 'role="prefill"' | head -1; }
-host=${BATON_HTTP#http://}
-sleep 0.3  # the workers' next report
-bytes=$(metric "$host" baton_kv_transfer_bytes_total)
+bytes=$(shipped "${first##* }")
 rate=$(metric "$host" baton_kv_transfer_gigabytes_per_second)
 transport=$(sed -n 's/.*transport="\([^"]*\)".*/\1/p' <<<"$bytes")
 echo "KV moved from prefill to decode: $(awk '{printf "%.1f MB", $NF / 1e6}' <<<"$bytes") over $transport, $(awk '{printf "%.2f GB/s", $NF}' <<<"$rate") gathered, sent, verified and placed"
