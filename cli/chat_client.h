@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -27,7 +28,7 @@ struct ChatStats {
   int prompt_tokens = 0, cached_tokens = 0, completion_tokens = 0;
   double first_token_ms = 0;  ///< from sending the request
   double total_ms = 0;
-  std::string stages;  ///< "queue 0.1 ms, prefill 20.3 ms, decode 410.0 ms", as the server reported them
+  std::vector<std::pair<std::string, double>> stages;  ///< name and milliseconds, in the server's order
 };
 
 class ChatClient {

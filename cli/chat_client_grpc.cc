@@ -1,8 +1,6 @@
 #include <grpcpp/grpcpp.h>
 
 #include "common/str_cat.h"
-#include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "cli/chat_client.h"
 #include "common/clock.h"
 #include "proto/generation.grpc.pb.h"
@@ -10,18 +8,10 @@
 namespace baton::cli {
 namespace {
 
-std::string StagesText(const v1::StageTimings& t) {
-  std::vector<std::string> parts;
-  auto add = [&](const char* name, double ms) {
-    if (ms > 0) parts.push_back(absl::StrFormat("%s %.1f ms", name, ms));
-  };
-  add("queue_prefill", t.queue_prefill_ms());
-  add("prefill", t.prefill_ms());
-  add("transfer", t.transfer_ms());
-  add("queue_decode", t.queue_decode_ms());
-  add("first_decode", t.first_decode_ms());
-  add("decode", t.decode_ms());
-  return absl::StrJoin(parts, ", ");
+std::vector<std::pair<std::string, double>> StagesOf(const v1::StageTimings& t) {
+  return {{"queue_prefill", t.queue_prefill_ms()}, {"prefill", t.prefill_ms()},
+          {"transfer", t.transfer_ms()},           {"queue_decode", t.queue_decode_ms()},
+          {"first_decode", t.first_decode_ms()},   {"decode", t.decode_ms()}};
 }
 
 class GrpcChatClient final : public ChatClient {
@@ -59,7 +49,7 @@ class GrpcChatClient final : public ChatClient {
         stats.cached_tokens = chunk.usage().cached_tokens();
         stats.completion_tokens = chunk.usage().completion_tokens();
       }
-      if (chunk.has_timings()) stats.stages = StagesText(chunk.timings());
+      if (chunk.has_timings()) stats.stages = StagesOf(chunk.timings());
     }
     const grpc::Status status = reader->Finish();
     stats.total_ms = Milliseconds(clock_.Now() - start);

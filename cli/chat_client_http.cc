@@ -2,8 +2,6 @@
 #include <nlohmann/json.hpp>
 
 #include "common/str_cat.h"
-#include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "cli/chat_client.h"
 #include "cli/http_client.h"
 #include "common/clock.h"
@@ -12,16 +10,14 @@
 namespace baton::cli {
 namespace {
 
-using nlohmann::json;
+using json = nlohmann::ordered_json;  // stages stay in the server's order
 
-// {"queue_prefill_ms": 0.1, …} → "queue_prefill 0.1 ms, …", without stages that took no time.
-std::string StagesText(const json& timings) {
-  std::vector<std::string> parts;
+std::vector<std::pair<std::string, double>> StagesOf(const json& timings) {
+  std::vector<std::pair<std::string, double>> out;
   for (const auto& [name, value] : timings.items()) {
-    if (!value.is_number() || value.get<double>() == 0 || !name.ends_with("_ms")) continue;
-    parts.push_back(absl::StrFormat("%s %.1f ms", name.substr(0, name.size() - 3), value.get<double>()));
+    if (value.is_number() && name.ends_with("_ms")) out.emplace_back(name.substr(0, name.size() - 3), value);
   }
-  return absl::StrJoin(parts, ", ");
+  return out;
 }
 
 class HttpChatClient final : public ChatClient {
@@ -77,7 +73,7 @@ class HttpChatClient final : public ChatClient {
       if (stats.first_token_ms == 0) stats.first_token_ms = Milliseconds(clock_.Now() - start);
       on_text(text);
     }
-    if (event.contains("timings") && event["timings"].is_object()) stats.stages = StagesText(event["timings"]);
+    if (event.contains("timings") && event["timings"].is_object()) stats.stages = StagesOf(event["timings"]);
     if (!event.contains("usage") || !event["usage"].is_object()) return;
     const json& usage = event["usage"];
     stats.prompt_tokens = usage.value("prompt_tokens", 0);

@@ -5,6 +5,8 @@
 #include <cstdio>
 #include <iostream>
 
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "cli/chat_client.h"
 #include "cli/command.h"
 #include "cli/exit_code.h"
@@ -31,7 +33,11 @@ void PrintStats(const ChatStats& s) {
   const double rate = s.completion_tokens > 1 && decode_ms > 0 ? 1000.0 * (s.completion_tokens - 1) / decode_ms : 0;
   std::printf("[%d prompt tokens (%d cached), %d generated · first token %.0f ms · %.1f tokens/s]\n", s.prompt_tokens,
               s.cached_tokens, s.completion_tokens, s.first_token_ms, rate);
-  if (!s.stages.empty()) std::printf("[stages: %s]\n", s.stages.c_str());
+  std::vector<std::string> stages;
+  for (const auto& [name, ms] : s.stages) {
+    if (ms > 0) stages.push_back(absl::StrFormat("%s %.1f ms", name, ms));
+  }
+  if (!stages.empty()) std::printf("[stages: %s]\n", absl::StrJoin(stages, ", ").c_str());
 }
 
 // Asks once; the answer is appended to `turns`.
