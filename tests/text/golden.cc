@@ -87,6 +87,7 @@ GgufOf::GgufOf(const std::string& name, const std::string& pre) {
   metadata_.eos_id = id_of("eos_token");
   metadata_.pad_id = id_of("pad_token");
   metadata_.unk_id = id_of("unk_token");
+  if (config.contains("add_bos_token")) metadata_.add_bos = config["add_bos_token"].get<bool>();
 }
 
 void GgufOf::ReadByteLevel(const nlohmann::json& tokenizer, const std::string& pre) {

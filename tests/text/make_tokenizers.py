@@ -22,6 +22,10 @@ CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 CL100K = CONTRACTIONS + r"|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|{digits}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 UPPER, LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
 LEAD, TAIL = r"[^\r\n\p{L}\p{N}]?", r" ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+O200K = (LEAD + UPPER + "*" + LOWER + "+" + CONTRACTIONS + "?|" + LEAD + UPPER + "+" + LOWER + "*" + CONTRACTIONS + r"?|\p{N}{1,3}|" + TAIL)
+DEEPSEEK = [r"\p{N}{1,3}", "[一-龥぀-ゟ゠-ヿ]+",
+            "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\r\n]*|"
+            r"\s*[\r\n]+|\s+(?!\S)|\s+"]
 TEKKEN = LEAD + UPPER + "*" + LOWER + "+|" + LEAD + UPPER + "+" + LOWER + r"*|\p{N}|" + TAIL
 TRAINING = (make_corpus.SENTENCES * 3 + make_corpus.EMOJI + make_corpus.COMBINING + make_corpus.SPACES + make_corpus.DIGITS)
 
@@ -154,6 +158,10 @@ def main():
                {"bos_token": "<|im_start|>", "eos_token": "<|im_end|>", "pad_token": "<|im_end|>"})
     byte_level("tekken", sequence(isolated(TEKKEN), no_regex), ["<s>", "</s>", "<unk>"], {"bos_token": "<s>", "eos_token": "</s>"},
                ignore_merges=True, bos="<s>")
+    byte_level("dbrx", sequence(isolated(CL100K.format(digits=r"\p{N}{1,3}")), no_regex), chatml, chatml_config)
+    byte_level("gpt-4o", sequence(isolated(O200K), no_regex), eot, {"bos_token": eot[0], "eos_token": eot[0]})
+    byte_level("deepseek-v3", sequence(*map(isolated, DEEPSEEK), no_regex), ["<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>"],
+               {"bos_token": "<｜begin▁of▁sentence｜>", "eos_token": "<｜end▁of▁sentence｜>", "add_bos_token": True}, bos="<｜begin▁of▁sentence｜>")
     sentencepiece_bpe("spm-bpe", prefix=True, bos=True)
     sentencepiece_bpe("spm-bpe-no-prefix", prefix=False, bos=True)
     sentencepiece_unigram("spm-unigram")

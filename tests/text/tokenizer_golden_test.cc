@@ -90,8 +90,8 @@ TEST_P(HfGolden, EncodesAndDecodesAsTransformers) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Text, HfGolden,
-                         testing::Values("gpt2", "llama3", "qwen2", "smollm", "tekken", "spm-bpe", "spm-bpe-no-prefix",
-                                         "spm-unigram", "wordpiece"));
+                         testing::Values("gpt2", "llama3", "qwen2", "smollm", "tekken", "dbrx", "gpt-4o", "deepseek-v3",
+                                         "spm-bpe", "spm-bpe-no-prefix", "spm-unigram", "wordpiece"));
 
 struct GgufCase {
   const char* name;
@@ -116,8 +116,10 @@ TEST_P(GgufGolden, EncodesAndDecodesAsTransformers) { ExpectAsGolden(*tokenizer_
 INSTANTIATE_TEST_SUITE_P(Text, GgufGolden,
                          testing::Values(GgufCase{"gpt2", "gpt-2"}, GgufCase{"llama3", "llama-bpe"},
                                          GgufCase{"qwen2", "qwen2"}, GgufCase{"smollm", "smollm"},
-                                         GgufCase{"tekken", "tekken"}, GgufCase{"spm-bpe", ""},
-                                         GgufCase{"spm-bpe-no-prefix", ""}, GgufCase{"spm-unigram", ""}));
+                                         GgufCase{"tekken", "tekken"}, GgufCase{"dbrx", "dbrx"},
+                                         GgufCase{"gpt-4o", "gpt-4o"}, GgufCase{"deepseek-v3", "deepseek-v3"},
+                                         GgufCase{"spm-bpe", ""}, GgufCase{"spm-bpe-no-prefix", ""},
+                                         GgufCase{"spm-unigram", ""}));
 
 TEST(DemoModel, EncodesAndDecodesAsTransformers) {
   const golden::DemoModel demo = golden::OpenDemoModel();
