@@ -12,7 +12,19 @@ fi
 if [ -t 1 ]; then
   cmake --build "build/$preset" ${1:+--target "$@"}
 else  # not a terminal: a line every few seconds instead of one per file
-  NINJA_STATUS='[%f/%t %es] ' stdbuf -oL cmake --build "build/$preset" ${1:+--target "$@"} 2>&1 |
-    awk -v start="$start" '/^\[/ { line=$0; now=systime(); if (now-last>=5) { print substr(line,1,120); last=now; fflush() } next } { print; fflush() } END { if (line) print substr(line,1,120) }'
+  NINJA_STATUS='[%f/%t %es] ' cmake --build "build/$preset" ${1:+--target "$@"} 2>&1 | {
+    line=
+    said=-5
+    while IFS= read -r line; do
+      if [[ $line != '['* ]]; then
+        echo "$line"
+      elif ((SECONDS - said >= 5)); then
+        echo "${line:0:120}"
+        said=$SECONDS
+        line=
+      fi
+    done
+    [[ $line != '['* ]] || echo "${line:0:120}"
+  }
 fi
 echo "Built ($preset) in $(($(date +%s) - start)) s."
