@@ -68,8 +68,10 @@ struct Child {
   int to, from;
 };
 
+constexpr Duration kStep = std::chrono::milliseconds(5);  // a decode step of 32 sequences on a GPU
+
 void RunWorker(int orders, int answers) {
-  FakeWorker worker({.max_model_len = 1 << 20});
+  FakeWorker worker({.max_model_len = 1 << 20, .step_every = kStep});
   const int port = worker.port();
   BATON_CHECK(write(answers, &port, sizeof port) == sizeof port);
   int end;

@@ -61,7 +61,7 @@ void GenerationCall::ClientGone() {
 }
 
 void GenerationCall::OutputDrained() {
-  if (finished_) return;
+  if (finished_ || !std::exchange(withholds_, false)) return;
   for (uint32_t i = 0; i < withheld_.size(); ++i) {
     if (withheld_[i] > 0) flow_.Consumed(i, std::exchange(withheld_[i], 0));
   }
@@ -232,6 +232,7 @@ void GenerationCall::Do(EmitTokens action) {
   if (text.stopped()) return flow_.ChoiceStopped(action.index);
   if (sink_->UnsentBytes() > static_cast<size_t>(services_.config.write_buffer_bytes)) {
     withheld_[action.index] += emitted;
+    withholds_ = true;
   } else {
     flow_.Consumed(action.index, emitted);
   }

@@ -130,6 +130,7 @@ class GenerationCall final : public RelaySink, public std::enable_shared_from_th
   int32_t budget_taken_ = 0;
   const char* last_reason_ = "stop";
   bool pumping_ = false, finished_ = false;
+  bool withholds_ = false;  ///< some withheld_ is not 0
 };
 
 }  // namespace baton::router

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <deque>
+#include <thread>
 #include <utility>
 
 #include "common/check.h"
@@ -40,6 +41,10 @@ class FakeWorker::Service final : public v1::Worker::Service {
     state.mutable_state()->set_state(v1::WorkerState::STATE_READY);
     server = builder.BuildAndStart();
     BATON_CHECK(server != nullptr && port != 0);
+    if (options.step_every > Duration{}) pace = std::thread([this] { Pace(); });
+  }
+  ~Service() override {
+    if (pace.joinable()) pace.join();
   }
 
   grpc::Status Handshake(grpc::ServerContext*, const v1::HandshakeRequest* request,
@@ -167,15 +172,27 @@ class FakeWorker::Service final : public v1::Worker::Service {
 
   // One step after the other until nothing may be sent.
   void Run() {
-    while (relay && !killed) {
-      std::vector<v1::RelayEntry> entries;
-      for (auto& [id, leg] : legs) {
-        for (auto& [index, choice] : leg.choices) Step(leg.attach, index, choice, entries);
-      }
-      if (entries.empty()) break;
-      Send(std::move(entries));
+    while (options.step_every == Duration{} && StepAll()) {
     }
     changed.notify_all();
+  }
+
+  bool StepAll() {
+    if (!relay || killed) return false;
+    std::vector<v1::RelayEntry> entries;
+    for (auto& [id, leg] : legs) {
+      for (auto& [index, choice] : leg.choices) Step(leg.attach, index, choice, entries);
+    }
+    if (entries.empty()) return false;
+    Send(std::move(entries));
+    return true;
+  }
+
+  void Pace() {
+    std::unique_lock lock(mutex);
+    for (auto at = std::chrono::steady_clock::now(); !killed; at += options.step_every) {
+      if (!changed.wait_until(lock, at, [this] { return killed; })) StepAll();
+    }
   }
 
   void Step(const v1::Attach& attach, uint32_t index, Choice& choice, std::vector<v1::RelayEntry>& entries) {
@@ -277,6 +294,7 @@ class FakeWorker::Service final : public v1::Worker::Service {
   std::vector<v1::RelayCancel> cancels;
   int64_t tokens_sent = 0;
   uint64_t steps = 0;
+  std::thread pace;
   std::unique_ptr<grpc::Server> server;  // last: its threads use the rest
 };
 
