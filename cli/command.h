@@ -16,6 +16,7 @@ using Runner = std::function<int()>;
 Runner AddServe(CLI::App& app);
 Runner AddRouter(CLI::App& app);
 Runner AddWorker(CLI::App& app);
+Runner AddRank(CLI::App& app);
 Runner AddChat(CLI::App& app);
 Runner AddDoctor(CLI::App& app);
 Runner AddVersion(CLI::App& app);

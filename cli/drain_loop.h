@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <csignal>
 #include <functional>
 #include <optional>
 
@@ -15,20 +16,40 @@
 
 namespace baton::cli {
 
-/// Server: WaitReady(Duration) → bool, Drain(), WaitDrained(Duration) → bool, Stop(). Returns the exit code; a clean
-/// stop after SIGINT or SIGTERM is 0.
+/// Server: WaitReady(Duration) → bool, Drain(), WaitDrained(Duration) → bool, Stop(), and Health() → Status where it can
+/// lose what it lives from; it is asked when a child ends, and now and then. Returns the exit code; a clean stop after
+/// SIGINT or SIGTERM is 0.
 template <class Server>
 int ServeUntilSignal(const Clock& clock, Server& server, Duration grace,
                      const std::function<absl::Status()>& on_ready) {
   constexpr Duration kPoll = std::chrono::milliseconds(50);
   std::optional<int> signal;
-  while (!signal && !server.WaitReady(kPoll)) signal = WaitForSignal(/*children=*/false, Duration::zero());
+  constexpr Duration kHealthPoll = std::chrono::milliseconds(500), kLossPatience = std::chrono::seconds(10);
+  const auto health = [&]() -> absl::Status {
+    if constexpr (requires { server.Health(); }) return server.Health();
+    return absl::OkStatus();
+  };
+  constexpr bool kHasHealth = requires { server.Health(); };
+  absl::Status status;
+  while (!signal && !server.WaitReady(kPoll)) {
+    signal = WaitForSignal(/*children=*/false, Duration::zero());
+    if (health().ok()) continue;
+    server.WaitReady(kLossPatience);  // the start ends too, and may know the reason
+    break;
+  }
   if (!signal) {
-    if (absl::Status status = on_ready(); !status.ok()) {
-      server.Stop();
-      return Fail(status);
+    status = on_ready();
+    const absl::Status loss = health();
+    if (!loss.ok() && (status.ok() || absl::IsUnavailable(status))) status = loss;  // the cause, not what it led to
+    while (!signal && status.ok()) {
+      signal = WaitForSignal(/*children=*/kHasHealth, kHasHealth ? std::optional(kHealthPoll) : std::nullopt);
+      if (signal == SIGCHLD) signal.reset();
+      status = health();
     }
-    while (!signal) signal = WaitForSignal(/*children=*/false, std::nullopt);
+  }
+  if (!status.ok()) {
+    server.Stop();
+    return Fail(status);
   }
   spdlog::info("draining (signal {}; once more to stop at once)", *signal);
   server.Drain();

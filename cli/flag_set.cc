@@ -3,6 +3,7 @@
 #include <yaml-cpp/yaml.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_replace.h"
@@ -101,6 +102,22 @@ absl::Status FlagSet::ApplyYaml(const std::string& path) {
     if (!status_.ok()) return absl::InvalidArgumentError(StrCat(path, ": ", status_.message()));
   }
   return absl::OkStatus();
+}
+
+void AppendGiven(const FlagSet& set, std::string_view group, std::vector<std::string>& argv, std::string_view prefix) {
+  for (const Flag& flag : set.flags()) {
+    auto given = set.given().find(flag.name);
+    const bool belongs = flag.group == group || std::ranges::count(flag.shared_with, group) > 0;
+    if (!belongs || given == set.given().end()) continue;
+    for (const std::string& value : given->second) {
+      const std::string name = flag.name.substr(prefix.size());
+      if (flag.is_bool) {
+        argv.push_back(StrCat(value == "true" ? "--" : "--no-", name));
+      } else {
+        argv.push_back(StrCat("--", name, "=", value));
+      }
+    }
+  }
 }
 
 }  // namespace baton::cli

@@ -69,6 +69,10 @@ class FlagSet {
   absl::Status status_;
 };
 
+/// The flags of one heading that were given, as arguments for a child process, without `prefix`.
+void AppendGiven(const FlagSet& set, std::string_view group, std::vector<std::string>& argv,
+                 std::string_view prefix = "");
+
 /// Registers --config FILE: its values go below environment and command line. Call before FlagSet::Attach; `path` must
 /// outlive the parse.
 void AddConfigFile(CLI::App& app, FlagSet& set, std::string& path);

@@ -19,10 +19,12 @@ int main(int argc, char** argv) {
     CLI::App* command = app.add_subcommand(name, what);
     Runner run = make(*command);
     command->final_callback([&runner, run] { runner = run; });
+    return command;
   };
   add("serve", "router and workers on this machine", AddServe);
   add("router", "the OpenAI and gRPC front of workers that run elsewhere", AddRouter);
   add("worker", "one worker: loads the model, computes", AddWorker);
+  add("rank", "one rank of a worker; workers start it", AddRank)->group("");
   add("chat", "talk to a running cluster", AddChat);
   add("doctor", "what this machine can do, and what would stop a cluster here", AddDoctor);
   add("version", "print the version", AddVersion);

@@ -53,24 +53,6 @@ absl::StatusOr<int> FreePort() {
   return static_cast<int>(ntohs(address.sin_port));
 }
 
-// The flags of one heading that were given to serve, as arguments for a child, without `prefix`.
-void AppendGiven(const FlagSet& set, std::string_view group, std::vector<std::string>& argv,
-                 std::string_view prefix = "") {
-  for (const Flag& flag : set.flags()) {
-    auto given = set.given().find(flag.name);
-    const bool belongs = flag.group == group || std::ranges::count(flag.shared_with, group) > 0;
-    if (!belongs || given == set.given().end()) continue;
-    for (const std::string& value : given->second) {
-      const std::string name = flag.name.substr(prefix.size());
-      if (flag.is_bool) {
-        argv.push_back(StrCat(value == "true" ? "--" : "--no-", name));
-      } else {
-        argv.push_back(StrCat("--", name, "=", value));
-      }
-    }
-  }
-}
-
 // A hash key that every child reads, also after a restart: a file that lives as long as
 // this process does and has no name.
 absl::StatusOr<std::string> SharedHashKeyFile() {

@@ -6,6 +6,7 @@
 #include "cli/drain_loop.h"
 #include "cli/exit_code.h"
 #include "cli/process_flags.h"
+#include "cli/rank_processes.h"
 #include "cli/ready_file.h"
 #include "cli/signals.h"
 #include "decode_worker/decode_role.h"
@@ -27,10 +28,19 @@ worker::RoleFactory RoleFor(const std::string& role) {
 
 int RunWorker(WorkerFlags& flags) {
   if (!flags.set.status().ok()) return FailUsage(flags.set.status());
+  if (absl::Status status = flags.config.Validate(); !status.ok()) return Fail(status);
+  std::unique_ptr<worker::RankHost> ranks;
+  if (flags.config.ranks() > 1 && flags.config.distributed_executor_backend == "mp") {
+    std::vector<std::string> arguments;
+    AppendGiven(flags.set, "worker", arguments);
+    auto started = StartRankProcesses(flags.config, arguments);
+    if (!started.ok()) return Fail(started.status());
+    ranks = *std::move(started);
+  }
   const SteadyClock clock;
   const TimePoint start = clock.Now();
   absl::StatusOr<std::unique_ptr<worker::WorkerServer>> server =
-      worker::WorkerServer::Start(flags.config, kVersion, RoleFor(flags.config.role));
+      worker::WorkerServer::Start(flags.config, kVersion, RoleFor(flags.config.role), std::move(ranks));
   if (!server.ok()) return Fail(server.status());
   const std::string address = StrCat(flags.config.host, ":", (*server)->port());
   spdlog::info("worker: gRPC at {}", address);

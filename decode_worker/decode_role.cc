@@ -52,7 +52,7 @@ class DecodeRole final : public worker::Role, private LandingEvents {
     facts.model_digest = loaded.model->config().digest;
     BATON_ASSIGN_OR_RETURN(facts.piece_tokens, PieceTokens(facts.side.layout, context.config.landing_slot_bytes));
     std::unique_ptr<DecodeRole> role(new DecodeRole);
-    BATON_ASSIGN_OR_RETURN(role->landing_, Landing::Create(context.config, worker::PoolViewOf(*loaded.memory),
+    BATON_ASSIGN_OR_RETURN(role->landing_, Landing::Create(context.config, worker::PoolViewOf(loaded.AllMemory()),
                                                            context.clock, role->thread_, *role));
     facts.fence = role->landing_->fence();
     facts.handoff.ring_slots = {context.config.landing_slots};

@@ -4,6 +4,8 @@
 //  * Shapes are in the comments; T = tokens of the step over all sequences ("ragged": sequences lie one after another).
 //  * Row independence (Promise A): the bits of an output row depend on that row's inputs alone, never on T, the row's
 //    position, the number of threads, or whether the row came by prefill or by decode.
+//  * Column independence (tensor parallelism): the bits of a column of Linear depend on the row, the column's weights and
+//    bias, and K alone, never on which other columns are packed with it.
 //  * Activations are `traits().compute` (f32 or bf16); the residual stream and logits are f32.
 //  * Outputs may not alias inputs unless the comment says so. Rows may be padded (Tensor::row_stride).
 //  * Calls are ordered; on a device they are enqueued. Sync() waits. One thread (the executor) calls an Ops at a time.

@@ -45,6 +45,14 @@ struct Tensor {
     t.shape[0] = count;
     return t;
   }
+  /// Columns [first, first + count) of a tensor of two dimensions.
+  Tensor Columns(int64_t first, int64_t count) const {
+    BATON_DCHECK(rank == 2 && first >= 0 && count >= 0 && first + count <= shape[1]);
+    Tensor t = *this;
+    t.data = static_cast<char*>(data) + first * static_cast<int64_t>(DTypeBytes(dtype));
+    t.shape[1] = count;
+    return t;
+  }
   template <typename T>
   T* Data() const {
     return static_cast<T*>(data);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "absl/container/inlined_vector.h"
 #include "common/check.h"
 #include "common/half.h"
 #include "common/kv_digest.h"
@@ -11,8 +12,11 @@
 namespace baton {
 namespace {
 
-// One run as pointers: row t of it is `heads` vectors of `dim` elements.
+// One run, or the heads of it that one piece has, as pointers: row t of it is `heads` vectors of `dim` elements.
 struct RunMemory {
+  int heads = 0;
+  int skipped = 0;              ///< heads of the run that come before
+  bool copy = false;            ///< in another piece, too
   std::byte* first = nullptr;   ///< of (token_in_block, local_head)
   int64_t row_bytes = 0;        ///< from one token to the next
   int64_t vector_bytes = 0;     ///< from one head to the next
@@ -20,7 +24,22 @@ struct RunMemory {
   int64_t digest_row = 0;       ///< from one unit to the next
 };
 
-absl::StatusOr<RunMemory> Locate(const KvRun& run, DType dtype, const KvPoolView& pool, const KvBlockTables& tables) {
+using RunPieces = absl::InlinedVector<RunMemory, 1>;
+
+RunMemory PieceOf(const KvRun& run, DType dtype, const KvPlaneMemory& plane, int32_t block, IntRange has) {
+  const IntRange heads = Intersect({run.local_head, run.local_head + run.heads}, has);
+  RunMemory at{.heads = heads.size(), .skipped = heads.begin - run.local_head, .copy = plane.copy};
+  at.vector_bytes = static_cast<int64_t>(run.dim) * static_cast<int64_t>(DTypeBytes(dtype));
+  at.row_bytes = at.vector_bytes * has.size();
+  at.first = plane.base + block * plane.block_stride_bytes + run.token_in_block * at.row_bytes +
+             (heads.begin - has.begin) * at.vector_bytes;
+  at.digest_row = has.size();
+  at.digests = plane.digests + block * plane.digest_block_stride + run.token_in_block / kUnitTokens * at.digest_row +
+               heads.begin - has.begin;
+  return at;
+}
+
+absl::StatusOr<RunPieces> Locate(const KvRun& run, DType dtype, const KvPoolView& pool, const KvBlockTables& tables) {
   const KvPoolView::Group& group = pool.groups[static_cast<size_t>(run.group)];
   const auto layer = std::lower_bound(group.layers.begin(), group.layers.end(), run.layer);
   BATON_CHECK(layer != group.layers.end() && *layer == run.layer, "layer ", run.layer, " is not of this rank");
@@ -32,15 +51,15 @@ absl::StatusOr<RunMemory> Locate(const KvRun& run, DType dtype, const KvPoolView
   }
   const KvPlaneMemory& plane =
       group.planes[static_cast<size_t>(layer - group.layers.begin())][static_cast<size_t>(run.plane)];
-  RunMemory at;
-  at.vector_bytes = static_cast<int64_t>(run.dim) * static_cast<int64_t>(DTypeBytes(dtype));
-  at.row_bytes = at.vector_bytes * run.local_heads;
-  at.first = plane.base + table[index] * plane.block_stride_bytes + run.token_in_block * at.row_bytes +
-             run.local_head * at.vector_bytes;
-  at.digest_row = run.local_heads;
-  at.digests = plane.digests + table[index] * plane.digest_block_stride +
-               run.token_in_block / kUnitTokens * at.digest_row + run.local_head;
-  return at;
+  RunPieces pieces;
+  const auto add = [&](const KvPlaneMemory& piece) {
+    const IntRange has = piece.heads.size() > 0 ? piece.heads : IntRange{0, run.local_heads};
+    const RunMemory at = PieceOf(run, dtype, piece, table[index], has);
+    if (at.heads > 0) pieces.push_back(at);
+  };
+  add(plane);
+  for (const KvPlaneMemory& piece : plane.others) add(piece);
+  return pieces;
 }
 
 KvCoordinate At(const KvRun& run, int token, int head) {
@@ -57,21 +76,32 @@ const KvPlane& PlaneOf(const KvSide& side, const KvRun& run) {
   return side.layout.groups[static_cast<size_t>(run.group)].planes[static_cast<size_t>(run.plane)];
 }
 
-/// Copies a run into its packed place; its digest, checked against those kept beside the blocks.
-absl::StatusOr<uint64_t> GatherRun(const KvRun& run, const RunMemory& from, std::byte* to) {
+/// Copies a piece of a run into its packed place; its digest, checked against those kept beside the blocks.
+absl::StatusOr<uint64_t> GatherPiece(const KvRun& run, const RunMemory& from, std::byte* packed) {
   uint64_t copied = 0, kept = 0;
   for (int t = 0; t < run.tokens; ++t) {
     const std::byte* row = from.first + t * from.row_bytes;
-    std::memcpy(to, row, static_cast<size_t>(run.heads * from.vector_bytes));
-    for (int h = 0; h < run.heads; ++h, to += from.vector_bytes) {
-      copied += KvDigestVector(At(run, t, h), to, static_cast<uint32_t>(from.vector_bytes));
+    std::byte* to = packed + (t * run.heads + from.skipped) * from.vector_bytes;
+    std::memcpy(to, row, static_cast<size_t>(from.heads * from.vector_bytes));
+    for (int h = 0; h < from.heads; ++h, to += from.vector_bytes) {
+      copied += KvDigestVector(At(run, t, from.skipped + h), to, static_cast<uint32_t>(from.vector_bytes));
     }
   }
   for (int unit = 0; unit * kUnitTokens < run.tokens; ++unit) {
-    for (int h = 0; h < run.heads; ++h) kept += from.digests[unit * from.digest_row + h];
+    for (int h = 0; h < from.heads; ++h) kept += from.digests[unit * from.digest_row + h];
   }
   if (copied != kept) return Differs("a source block no longer holds what was computed", run, kept, copied);
   return copied;
+}
+
+absl::StatusOr<uint64_t> GatherRun(const KvRun& run, const RunPieces& pieces, std::byte* packed) {
+  uint64_t digest = 0;
+  for (const RunMemory& piece : pieces) {
+    if (piece.copy) continue;
+    BATON_ASSIGN_OR_RETURN(const uint64_t of_piece, GatherPiece(run, piece, packed));
+    digest += of_piece;
+  }
+  return digest;
 }
 
 float ToFloat(const std::byte* element, DType type) {
@@ -99,17 +129,18 @@ bool CanConvert(DType from, DType to) {
                         (to == DType::kF32 || to == DType::kBF16));
 }
 
-/// Copies or converts a packed run into its blocks and sets their digests; the digest of the packed bytes.
-uint64_t ScatterRun(const KvRun& run, const std::byte* from, DType from_type, const RunMemory& to, DType to_type) {
+/// Copies or converts a piece of a packed run into its blocks and sets their digests; the digest of the packed bytes.
+uint64_t ScatterPiece(const KvRun& run, const std::byte* payload, DType from_type, const RunMemory& to, DType to_type) {
   const int64_t from_vector = static_cast<int64_t>(run.dim) * static_cast<int64_t>(DTypeBytes(from_type));
   const bool same = from_type == to_type;
   uint64_t packed = 0;
   for (int t = 0; t < run.tokens; ++t) {
     std::byte* row = to.first + t * to.row_bytes;
     uint64_t* digests = to.digests + t / kUnitTokens * to.digest_row;
-    if (same) std::memcpy(row, from, static_cast<size_t>(run.heads * from_vector));
-    for (int h = 0; h < run.heads; ++h, from += from_vector, row += to.vector_bytes) {
-      const KvCoordinate at = At(run, t, h);
+    const std::byte* from = payload + (t * run.heads + to.skipped) * from_vector;
+    if (same) std::memcpy(row, from, static_cast<size_t>(to.heads * from_vector));
+    for (int h = 0; h < to.heads; ++h, from += from_vector, row += to.vector_bytes) {
+      const KvCoordinate at = At(run, t, to.skipped + h);
       // Of the bytes in the block where they are the same: what is verified is what will be read.
       const uint64_t digest = KvDigestVector(at, same ? row : from, static_cast<uint32_t>(from_vector));
       packed += digest;
@@ -119,6 +150,15 @@ uint64_t ScatterRun(const KvRun& run, const std::byte* from, DType from_type, co
     }
   }
   return packed;
+}
+
+uint64_t ScatterRun(const KvRun& run, const std::byte* payload, DType from_type, const RunPieces& pieces, DType to_type) {
+  uint64_t digest = 0;
+  for (const RunMemory& piece : pieces) {
+    const uint64_t of_piece = ScatterPiece(run, payload, from_type, piece, to_type);
+    if (!piece.copy) digest += of_piece;
+  }
+  return digest;
 }
 
 absl::Status PlaceSegment(const TransferPlan& plan, const LanePlan& lane, const SlotContent::Part& part,
@@ -139,7 +179,7 @@ absl::Status PlaceSegment(const TransferPlan& plan, const LanePlan& lane, const 
           StrCat("KV of type ", DTypeName(from_type), " cannot be placed as ", DTypeName(to_type)));
       return;
     }
-    const absl::StatusOr<RunMemory> to = Locate(run, to_type, pool, tables);
+    const absl::StatusOr<RunPieces> to = Locate(run, to_type, pool, tables);
     if (!to.ok()) {
       status = to.status();
       return;
@@ -169,7 +209,7 @@ absl::StatusOr<uint64_t> GatherSlot(const TransferPlan& plan, const LanePlan& la
     plan.ForEachRun(lane, static_cast<int>(segments[i]), TransferEnd::kSource, [&](const KvRun& run) {
       if (!status.ok()) return;
       const DType type = PlaneOf(plan.source(), run).dtype;
-      const absl::StatusOr<RunMemory> from = Locate(run, type, pool, tables);
+      const absl::StatusOr<RunPieces> from = Locate(run, type, pool, tables);
       const absl::StatusOr<uint64_t> digest =
           from.ok() ? GatherRun(run, *from,
                                 payloads[i].data() + run.plane_bytes +

@@ -16,12 +16,16 @@
 namespace baton {
 
 /// One plane of one layer of a rank's paged pool: block b at base + b · block_stride_bytes, inside it
-/// [tokens_per_block, heads, dim]; digests [blocks, units of a block, heads], one per unit and head.
+/// [tokens_per_block, heads, dim]; digests [blocks, units of a block, heads], one per unit and head. A worker whose own
+/// ranks share a machine is one rank to others: its planes lie in pieces, each with some of the heads.
 struct KvPlaneMemory {
   std::byte* base = nullptr;
   int64_t block_stride_bytes = 0;
   uint64_t* digests = nullptr;
   int64_t digest_block_stride = 0;  ///< in elements
+  IntRange heads{};                 ///< of the rank's, that are in this piece; empty: all
+  bool copy = false;                ///< an earlier piece has the same heads: this one is written, and not read
+  std::vector<KvPlaneMemory> others{};  ///< the further pieces
 };
 
 /// A rank's whole pool. The memory is another's and must outlive it; it never moves.

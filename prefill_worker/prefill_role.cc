@@ -112,7 +112,7 @@ class PrefillRole final : public worker::Role, private SenderEvents, private eng
                     .side = side};
     const auto slot_bytes = static_cast<size_t>(context.config.landing_slot_bytes);
     sender_ = std::make_unique<Sender>(context.config.host, slot_bytes, context.config.test_kv_fault_rate,
-                                       worker::PoolViewOf(*context.loaded.memory), std::move(hello), clock_, thread_,
+                                       worker::PoolViewOf(context.loaded.AllMemory()), std::move(hello), clock_, thread_,
                                        static_cast<SenderEvents&>(*this));
     desk_ = std::make_unique<PrefillDesk>(prefill::PushOptions{.no_room_after = kWaitForRoom}, side, slot_bytes,
                                           *sender_, thread_, clock_);

@@ -38,7 +38,7 @@ EngineShell::EngineShell(const WorkerConfig& config, LoadedModel loaded, const H
           [this](engine::EngineOutputs outputs, engine::Scheduler& scheduler) {
             OnOutputs(std::move(outputs), scheduler);
           },
-          role_ ? role_->observer() : nullptr) {
+          role_ ? role_->observer() : nullptr, loaded_.channel.get()) {
   if (role_) role_->Start([this](engine::Engine::Task task) { engine_.Post(std::move(task)); }, &book_);
   engine_.Post([this](engine::Scheduler&, TimePoint) { hub_.SendState(v1::WorkerState::STATE_READY, ""); });
 }
@@ -138,6 +138,7 @@ void EngineShell::Drain(std::function<void()> drained) {
 void EngineShell::Shutdown() {
   if (role_) role_->StopThreads();
   engine_.Shutdown();
+  if (loaded_.channel && !std::exchange(channel_ended_, true)) loaded_.channel->End().IgnoreError();  // or they are gone
   if (role_) role_->LetGo();
 }
 

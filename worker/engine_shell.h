@@ -51,6 +51,7 @@ class EngineShell {
   PrefixHasher hasher_;
   const std::unique_ptr<Role> role_;
   std::atomic<bool> tick_posted_{false};
+  bool channel_ended_ = false;  ///< Shutdown's
   // Scheduler thread only, from here …
   RelayBook book_;
   EventHub hub_;

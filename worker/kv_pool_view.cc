@@ -1,24 +1,50 @@
 #include "worker/kv_pool_view.h"
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 namespace baton::worker {
 namespace {
 
-KvPlaneMemory PlaneOf(const kernels::KvPlaneView& plane) {
-  return {static_cast<std::byte*>(plane.base), plane.block_stride_bytes, plane.digests, plane.digest_block_stride};
+KvPlaneMemory PieceOf(const kernels::KvPlaneView& plane, int first_head) {
+  return {.base = static_cast<std::byte*>(plane.base),
+          .block_stride_bytes = plane.block_stride_bytes,
+          .digests = plane.digests,
+          .digest_block_stride = plane.digest_block_stride,
+          .heads = {first_head, first_head + plane.heads}};
+}
+
+void AddPiece(KvPlaneMemory& plane, KvPlaneMemory piece) {
+  if (plane.base == nullptr) {
+    plane = std::move(piece);
+    return;
+  }
+  piece.copy = plane.heads == piece.heads ||
+               std::ranges::any_of(plane.others, [&](const KvPlaneMemory& o) { return o.heads == piece.heads; });
+  plane.others.push_back(std::move(piece));
 }
 
 }  // namespace
 
-KvPoolView PoolViewOf(const engine::KvMemory& memory) {
+KvPoolView PoolViewOf(std::span<const engine::KvMemory* const> ranks) {
   KvPoolView view;
-  for (size_t g = 0; g < memory.groups().size(); ++g) {
+  for (size_t g = 0; g < ranks[0]->layout().groups.size(); ++g) {
+    std::map<int, std::vector<KvPlaneMemory>> by_layer;
+    for (const engine::KvMemory* rank : ranks) {
+      for (const kernels::KvLayerView& layer : rank->groups()[g].layers) {
+        std::vector<KvPlaneMemory>& planes = by_layer[static_cast<int>(layer.layer)];
+        planes.resize(2);
+        AddPiece(planes[0], PieceOf(layer.k, rank->first_head()));
+        AddPiece(planes[1], PieceOf(layer.v, rank->first_head()));
+      }
+    }
     KvPoolView::Group& group = view.groups.emplace_back();
-    group.layers = memory.layout().groups[g].layers;
-    group.blocks = memory.num_blocks()[g];
-    for (const kernels::KvLayerView& layer : memory.groups()[g].layers)
-      group.planes.push_back({PlaneOf(layer.k), PlaneOf(layer.v)});
+    group.blocks = ranks[0]->num_blocks()[g];
+    for (auto& [layer, planes] : by_layer) {
+      group.layers.push_back(layer);
+      group.planes.push_back(std::move(planes));
+    }
   }
   return view;
 }

@@ -1,14 +1,17 @@
 // The engine's KV memory as kvtransfer's placer sees it: the two folders do not know each other.
 #pragma once
 
+#include <span>
+
 #include "engine/cache/kv_cache.h"
 #include "engine/cache/kv_memory.h"
 #include "kvtransfer/placer.h"
 
 namespace baton::worker {
 
-/// `memory` must outlive the view. One rank: every layer and head of the layout.
-KvPoolView PoolViewOf(const engine::KvMemory& memory);
+/// The ranks' memories as one pool: all layers, and each plane's heads in as many pieces as there are ranks. They must
+/// outlive the view. Whatever its ranks are, a worker is one rank to the workers that it hands KV to or takes it from.
+KvPoolView PoolViewOf(std::span<const engine::KvMemory* const> ranks);
 
 /// The block numbers of a sequence, by group and position.
 KvBlockTables TablesOf(const engine::SequenceKv& kv);

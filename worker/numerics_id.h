@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "engine/parallel/rank_place.h"
 #include "kernels/ops.h"
 
 namespace baton::worker {
@@ -15,6 +16,7 @@ struct NumericsFacts {
   bool deterministic = true;
 };
 
-NumericsFacts NumericsIdOf(const std::string& model_digest, const kernels::OpsTraits& traits);
+NumericsFacts NumericsIdOf(const std::string& model_digest, const kernels::OpsTraits& traits,
+                           const engine::RankPlace& place);
 
 }  // namespace baton::worker

@@ -15,6 +15,7 @@
 #include "spdlog/spdlog.h"
 #include "worker/kv_budget.h"
 #include "worker/numerics_id.h"
+#include "worker/rank.h"
 
 namespace baton::worker {
 namespace {
@@ -26,34 +27,46 @@ std::string BaseName(const std::string& path) {
   return p.extension() == ".gguf" ? p.stem().string() : p.filename().string();
 }
 
-kernels::CpuOpsConfig OpsConfig(const WorkerConfig& config) {
-  kernels::CpuOpsConfig out;
-  const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  out.threads = config.threads > 0 ? config.threads : std::max(1, cores / config.local_workers);
-  if (config.dtype == "bfloat16") out.dtype = DType::kBF16;
-  if (config.dtype == "float32") out.dtype = DType::kF32;
-  if (config.kv_cache_dtype == "bfloat16") out.kv_dtype = DType::kBF16;
-  if (config.kv_cache_dtype == "float32") out.kv_dtype = DType::kF32;
-  return out;
-}
-
-// A step of one token through the whole model: pages are touched, primitives made.
+// A step of one token through the whole model, on all ranks: pages are touched, primitives made.
 absl::Status WarmUp(LoadedModel& loaded) {
-  const std::vector<int32_t> token{0}, row_start{0, 1}, context{0}, table{0}, rows{0};
-  engine::ForwardBatch batch{.tokens = token, .logit_rows = rows};
-  for (size_t g = 0; g < loaded.model->kv_layout().groups.size(); ++g) {
-    batch.groups.push_back({.row_start = row_start, .context = context, .block_tables = table, .table_stride = 1});
-  }
+  engine::StepBatch batch{.row_start = {0, 1}, .context = {0}, .logit_rows = {0}};
+  batch.block_tables.assign(loaded.model->kv_layout().groups.size(), {0});
+  if (loaded.channel) BATON_RETURN_IF_ERROR(loaded.channel->Publish(batch));
+  const std::vector<int32_t> token{0};
   const std::atomic<bool> cancel{false};
-  return loaded.model->Forward(batch, loaded.memory->groups(), cancel).status();
+  return engine::RunRows(batch, token, *loaded.model, *loaded.memory, cancel, nullptr).status();
 }
 
-absl::Status AllocateKv(const WorkerConfig& config, LoadedModel& loaded) {
-  const KvLayout& layout = loaded.model->kv_layout();
-  const int64_t bytes = KvBytes(config, layout, loaded.max_model_len, AvailableMemoryBytes());
-  BATON_ASSIGN_OR_RETURN(loaded.blocks, engine::PlanBlocks(layout, bytes, loaded.max_model_len, config.max_num_seqs,
-                                                           config.max_num_batched_tokens));
-  BATON_ASSIGN_OR_RETURN(loaded.memory, engine::KvMemory::Create(layout, loaded.blocks.num_blocks, *loaded.ops));
+// What all ranks keep together: KV heads that several of them keep count as often.
+KvLayout KeptLayout(const LoadedModel& loaded) {
+  KvLayout kept = loaded.model->kv_layout();
+  const int heads = engine::ShapeOf(loaded.model->config(), loaded.place).kv_heads.size() * loaded.place.tensor_size;
+  for (KvGroup& group : kept.groups) {
+    for (KvPlane& plane : group.planes) plane.heads = heads;
+  }
+  return kept;
+}
+
+absl::Status AllocateKv(const WorkerConfig& config, RankHost* ranks, LoadedModel& loaded) {
+  engine::Communicator* world = ranks != nullptr ? ranks->links().world : nullptr;
+  const KvLayout kept = KeptLayout(loaded);
+  const int64_t bytes = KvBytes(config, kept, loaded.max_model_len, AvailableMemoryBytes());
+  auto blocks = engine::PlanBlocks(kept, bytes, loaded.max_model_len, config.max_num_seqs, config.max_num_batched_tokens);
+  std::vector<int32_t> counts(kept.groups.size());
+  if (blocks.ok()) counts = blocks->num_blocks;
+  BATON_RETURN_IF_ERROR(ShareBlocks(world, counts));
+  BATON_ASSIGN_OR_RETURN(loaded.blocks, std::move(blocks));
+  auto make_all = [&]() -> absl::Status {
+    BATON_ASSIGN_OR_RETURN(loaded.memory, MakeRankMemory(*loaded.model, loaded.place, counts, *loaded.ops, nullptr));
+    for (int rank = 1; rank < loaded.place.ranks(); ++rank) {
+      BATON_ASSIGN_OR_RETURN(loaded.others.emplace_back(),
+                             MakeRankMemory(*loaded.model, PlaceOf(config, rank), counts, *loaded.ops,
+                                            &ranks->kv()[static_cast<size_t>(rank - 1)]));
+    }
+    return absl::OkStatus();
+  };
+  BATON_RETURN_IF_ERROR(Agree(world, make_all()));
+  if (world != nullptr) loaded.channel = std::make_unique<engine::StepChannel>(*world);
   spdlog::info("Available KV cache memory: {:.2f} GiB", GiB(loaded.blocks.bytes));
   spdlog::info("KV cache size: {} tokens", loaded.blocks.tokens);
   spdlog::info("Maximum concurrency for {} tokens per request: {:.2f}x", loaded.max_model_len,
@@ -61,9 +74,8 @@ absl::Status AllocateKv(const WorkerConfig& config, LoadedModel& loaded) {
   return absl::OkStatus();
 }
 
-absl::Status LoadWeights(const WorkerConfig& config, StartUpProgress& progress, LoadedModel& loaded) {
-  engine::ModelSource source{.path = config.model, .dummy_weights = config.load_format == "dummy", .dummy_seed = config.seed};
-  source.block_size = config.block_size;
+absl::Status LoadWeights(const WorkerConfig& config, StartUpProgress& progress, const engine::RankLinks& links,
+                         LoadedModel& loaded) {
   const SteadyClock clock;
   TimePoint last = clock.Now();
   auto report = [&](std::string_view phase, double fraction) {
@@ -72,7 +84,8 @@ absl::Status LoadWeights(const WorkerConfig& config, StartUpProgress& progress, 
     last = clock.Now();
     spdlog::info("worker: {} {:.0f} %", phase, 100 * fraction);
   };
-  BATON_ASSIGN_OR_RETURN(loaded.model, engine::LoadModel(source, *loaded.ops, config.max_num_batched_tokens, report));
+  BATON_ASSIGN_OR_RETURN(loaded.model, engine::LoadModel(SourceOf(config, loaded.place), *loaded.ops,
+                                                         config.max_num_batched_tokens, report, links));
   const int64_t limit = loaded.model->config().max_position_embeddings;
   if (config.max_model_len > limit) {
     return absl::InvalidArgumentError(StrCat("--max-model-len ", config.max_model_len, " is longer than the model's context of ", limit, " tokens"));
@@ -81,7 +94,32 @@ absl::Status LoadWeights(const WorkerConfig& config, StartUpProgress& progress, 
   return absl::OkStatus();
 }
 
+// What ranks are there, and what the way of summing costs.
+void PrintRanks(const WorkerConfig& config) {
+  if (config.ranks() > 1) {
+    spdlog::info("worker: {} ranks as {}: {} share each layer, {} stages of layers; {} threads each", config.ranks(),
+                 config.distributed_executor_backend == "mp" ? "processes" : "threads", config.tensor_parallel_size,
+                 config.pipeline_parallel_size, OpsConfigOf(config).threads);
+  }
+  const int leaves = PlaceOf(config, 0).leaves();
+  if (config.reduction_width > 1) {
+    spdlog::info("worker: reduction width {}: each layer's two sums are {} products and {} additions on every rank",
+                 config.reduction_width, leaves, leaves - 1);
+  }
+  if (config.reduction_width < config.tensor_parallel_size) {
+    spdlog::info("worker: --reduction-width {} < --tensor-parallel-size {}: answers differ in their last bits from those "
+                 "at another tensor parallel size",
+                 config.reduction_width, config.tensor_parallel_size);
+  }
+}
+
 }  // namespace
+
+std::vector<const engine::KvMemory*> LoadedModel::AllMemory() const {
+  std::vector<const engine::KvMemory*> all = {memory.get()};
+  for (const auto& other : others) all.push_back(other.get());
+  return all;
+}
 
 void StartUpProgress::Set(std::string_view phase, double fraction) {
   std::lock_guard lock(mutex_);
@@ -93,29 +131,34 @@ StartUpProgress::View StartUpProgress::Get() const {
   return view_;
 }
 
-absl::StatusOr<LoadedModel> StartUp(const WorkerConfig& config, StartUpProgress& progress) {
+absl::StatusOr<LoadedModel> StartUp(const WorkerConfig& config, StartUpProgress& progress, RankHost* ranks) {
   const SteadyClock clock;
   TimePoint phase_start = clock.Now();
   auto done = [&](std::string_view phase) {
     spdlog::info("worker: {} took {:.2f} s", phase, Seconds(clock.Now() - phase_start));
     phase_start = clock.Now();
   };
+  const engine::RankLinks links = ranks != nullptr ? ranks->links() : engine::RankLinks();
   LoadedModel loaded;
+  loaded.place = PlaceOf(config, 0);
   loaded.name = config.served_model_name.empty() ? BaseName(config.model) : config.served_model_name.front();
-  BATON_ASSIGN_OR_RETURN(loaded.ops, kernels::MakeCpuOps(OpsConfig(config)));
+  auto ops = kernels::MakeCpuOps(OpsConfigOf(config));
+  if (!ops.ok()) return Agree(links.world, ops.status());
+  loaded.ops = *std::move(ops);
   const kernels::OpsTraits& traits = loaded.ops->traits();
   spdlog::info("worker: {} on {} threads, ISA {}, compute {}, KV {}", loaded.name, traits.threads, traits.isa,
                DTypeName(traits.compute), DTypeName(traits.kv));
-  BATON_RETURN_IF_ERROR(LoadWeights(config, progress, loaded));
+  PrintRanks(config);
+  BATON_RETURN_IF_ERROR(Agree(links.world, LoadWeights(config, progress, links, loaded)));
   spdlog::info("worker: weights take {:.2f} GiB", GiB(static_cast<int64_t>(loaded.model->weight_bytes())));
   done("loading the model");
   progress.Set("kv-allocate", 0);
-  BATON_RETURN_IF_ERROR(AllocateKv(config, loaded));
+  BATON_RETURN_IF_ERROR(AllocateKv(config, ranks, loaded));
   done("allocating KV");
   progress.Set("warm-up", 0);
   BATON_RETURN_IF_ERROR(WarmUp(loaded));
   done("warm-up");
-  loaded.numerics_id = NumericsIdOf(loaded.model->config().digest, traits).id;
+  loaded.numerics_id = NumericsIdOf(loaded.model->config().digest, traits, loaded.place).id;
   return loaded;
 }
 

@@ -1,5 +1,7 @@
 #include "worker/worker_config.h"
 
+#include <bit>
+
 #include "common/status.h"
 
 namespace baton::worker {
@@ -23,6 +25,14 @@ absl::Status WorkerConfig::Validate() const {
     return Bad("kv-cache-dtype", kv_cache_dtype, "must be auto, bfloat16 or float32");
   }
   if (max_model_len < 0) return Bad("max-model-len", max_model_len, "must be ≥ 0");
+  const auto is_power = [](int32_t n) { return n >= 1 && n <= 256 && std::has_single_bit(static_cast<uint32_t>(n)); };
+  if (!is_power(tensor_parallel_size))
+    return Bad("tensor-parallel-size", tensor_parallel_size, "must be a power of two, 1…256");
+  if (!is_power(reduction_width)) return Bad("reduction-width", reduction_width, "must be a power of two, 1…256");
+  if (pipeline_parallel_size < 1 || pipeline_parallel_size > 256)
+    return Bad("pipeline-parallel-size", pipeline_parallel_size, "must be 1…256");
+  if (distributed_executor_backend != "threads" && distributed_executor_backend != "mp")
+    return Bad("distributed-executor-backend", distributed_executor_backend, "must be threads or mp");
   if (kv_cache_memory < 0) return Bad("kv-cache-memory", kv_cache_memory, "must be ≥ 0");
   if (local_workers < 1) return Bad("local-workers", local_workers, "must be ≥ 1");
   if (block_size < 16 || block_size % 16 != 0 || block_size > 1024)

@@ -26,6 +26,12 @@ struct WorkerConfig {
   uint64_t seed = 0;
   int64_t max_model_len = 0;
 
+  // ---- ranks
+  int32_t tensor_parallel_size = 1;
+  int32_t pipeline_parallel_size = 1;
+  int32_t reduction_width = 1;
+  std::string distributed_executor_backend = "threads";
+
   // ---- KV memory
   std::string kv_cache_dtype = "auto";
   int64_t kv_cache_memory = 0;
@@ -53,6 +59,8 @@ struct WorkerConfig {
   int32_t router_timeout_ms = 5000;
   int32_t shutdown_timeout_ms = 30000;
 
+  int32_t ranks() const { return tensor_parallel_size * pipeline_parallel_size; }
+
   /// InvalidArgument naming the flag, its value and what it may be.
   absl::Status Validate() const;
 };
@@ -75,6 +83,14 @@ void VisitFields(WorkerConfig& c, Visitor&& field) {
         "AVX512_BF16, AMX), else float32");
   field("seed", c.seed, "", "of dummy weights");
   field("max-model-len", c.max_model_len, "tokens", "longest prompt and answer together; 0 = the model's");
+  field("tensor-parallel-size", c.tensor_parallel_size, "ranks",
+        "ranks that share every layer (heads, inner width, vocabulary); a power of two");
+  field("pipeline-parallel-size", c.pipeline_parallel_size, "stages", "runs of layers, each on ranks of its own");
+  field("reduction-width", c.reduction_width, "parts",
+        "parts in which sums over ranks are taken, at tensor-parallel-size 1 too: workers with the same width ≥ every "
+        "tensor-parallel-size answer bit for bit alike; a power of two");
+  field("distributed-executor-backend", c.distributed_executor_backend, "",
+        "what ranks are: threads of the worker | mp: processes that it starts");
   field("kv-cache-dtype", c.kv_cache_dtype, "", "auto = the compute dtype | bfloat16 | float32");
   field("kv-cache-memory", c.kv_cache_memory, "bytes",
         "KV memory; 0 = what max-model-len × max-num-seqs needs, at most 40 % of the free memory / local workers");
@@ -87,7 +103,7 @@ void VisitFields(WorkerConfig& c, Visitor&& field) {
   field("max-step-ms", c.max_step_ms, "ms", "a step is cut to take no longer, by the measured rate; 0 = no cap");
   field("max-waiting-requests", c.max_waiting_requests, "requests", "more are refused, with the predicted wait");
   field("max-waiting-tokens", c.max_waiting_tokens, "tokens", "prompt tokens that may wait; more are refused");
-  field("threads", c.threads, "threads", "compute threads; 0 = cores / local workers");
+  field("threads", c.threads, "threads", "compute threads of the worker, shared by its ranks; 0 = cores / local workers");
   field("transport", c.transport, "",
         "how KV travels to a decode worker: auto = shm on a loopback address, else tcp | tcp | shm | ucx");
   field("landing-port", c.landing_port, "port", "where a decode worker takes KV; 0 = any free port");

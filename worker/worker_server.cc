@@ -39,8 +39,9 @@ absl::StatusOr<std::optional<HashKey>> KeyOf(const WorkerConfig& config) {
 class WorkerServer::Parts {
  public:
   Parts(const WorkerConfig& config, std::string version, std::string incarnation, std::optional<HashKey> key,
-        RoleFactory make_role)
+        RoleFactory make_role, std::unique_ptr<RankHost> ranks)
       : config_(config),
+        ranks_(std::move(ranks)),
         make_role_(std::move(make_role)),
         incarnation_(incarnation),
         state_(config_, std::move(version), std::move(incarnation), key),
@@ -84,6 +85,8 @@ class WorkerServer::Parts {
     return load_status_;
   }
 
+  absl::Status Health() const { return ranks_ ? ranks_->Health() : absl::OkStatus(); }
+
   void Drain() {
     SetServing(false);
     std::shared_ptr<EngineShell> engine = state_.engine();
@@ -102,6 +105,11 @@ class WorkerServer::Parts {
     }
     changed_.notify_all();
     state_.GiveUpOnKey();
+    if (ranks_ && !WaitDrained(Duration::zero())) {  // a step may wait for a rank that does not answer
+      for (engine::Communicator* link : {ranks_->links().world, ranks_->links().tensor}) {
+        if (link != nullptr) link->Abort(absl::UnavailableError("the worker stops"));
+      }
+    }
     if (loader_.joinable()) loader_.join();
     if (io_.joinable()) io_.join();
     if (server_) {
@@ -126,7 +134,7 @@ class WorkerServer::Parts {
   }
 
   absl::Status LoadEngine() {
-    BATON_ASSIGN_OR_RETURN(LoadedModel loaded, StartUp(config_, state_.progress()));
+    BATON_ASSIGN_OR_RETURN(LoadedModel loaded, StartUp(config_, state_.progress(), ranks_.get()));
     // A router dials again within two seconds; a worker that chose its own key before could not join the others.
     if (!state_.WaitForKey(kKeyWait))
       spdlog::info("worker: no router gave a hash key in {} s, taking a random one", Seconds(kKeyWait));
@@ -166,6 +174,7 @@ class WorkerServer::Parts {
   }
 
   const WorkerConfig config_;
+  const std::unique_ptr<RankHost> ranks_;  ///< null: one rank. Outlives the engine.
   const RoleFactory make_role_;
   const std::string incarnation_;
   SteadyClock clock_;
@@ -181,7 +190,8 @@ class WorkerServer::Parts {
 };
 
 absl::StatusOr<std::unique_ptr<WorkerServer>> WorkerServer::Start(const WorkerConfig& config, std::string version,
-                                                                  RoleFactory make_role) {
+                                                                  RoleFactory make_role,
+                                                                  std::unique_ptr<RankHost> ranks) {
   BATON_RETURN_IF_ERROR(config.Validate());
   if (!IsLoopback(config.host) && !config.insecure) {
     return absl::FailedPreconditionError(
@@ -190,7 +200,11 @@ absl::StatusOr<std::unique_ptr<WorkerServer>> WorkerServer::Start(const WorkerCo
   }
   BATON_ASSIGN_OR_RETURN(std::optional<HashKey> key, KeyOf(config));
   BATON_ASSIGN_OR_RETURN(std::string incarnation, NewIncarnation());
-  auto parts = std::make_unique<Parts>(config, std::move(version), std::move(incarnation), key, std::move(make_role));
+  if (!ranks) {
+    BATON_ASSIGN_OR_RETURN(ranks, StartRankThreads(config));
+  }
+  auto parts = std::make_unique<Parts>(config, std::move(version), std::move(incarnation), key, std::move(make_role),
+                                       std::move(ranks));
   BATON_RETURN_IF_ERROR(parts->Listen());
   return std::unique_ptr<WorkerServer>(new WorkerServer(std::move(parts)));
 }
@@ -200,6 +214,7 @@ WorkerServer::~WorkerServer() = default;
 uint16_t WorkerServer::port() const { return parts_->port(); }
 bool WorkerServer::WaitReady(Duration timeout) const { return parts_->WaitReady(timeout); }
 absl::Status WorkerServer::LoadStatus() const { return parts_->LoadStatus(); }
+absl::Status WorkerServer::Health() const { return parts_->Health(); }
 void WorkerServer::Drain() { parts_->Drain(); }
 bool WorkerServer::WaitDrained(Duration timeout) const { return parts_->WaitDrained(timeout); }
 void WorkerServer::Stop() { parts_->Stop(); }

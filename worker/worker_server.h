@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/clock.h"
+#include "worker/rank_host.h"
 #include "worker/role_service.h"
 #include "worker/worker_config.h"
 
@@ -17,8 +18,10 @@ class WorkerServer {
   /// Binds the port and answers Handshake from then on (with the loading phase), then loads the model on a thread of
   /// its own. InvalidArgument: config. AlreadyExists: address in use (names host, port and flag). FailedPrecondition: a
   /// non-loopback bind without --insecure. `make_role` is called once the model is loaded; empty: `--role both`.
+  /// `ranks`: the other ranks, where they are processes; threads are made here.
   static absl::StatusOr<std::unique_ptr<WorkerServer>> Start(const WorkerConfig& config, std::string version,
-                                                             RoleFactory make_role = {});
+                                                             RoleFactory make_role = {},
+                                                             std::unique_ptr<RankHost> ranks = nullptr);
 
   ~WorkerServer();
   WorkerServer(const WorkerServer&) = delete;
@@ -29,6 +32,9 @@ class WorkerServer {
   bool WaitReady(Duration timeout) const;
   /// How the load ended; OK while it runs.
   absl::Status LoadStatus() const;
+
+  /// Not OK: a rank has ended, and the worker cannot go on. The main thread's.
+  absl::Status Health() const;
 
   /// Refuses new requests from now on; running ones go on. Returns at once.
   void Drain();

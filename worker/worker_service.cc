@@ -89,7 +89,7 @@ v1::HandshakeReply WorkerState::Describe() const {
   const engine::ModelConfig& model = loaded.model->config();
   reply.set_model_digest(model.digest);
   *reply.mutable_kv_layout() = EncodeLayout(loaded.model->kv_layout());
-  const NumericsFacts facts = NumericsIdOf(model.digest, loaded.ops->traits());
+  const NumericsFacts facts = NumericsIdOf(model.digest, loaded.ops->traits(), loaded.place);
   v1::NumericsId& numerics = *reply.mutable_numerics();
   numerics.set_id(facts.id);
   numerics.set_compute_dtype(facts.compute_dtype);
@@ -106,8 +106,8 @@ v1::HandshakeReply WorkerState::Describe() const {
   reply.set_kv_blocks(loaded.blocks.num_blocks.empty() ? 0 : loaded.blocks.num_blocks[0]);
   reply.set_max_num_seqs(config_.max_num_seqs);
   reply.set_max_queued_tokens(config_.max_waiting_tokens);
-  reply.set_tensor_parallel_size(1);
-  reply.set_pipeline_parallel_size(1);
+  reply.set_tensor_parallel_size(static_cast<uint32_t>(loaded.place.tensor_size));
+  reply.set_pipeline_parallel_size(static_cast<uint32_t>(loaded.place.stages));
   return reply;
 }
 

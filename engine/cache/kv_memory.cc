@@ -75,51 +75,72 @@ absl::StatusOr<BlockBudget> PlanBlocks(const KvLayout& layout, int64_t bytes, in
   return budget_for(low * unit);
 }
 
+int64_t KvMemory::Bytes(const KvLayout& layout, std::span<const int32_t> num_blocks) {
+  int64_t bytes = 0;
+  for (size_t g = 0; g < layout.groups.size(); ++g) {
+    bytes += Aligned(num_blocks[g] * BlockBytesWithDigests(layout.groups[g]));
+  }
+  return bytes;
+}
+
 absl::StatusOr<std::unique_ptr<KvMemory>> KvMemory::Create(const KvLayout& layout, std::span<const int32_t> num_blocks,
-                                                           kernels::Ops& ops) {
+                                                           kernels::Ops& ops, int first_head,
+                                                           std::span<std::byte> given) {
   BATON_CHECK(num_blocks.size() == layout.groups.size());
   std::unique_ptr<KvMemory> memory(new KvMemory);
   memory->layout_ = layout;
   memory->num_blocks_.assign(num_blocks.begin(), num_blocks.end());
+  memory->first_head_ = first_head;
+  memory->bytes_ = Bytes(layout, num_blocks);
+  BATON_CHECK(given.empty() || static_cast<int64_t>(given.size()) >= memory->bytes_, given.size(), " bytes given, ",
+              memory->bytes_, " needed");
+  std::byte* given_at = given.data();
   for (size_t g = 0; g < layout.groups.size(); ++g) {
     const KvGroup& group = layout.groups[g];
     if (group.planes.size() != 2 || group.planes[0].name != KvPlane::Name::kK ||
         group.planes[1].name != KvPlane::Name::kV) {
       return absl::FailedPreconditionError(absl::StrCat("KV group ", g, " has planes other than K and V"));
     }
-    const int64_t blocks = num_blocks[g];
-    const int64_t bytes = blocks * BlockBytesWithDigests(group);
-    BATON_ASSIGN_OR_RETURN(auto buffer, ops.Allocate(static_cast<size_t>(bytes)));
-    char* at = static_cast<char*>(buffer->data());
-    char* digests_at = at;
-    for (const KvPlane& p : group.planes) {
-      digests_at += PlaneBlockBytes(group, p) * blocks * static_cast<int64_t>(group.layers.size());
+    const int64_t bytes = Aligned(num_blocks[g] * BlockBytesWithDigests(group));
+    void* at = given_at;
+    if (given.empty() && bytes > 0) {
+      BATON_ASSIGN_OR_RETURN(auto buffer, ops.Allocate(static_cast<size_t>(bytes)));
+      at = buffer->data();
+      memory->buffers_.push_back(std::move(buffer));
     }
-    KvGroupView view;
-    for (const int layer : group.layers) {
-      kernels::KvLayerView layer_view;
-      layer_view.layer = static_cast<uint32_t>(layer);
-      kernels::KvPlaneView* planes[] = {&layer_view.k, &layer_view.v};
-      for (size_t i = 0; i < 2; ++i) {
-        const KvPlane& p = group.planes[i];
-        *planes[i] = {at,
-                      PlaneBlockBytes(group, p),
-                      group.tokens_per_block,
-                      p.heads,
-                      p.dim,
-                      p.dtype,
-                      reinterpret_cast<uint64_t*>(digests_at),
-                      DigestsPerBlock(group, p)};
-        at += PlaneBlockBytes(group, p) * blocks;
-        digests_at += DigestsPerBlock(group, p) * 8 * blocks;
-      }
-      view.layers.push_back(layer_view);
-    }
-    memory->views_.push_back(std::move(view));
-    memory->buffers_.push_back(std::move(buffer));
-    memory->bytes_ += bytes;
+    memory->views_.push_back(memory->ViewOf(group, num_blocks[g], static_cast<char*>(at)));
+    given_at += bytes;
   }
   return memory;
+}
+
+KvGroupView KvMemory::ViewOf(const KvGroup& group, int64_t blocks, char* at) const {
+  char* digests_at = at;
+  for (const KvPlane& p : group.planes) {
+    digests_at += PlaneBlockBytes(group, p) * blocks * static_cast<int64_t>(group.layers.size());
+  }
+  KvGroupView view;
+  for (const int layer : group.layers) {
+    kernels::KvLayerView layer_view;
+    layer_view.layer = static_cast<uint32_t>(layer);
+    layer_view.first_head = static_cast<uint32_t>(first_head_);
+    kernels::KvPlaneView* planes[] = {&layer_view.k, &layer_view.v};
+    for (size_t i = 0; i < 2; ++i) {
+      const KvPlane& p = group.planes[i];
+      *planes[i] = {at,
+                    PlaneBlockBytes(group, p),
+                    group.tokens_per_block,
+                    p.heads,
+                    p.dim,
+                    p.dtype,
+                    reinterpret_cast<uint64_t*>(digests_at),
+                    DigestsPerBlock(group, p)};
+      at += PlaneBlockBytes(group, p) * blocks;
+      digests_at += DigestsPerBlock(group, p) * 8 * blocks;
+    }
+    view.layers.push_back(layer_view);
+  }
+  return view;
 }
 
 }  // namespace baton::engine

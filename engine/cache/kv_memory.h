@@ -3,6 +3,7 @@
 // views, which never move.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -29,21 +30,28 @@ absl::StatusOr<BlockBudget> PlanBlocks(const KvLayout& layout, int64_t bytes, in
 
 class KvMemory {
  public:
-  /// ResourceExhausted when memory is short; FailedPrecondition for planes this engine does not know.
+  /// `layout` is the rank's (RankKvLayout), whose first KV head is `first_head` of the model. `given`: zeroed memory of
+  /// Bytes(), aligned to 64, that outlives it; else it allocates. ResourceExhausted when memory is short;
+  /// FailedPrecondition for planes this engine does not know.
   static absl::StatusOr<std::unique_ptr<KvMemory>> Create(const KvLayout& layout, std::span<const int32_t> num_blocks,
-                                                          kernels::Ops& ops);
+                                                          kernels::Ops& ops, int first_head = 0,
+                                                          std::span<std::byte> given = {});
+  static int64_t Bytes(const KvLayout& layout, std::span<const int32_t> num_blocks);
   std::span<const KvGroupView> groups() const { return views_; }
   const KvLayout& layout() const { return layout_; }
   const std::vector<int32_t>& num_blocks() const { return num_blocks_; }
   int64_t bytes() const { return bytes_; }
+  int first_head() const { return first_head_; }
 
  private:
   KvMemory() = default;
+  KvGroupView ViewOf(const KvGroup& group, int64_t blocks, char* at) const;
   KvLayout layout_;
   std::vector<int32_t> num_blocks_;
   std::vector<std::unique_ptr<kernels::Buffer>> buffers_;
   std::vector<KvGroupView> views_;
   int64_t bytes_ = 0;
+  int first_head_ = 0;
 };
 
 }  // namespace baton::engine

@@ -42,16 +42,28 @@ void ConvertElements(DType from, const uint8_t* in, DType to, void* out, int64_t
   }
 }
 
-void WeightSource::Read(const WeightRule& rule, DType type, void* out, int threads) const {
+void WeightSource::ReadPart(const WeightPart& part, int64_t first, int64_t count, DType type, void* out) const {
+  const int64_t columns = part.rule.columns();
+  if (part.columns == columns) return ReadRows(part.rule, part.first_row + first, count, type, out);
+  const size_t element = DTypeBytes(type), bytes = static_cast<size_t>(part.columns) * element;
+  std::vector<char> row(static_cast<size_t>(columns) * element);
+  for (int64_t r = 0; r < count; ++r) {
+    ReadRows(part.rule, part.first_row + first + r, 1, type, row.data());
+    std::memcpy(static_cast<char*>(out) + static_cast<size_t>(r) * bytes,
+                row.data() + static_cast<size_t>(part.first_column) * element, bytes);
+  }
+}
+
+void WeightSource::Read(const WeightPart& part, DType type, void* out, int threads) const {
   constexpr int64_t kWorthAThread = 1 << 18;  // elements
-  const int64_t parts = std::clamp<int64_t>(rule.elements() / kWorthAThread, 1, std::max(threads, 1));
-  const int64_t row_bytes = rule.columns() * static_cast<int64_t>(DTypeBytes(type));
-  auto read = [&](int64_t part) {
-    const int64_t first = rule.rows() * part / parts, end = rule.rows() * (part + 1) / parts;
-    ReadRows(rule, first, end - first, type, static_cast<char*>(out) + first * row_bytes);
+  const int64_t pieces = std::clamp<int64_t>(part.elements() / kWorthAThread, 1, std::max(threads, 1));
+  const int64_t row_bytes = part.columns * static_cast<int64_t>(DTypeBytes(type));
+  auto read = [&](int64_t piece) {
+    const int64_t first = part.rows * piece / pieces, end = part.rows * (piece + 1) / pieces;
+    ReadPart(part, first, end - first, type, static_cast<char*>(out) + first * row_bytes);
   };
   std::vector<std::jthread> others;
-  for (int64_t part = 1; part < parts; ++part) others.emplace_back(read, part);
+  for (int64_t piece = 1; piece < pieces; ++piece) others.emplace_back(read, piece);
   read(0);
 }
 

@@ -1,7 +1,10 @@
 #include "engine/model/decoder.h"
 
+#include <numeric>
+
 #include "common/check.h"
 #include "common/status.h"
+#include "engine/parallel/communicator.h"
 
 namespace baton::engine {
 namespace {
@@ -19,33 +22,44 @@ Tensor Heads(const Tensor& fused, int64_t first, int64_t heads, int64_t dim) {
 // The first `rows` rows with all heads in one dimension.
 Tensor Flat(const Tensor& heads, int64_t rows) { return Tensor(heads.data, heads.dtype, {rows, heads.cols()}); }
 
-// The rows whose logits are wanted, each once, and which of them every logits row is.
-struct WantedRows {
-  explicit WantedRows(std::span<const int32_t> logit_rows) {
-    for (int32_t row : logit_rows) {
-      BATON_CHECK(rows.empty() || row >= rows.back(), "logit row ", row, " after ", rows.back());
-      if (rows.empty() || row > rows.back()) rows.push_back(row);
-      index.push_back(static_cast<int32_t>(rows.size()) - 1);
-    }
-  }
-  bool repeated() const { return index.size() > rows.size(); }
-  std::vector<int32_t> rows, index;
-};
+// Host memory of a dense tensor, for the links.
+std::span<std::byte> Bytes(const Tensor& t) {
+  BATON_CHECK(t.dense());
+  return {static_cast<std::byte*>(t.data), static_cast<size_t>(t.elements()) * DTypeBytes(t.dtype)};
+}
+std::span<float> Floats(const Tensor& t) {
+  BATON_CHECK(t.dense() && t.dtype == DType::kF32);
+  return {t.Data<float>(), static_cast<size_t>(t.elements())};
+}
 
 }  // namespace
 
+Decoder::WantedRows::WantedRows(std::span<const int32_t> logit_rows) {
+  for (int32_t row : logit_rows) {
+    BATON_CHECK(rows.empty() || row >= rows.back(), "logit row ", row, " after ", rows.back());
+    if (rows.empty() || row > rows.back()) rows.push_back(row);
+    index.push_back(static_cast<int32_t>(rows.size()) - 1);
+  }
+}
+
 absl::StatusOr<std::unique_ptr<Decoder>> Decoder::Create(ModelConfig config, KvLayout layout, ModelWeights weights,
-                                                         int max_tokens, kernels::Ops& ops) {
-  BATON_ASSIGN_OR_RETURN(Activations activations, Activations::Create(config, max_tokens, ops));
-  return std::unique_ptr<Decoder>(
-      new Decoder(std::move(config), std::move(layout), std::move(weights), std::move(activations), max_tokens, ops));
+                                                         int max_tokens, kernels::Ops& ops, const RankPlace& place,
+                                                         const RankLinks& links) {
+  BATON_CHECK((place.tensor_size == 1 || links.tensor != nullptr) && (place.stages == 1 || links.world != nullptr),
+              place.Name(), " has no links");
+  BATON_ASSIGN_OR_RETURN(Activations activations, Activations::Create(config, place, max_tokens, ops));
+  return std::unique_ptr<Decoder>(new Decoder(std::move(config), std::move(layout), std::move(weights),
+                                              std::move(activations), max_tokens, ops, place, links));
 }
 
 Decoder::Decoder(ModelConfig config, KvLayout layout, ModelWeights weights, Activations activations, int max_tokens,
-                 kernels::Ops& ops)
+                 kernels::Ops& ops, const RankPlace& place, const RankLinks& links)
     : config_(std::move(config)),
       layout_(std::move(layout)),
-      places_(KvPlaces(layout_, config_.num_layers)),
+      place_(place),
+      shape_(ShapeOf(config_, place)),
+      links_(links),
+      places_(KvPlaces(RankKvLayout(layout_, shape_), config_.num_layers)),
       weights_(std::move(weights)),
       a_(std::move(activations)),
       max_tokens_(max_tokens),
@@ -62,55 +76,132 @@ absl::Status Decoder::CheckTokens(std::span<const int32_t> tokens) const {
 
 absl::StatusOr<Tensor> Decoder::Forward(const ForwardBatch& batch, std::span<const KvGroupView> kv,
                                         const std::atomic<bool>& cancel) {
-  const int64_t tokens = static_cast<int64_t>(batch.tokens.size());
-  BATON_CHECK(tokens >= 1 && tokens <= max_tokens_, tokens, " tokens in a step of at most ", max_tokens_);
   BATON_CHECK(batch.groups.size() == layout_.groups.size() && kv.size() == layout_.groups.size(), batch.groups.size(),
               " tables, ", kv.size(), " views for ", layout_.groups.size(), " KV groups");
+  const int64_t tokens = batch.groups[0].row_start.back();
+  BATON_CHECK(tokens >= 1 && tokens <= max_tokens_, tokens, " tokens in a step of at most ", max_tokens_);
   BATON_RETURN_IF_ERROR(CheckTokens(batch.tokens));
   BATON_RETURN_IF_ERROR(a_.ReserveLogits(static_cast<int64_t>(batch.logit_rows.size()), ops_));
   const WantedRows wanted(batch.logit_rows);
 
   Tensor residual = a_.residual.Rows(0, tokens);  // [T, hidden]
-  ops_.Embedding(batch.tokens, weights_.embedding, config_.embedding_scale, residual);
-  ops_.RmsNorm(residual, weights_.layers[0].input_norm, config_.norm_offset, config_.rms_eps,
+  BATON_RETURN_IF_ERROR(Enter(batch, residual));
+  BATON_RETURN_IF_ERROR(Layers(batch, kv, cancel, wanted, residual));
+  BATON_RETURN_IF_ERROR(PassOn(wanted, residual));
+  if (!place_.first_stage()) return Tensor();
+  // The gathering of logits tells rank 0 that all ranks are done with the step; without logits, a barrier does.
+  if (wanted.rows.empty() && links_.tensor != nullptr) BATON_RETURN_IF_ERROR(links_.tensor->TreeAllReduce({}));
+  absl::StatusOr<Tensor> logits = wanted.rows.empty() ? a_.head_in.Rows(0, 0) : Head(wanted);
+  if (!logits.ok() || !batch.on_layer_kv) return logits;
+  const int reported = wanted.rows.empty() && place_.stages == 1 ? shape_.layers.end - 1 : shape_.layers.end;
+  for (int layer = reported; layer < config_.num_layers; ++layer) batch.on_layer_kv(layer);
+  return logits;
+}
+
+absl::Status Decoder::Enter(const ForwardBatch& batch, const Tensor& residual) {
+  if (!place_.first_stage()) return links_.world->Recv(place_.Peer(place_.stage - 1), Bytes(residual));
+  if (HoldsEmbedding(place_)) ops_.Embedding(batch.tokens, weights_.embedding, config_.embedding_scale, residual);
+  if (links_.tensor == nullptr) return absl::OkStatus();
+  ops_.Sync();
+  return links_.tensor->Broadcast(0, Bytes(residual));
+}
+
+absl::Status Decoder::Layers(const ForwardBatch& batch, std::span<const KvGroupView> kv,
+                             const std::atomic<bool>& cancel, const WantedRows& wanted, Tensor& residual) {
+  const int64_t tokens = residual.rows();
+  const IndexRange layers = shape_.layers;
+  ops_.RmsNorm(residual, WeightsOf(layers.begin).input_norm, config_.norm_offset, config_.rms_eps,
                a_.normed.Rows(0, tokens));
-  for (int layer = 0; layer < config_.num_layers; ++layer) {
-    if (cancel.load(std::memory_order_relaxed)) return absl::CancelledError(StrCat("cancelled before layer ", layer));
+  for (int layer = layers.begin; layer < layers.end; ++layer) {
+    if (place_.ranks() == 1 && cancel.load(std::memory_order_relaxed)) {
+      return absl::CancelledError(StrCat("cancelled before layer ", layer));
+    }
     const bool last = layer + 1 == config_.num_layers;
-    const KvPlace place = places_[layer];
-    Attention(layer, batch.groups[place.group], kv[place.group].layers[place.index], tokens,
+    const KvPlace place = places_[static_cast<size_t>(layer)];
+    Attention(layer, batch.groups[static_cast<size_t>(place.group)],
+              kv[static_cast<size_t>(place.group)].layers[static_cast<size_t>(place.index)], tokens,
               last && wanted.rows.empty());
-    if (batch.on_layer_kv) batch.on_layer_kv(layer);
+    if (last && wanted.rows.empty()) {
+      residual = a_.head_in.Rows(0, 0);
+      return absl::OkStatus();
+    }
     Tensor attended = Flat(a_.attended, tokens);
     if (last) {  // from here on only the wanted rows matter
-      if (wanted.rows.empty()) return a_.logits.Rows(0, 0);
-      const int64_t count = static_cast<int64_t>(wanted.rows.size());
-      const Tensor rows(a_.qkv.data, attended.dtype, {count, attended.cols()});  // q, k and v are done with
+      const Tensor rows(a_.qkv.data, attended.dtype, {wanted.count(), attended.cols()});  // q, k and v are done with
+      const Tensor kept = a_.head_in.Rows(0, wanted.count());
       ops_.GatherRows(attended, wanted.rows, rows);
-      ops_.GatherRows(residual, wanted.rows, a_.head_in.Rows(0, count));
+      ops_.GatherRows(residual, wanted.rows, kept);
       attended = rows;
-      residual = a_.head_in.Rows(0, count);
+      residual = kept;
     }
-    AfterAttention(layer, attended, residual);
-    Mlp(layer, last ? weights_.final_norm : weights_.layers[layer + 1].input_norm, residual);
+    BATON_RETURN_IF_ERROR(AfterAttention(layer, attended, residual));
+    if (batch.on_layer_kv) batch.on_layer_kv(layer);  // every rank of the stage has been here
+    const float* next = layer + 1 < layers.end ? WeightsOf(layer + 1).input_norm : weights_.final_norm;
+    BATON_RETURN_IF_ERROR(Mlp(layer, last || layer + 1 < layers.end ? next : nullptr, residual));
   }
-  Tensor normed = a_.normed.Rows(0, residual.rows());
+  return absl::OkStatus();
+}
+
+absl::Status Decoder::PassOn(const WantedRows& wanted, const Tensor& residual) {
+  if (place_.stages == 1) return absl::OkStatus();
+  ops_.Sync();
+  BATON_RETURN_IF_ERROR(links_.world->Send(place_.Peer(place_.last_stage() ? 0 : place_.stage + 1), Bytes(residual)));
+  if (!place_.first_stage()) return absl::OkStatus();
+  const Tensor kept = a_.head_in.Rows(0, wanted.count());
+  BATON_RETURN_IF_ERROR(links_.world->Recv(place_.Peer(place_.stages - 1), Bytes(kept)));
+  if (wanted.count() == 0) return absl::OkStatus();
+  ops_.RmsNorm(kept, weights_.final_norm, config_.norm_offset, config_.rms_eps, a_.normed.Rows(0, wanted.count()));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Tensor> Decoder::Head(const WantedRows& wanted) {
+  Tensor normed = a_.normed.Rows(0, wanted.count());
   if (wanted.repeated()) {
     const Tensor all = a_.head_normed.Rows(0, static_cast<int64_t>(wanted.index.size()));
     ops_.GatherRows(normed, wanted.index, all);
     normed = all;
   }
-  const Tensor logits = a_.logits.Rows(0, normed.rows());  // [R, vocab] f32
-  ops_.Linear(normed, *weights_.lm_head, logits);
+  const int64_t rows = normed.rows();
+  if (place_.tensor_size > 1) {
+    BATON_RETURN_IF_ERROR(GatherLogits(rows, normed));
+    if (place_.rank() != 0) return Tensor();
+  } else {
+    ops_.Linear(normed, *weights_.lm_head, a_.logits.Rows(0, rows));
+  }
+  const Tensor logits = a_.logits.Rows(0, rows);  // [R, vocab] f32
   if (config_.logit_softcap > 0) ops_.SoftCap(config_.logit_softcap, logits);
   return logits;
 }
 
+// Each rank has its columns; rank 0 puts them side by side.
+absl::Status Decoder::GatherLogits(int64_t rows, const Tensor& normed) {
+  const auto part_of = [&](const IndexRange& vocab) { return Tensor(a_.part_logits.data, DType::kF32, {rows, vocab.size()}); };
+  if (place_.rank() != 0) {
+    const Tensor part = part_of(shape_.vocab);
+    ops_.Linear(normed, *weights_.lm_head, part);
+    ops_.Sync();
+    return links_.tensor->Send(0, Bytes(part));
+  }
+  const Tensor logits = a_.logits.Rows(0, rows);
+  ops_.Linear(normed, *weights_.lm_head, logits.Columns(shape_.vocab.begin, shape_.vocab.size()));
+  std::vector<int32_t> all(static_cast<size_t>(rows));
+  std::iota(all.begin(), all.end(), 0);
+  for (int r = 1; r < place_.tensor_size; ++r) {
+    RankPlace other = place_;
+    other.tensor_rank = r;
+    const IndexRange vocab = ShapeOf(config_, other).vocab;
+    ops_.Sync();
+    BATON_RETURN_IF_ERROR(links_.tensor->Recv(r, Bytes(part_of(vocab))));
+    ops_.GatherRows(part_of(vocab), all, logits.Columns(vocab.begin, vocab.size()));
+  }
+  return absl::OkStatus();
+}
+
 void Decoder::Attention(int layer, const kernels::RaggedBatch& batch, const kernels::KvLayerView& kv, int64_t tokens,
                         bool only_kv) {
-  const LayerWeights& w = weights_.layers[layer];
-  const LayerConfig& shape = config_.layers[layer];
-  const int64_t dim = config_.head_dim, q_heads = config_.num_heads, kv_heads = config_.num_kv_heads;
+  const LayerWeights& w = WeightsOf(layer);
+  const LayerConfig& shape = config_.layers[static_cast<size_t>(layer)];
+  const int64_t dim = config_.head_dim, q_heads = shape_.q_heads.size(), kv_heads = shape_.kv_heads.size();
   const Tensor qkv = a_.qkv.Rows(0, tokens);
   ops_.Linear(a_.normed.Rows(0, tokens), *w.qkv, qkv);
   const Tensor q = Heads(qkv, 0, q_heads, dim);                            // [T, q_heads, head_dim]
@@ -124,30 +215,52 @@ void Decoder::Attention(int layer, const kernels::RaggedBatch& batch, const kern
   ops_.Attention(q, batch, kv, params, a_.attended.Rows(0, tokens));
 }
 
-void Decoder::AfterAttention(int layer, const Tensor& attended, const Tensor& residual) {
-  const LayerWeights& w = weights_.layers[layer];
-  ops_.Linear(attended, *w.output, a_.projected.Rows(0, residual.rows()));
+absl::Status Decoder::AfterAttention(int layer, const Tensor& attended, const Tensor& residual) {
+  const LayerWeights& w = WeightsOf(layer);
+  BATON_RETURN_IF_ERROR(SumOverRanks(attended, w.output));
   AddToResidual(w.post_attention_norm, w.mlp_norm, residual);
+  return absl::OkStatus();
 }
 
-void Decoder::Mlp(int layer, const float* next, const Tensor& residual) {
-  const LayerWeights& w = weights_.layers[layer];
+absl::Status Decoder::Mlp(int layer, const float* next, const Tensor& residual) {
+  const LayerWeights& w = WeightsOf(layer);
   const int64_t rows = residual.rows();
   const Tensor gate_up = a_.gate_up.Rows(0, rows), inner = a_.inner.Rows(0, rows);
   ops_.Linear(a_.normed.Rows(0, rows), *w.gate_up, gate_up);
   ops_.GatedActivation(config_.activation, gate_up, inner);
-  ops_.Linear(inner, *w.down, a_.projected.Rows(0, rows));
+  BATON_RETURN_IF_ERROR(SumOverRanks(inner, w.down));
   AddToResidual(w.post_mlp_norm, next, residual);
+  return absl::OkStatus();
+}
+
+absl::Status Decoder::SumOverRanks(const Tensor& x, const std::vector<std::unique_ptr<kernels::PackedLinear>>& leaves) {
+  SumLeaves(x, leaves, 0, leaves.size(), 0);
+  if (links_.tensor == nullptr) return absl::OkStatus();
+  ops_.Sync();
+  return links_.tensor->TreeAllReduce(Floats(a_.projected[0].Rows(0, x.rows())));
+}
+
+void Decoder::SumLeaves(const Tensor& x, const std::vector<std::unique_ptr<kernels::PackedLinear>>& leaves, size_t first,
+                        size_t count, size_t level) {
+  const Tensor sum = a_.projected[level].Rows(0, x.rows());
+  if (count == 1) {
+    const int64_t columns = leaves[first]->in_features();
+    return ops_.Linear(x.Columns(static_cast<int64_t>(first) * columns, columns), *leaves[first], sum);
+  }
+  SumLeaves(x, leaves, first, count / 2, level);
+  SumLeaves(x, leaves, first + count / 2, count / 2, level + 1);
+  ops_.Add(a_.projected[level + 1].Rows(0, x.rows()), sum);
 }
 
 void Decoder::AddToResidual(const float* post_norm, const float* next, const Tensor& residual) {
   const int64_t rows = residual.rows();
-  Tensor change = a_.projected.Rows(0, rows);  // [rows, hidden] f32
+  Tensor change = a_.projected[0].Rows(0, rows);  // [rows, hidden] f32
   if (post_norm != nullptr) {
     const Tensor normed = a_.post_normed.Rows(0, rows);
     ops_.RmsNorm(change, post_norm, config_.norm_offset, config_.rms_eps, normed);
     change = normed;
   }
+  if (next == nullptr) return ops_.Add(change, residual);
   ops_.AddRmsNorm(change, residual, next, config_.norm_offset, config_.rms_eps, a_.normed.Rows(0, rows));
 }
 

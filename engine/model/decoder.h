@@ -1,4 +1,5 @@
 // The one forward pass: a decoder-only transformer as ModelConfig describes it, over a ragged batch of paged sequences.
+// One object is one rank's part of it (parallel/rank_place.h): with several, both sums over ranks are in SumOverRanks.
 #pragma once
 
 #include <memory>
@@ -11,12 +12,13 @@
 
 namespace baton::engine {
 
-/// Thread: the executor's. `ops` must outlive it.
+/// Thread: the executor's. `ops` and `links` must outlive it.
 class Decoder : public Model {
  public:
   /// Allocates the activations: ResourceExhausted when memory is short.
   static absl::StatusOr<std::unique_ptr<Decoder>> Create(ModelConfig config, KvLayout layout, ModelWeights weights,
-                                                         int max_tokens, kernels::Ops& ops);
+                                                         int max_tokens, kernels::Ops& ops, const RankPlace& place = {},
+                                                         const RankLinks& links = {});
 
   const ModelConfig& config() const override { return config_; }
   const KvLayout& kv_layout() const override { return layout_; }
@@ -26,22 +28,50 @@ class Decoder : public Model {
 
  private:
   Decoder(ModelConfig config, KvLayout layout, ModelWeights weights, Activations activations, int max_tokens,
-          kernels::Ops& ops);
+          kernels::Ops& ops, const RankPlace& place, const RankLinks& links);
+
+  /// The rows whose logits are wanted, each once, and which of them every logits row is.
+  struct WantedRows {
+    explicit WantedRows(std::span<const int32_t> logit_rows);
+    int64_t count() const { return static_cast<int64_t>(rows.size()); }
+    bool repeated() const { return index.size() > rows.size(); }
+    std::vector<int32_t> rows, index;
+  };
 
   absl::Status CheckTokens(std::span<const int32_t> tokens) const;
+  // Embedded rows, or what the stage before left of them. residual [T, hidden].
+  absl::Status Enter(const ForwardBatch& batch, const kernels::Tensor& residual);
+  // The stage's layers. residual: [T, hidden] before, and after it the wanted rows when the last layer is among them.
+  absl::Status Layers(const ForwardBatch& batch, std::span<const KvGroupView> kv, const std::atomic<bool>& cancel,
+                      const WantedRows& wanted, kernels::Tensor& residual);
+  // Hands the rows on to the next stage; in the first one, takes the wanted ones back from the last.
+  absl::Status PassOn(const WantedRows& wanted, const kernels::Tensor& residual);
+  // a_.normed [wanted, hidden] → logits [R, vocab] on rank 0.
+  absl::StatusOr<kernels::Tensor> Head(const WantedRows& wanted);
+  absl::Status GatherLogits(int64_t rows, const kernels::Tensor& normed);
+
   // normed [T, hidden] → KV written and, unless only that is wanted, attended [T, q_heads · head_dim].
   void Attention(int layer, const kernels::RaggedBatch& batch, const kernels::KvLayerView& kv, int64_t tokens,
                  bool only_kv);
   // attended → residual, and its norm → normed. Both [rows, …].
-  void AfterAttention(int layer, const kernels::Tensor& attended, const kernels::Tensor& residual);
+  absl::Status AfterAttention(int layer, const kernels::Tensor& attended, const kernels::Tensor& residual);
   // normed → residual, and its norm by `next` → normed.
-  void Mlp(int layer, const float* next, const kernels::Tensor& residual);
-  // residual += projected (through `post_norm` if the family has one), and its norm by `next` → normed.
+  absl::Status Mlp(int layer, const float* next, const kernels::Tensor& residual);
+  // x · Wᵀ over all ranks' columns of x, into projected.
+  absl::Status SumOverRanks(const kernels::Tensor& x, const std::vector<std::unique_ptr<kernels::PackedLinear>>& leaves);
+  // The tree over leaves [first, first + count), into a_.projected[level].
+  void SumLeaves(const kernels::Tensor& x, const std::vector<std::unique_ptr<kernels::PackedLinear>>& leaves,
+                 size_t first, size_t count, size_t level);
+  // residual += projected (through `post_norm` if the family has one), and its norm by `next` → normed; null: no norm.
   void AddToResidual(const float* post_norm, const float* next, const kernels::Tensor& residual);
+  const LayerWeights& WeightsOf(int layer) const { return weights_.layers[static_cast<size_t>(layer - shape_.layers.begin)]; }
 
   const ModelConfig config_;
-  const KvLayout layout_;
-  const std::vector<KvPlace> places_;  // [layers]
+  const KvLayout layout_;  // of the whole model
+  const RankPlace place_;
+  const RankShape shape_;
+  const RankLinks links_;
+  const std::vector<KvPlace> places_;  // [num_layers], in the rank's KV
   const ModelWeights weights_;
   Activations a_;
   const int max_tokens_;

@@ -38,6 +38,17 @@ class HfWeights : public WeightSource {
     const int64_t skipped = first * rule.columns() * static_cast<int64_t>(DTypeBytes(native));
     ConvertElements(native, Stored(rule).bytes.data() + skipped, type, out, count * rule.columns());
   }
+  // Touches the bytes of the part alone.
+  void ReadPart(const WeightPart& part, int64_t first, int64_t count, DType type, void* out) const override {
+    const DType native = NativeType(part.rule);
+    const int64_t from_bytes = static_cast<int64_t>(DTypeBytes(native)), to_bytes = static_cast<int64_t>(DTypeBytes(type));
+    const uint8_t* data = Stored(part.rule).bytes.data();
+    for (int64_t r = 0; r < count; ++r) {
+      const int64_t element = (part.first_row + first + r) * part.rule.columns() + part.first_column;
+      ConvertElements(native, data + element * from_bytes, type, static_cast<char*>(out) + r * part.columns * to_bytes,
+                      part.columns);
+    }
+  }
   StoredWeight Stored(const WeightRule& rule) const override {
     const Place& place = At(rule);
     return {place.tensor->type, place.file->Bytes(*place.tensor)};

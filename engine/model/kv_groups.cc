@@ -25,6 +25,15 @@ absl::StatusOr<KvLayout> MakeKvLayout(const ModelConfig& config, DType kv_dtype,
   return out;
 }
 
+KvLayout RankKvLayout(const KvLayout& whole, const RankShape& shape) {
+  KvLayout out = whole;
+  for (KvGroup& group : out.groups) {
+    std::erase_if(group.layers, [&](int layer) { return layer < shape.layers.begin || layer >= shape.layers.end; });
+    for (KvPlane& plane : group.planes) plane.heads = shape.kv_heads.size();
+  }
+  return out;
+}
+
 std::vector<KvPlace> KvPlaces(const KvLayout& layout, int num_layers) {
   std::vector<KvPlace> out(num_layers);
   for (size_t g = 0; g < layout.groups.size(); ++g) {

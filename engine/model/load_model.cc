@@ -68,37 +68,38 @@ absl::Status CheckWeights(const std::string& path, const ModelConfig& config, co
   return absl::OkStatus();
 }
 
-absl::Status CheckMemory(const std::string& path, const ModelConfig& config, const WeightSource& weights, DType compute,
+absl::Status CheckMemory(const ModelSource& source, const ModelConfig& config, const WeightSource& weights, DType compute,
                          int max_tokens, int64_t available) {
-  const WeightMemory memory = PlanWeightMemory(config, weights, compute);
-  const int64_t activations = Activations::Bytes(config, max_tokens, compute);
+  const WeightMemory memory = PlanWeightMemory(config, source.place, weights, compute);
+  const int64_t activations = Activations::Bytes(config, source.place, max_tokens, compute);
   const int64_t need = memory.device_bytes + std::max(memory.scratch_bytes, activations);
   if (need <= available) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrFormat(
       "%s needs %d bytes (%.2f GiB: weights %.2f GiB, activations of %d tokens %.2f GiB), %d bytes (%.2f GiB) are "
       "available",
-      path, need, GiB(need), GiB(memory.device_bytes), max_tokens, GiB(activations), available, GiB(available)));
+      source.path, need, GiB(need), GiB(memory.device_bytes), max_tokens, GiB(activations), available, GiB(available)));
 }
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Model>> LoadModel(const ModelSource& source, kernels::Ops& ops, int max_tokens,
-                                                 const LoadProgress& progress) {
+                                                 const LoadProgress& progress, const RankLinks& links) {
   const LoadProgress report = progress ? progress : [](std::string_view, double) {};
   if (max_tokens < 1) return absl::InvalidArgumentError(StrCat("steps of at most ", max_tokens, " tokens"));
   report("read", 0);
   BATON_ASSIGN_OR_RETURN(Opened opened, Open(source));
   ModelConfig& config = opened.read.config;
   BATON_ASSIGN_OR_RETURN(KvLayout layout, MakeKvLayout(config, ops.traits().kv, source.block_size));
+  BATON_RETURN_IF_ERROR(CheckPlace(config, source.place));
   BATON_RETURN_IF_ERROR(CheckWeights(source.path, config, *opened.weights));
   const int64_t available = source.memory_limit_bytes > 0
                                 ? source.memory_limit_bytes
                                 : AvailableMemoryBytes().value_or(std::numeric_limits<int64_t>::max());
-  BATON_RETURN_IF_ERROR(CheckMemory(source.path, config, *opened.weights, ops.traits().compute, max_tokens, available));
+  BATON_RETURN_IF_ERROR(CheckMemory(source, config, *opened.weights, ops.traits().compute, max_tokens, available));
   config.digest = ModelDigest(opened.read.text, config, *opened.weights);
   report("read", 1);
-  BATON_ASSIGN_OR_RETURN(ModelWeights weights, LoadWeights(config, *opened.weights, ops, report));
-  return Decoder::Create(std::move(config), std::move(layout), std::move(weights), max_tokens, ops);
+  BATON_ASSIGN_OR_RETURN(ModelWeights weights, LoadWeights(config, source.place, *opened.weights, ops, report));
+  return Decoder::Create(std::move(config), std::move(layout), std::move(weights), max_tokens, ops, source.place, links);
 }
 
 }  // namespace baton::engine

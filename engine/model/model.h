@@ -11,21 +11,22 @@
 #include "absl/status/statusor.h"
 #include "common/kv_layout.h"
 #include "engine/model/model_config.h"
+#include "engine/parallel/rank_place.h"
 #include "kernels/ops.h"
 
 namespace baton::engine {
 
-/// One KV group's memory on this rank: views per layer of the group, same order as KvGroup::layers.
+/// One KV group's memory on this rank: views per layer that the group has here (RankKvLayout), in order.
 struct KvGroupView {
   std::vector<kernels::KvLayerView> layers;
 };
 
 /// The rows of one step.
 struct ForwardBatch {
-  std::span<const int32_t> tokens;           ///< [T] token ids of the rows
+  std::span<const int32_t> tokens;           ///< [T] token ids of the rows; empty on ranks that look none up
   std::vector<kernels::RaggedBatch> groups;  ///< per KV group: same rows, that group's block tables
   std::span<const int32_t> logit_rows;       ///< rows whose logits are wanted, ascending; a row may come again (n > 1)
-  std::function<void(int layer)> on_layer_kv;  ///< the rows' KV of this layer is in its blocks; may be empty
+  std::function<void(int layer)> on_layer_kv;  ///< every rank has the rows' KV of this layer in its blocks; may be empty
 };
 
 /// Progress of a load, 0…1, with a phase name ("read", "pack"). Called on the loading thread.
@@ -38,8 +39,11 @@ class Model {
   virtual const KvLayout& kv_layout() const = 0;
   /// Device memory of the weights.
   virtual size_t weight_bytes() const = 0;
+  /// The layout of the whole model is kv_layout(); `kv` are this rank's views.
   /// Runs the batch: writes its KV, and logits [logit_rows, vocab] f32 into memory the model owns, valid until the next
   /// call. Looks at `cancel` between layers; then the answer is Cancelled and the KV written counts as garbage.
+  /// With several ranks: all call it with the same rows, rank 0 alone gets logits, returns last, and looks at `cancel`
+  /// before the step only. Any other error there breaks the ranks' links.
   virtual absl::StatusOr<kernels::Tensor> Forward(const ForwardBatch& batch, std::span<const KvGroupView> kv,
                                                   const std::atomic<bool>& cancel) = 0;
 };
@@ -49,13 +53,15 @@ struct ModelSource {
   bool dummy_weights = false;  ///< --load-format dummy: seeded random weights from config.json alone
   uint64_t dummy_seed = 0;
   int block_size = kUnitTokens;    ///< tokens per KV block of the layout, a multiple of kUnitTokens
+  RankPlace place;                 ///< the rank that loads
   int64_t memory_limit_bytes = 0;  ///< what weights and activations may take; 0: what this host has available
 };
 
 /// Reads config and weights (mmap, this rank's slices only), packs them through `ops`. `max_tokens` bounds T per step.
+/// `links` are needed where `source.place` has neighbours.
 /// InvalidArgument: the files are wrong (with names, offsets, shapes) or the family is unknown; NotFound: no such path;
 /// ResourceExhausted: does not fit in memory (with both numbers).
 absl::StatusOr<std::unique_ptr<Model>> LoadModel(const ModelSource& source, kernels::Ops& ops, int max_tokens,
-                                                 const LoadProgress& progress);
+                                                 const LoadProgress& progress, const RankLinks& links = {});
 
 }  // namespace baton::engine

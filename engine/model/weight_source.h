@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -13,6 +14,18 @@
 #include "engine/model/weight_rules.h"
 
 namespace baton::engine {
+
+/// A box of a tensor: what one rank reads of it.
+struct WeightPart {
+  WeightRule rule;
+  int64_t first_row = 0, rows = 0;
+  int64_t first_column = 0, columns = 0;
+  static WeightPart Whole(WeightRule rule) {
+    const int64_t rows = rule.rows(), columns = rule.columns();
+    return {std::move(rule), 0, rows, 0, columns};
+  }
+  int64_t elements() const { return rows * columns; }
+};
 
 /// A tensor as it is stored: for the model's digest.
 struct StoredWeight {
@@ -30,8 +43,11 @@ class WeightSource {
   virtual DType NativeType(const WeightRule& rule) const = 0;
   /// Writes rows [first, first + count) as `type`: the native type, f32 or bf16. A vector has rows of one element.
   virtual void ReadRows(const WeightRule& rule, int64_t first, int64_t count, DType type, void* out) const = 0;
-  /// Writes all rows, on `threads` threads where that pays.
-  void Read(const WeightRule& rule, DType type, void* out, int threads = 1) const;
+  /// Writes the rows [first, first + count) of `part`, its columns only. This one reads whole rows and keeps the part.
+  virtual void ReadPart(const WeightPart& part, int64_t first, int64_t count, DType type, void* out) const;
+  /// Writes all of a part, on `threads` threads where that pays.
+  void Read(const WeightPart& part, DType type, void* out, int threads = 1) const;
+  void Read(const WeightRule& rule, DType type, void* out) const { Read(WeightPart::Whole(rule), type, out); }
   virtual StoredWeight Stored(const WeightRule& rule) const = 0;
   /// Tensors in the files that are no part of the model: counted for a log line, given those that are.
   virtual int64_t Unused(int64_t used) const = 0;

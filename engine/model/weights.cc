@@ -1,7 +1,7 @@
 #include "engine/model/weights.h"
 
 #include <algorithm>
-#include <cstring>
+#include <utility>
 
 #include "common/check.h"
 #include "common/status.h"
@@ -19,19 +19,25 @@ DType EmbeddingType(const WeightSource& source, const WeightRule& rule, DType co
 
 class WeightLoader {
  public:
-  WeightLoader(const ModelConfig& config, const WeightSource& source, kernels::Ops& ops, const LoadProgress& progress)
-      : config_(config), source_(source), ops_(ops), progress_(progress) {
-    for (const WeightRule& rule : WeightRules(config)) total_ += rule.elements();
-    if (config.tied_embeddings) total_ += RuleOf(config, Weight::kLmHead).elements();
+  WeightLoader(const ModelConfig& config, const RankPlace& place, const WeightSource& source, kernels::Ops& ops,
+               const LoadProgress& progress)
+      : config_(config), place_(place), source_(source), ops_(ops), progress_(progress) {
+    for (const WeightPart& part : PartsOf(config, place)) total_ += part.elements();
   }
   absl::StatusOr<ModelWeights> Load();
 
  private:
+  using Linears = std::vector<std::unique_ptr<PackedLinear>>;
+
   absl::Status Layer(int layer, LayerWeights& out);
   absl::Status Embedding();
   absl::Status UploadNorms();
-  absl::StatusOr<std::unique_ptr<PackedLinear>> Linear(std::vector<Weight> weights, std::vector<Weight> biases,
-                                                       int layer);
+  WeightPart Part(Weight weight, int layer) const { return PartOf(config_, place_, weight, layer); }
+  // Parts with the same columns, their rows one after another.
+  absl::StatusOr<std::unique_ptr<PackedLinear>> Linear(const std::vector<WeightPart>& parts,
+                                                       const std::vector<WeightPart>& biases);
+  // A layer that is summed over ranks. Its bias belongs to the first leaf of all.
+  absl::StatusOr<Linears> Leaves(Weight weight, int layer, bool has_bias, Weight bias);
   // Queues a vector; UploadNorms sets the pointer.
   void Norm(Weight weight, int layer, const float** slot);
   // Host memory of at least `bytes`, reused by the next tensor.
@@ -43,12 +49,13 @@ class WeightLoader {
     }
     return scratch_.get();
   }
-  void Advance(const WeightRule& rule) {
-    done_ += rule.elements();
+  void Advance(const WeightPart& part) {
+    done_ += part.elements();
     progress_("pack", static_cast<double>(done_) / static_cast<double>(total_));
   }
 
   const ModelConfig& config_;
+  const RankPlace& place_;
   const WeightSource& source_;
   kernels::Ops& ops_;
   const LoadProgress& progress_;
@@ -60,77 +67,86 @@ class WeightLoader {
   std::vector<std::pair<const float**, size_t>> slots_;  // where a pointer goes, and its offset in norms_
 };
 
-absl::StatusOr<std::unique_ptr<PackedLinear>> WeightLoader::Linear(std::vector<Weight> weights,
-                                                                   std::vector<Weight> biases, int layer) {
-  std::vector<WeightRule> rules;
+absl::StatusOr<std::unique_ptr<PackedLinear>> WeightLoader::Linear(const std::vector<WeightPart>& parts,
+                                                                   const std::vector<WeightPart>& biases) {
   int64_t rows = 0;
-  for (Weight weight : weights) rules.push_back(RuleOf(config_, weight, layer)), rows += rules.back().shape[0];
-  const int64_t columns = rules[0].shape[1];
-  DType type = source_.NativeType(rules[0]);
-  for (const WeightRule& rule : rules) {
-    if (source_.NativeType(rule) != type) type = DType::kF32;
+  const int64_t columns = parts[0].columns;
+  DType type = source_.NativeType(parts[0].rule);
+  for (const WeightPart& part : parts) {
+    rows += part.rows;
+    if (source_.NativeType(part.rule) != type) type = DType::kF32;
   }
   const size_t bytes = static_cast<size_t>(rows * columns) * DTypeBytes(type);
   char* const host = Scratch(bytes);
   char* at = host;
-  for (const WeightRule& rule : rules) {
-    source_.Read(rule, type, at, ops_.traits().threads);
-    at += static_cast<size_t>(rule.elements()) * DTypeBytes(type);
+  for (const WeightPart& part : parts) {
+    source_.Read(part, type, at, ops_.traits().threads);
+    at += static_cast<size_t>(part.elements()) * DTypeBytes(type);
   }
   std::vector<float> bias;
-  for (Weight weight : biases) {
-    const WeightRule rule = RuleOf(config_, weight, layer);
-    bias.resize(bias.size() + rule.elements());
-    source_.Read(rule, DType::kF32, bias.data() + bias.size() - rule.elements());
-    Advance(rule);
+  for (const WeightPart& part : biases) {
+    bias.resize(bias.size() + static_cast<size_t>(part.elements()));
+    source_.Read(part, DType::kF32, bias.data() + bias.size() - part.elements());
+    Advance(part);
   }
   BATON_CHECK(bias.empty() || static_cast<int64_t>(bias.size()) == rows, bias.size(), " biases for ", rows, " rows");
   BATON_ASSIGN_OR_RETURN(std::unique_ptr<PackedLinear> packed,
                          ops_.Pack(kernels::Tensor(host, type, {rows, columns}), bias.empty() ? nullptr : bias.data()));
   out_.bytes += packed->bytes();
-  for (const WeightRule& rule : rules) Advance(rule);
+  for (const WeightPart& part : parts) Advance(part);
   return packed;
 }
 
+absl::StatusOr<WeightLoader::Linears> WeightLoader::Leaves(Weight weight, int layer, bool has_bias, Weight bias) {
+  Linears out;
+  for (int leaf = 0; leaf < place_.leaves(); ++leaf) {
+    std::vector<WeightPart> biases;
+    if (has_bias && place_.tensor_rank == 0 && leaf == 0) biases.push_back(Part(bias, layer));
+    BATON_ASSIGN_OR_RETURN(out.emplace_back(), Linear({LeafOf(Part(weight, layer), leaf, place_.leaves())}, biases));
+  }
+  return out;
+}
+
 void WeightLoader::Norm(Weight weight, int layer, const float** slot) {
-  const WeightRule rule = RuleOf(config_, weight, layer);
+  const WeightPart part = Part(weight, layer);
   const size_t at = norms_.size();
-  norms_.resize((at + rule.elements() + 15) / 16 * 16);  // the next one starts on a 64-byte line
-  source_.Read(rule, DType::kF32, norms_.data() + at);
+  norms_.resize((at + static_cast<size_t>(part.elements()) + 15) / 16 * 16);  // the next one starts on a 64-byte line
+  source_.Read(part, DType::kF32, norms_.data() + at);
   slots_.emplace_back(slot, at);
-  Advance(rule);
+  Advance(part);
 }
 
 absl::Status WeightLoader::Layer(int layer, LayerWeights& out) {
-  const bool qkv = config_.qkv_bias, o = config_.o_bias;
   Norm(Weight::kInputNorm, layer, &out.input_norm);
   Norm(Weight::kMlpNorm, layer, &out.mlp_norm);
   if (config_.post_norms) Norm(Weight::kPostAttentionNorm, layer, &out.post_attention_norm);
   if (config_.post_norms) Norm(Weight::kPostMlpNorm, layer, &out.post_mlp_norm);
   if (config_.qk_norm) Norm(Weight::kQueryNorm, layer, &out.query_norm);
   if (config_.qk_norm) Norm(Weight::kKeyNorm, layer, &out.key_norm);
-  const std::vector<Weight> qkv_biases = {Weight::kQueryBias, Weight::kKeyBias, Weight::kValueBias};
-  BATON_ASSIGN_OR_RETURN(
-      out.qkv, Linear({Weight::kQuery, Weight::kKey, Weight::kValue}, qkv ? qkv_biases : std::vector<Weight>{}, layer));
-  BATON_ASSIGN_OR_RETURN(
-      out.output, Linear({Weight::kOutput}, o ? std::vector{Weight::kOutputBias} : std::vector<Weight>{}, layer));
-  BATON_ASSIGN_OR_RETURN(out.gate_up, Linear({Weight::kGate, Weight::kUp}, {}, layer));
-  BATON_ASSIGN_OR_RETURN(out.down, Linear({Weight::kDown}, {}, layer));
+  std::vector<WeightPart> qkv, qkv_biases;
+  for (Weight w : {Weight::kQuery, Weight::kKey, Weight::kValue}) qkv.push_back(Part(w, layer));
+  if (config_.qkv_bias) {
+    for (Weight w : {Weight::kQueryBias, Weight::kKeyBias, Weight::kValueBias}) qkv_biases.push_back(Part(w, layer));
+  }
+  BATON_ASSIGN_OR_RETURN(out.qkv, Linear(qkv, qkv_biases));
+  BATON_ASSIGN_OR_RETURN(out.output, Leaves(Weight::kOutput, layer, config_.o_bias, Weight::kOutputBias));
+  BATON_ASSIGN_OR_RETURN(out.gate_up, Linear({Part(Weight::kGate, layer), Part(Weight::kUp, layer)}, {}));
+  BATON_ASSIGN_OR_RETURN(out.down, Leaves(Weight::kDown, layer, false, {}));
   return absl::OkStatus();
 }
 
 absl::Status WeightLoader::Embedding() {
-  const WeightRule rule = RuleOf(config_, Weight::kEmbedding);
-  const DType type = EmbeddingType(source_, rule, ops_.traits().compute);
-  const size_t bytes = static_cast<size_t>(rule.elements()) * DTypeBytes(type);
+  const WeightPart part = Part(Weight::kEmbedding, -1);
+  const DType type = EmbeddingType(source_, part.rule, ops_.traits().compute);
+  const size_t bytes = static_cast<size_t>(part.elements()) * DTypeBytes(type);
   char* const host = Scratch(bytes);
-  source_.Read(rule, type, host, ops_.traits().threads);
+  source_.Read(part, type, host, ops_.traits().threads);
   BATON_ASSIGN_OR_RETURN(out_.embedding_memory, ops_.Allocate(bytes));
   ops_.CopyToDevice(out_.embedding_memory->data(), host, bytes);
   ops_.Sync();
-  out_.embedding = kernels::Tensor(out_.embedding_memory->data(), type, {rule.shape[0], rule.shape[1]});
+  out_.embedding = kernels::Tensor(out_.embedding_memory->data(), type, {part.rows, part.columns});
   out_.bytes += bytes;
-  Advance(rule);
+  Advance(part);
   return absl::OkStatus();
 }
 
@@ -145,13 +161,18 @@ absl::Status WeightLoader::UploadNorms() {
 }
 
 absl::StatusOr<ModelWeights> WeightLoader::Load() {
-  BATON_RETURN_IF_ERROR(Embedding());
-  out_.layers.resize(config_.num_layers);  // never resized again: slots_ point into it
-  for (int layer = 0; layer < config_.num_layers; ++layer) BATON_RETURN_IF_ERROR(Layer(layer, out_.layers[layer]));
-  const Weight head = config_.tied_embeddings ? Weight::kEmbedding : Weight::kLmHead;
-  BATON_ASSIGN_OR_RETURN(out_.lm_head, Linear({head}, {}, -1));
+  const RankShape shape = ShapeOf(config_, place_);
+  if (HoldsEmbedding(place_)) BATON_RETURN_IF_ERROR(Embedding());
+  out_.layers.resize(static_cast<size_t>(shape.layers.size()));  // never resized again: slots_ point into it
+  for (int layer = shape.layers.begin; layer < shape.layers.end; ++layer) {
+    BATON_RETURN_IF_ERROR(Layer(layer, out_.layers[static_cast<size_t>(layer - shape.layers.begin)]));
+  }
   const float* final_norm = nullptr;
-  Norm(Weight::kFinalNorm, -1, &final_norm);
+  if (HoldsHead(place_)) {
+    const WeightPart head = PartsOf(config_, place_).back();  // the head, or the tied embedding's part that serves as one
+    BATON_ASSIGN_OR_RETURN(out_.lm_head, Linear({head}, {}));
+    Norm(Weight::kFinalNorm, -1, &final_norm);
+  }
   BATON_RETURN_IF_ERROR(UploadNorms());
   out_.final_norm = final_norm;
   return std::move(out_);
@@ -159,29 +180,26 @@ absl::StatusOr<ModelWeights> WeightLoader::Load() {
 
 }  // namespace
 
-WeightMemory PlanWeightMemory(const ModelConfig& config, const WeightSource& source, DType compute) {
+WeightMemory PlanWeightMemory(const ModelConfig& config, const RankPlace& place, const WeightSource& source,
+                              DType compute) {
   WeightMemory out;
-  auto scratch = [&](int64_t elements) { out.scratch_bytes = std::max(out.scratch_bytes, elements * 4); };
-  for (const WeightRule& rule : WeightRules(config)) {
-    const int64_t n = rule.elements();
-    const bool table = rule.weight == Weight::kEmbedding;
-    DType type = compute == DType::kF32 ? source.NativeType(rule) : compute;  // what the smallest backend keeps
-    if (table) type = EmbeddingType(source, rule, compute);
-    if (rule.shape.size() == 1) type = DType::kF32;
+  bool embedding_seen = !HoldsEmbedding(place);  // a tied head comes later, as another part of the embedding
+  for (const WeightPart& part : PartsOf(config, place)) {
+    const int64_t n = part.elements();
+    DType type = compute == DType::kF32 ? source.NativeType(part.rule) : compute;  // what the smallest backend keeps
+    if (part.rule.weight == Weight::kEmbedding && !std::exchange(embedding_seen, true)) {
+      type = EmbeddingType(source, part.rule, compute);
+    }
+    if (part.rule.shape.size() == 1) type = DType::kF32;
     out.device_bytes += n * static_cast<int64_t>(DTypeBytes(type));
-    scratch(rule.weight == Weight::kGate ? 2 * n : n);
-  }
-  if (config.tied_embeddings) {
-    const WeightRule rule = RuleOf(config, Weight::kEmbedding);
-    out.device_bytes +=
-        rule.elements() * static_cast<int64_t>(DTypeBytes(compute == DType::kF32 ? source.NativeType(rule) : compute));
+    out.scratch_bytes = std::max(out.scratch_bytes, 4 * (part.rule.weight == Weight::kGate ? 2 * n : n));
   }
   return out;
 }
 
-absl::StatusOr<ModelWeights> LoadWeights(const ModelConfig& config, const WeightSource& source, kernels::Ops& ops,
-                                         const LoadProgress& progress) {
-  return WeightLoader(config, source, ops, progress).Load();
+absl::StatusOr<ModelWeights> LoadWeights(const ModelConfig& config, const RankPlace& place, const WeightSource& source,
+                                         kernels::Ops& ops, const LoadProgress& progress) {
+  return WeightLoader(config, place, source, ops, progress).Load();
 }
 
 }  // namespace baton::engine

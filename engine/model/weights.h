@@ -6,12 +6,13 @@
 
 #include "absl/status/statusor.h"
 #include "engine/model/model.h"
+#include "engine/model/weight_parts.h"
 #include "engine/model/weight_source.h"
 #include "kernels/ops.h"
 
 namespace baton::engine {
 
-/// One layer. Norm pointers are device memory of ModelWeights; null: the family has none.
+/// One layer's part of this rank: heads, inner width and vocabulary are the rank's own. Norm pointers are device memory of ModelWeights; null: the family has none.
 struct LayerWeights {
   const float* input_norm = nullptr;               // [hidden]
   const float* post_attention_norm = nullptr;      // [hidden]
@@ -20,17 +21,18 @@ struct LayerWeights {
   const float* query_norm = nullptr;               // [head_dim]
   const float* key_norm = nullptr;                 // [head_dim]
   std::unique_ptr<kernels::PackedLinear> qkv;      // [(q_heads + 2 kv_heads) · head_dim, hidden]
-  std::unique_ptr<kernels::PackedLinear> output;   // [hidden, q_heads · head_dim]
   std::unique_ptr<kernels::PackedLinear> gate_up;  // [2 · intermediate, hidden]
-  std::unique_ptr<kernels::PackedLinear> down;     // [hidden, intermediate]
+  /// The leaves of a sum over ranks (rank_place.h), in order: the layer's inputs are cut evenly among them.
+  std::vector<std::unique_ptr<kernels::PackedLinear>> output;  // each [hidden, q_heads · head_dim / leaves]
+  std::vector<std::unique_ptr<kernels::PackedLinear>> down;    // each [hidden, intermediate / leaves]
 };
 
 /// Owned by the model; the Ops that packed them must outlive them.
 struct ModelWeights {
-  kernels::Tensor embedding;          // [vocab, hidden]
-  const float* final_norm = nullptr;  // [hidden]
-  std::vector<LayerWeights> layers;
-  std::unique_ptr<kernels::PackedLinear> lm_head;  // [vocab, hidden]
+  kernels::Tensor embedding;          // [vocab, hidden], on the rank that looks tokens up
+  const float* final_norm = nullptr;  // [hidden], with the head
+  std::vector<LayerWeights> layers;   // of the rank's stage
+  std::unique_ptr<kernels::PackedLinear> lm_head;  // [the rank's vocabulary, hidden], in the first stage
   size_t bytes = 0;                                ///< device memory of all of them
   std::unique_ptr<kernels::Buffer> embedding_memory, norm_memory;
 };
@@ -40,10 +42,11 @@ struct WeightMemory {
   int64_t device_bytes = 0;
   int64_t scratch_bytes = 0;
 };
-WeightMemory PlanWeightMemory(const ModelConfig& config, const WeightSource& source, DType compute);
+WeightMemory PlanWeightMemory(const ModelConfig& config, const RankPlace& place, const WeightSource& source,
+                              DType compute);
 
-/// Reads and packs every tensor; the source has been checked. Progress is "pack", by bytes.
-absl::StatusOr<ModelWeights> LoadWeights(const ModelConfig& config, const WeightSource& source, kernels::Ops& ops,
-                                         const LoadProgress& progress);
+/// Reads and packs the rank's part of every tensor; the source has been checked. Progress is "pack", by elements.
+absl::StatusOr<ModelWeights> LoadWeights(const ModelConfig& config, const RankPlace& place, const WeightSource& source,
+                                         kernels::Ops& ops, const LoadProgress& progress);
 
 }  // namespace baton::engine

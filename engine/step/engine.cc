@@ -53,13 +53,14 @@ using Message = std::variant<SubmitMessage, AttachMessage, CancelMessage, Credit
 class Engine::Threads {
  public:
   Threads(const EngineOptions& options, Model& model, KvMemory& memory, kernels::Ops& ops, const PrefixHasher& hasher,
-          const Clock& clock, RolePolicy* policy, OutputCallback on_outputs, LayerObserver* observer)
+          const Clock& clock, RolePolicy* policy, OutputCallback on_outputs, LayerObserver* observer,
+          StepChannel* channel)
       : max_messages_(static_cast<size_t>(options.max_messages)),
         clock_(clock),
         on_outputs_(std::move(on_outputs)),
         cache_(memory.layout(), memory.num_blocks(), hasher, options.cache),
         scheduler_(options.scheduler, cache_, policy != nullptr ? *policy : default_policy_),
-        executor_(model, memory, ops, observer),
+        executor_(model, memory, ops, observer, channel),
         executor_thread_([this] { RunExecutor(); }),
         scheduler_thread_([this] { RunScheduler(); }) {}
 
@@ -245,9 +246,9 @@ class Engine::Threads {
 
 Engine::Engine(const EngineOptions& options, Model& model, KvMemory& memory, kernels::Ops& ops,
                const PrefixHasher& hasher, const Clock& clock, RolePolicy* policy, OutputCallback on_outputs,
-               LayerObserver* observer)
+               LayerObserver* observer, StepChannel* channel)
     : threads_(std::make_unique<Threads>(options, model, memory, ops, hasher, clock, policy, std::move(on_outputs),
-                                         observer)) {}
+                                         observer, channel)) {}
 
 Engine::~Engine() = default;
 

@@ -17,37 +17,25 @@ std::span<const T> Slice(const std::vector<T>& v, int32_t from, int32_t to) {
 
 }  // namespace
 
-Executor::Executor(Model& model, KvMemory& memory, kernels::Ops& ops, LayerObserver* observer)
-    : model_(model), memory_(memory), ops_(ops), observer_(observer) {
-  block_tables_.resize(memory.groups().size());
+Executor::Executor(Model& model, KvMemory& memory, kernels::Ops& ops, LayerObserver* observer, StepChannel* channel)
+    : model_(model), memory_(memory), ops_(ops), observer_(observer), channel_(channel) {
+  batch_.block_tables.resize(memory.groups().size());
 }
 
 absl::StatusOr<StepResult> Executor::Execute(const StepPlan& plan) {
   StepResult result;
   result.step = plan.step;
   ApplyChanges(plan);
-  RunCopies(plan);
-  if (plan.sequences.empty()) return result;
   BuildBatch(plan);
   CollectLogitRows(plan);
-
-  ForwardBatch batch;
-  batch.tokens = tokens_;
-  batch.logit_rows = logit_rows_;
-  if (observer_ != nullptr) batch.on_layer_kv = [this, &plan](int layer) { observer_->OnLayerKv(plan, layer); };
-  const auto stride = static_cast<int64_t>(row_start_.size()) - 1;
-  for (const std::vector<int32_t>& tables : block_tables_) {
-    batch.groups.push_back(
-        {row_start_, context_, tables, static_cast<int64_t>(tables.size()) / std::max<int64_t>(1, stride)});
-  }
-  absl::StatusOr<kernels::Tensor> logits = model_.Forward(batch, memory_.groups(), cancel_);
+  const absl::StatusOr<kernels::Tensor> logits = RunOnAllRanks(plan);
   if (absl::IsCancelled(logits.status())) {
     result.cancelled = true;
     return result;
   }
   if (!logits.ok()) return logits.status();
-  BATON_CHECK(logit_rows_.empty() || logits->rows() >= static_cast<int64_t>(logit_rows_.size()), logits->rows(),
-              " rows of logits for ", logit_rows_.size());
+  BATON_CHECK(batch_.logit_rows.empty() || logits->rows() >= static_cast<int64_t>(batch_.logit_rows.size()),
+              logits->rows(), " rows of logits for ", batch_.logit_rows.size());
 
   for (const SequenceStep& step : plan.sequences) {
     SequenceResult& r = result.sequences.emplace_back();
@@ -70,25 +58,31 @@ void Executor::ApplyChanges(const StepPlan& plan) {
   }
 }
 
-void Executor::RunCopies(const StepPlan& plan) {
-  for (size_t g = 0; g < memory_.groups().size(); ++g) {
-    std::vector<int32_t> src, dst;
-    for (const BlockCopy& c : plan.copies) {
-      if (c.group != static_cast<int32_t>(g)) continue;
-      src.push_back(c.src);
-      dst.push_back(c.dst);
-    }
-    if (src.empty()) continue;
-    for (const kernels::KvLayerView& layer : memory_.groups()[g].layers) ops_.CopyBlocks(src, dst, layer);
+// With other ranks a step cannot stop between layers, so a cancel that is heard before it leaves its copies only.
+absl::StatusOr<kernels::Tensor> Executor::RunOnAllRanks(const StepPlan& plan) {
+  const bool rows = batch_.has_rows();
+  const bool cancelled = channel_ != nullptr && cancel_.load(std::memory_order_relaxed);
+  if (channel_ != nullptr) {
+    if (cancelled) batch_.DropRows();
+    if (batch_.has_rows() || !batch_.copies.empty()) BATON_RETURN_IF_ERROR(channel_->Publish(batch_));
   }
+  RunCopies(batch_, memory_, ops_);
+  if (cancelled && rows) return absl::CancelledError("cancelled before the step");
+  if (!rows) return kernels::Tensor();
+  std::function<void(int)> on_layer_kv;
+  if (observer_ != nullptr) on_layer_kv = [this, &plan](int layer) { observer_->OnLayerKv(plan, layer); };
+  absl::StatusOr<kernels::Tensor> logits = RunRows(batch_, tokens_, model_, memory_, cancel_, std::move(on_layer_kv));
+  if (!logits.ok() && channel_ != nullptr) channel_->Abort(logits.status());
+  return logits;
 }
 
 // Sequences that only sample from another's row have no rows, and no place in the batch.
 void Executor::BuildBatch(const StepPlan& plan) {
   tokens_.clear();
-  row_start_.assign(1, 0);
-  context_.clear();
-  std::vector<size_t> stride(block_tables_.size(), 1);
+  batch_.copies = plan.copies;
+  batch_.row_start.assign(1, 0);
+  batch_.context.clear();
+  std::vector<size_t> stride(batch_.block_tables.size(), 1);
   size_t in_batch = 0;
   for (const SequenceStep& step : plan.sequences) {
     if (step.num_tokens == 0) continue;
@@ -99,17 +93,17 @@ void Executor::BuildBatch(const StepPlan& plan) {
     BATON_CHECK(step.context + step.num_tokens <= static_cast<int32_t>(tokens.size()), "sequence ", step.id, " has ",
                 tokens.size(), " tokens, ", step.context + step.num_tokens, " wanted");
     tokens_.insert(tokens_.end(), tokens.begin() + step.context, tokens.begin() + step.context + step.num_tokens);
-    row_start_.push_back(static_cast<int32_t>(tokens_.size()));
-    context_.push_back(step.context);
+    batch_.row_start.push_back(static_cast<int32_t>(tokens_.size()));
+    batch_.context.push_back(step.context);
     for (size_t g = 0; g < stride.size(); ++g) stride[g] = std::max(stride[g], step.block_tables[g].size());
   }
   for (size_t g = 0; g < stride.size(); ++g) {
-    block_tables_[g].assign(in_batch * stride[g], 0);
+    batch_.block_tables[g].assign(in_batch * stride[g], 0);
     size_t at = 0;
     for (const SequenceStep& step : plan.sequences) {
       if (step.num_tokens == 0) continue;
       std::copy(step.block_tables[g].begin(), step.block_tables[g].end(),
-                block_tables_[g].begin() + static_cast<ptrdiff_t>(at));
+                batch_.block_tables[g].begin() + static_cast<ptrdiff_t>(at));
       at += stride[g];
     }
   }
@@ -118,7 +112,7 @@ void Executor::BuildBatch(const StepPlan& plan) {
 // Rows to score come with their sequence, the sampled row last; ascending because sequences lie one after another, and
 // those that share a carrier's last row follow it.
 void Executor::CollectLogitRows(const StepPlan& plan) {
-  logit_rows_.clear();
+  batch_.logit_rows.clear();
   wanted_.clear();
   int32_t end = 0;
   for (size_t i = 0; i < plan.sequences.size(); ++i) {
@@ -136,7 +130,7 @@ void Executor::CollectLogitRows(const StepPlan& plan) {
     BATON_CHECK(step.logits_from == 0 || (end > 0 && step.num_tokens == 0));
     if (step.sample) wanted_.push_back({end - 1, sequence, -1});
   }
-  for (const LogitRow& w : wanted_) logit_rows_.push_back(w.row);
+  for (const LogitRow& w : wanted_) batch_.logit_rows.push_back(w.row);
 }
 
 void Executor::ScorePrompts(const StepPlan& plan, const kernels::Tensor& logits, StepResult& result) {

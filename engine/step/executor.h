@@ -1,5 +1,5 @@
 // Runs plans: keeps the tokens and sampling state of the sequences it was told of, builds the ragged batch, runs the
-// model, samples. Executor thread only (but Cancel). One per rank.
+// model, samples. Executor thread only (but Cancel). On rank 0; the other ranks follow its steps (step_channel.h).
 #pragma once
 
 #include <atomic>
@@ -10,6 +10,8 @@
 #include "absl/status/statusor.h"
 #include "engine/cache/kv_memory.h"
 #include "engine/model/model.h"
+#include "engine/step/step_batch.h"
+#include "engine/step/step_channel.h"
 #include "engine/step/step_plan.h"
 #include "kernels/ops.h"
 
@@ -26,10 +28,11 @@ class LayerObserver {
 
 class Executor {
  public:
-  /// All must outlive it; `observer` may be null.
-  Executor(Model& model, KvMemory& memory, kernels::Ops& ops, LayerObserver* observer = nullptr);
+  /// All must outlive it; `observer` may be null, and `channel` is where there are no other ranks.
+  Executor(Model& model, KvMemory& memory, kernels::Ops& ops, LayerObserver* observer = nullptr,
+           StepChannel* channel = nullptr);
   /// Runs one step. result.cancelled when Cancel() was heard: then no sequence moved on. An error is the device's or
-  /// our own; the caller ends the step's requests.
+  /// our own; the caller ends the step's requests. With other ranks, an error means that no further step will run.
   absl::StatusOr<StepResult> Execute(const StepPlan& plan);
   /// The step given last may stop between layers. Any thread.
   void Cancel() { cancel_.store(true, std::memory_order_relaxed); }
@@ -51,9 +54,9 @@ class Executor {
   };
 
   void ApplyChanges(const StepPlan& plan);
-  void RunCopies(const StepPlan& plan);
   void BuildBatch(const StepPlan& plan);
   void CollectLogitRows(const StepPlan& plan);
+  absl::StatusOr<kernels::Tensor> RunOnAllRanks(const StepPlan& plan);
   kernels::SampleRow MakeSampleRow(const Sequence& sequence, std::vector<int32_t>& banned) const;
   void SampleRows(const StepPlan& plan, const kernels::Tensor& logits, StepResult& result);
   void ScorePrompts(const StepPlan& plan, const kernels::Tensor& logits, StepResult& result);
@@ -62,12 +65,13 @@ class Executor {
   KvMemory& memory_;
   kernels::Ops& ops_;
   LayerObserver* const observer_;
+  StepChannel* const channel_;
   std::atomic<bool> cancel_{false};
   absl::flat_hash_map<SequenceId, Sequence> sequences_;
 
   // The step being built; kept to reuse the memory.
-  std::vector<int32_t> tokens_, row_start_, context_, logit_rows_;
-  std::vector<std::vector<int32_t>> block_tables_;  ///< per KV group
+  std::vector<int32_t> tokens_;
+  StepBatch batch_;
   std::vector<LogitRow> wanted_;
 };
 

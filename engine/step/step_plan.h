@@ -43,6 +43,7 @@ struct SequenceStep {
 /// Copy-on-write, before anything else in the step.
 struct BlockCopy {
   int32_t group = 0, src = 0, dst = 0;
+  bool operator==(const BlockCopy&) const = default;
 };
 
 struct StepPlan {

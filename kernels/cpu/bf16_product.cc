@@ -145,10 +145,13 @@ namespace {
 class RowCheck {
  public:
   RowCheck(const Bf16Product& product, int64_t k, int64_t columns) : product_(product), k_(k), columns_(columns), packed_(product.packed_bytes()) {
-    const std::vector<uint16_t> weight = Numbers(columns * k);
-    product.Pack(weight.data(), packed_.data());
     for (auto& row : rows_) row = Numbers(k);
+    weight_ = Numbers(columns * k);
+    product.Pack(weight_.data(), packed_.data());
   }
+  /// The same rows against other weights [columns, k].
+  void UseWeights(const uint16_t* weight) { product_.Pack(weight, packed_.data()); }
+  const uint16_t* weight() const { return weight_.data(); }
   /// The four rows alone at the first, second, middle and last place of `size` among other rows; the outputs, one after another.
   std::vector<float> Outputs(int64_t size) {
     AlignedVector<uint16_t> x(static_cast<size_t>(size * k_));
@@ -184,7 +187,7 @@ class RowCheck {
   int64_t k_, columns_;
   AlignedVector<std::byte> packed_;
   std::mt19937 rng_{20};
-  std::vector<uint16_t> rows_[4];
+  std::vector<uint16_t> rows_[4], weight_;
 };
 
 bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
@@ -192,6 +195,20 @@ bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
 }
 
 }  // namespace
+
+bool Bf16Product::ColumnsAgree(const Bf16Product& narrow) const {
+  RowCheck wide_check(*this, k_, columns_), narrow_check(narrow, k_, narrow.columns_);
+  const std::vector<float> wide = wide_check.Outputs(sizes_.front());
+  for (int64_t first = 0; first < columns_; first += narrow.columns_) {
+    narrow_check.UseWeights(wide_check.weight() + first * k_);
+    const std::vector<float> part = narrow_check.Outputs(narrow.sizes_.front());
+    for (int64_t row = 0; row < 4; ++row) {
+      const float* theirs = wide.data() + row * columns_ + first;
+      if (std::memcmp(theirs, part.data() + row * narrow.columns_, static_cast<size_t>(narrow.columns_) * sizeof(float)) != 0) return false;
+    }
+  }
+  return true;
+}
 
 void Bf16Product::ChooseSizes() {
   RowCheck check(*this, k_, columns_);

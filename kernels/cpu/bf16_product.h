@@ -28,6 +28,7 @@ class Bf16Product {
   static absl::StatusOr<std::unique_ptr<Bf16Product>> Make(int64_t k, int64_t columns);
   ~Bf16Product();
 
+  int64_t columns() const { return columns_; }
   size_t packed_bytes() const;
   /// weight [columns, k] bf16, dense → packed_bytes() at `packed`, 64-byte aligned.
   void Pack(const uint16_t* weight, void* packed) const;
@@ -35,6 +36,9 @@ class Bf16Product {
   int64_t NextSize(int64_t rows) const;
   /// x [size, k] bf16 dense, out [size, columns] f32 dense. `size` as NextSize gave it. Any thread, several at a time.
   void Run(int64_t size, const void* x, const void* packed, float* out) const;
+
+  /// Every column here has the bits that it has in `narrow`, a product of the same k whose width divides this one's.
+  bool ColumnsAgree(const Bf16Product& narrow) const;
 
   /// Sizes in use, ascending; one alone that is not 1 means that sizes disagreed.
   const std::vector<int64_t>& sizes() const { return sizes_; }

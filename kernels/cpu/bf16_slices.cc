@@ -17,6 +17,10 @@ constexpr size_t kLine = 64;
 // oneDNN is fastest when a slice's weights stay in the nearest cache.
 int64_t SliceWidth(int64_t n) { return std::clamp<int64_t>((n / 8 + 63) / 64 * 64, 64, 512); }
 
+int64_t WholeWidth(int64_t columns) {
+  return (columns + Bf16Products::kNarrowest - 1) / Bf16Products::kNarrowest * Bf16Products::kNarrowest;
+}
+
 // Rows [first, first + count) of `t` as bf16, dense.
 void CopyRows(const Tensor& t, int64_t first, int64_t count, const KernelTable& kernels, uint16_t* to) {
   const int64_t k = t.cols(), bytes = static_cast<int64_t>(DTypeBytes(t.dtype));
@@ -40,6 +44,21 @@ absl::StatusOr<const Bf16Product*> Bf16Products::Get(int64_t k, int64_t columns)
   return product.get();
 }
 
+absl::StatusOr<const Bf16Product*> Bf16Products::Widest(int64_t k, int64_t columns) {
+  BATON_ASSIGN_OR_RETURN(const Bf16Product* narrow, Get(k, kNarrowest));
+  if (columns == kNarrowest) return narrow;
+  BATON_ASSIGN_OR_RETURN(const Bf16Product* wide, Get(k, columns));
+  const auto [known, fresh] = agrees_.try_emplace({k, columns}, true);
+  if (fresh) {
+    known->second = wide->ColumnsAgree(*narrow);
+    if (!known->second) {
+      spdlog::warn("oneDNN's bf16 layer of {} to {} gives a column other bits than one of {} to {} here: computed in slices of {}", k, columns, k,
+                   kNarrowest, kNarrowest);
+    }
+  }
+  return known->second ? wide : narrow;
+}
+
 absl::StatusOr<std::unique_ptr<Bf16Slices>> Bf16Slices::Make(const Tensor& weight, const float* bias, const KernelTable& kernels,
                                                              Bf16Products& products, Pool& pool) {
   BATON_CHECK(weight.rank == 2 && weight.shape[0] > 0 && weight.shape[1] > 0, "weight of rank ", weight.rank);
@@ -48,16 +67,21 @@ absl::StatusOr<std::unique_ptr<Bf16Slices>> Bf16Slices::Make(const Tensor& weigh
   made->k_ = weight.shape[1];
   const int64_t width = SliceWidth(made->n_);
   size_t bytes = 0;
-  for (int64_t first = 0; first < made->n_; first += width) {
-    Slice slice{first, std::min(width, made->n_ - first), nullptr, bytes};
-    BATON_ASSIGN_OR_RETURN(slice.product, products.Get(made->k_, slice.columns));
+  for (int64_t first = 0; first < made->n_;) {
+    const int64_t left = made->n_ - first;
+    Slice slice{.first = first, .offset = bytes};
+    BATON_ASSIGN_OR_RETURN(slice.product, products.Widest(made->k_, std::min(width, WholeWidth(left))));
+    slice.width = slice.product->columns();
+    slice.columns = std::min(slice.width, left);
+    first += slice.columns;
     bytes += (slice.product->packed_bytes() + kLine - 1) / kLine * kLine;
     made->slices_.push_back(slice);
   }
   BATON_ASSIGN_OR_RETURN(made->memory_, AllocateHost(bytes));
   pool.Run(static_cast<int64_t>(made->slices_.size()), [&](int64_t i) {
     const Slice& slice = made->slices_[static_cast<size_t>(i)];
-    AlignedVector<uint16_t> rows(static_cast<size_t>(slice.columns * made->k_));
+    AlignedVector<uint16_t> rows(static_cast<size_t>(slice.width * made->k_));
+    std::ranges::fill(rows, uint16_t{0});
     CopyRows(weight, slice.first, slice.columns, kernels, rows.data());
     slice.product->Pack(rows.data(), static_cast<char*>(made->memory_->data()) + slice.offset);
   });
@@ -83,10 +107,10 @@ void Bf16Slices::Run(const Tensor& x, const Tensor& out, const KernelTable& kern
     const char* weights = static_cast<const char*>(memory_->data()) + slice.offset;
     for (int64_t first = begin; first < end;) {
       const int64_t size = slice.product->NextSize(end - first), count = std::min(size, end - first);
-      sums.resize(std::max(sums.size(), static_cast<size_t>(size * slice.columns)));
+      sums.resize(std::max(sums.size(), static_cast<size_t>(size * slice.width)));
       slice.product->Run(size, staging.data() + first * k_, weights, sums.data());
       for (int64_t r = 0; r < count; ++r) {
-        float* line = sums.data() + r * slice.columns;
+        float* line = sums.data() + r * slice.width;
         if (!bias_.empty()) kernels.add(bias_.data() + slice.first, DType::kF32, line, static_cast<int>(slice.columns));
         char* to = static_cast<char*>(out.data) + ((first + r) * out.row_stride + slice.first) * element;
         kernels.convert(line, DType::kF32, 1.0f, to, out.dtype, static_cast<int>(slice.columns));

@@ -18,9 +18,16 @@ namespace baton::kernels::cpu {
 /// The shapes in use, each made and checked once. One thread at a time.
 class Bf16Products {
  public:
-  absl::StatusOr<const Bf16Product*> Get(int64_t k, int64_t columns);
+  static constexpr int64_t kNarrowest = 64;  ///< columns; widths are multiples of it
+
+  /// A product of `columns` columns, or of kNarrowest where a column would have other bits in the wider one: a column's
+  /// bits depend on its weights and on k alone.
+  absl::StatusOr<const Bf16Product*> Widest(int64_t k, int64_t columns);
 
  private:
+  absl::StatusOr<const Bf16Product*> Get(int64_t k, int64_t columns);
+
+  std::map<std::pair<int64_t, int64_t>, bool> agrees_;  ///< with the narrowest of its k
   std::map<std::pair<int64_t, int64_t>, std::unique_ptr<Bf16Product>> made_;
 };
 
@@ -41,6 +48,7 @@ class Bf16Slices final : public PackedLinear {
  private:
   struct Slice {
     int64_t first = 0, columns = 0;
+    int64_t width = 0;  ///< of the product: `columns`, and zeros after them
     const Bf16Product* product = nullptr;
     size_t offset = 0;  ///< of its weights in memory_
   };

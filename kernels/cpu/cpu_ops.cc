@@ -388,7 +388,7 @@ absl::StatusOr<OpsTraits> ChooseCompute(const CpuOpsConfig& config, const Kernel
   }
   const bool bf16 = traits.compute == DType::kBF16;
   traits.isa = bf16 ? one_dnn : table.isa;
-  traits.kernel_version = bf16 ? StrCat("cpu-1/onednn-", OneDnnVersion()) : "cpu-1";
+  traits.kernel_version = bf16 ? StrCat("cpu-2/onednn-", OneDnnVersion()) : "cpu-1";
   return traits;
 }
 

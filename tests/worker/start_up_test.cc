@@ -6,6 +6,7 @@
 
 #include "tests/engine/fake_model.h"
 #include "worker/kv_budget.h"
+#include "worker/numerics_id.h"
 
 namespace baton::worker {
 namespace {
@@ -108,6 +109,57 @@ TEST(WorkerConfig, EachBadFlagIsNamedWithItsValue) {
   EXPECT_THAT(why([](auto& c) { c.max_step_ms = -1; }), HasSubstr("--max-step-ms -1"));
   EXPECT_THAT(why([](auto& c) { c.max_num_batched_tokens = 0; }), HasSubstr("--max-num-batched-tokens 0"));
   EXPECT_THAT(why([](auto& c) { c.port = 70000; }), HasSubstr("--port 70000"));
+}
+
+WorkerConfig Ranks(int tensor, int stages, int width) {
+  WorkerConfig c = Config();
+  c.tensor_parallel_size = tensor;
+  c.pipeline_parallel_size = stages;
+  c.reduction_width = width;
+  c.max_model_len = 256;
+  return c;
+}
+
+TEST(StartUpOfRanks, EachHasItsPartAndAllHaveTheSameBlocks) {
+  const WorkerConfig c = Ranks(2, 2, 2);
+  const auto ranks = StartRankThreads(c).value();
+  StartUpProgress progress;
+  const absl::StatusOr<LoadedModel> loaded = StartUp(c, progress, ranks.get());
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  const std::vector<const engine::KvMemory*> all = loaded->AllMemory();
+  ASSERT_EQ(all.size(), 4u);
+  for (const engine::KvMemory* memory : all) {
+    EXPECT_EQ(memory->num_blocks(), loaded->blocks.num_blocks);
+    EXPECT_EQ(memory->layout().groups[0].planes[0].heads, 2);
+  }
+  EXPECT_EQ(all[0]->layout().groups[0].layers.size() + all[2]->layout().groups[0].layers.size(), 3u);
+  EXPECT_EQ(all[3]->first_head(), 2);
+  EXPECT_TRUE(ranks->Health().ok()) << ranks->Health();
+}
+
+TEST(StartUpOfRanks, WhatOneCannotDoAllGiveUpOn) {
+  WorkerConfig c = Ranks(2, 1, 1);
+  c.kv_cache_memory = 1000;
+  const auto ranks = StartRankThreads(c).value();
+  StartUpProgress progress;
+  const absl::Status short_of_memory = StartUp(c, progress, ranks.get()).status();
+  EXPECT_TRUE(absl::IsResourceExhausted(short_of_memory)) << short_of_memory;
+  const WorkerConfig sixteen = Ranks(16, 1, 1);
+  const auto too_many = StartRankThreads(sixteen).value();
+  const absl::Status heads = StartUp(sixteen, progress, too_many.get()).status();
+  EXPECT_THAT(heads.ToString(), HasSubstr("--tensor-parallel-size 16 does not divide 8 attention heads"));
+}
+
+TEST(NumericsId, HoldsTheTensorParallelSizeOnlyWhereTheWidthIsSmaller) {
+  const kernels::OpsTraits traits;
+  const auto id = [&](int tensor, int stages, int width) {
+    return NumericsIdOf("digest", traits, engine::RankPlace::Of(0, tensor, stages, width)).id;
+  };
+  EXPECT_EQ(id(1, 1, 4), id(4, 1, 4));
+  EXPECT_EQ(id(2, 1, 4), id(1, 3, 4));
+  EXPECT_NE(id(1, 1, 4), id(1, 1, 2));
+  EXPECT_NE(id(1, 1, 1), id(2, 1, 1));
+  EXPECT_NE(id(8, 1, 4), id(4, 1, 4));
 }
 
 }  // namespace

@@ -33,14 +33,15 @@ std::string Answer::Text() const {
 
 Harness::Harness(HarnessOptions options, RolePolicy* policy)
     : fake_(std::make_unique<FakeModel>(options.layout)), fake_ops_(MakeFakeOps()) {
-  Build(std::move(options), policy, *fake_, *fake_ops_);
+  Build(std::move(options), policy, *fake_, *fake_ops_, nullptr);
 }
 
-Harness::Harness(HarnessOptions options, RolePolicy* policy, Model& model, kernels::Ops& ops) {
-  Build(std::move(options), policy, model, ops);
+Harness::Harness(HarnessOptions options, RolePolicy* policy, Model& model, kernels::Ops& ops,
+                 StepChannel* channel) {
+  Build(std::move(options), policy, model, ops, channel);
 }
 
-void Harness::Build(HarnessOptions options, RolePolicy* policy, Model& model, kernels::Ops& ops) {
+void Harness::Build(HarnessOptions options, RolePolicy* policy, Model& model, kernels::Ops& ops, StepChannel* channel) {
   options.scheduler.vocab_size = model.config().vocab_size;
   memory_ = KvMemory::Create(options.layout, options.num_blocks, ops).value();
   KvCache::Options cache_options;
@@ -48,7 +49,7 @@ void Harness::Build(HarnessOptions options, RolePolicy* policy, Model& model, ke
   cache_options.model_digest = "test";
   cache_ = std::make_unique<KvCache>(options.layout, options.num_blocks, hasher_, cache_options);
   scheduler_ = std::make_unique<Scheduler>(options.scheduler, *cache_, policy != nullptr ? *policy : default_policy_);
-  executor_ = std::make_unique<Executor>(model, *memory_, ops);
+  executor_ = std::make_unique<Executor>(model, *memory_, ops, nullptr, channel);
 }
 
 bool Harness::Begin() {

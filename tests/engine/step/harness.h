@@ -40,7 +40,8 @@ class Harness {
   /// With the fake model and ops.
   explicit Harness(HarnessOptions options, RolePolicy* policy = nullptr);
   /// With a real model; `options.layout` is the model's.
-  Harness(HarnessOptions options, RolePolicy* policy, Model& model, kernels::Ops& ops);
+  /// `channel`: to the other ranks, where `options.layout` is that of rank 0.
+  Harness(HarnessOptions options, RolePolicy* policy, Model& model, kernels::Ops& ops, StepChannel* channel = nullptr);
 
   absl::Status Add(Request request) { return scheduler().AddRequest(std::move(request), now); }
   /// One step: plan, execute, commit, check. False when the plan was empty.
@@ -68,7 +69,7 @@ class Harness {
   std::map<AnswerKey, Answer> answers;
 
  private:
-  void Build(HarnessOptions options, RolePolicy* policy, Model& model, kernels::Ops& ops);
+  void Build(HarnessOptions options, RolePolicy* policy, Model& model, kernels::Ops& ops, StepChannel* channel);
   std::unique_ptr<FakeModel> fake_;
   std::unique_ptr<kernels::Ops> fake_ops_;
   RolePolicy default_policy_;

@@ -76,6 +76,21 @@ TEST_F(LinearBf16, ARowHasItsBitsInEveryBatchAndPlaceOnAnyThreads) {
   }
 }
 
+TEST_F(LinearBf16, AColumnHasItsBitsWhateverIsPackedWithIt) {
+  for (const Shape& s : std::vector<Shape>{{64, 64}, {130, 257}, {576, 320}, {1088, 96}}) {
+    HostTensor x(DType::kBF16, 9, s.k), w(DType::kBF16, s.n, s.k), whole(DType::kF32, 9, s.n);
+    x.Fill(rng_), w.Fill(rng_);
+    ops_->Linear(x.view(), **ops_->Pack(w.view(), nullptr), whole.view());
+    for (const auto& [first, end] : std::vector<std::pair<int64_t, int64_t>>{{0, s.n / 2}, {s.n / 2, s.n}, {s.n / 4 + 1, s.n / 4 + 3}}) {
+      HostTensor part(DType::kF32, 9, end - first);
+      ops_->Linear(x.view(), **ops_->Pack(w.view().Rows(first, end - first), nullptr), part.view());
+      for (int64_t r = 0; r < 9; ++r) {
+        for (int64_t c = first; c < end; ++c) ASSERT_EQ(part.At(r, c - first), whole.At(r, c)) << "column " << c << " of " << s.n << ", k " << s.k;
+      }
+    }
+  }
+}
+
 TEST_F(LinearBf16, WritesNothingBesideItsRows) {
   HostTensor x(DType::kBF16, 9, 40), w(DType::kF32, 70, 40), out(DType::kF32, 9, 70, 11);
   x.Fill(rng_), w.Fill(rng_);

@@ -85,6 +85,26 @@ TEST_P(LinearContract, ARowHasItsBitsInEveryBatchAndPlace) {
   }
 }
 
+TEST_P(LinearContract, AColumnHasItsBitsWhateverIsPackedWithIt) {
+  auto ops = GetParam().make(compute_);
+  std::mt19937 rng(4);
+  for (const int64_t m : {1, 9}) {
+    const int64_t n = 200, k = 128;
+    HostTensor x(compute_, m, k), w(DType::kBF16, n, k), whole(DType::kF32, m, n);
+    x.Fill(rng), w.Fill(rng);
+    ops->Linear(x.view(), *PackOrDie(*ops, w, nullptr), whole.view());
+    ops->Sync();
+    for (const auto& [first, end] : std::vector<std::pair<int64_t, int64_t>>{{0, 100}, {100, 200}, {64, 72}}) {
+      HostTensor part(DType::kF32, m, end - first);
+      ops->Linear(x.view(), **ops->Pack(w.view().Rows(first, end - first), nullptr), part.view());
+      ops->Sync();
+      for (int64_t r = 0; r < m; ++r) {
+        for (int64_t c = first; c < end; ++c) ASSERT_EQ(part.At(r, c - first), whole.At(r, c)) << "column " << c << ", M " << m;
+      }
+    }
+  }
+}
+
 TEST_P(LinearContract, WritesNothingBesideItsRows) {
   auto ops = GetParam().make(compute_);
   std::mt19937 rng(3);

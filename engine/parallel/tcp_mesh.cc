@@ -1,0 +1,123 @@
+#include "engine/parallel/tcp_mesh.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "common/check.h"
+#include "common/status.h"
+
+namespace baton::engine {
+namespace {
+
+/// A frame's progress on one socket, in one direction: an 8-byte length, then the bytes.
+struct Progress {
+  uint64_t length = 0;
+  uint64_t moved = 0;  ///< of both
+  bool Done(uint64_t bytes) const { return moved == sizeof(length) + bytes; }
+};
+
+absl::Status Gone(int peer) {
+  return absl::UnavailableError(StrCat("rank ", peer, " is gone: ", errno == 0 ? "closed" : std::strerror(errno)));
+}
+bool WouldBlock() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
+
+absl::Status Push(int socket, const TcpMesh::Out& out, Progress& at) {
+  at.length = out.data.size();
+  while (!at.Done(at.length)) {
+    iovec pieces[2];
+    int count = 0;
+    if (at.moved < sizeof(at.length)) {
+      pieces[count++] = {reinterpret_cast<char*>(&at.length) + at.moved, sizeof(at.length) - at.moved};
+    }
+    const uint64_t sent = at.moved < sizeof(at.length) ? 0 : at.moved - sizeof(at.length);
+    if (sent < at.length) pieces[count++] = {const_cast<std::byte*>(out.data.data()) + sent, at.length - sent};
+    const msghdr message{.msg_iov = pieces, .msg_iovlen = static_cast<size_t>(count)};
+    const ssize_t n = sendmsg(socket, &message, MSG_NOSIGNAL);
+    if (n < 0 && WouldBlock()) return absl::OkStatus();
+    if (n < 0) return Gone(out.peer);
+    at.moved += static_cast<uint64_t>(n);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Pull(int socket, const TcpMesh::In& in, Progress& at) {
+  while (!at.Done(in.data.size())) {
+    const bool header = at.moved < sizeof(at.length);
+    char* to = header ? reinterpret_cast<char*>(&at.length) + at.moved
+                      : reinterpret_cast<char*>(in.data.data()) + (at.moved - sizeof(at.length));
+    const size_t room = (header ? sizeof(at.length) : sizeof(at.length) + in.data.size()) - at.moved;
+    errno = 0;
+    const ssize_t n = recv(socket, to, room, 0);
+    if (n < 0 && WouldBlock()) return absl::OkStatus();
+    if (n <= 0) return Gone(in.peer);
+    at.moved += static_cast<uint64_t>(n);
+    if (at.moved == sizeof(at.length) && at.length != in.data.size()) {
+      return absl::InternalError(
+          StrCat("rank ", in.peer, " sends ", at.length, " bytes, ", in.data.size(), " are expected"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+TcpMesh::TcpMesh(int rank, std::vector<int> sockets) : rank_(rank), sockets_(std::move(sockets)) {
+  for (const int socket : sockets_) {
+    if (socket >= 0) fcntl(socket, F_SETFL, fcntl(socket, F_GETFL) | O_NONBLOCK);
+  }
+}
+
+TcpMesh::~TcpMesh() {
+  for (const int socket : sockets_) {
+    if (socket >= 0) close(socket);
+  }
+}
+
+absl::Status TcpMesh::Exchange(std::span<const Out> outs, std::span<const In> ins) {
+  {
+    std::lock_guard lock(mutex_);
+    BATON_RETURN_IF_ERROR(broken_);
+  }
+  const absl::Status status = Move(outs, ins);
+  if (status.ok()) return status;
+  Abort(status);
+  std::lock_guard lock(mutex_);
+  return broken_;
+}
+
+absl::Status TcpMesh::Move(std::span<const Out> outs, std::span<const In> ins) {
+  std::vector<Progress> sent(outs.size()), got(ins.size());
+  std::vector<pollfd> waiting;
+  for (;;) {
+    waiting.clear();
+    for (size_t i = 0; i < outs.size(); ++i) {
+      const int socket = sockets_[static_cast<size_t>(outs[i].peer)];
+      BATON_RETURN_IF_ERROR(Push(socket, outs[i], sent[i]));
+      if (!sent[i].Done(outs[i].data.size())) waiting.push_back({socket, POLLOUT, 0});
+    }
+    for (size_t i = 0; i < ins.size(); ++i) {
+      const int socket = sockets_[static_cast<size_t>(ins[i].peer)];
+      BATON_RETURN_IF_ERROR(Pull(socket, ins[i], got[i]));
+      if (!got[i].Done(ins[i].data.size())) waiting.push_back({socket, POLLIN, 0});
+    }
+    if (waiting.empty()) return absl::OkStatus();
+    poll(waiting.data(), waiting.size(), -1);  // whatever it says, the next round finds out
+  }
+}
+
+void TcpMesh::Abort(const absl::Status& why) {
+  std::lock_guard lock(mutex_);
+  if (!broken_.ok()) return;
+  broken_ = why;
+  for (const int socket : sockets_) {
+    if (socket >= 0) shutdown(socket, SHUT_RDWR);
+  }
+}
+
+}  // namespace baton::engine

@@ -1,0 +1,73 @@
+// One TCP connection between every two ranks, for ranks that are processes. Rank 0 listens and is told of by its address;
+// the others dial it, and each other at the addresses it hands out. A shared secret keeps strangers out.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/clock.h"
+
+namespace baton::engine {
+
+/// The connections of one rank. Exchange: one thread at a time. Abort: any thread.
+class TcpMesh {
+ public:
+  /// One frame to, or from, a peer. Lengths must be what the other side has.
+  struct Out {
+    int peer = 0;
+    std::span<const std::byte> data;
+  };
+  struct In {
+    int peer = 0;
+    std::span<std::byte> data;
+  };
+
+  /// Takes the sockets over: [size], by rank; -1 at `rank`.
+  TcpMesh(int rank, std::vector<int> sockets);
+  ~TcpMesh();
+
+  int rank() const { return rank_; }
+  int size() const { return static_cast<int>(sockets_.size()); }
+  /// Sends and receives all of it, whatever the order in which peers come: at most one frame to and one from each.
+  /// Unavailable: a peer is gone. Internal: lengths differ. Either breaks the mesh.
+  absl::Status Exchange(std::span<const Out> outs, std::span<const In> ins);
+  void Abort(const absl::Status& why);
+
+ private:
+  absl::Status Move(std::span<const Out> outs, std::span<const In> ins);
+
+  const int rank_;
+  std::vector<int> sockets_;
+  std::mutex mutex_;
+  absl::Status broken_;  ///< guarded by mutex_
+};
+
+/// Where the other ranks meet rank 0.
+class TcpMeetingPoint {
+ public:
+  /// Binds a free port of `host` (an IPv4 address).
+  static absl::StatusOr<std::unique_ptr<TcpMeetingPoint>> Listen(const std::string& host);
+  ~TcpMeetingPoint();
+  const std::string& address() const { return address_; }  ///< "host:port"
+  /// Waits for ranks 1 … size - 1. `alive` is asked every few ms: its error ends the wait. DeadlineExceeded names who
+  /// is missing.
+  absl::StatusOr<std::unique_ptr<TcpMesh>> Gather(int size, const std::string& secret, Duration patience,
+                                                  const std::function<absl::Status()>& alive);
+
+ private:
+  TcpMeetingPoint(int listener, std::string address) : listener_(listener), address_(std::move(address)) {}
+  const int listener_;
+  const std::string address_;
+};
+
+/// Rank `rank` ≥ 1 joins. Unavailable, DeadlineExceeded: rank 0 or a peer cannot be reached.
+absl::StatusOr<std::unique_ptr<TcpMesh>> JoinTcpMesh(const std::string& address, const std::string& secret, int rank,
+                                                     int size, Duration patience);
+
+}  // namespace baton::engine

@@ -1,0 +1,43 @@
+#include "engine/step/step_channel.h"
+
+#include "common/status.h"
+
+namespace baton::engine {
+
+absl::Status StepChannel::Publish(const StepBatch& batch) {
+  std::vector<int32_t> words = batch.Encode();
+  auto count = static_cast<uint64_t>(words.size());
+  BATON_RETURN_IF_ERROR(world_.Broadcast(0, std::as_writable_bytes(std::span(&count, 1))));
+  return world_.Broadcast(0, std::as_writable_bytes(std::span(words)));
+}
+
+absl::Status StepChannel::End() {
+  uint64_t none = 0;
+  return world_.Broadcast(0, std::as_writable_bytes(std::span(&none, 1)));
+}
+
+absl::StatusOr<std::optional<StepBatch>> StepChannel::Next() {
+  uint64_t count = 0;
+  BATON_RETURN_IF_ERROR(world_.Broadcast(0, std::as_writable_bytes(std::span(&count, 1))));
+  if (count == 0) return std::optional<StepBatch>();
+  std::vector<int32_t> words(count);
+  BATON_RETURN_IF_ERROR(world_.Broadcast(0, std::as_writable_bytes(std::span(words))));
+  BATON_ASSIGN_OR_RETURN(StepBatch batch, StepBatch::Decode(words));
+  return std::optional<StepBatch>(std::move(batch));
+}
+
+absl::Status FollowSteps(StepChannel& channel, Model& model, KvMemory& memory, kernels::Ops& ops) {
+  const std::atomic<bool> never{false};
+  for (;;) {
+    BATON_ASSIGN_OR_RETURN(const std::optional<StepBatch> batch, channel.Next());
+    if (!batch.has_value()) return absl::OkStatus();
+    RunCopies(*batch, memory, ops);
+    if (!batch->has_rows()) continue;
+    if (const absl::Status status = RunRows(*batch, {}, model, memory, never, nullptr).status(); !status.ok()) {
+      channel.Abort(status);
+      return status;
+    }
+  }
+}
+
+}  // namespace baton::engine

@@ -1,0 +1,37 @@
+// Steps from rank 0 to the other ranks of a worker, and what those do with them.
+#pragma once
+
+#include <optional>
+
+#include "absl/status/statusor.h"
+#include "engine/parallel/communicator.h"
+#include "engine/step/step_batch.h"
+
+namespace baton::engine {
+
+/// Over all ranks of the worker, whichever backend joins them. Thread: the rank's executor.
+class StepChannel {
+ public:
+  /// `world` must outlive it.
+  explicit StepChannel(Communicator& world) : world_(world) {}
+
+  // ---- rank 0
+  absl::Status Publish(const StepBatch& batch);
+  /// No more steps: the others' Next has nothing.
+  absl::Status End();
+
+  // ---- the others
+  /// Waits for a step; nothing: there are no more.
+  absl::StatusOr<std::optional<StepBatch>> Next();
+
+  /// The step went wrong after Publish: nobody shall wait for this rank.
+  void Abort(const absl::Status& why) { world_.Abort(why); }
+
+ private:
+  Communicator& world_;
+};
+
+/// The loop of a rank other than 0: runs steps until there are no more (OK), or until one fails, which breaks the links.
+absl::Status FollowSteps(StepChannel& channel, Model& model, KvMemory& memory, kernels::Ops& ops);
+
+}  // namespace baton::engine
