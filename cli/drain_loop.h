@@ -23,7 +23,7 @@ template <class Server>
 int ServeUntilSignal(const Clock& clock, Server& server, Duration grace,
                      const std::function<absl::Status()>& on_ready) {
   constexpr Duration kPoll = std::chrono::milliseconds(50);
-  std::optional<int> signal;
+  int signal = 0;  // none
   constexpr Duration kHealthPoll = std::chrono::milliseconds(500), kLossPatience = std::chrono::seconds(10);
   const auto health = [&]() -> absl::Status {
     if constexpr (requires { server.Health(); }) return server.Health();
@@ -31,27 +31,27 @@ int ServeUntilSignal(const Clock& clock, Server& server, Duration grace,
   };
   constexpr bool kHasHealth = requires { server.Health(); };
   absl::Status status;
-  while (!signal && !server.WaitReady(kPoll)) {
-    signal = WaitForSignal(/*children=*/false, Duration::zero());
+  while (signal == 0 && !server.WaitReady(kPoll)) {
+    signal = WaitForSignal(/*children=*/false, Duration::zero()).value_or(0);
     if (health().ok()) continue;
     server.WaitReady(kLossPatience);  // the start ends too, and may know the reason
     break;
   }
-  if (!signal) {
+  if (signal == 0) {
     status = on_ready();
     const absl::Status loss = health();
     if (!loss.ok() && (status.ok() || absl::IsUnavailable(status))) status = loss;  // the cause, not what it led to
-    while (!signal && status.ok()) {
-      signal = WaitForSignal(/*children=*/kHasHealth, kHasHealth ? std::optional(kHealthPoll) : std::nullopt);
-      if (signal == SIGCHLD) signal.reset();
+    while (signal == 0 && status.ok()) {
+      signal = WaitForSignal(/*children=*/kHasHealth, kHasHealth ? std::optional(kHealthPoll) : std::nullopt).value_or(0);
+      if (signal == SIGCHLD) signal = 0;
       status = health();
     }
   }
-  if (!status.ok()) {
+  if (signal == 0) {  // then status says why
     server.Stop();
     return Fail(status);
   }
-  spdlog::info("draining (signal {}; once more to stop at once)", *signal);
+  spdlog::info("draining (signal {}; once more to stop at once)", signal);
   server.Drain();
   const TimePoint deadline = clock.Now() + grace;
   while (!server.WaitDrained(kPoll) && clock.Now() < deadline) {

@@ -3,6 +3,7 @@ cut into answers bit for bit what one rank answers; a rank's end is its worker's
 import os
 import pathlib
 import signal
+import threading
 import time
 import unittest
 
@@ -72,15 +73,37 @@ class Parallel(unittest.TestCase):
                     "--prefill.max-num-batched-tokens", 48], handoff=True)
 
     def test_a_killed_rank_ends_its_worker_which_comes_back(self):
-        with Cluster(args=[*WIDTH, *MP, f"--{TP}", 2, "--failover-wait-ms", 30000, "--max-attempts", 5, "--retry-budget", 1]) as c:
+        with Cluster(args=[*WIDTH, *MP, f"--{TP}", 2]) as c:
             worker = c.workers("both")[0]
             ranks = children_of(worker)
             self.assertEqual(len(ranks), 1)
             os.kill(ranks[0], signal.SIGKILL)
             gone([worker])
             self.assertIn(f"(process {ranks[0]}) was ended by signal 9", c.log.read_text())
+            c.wait_until(lambda: c.post("/v1/completions", self.bodies[0]).status == 200, "a new worker serves")
             self.assertEqual(answer(c, self.bodies[0]), self.alone[0])
             self.assertNotEqual(c.workers("both"), [worker])
+
+    def test_a_rank_killed_under_load_loses_no_answer(self):
+        args = [*WIDTH, *MP, f"--{TP}", 2, "--both", 2, "--max-attempts", 5, "--failover-wait-ms", 20000, "--retry-budget", 1]
+        bodies = [{**b, "max_tokens": max(b.get("max_tokens", 8), 8)} for b in self.bodies]
+        with Cluster(args=WIDTH) as c:
+            want = [answer(c, body) for body in bodies]
+        with Cluster(args=args) as c:
+            victim = children_of(c.workers("both")[0])[0]
+
+            def kill_while_busy():
+                while c.metric("vllm:num_requests_running") == 0:
+                    time.sleep(0.002)
+                os.kill(victim, signal.SIGKILL)
+
+            killer = threading.Thread(target=kill_while_busy)
+            killer.start()
+            got = in_parallel([lambda b=b: answer(c, b) for b in bodies])
+            killer.join()
+            for body, expected, have in zip(bodies, want, got):
+                self.assertEqual(have, expected, f"a rank killed: {body}")
+            self.assertIn(f"(process {victim}) was ended by signal 9", c.log.read_text())
 
     def test_a_killed_worker_ends_its_ranks(self):
         with Cluster(args=[*WIDTH, *MP, f"--{TP}", 2, f"--{PP}", 2]) as c:
