@@ -48,6 +48,7 @@ struct OpsTraits {
   std::string isa;              ///< "avx512_core_amx", "avx512_core_bf16", "avx512_core", "avx2", "sm_90a" …
   std::string kernel_version;   ///< changes whenever bits may change
   int threads = 1;
+  bool host_memory = true;  ///< Allocate's memory may be read and written by the host, as the KV handoff does
   int column_multiple = 1;  ///< hidden sizes and in_features must be multiples of it (CUDA: 8)
 };
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Compiles every CUDA source for sm_90a and sm_80 into build/cuda/libbaton_cuda.a and checks registers, spills, shared
-# memory and PTX instruction counts against kernels/cuda/ptxas_table.tsv. No GPU is needed. Without a toolkit and
-# without the network it says so and succeeds, unless BATON_REQUIRE_CUDA=1.
+# Compiles every CUDA source for sm_90a and sm_80 (BATON_CUDA_ARCHS) into build/cuda/libbaton_cuda.a, links the plugin
+# build/cuda/libbaton_cuda.so of --device cuda, and checks registers, spills, shared memory and PTX instruction counts
+# against kernels/cuda/ptxas_table.tsv. No GPU is needed. Without a toolkit and without the network it says so and
+# succeeds, unless BATON_REQUIRE_CUDA=1.
 # usage: scripts/build_cuda.sh [--update-table]
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -11,6 +12,7 @@ if ! nvcc=$(scripts/cuda_toolchain.sh); then
   exit 0
 fi
 out=build/cuda
+archs=${BATON_CUDA_ARCHS:-90a 80}
 mkdir -p "$out"
 echo "nvcc: $nvcc, ${BATON_CUDA_JOBS:-$(nproc)} jobs"
 # compile NVCC SOURCE ARCH DIRECTORY: one object per (source, architecture); rebuilt when a source, a header or the compiler changed.
@@ -20,9 +22,10 @@ compile() {
   local headers; headers=$(g++ -std=c++20 -I. -MM -x c++ "$source" | tr -d '\\:' | tr ' ' '\n' | grep -E '\.(h|cuh|cu|cc)$' | sort -u)
   local key; key="$(cat scripts/build_cuda.sh kernels/px/*.cuh $headers | sha256sum) $nvcc"
   if [ -e "$out/$name.o" ] && [ "$(cat "$out/$name.key" 2>/dev/null)" = "$key" ]; then return; fi
-  local keep start=$SECONDS; keep=$(mktemp -d "$PWD/$out/keep.XXXXXX")
+  local keep TIMEFORMAT="  $name %U s of CPU, %R s"; keep=$(mktemp -d "$PWD/$out/keep.XXXXXX")
   # 20050: `inline` on kernels, which the host half needs.
-  if ! "$nvcc" -std=c++20 -O3 -lineinfo -I. -diag-suppress 20050 -Werror all-warnings -Xcompiler -Wall,-Wextra,-Werror,-fPIC \
+  # shellcheck disable=SC2086 # several flags
+  if ! time "$nvcc" -std=c++20 -O3 -lineinfo -I. -diag-suppress 20050 -Werror all-warnings -Xcompiler -Wall,-Wextra,-Werror,-fPIC \
     -Xcompiler -Wno-missing-field-initializers -gencode "arch=compute_$arch,code=sm_$arch" -Xptxas -v --keep --keep-dir "$keep" \
     -x cu -c "$source" -o "$out/$name.o" >"$out/$name.log" 2>&1; then
     cat "$out/$name.log" >&2; rm -rf "$keep" "$out/$name.o"; return 1
@@ -30,14 +33,16 @@ compile() {
   cp "$keep"/*.ptx "$out/$name.ptx" || return 1
   rm -rf "$keep"
   echo "$key" >"$out/$name.key"
-  echo "  $name $((SECONDS - start)) s"
 }
 export -f compile
 rm -rf "$out"/keep.*
 # Kernels (.cu) for every architecture, what only calls them (.cc) for the one that is archived. Longest first.
-jobs=$(for source in kernels/cuda/attention*.cu kernels/cuda/gemm.cu $(ls kernels/*/*.cu | grep -v -e attention -e gemm) kernels/cuda/*.cc; do
-  echo "$source 90a"
-  if [[ $source == *.cu ]]; then echo "$source 80"; fi
+jobs=$(for source in kernels/cuda/attention*.cu kernels/cuda/gemm*.cu $(ls kernels/*/*.cu | grep -v -e attention -e gemm) kernels/cuda/*.cc; do
+  for arch in $archs; do
+    # Calling code once; wgmma is sm_90a's alone.
+    if [[ $arch != 90a && ($source != *.cu || $source == *_wgmma.cu) ]]; then continue; fi
+    echo "$source $arch"
+  done
 done)
 # What no longer has a source goes.
 known=$(sed -E 's/\.(cu|cc) /./; s#/#_#g' <<<"$jobs")
@@ -47,4 +52,9 @@ done
 xargs -P "${BATON_CUDA_JOBS:-$(nproc)}" -L 1 bash -c 'compile "$2" "$0" "$1" "$3" || exit 255' <<<"$(sed "s#\$# $nvcc $out#" <<<"$jobs")"
 rm -f "$out/libbaton_cuda.a"
 ar rcs "$out/libbaton_cuda.a" "$out"/*.90a.o
+# The plugin holds everything but the driver and abseil, which is the program's too.
+g++ -std=c++20 -O2 -fPIC -I. -c common/check.cc -o "$out/check.o"
+g++ -shared -Wl,-z,defs -o "$out/libbaton_cuda.so" "$out"/*.90a.o "$out/check.o" "-L$(dirname "$(dirname "$nvcc")")/lib" \
+  -lcudart_static -ldl -lrt -lpthread $(pkg-config --libs absl_status absl_statusor absl_strings)
+echo "built $out/libbaton_cuda.a and the plugin $out/libbaton_cuda.so: baton worker --device cuda --device-plugin $out/libbaton_cuda.so"
 python3 scripts/check_ptxas.py "$out" kernels/cuda/ptxas_table.tsv "$@"

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Compares what ptxas reported with the committed table: no spills ever, no more registers than committed, the same PTX
-instruction counts. usage: check_ptxas.py BUILD_DIR TABLE [--update-table]"""
+instruction counts. Rows of an architecture that was not built are left alone. usage: check_ptxas.py BUILD_DIR TABLE [--update-table]"""
 import collections
 import pathlib
 import re
@@ -59,6 +59,7 @@ def collect(build):
 def main():
     build, table = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
     rows = collect(build)
+    built = {arch for arch, _ in rows}
     if not rows:
         sys.exit("check_ptxas: no ptxas reports in " + str(build))
     notes = collections.OrderedDict()
@@ -72,10 +73,10 @@ def main():
             if cells[0] != "arch":
                 committed[cells[0], cells[1]] = dict(zip(COLUMNS[2:], map(int, cells[2:])))
     if "--update-table" in sys.argv:
+        committed = {key: row for key, row in committed.items() if key[0] not in built} | rows
         lines = list(notes) + ["\t".join(COLUMNS)]
-        lines += ["\t".join([a, k] + [str(r.get(c, 0)) for c in COLUMNS[2:]]) for (a, k), r in sorted(rows.items())]
+        lines += ["\t".join([a, k] + [str(r.get(c, 0)) for c in COLUMNS[2:]]) for (a, k), r in sorted(committed.items())]
         table.write_text("\n".join(lines) + "\n")
-        committed = rows
     problems = []
     for key, row in sorted(rows.items()):
         name = f"{key[1]} (sm_{key[0]})"
@@ -90,7 +91,7 @@ def main():
         for column in COLUMNS[4:]:
             if row.get(column, 0) != want.get(column, 0):
                 problems.append(f"{name}: {column} {row.get(column, 0)}, the table says {want.get(column, 0)}")
-    problems += [f"{k} (sm_{a}): in the table, not built" for a, k in sorted(committed.keys() - rows.keys())]
+    problems += [f"{k} (sm_{a}): in the table, not built" for a, k in sorted(committed.keys() - rows.keys()) if a in built]
     for p in problems:
         print("check_ptxas:", p)
     top = max(rows.items(), key=lambda r: r[1]["registers"])

@@ -12,6 +12,7 @@
 #include "common/host_memory.h"
 #include "common/status.h"
 #include "kernels/cpu/cpu_ops.h"
+#include "kernels/plugin/device_plugin.h"
 #include "spdlog/spdlog.h"
 #include "worker/kv_budget.h"
 #include "worker/numerics_id.h"
@@ -25,6 +26,18 @@ std::string BaseName(const std::string& path) {
   std::filesystem::path p(path);
   if (!p.has_filename()) p = p.parent_path();
   return p.extension() == ".gguf" ? p.stem().string() : p.filename().string();
+}
+
+absl::StatusOr<std::unique_ptr<kernels::Ops>> MakeOps(const WorkerConfig& config) {
+  if (config.device == "cpu") return kernels::MakeCpuOps(OpsConfigOf(config));
+  const std::string path = config.device_plugin.empty() ? kernels::DefaultCudaPlugin() : config.device_plugin;
+  BATON_ASSIGN_OR_RETURN(std::unique_ptr<kernels::Ops> ops, kernels::LoadDeviceOps(path, {.kv_dtype = DType::kBF16}));
+  if (config.role != "both" && !ops->traits().host_memory) {
+    return absl::FailedPreconditionError(
+        StrCat("--role ", config.role, " on --device ", config.device,
+               ": KV is handed over from host memory only; use --role both or --device cpu"));
+  }
+  return ops;
 }
 
 // A step of one token through the whole model, on all ranks: pages are touched, primitives made.
@@ -50,7 +63,8 @@ KvLayout KeptLayout(const LoadedModel& loaded) {
 absl::Status AllocateKv(const WorkerConfig& config, RankHost* ranks, LoadedModel& loaded) {
   engine::Communicator* world = ranks != nullptr ? ranks->links().world : nullptr;
   const KvLayout kept = KeptLayout(loaded);
-  const int64_t bytes = KvBytes(config, kept, loaded.max_model_len, AvailableMemoryBytes());
+  const auto free = loaded.ops->traits().host_memory ? AvailableMemoryBytes() : std::nullopt;
+  const int64_t bytes = KvBytes(config, kept, loaded.max_model_len, free);
   auto blocks = engine::PlanBlocks(kept, bytes, loaded.max_model_len, config.max_num_seqs, config.max_num_batched_tokens);
   std::vector<int32_t> counts(kept.groups.size());
   if (blocks.ok()) counts = blocks->num_blocks;
@@ -142,7 +156,7 @@ absl::StatusOr<LoadedModel> StartUp(const WorkerConfig& config, StartUpProgress&
   LoadedModel loaded;
   loaded.place = PlaceOf(config, 0);
   loaded.name = config.served_model_name.empty() ? BaseName(config.model) : config.served_model_name.front();
-  auto ops = kernels::MakeCpuOps(OpsConfigOf(config));
+  auto ops = MakeOps(config);
   if (!ops.ok()) return Agree(links.world, ops.status());
   loaded.ops = *std::move(ops);
   const kernels::OpsTraits& traits = loaded.ops->traits();

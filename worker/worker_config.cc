@@ -21,6 +21,12 @@ absl::Status WorkerConfig::Validate() const {
   if (load_format != "auto" && load_format != "dummy") return Bad("load-format", load_format, "must be auto or dummy");
   if (dtype != "auto" && dtype != "bfloat16" && dtype != "float32")
     return Bad("dtype", dtype, "must be auto, bfloat16 or float32");
+  if (device != "cpu" && device != "cuda") return Bad("device", device, "must be cpu or cuda");
+  if (device == "cuda" && ranks() != 1)
+    return Bad("device", device, "one rank: no tensor or pipeline parallelism on GPUs yet");
+  if (device == "cuda" && dtype == "float32") return Bad("dtype", dtype, "a GPU computes in bfloat16");
+  if (device == "cuda" && kv_cache_dtype == "float32")
+    return Bad("kv-cache-dtype", kv_cache_dtype, "a GPU keeps KV in bfloat16");
   if (kv_cache_dtype != "auto" && kv_cache_dtype != "bfloat16" && kv_cache_dtype != "float32") {
     return Bad("kv-cache-dtype", kv_cache_dtype, "must be auto, bfloat16 or float32");
   }

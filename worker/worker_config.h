@@ -23,6 +23,8 @@ struct WorkerConfig {
   std::vector<std::string> served_model_name;
   std::string load_format = "auto";
   std::string dtype = "auto";
+  std::string device = "cpu";
+  std::string device_plugin;
   uint64_t seed = 0;
   int64_t max_model_len = 0;
 
@@ -81,6 +83,8 @@ void VisitFields(WorkerConfig& c, Visitor&& field) {
   field("dtype", c.dtype, "",
         "auto | float32 | bfloat16: what is computed in; auto = bfloat16 where the device multiplies it (CPU: "
         "AVX512_BF16, AMX), else float32");
+  field("device", c.device, "", "cpu | cuda: one NVIDIA GPU, through a plugin (role both)");
+  field("device-plugin", c.device_plugin, "", "the device's library; default: libbaton_cuda.so beside this program");
   field("seed", c.seed, "", "of dummy weights");
   field("max-model-len", c.max_model_len, "tokens", "longest prompt and answer together; 0 = the model's");
   field("tensor-parallel-size", c.tensor_parallel_size, "ranks",

@@ -14,7 +14,8 @@ export NVCC=$nvcc FLAGS="${flags[*]}" objects
 build_one() {
   local to; to=$objects/$(echo "${1%.cc}" | tr / _).o
   [ "$to" -nt "$1" ] && [ "$to" -nt build/cuda/libbaton_cuda.a ] && return
-  $NVCC $FLAGS -x cu -c "$1" -o "$to" && echo "  $to"
+  local TIMEFORMAT="  $to %U s of CPU, %R s"
+  time $NVCC $FLAGS -x cu -c "$1" -o "$to"
 }
 export -f build_one
 # link PROGRAM "SOURCES" "LIBRARIES". By g++, which understands what pkg-config says; there is no device code to link.
@@ -31,7 +32,7 @@ micro=$(echo tests/conformance/*_kernels.cc)
 link golden "bench/gpu/golden.cc $micro" ""
 link tests/px_conformance_test "tests/conformance/conformance_test.cc $micro" "$gtest"
 # The emulator's tests, for the device; the kernels they name are compiled into them.
-for test in rowwise kv gemm gemm_quant moe attention mla; do
+for test in rowwise kv gemm gemm_grouped gemm_quant gemm_wgmma gemv moe attention mla; do
   link "tests/cuda_${test}_test" "tests/kernels/cuda/${test}_test.cc" "$gtest"
 done
 link tests/cuda_kv_handoff_test "tests/kernels/cuda/kv_handoff_test.cc kvtransfer/transfer_plan.cc kvtransfer/kv_side.cc" "$gtest -lxxhash"

@@ -33,22 +33,26 @@ std::string CheckProducts(gpu::Stream& stream, const DeviceArray<bf16>& out, con
   return {};
 }
 
-KernelCase DenseCase(int m, int n, int k) {
+/// `wgmma`: the form for sm_90; the time of its tensor maps is the host's.
+KernelCase DenseCase(int m, int n, int k, bool wgmma = false) {
   const size_t padded = static_cast<size_t>((n + cuda::kGemmPadN - 1) / cuda::kGemmPadN * cuda::kGemmPadN) * k;
   auto x = std::make_shared<std::vector<bf16>>(RandomValues<bf16>(static_cast<size_t>(m) * k, 1));
   auto w = std::make_shared<std::vector<bf16>>(RandomValues<bf16>(padded, 2));
   auto dx = std::make_shared<DeviceArray<bf16>>(*x), dw = std::make_shared<DeviceArray<bf16>>(*w);
   auto out = std::make_shared<DeviceArray<bf16>>(static_cast<size_t>(m) * n);
   auto launch = [=](gpu::Stream& stream) {
-    cuda::LaunchGemm(stream, cuda::GemmParams<bf16>{dx->data(), dw->data(), nullptr, out->data(), k, k, n, m, n, k},
-                     false);
+    const cuda::GemmParams<bf16> p{dx->data(), dw->data(), nullptr, out->data(), k, k, n, m, n, k};
+    if (wgmma)
+      cuda::LaunchWgmmaGemm(stream, p, gpu::CurrentDevice().multiprocessors, false);
+    else
+      cuda::LaunchGemm(stream, p, false);
   };
   auto check = [=](gpu::Stream& stream) {
     launch(stream);
     return CheckProducts(stream, *out, *x, m, n, k,
                          [&](int col, int i) { return px::ToFloat((*w)[static_cast<size_t>(col) * k + i]); });
   };
-  return {"gemm_bf16",
+  return {wgmma ? "gemm_wgmma" : "gemm_bf16",
           ShapeName(m, n, k),
           2.0 * (static_cast<double>(m) * k + static_cast<double>(n) * k + static_cast<double>(m) * n),
           2.0 * m * n * k,
@@ -101,6 +105,10 @@ std::vector<KernelCase> GemmCases(const Sizes& s) {
   for (int m : s.tiny ? std::vector<int>{1, 20} : std::vector<int>{1, 4, 16, 64, 256, 4096}) {
     cases.push_back(DenseCase(m, s(4096, 128), s(4096, 192)));
     if (!s.tiny) cases.push_back(DenseCase(m, 28672, 4096));
+  }
+  for (int m : s.tiny ? std::vector<int>{130} : std::vector<int>{256, 1024, 4096}) {
+    cases.push_back(DenseCase(m, s(4096, 128), s(4096, 192), true));
+    if (!s.tiny) cases.push_back(DenseCase(m, 28672, 4096, true));
   }
   for (int m : s.tiny ? std::vector<int>{1} : std::vector<int>{1, 16, 64})
     cases.push_back(QuantCase(m, s(8192, 64), s(8192, 256), 128));

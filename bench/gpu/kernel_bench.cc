@@ -61,7 +61,7 @@ Timing Measure(const KernelCase& c, gpu::Stream& stream) {
 int Run(const char* json, const std::string& only) {
   std::vector<KernelCase> all;
   const Sizes sizes{kEmulated};
-  for (auto make : {RowCases, GemmCases, AttentionCases, SamplerCases, HandoffCases})
+  for (auto make : {RowCases, GemvCases, GemmCases, AttentionCases, MlaCases, MoeCases, SamplerCases, HandoffCases})
     for (KernelCase& c : make(sizes)) all.push_back(std::move(c));
   std::string lines;
   int wrong_cases = 0;

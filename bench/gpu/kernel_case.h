@@ -71,6 +71,9 @@ std::vector<KernelCase> RowCases(const Sizes& sizes);
 std::vector<KernelCase> GemmCases(const Sizes& sizes);
 std::vector<KernelCase> AttentionCases(const Sizes& sizes);
 std::vector<KernelCase> SamplerCases(const Sizes& sizes);
+std::vector<KernelCase> GemvCases(const Sizes& sizes);
+std::vector<KernelCase> MlaCases(const Sizes& sizes);
+std::vector<KernelCase> MoeCases(const Sizes& sizes);
 std::vector<KernelCase> HandoffCases(const Sizes& sizes);
 
 }  // namespace baton::bench

@@ -22,8 +22,12 @@ if is build; then
   bench/gpu/build.sh
   [ "$stage" = build ] && exit 0
 fi
+# From here on a GPU is needed.
 if ! command -v nvidia-smi >/dev/null || ! nvidia-smi -L >/dev/null 2>&1; then
-  echo "bench/gpu: SKIPPED: this machine has no NVIDIA GPU (nvidia-smi lists none)"
+  is build && echo "bench/gpu: stage build: done (needs no GPU; build/cuda may be carried to a machine with one)"
+  for name in conformance tests kernels sanitizer libraries; do
+    if is "$name"; then echo "bench/gpu: stage $name: SKIPPED, needs an NVIDIA GPU (nvidia-smi lists none)"; fi
+  done
   exit 0
 fi
 mkdir -p "$out"

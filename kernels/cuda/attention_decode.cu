@@ -1,4 +1,5 @@
-#include "kernels/cuda/instances.h"
+#include "kernels/cuda/attention_decode.cuh"
+#include "kernels/cuda/instance_lists.h"
 
 namespace baton::cuda {
 #define BATON_DEFINE(dim) BATON_DECODE_INSTANCES(template, dim)

@@ -154,12 +154,12 @@ PX_DEVICE void FetchKv(KvStage<Kv, kDim>& stage, const PagedKv<Kv>& kv, const in
 }
 
 /// e4m3 → bf16 (exact), all threads of the block.
-template <int kDim, int kThreads>
+template <int kDim, int kThreads, int kTokens = kSubTileTokens>
 PX_DEVICE void Widen(px::bf16* out, const px::e4m3* in) {
   using From = TileLayout<px::e4m3, kDim>;
   using To = TileLayout<px::bf16, kDim>;
   PX_UNROLL_BY(kDim > 128 ? 1 : 4)  // at 256, o alone takes half of the registers
-  for (int i = px::ThreadX(); i < kSubTileTokens * From::kChunks; i += kThreads) {
+  for (int i = px::ThreadX(); i < kTokens * From::kChunks; i += kThreads) {
     const int row = i / From::kChunks, chunk = i % From::kChunks;
     const px::U128 raw = px::LoadShared(reinterpret_cast<const px::U128*>(in + From::Offset(row, chunk)));
     uint32_t wide[8];

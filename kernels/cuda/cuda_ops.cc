@@ -44,7 +44,8 @@ int Int(int64_t n) { return static_cast<int>(n); }
 class CudaOps final : public Ops {
  public:
   explicit CudaOps(const CudaOpsConfig& config)
-      : device_(gpu::CurrentDevice()),
+      : deterministic_(config.deterministic),
+        device_(gpu::CurrentDevice()),
         steps_(stream_),
         rope_(stream_),
         ids_(stream_),
@@ -54,7 +55,13 @@ class CudaOps final : public Ops {
 #if !defined(__CUDACC__)
     stream_.SetPolicy(config.policy);
 #endif
-    traits_ = {DType::kBF16, config.kv_dtype, device_.architecture, "cuda-1", 1, 8};
+    traits_ = {DType::kBF16,
+               config.kv_dtype,
+               device_.architecture,
+               deterministic_ ? "cuda-2" : "cuda-2-fast",
+               1,
+               gpu::kHostMemory,
+               8};
     const std::vector<float> ones(kMaxKvHeads, 1.0f);
     ones_ = std::make_unique<gpu::Memory>(ones.size() * sizeof(float));
     stream_.Upload(ones_->data(), ones.data(), ones_->bytes());
@@ -112,6 +119,7 @@ class CudaOps final : public Ops {
               const Tensor& out);
   const float* ones() const { return static_cast<const float*>(ones_->data()); }
 
+  const bool deterministic_;
   gpu::DeviceInfo device_;
   OpsTraits traits_;
   gpu::Stream stream_;
@@ -203,11 +211,28 @@ void CudaOps::Linear(const Tensor& x, const PackedLinear& weight, const Tensor& 
                   x.rows() == out.rows() && x.row_stride % 8 == 0,
               "x [", x.rows(), ", ", x.cols(), "], weight [", w.out_features(), ", ", w.in_features(), "], out [",
               out.rows(), ", ", out.cols(), "]");
+  if (cuda::GemvFits(Int(x.rows()), Int(x.cols()))) {  // the same bits as the GEMM
+    cuda::GemvParams p{.x = Row<const bf16>(x), .x_stride = x.row_stride, .w = w.data(), .w_stride = w.row_stride()};
+    p.bias = w.bias(), p.out = out.data, p.out_stride = out.row_stride;
+    p.m = Int(x.rows()), p.n = Int(w.out_features()), p.k = Int(w.in_features());
+    p.store = out.dtype == DType::kF32 ? cuda::GemvStore::kF32 : cuda::GemvStore::kBf16;
+    return cuda::LaunchGemv<cuda::GemvWeight::kBf16, false>(stream_, p, false);
+  }
   auto launch = [&]<typename Out>(Out* to) {
-    cuda::LaunchGemm(stream_,
-                     cuda::GemmParams<Out>{Row<const bf16>(x), w.data(), w.bias(), to, x.row_stride, w.row_stride(),
-                                           out.row_stride, Int(x.rows()), Int(w.out_features()), Int(w.in_features())},
-                     false);
+    const cuda::GemmParams<Out> p{Row<const bf16>(x),
+                                  w.data(),
+                                  w.bias(),
+                                  to,
+                                  x.row_stride,
+                                  w.row_stride(),
+                                  out.row_stride,
+                                  Int(x.rows()),
+                                  Int(w.out_features()),
+                                  Int(w.in_features())};
+    if (!deterministic_ && cuda::WgmmaSuits(device_.architecture, p.m))
+      cuda::LaunchWgmmaGemm(stream_, p, device_.multiprocessors, false);
+    else
+      cuda::LaunchGemm(stream_, p, false);
   };
   if (out.dtype == DType::kF32)
     launch(Row<float>(out));

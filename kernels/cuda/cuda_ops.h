@@ -11,12 +11,14 @@ namespace baton::kernels {
 
 struct CudaOpsConfig {
   DType kv_dtype = DType::kBF16;  ///< bf16, or e4m3 with scale 1
+  /// A row's bits do not depend on the batch (Promise A). False: forms are chosen by speed alone (Promise B).
+  bool deterministic = true;
 #if !defined(__CUDACC__)
   simt::Policy policy;  ///< of the emulator
 #endif
 };
 
-/// Computes in bf16. Every operation keeps a row's bits whatever the batch (the deterministic forms of the kernels).
+/// Computes in bf16. When deterministic, every operation keeps a row's bits whatever the batch.
 /// Column counts must be multiples of 8, tokens per block a power of two, head_dim 64, 80, 96, 128 or 256.
 /// FailedPrecondition: a KV type that the kernels lack.
 absl::StatusOr<std::unique_ptr<Ops>> MakeCudaOps(const CudaOpsConfig& config);

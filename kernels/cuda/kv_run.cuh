@@ -64,8 +64,8 @@ PX_DEVICE uint64_t KvMixOf(uint64_t key, int word, uint32_t low, uint32_t high) 
 }
 
 /// visit(token, chunk, bytes) for every 16 bytes of the piece that this lane loads, kAhead loads in flight.
-/// from(token) is the address of a token's vector.
-template <int kAhead = 4, typename From, typename Visit>
+/// from(token) is the address of a token's vector. kStep 2: only even chunks; `chunks` counts them.
+template <int kAhead = 4, int kStep = 1, typename From, typename Visit>
 PX_DEVICE void ForEachChunk(const KvPiece& piece, int chunks, From&& from, Visit&& visit) {
   const int n = piece.tokens * chunks;
   for (int base = px::Lane(); base < n; base += 32 * kAhead) {
@@ -73,7 +73,7 @@ PX_DEVICE void ForEachChunk(const KvPiece& piece, int chunks, From&& from, Visit
     PX_UNROLL
     for (int j = 0; j < kAhead; ++j)
       if (const int i = base + 32 * j; i < n)
-        v[j] = px::LoadStream(reinterpret_cast<const px::U128*>(from(i / chunks)) + i % chunks);
+        v[j] = px::LoadStream(reinterpret_cast<const px::U128*>(from(i / chunks)) + i % chunks * kStep);
     PX_UNROLL
     for (int j = 0; j < kAhead; ++j)
       if (const int i = base + 32 * j; i < n) visit(i / chunks, i % chunks, v[j]);

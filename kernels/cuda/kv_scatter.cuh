@@ -14,7 +14,24 @@
 namespace baton::cuda {
 
 /// From the slot's element type to the cache's.
-enum class KvConversion : uint8_t { kNone, kF32ToBf16, kF16ToBf16, kBf16ToE4m3 };
+enum class KvConversion : uint8_t { kNone, kF32ToBf16, kF16ToBf16, kBf16ToE4m3, kF32ToE4m3 };
+
+PX_DEVICE uint32_t PackE4m3Quad(float a, float b, float c, float d, float inverse_scale) {
+  return px::PackE4m3(px::Mul(a, inverse_scale), px::Mul(b, inverse_scale)) |
+         static_cast<uint32_t>(px::PackE4m3(px::Mul(c, inverse_scale), px::Mul(d, inverse_scale))) << 16;
+}
+
+/// Two chunks of f32 make one word of e4m3. Returns what the word adds to the stored digest.
+PX_DEVICE uint64_t StoreF32AsE4m3(unsigned char* vector, int pair, const px::U128& low, const px::U128& high,
+                                  uint64_t key, float inverse_scale) {
+  auto quad = [&](const px::U128& v) {
+    return PackE4m3Quad(px::BitCast<float>(v.w[0]), px::BitCast<float>(v.w[1]), px::BitCast<float>(v.w[2]),
+                        px::BitCast<float>(v.w[3]), inverse_scale);
+  };
+  const px::U64 out{quad(low), quad(high)};
+  px::Store(reinterpret_cast<px::U64*>(vector) + pair, out);
+  return KvMixOf(key, pair, out.w[0], out.w[1]);
+}
 
 template <KvConversion kConversion>
 PX_DEVICE uint64_t StoreConverted(unsigned char* vector, int c, const px::U128& v, uint64_t key, float inverse_scale) {
@@ -35,9 +52,7 @@ PX_DEVICE uint64_t StoreConverted(unsigned char* vector, int c, const px::U128& 
       PX_UNROLL
       for (int w = 0; w < 2; ++w) {
         const px::F2 low = px::UnpackBf16(v.w[2 * w]), high = px::UnpackBf16(v.w[2 * w + 1]);
-        out.w[w] = px::PackE4m3(px::Mul(low.x, inverse_scale), px::Mul(low.y, inverse_scale)) |
-                   static_cast<uint32_t>(px::PackE4m3(px::Mul(high.x, inverse_scale), px::Mul(high.y, inverse_scale)))
-                       << 16;
+        out.w[w] = PackE4m3Quad(low.x, low.y, high.x, high.y, inverse_scale);
       }
     }
     px::Store(reinterpret_cast<px::U64*>(vector) + c, out);
@@ -51,8 +66,10 @@ PX_KERNEL void PX_BOUNDS(kKvRunThreads) ScatterKvKernel(const PX_GRID_CONST KvRu
   const KvRun run = p.runs[px::BlockX()];
   const int pieces = KvPieces(run), chunks = p.vector_bytes / 16;
   constexpr bool kHalves = kConversion == KvConversion::kF32ToBf16 || kConversion == KvConversion::kBf16ToE4m3;
-  const int stored_bytes = kHalves ? p.vector_bytes / 2 : p.vector_bytes;
-  const float inverse_scale = kConversion == KvConversion::kBf16ToE4m3 ? 1.0f / run.scale : 1.0f;
+  constexpr bool kQuarters = kConversion == KvConversion::kF32ToE4m3;
+  constexpr bool kToE4m3 = kQuarters || kConversion == KvConversion::kBf16ToE4m3;
+  const int stored_bytes = p.vector_bytes / (kQuarters ? 4 : kHalves ? 2 : 1);
+  const float inverse_scale = kToE4m3 ? 1.0f / run.scale : 1.0f;
   for (int n = px::WarpIndex(); n < pieces; n += kKvRunWarps) {
     const KvPiece piece = KvPieceAt(run, n);
     const unsigned char* from =
@@ -60,15 +77,25 @@ PX_KERNEL void PX_BOUNDS(kKvRunThreads) ScatterKvKernel(const PX_GRID_CONST KvRu
     unsigned char* to = run.cache + piece.first * run.token_stride + static_cast<int64_t>(piece.head) * stored_bytes;
     uint64_t arrived = 0, stored = 0;
     // Without the hardware's conversion (sm_80) two e4m3 in flight are what registers allow.
-    ForEachChunk<kConversion == KvConversion::kBf16ToE4m3 ? 2 : 4>(
-        piece, chunks, [&](int token) { return from + static_cast<int64_t>(token) * run.heads * p.vector_bytes; },
+    ForEachChunk<kToE4m3 ? 2 : 4, kQuarters ? 2 : 1>(
+        piece, kQuarters ? chunks / 2 : chunks,
+        [&](int token) { return from + static_cast<int64_t>(token) * run.heads * p.vector_bytes; },
         [&](int token, int c, const px::U128& v) {
           const uint64_t key = KvKeyOf(run, piece, token);
+          if constexpr (kQuarters) {
+            const px::U128 next = px::LoadStream(
+                reinterpret_cast<const px::U128*>(from + static_cast<int64_t>(token) * run.heads * p.vector_bytes) +
+                2 * c + 1);
+            arrived += KvMixOf(key, 4 * c, v.w[0], v.w[1]) + KvMixOf(key, 4 * c + 1, v.w[2], v.w[3]) +
+                       KvMixOf(key, 4 * c + 2, next.w[0], next.w[1]) + KvMixOf(key, 4 * c + 3, next.w[2], next.w[3]);
+            stored += StoreF32AsE4m3(to + token * run.token_stride, c, v, next, key, inverse_scale);
+            return;
+          }
           arrived += KvMixOf(key, 2 * c, v.w[0], v.w[1]) + KvMixOf(key, 2 * c + 1, v.w[2], v.w[3]);
           unsigned char* vector = to + token * run.token_stride;
           if constexpr (kConversion == KvConversion::kNone)
             px::Store(reinterpret_cast<px::U128*>(vector) + c, v);
-          else
+          else if constexpr (!kQuarters)
             stored += StoreConverted<kConversion>(vector, c, v, key, inverse_scale);
         });
     arrived = WarpSum64(arrived);

@@ -1,4 +1,5 @@
-#include "kernels/cuda/instances.h"
+#include "kernels/cuda/instance_lists.h"
+#include "kernels/cuda/mla_decode.cuh"
 
 namespace baton::cuda {
 BATON_MLA_INSTANCES(template)

@@ -6,7 +6,8 @@
 // 1: 2.3 GFLOP, 2.9 µs at 790 TFLOP/s; 9.4 MB, 2.2 µs at 4.3 TB/s). One block: 64 packed rows; warp w: rows of group w
 // / 2, tokens and columns of half w % 2. The two warps of a row group exchange their scores through shared memory.
 // Tiles, merging and work list are those of attention_decode.cuh; a partial is 64 rows of 512 floats, so the fixed form
-// writes and reads 128 KiB per tile of 288 KiB: without --deterministic, items of many tiles.
+// writes and reads 128 KiB per tile of 288 KiB: without --deterministic, items of many tiles. An e4m3 cache (576 bytes
+// per token, value = stored · scale) halves the bytes and is widened into one bf16 stage before it is used.
 #pragma once
 
 #include "kernels/cuda/attention_decode.cuh"
@@ -20,24 +21,33 @@ constexpr int kMlaTokens = 32;  ///< of a sub-tile
 constexpr int kMlaColumns = kMlaLatent / kMlaHalves;
 constexpr int kMlaSubTiles = kTileTokens / kMlaTokens;
 
-struct MlaShared {
-  px::bf16 q[kMlaRows * TileLayout<px::bf16, kMlaDim>::kPitch];
-  px::bf16 kv[2][kMlaTokens * TileLayout<px::bf16, kMlaDim>::kPitch];
-  px::F2 scores[kMlaRows][kMlaTokens / 2 + 2];  ///< + 2: rows begin 4 banks apart
-};
-static_assert(sizeof(MlaShared) <= 227 * 1024);
-
 using MlaLayout = TileLayout<px::bf16, kMlaDim>;
 
-PX_DEVICE void FetchLatents(px::bf16* stage, const PagedKv<px::bf16>& kv, const int32_t* table, int length, int first) {
-  for (int i = px::ThreadX(); i < kMlaTokens * MlaLayout::kChunks; i += kMlaThreads) {
-    const int row = i / MlaLayout::kChunks, chunk = i % MlaLayout::kChunks, token = first + row;
+template <typename Kv>
+struct MlaWide {
+  px::bf16 kv[kMlaTokens * MlaLayout::kPitch];
+};
+template <>
+struct MlaWide<px::bf16> {};
+template <typename Kv>
+struct MlaShared : MlaWide<Kv> {
+  px::bf16 q[kMlaRows * MlaLayout::kPitch];
+  Kv stage[2][kMlaTokens * TileLayout<Kv, kMlaDim>::kPitch];
+  px::F2 scores[kMlaRows][kMlaTokens / 2 + 2];  ///< + 2: rows begin 4 banks apart
+};
+static_assert(sizeof(MlaShared<px::bf16>) <= 227 * 1024 && sizeof(MlaShared<px::e4m3>) <= 227 * 1024);
+
+template <typename Kv>
+PX_DEVICE void FetchLatents(Kv* stage, const PagedKv<Kv>& kv, const int32_t* table, int length, int first) {
+  using Layout = TileLayout<Kv, kMlaDim>;
+  for (int i = px::ThreadX(); i < kMlaTokens * Layout::kChunks; i += kMlaThreads) {
+    const int row = i / Layout::kChunks, chunk = i % Layout::kChunks, token = first + row;
     const bool valid = token < length;
     const int block = valid ? px::Load(table + (token >> kv.block_shift)) : 0;
     const int in_block = token & ((1 << kv.block_shift) - 1);
     const int64_t at =
-        valid ? block * kv.block_stride + in_block * static_cast<int64_t>(kMlaDim) + chunk * MlaLayout::kChunk : 0;
-    px::CpAsync16(stage + MlaLayout::Offset(row, chunk), kv.k + at, valid);
+        valid ? block * kv.block_stride + in_block * static_cast<int64_t>(kMlaDim) + chunk * Layout::kChunk : 0;
+    px::CpAsync16(stage + Layout::Offset(row, chunk), kv.k + at, valid);
   }
   px::CpAsyncCommit();
 }
@@ -62,7 +72,8 @@ PX_DEVICE void MlaScores(float (&s)[2][4], const px::bf16* q, const px::bf16* k)
 }
 
 /// Both halves' scores of this row group, in both warps: the fragment of 16 rows × 32 tokens.
-PX_DEVICE void ExchangeScores(MlaShared& smem, const float (&mine)[2][4], float (&all)[kMlaTokens / 8][4],
+template <typename Kv>
+PX_DEVICE void ExchangeScores(MlaShared<Kv>& smem, const float (&mine)[2][4], float (&all)[kMlaTokens / 8][4],
                               int row_group, int half) {
   const int row = row_group * kRowsPerWarp + px::Lane() / 4, column = px::Lane() & 3;  // column: of pairs
   PX_UNROLL
@@ -83,7 +94,8 @@ PX_DEVICE void ExchangeScores(MlaShared& smem, const float (&mine)[2][4], float 
   }
 }
 
-PX_DEVICE void StoreMlaPartial(const DecodeParams<px::bf16>& p, int64_t partial, int row_group, int half,
+template <typename Kv>
+PX_DEVICE void StoreMlaPartial(const DecodeParams<Kv>& p, int64_t partial, int row_group, int half,
                                const TileState<kMlaColumns>& state) {
   const int lane = px::Lane();
   PX_UNROLL
@@ -99,10 +111,11 @@ PX_DEVICE void StoreMlaPartial(const DecodeParams<px::bf16>& p, int64_t partial,
 }
 
 /// p.q [rows, q_heads, 576], p.out [rows, q_heads, 512], p.kv.k [blocks, tokens_per_block, 576] with kv_heads = 1,
-/// p.kv.v unused; the plan's rows_per_group is kMlaRows.
-template <bool kFixedTiles>
-PX_KERNEL void PX_BOUNDS(kMlaThreads) MlaDecodeKernel(const PX_GRID_CONST DecodeParams<px::bf16> p) {
-  PX_SHARED(MlaShared, smem);
+/// p.kv.v unused; e4m3: k_scale and v_scale [1] are the same; the plan's rows_per_group is kMlaRows.
+template <typename Kv, bool kFixedTiles>
+PX_KERNEL void PX_BOUNDS(kMlaThreads) MlaDecodeKernel(const PX_GRID_CONST DecodeParams<Kv> p) {
+  constexpr bool kWiden = sizeof(Kv) == 1;
+  PX_SHARED(MlaShared<Kv>, smem);
   const int lane = px::Lane(), row_group = px::WarpIndex() / kMlaHalves, half = px::WarpIndex() % kMlaHalves;
   px::GridDependencyWait();
   px::GridDependencyRelease();  // the combine kernel waits for the end of this one
@@ -130,22 +143,30 @@ PX_KERNEL void PX_BOUNDS(kMlaThreads) MlaDecodeKernel(const PX_GRID_CONST Decode
 
     const int sub_tiles = (length + kMlaTokens - 1) / kMlaTokens, first = item.first_tile * kMlaSubTiles;
     const int wanted = first + item.tiles * kMlaSubTiles, last = wanted < sub_tiles ? wanted : sub_tiles;
+    float scale = p.options.scale;
+    if constexpr (kWiden) scale = px::Mul(scale, px::Load(p.kv.k_scale));
     TileState<kMlaColumns> state;
     state.Clear();
-    FetchLatents(smem.kv[first & 1], p.kv, table, length, first * kMlaTokens);
+    FetchLatents(smem.stage[first & 1], p.kv, table, length, first * kMlaTokens);
     for (int t = first; t < last; ++t) {
       if (t + 1 < last)
-        FetchLatents(smem.kv[(t + 1) & 1], p.kv, table, length, (t + 1) * kMlaTokens);
+        FetchLatents(smem.stage[(t + 1) & 1], p.kv, table, length, (t + 1) * kMlaTokens);
       else
         px::CpAsyncCommit();
       px::CpAsyncWait<1>();
+      const px::bf16* kv;
+      if constexpr (kWiden) {  // a thread widens what it copied itself
+        Widen<kMlaDim, kMlaThreads, kMlaTokens>(smem.kv, smem.stage[t & 1]);
+        kv = smem.kv;
+      } else {
+        kv = smem.stage[t & 1];
+      }
       px::SyncThreads();
-      const px::bf16* kv = smem.kv[t & 1];
       float mine[2][4], s[kMlaTokens / 8][4];
       MlaScores(mine, smem.q + row_group * kRowsPerWarp * MlaLayout::kPitch,
                 kv + half * (kMlaTokens / 2) * MlaLayout::kPitch);
       ExchangeScores(smem, mine, s, row_group, half);
-      ScaleAndMask(s, rows, t * kMlaTokens, px::Mul(p.options.scale, kLog2E), p.options.softcap);
+      ScaleAndMask(s, rows, t * kMlaTokens, px::Mul(scale, kLog2E), p.options.softcap);
       Accumulate<kMlaColumns, MlaLayout>(state, s, kv, half * (kMlaColumns / MlaLayout::kChunk));
       px::SyncThreads();  // the stage and the scores are free
       if (t + 1 < last && (!kFixedTiles || t % kMlaSubTiles != kMlaSubTiles - 1)) continue;
@@ -159,16 +180,16 @@ PX_KERNEL void PX_BOUNDS(kMlaThreads) MlaDecodeKernel(const PX_GRID_CONST Decode
 }
 
 /// `blocks`: one per SM (157 KiB of shared memory each), whatever the batch.
-template <bool kFixedTiles>
-void LaunchMlaDecode(gpu::Stream& stream, const DecodeParams<px::bf16>& p, int blocks, bool programmatic = true) {
+template <bool kFixedTiles, typename Kv>
+void LaunchMlaDecode(gpu::Stream& stream, const DecodeParams<Kv>& p, int blocks, bool programmatic = true) {
   gpu::Launch(stream,
               {.grid = {static_cast<unsigned>(blocks)},
                .block = {kMlaThreads},
-               .shared_bytes = sizeof(MlaShared),
+               .shared_bytes = sizeof(MlaShared<Kv>),
                .programmatic = programmatic},
-              &MlaDecodeKernel<kFixedTiles>, p);
+              &MlaDecodeKernel<Kv, kFixedTiles>, p);
   gpu::Launch(stream, {.grid = {static_cast<unsigned>(blocks)}, .block = {kCombineWarps * 32}, .programmatic = true},
-              &CombineKernel<px::bf16, kMlaLatent, kMlaRows>, p);
+              &CombineKernel<Kv, kMlaLatent, kMlaRows>, p);
 }
 
 }  // namespace baton::cuda

@@ -6,12 +6,11 @@
 // by one block: 131k pairs (16k tokens, k = 8) take one pass over 0.5 MB each for counting and placing.
 #pragma once
 
+#include "kernels/cuda/moe_limits.h"
 #include "kernels/cuda/warp.cuh"
 #include "kernels/runtime/runtime.h"
 
 namespace baton::cuda {
-
-constexpr int kMaxExperts = 256, kMaxChosenExperts = 16;
 
 struct MoeRouteParams {
   const float* logits;  ///< [tokens, experts]

@@ -6,10 +6,12 @@ template void LaunchScatterKv<KvConversion::kNone>(gpu::Stream&, const KvRunsPar
 template void LaunchScatterKv<KvConversion::kF32ToBf16>(gpu::Stream&, const KvRunsParams&);
 template void LaunchScatterKv<KvConversion::kF16ToBf16>(gpu::Stream&, const KvRunsParams&);
 template void LaunchScatterKv<KvConversion::kBf16ToE4m3>(gpu::Stream&, const KvRunsParams&);
+template void LaunchScatterKv<KvConversion::kF32ToE4m3>(gpu::Stream&, const KvRunsParams&);
 extern void (*const kGatherLauncher)(gpu::Stream&, const KvRunsParams&) = &LaunchGatherKv;
 extern void (*const kMergeStateLauncher)(gpu::Stream&, const MergeStateParams&, bool) = &LaunchMergeState;
 extern void (*const kMoeRouteLauncher)(gpu::Stream&, const MoeRouteParams&, bool) = &LaunchMoeRoute;
 extern void (*const kMoeListsLauncher)(gpu::Stream&, const MoeListParams&, bool) = &LaunchMoeLists;
+extern void (*const kMoeCombineLauncher)(gpu::Stream&, const MoeCombineParams&, bool) = &LaunchMoeCombine;
 extern void (*const kGatherRowsLauncher)(gpu::Stream&, const GatherRowsParams&) = &LaunchGatherRows;
 extern void (*const kSoftCapLauncher)(gpu::Stream&, const SoftCapParams&) = &LaunchSoftCap;
 extern void (*const kCopyBlocksLauncher)(gpu::Stream&, const CopyBlocksParams&) = &LaunchCopyBlocks;

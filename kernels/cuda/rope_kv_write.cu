@@ -1,4 +1,5 @@
-#include "kernels/cuda/instances.h"
+#include "kernels/cuda/instance_lists.h"
+#include "kernels/cuda/rope_kv_write.cuh"
 
 namespace baton::cuda {
 #define BATON_DEFINE(dim) BATON_ROPE_INSTANCES(template, dim)

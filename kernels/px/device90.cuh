@@ -49,8 +49,9 @@ PX_DEVICE uint64_t WgmmaDescriptor(const void* tile) {
 
 #endif
 
-// wgmma and setmaxnreg exist for sm_90a only.
+// wgmma and setmaxnreg exist for sm_90a only: kernels ask PX_HAS_WGMMA.
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define PX_HAS_WGMMA 1
 
 PX_DEVICE void WgmmaFence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 PX_DEVICE void WgmmaCommit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
@@ -68,17 +69,50 @@ PX_DEVICE void RegisterDecrease() {
 }
 
 #define PX_F4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define PX_F16(i) PX_F4(i), PX_F4(i + 4), PX_F4(i + 8), PX_F4(i + 12)
 PX_DEVICE void WgmmaM64N64K16(float (&d)[32], uint64_t a, uint64_t b, bool accumulate) {
   asm volatile(
       "{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
-      "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31}, "
+      "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
+      "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31}, "
       "%32, %33, p, 1, 1, 0, 0;\n}"
-      : PX_F4(0), PX_F4(4), PX_F4(8), PX_F4(12), PX_F4(16), PX_F4(20), PX_F4(24), PX_F4(28)
+      : PX_F16(0), PX_F16(16)
       : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)));
 }
+PX_DEVICE void WgmmaM64N128K16(float (&d)[64], uint64_t a, uint64_t b, bool accumulate) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 "
+      "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
+      "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
+      "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"
+      "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63}, "
+      "%64, %65, p, 1, 1, 0, 0;\n}"
+      : PX_F16(0), PX_F16(16), PX_F16(32), PX_F16(48)
+      : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)));
+}
+PX_DEVICE void WgmmaM64N256K16(float (&d)[128], uint64_t a, uint64_t b, bool accumulate) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %130, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 "
+      "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
+      "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
+      "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"
+      "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63,"
+      "%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,"
+      "%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95,"
+      "%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111,"
+      "%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127}, "
+      "%128, %129, p, 1, 1, 0, 0;\n}"
+      : PX_F16(0), PX_F16(16), PX_F16(32), PX_F16(48), PX_F16(64), PX_F16(80), PX_F16(96), PX_F16(112)
+      : "l"(a), "l"(b), "r"(static_cast<int>(accumulate)));
+}
+#undef PX_F16
 #undef PX_F4
 
+#else
+#define PX_HAS_WGMMA 0
 #endif
 
 }  // namespace baton::px

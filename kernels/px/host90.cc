@@ -97,7 +97,13 @@ void MbarrierInit(uint64_t* barrier, int arrivals, Where where) {
   MBarrier& m = block.mbarriers[block.SharedOffset(barrier, 8, 8, "mbarrier.init", where)];
   m.count = m.pending = static_cast<uint32_t>(arrivals);
 }
-void MbarrierArrive(uint64_t* barrier, Where where) { Arrive(barrier, 0, "mbarrier.arrive", where); }
+void MbarrierFenceInit(Where where) {
+  if (simt::SyncSites::LeftOut(where)) return;
+  for (auto& [offset, m] : CurrentBlock().mbarriers) m.fenced = true;
+}
+void MbarrierArrive(uint64_t* barrier, Where where) {
+  if (!simt::SyncSites::LeftOut(where)) Arrive(barrier, 0, "mbarrier.arrive", where);
+}
 void MbarrierArriveExpect(uint64_t* barrier, int bytes, Where where) {
   Arrive(barrier, bytes, "mbarrier.arrive.expect_tx", where);
 }
@@ -122,7 +128,8 @@ void TmaLoad2D(void* dst, const TensorMap2D* map, int column, int row, uint64_t*
   copy.y = row;
   copy.dst = block.SharedOffset(dst, static_cast<size_t>(map->box_rows) * kRowBytes, 1024, "TMA", where);
   copy.barrier = block.SharedOffset(barrier, 8, 8, "TMA", where);
-  Find(barrier, "TMA", where);
+  if (!Find(barrier, "TMA", where).fenced)
+    block.Fail("TMA names an mbarrier whose initialization has not been fenced", where);
   if (block.policy.lazy())
     block.bulk_copies.push_back(copy);
   else
@@ -135,7 +142,8 @@ uint64_t WgmmaDescriptor(const void* tile, Where where) {
   return (offset & 0x3FFFFu) >> 4 | 1ull << 16 | (kGroupStride >> 4) << 32 | kSwizzle128 << 62;
 }
 void WgmmaFence(Where where) {
-  CurrentBlock().MeetWarpGroup([](Block&, WarpGroup&, void*) {}, nullptr, "wgmma.fence", where);
+  if (simt::SyncSites::LeftOut(where)) return;
+  CurrentBlock().MeetWarpGroup([](Block&, WarpGroup& g, void*) { g.fenced = true; }, nullptr, "wgmma.fence", where);
 }
 void WgmmaCommit(Where where) {
   CurrentBlock().MeetWarpGroup(
@@ -153,11 +161,13 @@ void WgmmaWaitGroups(size_t pending, Where where) {
           for (const WarpGroupMma& op : g.groups.front()) Execute(block, op);
           g.groups.pop_front();
         }
+        g.fenced = false;  // from here on the accumulators may be touched
       },
       &pending, "wgmma.wait_group", where);
 }
 void WgmmaIssue(float* d, int n, uint64_t a, uint64_t b, bool accumulate, Where where) {
   Block& block = CurrentBlock();
+  if (!block.CurrentWarpGroup().fenced) block.Fail("wgmma.mma_async without a wgmma.fence before it", where);
   WarpGroupMma& next = block.CurrentWarpGroup().next;
   next.accumulators[simt::CurrentThread().id % 128] = d;
   next.a_descriptor = a;

@@ -3,6 +3,9 @@
 
 #include "kernels/px/host.h"
 
+/// Whether the target of this compilation has wgmma.
+#define PX_HAS_WGMMA 1
+
 namespace baton::px {
 
 /// A 2-D bf16 tensor in global memory as TMA sees it, read in boxes of box_rows × 64 columns that land in shared
@@ -16,7 +19,8 @@ inline constexpr int kTmaBoxColumns = 64;
 
 // ---- mbarrier: 8 bytes in shared memory
 void MbarrierInit(uint64_t* barrier, int arrivals, Where where = Where::current());
-inline void MbarrierFenceInit() {}
+/// Makes the initialized mbarriers known to TMA; required before the first copy that names one.
+void MbarrierFenceInit(Where where = Where::current());
 void MbarrierArrive(uint64_t* barrier, Where where = Where::current());
 /// Arrives and announces `bytes` that TMA will deliver in this phase.
 void MbarrierArriveExpect(uint64_t* barrier, int bytes, Where where = Where::current());
@@ -26,11 +30,13 @@ void MbarrierWait(uint64_t* barrier, uint32_t parity, Where where = Where::curre
 inline void FenceAsyncProxy() {}
 
 /// Starts the copy of the box at (column, row) to dst (1024-byte aligned); the barrier counts its bytes.
-void TmaLoad2D(void* dst, const TensorMap2D* map, int column, int row, uint64_t* barrier, Where where = Where::current());
+void TmaLoad2D(void* dst, const TensorMap2D* map, int column, int row, uint64_t* barrier,
+               Where where = Where::current());
 
 // ---- wgmma: 128 threads
 /// Descriptor of a K-major operand tile of 64 bf16 columns in the layout that TmaLoad2D writes.
 uint64_t WgmmaDescriptor(const void* tile, Where where = Where::current());
+/// Orders the registers of the accumulators: required before the first wgmma and after every WgmmaWait.
 void WgmmaFence(Where where = Where::current());
 void WgmmaCommit(Where where = Where::current());
 void WgmmaWaitGroups(size_t pending, Where where);
@@ -42,6 +48,12 @@ void WgmmaIssue(float* d, int n, uint64_t a, uint64_t b, bool accumulate, Where 
 /// d[64 × 64] (+)= a[64 × 16] · b[64 × 16]ᵀ, bf16. `d` may be read after WgmmaWait only.
 inline void WgmmaM64N64K16(float (&d)[32], uint64_t a, uint64_t b, bool accumulate, Where where = Where::current()) {
   WgmmaIssue(d, 64, a, b, accumulate, where);
+}
+inline void WgmmaM64N128K16(float (&d)[64], uint64_t a, uint64_t b, bool accumulate, Where where = Where::current()) {
+  WgmmaIssue(d, 128, a, b, accumulate, where);
+}
+inline void WgmmaM64N256K16(float (&d)[128], uint64_t a, uint64_t b, bool accumulate, Where where = Where::current()) {
+  WgmmaIssue(d, 256, a, b, accumulate, where);
 }
 /// Moves registers between the warps of a block: nothing to emulate.
 template <int kRegisters>

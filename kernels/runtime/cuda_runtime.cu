@@ -58,6 +58,15 @@ Graph Stream::EndCapture() {
 }
 void Stream::Replay(const Graph& graph) { BATON_CUDA(cudaGraphLaunch(graph.handle_, handle_)); }
 
+std::string MissingDevice() {
+  int count = 0;
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  if (error != cudaSuccess) return cudaGetErrorString(error);
+  if (count == 0) return "there is none";
+  const std::string architecture = CurrentDevice().architecture;
+  return architecture == "sm_90" ? "" : "the kernels are built for sm_90a, this one is " + architecture;
+}
+
 DeviceInfo CurrentDevice() {
   int device = 0;
   cudaDeviceProp properties;

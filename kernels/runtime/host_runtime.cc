@@ -168,6 +168,8 @@ void Stream::Enqueue(const LaunchConfig& config, std::function<void()> kernel) {
   state_->Add(Work{true, config, std::move(kernel)});
 }
 
+std::string MissingDevice() { return {}; }
+
 DeviceInfo CurrentDevice() {
   constexpr size_t kEmulatedBytes = size_t{8} << 30;
   return {2, kEmulatedBytes, kEmulatedBytes, "emulated"};

@@ -32,6 +32,13 @@ struct LaunchConfig {
   Dim cluster;                ///< {1,1,1}: none
 };
 
+/// Whether the host may touch MemoryKind::kDevice.
+#if defined(__CUDACC__)
+constexpr bool kHostMemory = false;
+#else
+constexpr bool kHostMemory = true;
+#endif
+
 enum class MemoryKind {
   kDevice,
   kShared,  ///< the host may touch it while no work of any stream is running (managed memory)
@@ -62,6 +69,8 @@ struct DeviceInfo {
   std::string architecture;  ///< "sm_90", or "emulated"
 };
 DeviceInfo CurrentDevice();
+/// Why the current device, if any, cannot run what was built; empty when it can.
+std::string MissingDevice();
 
 class Event;
 class Graph;

@@ -141,9 +141,9 @@ bool Block::RunOneBulkCopy() {
   return true;
 }
 
-bool Block::AllWaitAt(const char* operation) const {
-  return std::all_of(threads.begin(), threads.end(), [&](const Thread& t) {
-    return t.done || (t.wait.ready != nullptr && std::strcmp(t.wait.operation, operation) == 0);
+bool Block::SomeWaitAt(const char* operation) const {
+  return std::any_of(threads.begin(), threads.end(), [&](const Thread& t) {
+    return !t.done && t.wait.ready != nullptr && std::strcmp(t.wait.operation, operation) == 0;
   });
 }
 
@@ -162,7 +162,7 @@ Block::Stop Block::Run(bool stop_early) {
         std::all_of(threads.begin(), threads.end(), [](const Thread& t) { return t.done || t.released_dependents; }))
       return Stop::kDependentsReleased;
     if (progressed || RunOneBulkCopy()) continue;
-    if (!dependency_met && AllWaitAt(kGridDependency)) return Stop::kAtGridDependency;
+    if (!dependency_met && SomeWaitAt(kGridDependency)) return Stop::kAtGridDependency;
     if (alive > 0) {
       error = DeadlockReport();
       return Stop::kFailed;

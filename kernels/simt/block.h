@@ -85,6 +85,7 @@ struct MBarrier {
   uint32_t pending = 0;
   uint64_t phase = 0;
   int64_t pending_bytes = 0;
+  bool fenced = false;  ///< its initialization is known to TMA
   uint64_t sync = 0;
 };
 
@@ -97,6 +98,7 @@ struct WarpGroupMma {
 };
 struct WarpGroup {
   Barrier meeting;
+  bool fenced = false;  ///< wgmma.fence since the start and since the last wait
   WarpGroupMma next;
   std::vector<WarpGroupMma> open;
   std::deque<std::vector<WarpGroupMma>> groups;
@@ -126,7 +128,7 @@ class Block {
   enum class Stop { kDone, kFailed, kDependentsReleased, kAtGridDependency };
   static constexpr const char* kGridDependency = "griddepcontrol.wait";
   /// Runs until done or failed; with `stop_early` also until every thread released its dependents or (for a kernel
-  /// started early) all threads wait at griddepcontrol.wait.
+  /// started early) nothing moves on before griddepcontrol.wait opens.
   Stop Run(bool stop_early);
   /// Opens griddepcontrol.wait.
   void DependencyMet() { dependency_met = true; }
@@ -169,7 +171,7 @@ class Block {
   bool RunOneBulkCopy();
   void ThreadEnded(Thread& t);
   void Release(Barrier& barrier);
-  bool AllWaitAt(const char* operation) const;
+  bool SomeWaitAt(const char* operation) const;
   std::string DeadlockReport() const;
   std::string Place() const;
   void CheckCanary();

@@ -118,23 +118,62 @@ MicroKernel Mma(bool integers) {
   return k;
 }
 
-#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
-#define CONFORMANCE_SM90 1
-#else
-#define CONFORMANCE_SM90 0
-#endif
+struct ExchangedShared {
+  float d[64];
+};
+/// a · b, and (bᵀ · aᵀ)ᵀ of a's upper 8 rows, which take the same registers: the bits must be the same (gemv.cuh).
+PX_KERNEL void MmaExchangedKernel(const uint32_t* in, uint32_t* out) {
+  PX_SHARED(ExchangedShared, smem);
+  const int lane = px::Lane(), row = lane / 4, column = lane % 4 * 2;
+  uint32_t a[4];
+  float d[4], e[4] = {};
+  PX_UNROLL
+  for (int i = 0; i < 4; ++i) a[i] = px::Load(in + i * 32 + lane), d[i] = 0.0f;
+  const uint32_t b0 = px::Load(in + 128 + lane), b1 = px::Load(in + 160 + lane), exchanged[4] = {b0, 0, b1, 0};
+  PX_UNROLL
+  for (int i = 0; i < 2; ++i) {
+    d[i] = static_cast<float>(row * 8 + column + i);
+    e[i] = static_cast<float>((column + i) * 8 + row);
+  }
+  px::MmaBf16(d, a, b0, b1);
+  px::MmaBf16(e, exchanged, a[0], a[2]);
+  PX_UNROLL
+  for (int i = 0; i < 2; ++i) px::StoreShared(&smem.d[row * 8 + column + i], d[i]);
+  px::SyncWarp();
+  PX_UNROLL
+  for (int i = 0; i < 2; ++i)
+    px::Store(out + i * 32 + lane,
+              px::BitCast<uint32_t>(e[i]) ^ px::BitCast<uint32_t>(px::LoadShared(&smem.d[(column + i) * 8 + row])));
+}
+MicroKernel MmaExchanged() {
+  Words in(192);
+  const Words noise = Noise(384, 25);
+  for (size_t i = 0; i < noise.size(); ++i)
+    in[i / 2] |=
+        static_cast<uint32_t>(px::FloatToBf16Bits(static_cast<float>(static_cast<int32_t>(noise[i])) * 0x1p-30f))
+        << (i % 2 * 16);
+  MicroKernel k{"MmaBf16_exchanged", {}, {}, {}};
+  k.run = [in](gpu::Stream& s) {
+    return Launch(s, {.grid = {1}, .block = {kWarp}, .shared_bytes = sizeof(ExchangedShared)}, 64, in,
+                  &MmaExchangedKernel);
+  };
+  k.want.assign(64, 0);
+  return k;
+}
 
-constexpr int kM = 64, kN = 64, kDepth = 128;
+constexpr int kM = 64, kDepth = 128;
+template <int kN>
 struct alignas(1024) HopperShared {
   px::bf16 a[2][kM * px::kTmaBoxColumns];
   px::bf16 b[2][kN * px::kTmaBoxColumns];
   uint64_t full;
 };
-/// One warpgroup: thread 0 asks TMA for two boxes of each operand, then d[64, 64] = a · bᵀ over 128 columns.
+/// One warpgroup: thread 0 asks TMA for two boxes of each operand, then d[64, kN] = a · bᵀ over 128 columns.
+template <int kN>
 PX_KERNEL void HopperKernel(const uint32_t*, uint32_t* out, const PX_GRID_CONST px::TensorMap2D a,
                             const PX_GRID_CONST px::TensorMap2D b, int first_row) {
-#if CONFORMANCE_SM90
-  PX_SHARED(HopperShared, smem);
+#if PX_HAS_WGMMA
+  PX_SHARED(HopperShared<kN>, smem);
   const int t = px::ThreadX();
   if (t == 0) {
     px::MbarrierInit(&smem.full, 1);
@@ -147,21 +186,29 @@ PX_KERNEL void HopperKernel(const uint32_t*, uint32_t* out, const PX_GRID_CONST 
   }
   px::SyncThreads();
   px::MbarrierWait(&smem.full, 0);
-  float d[32];
+  float d[kN / 2];
   px::WgmmaFence();
   PX_UNROLL
-  for (int step = 0; step < kDepth / 16; ++step)
-    px::WgmmaM64N64K16(d, px::WgmmaDescriptor(smem.a[step / 4]) + step % 4 * 2,
-                       px::WgmmaDescriptor(smem.b[step / 4]) + step % 4 * 2, step != 0);
+  for (int step = 0; step < kDepth / 16; ++step) {
+    const uint64_t x = px::WgmmaDescriptor(smem.a[step / 4]) + step % 4 * 2,
+                   w = px::WgmmaDescriptor(smem.b[step / 4]) + step % 4 * 2;
+    if constexpr (kN == 256)
+      px::WgmmaM64N256K16(d, x, w, step != 0);
+    else if constexpr (kN == 128)
+      px::WgmmaM64N128K16(d, x, w, step != 0);
+    else
+      px::WgmmaM64N64K16(d, x, w, step != 0);
+  }
   px::WgmmaCommit();
   px::WgmmaWait<0>();
   PX_UNROLL
-  for (int i = 0; i < 32; ++i) px::Store(out + i * 128 + t, px::BitCast<uint32_t>(d[i]));
+  for (int i = 0; i < kN / 2; ++i) px::Store(out + i * 128 + t, px::BitCast<uint32_t>(d[i]));
 #else
   (void)out, (void)a, (void)b, (void)first_row;
 #endif
 }
 /// The box of A begins `first_row` rows into the tensor: what lies beyond its end must read as zero.
+template <int kN>
 MicroKernel Hopper(bool integers, int first_row) {
   constexpr int kRows = 80;
   auto value = [&](uint32_t w) {
@@ -171,7 +218,7 @@ MicroKernel Hopper(bool integers, int first_row) {
   std::vector<px::bf16> a, b;
   for (uint32_t w : Noise(kRows * kDepth, 23)) a.push_back({value(w)});
   for (uint32_t w : Noise(kN * kDepth, 24)) b.push_back({value(w)});
-  MicroKernel k{std::string("Mbarrier_TmaLoad2D_Wgmma") + (integers ? "_integers_from_" : "_fractions_from_") +
+  MicroKernel k{"Mbarrier_TmaLoad2D_WgmmaN" + std::to_string(kN) + (integers ? "_integers_from_" : "_fractions_from_") +
                     std::to_string(first_row),
                 {},
                 {},
@@ -183,14 +230,14 @@ MicroKernel Hopper(bool integers, int first_row) {
     s.Upload(db.data(), b.data(), b.size() * 2);
     const px::TensorMap2D ma = gpu::MakeTensorMap2D(static_cast<const px::bf16*>(da.data()), kDepth, kRows, kDepth, kM);
     const px::TensorMap2D mb = gpu::MakeTensorMap2D(static_cast<const px::bf16*>(db.data()), kDepth, kN, kDepth, kN);
-    gpu::Launch(s, {.grid = {1}, .block = {128}, .shared_bytes = sizeof(HopperShared)}, &HopperKernel,
+    gpu::Launch(s, {.grid = {1}, .block = {128}, .shared_bytes = sizeof(HopperShared<kN>)}, &HopperKernel<kN>,
                 static_cast<const uint32_t*>(nullptr), static_cast<uint32_t*>(out.data()), ma, mb, first_row);
     Words got(kM * kN);
     s.CopyAsync(got.data(), out.data(), got.size() * 4);
     CheckSynchronized(s);
     return got;
   };
-  for (int i = 0; i < 32; ++i)
+  for (int i = 0; i < kN / 2; ++i)
     for (int t = 0; t < 128; ++t) {
       const int row = first_row + t / 32 * 16 + t % 32 / 4 + 8 * (i / 2 % 2), column = i / 4 * 8 + t % 4 * 2 + i % 2;
       double sum = 0;
@@ -206,7 +253,8 @@ MicroKernel Hopper(bool integers, int first_row) {
 std::vector<MicroKernel> MatrixKernels() {
   return {LdMatrix<false>(),      LdMatrix<true>(),        Mma<Input::kBf16>(true), Mma<Input::kBf16>(false),
           Mma<Input::kF16>(true), Mma<Input::kF16>(false), Mma<Input::kE4m3>(true), Mma<Input::kE4m3>(false),
-          Hopper(true, 0),        Hopper(false, 0),        Hopper(true, 32)};
+          MmaExchanged(),         Hopper<64>(true, 0),     Hopper<64>(false, 0),    Hopper<64>(true, 32),
+          Hopper<128>(true, 0),   Hopper<256>(true, 0),    Hopper<256>(false, 0)};
 }
 
 }  // namespace baton::conformance

@@ -1,4 +1,5 @@
-// Every planted bug must be found under at least one policy, and the right kernels must pass under all. Prints the table.
+// Every planted bug must be found under at least one policy, and the right kernels must pass under all. Prints the
+// table.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -33,8 +34,8 @@ std::string RunSum(const simt::Policy& policy) {
   constexpr int kRows = 5, kN = 300;
   const auto values = Random(kRows * kN, 1);
   Array<float> in(values), out(kRows);
-  std::string error = RunKernel(policy, {.grid = {1}, .block = {kSumThreads}, .shared_bytes = sizeof(SumShared)}, &SumRows<kBug>,
-                                in.data(), out.data(), kRows, kN);
+  std::string error = RunKernel(policy, {.grid = {1}, .block = {kSumThreads}, .shared_bytes = sizeof(SumShared)},
+                                &SumRows<kBug>, in.data(), out.data(), kRows, kN);
   if (!error.empty()) return error;
   std::vector<double> want(kRows, 0.0);
   for (size_t i = 0; i < values.size(); ++i) want[i / kN] += values[i];
@@ -45,8 +46,8 @@ template <Bug kBug>
 std::string RunTranspose(const simt::Policy& policy) {
   const auto values = Random(1024, 2);
   Array<float> in(values), out(1024);
-  std::string error = RunKernel(policy, {.grid = {1}, .block = {32}, .shared_bytes = sizeof(TransposeShared)}, &Transpose<kBug>,
-                                in.data(), out.data());
+  std::string error = RunKernel(policy, {.grid = {1}, .block = {32}, .shared_bytes = sizeof(TransposeShared)},
+                                &Transpose<kBug>, in.data(), out.data());
   if (!error.empty()) return error;
   std::vector<double> want(1024);
   for (int r = 0; r < 32; ++r)
@@ -79,7 +80,8 @@ std::vector<double> Product(const std::vector<px::bf16>& a, const std::vector<px
   std::vector<double> c(static_cast<size_t>(m) * n, 0.0);
   for (int i = 0; i < m; ++i)
     for (int j = 0; j < n; ++j)
-      for (int l = 0; l < k; ++l) c[i * n + j] += static_cast<double>(px::ToFloat(a[i * k + l])) * px::ToFloat(b[j * k + l]);
+      for (int l = 0; l < k; ++l)
+        c[i * n + j] += static_cast<double>(px::ToFloat(a[i * k + l])) * px::ToFloat(b[j * k + l]);
   return c;
 }
 
@@ -90,8 +92,8 @@ std::string RunGemm(const simt::Policy& policy) {
   Array<px::bf16> da(a), db(b);
   Array<float> c(kGemmM * kGemmN);
   const px::TensorMap2D ma{da.data(), kDepth, kGemmM, kDepth, kGemmM}, mb{db.data(), kDepth, kGemmN, kDepth, kGemmN};
-  std::string error = RunKernel(policy, {.grid = {1}, .block = {kGemmThreads}, .shared_bytes = sizeof(GemmShared)}, &TmaGemm<kBug>,
-                                ma, mb, c.data(), kDepth);
+  std::string error = RunKernel(policy, {.grid = {1}, .block = {kGemmThreads}, .shared_bytes = sizeof(GemmShared)},
+                                &TmaGemm<kBug>, ma, mb, c.data(), kDepth);
   return error.empty() ? Compare(c.data(), Product(a, b, kGemmM, kGemmN, kDepth), 1e-2) : error;
 }
 
@@ -100,8 +102,8 @@ std::string RunWarpProduct(const simt::Policy& policy) {
   const auto a = ToBf16(Random(256, 6)), b = ToBf16(Random(128, 7));
   Array<px::bf16> da(a), db(b);
   Array<float> d(128);
-  std::string error = RunKernel(policy, {.grid = {1}, .block = {32}, .shared_bytes = sizeof(MmaShared)}, &WarpProduct<kBug>, da.data(),
-                                db.data(), d.data());
+  std::string error = RunKernel(policy, {.grid = {1}, .block = {32}, .shared_bytes = sizeof(MmaShared)},
+                                &WarpProduct<kBug>, da.data(), db.data(), d.data());
   return error.empty() ? Compare(d.data(), Product(a, b, 16, 8, 16), 1e-4) : error;
 }
 
@@ -113,7 +115,8 @@ std::string RunDependent(const simt::Policy& policy) {
   gpu::Stream stream;
   stream.SetPolicy(policy);
   gpu::Launch(stream, {.grid = {2}, .block = {128}}, &Producer<kBug>, x.data(), y.data(), kN);
-  gpu::Launch(stream, {.grid = {2}, .block = {128}, .programmatic = true}, &Consumer<kBug>, x.data(), y.data(), z.data(), kN);
+  gpu::Launch(stream, {.grid = {2}, .block = {128}, .programmatic = true}, &Consumer<kBug>, x.data(), y.data(),
+              z.data(), kN);
   if (std::string error = stream.Synchronize(); !error.empty()) return error;
   std::vector<double> want;
   for (float v : values) want.push_back(2.0 * (v + 1.0f));
@@ -126,9 +129,12 @@ struct Planted {
 };
 
 const Planted kRight[] = {
-    {"block sum", RunSum<Bug::kNone>},         {"warp transpose", RunTranspose<Bug::kNone>},
-    {"cp.async pipeline", RunPipeline<Bug::kNone>}, {"TMA + wgmma GEMM", RunGemm<Bug::kNone>},
-    {"mma.sync", RunWarpProduct<Bug::kNone>},  {"dependent launch", RunDependent<Bug::kNone>},
+    {"block sum", RunSum<Bug::kNone>},
+    {"warp transpose", RunTranspose<Bug::kNone>},
+    {"cp.async pipeline", RunPipeline<Bug::kNone>},
+    {"TMA + wgmma GEMM", RunGemm<Bug::kNone>},
+    {"mma.sync", RunWarpProduct<Bug::kNone>},
+    {"dependent launch", RunDependent<Bug::kNone>},
 };
 const Planted kBugs[] = {
     {"no barrier before the read", RunSum<Bug::kNoBarrierBeforeRead>},
@@ -149,6 +155,10 @@ const Planted kBugs[] = {
     {"TMA into a stage in use", RunGemm<Bug::kNoEmptyWait>},
     {"wrong mbarrier parity", RunGemm<Bug::kWrongParity>},
     {"too few bytes expected", RunGemm<Bug::kTooFewBytesExpected>},
+    {"no barrier after mbarrier.init", RunGemm<Bug::kNoBarrierAfterInit>},
+    {"no fence after mbarrier.init", RunGemm<Bug::kNoInitFence>},
+    {"no wgmma.fence", RunGemm<Bug::kNoWgmmaFence>},
+    {"stage given back in flight", RunGemm<Bug::kReleasedInFlight>},
     {"accumulators read in flight", RunGemm<Bug::kNoWgmmaWait>},
     {"ldmatrix row addresses", RunWarpProduct<Bug::kLdMatrixRow>},
     {"no griddepcontrol.wait", RunDependent<Bug::kNoDependencyWait>},
@@ -158,7 +168,8 @@ const Planted kBugs[] = {
 TEST(Simt, RightKernelsPassUnderEveryPolicyAndSeed) {
   for (uint64_t seed = 1; seed <= 5; ++seed)
     for (const simt::Policy& policy : simt::AllPolicies(seed))
-      for (const Planted& kernel : kRight) EXPECT_EQ(kernel.run(policy), "") << kernel.name << " " << simt::PolicyName(policy);
+      for (const Planted& kernel : kRight)
+        EXPECT_EQ(kernel.run(policy), "") << kernel.name << " " << simt::PolicyName(policy);
 }
 
 TEST(Simt, EveryPlantedBugIsFoundUnderSomePolicy) {

@@ -25,6 +25,10 @@ enum class Bug {
   kNoEmptyWait,             ///< GEMM: TMA into a stage that wgmma still reads
   kWrongParity,             ///< GEMM: waits for the wrong phase
   kTooFewBytesExpected,     ///< GEMM: announces only half of the bytes
+  kNoBarrierAfterInit,      ///< GEMM: waits on mbarriers that another warp still initializes
+  kNoInitFence,             ///< GEMM: TMA is not told of the initialized mbarriers
+  kNoWgmmaFence,            ///< GEMM: wgmma takes its accumulators without a fence
+  kReleasedInFlight,        ///< GEMM: gives a stage back before the wgmma that reads it has ended
   kNoWgmmaWait,             ///< GEMM: reads accumulators in flight
   kLdMatrixRow,             ///< ldmatrix with lanes 8…15 addressing the wrong rows
   kNoDependencyWait,        ///< PDL: reads the predecessor's output without waiting
@@ -43,7 +47,7 @@ template <Bug kBug>
 PX_KERNEL void SumRows(const float* in, float* out, int rows, int n) {
   PX_SHARED(SumShared, smem);
   const int warp = px::WarpIndex(), lane = px::Lane();
-  float* partial = reinterpret_cast<float*>(&smem);  // [4 · spacing]
+  float* partial = reinterpret_cast<float*>(&smem);                     // [4 · spacing]
   const int spacing = kBug == Bug::kSharedOverrun && rows > 0 ? 2 : 1;  // not known to the compiler
   for (int r = 0; r < rows; ++r) {
     float sum = 0;
@@ -53,12 +57,17 @@ PX_KERNEL void SumRows(const float* in, float* out, int rows, int n) {
       sum += px::ShuffleXor(sum, m);
     }
     if (lane == 0) {
-      if (kBug == Bug::kUninitializedShared) partial[warp] += sum;
-      else partial[warp * spacing] = sum;
+      if (kBug == Bug::kUninitializedShared)
+        partial[warp] += sum;
+      else
+        partial[warp * spacing] = sum;
     }
-    if (kBug == Bug::kBarrierInDivergentCode && warp >= 2) px::BarSync(1, kSumThreads);
-    else if (kBug == Bug::kNamedBarrierCount) px::BarSync(2, kSumThreads + 32);
-    else if (kBug != Bug::kNoBarrierBeforeRead) px::SyncThreads();
+    if (kBug == Bug::kBarrierInDivergentCode && warp >= 2)
+      px::BarSync(1, kSumThreads);
+    else if (kBug == Bug::kNamedBarrierCount)
+      px::BarSync(2, kSumThreads + 32);
+    else if (kBug != Bug::kNoBarrierBeforeRead)
+      px::SyncThreads();
     if (px::ThreadX() == kSumThreads - 1) {
       float total = 0;
       for (int w = 0; w < kSumThreads / 32; ++w) total += partial[w * spacing];
@@ -77,8 +86,10 @@ PX_KERNEL void Transpose(const float* in, float* out) {
   PX_SHARED(TransposeShared, smem);
   const int lane = px::Lane();
   for (int r = 0; r < 32; ++r) smem.tile[r][lane] = px::Load(in + r * 32 + lane);
-  if (kBug == Bug::kWarpSyncMaskTooSmall) px::SyncWarp(lane < 16 ? 0x0000FFFFu : 0xFFFF0000u);
-  else if (kBug != Bug::kNoWarpSync) px::SyncWarp();
+  if (kBug == Bug::kWarpSyncMaskTooSmall)
+    px::SyncWarp(lane < 16 ? 0x0000FFFFu : 0xFFFF0000u);
+  else if (kBug != Bug::kNoWarpSync)
+    px::SyncWarp();
   for (int r = 0; r < 32; ++r) px::Store(out + r * 32 + lane, smem.tile[lane][r]);
 }
 
@@ -136,9 +147,9 @@ PX_KERNEL void TmaGemm(const PX_GRID_CONST px::TensorMap2D a, const PX_GRID_CONS
       px::MbarrierInit(&smem.full[s], 1);
       px::MbarrierInit(&smem.empty[s], 1);
     }
-    px::MbarrierFenceInit();
+    if (kBug != Bug::kNoInitFence) px::MbarrierFenceInit();
   }
-  px::SyncThreads();
+  if (kBug != Bug::kNoBarrierAfterInit) px::SyncThreads();
   if (t >= 128) {
     px::RegisterDecrease<40>();
     if (t != 128) return;
@@ -157,13 +168,15 @@ PX_KERNEL void TmaGemm(const PX_GRID_CONST px::TensorMap2D a, const PX_GRID_CONS
   for (int i = 0; i < tiles; ++i) {
     const int s = i % kGemmStages;
     if (kBug != Bug::kNoFullWait) px::MbarrierWait(&smem.full[s], (i / kGemmStages + (kBug == Bug::kWrongParity)) & 1);
-    px::WgmmaFence();
+    if (kBug == Bug::kReleasedInFlight && t == 0) px::MbarrierArrive(&smem.empty[s]);
+    if (kBug != Bug::kNoWgmmaFence) px::WgmmaFence();
     PX_UNROLL
     for (int kk = 0; kk < kGemmK / 16; ++kk)
-      px::WgmmaM64N64K16(d, px::WgmmaDescriptor(smem.a[s]) + kk * 2, px::WgmmaDescriptor(smem.b[s]) + kk * 2, (i | kk) != 0);
+      px::WgmmaM64N64K16(d, px::WgmmaDescriptor(smem.a[s]) + kk * 2, px::WgmmaDescriptor(smem.b[s]) + kk * 2,
+                         (i | kk) != 0);
     px::WgmmaCommit();
     if (kBug != Bug::kNoWgmmaWait || i + 1 < tiles) px::WgmmaWait<0>();
-    if (t == 0) px::MbarrierArrive(&smem.empty[s]);
+    if (kBug != Bug::kReleasedInFlight && t == 0) px::MbarrierArrive(&smem.empty[s]);
   }
   const int warp = t / 32, lane = t % 32;
   PX_UNROLL

@@ -139,6 +139,8 @@ struct Handoff {
   void Scatter(gpu::Stream& stream, const cuda::KvRunsParams& p) const {
     if (shape.source == shape.target)
       cuda::LaunchScatterKv<KvConversion::kNone>(stream, p);
+    else if (shape.source == DType::kF32 && shape.target == DType::kF8E4M3)
+      cuda::LaunchScatterKv<KvConversion::kF32ToE4m3>(stream, p);
     else if (shape.source == DType::kF32)
       cuda::LaunchScatterKv<KvConversion::kF32ToBf16>(stream, p);
     else if (shape.source == DType::kF16)
@@ -249,6 +251,7 @@ TEST(CudaKvHandoff, EveryConversionIsThatOfTheType) {
   CheckHandoff({.source = DType::kF32, .tokens = {0, 37}});
   CheckHandoff({.source = DType::kF16, .dim = 80, .tokens = {0, 37}});
   CheckHandoff({.target = DType::kF8E4M3, .dim = 128, .tokens = {0, 37}});
+  CheckHandoff({.source = DType::kF32, .target = DType::kF8E4M3, .dim = 80, .tokens = {0, 37}});
   CheckHandoff({.source = DType::kF32, .target = DType::kF32, .dim = 96, .tokens = {0, 20}});
 }
 

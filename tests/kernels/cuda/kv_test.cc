@@ -1,6 +1,7 @@
 // RoPE + KV write with digests, merging of attention states.
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "kernels/cuda/merge_state.cuh"
 #include "kernels/cuda/rope_kv_write.cuh"
@@ -29,100 +30,139 @@ std::vector<double> RotatedHead(const px::bf16* x, int dim, int rotary, const fl
   return out;
 }
 
-template <typename Kv, int kDim>
-void CheckRope(int rows, int q_heads, int kv_heads, int rotary, bool norms) {
-  constexpr int kBlock = 32, kBlocks = 4, kMaxPosition = 200;
-  Data data(kDim + rows);
-  const int heads = q_heads + 2 * kv_heads;
-  const auto qkv = data.Normal<px::bf16>(static_cast<size_t>(rows) * heads * kDim);
-  const auto norm = data.Normal<float>(kDim, 0.2f);
+/// cos and sin of every position below `positions`: [positions, 2, rotary / 2].
+std::vector<float> RopeTable(int positions, int rotary) {
   std::vector<float> table;
-  for (int p = 0; p < kMaxPosition; ++p)
+  for (int p = 0; p < positions; ++p)
     for (int part = 0; part < 2; ++part)
       for (int i = 0; i < rotary / 2; ++i) {
         const double angle = p * std::pow(10000.0, -2.0 * i / rotary);
         table.push_back(static_cast<float>(part == 0 ? std::cos(angle) : std::sin(angle)));
       }
-  std::vector<int32_t> slots(kBlocks * kBlock), positions;
-  for (size_t i = 0; i < slots.size(); ++i) slots[i] = static_cast<int32_t>(i);
-  std::shuffle(slots.begin(), slots.end(), data.rng());
-  slots.resize(rows);
-  for (int r = 0; r < rows; ++r) positions.push_back(data.Int(0, kMaxPosition - 1));
-  if (rows > 1) slots[rows - 1] = -1;
+  return table;
+}
 
-  const int64_t block_stride = kBlock * kv_heads * kDim, units = kBlock / 16;
-  Array<px::bf16> dqkv(qkv), q(static_cast<size_t>(rows) * q_heads * kDim);
-  Array<float> dnorm(norm), dtable(table), scale(std::vector<float>(kv_heads, 0.02f));
-  Array<int32_t> dpositions(positions), dslots(slots);
-  Array<Kv> k(kBlocks * block_stride), v(kBlocks * block_stride);
-  Array<uint64_t> kd(kBlocks * units * kv_heads), vd(kd.size());
-  UnderEveryPolicy(
-      [&](gpu::Stream& stream) {
-        stream.FillAsync(q.data(), 0xFF, q.size() * 2);
-        stream.FillAsync(k.data(), 0xFF, k.size() * sizeof(Kv));
-        stream.FillAsync(v.data(), 0xFF, v.size() * sizeof(Kv));
-        stream.FillAsync(kd.data(), 0, kd.size() * 8);
-        stream.FillAsync(vd.data(), 0, vd.size() * 8);
-        cuda::RopeKvParams<Kv> p{dqkv.data(),
-                                 dqkv.data() + q_heads * kDim,
-                                 dqkv.data() + (q_heads + kv_heads) * kDim,
-                                 heads * kDim,
-                                 heads * kDim,
-                                 heads * kDim,
-                                 q.data(),
-                                 q_heads * kDim,
-                                 norms ? dnorm.data() : nullptr,
-                                 norms ? dnorm.data() : nullptr,
-                                 dtable.data(),
-                                 dpositions.data(),
-                                 dslots.data(),
-                                 k.data(),
-                                 v.data(),
-                                 block_stride,
-                                 scale.data(),
-                                 scale.data(),
-                                 kd.data(),
-                                 vd.data(),
-                                 units * kv_heads,
-                                 rows,
-                                 q_heads,
-                                 kv_heads,
-                                 rotary,
-                                 kBlock,
-                                 3,
-                                 5,
-                                 1e-6f,
-                                 1.0f};
-        cuda::LaunchRopeKv<Kv, kDim>(stream, p);
-      },
-      [&](const std::string& policy) {
-        std::vector<uint64_t> want_kd(kd.size(), 0), want_vd(kd.size(), 0);
-        for (int r = 0; r < rows; ++r) {
-          if (slots[r] < 0) continue;
-          const px::bf16* row = qkv.data() + static_cast<size_t>(r) * heads * kDim;
-          for (int h = 0; h < q_heads; ++h)
-            EXPECT_TRUE(Near(q.data() + (static_cast<size_t>(r) * q_heads + h) * kDim,
-                             RotatedHead(row + h * kDim, kDim, rotary, norms ? norm.data() : nullptr, positions[r])))
-                << policy;
-          for (int h = 0; h < kv_heads; ++h) {
-            const int block = slots[r] / kBlock, offset = slots[r] % kBlock;
-            const int64_t at = block * block_stride + (offset * kv_heads + h) * kDim;
-            auto want_k =
-                RotatedHead(row + (q_heads + h) * kDim, kDim, rotary, norms ? norm.data() : nullptr, positions[r]);
-            auto want_v = RotatedHead(row + (q_heads + kv_heads + h) * kDim, kDim, 0, nullptr, 0);
-            if (sizeof(Kv) == 1)
-              for (int i = 0; i < kDim; ++i) want_k[i] /= 0.02f, want_v[i] /= 0.02f;
-            EXPECT_TRUE(Near(k.data() + at, want_k)) << policy;
-            EXPECT_TRUE(Near(v.data() + at, want_v)) << policy;
-            const size_t unit = (block * units + offset / 16) * kv_heads + h;
-            const KvCoordinate c{3, 0, 5u + h, static_cast<uint32_t>(positions[r])}, cv{3, 1, 5u + h, c.token};
-            want_kd[unit] += KvDigestVector(c, k.data() + at, kDim * sizeof(Kv));
-            want_vd[unit] += KvDigestVector(cv, v.data() + at, kDim * sizeof(Kv));
-          }
-        }
-        EXPECT_EQ(Copy(kd), want_kd) << policy;
-        EXPECT_EQ(Copy(vd), want_vd) << policy;
-      });
+struct RopeShape {
+  int rows, q_heads, kv_heads, rotary;
+  bool norms;
+};
+
+/// Rows at random positions that go to shuffled slots; the last row (of several) has no slot. Every output is poisoned
+/// before a launch, digests are zero.
+template <typename Kv, int kDim>
+struct RopeCase {
+  static constexpr int kBlock = 32, kBlocks = 4, kUnits = kBlock / 16, kMaxPosition = 200;
+  static constexpr uint32_t kLayer = 3, kFirstHead = 5;
+  static constexpr float kScale = 0.02f;  ///< of an e4m3 cache
+  explicit RopeCase(const RopeShape& shape)
+      : s(shape),
+        data(static_cast<unsigned>(kDim + s.rows)),
+        heads(s.q_heads + 2 * s.kv_heads),
+        block_stride(static_cast<int64_t>(kBlock) * s.kv_heads * kDim),
+        qkv(data.template Normal<px::bf16>(static_cast<size_t>(s.rows) * heads * kDim)),
+        norm(data.template Normal<float>(kDim, 0.2f)),
+        table(RopeTable(kMaxPosition, s.rotary)),
+        scale(std::vector<float>(static_cast<size_t>(s.kv_heads), kScale)),
+        positions(static_cast<size_t>(s.rows)),
+        slots(static_cast<size_t>(s.rows)),
+        q(static_cast<size_t>(s.rows) * s.q_heads * kDim),
+        k(static_cast<size_t>(kBlocks * block_stride)),
+        v(k.size()),
+        k_digests(static_cast<size_t>(kBlocks) * kUnits * s.kv_heads),
+        v_digests(k_digests.size()) {
+    std::vector<int32_t> order(kBlocks * kBlock);
+    std::iota(order.begin(), order.end(), 0);
+    std::shuffle(order.begin(), order.end(), data.rng());
+    for (int r = 0; r < s.rows; ++r) slots[r] = order[r], positions[r] = data.Int(0, kMaxPosition - 1);
+    if (s.rows > 1) slots[s.rows - 1] = -1;
+  }
+  void Launch(gpu::Stream& stream) const {
+    stream.FillAsync(q.data(), 0xFF, q.size() * 2);
+    stream.FillAsync(k.data(), 0xFF, k.size() * sizeof(Kv));
+    stream.FillAsync(v.data(), 0xFF, v.size() * sizeof(Kv));
+    stream.FillAsync(k_digests.data(), 0, k_digests.size() * 8);
+    stream.FillAsync(v_digests.data(), 0, v_digests.size() * 8);
+    const float* head_norm = s.norms ? norm.data() : nullptr;
+    const int64_t row = static_cast<int64_t>(heads) * kDim;
+    cuda::RopeKvParams<Kv> p{qkv.data(),
+                             qkv.data() + s.q_heads * kDim,
+                             qkv.data() + (s.q_heads + s.kv_heads) * kDim,
+                             row,
+                             row,
+                             row,
+                             q.data(),
+                             s.q_heads * kDim,
+                             head_norm,
+                             head_norm,
+                             table.data(),
+                             positions.data(),
+                             slots.data(),
+                             k.data(),
+                             v.data(),
+                             block_stride,
+                             scale.data(),
+                             scale.data(),
+                             k_digests.data(),
+                             v_digests.data(),
+                             kUnits * s.kv_heads,
+                             s.rows,
+                             s.q_heads,
+                             s.kv_heads,
+                             s.rotary,
+                             kBlock,
+                             kLayer,
+                             kFirstHead,
+                             1e-6f,
+                             1.0f};
+    cuda::LaunchRopeKv<Kv, kDim>(stream, p);
+  }
+  /// Head `h` of row r's q, k and v together, as it should come out.
+  std::vector<double> Expected(int r, int h) const {
+    const bool is_v = h >= s.q_heads + s.kv_heads;
+    std::vector<double> want =
+        RotatedHead(qkv.data() + (static_cast<size_t>(r) * heads + h) * kDim, kDim, is_v ? 0 : s.rotary,
+                    s.norms && !is_v ? norm.data() : nullptr, is_v ? 0 : positions[r]);
+    if (sizeof(Kv) == 1 && h >= s.q_heads)
+      for (double& x : want) x /= double{kScale};
+    return want;
+  }
+  /// One head of one row in the cache; its digest is added to what the unit should hold.
+  void CheckCached(int r, int h, bool is_v, std::vector<uint64_t>& digests) const {
+    const int block = slots[r] / kBlock, offset = slots[r] % kBlock;
+    const Kv* at = (is_v ? v : k).data() + block * block_stride + (offset * s.kv_heads + h) * kDim;
+    EXPECT_TRUE(Near(at, Expected(r, s.q_heads + (is_v ? s.kv_heads : 0) + h))) << "row " << r << " head " << h;
+    const KvCoordinate coordinate{kLayer, is_v ? 1u : 0u, kFirstHead + h, static_cast<uint32_t>(positions[r])};
+    digests[(block * kUnits + offset / 16) * s.kv_heads + h] += KvDigestVector(coordinate, at, kDim * sizeof(Kv));
+  }
+  void Check(const std::string& policy) const {
+    SCOPED_TRACE(policy);
+    std::vector<uint64_t> want_k(k_digests.size(), 0), want_v(v_digests.size(), 0);
+    for (int r = 0; r < s.rows; ++r) {
+      if (slots[r] < 0) continue;
+      for (int h = 0; h < s.q_heads; ++h)
+        EXPECT_TRUE(Near(q.data() + (static_cast<size_t>(r) * s.q_heads + h) * kDim, Expected(r, h)));
+      for (int h = 0; h < s.kv_heads; ++h) CheckCached(r, h, false, want_k), CheckCached(r, h, true, want_v);
+    }
+    EXPECT_EQ(Copy(k_digests), want_k);
+    EXPECT_EQ(Copy(v_digests), want_v);
+  }
+
+  RopeShape s;
+  Data data;
+  int heads;
+  int64_t block_stride;
+  Array<px::bf16> qkv;
+  Array<float> norm, table, scale;
+  Array<int32_t> positions, slots;
+  Array<px::bf16> q;
+  Array<Kv> k, v;
+  Array<uint64_t> k_digests, v_digests;
+};
+
+template <typename Kv, int kDim>
+void CheckRope(int rows, int q_heads, int kv_heads, int rotary, bool norms) {
+  const RopeCase<Kv, kDim> c({rows, q_heads, kv_heads, rotary, norms});
+  UnderEveryPolicy([&](gpu::Stream& stream) { c.Launch(stream); }, [&](const std::string& policy) { c.Check(policy); });
 }
 
 TEST(CudaRopeKvWrite, RotatesNormsStoresAndDigests) {

@@ -20,6 +20,7 @@ struct MlaShape {
   float softcap = 0.0f;
 };
 
+template <typename Kv>
 struct MlaCase {
   explicit MlaCase(const MlaShape& s, unsigned seed)
       : shape(s),
@@ -27,19 +28,20 @@ struct MlaCase {
         rows(std::accumulate(s.new_rows.begin(), s.new_rows.end(), 0)),
         tables(MakeTables()),
         kv(static_cast<size_t>(blocks) * s.tokens_per_block * kDim),
+        scale(std::vector<float>(1, kKvScale)),
         q(data.Normal<px::bf16>(static_cast<size_t>(rows) * s.q_heads * kDim + 8)),
         out(static_cast<size_t>(rows) * s.q_heads * kLatent + 8),
         lse(static_cast<size_t>(rows) * s.q_heads + 1),
         row_start(RowStart()),
         lengths(std::vector<int32_t>(s.lengths.begin(), s.lengths.end())) {
-    std::fill_n(kv.data(), kv.size(), Nan<px::bf16>());
+    std::fill_n(kv.data(), kv.size(), Nan<Kv>());
     for (size_t seq = 0; seq < s.lengths.size(); ++seq)
       for (int t = 0; t < s.lengths[seq]; ++t) {
-        const auto vector = data.Normal<px::bf16>(kDim);
+        const auto vector = data.Normal<Kv>(kDim, 1 / kKvScale);
         std::copy(vector.begin(), vector.end(), At(seq, t));
       }
   }
-  px::bf16* At(size_t seq, int token) const {
+  Kv* At(size_t seq, int token) const {
     return kv.data() +
            (static_cast<size_t>(tables[seq * stride + token / shape.tokens_per_block]) * shape.tokens_per_block +
             token % shape.tokens_per_block) *
@@ -64,24 +66,24 @@ struct MlaCase {
     partial_ml = std::make_unique<Array<float>>(static_cast<size_t>(plan.partials) * cuda::kMlaRows * 2);
     int shift = 0;
     while (1 << shift < shape.tokens_per_block) ++shift;
-    const cuda::PagedKv<px::bf16> cache{kv.data(),      nullptr, static_cast<int64_t>(shape.tokens_per_block) * kDim,
-                                        tables.data(),  stride,  0,
-                                        lengths.data(), 1,       0,
-                                        shift,          1,       nullptr,
-                                        nullptr};
-    const cuda::DecodeParams<px::bf16> p{q.data(),
-                                         out.data(),
-                                         lse.data(),
-                                         shape.q_heads * kDim,
-                                         shape.q_heads * kLatent,
-                                         row_start.data(),
-                                         nullptr,
-                                         {groups->data(), items->data(), counts->data()},
-                                         partial_o->data(),
-                                         partial_ml->data(),
-                                         cache,
-                                         {kScale, 0, shape.softcap, nullptr},
-                                         shape.q_heads};
+    const cuda::PagedKv<Kv> cache{kv.data(),      nullptr, static_cast<int64_t>(shape.tokens_per_block) * kDim,
+                                  tables.data(),  stride,  0,
+                                  lengths.data(), 1,       0,
+                                  shift,          1,       scale.data(),
+                                  scale.data()};
+    const cuda::DecodeParams<Kv> p{q.data(),
+                                   out.data(),
+                                   lse.data(),
+                                   shape.q_heads * kDim,
+                                   shape.q_heads * kLatent,
+                                   row_start.data(),
+                                   nullptr,
+                                   {groups->data(), items->data(), counts->data()},
+                                   partial_o->data(),
+                                   partial_ml->data(),
+                                   cache,
+                                   {kScale, 0, shape.softcap, nullptr},
+                                   shape.q_heads};
     cuda::LaunchMlaDecode<kFixed>(stream, p, grid);
   }
   std::string Check() const {
@@ -97,14 +99,15 @@ struct MlaCase {
     std::vector<double> o(kLatent, 0.0);
     double sum = 0;
     for (int t = 0; t <= shape.lengths[s] - shape.new_rows[s] + r; ++t) {
-      const px::bf16* vector = At(s, t);
+      const Kv* vector = At(s, t);
       double logit = 0;
-      for (int d = 0; d < kDim; ++d) logit += static_cast<double>(px::ToFloat(query[d])) * px::ToFloat(vector[d]);
+      for (int d = 0; d < kDim; ++d)
+        logit += static_cast<double>(px::ToFloat(query[d])) * px::ToFloat(vector[d]) * kKvScale;
       logit *= static_cast<double>(kScale);
       if (shape.softcap > 0) logit = shape.softcap * std::tanh(logit / shape.softcap);
       const double p = std::exp(logit);
       sum += p;
-      for (int d = 0; d < kLatent; ++d) o[d] += p * px::ToFloat(vector[d]);
+      for (int d = 0; d < kLatent; ++d) o[d] += p * px::ToFloat(vector[d]) * kKvScale;
     }
     for (double& x : o) x /= sum;
     const std::string at = " of row " + std::to_string(row) + " head " + std::to_string(h);
@@ -114,12 +117,15 @@ struct MlaCase {
   }
 
   static constexpr float kScale = 0.0416667f;  // 1 / sqrt(576)
+  static constexpr float kKvScale = sizeof(Kv) == 1 ? 0.25f : 1.0f;
   MlaShape shape;
   Data data;
   int rows, blocks = 2;
   int64_t stride = 1;
   Array<int32_t> tables;
-  Array<px::bf16> kv, q, out;
+  Array<Kv> kv;
+  Array<float> scale;
+  Array<px::bf16> q, out;
   Array<float> lse;
   Array<int32_t> row_start, lengths;
   std::unique_ptr<Array<cuda::DecodeGroup>> groups;
@@ -145,11 +151,11 @@ struct MlaCase {
   }
 };
 
-template <bool kFixed>
+template <bool kFixed, typename Kv = px::bf16>
 void CheckMla(const MlaShape& shape, unsigned seed, int tiles_per_item) {
-  MlaCase c(shape, seed);
+  MlaCase<Kv> c(shape, seed);
   UnderEveryPolicy(
-      [&](gpu::Stream& stream) { c.Launch<kFixed>(stream, tiles_per_item); },
+      [&](gpu::Stream& stream) { c.template Launch<kFixed>(stream, tiles_per_item); },
       [&](const std::string& policy) { EXPECT_EQ(c.Check(), "") << policy << (kFixed ? " fixed tiles" : " fast"); });
 }
 
@@ -160,8 +166,13 @@ TEST(CudaMlaDecode, EqualsDoublePrecision) {
   CheckMla<true>({.new_rows = {3}, .lengths = {33}, .q_heads = 22}, 4, 1);  // a group's last rows are empty
 }
 
+TEST(CudaMlaDecode, AnE4m3CacheEqualsDoublePrecision) {
+  CheckMla<true, px::e4m3>({.new_rows = {1, 1}, .lengths = {1, 290}, .q_heads = 40}, 7, 1);
+  CheckMla<false, px::e4m3>({.new_rows = {2}, .lengths = {70}, .tokens_per_block = 64, .softcap = 8.0f}, 8, 2);
+}
+
 TEST(CudaMlaDecode, AFixedTilesBitsDoNotDependOnTheItems) {
-  MlaCase c({.new_rows = {1}, .lengths = {600}}, 5);
+  MlaCase<px::bf16> c({.new_rows = {1}, .lengths = {600}}, 5);
   std::vector<px::bf16> want;
   for (int tiles_per_item : {1, 2, 3}) {
     gpu::Stream stream;
@@ -175,16 +186,19 @@ TEST(CudaMlaDecode, AFixedTilesBitsDoNotDependOnTheItems) {
 }
 
 #if !defined(__CUDACC__)
-TEST(CudaMlaDecode, EveryMissingSynchronizationIsFound) {
-  MlaCase c({.new_rows = {1}, .lengths = {150}, .q_heads = 40}, 6);
+template <typename Kv>
+void CheckMutants() {
+  MlaCase<Kv> c({.new_rows = {1}, .lengths = {150}, .q_heads = 40}, 6);
   ExpectEveryMutantFound([&](const simt::Policy& policy) {
     gpu::Stream stream;
     stream.SetPolicy(policy);
-    c.Launch<true>(stream, 1, 1);  // one block: the combine kernel may start beside it
+    c.template Launch<true>(stream, 1, 1);  // one block: the combine kernel may start beside it
     const std::string error = stream.Synchronize();
     return error.empty() ? c.Check() : error;
   });
 }
+TEST(CudaMlaDecode, EveryMissingSynchronizationIsFound) { CheckMutants<px::bf16>(); }
+TEST(CudaMlaDecode, EveryMissingSynchronizationOfE4m3IsFound) { CheckMutants<px::e4m3>(); }
 #endif
 
 }  // namespace

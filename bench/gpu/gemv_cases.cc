@@ -1,0 +1,155 @@
+// GEMV at the four linear layers of an 8B model's decode step, with the fusions each has there.
+#include <memory>
+
+#include "bench/gpu/kernel_case.h"
+#include "kernels/cuda/instances.h"
+#include "kernels/cuda/quant_layout.h"
+
+namespace baton::bench {
+namespace {
+
+using cuda::GemvStore;
+using cuda::GemvWeight;
+using px::bf16;
+
+/// x [m, k] or a residual stream to normalize, w [rows, k] in bf16.
+struct GemvProblem {
+  GemvProblem(int m_in, int n_in, int k_in, bool normed_in, bool gated_in)
+      : m(m_in),
+        n(n_in),
+        k(k_in),
+        normed(normed_in),
+        gated(gated_in),
+        host_x(RandomValues<float>(static_cast<size_t>(m) * k, 1)),
+        host_w(RandomValues<bf16>(static_cast<size_t>((Rows() + 127) / 128 * 128) * k, 2, 0.05f)),
+        x(Narrow(host_x)),
+        w(host_w),
+        out(static_cast<size_t>(m) * n),
+        residual(host_x),
+        ones(std::vector<float>(static_cast<size_t>(k), 1.0f)) {}
+  int Rows() const { return gated ? 2 * n : n; }
+  static std::vector<bf16> Narrow(const std::vector<float>& wide) {
+    std::vector<bf16> out;
+    for (float v : wide) out.push_back(px::FromFloat<bf16>(v));
+    return out;
+  }
+  void Launch(gpu::Stream& stream) const {
+    cuda::GemvParams p{.x_stride = k, .w = w.data(), .w_stride = k, .out = out.data(), .out_stride = n};
+    p.m = m, p.n = n, p.k = k;
+    if (normed)
+      p.residual = residual.data(), p.norm_weight = ones.data(), p.norm_eps = 1e-5f;
+    else
+      p.x = x.data();
+    if (gated)
+      cuda::LaunchGemv<GemvWeight::kBf16, true>(stream, p, false);
+    else
+      cuda::LaunchGemv<GemvWeight::kBf16, false>(stream, p, false);
+  }
+  double Dot(int row, int weight_row) const {
+    double squares = 0, dot = 0;
+    for (int i = 0; i < k; ++i)
+      squares += double{host_x[static_cast<size_t>(row) * k + i]} * host_x[static_cast<size_t>(row) * k + i];
+    const double scale = normed ? 1 / std::sqrt(squares / k + 1e-5) : 1.0;
+    for (int i = 0; i < k; ++i)
+      dot += host_x[static_cast<size_t>(row) * k + i] * scale *
+             px::ToFloat(host_w[static_cast<size_t>(weight_row) * k + i]);
+    return dot;
+  }
+  std::string Check(gpu::Stream& stream) const {
+    Launch(stream);
+    for (int sample = 0; sample < 40; ++sample) {
+      const int row = sample % m, col = static_cast<int>(sample * 104729L % n);
+      double want = Dot(row, col);
+      if (gated) want = want / (1 + std::exp(-want)) * Dot(row, n + col);
+      const double got = px::ToFloat(out.Download(stream, static_cast<size_t>(row) * n + col, 1)[0]);
+      // x is rounded to bf16 after the sum of squares: √k roundings of 2⁻⁹ at weights of 0.05.
+      if (auto wrong = CheckNear(got, want, 3e-2 + 2e-2 * std::abs(want), "gemv"); !wrong.empty()) return wrong;
+    }
+    return {};
+  }
+
+  int m, n, k;
+  bool normed, gated;
+  std::vector<float> host_x;
+  std::vector<bf16> host_w;
+  DeviceArray<bf16> x, w, out;
+  DeviceArray<float> residual, ones;
+};
+
+KernelCase GemvCase(int m, int n, int k, bool normed, bool gated) {
+  auto p = std::make_shared<GemvProblem>(m, n, k, normed, gated);
+  const double weights = static_cast<double>(p->Rows()) * k;
+  return {std::string("gemv") + (normed ? "_norm" : "") + (gated ? "_silu" : ""),
+          std::to_string(m) + "x" + std::to_string(p->Rows()) + "x" + std::to_string(k),
+          2.0 * weights + (normed ? 4.0 : 2.0) * m * k + 2.0 * m * n,
+          2.0 * m * weights,
+          [p](gpu::Stream& stream) { p->Launch(stream); },
+          [p](gpu::Stream& stream) { return p->Check(stream); }};
+}
+
+/// int4 codes with zero 8 and one scale: weight (code − 8) / 64.
+KernelCase QuantGemvCase(int m, int n, int k, int group) {
+  struct Problem {
+    std::vector<uint8_t> codes;
+    std::vector<bf16> host_x;
+    std::unique_ptr<DeviceArray<px::U128>> words;
+    std::unique_ptr<DeviceArray<cuda::QuantMeta>> meta;
+    std::unique_ptr<DeviceArray<bf16>> x, out;
+  };
+  auto p = std::make_shared<Problem>();
+  std::mt19937 rng(7);
+  p->codes.resize(static_cast<size_t>(n) * k);
+  for (auto& c : p->codes) c = rng() & 15;
+  const std::vector<uint8_t> zeros(static_cast<size_t>(n) * (k / group), 8);
+  const std::vector<float> scales(zeros.size(), 0x1p-6f);
+  p->host_x = RandomValues<bf16>(static_cast<size_t>(m) * k, 3);
+  const auto layout = cuda::LayOutQuantized({4, n, k, group, p->codes, scales, zeros});
+  p->words = std::make_unique<DeviceArray<px::U128>>(layout.words);
+  p->meta = std::make_unique<DeviceArray<cuda::QuantMeta>>(layout.meta);
+  p->x = std::make_unique<DeviceArray<bf16>>(p->host_x);
+  p->out = std::make_unique<DeviceArray<bf16>>(static_cast<size_t>(m) * n);
+  auto launch = [=](gpu::Stream& stream) {
+    cuda::GemvParams g{
+        .x = p->x->data(), .x_stride = k, .w = p->words->data(), .meta = p->meta->data(), .group = group};
+    g.out = p->out->data(), g.out_stride = n, g.m = m, g.n = n, g.k = k;
+    cuda::LaunchGemv<GemvWeight::kInt4, false>(stream, g, false);
+  };
+  auto check = [=](gpu::Stream& stream) -> std::string {
+    launch(stream);
+    for (int sample = 0; sample < 40; ++sample) {
+      const int row = sample % m, col = static_cast<int>(sample * 104729L % n);
+      double want = 0;
+      for (int i = 0; i < k; ++i)
+        want += double{px::ToFloat(p->host_x[static_cast<size_t>(row) * k + i])} *
+                (p->codes[static_cast<size_t>(col) * k + i] - 8) / 64;
+      const double got = px::ToFloat(p->out->Download(stream, static_cast<size_t>(row) * n + col, 1)[0]);
+      if (auto wrong = CheckNear(got, want, 1e-2 + 1e-2 * std::abs(want), "gemv"); !wrong.empty()) return wrong;
+    }
+    return {};
+  };
+  const double weights = static_cast<double>(n) * k;
+  return {"gemv_w4a16",
+          std::to_string(m) + "x" + std::to_string(n) + "x" + std::to_string(k) + " g" + std::to_string(group),
+          weights / 2 + weights / group * 4 + 2.0 * m * (n + k),
+          2.0 * m * weights,
+          launch,
+          check};
+}
+
+}  // namespace
+
+std::vector<KernelCase> GemvCases(const Sizes& s) {
+  if (s.tiny)
+    return {GemvCase(1, 48, 192, false, false), GemvCase(3, 40, 128, true, true), QuantGemvCase(2, 32, 256, 128)};
+  std::vector<KernelCase> cases;
+  for (int m : {1, 4})
+    for (auto make : {+[](int rows) { return GemvCase(rows, 6144, 4096, true, false); },
+                      +[](int rows) { return GemvCase(rows, 4096, 4096, false, false); },
+                      +[](int rows) { return GemvCase(rows, 14336, 4096, true, true); },
+                      +[](int rows) { return GemvCase(rows, 4096, 14336, false, false); },
+                      +[](int rows) { return QuantGemvCase(rows, 8192, 8192, 128); }})
+      cases.push_back(make(m));
+  return cases;
+}
+
+}  // namespace baton::bench

@@ -1,0 +1,137 @@
+// MLA decode: one new token of every sequence over its latent cache.
+#include <algorithm>
+#include <memory>
+#include <numeric>
+
+#include "bench/gpu/kernel_case.h"
+#include "kernels/cuda/attention_plan.h"
+#include "kernels/cuda/instances.h"
+
+namespace baton::bench {
+namespace {
+
+using px::bf16;
+constexpr int kBlock = 64, kBlockShift = 6, kDim = cuda::kMlaDim, kLatent = cuda::kMlaLatent;
+
+std::vector<int32_t> Iota(int n) {
+  std::vector<int32_t> v(static_cast<size_t>(n));
+  std::iota(v.begin(), v.end(), 0);
+  return v;
+}
+std::vector<int32_t> Shuffled(int n) {
+  std::vector<int32_t> v = Iota(n);
+  std::shuffle(v.begin(), v.end(), std::mt19937(3));
+  return v;
+}
+
+/// `sequences` of `length` tokens in shuffled blocks.
+struct MlaProblem {
+  MlaProblem(int sequences_in, int length_in, int q_heads_in)
+      : sequences(sequences_in),
+        length(length_in),
+        q_heads(q_heads_in),
+        per_sequence((length + kBlock - 1) / kBlock),
+        host_kv(RandomValues<bf16>(static_cast<size_t>(sequences) * per_sequence * kBlock * kDim, 1)),
+        host_q(RandomValues<bf16>(static_cast<size_t>(sequences) * q_heads * kDim, 2)),
+        host_table(Shuffled(sequences * per_sequence)),
+        host_starts(Iota(sequences + 1)),
+        host_lengths(static_cast<size_t>(sequences), length),
+        plan(cuda::PlanDecode({.row_start = host_starts,
+                               .lengths = host_lengths,
+                               .q_heads = q_heads,
+                               .kv_heads = 1,
+                               .tiles_per_item = 4,
+                               .fixed_tiles = false,
+                               .rows_per_group = cuda::kMlaRows})),
+        kv(host_kv),
+        q(host_q),
+        out(static_cast<size_t>(sequences) * q_heads * kLatent),
+        starts(host_starts),
+        lengths(host_lengths),
+        table(host_table),
+        counts({static_cast<int32_t>(plan.groups.size()), static_cast<int32_t>(plan.items.size())}),
+        groups(plan.groups),
+        items(plan.items),
+        partial_o(static_cast<size_t>(plan.partials) * cuda::kMlaRows * kLatent),
+        partial_ml(static_cast<size_t>(plan.partials) * cuda::kMlaRows * 2) {}
+
+  void Launch(gpu::Stream& stream) const {
+    const int64_t block_stride = static_cast<int64_t>(kBlock) * kDim;
+    const cuda::PagedKv<bf16> cache{
+        kv.data(),   nullptr, block_stride, table.data(), per_sequence, 0, lengths.data(), 1, 0,
+        kBlockShift, 1,       nullptr,      nullptr};
+    const cuda::DecodeParams<bf16> params{q.data(),
+                                          out.data(),
+                                          nullptr,
+                                          q_heads * kDim,
+                                          q_heads * kLatent,
+                                          starts.data(),
+                                          nullptr,
+                                          {groups.data(), items.data(), counts.data()},
+                                          partial_o.data(),
+                                          partial_ml.data(),
+                                          cache,
+                                          {scale, 0, 0.0f, nullptr},
+                                          q_heads};
+    cuda::LaunchMlaDecode<false>(stream, params, gpu::CurrentDevice().multiprocessors, false);
+  }
+  /// One head's output in double precision.
+  std::vector<double> Reference(int sequence, int head) const {
+    const bf16* query = host_q.data() + (static_cast<size_t>(sequence) * q_heads + head) * kDim;
+    std::vector<double> sum(kLatent, 0.0);
+    double weights = 0;
+    for (int t = 0; t < length; ++t) {
+      const size_t block = static_cast<size_t>(host_table[sequence * per_sequence + t / kBlock]);
+      const bf16* vector = host_kv.data() + (block * kBlock + t % kBlock) * kDim;
+      double dot = 0;
+      for (int i = 0; i < kDim; ++i) dot += double{px::ToFloat(query[i])} * px::ToFloat(vector[i]);
+      const double weight = std::exp(dot * double{scale});
+      weights += weight;
+      for (int i = 0; i < kLatent; ++i) sum[i] += weight * px::ToFloat(vector[i]);
+    }
+    for (double& x : sum) x /= weights;
+    return sum;
+  }
+  std::string Check(gpu::Stream& stream) const {
+    Launch(stream);
+    const int head = q_heads - 1, sequence = sequences - 1;
+    const auto got = out.Download(stream, (static_cast<size_t>(sequence) * q_heads + head) * kLatent, kLatent);
+    const std::vector<double> want = Reference(sequence, head);
+    for (int i = 0; i < kLatent; ++i)
+      if (auto wrong = CheckNear(px::ToFloat(got[i]), want[i], 8e-3 + 1.6e-2 * std::abs(want[i]), "mla");
+          !wrong.empty())
+        return wrong;
+    return {};
+  }
+
+  int sequences, length, q_heads, per_sequence;
+  float scale = 1.0f / std::sqrt(static_cast<float>(kDim));
+  std::vector<bf16> host_kv, host_q;
+  std::vector<int32_t> host_table, host_starts, host_lengths;
+  cuda::DecodePlan plan;
+  DeviceArray<bf16> kv, q, out;
+  DeviceArray<int32_t> starts, lengths, table, counts;
+  DeviceArray<cuda::DecodeGroup> groups;
+  DeviceArray<cuda::DecodeItem> items;
+  DeviceArray<float> partial_o, partial_ml;
+};
+
+KernelCase MlaCase(int sequences, int length, int q_heads) {
+  auto p = std::make_shared<MlaProblem>(sequences, length, q_heads);
+  const double tokens = static_cast<double>(length) * sequences;
+  return {"mla_decode",
+          std::to_string(sequences) + "x" + std::to_string(length) + " h" + std::to_string(q_heads),
+          tokens * kDim * 2,
+          tokens * q_heads * 2.0 * (kDim + kLatent),
+          [p](gpu::Stream& stream) { p->Launch(stream); },
+          [p](gpu::Stream& stream) { return p->Check(stream); }};
+}
+
+}  // namespace
+
+std::vector<KernelCase> MlaCases(const Sizes& s) {
+  if (s.tiny) return {MlaCase(1, 70, 16)};
+  return {MlaCase(1, 8192, 128), MlaCase(64, 4096, 128), MlaCase(64, 4096, 16)};
+}
+
+}  // namespace baton::bench

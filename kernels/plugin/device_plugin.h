@@ -1,0 +1,34 @@
+// Backends that are loaded when asked for: libbaton_cuda.so (scripts/build_cuda.sh), or the same on the emulator.
+//
+// A plugin exports one function, MakeDeviceOps. Host and plugin are built from one tree by one toolchain: C++ objects
+// cross the boundary, and kPluginVersion changes with everything that crosses it (ops.h, tensor.h, this file).
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "kernels/ops.h"
+
+namespace baton::kernels {
+
+constexpr int kPluginVersion = 1;
+
+struct DeviceConfig {
+  std::optional<DType> kv_dtype;  ///< unset: the device's own choice
+  bool deterministic = true;      ///< a row's bits do not depend on the batch (Promise A)
+};
+
+using OpsOrError = absl::StatusOr<std::unique_ptr<Ops>>;
+/// extern "C" `baton_make_device_ops`. Answers FailedPrecondition to a version that is not its own.
+using MakeDeviceOps = void(int version, const DeviceConfig& config, OpsOrError* out);
+
+/// Loads the plugin at `path` (never unloaded) and makes its Ops. NotFound: it cannot be loaded, with the linker's
+/// reason; FailedPrecondition: it is no plugin, or of another version, or finds no device.
+OpsOrError LoadDeviceOps(const std::string& path, const DeviceConfig& config);
+
+/// "<folder of this program>/libbaton_cuda.so".
+std::string DefaultCudaPlugin();
+
+}  // namespace baton::kernels

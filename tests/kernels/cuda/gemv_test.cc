@@ -1,0 +1,296 @@
+// GEMV: equal to a double sum, bit for bit equal to the GEMM, its fusions bit for bit equal to the kernels they
+// replace, and its synchronization against mutants.
+#include "kernels/cuda/gemv.cuh"
+
+#include <cstring>
+
+#include "kernels/cuda/quant_layout.h"
+#include "tests/kernels/cuda/mutants.h"
+
+namespace baton::cuda_test {
+namespace {
+
+using cuda::GemvStore;
+using cuda::GemvWeight;
+
+struct Shape {
+  int m, n, k, group = 64;  ///< n: rows of w
+};
+
+/// x [m, k], w [n, k] in one of the formats, bias [n]; NaN wherever the kernel must not look.
+template <GemvWeight kWeight>
+struct GemvCase {
+  static constexpr int kBits = kWeight == GemvWeight::kInt4 ? 4 : 8;
+  explicit GemvCase(const Shape& shape)
+      : s(shape),
+        x_stride(s.k + 8),
+        x(static_cast<size_t>(s.m) * x_stride),
+        residual(x.size()),
+        norm_weight(static_cast<size_t>(s.k)),
+        bias(static_cast<size_t>(s.n)),
+        dense(static_cast<size_t>(s.n) * s.k) {
+    Data data(static_cast<unsigned>(s.m * 131 + s.n * 7 + s.k));
+    std::fill_n(x.data(), x.size(), Nan<px::bf16>());
+    std::fill_n(residual.data(), residual.size(), NAN);
+    for (int r = 0; r < s.m; ++r)
+      for (int i = 0; i < s.k; ++i) {
+        x[r * x_stride + i] = data.Normal<px::bf16>(1)[0];
+        residual[r * x_stride + i] = data.Normal<float>(1, 3.0f)[0];
+      }
+    for (int i = 0; i < s.k; ++i) norm_weight[i] = data.Normal<float>(1)[0];
+    for (int i = 0; i < s.n; ++i) bias[i] = data.Normal<float>(1)[0];
+    if constexpr (kWeight == GemvWeight::kBf16)
+      MakeDense(data);
+    else
+      MakeQuantized(data);
+  }
+  void MakeDense(Data& data) {
+    w_stride = (s.k + cuda::kGemmPadK - 1) / cuda::kGemmPadK * cuda::kGemmPadK;
+    const int rows = (s.n + cuda::kGemmPadN - 1) / cuda::kGemmPadN * cuda::kGemmPadN;
+    w = std::make_unique<Array<px::bf16>>(std::vector<px::bf16>(static_cast<size_t>(rows) * w_stride, px::bf16{0}));
+    for (int r = 0; r < s.n; ++r)
+      for (int i = 0; i < s.k; ++i) {
+        (*w)[r * w_stride + i] = data.Normal<px::bf16>(1)[0];
+        dense[static_cast<size_t>(r) * s.k + i] = px::ToFloat((*w)[r * w_stride + i]);
+      }
+  }
+  void MakeQuantized(Data& data) {
+    std::vector<uint8_t> codes, zeros;
+    std::vector<float> scales;
+    for (int i = 0; i < s.n * s.k; ++i) codes.push_back(static_cast<uint8_t>(data.Int(0, (1 << kBits) - 1)));
+    for (int i = 0; i < s.n * (s.k / s.group); ++i) {
+      scales.push_back(0.01f + 0.001f * static_cast<float>(data.Int(0, 100)));
+      zeros.push_back(static_cast<uint8_t>(data.Int(0, (1 << kBits) - 1)));
+    }
+    const auto layout = cuda::LayOutQuantized({kBits, s.n, s.k, s.group, codes, scales, zeros});
+    words = std::make_unique<Array<px::U128>>(layout.words);
+    meta = std::make_unique<Array<cuda::QuantMeta>>(layout.meta);
+    for (int i = 0; i < s.n * s.k; ++i) {
+      const int g = i / s.k * (s.k / s.group) + i % s.k / s.group;
+      const float scale = px::ToFloat(px::FromFloat<px::bf16>(scales[g]));
+      dense[i] = px::ToFloat(px::FromFloat<px::bf16>(static_cast<float>(codes[i] - zeros[g]) * scale));
+    }
+  }
+  cuda::GemvParams Params(void* out, int64_t out_stride, GemvStore store, bool normed = false) const {
+    cuda::GemvParams p;
+    if (normed)
+      p.residual = residual.data(), p.norm_weight = norm_weight.data(), p.norm_eps = 1e-5f, p.norm_offset = 1.0f;
+    else
+      p.x = x.data();
+    p.x_stride = x_stride;
+    p.w = w != nullptr ? static_cast<const void*>(w->data()) : words->data();
+    p.w_stride = w_stride;
+    if (meta != nullptr) p.meta = meta->data();
+    p.group = s.group;
+    p.bias = bias.data();
+    p.out = out, p.out_stride = out_stride, p.store = store;
+    p.m = s.m, p.n = s.n, p.k = s.k;
+    return p;
+  }
+  /// The GEMM of the same format, over any rows of bf16.
+  template <typename Out>
+  void LaunchGemm(gpu::Stream& stream, const px::bf16* rows, int64_t stride, Out* out, int64_t out_stride) const {
+    if constexpr (kWeight == GemvWeight::kBf16)
+      cuda::LaunchGemm(stream, cuda::GemmParams<Out>{rows, w->data(), bias.data(), out, stride, w_stride, out_stride,
+                                                     s.m, s.n, s.k});
+    else
+      cuda::LaunchQuantGemm<kBits>(stream, cuda::QuantGemmParams<Out>{rows, words->data(), meta->data(), bias.data(),
+                                                                      out, stride, out_stride, s.m, s.n, s.k, s.group});
+  }
+  /// `got` [m, stride] is the double sum within f32 rounding; gaps between rows are still poisoned.
+  std::string Check(const Array<float>& got, int64_t stride) const {
+    for (int r = 0; r < s.m; ++r)
+      for (int c = 0; c < stride; ++c) {
+        if (c >= s.n) {
+          if (!std::isnan(got[r * stride + c])) return "writes beyond its columns";
+          continue;
+        }
+        double want = bias[c], size = std::abs(want);
+        for (int i = 0; i < s.k; ++i) {
+          const double product = double{px::ToFloat(x[r * x_stride + i])} * dense[static_cast<size_t>(c) * s.k + i];
+          want += product;
+          size += std::abs(product);
+        }
+        if (!(std::abs(got[r * stride + c] - want) <= size * s.k * 0x1p-24))
+          return "row " + std::to_string(r) + " column " + std::to_string(c) + ": " +
+                 std::to_string(got[r * stride + c]) + ", want " + std::to_string(want);
+      }
+    return {};
+  }
+
+  Shape s;
+  int64_t x_stride, w_stride = 0;
+  Array<px::bf16> x;
+  Array<float> residual, norm_weight, bias;
+  std::vector<float> dense;  ///< [n, k] what the weights are
+  std::unique_ptr<Array<px::bf16>> w;
+  std::unique_ptr<Array<px::U128>> words;
+  std::unique_ptr<Array<cuda::QuantMeta>> meta;
+};
+
+template <typename T>
+std::string Bytes(const Array<T>& a) {
+  return {reinterpret_cast<const char*>(a.data()), a.size() * sizeof(T)};
+}
+
+/// Against the double sum and, bit for bit, the GEMM.
+template <GemvWeight kWeight>
+void CheckSums(const Shape& s) {
+  const GemvCase<kWeight> c(s);
+  const int64_t stride = s.n + 3;
+  Array<float> out(static_cast<size_t>(s.m) * stride), gemm(out.size());
+  UnderEveryPolicy(
+      [&](gpu::Stream& stream) {
+        stream.FillAsync(out.data(), 0xFF, out.size() * 4);
+        stream.FillAsync(gemm.data(), 0xFF, gemm.size() * 4);
+        cuda::LaunchGemv<kWeight, false>(stream, c.Params(out.data(), stride, GemvStore::kF32), false);
+        c.LaunchGemm(stream, c.x.data(), c.x_stride, gemm.data(), stride);
+      },
+      [&](const std::string& policy) {
+        EXPECT_EQ(c.Check(out, stride), "") << policy << " m " << s.m << " n " << s.n << " k " << s.k;
+        EXPECT_TRUE(Bytes(out) == Bytes(gemm)) << policy << ": not the GEMM's bits, m " << s.m << " n " << s.n;
+      });
+}
+
+TEST(CudaGemv, EqualsTheDoubleSumAndTheGemmsBits) {
+  CheckSums<GemvWeight::kBf16>({1, 1, 8});
+  CheckSums<GemvWeight::kBf16>({2, 33, 136});
+  CheckSums<GemvWeight::kBf16>({3, 70, 1032});  // the ring goes around
+  CheckSums<GemvWeight::kBf16>({4, 48, 64});
+  CheckSums<GemvWeight::kBf16>({8, 17, 584});
+}
+
+TEST(CudaGemv, EqualsTheDoubleSumOverQuantizedWeights) {
+  CheckSums<GemvWeight::kInt4>({1, 40, 128, 32});
+  CheckSums<GemvWeight::kInt4>({4, 35, 1152, 128});
+  CheckSums<GemvWeight::kInt4>({2, 16, 64, 64});
+  CheckSums<GemvWeight::kInt8>({1, 33, 192, 32});
+  CheckSums<GemvWeight::kInt8>({3, 48, 1024, 128});
+}
+
+/// norm → GEMV → rounding → addition to the residual stream, beside the four kernels one after another.
+template <GemvWeight kWeight, typename Between>
+void CheckNormAndResidual(const Shape& s, GemvStore store) {
+  const GemvCase<kWeight> c(s);
+  const std::vector<float> before = Data(3).Normal<float>(static_cast<size_t>(s.m) * s.n);
+  Array<float> fused(before), apart(before), copy(Copy(c.residual));
+  Array<px::bf16> normed(static_cast<size_t>(s.m) * s.k);
+  Array<Between> product(static_cast<size_t>(s.m) * s.n);
+  UnderEveryPolicy(
+      [&](gpu::Stream& stream) {
+        stream.Upload(fused.data(), before.data(), before.size() * 4);
+        cuda::LaunchGemv<kWeight, false>(stream, c.Params(fused.data(), s.n, store, true), false);
+        cuda::LaunchRmsNorm(
+            stream, cuda::RmsNormParams<px::bf16, px::bf16>{nullptr, copy.data(), c.norm_weight.data(), normed.data(),
+                                                            0, c.x_stride, s.k, s.m, s.k, 1e-5f, 1.0f, 1.0f});
+        c.LaunchGemm(stream, normed.data(), s.k, product.data(), s.n);
+      },
+      [&](const std::string& policy) {
+        for (size_t i = 0; i < before.size(); ++i) apart[i] = before[i] + px::ToFloat(product[i]);
+        EXPECT_TRUE(Bytes(fused) == Bytes(apart)) << policy << " m " << s.m << " k " << s.k;
+      });
+}
+
+TEST(CudaGemv, NormAndResidualAreTheBitsOfTheirKernels) {
+  CheckNormAndResidual<GemvWeight::kBf16, float>({2, 24, 72}, GemvStore::kAddF32);
+  CheckNormAndResidual<GemvWeight::kBf16, px::bf16>({4, 16, 1100 / 8 * 8}, GemvStore::kAddBf16);
+  CheckNormAndResidual<GemvWeight::kInt4, float>({1, 20, 1088, 64}, GemvStore::kAddF32);
+  CheckNormAndResidual<GemvWeight::kInt8, px::bf16>({3, 16, 128, 128}, GemvStore::kAddBf16);
+}
+
+/// act(gate) · up on the way out, beside a GEMM and the activation's kernel. s.n: gate and up together.
+template <GemvWeight kWeight, cuda::Gate kGate>
+void CheckGated(const Shape& s) {
+  const GemvCase<kWeight> c(s);
+  const int n = s.n / 2;
+  Array<px::bf16> fused(static_cast<size_t>(s.m) * n), apart(fused.size()), both(static_cast<size_t>(s.m) * s.n);
+  UnderEveryPolicy(
+      [&](gpu::Stream& stream) {
+        stream.FillAsync(fused.data(), 0xFF, fused.size() * 2);
+        cuda::GemvParams p = c.Params(fused.data(), n, GemvStore::kBf16);
+        p.n = n, p.gate = kGate;
+        cuda::LaunchGemv<kWeight, true>(stream, p, false);
+        c.LaunchGemm(stream, c.x.data(), c.x_stride, both.data(), s.n);
+        cuda::LaunchGatedActivation<kGate>(
+            stream, cuda::GatedActivationParams<px::bf16>{both.data(), apart.data(), s.n, n, s.m, n, 1.0f});
+      },
+      [&](const std::string& policy) { EXPECT_TRUE(Bytes(fused) == Bytes(apart)) << policy << " m " << s.m; });
+}
+
+TEST(CudaGemv, GatedIsTheBitsOfItsKernels) {
+  CheckGated<GemvWeight::kBf16, cuda::Gate::kSilu>({1, 80, 584});
+  CheckGated<GemvWeight::kBf16, cuda::Gate::kGeluTanh>({4, 48, 72});
+  CheckGated<GemvWeight::kInt4, cuda::Gate::kSilu>({2, 96, 640, 128});
+  CheckGated<GemvWeight::kInt8, cuda::Gate::kGeluTanh>({3, 32, 448, 32});
+}
+
+TEST(CudaGemv, NoRowsAreNothing) {
+  const GemvCase<GemvWeight::kBf16> c({1, 16, 64});
+  Array<float> out(16);
+  UnderEveryPolicy(
+      [&](gpu::Stream& stream) {
+        stream.FillAsync(out.data(), 0xFF, 64);
+        cuda::GemvParams p = c.Params(out.data(), 16, GemvStore::kF32);
+        p.m = 0;
+        cuda::LaunchGemv<GemvWeight::kBf16, false>(stream, p, false);
+      },
+      [&](const std::string& policy) { EXPECT_TRUE(std::isnan(out[0])) << policy; });
+}
+
+#if !defined(__CUDACC__)
+/// Behind a kernel that writes x and lets its dependents start at once.
+PX_KERNEL void WriteRows(px::bf16* to, const px::bf16* from, int n) {
+  px::GridDependencyRelease();
+  for (int i = px::ThreadX(); i < n; i += px::BlockDimX()) px::Store(to + i, px::Load(from + i));
+}
+
+TEST(CudaGemv, EveryMissingSynchronizationIsFound) {
+  const GemvCase<GemvWeight::kBf16> c({3, 33, 64 * 15});
+  Array<px::bf16> source(Copy(c.x)), x(c.x.size());
+  Array<float> plain(static_cast<size_t>(c.s.m) * c.s.n), normed(plain.size()), wanted(plain.size());
+  bool recorded = false;
+  ExpectEveryMutantFound([&](const simt::Policy& policy) -> std::string {
+    gpu::Stream stream;
+    stream.SetPolicy(policy);
+    std::fill_n(plain.data(), plain.size(), NAN);
+    std::fill_n(normed.data(), normed.size(), NAN);
+    std::fill_n(x.data(), x.size(), Nan<px::bf16>());
+    gpu::Launch(stream, {.grid = {1}, .block = {64}}, &WriteRows, x.data(), source.data(), static_cast<int>(x.size()));
+    cuda::GemvParams p = c.Params(plain.data(), c.s.n, GemvStore::kF32);
+    p.x = x.data();
+    cuda::LaunchGemv<GemvWeight::kBf16, false>(stream, p, true);
+    cuda::LaunchGemv<GemvWeight::kBf16, false>(stream, c.Params(normed.data(), c.s.n, GemvStore::kF32, true), false);
+    if (std::string error = stream.Synchronize(); !error.empty()) return error;
+    if (!recorded) std::memcpy(wanted.data(), normed.data(), normed.size() * 4), recorded = true;
+    return Bytes(normed) == Bytes(wanted) ? c.Check(plain, c.s.n) : "another norm";
+  });
+}
+
+TEST(CudaGemv, QuantizedNeedsItsWaits) {
+  const GemvCase<GemvWeight::kInt4> c({2, 32, 64 * 20, 64});
+  Array<float> out(static_cast<size_t>(c.s.m) * c.s.n);
+  ExpectEveryMutantFound([&](const simt::Policy& policy) {
+    gpu::Stream stream;
+    stream.SetPolicy(policy);
+    std::fill_n(out.data(), out.size(), NAN);
+    cuda::LaunchGemv<GemvWeight::kInt4, false>(stream, c.Params(out.data(), c.s.n, GemvStore::kF32), false);
+    const std::string error = stream.Synchronize();
+    return error.empty() ? c.Check(out, c.s.n) : error;
+  });
+}
+
+TEST(CudaGemv, ReadsEveryWeightOnceAndWithoutBankConflicts) {
+  const GemvCase<GemvWeight::kBf16> c({4, 32, 64 * 13});
+  Array<float> out(static_cast<size_t>(c.s.m) * c.s.n);
+  gpu::Stream stream;
+  stream.SetPolicy({.count = true});
+  cuda::LaunchGemv<GemvWeight::kBf16, false>(stream, c.Params(out.data(), c.s.n, GemvStore::kF32), false);
+  ASSERT_EQ(stream.Synchronize(), "");
+  EXPECT_EQ(stream.counters().mma, 2u * 13 * 4);
+  EXPECT_EQ(stream.counters().cp_async, 2u * 13 * 128);  // 16 bytes each
+  EXPECT_EQ(stream.counters().bank_conflicts, 0u) << stream.counters().worst_site;
+}
+#endif
+
+}  // namespace
+}  // namespace baton::cuda_test

@@ -1,0 +1,82 @@
+// A worker that computes on a device: the model starts up on the plugin's Ops and answers what the CPU answers.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "worker/start_up.h"
+
+namespace baton::worker {
+namespace {
+
+WorkerConfig Config() {
+  WorkerConfig c;
+  c.model = "tests/data/tiny-llama";
+  c.load_format = "dummy";
+  c.threads = 1;
+  c.max_num_seqs = 2;
+  c.max_model_len = 64;
+  c.max_num_batched_tokens = 16;
+  return c;
+}
+WorkerConfig OnDevice() {
+  WorkerConfig c = Config();
+  c.device = "cuda";
+  c.device_plugin = EMULATED_PLUGIN;
+  return c;
+}
+
+/// Logits of the last of `tokens`, which follow `context` tokens of the same sequence.
+std::vector<float> LastLogits(LoadedModel& loaded, const std::vector<int32_t>& tokens, int32_t context) {
+  const int32_t n = static_cast<int32_t>(tokens.size());
+  const std::vector<int32_t> row_start{0, n}, before{context}, rows{n - 1};
+  const std::vector<int32_t> table{1, 0};
+  engine::ForwardBatch batch{.tokens = tokens, .logit_rows = rows};
+  for (size_t g = 0; g < loaded.model->kv_layout().groups.size(); ++g)
+    batch.groups.push_back({.row_start = row_start, .context = before, .block_tables = table, .table_stride = 2});
+  const std::atomic<bool> cancel{false};
+  const auto logits = loaded.model->Forward(batch, loaded.memory->groups(), cancel).value();
+  std::vector<float> out(static_cast<size_t>(logits.cols()));
+  loaded.ops->CopyToHost(out.data(), logits.data, out.size() * sizeof(float));
+  return out;
+}
+
+TEST(WorkerDevice, AnswersWhatTheCpuAnswers) {
+  StartUpProgress progress;
+  WorkerConfig exact = Config();
+  exact.dtype = "float32";
+  absl::StatusOr<LoadedModel> cpu = StartUp(exact, progress), device = StartUp(OnDevice(), progress);
+  ASSERT_TRUE(cpu.ok() && device.ok()) << cpu.status() << device.status();
+  EXPECT_EQ(device->ops->traits().isa, "emulated");
+  EXPECT_NE(device->numerics_id, cpu->numerics_id);
+  const std::vector<int32_t> prompt{5, 17, 3, 99, 42, 7, 256, 31, 8, 64, 12};
+  std::vector<std::pair<std::vector<int32_t>, int32_t>> steps{{prompt, 0}, {{9}, 11}, {{77}, 12}};  // prefill, decode
+  for (const auto& [tokens, context] : steps) {
+    const std::vector<float> want = LastLogits(*cpu, tokens, context), got = LastLogits(*device, tokens, context);
+    double squares = 0, errors = 0;
+    for (size_t i = 0; i < want.size(); ++i)
+      squares += double{want[i]} * want[i], errors += (double{got[i]} - want[i]) * (double{got[i]} - want[i]);
+    EXPECT_LT(std::sqrt(errors / squares), 3e-2) << "after " << context << " tokens";
+  }
+}
+
+TEST(WorkerDevice, WithoutThePluginStartUpSaysWhatIsMissing) {
+  WorkerConfig c = OnDevice();
+  c.device_plugin = "/nowhere/libbaton_cuda.so";
+  StartUpProgress progress;
+  const absl::Status status = StartUp(c, progress).status();
+  EXPECT_TRUE(absl::IsNotFound(status)) << status;
+  EXPECT_THAT(std::string(status.message()), testing::HasSubstr("/nowhere/libbaton_cuda.so"));
+}
+
+TEST(WorkerDevice, ADeviceComputesInBf16Only) {
+  WorkerConfig c = OnDevice();
+  c.dtype = "float32";
+  EXPECT_THAT(std::string(c.Validate().message()), testing::HasSubstr("--dtype float32"));
+  c = OnDevice();
+  c.device = "tpu";
+  EXPECT_THAT(std::string(c.Validate().message()), testing::HasSubstr("--device tpu"));
+}
+
+}  // namespace
+}  // namespace baton::worker
