@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Compiles every CUDA source for sm_90a and sm_80 (BATON_CUDA_ARCHS) into build/cuda/libbaton_cuda.a, links the plugin
+# Compiles every CUDA source for sm_90a, sm_80 and sm_100 (BATON_CUDA_ARCHS); archives sm_90a, links the plugin
 # build/cuda/libbaton_cuda.so of --device cuda, and checks registers, spills, shared memory and PTX instruction counts
 # against kernels/cuda/ptxas_table.tsv. No GPU is needed. Without a toolkit and without the network it says so and
 # succeeds, unless BATON_REQUIRE_CUDA=1.
@@ -12,7 +12,7 @@ if ! nvcc=$(scripts/cuda_toolchain.sh); then
   exit 0
 fi
 out=build/cuda
-archs=${BATON_CUDA_ARCHS:-90a 80}
+archs=${BATON_CUDA_ARCHS:-90a 80 100}
 mkdir -p "$out"
 echo "nvcc: $nvcc, ${BATON_CUDA_JOBS:-$(nproc)} jobs"
 # compile NVCC SOURCE ARCH DIRECTORY: one object per (source, architecture); rebuilt when a source, a header or the compiler changed.

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Compares what ptxas reported with the committed table: no spills ever, no more registers than committed, the same PTX
-instruction counts. Rows of an architecture that was not built are left alone. usage: check_ptxas.py BUILD_DIR TABLE [--update-table]"""
+"""Compares what ptxas reported with the committed table: no spills (TUNED; elsewhere no more than committed), no more
+registers than committed, the same PTX instruction counts. Rows of an architecture that was not built are left alone. usage: check_ptxas.py BUILD_DIR TABLE [--update-table]"""
 import collections
 import pathlib
 import re
@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 COLUMNS = ["arch", "kernel", "registers", "spill_bytes", "static_shared", "mma", "ldmatrix", "cp_async", "wgmma"]
+TUNED = {"90a", "80"}
 INSTRUCTIONS = {"mma": r"\bmma\.sync", "ldmatrix": r"\bldmatrix\.", "cp_async": r"\bcp\.async\.c", "wgmma": r"\bwgmma\.mma"}
 
 
@@ -80,9 +81,9 @@ def main():
     problems = []
     for key, row in sorted(rows.items()):
         name = f"{key[1]} (sm_{key[0]})"
-        if row["spill_bytes"]:
-            problems.append(f"{name}: {row['spill_bytes']} bytes of spills")
         want = committed.get(key)
+        if row["spill_bytes"] > (want["spill_bytes"] if want and key[0] not in TUNED else 0):
+            problems.append(f"{name}: {row['spill_bytes']} bytes of spills")
         if want is None:
             problems.append(f"{name}: not in the table")
             continue
