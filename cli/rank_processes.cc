@@ -94,6 +94,8 @@ class RankProcesses final : public worker::RankHost {
   engine::RankLinks links() override { return {.tensor = tensor_.get(), .world = world_.get()}; }
   std::vector<worker::SharedMemory>& kv() override { return kv_; }
 
+  void Started() override { mesh_->SetPatience(std::chrono::milliseconds(config_.rank_timeout_ms)); }
+
   absl::Status Health() override {
     Reap();
     for (size_t i = 0; i < processes_.size(); ++i) {
@@ -103,7 +105,7 @@ class RankProcesses final : public worker::RankHost {
                                                     : StrCat("ended with exit code ", WEXITSTATUS(p.status));
       return absl::UnavailableError(StrCat("rank ", i + 1, " of ", config_.ranks(), " (process ", p.pid, ") ", how));
     }
-    return absl::OkStatus();
+    return mesh_ && absl::IsDeadlineExceeded(mesh_->status()) ? mesh_->status() : absl::OkStatus();
   }
 
  private:

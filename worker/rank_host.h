@@ -19,7 +19,9 @@ class RankHost {
   virtual engine::RankLinks links() = 0;
   /// Of ranks 1, 2, …: where their KV is, from rank 0's side.
   virtual std::vector<SharedMemory>& kv() = 0;
-  /// Unavailable: a rank has ended, and how. The main thread's.
+  /// All have loaded: from now on a rank that does not answer within --rank-timeout-ms is lost.
+  virtual void Started() {}
+  /// Unavailable: a rank has ended, and how; DeadlineExceeded: it does not answer. The main thread's.
   virtual absl::Status Health() = 0;
 };
 

@@ -171,6 +171,7 @@ absl::StatusOr<LoadedModel> StartUp(const WorkerConfig& config, StartUpProgress&
   done("allocating KV");
   progress.Set("warm-up", 0);
   BATON_RETURN_IF_ERROR(WarmUp(loaded));
+  if (ranks != nullptr) ranks->Started();
   done("warm-up");
   loaded.numerics_id = NumericsIdOf(loaded.model->config().digest, traits, loaded.place).id;
   return loaded;

@@ -39,6 +39,7 @@ absl::Status WorkerConfig::Validate() const {
     return Bad("pipeline-parallel-size", pipeline_parallel_size, "must be 1…256");
   if (distributed_executor_backend != "threads" && distributed_executor_backend != "mp")
     return Bad("distributed-executor-backend", distributed_executor_backend, "must be threads or mp");
+  if (rank_timeout_ms < 1000) return Bad("rank-timeout-ms", rank_timeout_ms, "must be ≥ 1000");
   if (kv_cache_memory < 0) return Bad("kv-cache-memory", kv_cache_memory, "must be ≥ 0");
   if (local_workers < 1) return Bad("local-workers", local_workers, "must be ≥ 1");
   if (block_size < 16 || block_size % 16 != 0 || block_size > 1024)

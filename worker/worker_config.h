@@ -33,6 +33,7 @@ struct WorkerConfig {
   int32_t pipeline_parallel_size = 1;
   int32_t reduction_width = 1;
   std::string distributed_executor_backend = "threads";
+  int32_t rank_timeout_ms = 60000;
 
   // ---- KV memory
   std::string kv_cache_dtype = "auto";
@@ -95,6 +96,8 @@ void VisitFields(WorkerConfig& c, Visitor&& field) {
         "tensor-parallel-size answer bit for bit alike; a power of two");
   field("distributed-executor-backend", c.distributed_executor_backend, "",
         "what ranks are: threads of the worker | mp: processes that it starts");
+  field("rank-timeout-ms", c.rank_timeout_ms, "ms",
+        "a rank process that does not answer for so long within a step is lost, and the worker ends");
   field("kv-cache-dtype", c.kv_cache_dtype, "", "auto = the compute dtype | bfloat16 | float32");
   field("kv-cache-memory", c.kv_cache_memory, "bytes",
         "KV memory; 0 = what max-model-len × max-num-seqs needs, at most 40 % of the free memory / local workers");

@@ -1,5 +1,6 @@
 #include "engine/model/decoder.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include "common/check.h"
@@ -84,10 +85,13 @@ absl::StatusOr<Tensor> Decoder::Forward(const ForwardBatch& batch, std::span<con
   BATON_RETURN_IF_ERROR(a_.ReserveLogits(static_cast<int64_t>(batch.logit_rows.size()), ops_));
   const WantedRows wanted(batch.logit_rows);
 
-  Tensor residual = a_.residual.Rows(0, tokens);  // [T, hidden]
-  BATON_RETURN_IF_ERROR(Enter(batch, residual));
-  BATON_RETURN_IF_ERROR(Layers(batch, kv, cancel, wanted, residual));
-  BATON_RETURN_IF_ERROR(PassOn(wanted, residual));
+  const std::vector<std::unique_ptr<MicroBatch>> parts = SplitRows(batch, wanted.rows, PartsOf(tokens));
+  for (const auto& part : parts) {
+    const bool last = part == parts.back();  // then the layer's KV is there for all rows
+    const auto ids = batch.tokens.empty() ? batch.tokens : batch.tokens.subspan(part->first, part->rows);
+    BATON_RETURN_IF_ERROR(RunPart(*part, ids, kv, cancel, last ? batch.on_layer_kv : nullptr));
+  }
+  BATON_RETURN_IF_ERROR(ReturnWanted(wanted));
   if (!place_.first_stage()) return Tensor();
   // The gathering of logits tells rank 0 that all ranks are done with the step; without logits, a barrier does.
   if (wanted.rows.empty() && links_.tensor != nullptr) BATON_RETURN_IF_ERROR(links_.tensor->TreeAllReduce({}));
@@ -98,56 +102,73 @@ absl::StatusOr<Tensor> Decoder::Forward(const ForwardBatch& batch, std::span<con
   return logits;
 }
 
-absl::Status Decoder::Enter(const ForwardBatch& batch, const Tensor& residual) {
+// With few rows a stage reads its weights for each part anew and gains nothing.
+int Decoder::PartsOf(int64_t tokens) const {
+  constexpr int64_t kFewestRows = 64, kPerStage = 4;
+  if (place_.stages == 1) return 1;
+  return static_cast<int>(std::clamp<int64_t>(tokens / kFewestRows, 1, kPerStage * place_.stages));
+}
+
+absl::Status Decoder::RunPart(const MicroBatch& part, std::span<const int32_t> tokens, std::span<const KvGroupView> kv,
+                              const std::atomic<bool>& cancel, const std::function<void(int)>& on_layer_kv) {
+  const Tensor residual = a_.residual.Rows(0, part.rows);  // [rows, hidden]
+  BATON_RETURN_IF_ERROR(Enter(tokens, residual));
+  BATON_RETURN_IF_ERROR(Layers(part, kv, cancel, on_layer_kv, residual));
+  if (place_.last_stage()) return absl::OkStatus();
+  ops_.Sync();
+  return links_.world->Send(place_.Peer(place_.stage + 1), Bytes(residual));
+}
+
+absl::Status Decoder::Enter(std::span<const int32_t> tokens, const Tensor& residual) {
   if (!place_.first_stage()) return links_.world->Recv(place_.Peer(place_.stage - 1), Bytes(residual));
-  if (HoldsEmbedding(place_)) ops_.Embedding(batch.tokens, weights_.embedding, config_.embedding_scale, residual);
+  if (HoldsEmbedding(place_)) ops_.Embedding(tokens, weights_.embedding, config_.embedding_scale, residual);
   if (links_.tensor == nullptr) return absl::OkStatus();
   ops_.Sync();
   return links_.tensor->Broadcast(0, Bytes(residual));
 }
 
-absl::Status Decoder::Layers(const ForwardBatch& batch, std::span<const KvGroupView> kv,
-                             const std::atomic<bool>& cancel, const WantedRows& wanted, Tensor& residual) {
-  const int64_t tokens = residual.rows();
+absl::Status Decoder::Layers(const MicroBatch& part, std::span<const KvGroupView> kv, const std::atomic<bool>& cancel,
+                             const std::function<void(int)>& on_layer_kv, const Tensor& rows_in) {
+  Tensor residual = rows_in;
   const IndexRange layers = shape_.layers;
   ops_.RmsNorm(residual, WeightsOf(layers.begin).input_norm, config_.norm_offset, config_.rms_eps,
-               a_.normed.Rows(0, tokens));
+               a_.normed.Rows(0, part.rows));
   for (int layer = layers.begin; layer < layers.end; ++layer) {
     if (place_.ranks() == 1 && cancel.load(std::memory_order_relaxed)) {
       return absl::CancelledError(StrCat("cancelled before layer ", layer));
     }
-    const bool last = layer + 1 == config_.num_layers;
+    const bool last = layer + 1 == config_.num_layers, only_kv = last && part.wanted.empty();
     const KvPlace place = places_[static_cast<size_t>(layer)];
-    Attention(layer, batch.groups[static_cast<size_t>(place.group)],
-              kv[static_cast<size_t>(place.group)].layers[static_cast<size_t>(place.index)], tokens,
-              last && wanted.rows.empty());
-    if (last && wanted.rows.empty()) {
-      residual = a_.head_in.Rows(0, 0);
-      return absl::OkStatus();
-    }
-    Tensor attended = Flat(a_.attended, tokens);
+    const auto group = static_cast<size_t>(place.group);
+    Attention(layer, part.groups[group], kv[group].layers[static_cast<size_t>(place.index)], part.rows, only_kv);
+    if (only_kv) return absl::OkStatus();
+    Tensor attended = Flat(a_.attended, part.rows);
     if (last) {  // from here on only the wanted rows matter
-      const Tensor rows(a_.qkv.data, attended.dtype, {wanted.count(), attended.cols()});  // q, k and v are done with
-      const Tensor kept = a_.head_in.Rows(0, wanted.count());
-      ops_.GatherRows(attended, wanted.rows, rows);
-      ops_.GatherRows(residual, wanted.rows, kept);
+      const auto count = static_cast<int64_t>(part.wanted.size());
+      const Tensor rows(a_.qkv.data, attended.dtype, {count, attended.cols()});  // q, k and v are done with
+      const Tensor kept = a_.head_in.Rows(part.wanted_before, count);
+      ops_.GatherRows(attended, part.wanted, rows);
+      ops_.GatherRows(residual, part.wanted, kept);
       attended = rows;
       residual = kept;
     }
     BATON_RETURN_IF_ERROR(AfterAttention(layer, attended, residual));
-    if (batch.on_layer_kv) batch.on_layer_kv(layer);  // every rank of the stage has been here
+    if (on_layer_kv) on_layer_kv(layer);  // every rank of the stage has been here
     const float* next = layer + 1 < layers.end ? WeightsOf(layer + 1).input_norm : weights_.final_norm;
     BATON_RETURN_IF_ERROR(Mlp(layer, last || layer + 1 < layers.end ? next : nullptr, residual));
   }
   return absl::OkStatus();
 }
 
-absl::Status Decoder::PassOn(const WantedRows& wanted, const Tensor& residual) {
-  if (place_.stages == 1) return absl::OkStatus();
-  ops_.Sync();
-  BATON_RETURN_IF_ERROR(links_.world->Send(place_.Peer(place_.last_stage() ? 0 : place_.stage + 1), Bytes(residual)));
-  if (!place_.first_stage()) return absl::OkStatus();
+// The last stage sends nothing before this, so stages wait for each other in one direction only.
+absl::Status Decoder::ReturnWanted(const WantedRows& wanted) {
   const Tensor kept = a_.head_in.Rows(0, wanted.count());
+  if (place_.stages == 1) return absl::OkStatus();
+  if (place_.last_stage()) {
+    ops_.Sync();
+    return links_.world->Send(place_.Peer(0), Bytes(kept));
+  }
+  if (!place_.first_stage()) return absl::OkStatus();
   BATON_RETURN_IF_ERROR(links_.world->Recv(place_.Peer(place_.stages - 1), Bytes(kept)));
   if (wanted.count() == 0) return absl::OkStatus();
   ops_.RmsNorm(kept, weights_.final_norm, config_.norm_offset, config_.rms_eps, a_.normed.Rows(0, wanted.count()));

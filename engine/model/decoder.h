@@ -7,6 +7,7 @@
 
 #include "engine/model/activations.h"
 #include "engine/model/kv_groups.h"
+#include "engine/model/micro_batch.h"
 #include "engine/model/model.h"
 #include "engine/model/weights.h"
 
@@ -39,13 +40,18 @@ class Decoder : public Model {
   };
 
   absl::Status CheckTokens(std::span<const int32_t> tokens) const;
-  // Embedded rows, or what the stage before left of them. residual [T, hidden].
-  absl::Status Enter(const ForwardBatch& batch, const kernels::Tensor& residual);
-  // The stage's layers. residual: [T, hidden] before, and after it the wanted rows when the last layer is among them.
-  absl::Status Layers(const ForwardBatch& batch, std::span<const KvGroupView> kv, const std::atomic<bool>& cancel,
-                      const WantedRows& wanted, kernels::Tensor& residual);
-  // Hands the rows on to the next stage; in the first one, takes the wanted ones back from the last.
-  absl::Status PassOn(const WantedRows& wanted, const kernels::Tensor& residual);
+  // Parts of a step that its stages work on at the same time.
+  int PartsOf(int64_t tokens) const;
+  // The stage's work on one part: from the rows' entry to their passing on. `on_layer_kv` may be empty.
+  absl::Status RunPart(const MicroBatch& part, std::span<const int32_t> tokens, std::span<const KvGroupView> kv,
+                       const std::atomic<bool>& cancel, const std::function<void(int)>& on_layer_kv);
+  // Embedded rows, or what the stage before left of them. residual [rows, hidden].
+  absl::Status Enter(std::span<const int32_t> tokens, const kernels::Tensor& residual);
+  // The stage's layers. The wanted rows' residual is in a_.head_in when the last layer is among them.
+  absl::Status Layers(const MicroBatch& part, std::span<const KvGroupView> kv, const std::atomic<bool>& cancel,
+                      const std::function<void(int)>& on_layer_kv, const kernels::Tensor& residual);
+  // The wanted rows of all parts, from the last stage to the first, and their norm.
+  absl::Status ReturnWanted(const WantedRows& wanted);
   // a_.normed [wanted, hidden] → logits [R, vocab] on rank 0.
   absl::StatusOr<kernels::Tensor> Head(const WantedRows& wanted);
   absl::Status GatherLogits(int64_t rows, const kernels::Tensor& normed);

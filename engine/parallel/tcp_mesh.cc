@@ -6,6 +6,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -107,8 +108,17 @@ absl::Status TcpMesh::Move(std::span<const Out> outs, std::span<const In> ins) {
       if (!got[i].Done(ins[i].data.size())) waiting.push_back({socket, POLLIN, 0});
     }
     if (waiting.empty()) return absl::OkStatus();
-    poll(waiting.data(), waiting.size(), -1);  // whatever it says, the next round finds out
+    errno = 0;  // whatever poll says of a socket, the next round finds out
+    if (poll(waiting.data(), waiting.size(), patience_ms_) == 0) {
+      const auto who = std::ranges::find(sockets_, waiting[0].fd) - sockets_.begin();
+      return absl::DeadlineExceededError(StrCat("rank ", who, " has not answered for ", patience_ms_.load(), " ms"));
+    }
   }
+}
+
+absl::Status TcpMesh::status() const {
+  std::lock_guard lock(mutex_);
+  return broken_;
 }
 
 void TcpMesh::Abort(const absl::Status& why) {

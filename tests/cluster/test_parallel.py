@@ -105,6 +105,24 @@ class Parallel(unittest.TestCase):
                 self.assertEqual(have, expected, f"a rank killed: {body}")
             self.assertIn(f"(process {victim}) was ended by signal 9", c.log.read_text())
 
+    def test_a_stopped_rank_ends_its_worker_too(self):
+        with Cluster(args=[*WIDTH, *MP, f"--{TP}", 2, "--rank-timeout-ms", 1000]) as c:
+            worker = c.workers("both")[0]
+            rank = children_of(worker)[0]
+            os.kill(rank, signal.SIGSTOP)
+            self.assertIn(c.post("/v1/completions", self.bodies[0]).status, (500, 502, 503, 504))
+            gone([worker, rank], seconds=20)
+            self.assertIn("rank 1 has not answered for 1000 ms", c.log.read_text())
+            c.wait_until(lambda: c.post("/v1/completions", self.bodies[0]).status == 200, "a new worker serves")
+
+    def test_sides_with_other_sums_serve_together(self):
+        with Cluster(args=["--threads", 1, "--prefill", 1, "--decode", 1, "--local-prefill-max-tokens", 0, f"--prefill.{TP}", 2]) as c:
+            for body, (choices, _) in zip(self.bodies[:12], self.alone):
+                have, _ = answer(c, body)
+                self.assertEqual([x["index"] for x in have], [x["index"] for x in choices])
+            self.assertGreater(c.metric("baton_kv_transfer_bytes_total"), 0)
+            self.assertEqual(c.metric("baton_kv_digest_mismatches_total"), 0)
+
     def test_a_killed_worker_ends_its_ranks(self):
         with Cluster(args=[*WIDTH, *MP, f"--{TP}", 2, f"--{PP}", 2]) as c:
             worker = c.workers("both")[0]

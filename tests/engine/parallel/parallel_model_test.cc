@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <numeric>
+
 #include "tests/engine/parallel/rank_threads.h"
 #include "tests/engine/step/harness.h"
 
@@ -109,6 +111,34 @@ TEST(RankWeights, EachRankHoldsItsShare) {
   const auto whole = load({.width = 4}), four = load({.tensor = 4, .width = 4});
   for (int rank = 1; rank < 4; ++rank) {
     EXPECT_LT(four->weight_bytes(rank), whole->weight_bytes(0) * 3 / 10) << rank;  // a quarter, norms and padding
+  }
+}
+
+struct SeenLayers final : LayerObserver {
+  void OnLayerKv(const StepPlan&, int layer) override { layers.push_back(layer); }
+  std::vector<int> layers;
+};
+
+TEST(Ranks, EachLayerIsReportedOnceAndInOrder) {
+  for (const Shape shape : {Shape{}, Shape{.tensor = 2}, Shape{.stages = 2}, Shape{.tensor = 2, .stages = 3}}) {
+    RankThreads ranks({.source = {.path = kEightHeads, .dummy_weights = true}, .shape = shape});
+    const std::vector<int32_t> blocks(ranks.layout().groups.size(), 256);
+    const auto memory = KvMemory::Create(ranks.layout(), blocks, ranks.ops()).value();
+    SeenLayers seen;
+    Executor executor(ranks.model(), *memory, ranks.ops(), &seen, ranks.channel.get());
+    StepPlan plan{.step = 1, .add = {{.id = 1, .tokens = RandomTokens(1, 300, 500), .prompt_len = 300}}};
+    for (const bool sample : {false, true}) {  // a chunk without logits, then the rest of the prompt
+      const int32_t context = sample ? 150 : 0;
+      std::vector<int32_t> table(300 / 16 + 1);
+      std::iota(table.begin(), table.end(), 3);
+      plan.sequences = {{.id = 1, .num_tokens = 150, .context = context, .block_tables = {table}, .sample = sample}};
+      plan.total_tokens = 150;
+      const auto result = executor.Execute(plan);
+      ASSERT_TRUE(result.ok()) << result.status();
+      EXPECT_THAT(seen.layers, testing::ElementsAre(0, 1, 2)) << shape.tensor << " " << shape.stages << " " << sample;
+      seen.layers.clear();
+      plan.add.clear();
+    }
   }
 }
 

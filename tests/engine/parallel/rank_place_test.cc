@@ -6,6 +6,7 @@
 
 #include "engine/model/config_reader.h"
 #include "engine/model/kv_groups.h"
+#include "engine/model/micro_batch.h"
 #include "engine/model/weight_parts.h"
 #include "engine/parallel/tree_sum.h"
 
@@ -89,6 +90,33 @@ TEST(RankKvLayout, KeepsGroupsAndCutsHeadsAndLayers) {
   ASSERT_EQ(layout.groups.size(), whole.groups.size());
   EXPECT_THAT(layout.groups[0].layers, testing::ElementsAre(1, 2));
   EXPECT_EQ(layout.groups[0].planes[0].heads, 2);
+}
+
+// Every row once, with its sequence's blocks and what comes before it as context.
+TEST(MicroBatch, PartsTileTheRows) {
+  const std::vector<int32_t> row_start = {0, 3, 4, 9}, context = {5, 0, 32}, tables = {1, 2, 3, 4, 5, 6}, wanted = {2, 3, 8};
+  ForwardBatch batch;
+  batch.groups.push_back({row_start, context, tables, 2});
+  for (int parts = 1; parts <= 9; ++parts) {
+    std::vector<std::pair<int, int32_t>> rows;  // (first block, position) of each
+    std::vector<int32_t> seen;
+    int64_t first = 0;
+    for (const auto& part : SplitRows(batch, wanted, parts)) {
+      EXPECT_EQ(part->first, first);
+      EXPECT_EQ(part->wanted_before, static_cast<int64_t>(seen.size()));
+      const kernels::RaggedBatch& group = part->groups[0];
+      for (int s = 0; s < group.sequences(); ++s) {
+        for (int32_t r = group.row_start[s]; r < group.row_start[s + 1]; ++r) {
+          rows.emplace_back(group.block_tables[s * group.table_stride], group.context[s] + r - group.row_start[s]);
+        }
+      }
+      for (const int32_t row : part->wanted) seen.push_back(row + static_cast<int32_t>(part->first));
+      first += part->rows;
+    }
+    const std::vector<std::pair<int, int32_t>> all = {{1, 5}, {1, 6}, {1, 7}, {3, 0}, {5, 32}, {5, 33}, {5, 34}, {5, 35}, {5, 36}};
+    EXPECT_EQ(rows, all) << parts;
+    EXPECT_EQ(seen, wanted) << parts;
+  }
 }
 
 TEST(TreeSum, IsTheTreeOverItsAlignedSubtrees) {
