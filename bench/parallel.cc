@@ -1,5 +1,6 @@
-// What ranks and the width of their sums cost on one machine, whose cores they share: prefill of 512 tokens and decode of 8
-// sequences, in tokens/s, by tensor and pipeline parallel size and reduction width. Ranks are threads; the shapes take turns.
+// What ranks and the width of their sums cost on one machine, whose cores they share: prefill of 512 tokens and decode
+// of 8 sequences, in tokens/s, by tensor and pipeline parallel size and reduction width. Ranks are threads; the shapes
+// take turns.
 //   bench_parallel MODEL [--threads 2] [--rounds 5] [--dummy 1] [--json FILE]
 #include <cstdio>
 #include <memory>
@@ -76,7 +77,8 @@ class Ranks {
 
 int main(int argc, char** argv) {
   BATON_CHECK(argc > 1, "usage: bench_parallel MODEL [--threads N] [--rounds N] [--dummy 1] [--json FILE]");
-  const int threads = std::stoi(bench::Flag(argc, argv, "threads", "2")), rounds = std::stoi(bench::Flag(argc, argv, "rounds", "5"));
+  const int threads = std::stoi(bench::Flag(argc, argv, "threads", "2")),
+            rounds = std::stoi(bench::Flag(argc, argv, "rounds", "5"));
   spdlog::set_level(spdlog::level::warn);
   std::vector<std::unique_ptr<Ranks>> ranks;
   std::vector<std::function<void()>> contenders;
@@ -87,15 +89,23 @@ int main(int argc, char** argv) {
     contenders.push_back([one] { one->Decode(); });
   }
   const std::vector<bench::Timing> timings = bench::Alternate(contenders, rounds);
-  std::printf("%s, %d threads in all\n%-22s %14s %7s %14s %7s\n", argv[1], threads, "TP PP width", "prefill tok/s", "", "decode tok/s", "");
+  std::printf("%s, %d threads in all\n%-22s %14s %7s %14s %7s\n", argv[1], threads, "TP PP width", "prefill tok/s", "",
+              "decode tok/s", "");
   nlohmann::json json = nlohmann::json::array();
   for (size_t i = 0; i < std::size(kShapes); ++i) {
     const Shape& s = kShapes[i];
     const double prefill = kPrompt / timings[2 * i].median, decode = kSequences * kSteps / timings[2 * i + 1].median;
-    const double prefill_ratio = timings[0].median / timings[2 * i].median, decode_ratio = timings[1].median / timings[2 * i + 1].median;
-    std::printf("%2d %2d %5d %25.1f %7.2f %14.1f %7.2f\n", s.tensor, s.stages, s.width, prefill, prefill_ratio, decode, decode_ratio);
-    json.push_back({{"tensor_parallel_size", s.tensor}, {"pipeline_parallel_size", s.stages}, {"reduction_width", s.width},
-                    {"prefill_tokens_per_s", prefill}, {"prefill_ratio", prefill_ratio}, {"decode_tokens_per_s", decode}, {"decode_ratio", decode_ratio}});
+    const double prefill_ratio = timings[0].median / timings[2 * i].median,
+                 decode_ratio = timings[1].median / timings[2 * i + 1].median;
+    std::printf("%2d %2d %5d %25.1f %7.2f %14.1f %7.2f\n", s.tensor, s.stages, s.width, prefill, prefill_ratio, decode,
+                decode_ratio);
+    json.push_back({{"tensor_parallel_size", s.tensor},
+                    {"pipeline_parallel_size", s.stages},
+                    {"reduction_width", s.width},
+                    {"prefill_tokens_per_s", prefill},
+                    {"prefill_ratio", prefill_ratio},
+                    {"decode_tokens_per_s", decode},
+                    {"decode_ratio", decode_ratio}});
   }
   bench::WriteJson(bench::Flag(argc, argv, "json", ""), {{"model", argv[1]}, {"threads", threads}, {"rows", json}});
 }

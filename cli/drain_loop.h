@@ -16,9 +16,9 @@
 
 namespace baton::cli {
 
-/// Server: WaitReady(Duration) → bool, Drain(), WaitDrained(Duration) → bool, Stop(), and Health() → Status where it can
-/// lose what it lives from; it is asked when a child ends, and now and then. Returns the exit code; a clean stop after
-/// SIGINT or SIGTERM is 0.
+/// Server: WaitReady(Duration) → bool, Drain(), WaitDrained(Duration) → bool, Stop(), and Health() → Status where it
+/// can lose what it lives from; it is asked when a child ends, and now and then. Returns the exit code; a clean stop
+/// after SIGINT or SIGTERM is 0.
 template <class Server>
 int ServeUntilSignal(const Clock& clock, Server& server, Duration grace,
                      const std::function<absl::Status()>& on_ready) {
@@ -42,7 +42,8 @@ int ServeUntilSignal(const Clock& clock, Server& server, Duration grace,
     const absl::Status loss = health();
     if (!loss.ok() && (status.ok() || absl::IsUnavailable(status))) status = loss;  // the cause, not what it led to
     while (signal == 0 && status.ok()) {
-      signal = WaitForSignal(/*children=*/kHasHealth, kHasHealth ? std::optional(kHealthPoll) : std::nullopt).value_or(0);
+      signal =
+          WaitForSignal(/*children=*/kHasHealth, kHasHealth ? std::optional(kHealthPoll) : std::nullopt).value_or(0);
       if (signal == SIGCHLD) signal = 0;
       status = health();
     }

@@ -48,7 +48,8 @@ int RunRankCommand(RankFlags& flags) {
   const auto group = tensor > 1 ? engine::MakeTcpGroup(*mesh, flags.rank / tensor * tensor, tensor) : nullptr;
   const absl::Status status = worker::RunRank(config, flags.rank, {.tensor = group.get(), .world = world.get()},
                                               worker::SharedMemory::Of(kRankKvDescriptor));
-  return status.ok() ? kExitOk : Fail(absl::Status(status.code(), StrCat("rank ", flags.rank, ": ", View(status.message()))));
+  return status.ok() ? kExitOk
+                     : Fail(absl::Status(status.code(), StrCat("rank ", flags.rank, ": ", View(status.message()))));
 }
 
 }  // namespace

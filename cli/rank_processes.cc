@@ -27,7 +27,8 @@ std::vector<std::string> EnvironmentOf(const std::string& secret) {
   std::vector<std::string> out = {StrCat(kRankSecretVariable, "=", secret), StrCat("BATON_PARENT_PID=", getpid())};
   for (char** e = environ; *e != nullptr; ++e) {
     const std::string_view variable = *e;
-    if (!variable.starts_with("BATON_PARENT_PID=") && !variable.starts_with("BATON_FAILURE_FD=")) out.emplace_back(variable);
+    if (!variable.starts_with("BATON_PARENT_PID=") && !variable.starts_with("BATON_FAILURE_FD="))
+      out.emplace_back(variable);
   }
   return out;
 }

@@ -13,8 +13,8 @@
 
 namespace baton::cli {
 
-/// Starts them and waits until they have met. `arguments`: the worker's flags, which are theirs too. On the main thread,
-/// before any gRPC object exists. Unavailable: one ended at once. DeadlineExceeded: one did not come.
+/// Starts them and waits until they have met. `arguments`: the worker's flags, which are theirs too. On the main
+/// thread, before any gRPC object exists. Unavailable: one ended at once. DeadlineExceeded: one did not come.
 absl::StatusOr<std::unique_ptr<worker::RankHost>> StartRankProcesses(const worker::WorkerConfig& config,
                                                                      const std::vector<std::string>& arguments);
 

@@ -152,7 +152,8 @@ uint64_t ScatterPiece(const KvRun& run, const std::byte* payload, DType from_typ
   return packed;
 }
 
-uint64_t ScatterRun(const KvRun& run, const std::byte* payload, DType from_type, const RunPieces& pieces, DType to_type) {
+uint64_t ScatterRun(const KvRun& run, const std::byte* payload, DType from_type, const RunPieces& pieces,
+                    DType to_type) {
   uint64_t digest = 0;
   for (const RunMemory& piece : pieces) {
     const uint64_t of_piece = ScatterPiece(run, payload, from_type, piece, to_type);

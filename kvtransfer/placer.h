@@ -22,9 +22,9 @@ struct KvPlaneMemory {
   std::byte* base = nullptr;
   int64_t block_stride_bytes = 0;
   uint64_t* digests = nullptr;
-  int64_t digest_block_stride = 0;  ///< in elements
-  IntRange heads{};                 ///< of the rank's, that are in this piece; empty: all
-  bool copy = false;                ///< an earlier piece has the same heads: this one is written, and not read
+  int64_t digest_block_stride = 0;      ///< in elements
+  IntRange heads{};                     ///< of the rank's, that are in this piece; empty: all
+  bool copy = false;                    ///< an earlier piece has the same heads: this one is written, and not read
   std::vector<KvPlaneMemory> others{};  ///< the further pieces
 };
 

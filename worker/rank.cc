@@ -27,8 +27,8 @@ struct Parts {
 absl::Status Load(const WorkerConfig& config, const engine::RankPlace& place, const engine::RankLinks& links,
                   Parts& out) {
   BATON_ASSIGN_OR_RETURN(out.ops, kernels::MakeCpuOps(OpsConfigOf(config)));
-  BATON_ASSIGN_OR_RETURN(out.model, engine::LoadModel(SourceOf(config, place), *out.ops, config.max_num_batched_tokens,
-                                                      nullptr, links));
+  BATON_ASSIGN_OR_RETURN(
+      out.model, engine::LoadModel(SourceOf(config, place), *out.ops, config.max_num_batched_tokens, nullptr, links));
   return absl::OkStatus();
 }
 

@@ -56,12 +56,15 @@ class RankThreads final : public RankHost {
   struct Ends {
     std::unique_ptr<Communicator> world, tensor;
   };
-  static engine::RankLinks LinksOf(const Ends& ends) { return {.tensor = ends.tensor.get(), .world = ends.world.get()}; }
+  static engine::RankLinks LinksOf(const Ends& ends) {
+    return {.tensor = ends.tensor.get(), .world = ends.world.get()};
+  }
 
   void Run(int rank, SharedMemory kv) {
     const absl::Status status = RunRank(config_, rank, LinksOf(ends_[static_cast<size_t>(rank)]), std::move(kv));
     if (status.ok()) return;
-    for (Communicator* link : {LinksOf(ends_[static_cast<size_t>(rank)]).world, LinksOf(ends_[static_cast<size_t>(rank)]).tensor}) {
+    for (Communicator* link :
+         {LinksOf(ends_[static_cast<size_t>(rank)]).world, LinksOf(ends_[static_cast<size_t>(rank)]).tensor}) {
       if (link != nullptr) link->Abort(status);
     }
     std::lock_guard lock(mutex_);

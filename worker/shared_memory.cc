@@ -37,7 +37,8 @@ absl::StatusOr<std::span<std::byte>> SharedMemory::Map(int64_t bytes) {
   void* at = MAP_FAILED;
   if (ftruncate(descriptor_, bytes) == 0) at = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_, 0);
   if (at == MAP_FAILED) {
-    return absl::ResourceExhaustedError(StrCat("no ", bytes, " bytes of shared memory for a rank's KV: ", std::strerror(errno)));
+    return absl::ResourceExhaustedError(
+        StrCat("no ", bytes, " bytes of shared memory for a rank's KV: ", std::strerror(errno)));
   }
   mapped_ = {static_cast<std::byte*>(at), size};
   return mapped_;

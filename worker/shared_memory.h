@@ -1,5 +1,5 @@
-// Memory that several processes of a worker see: a rank keeps its KV in it, and rank 0, which hands KV over and takes it,
-// reads and writes there.
+// Memory that several processes of a worker see: a rank keeps its KV in it, and rank 0, which hands KV over and takes
+// it, reads and writes there.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,8 @@ class SharedMemory {
   ~SharedMemory();
 
   int descriptor() const { return descriptor_; }
-  /// The memory, zeroed where nobody has written. Everybody asks for the same size. Once. ResourceExhausted: not so much.
+  /// The memory, zeroed where nobody has written. Everybody asks for the same size. Once. ResourceExhausted: not so
+  /// much.
   absl::StatusOr<std::span<std::byte>> Map(int64_t bytes);
 
  private:

@@ -65,7 +65,8 @@ absl::Status AllocateKv(const WorkerConfig& config, RankHost* ranks, LoadedModel
   const KvLayout kept = KeptLayout(loaded);
   const auto free = loaded.ops->traits().host_memory ? AvailableMemoryBytes() : std::nullopt;
   const int64_t bytes = KvBytes(config, kept, loaded.max_model_len, free);
-  auto blocks = engine::PlanBlocks(kept, bytes, loaded.max_model_len, config.max_num_seqs, config.max_num_batched_tokens);
+  auto blocks =
+      engine::PlanBlocks(kept, bytes, loaded.max_model_len, config.max_num_seqs, config.max_num_batched_tokens);
   std::vector<int32_t> counts(kept.groups.size());
   if (blocks.ok()) counts = blocks->num_blocks;
   BATON_RETURN_IF_ERROR(ShareBlocks(world, counts));
@@ -102,7 +103,8 @@ absl::Status LoadWeights(const WorkerConfig& config, StartUpProgress& progress, 
                                                          config.max_num_batched_tokens, report, links));
   const int64_t limit = loaded.model->config().max_position_embeddings;
   if (config.max_model_len > limit) {
-    return absl::InvalidArgumentError(StrCat("--max-model-len ", config.max_model_len, " is longer than the model's context of ", limit, " tokens"));
+    return absl::InvalidArgumentError(
+        StrCat("--max-model-len ", config.max_model_len, " is longer than the model's context of ", limit, " tokens"));
   }
   loaded.max_model_len = static_cast<int32_t>(config.max_model_len > 0 ? config.max_model_len : limit);
   return absl::OkStatus();
@@ -121,9 +123,10 @@ void PrintRanks(const WorkerConfig& config) {
                  config.reduction_width, leaves, leaves - 1);
   }
   if (config.reduction_width < config.tensor_parallel_size) {
-    spdlog::info("worker: --reduction-width {} < --tensor-parallel-size {}: answers differ in their last bits from those "
-                 "at another tensor parallel size",
-                 config.reduction_width, config.tensor_parallel_size);
+    spdlog::info(
+        "worker: --reduction-width {} < --tensor-parallel-size {}: answers differ in their last bits from those "
+        "at another tensor parallel size",
+        config.reduction_width, config.tensor_parallel_size);
   }
 }
 

@@ -1,5 +1,5 @@
-// From a config to an engine's parts, phase by phase: resolve → read → pack → KV allocate → warm-up. Runs on a thread of
-// its own while gRPC answers "loading"; progress may be read from any thread.
+// From a config to an engine's parts, phase by phase: resolve → read → pack → KV allocate → warm-up. Runs on a thread
+// of its own while gRPC answers "loading"; progress may be read from any thread.
 #pragma once
 
 #include <memory>
@@ -43,15 +43,15 @@ struct LoadedModel {
   std::vector<std::unique_ptr<engine::KvMemory>> others;
   engine::BlockBudget blocks;
   int32_t max_model_len = 0;
-  std::string name;          ///< served name
-  std::string numerics_id;   ///< hex
+  std::string name;         ///< served name
+  std::string numerics_id;  ///< hex
   /// Every rank's, by rank.
   std::vector<const engine::KvMemory*> AllMemory() const;
 };
 
-/// Loads and allocates. Prints each phase with its time and the KV capacity lines. ResourceExhausted: model or KV memory
-/// does not fit (both numbers and the flag that helps). `ranks`: the other ranks, which load at the same time; they must
-/// outlive the result.
+/// Loads and allocates. Prints each phase with its time and the KV capacity lines. ResourceExhausted: model or KV
+/// memory does not fit (both numbers and the flag that helps). `ranks`: the other ranks, which load at the same time;
+/// they must outlive the result.
 absl::StatusOr<LoadedModel> StartUp(const WorkerConfig& config, StartUpProgress& progress, RankHost* ranks = nullptr);
 
 }  // namespace baton::worker

@@ -11,7 +11,8 @@
 
 namespace baton::engine {
 
-/// One rank's buffers: heads, inner width and vocabulary are the rank's. "compute" is the device's activation type. Views for a step are cut by Rows(0, T).
+/// One rank's buffers: heads, inner width and vocabulary are the rank's. "compute" is the device's activation type.
+/// Views for a step are cut by Rows(0, T).
 class Activations {
  public:
   static absl::StatusOr<Activations> Create(const ModelConfig& config, const RankPlace& place, int max_tokens,
@@ -20,10 +21,10 @@ class Activations {
   static int64_t Bytes(const ModelConfig& config, const RankPlace& place, int max_tokens, DType compute);
   static constexpr int kFirstLogitRows = 64;
 
-  kernels::Tensor residual;     // [max_tokens, hidden] f32
-  kernels::Tensor normed;       // [max_tokens, hidden] compute
-  kernels::Tensor qkv;          // [max_tokens, (q_heads + 2 kv_heads) · head_dim] compute
-  kernels::Tensor attended;     // [max_tokens, q_heads, head_dim] compute
+  kernels::Tensor residual;  // [max_tokens, hidden] f32
+  kernels::Tensor normed;    // [max_tokens, hidden] compute
+  kernels::Tensor qkv;       // [max_tokens, (q_heads + 2 kv_heads) · head_dim] compute
+  kernels::Tensor attended;  // [max_tokens, q_heads, head_dim] compute
   /// [max_tokens, hidden] f32 each. The first: what attention or MLP adds to the residual; the others: partial sums on
   /// their way into it, one for each level of the rank's tree of leaves.
   std::vector<kernels::Tensor> projected;

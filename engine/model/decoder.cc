@@ -196,7 +196,9 @@ absl::StatusOr<Tensor> Decoder::Head(const WantedRows& wanted) {
 
 // Each rank has its columns; rank 0 puts them side by side.
 absl::Status Decoder::GatherLogits(int64_t rows, const Tensor& normed) {
-  const auto part_of = [&](const IndexRange& vocab) { return Tensor(a_.part_logits.data, DType::kF32, {rows, vocab.size()}); };
+  const auto part_of = [&](const IndexRange& vocab) {
+    return Tensor(a_.part_logits.data, DType::kF32, {rows, vocab.size()});
+  };
   if (place_.rank() != 0) {
     const Tensor part = part_of(shape_.vocab);
     ops_.Linear(normed, *weights_.lm_head, part);
@@ -261,8 +263,8 @@ absl::Status Decoder::SumOverRanks(const Tensor& x, const std::vector<std::uniqu
   return links_.tensor->TreeAllReduce(Floats(a_.projected[0].Rows(0, x.rows())));
 }
 
-void Decoder::SumLeaves(const Tensor& x, const std::vector<std::unique_ptr<kernels::PackedLinear>>& leaves, size_t first,
-                        size_t count, size_t level) {
+void Decoder::SumLeaves(const Tensor& x, const std::vector<std::unique_ptr<kernels::PackedLinear>>& leaves,
+                        size_t first, size_t count, size_t level) {
   const Tensor sum = a_.projected[level].Rows(0, x.rows());
   if (count == 1) {
     const int64_t columns = leaves[first]->in_features();

@@ -64,13 +64,16 @@ class Decoder : public Model {
   // normed → residual, and its norm by `next` → normed.
   absl::Status Mlp(int layer, const float* next, const kernels::Tensor& residual);
   // x · Wᵀ over all ranks' columns of x, into projected.
-  absl::Status SumOverRanks(const kernels::Tensor& x, const std::vector<std::unique_ptr<kernels::PackedLinear>>& leaves);
+  absl::Status SumOverRanks(const kernels::Tensor& x,
+                            const std::vector<std::unique_ptr<kernels::PackedLinear>>& leaves);
   // The tree over leaves [first, first + count), into a_.projected[level].
   void SumLeaves(const kernels::Tensor& x, const std::vector<std::unique_ptr<kernels::PackedLinear>>& leaves,
                  size_t first, size_t count, size_t level);
   // residual += projected (through `post_norm` if the family has one), and its norm by `next` → normed; null: no norm.
   void AddToResidual(const float* post_norm, const float* next, const kernels::Tensor& residual);
-  const LayerWeights& WeightsOf(int layer) const { return weights_.layers[static_cast<size_t>(layer - shape_.layers.begin)]; }
+  const LayerWeights& WeightsOf(int layer) const {
+    return weights_.layers[static_cast<size_t>(layer - shape_.layers.begin)];
+  }
 
   const ModelConfig config_;
   const KvLayout layout_;  // of the whole model

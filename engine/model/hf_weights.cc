@@ -41,7 +41,8 @@ class HfWeights : public WeightSource {
   // Touches the bytes of the part alone.
   void ReadPart(const WeightPart& part, int64_t first, int64_t count, DType type, void* out) const override {
     const DType native = NativeType(part.rule);
-    const int64_t from_bytes = static_cast<int64_t>(DTypeBytes(native)), to_bytes = static_cast<int64_t>(DTypeBytes(type));
+    const int64_t from_bytes = static_cast<int64_t>(DTypeBytes(native)),
+                  to_bytes = static_cast<int64_t>(DTypeBytes(type));
     const uint8_t* data = Stored(part.rule).bytes.data();
     for (int64_t r = 0; r < count; ++r) {
       const int64_t element = (part.first_row + first + r) * part.rule.columns() + part.first_column;

@@ -68,8 +68,8 @@ absl::Status CheckWeights(const std::string& path, const ModelConfig& config, co
   return absl::OkStatus();
 }
 
-absl::Status CheckMemory(const ModelSource& source, const ModelConfig& config, const WeightSource& weights, DType compute,
-                         int max_tokens, int64_t available) {
+absl::Status CheckMemory(const ModelSource& source, const ModelConfig& config, const WeightSource& weights,
+                         DType compute, int max_tokens, int64_t available) {
   const WeightMemory memory = PlanWeightMemory(config, source.place, weights, compute);
   const int64_t activations = Activations::Bytes(config, source.place, max_tokens, compute);
   const int64_t need = memory.device_bytes + std::max(memory.scratch_bytes, activations);
@@ -99,7 +99,8 @@ absl::StatusOr<std::unique_ptr<Model>> LoadModel(const ModelSource& source, kern
   config.digest = ModelDigest(opened.read.text, config, *opened.weights);
   report("read", 1);
   BATON_ASSIGN_OR_RETURN(ModelWeights weights, LoadWeights(config, source.place, *opened.weights, ops, report));
-  return Decoder::Create(std::move(config), std::move(layout), std::move(weights), max_tokens, ops, source.place, links);
+  return Decoder::Create(std::move(config), std::move(layout), std::move(weights), max_tokens, ops, source.place,
+                         links);
 }
 
 }  // namespace baton::engine

@@ -5,7 +5,8 @@
 namespace baton::engine {
 namespace {
 
-std::unique_ptr<MicroBatch> Part(const ForwardBatch& batch, std::span<const int32_t> wanted, int64_t first, int64_t end) {
+std::unique_ptr<MicroBatch> Part(const ForwardBatch& batch, std::span<const int32_t> wanted, int64_t first,
+                                 int64_t end) {
   const kernels::RaggedBatch& all = batch.groups[0];
   auto part = std::make_unique<MicroBatch>();
   part->first = first;
@@ -33,7 +34,8 @@ std::unique_ptr<MicroBatch> Part(const ForwardBatch& batch, std::span<const int3
 
 }  // namespace
 
-std::vector<std::unique_ptr<MicroBatch>> SplitRows(const ForwardBatch& batch, std::span<const int32_t> wanted, int parts) {
+std::vector<std::unique_ptr<MicroBatch>> SplitRows(const ForwardBatch& batch, std::span<const int32_t> wanted,
+                                                   int parts) {
   const int64_t rows = batch.groups[0].row_start.back();
   std::vector<std::unique_ptr<MicroBatch>> out;
   for (int64_t p = 0; p < parts; ++p) out.push_back(Part(batch, wanted, rows * p / parts, rows * (p + 1) / parts));

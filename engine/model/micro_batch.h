@@ -1,5 +1,5 @@
-// A step's rows in parts, so that pipeline stages work at the same time: a stage passes one part on and takes up the next.
-// A part is a step of its own to attention: what it cuts off a sequence comes as a later part's context.
+// A step's rows in parts, so that pipeline stages work at the same time: a stage passes one part on and takes up the
+// next. A part is a step of its own to attention: what it cuts off a sequence comes as a later part's context.
 #pragma once
 
 #include <vector>
@@ -23,6 +23,7 @@ struct MicroBatch {
 };
 
 /// Even parts, in order. `wanted`: rows of the batch, ascending, each once.
-std::vector<std::unique_ptr<MicroBatch>> SplitRows(const ForwardBatch& batch, std::span<const int32_t> wanted, int parts);
+std::vector<std::unique_ptr<MicroBatch>> SplitRows(const ForwardBatch& batch, std::span<const int32_t> wanted,
+                                                   int parts);
 
 }  // namespace baton::engine

@@ -169,7 +169,8 @@ absl::StatusOr<ModelWeights> WeightLoader::Load() {
   }
   const float* final_norm = nullptr;
   if (HoldsHead(place_)) {
-    const WeightPart head = PartsOf(config_, place_).back();  // the head, or the tied embedding's part that serves as one
+    const WeightPart head =
+        PartsOf(config_, place_).back();  // the head, or the tied embedding's part that serves as one
     BATON_ASSIGN_OR_RETURN(out_.lm_head, Linear({head}, {}));
     Norm(Weight::kFinalNorm, -1, &final_norm);
   }

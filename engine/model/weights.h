@@ -12,7 +12,8 @@
 
 namespace baton::engine {
 
-/// One layer's part of this rank: heads, inner width and vocabulary are the rank's own. Norm pointers are device memory of ModelWeights; null: the family has none.
+/// One layer's part of this rank: heads, inner width and vocabulary are the rank's own. Norm pointers are device memory
+/// of ModelWeights; null: the family has none.
 struct LayerWeights {
   const float* input_norm = nullptr;               // [hidden]
   const float* post_attention_norm = nullptr;      // [hidden]
@@ -29,9 +30,9 @@ struct LayerWeights {
 
 /// Owned by the model; the Ops that packed them must outlive them.
 struct ModelWeights {
-  kernels::Tensor embedding;          // [vocab, hidden], on the rank that looks tokens up
-  const float* final_norm = nullptr;  // [hidden], with the head
-  std::vector<LayerWeights> layers;   // of the rank's stage
+  kernels::Tensor embedding;                       // [vocab, hidden], on the rank that looks tokens up
+  const float* final_norm = nullptr;               // [hidden], with the head
+  std::vector<LayerWeights> layers;                // of the rank's stage
   std::unique_ptr<kernels::PackedLinear> lm_head;  // [the rank's vocabulary, hidden], in the first stage
   size_t bytes = 0;                                ///< device memory of all of them
   std::unique_ptr<kernels::Buffer> embedding_memory, norm_memory;

@@ -64,8 +64,8 @@ class LocalGroup {
     changed_.wait(lock, [&] { return letter.state == Letter::State::kOffered || !broken_.ok(); });
     if (!broken_.ok()) return broken_;
     if (letter.offer.bytes != into.bytes) {
-      Break(absl::InternalError(StrCat("rank ", from, " sends ", letter.offer.bytes, " bytes, rank ", to, " expects ",
-                                       into.bytes)));
+      Break(absl::InternalError(
+          StrCat("rank ", from, " sends ", letter.offer.bytes, " bytes, rank ", to, " expects ", into.bytes)));
       return broken_;
     }
     letter.state = Letter::State::kBeingRead;
@@ -141,7 +141,8 @@ class LocalCommunicator final : public Communicator {
       for (int r = 0; r < size(); ++r) parts.push_back(static_cast<const float*>(group_->offer(r).data) + first);
       TreeSum(parts, end - first, data.data() + first);
       for (int r = 0; r < size(); ++r) {
-        if (r != rank()) std::copy_n(data.data() + first, end - first, static_cast<float*>(group_->offer(r).data) + first);
+        if (r != rank())
+          std::copy_n(data.data() + first, end - first, static_cast<float*>(group_->offer(r).data) + first);
       }
     });
   }

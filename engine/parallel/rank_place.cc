@@ -48,7 +48,8 @@ absl::Status CheckPlace(const ModelConfig& config, const RankPlace& place) {
                              kWidth = "--reduction-width";
   const int tp = place.tensor_size, width = place.reduction_width;
   if (tp < 1 || !std::has_single_bit(static_cast<unsigned>(tp))) return Bad(kTp, tp, "is not a power of two");
-  if (width < 1 || !std::has_single_bit(static_cast<unsigned>(width))) return Bad(kWidth, width, "is not a power of two");
+  if (width < 1 || !std::has_single_bit(static_cast<unsigned>(width)))
+    return Bad(kWidth, width, "is not a power of two");
   if (place.stages < 1 || place.stages > config.num_layers) {
     return Bad(kPp, place.stages, StrCat("is not in 1 … ", config.num_layers, ", the model's layers"));
   }
@@ -58,8 +59,8 @@ absl::Status CheckPlace(const ModelConfig& config, const RankPlace& place) {
   }
   const int parts = std::max(tp, width);
   const std::string_view flag = width > tp ? kWidth : kTp;
-  BATON_RETURN_IF_ERROR(Divides(flag, parts, "inputs of the attention's output layer",
-                                int64_t{config.num_heads} * config.head_dim));
+  BATON_RETURN_IF_ERROR(
+      Divides(flag, parts, "inputs of the attention's output layer", int64_t{config.num_heads} * config.head_dim));
   BATON_RETURN_IF_ERROR(Divides(flag, parts, "inner elements of the MLP", config.intermediate_size));
   return absl::OkStatus();
 }

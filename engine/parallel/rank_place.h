@@ -1,11 +1,12 @@
 // Where a rank stands in its worker, and which part of the model is its own. Pure values; any thread.
 //
-// Tensor parallelism cuts every layer: the columns of q, k, v, gate, up and the head (heads, inner width, vocabulary), and
-// the inputs of o and down, whose outputs are partial sums. Pipeline parallelism cuts the layers into runs (stages).
+// Tensor parallelism cuts every layer: the columns of q, k, v, gate, up and the head (heads, inner width, vocabulary),
+// and the inputs of o and down, whose outputs are partial sums. Pipeline parallelism cuts the layers into runs
+// (stages).
 //
-// A partial sum has `leaves`: with --reduction-width R, a layer that sums over ranks is R partial sums in f32, each over
-// 1/R of its inputs, added as one binary tree in order. A rank computes R / TP of them, so TP 1, 2 … R have the same bits.
-// With R < TP each rank has one leaf, and the bits are those of that TP.
+// A partial sum has `leaves`: with --reduction-width R, a layer that sums over ranks is R partial sums in f32, each
+// over 1/R of its inputs, added as one binary tree in order. A rank computes R / TP of them, so TP 1, 2 … R have the
+// same bits. With R < TP each rank has one leaf, and the bits are those of that TP.
 #pragma once
 
 #include <string>
@@ -51,8 +52,9 @@ struct RankShape {
 };
 RankShape ShapeOf(const ModelConfig& config, const RankPlace& place);
 
-/// InvalidArgument with both numbers: heads that TP does not divide (KV heads may also be kept by several ranks, when TP
-/// is a multiple of them), widths that are no multiple of TP or R, powers of two that are none, more stages than layers.
+/// InvalidArgument with both numbers: heads that TP does not divide (KV heads may also be kept by several ranks, when
+/// TP is a multiple of them), widths that are no multiple of TP or R, powers of two that are none, more stages than
+/// layers.
 absl::Status CheckPlace(const ModelConfig& config, const RankPlace& place);
 
 /// Whom a rank talks to. Null where it is alone. They outlive the model.

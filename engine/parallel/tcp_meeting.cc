@@ -214,7 +214,8 @@ absl::StatusOr<std::unique_ptr<TcpMesh>> JoinTcpMesh(const std::string& address,
   }
   std::vector<int> sockets(static_cast<size_t>(size), -1);
   sockets[0] = host.Release();
-  for (int peer = 1; peer < rank; ++peer) sockets[static_cast<size_t>(peer)] = dialled[static_cast<size_t>(peer - 1)].Release();
+  for (int peer = 1; peer < rank; ++peer)
+    sockets[static_cast<size_t>(peer)] = dialled[static_cast<size_t>(peer - 1)].Release();
   const auto always = [] { return absl::OkStatus(); };
   const absl::Status admitted = Door(listener.socket.get(), secret, patience, always).Admit(rank + 1, sockets, nullptr);
   auto mesh = std::make_unique<TcpMesh>(rank, sockets);

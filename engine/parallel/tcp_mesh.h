@@ -1,5 +1,5 @@
-// One TCP connection between every two ranks, for ranks that are processes. Rank 0 listens and is told of by its address;
-// the others dial it, and each other at the addresses it hands out. A shared secret keeps strangers out.
+// One TCP connection between every two ranks, for ranks that are processes. Rank 0 listens and is told of by its
+// address; the others dial it, and each other at the addresses it hands out. A shared secret keeps strangers out.
 #pragma once
 
 #include <atomic>

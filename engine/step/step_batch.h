@@ -1,5 +1,5 @@
-// The rows of one step as every rank needs them: positions and blocks, but no tokens and no sampling state, which rank 0
-// keeps. Rank 0's executor derives it from the StepPlan.
+// The rows of one step as every rank needs them: positions and blocks, but no tokens and no sampling state, which rank
+// 0 keeps. Rank 0's executor derives it from the StepPlan.
 #pragma once
 
 #include <atomic>

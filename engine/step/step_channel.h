@@ -31,7 +31,8 @@ class StepChannel {
   Communicator& world_;
 };
 
-/// The loop of a rank other than 0: runs steps until there are no more (OK), or until one fails, which breaks the links.
+/// The loop of a rank other than 0: runs steps until there are no more (OK), or until one fails, which breaks the
+/// links.
 absl::Status FollowSteps(StepChannel& channel, Model& model, KvMemory& memory, kernels::Ops& ops);
 
 }  // namespace baton::engine

@@ -1,4 +1,5 @@
-// The KV of a worker's ranks as one pool: what any cut of ranks gathers, any other cut places, copies of heads included.
+// The KV of a worker's ranks as one pool: what any cut of ranks gathers, any other cut places, copies of heads
+// included.
 #include "worker/kv_pool_view.h"
 
 #include <gtest/gtest.h>
@@ -38,7 +39,8 @@ class Ranks {
     const std::vector<int32_t> blocks(layout_.groups.size(), kBlocks);
     for (int r = 0; r < tensor * stages; ++r) {
       const engine::RankShape shape = engine::ShapeOf(Config(), engine::RankPlace::Of(r, tensor, stages, 1));
-      memories_.push_back(engine::KvMemory::Create(engine::RankKvLayout(layout_, shape), blocks, *ops_, shape.kv_heads.begin).value());
+      memories_.push_back(
+          engine::KvMemory::Create(engine::RankKvLayout(layout_, shape), blocks, *ops_, shape.kv_heads.begin).value());
       all_.push_back(memories_.back().get());
     }
     tables_ = {std::vector<int32_t>(static_cast<size_t>((kTokens + block - 1) / block))};
@@ -81,7 +83,8 @@ class Ranks {
               const int32_t block = tables_[0][static_cast<size_t>(t / plane.tokens_per_block)];
               const int slot = t % plane.tokens_per_block;
               f(KvCoordinate{layer.layer, p, layer.first_head + static_cast<uint32_t>(h), static_cast<uint32_t>(t)},
-                static_cast<std::byte*>(plane.base) + block * plane.block_stride_bytes + (slot * plane.heads + h) * static_cast<int>(kVectorBytes),
+                static_cast<std::byte*>(plane.base) + block * plane.block_stride_bytes +
+                    (slot * plane.heads + h) * static_cast<int>(kVectorBytes),
                 plane.digests[block * plane.digest_block_stride + slot / kUnitTokens * plane.heads + h]);
             }
           }
@@ -119,7 +122,8 @@ void MoveAndCompare(Ranks& from, Ranks& to) {
 TEST(PoolViewOfRanks, AnyCutFitsAnyOther) {
   for (const auto& [from_tp, from_stages] : {std::pair{1, 1}, {2, 1}, {1, 3}, {8, 2}}) {
     for (const auto& [to_tp, to_stages] : {std::pair{1, 1}, {4, 1}, {2, 2}, {8, 1}}) {
-      SCOPED_TRACE(testing::Message() << "TP " << from_tp << " PP " << from_stages << " to TP " << to_tp << " PP " << to_stages);
+      SCOPED_TRACE(testing::Message() << "TP " << from_tp << " PP " << from_stages << " to TP " << to_tp << " PP "
+                                      << to_stages);
       Ranks from(from_tp, from_stages, 16), to(to_tp, to_stages, 32);
       MoveAndCompare(from, to);
     }
@@ -136,7 +140,8 @@ TEST(PoolViewOfRanks, ADamagedPieceIsNotSent) {
   std::vector<std::byte> slot(1 << 16);
   const std::vector<uint32_t> first = {0}, damaged = {1};
   EXPECT_TRUE(GatherSlot(plan, plan.lanes()[0], {5, 1, 0}, 1, first, view, from.tables(), slot).ok());
-  EXPECT_TRUE(absl::IsDataLoss(GatherSlot(plan, plan.lanes()[0], {5, 1, 0}, 1, damaged, view, from.tables(), slot).status()));
+  EXPECT_TRUE(
+      absl::IsDataLoss(GatherSlot(plan, plan.lanes()[0], {5, 1, 0}, 1, damaged, view, from.tables(), slot).status()));
 }
 
 }  // namespace

@@ -47,7 +47,8 @@ absl::Status AllGatherIsInRankOrder(std::unique_ptr<Communicator>& group) {
 std::vector<float> Floats(int rank, size_t n) {
   std::mt19937 rng(static_cast<unsigned>(rank) * 7 + 1);
   std::vector<float> out(n);
-  for (float& x : out) x = std::ldexp(static_cast<float>(static_cast<int32_t>(rng())), static_cast<int>(rng() % 40) - 60);
+  for (float& x : out)
+    x = std::ldexp(static_cast<float>(static_cast<int32_t>(rng())), static_cast<int>(rng() % 40) - 60);
   return out;
 }
 

@@ -43,7 +43,8 @@ absl::Status DieOfSignal9(Communicator& group) {
 
 // Two groups of two in one mesh of four, and the whole, in turns.
 absl::Status UseGroups(const std::shared_ptr<TcpMesh>& mesh) {
-  const std::unique_ptr<Communicator> world = MakeTcpGroup(mesh, 0, 4), half = MakeTcpGroup(mesh, mesh->rank() / 2 * 2, 2);
+  const std::unique_ptr<Communicator> world = MakeTcpGroup(mesh, 0, 4),
+                                      half = MakeTcpGroup(mesh, mesh->rank() / 2 * 2, 2);
   for (int i = 0; i < 50; ++i) {
     std::vector<float> in_half = {static_cast<float>(mesh->rank())}, in_world = in_half;
     if (absl::Status s = half->TreeAllReduce(in_half); !s.ok()) return s;
@@ -124,9 +125,8 @@ TEST(TcpMesh, GroupsShareItsConnections) {
 
 TEST(TcpMesh, AStrangerIsNotARank) {
   const auto meeting = TcpMeetingPoint::Listen("127.0.0.1").value();
-  std::jthread stranger([&] {
-    EXPECT_FALSE(JoinTcpMesh(meeting->address(), "another secret", 1, 2, std::chrono::seconds(5)).ok());
-  });
+  std::jthread stranger(
+      [&] { EXPECT_FALSE(JoinTcpMesh(meeting->address(), "another secret", 1, 2, std::chrono::seconds(5)).ok()); });
   const auto mesh = meeting->Gather(2, kSecret, std::chrono::milliseconds(200), AlwaysAlive);
   EXPECT_TRUE(absl::IsDeadlineExceeded(mesh.status())) << mesh.status();
   EXPECT_NE(mesh.status().ToString().find("did not come: 1"), std::string::npos) << mesh.status();

@@ -26,7 +26,8 @@ struct Case {
 };
 
 Answers AnswersOf(const Case& run) {
-  RankThreads ranks({.source = {.path = run.model, .dummy_weights = true, .dummy_seed = 7}, .ops = run.ops, .shape = run.shape});
+  RankThreads ranks(
+      {.source = {.path = run.model, .dummy_weights = true, .dummy_seed = 7}, .ops = run.ops, .shape = run.shape});
   HarnessOptions options;
   options.layout = ranks.layout();
   options.num_blocks.assign(options.layout.groups.size(), 256);
@@ -36,7 +37,9 @@ Answers AnswersOf(const Case& run) {
   Harness h(options, nullptr, ranks.model(), ranks.ops(), ranks.channel.get());
   const int32_t vocab = ranks.model().config().vocab_size;
   for (int i = 0; i < run.requests; ++i) {
-    EXPECT_TRUE(h.Add(MixedRequest(static_cast<RequestKey>(i + 1), 50 + static_cast<uint64_t>(i), 5 + (i * 37) % 90, vocab)).ok());
+    EXPECT_TRUE(
+        h.Add(MixedRequest(static_cast<RequestKey>(i + 1), 50 + static_cast<uint64_t>(i), 5 + (i * 37) % 90, vocab))
+            .ok());
   }
   h.RunAll();
   Answers out;
@@ -89,7 +92,8 @@ TEST(TensorParallel, RowsDoNotDependOnRanksInBf16) {
   EXPECT_EQ(AnswersOf({.shape = {.tensor = 4, .width = 4}, .requests = 4, .ops = bf16}), alone);
 }
 
-// llama2 has biases on both attention layers, gemma3 windows and norms on both sides, qwen3 two KV heads for four ranks.
+// llama2 has biases on both attention layers, gemma3 windows and norms on both sides, qwen3 two KV heads for four
+// ranks.
 class Family : public testing::TestWithParam<const char*> {};
 
 TEST_P(Family, RanksChangeNoBit) {
@@ -167,7 +171,10 @@ TEST(Ranks, BrokenLinksAreAnErrorOfTheStep) {
 }
 
 TEST(StepBatch, WordsAreTheBatch) {
-  const StepBatch batch{.copies = {{0, 4, 5}, {1, 2, 3}}, .row_start = {0, 3, 4}, .context = {0, 17}, .logit_rows = {2, 3, 3},
+  const StepBatch batch{.copies = {{0, 4, 5}, {1, 2, 3}},
+                        .row_start = {0, 3, 4},
+                        .context = {0, 17},
+                        .logit_rows = {2, 3, 3},
                         .block_tables = {{1, 2, 3, 4}, {5, 6}}};
   const std::vector<int32_t> words = batch.Encode();
   EXPECT_EQ(StepBatch::Decode(words).value(), batch);

@@ -26,17 +26,20 @@ std::string Refusal(const ModelConfig& config, RankPlace place) { return CheckPl
 TEST(CheckPlace, RefusesWithBothNumbers) {
   EXPECT_TRUE(CheckPlace(Config(), {.tensor_size = 4, .stages = 3, .reduction_width = 4}).ok());
   EXPECT_TRUE(CheckPlace(Config(8, 2), {.tensor_size = 8}).ok()) << "KV heads may be kept by several ranks";
-  EXPECT_THAT(Refusal(Config(9, 3), {.tensor_size = 2}), HasSubstr("--tensor-parallel-size 2 does not divide 9 attention heads"));
+  EXPECT_THAT(Refusal(Config(9, 3), {.tensor_size = 2}),
+              HasSubstr("--tensor-parallel-size 2 does not divide 9 attention heads"));
   EXPECT_THAT(Refusal(Config(12, 3), {.tensor_size = 2}), HasSubstr("2 neither divides 3 KV heads"));
   EXPECT_THAT(Refusal(Config(), {.tensor_size = 3}), HasSubstr("--tensor-parallel-size 3 is not a power of two"));
   EXPECT_THAT(Refusal(Config(), {.reduction_width = 6}), HasSubstr("--reduction-width 6 is not a power of two"));
   EXPECT_THAT(Refusal(Config(), {.stages = 4}), HasSubstr("--pipeline-parallel-size 4 is not in 1 … 3"));
-  EXPECT_THAT(Refusal(Config(), {.reduction_width = 512}), HasSubstr("--reduction-width 512 does not divide 256 inner"));
+  EXPECT_THAT(Refusal(Config(), {.reduction_width = 512}),
+              HasSubstr("--reduction-width 512 does not divide 256 inner"));
 }
 
 // Marks what each rank reads; a cut tensor is read once in all, a whole one by every rank of the stage.
 TEST(WeightParts, RanksTileEveryTensor) {
-  for (const auto& [tp, stages, kv_heads] : std::vector<std::tuple<int, int, int>>{{1, 1, 4}, {2, 1, 4}, {4, 3, 4}, {8, 2, 2}}) {
+  for (const auto& [tp, stages, kv_heads] :
+       std::vector<std::tuple<int, int, int>>{{1, 1, 4}, {2, 1, 4}, {4, 3, 4}, {8, 2, 2}}) {
     const ModelConfig config = Config(8, kv_heads);
     std::map<std::string, std::vector<int>> read;
     for (int rank = 0; rank < tp * stages; ++rank) {
@@ -94,7 +97,8 @@ TEST(RankKvLayout, KeepsGroupsAndCutsHeadsAndLayers) {
 
 // Every row once, with its sequence's blocks and what comes before it as context.
 TEST(MicroBatch, PartsTileTheRows) {
-  const std::vector<int32_t> row_start = {0, 3, 4, 9}, context = {5, 0, 32}, tables = {1, 2, 3, 4, 5, 6}, wanted = {2, 3, 8};
+  const std::vector<int32_t> row_start = {0, 3, 4, 9}, context = {5, 0, 32}, tables = {1, 2, 3, 4, 5, 6},
+                             wanted = {2, 3, 8};
   ForwardBatch batch;
   batch.groups.push_back({row_start, context, tables, 2});
   for (int parts = 1; parts <= 9; ++parts) {
@@ -113,7 +117,8 @@ TEST(MicroBatch, PartsTileTheRows) {
       for (const int32_t row : part->wanted) seen.push_back(row + static_cast<int32_t>(part->first));
       first += part->rows;
     }
-    const std::vector<std::pair<int, int32_t>> all = {{1, 5}, {1, 6}, {1, 7}, {3, 0}, {5, 32}, {5, 33}, {5, 34}, {5, 35}, {5, 36}};
+    const std::vector<std::pair<int, int32_t>> all = {{1, 5},  {1, 6},  {1, 7},  {3, 0}, {5, 32},
+                                                      {5, 33}, {5, 34}, {5, 35}, {5, 36}};
     EXPECT_EQ(rows, all) << parts;
     EXPECT_EQ(seen, wanted) << parts;
   }
@@ -121,7 +126,8 @@ TEST(MicroBatch, PartsTileTheRows) {
 
 TEST(TreeSum, IsTheTreeOverItsAlignedSubtrees) {
   std::vector<std::vector<float>> parts;
-  for (int p = 0; p < 8; ++p) parts.push_back({1.0f / static_cast<float>(3 * p + 1), -1e8f / static_cast<float>(p + 1)});
+  for (int p = 0; p < 8; ++p)
+    parts.push_back({1.0f / static_cast<float>(3 * p + 1), -1e8f / static_cast<float>(p + 1)});
   std::vector<const float*> all, low, high;
   for (int p = 0; p < 8; ++p) all.push_back(parts[p].data()), (p < 4 ? low : high).push_back(parts[p].data());
   std::vector<float> whole(2), left(2), right(2), joined(2);

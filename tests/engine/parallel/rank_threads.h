@@ -26,7 +26,8 @@ class RankThreads {
     int32_t blocks = 256;  ///< of every KV group
   };
 
-  explicit RankThreads(Options options) : options_(std::move(options)), ranks_(options_.shape.tensor * options_.shape.stages) {
+  explicit RankThreads(Options options)
+      : options_(std::move(options)), ranks_(options_.shape.tensor * options_.shape.stages) {
     const Shape& s = options_.shape;
     std::vector<std::unique_ptr<Communicator>> world = MakeLocalGroup(static_cast<int>(ranks_.size()));
     for (int stage = 0; stage < s.stages; ++stage) {
