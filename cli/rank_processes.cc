@@ -106,7 +106,7 @@ class RankProcesses final : public worker::RankHost {
                                                     : StrCat("ended with exit code ", WEXITSTATUS(p.status));
       return absl::UnavailableError(StrCat("rank ", i + 1, " of ", config_.ranks(), " (process ", p.pid, ") ", how));
     }
-    return mesh_ && absl::IsDeadlineExceeded(mesh_->status()) ? mesh_->status() : absl::OkStatus();
+    return mesh_ ? mesh_->Lost() : absl::OkStatus();
   }
 
  private:

@@ -21,7 +21,7 @@ class RankHost {
   virtual std::vector<SharedMemory>& kv() = 0;
   /// All have loaded: from now on a rank that does not answer within --rank-timeout-ms is lost.
   virtual void Started() {}
-  /// Unavailable: a rank has ended, and how; DeadlineExceeded: it does not answer. The main thread's.
+  /// Unavailable: a rank has ended, and how, or does not answer. The main thread's.
   virtual absl::Status Health() = 0;
 };
 

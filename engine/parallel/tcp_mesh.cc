@@ -111,14 +111,16 @@ absl::Status TcpMesh::Move(std::span<const Out> outs, std::span<const In> ins) {
     errno = 0;  // whatever poll says of a socket, the next round finds out
     if (poll(waiting.data(), waiting.size(), patience_ms_) == 0) {
       const auto who = std::ranges::find(sockets_, waiting[0].fd) - sockets_.begin();
-      return absl::DeadlineExceededError(StrCat("rank ", who, " has not answered for ", patience_ms_.load(), " ms"));
+      std::lock_guard lock(mutex_);
+      lost_ = absl::UnavailableError(StrCat("rank ", who, " has not answered for ", patience_ms_.load(), " ms"));
+      return lost_;
     }
   }
 }
 
-absl::Status TcpMesh::status() const {
+absl::Status TcpMesh::Lost() const {
   std::lock_guard lock(mutex_);
-  return broken_;
+  return lost_;
 }
 
 void TcpMesh::Abort(const absl::Status& why) {

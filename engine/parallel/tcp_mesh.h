@@ -35,13 +35,13 @@ class TcpMesh {
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(sockets_.size()); }
   /// Sends and receives all of it, whatever the order in which peers come: at most one frame to and one from each.
-  /// Unavailable: a peer is gone. Internal: lengths differ. DeadlineExceeded: SetPatience. Each breaks the mesh.
+  /// Unavailable: a peer is gone, or lost (SetPatience). Internal: lengths differ. Either breaks the mesh.
   absl::Status Exchange(std::span<const Out> outs, std::span<const In> ins);
   void Abort(const absl::Status& why);
   /// From now on a peer that moves nothing for so long is lost, though its process may live. Before: for ever.
   void SetPatience(Duration patience) { patience_ms_ = static_cast<int>(Milliseconds(patience)); }
-  /// Why it is broken; OK: it is not. Any thread.
-  absl::Status status() const;
+  /// Not OK: a peer was lost that way. Any thread.
+  absl::Status Lost() const;
 
  private:
   absl::Status Move(std::span<const Out> outs, std::span<const In> ins);
@@ -50,7 +50,7 @@ class TcpMesh {
   std::vector<int> sockets_;
   std::atomic<int> patience_ms_{-1};
   mutable std::mutex mutex_;
-  absl::Status broken_;  ///< guarded by mutex_
+  absl::Status broken_, lost_;  ///< guarded by mutex_
 };
 
 /// Where the other ranks meet rank 0.

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 
 #include <cstdio>
@@ -130,6 +131,20 @@ TEST(TcpMesh, AStrangerIsNotARank) {
   const auto mesh = meeting->Gather(2, kSecret, std::chrono::milliseconds(200), AlwaysAlive);
   EXPECT_TRUE(absl::IsDeadlineExceeded(mesh.status())) << mesh.status();
   EXPECT_NE(mesh.status().ToString().find("did not come: 1"), std::string::npos) << mesh.status();
+}
+
+TEST(TcpMesh, APeerThatIsSilentForTooLongIsLost) {
+  int ends[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+  const auto mesh = std::make_shared<TcpMesh>(0, std::vector<int>{-1, ends[0]});
+  const TcpMesh silent(1, {ends[1], -1});
+  const auto group = MakeTcpGroup(mesh, 0, 2);
+  EXPECT_TRUE(mesh->Lost().ok());
+  mesh->SetPatience(std::chrono::milliseconds(20));
+  const absl::Status status = group->TreeAllReduce({});
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_NE(status.ToString().find("rank 1 has not answered for 20 ms"), std::string::npos) << status;
+  EXPECT_EQ(mesh->Lost(), status);
 }
 
 TEST(TcpMesh, WhoStartsTheRanksMayEndTheWait) {
