@@ -5,8 +5,8 @@
 namespace baton {
 
 void FaultyTransport::Write(PeerNumber peer, const LandingPlace& place, std::span<const std::byte> bytes, Done done) {
-  if (std::uniform_real_distribution<double>(0, 1)(random_) >= rate_)
-    return inner_->Write(peer, place, bytes, std::move(done));
+  const bool hit = place.lane.ticket == 0 ? tests_ : std::uniform_real_distribution<double>(0, 1)(random_) < rate_;
+  if (!hit) return inner_->Write(peer, place, bytes, std::move(done));
   const auto damaged = std::make_shared<std::vector<std::byte>>(bytes.begin(), bytes.end());
   Damage(*damaged);
   inner_->Write(peer, place, *damaged, [damaged, done = std::move(done)](const absl::Status& status) { done(status); });

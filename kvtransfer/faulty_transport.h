@@ -1,5 +1,6 @@
 // A transport that damages some of the slots it writes, for tests of real processes: a flipped bit, two lines swapped,
-// the end missing. Everything else is the inner transport's. The same seed damages the same writes.
+// the end missing. Everything else is the inner transport's. The same seed damages the same writes. Writes of self-tests
+// (of no ticket) are damaged all or none.
 #pragma once
 
 #include <memory>
@@ -13,11 +14,12 @@ namespace baton {
 
 class FaultyTransport final : public Transport {
  public:
-  /// `rate`: the share of writes that are damaged, 0…1.
-  FaultyTransport(std::unique_ptr<Transport> inner, double rate, uint64_t seed)
-      : inner_(std::move(inner)), rate_(rate), random_(seed) {}
+  /// `rate`: the share of writes that are damaged, 0…1; `tests`: all writes of self-tests are.
+  FaultyTransport(std::unique_ptr<Transport> inner, double rate, bool tests, uint64_t seed)
+      : inner_(std::move(inner)), rate_(rate), tests_(tests), random_(seed) {}
 
   std::string_view name() const override { return inner_->name(); }
+  std::string path(PeerNumber peer) const override { return inner_->path(peer); }
   FenceStyle fence() const override { return inner_->fence(); }
   std::string address() const override { return inner_->address(); }
   std::span<std::byte> landing() override { return inner_->landing(); }
@@ -37,6 +39,7 @@ class FaultyTransport final : public Transport {
 
   const std::unique_ptr<Transport> inner_;
   const double rate_;
+  const bool tests_;
   std::mt19937_64 random_;
 };
 

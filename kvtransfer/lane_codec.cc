@@ -55,6 +55,16 @@ void EncodeHello(const LaneHello& hello, v1::LaneHello& out) {
   for (int layer : hello.side.stage_layers) out.add_stage_layers(static_cast<uint32_t>(layer));
 }
 
+void EncodeSelfTest(const SelfTestMessage& test, v1::LaneMessage::SelfTest& out) {
+  out.set_step(static_cast<uint32_t>(test.step));
+  Set(*out.mutable_slot(), test.slot);
+  out.set_bytes(test.bytes);
+  out.set_seed(test.seed);
+  out.set_ok(test.ok);
+  out.set_gigabytes_per_second(test.gigabytes_per_second);
+  out.set_text(test.text.substr(0, kMaxReason));
+}
+
 // ---- from the wire
 
 SlotTurn Get(const v1::SlotTurn& in) { return {in.slot(), in.turn()}; }
@@ -82,6 +92,15 @@ absl::StatusOr<LaneMessage> DecodeSlotFull(const LaneKey& key, const v1::LaneMes
   return ToDecode(SlotFull{key, Get(in.slot()), {in.segments().begin(), in.segments().end()}});
 }
 
+absl::StatusOr<LaneMessage> DecodeSelfTest(const v1::LaneMessage::SelfTest& in) {
+  using Step = SelfTestMessage::Step;
+  if (in.step() < static_cast<uint32_t>(Step::kAsk) || in.step() > static_cast<uint32_t>(Step::kOver)) {
+    return absl::InvalidArgumentError(StrCat("step ", in.step(), " of a self-test"));
+  }
+  return SelfTestMessage{static_cast<Step>(in.step()), Get(in.slot()), in.bytes(), in.seed(), in.ok(),
+                         in.gigabytes_per_second(), in.text().substr(0, kMaxReason)};
+}
+
 absl::StatusOr<LaneMessage> DecodeBound(const LaneKey& key, const v1::LaneMessage::Bound& in) {
   if (in.grants_size() > kMaxGrants) return absl::InvalidArgumentError(StrCat(in.grants_size(), " grants"));
   LaneBound bound{key, {}};
@@ -95,6 +114,8 @@ std::string EncodeLaneMessage(const LaneMessage& message) {
   v1::LaneMessage out;
   if (const auto* hello = std::get_if<LaneHello>(&message)) {
     EncodeHello(*hello, *out.mutable_hello());
+  } else if (const auto* test = std::get_if<SelfTestMessage>(&message)) {
+    EncodeSelfTest(*test, *out.mutable_self_test());
   } else {
     const auto encode = [&out](const auto& m) { SetKey(out, m.lane), Encode(m, out); };
     if (const auto* to_decode = std::get_if<ToDecode>(&message)) std::visit(encode, *to_decode);
@@ -109,6 +130,7 @@ absl::StatusOr<LaneMessage> DecodeLaneMessage(std::string_view bytes) {
     return absl::InvalidArgumentError(StrCat(bytes.size(), " bytes that are no lane message"));
   }
   if (in.kind_case() == v1::LaneMessage::kHello) return DecodeHello(in.hello());
+  if (in.kind_case() == v1::LaneMessage::kSelfTest) return DecodeSelfTest(in.self_test());
   const LaneKey key{in.lane().ticket(), in.lane().epoch(), in.lane().lane()};
   if (key.ticket == 0 || key.epoch == 0) {
     return absl::InvalidArgumentError(StrCat("a lane message for ticket ", key.ticket, " epoch ", key.epoch));

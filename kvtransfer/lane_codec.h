@@ -9,19 +9,20 @@
 #include "absl/status/statusor.h"
 #include "kvtransfer/kv_side.h"
 #include "kvtransfer/lane_messages.h"
+#include "kvtransfer/self_test.h"
 
 namespace baton {
 
-inline constexpr uint32_t kLaneProtocol = 1;
+inline constexpr uint32_t kLaneProtocol = 2;
 
-/// Who sends: first on every connection, from the prefill side.
+/// Who sends: first on every connection that passed its self-test, from the prefill side.
 struct LaneHello {
   uint32_t protocol = kLaneProtocol;
   std::string incarnation, model_digest, numerics_id;
   KvSide side;
 };
 
-using LaneMessage = std::variant<LaneHello, ToDecode, ToPrefill>;
+using LaneMessage = std::variant<LaneHello, ToDecode, ToPrefill, SelfTestMessage>;
 
 std::string EncodeLaneMessage(const LaneMessage& message);
 /// InvalidArgument says what is wrong with it.

@@ -64,8 +64,10 @@ class Transport {
   using Done = std::function<void(const absl::Status&)>;
   virtual ~Transport() = default;
 
-  /// "tcp", "shm", "ucx".
+  /// "tcp", "shm", "ucx-tcp" …; also the prefix of its addresses.
   virtual std::string_view name() const = 0;
+  /// What really carries the bytes to this peer, where that is not what the name says: "posix/memory put".
+  virtual std::string path(PeerNumber peer) const { return (void)peer, std::string(name()); }
   virtual FenceStyle fence() const = 0;
   /// What peers Connect to; bytes, opaque, valid for this incarnation.
   virtual std::string address() const = 0;
@@ -89,7 +91,8 @@ class Transport {
 
   /// Moves things; false when there was nothing to do.
   virtual bool Progress() = 0;
-  /// Readable when Progress may have something to do; for poll(). -1: none, call Progress periodically.
+  /// Readable when Progress may have something to do, once it has answered false; for poll(). -1: none, call Progress
+  /// periodically.
   virtual int wait_fd() const = 0;
 };
 

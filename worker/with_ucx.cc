@@ -3,10 +3,30 @@
 
 namespace baton::worker {
 
-absl::StatusOr<std::unique_ptr<Transport>> MakeUcx(bool loopback, const LandingShape& landing,
+absl::StatusOr<std::unique_ptr<Transport>> MakeUcx(std::string_view kind, bool loopback, const LandingShape& landing,
                                                    TransportEvents& events) {
-  return MakeUcxTransport(
-      {.transports = "tcp", .devices = loopback ? "lo" : "", .verb = UcxVerb::kMessage, .landing = landing}, events);
+  UcxOptions options{.name = std::string(kind), .landing = landing};
+  if (kind == "ucx-tcp") {
+    options.devices = loopback ? "lo" : "";
+  } else if (kind == "ucx-shm") {
+    options.transports = "posix,cma,self";
+    options.verb = UcxVerb::kPut;
+    options.put_fence = FenceStyle::kPeerExit;
+  } else {
+    options.transports = "rc,dc,ud";  // ud: UCX's helper for connecting; puts go over rc or dc
+    options.verb = UcxVerb::kPut;
+  }
+  return MakeUcxTransport(std::move(options), events);
+}
+
+std::vector<std::string> UcxTransports() { return UcxTransportsHere(); }
+
+std::vector<std::string> RdmaTransports() {
+  std::vector<std::string> out;
+  for (std::string& transport : UcxTransportsHere()) {
+    if (IsRdma(transport)) out.push_back(std::move(transport));
+  }
+  return out;
 }
 
 }  // namespace baton::worker

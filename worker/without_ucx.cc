@@ -2,8 +2,11 @@
 
 namespace baton::worker {
 
-absl::StatusOr<std::unique_ptr<Transport>> MakeUcx(bool, const LandingShape&, TransportEvents&) {
+absl::StatusOr<std::unique_ptr<Transport>> MakeUcx(std::string_view, bool, const LandingShape&, TransportEvents&) {
   return absl::UnavailableError("this build has no UCX: install libucx-dev and build again, or use --transport tcp");
 }
+
+std::vector<std::string> UcxTransports() { return {}; }
+std::vector<std::string> RdmaTransports() { return {}; }
 
 }  // namespace baton::worker

@@ -53,10 +53,12 @@ struct WorkerConfig {
 
   // ---- handoff
   std::string transport = "auto";
+  bool require_rdma = false;
   int32_t landing_port = 0;
   int32_t landing_slots = 32;
   int64_t landing_slot_bytes = 1 << 20;
   double test_kv_fault_rate = 0;
+  std::string test_failing_transport;
 
   // ---- streams
   int32_t router_timeout_ms = 5000;
@@ -112,13 +114,18 @@ void VisitFields(WorkerConfig& c, Visitor&& field) {
   field("max-waiting-tokens", c.max_waiting_tokens, "tokens", "prompt tokens that may wait; more are refused");
   field("threads", c.threads, "threads", "compute threads of the worker, shared by its ranks; 0 = cores / local workers");
   field("transport", c.transport, "",
-        "how KV travels to a decode worker: auto = shm on a loopback address, else tcp | tcp | shm | ucx");
+        "how KV travels, the first of these whose self-test passes: auto = RDMA (where UCX finds a device), shm (on one "
+        "machine), tcp | ucx = RDMA, ucx-shm (on one machine), ucx-tcp, tcp | tcp | shm, ucx-shm, ucx-tcp, ucx-rdma = "
+        "that one, then tcp");
+  field("require-rdma", c.require_rdma, "", "RDMA or nothing: no start without a device, no peer without it");
   field("landing-port", c.landing_port, "port", "where a decode worker takes KV; 0 = any free port");
   field("landing-slots", c.landing_slots, "slots",
         "memory that prefill workers may write, 2 slots for every prompt that arrives");
   field("landing-slot-bytes", c.landing_slot_bytes, "bytes", "of one landing slot");
   field("test-kv-fault-rate", c.test_kv_fault_rate, "0…1",
         "for tests: share of the KV slots that a prefill worker damages on the way");
+  field("test-failing-transport", c.test_failing_transport, "",
+        "for tests: a prefill worker damages its self-tests on this one");
   field("router-timeout-ms", c.router_timeout_ms, "ms",
         "a router silent this long is gone: its sequences are cancelled");
   field("shutdown-timeout-ms", c.shutdown_timeout_ms, "ms", "how long a drain waits for running requests");

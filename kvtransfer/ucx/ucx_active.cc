@@ -67,20 +67,29 @@ void UcxTransport::Ended(void* request, ucs_status_t code, void* user_data) {
 
 void UcxTransport::Write(PeerNumber number, const LandingPlace& place, std::span<const std::byte> bytes, Done done) {
   Peer* peer = Find(number);
-  absl::Status refused;
-  if (peer == nullptr) {
-    refused = absl::UnavailableError("no such peer");
-  } else if (place.slot.slot >= peer->address.landing.slots || bytes.size() > peer->address.landing.slot_bytes) {
-    refused = absl::InvalidArgumentError(StrCat(bytes.size(), " bytes for slot ", place.slot.slot, ", the peer has ",
-                                                peer->address.landing.slots, " of ", peer->address.landing.slot_bytes));
-  }
-  if (!refused.ok()) return Later([refused, done = std::move(done)] { done(refused); });
+  if (peer == nullptr) return Later([done = std::move(done)] { done(absl::UnavailableError("no such peer")); });
   const uint64_t write = next_write_++;
   peer->writes[write] = std::move(done);
-  if (options_.verb == UcxVerb::kPut) return Put(*peer, write, place, bytes);
-  auto operation = std::make_unique<Operation>(Operation{this, number});
-  operation->head = {worker_->address().incarnation, number, write, place.lane.ticket, place.lane.epoch, place.lane.lane, place.slot.slot, place.slot.turn};
-  operation->done = [this, number, write](const absl::Status& status) {  // the good end is the receiver's kLanded
+  if (!peer->greeted) return peer->early.push_back({write, place, bytes});
+  StartWrite(*peer, write, place, bytes);
+}
+
+void UcxTransport::StartWrite(Peer& peer, uint64_t write, const LandingPlace& place, std::span<const std::byte> bytes) {
+  const LandingShape& landing = peer.address.landing;
+  if (place.slot.slot >= landing.slots || bytes.size() > landing.slot_bytes) {
+    const absl::Status refused = absl::InvalidArgumentError(StrCat(bytes.size(), " bytes for slot ", place.slot.slot, ", the peer has ",
+                                                                   landing.slots, " of ", landing.slot_bytes));
+    return Later([this, number = peer.number, write, refused] { EndWrite(number, write, refused); });
+  }
+  if (options_.verb == UcxVerb::kPut) return Put(peer, write, place, bytes);
+  SendBytes(peer, write, place, bytes);
+}
+
+/// As a message: the receiver stores it. The good end is its kLanded.
+void UcxTransport::SendBytes(Peer& peer, uint64_t write, const LandingPlace& place, std::span<const std::byte> bytes) {
+  auto operation = std::make_unique<Operation>(Operation{this, peer.number});
+  operation->head = {worker_->address().incarnation, peer.number, write, place.lane.ticket, place.lane.epoch, place.lane.lane, place.slot.slot, place.slot.turn};
+  operation->done = [this, number = peer.number, write](const absl::Status& status) {
     if (!status.ok()) EndWrite(number, write, status);
   };
   ucp_request_param_t param{};
@@ -89,7 +98,7 @@ void UcxTransport::Write(PeerNumber number, const LandingPlace& place, std::span
   param.user_data = operation.get();
   param.flags = bytes.size() > kEagerBytes ? UCP_AM_SEND_FLAG_RNDV : UCP_AM_SEND_FLAG_EAGER;
   const ucs_status_ptr_t request =
-      ucp_am_send_nbx(peer->endpoint, kWrite, &operation->head, sizeof(Head), bytes.data(), bytes.size(), &param);
+      ucp_am_send_nbx(peer.endpoint, kWrite, &operation->head, sizeof(Head), bytes.data(), bytes.size(), &param);
   Complete(request, std::move(operation));
 }
 
@@ -186,13 +195,17 @@ void UcxTransport::OnHello(const Head& head, std::string_view text) {
   absl::StatusOr<PeerAddress> address = PeerAddress::Parse(text);
   if (!address.ok() || address->incarnation != head.incarnation || FindSender(head) != nullptr) return;
   if (head.write != 0) {  // the answer to ours, which it names
-    if (Peer* peer = Find(head.write); peer != nullptr && peer->address.incarnation == head.incarnation) peer->remote_number = head.number;
+    Peer* peer = Find(head.write);
+    if (peer == nullptr || peer->greeted || peer->address.incarnation != head.incarnation) return;
+    peer->remote_number = head.number;
+    if (absl::Status greeted = Greet(*peer, *std::move(address)); !greeted.ok()) peer->failed = greeted;
     return;
   }
-  const absl::StatusOr<Peer*> peer = Add(*std::move(address));
+  const absl::StatusOr<Peer*> peer = Add(*address);
   if (!peer.ok()) return;
   (*peer)->remote_number = head.number;
   SendActive(**peer, kHello, {.write = head.number}, worker_->address().Pack(), nullptr);
+  if (absl::Status greeted = Greet(**peer, *std::move(address)); !greeted.ok()) return void((*peer)->failed = greeted);
   events_.OnConnected((*peer)->number);  // now: the peer's first message may be in this same burst
 }
 

@@ -1,9 +1,14 @@
 // Peers: connecting, closing, loss, and the transport's face.
 #include "kvtransfer/ucx/ucx_peers.h"
 
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <utility>
 
+#include "common/check.h"
 #include "common/status.h"
 
 namespace baton {
@@ -20,24 +25,35 @@ std::string UcxVersion() { return ucp_get_version_string(); }
 namespace ucx {
 
 UcxTransport::UcxTransport(UcxOptions options, TransportEvents& events, std::unique_ptr<Worker> worker)
-    : options_(std::move(options)), events_(events), worker_(std::move(worker)) {}
+    : options_(std::move(options)), events_(events), epoll_(epoll_create1(EPOLL_CLOEXEC)), worker_(std::move(worker)) {
+  BATON_CHECK(epoll_ >= 0, strerror(errno));
+  epoll_event event{};
+  event.events = EPOLLIN;
+  epoll_ctl(epoll_, EPOLL_CTL_ADD, worker_->wait_fd(), &event);
+}
 
 UcxTransport::~UcxTransport() {
   while (!peers_.empty()) Lose(peers_.begin()->first, absl::OkStatus());
   for (int i = 0; i < 1000 && !closing_.empty(); ++i) {  // forced closes end at once; bounded all the same
     ucp_worker_progress(worker_->get());
-    std::erase_if(closing_, [](void* request) {
-      if (ucp_request_check_status(request) == UCS_INPROGRESS) return false;
-      ucp_request_free(request);
-      return true;
-    });
+    EndClosing();
   }
+  close(epoll_);
+}
+
+void UcxTransport::EndClosing() {
+  std::erase_if(closing_, [](void* request) {
+    if (ucp_request_check_status(request) == UCS_INPROGRESS) return false;
+    ucp_request_free(request);
+    return true;
+  });
 }
 
 absl::StatusOr<PeerNumber> UcxTransport::Connect(std::string_view address) {
-  const std::string_view text = address.starts_with("ucx:") ? address.substr(4) : "";
+  const std::string prefix = options_.name + ":";
+  const std::string_view text = address.starts_with(prefix) ? address.substr(prefix.size()) : "";
   if (text.empty() || text.size() % 2 != 0 || text.find_first_not_of("0123456789abcdef") != text.npos) {
-    return absl::InvalidArgumentError(StrCat("'", address, "' is no ucx address"));
+    return absl::InvalidArgumentError(StrCat("'", address, "' is no ", options_.name, " address"));
   }
   BATON_ASSIGN_OR_RETURN(PeerAddress parsed, PeerAddress::Parse(absl::HexStringToBytes(AbslView(text))));
   BATON_ASSIGN_OR_RETURN(Peer * peer, Add(std::move(parsed)));
@@ -60,16 +76,21 @@ absl::StatusOr<UcxTransport::Peer*> UcxTransport::Add(PeerAddress address) {
   params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
   params.err_handler = {&UcxTransport::EndpointFailed, peer.get()};
   BATON_RETURN_IF_ERROR(ToStatus(ucp_ep_create(worker_->get(), &params, &peer->endpoint), "endpoint"));
-  if (!peer->address.remote_key.empty()) {
-    const ucs_status_t unpacked = ucp_ep_rkey_unpack(peer->endpoint, peer->address.remote_key.data(), &peer->key);
-    if (unpacked != UCS_OK) {
-      CloseEndpoint(peer->endpoint);
-      return ToStatus(unpacked, "remote key");
-    }
-  }
   Peer* kept = peer.get();
   peers_[kept->number] = std::move(peer);
   return kept;
+}
+
+/// The peer's landing memory is known from now on.
+absl::Status UcxTransport::Greet(Peer& peer, PeerAddress address) {
+  peer.address = std::move(address);
+  if (!peer.address.remote_key.empty()) {
+    const ucs_status_t unpacked = ucp_ep_rkey_unpack(peer.endpoint, peer.address.remote_key.data(), &peer.key);
+    BATON_RETURN_IF_ERROR(ToStatus(unpacked, "remote key"));
+  }
+  peer.greeted = true;
+  for (auto& [write, place, bytes] : std::exchange(peer.early, {})) StartWrite(peer, write, place, bytes);
+  return absl::OkStatus();
 }
 
 UcxTransport::Peer* UcxTransport::Find(PeerNumber peer) {
@@ -95,6 +116,9 @@ void UcxTransport::Close(PeerNumber number, std::function<void()> fenced) {
   if (peer != nullptr) exit = std::move(peer->exit);
   Lose(number, absl::OkStatus());
   if (exit) {
+    epoll_event event{};
+    event.events = EPOLLIN;
+    epoll_ctl(epoll_, EPOLL_CTL_ADD, exit->fd(), &event);
     leaving_.emplace_back(std::move(*exit), std::move(fenced));
   } else {
     fenced();
@@ -129,23 +153,9 @@ void UcxTransport::EndpointFailed(void* arg, ucp_ep_h, ucs_status_t status) {
   if (peer->failed.ok()) peer->failed = ToStatus(status, "endpoint");
 }
 
-bool UcxTransport::Progress() {
-  bool moved = !later_.empty();
-  for (auto& work : std::exchange(later_, {})) work();
-  moved |= ucp_worker_progress(worker_->get()) != 0;
-  std::vector<PeerNumber> failed;
-  for (const auto& [number, peer] : peers_) {
-    if (!peer->failed.ok()) failed.push_back(number);
-  }
-  for (PeerNumber number : failed) {
-    if (Peer* peer = Find(number); peer != nullptr) Lose(number, absl::Status(peer->failed)), moved = true;
-  }
-  std::erase_if(closing_, [](void* request) {
-    if (ucp_request_check_status(request) == UCS_INPROGRESS) return false;
-    ucp_request_free(request);
-    return true;
-  });
-  if (closing_.empty()) graves_.clear();
+/// Peers that were closed and have exited.
+bool UcxTransport::EndLeaving() {
+  bool moved = false;
   for (size_t i = 0; i < leaving_.size();) {
     if (!leaving_[i].first.exited()) {
       ++i;
@@ -157,6 +167,23 @@ bool UcxTransport::Progress() {
     moved = true;
   }
   return moved;
+}
+
+bool UcxTransport::Progress() {
+  bool moved = !later_.empty();
+  for (auto& work : std::exchange(later_, {})) work();
+  moved |= ucp_worker_progress(worker_->get()) != 0;
+  std::vector<PeerNumber> failed;
+  for (const auto& [number, peer] : peers_) {
+    if (!peer->failed.ok()) failed.push_back(number);
+  }
+  for (PeerNumber number : failed) {
+    if (Peer* peer = Find(number); peer != nullptr) Lose(number, absl::Status(peer->failed)), moved = true;
+  }
+  EndClosing();
+  if (closing_.empty()) graves_.clear();
+  moved |= EndLeaving();
+  return moved || !later_.empty() || !worker_->Arm();
 }
 
 }  // namespace ucx

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "absl/strings/escaping.h"
@@ -30,10 +31,13 @@ class UcxTransport final : public Transport {
   UcxTransport(UcxOptions options, TransportEvents& events, std::unique_ptr<Worker> worker);
   ~UcxTransport() override;
 
-  std::string_view name() const override { return "ucx"; }
+  std::string_view name() const override { return options_.name; }
+  std::string path(PeerNumber peer) const override;
   FenceStyle fence() const override { return options_.verb == UcxVerb::kMessage ? FenceStyle::kReceiverWrites : options_.put_fence; }
   /// In hexadecimal: addresses travel as text.
-  std::string address() const override { return "ucx:" + absl::BytesToHexString(worker_->address().Pack()); }
+  std::string address() const override {
+    return options_.name + ":" + absl::BytesToHexString(worker_->address().WithoutLanding().Pack());
+  }
   std::span<std::byte> landing() override { return worker_->landing(); }
   absl::StatusOr<PeerNumber> Connect(std::string_view address) override;
   LandingShape landing_of(PeerNumber peer) const override;
@@ -42,7 +46,7 @@ class UcxTransport final : public Transport {
   void Flush(PeerNumber peer, Done done) override;
   void Close(PeerNumber peer, std::function<void()> fenced) override;
   bool Progress() override;
-  int wait_fd() const override { return -1; }
+  int wait_fd() const override { return epoll_; }
 
  private:
   struct Peer {
@@ -52,7 +56,9 @@ class UcxTransport final : public Transport {
     ucp_ep_h endpoint = nullptr;
     ucp_rkey_h key = nullptr;
     uint64_t remote_number = 0;  ///< the peer's number of this connection, when it connected to us
+    bool greeted = false;        ///< its landing memory is known
     std::optional<PeerExit> exit;
+    std::vector<std::tuple<uint64_t, LandingPlace, std::span<const std::byte>>> early;  ///< writes before the greeting
     std::map<uint64_t, Done> writes;
     std::vector<std::pair<uint64_t, Done>> flushes;  ///< (last write before it, done)
     absl::Status failed;
@@ -72,11 +78,16 @@ class UcxTransport final : public Transport {
   Peer* Find(PeerNumber peer);
   Peer* FindSender(const Head& head);
   void SendActive(Peer& peer, MessageKind kind, const Head& head, std::string payload, Done done);
+  absl::Status Greet(Peer& peer, PeerAddress address);
+  void StartWrite(Peer& peer, uint64_t write, const LandingPlace& place, std::span<const std::byte> bytes);
+  void SendBytes(Peer& peer, uint64_t write, const LandingPlace& place, std::span<const std::byte> bytes);
   void Put(Peer& peer, uint64_t write, const LandingPlace& place, std::span<const std::byte> bytes);
   void EndWrite(PeerNumber peer, uint64_t write, const absl::Status& status);
   void Complete(ucs_status_ptr_t request, std::unique_ptr<Operation> operation);
   void Lose(PeerNumber peer, const absl::Status& why);
   void CloseEndpoint(ucp_ep_h endpoint);
+  bool EndLeaving();
+  void EndClosing();
   void Store(const Head& head, std::span<const std::byte> bytes);
   void Later(std::function<void()> work) { later_.push_back(std::move(work)); }
   ucs_status_t OnActive(MessageKind kind, const Head& head, void* data, size_t bytes, bool rendezvous);
@@ -93,6 +104,7 @@ class UcxTransport final : public Transport {
   };
   const UcxOptions options_;
   TransportEvents& events_;
+  int epoll_ = -1;  ///< UCX's descriptor, and those of processes that must exit
   std::unique_ptr<Worker> worker_;
   std::map<PeerNumber, std::unique_ptr<Peer>> peers_;
   std::vector<std::unique_ptr<Handler>> handlers_;

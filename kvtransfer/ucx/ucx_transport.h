@@ -5,10 +5,14 @@
 // Set for every context: MM_ERROR_HANDLING=y, without which shared memory is silently replaced by TCP when error handling
 // is on; KEEPALIVE_INTERVAL=200ms, so that a dead peer is noticed. Active-message handlers are registered before the
 // address is given out: UCX 1.13 dies on a message without one.
+//
+// The address names the worker; landing memory and remote key come in the greeting. Shared memory and networks are
+// different transports (kinds): UCX takes the fence that a mix of them would need from nobody.
 #pragma once
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "kvtransfer/transport.h"
 
@@ -17,17 +21,23 @@ namespace baton {
 enum class UcxVerb : uint8_t { kPut, kMessage };
 
 struct UcxOptions {
-  std::string transports = "tcp";  ///< as UCX_TLS: "tcp", "posix", "rc" …
+  std::string name = "ucx";        ///< prefix of its addresses
+  std::string transports = "tcp";  ///< as UCX_TLS: "tcp", "posix,cma", "rc" …
   std::string devices;             ///< as UCX_NET_DEVICES: "lo", "mlx5_0:1" …; empty: UCX chooses
   UcxVerb verb = UcxVerb::kMessage;
   FenceStyle put_fence = FenceStyle::kForcedClose;  ///< kPut: kPeerExit on shared memory
   LandingShape landing;
 };
 
-/// Unavailable with UCX's reason. `events` must outlive the transport. wait_fd() is -1: call Progress periodically.
+/// Unavailable with UCX's reason. `events` must outlive the transport.
 absl::StatusOr<std::unique_ptr<Transport>> MakeUcxTransport(UcxOptions options, TransportEvents& events);
 
 /// "1.13.1", of the library that is loaded.
 std::string UcxVersion();
+
+/// What UCX could use on this machine, as "transport/device": "rc_verbs/mlx5_0:1", "posix/memory", "tcp/eth0".
+std::vector<std::string> UcxTransportsHere();
+/// Whether one of those puts into remote memory by hardware.
+bool IsRdma(std::string_view transport);
 
 }  // namespace baton

@@ -1,5 +1,6 @@
 #include "kvtransfer/ucx/ucx_worker.h"
 
+#include <sys/mman.h>
 #include <sys/random.h>
 #include <unistd.h>
 
@@ -47,8 +48,8 @@ absl::StatusOr<PeerAddress> PeerAddress::Parse(std::string_view bytes) {
     return absl::InvalidArgumentError("no UCX address");
   }
   const std::string_view tail = bytes.substr(sizeof(fixed));
-  return PeerAddress{fixed.incarnation, fixed.pid, fixed.memory, {static_cast<uint32_t>(fixed.slots), fixed.slot_bytes},
-                     std::string(tail.substr(0, fixed.worker_bytes)), std::string(tail.substr(fixed.worker_bytes))};
+  return PeerAddress{fixed.incarnation, fixed.pid, std::string(tail.substr(0, fixed.worker_bytes)), fixed.memory,
+                     {static_cast<uint32_t>(fixed.slots), fixed.slot_bytes}, std::string(tail.substr(fixed.worker_bytes))};
 }
 
 absl::StatusOr<std::unique_ptr<Worker>> Worker::Create(const UcxOptions& options) {
@@ -68,7 +69,7 @@ absl::Status Worker::Open(const UcxOptions& options) {
   set.Update(Set(config, "KEEPALIVE_INTERVAL", "200ms"));
   ucp_params_t params{};
   params.field_mask = UCP_PARAM_FIELD_FEATURES;
-  params.features = UCP_FEATURE_AM | UCP_FEATURE_RMA;
+  params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP | (options.verb == UcxVerb::kPut ? UCP_FEATURE_RMA : 0);
   const ucs_status_t made = set.ok() ? ucp_init(&params, config, &context_) : UCS_OK;
   ucp_config_release(config);
   BATON_RETURN_IF_ERROR(set);
@@ -77,6 +78,7 @@ absl::Status Worker::Open(const UcxOptions& options) {
   worker_params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
   worker_params.thread_mode = UCS_THREAD_MODE_SINGLE;
   BATON_RETURN_IF_ERROR(ToStatus(ucp_worker_create(context_, &worker_params, &worker_), "worker"));
+  BATON_RETURN_IF_ERROR(ToStatus(ucp_worker_get_efd(worker_, &wait_fd_), "event descriptor"));
   ucp_address_t* bytes = nullptr;
   size_t size = 0;
   BATON_RETURN_IF_ERROR(ToStatus(ucp_worker_get_address(worker_, &bytes, &size), "address"));
@@ -91,6 +93,13 @@ absl::Status Worker::Open(const UcxOptions& options) {
 absl::Status Worker::MapLanding(const UcxOptions& options) {
   const size_t bytes = options.landing.slots * options.landing.slot_bytes;
   if (bytes == 0) return absl::OkStatus();
+  if (options.verb == UcxVerb::kMessage) {  // we write it ourselves
+    void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) return absl::ResourceExhaustedError(StrCat(bytes, " bytes of landing memory: ", strerror(errno)));
+    landing_ = {static_cast<std::byte*>(memory), bytes};
+    own_memory_ = true;
+    return absl::OkStatus();
+  }
   ucp_mem_map_params_t params{};
   params.field_mask = UCP_MEM_MAP_PARAM_FIELD_LENGTH | UCP_MEM_MAP_PARAM_FIELD_FLAGS;
   params.length = bytes;
@@ -111,6 +120,7 @@ absl::Status Worker::MapLanding(const UcxOptions& options) {
 }
 
 Worker::~Worker() {
+  if (own_memory_) munmap(landing_.data(), landing_.size());
   if (memory_ != nullptr) ucp_mem_unmap(context_, memory_);
   if (worker_ != nullptr) ucp_worker_destroy(worker_);
   if (context_ != nullptr) ucp_cleanup(context_);

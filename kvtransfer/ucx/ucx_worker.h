@@ -16,14 +16,16 @@ namespace baton::ucx {
 /// Unavailable with UCX's text; OK for UCS_OK.
 absl::Status ToStatus(ucs_status_t status, std::string_view what);
 
-/// What an address says.
+/// What an address says, and, in a greeting, what may be written.
 struct PeerAddress {
   uint64_t incarnation = 0;
   int64_t pid = 0;
-  uint64_t memory = 0;  ///< of the landing slots, in the peer's address space
-  LandingShape landing;
   std::string worker;
+  uint64_t memory = 0;  ///< of the landing slots, in the peer's address space; the rest of it only in greetings
+  LandingShape landing;
   std::string remote_key;
+
+  PeerAddress WithoutLanding() const { return {incarnation, pid, worker, 0, {}, ""}; }
 
   std::string Pack() const;
   /// InvalidArgument when it is none.
@@ -37,6 +39,10 @@ class Worker {
   ucp_worker_h get() const { return worker_; }
   std::span<std::byte> landing() const { return landing_; }
   const PeerAddress& address() const { return address_; }
+  /// Readable when it may progress, once Arm has answered true.
+  int wait_fd() const { return wait_fd_; }
+  /// False: there is something to progress already.
+  bool Arm() { return ucp_worker_arm(worker_) == UCS_OK; }
 
  private:
   Worker() = default;
@@ -45,7 +51,9 @@ class Worker {
   ucp_context_h context_ = nullptr;
   ucp_worker_h worker_ = nullptr;
   ucp_mem_h memory_ = nullptr;
+  int wait_fd_ = -1;  ///< UCX's own
   std::span<std::byte> landing_;
+  bool own_memory_ = false;  ///< of landing_: mapped by us, unknown to UCX
   PeerAddress address_;
 };
 

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -238,6 +239,29 @@ TEST_P(TransportContract, CloseEndsWhatIsOutstanding) {
   Until([&] { return ended == 5; });
   Until([&] { return receiver_.lost.size() == 1; });
   EXPECT_TRUE(sender_.lost.empty());
+}
+
+TEST_P(TransportContract, TheWaitDescriptorTellsOfAMessage) {
+  while (receiver_.transport->Progress() || sender_.transport->Progress()) {
+  }
+  pollfd waiting{receiver_.transport->wait_fd(), POLLIN, 0};
+  ASSERT_GE(waiting.fd, 0);
+  sender_.transport->Send(peer_, "wake up", nullptr);
+  for (int i = 0; i < 100; ++i) sender_.transport->Progress();
+  EXPECT_EQ(poll(&waiting, 1, 5000), 1) << "a sleeping receiver is not woken";
+  Until([&] { return receiver_.messages.size() == 1; });
+}
+
+TEST_P(TransportContract, ThePathSaysWhatCarriesTheBytes) {
+  const std::string path = sender_.transport->path(peer_);
+  if (backend_.name == "ucx_shm") {
+    EXPECT_THAT(path, ::testing::AnyOf(HasSubstr("posix/memory"), HasSubstr("cma/memory")));
+    EXPECT_THAT(path, HasSubstr(" put"));
+  } else if (backend_.name == "ucx_tcp") {
+    EXPECT_EQ(path, "tcp/lo messages");
+  } else {
+    EXPECT_EQ(path, sender_.transport->name());
+  }
 }
 
 TEST_P(TransportContract, AForeignAddressIsRefused) {

@@ -1,0 +1,153 @@
+#include "kvtransfer/self_test.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "common/status.h"
+
+namespace baton {
+namespace {
+
+constexpr uint64_t kMostBytes = 1 << 20;  ///< of one write
+constexpr int kWrites = 4;                ///< of a round
+constexpr int kRounds = 6;                ///< the first warms up and does not count
+constexpr int kMostFailures = 2;          ///< rounds that may fail: somebody's late write, once
+constexpr auto kLongEnough = std::chrono::milliseconds(150);  ///< slow networks: one round that counts is enough
+constexpr auto kAskAgain = std::chrono::milliseconds(500);
+constexpr auto kSilence = std::chrono::seconds(5);
+constexpr auto kHoldAtMost = std::chrono::seconds(2);  ///< a silent holder, while others wait
+
+uint64_t Word(uint64_t seed, uint64_t i) {
+  uint64_t x = (seed + i) * 0x9e3779b97f4a7c15ull;
+  x ^= x >> 29;
+  return x * 0xbf58476d1ce4e5b9ull;
+}
+
+}  // namespace
+
+void FillTestPattern(uint64_t seed, std::span<std::byte> bytes) {
+  for (size_t i = 0; i * 8 < bytes.size(); ++i) {
+    const uint64_t word = Word(seed, i);
+    std::memcpy(bytes.data() + i * 8, &word, std::min<size_t>(8, bytes.size() - i * 8));
+  }
+}
+
+bool IsTestPattern(uint64_t seed, std::span<const std::byte> bytes) {
+  for (size_t i = 0; i * 8 < bytes.size(); ++i) {
+    const uint64_t word = Word(seed, i);
+    if (std::memcmp(bytes.data() + i * 8, &word, std::min<size_t>(8, bytes.size() - i * 8)) != 0) return false;
+  }
+  return true;
+}
+
+// ---- the receiver
+
+void SelfTestSlot::OnMessage(PeerNumber peer, const SelfTestMessage& message, TimePoint now) {
+  using Step = SelfTestMessage::Step;
+  if (message.step == Step::kAsk) {
+    if (peer != holder_ && std::ranges::count(waiting_, peer) == 0) waiting_.push_back(peer);
+    const bool stalled = holder_ != 0 && peer != holder_ && now - heard_ > kHoldAtMost;
+    if (holder_ == 0 || stalled) return Grant(now);
+    if (peer == holder_) send_(peer, {.step = Step::kGrant, .slot = {slot_, turn_}, .bytes = memory_.size(), .text = incarnation_});
+    return;
+  }
+  if (peer != holder_) return;  // it was too slow
+  heard_ = now;
+  if (message.step == Step::kFull && message.slot == SlotTurn{slot_, turn_}) {
+    const bool ok = message.bytes <= memory_.size() && IsTestPattern(message.seed, memory_.first(message.bytes));
+    send_(peer, {.step = Step::kSeen, .slot = {slot_, turn_++}, .ok = ok});
+  } else if (message.step == Step::kOver) {
+    Grant(now);
+  }
+}
+
+void SelfTestSlot::OnLost(PeerNumber peer, TimePoint now) {
+  std::erase(waiting_, peer);
+  if (peer == holder_) Grant(now);
+}
+
+/// To the next who waits. What the last holder still sends is of an earlier turn.
+void SelfTestSlot::Grant(TimePoint now) {
+  ++turn_;
+  heard_ = now;
+  holder_ = waiting_.empty() ? 0 : waiting_.front();
+  if (holder_ == 0) return;
+  waiting_.pop_front();
+  send_(holder_, {.step = SelfTestMessage::Step::kGrant, .slot = {slot_, turn_}, .bytes = memory_.size(), .text = incarnation_});
+}
+
+// ---- the sender
+
+SelfTest::SelfTest(Transport& transport, PeerNumber peer, const Clock& clock, SendSelfTest send, Done done)
+    : transport_(transport), peer_(peer), clock_(clock), send_(std::move(send)), done_(std::move(done)) {}
+
+void SelfTest::Start() {
+  started_ = heard_ = asked_ = clock_.Now();
+  send_(peer_, {.step = SelfTestMessage::Step::kAsk});
+}
+
+void SelfTest::Tick() {
+  const TimePoint now = clock_.Now();
+  if (now - heard_ > kSilence) {
+    return Finish(absl::DeadlineExceededError(StrCat("no answer in the self-test for ", Seconds(now - heard_), " s")));
+  }
+  if (granted_ || now - asked_ < kAskAgain) return;
+  asked_ = now;
+  send_(peer_, {.step = SelfTestMessage::Step::kAsk});
+}
+
+void SelfTest::OnMessage(const SelfTestMessage& message) {
+  using Step = SelfTestMessage::Step;
+  if (done_ == nullptr) return;
+  if (message.step == Step::kGrant && !granted_) {
+    granted_ = true;
+    slot_ = message.slot;
+    receiver_ = message.text;
+    bytes_.resize(std::min(message.bytes, kMostBytes));
+    started_ = heard_ = clock_.Now();
+    BeginRound();
+  } else if (message.step == Step::kSeen && granted_ && message.slot == slot_) {
+    ++slot_.turn;
+    heard_ = clock_.Now();
+    EndRound(message.ok);
+  }
+}
+
+void SelfTest::BeginRound() {
+  seed_ = static_cast<uint64_t>(clock_.Now().time_since_epoch().count()) ^ reinterpret_cast<uintptr_t>(this);
+  FillTestPattern(seed_, bytes_);
+  round_began_ = clock_.Now();
+  const auto failed = [self = shared_from_this()](const absl::Status& status) {
+    if (!status.ok()) self->Finish(status);
+  };
+  for (int i = 0; i < kWrites; ++i) transport_.Write(peer_, {{0, 0, 0}, slot_}, bytes_, failed);
+  transport_.Flush(peer_, [self = shared_from_this()](const absl::Status& status) {
+    if (!status.ok()) return self->Finish(status);
+    self->heard_ = self->clock_.Now();
+    self->round_took_ = self->heard_ - self->round_began_;
+    self->send_(self->peer_, {.step = SelfTestMessage::Step::kFull, .slot = self->slot_, .bytes = self->bytes_.size(), .seed = self->seed_});
+  });
+}
+
+void SelfTest::EndRound(bool ok) {
+  if (!ok && ++failures_ > kMostFailures) return Finish(absl::DataLossError(StrCat("wrong bytes arrived in ", failures_, " rounds of the self-test")));
+  if (ok && ++rounds_ > 1) rates_.push_back(static_cast<double>(kWrites * bytes_.size()) / static_cast<double>(std::max<int64_t>(1, round_took_.count())));
+  if (rounds_ < kRounds && (rates_.empty() || clock_.Now() - started_ < kLongEnough)) return BeginRound();
+  Finish(absl::OkStatus());
+}
+
+void SelfTest::Finish(absl::Status status) {
+  if (done_ == nullptr) return;
+  const Done done = std::exchange(done_, nullptr);
+  Result result{.path = transport_.path(peer_), .receiver = receiver_};
+  if (status.ok()) {
+    std::ranges::nth_element(rates_, rates_.begin() + static_cast<ptrdiff_t>(rates_.size() / 2));
+    result.gigabytes_per_second = rates_[rates_.size() / 2];
+  }
+  send_(peer_, {.step = SelfTestMessage::Step::kOver, .slot = slot_, .ok = status.ok(), .gigabytes_per_second = result.gigabytes_per_second, .text = result.path});
+  if (!status.ok()) return done(status);
+  done(std::move(result));
+}
+
+}  // namespace baton
