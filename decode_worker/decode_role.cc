@@ -53,8 +53,7 @@ class DecodeRole final : public worker::Role, private LandingEvents {
     BATON_ASSIGN_OR_RETURN(facts.piece_tokens, PieceTokens(facts.side.layout, context.config.landing_slot_bytes));
     std::unique_ptr<DecodeRole> role(new DecodeRole);
     BATON_ASSIGN_OR_RETURN(role->landing_, Landing::Create(context.config, worker::PoolViewOf(loaded.AllMemory()),
-                                                           context.clock, role->thread_, *role));
-    facts.fence = role->landing_->fence();
+                                                           context.incarnation, context.clock, role->thread_, *role));
     facts.handoff.ring_slots = {context.config.landing_slots};
     facts.handoff.max_quarantined_slots = std::max(2, context.config.landing_slots / 2);
     facts.handoff.max_reserved_tokens = loaded.blocks.tokens;
@@ -96,7 +95,10 @@ class DecodeRole final : public worker::Role, private LandingEvents {
     load.set_bytes(counters.bytes);
     load.set_slots(counters.slots);
     load.set_seconds(static_cast<double>(counters.nanoseconds) / 1e9);
-    load.set_wire_digest_mismatches(stats.digest_mismatches);
+    load.set_wire_digest_mismatches(counters.digest_mismatches);
+    load.set_unreadable_slots(counters.unreadable_slots);
+    load.set_self_tests_failed(counters.self_tests_failed);
+    load.set_peers_lost(counters.writers_lost);
     load.set_lanes_failed(stats.lanes_failed);
     load.set_recomputes(stats.recomputes);
     load.set_opens_refused(stats.opens_refused);

@@ -5,37 +5,87 @@
 #include "common/status.h"
 #include "kvtransfer/slot_format.h"
 #include "spdlog/spdlog.h"
-#include "worker/transports.h"
 
 namespace baton::decode_worker {
 
+class Landing::Way final : public TransportEvents {
+ public:
+  Way(Landing& landing, size_t index, std::string kind) : kind_(std::move(kind)), landing_(landing), index_(index) {}
+
+  void OnConnected(PeerNumber) override {}
+  void OnMessage(PeerNumber peer, std::string_view message) override { landing_.OnMessage(Writer(peer), message); }
+  void OnLost(PeerNumber peer, const absl::Status& why) override { landing_.OnLost(Writer(peer), why); }
+  bool MayLand(PeerNumber peer, const LandingPlace& place) override {
+    return place.slot.slot == test->slot() ? test->MayLand(peer, place.slot) : landing_.MayLand(Writer(peer), place);
+  }
+  WriterId Writer(PeerNumber peer) const { return peer * kMostWays + index_; }
+  const std::string& kind() const { return kind_; }
+  size_t index() const { return index_; }
+
+  std::unique_ptr<SelfTestSlot> test;
+  std::unique_ptr<Transport> transport;
+
+ private:
+  const std::string kind_;
+  Landing& landing_;
+  const size_t index_;
+};
+
 absl::StatusOr<std::unique_ptr<Landing>> Landing::Create(const worker::WorkerConfig& config, KvPoolView pool,
-                                                         const Clock& clock, worker::TransferThread& thread,
-                                                         LandingEvents& events) {
+                                                         std::string incarnation, const Clock& clock,
+                                                         worker::TransferThread& thread, LandingEvents& events,
+                                                         const worker::TransportMaker& make) {
   const LandingShape shape{static_cast<uint32_t>(config.landing_slots),
                            static_cast<uint64_t>(config.landing_slot_bytes)};
-  const std::string kind = worker::TransportKind(config);
-  std::unique_ptr<Landing> landing(new Landing(kind, shape, std::move(pool), clock, thread, events));
-  BATON_ASSIGN_OR_RETURN(
-      landing->transport_,
-      worker::MakeTransport(kind, config.host, static_cast<uint16_t>(config.landing_port), shape, *landing));
-  landing->address_ = landing->transport_->address();
-  thread.Watch(landing->transport_.get());
+  std::vector<std::string> kinds = {""};
+  if (!make) {
+    BATON_ASSIGN_OR_RETURN(kinds, worker::TransportKinds(config));
+  }
+  std::unique_ptr<Landing> landing(new Landing(shape, std::move(pool), clock, thread, events));
+  absl::Status first;
+  worker::LandingAddresses addresses{worker::ThisMachine(), {}};
+  for (const std::string& kind : kinds) {
+    const absl::Status opened = landing->Open(kind, config, incarnation, make);
+    if (opened.ok()) {
+      addresses.addresses.push_back(landing->ways_.back()->transport->address());
+      continue;
+    }
+    first.Update(opened);
+    spdlog::warn("landing: no KV by {}: {}", kind, View(opened.message()));
+  }
+  if (landing->ways_.empty()) return first;
+  landing->address_ = addresses.Pack();
   return landing;
 }
 
-Landing::Landing(std::string kind, const LandingShape& shape, KvPoolView pool, const Clock& clock,
-                 worker::TransferThread& thread, LandingEvents& events)
-    : kind_(std::move(kind)),
-      shape_(shape),
-      pool_(std::move(pool)),
-      clock_(clock),
-      thread_(thread),
-      events_(events),
-      grants_(shape.slots) {}
+absl::Status Landing::Open(const std::string& kind, const worker::WorkerConfig& config,
+                           const std::string& incarnation, const worker::TransportMaker& make) {
+  auto way = std::make_unique<Way>(*this, ways_.size(), kind);
+  const auto port = static_cast<uint16_t>(worker::IsLocal(kind) ? 0 : config.landing_port);
+  const LandingShape with_test{shape_.slots + 1, shape_.slot_bytes};
+  BATON_ASSIGN_OR_RETURN(
+      way->transport, make ? make(with_test, *way) : worker::MakeTransport(kind, config.host, port, with_test, *way));
+  Transport* transport = way->transport.get();
+  way->test = std::make_unique<SelfTestSlot>(
+      shape_.slots, transport->landing().subspan(shape_.slots * shape_.slot_bytes, shape_.slot_bytes), incarnation,
+      [transport](PeerNumber peer, const SelfTestMessage& message) {
+        transport->Send(peer, EncodeLaneMessage(message), [](const absl::Status&) {});
+      });
+  thread_.Watch(transport);
+  ways_.push_back(std::move(way));
+  return absl::OkStatus();
+}
 
-decode::FenceKind Landing::fence() const {
-  switch (transport_->fence()) {
+Landing::Landing(const LandingShape& shape, KvPoolView pool, const Clock& clock, worker::TransferThread& thread,
+                 LandingEvents& events)
+    : shape_(shape), pool_(std::move(pool)), clock_(clock), thread_(thread), events_(events), grants_(shape.slots) {}
+
+Landing::~Landing() = default;
+
+const std::string& Landing::kind() const { return ways_[latest_]->kind(); }
+
+decode::FenceKind Landing::FenceOf(WriterId writer) const {
+  switch (WayOf(writer).transport->fence()) {
     case FenceStyle::kReceiverWrites: return decode::FenceKind::kReceiverWrites;
     case FenceStyle::kForcedClose: return decode::FenceKind::kForcedClose;
     case FenceStyle::kPeerExit: break;
@@ -54,15 +104,29 @@ void Landing::Send(WriterId writer, const ToPrefill& message) {
     for (SlotTurn grant : bound->grants) NoteGrant(writer, bound->lane, grant);
   }
   if (const auto* free = std::get_if<SlotFree>(&message)) NoteGrant(writer, free->lane, free->grant);
-  transport_->Send(writer, EncodeLaneMessage(message), [](const absl::Status&) {});  // a lost writer is told by OnLost
+  WayOf(writer).transport->Send(PeerOf(writer), EncodeLaneMessage(message),
+                                [](const absl::Status&) {});  // a lost writer is told by OnLost
 }
 
-bool Landing::MayLand(PeerNumber peer, const LandingPlace& place) {
+bool Landing::MayLand(WriterId writer, const LandingPlace& place) const {
   const Grant& grant = grants_[place.slot.slot];
-  return grant.open && grant.writer == peer && grant.lane == place.lane && grant.turn == place.slot.turn;
+  return grant.open && grant.writer == writer && grant.lane == place.lane && grant.turn == place.slot.turn;
 }
 
-void Landing::OnMessage(PeerNumber peer, std::string_view bytes) {
+void Landing::OnSelfTest(WriterId writer, const SelfTestMessage& message) {
+  Way& way = WayOf(writer);
+  if (message.step == SelfTestMessage::Step::kOver && message.ok) {
+    latest_ = way.index();
+    spdlog::info("landing: a prefill worker comes by {} ({}), {:.2f} GB/s in its self-test", way.kind(), message.text,
+                 message.gigabytes_per_second);
+  } else if (message.step == SelfTestMessage::Step::kOver) {
+    ++counters_.self_tests_failed;
+    spdlog::warn("landing: a prefill worker's self-test by {} failed", way.kind());
+  }
+  way.test->OnMessage(PeerOf(writer), message, clock_.Now());
+}
+
+void Landing::OnMessage(WriterId peer, std::string_view bytes) {
   absl::StatusOr<LaneMessage> message = DecodeLaneMessage(bytes);
   if (message.ok() && std::holds_alternative<ToPrefill>(*message))
     message = absl::InvalidArgumentError("a message for the other side");
@@ -71,6 +135,7 @@ void Landing::OnMessage(PeerNumber peer, std::string_view bytes) {
     thread_.Post([this, peer] { Cut(peer); });
     return events_.OnWriterLost(peer);
   }
+  if (const auto* test = std::get_if<SelfTestMessage>(&*message)) return OnSelfTest(peer, *test);
   if (auto* hello = std::get_if<LaneHello>(&*message)) return events_.OnHello(peer, std::move(*hello));
   ToDecode& lane = std::get<ToDecode>(*message);
   if (const auto* full = std::get_if<SlotFull>(&lane); full != nullptr && full->slot.slot < grants_.size()) {
@@ -80,22 +145,30 @@ void Landing::OnMessage(PeerNumber peer, std::string_view bytes) {
   events_.OnLane(peer, std::move(lane));
 }
 
-void Landing::OnLost(PeerNumber peer, const absl::Status& why) {
+void Landing::OnLost(WriterId peer, const absl::Status& why) {
   spdlog::info("landing: peer {} is gone: {}", peer, View(why.message()));
+  ++counters_.writers_lost;
+  WayOf(peer).test->OnLost(PeerOf(peer), clock_.Now());
   events_.OnWriterLost(peer);
   thread_.Post([this, peer] { Cut(peer); });
 }
 
 void Landing::Cut(WriterId writer) {
-  transport_->Close(writer, [this, writer] { events_.OnWriterFenced(writer); });
+  WayOf(writer).transport->Close(PeerOf(writer), [this, writer] { events_.OnWriterFenced(writer); });
 }
 
 absl::Status Landing::VerifyAndScatter(const PlaceOrder& order) {
+  const Grant& grant = grants_[order.slot.slot];
+  if (grant.lane != order.lane || grant.turn != order.slot.turn) return absl::AbortedError("the slot has changed hands");
   const std::span<const std::byte> slot =
-      transport_->landing().subspan(order.slot.slot * shape_.slot_bytes, shape_.slot_bytes);
-  BATON_ASSIGN_OR_RETURN(const SlotContent content, ReadSlot(slot, order.lane, order.slot.turn));
-  for (const SlotContent::Part& part : content.parts) counters_.bytes += static_cast<int64_t>(part.payload.size());
-  return PlaceSlot(*order.plan, order.plan->lanes()[order.lane.lane], content, order.wanted, pool_, *order.tables);
+      WayOf(grant.writer).transport->landing().subspan(order.slot.slot * shape_.slot_bytes, shape_.slot_bytes);
+  const absl::StatusOr<SlotContent> content = ReadSlot(slot, order.lane, order.slot.turn);
+  if (!content.ok()) return ++counters_.unreadable_slots, content.status();
+  for (const SlotContent::Part& part : content->parts) counters_.bytes += static_cast<int64_t>(part.payload.size());
+  const absl::Status placed =
+      PlaceSlot(*order.plan, order.plan->lanes()[order.lane.lane], *content, order.wanted, pool_, *order.tables);
+  counters_.digest_mismatches += !placed.ok();
+  return placed;
 }
 
 void Landing::Place(const PlaceOrder& order) {
@@ -104,7 +177,6 @@ void Landing::Place(const PlaceOrder& order) {
   counters_.nanoseconds += (clock_.Now() - start).count();
   ++counters_.slots;
   if (!status.ok()) {
-    ++counters_.digest_mismatches;
     spdlog::warn("landing: ticket {} epoch {} lane {} slot {}: {}", order.lane.ticket, order.lane.epoch,
                  order.lane.lane, order.slot.slot, View(status.message()));
   }

@@ -21,7 +21,6 @@ struct DeskFacts {
   KvSide side;
   int piece_tokens = 0;
   std::string incarnation, model_digest;
-  decode::FenceKind fence = decode::FenceKind::kReceiverWrites;
   decode::HandoffOptions handoff;
 };
 

@@ -124,6 +124,7 @@ void SelfTest::BeginRound() {
   for (int i = 0; i < kWrites; ++i) transport_.Write(peer_, {{0, 0, 0}, slot_}, bytes_, failed);
   transport_.Flush(peer_, [self = shared_from_this()](const absl::Status& status) {
     if (!status.ok()) return self->Finish(status);
+    if (self->done_ == nullptr) return;
     self->heard_ = self->clock_.Now();
     self->round_took_ = self->heard_ - self->round_began_;
     self->send_(self->peer_, {.step = SelfTestMessage::Step::kFull, .slot = self->slot_, .bytes = self->bytes_.size(), .seed = self->seed_});

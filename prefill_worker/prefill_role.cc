@@ -101,9 +101,9 @@ class PrefillPolicy final : public engine::RolePolicy {
 
 class PrefillRole final : public worker::Role, private SenderEvents, private engine::LayerObserver {
  public:
-  explicit PrefillRole(const worker::RoleContext& context)
+  PrefillRole(const worker::RoleContext& context, std::vector<std::string> kinds)
       : clock_(context.clock),
-        kind_(worker::TransportKind(context.config)),
+        first_kind_(kinds.front()),
         limits_{.vocab_size = context.loaded.model->config().vocab_size} {
     const KvSide side = worker::SideOf(context.loaded.model->kv_layout());
     LaneHello hello{.incarnation = context.incarnation,
@@ -111,9 +111,10 @@ class PrefillRole final : public worker::Role, private SenderEvents, private eng
                     .numerics_id = context.loaded.numerics_id,
                     .side = side};
     const auto slot_bytes = static_cast<size_t>(context.config.landing_slot_bytes);
-    sender_ = std::make_unique<Sender>(context.config.host, slot_bytes, context.config.test_kv_fault_rate,
-                                       worker::PoolViewOf(context.loaded.AllMemory()), std::move(hello), clock_, thread_,
-                                       static_cast<SenderEvents&>(*this));
+    DialOptions dial{context.config.host, std::move(kinds), context.config.test_kv_fault_rate,
+                     context.config.test_failing_transport};
+    sender_ = std::make_unique<Sender>(std::move(dial), slot_bytes, worker::PoolViewOf(context.loaded.AllMemory()),
+                                       std::move(hello), clock_, thread_, static_cast<SenderEvents&>(*this));
     desk_ = std::make_unique<PrefillDesk>(prefill::PushOptions{.no_room_after = kWaitForRoom}, side, slot_bytes,
                                           *sender_, thread_, clock_);
   }
@@ -135,12 +136,26 @@ class PrefillRole final : public worker::Role, private SenderEvents, private eng
   void OnOutputs(const std::vector<engine::SequenceOutput>& outputs, engine::Scheduler&) override {
     desk_->OnOutputs(outputs);
   }
-  void OnTick(engine::Scheduler&) override { desk_->Tick(); }
+  void OnTick(engine::Scheduler&) override {
+    desk_->Tick();
+    thread_.Post([this] { sender_->Tick(); });
+  }
   int64_t OwnedBlocks(int32_t group) const override { return desk_->OwnedBlocks(group); }
   void FillLoad(v1::HandoffLoad& load) const override {
     const prefill::PushStats stats = desk_->Stats();
     const SenderCounters& counters = sender_->counters();
-    load.set_transport(kind_);
+    const std::vector<PeerPath> paths = sender_->paths();
+    load.set_transport(paths.empty() ? first_kind_ : paths.back().transport);
+    for (const PeerPath& path : paths) {
+      v1::HandoffLoad::PeerPath& peer = *load.add_peers();
+      peer.set_incarnation(path.incarnation);
+      peer.set_transport(path.transport);
+      peer.set_path(path.path);
+      peer.set_gigabytes_per_second(path.gigabytes_per_second);
+    }
+    load.set_self_tests_failed(sender_->failed_self_tests());
+    load.set_peers_lost(counters.peers_lost);
+    load.set_slots_waiting(static_cast<int32_t>(counters.waiting));
     load.set_jobs(static_cast<int32_t>(desk_->jobs()));
     load.set_bytes(counters.bytes);
     load.set_slots(counters.slots);
@@ -190,7 +205,7 @@ class PrefillRole final : public worker::Role, private SenderEvents, private eng
   }
 
   const Clock& clock_;
-  const std::string kind_;
+  const std::string first_kind_;  ///< of transports, until a decode worker was reached
   const worker::AttachLimits limits_;
   worker::PostTask post_;
   PrefillPolicy policy_;
@@ -202,7 +217,8 @@ class PrefillRole final : public worker::Role, private SenderEvents, private eng
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<worker::Role>> MakePrefillRole(const worker::RoleContext& context) {
-  return std::make_unique<PrefillRole>(context);
+  BATON_ASSIGN_OR_RETURN(std::vector<std::string> kinds, worker::TransportKinds(context.config));
+  return std::make_unique<PrefillRole>(context, std::move(kinds));
 }
 
 }  // namespace baton::prefill_worker

@@ -4,9 +4,7 @@
 #include <utility>
 
 #include "common/status.h"
-#include "kvtransfer/faulty_transport.h"
 #include "spdlog/spdlog.h"
-#include "worker/transports.h"
 
 namespace baton::prefill_worker {
 namespace {
@@ -15,58 +13,29 @@ constexpr size_t kBuffers = 16;
 
 }  // namespace
 
-class Sender::Link final : public TransportEvents {
- public:
-  explicit Link(Sender& sender) : sender_(sender) {}
-  void OnConnected(PeerNumber) override {}
-  void OnMessage(PeerNumber peer, std::string_view message) override { sender_.OnMessage(*this, peer, message); }
-  void OnLost(PeerNumber peer, const absl::Status& why) override { sender_.Lose(*this, peer, why); }
-  bool MayLand(PeerNumber, const LandingPlace&) override { return false; }  // nobody writes here
-
-  std::map<PeerNumber, prefill::PeerId> ids;
-  std::unique_ptr<Transport> transport;
-
- private:
-  Sender& sender_;
-};
-
-Sender::Sender(std::string host, size_t slot_bytes, double fault_rate, KvPoolView pool, LaneHello hello,
-               const Clock& clock, worker::TransferThread& thread, SenderEvents& events)
-    : host_(std::move(host)),
-      fault_rate_(fault_rate),
-      pool_(std::move(pool)),
+Sender::Sender(DialOptions dial, size_t slot_bytes, KvPoolView pool, LaneHello hello, const Clock& clock,
+               worker::TransferThread& thread, SenderEvents& events)
+    : pool_(std::move(pool)),
       hello_(EncodeLaneMessage(std::move(hello))),
       clock_(clock),
       thread_(thread),
       events_(events),
       memory_(kBuffers * slot_bytes),
-      buffers_(memory_, slot_bytes) {}
+      buffers_(memory_, slot_bytes),
+      dialer_(std::move(dial), clock, thread, *this) {}
 
 Sender::~Sender() = default;
 
-absl::StatusOr<Sender::Link*> Sender::LinkFor(const std::string& kind) {
-  std::unique_ptr<Link>& link = links_[kind];
-  if (link == nullptr) {
-    auto fresh = std::make_unique<Link>(*this);
-    BATON_ASSIGN_OR_RETURN(fresh->transport, worker::MakeTransport(kind, host_, 0, {}, *fresh));
-    if (fault_rate_ > 0)
-      fresh->transport = std::make_unique<FaultyTransport>(std::move(fresh->transport), fault_rate_, 1);
-    thread_.Watch(fresh->transport.get());
-    link = std::move(fresh);
-  }
-  return link.get();
+void Sender::Connect(prefill::PeerId peer, const std::string& addresses) {
+  peers_[peer];
+  dialer_.Dial(peer, addresses);
 }
 
-void Sender::Connect(prefill::PeerId id, const std::string& address) {
-  absl::StatusOr<Link*> link = LinkFor(address.substr(0, address.find(':')));
-  absl::StatusOr<PeerNumber> number = link.ok() ? (*link)->transport->Connect(address) : link.status();
-  if (!number.ok()) {
-    spdlog::warn("sender: no connection to {}: {}", address, View(number.status().message()));
-    return events_.OnPush(prefill::PeerLost{id});
-  }
-  (*link)->ids[*number] = id;
-  peers_[id] = {(*link)->transport.get(), *number};
-  peers_[id].transport->Send(*number, hello_, [](const absl::Status&) {});
+void Sender::OnReached(prefill::PeerId id, Way way) {
+  Peer& peer = peers_.at(id);
+  peer.way = way;
+  way.transport->Send(way.number, hello_, [](const absl::Status&) {});
+  for (const auto& work : std::exchange(peer.waiting, {})) work();
 }
 
 Sender::Peer* Sender::Find(prefill::PeerId peer) {
@@ -74,31 +43,36 @@ Sender::Peer* Sender::Find(prefill::PeerId peer) {
   return found == peers_.end() ? nullptr : &found->second;
 }
 
-void Sender::Lose(Link& link, PeerNumber number, const absl::Status& why) {
-  const auto id = link.ids.extract(number);
-  if (id.empty()) return;
-  spdlog::info("sender: a decode worker is gone: {}", View(why.message()));
-  peers_.erase(id.mapped());
-  std::erase_if(waiting_, [&](const WriteOrder& order) { return order.peer == id.mapped(); });
-  events_.OnPush(prefill::PeerLost{id.mapped()});
-  thread_.Post([&link, number] { link.transport->Close(number, [] {}); });
+bool Sender::Waits(prefill::PeerId id, std::function<void()> work) {
+  Peer* peer = Find(id);
+  if (peer == nullptr || peer->reached()) return false;
+  peer->waiting.push_back(std::move(work));
+  return true;
 }
 
-void Sender::OnMessage(Link& link, PeerNumber number, std::string_view bytes) {
-  const auto id = link.ids.find(number);
-  if (id == link.ids.end()) return;
+void Sender::OnPeerLost(prefill::PeerId id, const absl::Status&) {
+  ++counters_.peers_lost;
+  peers_.erase(id);
+  std::erase_if(waiting_, [&](const WriteOrder& order) { return order.peer == id; });
+  counters_.waiting = static_cast<int64_t>(waiting_.size());
+  events_.OnPush(prefill::PeerLost{id});
+}
+
+void Sender::OnPeerMessage(prefill::PeerId id, std::string_view bytes) {
   absl::StatusOr<LaneMessage> message = DecodeLaneMessage(bytes);
+  if (message.ok() && std::holds_alternative<SelfTestMessage>(*message)) return;  // a late one
   if (message.ok() && !std::holds_alternative<ToPrefill>(*message))
     message = absl::InvalidArgumentError("a message for the other side");
-  if (!message.ok()) return Lose(link, number, message.status());
+  if (!message.ok()) return dialer_.Drop(id, message.status());
   ToPrefill& lane = std::get<ToPrefill>(*message);
-  if (const auto* free = std::get_if<SlotFree>(&lane)) Arrive(id->second, free->lane, 1);
-  events_.OnPush(prefill::FromDecode{id->second, std::move(lane)});
+  if (const auto* free = std::get_if<SlotFree>(&lane)) Arrive(id, free->lane, 1);
+  events_.OnPush(prefill::FromDecode{id, std::move(lane)});
 }
 
 void Sender::Send(prefill::PeerId id, const ToDecode& message) {
+  if (Waits(id, [this, id, message] { Send(id, message); })) return;
   if (Peer* peer = Find(id))
-    peer->transport->Send(peer->number, EncodeLaneMessage(message), [](const absl::Status&) {});
+    peer->way.transport->Send(peer->way.number, EncodeLaneMessage(message), [](const absl::Status&) {});
 }
 
 void Sender::Depart(prefill::PeerId peer, const LaneKey& lane) {
@@ -120,7 +94,11 @@ void Sender::Write(WriteOrder order) {
         prefill::Written{order.peer, order.lane, order.slot, absl::UnavailableError("the decode worker was lost")});
   }
   std::optional<BouncePool::Buffer> buffer = buffers_.Take();
-  if (!buffer) return waiting_.push_back(std::move(order));
+  if (!buffer) {
+    waiting_.push_back(std::move(order));
+    counters_.waiting = static_cast<int64_t>(waiting_.size());
+    return;
+  }
   Begin(std::move(order), *std::move(buffer));
 }
 
@@ -137,8 +115,8 @@ void Sender::Begin(WriteOrder order, BouncePool::Buffer taken) {
     const absl::Status why = absl::DataLossError(bytes.status().message());  // whatever it was: nothing was written
     return events_.OnPush(prefill::Written{order.peer, order.lane, order.slot, why});
   }
-  Peer& peer = *Find(order.peer);
-  peer.transport->Write(peer.number, {order.lane, order.slot}, buffer->bytes().first(*bytes),
+  const Way way = Find(order.peer)->way;
+  way.transport->Write(way.number, {order.lane, order.slot}, buffer->bytes().first(*bytes),
                         [this, buffer, bytes = *bytes, id = order.peer, lane = order.lane,
                          slot = order.slot](const absl::Status& status) mutable {
                           buffer.reset();
@@ -151,17 +129,20 @@ void Sender::Begin(WriteOrder order, BouncePool::Buffer taken) {
                             if (waiting_.empty()) return;
                             WriteOrder next = std::move(waiting_.front());
                             waiting_.pop_front();
+                            counters_.waiting = static_cast<int64_t>(waiting_.size());
                             Write(std::move(next));
                           });
                         });
 }
 
 void Sender::Flush(prefill::PeerId id, const LaneKey& lane) {
+  if (Waits(id, [this, id, lane] { Flush(id, lane); })) return;
   std::erase_if(waiting_, [&](const WriteOrder& order) { return order.peer == id && order.lane == lane; });
+  counters_.waiting = static_cast<int64_t>(waiting_.size());
   Arrive(id, lane, 1 << 30);
   Peer* peer = Find(id);
   if (peer == nullptr) return events_.OnPush(prefill::Flushed{id, lane, false});
-  peer->transport->Flush(peer->number, [this, id, lane](const absl::Status& status) {
+  peer->way.transport->Flush(peer->way.number, [this, id, lane](const absl::Status& status) {
     events_.OnPush(prefill::Flushed{id, lane, status.ok()});
   });
 }

@@ -1,9 +1,10 @@
-// The transfer thread's half of the prefill side: connections to decode workers, the pass that gathers and checks a
-// slot, the writes. Decides nothing; the prefill desk does, on the scheduler thread.
+// The transfer thread's half of the prefill side: the pass that gathers and checks a slot, the writes, messages to
+// decode workers (which its dialer connects to). Decides nothing; the prefill desk does, on the scheduler thread.
 #pragma once
 
 #include <atomic>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -14,6 +15,7 @@
 #include "kvtransfer/lane_codec.h"
 #include "kvtransfer/placer.h"
 #include "kvtransfer/transport.h"
+#include "prefill_worker/dialer.h"
 #include "prefill_worker/handoff/events.h"
 #include "worker/transfer_thread.h"
 
@@ -38,22 +40,28 @@ struct WriteOrder {
 /// Since start. Read from any thread.
 struct SenderCounters {
   std::atomic<int64_t> bytes{0}, slots{0};
+  std::atomic<int64_t> waiting{0};      ///< now: slots that wait for a buffer
+  std::atomic<int64_t> peers_lost{0};
   std::atomic<int64_t> nanoseconds{0};  ///< during which at least one slot was under way: gathered, but not answered
 };
 
-class Sender {
+class Sender final : private DialEvents {
  public:
-  /// `host`: what its ends of connections bind. `slot_bytes`: the longest slot it can fill. The others must outlive it.
-  /// `fault_rate`: the share of slots it damages, for tests.
-  Sender(std::string host, size_t slot_bytes, double fault_rate, KvPoolView pool, LaneHello hello, const Clock& clock,
+  /// `slot_bytes`: the longest slot it can fill. The others must outlive it.
+  Sender(DialOptions dial, size_t slot_bytes, KvPoolView pool, LaneHello hello, const Clock& clock,
          worker::TransferThread& thread, SenderEvents& events);
-  ~Sender();
+  ~Sender() override;
 
+  // ---- any thread
   const SenderCounters& counters() const { return counters_; }
+  std::vector<PeerPath> paths() const { return dialer_.paths(); }
+  int64_t failed_self_tests() const { return dialer_.failed_self_tests(); }
 
   // ---- transfer thread
-  /// `peer` is the caller's number for it. When it cannot be had: PeerLost.
-  void Connect(prefill::PeerId peer, const std::string& address);
+  /// `peer` is the caller's number for it. When it cannot be had: PeerLost. What is asked meanwhile waits.
+  void Connect(prefill::PeerId peer, const std::string& addresses);
+  /// Now and then.
+  void Tick() { dialer_.Tick(); }
   void Send(prefill::PeerId peer, const ToDecode& message);
   /// Answered by Written.
   void Write(WriteOrder order);
@@ -62,21 +70,21 @@ class Sender {
 
  private:
   struct Peer {
-    Transport* transport = nullptr;
-    PeerNumber number = 0;
+    Way way;                                     ///< null until it is reached
+    std::vector<std::function<void()>> waiting;  ///< for that
+    bool reached() const { return way.transport != nullptr; }
   };
-  class Link;  // a transport and whom it calls back
 
-  absl::StatusOr<Link*> LinkFor(const std::string& kind);
-  void Lose(Link& link, PeerNumber number, const absl::Status& why);
-  void OnMessage(Link& link, PeerNumber number, std::string_view bytes);
+  void OnReached(prefill::PeerId peer, Way way) override;
+  void OnPeerMessage(prefill::PeerId peer, std::string_view bytes) override;
+  void OnPeerLost(prefill::PeerId peer, const absl::Status& why) override;
+  /// True: `work` runs once the peer is reached, if it ever is.
+  bool Waits(prefill::PeerId peer, std::function<void()> work);
   void Begin(WriteOrder order, BouncePool::Buffer buffer);
   void Depart(prefill::PeerId peer, const LaneKey& lane);
   void Arrive(prefill::PeerId peer, const LaneKey& lane, int slots);
   Peer* Find(prefill::PeerId peer);
 
-  const std::string host_;
-  const double fault_rate_;
   const KvPoolView pool_;
   const std::string hello_;
   const Clock& clock_;
@@ -89,7 +97,7 @@ class Sender {
   BouncePool buffers_;
   std::deque<WriteOrder> waiting_;  ///< for a buffer
   std::map<prefill::PeerId, Peer> peers_;
-  std::map<std::string, std::unique_ptr<Link>> links_;  ///< by kind; last: their transports call back
+  Dialer dialer_;  ///< last: its transports call back
 };
 
 }  // namespace baton::prefill_worker

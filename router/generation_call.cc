@@ -16,7 +16,6 @@ Duration Ms(int64_t ms) { return std::chrono::milliseconds(ms); }
 FlowLimits LimitsOf(const RouterConfig& config, const Generation& generation) {
   FlowLimits limits;
   limits.max_attempts = config.max_attempts;
-  limits.local_prefill_max_tokens = static_cast<uint32_t>(config.local_prefill_max_tokens);
   limits.credit_tokens = static_cast<uint32_t>(config.relay_credit_tokens);
   limits.first_token_timeout = Ms(config.first_token_timeout_ms);
   limits.idle_token_timeout = Ms(config.idle_token_timeout_ms);
@@ -87,9 +86,10 @@ void GenerationCall::OnWorkerLost(WorkerId worker, const absl::Status& why) {
 
 void GenerationCall::OnReserved(const LegKey& key, ReserveResult result) {
   if (finished_) return;
-  if (result.status.ok())
+  if (result.status.ok()) {
     grant_ = result.grant;
-  else
+    reserved_after_ = services_.clock.Now() - reserve_sent_;
+  } else
     services_.fleet.Forget(flow_.worker(), key.leg_id);
   flow_.Reserved(key, result, services_.clock.Now());
   Pump();
@@ -140,7 +140,7 @@ void GenerationCall::Do(PickWorker action) {
   predicted_cached_tokens_ = place->predicted_cached_tokens;
   if (!place->prefill) return flow_.WorkerChosen(place->worker, now);
   prefill_load_ = std::move(place->prefill->ticket);
-  flow_.PairChosen(place->prefill->worker, place->worker, now);
+  flow_.PairChosen(place->prefill->worker, place->worker, place->local_prefill_tokens, now);
 }
 
 uint32_t GenerationCall::RemainingMs(TimePoint now) const {
@@ -150,7 +150,8 @@ uint32_t GenerationCall::RemainingMs(TimePoint now) const {
 void GenerationCall::Do(ReserveOn action) {
   constexpr uint32_t kExpiryMs =
       120000;  // of the ticket, until it is attached; renewed by nothing: a longer wait is a new attempt
-  const uint32_t left = RemainingMs(services_.clock.Now());
+  reserve_sent_ = services_.clock.Now();
+  const uint32_t left = RemainingMs(reserve_sent_);
   services_.fleet.Reserve(action.decode, generation_, action.key, left > 0 ? std::min(left, kExpiryMs) : kExpiryMs,
                           shared_from_this());
 }
@@ -318,7 +319,9 @@ void GenerationCall::Finish(const char* reason) {
     done.queue_s = (timings_.queue_prefill_ms + timings_.queue_decode_ms) / 1000;
     done.prefill_s = timings_.prefill_ms / 1000;
     done.decode_s = timings_.decode_ms / 1000;
+    done.stages = timings_;
   }
+  if (prefill_leg_.prefill_ms > 0) services_.fleet.NoteHandoff(Milliseconds(reserved_after_) + timings_.transfer_ms);
   if (first_token_ && usage.completion_tokens > done.n) {
     done.time_per_output_token_s = Seconds(services_.clock.Now() - *first_token_) * static_cast<double>(done.n) /
                                    static_cast<double>(usage.completion_tokens - done.n);

@@ -125,6 +125,8 @@ class GenerationCall final : public RelaySink, public std::enable_shared_from_th
   std::optional<TimePoint> first_token_;
   StageTimings timings_;
   StageTimings prefill_leg_;  ///< zeros without one
+  TimePoint reserve_sent_{};
+  Duration reserved_after_{};
   std::string prompt_logprobs_;
   int64_t cached_tokens_ = 0, predicted_cached_tokens_ = 0;
   int32_t budget_taken_ = 0;

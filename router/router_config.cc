@@ -49,7 +49,7 @@ absl::Status CheckNumbers(const RouterConfig& c) {
                                         {"relay-credit-tokens", c.relay_credit_tokens, 2, 1 << 20},
                                         {"write-buffer-bytes", c.write_buffer_bytes, 1024, kMost},
                                         {"stream-interval", c.stream_interval, 1, 1 << 20},
-                                        {"local-prefill-max-tokens", c.local_prefill_max_tokens, 0, 1 << 30}}));
+                                        {"local-prefill-max-tokens", c.local_prefill_max_tokens, -1, 1 << 30}}));
   BATON_RETURN_IF_ERROR(
       Check<int32_t>({{"read-timeout-ms", c.read_timeout_ms, 1, kDay},
                       {"write-timeout-ms", c.write_timeout_ms, 1, kDay},

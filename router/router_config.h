@@ -59,7 +59,7 @@ struct RouterConfig {
   int32_t idle_token_timeout_ms = 300000;
   int32_t max_attempts = 3;
   double retry_budget = 0.2;
-  int32_t local_prefill_max_tokens = 8;
+  int32_t local_prefill_max_tokens = -1;
   int32_t failover_wait_ms = 0;
   int32_t relay_credit_tokens = 512;
   int32_t write_buffer_bytes = 256 << 10;
@@ -127,7 +127,8 @@ void VisitFields(RouterConfig& c, Visitor&& field) {
   field("max-attempts", c.max_attempts, "", "workers tried for a request, retries and migrations together");
   field("retry-budget", c.retry_budget, "", "retries and migrations per live request (at least 3 at once)");
   field("local-prefill-max-tokens", c.local_prefill_max_tokens, "tokens",
-        "uncached prompt tokens that a decode worker computes itself: less than a handoff costs");
+        "uncached prompt tokens that a decode worker computes itself; -1 = as many as take no longer than a handoff, by "
+        "measured rates, at most 64");
   field("failover-wait-ms", c.failover_wait_ms, "ms", "wait this long for another worker after losing one");
   field("relay-credit-tokens", c.relay_credit_tokens, "tokens",
         "tokens a worker may run ahead of a client, per choice");

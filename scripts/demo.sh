@@ -44,8 +44,10 @@ build/baton chat --grpc "$BATON_GRPC" --message 'Name three fruits.' --max-token
 echo
 bytes=$(shipped "${first##* }")
 rate=$(metric "$host" baton_kv_transfer_gigabytes_per_second)
-transport=$(sed -n 's/.*transport="\([^"]*\)".*/\1/p' <<<"$bytes")
-echo "KV moved from prefill to decode: $(awk '{printf "%.1f MB", $NF / 1e6}' <<<"$bytes") over $transport, $(awk '{printf "%.2f GB/s", $NF}' <<<"$rate") gathered, sent, verified and placed"
+peer=$(metric "$host" baton_kv_peer_gigabytes_per_second)
+label() { sed -n "s/.*$1=\"\([^\"]*\)\".*/\1/p" <<<"$2"; }
+echo "KV moved from prefill to decode: $(awk '{printf "%.1f MB", $NF / 1e6}' <<<"$bytes"), $(awk '{printf "%.2f GB/s", $NF}' <<<"$rate") gathered, sent, verified and placed"
+echo "Its connection: $(label transport "$peer") ($(label path "$peer")), $(awk '{printf "%.2f GB/s", $NF}' <<<"$peer") in its self-test"
 echo
 echo "Try next:"
 echo "  make serve                       # leaves this cluster running on port 8000"

@@ -4,6 +4,7 @@
 // that order and keeps the first whose self-test passes (kvtransfer/self_test.h).
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -23,6 +24,10 @@ absl::StatusOr<std::vector<std::string>> TransportKinds(const WorkerConfig& conf
 /// it. InvalidArgument: no such kind. Unavailable, ResourceExhausted: as its Create.
 absl::StatusOr<std::unique_ptr<Transport>> MakeTransport(std::string_view kind, const std::string& host, uint16_t port,
                                                          const LandingShape& landing, TransportEvents& events);
+
+/// Another way to a transport, for tests.
+using TransportMaker =
+    std::function<absl::StatusOr<std::unique_ptr<Transport>>(const LandingShape& landing, TransportEvents& events)>;
 
 /// "tcp" of "tcp:127.0.0.1:4000".
 std::string KindOf(std::string_view address);

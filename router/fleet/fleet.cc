@@ -209,6 +209,8 @@ absl::StatusOr<Fleet::Candidates> Fleet::CandidatesFor(const Generation& generat
     out.all.push_back(CandidateOf(view));
     out.loads.push_back(view.outstanding);
     out.roles.push_back(view.facts->role);
+    out.incarnations.push_back(view.facts->incarnation);
+    out.peers.push_back(view.load.handoff.peers);
   }
   if (out.all.empty()) {
     const Readiness why = ReadinessNow();
@@ -232,6 +234,8 @@ Fleet::Candidates Fleet::Candidates::Only(const std::function<bool(size_t)>& kee
     out.all.push_back(all[i]);
     out.loads.push_back(loads[i]);
     out.roles.push_back(roles[i]);
+    out.incarnations.push_back(incarnations[i]);
+    out.peers.push_back(peers[i]);
   }
   return out;
 }
@@ -247,36 +251,69 @@ Placement Fleet::Place(const Candidates& candidates, size_t chosen, uint32_t tok
   return Placement{c.id, LoadTicket(candidates.loads[chosen], int64_t{tokens} - c.cached_tokens), c.cached_tokens};
 }
 
+void Fleet::NoteHandoff(double ms) {
+  constexpr double kShare = 0.1, kLeast = 0.5, kMost = 50;
+  const double mean = handoff_ms_.load(std::memory_order_relaxed);  // a lost update is one sample
+  handoff_ms_.store(mean + kShare * (std::clamp(ms, kLeast, kMost) - mean), std::memory_order_relaxed);
+}
+
+double Fleet::TransferRate(const Candidates& prefills, size_t p, const Candidates& decodes, size_t d,
+                           int64_t bytes_per_token) const {
+  double gigabytes_per_s = 1;  // until they have met
+  for (const PeerPath& peer : prefills.peers[p]) {
+    if (peer.incarnation == decodes.incarnations[d] && peer.gigabytes_per_second > 0)
+      gigabytes_per_s = peer.gigabytes_per_second;
+  }
+  return gigabytes_per_s * 1e9 / static_cast<double>(std::max<int64_t>(1, bytes_per_token));
+}
+
+// Break-even: computing n tokens here takes no longer than a handoff, which costs its fixed part and the transfer.
+uint32_t Fleet::LocalPrefillTokens(const Candidate& decode, double transfer_tokens_per_s) const {
+  constexpr double kMost = 64;  // more would hold up the sequences that decode
+  if (config_.local_prefill_max_tokens >= 0) return static_cast<uint32_t>(config_.local_prefill_max_tokens);
+  if (decode.prefill_tokens_per_s <= 0) return 0;
+  const double gain_ms = 1000 / decode.prefill_tokens_per_s - 1000 / transfer_tokens_per_s;  // of a handoff, per token
+  const double handoff_ms = handoff_ms_.load(std::memory_order_relaxed);
+  return static_cast<uint32_t>(gain_ms * kMost <= handoff_ms ? kMost : handoff_ms / gain_ms);
+}
+
 // One rule: a worker alone costs its queue, the prefill, and what its decodes lose; a pair costs the prefill worker's
-// queue and prefill, and on the decode worker the transfer of what it lacks instead.
+// queue and prefill, the handoff, and on the decode worker the transfer of what it lacks. A decode worker alone is a
+// candidate for prompts below break-even, or when there is no prefill worker.
 absl::StatusOr<Placement> Fleet::Choose(const Generation& generation, uint32_t tokens,
                                         const std::vector<WorkerId>& excluded, bool with_prefill) {
   BATON_ASSIGN_OR_RETURN(const Candidates candidates, CandidatesFor(generation, excluded));
   const auto is = [&](size_t i, const char* role) { return candidates.roles[i] == role; };
   const Candidates prefills = candidates.Only([&](size_t i) { return with_prefill && is(i, "prefill"); });
   Candidates decodes = candidates.Only([&](size_t i) { return is(i, "decode"); });
-  const auto is_short = [&](const Candidate& c) {
-    return int64_t{tokens} - c.cached_tokens <= config_.local_prefill_max_tokens;
-  };
+  const bool pairs = !prefills.all.empty() && !decodes.all.empty();
+  const std::shared_ptr<const WorkerFacts> facts = model_facts();
+  const int64_t bytes_per_token = facts ? facts->kv_bytes_per_token : 0;
+  const auto [p, prefill_ms] = pairs ? BestOf(prefills, tokens) : std::pair<size_t, double>{};
+  std::vector<uint32_t> local(decodes.all.size(), tokens);  // [decodes] of uncached tokens
+  for (size_t d = 0; pairs && d < decodes.all.size(); ++d) {
+    Candidate& c = decodes.all[d];
+    const double rate = TransferRate(prefills, p, decodes, d, bytes_per_token);
+    local[d] = LocalPrefillTokens(c, rate);
+    c.queued_tokens = 0;
+    c.prefill_tokens_per_s = rate * (1 + config_.route_lambda);  // nobody else waits for a transfer
+  }
+  size_t decode = 0;  // of decodes, as the next lambda meets them
   const Candidates alone = candidates.Only([&](size_t i) {
-    return is(i, "both") || (is(i, "decode") && (prefills.all.empty() || is_short(candidates.all[i])));
+    if (is(i, "both")) return true;
+    return is(i, "decode") && int64_t{tokens} - candidates.all[i].cached_tokens <= local[decode++];
   });
-  if (alone.all.empty() && (prefills.all.empty() || decodes.all.empty()))
-    return absl::UnavailableError("no worker that decodes is ready");
+  if (alone.all.empty() && !pairs) return absl::UnavailableError("no worker that decodes is ready");
   std::optional<std::pair<size_t, double>> single;
   if (!alone.all.empty()) single = BestOf(alone, tokens);
-  if (prefills.all.empty() || decodes.all.empty()) return Place(alone, single->first, tokens);
-  for (Candidate& c : decodes.all) {
-    constexpr double kTransferTokensPerS = 100000;
-    c.queued_tokens = 0;
-    c.prefill_tokens_per_s = kTransferTokensPerS;
-  }
-  const auto [p, prefill_ms] = BestOf(prefills, tokens);
+  if (!pairs) return Place(alone, single->first, tokens);
   const auto [d, decode_ms] = BestOf(decodes, tokens);
-  if (single && single->second < prefill_ms + decode_ms) return Place(alone, single->first, tokens);
+  const double pair_ms = prefill_ms + decode_ms + handoff_ms_.load(std::memory_order_relaxed);
+  if (single && single->second < pair_ms) return Place(alone, single->first, tokens);
   Placement pair{decodes.all[d].id, LoadTicket(decodes.loads[d], 0), decodes.all[d].cached_tokens};
   pair.prefill = std::make_unique<Placement>(Place(prefills, p, tokens));
   pair.predicted_cached_tokens = pair.prefill->predicted_cached_tokens;
+  pair.local_prefill_tokens = local[d];
   return pair;
 }
 

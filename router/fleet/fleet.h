@@ -25,6 +25,7 @@ struct Placement {
   LoadTicket ticket;
   uint32_t predicted_cached_tokens = 0;
   std::unique_ptr<Placement> prefill{};  ///< who computes the prompt; null: `worker` does
+  uint32_t local_prefill_tokens = 0;     ///< with `prefill`: so many uncached ones `worker` computes itself all the same
 };
 
 /// What a decision would be: /debug/route.
@@ -77,6 +78,8 @@ class Fleet final : public LinkHost {
                                    const std::vector<WorkerId>& excluded, bool with_prefill);
   /// Another prefill worker for a ticket that was given.
   absl::StatusOr<Placement> ChoosePrefill(const Generation& generation, const std::vector<WorkerId>& excluded);
+  /// What a handoff took beside the prefill: reserving, and waiting for the last KV. Any thread.
+  void NoteHandoff(double ms);
   /// The cost table of that decision, without taking it. InvalidArgument: an empty prompt. Unavailable: no worker.
   absl::StatusOr<ExplainedRoute> Explain(const Generation& generation);
 
@@ -103,12 +106,18 @@ class Fleet final : public LinkHost {
     std::vector<Candidate> all;
     std::vector<std::shared_ptr<OutstandingLoad>> loads;  // [all]
     std::vector<std::string> roles;                       // [all]
+    std::vector<std::string> incarnations;                // [all]
+    std::vector<std::vector<PeerPath>> peers;             // [all] that prefill workers reach
     Candidates Only(const std::function<bool(size_t)>& keep) const;
   };
   absl::StatusOr<Candidates> CandidatesFor(const Generation& generation, const std::vector<WorkerId>& excluded);
   /// The best of them and what it costs.
   std::pair<size_t, double> BestOf(const Candidates& candidates, uint32_t tokens);
   Placement Place(const Candidates& candidates, size_t chosen, uint32_t tokens);
+  /// Tokens per second from prefill worker `p` to decode worker `d`.
+  double TransferRate(const Candidates& prefills, size_t p, const Candidates& decodes, size_t d,
+                      int64_t bytes_per_token) const;
+  uint32_t LocalPrefillTokens(const Candidate& decode, double transfer_tokens_per_s) const;
   WorkerLink* LinkOf(WorkerId id);
   PrefixIndex::Depths Match(const Generation& generation, const std::vector<Candidate>& candidates);
 
@@ -118,6 +127,7 @@ class Fleet final : public LinkHost {
   std::vector<std::shared_ptr<WorkerLink>> links_;
   bool stopped_ = false;
   const bool key_from_file_;
+  std::atomic<double> handoff_ms_{4};  ///< moving mean of NoteHandoff
 
   mutable std::mutex mutex_;  // guards what follows
   HashKey key_;

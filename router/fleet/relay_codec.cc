@@ -204,6 +204,23 @@ RelayNews DecodeNews(v1::RelayEntry&& entry) {
   return out;
 }
 
+namespace {
+
+int64_t BytesPerToken(const v1::KvLayout& layout) {
+  int64_t bytes = 0;
+  for (const v1::KvGroup& group : layout.groups()) {
+    int64_t of_layer = 0;
+    for (const v1::KvPlane& plane : group.planes()) {
+      const int64_t element = plane.dtype() == "float32" ? 4 : plane.dtype().starts_with("fp8") ? 1 : 2;
+      of_layer += int64_t{plane.heads()} * plane.dim() * element;
+    }
+    bytes += of_layer * group.layers_size();
+  }
+  return bytes;
+}
+
+}  // namespace
+
 WorkerFacts DecodeFacts(const v1::HandshakeReply& r) {
   WorkerFacts f;
   f.worker_id = r.worker_id();
@@ -220,6 +237,7 @@ WorkerFacts DecodeFacts(const v1::HandshakeReply& r) {
   f.kv_blocks = r.kv_blocks();
   if (r.kv_layout().groups_size() > 0)
     f.tokens_per_block = static_cast<int32_t>(r.kv_layout().groups(0).tokens_per_block());
+  f.kv_bytes_per_token = BytesPerToken(r.kv_layout());
   f.max_num_seqs = r.max_num_seqs();
   f.prefill_tokens_per_s = r.prefill_tokens_per_s();
   f.decode_step_ms = r.decode_step_ms();
@@ -264,7 +282,14 @@ WorkerLoad DecodeLoad(const v1::Load& l) {
                  h.reserves_refused(),
                  h.no_room(),
                  h.resent_segments(),
-                 h.unclean_closes()};
+                 h.unclean_closes(),
+                 h.self_tests_failed(),
+                 h.peers_lost(),
+                 h.unreadable_slots(),
+                 h.slots_waiting(),
+                 {}};
+  for (const v1::HandoffLoad::PeerPath& p : h.peers())
+    out.handoff.peers.push_back({p.incarnation(), p.transport(), p.path(), p.gigabytes_per_second()});
   return out;
 }
 

@@ -17,12 +17,20 @@ struct WorkerFacts {
   int32_t max_model_len = 0;  ///< tokens
   int32_t vocab_size = 0;
   std::vector<int32_t> eos_token_ids;
+  int64_t kv_bytes_per_token = 0;  ///< of all layers
   int64_t kv_blocks = 0;
   int32_t tokens_per_block = 16;
   int32_t max_num_seqs = 0;
   double prefill_tokens_per_s = 0;
   double decode_step_ms = 0;
   std::string hash_key;  ///< 32 bytes, or empty
+};
+
+/// How a prefill worker reaches a decode worker.
+struct PeerPath {
+  std::string incarnation;  ///< of the decode worker
+  std::string transport, path;
+  double gigabytes_per_second = 0;  ///< in the self-test
 };
 
 /// proto HandoffLoad.
@@ -33,7 +41,10 @@ struct HandoffLoad {
   int64_t bytes = 0, slots = 0;
   double seconds = 0;
   int64_t wire_digest_mismatches = 0, source_digest_mismatches = 0, lanes_failed = 0, recomputes = 0, opens_refused = 0,
-          reserves_refused = 0, no_room = 0, resent_segments = 0, unclean_closes = 0;
+          reserves_refused = 0, no_room = 0, resent_segments = 0, unclean_closes = 0, self_tests_failed = 0, peers_lost = 0,
+          unreadable_slots = 0;
+  int32_t slots_waiting = 0;
+  std::vector<PeerPath> peers;
 };
 
 struct WorkerLoad {

@@ -53,8 +53,9 @@ void RequestFlow::WorkerChosen(WorkerId worker, TimePoint now) {
   Attach(now);
 }
 
-void RequestFlow::PairChosen(WorkerId prefill, WorkerId decode, TimePoint now) {
+void RequestFlow::PairChosen(WorkerId prefill, WorkerId decode, uint32_t local_prefill_tokens, TimePoint now) {
   if (state_ != State::kPicking) return;
+  local_prefill_tokens_ = local_prefill_tokens;
   worker_ = decode;
   prefill_ = prefill;
   wait_until_.reset();
@@ -76,7 +77,7 @@ void RequestFlow::Reserved(const LegKey& key, const ReserveResult& result, TimeP
     if (WorthRetrying(result.status.code())) return TryElsewhere(failure, now);
     return FailWith(std::move(failure));
   }
-  if (prompt_len_ <= result.grant.cached_tokens + limits_.local_prefill_max_tokens) return AttachTicket({}, now);
+  if (prompt_len_ <= result.grant.cached_tokens + local_prefill_tokens_) return AttachTicket({}, now);
   SendPrefill();
 }
 

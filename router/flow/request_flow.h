@@ -30,7 +30,6 @@
 namespace baton::router {
 
 struct FlowLimits {
-  uint32_t local_prefill_max_tokens = 0;  ///< uncached prompt tokens that a decode worker computes itself
   int32_t max_attempts = 3;               ///< attaches of the whole request, the first included
   uint32_t credit_tokens = 512;           ///< per choice
   Duration first_token_timeout{0};        ///< 0 = none, here and below
@@ -132,7 +131,8 @@ class RequestFlow {
   // ---- events
   void Start();
   void WorkerChosen(WorkerId worker, TimePoint now);
-  void PairChosen(WorkerId prefill, WorkerId decode, TimePoint now);
+  /// `local_prefill_tokens`: uncached prompt tokens that the decode worker computes itself.
+  void PairChosen(WorkerId prefill, WorkerId decode, uint32_t local_prefill_tokens, TimePoint now);
   void Reserved(const LegKey& key, const ReserveResult& result, TimePoint now);
   void PrefillPiece(const LegKey& key, std::string prompt_logprobs, TimePoint now);
   /// `scores_wanted`: the pieces that came are all of the prompt's logprobs.
@@ -201,6 +201,7 @@ class RequestFlow {
   std::vector<WorkerId> excluded_prefill_;
   WorkerId worker_;
   WorkerId prefill_;
+  uint32_t local_prefill_tokens_ = 0;  // of the pair
   bool ticket_ = false;  // this attempt asked for one
   uint32_t epoch_ = 0;   // of the latest prefill leg of this attempt
   uint32_t attempt_ = 0;

@@ -8,6 +8,7 @@
 
 #include <map>
 #include <mutex>
+#include <set>
 #include <utility>
 
 namespace baton::router {
@@ -22,6 +23,7 @@ const Buckets kTokenBuckets = {.001, .002, .005, .01, .025, .05, .075, .1, .15, 
                                .4,   .5,   .75,  1,   2.5,  5,   7.5,  10, 20,  40, 80};
 const Buckets kRequestBuckets = {.3, .5, .8, 1,  1.5, 2,   2.5, 5,   10,   15,  20,
                                  30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680};
+const Buckets kStageBuckets = {.0001, .0002, .0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 30, 60};
 const Buckets kHttpBuckets = {.001, .005, .01, .05, .1, .5, 1, 2.5, 5, 10, 30, 60, 300};
 const Buckets kChoiceBuckets = {1, 2, 5, 10, 20};
 
@@ -41,6 +43,15 @@ struct RouterMetrics::Families {
 
   prom::Histogram& Histogram(const char* name, const char* help, const Buckets& buckets) {
     return prom::BuildHistogram().Name(name).Help(help).Register(registry).Add(labels, buckets);
+  }
+  prom::Histogram& Stage(const char* stage) {
+    prom::Labels with = labels;
+    with["stage"] = stage;
+    return prom::BuildHistogram()
+        .Name("baton_stage_seconds")
+        .Help("Time of a request in each stage; transfer: from the attach to all KV verified on decode")
+        .Register(registry)
+        .Add(with, kStageBuckets);
   }
   prom::Counter& Counter(const char* name, const char* help, prom::Labels more = {}) {
     more.insert(labels.begin(), labels.end());
@@ -75,13 +86,29 @@ struct RouterMetrics::Families {
       Gauge("baton_kv_transfer_gigabytes_per_second", "Bytes by time, since start", transfer)
           .Set(static_cast<double>(h.bytes) / h.seconds / 1e9);
     }
-    prom::Labels wire = with, source = with;
-    wire["kind"] = "wire";
-    source["kind"] = "source";
-    Grow("baton_kv_digest_mismatches_total", "Slots or blocks whose digest was wrong", wire, incarnation,
-         h.wire_digest_mismatches);
-    Grow("baton_kv_digest_mismatches_total", "Slots or blocks whose digest was wrong", source, incarnation,
-         h.source_digest_mismatches);
+    const auto each = [&](const char* name, const char* help, const char* label,
+                          std::initializer_list<std::pair<const char*, int64_t>> values) {
+      for (const auto& [value, count] : values) {
+        prom::Labels labelled = with;
+        labelled[label] = value;
+        Grow(name, help, labelled, incarnation, count);
+      }
+    };
+    each("baton_kv_digest_mismatches_total",
+         "KV that was not what it should be: wire: bytes changed on the way; slot: header or table unreadable or of "
+         "another turn; source: blocks of the prefill worker no longer hold what was computed",
+         "kind",
+         {{"wire", h.wire_digest_mismatches}, {"slot", h.unreadable_slots}, {"source", h.source_digest_mismatches}});
+    each("baton_kv_transfer_failures_total", "Transfers that did not go as they should", "reason",
+         {{"wire_digest", h.wire_digest_mismatches},
+          {"slot_unreadable", h.unreadable_slots},
+          {"source_digest", h.source_digest_mismatches},
+          {"peer_lost", h.peers_lost},
+          {"self_test", h.self_tests_failed},
+          {"no_room", h.no_room},
+          {"unclean_close", h.unclean_closes}});
+    each("baton_handoff_nacks_total", "Asks that were refused for now: reserve: a ticket; open: a lane", "kind",
+         {{"reserve", h.reserves_refused}, {"open", h.opens_refused}});
     grow("baton_handoff_lanes_failed_total", "Lanes that could not be completed", h.lanes_failed);
     grow("baton_handoff_recomputes_total", "Prompts a decode worker computed because their KV was lost", h.recomputes);
     grow("baton_handoff_opens_refused_total", "Lanes told to ask again: no blocks or slots", h.opens_refused);
@@ -89,6 +116,51 @@ struct RouterMetrics::Families {
     grow("baton_handoff_no_room_total", "Prefill legs that found no room on decode", h.no_room);
     grow("baton_handoff_resent_segments_total", "Segments sent again", h.resent_segments);
     grow("baton_handoff_unclean_closes_total", "Lanes closed after a failed flush", h.unclean_closes);
+  }
+  // How prefill workers reach decode workers, which are named as everywhere here: by their place in the list.
+  void RenderPeers(const std::vector<LinkView>& workers) {
+    auto& family = prom::BuildGauge()
+                       .Name("baton_kv_peer_gigabytes_per_second")
+                       .Help("Of a prefill worker to a decode worker (peer), in the self-test of their connection")
+                       .Register(registry);
+    for (prom::Gauge* gone : std::exchange(peer_gauges, {})) family.Remove(gone);
+    std::map<std::string, std::string> places;
+    for (const LinkView& w : workers) {
+      if (w.facts) places[w.facts->incarnation] = std::to_string(w.id.slot);
+    }
+    for (const LinkView& w : workers) {
+      if (w.state != LinkState::kReady && w.state != LinkState::kDraining) continue;
+      for (const PeerPath& peer : w.load.handoff.peers) {
+        const auto place = places.find(peer.incarnation);
+        if (place == places.end()) continue;
+        prom::Gauge& gauge = family.Add({{"model_name", labels.at("model_name")},
+                                         {"engine", std::to_string(w.id.slot)},
+                                         {"role", w.facts ? w.facts->role : "unknown"},
+                                         {"peer", place->second},
+                                         {"transport", peer.transport},
+                                         {"path", peer.path}});
+        gauge.Set(peer.gigabytes_per_second);
+        peer_gauges.insert(&gauge);
+      }
+    }
+  }
+  // Sequences in each stage, slots in the transfer; over all workers.
+  void RenderQueues(const std::vector<LinkView>& workers) {
+    std::map<std::string, int64_t> depth = {{"queue_prefill", 0}, {"prefill", 0}, {"transfer", 0}, {"queue_decode", 0},
+                                            {"decode", 0}};
+    for (const LinkView& w : workers) {
+      if (!w.facts || (w.state != LinkState::kReady && w.state != LinkState::kDraining)) continue;
+      const bool prefill = w.facts->role == "prefill";
+      depth[prefill ? "queue_prefill" : "queue_decode"] += w.load.waiting;
+      depth[prefill ? "prefill" : "decode"] += w.load.running;
+      if (prefill) depth["transfer"] += w.load.handoff.slots_waiting;
+    }
+    for (const auto& [stage, count] : depth) {
+      prom::Labels with = labels;
+      with["stage"] = stage;
+      Gauge("baton_queue_depth", "Sequences in a stage; transfer: slots that wait for a buffer", with)
+          .Set(static_cast<double>(count));
+    }
   }
   void RenderRouter(const RouterHoldings& router) {
     const auto set = [this](const char* name, const char* help, double value) { Gauge(name, help, labels).Set(value); };
@@ -110,7 +182,8 @@ struct RouterMetrics::Families {
   void Grow(const char* name, const char* help, const prom::Labels& with, const std::string& incarnation,
             int64_t value) {
     auto& [from, last] =
-        grown[std::string(name) + "|" + with.at("engine") + (with.contains("kind") ? "|" + with.at("kind") : "")];
+        grown[std::string(name) + "|" + with.at("engine") + (with.contains("kind") ? "|" + with.at("kind") : "") +
+              (with.contains("reason") ? "|" + with.at("reason") : "")];
     if (from != incarnation) from = incarnation, last = 0;
     auto& counter = prom::BuildCounter().Name(name).Help(help).Register(registry).Add(with);
     if (value > last) counter.Increment(static_cast<double>(value - last));
@@ -119,7 +192,8 @@ struct RouterMetrics::Families {
 
   prom::Labels labels;
   prom::Registry registry{prom::Registry::InsertBehavior::Merge};
-  std::mutex render_mutex;  // guards grown
+  std::mutex render_mutex;  // guards what follows
+  std::set<prom::Gauge*> peer_gauges;
   std::map<std::string, std::pair<std::string, int64_t>> grown;
 
   prom::Histogram& first_token =
@@ -172,6 +246,17 @@ void RouterMetrics::Finished(const FinishedRequest& r) {
   if (r.decode_s >= 0) f_->decode.Observe(r.decode_s);
   if (r.prefill_s >= 0 && r.decode_s >= 0) f_->inference.Observe(r.prefill_s + r.decode_s);
   if (r.time_per_output_token_s >= 0) f_->per_token.Observe(r.time_per_output_token_s);
+  if (r.stages) {
+    const StageTimings& t = *r.stages;
+    for (const auto& [stage, ms] : {std::pair{"queue_prefill", t.queue_prefill_ms},
+                                    {"prefill", t.prefill_ms},
+                                    {"transfer", t.transfer_ms},
+                                    {"queue_decode", t.queue_decode_ms},
+                                    {"first_decode", t.first_decode_ms},
+                                    {"decode", t.decode_ms}}) {
+      f_->Stage(stage).Observe(ms / 1000);
+    }
+  }
   f_->retries.Increment(static_cast<double>(r.retries));
   f_->migrations.Increment(static_cast<double>(r.migrations));
   f_->predicted_hits.Increment(static_cast<double>(r.predicted_cached_tokens));
@@ -231,6 +316,8 @@ std::string RouterMetrics::Render(const std::vector<LinkView>& workers, const Ro
     f_->Grow("vllm:prompt_tokens_total", "Prompt tokens computed", with, incarnation, load.prompt_tokens);
     f_->Grow("vllm:generation_tokens_total", "Tokens generated", with, incarnation, load.generation_tokens);
   }
+  f_->RenderPeers(workers);
+  f_->RenderQueues(workers);
   f_->RenderRouter(router);
   return prom::TextSerializer().Serialize(f_->registry.Collect());
 }

@@ -4,11 +4,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "common/clock.h"
 #include "router/fleet/worker_link.h"
+#include "router/generation.h"
 #include "text/token_cache.h"
 
 namespace baton::router {
@@ -22,6 +24,7 @@ struct FinishedRequest {
   double queue_s = -1, prefill_s = -1, decode_s = -1;  ///< -1: not known
   double time_per_output_token_s = -1;
   int64_t retries = 0, migrations = 0;
+  std::optional<StageTimings> stages;
 };
 
 /// What the router holds at the moment of a scrape.

@@ -1,16 +1,18 @@
 """Prefill and decode in processes of their own answer what one worker answers, bit for bit; death on either side loses no
 answer and no memory."""
 import os
+import re
 import signal
 import threading
 import time
 import unittest
 
-from harness import Cluster, in_parallel
+from harness import TINY, Cluster, in_parallel, run
 from test_promise_a import answer, requests
 
-PAIR = ["--prefill", 1, "--decode", 1, "--threads", 1]
-TWO_OF_EACH = ["--prefill", 2, "--decode", 2, "--threads", 1, "--max-attempts", 5, "--failover-wait-ms", 20000,
+HANDOFF = ["--local-prefill-max-tokens", 8]  # the model is so small that decode would compute most prompts itself
+PAIR = ["--prefill", 1, "--decode", 1, "--threads", 1, *HANDOFF]
+TWO_OF_EACH = ["--prefill", 2, "--decode", 2, "--threads", 1, *HANDOFF, "--max-attempts", 5, "--failover-wait-ms", 20000,
                "--retry-budget", 1]
 LONG = "the quick brown fox jumps over the lazy dog " * 18
 
@@ -29,6 +31,14 @@ def field_requests():
 
 HELD = ["baton_landing_slots_granted", "baton_landing_slots_quarantined", "baton_handoff_jobs", "baton_handoff_reserved_tokens",
         "baton_leaked_kv_blocks"]
+
+
+def peers(cluster):
+    """Labels and value of every measured connection from a prefill to a decode worker."""
+    found = re.findall(r"^baton_kv_peer_gigabytes_per_second\{(.*)\} (.*)$", cluster.get("/metrics").body, re.M)
+    out = [{**dict(re.findall(r'(\w+)="([^"]*)"', labels)), "value": float(value)} for labels, value in found]
+    assert out and all(peer["value"] > 0 for peer in out), out
+    return out
 
 
 def wait_for_memory(cluster, when):
@@ -66,8 +76,26 @@ class Disaggregated(unittest.TestCase):
             self.check(c, "tcp, blocks 64 to 16, chunks of 48")
 
     def test_every_field_equals_aggregated_over_ucx(self):
-        with Cluster(args=[*PAIR, "--transport", "ucx"]) as c:
-            self.check(c, "ucx")
+        for transport, path in (("ucx", "/memory put"), ("ucx-tcp", "tcp/lo messages")):
+            with self.subTest(transport=transport), Cluster(args=[*PAIR, "--transport", transport]) as c:
+                if "no KV by ucx" in c.log.read_text():
+                    self.skipTest("this build has no UCX")
+                self.check(c, transport)
+                self.assertIn(path, peers(c)[0]["path"])
+
+    def test_a_transport_that_fails_its_self_test_is_not_used(self):
+        with Cluster(args=[*PAIR, "--transport", "shm", "--prefill.test-failing-transport", "shm"]) as c:
+            self.check(c, "shm that damages, so tcp")
+            (peer,) = peers(c)
+            self.assertEqual(peer["transport"], "tcp")
+            self.assertIn("shm is not used for this decode worker: wrong bytes arrived", c.log.read_text())
+            self.assertGreater(c.metric("baton_kv_transfer_failures_total"), 0)
+
+    def test_require_rdma_refuses_to_start_without_it(self):
+        done = run(["worker", "--role", "decode", "--model", TINY, "--load-format", "dummy", "--require-rdma"])
+        if done.returncode == 0 or "no RDMA device" not in done.stdout + done.stderr:
+            self.skipTest("this machine has RDMA") if "rc_" in done.stdout + done.stderr else self.fail(done.stderr)
+        self.assertIn("UCX finds here", done.stdout + done.stderr)
 
     def test_small_landing_ring_makes_tickets_wait_not_fail(self):
         args = [*PAIR, "--decode.block-size", 64, "--landing-slots", 2, "--landing-slot-bytes", 65536, "--local-prefill-max-tokens", 0]

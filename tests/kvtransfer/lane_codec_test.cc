@@ -38,7 +38,8 @@ std::vector<LaneMessage> Everything() {
           ToPrefill(LaneGone{kKey, "no room"}),
           ToPrefill(SlotFree{kKey, {5, 6}, false}),
           ToPrefill(LaneVerified{kKey}),
-          ToPrefill(LaneClosedAck{kKey})};
+          ToPrefill(LaneClosedAck{kKey}),
+          SelfTestMessage{SelfTestMessage::Step::kFull, {5, 6}, 1 << 20, ~0ull, true, 1.5, "posix/memory put"}};
 }
 
 TEST(LaneCodec, EveryMessageComesBackAsItWas) {
@@ -57,6 +58,9 @@ TEST(LaneCodec, FieldsArriveWhereTheyBelong) {
   EXPECT_EQ(slot.lane, kKey);
   EXPECT_EQ(slot.slot, (SlotTurn{7, 9}));
   EXPECT_THAT(slot.segments, testing::ElementsAre(0, 5, 4000000000));
+  const auto test = DecodeLaneMessage(EncodeLaneMessage(Everything().back()));
+  EXPECT_EQ(std::get<SelfTestMessage>(*test).slot, (SlotTurn{5, 6}));
+  EXPECT_EQ(std::get<SelfTestMessage>(*test).gigabytes_per_second, 1.5);
   const auto hello = DecodeLaneMessage(EncodeLaneMessage(Hello()));
   EXPECT_EQ(std::get<LaneHello>(*hello).side.layout, Hello().side.layout);
   EXPECT_EQ(std::get<LaneHello>(*hello).side.stage_layers, Hello().side.stage_layers);

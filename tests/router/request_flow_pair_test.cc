@@ -8,11 +8,10 @@ namespace {
 
 using State = RequestFlow::State;
 constexpr WorkerId kP{0, 1}, kQ{1, 2}, kD{2, 3}, kE{3, 4};
-constexpr uint32_t kPrompt = 100;
+constexpr uint32_t kPrompt = 100, kShort = 8;
 
 FlowLimits Limits() {
   FlowLimits limits;
-  limits.local_prefill_max_tokens = 8;
   limits.max_attempts = 3;
   limits.failover_wait = std::chrono::milliseconds(50);
   return limits;
@@ -35,7 +34,7 @@ absl::Status Gone() { return absl::UnavailableError("gone"); }
 RequestFlow FlowIn(State state, uint32_t choices = 1) {
   RequestFlow flow("r", kPrompt, choices, Limits(), kStart);
   flow.Start();
-  flow.PairChosen(kP, kD, kStart);
+  flow.PairChosen(kP, kD, kShort, kStart);
   if (state != State::kReserving) flow.Reserved(Key(1, 0), Granted(), kStart);
   if (state == State::kStreaming) flow.PrefillEnded(Key(1, 1), First(std::vector<int32_t>(choices, 7)), false, kStart);
   flow.TakeActions();
@@ -47,7 +46,7 @@ TEST(RequestFlowPair, ReserveThenPrefillThenFirstTokensThenAttach) {
   RequestFlow flow("r", kPrompt, 2, Limits(), kStart);
   flow.Start();
   EXPECT_EQ(Taken(flow), "pick");
-  flow.PairChosen(kP, kD, kStart);
+  flow.PairChosen(kP, kD, kShort, kStart);
   EXPECT_EQ(Taken(flow), "reserve w2 r/1");
   flow.Reserved(Key(1, 0), Granted(48), kStart);
   EXPECT_EQ(Taken(flow), "prefill w0 1 e1");
@@ -121,7 +120,7 @@ TEST(RequestFlowPair, NoRoomOnDecodeTriesAnotherDecodeWorker) {
   flow.PrefillEnded(Key(1, 1), no_room, false, kStart);
   EXPECT_EQ(Taken(flow), "cancel leg w0 1 e1, cancel leg w2 1 e0, pick again");
   EXPECT_EQ(flow.excluded(), std::vector<WorkerId>{kD});
-  flow.PairChosen(kP, kE, kStart);
+  flow.PairChosen(kP, kE, kShort, kStart);
   EXPECT_EQ(Taken(flow), "reserve w3 r/2");
 }
 
@@ -129,7 +128,7 @@ TEST(RequestFlowPair, ARefusedReserveTriesAnotherAndABadOneFails) {
   RequestFlow flow = FlowIn(State::kReserving);
   flow.Reserved(Key(1, 0), {absl::ResourceExhaustedError("full"), 100, 5}, kStart);
   EXPECT_EQ(Taken(flow), "pick again");
-  flow.PairChosen(kP, kE, kStart);
+  flow.PairChosen(kP, kE, kShort, kStart);
   flow.TakeActions();
   flow.Reserved(Key(2, 0), {absl::InvalidArgumentError("too long")}, kStart);
   EXPECT_EQ(Taken(flow), "fail INVALID_ARGUMENT");

@@ -1,0 +1,101 @@
+// Connects to decode workers: tries the ways in which a worker can be reached, best first, and keeps the first whose
+// self-test passes. Transfer thread only, but for what says otherwise.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "common/clock.h"
+#include "kvtransfer/self_test.h"
+#include "prefill_worker/handoff/events.h"
+#include "worker/transfer_thread.h"
+#include "worker/transports.h"
+
+namespace baton::prefill_worker {
+
+/// A connection that has passed.
+struct Way {
+  Transport* transport = nullptr;
+  PeerNumber number = 0;
+};
+
+/// How a decode worker is reached, for people and for the router.
+struct PeerPath {
+  std::string incarnation;  ///< of the decode worker
+  std::string transport, path;
+  double gigabytes_per_second = 0;  ///< in the self-test
+};
+
+class DialEvents {
+ public:
+  virtual ~DialEvents() = default;
+  virtual void OnReached(prefill::PeerId peer, Way way) = 0;
+  /// Of a peer that was reached.
+  virtual void OnPeerMessage(prefill::PeerId peer, std::string_view bytes) = 0;
+  /// The last call for this peer: its connection broke, or no way to it worked. All Dones have been called.
+  virtual void OnPeerLost(prefill::PeerId peer, const absl::Status& why) = 0;
+};
+
+struct DialOptions {
+  std::string host;                ///< what our ends of connections bind
+  std::vector<std::string> kinds;  ///< of transports that may be used
+  double fault_rate = 0;           ///< for tests: share of slots that are damaged
+  std::string failing_transport;   ///< for tests: its self-tests are damaged
+  worker::TransportMaker make{};   ///< for tests: makes every transport, of any kind
+  bool self_test = true;           ///< for tests of what comes after it
+};
+
+class Dialer {
+ public:
+  /// The others must outlive it.
+  Dialer(DialOptions options, const Clock& clock, worker::TransferThread& thread, DialEvents& events);
+  ~Dialer();
+
+  /// `peer` is the caller's number for it; `addresses` as worker::LandingAddresses. Answered by OnReached or OnPeerLost.
+  void Dial(prefill::PeerId peer, const std::string& addresses);
+  /// The peer breaks the protocol: OnPeerLost.
+  void Drop(prefill::PeerId peer, const absl::Status& why);
+  void Tick();
+
+  // ---- any thread
+  std::vector<PeerPath> paths() const;
+  int64_t failed_self_tests() const { return failed_self_tests_; }
+
+ private:
+  class Link;  // a transport and whom it calls back
+  struct Call {
+    std::vector<std::string> addresses;  ///< that are left to try, best first
+    std::string tried;                   ///< and why each was not good
+    Link* link = nullptr;
+    PeerNumber number = 0;
+    std::shared_ptr<SelfTest> test;  ///< null once it has passed
+    PeerPath path;
+  };
+
+  absl::StatusOr<Link*> LinkFor(const std::string& kind);
+  absl::Status MayTry(const std::string& kind, const std::string& machine) const;
+  void TryNext(prefill::PeerId peer);
+  absl::Status Begin(prefill::PeerId peer, Call& call, const std::string& address);
+  void OnTested(prefill::PeerId peer, const std::string& kind, absl::StatusOr<SelfTest::Result> result);
+  void OnMessage(Link& link, PeerNumber number, std::string_view bytes);
+  void OnLost(Link& link, PeerNumber number, const absl::Status& why);
+  void Leave(Call& call);
+  void Publish();
+
+  const DialOptions options_;
+  const std::string machine_;
+  const Clock& clock_;
+  worker::TransferThread& thread_;
+  DialEvents& events_;
+  std::map<prefill::PeerId, Call> calls_;
+  std::atomic<int64_t> failed_self_tests_{0};
+  mutable std::mutex mutex_;  ///< guards paths_
+  std::vector<PeerPath> paths_;
+  std::map<std::string, std::unique_ptr<Link>> links_;  ///< by kind; last: their transports call back
+};
+
+}  // namespace baton::prefill_worker
