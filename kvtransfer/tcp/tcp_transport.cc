@@ -17,8 +17,12 @@ using tcp::FrameKind;
 absl::StatusOr<std::unique_ptr<TcpTransport>> TcpTransport::Create(TcpOptions options, TransportEvents& events) {
   BATON_ASSIGN_OR_RETURN(const int listener, tcp::Listen(options.host, options.port));
   std::unique_ptr<TcpTransport> transport(new TcpTransport(std::move(options), events, listener));
-  transport->memory_.resize(transport->options_.landing.slots * transport->options_.landing.slot_bytes);
-  transport->landing_ = transport->memory_;
+  const LandingShape& landing = transport->options_.landing;
+  const size_t bytes = landing.slots * landing.slot_bytes;
+  if (bytes == 0) return transport;
+  transport->memory_.reset(static_cast<std::byte*>(std::calloc(bytes, 1)));
+  if (transport->memory_ == nullptr) return absl::ResourceExhaustedError(StrCat(bytes, " bytes of landing memory"));
+  transport->landing_ = {transport->memory_.get(), bytes};
   return transport;
 }
 

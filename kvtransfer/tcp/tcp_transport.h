@@ -2,6 +2,7 @@
 // transport, which puts the bytes itself. Thread: the transfer thread.
 #pragma once
 
+#include <cstdlib>
 #include <map>
 #include <memory>
 #include <string>
@@ -75,7 +76,7 @@ class TcpTransport : public Transport, private tcp::Connection::Sink {
 
   const int listener_;
   int epoll_ = -1;
-  std::vector<std::byte> memory_;
+  std::unique_ptr<std::byte, decltype(&std::free)> memory_{nullptr, &std::free};  ///< zero, and untouched until it is used
   std::map<PeerNumber, Peer> peers_;
   PeerNumber next_peer_ = 1;
   uint64_t next_flush_ = 1;

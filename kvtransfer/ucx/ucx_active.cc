@@ -10,6 +10,7 @@ namespace baton::ucx {
 namespace {
 
 constexpr size_t kEagerBytes = 32 << 10;  ///< larger writes are fetched by the receiver
+constexpr size_t kSpares = 8;             ///< staging buffers that are kept
 
 }  // namespace
 
@@ -163,7 +164,7 @@ ucs_status_t UcxTransport::OnActive(MessageKind kind, const Head& head, void* da
   if (!rendezvous) return Store(head, std::as_bytes(std::span(text))), UCS_OK;
   if (bytes > options_.landing.slot_bytes) return UCS_OK;
   // Fetched beside the ring: a slot may change hands while bytes arrive, and this fetch cannot be called back.
-  auto operation = std::make_unique<Operation>(Operation{this, peer->number, 0, head, {}, std::vector<std::byte>(bytes), nullptr});
+  auto operation = std::make_unique<Operation>(Operation{this, peer->number, 0, head, {}, Staging(bytes), nullptr});
   ucp_request_param_t param{};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
   param.cb.recv_am = &UcxTransport::StagedEnded;
@@ -176,7 +177,19 @@ ucs_status_t UcxTransport::OnActive(MessageKind kind, const Head& head, void* da
 void UcxTransport::StagedEnded(void* request, ucs_status_t status, size_t, void* user_data) {
   const std::unique_ptr<Operation> operation(static_cast<Operation*>(user_data));
   ucp_request_free(request);
-  if (status == UCS_OK) operation->owner->Store(operation->head, operation->staged);
+  UcxTransport& owner = *operation->owner;
+  if (status == UCS_OK) owner.Store(operation->head, operation->staged);
+  if (owner.spare_.size() < kSpares) owner.spare_.push_back(std::move(operation->staged));
+}
+
+std::vector<std::byte> UcxTransport::Staging(size_t bytes) {
+  std::vector<std::byte> staging;
+  if (!spare_.empty()) {
+    staging = std::move(spare_.back());
+    spare_.pop_back();
+  }
+  staging.resize(bytes);
+  return staging;
 }
 
 /// All bytes of a write are here: into the slot, if the sender still holds it.

@@ -89,6 +89,7 @@ class UcxTransport final : public Transport {
   bool EndLeaving();
   void EndClosing();
   void Store(const Head& head, std::span<const std::byte> bytes);
+  std::vector<std::byte> Staging(size_t bytes);
   void Later(std::function<void()> work) { later_.push_back(std::move(work)); }
   ucs_status_t OnActive(MessageKind kind, const Head& head, void* data, size_t bytes, bool rendezvous);
   void OnHello(const Head& head, std::string_view address);
@@ -114,6 +115,7 @@ class UcxTransport final : public Transport {
   PeerNumber next_peer_ = 1;
   uint64_t next_write_ = 1;
   std::vector<std::function<void()>> later_;
+  std::vector<std::vector<std::byte>> spare_;  ///< of Operation::staged: fresh memory costs as much as the copy
   friend absl::StatusOr<std::unique_ptr<Transport>> baton::MakeUcxTransport(UcxOptions options, TransportEvents& events);
 };
 

@@ -155,8 +155,8 @@ class HostCluster(Cluster):
         self.model, self.dummy, self.parts = str(model), dummy, {}
 
     def start(self, host, command):
-        log = open(self.dir / f"{host}.log", "w")
-        self.parts[host] = self.hosts.run(host, [BATON, *command], stdout=log, stderr=log, env=self.env)
+        with open(self.dir / f"{host}.log", "w") as log:
+            self.parts[host] = self.hosts.run(host, [BATON, *command], stdout=log, stderr=log, env=self.env)
 
     def __enter__(self):
         for host in ("decode", "prefill"):
