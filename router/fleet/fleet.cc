@@ -7,6 +7,7 @@
 
 #include "common/status.h"
 #include "common/str_cat.h"
+#include "router/policy/break_even.h"
 
 namespace baton::router {
 namespace {
@@ -267,14 +268,9 @@ double Fleet::TransferRate(const Candidates& prefills, size_t p, const Candidate
   return gigabytes_per_s * 1e9 / static_cast<double>(std::max<int64_t>(1, bytes_per_token));
 }
 
-// Break-even: computing n tokens here takes no longer than a handoff, which costs its fixed part and the transfer.
 uint32_t Fleet::LocalPrefillTokens(const Candidate& decode, double transfer_tokens_per_s) const {
-  constexpr double kMost = 64;  // more would hold up the sequences that decode
   if (config_.local_prefill_max_tokens >= 0) return static_cast<uint32_t>(config_.local_prefill_max_tokens);
-  if (decode.prefill_tokens_per_s <= 0) return 0;
-  const double gain_ms = 1000 / decode.prefill_tokens_per_s - 1000 / transfer_tokens_per_s;  // of a handoff, per token
-  const double handoff_ms = handoff_ms_.load(std::memory_order_relaxed);
-  return static_cast<uint32_t>(gain_ms * kMost <= handoff_ms ? kMost : handoff_ms / gain_ms);
+  return BreakEvenTokens(decode.prefill_tokens_per_s, transfer_tokens_per_s, handoff_ms_.load(std::memory_order_relaxed));
 }
 
 // One rule: a worker alone costs its queue, the prefill, and what its decodes lose; a pair costs the prefill worker's

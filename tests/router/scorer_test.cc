@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "router/policy/break_even.h"
 #include "router/policy/load_ticket.h"
 
 namespace baton::router {
@@ -138,6 +139,14 @@ TEST(LoadTicket, GivesBackExactlyWhatItTook) {
   }
   EXPECT_EQ(load->uncached_tokens, 0);
   EXPECT_EQ(load->requests, 0);
+}
+
+TEST(BreakEven, IsWhereTheHandoffsFixedCostIsGained) {
+  EXPECT_EQ(BreakEvenTokens(1000, 1e6, 4), 4u) << "1 ms a token here, nearly nothing on the way";
+  EXPECT_EQ(BreakEvenTokens(1000, 2000, 4), 8u) << "the transfer takes half of what computing takes";
+  EXPECT_EQ(BreakEvenTokens(100000, 1e6, 4), 64u) << "cheap to compute: the most there is";
+  EXPECT_EQ(BreakEvenTokens(1000, 1000, 4), 64u) << "a transfer that gains nothing";
+  EXPECT_EQ(BreakEvenTokens(0, 1e6, 4), 0u) << "not known yet";
 }
 
 }  // namespace

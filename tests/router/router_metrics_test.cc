@@ -1,0 +1,72 @@
+// What /metrics says of workers' halves of handoffs.
+#include "router/metrics/router_metrics.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace baton::router {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+LinkView Worker(int slot, const std::string& role, const std::string& incarnation) {
+  WorkerFacts facts;
+  facts.role = role, facts.incarnation = incarnation;
+  LinkView view;
+  view.id = {slot, 1};
+  view.state = LinkState::kReady;
+  view.facts = std::make_shared<const WorkerFacts>(facts);
+  view.load.handoff.transport = "shm";
+  return view;
+}
+
+std::string Line(const std::string& text, const std::string& begin) {
+  const size_t at = text.find("\n" + begin);
+  return at == text.npos ? "" : text.substr(at + 1, text.find('\n', at + 1) - at - 1);
+}
+
+TEST(RouterMetrics, APeersRateIsThereWhileThePeerIs) {
+  RouterMetrics metrics("m");
+  std::vector<LinkView> workers = {Worker(0, "decode", "d"), Worker(1, "prefill", "p")};
+  workers[1].load.handoff.peers = {{"d", "ucx-shm", "posix/memory put", 12.5}, {"somebody else's", "tcp", "tcp", 1}};
+  const std::string line = Line(metrics.Render(workers, {}), "baton_kv_peer_gigabytes_per_second{");
+  for (const char* part : {"engine=\"1\"", "peer=\"0\"", "transport=\"ucx-shm\"", "path=\"posix/memory put\"", "} 12.5"}) {
+    EXPECT_THAT(line, HasSubstr(part));
+  }
+  workers[1].load.handoff.peers.clear();
+  EXPECT_THAT(metrics.Render(workers, {}), Not(HasSubstr("\nbaton_kv_peer_gigabytes_per_second{")));
+}
+
+TEST(RouterMetrics, FailuresGrowByReasonAndSurviveARestart) {
+  RouterMetrics metrics("m");
+  std::vector<LinkView> workers = {Worker(0, "decode", "first life")};
+  workers[0].load.handoff.wire_digest_mismatches = 2, workers[0].load.handoff.unreadable_slots = 1;
+  metrics.Render(workers, {});
+  workers[0] = Worker(0, "decode", "second life");
+  workers[0].load.handoff.wire_digest_mismatches = 3;
+  const std::string text = metrics.Render(workers, {});
+  EXPECT_THAT(text, HasSubstr("baton_kv_digest_mismatches_total{engine=\"0\",kind=\"wire\",model_name=\"m\",role=\"decode\"} 5"));
+  EXPECT_THAT(text, HasSubstr("baton_kv_transfer_failures_total{engine=\"0\",model_name=\"m\",reason=\"slot_unreadable\",role=\"decode\"} 1"));
+}
+
+TEST(RouterMetrics, StagesHaveHistograms) {
+  RouterMetrics metrics("m");
+  FinishedRequest done{"stop", 10, 2};
+  done.stages = StageTimings{0, 20, 3, 0, 1, 5};
+  metrics.Finished(done);
+  EXPECT_THAT(metrics.Render({}, {}), HasSubstr("baton_stage_seconds_bucket{engine=\"router\",model_name=\"m\",role=\"router\",stage=\"transfer\",le=\"0.005\"} 1"));
+}
+
+TEST(RouterMetrics, QueuesCountByStage) {
+  RouterMetrics metrics("m");
+  std::vector<LinkView> workers = {Worker(0, "decode", "d"), Worker(1, "prefill", "p")};
+  workers[0].load.running = 5, workers[1].load.waiting = 3, workers[1].load.handoff.slots_waiting = 7;
+  const std::string text = metrics.Render(workers, {});
+  EXPECT_THAT(text, HasSubstr("stage=\"decode\"} 5"));
+  EXPECT_THAT(text, HasSubstr("stage=\"queue_prefill\"} 3"));
+  EXPECT_THAT(text, HasSubstr("stage=\"transfer\"} 7"));
+}
+
+}  // namespace
+}  // namespace baton::router
