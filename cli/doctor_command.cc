@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "cli/command.h"
 #include "cli/exit_code.h"
 #include "cli/http_client.h"
@@ -17,6 +18,7 @@
 #include "common/host_memory.h"
 #include "common/str_cat.h"
 #include "kernels/cpu/cpu_ops.h"
+#include "worker/ucx_backend.h"
 
 namespace baton::cli {
 namespace {
@@ -74,6 +76,14 @@ void CheckSharedMemory(Report& report) {
                               small ? ": too small for landing rings (docker: --shm-size=1g)" : ""));
 }
 
+void CheckTransports(Report& report) {
+  const std::vector<std::string> found = worker::UcxTransports(), rdma = worker::RdmaTransports();
+  report.Line(found.empty() ? Verdict::kWarning : Verdict::kOk, "kv transports",
+              found.empty() ? "tcp, shm; no UCX in this build (libucx-dev)" : StrCat("tcp, shm; UCX: ", absl::StrJoin(found, ", ")));
+  report.Line(Verdict::kOk, "rdma",
+              rdma.empty() ? "no device: --require-rdma would refuse to start" : absl::StrJoin(rdma, ", "));
+}
+
 void CheckModel(Report& report, const std::string& model) {
   namespace fs = std::filesystem;
   std::error_code error;
@@ -117,6 +127,7 @@ Runner AddDoctor(CLI::App& app) {
     CheckCpu(report);
     CheckMemory(report);
     CheckSharedMemory(report);
+    CheckTransports(report);
     CheckModel(report, flags->model);
     CheckCluster(report, flags->url);
     return static_cast<int>(report.failed() ? kExitUsage : kExitOk);
