@@ -17,6 +17,9 @@ TINY = ROOT / "tests" / "data" / "tiny-llama"
 SMOLLM2 = pathlib.Path(
     subprocess.run([ROOT / "scripts" / "fetch_model.sh", "--path"], capture_output=True, text=True, check=True).stdout.strip())
 START_SECONDS = 120
+# What a worker holds of handoffs: all zero when nothing is under way.
+HELD = ["baton_landing_slots_granted", "baton_landing_slots_quarantined", "baton_handoff_jobs", "baton_handoff_reserved_tokens",
+        "baton_leaked_kv_blocks"]
 
 
 class Reply:

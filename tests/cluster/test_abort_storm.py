@@ -1,0 +1,47 @@
+"""500 clients that leave within a second cost the others a moment, and no memory: prefill and decode in processes of their
+own, streams in every stage of a handoff."""
+import time
+import unittest
+
+from harness import Cluster
+from storm import Load, Storm, held
+from test_promise_a import answer, requests
+
+CANCELS = 500
+
+
+class AbortStorm(unittest.TestCase):
+    def check(self, *args):
+        bodies = requests(12, seed=23)
+        with Cluster(args=["--threads", 1]) as c:
+            want = [answer(c, body) for body in bodies]
+        with Cluster(args=["--prefill", 1, "--decode", 1, "--threads", 1, "--max-running-requests", 2000, "--max-connections", 4000,
+                           "--max-running-tokens", "16M", *args]) as c:
+            load = Load(c, clients=4)
+            time.sleep(3)
+            quiet = load.tokens_per_s(time.monotonic() - 2, time.monotonic())
+            storm = Storm(c, CANCELS)
+            c.wait_until(lambda: held(c).get("baton_handoff_reserved_tokens", 0) > 0, "tickets of the storm are under way")
+            took, refused = storm.leave()
+            left = time.monotonic()
+            self.assertLess(took, 1)
+            self.assertEqual(refused, 0, "streams were refused: the storm was none")
+            load_goes_on = lambda: load.tokens_per_s(time.monotonic() - 1, time.monotonic()) > quiet / 10
+            c.wait_until(load_goes_on, f"others get on ({quiet:.0f} tokens/s before)", 5)
+            load.stop()
+            c.wait_until(lambda: not held(c), f"memory is back: {held(c)}", max(0.1, left + 5 - time.monotonic()))
+            c.wait_until(lambda: c.metric("vllm:num_requests_running") == 0, "nothing runs", 5)
+            self.assertEqual(load.failed, [])
+            self.assertEqual(c.metric("baton_leaked_kv_blocks"), 0)
+            for body, expected in zip(bodies, want):
+                self.assertEqual(answer(c, body), expected, f"after the storm: {body}")
+
+    def test_over_shared_memory(self):
+        self.check()
+
+    def test_over_tcp(self):
+        self.check("--transport", "tcp")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
