@@ -15,7 +15,7 @@ from storm import Load, Storm, held  # noqa: E402
 
 
 def measure(transport, cancels, clients, window):
-    args = ["--prefill", 1, "--decode", 1, "--threads", 1, "--max-running-requests", 2000, "--max-connections", 4000,
+    args = ["--prefill", 1, "--decode", 1, "--threads", 1, "--local-prefill-max-tokens", 8, "--max-running-requests", 2000, "--max-connections", 4000,
             "--max-running-tokens", "16M", "--transport", transport]
     with Cluster(args=args) as c:
         load = Load(c, clients)

@@ -15,7 +15,7 @@ class AbortStorm(unittest.TestCase):
         bodies = requests(12, seed=23)
         with Cluster(args=["--threads", 1]) as c:
             want = [answer(c, body) for body in bodies]
-        with Cluster(args=["--prefill", 1, "--decode", 1, "--threads", 1, "--max-running-requests", 2000, "--max-connections", 4000,
+        with Cluster(args=["--prefill", 1, "--decode", 1, "--threads", 1, "--local-prefill-max-tokens", 8, "--max-running-requests", 2000, "--max-connections", 4000,
                            "--max-running-tokens", "16M", *args]) as c:
             load = Load(c, clients=4)
             time.sleep(3)

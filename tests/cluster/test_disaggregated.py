@@ -7,11 +7,7 @@ import threading
 import time
 import unittest
 
-<<<<<<< HEAD
-from harness import TINY, Cluster, in_parallel, run
-=======
-from harness import HELD, Cluster, in_parallel
->>>>>>> ddc5b6b (Abort storm: 500 clients leave within a second under prefill/decode; the others get on, memory is back in 5 s, answers stay bit-right; a bench for its cost)
+from harness import HELD, TINY, Cluster, in_parallel, run
 from test_promise_a import answer, requests
 
 HANDOFF = ["--local-prefill-max-tokens", 8]  # the model is so small that decode would compute most prompts itself
@@ -33,11 +29,6 @@ def field_requests():
     return [{k: v for k, v in {**base, **change}.items() if k != "best_of"} for change in changes]
 
 
-<<<<<<< HEAD
-HELD = ["baton_landing_slots_granted", "baton_landing_slots_quarantined", "baton_handoff_jobs", "baton_handoff_reserved_tokens",
-        "baton_leaked_kv_blocks"]
-
-
 def peers(cluster):
     """Labels and value of every measured connection from a prefill to a decode worker."""
     found = re.findall(r"^baton_kv_peer_gigabytes_per_second\{(.*)\} (.*)$", cluster.get("/metrics").body, re.M)
@@ -46,8 +37,6 @@ def peers(cluster):
     return out
 
 
-=======
->>>>>>> ddc5b6b (Abort storm: 500 clients leave within a second under prefill/decode; the others get on, memory is back in 5 s, answers stay bit-right; a bench for its cost)
 def wait_for_memory(cluster, when):
     """Nothing of a handoff is held within 5 s, and every block has an owner who knows of it."""
     deadline = time.monotonic() + 5
