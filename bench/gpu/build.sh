@@ -21,18 +21,22 @@ export -f build_one
 # link PROGRAM "SOURCES" "LIBRARIES". By g++, which understands what pkg-config says; there is no device code to link.
 link() {
   local sources="$2 common/check.cc" of=() source
-  xargs -n 1 -P "${BATON_CUDA_JOBS:-$(nproc)}" bash -c 'build_one "$0" || exit 255' <<<"$sources"
   for source in $sources; do of+=("$objects/$(echo "${source%.cc}" | tr / _).o"); done
   g++ "${of[@]}" -o "build/cuda/$1" "${libraries[@]}" $3
   echo "built build/cuda/$1"
 }
 gtest="-lgtest -lgtest_main"
-link kernel_bench "$(echo bench/gpu/kernel_bench.cc bench/gpu/*_cases.cc)" ""
+cases=$(echo bench/gpu/kernel_bench.cc bench/gpu/*_cases.cc)
 micro=$(echo tests/conformance/*_kernels.cc)
+handoff="tests/kernels/cuda/kv_handoff_test.cc kvtransfer/transfer_plan.cc kvtransfer/kv_side.cc"
+# The emulator's tests, for the device; the kernels they name are compiled into them. Longest first.
+tests=(attention mla gemv gemm_wgmma gemm_quant gemm_grouped gemm kv moe rowwise)
+xargs -n 1 -P "${BATON_CUDA_JOBS:-$(nproc)}" bash -c 'build_one "$0" || exit 255' <<<"$(printf 'tests/kernels/cuda/%s_test.cc ' "${tests[@]}") \
+  $handoff $cases $micro bench/gpu/golden.cc tests/conformance/conformance_test.cc common/check.cc"
+link kernel_bench "$cases" ""
 link golden "bench/gpu/golden.cc $micro" ""
 link tests/px_conformance_test "tests/conformance/conformance_test.cc $micro" "$gtest"
-# The emulator's tests, for the device; the kernels they name are compiled into them.
-for test in rowwise kv gemm gemm_grouped gemm_quant gemm_wgmma gemv moe attention mla; do
+for test in "${tests[@]}"; do
   link "tests/cuda_${test}_test" "tests/kernels/cuda/${test}_test.cc" "$gtest"
 done
-link tests/cuda_kv_handoff_test "tests/kernels/cuda/kv_handoff_test.cc kvtransfer/transfer_plan.cc kvtransfer/kv_side.cc" "$gtest -lxxhash"
+link tests/cuda_kv_handoff_test "$handoff" "$gtest -lxxhash"

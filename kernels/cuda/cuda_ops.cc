@@ -6,6 +6,7 @@
 #include "common/check.h"
 #include "common/kv_layout.h"
 #include "common/status.h"
+#include "kernels/cuda/device_buffer.h"
 #include "kernels/cuda/instances.h"
 #include "kernels/cuda/packed_weight.h"
 #include "kernels/cuda/rope_cache.h"
@@ -21,19 +22,6 @@ using px::e4m3;
 
 constexpr int kMaxKvHeads = 256;
 constexpr int kDecodeBlocksPerSm = 3;  // of one warp each: attention_decode.cuh
-
-class DeviceBuffer final : public Buffer {
- public:
-  DeviceBuffer(gpu::Stream& stream, size_t bytes) : stream_(stream), memory_((bytes + 63) / 64 * 64), bytes_(bytes) {}
-  ~DeviceBuffer() override { stream_.Synchronize(); }
-  void* data() const override { return memory_.data(); }
-  size_t bytes() const override { return bytes_; }
-
- private:
-  gpu::Stream& stream_;
-  gpu::Memory memory_;
-  size_t bytes_;
-};
 
 template <typename T>
 T* Row(const Tensor& t) {
@@ -342,7 +330,8 @@ void CudaOps::Attend(const Tensor& q, const RaggedBatch& batch, const KvLayerVie
   const int q_heads = Int(q.cols() / kv.k.dim);
   cuda::StepUpload& upload = steps_.Of(batch, kv.k.tokens_per_block);
   const cuda::StepOnDevice& step = upload.Get(batch, kv.k.tokens_per_block);
-  const cuda::AttentionWork& work = upload.Work(q_heads, kv.k.heads, params.window);
+  const int blocks = device_.multiprocessors * kDecodeBlocksPerSm;
+  const cuda::AttentionWork& work = upload.Work(q_heads, kv.k.heads, params.window, deterministic_ ? 0 : blocks);
   int shift = 0;
   while (1 << shift < kv.k.tokens_per_block) ++shift;
   BATON_CHECK(1 << shift == kv.k.tokens_per_block, "blocks of ", kv.k.tokens_per_block,
@@ -377,10 +366,15 @@ void CudaOps::Attend(const Tensor& q, const RaggedBatch& batch, const KvLayerVie
                                       cache,
                                       options,
                                       q_heads};
-  const int blocks = device_.multiprocessors * kDecodeBlocksPerSm;
+  auto launch_form = [&]<int kDim, bool kFixed>() {
+    cuda::LaunchPrefillAttention<Kv, kDim, kFixed>(stream_, prefill, work.tile_count, false);
+    if (work.decode_items > 0) cuda::LaunchDecodeAttention<Kv, kDim, kFixed>(stream_, decode, blocks, false);
+  };
   auto launch = [&]<int kDim>(std::integral_constant<int, kDim>) {
-    cuda::LaunchPrefillAttention<Kv, kDim, true>(stream_, prefill, work.tile_count, false);
-    if (work.decode_items > 0) cuda::LaunchDecodeAttention<Kv, kDim, true>(stream_, decode, blocks, false);
+    if (deterministic_)
+      launch_form.template operator()<kDim, true>();
+    else
+      launch_form.template operator()<kDim, false>();
   };
   switch (kv.k.dim) {
 #define BATON_CASE(dim) \

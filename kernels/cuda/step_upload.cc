@@ -74,7 +74,7 @@ const StepOnDevice& StepUpload::Get(const kernels::RaggedBatch& b, int tokens_pe
   return step_;
 }
 
-const AttentionWork& StepUpload::Work(int q_heads, int kv_heads, int window) {
+const AttentionWork& StepUpload::Work(int q_heads, int kv_heads, int window, int warps) {
   auto found = std::ranges::find_if(
       plans_, [&](const Planned& p) { return p.q_heads == q_heads && p.kv_heads == kv_heads && p.window == window; });
   if (found == plans_.end()) {
@@ -87,7 +87,12 @@ const AttentionWork& StepUpload::Work(int q_heads, int kv_heads, int window) {
   const std::vector<PrefillTile> tiles = PlanPrefill(row_start_, lengths_, decode_rows + 1);
   DecodeShape shape{row_start_, lengths_, false, q_heads, kv_heads, window};
   shape.max_rows = decode_rows;
-  const DecodePlan decode = PlanDecode(shape);
+  DecodePlan decode = PlanDecode(shape);
+  if (warps > 0) {
+    shape.fixed_tiles = false;
+    shape.tiles_per_item = (static_cast<int>(decode.items.size()) + warps - 1) / warps;
+    decode = PlanDecode(shape);
+  }
   const int32_t counts[2] = {static_cast<int32_t>(decode.groups.size()), static_cast<int32_t>(decode.items.size())};
   Packer packer;
   const size_t at_tiles = packer.Add(tiles.data(), tiles.size()),

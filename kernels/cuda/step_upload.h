@@ -36,7 +36,9 @@ class StepUpload {
   bool Holds(const kernels::RaggedBatch& batch, int tokens_per_block) const;
   const StepOnDevice& Get(const kernels::RaggedBatch& batch, int tokens_per_block);
   /// Of the step that Get returned last. Sequences whose packed rows fit one MMA tile are decoded, others prefilled.
-  const AttentionWork& Work(int q_heads, int kv_heads, int window);
+  /// `warps` > 0: for the decode form without fixed tiles, cut so that as many warps have about one item each; else one
+  /// item per fixed tile. The same for all calls of an object.
+  const AttentionWork& Work(int q_heads, int kv_heads, int window, int warps);
 
  private:
   struct Planned {

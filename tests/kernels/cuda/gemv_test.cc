@@ -17,10 +17,12 @@ struct Shape {
   int m, n, k, group = 64;  ///< n: rows of w
 };
 
+template <GemvWeight kWeight>
+constexpr int kBits = kWeight == GemvWeight::kInt4 ? 4 : 8;
+
 /// x [m, k], w [n, k] in one of the formats, bias [n]; NaN wherever the kernel must not look.
 template <GemvWeight kWeight>
 struct GemvCase {
-  static constexpr int kBits = kWeight == GemvWeight::kInt4 ? 4 : 8;
   explicit GemvCase(const Shape& shape)
       : s(shape),
         x_stride(s.k + 8),
@@ -57,12 +59,12 @@ struct GemvCase {
   void MakeQuantized(Data& data) {
     std::vector<uint8_t> codes, zeros;
     std::vector<float> scales;
-    for (int i = 0; i < s.n * s.k; ++i) codes.push_back(static_cast<uint8_t>(data.Int(0, (1 << kBits) - 1)));
+    for (int i = 0; i < s.n * s.k; ++i) codes.push_back(static_cast<uint8_t>(data.Int(0, (1 << kBits<kWeight>)-1)));
     for (int i = 0; i < s.n * (s.k / s.group); ++i) {
       scales.push_back(0.01f + 0.001f * static_cast<float>(data.Int(0, 100)));
-      zeros.push_back(static_cast<uint8_t>(data.Int(0, (1 << kBits) - 1)));
+      zeros.push_back(static_cast<uint8_t>(data.Int(0, (1 << kBits<kWeight>)-1)));
     }
-    const auto layout = cuda::LayOutQuantized({kBits, s.n, s.k, s.group, codes, scales, zeros});
+    const auto layout = cuda::LayOutQuantized({kBits<kWeight>, s.n, s.k, s.group, codes, scales, zeros});
     words = std::make_unique<Array<px::U128>>(layout.words);
     meta = std::make_unique<Array<cuda::QuantMeta>>(layout.meta);
     for (int i = 0; i < s.n * s.k; ++i) {
@@ -94,8 +96,9 @@ struct GemvCase {
       cuda::LaunchGemm(stream, cuda::GemmParams<Out>{rows, w->data(), bias.data(), out, stride, w_stride, out_stride,
                                                      s.m, s.n, s.k});
     else
-      cuda::LaunchQuantGemm<kBits>(stream, cuda::QuantGemmParams<Out>{rows, words->data(), meta->data(), bias.data(),
-                                                                      out, stride, out_stride, s.m, s.n, s.k, s.group});
+      cuda::LaunchQuantGemm<kBits<kWeight>>(
+          stream, cuda::QuantGemmParams<Out>{rows, words->data(), meta->data(), bias.data(), out, stride, out_stride,
+                                             s.m, s.n, s.k, s.group});
   }
   /// `got` [m, stride] is the double sum within f32 rounding; gaps between rows are still poisoned.
   std::string Check(const Array<float>& got, int64_t stride) const {
