@@ -13,6 +13,7 @@ import json
 import os
 import pathlib
 import random
+import signal
 import statistics
 import sys
 import time
@@ -87,6 +88,7 @@ def main():
     parser.add_argument("--without-digests")
     parser.add_argument("--json")
     args = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))  # clusters are stopped
     pair = ["--prefill", 1, "--decode", 1, "--local-prefill-max-tokens", 8]
     contenders = [Contender("aggregated", args.model, ["--both", 1])]
     for transport in args.transports.split(","):
@@ -104,11 +106,14 @@ def main():
             order = contenders if round_number % 2 else contenders[::-1]
             for contender in order:
                 contender.round(prompt(args.tokens, round_number))
+    except KeyboardInterrupt:
+        print("interrupted: what was measured so far")
     finally:
         for contender in started:
             contender.cluster.__exit__(None, None, None)
+    contenders = [c for c in contenders if c.rows]
     base = contenders[0]
-    print(f"{base.median('tokens'):.0f} prompt tokens, {args.rounds} rounds in turn, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
+    print(f"{base.median('tokens'):.0f} prompt tokens, {len(base.rows)} rounds in turn, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
     print(f"{'':26} {'TTFT ms':>9} {'low … high':>17} {'÷ first':>8} {'CPU ms':>9} {'÷ first':>8} {'transfer ms':>12}")
     rows = []
     for c in contenders:
@@ -120,7 +125,7 @@ def main():
         print(f"{c.name:26} {row['ttft_ms']:9.1f} {row['low']:8.1f}…{row['high']:8.1f} {row['ttft_ratio']:8.3f} {row['cpu_ms']:9.1f} "
               f"{row['cpu_ratio']:8.3f} {row['transfer_ms']:12.2f}")
     if args.json:
-        pathlib.Path(args.json).write_text(json.dumps({"prompt_tokens": base.median("tokens"), "rounds": args.rounds, "cores": os.cpu_count(),
+        pathlib.Path(args.json).write_text(json.dumps({"prompt_tokens": base.median("tokens"), "rounds": len(base.rows), "cores": os.cpu_count(),
                                                        "load": os.getloadavg()[0], "rows": rows}, indent=1) + "\n")
 
 
