@@ -13,6 +13,7 @@
 #include <cstring>
 
 #include "kvtransfer/shm/shm_transport.h"
+#include "kvtransfer/sim/sim_transport.h"
 #include "kvtransfer/tcp/tcp_transport.h"
 
 namespace baton {
@@ -37,6 +38,16 @@ std::vector<Backend> Backends() {
        }},
   };
   for (Backend& backend : UcxBackends()) backends.push_back(std::move(backend));
+  for (uint64_t seed = 1; seed <= 4; ++seed) {
+    for (FenceStyle fence : {FenceStyle::kForcedClose, FenceStyle::kReceiverWrites}) {
+      const char* kind = fence == FenceStyle::kForcedClose ? "sim_put_" : "sim_message_";
+      backends.push_back({kind + std::to_string(seed),
+                          [fence, network = std::make_shared<SimNetwork>(seed)](
+                              LandingShape shape, TransportEvents& events) -> absl::StatusOr<std::unique_ptr<Transport>> {
+                            return std::make_unique<SimTransport>(network, fence, shape, events);
+                          }});
+    }
+  }
   return backends;
 }
 

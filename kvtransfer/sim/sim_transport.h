@@ -1,0 +1,131 @@
+// A transport inside one process that is as unkind as the contract allows, so that what works over it does not lean on
+// the kindness of a backend. Where the sender writes: slots land piece by piece and in any order, some of them twice;
+// messages overtake writes that have not ended; after a break every write under way fails, and its bytes land later, some
+// of them torn, until the receiver has fenced the writer; Close calls back from inside. Where the receiver writes, it asks
+// before every piece, and what a broken connection still carried is lost. One seed decides everything.
+//
+// Transports of one network are turned by one thread; a transport moves on only in its own Progress.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kvtransfer/transport.h"
+
+namespace baton {
+
+class SimTransport;
+
+/// What has happened on a network, so that tests can see that it did.
+struct SimCounters {
+  int overtakes = 0;      ///< messages delivered while an earlier write was not in its slot
+  int duplicates = 0;     ///< slots that landed twice
+  int late_landings = 0;  ///< after Done(error)
+  int torn_landings = 0;  ///< of those, not whole
+};
+
+/// Connects transports; shared by them.
+class SimNetwork {
+ public:
+  explicit SimNetwork(uint64_t seed) : random_(seed) {}
+  const SimCounters& counters() const { return counters_; }
+
+ private:
+  friend class SimTransport;
+  struct Packet {
+    bool greeting = false;
+    std::string bytes;
+    uint64_t due = 0;  ///< turn of the receiving end
+    uint64_t writes_before = 0;
+  };
+  struct Wire {
+    SimTransport* ends[2] = {nullptr, nullptr};  ///< null: closed or gone
+    PeerNumber numbers[2] = {0, 0};
+    std::deque<Packet> queue[2];  ///< to that end
+    bool broken = false;
+    bool fenced[2] = {false, false};  ///< nothing lands at that end any more
+    uint64_t next_write[2] = {1, 1};  ///< by sending end
+  };
+  struct Flight {
+    std::shared_ptr<Wire> wire;
+    int to = 0;  ///< end
+    uint64_t write = 0;
+    LandingPlace place;
+    std::vector<std::byte> bytes;
+    size_t landed = 0, size = 0;  ///< size: what will land, less than all after a tear
+    uint64_t wait = 0;            ///< turns before the next piece
+    bool again = false;           ///< lands once more before it has ended
+    bool failed = false;          ///< Done(error) was said
+    Transport::Done done;
+  };
+  uint64_t Below(uint64_t n) { return random_() % n; }
+  void Land(SimTransport& at, Flight& flight);
+  bool Outstanding(const Wire& wire, int to, uint64_t before) const;
+
+  std::mt19937_64 random_;
+  std::map<std::string, SimTransport*> listeners_;
+  std::vector<std::unique_ptr<Flight>> flights_;
+  uint64_t next_address_ = 1;
+  SimCounters counters_;
+};
+
+class SimTransport final : public Transport {
+ public:
+  /// `fence`: kForcedClose (the sender writes) or kReceiverWrites. `events` must outlive it.
+  SimTransport(std::shared_ptr<SimNetwork> network, FenceStyle fence, LandingShape landing, TransportEvents& events);
+  ~SimTransport() override;
+
+  std::string_view name() const override { return "sim"; }
+  FenceStyle fence() const override { return fence_; }
+  std::string address() const override { return address_; }
+  std::span<std::byte> landing() override { return memory_; }
+  absl::StatusOr<PeerNumber> Connect(std::string_view address) override;
+  LandingShape landing_of(PeerNumber peer) const override;
+  void Write(PeerNumber peer, const LandingPlace& place, std::span<const std::byte> bytes, Done done) override;
+  void Send(PeerNumber peer, std::string message, Done done) override;
+  void Flush(PeerNumber peer, Done done) override;
+  void Close(PeerNumber peer, std::function<void()> fenced) override;
+  bool Progress() override;
+  int wait_fd() const override { return -1; }
+
+ private:
+  friend class SimNetwork;
+  using Wire = SimNetwork::Wire;
+  struct Peer {
+    std::shared_ptr<Wire> wire;
+    int end = 0;  ///< which of the wire's ends we are
+    LandingShape landing;
+    bool greeted = false, dialled = false;
+    std::vector<std::pair<uint64_t, Done>> flushes;  ///< by the first write that comes after
+    std::vector<std::unique_ptr<SimNetwork::Flight>> early;  ///< before the greeting
+  };
+  PeerNumber Add(std::shared_ptr<Wire> wire, int end);
+  Peer* Find(PeerNumber peer);
+  void Later(std::function<void()> work) { later_.push_back(std::move(work)); }
+  void Take(PeerNumber number);
+  void Fly(std::unique_ptr<SimNetwork::Flight> flight);
+  void MoveFlights();
+  void EndFlushes();
+  void Break(Wire& wire);
+  /// Every Done of a connection, with an error; what was under way may still land.
+  void FailAll(Peer& peer);
+
+  const std::shared_ptr<SimNetwork> network_;
+  const FenceStyle fence_;
+  const LandingShape shape_;
+  TransportEvents& events_;
+  const std::string address_;
+  std::vector<std::byte> memory_;
+  std::map<PeerNumber, Peer> peers_;
+  std::map<PeerNumber, std::pair<std::shared_ptr<Wire>, int>> lost_;  ///< not fenced yet
+  PeerNumber next_peer_ = 1;
+  uint64_t turn_ = 0;
+  bool moved_ = false;
+  std::vector<std::function<void()>> later_;
+};
+
+}  // namespace baton
