@@ -253,6 +253,7 @@ TEST_P(TransportContract, CloseEndsWhatIsOutstanding) {
 }
 
 TEST_P(TransportContract, TheWaitDescriptorTellsOfAMessage) {
+  if (receiver_.transport->wait_fd() < 0) GTEST_SKIP() << backend_.name << " has none: it is turned by hand";
   while (receiver_.transport->Progress() || sender_.transport->Progress()) {
   }
   pollfd waiting{receiver_.transport->wait_fd(), POLLIN, 0};
