@@ -47,7 +47,9 @@ class WeightSource {
   virtual void ReadPart(const WeightPart& part, int64_t first, int64_t count, DType type, void* out) const;
   /// Writes all of a part, on `threads` threads where that pays.
   void Read(const WeightPart& part, DType type, void* out, int threads = 1) const;
-  void Read(const WeightRule& rule, DType type, void* out) const { Read(WeightPart::Whole(rule), type, out); }
+  void Read(const WeightRule& rule, DType type, void* out, int threads = 1) const {
+    Read(WeightPart::Whole(rule), type, out, threads);
+  }
   virtual StoredWeight Stored(const WeightRule& rule) const = 0;
   /// Tensors in the files that are no part of the model: counted for a log line, given those that are.
   virtual int64_t Unused(int64_t used) const = 0;
