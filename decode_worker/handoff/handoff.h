@@ -105,6 +105,7 @@ class Handoff {
   std::string WhyNoRing(const Opened& event) const;
   void BeginEpoch(Ticket& ticket, uint32_t number);
   bool Bind(Ticket& ticket, const Opened& event);
+  bool GrantSlots(const Opened& event, const LaneKey& key);
   int SlotsPerLane(const Opened& event, int rank) const;
   bool RingsHaveRoom(const Opened& event) const;
   bool MyTurnToOpen(TicketId ticket);

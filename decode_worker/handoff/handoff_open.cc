@@ -20,6 +20,7 @@ void Handoff::On(const Opened& event) {
     return Send(event.writer, LaneBusy{key});
   }
   Lane& lane = ticket->epochs.at(key.epoch).lanes[key.lane];
+  if (PlantedBug("slots bound lane by lane") && !GrantSlots(event, key)) return Send(event.writer, LaneBusy{key});
   lane.writer = event.writer, lane.fence = event.fence;
   Send(event.writer, LaneBound{key, ring(lane.target_rank).SlotsOf(key, LandingRing::Phase::kGranted)});
 }
@@ -88,10 +89,19 @@ bool Handoff::Bind(Ticket& ticket, const Opened& event) {
     lane.target_rank = shape.target_rank;
     lane.have.assign(shape.segments, false);
     lane.missing = shape.segments;
-    const int slots = SlotsPerLane(event, shape.target_rank);
-    for (int s = 0; s < slots; ++s) rings_[static_cast<size_t>(shape.target_rank)].Grant({ticket.id, number, i});
+    if (!PlantedBug("slots bound lane by lane")) GrantSlots(event, {ticket.id, number, i});
   }
   ticket.state = TicketState::kReceiving;
+  return true;
+}
+
+/// The lane's share of its ring, all or nothing. True: it has it.
+bool Handoff::GrantSlots(const Opened& event, const LaneKey& key) {
+  const int rank = event.lanes[key.lane].target_rank, slots = SlotsPerLane(event, rank);
+  LandingRing& ring = rings_[static_cast<size_t>(rank)];
+  if (!ring.SlotsOf(key, LandingRing::Phase::kGranted).empty()) return true;
+  if (ring.free_slots() < slots && !PlantedBug("credits beyond the ring")) return false;
+  for (int s = 0; s < slots; ++s) ring.Grant(key);
   return true;
 }
 
@@ -103,7 +113,7 @@ int Handoff::SlotsPerLane(const Opened& event, int rank) const {
 }
 
 bool Handoff::RingsHaveRoom(const Opened& event) const {
-  if (PlantedBug("credits beyond the ring")) return true;
+  if (PlantedBug("credits beyond the ring") || PlantedBug("slots bound lane by lane")) return true;
   std::map<int, int> need;  // rank -> slots
   for (const LaneShape& shape : event.lanes) need[shape.target_rank] += SlotsPerLane(event, shape.target_rank);
   return std::all_of(need.begin(), need.end(), [this](const auto& n) { return ring(n.first).free_slots() >= n.second; });

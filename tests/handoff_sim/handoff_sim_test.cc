@@ -11,9 +11,11 @@
 namespace baton::sim {
 namespace {
 
+constexpr uint32_t kSeeds = 2000;
+
 uint32_t Seeds() {
   const char* text = std::getenv("HANDOFF_SIM_SEEDS");
-  return text != nullptr ? static_cast<uint32_t>(std::atoi(text)) : 2000;
+  return text != nullptr ? static_cast<uint32_t>(std::atoi(text)) : kSeeds;
 }
 
 TEST(HandoffSim, NoSeedBreaksAPromise) {
@@ -53,7 +55,10 @@ bool Finds(const std::string& bug, uint32_t seeds) {
 
 class PlantedBugs : public ::testing::TestWithParam<const char*> {};
 
-TEST_P(PlantedBugs, IsFound) { EXPECT_TRUE(Finds(GetParam(), Seeds())) << "no seed noticed: " << GetParam(); }
+TEST_P(PlantedBugs, IsFound) {
+  if (Seeds() < kSeeds) GTEST_SKIP() << "some bugs need all " << kSeeds << " seeds";
+  EXPECT_TRUE(Finds(GetParam(), Seeds())) << "no seed noticed: " << GetParam();
+}
 
 INSTANTIATE_TEST_SUITE_P(
     Handoff, PlantedBugs,
@@ -62,7 +67,7 @@ INSTANTIATE_TEST_SUITE_P(
         "skip quarantine", "same slots at epoch+1", "same blocks at epoch+1", "blocks released at once", "blocks wait for the fence",
         "release on expiry", "ack early", "ignore bitmap", "count messages, not bitmap", "no digest", "Attach only in kReady",
         "second Attach without position", "no tombstone", "forget cancel on decode leg", "Finished forgets the ticket",
-        "peer lost closes the ticket", "credits beyond the ring",
+        "peer lost closes the ticket", "credits beyond the ring", "slots bound lane by lane",
         // prefill
         "credit is a bare increment", "notice without flush", "LaneDone is the only notice", "Closed before flush",
         "Closed after a failed flush", "Closed is sent once", "Closed right after LaneDone", "forget cancel on prefill leg",

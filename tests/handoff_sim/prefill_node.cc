@@ -75,7 +75,7 @@ void PrefillNode::Do(const prefill::SendToDecode& action) {
     }
   }
   world_.Send([this, &c, &d, id = action.peer, message = action.message, payload](Duration latency) {
-    world_.After(latency, [this, &c, &d, id, message, payload] {
+    world_.After(latency, [&c, &d, id, message, payload] {
       if (c.lost || d.life() != c.decode_life) return;
       d.Post(Duration::zero(), [&d, id, message, payload] { d.OnMessage(id, message, payload); });
     });
@@ -141,11 +141,17 @@ void PrefillNode::Do(const prefill::FlushLane& action) {
   Post(microseconds(5), [this, action] { EndFlush(action.peer, action.lane); });
 }
 
+void PrefillNode::Do(const prefill::CutPeer& action) {
+  if (world_.scenario.wire == Wire::kShm) return;  // only our exit would be a fence
+  Post(microseconds(1), [this, action] { world_.Reset(world_.connection(action.peer)); });
+}
+
 void PrefillNode::EndFlush(uint64_t connection, const LaneKey& lane) {
   if (!flushing_.contains({connection, lane})) return;
   const auto& flights = flights_[{connection, lane}];
   if (std::any_of(flights.begin(), flights.end(), [](const FlightPtr& f) { return !f->ended; })) return;
   flushing_.erase({connection, lane});
+  Handle(prefill::Drained{connection, lane});
   // After a failed write a flush may claim anything.
   const bool clean = std::all_of(flights.begin(), flights.end(), [](const FlightPtr& f) { return f->ok; });
   Handle(prefill::Flushed{connection, lane, clean || world_.Pick(0, 1) == 0});

@@ -47,6 +47,7 @@ class PrefillNode final : public Node {
   void Do(const prefill::SendToDecode& action);
   void Do(const prefill::WriteSlot& action);
   void Do(const prefill::FlushLane& action);
+  void Do(const prefill::CutPeer& action);
   void Do(const prefill::Reply& action);
   void Do(const prefill::StopCompute& action);
   void Do(const prefill::ReleaseSource& action);
