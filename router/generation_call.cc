@@ -103,7 +103,10 @@ void GenerationCall::OnPrefillPiece(const LegKey& key, std::string prompt_logpro
 
 void GenerationCall::OnPrefillEnd(const LegKey& key, PrefillResult result) {
   if (finished_) return;
-  if (result.status.ok()) timings_ = prefill_leg_ = result.timings;
+  if (result.status.ok()) {
+    timings_ = prefill_leg_ = result.timings;
+    TookPart(prefill_worker_);
+  }
   prefill_load_.Release();
   const bool scores = generation_.sampling.prompt_logprobs.has_value();
   flow_.PrefillEnded(key, std::move(result), scores, services_.clock.Now());
@@ -126,12 +129,8 @@ void GenerationCall::Pump() {
 void GenerationCall::Do(PickWorker action) {
   const TimePoint now = services_.clock.Now();
   load_.Release();
-  if (action.again && budget_taken_ < static_cast<int32_t>(flow_.attempts())) {
-    if (!services_.budget.Take(services_.admission.running())) {
-      return flow_.NoWorker(absl::UnavailableError("the retry budget is spent (--retry-budget)"), 1000, now);
-    }
-    ++budget_taken_;
-  }
+  if (action.again && !PayRetry())
+    return flow_.NoWorker(absl::UnavailableError("the retry budget is spent (--retry-budget)"), 1000, now);
   prefill_load_.Release();
   absl::StatusOr<Placement> place = services_.fleet.Choose(generation_, flow_.tokens_to_prefill(), flow_.excluded(),
                                                            /*with_prefill=*/!flow_.started_output());
@@ -158,11 +157,30 @@ void GenerationCall::Do(ReserveOn action) {
 
 void GenerationCall::Do(PrefillOn action) {
   prompt_logprobs_.clear();
+  prefill_worker_ = action.prefill;
   services_.fleet.Prefill(action.prefill, generation_, action.key, grant_, RemainingMs(services_.clock.Now()),
                           shared_from_this());
 }
 
+/// Its results are in the answer.
+void GenerationCall::TookPart(WorkerId worker) {
+  const std::string numerics = services_.fleet.NumericsOf(worker);
+  if (numerics.empty()) return;
+  if (numerics_.empty()) numerics_ = numerics;
+  mixed_numerics_ |= numerics != numerics_;
+}
+
+/// A retry, or one more of an attempt that has paid; false: the budget is spent.
+bool GenerationCall::PayRetry() {
+  if (budget_taken_ >= static_cast<int32_t>(flow_.attempts())) return true;
+  if (!services_.budget.Take(services_.admission.running())) return false;
+  ++budget_taken_;
+  return true;
+}
+
+/// Another prefill leg is a retry like any other. When the budget is spent the decode worker computes the prompt.
 void GenerationCall::Do(PickPrefill) {
+  if (!PayRetry()) return flow_.PrefillChosen(std::nullopt, services_.clock.Now());
   absl::StatusOr<Placement> place = services_.fleet.ChoosePrefill(generation_, flow_.excluded_prefill());
   if (place.ok()) prefill_load_ = std::move(place->ticket);
   flow_.PrefillChosen(place.ok() ? std::optional(place->worker) : std::nullopt, services_.clock.Now());
@@ -186,6 +204,7 @@ void GenerationCall::Do(AttachTo action) {
     order.choices = {*action.only_choice};
     order.output = &flow_.output(*action.only_choice);
   }
+  TookPart(action.worker);
   const TimePoint now = services_.clock.Now();
   order.deadline_ms = RemainingMs(now);
   const absl::Status sent = services_.fleet.Attach(action.worker, generation_, order, shared_from_this());
@@ -265,7 +284,7 @@ void GenerationCall::Do(EndChoice action) {
 void GenerationCall::Do(Complete) {
   const auto sink = sink_;
   Finish(last_reason_);
-  sink->OnDone(GenerationSummary{Usage(), timings_});
+  sink->OnDone(GenerationSummary{Usage(), timings_, mixed_numerics_});
 }
 
 void GenerationCall::Do(Fail action) {

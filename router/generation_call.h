@@ -41,6 +41,7 @@ struct GenerationUsage {
 struct GenerationSummary {
   GenerationUsage usage;
   StageTimings timings;
+  bool mixed_numerics = false;  ///< workers of different numerics took part: a repetition may differ in its bits
 };
 
 /// Who hears of a generation: an HTTP or gRPC answer. OnDone or OnFailed is the last call.
@@ -91,6 +92,8 @@ class GenerationCall final : public RelaySink, public std::enable_shared_from_th
   void Do(PickWorker action);
   void Do(ReserveOn action);
   void Do(PrefillOn action);
+  void TookPart(WorkerId worker);
+  bool PayRetry();
   void Do(PickPrefill action);
   void Do(CancelLegOn action);
   void Do(AttachTo action);
@@ -130,6 +133,9 @@ class GenerationCall final : public RelaySink, public std::enable_shared_from_th
   std::string prompt_logprobs_;
   int64_t cached_tokens_ = 0, predicted_cached_tokens_ = 0;
   int32_t budget_taken_ = 0;
+  WorkerId prefill_worker_;  ///< of the latest prefill leg
+  std::string numerics_;     ///< of the workers that took part
+  bool mixed_numerics_ = false;
   const char* last_reason_ = "stop";
   bool pumping_ = false, finished_ = false;
   bool withholds_ = false;  ///< some withheld_ is not 0

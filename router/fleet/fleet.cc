@@ -334,6 +334,12 @@ absl::StatusOr<ExplainedRoute> Fleet::Explain(const Generation& generation) {
   return route;
 }
 
+std::string Fleet::NumericsOf(WorkerId id) const {
+  if (id.slot < 0 || static_cast<size_t>(id.slot) >= links_.size()) return "";
+  const std::shared_ptr<const WorkerFacts> facts = links_[static_cast<size_t>(id.slot)]->View().facts;
+  return facts == nullptr ? "" : facts->numerics_id;
+}
+
 WorkerLink* Fleet::LinkOf(WorkerId id) {
   return id.slot >= 0 && static_cast<size_t>(id.slot) < links_.size() ? links_[id.slot].get() : nullptr;
 }

@@ -67,6 +67,8 @@ class Fleet final : public LinkHost {
 
   /// What the workers serve; null until one has been admitted. Stays when all are lost.
   std::shared_ptr<const WorkerFacts> model_facts() const;
+  /// What decides the bits of a worker's answers; empty: not known.
+  std::string NumericsOf(WorkerId id) const;
   std::vector<LinkView> Views() const;
   std::vector<WorkerStatus> Status() const;
   /// Ready when a worker can take requests; otherwise says why not.

@@ -35,14 +35,15 @@ const char* RoleName(v1::WorkerRole role) {
   }
 }
 
-// Two layouts mean the same KV when these texts are equal. Block sizes may differ: the handoff converts them.
+// Two layouts mean the same KV when these texts are equal. Block sizes and element types may differ: the handoff converts
+// them, and the numerics id tells of it.
 std::string LayoutText(const v1::KvLayout& layout) {
   std::string text;
   for (const v1::KvGroup& g : layout.groups()) {
     absl::StrAppend(&text, text.empty() ? "" : "; ", g.layers_size(), " layers, kind ", static_cast<int>(g.kind()),
                     g.window_tokens() ? StrCat(", window ", g.window_tokens()) : "");
     for (const v1::KvPlane& p : g.planes()) {
-      absl::StrAppend(&text, ", plane ", static_cast<int>(p.name()), " ", p.dtype(), " ", p.heads(), "x", p.dim());
+      absl::StrAppend(&text, ", plane ", static_cast<int>(p.name()), " ", p.heads(), "x", p.dim());
     }
   }
   return text;

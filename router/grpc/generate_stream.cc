@@ -93,6 +93,7 @@ void GenerateStream::OnDone(const GenerationSummary& summary) {
   v1::GenerateChunk chunk = Chunk(held_finish_ ? held_finish_->index : 0);
   if (held_finish_) EncodeFinish(*held_finish_, &chunk);
   EncodeTimings(summary.timings, chunk.mutable_timings());
+  if (summary.mixed_numerics) chunk.set_numerics("mixed");
   context_->AddTrailingMetadata("baton-timings-bin", chunk.timings().SerializeAsString());
   Write(std::move(chunk));
   stream_->Finish(grpc::Status::OK);

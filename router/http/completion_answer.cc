@@ -199,7 +199,7 @@ void CompletionAnswer::WriteHeldFinish(bool last) {
   if (!held_finish_) return;
   BeginStream();
   OpenAiJson::Tail tail = ChunkTail();
-  if (last && !request_.include_usage) tail.timings = timings_;
+  if (last && !request_.include_usage) tail.timings = timings_, tail.mixed_numerics = mixed_numerics_;
   exchange_->Write(json_.FinishChunk(held_finish_->first, held_finish_->second, tail));
   held_finish_.reset();
 }
@@ -209,11 +209,12 @@ void CompletionAnswer::Done(size_t prompt, const GenerationSummary& summary) {
   prompts_[prompt].usage = summary.usage;
   prompts_[prompt].done = true;
   timings_ = summary.timings;
+  mixed_numerics_ |= summary.mixed_numerics;
   if (!std::all_of(prompts_.begin(), prompts_.end(), [](const PromptState& p) { return p.done; })) return;
   if (!request_.stream) return FinishWhole();
   WriteHeldFinish(true);
   if (request_.include_usage) {
-    exchange_->Write(json_.UsageChunk({OpenAiJson::Usage::kGiven, TotalUsage(), timings_}));
+    exchange_->Write(json_.UsageChunk({OpenAiJson::Usage::kGiven, TotalUsage(), timings_, mixed_numerics_}));
   }
   exchange_->Write(OpenAiJson::DoneEvent());
   exchange_->End();
@@ -232,7 +233,7 @@ void CompletionAnswer::FinishWhole() {
   if (request_.return_seed) whole.seed = seed_;
   HttpResponse response;
   response.headers = headers_;
-  response.body = json_.WholeAnswer(whole, {OpenAiJson::Usage::kGiven, TotalUsage(), timings_});
+  response.body = json_.WholeAnswer(whole, {OpenAiJson::Usage::kGiven, TotalUsage(), timings_, mixed_numerics_});
   exchange_->Respond(std::move(response));
   End(200);
 }

@@ -61,6 +61,7 @@ void OpenAiJson::End(JsonWriter& w, const Tail& tail) const {
         .Field("first_decode_ms", t.first_decode_ms)
         .Field("decode_ms", t.decode_ms);
     w.EndObject();
+    if (tail.mixed_numerics) w.Field("numerics", "mixed");
   }
   w.EndObject();
 }

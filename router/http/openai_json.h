@@ -44,6 +44,7 @@ class OpenAiJson {
     Usage usage_kind = Usage::kAbsent;
     GenerationUsage usage;
     std::optional<StageTimings> timings;
+    bool mixed_numerics = false;  ///< said beside the timings
   };
 
   // ---- streaming: each returns one SSE event, "data: …\n\n"

@@ -54,6 +54,8 @@ TEST(OpenAiJson, ChatChunks) {
           kChat,
           R"("choices":[],"usage":{"prompt_tokens":3,"total_tokens":7,"completion_tokens":4,"prompt_tokens_details":{"cached_tokens":1}},)"
           R"("timings":{"queue_prefill_ms":0.0,"prefill_ms":1.5,"transfer_ms":0.0,"queue_decode_ms":0.0,"first_decode_ms":0.25,"decode_ms":2.0}})"));
+  EXPECT_THAT(json.UsageChunk({OpenAiJson::Usage::kGiven, {3, 4, 1}, StageTimings{}, /*mixed_numerics=*/true}),
+              testing::HasSubstr(R"("decode_ms":0.0},"numerics":"mixed"})"));
   EXPECT_STREQ(OpenAiJson::DoneEvent(), "data: [DONE]\n\n");
 }
 

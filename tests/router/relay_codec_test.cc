@@ -178,6 +178,8 @@ TEST(RelayCodec, LayoutsThatDifferHaveDifferentTexts) {
   EXPECT_NE(DecodeFacts(reply).kv_layout, before);
   plane->set_heads(8);
   EXPECT_EQ(DecodeFacts(reply).kv_layout, before);
+  plane->set_dtype("float32"), group->set_tokens_per_block(64);
+  EXPECT_EQ(DecodeFacts(reply).kv_layout, before) << "the handoff converts those";
   group->set_window_tokens(512);
   EXPECT_NE(DecodeFacts(reply).kv_layout, before);
 }
