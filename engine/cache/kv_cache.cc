@@ -255,6 +255,22 @@ void KvCache::ReleaseBehindWindow(SequenceKv& kv, int32_t next_position) {
   }
 }
 
+void KvCache::SkipBehindWindow(SequenceKv& kv, int32_t next_position) {
+  ReleaseBehindWindow(kv, next_position);
+  for (int32_t g = 0; g < num_groups(); ++g) {
+    BlockPool& pool = *pools_[static_cast<size_t>(g)];
+    BlockTable& table = kv.tables[static_cast<size_t>(g)];
+    const int32_t behind = FirstVisible(g, next_position) / pool.tokens_per_block() - table.size();
+    if (behind > 0) pool.AppendReleased(table, behind);
+  }
+}
+
+int32_t KvCache::BlocksNeededBeyond(const SequenceKv& kv, int32_t group, int32_t next_position, int32_t tokens) const {
+  const int32_t tokens_per_block = pool(group).tokens_per_block();
+  const int32_t have = std::max(kv.tables[static_cast<size_t>(group)].size(), FirstVisible(group, next_position) / tokens_per_block);
+  return std::max(0, CeilDiv(tokens, tokens_per_block) - have);
+}
+
 int32_t KvCache::MaxBlocksOf(int32_t group, int32_t tokens, int32_t chunk) const {
   const KvGroup& g = layout_.groups[static_cast<size_t>(group)];
   int32_t blocks = CeilDiv(tokens, g.tokens_per_block);

@@ -68,6 +68,10 @@ class KvCache final : private EvictionListener {
   void Publish(SequenceKv& kv, std::span<const int32_t> tokens, int32_t computed);
   /// Window groups: returns the blocks that no position ≥ `next_position` can see.
   void ReleaseBehindWindow(SequenceKv& kv, int32_t next_position);
+  /// As ReleaseBehindWindow, and Grow will not take such blocks either: their entries are there from now on.
+  void SkipBehindWindow(SequenceKv& kv, int32_t next_position);
+  /// Blocks of `group` that growing to `tokens` would take after SkipBehindWindow(kv, next_position).
+  int32_t BlocksNeededBeyond(const SequenceKv& kv, int32_t group, int32_t next_position, int32_t tokens) const;
 
   /// Blocks a sequence of `tokens` positions may hold at most in `group` when prefilled `chunk` at a time.
   int32_t MaxBlocksOf(int32_t group, int32_t tokens, int32_t chunk) const;

@@ -129,7 +129,9 @@ class Engine::Threads {
       if (scheduler_.RunningPlanAbandoned()) executor_.Cancel();
       StartStep();
       Publish();
-      if (drained_ && scheduler_.Idle()) std::exchange(drained_, nullptr)();
+      if (!drained_.empty() && scheduler_.Idle()) {
+        for (auto& drained : std::exchange(drained_, {})) drained();
+      }
     }
     {
       std::lock_guard lock(mutex_);
@@ -188,7 +190,9 @@ class Engine::Threads {
   void Handle(CreditMessage& m) { scheduler_.SetCredit(m.key, m.sequence_index, m.position, clock_.Now()); }
   void Handle(StatsMessage& m) { m.answer(scheduler_.Load()); }
   void Handle(TaskMessage& m) { m.task(scheduler_, clock_.Now()); }
-  void Handle(DrainMessage& m) { drained_ = std::move(m.drained); }
+  void Handle(DrainMessage& m) {
+    if (m.drained) drained_.push_back(std::move(m.drained));
+  }
   void Handle(ShutdownMessage&) { ending_ = true; }
   void Handle(StepDone& m) {
     const TimePoint now = clock_.Now();
@@ -221,7 +225,7 @@ class Engine::Threads {
   std::optional<StepPlan> running_plan_;
   std::vector<Message> batch_;
   std::vector<SequenceOutput> pending_;
-  std::function<void()> drained_;
+  std::vector<std::function<void()>> drained_;  ///< everybody who asked
   uint64_t committed_ = 0;
   bool step_committed_ = false;
   bool ending_ = false;

@@ -303,13 +303,14 @@ bool Scheduler::ReleaseHeld(RequestKey key) {
 absl::Status Scheduler::BindForHandoff(SequenceKv& prefix, int32_t tokens) {
   State& st = *state_;
   for (int32_t g = 0; g < st.cache.num_groups(); ++g) {
-    const int32_t need = st.cache.BlocksNeeded(prefix, g, tokens);
+    const int32_t need = st.cache.BlocksNeededBeyond(prefix, g, tokens - 1, tokens);
     const int32_t free = st.cache.pool(g).available_blocks() - static_cast<int32_t>(st.running.size());
     if (need > free) {
       return absl::ResourceExhaustedError(absl::StrCat("need ", need, " KV blocks of group ", g, ", ",
                                                        std::max(0, free), " free beside one per running sequence"));
     }
   }
+  st.cache.SkipBehindWindow(prefix, tokens - 1);
   BATON_CHECK(st.cache.Grow(prefix, tokens));
   return absl::OkStatus();
 }

@@ -80,7 +80,8 @@ class Scheduler {
   /// Lets go of a request held by RolePolicy::HoldAfterFirstToken. False: nothing is held under the key.
   bool ReleaseHeld(RequestKey key);
   /// Blocks for [0, tokens) of an arriving handoff on top of `prefix` (from cache().Match), leaving one block per
-  /// running sequence. ResourceExhausted with both numbers; then `prefix` is untouched.
+  /// running sequence; of window groups only what steps from the last position on can see. ResourceExhausted with both
+  /// numbers; then `prefix` is untouched.
   absl::Status BindForHandoff(SequenceKv& prefix, int32_t tokens);
 
   // ---- steps

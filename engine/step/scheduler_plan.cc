@@ -143,11 +143,12 @@ bool Scheduler::State::PreemptJuniorOf(const Sequence& s, TimePoint now) {
 void Scheduler::State::Preempt(Sequence& victim, TimePoint now) {
   preempted = true;
   ++preemptions;
-  if (victim.request->forked && policy.HandBackPreempted(victim.request->request.key, victim.computed)) {
-    // Not the whole request: the sequence that room is made for may be another choice of it.
+  if (policy.HandBackPreempted(victim.request->request.key, victim.computed)) {
+    const absl::Status why = absl::UnavailableError("preempted: continue on another worker");
     RequestState& request = *victim.request;
-    EndChoice(request, victim.choice, FinishReason::kError,
-              absl::UnavailableError("preempted: continue on another worker"), now);
+    if (!request.forked) return EndRequest(request.request.key, FinishReason::kError, why, now);
+    // Not the whole request: the sequence that room is made for may be another choice of it.
+    EndChoice(request, victim.choice, FinishReason::kError, why, now);
     EraseIfEnded(request);
     return;
   }

@@ -209,6 +209,25 @@ TEST(SchedulerHandoff, APreemptedSequenceMayBeHandedBackInstead) {
   EXPECT_GT(back.tokens.size(), 0u) << "what it had is delivered: the next worker goes on from there";
 }
 
+TEST(SchedulerHandoff, APromptOfSeveralChoicesIsHandedBackWhole) {
+  Role role;
+  role.hand_back = true;
+  HarnessOptions options = Options(12);
+  options.scheduler.max_prefill_chunk = 4;
+  Harness h(options, &role);
+  Request senior = Endless(1, 60, 90);
+  ASSERT_TRUE(h.Add(senior).ok());
+  for (int i = 0; i < 15; ++i) ASSERT_TRUE(h.Step());
+  Request junior = Endless(2, 100, 60, /*n=*/2);
+  junior.tokens = RandomTokens(2, 100);
+  ASSERT_TRUE(h.Add(junior).ok());
+  h.RunAll();
+  EXPECT_EQ((h.answers[{1, 0}].finish), FinishReason::kLength);
+  for (uint32_t choice : {0u, 1u}) {
+    EXPECT_TRUE(absl::IsUnavailable(h.answers[{2, choice}].error)) << choice << ": " << h.answers[{2, choice}].error;
+  }
+}
+
 TEST(SchedulerHandoff, ADecodeWorkerKeepsPrefillToItsShare) {
   Role role;
   role.budget_beside_decodes = 32;
