@@ -6,11 +6,13 @@
 #include <utility>
 
 #include "common/status.h"
+#include "decode_worker/landing.h"
 #include "decode_worker/ticket_desk.h"
 #include "kvtransfer/layout_codec.h"
 #include "spdlog/spdlog.h"
 #include "worker/codec.h"
 #include "worker/kv_pool_view.h"
+#include "worker/transfer_thread.h"
 
 namespace baton::decode_worker {
 namespace {
@@ -50,6 +52,7 @@ class DecodeRole final : public worker::Role, private LandingEvents {
     const worker::LoadedModel& loaded = context.loaded;
     DeskFacts facts{.side = worker::SideOf(loaded.model->kv_layout()), .incarnation = context.incarnation};
     facts.model_digest = loaded.model->config().digest;
+    facts.numerics_id = loaded.numerics_id;
     BATON_ASSIGN_OR_RETURN(facts.piece_tokens, PieceTokens(facts.side.layout, context.config.landing_slot_bytes));
     std::unique_ptr<DecodeRole> role(new DecodeRole);
     BATON_ASSIGN_OR_RETURN(role->landing_, Landing::Create(context.config, worker::PoolViewOf(loaded.AllMemory()),

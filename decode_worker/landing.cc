@@ -33,7 +33,7 @@ class Landing::Way final : public TransportEvents {
 
 absl::StatusOr<std::unique_ptr<Landing>> Landing::Create(const worker::WorkerConfig& config, KvPoolView pool,
                                                          std::string incarnation, const Clock& clock,
-                                                         worker::TransferThread& thread, LandingEvents& events,
+                                                         worker::TransferLoop& thread, LandingEvents& events,
                                                          const worker::TransportMaker& make) {
   const LandingShape shape{static_cast<uint32_t>(config.landing_slots),
                            static_cast<uint64_t>(config.landing_slot_bytes)};
@@ -76,7 +76,7 @@ absl::Status Landing::Open(const std::string& kind, const worker::WorkerConfig& 
   return absl::OkStatus();
 }
 
-Landing::Landing(const LandingShape& shape, KvPoolView pool, const Clock& clock, worker::TransferThread& thread,
+Landing::Landing(const LandingShape& shape, KvPoolView pool, const Clock& clock, worker::TransferLoop& thread,
                  LandingEvents& events)
     : shape_(shape), pool_(std::move(pool)), clock_(clock), thread_(thread), events_(events), grants_(shape.slots) {}
 
@@ -92,6 +92,8 @@ decode::FenceKind Landing::FenceOf(WriterId writer) const {
   }
   return decode::FenceKind::kWriterExit;
 }
+
+std::span<const std::byte> Landing::SlotsOf(WriterId writer) const { return WayOf(writer).transport->landing(); }
 
 void Landing::NoteGrant(WriterId writer, const LaneKey& lane, SlotTurn grant) {
   Grant& known = grants_[grant.slot];

@@ -15,11 +15,12 @@
 
 #include "common/clock.h"
 #include "decode_worker/handoff/events.h"
+#include "decode_worker/landing_port.h"
 #include "kvtransfer/lane_codec.h"
 #include "kvtransfer/placer.h"
 #include "kvtransfer/self_test.h"
 #include "kvtransfer/transport.h"
-#include "worker/transfer_thread.h"
+#include "worker/transfer_loop.h"
 #include "worker/transports.h"
 #include "worker/worker_config.h"
 
@@ -36,14 +37,6 @@ class LandingEvents {
   virtual void OnWriterFenced(WriterId writer) = 0;
 };
 
-struct PlaceOrder {
-  LaneKey lane;
-  SlotTurn slot;
-  std::vector<uint32_t> wanted;
-  std::shared_ptr<const TransferPlan> plan;
-  std::shared_ptr<const KvBlockTables> tables;
-};
-
 /// Since start. Read from any thread.
 struct LandingCounters {
   std::atomic<int64_t> bytes{0}, slots{0}, nanoseconds{0};
@@ -52,15 +45,15 @@ struct LandingCounters {
   std::atomic<int64_t> self_tests_failed{0}, writers_lost{0};
 };
 
-class Landing final {
+class Landing final : public LandingPort {
  public:
   /// Opens the transports of --transport; one that cannot be had is left out with a warning. Unavailable,
   /// ResourceExhausted, FailedPrecondition: none can. The others must outlive it. `make`: makes the only one, for tests.
   static absl::StatusOr<std::unique_ptr<Landing>> Create(const worker::WorkerConfig& config, KvPoolView pool,
                                                          std::string incarnation, const Clock& clock,
-                                                         worker::TransferThread& thread, LandingEvents& events,
+                                                         worker::TransferLoop& thread, LandingEvents& events,
                                                          const worker::TransportMaker& make = {});
-  ~Landing();
+  ~Landing() override;
 
   // ---- any thread
   /// Of all transports: worker::LandingAddresses.
@@ -68,15 +61,15 @@ class Landing final {
   /// Of the transport that passed a self-test last; before that, of the best.
   const std::string& kind() const;
   const LandingShape& shape() const { return shape_; }
-  decode::FenceKind FenceOf(WriterId writer) const;
+  decode::FenceKind FenceOf(WriterId writer) const override;
   const LandingCounters& counters() const { return counters_; }
 
   // ---- transfer thread
-  void Send(WriterId writer, const ToPrefill& message);
-  /// Answered by OnPlaced, always.
-  void Place(const PlaceOrder& order);
-  /// Answered by OnWriterFenced once the writer can write no more.
-  void Cut(WriterId writer);
+  /// The slots as this writer fills them, one after the other.
+  std::span<const std::byte> SlotsOf(WriterId writer) const;
+  void Send(WriterId writer, const ToPrefill& message) override;
+  void Place(const PlaceOrder& order) override;
+  void Cut(WriterId writer) override;
 
  private:
   static constexpr size_t kMostWays = 8;  ///< a writer's number says by which way it comes
@@ -87,7 +80,7 @@ class Landing final {
     bool open = false;  ///< granted and not filled yet
   };
   class Way;  // a transport and whom it calls back
-  Landing(const LandingShape& shape, KvPoolView pool, const Clock& clock, worker::TransferThread& thread,
+  Landing(const LandingShape& shape, KvPoolView pool, const Clock& clock, worker::TransferLoop& thread,
           LandingEvents& events);
   absl::Status Open(const std::string& kind, const worker::WorkerConfig& config, const std::string& incarnation,
                     const worker::TransportMaker& make);
@@ -103,7 +96,7 @@ class Landing final {
   const LandingShape shape_;
   const KvPoolView pool_;
   const Clock& clock_;
-  worker::TransferThread& thread_;
+  worker::TransferLoop& thread_;
   LandingEvents& events_;
   std::string address_;
   std::vector<Grant> grants_;  ///< [slots]

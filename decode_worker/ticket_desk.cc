@@ -21,7 +21,7 @@ constexpr auto kSilence = std::chrono::seconds(4);
 
 }  // namespace
 
-TicketDesk::TicketDesk(DeskFacts facts, Landing& landing, worker::TransferThread& thread, const Clock& clock)
+TicketDesk::TicketDesk(DeskFacts facts, LandingPort& landing, worker::TransferLoop& thread, const Clock& clock)
     : facts_(std::move(facts)), landing_(landing), thread_(thread), clock_(clock), core_(facts_.handoff, *this) {}
 
 void TicketDesk::Handle(const decode::Event& event) {
@@ -143,6 +143,11 @@ void TicketDesk::OnHello(WriterId id, LaneHello hello) {
   }
   if (!writer.why_not.empty())
     spdlog::warn("handoff: prefill worker {} does not fit: {}", hello.incarnation, writer.why_not);
+  const auto same_life = [&hello](const auto& known) { return known.second.hello.incarnation == hello.incarnation; };
+  if (hello.numerics_id != facts_.numerics_id && std::none_of(writers_.begin(), writers_.end(), same_life)) {
+    spdlog::warn("handoff: prefill worker {} computes with numerics {}, this one with {}: answers keep Promise B only",
+                 hello.incarnation, hello.numerics_id, facts_.numerics_id);
+  }
   writer.hello = std::move(hello);
   writers_[id] = std::move(writer);
 }
@@ -247,7 +252,7 @@ void TicketDesk::Do(const decode::StartSequence& action) {
         scheduler_->AttachRequest({std::move(attach.request), std::move(kv), std::move(attach.first)}, clock_.Now());
   }
   if (!status.ok()) return relay_->EndWithError(key, status);
-  relay_->OnStarted(key, how, clock_.Now());
+  relay_->OnStarted(key, how, *scheduler_, clock_.Now());
 }
 
 absl::Status TicketDesk::StartComputing(worker::TicketAttach attach, TicketStart* how) {

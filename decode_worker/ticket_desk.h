@@ -11,9 +11,11 @@
 
 #include "common/clock.h"
 #include "decode_worker/handoff/handoff.h"
-#include "decode_worker/landing.h"
+#include "decode_worker/landing_port.h"
+#include "kvtransfer/lane_codec.h"
 #include "worker/relay_book.h"
 #include "worker/ticket_host.h"
+#include "worker/transfer_loop.h"
 
 namespace baton::decode_worker {
 
@@ -21,6 +23,7 @@ struct DeskFacts {
   KvSide side;
   int piece_tokens = 0;
   std::string incarnation, model_digest;
+  std::string numerics_id{};  ///< a writer with another one keeps Promise B only
   decode::HandoffOptions handoff;
 };
 
@@ -36,7 +39,7 @@ struct ReserveOrder {
 class TicketDesk final : public worker::TicketHost, private decode::TicketBlocks {
  public:
   /// `landing` and `thread` must outlive it.
-  TicketDesk(DeskFacts facts, Landing& landing, worker::TransferThread& thread, const Clock& clock);
+  TicketDesk(DeskFacts facts, LandingPort& landing, worker::TransferLoop& thread, const Clock& clock);
 
   void SetRelay(worker::RelayBook* relay) { relay_ = relay; }
   void Use(engine::Scheduler& scheduler) { scheduler_ = &scheduler; }
@@ -64,6 +67,8 @@ class TicketDesk final : public worker::TicketHost, private decode::TicketBlocks
   decode::HandoffStats Stats() const { return core_.Stats(); }
   int64_t reserves_refused() const { return reserves_refused_; }
   int64_t OwnedBlocks(int32_t group) const;
+  /// Null when unknown or forgotten.
+  const decode::Ticket* Find(TicketId ticket) const { return core_.Find(ticket); }
 
  private:
   struct Bound {
@@ -109,8 +114,8 @@ class TicketDesk final : public worker::TicketHost, private decode::TicketBlocks
   void Do(const decode::CutWriter& action);
 
   const DeskFacts facts_;
-  Landing& landing_;
-  worker::TransferThread& thread_;
+  LandingPort& landing_;
+  worker::TransferLoop& thread_;
   const Clock& clock_;
   engine::Scheduler* scheduler_ = nullptr;
   worker::RelayBook* relay_ = nullptr;

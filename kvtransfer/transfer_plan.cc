@@ -30,7 +30,7 @@ void Append(std::vector<int64_t>& words, const KvSide& side) {
 
 IntRange VisibleTokens(const KvGroup& group, IntRange tokens) {
   if (group.kind != KvGroupKind::kWindow) return tokens;
-  const int first = std::max(0, tokens.end - group.window_tokens) / kUnitTokens * kUnitTokens;
+  const int first = std::max(0, tokens.end - group.window_tokens + 1) / kUnitTokens * kUnitTokens;
   return {std::max(tokens.begin, first), tokens.end};
 }
 

@@ -101,7 +101,7 @@ class TransferPlan {
   uint64_t digest_ = 0;
 };
 
-/// The positions of [tokens) that a group's later steps can still read: all, or the window's, rounded down to a unit.
+/// The positions of [tokens) that steps from tokens.end on can still read: all, or the window's, from a unit's start.
 IntRange VisibleTokens(const KvGroup& group, IntRange tokens);
 
 }  // namespace baton

@@ -26,7 +26,7 @@ class Dialer::Link final : public TransportEvents {
   Dialer& dialer_;
 };
 
-Dialer::Dialer(DialOptions options, const Clock& clock, worker::TransferThread& thread, DialEvents& events)
+Dialer::Dialer(DialOptions options, const Clock& clock, worker::TransferLoop& thread, DialEvents& events)
     : options_(std::move(options)), machine_(worker::ThisMachine()), clock_(clock), thread_(thread), events_(events) {}
 
 Dialer::~Dialer() {

@@ -12,7 +12,7 @@
 #include "common/clock.h"
 #include "kvtransfer/self_test.h"
 #include "prefill_worker/handoff/events.h"
-#include "worker/transfer_thread.h"
+#include "worker/transfer_loop.h"
 #include "worker/transports.h"
 
 namespace baton::prefill_worker {
@@ -52,7 +52,7 @@ struct DialOptions {
 class Dialer {
  public:
   /// The others must outlive it.
-  Dialer(DialOptions options, const Clock& clock, worker::TransferThread& thread, DialEvents& events);
+  Dialer(DialOptions options, const Clock& clock, worker::TransferLoop& thread, DialEvents& events);
   ~Dialer();
 
   /// `peer` is the caller's number for it; `addresses` as worker::LandingAddresses. Answered by OnReached or OnPeerLost.
@@ -89,7 +89,7 @@ class Dialer {
   const DialOptions options_;
   const std::string machine_;
   const Clock& clock_;
-  worker::TransferThread& thread_;
+  worker::TransferLoop& thread_;
   DialEvents& events_;
   std::map<prefill::PeerId, Call> calls_;
   std::atomic<int64_t> failed_self_tests_{0};

@@ -11,8 +11,8 @@ namespace baton::prefill_worker {
 
 using engine::FinishReason;
 
-PrefillDesk::PrefillDesk(prefill::PushOptions options, KvSide side, size_t slot_bytes, Sender& sender,
-                         worker::TransferThread& thread, const Clock& clock)
+PrefillDesk::PrefillDesk(prefill::PushOptions options, KvSide side, size_t slot_bytes, SenderPort& sender,
+                         worker::TransferLoop& thread, const Clock& clock)
     : side_(std::move(side)),
       slot_bytes_(slot_bytes),
       sender_(sender),
@@ -39,7 +39,8 @@ void PrefillDesk::Handle(const prefill::Event& event) {
 void PrefillDesk::Begin(JobOrder order, std::shared_ptr<JobEvents> events) {
   const auto refuse = [&events](const absl::Status& why) { events->OnEnd(why, false, {}); };
   if (draining_) return refuse(absl::UnavailableError("this worker is draining"));
-  if (Find(order.key) != nullptr) return refuse(absl::AlreadyExistsError("this prefill leg is under way"));
+  if (Find(order.key) != nullptr || core_.Find(order.key) != nullptr)
+    return refuse(absl::AlreadyExistsError("this prefill leg is under way or over"));
   if (order.cached_tokens % kUnitTokens != 0 ||
       order.cached_tokens >= static_cast<int32_t>(order.request.tokens.size())) {
     return refuse(absl::InvalidArgumentError(
@@ -190,12 +191,12 @@ bool PrefillDesk::Cancel(const prefill::JobKey& key) {
   return job != nullptr;
 }
 
-/// The core remembers an ended job for repeated questions; nothing is left to do here.
+/// The core closes what lanes are left, and remembers the job for repeated questions; here nothing is left to do.
 void PrefillDesk::EraseIfOver(const prefill::JobKey& key) {
   Job* job = Find(key);
   if (job == nullptr || job->computing || !job->answered) return;
   if (const prefill::PushJob* known = core_.Find(key);
-      job->pushing && known != nullptr && !(known->Over() && known->released))
+      job->pushing && known != nullptr && !known->released)
     return;
   scheduler_->ReleaseHeld(job->request);
   by_request_.erase(job->request);
@@ -220,16 +221,20 @@ void PrefillDesk::Do(const prefill::WriteSlot& action) {
   WriteOrder order{action.peer, action.lane, action.slot, action.segments, nullptr, {}};
   const auto key = by_ticket_.find({action.peer, action.lane.ticket, action.lane.epoch});
   BATON_CHECK(key != by_ticket_.end(), "no job for ticket ", action.lane.ticket);
-  const Job& job = *Find(key->second);
+  Job& job = *Find(key->second);
   order.plan = job.plan;
-  const engine::SequenceKv* kv = scheduler_->Kv(job.request);
-  order.tables = worker::TablesOf(kv != nullptr ? *kv : job.pin);
+  KeepSource(job);
+  order.tables = worker::TablesOf(job.pin);
   order.tables.resize(side_.layout.groups.size());  // no blocks any more: the gather will say so
   thread_.Post([this, order = std::move(order)] { sender_.Write(order); });
 }
 
 void PrefillDesk::Do(const prefill::FlushLane& action) {
   thread_.Post([this, action] { sender_.Flush(action.peer, action.lane); });
+}
+
+void PrefillDesk::Do(const prefill::CutPeer& action) {
+  thread_.Post([this, action] { sender_.Cut(action.peer); });
 }
 
 void PrefillDesk::Do(const prefill::Reply& action) {
@@ -240,8 +245,20 @@ void PrefillDesk::Do(const prefill::Reply& action) {
 void PrefillDesk::Do(const prefill::StopCompute& action) {
   Job* job = Find(action.key);
   if (job == nullptr || !job->computing) return;
-  if (const engine::SequenceKv* kv = scheduler_->Kv(job->request)) job->pin = kv->Share();
+  KeepSource(*job);
   scheduler_->Cancel(job->request, clock_.Now());
+}
+
+/// The source is gathered on another thread, some time after it was asked for. Were the request preempted or cancelled
+/// in between, its blocks could hold another prompt's KV by then, with digests that fit: digests know positions, not
+/// prompts.
+void PrefillDesk::KeepSource(Job& job) {
+  const engine::SequenceKv* kv = scheduler_->Kv(job.request);
+  if (kv == nullptr) return;
+  const auto same = [](const engine::BlockTable& a, const engine::BlockTable& b) {
+    return std::ranges::equal(a.blocks(), b.blocks());  // a block that is shared with us is copied when it is written
+  };
+  if (!std::ranges::equal(kv->tables, job.pin.tables, same)) job.pin = kv->Share();
 }
 
 void PrefillDesk::Do(const prefill::ReleaseSource& action) {

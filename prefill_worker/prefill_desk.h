@@ -13,7 +13,8 @@
 #include "common/clock.h"
 #include "engine/step/scheduler.h"
 #include "prefill_worker/handoff/push.h"
-#include "prefill_worker/sender.h"
+#include "prefill_worker/sender_port.h"
+#include "worker/transfer_loop.h"
 
 namespace baton::prefill_worker {
 
@@ -51,8 +52,8 @@ struct LayerProgress {
 class PrefillDesk {
  public:
   /// The others must outlive it.
-  PrefillDesk(prefill::PushOptions options, KvSide side, size_t slot_bytes, Sender& sender,
-              worker::TransferThread& thread, const Clock& clock);
+  PrefillDesk(prefill::PushOptions options, KvSide side, size_t slot_bytes, SenderPort& sender,
+              worker::TransferLoop& thread, const Clock& clock);
 
   void Use(engine::Scheduler& scheduler) { scheduler_ = &scheduler; }
   void Begin(JobOrder order, std::shared_ptr<JobEvents> events);
@@ -65,7 +66,7 @@ class PrefillDesk {
   void Handle(const prefill::Event& event);
   void Tick();
   void Drain() { draining_ = true; }
-  bool Idle() const { return jobs_.empty(); }
+  bool Idle() const { return jobs_.empty() && core_.Stats().open_lanes == 0; }
   /// Whether `key` is a job of ours, which is held after its first tokens.
   static bool IsJob(engine::RequestKey key) { return key >= kFirstKey; }
   /// The engine's threads have ended.
@@ -74,6 +75,8 @@ class PrefillDesk {
   prefill::PushStats Stats() const { return core_.Stats(); }
   size_t jobs() const { return jobs_.size(); }
   int64_t OwnedBlocks(int32_t group) const;
+  /// What the push core knows of a leg; null: nothing (any more).
+  const prefill::PushJob* Pushed(const prefill::JobKey& key) const { return core_.Find(key); }
 
  private:
   static constexpr engine::RequestKey kFirstKey = engine::RequestKey{1} << 62;  ///< the relay's count from 1
@@ -91,7 +94,7 @@ class PrefillDesk {
     int32_t choices = 1;
     std::vector<std::vector<std::vector<int>>> reported;  ///< [lanes][cuts][layers of the cut] pieces
     std::vector<engine::SequenceOutput> outputs;          ///< one per choice that has its first token
-    engine::SequenceKv pin;                               ///< the source, once the request was cancelled
+    engine::SequenceKv pin;  ///< the source, from the first write on: what is gathered must not change hands meanwhile
   };
 
   void StartPushing(Job& job);
@@ -100,11 +103,13 @@ class PrefillDesk {
   void EndCompute(Job& job, const absl::Status& status);
   void Answer(Job& job, const absl::Status& status, bool no_room);
   void EraseIfOver(const prefill::JobKey& key);
+  void KeepSource(Job& job);
   Job* Find(const prefill::JobKey& key);
 
   void Do(const prefill::SendToDecode& action);
   void Do(const prefill::WriteSlot& action);
   void Do(const prefill::FlushLane& action);
+  void Do(const prefill::CutPeer& action);
   void Do(const prefill::Reply& action);
   void Do(const prefill::StopCompute& action);
   void Do(const prefill::ReleaseSource& action);
@@ -112,8 +117,8 @@ class PrefillDesk {
 
   const KvSide side_;
   const size_t slot_bytes_;
-  Sender& sender_;
-  worker::TransferThread& thread_;
+  SenderPort& sender_;
+  worker::TransferLoop& thread_;
   const Clock& clock_;
   engine::Scheduler* scheduler_ = nullptr;
   std::map<prefill::JobKey, Job> jobs_;

@@ -1,12 +1,15 @@
 #include "prefill_worker/prefill_role.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "common/status.h"
 #include "kvtransfer/layout_codec.h"
 #include "prefill_worker/prefill_desk.h"
+#include "prefill_worker/sender.h"
 #include "worker/codec.h"
 #include "worker/kv_pool_view.h"
+#include "worker/transfer_thread.h"
 #include "worker/transports.h"
 
 namespace baton::prefill_worker {
@@ -97,6 +100,9 @@ absl::StatusOr<JobOrder> DecodeOrder(const v1::PrefillRequest& in, const worker:
 class PrefillPolicy final : public engine::RolePolicy {
  public:
   bool HoldAfterFirstToken(engine::RequestKey key) const override { return PrefillDesk::IsJob(key); }
+  /// What decode was sent stays sent, but what waits to be sent is gone with the blocks: the leg begins anew elsewhere,
+  /// or here behind who came first.
+  bool HandBackPreempted(engine::RequestKey key, int32_t) const override { return PrefillDesk::IsJob(key); }
 };
 
 class PrefillRole final : public worker::Role, private SenderEvents, private engine::LayerObserver {
@@ -156,7 +162,7 @@ class PrefillRole final : public worker::Role, private SenderEvents, private eng
     load.set_self_tests_failed(sender_->failed_self_tests());
     load.set_peers_lost(counters.peers_lost);
     load.set_slots_waiting(static_cast<int32_t>(counters.waiting));
-    load.set_jobs(static_cast<int32_t>(desk_->jobs()));
+    load.set_jobs(std::max(static_cast<int32_t>(desk_->jobs()), stats.jobs));
     load.set_bytes(counters.bytes);
     load.set_slots(counters.slots);
     load.set_seconds(static_cast<double>(counters.nanoseconds) / 1e9);

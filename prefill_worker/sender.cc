@@ -14,7 +14,7 @@ constexpr size_t kBuffers = 16;
 }  // namespace
 
 Sender::Sender(DialOptions dial, size_t slot_bytes, KvPoolView pool, LaneHello hello, const Clock& clock,
-               worker::TransferThread& thread, SenderEvents& events)
+               worker::TransferLoop& thread, SenderEvents& events)
     : pool_(std::move(pool)),
       hello_(EncodeLaneMessage(std::move(hello))),
       clock_(clock),
@@ -140,11 +140,18 @@ void Sender::Flush(prefill::PeerId id, const LaneKey& lane) {
   std::erase_if(waiting_, [&](const WriteOrder& order) { return order.peer == id && order.lane == lane; });
   counters_.waiting = static_cast<int64_t>(waiting_.size());
   Arrive(id, lane, 1 << 30);
+  events_.OnPush(prefill::Drained{id, lane});
   Peer* peer = Find(id);
   if (peer == nullptr) return events_.OnPush(prefill::Flushed{id, lane, false});
   peer->way.transport->Flush(peer->way.number, [this, id, lane](const absl::Status& status) {
     events_.OnPush(prefill::Flushed{id, lane, status.ok()});
   });
+}
+
+void Sender::Cut(prefill::PeerId id) {
+  Peer* peer = Find(id);
+  if (peer == nullptr || !peer->reached() || peer->way.transport->fence() == FenceStyle::kPeerExit) return;
+  dialer_.Drop(id, absl::DeadlineExceededError("it answers nothing"));
 }
 
 }  // namespace baton::prefill_worker

@@ -17,7 +17,8 @@
 #include "kvtransfer/transport.h"
 #include "prefill_worker/dialer.h"
 #include "prefill_worker/handoff/events.h"
-#include "worker/transfer_thread.h"
+#include "prefill_worker/sender_port.h"
+#include "worker/transfer_loop.h"
 
 namespace baton::prefill_worker {
 
@@ -28,15 +29,6 @@ class SenderEvents {
   virtual void OnPush(const prefill::Event& event) = 0;
 };
 
-struct WriteOrder {
-  prefill::PeerId peer = 0;
-  LaneKey lane;
-  SlotTurn slot;
-  std::vector<uint32_t> segments;
-  std::shared_ptr<const TransferPlan> plan;
-  KvBlockTables tables;
-};
-
 /// Since start. Read from any thread.
 struct SenderCounters {
   std::atomic<int64_t> bytes{0}, slots{0};
@@ -45,11 +37,11 @@ struct SenderCounters {
   std::atomic<int64_t> nanoseconds{0};  ///< during which at least one slot was under way: gathered, but not answered
 };
 
-class Sender final : private DialEvents {
+class Sender final : public SenderPort, private DialEvents {
  public:
   /// `slot_bytes`: the longest slot it can fill. The others must outlive it.
   Sender(DialOptions dial, size_t slot_bytes, KvPoolView pool, LaneHello hello, const Clock& clock,
-         worker::TransferThread& thread, SenderEvents& events);
+         worker::TransferLoop& thread, SenderEvents& events);
   ~Sender() override;
 
   // ---- any thread
@@ -59,14 +51,13 @@ class Sender final : private DialEvents {
 
   // ---- transfer thread
   /// `peer` is the caller's number for it. When it cannot be had: PeerLost. What is asked meanwhile waits.
-  void Connect(prefill::PeerId peer, const std::string& addresses);
+  void Connect(prefill::PeerId peer, const std::string& addresses) override;
   /// Now and then.
   void Tick() { dialer_.Tick(); }
-  void Send(prefill::PeerId peer, const ToDecode& message);
-  /// Answered by Written.
-  void Write(WriteOrder order);
-  /// Answered by Flushed; writes of the lane that have not begun are dropped.
-  void Flush(prefill::PeerId peer, const LaneKey& lane);
+  void Send(prefill::PeerId peer, const ToDecode& message) override;
+  void Write(WriteOrder order) override;
+  void Flush(prefill::PeerId peer, const LaneKey& lane) override;
+  void Cut(prefill::PeerId peer) override;
 
  private:
   struct Peer {
@@ -88,7 +79,7 @@ class Sender final : private DialEvents {
   const KvPoolView pool_;
   const std::string hello_;
   const Clock& clock_;
-  worker::TransferThread& thread_;
+  worker::TransferLoop& thread_;
   SenderEvents& events_;
   SenderCounters counters_;
   std::map<std::pair<prefill::PeerId, LaneKey>, int> under_way_;  ///< slots begun and not answered; never 0

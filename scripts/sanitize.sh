@@ -18,5 +18,6 @@ for target in $targets; do
   if grep -qx "$target" <<<"$available"; then chosen+=("$target"); else echo "sanitize: $target does not exist" >&2; exit 1; fi
 done
 scripts/build.sh "$preset" "${chosen[@]}"
+export HANDOFF_SIM_SEEDS=${HANDOFF_SIM_SEEDS:-200}  # all of them, and the planted bugs, run without sanitizers
 pattern="^($(IFS='|'; echo "${chosen[*]}"))\$"
 ctest --preset "$preset" --no-tests=error -j2 -R "$pattern"

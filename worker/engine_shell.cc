@@ -25,8 +25,7 @@ engine::EngineOptions Options(const WorkerConfig& config, const LoadedModel& loa
 
 EngineShell::EngineShell(const WorkerConfig& config, LoadedModel loaded, const HashKey& key, std::string incarnation,
                          const Clock& clock, std::unique_ptr<Role> role)
-    : clock_(clock),
-      loaded_(std::move(loaded)),
+    : loaded_(std::move(loaded)),
       hasher_(key),
       role_(std::move(role)),
       book_({.vocab_size = loaded_.model->config().vocab_size}, role_ ? role_->tickets() : nullptr),
@@ -96,7 +95,8 @@ void EngineShell::Tick() {
   engine_.Post([this](engine::Scheduler& scheduler, TimePoint) {
     tick_posted_ = false;
     role_->OnTick(scheduler);
-    if (when_role_idle_ && role_->Idle()) std::exchange(when_role_idle_, nullptr)();
+    if (when_role_idle_.empty() || !role_->Idle()) return;
+    for (auto& drained : std::exchange(when_role_idle_, {})) drained();
   });
 }
 
@@ -131,7 +131,7 @@ void EngineShell::Drain(std::function<void()> drained) {
   });
   engine_.Drain([this, drained = std::move(drained)] {  // on the scheduler thread
     if (!role_ || role_->Idle()) return drained();
-    when_role_idle_ = drained;
+    when_role_idle_.push_back(drained);
   });
 }
 

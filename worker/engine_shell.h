@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "engine/step/engine.h"
 #include "worker/event_hub.h"
@@ -46,7 +47,6 @@ class EngineShell {
   int64_t LeakedBlocks(engine::Scheduler& scheduler) const;
   void MeasureRates(const engine::SchedulerLoad& load, TimePoint now);
 
-  const Clock& clock_;
   LoadedModel loaded_;
   PrefixHasher hasher_;
   const std::unique_ptr<Role> role_;
@@ -58,7 +58,7 @@ class EngineShell {
   TimePoint rates_at_;
   int64_t rates_prompt_tokens_ = 0, rates_steps_ = 0;
   double prefill_tokens_per_s_ = 0, step_ms_ = 0;
-  std::function<void()> when_role_idle_;
+  std::vector<std::function<void()>> when_role_idle_;
   // … to here.
   engine::Engine engine_;  // last: its threads use the above
 };

@@ -120,15 +120,17 @@ absl::Status RelayBook::AttachTicket(const v1::Attach& attach, engine::Request r
   return tickets_->OnAttach(std::move(ticket), scheduler);
 }
 
-void RelayBook::OnStarted(engine::RequestKey key, TicketStart how, TimePoint now) {
+void RelayBook::OnStarted(engine::RequestKey key, TicketStart how, engine::Scheduler& scheduler, TimePoint now) {
   const auto found = by_key_.find(key);
   if (found == by_key_.end()) return;
   Live& live = found->second;
   live.started = now;
   live.handed_over = how == TicketStart::kHandedOver;
-  if (how != TicketStart::kComputedAgain) return;
-  live.skip_below = live.prompt_len + 1;
-  live.choices_left = live.choices;
+  if (how == TicketStart::kComputedAgain) {
+    live.skip_below = live.prompt_len + 1;
+    live.choices_left = live.choices;
+  }
+  for (uint32_t choice : live.cancelled) scheduler.CancelSequence(key, choice, now);
 }
 
 void RelayBook::EndWithError(engine::RequestKey key, const absl::Status& status) {
@@ -179,7 +181,9 @@ void RelayBook::OnCancel(const v1::RelayCancel& cancel, engine::Scheduler& sched
   auto found = by_request_.find(cancel.request_id());
   if (found == by_request_.end() || by_key_.at(found->second).attach_gen > cancel.attach_gen()) return;
   if (cancel.has_index()) {
-    scheduler.CancelSequence(found->second, cancel.index(), now);
+    Live& live = by_key_.at(found->second);
+    const bool waits = live.ticket && live.started == TimePoint{};  // its KV is still on the way
+    if (!scheduler.CancelSequence(found->second, cancel.index(), now) && waits) live.cancelled.push_back(cancel.index());
   } else if (const engine::RequestKey key = found->second; !scheduler.Cancel(key, now)) {
     Forget(key);  // its KV is still on the way
   }

@@ -29,7 +29,7 @@ class RelayBook {
 
   // ---- from the ticket host
   /// The request of a ticket was given to the scheduler.
-  void OnStarted(engine::RequestKey key, TicketStart how, TimePoint now);
+  void OnStarted(engine::RequestKey key, TicketStart how, engine::Scheduler& scheduler, TimePoint now);
   /// The Attach of a ticket failed after all.
   void EndWithError(engine::RequestKey key, const absl::Status& status);
 
@@ -51,6 +51,7 @@ class RelayBook {
     bool accepted = false;     ///< the Accepted entry was sent
     bool ticket = false;       ///< it is the ticket host's as well
     bool handed_over = false;
+    std::vector<uint32_t> cancelled;  ///< choices, before the request was started
     int32_t choices = 0;              ///< asked for
     int32_t skip_below = 0;           ///< tokens before this position are the router's already
     TimePoint attached{}, started{};  ///< of a ticket: the Attach came, its sequence was started

@@ -8,21 +8,20 @@
 #include <thread>
 #include <vector>
 
-#include "kvtransfer/transport.h"
+#include "worker/transfer_loop.h"
 
 namespace baton::worker {
 
-class TransferThread {
+class TransferThread final : public TransferLoop {
  public:
   TransferThread();
   /// Stop, if it was not called.
-  ~TransferThread();
+  ~TransferThread() override;
 
   void Start();
-  /// Runs `work` on the thread; from any thread. Never refused: bounded by the tickets that live. Dropped after Stop.
-  void Post(std::function<void()> work);
-  /// On the thread, or before Start: `transport` is progressed from now on. It must stay until Stop.
-  void Watch(Transport* transport) { transports_.push_back(transport); }
+  /// Dropped after Stop.
+  void Post(std::function<void()> work) override;
+  void Watch(Transport* transport) override { transports_.push_back(transport); }
   /// Joins. What was posted before has run.
   void Stop();
 

@@ -65,6 +65,12 @@ struct Written {
   SlotTurn slot;
   absl::Status status;
 };
+/// The lane's writes that were asked for have been gathered or dropped: its source blocks are read no more. Comes after
+/// FlushLane, before Flushed.
+struct Drained {
+  PeerId peer = 0;
+  LaneKey lane;
+};
 /// A FlushLane has ended. ok: nothing of the lane is in flight any more.
 struct Flushed {
   PeerId peer = 0;
@@ -77,7 +83,7 @@ struct PeerLost {
 };
 struct Tick {};
 
-using Event = std::variant<Prefill, Cancel, Computed, ComputeEnded, FromDecode, Written, Flushed, PeerLost, Tick>;
+using Event = std::variant<Prefill, Cancel, Computed, ComputeEnded, FromDecode, Written, Drained, Flushed, PeerLost, Tick>;
 
 // ---- actions
 struct SendToDecode {
@@ -96,6 +102,11 @@ struct WriteSlot {
 struct FlushLane {
   PeerId peer = 0;
   LaneKey lane;
+};
+/// The peer has answered nothing for too long: close our endpoint to it, where that does not take away its chance to hear
+/// Closed (shared memory, whose only other fence is our exit). Ends in PeerLost.
+struct CutPeer {
+  PeerId peer = 0;
 };
 /// The leg's answer, once per job (again, the same, for a repeated Prefill).
 /// ok: the first tokens may go to the router. ResourceExhausted with no_room: the prompt was computed, but decode has
@@ -118,6 +129,6 @@ struct CancelAnswer {
   bool known = false;
 };
 
-using Action = std::variant<SendToDecode, WriteSlot, FlushLane, Reply, StopCompute, ReleaseSource, CancelAnswer>;
+using Action = std::variant<SendToDecode, WriteSlot, FlushLane, CutPeer, Reply, StopCompute, ReleaseSource, CancelAnswer>;
 
 }  // namespace baton::prefill

@@ -1,6 +1,7 @@
 // Jobs: the leg's start, its answer, its end.
 #include "prefill_worker/handoff/push.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "common/check.h"
@@ -97,6 +98,7 @@ void Push::On(const ComputeEnded& event) {
 }
 
 void Push::On(const PeerLost& event) {
+  asked_.erase(event.peer);
   for (auto& [key, job] : jobs_) {
     if (job.peer != event.peer) continue;
     for (PushLane& lane : job.lanes) lane.phase = LanePhase::kOver;
@@ -116,6 +118,20 @@ void Push::On(const Tick&) {
     by_ticket_.erase({job.peer, job.ticket, job.key.epoch});
     it = jobs_.erase(it);
   }
+  CutSilentPeers();
+}
+
+/// A stopped peer would keep our buffers, and who else uses them, waiting.
+void Push::CutSilentPeers() {
+  std::erase_if(asked_, [this](const auto& asked) {
+    const PeerId peer = asked.first;
+    const bool waits = std::any_of(jobs_.begin(), jobs_.end(), [peer](const auto& entry) {
+      return entry.second.peer == peer && !entry.second.Over();
+    });
+    const bool cut = waits && now_ - asked.second >= options_.peer_silence;
+    if (cut) out_->push_back(CutPeer{peer});
+    return cut || !waits;
+  });
 }
 
 void Push::TickJob(PushJob& job) {
@@ -156,7 +172,7 @@ void Push::Settle(PushJob& job) {
   // Bound lanes are enough for the reply: the first token need not wait for the last segment.
   if (job.computed && !job.stopped && !job.Opening()) Answer(job, absl::OkStatus());
   bool needed = job.computing;
-  for (const PushLane& lane : job.lanes) needed |= lane.phase < LanePhase::kClosing;
+  for (const PushLane& lane : job.lanes) needed |= lane.phase < LanePhase::kClosing && !lane.drained;
   if (!needed && job.replied && !std::exchange(job.released, true)) out_->push_back(ReleaseSource{job.key, job.lease});
   if (job.Over() && job.released && job.forget_at == TimePoint::max()) job.forget_at = now_ + options_.remember;
 }

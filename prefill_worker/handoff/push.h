@@ -23,6 +23,7 @@ struct PushOptions {
   Duration no_room_after = std::chrono::milliseconds(200);  ///< refused so long after the prompt is computed: no room
   Duration expiry_margin = std::chrono::milliseconds(500);  ///< we stop so long before the ticket expires
   Duration give_up_closing = std::chrono::seconds(30);  ///< after the ticket's expiry; decode cuts us off long before
+  Duration peer_silence = std::chrono::seconds(4);      ///< a peer that answers nothing for so long is cut off
   Duration remember = std::chrono::seconds(60);         ///< finished and cancelled jobs
 };
 
@@ -60,6 +61,7 @@ class Push {
     return event.slot_bytes > 0 ? event.slot_bytes : options_.slot_bytes;
   }
   void TickJob(PushJob& job);
+  void CutSilentPeers();
   void Answer(PushJob& job, absl::Status status, bool no_room = false);
   /// Sends nothing more; flushes and closes every lane. Answers the leg unless it was answered.
   void Stop(PushJob& job, absl::Status status, bool no_room = false);
@@ -69,6 +71,7 @@ class Push {
   // lanes (push_lanes.cc)
   void On(const FromDecode& event);
   void On(const Written& event);
+  void On(const Drained& event);
   void On(const Flushed& event);
   void Hear(PushJob& job, uint32_t lane, const LaneBound& message);
   void Hear(PushJob& job, uint32_t lane, const LaneBusy& message);
@@ -82,13 +85,17 @@ class Push {
   void SayClosed(PushJob& job, uint32_t lane);
   void Repeat(PushJob& job, uint32_t lane);
 
-  void Send(const PushJob& job, ToDecode message) { out_->push_back(SendToDecode{job.peer, std::move(message)}); }
+  void Send(const PushJob& job, ToDecode message) {
+    asked_.try_emplace(job.peer, now_);
+    out_->push_back(SendToDecode{job.peer, std::move(message)});
+  }
   LaneKey KeyOf(const PushJob& job, uint32_t lane) const { return {job.ticket, job.key.epoch, lane}; }
   PushJob* FindJob(PeerId peer, const LaneKey& lane);
 
   const PushOptions options_;
   std::map<JobKey, PushJob> jobs_;
   std::map<std::tuple<PeerId, TicketId, uint32_t>, JobKey> by_ticket_;
+  std::map<PeerId, TimePoint> asked_;       ///< of the first question since a peer was last heard
   std::map<JobKey, TimePoint> tombstones_;  ///< cancelled before they were asked for
   PushStats counters_;
   TimePoint now_{};                     ///< during Handle

@@ -31,6 +31,7 @@ struct PushLane {
   std::deque<SlotTurn> credit;        ///< slots we may write, each once
   std::map<uint32_t, UsedSlot> used;  ///< slot -> what we put there; until answered
   bool write_failed = false;          ///< bytes may still land, whatever a flush says
+  bool drained = false;               ///< kFlushing: our blocks are read no more
   bool flushed = false;               ///< what Closed said
   TimePoint repeat_at{};              ///< the message that waits for an answer is sent again
 };

@@ -9,6 +9,7 @@
 namespace baton::prefill {
 
 void Push::On(const FromDecode& event) {
+  asked_.erase(event.peer);
   const LaneKey key = std::visit([](const auto& message) { return message.lane; }, event.message);
   PushJob* job = FindJob(event.peer, key);
   if (job == nullptr) return;
@@ -126,13 +127,22 @@ void Push::BeginClosing(PushJob& job, uint32_t i) {
   PushLane& lane = job.lanes[i];
   lane.phase = LanePhase::kFlushing;
   lane.ready.clear(), lane.credit.clear(), lane.used.clear();
+  asked_.try_emplace(job.peer, now_);
   out_->push_back(FlushLane{job.peer, KeyOf(job, i)});
   if (!PlantedBug("Closed before flush")) return;
   lane.flushed = true;
   SayClosed(job, i);
 }
 
+void Push::On(const Drained& event) {
+  PushJob* job = FindJob(event.peer, event.lane);
+  if (job == nullptr || job->lanes[event.lane.lane].phase != LanePhase::kFlushing) return;
+  job->lanes[event.lane.lane].drained = true;
+  Settle(*job);
+}
+
 void Push::On(const Flushed& event) {
+  asked_.erase(event.peer);
   PushJob* job = FindJob(event.peer, event.lane);
   if (job == nullptr) return;
   PushLane& lane = job->lanes[event.lane.lane];

@@ -120,11 +120,20 @@ class Disaggregated(unittest.TestCase):
             again = c.post("/v1/completions", {"model": "tiny-llama", "prompt": LONG, "max_tokens": 8, "temperature": 0}).json()
             self.assertGreater(again["usage"]["prompt_tokens_details"]["cached_tokens"], 0)
 
-    def kill_during_load(self, role, how=signal.SIGKILL):
+    def test_kv_of_other_numerics_is_taken_and_said(self):
+        with Cluster(args=[*PAIR, "--decode.kv-cache-dtype", "bfloat16"]) as c:
+            body = {"model": "tiny-llama", "prompt": LONG, "max_tokens": 8, "temperature": 0, "ignore_eos": True}
+            reply = c.post("/v1/completions", body).json()
+            self.assertEqual(reply["numerics"], "mixed")
+            self.assertEqual(reply["usage"]["completion_tokens"], 8)
+            self.assertEqual(c.metric("baton_handoff_recomputes_total"), 0)
+            self.assertIn("Promise B", c.log.read_text())
+
+    def kill_during_load(self, role, how=signal.SIGKILL, transport="auto"):
         bodies = [{**b, "max_tokens": max(b.get("max_tokens", 8), 8)} for b in self.bodies[:30]]
         with Cluster(args=["--threads", 1]) as c:
             want = [answer(c, body) for body in bodies]
-        with Cluster(args=TWO_OF_EACH) as c:
+        with Cluster(args=[*TWO_OF_EACH, "--transport", transport]) as c:
             victim = c.workers(role)[0]
             started = threading.Event()
 
@@ -140,6 +149,8 @@ class Disaggregated(unittest.TestCase):
             got = in_parallel([lambda b=b: answer(c, b) for b in bodies])
             thread.join()
             if how == signal.SIGSTOP:
+                if transport == "tcp":  # on shared memory its lanes stay open until it goes on
+                    c.wait_until(lambda: c.metric("baton_handoff_jobs") == 0, "nobody waits for a stopped peer", 15)
                 os.kill(victim, signal.SIGCONT)
             for body, expected, have in zip(bodies, want, got):
                 self.assertEqual(have, expected, f"{role} killed: {body}")
@@ -156,6 +167,9 @@ class Disaggregated(unittest.TestCase):
 
     def test_decode_worker_stopped_under_load(self):
         self.kill_during_load("decode", signal.SIGSTOP)
+
+    def test_decode_worker_stopped_under_load_over_tcp(self):
+        self.kill_during_load("decode", signal.SIGSTOP, "tcp")
 
     def test_client_that_leaves_frees_both_sides(self):
         with Cluster(args=PAIR) as c:

@@ -23,6 +23,7 @@ struct NameOf {
   std::string operator()(const LaneClosed& m) const { return m.flushed ? "Closed!" : "Dirty!"; }
   std::string operator()(const WriteSlot& a) const { return "Write" + std::to_string(a.segments.at(0)); }
   std::string operator()(const FlushLane&) const { return "Flush"; }
+  std::string operator()(const CutPeer&) const { return "Cut"; }
   std::string operator()(const Reply& a) const {
     return a.no_room ? "NoRoom" : "Reply(" + std::string(absl::StatusCodeToString(a.status.code())) + ")";
   }
@@ -98,11 +99,13 @@ const std::vector<std::pair<std::string, Apply>>& Events() {
          d.Hear(SlotFree{kLane, {5, 2}, true});
          d.Do(Written{3, kLane, {5, 2}, absl::DataLossError("x")});
        }},
+      {"Drained", [](auto& d) { d.Do(Drained{3, kLane}); }},
       {"Flushed", [](auto& d) { d.Do(Flushed{3, kLane, true}); }},
       {"Flush failed", [](auto& d) { d.Do(Flushed{3, kLane, false}); }},
       {"PeerLost", [](auto& d) { d.Do(PeerLost{3}); }},
       {"Tick", [](auto& d) { d.Do(Tick{}); }},
       {"Tick, no answer", [](auto& d) { d.now += milliseconds(260), d.Do(Tick{}); }},
+      {"Tick, 4 s of silence", [](auto& d) { d.now += seconds(4), d.Do(Tick{}); }},
       {"Tick, near expiry", [](auto& d) { d.now += milliseconds(9600), d.Do(Tick{}); }},
       {"Tick, long after", [](auto& d) { d.now += seconds(61), d.Do(Tick{}), d.Do(Tick{}); }},
   };
@@ -140,12 +143,14 @@ ClosedAck           | = | = | = | = | = | →Over | =
 Written twice       | = | = | = | = | = | = | =
 Write fails         | = | = | →Flushing Flush | = | = | = | =
 Source is stale     | = | = | →Flushing Flush | = | = | = | =
+Drained             | = | = | = | = | Release | = | =
 Flushed             | = | = | = | = | →Closing Closed! Release | = | =
 Flush failed        | = | = | = | = | →Closing Dirty! Release | = | =
 PeerLost            | = | →Over Reply(UNAVAILABLE) StopCompute | →Over Release | →Over Release | →Over Release | →Over | =
 Tick                | = | = | = | = | = | = | =
 Tick, no answer     | = | Open! | Full0 Full1 | Full2 Full1 Done! | = | Closed! | =
-Tick, near expiry   | = | →Flushing Reply(DEADLINE_EXCEEDED) StopCompute Flush | →Flushing Flush | →Flushing Flush | = | Closed! | =
+Tick, 4 s of silence| = | Open! Cut | Full0 Full1 Cut | Full2 Full1 Done! Cut | Cut | Closed! Cut | =
+Tick, near expiry   | = | →Flushing Reply(DEADLINE_EXCEEDED) StopCompute Flush Cut | →Flushing Flush Cut | →Flushing Flush Cut | Cut | Closed! Cut | =
 Tick, long after    | = | →Flushing | →Flushing | →Flushing | = | →Over | →none
 )";
 

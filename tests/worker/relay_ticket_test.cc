@@ -63,7 +63,7 @@ class RelayTicket : public testing::Test {
     engine::Request request = host.attaches.at(0).request;
     if (how == TicketStart::kComputedHere) request.tokens.push_back(host.attaches[0].first.at(0).token);
     ASSERT_TRUE(h.Add(std::move(request)).ok());
-    book.OnStarted(host.attaches[0].request.key, how, h.now);
+    book.OnStarted(host.attaches[0].request.key, how, h.scheduler(), h.now);
   }
 
   engine::Harness h{RelayOptions()};
@@ -115,6 +115,19 @@ TEST_F(RelayTicket, ACancelBeforeItsKvCameEndsIt) {
   Cancel();
   EXPECT_EQ(host.ended.size(), 1u);
   EXPECT_EQ(book.live(), 0u);
+}
+
+TEST_F(RelayTicket, AChoiceCancelledBeforeItsKvCameDoesNotRun) {
+  Say(Attach(3, 4));
+  v1::RelayUp up;
+  up.add_cancel()->set_request_id("r");
+  up.mutable_cancel(0)->set_attach_gen(1), up.mutable_cancel(0)->set_index(1);
+  book.OnMessage(sink, up, h.scheduler(), h.now);
+  ComputeHere(TicketStart::kComputedAgain);
+  RunAll();
+  EXPECT_EQ(sink->TokensOf("r", 0), 3u);
+  EXPECT_EQ(sink->TokensOf("r", 1), 0u);
+  EXPECT_EQ(book.live(), 0u) << "else it would wait for credit that nobody gives";
 }
 
 TEST_F(RelayTicket, ARouterThatLeavesEndsIt) {

@@ -1,0 +1,34 @@
+// What the ticket desk asks of the transfer thread. Called on that thread only; the desk posts.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "decode_worker/handoff/events.h"
+#include "kvtransfer/lane_messages.h"
+#include "kvtransfer/placer.h"
+#include "kvtransfer/transfer_plan.h"
+
+namespace baton::decode_worker {
+
+struct PlaceOrder {
+  LaneKey lane;
+  SlotTurn slot;
+  std::vector<uint32_t> wanted;
+  std::shared_ptr<const TransferPlan> plan;
+  std::shared_ptr<const KvBlockTables> tables;
+};
+
+class LandingPort {
+ public:
+  virtual ~LandingPort() = default;
+  /// What ends this writer's access to our slots. Any thread.
+  virtual decode::FenceKind FenceOf(WriterId writer) const = 0;
+  virtual void Send(WriterId writer, const ToPrefill& message) = 0;
+  /// Answered by OnPlaced, always.
+  virtual void Place(const PlaceOrder& order) = 0;
+  /// Answered by OnWriterFenced once the writer can write no more.
+  virtual void Cut(WriterId writer) = 0;
+};
+
+}  // namespace baton::decode_worker

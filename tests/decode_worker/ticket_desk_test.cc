@@ -1,0 +1,153 @@
+#include "decode_worker/ticket_desk.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <spdlog/sinks/ostream_sink.h>
+#include <spdlog/spdlog.h>
+
+#include <sstream>
+
+#include "desk_world.h"
+
+namespace baton::decode_worker {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+/// What is logged while it lives.
+class CaughtLog {
+ public:
+  CaughtLog() : before_(spdlog::default_logger()) {
+    spdlog::set_default_logger(std::make_shared<spdlog::logger>("caught", std::make_shared<spdlog::sinks::ostream_sink_st>(out_)));
+  }
+  ~CaughtLog() { spdlog::set_default_logger(before_); }
+  int Count(const std::string& text) const {
+    int found = 0;
+    const std::string all = out_.str();
+    for (size_t at = all.find(text); at != std::string::npos; at = all.find(text, at + 1)) ++found;
+    return found;
+  }
+  std::string text() const { return out_.str(); }
+
+ private:
+  std::ostringstream out_;
+  std::shared_ptr<spdlog::logger> before_;
+};
+
+TEST(TicketDesk, OtherNumericsAreTakenAndToldOncePerLife) {
+  DeskWorld w;
+  CaughtLog log;
+  LaneHello hello = w.MakeHello("elsewhere");
+  hello.numerics_id = "n2";
+  for (WriterId connection : {20, 21, 22}) w.desk.OnHello(connection, hello);
+  EXPECT_EQ(log.Count("Promise B"), 1) << log.text();
+  EXPECT_THAT(log.text(), AllOf(HasSubstr("elsewhere"), HasSubstr("n1"), HasSubstr("n2")));
+  hello.incarnation = "its next life";
+  w.desk.OnHello(23, hello);
+  EXPECT_EQ(log.Count("Promise B"), 2);
+  w.Hello(24);
+  EXPECT_EQ(log.Count("Promise B"), 2) << "equal numerics are not worth a line";
+  w.Reserve();
+  w.Open(20);
+  EXPECT_THAT(w.landing.log, HasSubstr("Bound"));
+}
+
+TEST(TicketDesk, AMisfitIsToldBothValues) {
+  DeskWorld w;
+  LaneHello hello = w.MakeHello();
+  hello.model_digest = "another";
+  w.desk.OnHello(9, hello);
+  w.Reserve();
+  w.Open(9);
+  EXPECT_EQ(w.landing.why_gone, "model digest another, here model");
+}
+
+TEST(TicketDesk, ATicketPinsTheCachedPrefixAndOnlyTheRestTravels) {
+  DeskWorld w;
+  engine::Request earlier = engine::MakeRequest(77, engine::RandomTokens(DeskWorld::kPrompt, DeskWorld::kPrompt), 2);
+  ASSERT_TRUE(w.h.Add(earlier).ok());
+  w.RunAll();
+  const decode::ReserveAnswer answer = w.Reserve();
+  EXPECT_EQ(answer.cached_tokens, 32);
+  EXPECT_EQ(w.desk.OwnedBlocks(0), 2) << "a pin counts as an owner";
+  w.CheckOwners();
+  const KvSide side = worker::SideOf(w.h.memory().layout());
+  w.desk.OnLane(7, OpenLane{{1, 1, 0}, TransferPlan::Make(side, side, {32, DeskWorld::kPrompt}, 32)->digest()});
+  w.desk.OnLane(7, SlotFull{{1, 1, 0}, w.landing.grants.at(0), {0}});
+  ASSERT_EQ(w.landing.places.size(), 1u);
+  EXPECT_EQ((*w.landing.places[0].tables)[0].size(), 3u) << "the pinned blocks and one of its own";
+  w.CheckOwners();
+  w.desk.Cancel({"r", 0});
+  w.desk.Handle(decode::Placed{{1, 1, 0}, w.landing.grants.at(0), true});
+  EXPECT_EQ(w.desk.OwnedBlocks(0), 0);
+}
+
+TEST(TicketDesk, ARefusedReserveLeavesNothing) {
+  DeskWorld w;
+  ReserveOrder big = w.MakeReserve("big");
+  for (int i = 0; i < 24; ++i) w.Reserve("r" + std::to_string(i));  // 41 tokens each, of 1000
+  EXPECT_TRUE(absl::IsResourceExhausted(w.Reserve(big).status));
+  EXPECT_EQ(w.desk.reserves_refused(), 1);
+  EXPECT_EQ(w.desk.Find(25), nullptr);
+  EXPECT_TRUE(w.Reserve("r3").status.ok()) << "who has a ticket is answered alike";
+  w.CheckOwners();
+}
+
+TEST(TicketDesk, ARouterThatLeavesTakesItsUnattachedTicketsOnly) {
+  DeskWorld w;
+  w.Reserve();
+  ReserveOrder other = w.MakeReserve("other");
+  other.session = "another session";
+  w.Reserve(other);
+  w.Reserve("third");
+  w.Open(7, 1, 1), w.desk.OnLane(7, SlotFull{{1, 1, 0}, {0, 1}, {0}});
+  w.Attach(w.MakeAttach());
+  w.desk.OnRouterLeft("session");
+  EXPECT_EQ(w.desk.Find(1)->state, decode::TicketState::kReceiving) << "attached: its relay stream is what it lives on";
+  EXPECT_EQ(w.desk.Find(2)->state, decode::TicketState::kReserved);
+  EXPECT_EQ(w.desk.Find(3)->state, decode::TicketState::kGone);
+}
+
+TEST(TicketDesk, ShortMemoryGivesUpTheYoungestReservationForASeniorSequence) {
+  engine::HarnessOptions options = worker::RelayOptions();
+  options.num_blocks = {21};
+  DeskWorld w(decode::FenceKind::kReceiverWrites, options);
+  ASSERT_TRUE(w.h.Add(engine::MakeRequest(77, engine::RandomTokens(1, 160), 2)).ok());
+  w.RunAll();
+  ReserveOrder pinned = w.MakeReserve();
+  pinned.prompt = engine::RandomTokens(1, 160), pinned.prompt_len = 160;
+  EXPECT_GE(w.Reserve(pinned).cached_tokens, 144);
+  ASSERT_TRUE(w.h.Add(engine::Endless(78, 250, 4)).ok());
+  w.RunAll();
+  EXPECT_EQ(w.desk.Find(1)->state, decode::TicketState::kGone) << "its pinned blocks were needed";
+  EXPECT_EQ(w.h.scheduler().Load().preemptions, 0);
+}
+
+TEST(TicketDesk, AWindowGroupBindsWhatLaterStepsCanSee) {
+  engine::HarnessOptions options = worker::RelayOptions();
+  options.layout = engine::FakeLayout(16, /*window_tokens=*/32);
+  options.num_blocks = {64, 64};
+  DeskWorld w(decode::FenceKind::kReceiverWrites, options);
+  ReserveOrder order = w.MakeReserve();
+  order.prompt = engine::RandomTokens(1, 200), order.prompt_len = 200;
+  w.Reserve(order);
+  const KvSide side = worker::SideOf(w.h.memory().layout());
+  w.desk.OnLane(7, OpenLane{{1, 1, 0}, TransferPlan::Make(side, side, {0, 200}, 32)->digest()});
+  ASSERT_THAT(w.landing.log, HasSubstr("Bound"));
+  EXPECT_EQ(w.desk.OwnedBlocks(0), 13);
+  EXPECT_EQ(w.desk.OwnedBlocks(1), 3) << "positions 169 to 200: two blocks of the window and the one it grows into";
+  w.CheckOwners();
+}
+
+TEST(TicketDesk, LetGoReturnsWhatTicketsHold) {
+  DeskWorld w;
+  w.Reserve(), w.Open();
+  EXPECT_GT(w.desk.OwnedBlocks(0), 0);
+  w.desk.LetGo();
+  EXPECT_EQ(w.desk.OwnedBlocks(0), 0);
+  EXPECT_EQ(w.h.cache().pool(0).used_blocks(), 0);
+}
+
+}  // namespace
+}  // namespace baton::decode_worker

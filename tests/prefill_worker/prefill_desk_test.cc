@@ -1,0 +1,107 @@
+#include "prefill_worker/prefill_desk.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "desk_world.h"
+
+namespace baton::prefill_worker {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(PrefillDesk, ALegIsAnsweredWithItsFirstTokensOnceTheLanesAreBound) {
+  DeskWorld w;
+  w.Begin(w.MakeOrder(4, /*n=*/3));
+  while (w.Step()) continue;
+  EXPECT_EQ(w.caller->log, "") << "decode has not bound its blocks: the router may have to go elsewhere";
+  w.Bound();
+  EXPECT_EQ(w.caller->log, "Answer(OK) ");
+  ASSERT_EQ(w.caller->firsts.size(), 3u);
+  for (const engine::SequenceOutput& first : w.caller->firsts) EXPECT_EQ(first.tokens.size(), 1u);
+}
+
+TEST(PrefillDesk, PromptScoresComeBeforeTheAnswer) {
+  DeskWorld w;
+  JobOrder order = w.MakeOrder();
+  order.request.sampling.prompt_logprobs = 1;
+  w.Begin(std::move(order));
+  w.Step(), w.Bound();
+  while (w.Step()) continue;
+  EXPECT_EQ(w.caller->log, "Scores32 Scores7 Answer(OK) ");
+}
+
+TEST(PrefillDesk, WhenTheFirstTokenEndsItNothingIsLeftToHandOver) {
+  DeskWorld w;
+  w.Begin(w.MakeOrder(/*max_tokens=*/1));
+  w.Step(), w.Bound();
+  w.sender.log.clear();
+  while (w.Step()) continue;
+  EXPECT_EQ(w.caller->log, "Answer(OK) ");
+  EXPECT_THAT(w.sender.log, HasSubstr("Flush"));
+  w.Flushed(), w.Hear(LaneClosedAck{w.lane}), w.desk.Tick();
+  EXPECT_EQ(w.desk.jobs(), 0u);
+  EXPECT_EQ(w.used(), 0);
+}
+
+TEST(PrefillDesk, WhatIsBeingSentStaysWhenItsRequestEndsMeanwhile) {
+  DeskWorld w;
+  JobOrder order = w.MakeOrder();
+  order.request.tokens = engine::RandomTokens(1, 120), order.request.prompt_len = 120;
+  order.request.deadline = w.h.now + std::chrono::milliseconds(3);
+  w.Begin(std::move(order));
+  w.Step(), w.Bound(), w.Step();
+  ASSERT_EQ(w.sender.writes.size(), 2u) << "gathered on another thread, later";
+  const std::vector<int32_t> read = w.sender.writes[1].tables.at(0);
+  w.h.now += std::chrono::milliseconds(5);
+  w.Step();
+  EXPECT_EQ(w.caller->log, "Answer(DEADLINE_EXCEEDED) ");
+  for (int32_t block : read) EXPECT_GE(w.h.cache().pool(0).owners(block), 1) << block;
+  w.CheckOwners();
+  EXPECT_THAT(w.sender.log, HasSubstr("Flush"));
+  w.desk.Handle(prefill::Drained{1, w.lane});
+  EXPECT_EQ(w.used(), 0) << "nobody reads them any more, whatever decode says";
+  w.desk.Tick();
+  EXPECT_EQ(w.desk.jobs(), 0u);
+  EXPECT_FALSE(w.desk.Idle()) << "the lane is still to be closed";
+  w.Flushed(), w.Hear(LaneClosedAck{w.lane});
+  EXPECT_TRUE(w.desk.Idle());
+}
+
+TEST(PrefillDesk, ALegThatIsOverIsNotBegunAgain) {
+  DeskWorld w;
+  w.Begin(w.MakeOrder(/*max_tokens=*/1));
+  w.Step(), w.Bound(), w.Step();
+  w.Flushed(), w.Hear(LaneClosedAck{w.lane}), w.desk.Tick();
+  ASSERT_EQ(w.desk.jobs(), 0u);
+  w.caller->log.clear();
+  w.Begin();
+  EXPECT_EQ(w.caller->log, "Answer(ALREADY_EXISTS) ") << "and not OK without a token, as the core would repeat it";
+}
+
+TEST(PrefillDesk, WhatDecodeHasIsNotSentAndWhatWeHaveIsSentAtOnce) {
+  DeskWorld w;
+  ASSERT_TRUE(w.h.Add(engine::MakeRequest(77, engine::RandomTokens(DeskWorld::kPrompt, DeskWorld::kPrompt), 1)).ok());
+  while (w.Step()) continue;
+  JobOrder order = w.MakeOrder();
+  order.cached_tokens = 16;
+  w.Begin(std::move(order));
+  w.Step(), w.Bound();
+  ASSERT_GE(w.sender.writes.size(), 1u);
+  EXPECT_EQ(w.sender.writes[0].plan->SegmentAt(w.sender.writes[0].plan->lanes()[0], 0).tokens, (IntRange{16, 32}));
+}
+
+TEST(PrefillDesk, TheNextLegDialsAgainAfterAPeerWasLost) {
+  DeskWorld w;
+  w.Begin(), w.Step();
+  EXPECT_THAT(w.sender.log, HasSubstr("Dial"));
+  w.desk.Handle(prefill::PeerLost{1}), w.TakeOutputs();
+  w.sender.log.clear();
+  JobOrder again = w.MakeOrder();
+  again.key.epoch = 2;
+  w.Begin(std::move(again)), w.Step();
+  EXPECT_THAT(w.sender.log, HasSubstr("Dial"));
+}
+
+}  // namespace
+}  // namespace baton::prefill_worker

@@ -1,0 +1,261 @@
+// The transfer thread's half of the prefill side over a real TCP transport: every call in every state of its peer, what
+// a write reads and when its buffer is free again.
+#include "prefill_worker/sender.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+
+#include "kvtransfer/tcp/tcp_transport.h"
+#include "tests/engine/step/harness.h"
+#include "tests/state_table.h"
+#include "tests/worker/hand_loop.h"
+#include "tests/worker/one_rank.h"
+
+namespace baton::prefill_worker {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr uint64_t kSlotBytes = 4096;
+constexpr prefill::PeerId kPeer = 5;
+const LaneKey kLane{9, 1, 0};
+
+/// A decode worker's end: takes every slot it is sent.
+class Decode final : public TransportEvents {
+ public:
+  explicit Decode(worker::HandLoop& loop) {
+    transport_ = TcpTransport::Create({.landing = {4, kSlotBytes}}, *this).value();
+    loop.Watch(transport_.get());
+  }
+  void OnConnected(PeerNumber peer) override { peer_ = peer; }
+  void OnMessage(PeerNumber, std::string_view bytes) override {
+    const auto message = DecodeLaneMessage(bytes);
+    ASSERT_TRUE(message.ok()) << message.status();
+    if (const auto* hello = std::get_if<LaneHello>(&*message)) log += "Hello(" + hello->incarnation + ") ";
+    if (std::holds_alternative<ToDecode>(*message)) log += "Lane ";
+  }
+  void OnLost(PeerNumber, const absl::Status&) override { log += "Lost "; }
+  bool MayLand(PeerNumber, const LandingPlace&) override { return true; }
+  void Say(const LaneMessage& message) { SayBytes(EncodeLaneMessage(message)); }
+  void SayBytes(std::string bytes) { transport_->Send(peer_, std::move(bytes), [](const absl::Status&) {}); }
+  void HangUp() { transport_->Close(peer_, [] {}); }
+  std::string address() const { return worker::LandingAddresses{worker::ThisMachine(), {transport_->address()}}.Pack(); }
+  std::span<const std::byte> Slot(uint32_t slot) { return transport_->landing().subspan(slot * kSlotBytes, kSlotBytes); }
+
+  std::string log;
+
+ private:
+  std::unique_ptr<Transport> transport_;
+  PeerNumber peer_ = 0;
+};
+
+/// What the desk would be told.
+class Told final : public SenderEvents {
+ public:
+  void OnPush(const prefill::Event& event) override {
+    if (const auto* w = std::get_if<prefill::Written>(&event)) log += "Written(" + std::string(absl::StatusCodeToString(w->status.code())) + ") ", why = w->status;
+    if (const auto* f = std::get_if<prefill::Flushed>(&event)) log += f->ok ? "Flushed " : "FlushFailed ";
+    if (std::holds_alternative<prefill::PeerLost>(event)) log += "PeerLost ";
+    if (std::holds_alternative<prefill::FromDecode>(event)) log += "Heard ";
+  }
+  std::string log;
+  absl::Status why;
+};
+
+class World {
+ public:
+  World() {
+    const std::vector<int32_t> prompt = engine::RandomTokens(1, 65);
+    BATON_CHECK(h.Add(engine::MakeRequest(1, prompt, 1)).ok());
+    h.RunAll();
+    kv = h.cache().Match("", "", prompt, 64).kv;
+    BATON_CHECK(kv.tables[0].size() == 4);
+    const KvSide side = worker::SideOf(h.memory().layout());
+    plan = std::make_shared<const TransferPlan>(TransferPlan::Make(side, side, {0, 64}, 32).value());
+    LaneHello hello{.incarnation = "p1", .model_digest = "m", .numerics_id = "n", .side = side};
+    sender = std::make_unique<Sender>(DialOptions{.host = "127.0.0.1", .kinds = {"tcp"}, .self_test = false}, kSlotBytes, worker::PoolOf(h.memory()), std::move(hello), clock, loop, told);
+  }
+  void Until(const std::function<bool()>& enough) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    while (!enough()) {
+      loop.Turn();
+      ASSERT_LT(std::chrono::steady_clock::now(), end) << "took too long; told: " << told.log << "; decode: " << decode.log;
+    }
+  }
+  void Settle() {
+    for (int quiet = 0; quiet < 200; quiet = loop.Turn() ? 0 : quiet + 1) continue;
+  }
+  void Connect() {
+    sender->Connect(kPeer, decode.address());
+    Until([&] { return decode.log == "Hello(p1) "; });
+  }
+  WriteOrder MakeWrite(uint32_t slot = 0, uint32_t segment = 0) {
+    return {kPeer, kLane, {slot, 1}, {segment}, plan, worker::TablesOf(kv)};
+  }
+
+  engine::Harness h{engine::HarnessOptions{}};
+  engine::SequenceKv kv;
+  std::shared_ptr<const TransferPlan> plan;
+  SteadyClock clock;
+  worker::HandLoop loop;
+  Told told;
+  Decode decode{loop};
+  std::unique_ptr<Sender> sender;
+};
+
+// ---- every call in every state of the peer
+
+constexpr std::array kStates = {"unknown", "connecting", "connected", "lost"};
+
+void Enter(World& w, const std::string& state) {
+  if (state == "unknown") return;
+  if (state == "connecting") return w.sender->Connect(kPeer, w.decode.address());
+  w.Connect();
+  if (state == "connected") return;
+  w.decode.HangUp();
+  w.Until([&] { return w.told.log == "PeerLost "; });
+}
+
+using Apply = std::function<void(World&)>;
+const std::vector<std::pair<std::string, Apply>>& Calls() {
+  static const std::vector<std::pair<std::string, Apply>> calls = {
+      {"Send", [](World& w) { w.sender->Send(kPeer, OpenLane{kLane, 1}); }},
+      {"Write", [](World& w) { w.sender->Write(w.MakeWrite()); }},
+      {"Write, source gone", [](World& w) {
+         WriteOrder order = w.MakeWrite();
+         order.tables = {{}};
+         w.sender->Write(order);
+       }},
+      {"Write, no such slot", [](World& w) { w.sender->Write(w.MakeWrite(4)); }},
+      {"Flush", [](World& w) { w.sender->Flush(kPeer, kLane); }},
+      {"Write, Flush", [](World& w) { w.sender->Write(w.MakeWrite()), w.sender->Flush(kPeer, kLane); }},
+      {"20 writes, Flush", [](World& w) {  // more than there are buffers: the last ones have not begun
+         for (uint32_t i = 0; i < 20; ++i) w.sender->Write(w.MakeWrite(i % 4));
+         w.sender->Flush(kPeer, kLane);
+       }},
+      {"Peer hangs up", [](World& w) { w.decode.HangUp(); }},
+      {"Peer says a lane message", [](World& w) { w.decode.Say(ToPrefill(LaneBusy{kLane})); }},
+      {"Peer says another side's", [](World& w) { w.decode.Say(ToDecode(OpenLane{kLane, 1})); }},
+      {"Peer talks nonsense", [](World& w) { w.decode.SayBytes("\xff\xff"); }},
+  };
+  return calls;
+}
+
+std::string Outcome(const std::string& state, const Apply& apply) {
+  World w;
+  Enter(w, state);
+  w.told.log.clear(), w.decode.log.clear();
+  apply(w);
+  w.Settle();
+  std::string done = w.told.log + (w.decode.log.empty() ? "" : "| " + w.decode.log);
+  for (const std::string once : {"Written(OK) ", "Written(UNAVAILABLE) "}) {  // any number of them is one
+    for (const std::string many = once + once; done.find(many) != std::string::npos;) done.replace(done.find(many), many.size(), once);
+  }
+  if (!done.empty()) done.pop_back();
+  std::replace(done.begin(), done.end(), '|', '/');
+  return CellOf("", "", done);
+}
+
+// call | one cell per state: what the desk is told / what decode hears
+constexpr const char* kTable = R"(
+Send                     | = | / Hello(p1) Lane | / Lane | =
+Write                    | Written(UNAVAILABLE) | Written(OK) / Hello(p1) | Written(OK) | Written(UNAVAILABLE)
+Write, source gone       | Written(UNAVAILABLE) | Written(DATA_LOSS) / Hello(p1) | Written(DATA_LOSS) | Written(UNAVAILABLE)
+Write, no such slot      | Written(UNAVAILABLE) | Written(INVALID_ARGUMENT) / Hello(p1) | Written(INVALID_ARGUMENT) | Written(UNAVAILABLE)
+Flush                    | FlushFailed | Flushed / Hello(p1) | Flushed | FlushFailed
+Write, Flush             | Written(UNAVAILABLE) FlushFailed | Written(OK) Flushed / Hello(p1) | Written(OK) Flushed | Written(UNAVAILABLE) FlushFailed
+20 writes, Flush         | Written(UNAVAILABLE) FlushFailed | Written(OK) Flushed / Hello(p1) | Written(OK) Flushed | Written(UNAVAILABLE) FlushFailed
+Peer hangs up            | = | / Hello(p1) | PeerLost | =
+Peer says a lane message | = | / Hello(p1) | Heard | =
+Peer says another side's | = | / Hello(p1) | PeerLost / Lost | =
+Peer talks nonsense      | = | / Hello(p1) | PeerLost / Lost | =
+)";
+
+TEST(SenderTable, EveryCallInEveryStateOfItsPeerIsAnswered) {
+  ExpectEveryCell(kTable, kStates, Calls(), [](const auto&, const std::string& state, const Apply& apply) { return Outcome(state, apply); });
+}
+
+// ---- the rest
+
+TEST(Sender, AnAddressThatIsNobodysIsAPeerLost) {
+  for (const char* address : {"pigeon:loft", "tcp:nowhere", "", "tcp:127.0.0.1:0"}) {
+    World w;
+    w.sender->Connect(kPeer, address);
+    EXPECT_EQ(w.told.log, "PeerLost ") << address;
+  }
+}
+
+TEST(Sender, APortWhereNobodyListensIsAPeerLostLater) {
+  World w;
+  std::string address;
+  {
+    Decode gone(w.loop);
+    address = gone.address();
+    w.loop.Forget();
+  }
+  w.sender->Connect(kPeer, address);
+  w.sender->Write(w.MakeWrite());
+  w.Until([&] { return w.told.log.find("PeerLost") != std::string::npos; });
+  EXPECT_EQ(w.told.log, "Written(UNAVAILABLE) PeerLost ") << "what was outstanding fails first";
+}
+
+TEST(Sender, WhatIsSentIsWhatTheBlocksHoldWithTheirDigests) {
+  World w;
+  w.Connect();
+  w.sender->Write(w.MakeWrite(3, 1));
+  w.Until([&] { return w.told.log == "Written(OK) "; });
+  w.Settle();
+  const auto slot = ReadSlot(w.decode.Slot(3), kLane, 1);
+  ASSERT_TRUE(slot.ok()) << slot.status();
+  ASSERT_EQ(slot->parts.size(), 1u);
+  EXPECT_EQ(slot->parts[0].segment.segment, 1u);
+  EXPECT_EQ(w.sender->counters().slots, 1);
+  EXPECT_GT(w.sender->counters().bytes, 0);
+}
+
+TEST(Sender, ABlockThatChangedAfterItWasComputedIsNotSent) {
+  World w;
+  w.Connect();
+  const KvPoolView pool = worker::PoolOf(w.h.memory());
+  pool.groups[0].planes[0][0].base[w.kv.tables[0].blocks()[0] * pool.groups[0].planes[0][0].block_stride_bytes] = std::byte{1};
+  w.sender->Write(w.MakeWrite());
+  w.Settle();
+  EXPECT_EQ(w.told.log, "Written(DATA_LOSS) ");
+  EXPECT_THAT(std::string(w.told.why.message()), HasSubstr("no longer holds what was computed"));
+}
+
+TEST(Sender, MoreWritesThanBuffersAllLeaveInTheEnd) {
+  World w;
+  w.Connect();
+  for (uint32_t i = 0; i < 100; ++i) w.sender->Write(w.MakeWrite(i % 4, i % 2));
+  w.Until([&] { return w.sender->counters().slots == 100; });
+}
+
+TEST(Sender, TimeUnderWayEndsWithTheAnswers) {
+  World w;
+  w.Connect();
+  w.sender->Write(w.MakeWrite(0)), w.sender->Write(w.MakeWrite(1));
+  w.Until([&] { return w.sender->counters().slots == 2; });
+  EXPECT_EQ(w.sender->counters().nanoseconds, 0) << "still under way: nothing was answered";
+  w.decode.Say(ToPrefill(SlotFree{kLane, {0, 2}, true})), w.decode.Say(ToPrefill(SlotFree{kLane, {1, 2}, true}));
+  w.Settle();
+  EXPECT_GT(w.sender->counters().nanoseconds, 0);
+}
+
+TEST(Sender, TwoPeersAreTwo) {
+  World w;
+  w.Connect();
+  Decode second(w.loop);
+  w.sender->Connect(6, second.address());
+  w.sender->Send(6, OpenLane{kLane, 1});
+  w.Until([&] { return second.log == "Hello(p1) Lane "; });
+  second.HangUp();
+  w.Until([&] { return w.told.log == "PeerLost "; });
+  w.sender->Write(w.MakeWrite());
+  w.Until([&] { return w.told.log == "PeerLost Written(OK) "; });
+}
+
+}  // namespace
+}  // namespace baton::prefill_worker

@@ -1,0 +1,195 @@
+// Every (state, event) pair of a request in the relay book, as one table: what its stream is sent, what the ticket host
+// hears, requests that start (Run) or end (Stop) in the scheduler. "=": nothing at all.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "tests/state_table.h"
+#include "tests/worker/relay_fixture.h"
+
+namespace baton::worker {
+namespace {
+
+class NotingHost final : public TicketHost {
+ public:
+  absl::Status OnAttach(TicketAttach attach, engine::Scheduler&) override {
+    log += "HostAttach ", last = std::move(attach);
+    return absl::OkStatus();
+  }
+  void OnEnded(engine::RequestKey) override { log += "HostEnded "; }
+  std::string log;
+  TicketAttach last;
+};
+
+class World {
+ public:
+  v1::Attach MakeAttach(uint64_t gen, bool ticket = false) const {
+    v1::Attach a = worker::MakeAttach("r", gen, 20, 4);
+    a.mutable_sampling()->set_n(2);
+    if (!ticket) return a;
+    a.set_ticket("ticket"), a.set_position(21);
+    for (uint32_t i = 0; i < 2; ++i) a.add_first()->set_index(i), a.mutable_first(static_cast<int>(i))->set_token_id(5);
+    return a;
+  }
+  void Say(const v1::RelayUp& up, const std::shared_ptr<KeepingSink>& sink) {
+    book.OnMessage(sink, up, h.scheduler(), h.now);
+    book.OnOutputs(h.scheduler().TakeOutputs(), 0);
+  }
+  void Attach(const v1::Attach& attach) { Attach(attach, mine); }
+  void Attach(const v1::Attach& attach, const std::shared_ptr<KeepingSink>& sink) {
+    v1::RelayUp up;
+    *up.add_attach() = attach;
+    Say(up, sink);
+  }
+  void Cancel(uint64_t gen, int index = -1) {
+    v1::RelayUp up;
+    v1::RelayCancel& c = *up.add_cancel();
+    c.set_request_id("r"), c.set_attach_gen(gen);
+    if (index >= 0) c.set_index(static_cast<uint32_t>(index));
+    Say(up, mine);
+  }
+  void Credit(uint64_t gen, uint32_t index) {
+    v1::RelayUp up;
+    v1::Credit& c = *up.add_credit();
+    c.set_request_id("r"), c.set_attach_gen(gen), c.set_index(index), c.set_tokens(1u << 31);
+    Say(up, mine);
+  }
+  void End(const std::shared_ptr<KeepingSink>& sink) {
+    book.OnStreamEnd(sink.get(), h.scheduler(), h.now);
+    book.OnOutputs(h.scheduler().TakeOutputs(), 0);
+  }
+  bool Step() {
+    engine::StepPlan plan = h.scheduler().PlanStep(h.now);
+    book.OnOutputs(h.scheduler().TakeOutputs(), plan.step);
+    if (plan.empty()) return false;
+    const auto result = h.executor().Execute(plan);
+    BATON_CHECK(result.ok());
+    book.OnOutputs(h.scheduler().Commit(plan, *result, h.now), plan.step);
+    return true;
+  }
+  /// As the ticket desk does when nothing came.
+  void StartTicket() {
+    ASSERT_TRUE(h.Add(host.last.request).ok());
+    book.OnStarted(host.last.request.key, TicketStart::kComputedAgain, h.scheduler(), h.now);
+  }
+  int Requests() {
+    const engine::SchedulerLoad load = h.scheduler().Load();
+    return load.running_sequences + load.waiting_requests;
+  }
+
+  engine::Harness h{RelayOptions()};
+  NotingHost host;
+  RelayBook book{{.vocab_size = engine::kFakeVocab}, &host};
+  std::shared_ptr<KeepingSink> mine = std::make_shared<KeepingSink>(), other = std::make_shared<KeepingSink>();
+};
+
+constexpr std::array kStates = {"none", "Waiting", "Running", "Ticket", "Ticket runs", "Ended"};
+
+/// Attached with generation 5, two choices.
+void Enter(World& w, const std::string& state) {
+  if (state == "none") return;
+  const bool ticket = state.starts_with("Ticket");
+  w.Attach(w.MakeAttach(5, ticket));
+  if (state == "Running") w.Step();
+  if (state == "Ticket runs") w.StartTicket();
+  if (state == "Ended") {
+    while (w.Step()) continue;
+  }
+}
+
+using Apply = std::function<void(World&)>;
+const std::vector<std::pair<std::string, Apply>>& Events() {
+  static const std::vector<std::pair<std::string, Apply>> events = {
+      {"Attach, same", [](World& w) { w.Attach(w.MakeAttach(5)); }},
+      {"Attach, same on another stream", [](World& w) { w.Attach(w.MakeAttach(5), w.other); }},
+      {"Attach, older", [](World& w) { w.Attach(w.MakeAttach(4), w.other); }},
+      {"Attach, newer", [](World& w) { w.Attach(w.MakeAttach(6), w.other); }},
+      {"Attach, newer with a ticket", [](World& w) { w.Attach(w.MakeAttach(6, true), w.other); }},
+      {"Attach, newer and wrong", [](World& w) {
+         v1::Attach a = w.MakeAttach(6);
+         a.set_prompt_len(21);
+         w.Attach(a, w.other);
+       }},
+      {"Attach, draining", [](World& w) { w.book.Drain(), w.Attach(w.MakeAttach(6), w.other); }},
+      {"Credit", [](World& w) { w.Credit(5, 0); }},
+      {"Credit, other generation", [](World& w) { w.Credit(4, 0); }},
+      {"Credit, no such choice", [](World& w) { w.Credit(5, 2); }},
+      {"Cancel", [](World& w) { w.Cancel(5); }},
+      {"Cancel, older", [](World& w) { w.Cancel(4); }},
+      {"Cancel, newer", [](World& w) { w.Cancel(6); }},
+      {"Cancel choice 1", [](World& w) { w.Cancel(5, 1); }},
+      {"Cancel choice 2 of 2", [](World& w) { w.Cancel(5, 2); }},
+      {"Stream ends", [](World& w) { w.End(w.mine); }},
+      {"Another stream ends", [](World& w) { w.End(w.other); }},
+      {"Host: failed after all", [](World& w) { w.book.EndWithError(1, absl::UnavailableError("x")); }},
+      {"Host: started", [](World& w) { w.book.OnStarted(1, TicketStart::kHandedOver, w.h.scheduler(), w.h.now); }},
+      {"Step", [](World& w) { w.Step(); }},
+      {"Run to the end", [](World& w) {
+         while (w.Step()) continue;
+       }},
+  };
+  return events;
+}
+
+std::string EntriesOf(const KeepingSink& sink, size_t from, const std::string& prefix) {
+  int tokens = 0;
+  std::string ends;
+  for (size_t i = from; i < sink.messages.size(); ++i) {
+    for (const v1::RelayEntry& e : sink.messages[i].entries()) {
+      tokens += e.token_ids_size();
+      if (e.finish_reason() == v1::FINISH_REASON_ERROR) ends += "Error(" + std::string(absl::StatusCodeToString(static_cast<absl::StatusCode>(e.error().code()))) + ") ";
+      if (e.finish_reason() == v1::FINISH_REASON_ABORT) ends += "Abort ";
+      if (e.finish_reason() == v1::FINISH_REASON_LENGTH) ends += "End ";
+    }
+  }
+  std::string text = (tokens > 0 ? std::to_string(tokens) + " tokens " : "") + ends;
+  return text.empty() ? "" : prefix + text;
+}
+
+std::string Outcome(const std::string& state, const Apply& apply) {
+  World w;
+  Enter(w, state);
+  const size_t live = w.book.live(), mine = w.mine->messages.size();
+  const int requests = w.Requests();
+  w.host.log.clear();
+  apply(w);
+  w.h.scheduler().CheckInvariants();
+  std::string done = EntriesOf(*w.mine, mine, "") + EntriesOf(*w.other, 0, "other: ") + w.host.log;
+  if (w.Requests() != requests) done += w.Requests() > requests ? "Run " : "Stop ";
+  if (!done.empty()) done.pop_back();
+  const auto known = [](size_t n) { return std::string(n > 0 ? "known" : "forgotten"); };
+  return CellOf(known(live), known(w.book.live()), done);
+}
+
+// event | one cell per state
+constexpr const char* kTable = R"(
+Attach, same                   | →known Run | = | = | = | = | →known Run
+Attach, same on another stream | →known Run | other: Error(ABORTED) Error(ABORTED) | other: Error(ABORTED) Error(ABORTED) | other: Error(ABORTED) Error(ABORTED) | other: Error(ABORTED) Error(ABORTED) | →known Run
+Attach, older                  | →known Run | other: Error(ABORTED) Error(ABORTED) | other: Error(ABORTED) Error(ABORTED) | other: Error(ABORTED) Error(ABORTED) | other: Error(ABORTED) Error(ABORTED) | →known Run
+Attach, newer                  | →known Run | = | Stop | HostEnded Run | HostEnded | →known Run
+Attach, newer with a ticket    | →known HostAttach | HostAttach Stop | HostAttach Stop | HostEnded HostAttach | HostEnded HostAttach Stop | →known HostAttach
+Attach, newer and wrong        | other: Error(INVALID_ARGUMENT) Error(INVALID_ARGUMENT) | →forgotten other: Error(INVALID_ARGUMENT) Error(INVALID_ARGUMENT) Stop | →forgotten other: Error(INVALID_ARGUMENT) Error(INVALID_ARGUMENT) Stop | →forgotten other: Error(INVALID_ARGUMENT) Error(INVALID_ARGUMENT) HostEnded | →forgotten other: Error(INVALID_ARGUMENT) Error(INVALID_ARGUMENT) HostEnded Stop | other: Error(INVALID_ARGUMENT) Error(INVALID_ARGUMENT)
+Attach, draining               | other: Error(UNAVAILABLE) Error(UNAVAILABLE) | →forgotten other: Error(UNAVAILABLE) Error(UNAVAILABLE) Stop | →forgotten other: Error(UNAVAILABLE) Error(UNAVAILABLE) Stop | →forgotten other: Error(UNAVAILABLE) Error(UNAVAILABLE) HostEnded | →forgotten other: Error(UNAVAILABLE) Error(UNAVAILABLE) HostEnded Stop | other: Error(UNAVAILABLE) Error(UNAVAILABLE)
+Credit                         | = | = | = | = | = | =
+Credit, other generation       | = | = | = | = | = | =
+Credit, no such choice         | = | = | = | = | = | =
+Cancel                         | = | →forgotten Abort Abort Stop | →forgotten Abort Abort Stop | →forgotten HostEnded | →forgotten Abort Abort HostEnded Stop | =
+Cancel, older                  | = | = | = | = | = | =
+Cancel, newer                  | = | →forgotten Abort Abort Stop | →forgotten Abort Abort Stop | →forgotten HostEnded | →forgotten Abort Abort HostEnded Stop | =
+Cancel choice 1                | = | Abort | Abort Stop | = | Abort | =
+Cancel choice 2 of 2           | = | = | = | = | = | =
+Stream ends                    | = | →forgotten Stop | →forgotten Stop | →forgotten HostEnded | →forgotten HostEnded Stop | =
+Another stream ends            | = | = | = | = | = | =
+Host: failed after all         | = | →forgotten Error(UNAVAILABLE) Error(UNAVAILABLE) | →forgotten Error(UNAVAILABLE) Error(UNAVAILABLE) | →forgotten Error(UNAVAILABLE) Error(UNAVAILABLE) HostEnded | →forgotten Error(UNAVAILABLE) Error(UNAVAILABLE) HostEnded | =
+Host: started                  | = | = | = | = | = | =
+Step                           | = | 2 tokens Run | 2 tokens | = | Run | =
+Run to the end                 | = | →forgotten 8 tokens End End Stop | →forgotten 6 tokens End End Stop | = | →forgotten 6 tokens End End HostEnded Stop | =
+)";
+
+TEST(RelayBookTable, EveryEventInEveryStateDoesWhatItsCellSays) {
+  ExpectEveryCell(kTable, kStates, Events(), [](const auto&, const std::string& state, const Apply& apply) { return Outcome(state, apply); });
+}
+
+}  // namespace
+}  // namespace baton::worker

@@ -1,0 +1,255 @@
+// Every RPC in every phase of a worker's life, as one table, over real gRPC: what is answered, with which code.
+#include "worker/worker_server.h"
+
+#include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <future>
+#include <map>
+
+#include "common/check.h"
+#include "decode_worker/decode_role.h"
+#include "prefill_worker/prefill_role.h"
+#include "proto/worker.grpc.pb.h"
+#include "tests/state_table.h"
+#include "tests/worker/relay_fixture.h"
+
+namespace baton::worker {
+namespace {
+
+using std::chrono::seconds;
+
+std::string CodeName(int code) { return std::string(absl::StatusCodeToString(static_cast<absl::StatusCode>(code))); }
+std::string CodeName(const grpc::Status& status) { return CodeName(static_cast<int>(status.error_code())); }
+
+WorkerConfig Config(const std::string& role) {
+  WorkerConfig c;
+  c.role = role;
+  c.model = "tests/data/tiny-llama";
+  c.load_format = "dummy", c.dtype = "float32";
+  c.threads = 1, c.max_num_seqs = 4, c.max_num_batched_tokens = 64, c.kv_cache_memory = 8 << 20, c.max_model_len = 512;
+  return c;
+}
+
+/// A running worker and a router's connection to it.
+class Live {
+ public:
+  explicit Live(const std::string& phase) {
+    const std::string role = phase == "prefill" || phase == "decode" ? phase : phase == "draining" ? "decode" : "both";
+    RoleFactory factory;
+    if (role == "prefill") factory = prefill_worker::MakePrefillRole;
+    if (role == "decode") factory = decode_worker::MakeDecodeRole;
+    if (phase == "loading") {
+      factory = [this](const RoleContext&) -> absl::StatusOr<std::unique_ptr<Role>> {
+        may_load.get_future().wait();
+        return absl::UnavailableError("not today");
+      };
+    }
+    server = WorkerServer::Start(Config(role), "test", factory).value();
+    stub = v1::Worker::NewStub(grpc::CreateChannel("127.0.0.1:" + std::to_string(server->port()), grpc::InsecureChannelCredentials()));
+    v1::HandshakeReply hello;
+    BATON_CHECK(Handshake(hello).ok());
+    if (phase != "loading") BATON_CHECK(server->WaitReady(seconds(60)) && server->LoadStatus().ok(), server->LoadStatus().ToString());
+    if (phase == "draining") {
+      server->Drain();
+      BATON_CHECK(server->WaitDrained(seconds(20)));
+    }
+    if (phase == "stopped") server->Stop();
+  }
+  ~Live() {
+    may_load.set_value();
+    server->Stop();
+  }
+  std::unique_ptr<grpc::ClientContext> Context() {
+    auto context = std::make_unique<grpc::ClientContext>();
+    context->set_deadline(std::chrono::system_clock::now() + seconds(20));
+    return context;
+  }
+  grpc::Status Handshake(v1::HandshakeReply& reply, uint32_t protocol = 1, size_t key_bytes = 32) {
+    v1::HandshakeRequest request;
+    request.mutable_protocol()->set_min(protocol), request.mutable_protocol()->set_max(protocol);
+    request.set_hash_key(std::string(key_bytes, 'k'));
+    return stub->Handshake(Context().get(), request, &reply);
+  }
+  std::promise<void> may_load;
+  std::unique_ptr<WorkerServer> server;
+  std::unique_ptr<v1::Worker::Stub> stub;
+};
+
+std::string SayHandshake(Live& w, uint32_t protocol, size_t key_bytes) {
+  v1::HandshakeReply reply;
+  const grpc::Status status = w.Handshake(reply, protocol, key_bytes);
+  if (!status.ok()) return CodeName(status);
+  return reply.has_loading() ? "loading" : v1::WorkerRole_Name(reply.role()).substr(12);
+}
+
+std::string FirstEvent(Live& w) {
+  const auto context = w.Context();
+  const auto reader = w.stub->Watch(context.get(), {});
+  v1::WorkerEvent event;
+  if (!reader->Read(&event)) return CodeName(reader->Finish());
+  context->TryCancel();
+  const std::string what = event.has_snapshot() ? "snapshot" : "something else";
+  while (reader->Read(&event)) continue;
+  reader->Finish();
+  return what;
+}
+
+std::string Relay(Live& w, const v1::Attach& attach) {
+  const auto context = w.Context();
+  const auto stream = w.stub->Relay(context.get());
+  v1::RelayUp up;
+  *up.add_attach() = attach;
+  stream->Write(up);
+  v1::RelayDown down;
+  int tokens = 0;
+  while (stream->Read(&down)) {
+    for (const v1::RelayEntry& entry : down.entries()) {
+      tokens += entry.token_ids_size();
+      if (entry.finish_reason() == v1::FINISH_REASON_UNSPECIFIED) continue;
+      stream->WritesDone();
+      while (stream->Read(&down)) continue;
+      stream->Finish();
+      return entry.has_error() ? "Error(" + CodeName(entry.error().code()) + ")" : std::to_string(tokens) + " tokens";
+    }
+  }
+  return CodeName(stream->Finish());
+}
+
+std::string Reserve(Live& w, uint32_t prompt_len) {
+  v1::ReserveRequest request;
+  v1::ReserveReply reply;
+  request.mutable_key()->set_request_id("reserve" + std::to_string(prompt_len));
+  request.set_prompt_len(prompt_len);
+  const grpc::Status status = w.stub->Reserve(w.Context().get(), request, &reply);
+  if (!status.ok()) return CodeName(status);
+  return reply.has_nack() ? "Nack(" + CodeName(reply.nack().code()) + ")" : "ticket";
+}
+
+std::string Prefill(Live& w) {
+  v1::PrefillRequest request;
+  request.mutable_key()->set_request_id("p"), request.mutable_key()->set_epoch(1);
+  request.set_prompt_token_ids(TokenBytes({1, 2, 3})), request.set_prompt_len(3);
+  const auto context = w.Context();
+  const auto reader = w.stub->Prefill(context.get(), request);
+  v1::PrefillReply reply;
+  while (reader->Read(&reply)) continue;
+  return CodeName(reader->Finish());
+}
+
+std::string Cancel(Live& w, const std::string& id) {
+  v1::CancelRequest request;
+  v1::CancelReply reply;
+  request.mutable_key()->set_request_id(id);
+  const grpc::Status status = w.stub->Cancel(w.Context().get(), request, &reply);
+  return status.ok() ? (reply.known() ? "known" : "unknown") : CodeName(status);
+}
+
+using Say = std::function<std::string(Live&)>;
+const std::vector<std::pair<std::string, Say>>& Calls() {
+  static const std::vector<std::pair<std::string, Say>> calls = {
+      {"Handshake", [](Live& w) { return SayHandshake(w, 1, 32); }},
+      {"Handshake, no key", [](Live& w) { return SayHandshake(w, 1, 0); }},
+      {"Handshake, short key", [](Live& w) { return SayHandshake(w, 1, 31); }},
+      {"Handshake, other protocol", [](Live& w) { return SayHandshake(w, 99, 32); }},
+      {"Watch", [](Live& w) { return FirstEvent(w); }},
+      {"Relay a prompt", [](Live& w) { return Relay(w, MakeAttach("a", 1, 20, 3)); }},
+      {"Relay nonsense", [](Live& w) {
+         v1::Attach a = MakeAttach("b", 1, 20, 3);
+         a.set_prompt_len(21);
+         return Relay(w, a);
+       }},
+      {"Relay an unknown ticket", [](Live& w) {
+         v1::Attach a = MakeAttach("c", 1, 20, 3);
+         a.set_ticket("t");
+         return Relay(w, a);
+       }},
+      {"Reserve", [](Live& w) { return Reserve(w, 20); }},
+      {"Reserve again", [](Live& w) { return Reserve(w, 20); }},
+      {"Reserve, too long", [](Live& w) { return Reserve(w, 512); }},
+      {"Prefill without a ticket", [](Live& w) { return Prefill(w); }},
+      {"Cancel, reserved", [](Live& w) { return Cancel(w, "reserve20"); }},
+      {"Cancel, unknown", [](Live& w) { return Cancel(w, "nobody"); }},
+      {"Drain", [](Live& w) { return CodeName(w.stub->Drain(w.Context().get(), {}, std::make_unique<v1::DrainReply>().get())); }},
+      {"Relay after the drain", [](Live& w) { return Relay(w, MakeAttach("d", 1, 20, 3)); }},
+      {"Drain again", [](Live& w) { return CodeName(w.stub->Drain(w.Context().get(), {}, std::make_unique<v1::DrainReply>().get())); }},
+  };
+  return calls;
+}
+
+constexpr std::array kPhases = {"loading", "both", "prefill", "decode", "draining", "stopped"};
+
+// call, in this order | one cell per phase; the last three change it
+constexpr const char* kTable = R"(
+Handshake                 | loading | BOTH | PREFILL | DECODE | DECODE | UNAVAILABLE
+Handshake, no key         | loading | BOTH | PREFILL | DECODE | DECODE | UNAVAILABLE
+Handshake, short key      | INVALID_ARGUMENT | INVALID_ARGUMENT | INVALID_ARGUMENT | INVALID_ARGUMENT | INVALID_ARGUMENT | UNAVAILABLE
+Handshake, other protocol | FAILED_PRECONDITION | FAILED_PRECONDITION | FAILED_PRECONDITION | FAILED_PRECONDITION | FAILED_PRECONDITION | UNAVAILABLE
+Watch                     | UNAVAILABLE | snapshot | snapshot | snapshot | snapshot | UNAVAILABLE
+Relay a prompt            | UNAVAILABLE | 3 tokens | 3 tokens | 3 tokens | Error(UNAVAILABLE) | UNAVAILABLE
+Relay nonsense            | UNAVAILABLE | Error(INVALID_ARGUMENT) | Error(INVALID_ARGUMENT) | Error(INVALID_ARGUMENT) | Error(UNAVAILABLE) | UNAVAILABLE
+Relay an unknown ticket   | UNAVAILABLE | Error(FAILED_PRECONDITION) | Error(FAILED_PRECONDITION) | Error(INVALID_ARGUMENT) | Error(UNAVAILABLE) | UNAVAILABLE
+Reserve                   | UNAVAILABLE | UNIMPLEMENTED | Nack(UNIMPLEMENTED) | ticket | Nack(UNAVAILABLE) | UNAVAILABLE
+Reserve again             | UNAVAILABLE | UNIMPLEMENTED | Nack(UNIMPLEMENTED) | ticket | Nack(UNAVAILABLE) | UNAVAILABLE
+Reserve, too long         | UNAVAILABLE | UNIMPLEMENTED | Nack(UNIMPLEMENTED) | Nack(INVALID_ARGUMENT) | Nack(UNAVAILABLE) | UNAVAILABLE
+Prefill without a ticket  | UNAVAILABLE | UNIMPLEMENTED | INVALID_ARGUMENT | UNIMPLEMENTED | UNIMPLEMENTED | UNAVAILABLE
+Cancel, reserved          | unknown | unknown | unknown | known | unknown | UNAVAILABLE
+Cancel, unknown           | unknown | unknown | unknown | unknown | unknown | UNAVAILABLE
+Drain                     | UNAVAILABLE | OK | OK | OK | OK | UNAVAILABLE
+Relay after the drain     | UNAVAILABLE | Error(UNAVAILABLE) | Error(UNAVAILABLE) | Error(UNAVAILABLE) | Error(UNAVAILABLE) | UNAVAILABLE
+Drain again               | UNAVAILABLE | OK | OK | OK | OK | UNAVAILABLE
+)";
+
+TEST(WorkerServerTable, EveryCallInEveryPhaseIsAnswered) {
+  std::map<std::string, std::unique_ptr<Live>> lives;
+  for (const char* phase : kPhases) lives[phase] = std::make_unique<Live>(phase);
+  ExpectEveryCell(kTable, kPhases, Calls(), [&](const auto&, const std::string& phase, const Say& say) { return say(*lives.at(phase)); });
+}
+
+TEST(WorkerServer, EveryDrainIsAnsweredWhenTheLastRequestHasEnded) {
+  Live w("both");
+  const auto context = w.Context();
+  const auto stream = w.stub->Relay(context.get());
+  v1::RelayUp up;
+  *up.add_attach() = MakeAttach("long", 1, 20, 400);
+  up.mutable_attach(0)->set_credit_tokens(1);
+  stream->Write(up);
+  v1::RelayDown down;
+  ASSERT_TRUE(stream->Read(&down));  // it runs, and waits for credit
+  std::vector<std::future<grpc::Status>> drains;
+  for (int i = 0; i < 2; ++i) {
+    drains.push_back(std::async(std::launch::async, [&w] { return w.stub->Drain(w.Context().get(), {}, std::make_unique<v1::DrainReply>().get()); }));
+  }
+  w.server->Drain();
+  EXPECT_FALSE(w.server->WaitDrained(std::chrono::milliseconds(100)));
+  v1::RelayUp cancel;
+  cancel.add_cancel()->set_request_id("long"), cancel.mutable_cancel(0)->set_attach_gen(1);
+  stream->Write(cancel);
+  for (auto& drain : drains) EXPECT_EQ(CodeName(drain.get()), "OK");
+  EXPECT_TRUE(w.server->WaitDrained(seconds(10)));
+  stream->WritesDone();
+  while (stream->Read(&down)) continue;
+  stream->Finish();
+}
+
+TEST(WorkerServer, AddressInUseIsNamedWithItsFlag) {
+  Live w("both");
+  WorkerConfig config = Config("both");
+  config.port = w.server->port();
+  const absl::Status status = WorkerServer::Start(config, "test").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_THAT(std::string(status.message()), ::testing::AllOf(::testing::HasSubstr(std::to_string(config.port)), ::testing::HasSubstr("--port")));
+}
+
+TEST(WorkerServer, AModelThatIsNotThereEndsTheLoadWithItsName) {
+  WorkerConfig config = Config("both");
+  config.model = "tests/data/nothing";
+  auto server = WorkerServer::Start(config, "test").value();
+  EXPECT_TRUE(server->WaitReady(seconds(20)));
+  EXPECT_THAT(std::string(server->LoadStatus().message()), ::testing::HasSubstr("tests/data/nothing"));
+}
+
+}  // namespace
+}  // namespace baton::worker
