@@ -16,13 +16,18 @@ PairOptions Over(std::string kind, uint64_t seed = 1) {
   PairOptions o;
   o.seed = seed;
   if (kind == "tcp") {
-    o.prefill_transport = o.decode_transport = [](const LandingShape& shape, TransportEvents& events) { return TcpTransport::Create({.landing = shape}, events); };
+    o.prefill_transport = o.decode_transport = [](const LandingShape& shape, TransportEvents& events) {
+      return TcpTransport::Create({.landing = shape}, events);
+    };
   } else if (kind == "shm") {
-    o.prefill_transport = o.decode_transport = [](const LandingShape& shape, TransportEvents& events) { return ShmTransport::Create({.landing = shape}, events); };
+    o.prefill_transport = o.decode_transport = [](const LandingShape& shape, TransportEvents& events) {
+      return ShmTransport::Create({.landing = shape}, events);
+    };
   } else {
     const FenceStyle fence = kind == "sim put" ? FenceStyle::kForcedClose : FenceStyle::kReceiverWrites;
-    o.prefill_transport = o.decode_transport = [fence, network = std::make_shared<SimNetwork>(seed)](
-                                                   const LandingShape& shape, TransportEvents& events) -> absl::StatusOr<std::unique_ptr<Transport>> {
+    o.prefill_transport = o.decode_transport =
+        [fence, network = std::make_shared<SimNetwork>(seed)](
+            const LandingShape& shape, TransportEvents& events) -> absl::StatusOr<std::unique_ptr<Transport>> {
       return std::make_unique<SimTransport>(network, fence, shape, events);
     };
   }
@@ -33,7 +38,9 @@ std::vector<v1::Attach> Requests(uint64_t seed, int count, int longest = 200, co
   std::mt19937_64 random(seed);
   std::vector<v1::Attach> out;
   for (int i = 0; i < count; ++i) {
-    v1::Attach a = worker::MakeAttach(prefix + std::to_string(i), 1, static_cast<int32_t>(1 + random() % static_cast<uint64_t>(longest)), static_cast<int32_t>(1 + random() % 12));
+    v1::Attach a = worker::MakeAttach(prefix + std::to_string(i), 1,
+                                      static_cast<int32_t>(1 + random() % static_cast<uint64_t>(longest)),
+                                      static_cast<int32_t>(1 + random() % 12));
     a.mutable_sampling()->set_n(static_cast<int32_t>(1 + random() % 3));
     a.mutable_sampling()->set_temperature(random() % 2 == 0 ? 0.9f : 0.0f);
     a.mutable_sampling()->set_seed(random());
@@ -57,7 +64,8 @@ TEST_P(HandoffPairOver, AnswersAreThoseOfOneWorkerAndNothingStaysHeld) {
     o.window = seed % 4 == 0 ? 33 : 0;
     o.chunk = seed % 2 == 0 ? 48 : 256;
     HandoffPair pair(std::move(o));
-    for (const char* round : {"cold", "again"}) pair.Answer(Requests(seed, 8, 200, round));  // the second time with prefix hits
+    for (const char* round : {"cold", "again"})
+      pair.Answer(Requests(seed, 8, 200, round));  // the second time with prefix hits
     EXPECT_EQ(pair.decode_stats().lanes_failed, 0) << "seed " << seed;
     EXPECT_EQ(pair.decode_stats().recomputes, 0) << "seed " << seed;
     EXPECT_EQ(pair.restarts(), 0) << "seed " << seed;
@@ -68,8 +76,10 @@ TEST_P(HandoffPairOver, AnswersAreThoseOfOneWorkerAndNothingStaysHeld) {
 TEST_P(HandoffPairOver, DamagedSlotsAreSentAgainOrComputedOnDecode) {
   for (double rate : {0.2, 1.0}) {
     PairOptions o = Over(GetParam(), 3);
-    o.prefill_transport = [inner = o.prefill_transport, rate](const LandingShape& shape, TransportEvents& events) -> absl::StatusOr<std::unique_ptr<Transport>> {
-      return std::make_unique<FaultyTransport>(inner(shape, events).value(), rate, 5);
+    o.prefill_transport = [inner = o.prefill_transport, rate](
+                              const LandingShape& shape,
+                              TransportEvents& events) -> absl::StatusOr<std::unique_ptr<Transport>> {
+      return std::make_unique<FaultyTransport>(inner(shape, events).value(), rate, /*tests=*/false, 5);
     };
     HandoffPair pair(std::move(o));
     pair.Answer(Requests(3, 8));
@@ -78,11 +88,12 @@ TEST_P(HandoffPairOver, DamagedSlotsAreSentAgainOrComputedOnDecode) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Transports, HandoffPairOver, ::testing::Values("sim put", "sim message", "tcp", "shm"), [](const auto& info) {
-  std::string name = info.param;
-  std::replace(name.begin(), name.end(), ' ', '_');
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(Transports, HandoffPairOver, ::testing::Values("sim put", "sim message", "tcp", "shm"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::replace(name.begin(), name.end(), ' ', '_');
+                           return name;
+                         });
 
 TEST(HandoffPair, CutConnectionsCostTimeAndNothingElse) {
   for (const char* kind : {"sim put", "sim message", "tcp"}) {
@@ -102,7 +113,8 @@ TEST(HandoffPair, APrefillWorkerWithMemoryForOnePromptAnswersRight) {
     o.prefill_blocks = 27, o.chunk = 64, o.chunk_each = 32;
     HandoffPair pair(std::move(o));
     std::vector<v1::Attach> requests = Requests(seed, 12, 380);
-    for (size_t i = 0; i < requests.size(); ++i) requests[i].set_priority(-static_cast<int32_t>(i));  // who comes later goes first
+    for (size_t i = 0; i < requests.size(); ++i)
+      requests[i].set_priority(-static_cast<int32_t>(i));  // who comes later goes first
     pair.Answer(requests);
     pair.ExpectNothingHeld();
   }

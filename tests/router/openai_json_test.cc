@@ -1,6 +1,7 @@
 // Every shape of an answer, byte for byte.
 #include "router/http/openai_json.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 namespace baton::router {
