@@ -45,7 +45,7 @@ absl::StatusOr<std::vector<std::span<std::byte>>> BeginSlot(std::span<std::byte>
   Header header{kMagic, lane.ticket, lane.epoch, lane.lane, turn, static_cast<uint32_t>(segments.size())};
   header.table_check = CheckOf(header, segments);
   std::memcpy(slot.data(), &header, sizeof(header));
-  std::memcpy(slot.data() + sizeof(header), segments.data(), segments.size_bytes());
+  if (!segments.empty()) std::memcpy(slot.data() + sizeof(header), segments.data(), segments.size_bytes());
   std::vector<std::span<std::byte>> payloads;
   uint64_t at = SlotOverheadBytes(segments.size());
   for (const SlotSegment& segment : segments) {
@@ -63,7 +63,7 @@ absl::StatusOr<SlotContent> ReadSlot(std::span<const std::byte> slot, const Lane
   const uint64_t table_bytes = uint64_t{header.segments} * sizeof(SlotSegment);
   if (table_bytes > slot.size() - sizeof(header)) return absl::DataLossError(StrCat("a table of ", header.segments, " segments"));
   std::vector<SlotSegment> table(header.segments);
-  std::memcpy(table.data(), slot.data() + sizeof(header), table_bytes);
+  if (!table.empty()) std::memcpy(table.data(), slot.data() + sizeof(header), table_bytes);
   if (CheckOf(header, table) != header.table_check) return absl::DataLossError("the slot's table is damaged");
   SlotContent content{{header.ticket, header.epoch, header.lane}, header.turn, {}};
   if (content.lane != lane || content.turn != turn) {

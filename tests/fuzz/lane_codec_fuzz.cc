@@ -1,5 +1,5 @@
-// libFuzzer target of what one worker hears from another: any bytes give a lane message or a status; what is let through
-// survives a round trip, and a greeting that is let through gives a transfer plan or a status.
+// libFuzzer target of what one worker hears from another: any bytes give a lane message or a status; what is let
+// through survives a round trip, and a greeting that is let through gives a transfer plan or a status.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

@@ -1,6 +1,6 @@
 // libFuzzer target of a landing slot and the pass that places it. The input is a slot's bytes, or, when it begins with
-// '+', edits of a valid one after which header and table are made to fit again, as a peer gone mad would: the first byte
-// says how many segments the table has, then (segment, bytes) pairs, then payload edits. Either way: a status, and
+// '+', edits of a valid one after which header and table are made to fit again, as a peer gone mad would: the first
+// byte says how many segments the table has, then (segment, bytes) pairs, then payload edits. Either way: a status, and
 // nothing outside the blocks of the wanted segments is touched.
 #include <algorithm>
 #include <cstddef>
@@ -9,6 +9,7 @@
 #include <cstring>
 #include <vector>
 
+#include "common/kv_digest.h"
 #include "kvtransfer/placer.h"
 
 namespace {
@@ -24,12 +25,28 @@ struct Pool {
   Pool() : bytes(2 * kBlocks * kBlockBytes), digests(2 * kBlocks * kHeads) {
     KvPoolView::Group group{.layers = {0}, .planes = {{}}, .blocks = kBlocks};
     for (size_t p = 0; p < 2; ++p) {
-      group.planes[0].push_back({bytes.data() + p * kBlocks * kBlockBytes, static_cast<int64_t>(kBlockBytes), digests.data() + p * kBlocks * kHeads, kHeads});
+      group.planes[0].push_back({bytes.data() + p * kBlocks * kBlockBytes, static_cast<int64_t>(kBlockBytes),
+                                 digests.data() + p * kBlocks * kHeads, kHeads});
     }
     view.groups.push_back(group);
     for (int b = 1; b <= kTokens / kTokensPerBlock; ++b) tables[0].push_back(b);
   }
-  void Fill(std::byte with) { std::fill(bytes.begin(), bytes.end(), with), std::fill(digests.begin(), digests.end(), 0); }
+  /// Zeros in the sequence's blocks, and the digests that a model would have kept of them.
+  void Compute() {
+    Fill(std::byte{0});
+    for (uint32_t p = 0; p < 2; ++p) {
+      for (uint32_t token = 0; token < kTokens; ++token) {
+        for (uint32_t head = 0; head < kHeads; ++head) {
+          const size_t block = p * kBlocks + 1 + token / kTokensPerBlock;
+          digests[block * kHeads + head] +=
+              KvDigestVector({0, p, head, token}, bytes.data() + block * kBlockBytes, kVector);
+        }
+      }
+    }
+  }
+  void Fill(std::byte with) {
+    std::fill(bytes.begin(), bytes.end(), with), std::fill(digests.begin(), digests.end(), 0);
+  }
   std::vector<std::byte> bytes;
   std::vector<uint64_t> digests;
   KvPoolView view;
@@ -37,7 +54,8 @@ struct Pool {
 };
 
 KvSide Side() {
-  const std::vector<KvPlane> planes = {{KvPlane::Name::kK, DType::kF32, kHeads, kDim}, {KvPlane::Name::kV, DType::kF32, kHeads, kDim}};
+  const std::vector<KvPlane> planes = {{KvPlane::Name::kK, DType::kF32, kHeads, kDim},
+                                       {KvPlane::Name::kV, DType::kF32, kHeads, kDim}};
   KvSide side;
   side.layout.groups.push_back({{0}, KvGroupKind::kPaged, 0, planes, kTokensPerBlock});
   side.stage_layers = {0, 1};
@@ -49,12 +67,13 @@ std::vector<std::byte> Edited(const std::vector<std::byte>& valid, const uint8_t
   std::vector<SlotSegment> table(size > 0 ? data[0] % 8 : 0);
   size_t at = 1;
   for (SlotSegment& segment : table) {
-    if (at + 4 > size) break;
-    segment.segment = data[at], segment.bytes = static_cast<uint64_t>(data[at + 1]) | static_cast<uint64_t>(data[at + 2]) << 8;
-    if (data[at + 3] == 0xff) segment.bytes = ~uint64_t{0} - segment.bytes;  // far beyond the slot
-    at += 4;
+    if (at + 3 > size) break;
+    segment.segment = data[at],
+    segment.bytes = static_cast<uint64_t>(data[at + 1]) | static_cast<uint64_t>(data[at + 2]) << 8;
+    at += 3;
   }
-  for (; at + 2 < size; at += 3) slot[(data[at] | data[at + 1] << 8) % slot.size()] = static_cast<std::byte>(data[at + 2]);
+  for (; at + 2 < size; at += 3)
+    slot[(data[at] | data[at + 1] << 8) % slot.size()] = static_cast<std::byte>(data[at + 2]);
   if (SlotBytes(table) <= slot.size()) (void)BeginSlot(slot, kLane, 1, table);
   return slot;
 }
@@ -66,14 +85,16 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const TransferPlan plan = TransferPlan::Make(Side(), Side(), {0, kTokens}, 32).value();
   static const std::vector<std::byte> valid = [] {
     std::vector<std::byte> slot(kSlotBytes);
-    pool.Fill(std::byte{0});
+    pool.Compute();
     const std::vector<uint32_t> all{0, 1, 2};
     if (!GatherSlot(plan, plan.lanes()[0], kLane, 1, all, pool.view, pool.tables, slot).ok()) std::abort();
     return slot;
   }();
   const bool edit = size > 0 && data[0] == '+';
   std::vector<std::byte> slot = edit ? Edited(valid, data + 1, size - 1) : std::vector<std::byte>();
-  if (!edit) slot.assign(reinterpret_cast<const std::byte*>(data), reinterpret_cast<const std::byte*>(data) + std::min(size, kSlotBytes));
+  if (!edit)
+    slot.assign(reinterpret_cast<const std::byte*>(data),
+                reinterpret_cast<const std::byte*>(data) + std::min(size, kSlotBytes));
   const auto content = ReadSlot(slot, kLane, 1);
   if (!content.ok()) return 0;
   pool.Fill(std::byte{0x5a});
