@@ -39,6 +39,8 @@ class Running {
                                       [this](EngineOutputs out, Scheduler& s) { Take(std::move(out), s); });
   }
 
+  ~Running() { engine.reset(); }  // its threads use the rest
+
   absl::Status Submit(Request r) {
     auto answer = std::make_shared<std::promise<absl::Status>>();
     engine->Submit(std::move(r), [answer](absl::Status s) { answer->set_value(std::move(s)); });
