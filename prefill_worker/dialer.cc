@@ -35,6 +35,10 @@ Dialer::~Dialer() {
   }
 }
 
+void Dialer::Call::NoteFailed(std::string_view kind, const absl::Status& why) {
+  absl::StrAppend(&tried, tried.empty() ? "" : "; ", AbslView(kind), ": ", why.message());
+}
+
 absl::StatusOr<Dialer::Link*> Dialer::LinkFor(const std::string& kind) {
   std::unique_ptr<Link>& link = links_[kind];
   if (link == nullptr) {
@@ -69,7 +73,7 @@ void Dialer::Dial(prefill::PeerId peer, const std::string& addresses) {
     if (may.ok())
       call.addresses.push_back(std::move(address));
     else
-      absl::StrAppend(&call.tried, call.tried.empty() ? "" : "; ", kind, ": ", may.message());
+      call.NoteFailed(kind, may);
   }
   TryNext(peer);
 }
@@ -81,7 +85,7 @@ void Dialer::TryNext(prefill::PeerId peer) {
     call.addresses.erase(call.addresses.begin());
     const absl::Status begun = Begin(peer, call, address);
     if (begun.ok()) return;
-    absl::StrAppend(&call.tried, call.tried.empty() ? "" : "; ", worker::KindOf(address), ": ", begun.message());
+    call.NoteFailed(worker::KindOf(address), begun);
   }
   const absl::Status why = absl::UnavailableError(StrCat("no way to the decode worker works: ", call.tried));
   spdlog::warn("sender: {}", View(why.message()));
@@ -117,7 +121,7 @@ void Dialer::OnTested(prefill::PeerId peer, const std::string& kind, absl::Statu
   if (!result.ok()) {
     ++failed_self_tests_;
     spdlog::warn("sender: {} is not used for this decode worker: {}", kind, View(result.status().message()));
-    absl::StrAppend(&call.tried, call.tried.empty() ? "" : "; ", kind, ": ", result.status().message());
+    call.NoteFailed(kind, result.status());
     Leave(call);
     return TryNext(peer);
   }
@@ -153,12 +157,10 @@ void Dialer::OnLost(Link& link, PeerNumber number, const absl::Status& why) {
   if (id == link.ids.end()) return;
   const prefill::PeerId peer = id->second;
   Call& call = calls_.at(peer);
-  const bool testing = call.test != nullptr;
-  const std::string kind(link.transport->name());
-  if (!testing) return Drop(peer, why);
+  if (call.test == nullptr) return Drop(peer, why);
   Leave(call);
   ++failed_self_tests_;
-  absl::StrAppend(&call.tried, call.tried.empty() ? "" : "; ", kind, ": ", why.message());
+  call.NoteFailed(link.transport->name(), why);
   TryNext(peer);
 }
 

@@ -74,6 +74,7 @@ class Dialer {
     PeerNumber number = 0;
     std::shared_ptr<SelfTest> test;  ///< null once it has passed
     PeerPath path;
+    void NoteFailed(std::string_view kind, const absl::Status& why);
   };
 
   absl::StatusOr<Link*> LinkFor(const std::string& kind);

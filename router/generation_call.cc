@@ -89,8 +89,9 @@ void GenerationCall::OnReserved(const LegKey& key, ReserveResult result) {
   if (result.status.ok()) {
     grant_ = result.grant;
     reserved_after_ = services_.clock.Now() - reserve_sent_;
-  } else
+  } else {
     services_.fleet.Forget(flow_.worker(), key.leg_id);
+  }
   flow_.Reserved(key, result, services_.clock.Now());
   Pump();
 }

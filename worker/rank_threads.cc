@@ -61,10 +61,10 @@ class RankThreads final : public RankHost {
   }
 
   void Run(int rank, SharedMemory kv) {
-    const absl::Status status = RunRank(config_, rank, LinksOf(ends_[static_cast<size_t>(rank)]), std::move(kv));
+    const engine::RankLinks links = LinksOf(ends_[static_cast<size_t>(rank)]);
+    const absl::Status status = RunRank(config_, rank, links, std::move(kv));
     if (status.ok()) return;
-    for (Communicator* link :
-         {LinksOf(ends_[static_cast<size_t>(rank)]).world, LinksOf(ends_[static_cast<size_t>(rank)]).tensor}) {
+    for (Communicator* link : {links.world, links.tensor}) {
       if (link != nullptr) link->Abort(status);
     }
     std::lock_guard lock(mutex_);

@@ -20,9 +20,6 @@ namespace baton::worker {
 /// --require-rdma. FailedPrecondition under --require-rdma without RDMA names what UCX found.
 absl::StatusOr<std::vector<std::string>> TransportKinds(const WorkerConfig& config);
 
-using TransportMaker =
-    std::function<absl::StatusOr<std::unique_ptr<Transport>>(const LandingShape& landing, TransportEvents& events)>;
-
 /// A transport of `kind` that listens on --host. `landing` without slots: one that only sends. `events` must outlive
 /// it. InvalidArgument: no such kind. Unavailable, ResourceExhausted: as its Create.
 absl::StatusOr<std::unique_ptr<Transport>> MakeTransport(std::string_view kind, const std::string& host, uint16_t port,

@@ -286,19 +286,22 @@ absl::StatusOr<Placement> Fleet::Choose(const Generation& generation, uint32_t t
   const std::shared_ptr<const WorkerFacts> facts = model_facts();
   const int64_t bytes_per_token = facts ? facts->kv_bytes_per_token : 0;
   const auto [p, prefill_ms] = pairs ? BestOf(prefills, tokens) : std::pair<size_t, double>{};
-  std::vector<uint32_t> local(decodes.all.size(), tokens);  // [decodes] of uncached tokens
+  const auto rate_to = [&, p = p](const Candidates& to, size_t i) {
+    return TransferRate(prefills, p, to, i, bytes_per_token);
+  };
+  const Candidates alone = candidates.Only([&](size_t i) {
+    if (is(i, "both") || !is(i, "decode")) return is(i, "both");
+    const Candidate& c = candidates.all[i];
+    return !pairs || int64_t{tokens} - c.cached_tokens <= LocalPrefillTokens(c, rate_to(candidates, i));
+  });
+  std::vector<uint32_t> local(decodes.all.size());
   for (size_t d = 0; pairs && d < decodes.all.size(); ++d) {
     Candidate& c = decodes.all[d];
-    const double rate = TransferRate(prefills, p, decodes, d, bytes_per_token);
+    const double rate = rate_to(decodes, d);
     local[d] = LocalPrefillTokens(c, rate);
     c.queued_tokens = 0;
     c.prefill_tokens_per_s = rate * (1 + config_.route_lambda);  // nobody else waits for a transfer
   }
-  size_t decode = 0;  // of decodes, as the next lambda meets them
-  const Candidates alone = candidates.Only([&](size_t i) {
-    if (is(i, "both")) return true;
-    return is(i, "decode") && int64_t{tokens} - candidates.all[i].cached_tokens <= local[decode++];
-  });
   if (alone.all.empty() && !pairs) return absl::UnavailableError("no worker that decodes is ready");
   std::optional<std::pair<size_t, double>> single;
   if (!alone.all.empty()) single = BestOf(alone, tokens);

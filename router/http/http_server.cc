@@ -1,4 +1,7 @@
-// <utility> before Asio: Boost 1.81's awaitable.hpp uses std::exchange without it.
+// clang-format off: <utility> before Asio, whose awaitable.hpp uses std::exchange without it (Boost 1.81).
+#include <utility>
+// clang-format on
+
 #include "router/http/http_server.h"
 
 #include <sys/socket.h>
@@ -19,7 +22,6 @@
 #include <future>
 #include <mutex>
 #include <set>
-#include <utility>
 
 #include "common/str_cat.h"
 #include "router/asio_executor.h"
@@ -212,14 +214,13 @@ asio::awaitable<bool> HttpServer::Inner::WriteAnswer(beast::tcp_stream& stream, 
       // A client that keeps up takes all at once: no timer, no turn of the loop.
       size_t sent = stream.socket().write_some(asio::buffer(output), error);
       if (error == asio::error::would_block) error = {};
-      if (!error && sent < output.size()) {
-        while (sent < output.size() && !error) {  // the time limit is for each byte that is taken
-          stream.expires_after(milliseconds(options.write_timeout_ms));
-          sent += co_await stream.async_write_some(asio::buffer(output) + sent,
-                                                   asio::redirect_error(asio::use_awaitable, error));
-        }
-        stream.expires_never();
+      const bool waits = !error && sent < output.size();
+      while (!error && sent < output.size()) {  // the time limit is for each byte that is taken
+        stream.expires_after(milliseconds(options.write_timeout_ms));
+        sent += co_await stream.async_write_some(asio::buffer(output) + sent,
+                                                 asio::redirect_error(asio::use_awaitable, error));
       }
+      if (waits) stream.expires_never();
       if (error) co_return false;
       exchange.Sent();
     }

@@ -170,20 +170,18 @@ struct RouterMetrics::Families {
     set("baton_router_texts_queued", "Texts waiting for the text pool", static_cast<double>(router.texts_queued));
     set("baton_router_token_cache_bytes", "Memory of the token cache",
         static_cast<double>(router.token_cache.kept_bytes));
-    prom::Labels with = labels;
-    with["engine"] = "router";
-    Grow("baton_router_token_cache_found_bytes_total", "Prompt text whose token ids were known", with, "",
+    Grow("baton_router_token_cache_found_bytes_total", "Prompt text whose token ids were known", labels, "",
          router.token_cache.found_bytes);
-    Grow("baton_router_token_cache_tokenized_bytes_total", "Prompt text that was tokenized", with, "",
+    Grow("baton_router_token_cache_tokenized_bytes_total", "Prompt text that was tokenized", labels, "",
          router.token_cache.tokenized_bytes);
   }
 
   // A worker's own counter, carried on by what it grew; a restarted worker starts from 0 again.
   void Grow(const char* name, const char* help, const prom::Labels& with, const std::string& incarnation,
             int64_t value) {
-    auto& [from, last] =
-        grown[std::string(name) + "|" + with.at("engine") + (with.contains("kind") ? "|" + with.at("kind") : "") +
-              (with.contains("reason") ? "|" + with.at("reason") : "")];
+    std::string series = name;
+    for (const auto& [label, text] : with) series += "|" + text;
+    auto& [from, last] = grown[series];
     if (from != incarnation) from = incarnation, last = 0;
     auto& counter = prom::BuildCounter().Name(name).Help(help).Register(registry).Add(with);
     if (value > last) counter.Increment(static_cast<double>(value - last));
