@@ -47,7 +47,10 @@ class LoggingRole final : public Role {
   v1::WorkerRole wire_role() const override { return v1::WORKER_ROLE_DECODE; }
   void Start(PostTask, RelayBook*) override {}
   void Drain() override { log_.Say("RoleDrains"); }
-  bool Idle() const override { return idle_; }
+  bool Idle() const override {
+    if (!idle_) log_.Say("Busy");
+    return idle_;
+  }
   void StopThreads() override { log_.Say("RoleStops"); }
   void LetGo() override { log_.Say("RoleLetsGo"); }
   void OnTick(engine::Scheduler&) override { log_.Say("Tick"); }
@@ -137,10 +140,9 @@ const std::vector<std::pair<std::string, Call>>& Calls() {
       {"Drain, role busy", {[](World& w) {
          w.idle = false;
          w.shell->Drain([&w] { w.log.Say("drained"); });
-         w.shell->Tick();
-         if (w.alive) w.log.WaitFor("Tick");
+         if (w.alive) w.log.WaitFor("Busy");
          w.log.Say("waits");
-         w.idle = true;  // the scheduler thread reads it in its next tick, which is posted after
+         w.idle = true;
          w.shell->Tick();
        }, "drained"}},
       {"Shutdown", {[](World& w) { w.shell->Shutdown(); }, ""}},
@@ -156,7 +158,7 @@ Tick             | Tick | Tick | =
 Report the load  | Load | Load | =
 Stream ends      | Load | Load | =
 Drain            | RoleDrains drained | RoleDrains drained | drained
-Drain, role busy | RoleDrains Tick waits Tick drained | RoleDrains Tick waits Tick drained | waits
+Drain, role busy | RoleDrains Busy waits Tick drained | RoleDrains Busy waits Tick drained | waits
 Shutdown         | RoleStops RoleLetsGo | RoleStops RoleLetsGo | RoleStops RoleLetsGo
 )";
 
