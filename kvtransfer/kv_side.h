@@ -5,22 +5,10 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "common/int_range.h"
 #include "common/kv_layout.h"
 
 namespace baton {
-
-/// Half-open range of integers.
-struct IntRange {
-  int begin = 0;
-  int end = 0;
-  int size() const { return end > begin ? end - begin : 0; }
-  bool operator==(const IntRange&) const = default;
-};
-
-/// The common part of two ranges; empty (begin ≥ end) when there is none.
-inline IntRange Intersect(IntRange a, IntRange b) {
-  return {a.begin > b.begin ? a.begin : b.begin, a.end < b.end ? a.end : b.end};
-}
 
 /// One side of a transfer. Rank number = stage · tensor_parallel_size + tp_rank.
 struct KvSide {

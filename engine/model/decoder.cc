@@ -130,7 +130,7 @@ absl::Status Decoder::Enter(std::span<const int32_t> tokens, const Tensor& resid
 absl::Status Decoder::Layers(const MicroBatch& part, std::span<const KvGroupView> kv, const std::atomic<bool>& cancel,
                              const std::function<void(int)>& on_layer_kv, const Tensor& rows_in) {
   Tensor residual = rows_in;
-  const IndexRange layers = shape_.layers;
+  const IntRange layers = shape_.layers;
   ops_.RmsNorm(residual, WeightsOf(layers.begin).input_norm, config_.norm_offset, config_.rms_eps,
                a_.normed.Rows(0, part.rows));
   for (int layer = layers.begin; layer < layers.end; ++layer) {
@@ -196,7 +196,7 @@ absl::StatusOr<Tensor> Decoder::Head(const WantedRows& wanted) {
 
 // Each rank has its columns; rank 0 puts them side by side.
 absl::Status Decoder::GatherLogits(int64_t rows, const Tensor& normed) {
-  const auto part_of = [&](const IndexRange& vocab) {
+  const auto part_of = [&](const IntRange& vocab) {
     return Tensor(a_.part_logits.data, DType::kF32, {rows, vocab.size()});
   };
   if (place_.rank() != 0) {
@@ -212,7 +212,7 @@ absl::Status Decoder::GatherLogits(int64_t rows, const Tensor& normed) {
   for (int r = 1; r < place_.tensor_size; ++r) {
     RankPlace other = place_;
     other.tensor_rank = r;
-    const IndexRange vocab = ShapeOf(config_, other).vocab;
+    const IntRange vocab = ShapeOf(config_, other).vocab;
     ops_.Sync();
     BATON_RETURN_IF_ERROR(links_.tensor->Recv(r, Bytes(part_of(vocab))));
     ops_.GatherRows(part_of(vocab), all, logits.Columns(vocab.begin, vocab.size()));

@@ -7,13 +7,13 @@
 namespace baton::engine {
 namespace {
 
-IndexRange Share(int n, int part, int parts) {
+IntRange Share(int n, int part, int parts) {
   const auto border = [&](int i) { return static_cast<int>(int64_t{n} * i / parts); };
   return {border(part), border(part + 1)};
 }
 
 // Whole heads each, or one head that several ranks keep.
-IndexRange KvHeads(int heads, int part, int parts) {
+IntRange KvHeads(int heads, int part, int parts) {
   if (parts <= heads) return Share(heads, part, parts);
   const int head = part / (parts / heads);
   return {head, head + 1};

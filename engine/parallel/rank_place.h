@@ -12,18 +12,12 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "common/int_range.h"
 #include "engine/model/model_config.h"
 
 namespace baton::engine {
 
 class Communicator;
-
-/// Half-open.
-struct IndexRange {
-  int begin = 0, end = 0;
-  int size() const { return end - begin; }
-  bool operator==(const IndexRange&) const = default;
-};
 
 struct RankPlace {
   int tensor_rank = 0, tensor_size = 1;
@@ -48,7 +42,7 @@ struct RankPlace {
 
 /// The rank's part of the model.
 struct RankShape {
-  IndexRange layers, q_heads, kv_heads, inner, vocab;
+  IntRange layers, q_heads, kv_heads, inner, vocab;
 };
 RankShape ShapeOf(const ModelConfig& config, const RankPlace& place);
 
