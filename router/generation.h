@@ -49,6 +49,17 @@ struct WorkerId {
   bool operator==(const WorkerId&) const = default;
 };
 
+enum class WorkerRole : uint8_t { kUnknown, kPrefill, kDecode, kBoth };
+inline const char* WorkerRoleName(WorkerRole role) {
+  switch (role) {
+    case WorkerRole::kPrefill: return "prefill";
+    case WorkerRole::kDecode: return "decode";
+    case WorkerRole::kBoth: return "both";
+    case WorkerRole::kUnknown: break;
+  }
+  return "unknown";
+}
+
 /// A tokenized request, ready for a worker.
 struct Generation {
   std::string request_id;

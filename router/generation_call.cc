@@ -133,8 +133,9 @@ void GenerationCall::Do(PickWorker action) {
   if (action.again && !PayRetry())
     return flow_.NoWorker(absl::UnavailableError("the retry budget is spent (--retry-budget)"), 1000, now);
   prefill_load_.Release();
-  absl::StatusOr<Placement> place = services_.fleet.Choose(generation_, flow_.tokens_to_prefill(), flow_.excluded(),
-                                                           /*with_prefill=*/!flow_.started_output());
+  absl::StatusOr<Placement> place =
+      services_.fleet.Choose(generation_, flow_.tokens_to_prefill(), flow_.excluded(),
+                             /*with_prefill=*/!flow_.started_output(), flow_.started_output() ? numerics_ : "");
   if (!place.ok()) return flow_.NoWorker(place.status(), 1000, now);
   load_ = std::move(place->ticket);
   predicted_cached_tokens_ = place->predicted_cached_tokens;
@@ -151,6 +152,7 @@ void GenerationCall::Do(ReserveOn action) {
   constexpr uint32_t kExpiryMs =
       120000;  // of the ticket, until it is attached; renewed by nothing: a longer wait is a new attempt
   reserve_sent_ = services_.clock.Now();
+  decode_worker_ = action.decode;
   const uint32_t left = RemainingMs(reserve_sent_);
   services_.fleet.Reserve(action.decode, generation_, action.key, left > 0 ? std::min(left, kExpiryMs) : kExpiryMs,
                           shared_from_this());
@@ -182,7 +184,8 @@ bool GenerationCall::PayRetry() {
 /// Another prefill leg is a retry like any other. When the budget is spent the decode worker computes the prompt.
 void GenerationCall::Do(PickPrefill) {
   if (!PayRetry()) return flow_.PrefillChosen(std::nullopt, services_.clock.Now());
-  absl::StatusOr<Placement> place = services_.fleet.ChoosePrefill(generation_, flow_.excluded_prefill());
+  absl::StatusOr<Placement> place =
+      services_.fleet.ChoosePrefill(generation_, flow_.excluded_prefill(), decode_worker_);
   if (place.ok()) prefill_load_ = std::move(place->ticket);
   flow_.PrefillChosen(place.ok() ? std::optional(place->worker) : std::nullopt, services_.clock.Now());
 }
@@ -206,6 +209,7 @@ void GenerationCall::Do(AttachTo action) {
     order.output = &flow_.output(*action.only_choice);
   }
   TookPart(action.worker);
+  attached_worker_ = action.worker;
   const TimePoint now = services_.clock.Now();
   order.deadline_ms = RemainingMs(now);
   const absl::Status sent = services_.fleet.Attach(action.worker, generation_, order, shared_from_this());
@@ -222,6 +226,7 @@ void GenerationCall::Do(GiveCredit action) {
 
 void GenerationCall::Do(Admitted action) {
   cached_tokens_ = action.cached_tokens;
+  if (cached_tokens_ > 0) mixed_numerics_ |= services_.fleet.MayHoldOthersKv(attached_worker_);
   sink_->OnAdmitted(generation_, cached_tokens_);
 }
 

@@ -133,6 +133,8 @@ class GenerationCall final : public RelaySink, public std::enable_shared_from_th
   std::string prompt_logprobs_;
   int64_t cached_tokens_ = 0, predicted_cached_tokens_ = 0;
   int32_t budget_taken_ = 0;
+  WorkerId decode_worker_;    ///< of the latest ticket
+  WorkerId attached_worker_;  ///< the latest
   WorkerId prefill_worker_;  ///< of the latest prefill leg
   std::string numerics_;     ///< of the workers that took part
   bool mixed_numerics_ = false;

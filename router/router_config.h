@@ -58,6 +58,7 @@ struct RouterConfig {
   int32_t first_token_timeout_ms = 0;
   int32_t idle_token_timeout_ms = 300000;
   int32_t max_attempts = 3;
+  bool require_identical_failover = false;
   double retry_budget = 0.2;
   int32_t local_prefill_max_tokens = -1;
   int32_t failover_wait_ms = 0;
@@ -125,6 +126,8 @@ void VisitFields(RouterConfig& c, Visitor&& field) {
   field("first-token-timeout-ms", c.first_token_timeout_ms, "ms", "from arrival to the first token (0 = none)");
   field("idle-token-timeout-ms", c.idle_token_timeout_ms, "ms", "between two tokens of a running request (0 = none)");
   field("max-attempts", c.max_attempts, "", "workers tried for a request, retries and migrations together");
+  field("require-identical-failover", c.require_identical_failover, "",
+        "one answer is the work of workers of one numerics id only, whoever is lost: its bits never depend on that");
   field("retry-budget", c.retry_budget, "", "retries and migrations per live request (at least 3 at once)");
   field("local-prefill-max-tokens", c.local_prefill_max_tokens, "tokens",
         "uncached prompt tokens that a decode worker computes itself; -1 = as many as take no longer than a handoff, by "

@@ -7,7 +7,6 @@
 
 #include "common/status.h"
 #include "common/str_cat.h"
-#include "router/policy/break_even.h"
 
 namespace baton::router {
 namespace {
@@ -24,9 +23,18 @@ bool Excluded(const std::vector<WorkerId>& excluded, WorkerId id) {
   return std::find(excluded.begin(), excluded.end(), id) != excluded.end();
 }
 
+const char* NobodyDecodes(const NumericsRule& numerics) {
+  return numerics.require && !numerics.so_far.empty()
+             ? "no worker with the numerics of the answer so far is ready (--require-identical-failover)"
+             : "no worker that decodes is ready";
+}
+
+// Its numerics live as long as the view's facts.
 Candidate CandidateOf(const LinkView& view) {
   Candidate c;
   c.id = view.id;
+  c.role = view.facts->role;
+  c.numerics = view.facts->numerics_id;
   const int64_t own = view.outstanding->uncached_tokens.load(std::memory_order_relaxed);
   c.queued_tokens = static_cast<double>(std::max(own, view.load.queued_tokens));
   c.running =
@@ -101,8 +109,8 @@ bool Fleet::OthersReady(int32_t slot) const {
 
 absl::Status Fleet::Admit(int32_t slot, const WorkerFacts& facts) {
   std::lock_guard lock(mutex_);
-  if (facts.role != "both" && facts.role != "prefill" && facts.role != "decode") {
-    return absl::FailedPreconditionError(StrCat("role: worker is \"", facts.role, "\", not both, prefill or decode"));
+  if (facts.role == WorkerRole::kUnknown) {
+    return absl::FailedPreconditionError("role: worker is neither both nor prefill nor decode");
   }
   if (!facts.hash_key.empty() && facts.hash_key != KeyBytes(key_)) {
     if (key_from_file_ || OthersReady(slot)) {
@@ -165,8 +173,8 @@ Readiness Fleet::ReadinessNow() const {
   bool decodes = false, missing = false;  // a prefill worker that was never there is waited for
   for (const LinkView& v : Views()) {
     const bool ready = v.state == LinkState::kReady;
-    if (ready && v.facts->role == "both") return Readiness{true, "ready", "", 1, ""};
-    decodes |= ready && v.facts->role == "decode";
+    if (ready && v.facts->role == WorkerRole::kBoth) return Readiness{true, "ready", "", 1, ""};
+    decodes |= ready && v.facts->role == WorkerRole::kDecode;
     missing |= v.facts == nullptr;
     if (v.state == LinkState::kLoading && (r.status != "loading" || v.progress > r.progress)) {
       r.status = "loading";
@@ -181,7 +189,7 @@ Readiness Fleet::ReadinessNow() const {
   return r;
 }
 
-PrefixIndex::Depths Fleet::Match(const Generation& generation, const std::vector<Candidate>& candidates) {
+PrefixIndex::Depths Fleet::Match(const Generation& generation, const std::vector<Candidate>& candidates) const {
   if (generation.sampling.prompt_logprobs || index_.size_units() == 0) return {};  // such requests read no cache
   std::shared_ptr<const PrefixHasher> hasher;
   std::shared_ptr<const WorkerFacts> facts;
@@ -201,55 +209,34 @@ PrefixIndex::Depths Fleet::Match(const Generation& generation, const std::vector
   return index_.Match(keys, eligible);
 }
 
-absl::StatusOr<Fleet::Candidates> Fleet::CandidatesFor(const Generation& generation,
-                                                       const std::vector<WorkerId>& excluded) {
-  Candidates out;
+absl::StatusOr<Fleet::Ready> Fleet::ReadyFor(const Generation& generation,
+                                             const std::vector<WorkerId>& excluded) const {
+  Ready out;
   for (const auto& link : links_) {
-    const LinkView view = link->View();
+    LinkView view = link->View();
     if (view.state != LinkState::kReady || Excluded(excluded, view.id)) continue;
-    out.all.push_back(CandidateOf(view));
-    out.loads.push_back(view.outstanding);
-    out.roles.push_back(view.facts->role);
-    out.incarnations.push_back(view.facts->incarnation);
-    out.peers.push_back(view.load.handoff.peers);
+    out.candidates.push_back(CandidateOf(view));
+    out.views.push_back(std::move(view));
   }
-  if (out.all.empty()) {
+  if (out.candidates.empty()) {
     const Readiness why = ReadinessNow();
     if (why.ready) return absl::UnavailableError("no other worker can take the request");
     return absl::UnavailableError(
         StrCat("no worker is ready: ", why.detail,
                why.phase.empty() ? "" : StrCat(" (", why.phase, " ", static_cast<int>(100 * why.progress), " %)")));
   }
-  const PrefixIndex::Depths depths = Match(generation, out.all);
-  for (Candidate& c : out.all) {
+  const PrefixIndex::Depths depths = Match(generation, out.candidates);
+  for (Candidate& c : out.candidates) {
     c.cached_tokens =
         std::min<uint32_t>(depths[c.id.slot] * kUnitTokens, static_cast<uint32_t>(generation.prompt.size()) - 1);
   }
   return out;
 }
 
-Fleet::Candidates Fleet::Candidates::Only(const std::function<bool(size_t)>& keep) const {
-  Candidates out;
-  for (size_t i = 0; i < all.size(); ++i) {
-    if (!keep(i)) continue;
-    out.all.push_back(all[i]);
-    out.loads.push_back(loads[i]);
-    out.roles.push_back(roles[i]);
-    out.incarnations.push_back(incarnations[i]);
-    out.peers.push_back(peers[i]);
-  }
-  return out;
-}
-
-std::pair<size_t, double> Fleet::BestOf(const Candidates& candidates, uint32_t tokens) {
-  const size_t chosen = scorer_->Choose(candidates.all, tokens);
-  size_t ignored = 0;
-  return {chosen, scorer_->Table(candidates.all, tokens, &ignored)[chosen].total_ms};
-}
-
-Placement Fleet::Place(const Candidates& candidates, size_t chosen, uint32_t tokens) {
-  const Candidate& c = candidates.all[chosen];
-  return Placement{c.id, LoadTicket(candidates.loads[chosen], int64_t{tokens} - c.cached_tokens), c.cached_tokens};
+Placement Fleet::Ready::Place(size_t i, uint32_t tokens_to_prefill) const {
+  const Candidate& c = candidates[i];
+  const int64_t uncached = std::max<int64_t>(0, int64_t{tokens_to_prefill} - c.cached_tokens);
+  return Placement{c.id, LoadTicket(views[i].outstanding, uncached), c.cached_tokens};
 }
 
 void Fleet::NoteHandoff(double ms) {
@@ -258,81 +245,70 @@ void Fleet::NoteHandoff(double ms) {
   handoff_ms_.store(mean + kShare * (std::clamp(ms, kLeast, kMost) - mean), std::memory_order_relaxed);
 }
 
-double Fleet::TransferRate(const Candidates& prefills, size_t p, const Candidates& decodes, size_t d,
-                           int64_t bytes_per_token) const {
-  double gigabytes_per_s = 1;  // until they have met
-  for (const PeerPath& peer : prefills.peers[p]) {
-    if (peer.incarnation == decodes.incarnations[d] && peer.gigabytes_per_second > 0)
-      gigabytes_per_s = peer.gigabytes_per_second;
-  }
-  return gigabytes_per_s * 1e9 / static_cast<double>(std::max<int64_t>(1, bytes_per_token));
-}
-
-uint32_t Fleet::LocalPrefillTokens(const Candidate& decode, double transfer_tokens_per_s) const {
-  if (config_.local_prefill_max_tokens >= 0) return static_cast<uint32_t>(config_.local_prefill_max_tokens);
-  return BreakEvenTokens(decode.prefill_tokens_per_s, transfer_tokens_per_s, handoff_ms_.load(std::memory_order_relaxed));
-}
-
-// One rule: a worker alone costs its queue, the prefill, and what its decodes lose; a pair costs the prefill worker's
-// queue and prefill, the handoff, and on the decode worker the transfer of what it lacks. A decode worker alone is a
-// candidate for prompts below break-even, or when there is no prefill worker.
-absl::StatusOr<Placement> Fleet::Choose(const Generation& generation, uint32_t tokens,
-                                        const std::vector<WorkerId>& excluded, bool with_prefill) {
-  BATON_ASSIGN_OR_RETURN(const Candidates candidates, CandidatesFor(generation, excluded));
-  const auto is = [&](size_t i, const char* role) { return candidates.roles[i] == role; };
-  const Candidates prefills = candidates.Only([&](size_t i) { return with_prefill && is(i, "prefill"); });
-  Candidates decodes = candidates.Only([&](size_t i) { return is(i, "decode"); });
-  const bool pairs = !prefills.all.empty() && !decodes.all.empty();
+HandoffTerms Fleet::HandoffTermsOf(const Ready& ready) const {
   const std::shared_ptr<const WorkerFacts> facts = model_facts();
-  const int64_t bytes_per_token = facts ? facts->kv_bytes_per_token : 0;
-  const auto [p, prefill_ms] = pairs ? BestOf(prefills, tokens) : std::pair<size_t, double>{};
-  const auto rate_to = [&, p = p](const Candidates& to, size_t i) {
-    return TransferRate(prefills, p, to, i, bytes_per_token);
+  const double bytes_per_token = facts ? static_cast<double>(std::max<int64_t>(1, facts->kv_bytes_per_token)) : 1;
+  const auto tokens_per_s = [&views = ready.views, bytes_per_token](size_t p, size_t d) {
+    double gigabytes_per_s = 1;  // until they have met
+    for (const PeerPath& peer : views[p].load.handoff.peers) {
+      const bool there = peer.incarnation == views[d].facts->incarnation;
+      if (there && peer.gigabytes_per_second > 0) gigabytes_per_s = peer.gigabytes_per_second;
+    }
+    return gigabytes_per_s * 1e9 / bytes_per_token;
   };
-  const Candidates alone = candidates.Only([&](size_t i) {
-    if (is(i, "both") || !is(i, "decode")) return is(i, "both");
-    const Candidate& c = candidates.all[i];
-    return !pairs || int64_t{tokens} - c.cached_tokens <= LocalPrefillTokens(c, rate_to(candidates, i));
-  });
-  std::vector<uint32_t> local(decodes.all.size());
-  for (size_t d = 0; pairs && d < decodes.all.size(); ++d) {
-    Candidate& c = decodes.all[d];
-    const double rate = rate_to(decodes, d);
-    local[d] = LocalPrefillTokens(c, rate);
-    c.queued_tokens = 0;
-    c.prefill_tokens_per_s = rate * (1 + config_.route_lambda);  // nobody else waits for a transfer
+  return {handoff_ms_.load(std::memory_order_relaxed), config_.local_prefill_max_tokens, tokens_per_s};
+}
+
+absl::StatusOr<Placement> Fleet::Choose(const Generation& generation, uint32_t tokens,
+                                        const std::vector<WorkerId>& excluded, bool with_prefill,
+                                        const std::string& numerics_so_far) {
+  BATON_ASSIGN_OR_RETURN(const Ready ready, ReadyFor(generation, excluded));
+  const HandoffTerms handoff = HandoffTermsOf(ready);
+  const NumericsRule numerics{numerics_so_far, config_.require_identical_failover};
+  const std::vector<RouteOption> options =
+      RouteOptions(ready.candidates, tokens, with_prefill ? &handoff : nullptr, numerics);
+  if (options.empty()) return absl::UnavailableError(NobodyDecodes(numerics));
+  const RouteOption& chosen = options[scorer_->Choose(ready.candidates, options, tokens)];
+  Placement placement = ready.Place(chosen.worker, chosen.prefill ? 0 : tokens);
+  if (chosen.prefill) {
+    placement.prefill = std::make_unique<Placement>(ready.Place(*chosen.prefill, tokens));
+    placement.predicted_cached_tokens = placement.prefill->predicted_cached_tokens;
+    placement.local_prefill_tokens = chosen.local_prefill_tokens;
   }
-  if (alone.all.empty() && !pairs) return absl::UnavailableError("no worker that decodes is ready");
-  std::optional<std::pair<size_t, double>> single;
-  if (!alone.all.empty()) single = BestOf(alone, tokens);
-  if (!pairs) return Place(alone, single->first, tokens);
-  const auto [d, decode_ms] = BestOf(decodes, tokens);
-  const double pair_ms = prefill_ms + decode_ms + handoff_ms_.load(std::memory_order_relaxed);
-  if (single && single->second < pair_ms) return Place(alone, single->first, tokens);
-  Placement pair{decodes.all[d].id, LoadTicket(decodes.loads[d], 0), decodes.all[d].cached_tokens};
-  pair.prefill = std::make_unique<Placement>(Place(prefills, p, tokens));
-  pair.predicted_cached_tokens = pair.prefill->predicted_cached_tokens;
-  pair.local_prefill_tokens = local[d];
-  return pair;
+  return placement;
 }
 
-absl::StatusOr<Placement> Fleet::ChoosePrefill(const Generation& generation, const std::vector<WorkerId>& excluded) {
-  BATON_ASSIGN_OR_RETURN(const Candidates candidates, CandidatesFor(generation, excluded));
-  const Candidates prefills = candidates.Only([&](size_t i) { return candidates.roles[i] == "prefill"; });
-  if (prefills.all.empty()) return absl::UnavailableError("no other prefill worker is ready");
+absl::StatusOr<Placement> Fleet::ChoosePrefill(const Generation& generation, const std::vector<WorkerId>& excluded,
+                                               WorkerId decode) {
+  BATON_ASSIGN_OR_RETURN(const Ready ready, ReadyFor(generation, excluded));
+  const std::string decode_numerics = NumericsOf(decode);
+  std::vector<RouteOption> options;
+  for (size_t i = 0; i < ready.candidates.size(); ++i) {
+    if (ready.candidates[i].role == WorkerRole::kPrefill) options.push_back({i});
+  }
+  KeepNumerics(ready.candidates, {decode_numerics, config_.require_identical_failover}, options);
+  if (options.empty()) return absl::UnavailableError("no other prefill worker is ready");
   const auto tokens = static_cast<uint32_t>(generation.prompt.size());
-  return Place(prefills, scorer_->Choose(prefills.all, tokens), tokens);
+  return ready.Place(options[scorer_->Choose(ready.candidates, options, tokens)].worker, tokens);
 }
 
-absl::StatusOr<ExplainedRoute> Fleet::Explain(const Generation& generation) {
+absl::StatusOr<ExplainedRoute> Fleet::Explain(const Generation& generation) const {
   if (generation.prompt.empty()) return absl::InvalidArgumentError("the prompt is empty: it has 0 tokens");
-  BATON_ASSIGN_OR_RETURN(const Candidates candidates, CandidatesFor(generation, {}));
+  BATON_ASSIGN_OR_RETURN(const Ready ready, ReadyFor(generation, {}));
+  const auto tokens = static_cast<uint32_t>(generation.prompt.size());
+  const HandoffTerms handoff = HandoffTermsOf(ready);
+  const NumericsRule numerics{"", config_.require_identical_failover};
+  const std::vector<RouteOption> options = RouteOptions(ready.candidates, tokens, &handoff, numerics);
+  if (options.empty()) return absl::UnavailableError(NobodyDecodes(numerics));
   ExplainedRoute route{generation.prompt.size(), config_.route_policy, {}};
   size_t chosen = 0;
-  const std::vector<Cost> table =
-      scorer_->Table(candidates.all, static_cast<uint32_t>(generation.prompt.size()), &chosen);
+  const std::vector<Cost> table = scorer_->Table(ready.candidates, options, tokens, &chosen);
   for (size_t i = 0; i < table.size(); ++i) {
-    route.costs.push_back(ExplainedCost{table[i], candidates.all[i].cached_tokens, i == chosen});
+    const RouteOption& option = options[i];
+    ExplainedCost& row = route.costs.emplace_back(ExplainedCost{ready.candidates[option.worker].id, {}, table[i]});
+    if (option.prefill) row.prefill = ready.candidates[*option.prefill].id;
+    row.cached_tokens = ready.candidates[option.prefill.value_or(option.worker)].cached_tokens;
+    row.chosen = i == chosen;
   }
   return route;
 }
@@ -341,6 +317,15 @@ std::string Fleet::NumericsOf(WorkerId id) const {
   if (id.slot < 0 || static_cast<size_t>(id.slot) >= links_.size()) return "";
   const std::shared_ptr<const WorkerFacts> facts = links_[static_cast<size_t>(id.slot)]->View().facts;
   return facts == nullptr ? "" : facts->numerics_id;
+}
+
+bool Fleet::MayHoldOthersKv(WorkerId decode) const {
+  if (config_.require_identical_failover) return false;
+  const std::string own = NumericsOf(decode);
+  return std::ranges::any_of(links_, [&](const auto& link) {
+    const std::shared_ptr<const WorkerFacts> facts = link->View().facts;
+    return facts != nullptr && facts->role == WorkerRole::kPrefill && facts->numerics_id != own;
+  });
 }
 
 WorkerLink* Fleet::LinkOf(WorkerId id) {

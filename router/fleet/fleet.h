@@ -4,7 +4,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -30,14 +29,16 @@ struct Placement {
 
 /// What a decision would be: /debug/route.
 struct ExplainedCost {
+  WorkerId worker;
+  std::optional<WorkerId> prefill;  ///< null: `worker` computes the prompt
   Cost cost;
-  uint32_t cached_tokens = 0;  ///< as the index predicts
+  uint32_t cached_tokens = 0;  ///< where the prompt is computed, as the index predicts
   bool chosen = false;
 };
 struct ExplainedRoute {
   size_t prompt_tokens = 0;
   std::string policy;
-  std::vector<ExplainedCost> costs;  ///< of the workers that are ready
+  std::vector<ExplainedCost> costs;  ///< of every option that the ready workers give
 };
 
 /// Retries and migrations may not exceed a share of live requests. Thread-safe.
@@ -69,6 +70,8 @@ class Fleet final : public LinkHost {
   std::shared_ptr<const WorkerFacts> model_facts() const;
   /// What decides the bits of a worker's answers; empty: not known.
   std::string NumericsOf(WorkerId id) const;
+  /// What `decode` has cached may be the work of a prefill worker with other numerics.
+  bool MayHoldOthersKv(WorkerId decode) const;
   std::vector<LinkView> Views() const;
   std::vector<WorkerStatus> Status() const;
   /// Ready when a worker can take requests; otherwise says why not.
@@ -76,14 +79,17 @@ class Fleet final : public LinkHost {
 
   /// Unavailable: no worker can take it (says why). ResourceExhausted is the workers' own answer to an Attach.
   /// `with_prefill`: a (prefill, decode) pair may be chosen, when it is predicted to be faster than one worker alone.
+  /// `numerics_so_far`: of what the client has already; empty: nothing.
   absl::StatusOr<Placement> Choose(const Generation& generation, uint32_t tokens_to_prefill,
-                                   const std::vector<WorkerId>& excluded, bool with_prefill);
-  /// Another prefill worker for a ticket that was given.
-  absl::StatusOr<Placement> ChoosePrefill(const Generation& generation, const std::vector<WorkerId>& excluded);
+                                   const std::vector<WorkerId>& excluded, bool with_prefill,
+                                   const std::string& numerics_so_far);
+  /// Another prefill worker for a ticket that `decode` gave.
+  absl::StatusOr<Placement> ChoosePrefill(const Generation& generation, const std::vector<WorkerId>& excluded,
+                                          WorkerId decode);
   /// What a handoff took beside the prefill: reserving, and waiting for the last KV. Any thread.
   void NoteHandoff(double ms);
   /// The cost table of that decision, without taking it. InvalidArgument: an empty prompt. Unavailable: no worker.
-  absl::StatusOr<ExplainedRoute> Explain(const Generation& generation);
+  absl::StatusOr<ExplainedRoute> Explain(const Generation& generation) const;
 
   absl::Status Attach(WorkerId id, const Generation& generation, const AttachOrder& order,
                       std::shared_ptr<RelaySink> sink);
@@ -104,24 +110,18 @@ class Fleet final : public LinkHost {
 
   std::string GreetingKey(bool refused_before) override;
   absl::Status Admit(int32_t slot, const WorkerFacts& facts) override;
-  struct Candidates {
-    std::vector<Candidate> all;
-    std::vector<std::shared_ptr<OutstandingLoad>> loads;  // [all]
-    std::vector<std::string> roles;                       // [all]
-    std::vector<std::string> incarnations;                // [all]
-    std::vector<std::vector<PeerPath>> peers;             // [all] that prefill workers reach
-    Candidates Only(const std::function<bool(size_t)>& keep) const;
+  /// The workers that can take a request.
+  struct Ready {
+    std::vector<Candidate> candidates;
+    std::vector<LinkView> views;  // [candidates]
+    /// On candidate `i`, which computes what it lacks of so many tokens.
+    Placement Place(size_t i, uint32_t tokens_to_prefill) const;
   };
-  absl::StatusOr<Candidates> CandidatesFor(const Generation& generation, const std::vector<WorkerId>& excluded);
-  /// The best of them and what it costs.
-  std::pair<size_t, double> BestOf(const Candidates& candidates, uint32_t tokens);
-  Placement Place(const Candidates& candidates, size_t chosen, uint32_t tokens);
-  /// Tokens per second from prefill worker `p` to decode worker `d`.
-  double TransferRate(const Candidates& prefills, size_t p, const Candidates& decodes, size_t d,
-                      int64_t bytes_per_token) const;
-  uint32_t LocalPrefillTokens(const Candidate& decode, double transfer_tokens_per_s) const;
+  absl::StatusOr<Ready> ReadyFor(const Generation& generation, const std::vector<WorkerId>& excluded) const;
+  /// Of what it refers to, `ready` must outlive it.
+  HandoffTerms HandoffTermsOf(const Ready& ready) const;
   WorkerLink* LinkOf(WorkerId id);
-  PrefixIndex::Depths Match(const Generation& generation, const std::vector<Candidate>& candidates);
+  PrefixIndex::Depths Match(const Generation& generation, const std::vector<Candidate>& candidates) const;
 
   const RouterConfig config_;
   const std::unique_ptr<Scorer> scorer_;

@@ -26,12 +26,12 @@ void AppendIds(const std::vector<int32_t>& ids, std::string* out) {
   if (!ids.empty()) std::memcpy(out->data() + at, ids.data(), ids.size() * sizeof(int32_t));
 }
 
-const char* RoleName(v1::WorkerRole role) {
+WorkerRole DecodeRole(v1::WorkerRole role) {
   switch (role) {
-    case v1::WORKER_ROLE_PREFILL: return "prefill";
-    case v1::WORKER_ROLE_DECODE: return "decode";
-    case v1::WORKER_ROLE_BOTH: return "both";
-    default: return "unknown";
+    case v1::WORKER_ROLE_PREFILL: return WorkerRole::kPrefill;
+    case v1::WORKER_ROLE_DECODE: return WorkerRole::kDecode;
+    case v1::WORKER_ROLE_BOTH: return WorkerRole::kBoth;
+    default: return WorkerRole::kUnknown;
   }
 }
 
@@ -47,6 +47,19 @@ std::string LayoutText(const v1::KvLayout& layout) {
     }
   }
   return text;
+}
+
+int64_t BytesPerToken(const v1::KvLayout& layout) {
+  int64_t bytes = 0;
+  for (const v1::KvGroup& group : layout.groups()) {
+    int64_t of_layer = 0;
+    for (const v1::KvPlane& plane : group.planes()) {
+      const int64_t element = plane.dtype() == "float32" ? 4 : plane.dtype().starts_with("fp8") ? 1 : 2;
+      of_layer += int64_t{plane.heads()} * plane.dim() * element;
+    }
+    bytes += of_layer * group.layers_size();
+  }
+  return bytes;
 }
 
 }  // namespace
@@ -205,29 +218,12 @@ RelayNews DecodeNews(v1::RelayEntry&& entry) {
   return out;
 }
 
-namespace {
-
-int64_t BytesPerToken(const v1::KvLayout& layout) {
-  int64_t bytes = 0;
-  for (const v1::KvGroup& group : layout.groups()) {
-    int64_t of_layer = 0;
-    for (const v1::KvPlane& plane : group.planes()) {
-      const int64_t element = plane.dtype() == "float32" ? 4 : plane.dtype().starts_with("fp8") ? 1 : 2;
-      of_layer += int64_t{plane.heads()} * plane.dim() * element;
-    }
-    bytes += of_layer * group.layers_size();
-  }
-  return bytes;
-}
-
-}  // namespace
-
 WorkerFacts DecodeFacts(const v1::HandshakeReply& r) {
   WorkerFacts f;
   f.worker_id = r.worker_id();
   f.incarnation = r.incarnation();
   f.version = r.worker_version();
-  f.role = RoleName(r.role());
+  f.role = DecodeRole(r.role());
   f.model_digest = r.model_digest();
   f.kv_layout = LayoutText(r.kv_layout());
   f.numerics_id = r.numerics().id();

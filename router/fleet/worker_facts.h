@@ -5,11 +5,13 @@
 #include <string>
 #include <vector>
 
+#include "router/generation.h"
+
 namespace baton::router {
 
 struct WorkerFacts {
   std::string worker_id, incarnation, version;
-  std::string role;          ///< "prefill", "decode", "both"
+  WorkerRole role = WorkerRole::kUnknown;
   std::string model_digest;  ///< must match across workers
   std::string kv_layout;     ///< must match; text form of the layout
   std::string numerics_id;

@@ -18,11 +18,14 @@ std::string CostTable(const std::vector<LinkView>& views, const ExplainedRoute& 
   std::string out;
   JsonWriter w(out);
   w.BeginObject().Field("prompt_tokens", static_cast<int64_t>(route.prompt_tokens));
-  w.Field("policy", route.policy).Key("workers").BeginArray();
+  w.Field("policy", route.policy).Key("options").BeginArray();
+  const auto address = [&](const WorkerId& id) { return views[static_cast<size_t>(id.slot)].address; };
   for (const ExplainedCost& e : route.costs) {
     const Cost& c = e.cost;
-    w.BeginObject().Field("address", views[c.id.slot].address).Field("chosen", e.chosen);
+    w.BeginObject().Field("worker", address(e.worker));
+    w.NullIfEmpty("prefill_worker", e.prefill ? address(*e.prefill) : "").Field("chosen", e.chosen);
     w.Field("cached_tokens", e.cached_tokens).Field("queue_ms", c.queue_ms).Field("prefill_ms", c.prefill_ms);
+    w.Field("transfer_ms", c.transfer_ms).Field("handoff_ms", c.handoff_ms);
     w.Field("decode_slowdown_ms", c.decode_slowdown_ms)
         .Field("pressure_ms", c.pressure_ms)
         .Field("total_ms", c.total_ms);
@@ -65,7 +68,9 @@ void AdminApp::Workers(HttpExchange& exchange) {
     w.BeginObject().Field("address", v.address).Field("state", LinkStateName(v.state)).NullIfEmpty("detail", v.detail);
     w.NullIfEmpty("phase", v.phase).Field("progress", v.progress);
     if (v.facts) {
-      w.Field("worker_id", v.facts->worker_id).Field("incarnation", v.facts->incarnation).Field("role", v.facts->role);
+      w.Field("worker_id", v.facts->worker_id)
+          .Field("incarnation", v.facts->incarnation)
+          .Field("role", WorkerRoleName(v.facts->role));
       w.Field("version", v.facts->version)
           .Field("model", v.facts->model_name)
           .Field("numerics_id", v.facts->numerics_id);

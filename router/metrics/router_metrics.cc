@@ -135,7 +135,7 @@ struct RouterMetrics::Families {
         if (place == places.end()) continue;
         prom::Gauge& gauge = family.Add({{"model_name", labels.at("model_name")},
                                          {"engine", std::to_string(w.id.slot)},
-                                         {"role", w.facts ? w.facts->role : "unknown"},
+                                         {"role", w.facts ? WorkerRoleName(w.facts->role) : "unknown"},
                                          {"peer", place->second},
                                          {"transport", peer.transport},
                                          {"path", peer.path}});
@@ -150,7 +150,7 @@ struct RouterMetrics::Families {
                                             {"decode", 0}};
     for (const LinkView& w : workers) {
       if (!w.facts || (w.state != LinkState::kReady && w.state != LinkState::kDraining)) continue;
-      const bool prefill = w.facts->role == "prefill";
+      const bool prefill = w.facts->role == WorkerRole::kPrefill;
       depth[prefill ? "queue_prefill" : "queue_decode"] += w.load.waiting;
       depth[prefill ? "prefill" : "decode"] += w.load.running;
       if (prefill) depth["transfer"] += w.load.handoff.slots_waiting;
@@ -287,7 +287,7 @@ std::string RouterMetrics::Render(const std::vector<LinkView>& workers, const Ro
     const std::string incarnation = w.facts ? w.facts->incarnation : "";
     const prom::Labels with = {{"model_name", f_->labels.at("model_name")},
                                {"engine", std::to_string(w.id.slot)},
-                               {"role", w.facts ? w.facts->role : "unknown"}};
+                               {"role", w.facts ? WorkerRoleName(w.facts->role) : "unknown"}};
     const bool ready = w.state == LinkState::kReady || w.state == LinkState::kDraining;
     f_->Gauge("baton_worker_up", "1 while the worker can serve", with).Set(ready ? 1 : 0);
     const WorkerLoad load = ready ? w.load : WorkerLoad{};

@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <mutex>
+#include <vector>
 
 #include "common/str_cat.h"
 #include "router/policy/scorer.h"
@@ -6,40 +8,51 @@
 namespace baton::router {
 namespace {
 
-// Goes by slot, so that a worker that comes or goes does not shift the others' turns.
+// The slot after `last` that somebody has, or the lowest: a worker that comes or goes does not shift the others' turns.
+int32_t NextSlot(absl::Span<const int32_t> slots, int32_t last) {
+  int32_t next = -1, lowest = slots[0];
+  for (const int32_t slot : slots) {
+    lowest = std::min(lowest, slot);
+    if (slot > last && (next < 0 || slot < next)) next = slot;
+  }
+  return next >= 0 ? next : lowest;
+}
+
 class RoundRobin final : public Scorer {
  public:
-  size_t Choose(absl::Span<const Candidate> candidates, uint32_t) override {
+  size_t Choose(absl::Span<const Candidate> candidates, absl::Span<const RouteOption> options, uint32_t) override {
     std::lock_guard lock(mutex_);
-    const size_t next = Next(candidates);
-    last_slot_ = candidates[next].id.slot;
+    const size_t next = Next(candidates, options);
+    last_worker_ = candidates[options[next].worker].id.slot;
+    if (options[next].prefill) last_prefill_ = candidates[*options[next].prefill].id.slot;
     return next;
   }
-  std::vector<Cost> Table(absl::Span<const Candidate> candidates, uint32_t, size_t* chosen) const override {
-    std::vector<Cost> table;
-    for (const Candidate& c : candidates) table.push_back(Cost{c.id});
+  std::vector<Cost> Table(absl::Span<const Candidate> candidates, absl::Span<const RouteOption> options, uint32_t,
+                          size_t* chosen) const override {
     std::lock_guard lock(mutex_);
-    *chosen = Next(candidates);
-    return table;
+    *chosen = Next(candidates, options);
+    return std::vector<Cost>(options.size());
   }
 
  private:
-  size_t Next(absl::Span<const Candidate> candidates) const {
-    size_t next = 0, lowest = 0;
-    bool found = false;
-    for (size_t i = 0; i < candidates.size(); ++i) {
-      const int32_t slot = candidates[i].id.slot;
-      if (slot < candidates[lowest].id.slot) lowest = i;
-      if (slot > last_slot_ && (!found || slot < candidates[next].id.slot)) {
-        next = i;
-        found = true;
-      }
+  size_t Next(absl::Span<const Candidate> candidates, absl::Span<const RouteOption> options) const {
+    std::vector<int32_t> workers, prefills;
+    for (const RouteOption& o : options) workers.push_back(candidates[o.worker].id.slot);
+    const int32_t worker = NextSlot(workers, last_worker_);
+    for (size_t i = 0; i < options.size(); ++i) {
+      if (workers[i] != worker) continue;
+      if (!options[i].prefill) return i;
+      prefills.push_back(candidates[*options[i].prefill].id.slot);
     }
-    return found ? next : lowest;
+    const int32_t prefill = NextSlot(prefills, last_prefill_);
+    for (size_t i = 0; i < options.size(); ++i) {
+      if (workers[i] == worker && candidates[*options[i].prefill].id.slot == prefill) return i;
+    }
+    return 0;  // not reached: `prefill` is one of them
   }
 
   mutable std::mutex mutex_;
-  int32_t last_slot_ = -1;
+  int32_t last_worker_ = -1, last_prefill_ = -1;
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Scorer: which worker gets a request. Pure: sees predictions, holds no request. Membership (ready, not excluded, not
-// draining) is filtered before.
+// Scorer: which of the ways to serve a prompt is taken. Pure: sees predictions, holds no request. Membership (ready,
+// not excluded, not draining) is filtered before.
 #pragma once
 
 #include <cstdint>
@@ -9,26 +9,16 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "router/generation.h"
+#include "router/policy/route_options.h"
 
 namespace baton::router {
 
-/// One worker as the rule sees it, for one prompt.
-struct Candidate {
-  WorkerId id;
-  double queued_tokens = 0;  ///< uncached prompt tokens ahead of this request
-  int32_t running = 0;       ///< sequences
-  int32_t max_num_seqs = 1;
-  double kv_used_fraction = 0;      ///< 0…1
-  double prefill_tokens_per_s = 0;  ///< learnt; 0 = not known yet
-  double decode_step_ms = 0;
-  uint32_t cached_tokens = 0;  ///< of this prompt
-};
-
-/// What a choice would cost, in milliseconds; the terms of design "predicted time".
+/// What an option would cost, in milliseconds; the terms of design "predicted time".
 struct Cost {
-  WorkerId id;
-  double queue_ms = 0, prefill_ms = 0, decode_slowdown_ms = 0, pressure_ms = 0;
+  double queue_ms = 0, prefill_ms = 0;     ///< of whoever prefills
+  double transfer_ms = 0, handoff_ms = 0;  ///< of a pair
+  double decode_slowdown_ms = 0;           ///< of whoever decodes
+  double pressure_ms = 0;                  ///< of all who take part
   double total_ms = 0;
 };
 
@@ -36,16 +26,18 @@ struct Cost {
 class Scorer {
  public:
   virtual ~Scorer() = default;
-  /// Index of the chosen candidate; `candidates` is not empty.
-  virtual size_t Choose(absl::Span<const Candidate> candidates, uint32_t prompt_tokens) = 0;
-  /// A Cost for each candidate, and whom Choose would choose now; takes no turn.
-  virtual std::vector<Cost> Table(absl::Span<const Candidate> candidates, uint32_t prompt_tokens,
-                                  size_t* chosen) const = 0;
+  /// Index of the chosen option; `options` is not empty.
+  virtual size_t Choose(absl::Span<const Candidate> candidates, absl::Span<const RouteOption> options,
+                        uint32_t prompt_tokens) = 0;
+  /// A Cost for each option, and what Choose would choose now; takes no turn.
+  virtual std::vector<Cost> Table(absl::Span<const Candidate> candidates, absl::Span<const RouteOption> options,
+                                  uint32_t prompt_tokens, size_t* chosen) const = 0;
 };
 
-/// argmin of queue + (1 + lambda) · prefill of what is not cached + decode slowdown + KV pressure. Ties go in turn.
+/// argmin of queue + (1 + lambda) · prefill of what is not cached + transfer of what the decode worker lacks + decode
+/// slowdown + KV pressure. Ties go in turn.
 std::unique_ptr<Scorer> MakePredictedTime(double lambda);
-/// Each in turn.
+/// Each worker that decodes in turn, alone where that is an option; else each prefill worker in turn with it.
 std::unique_ptr<Scorer> MakeRoundRobin();
 /// "predicted-time" or "round-robin"; InvalidArgument names what exists.
 absl::StatusOr<std::unique_ptr<Scorer>> MakeScorer(const std::string& policy, double lambda);

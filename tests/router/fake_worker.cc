@@ -59,8 +59,9 @@ class FakeWorker::Service final : public v1::Worker::Service {
     }
     if (!request->hash_key().empty()) key = request->hash_key();
     reply->set_worker_id(StrCat("127.0.0.1:", port));
-    reply->set_incarnation("inc");
+    reply->set_incarnation(options.incarnation);
     reply->set_role(options.role);
+    reply->mutable_numerics()->set_id(options.numerics);
     reply->set_hash_key(key);
     reply->set_model_digest(options.model_digest);
     v1::KvGroup* group = reply->mutable_kv_layout()->add_groups();
@@ -94,7 +95,7 @@ class FakeWorker::Service final : public v1::Worker::Service {
       for (; !queue.empty(); queue.pop_front()) {
         if (skip) ++sequence, skip = false;
         queue.front().set_sequence_number(++sequence);
-        queue.front().set_incarnation("inc");
+        queue.front().set_incarnation(options.incarnation);
         lock.unlock();
         const bool sent = writer->Write(queue.front());
         lock.lock();
@@ -256,6 +257,11 @@ class FakeWorker::Service final : public v1::Worker::Service {
     event.mutable_load()->set_kv_blocks_total(1000);
     event.mutable_load()->set_prefix_queries_tokens(40);
     event.mutable_load()->set_generation_tokens(tokens_sent);
+    for (const auto& [incarnation, rate] : options.peers) {
+      v1::HandoffLoad::PeerPath* peer = event.mutable_load()->mutable_handoff()->add_peers();
+      peer->set_incarnation(incarnation);
+      peer->set_gigabytes_per_second(rate);
+    }
     return event;
   }
 

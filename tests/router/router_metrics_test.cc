@@ -10,7 +10,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-LinkView Worker(int slot, const std::string& role, const std::string& incarnation) {
+LinkView Worker(int slot, WorkerRole role, const std::string& incarnation) {
   WorkerFacts facts;
   facts.role = role, facts.incarnation = incarnation;
   LinkView view;
@@ -28,7 +28,7 @@ std::string Line(const std::string& text, const std::string& begin) {
 
 TEST(RouterMetrics, APeersRateIsThereWhileThePeerIs) {
   RouterMetrics metrics("m");
-  std::vector<LinkView> workers = {Worker(0, "decode", "d"), Worker(1, "prefill", "p")};
+  std::vector<LinkView> workers = {Worker(0, WorkerRole::kDecode, "d"), Worker(1, WorkerRole::kPrefill, "p")};
   workers[1].load.handoff.peers = {{"d", "ucx-shm", "posix/memory put", 12.5}, {"somebody else's", "tcp", "tcp", 1}};
   const std::string line = Line(metrics.Render(workers, {}), "baton_kv_peer_gigabytes_per_second{");
   for (const char* part : {"engine=\"1\"", "peer=\"0\"", "transport=\"ucx-shm\"", "path=\"posix/memory put\"", "} 12.5"}) {
@@ -40,10 +40,10 @@ TEST(RouterMetrics, APeersRateIsThereWhileThePeerIs) {
 
 TEST(RouterMetrics, FailuresGrowByReasonAndSurviveARestart) {
   RouterMetrics metrics("m");
-  std::vector<LinkView> workers = {Worker(0, "decode", "first life")};
+  std::vector<LinkView> workers = {Worker(0, WorkerRole::kDecode, "first life")};
   workers[0].load.handoff.wire_digest_mismatches = 2, workers[0].load.handoff.unreadable_slots = 1;
   metrics.Render(workers, {});
-  workers[0] = Worker(0, "decode", "second life");
+  workers[0] = Worker(0, WorkerRole::kDecode, "second life");
   workers[0].load.handoff.wire_digest_mismatches = 3;
   const std::string text = metrics.Render(workers, {});
   EXPECT_THAT(text, HasSubstr("baton_kv_digest_mismatches_total{engine=\"0\",kind=\"wire\",model_name=\"m\",role=\"decode\"} 5"));
@@ -60,7 +60,7 @@ TEST(RouterMetrics, StagesHaveHistograms) {
 
 TEST(RouterMetrics, QueuesCountByStage) {
   RouterMetrics metrics("m");
-  std::vector<LinkView> workers = {Worker(0, "decode", "d"), Worker(1, "prefill", "p")};
+  std::vector<LinkView> workers = {Worker(0, WorkerRole::kDecode, "d"), Worker(1, WorkerRole::kPrefill, "p")};
   workers[0].load.running = 5, workers[1].load.waiting = 3, workers[1].load.handoff.slots_waiting = 7;
   const std::string text = metrics.Render(workers, {});
   EXPECT_THAT(text, HasSubstr("stage=\"decode\"} 5"));

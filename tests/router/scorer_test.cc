@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include "router/policy/break_even.h"
 #include "router/policy/load_ticket.h"
 
 namespace baton::router {
@@ -17,14 +16,20 @@ Candidate Worker(int slot) {
   return c;
 }
 
+// Every worker alone: what there is without a handoff.
+std::vector<RouteOption> Alone(const std::vector<Candidate>& workers) { return RouteOptions(workers, 1000, nullptr); }
+size_t Choose(Scorer& scorer, const std::vector<Candidate>& workers, uint32_t tokens) {
+  return scorer.Choose(workers, Alone(workers), tokens);
+}
+
 TEST(PredictedTime, AHitBeatsAShortQueueUntilTheQueueCostsMore) {
   auto scorer = MakePredictedTime(1);
   std::vector<Candidate> workers = {Worker(0), Worker(1)};
   workers[1].cached_tokens = 900;
   workers[1].queued_tokens = 1000;
-  EXPECT_EQ(scorer->Choose(workers, 1000), 1u) << "1,000 ms of queue against 2 · 900 ms of prefill";
+  EXPECT_EQ(Choose(*scorer, workers, 1000), 1u) << "1,000 ms of queue against 2 · 900 ms of prefill";
   workers[1].queued_tokens = 2000;
-  EXPECT_EQ(scorer->Choose(workers, 1000), 0u);
+  EXPECT_EQ(Choose(*scorer, workers, 1000), 0u);
 }
 
 TEST(PredictedTime, CostIsTheSumOfItsTermsInMilliseconds) {
@@ -34,7 +39,7 @@ TEST(PredictedTime, CostIsTheSumOfItsTermsInMilliseconds) {
   workers[0].cached_tokens = 100;
   workers[0].running = 8;
   size_t chosen = 9;
-  const std::vector<Cost> table = scorer->Table(workers, 600, &chosen);
+  const std::vector<Cost> table = scorer->Table(workers, Alone(workers), 600, &chosen);
   ASSERT_EQ(table.size(), 1u);
   EXPECT_EQ(chosen, 0u);
   EXPECT_DOUBLE_EQ(table[0].queue_ms, 500);
@@ -50,7 +55,7 @@ TEST(PredictedTime, SequencesBeyondTheBatchCostWholeSteps) {
   workers[0].running = 15;
   workers[1].running = 17;
   size_t chosen = 9;
-  const std::vector<Cost> table = scorer->Table(workers, 10, &chosen);
+  const std::vector<Cost> table = scorer->Table(workers, Alone(workers), 10, &chosen);
   EXPECT_DOUBLE_EQ(table[0].decode_slowdown_ms, 10 * 15 / 16.0) << "the batch is just full";
   EXPECT_DOUBLE_EQ(table[1].decode_slowdown_ms, 10 * (17 / 16.0 + 8 * 2)) << "two must end first";
 }
@@ -59,28 +64,28 @@ TEST(PredictedTime, LambdaWeighsTheWorkARequestBrings) {
   std::vector<Candidate> workers = {Worker(0), Worker(1)};
   workers[1].cached_tokens = 1000;
   workers[1].queued_tokens = 1500;
-  EXPECT_EQ(MakePredictedTime(0)->Choose(workers, 1000), 0u);
-  EXPECT_EQ(MakePredictedTime(2)->Choose(workers, 1000), 1u);
+  EXPECT_EQ(Choose(*MakePredictedTime(0), workers, 1000), 0u);
+  EXPECT_EQ(Choose(*MakePredictedTime(2), workers, 1000), 1u);
 }
 
 TEST(PredictedTime, AFasterWorkerAFullerBatchAndScarceBlocksCount) {
   auto scorer = MakePredictedTime(1);
   std::vector<Candidate> workers = {Worker(0), Worker(1)};
   workers[1].prefill_tokens_per_s = 4000;
-  EXPECT_EQ(scorer->Choose(workers, 1000), 1u);
+  EXPECT_EQ(Choose(*scorer, workers, 1000), 1u);
   workers = {Worker(0), Worker(1)};
   workers[0].running = 16;
-  EXPECT_EQ(scorer->Choose(workers, 10), 1u);
+  EXPECT_EQ(Choose(*scorer, workers, 10), 1u);
   workers = {Worker(0), Worker(1)};
   workers[1].kv_used_fraction = 1;
-  for (int i = 0; i < 4; ++i) EXPECT_EQ(scorer->Choose(workers, 1000), 0u);
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(Choose(*scorer, workers, 1000), 0u);
 }
 
 TEST(PredictedTime, TiesGoInTurn) {
   auto scorer = MakePredictedTime(1);
   const std::vector<Candidate> workers = {Worker(0), Worker(1), Worker(2)};
   std::vector<int> taken(3);
-  for (int i = 0; i < 300; ++i) ++taken[scorer->Choose(workers, 100)];
+  for (int i = 0; i < 300; ++i) ++taken[Choose(*scorer, workers, 100)];
   EXPECT_EQ(taken, (std::vector<int>{100, 100, 100}));
 }
 
@@ -88,29 +93,29 @@ TEST(PredictedTime, ATableTakesNoTurn) {
   auto scorer = MakePredictedTime(1);
   const std::vector<Candidate> workers = {Worker(0), Worker(1)};
   size_t shown = 0;
-  scorer->Table(workers, 100, &shown);
-  scorer->Table(workers, 100, &shown);
-  EXPECT_EQ(scorer->Choose(workers, 100), shown);
+  scorer->Table(workers, Alone(workers), 100, &shown);
+  scorer->Table(workers, Alone(workers), 100, &shown);
+  EXPECT_EQ(Choose(*scorer, workers, 100), shown);
 }
 
 TEST(PredictedTime, UnknownRatesStillGiveAnOrder) {
   auto scorer = MakePredictedTime(1);
   std::vector<Candidate> workers = {Candidate{WorkerId{0, 1}}, Candidate{WorkerId{1, 2}}};
   workers[0].queued_tokens = 100;
-  EXPECT_EQ(scorer->Choose(workers, 10), 1u);
+  EXPECT_EQ(Choose(*scorer, workers, 10), 1u);
 }
 
 TEST(RoundRobin, GoesBySlotEvenWhenWorkersComeAndGo) {
   auto scorer = MakeRoundRobin();
   const std::vector<Candidate> all = {Worker(2), Worker(0), Worker(1)};
   const std::vector<Candidate> two = {Worker(0), Worker(2)};
-  auto slot = [&](const std::vector<Candidate>& from) { return from[scorer->Choose(from, 1)].id.slot; };
+  auto slot = [&](const std::vector<Candidate>& from) { return from[Choose(*scorer, from, 1)].id.slot; };
   EXPECT_EQ(slot(all), 0);
   EXPECT_EQ(slot(all), 1);
   EXPECT_EQ(slot(two), 2);
   EXPECT_EQ(slot(two), 0);
   size_t shown = 0;
-  EXPECT_EQ(scorer->Table(all, 1, &shown).size(), 3u);
+  EXPECT_EQ(scorer->Table(all, Alone(all), 1, &shown).size(), 3u);
   EXPECT_EQ(all[shown].id.slot, 1);
   EXPECT_EQ(slot(all), 1);
   EXPECT_EQ(slot(all), 2);
@@ -139,6 +144,141 @@ TEST(LoadTicket, GivesBackExactlyWhatItTook) {
   }
   EXPECT_EQ(load->uncached_tokens, 0);
   EXPECT_EQ(load->requests, 0);
+}
+
+// Two prefill workers and two decode workers, as a fleet lists them.
+std::vector<Candidate> TwoOfEach() {
+  std::vector<Candidate> workers = {Worker(0), Worker(1), Worker(2), Worker(3)};
+  workers[0].role = workers[1].role = WorkerRole::kPrefill;
+  workers[2].role = workers[3].role = WorkerRole::kDecode;
+  return workers;
+}
+// 1e6 tokens per second between all, but from 0 to 2: `slow`.
+HandoffTerms Terms(double slow = 1e6) {
+  return {.handoff_ms = 4, .tokens_per_s = [slow](size_t p, size_t d) { return p == 0 && d == 2 ? slow : 1e6; }};
+}
+
+TEST(RouteOptions, AreWhoeverDecodesAloneAndEveryPair) {
+  std::vector<Candidate> workers = TwoOfEach();
+  workers.push_back(Worker(4));
+  const HandoffTerms terms = Terms();
+  EXPECT_EQ(
+      RouteOptions(workers, 1000, &terms),
+      (std::vector<RouteOption>{{2, 0, 1e6, 4, 4}, {2, 1, 1e6, 4, 4}, {3, 0, 1e6, 4, 4}, {3, 1, 1e6, 4, 4}, {4}}));
+  EXPECT_EQ(RouteOptions(workers, 1000, nullptr), (std::vector<RouteOption>{{2}, {3}, {4}})) << "no handoff";
+  workers.resize(2);
+  EXPECT_TRUE(RouteOptions(workers, 1000, &terms).empty()) << "nobody decodes";
+}
+
+TEST(RouteOptions, ADecodeWorkerServesAloneWhatBreaksEvenWithEveryPrefillWorker) {
+  std::vector<Candidate> workers = TwoOfEach();
+  workers[3].cached_tokens = 997;
+  const auto alone = [&](const HandoffTerms& terms) {
+    std::vector<size_t> out;
+    for (const RouteOption& o : RouteOptions(workers, 1000, &terms)) {
+      if (!o.prefill) out.push_back(o.worker);
+    }
+    return out;
+  };
+  EXPECT_EQ(alone(Terms()), std::vector<size_t>{3}) << "3 tokens lack, 4 break even";
+  workers[2].cached_tokens = 994;
+  EXPECT_EQ(alone(Terms(2000)), std::vector<size_t>{3}) << "6 lack: 8 break even with worker 0, 4 with worker 1";
+  HandoffTerms fixed = Terms();
+  fixed.local_prefill_max_tokens = 0;
+  EXPECT_EQ(alone(fixed), std::vector<size_t>{});
+  fixed.local_prefill_max_tokens = 1000;
+  EXPECT_EQ(alone(fixed), (std::vector<size_t>{2, 3}));
+}
+
+TEST(RouteOptions, EqualNumericsComeFirstWhereThereIsAChoice) {
+  std::vector<Candidate> workers = TwoOfEach();
+  workers[0].numerics = workers[2].numerics = "a", workers[1].numerics = "b", workers[3].numerics = "c";
+  workers.push_back(Worker(4));
+  workers[4].numerics = "b";
+  const HandoffTerms terms = Terms();
+  const auto pairs = [&](const NumericsRule& rule) {
+    std::vector<std::pair<size_t, size_t>> out;
+    for (const RouteOption& o : RouteOptions(workers, 1000, &terms, rule))
+      out.emplace_back(o.prefill.value_or(9), o.worker);
+    return out;
+  };
+  using Pairs = std::vector<std::pair<size_t, size_t>>;
+  EXPECT_EQ(pairs({}), (Pairs{{0, 2}, {0, 3}, {1, 3}, {9, 4}})) << "worker 3 has nobody of its own";
+  EXPECT_EQ(pairs({"", true}), (Pairs{{0, 2}, {9, 3}, {9, 4}})) << "and so computes alone";
+  EXPECT_EQ(pairs({"b", false}), (Pairs{{9, 4}}));
+  EXPECT_EQ(pairs({"c", false}), pairs({})) << "worker 3 alone is no option, nobody else has these bits";
+  EXPECT_EQ(pairs({"c", true}), (Pairs{{9, 3}}));
+  EXPECT_EQ(pairs({"d", true}), Pairs{});
+}
+
+TEST(PredictedTime, APairIsChosenAsOne) {
+  std::vector<Candidate> workers = TwoOfEach();
+  workers[1].queued_tokens = 300;  // 300 ms more than worker 0
+  workers[3].running = 8;          // 5 ms more than worker 2
+  const auto pair = [&](double slow) {
+    const HandoffTerms terms = Terms(slow);
+    const std::vector<RouteOption> options = RouteOptions(workers, 1000, &terms);
+    const RouteOption& o = options[MakePredictedTime(1)->Choose(workers, options, 1000)];
+    return std::pair{o.prefill.value_or(99), o.worker};
+  };
+  EXPECT_EQ(pair(1e6), (std::pair<size_t, size_t>{0, 2}));
+  EXPECT_EQ(pair(1e5), (std::pair<size_t, size_t>{0, 3})) << "10 ms of transfer against 1 ms and 5 ms of decodes";
+  workers[3].running = 20;  // and 5 sequences must end: 400 ms
+  EXPECT_EQ(pair(1e6), (std::pair<size_t, size_t>{0, 2}));
+  EXPECT_EQ(pair(2000), (std::pair<size_t, size_t>{1, 2})) << "neither the best prefill worker nor the best path alone";
+}
+
+TEST(PredictedTime, APairsCostHasTheTermsOfBoth) {
+  std::vector<Candidate> workers = TwoOfEach();
+  workers[0].queued_tokens = 100, workers[0].cached_tokens = 400, workers[0].running = 9;
+  workers[2].queued_tokens = 700, workers[2].cached_tokens = 500, workers[2].running = 8;
+  const HandoffTerms terms = Terms(1e5);
+  size_t chosen = 9;
+  const Cost cost = MakePredictedTime(1)->Table(workers, RouteOptions(workers, 1000, &terms), 1000, &chosen)[0];
+  EXPECT_DOUBLE_EQ(cost.queue_ms, 100);
+  EXPECT_DOUBLE_EQ(cost.prefill_ms, 2 * 600);
+  EXPECT_DOUBLE_EQ(cost.transfer_ms, 5) << "of the 500 tokens that the decode worker lacks";
+  EXPECT_DOUBLE_EQ(cost.handoff_ms, 4);
+  EXPECT_DOUBLE_EQ(cost.decode_slowdown_ms, 5)
+      << "of the decode worker; prompts in its queue do not wait for a transfer";
+  EXPECT_DOUBLE_EQ(cost.total_ms, 100 + 1200 + 5 + 4 + 5);
+}
+
+TEST(PredictedTime, AWorkerAloneIsBesideThePairs) {
+  std::vector<Candidate> workers = TwoOfEach();
+  workers.push_back(Worker(4));
+  const HandoffTerms terms = Terms();
+  const std::vector<RouteOption> options = RouteOptions(workers, 1000, &terms);
+  auto scorer = MakePredictedTime(1);
+  EXPECT_EQ(options[scorer->Choose(workers, options, 1000)], RouteOption{4}) << "no handoff, no transfer";
+  workers[4].queued_tokens = 100;
+  EXPECT_TRUE(options[scorer->Choose(workers, options, 1000)].prefill.has_value());
+}
+
+TEST(PredictedTime, TiesOfPairsGoInTurnOnBothSides) {
+  const std::vector<Candidate> workers = TwoOfEach();
+  const HandoffTerms terms = Terms();
+  const std::vector<RouteOption> options = RouteOptions(workers, 1000, &terms);
+  for (auto& scorer : {MakePredictedTime(1), MakeRoundRobin()}) {
+    std::vector<int> taken(4);
+    for (int i = 0; i < 40; ++i) {
+      const RouteOption& o = options[scorer->Choose(workers, options, 1000)];
+      ++taken[o.worker], ++taken[o.prefill.value()];
+    }
+    EXPECT_EQ(taken, (std::vector<int>{20, 20, 20, 20}));
+  }
+}
+
+TEST(RoundRobin, TakesADecodeWorkerAloneWhereThatIsAnOption) {
+  std::vector<Candidate> workers = TwoOfEach();
+  workers[3].cached_tokens = 999;
+  const HandoffTerms terms = Terms();
+  const std::vector<RouteOption> options = RouteOptions(workers, 1000, &terms);
+  auto scorer = MakeRoundRobin();
+  const auto next = [&] { return options[scorer->Choose(workers, options, 1000)]; };
+  EXPECT_EQ(next(), (RouteOption{2, 0, 1e6, 4, 4}));
+  EXPECT_EQ(next(), RouteOption{3});
+  EXPECT_EQ(next(), (RouteOption{2, 1, 1e6, 4, 4}));
 }
 
 TEST(BreakEven, IsWhereTheHandoffsFixedCostIsGained) {

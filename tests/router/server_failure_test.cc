@@ -102,6 +102,52 @@ TEST_F(RouterTest, AnotherWorkerContinuesAtTheNextPosition) {
   EXPECT_EQ(Metric("baton_migrations_total"), 1);
 }
 
+// Streams three tokens from one of `workers`, kills it, and lets the others go on; returns the killed one.
+FakeWorker* LoseAfterThree(HttpConnection& c, const std::vector<FakeWorker*>& workers, const std::string& request) {
+  c.Send(request);
+  FakeWorker* first = nullptr;
+  for (FakeWorker* w : workers) {
+    if (w->Wait([&] { return std::ranges::any_of(workers, [](auto* any) { return any->tokens_sent() == 3; }); }) &&
+        w->tokens_sent() == 3)
+      first = w;
+  }
+  c.ReceiveUntil(StrCat("\"text\":\"", FakeWorker::TextOf(0, 10, 1)));  // its third token
+  for (FakeWorker* w : workers) w != first ? w->Release() : w->Kill();
+  return first;
+}
+
+TEST_F(RouterTest, AnAnswerGoesOnWithItsBitsWhereItCan) {
+  FakeWorker x1({.hold_after = 3, .numerics = "x"}), x2({.hold_after = 3, .numerics = "x"});
+  FakeWorker y1({.hold_after = 3, .numerics = "y"}), y2({.hold_after = 3, .numerics = "y"});
+  const std::vector<FakeWorker*> all{&x1, &y1, &y2, &x2};
+  const std::map<FakeWorker*, FakeWorker*> like{{&x1, &x2}, {&x2, &x1}, {&y1, &y2}, {&y2, &y1}};
+  Start({&x1, &y1, &y2, &x2});
+  HttpConnection c(port_);
+  FakeWorker* first =
+      LoseAfterThree(c, all, RequestText("POST", "/v1/completions", Completion(R"("max_tokens":20,"stream":true)")));
+  ASSERT_NE(first, nullptr);
+  const HttpReply reply = c.Receive();
+  EXPECT_NE(reply.body.find("[DONE]"), std::string::npos);
+  for (FakeWorker* w : all) EXPECT_EQ(w->attaches().size(), w == first || w == like.at(first) ? 1u : 0u);
+}
+
+TEST_F(RouterTest, OtherBitsTakeOverUnlessThatIsForbidden) {
+  for (const bool require : {false, true}) {
+    SCOPED_TRACE(require);
+    FakeWorker x({.hold_after = 3, .numerics = "x"}), y({.hold_after = 3, .numerics = "y"});
+    Start({&x, &y}, {.require_identical_failover = require});
+    HttpConnection c(port_);
+    FakeWorker* first = LoseAfterThree(
+        c, {&x, &y}, RequestText("POST", "/v1/completions", Completion(R"("max_tokens":20,"stream":true)")));
+    ASSERT_NE(first, nullptr);
+    const HttpReply reply = c.Receive();
+    EXPECT_EQ((first == &x ? y : x).attaches().size(), require ? 0u : 1u);
+    EXPECT_EQ(reply.body.find("\"error\"") != std::string::npos, require) << reply.body;
+    EXPECT_EQ(reply.body.find("\"numerics\":\"mixed\"") != std::string::npos, !require) << reply.body;
+    server_.reset();
+  }
+}
+
 TEST_F(RouterTest, ARefusalGoesElsewhereAndARefusalByAllIs429) {
   FakeWorker full({.refuse = absl::ResourceExhaustedError("9 sequences wait, the limit is 9")}), free;
   RouterConfig config;

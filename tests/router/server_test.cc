@@ -320,12 +320,36 @@ TEST_F(RouterTest, TheAdminPortShowsWorkersAndExplainsARoute) {
   EXPECT_EQ(workers["workers"][0]["address"], worker.address());
   EXPECT_EQ(workers["workers"][0]["state"], "ready");
   const Json route = Json::parse(Ask(admin, "POST", "/debug/route", R"({"prompt":"one two three"})").body);
-  EXPECT_EQ(route["workers"][0]["chosen"], true);
-  EXPECT_GT(route["workers"][0]["prefill_ms"], 0);
+  EXPECT_EQ(route["options"][0]["worker"], worker.address());
+  EXPECT_EQ(route["options"][0]["prefill_worker"], nullptr);
+  EXPECT_EQ(route["options"][0]["chosen"], true);
+  EXPECT_GT(route["options"][0]["prefill_ms"], 0);
   EXPECT_EQ(worker.attaches().size(), 0u) << "the decision is not taken";
   EXPECT_EQ(Ask(admin, "GET", "/metrics").status, 200);
   EXPECT_EQ(Ask(admin, "POST", "/v1/completions", "{}").status, 404);
   EXPECT_EQ(Ask(port_, "GET", "/workers").status, 404) << "not on the public port";
+}
+
+TEST_F(RouterTest, ThePathBetweenTwoWorkersDecidesAPair) {
+  FakeWorker prefill({.role = v1::WORKER_ROLE_PREFILL, .peers = {{"near", 1e-3}, {"far", 1e-6}}});
+  FakeWorker far({.role = v1::WORKER_ROLE_DECODE, .incarnation = "far"});
+  FakeWorker near({.role = v1::WORKER_ROLE_DECODE, .incarnation = "near"});
+  Start({&prefill, &far, &near}, {.local_prefill_max_tokens = 0});
+  const std::string question = R"({"prompt":"one two three"})";
+  Json pairs;  // until all are ready and the prefill worker has told its paths
+  const auto told = [&] {
+    pairs = Json::parse(Ask(server_->admin_port(), "POST", "/debug/route", question).body);
+    return pairs.contains("options") && pairs["options"].size() == 2 && pairs["options"][0]["transfer_ms"] > 1;
+  };
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (!told() && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+  for (const Json& option : pairs["options"]) EXPECT_EQ(option["prefill_worker"], prefill.address());
+  const double tokens = pairs["prompt_tokens"];
+  EXPECT_EQ(pairs["options"][0]["worker"], far.address());
+  EXPECT_NEAR(pairs["options"][0]["transfer_ms"], tokens, 1e-3) << "a byte a token at 1 kB/s";
+  EXPECT_NEAR(pairs["options"][1]["transfer_ms"], tokens / 1000, 1e-3);
+  EXPECT_EQ(pairs["options"][1]["chosen"], true);
+  EXPECT_EQ(pairs["options"][1]["worker"], near.address());
 }
 
 }  // namespace

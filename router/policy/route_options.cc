@@ -1,0 +1,59 @@
+#include "router/policy/route_options.h"
+
+#include <algorithm>
+
+namespace baton::router {
+namespace {
+
+int64_t Uncached(const Candidate& c, uint32_t prompt_tokens) { return int64_t{prompt_tokens} - c.cached_tokens; }
+
+uint32_t LocalPrefillTokens(const Candidate& decode, double transfer_tokens_per_s, const HandoffTerms& handoff) {
+  if (handoff.local_prefill_max_tokens >= 0) return static_cast<uint32_t>(handoff.local_prefill_max_tokens);
+  return BreakEvenTokens(decode.prefill_tokens_per_s, transfer_tokens_per_s, handoff.handoff_ms);
+}
+
+}  // namespace
+
+uint32_t BreakEvenTokens(double prefill_tokens_per_s, double transfer_tokens_per_s, double handoff_ms) {
+  constexpr double kMost = 64;
+  if (prefill_tokens_per_s <= 0 || transfer_tokens_per_s <= 0) return 0;
+  const double gain_ms = 1000 / prefill_tokens_per_s - 1000 / transfer_tokens_per_s;  // of a handoff, per token
+  return static_cast<uint32_t>(gain_ms * kMost <= handoff_ms ? kMost : handoff_ms / gain_ms);
+}
+
+std::vector<RouteOption> RouteOptions(absl::Span<const Candidate> candidates, uint32_t prompt_tokens,
+                                      const HandoffTerms* handoff, const NumericsRule& numerics) {
+  std::vector<RouteOption> options;
+  for (size_t w = 0; w < candidates.size(); ++w) {
+    const Candidate& worker = candidates[w];
+    if (worker.role == WorkerRole::kBoth) options.push_back({w});
+    if (worker.role != WorkerRole::kDecode) continue;
+    bool alone = true;  // until a pair pays
+    const auto alike = [&](const Candidate& c) {
+      return c.role == WorkerRole::kPrefill && c.numerics == worker.numerics;
+    };
+    const bool only_alike = numerics.require || std::ranges::any_of(candidates, alike);
+    for (size_t p = 0; handoff != nullptr && p < candidates.size(); ++p) {
+      if (candidates[p].role != WorkerRole::kPrefill || (only_alike && !alike(candidates[p]))) continue;
+      const double rate = handoff->tokens_per_s(p, w);
+      const uint32_t local = LocalPrefillTokens(worker, rate, *handoff);
+      alone &= Uncached(worker, prompt_tokens) <= local;
+      options.push_back({w, p, rate, handoff->handoff_ms, local});
+    }
+    if (alone) options.push_back({w});
+  }
+  KeepNumerics(candidates, numerics, options);
+  return options;
+}
+
+void KeepNumerics(absl::Span<const Candidate> candidates, const NumericsRule& numerics,
+                  std::vector<RouteOption>& options) {
+  const auto other = [&](const RouteOption& o) {
+    return candidates[o.worker].numerics != numerics.so_far ||
+           candidates[o.prefill.value_or(o.worker)].numerics != numerics.so_far;
+  };
+  if (numerics.so_far.empty() || (!numerics.require && std::ranges::all_of(options, other))) return;
+  std::erase_if(options, other);
+}
+
+}  // namespace baton::router

@@ -1,0 +1,68 @@
+// Every way to serve a prompt: a worker that prefills and decodes, or a pair of a prefill and a decode worker. Pure.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "router/generation.h"
+
+namespace baton::router {
+
+/// One worker as the rule sees it, for one prompt.
+struct Candidate {
+  WorkerId id;
+  WorkerRole role = WorkerRole::kBoth;
+  double queued_tokens = 0;  ///< uncached prompt tokens ahead of this request
+  int32_t running = 0;       ///< sequences
+  int32_t max_num_seqs = 1;
+  double kv_used_fraction = 0;      ///< 0…1
+  double prefill_tokens_per_s = 0;  ///< learnt; 0 = not known yet
+  double decode_step_ms = 0;
+  uint32_t cached_tokens = 0;   ///< of this prompt
+  std::string_view numerics{};  ///< what decides the bits of its results; empty: not known
+};
+
+/// One way to serve it. Indices of candidates.
+struct RouteOption {
+  size_t worker = 0;  ///< decodes, and prefills when there is no `prefill`
+  std::optional<size_t> prefill{};
+  // With `prefill`:
+  double transfer_tokens_per_s = 0;   ///< from it to `worker`
+  double handoff_ms = 0;              ///< beside the prefill and the transfer
+  uint32_t local_prefill_tokens = 0;  ///< so many uncached ones `worker` computes itself all the same
+
+  bool operator==(const RouteOption&) const = default;
+};
+
+/// What is known of handing KV over.
+struct HandoffTerms {
+  double handoff_ms = 0;                                              ///< beside the prefill and the transfer
+  int64_t local_prefill_max_tokens = -1;                              ///< -1: by break-even
+  std::function<double(size_t prefill, size_t decode)> tokens_per_s;  ///< between two candidates; > 0
+};
+
+/// Equal bits come first where there is a choice.
+struct NumericsRule {
+  std::string_view so_far{};  ///< of what the client has already; empty: nothing
+  bool require = false;       ///< others are no choice
+};
+
+/// A "both" worker alone; every pair; a decode worker alone where it lacks no more of the prompt than breaks even, or
+/// where there are no pairs. Without `handoff` there are no pairs. A decode worker pairs with prefill workers of its
+/// own numerics, and with others when there are none. Empty: nobody decodes, or nobody as `numerics` requires.
+std::vector<RouteOption> RouteOptions(absl::Span<const Candidate> candidates, uint32_t prompt_tokens,
+                                      const HandoffTerms* handoff, const NumericsRule& numerics = {});
+
+/// Drops options of other numerics than the answer has so far, unless nothing would be left and that is allowed.
+void KeepNumerics(absl::Span<const Candidate> candidates, const NumericsRule& numerics,
+                  std::vector<RouteOption>& options);
+
+/// Tokens of which computing takes no longer than a handoff, which costs `handoff_ms` and the transfer; at most 64, for
+/// more would hold up the sequences that decode. 0 while the prefill rate is not known.
+uint32_t BreakEvenTokens(double prefill_tokens_per_s, double transfer_tokens_per_s, double handoff_ms);
+
+}  // namespace baton::router
