@@ -5,6 +5,7 @@
 
 #include "absl/container/inlined_vector.h"
 #include "common/check.h"
+#include "common/float8.h"
 #include "common/half.h"
 #include "common/kv_digest.h"
 #include "common/status.h"
@@ -108,26 +109,32 @@ float ToFloat(const std::byte* element, DType type) {
   uint16_t half = 0;
   float value = 0;
   if (type == DType::kF32) return std::memcpy(&value, element, 4), value;
+  if (type == DType::kF8E4M3) return FloatOfE4m3(static_cast<uint8_t>(*element));
   std::memcpy(&half, element, 2);
   return type == DType::kBF16 ? FloatOfBf16(half) : FloatOfF16(half);
 }
 
-void Convert(const std::byte* from, DType from_type, std::byte* to, DType to_type, int elements) {
-  for (int i = 0; i < elements; ++i) {
-    const float value = ToFloat(from + static_cast<size_t>(i) * DTypeBytes(from_type), from_type);
-    if (to_type == DType::kF32) {
-      std::memcpy(to + i * 4, &value, 4);
-    } else {
-      const uint16_t half = Bf16OfFloat(value);
-      std::memcpy(to + i * 2, &half, 2);
-    }
+void FromFloat(float value, DType type, std::byte* element) {
+  if (type == DType::kF32) {
+    std::memcpy(element, &value, 4);
+  } else if (type == DType::kF8E4M3) {
+    *element = static_cast<std::byte>(E4m3OfFloat(value));
+  } else {
+    const uint16_t half = type == DType::kBF16 ? Bf16OfFloat(value) : F16OfFloat(value);
+    std::memcpy(element, &half, 2);
   }
 }
 
-bool CanConvert(DType from, DType to) {
-  return from == to || ((from == DType::kF32 || from == DType::kBF16 || from == DType::kF16) &&
-                        (to == DType::kF32 || to == DType::kBF16));
+void Convert(const std::byte* from, DType from_type, std::byte* to, DType to_type, int elements) {
+  const size_t from_bytes = DTypeBytes(from_type), to_bytes = DTypeBytes(to_type);
+  for (int i = 0; i < elements; ++i, from += from_bytes, to += to_bytes)
+    FromFloat(ToFloat(from, from_type), to_type, to);
 }
+
+bool IsFloat(DType type) {
+  return type == DType::kF32 || type == DType::kBF16 || type == DType::kF16 || type == DType::kF8E4M3;
+}
+bool CanConvert(DType from, DType to) { return from == to || (IsFloat(from) && IsFloat(to)); }
 
 /// Copies or converts a piece of a packed run into its blocks and sets their digests; the digest of the packed bytes.
 uint64_t ScatterPiece(const KvRun& run, const std::byte* payload, DType from_type, const RunMemory& to, DType to_type) {

@@ -45,8 +45,7 @@ kernels::CpuOpsConfig OpsConfigOf(const WorkerConfig& config) {
   out.threads = std::max(1, (config.threads > 0 ? config.threads : cores / config.local_workers) / config.ranks());
   if (config.dtype == "bfloat16") out.dtype = DType::kBF16;
   if (config.dtype == "float32") out.dtype = DType::kF32;
-  if (config.kv_cache_dtype == "bfloat16") out.kv_dtype = DType::kBF16;
-  if (config.kv_cache_dtype == "float32") out.kv_dtype = DType::kF32;
+  out.kv_dtype = config.KvCacheDType();
   return out;
 }
 

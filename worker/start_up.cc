@@ -31,7 +31,8 @@ std::string BaseName(const std::string& path) {
 absl::StatusOr<std::unique_ptr<kernels::Ops>> MakeOps(const WorkerConfig& config) {
   if (config.device == "cpu") return kernels::MakeCpuOps(OpsConfigOf(config));
   const std::string path = config.device_plugin.empty() ? kernels::DefaultCudaPlugin() : config.device_plugin;
-  BATON_ASSIGN_OR_RETURN(std::unique_ptr<kernels::Ops> ops, kernels::LoadDeviceOps(path, {.kv_dtype = DType::kBF16}));
+  BATON_ASSIGN_OR_RETURN(std::unique_ptr<kernels::Ops> ops,
+                         kernels::LoadDeviceOps(path, {.kv_dtype = config.KvCacheDType()}));
   if (config.role != "both" && !ops->traits().host_memory) {
     return absl::FailedPreconditionError(
         StrCat("--role ", config.role, " on --device ", config.device,

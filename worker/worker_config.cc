@@ -15,6 +15,14 @@ absl::Status Bad(std::string_view flag, const auto& value, std::string_view want
 
 }  // namespace
 
+std::optional<DType> WorkerConfig::KvCacheDType() const {
+  if (kv_cache_dtype == "bfloat16") return DType::kBF16;
+  if (kv_cache_dtype == "float32") return DType::kF32;
+  if (kv_cache_dtype == "float16") return DType::kF16;
+  if (kv_cache_dtype == "fp8" || kv_cache_dtype == "fp8_e4m3") return DType::kF8E4M3;
+  return std::nullopt;
+}
+
 absl::Status WorkerConfig::Validate() const {
   if (model.empty()) return absl::InvalidArgumentError("--model is missing: an HF directory or a .gguf file");
   if (role != "both" && role != "prefill" && role != "decode")
@@ -27,11 +35,10 @@ absl::Status WorkerConfig::Validate() const {
   if (device == "cuda" && ranks() != 1)
     return Bad("device", device, "one rank: no tensor or pipeline parallelism on GPUs yet");
   if (device == "cuda" && dtype == "float32") return Bad("dtype", dtype, "a GPU computes in bfloat16");
-  if (device == "cuda" && kv_cache_dtype == "float32")
-    return Bad("kv-cache-dtype", kv_cache_dtype, "a GPU keeps KV in bfloat16");
-  if (kv_cache_dtype != "auto" && kv_cache_dtype != "bfloat16" && kv_cache_dtype != "float32") {
-    return Bad("kv-cache-dtype", kv_cache_dtype, "must be auto, bfloat16 or float32");
-  }
+  if (kv_cache_dtype != "auto" && !KvCacheDType())
+    return Bad("kv-cache-dtype", kv_cache_dtype, "must be auto, bfloat16, float32, float16 or fp8");
+  if (device == "cuda" && (KvCacheDType() == DType::kF32 || KvCacheDType() == DType::kF16))
+    return Bad("kv-cache-dtype", kv_cache_dtype, "a GPU keeps KV in bfloat16 or fp8");
   if (max_model_len < 0) return Bad("max-model-len", max_model_len, "must be ≥ 0");
   const auto is_power = [](int32_t n) { return n >= 1 && n <= 256 && std::has_single_bit(static_cast<uint32_t>(n)); };
   if (!is_power(tensor_parallel_size))

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "common/dtype.h"
 
 namespace baton::worker {
 
@@ -64,6 +66,8 @@ struct WorkerConfig {
   int32_t router_timeout_ms = 5000;
   int32_t shutdown_timeout_ms = 30000;
 
+  /// What `kv_cache_dtype` names; unset: auto, or no type.
+  std::optional<DType> KvCacheDType() const;
   int32_t ranks() const { return tensor_parallel_size * pipeline_parallel_size; }
 
   /// InvalidArgument naming the flag, its value and what it may be.
@@ -100,7 +104,8 @@ void VisitFields(WorkerConfig& c, Visitor&& field) {
         "what ranks are: threads of the worker | mp: processes that it starts");
   field("rank-timeout-ms", c.rank_timeout_ms, "ms",
         "a rank process that does not answer for so long within a step is lost, and the worker ends");
-  field("kv-cache-dtype", c.kv_cache_dtype, "", "auto = the compute dtype | bfloat16 | float32");
+  field("kv-cache-dtype", c.kv_cache_dtype, "",
+        "auto = the compute dtype | bfloat16 | float32 | float16 | fp8 (e4m3, scale 1): half the memory of bfloat16");
   field("kv-cache-memory", c.kv_cache_memory, "bytes",
         "KV memory; 0 = what max-model-len × max-num-seqs needs, at most 40 % of the free memory / local workers");
   field("local-workers", c.local_workers, "workers", "workers that share this machine's cores and memory");

@@ -382,9 +382,10 @@ absl::StatusOr<OpsTraits> ChooseCompute(const CpuOpsConfig& config, const Kernel
         StrCat("the CPU computes in float32 or bfloat16, not in ", DTypeName(traits.compute)));
   }
   traits.kv = config.kv_dtype.value_or(traits.compute);
-  if (traits.kv != DType::kF32 && traits.kv != DType::kBF16 && traits.kv != DType::kF16) {
+  if (traits.kv != DType::kF32 && traits.kv != DType::kBF16 && traits.kv != DType::kF16 &&
+      traits.kv != DType::kF8E4M3) {
     return absl::FailedPreconditionError(
-        StrCat("the CPU keeps KV in float32, bfloat16 or float16, not in ", DTypeName(traits.kv)));
+        StrCat("the CPU keeps KV in float32, bfloat16, float16 or fp8_e4m3, not in ", DTypeName(traits.kv)));
   }
   const bool bf16 = traits.compute == DType::kBF16;
   traits.isa = bf16 ? one_dnn : table.isa;

@@ -121,7 +121,7 @@ class Disaggregated(unittest.TestCase):
             self.assertGreater(again["usage"]["prompt_tokens_details"]["cached_tokens"], 0)
 
     def test_kv_of_other_numerics_is_taken_and_said(self):
-        with Cluster(args=[*PAIR, "--decode.kv-cache-dtype", "bfloat16"]) as c:
+        with Cluster(args=[*PAIR, "--prefill.kv-cache-dtype", "float32", "--decode.kv-cache-dtype", "bfloat16"]) as c:
             body = {"model": "tiny-llama", "prompt": LONG, "max_tokens": 8, "temperature": 0, "ignore_eos": True}
             reply = c.post("/v1/completions", body).json()
             self.assertEqual(reply["numerics"], "mixed")

@@ -8,6 +8,7 @@
 #include <numeric>
 #include <random>
 
+#include "common/float8.h"
 #include "common/half.h"
 #include "common/kv_digest.h"
 #include "common/str_cat.h"
@@ -29,7 +30,7 @@ KvSide Side(int tp, int stages, int block, DType dtype) {
   return side;
 }
 
-/// What is at one place of the KV: exact in bf16 too.
+/// What is at one place of the KV: exact in bf16 and f16 too.
 float ValueAt(int layer, int plane, int head, int token, int element) {
   return static_cast<float>((layer * 131 + plane * 67 + head * 31 + token * 7 + element * 3) % 199 - 99);
 }
@@ -88,12 +89,17 @@ class RankPool {
       digest += DigestOf(layer, plane, head, token);
     });
   }
-  /// Values and digests are what Compute would have made of [begin, end).
-  void ExpectComputed(int begin, int end) {
+  /// Values and digests are what Compute would have made of [begin, end); `coarse`: of values that were e4m3 on the
+  /// way.
+  void ExpectComputed(int begin, int end, bool coarse = false) {
+    const auto value_at = [&](int layer, int plane, int head, int token, int e) {
+      const float value = ValueAt(layer, plane, head, token, e);
+      return coarse ? FloatOfE4m3(E4m3OfFloat(value)) : value;
+    };
     int wrong = 0;
     ForEach(begin, end, [&](int layer, int plane, int head, int token) {
       for (int e = 0; e < kDim; ++e)
-        wrong += Load(At(layer, plane, head, token), e) != ValueAt(layer, plane, head, token, e);
+        wrong += Load(At(layer, plane, head, token), e) != value_at(layer, plane, head, token, e);
       if (token % kUnitTokens != 0) return;
       uint64_t digest = 0;
       for (int t = token; t < std::min(end, token + kUnitTokens); ++t) digest += DigestOf(layer, plane, head, t);
@@ -123,17 +129,23 @@ class RankPool {
                           At(layer, plane, head, token), static_cast<uint32_t>(vector_bytes_));
   }
   void Store(std::byte* at, int e, float value) const {
-    const uint16_t half = Bf16OfFloat(value);
-    if (group_.planes[0].dtype == DType::kF32)
+    const DType type = group_.planes[0].dtype;
+    const uint16_t half = type == DType::kF16 ? F16OfFloat(value) : Bf16OfFloat(value);
+    if (type == DType::kF32)
       std::memcpy(at + 4 * e, &value, 4);
+    else if (type == DType::kF8E4M3)
+      at[e] = static_cast<std::byte>(E4m3OfFloat(value));
     else
       std::memcpy(at + 2 * e, &half, 2);
   }
   float Load(const std::byte* at, int e) const {
     float value = 0;
     uint16_t half = 0;
-    if (group_.planes[0].dtype == DType::kF32) return std::memcpy(&value, at + 4 * e, 4), value;
-    return std::memcpy(&half, at + 2 * e, 2), FloatOfBf16(half);
+    const DType type = group_.planes[0].dtype;
+    if (type == DType::kF32) return std::memcpy(&value, at + 4 * e, 4), value;
+    if (type == DType::kF8E4M3) return FloatOfE4m3(static_cast<uint8_t>(at[e]));
+    std::memcpy(&half, at + 2 * e, 2);
+    return type == DType::kF16 ? FloatOfF16(half) : FloatOfBf16(half);
   }
 
   KvGroup group_;
@@ -180,7 +192,9 @@ struct Transfer {
         ASSERT_TRUE(Place(lane, *slot, {s}).ok()) << Place(lane, *slot, {s});
       }
     }
-    for (RankPool& target : targets) target.ExpectComputed(tokens.begin, tokens.end);
+    const auto type = [](const KvSide& side) { return side.layout.groups[0].planes[0].dtype; };
+    const bool coarse = type(plan.source()) == DType::kF8E4M3 || type(plan.target()) == DType::kF8E4M3;
+    for (RankPool& target : targets) target.ExpectComputed(tokens.begin, tokens.end, coarse);
   }
   TransferPlan plan;
   IntRange tokens;
@@ -202,8 +216,13 @@ TEST(Placer, EveryReshapeArrivesWholeWithItsDigests) {
 }
 
 TEST(Placer, ConvertsTypesAndKeepsDigestsOfWhatItPlaced) {
-  Transfer(Side(1, 1, 16, DType::kF32), Side(2, 1, 32, DType::kBF16), {0, 77}).MoveEverything();
-  Transfer(Side(2, 1, 32, DType::kBF16), Side(1, 1, 16, DType::kF32), {16, 77}).MoveEverything();
+  for (const DType from : {DType::kF32, DType::kBF16, DType::kF16, DType::kF8E4M3}) {
+    for (const DType to : {DType::kF32, DType::kBF16, DType::kF16, DType::kF8E4M3}) {
+      SCOPED_TRACE(StrCat(DTypeName(from), " → ", DTypeName(to)));
+      Transfer(Side(1, 1, 16, from), Side(2, 1, 32, to), {0, 77}).MoveEverything();
+      Transfer(Side(2, 2, 64, from), Side(1, 1, 16, to), {16, 77}).MoveEverything();
+    }
+  }
 }
 
 TEST(Placer, EveryFlippedPayloadBitIsNoticed) {

@@ -222,7 +222,8 @@ void Attend(const AttentionItem& item) {
   static thread_local const std::unique_ptr<AttentionScratch> scratch = std::make_unique<AttentionScratch>();
   if (item.k->dtype == DType::kF32) AttendTyped<float>(item, *scratch);
   else if (item.k->dtype == DType::kBF16) AttendTyped<Bf16>(item, *scratch);
-  else AttendTyped<F16>(item, *scratch);
+  else if (item.k->dtype == DType::kF16) AttendTyped<F16>(item, *scratch);
+  else AttendTyped<E4m3>(item, *scratch);
 }
 
 }  // namespace

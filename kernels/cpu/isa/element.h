@@ -1,4 +1,4 @@
-// Storage types of 16 bits. Arithmetic is always f32.
+// Storage types of 16 and 8 bits. Arithmetic is always f32.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,9 @@ struct Bf16 {
 };
 struct F16 {
   uint16_t bits;
+};
+struct E4m3 {
+  uint8_t bits;
 };
 
 }  // namespace baton::kernels::cpu

@@ -20,6 +20,14 @@ inline void WithType(const void* p, DType dtype, F f) {
   else f(static_cast<const F16*>(p));
 }
 
+/// The same for what KV may be kept in, too.
+template <class P, class F>
+inline void WithStoredType(P p, DType dtype, F f) {
+  using Byte = std::conditional_t<std::is_const_v<std::remove_pointer_t<P>>, const E4m3, E4m3>;
+  if (dtype == DType::kF8E4M3) f(static_cast<Byte*>(p));
+  else WithType(p, dtype, f);
+}
+
 /// f(i, n): chunks of 16 lanes; the last has n < 16 when the length is not a multiple.
 template <class F>
 inline void ForChunks(int64_t length, F f) {
@@ -82,8 +90,8 @@ void Gated(Activation act, const void* gate_up, DType dtype, int n, void* out) {
 
 void Convert(const void* src, DType src_dtype, float scale, void* dst, DType dst_dtype, int n) {
   const Vec factor = Set(scale);
-  WithType(src, src_dtype, [&](const auto* from) {
-    WithType(dst, dst_dtype, [&](auto* to) {
+  WithStoredType(src, src_dtype, [&](const auto* from) {
+    WithStoredType(dst, dst_dtype, [&](auto* to) {
       ForChunks(n, [&](int64_t i, int c) {
         if (c == 16) StoreAs(to + i, Mul(LoadAs(from + i), factor));
         else StoreAs(to + i, Mul(LoadAs(from + i, c), factor), c);

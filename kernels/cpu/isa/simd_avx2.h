@@ -75,6 +75,49 @@ inline void StoreF16(uint16_t* p, Vec a, int n) {
   for (int i = 0; i < n && i < 16; ++i) p[i] = t.h[i];
 }
 
+/// Shifted into an f16, e4m3 is its value / 256; 0x7F, which would be 480, becomes a NaN.
+inline __m256 HalfFromE4m3(__m128i x) {  // eight, in 16 bits each
+  const __m128i low = _mm_and_si128(x, _mm_set1_epi16(0x7F));
+  const __m128i sign = _mm_slli_epi16(_mm_and_si128(x, _mm_set1_epi16(0x80)), 8);
+  const __m128i nan = _mm_cmpeq_epi16(low, _mm_set1_epi16(0x7F));
+  const __m128i h = _mm_or_si128(_mm_slli_epi16(low, 7), sign);
+  return _mm256_mul_ps(_mm256_cvtph_ps(_mm_blendv_epi8(h, _mm_set1_epi16(0x7E00), nan)), _mm256_set1_ps(256.0f));
+}
+inline Vec LoadE4m3(const uint8_t* p) {
+  const __m256i x = _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  return {HalfFromE4m3(_mm256_castsi256_si128(x)), HalfFromE4m3(_mm256_extracti128_si256(x, 1))};
+}
+inline Vec LoadE4m3(const uint8_t* p, int n) {
+  alignas(16) uint8_t tail[16] = {};
+  for (int i = 0; i < n && i < 16; ++i) tail[i] = p[i];
+  return LoadE4m3(tail);
+}
+/// Round to nearest even, saturating to ±448; a NaN becomes 0x7F (common/float8.h).
+inline __m256i HalfToE4m3(__m256 a) {  // in 32 bits each
+  const __m256i x = _mm256_castps_si256(a), sign = _mm256_and_si256(_mm256_srli_epi32(x, 24), _mm256_set1_epi32(0x80));
+  const __m256 size =
+      _mm256_min_ps(_mm256_castsi256_ps(_mm256_and_si256(x, _mm256_set1_epi32(0x7FFFFFFF))), _mm256_set1_ps(448.0f));
+  const __m256i bits = _mm256_castps_si256(size);
+  const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 20), _mm256_set1_epi32(1));
+  const __m256i rounded = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7FFFF)));
+  __m256i r = _mm256_sub_epi32(_mm256_srli_epi32(rounded, 20), _mm256_set1_epi32(120 << 3));
+  const __m256i steps = _mm256_cvtps_epi32(_mm256_mul_ps(size, _mm256_set1_ps(512.0f)));  // of 2⁻⁹, below 2⁻⁶
+  const __m256 small = _mm256_cmp_ps(size, _mm256_set1_ps(0.015625f), _CMP_LT_OQ);
+  r = _mm256_or_si256(_mm256_blendv_epi8(r, steps, _mm256_castps_si256(small)), sign);
+  return _mm256_blendv_epi8(r, _mm256_set1_epi32(0x7F), _mm256_castps_si256(_mm256_cmp_ps(a, a, _CMP_UNORD_Q)));
+}
+inline __m128i ToE4m3(Vec a) {
+  const __m256i lo = HalfToE4m3(a.lo), hi = HalfToE4m3(a.hi);
+  const __m128i low = _mm_packus_epi32(_mm256_castsi256_si128(lo), _mm256_extracti128_si256(lo, 1));
+  return _mm_packus_epi16(low, _mm_packus_epi32(_mm256_castsi256_si128(hi), _mm256_extracti128_si256(hi, 1)));
+}
+inline void StoreE4m3(uint8_t* p, Vec a) { _mm_storeu_si128(reinterpret_cast<__m128i*>(p), ToE4m3(a)); }
+inline void StoreE4m3(uint8_t* p, Vec a, int n) {
+  alignas(16) uint8_t tail[16];
+  StoreE4m3(tail, a);
+  for (int i = 0; i < n && i < 16; ++i) p[i] = tail[i];
+}
+
 inline Vec Add(Vec a, Vec b) { return {_mm256_add_ps(a.lo, b.lo), _mm256_add_ps(a.hi, b.hi)}; }
 inline Vec Sub(Vec a, Vec b) { return {_mm256_sub_ps(a.lo, b.lo), _mm256_sub_ps(a.hi, b.hi)}; }
 inline Vec Mul(Vec a, Vec b) { return {_mm256_mul_ps(a.lo, b.lo), _mm256_mul_ps(a.hi, b.hi)}; }

@@ -43,6 +43,35 @@ inline __m256i ToF16(Vec a) { return _mm512_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_
 inline void StoreF16(uint16_t* p, Vec a) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), ToF16(a)); }
 inline void StoreF16(uint16_t* p, Vec a, int n) { _mm256_mask_storeu_epi16(p, TailMask(n), ToF16(a)); }
 
+/// Shifted into an f16, e4m3 is its value / 256; 0x7F, which would be 480, becomes a NaN.
+inline Vec FromE4m3(__m128i b) {
+  const __m256i x = _mm256_cvtepu8_epi16(b), low = _mm256_and_si256(x, _mm256_set1_epi16(0x7F));
+  const __m256i sign = _mm256_slli_epi16(_mm256_and_si256(x, _mm256_set1_epi16(0x80)), 8);
+  __m256i h = _mm256_or_si256(_mm256_slli_epi16(low, 7), sign);
+  h = _mm256_mask_mov_epi16(h, _mm256_cmpeq_epi16_mask(low, _mm256_set1_epi16(0x7F)), _mm256_set1_epi16(0x7E00));
+  return {_mm512_mul_ps(_mm512_cvtph_ps(h), _mm512_set1_ps(256.0f))};
+}
+inline Vec LoadE4m3(const uint8_t* p) { return FromE4m3(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
+inline Vec LoadE4m3(const uint8_t* p, int n) { return FromE4m3(_mm_maskz_loadu_epi8(TailMask(n), p)); }
+/// Round to nearest even, saturating to ±448; a NaN becomes 0x7F (common/float8.h).
+inline __m128i ToE4m3(Vec a) {
+  const __m512i x = _mm512_castps_si512(a.v),
+                sign = _mm512_and_si512(_mm512_srli_epi32(x, 24), _mm512_set1_epi32(0x80));
+  const __m512 size =
+      _mm512_min_ps(_mm512_castsi512_ps(_mm512_and_si512(x, _mm512_set1_epi32(0x7FFFFFFF))), _mm512_set1_ps(448.0f));
+  const __m512i bits = _mm512_castps_si512(size);
+  const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 20), _mm512_set1_epi32(1));
+  const __m512i rounded = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7FFFF)));
+  __m512i r = _mm512_sub_epi32(_mm512_srli_epi32(rounded, 20), _mm512_set1_epi32(120 << 3));
+  const __m512i steps = _mm512_cvtps_epi32(_mm512_mul_ps(size, _mm512_set1_ps(512.0f)));  // of 2⁻⁹, below 2⁻⁶
+  r = _mm512_mask_mov_epi32(r, _mm512_cmp_ps_mask(size, _mm512_set1_ps(0.015625f), _CMP_LT_OQ), steps);
+  r = _mm512_or_si512(r, sign);
+  r = _mm512_mask_mov_epi32(r, _mm512_cmp_ps_mask(a.v, a.v, _CMP_UNORD_Q), _mm512_set1_epi32(0x7F));
+  return _mm512_cvtepi32_epi8(r);
+}
+inline void StoreE4m3(uint8_t* p, Vec a) { _mm_storeu_si128(reinterpret_cast<__m128i*>(p), ToE4m3(a)); }
+inline void StoreE4m3(uint8_t* p, Vec a, int n) { _mm_mask_storeu_epi8(p, TailMask(n), ToE4m3(a)); }
+
 inline Vec Add(Vec a, Vec b) { return {_mm512_add_ps(a.v, b.v)}; }
 inline Vec Sub(Vec a, Vec b) { return {_mm512_sub_ps(a.v, b.v)}; }
 inline Vec Mul(Vec a, Vec b) { return {_mm512_mul_ps(a.v, b.v)}; }

@@ -50,12 +50,16 @@ inline Vec LoadAs(const Bf16* p) { return LoadBf16(&p->bits); }
 inline Vec LoadAs(const Bf16* p, int n) { return LoadBf16(&p->bits, n); }
 inline Vec LoadAs(const F16* p) { return LoadF16(&p->bits); }
 inline Vec LoadAs(const F16* p, int n) { return LoadF16(&p->bits, n); }
+inline Vec LoadAs(const E4m3* p) { return LoadE4m3(&p->bits); }
+inline Vec LoadAs(const E4m3* p, int n) { return LoadE4m3(&p->bits, n); }
 inline void StoreAs(float* p, Vec a) { Store(p, a); }
 inline void StoreAs(float* p, Vec a, int n) { Store(p, a, n); }
 inline void StoreAs(Bf16* p, Vec a) { StoreBf16(&p->bits, a); }
 inline void StoreAs(Bf16* p, Vec a, int n) { StoreBf16(&p->bits, a, n); }
 inline void StoreAs(F16* p, Vec a) { StoreF16(&p->bits, a); }
 inline void StoreAs(F16* p, Vec a, int n) { StoreF16(&p->bits, a, n); }
+inline void StoreAs(E4m3* p, Vec a) { StoreE4m3(&p->bits, a); }
+inline void StoreAs(E4m3* p, Vec a, int n) { StoreE4m3(&p->bits, a, n); }
 
 inline Reg RegLoadAs(const float* p) { return RegLoad(p); }
 inline Reg RegLoadAs(const Bf16* p) { return RegLoadBf16(&p->bits); }

@@ -7,6 +7,7 @@
 #include "kernels/cpu/isa/simd_avx512.h"
 
 using baton::kernels::cpu::Bf16;
+using baton::kernels::cpu::E4m3;
 using baton::kernels::cpu::F16;
 
 // Each builds on those before it.

@@ -136,6 +136,7 @@ std::vector<Case> Cases(const Backend& backend) {
       {2, 1, 128, {.scale = 0.09f, .logit_softcap = 20}, DType::kF32, 64},
       {8, 2, 64, {.scale = 0.125f, .window = 300, .sinks = sinks}},
       {2, 1, 256, {.scale = 0.0625f}, DType::kBF16},
+      {4, 2, 64, {.scale = 0.125f}, DType::kF8E4M3},
   };
   for (Case& c : all) {
     if (backend.make(c.kv) == nullptr) c.kv = backend.compute;
@@ -194,16 +195,16 @@ TEST_P(AttentionContract, StoredKvIsTheRotatedInputAndItsDigest) {
     streams.emplace_back(c, 75, compute_, rng);
     PagedKv kv({c.kv_heads, c.dim, c.tokens_per_block, c.kv}, 1, 96, 6);
     Feed(*ops, c, streams, kv, 9);
-    const double grain = c.kv == DType::kF32 ? 1e-6 : c.kv == DType::kBF16 ? 1 / 256.0 : 1 / 2048.0;
+    const double grain = Grain(c.kv) + 1e-6, least = c.kv == DType::kF8E4M3 ? 0x1p-10 : 1e-6;  // e4m3: steps of 2⁻⁹
     for (int head = 0; head < c.kv_heads; ++head) {
       for (int unit = 0; unit < 75; unit += 16) {
         uint64_t digest[2] = {0, 0};
         for (int t = unit; t < std::min(75, unit + 16); ++t) {
           const std::vector<double> k = Rotated(streams[0].k, t, head, c.dim, Rope(c.dim));
           for (int i = 0; i < c.dim; ++i) {
-            ASSERT_NEAR(kv.At(false, 0, t, head, i), k[i], grain * (std::abs(k[i]) + 1e-3) + 1e-6);
+            ASSERT_NEAR(kv.At(false, 0, t, head, i), k[i], grain * (std::abs(k[i]) + 1e-3) + least);
             ASSERT_NEAR(kv.At(true, 0, t, head, i), streams[0].v.At(t, head * c.dim + i),
-                        grain * std::abs(streams[0].v.At(t, head * c.dim + i)) + 1e-7);
+                        grain * std::abs(streams[0].v.At(t, head * c.dim + i)) + least);
           }
           for (uint32_t plane : {0u, 1u}) {
             digest[plane] +=

@@ -34,7 +34,14 @@ inline float Rounded(DType dtype, float x) {
   return dtype == DType::kBF16 ? FromBf16(ToBf16(x)) : dtype == DType::kF16 ? FromF16(ToF16(x)) : x;
 }
 /// Largest relative error of one rounding to the type.
-inline double Grain(DType dtype) { return dtype == DType::kF32 ? 0x1p-24 : dtype == DType::kBF16 ? 0x1p-8 : 0x1p-11; }
+inline double Grain(DType dtype) {
+  switch (dtype) {
+    case DType::kBF16: return 0x1p-8;
+    case DType::kF16: return 0x1p-11;
+    case DType::kF8E4M3: return 0x1p-4;
+    default: return 0x1p-24;
+  }
+}
 
 /// A row-major tensor with `padding` unused elements after each row.
 class HostTensor {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "common/float8.h"
 #include "kernels/ops.h"
 #include "tests/kernels/contract/host_tensor.h"
 
@@ -52,6 +53,7 @@ class PagedKv {
       std::memcpy(&x, at, 4);
       return x;
     }
+    if (shape_.dtype == DType::kF8E4M3) return FloatOfE4m3(static_cast<uint8_t>(*at));
     uint16_t h;
     std::memcpy(&h, at, 2);
     return shape_.dtype == DType::kBF16 ? FromBf16(h) : FromF16(h);

@@ -178,7 +178,7 @@ struct Handoff {
     std::vector<unsigned char> out(static_cast<size_t>(shape.dim) * DTypeBytes(shape.target));
     for (int i = 0; i < shape.dim; ++i) {
       uint32_t bits = 0;
-      std::memcpy(&bits, vector + i * DTypeBytes(shape.source), DTypeBytes(shape.source));
+      std::memcpy(&bits, vector + i * DTypeBytes(shape.source), std::min(sizeof(bits), DTypeBytes(shape.source)));
       const float x = shape.source == DType::kF32   ? px::BitCast<float>(bits)
                       : shape.source == DType::kF16 ? px::F16BitsToFloat(bits)
                                                     : px::Bf16BitsToFloat(bits);
@@ -186,7 +186,7 @@ struct Handoff {
         bits = px::FloatToE4m3Bits(x * (1.0f / kScale));
       else if (shape.target == DType::kBF16 && shape.source != DType::kBF16)
         bits = px::FloatToBf16Bits(x);
-      std::memcpy(out.data() + i * DTypeBytes(shape.target), &bits, DTypeBytes(shape.target));
+      std::memcpy(out.data() + i * DTypeBytes(shape.target), &bits, std::min(sizeof(bits), DTypeBytes(shape.target)));
     }
     return out;
   }
