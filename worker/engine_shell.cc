@@ -130,16 +130,18 @@ void EngineShell::Drain(std::function<void()> drained) {
     hub_.SendState(v1::WorkerState::STATE_DRAINING, "draining");
   });
   engine_.Drain([this, drained = std::move(drained)] {  // on the scheduler thread
-    if (!role_ || role_->Idle()) return drained();
+    if (!role_ || down_ || role_->Idle()) return drained();
     when_role_idle_.push_back(drained);
   });
 }
 
 void EngineShell::Shutdown() {
+  down_ = true;
   if (role_) role_->StopThreads();
   engine_.Shutdown();
   if (loaded_.channel && !std::exchange(channel_ended_, true)) loaded_.channel->End().IgnoreError();  // or they are gone
   if (role_) role_->LetGo();
+  for (auto& drained : std::exchange(when_role_idle_, {})) drained();  // nothing lives any more
 }
 
 }  // namespace baton::worker

@@ -37,7 +37,8 @@ class EngineShell {
   /// Sends a load report to every watcher.
   void ReportLoad();
 
-  /// Refuses new requests; `drained` runs on the scheduler thread once nothing lives.
+  /// Refuses new requests; `drained` runs once nothing lives: on the scheduler thread, or on that of Shutdown, or, when
+  /// that has been, on the caller's.
   void Drain(std::function<void()> drained);
   /// Ends everything and joins the engine's threads.
   void Shutdown();
@@ -51,6 +52,7 @@ class EngineShell {
   PrefixHasher hasher_;
   const std::unique_ptr<Role> role_;
   std::atomic<bool> tick_posted_{false};
+  std::atomic<bool> down_{false};
   bool channel_ended_ = false;  ///< Shutdown's
   // Scheduler thread only, from here …
   RelayBook book_;

@@ -48,8 +48,9 @@ class LoggingRole final : public Role {
   void Start(PostTask, RelayBook*) override {}
   void Drain() override { log_.Say("RoleDrains"); }
   bool Idle() const override {
-    if (!idle_) log_.Say("Busy");
-    return idle_;
+    const bool idle = idle_;  // whoever hears "Busy" may change it
+    if (!idle) log_.Say("Busy");
+    return idle;
   }
   void StopThreads() override { log_.Say("RoleStops"); }
   void LetGo() override { log_.Say("RoleLetsGo"); }
@@ -145,6 +146,12 @@ const std::vector<std::pair<std::string, Call>>& Calls() {
          w.idle = true;
          w.shell->Tick();
        }, "drained"}},
+      {"Drain, role busy, shutdown", {[](World& w) {
+         w.idle = false;
+         w.shell->Drain([&w] { w.log.Say("drained"); });
+         if (w.alive) w.log.WaitFor("Busy");
+         w.shell->Shutdown();
+       }, "drained"}},
       {"Shutdown", {[](World& w) { w.shell->Shutdown(); }, ""}},
   };
   return calls;
@@ -158,7 +165,8 @@ Tick             | Tick | Tick | =
 Report the load  | Load | Load | =
 Stream ends      | Load | Load | =
 Drain            | RoleDrains drained | RoleDrains drained | drained
-Drain, role busy | RoleDrains Busy waits Tick drained | RoleDrains Busy waits Tick drained | waits
+Drain, role busy | RoleDrains Busy waits Tick drained | RoleDrains Busy waits Tick drained | drained waits
+Drain, role busy, shutdown | RoleDrains Busy RoleStops RoleLetsGo drained | RoleDrains Busy RoleStops RoleLetsGo drained | drained RoleStops RoleLetsGo
 Shutdown         | RoleStops RoleLetsGo | RoleStops RoleLetsGo | RoleStops RoleLetsGo
 )";
 
