@@ -4,53 +4,41 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <cstdio>
-#include <filesystem>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
 #include <fstream>
 #include <thread>
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "cli/command.h"
+#include "cli/doctor_report.h"
 #include "cli/exit_code.h"
 #include "cli/http_client.h"
-#include "common/gguf.h"
 #include "common/host_memory.h"
 #include "common/str_cat.h"
 #include "kernels/cpu/cpu_ops.h"
+#include "router/router_config.h"
 #include "worker/ucx_backend.h"
 
 namespace baton::cli {
 namespace {
 
-enum class Verdict { kOk, kWarning, kError };
-
-class Report {
- public:
-  void Line(Verdict verdict, const std::string& what, const std::string& text) {
-    static constexpr const char* kNames[] = {"ok     ", "warning", "error  "};
-    std::printf("%s  %-14s %s\n", kNames[static_cast<int>(verdict)], what.c_str(), text.c_str());
-    failed_ = failed_ || verdict == Verdict::kError;
-  }
-  bool failed() const { return failed_; }
-
- private:
-  bool failed_ = false;
-};
-
-void CheckCpu(Report& report) {
+// What is computed in here, as far as it computes at all.
+kernels::OpsTraits CheckCpu(DoctorReport& report) {
   absl::StatusOr<std::unique_ptr<kernels::Ops>> ops = kernels::MakeCpuOps({});
   if (!ops.ok()) {
     report.Line(Verdict::kError, "cpu", std::string(ops.status().message()));
-    return;
+    return {};
   }
   const kernels::OpsTraits& traits = (*ops)->traits();
   report.Line(Verdict::kOk, "cpu",
               StrCat(std::thread::hardware_concurrency(), " cores, ", traits.isa,
                      ", --dtype auto = ", DTypeName(traits.compute)));
+  return traits;
 }
 
-void CheckMemory(Report& report) {
+void CheckMemory(DoctorReport& report) {
   const int64_t available = AvailableMemoryBytes().value_or(0);
   report.Line(available < (int64_t{1} << 30) ? Verdict::kWarning : Verdict::kOk, "memory",
               absl::StrFormat("%.1f of %.1f GiB available; --kv-cache-memory takes at most 40 %% of it", GiB(available),
@@ -63,7 +51,7 @@ void CheckMemory(Report& report) {
               StrCat("transparent: ", mode.empty() ? "unknown" : mode, ", reserved: ", huge));
 }
 
-void CheckSharedMemory(Report& report) {
+void CheckSharedMemory(DoctorReport& report) {
   struct statvfs fs{};
   if (statvfs("/dev/shm", &fs) != 0) {
     report.Line(Verdict::kWarning, "/dev/shm", "not mounted: workers on this machine cannot use shared memory");
@@ -76,7 +64,7 @@ void CheckSharedMemory(Report& report) {
                               small ? ": too small for landing rings (docker: --shm-size=1g)" : ""));
 }
 
-void CheckTransports(Report& report) {
+void CheckTransports(DoctorReport& report) {
   const std::vector<std::string> found = worker::UcxTransports(), rdma = worker::RdmaTransports();
   report.Line(found.empty() ? Verdict::kWarning : Verdict::kOk, "kv transports",
               found.empty() ? "tcp, shm; no UCX in this build (libucx-dev)" : StrCat("tcp, shm; UCX: ", absl::StrJoin(found, ", ")));
@@ -84,24 +72,25 @@ void CheckTransports(Report& report) {
               rdma.empty() ? "no device: --require-rdma would refuse to start" : absl::StrJoin(rdma, ", "));
 }
 
-void CheckModel(Report& report, const std::string& model) {
-  namespace fs = std::filesystem;
-  std::error_code error;
-  if (model.empty()) return;
-  if (fs::is_directory(model, error)) {
-    for (const char* needed : {"config.json", "tokenizer.json"}) {
-      const bool there = fs::exists(fs::path(model) / needed, error);
-      report.Line(there ? Verdict::kOk : Verdict::kError, "model",
-                  StrCat(there ? "has " : "lacks ", needed, ": ", model));
-    }
-    return;
+// Whether the ports that a cluster takes by default can be had.
+void CheckPorts(DoctorReport& report) {
+  const router::RouterConfig config;
+  std::vector<std::string> taken;
+  for (const auto& [flag, port] : {std::pair{"--port", config.port}, std::pair{"--grpc-port", config.grpc_port},
+                                   std::pair{"--admin-port", config.admin_port}}) {
+    boost::asio::io_context context;
+    boost::asio::ip::tcp::acceptor acceptor(context, boost::asio::ip::tcp::v4());
+    boost::system::error_code error;
+    acceptor.set_option(boost::asio::socket_base::reuse_address(true), error);
+    acceptor.bind({boost::asio::ip::address_v4::loopback(), static_cast<uint16_t>(port)}, error);
+    if (error) taken.push_back(StrCat(port, " (", flag, "): ", error.message()));
   }
-  absl::StatusOr<std::unique_ptr<GgufFile>> file = GgufFile::Open(model);
-  report.Line(file.ok() ? Verdict::kOk : Verdict::kError, "model",
-              file.ok() ? StrCat("readable GGUF: ", model) : std::string(View(file.status().message())));
+  report.Line(taken.empty() ? Verdict::kOk : Verdict::kWarning, "ports",
+              taken.empty() ? StrCat(config.port, ", ", config.grpc_port, ", ", config.admin_port, " are free")
+                            : absl::StrJoin(taken, "; "));
 }
 
-void CheckCluster(Report& report, const std::string& url) {
+void CheckCluster(DoctorReport& report, const std::string& url) {
   if (url.empty()) return;
   absl::StatusOr<HttpUrl> parsed = ParseHttpUrl(url);
   absl::StatusOr<HttpResponse> ready = parsed.ok() ? HttpGet(*parsed, "/ready", "") : parsed.status();
@@ -123,12 +112,13 @@ Runner AddDoctor(CLI::App& app) {
   app.add_option("model,--model", flags->model, "also check this HF directory or .gguf file");
   app.add_option("--url", flags->url, "also check this running cluster");
   return [flags] {
-    Report report;
-    CheckCpu(report);
+    DoctorReport report;
+    const kernels::OpsTraits traits = CheckCpu(report);
     CheckMemory(report);
     CheckSharedMemory(report);
     CheckTransports(report);
-    CheckModel(report, flags->model);
+    CheckPorts(report);
+    if (!flags->model.empty()) CheckModel(report, flags->model, traits);
     CheckCluster(report, flags->url);
     return static_cast<int>(report.failed() ? kExitUsage : kExitOk);
   };

@@ -7,6 +7,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_replace.h"
+#include "cli/nearest_name.h"
 #include "common/status.h"
 
 namespace baton::cli {
@@ -37,9 +38,9 @@ void FlagSet::Merge(Flag flag) {
   flags_.push_back(std::move(flag));
 }
 
-void FlagSet::Attach(CLI::App& app) {
+void FlagSet::Attach(CLI::App& app, std::string_view positional) {
   for (const Flag& flag : flags_) {
-    const std::string dashed = StrCat("--", flag.name);
+    const std::string dashed = StrCat(flag.name == positional ? StrCat(flag.name, ",") : "", "--", flag.name);
     CLI::Option* option = nullptr;
     if (flag.is_bool) {
       option = app.add_flag_function(
@@ -87,8 +88,12 @@ absl::Status FlagSet::ApplyYaml(const std::string& path) {
     for (const Flag& f : flags_) {
       if (f.name == key) flag = &f;
     }
-    if (flag == nullptr)
-      return absl::InvalidArgumentError(StrCat("--config ", path, ": no flag is called \"", key, "\""));
+    if (flag == nullptr) {
+      std::vector<std::string> names;
+      for (const Flag& f : flags_) names.push_back(f.name);
+      return absl::InvalidArgumentError(
+          StrCat("--config ", path, ": no flag is called \"", key, "\"", DidYouMean(key, names, "")));
+    }
     std::vector<std::string> values;
     if (entry.second.IsSequence() && flag->is_list) {
       for (const auto& item : entry.second) values.push_back(item.as<std::string>());

@@ -44,8 +44,9 @@ class FlagSet {
   void Add(Config& config, const std::string& group, const std::vector<std::string>& without = {},
            const std::string& prefix = "");
 
-  /// Registers all flags with CLI11, with their environment variables.
-  void Attach(CLI::App& app);
+  /// Registers all flags with CLI11, with their environment variables. `positional`: the flag whose value may stand
+  /// without its name.
+  void Attach(CLI::App& app, std::string_view positional = "");
 
   /// Reads a YAML mapping of flag names. Unknown keys and wrong types are InvalidArgument with file and key.
   absl::Status ApplyYaml(const std::string& path);
@@ -53,6 +54,8 @@ class FlagSet {
   /// Values given by command line, environment or file (not defaults), by flag name, as texts.
   const std::map<std::string, std::vector<std::string>>& given() const { return given_; }
   const std::vector<Flag>& flags() const { return flags_; }
+  /// Takes a flag out of given(), once its values have gone another way.
+  void Forget(const std::string& name) { given_.erase(name); }
   /// First error of a value given by flag or environment.
   const absl::Status& status() const { return status_; }
   void NoteStatus(const absl::Status& status) {

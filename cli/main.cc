@@ -1,9 +1,71 @@
 // `baton`: one binary; each process of a cluster is one command of it.
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 
 #include "cli/command.h"
 #include "cli/exit_code.h"
+#include "cli/nearest_name.h"
 #include "cli/signals.h"
+#include "common/str_cat.h"
+
+extern char** environ;
+
+namespace baton::cli {
+namespace {
+
+/// The names of a command's options, without dashes, or of their variables.
+std::vector<std::string> NamesOf(const CLI::App& command, bool variables) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : command.get_options()) {
+    if (variables && !option->get_envname().empty()) names.push_back(option->get_envname());
+    if (!variables) names.insert(names.end(), option->get_lnames().begin(), option->get_lnames().end());
+  }
+  return names;
+}
+
+/// One line: what is wrong with the command line, and what was probably meant.
+int FailParse(const CLI::App& app, const CLI::ParseError& error) {
+  std::string message = error.what();
+  const std::vector<CLI::App*> given = app.get_subcommands();
+  const std::vector<std::string> left = app.remaining(/*recurse=*/true);
+  if (given.empty() && !left.empty() && !left[0].starts_with("-")) {
+    std::vector<std::string> commands;
+    for (const CLI::App* command : app.get_subcommands({})) commands.push_back(command->get_name());
+    message = StrCat("No command is called ", left[0], DidYouMean(left[0], commands, ""));
+  }
+  for (const std::string& one : left) {
+    if (one.starts_with("--"))
+      message += DidYouMean(one.substr(2, one.find('=') - 2), NamesOf(given.empty() ? app : *given[0], false), "--");
+  }
+  return FailUsage(absl::InvalidArgumentError(
+      StrCat(message, ". `baton", given.empty() ? "" : " " + given[0]->get_name(), " --help` says what there is")));
+}
+
+/// A variable that looks like a server's flag and is none would be ignored in silence.
+void WarnOfUnknownVariables(const CLI::App& app) {
+  constexpr std::string_view kPrefix = "BATON_";
+  const std::string name = app.get_subcommands().front()->get_name();
+  if (name != "serve" && name != "router" && name != "worker") return;
+  std::vector<std::string> known = {"BATON_MAX_ISA", "BATON_CACHE_DIR", "BATON_BINARY",
+                                    "BATON_HTTP",    "BATON_GRPC",      "BATON_ADMIN"};
+  std::vector<std::string> flags;
+  for (const CLI::App* command : app.get_subcommands({})) {
+    const std::vector<std::string> more = NamesOf(*command, true);
+    flags.insert(flags.end(), more.begin(), more.end());
+  }
+  known.insert(known.end(), flags.begin(), flags.end());
+  for (char** e = environ; *e != nullptr; ++e) {
+    const std::string_view variable(*e, std::string_view(*e).find('='));
+    if (!variable.starts_with(kPrefix) || std::ranges::count(known, variable) > 0) continue;
+    std::fprintf(stderr, "baton: warning: %s is set, but no flag reads it%s\n", std::string(variable).c_str(),
+                 DidYouMean(variable, flags, "").c_str());
+  }
+}
+
+}  // namespace
+}  // namespace baton::cli
 
 int main(int argc, char** argv) {
   using namespace baton::cli;  // NOLINT: the commands, here only
@@ -31,9 +93,10 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
-    const bool asked_for_help = e.get_exit_code() == 0;
-    app.exit(e);
-    return asked_for_help ? kExitOk : kExitUsage;
+    if (e.get_exit_code() != 0) return FailParse(app, e);
+    app.exit(e);  // prints the help that was asked for
+    return kExitOk;
   }
+  if (std::getenv("BATON_PARENT_PID") == nullptr) WarnOfUnknownVariables(app);
   return runner();
 }

@@ -1,4 +1,4 @@
-// The flags of one server process: its config's, --config FILE and --ready-file.
+// The flags of one server process: its configs', --config FILE and --ready-file.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -8,19 +8,28 @@
 
 namespace baton::cli {
 
+/// Where a process says that it is ready.
+struct ReadyConfig {
+  std::string ready_file;
+};
+template <class Visitor>
+void VisitFields(ReadyConfig& c, Visitor&& field) {
+  field("ready-file", c.ready_file, "", "written with the addresses once requests are served");
+}
+
 template <class Config>
 struct ProcessFlags {
   Config config;
+  ReadyConfig ready;
   FlagSet set;
-  std::string ready_file;
   std::string config_file;
 
   /// Call once; `this` must outlive the parse.
-  void AddTo(CLI::App& app, const std::string& heading, const std::string& ready_help) {
+  void AddTo(CLI::App& app, const std::string& heading) {
     set.Add(config, heading);
+    set.Add(ready, "process");
     AddConfigFile(app, set, config_file);
     set.Attach(app);
-    app.add_option("--ready-file", ready_file, ready_help);
   }
 };
 

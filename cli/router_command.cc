@@ -5,6 +5,7 @@
 #include "cli/command.h"
 #include "cli/drain_loop.h"
 #include "cli/exit_code.h"
+#include "cli/log_level.h"
 #include "cli/process_flags.h"
 #include "cli/ready_file.h"
 #include "cli/signals.h"
@@ -19,6 +20,8 @@ using RouterFlags = ProcessFlags<router::RouterConfig>;
 
 int RunRouter(RouterFlags& flags) {
   if (!flags.set.status().ok()) return FailUsage(flags.set.status());
+  if (absl::Status status = flags.config.Validate(); !status.ok()) return FailUsage(status);
+  SetLogLevel(flags.config.log_level);
   const SteadyClock clock;
   const TimePoint start = clock.Now();
   absl::StatusOr<std::unique_ptr<router::RouterServer>> server = router::RouterServer::Start(flags.config, kVersion);
@@ -34,7 +37,7 @@ int RunRouter(RouterFlags& flags) {
   auto on_ready = [&] {
     spdlog::info("router: ready in {:.2f} s, serving {} at {}/v1", Seconds(clock.Now() - start),
                  (*server)->model_name(), http);
-    return WriteReadyFile(flags.ready_file, {{"BATON_HTTP", http}, {"BATON_GRPC", grpc}, {"BATON_ADMIN", admin}});
+    return WriteReadyFile(flags.ready.ready_file, {{"BATON_HTTP", http}, {"BATON_GRPC", grpc}, {"BATON_ADMIN", admin}});
   };
   return ServeUntilSignal(clock, **server, std::chrono::milliseconds(flags.config.shutdown_timeout_ms), on_ready);
 }
@@ -43,7 +46,7 @@ int RunRouter(RouterFlags& flags) {
 
 Runner AddRouter(CLI::App& app) {
   auto flags = std::make_shared<RouterFlags>();
-  flags->AddTo(app, "router", "written with the addresses once a worker is ready");
+  flags->AddTo(app, "router");
   return [flags] { return RunRouter(*flags); };
 }
 

@@ -5,6 +5,7 @@
 #include "cli/command.h"
 #include "cli/drain_loop.h"
 #include "cli/exit_code.h"
+#include "cli/log_level.h"
 #include "cli/process_flags.h"
 #include "cli/rank_processes.h"
 #include "cli/ready_file.h"
@@ -28,7 +29,8 @@ worker::RoleFactory RoleFor(const std::string& role) {
 
 int RunWorker(WorkerFlags& flags) {
   if (!flags.set.status().ok()) return FailUsage(flags.set.status());
-  if (absl::Status status = flags.config.Validate(); !status.ok()) return Fail(status);
+  if (absl::Status status = flags.config.Validate(); !status.ok()) return FailUsage(status);
+  SetLogLevel(flags.config.log_level);
   std::unique_ptr<worker::RankHost> ranks;
   if (flags.config.ranks() > 1 && flags.config.distributed_executor_backend == "mp") {
     std::vector<std::string> arguments;
@@ -47,7 +49,7 @@ int RunWorker(WorkerFlags& flags) {
   auto on_ready = [&]() -> absl::Status {
     if (absl::Status status = (*server)->LoadStatus(); !status.ok()) return status;
     spdlog::info("worker: ready in {:.2f} s", Seconds(clock.Now() - start));
-    return WriteReadyFile(flags.ready_file, {{"BATON_WORKER", address}});
+    return WriteReadyFile(flags.ready.ready_file, {{"BATON_WORKER", address}});
   };
   return ServeUntilSignal(clock, **server, std::chrono::milliseconds(flags.config.shutdown_timeout_ms), on_ready);
 }
@@ -56,7 +58,7 @@ int RunWorker(WorkerFlags& flags) {
 
 Runner AddWorker(CLI::App& app) {
   auto flags = std::make_shared<WorkerFlags>();
-  flags->AddTo(app, "worker", "written with the address once requests are accepted");
+  flags->AddTo(app, "worker");
   return [flags] { return RunWorker(*flags); };
 }
 

@@ -38,4 +38,8 @@ absl::StatusOr<int64_t> ParseQuantity(std::string_view text) {
   return static_cast<int64_t>(value * factor);
 }
 
+bool IsLogLevel(std::string_view name) {
+  return name == "debug" || name == "info" || name == "warning" || name == "error";
+}
+
 }  // namespace baton

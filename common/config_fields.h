@@ -22,4 +22,7 @@ namespace baton {
 /// "32k" → 32000, "32K" → 32768, "1.5GiB", "-1". InvalidArgument names the text.
 absl::StatusOr<int64_t> ParseQuantity(std::string_view text);
 
+/// What --log-level takes: debug, info, warning, error.
+bool IsLogLevel(std::string_view name);
+
 }  // namespace baton

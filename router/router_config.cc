@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "common/config_fields.h"
 #include "common/status.h"
 #include "common/str_cat.h"
 
@@ -118,6 +119,8 @@ absl::Status RouterConfig::Validate() const {
     return absl::InvalidArgumentError(
         StrCat("--route-policy ", route_policy, ": must be predicted-time or round-robin"));
   }
+  if (!IsLogLevel(log_level))
+    return absl::InvalidArgumentError(StrCat("--log-level ", log_level, ": must be debug, info, warning or error"));
   BATON_RETURN_IF_ERROR(CheckNumbers(*this));
   BATON_RETURN_IF_ERROR(CheckWorkers(worker));
   return CheckBind(*this);

@@ -81,6 +81,7 @@ struct RouterConfig {
   // ---- shutdown and logs
   int32_t shutdown_timeout_ms = 30000;
   bool log_requests = true;
+  std::string log_level = "info";
 
   /// InvalidArgument naming the flag, its value and what it may be.
   absl::Status Validate() const;
@@ -149,6 +150,7 @@ void VisitFields(RouterConfig& c, Visitor&& field) {
   field("step-stall-factor", c.step_stall_factor, "", "… and for this many predicted steps");
   field("shutdown-timeout-ms", c.shutdown_timeout_ms, "ms", "how long a drain waits for running requests");
   field("log-requests", c.log_requests, "", "one line per request, without its text");
+  field("log-level", c.log_level, "", "debug | info | warning | error");
 }
 
 /// Whether `host` is only reachable from this machine: 127.0.0.0/8, ::1, localhost.

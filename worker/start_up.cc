@@ -16,6 +16,7 @@
 #include "spdlog/spdlog.h"
 #include "worker/kv_budget.h"
 #include "worker/numerics_id.h"
+#include "worker/progress_line.h"
 #include "worker/rank.h"
 
 namespace baton::worker {
@@ -93,21 +94,24 @@ absl::Status AllocateKv(const WorkerConfig& config, RankHost* ranks, LoadedModel
 absl::Status LoadWeights(const WorkerConfig& config, StartUpProgress& progress, const engine::RankLinks& links,
                          LoadedModel& loaded) {
   const SteadyClock clock;
-  TimePoint last = clock.Now();
+  ProgressLine line(clock, StandardProgress());
   auto report = [&](std::string_view phase, double fraction) {
     progress.Set(phase, fraction);
-    if (clock.Now() - last < std::chrono::seconds(5)) return;
-    last = clock.Now();
-    spdlog::info("worker: {} {:.0f} %", phase, 100 * fraction);
+    line.Show(phase, fraction);
   };
   BATON_ASSIGN_OR_RETURN(loaded.model, engine::LoadModel(SourceOf(config, loaded.place), *loaded.ops,
                                                          config.max_num_batched_tokens, report, links));
   const int64_t limit = loaded.model->config().max_position_embeddings;
   if (config.max_model_len > limit) {
-    return absl::InvalidArgumentError(
+    return absl::FailedPreconditionError(
         StrCat("--max-model-len ", config.max_model_len, " is longer than the model's context of ", limit, " tokens"));
   }
   loaded.max_model_len = static_cast<int32_t>(config.max_model_len > 0 ? config.max_model_len : limit);
+  if (loaded.max_model_len < 2) {
+    return absl::FailedPreconditionError(StrCat("a context of ", loaded.max_model_len,
+                                                " token has no room for a prompt and an answer (--max-model-len ",
+                                                config.max_model_len, ", the model's is ", limit, ")"));
+  }
   return absl::OkStatus();
 }
 

@@ -4,6 +4,7 @@
 #include <set>
 #include <string_view>
 
+#include "common/config_fields.h"
 #include "common/status.h"
 
 namespace baton::worker {
@@ -70,6 +71,7 @@ absl::Status WorkerConfig::Validate() const {
   }
   if (test_kv_fault_rate < 0 || test_kv_fault_rate > 1)
     return Bad("test-kv-fault-rate", test_kv_fault_rate, "must be 0…1");
+  if (!IsLogLevel(log_level)) return Bad("log-level", log_level, "must be debug, info, warning or error");
   if (router_timeout_ms < 1000) return Bad("router-timeout-ms", router_timeout_ms, "must be ≥ 1000");
   return absl::OkStatus();
 }

@@ -65,6 +65,7 @@ struct WorkerConfig {
   // ---- streams
   int32_t router_timeout_ms = 5000;
   int32_t shutdown_timeout_ms = 30000;
+  std::string log_level = "info";
 
   /// What `kv_cache_dtype` names; unset: auto, or no type.
   std::optional<DType> KvCacheDType() const;
@@ -134,6 +135,7 @@ void VisitFields(WorkerConfig& c, Visitor&& field) {
   field("router-timeout-ms", c.router_timeout_ms, "ms",
         "a router silent this long is gone: its sequences are cancelled");
   field("shutdown-timeout-ms", c.shutdown_timeout_ms, "ms", "how long a drain waits for running requests");
+  field("log-level", c.log_level, "", "debug | info | warning | error");
 }
 
 }  // namespace baton::worker

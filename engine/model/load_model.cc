@@ -75,32 +75,56 @@ absl::Status CheckMemory(const ModelSource& source, const ModelConfig& config, c
   const int64_t need = memory.device_bytes + std::max(memory.scratch_bytes, activations);
   if (need <= available) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrFormat(
-      "%s needs %d bytes (%.2f GiB: weights %.2f GiB, activations of %d tokens %.2f GiB), %d bytes (%.2f GiB) are "
-      "available",
+      "%s needs %d bytes (%.2f GiB: weights %.2f GiB, activations of %d tokens (--max-num-batched-tokens) %.2f GiB), "
+      "%d "
+      "bytes (%.2f GiB) are available",
       source.path, need, GiB(need), GiB(memory.device_bytes), max_tokens, GiB(activations), available, GiB(available)));
+}
+
+struct Checked {
+  Opened opened;
+  KvLayout layout;
+};
+
+// Everything that can be known without reading the weights' values.
+absl::StatusOr<Checked> OpenChecked(const ModelSource& source, const kernels::OpsTraits& traits, int max_tokens) {
+  if (max_tokens < 1) return absl::InvalidArgumentError(StrCat("steps of at most ", max_tokens, " tokens"));
+  Checked out;
+  BATON_ASSIGN_OR_RETURN(out.opened, Open(source));
+  const ModelConfig& config = out.opened.read.config;
+  BATON_ASSIGN_OR_RETURN(out.layout, MakeKvLayout(config, traits.kv, source.block_size));
+  BATON_RETURN_IF_ERROR(CheckPlace(config, source.place));
+  BATON_RETURN_IF_ERROR(CheckWeights(source.path, config, *out.opened.weights));
+  const int64_t available = source.memory_limit_bytes > 0
+                                ? source.memory_limit_bytes
+                                : AvailableMemoryBytes().value_or(std::numeric_limits<int64_t>::max());
+  BATON_RETURN_IF_ERROR(CheckMemory(source, config, *out.opened.weights, traits.compute, max_tokens, available));
+  return out;
 }
 
 }  // namespace
 
+absl::StatusOr<ModelFacts> InspectModel(const ModelSource& source, const kernels::OpsTraits& traits, int max_tokens) {
+  BATON_ASSIGN_OR_RETURN(const Checked checked, OpenChecked(source, traits, max_tokens));
+  const Opened& opened = checked.opened;
+  ModelFacts facts{.config = opened.read.config, .kv_layout = checked.layout};
+  for (const WeightRule& rule : WeightRules(facts.config)) facts.parameters += rule.rows() * rule.columns();
+  facts.weight_bytes = PlanWeightMemory(facts.config, source.place, *opened.weights, traits.compute).device_bytes;
+  return facts;
+}
+
 absl::StatusOr<std::unique_ptr<Model>> LoadModel(const ModelSource& source, kernels::Ops& ops, int max_tokens,
                                                  const LoadProgress& progress, const RankLinks& links) {
   const LoadProgress report = progress ? progress : [](std::string_view, double) {};
-  if (max_tokens < 1) return absl::InvalidArgumentError(StrCat("steps of at most ", max_tokens, " tokens"));
   report("read", 0);
-  BATON_ASSIGN_OR_RETURN(Opened opened, Open(source));
+  BATON_ASSIGN_OR_RETURN(Checked checked, OpenChecked(source, ops.traits(), max_tokens));
+  Opened& opened = checked.opened;
   ModelConfig& config = opened.read.config;
-  BATON_ASSIGN_OR_RETURN(KvLayout layout, MakeKvLayout(config, ops.traits().kv, source.block_size));
-  BATON_RETURN_IF_ERROR(CheckPlace(config, source.place));
-  BATON_RETURN_IF_ERROR(CheckWeights(source.path, config, *opened.weights));
-  const int64_t available = source.memory_limit_bytes > 0
-                                ? source.memory_limit_bytes
-                                : AvailableMemoryBytes().value_or(std::numeric_limits<int64_t>::max());
-  BATON_RETURN_IF_ERROR(CheckMemory(source, config, *opened.weights, ops.traits().compute, max_tokens, available));
   config.digest = ModelDigest(opened.read.text, config, *opened.weights);
   report("read", 1);
   BATON_ASSIGN_OR_RETURN(ModelWeights weights, LoadWeights(config, source.place, *opened.weights, ops, report));
-  return Decoder::Create(std::move(config), std::move(layout), std::move(weights), max_tokens, ops, source.place,
-                         links);
+  return Decoder::Create(std::move(config), std::move(checked.layout), std::move(weights), max_tokens, ops,
+                         source.place, links);
 }
 
 }  // namespace baton::engine

@@ -64,4 +64,15 @@ struct ModelSource {
 absl::StatusOr<std::unique_ptr<Model>> LoadModel(const ModelSource& source, kernels::Ops& ops, int max_tokens,
                                                  const LoadProgress& progress, const RankLinks& links = {});
 
+/// What a model is, from its files' headers.
+struct ModelFacts {
+  ModelConfig config;
+  KvLayout kv_layout;
+  int64_t parameters = 0;
+  int64_t weight_bytes = 0;  ///< device memory that its weights will take
+};
+
+/// Opens and checks everything that LoadModel does, and loads nothing. Fails as LoadModel.
+absl::StatusOr<ModelFacts> InspectModel(const ModelSource& source, const kernels::OpsTraits& traits, int max_tokens);
+
 }  // namespace baton::engine

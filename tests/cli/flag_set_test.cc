@@ -7,6 +7,9 @@
 #include <cstdlib>
 #include <fstream>
 
+#include "cli/nearest_name.h"
+#include "cli/serve_config.h"
+
 namespace baton::cli {
 namespace {
 
@@ -124,6 +127,47 @@ TEST(FlagSet, AnUnknownKeyOfTheFileIsNamed) {
   Parsed p({"--config", file});
   EXPECT_THAT(std::string(p.set.status().message()),
               testing::AllOf(testing::HasSubstr("max-num-sqs"), testing::HasSubstr(file)));
+}
+
+TEST(FlagSet, AnUnknownKeyThatIsNearlyAFlagIsToldWhich) {
+  Parsed p({"--config", TempYaml("max_num_sqs: 3\n")});
+  EXPECT_THAT(std::string(p.set.status().message()), testing::HasSubstr("did you mean max-num-seqs?"));
+}
+
+TEST(NearestName, IsTheOneThatFewChangesReach) {
+  const std::vector<std::string> names = {"max-num-seqs", "max-num-batched-tokens", "port"};
+  EXPECT_EQ(NearestName("max-num-seq", names), "max-num-seqs");
+  EXPECT_EQ(NearestName("max-nun-sqs", names), "max-num-seqs");
+  EXPECT_EQ(NearestName("pont", names), "port");
+  EXPECT_EQ(NearestName("temperature", names), "");
+  EXPECT_EQ(NearestName("", names), "");
+  EXPECT_EQ(DidYouMean("prt", names, "--"), " (did you mean --port?)");
+  EXPECT_EQ(DidYouMean("x-y-z-q", names, "--"), "");
+}
+
+// `baton serve` itself has no flag that only the command line can set.
+TEST(ServeConfig, ComesFromFileEnvironmentAndPositionAlike) {
+  const std::string file = TempYaml("model: /from/file\nprefill: 2\nrestart: false\nserved_model_name: [a, b]\n");
+  setenv("BATON_DECODE", "3", 1);
+  ServeConfig config;
+  FlagSet set;
+  std::string path;
+  CLI::App app;
+  set.Add(config, "serve");
+  AddConfigFile(app, set, path);
+  set.Attach(app, "model");
+  std::vector<std::string> args{file, "--config"};  // from the last to the first
+  app.parse(args);
+  unsetenv("BATON_DECODE");
+  ASSERT_TRUE(set.status().ok()) << set.status();
+  EXPECT_EQ(config.model, "/from/file");
+  EXPECT_EQ(config.prefill, 2);
+  EXPECT_EQ(config.decode, 3);
+  EXPECT_FALSE(config.restart);
+  EXPECT_EQ(config.served_model_name, (std::vector<std::string>{"a", "b"}));
+  args = {file, "--config", "/by/position"};
+  app.parse(args);
+  EXPECT_EQ(config.model, "/by/position");
 }
 
 TEST(FlagSet, AMissingOrBrokenFileIsAnError) {

@@ -10,7 +10,7 @@ import threading
 import time
 import unittest
 
-from harness import BATON, TINY, Cluster, events, in_parallel, run, state
+from harness import BATON, SMOLLM2, TINY, Cluster, events, in_parallel, run, state
 
 
 def complete(cluster, **fields):
@@ -76,6 +76,44 @@ class Lifecycle(unittest.TestCase):
             c.wait_until(lambda: c.metric("vllm:num_requests_running") == 0, "cancelled on the worker", 10)
 
 
+class Configuration(unittest.TestCase):
+    """Flag, environment and file say the same to `baton serve`, whichever of its processes the setting is for."""
+
+    def test_file_and_environment_reach_router_and_workers(self):
+        with tempfile.TemporaryDirectory() as d:
+            config = pathlib.Path(d, "config.yaml")
+            config.write_text("prefill: 1\ndecode: 1\nload-format: dummy\nthreads: 1\nserved-model-name: [small, tiny]\n"
+                              "max-header-bytes: 2048\ndecode.max-num-seqs: 7\n")
+            with Cluster(dummy=False, env={"BATON_CONFIG": str(config), "BATON_MAX_LOGPROBS": "3"}) as c:
+                self.assertEqual(len(c.workers("prefill")), 1)
+                self.assertEqual(len(c.workers("decode")), 1)
+                self.assertEqual([m["id"] for m in c.get("/v1/models").json()["data"]], ["small", "tiny"])
+                self.assertEqual(c.get("/v1/models", headers={"X-Big": "a" * 4000}).status, 431)
+                refused = c.post("/v1/completions", {"model": "small", "prompt": "a", "logprobs": 4})
+                self.assertEqual(refused.status, 400)
+                self.assertIn("[0, 3]", refused.json()["error"]["message"])
+
+    def test_a_misspelt_variable_is_warned_of(self):
+        result = run(["serve", "/no/such/model"], env={"BATON_MAX_NUM_SEQ": "3"})
+        self.assertIn("BATON_MAX_NUM_SEQ is set, but no flag reads it (did you mean BATON_MAX_NUM_SEQS?)", result.stderr)
+        self.assertEqual(result.stderr.count("BATON_MAX_NUM_SEQ "), 1)
+
+    def test_a_misspelt_key_of_the_file_is_refused(self):
+        with tempfile.TemporaryDirectory() as d:
+            config = pathlib.Path(d, "config.yaml")
+            config.write_text("max-num-sqs: 3\n")
+            result = run(["serve", str(TINY), "--config", config])
+            self.assertEqual(result.returncode, 2)
+            self.assertIn("did you mean max-num-seqs?", result.stderr.strip().splitlines()[-1])
+
+    def test_api_keys_stand_on_no_command_line_of_a_child(self):
+        with Cluster(env={"BATON_API_KEY": "very-secret"}) as c:
+            self.assertEqual(c.get("/v1/models").status, 401)
+            self.assertEqual(c.get("/v1/models", headers={"Authorization": "Bearer very-secret"}).status, 200)
+            for pid in c.children():
+                self.assertNotIn(b"very-secret", pathlib.Path(f"/proc/{pid}/cmdline").read_bytes())
+
+
 class Refusals(unittest.TestCase):
     def check(self, args, code, *words):
         result = run(args)
@@ -88,9 +126,15 @@ class Refusals(unittest.TestCase):
         self.check(["serve", "/no/such/model", "--port", "0", "--grpc-port", "0", "--admin-port", "0"], 3, "/no/such/model")
 
     def test_unknown_flag(self):
-        result = run(["serve", str(TINY), "--no-such-flag", "1"])
-        self.assertEqual(result.returncode, 2)
-        self.assertIn("no-such-flag", result.stderr)
+        self.check(["serve", str(TINY), "--no-such-flag", "1"], 2, "--no-such-flag", "serve --help")
+        self.check(["serve", str(TINY), "--max-num-seq", "1"], 2, "did you mean --max-num-seqs?")
+        self.check(["serve"], 2, "--model")
+        self.check(["sevre"], 2, "sevre")
+
+    def test_a_value_that_only_a_worker_can_judge(self):
+        self.check(["worker", "--model", str(TINY), "--max-num-seqs", "0"], 2, "--max-num-seqs 0")
+        self.check(["serve", str(TINY), "--dtype", "int3", "--port", "0", "--grpc-port", "0", "--admin-port", "0"], 2, "--dtype int3")
+        self.check(["worker", "--model", str(TINY), "--load-format", "dummy", "--max-model-len", "1m"], 2, "1000000", "2048")
 
     def test_bad_flag_value(self):
         self.check(["serve", str(TINY), "--max-num-seqs", "many"], 2, "--max-num-seqs", "many")
@@ -122,11 +166,27 @@ class Refusals(unittest.TestCase):
             self.check(["chat", "--url", f"http://127.0.0.1:{s.getsockname()[1]}", "--message", "x"], 6)
 
     def test_doctor_says_what_this_machine_has_and_what_is_wrong(self):
-        self.assertEqual(run(["doctor", str(TINY)]).returncode, 0)
-        sick = run(["doctor", "/no/such.gguf"])
-        self.assertEqual(sick.returncode, 2)
-        self.assertIn("/no/such.gguf", sick.stdout)
-        self.assertIn("GiB available", sick.stdout)
+        fit = run(["doctor"])
+        self.assertEqual(fit.returncode, 0, fit.stdout)
+        self.assertIn("GiB available", fit.stdout)
+        without_weights = run(["doctor", TINY])
+        self.assertEqual(without_weights.returncode, 2)
+        self.assertIn("no model.safetensors", without_weights.stdout)
+        self.assertIn("548 tokens", without_weights.stdout)
+        self.assertIn("/no/such.gguf", run(["doctor", "/no/such.gguf"]).stdout)
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            s.listen()
+            url = f"http://127.0.0.1:{s.getsockname()[1]}"
+            s.close()
+            self.assertIn(url, run(["doctor", "--url", url]).stdout)
+
+    @unittest.skipUnless(SMOLLM2.exists(), f"the demo model is not in the cache ({SMOLLM2.name})")
+    def test_doctor_knows_a_model_that_can_be_served(self):
+        done = run(["doctor", SMOLLM2])
+        self.assertEqual(done.returncode, 0, done.stdout)
+        for word in ("134.5 M parameters", "49152 tokens", "chat template"):
+            self.assertIn(word, done.stdout)
 
     def test_non_loopback_bind_needs_auth_and_tls(self):
         result = run(["serve", str(TINY), "--load-format", "dummy", "--host", "0.0.0.0", "--port", "0", "--grpc-port", "0", "--admin-port", "0"])

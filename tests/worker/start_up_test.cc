@@ -80,8 +80,17 @@ TEST(StartUp, AContextLongerThanTheModelsIsRefusedWithBothNumbers) {
   c.max_model_len = 1'000'000;
   StartUpProgress progress;
   const absl::Status s = StartUp(c, progress).status();
-  EXPECT_TRUE(absl::IsInvalidArgument(s)) << s;
+  EXPECT_TRUE(absl::IsFailedPrecondition(s)) << s;
   EXPECT_THAT(std::string(s.message()), AllOf(HasSubstr("--max-model-len 1000000"), HasSubstr("context of")));
+}
+
+TEST(StartUp, AContextOfOneTokenIsRefused) {
+  WorkerConfig c = Config();
+  c.max_model_len = 1;
+  StartUpProgress progress;
+  const absl::Status s = StartUp(c, progress).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(s)) << s;
+  EXPECT_THAT(std::string(s.message()), AllOf(HasSubstr("--max-model-len 1,"), HasSubstr("2048")));
 }
 
 TEST(StartUp, AModelThatIsNotThereIsNamed) {
