@@ -7,6 +7,9 @@ from harness import Cluster, in_parallel
 PROMPTS = ["one two three", "The quick brown fox", "a", "numbers 123 456", "x" * 300, "shared prefix " * 40 + "tail A",
            "shared prefix " * 40 + "tail B"]
 
+# Memory for little more than one sequence of full length, whatever the KV's type on this machine.
+TIGHT = ["--kv-cache-memory", "4M", "--max-model-len", 576]
+
 
 def requests(count, seed):
     r = random.Random(seed)
@@ -36,35 +39,68 @@ def requests(count, seed):
             body["stop"] = ["e", "qu"]
         if r.random() < 0.1:
             body["min_tokens"] = min(4, body["max_tokens"])
+        if r.random() < 0.2:
+            body = as_chat(body)
         out.append({k: v for k, v in body.items() if v is not None})
     return out
 
 
+def as_chat(body):
+    """The same request as a chat."""
+    chat = {k: v for k, v in body.items() if k not in ("prompt", "logprobs", "echo")}
+    chat["messages"] = [{"role": "user", "content": body["prompt"]}]
+    if body["logprobs"] is not None:
+        chat.update(logprobs=True, top_logprobs=body["logprobs"])
+    return chat
+
+
 def answer(cluster, body):
-    reply = cluster.post("/v1/completions", body)
+    """What must be the same bits: texts, logprobs of answer and prompt, reasons, tokens counted."""
+    reply = cluster.post("/v1/chat/completions" if "messages" in body else "/v1/completions", body)
     assert reply.status == 200, f"{reply.status} {reply.body} for {body}"
-    return reply.json()["choices"], reply.json()["usage"]["completion_tokens"]
+    whole = reply.json()
+    return whole["choices"], whole.get("prompt_logprobs"), whole["usage"]["completion_tokens"]
 
 
 class PromiseA(unittest.TestCase):
-    # one setting per way the same arithmetic may be cut
+    # One setting per way the same arithmetic may be cut.
     SETTINGS = [
-        ["--max-num-batched-tokens", 16],
+        ["--max-num-batched-tokens", 16, "--threads", 2],
+        ["--max-num-batched-tokens", 17, "--threads", 1],
         ["--max-num-batched-tokens", 64, "--threads", 1],
+        ["--max-num-batched-tokens", 333, "--threads", 2, "--block-size", 64],
         ["--max-num-batched-tokens", 2048, "--threads", 2],
         ["--no-enable-prefix-caching", "--max-num-seqs", 4],
-        ["--kv-cache-memory", "7M", "--max-model-len", 1024],  # small enough to preempt under load
     ]
+
+    def check(self, setting, bodies, alone):
+        """Twice, so that the second time the prompts are known. The cluster's prefix hits and preemptions."""
+        with Cluster(args=setting) as c:
+            for prompts in ("new", "known"):
+                loaded = in_parallel([lambda b=b: answer(c, b) for b in bodies])
+                for body, want, got in zip(bodies, alone, loaded):
+                    self.assertEqual(got, want, f"{setting}, {prompts} prompts: {body}")
+            c.wait_until(lambda: c.metric("vllm:num_requests_running") == 0, "the counters are reported")
+            return c.metric("vllm:prefix_cache_hits_total"), c.metric("vllm:num_preemptions_total")
+
+    def alone(self, bodies):
+        with Cluster(args=["--threads", 1]) as c:
+            return [answer(c, body) for body in bodies]
 
     def test_under_load_equals_alone(self):
         bodies = requests(32, seed=7)
-        with Cluster(args=["--threads", 1]) as c:
-            alone = [answer(c, body) for body in bodies]
+        alone = self.alone(bodies)
         for setting in self.SETTINGS:
-            with self.subTest(setting=setting), Cluster(args=setting) as c:
-                loaded = in_parallel([lambda b=b: answer(c, b) for b in bodies])
-                for body, want, got in zip(bodies, alone, loaded):
-                    self.assertEqual(got, want, f"{setting}: {body}")
+            hits, _ = self.check(setting, bodies, alone)
+            self.assertEqual(hits > 0, "--no-enable-prefix-caching" not in setting, f"{setting}: {hits} tokens found again")
+
+    def test_preempted_equals_alone(self):
+        bodies = [{**body, "max_tokens": body["max_tokens"] + 100, "ignore_eos": True} for body in requests(32, seed=8)]
+        alone = self.alone(bodies)
+        for chunk, threads in ((16, 2), (2048, 1)):
+            setting = ["--max-num-batched-tokens", chunk, "--threads", threads, *TIGHT]
+            _, preemptions = self.check(setting, bodies, alone)
+            self.assertGreater(preemptions, 0, f"{setting}: the memory was not small enough to say anything")
 
 
 if __name__ == "__main__":
