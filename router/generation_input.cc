@@ -6,21 +6,12 @@
 #include <utility>
 
 #include "common/str_cat.h"
+#include "router/sampling_limits.h"
 
 namespace baton::router {
 namespace {
 
 using MaybeError = std::optional<ApiError>;
-
-std::string Text(double v) { return StrCat(v); }
-
-MaybeError Range(const char* name, const std::optional<float>& v, double low, double high, bool low_open = false) {
-  if (!v) return std::nullopt;
-  if (std::isfinite(*v) && *v <= high && (low_open ? *v > low : *v >= low)) return std::nullopt;
-  return BadRequest(StrCat("`", name, "` must be in ", low_open ? "(" : "[", Text(low), ", ",
-                           high > 1e30 ? "infinity" : Text(high), "], got ", Text(*v), "."),
-                    name);
-}
 
 MaybeError CheckIds(const char* name, const std::vector<int32_t>& ids, int32_t vocab_size) {
   for (const int32_t id : ids) {
@@ -32,37 +23,22 @@ MaybeError CheckIds(const char* name, const std::vector<int32_t>& ids, int32_t v
   return std::nullopt;
 }
 
-MaybeError CheckNumbers(const SamplingOptions& s) {
-  if (auto e = Range("temperature", s.temperature, 0, 1e31)) return e;
-  if (auto e = Range("top_p", s.top_p, 0, 1, true)) return e;
-  if (auto e = Range("min_p", s.min_p, 0, 1)) return e;
-  if (auto e = Range("presence_penalty", s.presence_penalty, -2, 2)) return e;
-  if (auto e = Range("frequency_penalty", s.frequency_penalty, -2, 2)) return e;
-  if (auto e = Range("repetition_penalty", s.repetition_penalty, 0, 1e31, true)) return e;
-  if (s.top_k && *s.top_k < -1)
-    return BadRequest(StrCat("`top_k` must be -1 or 0 (all), or at least 1, got ", *s.top_k, "."), "top_k");
-  for (const auto& [id, bias] : s.logit_bias) {
-    if (!(bias >= -100 && bias <= 100)) {
-      return BadRequest(StrCat("`logit_bias` of token ", id, " must be in [-100, 100], got ", Text(bias), "."),
-                        "logit_bias");
-    }
-  }
-  return std::nullopt;
-}
-
-MaybeError CheckCounts(const SamplingOptions& s, const WorkerFacts& facts, const RouterConfig& config) {
+MaybeError CheckCounts(const GenerationInput& input, const WorkerFacts& facts, const RouterConfig& config) {
+  const SamplingOptions& s = input.sampling;
+  const char* max_tokens = input.max_tokens_field;
   if (s.n < 1 || s.n > config.max_choices) {
     return BadRequest(StrCat("`n` must be in [1, ", config.max_choices, "], got ", s.n, " (--max-choices)."), "n");
   }
   if (s.max_tokens && *s.max_tokens < 1)
-    return BadRequest(StrCat("`max_tokens` must be at least 1, got ", *s.max_tokens, "."), "max_tokens");
+    return BadRequest(StrCat("`", max_tokens, "` must be at least 1, got ", *s.max_tokens, "."), max_tokens);
   if (s.min_tokens && *s.min_tokens < 0)
     return BadRequest(StrCat("`min_tokens` must be at least 0, got ", *s.min_tokens, "."), "min_tokens");
   if (s.min_tokens && s.max_tokens && *s.min_tokens > *s.max_tokens) {
-    return BadRequest(StrCat("`min_tokens` (", *s.min_tokens, ") is greater than `max_tokens` (", *s.max_tokens, ")."),
-                      "min_tokens");
+    return BadRequest(
+        StrCat("`min_tokens` (", *s.min_tokens, ") is greater than `", max_tokens, "` (", *s.max_tokens, ")."),
+        "min_tokens");
   }
-  const std::pair<const char*, std::optional<int32_t>> logprobs[] = {{"logprobs", s.logprobs},
+  const std::pair<const char*, std::optional<int32_t>> logprobs[] = {{input.logprobs_field, s.logprobs},
                                                                      {"prompt_logprobs", s.prompt_logprobs}};
   for (const auto& [name, count] : logprobs) {
     if (count && (*count < 0 || *count > config.max_logprobs)) {
@@ -89,8 +65,8 @@ MaybeError CheckStops(const std::vector<std::string>& stops) {
 }
 
 // Sets max_tokens, or says by how much the context is exceeded. Nothing is ever truncated.
-MaybeError FitContext(const WorkerFacts& facts, const SamplingOptions& defaults,
-                      const std::optional<int32_t>& endpoint_default, int64_t prompt, SamplingOptions& s) {
+MaybeError FitContext(const WorkerFacts& facts, const SamplingOptions& defaults, const GenerationInput& input,
+                      int64_t prompt, SamplingOptions& s) {
   const int64_t context = facts.max_model_len;
   if (prompt == 0) return BadRequest("The prompt is empty: it has 0 tokens.", "prompt");
   const bool asked = s.max_tokens.has_value();
@@ -101,14 +77,14 @@ MaybeError FitContext(const WorkerFacts& facts, const SamplingOptions& defaults,
                " output tokens and your prompt contains ", prompt, " input tokens, for a total of ", prompt + wanted,
                " tokens. Please reduce the length of the input prompt or the number of "
                "requested output tokens."),
-        asked ? "max_tokens" : "prompt", "context_length_exceeded");
+        asked ? input.max_tokens_field : "prompt", "context_length_exceeded");
   }
   if (asked) return std::nullopt;
   int64_t most = context - prompt;
   if (defaults.max_tokens) {
     most = std::min<int64_t>(most, *defaults.max_tokens);
-  } else if (endpoint_default) {
-    most = std::min<int64_t>(most, *endpoint_default);
+  } else if (input.default_max_tokens) {
+    most = std::min<int64_t>(most, *input.default_max_tokens);
   }
   s.max_tokens = static_cast<int32_t>(std::max<int64_t>(most, s.min_tokens.value_or(1)));
   if (*s.max_tokens > context - prompt)
@@ -163,8 +139,8 @@ std::variant<TokenizedPrompt, ApiError> TokenizePrompt(const ModelText& model, c
 
 std::variant<PreparedGeneration, ApiError> Prepare(const ModelText& model, const WorkerFacts& facts,
                                                    const RouterConfig& config, GenerationInput input) {
-  if (auto e = CheckNumbers(input.sampling)) return *std::move(e);
-  if (auto e = CheckCounts(input.sampling, facts, config)) return *std::move(e);
+  if (auto e = CheckSamplingNumbers(input.sampling)) return *std::move(e);
+  if (auto e = CheckCounts(input, facts, config)) return *std::move(e);
   if (auto e = CheckStops(input.stop)) return *std::move(e);
   auto tokenized = TokenizePrompt(model, input.prompt);
   if (auto* error = std::get_if<ApiError>(&tokenized)) return std::move(*error);
@@ -174,10 +150,8 @@ std::variant<PreparedGeneration, ApiError> Prepare(const ModelText& model, const
   PreparedGeneration out;
   Generation& g = out.generation;
   g.sampling = ResolveSampling(input.sampling, model.defaults);
-  if (auto e =
-          FitContext(facts, model.defaults, input.default_max_tokens, static_cast<int64_t>(ids.size()), g.sampling)) {
+  if (auto e = FitContext(facts, model.defaults, input, static_cast<int64_t>(ids.size()), g.sampling))
     return *std::move(e);
-  }
   if (!g.sampling.seed) g.sampling.seed = DrawSeed();
   g.request_id = std::move(input.request_id);
   g.prompt = std::move(ids);

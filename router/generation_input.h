@@ -36,6 +36,8 @@ struct GenerationInput {
   std::string model;
   Prompt prompt;
   SamplingOptions sampling;
+  const char* max_tokens_field = "max_tokens";  ///< what the client calls these, for messages
+  const char* logprobs_field = "logprobs";
   std::optional<int32_t> default_max_tokens;  ///< of the endpoint, where neither request nor model say
   std::vector<std::string> stop;
   bool include_stop_str_in_output = false;

@@ -3,6 +3,8 @@
 #include <charconv>
 #include <cmath>
 
+#include "text/utf8.h"
+
 namespace baton::router {
 namespace {
 
@@ -16,14 +18,24 @@ void AppendFloating(T value, std::string& out) {
   if (text.find_first_of(".e") == std::string_view::npos) out.append(".0");
 }
 
+std::string Repaired(std::string_view bytes) {
+  std::string held, text;
+  AppendUtf8(bytes, Utf8Repair::kMaximalPart, held, text);
+  FlushUtf8(Utf8Repair::kMaximalPart, held, text);
+  return text;
+}
+
 }  // namespace
 
 void AppendJsonString(std::string_view text, std::string& out) {
   static constexpr char kHex[] = "0123456789abcdef";
+  const size_t begin = out.size();
   out.push_back('"');
   size_t from = 0;
+  unsigned char all = 0;  // every byte or'ed: the high bit says that UTF-8 has to be looked at
   for (size_t i = 0; i < text.size(); ++i) {
     const auto c = static_cast<unsigned char>(text[i]);
+    all |= c;
     if (c >= 0x20 && c != '"' && c != '\\') continue;
     out.append(text, from, i - from);
     from = i + 1;
@@ -39,6 +51,10 @@ void AppendJsonString(std::string_view text, std::string& out) {
         out.push_back(kHex[c >> 4]);
         out.push_back(kHex[c & 15]);
     }
+  }
+  if (all >= 0x80 && !IsUtf8(text)) {
+    out.resize(begin);
+    return AppendJsonString(Repaired(text), out);
   }
   out.append(text, from, std::string_view::npos);
   out.push_back('"');
@@ -59,6 +75,12 @@ JsonWriter& JsonWriter::String(std::string_view value) {
 }
 
 JsonWriter& JsonWriter::Int(int64_t value) {
+  Comma();
+  out_.append(std::to_string(value));
+  return *this;
+}
+
+JsonWriter& JsonWriter::Uint(uint64_t value) {
   Comma();
   out_.append(std::to_string(value));
   return *this;

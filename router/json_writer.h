@@ -8,7 +8,8 @@
 
 namespace baton::router {
 
-/// Appends `text` as a JSON string. `text` is UTF-8; control characters, quotes and backslashes are escaped.
+/// Appends `text` as a JSON string: control characters, quotes and backslashes are escaped, malformed UTF-8 becomes
+/// U+FFFD.
 void AppendJsonString(std::string_view text, std::string& out);
 
 class JsonWriter {
@@ -22,6 +23,7 @@ class JsonWriter {
   JsonWriter& Key(std::string_view key);
   JsonWriter& String(std::string_view value);
   JsonWriter& Int(int64_t value);
+  JsonWriter& Uint(uint64_t value);
   JsonWriter& Number(double value);  ///< shortest text that reads back as the same double; -inf, inf, NaN: ±9999
   JsonWriter& Float(float value);    ///< the same for a float
   JsonWriter& Bool(bool value) { return Raw(value ? "true" : "false"); }

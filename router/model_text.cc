@@ -1,15 +1,17 @@
 #include "router/model_text.h"
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <limits>
+#include <nlohmann/json.hpp>
 #include <sstream>
 #include <utility>
-
-#include <nlohmann/json.hpp>
 
 #include "common/gguf.h"
 #include "common/status.h"
 #include "common/str_cat.h"
+#include "router/sampling_limits.h"
 #include "text/gguf_tokenizer.h"
 
 namespace baton::router {
@@ -24,27 +26,50 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
   return std::move(text).str();
 }
 
+// Null is absent. Anything else must be a number that T holds.
 template <class T>
-void Read(const nlohmann::json& json, const char* key, std::optional<T>& out) {
-  auto found = json.find(key);
-  if (found != json.end() && found->is_number()) out = found->get<T>();
+absl::Status Read(const nlohmann::json& json, const char* key, std::optional<T>& out) {
+  const auto found = json.find(key);
+  if (found == json.end() || found->is_null()) return absl::OkStatus();
+  const double value = found->is_number() ? found->get<double>() : NAN;
+  const bool fits = std::is_floating_point_v<T>
+                        ? std::isfinite(value)
+                        : value == std::floor(value) && std::abs(value) <= std::numeric_limits<int32_t>::max();
+  if (!fits) return absl::InvalidArgumentError(StrCat(key, " is ", found->dump()));
+  out = static_cast<T>(value);
+  return absl::OkStatus();
+}
+
+absl::Status ReadDefaults(const nlohmann::json& json, SamplingOptions& out) {
+  // transformers' do_sample=false means greedy, but its temperature is what vLLM's users expect to apply: read both.
+  BATON_RETURN_IF_ERROR(Read(json, "temperature", out.temperature));
+  BATON_RETURN_IF_ERROR(Read(json, "top_k", out.top_k));
+  BATON_RETURN_IF_ERROR(Read(json, "top_p", out.top_p));
+  BATON_RETURN_IF_ERROR(Read(json, "min_p", out.min_p));
+  BATON_RETURN_IF_ERROR(Read(json, "repetition_penalty", out.repetition_penalty));
+  BATON_RETURN_IF_ERROR(Read(json, "max_new_tokens", out.max_tokens));
+  if (const auto error = CheckSamplingNumbers(out)) return absl::InvalidArgumentError(error->message);
+  if (out.max_tokens && *out.max_tokens < 1)
+    return absl::InvalidArgumentError(StrCat("max_new_tokens is ", *out.max_tokens));
+  return absl::OkStatus();
 }
 
 absl::Status ReadGenerationConfig(const std::string& path, SamplingOptions& out) {
   BATON_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
   const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
   if (!json.is_object()) return absl::InvalidArgumentError(StrCat(path, ": not a JSON object"));
-  // transformers' do_sample=false means greedy, but its temperature is what vLLM's users expect to apply: read both.
-  Read(json, "temperature", out.temperature);
-  Read(json, "top_k", out.top_k);
-  Read(json, "top_p", out.top_p);
-  Read(json, "min_p", out.min_p);
-  Read(json, "repetition_penalty", out.repetition_penalty);
-  Read(json, "max_new_tokens", out.max_tokens);
-  return absl::OkStatus();
+  const absl::Status status = ReadDefaults(json, out);
+  if (status.ok()) return status;
+  return absl::InvalidArgumentError(
+      StrCat(path, ": ", status.message(), " (--generation-config vllm takes neutral defaults instead)"));
 }
 
 TemplateTokens TokensOf(const Tokenizer& t) { return TemplateTokens{t.bos_token(), t.eos_token(), t.pad_token(), ""}; }
+
+absl::StatusOr<std::unique_ptr<ChatTemplate>> ReadTemplate(const std::string& file, const Tokenizer& tokenizer) {
+  BATON_ASSIGN_OR_RETURN(const std::string source, ReadFile(file));
+  return ChatTemplate::Create(source, TokensOf(tokenizer));
+}
 
 template <class T>
 std::unique_ptr<const T> Const(std::unique_ptr<T> p) {
@@ -92,9 +117,11 @@ absl::StatusOr<ModelText> ModelText::Load(const std::string& path, const std::st
   model.name = gguf ? clean.stem().string() : clean.filename().string();
   BATON_RETURN_IF_ERROR(gguf ? LoadGguf(path, model) : LoadDirectory(path, use_generation_config, model));
   if (!chat_template_file.empty()) {
-    BATON_ASSIGN_OR_RETURN(const std::string source, ReadFile(chat_template_file));
-    BATON_ASSIGN_OR_RETURN(auto given, ChatTemplate::Create(source, TokensOf(*model.tokenizer)));
-    model.chat_template = Const(std::move(given));
+    auto given = ReadTemplate(chat_template_file, *model.tokenizer);
+    if (!given.ok())
+      return absl::Status(given.status().code(),
+                          StrCat("--chat-template ", chat_template_file, ": ", given.status().message()));
+    model.chat_template = Const(*std::move(given));
   }
   model.eos_token_ids = model.tokenizer->eos_ids();
   model.prompt_ids = std::make_unique<TokenCache>(*model.tokenizer, token_cache_bytes);

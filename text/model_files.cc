@@ -2,6 +2,7 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -41,8 +42,10 @@ absl::StatusOr<nlohmann::json> ReadJsonObject(const std::string& path) {
   nlohmann::json json;
   try {
     json = nlohmann::json::parse(*text);
-  } catch (const nlohmann::json::exception& e) {  // the message has the byte and the line
-    return Wrong(path, StrCat("not JSON: ", e.what()));
+  } catch (const nlohmann::json::exception& e) {  // the message has the byte and the line, and what stands there
+    std::string what = e.what();
+    std::replace_if(what.begin(), what.end(), [](char c) { return c < 32 || c > 126; }, '?');
+    return Wrong(path, StrCat("not JSON: ", what));
   }
   if (!json.is_object()) return Wrong(path, "not a JSON object");
   return json;

@@ -91,7 +91,6 @@ void CompletionAnswer::Admitted(size_t prompt, const Generation& generation, int
   for (uint32_t i = 0; i < n_; ++i) {
     Choice& choice = choices_[prompt * n_ + i];
     choice.part.text = state.echo;
-    choice.characters = CharactersOf(state.echo);
   }
 }
 
@@ -162,8 +161,6 @@ void CompletionAnswer::Delta(size_t prompt, ChoiceDelta delta, const GenerationU
   if (request_.prompt_only) return;
   Choice& choice = choices_[prompt * n_ + delta.index];
   ChoicePart& part = choice.part;
-  if (part.token_ids.empty() && part.logprobs.empty()) part.text_offset = request_.stream ? choice.characters : 0;
-  choice.characters += CharactersOf(delta.text);
   part.text += delta.text;
   part.token_ids.insert(part.token_ids.end(), delta.token_ids.begin(), delta.token_ids.end());
   std::move(delta.logprobs.begin(), delta.logprobs.end(), std::back_inserter(part.logprobs));
@@ -178,6 +175,7 @@ void CompletionAnswer::Flush(Choice& choice, bool at_end) {
   BeginStream();
   exchange_->Write(json_.TextChunk(part, ChunkTail()));
   last_write_ = service_.services().clock.Now();
+  if (!request_.chat) part.text_offset += json_.CharactersOfTokens(part);
   part.text.clear();
   part.token_ids.clear();
   part.logprobs.clear();

@@ -29,8 +29,7 @@ class CompletionAnswer : public std::enable_shared_from_this<CompletionAnswer> {
  private:
   class PromptSink;
   struct Choice {
-    ChoicePart part;        ///< whole: everything; streamed: what is gathered for the next chunk
-    size_t characters = 0;  ///< of the whole text so far
+    ChoicePart part;  ///< whole: everything; streamed: what is gathered for the next chunk
     bool ended = false;
   };
   struct PromptState {

@@ -56,6 +56,14 @@ MaybeError ReadSalt(std::string_view field, Element e, CompletionRequest& r) {
   return std::nullopt;
 }
 
+// An empty list would allow nothing; it is not the same as no list.
+MaybeError ReadAllowed(std::string_view field, Element e, CompletionRequest& r) {
+  if (auto error = Read(field, e, r.input.sampling.allowed_token_ids)) return error;
+  if (r.input.sampling.allowed_token_ids.empty())
+    return BadRequest("`allowed_token_ids` is an empty array; leave it out instead.", std::string(field));
+  return std::nullopt;
+}
+
 // One entry per field; the lambda reads it into its place.
 #define BATON_FIELD(name, member) \
   {name, [](std::string_view f, Element e, CompletionRequest& r) -> MaybeError { return Read(f, e, r.member); }}
@@ -69,7 +77,6 @@ const std::unordered_map<std::string_view, Reader>& SharedFields() {
       BATON_FIELD("presence_penalty", input.sampling.presence_penalty),
       BATON_FIELD("frequency_penalty", input.sampling.frequency_penalty),
       BATON_FIELD("repetition_penalty", input.sampling.repetition_penalty),
-      BATON_FIELD("allowed_token_ids", input.sampling.allowed_token_ids),
       BATON_FIELD("min_tokens", input.sampling.min_tokens),
       BATON_FIELD("max_tokens", input.sampling.max_tokens),
       BATON_FIELD("stop_token_ids", input.sampling.stop_token_ids),
@@ -87,6 +94,7 @@ const std::unordered_map<std::string_view, Reader>& SharedFields() {
       BATON_FIELD("return_tokens_as_token_ids", return_tokens_as_token_ids),
       BATON_FIELD("return_seed", return_seed),
       {"logit_bias", ReadLogitBias},
+      {"allowed_token_ids", ReadAllowed},
       {"stop", ReadStop},
       {"stream_options", ReadStreamOptions},
       {"cache_salt", ReadSalt},
@@ -108,9 +116,15 @@ bool IsEmpty(Element e) {
   if (!e.get_string().get(text)) return text.empty();
   return false;
 }
-bool IsOne(Element e) {
-  int64_t value = 0;
-  return !e.get_int64().get(value) && value == 1;
+bool Is(Element e, double number) {
+  double value = 0;
+  return !e.get_double().get(value) && value == number;
+}
+
+// Fields whose neutral value is this number: samplers that are off.
+bool IsNeutralNumber(std::string_view key, Element e) {
+  if (key == "best_of" || key == "typical_p") return Is(e, 1);
+  return (key == "mirostat" || key == "dry_multiplier" || key == "xtc_probability") && Is(e, 0);
 }
 
 }  // namespace
@@ -143,11 +157,23 @@ bool ReadRefusedField(std::string_view key, Element e, MaybeError& error) {
                                                 "prompt_embeds",
                                                 "thinking_token_budget",
                                                 "response_format",
-                                                "modalities"};
+                                                "modalities",
+                                                "repetition_detection",
+                                                "web_search_options",
+                                                "grammar",
+                                                "json_schema",
+                                                "regex",
+                                                "ebnf",
+                                                "structural_tag",
+                                                "lora_path",
+                                                "typical_p",
+                                                "mirostat",
+                                                "dry_multiplier",
+                                                "xtc_probability"};
   bool known = false;
   for (const std::string_view name : kNames) known = known || name == key;
   if (!known) return false;
-  if (IsFalse(e) || IsEmpty(e) || (key == "best_of" && IsOne(e))) return true;
+  if (IsFalse(e) || IsEmpty(e) || IsNeutralNumber(key, e)) return true;
   if (key == "response_format") {
     std::string_view type;
     if (!e["type"].get_string().get(type) && type == "text") return true;
@@ -164,6 +190,25 @@ bool ReadRefusedField(std::string_view key, Element e, MaybeError& error) {
   }
   const std::string name(key);
   error = NotBuilt(name, key == "response_format" ? "a format other than {\"type\":\"text\"}" : "this field");
+  return true;
+}
+
+bool ReadIgnoredField(std::string_view key, Element e, MaybeError& error) {
+  if (key == "user" || key == "service_tier") {
+    std::string text;
+    error = Read(key, e, text);
+  } else if (key == "store" || key == "parallel_tool_calls" || key == "spaces_between_special_tokens") {
+    bool flag = false;
+    error = Read(key, e, flag);
+  } else if (key == "length_penalty") {
+    float number = 0;
+    error = Read(key, e, number);
+  } else if (key == "metadata") {
+    simdjson::dom::object object;
+    if (e.get_object().get(object)) error = WrongType(key, "an object", e);
+  } else {
+    return false;
+  }
   return true;
 }
 

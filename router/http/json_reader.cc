@@ -123,6 +123,11 @@ MaybeError Parse(std::string_view body, const JsonLimits& limits, Document& out)
     return BadRequest(StrCat("The JSON is nested deeper than ", limits.max_depth, " levels (--max-json-depth)."), "",
                       "json_too_deep");
   }
+  if (failed == simdjson::NUMBER_ERROR) {
+    return BadRequest(
+        "The body is not valid JSON: a number is malformed, or an integer beyond 64 bits, or beyond a double.", "",
+        "invalid_json");
+  }
   if (failed)
     return BadRequest(StrCat("The body is not valid JSON: ", simdjson::error_message(failed)), "", "invalid_json");
   if (root.get_object().get(out.root))

@@ -55,5 +55,7 @@ MaybeError ReadMessages(Element e, std::string& messages_json, std::string& last
 bool ReadSharedField(std::string_view key, Element e, CompletionRequest& out, MaybeError& error);
 /// Fields that are refused when they would change the answer. False: not one of them.
 bool ReadRefusedField(std::string_view key, Element e, MaybeError& error);
+/// Fields that change no answer here, of which only the type is checked. False: not one of them.
+bool ReadIgnoredField(std::string_view key, Element e, MaybeError& error);
 
 }  // namespace baton::router::json

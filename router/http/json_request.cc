@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "router/http/json_reader.h"
+#include "router/json_writer.h"
 
 namespace baton::router {
 namespace {
@@ -13,14 +14,23 @@ using json::Read;
 
 struct ChatFields {
   ChatPrompt prompt;
-  bool has_messages = false, logprobs = false, has_top_logprobs = false;
+  bool has_messages = false, logprobs = false;
   int32_t top_logprobs = 0;
   std::optional<int32_t> max_completion_tokens;
   bool has_tools = false, has_tool_choice = false;
   bool has_generation_prompt = false;
   std::string tool_choice;
-  std::string reasoning_effort;
+  std::optional<std::string> reasoning_effort;
 };
+
+// The template's variables: those given by name, and `reasoning_effort`, unless it is among them.
+std::string TemplateVariables(const ChatFields& c) {
+  const std::string& given = c.prompt.kwargs_json;
+  if (!c.reasoning_effort) return given;
+  std::string out;
+  JsonWriter(out).BeginObject().Field("reasoning_effort", *c.reasoning_effort);
+  return out + (given.size() > 2 ? "," + given.substr(1) : "}");  // of two equal names the last counts
+}
 
 MaybeError ReadChatField(std::string_view key, Element e, ChatFields& c, CompletionRequest& r, bool& known) {
   known = true;
@@ -30,16 +40,14 @@ MaybeError ReadChatField(std::string_view key, Element e, ChatFields& c, Complet
   }
   if (key == "max_completion_tokens") return Read(key, e, c.max_completion_tokens);
   if (key == "logprobs") return Read(key, e, c.logprobs);
-  if (key == "top_logprobs") {
-    c.has_top_logprobs = true;
-    return Read(key, e, c.top_logprobs);
-  }
+  if (key == "top_logprobs") return Read(key, e, c.top_logprobs);
   if (key == "add_generation_prompt") {
     c.has_generation_prompt = true;
     return Read(key, e, c.prompt.add_generation_prompt);
   }
   if (key == "continue_final_message") return Read(key, e, c.prompt.continue_final_message);
   if (key == "add_special_tokens") return Read(key, e, c.prompt.add_special_tokens);
+  if (key == "reasoning_effort") return Read(key, e, c.reasoning_effort);
   if (key == "chat_template_kwargs") {
     simdjson::dom::object object;
     if (e.get_object().get(object)) return json::WrongType(key, "an object", e);
@@ -70,14 +78,21 @@ MaybeError FinishChat(ChatFields& c, CompletionRequest& r) {
     return BadRequest("`tool_choice` needs `tools`.", "tool_choice");
   if (c.has_tools && c.tool_choice != "none")
     return NotBuilt("tools", "calling tools (only with tool_choice \"none\")");
-  if (c.has_top_logprobs && !c.logprobs) return BadRequest("`top_logprobs` needs `logprobs: true`.", "top_logprobs");
-  if (c.max_completion_tokens) r.input.sampling.max_tokens = c.max_completion_tokens;  // max_tokens is its old name
-  if (c.logprobs) r.input.sampling.logprobs = c.top_logprobs;
+  if (c.top_logprobs != 0 && !c.logprobs) return BadRequest("`top_logprobs` needs `logprobs: true`.", "top_logprobs");
+  if (c.max_completion_tokens) {  // max_tokens is its old name
+    r.input.sampling.max_tokens = c.max_completion_tokens;
+    r.input.max_tokens_field = "max_completion_tokens";
+  }
+  if (c.logprobs) {
+    r.input.sampling.logprobs = c.top_logprobs;
+    r.input.logprobs_field = "top_logprobs";
+  }
   if (c.prompt.continue_final_message && c.has_generation_prompt && c.prompt.add_generation_prompt) {
     return BadRequest("`continue_final_message` and `add_generation_prompt` exclude each other.",
                       "continue_final_message");
   }
   if (c.prompt.continue_final_message) c.prompt.add_generation_prompt = false;
+  c.prompt.kwargs_json = TemplateVariables(c);
   r.prompts.emplace_back(std::move(c.prompt));
   return std::nullopt;
 }
@@ -122,6 +137,12 @@ MaybeError CheckShared(CompletionRequest& r, bool has_stream_options) {
   return std::nullopt;
 }
 
+// False: nobody knows the field.
+bool ReadCommonField(std::string_view key, Element e, CompletionRequest& r, MaybeError& error) {
+  return json::ReadSharedField(key, e, r, error) || json::ReadRefusedField(key, e, error) ||
+         json::ReadIgnoredField(key, e, error);
+}
+
 void NoteUnknown(std::string_view key, CompletionRequest& r) {
   constexpr size_t kListed = 16;
   if (r.unknown_fields.size() < kListed) r.unknown_fields.emplace_back(key.substr(0, 64));
@@ -140,7 +161,7 @@ std::variant<CompletionRequest, ApiError> ParseChatRequest(std::string_view body
     if (value.is_null()) continue;
     bool known = false;
     MaybeError error = ReadChatField(key, value, chat, r, known);
-    if (!known) known = json::ReadSharedField(key, value, r, error) || json::ReadRefusedField(key, value, error);
+    if (!known) known = ReadCommonField(key, value, r, error);
     if (error) return *std::move(error);
     has_stream_options = has_stream_options || key == "stream_options";
     if (!known) NoteUnknown(key, r);
@@ -168,7 +189,7 @@ std::variant<CompletionRequest, ApiError> ParseTextRequest(std::string_view body
     } else if (key == "add_special_tokens") {
       error = Read(key, value, add_special_tokens);
     } else {
-      known = json::ReadSharedField(key, value, r, error) || json::ReadRefusedField(key, value, error);
+      known = ReadCommonField(key, value, r, error);
     }
     if (error) return *std::move(error);
     has_stream_options = has_stream_options || key == "stream_options";
@@ -216,6 +237,7 @@ std::variant<TokenizeRequest, ApiError> ParseTokenizeRequest(std::string_view bo
   } else {
     chat.prompt.add_special_tokens = add_special_tokens.value_or(false);
     if (chat.prompt.continue_final_message) chat.prompt.add_generation_prompt = false;
+    chat.prompt.kwargs_json = TemplateVariables(chat);
     r.prompt = std::move(chat.prompt);
   }
   return r;

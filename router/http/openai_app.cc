@@ -6,6 +6,8 @@
 #include <chrono>
 #include <utility>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/str_cat.h"
@@ -53,6 +55,13 @@ std::string PercentDecoded(std::string_view text) {
     if (escape) i += 2;
   }
   return out;
+}
+
+// "application/json", with or without parameters. Absent is taken for it.
+bool IsJson(std::string_view content_type) {
+  const std::string_view type = content_type.substr(0, content_type.find(';'));
+  return content_type.empty() ||
+         absl::EqualsIgnoreCase(absl::StripTrailingAsciiWhitespace(AbslView(type)), "application/json");
 }
 
 constexpr size_t kLargeBody = 64 << 10;  // parsed on the text pool: 1 ms of JSON is about 1 MB
@@ -155,10 +164,8 @@ void OpenAiApp::Dispatch(const std::shared_ptr<Call>& call) {
   }
   if (found->guarded && !keys_.Allows(request.Header("Authorization"))) return call->Fail(Unauthorized());
   if (method == "POST") {
-    const std::string_view type = request.Header("Content-Type");
-    if (!type.empty() && type.substr(0, 16) != "application/json") {
+    if (!IsJson(request.Header("Content-Type")))
       return call->Fail(BadRequest("Unsupported Media Type: Only 'application/json' is allowed"));
-    }
   }
   (this->*found->handler)(call);
 }

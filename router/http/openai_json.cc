@@ -34,6 +34,12 @@ std::string OpenAiJson::TokenText(int32_t id) const {
   return head_.tokens_as_ids ? StrCat("token_id:", id) : tokenizer_.Decode({&id, 1}, false);
 }
 
+size_t OpenAiJson::CharactersOfTokens(const ChoicePart& part) const {
+  size_t characters = 0;
+  for (const PositionLogprobs& p : part.logprobs) characters += CharactersOf(TokenText(p.chosen.token_id));
+  return characters;
+}
+
 void OpenAiJson::Begin(JsonWriter& w, const char* object) const {
   w.BeginObject()
       .Field("id", head_.id)
@@ -268,7 +274,7 @@ std::string OpenAiJson::WholeAnswer(const Whole& whole, const Tail& tail) const 
   w.EndArray().Field("system_fingerprint", whole.fingerprint);
   if (head_.chat && whole.prompt_logprobs[0]) PromptLogprobs(w, whole.prompts[0], *whole.prompt_logprobs[0]);
   if (head_.chat && head_.return_token_ids) TokenIds(w.Key("prompt_token_ids"), whole.prompts[0]);
-  if (whole.seed) w.Field("seed", static_cast<int64_t>(*whole.seed));
+  if (whole.seed) w.Key("seed").Uint(*whole.seed);
   End(w, tail);
   return out;
 }

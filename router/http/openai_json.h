@@ -29,7 +29,7 @@ struct ChoicePart {
   std::vector<int32_t> token_ids;
   std::vector<PositionLogprobs> logprobs;
   bool wants_logprobs = false;
-  size_t text_offset = 0;  ///< text completions: where `logprobs` begin in the whole text, in characters
+  size_t text_offset = 0;  ///< text completions: where `logprobs` begin, in characters of their tokens' texts
   std::optional<ChoiceFinish> finish;
 };
 
@@ -54,6 +54,9 @@ class OpenAiJson {
   std::string UsageChunk(const Tail& tail) const;
   static std::string ErrorEvent(const ApiError& error);
   static const char* DoneEvent() { return "data: [DONE]\n\n"; }
+
+  /// How far the part's logprobs move `text_offset`.
+  size_t CharactersOfTokens(const ChoicePart& part) const;
 
   /// A whole answer. `prompt_logprobs`: [prompts], each empty or for positions 1…; `prompts`: their tokens.
   struct Whole {

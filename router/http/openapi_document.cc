@@ -37,7 +37,7 @@ constexpr std::string_view kShared = R"("model":{"type":"string"},
 constexpr std::string_view kChatPrompt = R"("messages":{"type":"array","minItems":1,"items":{"type":"object",
 "required":["role"],"properties":{"role":{"type":"string"},"content":{}}}},
 "add_generation_prompt":{"type":"boolean"},"continue_final_message":{"type":"boolean"},
-"chat_template_kwargs":{"type":"object"})";
+"chat_template_kwargs":{"type":"object"},"reasoning_effort":{"type":"string"})";
 
 constexpr std::string_view kChatOnly = R"("max_completion_tokens":{"type":"integer","minimum":1},
 "logprobs":{"type":"boolean"},"top_logprobs":{"type":"integer","minimum":0},"tools":{"type":"array"},

@@ -74,7 +74,57 @@ class Answers(unittest.TestCase):
             s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 999999999\r\n\r\n{")
             self.assertIn(b" 413 ", s.recv(100))
 
+    def test_what_bodies_may_hold(self):
+        def complete(body):
+            return self.c.post("/v1/completions", body)
+
+        for name, body in {"lone high surrogate": b'{"prompt":"a\\ud800b"}', "lone low surrogate": b'{"prompt":"a\\udc00b"}',
+                           "a number beyond a double": b'{"prompt":"a","temperature":1e400}', "NaN": b'{"prompt":"a","temperature":NaN}',
+                           "two documents": b'{"prompt":"a"}{"prompt":"a"}', "an unescaped control character": b'{"prompt":"a\x01"}',
+                           "no ids allowed": b'{"prompt":"a","allowed_token_ids":[]}', "an id that is none": b'{"prompt":[-1]}',
+                           "a grammar": b'{"prompt":"a","grammar":"root ::= x"}'}.items():
+            with self.subTest(name):
+                reply = complete(body)
+                self.assertEqual(reply.status, 400, reply.body)
+                self.assertTrue(reply.json()["error"]["message"])
+        for name, body in {"surrogate pair": b'{"prompt":"a\\ud83d\\ude00","max_tokens":2}', "NUL": b'{"prompt":"a\\u0000b","max_tokens":2}',
+                           "the last of two equal keys": b'{"prompt":[],"prompt":"b","max_tokens":2}',
+                           "the smallest temperature": b'{"prompt":"a","temperature":1e-45,"top_p":1e-45,"min_p":1e-45,"max_tokens":2}',
+                           "the largest numbers": b'{"prompt":"a","temperature":3e38,"top_k":2147483647,"repetition_penalty":3e38,"max_tokens":2}'}.items():
+            with self.subTest(name):
+                self.assertEqual(complete(body).status, 200, complete(body).body)
+        self.assertEqual(self.c.request("POST", "/v1/completions", {"prompt": "a", "max_tokens": 1}, {"Content-Type": "Application/JSON; charset=utf-8"}).status, 200)
+        self.assertEqual(self.c.request("POST", "/v1/completions", {"prompt": "a"}, {"Content-Type": "application/jsonl"}).status, 400)
+
+    def test_stop_strings_across_tokens_and_characters(self):
+        prompt = {"model": "tiny-llama", "prompt": "tell", "max_tokens": 40, "seed": 5, "temperature": 1, "ignore_eos": True}
+        text = self.c.post("/v1/completions", prompt).json()["choices"][0]["text"]
+        for begin in range(0, len(text) - 3, 5):
+            stop = text[begin:begin + 3]
+            for include in (False, True):
+                body = {**prompt, "stop": ["\uffff", stop], "include_stop_str_in_output": include}
+                whole = self.c.post("/v1/completions", body).json()["choices"][0]
+                end = text.index(stop) + (len(stop) if include else 0)
+                self.assertEqual((whole["text"], whole["finish_reason"], whole["stop_reason"]), (text[:end], "stop", stop), repr(stop))
+                data = [json.loads(d) for d in events(self.c.post("/v1/completions", {**body, "stream": True}).body)[:-1]]
+                self.assertEqual("".join(d["choices"][0]["text"] for d in data), text[:end], repr(stop))
+
+    def test_logprobs_of_every_count_are_the_same_streamed_and_whole(self):
+        for count in (0, 1, 5, 20):
+            body = {"model": "tiny-llama", "prompt": "tell me", "max_tokens": 6, "seed": 9, "logprobs": count, "echo": True, "n": 2}
+            whole = self.c.post("/v1/completions", body).json()["choices"]
+            data = [json.loads(d) for d in events(self.c.post("/v1/completions", {**body, "stream": True}).body)[:-1]]
+            for choice in whole:
+                parts = [c for d in data for c in d["choices"] if c["index"] == choice["index"]]
+                self.assertEqual("".join(p["text"] for p in parts), choice["text"])
+                for field in ("tokens", "token_logprobs", "top_logprobs", "text_offset"):
+                    joined = [x for p in parts if p["logprobs"] for x in p["logprobs"][field]]
+                    self.assertEqual(joined, choice["logprobs"][field], f"{field}, {count}")
+                tops = [len(t) for t in choice["logprobs"]["top_logprobs"] if t]
+                self.assertTrue(all(1 <= n <= count + 1 for n in tops), f"{tops} for {count}")
+
     def test_unknown_path_and_method_are_json(self):
+        self.assertIn("\ufffd", self.c.get("/v1/models/%ff").json()["error"]["message"])
         self.assertEqual(self.c.get("/nope").status, 404)
         self.assertIn("error", self.c.get("/nope").json())
         self.assertEqual(self.c.get("/v1/chat/completions").status, 405)

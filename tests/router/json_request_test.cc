@@ -93,9 +93,44 @@ TEST(JsonRequest, NullIsAbsentAndTheNewNameOfMaxTokensWins) {
   EXPECT_EQ(r.input.sampling.max_tokens, 5);
 }
 
+TEST(JsonRequest, ReasoningEffortIsAVariableOfTheTemplate) {
+  const auto variables = [](const std::string& more) {
+    return std::get<ChatPrompt>(Chat(With(more)).prompts[0]).kwargs_json;
+  };
+  EXPECT_EQ(variables(R"("reasoning_effort":"low")"), R"({"reasoning_effort":"low"})");
+  EXPECT_EQ(variables(R"("reasoning_effort":"low","chat_template_kwargs":{})"), R"({"reasoning_effort":"low"})");
+  EXPECT_EQ(variables(R"("reasoning_effort":"low","chat_template_kwargs":{"a":1})"),
+            R"({"reasoning_effort":"low","a":1})");
+  EXPECT_EQ(variables(R"("chat_template_kwargs":{"a":1})"), R"({"a":1})");
+  EXPECT_EQ(ChatError(With(R"("reasoning_effort":3)")).param, "reasoning_effort");
+}
+
+TEST(JsonRequest, AnIntegerBeyond64BitsIsSaidToBeThat) {
+  const ApiError e = TextError(TextWith(R"("seed":123456789012345678901234567890)"));
+  EXPECT_EQ(e.http_status, 400);
+  EXPECT_NE(e.message.find("64 bits"), std::string::npos) << e.message;
+}
+
+TEST(JsonRequest, LimitsNameTheFieldThatTheClientSent) {
+  const auto chat = Chat(With(R"("max_completion_tokens":5,"logprobs":true,"top_logprobs":2)"));
+  EXPECT_STREQ(chat.input.max_tokens_field, "max_completion_tokens");
+  EXPECT_STREQ(chat.input.logprobs_field, "top_logprobs");
+  EXPECT_STREQ(Text(TextWith(R"("max_tokens":5,"logprobs":2)")).input.max_tokens_field, "max_tokens");
+}
+
 TEST(JsonRequest, UnknownFieldsAreAcceptedAndListed) {
-  const auto r = Chat(With(R"("user":"u","foo":{"bar":[1]})"));
-  EXPECT_EQ(r.unknown_fields, (std::vector<std::string>{"user", "foo"}));
+  const auto r = Chat(With(R"("bar":"u","foo":{"bar":[1]})"));
+  EXPECT_EQ(r.unknown_fields, (std::vector<std::string>{"bar", "foo"}));
+}
+
+TEST(JsonRequest, FieldsThatChangeNothingAreAcceptedWhenTheirTypeIsRight) {
+  const auto r = Chat(With(
+      R"("user":"u","store":false,"metadata":{"a":"b"},"service_tier":"auto","parallel_tool_calls":true,"length_penalty":1)"));
+  EXPECT_TRUE(r.unknown_fields.empty());
+  for (const char* field : {R"("user":3)", R"("store":"x")", R"("metadata":[])", R"("service_tier":{})",
+                            R"("parallel_tool_calls":1)", R"("length_penalty":"x")"}) {
+    EXPECT_EQ(ChatError(With(field)).http_status, 400) << field;
+  }
 }
 
 TEST(JsonRequest, PromptsMayBeTextIdsOrListsOfBoth) {
@@ -143,6 +178,8 @@ TEST(JsonRequest, BadChatsAreRefused) {
     EXPECT_FALSE(e.message.empty());
   }
   EXPECT_EQ(ChatError(With(R"("top_logprobs":2)")).param, "top_logprobs");
+  Chat(With(R"("top_logprobs":0)"));
+  EXPECT_EQ(ChatError(With(R"("allowed_token_ids":[])")).param, "allowed_token_ids");
   EXPECT_EQ(ChatError(With(R"("stream_options":{})")).param, "stream_options");
   EXPECT_EQ(ChatError(With(R"("logit_bias":{"x":1})")).param, "logit_bias");
   EXPECT_EQ(ChatError(With(R"("logit_bias":{"1x":1})")).param, "logit_bias");
@@ -157,11 +194,26 @@ TEST(JsonRequest, BadChatsAreRefused) {
 
 // What would change the answer is refused; the values that would not are fine.
 TEST(JsonRequest, FieldsThatAreNotBuiltAreRefusedNotIgnored) {
-  for (const char* field :
-       {R"("response_format":{"type":"json_object"})", R"("guided_json":{"a":1})", R"("use_beam_search":true)",
-        R"("best_of":3)", R"("suffix":"x")", R"("bad_words":["x"])", R"("structured_outputs":{"json":{}})",
-        R"("tools":[{"type":"function"}])", R"("chat_template":"x")", R"("modalities":["audio"])",
-        R"("function_call":"auto")", R"("logits_processors":["x"])", R"("truncate_prompt_tokens":5)"}) {
+  for (const char* field : {R"("response_format":{"type":"json_object"})",
+                            R"("guided_json":{"a":1})",
+                            R"("use_beam_search":true)",
+                            R"("best_of":3)",
+                            R"("suffix":"x")",
+                            R"("bad_words":["x"])",
+                            R"("structured_outputs":{"json":{}})",
+                            R"("tools":[{"type":"function"}])",
+                            R"("chat_template":"x")",
+                            R"("modalities":["audio"])",
+                            R"("function_call":"auto")",
+                            R"("logits_processors":["x"])",
+                            R"("truncate_prompt_tokens":5)",
+                            R"("grammar":"root ::= x")",
+                            R"("regex":"a+")",
+                            R"("repetition_detection":{"max_pattern_size":3})",
+                            R"("lora_path":"x")",
+                            R"("typical_p":0.5)",
+                            R"("mirostat":2)",
+                            R"("web_search_options":{"a":1})"}) {
     const ApiError e = ChatError(With(field));
     EXPECT_EQ(e.http_status, 400) << field;
     EXPECT_EQ(e.code, "unsupported_parameter") << field;
@@ -170,9 +222,10 @@ TEST(JsonRequest, FieldsThatAreNotBuiltAreRefusedNotIgnored) {
       ChatError(R"({"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"http://x"}}]}]})")
           .code,
       "unsupported_parameter");
-  for (const char* field : {R"("response_format":{"type":"text"})", R"("use_beam_search":false)", R"("best_of":1)",
-                            R"("suffix":"")", R"("bad_words":[])", R"("modalities":["text"])",
-                            R"("function_call":"none")", R"("tools":[{"type":"function"}],"tool_choice":"none")"}) {
+  for (const char* field :
+       {R"("response_format":{"type":"text"})", R"("use_beam_search":false)", R"("best_of":1)", R"("suffix":"")",
+        R"("bad_words":[])", R"("modalities":["text"])", R"("function_call":"none")", R"("typical_p":1.0)",
+        R"("mirostat":0)", R"("tools":[{"type":"function"}],"tool_choice":"none")"}) {
     Chat(With(field));
   }
 }

@@ -33,6 +33,23 @@ PositionLogprobs At(int32_t token, float logprob, std::vector<TokenLogprob> top 
   return {{token, logprob, 1}, std::move(top)};
 }
 
+TEST(JsonWriter, WhatIsNoUtf8BecomesIt) {
+  const auto json = [](std::string_view text) {
+    std::string out;
+    AppendJsonString(text, out);
+    return out;
+  };
+  EXPECT_EQ(json("a\xff\x00z"), "\"a\uFFFD\"") << "a literal ends at its NUL";
+  EXPECT_EQ(json(std::string_view("\xff\0\xe2\x82", 4)), "\"\uFFFD\\u0000\uFFFD\"");
+  EXPECT_EQ(json("é\"👩"), "\"é\\\"👩\"");
+}
+
+TEST(JsonWriter, ASeedOf64BitsStaysOne) {
+  std::string out;
+  JsonWriter(out).Uint(~uint64_t{0});
+  EXPECT_EQ(out, "18446744073709551615");
+}
+
 TEST(OpenAiJson, ChatChunks) {
   const OpenAiJson json = Make(true);
   EXPECT_EQ(
