@@ -118,8 +118,8 @@ void GenerationCall::OnPrefillEnd(const LegKey& key, PrefillResult result) {
 void GenerationCall::Pump() {
   if (std::exchange(pumping_, true)) return;
   auto self = shared_from_this();  // Finish drops the sink, which may hold the last reference
-  for (auto actions = flow_.TakeActions(); !actions.empty(); actions = flow_.TakeActions()) {
-    for (FlowAction& action : actions) {
+  while (flow_.TakeActions(actions_)) {
+    for (FlowAction& action : actions_) {
       if (finished_) break;
       std::visit([this](auto& one) { Do(std::move(one)); }, action);
     }

@@ -116,6 +116,7 @@ class GenerationCall final : public RelaySink, public std::enable_shared_from_th
   Executor& executor_;
   const Generation generation_;
   RequestFlow flow_;
+  std::vector<FlowAction> actions_;    // being carried out; kept for its memory
   std::vector<ChoiceText> texts_;      // [n]
   std::vector<TimePoint> last_token_;  // [n]
   std::vector<uint32_t> withheld_;     // [n] tokens emitted whose credit waits for the client

@@ -151,6 +151,12 @@ class RequestFlow {
   void Consumed(uint32_t index, uint32_t tokens);
 
   std::vector<FlowAction> TakeActions() { return std::exchange(actions_, {}); }
+  /// The same into `out`, whose memory is used again. False: there is none.
+  bool TakeActions(std::vector<FlowAction>& out) {
+    out.clear();
+    out.swap(actions_);
+    return !out.empty();
+  }
 
   State state() const { return state_; }
   WorkerId worker() const { return worker_; }

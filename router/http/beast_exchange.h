@@ -1,24 +1,29 @@
 // BeastExchange: one request's answer as the connection's coroutine sees it: bytes to send, and a timer that wakes it.
-// Belongs to its executor's thread. Include only from .cc files.
+// A client that keeps up is written to without the coroutine: everything that one turn of the loop gave goes to the
+// socket at the turn's end. The coroutine writes the first bytes, what the socket would not take, and the end. Belongs
+// to its executor's thread. Include only from .cc files.
 #pragma once
 
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <memory>
 #include <string>
 #include <utility>
-
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/steady_timer.hpp>
 
 #include "common/str_cat.h"
 #include "router/http/http_types.h"
 
 namespace baton::router {
 
-class BeastExchange final : public HttpExchange {
+class BeastExchange final : public HttpExchange, public std::enable_shared_from_this<BeastExchange> {
  public:
   BeastExchange(Executor& executor, boost::asio::io_context& context, const HttpHeaders& always, bool keep_alive,
                 bool http11, bool head)
       : executor_(executor),
+        context_(context),
         wake_(context),
         always_(always),
         keep_alive_(keep_alive),
@@ -94,10 +99,30 @@ class BeastExchange final : public HttpExchange {
     if (gone && !ended_) gone();
     Wake();
   }
-  void Release() { on_gone_ = nullptr, on_drained_ = nullptr; }
+  void Release() { on_gone_ = nullptr, on_drained_ = nullptr, idle_ = nullptr; }
+  /// The coroutine sleeps on wake(): until it is woken, output may go to `socket` past it. Null: it writes itself.
+  void SetIdle(boost::asio::ip::tcp::socket* socket) { idle_ = socket; }
 
  private:
-  void Wake() { wake_.cancel(); }
+  void Wake() {
+    if (idle_ == nullptr || ended_ || gone_) {
+      wake_.cancel();
+    } else if (!std::exchange(flush_posted_, true)) {
+      boost::asio::post(context_, [self = shared_from_this()] { self->Flush(); });
+    }
+  }
+  void Flush() {
+    flush_posted_ = false;
+    if (idle_ == nullptr || pending_.empty()) return;
+    boost::system::error_code error;
+    const size_t sent = idle_->write_some(boost::asio::buffer(pending_), error);
+    if (!error && sent == pending_.size()) {
+      pending_.clear();  // keeps its memory
+      return Sent();
+    }
+    pending_.erase(0, error ? 0 : sent);
+    wake_.cancel();  // the coroutine waits for the client, or finds that it is gone
+  }
   void Head(int status, const HttpHeaders& headers, const std::string& content_type) {
     absl::StrAppend(&pending_, "HTTP/1.1 ", status, " ", HttpReason(status), "\r\n");
     if (status != 204) absl::StrAppend(&pending_, "Content-Type: ", content_type, "\r\n");
@@ -107,7 +132,10 @@ class BeastExchange final : public HttpExchange {
   }
 
   Executor& executor_;
+  boost::asio::io_context& context_;
   boost::asio::steady_timer wake_;
+  boost::asio::ip::tcp::socket* idle_ = nullptr;
+  bool flush_posted_ = false;
   const HttpHeaders& always_;
   bool keep_alive_;
   const bool http11_, head_only_;

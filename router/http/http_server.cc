@@ -227,7 +227,9 @@ asio::awaitable<bool> HttpServer::Inner::WriteAnswer(beast::tcp_stream& stream, 
     if (exchange.gone()) co_return false;
     if (exchange.ended()) co_return true;
     error_code ignored;
+    exchange.SetIdle(&stream.socket());
     co_await exchange.wake().async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+    exchange.SetIdle(nullptr);
   }
 }
 

@@ -30,6 +30,28 @@ size_t CharactersOf(std::string_view text) {
   return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
 }
 
+OpenAiJson::OpenAiJson(AnswerHead head, const Tokenizer& tokenizer) : head_(std::move(head)), tokenizer_(tokenizer) {
+  JsonWriter w(chunk_begin_);
+  Begin(w, head_.chat ? "chat.completion.chunk" : "text_completion");
+  w.Key("choices").BeginArray().BeginObject().Key("index");
+  chunk_begin_.insert(0, "data: ");
+}
+
+JsonWriter OpenAiJson::BeginChoice(std::string& out, uint32_t index, size_t text_bytes) const {
+  constexpr size_t kRest = 160;  // what follows the text, without logprobs or usage
+  out.reserve(chunk_begin_.size() + text_bytes + kRest);
+  out = chunk_begin_;
+  JsonWriter w(out);
+  w.Int(index);
+  return w;
+}
+
+void OpenAiJson::EndChoice(JsonWriter& w, const Tail& tail, std::string& out) const {
+  w.EndObject().EndArray();
+  End(w, tail);
+  out += "\n\n";
+}
+
 std::string OpenAiJson::TokenText(int32_t id) const {
   return head_.tokens_as_ids ? StrCat("token_id:", id) : tokenizer_.Decode({&id, 1}, false);
 }
@@ -156,20 +178,16 @@ void OpenAiJson::Logprobs(JsonWriter& w, const ChoicePart& part) const {
 
 std::string OpenAiJson::RoleChunk(uint32_t index, const Tail& tail) const {
   std::string out;
-  JsonWriter w(out);
-  Begin(w, "chat.completion.chunk");
-  w.Key("choices").BeginArray().BeginObject().Field("index", index);
+  JsonWriter w = BeginChoice(out, index);
   w.Key("delta").BeginObject().Field("role", "assistant").Field("content", "").EndObject();
-  w.NullField("logprobs").NullField("finish_reason").EndObject().EndArray();
-  End(w, tail);
-  return Event(out);
+  w.NullField("logprobs").NullField("finish_reason");
+  EndChoice(w, tail, out);
+  return out;
 }
 
 std::string OpenAiJson::TextChunk(const ChoicePart& part, const Tail& tail) const {
   std::string out;
-  JsonWriter w(out);
-  Begin(w, head_.chat ? "chat.completion.chunk" : "text_completion");
-  w.Key("choices").BeginArray().BeginObject().Field("index", part.index);
+  JsonWriter w = BeginChoice(out, part.index, part.text.size());
   if (head_.chat) {
     w.Key("delta").BeginObject().Field("content", part.text).EndObject();
   } else {
@@ -178,16 +196,13 @@ std::string OpenAiJson::TextChunk(const ChoicePart& part, const Tail& tail) cons
   Logprobs(w, part);
   Finish(w, std::nullopt);
   if (head_.return_token_ids) TokenIds(w.Key("token_ids"), part.token_ids);
-  w.EndObject().EndArray();
-  End(w, tail);
-  return Event(out);
+  EndChoice(w, tail, out);
+  return out;
 }
 
 std::string OpenAiJson::FinishChunk(uint32_t index, const ChoiceFinish& finish, const Tail& tail) const {
   std::string out;
-  JsonWriter w(out);
-  Begin(w, head_.chat ? "chat.completion.chunk" : "text_completion");
-  w.Key("choices").BeginArray().BeginObject().Field("index", index);
+  JsonWriter w = BeginChoice(out, index);
   if (head_.chat) {
     w.Key("delta").BeginObject().EndObject();
   } else {
@@ -195,9 +210,8 @@ std::string OpenAiJson::FinishChunk(uint32_t index, const ChoiceFinish& finish, 
   }
   w.NullField("logprobs");
   Finish(w, finish);
-  w.EndObject().EndArray();
-  End(w, tail);
-  return Event(out);
+  EndChoice(w, tail, out);
+  return out;
 }
 
 std::string OpenAiJson::UsageChunk(const Tail& tail) const {

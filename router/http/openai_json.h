@@ -35,7 +35,7 @@ struct ChoicePart {
 
 class OpenAiJson {
  public:
-  OpenAiJson(AnswerHead head, const Tokenizer& tokenizer) : head_(std::move(head)), tokenizer_(tokenizer) {}
+  OpenAiJson(AnswerHead head, const Tokenizer& tokenizer);
 
   const AnswerHead& head() const { return head_; }
 
@@ -71,6 +71,9 @@ class OpenAiJson {
 
  private:
   void Begin(JsonWriter& w, const char* object) const;
+  /// A chunk up to its one choice's index; the writer goes on inside the choice.
+  JsonWriter BeginChoice(std::string& out, uint32_t index, size_t text_bytes = 0) const;
+  void EndChoice(JsonWriter& w, const Tail& tail, std::string& out) const;
   void End(JsonWriter& w, const Tail& tail) const;
   void Logprobs(JsonWriter& w, const ChoicePart& part) const;
   void ChatLogprobs(JsonWriter& w, const ChoicePart& part) const;
@@ -83,6 +86,7 @@ class OpenAiJson {
 
   const AnswerHead head_;
   const Tokenizer& tokenizer_;
+  std::string chunk_begin_;  // "data: {"id":…,"choices":[{"index":"
 };
 
 /// Unicode characters of UTF-8 text.

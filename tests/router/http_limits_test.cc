@@ -20,6 +20,10 @@ class HttpLimits : public testing::Test {
         for (int i = 0; i < 3; ++i) exchange->Write(StrCat("data: ", i, "\n\n"));
         return exchange->End();
       }
+      if (request.path == "/turns") {
+        exchange->StartStream(200, {}, "text/event-stream");
+        return Turn(std::move(exchange), 0);
+      }
       exchange->Respond(HttpResponse{
           200, {}, "text/plain", StrCat(request.method, " ", request.path, "?", request.query, " ", request.body)});
     });
@@ -28,6 +32,15 @@ class HttpLimits : public testing::Test {
     port_ = server_->port();
   }
 
+  // One event of 32 KiB a turn of the loop.
+  static void Turn(std::shared_ptr<HttpExchange> exchange, int number) {
+    if (number == kTurns) return exchange->End();
+    exchange->Write(StrCat("data: ", number, std::string(32 << 10, '.'), "\n\n"));
+    Executor& executor = exchange->executor();
+    executor.Post([exchange = std::move(exchange), number]() mutable { Turn(std::move(exchange), number + 1); });
+  }
+
+  static constexpr int kTurns = 400;
   ExecutorPool pool_{2};
   std::unique_ptr<HttpServer> server_;
   int port_ = 0;
@@ -139,6 +152,21 @@ TEST_F(HttpLimits, HeaderAndFirstChunksAreOneWrite) {
     EXPECT_NE(first.find("data: 0"), std::string::npos) << first;
     EXPECT_NE(first.find("data: 2"), std::string::npos) << first;
   }
+}
+
+// More than sockets hold: some turns are written at once, others wait for the client.
+TEST_F(HttpLimits, WhatManyTurnsWriteArrivesWholeAndInOrder) {
+  Start();
+  HttpConnection c(port_);
+  for (int round = 0; round < 2; ++round) {
+    c.Send(RequestText("GET", "/turns", ""));
+    const std::vector<std::string> events = EventsOf(c.Receive().body);
+    ASSERT_EQ(events.size(), static_cast<size_t>(kTurns));
+    for (int i = 0; i < kTurns; ++i) {
+      EXPECT_EQ(events[static_cast<size_t>(i)], StrCat(i, std::string(32 << 10, '.'))) << i;
+    }
+  }
+  EXPECT_EQ(Ask(port_, "GET", "/", "").status, 200);
 }
 
 TEST_F(HttpLimits, SlowAndIdleConnectionsAreClosed) {
