@@ -9,8 +9,26 @@
 #include "common/check.h"
 #include "kernels/runtime/runtime.h"
 
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define BATON_ASAN
+#include <sanitizer/asan_interface.h>
+#endif
+#endif
+
 namespace baton::gpu {
 namespace {
+
+/// Around device memory an access is an error under AddressSanitizer, to the byte.
+#if defined(BATON_ASAN)
+void Poison(void* begin, void* end) {
+  ASAN_POISON_MEMORY_REGION(begin, static_cast<char*>(end) - static_cast<char*>(begin));
+}
+void Unpoison(void* at, size_t bytes) { ASAN_UNPOISON_MEMORY_REGION(at, bytes); }
+#else
+void Poison(void*, void*) {}
+void Unpoison(void*, size_t) {}
+#endif
 
 size_t PageBytes() { return static_cast<size_t>(sysconf(_SC_PAGESIZE)); }
 
@@ -52,9 +70,13 @@ Memory::Memory(size_t bytes, MemoryKind) : bytes_(bytes) {
   BATON_CHECK(mprotect(end, page, PROT_NONE) == 0);
   data_ = end - usable;
   std::memset(data_, 0xFF, usable);
+  Poison(mapping_, data_);
+  Poison(static_cast<char*>(data_) + bytes, end);
 }
 Memory::~Memory() {
-  if (mapping_ != nullptr) munmap(mapping_, mapped_);
+  if (mapping_ == nullptr) return;
+  Unpoison(mapping_, mapped_);
+  munmap(mapping_, mapped_);
 }
 Memory::Memory(Memory&& other) noexcept
     : data_(other.data_), bytes_(other.bytes_), mapping_(other.mapping_), mapped_(other.mapped_) {
