@@ -38,19 +38,9 @@ struct Problem {
     device_lengths = std::make_unique<DeviceArray<int32_t>>(lengths);
   }
   cuda::PagedKv<bf16> Cache() const {
-    return {k.data(),
-            v.data(),
-            kBlock * kv_heads * kDim,
-            tables->data(),
-            per_sequence,
-            0,
-            device_lengths->data(),
-            1,
-            0,
-            4,
-            kv_heads,
-            nullptr,
-            nullptr};
+    return {
+        k.data(), v.data(), kBlock * kv_heads * kDim,    tables->data(), per_sequence, 0,      device_lengths->data(),
+        1,        0,        cuda::MakeBlockSize(kBlock), kv_heads,       nullptr,      nullptr};
   }
   cuda::AttentionOptions Options() const { return {static_cast<float>(1 / std::sqrt(double{kDim})), 0, 0.0f, nullptr}; }
   int64_t Stride() const { return static_cast<int64_t>(q_heads) * kDim; }
@@ -127,7 +117,7 @@ KernelCase DecodeCase(int sequences, int length, int q_heads, int kv_heads) {
                std::vector<int32_t>{static_cast<int32_t>(plan.groups.size()), static_cast<int32_t>(plan.items.size())}),
            DeviceArray<float>(static_cast<size_t>(plan.partials) * 16 * kDim),
            DeviceArray<float>(static_cast<size_t>(plan.partials) * 32)});
-  const int blocks = gpu::CurrentDevice().multiprocessors * 3;
+  const int blocks = gpu::CurrentDevice().multiprocessors * cuda::kDecodeBlocksPerSm;
   auto launch = [=](gpu::Stream& stream) {
     const cuda::DecodeParams<bf16> params{
         p->q.data(), p->out.data(),        nullptr,    p->Stride(),

@@ -60,39 +60,45 @@ KernelCase DenseCase(int m, int n, int k, bool wgmma = false) {
           check};
 }
 
+/// Codes around the middle and one scale: weight (code − 2^(bits − 1)) · scale.
+template <int kBits>
 KernelCase QuantCase(int m, int n, int k, int group) {
   struct Memory {
-    std::vector<uint8_t> codes, zeros;
+    std::vector<uint8_t> codes;
+    std::vector<uint16_t> zeros;
     std::vector<float> scales;
     std::vector<bf16> x;
   };
   auto host = std::make_shared<Memory>();
   std::mt19937 rng(7);
   host->codes.resize(static_cast<size_t>(n) * k);
-  for (auto& c : host->codes) c = rng() & 15;
-  host->zeros.assign(static_cast<size_t>(n) * (k / group), 8);
-  host->scales.assign(host->zeros.size(), 0.0625f);
+  constexpr int kZero = 1 << (kBits - 1);
+  constexpr float kScale = 0.5f / kZero;
+  for (auto& c : host->codes) c = static_cast<uint8_t>(rng() & (2 * kZero - 1));
+  host->zeros.assign(static_cast<size_t>(n) * (k / group), kZero);
+  host->scales.assign(host->zeros.size(), kScale);
   host->x = RandomValues<bf16>(static_cast<size_t>(m) * k, 3);
-  const auto layout = cuda::LayOutQuantized({4, n, k, group, host->codes, host->scales, host->zeros});
+  const auto layout = cuda::LayOutQuantized({kBits, n, k, group, host->codes, host->scales, host->zeros});
   auto words = std::make_shared<DeviceArray<px::U128>>(layout.words);
   auto meta = std::make_shared<DeviceArray<cuda::QuantMeta>>(layout.meta);
   auto dx = std::make_shared<DeviceArray<bf16>>(host->x),
        out = std::make_shared<DeviceArray<bf16>>(static_cast<size_t>(m) * n);
   auto launch = [=](gpu::Stream& stream) {
-    cuda::LaunchQuantGemm<4>(stream,
-                             cuda::QuantGemmParams<bf16>{dx->data(), words->data(), meta->data(), nullptr, out->data(),
-                                                         k, n, m, n, k, group},
-                             false);
+    cuda::LaunchQuantGemm<kBits>(stream,
+                                 cuda::QuantGemmParams<bf16>{dx->data(), words->data(), meta->data(), nullptr,
+                                                             out->data(), k, n, m, n, k, group},
+                                 false);
   };
   auto check = [=](gpu::Stream& stream) {
     launch(stream);
-    return CheckProducts(stream, *out, host->x, m, n, k,
-                         [&](int col, int i) { return (host->codes[static_cast<size_t>(col) * k + i] - 8) * 0.0625; });
+    return CheckProducts(stream, *out, host->x, m, n, k, [&](int col, int i) {
+      return (host->codes[static_cast<size_t>(col) * k + i] - kZero) * double{kScale};
+    });
   };
   const double weights = static_cast<double>(n) * k;
-  return {"gemm_w4a16",
+  return {kBits == 4 ? "gemm_w4a16" : "gemm_w8a16",
           ShapeName(m, n, k) + " g" + std::to_string(group),
-          weights / 2 + weights / group * 4 + 2.0 * m * (n + k),
+          weights * kBits / 8 + weights / group * 4 + 2.0 * m * (n + k),
           2.0 * m * weights,
           launch,
           check};
@@ -111,7 +117,7 @@ std::vector<KernelCase> GemmCases(const Sizes& s) {
     if (!s.tiny) cases.push_back(DenseCase(m, 28672, 4096, true));
   }
   for (int m : s.tiny ? std::vector<int>{1} : std::vector<int>{1, 16, 64})
-    cases.push_back(QuantCase(m, s(8192, 64), s(8192, 256), 128));
+    for (auto make : {&QuantCase<4>, &QuantCase<8>}) cases.push_back(make(m, s(8192, 64), s(8192, 256), 128));
   return cases;
 }
 

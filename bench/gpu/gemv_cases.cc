@@ -87,7 +87,8 @@ KernelCase GemvCase(int m, int n, int k, bool normed, bool gated) {
           [p](gpu::Stream& stream) { return p->Check(stream); }};
 }
 
-/// int4 codes with zero 8 and one scale: weight (code − 8) / 64.
+/// Codes around the middle and one scale: weight (code − 2^(bits − 1)) · scale.
+template <int kBits>
 KernelCase QuantGemvCase(int m, int n, int k, int group) {
   struct Problem {
     std::vector<uint8_t> codes;
@@ -99,11 +100,13 @@ KernelCase QuantGemvCase(int m, int n, int k, int group) {
   auto p = std::make_shared<Problem>();
   std::mt19937 rng(7);
   p->codes.resize(static_cast<size_t>(n) * k);
-  for (auto& c : p->codes) c = rng() & 15;
-  const std::vector<uint8_t> zeros(static_cast<size_t>(n) * (k / group), 8);
-  const std::vector<float> scales(zeros.size(), 0x1p-6f);
+  constexpr int kZero = 1 << (kBits - 1);
+  constexpr float kScale = 0.125f / kZero;
+  for (auto& c : p->codes) c = static_cast<uint8_t>(rng() & (2 * kZero - 1));
+  const std::vector<uint16_t> zeros(static_cast<size_t>(n) * (k / group), kZero);
+  const std::vector<float> scales(zeros.size(), kScale);
   p->host_x = RandomValues<bf16>(static_cast<size_t>(m) * k, 3);
-  const auto layout = cuda::LayOutQuantized({4, n, k, group, p->codes, scales, zeros});
+  const auto layout = cuda::LayOutQuantized({kBits, n, k, group, p->codes, scales, zeros});
   p->words = std::make_unique<DeviceArray<px::U128>>(layout.words);
   p->meta = std::make_unique<DeviceArray<cuda::QuantMeta>>(layout.meta);
   p->x = std::make_unique<DeviceArray<bf16>>(p->host_x);
@@ -112,7 +115,7 @@ KernelCase QuantGemvCase(int m, int n, int k, int group) {
     cuda::GemvParams g{
         .x = p->x->data(), .x_stride = k, .w = p->words->data(), .meta = p->meta->data(), .group = group};
     g.out = p->out->data(), g.out_stride = n, g.m = m, g.n = n, g.k = k;
-    cuda::LaunchGemv<GemvWeight::kInt4, false>(stream, g, false);
+    cuda::LaunchGemv<kBits == 4 ? GemvWeight::kInt4 : GemvWeight::kInt8, false>(stream, g, false);
   };
   auto check = [=](gpu::Stream& stream) -> std::string {
     launch(stream);
@@ -121,16 +124,16 @@ KernelCase QuantGemvCase(int m, int n, int k, int group) {
       double want = 0;
       for (int i = 0; i < k; ++i)
         want += double{px::ToFloat(p->host_x[static_cast<size_t>(row) * k + i])} *
-                (p->codes[static_cast<size_t>(col) * k + i] - 8) / 64;
+                (p->codes[static_cast<size_t>(col) * k + i] - kZero) * double{kScale};
       const double got = px::ToFloat(p->out->Download(stream, static_cast<size_t>(row) * n + col, 1)[0]);
       if (auto wrong = CheckNear(got, want, 1e-2 + 1e-2 * std::abs(want), "gemv"); !wrong.empty()) return wrong;
     }
     return {};
   };
   const double weights = static_cast<double>(n) * k;
-  return {"gemv_w4a16",
+  return {kBits == 4 ? "gemv_w4a16" : "gemv_w8a16",
           std::to_string(m) + "x" + std::to_string(n) + "x" + std::to_string(k) + " g" + std::to_string(group),
-          weights / 2 + weights / group * 4 + 2.0 * m * (n + k),
+          weights * kBits / 8 + weights / group * 4 + 2.0 * m * (n + k),
           2.0 * m * weights,
           launch,
           check};
@@ -140,14 +143,16 @@ KernelCase QuantGemvCase(int m, int n, int k, int group) {
 
 std::vector<KernelCase> GemvCases(const Sizes& s) {
   if (s.tiny)
-    return {GemvCase(1, 48, 192, false, false), GemvCase(3, 40, 128, true, true), QuantGemvCase(2, 32, 256, 128)};
+    return {GemvCase(1, 48, 192, false, false), GemvCase(3, 40, 128, true, true), QuantGemvCase<4>(2, 32, 256, 128),
+            QuantGemvCase<8>(2, 32, 256, 128)};
   std::vector<KernelCase> cases;
   for (int m : {1, 4})
     for (auto make : {+[](int rows) { return GemvCase(rows, 6144, 4096, true, false); },
                       +[](int rows) { return GemvCase(rows, 4096, 4096, false, false); },
                       +[](int rows) { return GemvCase(rows, 14336, 4096, true, true); },
                       +[](int rows) { return GemvCase(rows, 4096, 14336, false, false); },
-                      +[](int rows) { return QuantGemvCase(rows, 8192, 8192, 128); }})
+                      +[](int rows) { return QuantGemvCase<4>(rows, 8192, 8192, 128); },
+                      +[](int rows) { return QuantGemvCase<8>(rows, 8192, 8192, 128); }})
       cases.push_back(make(m));
   return cases;
 }

@@ -11,7 +11,7 @@ namespace baton::bench {
 namespace {
 
 using px::bf16;
-constexpr int kBlock = 64, kBlockShift = 6, kDim = cuda::kMlaDim, kLatent = cuda::kMlaLatent;
+constexpr int kBlock = 64, kDim = cuda::kMlaDim, kLatent = cuda::kMlaLatent;
 
 std::vector<int32_t> Iota(int n) {
   std::vector<int32_t> v(static_cast<size_t>(n));
@@ -57,9 +57,19 @@ struct MlaProblem {
 
   void Launch(gpu::Stream& stream) const {
     const int64_t block_stride = static_cast<int64_t>(kBlock) * kDim;
-    const cuda::PagedKv<bf16> cache{
-        kv.data(),   nullptr, block_stride, table.data(), per_sequence, 0, lengths.data(), 1, 0,
-        kBlockShift, 1,       nullptr,      nullptr};
+    const cuda::PagedKv<bf16> cache{kv.data(),
+                                    nullptr,
+                                    block_stride,
+                                    table.data(),
+                                    per_sequence,
+                                    0,
+                                    lengths.data(),
+                                    1,
+                                    0,
+                                    cuda::MakeBlockSize(kBlock),
+                                    1,
+                                    nullptr,
+                                    nullptr};
     const cuda::DecodeParams<bf16> params{q.data(),
                                           out.data(),
                                           nullptr,

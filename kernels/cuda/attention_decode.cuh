@@ -57,14 +57,17 @@ PX_DEVICE RowRange DecodeRow(const DecodeParams<Kv>& p, int r, int heads_per_kv,
   return row;
 }
 
+/// Rings of three warps fill an SM's shared memory; said to the compiler, which else spills to have more of them.
+constexpr int kDecodeBlocksPerSm = 3;
+
 template <typename Kv, int kDim>
 struct DecodeShared {
   AttentionShared<Kv, kDim, 1> attention;
 };
-static_assert(3 * sizeof(DecodeShared<px::bf16, 128>) <= 227 * 1024, "three warps' rings per SM");
+static_assert(kDecodeBlocksPerSm * sizeof(DecodeShared<px::bf16, 128>) <= 227 * 1024, "three warps' rings per SM");
 
 template <typename Kv, int kDim, bool kFixedTiles>
-PX_KERNEL void PX_BOUNDS(32) DecodeAttentionKernel(const PX_GRID_CONST DecodeParams<Kv> p) {
+PX_KERNEL void PX_BOUNDS(32, kDecodeBlocksPerSm) DecodeAttentionKernel(const PX_GRID_CONST DecodeParams<Kv> p) {
   using Shared = DecodeShared<Kv, kDim>;
   using Layout = TileLayout<px::bf16, kDim>;
   PX_SHARED(Shared, smem);
@@ -158,7 +161,7 @@ PX_KERNEL void PX_BOUNDS(kCombineWarps * 32) CombineKernel(const PX_GRID_CONST D
   px::GridDependencyRelease();
 }
 
-/// The grids do not depend on the batch: `blocks` is a multiple of the SM count (3 warps per SM for head_dim 128).
+/// The grids do not depend on the batch: `blocks` is the SM count times kDecodeBlocksPerSm.
 template <typename Kv, int kDim, bool kFixedTiles>
 void LaunchDecodeAttention(gpu::Stream& stream, const DecodeParams<Kv>& p, int blocks, bool programmatic = true) {
   gpu::Launch(stream,

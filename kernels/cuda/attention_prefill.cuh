@@ -119,8 +119,13 @@ PX_DEVICE void StoreRow(const PrefillParams<Kv>& p, const PrefillPlace& at, cons
   }
 }
 
+/// Left to itself the compiler spills on sm_100 to have more blocks. 0: nothing is said, which is best elsewhere.
+template <int kDim>
+constexpr int kPrefillMinBlocks = PX_SM100_OR((kDim > 128 ? 0 : 2), 0);
+
 template <typename Kv, int kDim, bool kFixedTiles>
-PX_KERNEL void PX_BOUNDS(kPrefillThreads) PrefillAttentionKernel(const PX_GRID_CONST PrefillParams<Kv> p) {
+PX_KERNEL void PX_BOUNDS(kPrefillThreads, kPrefillMinBlocks<kDim>)
+    PrefillAttentionKernel(const PX_GRID_CONST PrefillParams<Kv> p) {
   using Shared = PrefillShared<Kv, kDim, kFixedTiles>;
   PX_SHARED(Shared, smem);
   const int t = px::ThreadX();

@@ -6,6 +6,7 @@
 // Logits are kept times log2(e), so that softmax is ex2.
 #pragma once
 
+#include "common/check.h"
 #include "kernels/px/px.h"
 
 namespace baton::cuda {
@@ -17,6 +18,22 @@ constexpr int kRowsPerWarp = 16;
 constexpr float kLog2E = 1.4426950408889634f;
 constexpr float kNegativeInfinity = -__builtin_huge_valf();
 constexpr int kNoTree = 0x7FFFFFFF;
+
+/// Tokens of a block, and what divides by them.
+struct BlockSize {
+  int tokens;
+  uint32_t reciprocal;
+  /// Exact for token < 2³² / tokens.
+  PX_DEVICE int BlockOf(int token) const {
+    return static_cast<int>(px::MulHigh(static_cast<uint32_t>(token), reciprocal));
+  }
+};
+constexpr int kMaxBlockTokens = 1024;  ///< contexts up to 4M tokens
+inline BlockSize MakeBlockSize(int tokens) {
+  BATON_CHECK(tokens % 16 == 0 && tokens > 0 && tokens <= kMaxBlockTokens, "blocks of ", tokens,
+              " tokens: a multiple of 16 up to ", kMaxBlockTokens, " is needed");
+  return {tokens, 0xFFFFFFFFu / static_cast<uint32_t>(tokens) + 1};
+}
 
 /// A paged cache as attention sees it. The head strides are 0 for ordinary caches; with per-head block tables
 /// (KV-Compress) every (sequence, head) has its own table and length, and tokens have no common position.
@@ -30,7 +47,7 @@ struct PagedKv {
   const int32_t*
       lengths;  ///< [sequences · (kv_heads if length_head_stride)]: tokens in the cache, this step's included
   int length_stride, length_head_stride;
-  int block_shift;  ///< tokens_per_block = 1 << block_shift
+  BlockSize block_size;
   int kv_heads;
   const float* k_scale;  ///< [kv_heads], e4m3 only: value = stored · scale
   const float* v_scale;
@@ -143,8 +160,8 @@ PX_DEVICE void FetchKv(KvStage<Kv, kDim>& stage, const PagedKv<Kv>& kv, const in
   for (int i = px::ThreadX(); i < kSubTileTokens * Layout::kChunks; i += kThreads) {
     const int row = i / Layout::kChunks, chunk = i % Layout::kChunks, token = first + row;
     const bool valid = token < length;
-    const int block = valid ? px::Load(table + (token >> kv.block_shift)) : 0;
-    const int in_block = token & ((1 << kv.block_shift) - 1);
+    const int entry = kv.block_size.BlockOf(token), block = valid ? px::Load(table + entry) : 0;
+    const int in_block = token - entry * kv.block_size.tokens;
     const int64_t at = valid ? block * kv.block_stride + (static_cast<int64_t>(in_block) * kv.kv_heads + head) * kDim +
                                    chunk * Layout::kChunk
                              : 0;

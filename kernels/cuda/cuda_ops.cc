@@ -21,7 +21,6 @@ using px::bf16;
 using px::e4m3;
 
 constexpr int kMaxKvHeads = 256;
-constexpr int kDecodeBlocksPerSm = 3;  // of one warp each: attention_decode.cuh
 
 template <typename T>
 T* Row(const Tensor& t) {
@@ -330,12 +329,8 @@ void CudaOps::Attend(const Tensor& q, const RaggedBatch& batch, const KvLayerVie
   const int q_heads = Int(q.cols() / kv.k.dim);
   cuda::StepUpload& upload = steps_.Of(batch, kv.k.tokens_per_block);
   const cuda::StepOnDevice& step = upload.Get(batch, kv.k.tokens_per_block);
-  const int blocks = device_.multiprocessors * kDecodeBlocksPerSm;
+  const int blocks = device_.multiprocessors * cuda::kDecodeBlocksPerSm;
   const cuda::AttentionWork& work = upload.Work(q_heads, kv.k.heads, params.window, deterministic_ ? 0 : blocks);
-  int shift = 0;
-  while (1 << shift < kv.k.tokens_per_block) ++shift;
-  BATON_CHECK(1 << shift == kv.k.tokens_per_block, "blocks of ", kv.k.tokens_per_block,
-              " tokens: a power of two is needed");
   const cuda::PagedKv<Kv> cache{static_cast<const Kv*>(kv.k.base),
                                 static_cast<const Kv*>(kv.v.base),
                                 kv.k.block_stride_bytes / static_cast<int64_t>(sizeof(Kv)),
@@ -345,7 +340,7 @@ void CudaOps::Attend(const Tensor& q, const RaggedBatch& batch, const KvLayerVie
                                 step.lengths,
                                 1,
                                 0,
-                                shift,
+                                cuda::MakeBlockSize(kv.k.tokens_per_block),
                                 kv.k.heads,
                                 ones(),
                                 ones()};

@@ -19,7 +19,7 @@ struct CudaOpsConfig {
 };
 
 /// Computes in bf16. When deterministic, every operation keeps a row's bits whatever the batch.
-/// Column counts must be multiples of 8, tokens per block a power of two, head_dim 64, 80, 96, 128 or 256.
+/// Column counts must be multiples of 8, tokens per block of 16, head_dim 64, 80, 96, 128 or 256.
 /// FailedPrecondition: a KV type that the kernels lack.
 absl::StatusOr<std::unique_ptr<Ops>> MakeCudaOps(const CudaOpsConfig& config);
 

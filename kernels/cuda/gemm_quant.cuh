@@ -21,13 +21,18 @@ template <typename Out>
 struct QuantGemmParams {
   const px::bf16* x;      ///< [m, k], rows 16-byte aligned
   const px::U128* w;      ///< [n blocks of 16, k steps of 64, 32 lanes, bits / 4]
-  const QuantMeta* meta;  ///< [n blocks of 16, groups, 8]
+  const QuantMeta* meta;  ///< [n blocks of 16, QuantGroups(k, group), 8]
   const float* bias;      ///< [n] or null
   Out* out;               ///< [m, n]
   int64_t x_stride, out_stride;
-  int m, n, k;  ///< k a multiple of 64
-  int group;    ///< 32, or a multiple of 64; k along it
+  int m, n, k;  ///< k a multiple of 8
+  int group;    ///< 32, a multiple of 64, or k; k a multiple of it
 };
+
+/// K steps of a layout; what is beyond k has scale 0.
+PX_BOTH int QuantSteps(int k) { return (k + kGemmStepK - 1) / kGemmStepK; }
+/// Rows of meta per block of 16 columns: one per group, two per step when groups are 32 wide.
+PX_BOTH int QuantGroups(int k, int group) { return group == 32 ? QuantSteps(k) * 2 : k / group; }
 
 /// Two stages' worth of meta rows when groups are 32 wide.
 constexpr int kQuantMetaRows = 2;
@@ -45,11 +50,11 @@ template <typename Tile, int kBits, typename Out>
 PX_DEVICE void FetchQuantStep(QuantGemmShared<Tile, kBits>& smem, const QuantGemmParams<Out>& p, int step, int row0,
                               int col0) {
   constexpr int kChunks = GemmLayout::kChunks, kWords = 32 * (kBits / 4), kMetaChunks = kQuantMetaRows * 4;
-  const int stage = step % Tile::kStages, k0 = step * kGemmStepK, steps = p.k / kGemmStepK;
+  const int stage = step % Tile::kStages, k0 = step * kGemmStepK, steps = QuantSteps(p.k);
   PX_UNROLL
   for (int i = px::ThreadX(); i < Tile::kRows * kChunks; i += Tile::kThreads) {
     const int row = i / kChunks, chunk = i % kChunks;
-    const bool valid = row0 + row < p.m;
+    const bool valid = row0 + row < p.m && k0 + chunk * 8 < p.k;
     px::CpAsync16(smem.x[stage] + GemmLayout::Offset(row, chunk),
                   p.x + (valid ? (row0 + row) * p.x_stride + k0 + chunk * 8 : 0), valid);
   }
@@ -60,7 +65,7 @@ PX_DEVICE void FetchQuantStep(QuantGemmShared<Tile, kBits>& smem, const QuantGem
     px::CpAsync16(&smem.w[stage][block][word],
                   p.w + (valid ? (static_cast<int64_t>(col0 / 16 + block) * steps + step) * kWords + word : 0), valid);
   }
-  const int groups = p.k / p.group, rows = p.group == 32 ? 2 : 1, first = k0 / p.group;
+  const int groups = QuantGroups(p.k, p.group), rows = p.group == 32 ? 2 : 1, first = k0 / p.group;
   for (int i = px::ThreadX(); i < Tile::kCols / 16 * kMetaChunks; i += Tile::kThreads) {
     const int block = i / kMetaChunks, chunk = i % kMetaChunks;
     const bool valid = col0 + block * 16 < p.n && chunk < rows * 4;
@@ -133,7 +138,7 @@ PX_KERNEL void PX_BOUNDS(Tile::kThreads) QuantGemmKernel(const PX_GRID_CONST Qua
   const int row0 = px::BlockX() * Tile::kRows, col0 = px::BlockY() * Tile::kCols;
   const int warp_row = px::WarpIndex() / Tile::kWarpsN * Tile::kWarpRows,
             warp_col = px::WarpIndex() % Tile::kWarpsN * Tile::kWarpCols;
-  const int steps = p.k / kGemmStepK;
+  const int steps = QuantSteps(p.k);
   float d[Tile::kWarpRows / 16][Tile::kWarpCols / 8][4] = {};
 
   px::GridDependencyWait();

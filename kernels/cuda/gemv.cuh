@@ -38,7 +38,7 @@ struct GemvParams {
   const float* bias = nullptr;  ///< [rows of w] or null
   void* out = nullptr;
   int64_t out_stride = 0;
-  int m = 0, n = 0, k = 0;  ///< gated: w has 2n rows, gate then up (quantized: n a multiple of 16), and k as GEMM's
+  int m = 0, n = 0, k = 0;  ///< gated: w has 2n rows, gate then up (quantized: n a multiple of 16), k as the GEMM's
   GemvStore store = GemvStore::kBf16;  ///< gated: kBf16
   Gate gate = Gate::kSilu;             ///< gated
 };
@@ -92,7 +92,7 @@ PX_DEVICE void FetchGemvTile(GemvTile<kWeight>& tile, const GemvParams& p, int r
     }
   } else {
     constexpr int kWords = kWeight == GemvWeight::kInt8 ? 2 : 1;
-    const int64_t block = row / kGemvCols, steps = p.k / kGemmStepK, groups = p.k / p.group;
+    const int64_t block = row / kGemvCols, steps = QuantSteps(p.k), groups = QuantGroups(p.k, p.group);
     const auto* w = static_cast<const px::U128*>(p.w) + ((block * steps + step) * 32 + lane) * kWords;
     PX_UNROLL
     for (int i = 0; i < kWords; ++i) px::CpAsync16(&tile.words[i][lane], w + i, true);

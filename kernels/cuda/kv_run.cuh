@@ -20,7 +20,7 @@ struct KvRun {
   uint32_t layer, plane, first_head, first_token;  ///< global numbers: the digest's coordinates
   int32_t tokens, heads;
   int32_t segment;  ///< which of the launch's `sums` it belongs to
-  float scale;      ///< e4m3 caches: value = stored · scale
+  float scale;      ///< where slot or cache is e4m3: value = stored · scale
 };
 
 struct KvRunsParams {
@@ -34,6 +34,7 @@ struct KvRunsParams {
 
 constexpr int kKvRunThreads = 128;
 constexpr int kKvRunWarps = kKvRunThreads / 32;
+constexpr int kKvRunBlocksPerSm = 4;  ///< at least: up to 128 registers
 constexpr int kKvUnitTokens = 16;
 
 /// One warp's share of a run.

@@ -5,7 +5,8 @@
 // So placing does not wait for the verdict. The caller compares sums[segment] with what the sender said; a segment that
 // differs leaves garbage in blocks which nobody may read before their ticket is ready, and which its repetition
 // overwrites, digests included.
-// Floor per token and head: read b bytes of the slot, write the cache's, 8 bytes of digest per 16 tokens. 40k tokens/s
+// Floor per token and head: read b bytes of the slot, write the cache's, 8 bytes of digest per 16 tokens; 1 FLOP per
+// element that is scaled. 40k tokens/s
 // of 128 KiB: 5.2 GB/s in and out, 0.25 % of 4.3 TB/s. One block per run, one warp per (unit, head).
 #pragma once
 
@@ -13,12 +14,20 @@
 
 namespace baton::cuda {
 
-/// From the slot's element type to the cache's.
-enum class KvConversion : uint8_t { kNone, kF32ToBf16, kF16ToBf16, kBf16ToE4m3, kF32ToE4m3 };
+/// From the slot's element type to the cache's. Where one of them is e4m3, its values are stored · KvRun::scale.
+enum class KvConversion : uint8_t { kNone, kF32ToBf16, kF16ToBf16, kBf16ToE4m3, kF32ToE4m3, kF16ToE4m3, kE4m3ToBf16 };
 
 PX_DEVICE uint32_t PackE4m3Quad(float a, float b, float c, float d, float inverse_scale) {
   return px::PackE4m3(px::Mul(a, inverse_scale), px::Mul(b, inverse_scale)) |
          static_cast<uint32_t>(px::PackE4m3(px::Mul(c, inverse_scale), px::Mul(d, inverse_scale))) << 16;
+}
+
+template <bool kF16>
+PX_DEVICE px::F2 UnpackPair(uint32_t v) {
+  if constexpr (kF16)
+    return {px::F16BitsToFloat(v & 0xFFFFu), px::F16BitsToFloat(v >> 16)};
+  else
+    return px::UnpackBf16(v);
 }
 
 /// Two chunks of f32 make one word of e4m3. Returns what the word adds to the stored digest.
@@ -33,9 +42,29 @@ PX_DEVICE uint64_t StoreF32AsE4m3(unsigned char* vector, int pair, const px::U12
   return KvMixOf(key, pair, out.w[0], out.w[1]);
 }
 
+/// 16 e4m3 make two chunks of bf16.
+PX_DEVICE uint64_t StoreE4m3AsBf16(unsigned char* vector, int c, const px::U128& v, uint64_t key, float scale) {
+  uint64_t sum = 0;
+  PX_UNROLL
+  for (int half = 0; half < 2; ++half) {
+    px::U128 out;
+    PX_UNROLL
+    for (int w = 0; w < 4; ++w) {
+      const px::F2 pair = px::UnpackE4m3(static_cast<uint16_t>(v.w[2 * half + w / 2] >> (w % 2 * 16)));
+      out.w[w] = px::PackBf16(px::Mul(pair.x, scale), px::Mul(pair.y, scale));
+    }
+    px::Store(reinterpret_cast<px::U128*>(vector) + 2 * c + half, out);
+    sum += KvMixOf(key, 4 * c + 2 * half, out.w[0], out.w[1]) + KvMixOf(key, 4 * c + 2 * half + 1, out.w[2], out.w[3]);
+  }
+  return sum;
+}
+
+/// `factor`: what values are multiplied with, the scale of a source in e4m3 or the inverse of a cache's.
 template <KvConversion kConversion>
-PX_DEVICE uint64_t StoreConverted(unsigned char* vector, int c, const px::U128& v, uint64_t key, float inverse_scale) {
-  if constexpr (kConversion == KvConversion::kF16ToBf16) {
+PX_DEVICE uint64_t StoreConverted(unsigned char* vector, int c, const px::U128& v, uint64_t key, float factor) {
+  if constexpr (kConversion == KvConversion::kE4m3ToBf16) {
+    return StoreE4m3AsBf16(vector, c, v, key, factor);
+  } else if constexpr (kConversion == KvConversion::kF16ToBf16) {
     px::U128 out;
     PX_UNROLL
     for (int w = 0; w < 4; ++w)
@@ -51,8 +80,9 @@ PX_DEVICE uint64_t StoreConverted(unsigned char* vector, int c, const px::U128& 
     } else {
       PX_UNROLL
       for (int w = 0; w < 2; ++w) {
-        const px::F2 low = px::UnpackBf16(v.w[2 * w]), high = px::UnpackBf16(v.w[2 * w + 1]);
-        out.w[w] = PackE4m3Quad(low.x, low.y, high.x, high.y, inverse_scale);
+        const px::F2 low = UnpackPair < kConversion == KvConversion::kF16ToE4m3 > (v.w[2 * w]),
+                     high = UnpackPair < kConversion == KvConversion::kF16ToE4m3 > (v.w[2 * w + 1]);
+        out.w[w] = PackE4m3Quad(low.x, low.y, high.x, high.y, factor);
       }
     }
     px::Store(reinterpret_cast<px::U64*>(vector) + c, out);
@@ -61,15 +91,17 @@ PX_DEVICE uint64_t StoreConverted(unsigned char* vector, int c, const px::U128& 
 }
 
 template <KvConversion kConversion>
-PX_KERNEL void PX_BOUNDS(kKvRunThreads) ScatterKvKernel(const PX_GRID_CONST KvRunsParams p) {
+PX_KERNEL void PX_BOUNDS(kKvRunThreads, kKvRunBlocksPerSm) ScatterKvKernel(const PX_GRID_CONST KvRunsParams p) {
   px::GridDependencyWait();
   const KvRun run = p.runs[px::BlockX()];
   const int pieces = KvPieces(run), chunks = p.vector_bytes / 16;
-  constexpr bool kHalves = kConversion == KvConversion::kF32ToBf16 || kConversion == KvConversion::kBf16ToE4m3;
-  constexpr bool kQuarters = kConversion == KvConversion::kF32ToE4m3;
-  constexpr bool kToE4m3 = kQuarters || kConversion == KvConversion::kBf16ToE4m3;
-  const int stored_bytes = p.vector_bytes / (kQuarters ? 4 : kHalves ? 2 : 1);
-  const float inverse_scale = kToE4m3 ? 1.0f / run.scale : 1.0f;
+  constexpr bool kQuarters = kConversion == KvConversion::kF32ToE4m3,
+                 kDoubles = kConversion == KvConversion::kE4m3ToBf16;
+  constexpr bool kPairsToE4m3 = kConversion == KvConversion::kBf16ToE4m3 || kConversion == KvConversion::kF16ToE4m3;
+  constexpr bool kHalves = kConversion == KvConversion::kF32ToBf16 || kPairsToE4m3;
+  constexpr bool kToE4m3 = kQuarters || kPairsToE4m3;
+  const int stored_bytes = p.vector_bytes * (kDoubles ? 2 : 1) / (kQuarters ? 4 : kHalves ? 2 : 1);
+  const float factor = kToE4m3 ? 1.0f / run.scale : run.scale;
   for (int n = px::WarpIndex(); n < pieces; n += kKvRunWarps) {
     const KvPiece piece = KvPieceAt(run, n);
     const unsigned char* from =
@@ -88,7 +120,7 @@ PX_KERNEL void PX_BOUNDS(kKvRunThreads) ScatterKvKernel(const PX_GRID_CONST KvRu
                 2 * c + 1);
             arrived += KvMixOf(key, 4 * c, v.w[0], v.w[1]) + KvMixOf(key, 4 * c + 1, v.w[2], v.w[3]) +
                        KvMixOf(key, 4 * c + 2, next.w[0], next.w[1]) + KvMixOf(key, 4 * c + 3, next.w[2], next.w[3]);
-            stored += StoreF32AsE4m3(to + token * run.token_stride, c, v, next, key, inverse_scale);
+            stored += StoreF32AsE4m3(to + token * run.token_stride, c, v, next, key, factor);
             return;
           }
           arrived += KvMixOf(key, 2 * c, v.w[0], v.w[1]) + KvMixOf(key, 2 * c + 1, v.w[2], v.w[3]);
@@ -96,7 +128,7 @@ PX_KERNEL void PX_BOUNDS(kKvRunThreads) ScatterKvKernel(const PX_GRID_CONST KvRu
           if constexpr (kConversion == KvConversion::kNone)
             px::Store(reinterpret_cast<px::U128*>(vector) + c, v);
           else if constexpr (!kQuarters)
-            stored += StoreConverted<kConversion>(vector, c, v, key, inverse_scale);
+            stored += StoreConverted<kConversion>(vector, c, v, key, factor);
         });
     arrived = WarpSum64(arrived);
     stored = kConversion == KvConversion::kNone ? arrived : WarpSum64(stored);

@@ -1,7 +1,7 @@
 // Merges two attention results over disjoint tokens by their log-sum-exp: a shared prefix attended once per group of
 // sequences (prefill kernel), the rest per sequence (decode kernel).
 //
-// Floor per (row, head) of d: read 2·2d + 8, write 2d + 4 bytes (bf16). Sinks belong to one of the two only.
+// Floor per (row, head) of d: read 2·2d + 8, write 2d + 4 bytes (bf16); 4d FLOP. Sinks belong to one of the two only.
 #pragma once
 
 #include "kernels/cuda/warp.cuh"

@@ -43,8 +43,8 @@ PX_DEVICE void FetchLatents(Kv* stage, const PagedKv<Kv>& kv, const int32_t* tab
   for (int i = px::ThreadX(); i < kMlaTokens * Layout::kChunks; i += kMlaThreads) {
     const int row = i / Layout::kChunks, chunk = i % Layout::kChunks, token = first + row;
     const bool valid = token < length;
-    const int block = valid ? px::Load(table + (token >> kv.block_shift)) : 0;
-    const int in_block = token & ((1 << kv.block_shift) - 1);
+    const int entry = kv.block_size.BlockOf(token), block = valid ? px::Load(table + entry) : 0;
+    const int in_block = token - entry * kv.block_size.tokens;
     const int64_t at =
         valid ? block * kv.block_stride + in_block * static_cast<int64_t>(kMlaDim) + chunk * Layout::kChunk : 0;
     px::CpAsync16(stage + Layout::Offset(row, chunk), kv.k + at, valid);

@@ -2,8 +2,9 @@
 // rows.
 //
 // Deterministic: ties go to the lower expert, the rows of an expert are in the order of (token, choice).
-// Floor per token of E experts (f32 logits): read 4E, write 8k + 4k bytes; 256 tokens: launch-bound. The lists are made
-// by one block: 131k pairs (16k tokens, k = 8) take one pass over 0.5 MB each for counting and placing.
+// Floor per token of E experts (f32 logits): read 4E, write 8k + 4k bytes, (4 + k)·E FLOP; 256 tokens: launch-bound.
+// The lists are made by one block: 131k pairs (16k tokens, k = 8) take one pass over 0.5 MB each for counting and
+// placing.
 #pragma once
 
 #include "kernels/cuda/moe_limits.h"

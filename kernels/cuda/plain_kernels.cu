@@ -7,6 +7,8 @@ template void LaunchScatterKv<KvConversion::kF32ToBf16>(gpu::Stream&, const KvRu
 template void LaunchScatterKv<KvConversion::kF16ToBf16>(gpu::Stream&, const KvRunsParams&);
 template void LaunchScatterKv<KvConversion::kBf16ToE4m3>(gpu::Stream&, const KvRunsParams&);
 template void LaunchScatterKv<KvConversion::kF32ToE4m3>(gpu::Stream&, const KvRunsParams&);
+template void LaunchScatterKv<KvConversion::kF16ToE4m3>(gpu::Stream&, const KvRunsParams&);
+template void LaunchScatterKv<KvConversion::kE4m3ToBf16>(gpu::Stream&, const KvRunsParams&);
 extern void (*const kGatherLauncher)(gpu::Stream&, const KvRunsParams&) = &LaunchGatherKv;
 extern void (*const kMergeStateLauncher)(gpu::Stream&, const MergeStateParams&, bool) = &LaunchMergeState;
 extern void (*const kMoeRouteLauncher)(gpu::Stream&, const MoeRouteParams&, bool) = &LaunchMoeRoute;

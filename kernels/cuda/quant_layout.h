@@ -1,9 +1,8 @@
 // Group-quantized weights re-laid out for gemm_quant.cuh, once at load. AWQ, GPTQ, GGUF Q4_0 (zero 8, group 32) and
-// Q8_0 (stored + 128, zero 128, group 32) all come as codes, scales and zeros.
+// Q8_0 (stored + 128, zero 128, group 32) all come as codes, scales and zeros: quant_formats.h.
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "common/check.h"
@@ -13,16 +12,18 @@ namespace baton::cuda {
 
 /// value[n][k] = (codes[n][k] − zeros[n][k / group]) · scales[n][k / group].
 struct QuantizedWeight {
-  int bits = 4;                    ///< 4 or 8
-  int n = 0, k = 0, group = 128;   ///< k a multiple of 64 and of group; group 32 or a multiple of 64
-  std::span<const uint8_t> codes;  ///< [n, k], one code per byte, 0 … 2^bits − 1
-  std::span<const float> scales;   ///< [n, k / group], rounded to bf16
-  std::span<const uint8_t> zeros;  ///< [n, k / group]
+  int bits = 4;                   ///< 4 or 8
+  int n = 0, k = 0, group = 128;  ///< k a multiple of 8 and of group; group 32, a multiple of 64, or k
+  std::vector<uint8_t> codes;     ///< [n, k], one code per byte, 0 … 2^bits − 1
+  std::vector<float> scales;      ///< [n, k / group], rounded to bf16
+  std::vector<uint16_t> zeros;    ///< [n, k / group], 0 … 2^bits (GPTQ reaches it)
 };
 
+inline bool GroupFits(int k, int group) { return group == 32 || group % 64 == 0 || group == k; }
+
 struct QuantLayout {
-  std::vector<px::U128> words;  ///< [n blocks of 16, k / 64, 32, bits / 4]; missing columns are code 0, scale 0
-  std::vector<QuantMeta> meta;  ///< [n blocks of 16, groups, 8]
+  std::vector<px::U128> words;  ///< [n blocks of 16, k steps of 64, 32, bits / 4]; missing columns and k are code 0
+  std::vector<QuantMeta> meta;  ///< [n blocks of 16, QuantGroups(k, group), 8]; missing ones are scale 0
 };
 
 namespace quant_internal {
@@ -31,7 +32,7 @@ inline void PlaceCode(const QuantizedWeight& w, int col, int k, uint32_t code, Q
   // mma's B fragment: column col % 8 in lane / 4; k pairs in lane % 4, the second register 8 further.
   const int step = k / 64, kk = k % 64 / 16, in16 = k % 16, lane = col % 8 * 4 + in16 % 8 / 2;
   const int reg = col % 16 / 8 * 2 + in16 / 8, high = in16 % 2;  // which of b[4], which half
-  const size_t base = (static_cast<size_t>(col / 16) * (w.k / 64) + step) * 32 + lane;
+  const size_t base = (static_cast<size_t>(col / 16) * QuantSteps(w.k) + step) * 32 + lane;
   if (w.bits == 4) {
     out.words[base].w[kk] |= code << (4 * reg + 16 * high);
   } else {
@@ -42,18 +43,17 @@ inline void PlaceCode(const QuantizedWeight& w, int col, int k, uint32_t code, Q
 }  // namespace quant_internal
 
 inline QuantLayout LayOutQuantized(const QuantizedWeight& w) {
-  BATON_CHECK(
-      (w.bits == 4 || w.bits == 8) && w.k % 64 == 0 && w.k % w.group == 0 && (w.group == 32 || w.group % 64 == 0),
-      w.bits, " bits, k ", w.k, ", group ", w.group);
-  const int blocks = (w.n + 15) / 16, groups = w.k / w.group;
+  BATON_CHECK((w.bits == 4 || w.bits == 8) && w.k % 8 == 0 && w.k % w.group == 0 && GroupFits(w.k, w.group), w.bits,
+              " bits, k ", w.k, ", group ", w.group);
+  const int blocks = (w.n + 15) / 16, groups = w.k / w.group, rows = QuantGroups(w.k, w.group);
   QuantLayout out;
-  out.words.assign(static_cast<size_t>(blocks) * (w.k / 64) * 32 * (w.bits / 4), px::U128{});
-  out.meta.assign(static_cast<size_t>(blocks) * groups * 8, QuantMeta{});
+  out.words.assign(static_cast<size_t>(blocks) * QuantSteps(w.k) * 32 * (w.bits / 4), px::U128{});
+  out.meta.assign(static_cast<size_t>(blocks) * rows * 8, QuantMeta{});
   for (int col = 0; col < w.n; ++col) {
     for (int k = 0; k < w.k; ++k)
       quant_internal::PlaceCode(w, col, k, w.codes[static_cast<size_t>(col) * w.k + k], out);
     for (int g = 0; g < groups; ++g) {
-      QuantMeta& meta = out.meta[(static_cast<size_t>(col / 16) * groups + g) * 8 + col % 8];
+      QuantMeta& meta = out.meta[(static_cast<size_t>(col / 16) * rows + g) * 8 + col % 8];
       const float zero = w.zeros[static_cast<size_t>(col) * groups + g] + (w.bits == 4 ? 128.0f : 0.0f);
       const int shift = col % 16 / 8 * 16;
       meta.scales |= static_cast<uint32_t>(px::FloatToBf16Bits(w.scales[static_cast<size_t>(col) * groups + g]))

@@ -1,6 +1,7 @@
 // Small row-wise operations: residual += x, row gather, soft cap, block copies, clearing digests of units that begin.
 //
-// Floor per element: add 4 + 4 + bytes of x, soft cap 8 bytes; gather and block copies read and write each byte once.
+// Floor per element: add 4 + 4 + bytes of x and 1 FLOP, soft cap 8 bytes and ~20 FLOP; gather and block copies read and
+// write each byte once.
 #pragma once
 
 #include "kernels/cuda/warp.cuh"

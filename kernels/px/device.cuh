@@ -12,12 +12,20 @@
 #define PX_DEVICE __device__ __forceinline__
 #define PX_LAMBDA __device__
 #define PX_BOUNDS(...) __launch_bounds__(__VA_ARGS__)
+#if __CUDA_ARCH__ >= 1000
+#define PX_SM100_OR(sm100, before) sm100
+#else
+#define PX_SM100_OR(sm100, before) before
+#endif
 #define PX_GRID_CONST __grid_constant__
 #define PX_UNROLL _Pragma("unroll")
 #define PX_PRAGMA(text) _Pragma(#text)
 #define PX_UNROLL_BY(n) PX_PRAGMA(unroll(n))
 extern __shared__ __align__(1024) unsigned char px_dynamic_shared[];
-#define PX_SHARED(Type, name) Type& name = *reinterpret_cast<Type*>(px_dynamic_shared)
+/// The comment in the PTX is what the table of make cuda knows shared memory by.
+#define PX_SHARED(Type, name)                          \
+  asm volatile("// px_shared %0" ::"n"(sizeof(Type))); \
+  Type& name = *reinterpret_cast<Type*>(px_dynamic_shared)
 
 namespace baton::px {
 

@@ -18,6 +18,8 @@
 #define PX_DEVICE inline
 #define PX_LAMBDA
 #define PX_BOUNDS(...)
+/// One of two constants: for sm_100 and later, and for what came before.
+#define PX_SM100_OR(sm100, before) before
 #define PX_GRID_CONST
 #define PX_UNROLL
 #define PX_UNROLL_BY(n)

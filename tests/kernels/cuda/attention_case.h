@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "kernels/cuda/attention_plan.h"
+#include "kernels/cuda/instances.h"
 #include "tests/kernels/cuda/device_test.h"
 
 namespace baton::cuda_test {
@@ -47,10 +48,7 @@ class AttentionCase {
     for (size_t seq = 0; seq < s.lengths.size(); ++seq)
       for (int head = 0; head < s.kv_heads; ++head)
         for (int t = 0; t < s.LengthOf(seq, head); ++t)
-          for (int e = 0; e < kDim; ++e) {
-            k[At(seq, head, t) + e] = data_.Normal<Kv>(1)[0];
-            v[At(seq, head, t) + e] = data_.Normal<Kv>(1)[0];
-          }
+          for (Kv* plane : {k.data(), v.data()}) data_.template Fill<Kv>(plane + At(seq, head, t), kDim);
   }
 
   int rows() const { return std::accumulate(shape.new_rows.begin(), shape.new_rows.end(), 0); }
@@ -59,8 +57,6 @@ class AttentionCase {
     std::fill_n(lse.data(), lse.size(), NAN);
   }
   cuda::PagedKv<Kv> Cache() const {
-    int shift = 0;
-    while (1 << shift < shape.tokens_per_block) ++shift;
     return {k.data(),
             v.data(),
             static_cast<int64_t>(BlockElements()),
@@ -70,7 +66,7 @@ class AttentionCase {
             lengths.data(),
             HeadTables(),
             shape.per_head_tables ? 1 : 0,
-            shift,
+            cuda::MakeBlockSize(shape.tokens_per_block),
             shape.kv_heads,
             k_scale.data(),
             v_scale.data()};
@@ -90,14 +86,7 @@ class AttentionCase {
   }
   template <bool kFixed>
   void Decode(gpu::Stream& stream, int tiles_per_item, int blocks = 5) {
-    const auto plan = cuda::PlanDecode({{row_start.data(), row_start.size()},
-                                        {lengths.data(), lengths.size()},
-                                        shape.per_head_tables,
-                                        shape.q_heads,
-                                        shape.kv_heads,
-                                        shape.window,
-                                        tiles_per_item,
-                                        kFixed});
+    const auto plan = Plan<kFixed>(tiles_per_item);
     groups_ = std::make_unique<Array<cuda::DecodeGroup>>(plan.groups);
     items_ = std::make_unique<Array<cuda::DecodeItem>>(plan.items);
     counts_ = std::make_unique<Array<int32_t>>(
@@ -118,6 +107,18 @@ class AttentionCase {
                              Options(),
                              shape.q_heads};
     cuda::LaunchDecodeAttention<Kv, kDim, kFixed>(stream, p, blocks);
+  }
+
+  /// Other lengths, none longer than at first: the lists of the last Decode are rewritten in place.
+  template <bool kFixed>
+  void SetLengths(const std::vector<int>& now, int tiles_per_item) {
+    shape.lengths = now;
+    std::copy_n(MakeLengths().data(), lengths.size(), lengths.data());
+    const auto plan = Plan<kFixed>(tiles_per_item);
+    std::copy(plan.groups.begin(), plan.groups.end(), groups_->data());
+    std::copy(plan.items.begin(), plan.items.end(), items_->data());
+    (*counts_)[0] = static_cast<int32_t>(plan.groups.size());
+    (*counts_)[1] = static_cast<int32_t>(plan.items.size());
   }
 
   /// [rows, q_heads, head_dim] and [rows, q_heads] in double precision.
@@ -144,6 +145,17 @@ class AttentionCase {
   Array<uint32_t> tree;
 
  private:
+  template <bool kFixed>
+  cuda::DecodePlan Plan(int tiles_per_item) const {
+    return cuda::PlanDecode({{row_start.data(), row_start.size()},
+                             {lengths.data(), lengths.size()},
+                             shape.per_head_tables,
+                             shape.q_heads,
+                             shape.kv_heads,
+                             shape.window,
+                             tiles_per_item,
+                             kFixed});
+  }
   size_t BlockElements() const { return static_cast<size_t>(shape.tokens_per_block) * shape.kv_heads * kDim; }
   int BlocksOf(int length) const { return (length + shape.tokens_per_block - 1) / shape.tokens_per_block; }
   size_t Blocks() const {
@@ -235,12 +247,15 @@ class AttentionCase {
   std::unique_ptr<Array<float>> partial_o_, partial_ml_;
 };
 
+/// Of bf16 outputs; p is rounded to bf16 before p · v.
+constexpr Tolerance kAttentionTolerance = kernel_test::ToleranceOf(DType::kBF16).attention;
+
 /// The two relations every attention output must satisfy.
 template <typename Case>
 void ExpectRight(const Case& c, const std::vector<double>& want, const std::vector<double>& want_lse,
                  const std::string& name) {
-  EXPECT_TRUE(Near(c.out.data(), want, {8e-3, 1.6e-2})) << name;  // p is rounded to bf16 before p · v
-  EXPECT_TRUE(Near(c.lse.data(), want_lse, {2e-4, 2e-4})) << name;
+  EXPECT_TRUE(Near(c.out.data(), want, kAttentionTolerance)) << name;
+  EXPECT_TRUE(Near(c.lse.data(), want_lse, kernel_test::kLogSumExp)) << name;
 }
 
 }  // namespace baton::cuda_test

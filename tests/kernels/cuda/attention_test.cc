@@ -138,8 +138,9 @@ void ExpectMutantsFound(const AttentionShape& shape, unsigned seed, LaunchCase&&
     c.Poison();
     launch(c, stream);
     if (std::string error = stream.Synchronize(); !error.empty()) return error;
-    return Near(c.out.data(), want, {8e-3, 1.6e-2}) && Near(c.lse.data(), want_lse, {2e-4, 2e-4}) ? ""
-                                                                                                  : "another output";
+    const bool right =
+        Near(c.out.data(), want, kAttentionTolerance) && Near(c.lse.data(), want_lse, kernel_test::kLogSumExp);
+    return right ? "" : "another output";
   });
 }
 

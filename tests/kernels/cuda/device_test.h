@@ -1,5 +1,5 @@
 // What the kernel tests share (on the emulator, and on a device when compiled by nvcc: bench/gpu/build.sh): seeded
-// data, device arrays, the four policies, one table of tolerances.
+// data, device arrays, the four policies.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -11,24 +11,14 @@
 
 #include "kernels/px/px.h"
 #include "kernels/runtime/runtime.h"
+#include "tests/kernels/tolerance.h"
 #include "tests/simt/grids.h"
 
 namespace baton::cuda_test {
 
 using simt_test::Array;
 
-/// Tolerance of an output, by its dtype: |got − want| ≤ absolute + relative · |want|.
-struct Tolerance {
-  double absolute, relative;
-};
-template <typename T>
-constexpr Tolerance kTolerance = {};
-template <>
-inline constexpr Tolerance kTolerance<float> = {2e-5, 2e-5};
-template <>
-inline constexpr Tolerance kTolerance<px::bf16> = {4e-3, 1e-2};  // one rounding to 8 bits, inputs of order 1
-template <>
-inline constexpr Tolerance kTolerance<px::e4m3> = {1e-2, 7e-2};  // one rounding to 4 bits
+using kernel_test::Tolerance;
 
 class Data {
  public:
@@ -40,6 +30,11 @@ class Data {
     v.reserve(n);
     for (size_t i = 0; i < n; ++i) v.push_back(px::FromFloat<T>(normal(rng_)));
     return v;
+  }
+  template <typename T>
+  void Fill(T* to, int n) {
+    std::normal_distribution<float> normal;
+    for (int i = 0; i < n; ++i) to[i] = px::FromFloat<T>(normal(rng_));
   }
   int Int(int low, int high) { return std::uniform_int_distribution<int>(low, high)(rng_); }
   std::mt19937& rng() { return rng_; }
@@ -59,10 +54,11 @@ std::vector<T> Copy(const Array<T>& a) {
 }
 
 template <typename T>
-testing::AssertionResult Near(const T* got, const std::vector<double>& want, Tolerance tolerance = kTolerance<T>) {
+testing::AssertionResult Near(const T* got, const std::vector<double>& want,
+                              Tolerance tolerance = kernel_test::ToleranceOf(kernel_test::kDTypeOf<T>).row) {
   for (size_t i = 0; i < want.size(); ++i) {
     const double g = px::ToFloat(got[i]);
-    if (!(std::abs(g - want[i]) <= tolerance.absolute + tolerance.relative * std::abs(want[i])))
+    if (!tolerance.Holds(g, want[i]))
       return testing::AssertionFailure() << "element " << i << ": got " << g << ", want " << want[i];
   }
   return testing::AssertionSuccess();

@@ -7,6 +7,7 @@
 #include "kernels/cuda/moe_combine.cuh"
 #include "kernels/cuda/moe_route.cuh"
 #include "tests/kernels/cuda/mutants.h"
+#include "tests/kernels/cuda/shape_sweep.h"
 
 namespace baton::cuda_test {
 namespace {
@@ -78,7 +79,7 @@ struct GroupedCase {
           size += std::abs(product);
         }
         const double got = out[static_cast<size_t>(row) * n + c];
-        if (!(std::abs(got - want) <= size * depth * 0x1p-24))
+        if (!kernel_test::SumTolerance(size, depth).Holds(got, want))
           return "row " + std::to_string(row) + " column " + std::to_string(c) + ": " + std::to_string(got) +
                  ", want " + std::to_string(want);
       }
@@ -111,6 +112,24 @@ TEST(CudaGroupedGemm, EveryRowMeetsItsExpert) {
   CheckTile<cuda::GemmTileSmall>(GroupedCase(40, 9, 3, 33, 136, true));  // an expert of three tiles, and empty ones
   CheckTile<cuda::GemmTileSmall>(GroupedCase(3, 256, 2, 8, 64, false));
   CheckTile<cuda::GemmTileMedium>(GroupedCase(70, 4, 2, 65, 72, true));
+}
+
+TEST(CudaGroupedGemm, AnyShape) {
+  Sweep(2, [](Draw& draw) {
+    const int experts = draw.Size(60);
+    const GroupedCase c(draw.Size(90), experts, draw.Int(1, std::min(experts, 6)), draw.Size(70), draw.Multiple(8, 200),
+                        experts > 1 && draw.Chance(2));
+    UnderEveryPolicy(
+        [&](gpu::Stream& stream) {
+          c.Poison();
+          c.Route(stream);
+          cuda::LaunchGroupedGemm(stream, c.Params(c.out.data()));
+        },
+        [&](const std::string& policy) {
+          EXPECT_EQ(c.Check(), "") << policy << " tokens " << c.tokens << " experts " << c.experts << " k " << c.k
+                                   << " n " << c.n << " depth " << c.depth;
+        });
+  });
 }
 
 TEST(CudaGroupedGemm, NoTokensAreNothing) {

@@ -1,6 +1,7 @@
 // Quantized GEMM: equals a double sum over bf16((q − zero) · scale), for both widths and every grouping.
 #include "kernels/cuda/quant_layout.h"
 #include "tests/kernels/cuda/mutants.h"
+#include "tests/kernels/cuda/shape_sweep.h"
 
 namespace baton::cuda_test {
 namespace {
@@ -14,7 +15,7 @@ struct QuantCase {
     for (int i = 0; i < n * k; ++i) codes.push_back(static_cast<uint8_t>(data.Int(0, (1 << kBits) - 1)));
     for (int i = 0; i < n * groups; ++i) {
       scales.push_back(0.01f + 0.1f * static_cast<float>(data.Int(0, 100)) / 100);
-      zeros.push_back(static_cast<uint8_t>(data.Int(0, (1 << kBits) - 1)));
+      zeros.push_back(static_cast<uint16_t>(data.Int(0, (1 << kBits) - 1)));
     }
     const auto layout = cuda::LayOutQuantized({kBits, n, k, group, codes, scales, zeros});
     words = std::make_unique<Array<px::U128>>(layout.words);
@@ -42,7 +43,7 @@ struct QuantCase {
           size += std::abs(product);
         }
         const double got = out[r * (n + 2) + c];
-        if (!(std::abs(got - want) <= size * k * 0x1p-24))
+        if (!kernel_test::SumTolerance(size, k).Holds(got, want))
           return "row " + std::to_string(r) + " column " + std::to_string(c) + ": " + std::to_string(got) + ", want " +
                  std::to_string(want);
       }
@@ -50,7 +51,8 @@ struct QuantCase {
   }
 
   int m, n, k, group;
-  std::vector<uint8_t> codes, zeros;
+  std::vector<uint8_t> codes;
+  std::vector<uint16_t> zeros;
   std::vector<float> scales;
   std::unique_ptr<Array<px::U128>> words;
   std::unique_ptr<Array<cuda::QuantMeta>> meta;
@@ -75,6 +77,24 @@ TEST(CudaQuantGemm, EqualsAGemmOverDequantizedWeights) {
   CheckCase<4>(19, 33, 192, 64);
   CheckCase<8>(3, 80, 128, 32);  // GGUF Q8_0
   CheckCase<8>(65, 16, 256, 256);
+}
+
+template <int kBits>
+void CheckDrawn(Draw& draw) {
+  const int m = draw.Chance(8) ? 0 : draw.Size(80), n = draw.Size(90);
+  if (draw.Chance(4)) {
+    const int k = draw.Multiple(8, 500);
+    CheckCase<kBits>(m, n, k, k);  // one group per output
+  } else {
+    const int group = draw.Pick({32, 64, 128, 256});
+    CheckCase<kBits>(m, n, draw.Multiple(group, 768), group);
+  }
+}
+TEST(CudaQuantGemm, AnyShape) {
+  Sweep(2, [](Draw& draw) {
+    CheckDrawn<4>(draw);
+    CheckDrawn<8>(draw);
+  });
 }
 
 #if !defined(__CUDACC__)

@@ -2,6 +2,7 @@
 #include "kernels/cuda/gemm.cuh"
 
 #include "tests/kernels/cuda/mutants.h"
+#include "tests/kernels/cuda/shape_sweep.h"
 
 namespace baton::cuda_test {
 namespace {
@@ -37,7 +38,6 @@ struct GemmCase {
   void Poison() const { std::fill_n(out.data(), out.size(), Nan<Out>()); }
   /// Outputs equal the double sum within f32 summation and one rounding; gaps between rows are still poisoned.
   std::string Check() const {
-    const double ulp = sizeof(Out) == 4 ? 0 : 1.0 / 256;
     for (int r = 0; r < m; ++r)
       for (int c = 0; c < out_stride; ++c) {
         const double got = px::ToFloat(out[r * out_stride + c]);
@@ -51,7 +51,7 @@ struct GemmCase {
           want += product;
           size += std::abs(product);
         }
-        if (!(std::abs(got - want) <= size * k * 0x1p-24 + std::abs(want) * ulp))
+        if (!kernel_test::SumTolerance(size, k, kernel_test::kDTypeOf<Out>).Holds(got, want))
           return "row " + std::to_string(r) + " column " + std::to_string(c) + ": " + std::to_string(got) + ", want " +
                  std::to_string(want);
       }
@@ -84,6 +84,24 @@ TEST(CudaGemm, MatchesDoublePrecisionInEveryTile) {
   CheckTile<cuda::GemmTileMedium, float>(33, 127, 200);
   CheckTile<cuda::GemmTileLarge, px::bf16>(129, 136, 264);
   CheckTile<cuda::GemmTileLarge, float>(3, 130, 72);
+}
+
+template <typename Out>
+void CheckLaunch(int m, int n, int k, unsigned seed) {
+  GemmCase<Out> c(m, n, k, seed);
+  UnderEveryPolicy(
+      [&](gpu::Stream& stream) {
+        c.Poison();
+        cuda::LaunchGemm(stream, c.Params());
+      },
+      [&](const std::string& policy) { EXPECT_EQ(c.Check(), "") << policy << " m " << m << " n " << n << " k " << k; });
+}
+TEST(CudaGemm, AnyShape) {
+  Sweep(2, [](Draw& draw) {
+    const int m = draw.Size(200), n = draw.Size(170), k = draw.Multiple(8, m > 64 ? 200 : 900);
+    CheckLaunch<px::bf16>(m, n, k, 1);
+    CheckLaunch<float>(draw.Int(0, 1), n, k, 2);
+  });
 }
 
 TEST(CudaGemm, ARowHasItsBitsWhateverMAndTheTile) {

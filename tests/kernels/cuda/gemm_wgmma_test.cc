@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "tests/kernels/cuda/mutants.h"
+#include "tests/kernels/cuda/shape_sweep.h"
 
 namespace baton::cuda_test {
 namespace {
@@ -51,7 +52,6 @@ struct WgmmaCase {
   bool SameBits() const { return std::memcmp(out.data(), other.data(), out.size() * sizeof(Out)) == 0; }
   /// Every `step`-th output against the double sum; the gaps are still poisoned.
   std::string Check(int step = 1) const {
-    const double ulp = sizeof(Out) == 4 ? 0 : 1.0 / 256;
     for (int at = 0; at < m * out_stride; at += step) {
       const int r = static_cast<int>(at / out_stride), c = static_cast<int>(at % out_stride);
       const double got = px::ToFloat(out[at]);
@@ -65,7 +65,7 @@ struct WgmmaCase {
         want += product;
         size += std::abs(product);
       }
-      if (!(std::abs(got - want) <= size * k * 0x1p-24 + std::abs(want) * ulp))
+      if (!kernel_test::SumTolerance(size, k, kernel_test::kDTypeOf<Out>).Holds(got, want))
         return "row " + std::to_string(r) + " column " + std::to_string(c) + ": " + std::to_string(got) + ", want " +
                std::to_string(want);
     }
@@ -102,6 +102,16 @@ TEST(CudaGemmWgmma, MatchesDoublePrecisionAndMmaSync) {
   CheckTile<cuda::WgmmaTile<128>, float>(70, 40, 64 * 8 + 16);  // the ring goes around
   CheckTile<cuda::WgmmaTile<256>, float>(66, 259, 64 * 5);
   CheckTile<cuda::WgmmaTile<256>, px::bf16>(128, 33, 136);
+}
+
+TEST(CudaGemmWgmma, AnyShape) {
+  Sweep(1, [](Draw& draw) {
+    const int m = draw.Size(200), k = draw.Multiple(8, 600);
+    if (draw.Chance(2))
+      CheckTile<cuda::WgmmaTile<128>, px::bf16>(m, draw.Size(200), k);
+    else
+      CheckTile<cuda::WgmmaTile<256>, float>(m, draw.Size(280), k);
+  });
 }
 
 TEST(CudaGemmWgmma, ARowHasItsBitsWhateverMAndTheTile) {

@@ -4,8 +4,10 @@
 
 #include <cstring>
 
+#include "kernels/cuda/instances.h"
 #include "kernels/cuda/quant_layout.h"
 #include "tests/kernels/cuda/mutants.h"
+#include "tests/kernels/cuda/shape_sweep.h"
 
 namespace baton::cuda_test {
 namespace {
@@ -57,12 +59,13 @@ struct GemvCase {
       }
   }
   void MakeQuantized(Data& data) {
-    std::vector<uint8_t> codes, zeros;
+    std::vector<uint8_t> codes;
+    std::vector<uint16_t> zeros;
     std::vector<float> scales;
     for (int i = 0; i < s.n * s.k; ++i) codes.push_back(static_cast<uint8_t>(data.Int(0, (1 << kBits<kWeight>)-1)));
     for (int i = 0; i < s.n * (s.k / s.group); ++i) {
       scales.push_back(0.01f + 0.001f * static_cast<float>(data.Int(0, 100)));
-      zeros.push_back(static_cast<uint8_t>(data.Int(0, (1 << kBits<kWeight>)-1)));
+      zeros.push_back(static_cast<uint16_t>(data.Int(0, (1 << kBits<kWeight>)-1)));
     }
     const auto layout = cuda::LayOutQuantized({kBits<kWeight>, s.n, s.k, s.group, codes, scales, zeros});
     words = std::make_unique<Array<px::U128>>(layout.words);
@@ -114,7 +117,7 @@ struct GemvCase {
           want += product;
           size += std::abs(product);
         }
-        if (!(std::abs(got[r * stride + c] - want) <= size * s.k * 0x1p-24))
+        if (!kernel_test::SumTolerance(size, s.k).Holds(got[r * stride + c], want))
           return "row " + std::to_string(r) + " column " + std::to_string(c) + ": " +
                  std::to_string(got[r * stride + c]) + ", want " + std::to_string(want);
       }
@@ -225,6 +228,44 @@ TEST(CudaGemv, GatedIsTheBitsOfItsKernels) {
   CheckGated<GemvWeight::kBf16, cuda::Gate::kGeluTanh>({4, 48, 72});
   CheckGated<GemvWeight::kInt4, cuda::Gate::kSilu>({2, 96, 640, 128});
   CheckGated<GemvWeight::kInt8, cuda::Gate::kGeluTanh>({3, 32, 448, 32});
+}
+
+/// Rows, outputs and inputs of any size; groups as checkpoints have them.
+template <GemvWeight kWeight>
+Shape DrawShape(Draw& draw) {
+  Shape s{draw.Int(1, cuda::kGemvMaxRows), draw.Size(90), 0};
+  if (kWeight == GemvWeight::kBf16) {
+    s.k = draw.Multiple(8, 1600);
+  } else if (draw.Chance(5)) {
+    s.k = s.group = draw.Multiple(8, 900);  // one group per output
+  } else {
+    s.group = draw.Pick({32, 64, 128, 256});
+    s.k = draw.Multiple(s.group, 1536);
+  }
+  return s;
+}
+template <GemvWeight kWeight>
+void CheckAnyShape(Draw& draw) {
+  CheckSums<kWeight>(DrawShape<kWeight>(draw));
+  const Shape s = DrawShape<kWeight>(draw);
+  if (draw.Chance(2))
+    CheckNormAndResidual<kWeight, float>(s, GemvStore::kAddF32);
+  else
+    CheckNormAndResidual<kWeight, px::bf16>(s, GemvStore::kAddBf16);
+  Shape gated = DrawShape<kWeight>(draw);
+  gated.n = kWeight == GemvWeight::kBf16 ? 16 * draw.Size(6) : 32 * draw.Int(1, 3);  // as the activation takes
+  if (draw.Chance(2))
+    CheckGated<kWeight, cuda::Gate::kSilu>(gated);
+  else
+    CheckGated<kWeight, cuda::Gate::kGeluTanh>(gated);
+}
+
+TEST(CudaGemv, AnyShape) {
+  Sweep(1, [](Draw& draw) {
+    CheckAnyShape<GemvWeight::kBf16>(draw);
+    CheckAnyShape<GemvWeight::kInt8>(draw);
+    CheckAnyShape<GemvWeight::kInt4>(draw);
+  });
 }
 
 TEST(CudaGemv, NoRowsAreNothing) {

@@ -7,7 +7,7 @@
 #include "kernels/cuda/kv_gather.cuh"
 #include "kernels/cuda/kv_scatter.cuh"
 #include "kvtransfer/transfer_plan.h"
-#include "tests/kernels/cuda/device_test.h"
+#include "tests/kernels/cuda/shape_sweep.h"
 
 namespace baton::cuda_test {
 namespace {
@@ -104,9 +104,10 @@ struct Handoff {
                                       head));  // the same on every rank that keeps it
       const auto values = data.Normal<float>(shape.dim);
       for (int i = 0; i < shape.dim; ++i) {
-        const uint32_t bits = shape.source == DType::kF32   ? px::BitCast<uint32_t>(values[i])
-                              : shape.source == DType::kF16 ? px::FloatToF16Bits(values[i])
-                                                            : px::FloatToBf16Bits(values[i]);
+        const uint32_t bits = shape.source == DType::kF32      ? px::BitCast<uint32_t>(values[i])
+                              : shape.source == DType::kF16    ? px::FloatToF16Bits(values[i])
+                              : shape.source == DType::kF8E4M3 ? px::FloatToE4m3Bits(values[i] * 20.0f)
+                                                               : px::FloatToBf16Bits(values[i]);
         std::memcpy(v + i * DTypeBytes(shape.source), &bits, DTypeBytes(shape.source));
       }
       uint64_t* digest = pool.Digest(layer, plane, token, head);
@@ -143,6 +144,10 @@ struct Handoff {
       cuda::LaunchScatterKv<KvConversion::kF32ToE4m3>(stream, p);
     else if (shape.source == DType::kF32)
       cuda::LaunchScatterKv<KvConversion::kF32ToBf16>(stream, p);
+    else if (shape.source == DType::kF8E4M3)
+      cuda::LaunchScatterKv<KvConversion::kE4m3ToBf16>(stream, p);
+    else if (shape.source == DType::kF16 && shape.target == DType::kF8E4M3)
+      cuda::LaunchScatterKv<KvConversion::kF16ToE4m3>(stream, p);
     else if (shape.source == DType::kF16)
       cuda::LaunchScatterKv<KvConversion::kF16ToBf16>(stream, p);
     else
@@ -176,15 +181,17 @@ struct Handoff {
   /// What `vector` of the source becomes in the target's type.
   std::vector<unsigned char> Converted(const unsigned char* vector) const {
     std::vector<unsigned char> out(static_cast<size_t>(shape.dim) * DTypeBytes(shape.target));
-    for (int i = 0; i < shape.dim; ++i) {
+    if (shape.source == shape.target) out.assign(vector, vector + out.size());
+    for (int i = 0; i < shape.dim && shape.source != shape.target; ++i) {
       uint32_t bits = 0;
       std::memcpy(&bits, vector + i * DTypeBytes(shape.source), std::min(sizeof(bits), DTypeBytes(shape.source)));
-      const float x = shape.source == DType::kF32   ? px::BitCast<float>(bits)
-                      : shape.source == DType::kF16 ? px::F16BitsToFloat(bits)
-                                                    : px::Bf16BitsToFloat(bits);
+      const float x = shape.source == DType::kF32      ? px::BitCast<float>(bits)
+                      : shape.source == DType::kF16    ? px::F16BitsToFloat(bits)
+                      : shape.source == DType::kF8E4M3 ? px::E4m3BitsToFloat(bits) * kScale
+                                                       : px::Bf16BitsToFloat(bits);
       if (shape.target == DType::kF8E4M3)
         bits = px::FloatToE4m3Bits(x * (1.0f / kScale));
-      else if (shape.target == DType::kBF16 && shape.source != DType::kBF16)
+      else if (shape.target == DType::kBF16)
         bits = px::FloatToBf16Bits(x);
       std::memcpy(out.data() + i * DTypeBytes(shape.target), &bits, std::min(sizeof(bits), DTypeBytes(shape.target)));
     }
@@ -253,6 +260,29 @@ TEST(CudaKvHandoff, EveryConversionIsThatOfTheType) {
   CheckHandoff({.target = DType::kF8E4M3, .dim = 128, .tokens = {0, 37}});
   CheckHandoff({.source = DType::kF32, .target = DType::kF8E4M3, .dim = 80, .tokens = {0, 37}});
   CheckHandoff({.source = DType::kF32, .target = DType::kF32, .dim = 96, .tokens = {0, 20}});
+  CheckHandoff({.source = DType::kF16, .target = DType::kF8E4M3, .dim = 64, .tokens = {0, 37}});
+  CheckHandoff({.source = DType::kF8E4M3, .dim = 80, .tokens = {0, 37}});
+  CheckHandoff({.source = DType::kF8E4M3, .target = DType::kF8E4M3, .dim = 128, .tokens = {0, 37}});
+}
+
+TEST(CudaKvHandoff, AnyCut) {
+  Sweep(2, [](Draw& draw) {
+    HandoffShape s;
+    s.source = draw.Pick({DType::kBF16, DType::kF32, DType::kF16, DType::kF8E4M3});
+    s.target = draw.Pick({DType::kBF16, DType::kF8E4M3});
+    s.heads = draw.Pick({1, 2, 4, 8});
+    s.source_ranks = draw.Pick({1, 2, 4});
+    s.target_ranks = draw.Pick({1, 2, 4});
+    s.source_block = draw.Pick({16, 32, 48, 128});
+    s.target_block = draw.Pick({16, 32, 48, 128});
+    s.dim = draw.Pick({64, 80, 96, 128, 256});
+    const int begin = 16 * draw.Int(0, 3);
+    s.tokens = {begin, begin + draw.Size(150)};
+    SCOPED_TRACE("ranks " + std::to_string(s.source_ranks) + " to " + std::to_string(s.target_ranks) + ", blocks of " +
+                 std::to_string(s.source_block) + " to " + std::to_string(s.target_block) + ", tokens " +
+                 std::to_string(begin) + " to " + std::to_string(s.tokens.end));
+    CheckHandoff(s);
+  });
 }
 
 TEST(CudaKvHandoff, ADamagedSegmentIsNamedAndRepeatingItHeals) {

@@ -5,7 +5,7 @@
 
 #include "kernels/cuda/merge_state.cuh"
 #include "kernels/cuda/rope_kv_write.cuh"
-#include "tests/kernels/cuda/device_test.h"
+#include "tests/kernels/cuda/shape_sweep.h"
 
 namespace baton::cuda_test {
 namespace {
@@ -174,33 +174,76 @@ TEST(CudaRopeKvWrite, RotatesNormsStoresAndDigests) {
   CheckRope<px::e4m3, 128>(5, 4, 2, 64, false);
 }
 
-TEST(CudaMergeState, WeighsByLogSumExp) {
-  constexpr int kRows = 5, kHeads = 3, kDim = 80, kN = kRows * kHeads;
-  Data data(2);
-  const auto a = data.Normal<px::bf16>(kN * kDim), b = data.Normal<px::bf16>(kN * kDim);
-  auto la = data.Normal<float>(kN, 3.0f), lb = data.Normal<float>(kN, 3.0f);
-  la[2] = lb[4] = -INFINITY;
-  la[7] = lb[7] = -INFINITY;
-  std::vector<double> want;
-  for (int n = 0; n < kN; ++n)
-    for (int d = 0; d < kDim; ++d) {
-      const double wa = std::exp(la[n]), wb = std::exp(lb[n]);
-      want.push_back(n == 7 ? 0.0
-                            : (px::ToFloat(a[n * kDim + d]) * wa + px::ToFloat(b[n * kDim + d]) * wb) / (wa + wb));
-    }
-  Array<px::bf16> da(a), db(b), out(a.size());
-  Array<float> dla(la), dlb(lb), lse(kN);
+template <int kDim>
+void CheckDrawnRope(Draw& draw) {
+  const int rows = draw.Int(0, 20), q_heads = draw.Size(16), kv_heads = draw.Size(4);
+  const int rotary = draw.Chance(2) ? kDim : draw.Multiple(2, kDim);
+  const bool norms = draw.Chance(2);
+  SCOPED_TRACE("head_dim " + std::to_string(kDim) + " rows " + std::to_string(rows) + " heads " +
+               std::to_string(q_heads) + "/" + std::to_string(kv_heads) + " rotary " + std::to_string(rotary));
+  if (draw.Chance(2))
+    CheckRope<px::bf16, kDim>(rows, q_heads, kv_heads, rotary, norms);
+  else
+    CheckRope<px::e4m3, kDim>(rows, q_heads, kv_heads, rotary, norms);
+}
+TEST(CudaRopeKvWrite, AnyShape) {
+  Sweep(1, [](Draw& draw) {
+    CheckDrawnRope<64>(draw);
+    CheckDrawnRope<80>(draw);
+    CheckDrawnRope<96>(draw);
+    CheckDrawnRope<128>(draw);
+    CheckDrawnRope<256>(draw);
+  });
+}
+
+/// Two states of which some saw nothing, one of them, or both; out may be one of the inputs.
+void CheckMerge(int rows, int heads, int dim, bool in_place, unsigned seed) {
+  const int n = rows * heads;
+  Data data(seed);
+  const auto a = data.Normal<px::bf16>(static_cast<size_t>(n) * dim), b = data.Normal<px::bf16>(a.size());
+  auto la = data.Normal<float>(n, 3.0f), lb = data.Normal<float>(n, 3.0f);
+  for (int i = 0; i < n; ++i) {
+    if (i % 8 == 2 || i % 8 == 7) la[i] = -INFINITY;
+    if (i % 8 == 4 || i % 8 == 7) lb[i] = -INFINITY;
+  }
+  std::vector<double> want, want_lse;
+  for (int i = 0; i < n; ++i) {
+    const double wa = std::exp(la[i]), wb = std::exp(lb[i]), sum = wa + wb;
+    want_lse.push_back(std::log(sum));
+    for (int d = 0; d < dim; ++d)
+      want.push_back(sum == 0 ? 0.0 : (px::ToFloat(a[i * dim + d]) * wa + px::ToFloat(b[i * dim + d]) * wb) / sum);
+  }
+  Array<px::bf16> da(a), db(b), apart(a.size());
+  Array<float> dla(la), dlb(lb), lse_apart(static_cast<size_t>(n));
+  const Array<px::bf16>& out = in_place ? db : apart;
+  const Array<float>& lse = in_place ? dla : lse_apart;
   UnderEveryPolicy(
       [&](gpu::Stream& stream) {
-        stream.FillAsync(out.data(), 0xFF, out.size() * 2);
+        stream.FillAsync(apart.data(), 0xFF, apart.size() * 2);
+        stream.Upload(db.data(), b.data(), b.size() * 2);
+        stream.Upload(dla.data(), la.data(), la.size() * 4);
         cuda::LaunchMergeState(
-            stream, {da.data(), dla.data(), db.data(), dlb.data(), out.data(), lse.data(), kRows, kHeads, kDim});
+            stream, {da.data(), dla.data(), db.data(), dlb.data(), out.data(), lse.data(), rows, heads, dim});
       },
       [&](const std::string& policy) {
         EXPECT_TRUE(Near(out.data(), want)) << policy;
-        EXPECT_NEAR(lse[0], std::log(std::exp(la[0]) + std::exp(lb[0])), 1e-4);
-        EXPECT_EQ(lse[7], -INFINITY);
+        for (int i = 0; i < n; ++i) {
+          if (std::isinf(want_lse[i]))
+            EXPECT_EQ(lse[i], -INFINITY) << policy;
+          else
+            EXPECT_TRUE(kernel_test::kLogSumExp.Holds(lse[i], want_lse[i])) << policy << " got " << lse[i];
+        }
       });
+}
+
+TEST(CudaMergeState, WeighsByLogSumExp) {
+  CheckMerge(5, 3, 80, false, 2);
+  CheckMerge(5, 3, 64, true, 3);
+  CheckMerge(0, 4, 64, false, 4);
+  Sweep(2, [](Draw& draw) {
+    CheckMerge(draw.Size(20), draw.Size(32), draw.Pick({64, 80, 96, 128, 256, 512}), draw.Chance(2),
+               static_cast<unsigned>(draw.Int(1, 1 << 30)));
+  });
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include "kernels/cuda/moe_route.cuh"
 #include "tests/kernels/cuda/mutants.h"
+#include "tests/kernels/cuda/shape_sweep.h"
 
 namespace baton::cuda_test {
 namespace {
@@ -42,7 +43,8 @@ struct MoeCase {
       for (int i = 0; i < (renormalize ? k : experts); ++i) sum += std::exp(double{x[order[i]]});
       for (int c = 0; c < k; ++c) {
         if (chosen[t * k + c] != order[c]) return "token " + std::to_string(t) + " goes to another expert";
-        if (!(std::abs(weights[t * k + c] - std::exp(double{x[order[c]]}) / sum) < 1e-5)) return "another weight";
+        if (!kernel_test::kRoutingWeight.Holds(weights[t * k + c], std::exp(double{x[order[c]]}) / sum))
+          return "another weight";
         pairs[order[c]].push_back(t * k + c);
       }
     }
@@ -75,6 +77,18 @@ TEST(CudaMoe, RoutesAndListsAsAStableSort) {
                        });
     }
   }
+}
+
+TEST(CudaMoe, AnyShape) {
+  Sweep(3, [](Draw& draw) {
+    const int experts = draw.Size(cuda::kMaxExperts), k = draw.Int(1, std::min(experts, cuda::kMaxChosenExperts));
+    MoeCase c(draw.Chance(8) ? 0 : draw.Size(400), experts, k, draw.Chance(2), draw.Chance(2));
+    UnderEveryPolicy([&](gpu::Stream& stream) { c.Launch(stream); },
+                     [&](const std::string& policy) {
+                       EXPECT_EQ(c.Check(), "")
+                           << policy << " tokens " << c.tokens << " experts " << experts << " k " << k;
+                     });
+  });
 }
 
 TEST(CudaMoe, ATokenOfNaNsStillHasDifferentExperts) {

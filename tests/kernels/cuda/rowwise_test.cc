@@ -2,7 +2,7 @@
 #include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/embedding.cuh"
 #include "kernels/cuda/rmsnorm.cuh"
-#include "tests/kernels/cuda/device_test.h"
+#include "tests/kernels/cuda/shape_sweep.h"
 
 namespace baton::cuda_test {
 namespace {
@@ -52,6 +52,17 @@ TEST(CudaRmsNorm, MatchesDoublePrecision) {
   CheckRmsNorm<px::bf16, px::bf16>(0, 64, true, 1.0f);
 }
 
+TEST(CudaRmsNorm, AnyShape) {
+  Sweep(2, [](Draw& draw) {
+    auto shape = [&](auto&& check) { check(draw.Int(0, 4), draw.Multiple(8, 16384), draw.Chance(2)); };
+    shape([](int rows, int n, bool add) { CheckRmsNorm<px::bf16, px::bf16>(rows, n, add, 1.0f); });
+    shape([](int rows, int n, bool add) { CheckRmsNorm<px::bf16, float>(rows, n, add, 1.0f); });
+    shape([](int rows, int n, bool add) { CheckRmsNorm<float, px::bf16>(rows, n, add, 1.0f); });
+    shape([](int rows, int n, bool add) { CheckRmsNorm<float, float>(rows, n, add, 1.0f); });
+    shape([](int rows, int n, bool add) { CheckRmsNorm<px::bf16, px::e4m3>(rows, n, add, 0.03f); });
+  });
+}
+
 template <cuda::Gate kGate, typename Out>
 void CheckGate(int rows, int n) {
   Data data(rows * 31 + n);
@@ -85,25 +96,48 @@ TEST(CudaGatedActivation, MatchesDoublePrecision) {
   CheckGate<cuda::Gate::kSilu, px::e4m3>(2, 512);
 }
 
-TEST(CudaEmbedding, GathersScalesAndZeroesForeignIds) {
-  constexpr int kVocab = 50, kHidden = 584;
+TEST(CudaGatedActivation, AnyShape) {
+  Sweep(2, [](Draw& draw) {
+    CheckGate<cuda::Gate::kSilu, px::bf16>(draw.Int(0, 5), draw.Multiple(8, 6000));
+    CheckGate<cuda::Gate::kGeluTanh, px::bf16>(draw.Int(0, 5), draw.Multiple(8, 6000));
+    CheckGate<cuda::Gate::kSilu, px::e4m3>(draw.Int(0, 5), draw.Multiple(8, 6000));
+    CheckGate<cuda::Gate::kGeluTanh, px::e4m3>(draw.Int(0, 5), draw.Multiple(8, 6000));
+  });
+}
+
+/// This rank holds ids 100 … 149.
+template <typename Table>
+void CheckEmbedding(const std::vector<int32_t>& ids, int hidden) {
+  constexpr int kVocab = 50;
   Data data(3);
-  const auto table = data.Normal<px::bf16>(kVocab * kHidden);
-  const std::vector<int32_t> ids = {109, 100, 149, 99, 150, 117};  // this rank holds 100…149
+  const auto table = data.Normal<Table>(static_cast<size_t>(kVocab) * hidden);
   std::vector<double> want;
   for (int id : ids)
-    for (int i = 0; i < kHidden; ++i)
-      want.push_back(id < 100 || id >= 150 ? 0.0 : 3.0 * px::ToFloat(table[(id - 100) * kHidden + i]));
-  Array<px::bf16> dtable(table);
+    for (int i = 0; i < hidden; ++i)
+      want.push_back(id < 100 || id >= 150 ? 0.0 : 3.0 * px::ToFloat(table[(id - 100) * hidden + i]));
+  Array<Table> dtable(table);
   Array<int32_t> dids(ids);
   Array<float> out(want.size());
   UnderEveryPolicy(
       [&](gpu::Stream& stream) {
         stream.FillAsync(out.data(), 0xFF, out.size() * 4);
-        cuda::LaunchEmbedding<px::bf16>(stream, {dids.data(), dtable.data(), out.data(), kHidden, kHidden,
-                                                 static_cast<int>(ids.size()), kHidden, 100, kVocab, 3.0f});
+        cuda::LaunchEmbedding<Table>(stream, {dids.data(), dtable.data(), out.data(), hidden, hidden,
+                                              static_cast<int>(ids.size()), hidden, 100, kVocab, 3.0f});
       },
-      [&](const std::string& policy) { EXPECT_TRUE(Near(out.data(), want)) << policy; });
+      [&](const std::string& policy) { EXPECT_TRUE(Near(out.data(), want)) << policy << " hidden " << hidden; });
+}
+TEST(CudaEmbedding, GathersScalesAndZeroesForeignIds) {
+  CheckEmbedding<px::bf16>({109, 100, 149, 99, 150, 117}, 584);
+  CheckEmbedding<px::f16>({149, 7}, 8);
+  CheckEmbedding<float>({101}, 4096);
+  CheckEmbedding<px::bf16>({}, 64);
+  Sweep(2, [](Draw& draw) {
+    std::vector<int32_t> ids(static_cast<size_t>(draw.Size(40)));
+    for (int32_t& id : ids) id = draw.Int(90, 160);
+    CheckEmbedding<px::bf16>(ids, draw.Multiple(8, 3000));
+    CheckEmbedding<px::f16>(ids, draw.Multiple(8, 3000));
+    CheckEmbedding<float>(ids, draw.Multiple(8, 3000));
+  });
 }
 
 }  // namespace

@@ -1,7 +1,12 @@
-// The sampler kernel: ties at a cut, vocabularies of any size, and its synchronization against mutants. What SampleRow
-// means is in tests/kernels/contract/sample_test.cc.
+// The sampler kernel: ties at a cut, vocabularies of any size, rows of any settings beside the reference of
+// sample_reference.h, and its synchronization against mutants. What SampleRow means is in
+// tests/kernels/contract/sample_test.cc.
+#include <set>
+
 #include "kernels/cuda/sample_rows.h"
 #include "tests/kernels/cuda/mutants.h"
+#include "tests/kernels/cuda/sample_reference.h"
+#include "tests/kernels/cuda/shape_sweep.h"
 
 namespace baton::cuda_test {
 namespace {
@@ -24,15 +29,17 @@ struct SampleCase {
         top_logprobs(top_tokens.size()),
         source(Data(seed).Normal<float>(logits.size(), 2.0f)) {}
 
-  std::string Run(const simt::Policy& policy) {
-    gpu::Stream stream;
-    stream.SetPolicy(policy);
+  void Launch(gpu::Stream& stream) {
     for (size_t i = 0; i < source.size(); ++i) logits[i] = source[i];
     std::fill_n(raw.data(), raw.size(), NAN);
     std::fill_n(top_tokens.data(), top_tokens.size(), -1);
     for (int r = 0; r < rows; ++r) out[r] = {-1, NAN, -1, -1};
     cuda::LaunchSample(stream, {logits.data(), raw.data(), vocab, params.data(), tokens.data(), values.data(),
                                 masks.data(), out.data(), top_tokens.data(), top_logprobs.data(), rows, vocab});
+  }
+  std::string Run() {
+    gpu::Stream stream;
+    Launch(stream);
     return stream.Synchronize();
   }
   std::vector<int> Tokens() const {
@@ -64,15 +71,15 @@ TEST(CudaSampler, TheSameTokensUnderEveryPolicyAndInEveryBatch) {
                     .num_logprobs = i - 1});
   SampleCase all(6, 1001, plan, 3);
   std::vector<int> want;
-  for (const simt::Policy& policy : simt::AllPolicies()) {
-    ASSERT_EQ(all.Run(policy), "");
-    if (want.empty()) want = all.Tokens();
-    EXPECT_EQ(all.Tokens(), want) << simt::PolicyName(policy);
-  }
+  UnderEveryPolicy([&](gpu::Stream& stream) { all.Launch(stream); },
+                   [&](const std::string& policy) {
+                     if (want.empty()) want = all.Tokens();
+                     EXPECT_EQ(all.Tokens(), want) << policy;
+                   });
   for (int r = 0; r < 6; ++r) {
     SampleCase one(1, 1001, {plan[r]}, 3);
     one.source.assign(all.source.begin() + r * 1001, all.source.begin() + (r + 1) * 1001);
-    ASSERT_EQ(one.Run({}), "");
+    ASSERT_EQ(one.Run(), "");
     EXPECT_EQ(one.Tokens()[0], want[r]);
   }
 }
@@ -83,7 +90,7 @@ TEST(CudaSampler, ManyEqualLogitsAreCutByTheirIds) {
   for (unsigned i = 0; i < 40; ++i) plan.push_back({.top_k = 33, .seed = i});
   SampleCase c(40, 700, plan, 1);
   std::fill(c.source.begin(), c.source.end(), -3.25f);
-  ASSERT_EQ(c.Run({}), "");
+  ASSERT_EQ(c.Run(), "");
   std::set<int> tokens;
   for (int t : c.Tokens()) {
     EXPECT_LT(t, 33);
@@ -96,10 +103,78 @@ TEST(CudaSampler, NothingAllowedGivesTokenZeroAndOneAllowedGivesIt) {
   const std::vector<int32_t> only = {41};
   const std::vector<uint32_t> none(4, 0);
   SampleCase c(2, 100, {{.allowed_tokens = only}, {.grammar_mask = none.data()}}, 2);
-  ASSERT_EQ(c.Run({}), "");
+  ASSERT_EQ(c.Run(), "");
   EXPECT_EQ(c.Tokens(), (std::vector<int>{41, 0}));
 }
 
+/// A row's settings and the lists they point to.
+struct DrawnRow {
+  std::vector<int32_t> prompt, output, allowed, banned;
+  std::vector<std::pair<int32_t, float>> bias;
+  std::vector<uint32_t> mask;
+  SampleRow row;
+};
+std::vector<int32_t> DrawTokens(Draw& draw, int vocab, int most) {
+  std::vector<int32_t> tokens(static_cast<size_t>(draw.Int(0, most)));
+  for (int32_t& t : tokens) t = draw.Int(-1, vocab);  // what is outside of the vocabulary is nobody's
+  return tokens;
+}
+DrawnRow DrawRow(Draw& draw, int vocab) {
+  DrawnRow d;
+  d.row.temperature = draw.Chance(4) ? 0.0f : 0.2f + 0.01f * static_cast<float>(draw.Int(0, 200));
+  if (draw.Chance(2)) d.row.top_k = draw.Size(vocab + 5);
+  if (draw.Chance(2)) d.row.top_p = 0.01f * static_cast<float>(draw.Int(1, 100));
+  if (draw.Chance(3)) d.row.min_p = 0.01f * static_cast<float>(draw.Int(0, 60));
+  if (draw.Chance(3)) d.row.repetition_penalty = 0.5f + 0.01f * static_cast<float>(draw.Int(0, 150));
+  if (draw.Chance(3)) d.row.presence_penalty = 0.1f * static_cast<float>(draw.Int(-20, 20));
+  if (draw.Chance(3)) d.row.frequency_penalty = 0.1f * static_cast<float>(draw.Int(-20, 20));
+  d.prompt = DrawTokens(draw, vocab, 200), d.output = DrawTokens(draw, vocab, 200);
+  if (draw.Chance(4)) d.allowed = DrawTokens(draw, vocab, 40);
+  if (draw.Chance(3)) d.banned = DrawTokens(draw, vocab, 40);
+  if (draw.Chance(3))
+    for (int32_t t : DrawTokens(draw, vocab, 40)) d.bias.emplace_back(t, 0.5f * static_cast<float>(draw.Int(-9, 9)));
+  if (draw.Chance(3))
+    for (int i = 0; i < (vocab + 31) / 32; ++i) d.mask.push_back(static_cast<uint32_t>(draw.rng()()));
+  d.row.seed = static_cast<uint64_t>(draw.rng()()) << 32 | draw.rng()();
+  d.row.sequence_index = static_cast<uint32_t>(draw.Int(0, 7));
+  d.row.position = static_cast<uint64_t>(draw.Int(0, 1 << 20));
+  d.row.num_logprobs = draw.Int(-1, std::min(vocab, cuda::kMaxTopLogprobs));
+  return d;
+}
+
+TEST(CudaSampler, AnyRowIsThatOfTheReference) {
+  Sweep(2, [](Draw& draw) {
+    const int rows = draw.Int(0, 6), vocab = draw.Chance(3) ? draw.Size(40) : draw.Size(6000);
+    std::vector<DrawnRow> drawn;
+    std::vector<SampleRow> plan;
+    for (int r = 0; r < rows; ++r) drawn.push_back(DrawRow(draw, vocab));
+    for (const DrawnRow& d : drawn) {
+      SampleRow row = d.row;
+      row.prompt_tokens = d.prompt, row.output_tokens = d.output;
+      row.allowed_tokens = d.allowed, row.banned_tokens = d.banned, row.logit_bias = d.bias;
+      if (!d.mask.empty()) row.grammar_mask = d.mask.data();
+      plan.push_back(row);
+    }
+    SampleCase c(rows, vocab, plan, static_cast<unsigned>(draw.Int(1, 1 << 30)));
+    UnderEveryPolicy(
+        [&](gpu::Stream& stream) { c.Launch(stream); },
+        [&](const std::string& policy) {
+          for (int r = 0; r < rows; ++r) {
+            const std::span<const float> logits(c.source.data() + static_cast<size_t>(r) * vocab, vocab);
+            const SampleReference reference(logits, plan[r]);
+            EXPECT_EQ(reference.Reject(c.out[r].token), "") << policy << " row " << r << " vocabulary " << vocab;
+            if (plan[r].num_logprobs < 0) continue;
+            EXPECT_EQ(c.out[r].rank, reference.RankOf(c.out[r].token)) << policy << " row " << r;
+            EXPECT_TRUE(kernel_test::kLogProbability.Holds(c.out[r].logprob, reference.Logprob(c.out[r].token)))
+                << policy << " row " << r << " got " << c.out[r].logprob;
+            for (int i = 0; i < plan[r].num_logprobs; ++i)
+              ASSERT_EQ(reference.RankOf(c.top_tokens[r * cuda::kMaxTopLogprobs + i]), i + 1) << policy << " row " << r;
+          }
+        });
+  });
+}
+
+#if !defined(__CUDACC__)
 TEST(CudaSampler, EveryMissingSynchronizationIsFound) {
   // Lists whose entries are other threads' than the tokens they name.
   std::vector<int32_t> prompt, output, banned;
@@ -130,12 +205,15 @@ TEST(CudaSampler, EveryMissingSynchronizationIsFound) {
   for (int r = 2; r + 1 < kRows; ++r) c.source[r * kVocab + 5] = 9.0f;
   c.source[(kRows - 1) * kVocab + 99] = 12.0f;
   c.source[(kRows - 1) * kVocab + 1500] = 11.5f;
-  ASSERT_EQ(c.Run({}), "");
+  ASSERT_EQ(c.Run(), "");
   const std::vector<cuda::SampleRowOutput> want(c.out.data(), c.out.data() + kRows);
   const std::vector<int32_t> want_top(c.top_tokens.data(), c.top_tokens.data() + c.top_tokens.size());
   std::vector<float> want_logits(c.logits.data(), c.logits.data() + c.logits.size());
   ExpectEveryMutantFound([&](const simt::Policy& policy) -> std::string {
-    if (std::string error = c.Run(policy); !error.empty()) return error;
+    gpu::Stream stream;
+    stream.SetPolicy(policy);
+    c.Launch(stream);
+    if (std::string error = stream.Synchronize(); !error.empty()) return error;
     for (int r = 0; r < kRows; ++r) {
       if (c.out[r].token != want[r].token || c.out[r].rank != want[r].rank) return "another token or rank";
       if (c.out[r].logprob != want[r].logprob) return "another log-probability";
@@ -145,6 +223,7 @@ TEST(CudaSampler, EveryMissingSynchronizationIsFound) {
     return {};
   });
 }
+#endif
 
 }  // namespace
 }  // namespace baton::cuda_test

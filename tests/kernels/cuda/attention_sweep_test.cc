@@ -1,0 +1,168 @@
+// Attention at shapes drawn at random: contexts up to 5,000, every group size, head_dim, KV type, block size and
+// option. Both kernels against double precision under every policy and, in their fixed form, bit for bit against each
+// other.
+#include <cstring>
+
+#include "kernels/cuda/instances.h"
+#include "tests/kernels/cuda/attention_case.h"
+#include "tests/kernels/cuda/shape_sweep.h"
+
+namespace baton::cuda_test {
+namespace {
+
+constexpr int kLongest = 5000;
+
+/// `rows` new tokens at most per sequence, `tokens` in all.
+AttentionShape DrawShape(Draw& draw, int rows, int tokens) {
+  AttentionShape s;
+  s.kv_heads = draw.Pick({1, 1, 2, 3});
+  s.q_heads = s.kv_heads * draw.Int(1, 16);
+  s.tokens_per_block = draw.Pick({16, 32, 48, 64, 128});
+  s.per_head_tables = draw.Chance(4);
+  s.window = draw.Chance(3) ? draw.Size(700) : 0;
+  s.softcap = draw.Chance(4) ? 5.0f + static_cast<float>(draw.Int(0, 45)) : 0.0f;
+  s.sinks = draw.Chance(3);
+  for (int left = tokens, n = draw.Int(0, 4); n > 0 && left > 0; --n) {
+    s.new_rows.push_back(draw.Chance(2) ? 1 : draw.Size(rows));
+    const int length = std::max(s.new_rows.back(), std::min(left, draw.Size(kLongest)));
+    s.lengths.push_back(length);
+    left -= length;
+  }
+  return s;
+}
+
+std::string NameOf(const AttentionShape& s, int dim, bool fp8) {
+  std::string name = "head_dim " + std::to_string(dim) + (fp8 ? " e4m3" : " bf16") + ", " + std::to_string(s.q_heads) +
+                     "/" + std::to_string(s.kv_heads) + " heads, blocks of " + std::to_string(s.tokens_per_block) +
+                     ", window " + std::to_string(s.window) + ", cap " + std::to_string(s.softcap) +
+                     (s.sinks ? ", sinks" : "") + (s.tree ? ", tree" : "") +
+                     (s.per_head_tables ? ", tables per head" : "");
+  for (size_t i = 0; i < s.lengths.size(); ++i)
+    name += "; " + std::to_string(s.new_rows[i]) + " rows of " + std::to_string(s.lengths[i]);
+  return name;
+}
+
+/// body.operator()<Kv, head_dim>() for a drawn pair.
+template <typename Body>
+void WithDrawnType(Draw& draw, Body&& body) {
+  const bool fp8 = draw.Chance(3);
+  auto with_dim = [&]<int kDim>() {
+    if (fp8)
+      body.template operator()<px::e4m3, kDim>();
+    else
+      body.template operator()<px::bf16, kDim>();
+  };
+  switch (draw.Pick({64, 80, 96, 128, 256})) {
+#define BATON_CASE(dim) \
+  case dim: return with_dim.template operator()<dim>();
+    BATON_FOR_HEAD_DIMS(BATON_CASE)
+#undef BATON_CASE
+    default: FAIL();
+  }
+}
+
+TEST(CudaAttentionAnyShape, PrefillAndDecodeAreRightAndOfTheSameBits) {
+  Sweep(6, [](Draw& draw) {
+    WithDrawnType(draw, [&]<typename Kv, int kDim>() {
+      const AttentionShape shape = DrawShape(draw, draw.Chance(3) ? 90 : 6, 5200);
+      SCOPED_TRACE(NameOf(shape, kDim, sizeof(Kv) == 1));
+      AttentionCase<Kv, kDim> c(shape, static_cast<unsigned>(draw.Int(1, 1 << 30)));
+      std::vector<double> want, want_lse;
+      c.Reference(want, want_lse);
+      const int tiles = draw.Size(6), blocks = draw.Int(1, 9);
+      std::vector<px::bf16> bits;
+      std::vector<float> lse_bits;
+      UnderEveryPolicy(
+          [&](gpu::Stream& stream) {
+            c.Poison();
+            c.template Prefill<true>(stream);
+          },
+          [&](const std::string& policy) {
+            ExpectRight(c, want, want_lse, "prefill " + policy);
+            bits = Copy(c.out), lse_bits = Copy(c.lse);
+          });
+      UnderEveryPolicy(
+          [&](gpu::Stream& stream) {
+            c.Poison();
+            c.template Decode<true>(stream, tiles, blocks);
+          },
+          [&](const std::string& policy) {
+            ExpectRight(c, want, want_lse, "decode " + policy);
+            EXPECT_EQ(std::memcmp(bits.data(), c.out.data(), bits.size() * 2), 0) << "not prefill's bits, " << policy;
+            EXPECT_EQ(std::memcmp(lse_bits.data(), c.lse.data(), lse_bits.size() * 4), 0) << policy;
+          });
+    });
+  });
+}
+
+TEST(CudaAttentionAnyShape, TheFastFormsAreRight) {
+  Sweep(3, [](Draw& draw) {
+    WithDrawnType(draw, [&]<typename Kv, int kDim>() {
+      const AttentionShape shape = DrawShape(draw, 40, 2500);
+      SCOPED_TRACE(NameOf(shape, kDim, sizeof(Kv) == 1));
+      AttentionCase<Kv, kDim> c(shape, static_cast<unsigned>(draw.Int(1, 1 << 30)));
+      std::vector<double> want, want_lse;
+      c.Reference(want, want_lse);
+      const int tiles = draw.Size(20), blocks = draw.Int(1, 9);
+      for (bool prefill : {true, false})
+        UnderEveryPolicy(
+            [&](gpu::Stream& stream) {
+              c.Poison();
+              if (prefill)
+                c.template Prefill<false>(stream);
+              else
+                c.template Decode<false>(stream, tiles, blocks);
+            },
+            [&](const std::string& policy) {
+              ExpectRight(c, want, want_lse, (prefill ? "prefill " : "decode ") + policy);
+            });
+    });
+  });
+}
+
+TEST(CudaAttentionAnyShape, DraftTreesAreRight) {
+  Sweep(3, [](Draw& draw) {
+    WithDrawnType(draw, [&]<typename Kv, int kDim>() {
+      AttentionShape shape = DrawShape(draw, 32, 2500);
+      shape.tree = true;
+      SCOPED_TRACE(NameOf(shape, kDim, sizeof(Kv) == 1));
+      AttentionCase<Kv, kDim> c(shape, static_cast<unsigned>(draw.Int(1, 1 << 30)));
+      std::vector<double> want, want_lse;
+      c.Reference(want, want_lse);
+      const bool fixed = draw.Chance(2);
+      const int tiles = draw.Size(6);
+      UnderEveryPolicy(
+          [&](gpu::Stream& stream) {
+            c.Poison();
+            if (fixed)
+              c.template Decode<true>(stream, tiles);
+            else
+              c.template Decode<false>(stream, tiles);
+          },
+          [&](const std::string& policy) { ExpectRight(c, want, want_lse, policy); });
+    });
+  });
+}
+
+/// One captured launch serves every batch: lists, lengths and tables change in place, nothing is recorded again.
+TEST(CudaDecodeAttention, AGraphFollowsTheListsOnTheDevice) {
+  constexpr int kDim = 64;
+  AttentionCase<px::bf16, kDim> c({.new_rows = {1, 1, 1}, .lengths = {700, 300, 40}}, 71);
+  gpu::Stream stream;
+  c.Poison();
+  stream.BeginCapture();
+  c.Decode<true>(stream, 1);
+  const gpu::Graph graph = stream.EndCapture();
+  for (const std::vector<int>& lengths : {std::vector<int>{700, 300, 40}, {513, 1, 40}, {2, 257, 39}}) {
+    c.SetLengths<true>(lengths, 1);
+    std::vector<double> want, want_lse;
+    c.Reference(want, want_lse);
+    c.Poison();
+    stream.Replay(graph);
+    ASSERT_EQ(stream.Synchronize(), "");
+    ExpectRight(c, want, want_lse, "lengths " + std::to_string(lengths[0]));
+  }
+}
+
+}  // namespace
+}  // namespace baton::cuda_test
