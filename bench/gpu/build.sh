@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds build/cuda/kernel_bench, build/cuda/golden and build/cuda/tests/* with nvcc: the sources that the emulator runs,
-# for sm_90a. Needs build/cuda/libbaton_cuda.a (scripts/build_cuda.sh); no GPU.
+# Builds build/cuda/kernel_bench, build/cuda/golden and the programs of tests.txt in build/cuda/tests with nvcc: the
+# sources that the emulator runs, for sm_90a. Needs build/cuda/libbaton_cuda.a (scripts/build_cuda.sh); no GPU.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 nvcc=$(scripts/cuda_toolchain.sh)
@@ -25,18 +25,12 @@ link() {
   g++ "${of[@]}" -o "build/cuda/$1" "${libraries[@]}" $3
   echo "built build/cuda/$1"
 }
-gtest="-lgtest -lgtest_main"
 cases=$(echo bench/gpu/kernel_bench.cc bench/gpu/*_cases.cc)
 micro=$(echo tests/conformance/*_kernels.cc)
-handoff="tests/kernels/cuda/kv_handoff_test.cc kvtransfer/transfer_plan.cc kvtransfer/kv_side.cc"
-# The emulator's tests, for the device; the kernels they name are compiled into them. Longest first.
-tests=(attention mla gemv gemm_wgmma gemm_quant gemm_grouped gemm kv moe rowwise)
-xargs -n 1 -P "${BATON_CUDA_JOBS:-$(nproc)}" bash -c 'build_one "$0" || exit 255' <<<"$(printf 'tests/kernels/cuda/%s_test.cc ' "${tests[@]}") \
-  $handoff $cases $micro bench/gpu/golden.cc tests/conformance/conformance_test.cc common/check.cc"
+tests=$(sed -E 's/#.*//; /^ *$/d' bench/gpu/tests.txt)
+sources=$(cut -d' ' -f2- <<<"$tests" | tr ' ' '\n' | awk '!seen[$0]++')
+xargs -n 1 -P "${BATON_CUDA_JOBS:-$(nproc)}" bash -c 'build_one "$0" || exit 255' <<<"$(awk '!seen[$0]++' <<<"$sources
+$(tr ' ' '\n' <<<"$cases $micro") bench/gpu/golden.cc common/check.cc")"
 link kernel_bench "$cases" ""
 link golden "bench/gpu/golden.cc $micro" ""
-link tests/px_conformance_test "tests/conformance/conformance_test.cc $micro" "$gtest"
-for test in "${tests[@]}"; do
-  link "tests/cuda_${test}_test" "tests/kernels/cuda/${test}_test.cc" "$gtest"
-done
-link tests/cuda_kv_handoff_test "$handoff" "$gtest -lxxhash"
+while read -r name sources; do link "tests/$name" "$sources" "-lgtest -lgtest_main -lgmock -lxxhash"; done <<<"$tests"

@@ -61,7 +61,8 @@ Timing Measure(const KernelCase& c, gpu::Stream& stream) {
 int Run(const char* json, const std::string& only) {
   std::vector<KernelCase> all;
   const Sizes sizes{kEmulated};
-  for (auto make : {RowCases, GemvCases, GemmCases, AttentionCases, MlaCases, MoeCases, SamplerCases, HandoffCases})
+  for (auto make :
+       {RowCases, GemvCases, GemmCases, AttentionCases, MlaCases, MoeCases, SamplerCases, HandoffCases, ElementCases})
     for (KernelCase& c : make(sizes)) all.push_back(std::move(c));
   std::string lines;
   int wrong_cases = 0;
@@ -79,7 +80,7 @@ int Run(const char* json, const std::string& only) {
                 floor_us, t.median_us / floor_us, gb, tflop, wrong.empty() ? "right" : wrong.c_str());
     char line[512];
     std::snprintf(line, sizeof line,
-                  "    {\"kernel\": \"%s\", \"shape\": \"%s\", \"us\": %.3f, \"fastest_us\": %.3f, \"floor_us\": %.3f, "
+                  "    {\"kernel\": \"%s\", \"shape\": \"%s\", \"us\": %.3f, \"fastest_us\": %.3f, \"floor_us\": %.6f, "
                   "\"gb_per_s\": %.1f, "
                   "\"tflop_per_s\": %.2f, \"right\": %s}",
                   c.kernel.c_str(), c.shape.c_str(), t.median_us, t.fastest_us, floor_us, gb, tflop,

@@ -75,5 +75,6 @@ std::vector<KernelCase> GemvCases(const Sizes& sizes);
 std::vector<KernelCase> MlaCases(const Sizes& sizes);
 std::vector<KernelCase> MoeCases(const Sizes& sizes);
 std::vector<KernelCase> HandoffCases(const Sizes& sizes);
+std::vector<KernelCase> ElementCases(const Sizes& sizes);
 
 }  // namespace baton::bench

@@ -39,6 +39,33 @@ def rmsnorm(torch, shape):
     return "torch.rms_norm", lambda: torch.nn.functional.rms_norm(x, (n,), weight)
 
 
+def silu(torch, shape):
+    rows, n = map(int, shape.split("x"))
+    x = torch.randn(rows, 2 * n, dtype=torch.bfloat16, device="cuda")
+    return "torch.silu", lambda: torch.nn.functional.silu(x[:, :n]) * x[:, n:]
+
+
+def embedding(torch, shape):
+    rows, n = map(int, shape.split("x"))
+    table, ids = torch.randn(1000, n, dtype=torch.bfloat16, device="cuda"), torch.randint(1000, (rows,), device="cuda")
+    return "torch.embedding", lambda: torch.nn.functional.embedding(ids, table)
+
+
+def sample(torch, shape):
+    import flashinfer
+    rows, vocab = map(int, shape.split("x"))
+    p = torch.softmax(torch.randn(rows, vocab, device="cuda"), -1)
+    return "flashinfer", lambda: flashinfer.sampling.sampling_from_probs(p)
+
+
+def merge_state(torch, shape):
+    import flashinfer
+    rows, heads, dim = map(int, shape.split("x"))
+    a, b = (torch.randn(rows, heads, dim, dtype=torch.bfloat16, device="cuda") for _ in range(2))
+    s, t = (torch.randn(rows, heads, device="cuda") for _ in range(2))
+    return "flashinfer", lambda: flashinfer.merge_state(a, s, b, t)
+
+
 def prefill(torch, shape):
     sequences, length = map(int, shape.split("x"))
     q = torch.randn(sequences, 32, length, 128, dtype=torch.bfloat16, device="cuda")
@@ -60,7 +87,8 @@ def flashinfer_decode(torch, shape):
     return "flashinfer", lambda: wrapper.run(q, cache)
 
 
-PEERS = {"gemm_bf16": gemm, "rmsnorm_add": rmsnorm, "attention_prefill": prefill, "attention_decode": flashinfer_decode}
+PEERS = {"gemm_bf16": gemm, "gemm_wgmma": gemm, "gemv": gemm, "rmsnorm_add": rmsnorm, "silu_mul": silu, "embedding": embedding,
+         "sample": sample, "merge_state": merge_state, "attention_prefill": prefill, "attention_decode": flashinfer_decode}
 
 
 def main():

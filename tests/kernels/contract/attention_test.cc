@@ -6,6 +6,7 @@
 #include "kernels/cuda/cuda_ops.h"
 #include "tests/kernels/contract/backends.h"
 #include "tests/kernels/contract/paged_kv.h"
+#include "tests/kernels/tolerance.h"
 
 namespace baton::kernels {
 namespace {
@@ -128,13 +129,13 @@ std::vector<double> Expected(const Case& c, const Stream& s, const PagedKv& kv, 
 
 // The cases with KV types that the backend keeps (else its compute type).
 std::vector<Case> Cases(const Backend& backend) {
-  static const float sinks[8] = {0.5f, -1, 2, 0, 0.1f, 3, -2, 1};
+  static const SharedVector<float> sinks{0.5f, -1, 2, 0, 0.1f, 3, -2, 1};
   std::vector<Case> all{
       {4, 4, 64, {.scale = 0.125f}},
       {6, 2, 80, {.scale = 0.11f}, DType::kBF16},
       {4, 1, 96, {.scale = 0.1f, .window = 100}, DType::kF16, 32},
       {2, 1, 128, {.scale = 0.09f, .logit_softcap = 20}, DType::kF32, 64},
-      {8, 2, 64, {.scale = 0.125f, .window = 300, .sinks = sinks}},
+      {8, 2, 64, {.scale = 0.125f, .window = 300, .sinks = sinks.data()}},
       {2, 1, 256, {.scale = 0.0625f}, DType::kBF16},
       {4, 2, 64, {.scale = 0.125f}, DType::kF8E4M3},
   };
@@ -149,8 +150,7 @@ TEST_P(AttentionContract, EqualsDoublePrecisionOverTheStoredKv) {
   for (const Case& c : Cases(GetParam())) {
     auto ops = GetParam().make(c.kv);
     std::vector<Stream> streams;
-    // bf16: q and the probabilities are rounded on the way.
-    const double tolerance = compute_ == DType::kF32 ? 5e-6 : 2.5e-2;
+    const double tolerance = kernel_test::ToleranceOf(compute_).rotated_attention.absolute;
     for (int tokens : {1, 37, slow_ ? 290 : 530}) streams.emplace_back(c, tokens, compute_, rng);
     PagedKv kv({c.kv_heads, c.dim, c.tokens_per_block, c.kv}, 3, 544, 5);
     const std::vector<HostTensor> out = Feed(*ops, c, streams, kv, 100);
@@ -170,18 +170,21 @@ TEST_P(AttentionContract, EqualsDoublePrecisionOverTheStoredKv) {
 // Without the promise of equal bits a GPU walks several tiles before it writes a partial result: as right.
 TEST(CudaOpsAttention, TheFastFormsAreRight) {
   const Case c{4, 1, 64, {.scale = 0.125f}, DType::kBF16};
+  const double tolerance = kernel_test::ToleranceOf(DType::kBF16).rotated_attention.absolute;
   auto ops = *MakeCudaOps({.deterministic = false});
   std::mt19937 rng(13);
   std::vector<Stream> streams;
   for (int tokens : {290, 290, 3}) streams.emplace_back(c, tokens, DType::kBF16, rng);
   PagedKv kv({c.kv_heads, c.dim, c.tokens_per_block, c.kv}, 3, 304, 7);
-  const std::vector<HostTensor> out = Feed(*ops, c, streams, kv, 288);  // the last 2 tokens are decoded: 2 tiles an item
+  const std::vector<HostTensor> out =
+      Feed(*ops, c, streams, kv, 288);  // the last 2 tokens are decoded: 2 tiles an item
   for (size_t s = 0; s < streams.size(); ++s) {
     const int tokens = static_cast<int>(streams[s].q.rows());
-    for (int row = 0; row < tokens; row += row > tokens - 4 ? 1 : 97) {
+    for (int row = 0; row<tokens; row += row> tokens - 4 ? 1 : 97) {
       for (int head = 0; head < c.q_heads; ++head) {
         const std::vector<double> want = Expected(c, streams[s], kv, static_cast<int>(s), row, head);
-        for (int i = 0; i < c.dim; ++i) ASSERT_NEAR(out[s].At(row, head * c.dim + i), want[i], 2.5e-2) << "row " << row;
+        for (int i = 0; i < c.dim; ++i)
+          ASSERT_NEAR(out[s].At(row, head * c.dim + i), want[i], tolerance) << "row " << row;
       }
     }
   }
@@ -243,7 +246,7 @@ TEST_P(AttentionContract, QkNormComesBeforeTheRotation) {
   const Case c{2, 1, 64, {.scale = 0.125f}, compute_};
   auto ops = GetParam().make(c.kv);
   std::mt19937 rng(14);
-  std::vector<float> norm(64);
+  SharedVector<float> norm(64);
   for (float& x : norm) x = std::normal_distribution<float>(1, 0.2f)(rng);
   HostTensor q(compute_, 20, 128), k(compute_, 20, 64), v(compute_, 20, 64);
   q.Fill(rng, 5), k.Fill(rng, 5), v.Fill(rng);

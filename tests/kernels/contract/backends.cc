@@ -28,12 +28,6 @@ Backend Emulated(const simt::Policy& policy) {
 
 }  // namespace
 
-Backend ReferenceOf(const Backend& b) {
-  for (Backend& other : Backends())
-    if (other.compute == b.compute) return other;
-  BATON_CHECK(false, b.name);
-}
-
 std::vector<Backend> Backends() {
   std::vector<Backend> all{Cpu("avx2_1", CpuIsa::kAvx2, 1), Cpu("avx2_3", CpuIsa::kAvx2, 3)};
   if (MakeCpuOps({.isa = CpuIsa::kAvx512}).ok()) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "common/check.h"
 #include "kernels/ops.h"
 
 namespace baton::kernels {
@@ -24,6 +25,10 @@ inline void PrintTo(const Backend& b, std::ostream* out) { *out << b.name; }
 std::vector<Backend> Backends();
 
 /// The backend that `b` must equal bit for bit: the first of its compute type.
-Backend ReferenceOf(const Backend& b);
+inline Backend ReferenceOf(const Backend& b) {
+  for (Backend& other : Backends())
+    if (other.compute == b.compute) return other;
+  BATON_CHECK(false, b.name);
+}
 
 }  // namespace baton::kernels

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/tensor.h"
+#include "tests/kernels/contract/shared_vector.h"
 
 namespace baton::kernels {
 
@@ -94,7 +95,7 @@ class HostTensor {
  private:
   DType dtype_;
   int64_t rows_, cols_, stride_;
-  std::vector<char> bytes_;
+  SharedVector<char> bytes_;
 };
 
 }  // namespace baton::kernels

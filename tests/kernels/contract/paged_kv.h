@@ -26,8 +26,8 @@ class PagedKv {
     std::shuffle(tables_.begin(), tables_.end(), std::mt19937(seed));
     block_bytes_ = static_cast<int64_t>(shape.tokens_per_block) * shape.heads * shape.dim *
                    static_cast<int64_t>(DTypeBytes(shape.dtype));
-    k_.resize(static_cast<size_t>(blocks_ * block_bytes_));
-    v_.resize(k_.size());
+    k_.resize(static_cast<size_t>(blocks_ * block_bytes_), static_cast<char>(0xFF));  // NaN until it is written
+    v_ = k_;
     units_ = shape.tokens_per_block / 16;
     k_digests_.resize(static_cast<size_t>(blocks_ * units_ * shape.heads), 0xABCD);
     v_digests_ = k_digests_;
@@ -73,8 +73,8 @@ class PagedKv {
   KvShape shape_;
   int64_t per_sequence_ = 0, blocks_ = 0, block_bytes_ = 0, units_ = 1;
   std::vector<int32_t> tables_;
-  std::vector<char> k_, v_;
-  std::vector<uint64_t> k_digests_, v_digests_;
+  SharedVector<char> k_, v_;
+  SharedVector<uint64_t> k_digests_, v_digests_;
 };
 
 /// Rows and contexts of a step, with storage.

@@ -9,6 +9,7 @@
 #include "kernels/philox.h"
 #include "tests/kernels/contract/backends.h"
 #include "tests/kernels/contract/host_tensor.h"
+#include "tests/kernels/tolerance.h"
 
 namespace baton::kernels {
 namespace {
@@ -16,7 +17,7 @@ namespace {
 class SampleContract : public testing::TestWithParam<Backend> {
  protected:
   SampleResult One(const std::vector<float>& logits, const SampleRow& row) {
-    std::vector<float> copy = logits;
+    SharedVector<float> copy(logits.begin(), logits.end());
     return ops_->Sample(Tensor(copy.data(), DType::kF32, {1, static_cast<int64_t>(logits.size())}), {&row, 1})[0];
   }
   // How often each token comes in `draws` positions.
@@ -129,7 +130,7 @@ TEST_P(SampleContract, LogprobsAreOfTheRawLogits) {
   double sum = 0;
   for (float x : logits) sum += std::exp(double{x});
   EXPECT_EQ(got.token, 123);
-  EXPECT_NEAR(got.chosen.logprob, logits[123] - std::log(sum), 1e-5);
+  EXPECT_NEAR(got.chosen.logprob, logits[123] - std::log(sum), kernel_test::kLogProbability.absolute);
   std::vector<int32_t> order(5000);
   std::iota(order.begin(), order.end(), 0);
   std::sort(order.begin(), order.end(), [&](int a, int b) { return logits[a] > logits[b]; });
@@ -138,12 +139,12 @@ TEST_P(SampleContract, LogprobsAreOfTheRawLogits) {
   for (int i = 0; i < 4; ++i) {
     EXPECT_EQ(got.top[i].token, order[i]);
     EXPECT_EQ(got.top[i].rank, i + 1);
-    EXPECT_NEAR(got.top[i].logprob, logits[order[i]] - std::log(sum), 1e-5);
+    EXPECT_NEAR(got.top[i].logprob, logits[order[i]] - std::log(sum), kernel_test::kLogProbability.absolute);
   }
-  std::vector<float> copy = logits;
+  SharedVector<float> copy(logits.begin(), logits.end());
   const int32_t target = 77;
   const SampleResult prompt = ops_->Logprobs(Tensor(copy.data(), DType::kF32, {1, 5000}), {&target, 1}, 0)[0];
-  EXPECT_NEAR(prompt.chosen.logprob, logits[77] - std::log(sum), 1e-5);
+  EXPECT_NEAR(prompt.chosen.logprob, logits[77] - std::log(sum), kernel_test::kLogProbability.absolute);
   EXPECT_TRUE(prompt.top.empty());
 }
 
@@ -151,7 +152,8 @@ TEST_P(SampleContract, ATokenDependsOnItsRowAlone) {
   const Backend theirs = ReferenceOf(GetParam());
   auto reference = theirs.make(theirs.compute);
   constexpr int kRows = 40, kVocab = 3001;
-  std::vector<float> logits = RandomLogits(kRows * kVocab, 4), copy = logits;
+  const std::vector<float> logits = RandomLogits(kRows * kVocab, 4);
+  SharedVector<float> copy(logits.begin(), logits.end());
   std::vector<SampleRow> rows;
   std::vector<int32_t> history(50);
   std::iota(history.begin(), history.end(), 100);
@@ -170,7 +172,7 @@ TEST_P(SampleContract, ATokenDependsOnItsRowAlone) {
   }
   const auto together = ops_->Sample(Tensor(copy.data(), DType::kF32, {kRows, kVocab}), rows);
   for (int i = 0; i < kRows; ++i) {
-    std::vector<float> one(logits.begin() + i * kVocab, logits.begin() + (i + 1) * kVocab);
+    SharedVector<float> one(logits.begin() + i * kVocab, logits.begin() + (i + 1) * kVocab);
     const SampleResult alone = reference->Sample(Tensor(one.data(), DType::kF32, {1, kVocab}), {&rows[i], 1})[0];
     ASSERT_EQ(together[i].token, alone.token) << "row " << i;
     ASSERT_EQ(together[i].chosen.logprob, alone.chosen.logprob);
@@ -182,7 +184,8 @@ TEST_P(SampleContract, EveryBackendDrawsTheSameToken) {
   const Backend cpu = Backends().front();
   auto reference = cpu.make(cpu.compute);
   constexpr int kRows = 24, kVocab = 2003;
-  std::vector<float> logits = RandomLogits(kRows * kVocab, 5), copy = logits;
+  const std::vector<float> drawn = RandomLogits(kRows * kVocab, 5);
+  SharedVector<float> logits(drawn.begin(), drawn.end()), copy = logits;
   std::vector<SampleRow> rows;
   for (int i = 0; i < kRows; ++i)
     rows.push_back({.temperature = 0.4f + 0.1f * static_cast<float>(i),

@@ -1,0 +1,247 @@
+// Kernels whose outputs are told one by one: embedding, residual additions, gathers, caps, block copies, merged states,
+// combined experts, and RoPE with the KV write.
+#include <algorithm>
+#include <memory>
+#include <numeric>
+
+#include "bench/gpu/kernel_case.h"
+#include "kernels/cuda/instances.h"
+
+namespace baton::bench {
+namespace {
+
+using px::bf16;
+
+/// A case that checks out[i] against want(i) at sampled i. `before` prepares the inputs that a launch changes.
+template <typename Out>
+KernelCase Elements(std::string kernel, std::string shape, double bytes, double flops,
+                    std::shared_ptr<DeviceArray<Out>> out, std::function<void(gpu::Stream&)> launch,
+                    std::function<double(size_t)> want, std::function<void(gpu::Stream&)> before = {}) {
+  auto check = [=](gpu::Stream& stream) -> std::string {
+    if (before) before(stream);
+    launch(stream);
+    for (size_t sample = 0; sample < 60; ++sample) {
+      const size_t i = sample * 7919 * 104729 % out->size();
+      const double got = px::ToFloat(out->Download(stream, i, 1)[0]);
+      const double tolerance = (sizeof(Out) == 4 ? 2e-5 : sizeof(Out) == 2 ? 1e-2 : 7e-2) * (1 + std::abs(want(i)));
+      if (auto wrong = CheckNear(got, want(i), tolerance, kernel.c_str()); !wrong.empty()) return wrong;
+    }
+    return {};
+  };
+  return {std::move(kernel), std::move(shape), bytes, flops, std::move(launch), std::move(check)};
+}
+std::string Shape(int rows, int n) { return std::to_string(rows) + "x" + std::to_string(n); }
+template <typename T>
+std::shared_ptr<DeviceArray<T>> Shared(const std::vector<T>& values) {
+  return std::make_shared<DeviceArray<T>>(values);
+}
+template <typename T>
+std::shared_ptr<DeviceArray<T>> Shared(size_t n) {
+  return std::make_shared<DeviceArray<T>>(n);
+}
+
+KernelCase EmbeddingCase(int rows, int hidden) {
+  constexpr int kVocab = 1000;
+  auto table = RandomValues<bf16>(static_cast<size_t>(kVocab) * hidden, 1);
+  std::vector<int32_t> ids(static_cast<size_t>(rows));
+  for (int r = 0; r < rows; ++r) ids[r] = r * 7919 % kVocab;
+  auto dtable = Shared(table);
+  auto dids = Shared(ids);
+  auto out = Shared<float>(static_cast<size_t>(rows) * hidden);
+  return Elements<float>(
+      "embedding", Shape(rows, hidden), 6.0 * rows * hidden, 1.0 * rows * hidden, out,
+      [=](gpu::Stream& stream) {
+        cuda::LaunchEmbedding(stream,
+                              cuda::EmbeddingParams<bf16>{dids->data(), dtable->data(), out->data(), hidden, hidden,
+                                                          rows, hidden, 0, kVocab, 2.0f},
+                              false);
+      },
+      [=](size_t i) { return 2.0 * px::ToFloat(table[static_cast<size_t>(ids[i / hidden]) * hidden + i % hidden]); });
+}
+
+KernelCase AddCase(int rows, int n) {
+  auto x = RandomValues<bf16>(static_cast<size_t>(rows) * n, 2);
+  auto residual = RandomValues<float>(x.size(), 3);
+  auto dx = Shared(x);
+  auto out = Shared(residual);
+  return Elements<float>(
+      "add_rows", Shape(rows, n), 10.0 * rows * n, 1.0 * rows * n, out,
+      [=](gpu::Stream& stream) {
+        cuda::LaunchAddRows(stream, cuda::AddRowsParams<bf16>{dx->data(), out->data(), n, n, rows, n});
+      },
+      [=](size_t i) { return double{residual[i]} + px::ToFloat(x[i]); },
+      [=](gpu::Stream& stream) { stream.Upload(out->data(), residual.data(), residual.size() * 4); });
+}
+
+KernelCase GatherCase(int rows, int n) {
+  auto x = RandomValues<bf16>(static_cast<size_t>(2 * rows) * n, 4);
+  std::vector<int32_t> picked(static_cast<size_t>(rows));
+  for (int r = 0; r < rows; ++r) picked[r] = static_cast<int>(r * 7919L % (2 * rows));
+  auto dx = Shared(x);
+  auto drows = Shared(picked);
+  auto out = Shared<bf16>(static_cast<size_t>(rows) * n);
+  return Elements<bf16>(
+      "gather_rows", Shape(rows, n), 4.0 * rows * n, 0, out,
+      [=](gpu::Stream& stream) {
+        cuda::LaunchGatherRows(
+            stream, {reinterpret_cast<unsigned char*>(dx->data()), reinterpret_cast<unsigned char*>(out->data()),
+                     drows->data(), 2 * n, 2 * n, rows, 2 * n});
+      },
+      [=](size_t i) { return double{px::ToFloat(x[static_cast<size_t>(picked[i / n]) * n + i % n])}; });
+}
+
+KernelCase SoftCapCase(int rows, int n) {
+  auto x = RandomValues<float>(static_cast<size_t>(rows) * n, 5, 30.0f);
+  auto out = Shared(x);
+  return Elements<float>(
+      "soft_cap", Shape(rows, n), 8.0 * rows * n, 0, out,
+      [=](gpu::Stream& stream) { cuda::LaunchSoftCap(stream, {out->data(), n, rows, n, 30.0f}); },
+      [=](size_t i) { return 30.0 * std::tanh(x[i] / 30.0); },
+      [=](gpu::Stream& stream) { stream.Upload(out->data(), x.data(), x.size() * 4); });
+}
+
+/// Half of the blocks onto the other half, as copy-on-write does.
+KernelCase CopyCase(int blocks, int elements) {
+  auto plane = RandomValues<bf16>(static_cast<size_t>(2 * blocks) * elements, 6);
+  std::vector<int32_t> pairs;
+  for (int b = 0; b < blocks; ++b) pairs.insert(pairs.end(), {2 * b, 2 * b + 1});
+  auto dpairs = Shared(pairs);
+  auto out = Shared(plane);
+  return Elements<bf16>(
+      "copy_blocks", std::to_string(blocks) + " of " + std::to_string(2 * elements), 4.0 * blocks * elements, 0, out,
+      [=](gpu::Stream& stream) {
+        cuda::LaunchCopyBlocks(stream, {reinterpret_cast<unsigned char*>(out->data()), 2 * elements, 2 * elements,
+                                        nullptr, 0, dpairs->data(), blocks, 0});
+      },
+      [=](size_t i) { return double{px::ToFloat(plane[i / elements / 2 * 2 * elements + i % elements])}; });
+}
+
+KernelCase MergeCase(int rows, int heads, int dim) {
+  const size_t n = static_cast<size_t>(rows) * heads;
+  auto a = RandomValues<bf16>(n * dim, 7), b = RandomValues<bf16>(n * dim, 8);
+  auto la = RandomValues<float>(n, 9), lb = RandomValues<float>(n, 10);
+  auto da = Shared(a), db = Shared(b), out = Shared<bf16>(a.size());
+  auto dla = Shared(la), dlb = Shared(lb);
+  return Elements<bf16>(
+      "merge_state", Shape(rows, heads) + "x" + std::to_string(dim), n * (6.0 * dim + 8), n * 4.0 * dim, out,
+      [=](gpu::Stream& stream) {
+        cuda::LaunchMergeState(
+            stream, {da->data(), dla->data(), db->data(), dlb->data(), out->data(), nullptr, rows, heads, dim});
+      },
+      [=](size_t i) {
+        const double wa = std::exp(la[i / dim]), wb = std::exp(lb[i / dim]);
+        return (px::ToFloat(a[i]) * wa + px::ToFloat(b[i]) * wb) / (wa + wb);
+      });
+}
+
+KernelCase CombineCase(int tokens, int k, int n) {
+  const size_t pairs = static_cast<size_t>(tokens) * k;
+  auto rows = RandomValues<bf16>(pairs * n, 11);
+  auto weights = RandomValues<float>(pairs, 12);
+  std::vector<int32_t> row_of_pair(pairs);
+  std::iota(row_of_pair.begin(), row_of_pair.end(), 0);
+  std::shuffle(row_of_pair.begin(), row_of_pair.end(), std::mt19937(13));
+  auto drows = Shared(rows);
+  auto dweights = Shared(weights);
+  auto dpairs = Shared(row_of_pair);
+  auto out = Shared<float>(static_cast<size_t>(tokens) * n);
+  return Elements<float>(
+      "moe_combine", Shape(tokens, n) + " k" + std::to_string(k), 2.0 * pairs * n + 4.0 * tokens * n, 2.0 * pairs * n,
+      out,
+      [=](gpu::Stream& stream) {
+        cuda::LaunchMoeCombine(stream,
+                               {drows->data(), dpairs->data(), dweights->data(), out->data(), n, n, tokens, k, n});
+      },
+      [=](size_t i) {
+        double sum = 0;
+        for (int c = 0; c < k; ++c) {
+          const size_t pair = i / n * k + c;
+          sum += double{weights[pair]} * px::ToFloat(rows[static_cast<size_t>(row_of_pair[pair]) * n + i % n]);
+        }
+        return sum;
+      });
+}
+
+/// 32 q heads and 8 kv heads of 128: q beside its rotation.
+template <typename Kv>
+KernelCase RopeCase(int rows) {
+  constexpr int kDim = 128, kQ = 32, kKv = 8, kHeads = kQ + 2 * kKv, kBlock = 16;
+  auto qkv = RandomValues<bf16>(static_cast<size_t>(rows) * kHeads * kDim, 14);
+  std::vector<float> table;
+  for (int p = 0; p < rows; ++p)
+    for (int part = 0; part < 2; ++part)
+      for (int i = 0; i < kDim / 2; ++i) {
+        const double angle = p * std::pow(10000.0, -2.0 * i / kDim);
+        table.push_back(static_cast<float>(part == 0 ? std::cos(angle) : std::sin(angle)));
+      }
+  std::vector<int32_t> slots(static_cast<size_t>(rows)), positions(slots.size());
+  std::iota(positions.begin(), positions.end(), 0);
+  std::iota(slots.begin(), slots.end(), 0);
+  const size_t blocks = static_cast<size_t>(rows + kBlock - 1) / kBlock;
+  auto in = Shared(qkv), q = Shared<bf16>(static_cast<size_t>(rows) * kQ * kDim);
+  auto dtable = Shared(table), scale = Shared(std::vector<float>(kKv, 0.02f));
+  auto dslots = Shared(slots), dpositions = Shared(positions);
+  auto k = Shared<Kv>(blocks * kBlock * kKv * kDim), v = Shared<Kv>(k->size());
+  auto digests = Shared(std::vector<uint64_t>(blocks * kKv * 2, 0));
+  return Elements<bf16>(
+      sizeof(Kv) == 1 ? "rope_kv_write_fp8" : "rope_kv_write", Shape(rows, kHeads * kDim),
+      rows * kDim * (2.0 * kHeads + 2.0 * kQ + 2.0 * kKv * sizeof(Kv)), 0, q,
+      [=](gpu::Stream& stream) {
+        constexpr int64_t kRow = kHeads * kDim;
+        const cuda::RopeKvParams<Kv> p{in->data(),
+                                       in->data() + kQ * kDim,
+                                       in->data() + (kQ + kKv) * kDim,
+                                       kRow,
+                                       kRow,
+                                       kRow,
+                                       q->data(),
+                                       kQ * kDim,
+                                       nullptr,
+                                       nullptr,
+                                       dtable->data(),
+                                       dpositions->data(),
+                                       dslots->data(),
+                                       k->data(),
+                                       v->data(),
+                                       kBlock * kKv * kDim,
+                                       scale->data(),
+                                       scale->data(),
+                                       digests->data(),
+                                       digests->data() + blocks * kKv,
+                                       kKv,
+                                       rows,
+                                       kQ,
+                                       kKv,
+                                       kDim,
+                                       kBlock,
+                                       0,
+                                       0,
+                                       1e-6f,
+                                       0.0f};
+        cuda::LaunchRopeKv<Kv, kDim>(stream, p, false);
+      },
+      [=](size_t i) {
+        const size_t row = i / (kQ * kDim), head = i / kDim % kQ;
+        const int e = static_cast<int>(i % kDim), half = kDim / 2;
+        const bf16* x = qkv.data() + (row * kHeads + head) * kDim;
+        const float* angles = table.data() + row * kDim + e % half;
+        const double mine = px::ToFloat(x[e]), other = px::ToFloat(x[(e + half) % kDim]);
+        return mine * angles[0] + (e < half ? -other : other) * angles[half];
+      });
+}
+
+}  // namespace
+
+std::vector<KernelCase> ElementCases(const Sizes& s) {
+  return {EmbeddingCase(s(256, 3), s(4096, 64)),
+          AddCase(s(4096, 2), s(4096, 264)),
+          GatherCase(s(256, 3), s(4096, 64)),
+          SoftCapCase(s(256, 2), s(128256, 300)),
+          CopyCase(s(256, 2), s(16384, 128)),
+          MergeCase(s(4096, 3), s(32, 2), s(128, 64)),
+          CombineCase(s(4096, 3), s(8, 2), s(4096, 64)),
+          RopeCase<bf16>(s(4096, 3)),
+          RopeCase<px::e4m3>(s(4096, 3))};
+}
+
+}  // namespace baton::bench
