@@ -45,14 +45,15 @@ bool IsTestPattern(uint64_t seed, std::span<const std::byte> bytes) {
 
 void SelfTestSlot::OnMessage(PeerNumber peer, const SelfTestMessage& message, TimePoint now) {
   using Step = SelfTestMessage::Step;
-  if (message.step == Step::kAsk) {
+  const bool too_slow = message.step == Step::kFull && peer != holder_;  // it lost its grant, and is tested anew
+  if (message.step == Step::kAsk || too_slow) {
     if (peer != holder_ && std::ranges::count(waiting_, peer) == 0) waiting_.push_back(peer);
     const bool stalled = holder_ != 0 && peer != holder_ && now - heard_ > kHoldAtMost;
     if (holder_ == 0 || stalled) return Grant(now);
     if (peer == holder_) send_(peer, {.step = Step::kGrant, .slot = {slot_, turn_}, .bytes = memory_.size(), .text = incarnation_});
     return;
   }
-  if (peer != holder_) return;  // it was too slow
+  if (peer != holder_) return;
   heard_ = now;
   if (message.step == Step::kFull && message.slot == SlotTurn{slot_, turn_}) {
     const bool ok = message.bytes <= memory_.size() && IsTestPattern(message.seed, memory_.first(message.bytes));
@@ -83,12 +84,14 @@ SelfTest::SelfTest(Transport& transport, PeerNumber peer, const Clock& clock, Se
     : transport_(transport), peer_(peer), clock_(clock), send_(std::move(send)), done_(std::move(done)) {}
 
 void SelfTest::Start() {
-  started_ = heard_ = asked_ = clock_.Now();
+  started_ = heard_ = asked_ = ticked_ = clock_.Now();
   send_(peer_, {.step = SelfTestMessage::Step::kAsk});
 }
 
 void SelfTest::Tick() {
   const TimePoint now = clock_.Now();
+  const Duration since_tick = now - std::exchange(ticked_, now);
+  if (since_tick > kAskAgain) heard_ += since_tick;  // it was we who stood still
   if (now - heard_ > kSilence) {
     return Finish(absl::DeadlineExceededError(StrCat("no answer in the self-test for ", Seconds(now - heard_), " s")));
   }
@@ -100,7 +103,8 @@ void SelfTest::Tick() {
 void SelfTest::OnMessage(const SelfTestMessage& message) {
   using Step = SelfTestMessage::Step;
   if (done_ == nullptr) return;
-  if (message.step == Step::kGrant && !granted_) {
+  const bool anew = granted_ && message.slot.turn > slot_.turn;  // we were too slow, and another had the slot meanwhile
+  if (message.step == Step::kGrant && (!granted_ || anew)) {
     granted_ = true;
     slot_ = message.slot;
     receiver_ = message.text;
@@ -118,17 +122,26 @@ void SelfTest::BeginRound() {
   seed_ = static_cast<uint64_t>(clock_.Now().time_since_epoch().count()) ^ reinterpret_cast<uintptr_t>(this);
   FillTestPattern(seed_, bytes_);
   round_began_ = clock_.Now();
-  const auto failed = [self = shared_from_this()](const absl::Status& status) {
-    if (!status.ok()) self->Finish(status);
+  const auto failed = [self = shared_from_this(), slot = slot_](const absl::Status& status) {
+    if (!status.ok()) self->OnWriteFailed(slot, status);
   };
   for (int i = 0; i < kWrites; ++i) transport_.Write(peer_, {{0, 0, 0}, slot_}, bytes_, failed);
-  transport_.Flush(peer_, [self = shared_from_this()](const absl::Status& status) {
+  transport_.Flush(peer_, [self = shared_from_this(), slot = slot_](const absl::Status& status) {
     if (!status.ok()) return self->Finish(status);
-    if (self->done_ == nullptr) return;
+    if (self->done_ == nullptr || !self->granted_ || self->slot_ != slot) return;
     self->heard_ = self->clock_.Now();
     self->round_took_ = self->heard_ - self->round_began_;
     self->send_(self->peer_, {.step = SelfTestMessage::Step::kFull, .slot = self->slot_, .bytes = self->bytes_.size(), .seed = self->seed_});
   });
+}
+
+/// Refused: another may have the slot by now. Once more with a grant of its own, but not for ever.
+void SelfTest::OnWriteFailed(SlotTurn slot, const absl::Status& status) {
+  if (done_ == nullptr || !granted_ || slot_ != slot) return;  // of a round that is over
+  if (++failures_ > kMostFailures) return Finish(status);
+  granted_ = false;
+  asked_ = heard_ = clock_.Now();
+  send_(peer_, {.step = SelfTestMessage::Step::kAsk});
 }
 
 void SelfTest::EndRound(bool ok) {

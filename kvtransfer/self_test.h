@@ -1,5 +1,5 @@
-// The self-test of a connection: known bytes go into a landing slot that only self-tests use, the receiver compares them,
-// the sender measures. A connection that has not passed carries no KV.
+// The self-test of a connection: known bytes go into a landing slot that only self-tests use, the receiver compares
+// them, the sender measures. A connection that has not passed carries no KV.
 //
 //   sender                                      receiver
 //   Ask (repeated until granted)            ─►  one writer at a time, in turn
@@ -7,6 +7,8 @@
 //   writes, flush, Full{turn, bytes, seed}  ─►  compares
 //                                           ◄─  Seen{turn, ok}: the slot is granted anew at the next turn
 //   Over{GB/s, path}                        ─►  the slot goes to who waits
+//
+// A holder that is silent for long loses the slot to who asks; its next Full counts as an Ask.
 //
 // Both halves live on the transfer thread and know neither clock nor codec: time and the way out are arguments.
 #pragma once
@@ -87,6 +89,7 @@ class SelfTest : public std::enable_shared_from_this<SelfTest> {
  private:
   void BeginRound();
   void EndRound(bool ok);
+  void OnWriteFailed(SlotTurn slot, const absl::Status& status);
   void Finish(absl::Status status);
 
   Transport& transport_;
@@ -98,7 +101,7 @@ class SelfTest : public std::enable_shared_from_this<SelfTest> {
   std::string receiver_;
   std::vector<std::byte> bytes_;
   uint64_t seed_ = 0;
-  TimePoint started_{}, heard_{}, asked_{}, round_began_{};
+  TimePoint started_{}, heard_{}, asked_{}, ticked_{}, round_began_{};
   Duration round_took_{};
   bool granted_ = false;
   int rounds_ = 0, failures_ = 0;

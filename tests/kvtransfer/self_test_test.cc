@@ -38,11 +38,12 @@ SelfTestMessage Message(std::string_view bytes) {
 struct Receiver final : TransportEvents {
   void OnConnected(PeerNumber) override {}
   void OnMessage(PeerNumber peer, std::string_view bytes) override {
-    if (!deaf) test->OnMessage(peer, Message(bytes), clock.Now());
+    if (!deaf) test->OnMessage(peer, Message(bytes), clock.Now() + ahead);
   }
   void OnLost(PeerNumber peer, const absl::Status&) override { test->OnLost(peer, clock.Now()); }
   bool MayLand(PeerNumber peer, const LandingPlace& place) override { return test->MayLand(peer, place.slot); }
   bool deaf = false;
+  Duration ahead{};  ///< of the clock
   SteadyClock clock;
   std::unique_ptr<Transport> transport;
   std::unique_ptr<SelfTestSlot> test;
@@ -130,6 +131,29 @@ TEST_P(SelfTestOver, WhoIsLostHoldsNobodyUp) {
   EXPECT_TRUE(second.result->ok()) << second.result->status();
 }
 
+TEST_P(SelfTestOver, AStoppedHolderIsTestedAnewWhenItGoesOn) {
+  Sender stopped, other;
+  Begin(stopped, false, clock_);
+  Until([&] { return receiver_.test->MayLand(1, {kSlot, 1}); }, {&stopped});
+  receiver_.ahead = std::chrono::seconds(3);
+  Begin(other, false, clock_);
+  Until([&] { return other.result.has_value(); }, {&other});
+  EXPECT_TRUE(other.result->ok()) << other.result->status();
+  Until([&] { return stopped.result.has_value(); }, {&stopped, &other});
+  EXPECT_TRUE(stopped.result->ok()) << stopped.result->status();
+}
+
+TEST_P(SelfTestOver, AStopOfOursIsNotTheirSilence) {
+  Sender sender;
+  FakeClock clock;
+  Begin(sender, false, clock);
+  clock.Advance(std::chrono::seconds(60));
+  sender.test->Tick();
+  EXPECT_FALSE(sender.result.has_value());
+  Until([&] { return sender.result.has_value(); }, {&sender});
+  EXPECT_TRUE(sender.result->ok()) << sender.result->status();
+}
+
 TEST_P(SelfTestOver, SilenceFailsItInTime) {
   receiver_.deaf = true;
   Sender sender;
@@ -180,7 +204,10 @@ TEST(SelfTestSlot, AStalledHolderLosesItToWhoAsksAgain) {
   EXPECT_EQ(s.sent.back().first, 2u);
   const size_t said = s.sent.size();
   s.slot.OnMessage(1, {.step = Step::kFull, .slot = s.sent[0].second.slot, .bytes = 8, .seed = 1}, s.now);
-  EXPECT_EQ(s.sent.size(), said) << "the first one is not answered any more";
+  EXPECT_EQ(s.sent.size(), said) << "the first one waits for its turn";
+  s.slot.OnMessage(2, {.step = Step::kOver, .ok = true}, s.now);
+  EXPECT_EQ(s.sent.back().first, 1u);
+  EXPECT_EQ(s.sent.back().second.step, Step::kGrant);
 }
 
 TEST(SelfTestSlot, MoreBytesThanTheSlotHasAreNotRight) {
