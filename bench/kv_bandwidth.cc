@@ -1,6 +1,6 @@
 // How fast KV transports move slots between two processes of this machine, by message size, beside ucx_perftest where it is
-// installed: the same verb over the same UCX transport. perftest writes one buffer again and again; we write 16 slots in turn,
-// as a landing ring is written, so beyond the cache the figures are not about the same memory.
+// installed: the same verb over the same UCX transport, as many writes in flight, and the same memory, for perftest writes one
+// buffer again and again. "ring" is how a landing ring is written: 16 slots in turn, which no cache of a core holds.
 //   bench_kv_bandwidth [--kinds shm,tcp,ucx-shm,ucx-tcp] [--rounds 5] [--perftest ucx_perftest] [--json FILE]
 #include <poll.h>
 #include <signal.h>
@@ -110,7 +110,8 @@ class Pair {
   bool ok() const { return peer_ != 0 && !events_.lost && transport_->landing_of(peer_).slots > 0; }
   const std::string& path() const { return path_; }
 
-  double Run(uint64_t size) {
+  /// `slots`: that are written in turn.
+  double Run(uint64_t size, uint32_t slots) {
     std::vector<std::byte> bytes(size, std::byte{1});
     const uint64_t writes = std::max<uint64_t>(200, kBytesOfARun / size);
     uint64_t begun = 0, ended = 0;
@@ -118,7 +119,7 @@ class Pair {
     const double seconds = bench::SecondsOf([&] {
       while (!flushed && !events_.lost) {
         for (; begun < writes && begun - ended < kSlots; ++begun) {
-          const auto slot = static_cast<uint32_t>(begun % kSlots);
+          const auto slot = static_cast<uint32_t>(begun % slots);
           transport_->Write(peer_, {{1, 1, 0}, {slot, 1}}, bytes, [&ended](const absl::Status&) { ++ended; });
           if (begun + 1 == writes) transport_->Flush(peer_, [&flushed](const absl::Status&) { flushed = true; });
         }
@@ -144,7 +145,7 @@ double Perftest(const std::string& program, const std::string& kind, uint64_t si
   static int port = 20000 + getpid() % 10000;
   ++port;
   const std::vector<std::string> common = {"timeout", "60", program, "-p", StrCat(port), "-t", shm ? "ucp_put_bw" : "ucp_am_bw",
-                                           "-s", StrCat(size), "-n", StrCat(std::max<uint64_t>(200, kBytesOfARun / size)), "-w", "20", "-f"};
+                                           "-s", StrCat(size), "-n", StrCat(std::max<uint64_t>(200, kBytesOfARun / size)), "-w", "20", "-O", StrCat(kSlots), "-f"};
   Child server = Start(common, environment);
   std::vector<std::string> client = common;
   client.insert(client.begin() + 3, "127.0.0.1");
@@ -187,19 +188,20 @@ int main(int argc, char** argv) {
   const std::string perftest = bench::Flag(argc, argv, "perftest", "ucx_perftest");
   const int rounds = std::stoi(bench::Flag(argc, argv, "rounds", "5"));
   nlohmann::json rows = nlohmann::json::array();
-  std::printf("%-8s %-24s %10s %8s %15s %14s %6s\n", "kind", "path", "bytes", "GB/s", "low … high", "ucx_perftest", "ratio");
+  std::printf("%-8s %-24s %10s %8s %8s %15s %14s %6s\n", "kind", "path", "bytes", "ring", "GB/s", "low … high", "ucx_perftest", "ratio");
   for (const auto kind_view : absl::StrSplit(kinds, ',')) {
     const std::string kind(kind_view);
     for (uint64_t size : kSizes) {
-      std::vector<double> ours, theirs;
+      std::vector<double> ours, ring, theirs;
       std::string path;
       for (int round = 0; round < rounds; ++round) {
         {
           Pair pair(kind);
           if (!pair.ok()) break;
           path = pair.path();
-          pair.Run(size / 4 + 64);  // warms up
-          ours.push_back(pair.Run(size));
+          pair.Run(size / 4 + 64, kSlots);  // warms up
+          ours.push_back(pair.Run(size, 1));
+          ring.push_back(pair.Run(size, kSlots));
         }
         if (!kind.starts_with("ucx-")) continue;
         if (const double rate = Perftest(perftest, kind, size); rate > 0) theirs.push_back(rate);
@@ -210,8 +212,9 @@ int main(int argc, char** argv) {
       }
       nlohmann::json row = Summarize(ours);
       const double rate = row["gigabytes_per_second"];
-      std::printf("%-8s %-24s %10lu %8.2f %7.2f…%7.2f", kind.c_str(), path.c_str(), static_cast<unsigned long>(size), rate,
-                  row["low"].get<double>(), row["high"].get<double>());
+      row["ring"] = Summarize(ring);
+      std::printf("%-8s %-24s %10lu %8.2f %8.2f %7.2f…%7.2f", kind.c_str(), path.c_str(), static_cast<unsigned long>(size),
+                  row["ring"]["gigabytes_per_second"].get<double>(), rate, row["low"].get<double>(), row["high"].get<double>());
       row["kind"] = kind, row["path"] = path, row["bytes"] = size;
       if (!theirs.empty()) {
         row["ucx_perftest"] = Summarize(theirs);

@@ -35,7 +35,7 @@ void UcxTransport::Send(PeerNumber number, std::string message, Done done) {
 }
 
 void UcxTransport::SendActive(Peer& peer, MessageKind kind, const Head& head, std::string payload, Done done) {
-  auto operation = std::make_unique<Operation>(Operation{this, peer.number, 0, head, std::move(payload), {}, std::move(done)});
+  auto operation = std::make_unique<Operation>(Operation{this, peer.number, 0, 0, head, std::move(payload), {}, std::move(done)});
   operation->head.incarnation = worker_->address().incarnation;
   operation->head.number = peer.number;
   ucp_request_param_t param{};
@@ -52,25 +52,32 @@ void UcxTransport::SendActive(Peer& peer, MessageKind kind, const Head& head, st
 void UcxTransport::Complete(ucs_status_ptr_t request, std::unique_ptr<Operation> operation) {
   if (UCS_PTR_IS_PTR(request)) return void(operation.release());
   const absl::Status status = ToStatus(UCS_PTR_RAW_STATUS(request), "send");
-  Later([this, status, write = operation->write, peer = operation->peer, done = std::move(operation->done)] {
-    if (write != 0) EndWrite(peer, write, status);
-    if (done) done(status);
-  });
+  if (status.ok() && !operation->done) return;
+  Later([this, status, ended = std::shared_ptr<Operation>(std::move(operation))] { Finish(*ended, status); });
+}
+
+void UcxTransport::Finish(const Operation& operation, const absl::Status& status) {
+  const PeerNumber number = operation.peer;
+  const auto first = [this, number] {
+    const Peer* peer = Find(number);
+    return peer == nullptr || peer->writes.empty() ? ~0ull : peer->first_write;
+  };
+  for (uint64_t write = first(); write <= operation.flushed; write = first()) EndWrite(number, write, status);
+  if (operation.write != 0 && !status.ok()) EndWrite(number, operation.write, status);
+  if (operation.done) operation.done(status);
 }
 
 void UcxTransport::Ended(void* request, ucs_status_t code, void* user_data) {
   const std::unique_ptr<Operation> operation(static_cast<Operation*>(user_data));
   ucp_request_free(request);
-  const absl::Status status = ToStatus(code, "send");
-  if (operation->write != 0) operation->owner->EndWrite(operation->peer, operation->write, status);
-  if (operation->done) operation->done(status);
+  operation->owner->Finish(*operation, ToStatus(code, "send"));
 }
 
 void UcxTransport::Write(PeerNumber number, const LandingPlace& place, std::span<const std::byte> bytes, Done done) {
   Peer* peer = Find(number);
   if (peer == nullptr) return Later([done = std::move(done)] { done(absl::UnavailableError("no such peer")); });
-  const uint64_t write = next_write_++;
-  peer->writes[write] = std::move(done);
+  const uint64_t write = peer->first_write + peer->writes.size();
+  peer->writes.push_back({std::move(done)});
   if (!peer->greeted) return peer->early.push_back({write, place, bytes});
   StartWrite(*peer, write, place, bytes);
 }
@@ -80,7 +87,7 @@ void UcxTransport::StartWrite(Peer& peer, uint64_t write, const LandingPlace& pl
   if (place.slot.slot >= landing.slots || bytes.size() > landing.slot_bytes) {
     const absl::Status refused = absl::InvalidArgumentError(StrCat(bytes.size(), " bytes for slot ", place.slot.slot, ", the peer has ",
                                                                    landing.slots, " of ", landing.slot_bytes));
-    return Later([this, number = peer.number, write, refused] { EndWrite(number, write, refused); });
+    return Later([refused, done = TakeWrite(peer, write)] { done(refused); });
   }
   if (options_.verb == UcxVerb::kPut) return Put(peer, write, place, bytes);
   SendBytes(peer, write, place, bytes);
@@ -88,11 +95,8 @@ void UcxTransport::StartWrite(Peer& peer, uint64_t write, const LandingPlace& pl
 
 /// As a message: the receiver stores it. The good end is its kLanded.
 void UcxTransport::SendBytes(Peer& peer, uint64_t write, const LandingPlace& place, std::span<const std::byte> bytes) {
-  auto operation = std::make_unique<Operation>(Operation{this, peer.number});
+  auto operation = std::make_unique<Operation>(Operation{this, peer.number, write});
   operation->head = {worker_->address().incarnation, peer.number, write, place.lane.ticket, place.lane.epoch, place.lane.lane, place.slot.slot, place.slot.turn};
-  operation->done = [this, number = peer.number, write](const absl::Status& status) {
-    if (!status.ok()) EndWrite(number, write, status);
-  };
   ucp_request_param_t param{};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
   param.cb.send = &UcxTransport::Ended;
@@ -103,34 +107,69 @@ void UcxTransport::SendBytes(Peer& peer, uint64_t write, const LandingPlace& pla
   Complete(request, std::move(operation));
 }
 
-/// A put ends locally; the flush behind it says that the bytes are there.
+/// A put ends locally; a flush behind it says that the bytes are there. Progress makes one for all puts of a turn.
 void UcxTransport::Put(Peer& peer, uint64_t write, const LandingPlace& place, std::span<const std::byte> bytes) {
   const uint64_t remote = peer.address.memory + place.slot.slot * peer.address.landing.slot_bytes;
-  auto put = std::make_unique<Operation>(Operation{this, peer.number});
-  put->done = [this, number = peer.number, write](const absl::Status& status) {
-    if (!status.ok()) EndWrite(number, write, status);
-  };
+  if (spare_operation_ == nullptr) spare_operation_ = std::make_unique<Operation>();
+  spare_operation_->owner = this, spare_operation_->peer = peer.number, spare_operation_->write = write;
   ucp_request_param_t param{};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
   param.cb.send = &UcxTransport::Ended;
-  param.user_data = put.get();
+  param.user_data = spare_operation_.get();
   const ucs_status_ptr_t putting = ucp_put_nbx(peer.endpoint, bytes.data(), bytes.size(), remote, peer.key, &param);
-  Complete(putting, std::move(put));
-  auto flush = std::make_unique<Operation>(Operation{this, peer.number, write});
-  param.user_data = flush.get();
-  const ucs_status_ptr_t flushing = ucp_ep_flush_nbx(peer.endpoint, &param);
-  Complete(flushing, std::move(flush));
+  if (putting != nullptr) Complete(putting, std::move(spare_operation_));
+  if (std::exchange(peer.unflushed, write) == 0) to_flush_.push_back(peer.number);
+}
+
+bool UcxTransport::FlushPuts() {
+  if (to_flush_.empty()) return false;
+  for (PeerNumber number : std::exchange(to_flush_, {})) {
+    Peer* peer = Find(number);
+    if (peer == nullptr) continue;
+    auto flush = std::make_unique<Operation>(Operation{this, number, 0, std::exchange(peer->unflushed, 0)});
+    ucp_request_param_t param{};
+    param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+    param.cb.send = &UcxTransport::Ended;
+    param.user_data = flush.get();
+    const ucs_status_ptr_t request = ucp_ep_flush_nbx(peer->endpoint, &param);
+    if (UCS_PTR_IS_PTR(request)) {
+      flush.release();
+    } else {
+      Finish(*flush, ToStatus(UCS_PTR_RAW_STATUS(request), "flush"));
+    }
+  }
+  return true;
+}
+
+/// One message for all writes of a peer that were stored in this turn.
+bool UcxTransport::AnswerLanded() {
+  if (to_answer_.empty()) return false;
+  for (PeerNumber number : std::exchange(to_answer_, {})) {
+    Peer* peer = Find(number);
+    if (peer == nullptr) continue;
+    const std::vector<uint64_t> landed = std::exchange(peer->landed, {});
+    SendActive(*peer, kLanded, {}, std::string(reinterpret_cast<const char*>(landed.data()), landed.size() * sizeof(uint64_t)), nullptr);
+  }
+  return true;
+}
+
+/// Null: it has ended.
+Transport::Done UcxTransport::TakeWrite(Peer& peer, uint64_t write) {
+  if (write < peer.first_write || write - peer.first_write >= peer.writes.size()) return nullptr;
+  Posted& posted = peer.writes[write - peer.first_write];
+  Done done = std::exchange(posted.done, nullptr);
+  posted.ended = true;
+  for (; !peer.writes.empty() && peer.writes.front().ended; ++peer.first_write) peer.writes.pop_front();
+  return done;
 }
 
 void UcxTransport::EndWrite(PeerNumber number, uint64_t write, const absl::Status& status) {
   Peer* peer = Find(number);
   if (peer == nullptr) return;
-  auto node = peer->writes.extract(write);
-  if (node.empty()) return;
-  node.mapped()(status);
+  if (const Done done = TakeWrite(*peer, write)) done(status);
   peer = Find(number);
-  if (peer == nullptr) return;
-  const uint64_t oldest = peer->writes.empty() ? ~0ull : peer->writes.begin()->first;
+  if (peer == nullptr || peer->flushes.empty()) return;
+  const uint64_t oldest = peer->writes.empty() ? ~0ull : peer->first_write;
   std::vector<Done> flushed;
   std::erase_if(peer->flushes, [&flushed, oldest](auto& flush) {
     if (flush.first >= oldest) return false;
@@ -154,17 +193,24 @@ ucs_status_t UcxTransport::OnActive(MessageKind kind, const Head& head, void* da
   if (kind == kHello) return OnHello(head, text), UCS_OK;
   Peer* peer = FindSender(head);
   if (peer == nullptr) return UCS_OK;  // closed meanwhile
+  const PeerNumber number = peer->number;
   switch (kind) {
-    case kMessage: events_.OnMessage(peer->number, text); return UCS_OK;
+    case kMessage: events_.OnMessage(number, text); return UCS_OK;
     case kBye: peer->failed = absl::UnavailableError("the peer closed the connection"); return UCS_OK;
-    case kLanded: EndWrite(peer->number, head.write, absl::OkStatus()); return UCS_OK;
+    case kLanded:
+      for (size_t at = 0; at + sizeof(uint64_t) <= text.size(); at += sizeof(uint64_t)) {
+        uint64_t write = 0;
+        std::memcpy(&write, text.data() + at, sizeof(write));
+        EndWrite(number, write, absl::OkStatus());
+      }
+      return UCS_OK;
     case kHello:
     case kWrite: break;
   }
   if (!rendezvous) return Store(head, std::as_bytes(std::span(text))), UCS_OK;
   if (bytes > options_.landing.slot_bytes) return UCS_OK;
   // Fetched beside the ring: a slot may change hands while bytes arrive, and this fetch cannot be called back.
-  auto operation = std::make_unique<Operation>(Operation{this, peer->number, 0, head, {}, Staging(bytes), nullptr});
+  auto operation = std::make_unique<Operation>(Operation{this, number, 0, 0, head, {}, Staging(bytes), nullptr});
   ucp_request_param_t param{};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
   param.cb.recv_am = &UcxTransport::StagedEnded;
@@ -201,7 +247,8 @@ void UcxTransport::Store(const Head& head, std::span<const std::byte> bytes) {
   if (fits && events_.MayLand(peer->number, place)) {
     std::memcpy(landing().data() + head.slot * options_.landing.slot_bytes, bytes.data(), bytes.size());
   }
-  SendActive(*peer, kLanded, {.write = head.write}, "", nullptr);
+  if (peer->landed.empty()) to_answer_.push_back(peer->number);
+  peer->landed.push_back(head.write);
 }
 
 void UcxTransport::OnHello(const Head& head, std::string_view text) {

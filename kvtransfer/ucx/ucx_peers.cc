@@ -107,7 +107,7 @@ void UcxTransport::Flush(PeerNumber number, Done done) {
   Peer* peer = Find(number);
   if (peer == nullptr) return Later([done = std::move(done)] { done(absl::UnavailableError("no such peer")); });
   if (peer->writes.empty()) return Later([done = std::move(done)] { done(absl::OkStatus()); });
-  peer->flushes.emplace_back(next_write_ - 1, std::move(done));
+  peer->flushes.emplace_back(peer->first_write + peer->writes.size() - 1, std::move(done));
 }
 
 void UcxTransport::Close(PeerNumber number, std::function<void()> fenced) {
@@ -142,7 +142,9 @@ void UcxTransport::Lose(PeerNumber number, const absl::Status& why) {
   if (peer->key != nullptr) ucp_rkey_destroy(peer->key);
   CloseEndpoint(peer->endpoint);
   const absl::Status error = why.ok() ? absl::CancelledError("the connection was closed") : why;
-  for (auto& [write, done] : std::exchange(peer->writes, {})) done(error);
+  for (Posted& posted : std::exchange(peer->writes, {})) {
+    if (!posted.ended) posted.done(error);
+  }
   for (auto& [write, done] : std::exchange(peer->flushes, {})) done(error);
   graves_.push_back(std::move(peer));
   if (!why.ok()) events_.OnLost(number, why);
@@ -173,6 +175,8 @@ bool UcxTransport::Progress() {
   bool moved = !later_.empty();
   for (auto& work : std::exchange(later_, {})) work();
   moved |= ucp_worker_progress(worker_->get()) != 0;
+  moved |= FlushPuts();
+  moved |= AnswerLanded();
   std::vector<PeerNumber> failed;
   for (const auto& [number, peer] : peers_) {
     if (!peer->failed.ok()) failed.push_back(number);

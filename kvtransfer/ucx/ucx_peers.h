@@ -15,13 +15,14 @@
 
 namespace baton::ucx {
 
+/// kLanded names writes in its payload, 8 bytes each.
 enum MessageKind : unsigned { kHello = 1, kMessage, kWrite, kLanded, kBye };
 
 /// Header of every active message.
 struct Head {
   uint64_t incarnation = 0;  ///< of the sender
   uint64_t number = 0;       ///< the sender's number of this connection
-  uint64_t write = 0;        ///< kWrite, kLanded
+  uint64_t write = 0;        ///< kWrite
   uint64_t ticket = 0;       ///< kWrite: the place
   uint32_t epoch = 0, lane = 0, slot = 0, turn = 0;
 };
@@ -49,6 +50,10 @@ class UcxTransport final : public Transport {
   int wait_fd() const override { return epoll_; }
 
  private:
+  struct Posted {
+    Done done;
+    bool ended = false;
+  };
   struct Peer {
     PeerNumber number = 0;
     UcxTransport* owner = nullptr;
@@ -59,15 +64,19 @@ class UcxTransport final : public Transport {
     bool greeted = false;        ///< its landing memory is known
     std::optional<PeerExit> exit;
     std::vector<std::tuple<uint64_t, LandingPlace, std::span<const std::byte>>> early;  ///< writes before the greeting
-    std::map<uint64_t, Done> writes;
+    std::deque<Posted> writes;  ///< from first_write on, consecutive; the first has not ended
+    uint64_t first_write = 1;
     std::vector<std::pair<uint64_t, Done>> flushes;  ///< (last write before it, done)
+    uint64_t unflushed = 0;                          ///< latest put that no flush of UCX's covers; 0: none
+    std::vector<uint64_t> landed;                    ///< the peer's writes that are stored and not answered
     absl::Status failed;
   };
   /// Memory that must stay until UCX is done with an operation.
   struct Operation {
     UcxTransport* owner;
     PeerNumber peer;
-    uint64_t write = 0;  ///< 0: a message
+    uint64_t write = 0;    ///< that fails with it; 0: none
+    uint64_t flushed = 0;  ///< writes up to here end with it; 0: none
     Head head;
     std::string message;
     std::vector<std::byte> staged;
@@ -82,7 +91,11 @@ class UcxTransport final : public Transport {
   void StartWrite(Peer& peer, uint64_t write, const LandingPlace& place, std::span<const std::byte> bytes);
   void SendBytes(Peer& peer, uint64_t write, const LandingPlace& place, std::span<const std::byte> bytes);
   void Put(Peer& peer, uint64_t write, const LandingPlace& place, std::span<const std::byte> bytes);
+  static Done TakeWrite(Peer& peer, uint64_t write);
   void EndWrite(PeerNumber peer, uint64_t write, const absl::Status& status);
+  void Finish(const Operation& operation, const absl::Status& status);
+  bool FlushPuts();
+  bool AnswerLanded();
   void Complete(ucs_status_ptr_t request, std::unique_ptr<Operation> operation);
   void Lose(PeerNumber peer, const absl::Status& why);
   void CloseEndpoint(ucp_ep_h endpoint);
@@ -113,8 +126,9 @@ class UcxTransport final : public Transport {
   std::vector<std::pair<PeerExit, std::function<void()>>> leaving_;
   std::vector<void*> closing_;  ///< requests of endpoints that are being closed
   PeerNumber next_peer_ = 1;
-  uint64_t next_write_ = 1;
   std::vector<std::function<void()>> later_;
+  std::vector<PeerNumber> to_flush_, to_answer_;  ///< peers with puts that are not flushed, with stored writes
+  std::unique_ptr<Operation> spare_operation_;  ///< most puts end at once and need none
   std::vector<std::vector<std::byte>> spare_;  ///< of Operation::staged: fresh memory costs as much as the copy
   friend absl::StatusOr<std::unique_ptr<Transport>> baton::MakeUcxTransport(UcxOptions options, TransportEvents& events);
 };
