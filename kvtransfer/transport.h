@@ -79,6 +79,9 @@ class Transport {
   virtual absl::StatusOr<PeerNumber> Connect(std::string_view address) = 0;
   /// The peer's landing memory; slots 0 until its greeting came.
   virtual LandingShape landing_of(PeerNumber peer) const = 0;
+  /// A slot of the peer as memory of ours, where the backend maps it; else empty. What is packed there needs no copy:
+  /// Write it from there, into this slot and while it is granted.
+  virtual std::span<std::byte> slot_of(PeerNumber peer, uint32_t slot) { return (void)peer, (void)slot, std::span<std::byte>(); }
   /// `bytes` into a slot of the peer, from its start. They must stay until `done`. InvalidArgument (through `done`) when
   /// they do not fit.
   virtual void Write(PeerNumber peer, const LandingPlace& place, std::span<const std::byte> bytes, Done done) = 0;

@@ -93,30 +93,33 @@ void Sender::Write(WriteOrder order) {
     return events_.OnPush(
         prefill::Written{order.peer, order.lane, order.slot, absl::UnavailableError("the decode worker was lost")});
   }
+  const Way way = Find(order.peer)->way;
+  const std::span<std::byte> there = way.transport->slot_of(way.number, order.slot.slot);
+  if (!there.empty()) return Begin(std::move(order), nullptr, there);
   std::optional<BouncePool::Buffer> buffer = buffers_.Take();
   if (!buffer) {
     waiting_.push_back(std::move(order));
     counters_.waiting = static_cast<int64_t>(waiting_.size());
     return;
   }
-  Begin(std::move(order), *std::move(buffer));
+  auto held = std::make_shared<BouncePool::Buffer>(*std::move(buffer));
+  Begin(std::move(order), held, held->bytes());
 }
 
-void Sender::Begin(WriteOrder order, BouncePool::Buffer taken) {
+void Sender::Begin(WriteOrder order, std::shared_ptr<BouncePool::Buffer> buffer, std::span<std::byte> slot_bytes) {
   Depart(order.peer, order.lane);
-  auto buffer = std::make_shared<BouncePool::Buffer>(std::move(taken));
   const absl::StatusOr<uint64_t> bytes =
       GatherSlot(*order.plan, order.plan->lanes()[order.lane.lane], order.lane, order.slot.turn, order.segments, pool_,
-                 order.tables, buffer->bytes());
+                 order.tables, slot_bytes);
   if (!bytes.ok()) {
     Arrive(order.peer, order.lane, 1);
     spdlog::warn("sender: ticket {} epoch {} lane {}: {}", order.lane.ticket, order.lane.epoch, order.lane.lane,
                  View(bytes.status().message()));
-    const absl::Status why = absl::DataLossError(bytes.status().message());  // whatever it was: nothing was written
+    const absl::Status why = absl::DataLossError(bytes.status().message());  // whatever it was: decode hears of no slot
     return events_.OnPush(prefill::Written{order.peer, order.lane, order.slot, why});
   }
   const Way way = Find(order.peer)->way;
-  way.transport->Write(way.number, {order.lane, order.slot}, buffer->bytes().first(*bytes),
+  way.transport->Write(way.number, {order.lane, order.slot}, slot_bytes.first(*bytes),
                         [this, buffer, bytes = *bytes, id = order.peer, lane = order.lane,
                          slot = order.slot](const absl::Status& status) mutable {
                           buffer.reset();

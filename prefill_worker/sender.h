@@ -71,7 +71,8 @@ class Sender final : public SenderPort, private DialEvents {
   void OnPeerLost(prefill::PeerId peer, const absl::Status& why) override;
   /// True: `work` runs once the peer is reached, if it ever is.
   bool Waits(prefill::PeerId peer, std::function<void()> work);
-  void Begin(WriteOrder order, BouncePool::Buffer buffer);
+  /// `slot_bytes`: where it is packed, in `buffer` or, without one, in the peer's own memory.
+  void Begin(WriteOrder order, std::shared_ptr<BouncePool::Buffer> buffer, std::span<std::byte> slot_bytes);
   void Depart(prefill::PeerId peer, const LaneKey& lane);
   void Arrive(prefill::PeerId peer, const LaneKey& lane, int slots);
   Peer* Find(prefill::PeerId peer);

@@ -78,8 +78,16 @@ absl::Status ShmTransport::OnGreeted(PeerNumber number, Peer& peer, std::string_
   return absl::OkStatus();
 }
 
+std::span<std::byte> ShmTransport::slot_of(PeerNumber peer, uint32_t slot) {
+  const auto found = mapped_.find(peer);
+  const LandingShape shape = landing_of(peer);
+  if (found == mapped_.end() || slot >= shape.slots) return {};
+  return {found->second.memory + slot * shape.slot_bytes, shape.slot_bytes};
+}
+
 void ShmTransport::Put(PeerNumber number, Peer& peer, const LandingPlace& place, std::span<const std::byte> bytes, Done done) {
-  memcpy(mapped_.at(number).memory + place.slot.slot * peer.landing.slot_bytes, bytes.data(), bytes.size());
+  std::byte* slot = mapped_.at(number).memory + place.slot.slot * peer.landing.slot_bytes;
+  if (slot != bytes.data()) memcpy(slot, bytes.data(), bytes.size());
   Later([done = std::move(done)] { done(absl::OkStatus()); });
 }
 

@@ -57,8 +57,8 @@ struct FromDecode {
   PeerId peer = 0;
   ToPrefill message;
 };
-/// A WriteSlot has ended. ok: the bytes are there. DataLoss: our blocks no longer hold what was computed; nothing was
-/// written. Other errors: the bytes may still land.
+/// A WriteSlot has ended. ok: the bytes are there. DataLoss: our blocks no longer hold what was computed; no write is
+/// under way. Other errors: the bytes may still land.
 struct Written {
   PeerId peer = 0;
   LaneKey lane;

@@ -116,6 +116,22 @@ class TransportContract : public ::testing::TestWithParam<size_t> {
   PeerNumber peer_ = 0;
 };
 
+TEST_P(TransportContract, WhatIsPackedInAMappedSlotIsWrittenFromThere) {
+  const std::span<std::byte> slot = sender_.transport->slot_of(peer_, 2);
+  EXPECT_TRUE(sender_.transport->slot_of(peer_, 4).empty()) << "there are 4";
+  EXPECT_TRUE(sender_.transport->slot_of(peer_ + 100, 0).empty());
+  if (slot.empty()) GTEST_SKIP() << backend_.name << " maps no slots of a peer";
+  ASSERT_EQ(slot.size(), kSlotBytes);
+  const auto bytes = Pattern(5000, 3);
+  std::memcpy(slot.data(), bytes.data(), bytes.size());
+  bool done = false;
+  sender_.transport->Write(peer_, {{7, 1, 0}, {2, 1}}, slot.first(bytes.size()), [&done](const absl::Status& s) { done = s.ok(); });
+  Until([&] { return done; });
+  EXPECT_TRUE(Landed(2, bytes));
+  sender_.transport->Close(peer_, [] {});
+  EXPECT_TRUE(sender_.transport->slot_of(peer_, 2).empty());
+}
+
 TEST_P(TransportContract, MessagesArriveOnceAndInOrderBothWays) {
   int done = 0;
   for (int i = 0; i < 100; ++i) {
