@@ -214,6 +214,13 @@ void TicketDesk::Do(const decode::CutWriter& action) {
 
 absl::Status TicketDesk::OnAttach(worker::TicketAttach attach, engine::Scheduler& scheduler) {
   Use(scheduler);
+  const std::optional<engine::RequestKey> replaced = attach.replaces;
+  const absl::Status taken = Take(std::move(attach));
+  if (replaced) OnEnded(*replaced);  // unless the new one took its ticket over
+  return taken;
+}
+
+absl::Status TicketDesk::Take(worker::TicketAttach attach) {
   v1::Ticket wire;
   if (!wire.ParseFromString(attach.ticket))
     return absl::InvalidArgumentError(StrCat("a ticket of ", attach.ticket.size(), " bytes that is none"));
@@ -226,8 +233,16 @@ absl::Status TicketDesk::OnAttach(worker::TicketAttach attach, engine::Scheduler
     return absl::InvalidArgumentError(
         StrCat("a prompt of ", attach.request.prompt_len, " tokens for a ticket of ", ticket.prompt_len));
   }
-  if (ticket.request) return absl::AbortedError(StrCat("ticket ", wire.id(), " is attached already"));
+  if (ticket.request && ticket.request != attach.replaces)
+    return absl::AbortedError(StrCat("ticket ", wire.id(), " is attached by another request"));
+  if (ticket.request) by_request_.erase(*ticket.request);
   const decode::Attach event{wire.id(), attach.epoch, attach.attach_gen, attach.position};
+  engine::Request& request = attach.request;
+  const bool one_token = static_cast<int32_t>(request.tokens.size()) == request.prompt_len + 1;
+  if (attach.first.empty() && one_token && request.sampling.n == 1) {  // continues where the prompt's KV ends
+    attach.first = {{request.sequence_index, request.tokens.back()}};
+    request.tokens.pop_back();
+  }
   ticket.request = attach.request.key;
   ticket.attach_gen = attach.attach_gen;
   ticket.attached = clock_.Now();
@@ -244,7 +259,9 @@ void TicketDesk::Do(const decode::StartSequence& action) {
   const engine::RequestKey key = attach.request.key;
   TicketStart how = TicketStart::kHandedOver;
   absl::Status status;
-  if (action.recompute) {
+  const bool prompt_only = static_cast<int32_t>(attach.request.tokens.size()) == ticket.prompt_len;
+  if (action.recompute || !prompt_only) {  // a second Attach has output that the KV does not cover
+    const Bound unused = action.recompute ? Bound{} : std::move(ticket.bound.extract(action.epoch).mapped());
     status = StartComputing(std::move(attach), &how);
   } else {
     engine::SequenceKv kv = std::move(ticket.bound.extract(action.epoch).mapped().kv);
@@ -252,6 +269,17 @@ void TicketDesk::Do(const decode::StartSequence& action) {
         scheduler_->AttachRequest({std::move(attach.request), std::move(kv), std::move(attach.first)}, clock_.Now());
   }
   if (!status.ok()) return relay_->EndWithError(key, status);
+  relay_->OnStarted(key, how, *scheduler_, clock_.Now());
+}
+
+/// Another Attach took the ticket over: prompt and output so far are computed again, most of it from this worker's
+/// cache.
+void TicketDesk::Do(const decode::ContinueSequence& action) {
+  worker::TicketAttach attach = std::move(*std::exchange(tickets_.at(action.ticket).attach, std::nullopt));
+  const engine::RequestKey key = attach.request.key;
+  TicketStart how = TicketStart::kComputedHere;
+  if (const absl::Status status = StartComputing(std::move(attach), &how); !status.ok())
+    return relay_->EndWithError(key, status);
   relay_->OnStarted(key, how, *scheduler_, clock_.Now());
 }
 

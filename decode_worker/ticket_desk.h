@@ -69,6 +69,8 @@ class TicketDesk final : public worker::TicketHost, private decode::TicketBlocks
   int64_t OwnedBlocks(int32_t group) const;
   /// Null when unknown or forgotten.
   const decode::Ticket* Find(TicketId ticket) const { return core_.Find(ticket); }
+  /// Dies when slots, lanes and tickets do not agree. For tests.
+  void CheckInvariants() const { core_.CheckInvariants(); }
 
  private:
   struct Bound {
@@ -101,13 +103,14 @@ class TicketDesk final : public worker::TicketHost, private decode::TicketBlocks
   void Open(WriterId writer, const OpenLane& message);
   void GiveUpSilentWriters();
   absl::StatusOr<std::shared_ptr<const TransferPlan>> PlanFor(Ticket& ticket, uint32_t epoch, const KvSide& source);
+  absl::Status Take(worker::TicketAttach attach);
   absl::Status StartComputing(worker::TicketAttach attach, worker::TicketStart* how);
   void Do(const decode::ReserveAnswer& action);
   void Do(const decode::ReservationShed& action);
   void Do(const decode::SendToWriter& action);
   void Do(const decode::PlaceSlot& action);
   void Do(const decode::StartSequence& action);
-  void Do(const decode::ContinueSequence&) {}  // a later Attach of a running ticket is a new request here: see OnAttach
+  void Do(const decode::ContinueSequence& action);
   void Do(const decode::StopSequence& action);
   void Do(const decode::AttachRefused& action);
   void Do(const decode::CancelAnswer& action) { cancel_known_ = action.known; }

@@ -330,7 +330,7 @@ void GenerationCall::Finish(const char* reason) {
   for (; budget_taken_ > 0; --budget_taken_) services_.budget.Done();
   if (flow_.worker().slot >= 0) {
     services_.fleet.Forget(flow_.worker(), flow_.LegId(std::nullopt));
-    for (uint32_t i = 0; texts_.size() > 1 && flow_.migrations() > 0 && i < texts_.size(); ++i) {
+    for (uint32_t i = 0; flow_.separate_legs() && i < texts_.size(); ++i) {
       services_.fleet.Forget(flow_.worker(), flow_.LegId(i));
     }
   }

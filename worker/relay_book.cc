@@ -59,6 +59,7 @@ void RelayBook::OnMessage(const std::shared_ptr<RelaySink>& sink, const v1::Rela
 
 void RelayBook::OnAttach(const std::shared_ptr<RelaySink>& sink, const v1::Attach& attach, engine::Scheduler& scheduler,
                          TimePoint now) {
+  std::optional<engine::RequestKey> replaces;  // a ticket's
   if (auto old = by_request_.find(attach.key().request_id()); old != by_request_.end()) {
     const engine::RequestKey key = old->second;
     const uint64_t live_gen = by_key_.at(key).attach_gen;
@@ -69,45 +70,54 @@ void RelayBook::OnAttach(const std::shared_ptr<RelaySink>& sink, const v1::Attac
                     scheduler);
     }
     scheduler.Cancel(key, now);
-    Forget(key);
+    if (Drop(key)) replaces = key;
   }
-  if (draining_) return Refuse(sink, attach, absl::UnavailableError("this worker is draining"), scheduler);
-  if (!attach.ticket().empty() && tickets_ == nullptr) {
-    return Refuse(sink, attach, absl::FailedPreconditionError("this worker takes no tickets: its role is not `decode`"),
-                  scheduler);
-  }
-  const engine::RequestKey key = next_key_++;
-  absl::StatusOr<engine::Request> request = DecodeAttach(attach, limits_, key, now);
-  if (!request.ok()) return Refuse(sink, attach, request.status(), scheduler);
-
-  Live live{.sink = sink, .request_id = attach.key().request_id(), .attach_gen = attach.attach_gen()};
-  live.prompt_len = request->prompt_len;
-  live.first_choice = request->sequence_index;
-  live.choices = live.choices_left = request->sampling.n;
-  const int32_t credit = request->credit;
-  live.scores_open = request->sampling.prompt_logprobs >= 0;
-  live.prompt_scores_left = live.scores_open ? request->prompt_len - 1 : 0;
-  if (attach.ticket().empty()) {
-    if (absl::Status status = scheduler.AddRequest(*std::move(request), now); !status.ok()) {
-      return Refuse(sink, attach, status, scheduler);
-    }
-  } else if (live.choices < 1 || live.choices > scheduler.options().max_num_seqs) {
-    return Refuse(sink, attach, absl::InvalidArgumentError(StrCat("n = ", live.choices, " choices")), scheduler);
-  }
-  live.credit.assign(static_cast<size_t>(live.choices), credit);  // n was checked
-  live.ticket = !attach.ticket().empty();
-  live.attached = now;
-  by_request_[live.request_id] = key;
-  by_key_.emplace(key, std::move(live));
-  if (attach.ticket().empty()) return;
-  if (absl::Status status = AttachTicket(attach, *std::move(request), scheduler); !status.ok())
-    EndWithError(key, status);
+  if (replaces && attach.ticket().empty()) tickets_->OnEnded(*std::exchange(replaces, std::nullopt));
+  const absl::Status begun = Begin(sink, attach, replaces, scheduler, now);
+  if (begun.ok()) return;
+  if (replaces) tickets_->OnEnded(*replaces);
+  Refuse(sink, attach, begun, scheduler);
 }
 
-absl::Status RelayBook::AttachTicket(const v1::Attach& attach, engine::Request request, engine::Scheduler& scheduler) {
+/// An error: nothing was begun.
+absl::Status RelayBook::Begin(const std::shared_ptr<RelaySink>& sink, const v1::Attach& attach,
+                              std::optional<engine::RequestKey> replaces, engine::Scheduler& scheduler,
+                              TimePoint now) {
+  if (draining_) return absl::UnavailableError("this worker is draining");
+  if (!attach.ticket().empty() && tickets_ == nullptr)
+    return absl::FailedPreconditionError("this worker takes no tickets: its role is not `decode`");
+  const engine::RequestKey key = next_key_++;
+  BATON_ASSIGN_OR_RETURN(engine::Request request, DecodeAttach(attach, limits_, key, now));
+
+  Live live{.sink = sink, .request_id = attach.key().request_id(), .attach_gen = attach.attach_gen()};
+  live.prompt_len = request.prompt_len;
+  live.first_choice = request.sequence_index;
+  live.choices = live.choices_left = request.sampling.n;
+  const int32_t credit = request.credit;
+  live.scores_open = request.sampling.prompt_logprobs >= 0;
+  live.prompt_scores_left = live.scores_open ? request.prompt_len - 1 : 0;
+  live.ticket = !attach.ticket().empty();
+  if (!live.ticket) {
+    BATON_RETURN_IF_ERROR(scheduler.AddRequest(std::move(request), now));
+  } else if (live.choices < 1 || live.choices > scheduler.options().max_num_seqs) {
+    return absl::InvalidArgumentError(StrCat("n = ", live.choices, " choices"));
+  }
+  live.credit.assign(static_cast<size_t>(live.choices), credit);  // n was checked
+  live.attached = now;
+  const bool ticket = live.ticket;
+  by_request_[live.request_id] = key;
+  by_key_.emplace(key, std::move(live));
+  if (!ticket) return absl::OkStatus();
+  const absl::Status taken = AttachTicket(attach, std::move(request), replaces, scheduler);
+  if (!taken.ok()) EndWithError(key, taken);
+  return absl::OkStatus();
+}
+
+absl::Status RelayBook::AttachTicket(const v1::Attach& attach, engine::Request request,
+                                     std::optional<engine::RequestKey> replaces, engine::Scheduler& scheduler) {
   Live& live = by_key_.at(request.key);
   TicketAttach ticket{attach.ticket(),   attach.key().epoch(), attach.attach_gen(),
-                      attach.position(), std::move(request),   {}};
+                      attach.position(), std::move(request),   {}, replaces};
   for (const v1::FirstToken& first : attach.first()) {
     if (first.finish_reason() == v1::FINISH_REASON_UNSPECIFIED)
       ticket.first.push_back({first.index(), first.token_id()});
@@ -201,14 +211,18 @@ void RelayBook::OnStreamEnd(const RelaySink* sink, engine::Scheduler& scheduler,
   if (!lost.empty()) spdlog::info("worker: a router left; {} requests cancelled", lost.size());
 }
 
-void RelayBook::Forget(engine::RequestKey key) {
+bool RelayBook::Drop(engine::RequestKey key) {
   auto live = by_key_.find(key);
-  if (live == by_key_.end()) return;
+  if (live == by_key_.end()) return false;
   if (auto by_id = by_request_.find(live->second.request_id); by_id != by_request_.end() && by_id->second == key)
     by_request_.erase(by_id);
   const bool ticket = live->second.ticket;
   by_key_.erase(live);
-  if (ticket) tickets_->OnEnded(key);
+  return ticket;
+}
+
+void RelayBook::Forget(engine::RequestKey key) {
+  if (Drop(key)) tickets_->OnEnded(key);
 }
 
 void RelayBook::AddNews(Live& live, const engine::SequenceOutput& output, v1::RelayDown& down) {

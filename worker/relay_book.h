@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -62,9 +63,14 @@ class RelayBook {
                 TimePoint now);
   void OnCredit(const v1::Credit& credit, engine::Scheduler& scheduler, TimePoint now);
   void OnCancel(const v1::RelayCancel& cancel, engine::Scheduler& scheduler, TimePoint now);
-  absl::Status AttachTicket(const v1::Attach& attach, engine::Request request, engine::Scheduler& scheduler);
+  absl::Status Begin(const std::shared_ptr<RelaySink>& sink, const v1::Attach& attach,
+                     std::optional<engine::RequestKey> replaces, engine::Scheduler& scheduler, TimePoint now);
+  absl::Status AttachTicket(const v1::Attach& attach, engine::Request request,
+                            std::optional<engine::RequestKey> replaces, engine::Scheduler& scheduler);
   void Refuse(const std::shared_ptr<RelaySink>& sink, const v1::Attach& attach, const absl::Status& status,
               const engine::Scheduler& scheduler);
+  /// Whether it is the ticket host's as well, who is not told.
+  bool Drop(engine::RequestKey key);
   void Forget(engine::RequestKey key);
   void AddNews(Live& live, const engine::SequenceOutput& output, v1::RelayDown& down);
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,8 @@ struct TicketAttach {
   uint64_t position = 0;
   engine::Request request;
   std::vector<engine::FirstToken> first;  ///< of choices that have not ended
+  /// The request that this Attach fences, when that came with a ticket as well; it is cancelled already.
+  std::optional<engine::RequestKey> replaces{};
 };
 
 /// How the request of a ticket was started.
@@ -30,7 +33,8 @@ class TicketHost {
  public:
   virtual ~TicketHost() = default;
   /// Starts the request, now or when its KV is verified. An error is the answer to the Attach; later ones come by
-  /// RelayBook::EndWithError.
+  /// RelayBook::EndWithError. Either way `replaces` has ended: a second Attach of its ticket takes that over and
+  /// continues at its own position.
   virtual absl::Status OnAttach(TicketAttach attach, engine::Scheduler& scheduler) = 0;
   /// The request ended, was cancelled, or its router left.
   virtual void OnEnded(engine::RequestKey key) = 0;

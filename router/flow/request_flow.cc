@@ -38,6 +38,10 @@ bool RequestFlow::started_output() const {
   return std::any_of(choices_.begin(), choices_.end(), [](const Choice& c) { return !c.output.empty() || c.ended; });
 }
 
+bool RequestFlow::separate_legs() const {
+  return choices_.size() > 1 && std::any_of(choices_.begin(), choices_.end(), [](const Choice& c) { return c.own_leg; });
+}
+
 uint32_t RequestFlow::tokens_to_prefill() const {
   size_t longest = 0;
   for (const Choice& c : choices_) {
@@ -221,20 +225,37 @@ void RequestFlow::News(RelayNews news, TimePoint now) {
     actions_.push_back(EmitPromptLogprobs{std::move(news.prompt_logprobs), news.prompt_logprobs_last});
   }
   if (choice.ended) return;
-  if (!news.token_ids.empty()) {
+  if (!news.token_ids.empty() || news.finish != FinishReason::kNone) {
     const uint64_t expected = prompt_len_ + choice.output.size();
+    if (news.position + news.token_ids.size() <= expected && news.finish == FinishReason::kNone) return;  // said twice
     if (news.position != expected) {
-      return TryElsewhere(
-          Fail{absl::InternalError(StrCat("worker sent token position ", news.position, ", expected ", expected)), 0,
-               0},
-          now);
+      return AttachAgain(news.index, StrCat("worker sent token position ", news.position, ", expected ", expected),
+                         now);
     }
+  }
+  if (!news.token_ids.empty()) {
     state_ = State::kStreaming;
     choice.output.insert(choice.output.end(), news.token_ids.begin(), news.token_ids.end());
     const bool stop_token = news.finish == FinishReason::kStop && news.stop_token_id == news.token_ids.back();
     actions_.push_back(EmitTokens{news.index, std::move(news.token_ids), std::move(news.logprobs), stop_token});
   }
   if (news.finish != FinishReason::kNone) End(news.index, news.finish, news.stop_token_id);
+}
+
+/// Something between the worker and us was lost. It is there, and so is its ticket: it continues from our position.
+void RequestFlow::AttachAgain(uint32_t index, const std::string& why, TimePoint now) {
+  if (!started_output() || ++attached_again_ > limits_.max_attempts) return TryElsewhere(Fail{absl::InternalError(why), 0, 0}, now);
+  Choice& c = choices_[index];
+  const bool shared = choices_.size() > 1 && !c.own_leg;  // with other choices, which go on
+  if (shared) actions_.push_back(CancelOn{worker_, LegId(std::nullopt), c.attach_gen, index});
+  c.own_leg = true;
+  c.attach_gen = ++last_attach_gen_;
+  c.consumed = 0;
+  AttachTo order{worker_, attempt_, c.attach_gen, index, prompt_len_ + c.output.size()};
+  order.with_ticket = ticket_ && choices_.size() == 1;
+  order.epoch = order.with_ticket ? epoch_ : 0;
+  actions_.push_back(std::move(order));
+  Arm(now);
 }
 
 void RequestFlow::Refused(const RelayNews& news, TimePoint now) {

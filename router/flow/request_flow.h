@@ -14,7 +14,8 @@
 // A leg is one Attach. A request starts with one leg for all its choices. When its worker is lost after tokens were
 // sent, choices have different texts, so each unfinished one is attached by itself: prompt + its own tokens, at its
 // next position. attach_gen counts up over all legs; news of any other attach_gen is dropped. The next position is the
-// only one accepted.
+// only one accepted: what came already is dropped, and where something is missing the choice is attached once more to
+// the same worker, with the same ticket, from there on.
 #pragma once
 
 #include <cstdint>
@@ -168,6 +169,8 @@ class RequestFlow {
   const std::vector<WorkerId>& excluded_prefill() const { return excluded_prefill_; }
   /// Choices have output: another worker continues it.
   bool started_output() const;
+  /// Choices have had legs of their own.
+  bool separate_legs() const;
   /// Tokens of a choice so far.
   const std::vector<int32_t>& output(uint32_t index) const { return choices_[index].output; }
   /// Tokens a new worker would have to compute.
@@ -189,6 +192,7 @@ class RequestFlow {
   void AttachTicket(std::vector<FirstToken> first, TimePoint now);
   void SendPrefill();
   void TakeFirst(FirstToken first);
+  void AttachAgain(uint32_t index, const std::string& why, TimePoint now);
   void EndPrefillLeg();
   void Refused(const RelayNews& news, TimePoint now);
   void TryElsewhere(const Fail& failure, TimePoint now);
@@ -212,6 +216,7 @@ class RequestFlow {
   uint32_t epoch_ = 0;   // of the latest prefill leg of this attempt
   uint32_t attempt_ = 0;
   uint32_t migrations_ = 0;
+  int32_t attached_again_ = 0;
   uint64_t last_attach_gen_ = 0;
   Fail last_failure_;  // why the last worker did not do it
   bool failed_before_ = false;

@@ -140,6 +140,93 @@ TEST(TicketDesk, AWindowGroupBindsWhatLaterStepsCanSee) {
   w.CheckOwners();
 }
 
+/// Tokens of the only choice, by the generation that brought them.
+std::vector<int32_t> TokensOf(const worker::KeepingSink& sink, uint64_t gen) {
+  std::vector<int32_t> out;
+  for (const v1::RelayEntry& entry : sink.Of("r")) {
+    if (entry.attach_gen() == gen) out.insert(out.end(), entry.token_ids().begin(), entry.token_ids().end());
+  }
+  return out;
+}
+
+/// As the router writes it that has had the first token and `more`.
+v1::Attach MakeSecondAttach(const DeskWorld& w, const std::vector<int32_t>& more) {
+  v1::Attach attach = w.MakeAttach(2);
+  std::vector<int32_t> output = {attach.first(0).token_id()};
+  output.insert(output.end(), more.begin(), more.end());
+  attach.clear_first();
+  attach.mutable_prompt_token_ids()->append(worker::TokenBytes(output));
+  attach.set_output_len_so_far(static_cast<uint32_t>(output.size()));
+  attach.set_position(DeskWorld::kPrompt + output.size());
+  attach.add_choices(0);
+  return attach;
+}
+
+TEST(TicketDesk, ASecondAttachTakesTheTicketOverAndContinuesAtItsPosition) {
+  std::vector<int32_t> want;
+  for (int steps = 0; steps < 4; ++steps) {
+    DeskWorld w;
+    w.Reserve(), w.Open();
+    w.Fill(0), w.Fill(1), w.Done(), w.Closed();
+    v1::Attach first = w.MakeAttach(1, 0);  // computed here: the fake model's KV is not in the slots
+    first.mutable_sampling()->set_max_tokens(6);
+    w.Attach(first);
+    for (int i = 0; i < steps + 2; ++i) w.Step();
+    std::vector<int32_t> had = TokensOf(*w.sink, 1);
+    v1::Attach second = w.MakeAttach(2, 0);
+    second.mutable_sampling()->set_max_tokens(6);
+    second.mutable_prompt_token_ids()->append(worker::TokenBytes(had));
+    second.set_output_len_so_far(static_cast<uint32_t>(had.size()));
+    second.set_position(DeskWorld::kPrompt + had.size());
+    w.Attach(second);
+    w.RunAll();
+    EXPECT_EQ(TokensOf(*w.sink, 1), had) << "the first is fenced";
+    for (int32_t token : TokensOf(*w.sink, 2)) had.push_back(token);
+    EXPECT_EQ(had.size(), 6u);
+    if (want.empty()) want = had;
+    EXPECT_EQ(had, want) << steps;
+    w.desk.Tick();
+    EXPECT_EQ(w.desk.Stats().tickets, 0) << "the ticket ends with the second";
+    EXPECT_EQ(w.desk.OwnedBlocks(0), 0);
+    w.CheckOwners();
+  }
+}
+
+TEST(TicketDesk, ASecondAttachThatIsParkedGetsTheKvWhenItHasOneToken) {
+  for (const std::vector<int32_t>& more : {std::vector<int32_t>{}, std::vector<int32_t>{9}}) {
+    DeskWorld w;
+    w.Reserve(), w.Open();
+    w.Fill(0);
+    w.Attach(w.MakeAttach());
+    w.Attach(MakeSecondAttach(w, more));
+    ASSERT_TRUE(w.desk.Find(1)->parked);
+    EXPECT_EQ(w.desk.Find(1)->parked->attach_gen, 2u);
+    w.Fill(1), w.Done();
+    const engine::SchedulerLoad load = w.h.scheduler().Load();
+    EXPECT_EQ(load.running_sequences, more.empty() ? 1 : 0) << "with the KV it decodes at once, else it waits for its prefill";
+    w.RunAll();
+    EXPECT_EQ(w.sink->TokensOf("r"), 3u - more.size());
+    w.Closed(), w.desk.Tick();
+    EXPECT_EQ(w.desk.OwnedBlocks(0), 0);
+    w.CheckOwners();
+  }
+}
+
+TEST(TicketDesk, ASecondAttachThatIsRefusedEndsTheTicket) {
+  DeskWorld w;
+  w.Reserve(), w.Open(), w.Fill(0), w.Fill(1), w.Done(), w.Closed();
+  w.Attach(w.MakeAttach());
+  v1::Attach wrong = w.MakeAttach(2);
+  wrong.set_prompt_len(39);
+  w.Attach(wrong);
+  w.book.OnOutputs(w.h.scheduler().TakeOutputs(), 0);
+  EXPECT_EQ(w.sink->LastOf("r").error().code(), static_cast<int>(absl::StatusCode::kInvalidArgument));
+  w.desk.Tick();
+  EXPECT_EQ(w.Requests(), 0);
+  EXPECT_EQ(w.desk.OwnedBlocks(0), 0);
+  w.CheckOwners();
+}
+
 TEST(TicketDesk, LetGoReturnsWhatTicketsHold) {
   DeskWorld w;
   w.Reserve(), w.Open();

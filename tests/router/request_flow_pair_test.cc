@@ -140,6 +140,15 @@ TEST(RequestFlowPair, DecodeLostBeforeAttachCancelsThePrefillLeg) {
   EXPECT_EQ(Taken(flow), "cancel leg w0 1 e1, cancel leg w2 1 e0, pick again");
 }
 
+TEST(RequestFlowPair, ASecondAttachNamesTheSameTicket) {
+  RequestFlow flow = FlowIn(State::kStreaming);
+  RelayNews late{.leg_id = "r", .attach_gen = 1, .position = kPrompt + 2, .token_ids = {9}};
+  flow.News(late, kStart);
+  EXPECT_EQ(Taken(flow), "attach w2 g2 @101 c0 ticket e1");
+  flow.ClientGone();
+  EXPECT_EQ(Taken(flow), "cancel leg w0 1 e1, cancel leg w2 1 e0, cancel w2 r g2");
+}
+
 TEST(RequestFlowPair, DecodeLostAfterTheFirstTokenIsAMigration) {
   RequestFlow flow = FlowIn(State::kStreaming, 2);
   flow.WorkerLost(kD, Gone(), kStart);

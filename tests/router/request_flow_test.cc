@@ -73,6 +73,8 @@ const std::pair<std::string, Apply> kEvents[] = {
     {"last token",
      [](RequestFlow& f) { f.News(Tokens(1, 0, kPrompt + f.output(0).size(), {5}, FinishReason::kLength), kStart); }},
     {"wrong position", [](RequestFlow& f) { f.News(Tokens(1, 0, kPrompt + 77, {5}), kStart); }},
+    {"end after a gap", [](RequestFlow& f) { f.News(Tokens(1, 0, kPrompt + 77, {}, FinishReason::kStop), kStart); }},
+    {"said twice", [](RequestFlow& f) { f.News(Tokens(1, 0, kPrompt + f.output(0).size() - 1, {8}), kStart); }},
     {"old generation", [](RequestFlow& f) { f.News(Tokens(99, 0, kPrompt, {5}), kStart); }},
     {"refused", [](RequestFlow& f) { f.News(Error(1, absl::ResourceExhaustedError("full")), kStart); }},
     {"invalid", [](RequestFlow& f) { f.News(Error(1, absl::InvalidArgumentError("bad")), kStart); }},
@@ -91,7 +93,9 @@ chosen B       | →Attached attach w1 g1 @10 | = | = | = | =
 no worker      | →Done fail UNAVAILABLE | = | = | = | =
 tokens         | = | →Streaming emit c0 5 | emit c0 5 | = | =
 last token     | = | →Done emit c0 5, end c0 2, complete | →Done emit c0 5, end c0 2, complete | = | =
-wrong position | = | →Picking cancel w0 r g1, pick again | →Picking cancel w0 r g1, pick again | = | =
+wrong position | = | →Picking cancel w0 r g1, pick again | attach w0 g2 @12 c0 | = | =
+end after a gap | = | →Picking cancel w0 r g1, pick again | attach w0 g2 @12 c0 | = | =
+said twice     | = | = | = | = | =
 old generation | = | = | = | = | =
 refused        | = | →Picking cancel w0 r g1, pick again | →Picking cancel w0 r g1, pick again | = | =
 invalid        | = | →Done cancel w0 r g1, fail INVALID_ARGUMENT | →Done cancel w0 r g1, fail INVALID_ARGUMENT | = | =
@@ -189,6 +193,40 @@ TEST(RequestFlow, AMigrationContinuesEachUnfinishedChoiceAtItsOwnPosition) {
   flow.News(Tokens(2, 0, kPrompt + 3, {9}, FinishReason::kLength), kStart);
   flow.News(Tokens(3, 2, kPrompt, {8}, FinishReason::kLength), kStart);
   EXPECT_EQ(Taken(flow), "emit c0 9, end c0 2, emit c2 8, end c2 2, complete");
+}
+
+TEST(RequestFlow, WhereTokensAreMissingTheChoiceIsAttachedOnceMore) {
+  RequestFlow flow = FlowIn(State::kStreaming);
+  flow.News(Tokens(1, 0, kPrompt + 3, {9}), kStart);
+  EXPECT_EQ(Taken(flow), "attach w0 g2 @12 c0");
+  flow.News(Tokens(1, 0, kPrompt + 2, {9}), kStart);
+  EXPECT_EQ(Taken(flow), "") << "the first attach is fenced";
+  flow.News(Tokens(2, 0, kPrompt + 2, {9, 4}, FinishReason::kLength), kStart);
+  EXPECT_EQ(Taken(flow), "emit c0 9 4, end c0 2, complete");
+  EXPECT_EQ(flow.migrations(), 0u);
+}
+
+TEST(RequestFlow, AChoiceAmongOthersIsAttachedOnceMoreByItself) {
+  RequestFlow flow = FlowIn(State::kAttached, 2);
+  flow.News(Tokens(1, 0, kPrompt, {1, 2}), kStart);
+  flow.News(Tokens(1, 1, kPrompt, {3}), kStart);
+  flow.TakeActions();
+  flow.News(Tokens(1, 1, kPrompt + 2, {4}), kStart);
+  EXPECT_EQ(Taken(flow), "cancel w0 r g1 c1, attach w0 g2 @11 c1");
+  EXPECT_TRUE(flow.separate_legs());
+  flow.News(Tokens(1, 0, kPrompt + 2, {5}), kStart);
+  flow.News(Tokens(2, 1, kPrompt + 1, {6}), kStart);
+  EXPECT_EQ(Taken(flow), "emit c0 5, emit c1 6") << "the other choice goes on";
+}
+
+TEST(RequestFlow, AWorkerThatKeepsLosingTokensIsLeft) {
+  RequestFlow flow = FlowIn(State::kStreaming);
+  for (uint64_t gen = 1; gen <= 3; ++gen) {
+    flow.News(Tokens(gen, 0, kPrompt + 9, {9}), kStart);
+    EXPECT_EQ(Taken(flow), StrCat("attach w0 g", gen + 1, " @12 c0"));
+  }
+  flow.News(Tokens(4, 0, kPrompt + 9, {9}), kStart);
+  EXPECT_EQ(Taken(flow), "cancel w0 r g4, pick again");
 }
 
 TEST(RequestFlow, CreditAndCancelOfAMigratedChoiceNameItsOwnLeg) {

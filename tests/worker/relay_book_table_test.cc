@@ -14,7 +14,7 @@ namespace {
 class NotingHost final : public TicketHost {
  public:
   absl::Status OnAttach(TicketAttach attach, engine::Scheduler&) override {
-    log += "HostAttach ", last = std::move(attach);
+    log += attach.replaces ? "HostTakes " : "HostAttach ", last = std::move(attach);
     return absl::OkStatus();
   }
   void OnEnded(engine::RequestKey) override { log += "HostEnded "; }
@@ -168,7 +168,7 @@ Attach, same                   | →known Run | = | = | = | = | →known Run
 Attach, same on another stream | →known Run | other: Error(ABORTED) Error(ABORTED) | other: Error(ABORTED) Error(ABORTED) | other: Error(ABORTED) Error(ABORTED) | other: Error(ABORTED) Error(ABORTED) | →known Run
 Attach, older                  | →known Run | other: Error(ABORTED) Error(ABORTED) | other: Error(ABORTED) Error(ABORTED) | other: Error(ABORTED) Error(ABORTED) | other: Error(ABORTED) Error(ABORTED) | →known Run
 Attach, newer                  | →known Run | = | Stop | HostEnded Run | HostEnded | →known Run
-Attach, newer with a ticket    | →known HostAttach | HostAttach Stop | HostAttach Stop | HostEnded HostAttach | HostEnded HostAttach Stop | →known HostAttach
+Attach, newer with a ticket    | →known HostAttach | HostAttach Stop | HostAttach Stop | HostTakes | HostTakes Stop | →known HostAttach
 Attach, newer and wrong        | other: Error(INVALID_ARGUMENT) Error(INVALID_ARGUMENT) | →forgotten other: Error(INVALID_ARGUMENT) Error(INVALID_ARGUMENT) Stop | →forgotten other: Error(INVALID_ARGUMENT) Error(INVALID_ARGUMENT) Stop | →forgotten other: Error(INVALID_ARGUMENT) Error(INVALID_ARGUMENT) HostEnded | →forgotten other: Error(INVALID_ARGUMENT) Error(INVALID_ARGUMENT) HostEnded Stop | other: Error(INVALID_ARGUMENT) Error(INVALID_ARGUMENT)
 Attach, draining               | other: Error(UNAVAILABLE) Error(UNAVAILABLE) | →forgotten other: Error(UNAVAILABLE) Error(UNAVAILABLE) Stop | →forgotten other: Error(UNAVAILABLE) Error(UNAVAILABLE) Stop | →forgotten other: Error(UNAVAILABLE) Error(UNAVAILABLE) HostEnded | →forgotten other: Error(UNAVAILABLE) Error(UNAVAILABLE) HostEnded Stop | other: Error(UNAVAILABLE) Error(UNAVAILABLE)
 Credit                         | = | = | = | = | = | =
