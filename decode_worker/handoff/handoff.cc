@@ -52,9 +52,9 @@ absl::Status Handoff::Admit(const Reserve& event, int32_t tokens) const {
     return absl::ResourceExhaustedError(StrCat("need ", tokens, " KV tokens, ", options_.max_reserved_tokens - reserved_tokens_,
                                                " of ", options_.max_reserved_tokens, " can be reserved"));
   }
-  const int held = QuarantinedOfTenant(event.tenant);
+  const int held = OverdueOfTenant(event.tenant);
   if (held > options_.max_quarantined_slots) {
-    return absl::ResourceExhaustedError(StrCat(held, " landing slots of tenant '", event.tenant, "' are in quarantine, limit ",
+    return absl::ResourceExhaustedError(StrCat(held, " landing slots of tenant '", event.tenant, "' are overdue in quarantine, limit ",
                                                options_.max_quarantined_slots));
   }
   return absl::OkStatus();

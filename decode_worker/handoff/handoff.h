@@ -35,7 +35,7 @@ struct HandoffOptions {
   std::vector<int> ring_slots;            ///< [ranks] landing slots of each rank
   int slots_per_lane = 2;                 ///< granted when a lane is bound
   int64_t max_reserved_tokens = 1 << 20;  ///< over all tickets that are not attached
-  int max_quarantined_slots = 16;         ///< per writer and per tenant; over it only theirs is refused
+  int max_quarantined_slots = 16;         ///< per writer, and per named tenant of overdue ones; over it only theirs is refused
   int max_resends = 2;                    ///< of one segment; then the lane has failed
   int32_t max_recompute_tokens = 1 << 30;  ///< lost KV longer than this is asked from another prefill worker
   Duration cut_after = std::chrono::seconds(3);  ///< a writer that leaves a finished or dead lane open is cut off
@@ -131,9 +131,9 @@ class Handoff {
   /// The lane and, when what arrives on it still counts, its ticket; nulls.
   Lane* FindLane(const LaneKey& key);
   Lane* FindLiveLane(WriterId writer, const LaneKey& key);
-  int Quarantined(const Ticket& ticket, WriterId writer) const;
+  int Quarantined(const Ticket& ticket, WriterId writer, bool overdue = false) const;
   int QuarantinedOfWriter(WriterId writer) const;
-  int QuarantinedOfTenant(const std::string& tenant) const;
+  int OverdueOfTenant(const std::string& tenant) const;
 
   const HandoffOptions options_;
   TicketBlocks& blocks_;

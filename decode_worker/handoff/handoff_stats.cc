@@ -13,11 +13,12 @@ const Ticket* Handoff::Find(TicketId ticket) const {
   return found == tickets_.end() ? nullptr : &found->second;
 }
 
-/// Slots of the ticket's superseded lanes that are not fenced; `writer` 0: whoever writes them.
-int Handoff::Quarantined(const Ticket& ticket, WriterId writer) const {
+/// Slots of the ticket's superseded lanes that are not fenced; `writer` 0: whoever writes them. `overdue`: their writers
+/// should have closed the lanes by now.
+int Handoff::Quarantined(const Ticket& ticket, WriterId writer, bool overdue) const {
   int slots = 0;
   for (const auto& [number, epoch] : ticket.epochs) {
-    if (!epoch.superseded) continue;
+    if (!epoch.superseded || (overdue && now_ < epoch.fence_by)) continue;
     for (uint32_t i = 0; i < epoch.lanes.size(); ++i) {
       const Lane& lane = epoch.lanes[i];
       if (writer != 0 && lane.writer != writer) continue;
@@ -33,9 +34,11 @@ int Handoff::QuarantinedOfWriter(WriterId writer) const {
   return slots;
 }
 
-int Handoff::QuarantinedOfTenant(const std::string& tenant) const {
+/// Many clients that leave at once are no offence: their lanes close within a moment.
+int Handoff::OverdueOfTenant(const std::string& tenant) const {
+  if (tenant.empty()) return 0;  // everybody
   int slots = 0;
-  for (const auto& [id, ticket] : tickets_) slots += ticket.tenant == tenant ? Quarantined(ticket, 0) : 0;
+  for (const auto& [id, ticket] : tickets_) slots += ticket.tenant == tenant ? Quarantined(ticket, 0, true) : 0;
   return slots;
 }
 

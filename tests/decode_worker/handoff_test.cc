@@ -244,11 +244,29 @@ TEST(Handoff, AWriterThatHoldsTooMuchQuarantineIsRefusedAndNobodyElse) {
   d.Do(Cancel{d.Key(1)});
   d.Do(d.MakeOpen(0, 1, 2));
   EXPECT_NE(d.Sent<LaneBusy>(), nullptr);
-  d.Do(d.MakeReserve(3));
-  EXPECT_THAT(Message(d.Find<ReserveAnswer>()->status), HasSubstr("2 landing slots of tenant 'tenant' are in quarantine, limit 1"));
   d.now += seconds(2), d.writer = 8;
   d.Do(d.MakeOpen(0, 1, 2));
   EXPECT_NE(d.Sent<LaneBound>(), nullptr);
+}
+
+TEST(Handoff, ATenantWhoseWritersAreLateToCloseIsRefusedAndNobodyElse) {
+  HandoffOptions options = SmallOptions();
+  options.max_quarantined_slots = 1;
+  HandoffDriver d(options);
+  for (int t : {1, 2}) d.Do(d.MakeReserve(t));
+  d.Bind(1, 1);
+  d.Do(Cancel{d.Key(1)});
+  d.Do(d.MakeReserve(3));
+  EXPECT_TRUE(d.Find<ReserveAnswer>()->status.ok()) << "its lanes may close at any moment";
+  d.now += options.cut_after;
+  d.Do(d.MakeReserve(4));
+  EXPECT_THAT(Message(d.Find<ReserveAnswer>()->status), HasSubstr("2 landing slots of tenant 'tenant' are overdue in quarantine, limit 1"));
+  for (const char* other : {"other", ""}) {
+    Reserve reserve = d.MakeReserve(*other == 0 ? 5 : 6);
+    reserve.tenant = other;
+    d.Do(reserve);
+    EXPECT_TRUE(d.Find<ReserveAnswer>()->status.ok()) << other;
+  }
 }
 
 TEST(Handoff, ShortMemoryShedsTheYoungestUnboundReservation) {
