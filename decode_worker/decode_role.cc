@@ -1,16 +1,14 @@
 #include "decode_worker/decode_role.h"
 
 #include <algorithm>
-#include <cstring>
 #include <random>
 #include <utility>
 
 #include "common/status.h"
 #include "decode_worker/landing.h"
+#include "decode_worker/ticket_codec.h"
 #include "decode_worker/ticket_desk.h"
-#include "kvtransfer/layout_codec.h"
 #include "spdlog/spdlog.h"
-#include "worker/codec.h"
 #include "worker/kv_pool_view.h"
 #include "worker/transfer_thread.h"
 
@@ -18,7 +16,6 @@ namespace baton::decode_worker {
 namespace {
 
 constexpr int kMostPieceTokens = 256;
-constexpr auto kDefaultExpiry = std::chrono::seconds(60);
 
 /// Tokens of a segment, so that one of the widest layer fits a slot in any element type.
 absl::StatusOr<int> PieceTokens(const KvLayout& layout, int64_t slot_bytes) {
@@ -109,17 +106,11 @@ class DecodeRole final : public worker::Role, private LandingEvents {
   }
 
   void Reserve(const v1::ReserveRequest& request, std::function<void(v1::ReserveReply)> answer) override {
-    ReserveOrder order{{request.key().request_id(), request.key().attempt()}, request.cache_salt()};
-    order.prompt.resize(request.prompt_token_ids().size() / 4);
-    std::memcpy(order.prompt.data(), request.prompt_token_ids().data(), order.prompt.size() * 4);
-    order.session = request.router_session();
-    order.prompt_len = static_cast<int32_t>(request.prompt_len());
-    order.expiry =
-        request.expiry_ms() > 0 ? Duration(std::chrono::milliseconds(request.expiry_ms())) : Duration(kDefaultExpiry);
-    post_(
-        [this, order = std::move(order), answer = std::move(answer)](engine::Scheduler& scheduler, TimePoint) mutable {
-          answer(Encode(desk_->Reserve(std::move(order)), scheduler));
-        });
+    post_([this, order = DecodeReserve(request), answer = std::move(answer)](engine::Scheduler& scheduler,
+                                                                             TimePoint) mutable {
+      const decode::ReserveAnswer reserved = desk_->Reserve(std::move(order));
+      answer(EncodeReserved(reserved, facts_, *landing_, scheduler.Load().predicted_wait));
+    });
   }
 
   void RouterLeft(const std::string& session) override {
@@ -137,30 +128,6 @@ class DecodeRole final : public worker::Role, private LandingEvents {
 
  private:
   DecodeRole() = default;
-
-  v1::ReserveReply Encode(const decode::ReserveAnswer& from, const engine::Scheduler& scheduler) const {
-    v1::ReserveReply reply;
-    if (!from.status.ok()) {
-      const auto wait_ms = static_cast<uint32_t>(Milliseconds(scheduler.Load().predicted_wait));
-      *reply.mutable_nack() = worker::EncodeError(
-          from.status, absl::IsResourceExhausted(from.status) ? std::max(wait_ms, 100u) : 0, wait_ms);
-      return reply;
-    }
-    v1::Ticket ticket;
-    ticket.set_id(from.ticket);
-    ticket.set_incarnation(facts_.incarnation);
-    reply.set_ticket(ticket.SerializeAsString());
-    *reply.mutable_kv_layout() = EncodeLayout(facts_.side.layout);
-    reply.set_landing_address(landing_->address());
-    reply.set_transport(landing_->kind());
-    reply.set_cached_tokens(static_cast<uint32_t>(from.cached_tokens));
-    reply.set_expiry_ms(static_cast<uint32_t>(Milliseconds(from.expiry)));
-    reply.set_slot_bytes(landing_->shape().slot_bytes);
-    reply.set_piece_tokens(static_cast<uint32_t>(facts_.piece_tokens));
-    reply.set_tensor_parallel_size(static_cast<uint32_t>(facts_.side.tensor_parallel_size));
-    for (int layer : facts_.side.stage_layers) reply.add_stage_layers(static_cast<uint32_t>(layer));
-    return reply;
-  }
 
   // Transfer thread.
   void Tell(std::function<void()> work) {

@@ -11,9 +11,16 @@ namespace baton::prefill_worker {
 
 using engine::FinishReason;
 
+namespace {
+
+constexpr size_t kMostAnswers = 4096;
+
+}  // namespace
+
 PrefillDesk::PrefillDesk(prefill::PushOptions options, KvSide side, size_t slot_bytes, SenderPort& sender,
                          worker::TransferLoop& thread, const Clock& clock)
     : side_(std::move(side)),
+      remember_(options.remember),
       slot_bytes_(slot_bytes),
       sender_(sender),
       thread_(thread),
@@ -38,9 +45,13 @@ void PrefillDesk::Handle(const prefill::Event& event) {
 
 void PrefillDesk::Begin(JobOrder order, std::shared_ptr<JobEvents> events) {
   const auto refuse = [&events](const absl::Status& why) { events->OnEnd(why, false, {}); };
+  if (Job* known = Find(order.key)) return Join(*known, std::move(events));
+  if (const auto over = answered_.find(order.key); over != answered_.end()) {
+    const Answered& answer = over->second;
+    return events->OnEnd(answer.status, answer.no_room, answer.outputs);
+  }
   if (draining_) return refuse(absl::UnavailableError("this worker is draining"));
-  if (Find(order.key) != nullptr || core_.Find(order.key) != nullptr)
-    return refuse(absl::AlreadyExistsError("this prefill leg is under way or over"));
+  if (core_.Find(order.key) != nullptr) return refuse(absl::AlreadyExistsError("this prefill leg is over"));
   if (order.cached_tokens % kUnitTokens != 0 ||
       order.cached_tokens >= static_cast<int32_t>(order.request.tokens.size())) {
     return refuse(absl::InvalidArgumentError(
@@ -49,7 +60,7 @@ void PrefillDesk::Begin(JobOrder order, std::shared_ptr<JobEvents> events) {
   absl::StatusOr<TransferPlan> plan = TransferPlan::Make(
       side_, order.target, {order.cached_tokens, static_cast<int>(order.request.tokens.size())}, order.piece_tokens);
   if (!plan.ok()) return refuse(plan.status());
-  Job job{.key = order.key, .request = next_key_++, .events = events};
+  Job job{.key = order.key, .request = next_key_++, .callers = {events}};
   job.plan = std::make_shared<const TransferPlan>(*std::move(plan));
   job.choices = order.request.sampling.n;
   job.expires = clock_.Now() + order.expiry;
@@ -64,6 +75,14 @@ void PrefillDesk::Begin(JobOrder order, std::shared_ptr<JobEvents> events) {
   job.order = std::move(order);
   by_request_[job.request] = job.key;
   jobs_.emplace(job.key, std::move(job));
+}
+
+/// What it has missed, and then what everybody hears.
+void PrefillDesk::Join(Job& job, std::shared_ptr<JobEvents> events) {
+  if (!job.scores.empty()) events->OnPromptScores(job.scores);
+  if (job.answered) return events->OnEnd(job.status, job.no_room, job.outputs);
+  ++job.callers_here;
+  job.callers.push_back(std::move(events));
 }
 
 prefill::PeerId PrefillDesk::PeerAt(const std::string& address) {
@@ -136,7 +155,10 @@ void PrefillDesk::OnOutputs(const std::vector<engine::SequenceOutput>& outputs) 
     if (key == by_request_.end()) continue;
     Job& job = *Find(key->second);
     if (!job.computing) continue;
-    if (!output.prompt_logprobs.empty()) job.events->OnPromptScores(output.prompt_logprobs);
+    if (!output.prompt_logprobs.empty()) {
+      job.scores.insert(job.scores.end(), output.prompt_logprobs.begin(), output.prompt_logprobs.end());
+      for (const auto& caller : job.callers) caller->OnPromptScores(output.prompt_logprobs);
+    }
     if (output.finish == FinishReason::kNone) continue;
     if (output.finish == FinishReason::kError || output.finish == FinishReason::kAbort) {
       EndCompute(job, output.finish == FinishReason::kError ? output.error : absl::CancelledError("cancelled"));
@@ -165,11 +187,12 @@ void PrefillDesk::EndCompute(Job& job, const absl::Status& status) {
 
 void PrefillDesk::Answer(Job& job, const absl::Status& status, bool no_room) {
   if (std::exchange(job.answered, true)) return;
-  job.events->OnEnd(status, no_room, job.outputs);
+  job.status = status, job.no_room = no_room;
+  for (const auto& caller : std::exchange(job.callers, {})) caller->OnEnd(status, no_room, job.outputs);
 }
 
 void PrefillDesk::OnCallerGone(const prefill::JobKey& key) {
-  if (const Job* job = Find(key); job != nullptr && !job->answered) Cancel(key);
+  if (Job* job = Find(key); job != nullptr && !job->answered && --job->callers_here == 0) Cancel(key);
 }
 
 void PrefillDesk::Tick() {
@@ -177,6 +200,7 @@ void PrefillDesk::Tick() {
   std::vector<prefill::JobKey> keys;
   for (const auto& [key, job] : jobs_) keys.push_back(key);
   for (const prefill::JobKey& key : keys) EraseIfOver(key);
+  std::erase_if(answered_, [now = clock_.Now()](const auto& answer) { return answer.second.forget_at <= now; });
 }
 
 bool PrefillDesk::Cancel(const prefill::JobKey& key) {
@@ -199,6 +223,9 @@ void PrefillDesk::EraseIfOver(const prefill::JobKey& key) {
       job->pushing && known != nullptr && !known->released)
     return;
   scheduler_->ReleaseHeld(job->request);
+  if (job->scores.empty() && answered_.size() < kMostAnswers) {  // scores are too much to keep
+    answered_[key] = {job->status, job->no_room, std::move(job->outputs), clock_.Now() + remember_};
+  }
   by_request_.erase(job->request);
   if (job->pushing) by_ticket_.erase({job->peer, job->order.ticket, key.epoch});
   jobs_.erase(key);

@@ -56,10 +56,11 @@ class PrefillDesk {
               worker::TransferLoop& thread, const Clock& clock);
 
   void Use(engine::Scheduler& scheduler) { scheduler_ = &scheduler; }
+  /// A leg that is under way, or over within PushOptions::remember, is not begun again: `events` gets the same answer.
   void Begin(JobOrder order, std::shared_ptr<JobEvents> events);
   /// False: unknown, and it will not be started any more.
   bool Cancel(const prefill::JobKey& key);
-  /// Who asked is gone: a leg that was not answered is cancelled.
+  /// One who asked is gone: a leg that was not answered and that nobody else asked for is cancelled.
   void OnCallerGone(const prefill::JobKey& key);
   void OnLayer(const LayerProgress& progress);
   void OnOutputs(const std::vector<engine::SequenceOutput>& outputs);
@@ -84,7 +85,9 @@ class PrefillDesk {
     prefill::JobKey key;
     JobOrder order;  ///< its request is the scheduler's
     engine::RequestKey request = 0;
-    std::shared_ptr<JobEvents> events;
+    std::vector<std::shared_ptr<JobEvents>> callers;
+    int callers_here = 1;
+    std::vector<kernels::SampleResult> scores;  ///< of the prompt, for callers that come later
     std::shared_ptr<const TransferPlan> plan;
     prefill::PeerId peer = 0;
     TimePoint expires{};
@@ -94,6 +97,8 @@ class PrefillDesk {
     int32_t choices = 1;
     std::vector<std::vector<std::vector<int>>> reported;  ///< [lanes][cuts][layers of the cut] pieces
     std::vector<engine::SequenceOutput> outputs;          ///< one per choice that has its first token
+    absl::Status status;  ///< answered: the answer
+    bool no_room = false;
     engine::SequenceKv pin;  ///< the source, from the first write on: what is gathered must not change hands meanwhile
   };
 
@@ -103,6 +108,7 @@ class PrefillDesk {
   void EndCompute(Job& job, const absl::Status& status);
   void Answer(Job& job, const absl::Status& status, bool no_room);
   void EraseIfOver(const prefill::JobKey& key);
+  void Join(Job& job, std::shared_ptr<JobEvents> events);
   void KeepSource(Job& job);
   Job* Find(const prefill::JobKey& key);
 
@@ -116,12 +122,21 @@ class PrefillDesk {
   void Do(const prefill::CancelAnswer&) {}
 
   const KvSide side_;
+  const Duration remember_;  ///< answers
   const size_t slot_bytes_;
   SenderPort& sender_;
   worker::TransferLoop& thread_;
   const Clock& clock_;
   engine::Scheduler* scheduler_ = nullptr;
+  /// The answer of a leg that is over, for those who ask again.
+  struct Answered {
+    absl::Status status;
+    bool no_room = false;
+    std::vector<engine::SequenceOutput> outputs;
+    TimePoint forget_at{};
+  };
   std::map<prefill::JobKey, Job> jobs_;
+  std::map<prefill::JobKey, Answered> answered_;
   std::map<engine::RequestKey, prefill::JobKey> by_request_;
   std::map<std::tuple<prefill::PeerId, TicketId, uint32_t>, prefill::JobKey> by_ticket_;  ///< what the core pushes
   std::map<std::string, prefill::PeerId> peers_;                                          ///< by landing address

@@ -121,8 +121,8 @@ std::string Outcome(const std::string& state, const Apply& apply) {
 
 // event | one cell per state
 constexpr const char* kTable = R"(
-Begin                        | →Queued | Answer(ALREADY_EXISTS) | Answer(ALREADY_EXISTS) | Answer(ALREADY_EXISTS) | Answer(ALREADY_EXISTS) | Answer(ALREADY_EXISTS) | Answer(ALREADY_EXISTS) | Answer(ALREADY_EXISTS)
-Begin, draining              | Answer(UNAVAILABLE) | Answer(UNAVAILABLE) | Answer(UNAVAILABLE) | Answer(UNAVAILABLE) | Answer(UNAVAILABLE) | Answer(UNAVAILABLE) | Answer(UNAVAILABLE) | Answer(UNAVAILABLE)
+Begin                        | →Queued | = | = | = | Answer(OK) | Answer(OK) | Answer(OK) | Answer(OK)
+Begin, draining              | Answer(UNAVAILABLE) | = | = | = | Answer(OK) | Answer(OK) | Answer(OK) | Answer(OK)
 Begin, all cached there      | Answer(INVALID_ARGUMENT) | Answer(INVALID_ARGUMENT) | Answer(INVALID_ARGUMENT) | Answer(INVALID_ARGUMENT) | Answer(INVALID_ARGUMENT) | Answer(INVALID_ARGUMENT) | Answer(INVALID_ARGUMENT) | Answer(INVALID_ARGUMENT)
 Begin, part of a unit cached | Answer(INVALID_ARGUMENT) | Answer(INVALID_ARGUMENT) | Answer(INVALID_ARGUMENT) | Answer(INVALID_ARGUMENT) | Answer(INVALID_ARGUMENT) | Answer(INVALID_ARGUMENT) | Answer(INVALID_ARGUMENT) | Answer(INVALID_ARGUMENT)
 Begin, other heads           | Answer(INVALID_ARGUMENT) | Answer(INVALID_ARGUMENT) | Answer(INVALID_ARGUMENT) | Answer(INVALID_ARGUMENT) | Answer(INVALID_ARGUMENT) | Answer(INVALID_ARGUMENT) | Answer(INVALID_ARGUMENT) | Answer(INVALID_ARGUMENT)

@@ -68,15 +68,38 @@ TEST(PrefillDesk, WhatIsBeingSentStaysWhenItsRequestEndsMeanwhile) {
   EXPECT_TRUE(w.desk.Idle());
 }
 
-TEST(PrefillDesk, ALegThatIsOverIsNotBegunAgain) {
+TEST(PrefillDesk, ALegThatIsOverIsNotBegunAgainAndAnsweredAlike) {
   DeskWorld w;
   w.Begin(w.MakeOrder(/*max_tokens=*/1));
   w.Step(), w.Bound(), w.Step();
+  const int32_t first = w.caller->firsts.at(0).tokens.at(0).token;
   w.Flushed(), w.Hear(LaneClosedAck{w.lane}), w.desk.Tick();
   ASSERT_EQ(w.desk.jobs(), 0u);
-  w.caller->log.clear();
-  w.Begin();
-  EXPECT_EQ(w.caller->log, "Answer(ALREADY_EXISTS) ") << "and not OK without a token, as the core would repeat it";
+  const auto again = std::make_shared<KeepingEvents>();
+  w.desk.Begin(w.MakeOrder(1), again);
+  EXPECT_EQ(again->log, "Answer(OK) ");
+  EXPECT_EQ(again->firsts.at(0).tokens.at(0).token, first);
+  EXPECT_EQ(w.desk.jobs(), 0u);
+  w.h.now += std::chrono::seconds(61);
+  w.desk.Tick();
+  w.desk.Begin(w.MakeOrder(1), again);
+  EXPECT_EQ(w.desk.jobs(), 1u) << "long after, it is a new one";
+}
+
+TEST(PrefillDesk, WhoAsksForALegThatRunsHearsAllOfIt) {
+  DeskWorld w;
+  JobOrder order = w.MakeOrder(1);
+  order.request.sampling.prompt_logprobs = 0;
+  w.Begin(order);
+  w.Step(), w.Bound();
+  const auto second = std::make_shared<KeepingEvents>();
+  w.desk.Begin(order, second);
+  EXPECT_EQ(w.desk.jobs(), 1u);
+  EXPECT_EQ(second->log, "Scores32 ") << "what it has missed";
+  w.desk.OnCallerGone(w.key);
+  w.Step();
+  EXPECT_EQ(second->log, "Scores32 Scores7 Answer(OK) ") << "one caller is left";
+  EXPECT_EQ(second->firsts.size(), 1u);
 }
 
 TEST(PrefillDesk, WhatDecodeHasIsNotSentAndWhatWeHaveIsSentAtOnce) {

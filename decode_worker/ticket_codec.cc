@@ -1,0 +1,51 @@
+#include "decode_worker/ticket_codec.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "kvtransfer/layout_codec.h"
+#include "worker/codec.h"
+
+namespace baton::decode_worker {
+namespace {
+
+constexpr auto kDefaultExpiry = std::chrono::seconds(60);
+
+}  // namespace
+
+ReserveOrder DecodeReserve(const v1::ReserveRequest& in) {
+  ReserveOrder order{{in.key().request_id(), in.key().attempt()}, in.cache_salt()};
+  order.prompt.resize(in.prompt_token_ids().size() / 4);
+  std::memcpy(order.prompt.data(), in.prompt_token_ids().data(), order.prompt.size() * 4);
+  order.session = in.router_session();
+  order.prompt_len = static_cast<int32_t>(in.prompt_len());
+  order.expiry = in.expiry_ms() > 0 ? Duration(std::chrono::milliseconds(in.expiry_ms())) : Duration(kDefaultExpiry);
+  return order;
+}
+
+v1::ReserveReply EncodeReserved(const decode::ReserveAnswer& from, const DeskFacts& facts, const Landing& landing,
+                                Duration wait) {
+  v1::ReserveReply reply;
+  if (!from.status.ok()) {
+    const auto wait_ms = static_cast<uint32_t>(Milliseconds(wait));
+    *reply.mutable_nack() = worker::EncodeError(
+        from.status, absl::IsResourceExhausted(from.status) ? std::max(wait_ms, 100u) : 0, wait_ms);
+    return reply;
+  }
+  v1::Ticket ticket;
+  ticket.set_id(from.ticket);
+  ticket.set_incarnation(facts.incarnation);
+  reply.set_ticket(ticket.SerializeAsString());
+  *reply.mutable_kv_layout() = EncodeLayout(facts.side.layout);
+  reply.set_landing_address(landing.address());
+  reply.set_transport(landing.kind());
+  reply.set_cached_tokens(static_cast<uint32_t>(from.cached_tokens));
+  reply.set_expiry_ms(static_cast<uint32_t>(Milliseconds(from.expiry)));
+  reply.set_slot_bytes(landing.shape().slot_bytes);
+  reply.set_piece_tokens(static_cast<uint32_t>(facts.piece_tokens));
+  reply.set_tensor_parallel_size(static_cast<uint32_t>(facts.side.tensor_parallel_size));
+  for (int layer : facts.side.stage_layers) reply.add_stage_layers(static_cast<uint32_t>(layer));
+  return reply;
+}
+
+}  // namespace baton::decode_worker

@@ -1,0 +1,16 @@
+// A ticket on the wire: what Reserve asks, and its answer.
+#pragma once
+
+#include "decode_worker/landing.h"
+#include "decode_worker/ticket_desk.h"
+#include "proto/worker.pb.h"
+
+namespace baton::decode_worker {
+
+ReserveOrder DecodeReserve(const v1::ReserveRequest& in);
+
+/// `wait`: predicted, until a request that comes now starts; told with a refusal.
+v1::ReserveReply EncodeReserved(const decode::ReserveAnswer& from, const DeskFacts& facts, const Landing& landing,
+                                Duration wait);
+
+}  // namespace baton::decode_worker

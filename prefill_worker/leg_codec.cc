@@ -1,0 +1,98 @@
+#include "prefill_worker/leg_codec.h"
+
+#include <utility>
+
+#include "common/status.h"
+#include "kvtransfer/layout_codec.h"
+#include "worker/codec.h"
+
+namespace baton::prefill_worker {
+namespace {
+
+constexpr size_t kPieceBytes = 64 << 10;
+constexpr uint32_t kLeaseMs = 5000;
+
+/// A leg's answer, from what the desk found to messages.
+class LegAnswer final : public JobEvents {
+ public:
+  explicit LegAnswer(std::shared_ptr<worker::PrefillSink> sink) : sink_(std::move(sink)) {}
+
+  void OnPromptScores(const std::vector<kernels::SampleResult>& scores) override {
+    for (std::string& piece : worker::EncodePromptLogprobs(scores, kPieceBytes)) {
+      v1::PrefillReply reply;
+      reply.set_prompt_logprobs(std::move(piece));
+      sink_->Send(std::move(reply));
+    }
+  }
+
+  void OnEnd(const absl::Status& status, bool no_room, const std::vector<engine::SequenceOutput>& outputs) override {
+    if (!status.ok() && !no_room) return sink_->Finish(status);
+    v1::PrefillReply reply;
+    reply.set_last(true);
+    if (no_room) {
+      *reply.mutable_no_room() = worker::EncodeError(status, 0, 0);
+      reply.set_lease_ms(kLeaseMs);
+    }
+    for (const engine::SequenceOutput& output : outputs) {
+      const v1::RelayEntry entry = worker::EncodeOutput(output);
+      v1::FirstToken& first = *reply.add_first();
+      first.set_index(entry.index());
+      first.set_token_id(entry.token_ids(0));
+      first.set_rng_position(entry.position());
+      if (entry.logprobs_size() > 0) *first.mutable_logprobs() = entry.logprobs(0);
+      first.set_finish_reason(entry.finish_reason());
+      if (entry.has_stop_token_id()) first.set_stop_token_id(entry.stop_token_id());
+      reply.mutable_usage()->set_cached_tokens(output.cached_tokens);
+      reply.mutable_timings()->set_queue_prefill_ms(Milliseconds(output.timings.queued));
+      reply.mutable_timings()->set_prefill_ms(Milliseconds(output.timings.prefill));
+    }
+    sink_->Send(std::move(reply));
+    sink_->Finish(absl::OkStatus());
+  }
+
+ private:
+  const std::shared_ptr<worker::PrefillSink> sink_;
+};
+
+v1::Attach AsAttach(const v1::PrefillRequest& in) {
+  v1::Attach out;
+  out.set_prompt_token_ids(in.prompt_token_ids());
+  out.set_prompt_len(in.prompt_len());
+  out.set_output_len_so_far(in.output_len_so_far());
+  *out.mutable_sampling() = in.sampling();
+  *out.mutable_eos_token_ids() = in.eos_token_ids();
+  out.set_deadline_ms(in.deadline_ms());
+  out.set_priority(in.priority());
+  out.set_cache_salt(in.cache_salt());
+  return out;
+}
+
+}  // namespace
+
+std::shared_ptr<JobEvents> MakeLegAnswer(std::shared_ptr<worker::PrefillSink> sink) {
+  return std::make_shared<LegAnswer>(std::move(sink));
+}
+
+absl::StatusOr<JobOrder> DecodeOrder(const v1::PrefillRequest& in, const worker::AttachLimits& limits, TimePoint now) {
+  JobOrder order{.key = {in.key().request_id(), in.key().attempt(), in.key().epoch()}};
+  BATON_ASSIGN_OR_RETURN(order.request, worker::DecodeAttach(AsAttach(in), limits, 0, now));
+  const v1::ReserveReply& reserved = in.ticket();
+  v1::Ticket ticket;
+  if (!ticket.ParseFromString(reserved.ticket()) || ticket.id() == 0 || in.key().epoch() == 0) {
+    return absl::InvalidArgumentError(
+        StrCat("a ticket of ", reserved.ticket().size(), " bytes that is none, epoch ", in.key().epoch()));
+  }
+  order.ticket = ticket.id();
+  order.landing_address = reserved.landing_address();
+  BATON_ASSIGN_OR_RETURN(order.target.layout, DecodeLayout(reserved.kv_layout()));
+  order.target.tensor_parallel_size = static_cast<int>(reserved.tensor_parallel_size());
+  order.target.stage_layers.assign(reserved.stage_layers().begin(), reserved.stage_layers().end());
+  BATON_RETURN_IF_ERROR(CheckSide(order.target));
+  order.cached_tokens = static_cast<int32_t>(reserved.cached_tokens());
+  order.piece_tokens = static_cast<int>(reserved.piece_tokens());
+  order.slot_bytes = reserved.slot_bytes();
+  order.expiry = std::chrono::milliseconds(reserved.expiry_ms());
+  return order;
+}
+
+}  // namespace baton::prefill_worker

@@ -1,0 +1,20 @@
+// A prefill leg on the wire: what Prefill asks, and the messages that answer it.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "prefill_worker/prefill_desk.h"
+#include "proto/worker.pb.h"
+#include "worker/codec.h"
+#include "worker/role_service.h"
+
+namespace baton::prefill_worker {
+
+/// InvalidArgument with what is wrong; the request's key is the desk's to choose.
+absl::StatusOr<JobOrder> DecodeOrder(const v1::PrefillRequest& in, const worker::AttachLimits& limits, TimePoint now);
+
+/// Sends what the desk finds to `sink`, and ends it.
+std::shared_ptr<JobEvents> MakeLegAnswer(std::shared_ptr<worker::PrefillSink> sink);
+
+}  // namespace baton::prefill_worker
