@@ -43,8 +43,10 @@ void FlagSet::Attach(CLI::App& app, std::string_view positional) {
     const std::string dashed = StrCat(flag.name == positional ? StrCat(flag.name, ",") : "", "--", flag.name);
     CLI::Option* option = nullptr;
     if (flag.is_bool) {
+      const size_t own = flag.name.rfind('.') + 1;  // of the name without its prefix
+      const std::string after_prefix = StrCat(flag.name.substr(0, own), "no-", flag.name.substr(own));
       option = app.add_flag_function(
-          StrCat(dashed, ",!--no-", flag.name),
+          StrCat(dashed, ",!--no-", flag.name, own > 0 ? StrCat(",!--", after_prefix) : ""),
           [this, &flag](int64_t count) { Set(flag, {count > 0 ? "true" : "false"}); }, flag.help);
     } else {
       option = app.add_option_function<std::vector<std::string>>(

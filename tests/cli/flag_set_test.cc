@@ -70,6 +70,18 @@ void VisitFields(OtherConfig& c, Visitor&& field) {
   field("threads", c.threads, "", "");
 }
 
+TEST(FlagSet, AFlagWithAPrefixIsNegatedBeforeOrBehindIt) {
+  for (const char* flag : {"--no-prefill.enable-prefix-caching", "--prefill.no-enable-prefix-caching"}) {
+    CLI::App app;
+    SampleConfig config;
+    FlagSet set;
+    set.Add(config, "sample", {}, "prefill.");
+    set.Attach(app);
+    app.parse(std::vector<std::string>{flag});
+    EXPECT_FALSE(config.enable_prefix_caching) << flag;
+  }
+}
+
 TEST(FlagSet, ANameThatTwoConfigsHaveIsOneFlagThatSetsBoth) {
   CLI::App app;
   SampleConfig first;
