@@ -1,0 +1,117 @@
+#include "sim/decode_node.h"
+
+#include "decode_worker/ticket_codec.h"
+#include "tests/worker/one_rank.h"
+#include "worker/kv_pool_view.h"
+
+namespace baton::sim {
+namespace {
+
+worker::WorkerConfig LandingConfig(const ClusterScenario& scenario) {
+  worker::WorkerConfig config;
+  config.landing_slots = scenario.landing_slots, config.landing_slot_bytes = kSlotBytes;
+  return config;
+}
+
+decode_worker::DeskFacts Facts(const ClusterScenario& scenario, const KvLayout& layout, const std::string& incarnation) {
+  decode_worker::DeskFacts facts{.side = worker::SideOf(layout), .piece_tokens = kPieceTokens, .incarnation = incarnation, .model_digest = "m"};
+  facts.handoff.ring_slots = {scenario.landing_slots};
+  facts.handoff.max_reserved_tokens = 2000;
+  facts.handoff.max_quarantined_slots = scenario.landing_slots;
+  return facts;
+}
+
+}  // namespace
+
+/// The relay's way down in one session.
+class DecodeNode::Stream final : public worker::RelaySink {
+ public:
+  Stream(DecodeNode& node, std::string session) : node_(node), session_(std::move(session)) {}
+  void Send(v1::RelayDown message) override { node_.router_.RelayDown(node_.slot_, session_, message.SerializeAsString()); }
+
+ private:
+  DecodeNode& node_;
+  const std::string session_;
+};
+
+DecodeNode::Life::Life(DecodeNode& node, const engine::HarnessOptions& options)
+    : engine(options, &policy),
+      loop(node),
+      landing(decode_worker::Landing::Create(LandingConfig(node.plant_.scenario), worker::PoolOf(engine.memory()), node.incarnation(), node.time_,
+                                             loop, node, node.MakeTransport())
+                  .value()),
+      facts(Facts(node.plant_.scenario, engine.memory().layout(), node.incarnation())),
+      desk(facts, *landing, loop, node.time_),
+      book({.vocab_size = engine::kFakeVocab}, &desk) {
+  policy.desk = &desk;
+  desk.SetRelay(&book), desk.Use(engine.scheduler());
+}
+
+DecodeNode::DecodeNode(const Plant& plant, int slot, RouterPort& router)
+    : WorkerNode(plant, StrCat("d", slot)), slot_(slot), router_(router) {}
+
+DecodeNode::~DecodeNode() = default;
+
+void DecodeNode::OnBirth() {
+  life_now_ = std::make_unique<Life>(*this, EngineOptions(plant_.scenario, plant_.scenario.decode_block, plant_.scenario.decode_blocks));
+  Run(life_now_->engine, life_now_->loop);
+}
+
+void DecodeNode::OnDeath() {
+  WorkerNode::OnDeath();
+  life_now_.reset();
+}
+
+void DecodeNode::OnReserve(const std::string& session, const std::string& bytes) {
+  v1::ReserveRequest request;
+  BATON_CHECK(request.ParseFromString(bytes));
+  request.set_router_session(session);
+  const router::LegKey key{request.key().request_id(), request.key().attempt(), 0};
+  const decode::ReserveAnswer answer = life_now_->desk.Reserve(decode_worker::DecodeReserve(request));
+  router_.ReserveReply(slot_, session, key,
+                       decode_worker::EncodeReserved(answer, life_now_->facts, *life_now_->landing, Duration::zero()).SerializeAsString());
+}
+
+void DecodeNode::OnRelayUp(const std::string& session, const std::string& bytes) {
+  v1::RelayUp up;
+  BATON_CHECK(up.ParseFromString(bytes));
+  std::shared_ptr<Stream>& stream = life_now_->streams[session];
+  if (stream == nullptr) stream = std::make_shared<Stream>(*this, session);
+  life_now_->book.OnMessage(stream, up, life_now_->engine.scheduler(), time_.Now());
+  Wake();
+}
+
+void DecodeNode::OnCancel(const std::string& bytes) {
+  v1::CancelRequest request;
+  BATON_CHECK(request.ParseFromString(bytes));
+  life_now_->desk.Cancel({request.key().request_id(), request.key().attempt()});
+  Wake();
+}
+
+void DecodeNode::OnSessionEnd(const std::string& session) {
+  if (const auto stream = life_now_->streams.extract(session); !stream.empty()) {
+    life_now_->book.OnStreamEnd(stream.mapped().get(), life_now_->engine.scheduler(), time_.Now());
+  }
+  life_now_->desk.OnRouterLeft(session);
+  Wake();
+}
+
+void DecodeNode::OnOutputs(std::vector<engine::SequenceOutput> outputs, uint64_t step) { life_now_->book.OnOutputs(std::move(outputs), step); }
+
+void DecodeNode::OnTick() { life_now_->desk.Tick(); }
+
+void DecodeNode::OnTurnEnd() {
+  WorkerNode::OnTurnEnd();
+  if (life_now_) life_now_->desk.CheckInvariants();
+}
+
+std::string DecodeNode::Holds() const {
+  if (!life_now_) return "";
+  const decode::HandoffStats stats = life_now_->desk.Stats();
+  const auto blocks = life_now_->engine.cache().pool(0).used_blocks();
+  if (stats.tickets + stats.granted_slots + stats.quarantined_slots + stats.reserved_tokens + blocks == 0) return "";
+  return StrCat(name(), ": ", stats.tickets, " tickets, ", stats.granted_slots, " + ", stats.quarantined_slots, " slots, ", stats.reserved_tokens,
+                " tokens, ", blocks, " blocks; ");
+}
+
+}  // namespace baton::sim

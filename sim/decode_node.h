@@ -1,0 +1,74 @@
+// A decode worker: the real desk, handoff core, landing and relay book.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "decode_worker/landing.h"
+#include "decode_worker/ticket_desk.h"
+#include "sim/router_port.h"
+#include "sim/worker_node.h"
+#include "worker/relay_book.h"
+
+namespace baton::sim {
+
+class DecodeNode final : public WorkerNode, private decode_worker::LandingEvents {
+ public:
+  /// `slot`: the router's number for it.
+  DecodeNode(const Plant& plant, int slot, RouterPort& router);
+  ~DecodeNode() override;
+  void OnReserve(const std::string& session, const std::string& bytes);
+  void OnRelayUp(const std::string& session, const std::string& bytes);
+  void OnCancel(const std::string& bytes) override;
+  void OnSessionEnd(const std::string& session) override;
+  std::string Holds() const override;
+  /// Its core's counters of this life.
+  decode::HandoffStats Stats() const { return life_now_ ? life_now_->desk.Stats() : decode::HandoffStats{}; }
+
+ private:
+  struct Policy final : engine::RolePolicy {
+    bool ReleasePins() override { return desk->Shed(); }
+    decode_worker::TicketDesk* desk = nullptr;
+  };
+  class Stream;
+  struct Life {
+    Life(DecodeNode& node, const engine::HarnessOptions& options);
+    ~Life() { desk.LetGo(); }
+    Policy policy;
+    engine::Harness engine;
+    Loop loop;
+    std::unique_ptr<decode_worker::Landing> landing;
+    decode_worker::DeskFacts facts;
+    decode_worker::TicketDesk desk;
+    worker::RelayBook book;
+    std::map<std::string, std::shared_ptr<Stream>> streams;  ///< by session
+  };
+  void OnHello(WriterId writer, LaneHello hello) override {
+    ToScheduler([this, writer, hello] { life_now_->desk.OnHello(writer, hello); });
+  }
+  void OnLane(WriterId writer, ToDecode message) override {
+    ToScheduler([this, writer, message] { life_now_->desk.OnLane(writer, message), Wake(); });
+  }
+  void OnPlaced(const decode::Placed& placed) override {
+    ToScheduler([this, placed] { life_now_->desk.Handle(placed), Wake(); });
+  }
+  void OnWriterLost(WriterId writer) override {
+    ToScheduler([this, writer] { life_now_->desk.OnWriterGone(writer, false), Wake(); });
+  }
+  void OnWriterFenced(WriterId writer) override {
+    ToScheduler([this, writer] { life_now_->desk.OnWriterGone(writer, true), Wake(); });
+  }
+  void OnBirth() override;
+  void OnDeath() override;
+  void OnOutputs(std::vector<engine::SequenceOutput> outputs, uint64_t step) override;
+  void OnTick() override;
+  int64_t OwnedBlocks(int32_t group) const override { return life_now_->desk.OwnedBlocks(group); }
+  void OnTurnEnd() override;
+
+  const int slot_;
+  RouterPort& router_;
+  std::unique_ptr<Life> life_now_;
+};
+
+}  // namespace baton::sim

@@ -1,0 +1,47 @@
+#include "sim/scenario.h"
+
+#include <random>
+
+#include "common/str_cat.h"
+
+namespace baton::sim {
+
+ClusterScenario ClusterScenario::FromSeed(uint64_t seed) {
+  std::mt19937_64 random(seed * 0x9e3779b97f4a7c15ull + 1);
+  const auto pick = [&random](int low, int high) { return low + static_cast<int>(random() % static_cast<uint64_t>(high - low + 1)); };
+  const auto rate = [&](double most) { return most * pick(1, 10) / 10; };
+  ClusterScenario s;
+  s.seed = seed;
+  s.prefills = pick(1, 2), s.decodes = pick(1, 2), s.requests = pick(1, 6);
+  s.prefill_block = pick(0, 2) == 0 ? 64 : 16, s.decode_block = pick(0, 2) == 0 ? 64 : 16;
+  s.window = pick(0, 5) == 0 ? 33 : 0;
+  s.longest = pick(0, 3) == 0 ? 40 : 120;
+  s.prefill_blocks = pick(0, 2) == 0 ? 24 : 64, s.decode_blocks = pick(0, 2) == 0 ? 24 : 64;
+  s.landing_slots = pick(2, 6);
+  s.chunk = pick(0, 1) == 0 ? 32 : 96;
+  s.receiver_writes = pick(0, 1) == 0;
+  s.local_prefill_tokens = pick(0, 2) == 0 ? 24 : 0;
+  const int kind = static_cast<int>(seed % 8);  // 0: no faults; 1: all
+  const auto has = [&](int which) { return kind == 1 || kind == which || (kind != 0 && pick(0, 5) == 0); };
+  if (has(2)) s.lanes = {rate(0.05), rate(0.1), rate(0.1), rate(0.1), 0, 0};
+  if (has(3)) s.lanes.truncate = rate(0.02), s.lanes.corrupt = rate(0.03);
+  if (has(4)) s.control = {rate(0.05), rate(0.1), rate(0.1), rate(0.1), 0, 0};
+  if (has(5)) s.control.truncate = rate(0.02), s.control.corrupt = rate(0.02), s.cut = rate(0.3);
+  if (has(6)) s.die = rate(0.4);
+  if (has(7)) s.stop = rate(0.4), s.slot_damage = rate(0.2);
+  if (kind != 0 && pick(0, 2) == 0) s.leave = 0.3;
+  return s;
+}
+
+std::string ClusterScenario::Text() const {
+  const auto faults = [](const MessageFaults& f) {
+    return StrCat("drop ", f.drop, " duplicate ", f.duplicate, " delay ", f.delay, " reorder ", f.reorder, " truncate ", f.truncate,
+                  " corrupt ", f.corrupt);
+  };
+  return StrCat("seed ", seed, ": ", prefills, "P ", decodes, "D, ", requests, " requests to ", longest, " tokens, blocks ", prefill_blocks,
+                "x", prefill_block, " and ", decode_blocks, "x", decode_block, window > 0 ? ", window" : "", ", ", landing_slots, " slots, ",
+                receiver_writes ? "the receiver writes" : "the sender writes", "; lanes ", faults(lanes), "; control ", faults(control),
+                "; slots damaged ", slot_damage, ", die ", die, ", stop ", stop, ", cut ", cut, ", leave ", leave);
+}
+
+}  // namespace baton::sim

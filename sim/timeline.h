@@ -1,0 +1,50 @@
+// Virtual time: a clock, a queue of what happens when, and the one source of chance. Everything of a simulation runs in
+// the turns of this queue, in one thread; a seed decides all of it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <queue>
+#include <random>
+#include <vector>
+
+#include "common/clock.h"
+
+namespace baton::sim {
+
+class Timeline final : public Clock {
+ public:
+  explicit Timeline(uint64_t seed) : random_(seed) {}
+  TimePoint Now() const override { return now_; }
+  void At(TimePoint when, std::function<void()> work) { turns_.push({std::max(when, now_), ++order_, std::move(work)}); }
+  void After(Duration delay, std::function<void()> work) { At(now_ + delay, std::move(work)); }
+  /// The next turn; false when there is none.
+  bool RunNext() {
+    if (turns_.empty()) return false;
+    Turn turn = std::move(const_cast<Turn&>(turns_.top()));  // what orders it stays
+    turns_.pop();
+    now_ = turn.at;
+    turn.work();
+    return true;
+  }
+
+  bool Chance(double probability) { return probability > 0 && std::bernoulli_distribution(probability)(random_); }
+  uint64_t Below(uint64_t n) { return random_() % n; }
+  Duration Between(Duration low, Duration high) {
+    return low + Duration(static_cast<Duration::rep>(Below(static_cast<uint64_t>((high - low).count()) + 1)));
+  }
+
+ private:
+  struct Turn {
+    TimePoint at;
+    uint64_t order;
+    std::function<void()> work;
+    bool operator<(const Turn& other) const { return at != other.at ? at > other.at : order > other.order; }
+  };
+  TimePoint now_{std::chrono::seconds(100)};
+  uint64_t order_ = 0;
+  std::priority_queue<Turn> turns_;
+  std::mt19937_64 random_;
+};
+
+}  // namespace baton::sim

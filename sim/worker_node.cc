@@ -1,0 +1,97 @@
+#include "sim/worker_node.h"
+
+namespace baton::sim {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+engine::HarnessOptions EngineOptions(const ClusterScenario& scenario, int tokens_per_block, int blocks) {
+  engine::HarnessOptions options;
+  options.layout = engine::FakeLayout(tokens_per_block, scenario.window);
+  options.num_blocks.assign(options.layout.groups.size(), blocks);
+  options.scheduler.max_model_len = kMaxModelLen;
+  options.scheduler.max_step_ms = 0;
+  options.scheduler.max_num_batched_tokens = scenario.chunk;
+  return options;
+}
+
+WorkerNode::WorkerNode(const Plant& plant, std::string name) : Process(plant.time), plant_(plant), name_(std::move(name)) {}
+
+void WorkerNode::Loop::Post(std::function<void()> work) {
+  posted_.push_back(std::move(work));
+  node_.WakeTransfer();
+}
+
+bool WorkerNode::Loop::Turn() {
+  const std::vector<std::function<void()>> work = std::exchange(posted_, {});
+  for (const auto& one : work) one();
+  bool moved = !work.empty();
+  for (size_t i = 0; i < transports_.size(); ++i) moved |= transports_[i]->Progress();
+  return moved;
+}
+
+worker::TransportMaker WorkerNode::MakeTransport() {
+  return [plant = plant_](const LandingShape& shape, TransportEvents& events) -> absl::StatusOr<std::unique_ptr<Transport>> {
+    absl::StatusOr<std::unique_ptr<Transport>> kind = plant.transports(shape, events);
+    if (!kind.ok()) return kind;
+    return std::make_unique<UnkindTransport>(*std::move(kind), plant.scenario.lanes, plant.scenario.slot_damage, plant.faults_on, plant.faults,
+                                             plant.time);
+  };
+}
+
+void WorkerNode::Run(engine::Harness& engine, Loop& loop) {
+  engine_ = &engine, loop_ = &loop;
+  executing_ = step_posted_ = transfer_posted_ = false;
+  Post(milliseconds(1), [this] { Tick(); });
+}
+
+void WorkerNode::Wake() {
+  if (executing_ || std::exchange(step_posted_, true)) return;
+  Post(microseconds(20), [this] { Step(); });
+}
+
+void WorkerNode::WakeTransfer() {
+  if (std::exchange(transfer_posted_, true)) return;
+  Post(microseconds(30), [this] { TransferTurn(); });
+}
+
+void WorkerNode::TransferTurn() {
+  transfer_posted_ = false;
+  if (loop_->Turn()) WakeTransfer();
+}
+
+/// Plans a step and runs it; its layers are reported half way, its tokens at its end.
+void WorkerNode::Step() {
+  step_posted_ = false;
+  engine::Scheduler& scheduler = engine_->scheduler();
+  auto plan = std::make_shared<engine::StepPlan>(scheduler.PlanStep(time_.Now()));
+  OnOutputs(scheduler.TakeOutputs(), plan->step);
+  if (plan->empty()) return;
+  executing_ = true;
+  engine_->executor().ClearCancel();
+  auto result = std::make_shared<engine::StepResult>(engine_->executor().Execute(*plan).value());
+  const Duration half = microseconds(200) + plan->total_tokens * microseconds(10);
+  Post(half, [this, plan] { OnLayers(*plan); });
+  Post(2 * half, [this, plan, result] {
+    executing_ = false;
+    OnOutputs(engine_->scheduler().Commit(*plan, *result, time_.Now()), plan->step);
+    Wake();
+  });
+}
+
+void WorkerNode::Tick() {
+  OnTick();
+  engine_->scheduler().CheckInvariants();
+  Wake(), WakeTransfer();
+  Post(milliseconds(2), [this] { Tick(); });
+}
+
+void WorkerNode::OnTurnEnd() {
+  if (engine_ == nullptr) return;
+  for (int32_t g = 0; g < engine_->cache().num_groups(); ++g) {
+    const int64_t owners = engine_->cache().pool(g).total_owners(), known = engine_->scheduler().OwnedBlocks(g) + OwnedBlocks(g);
+    BATON_CHECK(owners == known, name_, " group ", g, ": ", owners, " owners of blocks, ", known, " known");
+  }
+}
+
+}  // namespace baton::sim
