@@ -19,12 +19,13 @@ void UnkindTransport::Send(PeerNumber peer, std::string message, Done done) {
   if (Happens(faults_.duplicate)) ++counters_.duplicate, inner_->Send(peer, message, [](const absl::Status&) {});
   if (Happens(faults_.drop)) {
     ++counters_.drop;
-    return late_.push_back({0, "", std::move(done), 1});
+    return late_.push_back({0, "", std::move(done), time_.Now()});
   }
   const bool delay = Happens(faults_.delay), reorder = Happens(faults_.reorder);
   if (!delay && !reorder) return inner_->Send(peer, std::move(message), std::move(done));
   ++(delay ? counters_.delay : counters_.reorder);
-  late_.push_back({peer, std::move(message), std::move(done), delay ? static_cast<int>(1 + time_.Below(2000)) : 2});
+  const Duration most = delay ? std::chrono::milliseconds(300) : std::chrono::milliseconds(2);
+  late_.push_back({peer, std::move(message), std::move(done), time_.Now() + time_.Between(std::chrono::microseconds(100), most)});
 }
 
 void UnkindTransport::Write(PeerNumber peer, const LandingPlace& place, std::span<const std::byte> bytes, Done done) {
@@ -38,7 +39,7 @@ void UnkindTransport::Write(PeerNumber peer, const LandingPlace& place, std::spa
 bool UnkindTransport::Progress() {
   std::vector<Late> due;
   for (size_t i = 0; i < late_.size();) {
-    if (--late_[i].turns > 0) {
+    if (late_[i].due > time_.Now()) {
       ++i;
       continue;
     }

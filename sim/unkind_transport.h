@@ -48,7 +48,7 @@ class UnkindTransport final : public Transport {
     PeerNumber peer = 0;
     std::string message;
     Done done;
-    int turns = 0;  ///< of ours, until it leaves
+    TimePoint due{};  ///< it leaves
   };
   bool Happens(double rate) { return faults_on_ && time_.Chance(rate); }
 

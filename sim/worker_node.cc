@@ -50,14 +50,20 @@ void WorkerNode::Wake() {
   Post(microseconds(20), [this] { Step(); });
 }
 
-void WorkerNode::WakeTransfer() {
+void WorkerNode::WakeTransfer(Duration after) {
   if (std::exchange(transfer_posted_, true)) return;
-  Post(microseconds(30), [this] { TransferTurn(); });
+  Post(after, [this] { TransferTurn(); });
 }
 
+/// Looks again at once when it had something to do, and for a while after that; else once in a tick.
 void WorkerNode::TransferTurn() {
   transfer_posted_ = false;
-  if (loop_->Turn()) WakeTransfer();
+  if (loop_->Turn()) {
+    moved_ = time_.Now();
+    WakeTransfer();
+  } else if (time_.Now() - moved_ < milliseconds(5)) {
+    WakeTransfer(microseconds(300));
+  }
 }
 
 /// Plans a step and runs it; its layers are reported half way, its tokens at its end.
@@ -83,7 +89,7 @@ void WorkerNode::Tick() {
   OnTick();
   engine_->scheduler().CheckInvariants();
   Wake(), WakeTransfer();
-  Post(milliseconds(2), [this] { Tick(); });
+  Post(milliseconds(10), [this] { Tick(); });
 }
 
 void WorkerNode::OnTurnEnd() {

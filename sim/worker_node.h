@@ -64,7 +64,7 @@ class WorkerNode : public Process {
   void ToScheduler(std::function<void()> work) { Post(std::chrono::microseconds(10), std::move(work)); }
   /// Something came: a step may be planned.
   void Wake();
-  void WakeTransfer();
+  void WakeTransfer(Duration after = std::chrono::microseconds(30));
   worker::TransportMaker MakeTransport();
 
   virtual void OnOutputs(std::vector<engine::SequenceOutput> outputs, uint64_t step) = 0;
@@ -85,6 +85,7 @@ class WorkerNode : public Process {
   engine::Harness* engine_ = nullptr;  ///< of this life
   Loop* loop_ = nullptr;
   bool executing_ = false, step_posted_ = false, transfer_posted_ = false;
+  TimePoint moved_{};  ///< the transfer thread had something to do
 };
 
 }  // namespace baton::sim
