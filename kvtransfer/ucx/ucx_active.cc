@@ -50,7 +50,7 @@ void UcxTransport::SendActive(Peer& peer, MessageKind kind, const Head& head, st
 
 /// Done at once, failed at once, or in UCX's hands until Ended.
 void UcxTransport::Complete(ucs_status_ptr_t request, std::unique_ptr<Operation> operation) {
-  if (UCS_PTR_IS_PTR(request)) return void(operation.release());
+  if (UCS_PTR_IS_PTR(request)) return HandOver(std::move(operation));
   const absl::Status status = ToStatus(UCS_PTR_RAW_STATUS(request), "send");
   if (status.ok() && !operation->done) return;
   Later([this, status, ended = std::shared_ptr<Operation>(std::move(operation))] { Finish(*ended, status); });
@@ -67,8 +67,14 @@ void UcxTransport::Finish(const Operation& operation, const absl::Status& status
   if (operation.done) operation.done(status);
 }
 
+std::unique_ptr<UcxTransport::Operation> UcxTransport::TakeBack(void* operation) {
+  std::unique_ptr<Operation> ours(static_cast<Operation*>(operation));
+  ours->owner->in_ucx_.erase(ours.get());
+  return ours;
+}
+
 void UcxTransport::Ended(void* request, ucs_status_t code, void* user_data) {
-  const std::unique_ptr<Operation> operation(static_cast<Operation*>(user_data));
+  const std::unique_ptr<Operation> operation = TakeBack(user_data);
   ucp_request_free(request);
   operation->owner->Finish(*operation, ToStatus(code, "send"));
 }
@@ -133,7 +139,7 @@ bool UcxTransport::FlushPuts() {
     param.user_data = flush.get();
     const ucs_status_ptr_t request = ucp_ep_flush_nbx(peer->endpoint, &param);
     if (UCS_PTR_IS_PTR(request)) {
-      flush.release();
+      HandOver(std::move(flush));
     } else {
       Finish(*flush, ToStatus(UCS_PTR_RAW_STATUS(request), "flush"));
     }
@@ -216,12 +222,12 @@ ucs_status_t UcxTransport::OnActive(MessageKind kind, const Head& head, void* da
   param.cb.recv_am = &UcxTransport::StagedEnded;
   param.user_data = operation.get();
   const ucs_status_ptr_t request = ucp_am_recv_data_nbx(worker_->get(), data, operation->staged.data(), bytes, &param);
-  if (UCS_PTR_IS_PTR(request)) operation.release();
+  if (UCS_PTR_IS_PTR(request)) HandOver(std::move(operation));
   return UCS_PTR_IS_PTR(request) ? UCS_INPROGRESS : UCS_PTR_RAW_STATUS(request);
 }
 
 void UcxTransport::StagedEnded(void* request, ucs_status_t status, size_t, void* user_data) {
-  const std::unique_ptr<Operation> operation(static_cast<Operation*>(user_data));
+  const std::unique_ptr<Operation> operation = TakeBack(user_data);
   ucp_request_free(request);
   UcxTransport& owner = *operation->owner;
   if (status == UCS_OK) owner.Store(operation->head, operation->staged);

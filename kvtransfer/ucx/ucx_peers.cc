@@ -38,6 +38,8 @@ UcxTransport::~UcxTransport() {
     ucp_worker_progress(worker_->get());
     EndClosing();
   }
+  worker_.reset();
+  for (Operation* operation : in_ucx_) delete operation;  // whose end UCX never told
   close(epoll_);
 }
 

@@ -9,6 +9,7 @@
 #include <tuple>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/escaping.h"
 #include "kvtransfer/peer_exit.h"
 #include "kvtransfer/ucx/ucx_worker.h"
@@ -97,6 +98,9 @@ class UcxTransport final : public Transport {
   bool FlushPuts();
   bool AnswerLanded();
   void Complete(ucs_status_ptr_t request, std::unique_ptr<Operation> operation);
+  /// UCX has it until one of the callbacks takes it back.
+  void HandOver(std::unique_ptr<Operation> operation) { in_ucx_.insert(operation.release()); }
+  static std::unique_ptr<Operation> TakeBack(void* operation);
   void Lose(PeerNumber peer, const absl::Status& why);
   void CloseEndpoint(ucp_ep_h endpoint);
   bool EndLeaving();
@@ -128,6 +132,7 @@ class UcxTransport final : public Transport {
   PeerNumber next_peer_ = 1;
   std::vector<std::function<void()>> later_;
   std::vector<PeerNumber> to_flush_, to_answer_;  ///< peers with puts that are not flushed, with stored writes
+  absl::flat_hash_set<Operation*> in_ucx_;      ///< owned; UCX names them
   std::unique_ptr<Operation> spare_operation_;  ///< most puts end at once and need none
   std::vector<std::vector<std::byte>> spare_;  ///< of Operation::staged: fresh memory costs as much as the copy
   friend absl::StatusOr<std::unique_ptr<Transport>> baton::MakeUcxTransport(UcxOptions options, TransportEvents& events);
