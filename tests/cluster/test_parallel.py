@@ -117,8 +117,8 @@ class Parallel(unittest.TestCase):
 
     def test_sides_with_other_sums_serve_together(self):
         with Cluster(args=["--threads", 1, "--prefill", 1, "--decode", 1, "--local-prefill-max-tokens", 0, f"--prefill.{TP}", 2]) as c:
-            for body, (choices, _) in zip(self.bodies[:12], self.alone):
-                have, _ = answer(c, body)
+            for body, (choices, *_) in zip(self.bodies[:12], self.alone):
+                have, *_ = answer(c, body)
                 self.assertEqual([x["index"] for x in have], [x["index"] for x in choices])
             self.assertGreater(c.metric("baton_kv_transfer_bytes_total"), 0)
             self.assertEqual(c.metric("baton_kv_digest_mismatches_total"), 0)
@@ -138,12 +138,12 @@ class Parallel(unittest.TestCase):
             gone(ranks)
 
     def test_what_cannot_be_cut_is_refused_with_both_numbers(self):
-        for flags, words in (([f"--{TP}", 16], "--tensor-parallel-size 16 does not divide 8 attention heads"),
-                             ([f"--{TP}", 3], "--tensor-parallel-size 3: must be a power of two"),
-                             ([f"--{PP}", 4], "--pipeline-parallel-size 4 is not in 1 … 3")):
+        for flags, code, words in (([f"--{TP}", 16], 3, "--tensor-parallel-size 16 does not divide 8 attention heads"),
+                                   ([f"--{TP}", 3], 2, "--tensor-parallel-size 3: must be a power of two"),
+                                   ([f"--{PP}", 4], 3, "--pipeline-parallel-size 4 is not in 1 … 3")):
             with self.subTest(flags=flags):
                 done = run(["worker", "--model", TINY, "--load-format", "dummy", *flags])
-                self.assertEqual(done.returncode, 3)
+                self.assertEqual(done.returncode, code)
                 self.assertIn(words, done.stderr)
 
 

@@ -54,11 +54,18 @@ def as_chat(body):
     return chat
 
 
+def path_of(body):
+    return "/v1/chat/completions" if "messages" in body else "/v1/completions"
+
+
 def answer(cluster, body):
-    """What must be the same bits: texts, logprobs of answer and prompt, reasons, tokens counted."""
-    reply = cluster.post("/v1/chat/completions" if "messages" in body else "/v1/completions", body)
+    reply = cluster.post(path_of(body), body)
     assert reply.status == 200, f"{reply.status} {reply.body} for {body}"
-    whole = reply.json()
+    return bits_of(reply.json())
+
+
+def bits_of(whole):
+    """What must be the same bits: texts, logprobs of answer and prompt, reasons, tokens counted."""
     return whole["choices"], whole.get("prompt_logprobs"), whole["usage"]["completion_tokens"]
 
 
