@@ -36,12 +36,14 @@ SequenceKv SequenceKv::Share() const {
   SequenceKv copy;
   for (const BlockTable& t : tables) copy.tables.push_back(t.Share());
   copy.cursor = cursor.Share();
+  copy.handed_over_tokens = handed_over_tokens;
   return copy;
 }
 
 void SequenceKv::Clear() {
   tables.clear();
   cursor = PrefixCursor();
+  handed_over_tokens = 0;
 }
 
 KvCache::KvCache(const KvLayout& layout, std::vector<int32_t> num_blocks, const PrefixHasher& hasher, Options options)
@@ -234,11 +236,16 @@ void KvCache::PublishUnit(SequenceKv& kv, int32_t group) {
   const int32_t slot = (index_.units(node) - 1) / units_per_block(group);
   const BlockId block = kv.tables[static_cast<size_t>(group)].blocks()[static_cast<size_t>(slot)];
   if (block == kNoBlock || index_.block(node, group) != kNoBlock) return;
+  const auto came = [&](NodeId unit) {
+    return index_.units(unit) * kUnitTokens > FirstVisible(group, kv.handed_over_tokens);
+  };
+  if (!came(node)) return;
   BlockPool& pool = *pools_[static_cast<size_t>(group)];
   // Units before it in this block may be known by another block that ends there: this one holds more, so it takes over.
   NodeId before = index_.parent(node);
   for (int32_t i = (index_.units(node) - 1) % units_per_block(group); i-- > 0; before = index_.parent(before)) {
     const BlockId other = index_.block(before, group);
+    if (!came(before)) break;
     if (other == kNoBlock || other == block) continue;
     const BlockId emptied = index_.Reassign(before, group, block);
     if (emptied != kNoBlock) pool.SetCached(emptied, false);

@@ -19,6 +19,9 @@ namespace baton::engine {
 struct SequenceKv {
   std::vector<BlockTable> tables;  ///< [groups]; empty: holds nothing
   PrefixCursor cursor;
+  /// Not 0: so many tokens were taken over from another worker. Units that no later position sees never came, though
+  /// their block may be there: they are not published.
+  int32_t handed_over_tokens = 0;
   SequenceKv Share() const;
   /// Returns all blocks and the cursor.
   void Clear();

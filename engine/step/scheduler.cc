@@ -311,6 +311,7 @@ absl::Status Scheduler::BindForHandoff(SequenceKv& prefix, int32_t tokens) {
     }
   }
   st.cache.SkipBehindWindow(prefix, tokens - 1);
+  prefix.handed_over_tokens = tokens - 1;
   BATON_CHECK(st.cache.Grow(prefix, tokens));
   return absl::OkStatus();
 }

@@ -166,6 +166,20 @@ TEST_F(KvCacheTest, WindowGroupReleasesBlocksAndAHitNeedsOnlyTheWindow) {
   cache.CheckInvariants();
 }
 
+TEST_F(KvCacheTest, WhatWasNotHandedOverOfAWindowIsNotFound) {
+  KvCache cache = Make(FakeLayout(64, 32), {8, 8});
+  SequenceKv kv = cache.Start("", "");
+  cache.SkipBehindWindow(kv, 112);
+  ASSERT_TRUE(cache.Grow(kv, 113));
+  kv.handed_over_tokens = 112;
+  cache.Publish(kv, Tokens(112), 112);
+  EXPECT_EQ(cache.MatchTokens("", "", Tokens(113), 112), 112);
+  EXPECT_EQ(cache.MatchTokens("", "", Tokens(113), 96), 0)
+      << "positions 65 to 79 never came, though their block is there";
+  kv.Clear();
+  cache.CheckInvariants();
+}
+
 TEST_F(KvCacheTest, NodesAndEventsDoNotOutliveTheirBlocks) {
   KvCache cache = Make(FakeLayout(), {8});
   for (int32_t i = 0; i < 50; ++i) Fill(cache, Tokens(64, 1000 * i));
