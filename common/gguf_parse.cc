@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstring>
 
+#include "common/foreign_text.h"
 #include "common/status.h"
 #include "common/str_cat.h"
 
@@ -40,13 +41,6 @@ uint64_t NumberBytes(GgufValueType type) {
   return 0;
 }
 
-/// Keys and names in messages: as they are if harmless, else cut and marked.
-std::string Quoted(std::string_view text) {
-  std::string out = "\"";
-  for (char c : text.substr(0, 80)) out += (c >= 32 && c < 127) ? c : '?';
-  return out + (text.size() > 80 ? "…\"" : "\"");
-}
-
 }  // namespace
 
 absl::Status GgufParser::Bad(const std::string& what) const {
@@ -55,8 +49,8 @@ absl::Status GgufParser::Bad(const std::string& what) const {
 
 absl::Status GgufParser::Need(uint64_t bytes, std::string_view what) const {
   if (bytes <= left()) return absl::OkStatus();
-  return Bad(StrCat("truncated: ", what, " needs ", bytes, " bytes at offset ", at_, ", the file has ", left(),
-                    " left of ", bytes_.size()));
+  return Bad(StrCat("truncated: ", Printable(what), " needs ", bytes, " bytes at offset ", at_, ", the file has ",
+                    left(), " left of ", bytes_.size()));
 }
 
 template <typename T>
@@ -71,7 +65,8 @@ absl::StatusOr<T> GgufParser::Number(std::string_view what) {
 absl::StatusOr<std::string_view> GgufParser::String(std::string_view what) {
   BATON_ASSIGN_OR_RETURN(const uint64_t length, Number<uint64_t>(what));
   if (length > kMaxStringBytes) {
-    return Bad(StrCat(what, ": string length ", length, " at offset ", at_ - 8, ", at most ", kMaxStringBytes));
+    return Bad(
+        StrCat(Printable(what), ": string length ", length, " at offset ", at_ - 8, ", at most ", kMaxStringBytes));
   }
   BATON_RETURN_IF_ERROR(Need(length, what));
   std::string_view text(reinterpret_cast<const char*>(bytes_.data()) + at_, length);

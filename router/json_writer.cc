@@ -3,7 +3,7 @@
 #include <charconv>
 #include <cmath>
 
-#include "text/utf8.h"
+#include "common/utf8.h"
 
 namespace baton::router {
 namespace {

@@ -8,6 +8,7 @@
 #include <sstream>
 #include <utility>
 
+#include "common/foreign_text.h"
 #include "common/gguf.h"
 #include "common/status.h"
 #include "common/str_cat.h"
@@ -35,7 +36,7 @@ absl::Status Read(const nlohmann::json& json, const char* key, std::optional<T>&
   const bool fits = std::is_floating_point_v<T>
                         ? std::isfinite(value)
                         : value == std::floor(value) && std::abs(value) <= std::numeric_limits<int32_t>::max();
-  if (!fits) return absl::InvalidArgumentError(StrCat(key, " is ", found->dump()));
+  if (!fits) return absl::InvalidArgumentError(StrCat(key, " is ", Printable(found->dump())));
   out = static_cast<T>(value);
   return absl::OkStatus();
 }

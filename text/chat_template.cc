@@ -29,7 +29,7 @@ std::string TokensJson(const TemplateTokens& tokens) {
 absl::StatusOr<bt_template*> Compile(std::string_view source, const TemplateTokens& tokens, std::string_view prefix) {
   bt_error error{};
   bt_template* made = bt_template_new(BtStr(source), BtStr(TokensJson(tokens)), &error);
-  BATON_RETURN_IF_ERROR(TakeError(error, prefix));
+  BATON_RETURN_IF_ERROR(TakeFileError(error, prefix));
   return made;
 }
 

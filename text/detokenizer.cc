@@ -1,7 +1,7 @@
 #include "text/detokenizer.h"
 
 #include "absl/types/span.h"
-#include "text/utf8.h"
+#include "common/utf8.h"
 
 namespace baton {
 namespace {

@@ -2,11 +2,11 @@
 
 #include <sys/stat.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
 
+#include "common/foreign_text.h"
 #include "common/status.h"
 #include "common/str_cat.h"
 #include "nlohmann/json.hpp"
@@ -43,9 +43,7 @@ absl::StatusOr<nlohmann::json> ReadJsonObject(const std::string& path) {
   try {
     json = nlohmann::json::parse(*text);
   } catch (const nlohmann::json::exception& e) {  // the message has the byte and the line, and what stands there
-    std::string what = e.what();
-    std::replace_if(what.begin(), what.end(), [](char c) { return c < 32 || c > 126; }, '?');
-    return Wrong(path, StrCat("not JSON: ", what));
+    return Wrong(path, StrCat("not JSON: ", Printable(e.what(), 300)));
   }
   if (!json.is_object()) return Wrong(path, "not a JSON object");
   return json;

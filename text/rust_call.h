@@ -5,6 +5,8 @@
 #include <string_view>
 
 #include "absl/status/status.h"
+#include "common/foreign_text.h"
+#include "common/str_cat.h"
 #include "text/rust/baton_text.h"
 
 namespace baton {
@@ -22,6 +24,13 @@ inline std::string TakeBuf(bt_buf buf) {
 inline absl::Status TakeError(bt_error& error, std::string_view prefix) {
   if (error.code == 0) return absl::OkStatus();
   return absl::Status(static_cast<absl::StatusCode>(error.code), std::string(prefix) + TakeBuf(error.message));
+}
+
+/// The same where a model's file is at fault: what the message quotes of it is made printable, and cut.
+inline absl::Status TakeFileError(bt_error& error, std::string_view prefix) {
+  constexpr size_t kMaxBytes = 500;
+  const absl::Status status = TakeError(error, "");
+  return absl::Status(status.code(), std::string(prefix) + Printable(View(status.message()), kMaxBytes));
 }
 
 }  // namespace baton

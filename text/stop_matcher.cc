@@ -4,7 +4,7 @@
 
 #include "common/status.h"
 #include "common/str_cat.h"
-#include "text/utf8.h"
+#include "common/utf8.h"
 
 namespace baton {
 namespace {

@@ -70,7 +70,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::FromGguf(const GgufTokeniz
   };
   bt_error error{};
   bt_tokenizer* handle = bt_tokenizer_from_gguf(&gguf, &error);
-  BATON_RETURN_IF_ERROR(TakeError(error, "GGUF tokenizer: "));
+  BATON_RETURN_IF_ERROR(TakeFileError(error, "GGUF tokenizer: "));
   std::unique_ptr<Tokenizer> tokenizer(new Tokenizer(handle));
   std::vector<int64_t> more_eos;
   for (const std::optional<int64_t>& id : {metadata.eos_id, metadata.eot_id, metadata.eom_id}) {

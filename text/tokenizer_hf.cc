@@ -98,7 +98,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::FromHfDirectory(const std:
   const bt_affixes affixes{add_bos, add_eos, BtStr(special.bos), BtStr(special.eos)};
   bt_error error{};
   bt_tokenizer* handle = bt_tokenizer_from_json(BtStr(*text), BtStr(extra), &affixes, &error);
-  BATON_RETURN_IF_ERROR(TakeError(error, path + ": "));
+  BATON_RETURN_IF_ERROR(TakeFileError(error, path + ": "));
   std::unique_ptr<Tokenizer> tokenizer(new Tokenizer(handle));
   tokenizer->SetSpecialTokens(std::move(special), eos_ids);
   return tokenizer;

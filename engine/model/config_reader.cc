@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "common/foreign_text.h"
 #include "common/status.h"
 #include "engine/model/families/family.h"
 
@@ -46,7 +47,7 @@ absl::StatusOr<ReadConfig> ParseHfConfig(const nlohmann::json& json, const std::
   const Family* family = FindFamily(type);
   if (family == nullptr) {
     return absl::InvalidArgumentError(
-        StrCat(where, ": model_type \"", type, "\" is not supported (", KnownModelTypes(), " are)"));
+        StrCat(where, ": model_type ", Quoted(type), " is not supported (", KnownModelTypes(), " are)"));
   }
   ReadConfig out;
   out.config.family = std::string(family->name);

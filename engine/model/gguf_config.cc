@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/container/flat_hash_set.h"
+#include "common/foreign_text.h"
 #include "common/half.h"
 #include "common/status.h"
 #include "engine/model/config_reader.h"
@@ -155,7 +156,7 @@ absl::StatusOr<json> GgufToHfConfig(const GgufFile& file) {
   const std::string architecture(view);
   const Metadata in(file, architecture);
   if (architecture != "llama" && architecture != "qwen2" && architecture != "qwen3" && architecture != "gemma3") {
-    return in.Bad(StrCat("architecture \"", architecture, "\" is not supported (llama, qwen2, qwen3, gemma3 are)"));
+    return in.Bad(StrCat("architecture ", Quoted(architecture), " is not supported (llama, qwen2, qwen3, gemma3 are)"));
   }
   if (file.Find("split.count") != nullptr) {
     BATON_ASSIGN_OR_RETURN(const uint64_t parts, file.GetUint("split.count"));

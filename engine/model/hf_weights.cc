@@ -5,6 +5,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "common/check.h"
+#include "common/foreign_text.h"
 #include "common/status.h"
 #include "engine/model/json_fields.h"
 #include "engine/model/safetensors.h"
@@ -82,7 +83,8 @@ absl::StatusOr<const SafetensorsFile*> HfWeights::OpenFile(const std::string& pa
   for (const SafeTensor& tensor : file->tensors()) {
     const auto [it, fresh] = places_.emplace(tensor.name, Place{file.get(), &tensor});
     if (fresh) continue;
-    return absl::InvalidArgumentError(StrCat(path, ": \"", tensor.name, "\" is in ", it->second.file->name(), " too"));
+    return absl::InvalidArgumentError(
+        StrCat(path, ": ", Quoted(tensor.name), " is in ", it->second.file->name(), " too"));
   }
   files_.push_back(std::move(file));
   return files_.back().get();
@@ -102,14 +104,15 @@ absl::Status HfWeights::OpenSharded(const std::string& directory) {
     const std::string shard = value.is_string() ? value.get<std::string>() : "";
     if (shard.empty() || shard.find('/') != std::string::npos || shard.find('\0') != std::string::npos) {
       return absl::InvalidArgumentError(
-          StrCat(path, ": \"", name, "\" is not in a file of this directory: ", value.dump()));
+          StrCat(path, ": ", Quoted(name), " is not in a file of this directory: ", ShownJson(value)));
     }
     auto [it, fresh] = shards.emplace(shard, nullptr);
     if (fresh) {
       BATON_ASSIGN_OR_RETURN(it->second, OpenFile(directory + "/" + shard));
     }
     if (it->second->Find(name) == nullptr) {
-      return absl::InvalidArgumentError(StrCat(path, ": \"", name, "\" should be in ", shard, " and is not"));
+      return absl::InvalidArgumentError(
+          StrCat(path, ": ", Quoted(name), " should be in ", Printable(shard), " and is not"));
     }
   }
   return absl::OkStatus();
@@ -136,8 +139,8 @@ absl::Status HfWeights::Check(const WeightRule& rule) const {
                                              ShapeText(tensor.shape), ", the config asks for ", ShapeText(rule.shape)));
   }
   if (!DTypeOfSafetensors(tensor.type).has_value()) {
-    return absl::InvalidArgumentError(
-        StrCat(it->second.file->name(), ": ", name, " has type ", tensor.type, " (F32, F16, BF16 are supported)"));
+    return absl::InvalidArgumentError(StrCat(it->second.file->name(), ": ", name, " has type ", Printable(tensor.type),
+                                             " (F32, F16, BF16 are supported)"));
   }
   return absl::OkStatus();
 }

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "common/foreign_text.h"
 #include "common/mapped_file.h"
 #include "common/status.h"
 
@@ -24,14 +25,11 @@ std::optional<int64_t> ToInt(const nlohmann::json& value) {
   return static_cast<int64_t>(x);
 }
 
-// A value for a message, cut.
-std::string Shown(const nlohmann::json& value) {
-  std::string text = value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-  if (text.size() > 80) text = text.substr(0, 77) + "...";
-  return text;
-}
-
 }  // namespace
+
+std::string ShownJson(const nlohmann::json& value) {
+  return Printable(value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+}
 
 absl::StatusOr<nlohmann::json> ReadJsonObject(const std::string& path, uint64_t max_bytes) {
   BATON_ASSIGN_OR_RETURN(std::unique_ptr<MappedFile> file, MappedFile::Open(path));
@@ -61,7 +59,7 @@ void JsonFields::Fail(std::string_view what) {
 }
 
 void JsonFields::WrongType(std::string_view key, const nlohmann::json& value, std::string_view wanted) {
-  Fail(StrCat(key, " is ", Shown(value), ", not ", wanted));
+  Fail(StrCat(key, " is ", ShownJson(value), ", not ", wanted));
 }
 
 int64_t JsonFields::Int(std::string_view key, int64_t min, int64_t max) {

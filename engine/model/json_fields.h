@@ -13,6 +13,9 @@
 
 namespace baton::engine {
 
+/// A value as JSON for a message: printable, cut.
+std::string ShownJson(const nlohmann::json& value);
+
 /// Reads and parses a JSON file of at most `max_bytes`. NotFound: no such file. InvalidArgument: too big, not JSON, or
 /// not an object; the message names the path.
 absl::StatusOr<nlohmann::json> ReadJsonObject(const std::string& path, uint64_t max_bytes);

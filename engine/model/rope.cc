@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <numbers>
 
+#include "common/foreign_text.h"
 #include "common/str_cat.h"
 
 namespace baton::engine {
@@ -97,7 +98,7 @@ kernels::RopeParams ReadRope(JsonFields& in, const RopeFields& fields) {
   } else if (type == "yarn") {
     out.attention_factor = Yarn(rope, theta, out.rotary_dim, fields.max_position_embeddings, freq);
   } else if (type != "default") {
-    rope.Fail(StrCat("rope type \"", type, "\" is not supported (default, linear, llama3, yarn are)"));
+    rope.Fail(StrCat("rope type ", Quoted(type), " is not supported (default, linear, llama3, yarn are)"));
   }
   if (rope.Has("freq_factors")) DivideByFactors(rope, (*scaling)["freq_factors"], freq);
   in.Adopt(rope);

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/container/flat_hash_set.h"
+#include "common/foreign_text.h"
 #include "common/status.h"
 #include "engine/model/safetensors.h"
 
@@ -11,6 +12,7 @@ namespace {
 
 constexpr std::string_view kMetadata = "__metadata__";
 constexpr size_t kMaxRank = 8;
+constexpr size_t kShownBytes = 200;  // of a tensor's name in a message
 
 // Bits of one element; 0: a word this reader does not know (such a tensor can only be skipped).
 uint64_t BitsOf(std::string_view type) {
@@ -76,7 +78,7 @@ class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
   }
   std::string Place() const {
     if (level_ == 0) return "the header";
-    return StrCat("\"", tensor_.name.substr(0, 200), "\"", level_ > 1 ? StrCat(" ", field_.substr(0, 40)) : "");
+    return StrCat(Quoted(tensor_.name, kShownBytes), level_ > 1 ? StrCat(" ", Printable(field_)) : "");
   }
   bool Unexpected(const std::string& what) { return Bad(StrCat(Place(), ": ", what, " is not expected there")); }
 
@@ -85,7 +87,7 @@ class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
     field_.clear();
     seen_ = 0;
     in_metadata_ = name == kMetadata;
-    if (!names_.insert(name).second) return Bad(StrCat("\"", name.substr(0, 200), "\" is there twice"));
+    if (!names_.insert(name).second) return Bad(StrCat(Quoted(name, kShownBytes), " is there twice"));
     return true;
   }
   bool BeginField(const std::string& field) {
@@ -99,8 +101,7 @@ class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
   }
   bool EndTensor() {
     if (in_metadata_) return true;
-    if (seen_ != 7)
-      return Bad(StrCat("\"", tensor_.name.substr(0, 200), "\": dtype, shape or data_offsets is missing"));
+    if (seen_ != 7) return Bad(StrCat(Quoted(tensor_.name, kShownBytes), ": dtype, shape or data_offsets is missing"));
     tensors_.push_back(std::move(tensor_));
     return true;
   }
@@ -132,7 +133,7 @@ class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
 
 // Shape × element size must be exactly the bytes that the offsets span; overflow is a lie too.
 absl::Status CheckBytes(const SafeTensor& tensor, uint64_t data_bytes, const std::string& name) {
-  const std::string who = StrCat(name, ": \"", tensor.name.substr(0, 200), "\"");
+  const std::string who = StrCat(name, ": ", Quoted(tensor.name, kShownBytes));
   if (tensor.begin > tensor.end || tensor.end > data_bytes) {
     return absl::InvalidArgumentError(
         StrCat(who, " spans bytes ", tensor.begin, " to ", tensor.end, " of ", data_bytes));
@@ -144,7 +145,8 @@ absl::Status CheckBytes(const SafeTensor& tensor, uint64_t data_bytes, const std
   for (int64_t d : tensor.shape) overflow |= __builtin_mul_overflow(n, static_cast<uint64_t>(d), &n);
   if (overflow || n != tensor.end - tensor.begin) {
     return absl::InvalidArgumentError(StrCat(who, " has ", tensor.end - tensor.begin, " bytes, its shape and type ",
-                                             tensor.type, " need ", overflow ? "more than 2^64" : std::to_string(n)));
+                                             Printable(tensor.type), " need ",
+                                             overflow ? "more than 2^64" : std::to_string(n)));
   }
   return absl::OkStatus();
 }
@@ -153,7 +155,7 @@ absl::Status CheckNoHoles(const std::vector<SafeTensor>& tensors, uint64_t data_
   uint64_t at = 0;
   for (const SafeTensor& tensor : tensors) {
     if (tensor.begin != at) {
-      return absl::InvalidArgumentError(StrCat(name, ": \"", tensor.name.substr(0, 200), "\" begins at byte ",
+      return absl::InvalidArgumentError(StrCat(name, ": ", Quoted(tensor.name, kShownBytes), " begins at byte ",
                                                tensor.begin, ", the tensor before it ends at ", at));
     }
     at = tensor.end;

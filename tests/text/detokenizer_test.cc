@@ -4,11 +4,11 @@
 #include <map>
 #include <random>
 
+#include "common/utf8.h"
 #include "gtest/gtest.h"
 #include "tests/text/golden.h"
 #include "text/stop_matcher.h"
 #include "text/tokenizer.h"
-#include "text/utf8.h"
 
 namespace baton {
 namespace {

@@ -81,5 +81,36 @@ TEST(GgufTokenizerMetadata, LiesAreNamedWithTheirNumbers) {
   EXPECT_THAT(ReadBack(no_tokens).message(), HasSubstr("tokenizer.ggml.tokens is empty"));
 }
 
+// Work that grows with the square of the added tokens would not end in the test's time.
+TEST(GgufTokenizerMetadata, EveryTokenOfALargeVocabularyMayBeAControlToken) {
+  constexpr int kTokens = 50000;
+  std::vector<std::string> tokens;
+  for (int i = 0; i < kTokens; ++i) tokens.push_back("<tok" + std::to_string(i) + ">");
+  tokens.push_back("<tok7><tok8>");
+  GgufBuilder builder;
+  builder.AddString("tokenizer.ggml.model", "gpt2").AddString("tokenizer.ggml.pre", "gpt-2");
+  builder.AddStrings("tokenizer.ggml.tokens", tokens).AddStrings("tokenizer.ggml.merges", {});
+  builder.AddNumbers<int32_t>("tokenizer.ggml.token_type", GgufValueType::kI32, std::vector<int32_t>(kTokens + 1, 3));
+  const ReadBack read(builder);
+  ASSERT_TRUE(read.metadata.ok()) << read.metadata.status();
+  const auto tokenizer = Tokenizer::FromGguf(*read.metadata);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  EXPECT_THAT(*(*tokenizer)->Encode("<tok1><tok49999><tok7><tok8>", true), testing::ElementsAre(1, 49999, kTokens));
+  EXPECT_TRUE((*tokenizer)->BeginsPiece(7));
+  EXPECT_FALSE((*tokenizer)->BeginsPiece(8)) << "the last token covers it";
+}
+
+TEST(GgufTokenizerMetadata, WhatAMessageQuotesOfTheFileIsPrintable) {
+  GgufBuilder builder = Valid();
+  builder.AddString("tokenizer.chat_template", "");
+  const ReadBack read(builder);
+  GgufTokenizerMetadata metadata = *read.metadata;
+  metadata.pre = "\x1b[2J" + std::string(10000, 'x');
+  const std::string message(Tokenizer::FromGguf(metadata).status().message());
+  EXPECT_THAT(message, HasSubstr("tokenizer.ggml.pre"));
+  EXPECT_THAT(message, testing::Not(HasSubstr("\x1b")));
+  EXPECT_LT(message.size(), 700u);
+}
+
 }  // namespace
 }  // namespace baton

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "common/foreign_text.h"
 #include "common/str_cat.h"
 
 namespace baton::engine {
@@ -60,11 +61,11 @@ void ParseSizes(JsonFields& in, const SizeDefaults& d, ModelConfig& out) {
   if (activation == "gelu_pytorch_tanh") {
     out.activation = kernels::Activation::kGeluTanh;
   } else if (activation != "silu" && activation != "swish") {
-    in.Fail(StrCat("activation \"", activation, "\" is not supported (silu, gelu_pytorch_tanh are)"));
+    in.Fail(StrCat("activation ", Quoted(activation), " is not supported (silu, gelu_pytorch_tanh are)"));
   }
   if (in.BoolOr("mlp_bias", false)) in.Fail("mlp_bias is true: biases in the MLP are not supported");
   if (const nlohmann::json* q = in.Object("quantization_config"); q != nullptr) {
-    in.Fail(StrCat("quantized safetensors (quant_method ", q->value("quant_method", nlohmann::json("?")).dump(),
+    in.Fail(StrCat("quantized safetensors (quant_method ", ShownJson(q->value("quant_method", nlohmann::json("?"))),
                    ") are not supported; use the float weights or a GGUF file"));
   }
   CheckHeads(in, out);
@@ -81,7 +82,7 @@ void SetLayers(JsonFields& in, int64_t window, int window_rope, const std::funct
   out.layers.assign(out.num_layers, {});
   for (int i = 0; i < out.num_layers; ++i) {
     if (!types.empty() && types[i] != "sliding_attention" && types[i] != "full_attention") {
-      in.Fail(StrCat("layer_types[", i, "] \"", types[i], "\" is not supported"));
+      in.Fail(StrCat("layer_types[", i, "] ", Quoted(types[i]), " is not supported"));
     }
     const bool sliding = window > 0 && (types.empty() ? slides(i) : types[i] == "sliding_attention");
     if (sliding) out.layers[i] = {.window = effective, .rope = window_rope};

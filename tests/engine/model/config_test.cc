@@ -212,6 +212,8 @@ TEST(GgufConfig, WhatIsWrongIsNamed) {
   };
   EXPECT_THAT(error(GgufBuilder()), HasSubstr("general.architecture"));
   EXPECT_THAT(error(LlamaFile("rwkv")), HasSubstr("architecture \"rwkv\" is not supported"));
+  EXPECT_THAT(error(GgufBuilder().AddString("general.architecture", "\xff\x1b[2J" + std::string(9000, 'a'))),
+              testing::AllOf(HasSubstr("architecture \"\\xff\\x1b[2Jaa"), HasSubstr("(9005 bytes) is not supported")));
   EXPECT_THAT(error(LlamaFile()), HasSubstr("token_embd.weight [vocab, hidden] is missing"));
   EXPECT_THAT(error(LlamaFile().AddUint("llama.expert_count", 8)), HasSubstr("a mixture of 8 experts"));
   EXPECT_THAT(error(LlamaFile().AddUint("split.count", 3)), HasSubstr("one of 3 parts of a split model"));

@@ -110,6 +110,12 @@ TEST(Safetensors, DuplicateNamesAndFieldsAreRefused) {
               HasSubstr("the field is there twice"));
 }
 
+TEST(Safetensors, NamesInMessagesArePrintableAndCut) {
+  EXPECT_THAT(ErrorOf("{" + Entry(R"(\u001b[2J\n)", "F32", "[2]", 0, 16) + "}"),
+              HasSubstr(R"("\x1b[2J\n" has 16 bytes)"));
+  EXPECT_LT(ErrorOf("{" + Entry(std::string(70000, 'n'), "F32", "[2]", 0, 16) + "}").size(), 400u);
+}
+
 TEST(Safetensors, AnythingElseIsRefused) {
   EXPECT_THAT(ErrorOf("[]"), HasSubstr("an array is not expected"));
   EXPECT_THAT(ErrorOf("7"), HasSubstr("not expected"));

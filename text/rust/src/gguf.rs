@@ -108,15 +108,15 @@ unsafe fn read(gguf: &Gguf) -> Outcome<Parts<'_>> {
     })
 }
 
-/// Control tokens are special; user-defined ones are found in the text before anything else, but are text.
+/// Control tokens are special; user-defined ones are found in the text before anything else, but are text. All are added
+/// at once: each call builds the search for all of them anew.
 fn add_tokens(tokenizer: &mut Tokenizer, parts: &Parts) {
-    for (&token, &kind) in parts.tokens.iter().zip(parts.types) {
-        match kind {
-            UNKNOWN | CONTROL => tokenizer.add_special_tokens(&[AddedToken::from(token, true)]),
-            USER_DEFINED => tokenizer.add_tokens(&[AddedToken::from(token, false).normalized(false)]),
-            _ => 0,
-        };
-    }
+    let added = parts.tokens.iter().zip(parts.types).filter_map(|(&token, &kind)| match kind {
+        UNKNOWN | CONTROL => Some(AddedToken::from(token, true)),
+        USER_DEFINED => Some(AddedToken::from(token, false).normalized(false)),
+        _ => None,
+    });
+    tokenizer.add_tokens(&added.collect::<Vec<_>>());
 }
 
 fn byte_level(parts: &Parts, pre: &str, default_bos: &mut bool) -> Outcome<Tokenizer> {

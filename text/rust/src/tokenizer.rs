@@ -52,17 +52,43 @@ impl Strings {
     }
 }
 
+/// Where a match of an added token that begins earlier in a text could end: the proper suffixes of all of them, sorted.
+struct Overlaps<'a> {
+    suffixes: Option<Vec<&'a [u8]>>, // None: too many or too long to look at
+}
+
+impl<'a> Overlaps<'a> {
+    fn new(tokens: impl Iterator<Item = &'a AddedToken> + Clone) -> Self {
+        const MAX_SUFFIXES: usize = 1 << 20;
+        const MAX_TOKEN_BYTES: usize = 1 << 10;
+        let count: usize = tokens.clone().map(|t| t.content.len()).sum();
+        if count > MAX_SUFFIXES || tokens.clone().any(|t| t.content.len() > MAX_TOKEN_BYTES) {
+            return Overlaps { suffixes: None };
+        }
+        let mut suffixes: Vec<&[u8]> = Vec::with_capacity(count);
+        for token in tokens {
+            let text = token.content.as_bytes();
+            suffixes.extend((1..text.len()).map(|i| &text[i..]));
+        }
+        suffixes.sort_unstable();
+        Overlaps { suffixes: Some(suffixes) }
+    }
+
+    /// Whether a token that begins before `text` could cover its first byte: a suffix begins with it, or begins it.
+    fn cover(&self, text: &[u8]) -> bool {
+        let Some(suffixes) = &self.suffixes else { return true };
+        let at = suffixes.partition_point(|s| *s < text);
+        let goes_on = suffixes.get(at).is_some_and(|s| s.starts_with(text));
+        goes_on || (1..text.len()).any(|n| suffixes.binary_search(&&text[..n]).is_ok())
+    }
+}
+
 /// Wherever `token` stands in a text, it is read as itself, and what is before it is tokenized as if the text ended there:
 /// it takes no space from its left, needs no word boundary, is looked for in the text as it is, and no added token that
 /// begins earlier can cover its first byte.
-fn begins_a_piece<'a>(token: &AddedToken, mut all: impl Iterator<Item = &'a AddedToken>) -> bool {
-    let text = token.content.as_bytes();
-    let covered = |other: &AddedToken| {
-        let other = other.content.as_bytes();
-        (1..other.len()).any(|i| other[i..].starts_with(text) || text.starts_with(&other[i..]))
-    };
+fn begins_a_piece(token: &AddedToken, overlaps: &Overlaps) -> bool {
     let plain = token.special && !token.normalized && !token.lstrip && !token.single_word;
-    plain && !text.is_empty() && !all.any(covered)
+    plain && !token.content.is_empty() && !overlaps.cover(token.content.as_bytes())
 }
 
 pub struct Handle {
@@ -99,8 +125,9 @@ impl Handle {
             special.push(added.get(&(id as u32)).is_some_and(|t| t.special) as u8);
         }
         let mut begins_piece = vec![0; count];
+        let overlaps = Overlaps::new(added.values());
         for (id, token) in &added {
-            begins_piece[*id as usize] = begins_a_piece(token, added.values()) as u8;
+            begins_piece[*id as usize] = begins_a_piece(token, &overlaps) as u8;
         }
         Ok(Handle {
             tokenizer,
@@ -175,13 +202,7 @@ pub unsafe fn from_json(json: &[u8], extra_tokens: &[u8], affixes: &Affixes) -> 
         let known: std::collections::HashSet<String> =
             tokenizer.get_added_tokens_decoder().into_values().map(|t| t.content).collect();
         let fresh: Vec<AddedToken> = extra.into_iter().filter(|t| !known.contains(&t.content)).collect();
-        for token in fresh {
-            if token.special {
-                tokenizer.add_special_tokens(&[token]);
-            } else {
-                tokenizer.add_tokens(&[token]);
-            }
-        }
+        tokenizer.add_tokens(&fresh); // at once: each call builds the search for all of them anew
     }
     if affixes.add_bos >= 0 || affixes.add_eos >= 0 {
         set_affixes(&mut tokenizer, affixes)?;

@@ -1,4 +1,4 @@
-#include "text/utf8.h"
+#include "common/utf8.h"
 
 namespace baton {
 namespace {
@@ -52,6 +52,13 @@ bool IsUtf8(std::string_view text) {
   bool complete = true;
   while (!text.empty() && complete) text.remove_prefix(Sequence(text, &complete));
   return complete;
+}
+
+size_t Utf8Length(std::string_view text) {
+  if (text.empty()) return 0;
+  bool complete;
+  const size_t n = Sequence(text, &complete);
+  return complete ? n : 0;
 }
 
 void AppendUtf8(std::string_view bytes, Utf8Repair repair, std::string& held, std::string& out) {

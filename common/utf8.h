@@ -1,6 +1,7 @@
 // Bytes to valid UTF-8 as they come.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -15,6 +16,9 @@ enum class Utf8Repair : uint8_t {
 
 /// True if `text` is well-formed UTF-8.
 bool IsUtf8(std::string_view text);
+
+/// Bytes of the code point at the start of `text`; 0 if what stands there is none, or if `text` is empty.
+size_t Utf8Length(std::string_view text);
 
 /// Appends to `out` every code point that is complete in `held` + `bytes`; what may still become one stays in `held`
 /// (at most 3 bytes).
