@@ -88,6 +88,7 @@ SampleResult Draw(std::span<const float> raw, const SampleRow& row) {
 
 class FakeOps final : public kernels::Ops {
  public:
+  explicit FakeOps(std::function<void(const SampleRow&)> on_sample) : on_sample_(std::move(on_sample)) {}
   const kernels::OpsTraits& traits() const override { return traits_; }
   absl::StatusOr<std::unique_ptr<kernels::Buffer>> Allocate(size_t bytes) override {
     return std::make_unique<HostBuffer>(bytes);
@@ -128,7 +129,10 @@ class FakeOps final : public kernels::Ops {
   }
   std::vector<SampleResult> Sample(const Tensor& logits, std::span<const SampleRow> rows) override {
     std::vector<SampleResult> out;
-    for (size_t r = 0; r < rows.size(); ++r) out.push_back(Draw(Row(logits, r), rows[r]));
+    for (size_t r = 0; r < rows.size(); ++r) {
+      if (on_sample_) on_sample_(rows[r]);
+      out.push_back(Draw(Row(logits, r), rows[r]));
+    }
     return out;
   }
   std::vector<SampleResult> Logprobs(const Tensor& logits, std::span<const int32_t> targets, int32_t k) override {
@@ -145,6 +149,7 @@ class FakeOps final : public kernels::Ops {
   static std::span<const float> Row(const Tensor& logits, size_t r) {
     return {logits.Rows(static_cast<int64_t>(r), 1).Data<float>(), static_cast<size_t>(logits.cols())};
   }
+  const std::function<void(const SampleRow&)> on_sample_;
   kernels::OpsTraits traits_;
 };
 
@@ -166,7 +171,9 @@ void Write(const kernels::KvPlaneView& plane, uint32_t plane_index, uint32_t lay
 
 }  // namespace
 
-std::unique_ptr<kernels::Ops> MakeFakeOps() { return std::make_unique<FakeOps>(); }
+std::unique_ptr<kernels::Ops> MakeFakeOps(std::function<void(const SampleRow&)> on_sample) {
+  return std::make_unique<FakeOps>(std::move(on_sample));
+}
 
 KvLayout FakeLayout(int32_t tokens_per_block, int32_t window_tokens) {
   const std::vector<KvPlane> planes = {{KvPlane::Name::kK, DType::kF32, 1, 2}, {KvPlane::Name::kV, DType::kF32, 1, 2}};

@@ -2,6 +2,7 @@
 // see, read through the block tables, so a wrong block, a missed copy or an early release changes the answer.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -13,8 +14,8 @@ namespace baton::engine {
 
 inline constexpr int32_t kFakeVocab = 48;
 
-/// Memory, block copies, sampling and log-softmax on the host; the rest dies.
-std::unique_ptr<kernels::Ops> MakeFakeOps();
+/// Memory, block copies, sampling and log-softmax on the host; the rest dies. `on_sample` sees every row to sample.
+std::unique_ptr<kernels::Ops> MakeFakeOps(std::function<void(const kernels::SampleRow&)> on_sample = {});
 
 /// One paged group, and a sliding-window group when `window_tokens` > 0.
 KvLayout FakeLayout(int32_t tokens_per_block = 16, int32_t window_tokens = 0);

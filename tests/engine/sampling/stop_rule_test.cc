@@ -68,6 +68,7 @@ TEST(ValidateSampling, EachBrokenFieldIsNamed) {
   broken([&](auto& p) { p.top_k = -2; }, "top_k");
   broken([&](auto& p) { p.min_p = 1.5f; }, "min_p");
   broken([&](auto& p) { p.repetition_penalty = 0; }, "repetition_penalty");
+  broken([&](auto& p) { p.repetition_penalty = INFINITY; }, "repetition_penalty");
   broken([&](auto& p) { p.presence_penalty = 3; }, "presence_penalty");
   broken([&](auto& p) { p.frequency_penalty = -3; }, "frequency_penalty");
   broken([&](auto& p) { p.logit_bias = {{100, 1.0f}}; }, "logit_bias");
@@ -77,6 +78,14 @@ TEST(ValidateSampling, EachBrokenFieldIsNamed) {
   broken([&](auto& p) { p.max_tokens = 0; }, "max_tokens");
   broken([&](auto& p) { p.min_tokens = 6; }, "min_tokens");
   broken([&](auto& p) { p.n = 0; }, "n must");
+}
+
+TEST(ValidateSampling, PenaltiesMayBeAsGreatAsTheApiAllows) {
+  for (const float most : {-2.0f, 2.0f}) {
+    SamplingParams p = Params();
+    p.presence_penalty = p.frequency_penalty = most;
+    EXPECT_TRUE(ValidateSampling(p, 100).ok()) << most;
+  }
 }
 
 }  // namespace
