@@ -38,6 +38,7 @@ using std::chrono::milliseconds;
 namespace {
 
 constexpr Duration kLastBytes = std::chrono::seconds(2);  // for answers that are complete when the server stops
+constexpr size_t kReadBytes = 64 << 10;                   // of a body at once
 constexpr size_t kDiscardBytes = 64 << 20;  // read and dropped so that a refused client sees the answer, not a reset
 
 }  // namespace
@@ -146,7 +147,8 @@ asio::awaitable<void> HttpServer::Inner::Refuse(beast::tcp_stream& stream, int s
 namespace {
 
 int StatusOfReadError(error_code error) {
-  if (error == http::error::header_limit) return 431;
+  // The buffer holds what must be whole before it is read: the header, a chunk's own header, the trailers.
+  if (error == http::error::header_limit || error == http::error::buffer_overflow) return 431;
   if (error == http::error::body_limit) return 413;
   return error.category() == make_error_code(http::error::bad_method).category() ? 400 : 0;
 }
@@ -181,7 +183,8 @@ asio::awaitable<bool> HttpServer::Inner::ReadRequest(beast::tcp_stream& stream, 
   parser.body_limit(options.max_body_bytes);
   stream.expires_after(milliseconds(options.read_timeout_ms));
   co_await http::async_read_header(stream, buffer, parser, asio::redirect_error(asio::use_awaitable, error));
-  if (!error && beast::iequals(parser.get()[http::field::expect], "100-continue")) {
+  const bool old = parser.get().version() < 11;  // would take it for the answer
+  if (!error && !old && beast::iequals(parser.get()[http::field::expect], "100-continue")) {
     static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
     co_await asio::async_write(stream, asio::buffer(kContinue), asio::redirect_error(asio::use_awaitable, error));
   }
@@ -190,7 +193,8 @@ asio::awaitable<bool> HttpServer::Inner::ReadRequest(beast::tcp_stream& stream, 
     const int status = StatusOfReadError(error);
     if (error == http::error::end_of_stream || error == http::error::partial_message || status == 0) co_return false;
     const std::string limit =
-        status == 431 ? StrCat("The headers are longer than ", options.max_header_bytes, " bytes (--max-header-bytes).")
+        status == 431   ? StrCat("The headers, or those of a chunk, are longer than ", options.max_header_bytes,
+                                 " bytes (--max-header-bytes).")
         : status == 413 ? StrCat("The body is longer than ", options.max_body_bytes, " bytes (--max-body-bytes).")
                         : StrCat("Not a valid HTTP request: ", error.message(), ".");
     co_await Refuse(stream, status, limit);
@@ -237,7 +241,7 @@ asio::awaitable<void> HttpServer::Inner::Serve(tcp::socket socket, size_t home) 
   Connection connection{beast::tcp_stream(std::move(socket)), nullptr};
   beast::tcp_stream& stream = connection.stream;
   open[home].insert(&connection);
-  beast::flat_buffer buffer;
+  beast::flat_buffer buffer(options.max_header_bytes + kReadBytes);
   bool more = true;
   while (more && !stopping) {
     if (!co_await ReadRequest(stream, buffer, home, connection.exchange)) break;

@@ -85,6 +85,23 @@ TEST_F(HttpLimits, HugeHeadersAre431) {
   EXPECT_EQ(Ask(port_, "GET", "/", "", {{"X-Fits", std::string(1000, 'a')}}).status, 200);
 }
 
+// Neither counts as header or body: without a limit of its own, the reader would keep all of it.
+TEST_F(HttpLimits, EndlessChunkExtensionsAndTrailersAre431) {
+  Start({.max_header_bytes = 2048});
+  const std::string head = "POST / HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n";
+  std::string trailers;
+  while (trailers.size() < 1 << 20) trailers += "X-Trailer: " + std::string(100, 't') + "\r\n";
+  for (const std::string& rest :
+       {"1;e=" + std::string(1 << 20, 'e'), "0\r\n" + trailers, "0\r\nX-Trailer: " + std::string(1 << 20, 't')}) {
+    HttpConnection c(port_);
+    c.Send(head + rest);
+    EXPECT_EQ(c.Receive().status, 431) << rest.substr(0, 20);
+  }
+  HttpConnection c(port_);
+  c.Send(head + "2;e=" + std::string(1000, 'e') + "\r\nok\r\n0\r\nX-Trailer: t\r\n\r\n");
+  EXPECT_EQ(c.Receive().body, "POST /? ok");
+}
+
 TEST_F(HttpLimits, HugeBodiesAre413BeforeTheyAreRead) {
   Start({.max_body_bytes = 1000});
   HttpConnection c(port_);
@@ -129,6 +146,9 @@ TEST_F(HttpLimits, ExpectContinueIsAnsweredFirst) {
   EXPECT_EQ(c.ReceiveSome(), "HTTP/1.1 100 Continue\r\n\r\n");
   c.Send("ok");
   EXPECT_NE(c.ReceiveUntil("POST /e? ok").find("HTTP/1.1 200 OK"), std::string::npos);
+  HttpConnection old(port_);
+  old.Send("POST /e HTTP/1.0\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\nok");
+  EXPECT_EQ(old.ReceiveAll().substr(0, 15), "HTTP/1.1 200 OK") << "it would take 100 for the answer";
 }
 
 TEST_F(HttpLimits, HeadHasNoBodyAndHttp10Closes) {
