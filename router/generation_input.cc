@@ -127,7 +127,12 @@ std::variant<TokenizedPrompt, ApiError> TokenizePrompt(const ModelText& model, c
     RenderRequest render{chat.messages_json,          chat.tools_json, chat.kwargs_json, chat.add_generation_prompt,
                          chat.continue_final_message, std::nullopt};
     absl::StatusOr<std::string> rendered = model.chat_template->Render(render);
-    if (!rendered.ok()) return BadRequest(StrCat("chat template: ", rendered.status().message()), "messages");
+    if (!rendered.ok()) {
+      // What the template itself raised comes as it is; everything else names the template already.
+      constexpr std::string_view kPlace = "chat template";
+      const std::string_view message = View(rendered.status().message());
+      return BadRequest(message.starts_with(kPlace) ? std::string(message) : StrCat(kPlace, ": ", message), "messages");
+    }
     out.text = *std::move(rendered);
     add_special_tokens = chat.add_special_tokens;
   }
@@ -145,7 +150,13 @@ std::variant<PreparedGeneration, ApiError> Prepare(const ModelText& model, const
   auto tokenized = TokenizePrompt(model, input.prompt);
   if (auto* error = std::get_if<ApiError>(&tokenized)) return std::move(*error);
   auto& ids = std::get<TokenizedPrompt>(tokenized).ids;
-  if (auto e = CheckIds("prompt", ids, facts.vocab_size)) return *std::move(e);
+  const auto bad_id = CheckIds("prompt", ids, facts.vocab_size);
+  if (bad_id && !std::holds_alternative<TokensPrompt>(input.prompt)) {  // the client named no ids: it is not at fault
+    return FromStatus(
+        absl::FailedPreconditionError(StrCat("The tokenizer of this server, with ", model.tokenizer->vocab_size(),
+                                             " tokens, is not its model's: ", bad_id->message)));
+  }
+  if (bad_id) return *bad_id;
 
   PreparedGeneration out;
   Generation& g = out.generation;

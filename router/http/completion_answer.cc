@@ -38,9 +38,12 @@ CompletionAnswer::CompletionAnswer(GenerationService& service, std::shared_ptr<H
 void CompletionAnswer::Start() {
   const auto max_choices = static_cast<size_t>(service_.services().config.max_choices);
   if (request_.input.sampling.n >= 1 && request_.prompts.size() * n_ > max_choices) {
-    return Failed(BadRequest(StrCat(request_.prompts.size(), " prompts times n=", n_, " choices is more than ",
-                                    max_choices, " (--max-choices)."),
-                             "n"));
+    const size_t prompts = request_.prompts.size();
+    return Failed(BadRequest(
+        prompts == 1
+            ? StrCat("`n` must be in [1, ", max_choices, "], got ", n_, " (--max-choices).")
+            : StrCat(prompts, " prompts times n=", n_, " choices is more than ", max_choices, " (--max-choices)."),
+        "n"));
   }
   choices_.resize(request_.prompts.size() * n_);
   for (uint32_t i = 0; i < choices_.size(); ++i) {
@@ -111,7 +114,7 @@ void CompletionAnswer::PromptLogprobs(size_t prompt, std::vector<PositionLogprob
 
 OpenAiJson::Tail CompletionAnswer::ChunkTail() const {
   OpenAiJson::Tail tail;
-  if (request_.continuous_usage) {
+  if (request_.include_usage && request_.continuous_usage) {
     tail.usage_kind = OpenAiJson::Usage::kGiven;
     tail.usage = TotalUsage();
   } else if (request_.include_usage) {
@@ -136,8 +139,10 @@ void CompletionAnswer::BeginStream() {
   headers_.emplace_back("Cache-Control", "no-cache");
   headers_.emplace_back("X-Accel-Buffering", "no");
   exchange_->StartStream(200, headers_, "text/event-stream; charset=utf-8");
+  OpenAiJson::Tail tail = ChunkTail();
+  tail.usage.completion_tokens = 0;  // a role is no token
   for (const Choice& choice : choices_) {
-    if (request_.chat) exchange_->Write(json_.RoleChunk(choice.part.index, ChunkTail()));
+    if (request_.chat) exchange_->Write(json_.RoleChunk(choice.part.index, tail));
   }
 }
 

@@ -83,6 +83,7 @@ const std::unordered_map<std::string_view, Reader>& SharedFields() {
       BATON_FIELD("ignore_eos", input.sampling.ignore_eos),
       BATON_FIELD("seed", input.sampling.seed),
       BATON_FIELD("n", input.sampling.n),
+      BATON_FIELD("best_of", best_of),
       BATON_FIELD("prompt_logprobs", input.sampling.prompt_logprobs),
       BATON_FIELD("skip_special_tokens", input.skip_special_tokens),
       BATON_FIELD("include_stop_str_in_output", input.include_stop_str_in_output),
@@ -123,7 +124,7 @@ bool Is(Element e, double number) {
 
 // Fields whose neutral value is this number: samplers that are off.
 bool IsNeutralNumber(std::string_view key, Element e) {
-  if (key == "best_of" || key == "typical_p") return Is(e, 1);
+  if (key == "typical_p") return Is(e, 1);
   return (key == "mirostat" || key == "dry_multiplier" || key == "xtc_probability") && Is(e, 0);
 }
 
@@ -143,7 +144,6 @@ bool ReadRefusedField(std::string_view key, Element e, MaybeError& error) {
                                                 "guided_choice",
                                                 "guided_grammar",
                                                 "use_beam_search",
-                                                "best_of",
                                                 "suffix",
                                                 "bad_words",
                                                 "truncate_prompt_tokens",

@@ -163,13 +163,16 @@ MaybeError ReadMessage(Element e, size_t number, std::string& out, std::string& 
   JsonWriter w(out);
   w.BeginObject();
   text.clear();
-  bool has_content = false;
+  bool has_content = false, has_calls = false;
   for (auto [key, value] : message) {
-    has_content = has_content || (key == "content" && !value.is_null());
+    if (key == "content" && value.is_null()) continue;
+    has_content = has_content || key == "content";
+    simdjson::dom::array calls;
+    has_calls = has_calls || (key == "tool_calls" && !value.get_array().get(calls) && calls.size() > 0);
     w.Key(key);
     simdjson::dom::array parts;
     std::string_view content;
-    if (key != "content" || value.is_null()) {
+    if (key != "content") {
       w.Raw(simdjson::minify(value));
     } else if (!value.get_string().get(content)) {
       text = std::string(content);
@@ -181,9 +184,12 @@ MaybeError ReadMessage(Element e, size_t number, std::string& out, std::string& 
       return WrongType(StrCat(where, ".content"), "a string or an array of parts", value);
     }
   }
-  w.EndObject();
   if (!has_content && role != "assistant")
     return BadRequest(StrCat("`", where, "` of role \"", role, "\" needs `content`."), "messages");
+  if (!has_content) {  // beside calls, templates ask whether there is none; elsewhere they add it to strings
+    has_calls ? w.NullField("content") : w.Field("content", "");
+  }
+  w.EndObject();
   return std::nullopt;
 }
 

@@ -132,6 +132,8 @@ MaybeError ReadPrompts(Element e, bool add_special_tokens, size_t max_prompts, s
 MaybeError CheckShared(CompletionRequest& r, bool has_stream_options) {
   if (has_stream_options && !r.stream)
     return BadRequest("`stream_options` is only allowed with `stream: true`.", "stream_options");
+  if (r.best_of && *r.best_of != 1 && *r.best_of != r.input.sampling.n)
+    return NotBuilt("best_of", StrCat("drawing ", *r.best_of, " choices to answer with n = ", r.input.sampling.n));
   if (r.stream && r.input.sampling.prompt_logprobs)
     return BadRequest("`prompt_logprobs` is not available with `stream: true`.", "prompt_logprobs");
   return std::nullopt;

@@ -30,6 +30,7 @@ struct FakeWorkerOptions {
   absl::Status refuse;  ///< every Attach is answered with it
   uint32_t cached_tokens = 0;
   bool logprobs_top = true;
+  int vocab_size = 548;
   std::string incarnation = "inc";
   std::string numerics{};
   std::map<std::string, double> peers{};  ///< of a prefill worker: GB/s to an incarnation

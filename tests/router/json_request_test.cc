@@ -53,8 +53,25 @@ TEST(JsonRequest, AChatKeepsItsMessagesForTheTemplate) {
   ASSERT_EQ(r.prompts.size(), 1u);
   EXPECT_EQ(std::get<ChatPrompt>(r.prompts[0]).messages_json,
             "[{\"role\":\"system\",\"content\":\"be\"},{\"role\":\"user\",\"content\":\"a\\nb\\\"é\",\"name\":\"x\"},"
-            "{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"id\":1}]}]");
+            "{\"role\":\"assistant\",\"tool_calls\":[{\"id\":1}],\"content\":null}]");
   EXPECT_TRUE(r.stream && r.include_usage);
+}
+
+TEST(JsonRequest, AnAssistantThatSaidNothingSaidTheEmptyText) {
+  for (const char* none : {"", R"(,"content":null)", R"(,"content":null,"tool_calls":[])", R"(,"content":[])"}) {
+    const auto r = Chat(StrCat(R"({"messages":[{"role":"assistant")", none, "}]}"));
+    const std::string& messages = std::get<ChatPrompt>(r.prompts[0]).messages_json;
+    EXPECT_NE(messages.find(R"("content":"")"), std::string::npos) << messages;
+  }
+}
+
+TEST(JsonRequest, BestOfIsOneOrN) {
+  EXPECT_EQ(Text(TextWith(R"("n":3,"best_of":3)")).input.sampling.n, 3);
+  EXPECT_EQ(Text(TextWith(R"("best_of":1,"n":2)")).input.sampling.n, 2);
+  const ApiError more = TextError(TextWith(R"("n":2,"best_of":3)"));
+  EXPECT_EQ(more.code, "unsupported_parameter");
+  EXPECT_NE(more.message.find("3 choices to answer with n = 2"), std::string::npos) << more.message;
+  EXPECT_EQ(TextError(TextWith(R"("best_of":"x")")).param, "best_of");
 }
 
 TEST(JsonRequest, EverySamplingFieldIsRead) {

@@ -47,6 +47,39 @@ TEST_F(RouterTest, AStreamedChatEqualsTheWholeAnswer) {
   EXPECT_TRUE(usage.contains("timings"));
 }
 
+TEST_F(RouterTest, ATokenizerOfAnotherModelIsTheServersFault) {
+  FakeWorker worker({.vocab_size = 4});
+  Start({&worker});
+  const HttpReply text = Ask(port_, "POST", "/v1/completions", R"({"prompt":"Hello there"})");
+  EXPECT_EQ(text.status, 500);
+  EXPECT_NE(text.body.find("is not its model's"), std::string::npos) << text.body;
+  EXPECT_NE(text.body.find("(0 to 3)"), std::string::npos) << text.body;
+  EXPECT_EQ(Ask(port_, "POST", "/v1/completions", R"({"prompt":[4]})").status, 400);
+  EXPECT_EQ(Ask(port_, "POST", "/v1/completions", R"({"prompt":[3],"max_tokens":1})").status, 200);
+}
+
+TEST_F(RouterTest, UsageOnEveryChunkIsAskedForBesideUsageAndCountsFromNothing) {
+  FakeWorker worker;
+  Start({&worker});
+  const auto events = [&](const std::string& options) {
+    return EventsOf(Chat(StrCat(R"("max_tokens":3,"stream":true,"stream_options":)", options)).body);
+  };
+  const std::vector<std::string> every = events(R"({"include_usage":true,"continuous_usage_stats":true})");
+  ASSERT_GE(every.size(), 4u);
+  int64_t last = 0;
+  for (size_t i = 0; i + 1 < every.size(); ++i) {
+    const Json usage = Json::parse(every[i])["usage"];
+    EXPECT_GE(usage["completion_tokens"], last) << every[i];
+    last = usage["completion_tokens"];
+    EXPECT_EQ(usage["total_tokens"], usage["prompt_tokens"].get<int64_t>() + last) << every[i];
+    if (i == 0) EXPECT_EQ(last, 0) << "the role is no token";
+  }
+  EXPECT_EQ(last, 3);
+  for (const std::string& event : events(R"({"continuous_usage_stats":true})")) {
+    if (event != "[DONE]") EXPECT_FALSE(Json::parse(event).contains("usage")) << event;
+  }
+}
+
 TEST_F(RouterTest, HeaderAndFirstTokenAreOneWrite) {
   FakeWorker worker({.hold_after = 1});
   Start({&worker});
