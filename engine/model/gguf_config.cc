@@ -72,6 +72,11 @@ absl::Status Sizes(const GgufFile& file, const Metadata& in, json& out) {
   const GgufTensor* embedding = file.FindTensor("token_embd.weight");
   if (embedding == nullptr || embedding->dims.size() != 2)
     return in.Bad("tensor token_embd.weight [vocab, hidden] is missing");
+  const auto tokens = file.GetStrings("tokenizer.ggml.tokens");
+  if (tokens.ok() && tokens->size() > embedding->dims[1]) {
+    return in.Bad(
+        StrCat("token_embd.weight has ", embedding->dims[1], " rows, tokenizer.ggml.tokens ", tokens->size()));
+  }
   out["vocab_size"] = embedding->dims[1];
   return absl::OkStatus();
 }
@@ -93,6 +98,25 @@ absl::Status RopeFactors(const GgufFile& file, const Metadata& in, json& scaling
   return absl::OkStatus();
 }
 
+// How far yarn reaches, and what it multiplies attention by: files seldom name them, and their defaults are yarn's own.
+absl::Status YarnFields(const Metadata& in, json& scaling) {
+  BATON_RETURN_IF_ERROR(in.Float("rope.scaling.yarn_beta_fast", "beta_fast", false, scaling));
+  BATON_RETURN_IF_ERROR(in.Float("rope.scaling.yarn_beta_slow", "beta_slow", false, scaling));
+  double scale = 1;
+  for (const char* key :
+       {"rope.scaling.attn_factor", "rope.scaling.yarn_attn_factor", "rope.scaling.yarn_ext_factor"}) {
+    json one = {{"factor", 1.0}};
+    BATON_RETURN_IF_ERROR(in.Float(key, "factor", false, one));
+    const double factor = one["factor"].get<double>();
+    const bool known = std::string_view(key).ends_with("attn_factor") ? factor > 0 : factor == 1 || factor < 0;
+    if (!known) return in.Bad(StrCat(key, " is ", factor, ": not supported"));
+    if (factor > 0) scale *= factor;
+  }
+  const double by = scaling.value("factor", 1.0);
+  if (scale != 1) scaling["attention_factor"] = scale * (by > 1 ? 0.1 * std::log(by) + 1 : 1);
+  return absl::OkStatus();
+}
+
 absl::Status Rope(const GgufFile& file, const Metadata& in, json& out) {
   BATON_RETURN_IF_ERROR(in.Float("rope.freq_base", "rope_theta", false, out));
   json dims = json::object();
@@ -107,16 +131,31 @@ absl::Status Rope(const GgufFile& file, const Metadata& in, json& out) {
   BATON_RETURN_IF_ERROR(
       in.Uint("rope.scaling.original_context_length", "original_max_position_embeddings", false, scaling));
   if (type.empty() && scaling.contains("factor")) scaling["rope_type"] = "linear";
+  if (type == "yarn") BATON_RETURN_IF_ERROR(YarnFields(in, scaling));
   BATON_RETURN_IF_ERROR(RopeFactors(file, in, scaling));
   if (!scaling.empty()) out["rope_scaling"] = scaling;
   return absl::OkStatus();
 }
 
-absl::Status Gemma3Fields(const Metadata& in, json& out) {
+// One number (every n-th layer sees everything), or one bool a layer: whether it slides.
+absl::Status SlidingLayers(const GgufFile& file, json& out) {
+  constexpr std::string_view kKey = "gemma3.attention.sliding_window_pattern";
+  const GgufValue* value = file.Find(kKey);
+  if (value == nullptr) return absl::OkStatus();
+  if (value->type != GgufValueType::kArray) {
+    BATON_ASSIGN_OR_RETURN(out["sliding_window_pattern"], file.GetUint(kKey));
+    return absl::OkStatus();
+  }
+  BATON_ASSIGN_OR_RETURN(const std::vector<int64_t> slides, file.GetInts(kKey));
+  for (int64_t one : slides) out["layer_types"].push_back(one != 0 ? "sliding_attention" : "full_attention");
+  return absl::OkStatus();
+}
+
+absl::Status Gemma3Fields(const GgufFile& file, const Metadata& in, json& out) {
   out["model_type"] = "gemma3_text";
   out["norms_hold_offset"] = true;
   BATON_RETURN_IF_ERROR(in.Uint("attention.sliding_window", "sliding_window", true, out));
-  BATON_RETURN_IF_ERROR(in.Uint("attention.sliding_window_pattern", "sliding_window_pattern", false, out));
+  BATON_RETURN_IF_ERROR(SlidingLayers(file, out));
   BATON_RETURN_IF_ERROR(in.Float("rope.freq_base_swa", "rope_local_base_freq", false, out));
   BATON_RETURN_IF_ERROR(in.Float("final_logit_softcapping", "final_logit_softcapping", false, out));
   BATON_RETURN_IF_ERROR(in.Float("attn_logit_softcapping", "attn_logit_softcapping", false, out));
@@ -168,7 +207,7 @@ absl::StatusOr<json> GgufToHfConfig(const GgufFile& file) {
   if (experts["n"] != 0) return in.Bad(StrCat("a mixture of ", experts["n"].dump(), " experts is not supported"));
   BATON_RETURN_IF_ERROR(Sizes(file, in, out));
   BATON_RETURN_IF_ERROR(Rope(file, in, out));
-  if (architecture == "gemma3") BATON_RETURN_IF_ERROR(Gemma3Fields(in, out));
+  if (architecture == "gemma3") BATON_RETURN_IF_ERROR(Gemma3Fields(file, in, out));
   out["attention_bias"] = file.FindTensor("blk.0.attn_q.bias") != nullptr;
   out["attention_out_bias"] = file.FindTensor("blk.0.attn_output.bias") != nullptr;
   out["tie_word_embeddings"] = file.FindTensor("output.weight") == nullptr;

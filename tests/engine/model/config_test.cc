@@ -123,6 +123,8 @@ TEST(HfConfig, WhatIsWrongIsNamedWithItsValue) {
   EXPECT_THAT(ErrorOf({{"hidden_size", "absent"}}), HasSubstr("hidden_size is missing"));
   EXPECT_THAT(ErrorOf({{"hidden_size", -1}}), HasSubstr("hidden_size is -1, not an integer from 1 to"));
   EXPECT_THAT(ErrorOf({{"hidden_size", 1e300}}), HasSubstr("hidden_size is 1e+300"));
+  EXPECT_THAT(ErrorOf({{"hidden_size", 2048.5}}), HasSubstr("hidden_size is 2048.5"));
+  EXPECT_EQ(ErrorOf({{"hidden_size", 2048.0}}), "ok");
   EXPECT_THAT(ErrorOf({{"vocab_size", uint64_t{1} << 63}}), HasSubstr("vocab_size is 9223372036854775808"));
   EXPECT_THAT(ErrorOf({{"num_hidden_layers", 0}}), HasSubstr("num_hidden_layers is 0"));
   EXPECT_THAT(ErrorOf({{"num_key_value_heads", 5}}),
@@ -136,6 +138,17 @@ TEST(HfConfig, WhatIsWrongIsNamedWithItsValue) {
               HasSubstr("rope type \"longrope\" is not supported"));
   EXPECT_THAT(ErrorOf({{"rope_scaling", {{"rope_type", "llama3"}}}}),
               HasSubstr("original_max_position_embeddings is missing"));
+  EXPECT_THAT(ErrorOf({{"rope_scaling",
+                        {{"rope_type", "llama3"},
+                         {"original_max_position_embeddings", 8192},
+                         {"low_freq_factor", 4.0},
+                         {"high_freq_factor", 4.0}}}}),
+              HasSubstr("high_freq_factor 4 is not above low_freq_factor 4"));
+  for (const auto& [factor, said] : {std::pair{0.0, "factor 3 is 0"}, {-1.0, "factor 3 is -1"}, {1e9, "is 1e+09"}}) {
+    json factors = std::vector<double>(32, 1.0);
+    factors[3] = factor;
+    EXPECT_THAT(ErrorOf({{"rope_scaling", {{"rope_type", "default"}, {"freq_factors", factors}}}}), HasSubstr(said));
+  }
   EXPECT_THAT(ErrorOf({{"rope_theta", 0}}), HasSubstr("rope_theta is 0"));
   EXPECT_THAT(ErrorOf({{"quantization_config", {{"quant_method", "gptq"}}}}), HasSubstr("quant_method \"gptq\""));
   EXPECT_THAT(ErrorOf({{"layer_types", {"full_attention"}}}), HasSubstr("layer_types has 1 entries for 16 layers"));
@@ -205,6 +218,77 @@ TEST(GgufConfig, MetadataBecomesTheSameConfig) {
   EXPECT_THAT(read->config.eos_token_ids, testing::ElementsAre(2, 3));  // <|eot_id|> is ordinary text in this file
 }
 
+TEST(GgufConfig, AFactorAloneIsLinear) {
+  GgufBuilder b = LlamaFile();
+  b.AddRaw("llama.rope.scaling.factor", GgufValueType::kF32, GgufBuilder::Bytes(2.0f));
+  b.AddTensor("token_embd.weight", {128, 5}, 0, 0);
+  const std::vector<uint8_t> bytes = b.Build(128 * 5 * 4);
+  const auto read = ReadGgufConfig(**GgufFile::Parse(bytes, "G"));
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_FLOAT_EQ(read->config.ropes[0].inv_freq[0], 0.5f);
+}
+
+// What a file says of yarn beyond its factor is what an HF config would say.
+TEST(GgufConfig, YarnsOwnNumbersAreRead) {
+  const auto config = [](const std::vector<std::pair<const char*, float>>& more) {
+    GgufBuilder b = LlamaFile();
+    b.AddString("llama.rope.scaling.type", "yarn").AddUint("llama.rope.scaling.original_context_length", 128);
+    b.AddRaw("llama.rope.scaling.factor", GgufValueType::kF32, GgufBuilder::Bytes(4.0f));
+    for (const auto& [key, value] : more) {
+      b.AddRaw(StrCat("llama.rope.scaling.", key), GgufValueType::kF32, GgufBuilder::Bytes(value));
+    }
+    b.AddTensor("token_embd.weight", {128, 5}, 0, 0);
+    const std::vector<uint8_t> bytes = b.Build(128 * 5 * 4);
+    return ReadGgufConfig(**GgufFile::Parse(bytes, "G"));
+  };
+  json hf = {{"model_type", "llama"},          {"hidden_size", 128},
+             {"intermediate_size", 256},       {"num_hidden_layers", 1},
+             {"num_attention_heads", 2},       {"num_key_value_heads", 1},
+             {"rms_norm_eps", 1e-5},           {"vocab_size", 5},
+             {"max_position_embeddings", 512}, {"rope_theta", 50000.0},
+             {"tie_word_embeddings", true}};
+  hf["rope_scaling"] = {{"rope_type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 128}};
+  const float natural = 0.1f * std::log(4.0f) + 1;
+  EXPECT_NEAR(config({})->config.ropes[0].attention_factor, natural, 1e-6);
+  EXPECT_NEAR(config({{"attn_factor", 0.5f}, {"yarn_ext_factor", 1.0f}})->config.ropes[0].attention_factor, natural / 2,
+              1e-6);
+  hf["rope_scaling"]["beta_fast"] = 8.0;
+  hf["rope_scaling"]["beta_slow"] = 2.0;
+  const auto wanted = ParseHfConfig(hf, "hf");
+  ASSERT_TRUE(wanted.ok()) << wanted.status();
+  EXPECT_EQ(config({{"yarn_beta_fast", 8.0f}, {"yarn_beta_slow", 2.0f}})->config.ropes[0].inv_freq,
+            wanted->config.ropes[0].inv_freq);
+  EXPECT_NE(config({})->config.ropes[0].inv_freq, wanted->config.ropes[0].inv_freq);
+  EXPECT_THAT(config({{"yarn_ext_factor", 0.0f}}).status().ToString(),
+              HasSubstr("yarn_ext_factor is 0: not supported"));
+  EXPECT_THAT(config({{"attn_factor", -1.0f}}).status().ToString(), HasSubstr("attn_factor is -1"));
+}
+
+TEST(GgufConfig, Gemmas27BScalesByItsHiddenSize) {
+  for (const uint32_t layers : {62u, 48u}) {
+    GgufBuilder b;
+    b.AddString("general.architecture", "gemma3").AddUint("gemma3.block_count", layers);
+    b.AddUint("gemma3.embedding_length", 5376).AddUint("gemma3.feed_forward_length", 64);
+    b.AddUint("gemma3.attention.head_count", 32).AddUint("gemma3.attention.head_count_kv", 16);
+    b.AddUint("gemma3.attention.key_length", 128).AddUint("gemma3.context_length", 4096);
+    b.AddUint("gemma3.attention.sliding_window", 1024);
+    b.AddRaw("gemma3.attention.layer_norm_rms_epsilon", GgufValueType::kF32, GgufBuilder::Bytes(1e-6f));
+    std::string slides(layers, '\1');
+    slides[2] = '\0';
+    b.AddRaw("gemma3.attention.sliding_window_pattern", GgufValueType::kArray,
+             GgufBuilder::Bytes(static_cast<uint32_t>(GgufValueType::kBool)) + GgufBuilder::Bytes(uint64_t{layers}) +
+                 slides);
+    b.AddTensor("token_embd.weight", {5376, 2}, 0, 0);
+    const std::vector<uint8_t> bytes = b.Build(5376 * 2 * 4);
+    const auto read = ReadGgufConfig(**GgufFile::Parse(bytes, "G"));
+    ASSERT_TRUE(read.ok()) << read.status();
+    EXPECT_FLOAT_EQ(read->config.attention_scale, 1 / std::sqrt(layers == 62 ? 168.0f : 128.0f));
+    EXPECT_EQ(read->config.layers[1].window, 1024);
+    EXPECT_EQ(read->config.layers[2].window, 0) << "as the array of bools says";
+    EXPECT_EQ(read->config.layers[5].window, 1024);
+  }
+}
+
 TEST(GgufConfig, WhatIsWrongIsNamed) {
   auto error = [](const GgufBuilder& b) {
     const std::vector<uint8_t> bytes = b.Build(128 * 5 * 4);
@@ -220,6 +304,9 @@ TEST(GgufConfig, WhatIsWrongIsNamed) {
   GgufBuilder b = LlamaFile().AddUint("llama.attention.value_length", 32);
   EXPECT_THAT(error(b.AddTensor("token_embd.weight", {128, 5}, 0, 0)),
               HasSubstr("value_length 32 is not key_length 64"));
+  GgufBuilder words = LlamaFile().AddStrings("tokenizer.ggml.tokens", {"a", "b", "c", "d", "e", "f"});
+  EXPECT_THAT(error(words.AddTensor("token_embd.weight", {128, 5}, 0, 0)),
+              HasSubstr("token_embd.weight has 5 rows, tokenizer.ggml.tokens 6"));
   GgufBuilder heads = LlamaFile("qwen3").AddUint("qwen3.attention.key_length", 1 << 20);
   EXPECT_THAT(error(heads.AddTensor("token_embd.weight", {128, 5}, 0, 0)), HasSubstr("head_dim is 1048576"));
 }

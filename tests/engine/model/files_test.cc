@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "engine/model/weight_parts.h"
 #include "tests/engine/model/model_files.h"
 #include "tests/engine/model/paged_model.h"
 
@@ -179,6 +180,54 @@ TEST(GgufFiles, MissingTensorsWrongShapesAndTypesAreRefused) {
   EXPECT_THAT(error(wide), HasSubstr("blk.0.ffn_gate.weight has shape [320, 192], the metadata asks for [336, 192]"));
   EXPECT_THAT(error(good.substr(0, good.size() - 1)), HasSubstr("m.gguf"));
   EXPECT_THAT(error("GGUF"), HasSubstr("m.gguf"));
+}
+
+TEST(GgufFiles, MatricesMayBeF16AndABiasBesideTheValuesOnly) {
+  json hf = GoldenJson("llama2");
+  hf["attention_out_bias"] = false;
+  const ModelConfig config = ParseHfConfig(hf, "C")->config;
+  const TempDirectory directory, plain;
+  directory.Write("m.gguf", GgufBytes(config, "llama", hf, GgmlType::kF16));
+  plain.Write("config.json", hf.dump());
+  const auto wanted = LastLogits({.path = plain.path(), .dummy_weights = true, .dummy_seed = 7});
+  const auto got = LastLogits({.path = directory.path() + "/m.gguf"});
+  ASSERT_TRUE(got.ok() && wanted.ok()) << got.status() << wanted.status();
+  EXPECT_LT(MaxError(*got, *wanted), 1e-3);
+}
+
+TEST(GgufFiles, AQuantizedVectorIsRefused) {
+  std::string bytes = GgufBytes(GoldenConfig("llama2"), "llama", GoldenJson("llama2"));
+  const std::string name = "blk.0.attn_norm.weight";
+  bytes[bytes.find(name) + name.size() + 4 + 8] = static_cast<char>(GgmlType::kQ8_0);  // after its rank and dimension
+  const TempDirectory directory;
+  directory.Write("m.gguf", bytes);
+  EXPECT_THAT(LastLogits({.path = directory.path() + "/m.gguf"}).status().ToString(),
+              HasSubstr("vector blk.0.attn_norm.weight is quantized (Q8_0)"));
+}
+
+// What a tensor parallel rank reads of a file is its box of the whole tensor.
+TEST(Parts, OfFilesAreThoseOfTheWholeTensors) {
+  const ModelConfig config = GoldenConfig("llama2");
+  const TempDirectory directory;
+  directory.Write("config.json", GoldenJson("llama2").dump());
+  WriteSharded(directory, GoldenTensors(config, "BF16"), 7);
+  directory.Write("m.gguf", GgufBytes(config, "llama", GoldenJson("llama2")));
+  const std::unique_ptr<WeightSource> dummy = MakeDummyWeights(config, 7);
+  const std::unique_ptr<WeightSource> hf = OpenHfWeights(directory.path(), config).value();
+  const std::unique_ptr<WeightSource> gguf =
+      OpenGgufWeights(GgufFile::Open(directory.path() + "/m.gguf").value(), config).value();
+  for (const int rank : {0, 1}) {
+    for (const WeightPart& part : PartsOf(config, {.tensor_rank = rank, .tensor_size = 2})) {
+      std::vector<float> wanted(static_cast<size_t>(part.elements())), got(wanted.size());
+      dummy->Read(part, DType::kF32, wanted.data());
+      for (const WeightSource* source : {hf.get(), gguf.get()}) {
+        ASSERT_TRUE(source->Check(part.rule).ok());
+        source->Read(part, DType::kF32, got.data(), 2);
+        EXPECT_EQ(got, wanted) << HfName(config, part.rule) << " of rank " << rank
+                               << (source == hf.get() ? "" : ", GGUF");
+      }
+    }
+  }
 }
 
 TEST(LoadModel, AModelLargerThanMemoryIsRefusedWithBothNumbers) {

@@ -48,6 +48,11 @@ ROPES = {
     "yarn": {"rope_theta": 1000000.0, "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}},
     "yarn_all": {"rope_theta": 10000.0, "rope_scaling": {"rope_type": "yarn", "factor": 40.0, "original_max_position_embeddings": 4096,
                                                          "beta_fast": 16.0, "beta_slow": 2.0, "mscale": 1.0, "mscale_all_dim": 0.7}},
+    "yarn_attention": {"rope_theta": 10000.0, "rope_scaling": {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 4096,
+                                                               "beta_fast": 20.0, "beta_slow": 2.0, "attention_factor": 0.9, "truncate": False}},
+    "yarn_short": {"rope_theta": 10000.0, "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}},
+    "yarn_shortest": {"rope_theta": 10000.0, "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 6}},
+    "yarn_long": {"rope_theta": 2.0, "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4096}},
     "parameters": {"rope_parameters": {"rope_type": "linear", "rope_theta": 20000.0, "factor": 2.0}},
 }
 BLOCKS = ["Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K"]

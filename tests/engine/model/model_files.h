@@ -95,9 +95,10 @@ inline void WriteSharded(const TempDirectory& directory, const std::vector<Named
   directory.Write("model.safetensors.index.json", nlohmann::json{{"metadata", {}}, {"weight_map", map}}.dump());
 }
 
-/// A GGUF file (F32 vectors, BF16 matrices) as the usual converter writes it: q and k rows of architecture "llama" in
-/// pairs, Gemma's norms with the 1 added.
-inline std::string GgufBytes(const ModelConfig& c, const std::string& architecture, const nlohmann::json& hf) {
+/// A GGUF file (F32 vectors; matrices of type `stored`, BF16 or F16) as the usual converter writes it: q and k rows of
+/// architecture "llama" in pairs, Gemma's norms with the 1 added.
+inline std::string GgufBytes(const ModelConfig& c, const std::string& architecture, const nlohmann::json& hf,
+                             GgmlType stored = GgmlType::kBF16) {
   GgufBuilder b;
   const std::string a = architecture + ".";
   auto number = [&](const std::string& key, float value) {
@@ -134,11 +135,13 @@ inline std::string GgufBytes(const ModelConfig& c, const std::string& architectu
       const int64_t from = pairs ? row / dim * dim + row % dim % 2 * (dim / 2) + row % dim / 2 : row;
       for (int64_t i = 0; i < columns; ++i) {
         const float x = values[from * columns + i] + (norm ? c.norm_offset : 0.0f);
-        bytes += matrix ? GgufBuilder::Bytes(Bf16OfFloat(x)) : GgufBuilder::Bytes(x);
+        const uint16_t bits = Bf16OfFloat(x);
+        bytes +=
+            !matrix ? GgufBuilder::Bytes(x) : GgufBuilder::Bytes(stored == GgmlType::kF16 ? F16OfBf16(bits) : bits);
       }
     }
     std::vector<uint64_t> dims(rule.shape.rbegin(), rule.shape.rend());
-    add(GgufName(rule), dims, matrix ? GgmlType::kBF16 : GgmlType::kF32, bytes);
+    add(GgufName(rule), dims, matrix ? stored : GgmlType::kF32, bytes);
   }
   if (hf.contains("rope_scaling") && hf["rope_scaling"]["rope_type"] == "llama3") {
     std::string factors;

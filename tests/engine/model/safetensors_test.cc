@@ -110,6 +110,11 @@ TEST(Safetensors, DuplicateNamesAndFieldsAreRefused) {
               HasSubstr("the field is there twice"));
 }
 
+TEST(Safetensors, ASizeThatWrapsAroundIsNotNothing) {
+  EXPECT_THAT(ErrorOf("{" + Entry("a", "BF16", "[2305843009213693952,4]", 0, 0) + "}", 0),
+              HasSubstr("has 0 bytes, its shape and type BF16 need more than 2^64"));
+}
+
 TEST(Safetensors, NamesInMessagesArePrintableAndCut) {
   EXPECT_THAT(ErrorOf("{" + Entry(R"(\u001b[2J\n)", "F32", "[2]", 0, 16) + "}"),
               HasSubstr(R"("\x1b[2J\n" has 16 bytes)"));
