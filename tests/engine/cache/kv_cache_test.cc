@@ -180,6 +180,62 @@ TEST_F(KvCacheTest, WhatWasNotHandedOverOfAWindowIsNotFound) {
   cache.CheckInvariants();
 }
 
+TEST_F(KvCacheTest, AUnitWhoseOwnPartCameElsewhereIsNoWholeBlock) {
+  KvCache cache = Make(FakeLayout(32, 20), {8, 8});
+  Fill(cache, Tokens(16));
+  SequenceKv kv = cache.Start("", "");
+  cache.SkipBehindWindow(kv, 40);
+  ASSERT_TRUE(cache.Grow(kv, 41));
+  kv.handed_over_tokens = 40;
+  cache.Publish(kv, Tokens(40), 40);
+  EXPECT_EQ(cache.MatchTokens("", "", Tokens(41), 32), 16)
+      << "the window before 32 needs both units of the block, and the one handed over has the second only";
+  kv.Clear();
+  cache.CheckInvariants();
+}
+
+TEST_F(KvCacheTest, TheBlockOfAWindowsFirstPositionStays) {
+  KvCache cache = Make(FakeLayout(16, 18), {8, 8});
+  SequenceKv kv = cache.Start("", "");
+  ASSERT_TRUE(cache.Grow(kv, 48));
+  cache.ReleaseBehindWindow(kv, 32);
+  EXPECT_EQ(kv.tables[1].owned(), 3) << "position 32 sees 15";
+  cache.ReleaseBehindWindow(kv, 33);
+  EXPECT_EQ(kv.tables[1].owned(), 2) << "position 33 sees 16";
+}
+
+TEST_F(KvCacheTest, AUnitIsPublishedWithItsLastToken) {
+  KvCache cache = Make(FakeLayout(), {4});
+  SequenceKv kv = cache.Start("", "");
+  ASSERT_TRUE(cache.Grow(kv, 16));
+  cache.Publish(kv, Tokens(16), 15);
+  EXPECT_EQ(cache.MatchTokens("", "", Tokens(17), 16), 0);
+  cache.Publish(kv, Tokens(16), 16);
+  EXPECT_EQ(cache.MatchTokens("", "", Tokens(17), 16), 16);
+}
+
+TEST_F(KvCacheTest, HashesOfAnotherModelAreOthers) {
+  std::set<std::pair<uint64_t, uint64_t>> hashes;
+  for (const char* model : {"one model", "another"}) {
+    KvCache cache(FakeLayout(), {4}, hasher_, {.model_digest = model});
+    Fill(cache, Tokens(16));
+    const KvEvents events = cache.TakeEvents();
+    ASSERT_EQ(events.events.size(), 1u);
+    hashes.insert({events.events[0].hash.hi, events.events[0].hash.lo});
+  }
+  EXPECT_EQ(hashes.size(), 2u);
+}
+
+TEST_F(KvCacheTest, EventsThatNobodyTakesEndInAGapThatIsSaid) {
+  KvCache cache = Make(FakeLayout(), {1});
+  for (int32_t i = 0; i < 40000; ++i) Fill(cache, Tokens(16, i));
+  const KvEvents events = cache.TakeEvents();
+  EXPECT_TRUE(events.gap);
+  EXPECT_LT(events.events.size(), 70000u);
+  Fill(cache, Tokens(16, 50000));
+  EXPECT_FALSE(cache.TakeEvents().gap) << "said once";
+}
+
 TEST_F(KvCacheTest, NodesAndEventsDoNotOutliveTheirBlocks) {
   KvCache cache = Make(FakeLayout(), {8});
   for (int32_t i = 0; i < 50; ++i) Fill(cache, Tokens(64, 1000 * i));

@@ -4,6 +4,7 @@
 
 #include <set>
 
+#include "engine/cache/kv_cache.h"
 #include "tests/engine/fake_model.h"
 
 namespace baton::engine {
@@ -31,6 +32,33 @@ TEST(PlanBlocks, RefusesWhenOneSequenceDoesNotFitAndSaysBothNumbers) {
   ASSERT_EQ(budget.status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_NE(budget.status().message().find("32768"), std::string::npos);
   EXPECT_NE(budget.status().message().find("1048576"), std::string::npos);
+}
+
+// What the scheduler asks of its pools: one sequence of full length beside a step's chunk, and a block to copy into.
+TEST(PlanBlocks, TheLeastMemoryThatIsAcceptedRunsOneSequence) {
+  const PrefixHasher hasher{HashKey{}};
+  for (const int32_t tokens_per_block : {16, 48}) {
+    for (const int32_t window : {0, 1, 18, 32, 50, 200}) {
+      for (const int32_t length : {2, 33, 48, 97, 300}) {
+        for (const int32_t step : {1, 16, 100, 1000}) {
+          const KvLayout layout = FakeLayout(tokens_per_block, window);
+          int64_t refused = 0, accepted = 1 << 24;
+          while (accepted - refused > 1) {
+            const int64_t middle = refused + (accepted - refused) / 2;
+            (PlanBlocks(layout, middle, length, 1, step).ok() ? accepted : refused) = middle;
+          }
+          const BlockBudget budget = PlanBlocks(layout, accepted, length, 1, step).value();
+          EXPECT_LE(budget.bytes, accepted);
+          const KvCache cache(layout, budget.num_blocks, hasher, {});
+          for (int32_t g = 0; g < cache.num_groups(); ++g) {
+            EXPECT_GE(budget.num_blocks[static_cast<size_t>(g)], cache.MaxBlocksOf(g, length, step) + 1)
+                << "group " << g << ", window " << window << ", blocks of " << tokens_per_block << ", length " << length
+                << ", steps of " << step;
+          }
+        }
+      }
+    }
+  }
 }
 
 TEST(KvMemory, PlanesAndDigestsDoNotOverlap) {

@@ -107,6 +107,7 @@ void Harness::Collect(std::vector<SequenceOutput> outputs) {
     a.stop_token = o.stop_token;
     a.error = o.error;
     a.cached_tokens = o.cached_tokens;
+    a.timings = o.timings;
   }
 }
 

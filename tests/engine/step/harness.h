@@ -23,6 +23,7 @@ struct Answer {
   int32_t cached_tokens = 0;
   int32_t first_position = -1;  ///< of tokens[0]
   int32_t first_score = -1;     ///< of prompt_logprobs[0]
+  Timings timings;
   /// What Promise A compares: token ids, logprob bits, ranks, finish.
   std::string Text() const;
 };

@@ -104,6 +104,19 @@ TEST(SchedulerHandoff, PrefillThenAttachIsTheWholeAnswer) {
   }
 }
 
+TEST(SchedulerHandoff, WhatWasHandedOverIsFoundByTheNextPrompt) {
+  Harness h(Options());
+  AttachedRequest attached;
+  attached.request = Endless(1, 40, 20);
+  attached.kv = h.cache().Start("", "");
+  ASSERT_TRUE(h.cache().Grow(attached.kv, 40));
+  attached.first = {{0, 7}};
+  const std::vector<int32_t> prompt = attached.request.tokens;
+  ASSERT_TRUE(h.scheduler().AttachRequest(std::move(attached), h.now).ok());
+  EXPECT_EQ(h.cache().MatchTokens("", "", prompt, 39), 32);
+  h.RunAll();
+}
+
 TEST(SchedulerHandoff, AFirstTokenThatEndsTheRequestIsNeverDecoded) {
   Harness h(Options());
   AttachedRequest attached;

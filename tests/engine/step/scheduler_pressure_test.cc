@@ -155,12 +155,27 @@ TEST(SchedulerPressure, RefusalsNameWhatIsWrong) {
   r = Endless(1, 10, 5);
   r.prompt_len = 4;
   EXPECT_THAT(why(r), HasSubstr("6 tokens were generated already, max_tokens is 5"));
+  r.prompt_len = 5;
+  EXPECT_THAT(why(r), HasSubstr("5 tokens were generated already, max_tokens is 5"));
   r = Endless(1, 10, 5);
   r.sampling.n = 129;
   EXPECT_THAT(why(r), HasSubstr("129 choices, at most 128"));
   ASSERT_TRUE(h.Add(Endless(1, 10, 5)).ok());
   EXPECT_TRUE(absl::IsAlreadyExists(h.Add(Endless(1, 10, 5))));
   h.RunAll();
+}
+
+TEST(SchedulerPressure, TimeInTheQueueIsTimeUntilTheFirstStep) {
+  HarnessOptions o = Tight();
+  o.scheduler.max_num_seqs = 1;
+  Harness h(o);
+  for (const RequestKey key : {1, 2}) ASSERT_TRUE(h.Add(Endless(key, 20, 5)).ok());
+  h.RunAll();
+  const Timings first = h.answers[{1, 0}].timings, second = h.answers[{2, 0}].timings;
+  EXPECT_EQ(first.queued, Duration::zero());
+  EXPECT_EQ(second.queued, first.total) << "it began when the first had ended";
+  EXPECT_EQ(second.total, 2 * first.total);
+  EXPECT_GT(second.prefill, Duration::zero());
 }
 
 TEST(SchedulerPressure, ADeadlineEndsARequestAtEveryStageAndSaysWhich) {

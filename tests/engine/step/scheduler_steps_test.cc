@@ -128,6 +128,27 @@ TEST(SchedulerSteps, DecodesThatFillTheStepTimeDoNotStarveAPrefill) {
 }
 
 // Handoffs bring more sequences than a step has rows.
+TEST(SchedulerSteps, AStopTokenIsNamedAndAnEosIsNot) {
+  Harness all(Options(64));
+  ASSERT_TRUE(all.Add(Endless(1, 20, 8)).ok());
+  all.RunAll();
+  const int32_t last = all.answers[{1, 0}].tokens.back().token;
+  Harness h(Options(64));
+  Request stops = Endless(1, 20, 50), ends = Endless(1, 20, 50);
+  stops.sampling.stop_token_ids = {last};
+  ends.key = 2;
+  ends.sampling.eos_token_ids = {last};
+  ends.sampling.ignore_eos = false;
+  ASSERT_TRUE(h.Add(stops).ok() && h.Add(ends).ok());
+  h.RunAll();
+  for (const RequestKey key : {1, 2}) {
+    const Answer& answer = h.answers[{key, 0}];
+    EXPECT_EQ(answer.finish, FinishReason::kStop);
+    EXPECT_EQ(answer.tokens.back().token, last);
+    EXPECT_EQ(answer.stop_token, key == 1 ? std::optional(last) : std::nullopt);
+  }
+}
+
 TEST(SchedulerSteps, WhenNotAllDecodesFitEverySequenceGetsItsTurn) {
   Harness h(Options(4));
   for (RequestKey key = 1; key <= 10; ++key) {
