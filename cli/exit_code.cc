@@ -4,7 +4,10 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
 #include <string>
+
+#include "cli/environment.h"
 
 namespace baton::cli {
 namespace {
@@ -13,8 +16,8 @@ int PrintAndReturn(const absl::Status& status, int code) {
   std::fflush(stdout);
   const std::string message(status.message());
   std::fprintf(stderr, "baton: %s\n", message.c_str());
-  if (const char* fd = std::getenv("BATON_FAILURE_FD")) {
-    [[maybe_unused]] const ssize_t written = write(std::atoi(fd), message.data(), message.size());
+  if (const std::optional<std::string> fd = Environment("BATON_FAILURE_FD")) {
+    [[maybe_unused]] const ssize_t written = write(std::atoi(fd->c_str()), message.data(), message.size());
   }
   return code;
 }

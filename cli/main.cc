@@ -2,9 +2,9 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 
 #include "cli/command.h"
+#include "cli/environment.h"
 #include "cli/exit_code.h"
 #include "cli/nearest_name.h"
 #include "cli/signals.h"
@@ -97,6 +97,6 @@ int main(int argc, char** argv) {
     app.exit(e);  // prints the help that was asked for
     return kExitOk;
   }
-  if (std::getenv("BATON_PARENT_PID") == nullptr) WarnOfUnknownVariables(app);
+  if (!ParentPid()) WarnOfUnknownVariables(app);
   return runner();
 }

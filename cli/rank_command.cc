@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "cli/command.h"
+#include "cli/environment.h"
 #include "cli/exit_code.h"
 #include "cli/flag_set.h"
 #include "cli/rank_processes.h"
@@ -30,18 +31,17 @@ struct RankFlags {
 // The kernel ends this process with the worker: nothing here waits for a signal.
 void DieWithWorker() {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  const char* parent = std::getenv("BATON_PARENT_PID");
-  if (parent == nullptr || getppid() != std::atoi(parent)) std::_Exit(kExitUnreachable);
+  if (getppid() != ParentPid()) std::_Exit(kExitUnreachable);
 }
 
 int RunRankCommand(RankFlags& flags) {
   DieWithWorker();
   if (!flags.set.status().ok()) return FailUsage(flags.set.status());
   const worker::WorkerConfig& config = flags.config;
-  const char* secret = std::getenv(kRankSecretVariable);
+  const std::string secret = Environment(kRankSecretVariable).value_or("");
   if (absl::Status status = config.Validate(); !status.ok()) return Fail(status);
   absl::StatusOr<std::shared_ptr<engine::TcpMesh>> mesh =
-      engine::JoinTcpMesh(flags.meet, secret != nullptr ? secret : "", flags.rank, config.ranks(), kMeetWithin);
+      engine::JoinTcpMesh(flags.meet, secret, flags.rank, config.ranks(), kMeetWithin);
   if (!mesh.ok()) return Fail(mesh.status());
   const int tensor = config.tensor_parallel_size;
   const auto world = engine::MakeTcpGroup(*mesh, 0, config.ranks());

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "cli/supervisor.h"
+#include "common/errno_text.h"
 #include "common/prefix_hash.h"
 #include "common/status.h"
 #include "engine/parallel/tcp_communicator.h"
@@ -54,7 +55,7 @@ absl::StatusOr<pid_t> Spawn(std::vector<std::string> arguments, std::vector<std:
   posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);
   if (error == 0) return pid;
-  return absl::UnavailableError(StrCat("cannot start a rank: ", std::strerror(error)));
+  return absl::UnavailableError(StrCat("cannot start a rank: ", ErrnoText(error)));
 }
 
 class RankProcesses final : public worker::RankHost {

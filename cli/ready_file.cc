@@ -1,10 +1,9 @@
 #include "cli/ready_file.h"
 
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <fstream>
 
+#include "common/errno_text.h"
 #include "common/str_cat.h"
 
 namespace baton::cli {
@@ -16,7 +15,7 @@ absl::Status WriteReadyFile(const std::string& path, const std::vector<std::pair
   for (const auto& [name, value] : values) out << name << "='" << value << "'\n";
   out.close();
   if (!out || std::rename(part.c_str(), path.c_str()) != 0) {
-    return absl::InvalidArgumentError(StrCat("--ready-file: cannot write ", path, ": ", std::strerror(errno)));
+    return absl::InvalidArgumentError(StrCat("--ready-file: cannot write ", path, ": ", ErrnoText()));
   }
   return absl::OkStatus();
 }

@@ -8,18 +8,17 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cerrno>
-#include <cstdlib>
-#include <cstring>
 #include <memory>
 
 #include "absl/strings/str_join.h"
 #include "cli/command.h"
+#include "cli/environment.h"
 #include "cli/exit_code.h"
 #include "cli/flag_set.h"
 #include "cli/process_flags.h"
 #include "cli/serve_config.h"
 #include "cli/supervisor.h"
+#include "common/errno_text.h"
 #include "common/prefix_hash.h"
 #include "common/status.h"
 #include "router/router_config.h"
@@ -61,7 +60,7 @@ absl::StatusOr<std::string> NamelessFile(const std::string& text) {
   const int fd = fcntl(unplaced, F_DUPFD, kFirstFd);  // without CLOEXEC: children inherit it
   close(unplaced);
   if (fd < 0 || write(fd, text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
-    return absl::UnavailableError(StrCat("cannot keep a file in memory: ", std::strerror(errno)));
+    return absl::UnavailableError(StrCat("cannot keep a file in memory: ", ErrnoText()));
   }
   return StrCat("/proc/self/fd/", fd);
 }
@@ -148,8 +147,8 @@ int RunServe(ServeFlags& flags) {
   if (!flags.set.status().ok()) return FailUsage(flags.set.status());
   if (absl::Status status = CheckServe(flags.serve); !status.ok()) return FailUsage(status);
   // Children get what was read as arguments; the same variables would mean other things to them.
-  for (const Flag& flag : flags.set.flags()) unsetenv(EnvironmentName(flag.name).c_str());
-  unsetenv(EnvironmentName("config").c_str());
+  for (const Flag& flag : flags.set.flags()) ForgetVariable(EnvironmentName(flag.name));
+  ForgetVariable(EnvironmentName("config"));
   const SteadyClock clock;
   Supervisor supervisor(clock);
   if (absl::Status status = StartAll(flags, supervisor); !status.ok()) return Fail(status);

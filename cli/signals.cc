@@ -5,6 +5,8 @@
 
 #include <cstdlib>
 
+#include "cli/environment.h"
+
 namespace baton::cli {
 
 void BlockSignals() {
@@ -35,10 +37,10 @@ std::optional<int> WaitForSignal(bool children, std::optional<Duration> timeout)
 }
 
 void FollowParent() {
-  const char* parent = std::getenv("BATON_PARENT_PID");
-  if (parent == nullptr) return;
+  const std::optional<int> parent = ParentPid();
+  if (!parent) return;
   prctl(PR_SET_PDEATHSIG, SIGTERM);
-  if (getppid() != std::atoi(parent)) std::_Exit(0);
+  if (getppid() != *parent) std::_Exit(0);
 }
 
 }  // namespace baton::cli

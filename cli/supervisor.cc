@@ -9,12 +9,12 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
-#include <cstring>
 
-#include "common/str_cat.h"
 #include "cli/exit_code.h"
 #include "cli/signals.h"
+#include "common/errno_text.h"
 #include "common/status.h"
+#include "common/str_cat.h"
 #include "spdlog/spdlog.h"
 
 extern char** environ;
@@ -56,7 +56,7 @@ absl::Status Supervisor::Start(ChildSpec spec) {
 
 absl::Status Supervisor::Spawn(Child& child) {
   int pipe_ends[2];
-  if (pipe2(pipe_ends, O_CLOEXEC | O_NONBLOCK) != 0) return absl::InternalError(StrCat("pipe: ", std::strerror(errno)));
+  if (pipe2(pipe_ends, O_CLOEXEC | O_NONBLOCK) != 0) return absl::InternalError(StrCat("pipe: ", ErrnoText()));
   constexpr int kFailureFd = 3;
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
@@ -87,7 +87,7 @@ absl::Status Supervisor::Spawn(Child& child) {
   if (error != 0) {
     child.pid = -1;
     close(pipe_ends[0]);
-    return absl::InternalError(StrCat("cannot start ", child.spec.name, ": ", std::strerror(error)));
+    return absl::InternalError(StrCat("cannot start ", child.spec.name, ": ", ErrnoText(error)));
   }
   child.failure_pipe = pipe_ends[0];
   child.started = clock_.Now();

@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 
+#include "common/errno_text.h"
 #include "common/status.h"
 
 namespace baton {
@@ -16,8 +16,9 @@ absl::StatusOr<std::unique_ptr<MappedFile>> MappedFile::Open(const std::string& 
   // O_NONBLOCK: a named pipe is refused below instead of waited for.
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) {
-    const std::string message = StrCat(path, ": cannot open: ", std::strerror(errno));
-    return errno == ENOENT ? absl::NotFoundError(message) : absl::InvalidArgumentError(message);
+    const int error = errno;
+    const std::string message = StrCat(path, ": cannot open: ", ErrnoText(error));
+    return error == ENOENT ? absl::NotFoundError(message) : absl::InvalidArgumentError(message);
   }
   struct stat status;
   const bool regular = ::fstat(fd, &status) == 0 && S_ISREG(status.st_mode);
@@ -28,7 +29,7 @@ absl::StatusOr<std::unique_ptr<MappedFile>> MappedFile::Open(const std::string& 
   if (!regular) return absl::InvalidArgumentError(StrCat(path, ": not a regular file"));
   if (size == 0) return absl::InvalidArgumentError(StrCat(path, ": the file is empty"));
   if (mapping == MAP_FAILED) {
-    return absl::ResourceExhaustedError(StrCat(path, ": cannot map ", size, " bytes: ", std::strerror(map_error)));
+    return absl::ResourceExhaustedError(StrCat(path, ": cannot map ", size, " bytes: ", ErrnoText(map_error)));
   }
   return std::unique_ptr<MappedFile>(new MappedFile({static_cast<const uint8_t*>(mapping), size}));
 }

@@ -3,9 +3,9 @@
 #include <sys/stat.h>
 
 #include <cerrno>
-#include <cstring>
 #include <fstream>
 
+#include "common/errno_text.h"
 #include "common/foreign_text.h"
 #include "common/status.h"
 #include "common/str_cat.h"
@@ -26,7 +26,7 @@ absl::StatusOr<std::optional<std::string>> ReadModelFile(const std::string& path
   struct stat status;
   if (::stat(path.c_str(), &status) != 0) {
     if (errno == ENOENT || errno == ENOTDIR) return std::nullopt;
-    return Wrong(path, StrCat("cannot read: ", std::strerror(errno)));
+    return Wrong(path, StrCat("cannot read: ", ErrnoText()));
   }
   if (!S_ISREG(status.st_mode)) return Wrong(path, "not a regular file");
   if (status.st_size > kMaxFileBytes) return Wrong(path, StrCat(status.st_size, " bytes, at most ", kMaxFileBytes));

@@ -10,6 +10,7 @@
 #include <charconv>
 #include <cstring>
 
+#include "common/errno_text.h"
 #include "common/status.h"
 #include "engine/parallel/tcp_mesh.h"
 
@@ -48,7 +49,7 @@ class Socket {
   int fd_;
 };
 
-absl::Status Failed(std::string_view what) { return absl::UnavailableError(StrCat(what, ": ", std::strerror(errno))); }
+absl::Status Failed(std::string_view what) { return absl::UnavailableError(StrCat(what, ": ", ErrnoText())); }
 
 Hello HelloOf(const std::string& secret, int rank, uint16_t port) {
   Hello hello{.rank = rank, .port = port};

@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "common/check.h"
+#include "common/errno_text.h"
 #include "common/status.h"
 
 namespace baton::engine {
@@ -24,7 +25,7 @@ struct Progress {
 };
 
 absl::Status Gone(int peer) {
-  return absl::UnavailableError(StrCat("rank ", peer, " is gone: ", errno == 0 ? "closed" : std::strerror(errno)));
+  return absl::UnavailableError(StrCat("rank ", peer, " is gone: ", errno == 0 ? std::string("closed") : ErrnoText()));
 }
 bool WouldBlock() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
 

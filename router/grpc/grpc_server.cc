@@ -1,6 +1,9 @@
 #include "router/grpc/grpc_server.h"
 
 #include <arpa/inet.h>
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/grpcpp.h>
+#include <grpcpp/health_check_service_interface.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -9,14 +12,11 @@
 #include <cstring>
 #include <utility>
 
-#include <grpcpp/ext/proto_server_reflection_plugin.h>
-#include <grpcpp/grpcpp.h>
-#include <grpcpp/health_check_service_interface.h>
-
+#include "common/errno_text.h"
 #include "common/str_cat.h"
 #include "proto/generation.grpc.pb.h"
-#include "router/grpc/generate_stream.h"
 #include "router/grpc/generate_codec.h"
+#include "router/grpc/generate_stream.h"
 
 namespace baton::router {
 namespace {
@@ -47,7 +47,7 @@ absl::Status CanBind(const std::string& host, uint16_t port) {
   const int why = errno;
   if (fd >= 0) close(fd);
   if (bound) return absl::OkStatus();
-  const std::string message = StrCat(where, ": ", std::strerror(why), " (--host, --grpc-port)");
+  const std::string message = StrCat(where, ": ", ErrnoText(why), " (--host, --grpc-port)");
   return why == EADDRINUSE ? absl::AlreadyExistsError(message) : absl::PermissionDeniedError(message);
 }
 
