@@ -1,9 +1,12 @@
 // The engine's forward pass on a real model: prefill of 512 and 2048 tokens, decode of one stream, and decode of 8, 16
 // and 32 sequences, in tokens/s. Beside llama.cpp on the same GGUF file when its
 // llama-bench is given; the two take turns.
-//   bench_engine MODEL [--threads 2] [--rounds 5] [--dummy 1] [--llama-bench PATH] [--json FILE]
+// --by-op 1 says where the time went.
+//   bench_engine MODEL [--threads 2] [--rounds 5] [--only pp512] [--by-op 1] [--dummy 1] [--llama-bench PATH] [--json
+//   FILE]
 #include <array>
 #include <cstdio>
+#include <numeric>
 
 #include "bench/lib/measure.h"
 #include "bench/lib/model_run.h"
@@ -55,11 +58,28 @@ std::vector<Row> Rows(bench::ModelRun& run) {
           {"batch 16", 16 * 32, decode(16, 32), {}},       {"batch 32", 32 * 32, decode(32, 32), {}}};
 }
 
+// Milliseconds of a run by operation, and what is left to the decoder and the bench.
+void PrintByOp(const bench::TimedOps& ops, const std::vector<double>& rounds) {
+  double left = std::accumulate(rounds.begin(), rounds.end(), 0.0);
+  const double all = left, runs = static_cast<double>(rounds.size());
+  auto print = [&](const std::string& name, double seconds, double calls) {
+    std::printf("  %-22s %10.2f ms %5.1f%% %9.1f us a call\n", name.c_str(), 1e3 * seconds / runs, 100 * seconds / all,
+                1e6 * seconds / calls);
+  };
+  for (const auto& [name, spent] : ops.spent()) {
+    print(name, spent.seconds, static_cast<double>(spent.calls));
+    left -= spent.seconds;
+  }
+  print("between calls", left, runs);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  BATON_CHECK(argc > 1,
-              "usage: bench_engine MODEL [--threads N] [--rounds N] [--dummy 1] [--llama-bench PATH] [--json FILE]");
+  BATON_CHECK(
+      argc > 1,
+      "usage: bench_engine MODEL [--threads N] [--rounds N] [--only TEST] [--by-op 1] [--dummy 1] [--llama-bench PATH] "
+      "[--json FILE]");
   const std::string model = argv[1], llama = bench::Flag(argc, argv, "llama-bench", "");
   const int threads = std::stoi(bench::Flag(argc, argv, "threads", "2")),
             rounds = std::stoi(bench::Flag(argc, argv, "rounds", "5"));
@@ -69,9 +89,13 @@ int main(int argc, char** argv) {
               std::string(DTypeName(run.traits().kv)).c_str(), static_cast<double>(run.model().weight_bytes()) / 1e9);
   std::printf("%-10s %12s %18s %14s %7s\n", "", "tokens/s", "low … high", "llama.cpp", "ratio");
   nlohmann::json rows_json;
+  const std::string only = bench::Flag(argc, argv, "only", "");
+  const bool by_op = bench::Flag(argc, argv, "by-op", "") == "1";
   for (const Row& row : Rows(run)) {
+    if (!only.empty() && only != row.name) continue;
     std::vector<double> ours, theirs;
     row.ours();
+    run.ops().Forget();
     for (int round = 0; round < rounds; ++round) {
       ours.push_back(bench::SecondsOf(row.ours));
       if (!llama.empty() && !row.theirs.empty()) theirs.push_back(1 / LlamaBench(llama, model, threads, row.theirs));
@@ -87,6 +111,7 @@ int main(int argc, char** argv) {
       json["llama_cpp_tokens_per_s"] = other;
     }
     std::printf("\n");
+    if (by_op) PrintByOp(run.ops(), ours);
     std::fflush(stdout);
     rows_json.push_back(json);
   }

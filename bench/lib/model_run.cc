@@ -12,7 +12,7 @@ ModelRun::ModelRun(const std::string& path, bool dummy, int threads, int sequenc
     : context_(static_cast<size_t>(sequences), 0), next_token_(static_cast<size_t>(sequences), 1) {
   auto ops = kernels::MakeCpuOps({.threads = threads});
   BATON_CHECK(ops.ok(), ops.status().ToString());
-  ops_ = *std::move(ops);
+  ops_ = std::make_unique<TimedOps>(*std::move(ops));
   auto model = engine::LoadModel({.path = path, .dummy_weights = dummy}, *ops_, max_step_tokens,
                                  [](std::string_view, double) {});
   BATON_CHECK(model.ok(), model.status().ToString());

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/lib/timed_ops.h"
 #include "engine/cache/kv_memory.h"
 #include "engine/model/model.h"
 
@@ -26,11 +27,13 @@ class ModelRun {
 
   const engine::Model& model() const { return *model_; }
   const kernels::OpsTraits& traits() const { return ops_->traits(); }
+  /// What the operations of the steps took.
+  TimedOps& ops() { return *ops_; }
 
  private:
   void Step(const std::vector<int32_t>& rows_per_sequence);
 
-  std::unique_ptr<kernels::Ops> ops_;
+  std::unique_ptr<TimedOps> ops_;
   std::unique_ptr<engine::Model> model_;
   std::unique_ptr<engine::KvMemory> memory_;
   int64_t blocks_per_sequence_ = 0;

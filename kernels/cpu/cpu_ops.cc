@@ -8,8 +8,10 @@
 #include "common/kv_digest.h"
 #include "common/kv_layout.h"
 #include "common/status.h"
+#include "kernels/cpu/amx_panels.h"
 #include "kernels/cpu/bf16_slices.h"
 #include "kernels/cpu/cpu_memory.h"
+#include "kernels/cpu/isa/amx_table.h"
 #include "kernels/cpu/isa/kernel_table.h"
 #include "kernels/cpu/packed_panels.h"
 #include "kernels/cpu/pool.h"
@@ -48,8 +50,9 @@ struct RowPiece {
 
 class CpuOps final : public Ops {
  public:
-  CpuOps(const KernelTable& kernels, int threads, OpsTraits traits)
-      : kernels_(kernels), traits_(std::move(traits)), pool_(threads) {
+  /// `amx`: null, or what computes in tiles; `kernels` may be its own then.
+  CpuOps(const KernelTable& kernels, const AmxTable* amx, int threads, OpsTraits traits)
+      : kernels_(kernels), amx_(amx), traits_(std::move(traits)), pool_(threads) {
     traits_.threads = threads;
   }
 
@@ -60,6 +63,7 @@ class CpuOps final : public Ops {
   void Sync() override {}
 
   absl::StatusOr<std::unique_ptr<PackedLinear>> Pack(const Tensor& weight, const float* bias) override {
+    if (amx_ != nullptr) return AmxPanels::Make(weight, bias, *amx_, pool_);
     if (traits_.compute == DType::kBF16) return Bf16Slices::Make(weight, bias, kernels_, bf16_products_, pool_);
     return PackedPanels::Make(weight, bias, pool_);
   }
@@ -95,6 +99,7 @@ class CpuOps final : public Ops {
   void AddDigests(const RaggedBatch& batch, const KvPlaneView& plane, size_t first);
 
   const KernelTable& kernels_;
+  const AmxTable* amx_;
   OpsTraits traits_;
   Pool pool_;
   RopeTable rope_;
@@ -142,6 +147,7 @@ void CpuOps::Add(const Tensor& x, const Tensor& residual) {
 }
 
 void CpuOps::Linear(const Tensor& x, const PackedLinear& weight, const Tensor& out) {
+  if (amx_ != nullptr) return static_cast<const AmxPanels&>(weight).Run(x, out, *amx_, pool_, bf16_rows_);
   if (traits_.compute == DType::kBF16) {
     return static_cast<const Bf16Slices&>(weight).Run(x, out, kernels_, pool_, bf16_rows_);
   }
@@ -256,9 +262,10 @@ void CpuOps::Attention(const Tensor& q, const RaggedBatch& batch, const KvLayerV
   const int dim = kv.k.dim, kv_heads = kv.k.heads, group = static_cast<int>(q.cols() / dim) / kv_heads;
   BATON_CHECK(q.cols() == static_cast<int64_t>(group) * kv_heads * dim && out.cols() == q.cols() &&
               q.rows() == out.rows() && q.rows() == batch.row_start.back() && dim == kv.v.dim && dim % 8 == 0 &&
-              dim <= kMaxHeadDim && q.dtype == out.dtype);
-  const int heads = std::min(group, kAttentionRows), head_parts = (group + heads - 1) / heads;
-  const int rows = std::max(1, kAttentionRows / heads);
+              dim <= kMaxHeadDim && q.dtype == out.dtype && q.dtype == traits_.compute && kv.k.dtype == traits_.kv &&
+              kv.v.dtype == traits_.kv);
+  const int most = kernels_.attention_rows, heads = std::min(group, most), head_parts = (group + heads - 1) / heads;
+  const int rows = std::max(1, most / heads);
   pieces_.clear();
   for (int s = 0; s < batch.sequences(); ++s) {
     for (int32_t r = batch.row_start[s]; r < batch.row_start[s + 1]; r += rows)
@@ -342,7 +349,8 @@ bool HasAvx512() {
          __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
 }
 
-constexpr const char* kIsas[] = {"avx2", "avx512_core", "avx512_core_bf16", "avx512_core_amx"};
+constexpr const char* kAmx = "avx512_core_amx";
+constexpr const char* kIsas[] = {"avx2", "avx512_core", "avx512_core_bf16", kAmx};
 
 // What BATON_MAX_ISA allows; empty: anything.
 absl::StatusOr<std::string> IsaCap() {
@@ -389,7 +397,7 @@ absl::StatusOr<OpsTraits> ChooseCompute(const CpuOpsConfig& config, const Kernel
   }
   const bool bf16 = traits.compute == DType::kBF16;
   traits.isa = bf16 ? one_dnn : table.isa;
-  traits.kernel_version = bf16 ? StrCat("cpu-2/onednn-", OneDnnVersion()) : "cpu-1";
+  traits.kernel_version = !bf16 ? "cpu-1" : traits.isa == kAmx ? "cpu-3" : StrCat("cpu-2/onednn-", OneDnnVersion());
   return traits;
 }
 
@@ -401,7 +409,12 @@ absl::StatusOr<std::unique_ptr<Ops>> MakeCpuOps(const CpuOpsConfig& config) {
   BATON_ASSIGN_OR_RETURN(const std::string cap, cpu::IsaCap());
   BATON_ASSIGN_OR_RETURN(const cpu::KernelTable* table, cpu::ChooseTable(config.isa, cap));
   BATON_ASSIGN_OR_RETURN(OpsTraits traits, cpu::ChooseCompute(config, *table, cap));
-  return std::make_unique<cpu::CpuOps>(*table, config.threads, std::move(traits));
+  const bool tiles = traits.compute == DType::kBF16 && traits.isa == cpu::kAmx;
+  const cpu::AmxTable* amx = tiles ? cpu::AmxTableOrNull() : nullptr;
+  const bool exact_in_bf16 =
+      traits.kv == DType::kBF16 || traits.kv == DType::kF8E4M3;  // what attention in tiles may read
+  return std::make_unique<cpu::CpuOps>(amx != nullptr && exact_in_bf16 ? amx->kernels : *table, amx, config.threads,
+                                       std::move(traits));
 }
 
 }  // namespace baton::kernels

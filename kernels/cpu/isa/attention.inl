@@ -6,19 +6,14 @@
 // decode run this code, and tiles could be computed apart without changing a bit.
 //
 // K is transposed into panels of 64 tokens and V copied into panels of 64 dimensions, so both products are the linear
-// layer's Tile. Included after linear.inl.
+// layer's Tile. Included after attention_tokens.inl and linear.inl.
 
 namespace {
 
-using baton::kernels::KvPlaneView;
-using baton::kernels::cpu::AttentionItem;
 using baton::kernels::cpu::kAttentionRows;
-using baton::kernels::cpu::kAttentionTile;
 
-constexpr int kMaxHeadDim = 256;
 constexpr int kTokenPanels = kAttentionTile / kPanelColumns;
 constexpr int kDimPanels = kMaxHeadDim / kPanelColumns;
-constexpr float kNothing = -__builtin_inff();
 
 /// One thread's working memory (about 700 KB).
 struct AttentionScratch {
@@ -30,14 +25,8 @@ struct AttentionScratch {
   alignas(64) float out[kDimPanels * kAttentionRows * kPanelColumns];            // … of the tiles so far
   float max[kAttentionRows], sum[kAttentionRows];                                // of the tiles so far
   float tile_max[kAttentionRows], tile_sum[kAttentionRows];
-  int begin[kAttentionRows], end[kAttentionRows];                                // tokens of the tile that the row sees
+  int begin[kAttentionRows], end[kAttentionRows];  // tokens of the tile that the row sees
 };
-
-template <class T>
-inline const T* TokenVector(const KvPlaneView& plane, const int32_t* blocks, int32_t token, int head) {
-  const char* base = static_cast<const char*>(plane.base) + blocks[token / plane.tokens_per_block] * plane.block_stride_bytes;
-  return reinterpret_cast<const T*>(base) + (static_cast<int64_t>(token % plane.tokens_per_block) * plane.heads + head) * plane.dim;
-}
 
 /// Tokens [begin, end) of the tile into transposed panels; the rest of a touched group of 16 becomes zero.
 template <class T>
@@ -130,12 +119,6 @@ void AddValues(int rows, int dim, AttentionScratch& s) {
   }
 }
 
-inline float ExpOne(float x) {
-  alignas(64) float y[16];
-  Store(y, Exp(Set(x)));
-  return y[0];
-}
-
 void MergeTile(int row, int dim, AttentionScratch& s) {
   const float max = std::max(s.max[row], s.tile_max[row]);
   const float keep = s.max[row] == kNothing ? 0.0f : ExpOne(s.max[row] - max), take = ExpOne(s.tile_max[row] - max);
@@ -177,24 +160,6 @@ void StoreResults(const AttentionItem& item, const AttentionScratch& s) {
   }
 }
 
-/// Sets what each row sees of the tile; false when none sees anything.
-bool SetRanges(const AttentionItem& item, int32_t tile, AttentionScratch& s, int* begin, int* end) {
-  *begin = kAttentionTile, *end = 0;
-  for (int i = 0; i < item.rows * item.heads; ++i) {
-    const int32_t position = item.first_position + i / item.heads;
-    const int32_t first = item.window > 0 && position >= item.window ? position - item.window + 1 : 0;
-    s.begin[i] = std::max<int32_t>(first - tile, 0);
-    s.end[i] = std::min<int32_t>(position + 1 - tile, kAttentionTile);
-    if (s.end[i] <= s.begin[i]) {
-      s.begin[i] = s.end[i] = 0;
-      continue;
-    }
-    *begin = std::min(*begin, s.begin[i]);
-    *end = std::max(*end, s.end[i]);
-  }
-  return *begin < *end;
-}
-
 template <class T>
 void AttendTyped(const AttentionItem& item, AttentionScratch& s) {
   const int dim = item.k->dim, rows = item.rows * item.heads;
@@ -203,7 +168,7 @@ void AttendTyped(const AttentionItem& item, AttentionScratch& s) {
   const int32_t last = item.first_position + item.rows - 1;
   for (int32_t tile = first / kAttentionTile * kAttentionTile; tile <= last; tile += kAttentionTile) {
     int begin, end;
-    if (!SetRanges(item, tile, s, &begin, &end)) continue;
+    if (!SetRanges(item, tile, s.begin, s.end, &begin, &end)) continue;
     LoadKeys<T>(item, tile, begin, end, s.k);
     LoadValues<T>(item, tile, begin, end, s.v);
     ScoreTile(rows, dim, begin, end, s);

@@ -16,10 +16,10 @@ inline constexpr int kLinearRows = 96;
 /// Attention reduces KV in tiles of this many logical tokens, counted from position 0.
 inline constexpr int kAttentionTile = 256;
 
-/// Query rows of one attention item, at most: its rows times its heads.
+/// KernelTable::attention_rows of the f32 kernels.
 inline constexpr int kAttentionRows = 48;
 
-/// Consecutive rows of one sequence and the query heads of one KV head. rows · heads ≤ kAttentionRows, head_dim ≤ 256.
+/// Consecutive rows of one sequence and the query heads of one KV head. rows · heads ≤ attention_rows, head_dim ≤ 256.
 struct AttentionItem {
   const void* q = nullptr;  ///< the first row's first head; heads of a row are dense
   void* out = nullptr;
@@ -49,6 +49,7 @@ struct KernelTable {
   void (*norm_rope)(void* head, DType dtype, int head_dim, const float* norm, float norm_offset, float eps,
                     const float* cosines, const float* sines, int rotary_dim);
   void (*attention)(const AttentionItem& item);
+  int attention_rows;  ///< of one item, at most: its rows times its heads
   /// out[r][0, columns) = x[r] · panel + bias for r < rows ≤ kLinearRows: every output is one FMA chain over k in
   /// order. x rows f32 [K]; panel [K][kPanelColumns] of weight_dtype; bias [kPanelColumns] or null.
   void (*linear_panel)(const float* x, int64_t x_stride, int rows, const void* panel, DType weight_dtype, int64_t k,

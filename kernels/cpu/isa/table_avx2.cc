@@ -13,16 +13,18 @@ using baton::kernels::cpu::F16;
 // Each builds on those before it.
 // clang-format off
 #include "kernels/cpu/isa/simd_math.h"
+#include "kernels/cpu/isa/typed_rows.h"
 #include "kernels/cpu/isa/rows.inl"
 #include "kernels/cpu/isa/linear.inl"
+#include "kernels/cpu/isa/attention_tokens.inl"
 #include "kernels/cpu/isa/attention.inl"
 // clang-format on
 
 namespace baton::kernels::cpu {
 
 const KernelTable& Avx2Table() {
-  static const KernelTable table{"avx2", RmsNorm,     AddRow,     Gated, Convert, NormRope,
-                                 Attend, LinearPanel, SoftCapRow, MaxOf, SumExp,  ArgMax};
+  static const KernelTable table{"avx2",         RmsNorm,     AddRow,     Gated, Convert, NormRope, Attend,
+                                 kAttentionRows, LinearPanel, SoftCapRow, MaxOf, SumExp,  ArgMax};
   return table;
 }
 

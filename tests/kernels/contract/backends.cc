@@ -7,12 +7,14 @@
 namespace baton::kernels {
 namespace {
 
-Backend Cpu(std::string name, CpuIsa isa, int threads) {
-  return {std::move(name), [=](DType kv) {
-            auto ops = MakeCpuOps({.threads = threads, .dtype = DType::kF32, .kv_dtype = kv, .isa = isa});
+Backend Cpu(std::string name, CpuIsa isa, int threads, DType compute = DType::kF32) {
+  return {std::move(name),
+          [=](DType kv) {
+            auto ops = MakeCpuOps({.threads = threads, .dtype = compute, .kv_dtype = kv, .isa = isa});
             BATON_CHECK(ops.ok(), ops.status().ToString());
             return *std::move(ops);
-          }};
+          },
+          compute};
 }
 
 // The CUDA backend on the emulator, one schedule policy each.
@@ -33,6 +35,11 @@ std::vector<Backend> Backends() {
   if (MakeCpuOps({.isa = CpuIsa::kAvx512}).ok()) {
     all.push_back(Cpu("avx512_1", CpuIsa::kAvx512, 1));
     all.push_back(Cpu("avx512_2", CpuIsa::kAvx512, 2));
+  }
+  // What the machine multiplies in bf16: tiles on AMX, else oneDNN.
+  if (MakeCpuOps({.dtype = DType::kBF16}).ok()) {
+    all.push_back(Cpu("bf16_1", CpuIsa::kBest, 1, DType::kBF16));
+    all.push_back(Cpu("bf16_3", CpuIsa::kBest, 3, DType::kBF16));
   }
   const auto policies = simt::AllPolicies();
   all.push_back(Emulated(policies[0]));                    // in order, copies at the last moment

@@ -20,14 +20,14 @@ struct Backend {
 };
 inline void PrintTo(const Backend& b, std::ostream* out) { *out << b.name; }
 
-/// Every backend this machine can run; the first is the one others must equal bit for bit
-/// when they share a compute type.
+/// Every backend this machine can run; the first of a device and compute type is the one that the others of both must
+/// equal bit for bit.
 std::vector<Backend> Backends();
 
-/// The backend that `b` must equal bit for bit: the first of its compute type.
+/// The backend that `b` must equal bit for bit.
 inline Backend ReferenceOf(const Backend& b) {
   for (Backend& other : Backends())
-    if (other.compute == b.compute) return other;
+    if (other.compute == b.compute && other.slow == b.slow) return other;
   BATON_CHECK(false, b.name);
 }
 

@@ -1,4 +1,4 @@
-// Linear layers in bf16 through oneDNN: right within the rounding of f32 sums, and a row's bits depend on the row alone.
+// Linear layers in bf16, in AMX tiles or through oneDNN: right within the rounding of f32 sums, and a row's bits depend on the row alone.
 // A machine without bf16 instructions emulates them, which is slow, and disagrees between sizes: the same test covers how
 // sizes are chosen.
 #include <gtest/gtest.h>
