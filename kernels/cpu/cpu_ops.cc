@@ -273,7 +273,7 @@ void CpuOps::Attention(const Tensor& q, const RaggedBatch& batch, const KvLayerV
   }
   const int64_t element = static_cast<int64_t>(DTypeBytes(q.dtype));
   const int64_t per_piece = static_cast<int64_t>(kv_heads) * head_parts;
-  pool_.Run(static_cast<int64_t>(pieces_.size()) * per_piece, [&](int64_t i) {
+  auto attend = [&](int64_t i) {
     const RowPiece& piece = pieces_[static_cast<size_t>(i / per_piece)];
     const int kv_head = static_cast<int>(i % per_piece) / head_parts, first = static_cast<int>(i % head_parts) * heads;
     const int64_t column = (static_cast<int64_t>(kv_head) * group + first) * dim * element;
@@ -295,6 +295,12 @@ void CpuOps::Attention(const Tensor& q, const RaggedBatch& batch, const KvLayerV
     item.softcap = params.logit_softcap;
     item.sinks = params.sinks != nullptr ? params.sinks + kv_head * group + first : nullptr;
     kernels_.attention(item);
+  };
+  // Where there are pieces enough, a thread takes all heads of one: a token's heads lie side by side in memory.
+  const int64_t items = static_cast<int64_t>(pieces_.size()) * per_piece;
+  const int64_t run = static_cast<int64_t>(pieces_.size()) >= 4 * traits_.threads ? per_piece : 1;
+  pool_.Run(items / run, [&](int64_t i) {
+    for (int64_t j = i * run; j < (i + 1) * run; ++j) attend(j);
   });
 }
 

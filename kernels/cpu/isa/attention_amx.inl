@@ -1,21 +1,22 @@
-// Attention in AMX tiles for bf16 queries: what attention.inl computes, with both products in bf16 and their sums in f32.
+// Attention in AMX tiles for bf16 queries: what attention.inl computes, with both products in bf16 and their sums in
+// f32.
 //
-// A row's result is a function of (q, K[first..last], V[first..last]) only. Tiles of 256 logical tokens begin at multiples
-// of 256; inside one a score is a chain of tile products over the head's dimensions, and a tile's values are a chain over
-// groups of 32 tokens, counted from the tile's first. A token that the row does not see has the weight zero, which adds
-// nothing, provided its values are finite: where one is not, rows are computed apart, each over the tokens it sees.
-// Weights are rounded to bf16 before they meet the values, and summed before that.
+// A row's result is a function of (q, K[first..last], V[first..last]) only. Tiles of 256 logical tokens begin at
+// multiples of 256; inside one a score is a chain of tile products over the head's dimensions, and a tile's values are
+// a chain over groups of 32 tokens, counted from the tile's first. A token that the row does not see has the weight
+// zero, which adds nothing, provided its values are finite: where one is not, rows are computed apart, each over the
+// tokens it sees. Weights are rounded to bf16 before they meet the values, and summed before that.
 
 namespace {
 
 using baton::kernels::cpu::kAmxAttentionRows;
 
-constexpr int kRowGroup = 2 * kTileSide;                       // rows that go through the tile registers together
-constexpr int kTokenTiles = kAttentionTile / kTileSide;        // of the scores' right side
-constexpr int kTokenSteps = kAttentionTile / kTileDepth;       // of the values' k
+constexpr int kRowGroup = 2 * kTileSide;                  // rows that go through the tile registers together
+constexpr int kTokenTiles = kAttentionTile / kTileSide;   // of the scores' right side
+constexpr int kTokenSteps = kAttentionTile / kTileDepth;  // of the values' k
 constexpr int kDimSteps = kMaxHeadDim / kTileDepth;
 constexpr int kDimTiles = kMaxHeadDim / kTileSide;
-constexpr int kScoreStride = kAttentionTile + kTileSide;       // rows begin in different cache sets
+constexpr int kScoreStride = kAttentionTile + kTileSide;  // rows begin in different cache sets
 constexpr int kValueStride = kMaxHeadDim + kTileSide;
 
 /// One thread's working memory (about 550 KB, of which 64-wide heads touch 250).
@@ -25,11 +26,11 @@ struct AmxAttentionScratch {
   alignas(64) char v[kDimTiles][kTokenSteps][kTileBytes];                    // right tiles: 16 dimensions each
   alignas(64) char p[kRowGroup / kTileSide][kTokenSteps][kTileBytes];        // left tiles
   alignas(64) float scores[kRowGroup * kScoreStride];
-  alignas(64) float tile[kRowGroup * kValueStride];                          // Σ p·v of the tile
-  alignas(64) float out[kAmxAttentionRows * kValueStride];                   // … of the tiles so far
-  float max[kAmxAttentionRows], sum[kAmxAttentionRows];                      // of the tiles so far
+  alignas(64) float tile[kRowGroup * kValueStride];         // Σ p·v of the tile
+  alignas(64) float out[kAmxAttentionRows * kValueStride];  // … of the tiles so far
+  float max[kAmxAttentionRows], sum[kAmxAttentionRows];     // of the tiles so far
   float tile_max[kRowGroup], tile_sum[kRowGroup];
-  int begin[kAmxAttentionRows], end[kAmxAttentionRows];                      // tokens of the tile that the row sees
+  int begin[kAmxAttentionRows], end[kAmxAttentionRows];  // tokens of the tile that the row sees
 };
 
 /// n ≤ 32 elements as bf16, zeros after them.
@@ -42,19 +43,27 @@ inline __m512i Load32(const E4m3* p, int n) {
   return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
 }
 
+/// The vectors of sixteen tokens beginning at a multiple of sixteen, all in one block: the first and the step to the
+/// next.
+template <class T>
+struct SixteenTokens {
+  SixteenTokens(const KvPlaneView& plane, const int32_t* blocks, int32_t token, int head)
+      : first(TokenVector<T>(plane, blocks, token, head)), step(int64_t{plane.heads} * plane.dim) {}
+  const T* first;
+  int64_t step;
+};
+
 template <class T>
 void LoadKeyTiles(const AttentionItem& item, int32_t tile, int begin, int end, AmxAttentionScratch& s) {
   const int dim = item.k->dim;
   for (int j = begin / kTileSide * kTileSide; j < end; j += kTileSide) {
-    const T* tokens[kTileSide];
-    for (int t = 0; t < kTileSide; ++t) {
-      const bool seen = j + t >= begin && j + t < end;
-      tokens[t] = seen ? TokenVector<T>(*item.k, item.blocks, tile + j + t, item.kv_head) : nullptr;
-    }
+    const SixteenTokens<T> tokens(*item.k, item.blocks, tile + j, item.kv_head);
+    const int from = std::max(0, begin - j), to = std::min(kTileSide, end - j);
     for (int d = 0; d < dim; d += kTileDepth) {
       Vec block[kTileSide];  // 32-bit lanes: a pair of dimensions each
       for (int t = 0; t < kTileSide; ++t)
-        block[t] = tokens[t] != nullptr ? Vec{_mm512_castsi512_ps(Load32(tokens[t] + d, dim - d))} : Zero();
+        block[t] = t >= from && t < to ? Vec{_mm512_castsi512_ps(Load32(tokens.first + t * tokens.step + d, dim - d))}
+                                       : Zero();
       Transpose(block);
       float* to = reinterpret_cast<float*>(s.k[j / kTileSide][d / kTileDepth]);
       for (int i = 0; i < kTileSide; ++i) Store(to + i * kTileSide, block[i]);
@@ -65,7 +74,8 @@ void LoadKeyTiles(const AttentionItem& item, int32_t tile, int begin, int end, A
 /// Values of the tokens [from, to) into the tiles that [begin, end) touches, zeros for other tokens. False: one of them
 /// is infinite or not a number.
 template <class T>
-bool LoadValueTiles(const AttentionItem& item, int32_t tile, int begin, int end, int from, int to, AmxAttentionScratch& s) {
+bool LoadValueTiles(const AttentionItem& item, int32_t tile, int begin, int end, int from, int to,
+                    AmxAttentionScratch& s) {
   const int dim = item.v->dim;
   const __m512i infinity = _mm512_set1_epi16(0x7F80), size = _mm512_set1_epi16(0x7FFF);
   alignas(64) static constexpr auto kInterleave = [] {
@@ -75,16 +85,26 @@ bool LoadValueTiles(const AttentionItem& item, int32_t tile, int begin, int end,
   }();
   const __m512i lower = _mm512_load_si512(kInterleave.data()), upper = _mm512_load_si512(kInterleave.data() + 32);
   __mmask32 strange = 0;
-  for (int j = begin / kTileDepth * kTileDepth; j < (end + kTileDepth - 1) / kTileDepth * kTileDepth; j += 2) {
-    const T* a = j >= from && j < to ? TokenVector<T>(*item.v, item.blocks, tile + j, item.kv_head) : nullptr;
-    const T* b = j + 1 >= from && j + 1 < to ? TokenVector<T>(*item.v, item.blocks, tile + j + 1, item.kv_head) : nullptr;
-    const int64_t at = j / kTileDepth * kTileBytes + j % kTileDepth / 2 * 64;
-    for (int d = 0; d < dim; d += kTileDepth) {
-      const __m512i x = a != nullptr ? Load32(a + d, dim - d) : _mm512_setzero_si512();
-      const __m512i y = b != nullptr ? Load32(b + d, dim - d) : _mm512_setzero_si512();
-      strange |= _mm512_cmpge_epu16_mask(_mm512_and_si512(x, size), infinity) | _mm512_cmpge_epu16_mask(_mm512_and_si512(y, size), infinity);
-      _mm512_store_si512(s.v[d / kTileSide][0] + at, _mm512_permutex2var_epi16(x, lower, y));
-      _mm512_store_si512(s.v[d / kTileSide + 1][0] + at, _mm512_permutex2var_epi16(x, upper, y));
+  for (int j = begin / kTileDepth * kTileDepth; j < (end + kTileDepth - 1) / kTileDepth * kTileDepth; j += kTileSide) {
+    const int first = std::max(0, from - j), last = std::min(kTileSide, to - j);
+    const T* token = nullptr;  // of a group that nobody reads there may be no block
+    int64_t step = 0;
+    if (first < last) {
+      const SixteenTokens<T> tokens(*item.v, item.blocks, tile + j, item.kv_head);
+      token = tokens.first, step = tokens.step;
+    }
+    auto load = [&](int t, int d) {
+      return t >= first && t < last ? Load32(token + t * step + d, dim - d) : _mm512_setzero_si512();
+    };
+    for (int t = 0; t < kTileSide; t += 2) {
+      const int64_t at = j / kTileDepth * kTileBytes + (j % kTileDepth + t) / 2 * 64;
+      for (int d = 0; d < dim; d += kTileDepth) {
+        const __m512i x = load(t, d), y = load(t + 1, d);
+        strange |= _mm512_cmpge_epu16_mask(_mm512_and_si512(x, size), infinity) |
+                   _mm512_cmpge_epu16_mask(_mm512_and_si512(y, size), infinity);
+        _mm512_store_si512(s.v[d / kTileSide][0] + at, _mm512_permutex2var_epi16(x, lower, y));
+        _mm512_store_si512(s.v[d / kTileSide + 1][0] + at, _mm512_permutex2var_epi16(x, upper, y));
+      }
     }
   }
   return strange == 0;
@@ -108,8 +128,8 @@ template <bool kTwo>
 void ScoreTokens(int row, int dim, TokenRange range, AmxAttentionScratch& s) {
   const int steps = (dim + kTileDepth - 1) / kTileDepth;
   for (int j = range.begin / kRowGroup * kRowGroup; j < range.end; j += 2 * kTileSide) {
-    MultiplyTiles<kTwo, true>({s.q[row / kTileSide][0]}, kTwo ? s.q[row / kTileSide + 1][0] : nullptr, {s.k[j / kTileSide][0]},
-                              s.k[j / kTileSide + 1][0], steps);
+    MultiplyTiles<kTwo, true>({s.q[row / kTileSide][0]}, kTwo ? s.q[row / kTileSide + 1][0] : nullptr,
+                              {s.k[j / kTileSide][0]}, s.k[j / kTileSide + 1][0], steps);
     StoreTiles<kTwo, true>(s.scores + j, kScoreStride);
   }
 }
@@ -128,8 +148,8 @@ inline Vec ExpOfTwo(Vec x) {
   return {_mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(clamped.v, low.v, _CMP_GT_OQ), p.v, n.v)};
 }
 
-/// Scores of row `g` of the group become weights in bf16 relative to the tile's maximum, zero for tokens that the row does
-/// not see, over the groups of 32 that `range` touches.
+/// Scores of row `g` of the group become weights in bf16 relative to the tile's maximum, zero for tokens that the row
+/// does not see, over the groups of 32 that `range` touches.
 void SoftmaxTokens(int g, int begin, int end, TokenRange range, const AttentionItem& item, AmxAttentionScratch& s) {
   constexpr float kLog2E = 1.44269504088896341f;
   float* scores = s.scores + g * kScoreStride;
@@ -138,9 +158,10 @@ void SoftmaxTokens(int g, int begin, int end, TokenRange range, const AttentionI
   Vec max = nothing;
   for (int j = begin / 16 * 16; j < end; j += 16) {
     Vec x = Load(scores + j);
+    const bool part = j < begin || j + 16 > end;
     if (item.softcap > 0) x = Mul(Set(item.softcap), Tanh(Mul(x, Set(scale / item.softcap))));
-    if (j < begin || j + 16 > end) x = KeepLanes(x, begin - j, end - j, nothing);
-    Store(scores + j, x);
+    if (part) x = KeepLanes(x, begin - j, end - j, nothing);
+    if (part || item.softcap > 0) Store(scores + j, x);
     max = Max(max, x);
   }
   if (item.softcap > 0) scale = 1;
@@ -165,7 +186,8 @@ template <bool kTwo>
 void SumValues(int dim, TokenRange range, AmxAttentionScratch& s) {
   const int first = range.begin / kTileDepth, steps = (range.end + kTileDepth - 1) / kTileDepth - first;
   for (int d = 0; d < dim; d += 2 * kTileSide) {
-    MultiplyTiles<kTwo, true>({s.p[0][first]}, s.p[1][first], {s.v[d / kTileSide][first]}, s.v[d / kTileSide + 1][first], steps);
+    MultiplyTiles<kTwo, true>({s.p[0][first]}, s.p[1][first], {s.v[d / kTileSide][first]},
+                              s.v[d / kTileSide + 1][first], steps);
     StoreTiles<kTwo, true>(s.tile + d, kValueStride);
   }
 }
@@ -179,23 +201,29 @@ void MergeValues(int row, int g, int dim, AmxAttentionScratch& s) {
   s.max[row] = max;
   float* out = s.out + row * kValueStride;
   const float* tile = s.tile + g * kValueStride;
-  ForChunks(dim, [&](int64_t d, int) { Store(out + d, Fma(Load(tile + d), Set(take), Mul(Load(out + d), Set(keep)))); });
+  ForChunks(dim,
+            [&](int64_t d, int) { Store(out + d, Fma(Load(tile + d), Set(take), Mul(Load(out + d), Set(keep)))); });
 }
 
 /// Rows [row, row + rows) of the item, rows ≤ 32, against the tile whose keys and values are loaded.
 template <class T>
-void AttendGroup(const AttentionItem& item, int32_t tile, int row, int rows, TokenRange loaded, bool finite, AmxAttentionScratch& s) {
+void AttendGroup(const AttentionItem& item, int32_t tile, int row, int rows, TokenRange loaded, bool finite,
+                 AmxAttentionScratch& s) {
   const TokenRange range = RangeOf(s, row, rows);
   if (range.begin >= range.end) return;
   const bool two = rows > kTileSide;
-  if (two) ScoreTokens<true>(row, item.k->dim, range, s);
-  else ScoreTokens<false>(row, item.k->dim, range, s);
+  if (two)
+    ScoreTokens<true>(row, item.k->dim, range, s);
+  else
+    ScoreTokens<false>(row, item.k->dim, range, s);
   for (int g = 0; g < rows; ++g) {
     if (s.begin[row + g] < s.end[row + g]) SoftmaxTokens(g, s.begin[row + g], s.end[row + g], range, item, s);
   }
   auto sum_values = [&] {
-    if (two) SumValues<true>(item.v->dim, range, s);
-    else SumValues<false>(item.v->dim, range, s);
+    if (two)
+      SumValues<true>(item.v->dim, range, s);
+    else
+      SumValues<false>(item.v->dim, range, s);
   };
   if (finite) sum_values();
   for (int g = 0; g < rows; ++g) {
@@ -235,11 +263,13 @@ void AttendTiles(const AttentionItem& item, AmxAttentionScratch& s) {
       if (!SetRanges(item, tile, s.begin, s.end, &seen.begin, &seen.end)) continue;
       LoadKeyTiles<T>(item, tile, seen.begin, seen.end, s);
       const bool finite = LoadValueTiles<T>(item, tile, seen.begin, seen.end, seen.begin, seen.end, s);
-      for (int row = 0; row < rows; row += kRowGroup) AttendGroup<T>(item, tile, row, std::min(kRowGroup, rows - row), seen, finite, s);
+      for (int row = 0; row < rows; row += kRowGroup)
+        AttendGroup<T>(item, tile, row, std::min(kRowGroup, rows - row), seen, finite, s);
     }
   }
   for (int i = 0; i < rows; ++i) {
-    Bf16* head = reinterpret_cast<Bf16*>(static_cast<char*>(item.out) + (i / item.heads) * item.out_row_bytes) + (i % item.heads) * dim;
+    Bf16* head = reinterpret_cast<Bf16*>(static_cast<char*>(item.out) + (i / item.heads) * item.out_row_bytes) +
+                 (i % item.heads) * dim;
     const Vec inverse = Set(1.0f / s.sum[i]);
     ForChunks(dim, [&](int64_t d, int n) { StoreAs(head + d, Mul(Load(s.out + i * kValueStride + d), inverse), n); });
   }
@@ -248,8 +278,10 @@ void AttendTiles(const AttentionItem& item, AmxAttentionScratch& s) {
 /// Of bf16 queries; KV in bf16 or e4m3.
 void AttendAmx(const AttentionItem& item) {
   static thread_local const std::unique_ptr<AmxAttentionScratch> scratch = std::make_unique<AmxAttentionScratch>();
-  if (item.k->dtype == DType::kBF16) AttendTiles<Bf16>(item, *scratch);
-  else AttendTiles<E4m3>(item, *scratch);
+  if (item.k->dtype == DType::kBF16)
+    AttendTiles<Bf16>(item, *scratch);
+  else
+    AttendTiles<E4m3>(item, *scratch);
 }
 
 }  // namespace

@@ -11,8 +11,10 @@ constexpr float kNothing = -__builtin_inff();
 
 template <class T>
 inline const T* TokenVector(const KvPlaneView& plane, const int32_t* blocks, int32_t token, int head) {
-  const char* base = static_cast<const char*>(plane.base) + blocks[token / plane.tokens_per_block] * plane.block_stride_bytes;
-  return reinterpret_cast<const T*>(base) + (static_cast<int64_t>(token % plane.tokens_per_block) * plane.heads + head) * plane.dim;
+  const char* base =
+      static_cast<const char*>(plane.base) + blocks[token / plane.tokens_per_block] * plane.block_stride_bytes;
+  return reinterpret_cast<const T*>(base) +
+         (static_cast<int64_t>(token % plane.tokens_per_block) * plane.heads + head) * plane.dim;
 }
 
 /// Sets what each row sees of the tile, [begins[i], ends[i]), and what any of them sees; false when none sees anything.

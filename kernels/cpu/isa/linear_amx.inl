@@ -1,20 +1,23 @@
-// Packed rows times a packed panel of 32 columns (kernels/cpu/amx_panels.h). A row's bits depend on the row and the panel
-// alone: one chain of tile products over k.
+// Packed rows times a packed panel of 32 columns (kernels/cpu/amx_panels.h). A row's bits depend on the row and the
+// panel alone: one chain of tile products over k.
 
 namespace {
 
 using baton::kernels::cpu::kAmxPanelColumns;
 
-/// Rows [first, first + rows) of x, rows ≤ 16, as left tiles: [steps][16][32] bf16, zero past k; the other rows stay as they are.
+/// Rows [first, first + rows) of x, rows ≤ 16, as left tiles: [steps][16][32] bf16, zero past k; the other rows stay as
+/// they are.
 void PackRowTile(const uint16_t* x, int64_t x_stride, int rows, int64_t k, void* to) {
   char* tile = static_cast<char*>(to);
   for (int64_t i = 0; i < k; i += kTileDepth, tile += kTileBytes) {
     const __mmask32 mask = k - i >= kTileDepth ? ~__mmask32{0} : (__mmask32{1} << (k - i)) - 1;
-    for (int r = 0; r < rows; ++r) _mm512_storeu_si512(tile + r * 64, _mm512_maskz_loadu_epi16(mask, x + r * x_stride + i));
+    for (int r = 0; r < rows; ++r)
+      _mm512_storeu_si512(tile + r * 64, _mm512_maskz_loadu_epi16(mask, x + r * x_stride + i));
   }
 }
 
-/// Columns of a weight [16 or fewer rows of W][k] as right tiles: [steps] tiles, `step_bytes` apart, zero where nothing is.
+/// Columns of a weight [16 or fewer rows of W][k] as right tiles: [steps] tiles, `step_bytes` apart, zero where nothing
+/// is.
 void PackColumnTile(const uint16_t* w, int64_t w_stride, int columns, int64_t k, void* to, int64_t step_bytes) {
   char* tile = static_cast<char*>(to);
   for (int64_t i = 0; i < k; i += kTileDepth, tile += step_bytes) {
@@ -51,14 +54,16 @@ void LinearAmxBlock(const AmxLinearItem& item, int64_t first, int rows, int64_t 
   const int64_t run_bytes = int64_t{item.steps} * kTileBytes;
   const char* left = static_cast<const char*>(item.left) + first / kTileSide * run_bytes;
   const char* panel = static_cast<const char*>(item.panels) + column / kAmxPanelColumns * 2 * run_bytes;
-  MultiplyTiles<kTwoLeft, true>({left, kTileBytes, item.left_ahead}, left + run_bytes, {panel, 2 * kTileBytes, item.right_ahead},
-                                panel + kTileBytes, item.steps);
+  MultiplyTiles<kTwoLeft, true>({left, kTileBytes, item.left_ahead}, left + run_bytes,
+                                {panel, 2 * kTileBytes, item.right_ahead}, panel + kTileBytes, item.steps);
   StoreTiles<kTwoLeft, true>(sums, kAmxPanelColumns);
   auto store = [&](auto* out) {
     for (int r = 0; r < rows; ++r) StoreColumns(item, sums + r * kAmxPanelColumns, first + r, column, out);
   };
-  if (item.out_dtype == DType::kBF16) store(static_cast<Bf16*>(item.out));
-  else store(static_cast<float*>(item.out));
+  if (item.out_dtype == DType::kBF16)
+    store(static_cast<Bf16*>(item.out));
+  else
+    store(static_cast<float*>(item.out));
 }
 
 /// Row blocks outermost: a block's left tiles stay in the nearest cache while the panels pass.
@@ -74,8 +79,10 @@ void LinearAmx(const AmxLinearItem& item) {
   if (rest == 0) return;
   const TileRegisters registers(std::min(rest, kTileSide), rest > kTileSide ? rest - kTileSide : kTileSide);
   for (int64_t c = 0; c < item.columns; c += kAmxPanelColumns) {
-    if (rest > kTileSide) LinearAmxBlock<true>(item, whole, rest, c);
-    else LinearAmxBlock<false>(item, whole, rest, c);
+    if (rest > kTileSide)
+      LinearAmxBlock<true>(item, whole, rest, c);
+    else
+      LinearAmxBlock<false>(item, whole, rest, c);
   }
 }
 
