@@ -65,8 +65,8 @@ void LoadKeyTiles(const AttentionItem& item, int32_t tile, int begin, int end, A
         block[t] = t >= from && t < to ? Vec{_mm512_castsi512_ps(Load32(tokens.first + t * tokens.step + d, dim - d))}
                                        : Zero();
       Transpose(block);
-      float* to = reinterpret_cast<float*>(s.k[j / kTileSide][d / kTileDepth]);
-      for (int i = 0; i < kTileSide; ++i) Store(to + i * kTileSide, block[i]);
+      float* pairs = reinterpret_cast<float*>(s.k[j / kTileSide][d / kTileDepth]);
+      for (int i = 0; i < kTileSide; ++i) Store(pairs + i * kTileSide, block[i]);
     }
   }
 }
