@@ -72,11 +72,14 @@ TEST_F(RouterTest, UsageOnEveryChunkIsAskedForBesideUsageAndCountsFromNothing) {
     EXPECT_GE(usage["completion_tokens"], last) << every[i];
     last = usage["completion_tokens"];
     EXPECT_EQ(usage["total_tokens"], usage["prompt_tokens"].get<int64_t>() + last) << every[i];
-    if (i == 0) EXPECT_EQ(last, 0) << "the role is no token";
+    if (i == 0) {
+      EXPECT_EQ(last, 0) << "the role is no token";
+    }
   }
   EXPECT_EQ(last, 3);
   for (const std::string& event : events(R"({"continuous_usage_stats":true})")) {
-    if (event != "[DONE]") EXPECT_FALSE(Json::parse(event).contains("usage")) << event;
+    if (event == "[DONE]") continue;
+    EXPECT_FALSE(Json::parse(event).contains("usage")) << event;
   }
 }
 
