@@ -1,5 +1,9 @@
 #include "kvtransfer/lane_codec.h"
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <cstring>
 #include <utility>
 
 #include "common/status.h"
@@ -11,6 +15,8 @@ namespace {
 
 constexpr int kMaxSegments = 1 << 16, kMaxGrants = 1 << 12, kMaxStages = 1024;
 constexpr size_t kMaxReason = 4096;
+
+uint64_t ChecksumOf(std::string_view body) { return XXH3_64bits(body.data(), body.size()); }
 
 // ---- to the wire
 
@@ -121,13 +127,31 @@ std::string EncodeLaneMessage(const LaneMessage& message) {
     if (const auto* to_decode = std::get_if<ToDecode>(&message)) std::visit(encode, *to_decode);
     if (const auto* to_prefill = std::get_if<ToPrefill>(&message)) std::visit(encode, *to_prefill);
   }
-  return out.SerializeAsString();
+  return SealLaneMessage(out.SerializeAsString());
+}
+
+std::string SealLaneMessage(std::string_view body) {
+  const uint64_t checksum = ChecksumOf(body);
+  std::string sealed(sizeof(checksum) + body.size(), '\0');
+  std::memcpy(sealed.data(), &checksum, sizeof(checksum));
+  std::memcpy(sealed.data() + sizeof(checksum), body.data(), body.size());
+  return sealed;
 }
 
 absl::StatusOr<LaneMessage> DecodeLaneMessage(std::string_view bytes) {
-  v1::LaneMessage in;
-  if (!in.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
+  uint64_t checksum = 0;
+  if (bytes.size() < sizeof(checksum))
     return absl::InvalidArgumentError(StrCat(bytes.size(), " bytes that are no lane message"));
+  std::memcpy(&checksum, bytes.data(), sizeof(checksum));
+  const std::string_view body = bytes.substr(sizeof(checksum));
+  if (checksum != ChecksumOf(body)) {
+    return absl::DataLossError(StrCat("a lane message of ", body.size(), " bytes with checksum ", absl::Hex(checksum),
+                                      ", they have ", absl::Hex(ChecksumOf(body)),
+                                      ": damaged on the way, or of another version"));
+  }
+  v1::LaneMessage in;
+  if (!in.ParseFromArray(body.data(), static_cast<int>(body.size()))) {
+    return absl::InvalidArgumentError(StrCat(body.size(), " bytes that are no lane message"));
   }
   if (in.kind_case() == v1::LaneMessage::kHello) return DecodeHello(in.hello());
   if (in.kind_case() == v1::LaneMessage::kSelfTest) return DecodeSelfTest(in.self_test());

@@ -1,5 +1,6 @@
-// Lane messages as bytes (proto/lanes.proto). What comes from a peer is checked: nothing in it makes us allocate more
-// than the message's own size, and a value that no healthy peer sends is an error. Pure; any thread.
+// Lane messages as bytes: a checksum of 8 bytes, then proto/lanes.proto. What comes from a peer is checked: nothing in
+// it makes us allocate more than the message's own size, a value that no healthy peer sends is an error, and so is
+// every byte that changed on the way (a grant that names another slot would let its writer spoil it). Pure; any thread.
 #pragma once
 
 #include <string>
@@ -13,7 +14,7 @@
 
 namespace baton {
 
-inline constexpr uint32_t kLaneProtocol = 2;
+inline constexpr uint32_t kLaneProtocol = 3;
 
 /// Who sends: first on every connection that passed its self-test, from the prefill side.
 struct LaneHello {
@@ -25,7 +26,9 @@ struct LaneHello {
 using LaneMessage = std::variant<LaneHello, ToDecode, ToPrefill, SelfTestMessage>;
 
 std::string EncodeLaneMessage(const LaneMessage& message);
-/// InvalidArgument says what is wrong with it.
+/// InvalidArgument says what is wrong with it, DataLoss that it is not what was sent.
 absl::StatusOr<LaneMessage> DecodeLaneMessage(std::string_view bytes);
+/// `body` behind its checksum: what EncodeLaneMessage does last, for tests that make bodies of their own.
+std::string SealLaneMessage(std::string_view body);
 
 }  // namespace baton

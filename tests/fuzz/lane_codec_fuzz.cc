@@ -40,8 +40,8 @@ void Greet(const baton::LaneHello& hello) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  const std::string_view bytes(reinterpret_cast<const char*>(data), size);
-  const auto message = baton::DecodeLaneMessage(bytes);
+  const std::string_view body(reinterpret_cast<const char*>(data), size);
+  const auto message = baton::DecodeLaneMessage(baton::SealLaneMessage(body));
   if (!message.ok()) return 0;
   const std::string once = baton::EncodeLaneMessage(*message);
   const auto again = baton::DecodeLaneMessage(once);
