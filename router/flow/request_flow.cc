@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/planted_bug.h"
 #include "common/str_cat.h"
 
 namespace baton::router {
@@ -86,19 +87,24 @@ void RequestFlow::Reserved(const LegKey& key, const ReserveResult& result, TimeP
 }
 
 void RequestFlow::SendPrefill() {
-  ++epoch_;
+  if (epoch_ == 0 || !PlantedBug("reuse epoch number")) ++epoch_;
   state_ = State::kPrefilling;
   actions_.push_back(PrefillOn{prefill_, {request_id_, attempt_, epoch_}});
 }
 
+/// An answer of the leg that runs; not of one that was given up while another worker is looked for.
+bool RequestFlow::OfPrefillLeg(const LegKey& key) const {
+  return state_ == State::kPrefilling && prefill_.slot >= 0 && key.attempt == attempt_ && key.epoch == epoch_;
+}
+
 void RequestFlow::PrefillPiece(const LegKey& key, std::string prompt_logprobs, TimePoint now) {
-  if (state_ != State::kPrefilling || key.attempt != attempt_ || key.epoch != epoch_) return;
+  if (!OfPrefillLeg(key)) return;
   last_news_ = now;
   actions_.push_back(EmitPromptLogprobs{std::move(prompt_logprobs), false});
 }
 
 void RequestFlow::PrefillEnded(const LegKey& key, PrefillResult result, bool scores_wanted, TimePoint now) {
-  if (state_ != State::kPrefilling || key.attempt != attempt_ || key.epoch != epoch_) return;
+  if (!OfPrefillLeg(key)) return;
   last_news_ = now;
   if (result.status.ok() && result.first.size() != choices_.size()) {
     result.status = absl::InternalError(
@@ -327,6 +333,7 @@ void RequestFlow::ChoiceStopped(uint32_t index) {
     actions_.push_back(CancelOn{worker_, LegId(c.own_leg ? std::optional(index) : std::nullopt), c.attach_gen,
                                 c.own_leg ? std::nullopt : std::optional(index)});
   }
+  if (state_ == State::kReserving || state_ == State::kPrefilling) CancelLegs();  // nothing follows Complete
   End(index, FinishReason::kStop, std::nullopt);
 }
 

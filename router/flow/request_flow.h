@@ -191,6 +191,7 @@ class RequestFlow {
   void Attach(TimePoint now);
   void AttachTicket(std::vector<FirstToken> first, TimePoint now);
   void SendPrefill();
+  bool OfPrefillLeg(const LegKey& key) const;
   void TakeFirst(FirstToken first);
   void AttachAgain(uint32_t index, const std::string& why, TimePoint now);
   void EndPrefillLeg();

@@ -1,7 +1,12 @@
 // A request's life over a (prefill, decode) pair: what happens in which order, and what every loss leads to.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
+#include <functional>
+
 #include "tests/router/flow_text.h"
+#include "tests/state_table.h"
 
 namespace baton::router {
 namespace {
@@ -14,6 +19,8 @@ FlowLimits Limits() {
   FlowLimits limits;
   limits.max_attempts = 3;
   limits.failover_wait = std::chrono::milliseconds(50);
+  limits.idle_token_timeout = std::chrono::seconds(2);
+  limits.total_timeout = std::chrono::seconds(20);
   return limits;
 }
 
@@ -40,6 +47,124 @@ RequestFlow FlowIn(State state, uint32_t choices = 1) {
   flow.TakeActions();
   EXPECT_EQ(flow.state(), state);
   return flow;
+}
+
+// Every event in every state of a flow over a pair. "Choosing": the prefill leg was lost, another worker is looked for.
+// "Attached": the decode worker computes the prompt. "Again": the decode worker was lost in the prefill leg.
+constexpr std::array kTableStates = {"Again",    "Reserving", "Prefilling", "Choosing",
+                                     "Attached", "Streaming", "Waiting",    "Done"};
+
+RequestFlow FlowAt(const std::string& state) {
+  if (state == "Reserving") return FlowIn(State::kReserving);
+  if (state == "Streaming") return FlowIn(State::kStreaming);
+  RequestFlow flow = FlowIn(State::kPrefilling);
+  if (state == "Choosing" || state == "Attached") flow.PrefillEnded(Key(1, 1), {Gone()}, false, kStart);
+  if (state == "Attached") flow.PrefillChosen(std::nullopt, kStart);
+  if (state == "Again" || state == "Waiting") flow.WorkerLost(kD, Gone(), kStart);
+  if (state == "Waiting") flow.NoWorker(Gone(), 0, kStart);
+  if (state == "Done") flow.ClientGone();
+  flow.TakeActions();
+  return flow;
+}
+
+std::string NameOf(State state) {
+  constexpr std::array kNames = {"Picking", "Attached", "Streaming", "Waiting", "Done", "Reserving", "Prefilling"};
+  return kNames.at(static_cast<size_t>(state));
+}
+
+RelayNews News(std::vector<int32_t> tokens, uint64_t position, FinishReason finish = FinishReason::kNone) {
+  return {.leg_id = "r", .attach_gen = 1, .position = position, .token_ids = std::move(tokens), .finish = finish};
+}
+
+PrefillResult NoRoom() {
+  PrefillResult result{absl::ResourceExhaustedError("no room")};
+  result.no_room = true;
+  return result;
+}
+
+using Apply = std::function<void(RequestFlow&)>;
+const std::pair<std::string, Apply> kEvents[] = {
+    {"pair chosen", [](RequestFlow& f) { f.PairChosen(kQ, kE, kShort, kStart); }},
+    {"worker chosen", [](RequestFlow& f) { f.WorkerChosen(kE, kStart); }},
+    {"no worker", [](RequestFlow& f) { f.NoWorker(Gone(), 0, kStart); }},
+    {"reserved", [](RequestFlow& f) { f.Reserved(Key(1, 0), Granted(), kStart); }},
+    {"reserved, all cached", [](RequestFlow& f) { f.Reserved(Key(1, 0), Granted(96), kStart); }},
+    {"reserve refused",
+     [](RequestFlow& f) { f.Reserved(Key(1, 0), {absl::ResourceExhaustedError("full"), 9, 9}, kStart); }},
+    {"reserve invalid", [](RequestFlow& f) { f.Reserved(Key(1, 0), {absl::InvalidArgumentError("bad")}, kStart); }},
+    {"reserved, old attempt", [](RequestFlow& f) { f.Reserved(Key(0, 0), Granted(), kStart); }},
+    {"piece", [](RequestFlow& f) { f.PrefillPiece(Key(1, 1), "scores", kStart); }},
+    {"piece, old epoch", [](RequestFlow& f) { f.PrefillPiece(Key(1, 0), "scores", kStart); }},
+    {"prefilled", [](RequestFlow& f) { f.PrefillEnded(Key(1, 1), First({7}), false, kStart); }},
+    {"prefilled and over",
+     [](RequestFlow& f) { f.PrefillEnded(Key(1, 1), First({7}, FinishReason::kLength), false, kStart); }},
+    {"prefilled, two tokens", [](RequestFlow& f) { f.PrefillEnded(Key(1, 1), First({7, 8}), false, kStart); }},
+    {"prefilled, old epoch", [](RequestFlow& f) { f.PrefillEnded(Key(1, 0), First({7}), false, kStart); }},
+    {"prefill lost", [](RequestFlow& f) { f.PrefillEnded(Key(1, 1), {Gone()}, false, kStart); }},
+    {"prefill no room", [](RequestFlow& f) { f.PrefillEnded(Key(1, 1), NoRoom(), false, kStart); }},
+    {"prefill invalid",
+     [](RequestFlow& f) { f.PrefillEnded(Key(1, 1), {absl::InvalidArgumentError("bad")}, false, kStart); }},
+    {"prefill late",
+     [](RequestFlow& f) { f.PrefillEnded(Key(1, 1), {absl::DeadlineExceededError("late")}, false, kStart); }},
+    {"prefill chosen", [](RequestFlow& f) { f.PrefillChosen(kQ, kStart); }},
+    {"no prefill", [](RequestFlow& f) { f.PrefillChosen(std::nullopt, kStart); }},
+    {"tokens", [](RequestFlow& f) { f.News(News({5}, kPrompt + f.output(0).size()), kStart); }},
+    {"last token",
+     [](RequestFlow& f) { f.News(News({5}, kPrompt + f.output(0).size(), FinishReason::kLength), kStart); }},
+    {"gap", [](RequestFlow& f) { f.News(News({5}, kPrompt + 77), kStart); }},
+    {"aborted", [](RequestFlow& f) { f.News(News({}, 0, FinishReason::kAbort), kStart); }},
+    {"lost D", [](RequestFlow& f) { f.WorkerLost(kD, Gone(), kStart); }},
+    {"lost another", [](RequestFlow& f) { f.WorkerLost(kE, Gone(), kStart); }},
+    {"timer now", [](RequestFlow& f) { f.Timer(kStart); }},
+    {"timer, silence", [](RequestFlow& f) { f.Timer(kStart + std::chrono::seconds(2)); }},
+    {"timer, over", [](RequestFlow& f) { f.Timer(kStart + std::chrono::seconds(20)); }},
+    {"client gone", [](RequestFlow& f) { f.ClientGone(); }},
+    {"stop string", [](RequestFlow& f) { f.ChoiceStopped(0); }},
+    {"consumed", [](RequestFlow& f) { f.Consumed(0, 256); }},
+};
+
+constexpr const char* kTable = R"(
+pair chosen | →Reserving reserve w3 r/2 | = | = | = | = | = | = | =
+worker chosen | →Attached attach w3 g1 @100 | = | = | = | = | = | = | =
+no worker | →Waiting | = | = | = | = | = | = | =
+reserved | = | →Prefilling prefill w0 1 e1 | = | = | = | = | = | =
+reserved, all cached | = | →Attached attach w2 g1 @100 ticket e0 | = | = | = | = | = | =
+reserve refused | = | →Picking pick again | = | = | = | = | = | =
+reserve invalid | = | →Done fail INVALID_ARGUMENT | = | = | = | = | = | =
+reserved, old attempt | = | = | = | = | = | = | = | =
+piece | = | = | prompt logprobs scores | = | = | = | = | =
+piece, old epoch | = | = | = | = | = | = | = | =
+prefilled | = | = | →Streaming admitted 0, emit c0 7, attach w2 g1 @101 ticket e1 +7 | = | = | = | = | =
+prefilled and over | = | = | →Done admitted 0, cancel leg w2 1 e0, emit c0 7, end c0 2, complete | = | = | = | = | =
+prefilled, two tokens | = | = | cancel leg w0 1 e1, pick prefill | = | = | = | = | =
+prefilled, old epoch | = | = | = | = | = | = | = | =
+prefill lost | = | = | cancel leg w0 1 e1, pick prefill | = | = | = | = | =
+prefill no room | = | = | →Picking cancel leg w0 1 e1, cancel leg w2 1 e0, pick again | = | = | = | = | =
+prefill invalid | = | = | →Done cancel leg w0 1 e1, cancel leg w2 1 e0, fail INVALID_ARGUMENT | = | = | = | = | =
+prefill late | = | = | →Done cancel leg w0 1 e1, cancel leg w2 1 e0, fail DEADLINE_EXCEEDED | = | = | = | = | =
+prefill chosen | = | = | = | prefill w1 1 e2 | = | = | = | =
+no prefill | = | = | = | →Attached attach w2 g1 @100 ticket e0 | = | = | = | =
+tokens | = | = | = | = | →Streaming emit c0 5 | emit c0 5 | = | =
+last token | = | = | = | = | →Done emit c0 5, end c0 2, complete | →Done emit c0 5, end c0 2, complete | = | =
+gap | = | = | = | = | →Picking cancel leg w2 1 e0, cancel w2 r g1, pick again | attach w2 g2 @101 c0 ticket e1 | = | =
+aborted | = | = | = | = | →Picking cancel leg w2 1 e0, cancel w2 r g1, pick again | →Picking cancel leg w0 1 e1, cancel leg w2 1 e0, cancel w2 r g1, pick again | = | =
+lost D | = | →Picking cancel leg w2 1 e0, pick again | →Picking cancel leg w0 1 e1, cancel leg w2 1 e0, pick again | →Picking cancel leg w2 1 e0, pick again | →Picking cancel leg w2 1 e0, cancel w2 r g1, pick again | →Picking cancel leg w0 1 e1, cancel leg w2 1 e0, cancel w2 r g1, pick again | = | =
+lost another | = | = | = | = | = | = | = | =
+timer now | = | = | = | = | = | = | →Picking pick again | =
+timer, silence | = | →Picking cancel leg w2 1 e0, pick again | →Picking cancel leg w0 1 e1, cancel leg w2 1 e0, pick again | →Picking cancel leg w2 1 e0, pick again | →Picking cancel leg w2 1 e0, cancel w2 r g1, pick again | →Picking cancel leg w0 1 e1, cancel leg w2 1 e0, cancel w2 r g1, pick again | →Picking pick again | =
+timer, over | →Done fail DEADLINE_EXCEEDED | →Done cancel leg w2 1 e0, fail DEADLINE_EXCEEDED | →Done cancel leg w0 1 e1, cancel leg w2 1 e0, fail DEADLINE_EXCEEDED | →Done cancel leg w2 1 e0, fail DEADLINE_EXCEEDED | →Done cancel leg w2 1 e0, cancel w2 r g1, fail DEADLINE_EXCEEDED | →Done cancel leg w0 1 e1, cancel leg w2 1 e0, cancel w2 r g1, fail DEADLINE_EXCEEDED | →Done fail DEADLINE_EXCEEDED | =
+client gone | →Done | →Done cancel leg w2 1 e0 | →Done cancel leg w0 1 e1, cancel leg w2 1 e0 | →Done cancel leg w2 1 e0 | →Done cancel leg w2 1 e0, cancel w2 r g1 | →Done cancel leg w0 1 e1, cancel leg w2 1 e0, cancel w2 r g1 | →Done | =
+stop string | →Done end c0 1, complete | →Done cancel leg w2 1 e0, end c0 1, complete | →Done cancel leg w0 1 e1, cancel leg w2 1 e0, end c0 1, complete | →Done cancel leg w2 1 e0, end c0 1, complete | →Done cancel w2 r g1 c0, end c0 1, complete | →Done cancel w2 r g1 c0, end c0 1, complete | →Done end c0 1, complete | =
+consumed | = | = | = | = | = | credit r c0 +256 | = | =
+)";
+
+TEST(RequestFlowPair, EveryEventInEveryStateDoesWhatItsCellSays) {
+  ExpectEveryCell(kTable, kTableStates, kEvents, [](const auto&, const std::string& state, const Apply& apply) {
+    RequestFlow flow = FlowAt(state);
+    const State before = flow.state();
+    apply(flow);
+    return CellOf(NameOf(before), NameOf(flow.state()), Taken(flow));
+  });
 }
 
 TEST(RequestFlowPair, ReserveThenPrefillThenFirstTokensThenAttach) {
