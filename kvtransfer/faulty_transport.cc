@@ -3,18 +3,24 @@
 #include <algorithm>
 
 namespace baton {
+namespace {
+
+constexpr size_t kLine = 64, kStale = 1024;
+
+}  // namespace
 
 void FaultyTransport::Write(PeerNumber peer, const LandingPlace& place, std::span<const std::byte> bytes, Done done) {
   const bool hit = place.lane.ticket == 0 ? tests_ : std::uniform_real_distribution<double>(0, 1)(random_) < rate_;
+  const auto damaged = hit ? std::make_shared<std::vector<std::byte>>(bytes.begin(), bytes.end()) : nullptr;
+  if (hit) Damage(*damaged);
+  if (rate_ > 0)
+    before_.assign(bytes.begin() + static_cast<ptrdiff_t>(bytes.size() - std::min(bytes.size(), kStale)), bytes.end());
   if (!hit) return inner_->Write(peer, place, bytes, std::move(done));
-  const auto damaged = std::make_shared<std::vector<std::byte>>(bytes.begin(), bytes.end());
-  Damage(*damaged);
   inner_->Write(peer, place, *damaged, [damaged, done = std::move(done)](const absl::Status& status) { done(status); });
 }
 
 void FaultyTransport::Damage(std::vector<std::byte>& slot) {
-  constexpr size_t kLine = 64;
-  switch (random_() % 3) {
+  switch (random_() % 4) {
     case 0: slot[random_() % slot.size()] ^= static_cast<std::byte>(1u << random_() % 8); return;
     case 1: {
       const size_t lines = slot.size() / kLine;
@@ -23,7 +29,12 @@ void FaultyTransport::Damage(std::vector<std::byte>& slot) {
       std::swap_ranges(a, a + (a == b ? 0 : kLine), b);
       return;
     }
-    default: slot.resize(1 + random_() % slot.size());
+    case 2: slot.resize(1 + random_() % slot.size()); return;
+    default: {
+      const size_t stale = std::min(before_.size(), slot.size() / 2);
+      std::copy(before_.end() - static_cast<ptrdiff_t>(stale), before_.end(),
+                slot.end() - static_cast<ptrdiff_t>(stale));
+    }
   }
 }
 

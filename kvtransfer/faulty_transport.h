@@ -1,6 +1,6 @@
 // A transport that damages some of the slots it writes, for tests of real processes: a flipped bit, two lines swapped,
-// the end missing. Everything else is the inner transport's. The same seed damages the same writes. Writes of self-tests
-// (of no ticket) are damaged all or none.
+// the end missing, stale bytes of the slot before. Everything else is the inner transport's. The same seed damages the
+// same writes. Writes of self-tests (of no ticket) are damaged all or none.
 #pragma once
 
 #include <memory>
@@ -41,6 +41,7 @@ class FaultyTransport final : public Transport {
   const double rate_;
   const bool tests_;
   std::mt19937_64 random_;
+  std::vector<std::byte> before_;  ///< the end of the slot written last
 };
 
 }  // namespace baton

@@ -99,8 +99,9 @@ class Disaggregated(unittest.TestCase):
             self.check(c, "2 slots, blocks 16 to 64")
 
     def test_damaged_slots_never_become_a_wrong_token(self):
-        for rate, repaired in ((0.1, "resent"), (1.0, "computed on decode")):
-            with self.subTest(rate=rate), Cluster(args=[*PAIR, "--prefill.test-kv-fault-rate", rate]) as c:
+        for rate, repaired, transport in ((0.1, "resent", "shm"), (1.0, "computed on decode", "shm"), (0.3, "resent", "tcp"),
+                                          (0.3, "resent", "ucx"), (0.3, "resent", "ucx-tcp")):
+            with self.subTest(rate=rate, transport=transport), Cluster(args=[*PAIR, "--transport", transport, "--prefill.test-kv-fault-rate", rate]) as c:
                 got = in_parallel([lambda b=b: answer(c, b) for b in self.bodies])
                 for body, want, have in zip(self.bodies, self.alone, got):
                     self.assertEqual(have, want, f"{rate} of the slots damaged: {body}")
