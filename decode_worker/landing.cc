@@ -18,7 +18,7 @@ class Landing::Way final : public TransportEvents {
   bool MayLand(PeerNumber peer, const LandingPlace& place) override {
     return place.slot.slot == test->slot() ? test->MayLand(peer, place.slot) : landing_.MayLand(Writer(peer), place);
   }
-  WriterId Writer(PeerNumber peer) const { return peer * kMostWays + index_; }
+  WriterId Writer(PeerNumber peer) const { return WriterBy(peer, index_); }
   const std::string& kind() const { return kind_; }
   size_t index() const { return index_; }
 

@@ -55,6 +55,9 @@ class Landing final : public LandingPort {
                                                          const worker::TransportMaker& make = {});
   ~Landing() override;
 
+  static constexpr size_t kMostWays = 8;  ///< transports; a writer's number says by which one it comes
+  static WriterId WriterBy(PeerNumber peer, size_t way) { return peer * kMostWays + way; }
+
   // ---- any thread
   /// Of all transports: worker::LandingAddresses.
   const std::string& address() const { return address_; }
@@ -72,7 +75,6 @@ class Landing final : public LandingPort {
   void Cut(WriterId writer) override;
 
  private:
-  static constexpr size_t kMostWays = 8;  ///< a writer's number says by which way it comes
   struct Grant {
     WriterId writer = 0;
     LaneKey lane;

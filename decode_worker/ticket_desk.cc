@@ -117,6 +117,11 @@ void TicketDesk::Unpin(TicketId id) {
     found->second.pin.Clear();
 }
 
+bool TicketDesk::HoldsBlocks(TicketId id, uint32_t epoch) const {
+  const auto ticket = tickets_.find(id);
+  return ticket != tickets_.end() && ticket->second.bound.contains(epoch);
+}
+
 int64_t TicketDesk::OwnedBlocks(int32_t group) const {
   const auto count = [group](const engine::SequenceKv& kv) {
     return kv.tables.empty() ? 0 : kv.tables[static_cast<size_t>(group)].owned();

@@ -69,6 +69,9 @@ class TicketDesk final : public worker::TicketHost, private decode::TicketBlocks
   int64_t OwnedBlocks(int32_t group) const;
   /// Null when unknown or forgotten.
   const decode::Ticket* Find(TicketId ticket) const { return core_.Find(ticket); }
+  const decode::LandingRing& ring(int rank) const { return core_.ring(rank); }
+  /// Whether this epoch's blocks are bound here: passes may write them.
+  bool HoldsBlocks(TicketId ticket, uint32_t epoch) const;
   /// Dies when slots, lanes and tickets do not agree. For tests.
   void CheckInvariants() const { core_.CheckInvariants(); }
 

@@ -215,6 +215,11 @@ bool PrefillDesk::Cancel(const prefill::JobKey& key) {
   return job != nullptr;
 }
 
+bool PrefillDesk::Computing(const prefill::JobKey& key) const {
+  const auto job = jobs_.find(key);
+  return job != jobs_.end() && job->second.computing;
+}
+
 /// The core closes what lanes are left, and remembers the job for repeated questions; here nothing is left to do.
 void PrefillDesk::EraseIfOver(const prefill::JobKey& key) {
   Job* job = Find(key);

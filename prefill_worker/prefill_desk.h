@@ -75,6 +75,8 @@ class PrefillDesk {
 
   prefill::PushStats Stats() const { return core_.Stats(); }
   size_t jobs() const { return jobs_.size(); }
+  /// Whether the leg's prompt is still being computed, or waits to be.
+  bool Computing(const prefill::JobKey& key) const;
   int64_t OwnedBlocks(int32_t group) const;
   /// What the push core knows of a leg; null: nothing (any more).
   const prefill::PushJob* Pushed(const prefill::JobKey& key) const { return core_.Find(key); }

@@ -38,12 +38,20 @@ router::Generation MakeGeneration(int number, const ClusterScenario& scenario, T
 }  // namespace
 
 Cluster::Cluster(const ClusterScenario& scenario)
-    : scenario_(scenario), time_(scenario.seed), network_(std::make_shared<SimNetwork>(scenario.seed)) {
+    : scenario_(scenario),
+      time_(scenario.seed),
+      network_(std::make_shared<SimNetwork>(scenario.seed, SimPace{static_cast<uint64_t>(scenario.most_turns),
+                                                                   static_cast<size_t>(scenario.piece_bytes)})) {
   const FenceStyle fence = scenario_.receiver_writes ? FenceStyle::kReceiverWrites : FenceStyle::kForcedClose;
-  const Plant plant{scenario_, time_, faults_on_, faults_,
-                    [fence, network = network_](const LandingShape& shape, TransportEvents& events) -> absl::StatusOr<std::unique_ptr<Transport>> {
+  const Plant plant{scenario_,
+                    time_,
+                    faults_on_,
+                    faults_,
+                    [fence, network = network_](const LandingShape& shape,
+                                                TransportEvents& events) -> absl::StatusOr<std::unique_ptr<Transport>> {
                       return std::make_unique<SimTransport>(network, fence, shape, events);
-                    }};
+                    },
+                    broken_};
   router_ = std::make_unique<RouterNode>(plant);
   for (int p = 0; p < scenario_.prefills; ++p) {
     prefills_.push_back(std::make_unique<PrefillNode>(plant, p, *router_));
@@ -107,17 +115,20 @@ std::string Cluster::Run() {
     });
   }
   const auto all_ended = [this] { return router_->clients().size() == asked_.size() && router_->AllEnded(); };
-  while (!all_ended() && time_.Now() < begin + kAnswersBy) {
+  while (!all_ended() && broken_.empty() && time_.Now() < begin + kAnswersBy) {
     time_.RunNext();
     if (time_.Now() > begin + kFaultsLast) faults_on_ = false;
   }
+  if (!broken_.empty()) return broken_;
   if (!all_ended()) return "a client waits for ever";
   faults_on_ = false;
   if (std::string wrong = CheckClients(); !wrong.empty()) return wrong;
   for (WorkerNode* worker : Workers()) {
     if (worker->stopped()) worker->Resume();
   }
-  for (const TimePoint by = time_.Now() + kMemoryBackIn; time_.Now() < by && !Held().empty();) time_.RunNext();
+  for (const TimePoint by = time_.Now() + kMemoryBackIn; time_.Now() < by && broken_.empty() && !Held().empty();)
+    time_.RunNext();
+  if (!broken_.empty()) return broken_;
   return Held().empty() ? "" : StrCat("held: ", Held());
 }
 

@@ -34,6 +34,7 @@ class Cluster {
   const ClusterScenario scenario_;
   Timeline time_;
   bool faults_on_ = true;
+  std::string broken_;  ///< promise
   FaultCounters faults_;
   const std::shared_ptr<SimNetwork> network_;
   std::unique_ptr<RouterNode> router_;  ///< the workers speak to it

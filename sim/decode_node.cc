@@ -37,11 +37,14 @@ class DecodeNode::Stream final : public worker::RelaySink {
 DecodeNode::Life::Life(DecodeNode& node, const engine::HarnessOptions& options)
     : engine(options, &policy),
       loop(node),
-      landing(decode_worker::Landing::Create(LandingConfig(node.plant_.scenario), worker::PoolOf(engine.memory()), node.incarnation(), node.time_,
-                                             loop, node, node.MakeTransport())
+      landing(decode_worker::Landing::Create(LandingConfig(node.plant_.scenario), worker::PoolOf(engine.memory()),
+                                             node.incarnation(), node.time_, loop, node,
+                                             node.MakeTransport([&node](PeerNumber peer, const LandingPlace& place) {
+                                               node.OnLanded(peer, place);
+                                             }))
                   .value()),
       facts(Facts(node.plant_.scenario, engine.memory().layout(), node.incarnation())),
-      desk(facts, *landing, loop, node.time_),
+      desk(facts, node, loop, node.time_),
       book({.vocab_size = engine::kFakeVocab}, &desk) {
   policy.desk = &desk;
   desk.SetRelay(&book), desk.Use(engine.scheduler());
@@ -96,6 +99,30 @@ void DecodeNode::OnSessionEnd(const std::string& session) {
   Wake();
 }
 
+/// Where others write, a slot is that lane's to which it was granted until its writer is fenced. (Where we write, it
+/// changes hands on the transfer thread, and MayLand is the fence.)
+void DecodeNode::OnLanded(PeerNumber peer, const LandingPlace& place) {
+  if (plant_.scenario.receiver_writes) return;
+  const decode_worker::TicketDesk& desk = life_now_->desk;
+  const decode::Ticket* ticket = desk.Find(place.lane.ticket);
+  const auto epoch = ticket == nullptr ? decltype(ticket->epochs.end()){} : ticket->epochs.find(place.lane.epoch);
+  const bool known = ticket != nullptr && epoch != ticket->epochs.end() && place.lane.lane < epoch->second.lanes.size();
+  if (known && epoch->second.lanes[place.lane.lane].writer == decode_worker::Landing::WriterBy(peer, 0) &&
+      desk.ring(0).Holds(place.lane, place.slot, decode::LandingRing::Phase::kGranted)) {
+    return;
+  }
+  plant_.Break(StrCat(name(), ": ticket ", place.lane.ticket, " epoch ", place.lane.epoch, " landed in slot ",
+                      place.slot.slot, " turn ", place.slot.turn, ", which it does not hold"));
+}
+
+void DecodeNode::Place(const decode_worker::PlaceOrder& order) {
+  if (!life_now_->desk.HoldsBlocks(order.lane.ticket, order.lane.epoch)) {
+    plant_.Break(StrCat(name(), ": a pass writes blocks of ticket ", order.lane.ticket, " epoch ", order.lane.epoch,
+                        ", which were given back"));
+  }
+  life_now_->landing->Place(order);
+}
+
 void DecodeNode::OnOutputs(std::vector<engine::SequenceOutput> outputs, uint64_t step) { life_now_->book.OnOutputs(std::move(outputs), step); }
 
 void DecodeNode::OnTick() { life_now_->desk.Tick(); }
@@ -105,13 +132,29 @@ void DecodeNode::OnTurnEnd() {
   if (life_now_) life_now_->desk.CheckInvariants();
 }
 
+std::string DecodeNode::TicketsHeld() const {
+  std::string out;
+  for (TicketId id = 1; life_now_->desk.Find(id) != nullptr || id < 100; ++id) {
+    const decode::Ticket* ticket = life_now_->desk.Find(id);
+    if (ticket == nullptr || ticket->state == decode::TicketState::kGone) continue;
+    out += StrCat(" ", id, " of ", ticket->key.request_id, "/", ticket->key.attempt, " in state ",
+                  static_cast<int>(ticket->state), " ", ticket->why_closed);
+    for (const auto& [number, epoch] : ticket->epochs) {
+      for (const decode::Lane& lane : epoch.lanes)
+        out += StrCat(", epoch ", number, " lane of writer ", lane.writer, " in state ", static_cast<int>(lane.state),
+                      ", ", lane.missing, " missing, ", lane.placing.size(), " placing");
+    }
+  }
+  return out;
+}
+
 std::string DecodeNode::Holds() const {
   if (!life_now_) return "";
   const decode::HandoffStats stats = life_now_->desk.Stats();
   const auto blocks = life_now_->engine.cache().pool(0).used_blocks();
   if (stats.tickets + stats.granted_slots + stats.quarantined_slots + stats.reserved_tokens + blocks == 0) return "";
-  return StrCat(name(), ": ", stats.tickets, " tickets, ", stats.granted_slots, " + ", stats.quarantined_slots, " slots, ", stats.reserved_tokens,
-                " tokens, ", blocks, " blocks; ");
+  return StrCat(name(), ": ", stats.tickets, " tickets, ", stats.granted_slots, " + ", stats.quarantined_slots,
+                " slots, ", stats.reserved_tokens, " tokens, ", blocks, " blocks (", TicketsHeld(), "); ");
 }
 
 }  // namespace baton::sim

@@ -13,7 +13,7 @@
 
 namespace baton::sim {
 
-class DecodeNode final : public WorkerNode, private decode_worker::LandingEvents {
+class DecodeNode final : public WorkerNode, private decode_worker::LandingEvents, private decode_worker::LandingPort {
  public:
   /// `slot`: the router's number for it.
   DecodeNode(const Plant& plant, int slot, RouterPort& router);
@@ -44,6 +44,13 @@ class DecodeNode final : public WorkerNode, private decode_worker::LandingEvents
     worker::RelayBook book;
     std::map<std::string, std::shared_ptr<Stream>> streams;  ///< by session
   };
+  // What the desk asks of the landing; that passes write only blocks which are bound is looked at here.
+  decode::FenceKind FenceOf(WriterId writer) const override { return life_now_->landing->FenceOf(writer); }
+  void Send(WriterId writer, const ToPrefill& message) override { life_now_->landing->Send(writer, message); }
+  void Place(const decode_worker::PlaceOrder& order) override;
+  void Cut(WriterId writer) override { life_now_->landing->Cut(writer); }
+  std::string TicketsHeld() const;
+  void OnLanded(PeerNumber peer, const LandingPlace& place);
   void OnHello(WriterId writer, LaneHello hello) override {
     ToScheduler([this, writer, hello] { life_now_->desk.OnHello(writer, hello); });
   }

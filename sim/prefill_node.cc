@@ -5,6 +5,11 @@
 #include "worker/kv_pool_view.h"
 
 namespace baton::sim {
+namespace {
+
+constexpr auto kCancelTakes = std::chrono::milliseconds(200);  ///< steps are shorter
+
+}  // namespace
 
 /// The answer stream of one leg.
 class PrefillNode::Stream final : public worker::PrefillSink {
@@ -22,11 +27,14 @@ class PrefillNode::Stream final : public worker::PrefillSink {
 PrefillNode::Life::Life(PrefillNode& node, const engine::HarnessOptions& options)
     : engine(options, &policy),
       loop(node),
-      sender({.host = "127.0.0.1", .kinds = {"sim"}, .make = node.MakeTransport(), .self_test = false}, kSlotBytes,
-             worker::PoolOf(engine.memory()),
-             LaneHello{.incarnation = node.incarnation(), .model_digest = "m", .side = worker::SideOf(engine.memory().layout())},
-             node.time_, loop, node),
-      desk({}, worker::SideOf(engine.memory().layout()), kSlotBytes, sender, loop, node.time_) {
+      sender(
+          {.host = "127.0.0.1", .kinds = {"sim"}, .make = node.MakeTransport(), .self_test = false}, kSlotBytes,
+          worker::PoolOf(engine.memory()),
+          LaneHello{
+              .incarnation = node.incarnation(), .model_digest = "m", .side = worker::SideOf(engine.memory().layout())},
+          node.time_, loop, node),
+      desk({.no_room_after = std::chrono::milliseconds(node.plant_.scenario.no_room_ms)},
+           worker::SideOf(engine.memory().layout()), kSlotBytes, sender, loop, node.time_) {
   desk.Use(engine.scheduler());
 }
 
@@ -60,8 +68,19 @@ void PrefillNode::OnPrefill(const std::string& session, const std::string& bytes
 void PrefillNode::OnCancel(const std::string& bytes) {
   v1::CancelRequest request;
   BATON_CHECK(request.ParseFromString(bytes));
-  life_now_->desk.Cancel({request.key().request_id(), request.key().attempt(), request.key().epoch()});
+  const prefill::JobKey key{request.key().request_id(), request.key().attempt(), request.key().epoch()};
+  if (life_now_->desk.Cancel(key)) Post(kCancelTakes, [this, key] { CheckCancelled(key); });
   Wake();
+}
+
+/// Neither computed nor pushed any more.
+void PrefillNode::CheckCancelled(const prefill::JobKey& key) {
+  bool works = life_now_->desk.Computing(key);
+  if (const prefill::PushJob* job = life_now_->desk.Pushed(key)) {
+    for (const prefill::PushLane& lane : job->lanes) works |= lane.phase < prefill::LanePhase::kFlushing;
+  }
+  if (works)
+    plant_.Break(StrCat(name(), ": still works for ", key.request_id, " epoch ", key.epoch, ", which was cancelled"));
 }
 
 void PrefillNode::OnSessionEnd(const std::string& session) {

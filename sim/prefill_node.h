@@ -42,6 +42,7 @@ class PrefillNode final : public WorkerNode, private prefill_worker::SenderEvent
   void OnPush(const prefill::Event& event) override {
     ToScheduler([this, event] { life_now_->desk.Handle(event), Wake(); });
   }
+  void CheckCancelled(const prefill::JobKey& key);
   void OnBirth() override;
   void OnDeath() override;
   void OnOutputs(std::vector<engine::SequenceOutput> outputs, uint64_t step) override;

@@ -25,10 +25,17 @@ void FlipBit(std::string& bytes, Timeline& time);
 
 class UnkindTransport final : public Transport {
  public:
-  /// `faults_on`: whether there are faults now. The references must outlive it.
-  UnkindTransport(std::unique_ptr<Transport> inner, const MessageFaults& faults, double slot_damage, const bool& faults_on,
-                  FaultCounters& counters, Timeline& time)
-      : inner_(std::move(inner)), faults_(faults), slot_damage_(slot_damage), faults_on_(faults_on), counters_(counters), time_(time) {}
+  /// `events`: whom `inner` calls back. `faults_on`: whether there are faults now. The references must outlive it.
+  UnkindTransport(std::unique_ptr<Transport> inner, std::unique_ptr<TransportEvents> events,
+                  const MessageFaults& faults, double slot_damage, const bool& faults_on, FaultCounters& counters,
+                  Timeline& time)
+      : events_(std::move(events)),
+        inner_(std::move(inner)),
+        faults_(faults),
+        slot_damage_(slot_damage),
+        faults_on_(faults_on),
+        counters_(counters),
+        time_(time) {}
 
   std::string_view name() const override { return inner_->name(); }
   FenceStyle fence() const override { return inner_->fence(); }
@@ -52,6 +59,7 @@ class UnkindTransport final : public Transport {
   };
   bool Happens(double rate) { return faults_on_ && time_.Chance(rate); }
 
+  const std::unique_ptr<TransportEvents> events_;
   const std::unique_ptr<Transport> inner_;
   const MessageFaults faults_;
   const double slot_damage_;

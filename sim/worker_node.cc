@@ -30,12 +30,31 @@ bool WorkerNode::Loop::Turn() {
   return moved;
 }
 
-worker::TransportMaker WorkerNode::MakeTransport() {
-  return [plant = plant_](const LandingShape& shape, TransportEvents& events) -> absl::StatusOr<std::unique_ptr<Transport>> {
-    absl::StatusOr<std::unique_ptr<Transport>> kind = plant.transports(shape, events);
+/// Passes on what happens, and tells of what lands.
+class WorkerNode::Watch final : public TransportEvents {
+ public:
+  Watch(TransportEvents& events, Landed landed) : events_(events), landed_(std::move(landed)) {}
+  void OnConnected(PeerNumber peer) override { events_.OnConnected(peer); }
+  void OnMessage(PeerNumber peer, std::string_view message) override { events_.OnMessage(peer, message); }
+  void OnLost(PeerNumber peer, const absl::Status& why) override { events_.OnLost(peer, why); }
+  bool MayLand(PeerNumber peer, const LandingPlace& place) override {
+    if (landed_) landed_(peer, place);
+    return events_.MayLand(peer, place);
+  }
+
+ private:
+  TransportEvents& events_;
+  const Landed landed_;
+};
+
+worker::TransportMaker WorkerNode::MakeTransport(Landed landed) {
+  return [plant = plant_, landed = std::move(landed)](
+             const LandingShape& shape, TransportEvents& events) -> absl::StatusOr<std::unique_ptr<Transport>> {
+    auto watch = std::make_unique<Watch>(events, landed);
+    absl::StatusOr<std::unique_ptr<Transport>> kind = plant.transports(shape, *watch);
     if (!kind.ok()) return kind;
-    return std::make_unique<UnkindTransport>(*std::move(kind), plant.scenario.lanes, plant.scenario.slot_damage, plant.faults_on, plant.faults,
-                                             plant.time);
+    return std::make_unique<UnkindTransport>(*std::move(kind), std::move(watch), plant.scenario.lanes,
+                                             plant.scenario.slot_damage, plant.faults_on, plant.faults, plant.time);
   };
 }
 
@@ -52,6 +71,8 @@ void WorkerNode::Wake() {
 
 void WorkerNode::WakeTransfer(Duration after) {
   if (std::exchange(transfer_posted_, true)) return;
+  if (plant_.faults_on && time_.Chance(plant_.scenario.busy))
+    after += time_.Between(microseconds(100), milliseconds(20));
   Post(after, [this] { TransferTurn(); });
 }
 
@@ -76,7 +97,7 @@ void WorkerNode::Step() {
   executing_ = true;
   engine_->executor().ClearCancel();
   auto result = std::make_shared<engine::StepResult>(engine_->executor().Execute(*plan).value());
-  const Duration half = microseconds(200) + plan->total_tokens * microseconds(10);
+  const Duration half = microseconds(200) + plan->total_tokens * microseconds(plant_.scenario.us_per_token);
   Post(half, [this, plan] { OnLayers(*plan); });
   Post(2 * half, [this, plan, result] {
     executing_ = false;

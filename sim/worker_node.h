@@ -25,6 +25,10 @@ struct Plant {
   const bool& faults_on;
   FaultCounters& faults;
   worker::TransportMaker transports;  ///< kind ones; workers make theirs unkind
+  std::string& broken;                ///< the first promise that was broken
+  void Break(const std::string& promise) const {
+    if (broken.empty()) broken = promise;
+  }
 };
 
 inline constexpr int kPieceTokens = 32, kSlotBytes = 2048, kMaxModelLen = 200;
@@ -65,7 +69,9 @@ class WorkerNode : public Process {
   /// Something came: a step may be planned.
   void Wake();
   void WakeTransfer(Duration after = std::chrono::microseconds(30));
-  worker::TransportMaker MakeTransport();
+  /// `landed`: hears of every piece of a slot that arrives here.
+  using Landed = std::function<void(PeerNumber writer, const LandingPlace& place)>;
+  worker::TransportMaker MakeTransport(Landed landed = nullptr);
 
   virtual void OnOutputs(std::vector<engine::SequenceOutput> outputs, uint64_t step) = 0;
   virtual void OnLayers(const engine::StepPlan& plan) { (void)plan; }
@@ -77,6 +83,7 @@ class WorkerNode : public Process {
   const Plant plant_;
 
  private:
+  class Watch;
   void Step();
   void TransferTurn();
   void Tick();

@@ -11,6 +11,8 @@ namespace baton::decode {
 
 using Phase = LandingRing::Phase;
 
+bool Lane::complete() const { return done && (missing == 0 || PlantedBug("ignore bitmap")); }
+
 void Handoff::On(const Filled& event) {
   const SlotFull& message = event.message;
   const LaneKey& key = message.lane;

@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "common/planted_bug.h"
 #include "decode_worker/handoff/events.h"
 
 namespace baton::decode {
@@ -41,7 +40,7 @@ struct Lane {
   std::map<uint32_t, std::vector<uint32_t>> placing;  ///< slot -> segments our pass is placing
   std::map<uint32_t, Verdict> verdicts;               ///< slot -> the latest
   bool done = false;                    ///< LaneDone came
-  bool complete() const { return done && (missing == 0 || PlantedBug("ignore bitmap")); }
+  bool complete() const;  ///< every segment is placed and verified, and its writer has said that this is all
 };
 
 /// One prefill's worth of lanes. Kept until every lane is fenced.

@@ -8,25 +8,18 @@
 #include "common/status.h"
 
 namespace baton {
-namespace {
-
-constexpr size_t kPiece = 64 << 10;
-constexpr uint64_t kMostTurns = 6;  ///< that a packet or a piece waits
-
-}  // namespace
-
 // ---- the network
 
 /// The next piece of a slot arrives at its receiver.
 void SimNetwork::Land(SimTransport& at, Flight& flight) {
-  const size_t piece = std::min(kPiece, flight.size - flight.landed);
+  const size_t piece = std::min(pace_.piece_bytes, flight.size - flight.landed);
   const PeerNumber writer = flight.wire->numbers[flight.to];
-  const bool may = at.fence_ != FenceStyle::kReceiverWrites || at.events_.MayLand(writer, flight.place);
+  const bool asked = at.events_.MayLand(writer, flight.place), may = asked || at.fence_ != FenceStyle::kReceiverWrites;
   if (may && piece > 0) {
     std::memcpy(at.memory_.data() + flight.place.slot.slot * at.shape_.slot_bytes + flight.landed, flight.bytes.data() + flight.landed, piece);
   }
   flight.landed += piece;
-  flight.wait = Below(kMostTurns);
+  flight.wait = Below(pace_.most_turns);
   if (flight.landed == flight.size && std::exchange(flight.again, false)) flight.landed = 0, ++counters_.duplicates;
 }
 
@@ -66,7 +59,7 @@ SimTransport::~SimTransport() {
 PeerNumber SimTransport::Add(std::shared_ptr<Wire> wire, int end) {
   const PeerNumber number = next_peer_++;
   wire->ends[end] = this, wire->numbers[end] = number;
-  SimNetwork::Packet hello{.greeting = true, .due = network_->Below(kMostTurns)};
+  SimNetwork::Packet hello{.greeting = true, .due = network_->Below(network_->pace_.most_turns)};
   hello.bytes.assign(reinterpret_cast<const char*>(&shape_), sizeof(shape_));
   wire->queue[1 - end].push_back(std::move(hello));
   Peer& peer = peers_[number];
@@ -100,7 +93,8 @@ void SimTransport::Write(PeerNumber number, const LandingPlace& place, std::span
   auto flight = std::make_unique<SimNetwork::Flight>();
   flight->wire = peer->wire, flight->to = 1 - peer->end, flight->write = peer->wire->next_write[peer->end]++;
   flight->place = place, flight->bytes.assign(bytes.begin(), bytes.end()), flight->size = bytes.size();
-  flight->wait = network_->Below(kMostTurns), flight->again = network_->Below(4) == 0, flight->done = std::move(done);
+  flight->wait = network_->Below(network_->pace_.most_turns), flight->again = network_->Below(4) == 0,
+  flight->done = std::move(done);
   if (!peer->greeted) return peer->early.push_back(std::move(flight));
   Fly(std::move(flight));
 }
@@ -122,7 +116,7 @@ void SimTransport::Send(PeerNumber number, std::string message, Done done) {
   if (peer != nullptr) {
     std::deque<SimNetwork::Packet>& queue = peer->wire->queue[1 - peer->end];
     const SimTransport* there = peer->wire->ends[1 - peer->end];
-    const uint64_t due = (there == nullptr ? 0 : there->turn_) + network_->Below(kMostTurns);
+    const uint64_t due = (there == nullptr ? 0 : there->turn_) + network_->Below(network_->pace_.most_turns);
     queue.push_back({false, std::move(message), due, peer->wire->next_write[peer->end]});
   }
   if (done) Later([status, done = std::move(done)] { done(status); });

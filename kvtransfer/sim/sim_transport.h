@@ -1,8 +1,9 @@
 // A transport inside one process that is as unkind as the contract allows, so that what works over it does not lean on
 // the kindness of a backend. Where the sender writes: slots land piece by piece and in any order, some of them twice;
-// messages overtake writes that have not ended; after a break every write under way fails, and its bytes land later, some
-// of them torn, until the receiver has fenced the writer; Close calls back from inside. Where the receiver writes, it asks
-// before every piece, and what a broken connection still carried is lost. One seed decides everything.
+// messages overtake writes that have not ended; after a break every write under way fails, and its bytes land later,
+// some of them torn, until the receiver has fenced the writer; Close calls back from inside. Where the receiver writes,
+// it asks before every piece, and what a broken connection still carried is lost. MayLand is asked where the sender
+// writes, too, and then not heeded: so that a simulation sees what lands. One seed decides everything.
 //
 // Transports of one network are turned by one thread; a transport moves on only in its own Progress.
 #pragma once
@@ -28,10 +29,16 @@ struct SimCounters {
   int torn_landings = 0;  ///< of those, not whole
 };
 
+/// How slowly things arrive.
+struct SimPace {
+  uint64_t most_turns = 6;        ///< of the receiver, that a packet or a piece of a slot waits
+  size_t piece_bytes = 64 << 10;  ///< of a slot, that land at once
+};
+
 /// Connects transports; shared by them.
 class SimNetwork {
  public:
-  explicit SimNetwork(uint64_t seed) : random_(seed) {}
+  explicit SimNetwork(uint64_t seed, SimPace pace = {}) : pace_(pace), random_(seed) {}
   const SimCounters& counters() const { return counters_; }
 
  private:
@@ -66,6 +73,7 @@ class SimNetwork {
   void Land(SimTransport& at, Flight& flight);
   bool Outstanding(const Wire& wire, int to, uint64_t before) const;
 
+  const SimPace pace_;
   std::mt19937_64 random_;
   std::map<std::string, SimTransport*> listeners_;
   std::vector<std::unique_ptr<Flight>> flights_;
