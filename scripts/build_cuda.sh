@@ -15,7 +15,8 @@ out=build/cuda
 archs=${BATON_CUDA_ARCHS:-90a 80 100}
 mkdir -p "$out"
 echo "nvcc: $nvcc, ${BATON_CUDA_JOBS:-$(nproc)} jobs"
-# compile NVCC SOURCE ARCH DIRECTORY: one object per (source, architecture); rebuilt when a source, a header or the compiler changed.
+# compile NVCC SOURCE ARCH DIRECTORY: one object per (source, architecture), of sm_80 and sm_100 the device's half only;
+# rebuilt when a source, a header or the compiler changed.
 compile() {
   local nvcc=$1 source=$2 arch=$3 out=$4
   local name; name=$(echo "${source%.*}" | tr / _).$arch
@@ -25,9 +26,10 @@ compile() {
   local keep TIMEFORMAT="  $name %U s of CPU, %R s"; keep=$(mktemp -d "$PWD/$out/keep.XXXXXX")
   # 20050: `inline` on kernels, which the host half needs.
   # shellcheck disable=SC2086 # several flags
+  local what=-c; [ "$arch" = 90a ] || what=-cubin
   if ! time "$nvcc" -std=c++20 -O3 -lineinfo -I. -diag-suppress 20050 -Werror all-warnings -Xcompiler -Wall,-Wextra,-Werror,-fPIC \
     -Xcompiler -Wno-missing-field-initializers -gencode "arch=compute_$arch,code=sm_$arch" -Xptxas -v --keep --keep-dir "$keep" \
-    -x cu -c "$source" -o "$out/$name.o" >"$out/$name.log" 2>&1; then
+    -x cu $what "$source" -o "$out/$name.o" >"$out/$name.log" 2>&1; then
     cat "$out/$name.log" >&2; rm -rf "$keep" "$out/$name.o"; return 1
   fi
   cp "$keep"/*.ptx "$out/$name.ptx" || return 1

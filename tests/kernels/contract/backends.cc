@@ -19,8 +19,9 @@ Backend Cpu(std::string name, CpuIsa isa, int threads, DType compute = DType::kF
 
 // The CUDA backend on the emulator, one schedule policy each.
 Backend Emulated(const simt::Policy& policy) {
-  std::string name = policy.shuffled() ? "cuda_shuffled" : "cuda_in_order";
-  return {std::move(name),
+  const std::string name =
+      std::string("cuda_") + (policy.shuffled() ? "shuffled_" : "in_order_") + (policy.lazy() ? "lazy" : "eager");
+  return {name,
           [=](DType kv) -> std::unique_ptr<Ops> {
             auto ops = MakeCudaOps({.kv_dtype = kv, .policy = policy});
             return ops.ok() ? *std::move(ops) : nullptr;
@@ -41,9 +42,7 @@ std::vector<Backend> Backends() {
     all.push_back(Cpu("bf16_1", CpuIsa::kBest, 1, DType::kBF16));
     all.push_back(Cpu("bf16_3", CpuIsa::kBest, 3, DType::kBF16));
   }
-  const auto policies = simt::AllPolicies();
-  all.push_back(Emulated(policies[0]));                    // in order, copies at the last moment
-  all.push_back(Emulated(policies[policies.size() - 1]));  // shuffled, copies at once
+  for (const simt::Policy& policy : simt::AllPolicies()) all.push_back(Emulated(policy));
   return all;
 }
 
