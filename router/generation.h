@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -131,7 +132,6 @@ struct AttachOrder {
 
 /// News of one choice from a worker (proto RelayEntry).
 struct RelayNews {
-  std::string leg_id;
   uint64_t attach_gen = 0;
   uint32_t index = 0;
   uint64_t position = 0;
@@ -147,6 +147,12 @@ struct RelayNews {
   std::string prompt_logprobs;  ///< a piece of a serialized PromptLogprobs
   bool prompt_logprobs_last = false;
   std::optional<StageTimings> timings;
+};
+
+/// News, and the leg that they are of.
+struct LegNews {
+  std::string_view leg_id;  ///< of the message they came in
+  RelayNews news;
 };
 
 }  // namespace baton::router

@@ -67,7 +67,7 @@ void GenerationCall::OutputDrained() {
   Pump();
 }
 
-void GenerationCall::OnNews(RelayNews news) {
+void GenerationCall::OnNews(RelayNews&& news) {
   if (finished_) return;
   if (news.timings) {
     timings_ = *news.timings;
@@ -242,18 +242,18 @@ void GenerationCall::TokenTimes(size_t tokens, uint32_t index) {
   last = now;
 }
 
-void GenerationCall::Do(EmitTokens action) {
+void GenerationCall::Do(EmitTokens&& action) {
   ChoiceText& text = texts_[action.index];
   if (text.stopped()) return;
   TokenTimes(action.token_ids.size(), action.index);
-  ChoiceDelta delta{action.index};
-  for (size_t i = 0; i < action.token_ids.size() && !text.stopped(); ++i) {
-    const bool is_stop_token = action.last_is_stop_token && i + 1 == action.token_ids.size();
-    delta.text += text.Append(action.token_ids[i], !is_stop_token || generation_.include_stop_str_in_output);
-    delta.token_ids.push_back(action.token_ids[i]);
-    if (i < action.logprobs.size()) delta.logprobs.push_back(std::move(action.logprobs[i]));
+  ChoiceDelta delta{action.index, {}, std::move(action.token_ids), std::move(action.logprobs)};
+  uint32_t emitted = 0;
+  for (; emitted < delta.token_ids.size() && !text.stopped(); ++emitted) {
+    const bool is_stop_token = action.last_is_stop_token && emitted + 1 == delta.token_ids.size();
+    delta.text += text.Append(delta.token_ids[emitted], !is_stop_token || generation_.include_stop_str_in_output);
   }
-  const auto emitted = static_cast<uint32_t>(delta.token_ids.size());
+  delta.token_ids.resize(emitted);
+  if (delta.logprobs.size() > emitted) delta.logprobs.resize(emitted);
   sink_->OnDelta(std::move(delta), Usage());
   if (text.stopped()) return flow_.ChoiceStopped(action.index);
   if (sink_->UnsentBytes() > static_cast<size_t>(services_.config.write_buffer_bytes)) {

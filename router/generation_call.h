@@ -51,7 +51,7 @@ class GenerationSink {
   /// A worker took it: `generation` stays valid until the last call.
   virtual void OnAdmitted(const Generation& generation, int64_t cached_tokens) = 0;
   virtual void OnPromptLogprobs(std::vector<PositionLogprobs> positions) = 0;  ///< of prompt tokens 1…
-  virtual void OnDelta(ChoiceDelta delta, const GenerationUsage& so_far) = 0;
+  virtual void OnDelta(ChoiceDelta&& delta, const GenerationUsage& so_far) = 0;
   virtual void OnChoiceEnd(const ChoiceFinish& finish) = 0;
   virtual void OnDone(const GenerationSummary& summary) = 0;
   virtual void OnFailed(const ApiError& error) = 0;
@@ -81,7 +81,7 @@ class GenerationCall final : public RelaySink, public std::enable_shared_from_th
   void OutputDrained();
 
   Executor& executor() override { return executor_; }
-  void OnNews(RelayNews news) override;
+  void OnNews(RelayNews&& news) override;
   void OnWorkerLost(WorkerId worker, const absl::Status& why) override;
   void OnReserved(const LegKey& key, ReserveResult result) override;
   void OnPrefillPiece(const LegKey& key, std::string prompt_logprobs) override;
@@ -100,7 +100,7 @@ class GenerationCall final : public RelaySink, public std::enable_shared_from_th
   void Do(CancelOn action);
   void Do(GiveCredit action);
   void Do(Admitted action);
-  void Do(EmitTokens action);
+  void Do(EmitTokens&& action);
   void Do(EmitPromptLogprobs action);
   void Do(EndChoice action);
   void Do(Complete action);

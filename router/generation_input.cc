@@ -14,6 +14,9 @@ namespace {
 using MaybeError = std::optional<ApiError>;
 
 MaybeError CheckIds(const char* name, const std::vector<int32_t>& ids, int32_t vocab_size) {
+  uint32_t greatest = 0;  // a negative id is greater than every vocabulary
+  for (const int32_t id : ids) greatest = std::max(greatest, static_cast<uint32_t>(id));
+  if (ids.empty() || greatest < static_cast<uint32_t>(vocab_size)) return std::nullopt;
   for (const int32_t id : ids) {
     if (id < 0 || id >= vocab_size) {
       return BadRequest(StrCat("`", name, "`: token id ", id, " is out of the vocabulary (0 to ", vocab_size - 1, ")."),

@@ -2,6 +2,7 @@
 
 #include <charconv>
 #include <cmath>
+#include <cstring>
 
 #include "common/utf8.h"
 
@@ -25,20 +26,40 @@ std::string Repaired(std::string_view bytes) {
   return text;
 }
 
+// From `at` on, how many bytes stand as they are. `high` gets a high bit where one of them has it: UTF-8 to be looked
+// at.
+size_t PlainBytes(std::string_view text, size_t at, uint64_t& high) {
+  constexpr uint64_t kOnes = 0x0101010101010101, kHighs = 0x8080808080808080;
+  const auto zero_byte = [](uint64_t word) { return (word - kOnes) & ~word & kHighs; };  // high bit of the first one
+  const size_t begin = at;
+  for (; at + 8 <= text.size(); at += 8) {
+    uint64_t word;
+    std::memcpy(&word, text.data() + at, 8);
+    const uint64_t control = (word - 0x20 * kOnes) & ~word & kHighs;
+    if ((control | zero_byte(word ^ ('"' * kOnes)) | zero_byte(word ^ ('\\' * kOnes))) != 0) break;
+    high |= word;
+  }
+  for (; at < text.size(); ++at) {
+    const auto c = static_cast<unsigned char>(text[at]);
+    if (c < 0x20 || c == '"' || c == '\\') break;
+    high |= c;
+  }
+  return at - begin;
+}
+
 }  // namespace
 
 void AppendJsonString(std::string_view text, std::string& out) {
   static constexpr char kHex[] = "0123456789abcdef";
   const size_t begin = out.size();
   out.push_back('"');
-  size_t from = 0;
-  unsigned char all = 0;  // every byte or'ed: the high bit says that UTF-8 has to be looked at
+  uint64_t high = 0;
   for (size_t i = 0; i < text.size(); ++i) {
+    const size_t plain = PlainBytes(text, i, high);
+    out.append(text, i, plain);
+    i += plain;
+    if (i == text.size()) break;
     const auto c = static_cast<unsigned char>(text[i]);
-    all |= c;
-    if (c >= 0x20 && c != '"' && c != '\\') continue;
-    out.append(text, from, i - from);
-    from = i + 1;
     out.push_back('\\');
     switch (c) {
       case '"': out.push_back('"'); break;
@@ -52,11 +73,10 @@ void AppendJsonString(std::string_view text, std::string& out) {
         out.push_back(kHex[c & 15]);
     }
   }
-  if (all >= 0x80 && !IsUtf8(text)) {
+  if ((high & 0x8080808080808080) != 0 && !IsUtf8(text)) {
     out.resize(begin);
     return AppendJsonString(Repaired(text), out);
   }
-  out.append(text, from, std::string_view::npos);
   out.push_back('"');
 }
 

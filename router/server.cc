@@ -1,13 +1,14 @@
 #include "router/server.h"
 
+#include <spdlog/spdlog.h>
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <condition_variable>
 #include <future>
 #include <mutex>
 #include <thread>
 #include <utility>
-
-#include <spdlog/spdlog.h>
 
 #include "common/status.h"
 #include "router/api_keys.h"
@@ -33,6 +34,20 @@ std::string TransportError(int status, const std::string& message) {
   ApiError error = BadRequest(message);
   error.http_status = status;
   return ErrorJson(error);
+}
+
+// Every connection is a file. The soft limit is often 1,024 however much the hard limit allows.
+void AllowOpenFiles(const RouterConfig& config) {
+  constexpr rlim_t kOthers = 256;  // workers, logs, listeners
+  const rlim_t wanted = static_cast<rlim_t>(config.max_connections) + kOthers;
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) return;
+  limit.rlim_cur = std::min(wanted, limit.rlim_max);
+  setrlimit(RLIMIT_NOFILE, &limit);
+  if (limit.rlim_cur < wanted) {
+    spdlog::warn("the limit of open files is {}: too few for {} connections (--max-connections, ulimit -n)",
+                 limit.rlim_cur, config.max_connections);
+  }
 }
 
 HttpServer::Options HttpOptions(const RouterConfig& config, int32_t port, const char* flag,
@@ -106,6 +121,7 @@ class RouterServer::Parts {
 };
 
 absl::Status RouterServer::Parts::Start() {
+  AllowOpenFiles(config);
   BATON_ASSIGN_OR_RETURN(fleet, Fleet::Create(config, version, links.at(0), clock));
   service = std::make_unique<GenerationService>(CallServices{config, model, clock, *fleet, admission, budget, metrics},
                                                 texts);

@@ -233,11 +233,10 @@ void RouterNode::RelayDown(int worker, const std::string& session, std::string b
     v1::RelayDown down;
     if (!down.ParseFromString(copy)) return;
     for (v1::RelayEntry& entry : *down.mutable_entries()) {
-      router::RelayNews news = router::DecodeNews(std::move(entry));
       size_t i = 0;
-      Call* call = CallOf(news.leg_id, &i);
+      Call* call = CallOf(entry.request_id(), &i);
       if (call == nullptr) continue;
-      call->flow->News(std::move(news), time_.Now());
+      call->flow->News(router::DecodeNews(std::move(entry)), time_.Now());
       Pump(i);
     }
   });

@@ -7,10 +7,10 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <memory>
-#include <random>
-#include <thread>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "bench/router/processes.h"
 #include "common/check.h"
@@ -57,32 +57,46 @@ Seen Hold(Connections& connections, const Load& load) {
   return {static_cast<int>(connections.size())};
 }
 
-// A thread per connection: each begins requests at its own random times. One that is late begins at once, and its wait
-// counts from when it should have begun.
-Seen OpenLoop(Connections& connections, const Load& load) {
+// How late every token comes after the worker's step that made it. Steps are at multiples of `step_us` on the clock
+// that both processes have; a sequence gets a token in each.
+Seen Delays(Connections& connections, const Load& load) {
   const std::string request = RequestOf(load);
-  const int each = load.requests / load.parallel;
-  std::vector<std::vector<double>> waits(connections.size());
-  std::vector<std::thread> threads;
+  const auto step = std::chrono::microseconds(load.step_us);
+  struct Stream {
+    Clock::duration next{};  // when the step of its next token began
+    int tokens = -1;         // -1: the first event only names the role
+  };
+  std::vector<Stream> streams(connections.size());
+  const int poll = epoll_create1(0);
   for (size_t i = 0; i < connections.size(); ++i) {
-    threads.emplace_back([&, i] {
-      std::mt19937_64 random(i);
-      std::exponential_distribution<double> gap(load.per_second / load.parallel);
-      auto due = Clock::now();
-      for (int n = 0; n < each; ++n) {
-        due += std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(gap(random)));
-        std::this_thread::sleep_until(due);
-        connections[i]->Send(request);
-        BATON_CHECK(connections[i]->Receive().status == 200);
-        waits[i].push_back(std::chrono::duration<double, std::milli>(Clock::now() - due).count());
-      }
-    });
+    epoll_event event{.events = EPOLLIN, .data = {.u64 = i}};
+    BATON_CHECK(epoll_ctl(poll, EPOLL_CTL_ADD, connections[i]->fd(), &event) == 0);
+    connections[i]->Send(request);
   }
-  for (std::thread& thread : threads) thread.join();
-  std::vector<double> all;
-  for (const auto& some : waits) all.insert(all.end(), some.begin(), some.end());
-  std::sort(all.begin(), all.end());
-  return {static_cast<int>(all.size()), all[all.size() / 2], all[all.size() * 99 / 100]};
+  std::vector<double> delays;
+  std::vector<char> bytes(1 << 16);
+  for (size_t left = streams.size(); left > 0;) {
+    epoll_event events[64];
+    const int ready = epoll_wait(poll, events, 64, -1);
+    for (int e = 0; e < ready; ++e) {
+      Stream& stream = streams[events[e].data.u64];
+      const ssize_t n = read(connections[events[e].data.u64]->fd(), bytes.data(), bytes.size());
+      BATON_CHECK(n > 0);
+      const Clock::duration now = Clock::now().time_since_epoch();
+      const std::string_view text(bytes.data(), static_cast<size_t>(n));
+      constexpr std::string_view kToken = "\"content\":", kEnd = "[DONE]";
+      for (size_t at = text.find(kToken); at != text.npos; at = text.find(kToken, at + 1)) {
+        if (stream.tokens++ < 0) continue;
+        if (stream.tokens == 1) stream.next = now - now % step;
+        delays.push_back(std::chrono::duration<double, std::milli>(now - stream.next).count());
+        stream.next += step;
+      }
+      if (text.find(kEnd) != text.npos) --left;
+    }
+  }
+  close(poll);
+  std::sort(delays.begin(), delays.end());
+  return {static_cast<int>(delays.size()), delays[delays.size() / 2], delays[delays.size() * 99 / 100]};
 }
 
 }  // namespace
@@ -94,9 +108,9 @@ void RunClient() {
   while (read(kOrders, &load, sizeof load) == sizeof load) {
     if (std::exchange(port, load.port) != load.port) connections.clear();
     Open(connections, load);
-    const Seen seen = load.kind == Load::kOpenLoop ? OpenLoop(connections, load)
-                      : load.kind == Load::kHold   ? Hold(connections, load)
-                                                   : Batches(connections, load);
+    const Seen seen = load.kind == Load::kDelays ? Delays(connections, load)
+                      : load.kind == Load::kHold ? Hold(connections, load)
+                                                 : Batches(connections, load);
     if (write(kAnswers, &seen, sizeof seen) != sizeof seen) break;
   }
   _exit(0);

@@ -45,10 +45,11 @@ nlohmann::json BenchIndex() {
                         {"bytes_per_block", bytes},
                         {"hash_ns_per_token", 1e9 * hash.median / static_cast<double>(tokens.size())}};
   std::printf(
-      "index of %zu blocks: store %.0f ns per block (%.0f while it grows), remove %.0f ns, find %.2f µs (chains of %zu), "
+      "index of %zu blocks: store %.0f ns per block (%.0f while it grows), remove %.0f ns, find %.2f µs (chains of "
+      "%zu), "
       "%.1f bytes per block, hash %.2f ns per token (found %zu, %zu)\n",
-      kBlocks, 1e9 * again_s / kBlocks, 1e9 * store_s / kBlocks, 1e9 * remove_s / kBlocks,
-      out["find_us"].get<double>(), kChain, bytes, out["hash_ns_per_token"].get<double>(), found, units);
+      kBlocks, 1e9 * again_s / kBlocks, 1e9 * store_s / kBlocks, 1e9 * remove_s / kBlocks, out["find_us"].get<double>(),
+      kChain, bytes, out["hash_ns_per_token"].get<double>(), found, units);
   return out;
 }
 

@@ -148,16 +148,20 @@ nlohmann::json LargePrompt() {
   return out;
 }
 
+/// As many streams as keep the router about half busy.
 nlohmann::json Latency() {
-  Setup setup(0);
-  setup.Run({.requests = 512});
-  const Cpu cost = setup.PerRequest({.requests = 4096});
-  Load load{.kind = Load::kOpenLoop, .requests = 6400};
-  load.per_second = 0.5e6 / cost.us();
-  const Seen seen = setup.Run(load);
-  std::printf("half load (%.0f requests/s of %.0f): p50 %.2f ms, p99 %.2f ms from due to answered\n", load.per_second,
-              1e6 / cost.us(), seen.p50_ms, seen.p99_ms);
-  return {{"requests_per_s", load.per_second}, {"p50_ms", seen.p50_ms}, {"p99_ms", seen.p99_ms}};
+  constexpr int kStepUs = 1000, kStreams = 64;
+  Setup setup(kStepUs);
+  setup.Run({.requests = 512, .tokens = 16});
+  const Cpu before = Cpu::Now();
+  Seen seen;
+  const double wall_s = SecondsOf(
+      [&] { seen = setup.Run({.kind = Load::kDelays, .tokens = 4000, .parallel = kStreams, .step_us = kStepUs}); });
+  const double busy = 1e-6 * (Cpu::Now() - before).us() / wall_s;
+  std::printf(
+      "%d streams in 1 ms steps, router %.0f %% busy: a token comes %.2f ms (p50), %.2f ms (p99) after its step\n",
+      kStreams, 100 * busy, seen.p50_ms, seen.p99_ms);
+  return {{"streams", kStreams}, {"busy", busy}, {"p50_ms", seen.p50_ms}, {"p99_ms", seen.p99_ms}};
 }
 
 int64_t ResidentBytes() {

@@ -12,19 +12,19 @@ namespace baton::bench {
 /// What one round of requests looks like; an order to the client process.
 struct Load {
   enum Kind : int {
-    kBatches,   ///< `parallel` at once, each on a connection of its own; the next batch when all are answered
-    kOpenLoop,  ///< requests begin at random times, `per_second` on average
-    kHold,      ///< opens `parallel` connections, asks once on each, and keeps all open until the next order
+    kBatches,  ///< `parallel` at once, each on a connection of its own; the next batch when all are answered
+    kDelays,   ///< `parallel` streams at once, once; each token's delay after the step that made it
+    kHold,     ///< opens `parallel` connections, asks once on each, and keeps all open until the next order
   } kind = kBatches;
   int requests = 0, prompt_bytes = 1024, tokens = 1, parallel = 32;
-  double per_second = 0;
+  int step_us = 0;  ///< kDelays: the worker's
   int port = 0;
 };
 
 /// What the client process saw.
 struct Seen {
   int answered = 0;
-  double p50_ms = 0, p99_ms = 0;  ///< kOpenLoop: from when a request should have begun to its last byte
+  double p50_ms = 0, p99_ms = 0;  ///< kDelays
 };
 
 /// A process with a role, and a pipe each way. The destructor closes the pipes, which ends it, and waits.

@@ -1,7 +1,6 @@
 #include "router/fleet/relay_codec.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "common/str_cat.h"
@@ -21,9 +20,7 @@ FinishReason DecodeFinish(v1::FinishReason reason) {
 
 void AppendIds(const std::vector<int32_t>& ids, std::string* out) {
   static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__);
-  const size_t at = out->size();
-  out->resize(at + ids.size() * sizeof(int32_t));
-  if (!ids.empty()) std::memcpy(out->data() + at, ids.data(), ids.size() * sizeof(int32_t));
+  out->append(reinterpret_cast<const char*>(ids.data()), ids.size() * sizeof(int32_t));
 }
 
 WorkerRole DecodeRole(v1::WorkerRole role) {
@@ -189,7 +186,6 @@ PositionLogprobs DecodeLogprobs(const v1::PositionLogprobs& in) {
 
 RelayNews DecodeNews(v1::RelayEntry&& entry) {
   RelayNews out;
-  out.leg_id = std::move(*entry.mutable_request_id());
   out.attach_gen = entry.attach_gen();
   out.index = entry.index();
   out.position = entry.position();
@@ -208,7 +204,7 @@ RelayNews DecodeNews(v1::RelayEntry&& entry) {
     out.accepted = true;
     out.cached_tokens = entry.accepted().cached_tokens();
   }
-  out.prompt_logprobs = std::move(*entry.mutable_prompt_logprobs());
+  if (!entry.prompt_logprobs().empty()) out.prompt_logprobs = std::move(*entry.mutable_prompt_logprobs());
   out.prompt_logprobs_last = entry.prompt_logprobs_last();
   if (entry.has_timings()) {
     const v1::StageTimings& t = entry.timings();

@@ -139,7 +139,7 @@ void WorkerLink::OpenSession(WorkerFacts facts) {
   auto self = shared_from_this();
   const uint64_t session = session_;
   WorkerRpc::RelayHandlers handlers;
-  handlers.on_news = [self](std::vector<RelayNews> news) { self->OnRelay(std::move(news)); };
+  handlers.on_news = [self](std::vector<LegNews>& news) { self->OnRelay(news); };
   handlers.on_closed = [self, session](absl::Status status) {
     auto why =
         absl::UnavailableError(StrCat("the relay ended: ", status.ok() ? "the worker closed it" : status.message()));
@@ -231,7 +231,7 @@ void WorkerLink::OnKvEvent(const WatchEvent& event) {
 }
 
 // On a gRPC thread: sorts the news by the executor of its request; one post per executor and message.
-void WorkerLink::OnRelay(std::vector<RelayNews> news) {
+void WorkerLink::OnRelay(std::vector<LegNews>& news) {
   struct Batch {
     Executor* executor;
     std::vector<std::pair<std::shared_ptr<RelaySink>, RelayNews>> items;
@@ -239,13 +239,16 @@ void WorkerLink::OnRelay(std::vector<RelayNews> news) {
   std::vector<Batch> batches;
   {
     std::lock_guard lock(mutex_);
-    for (RelayNews& one : news) {
-      auto found = sinks_.find(one.leg_id);
+    for (LegNews& one : news) {
+      auto found = sinks_.find(AbslView(one.leg_id));
       if (found == sinks_.end()) continue;
       Executor* executor = &found->second->executor();
       auto batch = std::find_if(batches.begin(), batches.end(), [&](const Batch& b) { return b.executor == executor; });
-      if (batch == batches.end()) batch = batches.insert(batches.end(), Batch{executor, {}});
-      batch->items.emplace_back(found->second, std::move(one));
+      if (batch == batches.end()) {
+        batch = batches.insert(batches.end(), Batch{executor, {}});
+        batch->items.reserve(news.size());
+      }
+      batch->items.emplace_back(found->second, std::move(one.news));
     }
   }
   for (Batch& batch : batches) {

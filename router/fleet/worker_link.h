@@ -30,7 +30,7 @@ class RelaySink {
  public:
   virtual ~RelaySink() = default;
   virtual Executor& executor() = 0;
-  virtual void OnNews(RelayNews news) = 0;
+  virtual void OnNews(RelayNews&& news) = 0;
   virtual void OnWorkerLost(WorkerId worker, const absl::Status& why) = 0;
   // Answers to the legs of a handoff; `key` is the leg's.
   virtual void OnReserved(const LegKey& key, ReserveResult result) { (void)key, (void)result; }
@@ -92,7 +92,7 @@ class WorkerLink : public std::enable_shared_from_this<WorkerLink> {
   void OnWatch(uint64_t round, WatchEvent event);
   void WatchAgain(const std::string& why);
   void OnKvEvent(const WatchEvent& event);
-  void OnRelay(std::vector<RelayNews> news);
+  void OnRelay(std::vector<LegNews>& news);
   void Lost(uint64_t session, const absl::Status& why);
   void CheckLiveness();
   void DialAfter(Duration pause);

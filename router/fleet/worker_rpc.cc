@@ -146,10 +146,11 @@ class RelayReactor final : public grpc::ClientBidiReactor<v1::RelayUp, v1::Relay
   }
   void OnReadDone(bool ok) override {
     if (!ok) return EndHold();
-    std::vector<RelayNews> news;
-    news.reserve(down_.entries_size());
-    for (v1::RelayEntry& entry : *down_.mutable_entries()) news.push_back(DecodeNews(std::move(entry)));
-    handlers_.on_news(std::move(news));
+    news_.clear();
+    for (v1::RelayEntry& entry : *down_.mutable_entries()) {
+      news_.push_back({entry.request_id(), DecodeNews(std::move(entry))});
+    }
+    handlers_.on_news(news_);
     StartRead(&down_);
   }
   void OnWriteDone(bool ok) override {
@@ -177,7 +178,8 @@ class RelayReactor final : public grpc::ClientBidiReactor<v1::RelayUp, v1::Relay
     RemoveHold();
   }
 
-  v1::RelayDown down_;
+  v1::RelayDown down_;         // read into again and again: its entries keep their memory
+  std::vector<LegNews> news_;  // of down_; kept for its memory
   WorkerRpc::RelayHandlers handlers_;
   std::shared_ptr<RelayOutbox> outbox_;
   std::shared_ptr<grpc::ClientContext> context_;

@@ -58,7 +58,7 @@ class WorkerRpc {
 
   /// Opens the Relay stream of a session: it takes orders from now on. `on_closed` is called once.
   struct RelayHandlers {
-    std::function<void(std::vector<RelayNews>)> on_news;  ///< one call per message
+    std::function<void(std::vector<LegNews>&)> on_news;  ///< one call per message, whose leg ids die with it
     std::function<void(absl::Status)> on_closed;
   };
   void OpenRelay(uint64_t session, RelayHandlers handlers);

@@ -65,7 +65,7 @@ void GenerateStream::OnPromptLogprobs(std::vector<PositionLogprobs> positions) {
   prompt_logprobs_ = std::move(positions);
 }
 
-void GenerateStream::OnDelta(ChoiceDelta delta, const GenerationUsage& so_far) {
+void GenerateStream::OnDelta(ChoiceDelta&& delta, const GenerationUsage& so_far) {
   if (over_) return;
   usage_ = so_far;
   const bool shows_tokens = options_.return_token_ids || !delta.logprobs.empty();

@@ -34,7 +34,7 @@ class GenerateStream final : public GenerationSink, public std::enable_shared_fr
 
   void OnAdmitted(const Generation& generation, int64_t cached_tokens) override;
   void OnPromptLogprobs(std::vector<PositionLogprobs> positions) override;
-  void OnDelta(ChoiceDelta delta, const GenerationUsage& so_far) override;
+  void OnDelta(ChoiceDelta&& delta, const GenerationUsage& so_far) override;
   void OnChoiceEnd(const ChoiceFinish& finish) override;
   void OnDone(const GenerationSummary& summary) override;
   void OnFailed(const ApiError& error) override;

@@ -9,6 +9,7 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <charconv>
 #include <memory>
 #include <string>
 #include <utility>
@@ -53,13 +54,16 @@ class BeastExchange final : public HttpExchange, public std::enable_shared_from_
     pending_ += chunked_ ? "Transfer-Encoding: chunked\r\n\r\n" : "\r\n";
   }
 
-  void Write(std::string bytes) override {
+  void Write(std::string_view bytes) override {
     if (ended_ || gone_ || bytes.empty()) return;
     if (chunked_) {
-      absl::StrAppend(&pending_, absl::Hex(bytes.size()), "\r\n", bytes, "\r\n");
+      char size[2 * sizeof(size_t)];
+      pending_.append(size, std::to_chars(size, size + sizeof size, bytes.size(), 16).ptr).append("\r\n");
+      pending_.append(bytes).append("\r\n");
     } else {
       pending_ += bytes;
     }
+    over_ = over_ || UnsentBytes() > over_bytes_;
     Wake();
   }
 
@@ -72,8 +76,9 @@ class BeastExchange final : public HttpExchange, public std::enable_shared_from_
 
   size_t UnsentBytes() const override { return pending_.size() + in_flight_; }
 
-  void Watch(std::function<void()> gone, std::function<void()> drained) override {
+  void Watch(std::function<void()> gone, size_t over_bytes, std::function<void()> drained) override {
     if (gone_) return gone();
+    over_bytes_ = over_bytes;
     on_gone_ = std::move(gone);
     on_drained_ = std::move(drained);
   }
@@ -90,7 +95,9 @@ class BeastExchange final : public HttpExchange, public std::enable_shared_from_
   }
   void Sent() {
     in_flight_ = 0;
-    if (pending_.empty() && on_drained_ && !ended_) on_drained_();
+    if (!over_ || !pending_.empty()) return;
+    over_ = false;
+    if (on_drained_ && !ended_) on_drained_();
   }
   void ClientGone() {
     if (std::exchange(gone_, true)) return;
@@ -141,6 +148,8 @@ class BeastExchange final : public HttpExchange, public std::enable_shared_from_
   const bool http11_, head_only_;
   std::string pending_;
   size_t in_flight_ = 0;
+  size_t over_bytes_ = 0;
+  bool over_ = false;  // more than over_bytes_ have waited since everything was taken
   bool started_ = false, chunked_ = false, ended_ = false, gone_ = false;
   std::function<void()> on_gone_, on_drained_;
 };

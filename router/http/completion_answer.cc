@@ -13,7 +13,7 @@ class CompletionAnswer::PromptSink final : public GenerationSink {
   PromptSink(std::shared_ptr<CompletionAnswer> answer, size_t prompt) : answer_(std::move(answer)), prompt_(prompt) {}
   void OnAdmitted(const Generation& g, int64_t cached) override { answer_->Admitted(prompt_, g, cached); }
   void OnPromptLogprobs(std::vector<PositionLogprobs> p) override { answer_->PromptLogprobs(prompt_, std::move(p)); }
-  void OnDelta(ChoiceDelta d, const GenerationUsage& u) override { answer_->Delta(prompt_, std::move(d), u); }
+  void OnDelta(ChoiceDelta&& d, const GenerationUsage& u) override { answer_->Delta(prompt_, std::move(d), u); }
   void OnChoiceEnd(const ChoiceFinish& f) override { answer_->ChoiceEnded(prompt_, f); }
   void OnDone(const GenerationSummary& s) override { answer_->Done(prompt_, s); }
   void OnFailed(const ApiError& e) override { answer_->Failed(e); }
@@ -55,6 +55,7 @@ void CompletionAnswer::Start() {
       [weak = weak_from_this()] {
         if (auto self = weak.lock()) self->Cancel(), self->End(499);
       },
+      static_cast<size_t>(service_.services().config.write_buffer_bytes),
       [weak = weak_from_this()] {
         auto self = weak.lock();
         for (size_t i = 0; self && i < self->prompts_.size(); ++i) {
@@ -63,7 +64,7 @@ void CompletionAnswer::Start() {
       });
   for (size_t i = 0; i < prompts_.size() && !over_; ++i) {
     GenerationInput input = request_.input;
-    input.prompt = request_.prompts[i];
+    input.prompt = request_.echo ? request_.prompts[i] : std::move(request_.prompts[i]);
     if (prompts_.size() > 1) absl::StrAppend(&input.request_id, "-", i);
     auto handle =
         service_.Submit(exchange_->executor(), std::move(input), std::make_shared<PromptSink>(shared_from_this(), i));
@@ -78,7 +79,7 @@ void CompletionAnswer::Start() {
 void CompletionAnswer::Admitted(size_t prompt, const Generation& generation, int64_t cached_tokens) {
   if (over_) return;
   PromptState& state = prompts_[prompt];
-  state.ids = generation.prompt;
+  if (request_.return_token_ids || request_.input.sampling.prompt_logprobs) state.ids = generation.prompt;
   state.usage = GenerationUsage{static_cast<int64_t>(generation.prompt.size()), 0, cached_tokens};
   seed_ = generation.sampling.seed;
   if (request_.stream && options_.sse_ping_ms > 0 && last_write_ == TimePoint{}) {
@@ -160,7 +161,7 @@ void CompletionAnswer::Ping() {
   });
 }
 
-void CompletionAnswer::Delta(size_t prompt, ChoiceDelta delta, const GenerationUsage& so_far) {
+void CompletionAnswer::Delta(size_t prompt, ChoiceDelta&& delta, const GenerationUsage& so_far) {
   if (over_) return;
   prompts_[prompt].usage = so_far;
   if (request_.prompt_only) return;
@@ -180,7 +181,7 @@ void CompletionAnswer::Flush(Choice& choice, bool at_end) {
   BeginStream();
   exchange_->Write(json_.TextChunk(part, ChunkTail()));
   last_write_ = service_.services().clock.Now();
-  if (!request_.chat) part.text_offset += json_.CharactersOfTokens(part);
+  if (!request_.chat && !part.logprobs.empty()) part.text_offset += json_.CharactersOfTokens(part);
   part.text.clear();
   part.token_ids.clear();
   part.logprobs.clear();

@@ -34,7 +34,7 @@ class CompletionAnswer : public std::enable_shared_from_this<CompletionAnswer> {
   };
   struct PromptState {
     std::shared_ptr<GenerationHandle> handle;
-    std::vector<int32_t> ids;
+    std::vector<int32_t> ids;  ///< of the prompt, where the answer shows them
     std::optional<std::vector<PositionLogprobs>> logprobs;
     GenerationUsage usage;
     std::string echo;
@@ -43,7 +43,7 @@ class CompletionAnswer : public std::enable_shared_from_this<CompletionAnswer> {
 
   void Admitted(size_t prompt, const Generation& generation, int64_t cached_tokens);
   void PromptLogprobs(size_t prompt, std::vector<PositionLogprobs> positions);
-  void Delta(size_t prompt, ChoiceDelta delta, const GenerationUsage& so_far);
+  void Delta(size_t prompt, ChoiceDelta&& delta, const GenerationUsage& so_far);
   void ChoiceEnded(size_t prompt, const ChoiceFinish& finish);
   void Done(size_t prompt, const GenerationSummary& summary);
   void Failed(const ApiError& error);
@@ -60,8 +60,8 @@ class CompletionAnswer : public std::enable_shared_from_this<CompletionAnswer> {
 
   GenerationService& service_;
   std::shared_ptr<HttpExchange> exchange_;
-  const CompletionRequest request_;
-  const OpenAiJson json_;
+  CompletionRequest request_;  ///< its prompts only where they are echoed
+  OpenAiJson json_;
   HttpHeaders headers_;
   const Options options_;
   const uint32_t n_;

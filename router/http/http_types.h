@@ -42,13 +42,13 @@ class HttpExchange {
   virtual void Respond(HttpResponse response) = 0;
   /// Sends nothing by itself: the head goes out with the first Write.
   virtual void StartStream(int status, HttpHeaders headers, std::string content_type) = 0;
-  virtual void Write(std::string bytes) = 0;
+  virtual void Write(std::string_view bytes) = 0;
   virtual void End() = 0;
   /// Bytes given to Write that the client has not taken.
   virtual size_t UnsentBytes() const = 0;
-  /// `gone`: the client closed or broke the connection before the end. `drained`: everything written was taken.
-  /// A client that has left already is `gone` at once, inside this call.
-  virtual void Watch(std::function<void()> gone, std::function<void()> drained) = 0;
+  /// `gone`: the client closed or broke the connection before the end. `drained`: everything written was taken, after
+  /// more than `over_bytes` had waited. A client that has left already is `gone` at once, inside this call.
+  virtual void Watch(std::function<void()> gone, size_t over_bytes, std::function<void()> drained) = 0;
 };
 
 using HttpHandler = std::function<void(std::shared_ptr<HttpExchange>, HttpRequest)>;

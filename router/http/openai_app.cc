@@ -65,6 +65,12 @@ bool IsJson(std::string_view content_type) {
          absl::EqualsIgnoreCase(absl::StripTrailingAsciiWhitespace(AbslView(type)), "application/json");
 }
 
+// A client may write any word there; a metric has as many series as its labels have values.
+std::string MethodLabel(const std::string& method) {
+  static constexpr std::string_view kKnown[] = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"};
+  return std::find(std::begin(kKnown), std::end(kKnown), method) != std::end(kKnown) ? method : "other";
+}
+
 constexpr size_t kLargeBody = 64 << 10;  // parsed on the text pool: 1 ms of JSON is about 1 MB
 constexpr std::string_view kModelPrefix = "/v1/models/";
 
@@ -83,7 +89,7 @@ struct OpenAiApp::Call {
   const Clock* clock = nullptr;
 
   void Answered(int status) const {
-    if (counted) metrics->HttpDone(route, request.method, status, Seconds(clock->Now() - arrived));
+    if (counted) metrics->HttpDone(route, MethodLabel(request.method), status, Seconds(clock->Now() - arrived));
   }
   void Respond(HttpResponse response) {
     response.headers.insert(response.headers.end(), headers.begin(), headers.end());

@@ -185,8 +185,23 @@ std::string OpenAiJson::RoleChunk(uint32_t index, const Tail& tail) const {
   return out;
 }
 
-std::string OpenAiJson::TextChunk(const ChoicePart& part, const Tail& tail) const {
-  std::string out;
+// Most chunks have nothing but text. What stands around it is taken from one chunk that was built as all others are.
+void OpenAiJson::PlainTextChunk(const ChoicePart& part, Usage usage) {
+  const std::string_view text_key = head_.chat ? R"(,"delta":{"content":)" : R"(,"text":)";
+  std::string& end = plain_end_[usage == Usage::kNull];
+  if (end.empty()) {
+    std::string empty;
+    AnyTextChunk(ChoicePart{}, Tail{.usage_kind = usage}, empty);
+    constexpr size_t kIndexAndText = 3;  // 0 and ""
+    end = empty.substr(chunk_begin_.size() + text_key.size() + kIndexAndText);
+  }
+  chunk_ = chunk_begin_;
+  absl::StrAppend(&chunk_, part.index, AbslView(text_key));
+  AppendJsonString(part.text, chunk_);
+  chunk_ += end;
+}
+
+void OpenAiJson::AnyTextChunk(const ChoicePart& part, const Tail& tail, std::string& out) const {
   JsonWriter w = BeginChoice(out, part.index, part.text.size());
   if (head_.chat) {
     w.Key("delta").BeginObject().Field("content", part.text).EndObject();
@@ -197,7 +212,16 @@ std::string OpenAiJson::TextChunk(const ChoicePart& part, const Tail& tail) cons
   Finish(w, std::nullopt);
   if (head_.return_token_ids) TokenIds(w.Key("token_ids"), part.token_ids);
   EndChoice(w, tail, out);
-  return out;
+}
+
+const std::string& OpenAiJson::TextChunk(const ChoicePart& part, const Tail& tail) {
+  const bool plain = part.logprobs.empty() && !head_.return_token_ids && !tail.timings;
+  if (plain && tail.usage_kind != Usage::kGiven) {
+    PlainTextChunk(part, tail.usage_kind);
+  } else {
+    AnyTextChunk(part, tail, chunk_);
+  }
+  return chunk_;
 }
 
 std::string OpenAiJson::FinishChunk(uint32_t index, const ChoiceFinish& finish, const Tail& tail) const {

@@ -49,7 +49,8 @@ class OpenAiJson {
 
   // ---- streaming: each returns one SSE event, "data: …\n\n"
   std::string RoleChunk(uint32_t index, const Tail& tail) const;
-  std::string TextChunk(const ChoicePart& part, const Tail& tail) const;
+  /// Lives until the next call.
+  const std::string& TextChunk(const ChoicePart& part, const Tail& tail);
   std::string FinishChunk(uint32_t index, const ChoiceFinish& finish, const Tail& tail) const;
   std::string UsageChunk(const Tail& tail) const;
   static std::string ErrorEvent(const ApiError& error);
@@ -86,7 +87,12 @@ class OpenAiJson {
 
   const AnswerHead head_;
   const Tokenizer& tokenizer_;
-  std::string chunk_begin_;  // "data: {"id":…,"choices":[{"index":"
+  void PlainTextChunk(const ChoicePart& part, Usage usage);
+  void AnyTextChunk(const ChoicePart& part, const Tail& tail, std::string& out) const;
+
+  std::string chunk_begin_;   // data: {"id":…,"choices":[{"index":
+  std::string plain_end_[2];  // what follows the text of a chunk that has nothing but text: usage absent, null
+  std::string chunk_;
 };
 
 /// Unicode characters of UTF-8 text.

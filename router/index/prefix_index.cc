@@ -20,7 +20,7 @@ size_t CapacityFor(int64_t max_bytes, int64_t slot_bytes) {
 
 }  // namespace
 
-PrefixIndex::Table::Table(size_t c) : capacity(c), slots(new Slot[c]()), used(new std::atomic<uint32_t>[c]()) {}
+PrefixIndex::Table::Table(size_t c) : capacity(c), slots(c), used(c) {}
 
 PrefixIndex::PrefixIndex(int64_t max_bytes)
     : max_capacity_(CapacityFor(max_bytes, kSlotBytes)), table_(std::min(kFirstCapacity, max_capacity_)) {}

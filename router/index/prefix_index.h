@@ -10,11 +10,11 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <memory>
 #include <shared_mutex>
 #include <vector>
 
 #include "absl/types/span.h"
+#include "router/index/zeroed_pages.h"
 
 namespace baton::router {
 
@@ -54,8 +54,8 @@ class PrefixIndex {
     /// Steps from `from` forward to `to`.
     size_t Distance(size_t from, size_t to) const { return to >= from ? to - from : to + capacity - from; }
     size_t capacity;
-    std::unique_ptr<Slot[]> slots;                  // [capacity]
-    std::unique_ptr<std::atomic<uint32_t>[]> used;  // [capacity] stamp
+    ZeroedPages<Slot> slots;                  // [capacity]
+    ZeroedPages<std::atomic<uint32_t>> used;  // [capacity] stamp
     size_t size = 0;
   };
   static constexpr int64_t kSlotBytes = sizeof(Slot) + sizeof(uint32_t);

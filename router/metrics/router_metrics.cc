@@ -6,6 +6,7 @@
 #include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
 
+#include <array>
 #include <map>
 #include <mutex>
 #include <set>
@@ -59,6 +60,22 @@ struct RouterMetrics::Families {
   }
   prom::Gauge& Gauge(const char* name, const char* help, const prom::Labels& with) {
     return prom::BuildGauge().Name(name).Help(help).Register(registry).Add(with);
+  }
+  struct HttpSeries {
+    prom::Counter* requests = nullptr;
+    prom::Histogram* seconds = nullptr;
+  };
+  HttpSeries Http(const std::string& handler, const std::string& method, const std::string& code) {
+    return {&prom::BuildCounter()
+                 .Name("http_requests_total")
+                 .Help("HTTP requests")
+                 .Register(registry)
+                 .Add({{"handler", handler}, {"method", method}, {"status", code}}),
+            &prom::BuildHistogram()
+                 .Name("http_request_duration_seconds")
+                 .Help("HTTP request time")
+                 .Register(registry)
+                 .Add({{"handler", handler}, {"method", method}}, kHttpBuckets)};
   }
   // What a worker says of its half of the handoffs, and of its KV blocks.
   void RenderHandoff(const prom::Labels& with, const std::string& incarnation, const WorkerLoad& load) {
@@ -190,7 +207,9 @@ struct RouterMetrics::Families {
 
   prom::Labels labels;
   prom::Registry registry{prom::Registry::InsertBehavior::Merge};
-  std::mutex render_mutex;  // guards what follows
+  std::mutex http_mutex;  // guards what follows: looking a series up in the registry takes microseconds
+  std::map<std::array<std::string, 3>, HttpSeries> http;  // by handler, method, status
+  std::mutex render_mutex;                                // guards what follows
   std::set<prom::Gauge*> peer_gauges;
   std::map<std::string, std::pair<std::string, int64_t>> grown;
 
@@ -213,6 +232,15 @@ struct RouterMetrics::Families {
   prom::Histogram& max_tokens =
       Histogram("vllm:request_params_max_tokens", "max_tokens of a request", TokenCountBuckets());
   prom::Histogram& n = Histogram("vllm:request_params_n", "n of a request", kChoiceBuckets);
+  const std::map<std::string, prom::Counter*> finished = [this] {
+    std::map<std::string, prom::Counter*> by_reason;
+    for (const char* reason : {"stop", "length", "abort", "error"}) {
+      by_reason[reason] = &Counter("vllm:request_success_total", "Finished requests", {{"finished_reason", reason}});
+    }
+    return by_reason;
+  }();
+  const std::array<prom::Histogram*, 6> stages = {&Stage("queue_prefill"), &Stage("prefill"),      &Stage("transfer"),
+                                                  &Stage("queue_decode"),  &Stage("first_decode"), &Stage("decode")};
   prom::Counter& retries = Counter("baton_retries_total", "Requests sent to another worker before their first token");
   prom::Counter& migrations =
       Counter("baton_migrations_total", "Requests moved to another worker after their first token");
@@ -222,18 +250,14 @@ struct RouterMetrics::Families {
       Counter("baton_prefix_hit_tokens_reported_total", "Cached prompt tokens workers reported");
 };
 
-RouterMetrics::RouterMetrics(const std::string& model_name) : f_(std::make_unique<Families>(model_name)) {
-  for (const char* reason : {"stop", "length", "abort", "error"}) {
-    f_->Counter("vllm:request_success_total", "Finished requests", {{"finished_reason", reason}});
-  }
-}
+RouterMetrics::RouterMetrics(const std::string& model_name) : f_(std::make_unique<Families>(model_name)) {}
 RouterMetrics::~RouterMetrics() = default;
 
 void RouterMetrics::FirstToken(double seconds) { f_->first_token.Observe(seconds); }
 void RouterMetrics::InterToken(double seconds) { f_->inter_token.Observe(seconds); }
 
 void RouterMetrics::Finished(const FinishedRequest& r) {
-  f_->Counter("vllm:request_success_total", "Finished requests", {{"finished_reason", r.finished_reason}}).Increment();
+  f_->finished.at(r.finished_reason)->Increment();
   f_->e2e.Observe(r.e2e_s);
   f_->prompt.Observe(static_cast<double>(r.prompt_tokens));
   f_->generation.Observe(static_cast<double>(r.completion_tokens));
@@ -246,14 +270,9 @@ void RouterMetrics::Finished(const FinishedRequest& r) {
   if (r.time_per_output_token_s >= 0) f_->per_token.Observe(r.time_per_output_token_s);
   if (r.stages) {
     const StageTimings& t = *r.stages;
-    for (const auto& [stage, ms] : {std::pair{"queue_prefill", t.queue_prefill_ms},
-                                    {"prefill", t.prefill_ms},
-                                    {"transfer", t.transfer_ms},
-                                    {"queue_decode", t.queue_decode_ms},
-                                    {"first_decode", t.first_decode_ms},
-                                    {"decode", t.decode_ms}}) {
-      f_->Stage(stage).Observe(ms / 1000);
-    }
+    const double ms[] = {t.queue_prefill_ms, t.prefill_ms,      t.transfer_ms,
+                         t.queue_decode_ms,  t.first_decode_ms, t.decode_ms};
+    for (size_t i = 0; i < std::size(ms); ++i) f_->stages[i]->Observe(ms[i] / 1000);
   }
   f_->retries.Increment(static_cast<double>(r.retries));
   f_->migrations.Increment(static_cast<double>(r.migrations));
@@ -263,18 +282,15 @@ void RouterMetrics::Finished(const FinishedRequest& r) {
 
 void RouterMetrics::HttpDone(const std::string& handler, const std::string& method, int status, double seconds) {
   const std::string code = std::to_string(status / 100) + "xx";
-  prom::BuildCounter()
-      .Name("http_requests_total")
-      .Help("HTTP requests")
-      .Register(f_->registry)
-      .Add({{"handler", handler}, {"method", method}, {"status", code}})
-      .Increment();
-  prom::BuildHistogram()
-      .Name("http_request_duration_seconds")
-      .Help("HTTP request time")
-      .Register(f_->registry)
-      .Add({{"handler", handler}, {"method", method}}, kHttpBuckets)
-      .Observe(seconds);
+  Families::HttpSeries series;
+  {
+    std::lock_guard lock(f_->http_mutex);
+    Families::HttpSeries& known = f_->http[{handler, method, code}];
+    if (known.requests == nullptr) known = f_->Http(handler, method, code);
+    series = known;
+  }
+  series.requests->Increment();
+  series.seconds->Observe(seconds);
 }
 
 void RouterMetrics::Refused(const std::string& reason) {

@@ -191,7 +191,8 @@ class FakeWorker::Service final : public v1::Worker::Service {
 
   void Pace() {
     std::unique_lock lock(mutex);
-    for (auto at = std::chrono::steady_clock::now(); !killed; at += options.step_every) {
+    const Duration now = std::chrono::steady_clock::now().time_since_epoch();
+    for (TimePoint at(now - now % options.step_every); !killed; at += options.step_every) {
       if (!changed.wait_until(lock, at, [this] { return killed; })) StepAll();
     }
   }

@@ -25,8 +25,9 @@ struct FakeWorkerOptions {
   bool loading = false;
   int hold_after = 1 << 30;  ///< tokens per choice, then none until Release()
   int tokens_per_message = 1;
-  Duration
-      step_every{};  ///< > 0: one step of all choices at this pace, as an engine does; 0: each as fast as credit allows
+  /// > 0: one step of all choices at this pace, as an engine does, at multiples of it on the steady clock; 0: each as
+  /// fast as credit allows
+  Duration step_every{};
   absl::Status refuse;  ///< every Attach is answered with it
   uint32_t cached_tokens = 0;
   bool logprobs_top = true;

@@ -34,6 +34,7 @@ class HttpConnection {
   /// How far the server may write ahead of the reads.
   void SetReceiveBuffer(int bytes);
   void ShutdownSend();
+  int fd() const { return fd_; }
   void Close();
 
  private:

@@ -44,6 +44,24 @@ TEST(JsonWriter, WhatIsNoUtf8BecomesIt) {
   EXPECT_EQ(json("é\"👩"), "\"é\\\"👩\"");
 }
 
+TEST(JsonWriter, EveryByteIsEscapedAtEveryPlace) {
+  for (int c = 0; c < 0x80; ++c) {
+    std::string escaped(1, static_cast<char>(c));
+    if (c == '"' || c == '\\') escaped = std::string("\\") + escaped;
+    if (c < 0x20) {
+      char text[8];
+      std::snprintf(text, sizeof text, "\\u%04x", c);
+      escaped = c == '\n' ? "\\n" : c == '\r' ? "\\r" : c == '\t' ? "\\t" : text;
+    }
+    for (size_t at = 0; at < 20; ++at) {
+      const std::string before(at, 'x'), after(19 - at, '~');
+      std::string out;
+      AppendJsonString(before + static_cast<char>(c) + after, out);
+      EXPECT_EQ(out, '"' + before + escaped + after + '"') << "byte " << c << " at " << at;
+    }
+  }
+}
+
 TEST(JsonWriter, ASeedOf64BitsStaysOne) {
   std::string out;
   JsonWriter(out).Uint(~uint64_t{0});
@@ -51,7 +69,7 @@ TEST(JsonWriter, ASeedOf64BitsStaysOne) {
 }
 
 TEST(OpenAiJson, ChatChunks) {
-  const OpenAiJson json = Make(true);
+  OpenAiJson json = Make(true);
   EXPECT_EQ(
       json.RoleChunk(0, {}),
       Event(
@@ -77,8 +95,27 @@ TEST(OpenAiJson, ChatChunks) {
   EXPECT_STREQ(OpenAiJson::DoneEvent(), "data: [DONE]\n\n");
 }
 
+TEST(OpenAiJson, AChunkOfTextAloneSaysWhatAnyChunkSays) {
+  for (const bool chat : {true, false}) {
+    OpenAiJson json = Make(chat);
+    for (const auto usage : {OpenAiJson::Usage::kAbsent, OpenAiJson::Usage::kNull, OpenAiJson::Usage::kAbsent}) {
+      for (const uint32_t index : {0U, 1U, 12U}) {
+        ChoicePart part = Part("say \"hé\"");
+        part.index = index;
+        const std::string text = R"("say \"hé\"")";
+        const std::string choice =
+            chat ? R"("delta":{"content":)" + text + R"(},"logprobs":null,"finish_reason":null}])"
+                 : R"("text":)" + text + R"(,"logprobs":null,"finish_reason":null,"stop_reason":null}])";
+        EXPECT_EQ(json.TextChunk(part, {usage}),
+                  Event(chat ? kChat : kText, R"("choices":[{"index":)" + std::to_string(index) + "," + choice +
+                                                  (usage == OpenAiJson::Usage::kNull ? R"(,"usage":null})" : "}")));
+      }
+    }
+  }
+}
+
 TEST(OpenAiJson, TextChunks) {
-  const OpenAiJson json = Make(false, true);
+  OpenAiJson json = Make(false, true);
   EXPECT_EQ(
       json.TextChunk(Part("ab", {67, 68}), {}),
       Event(

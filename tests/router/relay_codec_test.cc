@@ -127,7 +127,6 @@ TEST(RelayCodec, NewsKeepsTokensLogprobsFinishAndTimings) {
   e.set_stop_token_id(2);
   e.mutable_timings()->set_decode_ms(7);
   const RelayNews n = DecodeNews(std::move(e));
-  EXPECT_EQ(n.leg_id, "r");
   EXPECT_EQ(n.attach_gen, 3u);
   EXPECT_EQ(n.index, 1u);
   EXPECT_EQ(n.position, 10u);

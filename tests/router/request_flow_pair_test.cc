@@ -73,7 +73,7 @@ std::string NameOf(State state) {
 }
 
 RelayNews News(std::vector<int32_t> tokens, uint64_t position, FinishReason finish = FinishReason::kNone) {
-  return {.leg_id = "r", .attach_gen = 1, .position = position, .token_ids = std::move(tokens), .finish = finish};
+  return {.attach_gen = 1, .position = position, .token_ids = std::move(tokens), .finish = finish};
 }
 
 PrefillResult NoRoom() {
@@ -267,7 +267,7 @@ TEST(RequestFlowPair, DecodeLostBeforeAttachCancelsThePrefillLeg) {
 
 TEST(RequestFlowPair, ASecondAttachNamesTheSameTicket) {
   RequestFlow flow = FlowIn(State::kStreaming);
-  RelayNews late{.leg_id = "r", .attach_gen = 1, .position = kPrompt + 2, .token_ids = {9}};
+  RelayNews late{.attach_gen = 1, .position = kPrompt + 2, .token_ids = {9}};
   flow.News(late, kStart);
   EXPECT_EQ(Taken(flow), "attach w2 g2 @101 c0 ticket e1");
   flow.ClientGone();

@@ -22,7 +22,6 @@ Duration Ms(int64_t ms) { return std::chrono::milliseconds(ms); }
 RelayNews Tokens(uint64_t gen, uint32_t index, uint64_t position, std::vector<int32_t> ids,
                  FinishReason finish = FinishReason::kNone) {
   RelayNews news;
-  news.leg_id = "r";
   news.attach_gen = gen;
   news.index = index;
   news.position = position;
