@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "kernels/quantized/weight.h"
 #include "kernels/tensor.h"
 
 namespace baton::kernels {
@@ -41,6 +42,16 @@ class PackedLinear {
   virtual size_t bytes() const = 0;          ///< device memory it holds
 };
 
+/// The weights [N, K] of a layer's experts packed for this device, with their optional biases. As PackedLinear.
+class PackedExperts {
+ public:
+  virtual ~PackedExperts() = default;
+  virtual int experts() const = 0;
+  virtual int64_t out_features() const = 0;  ///< N
+  virtual int64_t in_features() const = 0;   ///< K
+  virtual size_t bytes() const = 0;
+};
+
 /// What a device computes in; part of the numerics id.
 struct OpsTraits {
   DType compute = DType::kF32;  ///< activations and packed weights: f32 or bf16
@@ -50,6 +61,7 @@ struct OpsTraits {
   int threads = 1;
   bool host_memory = true;  ///< Allocate's memory may be read and written by the host, as the KV handoff does
   int column_multiple = 1;  ///< hidden sizes and in_features must be multiples of it (CUDA: 8)
+  int fused_rows = 0;       ///< up to so many rows a fused form is one kernel; beyond, and at 0, it is its parts
 };
 
 enum class Activation { kSilu, kGeluTanh };
@@ -99,6 +111,20 @@ struct AttentionParams {
   float logit_softcap = 0.0f;    ///< > 0: s ← cap · tanh(s / cap)
   const float* sinks = nullptr;  ///< [q_heads] extra softmax logit per head with no value (gpt-oss), or null
 };
+
+/// Where the tokens of a mixture-of-experts layer go: device memory of the caller, filled by RouteTokens.
+struct MoeRoutes {
+  int tokens = 0, experts = 0, per_token = 0;  ///< at most 256 experts, 16 of them per token
+  int32_t* chosen = nullptr;                   ///< [tokens, per_token] experts, best first
+  float* weights = nullptr;                    ///< [tokens, per_token]
+  int32_t* offsets = nullptr;                  ///< [experts + 1]: expert e has rows [offsets[e], offsets[e + 1])
+  int32_t* row_of_pair = nullptr;              ///< [tokens, per_token] its row; an expert's rows are in order of pairs
+  int32_t* token_of_row = nullptr;             ///< [rows()]
+  int rows() const { return tokens * per_token; }
+};
+
+/// Of multi-head latent attention: a token's cache is [latent 512 | rope 64], one vector for all heads.
+constexpr int kLatentDim = 576, kLatentValues = 512;
 
 /// How one row of logits becomes a token. Neutral values switch a field off. Applied in this order: allowed tokens →
 /// logit bias → min_tokens (bans `stop_ids`) → repetition, presence, frequency penalties → grammar mask → (greedy:
@@ -154,6 +180,16 @@ class Ops {
   /// no other. FailedPrecondition: the device has no kernel for the shape.
   virtual absl::StatusOr<std::unique_ptr<PackedLinear>> Pack(const Tensor& weight, const float* bias) = 0;
 
+  /// Packs a group-quantized weight and bias [N] f32 (may be null) for Linear and its fused forms: the bits of Pack
+  /// over DequantizedBf16(weight). Here: exactly that; a device with kernels for it keeps the codes.
+  virtual absl::StatusOr<std::unique_ptr<PackedLinear>> PackQuantized(const QuantizedWeight& weight,
+                                                                      const float* bias) {
+    std::vector<uint16_t> rows = DequantizedBf16(weight);
+    return Pack(Tensor(rows.data(), DType::kBF16, {weight.n, weight.k}), bias);
+  }
+  /// Packs weights [experts, N, K] (f32, bf16 or f16 host memory) and biases [experts, N] f32 (may be null).
+  virtual absl::StatusOr<std::unique_ptr<PackedExperts>> PackExperts(const Tensor& weights, const float* biases) = 0;
+
   // ---- dense
   /// out[t] = table[ids[t]] · scale.  ids [T], table [vocab, hidden] f32|bf16|f16, out [T, hidden] f32.
   virtual void Embedding(std::span<const int32_t> ids, const Tensor& table, float scale, const Tensor& out) = 0;
@@ -169,6 +205,27 @@ class Ops {
   virtual void Linear(const Tensor& x, const PackedLinear& w, const Tensor& out) = 0;
   /// out = act(gate) · up, the two halves of one row.  gate_up [T, 2n] compute dtype, out [T, n] compute dtype.
   virtual void GatedActivation(Activation act, const Tensor& gate_up, const Tensor& out) = 0;
+  // Fused forms, for steps of traits().fused_rows: a backend overrides them with one kernel of the same bits. `normed`
+  // [T, K] compute dtype and `gate_up` [T, 2n] compute dtype are scratch, whose contents are undefined afterwards.
+  /// out = RmsNorm(x) · Wᵀ + bias.  x [T, K] f32, norm [K] f32, out [T, N] compute dtype or f32.
+  virtual void NormLinear(const Tensor& x, const float* norm, float norm_offset, float eps, const PackedLinear& w,
+                          const Tensor& normed, const Tensor& out) {
+    RmsNorm(x, norm, norm_offset, eps, normed);
+    Linear(normed, w, out);
+  }
+  /// out = act(gate) · up of RmsNorm(x) · Wᵀ + bias, W's rows gate then up.  x [T, K] f32, out [T, n] compute dtype.
+  virtual void NormGatedLinear(const Tensor& x, const float* norm, float norm_offset, float eps, const PackedLinear& w,
+                               Activation act, const Tensor& normed, const Tensor& gate_up, const Tensor& out) {
+    RmsNorm(x, norm, norm_offset, eps, normed);
+    Linear(normed, w, gate_up);
+    GatedActivation(act, gate_up, out);
+  }
+  /// residual += x · Wᵀ + bias, the product in f32.  x [T, K] compute dtype, residual [T, N] f32 in place; `product`
+  /// [T, N] f32 is scratch.
+  virtual void LinearAdd(const Tensor& x, const PackedLinear& w, const Tensor& product, const Tensor& residual) {
+    Linear(x, w, product);
+    Add(product, residual);
+  }
   /// out[i] = x[rows[i]].  x [T, n], out [rows, n], same dtype.
   virtual void GatherRows(const Tensor& x, std::span<const int32_t> rows, const Tensor& out) = 0;
 
@@ -184,6 +241,23 @@ class Ops {
   /// q [T, q_heads, head_dim], out [T, q_heads, head_dim], compute dtype; GQA: q_heads a multiple of kv heads.
   virtual void Attention(const Tensor& q, const RaggedBatch& batch, const KvLayerView& kv,
                          const AttentionParams& params, const Tensor& out) = 0;
+
+  /// Attention over multi-head latent attention's cache, absorbed form, causal and paged as Attention: scores use all
+  /// kLatentDim elements, the values are the first kLatentValues. q [T, heads, kLatentDim], out [T, heads,
+  /// kLatentValues], compute dtype; latents: one head of kLatentDim, kv dtype (e4m3 with scale 1). No window, no sinks.
+  virtual void LatentAttention(const Tensor& q, const RaggedBatch& batch, const KvPlaneView& latents,
+                               const AttentionParams& params, const Tensor& out) = 0;
+
+  // ---- mixture of experts
+  /// The per_token best experts of each token, softmax weights over all experts or (renormalize) over the chosen, and
+  /// the lists. Ties go to the lower expert; NaN and −∞ count as the lowest number.  logits [tokens, experts] f32.
+  virtual void RouteTokens(const Tensor& logits, bool renormalize, const MoeRoutes& routes) = 0;
+  /// out[r] = x[token_of_row[r]] · W[e]ᵀ + bias[e] for the rows r of expert e; `by_row`: x[r] instead.  x [tokens or
+  /// rows, K] compute dtype, out [rows, N] compute dtype or f32.
+  virtual void ExpertLinear(const Tensor& x, bool by_row, const MoeRoutes& routes, const PackedExperts& w,
+                            const Tensor& out) = 0;
+  /// out[t] = Σ over t's choices, in order, of weight · y[row].  y [rows, n] compute dtype, out [tokens, n] f32.
+  virtual void CombineExperts(const Tensor& y, const MoeRoutes& routes, const Tensor& out) = 0;
 
   // ---- KV blocks
   /// Copies block src[i] to dst[i] in one layer (both planes, digests too): copy-on-write.

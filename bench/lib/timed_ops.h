@@ -1,4 +1,5 @@
-// An Ops that passes every call on and keeps what each took: where the time of a step goes.
+// An Ops that passes every call on and keeps what each took: where the time of a step goes. Fused forms are timed as
+// their parts.
 #pragma once
 
 #include <chrono>
@@ -35,6 +36,15 @@ class TimedOps final : public kernels::Ops {
     return ops_->Pack(weight, bias);
   }
 
+  absl::StatusOr<std::unique_ptr<kernels::PackedLinear>> PackQuantized(const kernels::QuantizedWeight& weight,
+                                                                       const float* bias) override {
+    return ops_->PackQuantized(weight, bias);
+  }
+  absl::StatusOr<std::unique_ptr<kernels::PackedExperts>> PackExperts(const kernels::Tensor& weights,
+                                                                      const float* biases) override {
+    return ops_->PackExperts(weights, biases);
+  }
+
   void Embedding(std::span<const int32_t> ids, const kernels::Tensor& table, float scale,
                  const kernels::Tensor& out) override {
     Time("embedding", [&] { ops_->Embedding(ids, table, scale, out); });
@@ -69,6 +79,20 @@ class TimedOps final : public kernels::Ops {
   void Attention(const kernels::Tensor& q, const kernels::RaggedBatch& batch, const kernels::KvLayerView& kv,
                  const kernels::AttentionParams& params, const kernels::Tensor& out) override {
     Time("attention", [&] { ops_->Attention(q, batch, kv, params, out); });
+  }
+  void LatentAttention(const kernels::Tensor& q, const kernels::RaggedBatch& batch, const kernels::KvPlaneView& latents,
+                       const kernels::AttentionParams& params, const kernels::Tensor& out) override {
+    Time("latent_attention", [&] { ops_->LatentAttention(q, batch, latents, params, out); });
+  }
+  void RouteTokens(const kernels::Tensor& logits, bool renormalize, const kernels::MoeRoutes& routes) override {
+    Time("route_tokens", [&] { ops_->RouteTokens(logits, renormalize, routes); });
+  }
+  void ExpertLinear(const kernels::Tensor& x, bool by_row, const kernels::MoeRoutes& routes,
+                    const kernels::PackedExperts& w, const kernels::Tensor& out) override {
+    Time("expert_linear", [&] { ops_->ExpertLinear(x, by_row, routes, w, out); });
+  }
+  void CombineExperts(const kernels::Tensor& y, const kernels::MoeRoutes& routes, const kernels::Tensor& out) override {
+    Time("combine_experts", [&] { ops_->CombineExperts(y, routes, out); });
   }
   void CopyBlocks(std::span<const int32_t> src, std::span<const int32_t> dst, const kernels::KvLayerView& kv) override {
     Time("copy_blocks", [&] { ops_->CopyBlocks(src, dst, kv); });

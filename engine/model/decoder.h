@@ -56,13 +56,21 @@ class Decoder : public Model {
   absl::StatusOr<kernels::Tensor> Head(const WantedRows& wanted);
   absl::Status GatherLogits(int64_t rows, const kernels::Tensor& normed);
 
-  // normed [T, hidden] → KV written and, unless only that is wanted, attended [T, q_heads · head_dim].
-  void Attention(int layer, const kernels::RaggedBatch& batch, const kernels::KvLayerView& kv, int64_t tokens,
-                 bool only_kv);
+  // Whether a part of `rows` runs in the fused forms of Ops, which have the same bits: norms are then part of the
+  // linear layers behind them, and the residual's sums of those before them. Needs sums that stay on this rank and no
+  // post-norms.
+  bool Fuses(int64_t rows) const;
+  // normed (fused: residual) [T, hidden] → KV written and, unless only that is wanted, attended [T, q_heads ·
+  // head_dim].
+  void Attention(int layer, const kernels::RaggedBatch& batch, const kernels::KvLayerView& kv,
+                 const kernels::Tensor& residual, bool fused, bool only_kv);
   // attended → residual, and its norm → normed. Both [rows, …].
   absl::Status AfterAttention(int layer, const kernels::Tensor& attended, const kernels::Tensor& residual);
   // normed → residual, and its norm by `next` → normed.
   absl::Status Mlp(int layer, const float* next, const kernels::Tensor& residual);
+  // Both of them in fused forms; normed only where `next` is given.
+  void FusedAfterAttention(int layer, const float* next, const kernels::Tensor& attended,
+                           const kernels::Tensor& residual);
   // x · Wᵀ over all ranks' columns of x, into projected.
   absl::Status SumOverRanks(const kernels::Tensor& x,
                             const std::vector<std::unique_ptr<kernels::PackedLinear>>& leaves);

@@ -11,8 +11,10 @@
 #include "kernels/cpu/amx_panels.h"
 #include "kernels/cpu/bf16_slices.h"
 #include "kernels/cpu/cpu_memory.h"
+#include "kernels/cpu/experts.h"
 #include "kernels/cpu/isa/amx_table.h"
 #include "kernels/cpu/isa/kernel_table.h"
+#include "kernels/cpu/latent_attention.h"
 #include "kernels/cpu/packed_panels.h"
 #include "kernels/cpu/pool.h"
 #include "kernels/cpu/rope_table.h"
@@ -67,6 +69,9 @@ class CpuOps final : public Ops {
     if (traits_.compute == DType::kBF16) return Bf16Slices::Make(weight, bias, kernels_, bf16_products_, pool_);
     return PackedPanels::Make(weight, bias, pool_);
   }
+  absl::StatusOr<std::unique_ptr<PackedExperts>> PackExperts(const Tensor& weights, const float* biases) override {
+    return CpuExperts::Make(*this, weights, biases);
+  }
 
   void Embedding(std::span<const int32_t> ids, const Tensor& table, float scale, const Tensor& out) override;
   void RmsNorm(const Tensor& x, const float* weight, float weight_offset, float eps, const Tensor& out) override;
@@ -81,6 +86,20 @@ class CpuOps final : public Ops {
                       const KvLayerView& kv) override;
   void Attention(const Tensor& q, const RaggedBatch& batch, const KvLayerView& kv, const AttentionParams& params,
                  const Tensor& out) override;
+  void LatentAttention(const Tensor& q, const RaggedBatch& batch, const KvPlaneView& latents,
+                       const AttentionParams& params, const Tensor& out) override {
+    cpu::LatentAttention(kernels_, pool_, q, batch, latents, params, out);
+  }
+  void RouteTokens(const Tensor& logits, bool renormalize, const MoeRoutes& routes) override {
+    cpu::RouteTokens(logits, renormalize, routes);
+  }
+  void ExpertLinear(const Tensor& x, bool by_row, const MoeRoutes& routes, const PackedExperts& w,
+                    const Tensor& out) override {
+    cpu::ExpertLinear(*this, x, by_row, routes, static_cast<const CpuExperts&>(w), out, expert_rows_);
+  }
+  void CombineExperts(const Tensor& y, const MoeRoutes& routes, const Tensor& out) override {
+    cpu::CombineExperts(kernels_, y, routes, out);
+  }
   void CopyBlocks(std::span<const int32_t> src, std::span<const int32_t> dst, const KvLayerView& kv) override;
   void SoftCap(float cap, const Tensor& x) override;
   std::vector<SampleResult> Sample(const Tensor& logits, std::span<const SampleRow> rows) override;
@@ -105,6 +124,7 @@ class CpuOps final : public Ops {
   RopeTable rope_;
   Bf16Products bf16_products_;
   AlignedVector<uint16_t> bf16_rows_;  // what Linear reads
+  std::vector<char> expert_rows_;      // what one expert reads
   std::vector<RowPlace> places_;       // of the step's rows
   std::vector<RowPiece> pieces_;       // of the step's rows, as attention cuts them
   std::vector<uint64_t> digests_;      // [2, T, kv_heads] of the tokens just written

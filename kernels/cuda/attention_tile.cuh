@@ -6,52 +6,16 @@
 // Logits are kept times log2(e), so that softmax is ex2.
 #pragma once
 
-#include "common/check.h"
-#include "kernels/px/px.h"
+#include "kernels/cuda/paged_kv.cuh"
 
 namespace baton::cuda {
 
-constexpr int kSubTileTokens = 64;
 constexpr int kTileTokens = 256;
 constexpr int kSubTilesPerTile = kTileTokens / kSubTileTokens;
 constexpr int kRowsPerWarp = 16;
 constexpr float kLog2E = 1.4426950408889634f;
 constexpr float kNegativeInfinity = -__builtin_huge_valf();
 constexpr int kNoTree = 0x7FFFFFFF;
-
-/// Tokens of a block, and what divides by them.
-struct BlockSize {
-  int tokens;
-  uint32_t reciprocal;
-  /// Exact for token < 2³² / tokens.
-  PX_DEVICE int BlockOf(int token) const {
-    return static_cast<int>(px::MulHigh(static_cast<uint32_t>(token), reciprocal));
-  }
-};
-constexpr int kMaxBlockTokens = 1024;  ///< contexts up to 4M tokens
-inline BlockSize MakeBlockSize(int tokens) {
-  BATON_CHECK(tokens % 16 == 0 && tokens > 0 && tokens <= kMaxBlockTokens, "blocks of ", tokens,
-              " tokens: a multiple of 16 up to ", kMaxBlockTokens, " is needed");
-  return {tokens, 0xFFFFFFFFu / static_cast<uint32_t>(tokens) + 1};
-}
-
-/// A paged cache as attention sees it. The head strides are 0 for ordinary caches; with per-head block tables
-/// (KV-Compress) every (sequence, head) has its own table and length, and tokens have no common position.
-template <typename Kv>
-struct PagedKv {
-  const Kv* k;  ///< block b at k + b · block_stride: [tokens_per_block, kv_heads, head_dim]
-  const Kv* v;
-  int64_t block_stride;   ///< elements
-  const int32_t* tables;  ///< [sequences, table_stride] (+ head · table_head_stride)
-  int64_t table_stride, table_head_stride;
-  const int32_t*
-      lengths;  ///< [sequences · (kv_heads if length_head_stride)]: tokens in the cache, this step's included
-  int length_stride, length_head_stride;
-  BlockSize block_size;
-  int kv_heads;
-  const float* k_scale;  ///< [kv_heads], e4m3 only: value = stored · scale
-  const float* v_scale;
-};
 
 struct AttentionOptions {
   float scale;         ///< multiplies q · k
@@ -67,28 +31,6 @@ struct RowRange {
   uint32_t tree;
 };
 
-/// Rows of kDim elements in shared memory, 16-byte chunks placed so that ldmatrix has no bank conflicts: XOR with the
-/// row where a row is a multiple of 128 bytes, else one chunk of padding.
-template <typename T, int kDim>
-struct TileLayout {
-  static constexpr int kChunk = 16 / static_cast<int>(sizeof(T));
-  static constexpr int kChunks = kDim / kChunk;
-  static constexpr bool kSwizzled = kChunks % 8 == 0;
-  static constexpr int kPitch = kSwizzled ? kDim : kDim + kChunk;
-  PX_DEVICE static int Offset(int row, int chunk) {
-    return row * kPitch + (kSwizzled ? chunk ^ (row & 7) : chunk) * kChunk;
-  }
-};
-
-template <typename Kv, int kDim>
-struct KvStage {
-  Kv k[kSubTileTokens * TileLayout<Kv, kDim>::kPitch];
-  Kv v[kSubTileTokens * TileLayout<Kv, kDim>::kPitch];
-};
-template <int kDim, bool kUsed>
-struct WideStage : KvStage<px::bf16, kDim> {};
-template <int kDim>
-struct WideStage<kDim, false> {};
 /// Query rows and a two-stage ring of KV; e4m3 is widened into one bf16 stage before it is used.
 template <typename Kv, int kDim, int kWarps>
 struct AttentionShared {
@@ -149,47 +91,6 @@ PX_DEVICE RowFinish FinishRow(float m, float l, const float* sinks, int q_head, 
     l = px::Fma(l, alpha, px::Exp2(sink - top));
   }
   return {px::Mul(px::Mul(alpha, 1.0f / l), v_scale), px::Mul(top + px::Log2(l), kLn2)};
-}
-
-/// Starts the copies of tokens [first, first + 64) of one kv head; tokens ≥ length become zero, whatever lies there.
-template <typename Kv, int kDim, int kThreads>
-PX_DEVICE void FetchKv(KvStage<Kv, kDim>& stage, const PagedKv<Kv>& kv, const int32_t* table, int length, int head,
-                       int first) {
-  using Layout = TileLayout<Kv, kDim>;
-  PX_UNROLL_BY(kDim > 128 ? 1 : 4)
-  for (int i = px::ThreadX(); i < kSubTileTokens * Layout::kChunks; i += kThreads) {
-    const int row = i / Layout::kChunks, chunk = i % Layout::kChunks, token = first + row;
-    const bool valid = token < length;
-    const int entry = kv.block_size.BlockOf(token), block = valid ? px::Load(table + entry) : 0;
-    const int in_block = token - entry * kv.block_size.tokens;
-    const int64_t at = valid ? block * kv.block_stride + (static_cast<int64_t>(in_block) * kv.kv_heads + head) * kDim +
-                                   chunk * Layout::kChunk
-                             : 0;
-    px::CpAsync16(stage.k + Layout::Offset(row, chunk), kv.k + at, valid);
-    px::CpAsync16(stage.v + Layout::Offset(row, chunk), kv.v + at, valid);
-  }
-}
-
-/// e4m3 → bf16 (exact), all threads of the block.
-template <int kDim, int kThreads, int kTokens = kSubTileTokens>
-PX_DEVICE void Widen(px::bf16* out, const px::e4m3* in) {
-  using From = TileLayout<px::e4m3, kDim>;
-  using To = TileLayout<px::bf16, kDim>;
-  PX_UNROLL_BY(kDim > 128 ? 1 : 4)  // at 256, o alone takes half of the registers
-  for (int i = px::ThreadX(); i < kTokens * From::kChunks; i += kThreads) {
-    const int row = i / From::kChunks, chunk = i % From::kChunks;
-    const px::U128 raw = px::LoadShared(reinterpret_cast<const px::U128*>(in + From::Offset(row, chunk)));
-    uint32_t wide[8];
-    PX_UNROLL
-    for (int w = 0; w < 8; ++w) {
-      const px::F2 pair = px::UnpackE4m3(static_cast<uint16_t>(raw.w[w / 2] >> (w % 2 * 16)));
-      wide[w] = px::PackBf16(pair.x, pair.y);
-    }
-    px::StoreShared(reinterpret_cast<px::U128*>(out + To::Offset(row, 2 * chunk)),
-                    px::U128{wide[0], wide[1], wide[2], wide[3]});
-    px::StoreShared(reinterpret_cast<px::U128*>(out + To::Offset(row, 2 * chunk + 1)),
-                    px::U128{wide[4], wide[5], wide[6], wide[7]});
-  }
 }
 
 /// s[64 tokens] of 16 rows: q · k.

@@ -7,7 +7,7 @@
 // other form); M ≤ 16 streams the weights: 28 KiB in flight per block.
 #pragma once
 
-#include "kernels/cuda/attention_tile.cuh"
+#include "kernels/cuda/tile_layout.cuh"
 #include "kernels/runtime/runtime.h"
 
 namespace baton::cuda {

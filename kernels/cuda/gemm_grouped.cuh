@@ -4,9 +4,9 @@
 // The tiles and loops of gemm.cuh: a row has the bits that a GEMM with its expert's weight gives it, whatever the other
 // rows chose. Nothing is planned on the host, so a graph replays it: the grid covers the worst case, a block finds its
 // tile in the offsets and ends when there is none.
-// Floor: the weights of the experts that have rows, 2·E·N·K bytes (each once while all its rows fit one tile),
-// 2·rows·(K
-// + N) bytes, 2·rows·N·K FLOP. 64 tokens, k = 8, 128 experts of 1536 × 4096: all 128 read, 1.6 GB, 375 µs at 4.3 TB/s.
+// Floor: the weights of the experts that have rows, 2·E·N·K bytes (each once while all its rows fit one tile), and
+// 2·rows·(K + N) bytes; 2·rows·N·K FLOP. 64 tokens, k = 8, 128 experts of 1536 × 4096: all 128 read, 1.6 GB, 375 µs at
+// 4.3 TB/s.
 #pragma once
 
 #include "kernels/cuda/gemm.cuh"

@@ -6,8 +6,8 @@
 // differs leaves garbage in blocks which nobody may read before their ticket is ready, and which its repetition
 // overwrites, digests included.
 // Floor per token and head: read b bytes of the slot, write the cache's, 8 bytes of digest per 16 tokens; 1 FLOP per
-// element that is scaled. 40k tokens/s
-// of 128 KiB: 5.2 GB/s in and out, 0.25 % of 4.3 TB/s. One block per run, one warp per (unit, head).
+// element that is scaled. 40k tokens/s of 128 KiB: 5.2 GB/s in and out, 0.25 % of 4.3 TB/s. One block per run, one warp
+// per (unit, head).
 #pragma once
 
 #include "kernels/cuda/kv_run.cuh"

@@ -1,25 +1,15 @@
-// Group-quantized weights re-laid out for gemm_quant.cuh, once at load. AWQ, GPTQ, GGUF Q4_0 (zero 8, group 32) and
-// Q8_0 (stored + 128, zero 128, group 32) all come as codes, scales and zeros: quant_formats.h.
+// Group-quantized weights re-laid out for gemm_quant.cuh, once at load.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
-#include "common/check.h"
 #include "kernels/cuda/gemm_quant.cuh"
+#include "kernels/quantized/weight.h"
 
 namespace baton::cuda {
 
-/// value[n][k] = (codes[n][k] − zeros[n][k / group]) · scales[n][k / group].
-struct QuantizedWeight {
-  int bits = 4;                   ///< 4 or 8
-  int n = 0, k = 0, group = 128;  ///< k a multiple of 8 and of group; group 32, a multiple of 64, or k
-  std::vector<uint8_t> codes;     ///< [n, k], one code per byte, 0 … 2^bits − 1
-  std::vector<float> scales;      ///< [n, k / group], rounded to bf16
-  std::vector<uint16_t> zeros;    ///< [n, k / group], 0 … 2^bits (GPTQ reaches it)
-};
-
-inline bool GroupFits(int k, int group) { return group == 32 || group % 64 == 0 || group == k; }
+using kernels::QuantizedWeight;
 
 struct QuantLayout {
   std::vector<px::U128> words;  ///< [n blocks of 16, k steps of 64, 32, bits / 4]; missing columns and k are code 0
@@ -43,8 +33,7 @@ inline void PlaceCode(const QuantizedWeight& w, int col, int k, uint32_t code, Q
 }  // namespace quant_internal
 
 inline QuantLayout LayOutQuantized(const QuantizedWeight& w) {
-  BATON_CHECK((w.bits == 4 || w.bits == 8) && w.k % 8 == 0 && w.k % w.group == 0 && GroupFits(w.k, w.group), w.bits,
-              " bits, k ", w.k, ", group ", w.group);
+  kernels::CheckQuantized(w);
   const int blocks = (w.n + 15) / 16, groups = w.k / w.group, rows = QuantGroups(w.k, w.group);
   QuantLayout out;
   out.words.assign(static_cast<size_t>(blocks) * QuantSteps(w.k) * 32 * (w.bits / 4), px::U128{});

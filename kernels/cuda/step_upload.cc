@@ -74,19 +74,22 @@ const StepOnDevice& StepUpload::Get(const kernels::RaggedBatch& b, int tokens_pe
   return step_;
 }
 
-const AttentionWork& StepUpload::Work(int q_heads, int kv_heads, int window, int warps) {
-  auto found = std::ranges::find_if(
-      plans_, [&](const Planned& p) { return p.q_heads == q_heads && p.kv_heads == kv_heads && p.window == window; });
+const AttentionWork& StepUpload::Work(const AttentionKind& kind, int warps) {
+  auto found = std::ranges::find(plans_, kind, &Planned::kind);
   if (found == plans_.end()) {
     plans_.emplace_back(stream_);
     found = plans_.end() - 1;
-    found->q_heads = q_heads, found->kv_heads = kv_heads, found->window = window;
+    found->kind = kind;
   }
   if (found->current) return found->work;
-  const int decode_rows = std::max(1, kRowsPerWarp / (q_heads / kv_heads));
-  const std::vector<PrefillTile> tiles = PlanPrefill(row_start_, lengths_, decode_rows + 1);
-  DecodeShape shape{row_start_, lengths_, false, q_heads, kv_heads, window};
-  shape.max_rows = decode_rows;
+  DecodeShape shape{row_start_, lengths_, false, kind.q_heads, kind.kv_heads, kind.window};
+  std::vector<PrefillTile> tiles;
+  if (kind.latent) {
+    shape.rows_per_group = kMlaRows;
+  } else {
+    shape.max_rows = std::max(1, kRowsPerWarp / (kind.q_heads / kind.kv_heads));
+    tiles = PlanPrefill(row_start_, lengths_, shape.max_rows + 1);
+  }
   DecodePlan decode = PlanDecode(shape);
   if (warps > 0) {
     shape.fixed_tiles = false;

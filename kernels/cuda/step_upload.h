@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kernels/cuda/attention_plan.h"
+#include "kernels/cuda/mla_decode.cuh"
 #include "kernels/cuda/scratch.h"
 #include "kernels/ops.h"
 
@@ -19,6 +20,13 @@ struct StepOnDevice {
   const int32_t* slots;      ///< [rows] block · tokens_per_block + offset
   int64_t table_stride;
   int rows, last_position;
+};
+
+/// One kind of layer.
+struct AttentionKind {
+  int q_heads = 1, kv_heads = 1, window = 0;
+  bool latent = false;  ///< multi-head latent attention: every row is decoded, kMlaRows packed rows at a time
+  bool operator==(const AttentionKind&) const = default;
 };
 
 /// Which part of the step goes to which attention kernel, for one kind of layer.
@@ -38,12 +46,12 @@ class StepUpload {
   /// Of the step that Get returned last. Sequences whose packed rows fit one MMA tile are decoded, others prefilled.
   /// `warps` > 0: for the decode form without fixed tiles, cut so that as many warps have about one item each; else one
   /// item per fixed tile. The same for all calls of an object.
-  const AttentionWork& Work(int q_heads, int kv_heads, int window, int warps);
+  const AttentionWork& Work(const AttentionKind& kind, int warps);
 
  private:
   struct Planned {
     explicit Planned(gpu::Stream& stream) : memory(stream) {}
-    int q_heads = 0, kv_heads = 0, window = 0;
+    AttentionKind kind;
     bool current = false;
     Scratch memory;
     AttentionWork work{};

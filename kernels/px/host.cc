@@ -205,7 +205,11 @@ void CpAsync16(void* dst, const void* src, bool valid, Where where) {
   block.SharedOffset(dst, 16, 16, "cp.async", where);
   CheckAligned(src, 16, "cp.async source", where);
   ++block.counters.cp_async;
-  if (block.accesses) CountGlobal(src, 16, where);
+  if (block.accesses) {
+    const simt::Thread& t = CurrentThread();
+    block.accesses->Global(t.warp, t.lane, reinterpret_cast<uint64_t>(src), valid ? 16 : 0, where);
+    CountShared(dst, 16, where);
+  }
   CurrentThread().open_copies.push_back({dst, src, 16, valid});
   if (!block.policy.lazy()) PerformCopies(CurrentThread().open_copies);
 }

@@ -33,7 +33,7 @@ void AccessCounter::Finish(Counters& counters, const std::vector<int>& lanes_of_
       for (int first = 0; first < 32; first += lanes_per_pass) {
         std::set<uint64_t> words;
         for (const Access& a : accesses) {
-          if (a.lane < first || a.lane >= first + lanes_per_pass) continue;
+          if (a.bytes == 0 || a.lane < first || a.lane >= first + lanes_per_pass) continue;
           for (uint64_t w = a.address / kBankBytes; w <= (a.address + a.bytes - 1) / kBankBytes; ++w) words.insert(w);
         }
         if (words.empty()) continue;
@@ -48,7 +48,8 @@ void AccessCounter::Finish(Counters& counters, const std::vector<int>& lanes_of_
     } else {
       std::set<uint64_t> sectors;
       for (const Access& a : accesses)
-        for (uint64_t s = a.address / kSectorBytes; s <= (a.address + a.bytes - 1) / kSectorBytes; ++s) sectors.insert(s);
+        for (uint64_t s = a.address / kSectorBytes; a.bytes > 0 && s <= (a.address + a.bytes - 1) / kSectorBytes; ++s)
+          sectors.insert(s);
       const uint64_t ideal = (bytes + kSectorBytes - 1) / kSectorBytes;
       ++counters.global_requests;
       counters.global_sectors += sectors.size();
@@ -58,10 +59,9 @@ void AccessCounter::Finish(Counters& counters, const std::vector<int>& lanes_of_
     if (static_cast<int>(accesses.size()) < lanes_of_warp[key.warp]) ++counters.divergent_requests;
     extra_of_site[key.site] += extra;
   }
-  uint64_t worst = 0;
   for (const auto& [site, extra] : extra_of_site) {
-    if (extra <= worst) continue;
-    worst = extra;
+    if (extra <= counters.worst_extra) continue;
+    counters.worst_extra = extra;
     const char* file = std::get<0>(site);
     const char* slash = std::strrchr(file, '/');
     counters.worst_site = std::string(slash ? slash + 1 : file) + ":" + std::to_string(std::get<1>(site));

@@ -14,6 +14,7 @@ namespace baton::simt {
 
 class AccessCounter {
  public:
+  /// `bytes` 0: a lane that takes part and touches nothing.
   void Global(int warp, int lane, uint64_t address, int bytes, const std::source_location& where) {
     Add(false, warp, lane, address, bytes, where);
   }

@@ -68,7 +68,7 @@ void AddCounters(Counters& sum, const Counters& more) {
   sum.shared_requests += more.shared_requests;
   sum.bank_conflicts += more.bank_conflicts;
   sum.divergent_requests += more.divergent_requests;
-  if (sum.worst_site.empty()) sum.worst_site = more.worst_site;
+  if (more.worst_extra > sum.worst_extra) sum.worst_extra = more.worst_extra, sum.worst_site = more.worst_site;
 }
 
 Outcome RunGrid(const GridShape& shape, const Policy& policy) {

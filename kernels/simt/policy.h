@@ -45,14 +45,15 @@ struct Counters {
   uint64_t cp_async = 0;   ///< per thread
   uint64_t barriers = 0;   ///< block or named barriers completed
   uint64_t shuffles = 0;   ///< warp-level shuffles and votes
-  // with Policy::count, over px::Load*/Store* and ldmatrix:
+  // with Policy::count, over px::Load*/Store*, ldmatrix and cp.async (both of its sides):
   uint64_t global_requests = 0;     ///< warp-level global accesses
   uint64_t global_sectors = 0;      ///< 32-byte sectors they touched
   uint64_t global_ideal_sectors = 0;///< sectors a perfectly coalesced access of the same bytes touches
   uint64_t shared_requests = 0;     ///< warp-level shared accesses
   uint64_t bank_conflicts = 0;      ///< extra wavefronts beyond the ideal number
   uint64_t divergent_requests = 0;  ///< warp-level accesses made by only some of the warp's lanes
-  std::string worst_site;           ///< file:line with the most extra wavefronts or sectors
+  std::string worst_site;           ///< file:line with the most extra wavefronts or sectors in one block
+  uint64_t worst_extra = 0;         ///< how many
 };
 
 /// How a grid ended. `error` is empty when all went well; else it names block, thread, operation and source line.

@@ -115,6 +115,19 @@ class FakeOps final : public kernels::Ops {
     Dies().IgnoreError();
   }
   void SoftCap(float, const Tensor&) override { Dies().IgnoreError(); }
+  absl::StatusOr<std::unique_ptr<kernels::PackedExperts>> PackExperts(const Tensor&, const float*) override {
+    return Dies();
+  }
+  void LatentAttention(const Tensor&, const kernels::RaggedBatch&, const kernels::KvPlaneView&,
+                       const kernels::AttentionParams&, const Tensor&) override {
+    Dies().IgnoreError();
+  }
+  void RouteTokens(const Tensor&, bool, const kernels::MoeRoutes&) override { Dies().IgnoreError(); }
+  void ExpertLinear(const Tensor&, bool, const kernels::MoeRoutes&, const kernels::PackedExperts&,
+                    const Tensor&) override {
+    Dies().IgnoreError();
+  }
+  void CombineExperts(const Tensor&, const kernels::MoeRoutes&, const Tensor&) override { Dies().IgnoreError(); }
 
   void CopyBlocks(std::span<const int32_t> src, std::span<const int32_t> dst, const kernels::KvLayerView& kv) override {
     for (size_t i = 0; i < src.size(); ++i) {

@@ -60,6 +60,23 @@ TEST(WorkerDevice, AnswersWhatTheCpuAnswers) {
   }
 }
 
+// Few rows run in the fused forms of Ops, many do not.
+TEST(WorkerDevice, AStepOfFewRowsHasTheBitsOfAStepOfMany) {
+  StartUpProgress progress;
+  absl::StatusOr<LoadedModel> device = StartUp(OnDevice(), progress);
+  ASSERT_TRUE(device.ok()) << device.status();
+  const std::vector<int32_t> tokens{5, 17, 3, 99, 42, 7, 256, 31, 8, 64, 12, 9};
+  ASSERT_LT(device->ops->traits().fused_rows, static_cast<int>(tokens.size()));
+  const std::vector<float> want = LastLogits(*device, tokens, 0);
+  for (size_t few : {1u, 3u, 8u}) {
+    ASSERT_LE(static_cast<int>(few), device->ops->traits().fused_rows);
+    const auto first = tokens.end() - static_cast<std::ptrdiff_t>(few);
+    LastLogits(*device, {tokens.begin(), first}, 0);
+    EXPECT_EQ(LastLogits(*device, {first, tokens.end()}, static_cast<int32_t>(tokens.size() - few)), want)
+        << few << " rows";
+  }
+}
+
 TEST(WorkerDevice, WithoutThePluginStartUpSaysWhatIsMissing) {
   WorkerConfig c = OnDevice();
   c.device_plugin = "/nowhere/libbaton_cuda.so";

@@ -1,18 +1,18 @@
 // Checkpoints' quantized formats: every one, packed here as its own project packs it, gives the values that it stands
 // for, and the GEMM and GEMV over its re-laid words give the products of those values.
-#include "kernels/cuda/quant_formats.h"
-
 #include <gmock/gmock.h>
 
 #include <cstring>
 
 #include "kernels/cuda/gemv.cuh"
+#include "kernels/cuda/quant_layout.h"
+#include "kernels/quantized/checkpoint_formats.h"
 #include "tests/kernels/cuda/shape_sweep.h"
 
 namespace baton::cuda_test {
 namespace {
 
-using cuda::QuantizedWeight;
+using kernels::QuantizedWeight;
 
 /// What a checkpoint means, drawn at random: codes, zeros and f16 scales.
 struct Meaning {
@@ -69,7 +69,7 @@ struct AwqFile {
     for (int g = 0; g < m.groups; ++g)
       for (int c = 0; c < m.n; c += 8) zeros.push_back(pack([&](int at) { return m.Zero(c + at, g); }));
   }
-  cuda::AwqWeight View(const Meaning& m) {
+  kernels::AwqWeight View(const Meaning& m) {
     return {m.n, m.k, m.group, weights, zeros, {scales.data(), DType::kF16, {m.groups, m.n}}};
   }
   std::vector<uint32_t> weights, zeros;
@@ -92,7 +92,7 @@ struct GptqFile {
       }
     for (int i = 0; i < m.k; ++i) group_of_input.push_back(i / m.group);
   }
-  cuda::GptqWeight View(const Meaning& m) {
+  kernels::GptqWeight View(const Meaning& m) {
     return {m.bits, m.n, m.k, m.group, weights, zeros, {scales.data(), DType::kF16, {m.groups, m.n}}, group_of_input};
   }
   std::vector<uint32_t> weights, zeros;
@@ -162,7 +162,7 @@ TEST(QuantFormats, AwqIsWhatItStandsFor) {
   for (auto [n, k, group, rows] : {std::array{40, 256, 128, 3}, {8, 192, 64, 17}, {16, 96, 32, 2}, {24, 64, 64, 1}}) {
     const Meaning m(4, n, k, group, static_cast<unsigned>(n + k));
     AwqFile file(m);
-    const auto w = cuda::UnpackAwq(file.View(m));
+    const auto w = kernels::UnpackAwq(file.View(m));
     ASSERT_TRUE(w.ok()) << w.status();
     EXPECT_EQ(Difference(*w, m), "");
     CheckProducts<4>(*w, m, rows);
@@ -173,7 +173,7 @@ template <int kBits>
 void CheckGptq(int n, int k, int group, int rows) {
   const Meaning m(kBits, n, k, group, static_cast<unsigned>(n + k));
   GptqFile file(m);
-  const auto w = cuda::UnpackGptq(file.View(m));
+  const auto w = kernels::UnpackGptq(file.View(m));
   ASSERT_TRUE(w.ok()) << w.status();
   EXPECT_EQ(Difference(*w, m), "");
   CheckProducts<kBits>(*w, m, rows);
@@ -189,7 +189,7 @@ TEST(QuantFormats, GptqIsWhatItStandsFor) {
 TEST(QuantFormats, GgufBlocksAreWhatTheyStandFor) {
   for (auto [n, k, rows] : {std::array{33, 96, 2}, {16, 576, 1}, {5, 32, 20}}) {
     Meaning four(4, n, k, 32, static_cast<unsigned>(n)), eight(8, n, k, 32, static_cast<unsigned>(k));
-    const auto w4 = cuda::UnpackQ4_0(GgufBlocks(four), n, k), w8 = cuda::UnpackQ8_0(GgufBlocks(eight), n, k);
+    const auto w4 = kernels::UnpackQ4_0(GgufBlocks(four), n, k), w8 = kernels::UnpackQ8_0(GgufBlocks(eight), n, k);
     ASSERT_TRUE(w4.ok() && w8.ok()) << w4.status() << w8.status();
     EXPECT_EQ(Difference(*w4, four), "");
     EXPECT_EQ(Difference(*w8, eight), "");
@@ -202,27 +202,27 @@ TEST(QuantFormats, WhatDoesNotFitIsNamedWithItsNumbers) {
   using testing::HasSubstr;
   const Meaning m(4, 16, 128, 64, 1);
   AwqFile awq(m);
-  cuda::AwqWeight a = awq.View(m);
+  kernels::AwqWeight a = awq.View(m);
   a.weights = a.weights.first(7);
-  EXPECT_THAT(cuda::UnpackAwq(a).status().ToString(), HasSubstr("qweight has 7 elements"));
+  EXPECT_THAT(kernels::UnpackAwq(a).status().ToString(), HasSubstr("qweight has 7 elements"));
   a = awq.View(m), a.n = 12;
-  EXPECT_THAT(cuda::UnpackAwq(a).status().ToString(), HasSubstr("12 × 128"));
+  EXPECT_THAT(kernels::UnpackAwq(a).status().ToString(), HasSubstr("12 × 128"));
   a = awq.View(m), a.group = 16;
-  EXPECT_EQ(cuda::UnpackAwq(a).status().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(cuda::UnpackAwq(a).status().ToString(), HasSubstr("groups of 16 of 128 inputs"));
+  EXPECT_EQ(kernels::UnpackAwq(a).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(kernels::UnpackAwq(a).status().ToString(), HasSubstr("groups of 16 of 128 inputs"));
   a = awq.View(m), a.scales.shape[0] = 1;
-  EXPECT_THAT(cuda::UnpackAwq(a).status().ToString(), HasSubstr("scales are 1 × 16, want 2 × 16"));
+  EXPECT_THAT(kernels::UnpackAwq(a).status().ToString(), HasSubstr("scales are 1 × 16, want 2 × 16"));
   GptqFile gptq(m);
   std::swap(gptq.group_of_input[3], gptq.group_of_input[100]);
-  const absl::Status ordered = cuda::UnpackGptq(gptq.View(m)).status();
+  const absl::Status ordered = kernels::UnpackGptq(gptq.View(m)).status();
   EXPECT_EQ(ordered.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(ordered.ToString(), HasSubstr("input 3 is of group 1, not 0"));
-  cuda::GptqWeight g = gptq.View(m);
+  kernels::GptqWeight g = gptq.View(m);
   g.bits = 3;
-  EXPECT_THAT(cuda::UnpackGptq(g).status().ToString(), HasSubstr("3 bits"));
+  EXPECT_THAT(kernels::UnpackGptq(g).status().ToString(), HasSubstr("3 bits"));
   const std::vector<std::byte> blocks(17);
-  EXPECT_THAT(cuda::UnpackQ4_0(blocks, 1, 32).status().ToString(), HasSubstr("17 bytes of blocks"));
-  EXPECT_THAT(cuda::UnpackQ8_0(blocks, 1, 40).status().ToString(), HasSubstr("multiples of 1, 32"));
+  EXPECT_THAT(kernels::UnpackQ4_0(blocks, 1, 32).status().ToString(), HasSubstr("17 bytes of blocks"));
+  EXPECT_THAT(kernels::UnpackQ8_0(blocks, 1, 40).status().ToString(), HasSubstr("multiples of 1, 32"));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Quantized checkpoints as they lie in files, unpacked to what quant_layout.h lays out: AWQ, GPTQ, GGUF Q4_0 and Q8_0.
+// Quantized checkpoints as they lie in files, unpacked to weight.h's form: AWQ, GPTQ, GGUF Q4_0 and Q8_0.
 // Host code, once per weight at load; no thread of its own.
 //
 // Sources: AutoAWQ's GEMM format, AutoGPTQ's checkpoint format version 1, ggml's block_q4_0 and block_q8_0.
@@ -9,17 +9,17 @@
 #include <span>
 
 #include "absl/status/statusor.h"
-#include "kernels/cuda/quant_layout.h"
+#include "kernels/quantized/weight.h"
 #include "kernels/tensor.h"
 
-namespace baton::cuda {
+namespace baton::kernels {
 
 /// 4 bits along the outputs: word [k, n / 8], its nibbles are outputs 0, 2, 4, 6, 1, 3, 5, 7 of eight.
 struct AwqWeight {
   int n = 0, k = 0, group = 128;      ///< n a multiple of 8
   std::span<const uint32_t> weights;  ///< [k, n / 8]
   std::span<const uint32_t> zeros;    ///< [k / group, n / 8], packed alike
-  kernels::Tensor scales;             ///< [k / group, n] f16, bf16 or f32
+  Tensor scales;                      ///< [k / group, n] f16, bf16 or f32
 };
 /// InvalidArgument with the numbers: a size that does not belong to n, k and group. FailedPrecondition: a group that
 /// the kernels do not take (GroupFits).
@@ -30,7 +30,7 @@ struct GptqWeight {
   int bits = 4, n = 0, k = 0, group = 128;  ///< group k: one per output
   std::span<const uint32_t> weights;        ///< [k · bits / 32, n]
   std::span<const uint32_t> zeros;          ///< [k / group, n · bits / 32]
-  kernels::Tensor scales;                   ///< [k / group, n] f16, bf16 or f32
+  Tensor scales;                            ///< [k / group, n] f16, bf16 or f32
   std::span<const int32_t> group_of_input;  ///< g_idx [k], or empty
 };
 /// FailedPrecondition: inputs ordered by activation (desc_act), where neighbours do not share a group.
@@ -40,4 +40,4 @@ absl::StatusOr<QuantizedWeight> UnpackGptq(const GptqWeight& w);
 absl::StatusOr<QuantizedWeight> UnpackQ4_0(std::span<const std::byte> blocks, int n, int k);
 absl::StatusOr<QuantizedWeight> UnpackQ8_0(std::span<const std::byte> blocks, int n, int k);
 
-}  // namespace baton::cuda
+}  // namespace baton::kernels

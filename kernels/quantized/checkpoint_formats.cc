@@ -1,11 +1,11 @@
-#include "kernels/cuda/quant_formats.h"
+#include "kernels/quantized/checkpoint_formats.h"
 
 #include <cstring>
 
+#include "common/half.h"
 #include "common/status.h"
-#include "kernels/px/types.h"
 
-namespace baton::cuda {
+namespace baton::kernels {
 namespace {
 
 constexpr int kGgufBlock = 32;
@@ -28,7 +28,7 @@ absl::Status CheckShape(int n, int k, int group, int n_multiple, int k_multiple)
                                            " and the group are needed"));
 }
 
-absl::StatusOr<std::vector<float>> Transposed(const kernels::Tensor& scales, const QuantizedWeight& w) {
+absl::StatusOr<std::vector<float>> Transposed(const Tensor& scales, const QuantizedWeight& w) {
   const int groups = w.k / w.group;
   if (scales.rank != 2 || scales.rows() != groups || scales.cols() != w.n) {
     return absl::InvalidArgumentError(StrCat("scales are ", scales.rank > 0 ? scales.rows() : 0, " × ",
@@ -40,8 +40,8 @@ absl::StatusOr<std::vector<float>> Transposed(const kernels::Tensor& scales, con
       const int64_t at = g * scales.row_stride + c;
       float& to = out[static_cast<size_t>(c) * groups + g];
       switch (scales.dtype) {
-        case DType::kF16: to = px::ToFloat(scales.Data<const px::f16>()[at]); break;
-        case DType::kBF16: to = px::ToFloat(scales.Data<const px::bf16>()[at]); break;
+        case DType::kF16: to = FloatOfF16(scales.Data<const uint16_t>()[at]); break;
+        case DType::kBF16: to = FloatOfBf16(scales.Data<const uint16_t>()[at]); break;
         case DType::kF32: to = scales.Data<const float>()[at]; break;
         default: return absl::InvalidArgumentError(StrCat("scales of ", DTypeName(scales.dtype)));
       }
@@ -60,7 +60,7 @@ QuantizedWeight Sized(int bits, int n, int k, int group) {
 float ReadF16(const std::byte* at) {
   uint16_t bits;
   std::memcpy(&bits, at, sizeof bits);
-  return px::F16BitsToFloat(bits);
+  return FloatOfF16(bits);
 }
 
 /// decode(block's bytes behind the scale, its 32 codes) for every block of every row.
@@ -157,4 +157,4 @@ absl::StatusOr<QuantizedWeight> UnpackQ8_0(std::span<const std::byte> blocks, in
   });
 }
 
-}  // namespace baton::cuda
+}  // namespace baton::kernels

@@ -1,0 +1,163 @@
+// Linear layers over quantized weights, and what is fused to a linear layer: each has the bits of the operations that
+// it stands for, in whatever batch.
+#include <gtest/gtest.h>
+
+#include "tests/kernels/contract/backends.h"
+#include "tests/kernels/contract/host_tensor.h"
+
+namespace baton::kernels {
+namespace {
+
+struct Format {
+  int bits;  ///< 16: a plain weight
+  int group;
+};
+constexpr Format kFormats[] = {{16, 0}, {4, 32}, {4, 128}, {8, 64}};
+
+QuantizedWeight Draw(int bits, int n, int k, int group, std::mt19937& rng) {
+  QuantizedWeight w{bits, n, k, group, {}, {}, {}};
+  for (int i = 0; i < n * k; ++i) w.codes.push_back(static_cast<uint8_t>(rng() % (1u << bits)));
+  for (int i = 0; i < n * (k / group); ++i) {
+    w.scales.push_back(Rounded(DType::kBF16, 0.01f + 0.0001f * static_cast<float>(rng() % 900)));
+    w.zeros.push_back(static_cast<uint16_t>(rng() % ((1u << bits) + 1)));
+  }
+  return w;
+}
+
+class FusedLinearContract : public testing::TestWithParam<Backend> {
+ protected:
+  std::unique_ptr<PackedLinear> PackIn(const Format& f, int n, int k, const float* bias) {
+    auto packed = [&] {
+      if (f.bits != 16) return ops_->PackQuantized(Draw(f.bits, n, k, f.group, rng_), bias);
+      HostTensor w(DType::kBF16, n, k);
+      w.Fill(rng_, 0.3f);
+      return ops_->Pack(w.view(), bias);
+    }();
+    EXPECT_TRUE(packed.ok()) << packed.status();
+    return *std::move(packed);
+  }
+  SharedVector<float> Floats(int n) {
+    SharedVector<float> v(static_cast<size_t>(n));
+    for (float& x : v) x = std::normal_distribution<float>()(rng_);
+    return v;
+  }
+  std::vector<int> RowCounts() const {
+    return slow_ ? std::vector<int>{1, 8, 20} : std::vector<int>{0, 1, 3, 8, 9, 40};
+  }
+  void ExpectSame(const HostTensor& got, const HostTensor& want, const std::string& what) {
+    for (int64_t r = 0; r < want.rows(); ++r) ASSERT_EQ(got.Row(r), want.Row(r)) << what << ", row " << r;
+  }
+
+  const DType compute_ = GetParam().compute;
+  const bool slow_ = GetParam().slow;
+  std::unique_ptr<Ops> ops_ = GetParam().make(compute_);
+  std::mt19937 rng_{21};
+};
+
+TEST(QuantizedWeight, IsRoundedOnceToBf16) {
+  std::mt19937 rng(1);
+  for (const Format& f : {Format{4, 32}, {8, 64}, {4, 192}}) {
+    const QuantizedWeight w = Draw(f.bits, 5, 192, f.group, rng);
+    const std::vector<uint16_t> rows = DequantizedBf16(w);
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const size_t g = i / 192 * static_cast<size_t>(192 / f.group) + i % 192 / static_cast<size_t>(f.group);
+      const double value = (int{w.codes[i]} - int{w.zeros[g]}) * double{w.scales[g]};
+      ASSERT_NEAR(FromBf16(rows[i]), value, std::abs(value) * 0x1p-8) << f.bits << " bits, element " << i;
+    }
+  }
+}
+
+TEST_P(FusedLinearContract, AQuantizedWeightHasTheBitsOfItsDequantizedOne) {
+  struct {
+    int bits, n, k, group;
+  } const shapes[] = {{4, 40, 128, 32}, {8, 33, 192, 64}, {4, 70, 256, 128}, {8, 17, 72, 72}, {4, 1, 64, 64}};
+  for (const auto& s : shapes) {
+    const QuantizedWeight w = Draw(s.bits, s.n, s.k, s.group, rng_);
+    const SharedVector<float> bias = Floats(s.n);
+    auto packed = *ops_->PackQuantized(w, bias.data());
+    EXPECT_EQ(packed->out_features(), s.n);
+    EXPECT_EQ(packed->in_features(), s.k);
+    std::vector<uint16_t> rows = DequantizedBf16(w);
+    auto plain = *ops_->Pack(Tensor(rows.data(), DType::kBF16, {s.n, s.k}), bias.data());
+    for (DType out_dtype : {DType::kF32, compute_}) {
+      for (int m : RowCounts()) {
+        HostTensor x(compute_, m, s.k, 8), got(out_dtype, m, s.n, 2), want = got;
+        x.Fill(rng_);
+        ops_->Linear(x.view(), *packed, got.view());
+        ops_->Linear(x.view(), *plain, want.view());
+        ops_->Sync();
+        ExpectSame(got, want, "bits " + std::to_string(s.bits) + ", M " + std::to_string(m));
+      }
+    }
+  }
+}
+
+TEST_P(FusedLinearContract, TheNormBeforeItIsTheNorm) {
+  for (const Format& f : kFormats) {
+    const int n = 41, k = 128;
+    const SharedVector<float> bias = Floats(n), norm = Floats(k);
+    auto w = PackIn(f, n, k, bias.data());
+    for (int m : RowCounts()) {
+      HostTensor x(DType::kF32, m, k, 8), normed(compute_, m, k), got(compute_, m, n), want = got;
+      x.Fill(rng_, 3);
+      const HostTensor before = x;
+      ops_->RmsNorm(x.view(), norm.data(), 1, 1e-5f, normed.view());
+      ops_->Linear(normed.view(), *w, want.view());
+      ops_->Sync();
+      HostTensor scratch(compute_, m, k);
+      ops_->NormLinear(x.view(), norm.data(), 1, 1e-5f, *w, scratch.view(), got.view());
+      ops_->Sync();
+      ExpectSame(got, want, "bits " + std::to_string(f.bits) + ", M " + std::to_string(m));
+      ExpectSame(x, before, "the residual stream");
+    }
+  }
+}
+
+TEST_P(FusedLinearContract, TheGateBehindItIsTheActivation) {
+  for (const Format& f : kFormats) {
+    for (int n : {32, 40}) {  // 40: no whole number of an int4 tile's columns
+      const int k = 256;
+      const SharedVector<float> bias = Floats(2 * n), norm = Floats(k);
+      auto w = PackIn(f, 2 * n, k, bias.data());
+      for (int m : RowCounts()) {
+        const Activation act = m % 2 == 0 ? Activation::kSilu : Activation::kGeluTanh;
+        HostTensor x(DType::kF32, m, k), normed(compute_, m, k), both(compute_, m, 2 * n), got(compute_, m, n),
+            want = got;
+        x.Fill(rng_);
+        ops_->RmsNorm(x.view(), norm.data(), 0, 1e-6f, normed.view());
+        ops_->Linear(normed.view(), *w, both.view());
+        ops_->GatedActivation(act, both.view(), want.view());
+        ops_->Sync();
+        HostTensor scratch(compute_, m, k), wide(compute_, m, 2 * n);
+        ops_->NormGatedLinear(x.view(), norm.data(), 0, 1e-6f, *w, act, scratch.view(), wide.view(), got.view());
+        ops_->Sync();
+        ExpectSame(got, want, "bits " + std::to_string(f.bits) + ", M " + std::to_string(m));
+      }
+    }
+  }
+}
+
+TEST_P(FusedLinearContract, TheSumBehindItIsTheSum) {
+  for (const Format& f : kFormats) {
+    const int n = 24, k = 128;
+    const SharedVector<float> bias = Floats(n);
+    auto w = PackIn(f, n, k, bias.data());
+    for (int m : RowCounts()) {
+      HostTensor x(compute_, m, k, 8), product(DType::kF32, m, n), got(DType::kF32, m, n, 8);
+      x.Fill(rng_), got.Fill(rng_);
+      HostTensor want = got;
+      ops_->Linear(x.view(), *w, product.view());
+      ops_->Add(product.view(), want.view());
+      HostTensor scratch(DType::kF32, m, n);
+      ops_->LinearAdd(x.view(), *w, scratch.view(), got.view());
+      ops_->Sync();
+      ExpectSame(got, want, "bits " + std::to_string(f.bits) + ", M " + std::to_string(m));
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, FusedLinearContract, testing::ValuesIn(Backends()),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace baton::kernels
