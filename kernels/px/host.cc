@@ -246,8 +246,11 @@ uint32_t FmaBf16x2(uint32_t a, uint32_t b, uint32_t c) {
 
 void GridDependencyWait(Where where) {
   Block& block = CurrentBlock();
-  if (block.dependency_met || simt::SyncSites::LeftOut(where)) return;
-  block.WaitUntil({DependencyIsMet, &block, 0, Block::kGridDependency, {}, where});
+  if (!block.dependency_met) {
+    if (simt::SyncSites::LeftOut(where)) return;
+    block.WaitUntil({DependencyIsMet, &block, 0, Block::kGridDependency, {}, where});
+  }
+  simt::NoteAcquire(&block.dependency_met);
 }
 void GridDependencyRelease(Where where) {
   CurrentThread().released_dependents = true;

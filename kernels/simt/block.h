@@ -130,8 +130,11 @@ class Block {
   /// Runs until done or failed; with `stop_early` also until every thread released its dependents or (for a kernel
   /// started early) nothing moves on before griddepcontrol.wait opens.
   Stop Run(bool stop_early);
-  /// Opens griddepcontrol.wait.
-  void DependencyMet() { dependency_met = true; }
+  /// Opens griddepcontrol.wait: what the primary wrote is visible after it.
+  void DependencyMet() {
+    NoteRelease(&dependency_met);
+    dependency_met = true;
+  }
 
   // ---- used by px on the current thread
   /// Meets the other lanes of `mask`; `combine` runs once over all slots. Returns this lane's slot.
