@@ -6,6 +6,7 @@
 //   FILE]
 #include <array>
 #include <cstdio>
+#include <filesystem>
 #include <numeric>
 
 #include "bench/lib/measure.h"
@@ -116,5 +117,5 @@ int main(int argc, char** argv) {
     rows_json.push_back(json);
   }
   bench::WriteJson(bench::Flag(argc, argv, "json", ""),
-                   {{"model", model}, {"isa", run.traits().isa}, {"threads", threads}, {"rows", rows_json}});
+                   {{"model", std::filesystem::path(model).filename().string()}, {"isa", run.traits().isa}, {"threads", threads}, {"rows", rows_json}});
 }
