@@ -4,6 +4,7 @@
 // --by-op 1 says where the time went.
 //   bench_engine MODEL [--threads 2] [--rounds 5] [--only pp512] [--by-op 1] [--dummy 1] [--llama-bench PATH] [--json
 //   FILE]
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <filesystem>
@@ -92,7 +93,10 @@ int main(int argc, char** argv) {
   nlohmann::json rows_json;
   const std::string only = bench::Flag(argc, argv, "only", "");
   const bool by_op = bench::Flag(argc, argv, "by-op", "") == "1";
-  for (const Row& row : Rows(run)) {
+  const std::vector<Row> rows = Rows(run);
+  BATON_CHECK(only.empty() || std::ranges::any_of(rows, [&](const Row& row) { return only == row.name; }), "no test \"",
+              only, "\": pp512, pp2048, tg128, batch 8, batch 16, batch 32");
+  for (const Row& row : rows) {
     if (!only.empty() && only != row.name) continue;
     std::vector<double> ours, theirs;
     row.ours();

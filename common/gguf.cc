@@ -23,9 +23,8 @@ bool LoadInt(const GgufValue& value, uint64_t i, int64_t* out) {
   switch (value.element_type) {
     case GgufValueType::kBool: *out = Load<uint8_t>(value, i) != 0; return true;
     case GgufValueType::kU8: *out = Load<uint8_t>(value, i); return true;
-    case GgufValueType::kI8:
-      *out = Load<int8_t>(value, i);
-      return true;  // NOLINT(bugprone-signed-char-misuse): a number
+    // NOLINTNEXTLINE(bugprone-signed-char-misuse): a number
+    case GgufValueType::kI8: *out = Load<int8_t>(value, i); return true;
     case GgufValueType::kU16: *out = Load<uint16_t>(value, i); return true;
     case GgufValueType::kI16: *out = Load<int16_t>(value, i); return true;
     case GgufValueType::kU32: *out = Load<uint32_t>(value, i); return true;

@@ -6,13 +6,14 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "common/errno_text.h"
 #include "common/status.h"
 
 namespace baton {
 
 absl::StatusOr<PeerExit> PeerExit::Of(int64_t pid) {
   const int fd = static_cast<int>(syscall(SYS_pidfd_open, static_cast<pid_t>(pid), 0));
-  if (fd < 0) return absl::UnavailableError(StrCat("no process ", pid, " to be seen: ", strerror(errno)));
+  if (fd < 0) return absl::UnavailableError(StrCat("no process ", pid, " to be seen: ", ErrnoText()));
   return PeerExit(fd);
 }
 

@@ -1,7 +1,6 @@
 #include "router/server.h"
 
 #include <spdlog/spdlog.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <condition_variable>
@@ -10,6 +9,7 @@
 #include <thread>
 #include <utility>
 
+#include "common/open_files.h"
 #include "common/status.h"
 #include "router/api_keys.h"
 #include "router/generation_service.h"
@@ -37,17 +37,12 @@ std::string TransportError(int status, const std::string& message) {
 }
 
 // Every connection is a file. The soft limit is often 1,024 however much the hard limit allows.
-void AllowOpenFiles(const RouterConfig& config) {
+void AllowConnections(int32_t connections) {
   constexpr rlim_t kOthers = 256;  // workers, logs, listeners
-  const rlim_t wanted = static_cast<rlim_t>(config.max_connections) + kOthers;
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) return;
-  limit.rlim_cur = std::min(wanted, limit.rlim_max);
-  setrlimit(RLIMIT_NOFILE, &limit);
-  if (limit.rlim_cur < wanted) {
-    spdlog::warn("the limit of open files is {}: too few for {} connections (--max-connections, ulimit -n)",
-                 limit.rlim_cur, config.max_connections);
-  }
+  const rlim_t wanted = static_cast<rlim_t>(connections) + kOthers, allowed = AllowOpenFiles(wanted);
+  if (allowed >= wanted) return;
+  spdlog::warn("the limit of open files is {}: too few for {} connections (--max-connections, ulimit -n)", allowed,
+               connections);
 }
 
 HttpServer::Options HttpOptions(const RouterConfig& config, int32_t port, const char* flag,
@@ -121,7 +116,7 @@ class RouterServer::Parts {
 };
 
 absl::Status RouterServer::Parts::Start() {
-  AllowOpenFiles(config);
+  AllowConnections(config.max_connections);
   BATON_ASSIGN_OR_RETURN(fleet, Fleet::Create(config, version, links.at(0), clock));
   service = std::make_unique<GenerationService>(CallServices{config, model, clock, *fleet, admission, budget, metrics},
                                                 texts);

@@ -59,17 +59,14 @@ bool RouterNode::Current(int worker, const std::string& session) const {
   return link.session != 0 && SessionName(link.session) == session;
 }
 
-void RouterNode::Carry(int worker, std::string bytes, TimePoint* order, bool repeated,
-                       std::function<void(std::string)> deliver) {
+void RouterNode::Carry(int worker, std::string bytes, TimePoint* order, std::function<void(std::string)> deliver) {
   const MessageFaults& faults = plant_.scenario.control;
   const auto happens = [&](double rate) { return plant_.faults_on && time_.Chance(rate); };
   if (happens(faults.truncate)) return ++plant_.faults.truncate, Break(worker);
   if (happens(faults.corrupt)) return ++plant_.faults.corrupt, Break(worker);
-  const bool dropped = happens(faults.drop) && ++plant_.faults.drop;
-  if (dropped && !repeated) return;
+  if (happens(faults.drop)) return void(++plant_.faults.drop);
   const auto send = [&](std::string copy) {
     TimePoint at = time_.Now() + time_.Between(microseconds(50), microseconds(800));
-    if (dropped) at += milliseconds(300);
     if (happens(faults.delay)) ++plant_.faults.delay, at += time_.Between(milliseconds(1), milliseconds(300));
     const bool overtakes = order == nullptr || (happens(faults.reorder) && ++plant_.faults.reorder);
     if (!overtakes) at = *order = std::max(at, *order + microseconds(1));
@@ -80,11 +77,10 @@ void RouterNode::Carry(int worker, std::string bytes, TimePoint* order, bool rep
 }
 
 void RouterNode::ToWorker(WorkerId id, std::string bytes, bool stream,
-                          std::function<void(WorkerNode&, const std::string& session, std::string)> deliver,
-                          bool repeated) {
+                          std::function<void(WorkerNode&, const std::string& session, std::string)> deliver) {
   Link& link = links_[static_cast<size_t>(id.slot)];
   if (link.session != id.session || link.session == 0) return;
-  Carry(id.slot, std::move(bytes), stream ? &link.up_order : nullptr, repeated,
+  Carry(id.slot, std::move(bytes), stream ? &link.up_order : nullptr,
         [this, id, life = link.life, stream, deliver = std::move(deliver)](std::string copy) {
           Link& now = links_[static_cast<size_t>(id.slot)];
           if (now.node->life() != life || !now.node->alive()) return;
@@ -99,7 +95,7 @@ void RouterNode::ToRouter(int worker, const std::string& session, std::string by
                           std::function<void(std::string)> deliver) {
   if (!Current(worker, session)) return;
   Link& link = links_[static_cast<size_t>(worker)];
-  Carry(worker, std::move(bytes), stream ? &link.down_order : nullptr, false,
+  Carry(worker, std::move(bytes), stream ? &link.down_order : nullptr,
         [this, worker, session, deliver = std::move(deliver)](std::string copy) {
           if (Current(worker, session)) deliver(std::move(copy));
         });
@@ -324,9 +320,8 @@ void RouterNode::Do(size_t, const router::CancelLegOn& action) {
   v1::CancelRequest cancel;
   cancel.mutable_key()->set_request_id(action.key.leg_id);
   cancel.mutable_key()->set_attempt(action.key.attempt), cancel.mutable_key()->set_epoch(action.key.epoch);
-  ToWorker(
-      action.worker, cancel.SerializeAsString(), false,
-      [](WorkerNode& node, const std::string&, const std::string& bytes) { node.OnCancel(bytes); }, /*repeated=*/true);
+  ToWorker(action.worker, cancel.SerializeAsString(), false,
+           [](WorkerNode& node, const std::string&, const std::string& bytes) { node.OnCancel(bytes); });
 }
 
 void RouterNode::Do(size_t i, const router::AttachTo& action) {

@@ -75,11 +75,9 @@ class RouterNode final : public RouterPort {
   router::WorkerId IdOf(int worker) const { return {worker, links_[static_cast<size_t>(worker)].session}; }
 
   /// Carries `bytes` and delivers them at the other end, or does not. `order`: of the stream they are part of.
-  /// `repeated`: until they arrive or the connection ends.
-  void Carry(int worker, std::string bytes, TimePoint* order, bool repeated, std::function<void(std::string)> deliver);
+  void Carry(int worker, std::string bytes, TimePoint* order, std::function<void(std::string)> deliver);
   void ToWorker(router::WorkerId worker, std::string bytes, bool stream,
-                std::function<void(WorkerNode&, const std::string& session, std::string)> deliver,
-                bool repeated = false);
+                std::function<void(WorkerNode&, const std::string& session, std::string)> deliver);
   void ToRouter(int worker, const std::string& session, std::string bytes, bool stream, std::function<void(std::string)> deliver);
   void Lost(router::WorkerId worker, const std::string& why);
   static void EndPrefill(Call& call, const router::LegKey& key);

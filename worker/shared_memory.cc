@@ -7,6 +7,7 @@
 #include <cstring>
 #include <utility>
 
+#include "common/errno_text.h"
 #include "common/status.h"
 
 namespace baton::worker {
@@ -14,7 +15,7 @@ namespace baton::worker {
 absl::StatusOr<SharedMemory> SharedMemory::Create() {
   const int descriptor = memfd_create("baton-kv", MFD_CLOEXEC);
   if (descriptor >= 0) return SharedMemory(descriptor);
-  return absl::ResourceExhaustedError(StrCat("no shared memory for a rank: ", std::strerror(errno)));
+  return absl::ResourceExhaustedError(StrCat("no shared memory for a rank: ", ErrnoText()));
 }
 
 SharedMemory::SharedMemory(SharedMemory&& other) noexcept
@@ -37,8 +38,7 @@ absl::StatusOr<std::span<std::byte>> SharedMemory::Map(int64_t bytes) {
   void* at = MAP_FAILED;
   if (ftruncate(descriptor_, bytes) == 0) at = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_, 0);
   if (at == MAP_FAILED) {
-    return absl::ResourceExhaustedError(
-        StrCat("no ", bytes, " bytes of shared memory for a rank's KV: ", std::strerror(errno)));
+    return absl::ResourceExhaustedError(StrCat("no ", bytes, " bytes of shared memory for a rank's KV: ", ErrnoText()));
   }
   mapped_ = {static_cast<std::byte*>(at), size};
   return mapped_;

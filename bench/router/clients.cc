@@ -58,43 +58,44 @@ Seen Hold(Connections& connections, const Load& load) {
 }
 
 // How late every token comes after the worker's step that made it. Steps are at multiples of `step_us` on the clock
-// that both processes have; a sequence gets a token in each.
+// that both processes have, and a sequence gets a token in each: a stream's first step is the last one that none of its
+// tokens came before.
 Seen Delays(Connections& connections, const Load& load) {
   const std::string request = RequestOf(load);
   const auto step = std::chrono::microseconds(load.step_us);
-  struct Stream {
-    Clock::duration next{};  // when the step of its next token began
-    int tokens = -1;         // -1: the first event only names the role
-  };
-  std::vector<Stream> streams(connections.size());
+  std::vector<std::vector<Clock::duration>> streams(connections.size());  // when the role, then each token came
   const int poll = epoll_create1(0);
   for (size_t i = 0; i < connections.size(); ++i) {
     epoll_event event{.events = EPOLLIN, .data = {.u64 = i}};
     BATON_CHECK(epoll_ctl(poll, EPOLL_CTL_ADD, connections[i]->fd(), &event) == 0);
     connections[i]->Send(request);
   }
-  std::vector<double> delays;
   std::vector<char> bytes(1 << 16);
   for (size_t left = streams.size(); left > 0;) {
     epoll_event events[64];
     const int ready = epoll_wait(poll, events, 64, -1);
     for (int e = 0; e < ready; ++e) {
-      Stream& stream = streams[events[e].data.u64];
+      auto& arrivals = streams[events[e].data.u64];
       const ssize_t n = read(connections[events[e].data.u64]->fd(), bytes.data(), bytes.size());
       BATON_CHECK(n > 0);
       const Clock::duration now = Clock::now().time_since_epoch();
       const std::string_view text(bytes.data(), static_cast<size_t>(n));
       constexpr std::string_view kToken = "\"content\":", kEnd = "[DONE]";
       for (size_t at = text.find(kToken); at != text.npos; at = text.find(kToken, at + 1)) {
-        if (stream.tokens++ < 0) continue;
-        if (stream.tokens == 1) stream.next = now - now % step;
-        delays.push_back(std::chrono::duration<double, std::milli>(now - stream.next).count());
-        stream.next += step;
+        arrivals.push_back(now);
       }
       if (text.find(kEnd) != text.npos) --left;
     }
   }
   close(poll);
+  std::vector<double> delays;
+  for (const auto& arrivals : streams) {
+    Clock::duration least = Clock::duration::max();  // of a token's arrival, less the steps since the first one's
+    for (size_t i = 1; i < arrivals.size(); ++i) least = std::min<Clock::duration>(least, arrivals[i] - i * step);
+    const Clock::duration first = least - least % step;
+    for (size_t i = 1; i < arrivals.size(); ++i)
+      delays.push_back(std::chrono::duration<double, std::milli>(arrivals[i] - i * step - first).count());
+  }
   std::sort(delays.begin(), delays.end());
   return {static_cast<int>(delays.size()), delays[delays.size() / 2], delays[delays.size() * 99 / 100]};
 }

@@ -17,6 +17,7 @@
 #include "bench/router/index.h"
 #include "bench/router/processes.h"
 #include "common/check.h"
+#include "common/open_files.h"
 #include "common/str_cat.h"
 #include "router/server.h"
 
@@ -53,7 +54,7 @@ class Setup {
     config.http_threads = 1;
     config.tokenizer_threads = 1;
     config.log_requests = false;
-    config.max_connections = 30000;
+    config.max_connections = 20000;
     config.worker = {StrCat("127.0.0.1:", worker_.Hear<int>())};
     auto server = RouterServer::Start(config, "bench");
     BATON_CHECK(server.ok(), server.status().message());
@@ -171,8 +172,8 @@ int64_t ResidentBytes() {
 }
 
 nlohmann::json ManyConnections() {
-  constexpr int kWanted = 20000, kOthers = 200;
-  const int connections = std::min(kWanted, RaiseFileLimit(kWanted + kOthers) - kOthers);
+  constexpr int kWanted = 20000, kOthers = 256;
+  const int connections = std::min(kWanted, static_cast<int>(AllowOpenFiles(kWanted + kOthers)) - kOthers);
   Setup setup(0);
   setup.Run({.requests = 512});
   const int64_t before = ResidentBytes();

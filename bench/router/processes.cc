@@ -3,11 +3,9 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
@@ -15,6 +13,7 @@
 
 #include "bench/router/clients.h"
 #include "common/check.h"
+#include "common/open_files.h"
 #include "common/str_cat.h"
 #include "tests/router/fake_worker.h"
 
@@ -80,7 +79,7 @@ void RunRole(int argc, char** argv) {
   program = argv[0];
   if (argc < 4 || std::strcmp(argv[1], "--role") != 0) return;
   PinTo(1);
-  RaiseFileLimit(1 << 15);
+  AllowOpenFiles(1 << 15);
   const std::string role = argv[2];
   if (role == "worker") RunWorker(std::atoi(argv[3]));
   if (role == "client") RunClient();
@@ -93,18 +92,6 @@ void PinTo(int core) {
   CPU_ZERO(&cores);
   CPU_SET(core, &cores);
   sched_setaffinity(0, sizeof cores, &cores);
-}
-
-int RaiseFileLimit(int wanted) {
-  rlimit limit{};
-  BATON_CHECK(getrlimit(RLIMIT_NOFILE, &limit) == 0);
-  const rlimit raised{std::max<rlim_t>(limit.rlim_cur, wanted), std::max<rlim_t>(limit.rlim_max, wanted)};
-  if (setrlimit(RLIMIT_NOFILE, &raised) != 0) {  // only root may go over the hard limit
-    const rlimit hard{limit.rlim_max, limit.rlim_max};
-    setrlimit(RLIMIT_NOFILE, &hard);
-  }
-  BATON_CHECK(getrlimit(RLIMIT_NOFILE, &limit) == 0);
-  return static_cast<int>(limit.rlim_cur);
 }
 
 }  // namespace baton::bench

@@ -61,7 +61,4 @@ void RunRole(int argc, char** argv);
 /// Keeps this process and what it starts on one core, if the machine has it.
 void PinTo(int core);
 
-/// Raises the limit of open files as far as it goes; returns it.
-int RaiseFileLimit(int wanted);
-
 }  // namespace baton::bench

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <optional>
 
+#include "common/errno_text.h"
 #include "common/host_memory.h"
 #include "common/str_cat.h"
 
@@ -44,7 +45,7 @@ absl::StatusOr<std::unique_ptr<Buffer>> AllocateHost(size_t bytes) {
     return absl::ResourceExhaustedError(StrCat("cannot allocate ", bytes, " bytes: more than an address space"));
   void* data = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (data == MAP_FAILED) {
-    return absl::ResourceExhaustedError(StrCat("cannot allocate ", bytes, " bytes: ", std::strerror(errno)));
+    return absl::ResourceExhaustedError(StrCat("cannot allocate ", bytes, " bytes: ", ErrnoText()));
   }
   madvise(data, mapped, MADV_HUGEPAGE);
   return std::make_unique<HostBuffer>(data, bytes, mapped);

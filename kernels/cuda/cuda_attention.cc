@@ -70,6 +70,25 @@ void CudaOps::RopeAndWriteKv(const Tensor& q, const Tensor& k, const Tensor& v, 
     WriteKv<e4m3>(q, k, v, q_norm, k_norm, norm_offset, norm_eps, rope, step, kv);
 }
 
+// `keys` with the values at `values` (null: none), of whole sequences.
+template <typename Kv>
+cuda::PagedKv<Kv> CacheOf(const KvPlaneView& keys, const void* values, const cuda::StepOnDevice& step,
+                          const float* ones) {
+  return {static_cast<const Kv*>(keys.base),
+          static_cast<const Kv*>(values),
+          keys.block_stride_bytes / static_cast<int64_t>(sizeof(Kv)),
+          step.tables,
+          step.table_stride,
+          0,
+          step.lengths,
+          1,
+          0,
+          cuda::MakeBlockSize(keys.tokens_per_block),
+          keys.heads,
+          ones,
+          ones};
+}
+
 template <typename Kv>
 void CudaOps::Attend(const Tensor& q, const RaggedBatch& batch, const KvLayerView& kv, const AttentionParams& params,
                      const Tensor& out) {
@@ -78,19 +97,7 @@ void CudaOps::Attend(const Tensor& q, const RaggedBatch& batch, const KvLayerVie
   const cuda::StepOnDevice& step = upload.Get(batch, kv.k.tokens_per_block);
   const int blocks = device_.multiprocessors * cuda::kDecodeBlocksPerSm;
   const cuda::AttentionWork& work = upload.Work({q_heads, kv.k.heads, params.window}, deterministic_ ? 0 : blocks);
-  const cuda::PagedKv<Kv> cache{static_cast<const Kv*>(kv.k.base),
-                                static_cast<const Kv*>(kv.v.base),
-                                kv.k.block_stride_bytes / static_cast<int64_t>(sizeof(Kv)),
-                                step.tables,
-                                step.table_stride,
-                                0,
-                                step.lengths,
-                                1,
-                                0,
-                                cuda::MakeBlockSize(kv.k.tokens_per_block),
-                                kv.k.heads,
-                                ones(),
-                                ones()};
+  const auto cache = CacheOf<Kv>(kv.k, kv.v.base, step, ones());
   const cuda::AttentionOptions options{params.scale, params.window, params.logit_softcap, params.sinks};
   const cuda::PrefillParams<Kv> prefill{Row<const bf16>(q), Row<bf16>(out), nullptr, q.row_stride, out.row_stride,
                                         work.tiles,         step.row_start, cache,   options,      q_heads};
@@ -146,19 +153,7 @@ void CudaOps::AttendLatents(const Tensor& q, const RaggedBatch& batch, const KvP
   const cuda::AttentionWork& work =
       upload.Work({.q_heads = q_heads, .kv_heads = 1, .latent = true}, deterministic_ ? 0 : blocks);
   if (work.decode_items == 0) return;
-  const cuda::PagedKv<Kv> cache{static_cast<const Kv*>(latents.base),
-                                nullptr,
-                                latents.block_stride_bytes / static_cast<int64_t>(sizeof(Kv)),
-                                step.tables,
-                                step.table_stride,
-                                0,
-                                step.lengths,
-                                1,
-                                0,
-                                cuda::MakeBlockSize(latents.tokens_per_block),
-                                1,
-                                ones(),
-                                ones()};
+  const auto cache = CacheOf<Kv>(latents, nullptr, step, ones());
   constexpr size_t kRows = cuda::kMlaRows;
   const cuda::DecodeParams<Kv> p{Row<const bf16>(q),
                                  Row<bf16>(out),

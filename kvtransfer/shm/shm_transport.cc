@@ -11,6 +11,7 @@
 #include <charconv>
 #include <utility>
 
+#include "common/errno_text.h"
 #include "common/status.h"
 
 namespace baton {
@@ -23,7 +24,8 @@ size_t FileBytes(const LandingShape& shape) { return shape.slots * shape.slot_by
 
 absl::StatusOr<std::byte*> Map(int fd, size_t bytes) {
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  if (memory == MAP_FAILED) return absl::ResourceExhaustedError(StrCat("mapping ", bytes, " bytes of landing memory: ", strerror(errno)));
+  if (memory == MAP_FAILED)
+    return absl::ResourceExhaustedError(StrCat("mapping ", bytes, " bytes of landing memory: ", ErrnoText()));
   return static_cast<std::byte*>(memory);
 }
 
@@ -40,7 +42,7 @@ absl::Status ShmTransport::MakeRing() {
   const size_t bytes = FileBytes(options_.landing);
   memfd_ = static_cast<int>(syscall(SYS_memfd_create, "baton-landing", MFD_CLOEXEC));
   if (memfd_ < 0 || ftruncate(memfd_, static_cast<off_t>(bytes)) != 0) {
-    return absl::ResourceExhaustedError(StrCat("a memory file of ", bytes, " bytes: ", strerror(errno)));
+    return absl::ResourceExhaustedError(StrCat("a memory file of ", bytes, " bytes: ", ErrnoText()));
   }
   BATON_ASSIGN_OR_RETURN(std::byte * memory, Map(memfd_, bytes));
   landing_ = {memory, bytes - kTrailer};
@@ -66,7 +68,8 @@ absl::Status ShmTransport::OnGreeted(PeerNumber number, Peer& peer, std::string_
   const std::string path(std::min(end + 1, tail.data() + tail.size()), tail.data() + tail.size());
   if (!path.starts_with("/proc/")) return absl::InvalidArgumentError("a greeting without landing memory");
   const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
-  if (fd < 0) return absl::FailedPreconditionError(StrCat("cannot open the peer's landing memory ", path, ": ", strerror(errno)));
+  if (fd < 0)
+    return absl::FailedPreconditionError(StrCat("cannot open the peer's landing memory ", path, ": ", ErrnoText()));
   const size_t bytes = FileBytes(peer.landing);
   const bool long_enough = lseek(fd, 0, SEEK_END) >= static_cast<off_t>(bytes);
   absl::StatusOr<std::byte*> memory = long_enough ? Map(fd, bytes) : absl::InvalidArgumentError("the peer's landing memory is too small");

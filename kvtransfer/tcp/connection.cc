@@ -14,6 +14,7 @@
 #include <charconv>
 #include <utility>
 
+#include "common/errno_text.h"
 #include "common/status.h"
 
 namespace baton::tcp {
@@ -21,7 +22,7 @@ namespace {
 
 constexpr size_t kPiece = 256 << 10;  ///< stored between two questions whether it still may be
 
-absl::Status Broken(std::string_view what) { return absl::UnavailableError(StrCat(what, ": ", strerror(errno))); }
+absl::Status Broken(std::string_view what) { return absl::UnavailableError(StrCat(what, ": ", ErrnoText())); }
 
 }  // namespace
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/errno_text.h"
 #include "common/status.h"
 
 namespace baton {
@@ -28,7 +29,7 @@ absl::StatusOr<std::unique_ptr<TcpTransport>> TcpTransport::Create(TcpOptions op
 
 TcpTransport::TcpTransport(TcpOptions options, TransportEvents& events, int listener)
     : options_(std::move(options)), events_(events), listener_(listener), epoll_(epoll_create1(EPOLL_CLOEXEC)) {
-  BATON_CHECK(epoll_ >= 0, strerror(errno));
+  BATON_CHECK(epoll_ >= 0, ErrnoText());
   epoll_event event{};
   event.events = EPOLLIN;
   event.data.u64 = 0;

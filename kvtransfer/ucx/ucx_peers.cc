@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/errno_text.h"
 #include "common/status.h"
 
 namespace baton {
@@ -26,7 +27,7 @@ namespace ucx {
 
 UcxTransport::UcxTransport(UcxOptions options, TransportEvents& events, std::unique_ptr<Worker> worker)
     : options_(std::move(options)), events_(events), epoll_(epoll_create1(EPOLL_CLOEXEC)), worker_(std::move(worker)) {
-  BATON_CHECK(epoll_ >= 0, strerror(errno));
+  BATON_CHECK(epoll_ >= 0, ErrnoText());
   epoll_event event{};
   event.events = EPOLLIN;
   epoll_ctl(epoll_, EPOLL_CTL_ADD, worker_->wait_fd(), &event);

@@ -6,6 +6,7 @@
 
 #include <cstring>
 
+#include "common/errno_text.h"
 #include "common/status.h"
 
 namespace baton::ucx {
@@ -95,7 +96,8 @@ absl::Status Worker::MapLanding(const UcxOptions& options) {
   if (bytes == 0) return absl::OkStatus();
   if (options.verb == UcxVerb::kMessage) {  // we write it ourselves
     void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED) return absl::ResourceExhaustedError(StrCat(bytes, " bytes of landing memory: ", strerror(errno)));
+    if (memory == MAP_FAILED)
+      return absl::ResourceExhaustedError(StrCat(bytes, " bytes of landing memory: ", ErrnoText()));
     landing_ = {static_cast<std::byte*>(memory), bytes};
     own_memory_ = true;
     return absl::OkStatus();
