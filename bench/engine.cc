@@ -120,6 +120,8 @@ int main(int argc, char** argv) {
     std::fflush(stdout);
     rows_json.push_back(json);
   }
-  bench::WriteJson(bench::Flag(argc, argv, "json", ""),
-                   {{"model", std::filesystem::path(model).filename().string()}, {"isa", run.traits().isa}, {"threads", threads}, {"rows", rows_json}});
+  bench::WriteJson(bench::Flag(argc, argv, "json", ""), {{"model", std::filesystem::path(model).filename().string()},
+                                                         {"isa", run.traits().isa},
+                                                         {"threads", threads},
+                                                         {"rows", rows_json}});
 }

@@ -1,6 +1,7 @@
-// How fast KV transports move slots between two processes of this machine, by message size, beside ucx_perftest where it is
-// installed: the same verb over the same UCX transport, as many writes in flight, and the same memory, for perftest writes one
-// buffer again and again. "ring" is how a landing ring is written: 16 slots in turn, which no cache of a core holds.
+// How fast KV transports move slots between two processes of this machine, by message size, beside ucx_perftest where
+// it is installed: the same verb over the same UCX transport, as many writes in flight, and the same memory, for
+// perftest writes one buffer again and again. "ring" is how a landing ring is written: 16 slots in turn, which no cache
+// of a core holds.
 //   bench_kv_bandwidth [--kinds shm,tcp,ucx-shm,ucx-tcp] [--rounds 5] [--perftest ucx_perftest] [--json FILE]
 #include <poll.h>
 #include <signal.h>
@@ -140,12 +141,27 @@ class Pair {
 /// ucx_perftest's own figure for the same verb, GB/s; 0: it cannot.
 double Perftest(const std::string& program, const std::string& kind, uint64_t size) {
   const bool shm = kind == "ucx-shm";
-  const std::vector<std::string> environment = {shm ? "UCX_TLS=posix,cma,self" : "UCX_TLS=tcp", shm ? "UCX_NET_DEVICES=all" : "UCX_NET_DEVICES=lo",
+  const std::vector<std::string> environment = {shm ? "UCX_TLS=posix,cma,self" : "UCX_TLS=tcp",
+                                                shm ? "UCX_NET_DEVICES=all" : "UCX_NET_DEVICES=lo",
                                                 "UCX_MM_ERROR_HANDLING=y", "UCX_WARN_UNUSED_ENV_VARS=n"};
   static int port = 20000 + getpid() % 10000;
   ++port;
-  const std::vector<std::string> common = {"timeout", "60", program, "-p", StrCat(port), "-t", shm ? "ucp_put_bw" : "ucp_am_bw",
-                                           "-s", StrCat(size), "-n", StrCat(std::max<uint64_t>(200, kBytesOfARun / size)), "-w", "20", "-O", StrCat(kSlots), "-f"};
+  const std::vector<std::string> common = {"timeout",
+                                           "60",
+                                           program,
+                                           "-p",
+                                           StrCat(port),
+                                           "-t",
+                                           shm ? "ucp_put_bw" : "ucp_am_bw",
+                                           "-s",
+                                           StrCat(size),
+                                           "-n",
+                                           StrCat(std::max<uint64_t>(200, kBytesOfARun / size)),
+                                           "-w",
+                                           "20",
+                                           "-O",
+                                           StrCat(kSlots),
+                                           "-f"};
   Child server = Start(common, environment);
   std::vector<std::string> client = common;
   client.insert(client.begin() + 3, "127.0.0.1");
@@ -169,7 +185,8 @@ double Perftest(const std::string& program, const std::string& kind, uint64_t si
     double iterations, a, b, c, average, overall;
     const std::string copy(line);
     const char* numbers = copy.c_str() + (copy.rfind("Final:", 0) == 0 ? 6 : 0);
-    if (sscanf(numbers, "%lf %lf %lf %lf %lf %lf", &iterations, &a, &b, &c, &average, &overall) == 6) mib_per_s = overall;
+    if (sscanf(numbers, "%lf %lf %lf %lf %lf %lf", &iterations, &a, &b, &c, &average, &overall) == 6)
+      mib_per_s = overall;
   }
   return mib_per_s * (1 << 20) / 1e9;
 }
@@ -188,7 +205,8 @@ int main(int argc, char** argv) {
   const std::string perftest = bench::Flag(argc, argv, "perftest", "ucx_perftest");
   const int rounds = std::stoi(bench::Flag(argc, argv, "rounds", "5"));
   nlohmann::json rows = nlohmann::json::array();
-  std::printf("%-8s %-24s %10s %8s %8s %15s %14s %6s\n", "kind", "path", "bytes", "ring", "GB/s", "low … high", "ucx_perftest", "ratio");
+  std::printf("%-8s %-24s %10s %8s %8s %15s %14s %6s\n", "kind", "path", "bytes", "ring", "GB/s", "low … high",
+              "ucx_perftest", "ratio");
   for (const auto kind_view : absl::StrSplit(kinds, ',')) {
     const std::string kind(kind_view);
     for (uint64_t size : kSizes) {
@@ -213,13 +231,15 @@ int main(int argc, char** argv) {
       nlohmann::json row = Summarize(ours);
       const double rate = row["gigabytes_per_second"];
       row["ring"] = Summarize(ring);
-      std::printf("%-8s %-24s %10lu %8.2f %8.2f %7.2f…%7.2f", kind.c_str(), path.c_str(), static_cast<unsigned long>(size),
-                  row["ring"]["gigabytes_per_second"].get<double>(), rate, row["low"].get<double>(), row["high"].get<double>());
+      std::printf("%-8s %-24s %10lu %8.2f %8.2f %7.2f…%7.2f", kind.c_str(), path.c_str(),
+                  static_cast<unsigned long>(size), row["ring"]["gigabytes_per_second"].get<double>(), rate,
+                  row["low"].get<double>(), row["high"].get<double>());
       row["kind"] = kind, row["path"] = path, row["bytes"] = size;
       if (!theirs.empty()) {
         row["ucx_perftest"] = Summarize(theirs);
         row["ratio"] = rate / row["ucx_perftest"]["gigabytes_per_second"].get<double>();
-        std::printf(" %14.2f %6.2f", row["ucx_perftest"]["gigabytes_per_second"].get<double>(), row["ratio"].get<double>());
+        std::printf(" %14.2f %6.2f", row["ucx_perftest"]["gigabytes_per_second"].get<double>(),
+                    row["ratio"].get<double>());
       }
       std::printf("\n");
       std::fflush(stdout);
@@ -228,5 +248,6 @@ int main(int argc, char** argv) {
   }
   double load = 0;
   getloadavg(&load, 1);
-  bench::WriteJson(bench::Flag(argc, argv, "json", ""), {{"cores", sysconf(_SC_NPROCESSORS_ONLN)}, {"rounds", rounds}, {"load", load}, {"rows", rows}});
+  bench::WriteJson(bench::Flag(argc, argv, "json", ""),
+                   {{"cores", sysconf(_SC_NPROCESSORS_ONLN)}, {"rounds", rounds}, {"load", load}, {"rows", rows}});
 }

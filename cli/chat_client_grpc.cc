@@ -1,17 +1,16 @@
 #include <grpcpp/grpcpp.h>
 
-#include "common/str_cat.h"
 #include "cli/chat_client.h"
 #include "common/clock.h"
+#include "common/str_cat.h"
 #include "proto/generation.grpc.pb.h"
 
 namespace baton::cli {
 namespace {
 
 std::vector<std::pair<std::string, double>> StagesOf(const v1::StageTimings& t) {
-  return {{"queue_prefill", t.queue_prefill_ms()}, {"prefill", t.prefill_ms()},
-          {"transfer", t.transfer_ms()},           {"queue_decode", t.queue_decode_ms()},
-          {"first_decode", t.first_decode_ms()},   {"decode", t.decode_ms()}};
+  return {{"queue_prefill", t.queue_prefill_ms()}, {"prefill", t.prefill_ms()},           {"transfer", t.transfer_ms()},
+          {"queue_decode", t.queue_decode_ms()},   {"first_decode", t.first_decode_ms()}, {"decode", t.decode_ms()}};
 }
 
 class GrpcChatClient final : public ChatClient {

@@ -1,11 +1,11 @@
 #include <chrono>
 #include <nlohmann/json.hpp>
 
-#include "common/str_cat.h"
 #include "cli/chat_client.h"
 #include "cli/http_client.h"
 #include "common/clock.h"
 #include "common/status.h"
+#include "common/str_cat.h"
 
 namespace baton::cli {
 namespace {

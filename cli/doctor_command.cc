@@ -67,7 +67,8 @@ void CheckSharedMemory(DoctorReport& report) {
 void CheckTransports(DoctorReport& report) {
   const std::vector<std::string> found = worker::UcxTransports(), rdma = worker::RdmaTransports();
   report.Line(found.empty() ? Verdict::kWarning : Verdict::kOk, "kv transports",
-              found.empty() ? "tcp, shm; no UCX in this build (libucx-dev)" : StrCat("tcp, shm; UCX: ", absl::StrJoin(found, ", ")));
+              found.empty() ? "tcp, shm; no UCX in this build (libucx-dev)"
+                            : StrCat("tcp, shm; UCX: ", absl::StrJoin(found, ", ")));
   report.Line(Verdict::kOk, "rdma",
               rdma.empty() ? "no device: --require-rdma would refuse to start" : absl::StrJoin(rdma, ", "));
 }

@@ -58,8 +58,8 @@ absl::StatusOr<std::unique_ptr<Landing>> Landing::Create(const worker::WorkerCon
   return landing;
 }
 
-absl::Status Landing::Open(const std::string& kind, const worker::WorkerConfig& config,
-                           const std::string& incarnation, const worker::TransportMaker& make) {
+absl::Status Landing::Open(const std::string& kind, const worker::WorkerConfig& config, const std::string& incarnation,
+                           const worker::TransportMaker& make) {
   auto way = std::make_unique<Way>(*this, ways_.size(), kind);
   const auto port = static_cast<uint16_t>(worker::IsLocal(kind) ? 0 : config.landing_port);
   const LandingShape with_test{shape_.slots + 1, shape_.slot_bytes};
@@ -161,7 +161,8 @@ void Landing::Cut(WriterId writer) {
 
 absl::Status Landing::VerifyAndScatter(const PlaceOrder& order) {
   const Grant& grant = grants_[order.slot.slot];
-  if (grant.lane != order.lane || grant.turn != order.slot.turn) return absl::AbortedError("the slot has changed hands");
+  if (grant.lane != order.lane || grant.turn != order.slot.turn)
+    return absl::AbortedError("the slot has changed hands");
   const std::span<const std::byte> slot =
       WayOf(grant.writer).transport->landing().subspan(order.slot.slot * shape_.slot_bytes, shape_.slot_bytes);
   const absl::StatusOr<SlotContent> content = ReadSlot(slot, order.lane, order.slot.turn);

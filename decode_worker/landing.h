@@ -1,8 +1,9 @@
 // The transfer thread's half of the decode side: the transports and their landing slots, the messages of writers, the
 // passes that verify and scatter. Decides nothing; the ticket desk does, on the scheduler thread.
 //
-// Every transport has landing memory of its own for the same slot numbers (untouched memory costs nothing), and one slot
-// more, for self-tests. A slot is one writer's at a time, so its bytes are where that writer's transport puts them.
+// Every transport has landing memory of its own for the same slot numbers (untouched memory costs nothing), and one
+// slot more, for self-tests. A slot is one writer's at a time, so its bytes are where that writer's transport puts
+// them.
 //
 // It keeps the grants it has sent, because where the receiver writes a slot may be stored only in its own turn, and
 // that is asked for every piece that arrives: a slot changes hands on this thread alone.
@@ -48,7 +49,8 @@ struct LandingCounters {
 class Landing final : public LandingPort {
  public:
   /// Opens the transports of --transport; one that cannot be had is left out with a warning. Unavailable,
-  /// ResourceExhausted, FailedPrecondition: none can. The others must outlive it. `make`: makes the only one, for tests.
+  /// ResourceExhausted, FailedPrecondition: none can. The others must outlive it. `make`: makes the only one, for
+  /// tests.
   static absl::StatusOr<std::unique_ptr<Landing>> Create(const worker::WorkerConfig& config, KvPoolView pool,
                                                          std::string incarnation, const Clock& clock,
                                                          worker::TransferLoop& thread, LandingEvents& events,

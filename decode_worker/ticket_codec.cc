@@ -28,8 +28,8 @@ v1::ReserveReply EncodeReserved(const decode::ReserveAnswer& from, const DeskFac
   v1::ReserveReply reply;
   if (!from.status.ok()) {
     const auto wait_ms = static_cast<uint32_t>(Milliseconds(wait));
-    *reply.mutable_nack() = worker::EncodeError(
-        from.status, absl::IsResourceExhausted(from.status) ? std::max(wait_ms, 100u) : 0, wait_ms);
+    *reply.mutable_nack() =
+        worker::EncodeError(from.status, absl::IsResourceExhausted(from.status) ? std::max(wait_ms, 100u) : 0, wait_ms);
     return reply;
   }
   v1::Ticket ticket;

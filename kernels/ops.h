@@ -4,7 +4,8 @@
 //  * Shapes are in the comments; T = tokens of the step over all sequences ("ragged": sequences lie one after another).
 //  * Row independence (Promise A): the bits of an output row depend on that row's inputs alone, never on T, the row's
 //    position, the number of threads, or whether the row came by prefill or by decode.
-//  * Column independence (tensor parallelism): the bits of a column of Linear depend on the row, the column's weights and
+//  * Column independence (tensor parallelism): the bits of a column of Linear depend on the row, the column's weights
+//  and
 //    bias, and K alone, never on which other columns are packed with it.
 //  * Activations are `traits().compute` (f32 or bf16); the residual stream and logits are f32.
 //  * Outputs may not alias inputs unless the comment says so. Rows may be padded (Tensor::row_stride).
@@ -176,8 +177,8 @@ class Ops {
 
   // ---- weights
   /// Packs weight [N, K] (f32, bf16 or f16 host rows, converted to the compute dtype) and bias [N] f32 (may be null).
-  /// Where a library does the work, Pack checks on this machine which numbers of rows give a row the same bits, and uses
-  /// no other. FailedPrecondition: the device has no kernel for the shape.
+  /// Where a library does the work, Pack checks on this machine which numbers of rows give a row the same bits, and
+  /// uses no other. FailedPrecondition: the device has no kernel for the shape.
   virtual absl::StatusOr<std::unique_ptr<PackedLinear>> Pack(const Tensor& weight, const float* bias) = 0;
 
   /// Packs a group-quantized weight and bias [N] f32 (may be null) for Linear and its fused forms: the bits of Pack

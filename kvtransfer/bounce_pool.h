@@ -1,7 +1,7 @@
 // The sender's buffers: a slot is packed into one and leaves from there, so that source blocks are free of the network.
 // A buffer stays taken until the transport is done with it, whatever has become of the lane. Not thread-safe; the
-// transfer thread's. `memory` is the caller's (registered with the transport where that helps) and must outlive the pool;
-// the pool must outlive its buffers.
+// transfer thread's. `memory` is the caller's (registered with the transport where that helps) and must outlive the
+// pool; the pool must outlive its buffers.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +27,9 @@ class BouncePool {
     ~Buffer() {
       if (pool_ != nullptr) pool_->free_.push_back(number_);
     }
-    std::span<std::byte> bytes() const { return pool_->memory_.subspan(number_ * pool_->bytes_each_, pool_->bytes_each_); }
+    std::span<std::byte> bytes() const {
+      return pool_->memory_.subspan(number_ * pool_->bytes_each_, pool_->bytes_each_);
+    }
 
    private:
     friend class BouncePool;
@@ -36,10 +38,13 @@ class BouncePool {
     size_t number_;
   };
 
-  BouncePool(std::span<std::byte> memory, size_t bytes_each) : memory_(memory), bytes_each_(bytes_each), size_(memory.size() / bytes_each) {
+  BouncePool(std::span<std::byte> memory, size_t bytes_each)
+      : memory_(memory), bytes_each_(bytes_each), size_(memory.size() / bytes_each) {
     for (size_t i = size_; i > 0; --i) free_.push_back(i - 1);
   }
-  ~BouncePool() { BATON_CHECK(free_.size() == size_, size_ - free_.size(), " of ", size_, " bounce buffers are still out"); }
+  ~BouncePool() {
+    BATON_CHECK(free_.size() == size_, size_ - free_.size(), " of ", size_, " bounce buffers are still out");
+  }
   BouncePool(const BouncePool&) = delete;
   BouncePool& operator=(const BouncePool&) = delete;
 

@@ -13,8 +13,8 @@ absl::Status CheckPlane(const KvPlane& plane, int tensor_parallel_size) {
   }
   const int larger = std::max(plane.heads, tensor_parallel_size), smaller = std::min(plane.heads, tensor_parallel_size);
   if (larger % smaller == 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      StrCat("tensor parallel size ", tensor_parallel_size, " neither divides ", plane.heads, " KV heads nor is a multiple"));
+  return absl::InvalidArgumentError(StrCat("tensor parallel size ", tensor_parallel_size, " neither divides ",
+                                           plane.heads, " KV heads nor is a multiple"));
 }
 
 template <class T>
@@ -60,8 +60,8 @@ absl::Status CheckSide(const KvSide& side) {
   }
   for (size_t i = 1; i < side.stage_layers.size(); ++i) {
     if (side.stage_layers[i] <= side.stage_layers[i - 1]) {
-      return absl::InvalidArgumentError(
-          StrCat("pipeline stage ", i - 1, " begins at layer ", side.stage_layers[i - 1], " and ends at ", side.stage_layers[i]));
+      return absl::InvalidArgumentError(StrCat("pipeline stage ", i - 1, " begins at layer ", side.stage_layers[i - 1],
+                                               " and ends at ", side.stage_layers[i]));
     }
   }
   for (const KvGroup& group : side.layout.groups) {

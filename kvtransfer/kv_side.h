@@ -12,7 +12,7 @@ namespace baton {
 
 /// One side of a transfer. Rank number = stage · tensor_parallel_size + tp_rank.
 struct KvSide {
-  KvLayout layout;                ///< of the whole model; planes name heads before the cut
+  KvLayout layout;  ///< of the whole model; planes name heads before the cut
   int tensor_parallel_size = 1;
   std::vector<int> stage_layers;  ///< [stages + 1] first global layer of each stage, then the number of layers
 

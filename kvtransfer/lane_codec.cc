@@ -103,8 +103,9 @@ absl::StatusOr<LaneMessage> DecodeSelfTest(const v1::LaneMessage::SelfTest& in) 
   if (in.step() < static_cast<uint32_t>(Step::kAsk) || in.step() > static_cast<uint32_t>(Step::kOver)) {
     return absl::InvalidArgumentError(StrCat("step ", in.step(), " of a self-test"));
   }
-  return SelfTestMessage{static_cast<Step>(in.step()), Get(in.slot()), in.bytes(), in.seed(), in.ok(),
-                         in.gigabytes_per_second(), in.text().substr(0, kMaxReason)};
+  return SelfTestMessage{
+      static_cast<Step>(in.step()),   Get(in.slot()), in.bytes(), in.seed(), in.ok(), in.gigabytes_per_second(),
+      in.text().substr(0, kMaxReason)};
 }
 
 absl::StatusOr<LaneMessage> DecodeBound(const LaneKey& key, const v1::LaneMessage::Bound& in) {

@@ -70,7 +70,8 @@ struct LaneGone {
   LaneKey lane;
   std::string reason;
 };
-/// Answers SlotFull{slot, turn - 1} and grants the slot anew. Not ok: its segments failed verification, send them again.
+/// Answers SlotFull{slot, turn - 1} and grants the slot anew. Not ok: its segments failed verification, send them
+/// again.
 struct SlotFree {
   LaneKey lane;
   SlotTurn grant;

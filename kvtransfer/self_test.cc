@@ -9,10 +9,10 @@
 namespace baton {
 namespace {
 
-constexpr uint64_t kMostBytes = 1 << 20;  ///< of one write
-constexpr int kWrites = 4;                ///< of a round
-constexpr int kRounds = 6;                ///< the first warms up and does not count
-constexpr int kMostFailures = 2;          ///< rounds that may fail: somebody's late write, once
+constexpr uint64_t kMostBytes = 1 << 20;                      ///< of one write
+constexpr int kWrites = 4;                                    ///< of a round
+constexpr int kRounds = 6;                                    ///< the first warms up and does not count
+constexpr int kMostFailures = 2;                              ///< rounds that may fail: somebody's late write, once
 constexpr auto kLongEnough = std::chrono::milliseconds(150);  ///< slow networks: one round that counts is enough
 constexpr auto kAskAgain = std::chrono::milliseconds(500);
 constexpr auto kSilence = std::chrono::seconds(5);
@@ -50,7 +50,8 @@ void SelfTestSlot::OnMessage(PeerNumber peer, const SelfTestMessage& message, Ti
     if (peer != holder_ && std::ranges::count(waiting_, peer) == 0) waiting_.push_back(peer);
     const bool stalled = holder_ != 0 && peer != holder_ && now - heard_ > kHoldAtMost;
     if (holder_ == 0 || stalled) return Grant(now);
-    if (peer == holder_) send_(peer, {.step = Step::kGrant, .slot = {slot_, turn_}, .bytes = memory_.size(), .text = incarnation_});
+    if (peer == holder_)
+      send_(peer, {.step = Step::kGrant, .slot = {slot_, turn_}, .bytes = memory_.size(), .text = incarnation_});
     return;
   }
   if (peer != holder_) return;
@@ -75,7 +76,8 @@ void SelfTestSlot::Grant(TimePoint now) {
   holder_ = waiting_.empty() ? 0 : waiting_.front();
   if (holder_ == 0) return;
   waiting_.pop_front();
-  send_(holder_, {.step = SelfTestMessage::Step::kGrant, .slot = {slot_, turn_}, .bytes = memory_.size(), .text = incarnation_});
+  send_(holder_,
+        {.step = SelfTestMessage::Step::kGrant, .slot = {slot_, turn_}, .bytes = memory_.size(), .text = incarnation_});
 }
 
 // ---- the sender
@@ -131,7 +133,9 @@ void SelfTest::BeginRound() {
     if (self->done_ == nullptr || !self->granted_ || self->slot_ != slot) return;
     self->heard_ = self->clock_.Now();
     self->round_took_ = self->heard_ - self->round_began_;
-    self->send_(self->peer_, {.step = SelfTestMessage::Step::kFull, .slot = self->slot_, .bytes = self->bytes_.size(), .seed = self->seed_});
+    self->send_(
+        self->peer_,
+        {.step = SelfTestMessage::Step::kFull, .slot = self->slot_, .bytes = self->bytes_.size(), .seed = self->seed_});
   });
 }
 
@@ -145,8 +149,11 @@ void SelfTest::OnWriteFailed(SlotTurn slot, const absl::Status& status) {
 }
 
 void SelfTest::EndRound(bool ok) {
-  if (!ok && ++failures_ > kMostFailures) return Finish(absl::DataLossError(StrCat("wrong bytes arrived in ", failures_, " rounds of the self-test")));
-  if (ok && ++rounds_ > 1) rates_.push_back(static_cast<double>(kWrites * bytes_.size()) / static_cast<double>(std::max<int64_t>(1, round_took_.count())));
+  if (!ok && ++failures_ > kMostFailures)
+    return Finish(absl::DataLossError(StrCat("wrong bytes arrived in ", failures_, " rounds of the self-test")));
+  if (ok && ++rounds_ > 1)
+    rates_.push_back(static_cast<double>(kWrites * bytes_.size()) /
+                     static_cast<double>(std::max<int64_t>(1, round_took_.count())));
   if (rounds_ < kRounds && (rates_.empty() || clock_.Now() - started_ < kLongEnough)) return BeginRound();
   Finish(absl::OkStatus());
 }
@@ -159,7 +166,11 @@ void SelfTest::Finish(absl::Status status) {
     std::ranges::nth_element(rates_, rates_.begin() + static_cast<ptrdiff_t>(rates_.size() / 2));
     result.gigabytes_per_second = rates_[rates_.size() / 2];
   }
-  send_(peer_, {.step = SelfTestMessage::Step::kOver, .slot = slot_, .ok = status.ok(), .gigabytes_per_second = result.gigabytes_per_second, .text = result.path});
+  send_(peer_, {.step = SelfTestMessage::Step::kOver,
+                .slot = slot_,
+                .ok = status.ok(),
+                .gigabytes_per_second = result.gigabytes_per_second,
+                .text = result.path});
   if (!status.ok()) return done(status);
   done(std::move(result));
 }

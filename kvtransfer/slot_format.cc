@@ -37,10 +37,11 @@ uint64_t SlotBytes(std::span<const SlotSegment> segments) {
   return bytes;
 }
 
-absl::StatusOr<std::vector<std::span<std::byte>>> BeginSlot(std::span<std::byte> slot, const LaneKey& lane, uint32_t turn,
-                                                            std::span<const SlotSegment> segments) {
+absl::StatusOr<std::vector<std::span<std::byte>>> BeginSlot(std::span<std::byte> slot, const LaneKey& lane,
+                                                            uint32_t turn, std::span<const SlotSegment> segments) {
   if (const uint64_t need = SlotBytes(segments); need > slot.size()) {
-    return absl::InvalidArgumentError(StrCat(segments.size(), " segments need ", need, " bytes, a slot has ", slot.size()));
+    return absl::InvalidArgumentError(
+        StrCat(segments.size(), " segments need ", need, " bytes, a slot has ", slot.size()));
   }
   Header header{kMagic, lane.ticket, lane.epoch, lane.lane, turn, static_cast<uint32_t>(segments.size())};
   header.table_check = CheckOf(header, segments);
@@ -61,14 +62,16 @@ absl::StatusOr<SlotContent> ReadSlot(std::span<const std::byte> slot, const Lane
   std::memcpy(&header, slot.data(), sizeof(header));
   if (header.magic != kMagic) return absl::DataLossError("the slot holds no header");
   const uint64_t table_bytes = uint64_t{header.segments} * sizeof(SlotSegment);
-  if (table_bytes > slot.size() - sizeof(header)) return absl::DataLossError(StrCat("a table of ", header.segments, " segments"));
+  if (table_bytes > slot.size() - sizeof(header))
+    return absl::DataLossError(StrCat("a table of ", header.segments, " segments"));
   std::vector<SlotSegment> table(header.segments);
   if (!table.empty()) std::memcpy(table.data(), slot.data() + sizeof(header), table_bytes);
   if (CheckOf(header, table) != header.table_check) return absl::DataLossError("the slot's table is damaged");
   SlotContent content{{header.ticket, header.epoch, header.lane}, header.turn, {}};
   if (content.lane != lane || content.turn != turn) {
-    return absl::DataLossError(StrCat("the slot was filled for ticket ", header.ticket, " epoch ", header.epoch, " lane ", header.lane,
-                                      " turn ", header.turn, ", expected ", lane.ticket, " ", lane.epoch, " ", lane.lane, " ", turn));
+    return absl::DataLossError(StrCat("the slot was filled for ticket ", header.ticket, " epoch ", header.epoch,
+                                      " lane ", header.lane, " turn ", header.turn, ", expected ", lane.ticket, " ",
+                                      lane.epoch, " ", lane.lane, " ", turn));
   }
   uint64_t at = SlotOverheadBytes(table.size());
   for (const SlotSegment& segment : table) {

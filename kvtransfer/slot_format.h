@@ -1,5 +1,5 @@
-// What the bytes of a landing slot say of themselves: header, table of segments, payloads one after the other. Written by
-// the sender's gather pass, read by the receiver before it places; nothing in it is trusted.
+// What the bytes of a landing slot say of themselves: header, table of segments, payloads one after the other. Written
+// by the sender's gather pass, read by the receiver before it places; nothing in it is trusted.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,11 @@
 namespace baton {
 
 struct SlotSegment {
-  uint32_t segment = 0;       ///< of the lane
+  uint32_t segment = 0;  ///< of the lane
   uint32_t padding = 0;
-  uint64_t bytes = 0;         ///< of the payload
-  uint64_t source_digest = 0; ///< of the KV as it was computed
-  uint64_t wire_digest = 0;   ///< of the bytes as they were sent; differs from the source's when the type was converted
+  uint64_t bytes = 0;          ///< of the payload
+  uint64_t source_digest = 0;  ///< of the KV as it was computed
+  uint64_t wire_digest = 0;  ///< of the bytes as they were sent; differs from the source's when the type was converted
 };
 static_assert(sizeof(SlotSegment) == 32);
 
@@ -34,10 +34,10 @@ struct SlotContent {
 /// Bytes of header and table before the first payload; payloads begin at multiples of 64.
 uint64_t SlotOverheadBytes(size_t segments);
 
-/// Writes header and table at the start of `slot`; returns where each payload belongs. InvalidArgument with both numbers
-/// when they do not fit.
-absl::StatusOr<std::vector<std::span<std::byte>>> BeginSlot(std::span<std::byte> slot, const LaneKey& lane, uint32_t turn,
-                                                            std::span<const SlotSegment> segments);
+/// Writes header and table at the start of `slot`; returns where each payload belongs. InvalidArgument with both
+/// numbers when they do not fit.
+absl::StatusOr<std::vector<std::span<std::byte>>> BeginSlot(std::span<std::byte> slot, const LaneKey& lane,
+                                                            uint32_t turn, std::span<const SlotSegment> segments);
 /// Bytes of the slot that are to be sent.
 uint64_t SlotBytes(std::span<const SlotSegment> segments);
 

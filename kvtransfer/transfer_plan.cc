@@ -21,7 +21,8 @@ void Append(std::vector<int64_t>& words, const KvSide& side) {
                                static_cast<int64_t>(group.layers.size()), static_cast<int64_t>(group.planes.size())});
     words.insert(words.end(), group.layers.begin(), group.layers.end());
     for (const KvPlane& plane : group.planes) {
-      words.insert(words.end(), {static_cast<int64_t>(plane.name), static_cast<int64_t>(plane.dtype), plane.heads, plane.dim});
+      words.insert(words.end(),
+                   {static_cast<int64_t>(plane.name), static_cast<int64_t>(plane.dtype), plane.heads, plane.dim});
     }
   }
 }
@@ -43,7 +44,8 @@ absl::StatusOr<TransferPlan> TransferPlan::Make(KvSide source, KvSide target, In
         StrCat("layers: source ", source.stage_layers.back(), ", target ", target.stage_layers.back()));
   }
   if (piece_tokens <= 0 || piece_tokens % kUnitTokens != 0) {
-    return absl::InvalidArgumentError(StrCat("a piece of ", piece_tokens, " tokens is not a multiple of ", kUnitTokens));
+    return absl::InvalidArgumentError(
+        StrCat("a piece of ", piece_tokens, " tokens is not a multiple of ", kUnitTokens));
   }
   if (tokens.begin < 0 || tokens.end < tokens.begin) {
     return absl::InvalidArgumentError(StrCat("tokens [", tokens.begin, ", ", tokens.end, ") are no range"));
@@ -115,7 +117,8 @@ int64_t TransferPlan::SegmentBytes(const LanePlan& lane, int segment) const {
   const Segment s = SegmentAt(lane, segment);
   int64_t bytes = 0;
   for (const PlaneCut& p : s.cut->planes) {
-    const KvPlane& plane = source_.layout.groups[static_cast<size_t>(s.cut->group)].planes[static_cast<size_t>(p.plane)];
+    const KvPlane& plane =
+        source_.layout.groups[static_cast<size_t>(s.cut->group)].planes[static_cast<size_t>(p.plane)];
     bytes += plane.BytesPerTokenHead() * p.heads.size() * s.tokens.size();
   }
   return bytes;

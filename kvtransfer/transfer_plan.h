@@ -20,10 +20,10 @@ namespace baton {
 
 /// One plane's share of a lane: the heads that travel, in global and in each rank's local numbers.
 struct PlaneCut {
-  int plane = 0;         ///< index in its group
-  IntRange heads;        ///< global
-  int source_head = 0;   ///< of heads.begin, in the source rank's memory
-  int target_head = 0;   ///< of heads.begin, in the target rank's memory
+  int plane = 0;        ///< index in its group
+  IntRange heads;       ///< global
+  int source_head = 0;  ///< of heads.begin, in the source rank's memory
+  int target_head = 0;  ///< of heads.begin, in the target rank's memory
 };
 
 /// One group's share of a lane.
@@ -54,17 +54,17 @@ struct Segment {
 /// Consecutive tokens inside one block: `tokens` rows of `heads` heads.
 struct KvRun {
   int group = 0;
-  int layer = 0;           ///< global
+  int layer = 0;  ///< global
   int plane = 0;
-  int table_block = 0;     ///< index in the sequence's block table of that group
+  int table_block = 0;  ///< index in the sequence's block table of that group
   int token_in_block = 0;
-  int local_head = 0;      ///< of the rank
-  int local_heads = 0;     ///< the rank's heads in this plane: the row stride, in heads
-  int heads = 0;           ///< that travel
+  int local_head = 0;   ///< of the rank
+  int local_heads = 0;  ///< the rank's heads in this plane: the row stride, in heads
+  int heads = 0;        ///< that travel
   int tokens = 0;
-  int dim = 0;             ///< elements of a head
-  int position = 0;        ///< of the first token
-  int global_head = 0;     ///< of local_head
+  int dim = 0;                  ///< elements of a head
+  int position = 0;             ///< of the first token
+  int global_head = 0;          ///< of local_head
   int64_t payload_element = 0;  ///< first element in the plane's part of the payload
   int64_t plane_bytes = 0;      ///< where the plane's part begins in the payload, bytes of the source's element type
 };
@@ -87,7 +87,8 @@ class TransferPlan {
   /// Bytes of a segment's payload.
   int64_t SegmentBytes(const LanePlan& lane, int segment) const;
   /// Calls `visit` for each run of a segment, in payload order, in the memory of `end`'s rank.
-  void ForEachRun(const LanePlan& lane, int segment, TransferEnd end, const std::function<void(const KvRun&)>& visit) const;
+  void ForEachRun(const LanePlan& lane, int segment, TransferEnd end,
+                  const std::function<void(const KvRun&)>& visit) const;
 
  private:
   TransferPlan(KvSide source, KvSide target) : source_(std::move(source)), target_(std::move(target)) {}

@@ -81,9 +81,11 @@ class Transport {
   virtual LandingShape landing_of(PeerNumber peer) const = 0;
   /// A slot of the peer as memory of ours, where the backend maps it; else empty. What is packed there needs no copy:
   /// Write it from there, into this slot and while it is granted.
-  virtual std::span<std::byte> slot_of(PeerNumber peer, uint32_t slot) { return (void)peer, (void)slot, std::span<std::byte>(); }
-  /// `bytes` into a slot of the peer, from its start. They must stay until `done`. InvalidArgument (through `done`) when
-  /// they do not fit.
+  virtual std::span<std::byte> slot_of(PeerNumber peer, uint32_t slot) {
+    return (void)peer, (void)slot, std::span<std::byte>();
+  }
+  /// `bytes` into a slot of the peer, from its start. They must stay until `done`. InvalidArgument (through `done`)
+  /// when they do not fit.
   virtual void Write(PeerNumber peer, const LandingPlace& place, std::span<const std::byte> bytes, Done done) = 0;
   virtual void Send(PeerNumber peer, std::string message, Done done) = 0;
   /// `done(ok)`: no write posted before to this peer is in flight any more.

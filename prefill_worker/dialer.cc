@@ -43,11 +43,12 @@ absl::StatusOr<Dialer::Link*> Dialer::LinkFor(const std::string& kind) {
   std::unique_ptr<Link>& link = links_[kind];
   if (link == nullptr) {
     auto fresh = std::make_unique<Link>(*this);
-    BATON_ASSIGN_OR_RETURN(fresh->transport,
-                           options_.make ? options_.make({}, *fresh) : worker::MakeTransport(kind, options_.host, 0, {}, *fresh));
+    BATON_ASSIGN_OR_RETURN(fresh->transport, options_.make ? options_.make({}, *fresh)
+                                                           : worker::MakeTransport(kind, options_.host, 0, {}, *fresh));
     const bool failing = options_.failing_transport == kind;
     if (options_.fault_rate > 0 || failing) {
-      fresh->transport = std::make_unique<FaultyTransport>(std::move(fresh->transport), options_.fault_rate, failing, 1);
+      fresh->transport =
+          std::make_unique<FaultyTransport>(std::move(fresh->transport), options_.fault_rate, failing, 1);
     }
     thread_.Watch(fresh->transport.get());
     link = std::move(fresh);
@@ -107,10 +108,9 @@ absl::Status Dialer::Begin(prefill::PeerId peer, Call& call, const std::string& 
   const auto send = [transport](PeerNumber number, const SelfTestMessage& message) {
     transport->Send(number, EncodeLaneMessage(message), [](const absl::Status&) {});
   };
-  call.test = std::make_shared<SelfTest>(*transport, call.number, clock_, send,
-                                         [this, peer, kind](absl::StatusOr<SelfTest::Result> result) {
-                                           OnTested(peer, kind, std::move(result));
-                                         });
+  call.test = std::make_shared<SelfTest>(
+      *transport, call.number, clock_, send,
+      [this, peer, kind](absl::StatusOr<SelfTest::Result> result) { OnTested(peer, kind, std::move(result)); });
   call.test->Start();
   return absl::OkStatus();
 }
@@ -126,8 +126,8 @@ void Dialer::OnTested(prefill::PeerId peer, const std::string& kind, absl::Statu
     return TryNext(peer);
   }
   call.path = {result->receiver, kind, result->path, result->gigabytes_per_second};
-  spdlog::info("sender: decode worker {} is reached by {} ({}), {:.2f} GB/s in the self-test{}{}", result->receiver, kind,
-               result->path, result->gigabytes_per_second, call.tried.empty() ? "" : "; not by ", call.tried);
+  spdlog::info("sender: decode worker {} is reached by {} ({}), {:.2f} GB/s in the self-test{}{}", result->receiver,
+               kind, result->path, result->gigabytes_per_second, call.tried.empty() ? "" : "; not by ", call.tried);
   Publish();
   events_.OnReached(peer, {call.link->transport.get(), call.number});
 }
@@ -138,7 +138,8 @@ void Dialer::Leave(Call& call) {
   if (call.test != nullptr) call.test->Abandon();
   call.test = nullptr;
   call.link->ids.erase(call.number);
-  thread_.Post([link = std::exchange(call.link, nullptr), number = call.number] { link->transport->Close(number, [] {}); });
+  thread_.Post(
+      [link = std::exchange(call.link, nullptr), number = call.number] { link->transport->Close(number, [] {}); });
 }
 
 void Dialer::OnMessage(Link& link, PeerNumber number, std::string_view bytes) {
@@ -149,7 +150,8 @@ void Dialer::OnMessage(Link& link, PeerNumber number, std::string_view bytes) {
   if (call.test == nullptr) return events_.OnPeerMessage(peer, bytes);
   const absl::StatusOr<LaneMessage> message = DecodeLaneMessage(bytes);
   const std::shared_ptr<SelfTest> test = call.test;  // it may end in there
-  if (message.ok() && std::holds_alternative<SelfTestMessage>(*message)) test->OnMessage(std::get<SelfTestMessage>(*message));
+  if (message.ok() && std::holds_alternative<SelfTestMessage>(*message))
+    test->OnMessage(std::get<SelfTestMessage>(*message));
 }
 
 void Dialer::OnLost(Link& link, PeerNumber number, const absl::Status& why) {

@@ -55,7 +55,8 @@ class Dialer {
   Dialer(DialOptions options, const Clock& clock, worker::TransferLoop& thread, DialEvents& events);
   ~Dialer();
 
-  /// `peer` is the caller's number for it; `addresses` as worker::LandingAddresses. Answered by OnReached or OnPeerLost.
+  /// `peer` is the caller's number for it; `addresses` as worker::LandingAddresses. Answered by OnReached or
+  /// OnPeerLost.
   void Dial(prefill::PeerId peer, const std::string& addresses);
   /// The peer breaks the protocol: OnPeerLost.
   void Drop(prefill::PeerId peer, const absl::Status& why);

@@ -224,9 +224,7 @@ bool PrefillDesk::Computing(const prefill::JobKey& key) const {
 void PrefillDesk::EraseIfOver(const prefill::JobKey& key) {
   Job* job = Find(key);
   if (job == nullptr || job->computing || !job->answered) return;
-  if (const prefill::PushJob* known = core_.Find(key);
-      job->pushing && known != nullptr && !known->released)
-    return;
+  if (const prefill::PushJob* known = core_.Find(key); job->pushing && known != nullptr && !known->released) return;
   scheduler_->ReleaseHeld(job->request);
   if (job->scores.empty() && answered_.size() < kMostAnswers) {  // scores are too much to keep
     answered_[key] = {job->status, job->no_room, std::move(job->outputs), clock_.Now() + remember_};

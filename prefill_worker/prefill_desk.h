@@ -99,7 +99,7 @@ class PrefillDesk {
     int32_t choices = 1;
     std::vector<std::vector<std::vector<int>>> reported;  ///< [lanes][cuts][layers of the cut] pieces
     std::vector<engine::SequenceOutput> outputs;          ///< one per choice that has its first token
-    absl::Status status;  ///< answered: the answer
+    absl::Status status;                                  ///< answered: the answer
     bool no_room = false;
     engine::SequenceKv pin;  ///< the source, from the first write on: what is gathered must not change hands meanwhile
   };

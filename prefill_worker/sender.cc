@@ -108,9 +108,8 @@ void Sender::Write(WriteOrder order) {
 
 void Sender::Begin(WriteOrder order, std::shared_ptr<BouncePool::Buffer> buffer, std::span<std::byte> slot_bytes) {
   Depart(order.peer, order.lane);
-  const absl::StatusOr<uint64_t> bytes =
-      GatherSlot(*order.plan, order.plan->lanes()[order.lane.lane], order.lane, order.slot.turn, order.segments, pool_,
-                 order.tables, slot_bytes);
+  const absl::StatusOr<uint64_t> bytes = GatherSlot(*order.plan, order.plan->lanes()[order.lane.lane], order.lane,
+                                                    order.slot.turn, order.segments, pool_, order.tables, slot_bytes);
   if (!bytes.ok()) {
     Arrive(order.peer, order.lane, 1);
     spdlog::warn("sender: ticket {} epoch {} lane {}: {}", order.lane.ticket, order.lane.epoch, order.lane.lane,
@@ -120,22 +119,22 @@ void Sender::Begin(WriteOrder order, std::shared_ptr<BouncePool::Buffer> buffer,
   }
   const Way way = Find(order.peer)->way;
   way.transport->Write(way.number, {order.lane, order.slot}, slot_bytes.first(*bytes),
-                        [this, buffer, bytes = *bytes, id = order.peer, lane = order.lane,
-                         slot = order.slot](const absl::Status& status) mutable {
-                          buffer.reset();
-                          if (status.ok())
-                            counters_.bytes += static_cast<int64_t>(bytes), ++counters_.slots;
-                          else
-                            Arrive(id, lane, 1);
-                          events_.OnPush(prefill::Written{id, lane, slot, status});
-                          thread_.Post([this] {
-                            if (waiting_.empty()) return;
-                            WriteOrder next = std::move(waiting_.front());
-                            waiting_.pop_front();
-                            counters_.waiting = static_cast<int64_t>(waiting_.size());
-                            Write(std::move(next));
-                          });
-                        });
+                       [this, buffer, bytes = *bytes, id = order.peer, lane = order.lane,
+                        slot = order.slot](const absl::Status& status) mutable {
+                         buffer.reset();
+                         if (status.ok())
+                           counters_.bytes += static_cast<int64_t>(bytes), ++counters_.slots;
+                         else
+                           Arrive(id, lane, 1);
+                         events_.OnPush(prefill::Written{id, lane, slot, status});
+                         thread_.Post([this] {
+                           if (waiting_.empty()) return;
+                           WriteOrder next = std::move(waiting_.front());
+                           waiting_.pop_front();
+                           counters_.waiting = static_cast<int64_t>(waiting_.size());
+                           Write(std::move(next));
+                         });
+                       });
 }
 
 void Sender::Flush(prefill::PeerId id, const LaneKey& lane) {

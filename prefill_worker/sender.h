@@ -32,7 +32,7 @@ class SenderEvents {
 /// Since start. Read from any thread.
 struct SenderCounters {
   std::atomic<int64_t> bytes{0}, slots{0};
-  std::atomic<int64_t> waiting{0};      ///< now: slots that wait for a buffer
+  std::atomic<int64_t> waiting{0};  ///< now: slots that wait for a buffer
   std::atomic<int64_t> peers_lost{0};
   std::atomic<int64_t> nanoseconds{0};  ///< during which at least one slot was under way: gathered, but not answered
 };

@@ -1,13 +1,11 @@
-#include <utility>
-
 #include "router/asio_executor.h"
 
 #include <atomic>
-#include <thread>
-
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <thread>
+#include <utility>
 
 namespace baton::router {
 namespace asio = boost::asio;

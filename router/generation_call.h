@@ -136,8 +136,8 @@ class GenerationCall final : public RelaySink, public std::enable_shared_from_th
   int32_t budget_taken_ = 0;
   WorkerId decode_worker_;    ///< of the latest ticket
   WorkerId attached_worker_;  ///< the latest
-  WorkerId prefill_worker_;  ///< of the latest prefill leg
-  std::string numerics_;     ///< of the workers that took part
+  WorkerId prefill_worker_;   ///< of the latest prefill leg
+  std::string numerics_;      ///< of the workers that took part
   bool mixed_numerics_ = false;
   const char* last_reason_ = "stop";
   bool pumping_ = false, finished_ = false;

@@ -18,7 +18,7 @@ namespace baton::router {
 struct ModelText {
   std::string name;  ///< base name of the path, without ".gguf"
   std::unique_ptr<const Tokenizer> tokenizer;
-  std::unique_ptr<TokenCache> prompt_ids;  ///< tokenizes prompts; any thread
+  std::unique_ptr<TokenCache> prompt_ids;             ///< tokenizes prompts; any thread
   std::unique_ptr<const ChatTemplate> chat_template;  ///< null: the model has none
   SamplingOptions defaults;                           ///< of generation_config.json; what it does not set is absent
   std::vector<int32_t> eos_token_ids;

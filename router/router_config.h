@@ -130,9 +130,10 @@ void VisitFields(RouterConfig& c, Visitor&& field) {
   field("require-identical-failover", c.require_identical_failover, "",
         "one answer is the work of workers of one numerics id only, whoever is lost: its bits never depend on that");
   field("retry-budget", c.retry_budget, "", "retries and migrations per live request (at least 3 at once)");
-  field("local-prefill-max-tokens", c.local_prefill_max_tokens, "tokens",
-        "uncached prompt tokens that a decode worker computes itself; -1 = as many as take no longer than a handoff, by "
-        "measured rates, at most 64");
+  field(
+      "local-prefill-max-tokens", c.local_prefill_max_tokens, "tokens",
+      "uncached prompt tokens that a decode worker computes itself; -1 = as many as take no longer than a handoff, by "
+      "measured rates, at most 64");
   field("failover-wait-ms", c.failover_wait_ms, "ms", "wait this long for another worker after losing one");
   field("relay-credit-tokens", c.relay_credit_tokens, "tokens",
         "tokens a worker may run ahead of a client, per choice");

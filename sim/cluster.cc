@@ -14,7 +14,8 @@ namespace {
 
 constexpr auto kFaultsLast = seconds(6), kAnswersBy = seconds(22), kMemoryBackIn = seconds(15);
 
-router::Generation MakeGeneration(int number, const ClusterScenario& scenario, Timeline& time, const router::Generation* before) {
+router::Generation MakeGeneration(int number, const ClusterScenario& scenario, Timeline& time,
+                                  const router::Generation* before) {
   router::Generation g;
   g.request_id = StrCat("r", number);
   const auto length = static_cast<int32_t>(1 + time.Below(static_cast<uint64_t>(scenario.longest)));
@@ -145,7 +146,10 @@ std::map<uint32_t, std::string> Cluster::Alone(const router::Generation& generat
   ClusterScenario plain = scenario_;
   plain.chunk = 256;
   engine::Harness one(EngineOptions(plain, 16, 128));
-  BATON_CHECK(one.Add(worker::DecodeAttach(router::EncodeAttach(generation, order), {.vocab_size = engine::kFakeVocab}, 1, one.now).value()).ok());
+  BATON_CHECK(one.Add(worker::DecodeAttach(router::EncodeAttach(generation, order), {.vocab_size = engine::kFakeVocab},
+                                           1, one.now)
+                          .value())
+                  .ok());
   one.RunAll();
   std::map<uint32_t, std::string> text;
   for (const auto& [key, answer] : one.answers) {
@@ -161,9 +165,8 @@ std::map<uint32_t, std::string> Cluster::Alone(const router::Generation& generat
 
 std::string Cluster::CheckClients() {
   for (size_t i = 0; i < asked_.size(); ++i) {
-    const auto same = std::find_if(asked_.begin(), asked_.end(), [&](const router::Generation& g) {
-      return g.request_id == router_->request_id(i);
-    });
+    const auto same = std::find_if(asked_.begin(), asked_.end(),
+                                   [&](const router::Generation& g) { return g.request_id == router_->request_id(i); });
     const ClientView& client = router_->clients()[i];
     std::map<uint32_t, std::string> want = Alone(*same);
     if (client.end == ClientView::End::kFailed && scenario_.faultless())
@@ -171,7 +174,8 @@ std::string Cluster::CheckClients() {
     for (const auto& [choice, text] : client.text) {
       const bool whole = client.end == ClientView::End::kComplete;
       if (whole ? text != want[choice] : !want[choice].starts_with(text))
-        return StrCat(same->request_id, " choice ", choice, " got \"", text, "\", one worker answers \"", want[choice], "\"");
+        return StrCat(same->request_id, " choice ", choice, " got \"", text, "\", one worker answers \"", want[choice],
+                      "\"");
     }
     if (client.end == ClientView::End::kComplete && client.text.size() != want.size())
       return StrCat(same->request_id, " got ", client.text.size(), " of ", want.size(), " choices");

@@ -1,6 +1,7 @@
 // A cluster in virtual time: real RequestFlow, desks, handoff cores, relay, schedulers, block pools, placing passes and
 // codecs, over SimTransport; a fake model whose tokens depend on every KV entry. Messages are harmed, workers die and
-// stop, clients leave. What one worker alone answers is what every client must get, in time; then nobody holds anything.
+// stop, clients leave. What one worker alone answers is what every client must get, in time; then nobody holds
+// anything.
 #pragma once
 
 #include <memory>

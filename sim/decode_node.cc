@@ -13,8 +13,10 @@ worker::WorkerConfig LandingConfig(const ClusterScenario& scenario) {
   return config;
 }
 
-decode_worker::DeskFacts Facts(const ClusterScenario& scenario, const KvLayout& layout, const std::string& incarnation) {
-  decode_worker::DeskFacts facts{.side = worker::SideOf(layout), .piece_tokens = kPieceTokens, .incarnation = incarnation, .model_digest = "m"};
+decode_worker::DeskFacts Facts(const ClusterScenario& scenario, const KvLayout& layout,
+                               const std::string& incarnation) {
+  decode_worker::DeskFacts facts{
+      .side = worker::SideOf(layout), .piece_tokens = kPieceTokens, .incarnation = incarnation, .model_digest = "m"};
   facts.handoff.ring_slots = {scenario.landing_slots};
   facts.handoff.max_reserved_tokens = 2000;
   facts.handoff.max_quarantined_slots = scenario.landing_slots;
@@ -27,7 +29,9 @@ decode_worker::DeskFacts Facts(const ClusterScenario& scenario, const KvLayout& 
 class DecodeNode::Stream final : public worker::RelaySink {
  public:
   Stream(DecodeNode& node, std::string session) : node_(node), session_(std::move(session)) {}
-  void Send(v1::RelayDown message) override { node_.router_.RelayDown(node_.slot_, session_, message.SerializeAsString()); }
+  void Send(v1::RelayDown message) override {
+    node_.router_.RelayDown(node_.slot_, session_, message.SerializeAsString());
+  }
 
  private:
   DecodeNode& node_;
@@ -56,7 +60,8 @@ DecodeNode::DecodeNode(const Plant& plant, int slot, RouterPort& router)
 DecodeNode::~DecodeNode() = default;
 
 void DecodeNode::OnBirth() {
-  life_now_ = std::make_unique<Life>(*this, EngineOptions(plant_.scenario, plant_.scenario.decode_block, plant_.scenario.decode_blocks));
+  life_now_ = std::make_unique<Life>(
+      *this, EngineOptions(plant_.scenario, plant_.scenario.decode_block, plant_.scenario.decode_blocks));
   Run(life_now_->engine, life_now_->loop);
 }
 
@@ -72,7 +77,8 @@ void DecodeNode::OnReserve(const std::string& session, const std::string& bytes)
   const router::LegKey key{request.key().request_id(), request.key().attempt(), 0};
   const decode::ReserveAnswer answer = life_now_->desk.Reserve(decode_worker::DecodeReserve(request));
   router_.ReserveReply(slot_, session, key,
-                       decode_worker::EncodeReserved(answer, life_now_->facts, *life_now_->landing, Duration::zero()).SerializeAsString());
+                       decode_worker::EncodeReserved(answer, life_now_->facts, *life_now_->landing, Duration::zero())
+                           .SerializeAsString());
 }
 
 void DecodeNode::OnRelayUp(const std::string& session, const std::string& bytes) {
@@ -123,7 +129,9 @@ void DecodeNode::Place(const decode_worker::PlaceOrder& order) {
   life_now_->landing->Place(order);
 }
 
-void DecodeNode::OnOutputs(std::vector<engine::SequenceOutput> outputs, uint64_t step) { life_now_->book.OnOutputs(std::move(outputs), step); }
+void DecodeNode::OnOutputs(std::vector<engine::SequenceOutput> outputs, uint64_t step) {
+  life_now_->book.OnOutputs(std::move(outputs), step);
+}
 
 void DecodeNode::OnTick() { life_now_->desk.Tick(); }
 

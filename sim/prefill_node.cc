@@ -14,8 +14,11 @@ constexpr auto kCancelTakes = std::chrono::milliseconds(200);  ///< steps are sh
 /// The answer stream of one leg.
 class PrefillNode::Stream final : public worker::PrefillSink {
  public:
-  Stream(PrefillNode& node, std::string session, router::LegKey key) : node_(node), session_(std::move(session)), key_(std::move(key)) {}
-  void Send(v1::PrefillReply reply) override { node_.router_.PrefillReply(node_.slot_, session_, key_, reply.SerializeAsString()); }
+  Stream(PrefillNode& node, std::string session, router::LegKey key)
+      : node_(node), session_(std::move(session)), key_(std::move(key)) {}
+  void Send(v1::PrefillReply reply) override {
+    node_.router_.PrefillReply(node_.slot_, session_, key_, reply.SerializeAsString());
+  }
   void Finish(const absl::Status& status) override { node_.router_.PrefillEnd(node_.slot_, session_, key_, status); }
 
  private:
@@ -44,7 +47,8 @@ PrefillNode::PrefillNode(const Plant& plant, int slot, RouterPort& router)
 PrefillNode::~PrefillNode() = default;
 
 void PrefillNode::OnBirth() {
-  life_now_ = std::make_unique<Life>(*this, EngineOptions(plant_.scenario, plant_.scenario.prefill_block, plant_.scenario.prefill_blocks));
+  life_now_ = std::make_unique<Life>(
+      *this, EngineOptions(plant_.scenario, plant_.scenario.prefill_block, plant_.scenario.prefill_blocks));
   Run(life_now_->engine, life_now_->loop);
 }
 
@@ -58,7 +62,8 @@ void PrefillNode::OnPrefill(const std::string& session, const std::string& bytes
   BATON_CHECK(request.ParseFromString(bytes));
   const router::LegKey key{request.key().request_id(), request.key().attempt(), request.key().epoch()};
   auto stream = std::make_shared<Stream>(*this, session, key);
-  absl::StatusOr<prefill_worker::JobOrder> order = prefill_worker::DecodeOrder(request, {.vocab_size = engine::kFakeVocab}, time_.Now());
+  absl::StatusOr<prefill_worker::JobOrder> order =
+      prefill_worker::DecodeOrder(request, {.vocab_size = engine::kFakeVocab}, time_.Now());
   if (!order.ok()) return stream->Finish(order.status());
   life_now_->legs.insert({session, order->key});
   life_now_->desk.Begin(*std::move(order), prefill_worker::MakeLegAnswer(stream));
@@ -90,14 +95,17 @@ void PrefillNode::OnSessionEnd(const std::string& session) {
   Wake();
 }
 
-void PrefillNode::OnOutputs(std::vector<engine::SequenceOutput> outputs, uint64_t) { life_now_->desk.OnOutputs(outputs); }
+void PrefillNode::OnOutputs(std::vector<engine::SequenceOutput> outputs, uint64_t) {
+  life_now_->desk.OnOutputs(outputs);
+}
 
 void PrefillNode::OnLayers(const engine::StepPlan& plan) {
   for (const KvGroup& group : life_now_->engine.memory().layout().groups) {
     for (int layer : group.layers) {
       prefill_worker::LayerProgress progress{layer, {}};
       for (const engine::SequenceStep& step : plan.sequences) {
-        if (step.num_tokens > 0) progress.rows.push_back({step.request_key, step.context, step.context + step.num_tokens});
+        if (step.num_tokens > 0)
+          progress.rows.push_back({step.request_key, step.context, step.context + step.num_tokens});
       }
       life_now_->desk.OnLayer(progress);
     }
@@ -115,7 +123,8 @@ std::string PrefillNode::Holds() const {
   const auto blocks = life_now_->engine.cache().pool(0).used_blocks();
   const size_t jobs = life_now_->desk.jobs();
   if (stats.open_lanes + stats.held_sources + blocks == 0 && jobs == 0) return "";
-  return StrCat(name(), ": ", jobs, " jobs, ", stats.open_lanes, " lanes, ", stats.held_sources, " sources, ", blocks, " blocks; ");
+  return StrCat(name(), ": ", jobs, " jobs, ", stats.open_lanes, " lanes, ", stats.held_sources, " sources, ", blocks,
+                " blocks; ");
 }
 
 }  // namespace baton::sim

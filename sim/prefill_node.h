@@ -26,7 +26,9 @@ class PrefillNode final : public WorkerNode, private prefill_worker::SenderEvent
  private:
   struct Policy final : engine::RolePolicy {
     bool HoldAfterFirstToken(engine::RequestKey key) const override { return prefill_worker::PrefillDesk::IsJob(key); }
-    bool HandBackPreempted(engine::RequestKey key, int32_t) const override { return prefill_worker::PrefillDesk::IsJob(key); }
+    bool HandBackPreempted(engine::RequestKey key, int32_t) const override {
+      return prefill_worker::PrefillDesk::IsJob(key);
+    }
   };
   class Stream;
   struct Life {

@@ -85,9 +85,8 @@ void RouterNode::ToWorker(WorkerId id, std::string bytes, bool stream,
           Link& now = links_[static_cast<size_t>(id.slot)];
           if (now.node->life() != life || !now.node->alive()) return;
           if (stream && now.session != id.session) return;  // the stream has ended, for both
-          now.node->Post(Duration::zero(), [node = now.node, session = SessionName(id.session), deliver, copy = std::move(copy)] {
-            deliver(*node, session, copy);
-          });
+          now.node->Post(Duration::zero(), [node = now.node, session = SessionName(id.session), deliver,
+                                            copy = std::move(copy)] { deliver(*node, session, copy); });
         });
 }
 
@@ -107,10 +106,12 @@ void RouterNode::Break(int worker) {
   const std::string session = SessionName(link.session);
   const WorkerId lost = IdOf(worker);
   if (link.node->alive() && link.node->life() == link.life) {
-    link.node->Post(time_.Between(microseconds(100), milliseconds(20)), [node = link.node, session] { node->OnSessionEnd(session); });
+    link.node->Post(time_.Between(microseconds(100), milliseconds(20)),
+                    [node = link.node, session] { node->OnSessionEnd(session); });
   }
   link.session = 0;  // from now on nothing of it arrives
-  time_.After(time_.Between(microseconds(100), milliseconds(20)), [this, lost] { Lost(lost, "the connection is broken"); });
+  time_.After(time_.Between(microseconds(100), milliseconds(20)),
+              [this, lost] { Lost(lost, "the connection is broken"); });
 }
 
 /// Whoever waited for this worker is told.
@@ -132,7 +133,8 @@ void RouterNode::Lost(WorkerId worker, const std::string& why) {
 }
 
 void RouterNode::EndPrefill(Call& call, const LegKey& key) {
-  std::erase_if(call.prefills, [&key](const auto& leg) { return leg.second.attempt == key.attempt && leg.second.epoch == key.epoch; });
+  std::erase_if(call.prefills,
+                [&key](const auto& leg) { return leg.second.attempt == key.attempt && leg.second.epoch == key.epoch; });
 }
 
 void RouterNode::Connect(int worker) {
@@ -262,7 +264,8 @@ void RouterNode::Leave(Duration after) {
 }
 
 bool RouterNode::AllEnded() const {
-  return std::all_of(clients_.begin(), clients_.end(), [](const ClientView& c) { return c.end != ClientView::End::kNone; });
+  return std::all_of(clients_.begin(), clients_.end(),
+                     [](const ClientView& c) { return c.end != ClientView::End::kNone; });
 }
 
 void RouterNode::End(size_t i, ClientView::End how) {
@@ -289,7 +292,8 @@ void RouterNode::Do(size_t i, const router::PickWorker&) {
   if (decodes.empty()) return flow.NoWorker(absl::UnavailableError("no decode worker is ready"), 100, time_.Now());
   const WorkerId decode = IdOf(decodes[time_.Below(decodes.size())]);
   if (flow.started_output() || prefills.empty()) return flow.WorkerChosen(decode, time_.Now());
-  flow.PairChosen(IdOf(prefills[time_.Below(prefills.size())]), decode, plant_.scenario.local_prefill_tokens, time_.Now());
+  flow.PairChosen(IdOf(prefills[time_.Below(prefills.size())]), decode, plant_.scenario.local_prefill_tokens,
+                  time_.Now());
 }
 
 void RouterNode::Do(size_t i, const router::ReserveOn& action) {
@@ -306,14 +310,17 @@ void RouterNode::Do(size_t i, const router::PrefillOn& action) {
   if (links_[static_cast<size_t>(action.prefill.slot)].session != action.prefill.session)
     return call.flow->PrefillEnded(action.key, {Broken()}, false, time_.Now());
   call.prefills.emplace_back(action.prefill, action.key);
-  ToWorker(action.prefill, router::EncodePrefill(call.generation, action.key, call.grant, 20000).SerializeAsString(), false,
-           [](WorkerNode& node, const std::string& session, const std::string& bytes) { static_cast<PrefillNode&>(node).OnPrefill(session, bytes); });
+  ToWorker(action.prefill, router::EncodePrefill(call.generation, action.key, call.grant, 20000).SerializeAsString(),
+           false, [](WorkerNode& node, const std::string& session, const std::string& bytes) {
+             static_cast<PrefillNode&>(node).OnPrefill(session, bytes);
+           });
 }
 
 void RouterNode::Do(size_t i, const router::PickPrefill&) {
   RequestFlow& flow = *calls_[i]->flow;
   const std::vector<int> prefills = Ready(true, flow.excluded_prefill());
-  flow.PrefillChosen(prefills.empty() ? std::nullopt : std::optional(IdOf(prefills[time_.Below(prefills.size())])), time_.Now());
+  flow.PrefillChosen(prefills.empty() ? std::nullopt : std::optional(IdOf(prefills[time_.Below(prefills.size())])),
+                     time_.Now());
 }
 
 void RouterNode::Do(size_t, const router::CancelLegOn& action) {
@@ -342,7 +349,9 @@ void RouterNode::Do(size_t i, const router::AttachTo& action) {
   v1::RelayUp up;
   *up.add_attach() = router::EncodeAttach(call.generation, order);
   ToWorker(action.worker, up.SerializeAsString(), true,
-           [](WorkerNode& node, const std::string& session, const std::string& bytes) { static_cast<DecodeNode&>(node).OnRelayUp(session, bytes); });
+           [](WorkerNode& node, const std::string& session, const std::string& bytes) {
+             static_cast<DecodeNode&>(node).OnRelayUp(session, bytes);
+           });
 }
 
 void RouterNode::Do(size_t, const router::CancelOn& action) {
@@ -351,7 +360,9 @@ void RouterNode::Do(size_t, const router::CancelOn& action) {
   cancel.set_request_id(action.leg_id), cancel.set_attach_gen(action.attach_gen);
   if (action.index) cancel.set_index(*action.index);
   ToWorker(action.worker, up.SerializeAsString(), true,
-           [](WorkerNode& node, const std::string& session, const std::string& bytes) { static_cast<DecodeNode&>(node).OnRelayUp(session, bytes); });
+           [](WorkerNode& node, const std::string& session, const std::string& bytes) {
+             static_cast<DecodeNode&>(node).OnRelayUp(session, bytes);
+           });
 }
 
 void RouterNode::Do(size_t, const router::GiveCredit& action) {
@@ -360,11 +371,14 @@ void RouterNode::Do(size_t, const router::GiveCredit& action) {
   credit.set_request_id(action.leg_id), credit.set_attach_gen(action.attach_gen);
   credit.set_index(action.index), credit.set_tokens(action.tokens);
   ToWorker(action.worker, up.SerializeAsString(), true,
-           [](WorkerNode& node, const std::string& session, const std::string& bytes) { static_cast<DecodeNode&>(node).OnRelayUp(session, bytes); });
+           [](WorkerNode& node, const std::string& session, const std::string& bytes) {
+             static_cast<DecodeNode&>(node).OnRelayUp(session, bytes);
+           });
 }
 
 void RouterNode::Do(size_t i, const router::EmitTokens& action) {
-  for (size_t t = 0; t < action.token_ids.size(); ++t) clients_[i].text[action.index] += TokenText(action.token_ids[t], action.logprobs, t);
+  for (size_t t = 0; t < action.token_ids.size(); ++t)
+    clients_[i].text[action.index] += TokenText(action.token_ids[t], action.logprobs, t);
   calls_[i]->flow->Consumed(action.index, static_cast<uint32_t>(action.token_ids.size()));
 }
 

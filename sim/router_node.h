@@ -50,14 +50,15 @@ class RouterNode final : public RouterPort {
 
   void ReserveReply(int worker, const std::string& session, const router::LegKey& key, std::string bytes) override;
   void PrefillReply(int worker, const std::string& session, const router::LegKey& key, std::string bytes) override;
-  void PrefillEnd(int worker, const std::string& session, const router::LegKey& key, const absl::Status& status) override;
+  void PrefillEnd(int worker, const std::string& session, const router::LegKey& key,
+                  const absl::Status& status) override;
   void RelayDown(int worker, const std::string& session, std::string bytes) override;
 
  private:
   struct Link {
     WorkerNode* node = nullptr;
-    uint64_t session = 0;  ///< 0: not connected
-    uint64_t life = 0;     ///< of the worker it is connected to
+    uint64_t session = 0;                ///< 0: not connected
+    uint64_t life = 0;                   ///< of the worker it is connected to
     TimePoint up_order{}, down_order{};  ///< of its streams
     TimePoint silent_since{};            ///< the worker is stopped
   };
@@ -78,7 +79,8 @@ class RouterNode final : public RouterPort {
   void Carry(int worker, std::string bytes, TimePoint* order, std::function<void(std::string)> deliver);
   void ToWorker(router::WorkerId worker, std::string bytes, bool stream,
                 std::function<void(WorkerNode&, const std::string& session, std::string)> deliver);
-  void ToRouter(int worker, const std::string& session, std::string bytes, bool stream, std::function<void(std::string)> deliver);
+  void ToRouter(int worker, const std::string& session, std::string bytes, bool stream,
+                std::function<void(std::string)> deliver);
   void Lost(router::WorkerId worker, const std::string& why);
   static void EndPrefill(Call& call, const router::LegKey& key);
   void Connect(int worker);

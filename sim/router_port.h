@@ -14,7 +14,8 @@ class RouterPort {
   virtual void ReserveReply(int worker, const std::string& session, const router::LegKey& key, std::string bytes) = 0;
   virtual void PrefillReply(int worker, const std::string& session, const router::LegKey& key, std::string bytes) = 0;
   /// The stream of a Prefill has ended.
-  virtual void PrefillEnd(int worker, const std::string& session, const router::LegKey& key, const absl::Status& status) = 0;
+  virtual void PrefillEnd(int worker, const std::string& session, const router::LegKey& key,
+                          const absl::Status& status) = 0;
   virtual void RelayDown(int worker, const std::string& session, std::string bytes) = 0;
 };
 

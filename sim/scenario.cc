@@ -8,7 +8,9 @@ namespace baton::sim {
 
 ClusterScenario ClusterScenario::FromSeed(uint64_t seed) {
   std::mt19937_64 random(seed * 0x9e3779b97f4a7c15ull + 1);
-  const auto pick = [&random](int low, int high) { return low + static_cast<int>(random() % static_cast<uint64_t>(high - low + 1)); };
+  const auto pick = [&random](int low, int high) {
+    return low + static_cast<int>(random() % static_cast<uint64_t>(high - low + 1));
+  };
   const auto rate = [&](double most) { return most * pick(1, 10) / 10; };
   ClusterScenario s;
   s.seed = seed;
@@ -40,8 +42,8 @@ ClusterScenario ClusterScenario::FromSeed(uint64_t seed) {
 
 std::string ClusterScenario::Text() const {
   const auto faults = [](const MessageFaults& f) {
-    return StrCat("drop ", f.drop, " duplicate ", f.duplicate, " delay ", f.delay, " reorder ", f.reorder, " truncate ", f.truncate,
-                  " corrupt ", f.corrupt);
+    return StrCat("drop ", f.drop, " duplicate ", f.duplicate, " delay ", f.delay, " reorder ", f.reorder, " truncate ",
+                  f.truncate, " corrupt ", f.corrupt);
   };
   return StrCat("seed ", seed, ": ", prefills, "P ", decodes, "D, ", requests, " requests to ", longest,
                 " tokens, blocks ", prefill_blocks, "x", prefill_block, " and ", decode_blocks, "x", decode_block,

@@ -20,14 +20,14 @@ struct ClusterScenario {
   int landing_slots = 4, chunk = 48, longest = 120;
   bool receiver_writes = false;  ///< else the sender writes landing memory
   uint32_t local_prefill_tokens = 0;
-  int us_per_token = 10;         ///< of a step
-  int expiry_ms = 6000;          ///< of tickets
-  int no_room_ms = 20000;        ///< PushOptions::no_room_after
-  double busy = 0;               ///< share of a transfer thread's turns that come late
-  int most_turns = 6;            ///< SimPace
-  int piece_bytes = 64 << 10;    ///< SimPace
-  MessageFaults lanes, control;  ///< between prefill and decode, between the router and workers
-  double slot_damage = 0;        ///< share of slots whose bytes are harmed
+  int us_per_token = 10;              ///< of a step
+  int expiry_ms = 6000;               ///< of tickets
+  int no_room_ms = 20000;             ///< PushOptions::no_room_after
+  double busy = 0;                    ///< share of a transfer thread's turns that come late
+  int most_turns = 6;                 ///< SimPace
+  int piece_bytes = 64 << 10;         ///< SimPace
+  MessageFaults lanes, control;       ///< between prefill and decode, between the router and workers
+  double slot_damage = 0;             ///< share of slots whose bytes are harmed
   double die = 0, stop = 0, cut = 0;  ///< per worker and second; a stopped one goes on after some seconds
   double leave = 0;                   ///< share of clients that leave
   bool faultless() const { return lanes.sum() + control.sum() + slot_damage + die + stop + cut + leave == 0; }

@@ -16,7 +16,9 @@ class Timeline final : public Clock {
  public:
   explicit Timeline(uint64_t seed) : random_(seed) {}
   TimePoint Now() const override { return now_; }
-  void At(TimePoint when, std::function<void()> work) { turns_.push({std::max(when, now_), ++order_, std::move(work)}); }
+  void At(TimePoint when, std::function<void()> work) {
+    turns_.push({std::max(when, now_), ++order_, std::move(work)});
+  }
   void After(Duration delay, std::function<void()> work) { At(now_ + delay, std::move(work)); }
   /// The next turn; false when there is none.
   bool RunNext() {

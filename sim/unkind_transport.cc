@@ -25,7 +25,8 @@ void UnkindTransport::Send(PeerNumber peer, std::string message, Done done) {
   if (!delay && !reorder) return inner_->Send(peer, std::move(message), std::move(done));
   ++(delay ? counters_.delay : counters_.reorder);
   const Duration most = delay ? std::chrono::milliseconds(300) : std::chrono::milliseconds(2);
-  late_.push_back({peer, std::move(message), std::move(done), time_.Now() + time_.Between(std::chrono::microseconds(100), most)});
+  late_.push_back(
+      {peer, std::move(message), std::move(done), time_.Now() + time_.Between(std::chrono::microseconds(100), most)});
 }
 
 void UnkindTransport::Write(PeerNumber peer, const LandingPlace& place, std::span<const std::byte> bytes, Done done) {

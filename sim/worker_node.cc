@@ -15,7 +15,8 @@ engine::HarnessOptions EngineOptions(const ClusterScenario& scenario, int tokens
   return options;
 }
 
-WorkerNode::WorkerNode(const Plant& plant, std::string name) : Process(plant.time), plant_(plant), name_(std::move(name)) {}
+WorkerNode::WorkerNode(const Plant& plant, std::string name)
+    : Process(plant.time), plant_(plant), name_(std::move(name)) {}
 
 void WorkerNode::Loop::Post(std::function<void()> work) {
   posted_.push_back(std::move(work));
@@ -116,7 +117,8 @@ void WorkerNode::Tick() {
 void WorkerNode::OnTurnEnd() {
   if (engine_ == nullptr) return;
   for (int32_t g = 0; g < engine_->cache().num_groups(); ++g) {
-    const int64_t owners = engine_->cache().pool(g).total_owners(), known = engine_->scheduler().OwnedBlocks(g) + OwnedBlocks(g);
+    const int64_t owners = engine_->cache().pool(g).total_owners(),
+                  known = engine_->scheduler().OwnedBlocks(g) + OwnedBlocks(g);
     BATON_CHECK(owners == known, name_, " group ", g, ": ", owners, " owners of blocks, ", known, " known");
   }
 }

@@ -13,9 +13,9 @@
 
 namespace baton {
 
-/// Whether one of `seeds` seeds breaks a promise because of `bug`: without it the same seed breaks none. `run`: a seed's
-/// broken promise, or nothing; `plant`: puts a bug in force, "" none. In a child, because a bug may also end in a failed
-/// check or an exception.
+/// Whether one of `seeds` seeds breaks a promise because of `bug`: without it the same seed breaks none. `run`: a
+/// seed's broken promise, or nothing; `plant`: puts a bug in force, "" none. In a child, because a bug may also end in
+/// a failed check or an exception.
 inline bool FindsPlantedBug(const std::string& bug, uint64_t seeds, const std::function<void(std::string)>& plant,
                             const std::function<std::string(uint64_t seed)>& run) {
   enum Exit { kUnnoticed, kFound, kNoChild };

@@ -139,7 +139,8 @@ void EngineShell::Shutdown() {
   down_ = true;
   if (role_) role_->StopThreads();
   engine_.Shutdown();
-  if (loaded_.channel && !std::exchange(channel_ended_, true)) loaded_.channel->End().IgnoreError();  // or they are gone
+  if (loaded_.channel && !std::exchange(channel_ended_, true))
+    loaded_.channel->End().IgnoreError();  // or they are gone
   if (role_) role_->LetGo();
   for (auto& drained : std::exchange(when_role_idle_, {})) drained();  // nothing lives any more
 }

@@ -1,4 +1,5 @@
-// The watch side of a worker: KV events, load and state, numbered per watcher, a snapshot first. Sans-IO; scheduler thread.
+// The watch side of a worker: KV events, load and state, numbered per watcher, a snapshot first. Sans-IO; scheduler
+// thread.
 #pragma once
 
 #include <memory>

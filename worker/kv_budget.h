@@ -9,8 +9,9 @@
 
 namespace baton::worker {
 
-/// --kv-cache-memory, or its default: min(what max_model_len × max_num_seqs tokens need, 40 % of `available_bytes` ÷ local
-/// workers; nothing: unknown, so no such cap). At least one sequence is not guaranteed: PlanBlocks says so with both numbers.
+/// --kv-cache-memory, or its default: min(what max_model_len × max_num_seqs tokens need, 40 % of `available_bytes` ÷
+/// local workers; nothing: unknown, so no such cap). At least one sequence is not guaranteed: PlanBlocks says so with
+/// both numbers.
 int64_t KvBytes(const WorkerConfig& config, const KvLayout& layout, int64_t max_model_len,
                 std::optional<int64_t> available_bytes);
 

@@ -17,8 +17,8 @@ NumericsFacts NumericsIdOf(const std::string& model_digest, const kernels::OpsTr
   f.reduction_width = static_cast<uint32_t>(place.reduction_width);
   f.tensor_parallel_size = static_cast<uint32_t>(place.tensor_size);
   const uint32_t tp = f.reduction_width < f.tensor_parallel_size ? f.tensor_parallel_size : 0;
-  const std::string text = StrCat(model_digest, "|", f.compute_dtype, "|", f.kv_dtype, "|", f.isa, "|", f.kernel_version, "|",
-                                  f.reduction_width, "|", tp, "|", f.deterministic);
+  const std::string text = StrCat(model_digest, "|", f.compute_dtype, "|", f.kv_dtype, "|", f.isa, "|",
+                                  f.kernel_version, "|", f.reduction_width, "|", tp, "|", f.deterministic);
   const XXH128_hash_t h = XXH3_128bits(text.data(), text.size());
   f.id = absl::StrFormat("%016x%016x", h.high64, h.low64);
   return f;

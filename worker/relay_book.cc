@@ -81,8 +81,7 @@ void RelayBook::OnAttach(const std::shared_ptr<RelaySink>& sink, const v1::Attac
 
 /// An error: nothing was begun.
 absl::Status RelayBook::Begin(const std::shared_ptr<RelaySink>& sink, const v1::Attach& attach,
-                              std::optional<engine::RequestKey> replaces, engine::Scheduler& scheduler,
-                              TimePoint now) {
+                              std::optional<engine::RequestKey> replaces, engine::Scheduler& scheduler, TimePoint now) {
   if (draining_) return absl::UnavailableError("this worker is draining");
   if (!attach.ticket().empty() && tickets_ == nullptr)
     return absl::FailedPreconditionError("this worker takes no tickets: its role is not `decode`");
@@ -116,8 +115,8 @@ absl::Status RelayBook::Begin(const std::shared_ptr<RelaySink>& sink, const v1::
 absl::Status RelayBook::AttachTicket(const v1::Attach& attach, engine::Request request,
                                      std::optional<engine::RequestKey> replaces, engine::Scheduler& scheduler) {
   Live& live = by_key_.at(request.key);
-  TicketAttach ticket{attach.ticket(),   attach.key().epoch(), attach.attach_gen(),
-                      attach.position(), std::move(request),   {}, replaces};
+  TicketAttach ticket{
+      attach.ticket(), attach.key().epoch(), attach.attach_gen(), attach.position(), std::move(request), {}, replaces};
   for (const v1::FirstToken& first : attach.first()) {
     if (first.finish_reason() == v1::FINISH_REASON_UNSPECIFIED)
       ticket.first.push_back({first.index(), first.token_id()});
@@ -193,7 +192,8 @@ void RelayBook::OnCancel(const v1::RelayCancel& cancel, engine::Scheduler& sched
   if (cancel.has_index()) {
     Live& live = by_key_.at(found->second);
     const bool waits = live.ticket && live.started == TimePoint{};  // its KV is still on the way
-    if (!scheduler.CancelSequence(found->second, cancel.index(), now) && waits) live.cancelled.push_back(cancel.index());
+    if (!scheduler.CancelSequence(found->second, cancel.index(), now) && waits)
+      live.cancelled.push_back(cancel.index());
   } else if (const engine::RequestKey key = found->second; !scheduler.Cancel(key, now)) {
     Forget(key);  // its KV is still on the way
   }

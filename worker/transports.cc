@@ -28,7 +28,8 @@ absl::StatusOr<std::vector<std::string>> TransportKinds(const WorkerConfig& conf
     if (!rdma.empty()) return std::vector<std::string>{"ucx-rdma"};
     const std::vector<std::string> found = UcxTransports();
     return absl::FailedPreconditionError(
-        StrCat("--require-rdma: no RDMA device; UCX finds here: ", found.empty() ? "nothing (this build has no UCX)" : absl::StrJoin(found, ", ")));
+        StrCat("--require-rdma: no RDMA device; UCX finds here: ",
+               found.empty() ? "nothing (this build has no UCX)" : absl::StrJoin(found, ", ")));
   }
   std::vector<std::string> kinds;
   const std::string& flag = config.transport;
@@ -57,7 +58,8 @@ std::string LandingAddresses::Pack() const { return StrCat(kMark, "|", machine, 
 
 absl::StatusOr<LandingAddresses> LandingAddresses::Parse(std::string_view text) {
   std::vector<std::string> parts = absl::StrSplit(AbslView(text), '|');
-  if (parts.size() < 3 || parts[0] != kMark) return absl::InvalidArgumentError(StrCat("landing addresses of ", text.size(), " bytes that are none"));
+  if (parts.size() < 3 || parts[0] != kMark)
+    return absl::InvalidArgumentError(StrCat("landing addresses of ", text.size(), " bytes that are none"));
   LandingAddresses out{parts[1], {}};
   out.addresses.assign(std::make_move_iterator(parts.begin() + 2), std::make_move_iterator(parts.end()));
   return out;

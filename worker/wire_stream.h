@@ -7,8 +7,8 @@
 
 namespace baton::worker {
 
-/// The down side of one router's relay stream. Any thread; never blocks. A stream that stopped reading until its bounded
-/// queue was full is closed by its owner, which is reported as the end of the stream.
+/// The down side of one router's relay stream. Any thread; never blocks. A stream that stopped reading until its
+/// bounded queue was full is closed by its owner, which is reported as the end of the stream.
 class RelaySink {
  public:
   virtual ~RelaySink() = default;

@@ -62,7 +62,8 @@ absl::Status WorkerConfig::Validate() const {
   if (threads < 0 || threads > 1024) return Bad("threads", threads, "must be 0…1024");
   static const std::set<std::string_view> kTransports = {"auto", "tcp", "shm", "ucx", "ucx-tcp", "ucx-shm", "ucx-rdma"};
   if (!kTransports.contains(transport)) {
-    return Bad("transport", transport, "must be auto, tcp, shm or ucx (or one of its ways: ucx-tcp, ucx-shm, ucx-rdma)");
+    return Bad("transport", transport,
+               "must be auto, tcp, shm or ucx (or one of its ways: ucx-tcp, ucx-shm, ucx-rdma)");
   }
   if (landing_port < 0 || landing_port > 65535) return Bad("landing-port", landing_port, "must be 0…65535");
   if (landing_slots < 2 || landing_slots > 4096) return Bad("landing-slots", landing_slots, "must be 2…4096");

@@ -118,11 +118,13 @@ void VisitFields(WorkerConfig& c, Visitor&& field) {
   field("max-step-ms", c.max_step_ms, "ms", "a step is cut to take no longer, by the measured rate; 0 = no cap");
   field("max-waiting-requests", c.max_waiting_requests, "requests", "more are refused, with the predicted wait");
   field("max-waiting-tokens", c.max_waiting_tokens, "tokens", "prompt tokens that may wait; more are refused");
-  field("threads", c.threads, "threads", "compute threads of the worker, shared by its ranks; 0 = cores / local workers");
-  field("transport", c.transport, "",
-        "how KV travels, the first of these whose self-test passes: auto = RDMA (where UCX finds a device), shm (on one "
-        "machine), tcp | ucx = RDMA, ucx-shm (on one machine), ucx-tcp, tcp | tcp | shm, ucx-shm, ucx-tcp, ucx-rdma = "
-        "that one, then tcp");
+  field("threads", c.threads, "threads",
+        "compute threads of the worker, shared by its ranks; 0 = cores / local workers");
+  field(
+      "transport", c.transport, "",
+      "how KV travels, the first of these whose self-test passes: auto = RDMA (where UCX finds a device), shm (on one "
+      "machine), tcp | ucx = RDMA, ucx-shm (on one machine), ucx-tcp, tcp | tcp | shm, ucx-shm, ucx-tcp, ucx-rdma = "
+      "that one, then tcp");
   field("require-rdma", c.require_rdma, "", "RDMA or nothing: no start without a device, no peer without it");
   field("landing-port", c.landing_port, "port", "where a decode worker takes KV; 0 = any free port");
   field("landing-slots", c.landing_slots, "slots",

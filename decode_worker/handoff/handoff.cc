@@ -22,7 +22,8 @@ void Handoff::Handle(const Event& event, TimePoint now, std::vector<Action>& out
 }
 
 void Handoff::On(const Reserve& event) {
-  if (const auto known = by_key_.find(event.key); known != by_key_.end()) return AnswerReserve(tickets_.at(known->second));
+  if (const auto known = by_key_.find(event.key); known != by_key_.end())
+    return AnswerReserve(tickets_.at(known->second));
   if (tombstones_.contains(event.key)) {
     out_->push_back(ReserveAnswer{event.key, absl::CancelledError("cancelled before it was reserved")});
     return;
@@ -49,13 +50,14 @@ absl::Status Handoff::Admit(const Reserve& event, int32_t tokens) const {
   }
   if (event.expiry <= Duration::zero()) return absl::DeadlineExceededError("the reservation has expired already");
   if (reserved_tokens_ + tokens > options_.max_reserved_tokens) {
-    return absl::ResourceExhaustedError(StrCat("need ", tokens, " KV tokens, ", options_.max_reserved_tokens - reserved_tokens_,
-                                               " of ", options_.max_reserved_tokens, " can be reserved"));
+    return absl::ResourceExhaustedError(StrCat("need ", tokens, " KV tokens, ",
+                                               options_.max_reserved_tokens - reserved_tokens_, " of ",
+                                               options_.max_reserved_tokens, " can be reserved"));
   }
   const int held = OverdueOfTenant(event.tenant);
   if (held > options_.max_quarantined_slots) {
-    return absl::ResourceExhaustedError(StrCat(held, " landing slots of tenant '", event.tenant, "' are overdue in quarantine, limit ",
-                                               options_.max_quarantined_slots));
+    return absl::ResourceExhaustedError(StrCat(held, " landing slots of tenant '", event.tenant,
+                                               "' are overdue in quarantine, limit ", options_.max_quarantined_slots));
   }
   return absl::OkStatus();
 }
@@ -76,7 +78,8 @@ void Handoff::On(const Attach& event) {
     return RefuseAttach(event, StrCat("ticket closed: ", ticket.why_closed));
   }
   if (ticket.state == TicketState::kAttached) {
-    if (event.attach_gen < ticket.attach_gen) return RefuseAttach(event, StrCat("attach_gen ", ticket.attach_gen, " came first"));
+    if (event.attach_gen < ticket.attach_gen)
+      return RefuseAttach(event, StrCat("attach_gen ", ticket.attach_gen, " came first"));
     if (event.attach_gen == ticket.attach_gen) return;
     ticket.attach_gen = event.attach_gen;
     ticket.credit_until = now_ + options_.credit_timeout;
@@ -89,7 +92,8 @@ void Handoff::On(const Attach& event) {
     Start(ticket, event, /*recompute=*/true);
     return Sweep(ticket);
   }
-  if (event.epoch != ticket.epoch) return RefuseAttach(event, StrCat("epoch ", event.epoch, ", current ", ticket.epoch));
+  if (event.epoch != ticket.epoch)
+    return RefuseAttach(event, StrCat("epoch ", event.epoch, ", current ", ticket.epoch));
   if (ticket.state == TicketState::kReady) return Start(ticket, event, /*recompute=*/false);
   if (ticket.state != TicketState::kReceiving) return Recover(ticket, event);
   if (PlantedBug("Attach only in kReady")) return Start(ticket, event, /*recompute=*/false);
@@ -117,8 +121,10 @@ void Handoff::Start(Ticket& ticket, const Attach& attach, bool recompute) {
 
 void Handoff::Recover(Ticket& ticket, const Attach& attach) {
   if (ticket.tokens > options_.max_recompute_tokens) {
-    return RefuseAttach(attach, StrCat("KV of epoch ", attach.epoch, " was lost; ", ticket.tokens, " tokens, ",
-                                       options_.max_recompute_tokens, " may be computed here"), /*prefill_again=*/true);
+    return RefuseAttach(attach,
+                        StrCat("KV of epoch ", attach.epoch, " was lost; ", ticket.tokens, " tokens, ",
+                               options_.max_recompute_tokens, " may be computed here"),
+                        /*prefill_again=*/true);
   }
   ++counters_.recomputes;
   Start(ticket, attach, /*recompute=*/true);

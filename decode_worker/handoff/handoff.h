@@ -1,8 +1,8 @@
 // The decode side of every ticket: what is reserved, what is landing, what may be read. Sans-IO: events and the time
 // come in, actions go out; it knows no clock, thread, socket or address.
 //
-// Promises: blocks become readable only after every segment of the current epoch was verified; a landing slot gets a new
-// owner only after its writer was fenced, and a timeout is never a fence; everything a ticket holds comes back.
+// Promises: blocks become readable only after every segment of the current epoch was verified; a landing slot gets a
+// new owner only after its writer was fenced, and a timeout is never a fence; everything a ticket holds comes back.
 // Scheduler thread, as the block pool. Rank 0 keeps the ledger of all ranks' rings.
 #pragma once
 
@@ -35,9 +35,9 @@ struct HandoffOptions {
   std::vector<int> ring_slots;            ///< [ranks] landing slots of each rank
   int slots_per_lane = 2;                 ///< granted when a lane is bound
   int64_t max_reserved_tokens = 1 << 20;  ///< over all tickets that are not attached
-  int max_quarantined_slots = 16;         ///< per writer, and per named tenant of overdue ones; over it only theirs is refused
-  int max_resends = 2;                    ///< of one segment; then the lane has failed
-  int32_t max_recompute_tokens = 1 << 30;  ///< lost KV longer than this is asked from another prefill worker
+  int max_quarantined_slots = 16;  ///< per writer, and per named tenant of overdue ones; over it only theirs is refused
+  int max_resends = 2;             ///< of one segment; then the lane has failed
+  int32_t max_recompute_tokens = 1 << 30;        ///< lost KV longer than this is asked from another prefill worker
   Duration cut_after = std::chrono::seconds(3);  ///< a writer that leaves a finished or dead lane open is cut off
   Duration credit_timeout = std::chrono::seconds(5);
   Duration tombstone = std::chrono::seconds(60);
@@ -66,8 +66,8 @@ class Handoff {
   /// Applies one event and appends what is to be done, in order.
   void Handle(const Event& event, TimePoint now, std::vector<Action>& out);
 
-  /// Whether `writer` may fill this slot now. Where the receiver writes, this check is the fence: ask it with the header
-  /// of every arriving slot, before the first byte is stored.
+  /// Whether `writer` may fill this slot now. Where the receiver writes, this check is the fence: ask it with the
+  /// header of every arriving slot, before the first byte is stored.
   bool MayLand(WriterId writer, const LaneKey& lane, SlotTurn slot) const;
   /// Null when unknown or forgotten.
   const Ticket* Find(TicketId ticket) const;

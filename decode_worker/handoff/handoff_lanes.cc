@@ -24,7 +24,9 @@ void Handoff::On(const Filled& event) {
     if (PlantedBug("count messages, not bitmap") && lane->missing > 0) --lane->missing;
     const SlotTurn grant = ring.CurrentGrant(key, message.slot.slot);
     const auto verdict = lane->verdicts.find(message.slot.slot);
-    if (verdict == lane->verdicts.end() || verdict->second.turn != message.slot.turn || grant.turn != message.slot.turn + 1) return;
+    if (verdict == lane->verdicts.end() || verdict->second.turn != message.slot.turn ||
+        grant.turn != message.slot.turn + 1)
+      return;
     return Send(event.writer, SlotFree{key, grant, verdict->second.ok});
   }
   std::vector<uint32_t> wanted;
@@ -50,8 +52,8 @@ void Handoff::On(const Filled& event) {
 void Handoff::On(const Placed& event) {
   const LaneKey& key = event.lane;
   Lane* lane = FindLane(key);
-  BATON_CHECK(lane != nullptr && lane->placing.contains(event.slot.slot), "no pass over slot ", event.slot.slot, " of lane ",
-              key.lane, " of ticket ", key.ticket);
+  BATON_CHECK(lane != nullptr && lane->placing.contains(event.slot.slot), "no pass over slot ", event.slot.slot,
+              " of lane ", key.lane, " of ticket ", key.ticket);
   Ticket& ticket = *FindTicket(key.ticket);
   LandingRing& ring = rings_[static_cast<size_t>(lane->target_rank)];
   const SlotTurn grant = ring.EndPlacing(event.slot);
@@ -85,7 +87,8 @@ void Handoff::On(const Done& event) {
   Lane* lane = FindLiveLane(event.writer, key);
   if (lane == nullptr) return Send(event.writer, LaneGone{key, "the lane is not open"});
   if (event.message.segments != lane->have.size()) {
-    return Repair(*FindTicket(key.ticket), StrCat("a lane of ", event.message.segments, " segments, here ", lane->have.size()));
+    return Repair(*FindTicket(key.ticket),
+                  StrCat("a lane of ", event.message.segments, " segments, here ", lane->have.size()));
   }
   lane->done = true;
   Advance(*FindTicket(key.ticket), key, *lane);
@@ -109,7 +112,8 @@ void Handoff::On(const Closed& event) {
   Ticket* ticket = FindTicket(key.ticket);
   if (ticket == nullptr) return;
   Lane* lane = FindLane(key);
-  if (lane == nullptr || lane->writer == 0) {  // closed before it was opened: an Open that comes later must find it shut
+  if (lane == nullptr ||
+      lane->writer == 0) {  // closed before it was opened: an Open that comes later must find it shut
     if (key.epoch >= ticket->epoch) ticket->closed_epoch = std::max(ticket->closed_epoch, key.epoch);
     if (lane == nullptr) return;
   } else if (lane->writer != event.writer && !PlantedBug("reuse epoch number")) {
@@ -121,7 +125,8 @@ void Handoff::On(const Closed& event) {
     lane->state = LaneState::kDirty;
     if (lane->fence == FenceKind::kForcedClose) Cut(lane->writer);
   }
-  if (!lane->complete() && !ticket->epochs.at(key.epoch).superseded) Repair(*ticket, StrCat("lane ", key.lane, " was closed"));
+  if (!lane->complete() && !ticket->epochs.at(key.epoch).superseded)
+    Repair(*ticket, StrCat("lane ", key.lane, " was closed"));
   Sweep(*ticket);
 }
 
@@ -186,8 +191,8 @@ void Handoff::FenceLane(const LaneKey& key, Lane& lane) {
   rings_[static_cast<size_t>(lane.target_rank)].ReleaseGranted(key);
 }
 
-/// Gives back what the ticket needs no longer. Blocks wait for our own passes over them and for nothing else; slots went
-/// back with their lanes' fences.
+/// Gives back what the ticket needs no longer. Blocks wait for our own passes over them and for nothing else; slots
+/// went back with their lanes' fences.
 void Handoff::Sweep(Ticket& ticket) {
   for (auto it = ticket.epochs.begin(); it != ticket.epochs.end();) {
     auto& [number, epoch] = *it;
@@ -223,7 +228,8 @@ Lane* Handoff::FindLane(const LaneKey& key) {
   Ticket* ticket = FindTicket(key.ticket);
   if (ticket == nullptr) return nullptr;
   const auto epoch = ticket->epochs.find(key.epoch);
-  return epoch == ticket->epochs.end() || key.lane >= epoch->second.lanes.size() ? nullptr : &epoch->second.lanes[key.lane];
+  return epoch == ticket->epochs.end() || key.lane >= epoch->second.lanes.size() ? nullptr
+                                                                                 : &epoch->second.lanes[key.lane];
 }
 
 /// Null unless the lane is open, `writer` opened it and its epoch counts.

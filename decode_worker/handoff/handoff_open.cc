@@ -57,7 +57,8 @@ std::string Handoff::WhyNoRing(const Opened& event) const {
       return StrCat("target rank ", shape.target_rank, " of ", rings_.size());
     }
     if (SlotsPerLane(event, shape.target_rank) == 0) {
-      return StrCat("more lanes to rank ", shape.target_rank, " than its ring has slots: ", ring(shape.target_rank).size());
+      return StrCat("more lanes to rank ", shape.target_rank,
+                    " than its ring has slots: ", ring(shape.target_rank).size());
     }
   }
   return "";
@@ -116,7 +117,8 @@ bool Handoff::RingsHaveRoom(const Opened& event) const {
   if (PlantedBug("credits beyond the ring") || PlantedBug("slots bound lane by lane")) return true;
   std::map<int, int> need;  // rank -> slots
   for (const LaneShape& shape : event.lanes) need[shape.target_rank] += SlotsPerLane(event, shape.target_rank);
-  return std::all_of(need.begin(), need.end(), [this](const auto& n) { return ring(n.first).free_slots() >= n.second; });
+  return std::all_of(need.begin(), need.end(),
+                     [this](const auto& n) { return ring(n.first).free_slots() >= n.second; });
 }
 
 bool Handoff::MyTurnToOpen(TicketId ticket) {

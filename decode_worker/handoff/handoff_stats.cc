@@ -13,8 +13,8 @@ const Ticket* Handoff::Find(TicketId ticket) const {
   return found == tickets_.end() ? nullptr : &found->second;
 }
 
-/// Slots of the ticket's superseded lanes that are not fenced; `writer` 0: whoever writes them. `overdue`: their writers
-/// should have closed the lanes by now.
+/// Slots of the ticket's superseded lanes that are not fenced; `writer` 0: whoever writes them. `overdue`: their
+/// writers should have closed the lanes by now.
 int Handoff::Quarantined(const Ticket& ticket, WriterId writer, bool overdue) const {
   int slots = 0;
   for (const auto& [number, epoch] : ticket.epochs) {

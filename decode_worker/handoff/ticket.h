@@ -34,12 +34,12 @@ struct Lane {
   int target_rank = 0;
   WriterId writer = 0;  ///< 0: bound, but its writer has not opened it and knows no slot
   FenceKind fence = FenceKind::kReceiverWrites;
-  std::vector<bool> have;               ///< [segments] placed and verified
-  uint32_t missing = 0;                 ///< segments not in `have`
-  std::map<uint32_t, int> resends;      ///< segment -> times its digest failed
+  std::vector<bool> have;                             ///< [segments] placed and verified
+  uint32_t missing = 0;                               ///< segments not in `have`
+  std::map<uint32_t, int> resends;                    ///< segment -> times its digest failed
   std::map<uint32_t, std::vector<uint32_t>> placing;  ///< slot -> segments our pass is placing
   std::map<uint32_t, Verdict> verdicts;               ///< slot -> the latest
-  bool done = false;                    ///< LaneDone came
+  bool done = false;                                  ///< LaneDone came
   bool complete() const;  ///< every segment is placed and verified, and its writer has said that this is all
 };
 
@@ -47,7 +47,7 @@ struct Lane {
 struct Epoch {
   std::vector<Lane> lanes;
   bool holds_blocks = false;
-  bool superseded = false;   ///< nothing of it counts any more
+  bool superseded = false;                ///< nothing of it counts any more
   TimePoint fence_by = TimePoint::max();  ///< writers that did not close their lanes by then are cut off
   bool Placing() const {
     for (const Lane& lane : lanes) {

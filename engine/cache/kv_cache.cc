@@ -274,7 +274,8 @@ void KvCache::SkipBehindWindow(SequenceKv& kv, int32_t next_position) {
 
 int32_t KvCache::BlocksNeededBeyond(const SequenceKv& kv, int32_t group, int32_t next_position, int32_t tokens) const {
   const int32_t tokens_per_block = pool(group).tokens_per_block();
-  const int32_t have = std::max(kv.tables[static_cast<size_t>(group)].size(), FirstVisible(group, next_position) / tokens_per_block);
+  const int32_t have =
+      std::max(kv.tables[static_cast<size_t>(group)].size(), FirstVisible(group, next_position) / tokens_per_block);
   return std::max(0, CeilDiv(tokens, tokens_per_block) - have);
 }
 

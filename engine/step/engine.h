@@ -38,8 +38,8 @@ class Engine {
   /// Runs on the scheduler thread with the scheduler to itself: what a role adds (tickets, snapshots).
   using Task = std::function<void(Scheduler&, TimePoint now)>;
 
-  /// Starts both threads. All arguments must outlive the engine; `policy` (`--role both`) and `observer` may be null, and
-  /// `channel` is where there are no other ranks. Its owner ends it after Shutdown.
+  /// Starts both threads. All arguments must outlive the engine; `policy` (`--role both`) and `observer` may be null,
+  /// and `channel` is where there are no other ranks. Its owner ends it after Shutdown.
   Engine(const EngineOptions& options, Model& model, KvMemory& memory, kernels::Ops& ops, const PrefixHasher& hasher,
          const Clock& clock, RolePolicy* policy, OutputCallback on_outputs, LayerObserver* observer = nullptr,
          StepChannel* channel = nullptr);

@@ -43,7 +43,8 @@ void* Scratchpad(size_t bytes) {
   return memory.data();
 }
 
-dnnl::inner_product_forward::primitive_desc Describe(int64_t rows, int64_t k, int64_t columns, const dnnl::memory::desc& weights) {
+dnnl::inner_product_forward::primitive_desc Describe(int64_t rows, int64_t k, int64_t columns,
+                                                     const dnnl::memory::desc& weights) {
   const dnnl::memory::desc x({rows, k}, Type::bf16, Tag::ab), out({rows, columns}, Type::f32, Tag::ab);
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
@@ -84,7 +85,8 @@ struct Bf16Product::Primitives {
   std::map<int64_t, One> by_size;
 };
 
-Bf16Product::Bf16Product(int64_t k, int64_t columns) : k_(k), columns_(columns), primitives_(std::make_unique<Primitives>()) {}
+Bf16Product::Bf16Product(int64_t k, int64_t columns)
+    : k_(k), columns_(columns), primitives_(std::make_unique<Primitives>()) {}
 Bf16Product::~Bf16Product() = default;
 
 absl::StatusOr<std::unique_ptr<Bf16Product>> Bf16Product::Make(int64_t k, int64_t columns) {
@@ -94,7 +96,8 @@ absl::StatusOr<std::unique_ptr<Bf16Product>> Bf16Product::Make(int64_t k, int64_
   try {
     primitives.weights = Describe(kLayoutSize, k, columns, {{columns, k}, Type::bf16, Tag::any}).weights_desc();
   } catch (const dnnl::error& e) {
-    return absl::FailedPreconditionError(StrCat("oneDNN has no bf16 inner_product of ", k, " to ", columns, " on this machine: ", e.what()));
+    return absl::FailedPreconditionError(
+        StrCat("oneDNN has no bf16 inner_product of ", k, " to ", columns, " on this machine: ", e.what()));
   }
   for (int64_t size : kSizes) {
     try {
@@ -106,7 +109,8 @@ absl::StatusOr<std::unique_ptr<Bf16Product>> Bf16Product::Make(int64_t k, int64_
     }
   }
   if (primitives.by_size.empty()) {
-    return absl::FailedPreconditionError(StrCat("oneDNN has only its reference bf16 inner_product of ", k, " to ", columns, " on this machine"));
+    return absl::FailedPreconditionError(
+        StrCat("oneDNN has only its reference bf16 inner_product of ", k, " to ", columns, " on this machine"));
   }
   made->ChooseSizes();
   return made;
@@ -144,7 +148,8 @@ namespace {
 // Runs rows of pseudo-random numbers through the sizes of one shape, and compares rows bit for bit.
 class RowCheck {
  public:
-  RowCheck(const Bf16Product& product, int64_t k, int64_t columns) : product_(product), k_(k), columns_(columns), packed_(product.packed_bytes()) {
+  RowCheck(const Bf16Product& product, int64_t k, int64_t columns)
+      : product_(product), k_(k), columns_(columns), packed_(product.packed_bytes()) {
     for (auto& row : rows_) row = Numbers(k);
     weight_ = Numbers(columns * k);
     product.Pack(weight_.data(), packed_.data());
@@ -152,7 +157,8 @@ class RowCheck {
   /// The same rows against other weights [columns, k].
   void UseWeights(const uint16_t* weight) { product_.Pack(weight, packed_.data()); }
   const uint16_t* weight() const { return weight_.data(); }
-  /// The four rows alone at the first, second, middle and last place of `size` among other rows; the outputs, one after another.
+  /// The four rows alone at the first, second, middle and last place of `size` among other rows; the outputs, one after
+  /// another.
   std::vector<float> Outputs(int64_t size) {
     AlignedVector<uint16_t> x(static_cast<size_t>(size * k_));
     AlignedVector<float> out(static_cast<size_t>(size * columns_));
@@ -172,7 +178,8 @@ class RowCheck {
     for (auto& row : rows_) row = rows_[0];
     const std::vector<float> all = Outputs(size);
     for (int64_t i = columns_; i < 4 * columns_; ++i) {
-      if (std::memcmp(&all[static_cast<size_t>(i)], &all[static_cast<size_t>(i % columns_)], sizeof(float)) != 0) return false;
+      if (std::memcmp(&all[static_cast<size_t>(i)], &all[static_cast<size_t>(i % columns_)], sizeof(float)) != 0)
+        return false;
     }
     return true;
   }
@@ -204,7 +211,9 @@ bool Bf16Product::ColumnsAgree(const Bf16Product& narrow) const {
     const std::vector<float> part = narrow_check.Outputs(narrow.sizes_.front());
     for (int64_t row = 0; row < 4; ++row) {
       const float* theirs = wide.data() + row * columns_ + first;
-      if (std::memcmp(theirs, part.data() + row * narrow.columns_, static_cast<size_t>(narrow.columns_) * sizeof(float)) != 0) return false;
+      if (std::memcmp(theirs, part.data() + row * narrow.columns_,
+                      static_cast<size_t>(narrow.columns_) * sizeof(float)) != 0)
+        return false;
     }
   }
   return true;

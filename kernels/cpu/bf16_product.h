@@ -1,9 +1,9 @@
-// One shape of a linear layer in bf16 through oneDNN's inner_product, made so that a row's bits do not depend on the rows
-// beside it: one primitive per number of rows, checked against each other when the shape is made.
+// One shape of a linear layer in bf16 through oneDNN's inner_product, made so that a row's bits do not depend on the
+// rows beside it: one primitive per number of rows, checked against each other when the shape is made.
 //
 // oneDNN picks another kernel, and may sum in another order, for another number of rows, so nothing is taken on trust:
-// Make runs the same rows at M = 1 and inside every other size. The sizes that give the same bits are used together. Where
-// only M = 1 would be left, one size whose rows do not depend on each other is used for everything.
+// Make runs the same rows at M = 1 and inside every other size. The sizes that give the same bits are used together.
+// Where only M = 1 would be left, one size whose rows do not depend on each other is used for everything.
 #pragma once
 
 #include <cstdint>

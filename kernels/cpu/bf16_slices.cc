@@ -13,8 +13,8 @@ namespace {
 
 constexpr size_t kLine = 64;
 
-// A function of N alone. About eight slices of a layer, so that a few threads share it evenly; a wide one has more, because
-// oneDNN is fastest when a slice's weights stay in the nearest cache.
+// A function of N alone. About eight slices of a layer, so that a few threads share it evenly; a wide one has more,
+// because oneDNN is fastest when a slice's weights stay in the nearest cache.
 int64_t SliceWidth(int64_t n) { return std::clamp<int64_t>((n / 8 + 63) / 64 * 64, 64, 512); }
 
 int64_t WholeWidth(int64_t columns) {
@@ -26,8 +26,10 @@ void CopyRows(const Tensor& t, int64_t first, int64_t count, const KernelTable& 
   const int64_t k = t.cols(), bytes = static_cast<int64_t>(DTypeBytes(t.dtype));
   for (int64_t r = 0; r < count; ++r) {
     const char* from = static_cast<const char*>(t.data) + (first + r) * t.row_stride * bytes;
-    if (t.dtype == DType::kBF16) std::memcpy(to + r * k, from, static_cast<size_t>(k * bytes));
-    else kernels.convert(from, t.dtype, 1.0f, to + r * k, DType::kBF16, static_cast<int>(k));
+    if (t.dtype == DType::kBF16)
+      std::memcpy(to + r * k, from, static_cast<size_t>(k * bytes));
+    else
+      kernels.convert(from, t.dtype, 1.0f, to + r * k, DType::kBF16, static_cast<int>(k));
   }
 }
 
@@ -38,7 +40,9 @@ absl::StatusOr<const Bf16Product*> Bf16Products::Get(int64_t k, int64_t columns)
   if (product == nullptr) {
     BATON_ASSIGN_OR_RETURN(product, Bf16Product::Make(k, columns));
     if (const auto& sizes = product->sizes(); sizes.size() == 1) {
-      spdlog::warn("oneDNN's bf16 layer of {} to {} gives a row other bits in other batches here: computed in tiles of {} rows", k, columns, sizes[0]);
+      spdlog::warn(
+          "oneDNN's bf16 layer of {} to {} gives a row other bits in other batches here: computed in tiles of {} rows",
+          k, columns, sizes[0]);
     }
   }
   return product.get();
@@ -52,15 +56,18 @@ absl::StatusOr<const Bf16Product*> Bf16Products::Widest(int64_t k, int64_t colum
   if (fresh) {
     known->second = wide->ColumnsAgree(*narrow);
     if (!known->second) {
-      spdlog::warn("oneDNN's bf16 layer of {} to {} gives a column other bits than one of {} to {} here: computed in slices of {}", k, columns, k,
-                   kNarrowest, kNarrowest);
+      spdlog::warn(
+          "oneDNN's bf16 layer of {} to {} gives a column other bits than one of {} to {} here: computed in slices of "
+          "{}",
+          k, columns, k, kNarrowest, kNarrowest);
     }
   }
   return known->second ? wide : narrow;
 }
 
-absl::StatusOr<std::unique_ptr<Bf16Slices>> Bf16Slices::Make(const Tensor& weight, const float* bias, const KernelTable& kernels,
-                                                             Bf16Products& products, Pool& pool) {
+absl::StatusOr<std::unique_ptr<Bf16Slices>> Bf16Slices::Make(const Tensor& weight, const float* bias,
+                                                             const KernelTable& kernels, Bf16Products& products,
+                                                             Pool& pool) {
   BATON_CHECK(weight.rank == 2 && weight.shape[0] > 0 && weight.shape[1] > 0, "weight of rank ", weight.rank);
   auto made = std::unique_ptr<Bf16Slices>(new Bf16Slices);
   made->n_ = weight.shape[0];
@@ -89,9 +96,11 @@ absl::StatusOr<std::unique_ptr<Bf16Slices>> Bf16Slices::Make(const Tensor& weigh
   return made;
 }
 
-void Bf16Slices::Run(const Tensor& x, const Tensor& out, const KernelTable& kernels, Pool& pool, AlignedVector<uint16_t>& staging) const {
-  BATON_CHECK(x.dtype == DType::kBF16 && x.cols() == k_ && out.cols() == n_ && x.rows() == out.rows(), "x [", x.rows(), ", ", x.cols(),
-              "] ", DTypeName(x.dtype), ", weight [", n_, ", ", k_, "], out [", out.rows(), ", ", out.cols(), "]");
+void Bf16Slices::Run(const Tensor& x, const Tensor& out, const KernelTable& kernels, Pool& pool,
+                     AlignedVector<uint16_t>& staging) const {
+  BATON_CHECK(x.dtype == DType::kBF16 && x.cols() == k_ && out.cols() == n_ && x.rows() == out.rows(), "x [", x.rows(),
+              ", ", x.cols(), "] ", DTypeName(x.dtype), ", weight [", n_, ", ", k_, "], out [", out.rows(), ", ",
+              out.cols(), "]");
   // The first slice's greatest size cuts the rows into items; a slice whose product lacks that size cuts on.
   const int64_t rows = x.rows(), most = slices_.front().product->sizes().back();
   const int64_t runs = (rows + most - 1) / most;

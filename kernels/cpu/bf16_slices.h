@@ -1,4 +1,5 @@
-// A weight [N, K] in bf16 for oneDNN, where there is no AMX: cut into column slices of a fixed width: the unit of work that one thread does alone.
+// A weight [N, K] in bf16 for oneDNN, where there is no AMX: cut into column slices of a fixed width: the unit of work
+// that one thread does alone.
 #pragma once
 
 #include <map>
@@ -33,9 +34,11 @@ class Bf16Products {
 
 class Bf16Slices final : public PackedLinear {
  public:
-  /// Copies `weight` (f32, bf16 or f16, rows maybe padded; rounded to bf16) and `bias` (may be null). `products` must outlive it.
-  static absl::StatusOr<std::unique_ptr<Bf16Slices>> Make(const Tensor& weight, const float* bias, const KernelTable& kernels,
-                                                          Bf16Products& products, Pool& pool);
+  /// Copies `weight` (f32, bf16 or f16, rows maybe padded; rounded to bf16) and `bias` (may be null). `products` must
+  /// outlive it.
+  static absl::StatusOr<std::unique_ptr<Bf16Slices>> Make(const Tensor& weight, const float* bias,
+                                                          const KernelTable& kernels, Bf16Products& products,
+                                                          Pool& pool);
 
   int64_t out_features() const override { return n_; }
   int64_t in_features() const override { return k_; }
@@ -43,7 +46,8 @@ class Bf16Slices final : public PackedLinear {
 
   /// out = x · Wᵀ + bias.  x [M, K] bf16, out [M, N] bf16 or f32; either may have padded rows. `staging`: memory of the
   /// caller, kept between calls.
-  void Run(const Tensor& x, const Tensor& out, const KernelTable& kernels, Pool& pool, AlignedVector<uint16_t>& staging) const;
+  void Run(const Tensor& x, const Tensor& out, const KernelTable& kernels, Pool& pool,
+           AlignedVector<uint16_t>& staging) const;
 
  private:
   struct Slice {

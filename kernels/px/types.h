@@ -78,8 +78,10 @@ PX_BOTH float E4m3BitsToFloat(uint32_t b) {
   const uint32_t exponent = (b >> 3) & 15u, mantissa = b & 7u;
   float f;
   if ((b & 0x7Fu) == 0x7Fu) return BitCast<float>(0x7FC00000u);
-  if (exponent == 0) f = static_cast<float>(mantissa) * (1.0f / 512.0f);
-  else f = BitCast<float>(((exponent + 120) << 23) | (mantissa << 20));
+  if (exponent == 0)
+    f = static_cast<float>(mantissa) * (1.0f / 512.0f);
+  else
+    f = BitCast<float>(((exponent + 120) << 23) | (mantissa << 20));
   return (b & 0x80u) != 0 ? -f : f;
 }
 
@@ -109,12 +111,20 @@ PX_BOTH float ToFloat(e4m3 x) { return E4m3BitsToFloat(x.bits); }
 template <typename T>
 PX_BOTH T FromFloat(float x);
 template <>
-PX_BOTH float FromFloat<float>(float x) { return x; }
+PX_BOTH float FromFloat<float>(float x) {
+  return x;
+}
 template <>
-PX_BOTH bf16 FromFloat<bf16>(float x) { return bf16{FloatToBf16Bits(x)}; }
+PX_BOTH bf16 FromFloat<bf16>(float x) {
+  return bf16{FloatToBf16Bits(x)};
+}
 template <>
-PX_BOTH f16 FromFloat<f16>(float x) { return f16{FloatToF16Bits(x)}; }
+PX_BOTH f16 FromFloat<f16>(float x) {
+  return f16{FloatToF16Bits(x)};
+}
 template <>
-PX_BOTH e4m3 FromFloat<e4m3>(float x) { return e4m3{FloatToE4m3Bits(x)}; }
+PX_BOTH e4m3 FromFloat<e4m3>(float x) {
+  return e4m3{FloatToE4m3Bits(x)};
+}
 
 }  // namespace baton::px

@@ -14,7 +14,8 @@ constexpr uint64_t kBankBytes = 4;
 
 }  // namespace
 
-void AccessCounter::Add(bool shared, int warp, int lane, uint64_t address, int bytes, const std::source_location& where) {
+void AccessCounter::Add(bool shared, int warp, int lane, uint64_t address, int bytes,
+                        const std::source_location& where) {
   const Site site{where.file_name(), where.line(), where.column()};
   const uint32_t occurrence = occurrences_[{site, warp, lane, shared}]++;
   requests_[Key{shared, site, warp, occurrence}].push_back({lane, bytes, address});

@@ -120,7 +120,8 @@ void ResumeFiber(Fiber& fiber) {
 void SuspendFiber(Fiber& fiber, bool last) {
   (void)last;
 #ifdef BATON_SIMT_ASAN
-  __sanitizer_start_switch_fiber(last ? nullptr : &fiber.asan_fake_stack, scheduler.stack_bottom, scheduler.stack_bytes);
+  __sanitizer_start_switch_fiber(last ? nullptr : &fiber.asan_fake_stack, scheduler.stack_bottom,
+                                 scheduler.stack_bytes);
 #endif
 #ifdef BATON_SIMT_TSAN
   __tsan_switch_to_fiber(scheduler.tsan, kTsanNoSync);

@@ -30,9 +30,9 @@ struct Policy {
 
 /// The four policies every kernel test runs.
 inline std::array<Policy, 4> AllPolicies(uint64_t seed = 1) {
-  return {Policy{Schedule::kRunToBlock, AsyncCopies::kLazy, seed}, Policy{Schedule::kShuffled, AsyncCopies::kLazy, seed},
-          Policy{Schedule::kRunToBlock, AsyncCopies::kEager, seed},
-          Policy{Schedule::kShuffled, AsyncCopies::kEager, seed}};
+  return {
+      Policy{Schedule::kRunToBlock, AsyncCopies::kLazy, seed}, Policy{Schedule::kShuffled, AsyncCopies::kLazy, seed},
+      Policy{Schedule::kRunToBlock, AsyncCopies::kEager, seed}, Policy{Schedule::kShuffled, AsyncCopies::kEager, seed}};
 }
 inline std::string PolicyName(const Policy& p) {
   return std::string(p.shuffled() ? "shuffled" : "in-order") + (p.lazy() ? "/lazy" : "/eager");
@@ -40,20 +40,20 @@ inline std::string PolicyName(const Policy& p) {
 
 /// What a grid did. Instruction counts are always kept; the memory figures only with Policy::count.
 struct Counters {
-  uint64_t mma = 0;        ///< warp-level mma and wgmma
-  uint64_t ldmatrix = 0;   ///< warp-level
-  uint64_t cp_async = 0;   ///< per thread
-  uint64_t barriers = 0;   ///< block or named barriers completed
-  uint64_t shuffles = 0;   ///< warp-level shuffles and votes
+  uint64_t mma = 0;       ///< warp-level mma and wgmma
+  uint64_t ldmatrix = 0;  ///< warp-level
+  uint64_t cp_async = 0;  ///< per thread
+  uint64_t barriers = 0;  ///< block or named barriers completed
+  uint64_t shuffles = 0;  ///< warp-level shuffles and votes
   // with Policy::count, over px::Load*/Store*, ldmatrix and cp.async (both of its sides):
-  uint64_t global_requests = 0;     ///< warp-level global accesses
-  uint64_t global_sectors = 0;      ///< 32-byte sectors they touched
-  uint64_t global_ideal_sectors = 0;///< sectors a perfectly coalesced access of the same bytes touches
-  uint64_t shared_requests = 0;     ///< warp-level shared accesses
-  uint64_t bank_conflicts = 0;      ///< extra wavefronts beyond the ideal number
-  uint64_t divergent_requests = 0;  ///< warp-level accesses made by only some of the warp's lanes
-  std::string worst_site;           ///< file:line with the most extra wavefronts or sectors in one block
-  uint64_t worst_extra = 0;         ///< how many
+  uint64_t global_requests = 0;       ///< warp-level global accesses
+  uint64_t global_sectors = 0;        ///< 32-byte sectors they touched
+  uint64_t global_ideal_sectors = 0;  ///< sectors a perfectly coalesced access of the same bytes touches
+  uint64_t shared_requests = 0;       ///< warp-level shared accesses
+  uint64_t bank_conflicts = 0;        ///< extra wavefronts beyond the ideal number
+  uint64_t divergent_requests = 0;    ///< warp-level accesses made by only some of the warp's lanes
+  std::string worst_site;             ///< file:line with the most extra wavefronts or sectors in one block
+  uint64_t worst_extra = 0;           ///< how many
 };
 
 /// How a grid ended. `error` is empty when all went well; else it names block, thread, operation and source line.

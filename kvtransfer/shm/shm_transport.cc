@@ -72,12 +72,14 @@ absl::Status ShmTransport::OnGreeted(PeerNumber number, Peer& peer, std::string_
     return absl::FailedPreconditionError(StrCat("cannot open the peer's landing memory ", path, ": ", ErrnoText()));
   const size_t bytes = FileBytes(peer.landing);
   const bool long_enough = lseek(fd, 0, SEEK_END) >= static_cast<off_t>(bytes);
-  absl::StatusOr<std::byte*> memory = long_enough ? Map(fd, bytes) : absl::InvalidArgumentError("the peer's landing memory is too small");
+  absl::StatusOr<std::byte*> memory =
+      long_enough ? Map(fd, bytes) : absl::InvalidArgumentError("the peer's landing memory is too small");
   close(fd);
   BATON_RETURN_IF_ERROR(memory.status());
   mapped_[number] = {*memory, bytes};
   memcpy(&found, *memory + bytes - sizeof(found), sizeof(found));
-  if (found != nonce) return absl::FailedPreconditionError(StrCat(path, " is another process's memory: other PID namespace?"));
+  if (found != nonce)
+    return absl::FailedPreconditionError(StrCat(path, " is another process's memory: other PID namespace?"));
   return absl::OkStatus();
 }
 
@@ -88,7 +90,8 @@ std::span<std::byte> ShmTransport::slot_of(PeerNumber peer, uint32_t slot) {
   return {found->second.memory + slot * shape.slot_bytes, shape.slot_bytes};
 }
 
-void ShmTransport::Put(PeerNumber number, Peer& peer, const LandingPlace& place, std::span<const std::byte> bytes, Done done) {
+void ShmTransport::Put(PeerNumber number, Peer& peer, const LandingPlace& place, std::span<const std::byte> bytes,
+                       Done done) {
   std::byte* slot = mapped_.at(number).memory + place.slot.slot * peer.landing.slot_bytes;
   if (slot != bytes.data()) memcpy(slot, bytes.data(), bytes.size());
   Later([done = std::move(done)] { done(absl::OkStatus()); });

@@ -1,8 +1,9 @@
-// Landing through shared memory on one host: the sender copies into the receiver's slots itself; messages go over the TCP
-// transport's connection. The ring is a memfd, so a container's small /dev/shm is no limit; the sender opens it through
-// /proc, which needs the same user and PID namespace: where that fails the connection is lost with the reason.
+// Landing through shared memory on one host: the sender copies into the receiver's slots itself; messages go over the
+// TCP transport's connection. The ring is a memfd, so a container's small /dev/shm is no limit; the sender opens it
+// through /proc, which needs the same user and PID namespace: where that fails the connection is lost with the reason.
 //
-// A stopped process still maps the memory, so the only fence is its exit, seen through a pidfd. Thread: the transfer thread.
+// A stopped process still maps the memory, so the only fence is its exit, seen through a pidfd. Thread: the transfer
+// thread.
 #pragma once
 
 #include <map>
@@ -34,11 +35,13 @@ class ShmTransport final : public TcpTransport {
     PeerExit exit;
     std::function<void()> fenced;
   };
-  ShmTransport(TcpOptions options, TransportEvents& events, int listener) : TcpTransport(std::move(options), events, listener) {}
+  ShmTransport(TcpOptions options, TransportEvents& events, int listener)
+      : TcpTransport(std::move(options), events, listener) {}
   absl::Status MakeRing();
   std::string GreetingTail() const override;
   absl::Status OnGreeted(PeerNumber number, Peer& peer, std::string_view tail) override;
-  void Put(PeerNumber number, Peer& peer, const LandingPlace& place, std::span<const std::byte> bytes, Done done) override;
+  void Put(PeerNumber number, Peer& peer, const LandingPlace& place, std::span<const std::byte> bytes,
+           Done done) override;
   void Forget(PeerNumber number) override;
 
   int memfd_ = -1;

@@ -16,7 +16,8 @@ void SimNetwork::Land(SimTransport& at, Flight& flight) {
   const PeerNumber writer = flight.wire->numbers[flight.to];
   const bool asked = at.events_.MayLand(writer, flight.place), may = asked || at.fence_ != FenceStyle::kReceiverWrites;
   if (may && piece > 0) {
-    std::memcpy(at.memory_.data() + flight.place.slot.slot * at.shape_.slot_bytes + flight.landed, flight.bytes.data() + flight.landed, piece);
+    std::memcpy(at.memory_.data() + flight.place.slot.slot * at.shape_.slot_bytes + flight.landed,
+                flight.bytes.data() + flight.landed, piece);
   }
   flight.landed += piece;
   flight.wait = Below(pace_.most_turns);
@@ -31,7 +32,8 @@ bool SimNetwork::Outstanding(const Wire& wire, int to, uint64_t before) const {
 
 // ---- one transport
 
-SimTransport::SimTransport(std::shared_ptr<SimNetwork> network, FenceStyle fence, LandingShape landing, TransportEvents& events)
+SimTransport::SimTransport(std::shared_ptr<SimNetwork> network, FenceStyle fence, LandingShape landing,
+                           TransportEvents& events)
     : network_(std::move(network)),
       fence_(fence),
       shape_(landing),
@@ -49,7 +51,8 @@ SimTransport::~SimTransport() {
     Break(*peer.wire);
     peer.wire->ends[peer.end] = nullptr;
     for (const auto& flight : network_->flights_) {
-      if (flight->wire == peer.wire && flight->to != peer.end) flight->failed = true, flight->done = nullptr;  // nobody to tell
+      if (flight->wire == peer.wire && flight->to != peer.end)
+        flight->failed = true, flight->done = nullptr;  // nobody to tell
     }
   }
   for (auto& [number, lost] : lost_) lost.first->fenced[lost.second] = true, lost.first->ends[lost.second] = nullptr;
@@ -105,8 +108,9 @@ void SimTransport::Fly(std::unique_ptr<SimNetwork::Flight> flight) {
   if (flight->place.slot.slot < landing.slots && flight->bytes.size() <= landing.slot_bytes) {
     return network_->flights_.push_back(std::move(flight));
   }
-  const absl::Status refused = absl::InvalidArgumentError(
-      StrCat(flight->bytes.size(), " bytes for slot ", flight->place.slot.slot, ", the peer has ", landing.slots, " of ", landing.slot_bytes));
+  const absl::Status refused =
+      absl::InvalidArgumentError(StrCat(flight->bytes.size(), " bytes for slot ", flight->place.slot.slot,
+                                        ", the peer has ", landing.slots, " of ", landing.slot_bytes));
   Later([refused, done = std::move(flight->done)] { done(refused); });
 }
 
@@ -232,7 +236,8 @@ void SimTransport::MoveFlights() {
 void SimTransport::EndFlushes() {
   for (auto& [number, peer] : peers_) {
     for (size_t i = 0; i < peer.flushes.size();) {
-      const bool early = std::any_of(peer.early.begin(), peer.early.end(), [&](const auto& f) { return f->write < peer.flushes[i].first; });
+      const bool early = std::any_of(peer.early.begin(), peer.early.end(),
+                                     [&](const auto& f) { return f->write < peer.flushes[i].first; });
       if (early || network_->Outstanding(*peer.wire, 1 - peer.end, peer.flushes[i].first)) {
         ++i;
         continue;

@@ -108,7 +108,7 @@ class SimTransport final : public Transport {
     int end = 0;  ///< which of the wire's ends we are
     LandingShape landing;
     bool greeted = false, dialled = false;
-    std::vector<std::pair<uint64_t, Done>> flushes;  ///< by the first write that comes after
+    std::vector<std::pair<uint64_t, Done>> flushes;          ///< by the first write that comes after
     std::vector<std::unique_ptr<SimNetwork::Flight>> early;  ///< before the greeting
   };
   PeerNumber Add(std::shared_ptr<Wire> wire, int end);

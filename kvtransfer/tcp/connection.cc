@@ -32,7 +32,8 @@ bool Sealed(const FrameHeader& header) {
   return header.magic == kFrameMagic && header.check == XXH3_64bits(&header, offsetof(FrameHeader, check));
 }
 
-Connection::Connection(PeerNumber peer, int socket, bool connecting) : peer_(peer), socket_(socket), connecting_(connecting) {
+Connection::Connection(PeerNumber peer, int socket, bool connecting)
+    : peer_(peer), socket_(socket), connecting_(connecting) {
   const int on = 1;
   setsockopt(socket_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 }
@@ -109,7 +110,8 @@ absl::StatusOr<size_t> Connection::Receive(void* to, size_t bytes) {
 absl::Status Connection::PumpIn(Sink& sink, bool& moved) {
   for (int frames = 0; frames < 64;) {  // others want their turn
     if (header_bytes_ < sizeof(FrameHeader)) {
-      BATON_ASSIGN_OR_RETURN(const size_t got, Receive(reinterpret_cast<char*>(&in_) + header_bytes_, sizeof(FrameHeader) - header_bytes_));
+      BATON_ASSIGN_OR_RETURN(const size_t got, Receive(reinterpret_cast<char*>(&in_) + header_bytes_,
+                                                       sizeof(FrameHeader) - header_bytes_));
       if (got == 0) return absl::OkStatus();
       moved = true;
       header_bytes_ += got;
@@ -161,7 +163,8 @@ absl::Status Connection::ReadPayload(Sink& sink, bool& moved, bool& again) {
 absl::StatusOr<int> Listen(const std::string& host, uint16_t port) {
   sockaddr_in address{};
   address.sin_family = AF_INET, address.sin_port = htons(port);
-  if (inet_pton(AF_INET, host.c_str(), &address.sin_addr) != 1) return absl::InvalidArgumentError(StrCat("'", host, "' is no IPv4 address"));
+  if (inet_pton(AF_INET, host.c_str(), &address.sin_addr) != 1)
+    return absl::InvalidArgumentError(StrCat("'", host, "' is no IPv4 address"));
   const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   if (listener < 0) return Broken("socket");
   const int on = 1;
@@ -189,7 +192,8 @@ absl::StatusOr<int> Dial(const std::string& where) {
   address.sin_family = AF_INET;
   uint16_t port = 0;
   const bool port_ok = colon != std::string::npos &&
-                       std::from_chars(where.data() + colon + 1, where.data() + where.size(), port).ec == std::errc() && port != 0;
+                       std::from_chars(where.data() + colon + 1, where.data() + where.size(), port).ec == std::errc() &&
+                       port != 0;
   if (!port_ok || inet_pton(AF_INET, where.substr(0, colon).c_str(), &address.sin_addr) != 1) {
     return absl::InvalidArgumentError(StrCat("'", where, "' is no address of the form 10.0.0.1:5000"));
   }

@@ -65,8 +65,8 @@ class Connection {
   bool connecting_;
   std::deque<Out> out_;
   FrameHeader in_;
-  size_t header_bytes_ = 0;    ///< of in_, received
-  uint64_t payload_bytes_ = 0; ///< received
+  size_t header_bytes_ = 0;     ///< of in_, received
+  uint64_t payload_bytes_ = 0;  ///< received
   std::string in_payload_;
 };
 

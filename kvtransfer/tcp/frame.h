@@ -8,10 +8,10 @@
 namespace baton::tcp {
 
 enum class FrameKind : uint32_t {
-  kHello = 1,   ///< payload: HelloBody, then the name of the shared memory (or nothing)
+  kHello = 1,  ///< payload: HelloBody, then the name of the shared memory (or nothing)
   kMessage,
-  kWrite,       ///< payload: the slot's bytes
-  kFlush,       ///< answered by kFlushed with the same `sequence`
+  kWrite,  ///< payload: the slot's bytes
+  kFlush,  ///< answered by kFlushed with the same `sequence`
   kFlushed,
 };
 
@@ -24,7 +24,7 @@ struct FrameHeader {
   uint64_t payload_bytes = 0;
   uint64_t ticket = 0;  ///< kWrite; the flush's number in kFlush and kFlushed
   uint32_t epoch = 0, lane = 0, slot = 0, turn = 0;
-  uint64_t check = 0;   ///< XXH3 of the fields above: a frame that lost its place is noticed
+  uint64_t check = 0;  ///< XXH3 of the fields above: a frame that lost its place is noticed
 };
 static_assert(sizeof(FrameHeader) == 48);
 

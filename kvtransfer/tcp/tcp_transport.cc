@@ -44,7 +44,8 @@ TcpTransport::~TcpTransport() {
 
 absl::StatusOr<PeerNumber> TcpTransport::Connect(std::string_view address) {
   const std::string prefix = StrCat(name(), ":");
-  if (!address.starts_with(prefix)) return absl::InvalidArgumentError(StrCat("'", address, "' is no ", name(), " address"));
+  if (!address.starts_with(prefix))
+    return absl::InvalidArgumentError(StrCat("'", address, "' is no ", name(), " address"));
   BATON_ASSIGN_OR_RETURN(const int socket, tcp::Dial(std::string(address.substr(prefix.size()))));
   return Add(socket, /*accepted=*/false);
 }
@@ -82,27 +83,37 @@ void TcpTransport::Write(PeerNumber number, const LandingPlace& place, std::span
   PutChecked(number, *peer, place, bytes, std::move(done));
 }
 
-void TcpTransport::PutChecked(PeerNumber number, Peer& peer, const LandingPlace& place, std::span<const std::byte> bytes, Done done) {
+void TcpTransport::PutChecked(PeerNumber number, Peer& peer, const LandingPlace& place,
+                              std::span<const std::byte> bytes, Done done) {
   if (place.slot.slot >= peer.landing.slots || bytes.size() > peer.landing.slot_bytes) {
-    const absl::Status refused = absl::InvalidArgumentError(StrCat(bytes.size(), " bytes for slot ", place.slot.slot, ", the peer has ",
-                                                                   peer.landing.slots, " of ", peer.landing.slot_bytes));
+    const absl::Status refused =
+        absl::InvalidArgumentError(StrCat(bytes.size(), " bytes for slot ", place.slot.slot, ", the peer has ",
+                                          peer.landing.slots, " of ", peer.landing.slot_bytes));
     return Later([refused, done = std::move(done)] { done(refused); });
   }
   Put(number, peer, place, bytes, std::move(done));
 }
 
 void TcpTransport::Put(PeerNumber, Peer& peer, const LandingPlace& place, std::span<const std::byte> bytes, Done done) {
-  peer.connection->Queue({.kind = FrameKind::kWrite, .ticket = place.lane.ticket, .epoch = place.lane.epoch, .lane = place.lane.lane,
-                          .slot = place.slot.slot, .turn = place.slot.turn}, bytes, std::move(done));
+  peer.connection->Queue({.kind = FrameKind::kWrite,
+                          .ticket = place.lane.ticket,
+                          .epoch = place.lane.epoch,
+                          .lane = place.lane.lane,
+                          .slot = place.slot.slot,
+                          .turn = place.slot.turn},
+                         bytes, std::move(done));
   Watch(peer);
 }
 
 void TcpTransport::Send(PeerNumber number, std::string message, Done done) {
   Peer* peer = Find(number);
   if (peer == nullptr || message.size() > tcp::kMaxMessageBytes) {
-    const absl::Status why = peer == nullptr ? absl::UnavailableError("no such peer")
-                                             : absl::InvalidArgumentError(StrCat("a message of ", message.size(), " bytes"));
-    return Later([why, done = std::move(done)] { if (done) done(why); });
+    const absl::Status why = peer == nullptr
+                                 ? absl::UnavailableError("no such peer")
+                                 : absl::InvalidArgumentError(StrCat("a message of ", message.size(), " bytes"));
+    return Later([why, done = std::move(done)] {
+      if (done) done(why);
+    });
   }
   peer->connection->QueueOwned({.kind = FrameKind::kMessage}, std::move(message), std::move(done));
   Watch(*peer);
@@ -148,7 +159,8 @@ void TcpTransport::Lose(PeerNumber number, const absl::Status& why) {
 }
 
 void TcpTransport::Accept() {
-  for (int socket = tcp::Accept(listener_); socket >= 0; socket = tcp::Accept(listener_)) Add(socket, /*accepted=*/true);
+  for (int socket = tcp::Accept(listener_); socket >= 0; socket = tcp::Accept(listener_))
+    Add(socket, /*accepted=*/true);
 }
 
 bool TcpTransport::Progress() {
@@ -186,7 +198,8 @@ absl::Status TcpTransport::Greet(PeerNumber number, Peer& peer, std::string_view
   peer.pid = body.pid;
   BATON_RETURN_IF_ERROR(OnGreeted(number, peer, payload.substr(sizeof(body))));
   peer.greeted = true;
-  for (auto& [place, write] : std::exchange(peer.early, {})) PutChecked(number, peer, place, write.first, std::move(write.second));
+  for (auto& [place, write] : std::exchange(peer.early, {}))
+    PutChecked(number, peer, place, write.first, std::move(write.second));
   if (peer.accepted) events_.OnConnected(number);
   return absl::OkStatus();
 }
@@ -197,7 +210,9 @@ absl::Status TcpTransport::OnFrame(tcp::Connection& from, const FrameHeader& hea
   switch (header.kind) {
     case FrameKind::kHello: return Greet(from.peer(), peer, payload);
     case FrameKind::kMessage: events_.OnMessage(from.peer(), payload); return absl::OkStatus();
-    case FrameKind::kFlush: peer.connection->Queue({.kind = FrameKind::kFlushed, .ticket = header.ticket}, {}, nullptr); return absl::OkStatus();
+    case FrameKind::kFlush:
+      peer.connection->Queue({.kind = FrameKind::kFlushed, .ticket = header.ticket}, {}, nullptr);
+      return absl::OkStatus();
     case FrameKind::kFlushed: {
       auto flush = peer.flushes.extract(header.ticket);
       if (!flush.empty()) flush.mapped()(absl::OkStatus());

@@ -55,7 +55,8 @@ class TcpTransport : public Transport, private tcp::Connection::Sink {
   virtual std::string GreetingTail() const { return ""; }
   virtual absl::Status OnGreeted(PeerNumber, Peer&, std::string_view tail) { return (void)tail, absl::OkStatus(); }
   /// The peer's greeting is here and the bytes fit.
-  virtual void Put(PeerNumber number, Peer& peer, const LandingPlace& place, std::span<const std::byte> bytes, Done done);
+  virtual void Put(PeerNumber number, Peer& peer, const LandingPlace& place, std::span<const std::byte> bytes,
+                   Done done);
   virtual void Forget(PeerNumber) {}
   Peer* Find(PeerNumber peer);
   void Later(std::function<void()> work) { later_.push_back(std::move(work)); }
@@ -69,14 +70,16 @@ class TcpTransport : public Transport, private tcp::Connection::Sink {
   void Accept();
   void Lose(PeerNumber number, const absl::Status& why);
   void Watch(Peer& peer);
-  void PutChecked(PeerNumber number, Peer& peer, const LandingPlace& place, std::span<const std::byte> bytes, Done done);
+  void PutChecked(PeerNumber number, Peer& peer, const LandingPlace& place, std::span<const std::byte> bytes,
+                  Done done);
   absl::Status Greet(PeerNumber number, Peer& peer, std::string_view payload);
   absl::Status OnFrame(tcp::Connection& from, const tcp::FrameHeader& header, std::string_view payload) override;
   std::byte* PlaceFor(tcp::Connection& from, const tcp::FrameHeader& header) override;
 
   const int listener_;
   int epoll_ = -1;
-  std::unique_ptr<std::byte, decltype(&std::free)> memory_{nullptr, &std::free};  ///< zero, and untouched until it is used
+  std::unique_ptr<std::byte, decltype(&std::free)> memory_{nullptr,
+                                                           &std::free};  ///< zero, and untouched until it is used
   std::map<PeerNumber, Peer> peers_;
   PeerNumber next_peer_ = 1;
   uint64_t next_flush_ = 1;

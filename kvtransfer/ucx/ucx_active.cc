@@ -18,7 +18,8 @@ absl::Status UcxTransport::RegisterHandlers() {
   for (MessageKind kind : {kHello, kMessage, kWrite, kLanded, kBye}) {
     handlers_.push_back(std::make_unique<Handler>(Handler{this, kind}));
     ucp_am_handler_param_t param{};
-    param.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS | UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
+    param.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
+                       UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
     param.id = kind;
     param.flags = UCP_AM_FLAG_WHOLE_MSG;
     param.cb = &UcxTransport::Received;
@@ -30,12 +31,16 @@ absl::Status UcxTransport::RegisterHandlers() {
 
 void UcxTransport::Send(PeerNumber number, std::string message, Done done) {
   Peer* peer = Find(number);
-  if (peer == nullptr) return Later([done = std::move(done)] { if (done) done(absl::UnavailableError("no such peer")); });
+  if (peer == nullptr)
+    return Later([done = std::move(done)] {
+      if (done) done(absl::UnavailableError("no such peer"));
+    });
   SendActive(*peer, kMessage, {}, std::move(message), std::move(done));
 }
 
 void UcxTransport::SendActive(Peer& peer, MessageKind kind, const Head& head, std::string payload, Done done) {
-  auto operation = std::make_unique<Operation>(Operation{this, peer.number, 0, 0, head, std::move(payload), {}, std::move(done)});
+  auto operation =
+      std::make_unique<Operation>(Operation{this, peer.number, 0, 0, head, std::move(payload), {}, std::move(done)});
   operation->head.incarnation = worker_->address().incarnation;
   operation->head.number = peer.number;
   ucp_request_param_t param{};
@@ -43,8 +48,8 @@ void UcxTransport::SendActive(Peer& peer, MessageKind kind, const Head& head, st
   param.cb.send = &UcxTransport::Ended;
   param.user_data = operation.get();
   param.flags = UCP_AM_SEND_FLAG_EAGER;  // keeps messages in order
-  const ucs_status_ptr_t request =
-      ucp_am_send_nbx(peer.endpoint, kind, &operation->head, sizeof(Head), operation->message.data(), operation->message.size(), &param);
+  const ucs_status_ptr_t request = ucp_am_send_nbx(peer.endpoint, kind, &operation->head, sizeof(Head),
+                                                   operation->message.data(), operation->message.size(), &param);
   Complete(request, std::move(operation));
 }
 
@@ -91,8 +96,9 @@ void UcxTransport::Write(PeerNumber number, const LandingPlace& place, std::span
 void UcxTransport::StartWrite(Peer& peer, uint64_t write, const LandingPlace& place, std::span<const std::byte> bytes) {
   const LandingShape& landing = peer.address.landing;
   if (place.slot.slot >= landing.slots || bytes.size() > landing.slot_bytes) {
-    const absl::Status refused = absl::InvalidArgumentError(StrCat(bytes.size(), " bytes for slot ", place.slot.slot, ", the peer has ",
-                                                                   landing.slots, " of ", landing.slot_bytes));
+    const absl::Status refused =
+        absl::InvalidArgumentError(StrCat(bytes.size(), " bytes for slot ", place.slot.slot, ", the peer has ",
+                                          landing.slots, " of ", landing.slot_bytes));
     return Later([refused, done = TakeWrite(peer, write)] { done(refused); });
   }
   if (options_.verb == UcxVerb::kPut) return Put(peer, write, place, bytes);
@@ -102,7 +108,14 @@ void UcxTransport::StartWrite(Peer& peer, uint64_t write, const LandingPlace& pl
 /// As a message: the receiver stores it. The good end is its kLanded.
 void UcxTransport::SendBytes(Peer& peer, uint64_t write, const LandingPlace& place, std::span<const std::byte> bytes) {
   auto operation = std::make_unique<Operation>(Operation{this, peer.number, write});
-  operation->head = {worker_->address().incarnation, peer.number, write, place.lane.ticket, place.lane.epoch, place.lane.lane, place.slot.slot, place.slot.turn};
+  operation->head = {worker_->address().incarnation,
+                     peer.number,
+                     write,
+                     place.lane.ticket,
+                     place.lane.epoch,
+                     place.lane.lane,
+                     place.slot.slot,
+                     place.slot.turn};
   ucp_request_param_t param{};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
   param.cb.send = &UcxTransport::Ended;
@@ -154,7 +167,8 @@ bool UcxTransport::AnswerLanded() {
     Peer* peer = Find(number);
     if (peer == nullptr) continue;
     const std::vector<uint64_t> landed = std::exchange(peer->landed, {});
-    SendActive(*peer, kLanded, {}, std::string(reinterpret_cast<const char*>(landed.data()), landed.size() * sizeof(uint64_t)), nullptr);
+    SendActive(*peer, kLanded, {},
+               std::string(reinterpret_cast<const char*>(landed.data()), landed.size() * sizeof(uint64_t)), nullptr);
   }
   return true;
 }

@@ -83,7 +83,8 @@ std::string UcxTransport::path(PeerNumber number) const {
   const std::string printout(text, bytes);
   std::free(text);
   const bool put = options_.verb == UcxVerb::kPut;
-  std::set<std::string> lanes = LanesFor(printout, put ? std::vector<std::string_view>{"rma#", "rma_bw#"} : std::vector<std::string_view>{" am"});
+  std::set<std::string> lanes =
+      LanesFor(printout, put ? std::vector<std::string_view>{"rma#", "rma_bw#"} : std::vector<std::string_view>{" am"});
   if (lanes.empty()) lanes = LanesFor(printout, {" "});
   std::string out;
   for (const std::string& lane : lanes) out += (out.empty() ? "" : "+") + lane;

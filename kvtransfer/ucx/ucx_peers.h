@@ -35,7 +35,9 @@ class UcxTransport final : public Transport {
 
   std::string_view name() const override { return options_.name; }
   std::string path(PeerNumber peer) const override;
-  FenceStyle fence() const override { return options_.verb == UcxVerb::kMessage ? FenceStyle::kReceiverWrites : options_.put_fence; }
+  FenceStyle fence() const override {
+    return options_.verb == UcxVerb::kMessage ? FenceStyle::kReceiverWrites : options_.put_fence;
+  }
   /// In hexadecimal: addresses travel as text.
   std::string address() const override {
     return options_.name + ":" + absl::BytesToHexString(worker_->address().WithoutLanding().Pack());
@@ -132,10 +134,11 @@ class UcxTransport final : public Transport {
   PeerNumber next_peer_ = 1;
   std::vector<std::function<void()>> later_;
   std::vector<PeerNumber> to_flush_, to_answer_;  ///< peers with puts that are not flushed, with stored writes
-  absl::flat_hash_set<Operation*> in_ucx_;      ///< owned; UCX names them
-  std::unique_ptr<Operation> spare_operation_;  ///< most puts end at once and need none
-  std::vector<std::vector<std::byte>> spare_;  ///< of Operation::staged: fresh memory costs as much as the copy
-  friend absl::StatusOr<std::unique_ptr<Transport>> baton::MakeUcxTransport(UcxOptions options, TransportEvents& events);
+  absl::flat_hash_set<Operation*> in_ucx_;        ///< owned; UCX names them
+  std::unique_ptr<Operation> spare_operation_;    ///< most puts end at once and need none
+  std::vector<std::vector<std::byte>> spare_;     ///< of Operation::staged: fresh memory costs as much as the copy
+  friend absl::StatusOr<std::unique_ptr<Transport>> baton::MakeUcxTransport(UcxOptions options,
+                                                                            TransportEvents& events);
 };
 
 }  // namespace baton::ucx

@@ -1,10 +1,10 @@
 // Landing over UCX. Two verbs, because one is slow where the other is fast: puts on RDMA and shared memory, active
-// messages on TCP (put over TCP collapses at large sizes). With messages the receiver writes, as on plain TCP; with puts
-// the fence is the forced close of our endpoint (RDMA) or the writer's exit (shared memory).
+// messages on TCP (put over TCP collapses at large sizes). With messages the receiver writes, as on plain TCP; with
+// puts the fence is the forced close of our endpoint (RDMA) or the writer's exit (shared memory).
 //
-// Set for every context: MM_ERROR_HANDLING=y, without which shared memory is silently replaced by TCP when error handling
-// is on; KEEPALIVE_INTERVAL=200ms, so that a dead peer is noticed. Active-message handlers are registered before the
-// address is given out: UCX 1.13 dies on a message without one.
+// Set for every context: MM_ERROR_HANDLING=y, without which shared memory is silently replaced by TCP when error
+// handling is on; KEEPALIVE_INTERVAL=200ms, so that a dead peer is noticed. Active-message handlers are registered
+// before the address is given out: UCX 1.13 dies on a message without one.
 //
 // The address names the worker; landing memory and remote key come in the greeting. Shared memory and networks are
 // different transports (kinds): UCX takes the fence that a mix of them would need from nobody.

@@ -42,15 +42,21 @@ std::string PeerAddress::Pack() const {
 
 absl::StatusOr<PeerAddress> PeerAddress::Parse(std::string_view bytes) {
   Fixed fixed;
-  if (bytes.size() < sizeof(fixed)) return absl::InvalidArgumentError(StrCat("a UCX address of ", bytes.size(), " bytes"));
+  if (bytes.size() < sizeof(fixed))
+    return absl::InvalidArgumentError(StrCat("a UCX address of ", bytes.size(), " bytes"));
   std::memcpy(&fixed, bytes.data(), sizeof(fixed));
   const uint64_t rest = bytes.size() - sizeof(fixed);
-  if (std::memcmp(fixed.mark, kMark, sizeof(kMark)) != 0 || fixed.worker_bytes > rest || fixed.key_bytes != rest - fixed.worker_bytes) {
+  if (std::memcmp(fixed.mark, kMark, sizeof(kMark)) != 0 || fixed.worker_bytes > rest ||
+      fixed.key_bytes != rest - fixed.worker_bytes) {
     return absl::InvalidArgumentError("no UCX address");
   }
   const std::string_view tail = bytes.substr(sizeof(fixed));
-  return PeerAddress{fixed.incarnation, fixed.pid, std::string(tail.substr(0, fixed.worker_bytes)), fixed.memory,
-                     {static_cast<uint32_t>(fixed.slots), fixed.slot_bytes}, std::string(tail.substr(fixed.worker_bytes))};
+  return PeerAddress{fixed.incarnation,
+                     fixed.pid,
+                     std::string(tail.substr(0, fixed.worker_bytes)),
+                     fixed.memory,
+                     {static_cast<uint32_t>(fixed.slots), fixed.slot_bytes},
+                     std::string(tail.substr(fixed.worker_bytes))};
 }
 
 absl::StatusOr<std::unique_ptr<Worker>> Worker::Create(const UcxOptions& options) {
@@ -87,7 +93,8 @@ absl::Status Worker::Open(const UcxOptions& options) {
   ucp_worker_release_address(worker_, bytes);
   address_.pid = getpid();
   address_.landing = options.landing;
-  if (getrandom(&address_.incarnation, sizeof(uint64_t), 0) != sizeof(uint64_t)) return absl::UnavailableError("no random numbers");
+  if (getrandom(&address_.incarnation, sizeof(uint64_t), 0) != sizeof(uint64_t))
+    return absl::UnavailableError("no random numbers");
   return absl::OkStatus();
 }
 

@@ -83,7 +83,8 @@ struct PeerLost {
 };
 struct Tick {};
 
-using Event = std::variant<Prefill, Cancel, Computed, ComputeEnded, FromDecode, Written, Drained, Flushed, PeerLost, Tick>;
+using Event =
+    std::variant<Prefill, Cancel, Computed, ComputeEnded, FromDecode, Written, Drained, Flushed, PeerLost, Tick>;
 
 // ---- actions
 struct SendToDecode {
@@ -103,8 +104,8 @@ struct FlushLane {
   PeerId peer = 0;
   LaneKey lane;
 };
-/// The peer has answered nothing for too long: close our endpoint to it, where that does not take away its chance to hear
-/// Closed (shared memory, whose only other fence is our exit). Ends in PeerLost.
+/// The peer has answered nothing for too long: close our endpoint to it, where that does not take away its chance to
+/// hear Closed (shared memory, whose only other fence is our exit). Ends in PeerLost.
 struct CutPeer {
   PeerId peer = 0;
 };
@@ -129,6 +130,7 @@ struct CancelAnswer {
   bool known = false;
 };
 
-using Action = std::variant<SendToDecode, WriteSlot, FlushLane, CutPeer, Reply, StopCompute, ReleaseSource, CancelAnswer>;
+using Action =
+    std::variant<SendToDecode, WriteSlot, FlushLane, CutPeer, Reply, StopCompute, ReleaseSource, CancelAnswer>;
 
 }  // namespace baton::prefill

@@ -24,7 +24,7 @@ struct Placement {
   LoadTicket ticket;
   uint32_t predicted_cached_tokens = 0;
   std::unique_ptr<Placement> prefill{};  ///< who computes the prompt; null: `worker` does
-  uint32_t local_prefill_tokens = 0;     ///< with `prefill`: so many uncached ones `worker` computes itself all the same
+  uint32_t local_prefill_tokens = 0;  ///< with `prefill`: so many uncached ones `worker` computes itself all the same
 };
 
 /// What a decision would be: /debug/route.

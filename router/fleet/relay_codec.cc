@@ -32,8 +32,8 @@ WorkerRole DecodeRole(v1::WorkerRole role) {
   }
 }
 
-// Two layouts mean the same KV when these texts are equal. Block sizes and element types may differ: the handoff converts
-// them, and the numerics id tells of it.
+// Two layouts mean the same KV when these texts are equal. Block sizes and element types may differ: the handoff
+// converts them, and the numerics id tells of it.
 std::string LayoutText(const v1::KvLayout& layout) {
   std::string text;
   for (const v1::KvGroup& g : layout.groups()) {

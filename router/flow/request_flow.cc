@@ -40,7 +40,8 @@ bool RequestFlow::started_output() const {
 }
 
 bool RequestFlow::separate_legs() const {
-  return choices_.size() > 1 && std::any_of(choices_.begin(), choices_.end(), [](const Choice& c) { return c.own_leg; });
+  return choices_.size() > 1 &&
+         std::any_of(choices_.begin(), choices_.end(), [](const Choice& c) { return c.own_leg; });
 }
 
 uint32_t RequestFlow::tokens_to_prefill() const {
@@ -250,7 +251,8 @@ void RequestFlow::News(RelayNews news, TimePoint now) {
 
 /// Something between the worker and us was lost. It is there, and so is its ticket: it continues from our position.
 void RequestFlow::AttachAgain(uint32_t index, const std::string& why, TimePoint now) {
-  if (!started_output() || ++attached_again_ > limits_.max_attempts) return TryElsewhere(Fail{absl::InternalError(why), 0, 0}, now);
+  if (!started_output() || ++attached_again_ > limits_.max_attempts)
+    return TryElsewhere(Fail{absl::InternalError(why), 0, 0}, now);
   Choice& c = choices_[index];
   const bool shared = choices_.size() > 1 && !c.own_leg;  // with other choices, which go on
   if (shared) actions_.push_back(CancelOn{worker_, LegId(std::nullopt), c.attach_gen, index});

@@ -31,9 +31,9 @@
 namespace baton::router {
 
 struct FlowLimits {
-  int32_t max_attempts = 3;               ///< attaches of the whole request, the first included
-  uint32_t credit_tokens = 512;           ///< per choice
-  Duration first_token_timeout{0};        ///< 0 = none, here and below
+  int32_t max_attempts = 3;         ///< attaches of the whole request, the first included
+  uint32_t credit_tokens = 512;     ///< per choice
+  Duration first_token_timeout{0};  ///< 0 = none, here and below
   Duration idle_token_timeout{0};
   Duration total_timeout{0};
   Duration failover_wait{0};  ///< how long to wait for a worker once one was lost
@@ -213,8 +213,8 @@ class RequestFlow {
   WorkerId worker_;
   WorkerId prefill_;
   uint32_t local_prefill_tokens_ = 0;  // of the pair
-  bool ticket_ = false;  // this attempt asked for one
-  uint32_t epoch_ = 0;   // of the latest prefill leg of this attempt
+  bool ticket_ = false;                // this attempt asked for one
+  uint32_t epoch_ = 0;                 // of the latest prefill leg of this attempt
   uint32_t attempt_ = 0;
   uint32_t migrations_ = 0;
   int32_t attached_again_ = 0;

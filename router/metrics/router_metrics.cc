@@ -163,8 +163,8 @@ struct RouterMetrics::Families {
   }
   // Sequences in each stage, slots in the transfer; over all workers.
   void RenderQueues(const std::vector<LinkView>& workers) {
-    std::map<std::string, int64_t> depth = {{"queue_prefill", 0}, {"prefill", 0}, {"transfer", 0}, {"queue_decode", 0},
-                                            {"decode", 0}};
+    std::map<std::string, int64_t> depth = {
+        {"queue_prefill", 0}, {"prefill", 0}, {"transfer", 0}, {"queue_decode", 0}, {"decode", 0}};
     for (const LinkView& w : workers) {
       if (!w.facts || (w.state != LinkState::kReady && w.state != LinkState::kDraining)) continue;
       const bool prefill = w.facts->role == WorkerRole::kPrefill;

@@ -57,8 +57,12 @@ class DeskWorld {
  public:
   static constexpr int kPrompt = 40;
 
-  explicit DeskWorld(decode::FenceKind fence = decode::FenceKind::kForcedClose, engine::HarnessOptions options = worker::RelayOptions())
-      : h(std::move(options), &policy), clock(h), desk(Facts(h), landing, loop, clock), book({.vocab_size = engine::kFakeVocab}, &desk) {
+  explicit DeskWorld(decode::FenceKind fence = decode::FenceKind::kForcedClose,
+                     engine::HarnessOptions options = worker::RelayOptions())
+      : h(std::move(options), &policy),
+        clock(h),
+        desk(Facts(h), landing, loop, clock),
+        book({.vocab_size = engine::kFakeVocab}, &desk) {
     landing.fence = fence;
     desk.SetRelay(&book);
     desk.Use(h.scheduler());
@@ -68,14 +72,18 @@ class DeskWorld {
   ~DeskWorld() { desk.LetGo(); }
 
   static DeskFacts Facts(engine::Harness& h) {
-    DeskFacts facts{.side = worker::SideOf(h.fake().kv_layout()), .piece_tokens = 32, .incarnation = "d1", .model_digest = "model"};
+    DeskFacts facts{
+        .side = worker::SideOf(h.fake().kv_layout()), .piece_tokens = 32, .incarnation = "d1", .model_digest = "model"};
     facts.numerics_id = "n1";
     facts.handoff.ring_slots = {4};
     facts.handoff.max_reserved_tokens = 1000;
     return facts;
   }
   LaneHello MakeHello(const std::string& life = "p1") {
-    return {.incarnation = life, .model_digest = "model", .numerics_id = "n1", .side = worker::SideOf(h.fake().kv_layout())};
+    return {.incarnation = life,
+            .model_digest = "model",
+            .numerics_id = "n1",
+            .side = worker::SideOf(h.fake().kv_layout())};
   }
   void Hello(WriterId writer) { desk.OnHello(writer, MakeHello("p" + std::to_string(writer))); }
 
@@ -86,7 +94,8 @@ class DeskWorld {
   decode::ReserveAnswer Reserve(const std::string& id = "r") { return Reserve(MakeReserve(id)); }
   decode::ReserveAnswer Reserve(ReserveOrder order) {
     decode::ReserveAnswer answer = desk.Reserve(std::move(order));
-    log += answer.status.ok() ? "Ticket " : "Nack(" + std::string(absl::StatusCodeToString(answer.status.code())) + ") ";
+    log +=
+        answer.status.ok() ? "Ticket " : "Nack(" + std::string(absl::StatusCodeToString(answer.status.code())) + ") ";
     return answer;
   }
   v1::Attach MakeAttach(uint64_t gen = 1, uint32_t epoch = 1, TicketId id = 1) const {
@@ -116,7 +125,8 @@ class DeskWorld {
 
   // ---- the writer
   OpenLane MakeOpen(uint32_t epoch = 1, TicketId id = 1) const {
-    const auto plan = TransferPlan::Make(worker::SideOf(h.memory().layout()), worker::SideOf(h.memory().layout()), {0, kPrompt}, 32);
+    const auto plan =
+        TransferPlan::Make(worker::SideOf(h.memory().layout()), worker::SideOf(h.memory().layout()), {0, kPrompt}, 32);
     return {{id, epoch, 0}, plan->digest()};
   }
   void Open(WriterId writer = 7, uint32_t epoch = 1, TicketId id = 1) { desk.OnLane(writer, MakeOpen(epoch, id)); }
@@ -146,7 +156,8 @@ class DeskWorld {
   void CheckOwners() {
     h.scheduler().CheckInvariants();
     for (int32_t g = 0; g < h.cache().num_groups(); ++g) {
-      const int64_t known = h.scheduler().OwnedBlocks(g) + desk.OwnedBlocks(g), owners = h.cache().pool(g).total_owners();
+      const int64_t known = h.scheduler().OwnedBlocks(g) + desk.OwnedBlocks(g),
+                    owners = h.cache().pool(g).total_owners();
       BATON_CHECK(known == owners, "group ", g, ": ", owners, " owners, ", known, " known");
     }
   }

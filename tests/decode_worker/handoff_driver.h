@@ -51,7 +51,9 @@ class HandoffDriver {
 
   // Events of ticket 1 (or another), lane by lane, from writer 7.
   static TicketKey Key(int ticket) { return {"request" + std::to_string(ticket), 0}; }
-  Reserve MakeReserve(int ticket = 1, int32_t tokens = 116) const { return {Key(ticket), "tenant", tokens, {}, expiry}; }
+  Reserve MakeReserve(int ticket = 1, int32_t tokens = 116) const {
+    return {Key(ticket), "tenant", tokens, {}, expiry};
+  }
   Opened MakeOpen(uint32_t lane, uint32_t epoch = 1, TicketId ticket = 1) const {
     return {writer, fence, {{ticket, epoch, lane}, 42}, 42, lanes};
   }
@@ -61,11 +63,15 @@ class HandoffDriver {
   Filled MakeFilled(uint32_t lane, SlotTurn slot, uint32_t epoch = 1, TicketId ticket = 1) const {
     return {writer, {{ticket, epoch, lane}, slot, {0}}};
   }
-  Done MakeDone(uint32_t lane, uint32_t epoch = 1, TicketId ticket = 1) const { return {writer, {{ticket, epoch, lane}, 1}}; }
+  Done MakeDone(uint32_t lane, uint32_t epoch = 1, TicketId ticket = 1) const {
+    return {writer, {{ticket, epoch, lane}, 1}};
+  }
   Closed MakeClosed(uint32_t lane, bool flushed = true, uint32_t epoch = 1, TicketId ticket = 1) const {
     return {writer, {{ticket, epoch, lane}, flushed}};
   }
-  Attach MakeAttach(uint64_t gen, uint32_t epoch = 1, TicketId ticket = 1) const { return {ticket, epoch, gen, 10 * gen}; }
+  Attach MakeAttach(uint64_t gen, uint32_t epoch = 1, TicketId ticket = 1) const {
+    return {ticket, epoch, gen, 10 * gen};
+  }
 
   // Whole steps.
   void Bind(uint32_t epoch = 1, TicketId ticket = 1) {

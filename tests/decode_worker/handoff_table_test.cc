@@ -139,9 +139,10 @@ bool Dies(const std::string& event, const std::string& state) {
 }
 
 TEST(HandoffTable, EveryEventInEveryStateDoesWhatItsCellSays) {
-  ExpectEveryCell(kTable, kStates, Events(), [](const std::string& event, const std::string& state, const Apply& apply) {
-    return Dies(event, state) ? "dies" : Outcome(state, apply);
-  });
+  ExpectEveryCell(kTable, kStates, Events(),
+                  [](const std::string& event, const std::string& state, const Apply& apply) {
+                    return Dies(event, state) ? "dies" : Outcome(state, apply);
+                  });
 }
 
 TEST(HandoffTable, APassThatNobodyStartedIsOurBug) {

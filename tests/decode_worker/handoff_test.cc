@@ -260,7 +260,8 @@ TEST(Handoff, ATenantWhoseWritersAreLateToCloseIsRefusedAndNobodyElse) {
   EXPECT_TRUE(d.Find<ReserveAnswer>()->status.ok()) << "its lanes may close at any moment";
   d.now += options.cut_after;
   d.Do(d.MakeReserve(4));
-  EXPECT_THAT(Message(d.Find<ReserveAnswer>()->status), HasSubstr("2 landing slots of tenant 'tenant' are overdue in quarantine, limit 1"));
+  EXPECT_THAT(Message(d.Find<ReserveAnswer>()->status),
+              HasSubstr("2 landing slots of tenant 'tenant' are overdue in quarantine, limit 1"));
   for (const char* other : {"other", ""}) {
     Reserve reserve = d.MakeReserve(*other == 0 ? 5 : 6);
     reserve.tenant = other;

@@ -55,7 +55,9 @@ class Writer final : public TransportEvents {
   bool MayLand(PeerNumber, const LandingPlace&) override { return false; }
 
   void Say(const LaneMessage& message) { SayBytes(EncodeLaneMessage(message)); }
-  void SayBytes(std::string bytes) { transport_->Send(peer_, std::move(bytes), [](const absl::Status&) {}); }
+  void SayBytes(std::string bytes) {
+    transport_->Send(peer_, std::move(bytes), [](const absl::Status&) {});
+  }
   /// Writes `byte` all over the slot.
   void Write(const LandingPlace& place, std::byte byte) {
     WriteBytes(place, std::make_shared<std::vector<std::byte>>(kSlotBytes, byte));
@@ -63,7 +65,9 @@ class Writer final : public TransportEvents {
   void WriteBytes(const LandingPlace& place, std::shared_ptr<std::vector<std::byte>> bytes) {
     transport_->Write(peer_, place, *bytes, [this, bytes](const absl::Status&) { ++written; });
   }
-  void HangUp() { transport_->Close(peer_, [] {}); }
+  void HangUp() {
+    transport_->Close(peer_, [] {});
+  }
 
   std::vector<ToPrefill> heard;
   bool lost = false;
@@ -79,15 +83,18 @@ class World {
   World() {
     worker::WorkerConfig config;
     config.transport = "tcp", config.landing_slots = 4, config.landing_slot_bytes = kSlotBytes;
-    const auto make = [](const LandingShape& shape, TransportEvents& events) -> absl::StatusOr<std::unique_ptr<Transport>> {
+    const auto make = [](const LandingShape& shape,
+                         TransportEvents& events) -> absl::StatusOr<std::unique_ptr<Transport>> {
       return TcpTransport::Create({.landing = shape}, events);
     };
     landing = Landing::Create(config, worker::PoolOf(h.memory()), "d1", clock, loop, told, make).value();
     mine = Dial("mine"), other = Dial("other");
   }
   std::unique_ptr<Writer> Dial(const std::string& life) {
-    auto writer = std::make_unique<Writer>(loop, worker::LandingAddresses::Parse(landing->address()).value().addresses.at(0));
-    writer->Say(LaneHello{.incarnation = life, .model_digest = "m", .numerics_id = "n", .side = worker::SideOf(h.memory().layout())});
+    auto writer =
+        std::make_unique<Writer>(loop, worker::LandingAddresses::Parse(landing->address()).value().addresses.at(0));
+    writer->Say(LaneHello{
+        .incarnation = life, .model_digest = "m", .numerics_id = "n", .side = worker::SideOf(h.memory().layout())});
     told.writer = 0;
     Until([&] { return told.writer != 0; });
     (life == "mine" ? my_id : other_id) = told.writer;
@@ -141,7 +148,8 @@ const std::vector<std::pair<std::string, Apply>>& Writes() {
       {"mine, turn 2", [](World& w) { w.mine->Write({kLane, {2, 2}}, std::byte{1}); }},
       {"mine, other epoch", [](World& w) { w.mine->Write({{9, 2, 0}, {2, 1}}, std::byte{1}); }},
       {"mine, other lane", [](World& w) { w.mine->Write({{9, 1, 1}, {2, 1}}, std::byte{1}); }},
-      {"mine, said again", [](World& w) {
+      {"mine, said again",
+       [](World& w) {
          w.landing->Send(w.my_id, LaneBound{kLane, {{2, 1}}});  // the answer to a repeated Open
          w.mine->Write({kLane, {2, 1}}, std::byte{1});
        }},
@@ -180,7 +188,8 @@ TEST(Landing, LaneMessagesReachTheDeskInOrderAndAnswersTheWriter) {
   w.mine->Say(ToDecode(OpenLane{kLane, 5})), w.mine->Say(ToDecode(SlotFull{kLane, {3, 1}, {0}}));
   w.mine->Say(ToDecode(LaneDone{kLane, 1})), w.mine->Say(ToDecode(LaneClosed{kLane, true}));
   w.Until([&] { return w.told.log == "Open Full Done Closed "; });
-  for (const ToPrefill& answer : std::vector<ToPrefill>{LaneBound{kLane, {{0, 1}}}, LaneVerified{kLane}, LaneClosedAck{kLane}})
+  for (const ToPrefill& answer :
+       std::vector<ToPrefill>{LaneBound{kLane, {{0, 1}}}, LaneVerified{kLane}, LaneClosedAck{kLane}})
     w.landing->Send(w.my_id, answer);
   w.Until([&] { return w.mine->heard.size() == 3; });
   EXPECT_TRUE(std::holds_alternative<LaneVerified>(w.mine->heard[1]));
@@ -195,7 +204,8 @@ TEST(Landing, ASlotNumberBeyondTheRingIsTheDesksBusiness) {
 }
 
 TEST(Landing, WhoTalksNonsenseIsCutOffAndNobodyElse) {
-  for (const std::string& nonsense : {std::string("\xff\xff\xff"), EncodeLaneMessage(ToPrefill(LaneBusy{kLane})), std::string()}) {
+  for (const std::string& nonsense :
+       {std::string("\xff\xff\xff"), EncodeLaneMessage(ToPrefill(LaneBusy{kLane})), std::string()}) {
     World w;
     w.told.log.clear();
     w.mine->SayBytes(nonsense);

@@ -1,5 +1,5 @@
-// Every (state, event) pair of a ticket at the desk, as one table: next state, what the writer is sent (Bound, GoneL …),
-// what the router is answered, requests that start (Run) or end (Stop) in the scheduler, blocks taken and returned.
+// Every (state, event) pair of a ticket at the desk, as one table: next state, what the writer is sent (Bound, GoneL
+// …), what the router is answered, requests that start (Run) or end (Stop) in the scheduler, blocks taken and returned.
 // "=": nothing at all. "dies": cannot come from outside, so it is our bug.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,7 +15,8 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr std::array kStates = {"none", "Reserved", "Receiving", "Parked", "Ready", "Running", "Repair", "Closing", "Gone"};
+constexpr std::array kStates = {"none",    "Reserved", "Receiving", "Parked", "Ready",
+                                "Running", "Repair",   "Closing",   "Gone"};
 
 std::string StateName(const DeskWorld& w) {
   const decode::Ticket* ticket = w.desk.Find(1);
@@ -58,18 +59,21 @@ void OpenAs(DeskWorld& w, const std::function<void(LaneHello&)>& change) {
 const std::vector<std::pair<std::string, Apply>>& Events() {
   static const std::vector<std::pair<std::string, Apply>> events = {
       {"Reserve", [](auto& w) { w.Reserve(); }},
-      {"Reserve, its session is over", [](auto& w) {
+      {"Reserve, its session is over",
+       [](auto& w) {
          ReserveOrder order = w.MakeReserve();
          order.session = "other";
          w.desk.OnRouterLeft("other"), w.Reserve(order);
        }},
       {"Reserve, draining", [](auto& w) { w.desk.Drain(), w.Reserve(); }},
-      {"Reserve, too long", [](auto& w) {
+      {"Reserve, too long",
+       [](auto& w) {
          ReserveOrder order = w.MakeReserve("long");
          order.prompt_len = 300, order.prompt.clear();
          w.Reserve(order);
        }},
-      {"Reserve, tokens missing", [](auto& w) {
+      {"Reserve, tokens missing",
+       [](auto& w) {
          ReserveOrder order = w.MakeReserve("short");
          order.prompt.pop_back();
          w.Reserve(order);
@@ -82,9 +86,11 @@ const std::vector<std::pair<std::string, Apply>>& Events() {
       {"Open, no hello", [](auto& w) { w.Open(9); }},
       {"Open, other model", [](auto& w) { OpenAs(w, [](LaneHello& h) { h.model_digest = "x"; }); }},
       {"Open, other protocol", [](auto& w) { OpenAs(w, [](LaneHello& h) { h.protocol = 99; }); }},
-      {"Open, other heads", [](auto& w) { OpenAs(w, [](LaneHello& h) { h.side.layout.groups[0].planes[0].heads = 2; }); }},
+      {"Open, other heads",
+       [](auto& w) { OpenAs(w, [](LaneHello& h) { h.side.layout.groups[0].planes[0].heads = 2; }); }},
       {"Open, other numerics", [](auto& w) { OpenAs(w, [](LaneHello& h) { h.numerics_id = "x"; }); }},
-      {"Open, other plan", [](auto& w) {
+      {"Open, other plan",
+       [](auto& w) {
          OpenLane open = w.MakeOpen();
          ++open.plan_digest;
          w.desk.OnLane(7, open);
@@ -103,19 +109,23 @@ const std::vector<std::pair<std::string, Apply>>& Events() {
       {"Attach, newer", [](auto& w) { w.Attach(w.MakeAttach(2)); }},
       {"Attach, next epoch", [](auto& w) { w.Attach(w.MakeAttach(2, 2)); }},
       {"Attach, no prefill", [](auto& w) { w.Attach(w.MakeAttach(2, 0)); }},
-      {"Attach, other prompt", [](auto& w) {
+      {"Attach, other prompt",
+       [](auto& w) {
          v1::Attach a = w.MakeAttach(2);
-         a.set_prompt_token_ids(worker::TokenBytes(engine::RandomTokens(1, 39))), a.set_prompt_len(39), a.set_position(40);
+         a.set_prompt_token_ids(worker::TokenBytes(engine::RandomTokens(1, 39))), a.set_prompt_len(39),
+             a.set_position(40);
          w.Attach(a);
        }},
-      {"Attach, old life", [](auto& w) {
+      {"Attach, old life",
+       [](auto& w) {
          v1::Attach a = w.MakeAttach(2);
          v1::Ticket ticket;
          ticket.set_id(1), ticket.set_incarnation("d0");
          a.set_ticket(ticket.SerializeAsString());
          w.Attach(a);
        }},
-      {"Attach, no ticket in it", [](auto& w) {
+      {"Attach, no ticket in it",
+       [](auto& w) {
          v1::Attach a = w.MakeAttach(2);
          a.set_ticket("\xff\xff");
          w.Attach(a);
@@ -146,7 +156,9 @@ std::string Outcome(const std::string& state, const Apply& apply) {
   std::string done = w.log + w.landing.log;
   for (size_t i = sent; i < w.sink->messages.size(); ++i) {
     for (const v1::RelayEntry& entry : w.sink->messages[i].entries()) {
-      if (entry.has_error()) done += "Error(" + std::string(absl::StatusCodeToString(static_cast<absl::StatusCode>(entry.error().code()))) + ") ";
+      if (entry.has_error())
+        done += "Error(" + std::string(absl::StatusCodeToString(static_cast<absl::StatusCode>(entry.error().code()))) +
+                ") ";
       if (entry.finish_reason() == v1::FINISH_REASON_LENGTH) done += "Answer ";
     }
   }
@@ -209,9 +221,10 @@ Tick, long after             | = | →Gone | →Closing GoneL | →Running GoneL
 )";
 
 TEST(TicketDeskTable, EveryEventInEveryStateDoesWhatItsCellSays) {
-  ExpectEveryCell(kTable, kStates, Events(), [](const std::string& event, const std::string& state, const Apply& apply) {
-    return Dies(event, state) ? "dies" : Outcome(state, apply);
-  });
+  ExpectEveryCell(kTable, kStates, Events(),
+                  [](const std::string& event, const std::string& state, const Apply& apply) {
+                    return Dies(event, state) ? "dies" : Outcome(state, apply);
+                  });
 }
 
 }  // namespace

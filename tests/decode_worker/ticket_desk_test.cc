@@ -19,7 +19,8 @@ using ::testing::HasSubstr;
 class CaughtLog {
  public:
   CaughtLog() : before_(spdlog::default_logger()) {
-    spdlog::set_default_logger(std::make_shared<spdlog::logger>("caught", std::make_shared<spdlog::sinks::ostream_sink_st>(out_)));
+    spdlog::set_default_logger(
+        std::make_shared<spdlog::logger>("caught", std::make_shared<spdlog::sinks::ostream_sink_st>(out_)));
   }
   ~CaughtLog() { spdlog::set_default_logger(before_); }
   int Count(const std::string& text) const {
@@ -203,7 +204,8 @@ TEST(TicketDesk, ASecondAttachThatIsParkedGetsTheKvWhenItHasOneToken) {
     EXPECT_EQ(w.desk.Find(1)->parked->attach_gen, 2u);
     w.Fill(1), w.Done();
     const engine::SchedulerLoad load = w.h.scheduler().Load();
-    EXPECT_EQ(load.running_sequences, more.empty() ? 1 : 0) << "with the KV it decodes at once, else it waits for its prefill";
+    EXPECT_EQ(load.running_sequences, more.empty() ? 1 : 0)
+        << "with the KV it decodes at once, else it waits for its prefill";
     w.RunAll();
     EXPECT_EQ(w.sink->TokensOf("r"), 3u - more.size());
     w.Closed(), w.desk.Tick();

@@ -68,7 +68,8 @@ void DecodeNode::OnCancel(const decode::TicketKey& key) {
   for (const auto& [ticket, request] : requests_) {
     const decode::Ticket* found = core_->Find(ticket);
     if (found == nullptr || found->key != key) continue;
-    if (found->state != decode::TicketState::kClosing && found->state != decode::TicketState::kGone) world_.Break("a cancelled ticket lives on");
+    if (found->state != decode::TicketState::kClosing && found->state != decode::TicketState::kGone)
+      world_.Break("a cancelled ticket lives on");
   }
 }
 
@@ -91,11 +92,13 @@ void DecodeNode::OnMessage(uint64_t connection, const ToDecode& message, const P
     const auto fence = world_.scenario.wire == Wire::kRdma  ? decode::FenceKind::kForcedClose
                        : world_.scenario.wire == Wire::kShm ? decode::FenceKind::kWriterExit
                                                             : decode::FenceKind::kReceiverWrites;
-    const std::vector<decode::LaneShape> lanes(static_cast<size_t>(world_.scenario.lanes), {0, static_cast<uint32_t>(world_.scenario.segments)});
+    const std::vector<decode::LaneShape> lanes(static_cast<size_t>(world_.scenario.lanes),
+                                               {0, static_cast<uint32_t>(world_.scenario.segments)});
     return Handle(decode::Opened{connection, fence, *open, 42, lanes});
   }
   if (const auto* full = std::get_if<SlotFull>(&message)) {
-    if (world_.scenario.wire == Wire::kRecv && core_->MayLand(connection, full->lane, full->slot)) Land(connection, full->lane, full->slot, payload);
+    if (world_.scenario.wire == Wire::kRecv && core_->MayLand(connection, full->lane, full->slot))
+      Land(connection, full->lane, full->slot, payload);
     return Handle(decode::Filled{connection, *full});
   }
   if (const auto* done = std::get_if<LaneDone>(&message)) return Handle(decode::Done{connection, *done});
@@ -105,9 +108,10 @@ void DecodeNode::OnMessage(uint64_t connection, const ToDecode& message, const P
 void DecodeNode::Land(uint64_t connection, const LaneKey& lane, SlotTurn slot, const Payload& payload) {
   const decode::Ticket* ticket = core_->Find(lane.ticket);
   const bool known = ticket != nullptr && ticket->epochs.contains(lane.epoch);
-  if (!known || !core_->ring(0).Holds(lane, slot, Phase::kGranted) || ticket->epochs.at(lane.epoch).lanes[lane.lane].writer != connection) {
-    return world_.Break(StrCat("ticket ", lane.ticket, " epoch ", lane.epoch, " landed in slot ", slot.slot, " turn ", slot.turn,
-                               ", which it does not hold"));
+  if (!known || !core_->ring(0).Holds(lane, slot, Phase::kGranted) ||
+      ticket->epochs.at(lane.epoch).lanes[lane.lane].writer != connection) {
+    return world_.Break(StrCat("ticket ", lane.ticket, " epoch ", lane.epoch, " landed in slot ", slot.slot, " turn ",
+                               slot.turn, ", which it does not hold"));
   }
   slots_[slot.slot] = payload;
 }
@@ -136,7 +140,8 @@ void DecodeNode::Place(const decode::PlaceSlot& action) {
   if (block < 0) return world_.Break("our own pass wrote into blocks that had been returned");
   bool ok = true;
   for (uint32_t segment : action.wanted) {
-    const auto cell = std::find_if(payload.cells.begin(), payload.cells.end(), [segment](const auto& c) { return c.first == segment; });
+    const auto cell = std::find_if(payload.cells.begin(), payload.cells.end(),
+                                   [segment](const auto& c) { return c.first == segment; });
     const uint64_t content = cell == payload.cells.end() ? 0 : cell->second;
     const int request = RequestOf(action.lane.ticket);
     const uint64_t right = RightCell(request, action.lane.lane, segment);
@@ -177,7 +182,8 @@ void DecodeNode::Do(const decode::ContinueSequence& action) {
   Sequence& sequence = found->second;
   sequence.attach_gen = action.attach_gen;
   if (!Planted("second Attach without position")) sequence.position = action.position;
-  Post(milliseconds(world_.Pick(1, 20)), [this, ticket = action.ticket, step = ++sequence.step] { Step(ticket, step); });
+  Post(milliseconds(world_.Pick(1, 20)),
+       [this, ticket = action.ticket, step = ++sequence.step] { Step(ticket, step); });
 }
 
 void DecodeNode::Step(TicketId ticket, uint64_t step) {
@@ -232,7 +238,8 @@ bool DecodeNode::Bind(TicketId ticket, uint32_t epoch, int32_t) {
   for (Block& block : blocks_) {
     if (block.ticket != 0) continue;
     block.ticket = ticket, block.epoch = epoch;
-    block.cells.assign(static_cast<size_t>(world_.scenario.lanes), std::vector<uint64_t>(static_cast<size_t>(world_.scenario.segments), 0));
+    block.cells.assign(static_cast<size_t>(world_.scenario.lanes),
+                       std::vector<uint64_t>(static_cast<size_t>(world_.scenario.segments), 0));
     return true;
   }
   return false;
@@ -293,9 +300,11 @@ void DecodeNode::CheckQuarantine() {
 std::string DecodeNode::Holds() const {
   const decode::HandoffStats stats = core_->Stats();
   const auto used = std::count_if(blocks_.begin(), blocks_.end(), [](const Block& b) { return b.ticket != 0; });
-  if (stats.tickets + stats.granted_slots + stats.quarantined_slots + stats.reserved_tokens == 0 && used == 0 && pins_.empty()) return "";
-  return StrCat(stats.tickets, " tickets, ", stats.granted_slots, " + ", stats.quarantined_slots, " slots, ", used, " blocks, ", pins_.size(),
-                " pins");
+  if (stats.tickets + stats.granted_slots + stats.quarantined_slots + stats.reserved_tokens == 0 && used == 0 &&
+      pins_.empty())
+    return "";
+  return StrCat(stats.tickets, " tickets, ", stats.granted_slots, " + ", stats.quarantined_slots, " slots, ", used,
+                " blocks, ", pins_.size(), " pins");
 }
 
 void DecodeNode::CheckEnd() {

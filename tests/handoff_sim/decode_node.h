@@ -17,7 +17,7 @@ class DecodeNode final : public Node, public decode::TicketBlocks {
  public:
   struct Payload {
     std::vector<std::pair<uint32_t, uint64_t>> cells;  ///< (segment, content)
-    bool corrupted = false;  ///< by an injected fault
+    bool corrupted = false;                            ///< by an injected fault
   };
   DecodeNode(World& world, int index);
   // From the network.

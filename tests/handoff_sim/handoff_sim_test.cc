@@ -1,5 +1,5 @@
-// Thousands of seeds find no broken promise; every planted bug is found. One seed: HANDOFF_SIM_SEED=17 (and, with a bug in
-// force, HANDOFF_SIM_BUG="skip quarantine").
+// Thousands of seeds find no broken promise; every planted bug is found. One seed: HANDOFF_SIM_SEED=17 (and, with a bug
+// in force, HANDOFF_SIM_BUG="skip quarantine").
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -21,7 +21,8 @@ TEST(HandoffSim, NoSeedBreaksAPromise) {
   const char* one = std::getenv("HANDOFF_SIM_SEED");
   const char* bug = std::getenv("HANDOFF_SIM_BUG");
   PlantBug(bug != nullptr ? bug : "");
-  const uint32_t first = one != nullptr ? static_cast<uint32_t>(std::atoi(one)) : 0, last = one != nullptr ? first + 1 : Seeds();
+  const uint32_t first = one != nullptr ? static_cast<uint32_t>(std::atoi(one)) : 0,
+                 last = one != nullptr ? first + 1 : Seeds();
   int broken = 0;
   for (uint32_t seed = first; seed < last && broken < 5; ++seed) {
     World world(Scenario::FromSeed(seed));

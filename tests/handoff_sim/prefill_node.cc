@@ -50,8 +50,10 @@ void PrefillNode::OnPrefill(int request, uint64_t connection, prefill::Prefill e
 /// One segment of every lane a step.
 void PrefillNode::Compute(const prefill::JobKey& key, uint32_t layer) {
   if (sources_.at(key).stopping) return Handle(prefill::ComputeEnded{key, absl::CancelledError("stopped")});
-  for (uint32_t lane = 0; lane < static_cast<uint32_t>(world_.scenario.lanes); ++lane) Handle(prefill::Computed{key, lane, {layer}});
-  if (layer + 1 == static_cast<uint32_t>(world_.scenario.segments)) return Handle(prefill::ComputeEnded{key, absl::OkStatus()});
+  for (uint32_t lane = 0; lane < static_cast<uint32_t>(world_.scenario.lanes); ++lane)
+    Handle(prefill::Computed{key, lane, {layer}});
+  if (layer + 1 == static_cast<uint32_t>(world_.scenario.segments))
+    return Handle(prefill::ComputeEnded{key, absl::OkStatus()});
   Post(microseconds(world_.Pick(100, 3000)), [this, key, layer] { Compute(key, layer + 1); });
 }
 
@@ -69,7 +71,8 @@ void PrefillNode::Do(const prefill::SendToDecode& action) {
   Connection& c = world_.connection(action.peer);
   DecodeNode& d = *world_.decodes[static_cast<size_t>(c.decode)];
   DecodeNode::Payload payload;
-  if (const auto* full = std::get_if<SlotFull>(&action.message); full != nullptr && world_.scenario.wire == Wire::kRecv) {
+  if (const auto* full = std::get_if<SlotFull>(&action.message);
+      full != nullptr && world_.scenario.wire == Wire::kRecv) {
     for (const FlightPtr& flight : flights_[{action.peer, full->lane}]) {
       if (flight->slot == full->slot) payload = {flight->cells, flight->corrupted};
     }
@@ -87,7 +90,9 @@ void PrefillNode::Do(const prefill::WriteSlot& action) {
   const Source* source = nullptr;
   for (const auto& [key, candidate] : sources_) {
     const prefill::PushJob* job = core_->Find(key);
-    if (job != nullptr && job->peer == action.peer && job->ticket == action.lane.ticket && key.epoch == action.lane.epoch) source = &candidate;
+    if (job != nullptr && job->peer == action.peer && job->ticket == action.lane.ticket &&
+        key.epoch == action.lane.epoch)
+      source = &candidate;
   }
   if (source == nullptr || source->released) return world_.Break("a released source block was read");
   if (world_.faults_on && world_.Chance(world_.scenario.stale_source)) {
@@ -101,7 +106,8 @@ void PrefillNode::Do(const prefill::WriteSlot& action) {
     if (other == segment && shift > 0) flight->corrupted = false;
     flight->cells.push_back({segment, RightCell(source->request, action.lane.lane, other)});
   }
-  if (world_.faults_on && world_.Chance(world_.scenario.corrupt)) flight->corrupted = true, flight->cells[0].second += 5000;
+  if (world_.faults_on && world_.Chance(world_.scenario.corrupt))
+    flight->corrupted = true, flight->cells[0].second += 5000;
   flights_[{action.peer, action.lane}].push_back(flight);
   Fly(flight);
 }
@@ -171,9 +177,12 @@ void PrefillNode::Do(const prefill::ReleaseSource& action) {
   source.released = true;
   for (const auto& [name, flights] : flights_) {
     const prefill::PushJob* job = core_->Find(action.key);
-    if (job == nullptr || name.first != job->peer || name.second.ticket != job->ticket || name.second.epoch != action.key.epoch) continue;
+    if (job == nullptr || name.first != job->peer || name.second.ticket != job->ticket ||
+        name.second.epoch != action.key.epoch)
+      continue;
     for (const FlightPtr& flight : flights) {
-      if (!flight->ended && !world_.connection(name.first).lost) world_.Break("a source was released before its writes had ended");
+      if (!flight->ended && !world_.connection(name.first).lost)
+        world_.Break("a source was released before its writes had ended");
     }
   }
 }
@@ -217,7 +226,8 @@ void PrefillNode::CheckEnd() {
   if (!Holds().empty()) world_.Break(StrCat("prefill ", index_, " still holds ", Holds()));
   const prefill::PushStats stats = core_->Stats();
   if (world_.scenario.faultless() && stats.unclean_closes + stats.source_mismatches + stats.no_room > 0) {
-    world_.Break(StrCat("without a fault: ", stats.unclean_closes, " unclean closes, ", stats.no_room, " times no room"));
+    world_.Break(
+        StrCat("without a fault: ", stats.unclean_closes, " unclean closes, ", stats.no_room, " times no room"));
   }
 }
 

@@ -35,8 +35,8 @@ class PrefillNode final : public Node {
     LaneKey lane;
     SlotTurn slot;
     std::vector<std::pair<uint32_t, uint64_t>> cells;  ///< (segment, content)
-    bool corrupted = false;  ///< by an injected fault
-    bool ended = false;      ///< reported
+    bool corrupted = false;                            ///< by an injected fault
+    bool ended = false;                                ///< reported
     bool ok = true;
   };
   using FlightPtr = std::shared_ptr<Flight>;

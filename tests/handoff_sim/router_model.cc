@@ -41,7 +41,8 @@ void RouterModel::Poke(int index) {
   world_.After(milliseconds(100), [this, index] { Poke(index); });
   if (Over(r)) return;
   const Duration age = world_.now - r.started, silent = world_.now - r.progress;
-  if (world_.scenario.faultless() && age > seconds(2)) return world_.Break("a request took 2 s though nothing went wrong");
+  if (world_.scenario.faultless() && age > seconds(2))
+    return world_.Break("a request took 2 s though nothing went wrong");
   if (age > seconds(45)) return End(index, Phase::kFailed, true);
   const DecodeNode& d = *world_.decodes[static_cast<size_t>(r.decode)];
   if (d.dead() || d.life() != r.decode_life) return Migrate(index);
@@ -84,7 +85,8 @@ void RouterModel::SendReserve(int index) {
   const Request& r = requests_[static_cast<size_t>(index)];
   world_.Send([this, index, r](Duration latency) {
     DecodeNode& node = *world_.decodes[static_cast<size_t>(r.decode)];
-    if (node.life() == r.decode_life) node.Post(latency, [&node, index, attempt = r.attempt] { node.OnReserve(index, attempt); });
+    if (node.life() == r.decode_life)
+      node.Post(latency, [&node, index, attempt = r.attempt] { node.OnReserve(index, attempt); });
   });
 }
 
@@ -96,7 +98,8 @@ void RouterModel::SendPrefill(int index) {
   event.lanes.assign(static_cast<size_t>(world_.scenario.lanes), bytes);
   world_.Send([this, index, r, event, id = c.id](Duration latency) {
     PrefillNode& node = *world_.prefills[static_cast<size_t>(r.prefill)];
-    if (node.life() == r.prefill_life) node.Post(latency, [&node, index, event, id] { node.OnPrefill(index, id, event); });
+    if (node.life() == r.prefill_life)
+      node.Post(latency, [&node, index, event, id] { node.OnPrefill(index, id, event); });
   });
 }
 
@@ -105,14 +108,16 @@ void RouterModel::SendAttach(int index) {
   world_.Send([this, r](Duration latency) {
     DecodeNode& node = *world_.decodes[static_cast<size_t>(r.decode)];
     if (node.life() != r.decode_life) return;
-    node.Post(latency, [&node, attach = decode::Attach{r.ticket, WireEpoch(r), r.gen, r.text}] { node.OnAttach(attach); });
+    node.Post(latency,
+              [&node, attach = decode::Attach{r.ticket, WireEpoch(r), r.gen, r.text}] { node.OnAttach(attach); });
   });
 }
 
 void RouterModel::OnTicket(int decode, uint64_t life, const decode::ReserveAnswer& answer) {
   const int index = IndexOf(answer.key.request_id);
   Request& r = requests_[static_cast<size_t>(index)];
-  if (r.phase != Phase::kReserve || r.attempt != answer.key.attempt || r.decode != decode || r.decode_life != life) return;
+  if (r.phase != Phase::kReserve || r.attempt != answer.key.attempt || r.decode != decode || r.decode_life != life)
+    return;
   if (!answer.status.ok()) return;  // asked again, elsewhere after a while
   r.phase = Phase::kPrefill;
   r.ticket = answer.ticket;
@@ -164,7 +169,9 @@ void RouterModel::OnPrefillReply(int prefill, uint64_t life, const prefill::Repl
 void RouterModel::OnAttachRefused(int decode, uint64_t life, const decode::AttachRefused& refusal) {
   for (int index = 0; index < world_.scenario.requests; ++index) {
     Request& r = requests_[static_cast<size_t>(index)];
-    if (r.phase != Phase::kAttach || r.ticket != refusal.ticket || r.gen != refusal.attach_gen || r.decode != decode || r.decode_life != life) continue;
+    if (r.phase != Phase::kAttach || r.ticket != refusal.ticket || r.gen != refusal.attach_gen || r.decode != decode ||
+        r.decode_life != life)
+      continue;
     if (refusal.prefill_again) {
       Reissue(index);
     } else {
@@ -184,9 +191,11 @@ void RouterModel::OnToken(int decode, uint64_t life, TicketId ticket, int reques
 /// Exactly the next position of the current attach_gen. A re-attach cuts the stream: what was on its way is lost.
 void RouterModel::Accept(int index, TicketId ticket, uint64_t gen, uint64_t position) {
   Request& r = requests_[static_cast<size_t>(index)];
-  if (!Over(r) && gen == r.gen && ticket == r.ticket && position > r.text) return world_.Break("a sequence skipped positions");
+  if (!Over(r) && gen == r.gen && ticket == r.ticket && position > r.text)
+    return world_.Break("a sequence skipped positions");
   if (Over(r) || (gen != r.gen && !Planted("attach_gen ignored")) || position != r.text) return;
-  if (ticket != r.ticket || r.phase == Phase::kReserve) return world_.Break("the client was given a token of a sequence that was given up");
+  if (ticket != r.ticket || r.phase == Phase::kReserve)
+    return world_.Break("the client was given a token of a sequence that was given up");
   ++r.text;
   r.progress = world_.now;
   if (r.text >= static_cast<uint64_t>(world_.scenario.tokens)) End(index, Phase::kOk, r.phase == Phase::kPrefill);
@@ -213,16 +222,22 @@ void RouterModel::End(int index, Phase how, bool cancel) {
 }
 
 void RouterModel::OweDecode(const Request& r, int index) {
-  if (!Planted("router forgets decode")) owed_decode_.insert({r.decode, r.decode_life, {StrCat("r", index), r.attempt}});
+  if (!Planted("router forgets decode"))
+    owed_decode_.insert({r.decode, r.decode_life, {StrCat("r", index), r.attempt}});
 }
 
 void RouterModel::OwePrefill(const Request& r, int index) {
-  if (!Planted("router forgets prefill")) owed_prefill_.insert({r.prefill, r.prefill_life, {StrCat("r", index), r.attempt, WireEpoch(r)}});
+  if (!Planted("router forgets prefill"))
+    owed_prefill_.insert({r.prefill, r.prefill_life, {StrCat("r", index), r.attempt, WireEpoch(r)}});
 }
 
 void RouterModel::SendCancels() {
-  std::erase_if(owed_decode_, [this](const auto& o) { return world_.decodes[static_cast<size_t>(std::get<0>(o))]->life() != std::get<1>(o); });
-  std::erase_if(owed_prefill_, [this](const auto& o) { return world_.prefills[static_cast<size_t>(std::get<0>(o))]->life() != std::get<1>(o); });
+  std::erase_if(owed_decode_, [this](const auto& o) {
+    return world_.decodes[static_cast<size_t>(std::get<0>(o))]->life() != std::get<1>(o);
+  });
+  std::erase_if(owed_prefill_, [this](const auto& o) {
+    return world_.prefills[static_cast<size_t>(std::get<0>(o))]->life() != std::get<1>(o);
+  });
   for (const auto& [decode, life, key] : owed_decode_) {
     DecodeNode& node = *world_.decodes[static_cast<size_t>(decode)];
     world_.Send([&node, key](Duration latency) { node.Post(latency, [&node, key] { node.OnCancel(key); }); });
@@ -233,8 +248,12 @@ void RouterModel::SendCancels() {
   }
 }
 
-void RouterModel::OnDecodeCancelled(int decode, uint64_t life, const decode::TicketKey& key) { owed_decode_.erase({decode, life, key}); }
+void RouterModel::OnDecodeCancelled(int decode, uint64_t life, const decode::TicketKey& key) {
+  owed_decode_.erase({decode, life, key});
+}
 
-void RouterModel::OnPrefillCancelled(int prefill, uint64_t life, const prefill::JobKey& key) { owed_prefill_.erase({prefill, life, key}); }
+void RouterModel::OnPrefillCancelled(int prefill, uint64_t life, const prefill::JobKey& key) {
+  owed_prefill_.erase({prefill, life, key});
+}
 
 }  // namespace baton::sim

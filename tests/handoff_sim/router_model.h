@@ -1,5 +1,5 @@
-// A small router for the simulated world: reserve, prefill, attach, retries, migration, cancels until they are answered.
-// It is the other half of the protocol's promises, so it can be broken on purpose as well.
+// A small router for the simulated world: reserve, prefill, attach, retries, migration, cancels until they are
+// answered. It is the other half of the protocol's promises, so it can be broken on purpose as well.
 #pragma once
 
 #include <map>
@@ -40,8 +40,8 @@ class RouterModel {
     int decode = 0, prefill = 0;
     uint64_t decode_life = 0, prefill_life = 0;
     TicketId ticket = 0;
-    uint64_t text = 0;   ///< tokens the client has
-    uint64_t base = 0;   ///< first position of this attempt
+    uint64_t text = 0;  ///< tokens the client has
+    uint64_t base = 0;  ///< first position of this attempt
     TimePoint started{}, progress{}, expires{};
   };
   bool Over(const Request& r) const { return r.phase == Phase::kOk || r.phase == Phase::kFailed; }

@@ -49,11 +49,12 @@ Scenario Scenario::FromSeed(uint32_t seed) {
 }
 
 std::string Scenario::Text() const {
-  return StrCat("seed ", seed, ": wire ", static_cast<int>(wire), " P ", prefills, " D ", decodes, " requests ", requests, " lanes ",
-                lanes, " segments ", segments, " ring ", ring_slots, "/", slots_per_lane, " blocks ", blocks, " tokens ", tokens, " expiry ", expiry_ms, " drop ",
-                drop, " duplicate ", duplicate, " delay ", delay, " late ", late_write, " corrupt ", corrupt, " misplace ", misplace,
-                " stale ", stale_source, " reset ", reset, " die ", die, " stop ", stop, " give up ", give_up, " leaves ", client_leaves,
-                " reattach ", reattach);
+  return StrCat("seed ", seed, ": wire ", static_cast<int>(wire), " P ", prefills, " D ", decodes, " requests ",
+                requests, " lanes ", lanes, " segments ", segments, " ring ", ring_slots, "/", slots_per_lane,
+                " blocks ", blocks, " tokens ", tokens, " expiry ", expiry_ms, " drop ", drop, " duplicate ", duplicate,
+                " delay ", delay, " late ", late_write, " corrupt ", corrupt, " misplace ", misplace, " stale ",
+                stale_source, " reset ", reset, " die ", die, " stop ", stop, " give up ", give_up, " leaves ",
+                client_leaves, " reattach ", reattach);
 }
 
 // ---- processes
@@ -105,7 +106,9 @@ World::World(const Scenario& s) : scenario(s), random(s.seed) {
 
 World::~World() = default;
 
-void World::After(Duration delay, std::function<void()> work) { timers_.push({now + delay, order_++, std::move(work)}); }
+void World::After(Duration delay, std::function<void()> work) {
+  timers_.push({now + delay, order_++, std::move(work)});
+}
 
 Duration World::Latency() {
   Duration latency = microseconds(Pick(20, 300));
@@ -121,11 +124,15 @@ void World::Send(std::function<void(Duration)> deliver) {
 }
 
 Connection& World::Connect(int prefill, int decode) {
-  const uint64_t p_life = prefills[static_cast<size_t>(prefill)]->life(), d_life = decodes[static_cast<size_t>(decode)]->life();
+  const uint64_t p_life = prefills[static_cast<size_t>(prefill)]->life(),
+                 d_life = decodes[static_cast<size_t>(decode)]->life();
   for (auto& c : connections_) {
-    if (!c->lost && c->prefill == prefill && c->decode == decode && c->prefill_life == p_life && c->decode_life == d_life) return *c;
+    if (!c->lost && c->prefill == prefill && c->decode == decode && c->prefill_life == p_life &&
+        c->decode_life == d_life)
+      return *c;
   }
-  connections_.push_back(std::make_unique<Connection>(Connection{connections_.size() + 1, prefill, decode, p_life, d_life}));
+  connections_.push_back(
+      std::make_unique<Connection>(Connection{connections_.size() + 1, prefill, decode, p_life, d_life}));
   Connection& made = *connections_.back();
   if (prefills[static_cast<size_t>(prefill)]->dead() || decodes[static_cast<size_t>(decode)]->dead()) {
     After(milliseconds(1), [this, &made] { Reset(made); });
@@ -214,7 +221,8 @@ void World::Settle() {
     for (int i = 0; i < most_seconds && broken_.empty() && !Empty(); ++i) RunFor(seconds(1), [] { return false; });
   };
   run(40);
-  if (scenario.wire == Wire::kShm) {  // a living process that lost its connection may still write: only its exit ends that
+  if (scenario.wire ==
+      Wire::kShm) {  // a living process that lost its connection may still write: only its exit ends that
     for (auto& d : decodes) d->CheckQuarantine();
     for (auto& p : prefills) {
       if (!p->dead()) KillNode(*p);

@@ -36,11 +36,13 @@ struct Scenario {
   int expiry_ms = 12000;  ///< of tickets
   int spread_ms = 30;     ///< requests arrive within it
   double drop = 0, duplicate = 0, delay = 0, late_write = 0, corrupt = 0, misplace = 0, stale_source = 0;
-  double reset = 0;               ///< connections per second
-  double die = 0, stop = 0;       ///< per worker per second
+  double reset = 0;                                     ///< connections per second
+  double die = 0, stop = 0;                             ///< per worker per second
   double give_up = 0, client_leaves = 0, reattach = 0;  ///< per request and second
   bool faultless() const {
-    return drop + duplicate + delay + late_write + corrupt + misplace + stale_source + reset + die + stop + give_up + client_leaves + reattach == 0;
+    return drop + duplicate + delay + late_write + corrupt + misplace + stale_source + reset + die + stop + give_up +
+               client_leaves + reattach ==
+           0;
   }
   /// What a seed stands for; every fifth is without faults.
   static Scenario FromSeed(uint32_t seed);

@@ -21,18 +21,26 @@ constexpr uint64_t kSlotBytes = 1 << 18;
 
 /// Self-test messages travel as their own bytes here.
 std::string Bytes(const SelfTestMessage& message) {
-  return std::string(1, static_cast<char>(message.step)) + "|" + std::to_string(message.slot.slot) + "|" + std::to_string(message.slot.turn) + "|" +
-         std::to_string(message.bytes) + "|" + std::to_string(message.seed) + "|" + std::to_string(message.ok) + "|" + message.text;
+  return std::string(1, static_cast<char>(message.step)) + "|" + std::to_string(message.slot.slot) + "|" +
+         std::to_string(message.slot.turn) + "|" + std::to_string(message.bytes) + "|" + std::to_string(message.seed) +
+         "|" + std::to_string(message.ok) + "|" + message.text;
 }
 
 SelfTestMessage Message(std::string_view bytes) {
   std::vector<std::string> parts(1);
   for (char c : bytes.substr(2)) {
-    if (c == '|' && parts.size() < 6) parts.emplace_back();
-    else parts.back() += c;
+    if (c == '|' && parts.size() < 6)
+      parts.emplace_back();
+    else
+      parts.back() += c;
   }
-  return {static_cast<Step>(bytes[0]), {static_cast<uint32_t>(std::stoul(parts[0])), static_cast<uint32_t>(std::stoul(parts[1]))},
-          std::stoull(parts[2]), std::stoull(parts[3]), parts[4] == "1", 0, parts[5]};
+  return {static_cast<Step>(bytes[0]),
+          {static_cast<uint32_t>(std::stoul(parts[0])), static_cast<uint32_t>(std::stoul(parts[1]))},
+          std::stoull(parts[2]),
+          std::stoull(parts[3]),
+          parts[4] == "1",
+          0,
+          parts[5]};
 }
 
 struct Receiver final : TransportEvents {
@@ -67,9 +75,11 @@ class SelfTestOver : public ::testing::TestWithParam<std::string> {
   }
   void SetUp() override {
     receiver_.transport = Make({kSlot + 1, kSlotBytes}, receiver_);
-    receiver_.test = std::make_unique<SelfTestSlot>(
-        kSlot, receiver_.transport->landing().subspan(kSlot * kSlotBytes), "life 1",
-        [this](PeerNumber peer, const SelfTestMessage& m) { receiver_.transport->Send(peer, Bytes(m), [](const absl::Status&) {}); });
+    receiver_.test =
+        std::make_unique<SelfTestSlot>(kSlot, receiver_.transport->landing().subspan(kSlot * kSlotBytes), "life 1",
+                                       [this](PeerNumber peer, const SelfTestMessage& m) {
+                                         receiver_.transport->Send(peer, Bytes(m), [](const absl::Status&) {});
+                                       });
   }
   void Begin(Sender& sender, bool damaged, const Clock& clock) {
     sender.transport = Make({}, sender);
@@ -77,7 +87,10 @@ class SelfTestOver : public ::testing::TestWithParam<std::string> {
     const PeerNumber peer = sender.transport->Connect(receiver_.transport->address()).value();
     Transport* transport = sender.transport.get();
     sender.test = std::make_shared<SelfTest>(
-        *transport, peer, clock, [transport](PeerNumber to, const SelfTestMessage& m) { transport->Send(to, Bytes(m), [](const absl::Status&) {}); },
+        *transport, peer, clock,
+        [transport](PeerNumber to, const SelfTestMessage& m) {
+          transport->Send(to, Bytes(m), [](const absl::Status&) {});
+        },
         [&sender](absl::StatusOr<SelfTest::Result> result) { sender.result = std::move(result); });
     sender.test->Start();
   }
@@ -101,7 +114,8 @@ TEST_P(SelfTestOver, AGoodConnectionPassesWithItsRate) {
   EXPECT_GT((*sender.result)->gigabytes_per_second, 0.001);
   EXPECT_EQ((*sender.result)->receiver, "life 1");
   EXPECT_EQ((*sender.result)->path, GetParam());
-  for (std::byte b : receiver_.transport->landing().first(kSlot * kSlotBytes)) ASSERT_EQ(b, std::byte{0}) << "only the test's slot was written";
+  for (std::byte b : receiver_.transport->landing().first(kSlot * kSlotBytes))
+    ASSERT_EQ(b, std::byte{0}) << "only the test's slot was written";
 }
 
 TEST_P(SelfTestOver, WrongBytesFailIt) {
@@ -167,7 +181,8 @@ TEST_P(SelfTestOver, SilenceFailsItInTime) {
   EXPECT_EQ(sender.result->status().code(), absl::StatusCode::kDeadlineExceeded);
 }
 
-INSTANTIATE_TEST_SUITE_P(Transports, SelfTestOver, ::testing::Values("tcp", "shm"), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Transports, SelfTestOver, ::testing::Values("tcp", "shm"),
+                         [](const auto& info) { return info.param; });
 
 // ---- the slot's own rules
 
@@ -175,7 +190,8 @@ struct Slot {
   std::vector<std::byte> memory = std::vector<std::byte>(4096);
   std::vector<std::pair<PeerNumber, SelfTestMessage>> sent;
   TimePoint now{std::chrono::seconds(1)};
-  SelfTestSlot slot{kSlot, memory, "life", [this](PeerNumber peer, const SelfTestMessage& m) { sent.emplace_back(peer, m); }};
+  SelfTestSlot slot{kSlot, memory, "life",
+                    [this](PeerNumber peer, const SelfTestMessage& m) { sent.emplace_back(peer, m); }};
 };
 
 TEST(SelfTestSlot, AGrantIsOneWritersAndOneTurns) {

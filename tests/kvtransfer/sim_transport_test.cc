@@ -35,7 +35,8 @@ class Pair {
     }
   }
   void WriteAll(const std::vector<std::byte>& bytes) {
-    for (uint32_t i = 0; i < 4; ++i) sender->Write(peer, {{9, 1, 0}, {i, 1}}, bytes, [this](const absl::Status& s) { ++(s.ok() ? written : failed); });
+    for (uint32_t i = 0; i < 4; ++i)
+      sender->Write(peer, {{9, 1, 0}, {i, 1}}, bytes, [this](const absl::Status& s) { ++(s.ok() ? written : failed); });
   }
   std::shared_ptr<SimNetwork> network;
   Side receiver_side, sender_side;

@@ -78,7 +78,8 @@ void Move(const TransferPlan& plan, const LanePlan& lane, int segment, const Ran
     for (int t = 0; t < run.tokens; ++t)
       for (int h = 0; h < run.heads; ++h)
         for (int e = 0; e < run.dim; ++e)
-          payload[{run.plane, at++}] = from.at({run.group, run.layer, run.plane, run.table_block}).at(ElementOf(run, t, h, e));
+          payload[{run.plane, at++}] =
+              from.at({run.group, run.layer, run.plane, run.table_block}).at(ElementOf(run, t, h, e));
   });
   size_t used = 0;
   plan.ForEachRun(lane, segment, TransferEnd::kTarget, [&](const KvRun& run) {
@@ -155,7 +156,11 @@ TEST(TransferPlan, PlacesEveryElementOnceWhereABruteForceCopyDoes) {
 }
 
 KvSide Simple(int tp) {
-  KvGroup group{{0, 1}, KvGroupKind::kPaged, 0, {{KvPlane::Name::kK, DType::kBF16, 8, 4}, {KvPlane::Name::kV, DType::kBF16, 8, 4}}, 16};
+  KvGroup group{{0, 1},
+                KvGroupKind::kPaged,
+                0,
+                {{KvPlane::Name::kK, DType::kBF16, 8, 4}, {KvPlane::Name::kV, DType::kBF16, 8, 4}},
+                16};
   return {{{group}}, tp, {0, 2}};
 }
 
@@ -183,7 +188,8 @@ TEST(TransferPlan, DigestIsEqualOnlyForEqualPlans) {
 
 TEST(TransferPlan, ReplicatedSourcesShareTheTargets) {
   KvSide source = Simple(4), target = Simple(4);
-  for (KvSide* side : {&source, &target}) for (KvPlane& p : side->layout.groups[0].planes) p.heads = 1;
+  for (KvSide* side : {&source, &target})
+    for (KvPlane& p : side->layout.groups[0].planes) p.heads = 1;
   const auto plan = TransferPlan::Make(source, target, {0, 16}, 16);
   ASSERT_TRUE(plan.ok());
   std::set<int> senders;

@@ -41,11 +41,12 @@ std::vector<Backend> Backends() {
   for (uint64_t seed = 1; seed <= 4; ++seed) {
     for (FenceStyle fence : {FenceStyle::kForcedClose, FenceStyle::kReceiverWrites}) {
       const char* kind = fence == FenceStyle::kForcedClose ? "sim_put_" : "sim_message_";
-      backends.push_back({kind + std::to_string(seed),
-                          [fence, network = std::make_shared<SimNetwork>(seed)](
-                              LandingShape shape, TransportEvents& events) -> absl::StatusOr<std::unique_ptr<Transport>> {
-                            return std::make_unique<SimTransport>(network, fence, shape, events);
-                          }});
+      backends.push_back(
+          {kind + std::to_string(seed),
+           [fence, network = std::make_shared<SimNetwork>(seed)](
+               LandingShape shape, TransportEvents& events) -> absl::StatusOr<std::unique_ptr<Transport>> {
+             return std::make_unique<SimTransport>(network, fence, shape, events);
+           }});
     }
   }
   return backends;
@@ -125,7 +126,8 @@ TEST_P(TransportContract, WhatIsPackedInAMappedSlotIsWrittenFromThere) {
   const auto bytes = Pattern(5000, 3);
   std::memcpy(slot.data(), bytes.data(), bytes.size());
   bool done = false;
-  sender_.transport->Write(peer_, {{7, 1, 0}, {2, 1}}, slot.first(bytes.size()), [&done](const absl::Status& s) { done = s.ok(); });
+  sender_.transport->Write(peer_, {{7, 1, 0}, {2, 1}}, slot.first(bytes.size()),
+                           [&done](const absl::Status& s) { done = s.ok(); });
   Until([&] { return done; });
   EXPECT_TRUE(Landed(2, bytes));
   sender_.transport->Close(peer_, [] {});
@@ -316,8 +318,7 @@ TEST_P(TransportContract, AForeignAddressIsRefused) {
 pid_t SpawnWriter(const std::string& backend_name, const std::string& address) {
   const pid_t child = fork();
   if (child == 0) {
-    execl("/proc/self/exe", "transport_contract_test", kWriterFlag, backend_name.c_str(),
-          address.c_str(), nullptr);
+    execl("/proc/self/exe", "transport_contract_test", kWriterFlag, backend_name.c_str(), address.c_str(), nullptr);
     _exit(127);
   }
   return child;

@@ -6,7 +6,13 @@ namespace baton {
 std::vector<Backend> UcxBackends() {
   const auto backend = [](std::string name, std::string transports, UcxVerb verb, FenceStyle fence) {
     return Backend{std::move(name), [=](LandingShape shape, TransportEvents& events) {
-                     return MakeUcxTransport({.name = name, .transports = transports, .devices = transports == "tcp" ? "lo" : "", .verb = verb, .put_fence = fence, .landing = shape}, events);
+                     return MakeUcxTransport({.name = name,
+                                              .transports = transports,
+                                              .devices = transports == "tcp" ? "lo" : "",
+                                              .verb = verb,
+                                              .put_fence = fence,
+                                              .landing = shape},
+                                             events);
                    }};
   };
   return {backend("ucx_tcp", "tcp", UcxVerb::kMessage, FenceStyle::kReceiverWrites),

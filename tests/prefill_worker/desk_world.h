@@ -28,7 +28,9 @@ class KeepingSender final : public SenderPort {
  public:
   void Connect(prefill::PeerId, const std::string&) override { log += "Dial "; }
   void Send(prefill::PeerId, const ToDecode& message) override { log += std::visit(*this, message) + " "; }
-  void Write(WriteOrder order) override { log += "Write" + std::to_string(order.segments.at(0)) + " ", writes.push_back(std::move(order)); }
+  void Write(WriteOrder order) override {
+    log += "Write" + std::to_string(order.segments.at(0)) + " ", writes.push_back(std::move(order));
+  }
   void Flush(prefill::PeerId, const LaneKey&) override { log += "Flush "; }
   void Cut(prefill::PeerId) override { log += "Cut "; }
 
@@ -44,7 +46,9 @@ class KeepingSender final : public SenderPort {
 /// What a leg's caller is told.
 class KeepingEvents final : public JobEvents {
  public:
-  void OnPromptScores(const std::vector<kernels::SampleResult>& scores) override { log += "Scores" + std::to_string(scores.size()) + " "; }
+  void OnPromptScores(const std::vector<kernels::SampleResult>& scores) override {
+    log += "Scores" + std::to_string(scores.size()) + " ";
+  }
   void OnEnd(const absl::Status& status, bool no_room, const std::vector<engine::SequenceOutput>& outputs) override {
     log += no_room ? "NoRoom " : "Answer(" + std::string(absl::StatusCodeToString(status.code())) + ") ";
     firsts = outputs;
@@ -98,7 +102,9 @@ class DeskWorld {
   void Begin() { Begin(MakeOrder()); }
   void Hear(ToPrefill message) { desk.Handle(prefill::FromDecode{1, std::move(message)}); }
   void Bound() { Hear(LaneBound{lane, {{0, 1}, {1, 1}}}); }
-  void Written(uint32_t slot, const absl::Status& status = {}) { desk.Handle(prefill::Written{1, lane, {slot, 1}, status}); }
+  void Written(uint32_t slot, const absl::Status& status = {}) {
+    desk.Handle(prefill::Written{1, lane, {slot, 1}, status});
+  }
   void Flushed(bool ok = true) { desk.Handle(prefill::Flushed{1, lane, ok}); }
 
   /// A step as the engine runs it: every layer is reported before the step is committed.
@@ -112,7 +118,8 @@ class DeskWorld {
       for (int layer : group.layers) {
         LayerProgress progress{layer, {}};
         for (const engine::SequenceStep& step : plan.sequences) {
-          if (step.num_tokens > 0) progress.rows.push_back({step.request_key, step.context, step.context + step.num_tokens});
+          if (step.num_tokens > 0)
+            progress.rows.push_back({step.request_key, step.context, step.context + step.num_tokens});
         }
         desk.OnLayer(progress);
       }
@@ -126,7 +133,8 @@ class DeskWorld {
   void CheckOwners() {
     h.scheduler().CheckInvariants();
     for (int32_t g = 0; g < h.cache().num_groups(); ++g) {
-      const int64_t known = h.scheduler().OwnedBlocks(g) + desk.OwnedBlocks(g), owners = h.cache().pool(g).total_owners();
+      const int64_t known = h.scheduler().OwnedBlocks(g) + desk.OwnedBlocks(g),
+                    owners = h.cache().pool(g).total_owners();
       BATON_CHECK(known == owners, "group ", g, ": ", owners, " owners, ", known, " known");
     }
   }

@@ -39,7 +39,8 @@ struct HandoffPair::Leg final : prefill_worker::JobEvents {
   Leg(HandoffPair& p, Client& c) : pair(p), client(c), attempt(c.attempt) {}
   void OnPromptScores(const std::vector<kernels::SampleResult>&) override {}
   void OnEnd(const absl::Status& status, bool no_room, const std::vector<engine::SequenceOutput>& outputs) override {
-    pair.decode_inbox_.push_back([=, this, &p = pair, &c = client, a = attempt] { p.OnPrefilled(c, a, status, no_room, outputs); });
+    pair.decode_inbox_.push_back(
+        [=, this, &p = pair, &c = client, a = attempt] { p.OnPrefilled(c, a, status, no_room, outputs); });
   }
   HandoffPair& pair;
   Client& client;
@@ -51,10 +52,13 @@ HandoffPair::HandoffPair(PairOptions options)
       random_(options_.seed),
       prefill_(Worker(options_, options_.prefill_block, options_.prefill_blocks), &prefill_policy_),
       decode_(Worker(options_, options_.decode_block, options_.decode_blocks), &decode_policy_) {
-  const KvSide prefill_side = worker::SideOf(prefill_.memory().layout()), decode_side = worker::SideOf(decode_.memory().layout());
+  const KvSide prefill_side = worker::SideOf(prefill_.memory().layout()),
+               decode_side = worker::SideOf(decode_.memory().layout());
   worker::WorkerConfig config;
   config.landing_slots = options_.landing_slots, config.landing_slot_bytes = kSlotBytes;
-  landing_ = decode_worker::Landing::Create(config, worker::PoolOf(decode_.memory()), "d1", clock_, decode_loop_, to_decode_, options_.decode_transport).value();
+  landing_ = decode_worker::Landing::Create(config, worker::PoolOf(decode_.memory()), "d1", clock_, decode_loop_,
+                                            to_decode_, options_.decode_transport)
+                 .value();
   decode_worker::DeskFacts facts{.side = decode_side, .piece_tokens = kPiece, .incarnation = "d1", .model_digest = "m"};
   facts.handoff.ring_slots = {options_.landing_slots};
   facts.handoff.max_reserved_tokens = 5000;
@@ -65,9 +69,11 @@ HandoffPair::HandoffPair(PairOptions options)
   desk_->SetRelay(book_.get()), desk_->Use(decode_.scheduler());
   LaneHello hello{.incarnation = "p1", .model_digest = "m", .side = prefill_side};
   sender_ = std::make_unique<prefill_worker::Sender>(
-      prefill_worker::DialOptions{.host = "127.0.0.1", .kinds = {"sim", "tcp", "shm"}, .make = options_.prefill_transport, .self_test = false},
+      prefill_worker::DialOptions{
+          .host = "127.0.0.1", .kinds = {"sim", "tcp", "shm"}, .make = options_.prefill_transport, .self_test = false},
       kSlotBytes, worker::PoolOf(prefill_.memory()), hello, clock_, prefill_loop_, to_prefill_);
-  jobs_ = std::make_unique<prefill_worker::PrefillDesk>(prefill::PushOptions{.no_room_after = std::chrono::seconds(20)}, prefill_side, kSlotBytes, *sender_, prefill_loop_, clock_);
+  jobs_ = std::make_unique<prefill_worker::PrefillDesk>(prefill::PushOptions{.no_room_after = std::chrono::seconds(20)},
+                                                        prefill_side, kSlotBytes, *sender_, prefill_loop_, clock_);
   jobs_->Use(prefill_.scheduler());
 }
 
@@ -111,7 +117,8 @@ void HandoffPair::StepPrefill() {
     for (int layer : group.layers) {
       prefill_worker::LayerProgress progress{layer, {}};
       for (const engine::SequenceStep& step : plan.sequences) {
-        if (step.num_tokens > 0) progress.rows.push_back({step.request_key, step.context, step.context + step.num_tokens});
+        if (step.num_tokens > 0)
+          progress.rows.push_back({step.request_key, step.context, step.context + step.num_tokens});
       }
       jobs_->OnLayer(progress);
     }
@@ -131,8 +138,10 @@ void HandoffPair::StepDecode() {
 
 void HandoffPair::CheckOwners() {
   for (int32_t g = 0; g < decode_.cache().num_groups(); ++g) {
-    BATON_CHECK(decode_.scheduler().OwnedBlocks(g) + desk_->OwnedBlocks(g) == decode_.cache().pool(g).total_owners(), "decode leaks");
-    BATON_CHECK(prefill_.scheduler().OwnedBlocks(g) + jobs_->OwnedBlocks(g) == prefill_.cache().pool(g).total_owners(), "prefill leaks");
+    BATON_CHECK(decode_.scheduler().OwnedBlocks(g) + desk_->OwnedBlocks(g) == decode_.cache().pool(g).total_owners(),
+                "decode leaks");
+    BATON_CHECK(prefill_.scheduler().OwnedBlocks(g) + jobs_->OwnedBlocks(g) == prefill_.cache().pool(g).total_owners(),
+                "prefill leaks");
   }
   prefill_.scheduler().CheckInvariants(), decode_.scheduler().CheckInvariants();
 }
@@ -150,7 +159,8 @@ void HandoffPair::StartOver(Client& client) {
     std::vector<int32_t> prompt(client.attach.prompt_token_ids().size() / 4);
     std::memcpy(prompt.data(), client.attach.prompt_token_ids().data(), prompt.size() * 4);
     const auto length = static_cast<int32_t>(prompt.size());
-    const decode::ReserveAnswer answer = desk_->Reserve({{id, static_cast<uint32_t>(attempt)}, "", std::move(prompt), length, std::chrono::seconds(30), "s"});
+    const decode::ReserveAnswer answer = desk_->Reserve(
+        {{id, static_cast<uint32_t>(attempt)}, "", std::move(prompt), length, std::chrono::seconds(30), "s"});
     answer.status.ok() ? SendPrefill(client, answer) : StartOver(client);
   });
 }
@@ -240,7 +250,9 @@ void HandoffPair::Answer(const std::vector<v1::Attach>& attaches) {
     clients_.back()->attach = attach;
   }
   for (auto& client : clients_) StartOver(*client);
-  const auto waiting = [this] { return std::any_of(clients_.begin(), clients_.end(), [](const auto& c) { return !c->over; }); };
+  const auto waiting = [this] {
+    return std::any_of(clients_.begin(), clients_.end(), [](const auto& c) { return !c->over; });
+  };
   for (int turns = 0; waiting(); ++turns) {
     Turn();
     ASSERT_LT(turns, 3000000) << "no end; held: " << Holding();
@@ -254,8 +266,12 @@ std::string HandoffPair::Holding() {
   const decode::HandoffStats d = desk_->Stats();
   const prefill::PushStats p = jobs_->Stats();
   const int64_t blocks = prefill_.cache().pool(0).used_blocks() + decode_.cache().pool(0).used_blocks();
-  if (d.tickets + d.granted_slots + d.quarantined_slots + d.reserved_tokens + p.open_lanes + p.held_sources + blocks == 0 && jobs_->jobs() == 0) return "";
-  return StrCat(d.tickets, " tickets, ", d.granted_slots, " + ", d.quarantined_slots, " slots, ", p.open_lanes, " lanes, ", jobs_->jobs(), " jobs, ", blocks, " blocks");
+  if (d.tickets + d.granted_slots + d.quarantined_slots + d.reserved_tokens + p.open_lanes + p.held_sources + blocks ==
+          0 &&
+      jobs_->jobs() == 0)
+    return "";
+  return StrCat(d.tickets, " tickets, ", d.granted_slots, " + ", d.quarantined_slots, " slots, ", p.open_lanes,
+                " lanes, ", jobs_->jobs(), " jobs, ", blocks, " blocks");
 }
 
 void HandoffPair::ExpectNothingHeld() {

@@ -17,9 +17,9 @@
 #include "prefill_worker/sender.h"
 #include "tests/engine/step/harness.h"
 #include "tests/worker/hand_loop.h"
+#include "tests/worker/one_rank.h"
 #include "tests/worker/relay_fixture.h"
 #include "worker/codec.h"
-#include "tests/worker/one_rank.h"
 
 namespace baton {
 
@@ -28,10 +28,10 @@ struct PairOptions {
   worker::TransportMaker prefill_transport, decode_transport;
   int prefill_block = 16, decode_block = 16, window = 0;
   int prefill_blocks = 128, decode_blocks = 128;
-  int chunk = 64;       ///< rows of a step
-  int chunk_each = 0;   ///< of one prompt; 0: all of them
+  int chunk = 64;      ///< rows of a step
+  int chunk_each = 0;  ///< of one prompt; 0: all of them
   int landing_slots = 4;
-  double cuts = 0;        ///< per turn: decode cuts the connection
+  double cuts = 0;  ///< per turn: decode cuts the connection
 };
 
 class HandoffPair {
@@ -55,7 +55,9 @@ class HandoffPair {
   };
   struct PrefillPolicy final : engine::RolePolicy {
     bool HoldAfterFirstToken(engine::RequestKey key) const override { return prefill_worker::PrefillDesk::IsJob(key); }
-    bool HandBackPreempted(engine::RequestKey key, int32_t) const override { return prefill_worker::PrefillDesk::IsJob(key); }
+    bool HandBackPreempted(engine::RequestKey key, int32_t) const override {
+      return prefill_worker::PrefillDesk::IsJob(key);
+    }
   };
   struct DecodePolicy final : engine::RolePolicy {
     bool ReleasePins() override { return desk->Shed(); }
@@ -71,15 +73,25 @@ class HandoffPair {
   struct ToDecodeDesk final : decode_worker::LandingEvents {
     explicit ToDecodeDesk(HandoffPair& p) : pair(p) {}
     template <class Work>
-    void Tell(Work work) { pair.decode_inbox_.push_back(std::move(work)); }
+    void Tell(Work work) {
+      pair.decode_inbox_.push_back(std::move(work));
+    }
     void OnHello(WriterId w, LaneHello hello) override {
       pair.writers_.push_back(w);
       Tell([this, w, hello] { pair.desk_->OnHello(w, hello); });
     }
-    void OnLane(WriterId w, ToDecode m) override { Tell([this, w, m] { pair.desk_->OnLane(w, m); }); }
-    void OnPlaced(const decode::Placed& placed) override { Tell([this, placed] { pair.desk_->Handle(placed); }); }
-    void OnWriterLost(WriterId w) override { Tell([this, w] { pair.desk_->OnWriterGone(w, false); }); }
-    void OnWriterFenced(WriterId w) override { Tell([this, w] { pair.desk_->OnWriterGone(w, true); }); }
+    void OnLane(WriterId w, ToDecode m) override {
+      Tell([this, w, m] { pair.desk_->OnLane(w, m); });
+    }
+    void OnPlaced(const decode::Placed& placed) override {
+      Tell([this, placed] { pair.desk_->Handle(placed); });
+    }
+    void OnWriterLost(WriterId w) override {
+      Tell([this, w] { pair.desk_->OnWriterGone(w, false); });
+    }
+    void OnWriterFenced(WriterId w) override {
+      Tell([this, w] { pair.desk_->OnWriterGone(w, true); });
+    }
     HandoffPair& pair;
   };
   struct Client;
@@ -90,7 +102,8 @@ class HandoffPair {
   void StepDecode();
   void StartOver(Client& client);
   void SendPrefill(Client& client, const decode::ReserveAnswer& ticket);
-  void OnPrefilled(Client& client, int attempt, const absl::Status& status, bool no_room, const std::vector<engine::SequenceOutput>& first);
+  void OnPrefilled(Client& client, int attempt, const absl::Status& status, bool no_room,
+                   const std::vector<engine::SequenceOutput>& first);
   void Attach(Client& client, const v1::Attach& attach);
   void Listen(Client& client);
   std::map<uint32_t, std::vector<int32_t>> Alone(const v1::Attach& attach);

@@ -55,22 +55,26 @@ const std::vector<std::pair<std::string, Apply>>& Events() {
   static const std::vector<std::pair<std::string, Apply>> events = {
       {"Begin", [](auto& w) { w.Begin(); }},
       {"Begin, draining", [](auto& w) { w.desk.Drain(), w.Begin(); }},
-      {"Begin, all cached there", [](auto& w) {
+      {"Begin, all cached there",
+       [](auto& w) {
          JobOrder order = w.MakeOrder();
          order.key.attempt = 7, order.cached_tokens = 48;
          w.Begin(std::move(order));
        }},
-      {"Begin, part of a unit cached", [](auto& w) {
+      {"Begin, part of a unit cached",
+       [](auto& w) {
          JobOrder order = w.MakeOrder();
          order.key.attempt = 7, order.cached_tokens = 8;
          w.Begin(std::move(order));
        }},
-      {"Begin, other heads", [](auto& w) {
+      {"Begin, other heads",
+       [](auto& w) {
          JobOrder order = w.MakeOrder();
          order.key.attempt = 7, order.target.layout.groups[0].planes[0].heads = 2;
          w.Begin(std::move(order));
        }},
-      {"Begin, too long", [](auto& w) {
+      {"Begin, too long",
+       [](auto& w) {
          JobOrder order = w.MakeOrder();
          order.key.attempt = 7, order.request.tokens = engine::RandomTokens(1, 400), order.request.prompt_len = 400;
          w.Begin(std::move(order));
@@ -88,7 +92,8 @@ const std::vector<std::pair<std::string, Apply>>& Events() {
       {"Verified", [](auto& w) { w.Hear(LaneVerified{w.lane}); }},
       {"ClosedAck", [](auto& w) { w.Hear(LaneClosedAck{w.lane}); }},
       {"Written", [](auto& w) { w.Written(1); }},
-      {"Source is stale", [](auto& w) { w.Step(), w.sender.log.clear(), w.Written(1, absl::DataLossError("x")), w.TakeOutputs(); }},
+      {"Source is stale",
+       [](auto& w) { w.Step(), w.sender.log.clear(), w.Written(1, absl::DataLossError("x")), w.TakeOutputs(); }},
       {"Drained", [](auto& w) { w.desk.Handle(prefill::Drained{1, w.lane}); }},
       {"Flushed", [](auto& w) { w.Flushed(); }},
       {"Flush failed", [](auto& w) { w.Flushed(false); }},
@@ -97,7 +102,8 @@ const std::vector<std::pair<std::string, Apply>>& Events() {
       {"Tick, no answer", [](auto& w) { w.h.now += milliseconds(260), w.desk.Tick(); }},
       {"Tick, 4 s of silence", [](auto& w) { w.h.now += seconds(4), w.desk.Tick(); }},
       {"Tick, near expiry", [](auto& w) { w.h.now += milliseconds(9600), w.desk.Tick(), w.TakeOutputs(); }},
-      {"Tick, long after", [](auto& w) {
+      {"Tick, long after",
+       [](auto& w) {
          for (int i = 0; i < 3; ++i) w.h.now += seconds(61), w.desk.Tick(), w.TakeOutputs();
        }},
   };
@@ -114,7 +120,8 @@ std::string Outcome(const std::string& state, const Apply& apply) {
   apply(w);
   w.CheckOwners();
   std::string done = w.caller->log + w.sender.log;
-  if (const int32_t change = w.used() - used; change != 0) done += (change > 0 ? "+" : "") + std::to_string(change) + " ";
+  if (const int32_t change = w.used() - used; change != 0)
+    done += (change > 0 ? "+" : "") + std::to_string(change) + " ";
   if (!done.empty()) done.pop_back();
   return CellOf(before, StateName(w), done);
 }

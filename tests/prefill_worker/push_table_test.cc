@@ -91,11 +91,13 @@ const std::vector<std::pair<std::string, Apply>>& Events() {
       {"Verified", [](auto& d) { d.Hear(LaneVerified{kLane}); }},
       {"ClosedAck", [](auto& d) { d.Hear(LaneClosedAck{kLane}); }},
       {"Written twice", [](auto& d) { d.Do(Written{3, kLane, {6, 1}, {}}); }},
-      {"Write fails", [](auto& d) {
+      {"Write fails",
+       [](auto& d) {
          d.Hear(SlotFree{kLane, {5, 2}, true});
          d.Do(Written{3, kLane, {5, 2}, absl::UnavailableError("x")});
        }},
-      {"Source is stale", [](auto& d) {
+      {"Source is stale",
+       [](auto& d) {
          d.Hear(SlotFree{kLane, {5, 2}, true});
          d.Do(Written{3, kLane, {5, 2}, absl::DataLossError("x")});
        }},

@@ -39,10 +39,18 @@ class Decode final : public TransportEvents {
   void OnLost(PeerNumber, const absl::Status&) override { log += "Lost "; }
   bool MayLand(PeerNumber, const LandingPlace&) override { return true; }
   void Say(const LaneMessage& message) { SayBytes(EncodeLaneMessage(message)); }
-  void SayBytes(std::string bytes) { transport_->Send(peer_, std::move(bytes), [](const absl::Status&) {}); }
-  void HangUp() { transport_->Close(peer_, [] {}); }
-  std::string address() const { return worker::LandingAddresses{worker::ThisMachine(), {transport_->address()}}.Pack(); }
-  std::span<const std::byte> Slot(uint32_t slot) { return transport_->landing().subspan(slot * kSlotBytes, kSlotBytes); }
+  void SayBytes(std::string bytes) {
+    transport_->Send(peer_, std::move(bytes), [](const absl::Status&) {});
+  }
+  void HangUp() {
+    transport_->Close(peer_, [] {});
+  }
+  std::string address() const {
+    return worker::LandingAddresses{worker::ThisMachine(), {transport_->address()}}.Pack();
+  }
+  std::span<const std::byte> Slot(uint32_t slot) {
+    return transport_->landing().subspan(slot * kSlotBytes, kSlotBytes);
+  }
 
   std::string log;
 
@@ -55,7 +63,8 @@ class Decode final : public TransportEvents {
 class Told final : public SenderEvents {
  public:
   void OnPush(const prefill::Event& event) override {
-    if (const auto* w = std::get_if<prefill::Written>(&event)) log += "Written(" + std::string(absl::StatusCodeToString(w->status.code())) + ") ", why = w->status;
+    if (const auto* w = std::get_if<prefill::Written>(&event))
+      log += "Written(" + std::string(absl::StatusCodeToString(w->status.code())) + ") ", why = w->status;
     if (const auto* f = std::get_if<prefill::Flushed>(&event)) log += f->ok ? "Flushed " : "FlushFailed ";
     if (std::holds_alternative<prefill::PeerLost>(event)) log += "PeerLost ";
     if (std::holds_alternative<prefill::FromDecode>(event)) log += "Heard ";
@@ -75,13 +84,15 @@ class World {
     const KvSide side = worker::SideOf(h.memory().layout());
     plan = std::make_shared<const TransferPlan>(TransferPlan::Make(side, side, {0, 64}, 32).value());
     LaneHello hello{.incarnation = "p1", .model_digest = "m", .numerics_id = "n", .side = side};
-    sender = std::make_unique<Sender>(DialOptions{.host = "127.0.0.1", .kinds = {"tcp"}, .self_test = false}, kSlotBytes, worker::PoolOf(h.memory()), std::move(hello), clock, loop, told);
+    sender = std::make_unique<Sender>(DialOptions{.host = "127.0.0.1", .kinds = {"tcp"}, .self_test = false},
+                                      kSlotBytes, worker::PoolOf(h.memory()), std::move(hello), clock, loop, told);
   }
   void Until(const std::function<bool()>& enough) {
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
     while (!enough()) {
       loop.Turn();
-      ASSERT_LT(std::chrono::steady_clock::now(), end) << "took too long; told: " << told.log << "; decode: " << decode.log;
+      ASSERT_LT(std::chrono::steady_clock::now(), end)
+          << "took too long; told: " << told.log << "; decode: " << decode.log;
     }
   }
   void Settle() {
@@ -123,7 +134,8 @@ const std::vector<std::pair<std::string, Apply>>& Calls() {
   static const std::vector<std::pair<std::string, Apply>> calls = {
       {"Send", [](World& w) { w.sender->Send(kPeer, OpenLane{kLane, 1}); }},
       {"Write", [](World& w) { w.sender->Write(w.MakeWrite()); }},
-      {"Write, source gone", [](World& w) {
+      {"Write, source gone",
+       [](World& w) {
          WriteOrder order = w.MakeWrite();
          order.tables = {{}};
          w.sender->Write(order);
@@ -131,7 +143,8 @@ const std::vector<std::pair<std::string, Apply>>& Calls() {
       {"Write, no such slot", [](World& w) { w.sender->Write(w.MakeWrite(4)); }},
       {"Flush", [](World& w) { w.sender->Flush(kPeer, kLane); }},
       {"Write, Flush", [](World& w) { w.sender->Write(w.MakeWrite()), w.sender->Flush(kPeer, kLane); }},
-      {"20 writes, Flush", [](World& w) {  // more than there are buffers: the last ones have not begun
+      {"20 writes, Flush",
+       [](World& w) {  // more than there are buffers: the last ones have not begun
          for (uint32_t i = 0; i < 20; ++i) w.sender->Write(w.MakeWrite(i % 4));
          w.sender->Flush(kPeer, kLane);
        }},
@@ -151,7 +164,8 @@ std::string Outcome(const std::string& state, const Apply& apply) {
   w.Settle();
   std::string done = w.told.log + (w.decode.log.empty() ? "" : "| " + w.decode.log);
   for (const std::string once : {"Written(OK) ", "Written(UNAVAILABLE) "}) {  // any number of them is one
-    for (const std::string many = once + once; done.find(many) != std::string::npos;) done.replace(done.find(many), many.size(), once);
+    for (const std::string many = once + once; done.find(many) != std::string::npos;)
+      done.replace(done.find(many), many.size(), once);
   }
   if (!done.empty()) done.pop_back();
   std::replace(done.begin(), done.end(), '|', '/');
@@ -174,7 +188,8 @@ Peer talks nonsense      | = | / Hello(p1) | PeerLost / Lost | =
 )";
 
 TEST(SenderTable, EveryCallInEveryStateOfItsPeerIsAnswered) {
-  ExpectEveryCell(kTable, kStates, Calls(), [](const auto&, const std::string& state, const Apply& apply) { return Outcome(state, apply); });
+  ExpectEveryCell(kTable, kStates, Calls(),
+                  [](const auto&, const std::string& state, const Apply& apply) { return Outcome(state, apply); });
 }
 
 // ---- the rest
@@ -219,7 +234,8 @@ TEST(Sender, ABlockThatChangedAfterItWasComputedIsNotSent) {
   World w;
   w.Connect();
   const KvPoolView pool = worker::PoolOf(w.h.memory());
-  pool.groups[0].planes[0][0].base[w.kv.tables[0].blocks()[0] * pool.groups[0].planes[0][0].block_stride_bytes] = std::byte{1};
+  pool.groups[0].planes[0][0].base[w.kv.tables[0].blocks()[0] * pool.groups[0].planes[0][0].block_stride_bytes] =
+      std::byte{1};
   w.sender->Write(w.MakeWrite());
   w.Settle();
   EXPECT_EQ(w.told.log, "Written(DATA_LOSS) ");

@@ -1,16 +1,15 @@
 // A whole router with the tiny model before scripted workers.
 #pragma once
 
-#include <thread>
-#include <chrono>
-#include <algorithm>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <chrono>
 #include <memory>
-#include <string>
-#include <vector>
-
 #include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+#include <vector>
 
 #include "common/str_cat.h"
 #include "fake_worker.h"

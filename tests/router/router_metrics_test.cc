@@ -31,7 +31,8 @@ TEST(RouterMetrics, APeersRateIsThereWhileThePeerIs) {
   std::vector<LinkView> workers = {Worker(0, WorkerRole::kDecode, "d"), Worker(1, WorkerRole::kPrefill, "p")};
   workers[1].load.handoff.peers = {{"d", "ucx-shm", "posix/memory put", 12.5}, {"somebody else's", "tcp", "tcp", 1}};
   const std::string line = Line(metrics.Render(workers, {}), "baton_kv_peer_gigabytes_per_second{");
-  for (const char* part : {"engine=\"1\"", "peer=\"0\"", "transport=\"ucx-shm\"", "path=\"posix/memory put\"", "} 12.5"}) {
+  for (const char* part :
+       {"engine=\"1\"", "peer=\"0\"", "transport=\"ucx-shm\"", "path=\"posix/memory put\"", "} 12.5"}) {
     EXPECT_THAT(line, HasSubstr(part));
   }
   workers[1].load.handoff.peers.clear();
@@ -46,8 +47,11 @@ TEST(RouterMetrics, FailuresGrowByReasonAndSurviveARestart) {
   workers[0] = Worker(0, WorkerRole::kDecode, "second life");
   workers[0].load.handoff.wire_digest_mismatches = 3;
   const std::string text = metrics.Render(workers, {});
-  EXPECT_THAT(text, HasSubstr("baton_kv_digest_mismatches_total{engine=\"0\",kind=\"wire\",model_name=\"m\",role=\"decode\"} 5"));
-  EXPECT_THAT(text, HasSubstr("baton_kv_transfer_failures_total{engine=\"0\",model_name=\"m\",reason=\"slot_unreadable\",role=\"decode\"} 1"));
+  EXPECT_THAT(
+      text,
+      HasSubstr("baton_kv_digest_mismatches_total{engine=\"0\",kind=\"wire\",model_name=\"m\",role=\"decode\"} 5"));
+  EXPECT_THAT(text, HasSubstr("baton_kv_transfer_failures_total{engine=\"0\",model_name=\"m\",reason=\"slot_"
+                              "unreadable\",role=\"decode\"} 1"));
 }
 
 TEST(RouterMetrics, StagesHaveHistograms) {
@@ -55,7 +59,8 @@ TEST(RouterMetrics, StagesHaveHistograms) {
   FinishedRequest done{"stop", 10, 2};
   done.stages = StageTimings{0, 20, 3, 0, 1, 5};
   metrics.Finished(done);
-  EXPECT_THAT(metrics.Render({}, {}), HasSubstr("baton_stage_seconds_bucket{engine=\"router\",model_name=\"m\",role=\"router\",stage=\"transfer\",le=\"0.005\"} 1"));
+  EXPECT_THAT(metrics.Render({}, {}), HasSubstr("baton_stage_seconds_bucket{engine=\"router\",model_name=\"m\",role="
+                                                "\"router\",stage=\"transfer\",le=\"0.005\"} 1"));
 }
 
 TEST(RouterMetrics, QueuesCountByStage) {

@@ -167,12 +167,14 @@ TEST_F(RouterTest, ARefusalGoesElsewhereAndARefusalByAllIs429) {
 }
 
 TEST_F(RouterTest, WhenTheRetryBudgetIsSpentTheRefusalIsTheAnswerUntilARetriedRequestEnds) {
-  FakeWorker full({.refuse = absl::ResourceExhaustedError("9 sequences wait, the limit is 9")}), busy({.hold_after = 1});
+  FakeWorker full({.refuse = absl::ResourceExhaustedError("9 sequences wait, the limit is 9")}),
+      busy({.hold_after = 1});
   RouterConfig config;
   config.route_policy = "round-robin";
   config.retry_budget = 0;  // three at once all the same
   Start({&full, &busy}, config);
-  ASSERT_TRUE(busy.Wait([&] { return server_->workers()[0].state == "ready" && server_->workers()[1].state == "ready"; }));
+  ASSERT_TRUE(
+      busy.Wait([&] { return server_->workers()[0].state == "ready" && server_->workers()[1].state == "ready"; }));
   std::vector<std::unique_ptr<HttpConnection>> clients;
   const auto ask = [&] {
     clients.push_back(std::make_unique<HttpConnection>(port_));

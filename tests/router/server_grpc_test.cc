@@ -1,12 +1,12 @@
 // A router over gRPC: the Generation service, health and reflection.
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/grpcpp.h>
+
 #include <chrono>
 #include <condition_variable>
 #include <map>
 #include <mutex>
 #include <optional>
-
-#include <grpcpp/generic/generic_stub.h>
-#include <grpcpp/grpcpp.h>
 
 #include "proto/generation.grpc.pb.h"
 #include "router_fixture.h"

@@ -49,12 +49,15 @@ TEST(ClusterSim, NoSeedBreaksAPromise) {
     sum.drop += f.drop, sum.duplicate += f.duplicate, sum.delay += f.delay, sum.reorder += f.reorder;
     sum.truncate += f.truncate, sum.corrupt += f.corrupt, sum.slots += f.slots;
   }
-  std::cout << completed << " of " << asked << " requests answered; " << deaths << " deaths, " << migrations << " migrations, " << second
-            << " second attaches; messages dropped " << sum.drop << ", doubled " << sum.duplicate << ", delayed " << sum.delay << ", reordered "
-            << sum.reorder << ", truncated " << sum.truncate << ", corrupted " << sum.corrupt << "; slots damaged " << sum.slots << "\n";
+  std::cout << completed << " of " << asked << " requests answered; " << deaths << " deaths, " << migrations
+            << " migrations, " << second << " second attaches; messages dropped " << sum.drop << ", doubled "
+            << sum.duplicate << ", delayed " << sum.delay << ", reordered " << sum.reorder << ", truncated "
+            << sum.truncate << ", corrupted " << sum.corrupt << "; slots damaged " << sum.slots << "\n";
   if (one != ~0ull || seeds < 100) return;
   EXPECT_GT(completed * 10, asked * 7) << "else little was seen";
-  for (int often : {deaths, migrations, second, sum.drop, sum.duplicate, sum.delay, sum.reorder, sum.truncate, sum.corrupt, sum.slots}) EXPECT_GT(often, 0);
+  for (int often : {deaths, migrations, second, sum.drop, sum.duplicate, sum.delay, sum.reorder, sum.truncate,
+                    sum.corrupt, sum.slots})
+    EXPECT_GT(often, 0);
 }
 
 class PlantedBugs : public ::testing::TestWithParam<const char*> {};

@@ -1,6 +1,4 @@
 // Every call in every phase of an engine shell, as one table: what relay stream, watcher, role and caller hear of it.
-#include "worker/engine_shell.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -12,6 +10,7 @@
 #include "common/check.h"
 #include "tests/state_table.h"
 #include "tests/worker/relay_fixture.h"
+#include "worker/engine_shell.h"
 
 namespace baton::worker {
 namespace {
@@ -70,7 +69,10 @@ class LoggingStream final : public RelaySink {
   void Send(v1::RelayDown message) override {
     for (const v1::RelayEntry& e : message.entries()) {
       if (e.finish_reason() == v1::FINISH_REASON_UNSPECIFIED) continue;
-      log_.Say(e.has_error() ? "Error(" + std::string(absl::StatusCodeToString(static_cast<absl::StatusCode>(e.error().code()))) + ")" : v1::FinishReason_Name(e.finish_reason()).substr(14));
+      log_.Say(e.has_error()
+                   ? "Error(" + std::string(absl::StatusCodeToString(static_cast<absl::StatusCode>(e.error().code()))) +
+                         ")"
+                   : v1::FinishReason_Name(e.finish_reason()).substr(14));
     }
   }
 
@@ -98,7 +100,8 @@ class World {
     config.model = "tests/data/tiny-llama", config.load_format = "dummy", config.dtype = "float32";
     config.threads = 1, config.max_num_seqs = 4, config.max_model_len = 256, config.kv_cache_memory = 4 << 20;
     StartUpProgress progress;
-    shell = std::make_unique<EngineShell>(config, StartUp(config, progress).value(), HashKey{}, "life", clock, std::make_unique<LoggingRole>(log, idle));
+    shell = std::make_unique<EngineShell>(config, StartUp(config, progress).value(), HashKey{}, "life", clock,
+                                          std::make_unique<LoggingRole>(log, idle));
   }
   void Relay(const std::string& id, int32_t tokens) {
     auto up = std::make_shared<v1::RelayUp>();
@@ -126,7 +129,7 @@ void Enter(World& w, const std::string& phase) {
 
 struct Call {
   std::function<void(World&)> say;
-  std::string until;           ///< the last word it causes while there is an engine
+  std::string until;            ///< the last word it causes while there is an engine
   std::string when_draining{};  ///< if that is another one then
 };
 
@@ -138,20 +141,24 @@ const std::vector<std::pair<std::string, Call>>& Calls() {
       {"Report the load", {[](World& w) { w.shell->ReportLoad(); }, "Load"}},
       {"Stream ends", {[](World& w) { w.shell->OnRelayEnd(w.stream), w.shell->ReportLoad(); }, "Load"}},
       {"Drain", {[](World& w) { w.shell->Drain([&w] { w.log.Say("drained"); }); }, "drained"}},
-      {"Drain, role busy", {[](World& w) {
-         w.idle = false;
-         w.shell->Drain([&w] { w.log.Say("drained"); });
-         if (w.alive) w.log.WaitFor("Busy");
-         w.log.Say("waits");
-         w.idle = true;
-         w.shell->Tick();
-       }, "drained"}},
-      {"Drain, role busy, shutdown", {[](World& w) {
-         w.idle = false;
-         w.shell->Drain([&w] { w.log.Say("drained"); });
-         if (w.alive) w.log.WaitFor("Busy");
-         w.shell->Shutdown();
-       }, "drained"}},
+      {"Drain, role busy",
+       {[](World& w) {
+          w.idle = false;
+          w.shell->Drain([&w] { w.log.Say("drained"); });
+          if (w.alive) w.log.WaitFor("Busy");
+          w.log.Say("waits");
+          w.idle = true;
+          w.shell->Tick();
+        },
+        "drained"}},
+      {"Drain, role busy, shutdown",
+       {[](World& w) {
+          w.idle = false;
+          w.shell->Drain([&w] { w.log.Say("drained"); });
+          if (w.alive) w.log.WaitFor("Busy");
+          w.shell->Shutdown();
+        },
+        "drained"}},
       {"Shutdown", {[](World& w) { w.shell->Shutdown(); }, ""}},
   };
   return calls;

@@ -31,15 +31,9 @@ class Watcher final : public WatchSink {
         Apply(event.removed().hashes(), false);
         EXPECT_EQ(Digest(), event.removed().digest()) << "event " << events;
         break;
-      case v1::WorkerEvent::kLoad:
-        load = event.load();
-        break;
-      case v1::WorkerEvent::kState:
-        state = event.state();
-        break;
-      case v1::WorkerEvent::EVENT_NOT_SET:
-        ADD_FAILURE() << "an empty event";
-        break;
+      case v1::WorkerEvent::kLoad: load = event.load(); break;
+      case v1::WorkerEvent::kState: state = event.state(); break;
+      case v1::WorkerEvent::EVENT_NOT_SET: ADD_FAILURE() << "an empty event"; break;
     }
   }
   uint64_t Digest() const {

@@ -106,7 +106,8 @@ const std::vector<std::pair<std::string, Apply>>& Events() {
       {"Attach, older", [](World& w) { w.Attach(w.MakeAttach(4), w.other); }},
       {"Attach, newer", [](World& w) { w.Attach(w.MakeAttach(6), w.other); }},
       {"Attach, newer with a ticket", [](World& w) { w.Attach(w.MakeAttach(6, true), w.other); }},
-      {"Attach, newer and wrong", [](World& w) {
+      {"Attach, newer and wrong",
+       [](World& w) {
          v1::Attach a = w.MakeAttach(6);
          a.set_prompt_len(21);
          w.Attach(a, w.other);
@@ -125,7 +126,8 @@ const std::vector<std::pair<std::string, Apply>>& Events() {
       {"Host: failed after all", [](World& w) { w.book.EndWithError(1, absl::UnavailableError("x")); }},
       {"Host: started", [](World& w) { w.book.OnStarted(1, TicketStart::kHandedOver, w.h.scheduler(), w.h.now); }},
       {"Step", [](World& w) { w.Step(); }},
-      {"Run to the end", [](World& w) {
+      {"Run to the end",
+       [](World& w) {
          while (w.Step()) continue;
        }},
   };
@@ -138,7 +140,9 @@ std::string EntriesOf(const KeepingSink& sink, size_t from, const std::string& p
   for (size_t i = from; i < sink.messages.size(); ++i) {
     for (const v1::RelayEntry& e : sink.messages[i].entries()) {
       tokens += e.token_ids_size();
-      if (e.finish_reason() == v1::FINISH_REASON_ERROR) ends += "Error(" + std::string(absl::StatusCodeToString(static_cast<absl::StatusCode>(e.error().code()))) + ") ";
+      if (e.finish_reason() == v1::FINISH_REASON_ERROR)
+        ends +=
+            "Error(" + std::string(absl::StatusCodeToString(static_cast<absl::StatusCode>(e.error().code()))) + ") ";
       if (e.finish_reason() == v1::FINISH_REASON_ABORT) ends += "Abort ";
       if (e.finish_reason() == v1::FINISH_REASON_LENGTH) ends += "End ";
     }
@@ -188,7 +192,8 @@ Run to the end                 | = | →forgotten 8 tokens End End Stop | →for
 )";
 
 TEST(RelayBookTable, EveryEventInEveryStateDoesWhatItsCellSays) {
-  ExpectEveryCell(kTable, kStates, Events(), [](const auto&, const std::string& state, const Apply& apply) { return Outcome(state, apply); });
+  ExpectEveryCell(kTable, kStates, Events(),
+                  [](const auto&, const std::string& state, const Apply& apply) { return Outcome(state, apply); });
 }
 
 }  // namespace

@@ -109,10 +109,11 @@ TEST_P(TwoWorkers, SlotsAndAnswersCrossWhileOthersPost) {
   std::vector<std::byte> bytes(kBytes);
   std::function<void()> write = [&] {  // prefill's thread
     std::memset(bytes.data(), round, bytes.size());
-    prefill.transport->Write(peer, {{1, 1, 0}, {0, static_cast<uint32_t>(round)}}, bytes, [&](const absl::Status& status) {
-      ASSERT_TRUE(status.ok()) << status;
-      prefill.transport->Send(peer, std::string(1, static_cast<char>(round)), nullptr);
-    });
+    prefill.transport->Write(peer, {{1, 1, 0}, {0, static_cast<uint32_t>(round)}}, bytes,
+                             [&](const absl::Status& status) {
+                               ASSERT_TRUE(status.ok()) << status;
+                               prefill.transport->Send(peer, std::string(1, static_cast<char>(round)), nullptr);
+                             });
   };
   prefill.on_message = [&](PeerNumber, std::string_view) {
     if (++round < kRounds) write();
@@ -126,7 +127,8 @@ TEST_P(TwoWorkers, SlotsAndAnswersCrossWhileOthersPost) {
   Signal posted;
   for (int t = 0; t < 2; ++t) {
     posters.emplace_back([&] {
-      for (int i = 0; i < 1000; ++i) decode.thread.Post([&] { posted.Add(); }), prefill.thread.Post([&] { posted.Add(); });
+      for (int i = 0; i < 1000; ++i)
+        decode.thread.Post([&] { posted.Add(); }), prefill.thread.Post([&] { posted.Add(); });
     });
   }
   EXPECT_TRUE(prefill.heard.WaitFor(kRounds));
@@ -153,7 +155,8 @@ TEST_P(TwoWorkers, AWorkerThatEndsInMidTransferIsHeardOf) {
   EXPECT_TRUE(decode.lost.WaitFor(1));
 }
 
-INSTANTIATE_TEST_SUITE_P(Over, TwoWorkers, ::testing::Bool(), [](const auto& info) { return info.param ? "shm" : "tcp"; });
+INSTANTIATE_TEST_SUITE_P(Over, TwoWorkers, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? "shm" : "tcp"; });
 
 }  // namespace
 }  // namespace baton::worker

@@ -48,10 +48,12 @@ class Live {
       };
     }
     server = WorkerServer::Start(Config(role), "test", factory).value();
-    stub = v1::Worker::NewStub(grpc::CreateChannel("127.0.0.1:" + std::to_string(server->port()), grpc::InsecureChannelCredentials()));
+    stub = v1::Worker::NewStub(
+        grpc::CreateChannel("127.0.0.1:" + std::to_string(server->port()), grpc::InsecureChannelCredentials()));
     v1::HandshakeReply hello;
     BATON_CHECK(Handshake(hello).ok());
-    if (phase != "loading") BATON_CHECK(server->WaitReady(seconds(60)) && server->LoadStatus().ok(), server->LoadStatus().ToString());
+    if (phase != "loading")
+      BATON_CHECK(server->WaitReady(seconds(60)) && server->LoadStatus().ok(), server->LoadStatus().ToString());
     if (phase == "draining") {
       server->Drain();
       BATON_CHECK(server->WaitDrained(seconds(20)));
@@ -156,12 +158,14 @@ const std::vector<std::pair<std::string, Say>>& Calls() {
       {"Handshake, other protocol", [](Live& w) { return SayHandshake(w, 99, 32); }},
       {"Watch", [](Live& w) { return FirstEvent(w); }},
       {"Relay a prompt", [](Live& w) { return Relay(w, MakeAttach("a", 1, 20, 3)); }},
-      {"Relay nonsense", [](Live& w) {
+      {"Relay nonsense",
+       [](Live& w) {
          v1::Attach a = MakeAttach("b", 1, 20, 3);
          a.set_prompt_len(21);
          return Relay(w, a);
        }},
-      {"Relay an unknown ticket", [](Live& w) {
+      {"Relay an unknown ticket",
+       [](Live& w) {
          v1::Attach a = MakeAttach("c", 1, 20, 3);
          a.set_ticket("t");
          return Relay(w, a);
@@ -172,9 +176,15 @@ const std::vector<std::pair<std::string, Say>>& Calls() {
       {"Prefill without a ticket", [](Live& w) { return Prefill(w); }},
       {"Cancel, reserved", [](Live& w) { return Cancel(w, "reserve20"); }},
       {"Cancel, unknown", [](Live& w) { return Cancel(w, "nobody"); }},
-      {"Drain", [](Live& w) { return CodeName(w.stub->Drain(w.Context().get(), {}, std::make_unique<v1::DrainReply>().get())); }},
+      {"Drain",
+       [](Live& w) {
+         return CodeName(w.stub->Drain(w.Context().get(), {}, std::make_unique<v1::DrainReply>().get()));
+       }},
       {"Relay after the drain", [](Live& w) { return Relay(w, MakeAttach("d", 1, 20, 3)); }},
-      {"Drain again", [](Live& w) { return CodeName(w.stub->Drain(w.Context().get(), {}, std::make_unique<v1::DrainReply>().get())); }},
+      {"Drain again",
+       [](Live& w) {
+         return CodeName(w.stub->Drain(w.Context().get(), {}, std::make_unique<v1::DrainReply>().get()));
+       }},
   };
   return calls;
 }
@@ -205,7 +215,8 @@ Drain again               | UNAVAILABLE | OK | OK | OK | OK | UNAVAILABLE
 TEST(WorkerServerTable, EveryCallInEveryPhaseIsAnswered) {
   std::map<std::string, std::unique_ptr<Live>> lives;
   for (const char* phase : kPhases) lives[phase] = std::make_unique<Live>(phase);
-  ExpectEveryCell(kTable, kPhases, Calls(), [&](const auto&, const std::string& phase, const Say& say) { return say(*lives.at(phase)); });
+  ExpectEveryCell(kTable, kPhases, Calls(),
+                  [&](const auto&, const std::string& phase, const Say& say) { return say(*lives.at(phase)); });
 }
 
 TEST(WorkerServer, EveryDrainIsAnsweredWhenTheLastRequestHasEnded) {
@@ -220,7 +231,9 @@ TEST(WorkerServer, EveryDrainIsAnsweredWhenTheLastRequestHasEnded) {
   ASSERT_TRUE(stream->Read(&down));  // it runs, and waits for credit
   std::vector<std::future<grpc::Status>> drains;
   for (int i = 0; i < 2; ++i) {
-    drains.push_back(std::async(std::launch::async, [&w] { return w.stub->Drain(w.Context().get(), {}, std::make_unique<v1::DrainReply>().get()); }));
+    drains.push_back(std::async(std::launch::async, [&w] {
+      return w.stub->Drain(w.Context().get(), {}, std::make_unique<v1::DrainReply>().get());
+    }));
   }
   w.server->Drain();
   EXPECT_FALSE(w.server->WaitDrained(std::chrono::milliseconds(100)));
@@ -240,7 +253,8 @@ TEST(WorkerServer, AddressInUseIsNamedWithItsFlag) {
   config.port = w.server->port();
   const absl::Status status = WorkerServer::Start(config, "test").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kAlreadyExists);
-  EXPECT_THAT(std::string(status.message()), ::testing::AllOf(::testing::HasSubstr(std::to_string(config.port)), ::testing::HasSubstr("--port")));
+  EXPECT_THAT(std::string(status.message()),
+              ::testing::AllOf(::testing::HasSubstr(std::to_string(config.port)), ::testing::HasSubstr("--port")));
 }
 
 TEST(WorkerServer, AModelThatIsNotThereEndsTheLoadWithItsName) {

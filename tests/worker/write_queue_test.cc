@@ -1,5 +1,5 @@
-// Every (state, event) pair of a stream's write side, as one table. The reactor dies where gRPC would: a write while one
-// is in flight or after Finish, Finish twice, anything after Detach.
+// Every (state, event) pair of a stream's write side, as one table. The reactor dies where gRPC would: a write while
+// one is in flight or after Finish, Finish twice, anything after Detach.
 #include "worker/write_queue.h"
 
 #include <gmock/gmock.h>
@@ -50,7 +50,8 @@ class World {
   WriteQueue<StrictReactor, v1::RelayDown> queue{&reactor};
 };
 
-constexpr std::array kStates = {"idle", "writing", "two queued", "last set", "ending", "ended", "ended, one unsent", "gone, one unsent"};
+constexpr std::array kStates = {"idle",   "writing", "two queued",        "last set",
+                                "ending", "ended",   "ended, one unsent", "gone, one unsent"};
 
 void Enter(World& w, const std::string& state) {
   if (state == "idle") return;
@@ -79,17 +80,20 @@ const std::vector<std::pair<std::string, Apply>>& Events() {
       {"Push, far too much", [](World& w) { w.Push(3, kMaxQueuedBytes + 1); }},
       {"Written", [](World& w) { w.WriteDone(); }},
       {"Written, failed", [](World& w) { w.WriteDone(false); }},
-      {"All written", [](World& w) {
+      {"All written",
+       [](World& w) {
          while (w.reactor.writing) w.WriteDone();
        }},
       {"FinishAfterQueue", [](World& w) { w.queue.FinishAfterQueue(grpc::Status::OK); }},
-      {"FinishAfterQueue, all written", [](World& w) {
+      {"FinishAfterQueue, all written",
+       [](World& w) {
          w.queue.FinishAfterQueue(grpc::Status::OK);
          while (w.reactor.writing) w.WriteDone();
        }},
       {"Finish", [](World& w) { w.queue.Finish(grpc::Status(grpc::StatusCode::ABORTED, "")); }},
       {"Read on", [](World& w) { w.queue.IfOpen([](StrictReactor& r) { r.log += "Read "; }); }},
-      {"Finish, done, told more", [](World& w) {
+      {"Finish, done, told more",
+       [](World& w) {
          w.queue.Finish(grpc::Status::OK);
          if (w.reactor.writing) w.WriteDone();
          if (!w.reactor.gone) w.Detach();
@@ -114,17 +118,19 @@ Finish, done, told more       | →gone Finish(0) | →gone Finish(0) | →gone 
 )";
 
 TEST(WriteQueueTable, EveryEventInEveryStateKeepsTheRulesOfGrpc) {
-  ExpectEveryCell(kTable, kStates, Events(), [](const std::string& event, const std::string& state, const Apply& apply) {
-    World w;
-    Enter(w, state);
-    if ((event == "Written" || event == "Written, failed") && !w.reactor.writing) return std::string("-");
-    const std::string before = StateName(w);
-    w.reactor.log.clear();
-    apply(w);
-    std::string done = w.reactor.log;
-    if (!done.empty()) done.pop_back();
-    return CellOf(before, StateName(w), done);
-  });
+  ExpectEveryCell(kTable, kStates, Events(),
+                  [](const std::string& event, const std::string& state, const Apply& apply) {
+                    World w;
+                    Enter(w, state);
+                    if ((event == "Written" || event == "Written, failed") && !w.reactor.writing)
+                      return std::string("-");
+                    const std::string before = StateName(w);
+                    w.reactor.log.clear();
+                    apply(w);
+                    std::string done = w.reactor.log;
+                    if (!done.empty()) done.pop_back();
+                    return CellOf(before, StateName(w), done);
+                  });
 }
 
 }  // namespace

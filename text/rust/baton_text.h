@@ -69,8 +69,8 @@ typedef struct bt_table {
   const uint64_t* name_ends;
   const uint8_t* special;
   const uint8_t* begins_piece;  // a text may be cut before every occurrence of the token, and its parts tokenized alone
-  int32_t assembly;    // TextAssembly
-  int32_t text_start;  // TextStart
+  int32_t assembly;             // TextAssembly
+  int32_t text_start;           // TextStart
 } bt_table;
 
 bt_tokenizer* bt_tokenizer_from_json(bt_str json, bt_str extra_tokens_json, const bt_affixes* affixes, bt_error* error);

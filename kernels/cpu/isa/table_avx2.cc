@@ -2,8 +2,8 @@
 #include <memory>
 #include <type_traits>
 
-#include "kernels/cpu/isa/kernel_table.h"
 #include "kernels/cpu/isa/element.h"
+#include "kernels/cpu/isa/kernel_table.h"
 #include "kernels/cpu/isa/simd_avx2.h"
 
 using baton::kernels::cpu::Bf16;

@@ -1,6 +1,4 @@
 // GGUF blocks beside the reference package's floats, bit for bit (make_goldens.py).
-#include "engine/model/gguf_dequant.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -9,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/half.h"
+#include "engine/model/gguf_dequant.h"
 #include "engine/model/weight_source.h"
 
 namespace baton::engine {

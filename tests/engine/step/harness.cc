@@ -36,8 +36,7 @@ Harness::Harness(HarnessOptions options, RolePolicy* policy)
   Build(std::move(options), policy, *fake_, *fake_ops_, nullptr);
 }
 
-Harness::Harness(HarnessOptions options, RolePolicy* policy, Model& model, kernels::Ops& ops,
-                 StepChannel* channel) {
+Harness::Harness(HarnessOptions options, RolePolicy* policy, Model& model, kernels::Ops& ops, StepChannel* channel) {
   Build(std::move(options), policy, model, ops, channel);
 }
 

@@ -1,6 +1,6 @@
-// Linear layers in bf16, in AMX tiles or through oneDNN: right within the rounding of f32 sums, and a row's bits depend on the row alone.
-// A machine without bf16 instructions emulates them, which is slow, and disagrees between sizes: the same test covers how
-// sizes are chosen.
+// Linear layers in bf16, in AMX tiles or through oneDNN: right within the rounding of f32 sums, and a row's bits depend
+// on the row alone. A machine without bf16 instructions emulates them, which is slow, and disagrees between sizes: the
+// same test covers how sizes are chosen.
 #include <gtest/gtest.h>
 
 #include "kernels/cpu/bf16_product.h"
@@ -24,7 +24,8 @@ class LinearBf16 : public testing::Test {
  protected:
   void SetUp() override {
     HostTensor w(DType::kBF16, 64, 64);
-    if (ops_ == nullptr || !ops_->Pack(w.view(), nullptr).ok()) GTEST_SKIP() << "oneDNN has no bf16 here: " << cpu::OneDnnIsa("");
+    if (ops_ == nullptr || !ops_->Pack(w.view(), nullptr).ok())
+      GTEST_SKIP() << "oneDNN has no bf16 here: " << cpu::OneDnnIsa("");
   }
   std::unique_ptr<Ops> ops_ = MakeOrNull(1), three_ = MakeOrNull(3);
   std::mt19937 rng_{1};
@@ -47,7 +48,8 @@ TEST_F(LinearBf16, EqualsTheDoubleSumWithinF32Rounding) {
             const double product = double{x.At(r, i)} * FromBf16(ToBf16(w.At(c, i)));
             sum += product, size += std::abs(product);
           }
-          ASSERT_NEAR(out.At(r, c), sum, size * 0x1p-24 * (s.k + 2)) << "n " << s.n << " k " << s.k << " row " << r << " column " << c;
+          ASSERT_NEAR(out.At(r, c), sum, size * 0x1p-24 * (s.k + 2))
+              << "n " << s.n << " k " << s.k << " row " << r << " column " << c;
         }
       }
     }
@@ -70,7 +72,8 @@ TEST_F(LinearBf16, ARowHasItsBitsInEveryBatchAndPlaceOnAnyThreads) {
         ops_->Linear(x.view(), *packed, out.view());
         ASSERT_EQ(out.Row(place), alone.Row(0)) << "M " << m << " place " << place << " n " << s.n << " k " << s.k;
         three_->Linear(x.view(), *theirs, out.view());
-        ASSERT_EQ(out.Row(place), alone.Row(0)) << "3 threads, M " << m << " place " << place << " n " << s.n << " k " << s.k;
+        ASSERT_EQ(out.Row(place), alone.Row(0))
+            << "3 threads, M " << m << " place " << place << " n " << s.n << " k " << s.k;
       }
     }
   }
@@ -81,11 +84,13 @@ TEST_F(LinearBf16, AColumnHasItsBitsWhateverIsPackedWithIt) {
     HostTensor x(DType::kBF16, 9, s.k), w(DType::kBF16, s.n, s.k), whole(DType::kF32, 9, s.n);
     x.Fill(rng_), w.Fill(rng_);
     ops_->Linear(x.view(), **ops_->Pack(w.view(), nullptr), whole.view());
-    for (const auto& [first, end] : std::vector<std::pair<int64_t, int64_t>>{{0, s.n / 2}, {s.n / 2, s.n}, {s.n / 4 + 1, s.n / 4 + 3}}) {
+    for (const auto& [first, end] :
+         std::vector<std::pair<int64_t, int64_t>>{{0, s.n / 2}, {s.n / 2, s.n}, {s.n / 4 + 1, s.n / 4 + 3}}) {
       HostTensor part(DType::kF32, 9, end - first);
       ops_->Linear(x.view(), **ops_->Pack(w.view().Rows(first, end - first), nullptr), part.view());
       for (int64_t r = 0; r < 9; ++r) {
-        for (int64_t c = first; c < end; ++c) ASSERT_EQ(part.At(r, c - first), whole.At(r, c)) << "column " << c << " of " << s.n << ", k " << s.k;
+        for (int64_t c = first; c < end; ++c)
+          ASSERT_EQ(part.At(r, c - first), whole.At(r, c)) << "column " << c << " of " << s.n << ", k " << s.k;
       }
     }
   }
@@ -99,7 +104,8 @@ TEST_F(LinearBf16, WritesNothingBesideItsRows) {
   ops_->Linear(x.view(), *packed, out.view());
   const float* after = static_cast<const float*>(out.view().data);
   const float* old = static_cast<const float*>(before.view().data);
-  for (int64_t r = 0; r < 9; ++r) ASSERT_EQ(std::memcmp(after + r * 81 + 70, old + r * 81 + 70, 11 * 4), 0) << "row " << r;
+  for (int64_t r = 0; r < 9; ++r)
+    ASSERT_EQ(std::memcmp(after + r * 81 + 70, old + r * 81 + 70, 11 * 4), 0) << "row " << r;
 }
 
 TEST_F(LinearBf16, SizesInUseCoverEveryNumberOfRows) {
@@ -109,7 +115,8 @@ TEST_F(LinearBf16, SizesInUseCoverEveryNumberOfRows) {
   for (int64_t rows = 1; rows < 700; ++rows) {
     const int64_t size = (*product)->NextSize(rows);
     EXPECT_TRUE(std::ranges::find(sizes, size) != sizes.end()) << size;
-    EXPECT_TRUE(size <= rows || rows <= 64 || sizes.size() == 1 || size == sizes.front()) << rows << " rows in " << size;
+    EXPECT_TRUE(size <= rows || rows <= 64 || sizes.size() == 1 || size == sizes.front())
+        << rows << " rows in " << size;
   }
 }
 
