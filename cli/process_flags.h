@@ -1,7 +1,6 @@
 // The flags of one server process: its configs', --config FILE and --ready-file.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
 
 #include "cli/flag_set.h"

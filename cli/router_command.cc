@@ -1,5 +1,4 @@
 // `baton router`: the OpenAI and gRPC front of workers that run elsewhere.
-#include <CLI/CLI.hpp>
 #include <memory>
 
 #include "cli/command.h"

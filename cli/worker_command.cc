@@ -1,5 +1,4 @@
 // `baton worker`: loads the model and computes; routers dial it.
-#include <CLI/CLI.hpp>
 #include <memory>
 
 #include "cli/command.h"

@@ -14,6 +14,7 @@ function(baton_test name)
   baton_warnings(${name})
   # A third less to wait for than -O2; what tests run hard is in libraries.
   target_compile_options(${name} PRIVATE $<$<CONFIG:RelWithDebInfo>:-O1>)
+  baton_precompiled(${name} test)
   target_link_libraries(${name} PRIVATE ${arg_LIBS} GTest::gmock GTest::gtest_main)
   add_test(NAME ${name} COMMAND ${name})
   if(NOT arg_TIMEOUT)

@@ -1,5 +1,6 @@
 #include "common/foreign_text.h"
 
+#include "common/str_cat.h"
 #include "common/utf8.h"
 #include "gtest/gtest.h"
 
@@ -25,7 +26,7 @@ TEST(ForeignText, EachMalformedByteIsEscaped) {
 
 TEST(ForeignText, LongTextIsCutAtACodePointAndSaysItsLength) {
   EXPECT_EQ(Printable(std::string(80, 'n')), std::string(80, 'n'));
-  EXPECT_EQ(Printable(std::string(81, 'n')), std::string(80, 'n') + "… (81 bytes)");
+  EXPECT_EQ(Printable(std::string(81, 'n')), StrCat(std::string(80, 'n'), "… (81 bytes)"));
   EXPECT_EQ(Quoted("abcdé", 5), "\"abcd\"… (6 bytes)");
   EXPECT_EQ(Printable(std::string(70000, '\xff'), 2), "\\xff\\xff… (70000 bytes)");
 }

@@ -59,7 +59,7 @@ TEST(HashKey, FileWithWhiteSpaceGivesTheKeyAndABrokenOneSaysWhy) {
   EXPECT_EQ(HashKey::FromFile(path).value(), key);
   std::ofstream(path) << key.Hex().substr(1);
   EXPECT_EQ(HashKey::FromFile(path).status().code(), absl::StatusCode::kInvalidArgument);
-  std::ofstream(path) << std::string(63, '0') + "g";
+  std::ofstream(path) << std::string(63, '0') << "g";
   EXPECT_EQ(HashKey::FromFile(path).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(HashKey::FromFile(path + ".none").status().code(), absl::StatusCode::kNotFound);
 }

@@ -1,0 +1,31 @@
+# Precompiled headers: what nearly every source includes is parsed once per kind of target instead of once per source.
+# GCC only: the sanitizer builds (clang) go without, so a source that forgets an include is still found.
+set(precompiled_default OFF)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND NOT BATON_SANITIZE)
+  set(precompiled_default ON)
+endif()
+option(BATON_PRECOMPILED_HEADERS "Parse common headers once" ${precompiled_default})
+
+if(BATON_PRECOMPILED_HEADERS)
+  set(common_headers <algorithm> <atomic> <chrono> <cstdint> <functional> <map> <memory> <mutex> <optional> <span> <string>
+    <string_view> <thread> <utility> <variant> <vector> <absl/status/statusor.h> <absl/strings/str_cat.h>)
+  file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/precompiled.cc CONTENT "// Carries precompiled headers.\n")
+  add_library(baton_library_headers OBJECT ${CMAKE_BINARY_DIR}/precompiled.cc)
+  target_precompile_headers(baton_library_headers PRIVATE ${common_headers})
+  if(BATON_BUILD_TESTS)  # compiled as an executable's source is, and as baton_test does
+    find_package(GTest REQUIRED)
+    add_library(baton_test_headers OBJECT ${CMAKE_BINARY_DIR}/precompiled.cc)
+    set_target_properties(baton_test_headers PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+    target_compile_options(baton_test_headers PRIVATE -fPIE $<$<CONFIG:RelWithDebInfo>:-O1>)
+    target_link_libraries(baton_test_headers PRIVATE GTest::gmock)
+    target_precompile_headers(baton_test_headers PRIVATE ${common_headers} <gmock/gmock.h> <gtest/gtest.h>)
+  endif()
+endif()
+
+# baton_precompiled(target library|test): sources with compile options of their own must say so with
+# SKIP_PRECOMPILE_HEADERS.
+function(baton_precompiled target kind)
+  if(BATON_PRECOMPILED_HEADERS)
+    target_precompile_headers(${target} REUSE_FROM baton_${kind}_headers)
+  endif()
+endfunction()
