@@ -102,7 +102,8 @@ class Replay {
       : trace_(trace), setting_(setting), scorer_(scorer), index_(int64_t{256} << 20) {
     workers_.reserve(setting.workers);
     for (size_t w = 0; w < setting.workers; ++w) {
-      workers_.push_back({BlockPool(static_cast<int>(w), setting.blocks, index_), std::make_shared<OutstandingLoad>()});
+      workers_.push_back(
+          {BlockPool(static_cast<int>(w), setting.blocks, index_), std::make_shared<OutstandingLoad>(clock_)});
     }
     tickets_.resize(trace.size());
     out_.work_tokens.resize(setting.workers);
@@ -127,27 +128,36 @@ class Replay {
   void RunUntil(double until_s) {
     while (!events_.empty() && events_.begin()->first <= until_s) {
       auto event = events_.extract(events_.begin());
+      SetTime(event.key());
       event.mapped()(event.key());
     }
   }
 
+  void SetTime(double now_s) {
+    const TimePoint now{std::chrono::duration_cast<Duration>(std::chrono::duration<double>(now_s))};
+    clock_.Advance(now - clock_.Now());
+  }
+
   void Arrive(size_t i, double now_s) {
+    SetTime(now_s);
     const Request& r = trace_[i];
     const PrefixIndex::Depths depths = index_.Match(r.blocks, (uint64_t{1} << workers_.size()) - 1);
     std::vector<Candidate> candidates(workers_.size());
     for (size_t w = 0; w < workers_.size(); ++w) {
       Candidate& c = candidates[w];
       c.id = {static_cast<int32_t>(w), 1};
-      c.queued_tokens = static_cast<double>(workers_[w].load->uncached_tokens.load());
-      c.running = workers_[w].load->requests.load();
+      const OutstandingLoad& load = *workers_[w].load;
+      c.queued_tokens = load.QueuedTokens(setting_.tokens_per_s);
+      c.running = load.requests();
       c.max_num_seqs = 256;
       c.prefill_tokens_per_s = setting_.tokens_per_s;
       c.decode_step_ms = 1000 * kDecodeStep_s;
-      c.cached_tokens = std::min(depths[w] * kBlockTokens, r.input - 1);
+      c.cached_tokens = std::min(std::max(depths[w], load.UnitsUnderWay(r.blocks)) * kBlockTokens, r.input - 1);
     }
     const std::vector<RouteOption> options = RouteOptions(candidates, r.input, nullptr);
     const size_t w = options[scorer_.Choose(candidates, options, r.input)].worker;
-    tickets_[i] = LoadTicket(workers_[w].load, r.input - candidates[w].cached_tokens);
+    tickets_[i] = LoadTicket(workers_[w].load, r.input - candidates[w].cached_tokens, r.input,
+                             std::make_shared<const std::vector<uint64_t>>(r.blocks));
     workers_[w].waiting.push_back(i);
     if (workers_[w].waiting.size() == 1) Begin(w, now_s);
   }
@@ -176,6 +186,7 @@ class Replay {
   const std::vector<Request>& trace_;
   const Setting setting_;
   Scorer& scorer_;
+  FakeClock clock_;
   PrefixIndex index_;
   std::vector<Worker> workers_;
   std::vector<LoadTicket> tickets_;                            // [requests]

@@ -29,10 +29,11 @@ constexpr int32_t kRetriesAtLeast = 3;  // of the retry budget, however few requ
 
 size_t Cores() { return std::max(1u, std::thread::hardware_concurrency()); }
 
-// For what never reaches an app: headers and bodies over a limit, broken HTTP.
+// For what never reaches an app: headers and bodies over a limit, broken HTTP, clients that stop sending.
 std::string TransportError(int status, const std::string& message) {
   ApiError error = BadRequest(message);
   error.http_status = status;
+  if (status == 408) error.type = "timeout_error", error.code = "request_timeout";
   return ErrorJson(error);
 }
 

@@ -35,10 +35,7 @@ Candidate CandidateOf(const LinkView& view) {
   c.id = view.id;
   c.role = view.facts->role;
   c.numerics = view.facts->numerics_id;
-  const int64_t own = view.outstanding->uncached_tokens.load(std::memory_order_relaxed);
-  c.queued_tokens = static_cast<double>(std::max(own, view.load.queued_tokens));
-  c.running =
-      std::max(view.outstanding->requests.load(std::memory_order_relaxed), view.load.running + view.load.waiting);
+  c.running = std::max(view.outstanding->requests(), view.load.running + view.load.waiting);
   c.max_num_seqs = view.facts->max_num_seqs;
   if (view.load.kv_blocks_total > 0) {
     c.kv_used_fraction = static_cast<double>(view.load.kv_blocks_used) / static_cast<double>(view.load.kv_blocks_total);
@@ -46,6 +43,8 @@ Candidate CandidateOf(const LinkView& view) {
   c.prefill_tokens_per_s =
       view.load.prefill_tokens_per_s > 0 ? view.load.prefill_tokens_per_s : view.facts->prefill_tokens_per_s;
   c.decode_step_ms = view.load.decode_step_ms > 0 ? view.load.decode_step_ms : view.facts->decode_step_ms;
+  c.queued_tokens =
+      view.outstanding->QueuedTokens(c.prefill_tokens_per_s) + static_cast<double>(view.others_queued_tokens);
   return c;
 }
 
@@ -189,8 +188,9 @@ Readiness Fleet::ReadinessNow() const {
   return r;
 }
 
-PrefixIndex::Depths Fleet::Match(const Generation& generation, const std::vector<Candidate>& candidates) const {
-  if (generation.sampling.prompt_logprobs || index_.size_units() == 0) return {};  // such requests read no cache
+// Null: the request reads no cache.
+UnitKeys Fleet::KeysOf(const Generation& generation) const {
+  if (generation.sampling.prompt_logprobs) return nullptr;
   std::shared_ptr<const PrefixHasher> hasher;
   std::shared_ptr<const WorkerFacts> facts;
   {
@@ -204,9 +204,23 @@ PrefixIndex::Depths Fleet::Match(const Generation& generation, const std::vector
   const std::vector<PrefixHash> chain = hasher->Chain(hasher->Root(scope), generation.prompt);
   std::vector<uint64_t> keys(chain.size());
   for (size_t i = 0; i < chain.size(); ++i) keys[i] = chain[i].lo;
+  return std::make_shared<const std::vector<uint64_t>>(std::move(keys));
+}
+
+// What each worker holds, by its events, or will have computed when it begins with this prompt.
+void Fleet::Match(const Generation& generation, Ready& ready) const {
+  ready.prompt_tokens = static_cast<int64_t>(generation.prompt.size());
+  ready.keys = KeysOf(generation);
+  if (!ready.keys) return;
   uint64_t eligible = 0;
-  for (const Candidate& c : candidates) eligible |= uint64_t{1} << c.id.slot;
-  return index_.Match(keys, eligible);
+  for (const Candidate& c : ready.candidates) eligible |= uint64_t{1} << c.id.slot;
+  const PrefixIndex::Depths depths = index_.Match(*ready.keys, eligible);
+  for (size_t i = 0; i < ready.candidates.size(); ++i) {
+    Candidate& c = ready.candidates[i];
+    const uint32_t units =
+        std::max(depths[static_cast<size_t>(c.id.slot)], ready.views[i].outstanding->UnitsUnderWay(*ready.keys));
+    c.cached_tokens = std::min<uint32_t>(units * kUnitTokens, static_cast<uint32_t>(generation.prompt.size()) - 1);
+  }
 }
 
 absl::StatusOr<Fleet::Ready> Fleet::ReadyFor(const Generation& generation,
@@ -225,18 +239,14 @@ absl::StatusOr<Fleet::Ready> Fleet::ReadyFor(const Generation& generation,
         StrCat("no worker is ready: ", why.detail,
                why.phase.empty() ? "" : StrCat(" (", why.phase, " ", static_cast<int>(100 * why.progress), " %)")));
   }
-  const PrefixIndex::Depths depths = Match(generation, out.candidates);
-  for (Candidate& c : out.candidates) {
-    c.cached_tokens =
-        std::min<uint32_t>(depths[c.id.slot] * kUnitTokens, static_cast<uint32_t>(generation.prompt.size()) - 1);
-  }
+  Match(generation, out);
   return out;
 }
 
 Placement Fleet::Ready::Place(size_t i, uint32_t tokens_to_prefill) const {
   const Candidate& c = candidates[i];
   const int64_t uncached = std::max<int64_t>(0, int64_t{tokens_to_prefill} - c.cached_tokens);
-  return Placement{c.id, LoadTicket(views[i].outstanding, uncached), c.cached_tokens};
+  return Placement{c.id, LoadTicket(views[i].outstanding, uncached, prompt_tokens, keys), c.cached_tokens};
 }
 
 void Fleet::NoteHandoff(double ms) {

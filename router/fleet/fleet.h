@@ -114,6 +114,8 @@ class Fleet final : public LinkHost {
   struct Ready {
     std::vector<Candidate> candidates;
     std::vector<LinkView> views;  // [candidates]
+    UnitKeys keys;                // of the prompt
+    int64_t prompt_tokens = 0;
     /// On candidate `i`, which computes what it lacks of so many tokens.
     Placement Place(size_t i, uint32_t tokens_to_prefill) const;
   };
@@ -121,7 +123,8 @@ class Fleet final : public LinkHost {
   /// Of what it refers to, `ready` must outlive it.
   HandoffTerms HandoffTermsOf(const Ready& ready) const;
   WorkerLink* LinkOf(WorkerId id);
-  PrefixIndex::Depths Match(const Generation& generation, const std::vector<Candidate>& candidates) const;
+  UnitKeys KeysOf(const Generation& generation) const;
+  void Match(const Generation& generation, Ready& ready) const;
 
   const RouterConfig config_;
   const std::unique_ptr<Scorer> scorer_;

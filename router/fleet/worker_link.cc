@@ -49,7 +49,7 @@ WorkerLink::WorkerLink(int32_t slot, const std::string& address, const RouterCon
       liveness_timer_(home.MakeTimer()) {
   view_.address = address;
   view_.id.slot = slot;
-  view_.outstanding = std::make_shared<OutstandingLoad>();
+  view_.outstanding = std::make_shared<OutstandingLoad>(clock_);
 }
 
 void WorkerLink::Start() {
@@ -134,7 +134,8 @@ void WorkerLink::OpenSession(WorkerFacts facts) {
     view_.facts = std::make_shared<const WorkerFacts>(std::move(facts));
     view_.load = WorkerLoad{};
     view_.has_load = false;
-    view_.outstanding = std::make_shared<OutstandingLoad>();
+    view_.others_queued_tokens = 0;
+    view_.outstanding = std::make_shared<OutstandingLoad>(clock_);
   }
   auto self = shared_from_this();
   const uint64_t session = session_;
@@ -199,7 +200,7 @@ void WorkerLink::OnWatch(uint64_t round, WatchEvent event) {
       std::lock_guard lock(mutex_);
       view_.load = event.load;
       view_.has_load = true;
-      view_.load_at = heard_;
+      view_.others_queued_tokens = std::max<int64_t>(0, event.load.queued_tokens - view_.outstanding->PromptTokens());
       return;
     }
     case WatchEvent::Kind::kState:

@@ -57,7 +57,7 @@ struct LinkView {
   std::shared_ptr<const WorkerFacts> facts;  ///< null before the first handshake
   WorkerLoad load;
   bool has_load = false;
-  TimePoint load_at;
+  int64_t others_queued_tokens = 0;  ///< of `load`, what this router did not send
   std::shared_ptr<OutstandingLoad> outstanding;
 };
 

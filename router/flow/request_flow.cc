@@ -163,6 +163,7 @@ void RequestFlow::AttachTicket(std::vector<FirstToken> first, TimePoint now) {
     c.attach_gen = gen;
     c.own_leg = false;
     c.consumed = 0;
+    c.credit = limits_.credit_tokens;
   }
   const uint32_t epoch = first.empty() ? 0 : epoch_;
   const uint64_t position = prompt_len_ + (first.empty() ? 0 : 1);
@@ -184,6 +185,7 @@ void RequestFlow::Attach(TimePoint now) {
       c.attach_gen = gen;
       c.own_leg = false;
       c.consumed = 0;
+      c.credit = limits_.credit_tokens;
     }
     actions_.push_back(AttachTo{worker_, attempt_, gen, std::nullopt, prompt_len_});
     return Arm(now);
@@ -195,6 +197,7 @@ void RequestFlow::Attach(TimePoint now) {
     c.attach_gen = ++last_attach_gen_;
     c.own_leg = true;
     c.consumed = 0;
+    c.credit = limits_.credit_tokens;
     actions_.push_back(AttachTo{worker_, attempt_, c.attach_gen, i, prompt_len_ + c.output.size()});
   }
   Arm(now);
@@ -243,6 +246,7 @@ void RequestFlow::News(RelayNews news, TimePoint now) {
   if (!news.token_ids.empty()) {
     state_ = State::kStreaming;
     choice.output.insert(choice.output.end(), news.token_ids.begin(), news.token_ids.end());
+    choice.credit -= std::min(choice.credit, static_cast<uint32_t>(news.token_ids.size()));
     const bool stop_token = news.finish == FinishReason::kStop && news.stop_token_id == news.token_ids.back();
     actions_.push_back(EmitTokens{news.index, std::move(news.token_ids), std::move(news.logprobs), stop_token});
   }
@@ -259,6 +263,7 @@ void RequestFlow::AttachAgain(uint32_t index, const std::string& why, TimePoint 
   c.own_leg = true;
   c.attach_gen = ++last_attach_gen_;
   c.consumed = 0;
+  c.credit = limits_.credit_tokens;
   AttachTo order{worker_, attempt_, c.attach_gen, index, prompt_len_ + c.output.size()};
   order.with_ticket = ticket_ && choices_.size() == 1;
   order.epoch = order.with_ticket ? epoch_ : 0;
@@ -344,8 +349,15 @@ void RequestFlow::Consumed(uint32_t index, uint32_t tokens) {
   if (state_ != State::kStreaming || c.ended || c.attach_gen == 0) return;
   c.consumed += tokens;
   if (c.consumed < std::max(1u, limits_.credit_tokens / 2)) return;
+  c.credit += c.consumed;
   actions_.push_back(GiveCredit{worker_, LegId(c.own_leg ? std::optional(index) : std::nullopt), c.attach_gen, index,
                                 std::exchange(c.consumed, 0)});
+}
+
+// No choice may send: the client takes nothing, and the worker is not to blame.
+bool RequestFlow::WaitsForClient() const {
+  return state_ == State::kStreaming &&
+         std::all_of(choices_.begin(), choices_.end(), [](const Choice& c) { return c.ended || c.credit == 0; });
 }
 
 void RequestFlow::ClientGone() {
@@ -373,6 +385,7 @@ void RequestFlow::Timer(TimePoint now) {
     if (running) CancelLegs();
     return FailWith(Fail{absl::DeadlineExceededError(over), 0, 0});
   }
+  if (WaitsForClient()) last_news_ = now;
   if (running && limits_.idle_token_timeout.count() > 0 && now - last_news_ >= limits_.idle_token_timeout) {
     return TryElsewhere(
         Fail{absl::UnavailableError(StrCat("no token from the worker for ", Milliseconds(limits_.idle_token_timeout),

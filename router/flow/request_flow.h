@@ -184,6 +184,7 @@ class RequestFlow {
     std::vector<int32_t> output;
     bool ended = false;
     uint32_t consumed = 0;  // since the last GiveCredit
+    uint32_t credit = 0;    // tokens that the worker may still send
     uint64_t attach_gen = 0;
     bool own_leg = false;
   };
@@ -195,6 +196,7 @@ class RequestFlow {
   void TakeFirst(FirstToken first);
   void AttachAgain(uint32_t index, const std::string& why, TimePoint now);
   void EndPrefillLeg();
+  bool WaitsForClient() const;
   void Refused(const RelayNews& news, TimePoint now);
   void TryElsewhere(const Fail& failure, TimePoint now);
   void CancelLegs();

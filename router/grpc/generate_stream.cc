@@ -16,7 +16,8 @@ GenerateStream::GenerateStream(GenerationService& service, Executor& executor, g
       executor_(executor),
       context_(context),
       stream_(std::move(stream)),
-      options_(std::move(options)) {}
+      options_(std::move(options)),
+      slow_(executor.MakeTimer()) {}
 
 void GenerateStream::Submit(GenerationInput input) {
   if (over_) return;
@@ -45,6 +46,23 @@ void GenerateStream::Write(v1::GenerateChunk chunk) {
   for (const PositionLogprobs& p : std::exchange(prompt_logprobs_, {})) EncodeLogprobs(p, chunk.add_prompt_logprobs());
   EncodeUsage(usage_, chunk.mutable_usage());
   stream_->Write(std::move(chunk));
+  if (!watched_) WatchClient();
+}
+
+// A client that takes no message for the write timeout is dropped, also when its answer is complete.
+void GenerateStream::WatchClient() {
+  watched_ = true;
+  taken_ = stream_->taken();
+  const CallServices& s = service_.services();
+  slow_->ArmAt(s.clock.Now() + std::chrono::milliseconds(s.config.write_timeout_ms), [weak = weak_from_this()] {
+    if (auto self = weak.lock()) self->CheckClient();
+  });
+}
+
+void GenerateStream::CheckClient() {
+  watched_ = false;
+  if (stream_->unsent_bytes() == 0) return;
+  stream_->taken() == taken_ ? stream_->Abandon() : WatchClient();
 }
 
 void GenerateStream::OnAdmitted(const Generation& generation, int64_t cached_tokens) {

@@ -43,6 +43,8 @@ class GenerateStream final : public GenerationSink, public std::enable_shared_fr
  private:
   v1::GenerateChunk Chunk(uint32_t index);
   void Write(v1::GenerateChunk chunk);
+  void WatchClient();
+  void CheckClient();
 
   GenerationService& service_;
   Executor& executor_;
@@ -53,6 +55,9 @@ class GenerateStream final : public GenerationSink, public std::enable_shared_fr
   std::vector<PositionLogprobs> prompt_logprobs_;  // for the first chunk
   std::optional<ChoiceFinish> held_finish_;        // written when it is known whether it is the last chunk
   GenerationUsage usage_;
+  std::unique_ptr<ExecutorTimer> slow_;  // armed while something is unsent
+  uint64_t taken_ = 0;                   // when it was armed
+  bool watched_ = false;
   bool over_ = false;
 };
 

@@ -59,7 +59,7 @@ class GenerationApi final : public v1::Generation::CallbackService {
 
   grpc::ServerWriteReactor<v1::GenerateChunk>* Generate(grpc::CallbackServerContext* context,
                                                         const v1::GenerateRequest* request) override {
-    auto stream = GenerateWriter::Make();
+    auto stream = GenerateWriter::Make(context);
     const std::string given =
         request->request_id().empty() ? Metadata(*context, "x-request-id") : request->request_id();
     GenerateStream::Options options{ids_.GivenOrNew(given), request->return_token_ids(), request->echo(),
@@ -80,7 +80,8 @@ class GenerationApi final : public v1::Generation::CallbackService {
     Executor& executor = pool_.Next();
     auto answer = std::make_shared<GenerateStream>(service_, executor, context, stream, std::move(options));
     stream->Listen({[&executor, answer] { executor.Post([answer] { answer->Cancelled(); }); },
-                    [&executor, answer] { executor.Post([answer] { answer->Drained(); }); }});
+                    [&executor, answer] { executor.Post([answer] { answer->Drained(); }); },
+                    [&executor, answer]() mutable { executor.Post([answer = std::move(answer)] {}); }});  // dies there
     executor.Post([answer, input = std::move(input)]() mutable { answer->Submit(std::move(input)); });
     return stream.get();
   }

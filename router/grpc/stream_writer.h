@@ -21,10 +21,11 @@ class StreamWriter final : public grpc::ServerWriteReactor<Message> {
   struct Events {
     std::function<void()> cancelled;  ///< the client left or its deadline is over; Finish is still owed
     std::function<void()> drained;    ///< everything written was taken
+    std::function<void()> over;       ///< last; what the others hold is dropped before
   };
 
-  static std::shared_ptr<StreamWriter> Make() {
-    std::shared_ptr<StreamWriter> made(new StreamWriter);
+  static std::shared_ptr<StreamWriter> Make(grpc::CallbackServerContext* context) {
+    std::shared_ptr<StreamWriter> made(new StreamWriter(context));
     made->self_ = made;
     return made;
   }
@@ -49,15 +50,27 @@ class StreamWriter final : public grpc::ServerWriteReactor<Message> {
     grpc::ServerWriteReactor<Message>::Finish(*finish_);
   }
 
+  /// Ends the call without an answer, if it is not over: the client takes nothing. `cancelled` follows.
+  void Abandon() {
+    std::lock_guard lock(context_mutex_);
+    if (context_ != nullptr) context_->TryCancel();
+  }
+
   size_t unsent_bytes() const {
     std::lock_guard lock(mutex_);
     return unsent_bytes_;
+  }
+  /// Messages that the client took.
+  uint64_t taken() const {
+    std::lock_guard lock(mutex_);
+    return taken_;
   }
 
   void OnWriteDone(bool ok) override {
     std::unique_lock lock(mutex_);
     unsent_bytes_ -= queue_.front().ByteSizeLong();
     queue_.pop_front();
+    ++taken_;
     if (!ok) {
       queue_.clear();
       unsent_bytes_ = 0;
@@ -75,18 +88,26 @@ class StreamWriter final : public grpc::ServerWriteReactor<Message> {
     if (events_.cancelled) events_.cancelled();
   }
   void OnDone() override {
-    events_ = {};
+    {
+      std::lock_guard lock(context_mutex_);
+      context_ = nullptr;
+    }
+    const auto over = std::exchange(events_, {}).over;
+    if (over) over();
     self_.reset();  // may delete this
   }
 
  private:
-  StreamWriter() = default;
+  explicit StreamWriter(grpc::CallbackServerContext* context) : context_(context) {}
 
   Events events_;
   mutable std::mutex mutex_;
   std::deque<Message> queue_;  // the front one is being written
   size_t unsent_bytes_ = 0;
+  uint64_t taken_ = 0;
   std::optional<grpc::Status> finish_;
+  std::recursive_mutex context_mutex_;    // TryCancel may call back at once
+  grpc::CallbackServerContext* context_;  // null when the call is over
   std::shared_ptr<StreamWriter> self_;
 };
 

@@ -21,11 +21,13 @@
 #include <condition_variable>
 #include <future>
 #include <mutex>
+#include <optional>
 #include <set>
 
 #include "common/str_cat.h"
 #include "router/asio_executor.h"
 #include "router/http/beast_exchange.h"
+#include "router/http/read_deadline.h"
 
 namespace baton::router {
 namespace asio = boost::asio;
@@ -39,6 +41,7 @@ namespace {
 
 constexpr Duration kLastBytes = std::chrono::seconds(2);  // for answers that are complete when the server stops
 constexpr size_t kReadBytes = 64 << 10;                   // of a body at once
+constexpr size_t kIdleBytes = 4096;                       // of a request's first read, and kept by an idle connection
 constexpr size_t kDiscardBytes = 64 << 20;  // read and dropped so that a refused client sees the answer, not a reset
 
 }  // namespace
@@ -54,17 +57,27 @@ struct HttpServer::Inner : std::enable_shared_from_this<HttpServer::Inner> {
   // One connection; lives in its coroutine's frame.
   struct Connection {
     beast::tcp_stream stream;
-    std::shared_ptr<BeastExchange> exchange;  // being answered; null between requests
+    beast::flat_buffer buffer;                     // what came and is not read yet: also of requests to come
+    ReadDeadline deadline{stream};                 // of a request that has begun to arrive
+    std::shared_ptr<BeastExchange> exchange = {};  // being answered; null between requests
   };
+  using Parser = http::request_parser<http::string_body>;
   using Set = std::set<Connection*>;
 
   asio::awaitable<void> Accept();
   asio::awaitable<void> Serve(tcp::socket socket, size_t home);
-  asio::awaitable<bool> ReadRequest(beast::tcp_stream& stream, beast::flat_buffer& buffer, size_t home,
-                                    std::shared_ptr<BeastExchange>& exchange);
+  asio::awaitable<bool> ReadRequest(Connection& connection, size_t home);
+  asio::awaitable<error_code> FirstBytes(Connection& connection);
+  asio::awaitable<error_code> Parse(Connection& connection, Parser& parser);
   asio::awaitable<bool> WriteAnswer(beast::tcp_stream& stream, BeastExchange& exchange);
-  asio::awaitable<void> Refuse(beast::tcp_stream& stream, int status, std::string message);
-  void WatchForClose(beast::tcp_stream& stream, std::shared_ptr<BeastExchange> exchange);
+  struct Refusal {
+    int status;
+    std::string message;
+  };
+  static std::optional<Refusal> WrongHead(const http::request<http::string_body>& request);
+  std::optional<Refusal> RefusalOf(const Connection& connection, error_code error) const;
+  asio::awaitable<void> Refuse(beast::tcp_stream& stream, const Refusal& refusal);
+  void WatchForClose(Connection& connection, std::shared_ptr<BeastExchange> exchange);
 
   const Options options;
   ExecutorPool& pool;
@@ -114,19 +127,24 @@ asio::awaitable<void> HttpServer::Inner::Accept() {
   }
 }
 
-// The client that goes away while it is answered: its socket becomes readable with nothing to read.
-void HttpServer::Inner::WatchForClose(beast::tcp_stream& stream, std::shared_ptr<BeastExchange> exchange) {
-  stream.socket().async_wait(tcp::socket::wait_read, [this, &stream, exchange](error_code error) {
+// The client that goes away while it is answered ends its stream of bytes. What comes before that end is its next
+// request, which is kept as far as the buffer goes.
+void HttpServer::Inner::WatchForClose(Connection& connection, std::shared_ptr<BeastExchange> exchange) {
+  connection.stream.socket().async_wait(tcp::socket::wait_read, [this, &connection, exchange](error_code error) {
     if (error || exchange->ended() || exchange->gone()) return;
-    char byte;
-    const ssize_t n = ::recv(stream.socket().native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-    if (n > 0) return;  // the next request is waiting already
-    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return WatchForClose(stream, exchange);
-    exchange->ClientGone();
+    beast::flat_buffer& buffer = connection.buffer;
+    const size_t room = std::min(buffer.max_size() - buffer.size(), kIdleBytes);
+    if (room == 0) return;
+    const auto into = buffer.prepare(room);
+    const ssize_t n = ::recv(connection.stream.socket().native_handle(), into.data(), into.size(), MSG_DONTWAIT);
+    if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) return exchange->ClientGone();
+    buffer.commit(static_cast<size_t>(std::max<ssize_t>(0, n)));
+    WatchForClose(connection, exchange);
   });
 }
 
-asio::awaitable<void> HttpServer::Inner::Refuse(beast::tcp_stream& stream, int status, std::string message) {
+asio::awaitable<void> HttpServer::Inner::Refuse(beast::tcp_stream& stream, const Refusal& refusal) {
+  const auto& [status, message] = refusal;
   const std::string body = options.error_body ? options.error_body(status, message) : message;
   std::string out =
       StrCat("HTTP/1.1 ", status, " ", HttpReason(status),
@@ -156,7 +174,11 @@ int StatusOfReadError(error_code error) {
 HttpRequest ToRequest(http::request<http::string_body>&& in) {
   HttpRequest out;
   out.method = std::string(in.method_string());
-  const std::string target(in.target());
+  std::string target(in.target());
+  if (const size_t scheme = target.find("://"); scheme != std::string::npos && target[0] != '/') {
+    const size_t path = target.find_first_of("/?", scheme + 3);  // what a proxy is asked for
+    target = path == std::string::npos ? "/" : target[path] == '?' ? "/" + target.substr(path) : target.substr(path);
+  }
   const size_t question = target.find('?');
   out.path = target.substr(0, question);
   if (question != std::string::npos) out.query = target.substr(question + 1);
@@ -167,45 +189,102 @@ HttpRequest ToRequest(http::request<http::string_body>&& in) {
 
 }  // namespace
 
-// False: the connection ends. On true `exchange` is being answered.
-asio::awaitable<bool> HttpServer::Inner::ReadRequest(beast::tcp_stream& stream, beast::flat_buffer& buffer, size_t home,
-                                                     std::shared_ptr<BeastExchange>& exchange) {
+// RFC 9112: a server must not guess at these, for a proxy before it may guess otherwise.
+std::optional<HttpServer::Inner::Refusal> HttpServer::Inner::WrongHead(const http::request<http::string_body>& in) {
+  const auto [first, last] = in.equal_range(http::field::host);
+  const auto hosts = std::distance(first, last);
+  if (hosts > 1 || (hosts == 0 && in.version() >= 11))
+    return Refusal{400, StrCat("Not a valid HTTP request: ", hosts, " Host headers.")};
+  if (in.count(http::field::transfer_encoding) > 0 && !in.chunked())
+    return Refusal{501, "A Transfer-Encoding other than chunked is not supported."};
+  return std::nullopt;
+}
+
+// An idle connection has the keep-alive time, and none of what it read before.
+asio::awaitable<error_code> HttpServer::Inner::FirstBytes(Connection& c) {
   error_code error;
-  if (buffer.size() == 0) {
-    stream.expires_after(milliseconds(options.keep_alive_ms));
-    const size_t n =
-        co_await stream.async_read_some(buffer.prepare(4096), asio::redirect_error(asio::use_awaitable, error));
-    if (error) co_return false;
-    buffer.commit(n);
+  if (c.buffer.capacity() > 2 * kIdleBytes) c.buffer.shrink_to_fit();
+  c.stream.expires_after(milliseconds(options.keep_alive_ms));
+  const size_t n =
+      co_await c.stream.async_read_some(c.buffer.prepare(kIdleBytes), asio::redirect_error(asio::use_awaitable, error));
+  c.buffer.commit(n);
+  c.stream.expires_never();
+  co_return error;
+}
+
+// Reads until the request is whole. One that is here already costs no turn of the loop and no timer.
+asio::awaitable<error_code> HttpServer::Inner::Parse(Connection& c, Parser& parser) {
+  error_code error;
+  bool armed = false, continued = false;
+  parser.eager(true);
+  while (true) {
+    if (c.buffer.size() > 0) c.buffer.consume(parser.put(c.buffer.data(), error));
+    if (error == http::error::need_more) error = {};
+    if (error || parser.is_done()) break;
+    const bool old = parser.is_header_done() && parser.get().version() < 11;  // would take 100 for the answer
+    if (parser.is_header_done() && !old && !std::exchange(continued, true) &&
+        beast::iequals(parser.get()[http::field::expect], "100-continue")) {
+      static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
+      co_await asio::async_write(c.stream, asio::buffer(kContinue), asio::redirect_error(asio::use_awaitable, error));
+      if (error) break;
+    }
+    const size_t room = std::min(c.buffer.max_size() - c.buffer.size(), kReadBytes);
+    if (room == 0) {
+      error = http::error::buffer_overflow;
+      break;
+    }
+    const auto into = c.buffer.prepare(room);
+    size_t n = c.stream.socket().read_some(into, error);
+    if (error == asio::error::would_block) {
+      if (!std::exchange(armed, true)) c.deadline.Arm(milliseconds(options.read_timeout_ms));
+      n = co_await c.stream.async_read_some(into, asio::redirect_error(asio::use_awaitable, error));
+    }
+    if (error) break;
+    c.buffer.commit(n);
   }
-  http::request_parser<http::string_body> parser;
+  if (armed) c.deadline.Disarm();
+  co_return error;
+}
+
+// What the client is told of a request that could not be read; nothing: it is gone.
+std::optional<HttpServer::Inner::Refusal> HttpServer::Inner::RefusalOf(const Connection& c, error_code error) const {
+  if (c.deadline.over()) {
+    return Refusal{408, StrCat("The request did not arrive whole within ", options.read_timeout_ms / 1000.0,
+                               " seconds of its first byte (--read-timeout-ms).")};
+  }
+  const int status = StatusOfReadError(error);
+  switch (status) {
+    case 0: return std::nullopt;
+    case 413:
+      return Refusal{status, StrCat("The body is longer than ", options.max_body_bytes, " bytes (--max-body-bytes).")};
+    case 431:
+      return Refusal{status, StrCat("The headers, or those of a chunk, are longer than ", options.max_header_bytes,
+                                    " bytes (--max-header-bytes).")};
+    default: return Refusal{status, StrCat("Not a valid HTTP request: ", error.message(), ".")};
+  }
+}
+
+// False: the connection ends. On true its exchange is being answered.
+asio::awaitable<bool> HttpServer::Inner::ReadRequest(Connection& c, size_t home) {
+  if (c.buffer.size() == 0 && co_await FirstBytes(c)) co_return false;
+  Parser parser;
   parser.header_limit(static_cast<uint32_t>(options.max_header_bytes));
   parser.body_limit(options.max_body_bytes);
-  stream.expires_after(milliseconds(options.read_timeout_ms));
-  co_await http::async_read_header(stream, buffer, parser, asio::redirect_error(asio::use_awaitable, error));
-  const bool old = parser.get().version() < 11;  // would take it for the answer
-  if (!error && !old && beast::iequals(parser.get()[http::field::expect], "100-continue")) {
-    static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
-    co_await asio::async_write(stream, asio::buffer(kContinue), asio::redirect_error(asio::use_awaitable, error));
-  }
-  if (!error) co_await http::async_read(stream, buffer, parser, asio::redirect_error(asio::use_awaitable, error));
-  if (error) {
-    const int status = StatusOfReadError(error);
-    if (error == http::error::end_of_stream || error == http::error::partial_message || status == 0) co_return false;
-    const std::string limit =
-        status == 431   ? StrCat("The headers, or those of a chunk, are longer than ", options.max_header_bytes,
-                                 " bytes (--max-header-bytes).")
-        : status == 413 ? StrCat("The body is longer than ", options.max_body_bytes, " bytes (--max-body-bytes).")
-                        : StrCat("Not a valid HTTP request: ", error.message(), ".");
-    co_await Refuse(stream, status, limit);
+  if (const error_code error = co_await Parse(c, parser)) {
+    const std::optional<Refusal> refusal = RefusalOf(c, error);
+    if (refusal) co_await Refuse(c.stream, *refusal);
     co_return false;
   }
-  stream.expires_never();
   http::request<http::string_body> request = parser.release();
-  exchange = std::make_shared<BeastExchange>(pool.at(home), ExecutorPoolAccess::Context(pool, home), options.always,
-                                             request.keep_alive(), request.version() >= 11,
-                                             request.method() == http::verb::head);
-  handler(exchange, ToRequest(std::move(request)));
+  const std::optional<Refusal> refusal = WrongHead(request);
+  if (refusal) {
+    co_await Refuse(c.stream, *refusal);
+    co_return false;
+  }
+  c.exchange = std::make_shared<BeastExchange>(pool.at(home), ExecutorPoolAccess::Context(pool, home), options.always,
+                                               request.keep_alive(), request.version() >= 11,
+                                               request.method() == http::verb::head);
+  handler(c.exchange, ToRequest(std::move(request)));
   co_return true;
 }
 
@@ -238,26 +317,23 @@ asio::awaitable<bool> HttpServer::Inner::WriteAnswer(beast::tcp_stream& stream, 
 }
 
 asio::awaitable<void> HttpServer::Inner::Serve(tcp::socket socket, size_t home) {
-  Connection connection{beast::tcp_stream(std::move(socket)), nullptr};
-  beast::tcp_stream& stream = connection.stream;
-  open[home].insert(&connection);
-  beast::flat_buffer buffer(options.max_header_bytes + kReadBytes);
+  Connection c{beast::tcp_stream(std::move(socket)), beast::flat_buffer(options.max_header_bytes + kReadBytes)};
+  open[home].insert(&c);
   bool more = true;
   while (more && !stopping) {
-    if (!co_await ReadRequest(stream, buffer, home, connection.exchange)) break;
-    BeastExchange& exchange = *connection.exchange;
-    if (!exchange.ended()) WatchForClose(stream, connection.exchange);
-    const bool whole = co_await WriteAnswer(stream, exchange);
-    if (!whole) exchange.ClientGone();
-    exchange.Release();
+    if (!co_await ReadRequest(c, home)) break;
+    if (!c.exchange->ended()) WatchForClose(c, c.exchange);
+    const bool whole = co_await WriteAnswer(c.stream, *c.exchange);
+    if (!whole) c.exchange->ClientGone();
+    c.exchange->Release();
     error_code ignored;
-    stream.socket().cancel(ignored);  // of WatchForClose
-    more = whole && exchange.keep_alive();
-    connection.exchange.reset();
+    c.stream.socket().cancel(ignored);  // of WatchForClose
+    more = whole && c.exchange->keep_alive();
+    c.exchange.reset();
   }
   error_code ignored;
-  stream.socket().shutdown(tcp::socket::shutdown_send, ignored);
-  open[home].erase(&connection);
+  c.stream.socket().shutdown(tcp::socket::shutdown_send, ignored);
+  open[home].erase(&c);
 }
 
 void HttpServer::Inner::Left() {

@@ -117,6 +117,10 @@ bool IsEmpty(Element e) {
   if (!e.get_string().get(text)) return text.empty();
   return false;
 }
+// {} is a schema, too: that of every JSON text.
+bool IsSchema(std::string_view key, Element e) {
+  return (key == "guided_json" || key == "json_schema") && e.is_object();
+}
 bool Is(Element e, double number) {
   double value = 0;
   return !e.get_double().get(value) && value == number;
@@ -173,7 +177,7 @@ bool ReadRefusedField(std::string_view key, Element e, MaybeError& error) {
   bool known = false;
   for (const std::string_view name : kNames) known = known || name == key;
   if (!known) return false;
-  if (IsFalse(e) || IsEmpty(e) || IsNeutralNumber(key, e)) return true;
+  if (IsFalse(e) || (IsEmpty(e) && !IsSchema(key, e)) || IsNeutralNumber(key, e)) return true;
   if (key == "response_format") {
     std::string_view type;
     if (!e["type"].get_string().get(type) && type == "text") return true;

@@ -75,6 +75,23 @@ class Lifecycle(unittest.TestCase):
             s.close()
             c.wait_until(lambda: c.metric("vllm:num_requests_running") == 0, "cancelled on the worker", 10)
 
+    def test_client_that_reads_nothing_is_dropped_and_its_memory_comes_back(self):
+        with Cluster(args=["--write-timeout-ms", "500", "--relay-credit-tokens", "64", "--write-buffer-bytes", "4096"]) as c:
+            idle = c.metric("vllm:kv_cache_usage_perc")
+            with socket.socket() as s:
+                s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                s.connect((c.host, int(c.port)))
+                body = json.dumps({"model": "tiny-llama", "prompt": "x", "max_tokens": 1900, "stream": True, "ignore_eos": True,
+                                   "logprobs": 20}).encode()
+                s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
+                          + body)
+                c.wait_until(lambda: c.metric("vllm:num_requests_running") == 1, "it runs")
+                c.wait_until(lambda: c.metric("vllm:num_requests_running") == 0, "cancelled on the worker")
+                self.assertLess(c.metric("vllm:generation_tokens_total"), 1900, "before its end")
+                c.wait_until(lambda: c.metric("vllm:kv_cache_usage_perc") == idle, "its blocks are free")
+                self.assertEqual(c.metric("baton_router_running_requests"), 0)
+            self.assertEqual(complete(c).status, 200)
+
 
 class Configuration(unittest.TestCase):
     """Flag, environment and file say the same to `baton serve`, whichever of its processes the setting is for."""

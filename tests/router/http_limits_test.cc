@@ -1,6 +1,8 @@
 // HttpServer against hostile and broken clients, without a router behind it.
 #include <gtest/gtest.h>
 
+#include <future>
+
 #include "common/str_cat.h"
 #include "http_client.h"
 #include "router/http/http_server.h"
@@ -14,19 +16,26 @@ class HttpLimits : public testing::Test {
     options.host = "127.0.0.1";
     options.always = {{"Server", "baton/test"}};
     options.error_body = [](int status, const std::string& message) { return StrCat(status, "|", message); };
-    auto server = HttpServer::Start(options, pool_, [](std::shared_ptr<HttpExchange> exchange, HttpRequest request) {
-      if (request.path == "/stream") {
-        exchange->StartStream(200, {}, "text/event-stream");
-        for (int i = 0; i < 3; ++i) exchange->Write(StrCat("data: ", i, "\n\n"));
-        return exchange->End();
-      }
-      if (request.path == "/turns") {
-        exchange->StartStream(200, {}, "text/event-stream");
-        return Turn(std::move(exchange), 0);
-      }
-      exchange->Respond(HttpResponse{
-          200, {}, "text/plain", StrCat(request.method, " ", request.path, "?", request.query, " ", request.body)});
-    });
+    auto server =
+        HttpServer::Start(options, pool_, [this](std::shared_ptr<HttpExchange> exchange, HttpRequest request) {
+          if (request.path == "/stream") {
+            exchange->StartStream(200, {}, "text/event-stream");
+            for (int i = 0; i < 3; ++i) exchange->Write(StrCat("data: ", i, "\n\n"));
+            return exchange->End();
+          }
+          if (request.path == "/turns") {
+            exchange->StartStream(200, {}, "text/event-stream");
+            return Turn(std::move(exchange), 0);
+          }
+          if (request.path == "/unanswered" || request.path == "/huge") {
+            exchange->Watch([this] { gone_.set_value(); }, 0, [] {});
+            if (request.path == "/unanswered") return waiting_.set_value(std::move(exchange));
+            exchange->StartStream(200, {}, "text/event-stream");
+            return exchange->Write(std::string(64 << 20, 'x'));
+          }
+          exchange->Respond(HttpResponse{
+              200, {}, "text/plain", StrCat(request.method, " ", request.path, "?", request.query, " ", request.body)});
+        });
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
     port_ = server_->port();
@@ -44,6 +53,8 @@ class HttpLimits : public testing::Test {
   ExecutorPool pool_{2};
   std::unique_ptr<HttpServer> server_;
   int port_ = 0;
+  std::promise<void> gone_;                              // of /unanswered or /huge
+  std::promise<std::shared_ptr<HttpExchange>> waiting_;  // of /unanswered
 };
 
 TEST_F(HttpLimits, AnAnswerHasItsHeadersAndBody) {
@@ -127,9 +138,9 @@ TEST_F(HttpLimits, WhatIsNotHttpIs400AndClosed) {
   Start();
   for (const char* bytes : {"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 and more of that\r\n\r\n", "GET\r\n\r\n",
                             "GET / HTTP/9.9\r\n\r\n", "GET / HTTP/1.1\r\nno colon here\r\n\r\n",
-                            "POST / HTTP/1.1\r\nContent-Length: -5\r\n\r\n",
-                            "POST / HTTP/1.1\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
-                            "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"}) {
+                            "POST / HTTP/1.1\r\nHost: t\r\nContent-Length: -5\r\n\r\n",
+                            "POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
+                            "POST / HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"}) {
     SCOPED_TRACE(bytes);
     HttpConnection c(port_);
     c.Send(bytes);
@@ -137,6 +148,31 @@ TEST_F(HttpLimits, WhatIsNotHttpIs400AndClosed) {
     EXPECT_EQ(c.ReceiveAll().substr(0, 12), "HTTP/1.1 400");
   }
   EXPECT_EQ(Ask(port_, "GET", "/", "").status, 200) << "still serves";
+}
+
+TEST_F(HttpLimits, WhatAProxyMightReadOtherwiseIsRefused) {
+  Start();
+  const std::pair<const char*, int> cases[] = {{"GET / HTTP/1.1\r\n\r\n", 400},
+                                               {"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400},
+                                               {"POST / HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: gzip\r\n\r\n", 501},
+                                               {"GET / HTTP/1.0\r\n\r\n", 200}};
+  for (const auto& [bytes, status] : cases) {
+    HttpConnection c(port_);
+    c.Send(bytes);
+    EXPECT_EQ(c.Receive().status, status) << bytes;
+  }
+}
+
+TEST_F(HttpLimits, AWholeUrlIsAPath) {
+  Start();
+  HttpConnection c(port_);
+  for (const auto& [url, path] : {std::pair{"http://t:8000/a?b=c", "GET /a?b=c "},
+                                  {"http://t", "GET /? "},
+                                  {"http://t?x", "GET /?x "},
+                                  {"/redirect?to=http://u/v", "GET /redirect?to=http://u/v "}}) {
+    c.Send(RequestText("GET", url, ""));
+    EXPECT_EQ(c.Receive().body, path);
+  }
 }
 
 TEST_F(HttpLimits, ExpectContinueIsAnsweredFirst) {
@@ -189,13 +225,59 @@ TEST_F(HttpLimits, WhatManyTurnsWriteArrivesWholeAndInOrder) {
   EXPECT_EQ(Ask(port_, "GET", "/", "").status, 200);
 }
 
-TEST_F(HttpLimits, SlowAndIdleConnectionsAreClosed) {
-  Start({.read_timeout_ms = 50, .keep_alive_ms = 50});
-  HttpConnection slow(port_);
-  slow.Send("POST / HTTP/1.1\r\nContent-Le");
-  slow.ReceiveAll();  // ends
+TEST_F(HttpLimits, AClientThatStopsSendingIs408WithTheSecondsAndClosed) {
+  Start({.read_timeout_ms = 50});
+  for (const char* bytes :
+       {"P", "POST / HTTP/1.1\r\nHost: t\r\nContent-Le", "POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 10\r\n\r\n123",
+        "POST / HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n12",
+        "POST / HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n1\r\n"}) {
+    SCOPED_TRACE(bytes);
+    HttpConnection slow(port_);
+    slow.Send(bytes);
+    const HttpReply reply = slow.Receive();
+    EXPECT_EQ(reply.status, 408);
+    EXPECT_NE(reply.body.find("408|The request did not arrive whole within 0.05 seconds"), std::string::npos)
+        << reply.body;
+    EXPECT_EQ(reply.headers.at("connection"), "close");
+    EXPECT_EQ(slow.ReceiveAll(), "");
+  }
+  HttpConnection waits(port_);
+  waits.Send("POST / HTTP/1.1\r\nHost: t\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n");
+  EXPECT_NE(waits.ReceiveAll().find("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 408 Request Timeout"), std::string::npos);
+  HttpConnection second(port_);
+  second.Send(RequestText("GET", "/1", "") + "GET /2 HT");
+  EXPECT_EQ(second.Receive().status, 200);
+  EXPECT_EQ(second.Receive().status, 408) << "of the second request on a connection, too";
+}
+
+TEST_F(HttpLimits, IdleConnectionsAreClosedWithoutAWord) {
+  Start({.keep_alive_ms = 50});
   HttpConnection idle(port_);
-  idle.ReceiveAll();
+  EXPECT_EQ(idle.ReceiveAll(), "");
+  HttpConnection used(port_);
+  used.Send(RequestText("GET", "/", ""));
+  EXPECT_EQ(used.Receive().status, 200);
+  EXPECT_EQ(used.ReceiveAll(), "");
+}
+
+TEST_F(HttpLimits, AClientThatTakesNothingIsDropped) {
+  Start({.write_timeout_ms = 50});
+  HttpConnection c(port_, 4096);
+  c.Send(RequestText("GET", "/huge", ""));
+  ASSERT_EQ(gone_.get_future().wait_for(std::chrono::seconds(20)), std::future_status::ready);
+  EXPECT_LT(c.ReceiveAll().size(), size_t{64} << 20) << "what had been sent";
+  server_->Stop();
+  EXPECT_EQ(server_->connections(), 0);
+}
+
+TEST_F(HttpLimits, AClientThatLeavesIsNoticedThoughItSentMore) {
+  Start();
+  HttpConnection c(port_);
+  c.Send(RequestText("GET", "/unanswered", "") + RequestText("GET", "/next", ""));
+  const std::shared_ptr<HttpExchange> waiting = waiting_.get_future().get();
+  c.Send(std::string(20000, 'x'));
+  c.Close();
+  EXPECT_EQ(gone_.get_future().wait_for(std::chrono::seconds(20)), std::future_status::ready);
 }
 
 TEST_F(HttpLimits, TooManyConnectionsAreClosed) {

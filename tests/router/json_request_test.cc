@@ -213,6 +213,8 @@ TEST(JsonRequest, BadChatsAreRefused) {
 TEST(JsonRequest, FieldsThatAreNotBuiltAreRefusedNotIgnored) {
   for (const char* field : {R"("response_format":{"type":"json_object"})",
                             R"("guided_json":{"a":1})",
+                            R"("guided_json":{})",
+                            R"("json_schema":{})",
                             R"("use_beam_search":true)",
                             R"("best_of":3)",
                             R"("suffix":"x")",

@@ -305,6 +305,31 @@ TEST(RequestFlow, DeadlinesOfFirstTokenIdleAndTotal) {
   EXPECT_EQ(Taken(flow), "cancel w1 r g2, fail DEADLINE_EXCEEDED");
 }
 
+TEST(RequestFlow, AWorkerWithoutCreditIsNotIdle) {
+  FlowLimits limits;
+  limits.idle_token_timeout = Ms(60);
+  limits.credit_tokens = 2;
+  RequestFlow flow("r", kPrompt, 2, limits, kStart);
+  flow.Start();
+  flow.WorkerChosen(kA, kStart);
+  flow.News(Tokens(1, 0, kPrompt, {1, 2}), kStart);
+  flow.News(Tokens(1, 1, kPrompt, {1}), kStart);
+  flow.TakeActions();
+  RequestFlow other = flow;
+  other.Timer(kStart + Ms(60));
+  EXPECT_EQ(Taken(other), "cancel w0 r g1, pick again") << "choice 1 has a token of credit left";
+  flow.News(Tokens(1, 1, kPrompt + 1, {2}), kStart);
+  flow.TakeActions();
+  flow.Timer(kStart + Ms(60));
+  EXPECT_EQ(Taken(flow, true), "arm +120") << "it is the client that is waited for";
+  flow.Consumed(0, 1);
+  EXPECT_EQ(Taken(flow), "credit r c0 +1");
+  flow.Timer(kStart + Ms(119));
+  EXPECT_EQ(Taken(flow, true), "arm +120");
+  flow.Timer(kStart + Ms(120));
+  EXPECT_EQ(Taken(flow), "cancel w0 r g1, pick again");
+}
+
 TEST(RequestFlow, NoTokenInTimeFails) {
   FlowLimits limits;
   limits.first_token_timeout = Ms(100);

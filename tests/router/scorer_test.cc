@@ -129,21 +129,69 @@ TEST(MakeScorer, AnUnknownPolicyNamesWhatThereIs) {
 }
 
 TEST(LoadTicket, GivesBackExactlyWhatItTook) {
-  auto load = std::make_shared<OutstandingLoad>();
+  FakeClock clock;
+  auto load = std::make_shared<OutstandingLoad>(clock);
   {
-    LoadTicket first(load, 100);
-    LoadTicket second(load, 50);
-    EXPECT_EQ(load->uncached_tokens, 150);
+    LoadTicket first(load, 100, 120);
+    LoadTicket second(load, 50, 50);
+    EXPECT_EQ(load->QueuedTokens(0), 150);
+    EXPECT_EQ(load->PromptTokens(), 170);
     first.PrefillDone();
     first.PrefillDone();
-    EXPECT_EQ(load->uncached_tokens, 50);
-    EXPECT_EQ(load->requests, 2);
+    EXPECT_EQ(load->QueuedTokens(0), 50);
+    EXPECT_EQ(load->PromptTokens(), 50);
+    EXPECT_EQ(load->requests(), 2);
     second = std::move(first);
-    EXPECT_EQ(load->uncached_tokens, 0);
-    EXPECT_EQ(load->requests, 1);
+    EXPECT_EQ(load->QueuedTokens(0), 0);
+    EXPECT_EQ(load->requests(), 1);
+    LoadTicket third(load, 7), moved(std::move(third));
+    EXPECT_EQ(load->QueuedTokens(0), 7);
   }
-  EXPECT_EQ(load->uncached_tokens, 0);
-  EXPECT_EQ(load->requests, 0);
+  EXPECT_EQ(load->QueuedTokens(0), 0);
+  EXPECT_EQ(load->PromptTokens(), 0);
+  EXPECT_EQ(load->requests(), 0);
+}
+
+TEST(LoadTicket, TheOldestPromptShrinksAtTheWorkersRate) {
+  FakeClock clock;
+  auto load = std::make_shared<OutstandingLoad>(clock);
+  LoadTicket first(load, 1000);
+  clock.Advance(std::chrono::seconds(1));
+  LoadTicket second(load, 500), third(load, 300);
+  EXPECT_EQ(load->QueuedTokens(400), 1400);
+  EXPECT_EQ(load->QueuedTokens(0), 1800) << "the rate is not known";
+  clock.Advance(std::chrono::seconds(5));
+  EXPECT_EQ(load->QueuedTokens(400), 800) << "it has no less than nothing left, and the next one has not begun";
+  first.PrefillDone();
+  EXPECT_EQ(load->QueuedTokens(400), 800);
+  clock.Advance(std::chrono::seconds(1));
+  EXPECT_EQ(load->QueuedTokens(400), 400);
+  third.Release();
+  EXPECT_EQ(load->QueuedTokens(400), 100) << "one that left from the middle changes nothing for the oldest";
+  second.Release();
+  EXPECT_EQ(load->QueuedTokens(400), 0);
+  clock.Advance(std::chrono::seconds(9));
+  LoadTicket late(load, 100);
+  EXPECT_EQ(load->QueuedTokens(400), 100) << "an idle worker is no head start";
+}
+
+TEST(LoadTicket, APromptUnderWayWillBeHeld) {
+  FakeClock clock;
+  auto load = std::make_shared<OutstandingLoad>(clock);
+  const auto keys = [](std::vector<uint64_t> k) { return std::make_shared<const std::vector<uint64_t>>(std::move(k)); };
+  const auto under_way = [&load](const std::vector<uint64_t>& k) { return load->UnitsUnderWay(k); };
+  EXPECT_EQ(under_way({1, 2, 3}), 0u);
+  LoadTicket none(load, 10), short_one(load, 10, 32, keys({1, 2})), long_one(load, 10, 80, keys({1, 2, 3, 4, 5}));
+  LoadTicket decodes(load, 0, 96, keys({9, 8}));
+  EXPECT_EQ(under_way({1, 2, 3, 4, 5, 6}), 5u);
+  EXPECT_EQ(under_way({1, 2, 3, 4}), 4u);
+  EXPECT_EQ(under_way({1, 2, 3, 7, 8, 9}), 3u);
+  EXPECT_EQ(under_way({1}), 1u);
+  EXPECT_EQ(under_way({2, 3}), 0u);
+  EXPECT_EQ(under_way({}), 0u);
+  EXPECT_EQ(under_way({9, 8}), 0u) << "it computes no prompt";
+  long_one.PrefillDone();
+  EXPECT_EQ(under_way({1, 2, 3, 7}), 2u) << "what has been computed is told by events";
 }
 
 // Two prefill workers and two decode workers, as a fleet lists them.

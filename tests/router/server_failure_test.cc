@@ -303,6 +303,37 @@ TEST_F(RouterTest, ASlowClientStopsItsSequenceAndLosesNothing) {
   EXPECT_EQ(StreamedText(EventsOf(c.Receive().body)), FakeWorker::TextOf(0, 8, kTokens));
 }
 
+TEST_F(RouterTest, AClientThatReadsNothingForTooLongIsCancelledOnTheWorker) {
+  FakeWorker worker({.max_model_len = 1 << 20});
+  RouterConfig config;
+  config.relay_credit_tokens = 64;
+  config.write_buffer_bytes = 4096;
+  config.write_timeout_ms = 200;
+  Start({&worker}, config);
+  HttpConnection c(port_, 4096);
+  c.Send(RequestText("POST", "/v1/completions", Completion(R"("stream":true,"max_tokens":60000)")));
+  ASSERT_TRUE(worker.Wait([&] { return worker.cancels().size() == 1; }));
+  EXPECT_EQ(worker.cancels()[0].request_id(), worker.attaches()[0].key().request_id());
+  EXPECT_LT(worker.tokens_sent(), 30000);
+  ASSERT_TRUE(worker.Wait([&] { return Metric("baton_router_running_requests") == 0; }));
+  EXPECT_EQ(c.ReceiveAll().find("[DONE]"), std::string::npos);
+}
+
+TEST_F(RouterTest, AClientThatStopsSendingHasOpenAisErrorWithTheSeconds) {
+  RouterConfig config;
+  config.read_timeout_ms = 1500;
+  Start({}, config, false);
+  HttpConnection c(port_);
+  c.Send("POST /v1/chat/completions HTTP/1.1\r\nHost: t\r\nContent-Length: 100\r\n\r\n{");
+  const HttpReply reply = c.Receive();
+  EXPECT_EQ(reply.status, 408);
+  const Json error = Json::parse(reply.body)["error"];
+  EXPECT_EQ(error["code"], "request_timeout");
+  EXPECT_EQ(error["type"], "timeout_error");
+  EXPECT_EQ(error["message"],
+            "The request did not arrive whole within 1.5 seconds of its first byte (--read-timeout-ms).");
+}
+
 TEST_F(RouterTest, DrainRefusesNewRequestsAndLetsRunningOnesFinish) {
   FakeWorker worker({.hold_after = 1});
   Start({&worker});

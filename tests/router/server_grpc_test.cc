@@ -146,6 +146,33 @@ TEST_F(GrpcTest, AGrpcClientThatLeavesOrRunsOutOfTimeCancelsOnTheWorker) {
   EXPECT_LE(worker.attaches()[1].deadline_ms(), 100u);
 }
 
+TEST_F(GrpcTest, AGrpcClientThatReadsNothingForTooLongIsCancelledOnTheWorker) {
+  FakeWorker worker({.max_model_len = 1 << 20});
+  RouterConfig config;
+  config.relay_credit_tokens = 64;
+  config.write_buffer_bytes = 4096;
+  config.write_timeout_ms = 200;
+  Start({&worker}, config);
+  grpc::ChannelArguments args;  // else the client's library takes megabytes that nobody reads
+  args.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  args.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 65535);
+  auto stub = v1::Generation::NewStub(
+      grpc::CreateCustomChannel(StrCat("127.0.0.1:", server_->grpc_port()), grpc::InsecureChannelCredentials(), args));
+  v1::GenerateRequest request;
+  request.mutable_tokens()->add_ids(9);
+  request.mutable_sampling()->set_max_tokens(60000);
+  request.set_return_token_ids(true);
+  grpc::ClientContext context;
+  auto reader = stub->Generate(&context, request);
+  v1::GenerateChunk chunk;
+  ASSERT_TRUE(reader->Read(&chunk));
+  ASSERT_TRUE(worker.Wait([&] { return worker.cancels().size() == 1; }));
+  EXPECT_LT(worker.tokens_sent(), 60000);
+  ASSERT_TRUE(worker.Wait([&] { return Metric("baton_router_running_requests") == 0; }));
+  while (reader->Read(&chunk)) continue;
+  EXPECT_FALSE(reader->Finish().ok());
+}
+
 TEST_F(GrpcTest, KeysGuardIt) {
   FakeWorker worker;
   RouterConfig config;

@@ -325,6 +325,25 @@ TEST_F(RouterTest, TheWorkerThatHoldsThePrefixIsChosen) {
   EXPECT_EQ(Metric("baton_prefix_hit_tokens_predicted_total"), 4 * 79);
 }
 
+TEST_F(RouterTest, APromptFollowsOneUnderWayThatBeginsAsItDoes) {
+  FakeWorker a({.hold_after = 0}), b({.hold_after = 0});
+  Start({&a, &b});
+  std::vector<std::unique_ptr<HttpConnection>> clients;
+  for (int i = 0; i < 3; ++i) {
+    clients.push_back(std::make_unique<HttpConnection>(port_));
+    clients.back()->Send(RequestText("POST", "/v1/completions", Completion(R"("max_tokens":1)", i == 2 ? 80 : 160)));
+    ASSERT_TRUE(a.Wait([&] { return a.attaches().size() + b.attaches().size() == static_cast<size_t>(i) + 1; }));
+  }
+  EXPECT_EQ(std::max(a.attaches().size(), b.attaches().size()), 3u) << "no event has told of its units yet";
+  clients.push_back(std::make_unique<HttpConnection>(port_));
+  clients.back()->Send(RequestText("POST", "/v1/completions", R"({"prompt":"something else","max_tokens":1})"));
+  ASSERT_TRUE(a.Wait([&] { return a.attaches().size() + b.attaches().size() == 4; }));
+  EXPECT_EQ(std::max(a.attaches().size(), b.attaches().size()), 3u) << "another prompt goes where nothing waits";
+  a.Release();
+  b.Release();
+  for (auto& client : clients) EXPECT_EQ(client->Receive().status, 200);
+}
+
 TEST_F(RouterTest, RoundRobinTakesEachInTurn) {
   FakeWorker a, b;
   RouterConfig config;

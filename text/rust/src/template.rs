@@ -9,6 +9,7 @@ use crate::strftime::strftime;
 use minijinja::value::ValueKind;
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, Value};
 use serde_json::{Map, Value as Json};
+use std::cell::Cell;
 use std::io::Write;
 
 const NAME: &str = "chat_template";
@@ -22,6 +23,10 @@ const CONTINUE_TAG: &str = "CONTINUE_FINAL_MESSAGE_TAG ";
 pub struct Template {
     env: Environment<'static>,
     tokens: Map<String, Json>,
+}
+
+thread_local! {
+    static NOW_S: Cell<i64> = const { Cell::new(0) }; // of the rendering that runs on this thread
 }
 
 #[repr(C)]
@@ -118,6 +123,10 @@ fn environment() -> Environment<'static> {
     };
     env.add_test("sequence", sequence);
     env.add_test("iterable", move |value: &Value| sequence(value) || value.kind() == ValueKind::Iterable);
+    env.add_function("strftime_now", |format: &str| {
+        let text = strftime(format, NOW_S.get());
+        text.ok_or_else(|| Error::new(ErrorKind::InvalidOperation, format!("strftime_now cannot print {format:?}")))
+    });
     env.add_function("raise_exception", |message: Value| -> Result<Value, Error> {
         let text = python::to_str(&message)?;
         Err(Error::new(ErrorKind::InvalidOperation, text.clone()).with_source(Raised(text)))
@@ -251,10 +260,7 @@ impl Template {
     fn run(&self, context: Value, fuel: u64, bytes: usize, now_s: i64) -> Outcome<String> {
         let mut env = self.env.clone(); // cheap: its parts are shared
         env.set_fuel(Some(fuel));
-        env.add_function("strftime_now", move |format: &str| {
-            let text = strftime(format, now_s);
-            text.ok_or_else(|| Error::new(ErrorKind::InvalidOperation, format!("strftime_now cannot print {format:?}")))
-        });
+        NOW_S.set(now_s);
         budget::reset(bytes);
         let mut out = Capped(Vec::new());
         let template = env.get_template(NAME).map_err(failure)?;
