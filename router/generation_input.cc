@@ -1,10 +1,12 @@
 #include "router/generation_input.h"
 
+#include <sys/random.h>
+
 #include <algorithm>
 #include <cmath>
-#include <random>
 #include <utility>
 
+#include "common/check.h"
 #include "common/str_cat.h"
 #include "router/sampling_limits.h"
 
@@ -99,8 +101,9 @@ MaybeError FitContext(const WorkerFacts& facts, const SamplingOptions& defaults,
 
 // A seed is drawn at admission, so that every attempt of the request draws the same numbers.
 uint64_t DrawSeed() {
-  std::random_device device;
-  return (static_cast<uint64_t>(device()) << 32 | device()) & 0x7fffffffffffffffull;
+  uint64_t seed = 0;
+  BATON_CHECK(getrandom(&seed, sizeof seed, 0) == sizeof seed);
+  return seed & 0x7fffffffffffffffull;
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // What the router itself costs, on one core: CPU per streamed request and per relayed token by how many sequences share
 // a step, beside a program that only sends as many bytes; the time it adds at half load; memory per connection; its
 // prefix index. Workers (scripted) and clients run in processes of their own on the other core.
-//   bench_router [--only paced|unpaced|large|latency|connections|index] [--json FILE]
+//   bench_router [--only paced|unpaced|requests|large|latency|connections|index] [--json FILE]
 #include <arpa/inet.h>
 #include <netinet/tcp.h>
 #include <sys/resource.h>
@@ -138,13 +138,21 @@ nlohmann::json Tokens(int step_us, const std::vector<int>& widths) {
   return out;
 }
 
+/// Many short answers: what a request costs beside its tokens.
+nlohmann::json Requests() {
+  Setup setup(0);
+  setup.Run({.requests = 512});
+  return Figures("1 KB request, 1 token; 32 connections, 8,000 requests",
+                 setup.PerRequest({.requests = 8000, .parallel = 32}));
+}
+
 nlohmann::json LargePrompt() {
   Setup setup(0);
   setup.Run({.requests = 256});
   Load load{.requests = 1, .prompt_bytes = 220 << 10, .parallel = 1};
   nlohmann::json out;
   out["first"] = Figures("220 KB prompt, never seen (tokenized)", setup.PerRequest(load));
-  load.requests = 200;
+  load.requests = 1000;
   out["again"] = Figures("220 KB prompt, seen before", setup.PerRequest(load));
   return out;
 }
@@ -191,6 +199,7 @@ int Main(int argc, char** argv) {
   nlohmann::json out;
   if (wanted("paced")) out["paced"] = Tokens(5000, {1, 8, 32, 256});
   if (wanted("unpaced")) out["unpaced"] = Tokens(1, {32, 256});
+  if (wanted("requests")) out["requests"] = Requests();
   if (wanted("large")) out["large_prompt"] = LargePrompt();
   if (wanted("latency")) out["half_load"] = Latency();
   if (wanted("connections")) out["connections"] = ManyConnections();

@@ -114,7 +114,7 @@ absl::Status Fleet::Admit(int32_t slot, const WorkerFacts& facts) {
   if (!facts.hash_key.empty() && facts.hash_key != KeyBytes(key_)) {
     if (key_from_file_ || OthersReady(slot)) {
       return absl::FailedPreconditionError(
-          "hash_key: the worker's key is not this router's; give every router the same --hash-key-file");
+          "hash_key: the worker's key is not this router's; give every router and worker the same --hash-key-file");
     }
     if (facts.hash_key.size() != key_.bytes.size()) {
       return absl::FailedPreconditionError(

@@ -4,6 +4,8 @@
 
 #include "router/http/http_server.h"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 
 #include <atomic>
@@ -42,6 +44,7 @@ namespace {
 constexpr Duration kLastBytes = std::chrono::seconds(2);  // for answers that are complete when the server stops
 constexpr size_t kReadBytes = 64 << 10;                   // of a body at once
 constexpr size_t kIdleBytes = 4096;                       // of a request's first read, and kept by an idle connection
+constexpr int kUnsentBytes = 128 << 10;     // that the kernel keeps of an answer: what more there is waits for credit
 constexpr size_t kDiscardBytes = 64 << 20;  // read and dropped so that a refused client sees the answer, not a reset
 
 }  // namespace
@@ -114,6 +117,7 @@ asio::awaitable<void> HttpServer::Inner::Accept() {
     }
     error_code ignored;
     socket.set_option(tcp::no_delay(true), ignored);
+    setsockopt(socket.native_handle(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kUnsentBytes, sizeof kUnsentBytes);
     socket.non_blocking(true, ignored);
     ++connections;
     auto& context = ExecutorPoolAccess::Context(pool, home);
