@@ -1,9 +1,8 @@
 // The engine's forward pass on a real model: prefill of 512 and 2048 tokens, decode of one stream, and decode of 8, 16
-// and 32 sequences, in tokens/s. Beside llama.cpp on the same GGUF file when its
-// llama-bench is given; the two take turns.
-// --by-op 1 says where the time went.
-//   bench_engine MODEL [--threads 2] [--rounds 5] [--only pp512] [--by-op 1] [--dummy 1] [--llama-bench PATH] [--json
-//   FILE]
+// and 32 sequences, in tokens/s. Beside llama.cpp on the same GGUF file when its llama-bench is given; the two take
+// turns. --by-op 1 says where the time went.
+//   bench_engine MODEL [--threads 2] [--rounds 5] [--only pp512] [--by-op 1] [--dummy 1] [--llama-bench PATH]
+//                      [--json FILE]
 #include <algorithm>
 #include <array>
 #include <cstdio>
