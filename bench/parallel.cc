@@ -7,8 +7,8 @@
 
 #include "bench/lib/measure.h"
 #include "common/check.h"
+#include "common/log.h"
 #include "engine/step/step_batch.h"
-#include "spdlog/spdlog.h"
 #include "worker/start_up.h"
 
 using namespace baton;
@@ -79,7 +79,7 @@ int main(int argc, char** argv) {
   BATON_CHECK(argc > 1, "usage: bench_parallel MODEL [--threads N] [--rounds N] [--dummy 1] [--json FILE]");
   const int threads = std::stoi(bench::Flag(argc, argv, "threads", "2")),
             rounds = std::stoi(bench::Flag(argc, argv, "rounds", "5"));
-  spdlog::set_level(spdlog::level::warn);
+  SetLogLevel("warning");
   std::vector<std::unique_ptr<Ranks>> ranks;
   std::vector<std::function<void()>> contenders;
   for (const Shape& shape : kShapes) {

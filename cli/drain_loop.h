@@ -12,7 +12,7 @@
 #include "cli/exit_code.h"
 #include "cli/signals.h"
 #include "common/clock.h"
-#include "spdlog/spdlog.h"
+#include "common/log.h"
 
 namespace baton::cli {
 
@@ -52,7 +52,7 @@ int ServeUntilSignal(const Clock& clock, Server& server, Duration grace,
     server.Stop();
     return Fail(status);
   }
-  spdlog::info("draining (signal {}; once more to stop at once)", signal);
+  LogInfo("draining (signal {}; once more to stop at once)", signal);
   server.Drain();
   const TimePoint deadline = clock.Now() + grace;
   while (!server.WaitDrained(kPoll) && clock.Now() < deadline) {

@@ -4,13 +4,12 @@
 #include "cli/command.h"
 #include "cli/drain_loop.h"
 #include "cli/exit_code.h"
-#include "cli/log_level.h"
 #include "cli/process_flags.h"
 #include "cli/ready_file.h"
 #include "cli/signals.h"
+#include "common/log.h"
 #include "router/router_config.h"
 #include "router/server.h"
-#include "spdlog/spdlog.h"
 
 namespace baton::cli {
 namespace {
@@ -27,15 +26,15 @@ int RunRouter(RouterFlags& flags) {
   if (!server.ok()) return Fail(server.status());
   const std::string http = StrCat("http://", flags.config.host, ":", (*server)->http_port());
   const std::string grpc = StrCat(flags.config.host, ":", (*server)->grpc_port());
-  spdlog::info("router: OpenAI API at {}/v1, gRPC at {}", http, (*server)->grpc_port() == 0 ? "none" : grpc);
+  LogInfo("router: OpenAI API at {}/v1, gRPC at {}", http, (*server)->grpc_port() == 0 ? "none" : grpc);
 
   const std::string admin =
       (*server)->admin_port() == 0 ? "" : StrCat("http://", flags.config.host, ":", (*server)->admin_port());
-  if (!admin.empty()) spdlog::info("router: admin at {}", admin);
+  if (!admin.empty()) LogInfo("router: admin at {}", admin);
 
   auto on_ready = [&] {
-    spdlog::info("router: ready in {:.2f} s, serving {} at {}/v1", Seconds(clock.Now() - start),
-                 (*server)->model_name(), http);
+    LogInfo("router: ready in {:.2f} s, serving {} at {}/v1", Seconds(clock.Now() - start), (*server)->model_name(),
+            http);
     return WriteReadyFile(flags.ready.ready_file, {{"BATON_HTTP", http}, {"BATON_GRPC", grpc}, {"BATON_ADMIN", admin}});
   };
   return ServeUntilSignal(clock, **server, std::chrono::milliseconds(flags.config.shutdown_timeout_ms), on_ready);

@@ -18,10 +18,10 @@
 #include "cli/serve_config.h"
 #include "cli/supervisor.h"
 #include "common/errno_text.h"
+#include "common/log.h"
 #include "common/prefix_hash.h"
 #include "common/status.h"
 #include "router/router_config.h"
-#include "spdlog/spdlog.h"
 #include "worker/worker_config.h"
 
 namespace baton::cli {

@@ -13,9 +13,9 @@
 #include "cli/exit_code.h"
 #include "cli/signals.h"
 #include "common/errno_text.h"
+#include "common/log.h"
 #include "common/status.h"
 #include "common/str_cat.h"
-#include "spdlog/spdlog.h"
 
 extern char** environ;
 
@@ -113,7 +113,7 @@ std::optional<int> Supervisor::Reap() {
     }
     if (clock_.Now() - child->started > kHealthyAfter) child->backoff = kFirstBackoff;
     child->restart_at = clock_.Now() + child->backoff;
-    spdlog::warn("{} ended with {}; restart in {:.1f} s", child->spec.name, code, Seconds(child->backoff));
+    LogWarning("{} ended with {}; restart in {:.1f} s", child->spec.name, code, Seconds(child->backoff));
     child->backoff = std::min(child->backoff * 2, kMaxBackoff);
   }
   return fatal;
@@ -123,7 +123,7 @@ void Supervisor::RestartDue() {
   for (Child& child : children_) {
     if (!child.restart_at || *child.restart_at > clock_.Now()) continue;
     if (absl::Status status = Spawn(child); !status.ok()) {
-      spdlog::error("{}", std::string(status.message()));
+      LogError("{}", std::string(status.message()));
       child.restart_at = clock_.Now() + kMaxBackoff;
     }
   }
@@ -170,8 +170,7 @@ void Supervisor::StopAll(Duration grace) {
       const bool again = signal && *signal != SIGCHLD;
       if (!kill_now && !again && clock_.Now() < deadline) continue;
       if (!kill_now)
-        spdlog::warn("{} {} and is killed", child->spec.name,
-                     again ? "was told twice to stop" : "did not stop in time");
+        LogWarning("{} {} and is killed", child->spec.name, again ? "was told twice to stop" : "did not stop in time");
       kill_now = again || kill_now;
       kill(child->pid, SIGKILL);
       waitpid(child->pid, nullptr, 0);

@@ -4,14 +4,13 @@
 #include "cli/command.h"
 #include "cli/drain_loop.h"
 #include "cli/exit_code.h"
-#include "cli/log_level.h"
 #include "cli/process_flags.h"
 #include "cli/rank_processes.h"
 #include "cli/ready_file.h"
 #include "cli/signals.h"
+#include "common/log.h"
 #include "decode_worker/decode_role.h"
 #include "prefill_worker/prefill_role.h"
-#include "spdlog/spdlog.h"
 #include "worker/worker_config.h"
 #include "worker/worker_server.h"
 
@@ -44,10 +43,10 @@ int RunWorker(WorkerFlags& flags) {
       worker::WorkerServer::Start(flags.config, kVersion, RoleFor(flags.config.role), std::move(ranks));
   if (!server.ok()) return Fail(server.status());
   const std::string address = StrCat(flags.config.host, ":", (*server)->port());
-  spdlog::info("worker: gRPC at {}", address);
+  LogInfo("worker: gRPC at {}", address);
   auto on_ready = [&]() -> absl::Status {
     if (absl::Status status = (*server)->LoadStatus(); !status.ok()) return status;
-    spdlog::info("worker: ready in {:.2f} s", Seconds(clock.Now() - start));
+    LogInfo("worker: ready in {:.2f} s", Seconds(clock.Now() - start));
     return WriteReadyFile(flags.ready.ready_file, {{"BATON_WORKER", address}});
   };
   return ServeUntilSignal(clock, **server, std::chrono::milliseconds(flags.config.shutdown_timeout_ms), on_ready);

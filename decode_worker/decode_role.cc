@@ -4,11 +4,11 @@
 #include <random>
 #include <utility>
 
+#include "common/log.h"
 #include "common/status.h"
 #include "decode_worker/landing.h"
 #include "decode_worker/ticket_codec.h"
 #include "decode_worker/ticket_desk.h"
-#include "spdlog/spdlog.h"
 #include "worker/kv_pool_view.h"
 #include "worker/transfer_thread.h"
 
@@ -61,8 +61,8 @@ class DecodeRole final : public worker::Role, private LandingEvents {
     role->facts_ = facts;
     role->desk_ = std::make_unique<TicketDesk>(std::move(facts), *role->landing_, role->thread_, context.clock);
     role->policy_.desk = role->desk_.get();
-    spdlog::info("worker: takes KV at {}, {} slots of {} bytes", role->landing_->address(),
-                 context.config.landing_slots, context.config.landing_slot_bytes);
+    LogInfo("worker: takes KV at {}, {} slots of {} bytes", role->landing_->address(), context.config.landing_slots,
+            context.config.landing_slot_bytes);
     return role;
   }
 

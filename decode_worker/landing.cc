@@ -2,9 +2,9 @@
 
 #include <utility>
 
+#include "common/log.h"
 #include "common/status.h"
 #include "kvtransfer/slot_format.h"
-#include "spdlog/spdlog.h"
 
 namespace baton::decode_worker {
 
@@ -51,7 +51,7 @@ absl::StatusOr<std::unique_ptr<Landing>> Landing::Create(const worker::WorkerCon
       continue;
     }
     first.Update(opened);
-    spdlog::warn("landing: no KV by {}: {}", kind, View(opened.message()));
+    LogWarning("landing: no KV by {}: {}", kind, View(opened.message()));
   }
   if (landing->ways_.empty()) return first;
   landing->address_ = addresses.Pack();
@@ -119,11 +119,11 @@ void Landing::OnSelfTest(WriterId writer, const SelfTestMessage& message) {
   Way& way = WayOf(writer);
   if (message.step == SelfTestMessage::Step::kOver && message.ok) {
     latest_ = way.index();
-    spdlog::info("landing: a prefill worker comes by {} ({}), {:.2f} GB/s in its self-test", way.kind(), message.text,
-                 message.gigabytes_per_second);
+    LogInfo("landing: a prefill worker comes by {} ({}), {:.2f} GB/s in its self-test", way.kind(), message.text,
+            message.gigabytes_per_second);
   } else if (message.step == SelfTestMessage::Step::kOver) {
     ++counters_.self_tests_failed;
-    spdlog::warn("landing: a prefill worker's self-test by {} failed", way.kind());
+    LogWarning("landing: a prefill worker's self-test by {} failed", way.kind());
   }
   way.test->OnMessage(PeerOf(writer), message, clock_.Now());
 }
@@ -133,7 +133,7 @@ void Landing::OnMessage(WriterId peer, std::string_view bytes) {
   if (message.ok() && std::holds_alternative<ToPrefill>(*message))
     message = absl::InvalidArgumentError("a message for the other side");
   if (!message.ok()) {
-    spdlog::warn("landing: peer {} is cut off: {}", peer, View(message.status().message()));
+    LogWarning("landing: peer {} is cut off: {}", peer, View(message.status().message()));
     thread_.Post([this, peer] { Cut(peer); });
     return events_.OnWriterLost(peer);
   }
@@ -148,7 +148,7 @@ void Landing::OnMessage(WriterId peer, std::string_view bytes) {
 }
 
 void Landing::OnLost(WriterId peer, const absl::Status& why) {
-  spdlog::info("landing: peer {} is gone: {}", peer, View(why.message()));
+  LogInfo("landing: peer {} is gone: {}", peer, View(why.message()));
   ++counters_.writers_lost;
   WayOf(peer).test->OnLost(PeerOf(peer), clock_.Now());
   events_.OnWriterLost(peer);
@@ -180,8 +180,8 @@ void Landing::Place(const PlaceOrder& order) {
   counters_.nanoseconds += (clock_.Now() - start).count();
   ++counters_.slots;
   if (!status.ok()) {
-    spdlog::warn("landing: ticket {} epoch {} lane {} slot {}: {}", order.lane.ticket, order.lane.epoch,
-                 order.lane.lane, order.slot.slot, View(status.message()));
+    LogWarning("landing: ticket {} epoch {} lane {} slot {}: {}", order.lane.ticket, order.lane.epoch, order.lane.lane,
+               order.slot.slot, View(status.message()));
   }
   events_.OnPlaced({order.lane, order.slot, status.ok()});
 }

@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/log.h"
 #include "common/status.h"
 #include "proto/worker.pb.h"
-#include "spdlog/spdlog.h"
 #include "worker/kv_pool_view.h"
 
 namespace baton::decode_worker {
@@ -71,7 +71,7 @@ void TicketDesk::OnRouterLeft(const std::string& session) {
 }
 
 void TicketDesk::Do(const decode::ReservationShed& action) {
-  spdlog::info("handoff: ticket {} was given up unbound: KV memory is short", action.ticket);
+  LogInfo("handoff: ticket {} was given up unbound: KV memory is short", action.ticket);
 }
 
 bool TicketDesk::Shed() {
@@ -147,11 +147,11 @@ void TicketDesk::OnHello(WriterId id, LaneHello hello) {
     writer.why_not = std::string(View(same.message()));
   }
   if (!writer.why_not.empty())
-    spdlog::warn("handoff: prefill worker {} does not fit: {}", hello.incarnation, writer.why_not);
+    LogWarning("handoff: prefill worker {} does not fit: {}", hello.incarnation, writer.why_not);
   const auto same_life = [&hello](const auto& known) { return known.second.hello.incarnation == hello.incarnation; };
   if (hello.numerics_id != facts_.numerics_id && std::none_of(writers_.begin(), writers_.end(), same_life)) {
-    spdlog::warn("handoff: prefill worker {} computes with numerics {}, this one with {}: answers keep Promise B only",
-                 hello.incarnation, hello.numerics_id, facts_.numerics_id);
+    LogWarning("handoff: prefill worker {} computes with numerics {}, this one with {}: answers keep Promise B only",
+               hello.incarnation, hello.numerics_id, facts_.numerics_id);
   }
   writer.hello = std::move(hello);
   writers_[id] = std::move(writer);
@@ -339,8 +339,7 @@ void TicketDesk::GiveUpSilentWriters() {
     }
   }
   for (WriterId writer : silent) {
-    spdlog::warn("handoff: prefill worker {} is silent: its KV is computed here",
-                 writers_.at(writer).hello.incarnation);
+    LogWarning("handoff: prefill worker {} is silent: its KV is computed here", writers_.at(writer).hello.incarnation);
     OnWriterGone(writer, false);
   }
 }

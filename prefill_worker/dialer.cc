@@ -4,10 +4,10 @@
 #include <utility>
 
 #include "absl/strings/str_join.h"
+#include "common/log.h"
 #include "common/status.h"
 #include "kvtransfer/faulty_transport.h"
 #include "kvtransfer/lane_codec.h"
-#include "spdlog/spdlog.h"
 
 namespace baton::prefill_worker {
 
@@ -89,7 +89,7 @@ void Dialer::TryNext(prefill::PeerId peer) {
     call.NoteFailed(worker::KindOf(address), begun);
   }
   const absl::Status why = absl::UnavailableError(StrCat("no way to the decode worker works: ", call.tried));
-  spdlog::warn("sender: {}", View(why.message()));
+  LogWarning("sender: {}", View(why.message()));
   calls_.erase(peer);
   events_.OnPeerLost(peer, why);
 }
@@ -120,14 +120,14 @@ void Dialer::OnTested(prefill::PeerId peer, const std::string& kind, absl::Statu
   call.test = nullptr;
   if (!result.ok()) {
     ++failed_self_tests_;
-    spdlog::warn("sender: {} is not used for this decode worker: {}", kind, View(result.status().message()));
+    LogWarning("sender: {} is not used for this decode worker: {}", kind, View(result.status().message()));
     call.NoteFailed(kind, result.status());
     Leave(call);
     return TryNext(peer);
   }
   call.path = {result->receiver, kind, result->path, result->gigabytes_per_second};
-  spdlog::info("sender: decode worker {} is reached by {} ({}), {:.2f} GB/s in the self-test{}{}", result->receiver,
-               kind, result->path, result->gigabytes_per_second, call.tried.empty() ? "" : "; not by ", call.tried);
+  LogInfo("sender: decode worker {} is reached by {} ({}), {:.2f} GB/s in the self-test{}{}", result->receiver, kind,
+          result->path, result->gigabytes_per_second, call.tried.empty() ? "" : "; not by ", call.tried);
   Publish();
   events_.OnReached(peer, {call.link->transport.get(), call.number});
 }
@@ -169,7 +169,7 @@ void Dialer::OnLost(Link& link, PeerNumber number, const absl::Status& why) {
 void Dialer::Drop(prefill::PeerId peer, const absl::Status& why) {
   auto call = calls_.extract(peer);
   if (call.empty()) return;
-  spdlog::info("sender: a decode worker is gone: {}", View(why.message()));
+  LogInfo("sender: a decode worker is gone: {}", View(why.message()));
   Leave(call.mapped());
   Publish();
   events_.OnPeerLost(peer, why);

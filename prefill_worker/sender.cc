@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/log.h"
 #include "common/status.h"
-#include "spdlog/spdlog.h"
 
 namespace baton::prefill_worker {
 namespace {
@@ -112,8 +112,8 @@ void Sender::Begin(WriteOrder order, std::shared_ptr<BouncePool::Buffer> buffer,
                                                     order.slot.turn, order.segments, pool_, order.tables, slot_bytes);
   if (!bytes.ok()) {
     Arrive(order.peer, order.lane, 1);
-    spdlog::warn("sender: ticket {} epoch {} lane {}: {}", order.lane.ticket, order.lane.epoch, order.lane.lane,
-                 View(bytes.status().message()));
+    LogWarning("sender: ticket {} epoch {} lane {}: {}", order.lane.ticket, order.lane.epoch, order.lane.lane,
+               View(bytes.status().message()));
     const absl::Status why = absl::DataLossError(bytes.status().message());  // whatever it was: decode hears of no slot
     return events_.OnPush(prefill::Written{order.peer, order.lane, order.slot, why});
   }

@@ -1,10 +1,9 @@
 #include "router/generation_call.h"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 #include <utility>
 
+#include "common/log.h"
 #include "common/str_cat.h"
 #include "router/fleet/prompt_logprobs.h"
 
@@ -300,7 +299,7 @@ void GenerationCall::Do(Fail action) {
     error.http_status = 502;
     error.code = "worker_lost";
   }
-  spdlog::warn("request {} failed: {}", generation_.request_id, error.message);
+  LogWarning("request {} failed: {}", generation_.request_id, error.message);
   const auto sink = sink_;
   Finish("error");
   sink->OnFailed(error);
@@ -362,10 +361,10 @@ void GenerationCall::Finish(const char* reason) {
 
 void GenerationCall::Log(const char* reason, double seconds) const {
   const GenerationUsage usage = Usage();
-  spdlog::info("request {} {}: prompt {} (cached {}), output {}, {:.3f} s, first token {:.3f} s, seed {}, worker {}{}",
-               generation_.request_id, reason, usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens,
-               seconds, first_token_ ? Seconds(*first_token_ - arrived_) : 0, generation_.sampling.seed.value_or(0),
-               flow_.worker().slot, flow_.attempts() > 1 ? StrCat(", ", flow_.attempts(), " attempts") : "");
+  LogInfo("request {} {}: prompt {} (cached {}), output {}, {:.3f} s, first token {:.3f} s, seed {}, worker {}{}",
+          generation_.request_id, reason, usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens, seconds,
+          first_token_ ? Seconds(*first_token_ - arrived_) : 0, generation_.sampling.seed.value_or(0),
+          flow_.worker().slot, flow_.attempts() > 1 ? StrCat(", ", flow_.attempts(), " attempts") : "");
 }
 
 }  // namespace baton::router

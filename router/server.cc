@@ -1,7 +1,5 @@
 #include "router/server.h"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 #include <condition_variable>
 #include <future>
@@ -9,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "common/log.h"
 #include "common/open_files.h"
 #include "common/status.h"
 #include "router/api_keys.h"
@@ -42,8 +41,8 @@ void AllowConnections(int32_t connections) {
   constexpr rlim_t kOthers = 256;  // workers, logs, listeners
   const rlim_t wanted = static_cast<rlim_t>(connections) + kOthers, allowed = AllowOpenFiles(wanted);
   if (allowed >= wanted) return;
-  spdlog::warn("the limit of open files is {}: too few for {} connections (--max-connections, ulimit -n)", allowed,
-               connections);
+  LogWarning("the limit of open files is {}: too few for {} connections (--max-connections, ulimit -n)", allowed,
+             connections);
 }
 
 HttpServer::Options HttpOptions(const RouterConfig& config, int32_t port, const char* flag,

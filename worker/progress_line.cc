@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
-#include "spdlog/spdlog.h"
+#include "common/log.h"
 
 namespace baton::worker {
 namespace {
@@ -42,7 +42,7 @@ void ProgressLine::Show(std::string_view phase, double fraction) {
 
 ProgressLine::Sinks StandardProgress() {
   ProgressLine::Sinks sinks;
-  sinks.line = [](const std::string& text) { spdlog::info("{}", text); };
+  sinks.line = [](const std::string& text) { LogInfo("{}", text); };
   if (isatty(STDOUT_FILENO) == 0) return sinks;
   sinks.terminal = [](const std::string& text) {
     std::fwrite(text.data(), 1, text.size(), stdout);

@@ -5,10 +5,10 @@
 #include <thread>
 
 #include "common/host_memory.h"
+#include "common/log.h"
 #include "common/status.h"
 #include "engine/model/kv_groups.h"
 #include "engine/step/step_channel.h"
-#include "spdlog/spdlog.h"
 
 namespace baton::worker {
 namespace {
@@ -102,8 +102,8 @@ absl::Status RunRank(const WorkerConfig& config, int rank, const engine::RankLin
   if (num_blocks[0] == 0) return absl::OkStatus();  // rank 0 says why
   auto memory = MakeRankMemory(*parts.model, place, num_blocks, *parts.ops, &kv);
   BATON_RETURN_IF_ERROR(Agree(links.world, memory.status()));
-  spdlog::info("{}: ready, {:.2f} GiB of weights, {:.2f} GiB of KV", place.Name(),
-               GiB(static_cast<int64_t>(parts.model->weight_bytes())), GiB((*memory)->bytes()));
+  LogInfo("{}: ready, {:.2f} GiB of weights, {:.2f} GiB of KV", place.Name(),
+          GiB(static_cast<int64_t>(parts.model->weight_bytes())), GiB((*memory)->bytes()));
   engine::StepChannel channel(*links.world);
   return engine::FollowSteps(channel, *parts.model, **memory, *parts.ops);
 }

@@ -4,9 +4,9 @@
 #include <thread>
 #include <utility>
 
+#include "common/log.h"
 #include "common/status.h"
 #include "engine/parallel/local_communicator.h"
-#include "spdlog/spdlog.h"
 #include "worker/rank.h"
 #include "worker/rank_host.h"
 

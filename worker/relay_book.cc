@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/log.h"
 #include "common/status.h"
-#include "spdlog/spdlog.h"
 
 namespace baton::worker {
 namespace {
@@ -208,7 +208,7 @@ void RelayBook::OnStreamEnd(const RelaySink* sink, engine::Scheduler& scheduler,
     scheduler.Cancel(key, now);
     Forget(key);
   }
-  if (!lost.empty()) spdlog::info("worker: a router left; {} requests cancelled", lost.size());
+  if (!lost.empty()) LogInfo("worker: a router left; {} requests cancelled", lost.size());
 }
 
 bool RelayBook::Drop(engine::RequestKey key) {

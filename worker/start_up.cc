@@ -10,10 +10,10 @@
 #include "absl/strings/str_format.h"
 #include "common/clock.h"
 #include "common/host_memory.h"
+#include "common/log.h"
 #include "common/status.h"
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/plugin/device_plugin.h"
-#include "spdlog/spdlog.h"
 #include "worker/kv_budget.h"
 #include "worker/numerics_id.h"
 #include "worker/progress_line.h"
@@ -84,10 +84,10 @@ absl::Status AllocateKv(const WorkerConfig& config, RankHost* ranks, LoadedModel
   };
   BATON_RETURN_IF_ERROR(Agree(world, make_all()));
   if (world != nullptr) loaded.channel = std::make_unique<engine::StepChannel>(*world);
-  spdlog::info("Available KV cache memory: {:.2f} GiB", GiB(loaded.blocks.bytes));
-  spdlog::info("KV cache size: {} tokens", loaded.blocks.tokens);
-  spdlog::info("Maximum concurrency for {} tokens per request: {:.2f}x", loaded.max_model_len,
-               static_cast<double>(loaded.blocks.tokens) / loaded.max_model_len);
+  LogInfo("Available KV cache memory: {:.2f} GiB", GiB(loaded.blocks.bytes));
+  LogInfo("KV cache size: {} tokens", loaded.blocks.tokens);
+  LogInfo("Maximum concurrency for {} tokens per request: {:.2f}x", loaded.max_model_len,
+          static_cast<double>(loaded.blocks.tokens) / loaded.max_model_len);
   return absl::OkStatus();
 }
 
@@ -118,17 +118,17 @@ absl::Status LoadWeights(const WorkerConfig& config, StartUpProgress& progress, 
 // What ranks are there, and what the way of summing costs.
 void PrintRanks(const WorkerConfig& config) {
   if (config.ranks() > 1) {
-    spdlog::info("worker: {} ranks as {}: {} share each layer, {} stages of layers; {} threads each", config.ranks(),
-                 config.distributed_executor_backend == "mp" ? "processes" : "threads", config.tensor_parallel_size,
-                 config.pipeline_parallel_size, OpsConfigOf(config).threads);
+    LogInfo("worker: {} ranks as {}: {} share each layer, {} stages of layers; {} threads each", config.ranks(),
+            config.distributed_executor_backend == "mp" ? "processes" : "threads", config.tensor_parallel_size,
+            config.pipeline_parallel_size, OpsConfigOf(config).threads);
   }
   const int leaves = PlaceOf(config, 0).leaves();
   if (config.reduction_width > 1) {
-    spdlog::info("worker: reduction width {}: each layer's two sums are {} products and {} additions on every rank",
-                 config.reduction_width, leaves, leaves - 1);
+    LogInfo("worker: reduction width {}: each layer's two sums are {} products and {} additions on every rank",
+            config.reduction_width, leaves, leaves - 1);
   }
   if (config.reduction_width < config.tensor_parallel_size) {
-    spdlog::info(
+    LogInfo(
         "worker: --reduction-width {} < --tensor-parallel-size {}: answers differ in their last bits from those "
         "at another tensor parallel size",
         config.reduction_width, config.tensor_parallel_size);
@@ -157,7 +157,7 @@ absl::StatusOr<LoadedModel> StartUp(const WorkerConfig& config, StartUpProgress&
   const SteadyClock clock;
   TimePoint phase_start = clock.Now();
   auto done = [&](std::string_view phase) {
-    spdlog::info("worker: {} took {:.2f} s", phase, Seconds(clock.Now() - phase_start));
+    LogInfo("worker: {} took {:.2f} s", phase, Seconds(clock.Now() - phase_start));
     phase_start = clock.Now();
   };
   const engine::RankLinks links = ranks != nullptr ? ranks->links() : engine::RankLinks();
@@ -168,11 +168,11 @@ absl::StatusOr<LoadedModel> StartUp(const WorkerConfig& config, StartUpProgress&
   if (!ops.ok()) return Agree(links.world, ops.status());
   loaded.ops = *std::move(ops);
   const kernels::OpsTraits& traits = loaded.ops->traits();
-  spdlog::info("worker: {} on {} threads, ISA {}, compute {}, KV {}", loaded.name, traits.threads, traits.isa,
-               DTypeName(traits.compute), DTypeName(traits.kv));
+  LogInfo("worker: {} on {} threads, ISA {}, compute {}, KV {}", loaded.name, traits.threads, traits.isa,
+          DTypeName(traits.compute), DTypeName(traits.kv));
   PrintRanks(config);
   BATON_RETURN_IF_ERROR(Agree(links.world, LoadWeights(config, progress, links, loaded)));
-  spdlog::info("worker: weights take {:.2f} GiB", GiB(static_cast<int64_t>(loaded.model->weight_bytes())));
+  LogInfo("worker: weights take {:.2f} GiB", GiB(static_cast<int64_t>(loaded.model->weight_bytes())));
   done("loading the model");
   progress.Set("kv-allocate", 0);
   BATON_RETURN_IF_ERROR(AllocateKv(config, ranks, loaded));

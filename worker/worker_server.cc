@@ -9,8 +9,8 @@
 #include <thread>
 
 #include "absl/strings/str_format.h"
+#include "common/log.h"
 #include "common/status.h"
-#include "spdlog/spdlog.h"
 #include "worker/worker_service.h"
 
 namespace baton::worker {
@@ -137,7 +137,7 @@ class WorkerServer::Parts {
     BATON_ASSIGN_OR_RETURN(LoadedModel loaded, StartUp(config_, state_.progress(), ranks_.get()));
     // A router dials again within two seconds; a worker that chose its own key before could not join the others.
     if (!state_.WaitForKey(kKeyWait))
-      spdlog::info("worker: no router gave a hash key in {} s, taking a random one", Seconds(kKeyWait));
+      LogInfo("worker: no router gave a hash key in {} s, taking a random one", Seconds(kKeyWait));
     BATON_ASSIGN_OR_RETURN(HashKey random, HashKey::Random());
     const HashKey key = state_.AdoptKey(random);
     std::unique_ptr<Role> role;

@@ -6,11 +6,11 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/host_memory.h"
+#include "common/log.h"
 #include "common/status.h"
 #include "engine/model/config_reader.h"
 #include "engine/model/decoder.h"
 #include "engine/model/model_digest.h"
-#include "spdlog/spdlog.h"
 
 namespace baton::engine {
 namespace {
@@ -64,7 +64,7 @@ absl::Status CheckWeights(const std::string& path, const ModelConfig& config, co
                                              faults > static_cast<int64_t>(kShown) ? "; …" : ""));
   }
   const int64_t unused = weights.Unused(static_cast<int64_t>(rules.size()));
-  if (unused > 0) spdlog::info("{} tensors are no part of the text model and are skipped", unused);
+  if (unused > 0) LogInfo("{} tensors are no part of the text model and are skipped", unused);
   return absl::OkStatus();
 }
 

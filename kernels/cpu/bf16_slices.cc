@@ -4,9 +4,9 @@
 #include <cstring>
 
 #include "common/check.h"
+#include "common/log.h"
 #include "common/status.h"
 #include "kernels/cpu/cpu_memory.h"
-#include "spdlog/spdlog.h"
 
 namespace baton::kernels::cpu {
 namespace {
@@ -40,7 +40,7 @@ absl::StatusOr<const Bf16Product*> Bf16Products::Get(int64_t k, int64_t columns)
   if (product == nullptr) {
     BATON_ASSIGN_OR_RETURN(product, Bf16Product::Make(k, columns));
     if (const auto& sizes = product->sizes(); sizes.size() == 1) {
-      spdlog::warn(
+      LogWarning(
           "oneDNN's bf16 layer of {} to {} gives a row other bits in other batches here: computed in tiles of {} rows",
           k, columns, sizes[0]);
     }
@@ -56,7 +56,7 @@ absl::StatusOr<const Bf16Product*> Bf16Products::Widest(int64_t k, int64_t colum
   if (fresh) {
     known->second = wide->ColumnsAgree(*narrow);
     if (!known->second) {
-      spdlog::warn(
+      LogWarning(
           "oneDNN's bf16 layer of {} to {} gives a column other bits than one of {} to {} here: computed in slices of "
           "{}",
           k, columns, k, kNarrowest, kNarrowest);

@@ -1,12 +1,11 @@
 #include "router/fleet/worker_link.h"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 #include <atomic>
 #include <future>
 #include <utility>
 
+#include "common/log.h"
 #include "common/str_cat.h"
 
 namespace baton::router {
@@ -179,7 +178,7 @@ void WorkerLink::Watch() {
 
 // The index of this worker cannot be trusted: a new stream begins with a snapshot. Requests go on.
 void WorkerLink::WatchAgain(const std::string& why) {
-  spdlog::warn("worker {}: {}; asking for a snapshot", view_.address, why);
+  LogWarning("worker {}: {}; asking for a snapshot", view_.address, why);
   Watch();
 }
 
@@ -309,9 +308,9 @@ void WorkerLink::SetState(LinkState state, std::string detail, std::string phase
   std::lock_guard lock(mutex_);
   if (!stopped_ && (view_.state != state || view_.detail != detail)) {
     const auto level =
-        state == LinkState::kLost || state == LinkState::kMismatch ? spdlog::level::warn : spdlog::level::info;
-    spdlog::log(level, "worker {}: {}{}{}{}", view_.address, LinkStateName(state), phase.empty() ? "" : " " + phase,
-                detail.empty() ? "" : ": ", detail);
+        state == LinkState::kLost || state == LinkState::kMismatch ? LogLevel::kWarning : LogLevel::kInfo;
+    Log(level, "worker {}: {}{}{}{}", view_.address, LinkStateName(state), phase.empty() ? "" : " " + phase,
+        detail.empty() ? "" : ": ", detail);
   }
   view_.state = state;
   view_.detail = std::move(detail);

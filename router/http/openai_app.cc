@@ -1,7 +1,5 @@
 #include "router/http/openai_app.h"
 
-#include <spdlog/spdlog.h>
-
 #include <algorithm>
 #include <chrono>
 #include <utility>
@@ -11,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/foreign_text.h"
+#include "common/log.h"
 #include "common/str_cat.h"
 #include "router/http/completion_answer.h"
 #include "router/json_writer.h"
@@ -233,8 +232,8 @@ void OpenAiApp::Complete(const std::shared_ptr<Call>& call, std::variant<Complet
   CompletionRequest request = std::move(std::get<CompletionRequest>(parsed));
   call->request.body = std::string();
   if (!request.unknown_fields.empty()) {
-    spdlog::debug("request {}: unknown fields ignored: {}", call->id,
-                  Printable(absl::StrJoin(request.unknown_fields, ", "), 500));
+    LogDebug("request {}: unknown fields ignored: {}", call->id,
+             Printable(absl::StrJoin(request.unknown_fields, ", "), 500));
   }
   AnswerHead head;
   head.id = StrCat(id_prefix, request.input.request_id.empty() ? call->id : request.input.request_id);
