@@ -100,6 +100,30 @@ KernelCase SoftCapCase(int rows, int n) {
       [=](gpu::Stream& stream) { stream.Upload(out->data(), x.data(), x.size() * 4); });
 }
 
+/// Digests of `rows` tokens in a row, 16 per unit: only those of units that begin are cleared.
+KernelCase BeginUnitsCase(int rows, int heads) {
+  constexpr int kUnit = 16, kBlock = 64;
+  const size_t entries = static_cast<size_t>((rows + kBlock - 1) / kBlock) * (kBlock / kUnit) * heads;
+  std::vector<int32_t> slots(static_cast<size_t>(rows));
+  std::iota(slots.begin(), slots.end(), 0);
+  auto dslots = Shared(slots);
+  auto k = Shared(std::vector<uint64_t>(entries, 7)), v = Shared(std::vector<uint64_t>(entries, 7));
+  auto launch = [=](gpu::Stream& stream) {
+    cuda::LaunchBeginUnits(
+        stream, {k->data(), v->data(), int64_t{kBlock / kUnit} * heads, dslots->data(), rows, heads, kBlock, kUnit});
+  };
+  auto check = [=](gpu::Stream& stream) -> std::string {
+    launch(stream);
+    const auto got = k->Download(stream, 0, entries), got_v = v->Download(stream, 0, entries);
+    for (size_t i = 0; i < entries; ++i) {
+      const uint64_t want = static_cast<int>(i) / heads * kUnit < rows ? 0 : 7;
+      if (got[i] != want || got_v[i] != want) return "begin_units: digest " + std::to_string(i);
+    }
+    return {};
+  };
+  return {"begin_units", Shape(rows, heads), 4.0 * rows + rows / 16.0 * heads * 16, 0, launch, check};
+}
+
 /// Half of the blocks onto the other half, as copy-on-write does.
 KernelCase CopyCase(int blocks, int elements) {
   auto plane = RandomValues<bf16>(static_cast<size_t>(2 * blocks) * elements, 6);
@@ -233,13 +257,14 @@ KernelCase RopeCase(int rows) {
 }  // namespace
 
 std::vector<KernelCase> ElementCases(const Sizes& s) {
-  return {EmbeddingCase(s(256, 3), s(4096, 64)),
-          AddCase(s(4096, 2), s(4096, 264)),
-          GatherCase(s(256, 3), s(4096, 64)),
+  return {EmbeddingCase(s(256, 3), s(4096, 512)),
+          AddCase(s(4096, 2), s(4096, 520)),
+          GatherCase(s(256, 3), s(4096, 512)),
           SoftCapCase(s(256, 2), s(128256, 300)),
-          CopyCase(s(256, 2), s(16384, 128)),
+          CopyCase(s(256, 2), s(16384, 1024)),
+          BeginUnitsCase(s(16384, 40), 8),
           MergeCase(s(4096, 3), s(32, 2), s(128, 64)),
-          CombineCase(s(4096, 3), s(8, 2), s(4096, 64)),
+          CombineCase(s(4096, 3), s(8, 2), s(4096, 256)),
           RopeCase<bf16>(s(4096, 3)),
           RopeCase<px::e4m3>(s(4096, 3))};
 }

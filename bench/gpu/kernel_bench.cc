@@ -1,6 +1,7 @@
 // Times every CUDA kernel against its floor, after checking it against double precision. Compiled by nvcc it measures;
 // compiled by g++ it runs the same cases, tiny, on the emulator (a dry run: the times mean nothing).
-//   kernel_bench [--json FILE] [--only SUBSTRING]
+//   kernel_bench [--json FILE] [--only SUBSTRING] [--limits FILE]
+// --limits: the emulator counts memory accesses; a kernel beyond the limits in the file is a failure.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -9,6 +10,9 @@
 #include <memory>
 
 #include "bench/gpu/kernel_case.h"
+#if !defined(__CUDACC__)
+#include "bench/gpu/access_report.h"
+#endif
 
 namespace baton::bench {
 namespace {
@@ -22,6 +26,10 @@ struct Timing {
 
 #if defined(__CUDACC__)
 constexpr bool kEmulated = false;
+struct AccessReport {  // a device counts in nsight
+  void Add(const gpu::Stream&) {}
+  int Print(const std::string&, bool) const { return 0; }
+};
 Timing Measure(const KernelCase& c, gpu::Stream& stream) {
   constexpr int kWarmUp = 5, kRuns = 31;
   constexpr size_t kFlushBytes = size_t{256} << 20;  // five times the L2
@@ -58,7 +66,19 @@ Timing Measure(const KernelCase& c, gpu::Stream& stream) {
 }
 #endif
 
-int Run(const char* json, const std::string& only) {
+/// The case once more under a policy that counts; slower.
+void CountAccesses([[maybe_unused]] const KernelCase& c, [[maybe_unused]] AccessReport& report) {
+#if !defined(__CUDACC__)
+  gpu::Stream stream;
+  stream.SetPolicy({.count = true});
+  c.launch(stream);
+  const std::string error = stream.Synchronize();
+  BATON_CHECK(error.empty(), error);
+  report.Add(stream);
+#endif
+}
+
+int Run(const char* json, const std::string& only, const std::string& limits) {
   std::vector<KernelCase> all;
   const Sizes sizes{kEmulated};
   for (auto make :
@@ -66,6 +86,7 @@ int Run(const char* json, const std::string& only) {
     for (KernelCase& c : make(sizes)) all.push_back(std::move(c));
   std::string lines;
   int wrong_cases = 0;
+  AccessReport accesses;
   std::printf("%-18s %-28s %10s %10s %7s %9s %9s  %s\n", "kernel", "shape", "us", "floor us", "ratio", "GB/s",
               "TFLOP/s", "check");
   for (const KernelCase& c : all) {
@@ -74,6 +95,7 @@ int Run(const char* json, const std::string& only) {
     const std::string wrong = c.check(stream);
     wrong_cases += !wrong.empty();
     const Timing t = Measure(c, stream);
+    if (!limits.empty()) CountAccesses(c, accesses);
     const double floor_us = 1e6 * std::max(c.floor_bytes / kBytesPerSecond, c.floor_flops / kFlopsPerSecond);
     const double gb = c.floor_bytes / t.median_us / 1e3, tflop = c.floor_flops / t.median_us / 1e6;
     std::printf("%-18s %-28s %10.2f %10.2f %7.2f %9.1f %9.1f  %s\n", c.kernel.c_str(), c.shape.c_str(), t.median_us,
@@ -93,7 +115,8 @@ int Run(const char* json, const std::string& only) {
                         << lines << "\n  ]\n}\n";
   }
   std::printf("%d wrong\n", wrong_cases);
-  return wrong_cases == 0 ? 0 : 1;
+  const int beyond = limits.empty() ? 0 : accesses.Print(limits, only.empty());
+  return wrong_cases + beyond == 0 ? 0 : 1;
 }
 
 }  // namespace
@@ -101,14 +124,16 @@ int Run(const char* json, const std::string& only) {
 
 int main(int argc, char** argv) {
   const char* json = nullptr;
-  std::string only;
+  std::string only, limits;
   for (int i = 1; i + 1 < argc; i += 2) {
     if (std::strcmp(argv[i], "--json") == 0)
       json = argv[i + 1];
     else if (std::strcmp(argv[i], "--only") == 0)
       only = argv[i + 1];
+    else if (std::strcmp(argv[i], "--limits") == 0)
+      limits = argv[i + 1];
     else
-      return std::fprintf(stderr, "usage: kernel_bench [--json FILE] [--only SUBSTRING]\n"), 2;
+      return std::fprintf(stderr, "usage: kernel_bench [--json FILE] [--only SUBSTRING] [--limits FILE]\n"), 2;
   }
-  return baton::bench::Run(json, only);
+  return baton::bench::Run(json, only, limits);
 }

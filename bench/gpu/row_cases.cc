@@ -126,7 +126,7 @@ KernelCase SampleCase(int rows, int vocab, int top_k, float top_p) {
 
 std::vector<KernelCase> RowCases(const Sizes& s) {
   return {RmsNormCase(s(256, 3), s(4096, 256)), RmsNormCase(s(16384, 4), s(4096, 512)),
-          SiluCase(s(256, 2), s(14336, 264))};
+          SiluCase(s(256, 2), s(14336, 1032))};
 }
 
 std::vector<KernelCase> SamplerCases(const Sizes& s) {

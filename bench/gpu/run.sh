@@ -28,10 +28,11 @@ fi
 limit_s=480
 # The device's programs are those of build.sh; the emulator's have the same sources. program NAME: its path.
 small=(cuda_kv_test cuda_kv_handoff_test cuda_rowwise_test cuda_row_ops_test cuda_moe_test)
-filter=() golden=tests/conformance/golden.txt
+filter=() limits=() golden=tests/conformance/golden.txt
 if [ -n "$emulated" ]; then
   filter=(--gtest_filter='*Nothing*:*NoTokens*')  # the rest runs in ctest
   golden=$out/golden.txt
+  limits=(--limits bench/gpu/access_limits.tsv)
 fi
 program() {
   local name=$1
@@ -62,7 +63,7 @@ stage_tests() {
   done
   return $bad
 }
-stage_kernels() { "$(program kernel_bench)" --json "$out/kernels.json"; }
+stage_kernels() { "$(program kernel_bench)" --json "$out/kernels.json" "${limits[@]}"; }
 stage_sanitizer() {
   local bad=0 tool name command
   for tool in memcheck racecheck synccheck; do

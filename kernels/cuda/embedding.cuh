@@ -28,16 +28,12 @@ PX_KERNEL void PX_BOUNDS(kEmbeddingThreads) EmbeddingKernel(const PX_GRID_CONST 
   px::GridDependencyWait();
   const int id = px::Load(p.ids + row) - p.first_id;
   const bool held = id >= 0 && id < p.ids_held;
-  for (int c = px::ThreadX() * 8; c < p.hidden; c += kEmbeddingThreads * 8) {
-    constexpr int kPer = kPerVector<Table>;
+  for (int c = px::ThreadX() * 4; c < p.hidden; c += kEmbeddingThreads * 4) {
+    float v[4] = {};
+    if (held) LoadFour(p.table + id * p.table_stride + c, v);
     PX_UNROLL
-    for (int part = 0; part < 8; part += kPer) {
-      float v[kPer] = {};
-      if (held) LoadVector(p.table + id * p.table_stride + c + part, v);
-      PX_UNROLL
-      for (int i = 0; i < kPer; ++i) v[i] = px::Mul(v[i], p.scale);
-      StoreVector(p.out + row * p.out_stride + c + part, v);
-    }
+    for (int i = 0; i < 4; ++i) v[i] = px::Mul(v[i], p.scale);
+    StoreVector(p.out + row * p.out_stride + c, v);
   }
   px::GridDependencyRelease();
 }

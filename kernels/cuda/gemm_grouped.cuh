@@ -1,4 +1,4 @@
-// Grouped GEMM for mixtures of experts: rows lie by expert, as moe_route.cuh lists them, and expert e's rows meet
+// Grouped GEMM for mixtures of experts: rows lie by expert, as moe_lists.cuh lists them, and expert e's rows meet
 // expert e's weight: out[r] = x[token_of_row[r]] · w[e]ᵀ + bias[e] for offsets[e] ≤ r < offsets[e + 1].
 //
 // The tiles and loops of gemm.cuh: a row has the bits that a GEMM with its expert's weight gives it, whatever the other

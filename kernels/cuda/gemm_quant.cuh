@@ -20,7 +20,7 @@ static_assert(sizeof(QuantMeta) == 8);
 template <typename Out>
 struct QuantGemmParams {
   const px::bf16* x;      ///< [m, k], rows 16-byte aligned
-  const px::U128* w;      ///< [n blocks of 16, k steps of 64, 32 lanes, bits / 4]
+  const px::U128* w;      ///< [n blocks of 16, k steps of 64, bits / 4, 32 lanes]
   const QuantMeta* meta;  ///< [n blocks of 16, QuantGroups(k, group), 8]
   const float* bias;      ///< [n] or null
   Out* out;               ///< [m, n]
@@ -111,7 +111,7 @@ PX_DEVICE void MultiplyQuantStep(float (&d)[Tile::kWarpRows / 16][Tile::kWarpCol
     const int block = warp_col / 16 + j;
     px::U128 words[kBits / 4];
     PX_UNROLL
-    for (int i = 0; i < kBits / 4; ++i) words[i] = px::LoadShared(&smem.w[stage][block][lane * (kBits / 4) + i]);
+    for (int i = 0; i < kBits / 4; ++i) words[i] = px::LoadShared(&smem.w[stage][block][i * 32 + lane]);
     PX_UNROLL
     for (int kk = 0; kk < kGemmStepK / 16; ++kk) {
       const QuantMeta meta = px::LoadShared(&smem.meta[stage][block][(narrow_groups ? kk / 2 : 0) * 8 + lane / 4]);

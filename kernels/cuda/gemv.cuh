@@ -93,9 +93,9 @@ PX_DEVICE void FetchGemvTile(GemvTile<kWeight>& tile, const GemvParams& p, int r
   } else {
     constexpr int kWords = kWeight == GemvWeight::kInt8 ? 2 : 1;
     const int64_t block = row / kGemvCols, steps = QuantSteps(p.k), groups = QuantGroups(p.k, p.group);
-    const auto* w = static_cast<const px::U128*>(p.w) + ((block * steps + step) * 32 + lane) * kWords;
+    const auto* w = static_cast<const px::U128*>(p.w) + (block * steps + step) * 32 * kWords + lane;
     PX_UNROLL
-    for (int i = 0; i < kWords; ++i) px::CpAsync16(&tile.words[i][lane], w + i, true);
+    for (int i = 0; i < kWords; ++i) px::CpAsync16(&tile.words[i][lane], w + i * 32, true);
     const QuantMeta* meta = p.meta + (block * groups + step * kGemmStepK / p.group) * 8 + lane / 8 * 2;
     px::CpAsync16(&tile.meta[0][lane], meta, true);
     if (p.group == 32) px::CpAsync16(&tile.meta[1][lane], meta + 8, true);
@@ -156,24 +156,17 @@ PX_DEVICE void StageNormedRows(px::bf16* x, float (&squares)[kGemvMaxRows][kNorm
     PX_UNROLL
     for (int w = 0; w < kNormWarps; ++w) sum = px::Add(sum, px::LoadShared(&squares[row][w]));
     const float scale = px::Rsqrt(px::Mul(sum, 1.0f / static_cast<float>(p.k)) + p.norm_eps);
-    for (int c = px::ThreadX() * 8; c < chunks * 8; c += kGemvThreads * 8) {
-      px::U128 packed{{0, 0, 0, 0}};
+    for (int c = px::ThreadX() * 4; c < chunks * 8; c += kGemvThreads * 4) {
+      px::U64 packed{{0, 0}};
       if (c < p.k) {
-        float v[8], w[8];
+        float v[4], w[4];
+        LoadVector(p.residual + row * p.x_stride + c, v);
+        LoadVector(p.norm_weight + c, w);
         PX_UNROLL
-        for (int half = 0; half < 8; half += 4) {
-          float part[4], weight[4];
-          LoadVector(p.residual + row * p.x_stride + c + half, part);
-          LoadVector(p.norm_weight + c + half, weight);
-          PX_UNROLL
-          for (int j = 0; j < 4; ++j) v[half + j] = part[j], w[half + j] = weight[j];
-        }
-        PX_UNROLL
-        for (int j = 0; j < 8; ++j) v[j] = px::Mul(px::Mul(v[j], scale), w[j] + p.norm_offset);
-        packed = {
-            {px::PackBf16(v[0], v[1]), px::PackBf16(v[2], v[3]), px::PackBf16(v[4], v[5]), px::PackBf16(v[6], v[7])}};
+        for (int j = 0; j < 4; ++j) v[j] = px::Mul(px::Mul(v[j], scale), w[j] + p.norm_offset);
+        packed = {{px::PackBf16(v[0], v[1]), px::PackBf16(v[2], v[3])}};
       }
-      px::StoreShared(reinterpret_cast<px::U128*>(x + row * pitch + c), packed);
+      px::StoreShared(reinterpret_cast<px::U64*>(x + row * pitch + c), packed);
     }
   }
 }

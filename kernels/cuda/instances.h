@@ -2,9 +2,13 @@
 #pragma once
 
 #include "kernels/cuda/activation.cuh"
+#include "kernels/cuda/add_rows.cuh"
 #include "kernels/cuda/attention_decode.cuh"
 #include "kernels/cuda/attention_prefill.cuh"
+#include "kernels/cuda/begin_units.cuh"
+#include "kernels/cuda/copy_blocks.cuh"
 #include "kernels/cuda/embedding.cuh"
+#include "kernels/cuda/gather_rows.cuh"
 #include "kernels/cuda/gemm.cuh"
 #include "kernels/cuda/gemm_grouped.cuh"
 #include "kernels/cuda/gemm_quant.cuh"
@@ -16,11 +20,12 @@
 #include "kernels/cuda/merge_state.cuh"
 #include "kernels/cuda/mla_decode.cuh"
 #include "kernels/cuda/moe_combine.cuh"
+#include "kernels/cuda/moe_lists.cuh"
 #include "kernels/cuda/moe_route.cuh"
 #include "kernels/cuda/rmsnorm.cuh"
 #include "kernels/cuda/rope_kv_write.cuh"
-#include "kernels/cuda/row_ops.cuh"
 #include "kernels/cuda/sampler.cuh"
+#include "kernels/cuda/soft_cap.cuh"
 
 namespace baton::cuda {
 BATON_MLA_INSTANCES(extern template)

@@ -12,7 +12,7 @@ constexpr int kRowWarps = kRowThreads / 32;
 constexpr int kDigitBits = 11, kDigitBins = 1 << kDigitBits;
 
 struct LogitRowShared {
-  uint64_t bins[kDigitBins];
+  uint64_t bins[kDigitBins + 32];  ///< digit d at BinOf(d)
   uint64_t best[kRowWarps];
   float partial[kRowWarps];
   uint32_t digit;
@@ -107,6 +107,8 @@ struct Selected {
   uint32_t key;    ///< the greatest key so that the entries with it or above weigh `target` or more
   uint64_t above;  ///< what the entries above it weigh
 };
+/// Bins are added up by one warp, a run of them per lane: the runs begin in different banks.
+PX_DEVICE int BinOf(uint32_t digit) { return static_cast<int>(digit + digit / (kDigitBins / 32)); }
 /// entries(add) calls add(key, weight) for this thread's entries; 1 ≤ target ≤ the weight of all. Radix descent.
 template <typename Entries>
 PX_DEVICE Selected SelectByWeight(LogitRowShared& smem, uint64_t target, Entries&& entries) {
@@ -117,17 +119,18 @@ PX_DEVICE Selected SelectByWeight(LogitRowShared& smem, uint64_t target, Entries
     const int bits = shift == 0 ? 10 : kDigitBits;
     const uint32_t known = shift + bits == 32 ? 0 : ~0u << (shift + bits);
     // The bins are free: whoever read them last did so before the barrier that ended their round.
-    for (int i = px::ThreadX(); i < kDigitBins; i += kRowThreads) px::StoreShared(&smem.bins[i], 0);
+    for (int i = px::ThreadX(); i < kDigitBins + 32; i += kRowThreads) px::StoreShared(&smem.bins[i], 0);
     px::SyncThreads();
     entries([&](uint32_t key, uint64_t weight) {
-      if ((key & known) == prefix) px::AtomicAdd(&smem.bins[key >> shift & ((1u << bits) - 1)], weight);
+      if ((key & known) == prefix) px::AtomicAdd(&smem.bins[BinOf(key >> shift & ((1u << bits) - 1))], weight);
     });
     px::SyncThreads();
     if (px::WarpIndex() == 0) {
       constexpr int kPerLane = kDigitBins / 32;
       const int first = px::Lane() * kPerLane;  // lane 31 holds the greatest digits
+      const uint64_t* bins = smem.bins + BinOf(static_cast<uint32_t>(first));
       uint64_t mine = 0;
-      for (int i = 0; i < kPerLane; ++i) mine += px::LoadShared(&smem.bins[first + i]);
+      for (int i = 0; i < kPerLane; ++i) mine += px::LoadShared(&bins[i]);
       uint64_t before = above;  // weight of the lanes above this one
       PX_UNROLL
       for (int l = 31; l > 0; --l) {
@@ -137,8 +140,7 @@ PX_DEVICE Selected SelectByWeight(LogitRowShared& smem, uint64_t target, Entries
       }
       if (before < target && before + mine >= target) {  // one lane
         int i = kPerLane - 1;
-        for (; i > 0 && before + px::LoadShared(&smem.bins[first + i]) < target; --i)
-          before += px::LoadShared(&smem.bins[first + i]);
+        for (; i > 0 && before + px::LoadShared(&bins[i]) < target; --i) before += px::LoadShared(&bins[i]);
         px::StoreShared(&smem.digit, static_cast<uint32_t>(first + i));
         px::StoreShared(&smem.above, before);
       }

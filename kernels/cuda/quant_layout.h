@@ -12,7 +12,7 @@ namespace baton::cuda {
 using kernels::QuantizedWeight;
 
 struct QuantLayout {
-  std::vector<px::U128> words;  ///< [n blocks of 16, k steps of 64, 32, bits / 4]; missing columns and k are code 0
+  std::vector<px::U128> words;  ///< [n blocks of 16, k steps of 64, bits / 4, 32]; missing columns and k are code 0
   std::vector<QuantMeta> meta;  ///< [n blocks of 16, QuantGroups(k, group), 8]; missing ones are scale 0
 };
 
@@ -22,11 +22,11 @@ inline void PlaceCode(const QuantizedWeight& w, int col, int k, uint32_t code, Q
   // mma's B fragment: column col % 8 in lane / 4; k pairs in lane % 4, the second register 8 further.
   const int step = k / 64, kk = k % 64 / 16, in16 = k % 16, lane = col % 8 * 4 + in16 % 8 / 2;
   const int reg = col % 16 / 8 * 2 + in16 / 8, high = in16 % 2;  // which of b[4], which half
-  const size_t base = (static_cast<size_t>(col / 16) * QuantSteps(w.k) + step) * 32 + lane;
+  const size_t tile = static_cast<size_t>(col / 16) * QuantSteps(w.k) + step;
   if (w.bits == 4) {
-    out.words[base].w[kk] |= code << (4 * reg + 16 * high);
+    out.words[tile * 32 + lane].w[kk] |= code << (4 * reg + 16 * high);
   } else {
-    out.words[base * 2 + kk / 2].w[kk % 2 * 2 + reg / 2] |= code << (reg % 2 * 16 + high * 8);
+    out.words[(tile * 2 + kk / 2) * 32 + lane].w[kk % 2 * 2 + reg / 2] |= code << (reg % 2 * 16 + high * 8);
   }
 }
 

@@ -47,13 +47,7 @@ PX_KERNEL void PX_BOUNDS(kNormThreads) RmsNormKernel(const PX_GRID_CONST RmsNorm
     if (p.x != nullptr) {
       const In* x = p.x + row * p.x_stride + c;
       float add[4];
-      if constexpr (sizeof(In) == 4) {
-        LoadVector(x, add);
-      } else {
-        const px::U64 raw = px::Load(reinterpret_cast<const px::U64*>(x));
-        const px::F2 lo = px::UnpackBf16(raw.w[0]), hi = px::UnpackBf16(raw.w[1]);
-        add[0] = lo.x, add[1] = lo.y, add[2] = hi.x, add[3] = hi.y;
-      }
+      LoadFour(x, add);
       PX_UNROLL
       for (int k = 0; k < 4; ++k) values[i][k] = px::Add(values[i][k], add[k]);
       StoreVector(residual + c, values[i]);

@@ -66,6 +66,27 @@ PX_DEVICE void LoadVector(const T* p, float (&out)[kPerVector<T>]) {
     }
   }
 }
+/// Four elements of T at p (aligned to all four) as floats: with it a warp's accesses of narrower and of wider rows are
+/// both without gaps.
+template <typename T>
+PX_DEVICE void LoadFour(const T* p, float (&out)[4]) {
+  if constexpr (sizeof(T) == 4) {
+    LoadVector(p, out);
+  } else {
+    static_assert(sizeof(T) == 2);
+    const px::U64 raw = px::Load(reinterpret_cast<const px::U64*>(p));
+    PX_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      px::F2 pair;
+      if constexpr (std::is_same_v<T, px::f16>)
+        pair = {px::F16BitsToFloat(raw.w[i] & 0xFFFFu), px::F16BitsToFloat(raw.w[i] >> 16)};
+      else
+        pair = px::UnpackBf16(raw.w[i]);
+      out[2 * i] = pair.x;
+      out[2 * i + 1] = pair.y;
+    }
+  }
+}
 /// n floats to 16·k bytes of T at p (aligned).
 template <typename T, int n>
 PX_DEVICE void StoreVector(T* p, const float (&v)[n]) {

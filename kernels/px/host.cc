@@ -246,6 +246,7 @@ uint32_t FmaBf16x2(uint32_t a, uint32_t b, uint32_t c) {
 
 void GridDependencyWait(Where where) {
   Block& block = CurrentBlock();
+  block.kernel = where.function_name();
   if (!block.dependency_met) {
     if (simt::SyncSites::LeftOut(where)) return;
     block.WaitUntil({DependencyIsMet, &block, 0, Block::kGridDependency, {}, where});

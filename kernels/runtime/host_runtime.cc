@@ -98,6 +98,7 @@ struct Stream::State {
   uint64_t enqueued = 0, executed = 0;
   simt::Policy policy;
   simt::Counters counters;
+  std::map<std::string, simt::Counters> by_kernel;
   std::string error;
 
   void Add(Work work) {
@@ -112,6 +113,7 @@ struct Stream::State {
 
   void Finish(const simt::Outcome& outcome) {
     simt::AddCounters(counters, outcome.counters);
+    simt::AddCounters(by_kernel, outcome.by_kernel);
     if (error.empty()) error = outcome.error;
   }
 
@@ -186,6 +188,7 @@ void Stream::Replay(const Graph& graph) {
 }
 void Stream::SetPolicy(const simt::Policy& policy) { state_->policy = policy; }
 const simt::Counters& Stream::counters() const { return state_->counters; }
+const std::map<std::string, simt::Counters>& Stream::counters_by_kernel() const { return state_->by_kernel; }
 void Stream::Enqueue(const LaunchConfig& config, std::function<void()> kernel) {
   state_->Add(Work{true, config, std::move(kernel)});
 }

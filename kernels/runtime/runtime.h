@@ -105,6 +105,7 @@ class Stream {
   /// Emulation: how the grids of this stream are scheduled, and what they have done.
   void SetPolicy(const simt::Policy& policy);
   const simt::Counters& counters() const;
+  const std::map<std::string, simt::Counters>& counters_by_kernel() const;  ///< see simt::Outcome::by_kernel
   void Enqueue(const LaunchConfig& config, std::function<void()> kernel);
   struct State;
 

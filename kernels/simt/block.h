@@ -164,6 +164,7 @@ class Block {
   bool dependency_met = true;
   std::mt19937_64 rng;
   std::string error;
+  const char* kernel = "";  ///< the signature of the function that called px::GridDependencyWait
   Counters counters;
   std::unique_ptr<AccessCounter> accesses;  ///< with Policy::count
 

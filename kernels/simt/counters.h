@@ -31,6 +31,12 @@ class AccessCounter {
     int bytes;
     uint64_t address;
   };
+  /// Wavefronts or sectors of one request.
+  struct Cost {
+    uint64_t paid = 0, ideal = 0;
+  };
+  static Cost SharedCost(const std::vector<Access>& accesses);
+  static Cost GlobalCost(std::vector<Access> accesses);
   struct Key {
     bool shared;
     Site site;

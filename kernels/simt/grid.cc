@@ -35,14 +35,25 @@ std::vector<Index3> BlockOrder(const GridShape& s, const Policy& policy) {
   return order;
 }
 
+/// "void baton::cuda::RmsNormKernel(…) [with …]" → "RmsNormKernel".
+std::string ShortName(const std::string& signature) {
+  const std::string head = signature.substr(0, signature.find('('));
+  return head.substr(head.find_last_of(": ") + 1);
+}
+
+void Add(Outcome& outcome, const Block& block) {
+  outcome.error = block.error;
+  AddCounters(outcome.counters, block.counters);
+  if (block.policy.count) AddCounters(outcome.by_kernel[ShortName(block.kernel)], block.counters);
+}
+
 /// Runs order[first, last); stops at the first failure.
 void RunBlocks(const GridShape& shape, const std::vector<Index3>& order, size_t first, size_t last,
                const Policy& policy, Outcome& outcome) {
   for (size_t i = first; i < last && outcome.ok(); ++i) {
     Block block(shape, order[i], policy, 0);
     block.Run(false);
-    outcome.error = block.error;
-    AddCounters(outcome.counters, block.counters);
+    Add(outcome, block);
   }
 }
 
@@ -50,8 +61,7 @@ void Finish(Block& block, Outcome& outcome) {
   if (!outcome.ok()) return;
   block.DependencyMet();
   if (block.alive > 0) block.Run(false);
-  outcome.error = block.error;
-  AddCounters(outcome.counters, block.counters);
+  Add(outcome, block);
 }
 
 }  // namespace
@@ -69,6 +79,10 @@ void AddCounters(Counters& sum, const Counters& more) {
   sum.bank_conflicts += more.bank_conflicts;
   sum.divergent_requests += more.divergent_requests;
   if (more.worst_extra > sum.worst_extra) sum.worst_extra = more.worst_extra, sum.worst_site = more.worst_site;
+}
+
+void AddCounters(std::map<std::string, Counters>& sum, const std::map<std::string, Counters>& more) {
+  for (const auto& [kernel, counters] : more) AddCounters(sum[kernel], counters);
 }
 
 Outcome RunGrid(const GridShape& shape, const Policy& policy) {

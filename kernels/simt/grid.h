@@ -20,5 +20,6 @@ Outcome RunGridPair(const GridShape& primary, const GridShape& secondary, const 
 
 /// Adds `more` to `sum`.
 void AddCounters(Counters& sum, const Counters& more);
+void AddCounters(std::map<std::string, Counters>& sum, const std::map<std::string, Counters>& more);
 
 }  // namespace baton::simt

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <string>
 
 namespace baton::simt {
@@ -48,7 +49,7 @@ struct Counters {
   // with Policy::count, over px::Load*/Store*, ldmatrix and cp.async (both of its sides):
   uint64_t global_requests = 0;       ///< warp-level global accesses
   uint64_t global_sectors = 0;        ///< 32-byte sectors they touched
-  uint64_t global_ideal_sectors = 0;  ///< sectors a perfectly coalesced access of the same bytes touches
+  uint64_t global_ideal_sectors = 0;  ///< sectors that the same bytes, side by side, would fill
   uint64_t shared_requests = 0;       ///< warp-level shared accesses
   uint64_t bank_conflicts = 0;        ///< extra wavefronts beyond the ideal number
   uint64_t divergent_requests = 0;    ///< warp-level accesses made by only some of the warp's lanes
@@ -60,6 +61,8 @@ struct Counters {
 struct Outcome {
   std::string error;
   Counters counters;
+  /// With Policy::count: by the name of the function that called px::GridDependencyWait, which every kernel does.
+  std::map<std::string, Counters> by_kernel;
   bool ok() const { return error.empty(); }
 };
 

@@ -35,6 +35,22 @@ TEST(Simt, CountersSeeUncoalescedReads) {
   }
 }
 
+PX_KERNEL void ReadAWordOfEverySector(const float* in, float* out) {
+  px::GridDependencyWait();
+  px::Store(out + px::ThreadX(), px::Load(in + px::ThreadX() / 8 * 8));  // a word of every sector
+}
+TEST(Simt, CountersAreKeptByKernelAndABroadcastNeedsItsBytesOnce) {
+  Array<float> in(std::vector<float>(32, 1.0f)), out(32);
+  gpu::Stream stream;
+  stream.SetPolicy({.count = true});
+  gpu::Launch(stream, {.grid = {3}, .block = {32}}, &ReadAWordOfEverySector, in.data(), out.data());
+  ASSERT_EQ(stream.Synchronize(), "");
+  const simt::Counters& counted = stream.counters_by_kernel().at("ReadAWordOfEverySector");
+  EXPECT_EQ(counted.global_requests, 6u);
+  EXPECT_EQ(counted.global_sectors, 3u * (4 + 4));
+  EXPECT_EQ(counted.global_ideal_sectors, 3u * (1 + 4));
+}
+
 PX_KERNEL void ReadAt(const float* in, float* out, long index) { px::Store(out + px::ThreadX(), px::Load(in + index)); }
 TEST(Simt, AnAccessToUnmappedMemoryEndsTheGridNotTheProcess) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "kernels/cuda/moe_combine.cuh"
+#include "kernels/cuda/moe_lists.cuh"
 #include "kernels/cuda/moe_route.cuh"
 #include "tests/kernels/cuda/mutants.h"
 #include "tests/kernels/cuda/shape_sweep.h"

@@ -1,10 +1,13 @@
 // Adding, gathering and capping rows, copying blocks, clearing digests: every element against its definition, and
 // nothing else is written.
-#include "kernels/cuda/row_ops.cuh"
-
 #include <cstring>
 #include <numeric>
 
+#include "kernels/cuda/add_rows.cuh"
+#include "kernels/cuda/begin_units.cuh"
+#include "kernels/cuda/copy_blocks.cuh"
+#include "kernels/cuda/gather_rows.cuh"
+#include "kernels/cuda/soft_cap.cuh"
 #include "tests/kernels/cuda/shape_sweep.h"
 
 namespace baton::cuda_test {
