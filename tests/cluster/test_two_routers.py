@@ -1,14 +1,17 @@
-"""Two routers on the same workers: both serve, and both know what is cached where."""
+"""Two routers on the same workers: both serve, both know what is cached where, and the death of one frees what it held."""
+import json
 import os
 import pathlib
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
+import threading
 import time
 import unittest
 
-from harness import BATON, TINY, Cluster, in_parallel
+from harness import BATON, HELD, TINY, Cluster, in_parallel
 from test_promise_a import answer
 
 LONG = "the quick brown fox jumps over the lazy dog " * 18
@@ -22,6 +25,10 @@ class Router(Cluster):
         super().__init__()
         self.command = [str(BATON), "router", "--model", str(TINY), "--port", "0", "--grpc-port", "0", "--admin-port", "0", "--ready-file",
                         str(self.ready), "--hash-key-file", str(key_file), *(f"--worker={w}" for w in workers), *map(str, args)]
+
+    def kill(self):
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
 
 
 class Worker:
@@ -54,6 +61,17 @@ class Worker:
         assert kind is not None or code == 0, f"exit {code}:\n{self.log.read_text()[-3000:]}"
 
 
+def not_reading(router, body):
+    """A client that has sent its request and reads nothing of the answer."""
+    s = socket.socket()
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    s.connect((router.host, int(router.port)))
+    data = json.dumps(body).encode()
+    head = "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(data)
+    s.sendall(head.encode() + data)
+    return s
+
+
 class TwoRouters(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.mkdtemp(prefix="baton-test-")
@@ -83,6 +101,36 @@ class TwoRouters(unittest.TestCase):
                 alone = [answer(a, body) for body in bodies]
                 both = in_parallel([lambda r=r, body=body: answer(r, body) for body in bodies for r in (a, b)])
                 self.assertEqual(both, [one for one in alone for _ in range(2)])
+
+    def test_a_killed_router_frees_what_it_held_and_the_other_goes_on(self):
+        slow = {**BODY, "stream": True, "ignore_eos": True, "max_tokens": 1400, "logprobs": 20}
+        with Worker("prefill", self.folder, self.key_file) as p, Worker("decode", self.folder, self.key_file) as d:
+            a, b = self.both([p, d], ["--local-prefill-max-tokens", 8, "--relay-credit-tokens", 64, "--write-buffer-bytes", 4096])
+            with b:
+                alone = answer(b, {**BODY, "max_tokens": 1400, "ignore_eos": True})
+                b.wait_until(lambda: b.metric("vllm:kv_cache_usage_perc") == 0, "all is idle")
+                with a:
+                    held = [not_reading(a, {**slow, "n": 4, "seed": i}) for i in range(2)]
+                    self.addCleanup(lambda: [s.close() for s in held])
+                    b.wait_until(lambda: b.metric("vllm:num_requests_running") >= 8, "both run")
+                    seen = []
+
+                    def starved():
+                        seen.append(b.metric("vllm:generation_tokens_total"))
+                        return len(seen) > 20 and len(set(seen[-20:])) == 1
+
+                    b.wait_until(starved, "nobody reads, so nothing is made")
+                    self.assertGreater(b.metric("vllm:kv_cache_usage_perc"), 0)
+                    got = []
+                    stream = threading.Thread(target=lambda: got.append(answer(b, {**BODY, "max_tokens": 1400, "ignore_eos": True})))
+                    stream.start()
+                    a.kill()
+                    b.wait_until(lambda: b.metric("vllm:num_requests_running") <= 1, "its sequences end", 5)
+                    stream.join(60)
+                    self.assertEqual(got, [alone], "the other router's answer goes on as if nothing had been")
+                b.wait_until(lambda: b.metric("vllm:kv_cache_usage_perc") == 0, "its blocks are free", 5)
+                b.wait_until(lambda: all(b.metric(name) == 0 for name in HELD), "nothing of a handoff is held", 5)
+                self.assertEqual(answer(b, {**BODY, "max_tokens": 1400, "ignore_eos": True}), alone)
 
 
 if __name__ == "__main__":
