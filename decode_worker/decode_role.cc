@@ -82,6 +82,9 @@ class DecodeRole final : public worker::Role, private LandingEvents {
   void LetGo() override { desk_->LetGo(); }
 
   void OnTick(engine::Scheduler&) override { desk_->Tick(); }
+  void OnRenewal(const v1::Renewal& renewal) override {
+    desk_->Renew({renewal.key().request_id(), renewal.key().attempt()}, renewal.attach_gen());
+  }
   int64_t OwnedBlocks(int32_t group) const override { return desk_->OwnedBlocks(group); }
   void FillLoad(v1::HandoffLoad& load) const override {
     const decode::HandoffStats stats = desk_->Stats();

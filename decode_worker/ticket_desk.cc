@@ -45,7 +45,7 @@ decode::ReserveAnswer TicketDesk::Reserve(ReserveOrder order) {
                                               order.prompt.size(), " sent), the context length is ", longest))};
   }
   reserving_ = &order;
-  Handle(decode::Reserve{order.key, order.salt, order.prompt_len + 1, {}, order.expiry});
+  Handle(decode::Reserve{order.key, order.salt, order.prompt_len + 1, {}, order.expiry, order.credit});
   reserving_ = nullptr;
   decode::ReserveAnswer answer = *std::exchange(answer_, std::nullopt);
   reserves_refused_ += !answer.status.ok();
@@ -249,7 +249,6 @@ absl::Status TicketDesk::Take(worker::TicketAttach attach) {
     request.tokens.pop_back();
   }
   ticket.request = attach.request.key;
-  ticket.attach_gen = attach.attach_gen;
   ticket.attached = clock_.Now();
   by_request_[attach.request.key] = wire.id();
   ticket.attach = std::move(attach);
@@ -307,7 +306,10 @@ void TicketDesk::Do(const decode::AttachRefused& action) {
 
 void TicketDesk::Do(const decode::StopSequence& action) {
   const auto ticket = tickets_.find(action.ticket);
-  if (ticket != tickets_.end() && ticket->second.request) scheduler_->Cancel(*ticket->second.request, clock_.Now());
+  if (ticket == tickets_.end() || !ticket->second.request) return;
+  const engine::RequestKey key = *ticket->second.request;
+  scheduler_->Cancel(key, clock_.Now());
+  relay_->EndWithError(key, absl::UnavailableError(StrCat("ticket closed: ", core_.Find(action.ticket)->why_closed)));
 }
 
 void TicketDesk::OnEnded(engine::RequestKey key) {
@@ -346,10 +348,6 @@ void TicketDesk::GiveUpSilentWriters() {
 
 void TicketDesk::Tick() {
   GiveUpSilentWriters();
-  for (const auto& [key, id] : by_request_) {  // its relay stream lives, or it would have ended
-    const Ticket& ticket = tickets_.at(id);
-    Handle(decode::Credit{id, ticket.attach_gen});
-  }
   Handle(decode::Tick{});
   for (auto it = tickets_.begin(); it != tickets_.end();) {
     const decode::Ticket* known = core_.Find(it->first);

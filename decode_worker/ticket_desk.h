@@ -34,6 +34,7 @@ struct ReserveOrder {
   int32_t prompt_len = 0;
   Duration expiry{};
   std::string session{};  ///< of the router
+  Duration credit{};      ///< ended when the router renewed nothing for so long; 0: never
 };
 
 class TicketDesk final : public worker::TicketHost, private decode::TicketBlocks {
@@ -47,6 +48,8 @@ class TicketDesk final : public worker::TicketHost, private decode::TicketBlocks
   // After Use, from here on.
   decode::ReserveAnswer Reserve(ReserveOrder order);
   bool Cancel(const decode::TicketKey& key);
+  /// The router still waits for it; `attach_gen` 0: it has not attached.
+  void Renew(const decode::TicketKey& key, uint64_t attach_gen) { Handle(decode::Credit{key, attach_gen}); }
   /// Ends what a router has reserved and not attached.
   void OnRouterLeft(const std::string& session);
   void OnHello(WriterId writer, LaneHello hello);
@@ -89,7 +92,6 @@ class TicketDesk final : public worker::TicketHost, private decode::TicketBlocks
     std::map<uint32_t, Bound> bound;                                ///< by epoch
     std::optional<worker::TicketAttach> attach;                     ///< waits for its KV
     std::optional<engine::RequestKey> request;
-    uint64_t attach_gen = 0;
     TimePoint attached{};  ///< when `attach` came
   };
   struct Writer {

@@ -92,6 +92,7 @@ absl::StatusOr<JobOrder> DecodeOrder(const v1::PrefillRequest& in, const worker:
   order.piece_tokens = static_cast<int>(reserved.piece_tokens());
   order.slot_bytes = reserved.slot_bytes();
   order.expiry = std::chrono::milliseconds(reserved.expiry_ms());
+  order.credit = std::chrono::milliseconds(in.credit_ms());
   return order;
 }
 

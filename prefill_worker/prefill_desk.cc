@@ -74,7 +74,22 @@ void PrefillDesk::Begin(JobOrder order, std::shared_ptr<JobEvents> events) {
   }
   job.order = std::move(order);
   by_request_[job.request] = job.key;
-  jobs_.emplace(job.key, std::move(job));
+  const prefill::JobKey key = job.key;
+  jobs_.emplace(key, std::move(job));
+  Renew(key);
+}
+
+void PrefillDesk::Renew(const prefill::JobKey& key) {
+  Job* job = Find(key);
+  if (job != nullptr && job->order.credit > Duration::zero()) job->credit_until = clock_.Now() + job->order.credit;
+}
+
+void PrefillDesk::EndLapsed() {
+  std::vector<prefill::JobKey> lapsed;
+  for (const auto& [key, job] : jobs_) {
+    if (!job.answered && clock_.Now() >= job.credit_until) lapsed.push_back(key);
+  }
+  for (const prefill::JobKey& key : lapsed) Cancel(key);
 }
 
 /// What it has missed, and then what everybody hears.
@@ -196,11 +211,14 @@ void PrefillDesk::OnCallerGone(const prefill::JobKey& key) {
 }
 
 void PrefillDesk::Tick() {
+  EndLapsed();
   Handle(prefill::Tick{});
   std::vector<prefill::JobKey> keys;
-  for (const auto& [key, job] : jobs_) keys.push_back(key);
+  for (const auto& [key, job] : jobs_) {
+    if (job.answered && !job.computing) keys.push_back(key);
+  }
   for (const prefill::JobKey& key : keys) EraseIfOver(key);
-  std::erase_if(answered_, [now = clock_.Now()](const auto& answer) { return answer.second.forget_at <= now; });
+  old_answers_.PopDue(clock_.Now(), [this](const prefill::JobKey& key) { answered_.erase(key); });
 }
 
 bool PrefillDesk::Cancel(const prefill::JobKey& key) {
@@ -227,7 +245,8 @@ void PrefillDesk::EraseIfOver(const prefill::JobKey& key) {
   if (const prefill::PushJob* known = core_.Find(key); job->pushing && known != nullptr && !known->released) return;
   scheduler_->ReleaseHeld(job->request);
   if (job->scores.empty() && answered_.size() < kMostAnswers) {  // scores are too much to keep
-    answered_[key] = {job->status, job->no_room, std::move(job->outputs), clock_.Now() + remember_};
+    answered_[key] = {job->status, job->no_room, std::move(job->outputs)};
+    old_answers_.Add(key, clock_.Now() + remember_);
   }
   by_request_.erase(job->request);
   if (job->pushing) by_ticket_.erase({job->peer, job->order.ticket, key.epoch});

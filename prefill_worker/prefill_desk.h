@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "common/clock.h"
+#include "common/expiry_line.h"
 #include "engine/step/scheduler.h"
 #include "prefill_worker/handoff/push.h"
 #include "prefill_worker/sender_port.h"
@@ -37,6 +38,7 @@ struct JobOrder {
   int piece_tokens = 0;
   uint64_t slot_bytes = 0;
   Duration expiry{};
+  Duration credit{};  ///< cancelled when it is not answered and was not renewed for so long; 0: never
 };
 
 /// One layer of a running step, as the executor reports it.
@@ -60,6 +62,8 @@ class PrefillDesk {
   void Begin(JobOrder order, std::shared_ptr<JobEvents> events);
   /// False: unknown, and it will not be started any more.
   bool Cancel(const prefill::JobKey& key);
+  /// A router still waits for its answer.
+  void Renew(const prefill::JobKey& key);
   /// One who asked is gone: a leg that was not answered and that nobody else asked for is cancelled.
   void OnCallerGone(const prefill::JobKey& key);
   void OnLayer(const LayerProgress& progress);
@@ -93,7 +97,8 @@ class PrefillDesk {
     std::shared_ptr<const TransferPlan> plan;
     prefill::PeerId peer = 0;
     TimePoint expires{};
-    bool pushing = false;  ///< the core knows it
+    TimePoint credit_until = TimePoint::max();  ///< until it is answered: what is then left, decode ends
+    bool pushing = false;                       ///< the core knows it
     bool answered = false;
     bool computing = true;
     int32_t choices = 1;
@@ -110,6 +115,7 @@ class PrefillDesk {
   void EndCompute(Job& job, const absl::Status& status);
   void Answer(Job& job, const absl::Status& status, bool no_room);
   void EraseIfOver(const prefill::JobKey& key);
+  void EndLapsed();
   void Join(Job& job, std::shared_ptr<JobEvents> events);
   void KeepSource(Job& job);
   Job* Find(const prefill::JobKey& key);
@@ -135,10 +141,10 @@ class PrefillDesk {
     absl::Status status;
     bool no_room = false;
     std::vector<engine::SequenceOutput> outputs;
-    TimePoint forget_at{};
   };
   std::map<prefill::JobKey, Job> jobs_;
   std::map<prefill::JobKey, Answered> answered_;
+  ExpiryLine<prefill::JobKey> old_answers_;
   std::map<engine::RequestKey, prefill::JobKey> by_request_;
   std::map<std::tuple<prefill::PeerId, TicketId, uint32_t>, prefill::JobKey> by_ticket_;  ///< what the core pushes
   std::map<std::string, prefill::PeerId> peers_;                                          ///< by landing address

@@ -66,6 +66,9 @@ class PrefillRole final : public worker::Role, private SenderEvents, private eng
     desk_->Tick();
     thread_.Post([this] { sender_->Tick(); });
   }
+  void OnRenewal(const v1::Renewal& renewal) override {
+    if (renewal.key().epoch() > 0) desk_->Renew(KeyOf(renewal.key()));
+  }
   int64_t OwnedBlocks(int32_t group) const override { return desk_->OwnedBlocks(group); }
   void FillLoad(v1::HandoffLoad& load) const override {
     const prefill::PushStats stats = desk_->Stats();

@@ -20,6 +20,7 @@ Sender::Sender(DialOptions dial, size_t slot_bytes, KvPoolView pool, LaneHello h
       clock_(clock),
       thread_(thread),
       events_(events),
+      source_fault_rate_(dial.fault_rate / 4),
       memory_(kBuffers * slot_bytes),
       buffers_(memory_, slot_bytes),
       dialer_(std::move(dial), clock, thread, *this) {}
@@ -106,7 +107,15 @@ void Sender::Write(WriteOrder order) {
   Begin(std::move(order), held, held->bytes());
 }
 
+/// As if the prompt's blocks had changed hands too early: they are read in another order. (Never another prompt's, for
+/// digests know positions, not prompts.)
+void Sender::SpoilSource(WriteOrder& order) {
+  if (std::uniform_real_distribution<double>(0, 1)(random_) >= source_fault_rate_) return;
+  for (std::vector<int32_t>& blocks : order.tables) std::ranges::reverse(blocks);
+}
+
 void Sender::Begin(WriteOrder order, std::shared_ptr<BouncePool::Buffer> buffer, std::span<std::byte> slot_bytes) {
+  if (source_fault_rate_ > 0) SpoilSource(order);
   Depart(order.peer, order.lane);
   const absl::StatusOr<uint64_t> bytes = GatherSlot(*order.plan, order.plan->lanes()[order.lane.lane], order.lane,
                                                     order.slot.turn, order.segments, pool_, order.tables, slot_bytes);

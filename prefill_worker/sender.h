@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -73,6 +74,7 @@ class Sender final : public SenderPort, private DialEvents {
   bool Waits(prefill::PeerId peer, std::function<void()> work);
   /// `slot_bytes`: where it is packed, in `buffer` or, without one, in the peer's own memory.
   void Begin(WriteOrder order, std::shared_ptr<BouncePool::Buffer> buffer, std::span<std::byte> slot_bytes);
+  void SpoilSource(WriteOrder& order);
   void Depart(prefill::PeerId peer, const LaneKey& lane);
   void Arrive(prefill::PeerId peer, const LaneKey& lane, int slots);
   Peer* Find(prefill::PeerId peer);
@@ -85,6 +87,8 @@ class Sender final : public SenderPort, private DialEvents {
   SenderCounters counters_;
   std::map<std::pair<prefill::PeerId, LaneKey>, int> under_way_;  ///< slots begun and not answered; never 0
   TimePoint under_way_since_{};
+  const double source_fault_rate_;  ///< for tests
+  std::mt19937_64 random_{1};
   std::vector<std::byte> memory_;
   BouncePool buffers_;
   std::deque<WriteOrder> waiting_;  ///< for a buffer

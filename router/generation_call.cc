@@ -130,12 +130,12 @@ void GenerationCall::Do(PickWorker action) {
   const TimePoint now = services_.clock.Now();
   load_.Release();
   if (action.again && !PayRetry())
-    return flow_.NoWorker(absl::UnavailableError("the retry budget is spent (--retry-budget)"), 1000, now);
+    return flow_.NoWorker(absl::UnavailableError("the retry budget is spent (--retry-budget)"), 1000, true, now);
   prefill_load_.Release();
   absl::StatusOr<Placement> place =
       services_.fleet.Choose(generation_, flow_.tokens_to_prefill(), flow_.excluded(),
                              /*with_prefill=*/!flow_.started_output(), flow_.started_output() ? numerics_ : "");
-  if (!place.ok()) return flow_.NoWorker(place.status(), 1000, now);
+  if (!place.ok()) return flow_.NoWorker(place.status(), 1000, services_.fleet.MayComeBack(), now);
   load_ = std::move(place->ticket);
   predicted_cached_tokens_ = place->predicted_cached_tokens;
   if (!place->prefill) return flow_.WorkerChosen(place->worker, now);

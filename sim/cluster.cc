@@ -12,7 +12,7 @@ using std::chrono::seconds;
 
 namespace {
 
-constexpr auto kFaultsLast = seconds(6), kAnswersBy = seconds(22), kMemoryBackIn = seconds(15);
+constexpr auto kFaultsLast = seconds(6), kAnswersBy = seconds(22), kMemoryBackIn = seconds(5);
 
 router::Generation MakeGeneration(int number, const ClusterScenario& scenario, Timeline& time,
                                   const router::Generation* before) {
@@ -108,6 +108,7 @@ std::string Cluster::Run() {
   };
   tick();
   Disturb();
+  if (scenario_.router_dies_ms > 0) time_.After(milliseconds(scenario_.router_dies_ms), [this] { router_->Vanish(); });
   for (int r = 0; r < scenario_.requests; ++r) {
     asked_.push_back(MakeGeneration(r, scenario_, time_, asked_.empty() ? nullptr : &asked_.back()));
     time_.After(time_.Between(milliseconds(1), milliseconds(500)), [this, r] {

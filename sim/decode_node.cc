@@ -87,6 +87,8 @@ void DecodeNode::OnRelayUp(const std::string& session, const std::string& bytes)
   std::shared_ptr<Stream>& stream = life_now_->streams[session];
   if (stream == nullptr) stream = std::make_shared<Stream>(*this, session);
   life_now_->book.OnMessage(stream, up, life_now_->engine.scheduler(), time_.Now());
+  for (const v1::Renewal& r : up.renewal())
+    life_now_->desk.Renew({r.key().request_id(), r.key().attempt()}, r.attach_gen());
   Wake();
 }
 
@@ -133,7 +135,10 @@ void DecodeNode::OnOutputs(std::vector<engine::SequenceOutput> outputs, uint64_t
   life_now_->book.OnOutputs(std::move(outputs), step);
 }
 
-void DecodeNode::OnTick() { life_now_->desk.Tick(); }
+void DecodeNode::OnTick() {
+  life_now_->book.Tick(life_now_->engine.scheduler(), time_.Now());
+  life_now_->desk.Tick();
+}
 
 void DecodeNode::OnTurnEnd() {
   WorkerNode::OnTurnEnd();

@@ -19,7 +19,7 @@ class DecodeNode final : public WorkerNode, private decode_worker::LandingEvents
   DecodeNode(const Plant& plant, int slot, RouterPort& router);
   ~DecodeNode() override;
   void OnReserve(const std::string& session, const std::string& bytes);
-  void OnRelayUp(const std::string& session, const std::string& bytes);
+  void OnRelayUp(const std::string& session, const std::string& bytes) override;
   void OnCancel(const std::string& bytes) override;
   void OnSessionEnd(const std::string& session) override;
   std::string Holds() const override;

@@ -78,6 +78,13 @@ void PrefillNode::OnCancel(const std::string& bytes) {
   Wake();
 }
 
+void PrefillNode::OnRelayUp(const std::string&, const std::string& bytes) {
+  v1::RelayUp up;
+  BATON_CHECK(up.ParseFromString(bytes));
+  for (const v1::Renewal& r : up.renewal())
+    life_now_->desk.Renew({r.key().request_id(), r.key().attempt(), r.key().epoch()});
+}
+
 /// Neither computed nor pushed any more.
 void PrefillNode::CheckCancelled(const prefill::JobKey& key) {
   bool works = life_now_->desk.Computing(key);

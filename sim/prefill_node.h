@@ -20,6 +20,7 @@ class PrefillNode final : public WorkerNode, private prefill_worker::SenderEvent
   ~PrefillNode() override;
   void OnPrefill(const std::string& session, const std::string& bytes);
   void OnCancel(const std::string& bytes) override;
+  void OnRelayUp(const std::string& session, const std::string& bytes) override;
   void OnSessionEnd(const std::string& session) override;
   std::string Holds() const override;
 

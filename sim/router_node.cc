@@ -114,6 +114,13 @@ void RouterNode::Break(int worker) {
               [this, lost] { Lost(lost, "the connection is broken"); });
 }
 
+void RouterNode::Vanish() {
+  for (Link& link : links_) link.session = 0;
+  for (size_t i = 0; i < calls_.size(); ++i) {
+    if (clients_[i].end == ClientView::End::kNone) End(i, ClientView::End::kLeft);
+  }
+}
+
 /// Whoever waited for this worker is told.
 void RouterNode::Lost(WorkerId worker, const std::string& why) {
   for (size_t i = 0; i < calls_.size(); ++i) {
@@ -133,6 +140,10 @@ void RouterNode::Lost(WorkerId worker, const std::string& why) {
 }
 
 void RouterNode::EndPrefill(Call& call, const LegKey& key) {
+  for (const auto& [worker, leg] : call.prefills) {
+    router::LiveLegs* live = LiveAt(worker);
+    if (live != nullptr && leg.attempt == key.attempt && leg.epoch == key.epoch) live->PrefillEnded(leg);
+  }
   std::erase_if(call.prefills,
                 [&key](const auto& leg) { return leg.second.attempt == key.attempt && leg.second.epoch == key.epoch; });
 }
@@ -143,6 +154,23 @@ void RouterNode::Connect(int worker) {
   link.life = link.node->life();
   link.up_order = link.down_order = {};
   link.silent_since = {};
+  link.live.Clear(), link.renewed = time_.Now();
+}
+
+router::LiveLegs* RouterNode::LiveAt(WorkerId id) {
+  if (id.slot < 0) return nullptr;
+  Link& link = links_[static_cast<size_t>(id.slot)];
+  return id.session != 0 && link.session == id.session ? &link.live : nullptr;
+}
+
+void RouterNode::Renew(WorkerId id) {
+  links_[static_cast<size_t>(id.slot)].renewed = time_.Now();
+  v1::RelayUp up;
+  for (const router::LegRenewal& leg : LiveAt(id)->Renewals()) *up.add_renewal() = router::EncodeRenewal(leg);
+  if (up.renewal().empty()) return;
+  ToWorker(
+      id, up.SerializeAsString(), true,
+      [](WorkerNode& node, const std::string& session, const std::string& bytes) { node.OnRelayUp(session, bytes); });
 }
 
 void RouterNode::Tick() {
@@ -150,6 +178,7 @@ void RouterNode::Tick() {
     Link& link = links_[w];
     const auto worker = static_cast<int>(w);
     const bool there = link.node->alive() && !link.node->stopped();
+    if (link.session != 0 && time_.Now() - link.renewed >= router::kRenewEvery) Renew(IdOf(worker));
     if (link.session == 0) {
       if (there) Connect(worker);
       continue;
@@ -196,6 +225,8 @@ void RouterNode::ReserveReply(int worker, const std::string& session, const LegK
     if (call == nullptr || !reply.ParseFromString(copy)) return;
     const router::ReserveResult result = router::DecodeReserve(reply);
     if (result.status.ok() && key.attempt == call->flow->attempts()) call->grant = result.grant;
+    if (router::LiveLegs* live = LiveAt(call->flow->worker()); live != nullptr && !result.status.ok())
+      live->Ended(key.leg_id);
     call->flow->Reserved(key, result, time_.Now());
     Pump(i);
   });
@@ -272,6 +303,11 @@ void RouterNode::End(size_t i, ClientView::End how) {
   BATON_CHECK(clients_[i].end == ClientView::End::kNone, "request ", i, " ended twice");
   clients_[i].end = how;
   clients_[i].ended = time_.Now();
+  RequestFlow& flow = *calls_[i]->flow;
+  if (router::LiveLegs* live = LiveAt(flow.worker())) {
+    live->Ended(flow.LegId(std::nullopt));
+    for (uint32_t c = 0; c < static_cast<uint32_t>(calls_[i]->generation.sampling.n); ++c) live->Ended(flow.LegId(c));
+  }
   migrations_ += static_cast<int>(calls_[i]->flow->migrations());
 }
 
@@ -289,7 +325,7 @@ void RouterNode::Pump(size_t i) {
 void RouterNode::Do(size_t i, const router::PickWorker&) {
   RequestFlow& flow = *calls_[i]->flow;
   const std::vector<int> decodes = Ready(false, flow.excluded()), prefills = Ready(true, flow.excluded());
-  if (decodes.empty()) return flow.NoWorker(absl::UnavailableError("no decode worker is ready"), 100, time_.Now());
+  if (decodes.empty()) return flow.NoWorker(absl::UnavailableError("no decode worker is ready"), 100, true, time_.Now());
   const WorkerId decode = IdOf(decodes[time_.Below(decodes.size())]);
   if (flow.started_output() || prefills.empty()) return flow.WorkerChosen(decode, time_.Now());
   flow.PairChosen(IdOf(prefills[time_.Below(prefills.size())]), decode, plant_.scenario.local_prefill_tokens,
@@ -297,6 +333,7 @@ void RouterNode::Do(size_t i, const router::PickWorker&) {
 }
 
 void RouterNode::Do(size_t i, const router::ReserveOn& action) {
+  if (router::LiveLegs* live = LiveAt(action.decode)) live->Reserved(action.key);
   ToWorker(action.decode,
            router::EncodeReserve(calls_[i]->generation, action.key, static_cast<uint32_t>(plant_.scenario.expiry_ms))
                .SerializeAsString(),
@@ -310,6 +347,7 @@ void RouterNode::Do(size_t i, const router::PrefillOn& action) {
   if (links_[static_cast<size_t>(action.prefill.slot)].session != action.prefill.session)
     return call.flow->PrefillEnded(action.key, {Broken()}, false, time_.Now());
   call.prefills.emplace_back(action.prefill, action.key);
+  LiveAt(action.prefill)->Prefilling(action.key);
   ToWorker(action.prefill, router::EncodePrefill(call.generation, action.key, call.grant, 20000).SerializeAsString(),
            false, [](WorkerNode& node, const std::string& session, const std::string& bytes) {
              static_cast<PrefillNode&>(node).OnPrefill(session, bytes);
@@ -324,6 +362,9 @@ void RouterNode::Do(size_t i, const router::PickPrefill&) {
 }
 
 void RouterNode::Do(size_t, const router::CancelLegOn& action) {
+  if (router::LiveLegs* live = LiveAt(action.worker)) {
+    action.key.epoch == 0 ? live->Ended(action.key.leg_id) : live->PrefillEnded(action.key);
+  }
   v1::CancelRequest cancel;
   cancel.mutable_key()->set_request_id(action.key.leg_id);
   cancel.mutable_key()->set_attempt(action.key.attempt), cancel.mutable_key()->set_epoch(action.key.epoch);
@@ -346,23 +387,23 @@ void RouterNode::Do(size_t i, const router::AttachTo& action) {
   }
   if (links_[static_cast<size_t>(action.worker.slot)].session != action.worker.session)
     return call.flow->WorkerLost(action.worker, Broken(), time_.Now());
+  LiveAt(action.worker)->Attached(order.leg_id, order.attempt, order.attach_gen);
   v1::RelayUp up;
   *up.add_attach() = router::EncodeAttach(call.generation, order);
-  ToWorker(action.worker, up.SerializeAsString(), true,
-           [](WorkerNode& node, const std::string& session, const std::string& bytes) {
-             static_cast<DecodeNode&>(node).OnRelayUp(session, bytes);
-           });
+  ToWorker(
+      action.worker, up.SerializeAsString(), true,
+      [](WorkerNode& node, const std::string& session, const std::string& bytes) { node.OnRelayUp(session, bytes); });
 }
 
 void RouterNode::Do(size_t, const router::CancelOn& action) {
+  if (router::LiveLegs* live = LiveAt(action.worker); live != nullptr && !action.index) live->Ended(action.leg_id);
   v1::RelayUp up;
   v1::RelayCancel& cancel = *up.add_cancel();
   cancel.set_request_id(action.leg_id), cancel.set_attach_gen(action.attach_gen);
   if (action.index) cancel.set_index(*action.index);
-  ToWorker(action.worker, up.SerializeAsString(), true,
-           [](WorkerNode& node, const std::string& session, const std::string& bytes) {
-             static_cast<DecodeNode&>(node).OnRelayUp(session, bytes);
-           });
+  ToWorker(
+      action.worker, up.SerializeAsString(), true,
+      [](WorkerNode& node, const std::string& session, const std::string& bytes) { node.OnRelayUp(session, bytes); });
 }
 
 void RouterNode::Do(size_t, const router::GiveCredit& action) {
@@ -370,10 +411,9 @@ void RouterNode::Do(size_t, const router::GiveCredit& action) {
   v1::Credit& credit = *up.add_credit();
   credit.set_request_id(action.leg_id), credit.set_attach_gen(action.attach_gen);
   credit.set_index(action.index), credit.set_tokens(action.tokens);
-  ToWorker(action.worker, up.SerializeAsString(), true,
-           [](WorkerNode& node, const std::string& session, const std::string& bytes) {
-             static_cast<DecodeNode&>(node).OnRelayUp(session, bytes);
-           });
+  ToWorker(
+      action.worker, up.SerializeAsString(), true,
+      [](WorkerNode& node, const std::string& session, const std::string& bytes) { node.OnRelayUp(session, bytes); });
 }
 
 void RouterNode::Do(size_t i, const router::EmitTokens& action) {

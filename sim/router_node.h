@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "router/fleet/live_legs.h"
 #include "router/flow/request_flow.h"
 #include "router/generation.h"
 #include "sim/decode_node.h"
@@ -40,6 +41,8 @@ class RouterNode final : public RouterPort {
   void Leave(Duration after);
   /// The connection to a worker breaks.
   void Break(int worker);
+  /// Its host is gone, and with it every client: no connection says so to the workers. From now on it is a new router.
+  void Vanish();
   /// Looks after the connections; every now and then.
   void Tick();
   bool AllEnded() const;
@@ -61,6 +64,8 @@ class RouterNode final : public RouterPort {
     uint64_t life = 0;                   ///< of the worker it is connected to
     TimePoint up_order{}, down_order{};  ///< of its streams
     TimePoint silent_since{};            ///< the worker is stopped
+    router::LiveLegs live;               ///< of this session
+    TimePoint renewed{};
   };
   struct Call {
     router::Generation generation;
@@ -82,8 +87,11 @@ class RouterNode final : public RouterPort {
   void ToRouter(int worker, const std::string& session, std::string bytes, bool stream,
                 std::function<void(std::string)> deliver);
   void Lost(router::WorkerId worker, const std::string& why);
-  static void EndPrefill(Call& call, const router::LegKey& key);
+  void EndPrefill(Call& call, const router::LegKey& key);
   void Connect(int worker);
+  /// What the worker's link of the product keeps of what a request waits for; null: that connection is over.
+  router::LiveLegs* LiveAt(router::WorkerId worker);
+  void Renew(router::WorkerId worker);
 
   Call* CallOf(const std::string& leg_id, size_t* index = nullptr);
   void Pump(size_t index);

@@ -37,6 +37,7 @@ ClusterScenario ClusterScenario::FromSeed(uint64_t seed) {
   if (pick(0, 2) == 0) s.busy = rate(0.1);
   if (pick(0, 2) == 0) s.most_turns = kind == 0 ? 8 : pick(6, 60), s.piece_bytes = 256;
   if (s.die + s.stop > 0 && pick(0, 3) == 0) s.expiry_ms = pick(600, 1500);
+  if (kind != 0 && pick(0, 7) == 0) s.router_dies_ms = pick(1, 600);
   return s;
 }
 
@@ -45,13 +46,13 @@ std::string ClusterScenario::Text() const {
     return StrCat("drop ", f.drop, " duplicate ", f.duplicate, " delay ", f.delay, " reorder ", f.reorder, " truncate ",
                   f.truncate, " corrupt ", f.corrupt);
   };
-  return StrCat("seed ", seed, ": ", prefills, "P ", decodes, "D, ", requests, " requests to ", longest,
-                " tokens, blocks ", prefill_blocks, "x", prefill_block, " and ", decode_blocks, "x", decode_block,
-                window > 0 ? ", window" : "", ", ", landing_slots, " slots, ",
-                receiver_writes ? "the receiver writes" : "the sender writes", ", ", us_per_token,
-                " us a token, tickets for ", expiry_ms, " ms, busy ", busy, ", ", most_turns, " turns; lanes ",
-                faults(lanes), "; control ", faults(control), "; slots damaged ", slot_damage, ", die ", die, ", stop ",
-                stop, ", cut ", cut, ", leave ", leave);
+  return StrCat(
+      "seed ", seed, ": ", prefills, "P ", decodes, "D, ", requests, " requests to ", longest, " tokens, blocks ",
+      prefill_blocks, "x", prefill_block, " and ", decode_blocks, "x", decode_block, window > 0 ? ", window" : "", ", ",
+      landing_slots, " slots, ", receiver_writes ? "the receiver writes" : "the sender writes", ", ", us_per_token,
+      " us a token, tickets for ", expiry_ms, " ms, busy ", busy, ", ", most_turns, " turns; lanes ", faults(lanes),
+      "; control ", faults(control), "; slots damaged ", slot_damage, ", die ", die, ", stop ", stop, ", cut ", cut,
+      ", leave ", leave, router_dies_ms > 0 ? StrCat(", the router dies after ", router_dies_ms, " ms") : "");
 }
 
 }  // namespace baton::sim

@@ -30,7 +30,10 @@ struct ClusterScenario {
   double slot_damage = 0;             ///< share of slots whose bytes are harmed
   double die = 0, stop = 0, cut = 0;  ///< per worker and second; a stopped one goes on after some seconds
   double leave = 0;                   ///< share of clients that leave
-  bool faultless() const { return lanes.sum() + control.sum() + slot_damage + die + stop + cut + leave == 0; }
+  int router_dies_ms = 0;             ///< after so long, and no worker hears of it; another one comes. 0: never
+  bool faultless() const {
+    return lanes.sum() + control.sum() + slot_damage + die + stop + cut + leave + router_dies_ms == 0;
+  }
 
   /// Every eighth seed is without faults, every eighth has all of them.
   static ClusterScenario FromSeed(uint64_t seed);

@@ -44,6 +44,7 @@ class WorkerNode : public Process {
   /// The router's connection ended.
   virtual void OnSessionEnd(const std::string& session) = 0;
   virtual void OnCancel(const std::string& bytes) = 0;
+  virtual void OnRelayUp(const std::string& session, const std::string& bytes) = 0;
   /// What it holds of handoffs and blocks; empty: nothing.
   virtual std::string Holds() const = 0;
 

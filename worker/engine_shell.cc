@@ -55,6 +55,9 @@ void EngineShell::OnRelay(std::shared_ptr<RelaySink> sink, std::shared_ptr<const
   engine_.Post([this, sink = std::move(sink), message = std::move(message), done = std::move(done)](
                    engine::Scheduler& scheduler, TimePoint now) {
     book_.OnMessage(sink, *message, scheduler, now);
+    for (const v1::Renewal& renewal : message->renewal()) {
+      if (role_) role_->OnRenewal(renewal);
+    }
     done();
   });
 }
@@ -111,6 +114,7 @@ int64_t EngineShell::LeakedBlocks(engine::Scheduler& scheduler) const {
 
 void EngineShell::ReportLoad() {
   engine_.Post([this](engine::Scheduler& scheduler, TimePoint now) {
+    book_.Tick(scheduler, now);
     const engine::SchedulerLoad load = scheduler.Load();
     MeasureRates(load, now);
     v1::Load wire = EncodeLoad(load);

@@ -34,7 +34,7 @@ class EngineShell {
   void RemoveWatcher(std::shared_ptr<WatchSink> sink);
   /// Moves the role's time on; every 10 ms or so.
   void Tick();
-  /// Sends a load report to every watcher.
+  /// Sends a load report to every watcher, and ends what no router has renewed.
   void ReportLoad();
 
   /// Refuses new requests; `drained` runs once nothing lives: on the scheduler thread, or on that of Shutdown, or, when

@@ -55,6 +55,7 @@ void RelayBook::OnMessage(const std::shared_ptr<RelaySink>& sink, const v1::Rela
   for (const v1::RelayCancel& cancel : message.cancel()) OnCancel(cancel, scheduler, now);
   for (const v1::Credit& credit : message.credit()) OnCredit(credit, scheduler, now);
   for (const v1::Attach& attach : message.attach()) OnAttach(sink, attach, scheduler, now);
+  for (const v1::Renewal& renewal : message.renewal()) OnRenewal(renewal, now);
 }
 
 void RelayBook::OnAttach(const std::shared_ptr<RelaySink>& sink, const v1::Attach& attach, engine::Scheduler& scheduler,
@@ -96,6 +97,10 @@ absl::Status RelayBook::Begin(const std::shared_ptr<RelaySink>& sink, const v1::
   live.scores_open = request.sampling.prompt_logprobs >= 0;
   live.prompt_scores_left = live.scores_open ? request.prompt_len - 1 : 0;
   live.ticket = !attach.ticket().empty();
+  if (!live.ticket && attach.credit_ms() > 0) {
+    live.renewed_for = std::chrono::milliseconds(attach.credit_ms());
+    live.ends = now + live.renewed_for;
+  }
   if (!live.ticket) {
     BATON_RETURN_IF_ERROR(scheduler.AddRequest(std::move(request), now));
   } else if (live.choices < 1 || live.choices > scheduler.options().max_num_seqs) {
@@ -184,6 +189,25 @@ void RelayBook::OnCredit(const v1::Credit& credit, engine::Scheduler& scheduler,
   const int64_t position = static_cast<int64_t>(live.credit[choice]) + credit.tokens();
   live.credit[choice] = static_cast<int32_t>(std::min<int64_t>(position, engine::kUnlimitedCredit));
   scheduler.SetCredit(found->second, credit.index(), live.credit[choice], now);
+}
+
+void RelayBook::OnRenewal(const v1::Renewal& renewal, TimePoint now) {
+  const auto found = by_request_.find(renewal.key().request_id());
+  if (found == by_request_.end()) return;
+  Live& live = by_key_.at(found->second);
+  if (live.renewed_for > Duration::zero() && live.attach_gen == renewal.attach_gen())
+    live.ends = now + live.renewed_for;
+}
+
+void RelayBook::Tick(engine::Scheduler& scheduler, TimePoint now) {
+  std::vector<engine::RequestKey> lapsed;
+  for (const auto& [key, live] : by_key_) {
+    if (now >= live.ends) lapsed.push_back(key);
+  }
+  for (engine::RequestKey key : lapsed) {
+    scheduler.Cancel(key, now);
+    EndWithError(key, absl::UnavailableError("no router has renewed its credit"));
+  }
 }
 
 void RelayBook::OnCancel(const v1::RelayCancel& cancel, engine::Scheduler& scheduler, TimePoint now) {

@@ -25,6 +25,8 @@ class RelayBook {
                  TimePoint now);
   /// The stream ended: everything it attached is cancelled.
   void OnStreamEnd(const RelaySink* sink, engine::Scheduler& scheduler, TimePoint now);
+  /// Ends what no router has renewed (proto Renewal). A ticket's legs end with the ticket.
+  void Tick(engine::Scheduler& scheduler, TimePoint now);
   /// News of the engine, to one RelayDown per stream. News of fenced or lost requests is dropped.
   void OnOutputs(std::vector<engine::SequenceOutput> outputs, uint64_t step);
 
@@ -55,6 +57,8 @@ class RelayBook {
     std::vector<uint32_t> cancelled;  ///< choices, before the request was started
     int32_t choices = 0;              ///< asked for
     int32_t skip_below = 0;           ///< tokens before this position are the router's already
+    Duration renewed_for{};           ///< how long it lives without a renewal; 0: for ever
+    TimePoint ends = TimePoint::max();
     TimePoint attached{}, started{};  ///< of a ticket: the Attach came, its sequence was started
   };
   using Outbox = absl::flat_hash_map<std::shared_ptr<RelaySink>, v1::RelayDown>;
@@ -62,6 +66,7 @@ class RelayBook {
   void OnAttach(const std::shared_ptr<RelaySink>& sink, const v1::Attach& attach, engine::Scheduler& scheduler,
                 TimePoint now);
   void OnCredit(const v1::Credit& credit, engine::Scheduler& scheduler, TimePoint now);
+  void OnRenewal(const v1::Renewal& renewal, TimePoint now);
   void OnCancel(const v1::RelayCancel& cancel, engine::Scheduler& scheduler, TimePoint now);
   absl::Status Begin(const std::shared_ptr<RelaySink>& sink, const v1::Attach& attach,
                      std::optional<engine::RequestKey> replaces, engine::Scheduler& scheduler, TimePoint now);

@@ -64,6 +64,8 @@ class Role {
     (void)outputs, (void)scheduler;
   }
   virtual void OnTick(engine::Scheduler& scheduler) = 0;
+  /// A router still waits for this ticket or leg.
+  virtual void OnRenewal(const v1::Renewal& renewal) { (void)renewal; }
   /// Blocks of `group` that tickets or jobs own.
   virtual int64_t OwnedBlocks(int32_t group) const = 0;
   virtual void FillLoad(v1::HandoffLoad& load) const = 0;

@@ -131,7 +131,8 @@ void VisitFields(WorkerConfig& c, Visitor&& field) {
         "memory that prefill workers may write, 2 slots for every prompt that arrives");
   field("landing-slot-bytes", c.landing_slot_bytes, "bytes", "of one landing slot");
   field("test-kv-fault-rate", c.test_kv_fault_rate, "0…1",
-        "for tests: share of the KV slots that a prefill worker damages on the way");
+        "for tests: share of the KV slots that a prefill worker damages on the way; of a quarter as many it spoils the "
+        "source");
   field("test-failing-transport", c.test_failing_transport, "",
         "for tests: a prefill worker damages its self-tests on this one");
   field("router-timeout-ms", c.router_timeout_ms, "ms",

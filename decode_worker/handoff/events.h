@@ -34,6 +34,7 @@ struct Reserve {
   int32_t tokens = 0;              ///< prompt plus room to start decoding
   std::vector<PrefixHash> prefix;  ///< of the prompt's units, for TicketBlocks::Pin
   Duration expiry{};               ///< remaining
+  Duration credit{};  ///< ended when no Credit came for so long, attached or not; 0: the router renews nothing
 };
 struct Attach {
   TicketId ticket = 0;
@@ -41,10 +42,10 @@ struct Attach {
   uint64_t attach_gen = 0;  ///< > 0, numbered by the router over all attempts
   uint64_t position = 0;    ///< of the next token
 };
-/// The router still listens to the sequence.
+/// The router still waits for the ticket, or still listens to its sequence.
 struct Credit {
-  TicketId ticket = 0;
-  uint64_t attach_gen = 0;
+  TicketKey key;
+  uint64_t attach_gen = 0;  ///< of its latest Attach; one that a later Attach has fenced renews nothing
 };
 struct Cancel {
   TicketKey key;

@@ -33,6 +33,8 @@ void Handoff::On(const Reserve& event) {
   ticket.pinned = true;
   ticket.tokens = event.tokens - ticket.cached_tokens;
   ticket.expires = now_ + event.expiry;
+  ticket.credit = event.credit;
+  Renew(ticket);
   if (absl::Status admitted = Admit(event, ticket.tokens); !admitted.ok()) {
     blocks_.Unpin(ticket.id);
     out_->push_back(ReserveAnswer{event.key, std::move(admitted)});
@@ -41,6 +43,7 @@ void Handoff::On(const Reserve& event) {
   ++next_ticket_;
   reserved_tokens_ += ticket.tokens;
   by_key_[ticket.key] = ticket.id;
+  open_.insert(ticket.id);
   AnswerReserve(tickets_[ticket.id] = std::move(ticket));
 }
 
@@ -77,12 +80,12 @@ void Handoff::On(const Attach& event) {
   if (ticket.state == TicketState::kClosing || ticket.state == TicketState::kGone) {
     return RefuseAttach(event, StrCat("ticket closed: ", ticket.why_closed));
   }
+  Renew(ticket);
   if (ticket.state == TicketState::kAttached) {
     if (event.attach_gen < ticket.attach_gen)
       return RefuseAttach(event, StrCat("attach_gen ", ticket.attach_gen, " came first"));
     if (event.attach_gen == ticket.attach_gen) return;
     ticket.attach_gen = event.attach_gen;
-    ticket.credit_until = now_ + options_.credit_timeout;
     const bool forgotten = PlantedBug("second Attach without position");
     out_->push_back(ContinueSequence{ticket.id, event.attach_gen, forgotten ? 0 : event.position});
     return;
@@ -113,7 +116,6 @@ void Handoff::Start(Ticket& ticket, const Attach& attach, bool recompute) {
   ticket.parked.reset();
   ticket.pinned = false;
   ticket.attach_gen = attach.attach_gen;
-  ticket.credit_until = now_ + options_.credit_timeout;
   reserved_tokens_ -= ticket.tokens;
   LeaveLine(ticket.id);
   out_->push_back(StartSequence{ticket.id, ticket.epoch, attach.attach_gen, attach.position, recompute});
@@ -135,9 +137,14 @@ void Handoff::RefuseAttach(const Attach& attach, std::string reason, bool prefil
 }
 
 void Handoff::On(const Credit& event) {
-  Ticket* ticket = FindTicket(event.ticket);
-  if (ticket == nullptr || ticket->state != TicketState::kAttached || event.attach_gen != ticket->attach_gen) return;
-  ticket->credit_until = now_ + options_.credit_timeout;
+  const auto known = by_key_.find(event.key);
+  if (known == by_key_.end()) return;
+  Ticket& ticket = tickets_.at(known->second);
+  if (ticket.state != TicketState::kAttached || event.attach_gen == ticket.attach_gen) Renew(ticket);
+}
+
+void Handoff::Renew(Ticket& ticket) const {
+  if (ticket.credit > Duration::zero()) ticket.credit_until = now_ + ticket.credit;
 }
 
 void Handoff::On(const Cancel& event) {
@@ -147,6 +154,7 @@ void Handoff::On(const Cancel& event) {
     if (!PlantedBug("forget cancel on decode leg")) Close(tickets_.at(known->second), "cancelled");
   } else if (!PlantedBug("no tombstone")) {
     tombstones_[event.key] = now_ + options_.tombstone;
+    old_tombstones_.Add(event.key, now_ + options_.tombstone);
   }
 }
 
@@ -154,15 +162,15 @@ void Handoff::On(const Finished& event) {
   Ticket* ticket = FindTicket(event.ticket);
   if (ticket == nullptr || ticket->state != TicketState::kAttached) return;
   if (PlantedBug("Finished forgets the ticket")) {
-    by_key_.erase(ticket->key), tickets_.erase(ticket->id);
+    open_.erase(ticket->id), by_key_.erase(ticket->key), tickets_.erase(ticket->id);
     return;
   }
   Close(*ticket, "finished", /*sequence_ended=*/true);
 }
 
 void Handoff::On(const ShedUnbound&) {
-  for (auto it = tickets_.rbegin(); it != tickets_.rend(); ++it) {
-    Ticket& ticket = it->second;
+  for (auto it = open_.rbegin(); it != open_.rend(); ++it) {
+    Ticket& ticket = tickets_.at(*it);
     if (ticket.state != TicketState::kReserved && ticket.state != TicketState::kRepair) continue;
     Close(ticket, "given up unbound: KV memory is short");
     out_->push_back(ReservationShed{ticket.id});
@@ -171,18 +179,26 @@ void Handoff::On(const ShedUnbound&) {
 }
 
 void Handoff::On(const Tick&) {
-  std::erase_if(tombstones_, [this](const auto& entry) { return entry.second <= now_; });
-  for (auto it = tickets_.begin(); it != tickets_.end();) {
-    Ticket& ticket = it->second;
+  old_tombstones_.PopDue(now_, [this](const TicketKey& key) {
+    const auto found = tombstones_.find(key);
+    if (found != tombstones_.end() && found->second <= now_) tombstones_.erase(found);
+  });
+  for (auto it = open_.begin(); it != open_.end();) {
+    Ticket& ticket = tickets_.at(*it);
     ++it;
     TickTicket(ticket);
-    if (ticket.state != TicketState::kGone || now_ < ticket.forget_at) continue;
-    by_key_.erase(ticket.key);
-    tickets_.erase(ticket.id);
   }
+  gone_.PopDue(now_, [this](TicketId id) {
+    if (const auto ticket = tickets_.find(id); ticket != tickets_.end()) {
+      by_key_.erase(ticket->second.key);
+      tickets_.erase(ticket);
+    }
+  });
 }
 
 void Handoff::TickTicket(Ticket& ticket) {
+  if (now_ >= ticket.credit_until && !PlantedBug("credit never expires"))
+    Close(ticket, "no router has renewed its credit");
   switch (ticket.state) {
     case TicketState::kReserved:
     case TicketState::kReceiving:
@@ -196,8 +212,6 @@ void Handoff::TickTicket(Ticket& ticket) {
       }
       break;
     case TicketState::kAttached:
-      if (now_ >= ticket.credit_until) Close(ticket, "no router has renewed its credit");
-      break;
     case TicketState::kClosing:
     case TicketState::kGone: break;
   }

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "common/expiry_line.h"
 #include "decode_worker/handoff/events.h"
 #include "decode_worker/handoff/landing_ring.h"
 #include "decode_worker/handoff/ticket.h"
@@ -39,7 +40,6 @@ struct HandoffOptions {
   int max_resends = 2;             ///< of one segment; then the lane has failed
   int32_t max_recompute_tokens = 1 << 30;        ///< lost KV longer than this is asked from another prefill worker
   Duration cut_after = std::chrono::seconds(3);  ///< a writer that leaves a finished or dead lane open is cut off
-  Duration credit_timeout = std::chrono::seconds(5);
   Duration tombstone = std::chrono::seconds(60);
   Duration open_turn = std::chrono::seconds(1);  ///< a waiting Open that is not repeated loses its place in line
   TicketId first_ticket = 1;                     ///< differs at every start of the worker
@@ -94,6 +94,7 @@ class Handoff {
   absl::Status Admit(const Reserve& event, int32_t tokens) const;
   void AnswerReserve(const Ticket& ticket);
   void Start(Ticket& ticket, const Attach& attach, bool recompute);
+  void Renew(Ticket& ticket) const;
   void Recover(Ticket& ticket, const Attach& attach);
   void RefuseAttach(const Attach& attach, std::string reason, bool prefill_again = false);
   void Close(Ticket& ticket, const std::string& reason, bool sequence_ended = false);
@@ -141,8 +142,11 @@ class Handoff {
   std::map<TicketId, Ticket> tickets_;
   std::map<TicketKey, TicketId> by_key_;
   std::map<TicketKey, TimePoint> tombstones_;  ///< cancelled before they were reserved
-  std::deque<Waiting> line_;                   ///< tickets whose Open waits for slots or blocks, first come first bound
-  std::set<WriterId> cut_;                     ///< asked to cut, not fenced yet
+  std::set<TicketId> open_;                    ///< not gone: what a Tick looks at
+  ExpiryLine<TicketId> gone_;
+  ExpiryLine<TicketKey> old_tombstones_;
+  std::deque<Waiting> line_;  ///< tickets whose Open waits for slots or blocks, first come first bound
+  std::set<WriterId> cut_;    ///< asked to cut, not fenced yet
   TicketId next_ticket_;
   int64_t reserved_tokens_ = 0;
   HandoffStats counters_;

@@ -139,7 +139,10 @@ void Handoff::On(const WriterFenced& event) {
 
 void Handoff::LoseWriter(WriterId writer, bool fenced) {
   bool cut = false;
-  for (auto& [id, ticket] : tickets_) {
+  for (auto it = open_.begin(); it != open_.end();) {
+    const TicketId id = *it;
+    Ticket& ticket = tickets_.at(id);
+    ++it;
     bool broken = false, held = false;
     for (auto& [number, epoch] : ticket.epochs) {
       for (uint32_t i = 0; i < epoch.lanes.size(); ++i) {
@@ -207,7 +210,8 @@ void Handoff::Sweep(Ticket& ticket) {
   }
   if (ticket.state != TicketState::kClosing || !ticket.epochs.empty()) return;
   ticket.state = TicketState::kGone;
-  ticket.forget_at = now_ + options_.tombstone;
+  open_.erase(ticket.id);
+  gone_.Add(ticket.id, now_ + options_.tombstone);
 }
 
 void Handoff::Cut(WriterId writer) {

@@ -30,7 +30,7 @@ int Handoff::Quarantined(const Ticket& ticket, WriterId writer, bool overdue) co
 
 int Handoff::QuarantinedOfWriter(WriterId writer) const {
   int slots = 0;
-  for (const auto& [id, ticket] : tickets_) slots += Quarantined(ticket, writer);
+  for (TicketId id : open_) slots += Quarantined(tickets_.at(id), writer);
   return slots;
 }
 
@@ -38,7 +38,10 @@ int Handoff::QuarantinedOfWriter(WriterId writer) const {
 int Handoff::OverdueOfTenant(const std::string& tenant) const {
   if (tenant.empty()) return 0;  // everybody
   int slots = 0;
-  for (const auto& [id, ticket] : tickets_) slots += ticket.tenant == tenant ? Quarantined(ticket, 0, true) : 0;
+  for (TicketId id : open_) {
+    const Ticket& ticket = tickets_.at(id);
+    slots += ticket.tenant == tenant ? Quarantined(ticket, 0, true) : 0;
+  }
   return slots;
 }
 
@@ -47,8 +50,9 @@ HandoffStats Handoff::Stats() const {
   stats.reserved_tokens = reserved_tokens_;
   int held = 0;
   for (const LandingRing& ring : rings_) stats.free_slots += ring.free_slots(), held += ring.size() - ring.free_slots();
-  for (const auto& [id, ticket] : tickets_) {
-    stats.tickets += ticket.state != TicketState::kGone;
+  stats.tickets = static_cast<int>(open_.size());
+  for (TicketId id : open_) {
+    const Ticket& ticket = tickets_.at(id);
     stats.quarantined_slots += Quarantined(ticket, 0);
     for (const auto& [number, epoch] : ticket.epochs) stats.bound_epochs += epoch.holds_blocks;
   }
@@ -65,6 +69,7 @@ void Handoff::CheckInvariants() const {
     if (open && ticket.state != TicketState::kAttached) reserved += ticket.tokens;
     BATON_CHECK(ticket.pinned == (open && ticket.state != TicketState::kAttached), "ticket ", id);
     BATON_CHECK(ticket.state != TicketState::kGone || ticket.epochs.empty(), "ticket ", id);
+    BATON_CHECK(open_.contains(id) == (ticket.state != TicketState::kGone), "ticket ", id);
     BATON_CHECK(!ticket.parked || ticket.state == TicketState::kReceiving, "ticket ", id);
     for (const auto& [number, epoch] : ticket.epochs) {
       BATON_CHECK(epoch.superseded || number == ticket.epoch, "ticket ", id, " epoch ", number);
@@ -74,6 +79,8 @@ void Handoff::CheckInvariants() const {
         const auto placing = ring(lane.target_rank).SlotsOf({id, number, i}, Phase::kPlacing).size();
         BATON_CHECK(placing == lane.placing.size(), "ticket ", id, " lane ", i);
         BATON_CHECK(granted == 0 || lane.state != LaneState::kFenced, "ticket ", id, " lane ", i, " holds ", granted);
+        BATON_CHECK(granted + placing > 0 || lane.state == LaneState::kFenced, "ticket ", id, " lane ", i,
+                    " was bound without slots");
         held[static_cast<size_t>(lane.target_rank)] += static_cast<int>(granted + placing);
       }
     }

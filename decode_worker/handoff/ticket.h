@@ -77,9 +77,9 @@ struct Ticket {
   std::optional<Attach> parked;  ///< an Attach that came before kReady
   uint64_t attach_gen = 0;
   TimePoint expires{};
-  TimePoint credit_until{};  ///< kAttached
-  TimePoint forget_at{};     ///< kGone
-  std::string why_closed;    ///< kClosing, kGone
+  Duration credit{};  ///< 0: it needs none
+  TimePoint credit_until = TimePoint::max();
+  std::string why_closed;  ///< kClosing, kGone
 };
 
 }  // namespace baton::decode

@@ -11,6 +11,8 @@ namespace {
 
 constexpr size_t kEagerBytes = 32 << 10;  ///< larger writes are fetched by the receiver
 constexpr size_t kSpares = 8;             ///< staging buffers that are kept
+constexpr size_t kSpareOperations = 64;
+constexpr uint64_t kAnswerBytes = 32 << 10;  ///< stored bytes that are answered while more is coming in
 
 }  // namespace
 
@@ -39,8 +41,8 @@ void UcxTransport::Send(PeerNumber number, std::string message, Done done) {
 }
 
 void UcxTransport::SendActive(Peer& peer, MessageKind kind, const Head& head, std::string payload, Done done) {
-  auto operation =
-      std::make_unique<Operation>(Operation{this, peer.number, 0, 0, head, std::move(payload), {}, std::move(done)});
+  std::unique_ptr<Operation> operation = NewOperation(peer.number);
+  operation->head = head, operation->message = std::move(payload), operation->done = std::move(done);
   operation->head.incarnation = worker_->address().incarnation;
   operation->head.number = peer.number;
   ucp_request_param_t param{};
@@ -57,18 +59,14 @@ void UcxTransport::SendActive(Peer& peer, MessageKind kind, const Head& head, st
 void UcxTransport::Complete(ucs_status_ptr_t request, std::unique_ptr<Operation> operation) {
   if (UCS_PTR_IS_PTR(request)) return HandOver(std::move(operation));
   const absl::Status status = ToStatus(UCS_PTR_RAW_STATUS(request), "send");
-  if (status.ok() && !operation->done) return;
+  if (status.ok() && !operation->done) return Recycle(std::move(operation));
   Later([this, status, ended = std::shared_ptr<Operation>(std::move(operation))] { Finish(*ended, status); });
 }
 
 void UcxTransport::Finish(const Operation& operation, const absl::Status& status) {
-  const PeerNumber number = operation.peer;
-  const auto first = [this, number] {
-    const Peer* peer = Find(number);
-    return peer == nullptr || peer->writes.empty() ? ~0ull : peer->first_write;
-  };
-  for (uint64_t write = first(); write <= operation.flushed; write = first()) EndWrite(number, write, status);
-  if (operation.write != 0 && !status.ok()) EndWrite(number, operation.write, status);
+  Peer* peer = operation.flushed != 0 ? Find(operation.peer) : nullptr;
+  if (peer != nullptr) EndWritesTo(*peer, operation.flushed, status);
+  if (operation.write != 0 && !status.ok()) EndWrite(operation.peer, operation.write, status);
   if (operation.done) operation.done(status);
 }
 
@@ -79,9 +77,30 @@ std::unique_ptr<UcxTransport::Operation> UcxTransport::TakeBack(void* operation)
 }
 
 void UcxTransport::Ended(void* request, ucs_status_t code, void* user_data) {
-  const std::unique_ptr<Operation> operation = TakeBack(user_data);
+  std::unique_ptr<Operation> operation = TakeBack(user_data);
   ucp_request_free(request);
-  operation->owner->Finish(*operation, ToStatus(code, "send"));
+  UcxTransport& owner = *operation->owner;
+  owner.Finish(*operation, ToStatus(code, "send"));
+  owner.Recycle(std::move(operation));
+}
+
+std::unique_ptr<UcxTransport::Operation> UcxTransport::NewOperation(PeerNumber peer) {
+  std::unique_ptr<Operation> operation;
+  if (spare_operations_.empty()) {
+    operation = std::make_unique<Operation>();
+  } else {
+    operation = std::move(spare_operations_.back());
+    spare_operations_.pop_back();
+  }
+  operation->owner = this, operation->peer = peer;
+  return operation;
+}
+
+void UcxTransport::Recycle(std::unique_ptr<Operation> operation) {
+  if (spare_operations_.size() == kSpareOperations) return;
+  operation->write = operation->flushed = 0;
+  operation->message.clear(), operation->staged.clear(), operation->done = nullptr;
+  spare_operations_.push_back(std::move(operation));
 }
 
 void UcxTransport::Write(PeerNumber number, const LandingPlace& place, std::span<const std::byte> bytes, Done done) {
@@ -107,7 +126,8 @@ void UcxTransport::StartWrite(Peer& peer, uint64_t write, const LandingPlace& pl
 
 /// As a message: the receiver stores it. The good end is its kLanded.
 void UcxTransport::SendBytes(Peer& peer, uint64_t write, const LandingPlace& place, std::span<const std::byte> bytes) {
-  auto operation = std::make_unique<Operation>(Operation{this, peer.number, write});
+  std::unique_ptr<Operation> operation = NewOperation(peer.number);
+  operation->write = write;
   operation->head = {worker_->address().incarnation,
                      peer.number,
                      write,
@@ -129,14 +149,14 @@ void UcxTransport::SendBytes(Peer& peer, uint64_t write, const LandingPlace& pla
 /// A put ends locally; a flush behind it says that the bytes are there. Progress makes one for all puts of a turn.
 void UcxTransport::Put(Peer& peer, uint64_t write, const LandingPlace& place, std::span<const std::byte> bytes) {
   const uint64_t remote = peer.address.memory + place.slot.slot * peer.address.landing.slot_bytes;
-  if (spare_operation_ == nullptr) spare_operation_ = std::make_unique<Operation>();
-  spare_operation_->owner = this, spare_operation_->peer = peer.number, spare_operation_->write = write;
+  std::unique_ptr<Operation> operation = NewOperation(peer.number);
+  operation->write = write;
   ucp_request_param_t param{};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
   param.cb.send = &UcxTransport::Ended;
-  param.user_data = spare_operation_.get();
+  param.user_data = operation.get();
   const ucs_status_ptr_t putting = ucp_put_nbx(peer.endpoint, bytes.data(), bytes.size(), remote, peer.key, &param);
-  if (putting != nullptr) Complete(putting, std::move(spare_operation_));
+  putting == nullptr ? Recycle(std::move(operation)) : Complete(putting, std::move(operation));
   if (std::exchange(peer.unflushed, write) == 0) to_flush_.push_back(peer.number);
 }
 
@@ -145,7 +165,8 @@ bool UcxTransport::FlushPuts() {
   for (PeerNumber number : std::exchange(to_flush_, {})) {
     Peer* peer = Find(number);
     if (peer == nullptr) continue;
-    auto flush = std::make_unique<Operation>(Operation{this, number, 0, std::exchange(peer->unflushed, 0)});
+    std::unique_ptr<Operation> flush = NewOperation(number);
+    flush->flushed = std::exchange(peer->unflushed, 0);
     ucp_request_param_t param{};
     param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
     param.cb.send = &UcxTransport::Ended;
@@ -155,18 +176,24 @@ bool UcxTransport::FlushPuts() {
       HandOver(std::move(flush));
     } else {
       Finish(*flush, ToStatus(UCS_PTR_RAW_STATUS(request), "flush"));
+      Recycle(std::move(flush));
     }
   }
   return true;
 }
 
-/// One message for all writes of a peer that were stored in this turn.
-bool UcxTransport::AnswerLanded() {
+/// One message for all writes of a peer that were stored. While more comes in (not `all`) it waits for some of them.
+bool UcxTransport::AnswerLanded(bool all) {
   if (to_answer_.empty()) return false;
   for (PeerNumber number : std::exchange(to_answer_, {})) {
     Peer* peer = Find(number);
     if (peer == nullptr) continue;
+    if (!all && peer->landed_bytes < kAnswerBytes) {
+      to_answer_.push_back(number);
+      continue;
+    }
     const std::vector<uint64_t> landed = std::exchange(peer->landed, {});
+    peer->landed_bytes = 0;
     SendActive(*peer, kLanded, {},
                std::string(reinterpret_cast<const char*>(landed.data()), landed.size() * sizeof(uint64_t)), nullptr);
   }
@@ -188,10 +215,25 @@ void UcxTransport::EndWrite(PeerNumber number, uint64_t write, const absl::Statu
   if (peer == nullptr) return;
   if (const Done done = TakeWrite(*peer, write)) done(status);
   peer = Find(number);
-  if (peer == nullptr || peer->flushes.empty()) return;
-  const uint64_t oldest = peer->writes.empty() ? ~0ull : peer->first_write;
+  if (peer != nullptr) EndFlushes(*peer);
+}
+
+/// All of them, in order. A Done must not close the peer that it is of.
+void UcxTransport::EndWritesTo(Peer& peer, uint64_t last, const absl::Status& status) {
+  while (!peer.writes.empty() && peer.first_write <= last) {
+    const Done done = std::move(peer.writes.front().done);
+    peer.writes.pop_front();
+    ++peer.first_write;
+    if (done) done(status);
+  }
+  EndFlushes(peer);
+}
+
+void UcxTransport::EndFlushes(Peer& peer) {
+  if (peer.flushes.empty()) return;
+  const uint64_t oldest = peer.writes.empty() ? ~0ull : peer.first_write;
   std::vector<Done> flushed;
-  std::erase_if(peer->flushes, [&flushed, oldest](auto& flush) {
+  std::erase_if(peer.flushes, [&flushed, oldest](auto& flush) {
     if (flush.first >= oldest) return false;
     flushed.push_back(std::move(flush.second));
     return true;
@@ -269,6 +311,7 @@ void UcxTransport::Store(const Head& head, std::span<const std::byte> bytes) {
   }
   if (peer->landed.empty()) to_answer_.push_back(peer->number);
   peer->landed.push_back(head.write);
+  peer->landed_bytes += bytes.size();
 }
 
 void UcxTransport::OnHello(const Head& head, std::string_view text) {
@@ -291,8 +334,12 @@ void UcxTransport::OnHello(const Head& head, std::string_view text) {
 
 /// The connection that a message belongs to: by the sender's incarnation and its number of it.
 UcxTransport::Peer* UcxTransport::FindSender(const Head& head) {
+  const auto is_it = [&head](const Peer& p) {
+    return p.address.incarnation == head.incarnation && p.remote_number == head.number;
+  };
+  if (latest_sender_ != nullptr && is_it(*latest_sender_)) return latest_sender_;
   for (const auto& [number, peer] : peers_) {
-    if (peer->address.incarnation == head.incarnation && peer->remote_number == head.number) return peer.get();
+    if (is_it(*peer)) return latest_sender_ = peer.get();
   }
   return nullptr;
 }

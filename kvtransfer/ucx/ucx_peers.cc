@@ -97,8 +97,10 @@ absl::Status UcxTransport::Greet(Peer& peer, PeerAddress address) {
 }
 
 UcxTransport::Peer* UcxTransport::Find(PeerNumber peer) {
+  if (latest_ != nullptr && latest_->number == peer) return latest_;
   const auto found = peers_.find(peer);
-  return found == peers_.end() ? nullptr : found->second.get();
+  if (found == peers_.end()) return nullptr;
+  return latest_ = found->second.get();
 }
 
 LandingShape UcxTransport::landing_of(PeerNumber peer) const {
@@ -141,6 +143,7 @@ void UcxTransport::Lose(PeerNumber number, const absl::Status& why) {
   auto node = peers_.extract(number);
   if (node.empty()) return;
   std::unique_ptr<Peer> peer = std::move(node.mapped());
+  latest_ = latest_sender_ = nullptr;
   if (why.ok()) SendActive(*peer, kBye, {}, "", nullptr);  // if it gets through; else the keepalive tells
   if (peer->key != nullptr) ucp_rkey_destroy(peer->key);
   CloseEndpoint(peer->endpoint);
@@ -177,9 +180,10 @@ bool UcxTransport::EndLeaving() {
 bool UcxTransport::Progress() {
   bool moved = !later_.empty();
   for (auto& work : std::exchange(later_, {})) work();
-  moved |= ucp_worker_progress(worker_->get()) != 0;
+  const bool more = ucp_worker_progress(worker_->get()) != 0;
+  moved |= more;
   moved |= FlushPuts();
-  moved |= AnswerLanded();
+  moved |= AnswerLanded(/*all=*/!more);
   std::vector<PeerNumber> failed;
   for (const auto& [number, peer] : peers_) {
     if (!peer->failed.ok()) failed.push_back(number);
@@ -190,7 +194,7 @@ bool UcxTransport::Progress() {
   EndClosing();
   if (closing_.empty()) graves_.clear();
   moved |= EndLeaving();
-  return moved || !later_.empty() || !worker_->Arm();
+  return moved || !later_.empty() || !to_answer_.empty() || !worker_->Arm();
 }
 
 }  // namespace ucx

@@ -72,6 +72,7 @@ class UcxTransport final : public Transport {
     std::vector<std::pair<uint64_t, Done>> flushes;  ///< (last write before it, done)
     uint64_t unflushed = 0;                          ///< latest put that no flush of UCX's covers; 0: none
     std::vector<uint64_t> landed;                    ///< the peer's writes that are stored and not answered
+    uint64_t landed_bytes = 0;                       ///< of them
     absl::Status failed;
   };
   /// Memory that must stay until UCX is done with an operation.
@@ -96,13 +97,17 @@ class UcxTransport final : public Transport {
   void Put(Peer& peer, uint64_t write, const LandingPlace& place, std::span<const std::byte> bytes);
   static Done TakeWrite(Peer& peer, uint64_t write);
   void EndWrite(PeerNumber peer, uint64_t write, const absl::Status& status);
+  static void EndWritesTo(Peer& peer, uint64_t last, const absl::Status& status);
+  static void EndFlushes(Peer& peer);
   void Finish(const Operation& operation, const absl::Status& status);
   bool FlushPuts();
-  bool AnswerLanded();
+  bool AnswerLanded(bool all);
   void Complete(ucs_status_ptr_t request, std::unique_ptr<Operation> operation);
   /// UCX has it until one of the callbacks takes it back.
   void HandOver(std::unique_ptr<Operation> operation) { in_ucx_.insert(operation.release()); }
   static std::unique_ptr<Operation> TakeBack(void* operation);
+  std::unique_ptr<Operation> NewOperation(PeerNumber peer);
+  void Recycle(std::unique_ptr<Operation> operation);
   void Lose(PeerNumber peer, const absl::Status& why);
   void CloseEndpoint(ucp_ep_h endpoint);
   bool EndLeaving();
@@ -135,8 +140,9 @@ class UcxTransport final : public Transport {
   std::vector<std::function<void()>> later_;
   std::vector<PeerNumber> to_flush_, to_answer_;  ///< peers with puts that are not flushed, with stored writes
   absl::flat_hash_set<Operation*> in_ucx_;        ///< owned; UCX names them
-  std::unique_ptr<Operation> spare_operation_;    ///< most puts end at once and need none
-  std::vector<std::vector<std::byte>> spare_;     ///< of Operation::staged: fresh memory costs as much as the copy
+  std::vector<std::unique_ptr<Operation>> spare_operations_;
+  Peer *latest_ = nullptr, *latest_sender_ = nullptr;  ///< that were asked for: most often the next one too
+  std::vector<std::vector<std::byte>> spare_;          ///< of Operation::staged: fresh memory costs as much as the copy
   friend absl::StatusOr<std::unique_ptr<Transport>> baton::MakeUcxTransport(UcxOptions options,
                                                                             TransportEvents& events);
 };

@@ -41,6 +41,7 @@ void Push::On(const Prefill& event) {
   }
   by_ticket_[{job.peer, job.ticket, job.key.epoch}] = job.key;
   PushJob& kept = jobs_[job.key] = std::move(job);
+  open_[kept.key] = &kept;
   for (uint32_t i = 0; i < kept.lanes.size(); ++i) Send(kept, OpenLane{KeyOf(kept, i), kept.plan_digest});
 }
 
@@ -69,6 +70,7 @@ void Push::On(const Cancel& event) {
     if (!PlantedBug("forget cancel on prefill leg")) Stop(known->second, absl::CancelledError("cancelled"));
   } else {
     tombstones_[event.key] = now_ + options_.remember;
+    old_tombstones_.Add(event.key, now_ + options_.remember);
   }
 }
 
@@ -99,7 +101,9 @@ void Push::On(const ComputeEnded& event) {
 
 void Push::On(const PeerLost& event) {
   asked_.erase(event.peer);
-  for (auto& [key, job] : jobs_) {
+  for (auto it = open_.begin(); it != open_.end();) {
+    PushJob& job = *it->second;
+    ++it;
     if (job.peer != event.peer) continue;
     for (PushLane& lane : job.lanes) lane.phase = LanePhase::kOver;
     if (!job.lanes.empty()) Stop(job, absl::UnavailableError("the decode worker was lost"));
@@ -107,17 +111,20 @@ void Push::On(const PeerLost& event) {
 }
 
 void Push::On(const Tick&) {
-  std::erase_if(tombstones_, [this](const auto& entry) { return entry.second <= now_; });
-  for (auto it = jobs_.begin(); it != jobs_.end();) {
-    PushJob& job = it->second;
+  old_tombstones_.PopDue(now_, [this](const JobKey& key) {
+    const auto found = tombstones_.find(key);
+    if (found != tombstones_.end() && found->second <= now_) tombstones_.erase(found);
+  });
+  for (auto it = open_.begin(); it != open_.end();) {
+    PushJob& job = *it->second;
+    ++it;
     TickJob(job);
-    if (now_ < job.forget_at) {
-      ++it;
-      continue;
-    }
-    by_ticket_.erase({job.peer, job.ticket, job.key.epoch});
-    it = jobs_.erase(it);
   }
+  over_.PopDue(now_, [this](const JobKey& key) {
+    const PushJob& job = jobs_.at(key);
+    by_ticket_.erase({job.peer, job.ticket, job.key.epoch});
+    jobs_.erase(key);
+  });
   CutSilentPeers();
 }
 
@@ -125,8 +132,8 @@ void Push::On(const Tick&) {
 void Push::CutSilentPeers() {
   std::erase_if(asked_, [this](const auto& asked) {
     const PeerId peer = asked.first;
-    const bool waits = std::any_of(jobs_.begin(), jobs_.end(), [peer](const auto& entry) {
-      return entry.second.peer == peer && !entry.second.Over();
+    const bool waits = std::any_of(open_.begin(), open_.end(), [peer](const auto& entry) {
+      return entry.second->peer == peer && !entry.second->Over();
     });
     const bool cut = waits && now_ - asked.second >= options_.peer_silence;
     if (cut) out_->push_back(CutPeer{peer});
@@ -174,7 +181,9 @@ void Push::Settle(PushJob& job) {
   bool needed = job.computing;
   for (const PushLane& lane : job.lanes) needed |= lane.phase < LanePhase::kClosing && !lane.drained;
   if (!needed && job.replied && !std::exchange(job.released, true)) out_->push_back(ReleaseSource{job.key, job.lease});
-  if (job.Over() && job.released && job.forget_at == TimePoint::max()) job.forget_at = now_ + options_.remember;
+  if (!job.Over() || !job.released || open_.erase(job.key) == 0) return;
+  job.lanes.assign(job.lanes.size(), {LanePhase::kOver});  // what is remembered is the answer
+  over_.Add(job.key, now_ + options_.remember);
 }
 
 const PushJob* Push::Find(const JobKey& key) const {
@@ -184,10 +193,10 @@ const PushJob* Push::Find(const JobKey& key) const {
 
 PushStats Push::Stats() const {
   PushStats stats = counters_;
-  for (const auto& [key, job] : jobs_) {
-    stats.jobs += !job.Over();
-    stats.held_sources += !job.released;
-    for (const PushLane& lane : job.lanes) stats.open_lanes += lane.phase != LanePhase::kOver;
+  for (const auto& [key, job] : open_) {
+    stats.jobs += !job->Over();
+    stats.held_sources += !job->released;
+    for (const PushLane& lane : job->lanes) stats.open_lanes += lane.phase != LanePhase::kOver;
   }
   return stats;
 }

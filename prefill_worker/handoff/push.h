@@ -11,6 +11,7 @@
 #include <tuple>
 #include <vector>
 
+#include "common/expiry_line.h"
 #include "prefill_worker/handoff/events.h"
 #include "prefill_worker/handoff/push_job.h"
 
@@ -97,6 +98,8 @@ class Push {
   std::map<std::tuple<PeerId, TicketId, uint32_t>, JobKey> by_ticket_;
   std::map<PeerId, TimePoint> asked_;       ///< of the first question since a peer was last heard
   std::map<JobKey, TimePoint> tombstones_;  ///< cancelled before they were asked for
+  std::map<JobKey, PushJob*> open_;         ///< what a Tick looks at: the others are only remembered
+  ExpiryLine<JobKey> over_, old_tombstones_;
   PushStats counters_;
   TimePoint now_{};                     ///< during Handle
   std::vector<Action>* out_ = nullptr;  ///< during Handle

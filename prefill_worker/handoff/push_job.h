@@ -52,7 +52,6 @@ struct PushJob {
   bool released = false;
   bool lease = false;
   Reply reply;
-  TimePoint forget_at = TimePoint::max();
   bool Opening() const {
     for (const PushLane& lane : lanes) {
       if (lane.phase == LanePhase::kOpening) return true;

@@ -87,7 +87,7 @@ void Fleet::Start() {
 }
 
 void Fleet::Stop() {
-  if (std::exchange(stopped_, true)) return;
+  if (stopped_.exchange(true)) return;
   for (auto& link : links_) link->Stop();
 }
 
@@ -286,6 +286,15 @@ absl::StatusOr<Placement> Fleet::Choose(const Generation& generation, uint32_t t
     placement.local_prefill_tokens = chosen.local_prefill_tokens;
   }
   return placement;
+}
+
+bool Fleet::MayComeBack() const {
+  return !stopped_ && std::ranges::any_of(links_, [](const auto& link) {
+    const LinkView view = link->View();
+    const bool away =
+        view.state == LinkState::kLost || view.state == LinkState::kConnecting || view.state == LinkState::kLoading;
+    return away && view.facts != nullptr && view.facts->role != WorkerRole::kPrefill;
+  });
 }
 
 absl::StatusOr<Placement> Fleet::ChoosePrefill(const Generation& generation, const std::vector<WorkerId>& excluded,

@@ -83,6 +83,8 @@ class Fleet final : public LinkHost {
   absl::StatusOr<Placement> Choose(const Generation& generation, uint32_t tokens_to_prefill,
                                    const std::vector<WorkerId>& excluded, bool with_prefill,
                                    const std::string& numerics_so_far);
+  /// A worker that decodes was there and is not now: its connection broke, or it starts again.
+  bool MayComeBack() const;
   /// Another prefill worker for a ticket that `decode` gave.
   absl::StatusOr<Placement> ChoosePrefill(const Generation& generation, const std::vector<WorkerId>& excluded,
                                           WorkerId decode);
@@ -130,7 +132,7 @@ class Fleet final : public LinkHost {
   const std::unique_ptr<Scorer> scorer_;
   PrefixIndex index_;
   std::vector<std::shared_ptr<WorkerLink>> links_;
-  bool stopped_ = false;
+  std::atomic<bool> stopped_{false};
   const bool key_from_file_;
   std::atomic<double> handoff_ms_{4};  ///< moving mean of NoteHandoff
 

@@ -97,6 +97,7 @@ v1::Attach EncodeAttach(const Generation& generation, const AttachOrder& order) 
   out.mutable_eos_token_ids()->Add(generation.eos_token_ids.begin(), generation.eos_token_ids.end());
   out.set_credit_tokens(order.credit_tokens);
   out.set_deadline_ms(order.deadline_ms);
+  out.set_credit_ms(kLegCreditMs);
   out.set_priority(generation.priority);
   out.set_cache_salt(generation.cache_salt);
   out.mutable_choices()->Add(order.choices.begin(), order.choices.end());
@@ -123,6 +124,7 @@ v1::ReserveRequest EncodeReserve(const Generation& generation, const LegKey& key
   out.set_prompt_len(static_cast<uint32_t>(generation.prompt.size()));
   out.set_choices(static_cast<uint32_t>(generation.sampling.n));
   out.set_expiry_ms(expiry_ms);
+  out.set_credit_ms(kLegCreditMs);
   out.set_cache_salt(generation.cache_salt);
   if (!generation.sampling.prompt_logprobs) AppendIds(generation.prompt, out.mutable_prompt_token_ids());
   return out;
@@ -153,8 +155,18 @@ v1::PrefillRequest EncodePrefill(const Generation& generation, const LegKey& key
   EncodeSampling(generation.sampling, out.mutable_sampling());
   out.mutable_eos_token_ids()->Add(generation.eos_token_ids.begin(), generation.eos_token_ids.end());
   out.set_deadline_ms(deadline_ms);
+  out.set_credit_ms(kLegCreditMs);
   out.set_priority(generation.priority);
   out.set_cache_salt(generation.cache_salt);
+  return out;
+}
+
+v1::Renewal EncodeRenewal(const LegRenewal& leg) {
+  v1::Renewal out;
+  out.mutable_key()->set_request_id(leg.key.leg_id);
+  out.mutable_key()->set_attempt(leg.key.attempt);
+  out.mutable_key()->set_epoch(leg.key.epoch);
+  out.set_attach_gen(leg.attach_gen);
   return out;
 }
 

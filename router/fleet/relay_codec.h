@@ -2,6 +2,7 @@
 #pragma once
 
 #include "proto/worker.pb.h"
+#include "router/fleet/live_legs.h"
 #include "router/fleet/worker_facts.h"
 #include "router/generation.h"
 
@@ -13,6 +14,7 @@ v1::ReserveRequest EncodeReserve(const Generation& generation, const LegKey& key
 ReserveResult DecodeReserve(const v1::ReserveReply& reply);
 v1::PrefillRequest EncodePrefill(const Generation& generation, const LegKey& key, const TicketGrant& grant,
                                  uint32_t deadline_ms);
+v1::Renewal EncodeRenewal(const LegRenewal& leg);
 PrefillResult DecodePrefill(const v1::PrefillReply& reply);
 WorkerFacts DecodeFacts(const v1::HandshakeReply& reply);
 WorkerLoad DecodeLoad(const v1::Load& load);

@@ -126,7 +126,7 @@ void WorkerLink::OpenSession(WorkerFacts facts) {
   failures_ = 0;
   session_ = NextSession();
   steps_ = 0;
-  heard_ = steps_changed_ = clock_.Now();
+  heard_ = steps_changed_ = renewed_ = clock_.Now();
   {
     std::lock_guard lock(mutex_);
     view_.id = WorkerId{slot_, session_};
@@ -271,6 +271,7 @@ void WorkerLink::Lost(uint64_t session, const absl::Status& why) {
   {
     std::lock_guard lock(mutex_);
     sinks.swap(sinks_);
+    live_.Clear();
   }
   for (auto& [leg, sink] : sinks) {
     sink->executor().Post([sink = sink, id, why] { sink->OnWorkerLost(id, why); });
@@ -301,7 +302,19 @@ void WorkerLink::CheckLiveness() {
                                                         static_cast<int64_t>(stall_limit_ms),
                                                         " (--step-stall-ms, --step-stall-factor)")));
   }
+  RenewLegs(now);
   liveness_timer_->ArmAt(now + kLivenessPoll, [this] { CheckLiveness(); });
+}
+
+void WorkerLink::RenewLegs(TimePoint now) {
+  if (now - renewed_ < kRenewEvery) return;
+  renewed_ = now;
+  std::vector<LegRenewal> legs;
+  {
+    std::lock_guard lock(mutex_);
+    legs = live_.Renewals();
+  }
+  rpc_.Renew(session_, legs);
 }
 
 void WorkerLink::SetState(LinkState state, std::string detail, std::string phase, double progress) {
@@ -330,6 +343,7 @@ absl::Status WorkerLink::Attach(WorkerId id, const Generation& generation, const
     std::lock_guard lock(mutex_);
     if (view_.id != id) return absl::UnavailableError("the worker's connection was replaced");
     sinks_[order.leg_id] = std::move(sink);
+    live_.Attached(order.leg_id, order.attempt, order.attach_gen);
   }
   absl::Status sent = rpc_.Attach(id.session, generation, order);
   if (!sent.ok()) Forget(id, order.leg_id);
@@ -340,7 +354,7 @@ void WorkerLink::Reserve(WorkerId id, const Generation& generation, const LegKey
                          std::shared_ptr<RelaySink> sink) {
   {
     std::lock_guard lock(mutex_);
-    if (view_.id == id) sinks_[key.leg_id] = sink;
+    if (view_.id == id) sinks_[key.leg_id] = sink, live_.Reserved(key);
   }
   rpc_.Reserve(id.session, generation, key, expiry_ms, [sink, key](ReserveResult result) {
     sink->executor().Post(
@@ -350,20 +364,34 @@ void WorkerLink::Reserve(WorkerId id, const Generation& generation, const LegKey
 
 void WorkerLink::Prefill(WorkerId id, const Generation& generation, const LegKey& key, const TicketGrant& grant,
                          uint32_t deadline_ms, std::shared_ptr<RelaySink> sink) {
+  {
+    std::lock_guard lock(mutex_);
+    if (view_.id == id) live_.Prefilling(key);
+  }
   WorkerRpc::PrefillHandlers handlers;
   handlers.on_prompt_logprobs = [sink, key](std::string piece) {
     sink->executor().Post(
         [sink, key, piece = std::move(piece)]() mutable { sink->OnPrefillPiece(key, std::move(piece)); });
   };
-  handlers.done = [sink, key](PrefillResult result) {
+  handlers.done = [self = shared_from_this(), id, sink, key](PrefillResult result) {
+    self->PrefillOver(id, key);
     sink->executor().Post(
         [sink, key, result = std::move(result)]() mutable { sink->OnPrefillEnd(key, std::move(result)); });
   };
   rpc_.Prefill(id.session, generation, key, grant, deadline_ms, std::move(handlers));
 }
 
+void WorkerLink::PrefillOver(WorkerId id, const LegKey& key) {
+  std::lock_guard lock(mutex_);
+  if (view_.id == id) live_.PrefillEnded(key);
+}
+
 void WorkerLink::CancelLeg(WorkerId id, const LegKey& key) {
-  if (key.epoch == 0) Forget(id, key.leg_id);
+  if (key.epoch == 0) {
+    Forget(id, key.leg_id);
+  } else {
+    PrefillOver(id, key);
+  }
   rpc_.CancelLeg(id.session, key);
 }
 
@@ -378,7 +406,7 @@ void WorkerLink::Credit(WorkerId id, const std::string& leg_id, uint64_t attach_
 
 void WorkerLink::Forget(WorkerId id, const std::string& leg_id) {
   std::lock_guard lock(mutex_);
-  if (view_.id == id) sinks_.erase(leg_id);
+  if (view_.id == id) sinks_.erase(leg_id), live_.Ended(leg_id);
 }
 
 }  // namespace baton::router

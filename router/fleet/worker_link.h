@@ -18,6 +18,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "router/executor.h"
+#include "router/fleet/live_legs.h"
 #include "router/fleet/worker_rpc.h"
 #include "router/index/prefix_index.h"
 #include "router/policy/load_ticket.h"
@@ -95,6 +96,8 @@ class WorkerLink : public std::enable_shared_from_this<WorkerLink> {
   void OnRelay(std::vector<LegNews>& news);
   void Lost(uint64_t session, const absl::Status& why);
   void CheckLiveness();
+  void RenewLegs(TimePoint now);
+  void PrefillOver(WorkerId id, const LegKey& key);
   void DialAfter(Duration pause);
   void SetState(LinkState state, std::string detail, std::string phase = "", double progress = 0);
   Duration NextBackoff();
@@ -117,12 +120,13 @@ class WorkerLink : public std::enable_shared_from_this<WorkerLink> {
   bool key_refused_ = false;
   int32_t failures_ = 0;
   uint64_t steps_ = 0;
-  TimePoint steps_changed_, heard_;
+  TimePoint steps_changed_, heard_, renewed_;
   bool stopped_ = false;
 
-  mutable std::mutex mutex_;  // guards view_ and sinks_
+  mutable std::mutex mutex_;  // guards what follows
   LinkView view_;
   absl::flat_hash_map<std::string, std::shared_ptr<RelaySink>> sinks_;  // by leg id
+  LiveLegs live_;                                                       // of view_.id
 };
 
 }  // namespace baton::router

@@ -119,7 +119,9 @@ struct RelayOutbox {
   grpc::ClientBidiReactor<v1::RelayUp, v1::RelayDown>* reactor = nullptr;
   v1::RelayUp in_flight;
 
-  bool empty() const { return pending.attach_size() + pending.credit_size() + pending.cancel_size() == 0; }
+  bool empty() const {
+    return pending.attach_size() + pending.credit_size() + pending.cancel_size() + pending.renewal_size() == 0;
+  }
   // With `mutex` held. Everything that has gathered since the last write goes as one message.
   void WriteIfIdle() {
     if (writing || closed || empty()) return;
@@ -394,6 +396,15 @@ void WorkerRpc::Credit(uint64_t session, const std::string& leg_id, uint64_t att
   credit->set_attach_gen(attach_gen);
   credit->set_index(index);
   credit->set_tokens(tokens);
+  outbox->WriteIfIdle();
+}
+
+void WorkerRpc::Renew(uint64_t session, const std::vector<LegRenewal>& legs) {
+  auto outbox = inner_->OutboxOf(session);
+  if (!outbox || legs.empty()) return;
+  std::lock_guard lock(outbox->mutex);
+  outbox->pending.clear_renewal();  // what was not sent yet is said again, where it still holds
+  for (const LegRenewal& leg : legs) *outbox->pending.add_renewal() = EncodeRenewal(leg);
   outbox->WriteIfIdle();
 }
 

@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "common/clock.h"
+#include "router/fleet/live_legs.h"
 #include "router/fleet/worker_facts.h"
 #include "router/generation.h"
 
@@ -76,6 +77,7 @@ class WorkerRpc {
   absl::Status Attach(uint64_t session, const Generation& generation, const AttachOrder& order);
   void Cancel(uint64_t session, const std::string& leg_id, uint64_t attach_gen, std::optional<uint32_t> index);
   void Credit(uint64_t session, const std::string& leg_id, uint64_t attach_gen, uint32_t index, uint32_t tokens);
+  void Renew(uint64_t session, const std::vector<LegRenewal>& legs);
 
   /// The legs of a handoff. `done` is called once, with Unavailable when the connection or session ends first.
   void Reserve(uint64_t session, const Generation& generation, const LegKey& key, uint32_t expiry_ms,

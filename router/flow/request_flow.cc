@@ -158,6 +158,7 @@ void RequestFlow::PrefillChosen(std::optional<WorkerId> prefill, TimePoint now) 
 /// All choices on the ticket's worker: with the KV of the prefill leg that drew `first`, or without one.
 void RequestFlow::AttachTicket(std::vector<FirstToken> first, TimePoint now) {
   state_ = first.empty() ? State::kAttached : State::kStreaming;
+  shared_leg_left_ = false;
   const uint64_t gen = ++last_attach_gen_;
   for (Choice& c : choices_) {
     c.attach_gen = gen;
@@ -181,6 +182,7 @@ void RequestFlow::Attach(TimePoint now) {
   state_ = started_output() ? State::kStreaming : State::kAttached;
   if (!started_output()) {
     const uint64_t gen = ++last_attach_gen_;
+    shared_leg_left_ = false;
     for (Choice& c : choices_) {
       c.attach_gen = gen;
       c.own_leg = false;
@@ -203,9 +205,9 @@ void RequestFlow::Attach(TimePoint now) {
   Arm(now);
 }
 
-void RequestFlow::NoWorker(const absl::Status& status, uint32_t retry_after_ms, TimePoint now) {
+void RequestFlow::NoWorker(const absl::Status& status, uint32_t retry_after_ms, bool soon, TimePoint now) {
   if (state_ != State::kPicking) return;
-  if (failed_before_ && limits_.failover_wait.count() > 0) {
+  if (soon && limits_.failover_wait.count() > 0) {
     if (!wait_until_) wait_until_ = now + limits_.failover_wait;
     if (now < *wait_until_) {
       state_ = State::kWaiting;
@@ -250,7 +252,10 @@ void RequestFlow::News(RelayNews news, TimePoint now) {
     const bool stop_token = news.finish == FinishReason::kStop && news.stop_token_id == news.token_ids.back();
     actions_.push_back(EmitTokens{news.index, std::move(news.token_ids), std::move(news.logprobs), stop_token});
   }
-  if (news.finish != FinishReason::kNone) End(news.index, news.finish, news.stop_token_id);
+  if (news.finish == FinishReason::kNone) return;
+  End(news.index, news.finish, news.stop_token_id);
+  if (state_ != State::kDone && shared_leg_left_ && !choice.own_leg && !OthersOnSharedLeg(news.index))
+    actions_.push_back(CancelOn{worker_, LegId(std::nullopt), choice.attach_gen, std::nullopt});
 }
 
 /// Something between the worker and us was lost. It is there, and so is its ticket: it continues from our position.
@@ -258,8 +263,7 @@ void RequestFlow::AttachAgain(uint32_t index, const std::string& why, TimePoint 
   if (!started_output() || ++attached_again_ > limits_.max_attempts)
     return TryElsewhere(Fail{absl::InternalError(why), 0, 0}, now);
   Choice& c = choices_[index];
-  const bool shared = choices_.size() > 1 && !c.own_leg;  // with other choices, which go on
-  if (shared) actions_.push_back(CancelOn{worker_, LegId(std::nullopt), c.attach_gen, index});
+  if (choices_.size() > 1 && !c.own_leg) LeaveSharedLeg(index);
   c.own_leg = true;
   c.attach_gen = ++last_attach_gen_;
   c.consumed = 0;
@@ -324,6 +328,22 @@ void RequestFlow::CancelLegs() {
   if (shared_gen != 0) actions_.push_back(CancelOn{worker_, LegId(std::nullopt), shared_gen, std::nullopt});
 }
 
+bool RequestFlow::OthersOnSharedLeg(uint32_t index) const {
+  for (uint32_t i = 0; i < choices_.size(); ++i) {
+    const Choice& c = choices_[i];
+    if (i != index && !c.ended && !c.own_leg && c.attach_gen != 0) return true;
+  }
+  return false;
+}
+
+/// The last choice takes the leg with it: were the cancel of one before it lost, its worker would keep that one.
+void RequestFlow::LeaveSharedLeg(uint32_t index) {
+  const bool whole = shared_leg_left_ && !OthersOnSharedLeg(index);
+  actions_.push_back(
+      CancelOn{worker_, LegId(std::nullopt), choices_[index].attach_gen, whole ? std::nullopt : std::optional(index)});
+  shared_leg_left_ = true;
+}
+
 void RequestFlow::End(uint32_t index, FinishReason reason, std::optional<int32_t> stop_token_id) {
   choices_[index].ended = true;
   actions_.push_back(EndChoice{index, reason, stop_token_id});
@@ -336,9 +356,10 @@ void RequestFlow::End(uint32_t index, FinishReason reason, std::optional<int32_t
 void RequestFlow::ChoiceStopped(uint32_t index) {
   if (state_ == State::kDone || choices_[index].ended) return;
   const Choice& c = choices_[index];
-  if (c.attach_gen != 0) {
-    actions_.push_back(CancelOn{worker_, LegId(c.own_leg ? std::optional(index) : std::nullopt), c.attach_gen,
-                                c.own_leg ? std::nullopt : std::optional(index)});
+  if (c.attach_gen != 0 && c.own_leg) {
+    actions_.push_back(CancelOn{worker_, LegId(index), c.attach_gen, std::nullopt});
+  } else if (c.attach_gen != 0) {
+    LeaveSharedLeg(index);
   }
   if (state_ == State::kReserving || state_ == State::kPrefilling) CancelLegs();  // nothing follows Complete
   End(index, FinishReason::kStop, std::nullopt);
@@ -395,7 +416,7 @@ void RequestFlow::Timer(TimePoint now) {
   }
   if (state_ == State::kWaiting) {
     state_ = State::kPicking;
-    actions_.push_back(PickWorker{true});
+    actions_.push_back(PickWorker{failed_before_});
     return;
   }
   Arm(now);

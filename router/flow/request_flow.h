@@ -36,7 +36,7 @@ struct FlowLimits {
   Duration first_token_timeout{0};  ///< 0 = none, here and below
   Duration idle_token_timeout{0};
   Duration total_timeout{0};
-  Duration failover_wait{0};  ///< how long to wait for a worker once one was lost
+  Duration failover_wait{0};  ///< how long to wait for a worker that was lost to come back
 };
 
 /// Choose a worker and answer with WorkerChosen or NoWorker. `again`: a retry or migration, to be paid from the budget.
@@ -140,8 +140,8 @@ class RequestFlow {
   void PrefillEnded(const LegKey& key, PrefillResult result, bool scores_wanted, TimePoint now);
   /// nullopt: there is none.
   void PrefillChosen(std::optional<WorkerId> prefill, TimePoint now);
-  /// `status`: why none can take it.
-  void NoWorker(const absl::Status& status, uint32_t retry_after_ms, TimePoint now);
+  /// `status`: why none can take it. `soon`: that may change: it is asked again for as long as FlowLimits says.
+  void NoWorker(const absl::Status& status, uint32_t retry_after_ms, bool soon, TimePoint now);
   void News(RelayNews news, TimePoint now);
   void WorkerLost(WorkerId worker, const absl::Status& why, TimePoint now);
   void Timer(TimePoint now);
@@ -199,6 +199,8 @@ class RequestFlow {
   bool WaitsForClient() const;
   void Refused(const RelayNews& news, TimePoint now);
   void TryElsewhere(const Fail& failure, TimePoint now);
+  bool OthersOnSharedLeg(uint32_t index) const;
+  void LeaveSharedLeg(uint32_t index);
   void CancelLegs();
   void End(uint32_t index, FinishReason reason, std::optional<int32_t> stop_token_id);
   void FailWith(Fail failure);
@@ -220,6 +222,7 @@ class RequestFlow {
   uint32_t attempt_ = 0;
   uint32_t migrations_ = 0;
   int32_t attached_again_ = 0;
+  bool shared_leg_left_ = false;  // a choice of the shared leg was cancelled by itself
   uint64_t last_attach_gen_ = 0;
   Fail last_failure_;  // why the last worker did not do it
   bool failed_before_ = false;

@@ -97,8 +97,8 @@ struct RouterMetrics::Families {
     };
     Grow("baton_kv_transfer_bytes_total", "KV bytes sent (prefill) or placed (decode)", transfer, incarnation, h.bytes);
     Grow("baton_kv_transfer_slots_total", "Landing slots sent or placed", transfer, incarnation, h.slots);
-    Grow("baton_kv_transfer_microseconds_total", "Time with a slot under way (prefill) or being placed (decode)",
-         transfer, incarnation, static_cast<int64_t>(h.seconds * 1e6));
+    Grow("baton_kv_transfer_seconds_total", "Time with a slot under way (prefill) or being placed (decode)", transfer,
+         incarnation, h.seconds);
     if (h.seconds > 0) {
       Gauge("baton_kv_transfer_gigabytes_per_second", "Bytes by time, since start", transfer)
           .Set(static_cast<double>(h.bytes) / h.seconds / 1e9);
@@ -195,13 +195,13 @@ struct RouterMetrics::Families {
 
   // A worker's own counter, carried on by what it grew; a restarted worker starts from 0 again.
   void Grow(const char* name, const char* help, const prom::Labels& with, const std::string& incarnation,
-            int64_t value) {
+            double value) {
     std::string series = name;
     for (const auto& [label, text] : with) series += "|" + text;
     auto& [from, last] = grown[series];
     if (from != incarnation) from = incarnation, last = 0;
     auto& counter = prom::BuildCounter().Name(name).Help(help).Register(registry).Add(with);
-    if (value > last) counter.Increment(static_cast<double>(value - last));
+    if (value > last) counter.Increment(value - last);
     last = std::max(last, value);
   }
 
@@ -211,7 +211,7 @@ struct RouterMetrics::Families {
   std::map<std::array<std::string, 3>, HttpSeries> http;  // by handler, method, status
   std::mutex render_mutex;                                // guards what follows
   std::set<prom::Gauge*> peer_gauges;
-  std::map<std::string, std::pair<std::string, int64_t>> grown;
+  std::map<std::string, std::pair<std::string, double>> grown;
 
   prom::Histogram& first_token =
       Histogram("vllm:time_to_first_token_seconds", "Time to first token", kFirstTokenBuckets);

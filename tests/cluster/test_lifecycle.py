@@ -18,8 +18,24 @@ def complete(cluster, **fields):
 
 
 class Lifecycle(unittest.TestCase):
-    def test_kill_of_the_worker_gives_clear_errors_and_it_serves_again_by_itself(self):
+    def test_a_lone_worker_that_dies_in_the_middle_of_an_answer_is_waited_for(self):
         with Cluster() as c:
+            want = complete(c, max_tokens=1500, ignore_eos=True).json()["choices"][0]["text"]
+            stream = []
+            t = threading.Thread(target=lambda: stream.append(complete(c, max_tokens=1500, stream=True, ignore_eos=True)))
+            t.start()
+            c.wait_until(lambda: c.metric("vllm:num_requests_running") >= 1, "the stream runs")
+            os.kill(c.pid_of("worker"), signal.SIGKILL)
+            c.wait_until(lambda: c.metric("baton_worker_up") == 0, "the router knows")
+            self.assertEqual(complete(c).status, 200, "a new request waits, too")
+            t.join(60)
+            data = events(stream[0].body)
+            self.assertEqual(data[-1], "[DONE]")
+            text = "".join(json.loads(d)["choices"][0]["text"] for d in data[:-1] if json.loads(d).get("choices"))
+            self.assertEqual(text, want)
+
+    def test_kill_of_the_worker_gives_clear_errors_and_it_serves_again_by_itself(self):
+        with Cluster(args=["--failover-wait-ms", 0]) as c:
             before = complete(c)
             self.assertEqual(before.status, 200, before.body)
             stream = []

@@ -89,7 +89,7 @@ class DeskWorld {
 
   // ---- the router
   ReserveOrder MakeReserve(const std::string& id = "r") const {
-    return {{id, 0}, "", engine::RandomTokens(kPrompt, kPrompt), kPrompt, std::chrono::seconds(10), "session"};
+    return {{id, 0}, "", engine::RandomTokens(kPrompt, kPrompt), kPrompt, std::chrono::seconds(10), "session", credit};
   }
   decode::ReserveAnswer Reserve(const std::string& id = "r") { return Reserve(MakeReserve(id)); }
   decode::ReserveAnswer Reserve(ReserveOrder order) {
@@ -175,6 +175,7 @@ class DeskWorld {
   worker::RelayBook book;
   std::shared_ptr<worker::KeepingSink> sink = std::make_shared<worker::KeepingSink>();
   std::string log;  ///< answers to the router
+  Duration credit{};
 };
 
 }  // namespace baton::decode_worker

@@ -52,7 +52,7 @@ class HandoffDriver {
   // Events of ticket 1 (or another), lane by lane, from writer 7.
   static TicketKey Key(int ticket) { return {"request" + std::to_string(ticket), 0}; }
   Reserve MakeReserve(int ticket = 1, int32_t tokens = 116) const {
-    return {Key(ticket), "tenant", tokens, {}, expiry};
+    return {Key(ticket), "tenant", tokens, {}, expiry, credit};
   }
   Opened MakeOpen(uint32_t lane, uint32_t epoch = 1, TicketId ticket = 1) const {
     return {writer, fence, {{ticket, epoch, lane}, 42}, 42, lanes};
@@ -106,7 +106,7 @@ class HandoffDriver {
   CountedBlocks blocks;
   Handoff core;
   TimePoint now{std::chrono::seconds(1)};
-  Duration expiry = std::chrono::seconds(10);
+  Duration expiry = std::chrono::seconds(10), credit{};
   WriterId writer = 7;
   FenceKind fence = FenceKind::kForcedClose;
   std::vector<LaneShape> lanes = {{0, 1}, {0, 1}};

@@ -63,7 +63,7 @@ const std::vector<std::pair<std::string, Apply>>& Events() {
       {"Attach old gen", [](auto& d) { d.Do(d.MakeAttach(4)); }},
       {"Attach old epoch", [](auto& d) { d.Do(d.MakeOpen(0, 2)), d.blocks.log.clear(), d.Do(d.MakeAttach(6)); }},
       {"Attach no prefill", [](auto& d) { d.Do(d.MakeAttach(6, 0)); }},
-      {"Credit", [](auto& d) { d.Do(Credit{1, 5}); }},
+      {"Credit", [](auto& d) { d.Do(Credit{d.Key(1), 5}); }},
       {"Cancel", [](auto& d) { d.Do(Cancel{d.Key(1)}); }},
       {"Open", [](auto& d) { d.Do(d.MakeOpen(1)); }},
       {"Open other writer", [](auto& d) { d.writer = 8, d.Do(d.MakeOpen(1)); }},
@@ -83,7 +83,11 @@ const std::vector<std::pair<std::string, Apply>>& Events() {
       {"ShedUnbound", [](auto& d) { d.Do(ShedUnbound{}); }},
       {"Tick", [](auto& d) { d.Do(Tick{}); }},
       {"Tick, no credit", [](auto& d) { d.now += std::chrono::seconds(6), d.Do(Tick{}); }},
-      {"Tick, expired", [](auto& d) { d.now += std::chrono::seconds(11), d.Do(Tick{}); }},
+      {"Tick, expired",
+       [](auto& d) {
+         for (int i = 0; i < 3; ++i) d.now += std::chrono::seconds(4), d.Do(Credit{d.Key(1), 5});
+         d.Do(Tick{});
+       }},
       {"Tick, forgotten", [](auto& d) { d.now += std::chrono::seconds(61), d.Do(Tick{}); }},
   };
   return events;
@@ -91,6 +95,7 @@ const std::vector<std::pair<std::string, Apply>>& Events() {
 
 std::string Outcome(const std::string& state, const Apply& apply) {
   HandoffDriver d;
+  d.credit = std::chrono::seconds(5);
   Enter(d, state);
   const std::string before = StateName(d);
   EXPECT_EQ(before, state);
@@ -129,8 +134,8 @@ WriterFenced        | = | = | →Repair | = | = | = | = | =
 Finished            | = | = | = | = | →Closing | = | = | =
 ShedUnbound         | = | →Gone unpin Shed | = | = | = | →Closing unpin Shed | = | =
 Tick                | = | = | = | = | = | = | = | =
-Tick, no credit     | = | = | = | Cut | →Closing Stop | Cut | Cut | =
-Tick, expired       | = | →Gone unpin | →Closing unpin GoneL GoneL | →Closing unpin release | →Closing Stop | →Closing unpin Cut | Cut | =
+Tick, no credit     | = | →Gone unpin | →Closing unpin GoneL GoneL | →Closing unpin release | →Closing Stop | →Closing unpin Cut | Cut | =
+Tick, expired       | = | →Gone unpin | →Closing unpin GoneL GoneL | →Closing unpin release | Cut | →Closing unpin Cut | Cut | =
 Tick, forgotten     | = | →Gone unpin | →Closing unpin GoneL GoneL | →Closing unpin release | →Closing Stop | →Closing unpin Cut | Cut | →none
 )";
 

@@ -282,12 +282,27 @@ TEST(Handoff, ShortMemoryShedsTheYoungestUnboundReservation) {
 
 TEST(Handoff, ASequenceWithoutRouterCreditStopsItself) {
   HandoffDriver d;
+  d.credit = seconds(5);
   d.Do(d.MakeReserve()), d.Bind(), d.Complete();
   d.Do(d.MakeAttach(5));
-  for (int i = 0; i < 3; ++i) d.now += seconds(4), d.Do(Credit{1, 5}), d.Do(Tick{});
+  for (int i = 0; i < 3; ++i) d.now += seconds(4), d.Do(Credit{d.Key(1), 5}), d.Do(Tick{});
   EXPECT_EQ(d.Find<StopSequence>(), nullptr);
-  d.now += seconds(4), d.Do(Credit{1, 4}), d.now += seconds(1), d.Do(Tick{});
+  d.now += seconds(4), d.Do(Credit{d.Key(1), 4}), d.now += seconds(1), d.Do(Tick{});
   EXPECT_NE(d.Find<StopSequence>(), nullptr) << "credit of an older attach_gen counts for nothing";
+}
+
+TEST(Handoff, AReservationLivesOnCreditToo) {
+  HandoffDriver d;
+  d.expiry = seconds(120), d.credit = seconds(4);
+  d.Do(d.MakeReserve(1)), d.Do(d.MakeReserve(2));
+  d.credit = {};
+  d.Do(d.MakeReserve(3));
+  d.Bind(1, 2);
+  for (int i = 0; i < 5; ++i) d.now += seconds(1), d.Do(Credit{d.Key(1), 0}), d.Do(Tick{});
+  EXPECT_EQ(d.state(1), TicketState::kReserved) << "renewed";
+  EXPECT_EQ(d.state(2), TicketState::kClosing) << "its router is gone";
+  EXPECT_EQ(d.state(3), TicketState::kReserved) << "its router renews nothing: it lives until its expiry";
+  EXPECT_EQ(d.blocks.bound, 0);
 }
 
 }  // namespace

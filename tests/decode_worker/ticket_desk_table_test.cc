@@ -136,7 +136,17 @@ const std::vector<std::pair<std::string, Apply>>& Events() {
       {"Shed", [](auto& w) { w.log += w.desk.Shed() ? "Room " : "NoRoom "; }},
       {"Tick", [](auto& w) { w.desk.Tick(); }},
       {"Tick, 4.5 s of silence", [](auto& w) { w.h.now += milliseconds(4500), w.desk.Tick(); }},
-      {"Tick, expired", [](auto& w) { w.h.now += seconds(11), w.desk.Tick(); }},
+      {"Tick, no credit", [](auto& w) { w.h.now += seconds(6), w.desk.Tick(); }},
+      {"Tick, renewed",
+       [](auto& w) {
+         for (int i = 0; i < 3; ++i) w.h.now += seconds(1), w.desk.Renew({"r", 0}, 1), w.desk.Tick();
+         w.h.now += milliseconds(2500), w.desk.Tick();
+       }},
+      {"Tick, expired",
+       [](auto& w) {
+         for (int i = 0; i < 3; ++i) w.h.now += seconds(4), w.desk.Renew({"r", 0}, 1);
+         w.desk.Tick();
+       }},
       {"Tick, long after", [](auto& w) { w.h.now += seconds(61), w.desk.Tick(); }},
   };
   return events;
@@ -144,6 +154,7 @@ const std::vector<std::pair<std::string, Apply>>& Events() {
 
 std::string Outcome(const std::string& state, const Apply& apply) {
   DeskWorld w;
+  w.credit = seconds(5);
   Enter(w, state);
   const std::string before = StateName(w);
   EXPECT_EQ(before, state);
@@ -182,7 +193,7 @@ Reserve, its session is over | Nack(CANCELLED) | Nack(CANCELLED) | Nack(CANCELLE
 Reserve, draining            | Nack(UNAVAILABLE) | Nack(UNAVAILABLE) | Nack(UNAVAILABLE) | Nack(UNAVAILABLE) | Nack(UNAVAILABLE) | Nack(UNAVAILABLE) | Nack(UNAVAILABLE) | Nack(UNAVAILABLE) | Nack(UNAVAILABLE)
 Reserve, too long            | Nack(INVALID_ARGUMENT) | Nack(INVALID_ARGUMENT) | Nack(INVALID_ARGUMENT) | Nack(INVALID_ARGUMENT) | Nack(INVALID_ARGUMENT) | Nack(INVALID_ARGUMENT) | Nack(INVALID_ARGUMENT) | Nack(INVALID_ARGUMENT) | Nack(INVALID_ARGUMENT)
 Reserve, tokens missing      | Nack(INVALID_ARGUMENT) | Nack(INVALID_ARGUMENT) | Nack(INVALID_ARGUMENT) | Nack(INVALID_ARGUMENT) | Nack(INVALID_ARGUMENT) | Nack(INVALID_ARGUMENT) | Nack(INVALID_ARGUMENT) | Nack(INVALID_ARGUMENT) | Nack(INVALID_ARGUMENT)
-Cancel                       | Tombstone | →Gone Cancelled | →Closing Cancelled GoneL | →Closing Cancelled GoneL Error(UNAVAILABLE) | →Closing Cancelled -3 | →Closing Cancelled Stop -3 | →Closing Cancelled | Cancelled | Cancelled
+Cancel                       | Tombstone | →Gone Cancelled | →Closing Cancelled GoneL | →Closing Cancelled GoneL Error(UNAVAILABLE) | →Closing Cancelled -3 | →Closing Cancelled Error(UNAVAILABLE) Stop -3 | →Closing Cancelled | Cancelled | Cancelled
 Router left                  | = | →Gone | →Closing GoneL | = | →Closing -3 | = | →Closing | = | =
 Another router left          | = | = | = | = | = | = | = | = | =
 Hello                        | = | = | = | = | = | = | = | = | =
@@ -216,8 +227,10 @@ Run to the end               | = | = | = | = | = | →Closing Answer Stop -3 | =
 Shed                         | NoRoom | →Gone NoRoom | NoRoom | NoRoom | NoRoom | NoRoom | →Closing NoRoom | NoRoom | NoRoom
 Tick                         | = | = | = | = | = | = | = | = | =
 Tick, 4.5 s of silence       | = | = | = | →Running GoneL Cut Run | Cut | Cut | = | Cut | =
+Tick, no credit              | = | →Gone | →Closing GoneL | →Closing GoneL Cut Error(UNAVAILABLE) | →Closing -3 | →Closing Error(UNAVAILABLE) Stop -3 | →Closing | Cut | =
+Tick, renewed                | = | = | = | →Running GoneL Cut Run | Cut | Cut | = | Cut | =
 Tick, expired                | = | →Gone | →Closing GoneL | →Running GoneL Cut Run | →Closing -3 | Cut | →Closing | Cut | =
-Tick, long after             | = | →Gone | →Closing GoneL | →Running GoneL Cut Run | →Closing -3 | Cut | →Closing | Cut | →none
+Tick, long after             | = | →Gone | →Closing GoneL | →Closing GoneL Cut Error(UNAVAILABLE) | →Closing -3 | →Closing Error(UNAVAILABLE) Stop -3 | →Closing | Cut | →none
 )";
 
 TEST(TicketDeskTable, EveryEventInEveryStateDoesWhatItsCellSays) {

@@ -50,7 +50,8 @@ void DecodeNode::Handle(const decode::Event& event) {
 // ---- control
 
 void DecodeNode::OnReserve(int request, uint32_t attempt) {
-  decode::Reserve event{{StrCat("r", request), attempt}, "tenant", 100, {}, milliseconds(world_.scenario.expiry_ms)};
+  decode::Reserve event{{StrCat("r", request), attempt},         "tenant",  100, {},
+                        milliseconds(world_.scenario.expiry_ms), seconds(4)};
   requests_[0] = request;  // for Pin
   Handle(event);
 }
@@ -284,6 +285,7 @@ void DecodeNode::CheckClosing() {
 }
 
 void DecodeNode::CheckQuarantine() {
+  if (dead()) return;
   for (const auto& [id, request] : requests_) {
     const decode::Ticket* ticket = core_->Find(id);
     if (ticket == nullptr) continue;

@@ -51,14 +51,20 @@ void RouterModel::Poke(int index) {
     if (p.dead() || p.life() != r.prefill_life || silent > seconds(5)) return Reissue(index);
   }
   if (r.phase != Phase::kPrefill && silent > seconds(3)) return Migrate(index);
-  if (r.phase == Phase::kAttach) {
-    world_.Send([this, r](Duration latency) {
-      DecodeNode& node = *world_.decodes[static_cast<size_t>(r.decode)];
-      if (node.life() == r.decode_life) node.Post(latency, [&node, r] { node.OnCredit({r.ticket, r.gen}); });
-    });
-  }
+  RenewCredit(index);
   if (world_.faults_on) Disturb(index);
   if (!Over(r) && world_.Pick(0, 2) == 0) SendLeg(index);
+}
+
+void RouterModel::RenewCredit(int index) {
+  const Request& r = requests_[static_cast<size_t>(index)];
+  const bool attached = r.phase == Phase::kAttach;
+  const auto renew = [this, index, r, gen = attached ? r.gen : 0](Duration latency) {
+    DecodeNode& node = *world_.decodes[static_cast<size_t>(r.decode)];
+    if (node.life() != r.decode_life) return;
+    node.Post(latency, [&node, index, r, gen] { node.OnCredit({{StrCat("r", index), r.attempt}, gen}); });
+  };
+  attached ? world_.Send(renew) : renew(milliseconds(1));
 }
 
 void RouterModel::Disturb(int index) {

@@ -47,6 +47,7 @@ class RouterModel {
   bool Over(const Request& r) const { return r.phase == Phase::kOk || r.phase == Phase::kFailed; }
   void Poke(int index);
   void Disturb(int index);
+  void RenewCredit(int index);
   void SendLeg(int index);
   void SendReserve(int index);
   void SendPrefill(int index);

@@ -96,6 +96,7 @@ class DeskWorld {
     order.piece_tokens = 32;
     order.slot_bytes = 800;  // one segment of 32 tokens, not both
     order.expiry = std::chrono::seconds(10);
+    order.credit = credit;
     return order;
   }
   void Begin(JobOrder order) { desk.Begin(std::move(order), caller); }
@@ -147,6 +148,7 @@ class DeskWorld {
   KeepingSender sender;
   PrefillDesk desk;
   std::shared_ptr<KeepingEvents> caller = std::make_shared<KeepingEvents>();
+  Duration credit{};
 };
 
 }  // namespace baton::prefill_worker

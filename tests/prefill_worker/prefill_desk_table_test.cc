@@ -101,10 +101,17 @@ const std::vector<std::pair<std::string, Apply>>& Events() {
       {"Tick", [](auto& w) { w.desk.Tick(); }},
       {"Tick, no answer", [](auto& w) { w.h.now += milliseconds(260), w.desk.Tick(); }},
       {"Tick, 4 s of silence", [](auto& w) { w.h.now += seconds(4), w.desk.Tick(); }},
-      {"Tick, near expiry", [](auto& w) { w.h.now += milliseconds(9600), w.desk.Tick(), w.TakeOutputs(); }},
+      {"Tick, no credit", [](auto& w) { w.h.now += milliseconds(4500), w.desk.Tick(), w.TakeOutputs(); }},
+      {"Tick, renewed",
+       [](auto& w) {
+         for (int i = 0; i < 5; ++i) w.h.now += seconds(1), w.desk.Renew(w.key);
+         w.desk.Tick(), w.TakeOutputs();
+       }},
+      {"Tick, near expiry",
+       [](auto& w) { w.h.now += milliseconds(9600), w.desk.Renew(w.key), w.desk.Tick(), w.TakeOutputs(); }},
       {"Tick, long after",
        [](auto& w) {
-         for (int i = 0; i < 3; ++i) w.h.now += seconds(61), w.desk.Tick(), w.TakeOutputs();
+         for (int i = 0; i < 3; ++i) w.h.now += seconds(61), w.desk.Renew(w.key), w.desk.Tick(), w.TakeOutputs();
        }},
   };
   return events;
@@ -112,6 +119,7 @@ const std::vector<std::pair<std::string, Apply>>& Events() {
 
 std::string Outcome(const std::string& state, const Apply& apply) {
   DeskWorld w;
+  w.credit = milliseconds(4500);
   Enter(w, state);
   const std::string before = StateName(w);
   EXPECT_EQ(before, state);
@@ -155,6 +163,8 @@ Peer lost                    | = | = | →Over Answer(UNAVAILABLE) -2 | →Over 
 Tick                         | = | = | = | = | = | = | = | =
 Tick, no answer              | = | = | Open! | Full0 | Full0 Full1 Done! | = | Closed! | =
 Tick, 4 s of silence         | = | = | Open! Cut | Full0 Cut | Full0 Full1 Done! Cut | Cut | Closed! Cut | =
+Tick, no credit              | = | →none Answer(CANCELLED) | →Flushing Answer(CANCELLED) Flush Cut | →Flushing Answer(CANCELLED) Flush Cut | Full0 Full1 Done! Cut | Cut | Closed! Cut | =
+Tick, renewed                | = | = | Open! Cut | Full0 Cut | Full0 Full1 Done! Cut | Cut | Closed! Cut | =
 Tick, near expiry            | = | = | →Flushing Answer(DEADLINE_EXCEEDED) Flush Cut | →Flushing Answer(DEADLINE_EXCEEDED) Flush Cut | →Flushing Flush Cut | Cut | Closed! Cut | =
 Tick, long after             | = | = | →Flushing Answer(DEADLINE_EXCEEDED) Flush Cut | →Flushing Answer(DEADLINE_EXCEEDED) Flush Cut | →Flushing Flush Cut | Cut | →none | →none
 )";

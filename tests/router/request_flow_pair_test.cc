@@ -61,7 +61,7 @@ RequestFlow FlowAt(const std::string& state) {
   if (state == "Choosing" || state == "Attached") flow.PrefillEnded(Key(1, 1), {Gone()}, false, kStart);
   if (state == "Attached") flow.PrefillChosen(std::nullopt, kStart);
   if (state == "Again" || state == "Waiting") flow.WorkerLost(kD, Gone(), kStart);
-  if (state == "Waiting") flow.NoWorker(Gone(), 0, kStart);
+  if (state == "Waiting") flow.NoWorker(Gone(), 0, true, kStart);
   if (state == "Done") flow.ClientGone();
   flow.TakeActions();
   return flow;
@@ -86,7 +86,7 @@ using Apply = std::function<void(RequestFlow&)>;
 const std::pair<std::string, Apply> kEvents[] = {
     {"pair chosen", [](RequestFlow& f) { f.PairChosen(kQ, kE, kShort, kStart); }},
     {"worker chosen", [](RequestFlow& f) { f.WorkerChosen(kE, kStart); }},
-    {"no worker", [](RequestFlow& f) { f.NoWorker(Gone(), 0, kStart); }},
+    {"no worker", [](RequestFlow& f) { f.NoWorker(Gone(), 0, true, kStart); }},
     {"reserved", [](RequestFlow& f) { f.Reserved(Key(1, 0), Granted(), kStart); }},
     {"reserved, all cached", [](RequestFlow& f) { f.Reserved(Key(1, 0), Granted(96), kStart); }},
     {"reserve refused",

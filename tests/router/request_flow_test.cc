@@ -55,7 +55,7 @@ RequestFlow FlowIn(State state, uint32_t choices = 1) {
   if (state == State::kStreaming) flow.News(Tokens(1, 0, kPrompt, {7, 8}), kStart);
   if (state == State::kWaiting) {
     flow.WorkerLost(kA, absl::UnavailableError("gone"), kStart);
-    flow.NoWorker(absl::UnavailableError("none"), 0, kStart);
+    flow.NoWorker(absl::UnavailableError("none"), 0, true, kStart);
   }
   if (state == State::kDone) flow.ClientGone();
   flow.TakeActions();
@@ -67,7 +67,8 @@ constexpr std::array kStates = {"Picking", "Attached", "Streaming", "Waiting", "
 using Apply = std::function<void(RequestFlow&)>;
 const std::pair<std::string, Apply> kEvents[] = {
     {"chosen B", [](RequestFlow& f) { f.WorkerChosen(kB, kStart); }},
-    {"no worker", [](RequestFlow& f) { f.NoWorker(absl::UnavailableError("none"), 0, kStart); }},
+    {"no worker soon", [](RequestFlow& f) { f.NoWorker(absl::UnavailableError("none"), 0, true, kStart); }},
+    {"no worker", [](RequestFlow& f) { f.NoWorker(absl::UnavailableError("none"), 0, false, kStart); }},
     {"tokens", [](RequestFlow& f) { f.News(Tokens(1, 0, kPrompt + f.output(0).size(), {5}), kStart); }},
     {"last token",
      [](RequestFlow& f) { f.News(Tokens(1, 0, kPrompt + f.output(0).size(), {5}, FinishReason::kLength), kStart); }},
@@ -89,6 +90,7 @@ const std::pair<std::string, Apply> kEvents[] = {
 // event | one cell per state
 constexpr const char* kTable = R"(
 chosen B       | →Attached attach w1 g1 @10 | = | = | = | =
+no worker soon | →Waiting | = | = | = | =
 no worker      | →Done fail UNAVAILABLE | = | = | = | =
 tokens         | = | →Streaming emit c0 5 | emit c0 5 | = | =
 last token     | = | →Done emit c0 5, end c0 2, complete | →Done emit c0 5, end c0 2, complete | = | =
@@ -156,12 +158,22 @@ TEST(RequestFlow, OnlyATokenThatStoppedTheAnswerIsNoText) {
   }
 }
 
+TEST(RequestFlow, ANewRequestWaitsForAWorkerThatMayComeBackWithoutPayingForARetry) {
+  RequestFlow flow = FlowIn(State::kPicking);
+  flow.NoWorker(absl::UnavailableError("none"), 7, true, kStart);
+  EXPECT_EQ(flow.state(), State::kWaiting);
+  flow.Timer(kStart + Ms(20));
+  EXPECT_EQ(Taken(flow), "pick");
+  flow.NoWorker(absl::UnavailableError("none"), 7, true, kStart + Ms(50));
+  EXPECT_EQ(Taken(flow), "fail UNAVAILABLE") << "the wait is over";
+}
+
 TEST(RequestFlow, EachLossHasItsOwnWaitForAnotherWorker) {
   RequestFlow flow = FlowIn(State::kWaiting);
   flow.Timer(kStart + Ms(20));
   flow.WorkerChosen(kB, kStart + Ms(20));
   flow.WorkerLost(kB, absl::UnavailableError("gone"), kStart + Ms(1000));
-  flow.NoWorker(absl::UnavailableError("none"), 0, kStart + Ms(1000));
+  flow.NoWorker(absl::UnavailableError("none"), 0, true, kStart + Ms(1000));
   EXPECT_EQ(flow.state(), State::kWaiting) << "the first wait was over long ago";
 }
 
@@ -218,6 +230,24 @@ TEST(RequestFlow, AChoiceAmongOthersIsAttachedOnceMoreByItself) {
   EXPECT_EQ(Taken(flow), "emit c0 5, emit c1 6") << "the other choice goes on";
 }
 
+/// Else a worker that missed a choice's cancel would keep its sequence as long as the request lasts, or longer.
+TEST(RequestFlow, WhoLeavesASharedLegLastTakesItAway) {
+  const auto left = [](auto&& last) {
+    RequestFlow flow = FlowIn(State::kAttached, 3);
+    for (uint32_t c : {0u, 1u, 2u}) flow.News(Tokens(1, c, kPrompt, {1}), kStart);
+    flow.News(Tokens(1, 0, kPrompt + 2, {4}), kStart);
+    flow.News(Tokens(1, 1, kPrompt + 2, {4}), kStart);
+    flow.TakeActions();
+    last(flow);
+    return Taken(flow);
+  };
+  EXPECT_EQ(left([](RequestFlow& f) { f.News(Tokens(1, 2, kPrompt + 2, {4}), kStart); }),
+            "cancel w0 r g1, attach w0 g4 @11 c2");
+  EXPECT_EQ(left([](RequestFlow& f) { f.ChoiceStopped(2); }), "cancel w0 r g1, end c2 1");
+  EXPECT_EQ(left([](RequestFlow& f) { f.News(Tokens(1, 2, kPrompt + 1, {4}, FinishReason::kLength), kStart); }),
+            "emit c2 4, end c2 2, cancel w0 r g1");
+}
+
 TEST(RequestFlow, AWorkerThatKeepsLosingTokensIsLeft) {
   RequestFlow flow = FlowIn(State::kStreaming);
   for (uint64_t gen = 1; gen <= 3; ++gen) {
@@ -264,7 +294,7 @@ TEST(RequestFlow, TheFirstCauseIsToldWhenNobodyElseCanTakeIt) {
   flow.WorkerChosen(kA, kStart);
   flow.WorkerLost(kA, absl::UnavailableError("killed"), kStart);
   flow.TakeActions();
-  flow.NoWorker(absl::UnavailableError("no other worker"), 0, kStart);
+  flow.NoWorker(absl::UnavailableError("no other worker"), 0, true, kStart);
   auto actions = flow.TakeActions();
   ASSERT_EQ(actions.size(), 1u);
   const Fail& fail = std::get<Fail>(actions[0]);
@@ -276,11 +306,11 @@ TEST(RequestFlow, WaitingForAnotherWorkerEndsAtItsLimit) {
   RequestFlow flow = FlowIn(State::kWaiting);
   flow.Timer(kStart + Ms(20));
   EXPECT_EQ(Taken(flow), "pick again");
-  flow.NoWorker(absl::UnavailableError("none"), 0, kStart + Ms(20));
+  flow.NoWorker(absl::UnavailableError("none"), 0, true, kStart + Ms(20));
   EXPECT_EQ(flow.state(), State::kWaiting);
   flow.Timer(kStart + Ms(60));
   flow.TakeActions();
-  flow.NoWorker(absl::UnavailableError("none"), 0, kStart + Ms(60));
+  flow.NoWorker(absl::UnavailableError("none"), 0, true, kStart + Ms(60));
   EXPECT_EQ(Taken(flow), "fail UNAVAILABLE lost");
 }
 
@@ -400,7 +430,7 @@ TEST(RequestFlow, RandomEventsKeepEveryInvariant) {
       const uint64_t gen = last_gen == 0 ? 1 : 1 + random() % last_gen;
       switch (random() % 9) {
         case 0: flow.WorkerChosen(target = random() % 2 ? kA : kB, now); break;
-        case 1: flow.NoWorker(absl::UnavailableError("none"), 0, now); break;
+        case 1: flow.NoWorker(absl::UnavailableError("none"), 0, true, now); break;
         case 2: flow.WorkerLost(target, absl::UnavailableError("gone"), now); break;
         case 3: flow.Timer(now); break;
         case 4: flow.Consumed(index, random() % 5); break;

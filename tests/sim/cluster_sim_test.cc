@@ -76,7 +76,7 @@ INSTANTIATE_TEST_SUITE_P(Cluster, PlantedBugs,
                                            "blocks released at once", "ack early", "reuse epoch number",
                                            "ignore bitmap", "forget cancel on decode leg",
                                            "forget cancel on prefill leg", "release on expiry",
-                                           "count messages, not bitmap"),
+                                           "count messages, not bitmap", "credit never expires"),
                          [](const auto& info) { return TestNameOf(info.param); });
 
 }  // namespace

@@ -27,6 +27,7 @@ class World {
   v1::Attach MakeAttach(uint64_t gen, bool ticket = false) const {
     v1::Attach a = worker::MakeAttach("r", gen, 20, 4);
     a.mutable_sampling()->set_n(2);
+    a.set_credit_ms(4000);
     if (!ticket) return a;
     a.set_ticket("ticket"), a.set_position(21);
     for (uint32_t i = 0; i < 2; ++i) a.add_first()->set_index(i), a.mutable_first(static_cast<int>(i))->set_token_id(5);
@@ -48,6 +49,17 @@ class World {
     c.set_request_id("r"), c.set_attach_gen(gen);
     if (index >= 0) c.set_index(static_cast<uint32_t>(index));
     Say(up, mine);
+  }
+  void Renew(uint64_t gen) {
+    v1::RelayUp up;
+    v1::Renewal& r = *up.add_renewal();
+    r.mutable_key()->set_request_id("r"), r.set_attach_gen(gen);
+    Say(up, mine);
+  }
+  void Tick(int after_ms) {
+    h.now += std::chrono::milliseconds(after_ms);
+    book.Tick(h.scheduler(), h.now);
+    book.OnOutputs(h.scheduler().TakeOutputs(), 0);
   }
   void Credit(uint64_t gen, uint32_t index) {
     v1::RelayUp up;
@@ -125,6 +137,10 @@ const std::vector<std::pair<std::string, Apply>>& Events() {
       {"Another stream ends", [](World& w) { w.End(w.other); }},
       {"Host: failed after all", [](World& w) { w.book.EndWithError(1, absl::UnavailableError("x")); }},
       {"Host: started", [](World& w) { w.book.OnStarted(1, TicketStart::kHandedOver, w.h.scheduler(), w.h.now); }},
+      {"Tick", [](World& w) { w.Tick(3900); }},
+      {"Tick, no credit", [](World& w) { w.Tick(4000); }},
+      {"Tick, renewed", [](World& w) { w.Tick(3900), w.Renew(5), w.Tick(3900); }},
+      {"Tick, an older attach renewed", [](World& w) { w.Tick(3900), w.Renew(4), w.Tick(3900); }},
       {"Step", [](World& w) { w.Step(); }},
       {"Run to the end",
        [](World& w) {
@@ -187,6 +203,10 @@ Stream ends                    | = | →forgotten Stop | →forgotten Stop | →
 Another stream ends            | = | = | = | = | = | =
 Host: failed after all         | = | →forgotten Error(UNAVAILABLE) Error(UNAVAILABLE) | →forgotten Error(UNAVAILABLE) Error(UNAVAILABLE) | →forgotten Error(UNAVAILABLE) Error(UNAVAILABLE) HostEnded | →forgotten Error(UNAVAILABLE) Error(UNAVAILABLE) HostEnded | =
 Host: started                  | = | = | = | = | = | =
+Tick                           | = | = | = | = | = | =
+Tick, no credit                | = | →forgotten Error(UNAVAILABLE) Error(UNAVAILABLE) Stop | →forgotten Error(UNAVAILABLE) Error(UNAVAILABLE) Stop | = | = | =
+Tick, renewed                  | = | = | = | = | = | =
+Tick, an older attach renewed  | = | →forgotten Error(UNAVAILABLE) Error(UNAVAILABLE) Stop | →forgotten Error(UNAVAILABLE) Error(UNAVAILABLE) Stop | = | = | =
 Step                           | = | 2 tokens Run | 2 tokens | = | Run | =
 Run to the end                 | = | →forgotten 8 tokens End End Stop | →forgotten 6 tokens End End Stop | = | →forgotten 6 tokens End End HostEnded Stop | =
 )";

@@ -133,6 +133,15 @@ TEST(RelayBook, AFullQueueSaysWhenToComeBack) {
   EXPECT_EQ(e.error().retry_after_ms(), 200u);
 }
 
+TEST(RelayBook, ALegOfARouterThatRenewsNothingLivesAsLongAsItsStream) {
+  RelayWorld w;
+  auto sink = std::make_shared<KeepingSink>();
+  w.Attach(sink, MakeAttach("a", 1, 20, 8));
+  w.h.now += std::chrono::hours(1);
+  w.book.Tick(w.h.scheduler(), w.h.now);
+  EXPECT_EQ(w.book.live(), 1u);
+}
+
 TEST(RelayBook, CreditIsPerChoiceAndAdds) {
   RelayWorld w;
   const auto sink = Stream();
