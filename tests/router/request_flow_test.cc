@@ -360,6 +360,20 @@ TEST(RequestFlow, AWorkerWithoutCreditIsNotIdle) {
   EXPECT_EQ(Taken(flow), "cancel w0 r g1, pick again");
 }
 
+TEST(RequestFlow, AnEndedChoiceNeedsNoCredit) {
+  FlowLimits limits;
+  limits.idle_token_timeout = Ms(60);
+  limits.credit_tokens = 2;
+  RequestFlow flow("r", kPrompt, 2, limits, kStart);
+  flow.Start();
+  flow.WorkerChosen(kA, kStart);
+  flow.News(Tokens(1, 0, kPrompt, {1}, FinishReason::kLength), kStart);
+  flow.News(Tokens(1, 1, kPrompt, {1, 2}), kStart);
+  flow.TakeActions();
+  flow.Timer(kStart + Ms(60));
+  EXPECT_EQ(Taken(flow, true), "arm +120") << "the one that goes on waits for the client";
+}
+
 TEST(RequestFlow, NoTokenInTimeFails) {
   FlowLimits limits;
   limits.first_token_timeout = Ms(100);

@@ -187,6 +187,11 @@ TEST(LoadTicket, APromptUnderWayWillBeHeld) {
   EXPECT_EQ(under_way({1, 2, 3, 4}), 4u);
   EXPECT_EQ(under_way({1, 2, 3, 7, 8, 9}), 3u);
   EXPECT_EQ(under_way({1}), 1u);
+  for (uint32_t same = 1; same <= 5; ++same) {
+    std::vector<uint64_t> other = {1, 2, 3, 4, 5, 6};
+    for (size_t i = same; i < other.size(); ++i) other[i] += 100;
+    EXPECT_EQ(under_way(other), same);
+  }
   EXPECT_EQ(under_way({2, 3}), 0u);
   EXPECT_EQ(under_way({}), 0u);
   EXPECT_EQ(under_way({9, 8}), 0u) << "it computes no prompt";
