@@ -106,7 +106,7 @@ class Parallel(unittest.TestCase):
             self.assertIn(f"(process {victim}) was ended by signal 9", c.log.read_text())
 
     def test_a_stopped_rank_ends_its_worker_too(self):
-        with Cluster(args=[*WIDTH, *MP, f"--{TP}", 2, "--rank-timeout-ms", 1000]) as c:
+        with Cluster(args=[*WIDTH, *MP, f"--{TP}", 2, "--rank-timeout-ms", 1000, "--failover-wait-ms", 0]) as c:
             worker = c.workers("both")[0]
             rank = children_of(worker)[0]
             os.kill(rank, signal.SIGSTOP)
