@@ -331,7 +331,7 @@ TEST_F(RouterTest, APromptFollowsOneUnderWayThatBeginsAsItDoes) {
   std::vector<std::unique_ptr<HttpConnection>> clients;
   for (int i = 0; i < 3; ++i) {
     clients.push_back(std::make_unique<HttpConnection>(port_));
-    clients.back()->Send(RequestText("POST", "/v1/completions", Completion(R"("max_tokens":1)", i == 2 ? 80 : 160)));
+    clients.back()->Send(RequestText("POST", "/v1/completions", Completion(R"("max_tokens":1)", i == 2 ? 128 : 160)));
     ASSERT_TRUE(a.Wait([&] { return a.attaches().size() + b.attaches().size() == static_cast<size_t>(i) + 1; }));
   }
   EXPECT_EQ(std::max(a.attaches().size(), b.attaches().size()), 3u) << "no event has told of its units yet";
