@@ -134,7 +134,8 @@ void VisitFields(RouterConfig& c, Visitor&& field) {
       "local-prefill-max-tokens", c.local_prefill_max_tokens, "tokens",
       "uncached prompt tokens that a decode worker computes itself; -1 = as many as take no longer than a handoff, by "
       "measured rates, at most 64");
-  field("failover-wait-ms", c.failover_wait_ms, "ms", "when no worker is left, wait this long for one that was lost to come back (0 = fail at once)");
+  field("failover-wait-ms", c.failover_wait_ms, "ms",
+        "when no worker is left, wait this long for one that was lost to come back (0 = fail at once)");
   field("relay-credit-tokens", c.relay_credit_tokens, "tokens",
         "tokens a worker may run ahead of a client, per choice");
   field("write-buffer-bytes", c.write_buffer_bytes, "bytes", "unsent answer bytes before credit is withheld");

@@ -325,7 +325,8 @@ void RouterNode::Pump(size_t i) {
 void RouterNode::Do(size_t i, const router::PickWorker&) {
   RequestFlow& flow = *calls_[i]->flow;
   const std::vector<int> decodes = Ready(false, flow.excluded()), prefills = Ready(true, flow.excluded());
-  if (decodes.empty()) return flow.NoWorker(absl::UnavailableError("no decode worker is ready"), 100, true, time_.Now());
+  if (decodes.empty())
+    return flow.NoWorker(absl::UnavailableError("no decode worker is ready"), 100, true, time_.Now());
   const WorkerId decode = IdOf(decodes[time_.Below(decodes.size())]);
   if (flow.started_output() || prefills.empty()) return flow.WorkerChosen(decode, time_.Now());
   flow.PairChosen(IdOf(prefills[time_.Below(prefills.size())]), decode, plant_.scenario.local_prefill_tokens,
