@@ -52,6 +52,18 @@ class Disaggregated(unittest.TestCase):
         with Cluster(args=["--threads", 1]) as c:
             cls.alone = [answer(c, body) for body in cls.bodies]
 
+    def test_what_takes_longer_than_its_credit_goes_on(self):
+        """Nobody but the router's renewals keeps a leg for more than 4 s: those that run, and those that wait for a place."""
+        body = {"model": "tiny-llama", "prompt": LONG, "max_tokens": 400, "temperature": 0, "ignore_eos": True}
+        with Cluster(args=[*PAIR, "--max-num-seqs", 2]) as c:
+            want, count, took = c.post("/v1/completions", body).json()["choices"][0]["text"], 8, 0
+            while took < 6:
+                started = time.monotonic()
+                got = in_parallel([lambda: c.post("/v1/completions", body) for _ in range(count)])
+                took, count = time.monotonic() - started, count * 2
+                self.assertEqual({(reply.status, reply.json()["choices"][0]["text"]) for reply in got}, {(200, want)})
+            self.assertNotIn("renewed its credit", c.log.read_text())
+
     def check(self, cluster, what):
         for round_name in ("cold", "with prefix hits"):
             got = in_parallel([lambda b=b: answer(cluster, b) for b in self.bodies])

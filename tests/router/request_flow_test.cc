@@ -335,13 +335,19 @@ TEST(RequestFlow, DeadlinesOfFirstTokenIdleAndTotal) {
   EXPECT_EQ(Taken(flow), "cancel w1 r g2, fail DEADLINE_EXCEEDED");
 }
 
-TEST(RequestFlow, AWorkerWithoutCreditIsNotIdle) {
+/// Two choices on worker A, idle after 60 ms.
+RequestFlow WithTwoTokensOfCredit() {
   FlowLimits limits;
   limits.idle_token_timeout = Ms(60);
   limits.credit_tokens = 2;
   RequestFlow flow("r", kPrompt, 2, limits, kStart);
   flow.Start();
   flow.WorkerChosen(kA, kStart);
+  return flow;
+}
+
+TEST(RequestFlow, AWorkerWithoutCreditIsNotIdle) {
+  RequestFlow flow = WithTwoTokensOfCredit();
   flow.News(Tokens(1, 0, kPrompt, {1, 2}), kStart);
   flow.News(Tokens(1, 1, kPrompt, {1}), kStart);
   flow.TakeActions();
@@ -361,12 +367,7 @@ TEST(RequestFlow, AWorkerWithoutCreditIsNotIdle) {
 }
 
 TEST(RequestFlow, AnEndedChoiceNeedsNoCredit) {
-  FlowLimits limits;
-  limits.idle_token_timeout = Ms(60);
-  limits.credit_tokens = 2;
-  RequestFlow flow("r", kPrompt, 2, limits, kStart);
-  flow.Start();
-  flow.WorkerChosen(kA, kStart);
+  RequestFlow flow = WithTwoTokensOfCredit();
   flow.News(Tokens(1, 0, kPrompt, {1}, FinishReason::kLength), kStart);
   flow.News(Tokens(1, 1, kPrompt, {1, 2}), kStart);
   flow.TakeActions();

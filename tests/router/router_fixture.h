@@ -20,6 +20,15 @@ namespace baton::router {
 
 using Json = nlohmann::json;
 
+/// Little is kept for a client that takes nothing, and it is dropped after 200 ms.
+inline RouterConfig ImpatientConfig() {
+  RouterConfig config;
+  config.relay_credit_tokens = 64;
+  config.write_buffer_bytes = 4096;
+  config.write_timeout_ms = 200;
+  return config;
+}
+
 class RouterTest : public testing::Test {
  protected:
   /// Waits until the router is ready, when there are workers.

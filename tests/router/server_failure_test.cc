@@ -305,11 +305,7 @@ TEST_F(RouterTest, ASlowClientStopsItsSequenceAndLosesNothing) {
 
 TEST_F(RouterTest, AClientThatReadsNothingForTooLongIsCancelledOnTheWorker) {
   FakeWorker worker({.max_model_len = 1 << 20});
-  RouterConfig config;
-  config.relay_credit_tokens = 64;
-  config.write_buffer_bytes = 4096;
-  config.write_timeout_ms = 200;
-  Start({&worker}, config);
+  Start({&worker}, ImpatientConfig());
   HttpConnection c(port_, 4096);
   c.Send(RequestText("POST", "/v1/completions", Completion(R"("stream":true,"max_tokens":60000)")));
   ASSERT_TRUE(worker.Wait([&] { return worker.cancels().size() == 1; }));

@@ -148,11 +148,7 @@ TEST_F(GrpcTest, AGrpcClientThatLeavesOrRunsOutOfTimeCancelsOnTheWorker) {
 
 TEST_F(GrpcTest, AGrpcClientThatReadsNothingForTooLongIsCancelledOnTheWorker) {
   FakeWorker worker({.max_model_len = 1 << 20});
-  RouterConfig config;
-  config.relay_credit_tokens = 64;
-  config.write_buffer_bytes = 4096;
-  config.write_timeout_ms = 200;
-  Start({&worker}, config);
+  Start({&worker}, ImpatientConfig());
   grpc::ChannelArguments args;  // else the client's library takes megabytes that nobody reads
   args.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   args.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 65535);
