@@ -135,7 +135,8 @@ void GenerationCall::Do(PickWorker action) {
   absl::StatusOr<Placement> place =
       services_.fleet.Choose(generation_, flow_.tokens_to_prefill(), flow_.excluded(),
                              /*with_prefill=*/!flow_.started_output(), flow_.started_output() ? numerics_ : "");
-  if (!place.ok()) return flow_.NoWorker(place.status(), 1000, services_.fleet.MayComeBack(), now);
+  if (!place.ok())
+    return flow_.NoWorker(place.status(), 1000, services_.fleet.MayComeBack(flow_.last_was_unavailable()), now);
   load_ = std::move(place->ticket);
   predicted_cached_tokens_ = place->predicted_cached_tokens;
   if (!place->prefill) return flow_.WorkerChosen(place->worker, now);

@@ -288,8 +288,9 @@ absl::StatusOr<Placement> Fleet::Choose(const Generation& generation, uint32_t t
   return placement;
 }
 
-bool Fleet::MayComeBack() const {
-  return !stopped_ && std::ranges::any_of(links_, [](const auto& link) {
+bool Fleet::MayComeBack(bool one_leaves) const {
+  if (stopped_ || one_leaves) return !stopped_;
+  return std::ranges::any_of(links_, [](const auto& link) {
     const LinkView view = link->View();
     const bool away =
         view.state == LinkState::kLost || view.state == LinkState::kConnecting || view.state == LinkState::kLoading;

@@ -83,8 +83,9 @@ class Fleet final : public LinkHost {
   absl::StatusOr<Placement> Choose(const Generation& generation, uint32_t tokens_to_prefill,
                                    const std::vector<WorkerId>& excluded, bool with_prefill,
                                    const std::string& numerics_so_far);
-  /// A worker that decodes was there and is not now: its connection broke, or it starts again.
-  bool MayComeBack() const;
+  /// A worker that decodes was there and is not now: its connection broke, or it starts again. `one_leaves`: a worker
+  /// has said so that is not yet seen to leave.
+  bool MayComeBack(bool one_leaves) const;
   /// Another prefill worker for a ticket that `decode` gave.
   absl::StatusOr<Placement> ChoosePrefill(const Generation& generation, const std::vector<WorkerId>& excluded,
                                           WorkerId decode);

@@ -16,6 +16,7 @@ bool WorthRetrying(absl::StatusCode code) {
 }
 
 constexpr Duration kWaitPoll = std::chrono::milliseconds(20);
+constexpr Duration kExcludedFor = std::chrono::seconds(1);  // when no other worker can take the request
 
 }  // namespace
 
@@ -38,6 +39,8 @@ std::string RequestFlow::LegId(std::optional<uint32_t> only_choice) const {
 bool RequestFlow::started_output() const {
   return std::any_of(choices_.begin(), choices_.end(), [](const Choice& c) { return !c.output.empty() || c.ended; });
 }
+
+bool RequestFlow::last_was_unavailable() const { return failed_before_ && absl::IsUnavailable(last_failure_.status); }
 
 bool RequestFlow::separate_legs() const {
   return choices_.size() > 1 &&
@@ -207,6 +210,7 @@ void RequestFlow::Attach(TimePoint now) {
 
 void RequestFlow::NoWorker(const absl::Status& status, uint32_t retry_after_ms, bool soon, TimePoint now) {
   if (state_ != State::kPicking) return;
+  if (failed_before_ && !last_was_unavailable()) soon = false;  // a full worker's answer is the client's at once
   if (soon && limits_.failover_wait.count() > 0) {
     if (!wait_until_) wait_until_ = now + limits_.failover_wait;
     if (now < *wait_until_) {
@@ -303,6 +307,7 @@ void RequestFlow::TryElsewhere(const Fail& failure, TimePoint now) {
   worker_ = prefill_ = WorkerId{};
   last_failure_ = failure;
   failed_before_ = true;
+  failed_at_ = now;
   for (Choice& c : choices_) c.attach_gen = 0;
   if (static_cast<int32_t>(attempt_) >= limits_.max_attempts) return FailWith(failure);
   state_ = State::kPicking;
@@ -416,6 +421,7 @@ void RequestFlow::Timer(TimePoint now) {
   }
   if (state_ == State::kWaiting) {
     state_ = State::kPicking;
+    if (last_was_unavailable() && now - failed_at_ >= kExcludedFor) excluded_.clear();
     actions_.push_back(PickWorker{failed_before_});
     return;
   }

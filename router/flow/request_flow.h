@@ -140,7 +140,9 @@ class RequestFlow {
   void PrefillEnded(const LegKey& key, PrefillResult result, bool scores_wanted, TimePoint now);
   /// nullopt: there is none.
   void PrefillChosen(std::optional<WorkerId> prefill, TimePoint now);
-  /// `status`: why none can take it. `soon`: that may change: it is asked again for as long as FlowLimits says.
+  /// `status`: why none can take it. `soon`: that may change: it is asked again for as long as FlowLimits says. So it
+  /// is when the last worker said that it is unavailable; if that one is all there is, it may be chosen again after 1
+  /// s.
   void NoWorker(const absl::Status& status, uint32_t retry_after_ms, bool soon, TimePoint now);
   void News(RelayNews news, TimePoint now);
   void WorkerLost(WorkerId worker, const absl::Status& why, TimePoint now);
@@ -165,6 +167,8 @@ class RequestFlow {
   uint32_t migrations() const { return migrations_; }
   /// Workers that refused or lost this request.
   const std::vector<WorkerId>& excluded() const { return excluded_; }
+  /// The last worker was lost or said that it cannot serve: it may be seen to leave any moment, and come back.
+  bool last_was_unavailable() const;
   /// Prefill workers that failed this request.
   const std::vector<WorkerId>& excluded_prefill() const { return excluded_prefill_; }
   /// Choices have output: another worker continues it.
@@ -226,6 +230,7 @@ class RequestFlow {
   uint64_t last_attach_gen_ = 0;
   Fail last_failure_;  // why the last worker did not do it
   bool failed_before_ = false;
+  TimePoint failed_at_;
   bool admitted_ = false;
   bool prompt_logprobs_done_ = false;
   TimePoint last_news_;

@@ -85,10 +85,15 @@ class Parallel(unittest.TestCase):
             self.assertNotEqual(c.workers("both"), [worker])
 
     def test_a_rank_killed_under_load_loses_no_answer(self):
-        args = [*WIDTH, *MP, f"--{TP}", 2, "--both", 2, "--max-attempts", 5, "--failover-wait-ms", 20000, "--retry-budget", 1]
         bodies = [{**b, "max_tokens": max(b.get("max_tokens", 8), 8)} for b in self.bodies]
         with Cluster(args=WIDTH) as c:
             want = [answer(c, body) for body in bodies]
+        for workers in (1, 2):  # alone, its requests wait for the one that follows it
+            with self.subTest(workers=workers):
+                self.kill_a_rank_under_load(workers, bodies, want)
+
+    def kill_a_rank_under_load(self, workers, bodies, want):
+        args = [*WIDTH, *MP, f"--{TP}", 2, "--both", workers, "--max-attempts", 5, "--failover-wait-ms", 20000, "--retry-budget", 1]
         with Cluster(args=args) as c:
             victim = children_of(c.workers("both")[0])[0]
 

@@ -314,6 +314,35 @@ TEST(RequestFlow, WaitingForAnotherWorkerEndsAtItsLimit) {
   EXPECT_EQ(Taken(flow), "fail UNAVAILABLE lost");
 }
 
+// A worker that ends tells its requests before the router sees it leave: it stands there as ready.
+TEST(RequestFlow, AWorkerThatSaysItIsUnavailableIsWaitedForAndAskedAgainAfterASecond) {
+  FlowLimits limits = Limits();
+  limits.failover_wait = Ms(5000);
+  RequestFlow flow("r", kPrompt, 1, limits, kStart);
+  flow.Start();
+  flow.WorkerChosen(kA, kStart);
+  flow.News(Error(1, absl::UnavailableError("the worker stops")), kStart);
+  EXPECT_TRUE(flow.last_was_unavailable());
+  flow.NoWorker(absl::UnavailableError("no other worker"), 0, true, kStart);
+  flow.Timer(kStart + Ms(20));
+  EXPECT_EQ(flow.excluded(), std::vector<WorkerId>{kA});
+  flow.NoWorker(absl::UnavailableError("no other worker"), 0, true, kStart + Ms(20));
+  flow.Timer(kStart + Ms(1000));
+  EXPECT_TRUE(flow.excluded().empty());
+  flow.TakeActions();
+  flow.WorkerChosen(kA, kStart + Ms(1000));
+  EXPECT_EQ(Taken(flow), "attach w0 g2 @10");
+}
+
+TEST(RequestFlow, AWorkerThatIsFullIsNotWaitedFor) {
+  RequestFlow flow = FlowIn(State::kAttached);
+  flow.News(Error(1, absl::ResourceExhaustedError("full")), kStart);
+  EXPECT_FALSE(flow.last_was_unavailable());
+  flow.TakeActions();
+  flow.NoWorker(absl::UnavailableError("another one may come back"), 0, true, kStart);
+  EXPECT_EQ(Taken(flow), "fail RESOURCE_EXHAUSTED");
+}
+
 TEST(RequestFlow, DeadlinesOfFirstTokenIdleAndTotal) {
   FlowLimits limits;
   limits.first_token_timeout = Ms(100);
