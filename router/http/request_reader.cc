@@ -1,0 +1,147 @@
+// clang-format off: <utility> before Asio, whose awaitable.hpp uses std::exchange without it (Boost 1.81).
+#include <utility>
+// clang-format on
+
+#include "router/http/request_reader.h"
+
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/asio/write.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/string_body.hpp>
+#include <optional>
+
+#include "common/str_cat.h"
+
+namespace baton::router {
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = boost::beast::http;
+using boost::system::error_code;
+using std::chrono::milliseconds;
+
+namespace {
+
+using Parser = http::request_parser<http::string_body>;
+
+int StatusOfReadError(error_code error) {
+  // The buffer holds what must be whole before it is read: the header, a chunk's own header, the trailers.
+  if (error == http::error::header_limit || error == http::error::buffer_overflow) return 431;
+  if (error == http::error::body_limit) return 413;
+  return error.category() == make_error_code(http::error::bad_method).category() ? 400 : 0;
+}
+
+HttpRequest ToRequest(http::request<http::string_body>&& in) {
+  HttpRequest out;
+  out.method = std::string(in.method_string());
+  std::string target(in.target());
+  if (const size_t scheme = target.find("://"); scheme != std::string::npos && target[0] != '/') {
+    const size_t path = target.find_first_of("/?", scheme + 3);  // what a proxy is asked for
+    target = path == std::string::npos ? "/" : target[path] == '?' ? "/" + target.substr(path) : target.substr(path);
+  }
+  const size_t question = target.find('?');
+  out.path = target.substr(0, question);
+  if (question != std::string::npos) out.query = target.substr(question + 1);
+  for (const auto& field : in) out.headers.emplace_back(std::string(field.name_string()), std::string(field.value()));
+  out.body = std::move(in.body());
+  return out;
+}
+
+// RFC 9112: a server must not guess at these, for a proxy before it may guess otherwise.
+std::optional<HttpRefusal> WrongHead(const http::request<http::string_body>& in) {
+  const auto [first, last] = in.equal_range(http::field::host);
+  const auto hosts = std::distance(first, last);
+  if (hosts > 1 || (hosts == 0 && in.version() >= 11))
+    return HttpRefusal{400, StrCat("Not a valid HTTP request: ", hosts, " Host headers.")};
+  if (in.count(http::field::transfer_encoding) > 0 && !in.chunked())
+    return HttpRefusal{501, "A Transfer-Encoding other than chunked is not supported."};
+  return std::nullopt;
+}
+
+// An idle connection has the keep-alive time, and none of what it read before.
+asio::awaitable<error_code> FirstBytes(HttpConnection& c, const HttpServer::Options& options) {
+  error_code error;
+  if (c.buffer.capacity() > 2 * kIdleBytes) c.buffer.shrink_to_fit();
+  c.stream.expires_after(milliseconds(options.keep_alive_ms));
+  const size_t n =
+      co_await c.stream.async_read_some(c.buffer.prepare(kIdleBytes), asio::redirect_error(asio::use_awaitable, error));
+  c.buffer.commit(n);
+  c.stream.expires_never();
+  co_return error;
+}
+
+// Reads until the request is whole. One that is here already costs no turn of the loop and no timer.
+asio::awaitable<error_code> Parse(HttpConnection& c, Parser& parser, const HttpServer::Options& options) {
+  error_code error;
+  bool armed = false, continued = false;
+  parser.eager(true);
+  while (true) {
+    if (c.buffer.size() > 0) c.buffer.consume(parser.put(c.buffer.data(), error));
+    if (error == http::error::need_more) error = {};
+    if (error || parser.is_done()) break;
+    const bool old = parser.is_header_done() && parser.get().version() < 11;  // would take 100 for the answer
+    if (parser.is_header_done() && !old && !std::exchange(continued, true) &&
+        beast::iequals(parser.get()[http::field::expect], "100-continue")) {
+      static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
+      co_await asio::async_write(c.stream, asio::buffer(kContinue), asio::redirect_error(asio::use_awaitable, error));
+      if (error) break;
+    }
+    const size_t room = std::min(c.buffer.max_size() - c.buffer.size(), kReadBytes);
+    if (room == 0) {
+      error = http::error::buffer_overflow;
+      break;
+    }
+    const auto into = c.buffer.prepare(room);
+    size_t n = c.stream.socket().read_some(into, error);
+    if (error == asio::error::would_block) {
+      if (!std::exchange(armed, true)) c.deadline.Arm(milliseconds(options.read_timeout_ms));
+      n = co_await c.stream.async_read_some(into, asio::redirect_error(asio::use_awaitable, error));
+    }
+    if (error) break;
+    c.buffer.commit(n);
+  }
+  if (armed) c.deadline.Disarm();
+  co_return error;
+}
+
+// What the client is told of a request that could not be read; nothing: it is gone.
+std::optional<HttpRefusal> RefusalOf(const HttpConnection& c, error_code error, const HttpServer::Options& options) {
+  if (c.deadline.over()) {
+    return HttpRefusal{408, StrCat("The request did not arrive whole within ", options.read_timeout_ms / 1000.0,
+                                   " seconds of its first byte (--read-timeout-ms).")};
+  }
+  const int status = StatusOfReadError(error);
+  switch (status) {
+    case 0: return std::nullopt;
+    case 413:
+      return HttpRefusal{status,
+                         StrCat("The body is longer than ", options.max_body_bytes, " bytes (--max-body-bytes).")};
+    case 431:
+      return HttpRefusal{status, StrCat("The headers, or those of a chunk, are longer than ", options.max_header_bytes,
+                                        " bytes (--max-header-bytes).")};
+    default: return HttpRefusal{status, StrCat("Not a valid HTTP request: ", error.message(), ".")};
+  }
+}
+
+}  // namespace
+
+asio::awaitable<IncomingHttp> ReadRequest(HttpConnection& c, const HttpServer::Options& options) {
+  if (c.buffer.size() == 0 && co_await FirstBytes(c, options)) co_return IncomingHttp();
+  Parser parser;
+  parser.header_limit(static_cast<uint32_t>(options.max_header_bytes));
+  parser.body_limit(options.max_body_bytes);
+  std::optional<HttpRefusal> refusal;
+  if (const error_code error = co_await Parse(c, parser, options)) {
+    refusal = RefusalOf(c, error, options);
+    if (!refusal) co_return IncomingHttp();
+  } else {
+    refusal = WrongHead(parser.get());
+  }
+  if (refusal) co_return *std::move(refusal);
+  http::request<http::string_body> request = parser.release();
+  ReadHttpRequest out{{}, request.keep_alive(), request.version() >= 11, request.method() == http::verb::head};
+  out.request = ToRequest(std::move(request));
+  co_return out;
+}
+
+}  // namespace baton::router

@@ -1,0 +1,45 @@
+// Reads the requests of one connection. Beast's parser stays inside request_reader.cc. Include only from .cc files.
+#pragma once
+
+#include <boost/asio/awaitable.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/core/tcp_stream.hpp>
+#include <memory>
+#include <string>
+#include <variant>
+
+#include "router/http/beast_exchange.h"
+#include "router/http/http_server.h"
+#include "router/http/read_deadline.h"
+
+namespace baton::router {
+
+inline constexpr size_t kReadBytes = 64 << 10;  ///< of a body at once
+inline constexpr size_t kIdleBytes = 4096;      ///< of a request's first read, and kept by an idle connection
+
+/// One connection; lives in its coroutine's frame, on its executor's thread.
+struct HttpConnection {
+  boost::beast::tcp_stream stream;
+  boost::beast::flat_buffer buffer;              ///< what came and is not read yet: also of requests to come
+  ReadDeadline deadline{stream};                 ///< of a request that has begun to arrive
+  std::shared_ptr<BeastExchange> exchange = {};  ///< being answered; null between requests
+};
+
+/// What the client is told of a request that could not be read.
+struct HttpRefusal {
+  int status;
+  std::string message;
+};
+struct ReadHttpRequest {
+  HttpRequest request;
+  bool keep_alive = false;
+  bool http11 = false;
+  bool head = false;  ///< its answer has no body
+};
+/// monostate: the client is gone, or has sent nothing within the keep-alive time.
+using IncomingHttp = std::variant<std::monostate, ReadHttpRequest, HttpRefusal>;
+
+/// Waits for a request and reads it whole, within the limits of `options`, which outlive the wait.
+boost::asio::awaitable<IncomingHttp> ReadRequest(HttpConnection& connection, const HttpServer::Options& options);
+
+}  // namespace baton::router
