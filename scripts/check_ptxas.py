@@ -15,6 +15,7 @@ INSTRUCTIONS = {
     "wgmma": r"\bwgmma\.mma_async",
     "tma": r"\bcp\.async\.bulk\.",
     "wide": r"\b(?:ld|st)\.(?:global|shared)?[.\w:]*\.(?:v4|v2)\.[bufs]\w*",
+    "bytes": r"\b(?:ld|st)\.(?:volatile\.)?(?:global|shared)[.\w:]*\.[bus]8\b",
     "griddep": r"\bgriddepcontrol\.",
 }
 COLUMNS = ["arch", "kernel", "registers", "spill_bytes", "shared"] + list(INSTRUCTIONS)

@@ -42,14 +42,14 @@ struct DecodeParams {
   int q_heads;
 };
 
-/// What packed row r of a group sees; nothing when r is past the sequence's rows.
+/// What packed row r of a group sees.
 template <typename Kv>
 PX_DEVICE RowRange DecodeRow(const DecodeParams<Kv>& p, int r, int heads_per_kv, int row0, int new_rows, int length) {
   const int token = r / heads_per_kv, context = length - new_rows;
-  const bool exists = r < new_rows * heads_per_kv;
-  RowRange row{0, exists ? context + token : -1, kNoTree, 0};
+  if (r >= new_rows * heads_per_kv) return SeesAll();
+  RowRange row{0, context + token, kNoTree, 0};
   if (p.options.window > 0) row.first = context + token - p.options.window + 1;
-  if (p.tree != nullptr && exists) {
+  if (p.tree != nullptr) {
     row.last = length - 1;
     row.tree_base = context;
     row.tree = px::Load(p.tree + row0 + token);
@@ -122,10 +122,12 @@ PX_KERNEL void PX_BOUNDS(32, kDecodeBlocksPerSm) DecodeAttentionKernel(const PX_
 }
 
 constexpr int kCombineWarps = 4;
+constexpr int kCombineBlocksPerSm = 10;  ///< at least: left to itself the compiler spills to have more
 
 /// Merges a group's partials in index order, one warp per packed row of its kGroupRows.
 template <typename Kv, int kDim, int kGroupRows = kRowsPerWarp>
-PX_KERNEL void PX_BOUNDS(kCombineWarps * 32) CombineKernel(const PX_GRID_CONST DecodeParams<Kv> p) {
+PX_KERNEL void PX_BOUNDS(kCombineWarps * 32, kCombineBlocksPerSm)
+    CombineKernel(const PX_GRID_CONST DecodeParams<Kv> p) {
   constexpr int kPerLane = (kDim + 31) / 32;
   const int lane = px::Lane(), heads_per_kv = p.q_heads / p.kv.kv_heads;
   px::GridDependencyWait();

@@ -72,9 +72,12 @@ PX_DEVICE void FetchQueries(px::bf16* q, const PrefillParams<Kv>& p, const Prefi
   }
 }
 
-/// This thread's two rows: which they are and what is known of their softmax.
+/// Which row of the tile's sequence this thread's row h (0 or 1) is.
+PX_DEVICE int PrefillRow(const PrefillTile& tile, int h) {
+  return tile.first_row + px::WarpIndex() * kRowsPerWarp + px::Lane() / 4 + 8 * h;
+}
+/// What is known of the softmax of this thread's two rows.
 struct PrefillRows {
-  int row[2];
   float m[2] = {kNegativeInfinity, kNegativeInfinity}, l[2] = {0.0f, 0.0f};
 };
 
@@ -102,13 +105,17 @@ PX_DEVICE void MergeTile(px::U128 (*running)[kPrefillThreads], PrefillRows& rows
   }
 }
 
-/// Writes row h: value(i) gives this thread's pair of column group i, not yet divided by the sum.
+/// Writes row h: value(i) gives this thread's pair of column group i, not yet divided by the sum. Reads again where it
+/// works, which else took registers all the time.
 template <int kDim, typename Kv, typename Value>
-PX_DEVICE void StoreRow(const PrefillParams<Kv>& p, const PrefillPlace& at, const PrefillRows& rows, int h,
-                        float v_scale, Value&& value) {
-  if (rows.row[h] >= at.new_rows) return;
+PX_DEVICE void StoreRow(const PrefillParams<Kv>& p, const PrefillRows& rows, int h, Value&& value) {
+  const PrefillTile tile = p.tiles[px::BlockX()];
+  const PrefillPlace at = PlaceOf(p, tile.sequence);
+  if (PrefillRow(tile, h) >= at.new_rows) return;
+  float v_scale = 1.0f;
+  if constexpr (sizeof(Kv) == 1) v_scale = px::Load(p.kv.v_scale + at.kv_head);
   const int lane = px::Lane();
-  const int64_t row = at.row0 + rows.row[h];
+  const int64_t row = at.row0 + PrefillRow(tile, h);
   const RowFinish f = FinishRow(rows.m[h], rows.l[h], p.options.sinks, at.q_head, v_scale);
   if (p.lse != nullptr && (lane & 3) == 0) px::Store(p.lse + row * p.q_heads + at.q_head, f.lse);
   px::bf16* out = p.out + row * p.out_stride + at.q_head * kDim + (lane & 3) * 2;
@@ -119,9 +126,11 @@ PX_DEVICE void StoreRow(const PrefillParams<Kv>& p, const PrefillPlace& at, cons
   }
 }
 
-/// Left to itself the compiler spills on sm_100 to have more blocks. 0: nothing is said, which is best elsewhere.
+/// Blocks per SM, as shared memory allows: left to itself the compiler spills to have more. 0: nothing is said.
 template <int kDim>
-constexpr int kPrefillMinBlocks = PX_SM100_OR((kDim > 128 ? 0 : 2), 0);
+constexpr int kPrefillMinBlocks = PX_SM100_OR((kDim > 128 ? 0 : 2), (kDim > 128  ? 0
+                                                                     : kDim > 80 ? 2
+                                                                                 : 3));
 
 template <typename Kv, int kDim, bool kFixedTiles>
 PX_KERNEL void PX_BOUNDS(kPrefillThreads, kPrefillMinBlocks<kDim>)
@@ -138,21 +147,18 @@ PX_KERNEL void PX_BOUNDS(kPrefillThreads, kPrefillMinBlocks<kDim>)
   RowRange range[2];
   PX_UNROLL
   for (int h = 0; h < 2; ++h) {
-    rows.row[h] = tile.first_row + px::WarpIndex() * kRowsPerWarp + px::Lane() / 4 + 8 * h;
-    const int position = at.context + rows.row[h];
-    range[h] = {p.options.window > 0 ? position - p.options.window + 1 : 0, rows.row[h] < at.new_rows ? position : -1,
-                kNoTree, 0};
+    const int row = PrefillRow(tile, h), position = at.context + row;
+    range[h] = SeesAll();
+    if (row < at.new_rows)
+      range[h] = {p.options.window > 0 ? position - p.options.window + 1 : 0, position, kNoTree, 0};
   }
   const int first_position = at.context + tile.first_row;
   const int end = first_position + kPrefillRows < at.length ? first_position + kPrefillRows : at.length;
   int first = 0;
   if (p.options.window > 0 && first_position >= p.options.window)
     first = (first_position - p.options.window + 1) / kTileTokens * kSubTilesPerTile;
-  float k_scale = 1.0f, v_scale = 1.0f;
-  if constexpr (sizeof(Kv) == 1) {
-    k_scale = px::Load(p.kv.k_scale + at.kv_head);
-    v_scale = px::Load(p.kv.v_scale + at.kv_head);
-  }
+  float k_scale = 1.0f;
+  if constexpr (sizeof(Kv) == 1) k_scale = px::Load(p.kv.k_scale + at.kv_head);
   if constexpr (kFixedTiles) {
     PX_UNROLL
     for (int i = 0; i < kDim / 8; ++i) px::StoreShared(&smem.running[i][t], px::U128{});
@@ -167,8 +173,7 @@ PX_KERNEL void PX_BOUNDS(kPrefillThreads, kPrefillMinBlocks<kDim>)
           for (int h = 0; h < 2; ++h) {
             rows.m[h] = state.m[h];
             rows.l[h] = state.l[h];
-            StoreRow<kDim>(p, at, rows, h, v_scale,
-                           [&](int i) { return px::F2{state.o[i][2 * h], state.o[i][2 * h + 1]}; });
+            StoreRow<kDim>(p, rows, h, [&](int i) { return px::F2{state.o[i][2 * h], state.o[i][2 * h + 1]}; });
           }
         }
       });
@@ -176,7 +181,7 @@ PX_KERNEL void PX_BOUNDS(kPrefillThreads, kPrefillMinBlocks<kDim>)
   if constexpr (kFixedTiles) {
     PX_UNROLL
     for (int h = 0; h < 2; ++h)
-      StoreRow<kDim>(p, at, rows, h, v_scale, [&](int i) {
+      StoreRow<kDim>(p, rows, h, [&](int i) {
         const px::U128 running = px::LoadShared(&smem.running[i][t]);
         return px::F2{px::BitCast<float>(running.w[2 * h]), px::BitCast<float>(running.w[2 * h + 1])};
       });

@@ -1,9 +1,9 @@
 // The arithmetic that prefill and decode attention share, so that a row's bits do not depend on which of them ran it.
 //
-// A warp owns 16 query rows. KV comes in sub-tiles of 64 tokens (online softmax within), four of which are a fixed tile
-// of 256 tokens counted from position 0. A tile's result (m, l, o) is merged into the row's running result in index
-// order. Nothing a row computes depends on other rows: masked sub-tiles and tiles leave its state untouched.
-// Logits are kept times log2(e), so that softmax is ex2.
+// A warp owns 16 query rows. KV comes in sub-tiles of 64 tokens (online softmax within, in one step or two), four of
+// which are a fixed tile of 256 tokens counted from position 0. A tile's result (m, l, o) is merged into the row's
+// running result in index order. Nothing a row computes depends on other rows: masked sub-tiles and tiles leave its
+// state untouched. Logits are kept times log2(e), so that softmax is ex2.
 #pragma once
 
 #include "kernels/cuda/paged_kv.cuh"
@@ -93,14 +93,18 @@ PX_DEVICE RowFinish FinishRow(float m, float l, const float* sinks, int q_head, 
   return {px::Mul(px::Mul(alpha, 1.0f / l), v_scale), px::Mul(top + px::Log2(l), kLn2)};
 }
 
-/// s[64 tokens] of 16 rows: q · k.
+/// Tokens whose scores a warp holds at a time: with 256 columns of o sm_100's code has registers for half a sub-tile.
 template <int kDim>
-PX_DEVICE void Scores(float (&s)[kSubTileTokens / 8][4], const px::bf16* q, const px::bf16* k) {
+constexpr int kStepTokens = PX_SM100_OR((kDim > 128 ? kSubTileTokens / 2 : kSubTileTokens), kSubTileTokens);
+
+/// s[8 · kGroups tokens] of 16 rows: q · k.
+template <int kDim, int kGroups>
+PX_DEVICE void Scores(float (&s)[kGroups][4], const px::bf16* q, const px::bf16* k) {
   using Layout = TileLayout<px::bf16, kDim>;
   const int lane = px::Lane();
   const int q_row = lane & 15, q_chunk = lane >> 4, k_row = (lane & 7) + ((lane >> 4) << 3), k_chunk = (lane >> 3) & 1;
   PX_UNROLL
-  for (int i = 0; i < kSubTileTokens / 8; ++i) {
+  for (int i = 0; i < kGroups; ++i) {
     PX_UNROLL
     for (int j = 0; j < 4; ++j) s[i][j] = 0.0f;
   }
@@ -109,7 +113,7 @@ PX_DEVICE void Scores(float (&s)[kSubTileTokens / 8][4], const px::bf16* q, cons
     uint32_t a[4];
     px::LdMatrixX4(a, q + Layout::Offset(q_row, 2 * d + q_chunk));
     PX_UNROLL
-    for (int n = 0; n < kSubTileTokens / 16; ++n) {
+    for (int n = 0; n < kGroups / 2; ++n) {
       uint32_t b[4];
       px::LdMatrixX4(b, k + Layout::Offset(n * 16 + k_row, 2 * d + k_chunk));
       px::MmaBf16(s[2 * n], a, b[0], b[1]);
@@ -118,10 +122,18 @@ PX_DEVICE void Scores(float (&s)[kSubTileTokens / 8][4], const px::bf16* q, cons
   }
 }
 
+/// Of a row that nobody reads: no tile has to be masked for it.
+PX_DEVICE RowRange SeesAll() { return {0, kNoTree, kNoTree, 0}; }
+/// Whether the row may look at the token.
+PX_DEVICE bool Sees(const RowRange& row, int token) {
+  const bool inside = token >= row.first && token <= row.last;
+  return token < row.tree_base ? inside : inside && (row.tree >> (token - row.tree_base) & 1u) != 0;
+}
+
 /// Scales, caps and masks the scores; after it they are logits · log2(e), −∞ where a row may not look.
 template <int kGroups>
-PX_DEVICE void ScaleAndMask(float (&s)[kGroups][4], const RowRange (&rows)[2], int first_token, float scale_log2,
-                            float softcap) {
+PX_DEVICE void ScaleAndMask(float (&s)[kGroups][4], const RowRange (&rows)[2], int first_token, bool hides,
+                            float scale_log2, float softcap) {
   if (softcap > 0.0f) {
     const float inner = scale_log2 / (kLog2E * softcap), outer = softcap * kLog2E;
     PX_UNROLL
@@ -136,29 +148,106 @@ PX_DEVICE void ScaleAndMask(float (&s)[kGroups][4], const RowRange (&rows)[2], i
       for (int j = 0; j < 4; ++j) s[i][j] = px::Mul(s[i][j], scale_log2);
     }
   }
-  const int last_token = first_token + kGroups * 8 - 1;
+  if (!hides) return;
+  PX_UNROLL
+  for (int i = 0; i < kGroups; ++i) {
+    PX_UNROLL
+    for (int j = 0; j < 4; ++j)
+      if (!Sees(rows[j >> 1], first_token + i * 8 + (px::Lane() & 3) * 2 + (j & 1))) s[i][j] = kNegativeInfinity;
+  }
+}
+
+/// px::Lane() in code that hardly ever runs: what is computed from it is not computed, and kept in registers, before
+/// the loop around that code.
+PX_DEVICE int RarelyUsedLane() { return px::Shuffle(px::Lane(), px::Lane()); }
+
+/// Whether a value of the sub-tile, in kDim columns from 16-byte chunk `first_chunk`, is infinite or NaN; for the warp.
+template <int kDim, typename Layout, int kTokens>
+PX_DEVICE bool HoldsNonFinite(const px::bf16* v, int first_chunk) {
+  constexpr int kChunks = kDim / Layout::kChunk;
+  uint32_t found = 0;
+  PX_UNROLL_BY(kDim > 128 ? 1 : 4)
+  for (int i = RarelyUsedLane(); i < kTokens * kChunks; i += 32) {
+    const px::U128 eight =
+        px::LoadShared(reinterpret_cast<const px::U128*>(v + Layout::Offset(i / kChunks, first_chunk + i % kChunks)));
+    PX_UNROLL
+    for (int w = 0; w < 4; ++w) found |= (eight.w[w] & 0x7F807F80u) + 0x00800080u;  // exponents of ones carry
+  }
+  return px::Ballot((found & 0x80008000u) != 0) != 0;
+}
+
+/// Whether some row of the warp may not look at some of the tokens [first_token, first_token + tokens).
+PX_DEVICE bool HidesAny(const RowRange (&rows)[2], int first_token, int tokens) {
+  const int last_token = first_token + tokens - 1;
   bool partly = false;
   PX_UNROLL
   for (int h = 0; h < 2; ++h)
     partly |= first_token < rows[h].first || last_token > rows[h].last || last_token >= rows[h].tree_base;
-  if (px::Ballot(partly) == 0) return;
-  PX_UNROLL
-  for (int i = 0; i < kGroups; ++i) {
+  return px::Ballot(partly) != 0;
+}
+
+/// One row's turn in AddRowByRow: 16 columns of o from 16-byte chunk `chunk` of v.
+template <typename Layout, int kGroups>
+PX_DEVICE void AddOneRow(float (&o)[2][4], uint32_t (&p)[kGroups / 2][4], int r, const RowRange& row, int first_token,
+                         const px::bf16* v, int chunk, int lane) {
+  PX_UNROLL_BY(1)
+  for (int n = 0; n < kGroups / 2; ++n) {
+    uint32_t seen[2], b[4];
+    PX_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      const int token = first_token + n * 16 + i * 8 + (lane & 3) * 2;  // of this lane's b[i] and b[i + 2]
+      seen[i] = (Sees(row, token) ? 0xFFFFu : 0u) | (Sees(row, token + 1) ? 0xFFFF0000u : 0u);
+    }
+    px::LdMatrixX4Trans(b, v + Layout::Offset(n * 16 + (lane & 15), chunk + (lane >> 4)));
+    PX_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      float sum[4] = {o[i][0], o[i][1], o[i][2], o[i][3]};
+      px::MmaBf16(sum, p[0], b[2 * i] & seen[0], b[2 * i + 1] & seen[1]);
+      PX_UNROLL
+      for (int j = 0; j < 4; ++j)
+        if (lane / 4 + 8 * (j >> 1) == r) o[i][j] = sum[j];
+    }
+    // The next n's comes first, and at the end the first again: registers cannot be indexed.
     PX_UNROLL
     for (int j = 0; j < 4; ++j) {
-      const RowRange& row = rows[j >> 1];
-      const int token = first_token + i * 8 + (px::Lane() & 3) * 2 + (j & 1);
-      bool visible = token >= row.first && token <= row.last;
-      if (token >= row.tree_base) visible = visible && (row.tree >> (token - row.tree_base) & 1u) != 0;
-      if (!visible) s[i][j] = kNegativeInfinity;
+      const uint32_t first = p[0][j];
+      PX_UNROLL
+      for (int i = 0; i + 1 < kGroups / 2; ++i) p[i][j] = p[i + 1][j];
+      p[kGroups / 2 - 1][j] = first;
     }
+  }
+}
+
+/// o += p · v where p is 0 for what a row may not see, but 0 · ∞ would be NaN: each row in turn takes its part of a
+/// product in which the values that are hidden from it are 0. The same bits as the plain product where that is finite,
+/// in 16 times its time; only for sub-tiles with such a value beside a hidden token.
+template <int kDim, typename Layout, int kGroups>
+PX_DEVICE void AddRowByRow(TileState<kDim>& state, uint32_t (&p)[kGroups / 2][4], const RowRange (&rows)[2],
+                           int first_token, const px::bf16* v, int first_chunk) {
+  const int lane = RarelyUsedLane();
+  PX_UNROLL
+  for (int d = 0; d < kDim / 8; d += 2) {
+    float o[2][4];
+    PX_UNROLL
+    for (int j = 0; j < 8; ++j) o[j / 4][j % 4] = state.o[d + j / 4][j % 4];
+    PX_UNROLL_BY(1)
+    for (int r = 0; r < kRowsPerWarp; ++r) {
+      const RowRange held = r < 8 ? rows[0] : rows[1];
+      const int holder = (r & 7) * 4;
+      const RowRange row{px::Shuffle(held.first, holder), px::Shuffle(held.last, holder),
+                         px::Shuffle(held.tree_base, holder), px::Shuffle(held.tree, holder)};
+      AddOneRow<Layout, kGroups>(o, p, r, row, first_token, v, first_chunk + d, lane);
+    }
+    PX_UNROLL
+    for (int j = 0; j < 8; ++j) state.o[d + j / 4][j % 4] = o[j / 4][j % 4];
   }
 }
 
 /// Online softmax of one sub-tile into `state`, then o += p · v. v's columns begin at 16-byte chunk `first_chunk` of
 /// rows in `Layout`.
 template <int kDim, typename Layout = TileLayout<px::bf16, kDim>, int kGroups>
-PX_DEVICE void Accumulate(TileState<kDim>& state, float (&s)[kGroups][4], const px::bf16* v, int first_chunk = 0) {
+PX_DEVICE void Accumulate(TileState<kDim>& state, float (&s)[kGroups][4], const RowRange (&rows)[2], int first_token,
+                          bool wounded, const px::bf16* v, int first_chunk = 0) {
   PX_UNROLL
   for (int h = 0; h < 2; ++h) {
     float m = state.m[h];
@@ -185,18 +274,26 @@ PX_DEVICE void Accumulate(TileState<kDim>& state, float (&s)[kGroups][4], const 
     }
     state.l[h] = sum;
   }
+  uint32_t p[kGroups / 2][4];
+  PX_UNROLL
+  for (int n = 0; n < kGroups / 2; ++n) {
+    PX_UNROLL
+    for (int j = 0; j < 4; ++j)
+      p[n][j] = px::PackBf16(s[2 * n + (j >> 1)][j % 2 * 2], s[2 * n + (j >> 1)][j % 2 * 2 + 1]);
+  }
+  if (wounded) {
+    AddRowByRow<kDim, Layout, kGroups>(state, p, rows, first_token, v, first_chunk);
+    return;
+  }
   const int lane = px::Lane(), v_row = lane & 15, v_chunk = first_chunk + (lane >> 4);
   PX_UNROLL
   for (int n = 0; n < kGroups / 2; ++n) {
-    const uint32_t p[4] = {px::PackBf16(s[2 * n][0], s[2 * n][1]), px::PackBf16(s[2 * n][2], s[2 * n][3]),
-                           px::PackBf16(s[2 * n + 1][0], s[2 * n + 1][1]),
-                           px::PackBf16(s[2 * n + 1][2], s[2 * n + 1][3])};
     PX_UNROLL
     for (int d = 0; d < kDim / 16; ++d) {
       uint32_t b[4];
       px::LdMatrixX4Trans(b, v + Layout::Offset(n * 16 + v_row, 2 * d + v_chunk));
-      px::MmaBf16(state.o[2 * d], p, b[0], b[1]);
-      px::MmaBf16(state.o[2 * d + 1], p, b[2], b[3]);
+      px::MmaBf16(state.o[2 * d], p[n], b[0], b[1]);
+      px::MmaBf16(state.o[2 * d + 1], p[n], b[2], b[3]);
     }
   }
 }
@@ -219,30 +316,41 @@ PX_DEVICE void WalkKv(AttentionShared<Kv, kDim, kWarps>& smem, const PagedKv<Kv>
   constexpr int kThreads = kWarps * 32;
   TileState<kDim> state;
   state.Clear();
-  const px::bf16* q = smem.q + px::WarpIndex() * kRowsPerWarp * TileLayout<px::bf16, kDim>::kPitch;
+  using Layout = TileLayout<px::bf16, kDim>;
+  const px::bf16* q = smem.q + px::WarpIndex() * kRowsPerWarp * Layout::kPitch;
   FetchKv<Kv, kDim, kThreads>(smem.stage[first & 1], kv, table, length, head, first * kSubTileTokens);
   px::CpAsyncCommit();
   for (int t = first; t < last; ++t) {
     if (t + 1 < last)
       FetchKv<Kv, kDim, kThreads>(smem.stage[(t + 1) & 1], kv, table, length, head, (t + 1) * kSubTileTokens);
     px::CpAsyncCommit();
+    // Asked before the barrier: in a vote the emulator's lanes meet, so that one between the barrier and the reads
+    // would hide that the barrier is missing.
+    const bool hides = HidesAny(rows, t * kSubTileTokens, kSubTileTokens);
     px::CpAsyncWait<1>();
-    SyncBlock<kWarps>();
     const px::bf16 *k_tile, *v_tile;
-    if constexpr (sizeof(Kv) == 1) {
+    if constexpr (sizeof(Kv) == 1) {  // a thread widens what it copied itself
       Widen<kDim, kThreads>(smem.wide.k, smem.stage[t & 1].k);
       Widen<kDim, kThreads>(smem.wide.v, smem.stage[t & 1].v);
-      SyncBlock<kWarps>();
       k_tile = smem.wide.k;
       v_tile = smem.wide.v;
     } else {
       k_tile = smem.stage[t & 1].k;
       v_tile = smem.stage[t & 1].v;
     }
-    float s[kSubTileTokens / 8][4];
-    Scores<kDim>(s, q, k_tile);
-    ScaleAndMask(s, rows, t * kSubTileTokens, scale_log2, softcap);
-    Accumulate(state, s, v_tile);
+    SyncBlock<kWarps>();
+    constexpr int kStep = kStepTokens<kDim>;
+    PX_UNROLL_BY(1)
+    for (int done = 0; done < kSubTileTokens; done += kStep) {
+      const int first_token = t * kSubTileTokens + done;
+      const px::bf16 *k_step = k_tile + done * Layout::kPitch, *v_step = v_tile + done * Layout::kPitch;
+      // Asked before the scores take their registers.
+      const bool wounded = hides && HoldsNonFinite<kDim, Layout, kStep>(v_step, 0);
+      float s[kStep / 8][4];
+      Scores<kDim>(s, q, k_step);
+      ScaleAndMask(s, rows, first_token, hides, scale_log2, softcap);
+      Accumulate(state, s, rows, first_token, wounded, v_step);
+    }
     SyncBlock<kWarps>();
     const bool tile_ends = kFixedTiles && t % kSubTilesPerTile == kSubTilesPerTile - 1;
     if (tile_ends || t + 1 == last) {

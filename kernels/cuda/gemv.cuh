@@ -45,7 +45,8 @@ struct GemvParams {
 
 constexpr int kGemvMaxRows = 8;
 constexpr int kGemvWarps = 2, kGemvThreads = kGemvWarps * 32;
-constexpr int kGemvCols = 16;  ///< outputs of a warp
+constexpr int kGemvBlocksPerSm = 16;  ///< at least: left to itself the compiler spills to have more
+constexpr int kGemvCols = 16;         ///< outputs of a warp
 
 /// One K step of 64 for 16 weight rows.
 template <GemvWeight kWeight>
@@ -204,7 +205,7 @@ PX_DEVICE void FinishGemv(const GemvParams& p, const float (&d)[kGated ? 2 : 1][
 }
 
 template <GemvWeight kWeight, bool kGated>
-PX_KERNEL void PX_BOUNDS(kGemvThreads) GemvKernel(const PX_GRID_CONST GemvParams p) {
+PX_KERNEL void PX_BOUNDS(kGemvThreads, kGemvBlocksPerSm) GemvKernel(const PX_GRID_CONST GemvParams p) {
   using Shared = GemvShared<kWeight, kGated>;
   constexpr int kTiles = Shared::kTiles, kStages = Shared::kStages;
   PX_SHARED(Shared, smem);

@@ -10,6 +10,8 @@
 // per (unit, head).
 #pragma once
 
+#include <type_traits>
+
 #include "kernels/cuda/kv_run.cuh"
 
 namespace baton::cuda {
@@ -20,14 +22,6 @@ enum class KvConversion : uint8_t { kNone, kF32ToBf16, kF16ToBf16, kBf16ToE4m3, 
 PX_DEVICE uint32_t PackE4m3Quad(float a, float b, float c, float d, float inverse_scale) {
   return px::PackE4m3(px::Mul(a, inverse_scale), px::Mul(b, inverse_scale)) |
          static_cast<uint32_t>(px::PackE4m3(px::Mul(c, inverse_scale), px::Mul(d, inverse_scale))) << 16;
-}
-
-template <bool kF16>
-PX_DEVICE px::F2 UnpackPair(uint32_t v) {
-  if constexpr (kF16)
-    return {px::F16BitsToFloat(v & 0xFFFFu), px::F16BitsToFloat(v >> 16)};
-  else
-    return px::UnpackBf16(v);
 }
 
 /// Two chunks of f32 make one word of e4m3. Returns what the word adds to the stored digest.
@@ -67,8 +61,10 @@ PX_DEVICE uint64_t StoreConverted(unsigned char* vector, int c, const px::U128& 
   } else if constexpr (kConversion == KvConversion::kF16ToBf16) {
     px::U128 out;
     PX_UNROLL
-    for (int w = 0; w < 4; ++w)
-      out.w[w] = px::PackBf16(px::F16BitsToFloat(v.w[w] & 0xFFFFu), px::F16BitsToFloat(v.w[w] >> 16));
+    for (int w = 0; w < 4; ++w) {
+      const px::F2 pair = UnpackPair<px::f16>(v.w[w]);
+      out.w[w] = px::PackBf16(pair.x, pair.y);
+    }
     px::Store(reinterpret_cast<px::U128*>(vector) + c, out);
     return KvMixOf(key, 2 * c, out.w[0], out.w[1]) + KvMixOf(key, 2 * c + 1, out.w[2], out.w[3]);
   } else {
@@ -78,10 +74,10 @@ PX_DEVICE uint64_t StoreConverted(unsigned char* vector, int c, const px::U128& 
       for (int w = 0; w < 2; ++w)
         out.w[w] = px::PackBf16(px::BitCast<float>(v.w[2 * w]), px::BitCast<float>(v.w[2 * w + 1]));
     } else {
+      using From = std::conditional_t<kConversion == KvConversion::kF16ToE4m3, px::f16, px::bf16>;
       PX_UNROLL
       for (int w = 0; w < 2; ++w) {
-        const px::F2 low = UnpackPair < kConversion == KvConversion::kF16ToE4m3 > (v.w[2 * w]),
-                     high = UnpackPair < kConversion == KvConversion::kF16ToE4m3 > (v.w[2 * w + 1]);
+        const px::F2 low = UnpackPair<From>(v.w[2 * w]), high = UnpackPair<From>(v.w[2 * w + 1]);
         out.w[w] = PackE4m3Quad(low.x, low.y, high.x, high.y, factor);
       }
     }

@@ -1,5 +1,5 @@
-// Merges two attention results over disjoint tokens by their log-sum-exp: a shared prefix attended once per group of
-// sequences (prefill kernel), the rest per sequence (decode kernel).
+// Merges two attention results over disjoint tokens by their log-sum-exp: a shared prefix attended once for up to 32
+// rows of several sequences (decode kernel, one sequence whose tree mask hides nothing), the rest per sequence.
 //
 // Floor per (row, head) of d: read 2·2d + 8, write 2d + 4 bytes (bf16); 4d FLOP. Sinks belong to one of the two only.
 #pragma once

@@ -33,7 +33,7 @@ template <typename Kv>
 struct MlaShared : MlaWide<Kv> {
   px::bf16 q[kMlaRows * MlaLayout::kPitch];
   Kv stage[2][kMlaTokens * TileLayout<Kv, kMlaDim>::kPitch];
-  px::F2 scores[kMlaRows][kMlaTokens / 2 + 2];  ///< + 2: rows begin 4 banks apart
+  px::F2 scores[kMlaRows][kMlaTokens / 2 + 4];  ///< + 4: rows begin 8 banks apart
 };
 static_assert(sizeof(MlaShared<px::bf16>) <= 227 * 1024 && sizeof(MlaShared<px::e4m3>) <= 227 * 1024);
 
@@ -166,8 +166,11 @@ PX_KERNEL void PX_BOUNDS(kMlaThreads) MlaDecodeKernel(const PX_GRID_CONST Decode
       MlaScores(mine, smem.q + row_group * kRowsPerWarp * MlaLayout::kPitch,
                 kv + half * (kMlaTokens / 2) * MlaLayout::kPitch);
       ExchangeScores(smem, mine, s, row_group, half);
-      ScaleAndMask(s, rows, t * kMlaTokens, px::Mul(scale, kLog2E), p.options.softcap);
-      Accumulate<kMlaColumns, MlaLayout>(state, s, kv, half * (kMlaColumns / MlaLayout::kChunk));
+      const int v_chunk = half * (kMlaColumns / MlaLayout::kChunk);
+      const bool hides = HidesAny(rows, t * kMlaTokens, kMlaTokens);
+      const bool wounded = hides && HoldsNonFinite<kMlaColumns, MlaLayout, kMlaTokens>(kv, v_chunk);
+      ScaleAndMask(s, rows, t * kMlaTokens, hides, px::Mul(scale, kLog2E), p.options.softcap);
+      Accumulate<kMlaColumns, MlaLayout>(state, s, rows, t * kMlaTokens, wounded, kv, v_chunk);
       px::SyncThreads();  // the stage and the scores are free
       if (t + 1 < last && (!kFixedTiles || t % kMlaSubTiles != kMlaSubTiles - 1)) continue;
       state.ReduceSums();

@@ -31,9 +31,11 @@ struct NormShared {
 };
 static_assert(sizeof(NormShared) == 4 * kNormWarps);
 
-/// kVectors: 4-element vectors per thread; covers n ≤ kNormThreads · 4 · kVectors.
+/// kVectors: 4-element vectors per thread; covers n ≤ kNormThreads · 4 · kVectors. With four of them the compiler, left
+/// to itself, spills to have eight blocks per SM.
 template <typename In, typename Out, int kVectors>
-PX_KERNEL void PX_BOUNDS(kNormThreads) RmsNormKernel(const PX_GRID_CONST RmsNormParams<In, Out> p) {
+PX_KERNEL void PX_BOUNDS(kNormThreads, kVectors == 4 ? 6 : 0)
+    RmsNormKernel(const PX_GRID_CONST RmsNormParams<In, Out> p) {
   PX_SHARED(NormShared, smem);
   const int row = px::BlockX(), t = px::ThreadX();
   float* residual = p.residual + row * p.residual_stride;

@@ -45,6 +45,15 @@ PX_DEVICE float BlockSum(float v, float* partial) {
 template <typename T>
 constexpr int kPerVector = 16 / static_cast<int>(sizeof(T));
 
+/// Two elements of T (f16 or bf16) in a word, the first in the low half.
+template <typename T>
+PX_DEVICE px::F2 UnpackPair(uint32_t word) {
+  static_assert(sizeof(T) == 2);
+  if constexpr (std::is_same_v<T, px::f16>)
+    return {px::F16BitsToFloat(word & 0xFFFFu), px::F16BitsToFloat(word >> 16)};
+  else
+    return px::UnpackBf16(word);
+}
 /// 16 bytes of T at p (aligned) as floats.
 template <typename T>
 PX_DEVICE void LoadVector(const T* p, float (&out)[kPerVector<T>]) {
@@ -53,14 +62,9 @@ PX_DEVICE void LoadVector(const T* p, float (&out)[kPerVector<T>]) {
     PX_UNROLL
     for (int i = 0; i < 4; ++i) out[i] = px::BitCast<float>(raw.w[i]);
   } else {
-    static_assert(sizeof(T) == 2);
     PX_UNROLL
     for (int i = 0; i < 4; ++i) {
-      px::F2 pair;
-      if constexpr (std::is_same_v<T, px::f16>)
-        pair = {px::F16BitsToFloat(raw.w[i] & 0xFFFFu), px::F16BitsToFloat(raw.w[i] >> 16)};
-      else
-        pair = px::UnpackBf16(raw.w[i]);
+      const px::F2 pair = UnpackPair<T>(raw.w[i]);
       out[2 * i] = pair.x;
       out[2 * i + 1] = pair.y;
     }
@@ -73,15 +77,10 @@ PX_DEVICE void LoadFour(const T* p, float (&out)[4]) {
   if constexpr (sizeof(T) == 4) {
     LoadVector(p, out);
   } else {
-    static_assert(sizeof(T) == 2);
     const px::U64 raw = px::Load(reinterpret_cast<const px::U64*>(p));
     PX_UNROLL
     for (int i = 0; i < 2; ++i) {
-      px::F2 pair;
-      if constexpr (std::is_same_v<T, px::f16>)
-        pair = {px::F16BitsToFloat(raw.w[i] & 0xFFFFu), px::F16BitsToFloat(raw.w[i] >> 16)};
-      else
-        pair = px::UnpackBf16(raw.w[i]);
+      const px::F2 pair = UnpackPair<T>(raw.w[i]);
       out[2 * i] = pair.x;
       out[2 * i + 1] = pair.y;
     }

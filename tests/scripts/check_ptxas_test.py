@@ -28,7 +28,7 @@ INSTRUCTIONS = ["mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%f1}, {%r1
     "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r1}, [%r2];", "cp.async.cg.shared.global [%r1], [%rd1], 16, %r2;",
     "cp.async.bulk.tensor.2d.shared::cluster.global [%r1], [%rd1];", "ld.global.v4.u32 {%r1, %r2, %r3, %r4}, [%rd1];",
     "ld.global.nc.L1::no_allocate.v4.u32 {%r1, %r2, %r3, %r4}, [%rd1];", "griddepcontrol.wait;",
-    "ld.global.u32 %r1, [%rd1];", "cp.async.commit_group;"
+    "ld.global.u32 %r1, [%rd1];", "cp.async.commit_group;", "ld.global.u8 %r1, [%rd1];", "st.shared.u16 [%r1], %rs1;"
 ]
 
 
@@ -63,7 +63,7 @@ class CheckPtxas(unittest.TestCase):
 
     def test_a_build_that_is_what_was_committed_passes(self):
         self.assertEqual(self.build.check().returncode, 0)
-        self.assertIn("GemmKernel<64>\t96\t0\t4096\t2\t1\t1\t0\t1\t2\t1", self.build.table.read_text())
+        self.assertIn("GemmKernel<64>\t96\t0\t4096\t2\t1\t1\t0\t1\t2\t1\t1", self.build.table.read_text())
         self.assertIn("# a note", self.build.table.read_text())
 
     def test_fewer_registers_pass_more_do_not(self):
@@ -81,7 +81,7 @@ class CheckPtxas(unittest.TestCase):
         self.build.write(shared=4112)
         self.refused("shared 4112, the table says 4096")
         for i, (column, count) in {0: ("mma", 1), 2: ("ldmatrix", 0), 3: ("cp_async", 0), 4: ("tma", 0), 5: ("wide", 1),
-                                   7: ("griddep", 0)}.items():
+                                   7: ("griddep", 0), 10: ("bytes", 0)}.items():
             self.build.write(instructions=INSTRUCTIONS[:i] + INSTRUCTIONS[i + 1:])
             self.refused(f"{column} {count}, the table says {count + 1}")
 

@@ -27,22 +27,23 @@ class LatentAttentionContract : public testing::TestWithParam<Backend> {
   const DType compute_ = GetParam().compute;
 };
 
+/// Element i of a token's vector.
+void SetLatent(const PagedKv& kv, DType dtype, int sequence, int token, int i, float x) {
+  char* at = const_cast<char*>(kv.VectorAt(false, sequence, token, 0));
+  const uint16_t half = ToBf16(x);
+  const uint8_t quarter = E4m3OfFloat(x);
+  if (dtype == DType::kF32)
+    std::memcpy(at + i * 4, &x, 4);
+  else if (dtype == DType::kBF16)
+    std::memcpy(at + i * 2, &half, 2);
+  else
+    std::memcpy(at + i, &quarter, 1);
+}
 /// Writes random vectors for the first `tokens` tokens of a sequence; the rest stays NaN.
 void FillLatents(const PagedKv& kv, DType dtype, int sequence, int tokens, std::mt19937& rng) {
   std::normal_distribution<float> normal;
   for (int t = 0; t < tokens; ++t) {
-    char* at = const_cast<char*>(kv.VectorAt(false, sequence, t, 0));
-    for (int i = 0; i < kLatentDim; ++i) {
-      const float x = normal(rng);
-      const uint16_t half = ToBf16(x);
-      const uint8_t quarter = E4m3OfFloat(x);
-      if (dtype == DType::kF32)
-        std::memcpy(at + i * 4, &x, 4);
-      else if (dtype == DType::kBF16)
-        std::memcpy(at + i * 2, &half, 2);
-      else
-        std::memcpy(at + i, &quarter, 1);
-    }
+    for (int i = 0; i < kLatentDim; ++i) SetLatent(kv, dtype, sequence, t, i, normal(rng));
   }
 }
 
@@ -121,6 +122,29 @@ TEST_P(LatentAttentionContract, ARowHasItsBitsWhateverTheBatch) {
     reference->Sync();
     ASSERT_EQ(out.Row(2 + r), alone.Row(0)) << "row " << r;
   }
+}
+
+TEST_P(LatentAttentionContract, AnInfiniteLatentIsInvisibleToRowsBeforeIt) {
+  const Case c{6, 16, compute_};
+  auto ops = GetParam().make(c.kv);
+  constexpr int kRows = 3, kTokens = 40;
+  std::vector<HostTensor> out;
+  for (bool wounded : {false, true}) {
+    std::mt19937 same(44);
+    PagedKv kv({1, kLatentDim, c.tokens_per_block, c.kv}, 1, 48, 7);
+    FillLatents(kv, c.kv, 0, kTokens, same);
+    if (wounded) SetLatent(kv, c.kv, 0, kTokens - 2, 5, std::numeric_limits<float>::infinity());
+    Step step;
+    step.Add(kv, 0, kTokens - kRows, kRows);
+    HostTensor q(compute_, kRows, c.heads * kLatentDim);
+    q.Fill(same);
+    out.emplace_back(compute_, kRows, c.heads * kLatentValues);
+    ops->LatentAttention(q.view(), step.batch(), kv.view().k, {.scale = kScale}, out.back().view());
+    ops->Sync();
+  }
+  EXPECT_EQ(out[0].Row(0), out[1].Row(0));
+  EXPECT_FALSE(std::isfinite(out[1].At(1, 5)));
+  EXPECT_FALSE(std::isfinite(out[1].At(2, 5)));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, LatentAttentionContract, testing::ValuesIn(Backends()),

@@ -18,6 +18,7 @@ struct AttentionShape {
   int window = 0;
   float softcap = 0.0f;
   bool sinks = false, tree = false;
+  float loudness = 1.0f;  ///< standard deviation of q and of the sinks
   bool per_head_tables =
       false;  ///< every kv head has its own blocks and, 29 tokens fewer from head to head, its own length
   int LengthOf(size_t sequence, int kv_head) const {
@@ -34,15 +35,19 @@ class AttentionCase {
         k(Blocks() * BlockElements()),
         v(k.size()),
         q(MakeQueries()),
-        out(q.size()),
+        out(static_cast<size_t>(rows()) * OutStride()),
         lse(std::max<size_t>(1, static_cast<size_t>(rows()) * s.q_heads)),
         tables(MakeTables()),
         row_start(RowStart()),
         lengths(MakeLengths()),
-        k_scale(std::vector<float>(s.kv_heads, 0.5f)),
-        v_scale(std::vector<float>(s.kv_heads, 0.75f)),
-        sinks(data_.Normal<float>(s.q_heads)),
+        k_scale(static_cast<size_t>(s.kv_heads)),
+        v_scale(k_scale.size()),
+        sinks(data_.Normal<float>(s.q_heads, s.loudness)),
         tree(MakeTree()) {
+    for (int head = 0; head < s.kv_heads; ++head) {
+      k_scale[head] = 0.5f + 0.125f * static_cast<float>(head % 5);
+      v_scale[head] = 0.75f - 0.125f * static_cast<float>(head % 4);
+    }
     std::fill_n(k.data(), k.size(), Nan<Kv>());
     std::fill_n(v.data(), v.size(), Nan<Kv>());
     for (size_t seq = 0; seq < s.lengths.size(); ++seq)
@@ -80,8 +85,9 @@ class AttentionCase {
   void Prefill(gpu::Stream& stream) {
     const auto plan = cuda::PlanPrefill({row_start.data(), row_start.size()}, shape.lengths);
     prefill_tiles_ = std::make_unique<Array<cuda::PrefillTile>>(plan);
-    cuda::PrefillParams<Kv> p{q.data(),         out.data(), lse.data(), Stride(),     Stride(), prefill_tiles_->data(),
-                              row_start.data(), Cache(),    Options(),  shape.q_heads};
+    cuda::PrefillParams<Kv> p{
+        q.data(),         out.data(), lse.data(), QStride(),    OutStride(), prefill_tiles_->data(),
+        row_start.data(), Cache(),    Options(),  shape.q_heads};
     cuda::LaunchPrefillAttention<Kv, kDim, kFixed>(stream, p, static_cast<int>(plan.size()));
   }
   template <bool kFixed>
@@ -96,8 +102,8 @@ class AttentionCase {
     cuda::DecodeParams<Kv> p{q.data(),
                              out.data(),
                              lse.data(),
-                             Stride(),
-                             Stride(),
+                             QStride(),
+                             OutStride(),
                              row_start.data(),
                              shape.tree ? tree.data() : nullptr,
                              {groups_->data(), items_->data(), counts_->data()},
@@ -121,6 +127,24 @@ class AttentionCase {
     (*counts_)[1] = static_cast<int32_t>(plan.items.size());
   }
 
+  int64_t QStride() const { return shape.q_heads * kDim + 8; }
+  int64_t OutStride() const { return shape.q_heads * kDim + 4; }
+  /// Where the output of a row's head begins.
+  size_t OutAt(int row, int head) const { return static_cast<size_t>(row) * OutStride() + head * kDim; }
+  /// [rows, q_heads, head_dim] of the output, without what lies between rows.
+  std::vector<px::bf16> Packed() const {
+    std::vector<px::bf16> packed;
+    for (int r = 0; r < rows(); ++r)
+      packed.insert(packed.end(), out.data() + OutAt(r, 0), out.data() + OutAt(r, shape.q_heads));
+    return packed;
+  }
+  bool GapsAreUntouched() const {
+    for (int r = 0; r < rows(); ++r)
+      for (size_t at = OutAt(r, shape.q_heads); at < OutAt(r + 1, 0); ++at)
+        if (out[at].bits != Nan<px::bf16>().bits) return false;
+    return true;
+  }
+
   /// [rows, q_heads, head_dim] and [rows, q_heads] in double precision.
   void Reference(std::vector<double>& want, std::vector<double>& want_lse) const {
     want.clear();
@@ -128,6 +152,20 @@ class AttentionCase {
     for (size_t s = 0; s < shape.lengths.size(); ++s)
       for (int r = 0; r < shape.new_rows[s]; ++r)
         for (int h = 0; h < shape.q_heads; ++h) ReferenceRow(s, r, h, want, want_lse);
+  }
+
+  /// Where one head's vector of a token begins in k and v.
+  size_t At(size_t seq, int head, int token) const {
+    const size_t table = (seq * HeadTables() + (shape.per_head_tables ? head : 0)) * table_stride_;
+    return tables[table + token / shape.tokens_per_block] * BlockElements() +
+           (static_cast<size_t>(token % shape.tokens_per_block) * shape.kv_heads + head) * kDim;
+  }
+  /// Whether new row r of the sequence sees the token.
+  bool Visible(size_t s, int kv_head, int r, int token) const {
+    const int context = shape.LengthOf(s, kv_head) - shape.new_rows[s], position = context + r;
+    if (shape.window > 0 && token <= position - shape.window) return false;
+    if (shape.tree && token >= context) return tree[row_start[s] + r] >> (token - context) & 1;
+    return token <= position;
   }
 
   AttentionShape shape;
@@ -163,14 +201,7 @@ class AttentionCase {
     for (int l : shape.lengths) n += BlocksOf(l);
     return n;
   }
-  int64_t Stride() const { return shape.q_heads * kDim; }
   int HeadTables() const { return shape.per_head_tables ? shape.kv_heads : 1; }
-  /// Of one head's vector.
-  size_t At(size_t seq, int head, int token) const {
-    const size_t table = (seq * HeadTables() + (shape.per_head_tables ? head : 0)) * table_stride_;
-    return tables[table + token / shape.tokens_per_block] * BlockElements() +
-           (static_cast<size_t>(token % shape.tokens_per_block) * shape.kv_heads + head) * kDim;
-  }
   std::vector<int32_t> MakeLengths() const {
     std::vector<int32_t> all;
     for (size_t s = 0; s < shape.lengths.size(); ++s)
@@ -178,8 +209,10 @@ class AttentionCase {
     return all;
   }
   std::vector<px::bf16> MakeQueries() {
-    return data_.template Normal<px::bf16>(
-        static_cast<size_t>(std::accumulate(shape.new_rows.begin(), shape.new_rows.end(), 0)) * shape.q_heads * kDim);
+    auto queries = data_.template Normal<px::bf16>(static_cast<size_t>(rows()) * QStride(), shape.loudness);
+    for (int r = 0; r < rows(); ++r)  // between rows lies what nobody may read
+      std::fill_n(queries.begin() + r * QStride() + shape.q_heads * kDim, 8, Nan<px::bf16>());
+    return queries;
   }
   std::vector<int32_t> MakeTables() {
     table_stride_ = 1;
@@ -213,16 +246,10 @@ class AttentionCase {
       }
     return bits;
   }
-  bool Visible(size_t s, int kv_head, int r, int token) const {
-    const int context = shape.LengthOf(s, kv_head) - shape.new_rows[s], position = context + r;
-    if (shape.window > 0 && token <= position - shape.window) return false;
-    if (shape.tree && token >= context) return tree[row_start[s] + r] >> (token - context) & 1;
-    return token <= position;
-  }
   void ReferenceRow(size_t s, int r, int h, std::vector<double>& want, std::vector<double>& want_lse) const {
     const int kv_head = h / (shape.q_heads / shape.kv_heads);
     const double ks = sizeof(Kv) == 1 ? k_scale[kv_head] : 1.0, vs = sizeof(Kv) == 1 ? v_scale[kv_head] : 1.0;
-    const px::bf16* query = q.data() + (static_cast<size_t>(row_start[s] + r) * shape.q_heads + h) * kDim;
+    const px::bf16* query = q.data() + (row_start[s] + r) * QStride() + h * kDim;
     std::vector<double> o(kDim, 0.0);
     double sum = shape.sinks ? std::exp(sinks[h]) : 0.0;
     for (int t = 0; t < shape.LengthOf(s, kv_head); ++t) {
@@ -254,7 +281,8 @@ constexpr Tolerance kAttentionTolerance = kernel_test::ToleranceOf(DType::kBF16)
 template <typename Case>
 void ExpectRight(const Case& c, const std::vector<double>& want, const std::vector<double>& want_lse,
                  const std::string& name) {
-  EXPECT_TRUE(Near(c.out.data(), want, kAttentionTolerance)) << name;
+  EXPECT_TRUE(Near(c.Packed().data(), want, kAttentionTolerance)) << name;
+  EXPECT_TRUE(c.GapsAreUntouched()) << name << ": writes between its rows";
   EXPECT_TRUE(Near(c.lse.data(), want_lse, kernel_test::kLogSumExp)) << name;
 }
 

@@ -139,12 +139,16 @@ void ExpectMutantsFound(const AttentionShape& shape, unsigned seed, LaunchCase&&
     launch(c, stream);
     if (std::string error = stream.Synchronize(); !error.empty()) return error;
     const bool right =
-        Near(c.out.data(), want, kAttentionTolerance) && Near(c.lse.data(), want_lse, kernel_test::kLogSumExp);
+        Near(c.Packed().data(), want, kAttentionTolerance) && Near(c.lse.data(), want_lse, kernel_test::kLogSumExp);
     return right ? "" : "another output";
   });
 }
 
 TEST(CudaAttention, EveryMissingSynchronizationIsFound) {
+  ExpectMutantsFound<px::bf16, 64>({.new_rows = {40}, .lengths = {330}, .q_heads = 1, .kv_heads = 1}, 58,
+                                   [](auto& c, gpu::Stream& stream) { c.template Prefill<true>(stream); });
+  ExpectMutantsFound<px::bf16, 64>({.new_rows = {1, 1}, .lengths = {330, 200}, .q_heads = 2, .kv_heads = 1}, 59,
+                                   [](auto& c, gpu::Stream& stream) { c.template Decode<true>(stream, 2, 1); });
   ExpectMutantsFound<px::e4m3, 64>({.new_rows = {40}, .lengths = {330}, .q_heads = 1, .kv_heads = 1}, 60,
                                    [](auto& c, gpu::Stream& stream) { c.template Prefill<true>(stream); });
   ExpectMutantsFound<px::e4m3, 64>({.new_rows = {1, 1}, .lengths = {330, 200}, .q_heads = 2, .kv_heads = 1}, 61,

@@ -8,6 +8,7 @@
 #include "kernels/cuda/moe_lists.cuh"
 #include "kernels/cuda/moe_route.cuh"
 #include "tests/kernels/cuda/mutants.h"
+#include "tests/kernels/cuda/padded_rows.h"
 #include "tests/kernels/cuda/shape_sweep.h"
 
 namespace baton::cuda_test {
@@ -30,7 +31,6 @@ struct GroupedCase {
         weights(static_cast<size_t>(pairs)),
         bias(static_cast<size_t>(experts) * n),
         out(static_cast<size_t>(pairs) * n + 1),
-        combined(static_cast<size_t>(tokens) * n),
         chosen(static_cast<size_t>(pairs)),
         offsets(static_cast<size_t>(experts) + 1),
         row_of_pair(static_cast<size_t>(pairs)),
@@ -90,7 +90,7 @@ struct GroupedCase {
 
   int tokens, experts, k, n, depth, pairs;
   int64_t x_stride, w_stride, expert_stride;
-  Array<float> logits, weights, bias, out, combined;
+  Array<float> logits, weights, bias, out;
   Array<int32_t> chosen, offsets, row_of_pair, token_of_row;
   Array<px::bf16> x, w, narrow;
 };
@@ -116,7 +116,7 @@ TEST(CudaGroupedGemm, EveryRowMeetsItsExpert) {
 }
 
 TEST(CudaGroupedGemm, AnyShape) {
-  Sweep(2, [](Draw& draw) {
+  Sweep(5, [](Draw& draw) {
     const int experts = draw.Size(60);
     const GroupedCase c(draw.Size(90), experts, draw.Int(1, std::min(experts, 6)), draw.Size(70), draw.Multiple(8, 200),
                         experts > 1 && draw.Chance(2));
@@ -158,15 +158,15 @@ TEST(CudaGroupedGemm, ARowHasTheBitsOfItsExpertsGemm) {
   }
 }
 
-TEST(CudaGroupedGemm, CombinesATokensExpertsByWeight) {
-  const GroupedCase c(19, 6, 3, 24, 64, false);
+void CheckCombine(const GroupedCase& c) {
+  const PaddedRows<float> combined(c.tokens, c.n, 4);
   UnderEveryPolicy(
       [&](gpu::Stream& stream) {
-        std::fill_n(c.combined.data(), c.combined.size(), NAN);
+        combined.Poison();
         c.Route(stream);
         cuda::LaunchGroupedGemm(stream, c.Params(c.narrow.data()));
-        cuda::LaunchMoeCombine(stream, {c.narrow.data(), c.row_of_pair.data(), c.weights.data(), c.combined.data(), c.n,
-                                        c.n, c.tokens, c.k, c.n});
+        cuda::LaunchMoeCombine(stream, {c.narrow.data(), c.row_of_pair.data(), c.weights.data(), combined.data(), c.n,
+                                        combined.stride, c.tokens, c.k, c.n});
       },
       [&](const std::string& policy) {
         std::vector<double> want;
@@ -179,8 +179,18 @@ TEST(CudaGroupedGemm, CombinesATokensExpertsByWeight) {
             }
             want.push_back(sum);
           }
-        EXPECT_TRUE(Near(c.combined.data(), want)) << policy;
+        EXPECT_TRUE(Near(combined.Packed().data(), want, {1e-4, 1e-5}))
+            << policy << " tokens " << c.tokens << " k " << c.k << " n " << c.n;
+        EXPECT_TRUE(combined.GapsAreUntouched()) << policy;
       });
+}
+TEST(CudaGroupedGemm, CombinesATokensExpertsByWeight) {
+  CheckCombine(GroupedCase(19, 6, 3, 24, 64, false));
+  Sweep(5, [](Draw& draw) {
+    const int experts = draw.Size(20);
+    CheckCombine(GroupedCase(draw.Size(70), experts, draw.Int(1, std::min(experts, cuda::kMaxChosenExperts)),
+                             draw.Multiple(8, 400), 8, experts > 1 && draw.Chance(2)));
+  });
 }
 
 #if !defined(__CUDACC__)

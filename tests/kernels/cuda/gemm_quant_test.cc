@@ -91,7 +91,7 @@ void CheckDrawn(Draw& draw) {
   }
 }
 TEST(CudaQuantGemm, AnyShape) {
-  Sweep(2, [](Draw& draw) {
+  Sweep(6, [](Draw& draw) {
     CheckDrawn<4>(draw);
     CheckDrawn<8>(draw);
   });

@@ -97,7 +97,7 @@ void CheckLaunch(int m, int n, int k, unsigned seed) {
       [&](const std::string& policy) { EXPECT_EQ(c.Check(), "") << policy << " m " << m << " n " << n << " k " << k; });
 }
 TEST(CudaGemm, AnyShape) {
-  Sweep(2, [](Draw& draw) {
+  Sweep(4, [](Draw& draw) {
     const int m = draw.Size(200), n = draw.Size(170), k = draw.Multiple(8, m > 64 ? 200 : 900);
     CheckLaunch<px::bf16>(m, n, k, 1);
     CheckLaunch<float>(draw.Int(0, 1), n, k, 2);

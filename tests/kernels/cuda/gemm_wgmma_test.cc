@@ -105,7 +105,7 @@ TEST(CudaGemmWgmma, MatchesDoublePrecisionAndMmaSync) {
 }
 
 TEST(CudaGemmWgmma, AnyShape) {
-  Sweep(1, [](Draw& draw) {
+  Sweep(2, [](Draw& draw) {
     const int m = draw.Size(200), k = draw.Multiple(8, 600);
     if (draw.Chance(2))
       CheckTile<cuda::WgmmaTile<128>, px::bf16>(m, draw.Size(200), k);

@@ -261,7 +261,7 @@ void CheckAnyShape(Draw& draw) {
 }
 
 TEST(CudaGemv, AnyShape) {
-  Sweep(1, [](Draw& draw) {
+  Sweep(4, [](Draw& draw) {
     CheckAnyShape<GemvWeight::kBf16>(draw);
     CheckAnyShape<GemvWeight::kInt8>(draw);
     CheckAnyShape<GemvWeight::kInt4>(draw);

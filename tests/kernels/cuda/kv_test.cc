@@ -45,6 +45,7 @@ std::vector<float> RopeTable(int positions, int rotary) {
 struct RopeShape {
   int rows, q_heads, kv_heads, rotary;
   bool norms;
+  bool in_place = false;  ///< q is rotated where it is
 };
 
 /// Rows at random positions that go to shuffled slots; the last row (of several) has no slot. Every output is poisoned
@@ -53,16 +54,18 @@ template <typename Kv, int kDim>
 struct RopeCase {
   static constexpr int kBlock = 32, kBlocks = 4, kUnits = kBlock / 16, kMaxPosition = 200;
   static constexpr uint32_t kLayer = 3, kFirstHead = 5;
-  static constexpr float kScale = 0.02f;  ///< of an e4m3 cache
   explicit RopeCase(const RopeShape& shape)
       : s(shape),
         data(static_cast<unsigned>(kDim + s.rows)),
         heads(s.q_heads + 2 * s.kv_heads),
         block_stride(static_cast<int64_t>(kBlock) * s.kv_heads * kDim),
         qkv(data.template Normal<px::bf16>(static_cast<size_t>(s.rows) * heads * kDim)),
-        norm(data.template Normal<float>(kDim, 0.2f)),
+        given(Copy(qkv)),
+        q_norm(data.template Normal<float>(kDim, 0.2f)),
+        k_norm(data.template Normal<float>(kDim, 0.2f)),
         table(RopeTable(kMaxPosition, s.rotary)),
-        scale(std::vector<float>(static_cast<size_t>(s.kv_heads), kScale)),
+        k_scale(static_cast<size_t>(s.kv_heads)),
+        v_scale(k_scale.size()),
         positions(static_cast<size_t>(s.rows)),
         slots(static_cast<size_t>(s.rows)),
         q(static_cast<size_t>(s.rows) * s.q_heads * kDim),
@@ -75,14 +78,16 @@ struct RopeCase {
     std::shuffle(order.begin(), order.end(), data.rng());
     for (int r = 0; r < s.rows; ++r) slots[r] = order[r], positions[r] = data.Int(0, kMaxPosition - 1);
     if (s.rows > 1) slots[s.rows - 1] = -1;
+    for (int h = 0; h < s.kv_heads; ++h)
+      k_scale[h] = 0.02f + 0.01f * static_cast<float>(h), v_scale[h] = 0.05f - 0.01f * static_cast<float>(h % 4);
   }
   void Launch(gpu::Stream& stream) const {
+    stream.Upload(qkv.data(), given.data(), given.size() * 2);
     stream.FillAsync(q.data(), 0xFF, q.size() * 2);
     stream.FillAsync(k.data(), 0xFF, k.size() * sizeof(Kv));
     stream.FillAsync(v.data(), 0xFF, v.size() * sizeof(Kv));
     stream.FillAsync(k_digests.data(), 0, k_digests.size() * 8);
     stream.FillAsync(v_digests.data(), 0, v_digests.size() * 8);
-    const float* head_norm = s.norms ? norm.data() : nullptr;
     const int64_t row = static_cast<int64_t>(heads) * kDim;
     cuda::RopeKvParams<Kv> p{qkv.data(),
                              qkv.data() + s.q_heads * kDim,
@@ -90,18 +95,18 @@ struct RopeCase {
                              row,
                              row,
                              row,
-                             q.data(),
-                             s.q_heads * kDim,
-                             head_norm,
-                             head_norm,
+                             s.in_place ? qkv.data() : q.data(),
+                             QStride(),
+                             s.norms ? q_norm.data() : nullptr,
+                             s.norms ? k_norm.data() : nullptr,
                              table.data(),
                              positions.data(),
                              slots.data(),
                              k.data(),
                              v.data(),
                              block_stride,
-                             scale.data(),
-                             scale.data(),
+                             k_scale.data(),
+                             v_scale.data(),
                              k_digests.data(),
                              v_digests.data(),
                              kUnits * s.kv_heads,
@@ -116,14 +121,15 @@ struct RopeCase {
                              1.0f};
     cuda::LaunchRopeKv<Kv, kDim>(stream, p);
   }
+  int64_t QStride() const { return static_cast<int64_t>(s.in_place ? heads : s.q_heads) * kDim; }
   /// Head `h` of row r's q, k and v together, as it should come out.
   std::vector<double> Expected(int r, int h) const {
     const bool is_v = h >= s.q_heads + s.kv_heads;
     std::vector<double> want =
-        RotatedHead(qkv.data() + (static_cast<size_t>(r) * heads + h) * kDim, kDim, is_v ? 0 : s.rotary,
-                    s.norms && !is_v ? norm.data() : nullptr, is_v ? 0 : positions[r]);
+        RotatedHead(given.data() + (static_cast<size_t>(r) * heads + h) * kDim, kDim, is_v ? 0 : s.rotary,
+                    !s.norms || is_v ? nullptr : (h < s.q_heads ? q_norm : k_norm).data(), is_v ? 0 : positions[r]);
     if (sizeof(Kv) == 1 && h >= s.q_heads)
-      for (double& x : want) x /= double{kScale};
+      for (double& x : want) x /= double{is_v ? v_scale[h - s.q_heads - s.kv_heads] : k_scale[h - s.q_heads]};
     return want;
   }
   /// One head of one row in the cache; its digest is added to what the unit should hold.
@@ -140,7 +146,7 @@ struct RopeCase {
     for (int r = 0; r < s.rows; ++r) {
       if (slots[r] < 0) continue;
       for (int h = 0; h < s.q_heads; ++h)
-        EXPECT_TRUE(Near(q.data() + (static_cast<size_t>(r) * s.q_heads + h) * kDim, Expected(r, h)));
+        EXPECT_TRUE(Near((s.in_place ? qkv : q).data() + r * QStride() + h * kDim, Expected(r, h)));
       for (int h = 0; h < s.kv_heads; ++h) CheckCached(r, h, false, want_k), CheckCached(r, h, true, want_v);
     }
     EXPECT_EQ(Copy(k_digests), want_k);
@@ -152,7 +158,8 @@ struct RopeCase {
   int heads;
   int64_t block_stride;
   Array<px::bf16> qkv;
-  Array<float> norm, table, scale;
+  std::vector<px::bf16> given;  ///< qkv before the launch
+  Array<float> q_norm, k_norm, table, k_scale, v_scale;
   Array<int32_t> positions, slots;
   Array<px::bf16> q;
   Array<Kv> k, v;
@@ -160,8 +167,8 @@ struct RopeCase {
 };
 
 template <typename Kv, int kDim>
-void CheckRope(int rows, int q_heads, int kv_heads, int rotary, bool norms) {
-  const RopeCase<Kv, kDim> c({rows, q_heads, kv_heads, rotary, norms});
+void CheckRope(int rows, int q_heads, int kv_heads, int rotary, bool norms, bool in_place = false) {
+  const RopeCase<Kv, kDim> c({rows, q_heads, kv_heads, rotary, norms, in_place});
   UnderEveryPolicy([&](gpu::Stream& stream) { c.Launch(stream); }, [&](const std::string& policy) { c.Check(policy); });
 }
 
@@ -178,16 +185,16 @@ template <int kDim>
 void CheckDrawnRope(Draw& draw) {
   const int rows = draw.Int(0, 20), q_heads = draw.Size(16), kv_heads = draw.Size(4);
   const int rotary = draw.Chance(2) ? kDim : draw.Multiple(2, kDim);
-  const bool norms = draw.Chance(2);
+  const bool norms = draw.Chance(2), in_place = draw.Chance(3);
   SCOPED_TRACE("head_dim " + std::to_string(kDim) + " rows " + std::to_string(rows) + " heads " +
                std::to_string(q_heads) + "/" + std::to_string(kv_heads) + " rotary " + std::to_string(rotary));
   if (draw.Chance(2))
-    CheckRope<px::bf16, kDim>(rows, q_heads, kv_heads, rotary, norms);
+    CheckRope<px::bf16, kDim>(rows, q_heads, kv_heads, rotary, norms, in_place);
   else
-    CheckRope<px::e4m3, kDim>(rows, q_heads, kv_heads, rotary, norms);
+    CheckRope<px::e4m3, kDim>(rows, q_heads, kv_heads, rotary, norms, in_place);
 }
 TEST(CudaRopeKvWrite, AnyShape) {
-  Sweep(1, [](Draw& draw) {
+  Sweep(6, [](Draw& draw) {
     CheckDrawnRope<64>(draw);
     CheckDrawnRope<80>(draw);
     CheckDrawnRope<96>(draw);
@@ -240,7 +247,7 @@ TEST(CudaMergeState, WeighsByLogSumExp) {
   CheckMerge(5, 3, 80, false, 2);
   CheckMerge(5, 3, 64, true, 3);
   CheckMerge(0, 4, 64, false, 4);
-  Sweep(2, [](Draw& draw) {
+  Sweep(8, [](Draw& draw) {
     CheckMerge(draw.Size(20), draw.Size(32), draw.Pick({64, 80, 96, 128, 256, 512}), draw.Chance(2),
                static_cast<unsigned>(draw.Int(1, 1 << 30)));
   });

@@ -19,6 +19,8 @@ struct MlaShape {
   std::vector<int> new_rows, lengths;  ///< per sequence; lengths include the new rows
   int q_heads = 16, tokens_per_block = 16;
   float softcap = 0.0f;
+  int window = 0;
+  bool sinks = false, tree = false;
 };
 
 template <typename Kv>
@@ -34,7 +36,9 @@ struct MlaCase {
         out(static_cast<size_t>(rows) * s.q_heads * kLatent + 8),
         lse(static_cast<size_t>(rows) * s.q_heads + 1),
         row_start(RowStart()),
-        lengths(std::vector<int32_t>(s.lengths.begin(), s.lengths.end())) {
+        lengths(std::vector<int32_t>(s.lengths.begin(), s.lengths.end())),
+        sinks(data.Normal<float>(static_cast<size_t>(s.q_heads))),
+        tree(MakeTree()) {
     std::fill_n(kv.data(), kv.size(), Nan<Kv>());
     for (size_t seq = 0; seq < s.lengths.size(); ++seq)
       for (int t = 0; t < s.lengths[seq]; ++t) {
@@ -56,6 +60,7 @@ struct MlaCase {
                                         .lengths = {lengths.data(), lengths.size()},
                                         .q_heads = shape.q_heads,
                                         .kv_heads = 1,
+                                        .window = shape.window,
                                         .tiles_per_item = tiles_per_item,
                                         .fixed_tiles = kFixed,
                                         .rows_per_group = cuda::kMlaRows});
@@ -84,12 +89,12 @@ struct MlaCase {
                                    shape.q_heads * kDim,
                                    shape.q_heads * kLatent,
                                    row_start.data(),
-                                   nullptr,
+                                   shape.tree ? tree.data() : nullptr,
                                    {groups->data(), items->data(), counts->data()},
                                    partial_o->data(),
                                    partial_ml->data(),
                                    cache,
-                                   {kScale, 0, shape.softcap, nullptr},
+                                   {kScale, shape.window, shape.softcap, shape.sinks ? sinks.data() : nullptr},
                                    shape.q_heads};
     cuda::LaunchMlaDecode<kFixed>(stream, p, grid);
   }
@@ -104,8 +109,9 @@ struct MlaCase {
     const int64_t row = row_start[s] + r;
     const px::bf16* query = q.data() + (row * shape.q_heads + h) * kDim;
     std::vector<double> o(kLatent, 0.0);
-    double sum = 0;
-    for (int t = 0; t <= shape.lengths[s] - shape.new_rows[s] + r; ++t) {
+    double sum = shape.sinks ? std::exp(double{sinks[h]}) : 0.0;
+    for (int t = 0; t < shape.lengths[s]; ++t) {
+      if (!Visible(s, r, t)) continue;
       const Kv* vector = At(s, t);
       double logit = 0;
       for (int d = 0; d < kDim; ++d)
@@ -124,6 +130,14 @@ struct MlaCase {
     return {};
   }
 
+  /// Whether new row r of the sequence sees the token.
+  bool Visible(size_t s, int r, int token) const {
+    const int context = shape.lengths[s] - shape.new_rows[s];
+    if (shape.window > 0 && token <= context + r - shape.window) return false;
+    if (shape.tree && token >= context) return tree[row_start[s] + r] >> (token - context) & 1;
+    return token <= context + r;
+  }
+
   static constexpr float kScale = 0.0416667f;  // 1 / sqrt(576)
   static constexpr float kKvScale = sizeof(Kv) == 1 ? 0.25f : 1.0f;
   MlaShape shape;
@@ -136,6 +150,8 @@ struct MlaCase {
   Array<px::bf16> q, out;
   Array<float> lse;
   Array<int32_t> row_start, lengths;
+  Array<float> sinks;
+  Array<uint32_t> tree;
   std::unique_ptr<Array<cuda::DecodeGroup>> groups;
   std::unique_ptr<Array<cuda::DecodeItem>> items;
   std::unique_ptr<Array<int32_t>> counts;
@@ -151,6 +167,13 @@ struct MlaCase {
     for (size_t s = 0; s < shape.lengths.size(); ++s)
       for (int b = 0; b < of(shape.lengths[s]); ++b) t[s * stride + b] = free.back(), free.pop_back();
     return t;
+  }
+  /// Every draft token sees itself and the ancestors of a random earlier one.
+  std::vector<uint32_t> MakeTree() {
+    std::vector<uint32_t> bits;
+    for (int n : shape.new_rows)
+      for (int r = 0; r < n; ++r) bits.push_back(1u << r | (r > 0 ? bits[bits.size() - 1 - data.Int(0, r - 1)] : 0u));
+    return bits;
   }
   std::vector<int32_t> RowStart() const {
     std::vector<int32_t> starts = {0};
@@ -174,17 +197,24 @@ TEST(CudaMlaDecode, EqualsDoublePrecision) {
   CheckMla<true>({.new_rows = {3}, .lengths = {33}, .q_heads = 22}, 4, 1);  // a group's last rows are empty
 }
 
+TEST(CudaMlaDecode, WindowsSinksAndDraftTrees) {
+  CheckMla<true>({.new_rows = {5, 1}, .lengths = {300, 9}, .q_heads = 20, .sinks = true, .tree = true}, 10, 1);
+  CheckMla<false>({.new_rows = {2}, .lengths = {600}, .window = 250}, 11, 2);
+}
+
 TEST(CudaMlaDecode, AnE4m3CacheEqualsDoublePrecision) {
   CheckMla<true, px::e4m3>({.new_rows = {1, 1}, .lengths = {1, 290}, .q_heads = 40}, 7, 1);
   CheckMla<false, px::e4m3>({.new_rows = {2}, .lengths = {70}, .tokens_per_block = 64, .softcap = 8.0f}, 8, 2);
 }
 
 TEST(CudaMlaDecode, AnyShape) {
-  Sweep(1, [](Draw& draw) {
+  Sweep(2, [](Draw& draw) {
     MlaShape s{.q_heads = draw.Size(128), .tokens_per_block = draw.Pick({16, 48, 64, 128})};
     if (draw.Chance(3)) s.softcap = 5.0f + static_cast<float>(draw.Int(0, 40));
+    if (draw.Chance(4)) s.window = draw.Size(400);
+    s.sinks = draw.Chance(4), s.tree = draw.Chance(3);
     for (int n = draw.Int(0, 3), left = s.q_heads > 16 ? 700 : 5000; n > 0 && left > 0; --n) {
-      s.new_rows.push_back(draw.Chance(2) ? 1 : draw.Size(4));
+      s.new_rows.push_back(draw.Chance(8) ? 0 : draw.Chance(2) ? 1 : draw.Size(s.tree ? 12 : 4));
       s.lengths.push_back(std::max(s.new_rows.back(), std::min(left, draw.Size(5000))));
       left -= s.lengths.back();
     }
@@ -215,6 +245,22 @@ TEST(CudaMlaDecode, AFixedTilesBitsDoNotDependOnTheItems) {
     EXPECT_EQ(std::memcmp(want.data(), got.data(), static_cast<size_t>(c.rows) * c.shape.q_heads * kLatent * 2), 0)
         << tiles_per_item;
   }
+}
+
+TEST(CudaMlaDecode, AnInfinityReachesOnlyRowsThatSeeIt) {
+  MlaCase<px::bf16> c({.new_rows = {4}, .lengths = {290}, .q_heads = 20}, 9);
+  auto run = [&] {
+    gpu::Stream stream;
+    c.Launch<true>(stream, 1);
+    ASSERT_EQ(stream.Synchronize(), "");
+  };
+  run();
+  const std::vector<px::bf16> healthy = Copy(c.out);
+  c.At(0, 288)[7] = px::bf16{0x7F80};  // rows 2 and 3 see it
+  run();
+  const size_t hidden = size_t{2} * c.shape.q_heads * kLatent;
+  EXPECT_EQ(std::memcmp(healthy.data(), c.out.data(), hidden * sizeof(px::bf16)), 0);
+  EXPECT_FALSE(std::isfinite(px::ToFloat(c.out[hidden + 7])));
 }
 
 #if !defined(__CUDACC__)

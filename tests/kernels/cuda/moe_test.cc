@@ -81,7 +81,7 @@ TEST(CudaMoe, RoutesAndListsAsAStableSort) {
 }
 
 TEST(CudaMoe, AnyShape) {
-  Sweep(3, [](Draw& draw) {
+  Sweep(6, [](Draw& draw) {
     const int experts = draw.Size(cuda::kMaxExperts), k = draw.Int(1, std::min(experts, cuda::kMaxChosenExperts));
     MoeCase c(draw.Chance(8) ? 0 : draw.Size(400), experts, k, draw.Chance(2), draw.Chance(2));
     UnderEveryPolicy([&](gpu::Stream& stream) { c.Launch(stream); },

@@ -158,15 +158,17 @@ void CheckProducts(const QuantizedWeight& w, const Meaning& m, int rows) {
       });
 }
 
+void CheckAwq(int n, int k, int group, int rows) {
+  const Meaning m(4, n, k, group, static_cast<unsigned>(n + k));
+  AwqFile file(m);
+  const auto w = kernels::UnpackAwq(file.View(m));
+  ASSERT_TRUE(w.ok()) << w.status();
+  EXPECT_EQ(Difference(*w, m), "");
+  CheckProducts<4>(*w, m, rows);
+}
 TEST(QuantFormats, AwqIsWhatItStandsFor) {
-  for (auto [n, k, group, rows] : {std::array{40, 256, 128, 3}, {8, 192, 64, 17}, {16, 96, 32, 2}, {24, 64, 64, 1}}) {
-    const Meaning m(4, n, k, group, static_cast<unsigned>(n + k));
-    AwqFile file(m);
-    const auto w = kernels::UnpackAwq(file.View(m));
-    ASSERT_TRUE(w.ok()) << w.status();
-    EXPECT_EQ(Difference(*w, m), "");
-    CheckProducts<4>(*w, m, rows);
-  }
+  for (auto [n, k, group, rows] : {std::array{40, 256, 128, 3}, {8, 192, 64, 17}, {16, 96, 32, 2}, {24, 64, 64, 1}})
+    CheckAwq(n, k, group, rows);
 }
 
 template <int kBits>
@@ -186,16 +188,30 @@ TEST(QuantFormats, GptqIsWhatItStandsFor) {
   CheckGptq<8>(12, 72, 72, 2);
 }
 
+void CheckGguf(int n, int k, int rows) {
+  Meaning four(4, n, k, 32, static_cast<unsigned>(n)), eight(8, n, k, 32, static_cast<unsigned>(k));
+  const auto w4 = kernels::UnpackQ4_0(GgufBlocks(four), n, k), w8 = kernels::UnpackQ8_0(GgufBlocks(eight), n, k);
+  ASSERT_TRUE(w4.ok() && w8.ok()) << w4.status() << w8.status();
+  EXPECT_EQ(Difference(*w4, four), "");
+  EXPECT_EQ(Difference(*w8, eight), "");
+  CheckProducts<4>(*w4, four, rows);
+  CheckProducts<8>(*w8, eight, rows);
+}
 TEST(QuantFormats, GgufBlocksAreWhatTheyStandFor) {
-  for (auto [n, k, rows] : {std::array{33, 96, 2}, {16, 576, 1}, {5, 32, 20}}) {
-    Meaning four(4, n, k, 32, static_cast<unsigned>(n)), eight(8, n, k, 32, static_cast<unsigned>(k));
-    const auto w4 = kernels::UnpackQ4_0(GgufBlocks(four), n, k), w8 = kernels::UnpackQ8_0(GgufBlocks(eight), n, k);
-    ASSERT_TRUE(w4.ok() && w8.ok()) << w4.status() << w8.status();
-    EXPECT_EQ(Difference(*w4, four), "");
-    EXPECT_EQ(Difference(*w8, eight), "");
-    CheckProducts<4>(*w4, four, rows);
-    CheckProducts<8>(*w8, eight, rows);
-  }
+  for (auto [n, k, rows] : {std::array{33, 96, 2}, {16, 576, 1}, {5, 32, 20}}) CheckGguf(n, k, rows);
+}
+
+TEST(QuantFormats, AnyShapeOfEveryFormat) {
+  Sweep(4, [](Draw& draw) {
+    auto shape = [&](int outputs, auto&& check) {
+      const int group = draw.Pick({32, 64, 128}), k = draw.Multiple(group, 512);
+      check(draw.Multiple(outputs, 72), k, group, draw.Size(20));
+    };
+    shape(8, CheckAwq);
+    shape(8, CheckGptq<4>);
+    shape(4, CheckGptq<8>);
+    shape(1, [](int n, int k, int, int rows) { CheckGguf(n, k, rows); });
+  });
 }
 
 TEST(QuantFormats, WhatDoesNotFitIsNamedWithItsNumbers) {

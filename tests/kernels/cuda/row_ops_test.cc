@@ -35,14 +35,14 @@ void CheckAdd(Draw& draw, int rows, int n) {
       });
 }
 TEST(CudaAddRows, AddsAndTouchesNothingElse) {
-  Sweep(3, [](Draw& draw) {
+  Sweep(8, [](Draw& draw) {
     CheckAdd<px::bf16>(draw, draw.Int(0, 9), draw.Multiple(8, 3000));
     CheckAdd<float>(draw, draw.Int(0, 9), draw.Multiple(8, 3000));
   });
 }
 
 TEST(CudaGatherRows, TakesTheRowsThatWereNamed) {
-  Sweep(3, [](Draw& draw) {
+  Sweep(8, [](Draw& draw) {
     const int held = draw.Size(20), count = draw.Int(0, 30), bytes = draw.Multiple(4, 4000);
     const int64_t x_bytes = bytes + 8, out_bytes = bytes + 4;
     const Array<unsigned char> x(static_cast<size_t>(held) * x_bytes), out(static_cast<size_t>(count) * out_bytes);
@@ -64,7 +64,7 @@ TEST(CudaGatherRows, TakesTheRowsThatWereNamed) {
 }
 
 TEST(CudaSoftCap, CapsEveryElement) {
-  Sweep(3, [](Draw& draw) {
+  Sweep(8, [](Draw& draw) {
     const int rows = draw.Int(0, 6), n = draw.Size(3000);
     const float cap = 1.0f + static_cast<float>(draw.Int(0, 60));
     const int64_t stride = n + draw.Int(0, 5);
@@ -85,7 +85,7 @@ TEST(CudaSoftCap, CapsEveryElement) {
 }
 
 TEST(CudaCopyBlocks, CopiesBytesAndDigestsOfTheNamedBlocks) {
-  Sweep(3, [](Draw& draw) {
+  Sweep(8, [](Draw& draw) {
     const int blocks = draw.Int(2, 20), count = draw.Int(0, blocks / 2), digests_each = draw.Size(24);
     const int64_t bytes = draw.Multiple(16, 9000), stride = bytes + 16, digest_stride = digests_each + 1;
     std::vector<unsigned char> plane(static_cast<size_t>(blocks) * stride);
@@ -120,7 +120,7 @@ TEST(CudaCopyBlocks, CopiesBytesAndDigestsOfTheNamedBlocks) {
 }
 
 TEST(CudaBeginUnits, ClearsTheUnitsWhoseFirstTokenIsWritten) {
-  Sweep(3, [](Draw& draw) {
+  Sweep(8, [](Draw& draw) {
     constexpr int kUnit = 16, kBlocks = 4;
     const int block = kUnit * draw.Int(1, 4), heads = draw.Size(9), units = block / kUnit;
     const int64_t stride = units * heads + 3;

@@ -1,7 +1,10 @@
 // RMSNorm, gated activations and embedding against double precision.
+#include <algorithm>
+
 #include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/embedding.cuh"
 #include "kernels/cuda/rmsnorm.cuh"
+#include "tests/kernels/cuda/padded_rows.h"
 #include "tests/kernels/cuda/shape_sweep.h"
 
 namespace baton::cuda_test {
@@ -25,20 +28,22 @@ void CheckRmsNorm(int rows, int n, bool add, float out_scale) {
     for (int i = 0; i < n; ++i)
       want.push_back(want_residual[r * n + i] / std::sqrt(squares / n + kEps) * (weight[i] + kOffset) / out_scale);
   }
-  Array<In> dx(x);
+  const PaddedRows<In> dx(x, rows, n, 8);
   Array<float> dw(weight);
-  Array<float> dr(residual.size());
-  Array<Out> out(x.size());
+  const PaddedRows<float> dr(residual, rows, n, 4);
+  const PaddedRows<Out> out(rows, n, 16);
   UnderEveryPolicy(
       [&](gpu::Stream& stream) {
-        for (size_t i = 0; i < residual.size(); ++i) dr[i] = residual[i];
-        for (size_t i = 0; i < out.size(); ++i) out[i] = Nan<Out>();
-        LaunchRmsNorm(stream, cuda::RmsNormParams<In, Out>{add ? dx.data() : nullptr, dr.data(), dw.data(), out.data(),
-                                                           n, n, n, rows, n, kEps, kOffset, 1.0f / out_scale});
+        dr.Set(residual);
+        out.Poison();
+        LaunchRmsNorm(
+            stream, cuda::RmsNormParams<In, Out>{add ? dx.data() : nullptr, dr.data(), dw.data(), out.data(), dx.stride,
+                                                 dr.stride, out.stride, rows, n, kEps, kOffset, 1.0f / out_scale});
       },
       [&](const std::string& policy) {
-        EXPECT_TRUE(Near(dr.data(), want_residual)) << policy;
-        EXPECT_TRUE(Near(out.data(), want)) << policy << " rows " << rows << " n " << n;
+        EXPECT_TRUE(Near(dr.Packed().data(), want_residual)) << policy;
+        EXPECT_TRUE(Near(out.Packed().data(), want)) << policy << " rows " << rows << " n " << n;
+        EXPECT_TRUE(dr.GapsAreUntouched() && out.GapsAreUntouched()) << policy << " rows " << rows << " n " << n;
       });
 }
 
@@ -53,7 +58,7 @@ TEST(CudaRmsNorm, MatchesDoublePrecision) {
 }
 
 TEST(CudaRmsNorm, AnyShape) {
-  Sweep(2, [](Draw& draw) {
+  Sweep(8, [](Draw& draw) {
     auto shape = [&](auto&& check) { check(draw.Int(0, 4), draw.Multiple(8, 16384), draw.Chance(2)); };
     shape([](int rows, int n, bool add) { CheckRmsNorm<px::bf16, px::bf16>(rows, n, add, 1.0f); });
     shape([](int rows, int n, bool add) { CheckRmsNorm<px::bf16, float>(rows, n, add, 1.0f); });
@@ -63,10 +68,17 @@ TEST(CudaRmsNorm, AnyShape) {
   });
 }
 
+template <typename Out>
+constexpr double kLargest = sizeof(Out) == 1 ? 448.0 : 3e38;  ///< e4m3 saturates
+
 template <cuda::Gate kGate, typename Out>
 void CheckGate(int rows, int n) {
   Data data(rows * 31 + n);
-  const auto x = data.Normal<px::bf16>(static_cast<size_t>(rows) * 2 * n, 2.0f);
+  constexpr float kInverseScale = sizeof(Out) == 1 ? 4.0f : 1.0f;
+  auto x = data.Normal<px::bf16>(static_cast<size_t>(rows) * 2 * n, 2.0f);
+  for (int r = 0; r < rows; ++r)  // where exp and tanh have their ends
+    for (float far : {-1e4f, -90.0f, 90.0f, 0.0f})
+      if (far < 50.0f || sizeof(Out) > 1) x[r * 2 * n + data.Int(0, n - 1)] = px::FromFloat<px::bf16>(far);
   std::vector<double> want;
   for (int r = 0; r < rows; ++r) {
     for (int i = 0; i < n; ++i) {
@@ -74,18 +86,22 @@ void CheckGate(int rows, int n) {
       const double act = kGate == cuda::Gate::kSilu
                              ? g / (1 + std::exp(-g))
                              : 0.5 * g * (1 + std::tanh(0.7978845608028654 * (g + 0.044715 * g * g * g)));
-      want.push_back(act * up);
+      want.push_back(std::clamp(act * up * kInverseScale, -kLargest<Out>, kLargest<Out>));
     }
   }
-  Array<px::bf16> dx(x);
-  Array<Out> out(want.size());
+  const PaddedRows<px::bf16> dx(x, rows, 2 * n, 8);
+  const PaddedRows<Out> out(rows, n, 16);
   UnderEveryPolicy(
       [&](gpu::Stream& stream) {
-        for (size_t i = 0; i < out.size(); ++i) out[i] = Nan<Out>();
+        out.Poison();
         cuda::LaunchGatedActivation<kGate>(
-            stream, cuda::GatedActivationParams<Out>{dx.data(), out.data(), 2 * n, n, rows, n, 1.0f});
+            stream,
+            cuda::GatedActivationParams<Out>{dx.data(), out.data(), dx.stride, out.stride, rows, n, kInverseScale});
       },
-      [&](const std::string& policy) { EXPECT_TRUE(Near(out.data(), want)) << policy; });
+      [&](const std::string& policy) {
+        EXPECT_TRUE(Near(out.Packed().data(), want)) << policy << " rows " << rows << " n " << n;
+        EXPECT_TRUE(out.GapsAreUntouched()) << policy << " rows " << rows << " n " << n;
+      });
 }
 
 TEST(CudaGatedActivation, MatchesDoublePrecision) {
@@ -97,7 +113,7 @@ TEST(CudaGatedActivation, MatchesDoublePrecision) {
 }
 
 TEST(CudaGatedActivation, AnyShape) {
-  Sweep(2, [](Draw& draw) {
+  Sweep(8, [](Draw& draw) {
     CheckGate<cuda::Gate::kSilu, px::bf16>(draw.Int(0, 5), draw.Multiple(8, 6000));
     CheckGate<cuda::Gate::kGeluTanh, px::bf16>(draw.Int(0, 5), draw.Multiple(8, 6000));
     CheckGate<cuda::Gate::kSilu, px::e4m3>(draw.Int(0, 5), draw.Multiple(8, 6000));
@@ -115,23 +131,26 @@ void CheckEmbedding(const std::vector<int32_t>& ids, int hidden) {
   for (int id : ids)
     for (int i = 0; i < hidden; ++i)
       want.push_back(id < 100 || id >= 150 ? 0.0 : 3.0 * px::ToFloat(table[(id - 100) * hidden + i]));
-  Array<Table> dtable(table);
+  const PaddedRows<Table> dtable(table, kVocab, hidden, 8);
   Array<int32_t> dids(ids);
-  Array<float> out(want.size());
+  const PaddedRows<float> out(static_cast<int>(ids.size()), hidden, 4);
   UnderEveryPolicy(
       [&](gpu::Stream& stream) {
-        stream.FillAsync(out.data(), 0xFF, out.size() * 4);
-        cuda::LaunchEmbedding<Table>(stream, {dids.data(), dtable.data(), out.data(), hidden, hidden,
+        out.Poison();
+        cuda::LaunchEmbedding<Table>(stream, {dids.data(), dtable.data(), out.data(), dtable.stride, out.stride,
                                               static_cast<int>(ids.size()), hidden, 100, kVocab, 3.0f});
       },
-      [&](const std::string& policy) { EXPECT_TRUE(Near(out.data(), want)) << policy << " hidden " << hidden; });
+      [&](const std::string& policy) {
+        EXPECT_TRUE(Near(out.Packed().data(), want)) << policy << " hidden " << hidden;
+        EXPECT_TRUE(out.GapsAreUntouched()) << policy << " hidden " << hidden;
+      });
 }
 TEST(CudaEmbedding, GathersScalesAndZeroesForeignIds) {
   CheckEmbedding<px::bf16>({109, 100, 149, 99, 150, 117}, 584);
   CheckEmbedding<px::f16>({149, 7}, 8);
   CheckEmbedding<float>({101}, 4096);
   CheckEmbedding<px::bf16>({}, 64);
-  Sweep(2, [](Draw& draw) {
+  Sweep(8, [](Draw& draw) {
     std::vector<int32_t> ids(static_cast<size_t>(draw.Size(40)));
     for (int32_t& id : ids) id = draw.Int(90, 160);
     CheckEmbedding<px::bf16>(ids, draw.Multiple(8, 3000));

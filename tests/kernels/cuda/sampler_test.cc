@@ -143,7 +143,7 @@ DrawnRow DrawRow(Draw& draw, int vocab) {
 }
 
 TEST(CudaSampler, AnyRowIsThatOfTheReference) {
-  Sweep(2, [](Draw& draw) {
+  Sweep(6, [](Draw& draw) {
     const int rows = draw.Int(0, 6), vocab = draw.Chance(3) ? draw.Size(40) : draw.Size(6000);
     std::vector<DrawnRow> drawn;
     std::vector<SampleRow> plan;
