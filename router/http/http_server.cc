@@ -51,14 +51,14 @@ struct HttpServer::Inner : std::enable_shared_from_this<HttpServer::Inner> {
         acceptor(ExecutorPoolAccess::Context(p, 0)),
         open(p.size()) {}
 
-  using Set = std::set<HttpConnection*>;
+  using Set = std::set<ClientConnection*>;
 
   asio::awaitable<void> Accept();
   asio::awaitable<void> Serve(tcp::socket socket, size_t home);
-  asio::awaitable<bool> TakeRequest(HttpConnection& connection, size_t home);
+  asio::awaitable<bool> TakeRequest(ClientConnection& connection, size_t home);
   asio::awaitable<bool> WriteAnswer(beast::tcp_stream& stream, BeastExchange& exchange);
   asio::awaitable<void> Refuse(beast::tcp_stream& stream, const HttpRefusal& refusal);
-  void WatchForClose(HttpConnection& connection, std::shared_ptr<BeastExchange> exchange);
+  void WatchForClose(ClientConnection& connection, std::shared_ptr<BeastExchange> exchange);
 
   const Options options;
   ExecutorPool& pool;
@@ -111,7 +111,7 @@ asio::awaitable<void> HttpServer::Inner::Accept() {
 
 // The client that goes away while it is answered ends its stream of bytes. What comes before that end is its next
 // request, which is kept as far as the buffer goes.
-void HttpServer::Inner::WatchForClose(HttpConnection& connection, std::shared_ptr<BeastExchange> exchange) {
+void HttpServer::Inner::WatchForClose(ClientConnection& connection, std::shared_ptr<BeastExchange> exchange) {
   connection.stream.socket().async_wait(tcp::socket::wait_read, [this, &connection, exchange](error_code error) {
     if (error || exchange->ended() || exchange->gone()) return;
     beast::flat_buffer& buffer = connection.buffer;
@@ -145,7 +145,7 @@ asio::awaitable<void> HttpServer::Inner::Refuse(beast::tcp_stream& stream, const
 }
 
 // False: the connection ends. On true its exchange is being answered.
-asio::awaitable<bool> HttpServer::Inner::TakeRequest(HttpConnection& c, size_t home) {
+asio::awaitable<bool> HttpServer::Inner::TakeRequest(ClientConnection& c, size_t home) {
   IncomingHttp incoming = co_await ReadRequest(c, options);
   if (const auto* refusal = std::get_if<HttpRefusal>(&incoming)) co_await Refuse(c.stream, *refusal);
   auto* read = std::get_if<ReadHttpRequest>(&incoming);
@@ -185,7 +185,7 @@ asio::awaitable<bool> HttpServer::Inner::WriteAnswer(beast::tcp_stream& stream, 
 }
 
 asio::awaitable<void> HttpServer::Inner::Serve(tcp::socket socket, size_t home) {
-  HttpConnection c{beast::tcp_stream(std::move(socket)), beast::flat_buffer(options.max_header_bytes + kReadBytes)};
+  ClientConnection c{beast::tcp_stream(std::move(socket)), beast::flat_buffer(options.max_header_bytes + kReadBytes)};
   open[home].insert(&c);
   bool more = true;
   while (more && !stopping) {
@@ -220,7 +220,7 @@ void HttpServer::Inner::Close(bool also_those_that_send) {
   for (size_t i = 0; i < pool.size(); ++i) {
     std::promise<void> done;
     pool.at(i).Post([&, i] {
-      for (HttpConnection* c : open[i]) {
+      for (ClientConnection* c : open[i]) {
         if (c->exchange && c->exchange->ended() && !also_those_that_send) continue;
         if (c->exchange) c->exchange->ClientGone();
         c->stream.close();

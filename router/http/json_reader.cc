@@ -154,12 +154,14 @@ MaybeError JoinParts(simdjson::dom::array parts, std::string_view where, std::st
   return std::nullopt;
 }
 
-MaybeError ReadMessage(Element e, size_t number, std::string& out, std::string& text) {
+MaybeError ReadMessage(Element e, size_t number, std::string& out, LastMessage& last) {
   const std::string where = StrCat("messages[", number, "]");
   simdjson::dom::object message;
   if (e.get_object().get(message)) return WrongType(where, "an object", e);
   std::string_view role;
   if (e["role"].get_string().get(role)) return BadRequest(StrCat("`", where, "` needs a string `role`."), "messages");
+  last.role = std::string(role);
+  std::string& text = last.text;
   JsonWriter w(out);
   w.BeginObject();
   text.clear();
@@ -195,7 +197,7 @@ MaybeError ReadMessage(Element e, size_t number, std::string& out, std::string& 
 
 }  // namespace
 
-MaybeError ReadMessages(Element e, std::string& messages_json, std::string& last_text) {
+MaybeError ReadMessages(Element e, std::string& messages_json, LastMessage& last) {
   simdjson::dom::array messages;
   if (e.get_array().get(messages)) return WrongType("messages", "an array", e);
   if (messages.begin() == messages.end())
@@ -204,7 +206,7 @@ MaybeError ReadMessages(Element e, std::string& messages_json, std::string& last
   size_t number = 0;
   for (Element message : messages) {
     if (number > 0) messages_json.push_back(',');
-    if (auto error = ReadMessage(message, number++, messages_json, last_text)) return error;
+    if (auto error = ReadMessage(message, number++, messages_json, last)) return error;
   }
   messages_json.push_back(']');
   return std::nullopt;

@@ -47,9 +47,11 @@ struct Document {
 };
 MaybeError Parse(std::string_view body, const JsonLimits& limits, Document& out);
 
+struct LastMessage {
+  std::string role, text;
+};
 /// Messages as templates take them: content parts of type text are joined; images and the like are refused.
-/// `last_text`: the text of the last message.
-MaybeError ReadMessages(Element e, std::string& messages_json, std::string& last_text);
+MaybeError ReadMessages(Element e, std::string& messages_json, LastMessage& last);
 
 /// Sampling and answer fields that chat and text completions share. Returns false if the field is not one of them.
 bool ReadSharedField(std::string_view key, Element e, CompletionRequest& out, MaybeError& error);

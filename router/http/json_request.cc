@@ -14,6 +14,7 @@ using json::Read;
 
 struct ChatFields {
   ChatPrompt prompt;
+  json::LastMessage last;
   bool has_messages = false, logprobs = false;
   int32_t top_logprobs = 0;
   std::optional<int32_t> max_completion_tokens;
@@ -32,11 +33,11 @@ std::string TemplateVariables(const ChatFields& c) {
   return out + (given.size() > 2 ? "," + given.substr(1) : "}");  // of two equal names the last counts
 }
 
-MaybeError ReadChatField(std::string_view key, Element e, ChatFields& c, CompletionRequest& r, bool& known) {
+MaybeError ReadChatField(std::string_view key, Element e, ChatFields& c, bool& known) {
   known = true;
   if (key == "messages") {
     c.has_messages = true;
-    return json::ReadMessages(e, c.prompt.messages_json, r.echo_text);
+    return json::ReadMessages(e, c.prompt.messages_json, c.last);
   }
   if (key == "max_completion_tokens") return Read(key, e, c.max_completion_tokens);
   if (key == "logprobs") return Read(key, e, c.logprobs);
@@ -92,6 +93,9 @@ MaybeError FinishChat(ChatFields& c, CompletionRequest& r) {
                       "continue_final_message");
   }
   if (c.prompt.continue_final_message) c.prompt.add_generation_prompt = false;
+  // As vLLM has it: an answer begins with the last message if that is the same speaker's.
+  r.echo = r.echo && (c.last.role == "assistant" || !c.prompt.add_generation_prompt);
+  r.echo_text = std::move(c.last.text);
   c.prompt.kwargs_json = TemplateVariables(c);
   r.prompts.emplace_back(std::move(c.prompt));
   return std::nullopt;
@@ -162,7 +166,7 @@ std::variant<CompletionRequest, ApiError> ParseChatRequest(std::string_view body
   for (auto [key, value] : document.root) {
     if (value.is_null()) continue;
     bool known = false;
-    MaybeError error = ReadChatField(key, value, chat, r, known);
+    MaybeError error = ReadChatField(key, value, chat, known);
     if (!known) known = ReadCommonField(key, value, r, error);
     if (error) return *std::move(error);
     has_stream_options = has_stream_options || key == "stream_options";
@@ -229,7 +233,7 @@ std::variant<TokenizeRequest, ApiError> ParseTokenizeRequest(std::string_view bo
     else if (key == "add_special_tokens")
       error = Read(key, value, add_special_tokens);
     else
-      error = ReadChatField(key, value, chat, shared, known);
+      error = ReadChatField(key, value, chat, known);
     if (error) return *std::move(error);
   }
   if (text.has_value() == chat.has_messages)

@@ -59,7 +59,7 @@ std::optional<HttpRefusal> WrongHead(const http::request<http::string_body>& in)
 }
 
 // An idle connection has the keep-alive time, and none of what it read before.
-asio::awaitable<error_code> FirstBytes(HttpConnection& c, const HttpServer::Options& options) {
+asio::awaitable<error_code> FirstBytes(ClientConnection& c, const HttpServer::Options& options) {
   error_code error;
   if (c.buffer.capacity() > 2 * kIdleBytes) c.buffer.shrink_to_fit();
   c.stream.expires_after(milliseconds(options.keep_alive_ms));
@@ -71,7 +71,7 @@ asio::awaitable<error_code> FirstBytes(HttpConnection& c, const HttpServer::Opti
 }
 
 // Reads until the request is whole. One that is here already costs no turn of the loop and no timer.
-asio::awaitable<error_code> Parse(HttpConnection& c, Parser& parser, const HttpServer::Options& options) {
+asio::awaitable<error_code> Parse(ClientConnection& c, Parser& parser, const HttpServer::Options& options) {
   error_code error;
   bool armed = false, continued = false;
   parser.eager(true);
@@ -105,7 +105,7 @@ asio::awaitable<error_code> Parse(HttpConnection& c, Parser& parser, const HttpS
 }
 
 // What the client is told of a request that could not be read; nothing: it is gone.
-std::optional<HttpRefusal> RefusalOf(const HttpConnection& c, error_code error, const HttpServer::Options& options) {
+std::optional<HttpRefusal> RefusalOf(const ClientConnection& c, error_code error, const HttpServer::Options& options) {
   if (c.deadline.over()) {
     return HttpRefusal{408, StrCat("The request did not arrive whole within ", options.read_timeout_ms / 1000.0,
                                    " seconds of its first byte (--read-timeout-ms).")};
@@ -125,7 +125,7 @@ std::optional<HttpRefusal> RefusalOf(const HttpConnection& c, error_code error, 
 
 }  // namespace
 
-asio::awaitable<IncomingHttp> ReadRequest(HttpConnection& c, const HttpServer::Options& options) {
+asio::awaitable<IncomingHttp> ReadRequest(ClientConnection& c, const HttpServer::Options& options) {
   if (c.buffer.size() == 0 && co_await FirstBytes(c, options)) co_return IncomingHttp();
   Parser parser;
   parser.header_limit(static_cast<uint32_t>(options.max_header_bytes));

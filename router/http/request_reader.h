@@ -18,7 +18,7 @@ inline constexpr size_t kReadBytes = 64 << 10;  ///< of a body at once
 inline constexpr size_t kIdleBytes = 4096;      ///< of a request's first read, and kept by an idle connection
 
 /// One connection; lives in its coroutine's frame, on its executor's thread.
-struct HttpConnection {
+struct ClientConnection {
   boost::beast::tcp_stream stream;
   boost::beast::flat_buffer buffer;              ///< what came and is not read yet: also of requests to come
   ReadDeadline deadline{stream};                 ///< of a request that has begun to arrive
@@ -40,6 +40,6 @@ struct ReadHttpRequest {
 using IncomingHttp = std::variant<std::monostate, ReadHttpRequest, HttpRefusal>;
 
 /// Waits for a request and reads it whole, within the limits of `options`, which outlive the wait.
-boost::asio::awaitable<IncomingHttp> ReadRequest(HttpConnection& connection, const HttpServer::Options& options);
+boost::asio::awaitable<IncomingHttp> ReadRequest(ClientConnection& connection, const HttpServer::Options& options);
 
 }  // namespace baton::router

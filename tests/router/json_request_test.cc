@@ -169,6 +169,17 @@ TEST(JsonRequest, EchoWithLogprobsAsksForThePromptsToo) {
   EXPECT_EQ(Text(TextWith(R"("echo":true,"logprobs":3,"stream":true)")).input.sampling.prompt_logprobs, 3);
 }
 
+TEST(JsonRequest, AChatsEchoIsTheLastMessageOfTheSameSpeaker) {
+  const auto echoed = [](const char* role, const char* more) {
+    return Chat(StrCat(R"({"messages":[{"role":")", role, R"(","content":"so"}],"echo":true)", more, "}"));
+  };
+  EXPECT_FALSE(echoed("user", "").echo);
+  EXPECT_TRUE(echoed("user", R"(,"add_generation_prompt":false)").echo);
+  const auto r = echoed("assistant", R"(,"continue_final_message":true)");
+  EXPECT_TRUE(r.echo);
+  EXPECT_EQ(r.echo_text, "so");
+}
+
 TEST(JsonRequest, AWrongTypeNamesFieldWantAndGot) {
   const ApiError e = ChatError(With(R"("temperature":"hot")"));
   EXPECT_EQ(e.http_status, 400);
