@@ -192,6 +192,35 @@ TEST(RequestFlowPair, AShortUncachedRestIsComputedOnDecodeAtOnce) {
   EXPECT_EQ(flow.state(), State::kAttached);
 }
 
+TEST(RequestFlowPair, TheUncachedRestMayBeAsLongAsSaid) {
+  for (const uint32_t cached : {kPrompt - kShort, kPrompt - kShort - 1}) {
+    RequestFlow flow = FlowIn(State::kReserving);
+    flow.Reserved(Key(1, 0), Granted(cached), kStart);
+    EXPECT_EQ(Taken(flow), cached + kShort == kPrompt ? "attach w2 g1 @100 ticket e0" : "prefill w0 1 e1");
+  }
+}
+
+TEST(RequestFlowPair, TheAnswerOfAnEarlierAttemptsLegIsNotTheLaterOnes) {
+  RequestFlow flow = FlowIn(State::kPrefilling);
+  flow.WorkerLost(kD, Gone(), kStart);
+  flow.PairChosen(kP, kE, kShort, kStart);
+  flow.Reserved(Key(2, 0), Granted(), kStart);
+  EXPECT_EQ(flow.state(), State::kPrefilling);
+  flow.TakeActions();
+  flow.PrefillPiece(Key(1, 1), "scores", kStart);
+  flow.PrefillEnded(Key(1, 1), First({5}), false, kStart);
+  EXPECT_EQ(Taken(flow), "");
+  flow.PrefillEnded(Key(2, 1), First({7}), false, kStart);
+  EXPECT_EQ(Taken(flow), "admitted 0, emit c0 7, attach w3 g1 @101 ticket e1 +7");
+}
+
+TEST(RequestFlowPair, OneOfSeveralChoicesIsAttachedAgainWithoutTheTicketOfAll) {
+  RequestFlow flow = FlowIn(State::kStreaming, 2);
+  RelayNews late{.attach_gen = 1, .index = 1, .position = kPrompt + 2, .token_ids = {9}};
+  flow.News(late, kStart);
+  EXPECT_EQ(Taken(flow), "cancel w2 r g1 c1, attach w2 g2 @101 c1");
+}
+
 TEST(RequestFlowPair, AChoiceThatEndedWithItsFirstTokenIsNotDecoded) {
   RequestFlow flow = FlowIn(State::kPrefilling, 2);
   PrefillResult result = First({7, 9});

@@ -75,6 +75,9 @@ const std::pair<std::string, Apply> kEvents[] = {
     {"wrong position", [](RequestFlow& f) { f.News(Tokens(1, 0, kPrompt + 77, {5}), kStart); }},
     {"end after a gap", [](RequestFlow& f) { f.News(Tokens(1, 0, kPrompt + 77, {}, FinishReason::kStop), kStart); }},
     {"said twice", [](RequestFlow& f) { f.News(Tokens(1, 0, kPrompt + f.output(0).size() - 1, {8}), kStart); }},
+    {"said twice, with the end",
+     [](RequestFlow& f) { f.News(Tokens(1, 0, kPrompt + f.output(0).size() - 1, {8}, FinishReason::kStop), kStart); }},
+    {"half said twice", [](RequestFlow& f) { f.News(Tokens(1, 0, kPrompt + f.output(0).size() - 1, {8, 9}), kStart); }},
     {"old generation", [](RequestFlow& f) { f.News(Tokens(99, 0, kPrompt, {5}), kStart); }},
     {"refused", [](RequestFlow& f) { f.News(Error(1, absl::ResourceExhaustedError("full")), kStart); }},
     {"invalid", [](RequestFlow& f) { f.News(Error(1, absl::InvalidArgumentError("bad")), kStart); }},
@@ -97,6 +100,8 @@ last token     | = | →Done emit c0 5, end c0 2, complete | →Done emit c0 5, 
 wrong position | = | →Picking cancel w0 r g1, pick again | attach w0 g2 @12 c0 | = | =
 end after a gap | = | →Picking cancel w0 r g1, pick again | attach w0 g2 @12 c0 | = | =
 said twice     | = | = | = | = | =
+said twice, with the end | = | →Picking cancel w0 r g1, pick again | attach w0 g2 @12 c0 | = | =
+half said twice | = | →Picking cancel w0 r g1, pick again | attach w0 g2 @12 c0 | = | =
 old generation | = | = | = | = | =
 refused        | = | →Picking cancel w0 r g1, pick again | →Picking cancel w0 r g1, pick again | = | =
 invalid        | = | →Done cancel w0 r g1, fail INVALID_ARGUMENT | →Done cancel w0 r g1, fail INVALID_ARGUMENT | = | =
