@@ -255,8 +255,13 @@ void PrefillDesk::EraseIfOver(const prefill::JobKey& key) {
 
 int64_t PrefillDesk::OwnedBlocks(int32_t group) const {
   int64_t owned = 0;
-  for (const auto& [key, job] : jobs_)
-    owned += job.pin.tables.empty() ? 0 : job.pin.tables[static_cast<size_t>(group)].owned();
+  const auto count = [group](const engine::SequenceKv& kv) {
+    return kv.tables.empty() ? 0 : kv.tables[static_cast<size_t>(group)].owned();
+  };
+  for (const auto& [key, job] : jobs_) {
+    owned += count(job.pin);
+    for (const engine::SequenceKv& pin : job.earlier_pins) owned += count(pin);
+  }
   return owned;
 }
 
@@ -300,20 +305,29 @@ void PrefillDesk::Do(const prefill::StopCompute& action) {
 
 /// The source is gathered on another thread, some time after it was asked for. Were the request preempted or cancelled
 /// in between, its blocks could hold another prompt's KV by then, with digests that fit: digests know positions, not
-/// prompts.
+/// prompts. The same goes for a block that the request left: a chunk that begins inside a block which is pinned goes on
+/// in a copy of it.
 void PrefillDesk::KeepSource(Job& job) {
   const engine::SequenceKv* kv = scheduler_->Kv(job.request);
   if (kv == nullptr) return;
   const auto same = [](const engine::BlockTable& a, const engine::BlockTable& b) {
-    return std::ranges::equal(a.blocks(), b.blocks());  // a block that is shared with us is copied when it is written
+    return std::ranges::equal(a.blocks(), b.blocks());
   };
-  if (!std::ranges::equal(kv->tables, job.pin.tables, same)) job.pin = kv->Share();
+  if (std::ranges::equal(kv->tables, job.pin.tables, same)) return;
+  const auto begins_with = [](const engine::BlockTable& longer, const engine::BlockTable& shorter) {
+    return longer.size() >= shorter.size() &&
+           std::ranges::equal(longer.blocks().first(shorter.blocks().size()), shorter.blocks());
+  };
+  engine::SequenceKv before = std::exchange(job.pin, kv->Share());
+  if (!before.tables.empty() && !std::ranges::equal(job.pin.tables, before.tables, begins_with))
+    job.earlier_pins.push_back(std::move(before));
 }
 
 void PrefillDesk::Do(const prefill::ReleaseSource& action) {
   Job* job = Find(action.key);
   if (job == nullptr) return;
   job->pin.Clear();
+  job->earlier_pins.clear();
   scheduler_->ReleaseHeld(job->request);
 }
 

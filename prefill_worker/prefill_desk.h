@@ -107,6 +107,7 @@ class PrefillDesk {
     absl::Status status;                                  ///< answered: the answer
     bool no_room = false;
     engine::SequenceKv pin;  ///< the source, from the first write on: what is gathered must not change hands meanwhile
+    std::vector<engine::SequenceKv> earlier_pins;  ///< of blocks that the request has left since, and orders may name
   };
 
   void StartPushing(Job& job);

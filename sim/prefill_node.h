@@ -43,6 +43,10 @@ class PrefillNode final : public WorkerNode, private prefill_worker::SenderEvent
     std::multimap<std::string, prefill::JobKey> legs;  ///< by session
   };
   void OnPush(const prefill::Event& event) override {
+    const auto* written = std::get_if<prefill::Written>(&event);
+    if (written != nullptr && absl::IsDataLoss(written->status))
+      plant_.Break(
+          StrCat(name(), ": a source block changed hands while it was being sent: ", written->status.message()));
     ToScheduler([this, event] { life_now_->desk.Handle(event), Wake(); });
   }
   void CheckCancelled(const prefill::JobKey& key);

@@ -1,5 +1,6 @@
 #include "sim/scenario.h"
 
+#include <algorithm>
 #include <random>
 
 #include "common/str_cat.h"
@@ -35,6 +36,10 @@ ClusterScenario ClusterScenario::FromSeed(uint64_t seed) {
   if (pick(0, 3) == 0) s.requests += pick(2, 6), s.us_per_token = kind == 0 ? 50 : pick(50, 150);  // a queue
   if (kind != 0 && pick(0, 1) == 0) s.no_room_ms = 200;
   if (pick(0, 2) == 0) s.busy = rate(0.1);
+  if (seed % 5 == 2) {  // chunks begin inside blocks that are being sent, and what sends them is late
+    s.chunk = 16, s.prefill_block = 64;
+    s.busy = std::max(s.busy, 0.3);
+  }
   if (pick(0, 2) == 0) s.most_turns = kind == 0 ? 8 : pick(6, 60), s.piece_bytes = 256;
   if (s.die + s.stop > 0 && pick(0, 3) == 0) s.expiry_ms = pick(600, 1500);
   if (kind != 0 && pick(0, 7) == 0) s.router_dies_ms = pick(1, 600);

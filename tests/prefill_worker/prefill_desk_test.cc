@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "desk_world.h"
 
 namespace baton::prefill_worker {
@@ -66,6 +68,27 @@ TEST(PrefillDesk, WhatIsBeingSentStaysWhenItsRequestEndsMeanwhile) {
   EXPECT_FALSE(w.desk.Idle()) << "the lane is still to be closed";
   w.Flushed(), w.Hear(LaneClosedAck{w.lane});
   EXPECT_TRUE(w.desk.Idle());
+}
+
+TEST(PrefillDesk, BlocksThatTheRequestLeftStayForWhatIsBeingSent) {
+  engine::HarnessOptions options = JobOptions();
+  options.layout = engine::FakeLayout(64);
+  options.scheduler.max_num_batched_tokens = 16;  // chunks begin inside a pinned block, and go on in a copy
+  DeskWorld w(std::move(options));
+  JobOrder order = w.MakeOrder();
+  order.piece_tokens = 16;
+  order.slot_bytes = 1 << 20;
+  w.Begin(std::move(order));
+  std::vector<int32_t> named;
+  w.Step(), w.Bound(), w.Step();
+  for (const WriteOrder& write : w.sender.writes)
+    named.insert(named.end(), write.tables[0].begin(), write.tables[0].end());
+  ASSERT_GE(std::set<int32_t>(named.begin(), named.end()).size(), 2u);
+  for (int32_t block : named) EXPECT_GE(w.h.cache().pool(0).owners(block), 1) << block << " may be another prompt's";
+  w.CheckOwners();
+  w.desk.Cancel(w.key), w.TakeOutputs();
+  w.desk.Handle(prefill::Drained{1, w.lane});
+  EXPECT_EQ(w.used(), 0);
 }
 
 TEST(PrefillDesk, ALegThatIsOverIsNotBegunAgainAndAnsweredAlike) {
