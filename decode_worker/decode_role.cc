@@ -56,7 +56,9 @@ class DecodeRole final : public worker::Role, private LandingEvents {
                                                            context.incarnation, context.clock, role->thread_, *role));
     facts.handoff.ring_slots = {context.config.landing_slots};
     facts.handoff.max_quarantined_slots = std::max(2, context.config.landing_slots / 2);
-    facts.handoff.max_reserved_tokens = loaded.blocks.tokens;
+    // What an engine would let wait for blocks may wait at a prefill worker: blocks are bound when its prompt is
+    // computed.
+    facts.handoff.max_reserved_tokens = loaded.blocks.tokens + context.config.max_waiting_tokens;
     facts.handoff.first_ticket = (uint64_t{std::random_device()()} << 24) + 1;
     role->facts_ = facts;
     role->desk_ = std::make_unique<TicketDesk>(std::move(facts), *role->landing_, role->thread_, context.clock);

@@ -57,7 +57,7 @@ class TicketDesk final : public worker::TicketHost, private decode::TicketBlocks
   void OnWriterGone(WriterId writer, bool fenced);
   void Handle(const decode::Event& event);
   void Tick();
-  /// Gives up the youngest reservation that is not bound; true when that freed a block.
+  /// Gives up the pin of the youngest reservation that is not bound; true when that freed a block.
   bool Shed();
   /// New tickets are refused.
   void Drain() { draining_ = true; }

@@ -305,8 +305,8 @@ void PrefillDesk::Do(const prefill::StopCompute& action) {
 
 /// The source is gathered on another thread, some time after it was asked for. Were the request preempted or cancelled
 /// in between, its blocks could hold another prompt's KV by then, with digests that fit: digests know positions, not
-/// prompts. The same goes for a block that the request left: a chunk that begins inside a block which is pinned goes on
-/// in a copy of it.
+/// prompts. The request goes on in the same blocks: were one replaced by a copy, what is gathered from the copy could
+/// be gathered before it was made. Blocks that it leaves behind a window stay for what was asked for before.
 void PrefillDesk::KeepSource(Job& job) {
   const engine::SequenceKv* kv = scheduler_->Kv(job.request);
   if (kv == nullptr) return;
@@ -318,7 +318,7 @@ void PrefillDesk::KeepSource(Job& job) {
     return longer.size() >= shorter.size() &&
            std::ranges::equal(longer.blocks().first(shorter.blocks().size()), shorter.blocks());
   };
-  engine::SequenceKv before = std::exchange(job.pin, kv->Share());
+  engine::SequenceKv before = std::exchange(job.pin, kv->ShareToRead());
   if (!before.tables.empty() && !std::ranges::equal(job.pin.tables, before.tables, begins_with))
     job.earlier_pins.push_back(std::move(before));
 }

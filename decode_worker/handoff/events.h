@@ -95,7 +95,7 @@ struct WriterFenced {
 struct Finished {
   TicketId ticket = 0;
 };
-/// Memory is short: give up the youngest reservation that is not bound yet.
+/// Memory is short: give up what the youngest reservation pins that is not bound yet.
 struct ShedUnbound {};
 struct Tick {};
 
@@ -111,7 +111,7 @@ struct ReserveAnswer {
   int32_t cached_tokens = 0;  ///< pinned here; nothing below travels
   Duration expiry{};          ///< remaining
 };
-/// A reservation given up before it was bound.
+/// A reservation's pin given up before it was bound.
 struct ReservationShed {
   TicketId ticket = 0;
 };

@@ -168,11 +168,16 @@ void Handoff::On(const Finished& event) {
   Close(*ticket, "finished", /*sequence_ended=*/true);
 }
 
+/// What pins nothing keeps no memory. The ticket stands: an Attach without a prefill leg computes all of it here.
 void Handoff::On(const ShedUnbound&) {
   for (auto it = open_.rbegin(); it != open_.rend(); ++it) {
     Ticket& ticket = tickets_.at(*it);
     if (ticket.state != TicketState::kReserved && ticket.state != TicketState::kRepair) continue;
-    Close(ticket, "given up unbound: KV memory is short");
+    if (!ticket.pinned || ticket.cached_tokens == 0) continue;
+    ticket.pinned = false;
+    ticket.shed = true;
+    blocks_.Unpin(ticket.id);
+    LeaveLine(ticket.id);
     out_->push_back(ReservationShed{ticket.id});
     return;
   }

@@ -33,6 +33,7 @@ std::string Handoff::WhyGone(const Ticket* ticket, const Opened& event) const {
     return StrCat("ticket closed: ", ticket->why_closed);
   }
   if (key.epoch == 0 || key.epoch < ticket->epoch) return StrCat("epoch ", key.epoch, ", current ", ticket->epoch);
+  if (ticket->shed) return "given up unbound: KV memory is short";
   if (key.epoch <= ticket->closed_epoch) return StrCat("epoch ", key.epoch, " is closed");
   if (cut_.contains(event.writer)) return "this writer was cut off";
   if (event.message.plan_digest != event.plan_digest) {

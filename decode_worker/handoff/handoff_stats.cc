@@ -67,7 +67,7 @@ void Handoff::CheckInvariants() const {
     BATON_CHECK(by_key_.at(ticket.key) == id);
     const bool open = ticket.state != TicketState::kClosing && ticket.state != TicketState::kGone;
     if (open && ticket.state != TicketState::kAttached) reserved += ticket.tokens;
-    BATON_CHECK(ticket.pinned == (open && ticket.state != TicketState::kAttached), "ticket ", id);
+    BATON_CHECK(ticket.pinned == (open && ticket.state != TicketState::kAttached && !ticket.shed), "ticket ", id);
     BATON_CHECK(ticket.state != TicketState::kGone || ticket.epochs.empty(), "ticket ", id);
     BATON_CHECK(open_.contains(id) == (ticket.state != TicketState::kGone), "ticket ", id);
     BATON_CHECK(!ticket.parked || ticket.state == TicketState::kReceiving, "ticket ", id);

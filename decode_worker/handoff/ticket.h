@@ -70,6 +70,7 @@ struct Ticket {
   int32_t tokens = 0;         ///< that are bound: what is not pinned
   int32_t cached_tokens = 0;  ///< pinned
   bool pinned = false;
+  bool shed = false;  ///< the pin was given up: no writer may send what is above it, an Attach computes here
   TicketState state = TicketState::kReserved;
   uint32_t epoch = 0;         ///< latest that a writer tried to open; 0: none yet
   uint32_t closed_epoch = 0;  ///< epochs up to here can not be opened (any more)

@@ -8,7 +8,10 @@
 namespace baton::engine {
 
 BlockTable::BlockTable(BlockTable&& other) noexcept
-    : pool_(other.pool_), blocks_(std::move(other.blocks_)), released_front_(std::exchange(other.released_front_, 0)) {
+    : pool_(other.pool_),
+      blocks_(std::move(other.blocks_)),
+      released_front_(std::exchange(other.released_front_, 0)),
+      reads_(other.reads_) {
   other.blocks_.clear();
 }
 
@@ -18,6 +21,7 @@ BlockTable& BlockTable::operator=(BlockTable&& other) noexcept {
   pool_ = other.pool_;
   blocks_ = std::move(other.blocks_);
   released_front_ = std::exchange(other.released_front_, 0);
+  reads_ = other.reads_;
   other.blocks_.clear();
   return *this;
 }
@@ -27,12 +31,23 @@ BlockTable BlockTable::Share() const {
   copy.pool_ = pool_;
   copy.blocks_ = blocks_;
   copy.released_front_ = released_front_;
-  for (int32_t i = released_front_; i < size(); ++i) pool_->AddOwner(blocks_[static_cast<size_t>(i)]);
+  copy.reads_ = reads_;
+  for (int32_t i = released_front_; i < size(); ++i) pool_->AddOwner(blocks_[static_cast<size_t>(i)], reads_);
+  return copy;
+}
+
+BlockTable BlockTable::ShareToRead() const {
+  BlockTable copy;
+  copy.pool_ = pool_;
+  copy.blocks_ = blocks_;
+  copy.released_front_ = released_front_;
+  copy.reads_ = true;
+  for (int32_t i = released_front_; i < size(); ++i) pool_->AddOwner(blocks_[static_cast<size_t>(i)], true);
   return copy;
 }
 
 void BlockTable::Clear() {
-  for (int32_t i = size(); i-- > released_front_;) pool_->DropOwner(blocks_[static_cast<size_t>(i)]);
+  for (int32_t i = size(); i-- > released_front_;) pool_->DropOwner(blocks_[static_cast<size_t>(i)], reads_);
   blocks_.clear();
   released_front_ = 0;
 }
@@ -42,6 +57,7 @@ BlockPool::BlockPool(int32_t group, int32_t num_blocks, int32_t tokens_per_block
     : group_(group),
       tokens_per_block_(tokens_per_block),
       owners_(static_cast<size_t>(num_blocks), 0),
+      readers_(static_cast<size_t>(num_blocks), 0),
       cached_(static_cast<size_t>(num_blocks), 0),
       policy_(std::move(policy)),
       listener_(listener) {
@@ -64,15 +80,17 @@ BlockId BlockPool::Take() {
   return b;
 }
 
-void BlockPool::AddOwner(BlockId block) {
+void BlockPool::AddOwner(BlockId block, bool reads) {
   int32_t& n = owners_[static_cast<size_t>(block)];
+  readers_[static_cast<size_t>(block)] += reads;
   if (n++ == 0) ++used_;
   ++total_owners_;
 }
 
-void BlockPool::DropOwner(BlockId block) {
+void BlockPool::DropOwner(BlockId block, bool reads) {
   int32_t& n = owners_[static_cast<size_t>(block)];
   BATON_CHECK(n > 0, "block ", block, " of group ", group_, " has no owner");
+  readers_[static_cast<size_t>(block)] -= reads;
   --total_owners_;
   if (--n > 0) return;
   --used_;
@@ -88,7 +106,7 @@ bool BlockPool::Append(BlockTable& table, int32_t count) {
   for (int32_t i = 0; i < count; ++i) {
     const BlockId b = Take();
     BATON_CHECK(b != kNoBlock, "group ", group_, ": ", available_blocks(), " blocks available, none found");
-    AddOwner(b);
+    AddOwner(b, table.reads_);
     table.blocks_.push_back(b);
   }
   return true;
@@ -99,7 +117,7 @@ void BlockPool::AppendShared(BlockTable& table, BlockId block) {
     BATON_CHECK(cached_[static_cast<size_t>(block)] != 0, "block ", block, " is neither owned nor cached");
     policy_->Remove(block);
   }
-  AddOwner(block);
+  AddOwner(block, table.reads_);
   table.blocks_.push_back(block);
 }
 
@@ -112,17 +130,19 @@ void BlockPool::AppendReleased(BlockTable& table, int32_t count) {
 void BlockPool::ReleaseFront(BlockTable& table, int32_t count) {
   BATON_CHECK(count <= table.size());
   for (int32_t i = count; i-- > table.released_front_;) {
-    DropOwner(std::exchange(table.blocks_[static_cast<size_t>(i)], kNoBlock));
+    DropOwner(std::exchange(table.blocks_[static_cast<size_t>(i)], kNoBlock), table.reads_);
   }
   table.released_front_ = std::max(table.released_front_, count);
 }
 
 std::optional<BlockTable> BlockPool::Detach(BlockTable& table, int32_t index) {
-  BATON_CHECK(index >= table.released_front_ && index < table.size());
+  BATON_CHECK(index >= table.released_front_ && index < table.size() && !table.reads_);
   const BlockId fresh = Take();
   if (fresh == kNoBlock) return std::nullopt;
   AddOwner(fresh);
   BlockTable old(*this);
+  old.reads_ = true;
+  ++readers_[static_cast<size_t>(table.blocks_[static_cast<size_t>(index)])];
   old.blocks_.push_back(std::exchange(table.blocks_[static_cast<size_t>(index)], fresh));
   return old;
 }
@@ -141,7 +161,8 @@ void BlockPool::CheckInvariants() const {
   int64_t total = 0;
   int32_t used = 0, cached_free = 0;
   for (size_t b = 0; b < owners_.size(); ++b) {
-    BATON_CHECK(owners_[b] >= 0);
+    BATON_CHECK(readers_[b] >= 0 && owners_[b] >= readers_[b], "block ", b, ": ", readers_[b], " of ", owners_[b],
+                " owners read");
     total += owners_[b];
     used += owners_[b] > 0 ? 1 : 0;
     cached_free += owners_[b] == 0 && cached_[b] != 0 ? 1 : 0;

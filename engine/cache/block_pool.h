@@ -2,7 +2,8 @@
 // readable until evicted. Knows numbers only; memory is KvMemory's. Pure; scheduler thread.
 //
 // A block is  unowned and empty (free list) · unowned and cached (eviction policy) · owned by ≥ 1 table entries (used).
-// A pin is a table like any other, so it counts as an owner: Σ owners = Σ reference counts, always.
+// A pin is a table like any other, so it counts as an owner: Σ owners = Σ reference counts, always. A table of a reader
+// keeps blocks for what they hold now: who alone may write into one may go on behind that.
 #pragma once
 
 #include <cstdint>
@@ -42,6 +43,8 @@ class BlockTable {
   int32_t group() const;
   /// Another owner of the same blocks.
   BlockTable Share() const;
+  /// Another owner that reads what is in them now, and nothing that comes later.
+  BlockTable ShareToRead() const;
   /// Returns every block.
   void Clear();
 
@@ -50,6 +53,7 @@ class BlockTable {
   BlockPool* pool_ = nullptr;
   std::vector<BlockId> blocks_;
   int32_t released_front_ = 0;
+  bool reads_ = false;  ///< its owner is a reader
 };
 
 class BlockPool {
@@ -71,12 +75,14 @@ class BlockPool {
   /// Returns the blocks of the first `count` entries (sliding window); the entries become kNoBlock.
   void ReleaseFront(BlockTable& table, int32_t count);
   /// Makes entry `index` a fresh block that only this table owns and returns the one it had, still owned by the
-  /// returned one-entry table (keep it until the copy ran). Nothing when the pool is exhausted.
+  /// returned one-entry table, a reader's (keep it until the copy ran). Nothing when the pool is exhausted.
   std::optional<BlockTable> Detach(BlockTable& table, int32_t index);
 
   /// Whether `block`'s content is in the prefix index, which decides where it goes when its last owner leaves.
   void SetCached(BlockId block, bool cached);
   int32_t owners(BlockId block) const { return owners_[static_cast<size_t>(block)]; }
+  /// Owners that are no readers. More than one: who writes into it needs a copy.
+  int32_t writers(BlockId block) const { return owners(block) - readers_[static_cast<size_t>(block)]; }
 
   int32_t group() const { return group_; }
   int32_t tokens_per_block() const { return tokens_per_block_; }
@@ -93,12 +99,12 @@ class BlockPool {
  private:
   friend class BlockTable;
   BlockId Take();
-  void AddOwner(BlockId block);
-  void DropOwner(BlockId block);
+  void AddOwner(BlockId block, bool reads = false);
+  void DropOwner(BlockId block, bool reads);
 
   const int32_t group_;
   const int32_t tokens_per_block_;
-  std::vector<int32_t> owners_;
+  std::vector<int32_t> owners_, readers_;  ///< [blocks]; readers are owners too
   std::vector<uint8_t> cached_;
   std::vector<BlockId> empty_;  ///< free list, last in first out
   std::unique_ptr<EvictionPolicy> policy_;

@@ -40,6 +40,14 @@ SequenceKv SequenceKv::Share() const {
   return copy;
 }
 
+SequenceKv SequenceKv::ShareToRead() const {
+  SequenceKv copy;
+  for (const BlockTable& t : tables) copy.tables.push_back(t.ShareToRead());
+  copy.cursor = cursor.Share();
+  copy.handed_over_tokens = handed_over_tokens;
+  return copy;
+}
+
 void SequenceKv::Clear() {
   tables.clear();
   cursor = PrefixCursor();
@@ -200,7 +208,7 @@ bool KvCache::MakeWritable(SequenceKv& kv, int32_t from, int32_t to, std::vector
     for (int32_t b = from / pool(g).tokens_per_block(); b < end; ++b) {
       const BlockId block = table.blocks()[static_cast<size_t>(b)];
       BATON_CHECK(block != kNoBlock, "position ", from, " is behind the window of group ", g);
-      if (pool(g).owners(block) > 1) visit(b, block);
+      if (pool(g).writers(block) > 1) visit(b, block);
     }
   };
   for (int32_t g = 0; g < num_groups(); ++g) {

@@ -23,6 +23,8 @@ struct SequenceKv {
   /// their block may be there: they are not published.
   int32_t handed_over_tokens = 0;
   SequenceKv Share() const;
+  /// A pin on what is there now: the sequence may go on in the same blocks.
+  SequenceKv ShareToRead() const;
   /// Returns all blocks and the cursor.
   void Clear();
 };
@@ -63,8 +65,8 @@ class KvCache final : private EvictionListener {
   int32_t BlocksNeeded(const SequenceKv& kv, int32_t group, int32_t tokens) const;
   /// Makes room for positions [0, tokens) in every group; all or nothing.
   bool Grow(SequenceKv& kv, int32_t tokens);
-  /// Makes the blocks of positions [from, to) writable: shared ones are replaced, with a copy and its source's owner
-  /// added. All or nothing; false: the pool has too few blocks.
+  /// Makes the blocks of positions [from, to) writable: those of several writers are replaced, with a copy and its
+  /// source's owner added. All or nothing; false: the pool has too few blocks.
   bool MakeWritable(SequenceKv& kv, int32_t from, int32_t to, std::vector<BlockCopy>& copies,
                     std::vector<BlockTable>& copy_sources);
   /// Puts the whole units of tokens [0, computed) that are not there yet into the index.

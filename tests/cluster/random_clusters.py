@@ -53,7 +53,7 @@ def side(r, role):
     if r.random() < 0.2:
         args += [f"--{role}.distributed-executor-backend", "mp"]
     if r.random() < 0.2:
-        args += [f"--no-{role}.enable-prefix-caching"] if False else []
+        args += [f"--{role}.no-enable-prefix-caching"]
     return args
 
 

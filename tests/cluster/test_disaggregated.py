@@ -83,6 +83,13 @@ class Disaggregated(unittest.TestCase):
         with Cluster(args=args) as c:
             self.check(c, "tcp, blocks 64 to 16, chunks of 48")
 
+    def test_chunks_that_begin_inside_blocks_that_are_being_sent(self):
+        """Many prompts in small chunks at once: every block is filled while earlier parts of it are gathered."""
+        args = [*PAIR, "--prefill.block-size", 64, "--prefill.max-num-batched-tokens", 16, "--no-enable-prefix-caching",
+                "--landing-slots", 2, "--landing-slot-bytes", 65536]
+        with Cluster(args=args) as c:
+            self.check(c, "blocks of 64, chunks of 16")
+
     def test_every_field_equals_aggregated_over_ucx(self):
         for transport, path in (("ucx", "/memory put"), ("ucx-tcp", "tcp/lo messages")):
             with self.subTest(transport=transport), Cluster(args=[*PAIR, "--transport", transport]) as c:
@@ -109,6 +116,12 @@ class Disaggregated(unittest.TestCase):
         args = [*PAIR, "--decode.block-size", 64, "--landing-slots", 2, "--landing-slot-bytes", 65536, "--local-prefill-max-tokens", 0]
         with Cluster(args=args) as c:
             self.check(c, "2 slots, blocks 16 to 64")
+
+    def test_little_memory_on_decode_makes_requests_wait_not_fail(self):
+        """As one worker alone lets them wait for its blocks."""
+        with Cluster(args=[*PAIR, "--decode.kv-cache-memory", "13M"]) as c:
+            self.check(c, "memory for little more than one sequence")
+            self.assertEqual(c.metric("baton_handoff_reserves_refused_total"), 0)
 
     def test_damaged_slots_never_become_a_wrong_token(self):
         for rate, repaired, transport in ((0.1, "resent", "shm"), (1.0, "computed on decode", "shm"), (0.3, "resent", "tcp"),

@@ -91,7 +91,7 @@ class Metrics(unittest.TestCase):
             c.wait_until(lambda: ask(c, 16, words=200) and total(c, "baton_handoff_nacks_total", kind="open") > 0,
                          "lanes are told to ask again", 30)
             self.moves(c, "two slots", "baton_handoff_opens_refused_total")
-        tight = ["--decode.kv-cache-memory", "4M", "--max-model-len", 576]
+        tight = ["--decode.kv-cache-memory", "4M", "--max-model-len", 576, "--decode.max-waiting-tokens", 100]
         with Cluster(args=[*PAIR, *tight, "--failover-wait-ms", 0]) as c:
             c.wait_until(lambda: ask(c, 48, words=90, max_tokens=200) and total(c, "baton_handoff_nacks_total", kind="reserve") > 0,
                          "tickets are refused", 60)

@@ -132,7 +132,7 @@ Placed, digest bad  | dies | dies | Again | dies | dies | release | release | di
 WriterLost          | = | = | →Repair GoneL GoneL Cut | Cut | Cut | Cut | Cut | =
 WriterFenced        | = | = | →Repair | = | = | = | = | =
 Finished            | = | = | = | = | →Closing | = | = | =
-ShedUnbound         | = | →Gone unpin Shed | = | = | = | →Closing unpin Shed | = | =
+ShedUnbound         | = | unpin Shed | = | = | = | unpin Shed | = | =
 Tick                | = | = | = | = | = | = | = | =
 Tick, no credit     | = | →Gone unpin | →Closing unpin GoneL GoneL | →Closing unpin release | →Closing Stop | →Closing unpin Cut | Cut | =
 Tick, expired       | = | →Gone unpin | →Closing unpin GoneL GoneL | →Closing unpin release | Cut | →Closing unpin Cut | Cut | =

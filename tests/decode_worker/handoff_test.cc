@@ -270,7 +270,7 @@ TEST(Handoff, ATenantWhoseWritersAreLateToCloseIsRefusedAndNobodyElse) {
   }
 }
 
-TEST(Handoff, ShortMemoryShedsTheYoungestUnboundReservation) {
+TEST(Handoff, ShortMemoryShedsTheYoungestUnboundPin) {
   HandoffDriver d;
   for (int t : {1, 2, 3}) d.Do(d.MakeReserve(t));
   d.Bind(1, 3);
@@ -278,6 +278,18 @@ TEST(Handoff, ShortMemoryShedsTheYoungestUnboundReservation) {
   EXPECT_EQ(d.Find<ReservationShed>()->ticket, 2u);
   d.Do(ShedUnbound{}), d.Do(ShedUnbound{});
   EXPECT_EQ(d.Find<ReservationShed>(), nullptr) << "ticket 3 is bound";
+  d.Do(d.MakeOpen(0, 1, 2));
+  EXPECT_NE(d.Find<SendToWriter>(), nullptr) << "gone: what was pinned would be missing";
+  d.Do(d.MakeAttach(1, 0, 2));
+  EXPECT_TRUE(d.Find<StartSequence>()->recompute);
+}
+
+TEST(Handoff, AReservationThatPinsNothingIsNotShed) {
+  HandoffDriver d;
+  d.blocks.cached = 0;
+  d.Do(d.MakeReserve(1));
+  d.Do(ShedUnbound{});
+  EXPECT_EQ(d.Find<ReservationShed>(), nullptr);
 }
 
 TEST(Handoff, ASequenceWithoutRouterCreditStopsItself) {

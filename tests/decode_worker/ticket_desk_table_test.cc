@@ -224,7 +224,7 @@ Attach, no ticket in it      | Error(INVALID_ARGUMENT) | Error(INVALID_ARGUMENT)
 Relay cancel                 | = | = | = | →Closing GoneL | = | →Closing Stop -3 | = | = | =
 Relay ends                   | = | = | = | →Closing GoneL | = | →Closing Stop -3 | = | = | =
 Run to the end               | = | = | = | = | = | →Closing Answer Stop -3 | = | = | =
-Shed                         | NoRoom | →Gone NoRoom | NoRoom | NoRoom | NoRoom | NoRoom | →Closing NoRoom | NoRoom | NoRoom
+Shed                         | NoRoom | NoRoom | NoRoom | NoRoom | NoRoom | NoRoom | NoRoom | NoRoom | NoRoom
 Tick                         | = | = | = | = | = | = | = | = | =
 Tick, 4.5 s of silence       | = | = | = | →Running GoneL Cut Run | Cut | Cut | = | Cut | =
 Tick, no credit              | = | →Gone | →Closing GoneL | →Closing GoneL Cut Error(UNAVAILABLE) | →Closing -3 | →Closing Error(UNAVAILABLE) Stop -3 | →Closing | Cut | =

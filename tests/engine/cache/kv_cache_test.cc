@@ -123,6 +123,27 @@ TEST_F(KvCacheTest, SharedBlockIsCopiedBeforeItIsWritten) {
   EXPECT_EQ(copies.size(), 1u);  // a is alone now
 }
 
+TEST_F(KvCacheTest, WhoWritesBehindWhatIsBeingReadNeedsNoCopy) {
+  KvCache cache = Make(FakeLayout(64), {4});
+  SequenceKv kv = cache.Start("", "");
+  ASSERT_TRUE(cache.Grow(kv, 20));
+  std::vector<BlockCopy> copies;
+  std::vector<BlockTable> sources;
+  {
+    const SequenceKv reader = kv.ShareToRead();
+    EXPECT_EQ(cache.pool(0).owners(0), 2);
+    ASSERT_TRUE(cache.MakeWritable(kv, 20, 30, copies, sources));
+    EXPECT_TRUE(copies.empty());
+    kv.Clear();
+    EXPECT_EQ(cache.pool(0).used_blocks(), 1) << "the reader keeps it";
+    kv = reader.Share();
+    EXPECT_EQ(cache.pool(0).writers(0), 0) << "who shares with a reader reads";
+    kv.Clear();
+  }
+  EXPECT_EQ(cache.pool(0).used_blocks(), 0);
+  cache.CheckInvariants();
+}
+
 TEST_F(KvCacheTest, PartOfABlockIsReusedByCopy) {
   KvCache cache = Make(FakeLayout(64), {8});
   Fill(cache, Tokens(48 + 5));
