@@ -95,7 +95,7 @@ void EngineShell::MeasureRates(const engine::SchedulerLoad& load, TimePoint now)
 
 void EngineShell::Tick() {
   if (!role_ || tick_posted_.exchange(true)) return;
-  engine_.Post([this](engine::Scheduler& scheduler, TimePoint) {
+  engine_.PostBehind([this](engine::Scheduler& scheduler, TimePoint) {
     tick_posted_ = false;
     role_->OnTick(scheduler);
     if (when_role_idle_.empty() || !role_->Idle()) return;
@@ -113,7 +113,7 @@ int64_t EngineShell::LeakedBlocks(engine::Scheduler& scheduler) const {
 }
 
 void EngineShell::ReportLoad() {
-  engine_.Post([this](engine::Scheduler& scheduler, TimePoint now) {
+  engine_.PostBehind([this](engine::Scheduler& scheduler, TimePoint now) {
     book_.Tick(scheduler, now);
     const engine::SchedulerLoad load = scheduler.Load();
     MeasureRates(load, now);

@@ -36,6 +36,7 @@ struct StatsMessage {
 };
 struct TaskMessage {
   Engine::Task task;
+  bool behind = false;
 };
 struct DrainMessage {
   std::function<void()> drained;
@@ -123,8 +124,8 @@ class Engine::Threads {
   void RunScheduler() {
     while (!(ending_ && scheduler_.Idle() && !running_plan_.has_value())) {
       WaitForMessages();
-      for (Message& m : batch_) std::visit([this](auto& message) { Handle(message); }, m);
-      batch_.clear();
+      HandleBatch();
+      RunBehind();
       if (ending_) scheduler_.CancelAll(clock_.Now());  // what a task of this turn added, too
       if (scheduler_.RunningPlanAbandoned()) executor_.Cancel();
       StartStep();
@@ -158,6 +159,29 @@ class Engine::Threads {
       wake_.wait_for(lock, std::max(Duration(0), deadline - clock_.Now()), has_message);
     }
     batch_.swap(inbox_);
+  }
+
+  void HandleBatch() {
+    for (Message& m : batch_) {
+      auto* task = std::get_if<TaskMessage>(&m);
+      if (task != nullptr && task->behind) {
+        behind_.push_back(std::move(task->task));
+      } else {
+        std::visit([this](auto& message) { Handle(message); }, m);
+      }
+    }
+    batch_.clear();
+  }
+
+  /// However long this thread stood still before them: what has come since is taken first.
+  void RunBehind() {
+    if (behind_.empty()) return;
+    {
+      std::lock_guard lock(mutex_);
+      batch_.swap(inbox_);
+    }
+    HandleBatch();
+    for (const Engine::Task& task : std::exchange(behind_, {})) task(scheduler_, clock_.Now());
   }
 
   void StartStep() {
@@ -224,6 +248,7 @@ class Engine::Threads {
   Scheduler scheduler_;
   std::optional<StepPlan> running_plan_;
   std::vector<Message> batch_;
+  std::vector<Engine::Task> behind_;
   std::vector<SequenceOutput> pending_;
   std::vector<std::function<void()>> drained_;  ///< everybody who asked
   uint64_t committed_ = 0;
@@ -283,6 +308,8 @@ void Engine::Stats(std::function<void(const SchedulerLoad&)> answer) {
 }
 
 void Engine::Post(Task task) { threads_->Push(TaskMessage{std::move(task)}, false).IgnoreError(); }
+
+void Engine::PostBehind(Task task) { threads_->Push(TaskMessage{std::move(task), true}, false).IgnoreError(); }
 
 void Engine::Drain(std::function<void()> drained) {
   threads_->CloseRequests();

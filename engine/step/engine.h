@@ -58,6 +58,9 @@ class Engine {
   void Stats(std::function<void(const SchedulerLoad&)> answer);
   /// Never refused.
   void Post(Task task);
+  /// The same, behind all that has been posted when its turn comes: what looks at the clock and ends what nobody
+  /// renewed must not overtake the renewals.
+  void PostBehind(Task task);
   /// Refuses new requests from now on (Unavailable); `drained` is called once none lives.
   void Drain(std::function<void()> drained);
   /// Cancels everything, delivers the aborts and joins both threads. Idempotent. Not from a callback.

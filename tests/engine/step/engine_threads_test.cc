@@ -287,6 +287,30 @@ TEST(EngineThreads, ARequestThatSlipsInDuringShutdownDoesNotKeepItUp) {
   EXPECT_EQ(run.Now(2).finish, FinishReason::kAbort);
 }
 
+TEST(EngineThreads, WhatIsPostedBehindRunsAfterAllThatCameWhileTheThreadStoodStill) {
+  Running run;
+  std::latch stopped(1), goes_on(1);
+  std::promise<void> over;
+  std::vector<std::string> order;  // the scheduler thread's
+  run.engine->Post([&](Scheduler&, TimePoint) {
+    run.engine->PostBehind([&](Scheduler&, TimePoint) {
+      order.push_back("expiry of the next turn");
+      over.set_value();
+    });
+  });
+  run.engine->PostBehind([&](Scheduler&, TimePoint) { order.push_back("expiry"); });
+  run.engine->Post([&](Scheduler&, TimePoint) {
+    stopped.count_down();
+    goes_on.wait();
+  });
+  stopped.wait();
+  run.engine->Post([&](Scheduler&, TimePoint) { order.push_back("renewal"); });
+  goes_on.count_down();
+  Running::Await(over.get_future());
+  ASSERT_EQ(order.size(), 3u);
+  EXPECT_EQ(order[0], "renewal");
+}
+
 TEST(EngineThreads, EventsSayWhichUnitsBecameReadable) {
   Running run;
   const Request r = Endless(1, 70, 3);
