@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """What an abort storm costs those who stay: 500 streams under prefill/decode whose clients leave within a second, beside
 a steady closed-loop load. Prints the load's tokens/s before the storm, in each second after it, and the ratio; design goal:
-≥ 95 % within 5 s. Run by hand on a quiet machine: bench/abort_storm.py [--rounds 3] [--json FILE]"""
+≥ 95 % within 5 s. Every round is run beside a control round in which nobody comes and nobody leaves: the load's own drift is
+in both. Run by hand on a quiet machine: bench/abort_storm.py [--rounds 3] [--transports shm,tcp] [--json FILE]"""
 import argparse
 import json
 import pathlib
@@ -43,6 +44,7 @@ def measure(transport, cancels, clients, window):
         row["held_after_load_s"] = time.monotonic() - end
         row["leaked_blocks"] = c.metric("baton_leaked_kv_blocks")
         row["ratio"] = row["after_5s_tokens_per_s"] / before
+        row["requests"] = len(load.done)
         row["failed"] = len(load.failed)
         return row
 
@@ -53,19 +55,23 @@ def main():
     parser.add_argument("--clients", type=int, default=4)
     parser.add_argument("--window", type=float, default=5, help="seconds measured before and after")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--transports", default="shm,tcp")
     parser.add_argument("--json")
     options = parser.parse_args()
     rows = []
-    for transport in ("shm", "tcp"):
-        for _ in range(options.rounds):
-            row = measure(transport, options.cancels, options.clients, options.window)
+    transports = options.transports.split(",")
+    for transport in transports:
+        for cancels in [0, options.cancels] * options.rounds:
+            row = measure(transport, cancels, options.clients, options.window)
             rows.append(row)
             print(f"{transport}: {row['before_tokens_per_s']:.0f} tokens/s before, {row['cancels']} left in {row['left_in_s']:.2f} s, then "
                   + " ".join(f"{v:.0f}" for v in row["after_by_second"])
                   + f", after 5 s {row['after_5s_tokens_per_s']:.0f} ({100 * row['ratio']:.0f} %), leaked {row['leaked_blocks']:.0f}")
-    for transport in ("shm", "tcp"):
-        ratios = [row["ratio"] for row in rows if row["transport"] == transport]
-        print(f"{transport}: median {100 * statistics.median(ratios):.0f} % of the throughput before")
+    for transport in transports:
+        storm, control = ([row["ratio"] for row in rows if row["transport"] == transport and (row["cancels"] > 0) == stormy]
+                          for stormy in (True, False))
+        print(f"{transport}: median {100 * statistics.median(storm):.0f} % of the throughput before, "
+              f"{100 * statistics.median(control):.0f} % without a storm")
     if options.json:
         pathlib.Path(options.json).write_text(json.dumps({"rows": rows}, indent=1) + "\n")
 

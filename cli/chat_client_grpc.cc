@@ -48,9 +48,14 @@ class GrpcChatClient final : public ChatClient {
         stats.cached_tokens = chunk.usage().cached_tokens();
         stats.completion_tokens = chunk.usage().completion_tokens();
       }
-      if (chunk.has_timings()) stats.stages = StagesOf(chunk.timings());
     }
     const grpc::Status status = reader->Finish();
+    const auto trailer = context.GetServerTrailingMetadata();
+    if (const auto found = trailer.find("baton-timings-bin"); found != trailer.end()) {
+      v1::StageTimings timings;
+      if (timings.ParseFromArray(found->second.data(), static_cast<int>(found->second.size())))
+        stats.stages = StagesOf(timings);
+    }
     stats.total_ms = Milliseconds(clock_.Now() - start);
     if (!status.ok()) {
       return absl::Status(static_cast<absl::StatusCode>(status.error_code()),

@@ -127,12 +127,15 @@ void Sender::Begin(WriteOrder order, std::shared_ptr<BouncePool::Buffer> buffer,
     return events_.OnPush(prefill::Written{order.peer, order.lane, order.slot, why});
   }
   const Way way = Find(order.peer)->way;
+  int64_t kv_bytes = 0;  // without header, entries and padding: what the other side places
+  for (const uint32_t segment : order.segments)
+    kv_bytes += order.plan->SegmentBytes(order.plan->lanes()[order.lane.lane], static_cast<int>(segment));
   way.transport->Write(way.number, {order.lane, order.slot}, slot_bytes.first(*bytes),
-                       [this, buffer, bytes = *bytes, id = order.peer, lane = order.lane,
+                       [this, buffer, kv_bytes, id = order.peer, lane = order.lane,
                         slot = order.slot](const absl::Status& status) mutable {
                          buffer.reset();
                          if (status.ok())
-                           counters_.bytes += static_cast<int64_t>(bytes), ++counters_.slots;
+                           counters_.bytes += kv_bytes, ++counters_.slots;
                          else
                            Arrive(id, lane, 1);
                          events_.OnPush(prefill::Written{id, lane, slot, status});

@@ -31,6 +31,7 @@ EngineShell::EngineShell(const WorkerConfig& config, LoadedModel loaded, const H
       book_({.vocab_size = loaded_.model->config().vocab_size}, role_ ? role_->tickets() : nullptr),
       hub_(std::move(incarnation)),
       rates_at_(clock.Now()),
+      leak_blocks_(config.test_leaked_blocks),
       engine_(
           Options(config, loaded_), *loaded_.model, *loaded_.memory, *loaded_.ops, hasher_, clock,
           role_ ? role_->policy() : nullptr,
@@ -115,6 +116,10 @@ int64_t EngineShell::LeakedBlocks(engine::Scheduler& scheduler) const {
 void EngineShell::ReportLoad() {
   engine_.PostBehind([this](engine::Scheduler& scheduler, TimePoint now) {
     book_.Tick(scheduler, now);
+    if (leak_blocks_ > 0 && leak_.tables.empty()) {
+      leak_ = scheduler.cache().Start("", "");
+      scheduler.cache().Grow(leak_, leak_blocks_ * scheduler.cache().pool(0).tokens_per_block());
+    }
     const engine::SchedulerLoad load = scheduler.Load();
     MeasureRates(load, now);
     v1::Load wire = EncodeLoad(load);
@@ -143,6 +148,7 @@ void EngineShell::Shutdown() {
   down_ = true;
   if (role_) role_->StopThreads();
   engine_.Shutdown();
+  leak_.Clear();
   if (loaded_.channel && !std::exchange(channel_ended_, true))
     loaded_.channel->End().IgnoreError();  // or they are gone
   if (role_) role_->LetGo();

@@ -61,6 +61,7 @@ struct WorkerConfig {
   int64_t landing_slot_bytes = 1 << 20;
   double test_kv_fault_rate = 0;
   std::string test_failing_transport;
+  int32_t test_leaked_blocks = 0;
 
   // ---- streams
   int32_t router_timeout_ms = 5000;
@@ -135,6 +136,8 @@ void VisitFields(WorkerConfig& c, Visitor&& field) {
         "source");
   field("test-failing-transport", c.test_failing_transport, "",
         "for tests: a prefill worker damages its self-tests on this one");
+  field("test-leaked-blocks", c.test_leaked_blocks, "blocks",
+        "that nobody accounts for, so that the leak gauge is seen");
   field("router-timeout-ms", c.router_timeout_ms, "ms",
         "a router silent this long is gone: its sequences are cancelled");
   field("shutdown-timeout-ms", c.shutdown_timeout_ms, "ms", "how long a drain waits for running requests");

@@ -8,7 +8,7 @@ import time
 import unittest
 
 from harness import HELD, TINY, Cluster, in_parallel, run
-from test_promise_a import answer, requests
+from test_promise_a import answer, bits_of, path_of, requests
 
 HANDOFF = ["--local-prefill-max-tokens", 8]  # the model is so small that decode would compute most prompts itself
 PAIR = ["--prefill", 1, "--decode", 1, "--threads", 1, *HANDOFF]
@@ -196,6 +196,40 @@ class Disaggregated(unittest.TestCase):
 
     def test_decode_worker_stopped_under_load_over_tcp(self):
         self.kill_during_load("decode", signal.SIGSTOP, "tcp")
+
+    def test_with_one_of_each_a_lost_worker_costs_no_wrong_answer(self):
+        """The same text, or a clear error in time: the other computes the prompt, or the lost one comes back."""
+        bodies = self.bodies[:12]
+        for role, how in (("prefill", signal.SIGKILL), ("prefill", signal.SIGSTOP), ("decode", signal.SIGKILL), ("decode", signal.SIGSTOP)):
+            with self.subTest(role=role, how=how), Cluster(args=PAIR) as c:
+                answer(c, bodies[0])
+                before = c.metric("baton_kv_transfer_bytes_total")
+
+                def harm():
+                    while c.metric("baton_kv_transfer_bytes_total") == before:
+                        time.sleep(0.005)
+                    victim = c.workers(role)[0]
+                    os.kill(victim, how)
+                    time.sleep(3)  # the length of the stop is what is tested
+                    if how == signal.SIGSTOP:
+                        os.kill(victim, signal.SIGCONT)
+
+                thread = threading.Thread(target=harm)
+                thread.start()
+                started = time.monotonic()
+                got = in_parallel([lambda b=b: c.post(path_of(b), b) for b in bodies])
+                self.assertLess(time.monotonic() - started, 30)
+                thread.join()
+                for body, want, reply in zip(bodies, self.alone, got):
+                    if reply.status == 200:
+                        self.assertEqual(bits_of(reply.json()), want, f"{role} lost: {body}")
+                    else:
+                        self.assertIn(reply.status, (502, 503, 504), reply.body)
+                        self.assertTrue(reply.json()["error"]["message"])
+                print(f"    {role} {how.name}: {sum(r.status == 200 for r in got)} of {len(got)} right, "
+                      f"{sorted({r.json()['error']['message'] for r in got if r.status != 200})}", flush=True)
+                c.wait_until(lambda: c.metric("baton_worker_up") == 2, "both are there", 30)
+                wait_for_memory(c, f"the loss of the {role} worker")
 
     def test_client_that_leaves_frees_both_sides(self):
         with Cluster(args=PAIR) as c:

@@ -8,7 +8,7 @@ import threading
 import time
 import unittest
 
-from harness import Cluster, in_parallel
+from harness import Cluster, in_parallel, run
 from storm import prompt
 from test_disaggregated import PAIR, wait_for_memory
 
@@ -47,6 +47,9 @@ class Metrics(unittest.TestCase):
                 for role in ("prefill", "decode"):
                     for name in ("bytes_total", "seconds_total", "slots_total", "gigabytes_per_second"):
                         self.moves(c, "a handoff", f"baton_kv_transfer_{name}", role=role, transport=transport)
+                for name in ("bytes", "slots"):  # what was sent is what was placed
+                    sides = lambda: [total(c, f"baton_kv_transfer_{name}_total", role=role) for role in ("prefill", "decode")]
+                    c.wait_until(lambda: sides()[0] == sides()[1], f"{name} sent and placed: {sides()}", 5)
                 for stage in STAGES:
                     self.assertEqual(total(c, "baton_stage_seconds_count", stage=stage), 12, stage)
                 for stage in ("prefill", "first_decode", "decode"):
@@ -130,6 +133,12 @@ class Metrics(unittest.TestCase):
                     return
             self.fail("no slot was ever in quarantine")
 
+    def test_a_block_that_nobody_accounts_for_is_a_leak(self):
+        for role in ("prefill", "decode"):
+            with self.subTest(role=role), Cluster(args=[*PAIR, f"--{role}.test-leaked-blocks", 3]) as c:
+                self.assertEqual(ask(c, 2), [200] * 2)
+                c.wait_until(lambda: total(c, "baton_leaked_kv_blocks") == 3, "the gauge shows the leak", 10)
+
     def test_timings_of_a_request_are_in_its_answer(self):
         with Cluster(args=PAIR) as c:
             for fields in ({}, {"n": 3}, {"max_tokens": 1}):
@@ -139,6 +148,8 @@ class Metrics(unittest.TestCase):
             body = {**completion(8), "stream": True, "stream_options": {"include_usage": True}}
             last = c.post("/v1/completions", body).body.split("data: ")[-2]
             self.assertGreater(json.loads(last)["timings"]["prefill_ms"], 0)
+            chat = run(["chat", "--grpc", c.grpc, "--stats", "--message", prompt(9, 90), "--max-tokens", 8, "--temperature", 0])
+            self.assertRegex(chat.stdout, r"\[stages: .*\bprefill [0-9.]+ ms.*\bdecode [0-9.]+ ms", "the trailer of gRPC")
 
 
 def leaving_client(cluster, body):
