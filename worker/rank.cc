@@ -54,6 +54,7 @@ engine::ModelSource SourceOf(const WorkerConfig& config, const engine::RankPlace
       .path = config.model, .dummy_weights = config.load_format == "dummy", .dummy_seed = config.seed};
   source.block_size = config.block_size;
   source.place = place;
+  source.context_tokens = config.max_model_len;
   if (const auto available = AvailableMemoryBytes(); config.ranks() > 1 && available.has_value()) {
     source.memory_limit_bytes = *available / config.ranks();  // they load at once
   }

@@ -99,19 +99,12 @@ absl::Status LoadWeights(const WorkerConfig& config, StartUpProgress& progress, 
     progress.Set(phase, fraction);
     line.Show(phase, fraction);
   };
-  BATON_ASSIGN_OR_RETURN(loaded.model, engine::LoadModel(SourceOf(config, loaded.place), *loaded.ops,
-                                                         config.max_num_batched_tokens, report, links));
+  engine::ModelSource source = SourceOf(config, loaded.place);
+  source.given_up = &progress.given_up();
+  BATON_ASSIGN_OR_RETURN(loaded.model,
+                         engine::LoadModel(source, *loaded.ops, config.max_num_batched_tokens, report, links));
   const int64_t limit = loaded.model->config().max_position_embeddings;
-  if (config.max_model_len > limit) {
-    return absl::FailedPreconditionError(
-        StrCat("--max-model-len ", config.max_model_len, " is longer than the model's context of ", limit, " tokens"));
-  }
   loaded.max_model_len = static_cast<int32_t>(config.max_model_len > 0 ? config.max_model_len : limit);
-  if (loaded.max_model_len < 2) {
-    return absl::FailedPreconditionError(StrCat("a context of ", loaded.max_model_len,
-                                                " token has no room for a prompt and an answer (--max-model-len ",
-                                                config.max_model_len, ", the model's is ", limit, ")"));
-  }
   return absl::OkStatus();
 }
 

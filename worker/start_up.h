@@ -2,6 +2,7 @@
 // of its own while gRPC answers "loading"; progress may be read from any thread.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -17,7 +18,7 @@
 
 namespace baton::worker {
 
-/// Where a start-up is. Thread-safe.
+/// Where a start-up is, and whether anybody still wants it. Thread-safe.
 class StartUpProgress {
  public:
   struct View {
@@ -26,8 +27,12 @@ class StartUpProgress {
   };
   void Set(std::string_view phase, double fraction);
   View Get() const;
+  /// The model need not be loaded any more.
+  void GiveUp() { given_up_ = true; }
+  const std::atomic<bool>& given_up() const { return given_up_; }
 
  private:
+  std::atomic<bool> given_up_{false};
   mutable std::mutex mutex_;
   View view_{"resolve", 0};
 };

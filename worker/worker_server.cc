@@ -105,6 +105,7 @@ class WorkerServer::Parts {
     }
     changed_.notify_all();
     state_.GiveUpOnKey();
+    state_.progress().GiveUp();
     if (ranks_ && !WaitDrained(Duration::zero())) {  // a step may wait for a rank that does not answer
       for (engine::Communicator* link : {ranks_->links().world, ranks_->links().tensor}) {
         if (link != nullptr) link->Abort(absl::UnavailableError("the worker stops"));

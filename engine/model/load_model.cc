@@ -81,6 +81,20 @@ absl::Status CheckMemory(const ModelSource& source, const ModelConfig& config, c
       source.path, need, GiB(need), GiB(memory.device_bytes), max_tokens, GiB(activations), available, GiB(available)));
 }
 
+absl::Status CheckContext(const ModelSource& source, const ModelConfig& config) {
+  const int64_t limit = config.max_position_embeddings, asked = source.context_tokens;
+  if (asked > limit) {
+    return absl::FailedPreconditionError(
+        StrCat("--max-model-len ", asked, " is longer than the model's context of ", limit, " tokens"));
+  }
+  if (const int64_t tokens = asked > 0 ? asked : limit; tokens < 2) {
+    return absl::FailedPreconditionError(StrCat("a context of ", tokens,
+                                                " token has no room for a prompt and an answer (--max-model-len ",
+                                                asked, ", the model's is ", limit, ")"));
+  }
+  return absl::OkStatus();
+}
+
 struct Checked {
   Opened opened;
   KvLayout layout;
@@ -93,6 +107,7 @@ absl::StatusOr<Checked> OpenChecked(const ModelSource& source, const kernels::Op
   BATON_ASSIGN_OR_RETURN(out.opened, Open(source));
   const ModelConfig& config = out.opened.read.config;
   BATON_ASSIGN_OR_RETURN(out.layout, MakeKvLayout(config, traits.kv, source.block_size));
+  BATON_RETURN_IF_ERROR(CheckContext(source, config));
   BATON_RETURN_IF_ERROR(CheckPlace(config, source.place));
   BATON_RETURN_IF_ERROR(CheckWeights(source.path, config, *out.opened.weights));
   const int64_t available = source.memory_limit_bytes > 0
@@ -122,7 +137,8 @@ absl::StatusOr<std::unique_ptr<Model>> LoadModel(const ModelSource& source, kern
   ModelConfig& config = opened.read.config;
   config.digest = ModelDigest(opened.read.text, config, *opened.weights);
   report("read", 1);
-  BATON_ASSIGN_OR_RETURN(ModelWeights weights, LoadWeights(config, source.place, *opened.weights, ops, report));
+  BATON_ASSIGN_OR_RETURN(ModelWeights weights,
+                         LoadWeights(config, source.place, *opened.weights, ops, report, source.given_up));
   return Decoder::Create(std::move(config), std::move(checked.layout), std::move(weights), max_tokens, ops,
                          source.place, links);
 }

@@ -53,14 +53,17 @@ struct ModelSource {
   std::string path;            ///< HF directory or .gguf file
   bool dummy_weights = false;  ///< --load-format dummy: seeded random weights from config.json alone
   uint64_t dummy_seed = 0;
-  int block_size = kUnitTokens;    ///< tokens per KV block of the layout, a multiple of kUnitTokens
-  RankPlace place;                 ///< the rank that loads
+  int block_size = kUnitTokens;                 ///< tokens per KV block of the layout, a multiple of kUnitTokens
+  RankPlace place;                              ///< the rank that loads
+  int64_t context_tokens = 0;                   ///< --max-model-len: prompt and output; 0: as many as the model can
+  const std::atomic<bool>* given_up = nullptr;  ///< once true, packing ends with Cancelled; any thread sets it
   int64_t memory_limit_bytes = 0;  ///< what weights and activations may take; 0: what this host has available
 };
 
 /// Reads config and weights (mmap, this rank's slices only), packs them through `ops`. `max_tokens` bounds T per step.
 /// `links` are needed where `source.place` has neighbours.
 /// InvalidArgument: the files are wrong (with names, offsets, shapes) or the family is unknown; NotFound: no such path;
+/// FailedPrecondition: the model's context is not that long, or has no room for an answer (with both numbers);
 /// ResourceExhausted: does not fit in memory (with both numbers).
 absl::StatusOr<std::unique_ptr<Model>> LoadModel(const ModelSource& source, kernels::Ops& ops, int max_tokens,
                                                  const LoadProgress& progress, const RankLinks& links = {});

@@ -20,8 +20,8 @@ DType EmbeddingType(const WeightSource& source, const WeightRule& rule, DType co
 class WeightLoader {
  public:
   WeightLoader(const ModelConfig& config, const RankPlace& place, const WeightSource& source, kernels::Ops& ops,
-               const LoadProgress& progress)
-      : config_(config), place_(place), source_(source), ops_(ops), progress_(progress) {
+               const LoadProgress& progress, const std::atomic<bool>* given_up)
+      : config_(config), place_(place), source_(source), ops_(ops), progress_(progress), given_up_(given_up) {
     for (const WeightPart& part : PartsOf(config, place)) total_ += part.elements();
   }
   absl::StatusOr<ModelWeights> Load();
@@ -59,6 +59,7 @@ class WeightLoader {
   const WeightSource& source_;
   kernels::Ops& ops_;
   const LoadProgress& progress_;
+  const std::atomic<bool>* const given_up_;
   int64_t total_ = 0, done_ = 0;
   std::unique_ptr<char[]> scratch_;
   size_t scratch_bytes_ = 0;
@@ -69,6 +70,7 @@ class WeightLoader {
 
 absl::StatusOr<std::unique_ptr<PackedLinear>> WeightLoader::Linear(const std::vector<WeightPart>& parts,
                                                                    const std::vector<WeightPart>& biases) {
+  if (given_up_ != nullptr && *given_up_) return absl::CancelledError("loading was given up");
   int64_t rows = 0;
   const int64_t columns = parts[0].columns;
   DType type = source_.NativeType(parts[0].rule);
@@ -199,8 +201,9 @@ WeightMemory PlanWeightMemory(const ModelConfig& config, const RankPlace& place,
 }
 
 absl::StatusOr<ModelWeights> LoadWeights(const ModelConfig& config, const RankPlace& place, const WeightSource& source,
-                                         kernels::Ops& ops, const LoadProgress& progress) {
-  return WeightLoader(config, place, source, ops, progress).Load();
+                                         kernels::Ops& ops, const LoadProgress& progress,
+                                         const std::atomic<bool>* given_up) {
+  return WeightLoader(config, place, source, ops, progress, given_up).Load();
 }
 
 }  // namespace baton::engine

@@ -1,6 +1,7 @@
 // A model's weights on one device, packed; and what they will take before they are loaded.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <vector>
 
@@ -47,7 +48,9 @@ WeightMemory PlanWeightMemory(const ModelConfig& config, const RankPlace& place,
                               DType compute);
 
 /// Reads and packs the rank's part of every tensor; the source has been checked. Progress is "pack", by elements.
+/// Cancelled: `given_up` became true.
 absl::StatusOr<ModelWeights> LoadWeights(const ModelConfig& config, const RankPlace& place, const WeightSource& source,
-                                         kernels::Ops& ops, const LoadProgress& progress);
+                                         kernels::Ops& ops, const LoadProgress& progress,
+                                         const std::atomic<bool>* given_up = nullptr);
 
 }  // namespace baton::engine

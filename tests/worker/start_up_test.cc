@@ -82,6 +82,7 @@ TEST(StartUp, AContextLongerThanTheModelsIsRefusedWithBothNumbers) {
   const absl::Status s = StartUp(c, progress).status();
   EXPECT_TRUE(absl::IsFailedPrecondition(s)) << s;
   EXPECT_THAT(std::string(s.message()), AllOf(HasSubstr("--max-model-len 1000000"), HasSubstr("context of")));
+  EXPECT_EQ(progress.Get().phase, "read") << "before a large model's weights are";
 }
 
 TEST(StartUp, AContextOfOneTokenIsRefused) {

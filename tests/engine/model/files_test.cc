@@ -257,6 +257,22 @@ TEST(LoadModel, ProgressRunsFromReadToPackedOnce) {
       std::is_sorted(seen.begin() + 2, seen.end(), [](const auto& a, const auto& b) { return a.second < b.second; }));
 }
 
+TEST(LoadModel, WhatIsGivenUpIsNotPackedToTheEnd) {
+  auto ops = kernels::MakeCpuOps({});
+  ASSERT_TRUE(ops.ok());
+  std::atomic<bool> given_up{false};
+  double packed = 0;
+  auto report = [&](std::string_view phase, double fraction) {
+    if (phase != "pack") return;
+    packed = fraction;
+    given_up = true;
+  };
+  ModelSource source{.path = GoldenPath("qwen2"), .dummy_weights = true};
+  source.given_up = &given_up;
+  EXPECT_TRUE(absl::IsCancelled(LoadModel(source, **ops, 8, report).status()));
+  EXPECT_LT(packed, 0.5);
+}
+
 TEST(LoadModel, DigestFollowsConfigWeightsAndSeed) {
   auto digest = [](const ModelSource& source) { return (*PagedModel::Load(source))->model().config().digest; };
   const ModelSource dummy{.path = GoldenPath("llama2"), .dummy_weights = true, .dummy_seed = 1};
