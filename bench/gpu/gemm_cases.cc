@@ -78,7 +78,9 @@ KernelCase QuantCase(int m, int n, int k, int group) {
   host->zeros.assign(static_cast<size_t>(n) * (k / group), kZero);
   host->scales.assign(host->zeros.size(), kScale);
   host->x = RandomValues<bf16>(static_cast<size_t>(m) * k, 3);
-  const auto layout = cuda::LayOutQuantized({kBits, n, k, group, host->codes, host->scales, host->zeros});
+  // A name of its own: nvcc cannot take these braces as an argument in a template.
+  const kernels::QuantizedWeight weight{kBits, n, k, group, host->codes, host->scales, host->zeros};
+  const auto layout = cuda::LayOutQuantized(weight);
   auto words = std::make_shared<DeviceArray<px::U128>>(layout.words);
   auto meta = std::make_shared<DeviceArray<cuda::QuantMeta>>(layout.meta);
   auto dx = std::make_shared<DeviceArray<bf16>>(host->x),

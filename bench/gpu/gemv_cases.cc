@@ -106,7 +106,9 @@ KernelCase QuantGemvCase(int m, int n, int k, int group) {
   const std::vector<uint16_t> zeros(static_cast<size_t>(n) * (k / group), kZero);
   const std::vector<float> scales(zeros.size(), kScale);
   p->host_x = RandomValues<bf16>(static_cast<size_t>(m) * k, 3);
-  const auto layout = cuda::LayOutQuantized({kBits, n, k, group, p->codes, scales, zeros});
+  // A name of its own: nvcc cannot take these braces as an argument in a template.
+  const kernels::QuantizedWeight weight{kBits, n, k, group, p->codes, scales, zeros};
+  const auto layout = cuda::LayOutQuantized(weight);
   p->words = std::make_unique<DeviceArray<px::U128>>(layout.words);
   p->meta = std::make_unique<DeviceArray<cuda::QuantMeta>>(layout.meta);
   p->x = std::make_unique<DeviceArray<bf16>>(p->host_x);

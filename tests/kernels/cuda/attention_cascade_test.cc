@@ -7,14 +7,19 @@
 namespace baton::cuda_test {
 namespace {
 
+/// Not in the constructor that needs it: nvcc cannot take the braces there.
+cuda::DecodePlan PlanOf(const std::vector<int32_t>& row_start, const std::vector<int32_t>& lengths, int q_heads,
+                        int kv_heads) {
+  return cuda::PlanDecode({.row_start = row_start, .lengths = lengths, .q_heads = q_heads, .kv_heads = kv_heads});
+}
+
 /// Decode attention of one token of each sequence over a part of its tokens.
 template <typename Kv, int kDim>
 struct Pass {
   Pass(const AttentionCase<Kv, kDim>& c, const std::vector<int32_t>& starts, const std::vector<int32_t>& tokens)
       : row_start(starts),
         lengths(tokens),
-        plan(cuda::PlanDecode(
-            {.row_start = starts, .lengths = tokens, .q_heads = c.shape.q_heads, .kv_heads = c.shape.kv_heads})),
+        plan(PlanOf(starts, tokens, c.shape.q_heads, c.shape.kv_heads)),
         groups(plan.groups),
         items(plan.items),
         counts(std::vector<int32_t>{static_cast<int32_t>(plan.groups.size()), static_cast<int32_t>(plan.items.size())}),

@@ -63,7 +63,7 @@ void WithDrawnType(Draw& draw, Body&& body) {
 }
 
 TEST(CudaAttentionAnyShape, PrefillAndDecodeAreRightAndOfTheSameBits) {
-  Sweep(4, [](Draw& draw) {
+  Sweep(3, [](Draw& draw) {
     WithDrawnType(draw, [&]<typename Kv, int kDim>() {
       const AttentionShape shape = DrawShape(draw, draw.Chance(3) ? 90 : 6, 5200);
       SCOPED_TRACE(NameOf(shape, kDim, sizeof(Kv) == 1));
@@ -97,7 +97,7 @@ TEST(CudaAttentionAnyShape, PrefillAndDecodeAreRightAndOfTheSameBits) {
 }
 
 TEST(CudaAttentionAnyShape, TheFastFormsAreRight) {
-  Sweep(3, [](Draw& draw) {
+  Sweep(2, [](Draw& draw) {
     WithDrawnType(draw, [&]<typename Kv, int kDim>() {
       const AttentionShape shape = DrawShape(draw, 40, 2500);
       SCOPED_TRACE(NameOf(shape, kDim, sizeof(Kv) == 1));
@@ -122,7 +122,7 @@ TEST(CudaAttentionAnyShape, TheFastFormsAreRight) {
 }
 
 TEST(CudaAttentionAnyShape, DraftTreesAreRight) {
-  Sweep(3, [](Draw& draw) {
+  Sweep(2, [](Draw& draw) {
     WithDrawnType(draw, [&]<typename Kv, int kDim>() {
       AttentionShape shape = DrawShape(draw, 32, 2500);
       shape.tree = true;

@@ -1,5 +1,6 @@
 // Adding, gathering and capping rows, copying blocks, clearing digests: every element against its definition, and
 // nothing else is written.
+#include <algorithm>
 #include <cstring>
 #include <numeric>
 
@@ -124,10 +125,13 @@ TEST(CudaBeginUnits, ClearsTheUnitsWhoseFirstTokenIsWritten) {
     constexpr int kUnit = 16, kBlocks = 4;
     const int block = kUnit * draw.Int(1, 4), heads = draw.Size(9), units = block / kUnit;
     const int64_t stride = units * heads + 3;
-    std::vector<int32_t> slots(static_cast<size_t>(draw.Int(0, 50)));
+    std::vector<int32_t> slots(static_cast<size_t>(kBlocks * block));  // no token twice
+    std::iota(slots.begin(), slots.end(), 0);
+    std::shuffle(slots.begin(), slots.end(), draw.rng());
+    slots.resize(static_cast<size_t>(draw.Int(0, 50)));
     std::vector<uint64_t> want(kBlocks * stride, ~0ull);
     for (int32_t& slot : slots) {
-      slot = draw.Chance(8) ? -1 : draw.Int(0, kBlocks * block - 1);
+      if (draw.Chance(8)) slot = -1;
       if (slot < 0 || slot % kUnit != 0) continue;
       for (int h = 0; h < heads; ++h) want[slot / block * stride + slot % block / kUnit * heads + h] = 0;
     }
