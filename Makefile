@@ -3,7 +3,7 @@ MODEL ?= $(shell scripts/fetch_model.sh --path)
 PRESET ?= release
 ARGS ?=
 
-.PHONY: help setup build binary demo serve test cuda asan tsan fuzz lint format clean
+.PHONY: help setup build binary demo serve test cuda asan tsan asan-kernels tsan-kernels fuzz lint format clean
 
 help:
 	@echo 'make demo                     install what is missing, build, run a real model, stream two answers'
@@ -33,6 +33,10 @@ test: build
 
 asan tsan: setup
 	@scripts/sanitize.sh $@
+
+# The kernels on the emulator under a sanitizer, all of them: some minutes, by hand. The gate's lists have a part of them.
+asan-kernels tsan-kernels: setup
+	@scripts/sanitize.sh $(@:-kernels=) $$(sed 's/#.*//' cmake/sanitize-kernels.txt)
 
 fuzz: setup
 	@scripts/fuzz.sh

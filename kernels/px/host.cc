@@ -16,17 +16,18 @@ T& Slot(Warp& w, int lane) {
   return *reinterpret_cast<T*>(w.slots[lane].bytes);
 }
 
-void PerformCopies(std::vector<simt::AsyncCopy>& copies) {
-  for (const simt::AsyncCopy& c : copies) {
-    simt::NoteWrite(c.dst, static_cast<size_t>(c.bytes));
-    if (c.valid) {
-      simt::NoteRead(c.src, static_cast<size_t>(c.bytes));
-      std::memcpy(c.dst, c.src, static_cast<size_t>(c.bytes));
-    } else {
-      std::memset(c.dst, 0, static_cast<size_t>(c.bytes));
-    }
-  }
-  copies.clear();
+void Perform(simt::AsyncCopy& c) {
+  const simt::Unwatched emulator;
+  if (c.valid)
+    std::memcpy(c.dst, c.src, static_cast<size_t>(c.bytes));
+  else
+    std::memset(c.dst, 0, static_cast<size_t>(c.bytes));
+  c.performed = true;
+}
+/// The hardware copies at some time between the issue and the wait: a race with either is one.
+void NoteCopy(const simt::AsyncCopy& c) {
+  simt::NoteWrite(c.dst, static_cast<size_t>(c.bytes));
+  if (c.valid) simt::NoteRead(c.src, static_cast<size_t>(c.bytes));
 }
 
 void CheckAligned(const void* p, size_t bytes, const char* what, Where where) {
@@ -171,7 +172,7 @@ void* DynamicShared(size_t bytes, Where where) {
 }
 
 void SyncWarp(uint32_t mask, Where where) {
-  if (!simt::SyncSites::LeftOut(where)) CurrentBlock().Meet(mask, nullptr, 0, nullptr, "__syncwarp", where);
+  if (!simt::SyncSites::LeftOut(where)) CurrentBlock().Meet(mask, nullptr, 0, nullptr, "__syncwarp", where, true);
 }
 uint32_t ShuffleXorBits(uint32_t value, int lane_mask, uint32_t mask, Where where) {
   return DoShuffle(true, value, lane_mask, mask, where);
@@ -189,6 +190,7 @@ void CountGlobal(const void* p, size_t bytes, Where where) {
   CheckAligned(p, bytes, "global access", where);
   Block& block = CurrentBlock();
   if (block.accesses == nullptr) return;
+  const simt::Unwatched emulator;
   const simt::Thread& t = CurrentThread();
   block.accesses->Global(t.warp, t.lane, reinterpret_cast<uint64_t>(p), static_cast<int>(bytes), where);
 }
@@ -196,6 +198,7 @@ void CountShared(const void* p, size_t bytes, Where where) {
   Block& block = CurrentBlock();
   const uint32_t offset = block.SharedOffset(p, bytes, bytes, "shared access", where);
   if (block.accesses == nullptr) return;
+  const simt::Unwatched emulator;
   const simt::Thread& t = CurrentThread();
   block.accesses->Shared(t.warp, t.lane, offset, static_cast<int>(bytes), where);
 }
@@ -206,14 +209,19 @@ void CpAsync16(void* dst, const void* src, bool valid, Where where) {
   CheckAligned(src, 16, "cp.async source", where);
   ++block.counters.cp_async;
   if (block.accesses) {
+    const simt::Unwatched emulator;
     const simt::Thread& t = CurrentThread();
     block.accesses->Global(t.warp, t.lane, reinterpret_cast<uint64_t>(src), valid ? 16 : 0, where);
     CountShared(dst, 16, where);
   }
-  CurrentThread().open_copies.push_back({dst, src, 16, valid});
-  if (!block.policy.lazy()) PerformCopies(CurrentThread().open_copies);
+  simt::AsyncCopy copy{dst, src, 16, valid};
+  NoteCopy(copy);
+  if (!block.policy.lazy()) Perform(copy);
+  const simt::Unwatched emulator;
+  CurrentThread().open_copies.push_back(copy);
 }
 void CpAsyncCommit(Where) {
+  const simt::Unwatched emulator;
   simt::Thread& t = CurrentThread();
   t.copy_groups.push_back(std::move(t.open_copies));
   t.open_copies.clear();
@@ -222,7 +230,11 @@ void CpAsyncWaitGroups(size_t pending, Where where) {
   if (simt::SyncSites::LeftOut(where)) return;
   auto& groups = CurrentThread().copy_groups;
   while (groups.size() > pending) {
-    PerformCopies(groups.front());
+    for (simt::AsyncCopy& copy : groups.front()) {
+      NoteCopy(copy);
+      if (!copy.performed) Perform(copy);
+    }
+    const simt::Unwatched emulator;
     groups.pop_front();
   }
 }

@@ -1,5 +1,7 @@
 #include "kernels/px/host90.h"
 
+#include <algorithm>
+
 namespace baton::px {
 namespace {
 
@@ -30,9 +32,10 @@ void CompletePhase(MBarrier& m) {
 }
 
 void Arrive(uint64_t* barrier, int64_t bytes, const char* operation, Where where) {
+  const simt::Unwatched emulator;
   MBarrier& m = Find(barrier, operation, where);
   if (m.pending == 0) CurrentBlock().Fail(std::string(operation) + ": more arrivals than the mbarrier expects", where);
-  simt::NoteRelease(&m.sync);
+  simt::NoteRelease(&m.sync[m.phase & 1]);
   m.pending_bytes += bytes;
   --m.pending;
   CompletePhase(m);
@@ -55,24 +58,65 @@ void CompleteTma(Block& block, const BulkCopy& copy) {
     }
   }
   MBarrier& m = block.mbarriers[copy.barrier];
-  simt::NoteRelease(&m.sync);
+  if (copy.agent != nullptr) {
+    simt::AsAgent(copy.agent, [](void* sync) { simt::NoteRelease(sync); }, &m.sync[m.phase & 1]);
+    simt::EndAgent(copy.agent);
+  }
   m.pending_bytes -= static_cast<int64_t>(map.box_rows) * kRowBytes;
   CompletePhase(m);
 }
 
-/// Element (row, k) of an operand tile, addressed as the hardware does from the descriptor's fields.
-float Operand(const Block& block, uint64_t descriptor, int row, int k) {
+/// What a copy reads and writes, for ThreadSanitizer: from its issue on.
+struct TmaAccesses {
+  const Block& block;
+  const TensorMap2D& map;
+  const BulkCopy& copy;
+  static void Note(void* self) {
+    const auto& [block, map, copy] = *static_cast<TmaAccesses*>(self);
+    simt::NoteWrite(block.shared + copy.dst, static_cast<size_t>(map.box_rows) * kRowBytes);
+    const int first = std::max(copy.x, 0), last = std::min(copy.x + kTmaBoxColumns, map.columns);
+    for (int row = std::max(copy.y, 0); row < std::min(copy.y + map.box_rows, map.rows) && first < last; ++row)
+      simt::NoteRead(map.base + static_cast<size_t>(row) * map.row_stride + first, (last - first) * sizeof(bf16));
+  }
+};
+
+/// Where element (row, k) of an operand tile lies in shared memory, addressed as the hardware does from the
+/// descriptor's fields.
+uint32_t OperandOffset(uint64_t descriptor, int row, int k) {
   const auto start = static_cast<uint32_t>(descriptor & 0x3FFF) << 4;
   const auto stride = static_cast<uint32_t>(descriptor >> 32 & 0x3FFF) << 4;  // between groups of 8 rows
-  const uint32_t offset = Swizzle128(start + static_cast<uint32_t>(row >> 3) * stride +
-                                     static_cast<uint32_t>((row & 7) * kRowBytes + k * 2));
+  return Swizzle128(start + static_cast<uint32_t>(row >> 3) * stride +
+                    static_cast<uint32_t>((row & 7) * kRowBytes + k * 2));
+}
+float Operand(const Block& block, uint64_t descriptor, int row, int k) {
   uint16_t bits;
-  std::memcpy(&bits, block.shared + offset, 2);
+  std::memcpy(&bits, block.shared + OperandOffset(descriptor, row, k), 2);
   return Bf16BitsToFloat(bits);
 }
 
+constexpr int kWgmmaRows = 64, kWgmmaDepth = 16;
+
+/// The operands that a wgmma reads, for ThreadSanitizer: from its issue on. (Accumulators read in flight are found by
+/// the lazy policies.)
+struct WgmmaAccesses {
+  const Block& block;
+  WarpGroup& group;
+  static void Note(void* self) {
+    const auto& [block, group] = *static_cast<WgmmaAccesses*>(self);
+    const WarpGroupMma& op = group.next;
+    simt::NoteAcquire(&group.issued);
+    auto read = [&](uint64_t descriptor, int rows) {
+      for (int row = 0; row < rows; ++row)
+        for (int k = 0; k < kWgmmaDepth; k += 8)  // 16 bytes stay together
+          simt::NoteRead(block.shared + OperandOffset(descriptor, row, k), 16);
+    };
+    read(op.a_descriptor, kWgmmaRows);
+    read(op.b_descriptor, op.n);
+  }
+};
+
 void Execute(Block& block, const WarpGroupMma& op) {
-  constexpr int kRows = 64, kDepth = 16;
+  constexpr int kRows = kWgmmaRows, kDepth = kWgmmaDepth;
   std::vector<float> a(kRows * kDepth), b(static_cast<size_t>(kDepth) * op.n);
   for (int r = 0; r < kRows; ++r)
     for (int k = 0; k < kDepth; ++k) a[r * kDepth + k] = Operand(block, op.a_descriptor, r, k);
@@ -93,6 +137,7 @@ void Execute(Block& block, const WarpGroupMma& op) {
 }  // namespace
 
 void MbarrierInit(uint64_t* barrier, int arrivals, Where where) {
+  const simt::Unwatched emulator;
   Block& block = CurrentBlock();
   MBarrier& m = block.mbarriers[block.SharedOffset(barrier, 8, 8, "mbarrier.init", where)];
   m.count = m.pending = static_cast<uint32_t>(arrivals);
@@ -108,6 +153,7 @@ void MbarrierArriveExpect(uint64_t* barrier, int bytes, Where where) {
   Arrive(barrier, bytes, "mbarrier.arrive.expect_tx", where);
 }
 void MbarrierWait(uint64_t* barrier, uint32_t parity, Where where) {
+  const simt::Unwatched emulator;
   if (simt::SyncSites::LeftOut(where)) return;
   MBarrier& m = Find(barrier, "mbarrier.try_wait", where);
   if (!PhaseCompleted(&m, parity)) {
@@ -115,10 +161,11 @@ void MbarrierWait(uint64_t* barrier, uint32_t parity, Where where) {
                                " arrivals and " + std::to_string(m.pending_bytes) + " bytes missing";
     CurrentBlock().WaitUntil({PhaseCompleted, &m, parity, "mbarrier.try_wait", detail, where});
   }
-  simt::NoteAcquire(&m.sync);
+  simt::NoteAcquire(&m.sync[parity]);
 }
 
 void TmaLoad2D(void* dst, const TensorMap2D* map, int column, int row, uint64_t* barrier, Where where) {
+  const simt::Unwatched emulator;
   Block& block = CurrentBlock();
   BulkCopy copy;
   copy.complete = &CompleteTma;
@@ -130,6 +177,9 @@ void TmaLoad2D(void* dst, const TensorMap2D* map, int column, int row, uint64_t*
   copy.barrier = block.SharedOffset(barrier, 8, 8, "TMA", where);
   if (!Find(barrier, "TMA", where).fenced)
     block.Fail("TMA names an mbarrier whose initialization has not been fenced", where);
+  copy.agent = simt::BeginAgent();
+  TmaAccesses accesses{block, *map, copy};
+  simt::AsAgent(copy.agent, &TmaAccesses::Note, &accesses);
   if (block.policy.lazy())
     block.bulk_copies.push_back(copy);
   else
@@ -150,6 +200,9 @@ void WgmmaCommit(Where where) {
       [](Block&, WarpGroup& g, void*) {
         g.groups.push_back(std::move(g.open));
         g.open.clear();
+        if (g.agent != nullptr)
+          simt::AsAgent(g.agent, [](void* sync) { simt::NoteRelease(sync); }, &g.sync[g.committed % WarpGroup::kSyncs]);
+        ++g.committed;
       },
       nullptr, "wgmma.commit_group", where);
 }
@@ -160,12 +213,16 @@ void WgmmaWaitGroups(size_t pending, Where where) {
         while (g.groups.size() > *static_cast<size_t*>(context)) {
           for (const WarpGroupMma& op : g.groups.front()) Execute(block, op);
           g.groups.pop_front();
+          ++g.completed;
         }
         g.fenced = false;  // from here on the accumulators may be touched
       },
       &pending, "wgmma.wait_group", where);
+  WarpGroup& g = CurrentBlock().CurrentWarpGroup();
+  if (g.completed > 0) simt::NoteAcquire(&g.sync[(g.completed - 1) % WarpGroup::kSyncs]);
 }
 void WgmmaIssue(float* d, int n, uint64_t a, uint64_t b, bool accumulate, Where where) {
+  const simt::Unwatched emulator;
   Block& block = CurrentBlock();
   if (!block.CurrentWarpGroup().fenced) block.Fail("wgmma.mma_async without a wgmma.fence before it", where);
   WarpGroupMma& next = block.CurrentWarpGroup().next;
@@ -174,8 +231,12 @@ void WgmmaIssue(float* d, int n, uint64_t a, uint64_t b, bool accumulate, Where 
   next.b_descriptor = b;
   next.n = n;
   next.accumulate = accumulate;
+  simt::NoteRelease(&block.CurrentWarpGroup().issued);
   block.MeetWarpGroup(
       [](Block& owner, WarpGroup& g, void*) {
+        if (g.agent == nullptr) g.agent = simt::BeginAgent();
+        WgmmaAccesses accesses{owner, g};
+        simt::AsAgent(g.agent, &WgmmaAccesses::Note, &accesses);
         if (owner.policy.lazy())
           g.open.push_back(g.next);
         else

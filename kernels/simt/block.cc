@@ -35,6 +35,7 @@ std::string Line(const Where& where) {
 
 Block::Block(const GridShape& shape_in, Index3 index_in, const Policy& policy_in, size_t first_stack)
     : shape(shape_in), index(index_in), policy(policy_in) {
+  const Unwatched emulator;
   const unsigned n = shape.block.x * shape.block.y * shape.block.z;
   rng.seed(policy.seed * 1000003 + index.x + 977 * index.y + 7919 * index.z);
   const size_t rounded = (shape.shared_bytes + kSharedAlignment - 1) / kSharedAlignment * kSharedAlignment;
@@ -45,7 +46,7 @@ Block::Block(const GridShape& shape_in, Index3 index_in, const Policy& policy_in
   warps.resize((n + kWarpSize - 1) / kWarpSize);
   alive = static_cast<int>(n);
   if (policy.count) accesses = std::make_unique<AccessCounter>();
-  NoteRelease(this);
+  NoteRelease(&begun);
   for (unsigned i = 0; i < n; ++i) {
     Thread& t = threads[i];
     t.id = static_cast<int>(i);
@@ -58,20 +59,23 @@ Block::Block(const GridShape& shape_in, Index3 index_in, const Policy& policy_in
 }
 
 Block::~Block() {
+  const Unwatched emulator;
   for (Thread& t : threads) EndFiber(t.fiber);
+  for (const BulkCopy& copy : bulk_copies)
+    if (copy.agent != nullptr) EndAgent(copy.agent);
   std::free(shared);
 }
 
 void Block::Entry() {
   FiberEntered();
-  NoteAcquire(current_block);
+  NoteAcquire(&current_block->begun);
   current_block->shape.kernel(current_block->shape.arguments);
   Block& block = *current_block;
   Thread& t = *current_thread;
   for (const auto& group : t.copy_groups)
     if (!group.empty()) block.Fail("a thread exits with cp.async groups in flight", Where::current());
   if (!t.open_copies.empty()) block.Fail("a thread exits with uncommitted cp.async copies", Where::current());
-  NoteRelease(&block);
+  NoteRelease(&block.ended);
   t.done = true;
   SuspendFiber(t.fiber, true);
   __builtin_trap();
@@ -148,6 +152,7 @@ bool Block::SomeWaitAt(const char* operation) const {
 }
 
 Block::Stop Block::Run(bool stop_early) {
+  const Unwatched emulator;
   std::vector<size_t> order(warps.size());
   std::iota(order.begin(), order.end(), size_t{0});
   while (alive > 0) {
@@ -168,7 +173,7 @@ Block::Stop Block::Run(bool stop_early) {
       return Stop::kFailed;
     }
   }
-  NoteAcquire(this);
+  NoteAcquire(&ended);
   CheckCanary();
   if (accesses) {
     std::vector<int> lanes(warps.size(), 0);
@@ -209,6 +214,7 @@ std::string Block::DeadlockReport() const {
 }
 
 void Block::WaitUntil(Wait wait) {
+  const Unwatched emulator;
   Thread& t = *current_thread;
   if (wait.ready == nullptr) wait.ready = Always;
   t.wait = std::move(wait);
@@ -217,7 +223,8 @@ void Block::WaitUntil(Wait wait) {
 }
 
 void* Block::Meet(uint32_t mask, const void* in, size_t bytes, void (*combine)(Block&, Warp&), const char* operation,
-                  Where where) {
+                  Where where, bool orders_memory) {
+  const Unwatched emulator;
   Thread& t = *current_thread;
   Warp& w = warps[t.warp];
   if (!(mask >> t.lane & 1)) Fail(std::string(operation) + " by a lane that its mask leaves out", where);
@@ -236,40 +243,36 @@ void* Block::Meet(uint32_t mask, const void* in, size_t bytes, void (*combine)(B
   w.arrived_lanes |= 1u << t.lane;
   Barrier& b = w.meeting;
   const uint64_t generation = b.generation;
-  NoteRelease(&b.sync[generation & 1]);
+  if (orders_memory) NoteRelease(&b.sync[generation & 1]);
   if (w.arrived_lanes == mask) {
-    NoteAcquire(&b.sync[generation & 1]);
     if (combine != nullptr) combine(*this, w);
-    NoteRelease(&b.sync[generation & 1]);
     w.arrived_lanes = 0;
     ++b.generation;
   } else {
     WaitUntil({GenerationPassed, &b, generation, operation, {}, where});
   }
-  NoteAcquire(&b.sync[generation & 1]);
+  if (orders_memory) NoteAcquire(&b.sync[generation & 1]);
   return w.slots[t.lane].bytes;
 }
 
 WarpGroup& Block::CurrentWarpGroup() { return warp_groups[current_thread->warp / 4]; }
 
 void Block::MeetWarpGroup(void (*last)(Block&, WarpGroup&, void*), void* context, const char* operation, Where where) {
+  const Unwatched emulator;
   WarpGroup& g = CurrentWarpGroup();
   Barrier& b = g.meeting;
   const uint64_t generation = b.generation;
-  NoteRelease(&b.sync[generation & 1]);
   if (++b.arrived == 128) {
-    NoteAcquire(&b.sync[generation & 1]);
     last(*this, g, context);
-    NoteRelease(&b.sync[generation & 1]);
     b.arrived = 0;
     ++b.generation;
   } else {
     WaitUntil({GenerationPassed, &b, generation, operation, {}, where});
   }
-  NoteAcquire(&b.sync[generation & 1]);
 }
 
 void Block::BarrierArrive(int id, uint32_t count, Where where) {
+  const Unwatched emulator;
   Barrier& b = barriers[id];
   if (count % kWarpSize != 0) Fail("named barrier count " + std::to_string(count) + " is not a multiple of 32", where);
   if (b.arrived > 0 && b.expected != count)
@@ -283,6 +286,7 @@ void Block::BarrierArrive(int id, uint32_t count, Where where) {
 }
 
 void Block::BarrierSync(int id, uint32_t count, Where where) {
+  const Unwatched emulator;
   Barrier& b = barriers[id];
   const uint64_t generation = b.generation;
   BarrierArrive(id, count, where);

@@ -42,6 +42,7 @@ struct AsyncCopy {
   const void* src;
   int bytes;
   bool valid;
+  bool performed = false;
 };
 
 struct Thread {
@@ -85,8 +86,8 @@ struct MBarrier {
   uint32_t pending = 0;
   uint64_t phase = 0;
   int64_t pending_bytes = 0;
-  bool fenced = false;  ///< its initialization is known to TMA
-  uint64_t sync = 0;
+  bool fenced = false;    ///< its initialization is known to TMA
+  uint64_t sync[2] = {};  ///< ThreadSanitizer's, one per phase parity
 };
 
 /// One wgmma in flight: where each of the 128 threads keeps its accumulators, and the operands' descriptors.
@@ -102,6 +103,14 @@ struct WarpGroup {
   WarpGroupMma next;
   std::vector<WarpGroupMma> open;
   std::deque<std::vector<WarpGroupMma>> groups;
+  // ThreadSanitizer's: the agent that reads operands, in order.
+  static constexpr uint64_t kSyncs = 8;  ///< more than groups in flight
+  void* agent = nullptr;
+  uint64_t issued = 0, committed = 0, completed = 0;
+  uint64_t sync[kSyncs] = {};  ///< of committed group i % kSyncs
+  ~WarpGroup() {
+    if (agent != nullptr) EndAgent(agent);
+  }
 };
 
 /// A bulk copy in flight: `complete` moves the bytes and tells the mbarrier.
@@ -110,6 +119,7 @@ struct BulkCopy {
   alignas(8) unsigned char tensor[64] = {};  ///< the map, copied: the issuing thread may end before its copy
   int x = 0, y = 0;
   uint32_t dst = 0, barrier = 0;  ///< offsets in shared memory
+  void* agent = nullptr;          ///< ThreadSanitizer's
 };
 
 /// The launch a block belongs to.
@@ -137,10 +147,11 @@ class Block {
   }
 
   // ---- used by px on the current thread
-  /// Meets the other lanes of `mask`; `combine` runs once over all slots. Returns this lane's slot.
+  /// Meets the other lanes of `mask`; `combine` runs once over all slots. Returns this lane's slot. Only __syncwarp
+  /// orders the lanes' memory: the others do in fact, but promise nothing.
   void* Meet(uint32_t mask, const void* in, size_t bytes, void (*combine)(Block&, Warp&), const char* operation,
-             Where where);
-  /// All 128 threads of a warpgroup meet; `last` runs once.
+             Where where, bool orders_memory = false);
+  /// All 128 threads of a warpgroup meet; `last` runs once. Orders no memory.
   void MeetWarpGroup(void (*last)(Block&, WarpGroup&, void*), void* context, const char* operation, Where where);
   void BarrierSync(int id, uint32_t count, Where where);
   void BarrierArrive(int id, uint32_t count, Where where);
@@ -159,6 +170,7 @@ class Block {
   std::map<int, Barrier> barriers;
   std::map<uint32_t, MBarrier> mbarriers;
   std::vector<BulkCopy> bulk_copies;
+  uint64_t begun = 0, ended = 0;  ///< ThreadSanitizer's: what came before the block's threads, and what they did
   unsigned char* shared = nullptr;
   int alive = 0;
   bool dependency_met = true;

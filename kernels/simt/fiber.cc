@@ -29,6 +29,8 @@ void __tsan_acquire(void*);
 void __tsan_release(void*);
 void __tsan_read_range(void*, unsigned long);
 void __tsan_write_range(void*, unsigned long);
+void __tsan_ignore_thread_begin();
+void __tsan_ignore_thread_end();
 }
 #endif
 
@@ -67,6 +69,8 @@ struct SchedulerContext {
   void* asan_fake_stack = nullptr;
   const void* stack_bottom = nullptr;
   size_t stack_bytes = 0;
+  Fiber* running = nullptr;  ///< null: the scheduler itself
+  int unwatched = 0;
 };
 thread_local SchedulerContext scheduler;
 thread_local std::vector<char*> stacks;
@@ -100,6 +104,7 @@ void StartFiber(Fiber& fiber, void (*entry)()) {
   fiber.asan_fake_stack = nullptr;
 #ifdef BATON_SIMT_TSAN
   fiber.tsan = __tsan_create_fiber(0);
+  fiber.unwatched = 0;
 #endif
 }
 
@@ -110,6 +115,7 @@ void ResumeFiber(Fiber& fiber) {
 #ifdef BATON_SIMT_TSAN
   scheduler.tsan = __tsan_get_current_fiber();
   __tsan_switch_to_fiber(fiber.tsan, kTsanNoSync);
+  scheduler.running = &fiber;
 #endif
   baton_simt_switch(&scheduler.stack_pointer, fiber.stack_pointer);
 #ifdef BATON_SIMT_ASAN
@@ -125,6 +131,7 @@ void SuspendFiber(Fiber& fiber, bool last) {
 #endif
 #ifdef BATON_SIMT_TSAN
   __tsan_switch_to_fiber(scheduler.tsan, kTsanNoSync);
+  scheduler.running = nullptr;
 #endif
   baton_simt_switch(&fiber.stack_pointer, scheduler.stack_pointer);
 #ifdef BATON_SIMT_ASAN
@@ -140,7 +147,10 @@ void FiberEntered() {
 
 void EndFiber(Fiber& fiber) {
 #ifdef BATON_SIMT_TSAN
-  if (fiber.tsan != nullptr) __tsan_destroy_fiber(fiber.tsan);
+  if (fiber.tsan != nullptr) {
+    if (fiber.unwatched > 0) AsAgent(fiber.tsan, [](void*) { __tsan_ignore_thread_end(); }, nullptr);
+    __tsan_destroy_fiber(fiber.tsan);
+  }
 #endif
   fiber.tsan = nullptr;
 }
@@ -150,11 +160,31 @@ void NoteRelease(void* sync) { __tsan_release(sync); }
 void NoteAcquire(void* sync) { __tsan_acquire(sync); }
 void NoteRead(const void* p, size_t bytes) { __tsan_read_range(const_cast<void*>(p), bytes); }
 void NoteWrite(void* p, size_t bytes) { __tsan_write_range(p, bytes); }
+int& UnwatchedDepth() { return scheduler.running != nullptr ? scheduler.running->unwatched : scheduler.unwatched; }
+Unwatched::Unwatched() {
+  if (UnwatchedDepth()++ == 0) __tsan_ignore_thread_begin();
+}
+Unwatched::~Unwatched() {
+  if (--UnwatchedDepth() == 0) __tsan_ignore_thread_end();
+}
+void* BeginAgent() { return __tsan_create_fiber(0); }
+void AsAgent(void* agent, void (*accesses)(void*), void* context) {
+  void* self = __tsan_get_current_fiber();
+  __tsan_switch_to_fiber(agent, kTsanNoSync);
+  accesses(context);
+  __tsan_switch_to_fiber(self, kTsanNoSync);
+}
+void EndAgent(void* agent) { __tsan_destroy_fiber(agent); }
 #else
 void NoteRelease(void*) {}
 void NoteAcquire(void*) {}
 void NoteRead(const void*, size_t) {}
 void NoteWrite(void*, size_t) {}
+Unwatched::Unwatched() = default;
+Unwatched::~Unwatched() = default;
+void* BeginAgent() { return nullptr; }
+void AsAgent(void*, void (*)(void*), void*) {}
+void EndAgent(void*) {}
 #endif
 
 }  // namespace baton::simt

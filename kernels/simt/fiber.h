@@ -14,6 +14,7 @@ struct Fiber {
   char* stack = nullptr;          ///< kStackBytes, owned by the StackPool
   void* tsan = nullptr;           ///< ThreadSanitizer's handle
   void* asan_fake_stack = nullptr;
+  int unwatched = 0;  ///< Unwatched objects that live on it
 };
 
 /// Prepares `fiber` to run `entry` on its stack at the first ResumeFiber.
@@ -32,6 +33,24 @@ void NoteRelease(void* sync);
 void NoteAcquire(void* sync);
 void NoteRead(const void* p, size_t bytes);
 void NoteWrite(void* p, size_t bytes);
+
+/// While it lives the running fiber's accesses are the emulator's own: to ThreadSanitizer, which sees those of memcpy
+/// and the allocator even in code that is not instrumented, they are nobody's race. Note… have no effect meanwhile but
+/// for the edges, and for what an agent does.
+class Unwatched {
+ public:
+  Unwatched();
+  ~Unwatched();
+  Unwatched(const Unwatched&) = delete;
+  Unwatched& operator=(const Unwatched&) = delete;
+};
+
+/// What hardware does beside the threads, to ThreadSanitizer a fiber of its own: null, and nothing, in other builds.
+/// Its accesses come after what the thread that begins it has done until then.
+void* BeginAgent();
+/// Runs `accesses(context)` as the agent: Note… in it are the agent's.
+void AsAgent(void* agent, void (*accesses)(void*), void* context);
+void EndAgent(void* agent);
 
 /// Stacks of this OS thread, mapped once and reused by every block. Stack i is at the same address for ever.
 char* PooledStack(size_t index);
