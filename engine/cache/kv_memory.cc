@@ -109,7 +109,7 @@ absl::StatusOr<std::unique_ptr<KvMemory>> KvMemory::Create(const KvLayout& layou
       memory->buffers_.push_back(std::move(buffer));
     }
     memory->views_.push_back(memory->ViewOf(group, num_blocks[g], static_cast<char*>(at)));
-    given_at += bytes;
+    if (!given.empty()) given_at += bytes;
   }
   return memory;
 }
