@@ -35,6 +35,7 @@ class FaultyTransport final : public Transport {
   int wait_fd() const override { return inner_->wait_fd(); }
 
  private:
+  void FlipBit(std::vector<std::byte>& slot);
   void Damage(std::vector<std::byte>& slot);
 
   const std::unique_ptr<Transport> inner_;

@@ -288,27 +288,30 @@ TEST(EngineThreads, ARequestThatSlipsInDuringShutdownDoesNotKeepItUp) {
 }
 
 TEST(EngineThreads, WhatIsPostedBehindRunsAfterAllThatCameWhileTheThreadStoodStill) {
-  Running run;
-  std::latch stopped(1), goes_on(1);
+  struct Stand {  // of the scheduler thread
+    std::latch stands{1}, goes_on{1};
+    void operator()() {
+      stands.count_down();
+      goes_on.wait();
+    }
+  };
+  Stand before, beside;
   std::promise<void> over;
-  std::vector<std::string> order;  // the scheduler thread's
-  run.engine->Post([&](Scheduler&, TimePoint) {
-    run.engine->PostBehind([&](Scheduler&, TimePoint) {
-      order.push_back("expiry of the next turn");
-      over.set_value();
-    });
+  std::vector<std::string> order;  // the scheduler thread's, until it is over
+  Running run;
+  run.engine->Post([&](Scheduler&, TimePoint) { before(); });
+  before.stands.wait();
+  run.engine->PostBehind([&](Scheduler&, TimePoint) {
+    order.push_back("expiry");
+    over.set_value();
   });
-  run.engine->PostBehind([&](Scheduler&, TimePoint) { order.push_back("expiry"); });
-  run.engine->Post([&](Scheduler&, TimePoint) {
-    stopped.count_down();
-    goes_on.wait();
-  });
-  stopped.wait();
+  run.engine->Post([&](Scheduler&, TimePoint) { beside(); });  // taken in the same turn
+  before.goes_on.count_down();
+  beside.stands.wait();
   run.engine->Post([&](Scheduler&, TimePoint) { order.push_back("renewal"); });
-  goes_on.count_down();
+  beside.goes_on.count_down();
   Running::Await(over.get_future());
-  ASSERT_EQ(order.size(), 3u);
-  EXPECT_EQ(order[0], "renewal");
+  EXPECT_EQ(order, (std::vector<std::string>{"renewal", "expiry"}));
 }
 
 TEST(EngineThreads, EventsSayWhichUnitsBecameReadable) {
