@@ -37,12 +37,10 @@ BlockTable BlockTable::Share() const {
 }
 
 BlockTable BlockTable::ShareToRead() const {
-  BlockTable copy;
-  copy.pool_ = pool_;
-  copy.blocks_ = blocks_;
-  copy.released_front_ = released_front_;
-  copy.reads_ = true;
-  for (int32_t i = released_front_; i < size(); ++i) pool_->AddOwner(blocks_[static_cast<size_t>(i)], true);
+  BlockTable copy = Share();
+  if (std::exchange(copy.reads_, true)) return copy;
+  for (int32_t i = released_front_; i < size(); ++i)
+    ++pool_->readers_[static_cast<size_t>(blocks_[static_cast<size_t>(i)])];
   return copy;
 }
 

@@ -30,23 +30,18 @@ int32_t EventGroup(const KvLayout& layout) {
 
 int32_t CeilDiv(int32_t a, int32_t b) { return (a + b - 1) / b; }
 
+SequenceKv ShareBy(BlockTable (BlockTable::*share)() const, const SequenceKv& kv) {
+  SequenceKv copy;
+  for (const BlockTable& t : kv.tables) copy.tables.push_back((t.*share)());
+  copy.cursor = kv.cursor.Share();
+  copy.handed_over_tokens = kv.handed_over_tokens;
+  return copy;
+}
+
 }  // namespace
 
-SequenceKv SequenceKv::Share() const {
-  SequenceKv copy;
-  for (const BlockTable& t : tables) copy.tables.push_back(t.Share());
-  copy.cursor = cursor.Share();
-  copy.handed_over_tokens = handed_over_tokens;
-  return copy;
-}
-
-SequenceKv SequenceKv::ShareToRead() const {
-  SequenceKv copy;
-  for (const BlockTable& t : tables) copy.tables.push_back(t.ShareToRead());
-  copy.cursor = cursor.Share();
-  copy.handed_over_tokens = handed_over_tokens;
-  return copy;
-}
+SequenceKv SequenceKv::Share() const { return ShareBy(&BlockTable::Share, *this); }
+SequenceKv SequenceKv::ShareToRead() const { return ShareBy(&BlockTable::ShareToRead, *this); }
 
 void SequenceKv::Clear() {
   tables.clear();
