@@ -61,13 +61,16 @@ class Metrics(unittest.TestCase):
         args = [*PAIR, "--max-num-seqs", 2, "--prefill.max-num-batched-tokens", 16]
         with Cluster(args=args) as c:
             seen = set()
-            over = threading.Event()
-            load = threading.Thread(target=lambda: (ask(c, 40, words=20, max_tokens=60), over.set()))
-            load.start()
             wanted = {"queue_prefill", "prefill", "queue_decode", "decode"}
-            while not over.is_set() and not wanted <= seen:
-                seen |= {labels["stage"] for labels, value in samples(c, "baton_queue_depth") if value > 0}
-            load.join()
+            for _ in range(10):  # a queue may be empty whenever it is looked at
+                over = threading.Event()
+                load = threading.Thread(target=lambda: (ask(c, 40, words=20, max_tokens=60), over.set()))
+                load.start()
+                while not over.is_set() and not wanted <= seen:
+                    seen |= {labels["stage"] for labels, value in samples(c, "baton_queue_depth") if value > 0}
+                load.join()
+                if wanted <= seen:
+                    break
             self.assertLessEqual(wanted, seen)
             self.assertEqual({labels["stage"] for labels, _ in samples(c, "baton_queue_depth")}, wanted | {"transfer"})
             c.wait_until(lambda: total(c, "baton_queue_depth") == 0, "all queues are empty again", 5)
