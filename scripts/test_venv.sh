@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A virtual environment under build/ with the public clients that the cluster tests run (openai, langchain-openai).
+# A virtual environment under build/ with the public clients that the cluster tests run (openai, langchain-openai, locust, schemathesis).
 # Never needed to run Baton; without a package index the tests that use it are skipped with that reason.
 set -euo pipefail
 cd "$(dirname "$0")/.."

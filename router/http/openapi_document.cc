@@ -1,5 +1,6 @@
 // The OpenAPI description, put together from the shapes that its operations share.
 #include <initializer_list>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -12,46 +13,88 @@ namespace {
 constexpr std::string_view kInfo =
     R"("openapi":"3.1.0","info":{"title":"Baton","version":"v1","license":{"name":"Apache-2.0","identifier":"Apache-2.0"}})";
 
+#define BATON_TOKEN_ID R"({"type":"integer","minimum":0,"maximum":2147483647})"
+
+/// A property of a JSON body; its schema is without the braces.
+struct Property {
+  std::string_view name;
+  std::string_view schema;
+};
+constexpr std::string_view kString = R"("type":"string")";
+constexpr std::string_view kBoolean = R"("type":"boolean")";
+constexpr std::string_view kCount = R"("type":"integer","minimum":0,"maximum":2147483647)";
+
+// Everywhere a null is a field left out, so PropertyText() adds it.
 // Properties of chat and text completions alike: sampling, then what the answer holds.
-constexpr std::string_view kShared = R"("model":{"type":"string"},
-"temperature":{"type":"number","minimum":0},"top_p":{"type":"number","minimum":0,"maximum":1},
-"top_k":{"type":"integer","minimum":-1},"min_p":{"type":"number","minimum":0,"maximum":1},
-"presence_penalty":{"type":"number","minimum":-2,"maximum":2},
-"frequency_penalty":{"type":"number","minimum":-2,"maximum":2},
-"repetition_penalty":{"type":"number","exclusiveMinimum":0},
-"logit_bias":{"type":"object","additionalProperties":{"type":"number","minimum":-100,"maximum":100}},
-"allowed_token_ids":{"type":"array","items":{"type":"integer"}},"min_tokens":{"type":"integer","minimum":0},
-"max_tokens":{"type":"integer","minimum":0},
-"stop":{"oneOf":[{"type":"string","minLength":1},{"type":"array","items":{"type":"string","minLength":1}}]},
-"stop_token_ids":{"type":"array","items":{"type":"integer"}},"ignore_eos":{"type":"boolean"},
-"seed":{"type":"integer"},"n":{"type":"integer","minimum":1},"prompt_logprobs":{"type":"integer","minimum":0},
-"skip_special_tokens":{"type":"boolean"},"include_stop_str_in_output":{"type":"boolean"},
-"priority":{"type":"integer"},"request_id":{"type":"string"},"cache_salt":{"type":"string","minLength":1},
-"stream":{"type":"boolean"},"echo":{"type":"boolean"},
-"stream_options":{"type":"object","properties":{"include_usage":{"type":"boolean"},
-"continuous_usage_stats":{"type":"boolean"}}},"return_token_ids":{"type":"boolean"},
-"return_tokens_as_token_ids":{"type":"boolean"},"return_seed":{"type":"boolean"},
-"add_special_tokens":{"type":"boolean"})";
+constexpr Property kShared[] = {
+    {"model", kString},
+    {"temperature", R"("type":"number","minimum":0)"},
+    {"top_p", R"("type":"number","exclusiveMinimum":0,"maximum":1)"},
+    {"top_k", R"("type":"integer","minimum":-1,"maximum":2147483647)"},
+    {"min_p", R"("type":"number","minimum":0,"maximum":1)"},
+    {"presence_penalty", R"("type":"number","minimum":-2,"maximum":2)"},
+    {"frequency_penalty", R"("type":"number","minimum":-2,"maximum":2)"},
+    {"repetition_penalty", R"("type":"number","exclusiveMinimum":0)"},
+    {"logit_bias",
+     R"("type":"object","propertyNames":{"pattern":"^[0-9]+$"},"additionalProperties":{"type":"number","minimum":-100,"maximum":100})"},
+    {"allowed_token_ids", R"("type":"array","minItems":1,"items":)" BATON_TOKEN_ID},
+    {"min_tokens", kCount},
+    {"max_tokens", kCount},
+    {"stop",
+     R"("anyOf":[{"type":"string","minLength":1},{"type":"array","maxItems":64,"items":{"type":"string","minLength":1}}])"},
+    {"stop_token_ids", R"("type":"array","items":)" BATON_TOKEN_ID},
+    {"ignore_eos", kBoolean},
+    {"seed", R"("type":"integer","minimum":-9223372036854775808,"maximum":18446744073709551615)"},
+    {"n", R"("type":"integer","minimum":1,"maximum":2147483647)"},
+    {"prompt_logprobs", kCount},
+    {"skip_special_tokens", kBoolean},
+    {"include_stop_str_in_output", kBoolean},
+    {"priority", R"("type":"integer","minimum":-2147483648,"maximum":2147483647)"},
+    {"request_id", kString},
+    {"cache_salt", R"("type":"string","minLength":1)"},
+    {"stream", kBoolean},
+    {"echo", kBoolean},
+    {"stream_options",
+     R"("type":"object","properties":{"include_usage":{"type":["boolean","null"]},"continuous_usage_stats":{"type":["boolean","null"]}})"},
+    {"return_token_ids", kBoolean},
+    {"return_tokens_as_token_ids", kBoolean},
+    {"return_seed", kBoolean},
+    {"add_special_tokens", kBoolean},
+};
 
-// How a chat becomes a prompt: also of /tokenize.
-constexpr std::string_view kChatPrompt = R"("messages":{"type":"array","minItems":1,"items":{"type":"object",
-"required":["role"],"properties":{"role":{"type":"string"},"content":{}}}},
-"add_generation_prompt":{"type":"boolean"},"continue_final_message":{"type":"boolean"},
-"chat_template_kwargs":{"type":"object"},"reasoning_effort":{"type":"string"})";
+// How a chat becomes a prompt: also of /tokenize. Only an assistant's message may be without content.
+constexpr Property kChatPrompt[] = {
+    {"messages",
+     R"("type":"array","minItems":1,"items":{"type":"object","required":["role"],"properties":{"role":{"type":"string"},)"
+     R"("content":{"anyOf":[{"type":["string","null"]},{"type":"array","items":{"type":"object","required":["type","text"],)"
+     R"("properties":{"type":{"enum":["text","input_text"]},"text":{"type":"string"}}}}]}},)"
+     R"("if":{"properties":{"role":{"const":"assistant"}}},"else":{"required":["content"],)"
+     R"("properties":{"content":{"type":["string","array"]}}}})"},
+    {"add_generation_prompt", kBoolean},
+    {"continue_final_message", kBoolean},
+    {"chat_template_kwargs", R"("type":"object")"},
+    {"reasoning_effort", kString},
+};
 
-constexpr std::string_view kChatOnly = R"("max_completion_tokens":{"type":"integer","minimum":1},
-"logprobs":{"type":"boolean"},"top_logprobs":{"type":"integer","minimum":0},"tools":{"type":"array"},
-"tool_choice":{})";
+constexpr Property kChatOnly[] = {
+    {"max_completion_tokens", R"("type":"integer","minimum":1,"maximum":2147483647)"},
+    {"logprobs", kBoolean},
+    {"top_logprobs", kCount},
+    {"tools", R"("type":"array","minItems":1)"},
+    {"tool_choice", ""},
+};
 
-constexpr std::string_view kTextOnly = R"("prompt":{"oneOf":[{"type":"string"},
-{"type":"array","items":{"type":"integer"}},{"type":"array","items":{"type":"string"}},
-{"type":"array","items":{"type":"array","items":{"type":"integer"}}}]},"logprobs":{"type":"integer","minimum":0})";
+constexpr Property kTextOnly[] = {
+    {"prompt", R"("anyOf":[{"type":"string"},{"type":"array","minItems":1,"items":)" BATON_TOKEN_ID
+               R"(},{"type":"array","minItems":1,"items":{"type":"string"}},)"
+               R"({"type":"array","minItems":1,"items":{"type":"array","minItems":1,"items":)" BATON_TOKEN_ID "}}]"},
+    {"logprobs", kCount},
+};
 
-constexpr std::string_view kTokenizeOnly = R"("model":{"type":"string"},"add_special_tokens":{"type":"boolean"},
-"prompt":{"type":"string"},"return_token_strs":{"type":"boolean"})";
+constexpr Property kTokenizeOnly[] = {
+    {"model", kString}, {"add_special_tokens", kBoolean}, {"prompt", kString}, {"return_token_strs", kBoolean}};
 
-constexpr std::string_view kDetokenize = R"("model":{"type":"string"},
-"tokens":{"type":"array","items":{"type":"integer"}})";
+constexpr Property kDetokenize[] = {{"model", kString}, {"tokens", R"("type":"array","items":)" BATON_TOKEN_ID}};
 
 constexpr std::string_view kModelParameter =
     R"("parameters":[{"name":"model","in":"path","required":true,"schema":{"type":"string"}}])";
@@ -72,11 +115,26 @@ std::string Get(std::string_view path, std::string_view summary, std::string_vie
                 "}}");
 }
 
-/// `required`: a property's name, or empty; `properties`: lists of properties of the JSON body.
+std::string PropertyText(const Property& property, bool required) {
+  constexpr std::string_view kType = R"("type":")";
+  std::string_view schema = property.schema;
+  if (required || schema.empty()) return StrCat("\"", property.name, "\":{", schema, "}");
+  if (!schema.starts_with(kType)) return StrCat("\"", property.name, R"(":{"anyOf":[{"type":"null"},{)", schema, "}]}");
+  schema.remove_prefix(kType.size());
+  const size_t end = schema.find('"');
+  return StrCat("\"", property.name, R"(":{"type":[")", schema.substr(0, end), R"(","null"])", schema.substr(end + 1),
+                "}");
+}
+
+/// `required`: a property's name, or empty; `lists`: properties of the JSON body.
 std::string Post(std::string_view path, std::string_view summary, std::string_view required,
-                 std::initializer_list<std::string_view> properties) {
+                 std::initializer_list<std::span<const Property>> lists) {
   std::string all;
-  for (const std::string_view some : properties) all += StrCat(all.empty() ? "" : ",", some);
+  for (const std::span<const Property> list : lists) {
+    for (const Property& property : list) {
+      all += StrCat(all.empty() ? "" : ",", PropertyText(property, property.name == required));
+    }
+  }
   return StrCat("\"", path, R"(":{"post":{"summary":")", summary, R"(","requestBody":{"required":true,"content":)",
                 R"({"application/json":{"schema":{"type":"object",)",
                 required.empty() ? "" : StrCat(R"("required":[")", required, "\"],"), R"("properties":{)", all,

@@ -97,6 +97,18 @@ class PublicClients(unittest.TestCase):
             self.assertGreater(int(total["Request Count"]), 8)
             self.assertEqual(total["Failure Count"], "0")
 
+    def test_schemathesis(self):
+        """What /openapi.json says is what the server does: no 5xx, no bad request accepted, no answer it does not describe. Whether
+        every request of the schema is taken is not asked: it cannot say that min_tokens must not exceed max_tokens."""
+        with Cluster(args=["--max-model-len", 64]) as c, tempfile.TemporaryDirectory() as folder:
+            command = [VENV.parent / "schemathesis", "run", c.url + "/openapi.json", "--generation-deterministic", "--max-examples", "40",
+                       "--workers", "1", "--request-timeout", "60", "--continue-on-failure", "--no-color",
+                       "--exclude-checks", "positive_data_acceptance"]
+            env = {k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy")}
+            result = subprocess.run(command, capture_output=True, text=True, timeout=300, env=env, cwd=folder)
+            self.assertEqual(result.returncode, 0, result.stdout[-6000:] + result.stderr[-3000:])
+            self.assertRegex(result.stdout, r"Tested: 1[0-9]")
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)
