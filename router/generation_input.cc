@@ -3,6 +3,7 @@
 #include <sys/random.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <utility>
 
@@ -99,11 +100,17 @@ MaybeError FitContext(const WorkerFacts& facts, const SamplingOptions& defaults,
   return std::nullopt;
 }
 
-// A seed is drawn at admission, so that every attempt of the request draws the same numbers.
+// A seed is drawn at admission, so that every attempt of the request draws the same numbers. The kernel is asked for
+// many at once.
 uint64_t DrawSeed() {
-  uint64_t seed = 0;
-  BATON_CHECK(getrandom(&seed, sizeof seed, 0) == sizeof seed);
-  return seed & 0x7fffffffffffffffull;
+  constexpr size_t kAtOnce = 32;  // getrandom gives up to 256 bytes without being interrupted
+  thread_local std::array<uint64_t, kAtOnce> drawn;
+  thread_local size_t left = 0;
+  if (left == 0) {
+    BATON_CHECK(getrandom(drawn.data(), sizeof drawn, 0) == sizeof drawn);
+    left = kAtOnce;
+  }
+  return drawn[--left] & 0x7fffffffffffffffull;
 }
 
 }  // namespace

@@ -11,6 +11,7 @@ packages=(
   libsimdjson-dev nlohmann-json3-dev libyaml-cpp-dev libcli11-dev libspdlog-dev         # formats, flags, logs
   libucx-dev                                                                            # KV transfer
   prometheus-cpp-dev                                                                    # metrics
+  libmimalloc-dev                                                                       # the allocator
   libgtest-dev libgmock-dev                                                             # tests
   python3 python3-pip python3-venv                                                      # the model's package, cluster tests
 )

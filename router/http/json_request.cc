@@ -162,6 +162,7 @@ std::variant<CompletionRequest, ApiError> ParseChatRequest(std::string_view body
   CompletionRequest r;
   r.chat = true;
   ChatFields chat;
+  chat.prompt.messages_json.reserve(body.size());
   bool has_stream_options = false;
   for (auto [key, value] : document.root) {
     if (value.is_null()) continue;
