@@ -2,10 +2,10 @@
 
 #include <openssl/crypto.h>
 #include <openssl/sha.h>
-#include <strings.h>
 
 #include <fstream>
 
+#include "absl/strings/match.h"
 #include "common/status.h"
 #include "common/str_cat.h"
 
@@ -38,8 +38,7 @@ absl::StatusOr<ApiKeys> ApiKeys::Load(const std::vector<std::string>& keys, cons
 bool ApiKeys::Allows(std::string_view authorization) const {
   if (open()) return true;
   constexpr std::string_view kScheme = "Bearer ";
-  if (authorization.size() < kScheme.size() || strncasecmp(authorization.data(), kScheme.data(), kScheme.size()) != 0)
-    return false;
+  if (!absl::StartsWithIgnoreCase(AbslView(authorization), AbslView(kScheme))) return false;
   const Digest given = DigestOf(authorization.substr(kScheme.size()));
   int matches = 0;
   for (const Digest& digest : digests_) matches |= CRYPTO_memcmp(digest.data(), given.data(), given.size()) == 0;

@@ -14,7 +14,7 @@ ChoiceText::ChoiceText(const Tokenizer& tokenizer, const Generation& generation,
 std::string ChoiceText::Append(int32_t token, bool is_text) {
   if (stopped()) return "";
   ++tokens_;
-  const std::string text = is_text ? detokenizer_.Append(token) : "";
+  std::string text = is_text ? detokenizer_.Append(token) : "";
   if (tokens_ <= min_tokens_) return text;  // stop strings are looked for after min_tokens only
   return matcher_.Append(text);
 }

@@ -6,6 +6,7 @@
 #include <ctime>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 #include <thread>
 
 #include "gmock/gmock.h"
@@ -148,6 +149,20 @@ TEST_F(Files, TokensOfTheConfigAreAdded) {
   const auto tokenizer = Load();
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
   EXPECT_THAT(*(*tokenizer)->Encode("<new>", false), ElementsAre((*tokenizer)->vocab_size() - 1));
+}
+
+// The crate panics where some of its parts end early.
+TEST_F(Files, AFileThatEndsEarlyIsTheFilesFaultWhereverItEnds) {
+  std::ostringstream whole;
+  whole << std::ifstream(folder_ + "/tokenizer.json").rdbuf();
+  const std::string text = whole.str();
+  const size_t dense = std::min<size_t>(text.size() - 2, 700);
+  for (size_t length = 0; length + 2 < text.size(); length += length < dense ? 1 : 197) {
+    Write("tokenizer.json", text.substr(0, length));
+    const absl::Status status = Load().status();
+    ASSERT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << length << " bytes: " << status;
+    ASSERT_THAT(std::string(status.message()), HasSubstr(folder_ + "/tokenizer.json: ")) << length << " bytes";
+  }
 }
 
 TEST_F(Files, BadFilesAreNamed) {

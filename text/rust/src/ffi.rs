@@ -1,6 +1,8 @@
 //! What every entry of the C ABI shares: views of foreign memory, owned buffers, errors, and the panic barrier.
 
-use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::cell::{Cell, RefCell};
+use std::panic::{catch_unwind, set_hook, take_hook, AssertUnwindSafe};
+use std::sync::Once;
 
 pub const INVALID_ARGUMENT: i32 = 3;
 pub const RESOURCE_EXHAUSTED: i32 = 8;
@@ -81,14 +83,42 @@ pub struct ErrorOut {
     message: Owned<u8>,
 }
 
+thread_local! {
+    static GUARDED: Cell<u32> = const { Cell::new(0) }; // catches around what runs here
+    static PANIC: RefCell<String> = const { RefCell::new(String::new()) }; // the last one's message and place
+}
+
+/// Err: what it panicked with, and where. Nothing is printed: who called says it.
+fn caught<T>(body: impl FnOnce() -> T) -> Result<T, String> {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let others = take_hook();
+        set_hook(Box::new(move |info| {
+            if GUARDED.get() == 0 {
+                return others(info);
+            }
+            let payload = info.payload();
+            let text = payload.downcast_ref::<String>().map(String::as_str).or(payload.downcast_ref::<&str>().copied());
+            let place = info.location().map_or(String::new(), |l| {
+                let file = l.file().rsplit('/').next().unwrap_or_default();
+                format!(" ({file}:{})", l.line())
+            });
+            PANIC.set(format!("{}{place}", text.unwrap_or("no message")));
+        }));
+    });
+    GUARDED.set(GUARDED.get() + 1);
+    let outcome = catch_unwind(AssertUnwindSafe(body));
+    GUARDED.set(GUARDED.get() - 1);
+    outcome.map_err(|_| PANIC.take())
+}
+
 /// Runs `body`; an error or a panic is written to `error` and `fallback` is returned.
 ///
 /// # Safety
 /// `error` must be null or writable.
 pub unsafe fn guard<T>(error: *mut ErrorOut, fallback: T, body: impl FnOnce() -> Outcome<T>) -> T {
-    let outcome = catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
-        Err(Failure { code: INTERNAL, message: format!("text library panicked: {}", text.unwrap_or("no message")) })
+    let outcome = caught(body).unwrap_or_else(|panic| {
+        Err(Failure { code: INTERNAL, message: format!("text library panicked: {panic}") })
     });
     match outcome {
         Ok(value) => value,
@@ -101,7 +131,13 @@ pub unsafe fn guard<T>(error: *mut ErrorOut, fallback: T, body: impl FnOnce() ->
     }
 }
 
+/// As `body`, which reads a file that somebody else wrote: the crates panic at some contents, and then it is the file that
+/// is wrong.
+pub fn reading<T>(body: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
+    caught(body).unwrap_or_else(|panic| invalid(format!("the tokenizer library cannot read it: {panic}")))
+}
+
 /// Runs `body` where nothing can be reported; a panic gives `fallback`.
 pub fn quiet<T>(fallback: T, body: impl FnOnce() -> T) -> T {
-    catch_unwind(AssertUnwindSafe(body)).unwrap_or(fallback)
+    caught(body).unwrap_or(fallback)
 }

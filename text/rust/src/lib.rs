@@ -14,7 +14,7 @@ mod strftime;
 mod template;
 mod tokenizer;
 
-use ffi::{guard, quiet, slice, ErrorOut, Owned, Str};
+use ffi::{guard, quiet, reading, slice, ErrorOut, Owned, Str};
 use template::{RenderInput, Template};
 use tokenizer::{Affixes, Handle, Table};
 
@@ -26,14 +26,14 @@ pub unsafe extern "C" fn bt_tokenizer_from_json(
     error: *mut ErrorOut,
 ) -> *mut Handle {
     guard(error, std::ptr::null_mut(), || {
-        let handle = tokenizer::from_json(json.bytes(), extra_tokens_json.bytes(), &*affixes)?;
+        let handle = reading(|| tokenizer::from_json(json.bytes(), extra_tokens_json.bytes(), &*affixes))?;
         Ok(Box::into_raw(Box::new(handle)))
     })
 }
 
 #[no_mangle]
 pub unsafe extern "C" fn bt_tokenizer_from_gguf(gguf: *const gguf::Gguf, error: *mut ErrorOut) -> *mut Handle {
-    guard(error, std::ptr::null_mut(), || Ok(Box::into_raw(Box::new(gguf::build(&*gguf)?))))
+    guard(error, std::ptr::null_mut(), || Ok(Box::into_raw(Box::new(reading(|| gguf::build(&*gguf))?))))
 }
 
 #[no_mangle]
