@@ -134,7 +134,7 @@ GrpcServer::GrpcServer(std::unique_ptr<Inner> inner) : inner_(std::move(inner)) 
 absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(Options options, ExecutorPool& pool,
                                                               GenerationService& service, const ApiKeys& keys,
                                                               RequestIds& ids) {
-  if (const absl::Status status = CanBind(options.host, options.port); !status.ok()) return status;
+  if (absl::Status status = CanBind(options.host, options.port); !status.ok()) return status;
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   auto inner = std::make_unique<Inner>(pool, service, keys, ids, options.version);
