@@ -1,7 +1,8 @@
 # Precompiled headers: what nearly every source includes is parsed once per kind of target instead of once per source.
-# GCC only: the sanitizer builds (clang) go without, so a source that forgets an include is still found.
+# With GCC, and under ThreadSanitizer (clang), whose build takes a third less that way. AddressSanitizer's and the fuzz
+# targets' builds go without, so a source that forgets an include is still found.
 set(precompiled_default OFF)
-if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND NOT BATON_SANITIZE)
+if((CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND NOT BATON_SANITIZE) OR BATON_SANITIZE STREQUAL "thread")
   set(precompiled_default ON)
 endif()
 option(BATON_PRECOMPILED_HEADERS "Parse common headers once" ${precompiled_default})
@@ -9,6 +10,9 @@ option(BATON_PRECOMPILED_HEADERS "Parse common headers once" ${precompiled_defau
 if(BATON_PRECOMPILED_HEADERS)
   set(common_headers <algorithm> <atomic> <chrono> <cstdint> <functional> <map> <memory> <mutex> <optional> <span> <string>
     <string_view> <thread> <utility> <variant> <vector> <absl/status/statusor.h> <absl/strings/str_cat.h>)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+    add_compile_options("SHELL:-Xclang -fno-pch-timestamp")  # ccache's condition for clang
+  endif()
   file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/precompiled.cc CONTENT "// Carries precompiled headers.\n")
   add_library(baton_library_headers OBJECT ${CMAKE_BINARY_DIR}/precompiled.cc)
   target_precompile_headers(baton_library_headers PRIVATE ${common_headers})
