@@ -111,7 +111,7 @@ std::string Cluster::Run() {
   if (scenario_.router_dies_ms > 0) time_.After(milliseconds(scenario_.router_dies_ms), [this] { router_->Vanish(); });
   for (int r = 0; r < scenario_.requests; ++r) {
     asked_.push_back(MakeGeneration(r, scenario_, time_, asked_.empty() ? nullptr : &asked_.back()));
-    time_.After(time_.Between(milliseconds(1), milliseconds(500)), [this, r] {
+    time_.After(time_.Between(milliseconds(1), milliseconds(scenario_.arrive_ms)), [this, r] {
       router_->Ask(asked_[static_cast<size_t>(r)]);
       if (time_.Chance(scenario_.leave)) router_->Leave(time_.Between(milliseconds(0), milliseconds(300)));
     });

@@ -36,13 +36,15 @@ ClusterScenario ClusterScenario::FromSeed(uint64_t seed) {
   if (pick(0, 3) == 0) s.requests += pick(2, 6), s.us_per_token = kind == 0 ? 50 : pick(50, 150);  // a queue
   if (kind != 0 && pick(0, 1) == 0) s.no_room_ms = 200;
   if (pick(0, 2) == 0) s.busy = rate(0.1);
-  if (seed % 5 == 2) {  // chunks begin inside blocks that are being sent, and what sends them is late
-    s.chunk = 16, s.prefill_block = 64;
-    s.busy = std::max(s.busy, 0.3);
-  }
   if (pick(0, 2) == 0) s.most_turns = kind == 0 ? 8 : pick(6, 60), s.piece_bytes = 256;
   if (s.die + s.stop > 0 && pick(0, 3) == 0) s.expiry_ms = pick(600, 1500);
   if (kind != 0 && pick(0, 7) == 0) s.router_dies_ms = pick(1, 600);
+  if (seed % 5 == 2) {  // chunks begin inside blocks that are being sent by a late thread, and others want those blocks
+    s.chunk = pick(0, 1) == 0 ? 16 : 48, s.prefill_block = 64, s.prefill_blocks = 24, s.landing_slots = pick(2, 6);
+    s.longest = 160, s.requests = std::max(s.requests, 6), s.arrive_ms = 10;
+    s.us_per_token = pick(30, 200), s.most_turns = pick(1, 2);  // lanes are bound long before a prompt is computed
+    s.busy = std::max(s.busy, 0.3);
+  }
   return s;
 }
 
@@ -51,13 +53,14 @@ std::string ClusterScenario::Text() const {
     return StrCat("drop ", f.drop, " duplicate ", f.duplicate, " delay ", f.delay, " reorder ", f.reorder, " truncate ",
                   f.truncate, " corrupt ", f.corrupt);
   };
-  return StrCat(
-      "seed ", seed, ": ", prefills, "P ", decodes, "D, ", requests, " requests to ", longest, " tokens, blocks ",
-      prefill_blocks, "x", prefill_block, " and ", decode_blocks, "x", decode_block, window > 0 ? ", window" : "", ", ",
-      landing_slots, " slots, ", receiver_writes ? "the receiver writes" : "the sender writes", ", ", us_per_token,
-      " us a token, tickets for ", expiry_ms, " ms, busy ", busy, ", ", most_turns, " turns; lanes ", faults(lanes),
-      "; control ", faults(control), "; slots damaged ", slot_damage, ", die ", die, ", stop ", stop, ", cut ", cut,
-      ", leave ", leave, router_dies_ms > 0 ? StrCat(", the router dies after ", router_dies_ms, " ms") : "");
+  return StrCat("seed ", seed, ": ", prefills, "P ", decodes, "D, ", requests, " requests to ", longest,
+                " tokens, blocks ", prefill_blocks, "x", prefill_block, " and ", decode_blocks, "x", decode_block,
+                window > 0 ? ", window" : "", ", ", landing_slots, " slots, ",
+                receiver_writes ? "the receiver writes" : "the sender writes", ", ", us_per_token,
+                " us a token, chunks of ", chunk, ", asked within ", arrive_ms, " ms, tickets for ", expiry_ms,
+                " ms, busy ", busy, ", ", most_turns, " turns; lanes ", faults(lanes), "; control ", faults(control),
+                "; slots damaged ", slot_damage, ", die ", die, ", stop ", stop, ", cut ", cut, ", leave ", leave,
+                router_dies_ms > 0 ? StrCat(", the router dies after ", router_dies_ms, " ms") : "");
 }
 
 }  // namespace baton::sim

@@ -21,6 +21,7 @@ struct ClusterScenario {
   bool receiver_writes = false;  ///< else the sender writes landing memory
   uint32_t local_prefill_tokens = 0;
   int us_per_token = 10;              ///< of a step
+  int arrive_ms = 500;                ///< between the first request and the last, at most
   int expiry_ms = 6000;               ///< of tickets
   int no_room_ms = 20000;             ///< PushOptions::no_room_after
   double busy = 0;                    ///< share of a transfer thread's turns that come late

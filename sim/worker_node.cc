@@ -88,7 +88,7 @@ void WorkerNode::TransferTurn() {
   }
 }
 
-/// Plans a step and runs it; its layers are reported half way, its tokens at its end.
+/// Plans a step and runs it; it writes KV and reports its layers half way, its tokens at its end.
 void WorkerNode::Step() {
   step_posted_ = false;
   engine::Scheduler& scheduler = engine_->scheduler();
@@ -97,9 +97,12 @@ void WorkerNode::Step() {
   if (plan->empty()) return;
   executing_ = true;
   engine_->executor().ClearCancel();
-  auto result = std::make_shared<engine::StepResult>(engine_->executor().Execute(*plan).value());
+  auto result = std::make_shared<engine::StepResult>();
   const Duration half = microseconds(200) + plan->total_tokens * microseconds(plant_.scenario.us_per_token);
-  Post(half, [this, plan] { OnLayers(*plan); });
+  Post(half, [this, plan, result] {
+    *result = engine_->executor().Execute(*plan).value();
+    OnLayers(*plan);
+  });
   Post(2 * half, [this, plan, result] {
     executing_ = false;
     OnOutputs(engine_->scheduler().Commit(*plan, *result, time_.Now()), plan->step);
