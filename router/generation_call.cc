@@ -150,7 +150,7 @@ uint32_t GenerationCall::RemainingMs(TimePoint now) const {
 
 void GenerationCall::Do(ReserveOn action) {
   constexpr uint32_t kExpiryMs =
-      120000;  // of the ticket, until it is attached; renewed by nothing: a longer wait is a new attempt
+      3600000;  // of a ticket without a deadline, until it is attached: credit ends it before
   reserve_sent_ = services_.clock.Now();
   decode_worker_ = action.decode;
   const uint32_t left = RemainingMs(reserve_sent_);

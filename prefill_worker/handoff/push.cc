@@ -142,9 +142,10 @@ void Push::CutSilentPeers() {
 }
 
 void Push::TickJob(PushJob& job) {
-  if (!job.stopped && now_ >= job.stop_at && !job.Over()) {
+  const bool late = now_ >= job.stop_at, refused = job.computed && job.Opening();
+  if (!job.stopped && late && !refused && !job.Over()) {
     Stop(job, absl::DeadlineExceededError("the ticket's deadline is near"));
-  } else if (!job.stopped && job.Opening() && now_ >= job.no_room_at) {
+  } else if (!job.stopped && refused && (late || now_ >= job.no_room_at)) {
     Stop(job, absl::ResourceExhaustedError("the decode worker has no room for the KV"), /*no_room=*/true);
   }
   for (uint32_t i = 0; i < job.lanes.size(); ++i) {

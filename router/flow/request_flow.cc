@@ -83,6 +83,7 @@ void RequestFlow::Reserved(const LegKey& key, const ReserveResult& result, TimeP
   if (!result.status.ok()) {
     ticket_ = false;
     Fail failure{result.status, result.retry_after_ms, result.queue_ms};
+    if (awaits_room_ && absl::IsResourceExhausted(result.status)) return TryWhereRoomIs(failure, now);
     if (WorthRetrying(result.status.code())) return TryElsewhere(failure, now);
     return FailWith(std::move(failure));
   }
@@ -116,11 +117,11 @@ void RequestFlow::PrefillEnded(const LegKey& key, PrefillResult result, bool sco
   }
   if (!result.status.ok()) {
     const Fail failure{result.status, 0, 0};
-    if (result.no_room) return TryElsewhere(failure, now);
+    if (result.no_room) return TryWhereRoomIs(failure, now);
     const auto code = result.status.code();
     if (code == absl::StatusCode::kInvalidArgument || code == absl::StatusCode::kDeadlineExceeded) {
       CancelLegs();
-      return FailWith(failure);
+      return FailWith(awaits_room_ && absl::IsDeadlineExceeded(result.status) ? last_failure_ : failure);
     }
     EndPrefillLeg();
     if (static_cast<int32_t>(epoch_) >= limits_.max_attempts) return AttachTicket({}, now);
@@ -160,6 +161,7 @@ void RequestFlow::PrefillChosen(std::optional<WorkerId> prefill, TimePoint now) 
 
 /// All choices on the ticket's worker: with the KV of the prefill leg that drew `first`, or without one.
 void RequestFlow::AttachTicket(std::vector<FirstToken> first, TimePoint now) {
+  awaits_room_ = false;
   state_ = first.empty() ? State::kAttached : State::kStreaming;
   shared_leg_left_ = false;
   const uint64_t gen = ++last_attach_gen_;
@@ -180,6 +182,7 @@ void RequestFlow::EndPrefillLeg() {
 }
 
 void RequestFlow::Attach(TimePoint now) {
+  awaits_room_ = false;
   ++attempt_;
   last_news_ = now;
   state_ = started_output() ? State::kStreaming : State::kAttached;
@@ -210,7 +213,14 @@ void RequestFlow::Attach(TimePoint now) {
 
 void RequestFlow::NoWorker(const absl::Status& status, uint32_t retry_after_ms, bool soon, TimePoint now) {
   if (state_ != State::kPicking) return;
-  if (failed_before_ && !last_was_unavailable()) soon = false;  // a full worker's answer is the client's at once
+  if (!full_.empty()) {  // nobody else: those are asked again
+    std::erase_if(excluded_, [this](WorkerId id) { return std::ranges::find(full_, id) != full_.end(); });
+    full_.clear();
+    state_ = State::kWaiting;
+    return Arm(now);
+  }
+  const bool refused = failed_before_ && !awaits_room_;
+  if (refused && !last_was_unavailable()) soon = false;  // a full worker's answer is the client's at once
   if (soon && limits_.failover_wait.count() > 0) {
     if (!wait_until_) wait_until_ = now + limits_.failover_wait;
     if (now < *wait_until_) {
@@ -218,7 +228,7 @@ void RequestFlow::NoWorker(const absl::Status& status, uint32_t retry_after_ms, 
       return Arm(now);
     }
   }
-  if (failed_before_) return FailWith(last_failure_);
+  if (refused) return FailWith(last_failure_);
   FailWith(Fail{status, retry_after_ms, 0});
 }
 
@@ -302,6 +312,23 @@ void RequestFlow::WorkerLost(WorkerId worker, const absl::Status& why, TimePoint
 
 // The current legs are given up; another worker continues, or the request fails with `failure`.
 void RequestFlow::TryElsewhere(const Fail& failure, TimePoint now) {
+  LeaveWorker(failure, now);
+  awaits_room_ = false;
+  if (static_cast<int32_t>(attempt_ - rounds_without_room_) >= limits_.max_attempts) return FailWith(failure);
+  actions_.push_back(PickWorker{true});
+}
+
+// A full decode worker is a queue. Another one, else the same again, for as long as the request may take: nobody
+// failed, so this is no attempt and costs no budget. What was computed is in the prefill worker's cache.
+void RequestFlow::TryWhereRoomIs(const Fail& failure, TimePoint now) {
+  full_.push_back(worker_);
+  LeaveWorker(failure, now);
+  awaits_room_ = true;
+  ++rounds_without_room_;
+  actions_.push_back(PickWorker{false});
+}
+
+void RequestFlow::LeaveWorker(const Fail& failure, TimePoint now) {
   CancelLegs();
   excluded_.push_back(worker_);
   worker_ = prefill_ = WorkerId{};
@@ -309,10 +336,8 @@ void RequestFlow::TryElsewhere(const Fail& failure, TimePoint now) {
   failed_before_ = true;
   failed_at_ = now;
   for (Choice& c : choices_) c.attach_gen = 0;
-  if (static_cast<int32_t>(attempt_) >= limits_.max_attempts) return FailWith(failure);
   state_ = State::kPicking;
   Arm(now);
-  actions_.push_back(PickWorker{true});
 }
 
 void RequestFlow::CancelLegs() {
@@ -409,7 +434,9 @@ void RequestFlow::Timer(TimePoint now) {
   }
   if (!over.empty()) {
     if (running) CancelLegs();
-    return FailWith(Fail{absl::DeadlineExceededError(over), 0, 0});
+    if (!awaits_room_) return FailWith(Fail{absl::DeadlineExceededError(over), 0, 0});
+    return FailWith(
+        Fail{absl::ResourceExhaustedError(StrCat(over, ", and ", last_failure_.status.message())), 1000, 0});
   }
   if (WaitsForClient()) last_news_ = now;
   if (running && limits_.idle_token_timeout.count() > 0 && now - last_news_ >= limits_.idle_token_timeout) {
@@ -422,7 +449,7 @@ void RequestFlow::Timer(TimePoint now) {
   if (state_ == State::kWaiting) {
     state_ = State::kPicking;
     if (last_was_unavailable() && now - failed_at_ >= kExcludedFor) excluded_.clear();
-    actions_.push_back(PickWorker{failed_before_});
+    actions_.push_back(PickWorker{failed_before_ && !awaits_room_});
     return;
   }
   Arm(now);

@@ -8,8 +8,9 @@
 //
 // With a pair (prefill, decode): kPicking ──PairChosen──► kReserving ──Reserved──► kPrefilling ──PrefillEnded──► the
 // first tokens are the client's, kStreaming. A prefill leg that fails goes to another prefill worker at the next epoch;
-// when there is none the decode worker computes the prompt itself. Short prompts it computes at once (kAttached). After
-// the first token a lost decode worker is a migration as above: another one continues without a prefill leg.
+// when there is none the decode worker computes the prompt itself. Short prompts it computes at once (kAttached). A
+// decode worker without room for the KV is a queue: another is asked, else the same again until a deadline. After the
+// first token a lost decode worker is a migration as above: another one continues without a prefill leg.
 //
 // A leg is one Attach. A request starts with one leg for all its choices. When its worker is lost after tokens were
 // sent, choices have different texts, so each unfinished one is attached by itself: prompt + its own tokens, at its
@@ -31,7 +32,7 @@
 namespace baton::router {
 
 struct FlowLimits {
-  int32_t max_attempts = 3;         ///< attaches of the whole request, the first included
+  int32_t max_attempts = 3;         ///< of the whole request, the first included; waiting for a full worker is none
   uint32_t credit_tokens = 512;     ///< per choice
   Duration first_token_timeout{0};  ///< 0 = none, here and below
   Duration idle_token_timeout{0};
@@ -203,6 +204,8 @@ class RequestFlow {
   bool WaitsForClient() const;
   void Refused(const RelayNews& news, TimePoint now);
   void TryElsewhere(const Fail& failure, TimePoint now);
+  void TryWhereRoomIs(const Fail& failure, TimePoint now);
+  void LeaveWorker(const Fail& failure, TimePoint now);
   bool OthersOnSharedLeg(uint32_t index) const;
   void LeaveSharedLeg(uint32_t index);
   void CancelLegs();
@@ -218,6 +221,9 @@ class RequestFlow {
   std::vector<FlowAction> actions_;
   std::vector<WorkerId> excluded_;
   std::vector<WorkerId> excluded_prefill_;
+  std::vector<WorkerId> full_;        // of excluded_: without room for the KV when they were asked last
+  bool awaits_room_ = false;          // the last worker was full
+  uint32_t rounds_without_room_ = 0;  // of attempt_
   WorkerId worker_;
   WorkerId prefill_;
   uint32_t local_prefill_tokens_ = 0;  // of the pair

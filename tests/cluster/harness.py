@@ -6,6 +6,7 @@ import os
 import pathlib
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import threading
@@ -176,6 +177,17 @@ def in_parallel(calls):
     if errors:
         raise errors[0]
     return results
+
+
+def not_reading(cluster, body):
+    """A client that has sent its request and reads nothing of the answer."""
+    s = socket.socket()
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    s.connect((cluster.host, int(cluster.port)))
+    data = json.dumps(body).encode()
+    head = "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(data)
+    s.sendall(head.encode() + data)
+    return s
 
 
 def run(args, timeout=60, env=None):

@@ -7,7 +7,7 @@ import threading
 import time
 import unittest
 
-from harness import HELD, TINY, Cluster, in_parallel, run
+from harness import HELD, TINY, Cluster, in_parallel, not_reading, run
 from test_promise_a import answer, bits_of, path_of, requests
 
 HANDOFF = ["--local-prefill-max-tokens", 8]  # the model is so small that decode would compute most prompts itself
@@ -122,6 +122,29 @@ class Disaggregated(unittest.TestCase):
         with Cluster(args=[*PAIR, "--decode.kv-cache-memory", "13M"]) as c:
             self.check(c, "memory for little more than one sequence")
             self.assertEqual(c.metric("baton_handoff_reserves_refused_total"), 0)
+
+    def test_a_full_decode_worker_is_a_queue(self):
+        """Clients that read nothing hold decode's memory for longer than a prefill worker waits for room (20 s). What came
+        after them is answered all the same when they have left."""
+        slow = {"model": "tiny-llama", "prompt": LONG, "max_tokens": 1400, "ignore_eos": True, "stream": True, "logprobs": 20}
+        body = {"model": "tiny-llama", "prompt": LONG[::-1], "max_tokens": 12, "temperature": 0, "ignore_eos": True}
+        args = [*PAIR, "--decode.kv-cache-memory", "13M", "--relay-credit-tokens", 16, "--write-buffer-bytes", 4096]
+        with Cluster(args=["--threads", 1]) as alone:
+            want = answer(alone, body)
+        with Cluster(args=args) as c:
+            held = [not_reading(c, {**slow, "n": 8, "seed": i}) for i in range(12)]
+            self.addCleanup(lambda: [s.close() for s in held])
+            c.wait_until(lambda: c.metric("baton_handoff_opens_refused_total") > 0, "decode is full")
+            got = []
+            waits = threading.Thread(target=lambda: got.append(answer(c, body)))
+            waits.start()
+            c.wait_until(lambda: c.metric("baton_handoff_no_room_total") >= len(held) // 2, "they were refused and asked again", 60)
+            self.assertEqual(got, [])
+            for s in held:
+                s.close()
+            waits.join(60)
+            self.assertEqual(got, [want])
+            wait_for_memory(c, "a full decode worker")
 
     def test_damaged_slots_never_become_a_wrong_token(self):
         for rate, repaired, transport in ((0.1, "resent", "shm"), (1.0, "computed on decode", "shm"), (0.3, "resent", "tcp"),

@@ -4,14 +4,13 @@ import os
 import pathlib
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import threading
 import time
 import unittest
 
-from harness import BATON, HELD, TINY, Cluster, in_parallel
+from harness import BATON, HELD, TINY, Cluster, in_parallel, not_reading
 from test_promise_a import answer
 
 LONG = "the quick brown fox jumps over the lazy dog " * 18
@@ -59,17 +58,6 @@ class Worker:
             self.process.kill()
             code = self.process.wait()
         assert kind is not None or code == 0, f"exit {code}:\n{self.log.read_text()[-3000:]}"
-
-
-def not_reading(router, body):
-    """A client that has sent its request and reads nothing of the answer."""
-    s = socket.socket()
-    s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    s.connect((router.host, int(router.port)))
-    data = json.dumps(body).encode()
-    head = "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(data)
-    s.sendall(head.encode() + data)
-    return s
 
 
 class TwoRouters(unittest.TestCase):

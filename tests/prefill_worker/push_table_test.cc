@@ -181,6 +181,17 @@ TEST(Push, NoRoomAtTheEndOfThePromptIsToldAndTheKvKeptUnderALease) {
   EXPECT_THAT(NamesOf(d), ElementsAre("Closed!", "Lease"));  // closed though never bound: a late Open must find it shut
 }
 
+TEST(Push, APromptThatIsComputedAndStillRefusedNearItsDeadlineFoundNoRoom) {
+  Driver d;
+  Prefill soon = d.MakePrefill();
+  soon.expiry = std::chrono::milliseconds(600);
+  d.Do(soon), d.Hear(LaneBusy{kLane});
+  d.now += std::chrono::milliseconds(50);
+  d.Do(Computed{kKey, 0, {0, 1, 2}}), d.Do(ComputeEnded{kKey, {}});
+  d.now += std::chrono::milliseconds(50), d.Do(Tick{});
+  EXPECT_THAT(NamesOf(d), ElementsAre("NoRoom", "Flush"));
+}
+
 TEST(Push, SourceStaysUntilTheLastLaneIsFlushed) {
   Driver d;
   Prefill two = d.MakePrefill();

@@ -139,7 +139,7 @@ prefilled and over | = | = | →Done admitted 0, cancel leg w2 1 e0, emit c0 7, 
 prefilled, two tokens | = | = | cancel leg w0 1 e1, pick prefill | = | = | = | = | =
 prefilled, old epoch | = | = | = | = | = | = | = | =
 prefill lost | = | = | cancel leg w0 1 e1, pick prefill | = | = | = | = | =
-prefill no room | = | = | →Picking cancel leg w0 1 e1, cancel leg w2 1 e0, pick again | = | = | = | = | =
+prefill no room | = | = | →Picking cancel leg w0 1 e1, cancel leg w2 1 e0, pick | = | = | = | = | =
 prefill invalid | = | = | →Done cancel leg w0 1 e1, cancel leg w2 1 e0, fail INVALID_ARGUMENT | = | = | = | = | =
 prefill late | = | = | →Done cancel leg w0 1 e1, cancel leg w2 1 e0, fail DEADLINE_EXCEEDED | = | = | = | = | =
 prefill chosen | = | = | = | prefill w1 1 e2 | = | = | = | =
@@ -269,13 +269,82 @@ TEST(RequestFlowPair, APromptThatNoPrefillWorkerCanDoEndsOnDecodeInTheEnd) {
 
 TEST(RequestFlowPair, NoRoomOnDecodeTriesAnotherDecodeWorker) {
   RequestFlow flow = FlowIn(State::kPrefilling);
-  PrefillResult no_room{absl::ResourceExhaustedError("no room")};
-  no_room.no_room = true;
-  flow.PrefillEnded(Key(1, 1), no_room, false, kStart);
-  EXPECT_EQ(Taken(flow), "cancel leg w0 1 e1, cancel leg w2 1 e0, pick again");
+  flow.PrefillEnded(Key(1, 1), NoRoom(), false, kStart);
+  EXPECT_EQ(Taken(flow), "cancel leg w0 1 e1, cancel leg w2 1 e0, pick");
   EXPECT_EQ(flow.excluded(), std::vector<WorkerId>{kD});
   flow.PairChosen(kP, kE, kShort, kStart);
   EXPECT_EQ(Taken(flow), "reserve w3 r/2");
+}
+
+/// The prefill leg of `attempt` found no room on D, and there is no other: D is asked again.
+void AskAgainAfterNoRoom(RequestFlow& flow, uint32_t attempt) {
+  flow.PrefillEnded(Key(attempt, 1), NoRoom(), false, kStart);
+  flow.NoWorker(Gone(), 0, /*soon=*/false, kStart);
+  EXPECT_EQ(flow.state(), State::kWaiting);
+  EXPECT_TRUE(flow.excluded().empty());
+  flow.TakeActions();
+  flow.Timer(kStart + std::chrono::milliseconds(20));
+  EXPECT_EQ(Taken(flow), "pick") << "not a retry: no budget pays for it";
+  flow.PairChosen(kP, kD, kShort, kStart);
+  flow.Reserved(Key(attempt + 1, 0), Granted(), kStart);
+  EXPECT_EQ(Taken(flow), StrCat("reserve w2 r/", attempt + 1, ", prefill w0 ", attempt + 1, " e1"));
+}
+
+TEST(RequestFlowPair, TheOnlyDecodeWorkerIsAQueueWhenItIsFull) {
+  RequestFlow flow = FlowIn(State::kPrefilling);
+  for (uint32_t attempt = 1; attempt <= 5; ++attempt) AskAgainAfterNoRoom(flow, attempt);
+  flow.PrefillEnded(Key(6, 1), First({7}), false, kStart);
+  EXPECT_EQ(Taken(flow), "admitted 0, emit c0 7, attach w2 g1 @101 ticket e1 +7");
+}
+
+TEST(RequestFlowPair, WaitingForRoomEndsWithTheRequestsTime) {
+  for (const bool said_late : {false, true}) {
+    RequestFlow flow = FlowIn(State::kPrefilling);
+    AskAgainAfterNoRoom(flow, 1);
+    if (said_late) {  // by the prefill worker, which stops a little earlier
+      flow.PrefillEnded(Key(2, 1), {absl::DeadlineExceededError("late")}, false, kStart);
+    } else {
+      flow.Timer(kStart + std::chrono::seconds(20));
+    }
+    EXPECT_EQ(Taken(flow), "cancel leg w0 2 e1, cancel leg w2 2 e0, fail RESOURCE_EXHAUSTED");
+  }
+}
+
+TEST(RequestFlowPair, AFullWorkersReservationsAreWaitedForToo) {
+  RequestFlow flow = FlowIn(State::kPrefilling);
+  flow.PrefillEnded(Key(1, 1), NoRoom(), false, kStart);
+  flow.PairChosen(kP, kE, kShort, kStart);
+  flow.TakeActions();
+  flow.Reserved(Key(2, 0), {absl::ResourceExhaustedError("full"), 100, 5}, kStart);
+  EXPECT_EQ(Taken(flow), "pick");
+  flow.NoWorker(Gone(), 0, /*soon=*/false, kStart);
+  EXPECT_EQ(flow.state(), State::kWaiting);
+  EXPECT_TRUE(flow.excluded().empty());
+}
+
+TEST(RequestFlowPair, ALostWorkerStaysExcludedAndCountsWhenOthersAreFull) {
+  RequestFlow flow = FlowIn(State::kPrefilling);
+  for (uint32_t attempt = 1; attempt <= 4; ++attempt) AskAgainAfterNoRoom(flow, attempt);
+  flow.WorkerLost(kD, Gone(), kStart);
+  EXPECT_EQ(Taken(flow), "cancel leg w0 5 e1, cancel leg w2 5 e0, pick again") << "one of three attempts";
+  flow.PairChosen(kP, kE, kShort, kStart);
+  flow.Reserved(Key(6, 0), Granted(), kStart);
+  flow.PrefillEnded(Key(6, 1), NoRoom(), false, kStart);
+  flow.NoWorker(Gone(), 0, /*soon=*/false, kStart);
+  EXPECT_EQ(flow.excluded(), std::vector<WorkerId>{kD});
+}
+
+TEST(RequestFlowPair, WhenTheFullWorkerHasGoneNobodyIsThere) {
+  RequestFlow flow = FlowIn(State::kPrefilling);
+  flow.PrefillEnded(Key(1, 1), NoRoom(), false, kStart);
+  for (int turn = 0; turn < 2; ++turn) {
+    flow.NoWorker(Gone(), 0, /*soon=*/true, kStart);
+    EXPECT_EQ(flow.state(), State::kWaiting) << "it may come back";
+    flow.Timer(kStart + std::chrono::milliseconds(20));
+  }
+  flow.TakeActions();
+  flow.NoWorker(Gone(), 0, /*soon=*/false, kStart);
+  EXPECT_EQ(Taken(flow), "fail UNAVAILABLE");
 }
 
 TEST(RequestFlowPair, ARefusedReserveTriesAnotherAndABadOneFails) {
