@@ -1,8 +1,9 @@
 // How fast KV transports move slots between two processes of this machine, by message size, beside ucx_perftest where
-// it is installed: the same verb over the same UCX transport, as many writes in flight, and the same memory, for
-// perftest writes one buffer again and again. "ring" is how a landing ring is written: 16 slots in turn, which no cache
+// it is installed: the same verb over the same UCX transport, and the same memory, for perftest writes one buffer again
+// and again. "ring" is how a landing ring is written: 16 slots in turn, which no cache
 // of a core holds.
-//   bench_kv_bandwidth [--kinds shm,tcp,ucx-shm,ucx-tcp] [--rounds 5] [--perftest ucx_perftest] [--json FILE]
+//   bench_kv_bandwidth [--kinds shm,tcp,ucx-shm,ucx-tcp] [--sizes 4096,…] [--rounds 5] [--perftest ucx_perftest]
+//   [--json FILE]
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
@@ -17,6 +18,7 @@
 #include "bench/lib/measure.h"
 #include "common/check.h"
 #include "common/str_cat.h"
+#include "worker/transfer_thread.h"
 #include "worker/transports.h"
 
 using namespace baton;
@@ -24,8 +26,9 @@ using namespace baton;
 namespace {
 
 constexpr uint32_t kSlots = 16;
+constexpr uint64_t kInFlight =
+    64;  // writes of ours; perftest's 16 end when the socket has them, ours when they are stored
 constexpr uint64_t kSlotBytes = 4 << 20;
-constexpr uint64_t kSizes[] = {4 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20};
 constexpr uint64_t kBytesOfARun = 256 << 20;  // at the least, and 200 writes
 
 struct Anybody final : TransportEvents {
@@ -38,7 +41,8 @@ struct Anybody final : TransportEvents {
 
 // As the transfer thread of a worker does.
 void Turn(Transport& transport) {
-  if (transport.Progress()) return;
+  static worker::TransferIdle idle;
+  if (!idle.MaySleep(transport.Progress())) return;
   pollfd fd{transport.wait_fd(), POLLIN, 0};
   poll(&fd, 1, 100);
 }
@@ -67,7 +71,8 @@ Child Start(const std::vector<std::string>& command, const std::vector<std::stri
     dup2(ends[1], 1);
     dup2(ends[1], 2);
     close(ends[0]), close(ends[1]);
-    for (const std::string& entry : extra_environment) putenv(strdup(entry.c_str()));
+    for (const std::string& entry : extra_environment)
+      putenv(strdup(entry.c_str()));  // NOLINT(concurrency-mt-unsafe): a child with one thread
     std::vector<char*> argv;
     for (const std::string& word : command) argv.push_back(const_cast<char*>(word.c_str()));
     argv.push_back(nullptr);
@@ -119,7 +124,7 @@ class Pair {
     bool flushed = false;
     const double seconds = bench::SecondsOf([&] {
       while (!flushed && !events_.lost) {
-        for (; begun < writes && begun - ended < kSlots; ++begun) {
+        for (; begun < writes && begun - ended < kInFlight; ++begun) {
           const auto slot = static_cast<uint32_t>(begun % slots);
           transport_->Write(peer_, {{1, 1, 0}, {slot, 1}}, bytes, [&ended](const absl::Status&) { ++ended; });
           if (begun + 1 == writes) transport_->Flush(peer_, [&flushed](const absl::Status&) { flushed = true; });
@@ -166,7 +171,7 @@ double Perftest(const std::string& program, const std::string& kind, uint64_t si
   std::vector<std::string> client = common;
   client.insert(client.begin() + 3, "127.0.0.1");
   std::string text;
-  for (int tries = 0; tries < 50 && text.find("\n") == text.npos; ++tries) {
+  for (int tries = 0; tries < 50 && text.find('\n') == text.npos; ++tries) {
     usleep(100000);  // until it listens
     Child run = Start(client, environment);
     text = ReadAll(run.out);
@@ -203,13 +208,15 @@ int main(int argc, char** argv) {
   signal(SIGPIPE, SIG_IGN);
   const std::string kinds = bench::Flag(argc, argv, "kinds", "shm,tcp,ucx-shm,ucx-tcp");
   const std::string perftest = bench::Flag(argc, argv, "perftest", "ucx_perftest");
+  const std::string sizes = bench::Flag(argc, argv, "sizes", "4096,65536,262144,1048576,4194304");
   const int rounds = std::stoi(bench::Flag(argc, argv, "rounds", "5"));
   nlohmann::json rows = nlohmann::json::array();
   std::printf("%-8s %-24s %10s %8s %8s %15s %14s %6s\n", "kind", "path", "bytes", "ring", "GB/s", "low … high",
               "ucx_perftest", "ratio");
   for (const auto kind_view : absl::StrSplit(kinds, ',')) {
     const std::string kind(kind_view);
-    for (uint64_t size : kSizes) {
+    for (const auto size_view : absl::StrSplit(sizes, ',')) {
+      const uint64_t size = std::stoull(std::string(size_view));
       std::vector<double> ours, ring, theirs;
       std::string path;
       for (int round = 0; round < rounds; ++round) {

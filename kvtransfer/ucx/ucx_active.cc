@@ -9,8 +9,9 @@
 namespace baton::ucx {
 namespace {
 
-constexpr size_t kEagerBytes = 32 << 10;  ///< larger writes are fetched by the receiver
-constexpr size_t kSpares = 8;             ///< staging buffers that are kept
+constexpr uint64_t kPieceBytes = 60 << 10;  ///< of a write in one message: with its heads it fits a segment of TCP
+constexpr uint64_t kLine = 64;              ///< pieces begin at cache lines
+constexpr int kPiecesInUcx = 16;            ///< of a peer's writes; messages overtake the rest
 constexpr size_t kSpareOperations = 64;
 constexpr uint64_t kAnswerBytes = 32 << 10;  ///< stored bytes that are answered while more is coming in
 
@@ -63,10 +64,15 @@ void UcxTransport::Complete(ucs_status_ptr_t request, std::unique_ptr<Operation>
   Later([this, status, ended = std::shared_ptr<Operation>(std::move(operation))] { Finish(*ended, status); });
 }
 
+/// A write that UCX gave up has lost its connection: all that is outstanding on it ends with that.
 void UcxTransport::Finish(const Operation& operation, const absl::Status& status) {
-  Peer* peer = operation.flushed != 0 ? Find(operation.peer) : nullptr;
-  if (peer != nullptr) EndWritesTo(*peer, operation.flushed, status);
-  if (operation.write != 0 && !status.ok()) EndWrite(operation.peer, operation.write, status);
+  const bool of_writes = operation.write != 0 || operation.flushed != 0;
+  Peer* peer = of_writes ? Find(operation.peer) : nullptr;
+  if (peer != nullptr && !status.ok()) {
+    peer->failed.Update(status);
+  } else if (peer != nullptr && operation.flushed != 0) {
+    EndWritesTo(*peer, operation.flushed);
+  }
   if (operation.done) operation.done(status);
 }
 
@@ -80,6 +86,8 @@ void UcxTransport::Ended(void* request, ucs_status_t code, void* user_data) {
   std::unique_ptr<Operation> operation = TakeBack(user_data);
   ucp_request_free(request);
   UcxTransport& owner = *operation->owner;
+  Peer* peer = operation->piece ? owner.Find(operation->peer) : nullptr;
+  if (peer != nullptr) --peer->pieces_in_ucx;
   owner.Finish(*operation, ToStatus(code, "send"));
   owner.Recycle(std::move(operation));
 }
@@ -98,8 +106,8 @@ std::unique_ptr<UcxTransport::Operation> UcxTransport::NewOperation(PeerNumber p
 
 void UcxTransport::Recycle(std::unique_ptr<Operation> operation) {
   if (spare_operations_.size() == kSpareOperations) return;
-  operation->write = operation->flushed = 0;
-  operation->message.clear(), operation->staged.clear(), operation->done = nullptr;
+  operation->write = operation->flushed = 0, operation->piece = false;
+  operation->message.clear(), operation->done = nullptr;
   spare_operations_.push_back(std::move(operation));
 }
 
@@ -124,26 +132,59 @@ void UcxTransport::StartWrite(Peer& peer, uint64_t write, const LandingPlace& pl
   SendBytes(peer, write, place, bytes);
 }
 
-/// As a message: the receiver stores it. The good end is its kLanded.
+/// As messages that the receiver stores. The good end is its kLanded.
 void UcxTransport::SendBytes(Peer& peer, uint64_t write, const LandingPlace& place, std::span<const std::byte> bytes) {
-  std::unique_ptr<Operation> operation = NewOperation(peer.number);
-  operation->write = write;
-  operation->head = {worker_->address().incarnation,
-                     peer.number,
-                     write,
-                     place.lane.ticket,
-                     place.lane.epoch,
-                     place.lane.lane,
-                     place.slot.slot,
-                     place.slot.turn};
+  const uint64_t pieces = std::max<uint64_t>(1, (bytes.size() + kPieceBytes - 1) / kPieceBytes);
+  peer.sending.push_back({write, place, bytes, (bytes.size() / pieces + kLine) / kLine * kLine});
+  SendPieces(peer);
+}
+
+/// Equal pieces, for a short last one costs as much as a long one. Not by UCX's rendezvous: over TCP, with error
+/// handling on, that is no less copying and a round trip more, and its fetch could not be called back when the slot
+/// changes hands.
+void UcxTransport::SendPieces(Peer& peer) {
   ucp_request_param_t param{};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
   param.cb.send = &UcxTransport::Ended;
-  param.user_data = operation.get();
-  param.flags = bytes.size() > kEagerBytes ? UCP_AM_SEND_FLAG_RNDV : UCP_AM_SEND_FLAG_EAGER;
-  const ucs_status_ptr_t request =
-      ucp_am_send_nbx(peer.endpoint, kWrite, &operation->head, sizeof(Head), bytes.data(), bytes.size(), &param);
-  Complete(request, std::move(operation));
+  param.flags = UCP_AM_SEND_FLAG_EAGER;
+  while (!peer.sending.empty() && peer.pieces_in_ucx < kPiecesInUcx && peer.failed.ok()) {
+    Sending& sending = peer.sending.front();
+    const uint64_t offset = sending.sent, total = sending.bytes.size();
+    const auto piece = sending.bytes.subspan(offset, std::min(total - offset, sending.piece_bytes));
+    std::unique_ptr<Operation> operation = NewOperation(peer.number);
+    operation->write = sending.write, operation->piece = true;
+    const auto& [lane, slot] = sending.place;
+    operation->head = {worker_->address().incarnation,
+                       peer.number,
+                       sending.write,
+                       offset,
+                       total,
+                       lane.ticket,
+                       lane.epoch,
+                       lane.lane,
+                       slot.slot,
+                       slot.turn};
+    sending.sent += piece.size();
+    if (sending.sent == total) peer.sending.pop_front();
+    param.user_data = operation.get();
+    const ucs_status_ptr_t request =
+        ucp_am_send_nbx(peer.endpoint, kWrite, &operation->head, sizeof(Head), piece.data(), piece.size(), &param);
+    peer.pieces_in_ucx += UCS_PTR_IS_PTR(request);
+    Complete(request, std::move(operation));
+  }
+  if (!peer.sending.empty()) to_send_.insert(peer.number);
+}
+
+/// What waited for UCX to be done with earlier pieces.
+bool UcxTransport::SendMore() {
+  bool moved = false;
+  for (PeerNumber number : std::exchange(to_send_, {})) {
+    Peer* peer = Find(number);
+    if (peer == nullptr) continue;
+    moved |= peer->pieces_in_ucx < kPiecesInUcx && peer->failed.ok();
+    SendPieces(*peer);
+  }
+  return moved;
 }
 
 /// A put ends locally; a flush behind it says that the bytes are there. Progress makes one for all puts of a turn.
@@ -210,21 +251,22 @@ Transport::Done UcxTransport::TakeWrite(Peer& peer, uint64_t write) {
   return done;
 }
 
-void UcxTransport::EndWrite(PeerNumber number, uint64_t write, const absl::Status& status) {
+void UcxTransport::EndWrite(PeerNumber number, uint64_t write) {
   Peer* peer = Find(number);
   if (peer == nullptr) return;
-  if (const Done done = TakeWrite(*peer, write)) done(status);
+  std::erase_if(peer->sending, [write](const Sending& sending) { return sending.write == write; });  // its bytes go
+  if (const Done done = TakeWrite(*peer, write)) done(absl::OkStatus());
   peer = Find(number);
   if (peer != nullptr) EndFlushes(*peer);
 }
 
 /// All of them, in order. A Done must not close the peer that it is of.
-void UcxTransport::EndWritesTo(Peer& peer, uint64_t last, const absl::Status& status) {
+void UcxTransport::EndWritesTo(Peer& peer, uint64_t last) {
   while (!peer.writes.empty() && peer.first_write <= last) {
     const Done done = std::move(peer.writes.front().done);
     peer.writes.pop_front();
     ++peer.first_write;
-    if (done) done(status);
+    if (done) done(absl::OkStatus());
   }
   EndFlushes(peer);
 }
@@ -247,71 +289,47 @@ ucs_status_t UcxTransport::Received(void* arg, const void* header, size_t header
   Head head;
   if (header_bytes != sizeof(head)) return UCS_OK;  // not ours
   std::memcpy(&head, header, sizeof(head));
-  return handler.owner->OnActive(handler.kind, head, data, bytes, (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0);
+  if ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0) return UCS_OK;  // nor this: ours bring their data along
+  handler.owner->OnActive(handler.kind, head, {static_cast<const char*>(data), bytes});
+  return UCS_OK;
 }
 
-ucs_status_t UcxTransport::OnActive(MessageKind kind, const Head& head, void* data, size_t bytes, bool rendezvous) {
-  const std::string_view text(static_cast<const char*>(data), rendezvous ? 0 : bytes);
-  if (kind == kHello) return OnHello(head, text), UCS_OK;
+void UcxTransport::OnActive(MessageKind kind, const Head& head, std::string_view text) {
+  if (kind == kHello) return OnHello(head, text);
   Peer* peer = FindSender(head);
-  if (peer == nullptr) return UCS_OK;  // closed meanwhile
+  if (peer == nullptr) return;  // closed meanwhile
   const PeerNumber number = peer->number;
   switch (kind) {
-    case kMessage: events_.OnMessage(number, text); return UCS_OK;
-    case kBye: peer->failed = absl::UnavailableError("the peer closed the connection"); return UCS_OK;
+    case kHello: return;
+    case kMessage: return events_.OnMessage(number, text);
+    case kWrite: return Store(*peer, head, std::as_bytes(std::span(text)));
+    case kBye: peer->failed = absl::UnavailableError("the peer closed the connection"); return;
     case kLanded:
       for (size_t at = 0; at + sizeof(uint64_t) <= text.size(); at += sizeof(uint64_t)) {
         uint64_t write = 0;
         std::memcpy(&write, text.data() + at, sizeof(write));
-        EndWrite(number, write, absl::OkStatus());
+        EndWrite(number, write);
       }
-      return UCS_OK;
-    case kHello:
-    case kWrite: break;
   }
-  if (!rendezvous) return Store(head, std::as_bytes(std::span(text))), UCS_OK;
-  if (bytes > options_.landing.slot_bytes) return UCS_OK;
-  // Fetched beside the ring: a slot may change hands while bytes arrive, and this fetch cannot be called back.
-  auto operation = std::make_unique<Operation>(Operation{this, number, 0, 0, head, {}, Staging(bytes), nullptr});
-  ucp_request_param_t param{};
-  param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
-  param.cb.recv_am = &UcxTransport::StagedEnded;
-  param.user_data = operation.get();
-  const ucs_status_ptr_t request = ucp_am_recv_data_nbx(worker_->get(), data, operation->staged.data(), bytes, &param);
-  if (UCS_PTR_IS_PTR(request)) HandOver(std::move(operation));
-  return UCS_PTR_IS_PTR(request) ? UCS_INPROGRESS : UCS_PTR_RAW_STATUS(request);
 }
 
-void UcxTransport::StagedEnded(void* request, ucs_status_t status, size_t, void* user_data) {
-  const std::unique_ptr<Operation> operation = TakeBack(user_data);
-  ucp_request_free(request);
-  UcxTransport& owner = *operation->owner;
-  if (status == UCS_OK) owner.Store(operation->head, operation->staged);
-  if (owner.spare_.size() < kSpares) owner.spare_.push_back(std::move(operation->staged));
-}
-
-std::vector<std::byte> UcxTransport::Staging(size_t bytes) {
-  std::vector<std::byte> staging;
-  if (!spare_.empty()) {
-    staging = std::move(spare_.back());
-    spare_.pop_back();
-  }
-  staging.resize(bytes);
-  return staging;
-}
-
-/// All bytes of a write are here: into the slot, if the sender still holds it.
-void UcxTransport::Store(const Head& head, std::span<const std::byte> bytes) {
-  Peer* peer = FindSender(head);
-  if (peer == nullptr) return;
+/// Into the slot, if the sender still holds it. Pieces of a write come in any order.
+void UcxTransport::Store(Peer& peer, const Head& head, std::span<const std::byte> bytes) {
   const LandingPlace place{{head.ticket, head.epoch, head.lane}, {head.slot, head.turn}};
-  const bool fits = head.slot < options_.landing.slots && bytes.size() <= options_.landing.slot_bytes;
-  if (fits && events_.MayLand(peer->number, place)) {
-    std::memcpy(landing().data() + head.slot * options_.landing.slot_bytes, bytes.data(), bytes.size());
+  const uint64_t slot_bytes = options_.landing.slot_bytes;
+  const bool fits =
+      head.slot < options_.landing.slots && head.offset <= slot_bytes && bytes.size() <= slot_bytes - head.offset;
+  if (fits && events_.MayLand(peer.number, place))
+    std::memcpy(landing().data() + head.slot * slot_bytes + head.offset, bytes.data(), bytes.size());
+  if (bytes.size() < head.total) {
+    uint64_t& arrived = peer.arriving[head.write];
+    arrived += bytes.size();
+    if (arrived < head.total) return;
+    peer.arriving.erase(head.write);
   }
-  if (peer->landed.empty()) to_answer_.push_back(peer->number);
-  peer->landed.push_back(head.write);
-  peer->landed_bytes += bytes.size();
+  if (peer.landed.empty()) to_answer_.push_back(peer.number);
+  peer.landed.push_back(head.write);
+  peer.landed_bytes += head.total;
 }
 
 void UcxTransport::OnHello(const Head& head, std::string_view text) {

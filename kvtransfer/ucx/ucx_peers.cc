@@ -183,6 +183,7 @@ bool UcxTransport::Progress() {
   const bool more = ucp_worker_progress(worker_->get()) != 0;
   moved |= more;
   moved |= FlushPuts();
+  moved |= SendMore();
   moved |= AnswerLanded(/*all=*/!more);
   std::vector<PeerNumber> failed;
   for (const auto& [number, peer] : peers_) {

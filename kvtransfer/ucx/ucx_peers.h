@@ -9,6 +9,7 @@
 #include <tuple>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/escaping.h"
 #include "kvtransfer/peer_exit.h"
@@ -24,6 +25,8 @@ struct Head {
   uint64_t incarnation = 0;  ///< of the sender
   uint64_t number = 0;       ///< the sender's number of this connection
   uint64_t write = 0;        ///< kWrite
+  uint64_t offset = 0;       ///< kWrite: of these bytes in it
+  uint64_t total = 0;        ///< kWrite: its bytes
   uint64_t ticket = 0;       ///< kWrite: the place
   uint32_t epoch = 0, lane = 0, slot = 0, turn = 0;
 };
@@ -57,6 +60,14 @@ class UcxTransport final : public Transport {
     Done done;
     bool ended = false;
   };
+  /// A write that goes out in messages.
+  struct Sending {
+    uint64_t write = 0;
+    LandingPlace place;
+    std::span<const std::byte> bytes;
+    uint64_t piece_bytes = 0;
+    uint64_t sent = 0;  ///< given to UCX
+  };
   struct Peer {
     PeerNumber number = 0;
     UcxTransport* owner = nullptr;
@@ -69,21 +80,24 @@ class UcxTransport final : public Transport {
     std::vector<std::tuple<uint64_t, LandingPlace, std::span<const std::byte>>> early;  ///< writes before the greeting
     std::deque<Posted> writes;  ///< from first_write on, consecutive; the first has not ended
     uint64_t first_write = 1;
-    std::vector<std::pair<uint64_t, Done>> flushes;  ///< (last write before it, done)
-    uint64_t unflushed = 0;                          ///< latest put that no flush of UCX's covers; 0: none
-    std::vector<uint64_t> landed;                    ///< the peer's writes that are stored and not answered
-    uint64_t landed_bytes = 0;                       ///< of them
+    std::vector<std::pair<uint64_t, Done>> flushes;    ///< (last write before it, done)
+    uint64_t unflushed = 0;                            ///< latest put that no flush of UCX's covers; 0: none
+    std::deque<Sending> sending;                       ///< what UCX does not have yet
+    int pieces_in_ucx = 0;                             ///< given to it and not done
+    absl::flat_hash_map<uint64_t, uint64_t> arriving;  ///< bytes of the peer's writes that are here in part
+    std::vector<uint64_t> landed;                      ///< the peer's writes that are stored and not answered
+    uint64_t landed_bytes = 0;                         ///< of them
     absl::Status failed;
   };
   /// Memory that must stay until UCX is done with an operation.
   struct Operation {
     UcxTransport* owner;
     PeerNumber peer;
-    uint64_t write = 0;    ///< that fails with it; 0: none
+    uint64_t write = 0;    ///< that it is of; 0: none
+    bool piece = false;    ///< of that write
     uint64_t flushed = 0;  ///< writes up to here end with it; 0: none
     Head head;
     std::string message;
-    std::vector<std::byte> staged;
     Done done;
   };
   absl::Status RegisterHandlers();
@@ -94,10 +108,12 @@ class UcxTransport final : public Transport {
   absl::Status Greet(Peer& peer, PeerAddress address);
   void StartWrite(Peer& peer, uint64_t write, const LandingPlace& place, std::span<const std::byte> bytes);
   void SendBytes(Peer& peer, uint64_t write, const LandingPlace& place, std::span<const std::byte> bytes);
+  void SendPieces(Peer& peer);
+  bool SendMore();
   void Put(Peer& peer, uint64_t write, const LandingPlace& place, std::span<const std::byte> bytes);
   static Done TakeWrite(Peer& peer, uint64_t write);
-  void EndWrite(PeerNumber peer, uint64_t write, const absl::Status& status);
-  static void EndWritesTo(Peer& peer, uint64_t last, const absl::Status& status);
+  void EndWrite(PeerNumber peer, uint64_t write);
+  static void EndWritesTo(Peer& peer, uint64_t last);
   static void EndFlushes(Peer& peer);
   void Finish(const Operation& operation, const absl::Status& status);
   bool FlushPuts();
@@ -112,15 +128,13 @@ class UcxTransport final : public Transport {
   void CloseEndpoint(ucp_ep_h endpoint);
   bool EndLeaving();
   void EndClosing();
-  void Store(const Head& head, std::span<const std::byte> bytes);
-  std::vector<std::byte> Staging(size_t bytes);
+  void Store(Peer& peer, const Head& head, std::span<const std::byte> bytes);
   void Later(std::function<void()> work) { later_.push_back(std::move(work)); }
-  ucs_status_t OnActive(MessageKind kind, const Head& head, void* data, size_t bytes, bool rendezvous);
+  void OnActive(MessageKind kind, const Head& head, std::string_view text);
   void OnHello(const Head& head, std::string_view address);
   static ucs_status_t Received(void* arg, const void* header, size_t header_bytes, void* data, size_t bytes,
                                const ucp_am_recv_param_t* param);
   static void Ended(void* request, ucs_status_t status, void* operation);
-  static void StagedEnded(void* request, ucs_status_t status, size_t bytes, void* operation);
   static void EndpointFailed(void* arg, ucp_ep_h endpoint, ucs_status_t status);
 
   struct Handler {
@@ -139,10 +153,10 @@ class UcxTransport final : public Transport {
   PeerNumber next_peer_ = 1;
   std::vector<std::function<void()>> later_;
   std::vector<PeerNumber> to_flush_, to_answer_;  ///< peers with puts that are not flushed, with stored writes
+  absl::flat_hash_set<PeerNumber> to_send_;       ///< peers with pieces that wait for UCX
   absl::flat_hash_set<Operation*> in_ucx_;        ///< owned; UCX names them
   std::vector<std::unique_ptr<Operation>> spare_operations_;
   Peer *latest_ = nullptr, *latest_sender_ = nullptr;  ///< that were asked for: most often the next one too
-  std::vector<std::vector<std::byte>> spare_;          ///< of Operation::staged: fresh memory costs as much as the copy
   friend absl::StatusOr<std::unique_ptr<Transport>> baton::MakeUcxTransport(UcxOptions options,
                                                                             TransportEvents& events);
 };

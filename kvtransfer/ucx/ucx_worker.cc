@@ -18,7 +18,7 @@ absl::Status ToStatus(ucs_status_t status, std::string_view what) {
 
 namespace {
 
-constexpr char kMark[8] = {'b', 't', 'n', 'u', 'c', 'x', '0', '1'};
+constexpr char kMark[8] = {'b', 't', 'n', 'u', 'c', 'x', '0', '2'};
 
 struct Fixed {
   char mark[8];
