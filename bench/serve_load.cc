@@ -1,10 +1,13 @@
 // A load on a running OpenAI server, ours or another: N clients, each sending one streamed completion after another.
 //   bench_serve_load --url http://127.0.0.1:8000 --model NAME [--clients 8] [--requests 32] [--prompt-words 100]
 //                    [--max-tokens 64] [--json FILE]
-// Prints output tokens/s over the whole run, time to the first token and time between tokens (p50, p90, p99).
+// Prints output tokens/s over the whole run, time to the first token and time between tokens (p50, p90, p99), and what
+// failed, by its error: an answer that is an error, ends with one or breaks off.
 #include <atomic>
 #include <cstdio>
+#include <map>
 #include <mutex>
+#include <numeric>
 #include <random>
 #include <thread>
 
@@ -20,8 +23,7 @@ namespace {
 struct Samples {
   std::vector<double> first_token, between_tokens;  // seconds
   int64_t output_tokens = 0, prompt_tokens = 0;
-  int failed = 0;
-  std::string first_failure;
+  std::map<std::string, int> failures;  // by text
 };
 
 double SinceSeconds(SteadyTime start) {
@@ -38,13 +40,22 @@ std::string Prompt(int words, uint32_t seed) {
   return text;
 }
 
+/// What an answer's JSON says went wrong; else the text itself.
+std::string ErrorText(const std::string& body) {
+  const auto json = nlohmann::json::parse(body, nullptr, /*allow_exceptions=*/false);
+  return json.is_object() && json.contains("error") ? json["error"].value("message", body) : body;
+}
+
 void Request(const cli::HttpUrl& url, const std::string& body, Samples& out) {
   const SteadyTime start = std::chrono::steady_clock::now();
   SteadyTime last = start;
   int chunks = 0;
+  bool whole = false;
+  std::string error;
   auto reply = cli::HttpPost(url, "/v1/completions", "", body, [&](std::string_view data) {
     const auto json = nlohmann::json::parse(data, nullptr, /*allow_exceptions=*/false);
-    if (json.is_discarded()) return;  // [DONE]
+    if (json.is_discarded()) return void(whole = data == "[DONE]");
+    if (json.contains("error")) error = "in the stream: " + ErrorText(std::string(data));
     if (json.contains("usage") && json["usage"].is_object()) {
       out.output_tokens += json["usage"].value("completion_tokens", 0);
       out.prompt_tokens += json["usage"].value("prompt_tokens", 0);
@@ -53,10 +64,14 @@ void Request(const cli::HttpUrl& url, const std::string& body, Samples& out) {
     (chunks++ == 0 ? out.first_token : out.between_tokens).push_back(SinceSeconds(last));
     last = std::chrono::steady_clock::now();
   });
-  if (reply.ok() && reply->status == 200) return;
-  ++out.failed;
-  if (out.first_failure.empty())
-    out.first_failure = reply.ok() ? std::to_string(reply->status) + " " + reply->body : reply.status().ToString();
+  if (!reply.ok()) {
+    error = reply.status().ToString();
+  } else if (reply->status != 200) {
+    error = std::to_string(reply->status) + " " + ErrorText(reply->body);
+  } else if (error.empty() && !whole) {
+    error = "the stream broke off";
+  }
+  if (!error.empty()) ++out.failures[error];
 }
 
 double Percentile(std::vector<double> v, double p) {
@@ -88,8 +103,7 @@ Samples Load(const cli::HttpUrl& url, const std::string& model, int clients, int
       all.between_tokens.insert(all.between_tokens.end(), mine.between_tokens.begin(), mine.between_tokens.end());
       all.output_tokens += mine.output_tokens;
       all.prompt_tokens += mine.prompt_tokens;
-      all.failed += mine.failed;
-      if (all.first_failure.empty()) all.first_failure = mine.first_failure;
+      for (const auto& [text, count] : mine.failures) all.failures[text] += count;
     });
   }
   for (std::thread& t : threads) t.join();
@@ -107,15 +121,15 @@ int main(int argc, char** argv) {
   const Samples s = Load(*url, flag("model", ""), clients, requests, std::stoi(flag("prompt-words", "100")),
                          std::stoi(flag("max-tokens", "64")));
   const double seconds = SinceSeconds(start);
-  std::printf("%d clients, %d requests, %.1f s: %.1f output tokens/s, %.1f prompt tokens/s, %d failed%s%s\n", clients,
+  const int failed = std::accumulate(s.failures.begin(), s.failures.end(), 0,
+                                     [](int sum, const auto& failure) { return sum + failure.second; });
+  std::printf("%d clients, %d requests, %.1f s: %.1f output tokens/s, %.1f prompt tokens/s, %d failed\n", clients,
               requests, seconds, static_cast<double>(s.output_tokens) / seconds,
-              static_cast<double>(s.prompt_tokens) / seconds, s.failed, s.failed > 0 ? ": " : "",
-              s.first_failure.c_str());
-  nlohmann::json json{{"clients", clients},
-                      {"requests", requests},
-                      {"seconds", seconds},
-                      {"output_tokens", s.output_tokens},
-                      {"failed", s.failed}};
+              static_cast<double>(s.prompt_tokens) / seconds, failed);
+  for (const auto& [text, count] : s.failures) std::printf("%6d x %s\n", count, text.c_str());
+  nlohmann::json json{{"clients", clients}, {"requests", requests},
+                      {"seconds", seconds}, {"output_tokens", s.output_tokens},
+                      {"failed", failed},   {"failures", s.failures}};
   for (auto [name, samples] : {std::pair{"first token", &s.first_token}, {"between tokens", &s.between_tokens}}) {
     std::printf("%-15s p50 %8.1f ms  p90 %8.1f ms  p99 %8.1f ms\n", name, 1e3 * Percentile(*samples, 0.5),
                 1e3 * Percentile(*samples, 0.9), 1e3 * Percentile(*samples, 0.99));
@@ -123,5 +137,5 @@ int main(int argc, char** argv) {
         {"p50", Percentile(*samples, 0.5)}, {"p90", Percentile(*samples, 0.9)}, {"p99", Percentile(*samples, 0.99)}};
   }
   bench::WriteJson(flag("json", ""), json);
-  return s.failed == 0 ? 0 : 1;
+  return failed == 0 ? 0 : 1;
 }
