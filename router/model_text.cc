@@ -59,7 +59,7 @@ absl::Status ReadGenerationConfig(const std::string& path, SamplingOptions& out)
   BATON_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
   const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
   if (!json.is_object()) return absl::InvalidArgumentError(StrCat(path, ": not a JSON object"));
-  const absl::Status status = ReadDefaults(json, out);
+  absl::Status status = ReadDefaults(json, out);
   if (status.ok()) return status;
   return absl::InvalidArgumentError(
       StrCat(path, ": ", status.message(), " (--generation-config vllm takes neutral defaults instead)"));
