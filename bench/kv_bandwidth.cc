@@ -18,7 +18,6 @@
 #include "bench/lib/measure.h"
 #include "common/check.h"
 #include "common/str_cat.h"
-#include "worker/transfer_thread.h"
 #include "worker/transports.h"
 
 using namespace baton;
@@ -41,8 +40,7 @@ struct Anybody final : TransportEvents {
 
 // As the transfer thread of a worker does.
 void Turn(Transport& transport) {
-  static worker::TransferIdle idle;
-  if (!idle.MaySleep(transport.Progress())) return;
+  if (transport.Progress()) return;
   pollfd fd{transport.wait_fd(), POLLIN, 0};
   poll(&fd, 1, 100);
 }

@@ -10,15 +10,6 @@
 
 namespace baton::worker {
 
-bool TransferIdle::MaySleep(bool moved) {
-  constexpr auto kAwake = std::chrono::microseconds(50);
-  const auto now = std::chrono::steady_clock::now();
-  if (moved) return moved_ = now, false;
-  if (now - moved_ >= kAwake) return true;
-  std::this_thread::yield();
-  return false;
-}
-
 TransferThread::TransferThread() : wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) { BATON_CHECK(wake_ >= 0); }
 
 TransferThread::~TransferThread() {
@@ -65,7 +56,7 @@ void TransferThread::Run() {
   for (;;) {
     bool moved = RunPosted();
     for (size_t i = 0; i < transports_.size(); ++i) moved |= transports_[i]->Progress();
-    if (!idle_.MaySleep(moved)) continue;
+    if (moved) continue;
     {
       std::lock_guard lock(mutex_);
       if (stopping_ && posted_.empty()) return;

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <atomic>
-#include <chrono>
 #include <functional>
 #include <mutex>
 #include <thread>
@@ -12,18 +11,6 @@
 #include "worker/transfer_loop.h"
 
 namespace baton::worker {
-
-/// When a thread that moves transports may sleep: not within 50 us of the last thing that moved. A stream of slots has
-/// gaps of some microseconds, and to sleep and be woken in each of them takes longer than to carry what comes. It
-/// yields meanwhile: on a machine without an idle core others run.
-class TransferIdle {
- public:
-  /// After a turn; `moved`: it had something to do.
-  bool MaySleep(bool moved);
-
- private:
-  std::chrono::steady_clock::time_point moved_{};
-};
 
 class TransferThread final : public TransferLoop {
  public:
@@ -48,7 +35,6 @@ class TransferThread final : public TransferLoop {
   std::mutex mutex_;  ///< guards posted_ and stopping_
   std::vector<std::function<void()>> posted_;
   bool stopping_ = false;
-  TransferIdle idle_;
   std::thread thread_;
 };
 
