@@ -20,8 +20,8 @@ namespace baton::cuda {
 enum class KvConversion : uint8_t { kNone, kF32ToBf16, kF16ToBf16, kBf16ToE4m3, kF32ToE4m3, kF16ToE4m3, kE4m3ToBf16 };
 
 PX_DEVICE uint32_t PackE4m3Quad(float a, float b, float c, float d, float inverse_scale) {
-  return px::PackE4m3(px::Mul(a, inverse_scale), px::Mul(b, inverse_scale)) |
-         static_cast<uint32_t>(px::PackE4m3(px::Mul(c, inverse_scale), px::Mul(d, inverse_scale))) << 16;
+  return PackE4m3Four(px::Mul(a, inverse_scale), px::Mul(b, inverse_scale), px::Mul(c, inverse_scale),
+                      px::Mul(d, inverse_scale));
 }
 
 /// Two chunks of f32 make one word of e4m3. Returns what the word adds to the stored digest.

@@ -32,14 +32,14 @@ struct MlaWide<px::bf16> {};
 template <typename Kv>
 struct MlaShared : MlaWide<Kv> {
   px::bf16 q[kMlaRows * MlaLayout::kPitch];
-  Kv stage[2][kMlaTokens * TileLayout<Kv, kMlaDim>::kPitch];
+  Kv stage[2][kMlaTokens * StageLayout<Kv, kMlaDim>::kPitch];
   px::F2 scores[kMlaRows][kMlaTokens / 2 + 4];  ///< + 4: rows begin 8 banks apart
 };
 static_assert(sizeof(MlaShared<px::bf16>) <= 227 * 1024 && sizeof(MlaShared<px::e4m3>) <= 227 * 1024);
 
 template <typename Kv>
 PX_DEVICE void FetchLatents(Kv* stage, const PagedKv<Kv>& kv, const int32_t* table, int length, int first) {
-  using Layout = TileLayout<Kv, kMlaDim>;
+  using Layout = StageLayout<Kv, kMlaDim>;
   for (int i = px::ThreadX(); i < kMlaTokens * Layout::kChunks; i += kMlaThreads) {
     const int row = i / Layout::kChunks, chunk = i % Layout::kChunks, token = first + row;
     const bool valid = token < length;

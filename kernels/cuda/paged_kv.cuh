@@ -1,6 +1,8 @@
 // The paged KV cache as attention reads it: block by block into shared memory, 64 tokens at a time.
 #pragma once
 
+#include <type_traits>
+
 #include "common/check.h"
 #include "kernels/cuda/tile_layout.cuh"
 
@@ -42,10 +44,14 @@ struct PagedKv {
   const float* v_scale;
 };
 
+/// How copied rows of the cache lie in shared memory: bf16 for ldmatrix, e4m3 to be widened.
+template <typename Kv, int kDim>
+using StageLayout = std::conditional_t<sizeof(Kv) == 1, DenseLayout<Kv, kDim>, TileLayout<Kv, kDim>>;
+
 template <typename Kv, int kDim>
 struct KvStage {
-  Kv k[kSubTileTokens * TileLayout<Kv, kDim>::kPitch];
-  Kv v[kSubTileTokens * TileLayout<Kv, kDim>::kPitch];
+  Kv k[kSubTileTokens * StageLayout<Kv, kDim>::kPitch];
+  Kv v[kSubTileTokens * StageLayout<Kv, kDim>::kPitch];
 };
 template <int kDim, bool kUsed>
 struct WideStage : KvStage<px::bf16, kDim> {};
@@ -56,7 +62,7 @@ struct WideStage<kDim, false> {};
 template <typename Kv, int kDim, int kThreads>
 PX_DEVICE void FetchKv(KvStage<Kv, kDim>& stage, const PagedKv<Kv>& kv, const int32_t* table, int length, int head,
                        int first) {
-  using Layout = TileLayout<Kv, kDim>;
+  using Layout = StageLayout<Kv, kDim>;
   PX_UNROLL_BY(kDim > 128 ? 1 : 4)
   for (int i = px::ThreadX(); i < kSubTileTokens * Layout::kChunks; i += kThreads) {
     const int row = i / Layout::kChunks, chunk = i % Layout::kChunks, token = first + row;
@@ -71,25 +77,30 @@ PX_DEVICE void FetchKv(KvStage<Kv, kDim>& stage, const PagedKv<Kv>& kv, const in
   }
 }
 
-/// e4m3 → bf16 (exact), all threads of the block.
+/// e4m3 → bf16 (exact), all threads of the block; thread by thread what FetchKv's copied.
 template <int kDim, int kThreads, int kTokens = kSubTileTokens>
 PX_DEVICE void Widen(px::bf16* out, const px::e4m3* in) {
-  using From = TileLayout<px::e4m3, kDim>;
+  constexpr bool kTurns = PX_SM100_OR(kDim != 256, true);  // at 256 sm_100's code has no register left for it
+  using From = StageLayout<px::e4m3, kDim>;
   using To = TileLayout<px::bf16, kDim>;
   PX_UNROLL_BY(kDim > 128 ? 1 : 4)  // at 256, o alone takes half of the registers
   for (int i = px::ThreadX(); i < kTokens * From::kChunks; i += kThreads) {
     const int row = i / From::kChunks, chunk = i % From::kChunks;
     const px::U128 raw = px::LoadShared(reinterpret_cast<const px::U128*>(in + From::Offset(row, chunk)));
-    uint32_t wide[8];
+    // Eight threads write at a time: half of them their second chunk first, so that they write to different banks.
+    const int first = kTurns ? (i / 4 ^ row) & 1 : 0;
     PX_UNROLL
-    for (int w = 0; w < 8; ++w) {
-      const px::F2 pair = px::UnpackE4m3(static_cast<uint16_t>(raw.w[w / 2] >> (w % 2 * 16)));
-      wide[w] = px::PackBf16(pair.x, pair.y);
+    for (int turn = 0; turn < 2; ++turn) {
+      const int half = turn ^ first;
+      const uint32_t from[2] = {half == 0 ? raw.w[0] : raw.w[2], half == 0 ? raw.w[1] : raw.w[3]};
+      px::U128 wide;
+      PX_UNROLL
+      for (int w = 0; w < 4; ++w) {
+        const px::F2 pair = px::UnpackE4m3(static_cast<uint16_t>(from[w / 2] >> (w % 2 * 16)));
+        wide.w[w] = px::PackBf16(pair.x, pair.y);
+      }
+      px::StoreShared(reinterpret_cast<px::U128*>(out + To::Offset(row, 2 * chunk + half)), wide);
     }
-    px::StoreShared(reinterpret_cast<px::U128*>(out + To::Offset(row, 2 * chunk)),
-                    px::U128{wide[0], wide[1], wide[2], wide[3]});
-    px::StoreShared(reinterpret_cast<px::U128*>(out + To::Offset(row, 2 * chunk + 1)),
-                    px::U128{wide[4], wide[5], wide[6], wide[7]});
   }
 }
 

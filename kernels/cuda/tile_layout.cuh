@@ -18,4 +18,13 @@ struct TileLayout {
   }
 };
 
+/// Rows of kDim elements one behind the other: for what is read in the order in which it was copied.
+template <typename T, int kDim>
+struct DenseLayout {
+  static constexpr int kChunk = 16 / static_cast<int>(sizeof(T));
+  static constexpr int kChunks = kDim / kChunk;
+  static constexpr int kPitch = kDim;
+  PX_DEVICE static int Offset(int row, int chunk) { return row * kPitch + chunk * kChunk; }
+};
+
 }  // namespace baton::cuda

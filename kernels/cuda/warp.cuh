@@ -86,9 +86,14 @@ PX_DEVICE void LoadFour(const T* p, float (&out)[4]) {
     }
   }
 }
-/// n floats to 16·k bytes of T at p (aligned).
+/// Four e4m3 in a word, the first in the lowest byte.
+PX_DEVICE uint32_t PackE4m3Four(float a, float b, float c, float d) {
+  return px::PackE4m3(a, b) | static_cast<uint32_t>(px::PackE4m3(c, d)) << 16;
+}
+/// n floats (4, 8 or 16) to n elements of T at p, aligned to them, at most to 16 bytes; in as few accesses as there can be.
 template <typename T, int n>
 PX_DEVICE void StoreVector(T* p, const float (&v)[n]) {
+  static_assert(n == 4 || n == 8 || n == 16);
   if constexpr (sizeof(T) == 4) {
     PX_UNROLL
     for (int i = 0; i < n; i += 4)
@@ -106,8 +111,15 @@ PX_DEVICE void StoreVector(T* p, const float (&v)[n]) {
                            px::PackBf16(v[i + 4], v[i + 5]), px::PackBf16(v[i + 6], v[i + 7])});
     }
   } else {
+    uint32_t words[n / 4];
     PX_UNROLL
-    for (int i = 0; i < n; i += 2) px::Store(reinterpret_cast<uint16_t*>(p + i), px::PackE4m3(v[i], v[i + 1]));
+    for (int i = 0; i < n; i += 4) words[i / 4] = PackE4m3Four(v[i], v[i + 1], v[i + 2], v[i + 3]);
+    if constexpr (n == 4)
+      px::Store(reinterpret_cast<uint32_t*>(p), words[0]);
+    else if constexpr (n == 8)
+      px::Store(reinterpret_cast<px::U64*>(p), px::U64{words[0], words[1]});
+    else
+      px::Store(reinterpret_cast<px::U128*>(p), px::U128{words[0], words[1], words[2], words[3]});
   }
 }
 
