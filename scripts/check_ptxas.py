@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Compares what ptxas reported with the committed table: no spills, no more registers than committed, the same shared
-memory and the same PTX instruction counts. Rows of an architecture that was not built are left alone.
+memory and the same PTX instruction counts, no loss of speed that ptxas warns of. Rows of an architecture that was not built are left alone.
 usage: check_ptxas.py BUILD_DIR TABLE [--update-table]"""
 import pathlib
 import re
@@ -67,6 +67,14 @@ def collect(build):
     return rows
 
 
+def complaints(build):
+    """What ptxas says of a kernel's speed in words: wgmma that it makes wait for each other."""
+    for log in sorted(build.glob("*.log")):
+        for line in log.read_text().splitlines():
+            if "Potential Performance Loss" in line:
+                yield f"{log.stem}: {line.split(':', 1)[1].strip()}"
+
+
 def read_table(path):
     """The comment lines, and {(arch, kernel): row}."""
     notes, rows = [], {}
@@ -114,7 +122,7 @@ def main():
         built = {arch for arch, _ in rows}
         committed = {key: row for key, row in committed.items() if key[0] not in built} | rows
         write_table(table, notes, committed)
-    problems = list(problems_of(rows, committed))
+    problems = list(problems_of(rows, committed)) + list(complaints(build))
     for p in problems:
         print("check_ptxas:", p)
     top = max(rows.items(), key=lambda r: r[1]["registers"])

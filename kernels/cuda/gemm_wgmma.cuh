@@ -77,6 +77,7 @@ PX_DEVICE void MultiplyStages(WgmmaShared<Tile>& smem, float (&d)[Tile::kCols / 
     if (i > 0 && px::Lane() == 0) px::MbarrierArrive(&smem.empty[(i - 1) % Tile::kStages]);
   }
   px::WgmmaWait<0>();
+  px::WgmmaResult(d);
 }
 
 #endif

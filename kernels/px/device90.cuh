@@ -59,6 +59,11 @@ template <int N>
 PX_DEVICE void WgmmaWait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
 }
+template <int N>
+PX_DEVICE void WgmmaResult(float (&d)[N]) {
+  PX_UNROLL
+  for (int i = 0; i < N; ++i) asm volatile("" : "+f"(d[i])::"memory");
+}
 template <int kRegisters>
 PX_DEVICE void RegisterIncrease() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));

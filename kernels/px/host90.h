@@ -55,6 +55,9 @@ inline void WgmmaM64N128K16(float (&d)[64], uint64_t a, uint64_t b, bool accumul
 inline void WgmmaM64N256K16(float (&d)[128], uint64_t a, uint64_t b, bool accumulate, Where where = Where::current()) {
   WgmmaIssue(d, 256, a, b, accumulate, where);
 }
+/// After WgmmaWait<0>: keeps the compiler from moving what reads `d` before the wait. No instruction.
+template <int N>
+void WgmmaResult(float (&)[N]) {}
 /// Moves registers between the warps of a block: nothing to emulate.
 template <int kRegisters>
 void RegisterIncrease() {}

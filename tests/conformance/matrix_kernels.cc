@@ -201,6 +201,7 @@ PX_KERNEL void HopperKernel(const uint32_t*, uint32_t* out, const PX_GRID_CONST 
   }
   px::WgmmaCommit();
   px::WgmmaWait<0>();
+  px::WgmmaResult(d);
   PX_UNROLL
   for (int i = 0; i < kN / 2; ++i) px::Store(out + i * 128 + t, px::BitCast<uint32_t>(d[i]));
 #else

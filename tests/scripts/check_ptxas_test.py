@@ -94,6 +94,13 @@ class CheckPtxas(unittest.TestCase):
         self.refused("GemmKernel<32> (sm_90a): not in the table")
         self.refused("GemmKernel<64> (sm_90a): in the table, not built")
 
+    def test_serialized_wgmma_is_refused_whatever_the_table_says(self):
+        log = self.build.folder / "gemm.90a.log"
+        log.write_text("ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized due to "
+                       "non wgmma instructions defining accumulator registers\n" + log.read_text())
+        self.refused("gemm.90a: (C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized")
+        self.assertEqual(self.build.check("--update-table").returncode, 1)
+
     def test_no_report_is_no_pass(self):
         for file in self.build.folder.glob("*.log"):
             file.unlink()
