@@ -238,6 +238,7 @@ class AttentionCase {
   }
   std::vector<uint32_t> MakeTree() {
     std::vector<uint32_t> bits;
+    if (!shape.tree) return bits;  // and there may be more rows than bits
     for (int n : shape.new_rows)
       for (int r = 0; r < n; ++r) {
         uint32_t ancestors = 1u << r;  // itself, and the ancestors of a random earlier node

@@ -60,7 +60,7 @@ TEST(CudaDecodeAttention, SplitOverAWorkList) {
       {.new_rows = {1, 1}, .lengths = {700, 31}, .q_heads = 2, .kv_heads = 1, .tokens_per_block = 64}, 13, 2);
 }
 TEST(CudaDecodeAttention, EveryGroupSize) {
-  for (int group : {1, 3, 7, 16})
+  for (int group = 1; group <= 16; ++group)
     CheckDecode<px::bf16, 64, true>({.new_rows = {1}, .lengths = {77}, .q_heads = group * 2, .kv_heads = 2},
                                     20 + group);
   CheckDecode<px::bf16, 64, true>({.new_rows = {1}, .lengths = {300}, .q_heads = 32, .kv_heads = 1},
@@ -81,6 +81,48 @@ TEST(CudaDecodeAttention, DraftTokensSeeTheirAncestorsOnly) {
       {.new_rows = {7, 1, 3}, .lengths = {300, 9, 3}, .q_heads = 6, .kv_heads = 2, .tree = true}, 47);
 }
 TEST(CudaDecodeAttention, EmptyBatchIsNothing) { CheckDecode<px::bf16, 64, true>({.new_rows = {}, .lengths = {}}, 48); }
+TEST(CudaPrefillAttention, EmptyBatchIsNothing) {
+  CheckPrefill<px::bf16, 64, true>({.new_rows = {}, .lengths = {}}, 48);
+  CheckPrefill<px::bf16, 64, false>({.new_rows = {0}, .lengths = {40}}, 48);
+}
+
+/// Contexts around the ends of blocks, sub-tiles and tiles, the newest token of each.
+TEST(CudaAttention, ContextsThatEndWhereSomethingEnds) {
+  AttentionShape s{.q_heads = 2, .kv_heads = 1};
+  for (int length : {1, 2, 15, 16, 17, 63, 64, 65, 255, 256, 257, 319, 320, 512, 513})
+    s.new_rows.push_back(1), s.lengths.push_back(length);
+  CheckDecode<px::bf16, 64, true>(s, 62);
+  CheckDecode<px::e4m3, 64, false>(s, 63, 2);
+  CheckPrefill<px::bf16, 64, true>(s, 64);
+  CheckPrefill<px::e4m3, 64, false>(s, 65);
+}
+
+/// Prefill takes one q head at a time, which has to find its kv head.
+TEST(CudaPrefillAttention, EveryGroupSize) {
+  for (int group = 1; group <= 16; ++group)
+    CheckPrefill<px::bf16, 64, true>({.new_rows = {3}, .lengths = {70}, .q_heads = group, .kv_heads = 1}, 120 + group);
+}
+
+/// Window, soft-cap and sinks at once, of prefill and decode in both forms; then with a draft tree.
+template <typename Kv, int kDim>
+void CheckOptionsTogether(unsigned seed) {
+  AttentionShape s{.new_rows = {3, 1}, .lengths = {290, 40}, .q_heads = 4, .kv_heads = 2};
+  s.window = 45, s.softcap = 12.0f, s.sinks = true, s.loudness = 3.0f;
+  CheckPrefill<Kv, kDim, true>(s, seed);
+  CheckPrefill<Kv, kDim, false>(s, seed);
+  CheckDecode<Kv, kDim, true>(s, seed);
+  CheckDecode<Kv, kDim, false>(s, seed, 2);
+  s.tree = true, s.per_head_tables = true;
+  CheckDecode<Kv, kDim, true>(s, seed);
+  CheckDecode<Kv, kDim, false>(s, seed, 2);
+}
+TEST(CudaAttention, OptionsTogetherInEveryHeadDimAndCache){
+#define BATON_CHECK_DIM(dim)                      \
+  CheckOptionsTogether<px::bf16, dim>(130 + dim); \
+  CheckOptionsTogether<px::e4m3, dim>(131 + dim);
+    BATON_FOR_HEAD_DIMS(BATON_CHECK_DIM)
+#undef BATON_CHECK_DIM
+}
 
 TEST(CudaDecodeAttention, EveryHeadMayHaveBlocksAndALengthOfItsOwn) {
   CheckDecode<px::bf16, 64, true>(

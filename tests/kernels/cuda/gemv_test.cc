@@ -204,19 +204,26 @@ TEST(CudaGemv, NormAndResidualAreTheBitsOfTheirKernels) {
   CheckNormAndResidual<GemvWeight::kInt8, px::bf16>({3, 16, 128, 128}, GemvStore::kAddBf16);
 }
 
-/// act(gate) · up on the way out, beside a GEMM and the activation's kernel. s.n: gate and up together.
+/// act(gate) · up on the way out, and with `normed` the norm on the way in, beside their kernels one after another.
+/// s.n: gate and up together.
 template <GemvWeight kWeight, cuda::Gate kGate>
-void CheckGated(const Shape& s) {
+void CheckGated(const Shape& s, bool normed = false) {
   const GemvCase<kWeight> c(s);
   const int n = s.n / 2;
+  Array<float> copy(Copy(c.residual));
+  const Array<px::bf16> x(normed ? static_cast<size_t>(s.m) * s.k : 0);
   Array<px::bf16> fused(static_cast<size_t>(s.m) * n), apart(fused.size()), both(static_cast<size_t>(s.m) * s.n);
   UnderEveryPolicy(
       [&](gpu::Stream& stream) {
         stream.FillAsync(fused.data(), 0xFF, fused.size() * 2);
-        cuda::GemvParams p = c.Params(fused.data(), n, GemvStore::kBf16);
+        cuda::GemvParams p = c.Params(fused.data(), n, GemvStore::kBf16, normed);
         p.n = n, p.gate = kGate;
         cuda::LaunchGemv<kWeight, true>(stream, p, false);
-        c.LaunchGemm(stream, c.x.data(), c.x_stride, both.data(), s.n);
+        if (normed)
+          cuda::LaunchRmsNorm(
+              stream, cuda::RmsNormParams<px::bf16, px::bf16>{nullptr, copy.data(), c.norm_weight.data(), x.data(), 0,
+                                                              c.x_stride, s.k, s.m, s.k, 1e-5f, 1.0f, 1.0f});
+        c.LaunchGemm(stream, normed ? x.data() : c.x.data(), normed ? s.k : c.x_stride, both.data(), s.n);
         cuda::LaunchGatedActivation<kGate>(
             stream, cuda::GatedActivationParams<px::bf16>{both.data(), apart.data(), s.n, n, s.m, n, 1.0f});
       },
@@ -228,6 +235,25 @@ TEST(CudaGemv, GatedIsTheBitsOfItsKernels) {
   CheckGated<GemvWeight::kBf16, cuda::Gate::kGeluTanh>({4, 48, 72});
   CheckGated<GemvWeight::kInt4, cuda::Gate::kSilu>({2, 96, 640, 128});
   CheckGated<GemvWeight::kInt8, cuda::Gate::kGeluTanh>({3, 32, 448, 32});
+}
+
+/// Every fusion with each of the numbers of rows that decoding has, and the most.
+template <GemvWeight kWeight>
+void CheckFusions() {
+  for (int m : {1, 2, 3, 4, cuda::kGemvMaxRows}) {
+    CheckSums<kWeight>({m, 21, 192, 64});
+    CheckNormAndResidual<kWeight, float>({m, 20, 128, 64}, GemvStore::kAddF32);
+    CheckNormAndResidual<kWeight, px::bf16>({m, 20, 128, 64}, GemvStore::kAddBf16);
+    for (bool normed : {false, true}) {
+      CheckGated<kWeight, cuda::Gate::kSilu>({m, 32, 192, 64}, normed);
+      CheckGated<kWeight, cuda::Gate::kGeluTanh>({m, 32, 128, 64}, normed);
+    }
+  }
+}
+TEST(CudaGemv, EveryFusionOfOneRowAndMore) {
+  CheckFusions<GemvWeight::kBf16>();
+  CheckFusions<GemvWeight::kInt8>();
+  CheckFusions<GemvWeight::kInt4>();
 }
 
 /// Rows, outputs and inputs of any size; groups as checkpoints have them.
@@ -255,9 +281,9 @@ void CheckAnyShape(Draw& draw) {
   Shape gated = DrawShape<kWeight>(draw);
   gated.n = kWeight == GemvWeight::kBf16 ? 16 * draw.Size(6) : 32 * draw.Int(1, 3);  // as the activation takes
   if (draw.Chance(2))
-    CheckGated<kWeight, cuda::Gate::kSilu>(gated);
+    CheckGated<kWeight, cuda::Gate::kSilu>(gated, draw.Chance(2));
   else
-    CheckGated<kWeight, cuda::Gate::kGeluTanh>(gated);
+    CheckGated<kWeight, cuda::Gate::kGeluTanh>(gated, draw.Chance(2));
 }
 
 TEST(CudaGemv, AnyShape) {

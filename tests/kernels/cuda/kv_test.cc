@@ -144,13 +144,42 @@ struct RopeCase {
     SCOPED_TRACE(policy);
     std::vector<uint64_t> want_k(k_digests.size(), 0), want_v(v_digests.size(), 0);
     for (int r = 0; r < s.rows; ++r) {
-      if (slots[r] < 0) continue;
+      if (slots[r] < 0) {
+        CheckUntouched(r);
+        continue;
+      }
       for (int h = 0; h < s.q_heads; ++h)
         EXPECT_TRUE(Near((s.in_place ? qkv : q).data() + r * QStride() + h * kDim, Expected(r, h)));
       for (int h = 0; h < s.kv_heads; ++h) CheckCached(r, h, false, want_k), CheckCached(r, h, true, want_v);
     }
     EXPECT_EQ(Copy(k_digests), want_k);
     EXPECT_EQ(Copy(v_digests), want_v);
+    CheckOtherSlots();
+  }
+  /// A row without a slot leaves q as it was: poisoned, or what it was given.
+  void CheckUntouched(int r) const {
+    const size_t bytes = static_cast<size_t>(s.q_heads) * kDim * 2;
+    const std::vector<unsigned char> poison(bytes, 0xFF);
+    const px::bf16* at = (s.in_place ? qkv : q).data() + r * QStride();
+    const void* want = s.in_place ? static_cast<const void*>(given.data() + static_cast<size_t>(r) * heads * kDim)
+                                  : static_cast<const void*>(poison.data());
+    EXPECT_EQ(std::memcmp(at, want, bytes), 0) << "row " << r << " has no slot and is written";
+  }
+  /// Slots that no row was given are still poisoned, and so is what the fused row holds beside q.
+  void CheckOtherSlots() const {
+    const int64_t token = static_cast<int64_t>(s.kv_heads) * kDim;
+    std::vector<bool> given_to(static_cast<size_t>(kBlocks) * kBlock, false);
+    for (int r = 0; r < s.rows; ++r)
+      if (slots[r] >= 0) given_to[slots[r]] = true;
+    const std::vector<unsigned char> poison(static_cast<size_t>(token) * sizeof(Kv), 0xFF);
+    for (size_t slot = 0; slot < given_to.size(); ++slot)
+      for (const Array<Kv>* plane : {&k, &v})
+        ASSERT_TRUE(given_to[slot] || std::memcmp(plane->data() + slot * token, poison.data(), poison.size()) == 0)
+            << "slot " << slot << " is nobody's and is written";
+    for (int r = 0; r < s.rows; ++r) {
+      const size_t kv = (static_cast<size_t>(r) * heads + s.q_heads) * kDim;
+      ASSERT_EQ(std::memcmp(qkv.data() + kv, given.data() + kv, 2 * token * sizeof(px::bf16)), 0) << "row " << r;
+    }
   }
 
   RopeShape s;

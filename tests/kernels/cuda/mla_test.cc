@@ -32,8 +32,8 @@ struct MlaCase {
         tables(MakeTables()),
         kv(static_cast<size_t>(blocks) * s.tokens_per_block * kDim),
         scale(std::vector<float>(1, kKvScale)),
-        q(data.Normal<px::bf16>(static_cast<size_t>(rows) * s.q_heads * kDim + 8)),
-        out(static_cast<size_t>(rows) * s.q_heads * kLatent + 8),
+        q(MakeQueries()),
+        out(static_cast<size_t>(rows) * OutStride() + 8),
         lse(static_cast<size_t>(rows) * s.q_heads + 1),
         row_start(RowStart()),
         lengths(std::vector<int32_t>(s.lengths.begin(), s.lengths.end())),
@@ -86,8 +86,8 @@ struct MlaCase {
     const cuda::DecodeParams<Kv> p{q.data(),
                                    out.data(),
                                    lse.data(),
-                                   shape.q_heads * kDim,
-                                   shape.q_heads * kLatent,
+                                   QStride(),
+                                   OutStride(),
                                    row_start.data(),
                                    shape.tree ? tree.data() : nullptr,
                                    {groups->data(), items->data(), counts->data()},
@@ -103,11 +103,16 @@ struct MlaCase {
       for (int r = 0; r < shape.new_rows[s]; ++r)
         for (int h = 0; h < shape.q_heads; ++h)
           if (std::string wrong = CheckHead(s, r, h); !wrong.empty()) return wrong;
+    for (size_t at = 0; at < out.size(); ++at)
+      if (at % OutStride() >= static_cast<size_t>(shape.q_heads) * kLatent && out[at].bits != Nan<px::bf16>().bits)
+        return "writes between its rows";
     return {};
   }
+  int64_t QStride() const { return shape.q_heads * kDim + 8; }
+  int64_t OutStride() const { return shape.q_heads * kLatent + 4; }
   std::string CheckHead(size_t s, int r, int h) const {
     const int64_t row = row_start[s] + r;
-    const px::bf16* query = q.data() + (row * shape.q_heads + h) * kDim;
+    const px::bf16* query = q.data() + row * QStride() + h * kDim;
     std::vector<double> o(kLatent, 0.0);
     double sum = shape.sinks ? std::exp(double{sinks[h]}) : 0.0;
     for (int t = 0; t < shape.lengths[s]; ++t) {
@@ -124,7 +129,7 @@ struct MlaCase {
     }
     for (double& x : o) x /= sum;
     const std::string at = " of row " + std::to_string(row) + " head " + std::to_string(h);
-    if (!Near(out.data() + (row * shape.q_heads + h) * kLatent, o, kernel_test::ToleranceOf(DType::kBF16).attention))
+    if (!Near(out.data() + row * OutStride() + h * kLatent, o, kernel_test::ToleranceOf(DType::kBF16).attention))
       return "another output" + at;
     if (!kernel_test::kLogSumExp.Holds(lse[row * shape.q_heads + h], std::log(sum))) return "another log-sum-exp" + at;
     return {};
@@ -158,9 +163,15 @@ struct MlaCase {
   std::unique_ptr<Array<float>> partial_o, partial_ml;
 
  private:
+  std::vector<px::bf16> MakeQueries() {
+    auto queries = data.Normal<px::bf16>(static_cast<size_t>(rows) * QStride() + 8);
+    for (int r = 0; r < rows; ++r)  // between rows lies what nobody may read
+      std::fill_n(queries.begin() + r * QStride() + shape.q_heads * kDim, 8, Nan<px::bf16>());
+    return queries;
+  }
   std::vector<int32_t> MakeTables() {
     auto of = [&](int length) { return (length + shape.tokens_per_block - 1) / shape.tokens_per_block; };
-    for (int l : shape.lengths) blocks += of(l), stride = std::max<int64_t>(stride, of(l));
+    for (int l : shape.lengths) blocks += of(l), stride = std::max<int64_t>(stride, of(l) + 1);
     std::vector<int32_t> free(blocks), t(shape.lengths.size() * stride + 1, 1 << 28);
     std::iota(free.begin(), free.end(), 0);
     std::shuffle(free.begin(), free.end(), data.rng());
@@ -171,6 +182,7 @@ struct MlaCase {
   /// Every draft token sees itself and the ancestors of a random earlier one.
   std::vector<uint32_t> MakeTree() {
     std::vector<uint32_t> bits;
+    if (!shape.tree) return bits;
     for (int n : shape.new_rows)
       for (int r = 0; r < n; ++r) bits.push_back(1u << r | (r > 0 ? bits[bits.size() - 1 - data.Int(0, r - 1)] : 0u));
     return bits;
@@ -195,6 +207,26 @@ TEST(CudaMlaDecode, EqualsDoublePrecision) {
   CheckMla<false>({.new_rows = {2}, .lengths = {530}, .tokens_per_block = 64}, 2, 2);
   CheckMla<true>({.new_rows = {1}, .lengths = {45}, .q_heads = 128, .softcap = 8.0f}, 3, 1);  // two groups of 64 rows
   CheckMla<true>({.new_rows = {3}, .lengths = {33}, .q_heads = 22}, 4, 1);  // a group's last rows are empty
+}
+
+TEST(CudaMlaDecode, AnEmptyBatchIsNothing) {
+  CheckMla<true>({.new_rows = {}, .lengths = {}}, 12, 1);
+  CheckMla<false, px::e4m3>({.new_rows = {0, 1}, .lengths = {40, 1}}, 13, 1);
+}
+
+/// Contexts around the ends of blocks, sub-tiles and tiles, with every option at once.
+template <typename Kv>
+void CheckEndsAndOptions(unsigned seed) {
+  MlaShape s{.q_heads = 5, .softcap = 9.0f, .window = 200, .sinks = true, .tree = true};
+  for (int length : {1, 15, 16, 17, 31, 32, 33, 255, 256, 257, 289})
+    s.new_rows.push_back(1), s.lengths.push_back(length);
+  s.new_rows.back() = 3;
+  CheckMla<true, Kv>(s, seed, 1);
+  CheckMla<false, Kv>(s, seed, 2);
+}
+TEST(CudaMlaDecode, EndsOfTilesAndOptionsTogether) {
+  CheckEndsAndOptions<px::bf16>(14);
+  CheckEndsAndOptions<px::e4m3>(15);
 }
 
 TEST(CudaMlaDecode, WindowsSinksAndDraftTrees) {
@@ -242,8 +274,7 @@ TEST(CudaMlaDecode, AFixedTilesBitsDoNotDependOnTheItems) {
     ASSERT_EQ(stream.Synchronize(), "");
     const std::vector<px::bf16> got = Copy(c.out);
     if (want.empty()) want = got;
-    EXPECT_EQ(std::memcmp(want.data(), got.data(), static_cast<size_t>(c.rows) * c.shape.q_heads * kLatent * 2), 0)
-        << tiles_per_item;
+    EXPECT_EQ(std::memcmp(want.data(), got.data(), got.size() * sizeof(px::bf16)), 0) << tiles_per_item;
   }
 }
 
@@ -258,7 +289,7 @@ TEST(CudaMlaDecode, AnInfinityReachesOnlyRowsThatSeeIt) {
   const std::vector<px::bf16> healthy = Copy(c.out);
   c.At(0, 288)[7] = px::bf16{0x7F80};  // rows 2 and 3 see it
   run();
-  const size_t hidden = size_t{2} * c.shape.q_heads * kLatent;
+  const size_t hidden = size_t{2} * static_cast<size_t>(c.OutStride());
   EXPECT_EQ(std::memcmp(healthy.data(), c.out.data(), hidden * sizeof(px::bf16)), 0);
   EXPECT_FALSE(std::isfinite(px::ToFloat(c.out[hidden + 7])));
 }

@@ -13,16 +13,17 @@ namespace baton::cuda_test {
 #if !defined(__CUDACC__)  // a device has no policies and no mutants
 
 #if defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define BATON_MUTANTS_ARE_RACES
+#if __has_feature(thread_sanitizer) || __has_feature(address_sanitizer)
+#define BATON_MUTANTS_END_TESTS
 #endif
 #endif
 
 /// `run(policy)` does the whole case and returns what is wrong ("" when right). Prints one line per mutant.
 inline void ExpectEveryMutantFound(const std::function<std::string(const simt::Policy&)>& run) {
-#if defined(BATON_MUTANTS_ARE_RACES)
+#if defined(BATON_MUTANTS_END_TESTS)
   for (const simt::Policy& policy : simt::AllPolicies()) EXPECT_EQ(run(policy), "") << simt::PolicyName(policy);
-  GTEST_SKIP() << "a missing barrier is a race, which ends a test under ThreadSanitizer";
+  GTEST_SKIP()
+      << "a missing barrier is a race, and a step or an index made of poison, which end a test under a sanitizer";
 #endif
   std::set<simt::SyncSites::Site> sites;
   for (const simt::Policy& policy : simt::AllPolicies()) {

@@ -167,8 +167,12 @@ TEST(CudaSampler, AnyRowIsThatOfTheReference) {
             EXPECT_EQ(c.out[r].rank, reference.RankOf(c.out[r].token)) << policy << " row " << r;
             EXPECT_TRUE(kernel_test::kLogProbability.Holds(c.out[r].logprob, reference.Logprob(c.out[r].token)))
                 << policy << " row " << r << " got " << c.out[r].logprob;
-            for (int i = 0; i < plan[r].num_logprobs; ++i)
-              ASSERT_EQ(reference.RankOf(c.top_tokens[r * cuda::kMaxTopLogprobs + i]), i + 1) << policy << " row " << r;
+            for (int i = 0; i < plan[r].num_logprobs; ++i) {
+              const size_t at = static_cast<size_t>(r) * cuda::kMaxTopLogprobs + i;
+              ASSERT_EQ(reference.RankOf(c.top_tokens[at]), i + 1) << policy << " row " << r;
+              ASSERT_TRUE(kernel_test::kLogProbability.Holds(c.top_logprobs[at], reference.Logprob(c.top_tokens[at])))
+                  << policy << " row " << r << " rank " << i + 1 << " got " << c.top_logprobs[at];
+            }
           }
         });
   });
