@@ -14,7 +14,7 @@ using px::bf16;
 
 /// A case that checks out[i] against want(i) at sampled i. `before` prepares the inputs that a launch changes.
 template <typename Out>
-KernelCase Elements(std::string kernel, std::string shape, double bytes, double flops,
+KernelCase Elements(const char* kernel, std::string shape, double bytes, double flops,
                     std::shared_ptr<DeviceArray<Out>> out, std::function<void(gpu::Stream&)> launch,
                     std::function<double(size_t)> want, std::function<void(gpu::Stream&)> before = {}) {
   auto check = [=](gpu::Stream& stream) -> std::string {
@@ -24,11 +24,11 @@ KernelCase Elements(std::string kernel, std::string shape, double bytes, double 
       const size_t i = sample * 7919 * 104729 % out->size();
       const double got = px::ToFloat(out->Download(stream, i, 1)[0]);
       const double tolerance = (sizeof(Out) == 4 ? 2e-5 : sizeof(Out) == 2 ? 1e-2 : 7e-2) * (1 + std::abs(want(i)));
-      if (auto wrong = CheckNear(got, want(i), tolerance, kernel.c_str()); !wrong.empty()) return wrong;
+      if (auto wrong = CheckNear(got, want(i), tolerance, kernel); !wrong.empty()) return wrong;
     }
     return {};
   };
-  return {std::move(kernel), std::move(shape), bytes, flops, std::move(launch), std::move(check)};
+  return {std::move(shape), bytes, flops, std::move(launch), std::move(check)};
 }
 std::string Shape(int rows, int n) { return std::to_string(rows) + "x" + std::to_string(n); }
 template <typename T>
@@ -121,7 +121,7 @@ KernelCase BeginUnitsCase(int rows, int heads) {
     }
     return {};
   };
-  return {"begin_units", Shape(rows, heads), 4.0 * rows + rows / 16.0 * heads * 16, 0, launch, check};
+  return {Shape(rows, heads), 4.0 * rows + rows / 16.0 * heads * 16, 0, launch, check};
 }
 
 /// Half of the blocks onto the other half, as copy-on-write does.
@@ -256,17 +256,18 @@ KernelCase RopeCase(int rows) {
 
 }  // namespace
 
-std::vector<KernelCase> ElementCases(const Sizes& s) {
-  return {EmbeddingCase(s(256, 3), s(4096, 512)),
-          AddCase(s(4096, 2), s(4096, 520)),
-          GatherCase(s(256, 3), s(4096, 512)),
-          SoftCapCase(s(256, 2), s(128256, 300)),
-          CopyCase(s(256, 2), s(16384, 1024)),
-          BeginUnitsCase(s(16384, 40), 8),
-          MergeCase(s(4096, 3), s(32, 2), s(128, 64)),
-          CombineCase(s(4096, 3), s(8, 2), s(4096, 256)),
-          RopeCase<bf16>(s(4096, 3)),
-          RopeCase<px::e4m3>(s(4096, 3))};
+std::vector<CaseMaker> ElementCases(const Sizes& s) {
+  const int rows = s(256, 3), tokens = s(4096, 3), hidden = s(4096, 512);
+  return {{"embedding", [=] { return EmbeddingCase(rows, hidden); }},
+          {"add_rows", [=] { return AddCase(s(4096, 2), s(4096, 520)); }},
+          {"gather_rows", [=] { return GatherCase(rows, hidden); }},
+          {"soft_cap", [=] { return SoftCapCase(s(256, 2), s(128256, 300)); }},
+          {"copy_blocks", [=] { return CopyCase(s(256, 2), s(16384, 1024)); }},
+          {"begin_units", [=] { return BeginUnitsCase(s(16384, 40), 8); }},
+          {"merge_state", [=] { return MergeCase(tokens, s(32, 2), s(128, 64)); }},
+          {"moe_combine", [=] { return CombineCase(tokens, s(8, 2), s(4096, 256)); }},
+          {"rope_kv_write", [=] { return RopeCase<bf16>(tokens); }},
+          {"rope_kv_write_fp8", [=] { return RopeCase<px::e4m3>(tokens); }}};
 }
 
 }  // namespace baton::bench

@@ -40,10 +40,11 @@ KernelCase DenseCase(int m, int n, int k, bool wgmma = false) {
   auto w = std::make_shared<std::vector<bf16>>(RandomValues<bf16>(padded, 2));
   auto dx = std::make_shared<DeviceArray<bf16>>(*x), dw = std::make_shared<DeviceArray<bf16>>(*w);
   auto out = std::make_shared<DeviceArray<bf16>>(static_cast<size_t>(m) * n);
+  const int multiprocessors = gpu::CurrentDevice().multiprocessors;  // asking takes longer than a kernel
   auto launch = [=](gpu::Stream& stream) {
     const cuda::GemmParams<bf16> p{dx->data(), dw->data(), nullptr, out->data(), k, k, n, m, n, k};
     if (wgmma)
-      cuda::LaunchWgmmaGemm(stream, p, gpu::CurrentDevice().multiprocessors, false);
+      cuda::LaunchWgmmaGemm(stream, p, multiprocessors, false);
     else
       cuda::LaunchGemm(stream, p, false);
   };
@@ -52,12 +53,9 @@ KernelCase DenseCase(int m, int n, int k, bool wgmma = false) {
     return CheckProducts(stream, *out, *x, m, n, k,
                          [&](int col, int i) { return px::ToFloat((*w)[static_cast<size_t>(col) * k + i]); });
   };
-  return {wgmma ? "gemm_wgmma" : "gemm_bf16",
-          ShapeName(m, n, k),
-          2.0 * (static_cast<double>(m) * k + static_cast<double>(n) * k + static_cast<double>(m) * n),
-          2.0 * m * n * k,
-          launch,
-          check};
+  return {ShapeName(m, n, k),
+          2.0 * (static_cast<double>(m) * k + static_cast<double>(n) * k + static_cast<double>(m) * n), 2.0 * m * n * k,
+          launch, check};
 }
 
 /// Codes around the middle and one scale: weight (code − 2^(bits − 1)) · scale.
@@ -98,28 +96,27 @@ KernelCase QuantCase(int m, int n, int k, int group) {
     });
   };
   const double weights = static_cast<double>(n) * k;
-  return {kBits == 4 ? "gemm_w4a16" : "gemm_w8a16",
-          ShapeName(m, n, k) + " g" + std::to_string(group),
-          weights * kBits / 8 + weights / group * 4 + 2.0 * m * (n + k),
-          2.0 * m * weights,
-          launch,
-          check};
+  return {ShapeName(m, n, k) + " g" + std::to_string(group),
+          weights * kBits / 8 + weights / group * 4 + 2.0 * m * (n + k), 2.0 * m * weights, launch, check};
 }
 
 }  // namespace
 
-std::vector<KernelCase> GemmCases(const Sizes& s) {
-  std::vector<KernelCase> cases;
-  for (int m : s.tiny ? std::vector<int>{1, 20} : std::vector<int>{1, 4, 16, 64, 256, 4096}) {
-    cases.push_back(DenseCase(m, s(4096, 128), s(4096, 192)));
-    if (!s.tiny) cases.push_back(DenseCase(m, 28672, 4096));
+std::vector<CaseMaker> GemmCases(const Sizes& s) {
+  std::vector<CaseMaker> cases;
+  auto dense = [&](int m, bool wgmma) {
+    const char* kernel = wgmma ? "gemm_wgmma" : "gemm_bf16";
+    const int n = s(4096, 128), k = s(4096, 192);
+    cases.push_back({kernel, [=] { return DenseCase(m, n, k, wgmma); }});
+    if (!s.tiny) cases.push_back({kernel, [=] { return DenseCase(m, 28672, 4096, wgmma); }});
+  };
+  for (int m : s.tiny ? std::vector<int>{1, 20} : std::vector<int>{1, 4, 16, 64, 256, 4096}) dense(m, false);
+  for (int m : s.tiny ? std::vector<int>{130} : std::vector<int>{256, 1024, 4096}) dense(m, true);
+  const int n = s(8192, 64), k = s(8192, 256);
+  for (int m : s.tiny ? std::vector<int>{1} : std::vector<int>{1, 16, 64}) {
+    cases.push_back({"gemm_w4a16", [=] { return QuantCase<4>(m, n, k, 128); }});
+    cases.push_back({"gemm_w8a16", [=] { return QuantCase<8>(m, n, k, 128); }});
   }
-  for (int m : s.tiny ? std::vector<int>{130} : std::vector<int>{256, 1024, 4096}) {
-    cases.push_back(DenseCase(m, s(4096, 128), s(4096, 192), true));
-    if (!s.tiny) cases.push_back(DenseCase(m, 28672, 4096, true));
-  }
-  for (int m : s.tiny ? std::vector<int>{1} : std::vector<int>{1, 16, 64})
-    for (auto make : {&QuantCase<4>, &QuantCase<8>}) cases.push_back(make(m, s(8192, 64), s(8192, 256), 128));
   return cases;
 }
 

@@ -79,12 +79,9 @@ struct GemvProblem {
 KernelCase GemvCase(int m, int n, int k, bool normed, bool gated) {
   auto p = std::make_shared<GemvProblem>(m, n, k, normed, gated);
   const double weights = static_cast<double>(p->Rows()) * k;
-  return {std::string("gemv") + (normed ? "_norm" : "") + (gated ? "_silu" : ""),
-          std::to_string(m) + "x" + std::to_string(p->Rows()) + "x" + std::to_string(k),
-          2.0 * weights + (normed ? 4.0 : 2.0) * m * k + 2.0 * m * n,
-          2.0 * m * weights,
-          [p](gpu::Stream& stream) { p->Launch(stream); },
-          [p](gpu::Stream& stream) { return p->Check(stream); }};
+  return {std::to_string(m) + "x" + std::to_string(p->Rows()) + "x" + std::to_string(k),
+          2.0 * weights + (normed ? 4.0 : 2.0) * m * k + 2.0 * m * n, 2.0 * m * weights,
+          [p](gpu::Stream& stream) { p->Launch(stream); }, [p](gpu::Stream& stream) { return p->Check(stream); }};
 }
 
 /// Codes around the middle and one scale: weight (code − 2^(bits − 1)) · scale.
@@ -133,29 +130,31 @@ KernelCase QuantGemvCase(int m, int n, int k, int group) {
     return {};
   };
   const double weights = static_cast<double>(n) * k;
-  return {kBits == 4 ? "gemv_w4a16" : "gemv_w8a16",
-          std::to_string(m) + "x" + std::to_string(n) + "x" + std::to_string(k) + " g" + std::to_string(group),
-          weights * kBits / 8 + weights / group * 4 + 2.0 * m * (n + k),
-          2.0 * m * weights,
-          launch,
-          check};
+  return {std::to_string(m) + "x" + std::to_string(n) + "x" + std::to_string(k) + " g" + std::to_string(group),
+          weights * kBits / 8 + weights / group * 4 + 2.0 * m * (n + k), 2.0 * m * weights, launch, check};
 }
 
 }  // namespace
 
-std::vector<KernelCase> GemvCases(const Sizes& s) {
-  if (s.tiny)
-    return {GemvCase(1, 48, 192, false, false), GemvCase(3, 40, 128, true, true), QuantGemvCase<4>(2, 32, 256, 128),
-            QuantGemvCase<8>(2, 32, 256, 128)};
-  std::vector<KernelCase> cases;
-  for (int m : {1, 4})
-    for (auto make : {+[](int rows) { return GemvCase(rows, 6144, 4096, true, false); },
-                      +[](int rows) { return GemvCase(rows, 4096, 4096, false, false); },
-                      +[](int rows) { return GemvCase(rows, 14336, 4096, true, true); },
-                      +[](int rows) { return GemvCase(rows, 4096, 14336, false, false); },
-                      +[](int rows) { return QuantGemvCase<4>(rows, 8192, 8192, 128); },
-                      +[](int rows) { return QuantGemvCase<8>(rows, 8192, 8192, 128); }})
-      cases.push_back(make(m));
+std::vector<CaseMaker> GemvCases(const Sizes& s) {
+  std::vector<CaseMaker> cases;
+  auto dense = [&](int m, int n, int k, bool normed, bool gated) {
+    cases.push_back({std::string("gemv") + (normed ? "_norm" : "") + (gated ? "_silu" : ""),
+                     [=] { return GemvCase(m, n, k, normed, gated); }});
+  };
+  auto quantized = [&](int m, int n, int k) {
+    cases.push_back({"gemv_w4a16", [=] { return QuantGemvCase<4>(m, n, k, 128); }});
+    cases.push_back({"gemv_w8a16", [=] { return QuantGemvCase<8>(m, n, k, 128); }});
+  };
+  if (s.tiny) {
+    dense(1, 48, 192, false, false), dense(3, 40, 128, true, true), quantized(2, 32, 256);
+    return cases;
+  }
+  for (int m : {1, 4}) {
+    dense(m, 6144, 4096, true, false), dense(m, 4096, 4096, false, false);
+    dense(m, 14336, 4096, true, true), dense(m, 4096, 14336, false, false);
+    quantized(m, 8192, 8192);
+  }
   return cases;
 }
 

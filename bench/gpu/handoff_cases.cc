@@ -69,19 +69,17 @@ KernelCase SlotCase(bool gather, int tokens) {
     p->Launch(stream, gather);
     return p->CheckSum(stream);
   };
-  return {gather ? "kv_gather" : "kv_scatter",
-          std::to_string(tokens) + " tokens",
-          4.0 * static_cast<double>(p->host.size()),
-          0,
-          launch,
-          check};
+  return {std::to_string(tokens) + " tokens", 4.0 * static_cast<double>(p->host.size()), 0, launch, check};
 }
 
 }  // namespace
 
-std::vector<KernelCase> HandoffCases(const Sizes& s) {
-  if (s.tiny) return {SlotCase(true, 48), SlotCase(false, 48)};
-  return {SlotCase(true, 512), SlotCase(false, 512), SlotCase(false, 16384)};
+std::vector<CaseMaker> HandoffCases(const Sizes& s) {
+  const int few = s(512, 48);
+  std::vector<CaseMaker> cases = {{"kv_gather", [=] { return SlotCase(true, few); }},
+                                  {"kv_scatter", [=] { return SlotCase(false, few); }}};
+  if (!s.tiny) cases.push_back({"kv_scatter", [] { return SlotCase(false, 16384); }});
+  return cases;
 }
 
 }  // namespace baton::bench

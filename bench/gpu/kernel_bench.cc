@@ -1,5 +1,6 @@
 // Times every CUDA kernel against its floor, after checking it against double precision. Compiled by nvcc it measures;
-// compiled by g++ it runs the same cases, tiny, on the emulator (a dry run: the times mean nothing).
+// compiled by g++ it runs the same cases, tiny, on the emulator (a dry run: the times mean nothing). A case that
+// crashes or hangs is a line and the others go on; --json FILE is written again after every case.
 //   kernel_bench [--json FILE] [--only SUBSTRING] [--limits FILE]
 // --limits: the emulator counts memory accesses; a kernel beyond the limits in the file is a failure.
 #include <algorithm>
@@ -8,8 +9,10 @@
 #include <cstring>
 #include <fstream>
 #include <memory>
+#include <sstream>
 
 #include "bench/gpu/kernel_case.h"
+#include "bench/gpu/run_each.h"
 #if !defined(__CUDACC__)
 #include "bench/gpu/access_report.h"
 #endif
@@ -27,19 +30,19 @@ struct Timing {
 #if defined(__CUDACC__)
 constexpr bool kEmulated = false;
 struct AccessReport {  // a device counts in nsight
-  void Add(const gpu::Stream&) {}
   int Print(const std::string&, bool) const { return 0; }
 };
 Timing Measure(const KernelCase& c, gpu::Stream& stream) {
-  constexpr int kWarmUp = 5, kRuns = 31;
-  constexpr size_t kFlushBytes = size_t{256} << 20;  // five times the L2
+  constexpr int kWarmUpRuns = 5, kRuns = 31;
+  constexpr auto kWarmUpTime = std::chrono::milliseconds(200);  // an idle device's clock takes time to rise
+  constexpr size_t kFlushBytes = size_t{256} << 20;             // five times the L2
   gpu::Memory flush(kFlushBytes);
-  std::vector<float> times;
   cudaEvent_t start, stop;
   gpu::CheckCuda(cudaEventCreate(&start), "cudaEventCreate", __LINE__);
   gpu::CheckCuda(cudaEventCreate(&stop), "cudaEventCreate", __LINE__);
-  for (int i = 0; i < kWarmUp + kRuns; ++i) {
-    stream.FillAsync(flush.data(), i & 1, kFlushBytes);
+  int fill = 0;
+  auto run_us = [&] {
+    stream.FillAsync(flush.data(), ++fill & 1, kFlushBytes);
     gpu::CheckCuda(cudaEventRecord(start, stream.handle()), "cudaEventRecord", __LINE__);
     c.launch(stream);
     gpu::CheckCuda(cudaEventRecord(stop, stream.handle()), "cudaEventRecord", __LINE__);
@@ -47,8 +50,12 @@ Timing Measure(const KernelCase& c, gpu::Stream& stream) {
     BATON_CHECK(error.empty(), error);
     float ms = 0;
     gpu::CheckCuda(cudaEventElapsedTime(&ms, start, stop), "cudaEventElapsedTime", __LINE__);
-    if (i >= kWarmUp) times.push_back(ms * 1000);
-  }
+    return ms * 1000;
+  };
+  const auto begun = std::chrono::steady_clock::now();
+  for (int i = 0; i < kWarmUpRuns || std::chrono::steady_clock::now() - begun < kWarmUpTime; ++i) run_us();
+  std::vector<float> times;
+  for (int i = 0; i < kRuns; ++i) times.push_back(run_us());
   cudaEventDestroy(start);
   cudaEventDestroy(stop);
   std::sort(times.begin(), times.end());
@@ -78,45 +85,97 @@ void CountAccesses([[maybe_unused]] const KernelCase& c, [[maybe_unused]] Access
 #endif
 }
 
-int Run(const char* json, const std::string& only, const std::string& limits) {
-  std::vector<KernelCase> all;
-  const Sizes sizes{kEmulated};
-  for (auto make :
-       {RowCases, GemvCases, GemmCases, AttentionCases, MlaCases, MoeCases, SamplerCases, HandoffCases, ElementCases})
-    for (KernelCase& c : make(sizes)) all.push_back(std::move(c));
-  std::string lines;
-  int wrong_cases = 0;
-  AccessReport accesses;
-  std::printf("%-18s %-28s %10s %10s %7s %9s %9s  %s\n", "kernel", "shape", "us", "floor us", "ratio", "GB/s",
-              "TFLOP/s", "check");
-  for (const KernelCase& c : all) {
-    if (c.kernel.find(only) == std::string::npos) continue;
-    gpu::Stream stream;
-    const std::string wrong = c.check(stream);
-    wrong_cases += !wrong.empty();
-    const Timing t = Measure(c, stream);
-    if (!limits.empty()) CountAccesses(c, accesses);
-    const double floor_us = 1e6 * std::max(c.floor_bytes / kBytesPerSecond, c.floor_flops / kFlopsPerSecond);
-    const double gb = c.floor_bytes / t.median_us / 1e3, tflop = c.floor_flops / t.median_us / 1e6;
-    std::printf("%-18s %-28s %10.2f %10.2f %7.2f %9.1f %9.1f  %s\n", c.kernel.c_str(), c.shape.c_str(), t.median_us,
-                floor_us, t.median_us / floor_us, gb, tflop, wrong.empty() ? "right" : wrong.c_str());
+/// What a case has shown; as text between processes.
+struct Row {
+  std::string shape = "?", wrong, architecture;
+  double floor_bytes = 0, floor_flops = 0;
+  Timing time;
+
+  std::string ToText() const {
+    std::ostringstream text;
+    text.precision(17);
+    text << shape << '\t' << wrong << '\t' << architecture << '\t' << floor_bytes << '\t' << floor_flops << '\t'
+         << time.median_us << '\t' << time.fastest_us;
+    return text.str();
+  }
+  static Row FromText(const std::string& text) {
+    std::istringstream in(text);
+    Row row;
+    for (std::string* field : {&row.shape, &row.wrong, &row.architecture}) std::getline(in, *field, '\t');
+    in >> row.floor_bytes >> row.floor_flops >> row.time.median_us >> row.time.fastest_us;
+    return row;
+  }
+  double FloorUs() const { return 1e6 * std::max(floor_bytes / kBytesPerSecond, floor_flops / kFlopsPerSecond); }
+};
+
+Row RunCase(const CaseMaker& maker, AccessReport* accesses) {
+  const KernelCase c = maker.make();
+  gpu::Stream stream;
+  Row row{.shape = c.shape, .architecture = gpu::CurrentDevice().architecture};
+  row.floor_bytes = c.floor_bytes, row.floor_flops = c.floor_flops;
+  row.wrong = c.check(stream);
+  row.time = Measure(c, stream);
+  if (accesses != nullptr) CountAccesses(c, *accesses);
+  return row;
+}
+
+/// The table on stdout and the JSON, as far as they have come: the file is whole after every case.
+class Results {
+ public:
+  explicit Results(const char* json) : json_(json) {
+    std::printf("%-22s %-28s %10s %10s %7s %9s %9s  %s\n", "kernel", "shape", "us", "floor us", "ratio", "GB/s",
+                "TFLOP/s", "check");
+  }
+  void Add(const std::string& kernel, const Row& row) {
+    wrong_ += !row.wrong.empty();
+    if (!row.architecture.empty()) architecture_ = row.architecture;
+    const double us = row.time.median_us, floor_us = row.FloorUs();
+    const double gb = us > 0 ? row.floor_bytes / us / 1e3 : 0, tflop = us > 0 ? row.floor_flops / us / 1e6 : 0;
+    std::printf("%-22s %-28s %10.2f %10.2f %7.2f %9.1f %9.1f  %s\n", kernel.c_str(), row.shape.c_str(), us, floor_us,
+                floor_us > 0 ? us / floor_us : 0, gb, tflop, row.wrong.empty() ? "right" : row.wrong.c_str());
+    std::fflush(stdout);
     char line[512];
     std::snprintf(line, sizeof line,
-                  "    {\"kernel\": \"%s\", \"shape\": \"%s\", \"us\": %.3f, \"fastest_us\": %.3f, \"floor_us\": %.6f, "
-                  "\"gb_per_s\": %.1f, "
-                  "\"tflop_per_s\": %.2f, \"right\": %s}",
-                  c.kernel.c_str(), c.shape.c_str(), t.median_us, t.fastest_us, floor_us, gb, tflop,
-                  wrong.empty() ? "true" : "false");
-    lines += std::string(lines.empty() ? "" : ",\n") + line;
+                  "    {\"kernel\": \"%s\", \"shape\": \"%s\", \"us\": %.3f, \"fastest_us\": %.3f, "
+                  "\"floor_us\": %.6f, \"gb_per_s\": %.1f, \"tflop_per_s\": %.2f, \"right\": %s}",
+                  kernel.c_str(), row.shape.c_str(), us, row.time.fastest_us, floor_us, gb, tflop,
+                  row.wrong.empty() ? "true" : "false");
+    lines_ += std::string(lines_.empty() ? "" : ",\n") + line;
+    if (json_ != nullptr)
+      std::ofstream(json_) << "{\n  \"device\": \"" << architecture_
+                           << "\",\n  \"emulated\": " << (kEmulated ? "true" : "false") << ",\n  \"kernels\": [\n"
+                           << lines_ << "\n  ]\n}\n";
   }
-  if (json != nullptr) {
-    std::ofstream(json) << "{\n  \"device\": \"" << gpu::CurrentDevice().architecture
-                        << "\",\n  \"emulated\": " << (kEmulated ? "true" : "false") << ",\n  \"kernels\": [\n"
-                        << lines << "\n  ]\n}\n";
+  int wrong() const { return wrong_; }
+
+ private:
+  const char* json_;
+  std::string lines_, architecture_;
+  int wrong_ = 0;
+};
+
+int Run(const char* json, const std::string& only, const std::string& limits) {
+  if (SaysThereIsNoDevice("kernel_bench")) return kNoDevice;
+  std::vector<CaseMaker> all;
+  for (auto make :
+       {RowCases, GemvCases, GemmCases, AttentionCases, MlaCases, MoeCases, SamplerCases, HandoffCases, ElementCases})
+    for (CaseMaker& c : make(Sizes{kEmulated}))
+      if (c.kernel.find(only) != std::string::npos) all.push_back(std::move(c));
+  Results results(json);
+  AccessReport accesses;
+  if (!limits.empty()) {  // counts come together in this process
+    for (const CaseMaker& c : all) results.Add(c.kernel, RunCase(c, &accesses));
+  } else {
+    constexpr unsigned kSeconds = 60;
+    RunEach(
+        all.size(), kSeconds, [&](size_t i) { return RunCase(all[i], nullptr).ToText(); },
+        [&](size_t i, const Attempt& a) {
+          results.Add(all[i].kernel, a.death.empty() ? Row::FromText(a.result) : Row{.wrong = a.death});
+        });
   }
-  std::printf("%d wrong\n", wrong_cases);
+  std::printf("%d wrong of %zu\n", results.wrong(), all.size());
   const int beyond = limits.empty() ? 0 : accesses.Print(limits, only.empty());
-  return wrong_cases + beyond == 0 ? 0 : 1;
+  return results.wrong() + beyond == 0 ? kAllRight : kSomethingWrong;
 }
 
 }  // namespace
@@ -133,7 +192,8 @@ int main(int argc, char** argv) {
     else if (std::strcmp(argv[i], "--limits") == 0)
       limits = argv[i + 1];
     else
-      return std::fprintf(stderr, "usage: kernel_bench [--json FILE] [--only SUBSTRING] [--limits FILE]\n"), 2;
+      return std::fprintf(stderr, "usage: kernel_bench [--json FILE] [--only SUBSTRING] [--limits FILE]\n"),
+             baton::bench::kBadUsage;
   }
   return baton::bench::Run(json, only, limits);
 }

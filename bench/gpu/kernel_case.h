@@ -14,10 +14,16 @@
 namespace baton::bench {
 
 struct KernelCase {
-  std::string kernel, shape;
+  std::string shape;
   double floor_bytes = 0, floor_flops = 0;  ///< from the kernel's header comment
   std::function<void(gpu::Stream&)> launch;
   std::function<std::string(gpu::Stream&)> check;  ///< "" when right; against double precision on sampled outputs
+};
+
+/// A case that has not taken its memory yet.
+struct CaseMaker {
+  std::string kernel;
+  std::function<KernelCase()> make;
 };
 
 /// Sizes of a run: full on a device, tiny under the emulator.
@@ -67,14 +73,14 @@ inline std::string CheckNear(double got, double want, double tolerance, const ch
   return std::string(what) + ": got " + std::to_string(got) + ", want " + std::to_string(want);
 }
 
-std::vector<KernelCase> RowCases(const Sizes& sizes);
-std::vector<KernelCase> GemmCases(const Sizes& sizes);
-std::vector<KernelCase> AttentionCases(const Sizes& sizes);
-std::vector<KernelCase> SamplerCases(const Sizes& sizes);
-std::vector<KernelCase> GemvCases(const Sizes& sizes);
-std::vector<KernelCase> MlaCases(const Sizes& sizes);
-std::vector<KernelCase> MoeCases(const Sizes& sizes);
-std::vector<KernelCase> HandoffCases(const Sizes& sizes);
-std::vector<KernelCase> ElementCases(const Sizes& sizes);
+std::vector<CaseMaker> RowCases(const Sizes& sizes);
+std::vector<CaseMaker> GemmCases(const Sizes& sizes);
+std::vector<CaseMaker> AttentionCases(const Sizes& sizes);
+std::vector<CaseMaker> SamplerCases(const Sizes& sizes);
+std::vector<CaseMaker> GemvCases(const Sizes& sizes);
+std::vector<CaseMaker> MlaCases(const Sizes& sizes);
+std::vector<CaseMaker> MoeCases(const Sizes& sizes);
+std::vector<CaseMaker> HandoffCases(const Sizes& sizes);
+std::vector<CaseMaker> ElementCases(const Sizes& sizes);
 
 }  // namespace baton::bench

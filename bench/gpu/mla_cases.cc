@@ -25,13 +25,14 @@ std::vector<int32_t> Shuffled(int n) {
 }
 
 /// `sequences` of `length` tokens in shuffled blocks.
+template <typename Kv>
 struct MlaProblem {
   MlaProblem(int sequences_in, int length_in, int q_heads_in)
       : sequences(sequences_in),
         length(length_in),
         q_heads(q_heads_in),
         per_sequence((length + kBlock - 1) / kBlock),
-        host_kv(RandomValues<bf16>(static_cast<size_t>(sequences) * per_sequence * kBlock * kDim, 1)),
+        host_kv(RandomValues<Kv>(static_cast<size_t>(sequences) * per_sequence * kBlock * kDim, 1, 1 / kKvScale)),
         host_q(RandomValues<bf16>(static_cast<size_t>(sequences) * q_heads * kDim, 2)),
         host_table(Shuffled(sequences * per_sequence)),
         host_starts(Iota(sequences + 1)),
@@ -53,37 +54,38 @@ struct MlaProblem {
         groups(plan.groups),
         items(plan.items),
         partial_o(static_cast<size_t>(plan.partials) * cuda::kMlaRows * kLatent),
-        partial_ml(static_cast<size_t>(plan.partials) * cuda::kMlaRows * 2) {}
+        partial_ml(static_cast<size_t>(plan.partials) * cuda::kMlaRows * 2),
+        kv_scale(std::vector<float>(1, kKvScale)) {}
 
   void Launch(gpu::Stream& stream) const {
     const int64_t block_stride = static_cast<int64_t>(kBlock) * kDim;
-    const cuda::PagedKv<bf16> cache{kv.data(),
-                                    nullptr,
-                                    block_stride,
-                                    table.data(),
-                                    per_sequence,
-                                    0,
-                                    lengths.data(),
-                                    1,
-                                    0,
-                                    cuda::MakeBlockSize(kBlock),
-                                    1,
-                                    nullptr,
-                                    nullptr};
-    const cuda::DecodeParams<bf16> params{q.data(),
-                                          out.data(),
-                                          nullptr,
-                                          q_heads * kDim,
-                                          q_heads * kLatent,
-                                          starts.data(),
-                                          nullptr,
-                                          {groups.data(), items.data(), counts.data()},
-                                          partial_o.data(),
-                                          partial_ml.data(),
-                                          cache,
-                                          {scale, 0, 0.0f, nullptr},
-                                          q_heads};
-    cuda::LaunchMlaDecode<false>(stream, params, gpu::CurrentDevice().multiprocessors, false);
+    const cuda::PagedKv<Kv> cache{kv.data(),
+                                  nullptr,
+                                  block_stride,
+                                  table.data(),
+                                  per_sequence,
+                                  0,
+                                  lengths.data(),
+                                  1,
+                                  0,
+                                  cuda::MakeBlockSize(kBlock),
+                                  1,
+                                  kv_scale.data(),
+                                  kv_scale.data()};
+    const cuda::DecodeParams<Kv> params{q.data(),
+                                        out.data(),
+                                        nullptr,
+                                        q_heads * kDim,
+                                        q_heads * kLatent,
+                                        starts.data(),
+                                        nullptr,
+                                        {groups.data(), items.data(), counts.data()},
+                                        partial_o.data(),
+                                        partial_ml.data(),
+                                        cache,
+                                        {scale, 0, 0.0f, nullptr},
+                                        q_heads};
+    cuda::LaunchMlaDecode<false>(stream, params, multiprocessors, false);
   }
   /// One head's output in double precision.
   std::vector<double> Reference(int sequence, int head) const {
@@ -92,12 +94,12 @@ struct MlaProblem {
     double weights = 0;
     for (int t = 0; t < length; ++t) {
       const size_t block = static_cast<size_t>(host_table[sequence * per_sequence + t / kBlock]);
-      const bf16* vector = host_kv.data() + (block * kBlock + t % kBlock) * kDim;
+      const Kv* vector = host_kv.data() + (block * kBlock + t % kBlock) * kDim;
       double dot = 0;
-      for (int i = 0; i < kDim; ++i) dot += double{px::ToFloat(query[i])} * px::ToFloat(vector[i]);
+      for (int i = 0; i < kDim; ++i) dot += double{px::ToFloat(query[i])} * px::ToFloat(vector[i]) * kKvScale;
       const double weight = std::exp(dot * double{scale});
       weights += weight;
-      for (int i = 0; i < kLatent; ++i) sum[i] += weight * px::ToFloat(vector[i]);
+      for (int i = 0; i < kLatent; ++i) sum[i] += weight * px::ToFloat(vector[i]) * kKvScale;
     }
     for (double& x : sum) x /= weights;
     return sum;
@@ -114,34 +116,44 @@ struct MlaProblem {
     return {};
   }
 
+  static constexpr float kKvScale = sizeof(Kv) == 1 ? 0.5f : 1.0f;  ///< of e4m3: value = stored · scale
   int sequences, length, q_heads, per_sequence;
+  int multiprocessors = gpu::CurrentDevice().multiprocessors;  ///< asking takes longer than a kernel
   float scale = 1.0f / std::sqrt(static_cast<float>(kDim));
-  std::vector<bf16> host_kv, host_q;
+  std::vector<Kv> host_kv;
+  std::vector<bf16> host_q;
   std::vector<int32_t> host_table, host_starts, host_lengths;
   cuda::DecodePlan plan;
-  DeviceArray<bf16> kv, q, out;
+  DeviceArray<Kv> kv;
+  DeviceArray<bf16> q, out;
   DeviceArray<int32_t> starts, lengths, table, counts;
   DeviceArray<cuda::DecodeGroup> groups;
   DeviceArray<cuda::DecodeItem> items;
-  DeviceArray<float> partial_o, partial_ml;
+  DeviceArray<float> partial_o, partial_ml, kv_scale;
 };
 
+template <typename Kv>
 KernelCase MlaCase(int sequences, int length, int q_heads) {
-  auto p = std::make_shared<MlaProblem>(sequences, length, q_heads);
+  auto p = std::make_shared<MlaProblem<Kv>>(sequences, length, q_heads);
   const double tokens = static_cast<double>(length) * sequences;
-  return {"mla_decode",
-          std::to_string(sequences) + "x" + std::to_string(length) + " h" + std::to_string(q_heads),
-          tokens * kDim * 2,
-          tokens * q_heads * 2.0 * (kDim + kLatent),
-          [p](gpu::Stream& stream) { p->Launch(stream); },
-          [p](gpu::Stream& stream) { return p->Check(stream); }};
+  return {std::to_string(sequences) + "x" + std::to_string(length) + " h" + std::to_string(q_heads),
+          tokens * kDim * sizeof(Kv), tokens * q_heads * 2.0 * (kDim + kLatent),
+          [p](gpu::Stream& stream) { p->Launch(stream); }, [p](gpu::Stream& stream) { return p->Check(stream); }};
 }
 
 }  // namespace
 
-std::vector<KernelCase> MlaCases(const Sizes& s) {
-  if (s.tiny) return {MlaCase(1, 70, 16)};
-  return {MlaCase(1, 8192, 128), MlaCase(64, 4096, 128), MlaCase(64, 4096, 16)};
+std::vector<CaseMaker> MlaCases(const Sizes& s) {
+  std::vector<CaseMaker> cases;
+  auto decode = [&](int sequences, int length, int q_heads) {
+    cases.push_back({"mla_decode", [=] { return MlaCase<bf16>(sequences, length, q_heads); }});
+    cases.push_back({"mla_decode_fp8", [=] { return MlaCase<px::e4m3>(sequences, length, q_heads); }});
+  };
+  if (s.tiny)
+    decode(1, 70, 16);
+  else
+    decode(1, 8192, 128), decode(64, 4096, 128), decode(64, 4096, 16);
+  return cases;
 }
 
 }  // namespace baton::bench

@@ -44,12 +44,8 @@ KernelCase MoeCase(int tokens, int experts, int k) {
           return "not the best expert";
     return {};
   };
-  return {"moe_route_lists",
-          std::to_string(tokens) + "x" + std::to_string(experts) + " k" + std::to_string(k),
-          4.0 * tokens * experts + 20.0 * static_cast<double>(pairs),
-          0,
-          launch,
-          check};
+  return {std::to_string(tokens) + "x" + std::to_string(experts) + " k" + std::to_string(k),
+          4.0 * tokens * experts + 20.0 * static_cast<double>(pairs), 0, launch, check};
 }
 
 /// `tokens` × k pairs over `experts` weights of [n, depth], lists as the routing makes them.
@@ -118,21 +114,29 @@ struct GroupedProblem {
 KernelCase GroupedCase(int tokens, int experts, int k, int n, int depth) {
   auto p = std::make_shared<GroupedProblem>(tokens, experts, k, n, depth);
   const double rows = p->pairs;
-  return {"gemm_grouped",
-          std::to_string(tokens) + "x" + std::to_string(n) + "x" + std::to_string(depth) + " e" +
+  return {std::to_string(tokens) + "x" + std::to_string(n) + "x" + std::to_string(depth) + " e" +
               std::to_string(experts) + " k" + std::to_string(k),
-          2.0 * p->experts_with_rows * n * depth + 2.0 * rows * (n + depth),
-          2.0 * rows * n * depth,
-          [p](gpu::Stream& stream) { p->Launch(stream); },
-          [p](gpu::Stream& stream) { return p->Check(stream); }};
+          2.0 * p->experts_with_rows * n * depth + 2.0 * rows * (n + depth), 2.0 * rows * n * depth,
+          [p](gpu::Stream& stream) { p->Launch(stream); }, [p](gpu::Stream& stream) { return p->Check(stream); }};
 }
 
 }  // namespace
 
-std::vector<KernelCase> MoeCases(const Sizes& s) {
-  if (s.tiny) return {MoeCase(40, 64, 4), GroupedCase(10, 6, 2, 40, 128)};
-  return {MoeCase(256, 256, 8), MoeCase(16384, 256, 8), GroupedCase(1, 128, 8, 1536, 4096),
-          GroupedCase(64, 128, 8, 1536, 4096), GroupedCase(4096, 128, 8, 1536, 4096)};
+std::vector<CaseMaker> MoeCases(const Sizes& s) {
+  std::vector<CaseMaker> cases;
+  auto route = [&](int tokens, int experts, int k) {
+    cases.push_back({"moe_route_lists", [=] { return MoeCase(tokens, experts, k); }});
+  };
+  auto grouped = [&](int tokens, int experts, int k, int n, int depth) {
+    cases.push_back({"gemm_grouped", [=] { return GroupedCase(tokens, experts, k, n, depth); }});
+  };
+  if (s.tiny) {
+    route(40, 64, 4), grouped(10, 6, 2, 40, 128);
+    return cases;
+  }
+  route(256, 256, 8), route(16384, 256, 8);
+  for (int tokens : {1, 64, 4096}) grouped(tokens, 128, 8, 1536, 4096);
+  return cases;
 }
 
 }  // namespace baton::bench

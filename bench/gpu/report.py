@@ -19,9 +19,30 @@ def conformance(out):
 def tests(out):
     rows = []
     for path in sorted((out / "tests").glob("*.json")):
-        result = json.loads(path.read_text())
-        rows.append(dict(program=path.stem, tests=result["tests"], failures=result["failures"] + result["errors"], time=result["time"]))
+        try:
+            result = json.loads(path.read_text())
+        except ValueError:  # its program was killed while it wrote
+            continue
+        rows.append(dict(program=path.stem, tests=result["tests"], failures=result["failures"] + result["errors"], time=result["time"],
+                         failed=list(failed_tests(result))))
     return rows
+
+
+def programs(out):
+    """How every program of a stage ended: its latest run."""
+    path, rows = out / "programs.txt", {}
+    for line in path.read_text().splitlines() if path.exists() else []:
+        stage, name, seconds, verdict = line.split(" ", 3)
+        rows[stage, name] = dict(stage=stage, program=name, seconds=int(seconds), verdict=verdict.replace("_", " "))
+    return list(rows.values())
+
+
+def failed_tests(result):
+    """Name and first message of every test that failed."""
+    for suite in result["testsuites"]:
+        for test in suite["testsuite"]:
+            for failure in test.get("failures", [])[:1]:
+                yield dict(test=f"{suite['name']}.{test['name']}", message=failure["failure"][:400])
 
 
 def stages(out):
@@ -46,20 +67,25 @@ def kernels(out):
 def main():
     out = pathlib.Path(sys.argv[1])
     rows, device = kernels(out)
-    result = dict(device, stages=stages(out), conformance=conformance(out), tests=tests(out), kernels=rows)
+    result = dict(device, stages=stages(out), programs=programs(out), conformance=conformance(out), tests=tests(out), kernels=rows)
     if (out / "device.csv").exists():
         result["driver"] = (out / "device.csv").read_text().splitlines()[-1]
     (out / "results.json").write_text(json.dumps(result, indent=1) + "\n")
-    print(f"{'kernel':20} {'shape':28} {'us':>10} {'floor us':>10} {'ratio':>7}  {'check':6} beside")
+    print(f"{'kernel':22} {'shape':28} {'us':>10} {'floor us':>10} {'ratio':>7}  {'check':6} beside")
     for r in rows:
         beside = ", ".join(f"{name} {us:.2f} us" for name, us in r["peers"].items())
         ratio = r["us"] / max(r["floor_us"], 1e-6)
-        print(f"{r['kernel']:20} {r['shape']:28} {r['us']:10.2f} {r['floor_us']:10.2f} {ratio:7.2f}  "
+        print(f"{r['kernel']:22} {r['shape']:28} {r['us']:10.2f} {r['floor_us']:10.2f} {ratio:7.2f}  "
               f"{'right' if r['right'] else 'WRONG':6} {beside}")
     for t in result["tests"]:
         print(f"{t['program']:40} {t['tests']:4} tests, {t['failures']} failed, {t['time']}")
+        for f in t["failed"]:
+            print(f"    {f['test']}: {f['message'].splitlines()[0] if f['message'] else ''}")
     c = result["conformance"]
     print(f"conformance: {c['micro_kernels']} micro-kernels, {len(c['differ'])} differ {' '.join(c['differ'])}")
+    for p in result["programs"]:
+        if p["verdict"] != "passed":
+            print(f"{p['stage']} {p['program']}: {p['verdict']} after {p['seconds']} s")
     for name, s in result["stages"].items():
         print(f"stage {name:12} {s['seconds']:4} s  {s['verdict']}")
     print(f"written: {out / 'results.json'}" + (", an emulator's dry run: times mean nothing" if device.get("emulated") else ""))

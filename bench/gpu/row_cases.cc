@@ -1,4 +1,4 @@
-// RMSNorm, gated activation and the sampler.
+// RMSNorm and gated activation, to bf16 and to e4m3, and the sampler.
 #include <memory>
 
 #include "bench/gpu/kernel_case.h"
@@ -10,9 +10,20 @@ namespace {
 
 using px::bf16;
 
+constexpr float kInverseScale = 4.0f;  ///< of e4m3 outputs
+template <typename Out>
+constexpr float kFactor = sizeof(Out) == 1 ? kInverseScale : 1.0f;
+/// One rounding to Out.
+template <typename Out>
+double ToleranceOf(double want) {
+  return sizeof(Out) == 1 ? 1e-2 + 7e-2 * std::abs(want) : 4e-3 + 1e-2 * std::abs(want);
+}
+
+template <typename Out>
 KernelCase RmsNormCase(int rows, int n) {
   struct Memory {
-    DeviceArray<bf16> x, out;
+    DeviceArray<bf16> x;
+    DeviceArray<Out> out;
     DeviceArray<float> residual, weight;
     std::vector<bf16> host_x;
     std::vector<float> host_residual, host_weight;
@@ -21,12 +32,12 @@ KernelCase RmsNormCase(int rows, int n) {
   auto residual = RandomValues<float>(x.size(), 2);
   auto weight = RandomValues<float>(n, 3);
   auto m =
-      std::make_shared<Memory>(Memory{DeviceArray<bf16>(x), DeviceArray<bf16>(x.size()), DeviceArray<float>(residual),
+      std::make_shared<Memory>(Memory{DeviceArray<bf16>(x), DeviceArray<Out>(x.size()), DeviceArray<float>(residual),
                                       DeviceArray<float>(weight), x, residual, weight});
   auto launch = [=](gpu::Stream& stream) {
     cuda::LaunchRmsNorm(stream,
-                        cuda::RmsNormParams<bf16, bf16>{m->x.data(), m->residual.data(), m->weight.data(),
-                                                        m->out.data(), n, n, n, rows, n, 1e-5f, 0.0f, 1.0f},
+                        cuda::RmsNormParams<bf16, Out>{m->x.data(), m->residual.data(), m->weight.data(), m->out.data(),
+                                                       n, n, n, rows, n, 1e-5f, 0.0f, kFactor<Out>},
                         false);
   };
   auto check = [=](gpu::Stream& stream) -> std::string {
@@ -41,23 +52,24 @@ KernelCase RmsNormCase(int rows, int n) {
     };
     for (int i = 0; i < n; ++i) squares += sum(i) * sum(i);
     for (int i = 0; i < n; ++i) {
-      const double want = sum(i) / std::sqrt(squares / n + 1e-5) * m->host_weight[i];
-      if (auto wrong = CheckNear(px::ToFloat(got[i]), want, 4e-3 + 1e-2 * std::abs(want), "rmsnorm"); !wrong.empty())
+      const double want = sum(i) / std::sqrt(squares / n + 1e-5) * m->host_weight[i] * kFactor<Out>;
+      if (auto wrong = CheckNear(px::ToFloat(got[i]), want, ToleranceOf<Out>(want), "rmsnorm"); !wrong.empty())
         return wrong;
     }
     return {};
   };
-  return {"rmsnorm_add", std::to_string(rows) + "x" + std::to_string(n), 12.0 * rows * n, 6.0 * rows * n, launch,
+  return {std::to_string(rows) + "x" + std::to_string(n), (10.0 + sizeof(Out)) * rows * n, 6.0 * rows * n, launch,
           check};
 }
 
+template <typename Out>
 KernelCase SiluCase(int rows, int n) {
   auto x = RandomValues<bf16>(static_cast<size_t>(rows) * 2 * n, 4);
-  auto in = std::make_shared<DeviceArray<bf16>>(x),
-       out = std::make_shared<DeviceArray<bf16>>(static_cast<size_t>(rows) * n);
+  auto in = std::make_shared<DeviceArray<bf16>>(x);
+  auto out = std::make_shared<DeviceArray<Out>>(static_cast<size_t>(rows) * n);
   auto launch = [=](gpu::Stream& stream) {
     cuda::LaunchGatedActivation<cuda::Gate::kSilu>(
-        stream, cuda::GatedActivationParams<bf16>{in->data(), out->data(), 2 * n, n, rows, n, 1.0f}, false);
+        stream, cuda::GatedActivationParams<Out>{in->data(), out->data(), 2 * n, n, rows, n, kFactor<Out>}, false);
   };
   auto check = [=](gpu::Stream& stream) -> std::string {
     launch(stream);
@@ -66,13 +78,14 @@ KernelCase SiluCase(int rows, int n) {
     for (int i = 0; i < n; ++i) {
       const double g = px::ToFloat(x[static_cast<size_t>(row) * 2 * n + i]),
                    up = px::ToFloat(x[static_cast<size_t>(row) * 2 * n + n + i]);
-      const double want = g / (1 + std::exp(-g)) * up;
-      if (auto wrong = CheckNear(px::ToFloat(got[i]), want, 4e-3 + 1e-2 * std::abs(want), "silu"); !wrong.empty())
+      const double want = g / (1 + std::exp(-g)) * up * kFactor<Out>;
+      if (auto wrong = CheckNear(px::ToFloat(got[i]), want, ToleranceOf<Out>(want), "silu"); !wrong.empty())
         return wrong;
     }
     return {};
   };
-  return {"silu_mul", std::to_string(rows) + "x" + std::to_string(n), 6.0 * rows * n, 12.0 * rows * n, launch, check};
+  return {std::to_string(rows) + "x" + std::to_string(n), (4.0 + sizeof(Out)) * rows * n, 12.0 * rows * n, launch,
+          check};
 }
 
 KernelCase SampleCase(int rows, int vocab, int top_k, float top_p) {
@@ -119,19 +132,25 @@ KernelCase SampleCase(int rows, int vocab, int top_k, float top_p) {
     return {};
   };
   const std::string filter = top_k > 0 ? " top_k " + std::to_string(top_k) + " top_p 0.9" : "";
-  return {"sample", std::to_string(rows) + "x" + std::to_string(vocab) + filter, 4.0 * rows * vocab, 0, launch, check};
+  return {std::to_string(rows) + "x" + std::to_string(vocab) + filter, 4.0 * rows * vocab, 0, launch, check};
 }
 
 }  // namespace
 
-std::vector<KernelCase> RowCases(const Sizes& s) {
-  return {RmsNormCase(s(256, 3), s(4096, 256)), RmsNormCase(s(16384, 4), s(4096, 512)),
-          SiluCase(s(256, 2), s(14336, 1032))};
+std::vector<CaseMaker> RowCases(const Sizes& s) {
+  const int few = s(256, 3), many = s(16384, 4), hidden = s(4096, 256), gate = s(14336, 1032);
+  return {{"rmsnorm_add", [=] { return RmsNormCase<bf16>(few, hidden); }},
+          {"rmsnorm_add", [=] { return RmsNormCase<bf16>(many, s(4096, 512)); }},
+          {"rmsnorm_add_fp8", [=] { return RmsNormCase<px::e4m3>(many, hidden); }},
+          {"silu_mul", [=] { return SiluCase<bf16>(few, gate); }},
+          {"silu_mul_fp8", [=] { return SiluCase<px::e4m3>(few, gate); }}};
 }
 
-std::vector<KernelCase> SamplerCases(const Sizes& s) {
-  return {SampleCase(1, s(128256, 1000), 0, 1.0f), SampleCase(s(256, 2), s(128256, 1000), 0, 1.0f),
-          SampleCase(s(256, 2), s(128256, 1000), 50, 0.9f)};
+std::vector<CaseMaker> SamplerCases(const Sizes& s) {
+  const int rows = s(256, 2), vocab = s(128256, 1000);
+  return {{"sample", [=] { return SampleCase(1, vocab, 0, 1.0f); }},
+          {"sample", [=] { return SampleCase(rows, vocab, 0, 1.0f); }},
+          {"sample", [=] { return SampleCase(rows, vocab, 50, 0.9f); }}};
 }
 
 }  // namespace baton::bench

@@ -14,19 +14,28 @@ void CheckCuda(cudaError_t error, const char* call, int line) {
   std::abort();
 }
 
+// Shared memory is pinned and mapped, at one address for host and device, and not managed: not every virtual machine has
+// managed memory, and pages that wander hide what a test's access costs.
 Memory::Memory(size_t bytes, MemoryKind kind) : bytes_(bytes) {
   const size_t size = bytes > 0 ? bytes : 1;
-  if (kind == MemoryKind::kShared)
-    BATON_CUDA(cudaMallocManaged(&data_, size));
-  else
+  if (kind == MemoryKind::kShared) {
+    BATON_CUDA(cudaHostAlloc(&mapping_, size, cudaHostAllocMapped | cudaHostAllocPortable));
+    data_ = mapping_;
+  } else {
     BATON_CUDA(cudaMalloc(&data_, size));
+  }
   BATON_CUDA(cudaMemset(data_, 0xFF, bytes));
   BATON_CUDA(cudaStreamSynchronize(nullptr));  // our streams do not wait for the default stream
 }
 Memory::~Memory() {
-  if (data_ != nullptr) cudaFree(data_);
+  if (mapping_ != nullptr)
+    cudaFreeHost(mapping_);
+  else if (data_ != nullptr)
+    cudaFree(data_);
 }
-Memory::Memory(Memory&& other) noexcept : data_(other.data_), bytes_(other.bytes_) { other.data_ = nullptr; }
+Memory::Memory(Memory&& other) noexcept : data_(other.data_), bytes_(other.bytes_), mapping_(other.mapping_) {
+  other.data_ = other.mapping_ = nullptr;
+}
 
 Stream::Stream() { BATON_CUDA(cudaStreamCreateWithFlags(&handle_, cudaStreamNonBlocking)); }
 Stream::~Stream() {
@@ -36,9 +45,9 @@ Stream::~Stream() {
 void Stream::CopyAsync(void* dst, const void* src, size_t bytes) {
   BATON_CUDA(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, handle_));
 }
-// From pageable memory: the driver stages the bytes before the call returns.
+// From pageable memory: the driver stages the bytes before the call returns. Shared memory is a target too.
 void Stream::Upload(void* dst, const void* src, size_t bytes) {
-  if (bytes > 0) BATON_CUDA(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyHostToDevice, handle_));
+  if (bytes > 0) BATON_CUDA(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, handle_));
 }
 void Stream::FillAsync(void* dst, int byte, size_t bytes) { BATON_CUDA(cudaMemsetAsync(dst, byte, bytes, handle_)); }
 void Stream::Record(Event& event) { BATON_CUDA(cudaEventRecord(event.handle_, handle_)); }

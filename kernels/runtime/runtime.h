@@ -41,7 +41,7 @@ constexpr bool kHostMemory = true;
 
 enum class MemoryKind {
   kDevice,
-  kShared,  ///< the host may touch it while no work of any stream is running (managed memory)
+  kShared,  ///< the host's, which devices reach too; it may touch it while no work of any stream is running
 };
 
 /// Device memory with an owner. Host half: 0xFF-filled, an unmapped page follows the last byte (rounded to 16).
@@ -58,7 +58,7 @@ class Memory {
  private:
   void* data_ = nullptr;
   size_t bytes_ = 0;
-  void* mapping_ = nullptr;
+  void* mapping_ = nullptr;  ///< CUDA half: kShared alone
   size_t mapped_ = 0;
 };
 

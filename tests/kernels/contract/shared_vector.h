@@ -1,4 +1,5 @@
-// A vector that kernels may read and write: host memory, or managed memory when the tests are compiled for a device.
+// A vector that kernels may read and write: host memory, or memory that a device reaches too when the tests are
+// compiled for one.
 #pragma once
 
 #include <vector>
@@ -14,11 +15,11 @@ namespace baton::kernels {
 #if defined(__CUDACC__)
 /// Thread: the test's.
 template <typename T>
-struct ManagedAllocator {
+struct SharedAllocator {
   using value_type = T;
-  ManagedAllocator() = default;
+  SharedAllocator() = default;
   template <typename U>
-  explicit ManagedAllocator(const ManagedAllocator<U>&) {}
+  explicit SharedAllocator(const SharedAllocator<U>&) {}
   T* allocate(size_t n) {
     gpu::Memory memory(n * sizeof(T), gpu::MemoryKind::kShared);
     void* at = memory.data();
@@ -26,7 +27,7 @@ struct ManagedAllocator {
     return static_cast<T*>(at);
   }
   void deallocate(T* at, size_t) { Live().erase(at); }
-  bool operator==(const ManagedAllocator&) const { return true; }
+  bool operator==(const SharedAllocator&) const { return true; }
 
  private:
   static std::map<void*, gpu::Memory>& Live() {
@@ -35,7 +36,7 @@ struct ManagedAllocator {
   }
 };
 template <typename T>
-using SharedVector = std::vector<T, ManagedAllocator<T>>;
+using SharedVector = std::vector<T, SharedAllocator<T>>;
 #else
 template <typename T>
 using SharedVector = std::vector<T>;

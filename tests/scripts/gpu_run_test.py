@@ -1,0 +1,116 @@
+#!/usr/bin/env python3
+"""bench/gpu/run.sh with programs that only pretend: one that crashes, one whose tests fail and one that hangs are named,
+everything else runs, and the JSON is whole."""
+import json
+import os
+import pathlib
+import shlex
+import subprocess
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+RESULT = {"tests": 3, "failures": 0, "errors": 0, "time": "1s", "testsuites": []}
+FAILURE = RESULT | {"failures": 1, "testsuites": [{"name": "Suite", "testsuite": [
+    {"name": "Good"}, {"name": "Bad", "failures": [{"failure": "got 1, want 2", "type": ""}]}]}]}
+CASE = {"kernel": "gemv", "shape": "1x2x3", "us": 2.0, "floor_us": 1.0, "right": True}
+
+
+
+def program(result, then=""):
+    """A test program that writes `result` where GoogleTest would, then does `then`."""
+    return f"""#!/bin/bash
+for argument; do
+  case $argument in --gtest_output=json:*) printf %s {shlex.quote(json.dumps(result))} >"${{argument#*json:}}" ;; esac
+done
+{then}
+"""
+
+
+GOLDEN = """#!/bin/bash
+echo golden >"$1"
+echo "Add 4 words  as documented"
+echo "MmaBf16 4 words  killed by signal 11 (Segmentation fault)"
+exit 1
+"""
+MEASURED = {"device": "pretended", "emulated": True, "kernels": [CASE]}
+BENCH = f"""#!/bin/bash
+printf %s {shlex.quote(json.dumps(MEASURED))} >"$2"
+"""
+
+
+def test_programs():
+    lines = (ROOT / "bench/gpu/tests.txt").read_text().splitlines()
+    return [line.split()[0] for line in lines if line.strip() and not line.startswith("#")]
+
+
+class Run(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.build, self.out = pathlib.Path(folder.name) / "build", pathlib.Path(folder.name) / "out"
+        self.build.mkdir()
+        for name in test_programs():
+            self.write(name, program(RESULT))
+        self.write("bench_gpu_golden", GOLDEN)
+        self.write("bench_gpu_dry", BENCH)
+
+    def write(self, name, text):
+        (self.build / name).write_text(text)
+        (self.build / name).chmod(0o755)
+
+    def run_stages(self, *arguments):
+        done = subprocess.run([ROOT / "bench/gpu/run.sh", "--emulated", self.build, "--out", self.out, *arguments],
+                              capture_output=True, text=True, env=os.environ | {"CUDA_VISIBLE_DEVICES": ""})
+        path = self.out / "results.json"
+        return done, json.loads(path.read_text()) if path.exists() else None
+
+    def verdicts(self, results, stage):
+        return {p["program"]: p["verdict"] for p in results["programs"] if p["stage"] == stage}
+
+    def test_what_goes_wrong_is_named_and_ends_nothing_else(self):
+        names = test_programs()
+        self.write(names[1], program(RESULT, "kill -SEGV $$"))
+        self.write(names[2], program(FAILURE, "exit 1"))
+        self.write(names[3], program(RESULT, "exit 3"))
+        done, results = self.run_stages()
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        tests = self.verdicts(results, "tests")
+        self.assertEqual({n: tests.pop(n) for n in names[1:4]},
+                         {names[1]: "killed by signal 11", names[2]: "FAILED", names[3]: "no device"})
+        self.assertEqual(set(tests.values()), {"passed"})
+        self.assertEqual(len(tests), len(names) - 3)
+        failed = {t["program"]: t["failed"] for t in results["tests"] if t["failed"]}
+        self.assertEqual(failed, {names[2]: [{"test": "Suite.Bad", "message": "got 1, want 2"}]})
+        self.assertEqual(results["conformance"], {"micro_kernels": 2, "differ": ["MmaBf16"]})
+        self.assertEqual([k["kernel"] for k in results["kernels"]], ["gemv"])
+        stages = {name: s["verdict"] for name, s in results["stages"].items()}
+        self.assertEqual((stages["build"], stages["conformance"], stages["kernels"], stages["tests"]),
+                         ("passed", "FAILED", "passed", "FAILED"))
+        self.assertIn("sanitizer", stages)  # what came after ran
+
+    def test_what_hangs_is_ended_and_what_no_time_is_left_for_is_named(self):
+        last = test_programs()[-1]
+        self.write(last, program(RESULT, "exec sleep 1000"))
+        done, results = self.run_stages("--seconds", "19")
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        tests = self.verdicts(results, "tests")
+        self.assertRegex(tests.pop(last), r"^no end within \d s$")
+        self.assertEqual(set(tests.values()), {"passed"})
+        self.assertEqual(set(self.verdicts(results, "sanitizer").values()), {"left out, no time is left"})
+
+    def test_one_stage_again_replaces_what_it_said(self):
+        name = test_programs()[0]
+        self.write(name, program(RESULT, "exit 1"))
+        self.assertEqual(self.verdicts(self.run_stages("--stage", "tests")[1], "tests")[name], "FAILED")
+        self.write(name, program(RESULT))
+        done, results = self.run_stages("--stage", "tests")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual(self.verdicts(results, "tests")[name], "passed")
+
+    def test_a_stage_that_does_not_exist_is_bad_usage(self):
+        self.assertEqual(self.run_stages("--stage", "nothing")[0].returncode, 2)
+
+
+if __name__ == "__main__":
+    unittest.main()
