@@ -203,6 +203,8 @@ class RequestFlow {
   void EndPrefillLeg();
   bool WaitsForClient() const;
   void Refused(const RelayNews& news, TimePoint now);
+  /// Another worker may do better.
+  static bool WorthRetrying(absl::StatusCode code);
   void TryElsewhere(const Fail& failure, TimePoint now);
   void TryWhereRoomIs(const Fail& failure, TimePoint now);
   void LeaveWorker(const Fail& failure, TimePoint now);

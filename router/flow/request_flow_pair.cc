@@ -1,0 +1,130 @@
+// A request on a pair of workers, from its reservation on the decode worker to the Attach of its ticket there.
+#include <algorithm>
+#include <utility>
+
+#include "common/planted_bug.h"
+#include "common/str_cat.h"
+#include "router/flow/request_flow.h"
+
+namespace baton::router {
+
+void RequestFlow::PairChosen(WorkerId prefill, WorkerId decode, uint32_t local_prefill_tokens, TimePoint now) {
+  if (state_ != State::kPicking) return;
+  local_prefill_tokens_ = local_prefill_tokens;
+  worker_ = decode;
+  prefill_ = prefill;
+  wait_until_.reset();
+  last_news_ = now;
+  ++attempt_;
+  epoch_ = 0;
+  ticket_ = true;
+  state_ = State::kReserving;
+  actions_.push_back(ReserveOn{worker_, {request_id_, attempt_, 0}});
+  Arm(now);
+}
+
+void RequestFlow::Reserved(const LegKey& key, const ReserveResult& result, TimePoint now) {
+  if (state_ != State::kReserving || key.attempt != attempt_) return;
+  last_news_ = now;
+  if (!result.status.ok()) {
+    ticket_ = false;
+    Fail failure{result.status, result.retry_after_ms, result.queue_ms};
+    if (awaits_room_ && absl::IsResourceExhausted(result.status)) return TryWhereRoomIs(failure, now);
+    if (WorthRetrying(result.status.code())) return TryElsewhere(failure, now);
+    return FailWith(std::move(failure));
+  }
+  if (prompt_len_ <= result.grant.cached_tokens + local_prefill_tokens_) return AttachTicket({}, now);
+  SendPrefill();
+}
+
+void RequestFlow::SendPrefill() {
+  if (epoch_ == 0 || !PlantedBug("reuse epoch number")) ++epoch_;
+  state_ = State::kPrefilling;
+  actions_.push_back(PrefillOn{prefill_, {request_id_, attempt_, epoch_}});
+}
+
+/// An answer of the leg that runs; not of one that was given up while another worker is looked for.
+bool RequestFlow::OfPrefillLeg(const LegKey& key) const {
+  return state_ == State::kPrefilling && prefill_.slot >= 0 && key.attempt == attempt_ && key.epoch == epoch_;
+}
+
+void RequestFlow::PrefillPiece(const LegKey& key, std::string prompt_logprobs, TimePoint now) {
+  if (!OfPrefillLeg(key)) return;
+  last_news_ = now;
+  actions_.push_back(EmitPromptLogprobs{std::move(prompt_logprobs), false});
+}
+
+void RequestFlow::PrefillEnded(const LegKey& key, PrefillResult result, bool scores_wanted, TimePoint now) {
+  if (!OfPrefillLeg(key)) return;
+  last_news_ = now;
+  if (result.status.ok() && result.first.size() != choices_.size()) {
+    result.status = absl::InternalError(
+        StrCat("the prefill worker sent ", result.first.size(), " first tokens for ", choices_.size(), " choices"));
+  }
+  if (!result.status.ok()) {
+    const Fail failure{result.status, 0, 0};
+    if (result.no_room) return TryWhereRoomIs(failure, now);
+    const auto code = result.status.code();
+    if (code == absl::StatusCode::kInvalidArgument || code == absl::StatusCode::kDeadlineExceeded) {
+      CancelLegs();
+      return FailWith(awaits_room_ && absl::IsDeadlineExceeded(result.status) ? last_failure_ : failure);
+    }
+    EndPrefillLeg();
+    if (static_cast<int32_t>(epoch_) >= limits_.max_attempts) return AttachTicket({}, now);
+    excluded_prefill_.push_back(prefill_);
+    prefill_ = WorkerId{};
+    actions_.push_back(PickPrefill{});
+    return;
+  }
+  if (!admitted_) {
+    admitted_ = true;
+    actions_.push_back(Admitted{result.cached_tokens});
+  }
+  if (scores_wanted && !std::exchange(prompt_logprobs_done_, true)) actions_.push_back(EmitPromptLogprobs{"", true});
+  const bool over = std::all_of(result.first.begin(), result.first.end(),
+                                [](const FirstToken& f) { return f.finish != FinishReason::kNone; });
+  if (over) actions_.push_back(CancelLegOn{worker_, {request_id_, attempt_, 0}});  // nothing follows Complete
+  for (const FirstToken& first : result.first) TakeFirst(first);
+  if (state_ != State::kDone) AttachTicket(std::move(result.first), now);
+}
+
+void RequestFlow::TakeFirst(FirstToken first) {
+  if (first.index >= choices_.size() || choices_[first.index].ended) return;
+  choices_[first.index].output.push_back(first.token_id);
+  std::vector<PositionLogprobs> logprobs;
+  if (first.logprobs) logprobs.push_back(*std::move(first.logprobs));
+  const bool stop_token = first.finish == FinishReason::kStop && first.stop_token_id == first.token_id;
+  actions_.push_back(EmitTokens{first.index, {first.token_id}, std::move(logprobs), stop_token});
+  if (first.finish != FinishReason::kNone) End(first.index, first.finish, first.stop_token_id);
+}
+
+void RequestFlow::PrefillChosen(std::optional<WorkerId> prefill, TimePoint now) {
+  if (state_ != State::kPrefilling || prefill_.slot >= 0) return;
+  if (!prefill) return AttachTicket({}, now);
+  prefill_ = *prefill;
+  SendPrefill();
+}
+
+/// All choices on the ticket's worker: with the KV of the prefill leg that drew `first`, or without one.
+void RequestFlow::AttachTicket(std::vector<FirstToken> first, TimePoint now) {
+  awaits_room_ = false;
+  state_ = first.empty() ? State::kAttached : State::kStreaming;
+  shared_leg_left_ = false;
+  const uint64_t gen = ++last_attach_gen_;
+  for (Choice& c : choices_) {
+    c.attach_gen = gen;
+    c.own_leg = false;
+    c.consumed = 0;
+    c.credit = limits_.credit_tokens;
+  }
+  const uint32_t epoch = first.empty() ? 0 : epoch_;
+  const uint64_t position = prompt_len_ + (first.empty() ? 0 : 1);
+  actions_.push_back(AttachTo{worker_, attempt_, gen, std::nullopt, position, true, epoch, std::move(first)});
+  Arm(now);
+}
+
+void RequestFlow::EndPrefillLeg() {
+  if (epoch_ > 0 && prefill_.slot >= 0) actions_.push_back(CancelLegOn{prefill_, {request_id_, attempt_, epoch_}});
+}
+
+}  // namespace baton::router
