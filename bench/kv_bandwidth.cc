@@ -1,7 +1,7 @@
 // How fast KV transports move slots between two processes of this machine, by message size, beside ucx_perftest where
 // it is installed: the same verb over the same UCX transport, and the same memory, for perftest writes one buffer again
-// and again; once as it comes, and once with endpoints that notice a peer that dies (-e), as ours have to. "ring" is how
-// a landing ring is written: 16 slots in turn, which no cache of a core holds.
+// and again; once as it comes, and once with endpoints that notice a peer that dies (-e), as ours have to. "ring" is
+// how a landing ring is written: 16 slots in turn, which no cache of a core holds.
 //   bench_kv_bandwidth [--kinds shm,tcp,ucx-shm,ucx-tcp] [--sizes 4096,…] [--rounds 5] [--perftest ucx_perftest]
 //   [--json FILE]
 #include <poll.h>
