@@ -27,7 +27,7 @@ if(BATON_PRECOMPILED_HEADERS)
 endif()
 
 # baton_precompiled(target library|test): sources with compile options of their own must say so with
-# SKIP_PRECOMPILE_HEADERS.
+# SKIP_PRECOMPILE_HEADERS, targets with DISABLE_PRECOMPILE_HEADERS. A compiler cache hides one that was forgotten.
 function(baton_precompiled target kind)
   if(BATON_PRECOMPILED_HEADERS)
     target_precompile_headers(${target} REUSE_FROM baton_${kind}_headers)
