@@ -7,6 +7,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 preset=$1; shift
 scripts/bootstrap.sh --clang
+mkdir -p build
 targets=${*:-$(sed 's/#.*//' "cmake/sanitize-$preset.txt" | xargs)}
 if [ ! -f "build/$preset/build.ninja" ]; then
   cmake --preset "$preset" >"build/configure-$preset.log" 2>&1 || { tail -30 "build/configure-$preset.log" >&2; exit 1; }
