@@ -9,7 +9,7 @@ option(BATON_PRECOMPILED_HEADERS "Parse common headers once" ${precompiled_defau
 
 if(BATON_PRECOMPILED_HEADERS)
   set(common_headers <algorithm> <atomic> <chrono> <cstdint> <functional> <map> <memory> <mutex> <optional> <span> <string>
-    <string_view> <thread> <utility> <variant> <vector> <absl/status/statusor.h> <absl/strings/str_cat.h>)
+    <string_view> <thread> <utility> <variant> <vector> <absl/container/flat_hash_map.h> <absl/status/statusor.h> <absl/strings/str_cat.h>)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
     add_compile_options("SHELL:-Xclang -fno-pch-timestamp")  # ccache's condition for clang
   endif()
@@ -30,6 +30,11 @@ endif()
 # SKIP_PRECOMPILE_HEADERS, targets with DISABLE_PRECOMPILE_HEADERS. A compiler cache hides one that was forgotten.
 function(baton_precompiled target kind)
   if(BATON_PRECOMPILED_HEADERS)
+    get_target_property(type ${target} TYPE)
+    if(kind STREQUAL "library" AND type STREQUAL "EXECUTABLE")  # compiled as a library's source is
+      set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+      target_compile_options(${target} PRIVATE -fPIC)
+    endif()
     target_precompile_headers(${target} REUSE_FROM baton_${kind}_headers)
   endif()
 endfunction()

@@ -10,9 +10,14 @@ function(baton_warnings target)
   endif()
 endfunction()
 
-# baton_library(name SOURCES... ) : a static library of this folder with the project's warnings.
+# baton_library(name SOURCES... ) : a static library of this folder, built as all that is written by hand.
 function(baton_library name)
   add_library(${name} STATIC ${ARGN})
-  baton_warnings(${name})
-  baton_precompiled(${name} library)
+  baton_hand_written(${name})
+endfunction()
+
+# baton_hand_written(target): warnings and precompiled headers for a library or a program that is not a test.
+function(baton_hand_written target)
+  baton_warnings(${target})
+  baton_precompiled(${target} library)
 endfunction()
