@@ -69,6 +69,7 @@ class DecodeRole final : public worker::Role, private LandingEvents {
   }
 
   v1::WorkerRole wire_role() const override { return v1::WORKER_ROLE_DECODE; }
+  std::string LandingAddress() const override { return landing_->address(); }
   engine::RolePolicy* policy() override { return &policy_; }
   worker::TicketHost* tickets() override { return desk_.get(); }
 

@@ -110,6 +110,10 @@ prefill::PeerId PrefillDesk::PeerAt(const std::string& address) {
   return peer->second;
 }
 
+void PrefillDesk::Meet(const std::string& landing_address) {
+  if (!draining_) PeerAt(landing_address);
+}
+
 /// When the prompt's first chunk runs: decode binds its blocks now, behind the first layer.
 void PrefillDesk::StartPushing(Job& job) {
   job.pushing = true;

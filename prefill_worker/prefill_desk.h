@@ -66,6 +66,8 @@ class PrefillDesk {
   void Renew(const prefill::JobKey& key);
   /// One who asked is gone: a leg that was not answered and that nobody else asked for is cancelled.
   void OnCallerGone(const prefill::JobKey& key);
+  /// Connects to a decode worker that KV may be sent to, before there is any.
+  void Meet(const std::string& landing_address);
   void OnLayer(const LayerProgress& progress);
   void OnOutputs(const std::vector<engine::SequenceOutput>& outputs);
   void Handle(const prefill::Event& event);

@@ -69,6 +69,7 @@ class PrefillRole final : public worker::Role, private SenderEvents, private eng
   void OnRenewal(const v1::Renewal& renewal) override {
     if (renewal.key().epoch() > 0) desk_->Renew(KeyOf(renewal.key()));
   }
+  void OnMeet(const v1::Meet& meet) override { desk_->Meet(meet.landing_address()); }
   int64_t OwnedBlocks(int32_t group) const override { return desk_->OwnedBlocks(group); }
   void FillLoad(v1::HandoffLoad& load) const override {
     const prefill::PushStats stats = desk_->Stats();

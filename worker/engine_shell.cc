@@ -59,6 +59,9 @@ void EngineShell::OnRelay(std::shared_ptr<RelaySink> sink, std::shared_ptr<const
     for (const v1::Renewal& renewal : message->renewal()) {
       if (role_) role_->OnRenewal(renewal);
     }
+    for (const v1::Meet& meet : message->meet()) {
+      if (role_) role_->OnMeet(meet);
+    }
     done();
   });
 }

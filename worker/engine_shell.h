@@ -24,6 +24,8 @@ class EngineShell {
   ~EngineShell();
 
   const LoadedModel& loaded() const { return loaded_; }
+  /// Where KV is taken; empty: nowhere. Any thread.
+  std::string LandingAddress() const { return role_ ? role_->LandingAddress() : std::string(); }
   /// Null: `--role both`. Its legs may be called from any thread.
   Role* role() const { return role_.get(); }
 

@@ -41,6 +41,8 @@ class Role {
  public:
   virtual ~Role() = default;
   virtual v1::WorkerRole wire_role() const = 0;
+  /// Where KV is taken; empty: nowhere. Any thread.
+  virtual std::string LandingAddress() const { return {}; }
 
   // ---- what the engine is built with
   virtual engine::RolePolicy* policy() { return nullptr; }
@@ -66,6 +68,8 @@ class Role {
   virtual void OnTick(engine::Scheduler& scheduler) = 0;
   /// A router still waits for this ticket or leg.
   virtual void OnRenewal(const v1::Renewal& renewal) { (void)renewal; }
+  /// A decode worker that KV may be sent to.
+  virtual void OnMeet(const v1::Meet& meet) { (void)meet; }
   /// Blocks of `group` that tickets or jobs own.
   virtual int64_t OwnedBlocks(int32_t group) const = 0;
   virtual void FillLoad(v1::HandoffLoad& load) const = 0;

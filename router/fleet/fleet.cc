@@ -140,6 +140,19 @@ absl::Status Fleet::Admit(int32_t slot, const WorkerFacts& facts) {
   return absl::OkStatus();
 }
 
+// Whoever will hand KV over meets whoever takes it, whichever of them was ready first.
+void Fleet::OnReady(int32_t slot) {
+  const std::vector<LinkView> views = Views();
+  for (size_t p = 0; p < views.size(); ++p) {
+    for (size_t d = 0; d < views.size(); ++d) {
+      const bool new_pair = static_cast<int32_t>(p) == slot || static_cast<int32_t>(d) == slot;
+      if (!new_pair || views[p].state != LinkState::kReady || views[d].state != LinkState::kReady) continue;
+      const bool hands_over = views[p].facts->role == WorkerRole::kPrefill && !views[d].facts->landing_address.empty();
+      if (hands_over) links_[p]->Meet(views[d].facts->landing_address);
+    }
+  }
+}
+
 std::shared_ptr<const WorkerFacts> Fleet::model_facts() const {
   std::lock_guard lock(mutex_);
   return facts_;

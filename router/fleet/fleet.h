@@ -113,6 +113,7 @@ class Fleet final : public LinkHost {
 
   std::string GreetingKey(bool refused_before) override;
   absl::Status Admit(int32_t slot, const WorkerFacts& facts) override;
+  void OnReady(int32_t slot) override;
   /// The workers that can take a request.
   struct Ready {
     std::vector<Candidate> candidates;

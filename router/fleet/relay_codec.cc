@@ -247,6 +247,7 @@ WorkerFacts DecodeFacts(const v1::HandshakeReply& r) {
   f.prefill_tokens_per_s = r.prefill_tokens_per_s();
   f.decode_step_ms = r.decode_step_ms();
   f.hash_key = r.hash_key();
+  f.landing_address = r.landing_address();
   return f;
 }
 

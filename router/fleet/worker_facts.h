@@ -25,7 +25,8 @@ struct WorkerFacts {
   int32_t max_num_seqs = 0;
   double prefill_tokens_per_s = 0;
   double decode_step_ms = 0;
-  std::string hash_key;  ///< 32 bytes, or empty
+  std::string hash_key;         ///< 32 bytes, or empty
+  std::string landing_address;  ///< where it takes KV; empty: nowhere
 };
 
 /// How a prefill worker reaches a decode worker.

@@ -149,7 +149,10 @@ void WorkerLink::OpenSession(WorkerFacts facts) {
   Watch();
   SetState(LinkState::kReady, "");
   liveness_timer_->ArmAt(clock_.Now() + kLivenessPoll, [this] { CheckLiveness(); });
+  host_.OnReady(slot_);
 }
+
+void WorkerLink::Meet(const std::string& landing_address) { rpc_.Meet(session_, landing_address); }
 
 // A round is one Watch stream. What an older round still says is dropped.
 void WorkerLink::Watch() {

@@ -47,6 +47,8 @@ class LinkHost {
   virtual std::string GreetingKey(bool refused_before) = 0;
   /// OK: the worker may serve. FailedPrecondition: what differs, with both values.
   virtual absl::Status Admit(int32_t slot, const WorkerFacts& facts) = 0;
+  /// It serves from now on.
+  virtual void OnReady(int32_t slot) = 0;
 };
 
 /// A link at one moment.
@@ -74,6 +76,8 @@ class WorkerLink : public std::enable_shared_from_this<WorkerLink> {
   LinkView View() const;
   absl::Status Attach(WorkerId id, const Generation& generation, const AttachOrder& order,
                       std::shared_ptr<RelaySink> sink);
+  /// A prefill worker connects to a decode worker. Home executor.
+  void Meet(const std::string& landing_address);
   /// The sink hears of the worker's loss from now on.
   void Reserve(WorkerId id, const Generation& generation, const LegKey& key, uint32_t expiry_ms,
                std::shared_ptr<RelaySink> sink);

@@ -120,7 +120,9 @@ struct RelayOutbox {
   v1::RelayUp in_flight;
 
   bool empty() const {
-    return pending.attach_size() + pending.credit_size() + pending.cancel_size() + pending.renewal_size() == 0;
+    return pending.attach_size() + pending.credit_size() + pending.cancel_size() + pending.renewal_size() +
+               pending.meet_size() ==
+           0;
   }
   // With `mutex` held. Everything that has gathered since the last write goes as one message.
   void WriteIfIdle() {
@@ -405,6 +407,14 @@ void WorkerRpc::Renew(uint64_t session, const std::vector<LegRenewal>& legs) {
   std::lock_guard lock(outbox->mutex);
   outbox->pending.clear_renewal();  // what was not sent yet is said again, where it still holds
   for (const LegRenewal& leg : legs) *outbox->pending.add_renewal() = EncodeRenewal(leg);
+  outbox->WriteIfIdle();
+}
+
+void WorkerRpc::Meet(uint64_t session, const std::string& landing_address) {
+  auto outbox = inner_->OutboxOf(session);
+  if (!outbox) return;
+  std::lock_guard lock(outbox->mutex);
+  outbox->pending.add_meet()->set_landing_address(landing_address);
   outbox->WriteIfIdle();
 }
 

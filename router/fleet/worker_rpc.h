@@ -78,6 +78,8 @@ class WorkerRpc {
   void Cancel(uint64_t session, const std::string& leg_id, uint64_t attach_gen, std::optional<uint32_t> index);
   void Credit(uint64_t session, const std::string& leg_id, uint64_t attach_gen, uint32_t index, uint32_t tokens);
   void Renew(uint64_t session, const std::vector<LegRenewal>& legs);
+  /// A prefill worker connects to a decode worker.
+  void Meet(uint64_t session, const std::string& landing_address);
 
   /// The legs of a handoff. `done` is called once, with Unavailable when the connection or session ends first.
   void Reserve(uint64_t session, const Generation& generation, const LegKey& key, uint32_t expiry_ms,

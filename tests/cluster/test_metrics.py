@@ -57,6 +57,15 @@ class Metrics(unittest.TestCase):
                 for name in TROUBLE:
                     self.assertEqual(total(c, name), 0, name)
 
+    def test_workers_meet_before_the_first_prompt_and_again_after_a_death(self):
+        reached = lambda: sum(1 for _, rate in samples(c, "baton_kv_peer_gigabytes_per_second") if rate > 0)
+        with Cluster(args=["--prefill", 2, "--decode", 2]) as c:
+            c.wait_until(lambda: reached() == 4, "each prefill worker has measured its way to each decode worker", 10)
+            for role in ("decode", "prefill"):
+                os.kill(c.workers(role)[0], signal.SIGKILL)
+                c.wait_until(lambda: reached() == 2, f"two of four pairs are left without a {role} worker", 10)
+                c.wait_until(lambda: reached() == 4, f"the {role} worker that was started again meets the others", 20)
+
     def test_queues_show_who_waits_where(self):
         args = [*PAIR, "--max-num-seqs", 2, "--prefill.max-num-batched-tokens", 16]
         with Cluster(args=args) as c:

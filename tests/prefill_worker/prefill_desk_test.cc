@@ -153,5 +153,21 @@ TEST(PrefillDesk, TheNextLegDialsAgainAfterAPeerWasLost) {
   EXPECT_THAT(w.sender.log, HasSubstr("Dial"));
 }
 
+TEST(PrefillDesk, ADecodeWorkerThatWasMetIsNotDialledAgain) {
+  DeskWorld w;
+  w.desk.Meet(w.MakeOrder().landing_address);
+  w.desk.Meet(w.MakeOrder().landing_address);
+  EXPECT_EQ(w.sender.log, "Dial ");
+  w.Begin(), w.Step();
+  EXPECT_EQ(w.sender.log, "Dial Open! ");
+}
+
+TEST(PrefillDesk, ADrainingWorkerMeetsNobody) {
+  DeskWorld w;
+  w.desk.Drain();
+  w.desk.Meet(w.MakeOrder().landing_address);
+  EXPECT_EQ(w.sender.log, "");
+}
+
 }  // namespace
 }  // namespace baton::prefill_worker
