@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <span>
 #include <utility>
 
 #include "common/check.h"
@@ -16,10 +17,23 @@ namespace {
 
 using MaybeError = std::optional<ApiError>;
 
+// In blocks of a fixed length, of which the compiler makes vectors. A negative id is greater than every vocabulary.
+uint32_t GreatestId(std::span<const int32_t> ids) {
+  constexpr size_t kBlock = 64;
+  std::array<uint32_t, kBlock> greatest{};
+  for (; ids.size() >= kBlock; ids = ids.subspan(kBlock)) {
+    const int32_t* block = ids.data();
+    for (size_t i = 0; i < kBlock; ++i) {
+      const auto id = static_cast<uint32_t>(block[i]);
+      greatest[i] = greatest[i] < id ? id : greatest[i];
+    }
+  }
+  for (const int32_t id : ids) greatest[0] = std::max(greatest[0], static_cast<uint32_t>(id));
+  return *std::ranges::max_element(greatest);
+}
+
 MaybeError CheckIds(const char* name, const std::vector<int32_t>& ids, int32_t vocab_size) {
-  uint32_t greatest = 0;  // a negative id is greater than every vocabulary
-  for (const int32_t id : ids) greatest = std::max(greatest, static_cast<uint32_t>(id));
-  if (ids.empty() || greatest < static_cast<uint32_t>(vocab_size)) return std::nullopt;
+  if (ids.empty() || GreatestId(ids) < static_cast<uint32_t>(vocab_size)) return std::nullopt;
   for (const int32_t id : ids) {
     if (id < 0 || id >= vocab_size) {
       return BadRequest(StrCat("`", name, "`: token id ", id, " is out of the vocabulary (0 to ", vocab_size - 1, ")."),

@@ -1,6 +1,10 @@
 #include "text/token_cache.h"
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 #include <algorithm>
+#include <random>
 
 #include "common/status.h"
 
@@ -40,8 +44,15 @@ std::vector<std::string_view> PieceCutter::Cut(std::string_view text) const {
   return pieces;
 }
 
+size_t TokenCache::KeyHash::operator()(const Key& key) const {
+  return XXH3_64bits_withSeed(key.first.data(), key.first.size(), seed + (key.second ? 1 : 0));
+}
+
 TokenCache::TokenCache(const Tokenizer& tokenizer, size_t capacity_bytes)
-    : tokenizer_(tokenizer), cutter_(tokenizer), capacity_(capacity_bytes) {}
+    : tokenizer_(tokenizer),
+      cutter_(tokenizer),
+      capacity_(capacity_bytes),
+      by_text_(/*bucket_count=*/0, KeyHash{(uint64_t{std::random_device()()} << 32) | std::random_device()()}) {}
 
 std::vector<std::string_view> TokenCache::Pieces(std::string_view text, bool add_special_tokens) const {
   // What the tokenizer puts around a text belongs to the whole of it.
@@ -51,11 +62,16 @@ std::vector<std::string_view> TokenCache::Pieces(std::string_view text, bool add
 
 absl::StatusOr<std::vector<int32_t>> TokenCache::Encode(std::string_view text, bool add_special_tokens) {
   if (capacity_ == 0) return tokenizer_.Encode(text, add_special_tokens);
-  std::vector<int32_t> out;
+  std::vector<Ids> pieces;
+  size_t count = 0;
   for (const std::string_view piece : Pieces(text, add_special_tokens)) {
-    BATON_ASSIGN_OR_RETURN(const Ids ids, IdsOf({piece, add_special_tokens}));
-    out.insert(out.end(), ids->begin(), ids->end());
+    BATON_ASSIGN_OR_RETURN(Ids ids, IdsOf({piece, add_special_tokens}));
+    count += ids->size();
+    pieces.push_back(std::move(ids));
   }
+  std::vector<int32_t> out;
+  out.reserve(count);
+  for (const Ids& ids : pieces) out.insert(out.end(), ids->begin(), ids->end());
   return out;
 }
 

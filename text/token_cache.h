@@ -52,6 +52,11 @@ class TokenCache {
  private:
   using Ids = std::shared_ptr<const std::vector<int32_t>>;
   using Key = std::pair<std::string_view, bool>;  // the text, and whether special tokens were added around it
+  /// Under a seed of the process's own: clients choose the texts.
+  struct KeyHash {
+    uint64_t seed;
+    size_t operator()(const Key& key) const;
+  };
   struct Entry {
     std::string text;
     bool add_special_tokens;
@@ -67,8 +72,8 @@ class TokenCache {
   const PieceCutter cutter_;
   const size_t capacity_;
   mutable std::mutex mutex_;
-  std::list<Entry> entries_;                                      // most recently used first
-  absl::flat_hash_map<Key, std::list<Entry>::iterator> by_text_;  // keys view entries_' texts
+  std::list<Entry> entries_;                                               // most recently used first
+  absl::flat_hash_map<Key, std::list<Entry>::iterator, KeyHash> by_text_;  // keys view entries_' texts
   Counts counts_;
 };
 

@@ -114,7 +114,8 @@ MaybeError Parse(std::string_view body, const JsonLimits& limits, Document& out)
   if (body.empty()) return BadRequest("The body is empty; a JSON object is expected.");
   auto failed = out.parser.allocate(std::max<size_t>(body.size(), 256), limits.max_depth);
   Element root;
-  if (!failed) failed = out.parser.parse(body.data(), body.size(), true).get(root);
+  const bool copy = limits.readable_behind < simdjson::SIMDJSON_PADDING;
+  if (!failed) failed = out.parser.parse(body.data(), body.size(), copy).get(root);
   if (failed == simdjson::UTF8_ERROR) {
     return BadRequest(StrCat("The body is not valid UTF-8: byte ", FirstInvalidUtf8(body), " is wrong."), "",
                       "invalid_utf8");
@@ -160,11 +161,9 @@ MaybeError ReadMessage(Element e, size_t number, std::string& out, LastMessage& 
   if (e.get_object().get(message)) return WrongType(where, "an object", e);
   std::string_view role;
   if (e["role"].get_string().get(role)) return BadRequest(StrCat("`", where, "` needs a string `role`."), "messages");
-  last.role = std::string(role);
-  std::string& text = last.text;
+  last = {role, "", ""};
   JsonWriter w(out);
   w.BeginObject();
-  text.clear();
   bool has_content = false, has_calls = false;
   for (auto [key, value] : message) {
     if (key == "content" && value.is_null()) continue;
@@ -177,11 +176,12 @@ MaybeError ReadMessage(Element e, size_t number, std::string& out, LastMessage& 
     if (key != "content") {
       w.Raw(simdjson::minify(value));
     } else if (!value.get_string().get(content)) {
-      text = std::string(content);
+      last.text = content;
       w.String(content);
     } else if (!value.get_array().get(parts)) {
-      if (auto error = JoinParts(parts, where, text)) return error;
-      w.String(text);
+      last.joined.clear();
+      if (auto error = JoinParts(parts, where, last.joined)) return error;
+      w.String(last.text = last.joined);
     } else {
       return WrongType(StrCat(where, ".content"), "a string or an array of parts", value);
     }

@@ -47,8 +47,10 @@ struct Document {
 };
 MaybeError Parse(std::string_view body, const JsonLimits& limits, Document& out);
 
+/// Views of the document, or of `joined`.
 struct LastMessage {
-  std::string role, text;
+  std::string_view role, text;
+  std::string joined;  ///< its parts
 };
 /// Messages as templates take them: content parts of type text are joined; images and the like are refused.
 MaybeError ReadMessages(Element e, std::string& messages_json, LastMessage& last);

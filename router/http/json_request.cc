@@ -95,7 +95,7 @@ MaybeError FinishChat(ChatFields& c, CompletionRequest& r) {
   if (c.prompt.continue_final_message) c.prompt.add_generation_prompt = false;
   // As vLLM has it: an answer begins with the last message if that is the same speaker's.
   r.echo = r.echo && (c.last.role == "assistant" || !c.prompt.add_generation_prompt);
-  r.echo_text = std::move(c.last.text);
+  if (r.echo) r.echo_text = std::string(c.last.text);
   c.prompt.kwargs_json = TemplateVariables(c);
   r.prompts.emplace_back(std::move(c.prompt));
   return std::nullopt;

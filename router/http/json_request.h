@@ -17,6 +17,7 @@ struct JsonLimits {
   size_t max_bytes = 8 << 20;
   size_t max_depth = 64;
   size_t max_prompts = 65536;  ///< in one text completion
+  size_t readable_behind = 0;  ///< bytes of memory behind the body, of any value: enough of them save a copy of it
 };
 
 /// What chat and text completions share.

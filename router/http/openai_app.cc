@@ -104,7 +104,7 @@ struct OpenAiApp::Call {
   }
   JsonLimits Limits(const RouterConfig& c) const {
     return JsonLimits{static_cast<size_t>(c.max_body_bytes), static_cast<size_t>(c.max_json_depth),
-                      static_cast<size_t>(c.max_choices)};
+                      static_cast<size_t>(c.max_choices), request.body.capacity() - request.body.size()};
   }
 };
 

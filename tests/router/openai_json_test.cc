@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "common/str_cat.h"
+
 namespace baton::router {
 namespace {
 
@@ -42,6 +44,9 @@ TEST(JsonWriter, WhatIsNoUtf8BecomesIt) {
   EXPECT_EQ(json("a\xff\x00z"), "\"a\uFFFD\"") << "a literal ends at its NUL";
   EXPECT_EQ(json(std::string_view("\xff\0\xe2\x82", 4)), "\"\uFFFD\\u0000\uFFFD\"");
   EXPECT_EQ(json("é\"👩"), "\"é\\\"👩\"");
+  const std::string block(64, 'x');
+  EXPECT_EQ(json(StrCat(block, "\xff", block, block)), StrCat("\"", block, "\uFFFD", block, block, "\""));
+  EXPECT_EQ(json(StrCat(block, "é", block, block)), StrCat("\"", block, "é", block, block, "\""));
 }
 
 TEST(JsonWriter, EveryByteIsEscapedAtEveryPlace) {
@@ -53,11 +58,11 @@ TEST(JsonWriter, EveryByteIsEscapedAtEveryPlace) {
       std::snprintf(text, sizeof text, "\\u%04x", c);
       escaped = c == '\n' ? "\\n" : c == '\r' ? "\\r" : c == '\t' ? "\\t" : text;
     }
-    for (size_t at = 0; at < 20; ++at) {
-      const std::string before(at, 'x'), after(19 - at, '~');
+    for (size_t at = 0; at < 150; ++at) {
+      const std::string before(at, 'x'), byte(1, static_cast<char>(c)), after(149 - at, '~');
       std::string out;
-      AppendJsonString(before + static_cast<char>(c) + after, out);
-      EXPECT_EQ(out, '"' + before + escaped + after + '"') << "byte " << c << " at " << at;
+      AppendJsonString(StrCat(before, byte, after), out);
+      EXPECT_EQ(out, StrCat("\"", before, escaped, after, "\"")) << "byte " << c << " at " << at;
     }
   }
 }

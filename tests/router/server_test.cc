@@ -58,6 +58,24 @@ TEST_F(RouterTest, ATokenizerOfAnotherModelIsTheServersFault) {
   EXPECT_EQ(Ask(port_, "POST", "/v1/completions", R"({"prompt":[3],"max_tokens":1})").status, 200);
 }
 
+TEST_F(RouterTest, AnIdOutOfTheVocabularyIsRefusedWhereverItStands) {
+  FakeWorker worker({.vocab_size = 548});
+  Start({&worker});
+  for (const int length : {1, 64, 130}) {
+    for (const int at : {0, length / 2, length - 1}) {
+      for (const int id : {547, 548, -1}) {
+        std::vector<int> prompt(static_cast<size_t>(length), 0);
+        prompt[static_cast<size_t>(at)] = id;
+        const HttpReply reply =
+            Ask(port_, "POST", "/v1/completions", StrCat(R"({"max_tokens":1,"prompt":)", Json(prompt).dump(), "}"));
+        const bool named = reply.body.find(StrCat("token id ", id, " is out")) != std::string::npos;
+        EXPECT_EQ(reply.status, id == 547 ? 200 : 400) << id << " at " << at << " of " << length;
+        EXPECT_EQ(named, id != 547) << reply.body;
+      }
+    }
+  }
+}
+
 TEST_F(RouterTest, UsageOnEveryChunkIsAskedForBesideUsageAndCountsFromNothing) {
   FakeWorker worker;
   Start({&worker});

@@ -152,6 +152,16 @@ TEST(ChatTemplate, BadInputIsNamed) {
   EXPECT_THAT(MessageOf(RenderHello("{{ 'a' + 1 }}")), HasSubstr("line 1"));
 }
 
+TEST(ChatTemplate, PlusJoinsTextsAndRefusesWhatIsNone) {
+  const auto sum = [](const std::string& terms) { return RenderHello("{{ " + terms + " }}"); };
+  EXPECT_EQ(*sum("'é' + messages[0].content + '' + 'é'"), "éhelloé");
+  EXPECT_EQ(*sum("'' + ''"), "");
+  EXPECT_EQ(*sum("1 + 2 + 0.5"), "3.5");
+  EXPECT_EQ(*sum("['a'] + ['b', 1]"), "['a', 'b', 1]");
+  EXPECT_THAT(MessageOf(sum("'a' + 'b' + 1")), HasSubstr("unsupported types"));
+  EXPECT_THAT(MessageOf(sum("1 + 'a' + 'b'")), HasSubstr("unsupported types"));
+}
+
 TEST(ChatTemplate, KwargsDoNotReplaceTheMessages) {
   const auto text = RenderWith("{{ messages[0].content }} {{ bos_token }} {{ x }}",
                                {.messages_json = kHello, .kwargs_json = R"({"messages": [], "x": 1})"});
