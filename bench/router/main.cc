@@ -1,7 +1,7 @@
 // What the router itself costs, on one core: CPU per streamed request and per relayed token by how many sequences share
 // a step, beside a program that only sends as many bytes; the time it adds at half load; memory per connection; its
 // prefix index. Workers (scripted) and clients run in processes of their own on the other core.
-//   bench_router [--only paced|unpaced|requests|large|latency|connections|index] [--json FILE]
+//   bench_router [--model PATH] [--only paced|unpaced|requests|large|latency|connections|index] [--json FILE]
 #include <arpa/inet.h>
 #include <netinet/tcp.h>
 #include <sys/resource.h>
@@ -46,9 +46,11 @@ struct Cpu {
 /// A router before one scripted worker, and the clients of it.
 class Setup {
  public:
+  static inline std::string model = "tests/data/tiny-llama";  ///< whose tokenizer and chat template are used
+
   explicit Setup(int step_us) : worker_("worker", std::to_string(step_us)), client_("client", "") {
     RouterConfig config;
-    config.model = "tests/data/tiny-llama";
+    config.model = Setup::model;
     config.port = config.grpc_port = 0;
     config.admin_port = -1;
     config.http_threads = 1;
@@ -195,6 +197,7 @@ nlohmann::json ManyConnections() {
 int Main(int argc, char** argv) {
   const std::string only = Flag(argc, argv, "only", "");
   const auto wanted = [&only](const char* part) { return only.empty() || only == part; };
+  Setup::model = Flag(argc, argv, "model", Setup::model);
   PinTo(0);
   nlohmann::json out;
   if (wanted("paced")) out["paced"] = Tokens(5000, {1, 8, 32, 256});

@@ -32,7 +32,8 @@ void MoveTo(int fd, int wanted) {
 
 // `step_us`: 0: each sequence as fast as credit allows; else one step of all sequences at this pace.
 void RunWorker(int step_us) {
-  router::FakeWorker worker({.max_model_len = 1 << 20, .step_every = std::chrono::microseconds(step_us)});
+  router::FakeWorker worker(
+      {.max_model_len = 1 << 20, .step_every = std::chrono::microseconds(step_us), .vocab_size = 1 << 20});
   worker.Stored({1, 2, 3});  // an index that is not empty is asked
   const int port = worker.port();
   BATON_CHECK(write(kAnswers, &port, sizeof port) == sizeof port);

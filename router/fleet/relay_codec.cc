@@ -81,17 +81,13 @@ void EncodeSampling(const SamplingOptions& in, v1::SamplingParams* out) {
   if (in.prompt_logprobs) out->set_prompt_logprobs(*in.prompt_logprobs);
 }
 
-v1::Attach EncodeAttach(const Generation& generation, const AttachOrder& order) {
+v1::Attach EncodeAttachHead(const Generation& generation, const AttachOrder& order) {
   v1::Attach out;
   out.mutable_key()->set_request_id(order.leg_id);
   out.mutable_key()->set_attempt(order.attempt);
   out.set_attach_gen(order.attach_gen);
-  AppendIds(generation.prompt, out.mutable_prompt_token_ids());
   out.set_prompt_len(static_cast<uint32_t>(generation.prompt.size()));
-  if (order.output) {
-    AppendIds(*order.output, out.mutable_prompt_token_ids());
-    out.set_output_len_so_far(static_cast<uint32_t>(order.output->size()));
-  }
+  if (order.output) out.set_output_len_so_far(static_cast<uint32_t>(order.output->size()));
   EncodeSampling(generation.sampling, out.mutable_sampling());
   if (order.output) out.mutable_sampling()->clear_prompt_logprobs();  // sent by the first leg already
   out.mutable_eos_token_ids()->Add(generation.eos_token_ids.begin(), generation.eos_token_ids.end());
@@ -114,6 +110,13 @@ v1::Attach EncodeAttach(const Generation& generation, const AttachOrder& order) 
     if (first.finish != FinishReason::kNone)
       f.set_finish_reason(v1::FINISH_REASON_STOP);  // which one is the router's alone
   }
+  return out;
+}
+
+v1::Attach EncodeAttach(const Generation& generation, const AttachOrder& order) {
+  v1::Attach out = EncodeAttachHead(generation, order);
+  AppendIds(generation.prompt, out.mutable_prompt_token_ids());
+  if (order.output) AppendIds(*order.output, out.mutable_prompt_token_ids());
   return out;
 }
 

@@ -8,6 +8,8 @@
 
 namespace baton::router {
 
+/// EncodeAttach without the token ids.
+v1::Attach EncodeAttachHead(const Generation& generation, const AttachOrder& order);
 v1::Attach EncodeAttach(const Generation& generation, const AttachOrder& order);
 RelayNews DecodeNews(v1::RelayEntry&& entry);
 v1::ReserveRequest EncodeReserve(const Generation& generation, const LegKey& key, uint32_t expiry_ms);

@@ -1,5 +1,6 @@
 #include "router/fleet/worker_rpc.h"
 
+#include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 
 #include <condition_variable>
@@ -11,6 +12,7 @@
 
 #include "common/str_cat.h"
 #include "proto/worker.grpc.pb.h"
+#include "router/fleet/attach_entry.h"
 #include "router/fleet/relay_codec.h"
 
 namespace baton::router {
@@ -110,40 +112,51 @@ class WatchReactor final : public grpc::ClientReadReactor<v1::WorkerEvent> {
   std::shared_ptr<CallCount> calls_;
 };
 
+grpc::Slice Bytes(size_t size, const auto& write) {
+  grpc_slice slice = grpc_slice_malloc(size);
+  write(GRPC_SLICE_START_PTR(slice));
+  return grpc::Slice(slice, grpc::Slice::STEAL_REF);
+}
+
+// RelayUp goes as bytes, whose parts are joined by being sent one behind the other.
+using RelayStub = grpc::TemplatedGenericStub<grpc::ByteBuffer, v1::RelayDown>;
+using RelayClient = grpc::ClientBidiReactor<grpc::ByteBuffer, v1::RelayDown>;
+
 // What waits to be written on the relay; shared by the reactor and those who give orders.
 struct RelayOutbox {
   std::mutex mutex;
-  v1::RelayUp pending;
+  std::vector<grpc::Slice> attaches;
+  v1::RelayUp pending;  // all the rest
   bool writing = false;
   bool closed = false;
-  grpc::ClientBidiReactor<v1::RelayUp, v1::RelayDown>* reactor = nullptr;
-  v1::RelayUp in_flight;
+  RelayClient* reactor = nullptr;
+  grpc::ByteBuffer in_flight;
 
-  bool empty() const {
-    return pending.attach_size() + pending.credit_size() + pending.cancel_size() + pending.renewal_size() +
-               pending.meet_size() ==
-           0;
-  }
   // With `mutex` held. Everything that has gathered since the last write goes as one message.
   void WriteIfIdle() {
-    if (writing || closed || empty()) return;
-    in_flight.Clear();
-    in_flight.Swap(&pending);
+    if (writing || closed) return;
+    if (const size_t rest = pending.ByteSizeLong(); rest > 0) {
+      attaches.push_back(Bytes(rest, [&](uint8_t* out) { pending.SerializeWithCachedSizesToArray(out); }));
+      pending.Clear();
+    }
+    if (attaches.empty()) return;
+    in_flight = grpc::ByteBuffer(attaches.data(), attaches.size());
+    attaches.clear();
     writing = true;
     reactor->StartWrite(&in_flight);
   }
 };
 
-class RelayReactor final : public grpc::ClientBidiReactor<v1::RelayUp, v1::RelayDown> {
+class RelayReactor final : public RelayClient {
  public:
-  RelayReactor(v1::Worker::Stub& stub, WorkerRpc::RelayHandlers handlers, std::shared_ptr<RelayOutbox> outbox,
+  RelayReactor(RelayStub& stub, WorkerRpc::RelayHandlers handlers, std::shared_ptr<RelayOutbox> outbox,
                std::shared_ptr<grpc::ClientContext> context, std::shared_ptr<CallCount> calls)
       : handlers_(std::move(handlers)),
         outbox_(std::move(outbox)),
         context_(std::move(context)),
         calls_(std::move(calls)) {
     outbox_->reactor = this;
-    stub.async()->Relay(context_.get(), this);
+    stub.PrepareBidiStreamingCall(context_.get(), "/baton.v1.Worker/Relay", grpc::StubOptions(), this);
     AddHold();  // writes start from other threads; the hold ends with the first sign of the end
     StartRead(&down_);
     StartCall();
@@ -160,6 +173,7 @@ class RelayReactor final : public grpc::ClientBidiReactor<v1::RelayUp, v1::Relay
   void OnWriteDone(bool ok) override {
     std::lock_guard lock(outbox_->mutex);
     outbox_->writing = false;
+    outbox_->in_flight.Clear();
     if (ok) outbox_->WriteIfIdle();
   }
   void OnDone(const grpc::Status& status) override {
@@ -246,10 +260,13 @@ grpc::ChannelArguments ChannelArgs(const WorkerRpc::Options& options) {
 struct WorkerRpc::Inner {
   explicit Inner(Options o)
       : options(std::move(o)),
-        stub(v1::Worker::NewStub(
-            grpc::CreateCustomChannel(options.address, grpc::InsecureChannelCredentials(), ChannelArgs(options)))) {}
+        channel(grpc::CreateCustomChannel(options.address, grpc::InsecureChannelCredentials(), ChannelArgs(options))),
+        stub(v1::Worker::NewStub(channel)),
+        relay_stub(channel) {}
   const Options options;
+  const std::shared_ptr<grpc::Channel> channel;
   const std::unique_ptr<v1::Worker::Stub> stub;
+  RelayStub relay_stub;
   const std::shared_ptr<CallCount> calls = std::make_shared<CallCount>();
   std::mutex mutex;  // guards what follows
   bool stopping = false;
@@ -330,7 +347,8 @@ void WorkerRpc::OpenRelay(uint64_t session, RelayHandlers handlers) {
     context->AddMetadata("baton-session", inner_->SessionName(session));
     inner_->calls->Add();
   }
-  new RelayReactor(*inner_->stub, std::move(handlers), outbox, context, inner_->calls);  // deletes itself in OnDone
+  new RelayReactor(inner_->relay_stub, std::move(handlers), outbox, context,
+                   inner_->calls);  // deletes itself in OnDone
   std::lock_guard lock(inner_->mutex);
   if (inner_->session == session) inner_->outbox = outbox;
 }
@@ -364,14 +382,15 @@ void WorkerRpc::CloseSession() {
 absl::Status WorkerRpc::Attach(uint64_t session, const Generation& generation, const AttachOrder& order) {
   auto outbox = inner_->OutboxOf(session);
   if (!outbox) return absl::UnavailableError("the connection to the worker is closed");
-  v1::Attach attach = EncodeAttach(generation, order);
+  const AttachEntry entry(generation, order);
+  grpc::Slice attach = Bytes(entry.size(), [&entry](uint8_t* out) { entry.Write(out); });
   std::lock_guard lock(outbox->mutex);
   if (outbox->closed) return absl::UnavailableError("the connection to the worker is closed");
-  if (static_cast<size_t>(outbox->pending.attach_size()) >= inner_->options.max_pending_attaches) {
+  if (outbox->attaches.size() >= inner_->options.max_pending_attaches) {
     return absl::ResourceExhaustedError(
-        StrCat(outbox->pending.attach_size(), " requests wait to be sent to ", inner_->options.address));
+        StrCat(outbox->attaches.size(), " requests wait to be sent to ", inner_->options.address));
   }
-  *outbox->pending.add_attach() = std::move(attach);
+  outbox->attaches.push_back(std::move(attach));
   outbox->WriteIfIdle();
   return absl::OkStatus();
 }

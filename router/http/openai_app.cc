@@ -70,7 +70,7 @@ std::string MethodLabel(const std::string& method) {
   return std::find(std::begin(kKnown), std::end(kKnown), method) != std::end(kKnown) ? method : "other";
 }
 
-constexpr size_t kLargeBody = 64 << 10;  // parsed on the text pool: 1 ms of JSON is about 1 MB
+constexpr size_t kLargeBody = 256 << 10;  // parsed on the text pool: 1 ms of JSON is some 3 MB
 constexpr std::string_view kModelPrefix = "/v1/models/";
 
 }  // namespace

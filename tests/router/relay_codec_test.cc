@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "router/fleet/attach_entry.h"
 #include "router/fleet/prompt_logprobs.h"
 #include "router/grpc/generate_codec.h"
 
@@ -73,6 +74,31 @@ TEST(RelayCodec, AMigrationCarriesTheOutputAndAsksForNoPromptLogprobsAgain) {
   EXPECT_EQ(a.output_len_so_far(), 2u);
   EXPECT_EQ(a.choices(0), 2u);
   EXPECT_FALSE(a.sampling().has_prompt_logprobs());
+}
+
+TEST(RelayCodec, AnAttachEntrysBytesAreTheMessage) {
+  Generation large = Example(), empty = Example();
+  large.prompt.assign(100'000, -7);
+  empty.prompt.clear();
+  const std::vector<int32_t> output = {40, 41};
+  const TicketGrant grant{"wire", "ticket", 0};
+  const std::vector<FirstToken> first = {{.index = 1, .token_id = 7}};
+  for (const Generation& g : {Example(), large, empty}) {
+    for (const bool migrates : {false, true}) {
+      AttachOrder order;
+      order.leg_id = "r", order.attempt = 3, order.position = 6, order.credit_tokens = 512;
+      if (migrates) order.output = &output, order.choices = {2}, order.grant = &grant, order.first = &first;
+      const AttachEntry entry(g, order);
+      std::string bytes(entry.size() + 1, '#');
+      entry.Write(reinterpret_cast<uint8_t*>(bytes.data()));
+      EXPECT_EQ(bytes.back(), '#');
+      bytes.pop_back();
+      v1::RelayUp up, expected;
+      ASSERT_TRUE(up.ParseFromString(bytes + bytes)) << "parts are joined by standing one behind the other";
+      for (int i = 0; i < 2; ++i) *expected.add_attach() = EncodeAttach(g, order);
+      EXPECT_EQ(up.SerializeAsString(), expected.SerializeAsString());
+    }
+  }
 }
 
 TEST(RelayCodec, SamplingSurvivesTheRoundTrip) {
