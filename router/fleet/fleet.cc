@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "common/status.h"
@@ -214,9 +215,14 @@ UnitKeys Fleet::KeysOf(const Generation& generation) const {
   PrefixScope scope;
   scope.model_digest = facts->model_digest;
   scope.salt = generation.cache_salt;
-  const std::vector<PrefixHash> chain = hasher->Chain(hasher->Root(scope), generation.prompt);
-  std::vector<uint64_t> keys(chain.size());
-  for (size_t i = 0; i < chain.size(); ++i) keys[i] = chain[i].lo;
+  const std::span<const int32_t> tokens = generation.prompt;
+  std::vector<uint64_t> keys;
+  keys.reserve(tokens.size() / kUnitTokens);
+  PrefixHash hash = hasher->Root(scope);
+  for (size_t at = 0; at + kUnitTokens <= tokens.size(); at += kUnitTokens) {
+    hash = hasher->Next(hash, tokens.subspan(at, kUnitTokens));
+    keys.push_back(hash.lo);
+  }
   return std::make_shared<const std::vector<uint64_t>>(std::move(keys));
 }
 

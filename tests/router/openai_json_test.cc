@@ -52,7 +52,7 @@ TEST(JsonWriter, WhatIsNoUtf8BecomesIt) {
 TEST(JsonWriter, EveryByteIsEscapedAtEveryPlace) {
   for (int c = 0; c < 0x80; ++c) {
     std::string escaped(1, static_cast<char>(c));
-    if (c == '"' || c == '\\') escaped = std::string("\\") + escaped;
+    if (c == '"' || c == '\\') escaped.insert(0, "\\");
     if (c < 0x20) {
       char text[8];
       std::snprintf(text, sizeof text, "\\u%04x", c);

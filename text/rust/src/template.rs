@@ -17,6 +17,8 @@ const NAME: &str = "chat_template";
 const FUEL_BASE: u64 = 100_000;
 const FUEL_PER_MESSAGE: u64 = 100;
 const BYTES_PER_FUEL: u64 = 16;
+/// What a template usually adds to its messages, at most, in bytes.
+const ROOM_BEYOND_MESSAGES: usize = 512;
 /// Appended to the last message to find where its text ends in the rendered chat.
 const CONTINUE_TAG: &str = "CONTINUE_FINAL_MESSAGE_TAG ";
 
@@ -250,19 +252,21 @@ impl Template {
 
         // Text that is gathered message by message is made anew with each.
         let bytes = (messages.len() + tools.len() + kwargs.len()).saturating_mul(message_count);
-        let rendered = self.run(Value::from_serialize(&context), fuel, bytes, input.now_s)?;
+        let room = messages.len() + ROOM_BEYOND_MESSAGES;
+        let rendered = self.run(Value::from_serialize(&context), fuel, bytes, room, input.now_s)?;
         match continued {
             Some(text) => Ok(cut_behind_tag(rendered, &text)?.into_bytes()),
             None => Ok(rendered.into_bytes()),
         }
     }
 
-    fn run(&self, context: Value, fuel: u64, bytes: usize, now_s: i64) -> Outcome<String> {
+    /// `bytes`: what it may make beyond the usual. `room`: about how long the text will be.
+    fn run(&self, context: Value, fuel: u64, bytes: usize, room: usize, now_s: i64) -> Outcome<String> {
         let mut env = self.env.clone(); // cheap: its parts are shared
         env.set_fuel(Some(fuel));
         NOW_S.set(now_s);
         budget::reset(bytes);
-        let mut out = Capped(Vec::new());
+        let mut out = Capped(Vec::with_capacity(room));
         let template = env.get_template(NAME).map_err(failure)?;
         let done = template.render_captured_to(context, &mut out).map(|_| ());
         match done {
