@@ -1,7 +1,9 @@
 #include <cstdio>
+#include <string_view>
 
 #include "cli/command.h"
 #include "cli/exit_code.h"
+#include "common/kv_digest.h"
 
 namespace baton::cli {
 
@@ -9,7 +11,8 @@ const char kVersion[] = BATON_VERSION;
 
 Runner AddVersion(CLI::App&) {
   return [] {
-    std::printf("baton %s\n", kVersion);
+    const bool whole = kKvDigestName == std::string_view(kKvDigestUnnamed);
+    std::printf("baton %s%s\n", kVersion, whole ? "" : " without KV digests, for measuring alone");
     return static_cast<int>(kExitOk);
   };
 }

@@ -16,6 +16,16 @@
 
 namespace baton {
 
+/// Which digests this build makes; what moves KV agrees on it in the handshake. A build without them is for measuring
+/// alone (-DBATON_KV_DIGESTS=OFF): it would read damaged KV, and works with no other build.
+#ifdef BATON_NO_KV_DIGESTS
+inline constexpr char kKvDigestName[] = "off";
+#else
+inline constexpr char kKvDigestName[] = "sum64";
+#endif
+/// What a worker means that names none: it is older than the name.
+inline constexpr char kKvDigestUnnamed[] = "sum64";
+
 /// Where a token's vector lives, in global numbers (before any TP, PP or block cut).
 struct KvCoordinate {
   uint32_t layer;

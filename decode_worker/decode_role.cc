@@ -125,9 +125,9 @@ class DecodeRole final : public worker::Role, private LandingEvents {
 
   void Cancel(const v1::CancelRequest& request, std::function<void(v1::CancelReply)> answer) override {
     const decode::TicketKey key{request.key().request_id(), request.key().attempt()};
-    post_([this, key, answer = std::move(answer)](engine::Scheduler&, TimePoint) {
+    post_([this, key, again = request.asks_again(), answer = std::move(answer)](engine::Scheduler&, TimePoint) {
       v1::CancelReply reply;
-      reply.set_known(desk_->Cancel(key));
+      reply.set_known(desk_->Cancel(key, again));
       answer(std::move(reply));
     });
   }

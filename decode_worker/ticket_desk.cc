@@ -54,8 +54,8 @@ decode::ReserveAnswer TicketDesk::Reserve(ReserveOrder order) {
 
 void TicketDesk::Do(const decode::ReserveAnswer& action) { answer_ = action; }
 
-bool TicketDesk::Cancel(const decode::TicketKey& key) {
-  Handle(decode::Cancel{key});
+bool TicketDesk::Cancel(const decode::TicketKey& key, bool asks_again) {
+  Handle(decode::Cancel{key, asks_again});
   return cancel_known_;
 }
 
@@ -143,6 +143,8 @@ void TicketDesk::OnHello(WriterId id, LaneHello hello) {
   if (hello.model_digest != facts_.model_digest) {
     writer.why_not = StrCat("model digest ", hello.model_digest, ", here ", facts_.model_digest);
   }
+  if (hello.kv_digest != facts_.kv_digest)
+    writer.why_not = StrCat("KV digests ", hello.kv_digest, ", here ", facts_.kv_digest);
   if (const absl::Status same = CheckSameMeaning(hello.side.layout, facts_.side.layout); !same.ok()) {
     writer.why_not = std::string(View(same.message()));
   }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/clock.h"
+#include "common/kv_digest.h"
 #include "decode_worker/handoff/handoff.h"
 #include "decode_worker/landing_port.h"
 #include "kvtransfer/lane_codec.h"
@@ -23,6 +24,7 @@ struct DeskFacts {
   KvSide side;
   int piece_tokens = 0;
   std::string incarnation, model_digest;
+  std::string kv_digest = kKvDigestName;
   std::string numerics_id{};  ///< a writer with another one keeps Promise B only
   decode::HandoffOptions handoff;
 };
@@ -47,7 +49,8 @@ class TicketDesk final : public worker::TicketHost, private decode::TicketBlocks
 
   // After Use, from here on.
   decode::ReserveAnswer Reserve(ReserveOrder order);
-  bool Cancel(const decode::TicketKey& key);
+  /// `asks_again`: the request comes back with another ticket and keeps its place in the line.
+  bool Cancel(const decode::TicketKey& key, bool asks_again = false);
   /// The router still waits for it; `attach_gen` 0: it has not attached.
   void Renew(const decode::TicketKey& key, uint64_t attach_gen) { Handle(decode::Credit{key, attach_gen}); }
   /// Ends what a router has reserved and not attached.

@@ -56,6 +56,7 @@ void EncodeHello(const LaneHello& hello, v1::LaneHello& out) {
   out.set_incarnation(hello.incarnation);
   out.set_model_digest(hello.model_digest);
   out.set_numerics_id(hello.numerics_id);
+  out.set_kv_digest(hello.kv_digest);
   *out.mutable_layout() = EncodeLayout(hello.side.layout);
   out.set_tensor_parallel_size(static_cast<uint32_t>(hello.side.tensor_parallel_size));
   for (int layer : hello.side.stage_layers) out.add_stage_layers(static_cast<uint32_t>(layer));
@@ -87,6 +88,7 @@ absl::StatusOr<LaneHello> DecodeHello(const v1::LaneHello& in) {
     if (layer > 1 << 16) return absl::InvalidArgumentError(StrCat("a hello with stage border ", layer));
     hello.side.stage_layers.push_back(static_cast<int>(layer));
   }
+  hello.kv_digest = in.kv_digest().empty() ? kKvDigestUnnamed : in.kv_digest();
   BATON_RETURN_IF_ERROR(CheckSide(hello.side));
   return hello;
 }

@@ -8,6 +8,7 @@
 #include <variant>
 
 #include "absl/status/statusor.h"
+#include "common/kv_digest.h"
 #include "kvtransfer/kv_side.h"
 #include "kvtransfer/lane_messages.h"
 #include "kvtransfer/self_test.h"
@@ -21,6 +22,7 @@ struct LaneHello {
   uint32_t protocol = kLaneProtocol;
   std::string incarnation, model_digest, numerics_id;
   KvSide side;
+  std::string kv_digest = kKvDigestName;
 };
 
 using LaneMessage = std::variant<LaneHello, ToDecode, ToPrefill, SelfTestMessage>;

@@ -190,7 +190,7 @@ void GenerationCall::Do(PickPrefill) {
   flow_.PrefillChosen(place.ok() ? std::optional(place->worker) : std::nullopt, services_.clock.Now());
 }
 
-void GenerationCall::Do(CancelLegOn action) { services_.fleet.CancelLeg(action.worker, action.key); }
+void GenerationCall::Do(CancelLegOn action) { services_.fleet.CancelLeg(action.worker, action.key, action.asks_again); }
 
 void GenerationCall::Do(AttachTo action) {
   AttachOrder order;

@@ -369,6 +369,7 @@ void RouterNode::Do(size_t, const router::CancelLegOn& action) {
   v1::CancelRequest cancel;
   cancel.mutable_key()->set_request_id(action.key.leg_id);
   cancel.mutable_key()->set_attempt(action.key.attempt), cancel.mutable_key()->set_epoch(action.key.epoch);
+  cancel.set_asks_again(action.asks_again);
   ToWorker(action.worker, cancel.SerializeAsString(), false,
            [](WorkerNode& node, const std::string&, const std::string& bytes) { node.OnCancel(bytes); });
 }

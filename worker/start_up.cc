@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "common/clock.h"
 #include "common/host_memory.h"
+#include "common/kv_digest.h"
 #include "common/log.h"
 #include "common/status.h"
 #include "kernels/cpu/cpu_ops.h"
@@ -174,6 +175,8 @@ absl::StatusOr<LoadedModel> StartUp(const WorkerConfig& config, StartUpProgress&
   BATON_RETURN_IF_ERROR(WarmUp(loaded));
   if (ranks != nullptr) ranks->Started();
   done("warm-up");
+  if (kKvDigestName != std::string_view(kKvDigestUnnamed))
+    LogWarning("worker: this build has no KV digests: it is for measuring what they cost, and would read damaged KV");
   loaded.numerics_id = NumericsIdOf(loaded.model->config().digest, traits, loaded.place).id;
   return loaded;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "common/kv_digest.h"
 #include "common/str_cat.h"
 #include "kvtransfer/layout_codec.h"
 #include "worker/numerics_id.h"
@@ -88,6 +89,7 @@ v1::HandshakeReply WorkerState::Describe() const {
   const LoadedModel& loaded = engine_->loaded();
   const engine::ModelConfig& model = loaded.model->config();
   reply.set_model_digest(model.digest);
+  reply.set_kv_digest(kKvDigestName);
   *reply.mutable_kv_layout() = EncodeLayout(loaded.model->kv_layout());
   const NumericsFacts facts = NumericsIdOf(model.digest, loaded.ops->traits(), loaded.place);
   v1::NumericsId& numerics = *reply.mutable_numerics();

@@ -49,6 +49,7 @@ struct Credit {
 };
 struct Cancel {
   TicketKey key;
+  bool asks_again = false;  ///< the router will ask for another ticket: the request keeps its place in the line
 };
 
 // ---- from the data plane

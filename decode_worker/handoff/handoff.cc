@@ -10,7 +10,10 @@
 namespace baton::decode {
 
 Handoff::Handoff(HandoffOptions options, TicketBlocks& blocks)
-    : options_(std::move(options)), blocks_(blocks), next_ticket_(options_.first_ticket) {
+    : options_(std::move(options)),
+      blocks_(blocks),
+      line_(options_.open_turn, options_.tombstone),
+      next_ticket_(options_.first_ticket) {
   BATON_CHECK(options_.slots_per_lane > 0 && options_.first_ticket > 0);
   for (int slots : options_.ring_slots) rings_.emplace_back(slots);
 }
@@ -117,7 +120,7 @@ void Handoff::Start(Ticket& ticket, const Attach& attach, bool recompute) {
   ticket.pinned = false;
   ticket.attach_gen = attach.attach_gen;
   reserved_tokens_ -= ticket.tokens;
-  LeaveLine(ticket.id);
+  line_.Leave(ticket.id, ticket.key.request_id);
   out_->push_back(StartSequence{ticket.id, ticket.epoch, attach.attach_gen, attach.position, recompute});
 }
 
@@ -151,7 +154,8 @@ void Handoff::On(const Cancel& event) {
   const auto known = by_key_.find(event.key);
   out_->push_back(CancelAnswer{event.key, known != by_key_.end()});
   if (known != by_key_.end()) {
-    if (!PlantedBug("forget cancel on decode leg")) Close(tickets_.at(known->second), "cancelled");
+    if (!PlantedBug("forget cancel on decode leg"))
+      Close(tickets_.at(known->second), "cancelled", event.asks_again ? Why::kAskedAgain : Why::kOver);
   } else if (!PlantedBug("no tombstone")) {
     tombstones_[event.key] = now_ + options_.tombstone;
     old_tombstones_.Add(event.key, now_ + options_.tombstone);
@@ -165,7 +169,7 @@ void Handoff::On(const Finished& event) {
     open_.erase(ticket->id), by_key_.erase(ticket->key), tickets_.erase(ticket->id);
     return;
   }
-  Close(*ticket, "finished", /*sequence_ended=*/true);
+  Close(*ticket, "finished", Why::kSequenceEnded);
 }
 
 /// What pins nothing keeps no memory. The ticket stands: an Attach without a prefill leg computes all of it here.
@@ -177,7 +181,7 @@ void Handoff::On(const ShedUnbound&) {
     ticket.pinned = false;
     ticket.shed = true;
     blocks_.Unpin(ticket.id);
-    LeaveLine(ticket.id);
+    line_.Leave(ticket.id, ticket.key.request_id);
     out_->push_back(ReservationShed{ticket.id});
     return;
   }
@@ -188,6 +192,7 @@ void Handoff::On(const Tick&) {
     const auto found = tombstones_.find(key);
     if (found != tombstones_.end() && found->second <= now_) tombstones_.erase(found);
   });
+  line_.Tick(now_);
   for (auto it = open_.begin(); it != open_.end();) {
     Ticket& ticket = tickets_.at(*it);
     ++it;
@@ -228,16 +233,20 @@ void Handoff::TickTicket(Ticket& ticket) {
   }
 }
 
-void Handoff::Close(Ticket& ticket, const std::string& reason, bool sequence_ended) {
+void Handoff::Close(Ticket& ticket, const std::string& reason, Why why) {
   if (ticket.state == TicketState::kClosing || ticket.state == TicketState::kGone) return;
   if (ticket.parked) RefuseAttach(*std::exchange(ticket.parked, std::nullopt), StrCat("ticket closed: ", reason));
   if (ticket.state == TicketState::kAttached) {
-    if (!sequence_ended) out_->push_back(StopSequence{ticket.id});
+    if (why != Why::kSequenceEnded) out_->push_back(StopSequence{ticket.id});
   } else {
     reserved_tokens_ -= ticket.tokens;
   }
   if (std::exchange(ticket.pinned, false)) blocks_.Unpin(ticket.id);
-  LeaveLine(ticket.id);
+  if (why == Why::kAskedAgain) {
+    line_.LeaveForNow(ticket.id, ticket.key.request_id, now_);
+  } else {
+    line_.Leave(ticket.id, ticket.key.request_id);
+  }
   ticket.state = TicketState::kClosing;
   ticket.why_closed = reason;
   Supersede(ticket, ticket.epoch, reason);

@@ -6,7 +6,6 @@
 // Scheduler thread, as the block pool. Rank 0 keeps the ledger of all ranks' rings.
 #pragma once
 
-#include <deque>
 #include <map>
 #include <set>
 #include <string>
@@ -15,6 +14,7 @@
 #include "common/expiry_line.h"
 #include "decode_worker/handoff/events.h"
 #include "decode_worker/handoff/landing_ring.h"
+#include "decode_worker/handoff/open_line.h"
 #include "decode_worker/handoff/ticket.h"
 
 namespace baton::decode {
@@ -41,7 +41,7 @@ struct HandoffOptions {
   int32_t max_recompute_tokens = 1 << 30;        ///< lost KV longer than this is asked from another prefill worker
   Duration cut_after = std::chrono::seconds(3);  ///< a writer that leaves a finished or dead lane open is cut off
   Duration tombstone = std::chrono::seconds(60);
-  Duration open_turn = std::chrono::seconds(1);  ///< a waiting Open that is not repeated loses its place in line
+  Duration open_turn = std::chrono::seconds(1);  ///< others wait no longer for an Open that is not repeated
   TicketId first_ticket = 1;                     ///< differs at every start of the worker
 };
 
@@ -77,10 +77,6 @@ class Handoff {
   void CheckInvariants() const;
 
  private:
-  struct Waiting {
-    TicketId ticket;
-    TimePoint until;
-  };
   using Actions = std::vector<Action>;
 
   // control (handoff.cc)
@@ -97,7 +93,8 @@ class Handoff {
   void Renew(Ticket& ticket) const;
   void Recover(Ticket& ticket, const Attach& attach);
   void RefuseAttach(const Attach& attach, std::string reason, bool prefill_again = false);
-  void Close(Ticket& ticket, const std::string& reason, bool sequence_ended = false);
+  enum class Why : uint8_t { kOver, kSequenceEnded, kAskedAgain };
+  void Close(Ticket& ticket, const std::string& reason, Why why = Why::kOver);
   void TickTicket(Ticket& ticket);
 
   // opening lanes (handoff_open.cc)
@@ -109,8 +106,6 @@ class Handoff {
   bool GrantSlots(const Opened& event, const LaneKey& key);
   int SlotsPerLane(const Opened& event, int rank) const;
   bool RingsHaveRoom(const Opened& event) const;
-  bool MyTurnToOpen(TicketId ticket);
-  void LeaveLine(TicketId ticket);
 
   // lanes (handoff_lanes.cc)
   void On(const Filled& event);
@@ -145,8 +140,8 @@ class Handoff {
   std::set<TicketId> open_;                    ///< not gone: what a Tick looks at
   ExpiryLine<TicketId> gone_;
   ExpiryLine<TicketKey> old_tombstones_;
-  std::deque<Waiting> line_;  ///< tickets whose Open waits for slots or blocks, first come first bound
-  std::set<WriterId> cut_;    ///< asked to cut, not fenced yet
+  OpenLine line_;           ///< tickets whose Open waits for slots or blocks
+  std::set<WriterId> cut_;  ///< asked to cut, not fenced yet
   TicketId next_ticket_;
   int64_t reserved_tokens_ = 0;
   HandoffStats counters_;

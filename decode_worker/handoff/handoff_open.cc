@@ -79,10 +79,10 @@ void Handoff::BeginEpoch(Ticket& ticket, uint32_t number) {
 
 bool Handoff::Bind(Ticket& ticket, const Opened& event) {
   const uint32_t number = event.message.lane.epoch;
-  if (!MyTurnToOpen(ticket.id)) return false;
+  if (!line_.Ask(ticket.id, ticket.key.request_id, now_)) return false;
   if (QuarantinedOfWriter(event.writer) > options_.max_quarantined_slots) return false;
   if (!RingsHaveRoom(event) || !blocks_.Bind(ticket.id, number, ticket.tokens)) return false;
-  LeaveLine(ticket.id);
+  line_.Leave(ticket.id, ticket.key.request_id);
   Epoch& epoch = ticket.epochs[number];
   epoch.holds_blocks = true;
   for (uint32_t i = 0; i < event.lanes.size(); ++i) {
@@ -120,18 +120,6 @@ bool Handoff::RingsHaveRoom(const Opened& event) const {
   for (const LaneShape& shape : event.lanes) need[shape.target_rank] += SlotsPerLane(event, shape.target_rank);
   return std::all_of(need.begin(), need.end(),
                      [this](const auto& n) { return ring(n.first).free_slots() >= n.second; });
-}
-
-bool Handoff::MyTurnToOpen(TicketId ticket) {
-  while (!line_.empty() && line_.front().until <= now_) line_.pop_front();
-  auto mine = std::find_if(line_.begin(), line_.end(), [ticket](const Waiting& w) { return w.ticket == ticket; });
-  if (mine == line_.end()) mine = line_.insert(line_.end(), {ticket, now_});
-  mine->until = now_ + options_.open_turn;
-  return line_.front().ticket == ticket;
-}
-
-void Handoff::LeaveLine(TicketId ticket) {
-  std::erase_if(line_, [ticket](const Waiting& waiting) { return waiting.ticket == ticket; });
 }
 
 }  // namespace baton::decode

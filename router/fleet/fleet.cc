@@ -6,6 +6,7 @@
 #include <span>
 #include <utility>
 
+#include "common/kv_digest.h"
 #include "common/status.h"
 #include "common/str_cat.h"
 
@@ -111,6 +112,10 @@ absl::Status Fleet::Admit(int32_t slot, const WorkerFacts& facts) {
   std::lock_guard lock(mutex_);
   if (facts.role == WorkerRole::kUnknown) {
     return absl::FailedPreconditionError("role: worker is neither both nor prefill nor decode");
+  }
+  if (facts.kv_digest != kKvDigestName) {
+    return absl::FailedPreconditionError(
+        StrCat("kv_digest: worker has \"", facts.kv_digest, "\", this router's build \"", kKvDigestName, "\""));
   }
   if (!facts.hash_key.empty() && facts.hash_key != KeyBytes(key_)) {
     if (key_from_file_ || OthersReady(slot)) {
@@ -388,8 +393,8 @@ void Fleet::Prefill(WorkerId id, const Generation& generation, const LegKey& key
   if (WorkerLink* link = LinkOf(id)) link->Prefill(id, generation, key, grant, deadline_ms, std::move(sink));
 }
 
-void Fleet::CancelLeg(WorkerId id, const LegKey& key) {
-  if (WorkerLink* link = LinkOf(id)) link->CancelLeg(id, key);
+void Fleet::CancelLeg(WorkerId id, const LegKey& key, bool asks_again) {
+  if (WorkerLink* link = LinkOf(id)) link->CancelLeg(id, key, asks_again);
 }
 
 void Fleet::Cancel(WorkerId id, const std::string& leg_id, uint64_t attach_gen, std::optional<uint32_t> index) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/kv_digest.h"
 #include "common/str_cat.h"
 
 namespace baton::router {
@@ -237,6 +238,7 @@ WorkerFacts DecodeFacts(const v1::HandshakeReply& r) {
   f.role = DecodeRole(r.role());
   f.model_digest = r.model_digest();
   f.kv_layout = LayoutText(r.kv_layout());
+  f.kv_digest = r.kv_digest().empty() ? kKvDigestUnnamed : r.kv_digest();
   f.numerics_id = r.numerics().id();
   f.model_name = r.model_name();
   f.max_model_len = r.max_model_len();

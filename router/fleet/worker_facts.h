@@ -14,6 +14,7 @@ struct WorkerFacts {
   WorkerRole role = WorkerRole::kUnknown;
   std::string model_digest;  ///< must match across workers
   std::string kv_layout;     ///< must match; text form of the layout
+  std::string kv_digest;     ///< must match this router's build
   std::string numerics_id;
   std::string model_name;
   int32_t max_model_len = 0;  ///< tokens

@@ -389,13 +389,13 @@ void WorkerLink::PrefillOver(WorkerId id, const LegKey& key) {
   if (view_.id == id) live_.PrefillEnded(key);
 }
 
-void WorkerLink::CancelLeg(WorkerId id, const LegKey& key) {
+void WorkerLink::CancelLeg(WorkerId id, const LegKey& key, bool asks_again) {
   if (key.epoch == 0) {
     Forget(id, key.leg_id);
   } else {
     PrefillOver(id, key);
   }
-  rpc_.CancelLeg(id.session, key);
+  rpc_.CancelLeg(id.session, key, asks_again);
 }
 
 void WorkerLink::Cancel(WorkerId id, const std::string& leg_id, uint64_t attach_gen, std::optional<uint32_t> index) {

@@ -83,7 +83,7 @@ class WorkerLink : public std::enable_shared_from_this<WorkerLink> {
                std::shared_ptr<RelaySink> sink);
   void Prefill(WorkerId id, const Generation& generation, const LegKey& key, const TicketGrant& grant,
                uint32_t deadline_ms, std::shared_ptr<RelaySink> sink);
-  void CancelLeg(WorkerId id, const LegKey& key);
+  void CancelLeg(WorkerId id, const LegKey& key, bool asks_again);
   /// Stops listening for this leg, and tells the worker if `tell`.
   void Cancel(WorkerId id, const std::string& leg_id, uint64_t attach_gen, std::optional<uint32_t> index);
   void Credit(WorkerId id, const std::string& leg_id, uint64_t attach_gen, uint32_t index, uint32_t tokens);

@@ -463,7 +463,7 @@ void WorkerRpc::Prefill(uint64_t session, const Generation& generation, const Le
                      [inner = inner_, context] { inner->EndLeg(context); });  // deletes itself in OnDone
 }
 
-void WorkerRpc::CancelLeg(uint64_t session, const LegKey& key) {
+void WorkerRpc::CancelLeg(uint64_t session, const LegKey& key, bool asks_again) {
   const auto context = inner_->BeginLeg(session);
   if (!context) return;  // the worker noticed by the loss of the connection
   struct Call {
@@ -474,6 +474,7 @@ void WorkerRpc::CancelLeg(uint64_t session, const LegKey& key) {
   call->request.mutable_key()->set_request_id(key.leg_id);
   call->request.mutable_key()->set_attempt(key.attempt);
   call->request.mutable_key()->set_epoch(key.epoch);
+  call->request.set_asks_again(asks_again);
   inner_->stub->async()->Cancel(context.get(), &call->request, &call->reply,
                                 [call, context, inner = inner_](grpc::Status) { inner->EndLeg(context); });
 }

@@ -91,7 +91,7 @@ class WorkerRpc {
   void Prefill(uint64_t session, const Generation& generation, const LegKey& key, const TicketGrant& grant,
                uint32_t deadline_ms, PrefillHandlers handlers);
   /// Ends a ticket (epoch 0) or a prefill leg on the worker, if it is there.
-  void CancelLeg(uint64_t session, const LegKey& key);
+  void CancelLeg(uint64_t session, const LegKey& key, bool asks_again);
 
   /// Cancels everything and waits until no callback can run any more.
   void Shutdown();

@@ -201,14 +201,14 @@ void RequestFlow::TryElsewhere(const Fail& failure, TimePoint now) {
 // failed, so this is no attempt and costs no budget. What was computed is in the prefill worker's cache.
 void RequestFlow::TryWhereRoomIs(const Fail& failure, TimePoint now) {
   full_.push_back(worker_);
-  LeaveWorker(failure, now);
+  LeaveWorker(failure, now, /*asks_again=*/true);
   awaits_room_ = true;
   ++rounds_without_room_;
   actions_.push_back(PickWorker{false});
 }
 
-void RequestFlow::LeaveWorker(const Fail& failure, TimePoint now) {
-  CancelLegs();
+void RequestFlow::LeaveWorker(const Fail& failure, TimePoint now, bool asks_again) {
+  CancelLegs(asks_again);
   excluded_.push_back(worker_);
   worker_ = prefill_ = WorkerId{};
   last_failure_ = failure;
@@ -219,10 +219,10 @@ void RequestFlow::LeaveWorker(const Fail& failure, TimePoint now) {
   Arm(now);
 }
 
-void RequestFlow::CancelLegs() {
+void RequestFlow::CancelLegs(bool asks_again) {
   if (std::exchange(ticket_, false)) {
     EndPrefillLeg();
-    actions_.push_back(CancelLegOn{worker_, {request_id_, attempt_, 0}});
+    actions_.push_back(CancelLegOn{worker_, {request_id_, attempt_, 0}, asks_again});
   }
   uint64_t shared_gen = 0;
   for (uint32_t i = 0; i < choices_.size(); ++i) {

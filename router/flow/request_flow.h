@@ -60,6 +60,7 @@ struct PickPrefill {};
 struct CancelLegOn {
   WorkerId worker;
   LegKey key;
+  bool asks_again = false;  ///< another ticket may be asked for there: the request keeps its place in the line
 };
 /// Send this leg. `only_choice`: the leg continues that choice with flow.output(*only_choice); else it starts all
 /// choices.
@@ -207,10 +208,10 @@ class RequestFlow {
   static bool WorthRetrying(absl::StatusCode code);
   void TryElsewhere(const Fail& failure, TimePoint now);
   void TryWhereRoomIs(const Fail& failure, TimePoint now);
-  void LeaveWorker(const Fail& failure, TimePoint now);
+  void LeaveWorker(const Fail& failure, TimePoint now, bool asks_again = false);
   bool OthersOnSharedLeg(uint32_t index) const;
   void LeaveSharedLeg(uint32_t index);
-  void CancelLegs();
+  void CancelLegs(bool asks_again = false);
   void End(uint32_t index, FinishReason reason, std::optional<int32_t> stop_token_id);
   void FailWith(Fail failure);
   void Arm(TimePoint now);

@@ -59,7 +59,87 @@ TEST(Handoff, WaitingOpensAreBoundInTheOrderTheyCame) {
   for (uint32_t lane : {0u, 1u}) d.Do(d.MakeClosed(lane, true, 1, 1));
   d.Do(d.MakeOpen(0, 1, 4));
   EXPECT_NE(d.Sent<LaneBusy>(), nullptr) << "ticket 3 came first";
-  d.now += seconds(1);  // ticket 3 does not ask again and loses its place
+  d.now += seconds(1);  // ticket 3 does not ask again and loses its turn
+  d.Do(d.MakeOpen(0, 1, 4));
+  EXPECT_NE(d.Sent<LaneBound>(), nullptr);
+}
+
+/// Tickets 1 and 2 hold every slot; 3 and 4 wait, and now there is room for one.
+void RoomForOneOfTwo(HandoffDriver& d) {
+  for (int t : {1, 2, 3, 4}) d.Do(d.MakeReserve(t));
+  d.Bind(1, 1), d.Bind(1, 2);
+  d.Do(d.MakeOpen(0, 1, 3)), d.Do(d.MakeOpen(0, 1, 4));
+}
+void GiveRoom(HandoffDriver& d) {
+  d.Do(Cancel{d.Key(1)});
+  for (uint32_t lane : {0u, 1u}) d.Do(d.MakeClosed(lane, true, 1, 1));
+}
+/// The request of ticket 3 comes back as ticket 5.
+Reserve ThirdAgain(const HandoffDriver& d) {
+  Reserve again = d.MakeReserve(3);
+  again.key.attempt = 1;
+  return again;
+}
+
+TEST(Handoff, ARequestThatComesBackForRoomHasItsPlaceInTheLine) {
+  HandoffDriver d;
+  RoomForOneOfTwo(d);
+  d.Do(Cancel{d.Key(3), /*asks_again=*/true});
+  GiveRoom(d);
+  d.Do(d.MakeOpen(0, 1, 4));
+  EXPECT_NE(d.Sent<LaneBusy>(), nullptr) << "the room is kept for who came first, for a turn";
+  d.Do(ThirdAgain(d));
+  d.Do(d.MakeOpen(0, 1, 5));
+  EXPECT_NE(d.Sent<LaneBound>(), nullptr);
+}
+
+TEST(Handoff, ARequestThatIsLateToComeBackIsInFrontOfThoseBehindIt) {
+  HandoffDriver d;
+  RoomForOneOfTwo(d);
+  d.Do(Cancel{d.Key(3), /*asks_again=*/true});
+  d.now += seconds(5);  // at another decode worker, meanwhile
+  d.Do(ThirdAgain(d));
+  d.Do(d.MakeOpen(0, 1, 4)), d.Do(d.MakeOpen(0, 1, 5));
+  GiveRoom(d);
+  d.Do(d.MakeOpen(0, 1, 4));
+  EXPECT_NE(d.Sent<LaneBusy>(), nullptr);
+  d.Do(d.MakeOpen(0, 1, 5));
+  EXPECT_NE(d.Sent<LaneBound>(), nullptr);
+}
+
+TEST(Handoff, ACancelThatOvertakesTheNextTicketOrComesAfterItTakesNoPlaceAway) {
+  for (const bool asks_again : {true, false}) {
+    HandoffDriver d;
+    RoomForOneOfTwo(d);
+    d.Do(ThirdAgain(d)), d.Do(d.MakeOpen(0, 1, 5));
+    d.Do(Cancel{d.Key(3), asks_again});  // of ticket 3, when ticket 5 has asked
+    GiveRoom(d);
+    d.Do(d.MakeOpen(0, 1, 4));
+    EXPECT_NE(d.Sent<LaneBusy>(), nullptr);
+    d.Do(d.MakeOpen(0, 1, 5));
+    EXPECT_NE(d.Sent<LaneBound>(), nullptr);
+  }
+}
+
+TEST(Handoff, WhoLeavesForGoodIsWaitedForByNobody) {
+  HandoffDriver d;
+  RoomForOneOfTwo(d);
+  d.Do(Cancel{d.Key(3)});
+  GiveRoom(d);
+  d.Do(d.MakeOpen(0, 1, 4));
+  EXPECT_NE(d.Sent<LaneBound>(), nullptr);
+}
+
+TEST(Handoff, APlaceThatWasLeftIsForgottenInTheEnd) {
+  HandoffDriver d;
+  d.expiry = seconds(1000);
+  RoomForOneOfTwo(d);
+  d.Do(Cancel{d.Key(3), /*asks_again=*/true});
+  d.now += seconds(60), d.Do(Tick{});
+  d.Do(d.MakeOpen(0, 1, 4)), d.Do(ThirdAgain(d)), d.Do(d.MakeOpen(0, 1, 5));
+  GiveRoom(d);
+  d.Do(d.MakeOpen(0, 1, 5));
+  EXPECT_NE(d.Sent<LaneBusy>(), nullptr) << "a new place, behind ticket 4";
   d.Do(d.MakeOpen(0, 1, 4));
   EXPECT_NE(d.Sent<LaneBound>(), nullptr);
 }

@@ -85,6 +85,7 @@ const std::vector<std::pair<std::string, Apply>>& Events() {
       {"Open", [](auto& w) { w.Open(); }},
       {"Open, no hello", [](auto& w) { w.Open(9); }},
       {"Open, other model", [](auto& w) { OpenAs(w, [](LaneHello& h) { h.model_digest = "x"; }); }},
+      {"Open, other digests", [](auto& w) { OpenAs(w, [](LaneHello& h) { h.kv_digest = "off"; }); }},
       {"Open, other protocol", [](auto& w) { OpenAs(w, [](LaneHello& h) { h.protocol = 99; }); }},
       {"Open, other heads",
        [](auto& w) { OpenAs(w, [](LaneHello& h) { h.side.layout.groups[0].planes[0].heads = 2; }); }},
@@ -199,6 +200,7 @@ Another router left          | = | = | = | = | = | = | = | = | =
 Hello                        | = | = | = | = | = | = | = | = | =
 Open                         | GoneL | →Receiving Bound +3 | Bound | Bound | Bound | Bound | GoneL | GoneL | GoneL
 Open, no hello               | GoneL | GoneL | GoneL | GoneL | GoneL | GoneL | GoneL | GoneL | GoneL
+Open, other digests          | GoneL | GoneL | GoneL | GoneL | GoneL | GoneL | GoneL | GoneL | GoneL
 Open, other model            | GoneL | GoneL | GoneL | GoneL | GoneL | GoneL | GoneL | GoneL | GoneL
 Open, other protocol         | GoneL | GoneL | GoneL | GoneL | GoneL | GoneL | GoneL | GoneL | GoneL
 Open, other heads            | GoneL | GoneL | GoneL | GoneL | GoneL | GoneL | GoneL | GoneL | GoneL

@@ -64,6 +64,16 @@ TEST(TicketDesk, AMisfitIsToldBothValues) {
   EXPECT_EQ(w.landing.why_gone, "model digest another, here model");
 }
 
+TEST(TicketDesk, AWriterWithoutDigestsMovesNothing) {
+  DeskWorld w;
+  LaneHello hello = w.MakeHello();
+  hello.kv_digest = "off";
+  w.desk.OnHello(9, hello);
+  w.Reserve();
+  w.Open(9);
+  EXPECT_EQ(w.landing.why_gone, "KV digests off, here sum64");
+}
+
 TEST(TicketDesk, ATicketPinsTheCachedPrefixAndOnlyTheRestTravels) {
   DeskWorld w;
   engine::Request earlier = engine::MakeRequest(77, engine::RandomTokens(DeskWorld::kPrompt, DeskWorld::kPrompt), 2);

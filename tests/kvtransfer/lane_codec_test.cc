@@ -52,6 +52,14 @@ TEST(LaneCodec, EveryMessageComesBackAsItWas) {
   }
 }
 
+TEST(LaneCodec, AHelloNamesItsDigests) {
+  LaneHello hello = Hello();
+  hello.kv_digest = "off";
+  EXPECT_EQ(std::get<LaneHello>(*DecodeLaneMessage(EncodeLaneMessage(hello))).kv_digest, "off");
+  hello.kv_digest.clear();  // older than the name
+  EXPECT_EQ(std::get<LaneHello>(*DecodeLaneMessage(EncodeLaneMessage(hello))).kv_digest, "sum64");
+}
+
 TEST(LaneCodec, FieldsArriveWhereTheyBelong) {
   const auto full = DecodeLaneMessage(EncodeLaneMessage(Everything()[2]));
   const auto& slot = std::get<SlotFull>(std::get<ToDecode>(*full));

@@ -30,7 +30,8 @@ inline std::string Describe(const FlowAction& action) {
     }
     std::string operator()(const PickPrefill&) const { return "pick prefill"; }
     std::string operator()(const CancelLegOn& a) const {
-      return StrCat("cancel leg w", a.worker.slot, " ", a.key.attempt, " e", a.key.epoch);
+      return StrCat("cancel leg w", a.worker.slot, " ", a.key.attempt, " e", a.key.epoch,
+                    a.asks_again ? " for now" : "");
     }
     std::string operator()(const CancelOn& a) const {
       return StrCat("cancel w", a.worker.slot, " ", a.leg_id, " g", a.attach_gen,

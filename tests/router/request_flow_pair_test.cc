@@ -139,7 +139,7 @@ prefilled and over | = | = | →Done admitted 0, cancel leg w2 1 e0, emit c0 7, 
 prefilled, two tokens | = | = | cancel leg w0 1 e1, pick prefill | = | = | = | = | =
 prefilled, old epoch | = | = | = | = | = | = | = | =
 prefill lost | = | = | cancel leg w0 1 e1, pick prefill | = | = | = | = | =
-prefill no room | = | = | →Picking cancel leg w0 1 e1, cancel leg w2 1 e0, pick | = | = | = | = | =
+prefill no room | = | = | →Picking cancel leg w0 1 e1, cancel leg w2 1 e0 for now, pick | = | = | = | = | =
 prefill invalid | = | = | →Done cancel leg w0 1 e1, cancel leg w2 1 e0, fail INVALID_ARGUMENT | = | = | = | = | =
 prefill late | = | = | →Done cancel leg w0 1 e1, cancel leg w2 1 e0, fail DEADLINE_EXCEEDED | = | = | = | = | =
 prefill chosen | = | = | = | prefill w1 1 e2 | = | = | = | =
@@ -270,7 +270,7 @@ TEST(RequestFlowPair, APromptThatNoPrefillWorkerCanDoEndsOnDecodeInTheEnd) {
 TEST(RequestFlowPair, NoRoomOnDecodeTriesAnotherDecodeWorker) {
   RequestFlow flow = FlowIn(State::kPrefilling);
   flow.PrefillEnded(Key(1, 1), NoRoom(), false, kStart);
-  EXPECT_EQ(Taken(flow), "cancel leg w0 1 e1, cancel leg w2 1 e0, pick");
+  EXPECT_EQ(Taken(flow), "cancel leg w0 1 e1, cancel leg w2 1 e0 for now, pick");
   EXPECT_EQ(flow.excluded(), std::vector<WorkerId>{kD});
   flow.PairChosen(kP, kE, kShort, kStart);
   EXPECT_EQ(Taken(flow), "reserve w3 r/2");

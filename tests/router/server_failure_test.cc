@@ -260,6 +260,13 @@ TEST_F(RouterTest, AWorkerThatDiffersIsNotUsedAndSaysWhy) {
   }
 }
 
+TEST_F(RouterTest, AWorkerWithoutKvDigestsIsNotUsedAlone) {
+  FakeWorker worker({.kv_digest = "off"});
+  Start({&worker}, {}, false);
+  ASSERT_TRUE(worker.Wait([&] { return server_->workers()[0].state == "mismatch"; }));
+  EXPECT_EQ(server_->workers()[0].detail, "kv_digest: worker has \"off\", this router's build \"sum64\"");
+}
+
 TEST_F(RouterTest, AGapInTheEventsAsksForASnapshot) {
   FakeWorker worker;
   Start({&worker});
