@@ -324,7 +324,8 @@ void PrefillDesk::KeepSource(Job& job) {
            std::ranges::equal(longer.blocks().first(shorter.blocks().size()), shorter.blocks());
   };
   const bool lets_go = PlantedBug("sources that were left are let go");
-  engine::SequenceKv before = std::exchange(job.pin, lets_go ? kv->Share() : kv->ShareToRead());
+  const bool in_copies = lets_go || PlantedBug("copies are named before they are made");
+  engine::SequenceKv before = std::exchange(job.pin, in_copies ? kv->Share() : kv->ShareToRead());
   if (!before.tables.empty() && !lets_go && !std::ranges::equal(job.pin.tables, before.tables, begins_with))
     job.earlier_pins.push_back(std::move(before));
 }

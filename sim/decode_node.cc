@@ -9,16 +9,18 @@ namespace {
 
 worker::WorkerConfig LandingConfig(const ClusterScenario& scenario) {
   worker::WorkerConfig config;
-  config.landing_slots = scenario.landing_slots, config.landing_slot_bytes = kSlotBytes;
+  config.landing_slots = scenario.landing_slots, config.landing_slot_bytes = scenario.slot_bytes;
   return config;
 }
 
 decode_worker::DeskFacts Facts(const ClusterScenario& scenario, const KvLayout& layout,
                                const std::string& incarnation) {
-  decode_worker::DeskFacts facts{
-      .side = worker::SideOf(layout), .piece_tokens = kPieceTokens, .incarnation = incarnation, .model_digest = "m"};
+  decode_worker::DeskFacts facts{.side = worker::SideOf(layout),
+                                 .piece_tokens = scenario.piece_tokens,
+                                 .incarnation = incarnation,
+                                 .model_digest = "m"};
   facts.handoff.ring_slots = {scenario.landing_slots};
-  facts.handoff.max_reserved_tokens = 2000;
+  facts.handoff.max_reserved_tokens = 10 * scenario.max_model_len;
   facts.handoff.max_quarantined_slots = scenario.landing_slots;
   return facts;
 }
@@ -95,7 +97,7 @@ void DecodeNode::OnRelayUp(const std::string& session, const std::string& bytes)
 void DecodeNode::OnCancel(const std::string& bytes) {
   v1::CancelRequest request;
   BATON_CHECK(request.ParseFromString(bytes));
-  life_now_->desk.Cancel({request.key().request_id(), request.key().attempt()});
+  life_now_->desk.Cancel({request.key().request_id(), request.key().attempt()}, request.asks_again());
   Wake();
 }
 

@@ -31,13 +31,14 @@ PrefillNode::Life::Life(PrefillNode& node, const engine::HarnessOptions& options
     : engine(options, &policy),
       loop(node),
       sender(
-          {.host = "127.0.0.1", .kinds = {"sim"}, .make = node.MakeTransport(), .self_test = false}, kSlotBytes,
-          worker::PoolOf(engine.memory()),
+          {.host = "127.0.0.1", .kinds = {"sim"}, .make = node.MakeTransport(), .self_test = false},
+          static_cast<size_t>(node.plant_.scenario.slot_bytes), worker::PoolOf(engine.memory()),
           LaneHello{
               .incarnation = node.incarnation(), .model_digest = "m", .side = worker::SideOf(engine.memory().layout())},
           node.time_, loop, node),
       desk({.no_room_after = std::chrono::milliseconds(node.plant_.scenario.no_room_ms)},
-           worker::SideOf(engine.memory().layout()), kSlotBytes, sender, loop, node.time_) {
+           worker::SideOf(engine.memory().layout()), static_cast<size_t>(node.plant_.scenario.slot_bytes), sender, loop,
+           node.time_) {
   desk.Use(engine.scheduler());
 }
 

@@ -44,6 +44,11 @@ ClusterScenario ClusterScenario::FromSeed(uint64_t seed) {
     s.longest = 160, s.requests = std::max(s.requests, 6), s.arrive_ms = 10;
     s.us_per_token = pick(30, 200), s.most_turns = pick(1, 2);  // lanes are bound long before a prompt is computed
     s.busy = std::max(s.busy, 0.3);
+    if (pick(0, 1) == 0) {  // long ones, a piece in a slot: what is computed waits for credit while the next chunk runs
+      s.slot_bytes = 448, s.piece_tokens = 16, s.chunk = 16, s.decode_block = 16, s.decode_blocks = 64;
+      s.max_model_len = 384, s.longest = 300, s.requests = pick(8, 12), s.us_per_token = pick(50, 300);
+      s.landing_slots = 24, s.busy = std::max(s.busy, 0.6);
+    }
   }
   return s;
 }
@@ -55,8 +60,8 @@ std::string ClusterScenario::Text() const {
   };
   return StrCat("seed ", seed, ": ", prefills, "P ", decodes, "D, ", requests, " requests to ", longest,
                 " tokens, blocks ", prefill_blocks, "x", prefill_block, " and ", decode_blocks, "x", decode_block,
-                window > 0 ? ", window" : "", ", ", landing_slots, " slots, ",
-                receiver_writes ? "the receiver writes" : "the sender writes", ", ", us_per_token,
+                window > 0 ? ", window" : "", ", ", landing_slots, " slots of ", slot_bytes, " bytes, pieces of ",
+                piece_tokens, ", ", receiver_writes ? "the receiver writes" : "the sender writes", ", ", us_per_token,
                 " us a token, chunks of ", chunk, ", asked within ", arrive_ms, " ms, tickets for ", expiry_ms,
                 " ms, busy ", busy, ", ", most_turns, " turns; lanes ", faults(lanes), "; control ", faults(control),
                 "; slots damaged ", slot_damage, ", die ", die, ", stop ", stop, ", cut ", cut, ", leave ", leave,

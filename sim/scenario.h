@@ -18,6 +18,7 @@ struct ClusterScenario {
   int prefill_block = 16, decode_block = 16, window = 0;
   int prefill_blocks = 64, decode_blocks = 64;  ///< of a worker's pool
   int landing_slots = 4, chunk = 48, longest = 120;
+  int slot_bytes = 2048, piece_tokens = 32, max_model_len = 200;
   bool receiver_writes = false;  ///< else the sender writes landing memory
   uint32_t local_prefill_tokens = 0;
   int us_per_token = 10;              ///< of a step

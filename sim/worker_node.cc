@@ -9,7 +9,7 @@ engine::HarnessOptions EngineOptions(const ClusterScenario& scenario, int tokens
   engine::HarnessOptions options;
   options.layout = engine::FakeLayout(tokens_per_block, scenario.window);
   options.num_blocks.assign(options.layout.groups.size(), blocks);
-  options.scheduler.max_model_len = kMaxModelLen;
+  options.scheduler.max_model_len = scenario.max_model_len;
   options.scheduler.max_step_ms = 0;
   options.scheduler.max_num_batched_tokens = scenario.chunk;
   return options;

@@ -31,8 +31,6 @@ struct Plant {
   }
 };
 
-inline constexpr int kPieceTokens = 32, kSlotBytes = 2048, kMaxModelLen = 200;
-
 engine::HarnessOptions EngineOptions(const ClusterScenario& scenario, int tokens_per_block, int blocks);
 
 class WorkerNode : public Process {

@@ -78,7 +78,8 @@ INSTANTIATE_TEST_SUITE_P(Cluster, PlantedBugs,
                                            "ignore bitmap", "forget cancel on decode leg",
                                            "forget cancel on prefill leg", "release on expiry",
                                            "count messages, not bitmap", "credit never expires",
-                                           "sources that were left are let go"),
+                                           "sources that were left are let go",
+                                           "copies are named before they are made"),
                          [](const auto& info) { return TestNameOf(info.param); });
 
 }  // namespace
