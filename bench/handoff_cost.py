@@ -3,7 +3,8 @@
 does both, in turn on the same machine.
 
   bench/handoff_cost.py --model MODEL.gguf [--tokens 2000] [--rounds 7] [--transports shm,tcp,ucx] [--json FILE]
-                        [--without-digests BINARY]     a build with -DBATON_KV_DIGESTS=OFF, for what digests cost
+                        [--without-digests BINARY]     a build with -DBATON_KV_DIGESTS=OFF, for what digests cost: also
+                                                       decode throughput of 8 sequences, by clock and by the worker's CPU time
 
 Every prompt is new, so no cache helps. Each cluster has one compute thread per worker. On two cores the sum of CPU time says
 more than the time to the first token: router, prefill and decode share them."""
@@ -22,7 +23,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests" / "
 from harness import Cluster  # noqa: E402
 
 WORDS = "river stone cloud paper green seven quiet light north apple".split()
-TICK = os.sysconf("SC_CLK_TCK")
+DECODED = {"sequences": 8, "tokens": 48}
 
 
 def prompt(tokens, seed):
@@ -30,13 +31,9 @@ def prompt(tokens, seed):
     return " ".join(r.choice(WORDS) for _ in range(tokens))
 
 
-def cpu_seconds(cluster):
-    """User and system time of router and workers so far."""
-    total = 0
-    for pid in cluster.children():
-        fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-        total += int(fields[11]) + int(fields[12])
-    return total / TICK
+def cpu_seconds(pids):
+    """Time that all threads of the processes were on a CPU so far."""
+    return sum(time.clock_gettime(~pid << 3 | 2) for pid in pids)  # the process's CPU clock: MAKE_PROCESS_CPUCLOCK(pid, SCHED)
 
 
 def first_token(cluster, text, model):
@@ -61,19 +58,43 @@ def first_token(cluster, text, model):
     return first, usage["prompt_tokens"], timings
 
 
+def decode(cluster, text, model):
+    """Tokens/s from the first token on of some sequences at once."""
+    body = json.dumps({"model": model, "prompt": text, "n": DECODED["sequences"], "max_tokens": DECODED["tokens"], "temperature": 1, "seed": 1,
+                       "ignore_eos": True, "stream": True})
+    connection = http.client.HTTPConnection(cluster.host, int(cluster.port), timeout=300)
+    connection.request("POST", "/v1/completions", body, {"Content-Type": "application/json"})
+    response = connection.getresponse()
+    assert response.status == 200, response.read()
+    first = None
+    for line in response:
+        if first is None and line.startswith(b"data: {"):
+            first = time.perf_counter()
+    seconds = time.perf_counter() - first
+    connection.close()
+    return DECODED["sequences"] * (DECODED["tokens"] - 1) / seconds
+
+
 class Contender:
     def __init__(self, name, model, args, binary=None):
-        self.name, self.rows = name, []
+        self.name, self.rows, self.decodes = name, [], False
         self.cluster = Cluster(model=model, dummy=False, args=["--threads", 1, "--served-model-name", "m", *args])
         if binary:
             self.cluster.command[0] = binary
 
     def round(self, text):
-        before = cpu_seconds(self.cluster)
+        before = cpu_seconds(self.cluster.children())
         ttft, tokens, timings = first_token(self.cluster, text, "m")
         time.sleep(0.05)  # the last messages of lanes and reports
-        self.rows.append({"ttft": ttft, "cpu": cpu_seconds(self.cluster) - before, "tokens": tokens,
+        self.rows.append({"ttft": ttft, "cpu": cpu_seconds(self.cluster.children()) - before, "tokens": tokens,
                           "transfer_ms": timings.get("transfer_ms", 0)})
+        if not self.decodes:
+            return
+        worker = [self.cluster.workers("decode" if "P/D" in self.name else "both")[0]]
+        before = cpu_seconds(worker)
+        self.rows[-1]["decode_tokens_per_s"] = decode(self.cluster, text[:300], "m")
+        tokens = DECODED["sequences"] * (DECODED["tokens"] - 1)
+        self.rows[-1]["decode_tokens_per_cpu_s"] = tokens / (cpu_seconds(worker) - before)
 
     def median(self, key):
         return statistics.median(row[key] for row in self.rows)
@@ -96,6 +117,8 @@ def main():
     if args.without_digests:
         contenders.append(Contender("aggregated, no digests", args.model, ["--both", 1], args.without_digests))
         contenders.append(Contender("P/D shm, no digests", args.model, [*pair, "--transport", "shm"], args.without_digests))
+        for contender in contenders:
+            contender.decodes = True
     started = []
     try:
         for contender in contenders:
@@ -121,9 +144,24 @@ def main():
         row = {"name": c.name, "ttft_ms": c.median("ttft") * 1000, "low": ttfts[0], "high": ttfts[-1], "cpu_ms": c.median("cpu") * 1000,
                "transfer_ms": c.median("transfer_ms"), "ttft_ratio": c.median("ttft") / base.median("ttft"),
                "cpu_ratio": c.median("cpu") / base.median("cpu")}
+        for key in ("decode_tokens_per_s", "decode_tokens_per_cpu_s"):
+            if c.decodes:
+                row[key] = c.median(key)
+        row["each"] = c.rows
         rows.append(row)
         print(f"{c.name:26} {row['ttft_ms']:9.1f} {row['low']:8.1f}…{row['high']:8.1f} {row['ttft_ratio']:8.3f} {row['cpu_ms']:9.1f} "
               f"{row['cpu_ratio']:8.3f} {row['transfer_ms']:12.2f}")
+    if args.without_digests:
+        by_name = {c.name: c for c in contenders}
+        for name in ("aggregated", "P/D shm"):
+            off = by_name.get(f"{name}, no digests")
+            if off is None or name not in by_name:
+                continue
+            print(f"{name}, with digests ÷ without, median of each round's ratio (low … high):")
+            for key in ("ttft", "cpu", "decode_tokens_per_s", "decode_tokens_per_cpu_s"):
+                ratios = sorted(on[key] / without[key] for on, without in zip(by_name[name].rows, off.rows))
+                print(f"  {key:24} {statistics.median(ratios):.4f} ({ratios[0]:.3f} … {ratios[-1]:.3f}); of the medians "
+                      f"{by_name[name].median(key) / off.median(key):.4f}")
     if args.json:
         pathlib.Path(args.json).write_text(json.dumps({"prompt_tokens": base.median("tokens"), "rounds": len(base.rows), "cores": os.cpu_count(),
                                                        "load": os.getloadavg()[0], "rows": rows}, indent=1) + "\n")
