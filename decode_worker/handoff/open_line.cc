@@ -1,12 +1,14 @@
 #include "decode_worker/handoff/open_line.h"
 
+#include <algorithm>
+
 namespace baton::decode {
 
 bool OpenLine::Ask(TicketId ticket, const std::string& request, TimePoint now) {
   while (!waited_for_.empty() && waited_for_.begin()->second <= now) waited_for_.erase(waited_for_.begin());
   const auto [place, fresh] = places_.try_emplace(request);
   if (fresh) place->second.number = next_number_++;
-  place->second.ticket = ticket;
+  place->second.ticket = std::max(place->second.ticket, ticket);  // a late Open of an earlier one changes nothing
   waited_for_[place->second.number] = now + turn_;
   return waited_for_.begin()->first == place->second.number;
 }

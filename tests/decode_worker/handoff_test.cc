@@ -112,6 +112,7 @@ TEST(Handoff, ACancelThatOvertakesTheNextTicketOrComesAfterItTakesNoPlaceAway) {
     HandoffDriver d;
     RoomForOneOfTwo(d);
     d.Do(ThirdAgain(d)), d.Do(d.MakeOpen(0, 1, 5));
+    d.Do(d.MakeOpen(0, 1, 3));           // a late one
     d.Do(Cancel{d.Key(3), asks_again});  // of ticket 3, when ticket 5 has asked
     GiveRoom(d);
     d.Do(d.MakeOpen(0, 1, 4));
