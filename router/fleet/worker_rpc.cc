@@ -12,7 +12,7 @@
 
 #include "common/str_cat.h"
 #include "proto/worker.grpc.pb.h"
-#include "router/fleet/attach_entry.h"
+#include "router/fleet/attach_codec.h"
 #include "router/fleet/relay_codec.h"
 
 namespace baton::router {

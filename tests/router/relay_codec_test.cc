@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "router/fleet/attach_entry.h"
+#include "router/fleet/attach_codec.h"
 #include "router/fleet/prompt_logprobs.h"
 #include "router/grpc/generate_codec.h"
 

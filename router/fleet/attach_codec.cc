@@ -1,4 +1,4 @@
-#include "router/fleet/attach_entry.h"
+#include "router/fleet/attach_codec.h"
 
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/wire_format_lite.h>
