@@ -19,8 +19,10 @@ namespace baton {
 /// Which digests this build makes; what moves KV agrees on it in the handshake. A build without them is for measuring
 /// alone (-DBATON_KV_DIGESTS=OFF): it would read damaged KV, and works with no other build.
 #ifdef BATON_NO_KV_DIGESTS
+inline constexpr bool kMakesKvDigests = false;
 inline constexpr char kKvDigestName[] = "off";
 #else
+inline constexpr bool kMakesKvDigests = true;
 inline constexpr char kKvDigestName[] = "sum64";
 #endif
 /// What a worker means that names none: it is older than the name.

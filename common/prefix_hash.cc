@@ -106,9 +106,9 @@ PrefixHash PrefixHasher::Next(const PrefixHash& parent, std::span<const int32_t>
 }
 
 std::vector<PrefixHash> PrefixHasher::Chain(const PrefixHash& root, std::span<const int32_t> tokens) const {
-  std::vector<PrefixHash> out(tokens.size() / kUnitTokens);
-  PrefixHash parent = root;
-  for (size_t u = 0; u < out.size(); ++u) parent = out[u] = Next(parent, tokens.subspan(u * kUnitTokens, kUnitTokens));
+  std::vector<PrefixHash> out;
+  out.reserve(tokens.size() / kUnitTokens);
+  Walk(root, tokens, [&out](const PrefixHash& hash) { out.push_back(hash); });
   return out;
 }
 

@@ -54,6 +54,12 @@ class PrefixHasher {
   PrefixHash Root(const PrefixScope& scope) const;
   /// Hash of `parent` followed by one unit. `unit` has kUnitTokens token ids.
   PrefixHash Next(const PrefixHash& parent, std::span<const int32_t> unit) const;
+  /// `f(hash)` for every whole unit of `tokens`, in order.
+  template <class F>
+  void Walk(PrefixHash hash, std::span<const int32_t> tokens, F&& f) const {
+    for (; tokens.size() >= kUnitTokens; tokens = tokens.subspan(kUnitTokens))
+      f(hash = Next(hash, tokens.first(kUnitTokens)));
+  }
   /// Hashes of every whole unit of `tokens`, in order.
   std::vector<PrefixHash> Chain(const PrefixHash& root, std::span<const int32_t> tokens) const;
 

@@ -31,7 +31,6 @@ if [ "${LINT_TIDY:-1}" != 0 ]; then
   commands=build/release/compile_commands.json
   mkdir -p build
   if [ ! -f "$commands" ]; then
-    mkdir -p build
     cmake --preset release >build/configure-release.log 2>&1 || { tail -30 build/configure-release.log >&2; exit 1; }
   fi
   ninja -C build/release baton_proto >/dev/null  # its headers are generated

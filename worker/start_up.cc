@@ -175,7 +175,7 @@ absl::StatusOr<LoadedModel> StartUp(const WorkerConfig& config, StartUpProgress&
   BATON_RETURN_IF_ERROR(WarmUp(loaded));
   if (ranks != nullptr) ranks->Started();
   done("warm-up");
-  if (kKvDigestName != std::string_view(kKvDigestUnnamed))
+  if (!kMakesKvDigests)
     LogWarning("worker: this build has no KV digests: it is for measuring what they cost, and would read damaged KV");
   loaded.numerics_id = NumericsIdOf(loaded.model->config().digest, traits, loaded.place).id;
   return loaded;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 #include <optional>
-#include <span>
 #include <utility>
 
 #include "common/kv_digest.h"
@@ -220,14 +219,9 @@ UnitKeys Fleet::KeysOf(const Generation& generation) const {
   PrefixScope scope;
   scope.model_digest = facts->model_digest;
   scope.salt = generation.cache_salt;
-  const std::span<const int32_t> tokens = generation.prompt;
   std::vector<uint64_t> keys;
-  keys.reserve(tokens.size() / kUnitTokens);
-  PrefixHash hash = hasher->Root(scope);
-  for (size_t at = 0; at + kUnitTokens <= tokens.size(); at += kUnitTokens) {
-    hash = hasher->Next(hash, tokens.subspan(at, kUnitTokens));
-    keys.push_back(hash.lo);
-  }
+  keys.reserve(generation.prompt.size() / kUnitTokens);
+  hasher->Walk(hasher->Root(scope), generation.prompt, [&keys](const PrefixHash& hash) { keys.push_back(hash.lo); });
   return std::make_shared<const std::vector<uint64_t>>(std::move(keys));
 }
 
