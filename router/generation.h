@@ -115,21 +115,6 @@ struct LegKey {
   uint32_t epoch = 0;  ///< of the ticket; 0: not of a prefill leg
 };
 
-/// One attach of one leg of a request on a worker (proto Attach).
-struct AttachOrder {
-  std::string leg_id;  ///< request id on the relay
-  uint32_t attempt = 0;
-  uint64_t attach_gen = 0;
-  std::vector<uint32_t> choices;                 ///< empty: all of sampling.n
-  uint64_t position = 0;                         ///< of the next token
-  const std::vector<int32_t>* output = nullptr;  ///< generated so far, of the leg's only choice; null = none
-  uint32_t credit_tokens = 0;
-  uint32_t deadline_ms = 0;            ///< remaining; 0 = none
-  const TicketGrant* grant = nullptr;  ///< null: no handoff
-  uint32_t epoch = 0;                  ///< of the prefill leg that answered; 0: the worker computes the prompt
-  const std::vector<FirstToken>* first = nullptr;  ///< what that leg drew
-};
-
 /// News of one choice from a worker (proto RelayEntry).
 struct RelayNews {
   uint64_t attach_gen = 0;

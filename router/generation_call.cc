@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/log.h"
+#include "common/planted_bug.h"
 #include "common/str_cat.h"
 #include "router/fleet/prompt_logprobs.h"
 
@@ -83,26 +84,22 @@ void GenerationCall::OnWorkerLost(WorkerId worker, const absl::Status& why) {
   Pump();
 }
 
-void GenerationCall::OnReserved(const LegKey& key, ReserveResult result) {
-  if (finished_) return;
-  if (result.status.ok()) {
-    grant_ = result.grant;
-    reserved_after_ = services_.clock.Now() - reserve_sent_;
-  } else {
-    services_.fleet.Forget(flow_.worker(), key.leg_id);
-  }
+void GenerationCall::OnAnswer(const LegKey& key, LegAnswer answer) {
+  if (finished_ || !flow_.IsCurrent(key)) return;
+  std::visit([&](auto& one) { Take(key, std::move(one)); }, answer);
+  Pump();
+}
+
+void GenerationCall::Take(const LegKey& key, ReserveResult result) {
+  if (result.status.ok()) reserved_after_ = services_.clock.Now() - reserve_sent_;
   flow_.Reserved(key, result, services_.clock.Now());
-  Pump();
 }
 
-void GenerationCall::OnPrefillPiece(const LegKey& key, std::string prompt_logprobs) {
-  if (finished_) return;
-  flow_.PrefillPiece(key, std::move(prompt_logprobs), services_.clock.Now());
-  Pump();
+void GenerationCall::Take(const LegKey& key, PrefillPiece piece) {
+  flow_.PrefillPiece(key, std::move(piece.prompt_logprobs), services_.clock.Now());
 }
 
-void GenerationCall::OnPrefillEnd(const LegKey& key, PrefillResult result) {
-  if (finished_) return;
+void GenerationCall::Take(const LegKey& key, PrefillResult result) {
   if (result.status.ok()) {
     timings_ = prefill_leg_ = result.timings;
     TookPart(prefill_worker_);
@@ -110,7 +107,6 @@ void GenerationCall::OnPrefillEnd(const LegKey& key, PrefillResult result) {
   prefill_load_.Release();
   const bool scores = generation_.sampling.prompt_logprobs.has_value();
   flow_.PrefillEnded(key, std::move(result), scores, services_.clock.Now());
-  Pump();
 }
 
 // Carrying out an action can cause events, whose actions come after those already here.
@@ -126,17 +122,50 @@ void GenerationCall::Pump() {
   pumping_ = false;
 }
 
+/// Whether the request holds a share of the retry budget, or one is free.
+bool GenerationCall::TakeShare() {
+  if (!share_) {
+    if (auto share = services_.budget.TryTake()) share_ = *std::move(share);
+  }
+  return static_cast<bool>(share_);
+}
+
+/// Goes on with `then` as soon as the request holds a share of the retry budget.
+void GenerationCall::WithShare(void (GenerationCall::*then)()) {
+  if (TakeShare()) return (this->*then)();
+  services_.budget.Wait(executor_, [weak = weak_from_this(), then](RetryBudget::Share share) {
+    auto self = weak.lock();
+    if (!self || self->finished_) return;
+    self->share_ = std::move(share);
+    ((*self).*then)();
+    self->Pump();
+  });
+}
+
 void GenerationCall::Do(PickWorker action) {
-  const TimePoint now = services_.clock.Now();
   load_.Release();
-  if (action.again && !PayRetry())
-    return flow_.NoWorker(absl::UnavailableError("the retry budget is spent (--retry-budget)"), 1000, true, now);
   prefill_load_.Release();
+  if (!action.again) {
+    share_.Release();
+    return ChooseWorker();
+  }
+  // A full worker computed nothing, so there is nothing to wait for: its answer is the client's.
+  if (flow_.last_was_full() && !TakeShare()) {
+    return flow_.NoWorker(absl::UnavailableError("the retry budget is spent (--retry-budget)"), 1000, false,
+                          services_.clock.Now());
+  }
+  WithShare(&GenerationCall::ChooseWorker);
+}
+
+void GenerationCall::ChooseWorker() {
+  const TimePoint now = services_.clock.Now();
   absl::StatusOr<Placement> place =
-      services_.fleet.Choose(generation_, flow_.tokens_to_prefill(), flow_.excluded(),
-                             /*with_prefill=*/!flow_.started_output(), flow_.started_output() ? numerics_ : "");
-  if (!place.ok())
-    return flow_.NoWorker(place.status(), 1000, services_.fleet.MayComeBack(flow_.last_was_unavailable()), now);
+      services_.workers.Choose(generation_, flow_.tokens_to_prefill(), flow_.excluded(),
+                               /*with_prefill=*/!flow_.started_output(), flow_.started_output() ? numerics_ : "");
+  if (!place.ok()) {
+    share_.Release();
+    return flow_.NoWorker(place.status(), 1000, services_.workers.MayComeBack(flow_.last_was_unavailable()), now);
+  }
   load_ = std::move(place->ticket);
   predicted_cached_tokens_ = place->predicted_cached_tokens;
   if (!place->prefill) return flow_.WorkerChosen(place->worker, now);
@@ -144,89 +173,51 @@ void GenerationCall::Do(PickWorker action) {
   flow_.PairChosen(place->prefill->worker, place->worker, place->local_prefill_tokens, now);
 }
 
-uint32_t GenerationCall::RemainingMs(TimePoint now) const {
-  return flow_.deadline() ? static_cast<uint32_t>(std::max(1.0, Milliseconds(*flow_.deadline() - now))) : 0;
+/// Another prefill leg computes the prompt again, like any other retry.
+void GenerationCall::Do(PickPrefill) { WithShare(&GenerationCall::ChoosePrefill); }
+
+void GenerationCall::ChoosePrefill() {
+  absl::StatusOr<Placement> place =
+      services_.workers.ChoosePrefill(generation_, flow_.excluded_prefill(), decode_worker_);
+  if (place.ok()) prefill_load_ = std::move(place->ticket);
+  flow_.PrefillChosen(place.ok() ? std::optional(place->worker) : std::nullopt, services_.clock.Now());
 }
 
-void GenerationCall::Do(ReserveOn action) {
-  constexpr uint32_t kExpiryMs =
-      3600000;  // of a ticket without a deadline, until it is attached: credit ends it before
+void GenerationCall::Do(SendTo action) {
+  if (const auto* reserve = std::get_if<ReserveLeg>(&action.order)) Prepare(action.worker, *reserve);
+  if (const auto* prefill = std::get_if<PrefillLeg>(&action.order)) Prepare(action.worker, *prefill);
+  if (const auto* attach = std::get_if<AttachLeg>(&action.order)) Prepare(action.worker, *attach);
+  services_.workers.Send(action.worker, generation_, action.order, shared_from_this());
+}
+
+void GenerationCall::Prepare(WorkerId worker, const ReserveLeg&) {
   reserve_sent_ = services_.clock.Now();
-  decode_worker_ = action.decode;
-  const uint32_t left = RemainingMs(reserve_sent_);
-  services_.fleet.Reserve(action.decode, generation_, action.key, left > 0 ? std::min(left, kExpiryMs) : kExpiryMs,
-                          shared_from_this());
+  decode_worker_ = worker;
 }
 
-void GenerationCall::Do(PrefillOn action) {
+void GenerationCall::Prepare(WorkerId worker, const PrefillLeg&) {
   prompt_logprobs_.clear();
-  prefill_worker_ = action.prefill;
-  services_.fleet.Prefill(action.prefill, generation_, action.key, grant_, RemainingMs(services_.clock.Now()),
-                          shared_from_this());
+  prefill_worker_ = worker;
+}
+
+void GenerationCall::Prepare(WorkerId worker, const AttachLeg& leg) {
+  if (leg.choices.empty() && leg.first.empty())
+    prompt_logprobs_.clear();  // a leg lost halfway through the scores sent some; this one sends all
+  TookPart(worker);
+  attached_worker_ = worker;
 }
 
 /// Its results are in the answer.
 void GenerationCall::TookPart(WorkerId worker) {
-  const std::string numerics = services_.fleet.NumericsOf(worker);
+  const std::string numerics = services_.workers.NumericsOf(worker);
   if (numerics.empty()) return;
   if (numerics_.empty()) numerics_ = numerics;
   mixed_numerics_ |= numerics != numerics_;
 }
 
-/// A retry, or one more of an attempt that has paid; false: the budget is spent.
-bool GenerationCall::PayRetry() {
-  if (budget_taken_ >= static_cast<int32_t>(flow_.attempts())) return true;
-  if (!services_.budget.Take(services_.admission.running())) return false;
-  ++budget_taken_;
-  return true;
-}
-
-/// Another prefill leg is a retry like any other. When the budget is spent the decode worker computes the prompt.
-void GenerationCall::Do(PickPrefill) {
-  if (!PayRetry()) return flow_.PrefillChosen(std::nullopt, services_.clock.Now());
-  absl::StatusOr<Placement> place =
-      services_.fleet.ChoosePrefill(generation_, flow_.excluded_prefill(), decode_worker_);
-  if (place.ok()) prefill_load_ = std::move(place->ticket);
-  flow_.PrefillChosen(place.ok() ? std::optional(place->worker) : std::nullopt, services_.clock.Now());
-}
-
-void GenerationCall::Do(CancelLegOn action) { services_.fleet.CancelLeg(action.worker, action.key, action.asks_again); }
-
-void GenerationCall::Do(AttachTo action) {
-  AttachOrder order;
-  order.leg_id = flow_.LegId(action.only_choice);
-  order.attempt = action.attempt;
-  order.attach_gen = action.attach_gen;
-  order.position = action.position;
-  order.credit_tokens = static_cast<uint32_t>(services_.config.relay_credit_tokens);
-  if (action.with_ticket) order.grant = &grant_;
-  order.epoch = action.epoch;
-  if (!action.first.empty()) order.first = &action.first;
-  if (!action.only_choice && action.first.empty())
-    prompt_logprobs_.clear();  // a leg lost halfway through the scores sent some; this one sends all
-  if (action.only_choice) {
-    order.choices = {*action.only_choice};
-    order.output = &flow_.output(*action.only_choice);
-  }
-  TookPart(action.worker);
-  attached_worker_ = action.worker;
-  const TimePoint now = services_.clock.Now();
-  order.deadline_ms = RemainingMs(now);
-  const absl::Status sent = services_.fleet.Attach(action.worker, generation_, order, shared_from_this());
-  if (!sent.ok()) flow_.WorkerLost(action.worker, sent, now);
-}
-
-void GenerationCall::Do(CancelOn action) {
-  services_.fleet.Cancel(action.worker, action.leg_id, action.attach_gen, action.index);
-}
-
-void GenerationCall::Do(GiveCredit action) {
-  services_.fleet.Credit(action.worker, action.leg_id, action.attach_gen, action.index, action.tokens);
-}
-
 void GenerationCall::Do(Admitted action) {
   cached_tokens_ = action.cached_tokens;
-  if (cached_tokens_ > 0) mixed_numerics_ |= services_.fleet.MayHoldOthersKv(attached_worker_);
+  if (cached_tokens_ > 0) mixed_numerics_ |= services_.workers.MayHoldOthersKv(attached_worker_);
   sink_->OnAdmitted(generation_, cached_tokens_);
 }
 
@@ -246,6 +237,7 @@ void GenerationCall::Do(EmitTokens&& action) {
   ChoiceText& text = texts_[action.index];
   if (text.stopped()) return;
   TokenTimes(action.token_ids.size(), action.index);
+  if (!PlantedBug("retry budget held to the end")) share_.Release();
   ChoiceDelta delta{action.index, {}, std::move(action.token_ids), std::move(action.logprobs)};
   uint32_t emitted = 0;
   for (; emitted < delta.token_ids.size() && !text.stopped(); ++emitted) {
@@ -327,11 +319,11 @@ void GenerationCall::Finish(const char* reason) {
   timer_->Cancel();
   load_.Release();
   prefill_load_.Release();
-  for (; budget_taken_ > 0; --budget_taken_) services_.budget.Done();
+  share_.Release();
   if (flow_.worker().slot >= 0) {
-    services_.fleet.Forget(flow_.worker(), flow_.LegId(std::nullopt));
+    services_.workers.Forget(flow_.worker(), flow_.LegId(std::nullopt));
     for (uint32_t i = 0; flow_.separate_legs() && i < texts_.size(); ++i) {
-      services_.fleet.Forget(flow_.worker(), flow_.LegId(i));
+      services_.workers.Forget(flow_.worker(), flow_.LegId(i));
     }
   }
   const GenerationUsage usage = Usage();
@@ -346,7 +338,7 @@ void GenerationCall::Finish(const char* reason) {
     done.decode_s = timings_.decode_ms / 1000;
     done.stages = timings_;
   }
-  if (prefill_leg_.prefill_ms > 0) services_.fleet.NoteHandoff(Milliseconds(reserved_after_) + timings_.transfer_ms);
+  if (prefill_leg_.prefill_ms > 0) services_.workers.NoteHandoff(Milliseconds(reserved_after_) + timings_.transfer_ms);
   if (first_token_ && usage.completion_tokens > done.n) {
     done.time_per_output_token_s = Seconds(services_.clock.Now() - *first_token_) * static_cast<double>(done.n) /
                                    static_cast<double>(usage.completion_tokens - done.n);

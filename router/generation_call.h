@@ -11,11 +11,12 @@
 #include "router/admission.h"
 #include "router/api_error.h"
 #include "router/choice_text.h"
-#include "router/fleet/fleet.h"
+#include "router/fleet/workers.h"
 #include "router/flow/request_flow.h"
 #include "router/generation.h"
 #include "router/metrics/router_metrics.h"
 #include "router/model_text.h"
+#include "router/retry_budget.h"
 
 namespace baton::router {
 
@@ -64,13 +65,13 @@ struct CallServices {
   const RouterConfig& config;
   const ModelText& model;
   const Clock& clock;
-  Fleet& fleet;
+  Workers& workers;
   Admission& admission;
   RetryBudget& budget;
   RouterMetrics& metrics;
 };
 
-class GenerationCall final : public RelaySink, public std::enable_shared_from_this<GenerationCall> {
+class GenerationCall final : public LegEvents, public std::enable_shared_from_this<GenerationCall> {
  public:
   GenerationCall(const CallServices& services, Executor& executor, Generation generation, std::vector<ChoiceText> texts,
                  TimePoint arrived, std::vector<AdmissionTicket> tickets, std::shared_ptr<GenerationSink> sink);
@@ -83,22 +84,24 @@ class GenerationCall final : public RelaySink, public std::enable_shared_from_th
   Executor& executor() override { return executor_; }
   void OnNews(RelayNews&& news) override;
   void OnWorkerLost(WorkerId worker, const absl::Status& why) override;
-  void OnReserved(const LegKey& key, ReserveResult result) override;
-  void OnPrefillPiece(const LegKey& key, std::string prompt_logprobs) override;
-  void OnPrefillEnd(const LegKey& key, PrefillResult result) override;
+  void OnAnswer(const LegKey& key, LegAnswer answer) override;
 
  private:
   void Pump();
+  void Take(const LegKey& key, ReserveResult result);
+  void Take(const LegKey& key, PrefillPiece piece);
+  void Take(const LegKey& key, PrefillResult result);
   void Do(PickWorker action);
-  void Do(ReserveOn action);
-  void Do(PrefillOn action);
-  void TookPart(WorkerId worker);
-  bool PayRetry();
+  void ChooseWorker();
   void Do(PickPrefill action);
-  void Do(CancelLegOn action);
-  void Do(AttachTo action);
-  void Do(CancelOn action);
-  void Do(GiveCredit action);
+  void ChoosePrefill();
+  bool TakeShare();
+  void WithShare(void (GenerationCall::*then)());
+  void Do(SendTo action);
+  void Prepare(WorkerId worker, const ReserveLeg& leg);
+  void Prepare(WorkerId worker, const PrefillLeg& leg);
+  void Prepare(WorkerId worker, const AttachLeg& leg);
+  void TookPart(WorkerId worker);
   void Do(Admitted action);
   void Do(EmitTokens&& action);
   void Do(EmitPromptLogprobs action);
@@ -108,7 +111,6 @@ class GenerationCall final : public RelaySink, public std::enable_shared_from_th
   void Do(ArmTimer action);
   void TokenTimes(size_t tokens, uint32_t index);
   void Finish(const char* reason);
-  uint32_t RemainingMs(TimePoint now) const;
   void Log(const char* reason, double seconds) const;
   GenerationUsage Usage() const;
 
@@ -124,7 +126,6 @@ class GenerationCall final : public RelaySink, public std::enable_shared_from_th
   std::shared_ptr<GenerationSink> sink_;
   std::unique_ptr<ExecutorTimer> timer_;
   LoadTicket load_, prefill_load_;
-  TicketGrant grant_;
   const TimePoint arrived_;
   std::optional<TimePoint> first_token_;
   StageTimings timings_;
@@ -133,7 +134,7 @@ class GenerationCall final : public RelaySink, public std::enable_shared_from_th
   Duration reserved_after_{};
   std::string prompt_logprobs_;
   int64_t cached_tokens_ = 0, predicted_cached_tokens_ = 0;
-  int32_t budget_taken_ = 0;
+  RetryBudget::Share share_;  ///< while something is computed again
   WorkerId decode_worker_;    ///< of the latest ticket
   WorkerId attached_worker_;  ///< the latest
   WorkerId prefill_worker_;   ///< of the latest prefill leg

@@ -20,7 +20,7 @@ Readiness GenerationService::ReadinessNow() const {
   if (services_.admission.draining()) {
     return Readiness{false, "draining", "", 0, StrCat(services_.admission.running(), " requests still run")};
   }
-  return services_.fleet.ReadinessNow();
+  return fleet_.ReadinessNow();
 }
 
 ApiError GenerationService::PoolFull() const {
@@ -41,9 +41,9 @@ std::shared_ptr<GenerationHandle> GenerationService::Submit(Executor& executor, 
   auto place = services_.admission.Enter();
   if (auto* error = std::get_if<ApiError>(&place)) return refuse(*error);
   if (!ServesModel(services_.config, services_.model, input.model)) return refuse(ModelNotFound(input.model));
-  auto facts = services_.fleet.model_facts();
+  auto facts = fleet_.model_facts();
   if (!facts) {
-    const Readiness why = services_.fleet.ReadinessNow();
+    const Readiness why = fleet_.ReadinessNow();
     return refuse(FromStatus(absl::UnavailableError(
         StrCat("No worker is ready yet: ",
                why.phase.empty() ? why.detail : StrCat(why.phase, " ", static_cast<int>(100 * why.progress), " %")))));

@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "router/fleet/fleet.h"
 #include "router/generation_call.h"
 #include "router/generation_input.h"
 #include "router/text_pool.h"
@@ -24,7 +25,8 @@ class GenerationHandle {
 
 class GenerationService {
  public:
-  GenerationService(const CallServices& services, TextPool& pool) : services_(services), pool_(pool) {}
+  GenerationService(const CallServices& services, Fleet& fleet, TextPool& pool)
+      : services_(services), fleet_(fleet), pool_(pool) {}
 
   /// On the executor's thread. The sink hears of everything, also of refusal, perhaps before this returns.
   std::shared_ptr<GenerationHandle> Submit(Executor& executor, GenerationInput input,
@@ -38,6 +40,7 @@ class GenerationService {
   /// What /ready answers.
   Readiness ReadinessNow() const;
   const CallServices& services() const { return services_; }
+  Fleet& fleet() const { return fleet_; }
   size_t texts_queued() const { return pool_.queued(); }
 
  private:
@@ -47,6 +50,7 @@ class GenerationService {
              std::shared_ptr<GenerationSink> sink);
 
   const CallServices services_;
+  Fleet& fleet_;
   TextPool& pool_;
 };
 

@@ -74,7 +74,7 @@ struct RouterConfig {
   int32_t worker_backoff_min_ms = 100;
   int32_t worker_backoff_max_ms = 2000;
   int32_t load_interval_ms = 100;
-  int32_t heartbeat_timeout_ms = 5000;
+  int32_t heartbeat_timeout_ms = 3000;
   int32_t step_stall_ms = 30000;
   double step_stall_factor = 20;
 
@@ -129,7 +129,8 @@ void VisitFields(RouterConfig& c, Visitor&& field) {
   field("max-attempts", c.max_attempts, "", "workers tried for a request, retries and migrations together");
   field("require-identical-failover", c.require_identical_failover, "",
         "one answer is the work of workers of one numerics id only, whoever is lost: its bits never depend on that");
-  field("retry-budget", c.retry_budget, "", "retries and migrations per live request (at least 3 at once)");
+  field("retry-budget", c.retry_budget, "",
+        "prompts computed a second time at once, per live request (at least 3); the others wait their turn");
   field(
       "local-prefill-max-tokens", c.local_prefill_max_tokens, "tokens",
       "uncached prompt tokens that a decode worker computes itself; -1 = as many as take no longer than a handoff, by "

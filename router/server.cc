@@ -9,8 +9,10 @@
 
 #include "common/log.h"
 #include "common/open_files.h"
+#include "common/prefix_hash.h"
 #include "common/status.h"
 #include "router/api_keys.h"
+#include "router/fleet/grpc_wire.h"
 #include "router/generation_service.h"
 #include "router/grpc/grpc_server.h"
 #include "router/http/admin_app.h"
@@ -62,6 +64,21 @@ HttpServer::Options HttpOptions(const RouterConfig& config, int32_t port, const 
   return o;
 }
 
+// As one router, whose name is new at every start.
+absl::StatusOr<WireMaker> GrpcWires(const RouterConfig& config, const std::string& version) {
+  BATON_ASSIGN_OR_RETURN(const HashKey identity, HashKey::Random());
+  GrpcWire::Options options;
+  options.router_id = "router-" + identity.Hex().substr(0, 16);
+  options.router_version = version;
+  options.backoff_max_ms = config.worker_backoff_max_ms;
+  options.load_interval_ms = static_cast<uint32_t>(config.load_interval_ms);
+  return [options](const std::string& address) {
+    GrpcWire::Options one = options;
+    one.address = address;
+    return std::make_unique<GrpcWire>(std::move(one));
+  };
+}
+
 }  // namespace
 
 // Bottom-up: each part uses only those above it. Requests that are dropped with the pools still return their places, so
@@ -75,7 +92,7 @@ class RouterServer::Parts {
         keys(std::move(k)),
         name(PublicModelName(config, model)),
         admission(config.max_running_requests, config.max_running_tokens),
-        budget(config.retry_budget, kRetriesAtLeast),
+        budget(config.retry_budget, kRetriesAtLeast, admission),
         metrics(name),
         links(1),
         io(config.http_threads > 0 ? static_cast<size_t>(config.http_threads) : Cores()),
@@ -117,9 +134,10 @@ class RouterServer::Parts {
 
 absl::Status RouterServer::Parts::Start() {
   AllowConnections(config.max_connections);
-  BATON_ASSIGN_OR_RETURN(fleet, Fleet::Create(config, version, links.at(0), clock));
+  BATON_ASSIGN_OR_RETURN(const WireMaker wires, GrpcWires(config, version));
+  BATON_ASSIGN_OR_RETURN(fleet, Fleet::Create(config, links.at(0), clock, wires));
   service = std::make_unique<GenerationService>(CallServices{config, model, clock, *fleet, admission, budget, metrics},
-                                                texts);
+                                                *fleet, texts);
   app = std::make_unique<OpenAiApp>(*service, keys, ids, version);
   BATON_ASSIGN_OR_RETURN(http, HttpServer::Start(HttpOptions(config, config.port, "--port", version), io,
                                                  [this](std::shared_ptr<HttpExchange> exchange, HttpRequest request) {

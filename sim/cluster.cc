@@ -142,7 +142,7 @@ std::string Cluster::Held() const {
 
 /// What one worker answers.
 std::map<uint32_t, std::string> Cluster::Alone(const router::Generation& generation) const {
-  router::AttachOrder order;
+  router::AttachLeg order;
   order.leg_id = generation.request_id, order.credit_tokens = 1000, order.position = generation.prompt.size();
   ClusterScenario plain = scenario_;
   plain.chunk = 256;

@@ -224,7 +224,6 @@ void RouterNode::ReserveReply(int worker, const std::string& session, const LegK
     v1::ReserveReply reply;
     if (call == nullptr || !reply.ParseFromString(copy)) return;
     const router::ReserveResult result = router::DecodeReserve(reply);
-    if (result.status.ok() && key.attempt == call->flow->attempts()) call->grant = result.grant;
     if (router::LiveLegs* live = LiveAt(call->flow->worker()); live != nullptr && !result.status.ok())
       live->Ended(key.leg_id);
     call->flow->Reserved(key, result, time_.Now());
@@ -333,24 +332,27 @@ void RouterNode::Do(size_t i, const router::PickWorker&) {
                   time_.Now());
 }
 
-void RouterNode::Do(size_t i, const router::ReserveOn& action) {
-  if (router::LiveLegs* live = LiveAt(action.decode)) live->Reserved(action.key);
-  ToWorker(action.decode,
-           router::EncodeReserve(calls_[i]->generation, action.key, static_cast<uint32_t>(plant_.scenario.expiry_ms))
-               .SerializeAsString(),
-           false, [](WorkerNode& node, const std::string& session, const std::string& bytes) {
+void RouterNode::Do(size_t i, const router::SendTo& action) {
+  std::visit([&](const auto& order) { Send(i, action.worker, order); }, action.order);
+}
+
+void RouterNode::Send(size_t i, WorkerId worker, const router::ReserveLeg& leg) {
+  if (router::LiveLegs* live = LiveAt(worker)) live->Reserved(leg.key);
+  const router::ReserveLeg order{leg.key, static_cast<uint32_t>(plant_.scenario.expiry_ms)};
+  ToWorker(worker, router::EncodeReserve(calls_[i]->generation, order).SerializeAsString(), false,
+           [](WorkerNode& node, const std::string& session, const std::string& bytes) {
              static_cast<DecodeNode&>(node).OnReserve(session, bytes);
            });
 }
 
-void RouterNode::Do(size_t i, const router::PrefillOn& action) {
+void RouterNode::Send(size_t i, WorkerId worker, const router::PrefillLeg& leg) {
   Call& call = *calls_[i];
-  if (links_[static_cast<size_t>(action.prefill.slot)].session != action.prefill.session)
-    return call.flow->PrefillEnded(action.key, {Broken()}, false, time_.Now());
-  call.prefills.emplace_back(action.prefill, action.key);
-  LiveAt(action.prefill)->Prefilling(action.key);
-  ToWorker(action.prefill, router::EncodePrefill(call.generation, action.key, call.grant, 20000).SerializeAsString(),
-           false, [](WorkerNode& node, const std::string& session, const std::string& bytes) {
+  if (links_[static_cast<size_t>(worker.slot)].session != worker.session)
+    return call.flow->PrefillEnded(leg.key, {Broken()}, false, time_.Now());
+  call.prefills.emplace_back(worker, leg.key);
+  LiveAt(worker)->Prefilling(leg.key);
+  ToWorker(worker, router::EncodePrefill(call.generation, leg).SerializeAsString(), false,
+           [](WorkerNode& node, const std::string& session, const std::string& bytes) {
              static_cast<PrefillNode&>(node).OnPrefill(session, bytes);
            });
 }
@@ -362,59 +364,41 @@ void RouterNode::Do(size_t i, const router::PickPrefill&) {
                      time_.Now());
 }
 
-void RouterNode::Do(size_t, const router::CancelLegOn& action) {
-  if (router::LiveLegs* live = LiveAt(action.worker)) {
-    action.key.epoch == 0 ? live->Ended(action.key.leg_id) : live->PrefillEnded(action.key);
+void RouterNode::Send(size_t, WorkerId worker, const router::CancelLeg& order) {
+  if (router::LiveLegs* live = LiveAt(worker)) {
+    order.key.epoch == 0 ? live->Ended(order.key.leg_id) : live->PrefillEnded(order.key);
   }
-  v1::CancelRequest cancel;
-  cancel.mutable_key()->set_request_id(action.key.leg_id);
-  cancel.mutable_key()->set_attempt(action.key.attempt), cancel.mutable_key()->set_epoch(action.key.epoch);
-  cancel.set_asks_again(action.asks_again);
-  ToWorker(action.worker, cancel.SerializeAsString(), false,
+  ToWorker(worker, router::EncodeCancel(order).SerializeAsString(), false,
            [](WorkerNode& node, const std::string&, const std::string& bytes) { node.OnCancel(bytes); });
 }
 
-void RouterNode::Do(size_t i, const router::AttachTo& action) {
+void RouterNode::Send(size_t i, WorkerId worker, const router::AttachLeg& leg) {
   Call& call = *calls_[i];
-  router::AttachOrder order;
-  order.leg_id = call.flow->LegId(action.only_choice);
-  order.attempt = action.attempt, order.attach_gen = action.attach_gen, order.position = action.position;
-  order.credit_tokens = Limits().credit_tokens, order.epoch = action.epoch;
-  if (action.with_ticket) order.grant = &call.grant;
-  if (!action.first.empty()) order.first = &action.first;
-  if (action.only_choice) {
-    order.choices = {*action.only_choice};
-    order.output = &call.flow->output(*action.only_choice);
-    second_attaches_ += action.with_ticket;
-  }
-  if (links_[static_cast<size_t>(action.worker.slot)].session != action.worker.session)
-    return call.flow->WorkerLost(action.worker, Broken(), time_.Now());
-  LiveAt(action.worker)->Attached(order.leg_id, order.attempt, order.attach_gen);
+  second_attaches_ += !leg.choices.empty() && leg.grant != nullptr;
+  if (links_[static_cast<size_t>(worker.slot)].session != worker.session)
+    return call.flow->WorkerLost(worker, Broken(), time_.Now());
+  LiveAt(worker)->Attached(leg.leg_id, leg.attempt, leg.attach_gen);
   v1::RelayUp up;
-  *up.add_attach() = router::EncodeAttach(call.generation, order);
+  *up.add_attach() = router::EncodeAttach(call.generation, leg);
   ToWorker(
-      action.worker, up.SerializeAsString(), true,
+      worker, up.SerializeAsString(), true,
       [](WorkerNode& node, const std::string& session, const std::string& bytes) { node.OnRelayUp(session, bytes); });
 }
 
-void RouterNode::Do(size_t, const router::CancelOn& action) {
-  if (router::LiveLegs* live = LiveAt(action.worker); live != nullptr && !action.index) live->Ended(action.leg_id);
+void RouterNode::Send(size_t, WorkerId worker, const router::CancelAttached& order) {
+  if (router::LiveLegs* live = LiveAt(worker); live != nullptr && !order.index) live->Ended(order.leg_id);
   v1::RelayUp up;
-  v1::RelayCancel& cancel = *up.add_cancel();
-  cancel.set_request_id(action.leg_id), cancel.set_attach_gen(action.attach_gen);
-  if (action.index) cancel.set_index(*action.index);
+  *up.add_cancel() = router::EncodeCancel(order);
   ToWorker(
-      action.worker, up.SerializeAsString(), true,
+      worker, up.SerializeAsString(), true,
       [](WorkerNode& node, const std::string& session, const std::string& bytes) { node.OnRelayUp(session, bytes); });
 }
 
-void RouterNode::Do(size_t, const router::GiveCredit& action) {
+void RouterNode::Send(size_t, WorkerId worker, const router::GiveCredit& order) {
   v1::RelayUp up;
-  v1::Credit& credit = *up.add_credit();
-  credit.set_request_id(action.leg_id), credit.set_attach_gen(action.attach_gen);
-  credit.set_index(action.index), credit.set_tokens(action.tokens);
+  *up.add_credit() = router::EncodeCredit(order);
   ToWorker(
-      action.worker, up.SerializeAsString(), true,
+      worker, up.SerializeAsString(), true,
       [](WorkerNode& node, const std::string& session, const std::string& bytes) { node.OnRelayUp(session, bytes); });
 }
 

@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "router/fleet/live_legs.h"
 #include "router/flow/request_flow.h"
 #include "router/generation.h"
 #include "sim/decode_node.h"
+#include "sim/live_legs.h"
 #include "sim/prefill_node.h"
 #include "sim/router_port.h"
 #include "sim/unkind_transport.h"
@@ -70,7 +70,6 @@ class RouterNode final : public RouterPort {
   struct Call {
     router::Generation generation;
     std::unique_ptr<router::RequestFlow> flow;
-    router::TicketGrant grant;
     std::vector<std::pair<router::WorkerId, router::LegKey>> prefills;  ///< under way
     uint64_t timer = 0;
     bool pumping = false;
@@ -96,13 +95,14 @@ class RouterNode final : public RouterPort {
   Call* CallOf(const std::string& leg_id, size_t* index = nullptr);
   void Pump(size_t index);
   void Do(size_t i, const router::PickWorker& action);
-  void Do(size_t i, const router::ReserveOn& action);
-  void Do(size_t i, const router::PrefillOn& action);
+  void Do(size_t i, const router::SendTo& action);
+  void Send(size_t i, router::WorkerId worker, const router::ReserveLeg& leg);
+  void Send(size_t i, router::WorkerId worker, const router::PrefillLeg& leg);
+  void Send(size_t i, router::WorkerId worker, const router::AttachLeg& leg);
+  void Send(size_t i, router::WorkerId worker, const router::CancelLeg& order);
+  void Send(size_t i, router::WorkerId worker, const router::CancelAttached& order);
+  void Send(size_t i, router::WorkerId worker, const router::GiveCredit& order);
   void Do(size_t i, const router::PickPrefill& action);
-  void Do(size_t i, const router::CancelLegOn& action);
-  void Do(size_t i, const router::AttachTo& action);
-  void Do(size_t i, const router::CancelOn& action);
-  void Do(size_t i, const router::GiveCredit& action);
   void Do(size_t, const router::Admitted&) {}
   void Do(size_t i, const router::EmitTokens& action);
   void Do(size_t, const router::EmitPromptLogprobs&) {}

@@ -37,14 +37,11 @@ uint8_t* WriteIds(const std::vector<int32_t>& ids, uint8_t* out) {
 
 }  // namespace
 
-AttachEntry::AttachEntry(const Generation& generation, const AttachOrder& order)
-    : generation_(generation),
-      order_(order),
-      head_(EncodeAttachHead(generation, order)),
-      head_bytes_(head_.ByteSizeLong()) {}
+AttachEntry::AttachEntry(const Generation& generation, const AttachLeg& leg)
+    : generation_(generation), leg_(leg), head_(EncodeAttachHead(generation, leg)), head_bytes_(head_.ByteSizeLong()) {}
 
 size_t AttachEntry::IdBytes() const {
-  return (generation_.prompt.size() + (order_.output ? order_.output->size() : 0)) * sizeof(int32_t);
+  return (generation_.prompt.size() + (leg_.output ? leg_.output->size() : 0)) * sizeof(int32_t);
 }
 
 size_t AttachEntry::MessageBytes() const { return head_bytes_ + FieldHeadBytes(kIdsTag, IdBytes()) + IdBytes(); }
@@ -57,7 +54,7 @@ void AttachEntry::Write(uint8_t* out) const {
   out = head_.SerializeWithCachedSizesToArray(out);
   out = WriteFieldHead(kIdsTag, IdBytes(), out);
   out = WriteIds(generation_.prompt, out);
-  if (order_.output) out = WriteIds(*order_.output, out);
+  if (leg_.output) out = WriteIds(*leg_.output, out);
   BATON_CHECK(out == end);
 }
 

@@ -7,13 +7,14 @@
 
 #include "proto/worker.pb.h"
 #include "router/generation.h"
+#include "router/leg_order.h"
 
 namespace baton::router {
 
 /// Any thread. Its arguments must outlive it.
 class AttachEntry {
  public:
-  AttachEntry(const Generation& generation, const AttachOrder& order);
+  AttachEntry(const Generation& generation, const AttachLeg& leg);
   size_t size() const;  ///< bytes
   /// Writes size() bytes. They parse as a RelayUp whose one attach is EncodeAttach's.
   void Write(uint8_t* out) const;
@@ -22,7 +23,7 @@ class AttachEntry {
   size_t IdBytes() const;
   size_t MessageBytes() const;
   const Generation& generation_;
-  const AttachOrder& order_;
+  const AttachLeg& leg_;
   const v1::Attach head_;  // all but the token ids
   const size_t head_bytes_;
 };

@@ -51,24 +51,16 @@ Candidate CandidateOf(const LinkView& view) {
 
 }  // namespace
 
-bool RetryBudget::Take(int64_t live_requests) {
-  const int64_t limit = std::max<int64_t>(at_least_, static_cast<int64_t>(share_ * static_cast<double>(live_requests)));
-  if (running_.fetch_add(1, std::memory_order_relaxed) < limit) return true;
-  running_.fetch_sub(1, std::memory_order_relaxed);
-  return false;
-}
-
-absl::StatusOr<std::unique_ptr<Fleet>> Fleet::Create(const RouterConfig& config, const std::string& version,
-                                                     Executor& home, const Clock& clock) {
+absl::StatusOr<std::unique_ptr<Fleet>> Fleet::Create(const RouterConfig& config, Executor& home, const Clock& clock,
+                                                     const WireMaker& wires) {
   BATON_ASSIGN_OR_RETURN(auto scorer, MakeScorer(config.route_policy, config.route_lambda));
   const bool from_file = !config.hash_key_file.empty();
   BATON_ASSIGN_OR_RETURN(const HashKey key, from_file ? HashKey::FromFile(config.hash_key_file) : HashKey::Random());
-  BATON_ASSIGN_OR_RETURN(const HashKey identity, HashKey::Random());
-  const std::string router_id = "router-" + identity.Hex().substr(0, 16);
   std::unique_ptr<Fleet> fleet(new Fleet(config, std::move(scorer), key, from_file));
+  const WorkerLink::Parts parts{fleet->config_, home, *fleet, fleet->index_, clock};
   for (size_t i = 0; i < config.worker.size(); ++i) {
-    fleet->links_.push_back(std::make_shared<WorkerLink>(static_cast<int32_t>(i), config.worker[i], fleet->config_,
-                                                         router_id, version, home, *fleet, fleet->index_, clock));
+    fleet->links_.push_back(
+        std::make_shared<WorkerLink>(static_cast<int32_t>(i), config.worker[i], parts, wires(config.worker[i])));
   }
   return fleet;
 }
@@ -370,33 +362,8 @@ WorkerLink* Fleet::LinkOf(WorkerId id) {
   return id.slot >= 0 && static_cast<size_t>(id.slot) < links_.size() ? links_[id.slot].get() : nullptr;
 }
 
-absl::Status Fleet::Attach(WorkerId id, const Generation& generation, const AttachOrder& order,
-                           std::shared_ptr<RelaySink> sink) {
-  WorkerLink* link = LinkOf(id);
-  if (!link) return absl::UnavailableError("no such worker");
-  return link->Attach(id, generation, order, std::move(sink));
-}
-
-void Fleet::Reserve(WorkerId id, const Generation& generation, const LegKey& key, uint32_t expiry_ms,
-                    std::shared_ptr<RelaySink> sink) {
-  if (WorkerLink* link = LinkOf(id)) link->Reserve(id, generation, key, expiry_ms, std::move(sink));
-}
-
-void Fleet::Prefill(WorkerId id, const Generation& generation, const LegKey& key, const TicketGrant& grant,
-                    uint32_t deadline_ms, std::shared_ptr<RelaySink> sink) {
-  if (WorkerLink* link = LinkOf(id)) link->Prefill(id, generation, key, grant, deadline_ms, std::move(sink));
-}
-
-void Fleet::CancelLeg(WorkerId id, const LegKey& key, bool asks_again) {
-  if (WorkerLink* link = LinkOf(id)) link->CancelLeg(id, key, asks_again);
-}
-
-void Fleet::Cancel(WorkerId id, const std::string& leg_id, uint64_t attach_gen, std::optional<uint32_t> index) {
-  if (WorkerLink* link = LinkOf(id)) link->Cancel(id, leg_id, attach_gen, index);
-}
-
-void Fleet::Credit(WorkerId id, const std::string& leg_id, uint64_t attach_gen, uint32_t index, uint32_t tokens) {
-  if (WorkerLink* link = LinkOf(id)) link->Credit(id, leg_id, attach_gen, index, tokens);
+void Fleet::Send(WorkerId id, const Generation& generation, const LegOrder& order, std::shared_ptr<LegEvents> events) {
+  if (WorkerLink* link = LinkOf(id)) link->Send(id, generation, order, std::move(events));
 }
 
 void Fleet::Forget(WorkerId id, const std::string& leg_id) {

@@ -13,19 +13,11 @@
 #include "absl/status/statusor.h"
 #include "common/prefix_hash.h"
 #include "router/fleet/worker_link.h"
+#include "router/fleet/workers.h"
 #include "router/policy/scorer.h"
 #include "router/server.h"
 
 namespace baton::router {
-
-/// A worker for a request, and its place in that worker's load.
-struct Placement {
-  WorkerId worker;
-  LoadTicket ticket;
-  uint32_t predicted_cached_tokens = 0;
-  std::unique_ptr<Placement> prefill{};  ///< who computes the prompt; null: `worker` does
-  uint32_t local_prefill_tokens = 0;  ///< with `prefill`: so many uncached ones `worker` computes itself all the same
-};
 
 /// What a decision would be: /debug/route.
 struct ExplainedCost {
@@ -41,25 +33,11 @@ struct ExplainedRoute {
   std::vector<ExplainedCost> costs;  ///< of every option that the ready workers give
 };
 
-/// Retries and migrations may not exceed a share of live requests. Thread-safe.
-class RetryBudget {
+class Fleet final : public LinkHost, public Workers {
  public:
-  RetryBudget(double share, int32_t at_least) : share_(share), at_least_(at_least) {}
-  /// False: the budget is spent; fail instead. A retry that was taken is given back with Done().
-  bool Take(int64_t live_requests);
-  void Done() { running_.fetch_sub(1, std::memory_order_relaxed); }
-
- private:
-  const double share_;
-  const int32_t at_least_;
-  std::atomic<int64_t> running_{0};
-};
-
-class Fleet final : public LinkHost {
- public:
-  /// `home`: where the links' state machines run.
-  static absl::StatusOr<std::unique_ptr<Fleet>> Create(const RouterConfig& config, const std::string& version,
-                                                       Executor& home, const Clock& clock);
+  /// `home`: where the links' state machines run. `wires`: called once for each of config.worker.
+  static absl::StatusOr<std::unique_ptr<Fleet>> Create(const RouterConfig& config, Executor& home, const Clock& clock,
+                                                       const WireMaker& wires);
   ~Fleet() override;
 
   void Start();
@@ -68,42 +46,26 @@ class Fleet final : public LinkHost {
 
   /// What the workers serve; null until one has been admitted. Stays when all are lost.
   std::shared_ptr<const WorkerFacts> model_facts() const;
-  /// What decides the bits of a worker's answers; empty: not known.
-  std::string NumericsOf(WorkerId id) const;
-  /// What `decode` has cached may be the work of a prefill worker with other numerics.
-  bool MayHoldOthersKv(WorkerId decode) const;
   std::vector<LinkView> Views() const;
   std::vector<WorkerStatus> Status() const;
   /// Ready when a worker can take requests; otherwise says why not.
   Readiness ReadinessNow() const;
 
-  /// Unavailable: no worker can take it (says why). ResourceExhausted is the workers' own answer to an Attach.
-  /// `with_prefill`: a (prefill, decode) pair may be chosen, when it is predicted to be faster than one worker alone.
-  /// `numerics_so_far`: of what the client has already; empty: nothing.
-  absl::StatusOr<Placement> Choose(const Generation& generation, uint32_t tokens_to_prefill,
-                                   const std::vector<WorkerId>& excluded, bool with_prefill,
-                                   const std::string& numerics_so_far);
-  /// A worker that decodes was there and is not now: its connection broke, or it starts again. `one_leaves`: a worker
-  /// has said so that is not yet seen to leave.
-  bool MayComeBack(bool one_leaves) const;
-  /// Another prefill worker for a ticket that `decode` gave.
-  absl::StatusOr<Placement> ChoosePrefill(const Generation& generation, const std::vector<WorkerId>& excluded,
-                                          WorkerId decode);
-  /// What a handoff took beside the prefill: reserving, and waiting for the last KV. Any thread.
-  void NoteHandoff(double ms);
   /// The cost table of that decision, without taking it. InvalidArgument: an empty prompt. Unavailable: no worker.
   absl::StatusOr<ExplainedRoute> Explain(const Generation& generation) const;
 
-  absl::Status Attach(WorkerId id, const Generation& generation, const AttachOrder& order,
-                      std::shared_ptr<RelaySink> sink);
-  void Reserve(WorkerId id, const Generation& generation, const LegKey& key, uint32_t expiry_ms,
-               std::shared_ptr<RelaySink> sink);
-  void Prefill(WorkerId id, const Generation& generation, const LegKey& key, const TicketGrant& grant,
-               uint32_t deadline_ms, std::shared_ptr<RelaySink> sink);
-  void CancelLeg(WorkerId id, const LegKey& key, bool asks_again);
-  void Cancel(WorkerId id, const std::string& leg_id, uint64_t attach_gen, std::optional<uint32_t> index);
-  void Credit(WorkerId id, const std::string& leg_id, uint64_t attach_gen, uint32_t index, uint32_t tokens);
-  void Forget(WorkerId id, const std::string& leg_id);
+  absl::StatusOr<Placement> Choose(const Generation& generation, uint32_t tokens_to_prefill,
+                                   const std::vector<WorkerId>& excluded, bool with_prefill,
+                                   const std::string& numerics_so_far) override;
+  absl::StatusOr<Placement> ChoosePrefill(const Generation& generation, const std::vector<WorkerId>& excluded,
+                                          WorkerId decode) override;
+  bool MayComeBack(bool one_leaves) const override;
+  std::string NumericsOf(WorkerId id) const override;
+  bool MayHoldOthersKv(WorkerId decode) const override;
+  void NoteHandoff(double ms) override;
+  void Send(WorkerId id, const Generation& generation, const LegOrder& order,
+            std::shared_ptr<LegEvents> events) override;
+  void Forget(WorkerId id, const std::string& leg_id) override;
 
   const PrefixIndex& index() const { return index_; }
 

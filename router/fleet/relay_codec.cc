@@ -60,6 +60,12 @@ int64_t BytesPerToken(const v1::KvLayout& layout) {
   return bytes;
 }
 
+void EncodeKey(const LegKey& key, v1::RequestKey* out) {
+  out->set_request_id(key.leg_id);
+  out->set_attempt(key.attempt);
+  out->set_epoch(key.epoch);
+}
+
 }  // namespace
 
 void EncodeSampling(const SamplingOptions& in, v1::SamplingParams* out) {
@@ -82,29 +88,28 @@ void EncodeSampling(const SamplingOptions& in, v1::SamplingParams* out) {
   if (in.prompt_logprobs) out->set_prompt_logprobs(*in.prompt_logprobs);
 }
 
-v1::Attach EncodeAttachHead(const Generation& generation, const AttachOrder& order) {
+v1::Attach EncodeAttachHead(const Generation& generation, const AttachLeg& leg) {
   v1::Attach out;
-  out.mutable_key()->set_request_id(order.leg_id);
-  out.mutable_key()->set_attempt(order.attempt);
-  out.set_attach_gen(order.attach_gen);
+  out.mutable_key()->set_request_id(leg.leg_id);
+  out.mutable_key()->set_attempt(leg.attempt);
+  out.set_attach_gen(leg.attach_gen);
   out.set_prompt_len(static_cast<uint32_t>(generation.prompt.size()));
-  if (order.output) out.set_output_len_so_far(static_cast<uint32_t>(order.output->size()));
+  if (leg.output) out.set_output_len_so_far(static_cast<uint32_t>(leg.output->size()));
   EncodeSampling(generation.sampling, out.mutable_sampling());
-  if (order.output) out.mutable_sampling()->clear_prompt_logprobs();  // sent by the first leg already
+  if (leg.output) out.mutable_sampling()->clear_prompt_logprobs();  // sent by the first leg already
   out.mutable_eos_token_ids()->Add(generation.eos_token_ids.begin(), generation.eos_token_ids.end());
-  out.set_credit_tokens(order.credit_tokens);
-  out.set_deadline_ms(order.deadline_ms);
+  out.set_credit_tokens(leg.credit_tokens);
+  out.set_deadline_ms(leg.deadline_ms);
   out.set_credit_ms(kLegCreditMs);
   out.set_priority(generation.priority);
   out.set_cache_salt(generation.cache_salt);
-  out.mutable_choices()->Add(order.choices.begin(), order.choices.end());
-  out.set_position(order.position);
-  if (order.grant) {
-    out.set_ticket(order.grant->ticket);
-    out.mutable_key()->set_epoch(order.epoch);
+  out.mutable_choices()->Add(leg.choices.begin(), leg.choices.end());
+  out.set_position(leg.position);
+  if (leg.grant) {
+    out.set_ticket(leg.grant->ticket);
+    out.mutable_key()->set_epoch(leg.epoch);
   }
-  if (!order.first) return out;
-  for (const FirstToken& first : *order.first) {
+  for (const FirstToken& first : leg.first) {
     v1::FirstToken& f = *out.add_first();
     f.set_index(first.index);
     f.set_token_id(first.token_id);
@@ -114,20 +119,19 @@ v1::Attach EncodeAttachHead(const Generation& generation, const AttachOrder& ord
   return out;
 }
 
-v1::Attach EncodeAttach(const Generation& generation, const AttachOrder& order) {
-  v1::Attach out = EncodeAttachHead(generation, order);
+v1::Attach EncodeAttach(const Generation& generation, const AttachLeg& leg) {
+  v1::Attach out = EncodeAttachHead(generation, leg);
   AppendIds(generation.prompt, out.mutable_prompt_token_ids());
-  if (order.output) AppendIds(*order.output, out.mutable_prompt_token_ids());
+  if (leg.output) AppendIds(*leg.output, out.mutable_prompt_token_ids());
   return out;
 }
 
-v1::ReserveRequest EncodeReserve(const Generation& generation, const LegKey& key, uint32_t expiry_ms) {
+v1::ReserveRequest EncodeReserve(const Generation& generation, const ReserveLeg& leg) {
   v1::ReserveRequest out;
-  out.mutable_key()->set_request_id(key.leg_id);
-  out.mutable_key()->set_attempt(key.attempt);
+  EncodeKey(leg.key, out.mutable_key());
   out.set_prompt_len(static_cast<uint32_t>(generation.prompt.size()));
   out.set_choices(static_cast<uint32_t>(generation.sampling.n));
-  out.set_expiry_ms(expiry_ms);
+  out.set_expiry_ms(leg.expiry_ms);
   out.set_credit_ms(kLegCreditMs);
   out.set_cache_salt(generation.cache_salt);
   if (!generation.sampling.prompt_logprobs) AppendIds(generation.prompt, out.mutable_prompt_token_ids());
@@ -147,29 +151,48 @@ ReserveResult DecodeReserve(const v1::ReserveReply& reply) {
   return out;
 }
 
-v1::PrefillRequest EncodePrefill(const Generation& generation, const LegKey& key, const TicketGrant& grant,
-                                 uint32_t deadline_ms) {
+v1::PrefillRequest EncodePrefill(const Generation& generation, const PrefillLeg& leg) {
   v1::PrefillRequest out;
-  out.mutable_key()->set_request_id(key.leg_id);
-  out.mutable_key()->set_attempt(key.attempt);
-  out.mutable_key()->set_epoch(key.epoch);
-  out.mutable_ticket()->ParseFromString(grant.wire);
+  EncodeKey(leg.key, out.mutable_key());
+  out.mutable_ticket()->ParseFromString(leg.grant->wire);
   AppendIds(generation.prompt, out.mutable_prompt_token_ids());
   out.set_prompt_len(static_cast<uint32_t>(generation.prompt.size()));
   EncodeSampling(generation.sampling, out.mutable_sampling());
   out.mutable_eos_token_ids()->Add(generation.eos_token_ids.begin(), generation.eos_token_ids.end());
-  out.set_deadline_ms(deadline_ms);
+  out.set_deadline_ms(leg.deadline_ms);
   out.set_credit_ms(kLegCreditMs);
   out.set_priority(generation.priority);
   out.set_cache_salt(generation.cache_salt);
   return out;
 }
 
+v1::CancelRequest EncodeCancel(const CancelLeg& leg) {
+  v1::CancelRequest out;
+  EncodeKey(leg.key, out.mutable_key());
+  out.set_asks_again(leg.asks_again);
+  return out;
+}
+
+v1::RelayCancel EncodeCancel(const CancelAttached& order) {
+  v1::RelayCancel out;
+  out.set_request_id(order.leg_id);
+  out.set_attach_gen(order.attach_gen);
+  if (order.index) out.set_index(*order.index);
+  return out;
+}
+
+v1::Credit EncodeCredit(const GiveCredit& order) {
+  v1::Credit out;
+  out.set_request_id(order.leg_id);
+  out.set_attach_gen(order.attach_gen);
+  out.set_index(order.index);
+  out.set_tokens(order.tokens);
+  return out;
+}
+
 v1::Renewal EncodeRenewal(const LegRenewal& leg) {
   v1::Renewal out;
-  out.mutable_key()->set_request_id(leg.key.leg_id);
-  out.mutable_key()->set_attempt(leg.key.attempt);
-  out.mutable_key()->set_epoch(leg.key.epoch);
+  EncodeKey(leg.key, out.mutable_key());
   out.set_attach_gen(leg.attach_gen);
   return out;
 }

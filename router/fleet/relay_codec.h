@@ -2,20 +2,22 @@
 #pragma once
 
 #include "proto/worker.pb.h"
-#include "router/fleet/live_legs.h"
 #include "router/fleet/worker_facts.h"
 #include "router/generation.h"
+#include "router/leg_order.h"
 
 namespace baton::router {
 
 /// EncodeAttach without the token ids.
-v1::Attach EncodeAttachHead(const Generation& generation, const AttachOrder& order);
-v1::Attach EncodeAttach(const Generation& generation, const AttachOrder& order);
+v1::Attach EncodeAttachHead(const Generation& generation, const AttachLeg& leg);
+v1::Attach EncodeAttach(const Generation& generation, const AttachLeg& leg);
 RelayNews DecodeNews(v1::RelayEntry&& entry);
-v1::ReserveRequest EncodeReserve(const Generation& generation, const LegKey& key, uint32_t expiry_ms);
+v1::ReserveRequest EncodeReserve(const Generation& generation, const ReserveLeg& leg);
 ReserveResult DecodeReserve(const v1::ReserveReply& reply);
-v1::PrefillRequest EncodePrefill(const Generation& generation, const LegKey& key, const TicketGrant& grant,
-                                 uint32_t deadline_ms);
+v1::PrefillRequest EncodePrefill(const Generation& generation, const PrefillLeg& leg);
+v1::CancelRequest EncodeCancel(const CancelLeg& leg);
+v1::RelayCancel EncodeCancel(const CancelAttached& order);
+v1::Credit EncodeCredit(const GiveCredit& order);
 v1::Renewal EncodeRenewal(const LegRenewal& leg);
 PrefillResult DecodePrefill(const v1::PrefillReply& reply);
 WorkerFacts DecodeFacts(const v1::HandshakeReply& reply);

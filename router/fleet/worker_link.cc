@@ -6,14 +6,15 @@
 #include <utility>
 
 #include "common/log.h"
+#include "common/planted_bug.h"
 #include "common/str_cat.h"
 
 namespace baton::router {
 namespace {
 
 constexpr Duration kHandshakeTimeout = std::chrono::seconds(5);
-constexpr Duration kLoadingPoll = std::chrono::milliseconds(200);
-constexpr Duration kLivenessPoll = std::chrono::milliseconds(100);
+
+Duration Ms(int64_t ms) { return std::chrono::milliseconds(ms); }
 
 // Sessions are numbered over all links, so that one number never means two connections.
 uint64_t NextSession() {
@@ -21,395 +22,298 @@ uint64_t NextSession() {
   return ++last;
 }
 
-WorkerRpc::Options RpcOptions(const std::string& address, const RouterConfig& config, const std::string& router_id,
-                              const std::string& version) {
-  WorkerRpc::Options options;
-  options.address = address;
-  options.router_id = router_id;
-  options.router_version = version;
-  options.backoff_max_ms = config.worker_backoff_max_ms;
-  options.load_interval_ms = static_cast<uint32_t>(config.load_interval_ms);
-  return options;
+LinkLimits LimitsOf(const RouterConfig& config) {
+  LinkLimits limits;
+  limits.heartbeat = Ms(config.heartbeat_timeout_ms);
+  limits.step_stall = Ms(config.step_stall_ms);
+  limits.step_stall_factor = config.step_stall_factor;
+  limits.backoff_min = Ms(config.worker_backoff_min_ms);
+  limits.backoff_max = Ms(config.worker_backoff_max_ms);
+  return limits;
+}
+
+/// A call that was cut off says nothing of the request: not when this router cancelled it, nor when the connection
+/// broke under it (gRPC then says CANCELLED, UNKNOWN or INTERNAL).
+absl::Status OfCall(const absl::Status& status) {
+  const bool cut = absl::IsCancelled(status) || absl::IsUnknown(status) || absl::IsInternal(status);
+  if (!cut || PlantedBug("stale answer taken")) return status;
+  return absl::UnavailableError(StrCat("the call was cut off: ", status.message()));
 }
 
 }  // namespace
 
-WorkerLink::WorkerLink(int32_t slot, const std::string& address, const RouterConfig& config,
-                       const std::string& router_id, const std::string& version, Executor& home, LinkHost& host,
-                       PrefixIndex& index, const Clock& clock)
+WorkerLink::WorkerLink(int32_t slot, const std::string& address, const Parts& parts, std::unique_ptr<WorkerWire> wire)
     : slot_(slot),
-      config_(config),
-      home_(home),
-      host_(host),
-      index_(index),
-      clock_(clock),
-      rpc_(RpcOptions(address, config, router_id, version)),
-      dial_timer_(home.MakeTimer()),
-      liveness_timer_(home.MakeTimer()) {
+      parts_(parts),
+      wire_(std::move(wire)),
+      timer_(parts.home.MakeTimer()),
+      flow_(LimitsOf(parts.config)) {
   view_.address = address;
   view_.id.slot = slot;
-  view_.outstanding = std::make_shared<OutstandingLoad>(clock_);
+  view_.outstanding = std::make_shared<OutstandingLoad>(parts_.clock);
 }
 
 void WorkerLink::Start() {
-  home_.Post([self = shared_from_this()] { self->Dial(); });
+  parts_.home.Post([self = shared_from_this()] {
+    self->flow_.Start(self->parts_.clock.Now());
+    self->Pump();
+  });
 }
 
 void WorkerLink::Stop() {
   std::promise<void> done;
-  home_.Post([self = shared_from_this(), &done] {
-    self->stopped_ = true;
-    self->dial_timer_->Cancel();
-    self->liveness_timer_->Cancel();
-    if (self->session_ != 0) self->Lost(self->session_, absl::UnavailableError("the router stops"));
+  parts_.home.Post([self = shared_from_this(), &done] {
+    self->timer_->Cancel();
+    self->flow_.Stop();
+    self->Pump();
     done.set_value();
   });
   done.get_future().wait();
-  rpc_.Shutdown();
+  wire_->Shutdown();
 }
 
-void WorkerLink::Dial() {
-  if (stopped_) return;
-  rpc_.Handshake(
-      host_.GreetingKey(key_refused_), kHandshakeTimeout, [self = shared_from_this()](HandshakeAnswer answer) {
-        self->home_.Post([self, answer = std::move(answer)]() mutable { self->OnHandshake(std::move(answer)); });
+// Carrying out an action can cause events, whose actions come after those already here.
+void WorkerLink::Pump() {
+  if (std::exchange(pumping_, true)) return;
+  for (auto actions = flow_.TakeActions(); !actions.empty(); actions = flow_.TakeActions()) {
+    for (LinkAction& action : actions) std::visit([this](auto& one) { Do(std::move(one)); }, action);
+  }
+  pumping_ = false;
+}
+
+// ---- the flow's actions
+
+void WorkerLink::Do(DialWorker action) {
+  wire_->Handshake(
+      parts_.host.GreetingKey(action.other_key), kHandshakeTimeout,
+      [self = shared_from_this()](HandshakeAnswer answer) {
+        self->parts_.home.Post([self, answer = std::move(answer)]() mutable { self->OnHandshake(std::move(answer)); });
       });
 }
 
-void WorkerLink::DialAfter(Duration pause) {
-  if (stopped_) return;
-  dial_timer_->ArmAt(clock_.Now() + pause, [this] { Dial(); });
-}
-
-Duration WorkerLink::NextBackoff() {
-  const int64_t ms = std::min<int64_t>(config_.worker_backoff_max_ms,
-                                       int64_t{config_.worker_backoff_min_ms} << std::min(failures_, 16));
-  ++failures_;
-  return std::chrono::milliseconds(ms);
+absl::Status WorkerLink::CheckProtocol(const HandshakeAnswer& answer) const {
+  if (answer.protocol_min <= kProtocolMax && answer.protocol_max >= kProtocolMin) return absl::OkStatus();
+  return absl::FailedPreconditionError(StrCat("protocol: worker speaks ", answer.protocol_min, "..",
+                                              answer.protocol_max, ", router ", kProtocolMin, "..", kProtocolMax));
 }
 
 void WorkerLink::OnHandshake(HandshakeAnswer answer) {
-  if (stopped_) return;
-  if (answer.status.code() == absl::StatusCode::kFailedPrecondition) {
-    if (!key_refused_ && host_.GreetingKey(true).empty()) {
-      key_refused_ = true;  // its key is another one: adopt it while this router has no index
-      return Dial();
-    }
-    SetState(LinkState::kMismatch, std::string(answer.status.message()));
-    return DialAfter(std::chrono::milliseconds(config_.worker_backoff_max_ms));
-  }
-  if (!answer.status.ok()) {
-    SetState(LinkState::kConnecting, std::string(answer.status.message()));
-    return DialAfter(NextBackoff());
-  }
-  if (answer.loading) {
-    failures_ = 0;
-    SetState(LinkState::kLoading, "", answer.phase, answer.progress);
-    return DialAfter(kLoadingPoll);
-  }
-  absl::Status admitted;
-  if (answer.protocol_min > kProtocolMax || answer.protocol_max < kProtocolMin) {
-    admitted =
-        absl::FailedPreconditionError(StrCat("protocol: worker speaks ", answer.protocol_min, "..", answer.protocol_max,
-                                             ", router ", kProtocolMin, "..", kProtocolMax));
+  if (flow_.state() != LinkFlow::State::kDialling) return;
+  const TimePoint now = parts_.clock.Now();
+  if (absl::IsFailedPrecondition(answer.status)) {
+    flow_.KeyRefused(answer.status, /*may_adopt=*/parts_.host.GreetingKey(true).empty(), now);
+  } else if (!answer.status.ok()) {
+    flow_.Unreachable(answer.status, now);
+  } else if (answer.loading) {
+    flow_.Loading(answer.phase, answer.progress, now);
   } else {
-    admitted = host_.Admit(slot_, answer.facts);
+    absl::Status admitted = CheckProtocol(answer);
+    if (admitted.ok()) admitted = parts_.host.Admit(slot_, answer.facts);
+    if (admitted.ok()) {
+      facts_ = std::make_shared<const WorkerFacts>(std::move(answer.facts));
+      flow_.Admitted(NextSession(), now);
+    } else {
+      flow_.Mismatch(admitted, now);
+    }
   }
-  if (!admitted.ok()) {
-    SetState(LinkState::kMismatch, std::string(admitted.message()));
-    return DialAfter(std::chrono::milliseconds(config_.worker_backoff_max_ms));
-  }
-  OpenSession(std::move(answer.facts));
+  Pump();
 }
 
-void WorkerLink::OpenSession(WorkerFacts facts) {
-  failures_ = 0;
-  session_ = NextSession();
-  steps_ = 0;
-  heard_ = steps_changed_ = renewed_ = clock_.Now();
+void WorkerLink::Do(OpenSession action) {
   {
     std::lock_guard lock(mutex_);
-    view_.id = WorkerId{slot_, session_};
-    view_.facts = std::make_shared<const WorkerFacts>(std::move(facts));
+    view_.id = WorkerId{slot_, action.session};
+    view_.facts = facts_;
     view_.load = WorkerLoad{};
     view_.has_load = false;
     view_.others_queued_tokens = 0;
-    view_.outstanding = std::make_shared<OutstandingLoad>(clock_);
+    view_.outstanding = std::make_shared<OutstandingLoad>(parts_.clock);
   }
   auto self = shared_from_this();
-  const uint64_t session = session_;
-  WorkerRpc::RelayHandlers handlers;
-  handlers.on_news = [self](std::vector<LegNews>& news) { self->OnRelay(news); };
-  handlers.on_closed = [self, session](absl::Status status) {
-    auto why =
-        absl::UnavailableError(StrCat("the relay ended: ", status.ok() ? "the worker closed it" : status.message()));
-    self->home_.Post([self, session, why = std::move(why)] { self->Lost(session, why); });
+  const uint64_t session = action.session;
+  WorkerWire::RelayHandlers handlers;
+  handlers.on_news = [self, session](std::vector<LegNews>& news) { self->OnRelay(session, news); };
+  handlers.on_closed = [self, session](absl::Status why) {
+    self->parts_.home.Post([self, session, why = std::move(why)] {
+      self->flow_.RelayClosed(session, why, self->parts_.clock.Now());
+      self->Pump();
+    });
   };
-  rpc_.OpenRelay(session, std::move(handlers));
-  Watch();
-  SetState(LinkState::kReady, "");
-  liveness_timer_->ArmAt(clock_.Now() + kLivenessPoll, [this] { CheckLiveness(); });
-  host_.OnReady(slot_);
+  wire_->OpenRelay(session, std::move(handlers));
 }
 
-void WorkerLink::Meet(const std::string& landing_address) { rpc_.Meet(session_, landing_address); }
-
-// A round is one Watch stream. What an older round still says is dropped.
-void WorkerLink::Watch() {
-  const uint64_t round = ++watch_round_;
-  next_sequence_ = 1;
-  digest_ = 0;
-  snapshot_open_ = true;
-  index_.Clear(slot_);
+void WorkerLink::Do(OpenWatch action) {
+  parts_.index.Clear(slot_);
   auto self = shared_from_this();
-  WorkerRpc::WatchHandlers handlers;
+  const uint64_t round = action.round;
+  WorkerWire::WatchHandlers handlers;
   handlers.on_event = [self, round](WatchEvent event, std::function<void()> next) {
-    self->home_.Post([self, round, event = std::move(event), next = std::move(next)]() mutable {
+    self->parts_.home.Post([self, round, event = std::move(event), next = std::move(next)]() mutable {
       self->OnWatch(round, std::move(event));
       next();
     });
   };
-  handlers.on_closed = [self, round](absl::Status status) {
-    auto why = absl::UnavailableError(
-        StrCat("the event stream ended: ", status.ok() ? "the worker closed it" : status.message()));
-    self->home_.Post([self, round, why = std::move(why)] {
-      if (round == self->watch_round_) self->Lost(self->session_, why);
+  handlers.on_closed = [self, round](absl::Status why) {
+    self->parts_.home.Post([self, round, why = std::move(why)] {
+      self->flow_.WatchClosed(round, why, self->parts_.clock.Now());
+      self->Pump();
     });
   };
-  rpc_.OpenWatch(std::move(handlers));
-}
-
-// The index of this worker cannot be trusted: a new stream begins with a snapshot. Requests go on.
-void WorkerLink::WatchAgain(const std::string& why) {
-  LogWarning("worker {}: {}; asking for a snapshot", view_.address, why);
-  Watch();
+  wire_->OpenWatch(std::move(handlers));
 }
 
 void WorkerLink::OnWatch(uint64_t round, WatchEvent event) {
-  if (round != watch_round_ || session_ == 0) return;
-  heard_ = clock_.Now();
-  if (event.sequence_number != next_sequence_) {
-    return WatchAgain(StrCat("event ", event.sequence_number, " came, expected ", next_sequence_));
-  }
-  ++next_sequence_;
-  switch (event.kind) {
-    case WatchEvent::Kind::kLoad: {
-      if (event.load.steps != steps_) {
-        steps_ = event.load.steps;
-        steps_changed_ = heard_;
-      }
-      if (event.load.running + event.load.waiting == 0) steps_changed_ = heard_;
-      std::lock_guard lock(mutex_);
-      view_.load = event.load;
-      view_.has_load = true;
-      view_.others_queued_tokens = std::max<int64_t>(0, event.load.queued_tokens - view_.outstanding->PromptTokens());
-      return;
-    }
-    case WatchEvent::Kind::kState:
-      if (event.state == LinkState::kDraining || event.state == LinkState::kReady) SetState(event.state, event.detail);
-      return;
-    default: OnKvEvent(event);
-  }
+  event_ = &event;
+  flow_.Watched(round, event, parts_.clock.Now());
+  Pump();
+  event_ = nullptr;
 }
 
-void WorkerLink::OnKvEvent(const WatchEvent& event) {
-  uint64_t sum = 0;
-  for (const uint64_t key : event.keys) sum += key;
-  if (event.kind == WatchEvent::Kind::kRemoved) {
-    index_.Remove(slot_, event.keys);
-    digest_ -= sum;
-  } else {
-    if (event.kind == WatchEvent::Kind::kSnapshot && !snapshot_open_) {
-      index_.Clear(slot_);
-      digest_ = 0;
-    }
-    index_.Store(slot_, event.keys);
-    digest_ += sum;
-  }
-  if (event.kind == WatchEvent::Kind::kSnapshot) {
-    snapshot_open_ = !event.snapshot_last;
-  } else if (digest_ != event.digest) {
-    WatchAgain(StrCat("prefix digest differs after event ", event.sequence_number));
-  }
+void WorkerLink::Do(StoreUnits action) {
+  if (action.forget_others) parts_.index.Clear(slot_);
+  parts_.index.Store(slot_, event_->keys);
 }
 
-// On a gRPC thread: sorts the news by the executor of its request; one post per executor and message.
-void WorkerLink::OnRelay(std::vector<LegNews>& news) {
-  struct Batch {
-    Executor* executor;
-    std::vector<std::pair<std::shared_ptr<RelaySink>, RelayNews>> items;
-  };
-  std::vector<Batch> batches;
+void WorkerLink::Do(RemoveUnits) { parts_.index.Remove(slot_, event_->keys); }
+
+void WorkerLink::Do(TakeLoad) {
+  std::lock_guard lock(mutex_);
+  view_.load = event_->load;
+  view_.has_load = true;
+  view_.others_queued_tokens = std::max<int64_t>(0, event_->load.queued_tokens - view_.outstanding->PromptTokens());
+}
+
+// The book is emptied before the wire closes: what the wire still says of its calls is nobody's then.
+void WorkerLink::Do(EndSession action) {
+  LegBook book;
+  WorkerId id;
   {
     std::lock_guard lock(mutex_);
-    for (LegNews& one : news) {
-      auto found = sinks_.find(AbslView(one.leg_id));
-      if (found == sinks_.end()) continue;
-      Executor* executor = &found->second->executor();
-      auto batch = std::find_if(batches.begin(), batches.end(), [&](const Batch& b) { return b.executor == executor; });
-      if (batch == batches.end()) {
-        batch = batches.insert(batches.end(), Batch{executor, {}});
-        batch->items.reserve(news.size());
-      }
-      batch->items.emplace_back(found->second, std::move(one.news));
-    }
+    id = std::exchange(view_.id, WorkerId{slot_, 0});
+    std::swap(book, book_);
   }
-  for (Batch& batch : batches) {
-    batch.executor->Post([items = std::move(batch.items)]() mutable {
-      for (auto& [sink, one] : items) sink->OnNews(std::move(one));
-    });
-  }
+  wire_->CloseSession();
+  parts_.index.Clear(slot_);
+  book.TellLost(id, action.why);
 }
 
-void WorkerLink::Lost(uint64_t session, const absl::Status& why) {
-  if (session != session_ || session == 0) return;
-  const WorkerId id{slot_, session_};
-  session_ = 0;
-  ++watch_round_;
-  liveness_timer_->Cancel();
-  rpc_.CloseSession();
-  index_.Clear(slot_);
-  absl::flat_hash_map<std::string, std::shared_ptr<RelaySink>> sinks;
-  SetState(LinkState::kLost, std::string(why.message()));
-  {
-    std::lock_guard lock(mutex_);
-    sinks.swap(sinks_);
-    live_.Clear();
-  }
-  for (auto& [leg, sink] : sinks) {
-    sink->executor().Post([sink = sink, id, why] { sink->OnWorkerLost(id, why); });
-  }
-  DialAfter(NextBackoff());
-}
-
-// Two signals: reports (is the process there) and the step counter (does it make progress). A starved machine makes
-// steps slow, so a stall is judged against the step time the worker itself predicts.
-void WorkerLink::CheckLiveness() {
-  if (session_ == 0) return;
-  const TimePoint now = clock_.Now();
-  double predicted_ms = 0;
-  {
-    std::lock_guard lock(mutex_);
-    predicted_ms = view_.load.predicted_step_ms;
-  }
-  const double silent_ms = Milliseconds(now - heard_);
-  const double stalled_ms = Milliseconds(now - steps_changed_);
-  const double stall_limit_ms = std::max<double>(config_.step_stall_ms, config_.step_stall_factor * predicted_ms);
-  if (silent_ms > config_.heartbeat_timeout_ms) {
-    return Lost(session_,
-                absl::UnavailableError(StrCat("no report for ", static_cast<int64_t>(silent_ms),
-                                              " ms (--heartbeat-timeout-ms ", config_.heartbeat_timeout_ms, ")")));
-  }
-  if (stalled_ms > stall_limit_ms) {
-    return Lost(session_, absl::UnavailableError(StrCat("no step for ", static_cast<int64_t>(stalled_ms), " ms, limit ",
-                                                        static_cast<int64_t>(stall_limit_ms),
-                                                        " (--step-stall-ms, --step-stall-factor)")));
-  }
-  RenewLegs(now);
-  liveness_timer_->ArmAt(now + kLivenessPoll, [this] { CheckLiveness(); });
-}
-
-void WorkerLink::RenewLegs(TimePoint now) {
-  if (now - renewed_ < kRenewEvery) return;
-  renewed_ = now;
+void WorkerLink::Do(RenewLegs) {
   std::vector<LegRenewal> legs;
   {
     std::lock_guard lock(mutex_);
-    legs = live_.Renewals();
+    legs = book_.Renewals();
   }
-  rpc_.Renew(session_, legs);
+  if (!legs.empty()) wire_->Renew(flow_.session(), legs);
 }
 
-void WorkerLink::SetState(LinkState state, std::string detail, std::string phase, double progress) {
-  std::lock_guard lock(mutex_);
-  if (!stopped_ && (view_.state != state || view_.detail != detail)) {
-    const auto level =
-        state == LinkState::kLost || state == LinkState::kMismatch ? LogLevel::kWarning : LogLevel::kInfo;
-    Log(level, "worker {}: {}{}{}{}", view_.address, LinkStateName(state), phase.empty() ? "" : " " + phase,
-        detail.empty() ? "" : ": ", detail);
+void WorkerLink::Do(ShowLink show) {
+  std::unique_lock lock(mutex_);
+  const bool changed = view_.state != show.state || view_.detail != show.detail;
+  view_.state = show.state;
+  view_.detail = show.detail;
+  view_.phase = show.phase;
+  view_.progress = show.progress;
+  lock.unlock();
+  if (changed) {
+    const bool bad = show.state == LinkState::kLost || show.state == LinkState::kMismatch;
+    Log(bad ? LogLevel::kWarning : LogLevel::kInfo, "worker {}: {}{}{}{}", view_.address, LinkStateName(show.state),
+        show.phase.empty() ? "" : " " + show.phase, show.detail.empty() ? "" : ": ", show.detail);
   }
-  view_.state = state;
-  view_.detail = std::move(detail);
-  view_.phase = std::move(phase);
-  view_.progress = progress;
-  if (state == LinkState::kLost) view_.id.session = 0;
 }
+
+void WorkerLink::Do(NowServing) { parts_.host.OnReady(slot_); }
+
+void WorkerLink::Do(ArmLink action) {
+  timer_->ArmAt(action.at, [this] {
+    flow_.Timer(parts_.clock.Now());
+    Pump();
+  });
+}
+
+void WorkerLink::Meet(const std::string& landing_address) { wire_->Meet(flow_.session(), landing_address); }
+
+// ---- any thread
 
 LinkView WorkerLink::View() const {
   std::lock_guard lock(mutex_);
   return view_;
 }
 
-absl::Status WorkerLink::Attach(WorkerId id, const Generation& generation, const AttachOrder& order,
-                                std::shared_ptr<RelaySink> sink) {
+void WorkerLink::Send(WorkerId id, const Generation& generation, const LegOrder& order,
+                      std::shared_ptr<LegEvents> events) {
+  LegKey key;
+  if (const auto* reserve = std::get_if<ReserveLeg>(&order)) key = reserve->key;
+  if (const auto* prefill = std::get_if<PrefillLeg>(&order)) key = prefill->key;
+  absl::Status sent = absl::UnavailableError("the connection to the worker was replaced");
+  bool current = false;
   {
     std::lock_guard lock(mutex_);
-    if (view_.id != id) return absl::UnavailableError("the worker's connection was replaced");
-    sinks_[order.leg_id] = std::move(sink);
-    live_.Attached(order.leg_id, order.attempt, order.attach_gen);
+    current = id.session != 0 && view_.id == id;
+    if (current) book_.Note(order, events);
   }
-  absl::Status sent = rpc_.Attach(id.session, generation, order);
-  if (!sent.ok()) Forget(id, order.leg_id);
-  return sent;
-}
-
-void WorkerLink::Reserve(WorkerId id, const Generation& generation, const LegKey& key, uint32_t expiry_ms,
-                         std::shared_ptr<RelaySink> sink) {
-  {
+  if (current) {
+    sent = wire_->Send(id.session, generation, order, [self = shared_from_this(), id, key](LegAnswer answer) {
+      self->OnAnswer(id, key, std::move(answer));
+    });
+  }
+  if (sent.ok()) return;
+  LegBook unsent;  // of this order alone
+  unsent.Note(order, events);
+  if (unsent.empty()) return;
+  if (current) {
     std::lock_guard lock(mutex_);
-    if (view_.id == id) sinks_[key.leg_id] = sink, live_.Reserved(key);
+    if (view_.id == id) book_.Drop(order);
   }
-  rpc_.Reserve(id.session, generation, key, expiry_ms, [sink, key](ReserveResult result) {
-    sink->executor().Post(
-        [sink, key, result = std::move(result)]() mutable { sink->OnReserved(key, std::move(result)); });
-  });
-}
-
-void WorkerLink::Prefill(WorkerId id, const Generation& generation, const LegKey& key, const TicketGrant& grant,
-                         uint32_t deadline_ms, std::shared_ptr<RelaySink> sink) {
-  {
-    std::lock_guard lock(mutex_);
-    if (view_.id == id) live_.Prefilling(key);
-  }
-  WorkerRpc::PrefillHandlers handlers;
-  handlers.on_prompt_logprobs = [sink, key](std::string piece) {
-    sink->executor().Post(
-        [sink, key, piece = std::move(piece)]() mutable { sink->OnPrefillPiece(key, std::move(piece)); });
-  };
-  handlers.done = [self = shared_from_this(), id, sink, key](PrefillResult result) {
-    self->PrefillOver(id, key);
-    sink->executor().Post(
-        [sink, key, result = std::move(result)]() mutable { sink->OnPrefillEnd(key, std::move(result)); });
-  };
-  rpc_.Prefill(id.session, generation, key, grant, deadline_ms, std::move(handlers));
-}
-
-void WorkerLink::PrefillOver(WorkerId id, const LegKey& key) {
-  std::lock_guard lock(mutex_);
-  if (view_.id == id) live_.PrefillEnded(key);
-}
-
-void WorkerLink::CancelLeg(WorkerId id, const LegKey& key, bool asks_again) {
-  if (key.epoch == 0) {
-    Forget(id, key.leg_id);
-  } else {
-    PrefillOver(id, key);
-  }
-  rpc_.CancelLeg(id.session, key, asks_again);
-}
-
-void WorkerLink::Cancel(WorkerId id, const std::string& leg_id, uint64_t attach_gen, std::optional<uint32_t> index) {
-  rpc_.Cancel(id.session, leg_id, attach_gen, index);
-  if (!index) Forget(id, leg_id);
-}
-
-void WorkerLink::Credit(WorkerId id, const std::string& leg_id, uint64_t attach_gen, uint32_t index, uint32_t tokens) {
-  rpc_.Credit(id.session, leg_id, attach_gen, index, tokens);
+  unsent.TellLost(id, sent);
 }
 
 void WorkerLink::Forget(WorkerId id, const std::string& leg_id) {
   std::lock_guard lock(mutex_);
-  if (view_.id == id) sinks_.erase(leg_id), live_.Ended(leg_id);
+  if (view_.id == id) book_.End(leg_id);
+}
+
+void WorkerLink::OnAnswer(WorkerId id, const LegKey& key, LegAnswer answer) {
+  if (auto* reserved = std::get_if<ReserveResult>(&answer)) reserved->status = OfCall(reserved->status);
+  if (auto* prefilled = std::get_if<PrefillResult>(&answer)) prefilled->status = OfCall(prefilled->status);
+  std::shared_ptr<LegEvents> events;
+  {
+    std::lock_guard lock(mutex_);
+    if (view_.id == id || PlantedBug("stale answer taken")) events = book_.Answered(key, answer);
+  }
+  if (!events) return;
+  Executor& executor = events->executor();
+  executor.Post([events = std::move(events), key, answer = std::move(answer)]() mutable {
+    events->OnAnswer(key, std::move(answer));
+  });
+}
+
+// On a thread of the wire's: sorts the news by the executor of its request; one post per executor and message.
+void WorkerLink::OnRelay(uint64_t session, std::vector<LegNews>& news) {
+  struct Batch {
+    Executor* executor;
+    std::vector<std::pair<std::shared_ptr<LegEvents>, RelayNews>> items;
+  };
+  std::vector<Batch> batches;
+  {
+    std::lock_guard lock(mutex_);
+    if (view_.id.session != session) return;
+    for (LegNews& one : news) {
+      const std::shared_ptr<LegEvents>* events = book_.Of(one.leg_id);
+      if (events == nullptr) continue;
+      Executor* executor = &(*events)->executor();
+      auto batch = std::find_if(batches.begin(), batches.end(), [&](const Batch& b) { return b.executor == executor; });
+      if (batch == batches.end()) {
+        batch = batches.insert(batches.end(), Batch{executor, {}});
+        batch->items.reserve(news.size());
+      }
+      batch->items.emplace_back(*events, std::move(one.news));
+    }
+  }
+  for (Batch& batch : batches) {
+    batch.executor->Post([items = std::move(batch.items)]() mutable {
+      for (auto& [events, one] : items) events->OnNews(std::move(one));
+    });
+  }
 }
 
 }  // namespace baton::router

@@ -1,12 +1,6 @@
-// WorkerLink: the life of the connection to one worker of the static list.
-//
-//   dial ──Handshake──► loading (asked again) │ mismatch (asked again, slowly) │ ready: Watch + Relay run
-//     ▲                                                                             │ a stream ends, or heartbeats
-//     stop, └──────────── backoff ◄── lost: every request on it is told ◄─────────────────┘ or steps stop while work is
-//     there
-//
-// Each handshake that succeeds starts a new session; a restarted worker (new incarnation) is simply a new session.
-// The state machine runs on one executor (`home`); View, Attach, Cancel, Credit may be called from any thread.
+// WorkerLink: the shell around a LinkFlow: the wire to one worker, who waits for what there (LegBook), and what the
+// rest of the router sees of the worker (LinkView). The flow runs on one executor (`home`); View, Send and Forget may
+// be called from any thread.
 #pragma once
 
 #include <cstdint>
@@ -16,28 +10,15 @@
 #include <optional>
 #include <string>
 
-#include "absl/container/flat_hash_map.h"
 #include "router/executor.h"
-#include "router/fleet/live_legs.h"
-#include "router/fleet/worker_rpc.h"
+#include "router/fleet/leg_book.h"
+#include "router/fleet/worker_wire.h"
+#include "router/flow/link_flow.h"
 #include "router/index/prefix_index.h"
 #include "router/policy/load_ticket.h"
 #include "router/router_config.h"
 
 namespace baton::router {
-
-/// Who gets the news of a leg. Called on `executor()`'s thread.
-class RelaySink {
- public:
-  virtual ~RelaySink() = default;
-  virtual Executor& executor() = 0;
-  virtual void OnNews(RelayNews&& news) = 0;
-  virtual void OnWorkerLost(WorkerId worker, const absl::Status& why) = 0;
-  // Answers to the legs of a handoff; `key` is the leg's.
-  virtual void OnReserved(const LegKey& key, ReserveResult result) { (void)key, (void)result; }
-  virtual void OnPrefillPiece(const LegKey& key, std::string prompt_logprobs) { (void)key, (void)prompt_logprobs; }
-  virtual void OnPrefillEnd(const LegKey& key, PrefillResult result) { (void)key, (void)result; }
-};
 
 /// What the fleet tells links, and links ask the fleet. Called on the home executor.
 class LinkHost {
@@ -66,71 +47,62 @@ struct LinkView {
 
 class WorkerLink : public std::enable_shared_from_this<WorkerLink> {
  public:
-  WorkerLink(int32_t slot, const std::string& address, const RouterConfig& config, const std::string& router_id,
-             const std::string& version, Executor& home, LinkHost& host, PrefixIndex& index, const Clock& clock);
+  /// What a link is made of; the references must outlive it.
+  struct Parts {
+    const RouterConfig& config;
+    Executor& home;
+    LinkHost& host;
+    PrefixIndex& index;
+    const Clock& clock;
+  };
+  WorkerLink(int32_t slot, const std::string& address, const Parts& parts, std::unique_ptr<WorkerWire> wire);
 
   void Start();
-  /// Tells every sink that the worker is lost and waits for the streams to end. Not on the home executor.
+  /// Tells everybody who waits that the worker is lost, and waits for the streams to end. Not on the home executor.
   void Stop();
 
   LinkView View() const;
-  absl::Status Attach(WorkerId id, const Generation& generation, const AttachOrder& order,
-                      std::shared_ptr<RelaySink> sink);
+  /// `events` hears of the leg from now on: answers, news, or that the worker is lost, also when `id` is not the
+  /// connection of now.
+  void Send(WorkerId id, const Generation& generation, const LegOrder& order, std::shared_ptr<LegEvents> events);
+  /// Nobody waits for this ticket or attached leg any more.
+  void Forget(WorkerId id, const std::string& leg_id);
   /// A prefill worker connects to a decode worker. Home executor.
   void Meet(const std::string& landing_address);
-  /// The sink hears of the worker's loss from now on.
-  void Reserve(WorkerId id, const Generation& generation, const LegKey& key, uint32_t expiry_ms,
-               std::shared_ptr<RelaySink> sink);
-  void Prefill(WorkerId id, const Generation& generation, const LegKey& key, const TicketGrant& grant,
-               uint32_t deadline_ms, std::shared_ptr<RelaySink> sink);
-  void CancelLeg(WorkerId id, const LegKey& key, bool asks_again);
-  /// Stops listening for this leg, and tells the worker if `tell`.
-  void Cancel(WorkerId id, const std::string& leg_id, uint64_t attach_gen, std::optional<uint32_t> index);
-  void Credit(WorkerId id, const std::string& leg_id, uint64_t attach_gen, uint32_t index, uint32_t tokens);
-  void Forget(WorkerId id, const std::string& leg_id);
 
  private:
-  void Dial();
+  void Pump();
+  void Do(DialWorker action);
+  void Do(OpenSession action);
+  void Do(OpenWatch action);
+  void Do(StoreUnits action);
+  void Do(RemoveUnits action);
+  void Do(TakeLoad action);
+  void Do(EndSession action);
+  void Do(RenewLegs action);
+  void Do(ShowLink action);
+  void Do(NowServing action);
+  void Do(ArmLink action);
   void OnHandshake(HandshakeAnswer answer);
-  void OpenSession(WorkerFacts facts);
-  void Watch();
   void OnWatch(uint64_t round, WatchEvent event);
-  void WatchAgain(const std::string& why);
-  void OnKvEvent(const WatchEvent& event);
-  void OnRelay(std::vector<LegNews>& news);
-  void Lost(uint64_t session, const absl::Status& why);
-  void CheckLiveness();
-  void RenewLegs(TimePoint now);
-  void PrefillOver(WorkerId id, const LegKey& key);
-  void DialAfter(Duration pause);
-  void SetState(LinkState state, std::string detail, std::string phase = "", double progress = 0);
-  Duration NextBackoff();
+  void OnRelay(uint64_t session, std::vector<LegNews>& news);
+  void OnAnswer(WorkerId id, const LegKey& key, LegAnswer answer);
+  absl::Status CheckProtocol(const HandshakeAnswer& answer) const;
 
   const int32_t slot_;
-  const RouterConfig& config_;
-  Executor& home_;
-  LinkHost& host_;
-  PrefixIndex& index_;
-  const Clock& clock_;
-  WorkerRpc rpc_;
-  std::unique_ptr<ExecutorTimer> dial_timer_, liveness_timer_;
+  const Parts parts_;
+  const std::unique_ptr<WorkerWire> wire_;
+  std::unique_ptr<ExecutorTimer> timer_;
 
   // ---- home executor only
-  uint64_t session_ = 0;
-  uint64_t watch_round_ = 0;  // of the Watch stream that counts
-  uint64_t next_sequence_ = 1;
-  uint64_t digest_ = 0;
-  bool snapshot_open_ = true;
-  bool key_refused_ = false;
-  int32_t failures_ = 0;
-  uint64_t steps_ = 0;
-  TimePoint steps_changed_, heard_, renewed_;
-  bool stopped_ = false;
+  LinkFlow flow_;
+  bool pumping_ = false;
+  const WatchEvent* event_ = nullptr;         ///< being handled
+  std::shared_ptr<const WorkerFacts> facts_;  ///< of the handshake being handled
 
   mutable std::mutex mutex_;  // guards what follows
   LinkView view_;
-  absl::flat_hash_map<std::string, std::shared_ptr<RelaySink>> sinks_;  // by leg id
-  LiveLegs live_;                                                       // of view_.id
+  LegBook book_;  // of view_.id
 };
 
 }  // namespace baton::router

@@ -22,12 +22,12 @@ RequestFlow::RequestFlow(std::string request_id, uint32_t prompt_len, uint32_t c
 
 bool RequestFlow::WorthRetrying(absl::StatusCode code) {
   return code == absl::StatusCode::kUnavailable || code == absl::StatusCode::kResourceExhausted ||
-         code == absl::StatusCode::kAborted || code == absl::StatusCode::kDataLoss;
+         code == absl::StatusCode::kDataLoss;
 }
 
 void RequestFlow::Start() {
   Arm(last_news_);
-  actions_.push_back(PickWorker{});
+  actions_.emplace_back(PickWorker{});
 }
 
 std::string RequestFlow::LegId(std::optional<uint32_t> only_choice) const {
@@ -37,6 +37,8 @@ std::string RequestFlow::LegId(std::optional<uint32_t> only_choice) const {
 bool RequestFlow::started_output() const {
   return std::any_of(choices_.begin(), choices_.end(), [](const Choice& c) { return !c.output.empty() || c.ended; });
 }
+
+bool RequestFlow::last_was_full() const { return failed_before_ && absl::IsResourceExhausted(last_failure_.status); }
 
 bool RequestFlow::last_was_unavailable() const { return failed_before_ && absl::IsUnavailable(last_failure_.status); }
 
@@ -51,6 +53,31 @@ uint32_t RequestFlow::tokens_to_prefill() const {
     if (!c.ended) longest = std::max(longest, c.output.size());
   }
   return prompt_len_ + static_cast<uint32_t>(longest);
+}
+
+void RequestFlow::Send(WorkerId worker, LegOrder order) { actions_.emplace_back(SendTo{worker, std::move(order)}); }
+
+/// From our position on: all choices, or one of them with its output so far.
+AttachLeg RequestFlow::AttachLegOf(std::optional<uint32_t> only_choice, uint64_t attach_gen, TimePoint now) const {
+  AttachLeg leg{.leg_id = LegId(only_choice), .attempt = attempt_, .attach_gen = attach_gen, .position = prompt_len_};
+  leg.credit_tokens = limits_.credit_tokens;
+  leg.deadline_ms = RemainingMs(now);
+  if (only_choice) {
+    leg.choices = {*only_choice};
+    leg.output = &choices_[*only_choice].output;
+    leg.position += leg.output->size();
+  }
+  return leg;
+}
+
+void RequestFlow::SendAttach(AttachLeg leg) {
+  leg_has_tokens_ = !leg.first.empty();
+  Send(worker_, std::move(leg));
+}
+
+/// Of the request's total time; 0: it has no end.
+uint32_t RequestFlow::RemainingMs(TimePoint now) const {
+  return total_deadline_ ? static_cast<uint32_t>(std::max(1.0, Milliseconds(*total_deadline_ - now))) : 0;
 }
 
 void RequestFlow::WorkerChosen(WorkerId worker, TimePoint now) {
@@ -74,7 +101,7 @@ void RequestFlow::Attach(TimePoint now) {
       c.consumed = 0;
       c.credit = limits_.credit_tokens;
     }
-    actions_.push_back(AttachTo{worker_, attempt_, gen, std::nullopt, prompt_len_});
+    SendAttach(AttachLegOf(std::nullopt, gen, now));
     return Arm(now);
   }
   ++migrations_;
@@ -85,7 +112,7 @@ void RequestFlow::Attach(TimePoint now) {
     c.own_leg = true;
     c.consumed = 0;
     c.credit = limits_.credit_tokens;
-    actions_.push_back(AttachTo{worker_, attempt_, c.attach_gen, i, prompt_len_ + c.output.size()});
+    SendAttach(AttachLegOf(i, c.attach_gen, now));
   }
   Arm(now);
 }
@@ -123,11 +150,11 @@ void RequestFlow::News(RelayNews news, TimePoint now) {
   }
   if (news.accepted && !admitted_) {
     admitted_ = true;
-    actions_.push_back(Admitted{news.cached_tokens});
+    actions_.emplace_back(Admitted{news.cached_tokens});
   }
   if (!prompt_logprobs_done_ && (!news.prompt_logprobs.empty() || news.prompt_logprobs_last)) {
     prompt_logprobs_done_ = news.prompt_logprobs_last;
-    actions_.push_back(EmitPromptLogprobs{std::move(news.prompt_logprobs), news.prompt_logprobs_last});
+    actions_.emplace_back(EmitPromptLogprobs{std::move(news.prompt_logprobs), news.prompt_logprobs_last});
   }
   if (choice.ended) return;
   if (!news.token_ids.empty() || news.finish != FinishReason::kNone) {
@@ -143,12 +170,13 @@ void RequestFlow::News(RelayNews news, TimePoint now) {
     choice.output.insert(choice.output.end(), news.token_ids.begin(), news.token_ids.end());
     choice.credit -= std::min(choice.credit, static_cast<uint32_t>(news.token_ids.size()));
     const bool stop_token = news.finish == FinishReason::kStop && news.stop_token_id == news.token_ids.back();
-    actions_.push_back(EmitTokens{news.index, std::move(news.token_ids), std::move(news.logprobs), stop_token});
+    actions_.emplace_back(EmitTokens{news.index, std::move(news.token_ids), std::move(news.logprobs), stop_token});
+    if (!std::exchange(leg_has_tokens_, true)) Arm(now);
   }
   if (news.finish == FinishReason::kNone) return;
   End(news.index, news.finish, news.stop_token_id);
   if (state_ != State::kDone && shared_leg_left_ && !choice.own_leg && !OthersOnSharedLeg(news.index))
-    actions_.push_back(CancelOn{worker_, LegId(std::nullopt), choice.attach_gen, std::nullopt});
+    Send(worker_, CancelAttached{LegId(std::nullopt), choice.attach_gen, std::nullopt});
 }
 
 /// Something between the worker and us was lost. It is there, and so is its ticket: it continues from our position.
@@ -161,10 +189,9 @@ void RequestFlow::AttachAgain(uint32_t index, const std::string& why, TimePoint 
   c.attach_gen = ++last_attach_gen_;
   c.consumed = 0;
   c.credit = limits_.credit_tokens;
-  AttachTo order{worker_, attempt_, c.attach_gen, index, prompt_len_ + c.output.size()};
-  order.with_ticket = ticket_ && choices_.size() == 1;
-  order.epoch = order.with_ticket ? epoch_ : 0;
-  actions_.push_back(std::move(order));
+  AttachLeg leg = AttachLegOf(index, c.attach_gen, now);
+  if (ticket_ && choices_.size() == 1) leg.grant = &grant_, leg.epoch = epoch_;
+  SendAttach(std::move(leg));
   Arm(now);
 }
 
@@ -172,6 +199,7 @@ void RequestFlow::Refused(const RelayNews& news, TimePoint now) {
   Fail failure{news.error, news.retry_after_ms, news.queue_ms};
   if (news.finish == FinishReason::kAbort) failure.status = absl::UnavailableError("the worker aborted the request");
   if (failure.status.ok()) failure.status = absl::InternalError("the worker reported an error without a message");
+  if (absl::IsAborted(failure.status)) return TryLapsed(failure.status, now);
   if (!WorthRetrying(failure.status.code())) {
     CancelLegs();
     return FailWith(std::move(failure));
@@ -193,8 +221,19 @@ void RequestFlow::WorkerLost(WorkerId worker, const absl::Status& why, TimePoint
 void RequestFlow::TryElsewhere(const Fail& failure, TimePoint now) {
   LeaveWorker(failure, now);
   awaits_room_ = false;
-  if (static_cast<int32_t>(attempt_ - rounds_without_room_) >= limits_.max_attempts) return FailWith(failure);
-  actions_.push_back(PickWorker{true});
+  if (static_cast<int32_t>(attempt_ - free_attempts_) >= limits_.max_attempts) return FailWith(failure);
+  actions_.emplace_back(PickWorker{true});
+}
+
+// This router stood still for longer than workers keep what nobody renews. No worker failed: none is excluded, and it
+// is no attempt.
+void RequestFlow::TryLapsed(const absl::Status& why, TimePoint now) {
+  const WorkerId kept = worker_;
+  LeaveWorker(Fail{absl::UnavailableError(why.message()), 1000, 0, true}, now);
+  std::erase(excluded_, kept);
+  awaits_room_ = false;
+  ++free_attempts_;
+  actions_.emplace_back(PickWorker{true});
 }
 
 // A full decode worker is a queue. Another one, else the same again, for as long as the request may take: nobody
@@ -203,8 +242,8 @@ void RequestFlow::TryWhereRoomIs(const Fail& failure, TimePoint now) {
   full_.push_back(worker_);
   LeaveWorker(failure, now, /*asks_again=*/true);
   awaits_room_ = true;
-  ++rounds_without_room_;
-  actions_.push_back(PickWorker{false});
+  ++free_attempts_;
+  actions_.emplace_back(PickWorker{false});
 }
 
 void RequestFlow::LeaveWorker(const Fail& failure, TimePoint now, bool asks_again) {
@@ -222,19 +261,19 @@ void RequestFlow::LeaveWorker(const Fail& failure, TimePoint now, bool asks_agai
 void RequestFlow::CancelLegs(bool asks_again) {
   if (std::exchange(ticket_, false)) {
     EndPrefillLeg();
-    actions_.push_back(CancelLegOn{worker_, {request_id_, attempt_, 0}, asks_again});
+    Send(worker_, CancelLeg{{request_id_, attempt_, 0}, asks_again});
   }
   uint64_t shared_gen = 0;
   for (uint32_t i = 0; i < choices_.size(); ++i) {
     const Choice& c = choices_[i];
     if (c.ended || c.attach_gen == 0) continue;
     if (c.own_leg) {
-      actions_.push_back(CancelOn{worker_, LegId(i), c.attach_gen, std::nullopt});
+      Send(worker_, CancelAttached{LegId(i), c.attach_gen, std::nullopt});
     } else {
       shared_gen = c.attach_gen;
     }
   }
-  if (shared_gen != 0) actions_.push_back(CancelOn{worker_, LegId(std::nullopt), shared_gen, std::nullopt});
+  if (shared_gen != 0) Send(worker_, CancelAttached{LegId(std::nullopt), shared_gen, std::nullopt});
 }
 
 bool RequestFlow::OthersOnSharedLeg(uint32_t index) const {
@@ -248,17 +287,17 @@ bool RequestFlow::OthersOnSharedLeg(uint32_t index) const {
 /// The last choice takes the leg with it: were the cancel of one before it lost, its worker would keep that one.
 void RequestFlow::LeaveSharedLeg(uint32_t index) {
   const bool whole = shared_leg_left_ && !OthersOnSharedLeg(index);
-  actions_.push_back(
-      CancelOn{worker_, LegId(std::nullopt), choices_[index].attach_gen, whole ? std::nullopt : std::optional(index)});
+  Send(worker_,
+       CancelAttached{LegId(std::nullopt), choices_[index].attach_gen, whole ? std::nullopt : std::optional(index)});
   shared_leg_left_ = true;
 }
 
 void RequestFlow::End(uint32_t index, FinishReason reason, std::optional<int32_t> stop_token_id) {
   choices_[index].ended = true;
-  actions_.push_back(EndChoice{index, reason, stop_token_id});
+  actions_.emplace_back(EndChoice{index, reason, stop_token_id});
   if (std::all_of(choices_.begin(), choices_.end(), [](const Choice& c) { return c.ended; })) {
     state_ = State::kDone;
-    actions_.push_back(Complete{});
+    actions_.emplace_back(Complete{});
   }
 }
 
@@ -266,7 +305,7 @@ void RequestFlow::ChoiceStopped(uint32_t index) {
   if (state_ == State::kDone || choices_[index].ended) return;
   const Choice& c = choices_[index];
   if (c.attach_gen != 0 && c.own_leg) {
-    actions_.push_back(CancelOn{worker_, LegId(index), c.attach_gen, std::nullopt});
+    Send(worker_, CancelAttached{LegId(index), c.attach_gen, std::nullopt});
   } else if (c.attach_gen != 0) {
     LeaveSharedLeg(index);
   }
@@ -280,8 +319,8 @@ void RequestFlow::Consumed(uint32_t index, uint32_t tokens) {
   c.consumed += tokens;
   if (c.consumed < std::max(1u, limits_.credit_tokens / 2)) return;
   c.credit += c.consumed;
-  actions_.push_back(GiveCredit{worker_, LegId(c.own_leg ? std::optional(index) : std::nullopt), c.attach_gen, index,
-                                std::exchange(c.consumed, 0)});
+  Send(worker_, GiveCredit{LegId(c.own_leg ? std::optional(index) : std::nullopt), c.attach_gen, index,
+                           std::exchange(c.consumed, 0)});
 }
 
 // No choice may send: the client takes nothing, and the worker is not to blame.
@@ -299,7 +338,7 @@ void RequestFlow::ClientGone() {
 void RequestFlow::FailWith(Fail failure) {
   if (state_ == State::kDone) return;
   state_ = State::kDone;
-  actions_.push_back(std::move(failure));
+  actions_.emplace_back(std::move(failure));
 }
 
 void RequestFlow::Timer(TimePoint now) {
@@ -318,7 +357,7 @@ void RequestFlow::Timer(TimePoint now) {
         Fail{absl::ResourceExhaustedError(StrCat(over, ", and ", last_failure_.status.message())), 1000, 0});
   }
   if (WaitsForClient()) last_news_ = now;
-  if (running && limits_.idle_token_timeout.count() > 0 && now - last_news_ >= limits_.idle_token_timeout) {
+  if (IdleCounts() && now - last_news_ >= limits_.idle_token_timeout) {
     return TryElsewhere(
         Fail{absl::UnavailableError(StrCat("no token from the worker for ", Milliseconds(limits_.idle_token_timeout),
                                            " ms (--idle-token-timeout-ms)")),
@@ -328,10 +367,16 @@ void RequestFlow::Timer(TimePoint now) {
   if (state_ == State::kWaiting) {
     state_ = State::kPicking;
     if (last_was_unavailable() && now - failed_at_ >= kExcludedFor) excluded_.clear();
-    actions_.push_back(PickWorker{failed_before_ && !awaits_room_});
+    actions_.emplace_back(PickWorker{failed_before_ && !awaits_room_});
     return;
   }
   Arm(now);
+}
+
+/// Between two tokens of a leg. How long a worker queues and computes before the first one is the link's to judge, by
+/// the worker's steps.
+bool RequestFlow::IdleCounts() const {
+  return state_ == State::kStreaming && leg_has_tokens_ && limits_.idle_token_timeout.count() > 0;
 }
 
 // The idle deadline moves with every token; the timer is armed for where it stands now and looks again then.
@@ -339,10 +384,9 @@ void RequestFlow::Arm(TimePoint now) {
   std::optional<TimePoint> at = total_deadline_;
   auto sooner = [&at](TimePoint t) { at = at ? std::min(*at, t) : t; };
   if (first_deadline_ && !started_output()) sooner(*first_deadline_);
-  const bool running = state_ != State::kPicking && state_ != State::kWaiting && state_ != State::kDone;
-  if (running && limits_.idle_token_timeout.count() > 0) sooner(last_news_ + limits_.idle_token_timeout);
+  if (IdleCounts()) sooner(last_news_ + limits_.idle_token_timeout);
   if (state_ == State::kWaiting) sooner(now + kWaitPoll);
-  if (at) actions_.push_back(ArmTimer{*at});
+  if (at) actions_.emplace_back(ArmTimer{*at});
 }
 
 }  // namespace baton::router

@@ -17,6 +17,9 @@
 // next position. attach_gen counts up over all legs; news of any other attach_gen is dropped. The next position is the
 // only one accepted: what came already is dropped, and where something is missing the choice is attached once more to
 // the same worker, with the same ticket, from there on.
+//
+// A worker answers ABORTED when it ended a leg that this router did not renew: the router stood still. The request
+// starts its next leg as after a loss, but nobody is to blame: it costs no attempt.
 #pragma once
 
 #include <cstdint>
@@ -28,65 +31,32 @@
 #include "absl/status/status.h"
 #include "common/clock.h"
 #include "router/generation.h"
+#include "router/leg_order.h"
 
 namespace baton::router {
 
 struct FlowLimits {
-  int32_t max_attempts = 3;         ///< of the whole request, the first included; waiting for a full worker is none
+  int32_t max_attempts =
+      3;  ///< of the whole request, the first included; one that ends though no worker failed is none
   uint32_t credit_tokens = 512;     ///< per choice
   Duration first_token_timeout{0};  ///< 0 = none, here and below
-  Duration idle_token_timeout{0};
+  Duration idle_token_timeout{0};   ///< between two tokens of a leg
   Duration total_timeout{0};
   Duration failover_wait{0};  ///< how long to wait for a worker that was lost to come back
 };
 
-/// Choose a worker and answer with WorkerChosen or NoWorker. `again`: a retry or migration, to be paid from the budget.
+/// Choose a worker and answer with WorkerChosen, PairChosen or NoWorker. `again`: what was computed before is computed
+/// once more, which takes a share of the retry budget (retry_budget.h).
 struct PickWorker {
   bool again = false;
 };
-/// Ask `decode` for a ticket; answer with Reserved.
-struct ReserveOn {
-  WorkerId decode;
-  LegKey key;
-};
-/// Start the prefill leg; answer with PrefillPiece and PrefillEnded.
-struct PrefillOn {
-  WorkerId prefill;
-  LegKey key;
-};
-/// Choose another prefill worker, and answer with PrefillChosen.
+/// Choose another prefill worker, and answer with PrefillChosen. It takes a share of the retry budget.
 struct PickPrefill {};
-/// End a ticket (epoch 0) or a prefill leg.
-struct CancelLegOn {
+/// Send an order. A ReserveLeg is answered with Reserved, a PrefillLeg with PrefillPiece and PrefillEnded, an AttachLeg
+/// with News; each of them with WorkerLost when the worker is lost.
+struct SendTo {
   WorkerId worker;
-  LegKey key;
-  bool asks_again = false;  ///< another ticket may be asked for there: the request keeps its place in the line
-};
-/// Send this leg. `only_choice`: the leg continues that choice with flow.output(*only_choice); else it starts all
-/// choices.
-struct AttachTo {
-  WorkerId worker;
-  uint32_t attempt = 0;
-  uint64_t attach_gen = 0;
-  std::optional<uint32_t> only_choice;
-  uint64_t position = 0;
-  bool with_ticket = false;
-  uint32_t epoch = 0;             ///< of the prefill leg that answered; 0: the worker computes the prompt
-  std::vector<FirstToken> first;  ///< what that leg drew
-};
-/// Cancel a leg, or one choice of it.
-struct CancelOn {
-  WorkerId worker;
-  std::string leg_id;
-  uint64_t attach_gen = 0;
-  std::optional<uint32_t> index;
-};
-struct GiveCredit {
-  WorkerId worker;
-  std::string leg_id;
-  uint64_t attach_gen = 0;
-  uint32_t index = 0;
-  uint32_t tokens = 0;
+  LegOrder order;
 };
 /// A worker took the request.
 struct Admitted {
@@ -120,9 +90,8 @@ struct Fail {
 struct ArmTimer {
   TimePoint at;
 };
-using FlowAction =
-    std::variant<PickWorker, ReserveOn, PrefillOn, PickPrefill, CancelLegOn, AttachTo, CancelOn, GiveCredit, Admitted,
-                 EmitTokens, EmitPromptLogprobs, EndChoice, Complete, Fail, ArmTimer>;
+using FlowAction = std::variant<PickWorker, PickPrefill, SendTo, Admitted, EmitTokens, EmitPromptLogprobs, EndChoice,
+                                Complete, Fail, ArmTimer>;
 
 /// One per request; belongs to one thread. Events append to `actions()`, which the driver takes.
 class RequestFlow {
@@ -163,6 +132,9 @@ class RequestFlow {
     return !out.empty();
   }
 
+  /// An answer with this key is of the attempt, and of the prefill leg, of now.
+  bool IsCurrent(const LegKey& key) const;
+
   State state() const { return state_; }
   WorkerId worker() const { return worker_; }
   uint32_t attempts() const { return attempt_; }
@@ -171,6 +143,8 @@ class RequestFlow {
   const std::vector<WorkerId>& excluded() const { return excluded_; }
   /// The last worker was lost or said that it cannot serve: it may be seen to leave any moment, and come back.
   bool last_was_unavailable() const;
+  /// The last worker had no room for one more request, and said so at once.
+  bool last_was_full() const;
   /// Prefill workers that failed this request.
   const std::vector<WorkerId>& excluded_prefill() const { return excluded_prefill_; }
   /// Choices have output: another worker continues it.
@@ -182,8 +156,6 @@ class RequestFlow {
   /// Tokens a new worker would have to compute.
   uint32_t tokens_to_prefill() const;
   std::string LegId(std::optional<uint32_t> only_choice) const;
-  /// When the request's total time is over; nullopt = never.
-  std::optional<TimePoint> deadline() const { return total_deadline_; }
 
  private:
   struct Choice {
@@ -195,9 +167,14 @@ class RequestFlow {
     bool own_leg = false;
   };
 
+  void Send(WorkerId worker, LegOrder order);
+  AttachLeg AttachLegOf(std::optional<uint32_t> only_choice, uint64_t attach_gen, TimePoint now) const;
+  void SendAttach(AttachLeg leg);
+  uint32_t RemainingMs(TimePoint now) const;
+  bool IdleCounts() const;
   void Attach(TimePoint now);
   void AttachTicket(std::vector<FirstToken> first, TimePoint now);
-  void SendPrefill();
+  void SendPrefill(TimePoint now);
   bool OfPrefillLeg(const LegKey& key) const;
   void TakeFirst(FirstToken first);
   void AttachAgain(uint32_t index, const std::string& why, TimePoint now);
@@ -208,6 +185,7 @@ class RequestFlow {
   static bool WorthRetrying(absl::StatusCode code);
   void TryElsewhere(const Fail& failure, TimePoint now);
   void TryWhereRoomIs(const Fail& failure, TimePoint now);
+  void TryLapsed(const absl::Status& why, TimePoint now);
   void LeaveWorker(const Fail& failure, TimePoint now, bool asks_again = false);
   bool OthersOnSharedLeg(uint32_t index) const;
   void LeaveSharedLeg(uint32_t index);
@@ -224,13 +202,15 @@ class RequestFlow {
   std::vector<FlowAction> actions_;
   std::vector<WorkerId> excluded_;
   std::vector<WorkerId> excluded_prefill_;
-  std::vector<WorkerId> full_;        // of excluded_: without room for the KV when they were asked last
-  bool awaits_room_ = false;          // the last worker was full
-  uint32_t rounds_without_room_ = 0;  // of attempt_
+  std::vector<WorkerId> full_;  // of excluded_: without room for the KV when they were asked last
+  bool awaits_room_ = false;    // the last worker was full
+  uint32_t free_attempts_ = 0;  // of attempt_: nobody failed (no room, or this router stood still)
   WorkerId worker_;
   WorkerId prefill_;
   uint32_t local_prefill_tokens_ = 0;  // of the pair
   bool ticket_ = false;                // this attempt asked for one
+  TicketGrant grant_;                  // the latest
+  bool leg_has_tokens_ = false;        // the latest leg has sent some
   uint32_t epoch_ = 0;                 // of the latest prefill leg of this attempt
   uint32_t attempt_ = 0;
   uint32_t migrations_ = 0;

@@ -7,6 +7,12 @@
 #include "router/flow/request_flow.h"
 
 namespace baton::router {
+namespace {
+
+/// Of a ticket of a request without a deadline, until it is attached: its lease ends it before.
+constexpr uint32_t kExpiryMs = 3600000;
+
+}  // namespace
 
 void RequestFlow::PairChosen(WorkerId prefill, WorkerId decode, uint32_t local_prefill_tokens, TimePoint now) {
   if (state_ != State::kPicking) return;
@@ -19,28 +25,36 @@ void RequestFlow::PairChosen(WorkerId prefill, WorkerId decode, uint32_t local_p
   epoch_ = 0;
   ticket_ = true;
   state_ = State::kReserving;
-  actions_.push_back(ReserveOn{worker_, {request_id_, attempt_, 0}});
+  const uint32_t left = RemainingMs(now);
+  Send(worker_, ReserveLeg{{request_id_, attempt_, 0}, left > 0 ? std::min(left, kExpiryMs) : kExpiryMs});
   Arm(now);
 }
 
+bool RequestFlow::IsCurrent(const LegKey& key) const {
+  if (PlantedBug("stale answer taken")) return true;
+  return key.attempt == attempt_ && (key.epoch == 0 ? state_ == State::kReserving : OfPrefillLeg(key));
+}
+
 void RequestFlow::Reserved(const LegKey& key, const ReserveResult& result, TimePoint now) {
-  if (state_ != State::kReserving || key.attempt != attempt_) return;
+  if (state_ != State::kReserving || !IsCurrent(key)) return;
   last_news_ = now;
   if (!result.status.ok()) {
     ticket_ = false;
     Fail failure{result.status, result.retry_after_ms, result.queue_ms};
+    if (absl::IsAborted(result.status)) return TryLapsed(result.status, now);
     if (awaits_room_ && absl::IsResourceExhausted(result.status)) return TryWhereRoomIs(failure, now);
     if (WorthRetrying(result.status.code())) return TryElsewhere(failure, now);
     return FailWith(std::move(failure));
   }
-  if (prompt_len_ <= result.grant.cached_tokens + local_prefill_tokens_) return AttachTicket({}, now);
-  SendPrefill();
+  grant_ = result.grant;
+  if (prompt_len_ <= grant_.cached_tokens + local_prefill_tokens_) return AttachTicket({}, now);
+  SendPrefill(now);
 }
 
-void RequestFlow::SendPrefill() {
+void RequestFlow::SendPrefill(TimePoint now) {
   if (epoch_ == 0 || !PlantedBug("reuse epoch number")) ++epoch_;
   state_ = State::kPrefilling;
-  actions_.push_back(PrefillOn{prefill_, {request_id_, attempt_, epoch_}});
+  Send(prefill_, PrefillLeg{{request_id_, attempt_, epoch_}, &grant_, RemainingMs(now)});
 }
 
 /// An answer of the leg that runs; not of one that was given up while another worker is looked for.
@@ -51,7 +65,7 @@ bool RequestFlow::OfPrefillLeg(const LegKey& key) const {
 void RequestFlow::PrefillPiece(const LegKey& key, std::string prompt_logprobs, TimePoint now) {
   if (!OfPrefillLeg(key)) return;
   last_news_ = now;
-  actions_.push_back(EmitPromptLogprobs{std::move(prompt_logprobs), false});
+  actions_.emplace_back(EmitPromptLogprobs{std::move(prompt_logprobs), false});
 }
 
 void RequestFlow::PrefillEnded(const LegKey& key, PrefillResult result, bool scores_wanted, TimePoint now) {
@@ -64,6 +78,7 @@ void RequestFlow::PrefillEnded(const LegKey& key, PrefillResult result, bool sco
   if (!result.status.ok()) {
     const Fail failure{result.status, 0, 0};
     if (result.no_room) return TryWhereRoomIs(failure, now);
+    if (absl::IsAborted(result.status)) return TryLapsed(result.status, now);
     const auto code = result.status.code();
     if (code == absl::StatusCode::kInvalidArgument || code == absl::StatusCode::kDeadlineExceeded) {
       CancelLegs();
@@ -73,17 +88,17 @@ void RequestFlow::PrefillEnded(const LegKey& key, PrefillResult result, bool sco
     if (static_cast<int32_t>(epoch_) >= limits_.max_attempts) return AttachTicket({}, now);
     excluded_prefill_.push_back(prefill_);
     prefill_ = WorkerId{};
-    actions_.push_back(PickPrefill{});
+    actions_.emplace_back(PickPrefill{});
     return;
   }
   if (!admitted_) {
     admitted_ = true;
-    actions_.push_back(Admitted{result.cached_tokens});
+    actions_.emplace_back(Admitted{result.cached_tokens});
   }
-  if (scores_wanted && !std::exchange(prompt_logprobs_done_, true)) actions_.push_back(EmitPromptLogprobs{"", true});
+  if (scores_wanted && !std::exchange(prompt_logprobs_done_, true)) actions_.emplace_back(EmitPromptLogprobs{"", true});
   const bool over = std::all_of(result.first.begin(), result.first.end(),
                                 [](const FirstToken& f) { return f.finish != FinishReason::kNone; });
-  if (over) actions_.push_back(CancelLegOn{worker_, {request_id_, attempt_, 0}});  // nothing follows Complete
+  if (over) Send(worker_, CancelLeg{{request_id_, attempt_, 0}});  // nothing follows Complete
   for (const FirstToken& first : result.first) TakeFirst(first);
   if (state_ != State::kDone) AttachTicket(std::move(result.first), now);
 }
@@ -94,7 +109,7 @@ void RequestFlow::TakeFirst(FirstToken first) {
   std::vector<PositionLogprobs> logprobs;
   if (first.logprobs) logprobs.push_back(*std::move(first.logprobs));
   const bool stop_token = first.finish == FinishReason::kStop && first.stop_token_id == first.token_id;
-  actions_.push_back(EmitTokens{first.index, {first.token_id}, std::move(logprobs), stop_token});
+  actions_.emplace_back(EmitTokens{first.index, {first.token_id}, std::move(logprobs), stop_token});
   if (first.finish != FinishReason::kNone) End(first.index, first.finish, first.stop_token_id);
 }
 
@@ -102,7 +117,7 @@ void RequestFlow::PrefillChosen(std::optional<WorkerId> prefill, TimePoint now) 
   if (state_ != State::kPrefilling || prefill_.slot >= 0) return;
   if (!prefill) return AttachTicket({}, now);
   prefill_ = *prefill;
-  SendPrefill();
+  SendPrefill(now);
 }
 
 /// All choices on the ticket's worker: with the KV of the prefill leg that drew `first`, or without one.
@@ -117,14 +132,15 @@ void RequestFlow::AttachTicket(std::vector<FirstToken> first, TimePoint now) {
     c.consumed = 0;
     c.credit = limits_.credit_tokens;
   }
-  const uint32_t epoch = first.empty() ? 0 : epoch_;
-  const uint64_t position = prompt_len_ + (first.empty() ? 0 : 1);
-  actions_.push_back(AttachTo{worker_, attempt_, gen, std::nullopt, position, true, epoch, std::move(first)});
+  AttachLeg leg = AttachLegOf(std::nullopt, gen, now);
+  leg.grant = &grant_;
+  if (!first.empty()) ++leg.position, leg.epoch = epoch_, leg.first = std::move(first);
+  SendAttach(std::move(leg));
   Arm(now);
 }
 
 void RequestFlow::EndPrefillLeg() {
-  if (epoch_ > 0 && prefill_.slot >= 0) actions_.push_back(CancelLegOn{prefill_, {request_id_, attempt_, epoch_}});
+  if (epoch_ > 0 && prefill_.slot >= 0) Send(prefill_, CancelLeg{{request_id_, attempt_, epoch_}});
 }
 
 }  // namespace baton::router

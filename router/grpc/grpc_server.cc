@@ -96,7 +96,7 @@ class GenerationApi final : public v1::Generation::CallbackService {
     };
     if (!keys_.Allows(Metadata(*context, "authorization"))) return fail(Unauthorized());
     if (!ServesModel(s.config, s.model, request->model())) return fail(ModelNotFound(request->model()));
-    const auto facts = s.fleet.model_facts();
+    const auto facts = service_.fleet().model_facts();
     if (!facts)
       return fail(FromStatus(absl::UnavailableError(StrCat("no worker is ready: ", service_.ReadinessNow().detail))));
     card->set_name(PublicModelName(s.config, s.model));

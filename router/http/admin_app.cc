@@ -64,7 +64,7 @@ void AdminApp::Workers(HttpExchange& exchange) {
   std::string out;
   JsonWriter w(out);
   w.BeginObject().Key("workers").BeginArray();
-  for (const LinkView& v : service_.services().fleet.Views()) {
+  for (const LinkView& v : service_.fleet().Views()) {
     w.BeginObject().Field("address", v.address).Field("state", LinkStateName(v.state)).NullIfEmpty("detail", v.detail);
     w.NullIfEmpty("phase", v.phase).Field("progress", v.progress);
     if (v.facts) {
@@ -101,7 +101,7 @@ void AdminApp::Explain(const std::shared_ptr<HttpExchange>& exchange, const Http
     if (auto* error = std::get_if<ApiError>(&result)) return exchange->Respond(ErrorResponse(*error, {}));
     Generation generation;
     generation.prompt = std::move(std::get<TokenizedPrompt>(result).ids);
-    Fleet& fleet = service_.services().fleet;
+    Fleet& fleet = service_.fleet();
     const absl::StatusOr<ExplainedRoute> route = fleet.Explain(generation);
     if (!route.ok()) return exchange->Respond(ErrorResponse(FromStatus(route.status()), {}));
     exchange->Respond(HttpResponse{200, {}, "application/json", CostTable(fleet.Views(), *route)});

@@ -189,7 +189,7 @@ std::string OpenAiApp::ModelCard(const std::string& name) const {
   JsonWriter w(out);
   w.BeginObject().Field("id", name).Field("object", "model").Field("created", started_).Field("owned_by", "baton");
   w.Field("root", service_.services().model.name).NullField("parent");
-  const auto facts = service_.services().fleet.model_facts();
+  const auto facts = service_.fleet().model_facts();
   facts ? w.Field("max_model_len", facts->max_model_len) : w.NullField("max_model_len");
   w.Key("permission").BeginArray().EndArray().EndObject();
   return out;
@@ -269,7 +269,7 @@ void OpenAiApp::Tokenize(const std::shared_ptr<Call>& call) {
     std::string out;
     JsonWriter w(out);
     w.BeginObject().Field("count", static_cast<int64_t>(ids.size()));
-    const auto facts = service_.services().fleet.model_facts();
+    const auto facts = service_.fleet().model_facts();
     facts ? w.Field("max_model_len", facts->max_model_len) : w.NullField("max_model_len");
     w.Key("tokens").BeginArray();
     for (const int32_t id : ids) w.Int(id);
@@ -334,12 +334,12 @@ void OpenAiApp::Ready(const std::shared_ptr<Call>& call) {
 
 void OpenAiApp::Metrics(const std::shared_ptr<Call>& call) {
   const CallServices& s = service_.services();
-  const PrefixIndex& index = s.fleet.index();
+  const PrefixIndex& index = service_.fleet().index();
   call->Respond(
       HttpResponse{200,
                    {},
                    "text/plain; version=0.0.4; charset=utf-8",
-                   s.metrics.Render(s.fleet.Views(), {s.admission.running(), index.size_units(), index.size_bytes(),
+                   s.metrics.Render(service_.fleet().Views(), {s.admission.running(), index.size_units(), index.size_bytes(),
                                                       service_.texts_queued(), s.model.prompt_ids->counts()})});
 }
 

@@ -11,35 +11,41 @@ namespace baton::router {
 
 inline constexpr TimePoint kStart{std::chrono::seconds(100)};
 
-inline std::string Describe(const FlowAction& action) {
+inline std::string DescribeOrder(WorkerId worker, const LegOrder& order) {
   struct Text {
-    std::string operator()(const PickWorker& a) const { return a.again ? "pick again" : "pick"; }
-    std::string operator()(const AttachTo& a) const {
+    const std::string at;
+    std::string operator()(const ReserveLeg& a) const {
+      return StrCat("reserve", at, " ", a.key.leg_id, "/", a.key.attempt);
+    }
+    std::string operator()(const PrefillLeg& a) const {
+      return StrCat("prefill", at, " ", a.key.attempt, " e", a.key.epoch);
+    }
+    std::string operator()(const AttachLeg& a) const {
       std::string first;
       for (const FirstToken& f : a.first)
         absl::StrAppend(&first, f.finish == FinishReason::kNone ? " +" : " -", f.token_id);
-      return StrCat("attach w", a.worker.slot, " g", a.attach_gen, " @", a.position,
-                    a.only_choice ? StrCat(" c", *a.only_choice) : "",
-                    a.with_ticket ? StrCat(" ticket e", a.epoch, first) : "");
+      return StrCat("attach", at, " g", a.attach_gen, " @", a.position,
+                    a.choices.empty() ? "" : StrCat(" c", a.choices[0]),
+                    a.grant != nullptr ? StrCat(" ticket e", a.epoch, first) : "");
     }
-    std::string operator()(const ReserveOn& a) const {
-      return StrCat("reserve w", a.decode.slot, " ", a.key.leg_id, "/", a.key.attempt);
+    std::string operator()(const CancelLeg& a) const {
+      return StrCat("cancel leg", at, " ", a.key.attempt, " e", a.key.epoch, a.asks_again ? " for now" : "");
     }
-    std::string operator()(const PrefillOn& a) const {
-      return StrCat("prefill w", a.prefill.slot, " ", a.key.attempt, " e", a.key.epoch);
-    }
-    std::string operator()(const PickPrefill&) const { return "pick prefill"; }
-    std::string operator()(const CancelLegOn& a) const {
-      return StrCat("cancel leg w", a.worker.slot, " ", a.key.attempt, " e", a.key.epoch,
-                    a.asks_again ? " for now" : "");
-    }
-    std::string operator()(const CancelOn& a) const {
-      return StrCat("cancel w", a.worker.slot, " ", a.leg_id, " g", a.attach_gen,
-                    a.index ? StrCat(" c", *a.index) : "");
+    std::string operator()(const CancelAttached& a) const {
+      return StrCat("cancel", at, " ", a.leg_id, " g", a.attach_gen, a.index ? StrCat(" c", *a.index) : "");
     }
     std::string operator()(const GiveCredit& a) const {
       return StrCat("credit ", a.leg_id, " c", a.index, " +", a.tokens);
     }
+  };
+  return std::visit(Text{StrCat(" w", worker.slot)}, order);
+}
+
+inline std::string Describe(const FlowAction& action) {
+  struct Text {
+    std::string operator()(const PickWorker& a) const { return a.again ? "pick again" : "pick"; }
+    std::string operator()(const PickPrefill&) const { return "pick prefill"; }
+    std::string operator()(const SendTo& a) const { return DescribeOrder(a.worker, a.order); }
     std::string operator()(const Admitted& a) const { return StrCat("admitted ", a.cached_tokens); }
     std::string operator()(const EmitTokens& a) const {
       std::string out = StrCat("emit c", a.index);

@@ -35,7 +35,7 @@ std::vector<int32_t> Ids(const std::string& bytes) {
 }
 
 TEST(RelayCodec, AFirstAttachCarriesThePromptAndEverySetField) {
-  AttachOrder order;
+  AttachLeg order;
   order.leg_id = "r";
   order.attempt = 1;
   order.attach_gen = 1;
@@ -63,7 +63,7 @@ TEST(RelayCodec, AFirstAttachCarriesThePromptAndEverySetField) {
 
 TEST(RelayCodec, AMigrationCarriesTheOutputAndAsksForNoPromptLogprobsAgain) {
   const std::vector<int32_t> output = {40, 41};
-  AttachOrder order;
+  AttachLeg order;
   order.leg_id = "r#2";
   order.choices = {2};
   order.output = &output;
@@ -85,9 +85,9 @@ TEST(RelayCodec, AnAttachEntrysBytesAreTheMessage) {
   const std::vector<FirstToken> first = {{.index = 1, .token_id = 7}};
   for (const Generation& g : {Example(), large, empty}) {
     for (const bool migrates : {false, true}) {
-      AttachOrder order;
+      AttachLeg order;
       order.leg_id = "r", order.attempt = 3, order.position = 6, order.credit_tokens = 512;
-      if (migrates) order.output = &output, order.choices = {2}, order.grant = &grant, order.first = &first;
+      if (migrates) order.output = &output, order.choices = {2}, order.grant = &grant, order.first = first;
       const AttachEntry entry(g, order);
       std::string bytes(entry.size() + 1, '#');
       entry.Write(reinterpret_cast<uint8_t*>(bytes.data()));

@@ -116,6 +116,16 @@ const std::pair<std::string, Apply> kEvents[] = {
     {"lost D", [](RequestFlow& f) { f.WorkerLost(kD, Gone(), kStart); }},
     {"lost another", [](RequestFlow& f) { f.WorkerLost(kE, Gone(), kStart); }},
     {"timer now", [](RequestFlow& f) { f.Timer(kStart); }},
+    {"leg lapsed",
+     [](RequestFlow& f) {
+       RelayNews news;
+       news.attach_gen = 1, news.finish = FinishReason::kError, news.error = absl::AbortedError("nobody renewed it");
+       f.News(std::move(news), kStart);
+     }},
+    {"ticket lapsed",
+     [](RequestFlow& f) { f.Reserved({"r", 1, 0}, {absl::AbortedError("nobody renewed it")}, kStart); }},
+    {"prefill leg lapsed",
+     [](RequestFlow& f) { f.PrefillEnded({"r", 1, 1}, {absl::AbortedError("nobody renewed it")}, false, kStart); }},
     {"timer, silence", [](RequestFlow& f) { f.Timer(kStart + std::chrono::seconds(2)); }},
     {"timer, over", [](RequestFlow& f) { f.Timer(kStart + std::chrono::seconds(20)); }},
     {"client gone", [](RequestFlow& f) { f.ClientGone(); }},
@@ -151,7 +161,10 @@ aborted | = | = | = | = | →Picking cancel leg w2 1 e0, cancel w2 r g1, pick ag
 lost D | = | →Picking cancel leg w2 1 e0, pick again | →Picking cancel leg w0 1 e1, cancel leg w2 1 e0, pick again | →Picking cancel leg w2 1 e0, pick again | →Picking cancel leg w2 1 e0, cancel w2 r g1, pick again | →Picking cancel leg w0 1 e1, cancel leg w2 1 e0, cancel w2 r g1, pick again | = | =
 lost another | = | = | = | = | = | = | = | =
 timer now | = | = | = | = | = | = | →Picking pick again | =
-timer, silence | = | →Picking cancel leg w2 1 e0, pick again | →Picking cancel leg w0 1 e1, cancel leg w2 1 e0, pick again | →Picking cancel leg w2 1 e0, pick again | →Picking cancel leg w2 1 e0, cancel w2 r g1, pick again | →Picking cancel leg w0 1 e1, cancel leg w2 1 e0, cancel w2 r g1, pick again | →Picking pick again | =
+timer, silence | = | = | = | = | = | →Picking cancel leg w0 1 e1, cancel leg w2 1 e0, cancel w2 r g1, pick again | →Picking pick again | =
+leg lapsed | = | = | = | = | →Picking cancel leg w2 1 e0, cancel w2 r g1, pick again | →Picking cancel leg w0 1 e1, cancel leg w2 1 e0, cancel w2 r g1, pick again | = | =
+ticket lapsed | = | →Picking pick again | = | = | = | = | = | =
+prefill leg lapsed | = | = | →Picking cancel leg w0 1 e1, cancel leg w2 1 e0, pick again | = | = | = | = | =
 timer, over | →Done fail DEADLINE_EXCEEDED | →Done cancel leg w2 1 e0, fail DEADLINE_EXCEEDED | →Done cancel leg w0 1 e1, cancel leg w2 1 e0, fail DEADLINE_EXCEEDED | →Done cancel leg w2 1 e0, fail DEADLINE_EXCEEDED | →Done cancel leg w2 1 e0, cancel w2 r g1, fail DEADLINE_EXCEEDED | →Done cancel leg w0 1 e1, cancel leg w2 1 e0, cancel w2 r g1, fail DEADLINE_EXCEEDED | →Done fail DEADLINE_EXCEEDED | =
 client gone | →Done | →Done cancel leg w2 1 e0 | →Done cancel leg w0 1 e1, cancel leg w2 1 e0 | →Done cancel leg w2 1 e0 | →Done cancel leg w2 1 e0, cancel w2 r g1 | →Done cancel leg w0 1 e1, cancel leg w2 1 e0, cancel w2 r g1 | →Done | =
 stop string | →Done end c0 1, complete | →Done cancel leg w2 1 e0, end c0 1, complete | →Done cancel leg w0 1 e1, cancel leg w2 1 e0, end c0 1, complete | →Done cancel leg w2 1 e0, end c0 1, complete | →Done cancel w2 r g1 c0, end c0 1, complete | →Done cancel w2 r g1 c0, end c0 1, complete | →Done end c0 1, complete | =

@@ -66,6 +66,7 @@ RequestFlow FlowIn(State state, uint32_t choices = 1) {
 constexpr std::array kStates = {"Picking", "Attached", "Streaming", "Waiting", "Done"};
 using Apply = std::function<void(RequestFlow&)>;
 const std::pair<std::string, Apply> kEvents[] = {
+    {"leg lapsed", [](RequestFlow& f) { f.News(Error(1, absl::AbortedError("nobody renewed it")), kStart); }},
     {"chosen B", [](RequestFlow& f) { f.WorkerChosen(kB, kStart); }},
     {"no worker soon", [](RequestFlow& f) { f.NoWorker(absl::UnavailableError("none"), 0, true, kStart); }},
     {"no worker", [](RequestFlow& f) { f.NoWorker(absl::UnavailableError("none"), 0, false, kStart); }},
@@ -92,6 +93,7 @@ const std::pair<std::string, Apply> kEvents[] = {
 
 // event | one cell per state
 constexpr const char* kTable = R"(
+leg lapsed | = | →Picking cancel w0 r g1, pick again | →Picking cancel w0 r g1, pick again | = | =
 chosen B       | →Attached attach w1 g1 @10 | = | = | = | =
 no worker soon | →Waiting | = | = | = | =
 no worker      | →Done fail UNAVAILABLE | = | = | = | =
@@ -348,6 +350,23 @@ TEST(RequestFlow, AWorkerThatIsFullIsNotWaitedFor) {
   EXPECT_EQ(Taken(flow), "fail RESOURCE_EXHAUSTED");
 }
 
+TEST(RequestFlow, LegsThatLapsedBecauseTheRouterStoodStillCostNoAttempt) {
+  RequestFlow flow("r", kPrompt, 1, Limits(), kStart);
+  flow.Start();
+  flow.WorkerChosen(kA, kStart);
+  for (uint64_t gen = 1; gen <= 10; ++gen) {  // more often than there are attempts
+    flow.News(Tokens(gen, 0, kPrompt + gen - 1, {5}), kStart);
+    flow.TakeActions();
+    flow.News(Error(gen, absl::AbortedError("nobody renewed it")), kStart);
+    EXPECT_EQ(Taken(flow), StrCat("cancel w0 r g", gen, ", pick again"));
+    EXPECT_TRUE(flow.excluded().empty()) << "the worker is not to blame";
+    flow.WorkerChosen(kA, kStart);
+    EXPECT_EQ(Taken(flow), StrCat("attach w0 g", gen + 1, " @", kPrompt + gen, " c0"));
+  }
+  flow.WorkerLost(kA, absl::UnavailableError("gone"), kStart);
+  EXPECT_EQ(Taken(flow), "cancel w0 r g11, pick again") << "its attempts are all left";
+}
+
 TEST(RequestFlow, DeadlinesOfFirstTokenIdleAndTotal) {
   FlowLimits limits;
   limits.first_token_timeout = Ms(100);
@@ -357,11 +376,13 @@ TEST(RequestFlow, DeadlinesOfFirstTokenIdleAndTotal) {
   flow.Start();
   EXPECT_EQ(Taken(flow, true), "arm +100, pick");
   flow.WorkerChosen(kA, kStart);
-  EXPECT_EQ(Taken(flow, true), "attach w0 g1 @10, arm +60");
+  EXPECT_EQ(Taken(flow, true), "attach w0 g1 @10, arm +100") << "a prompt may take longer than a token";
   flow.News(Tokens(1, 0, kPrompt, {1}), kStart + Ms(50));
-  flow.Timer(kStart + Ms(60));
-  EXPECT_EQ(Taken(flow, true), "emit c0 1, arm +110") << "the idle deadline moved with the token";
+  EXPECT_EQ(Taken(flow, true), "emit c0 1, arm +110") << "from now on silence counts";
+  flow.News(Tokens(1, 0, kPrompt + 1, {1}), kStart + Ms(70));
   flow.Timer(kStart + Ms(110));
+  EXPECT_EQ(Taken(flow, true), "emit c0 1, arm +130") << "the idle deadline moved with the token";
+  flow.Timer(kStart + Ms(130));
   EXPECT_EQ(Taken(flow), "cancel w0 r g1, pick again") << "a silent worker is left";
   flow.WorkerChosen(kB, kStart + Ms(480));
   flow.TakeActions();
@@ -456,10 +477,11 @@ TEST(RequestFlow, RandomEventsKeepEveryInvariant) {
     for (int step = 0; step < 60; ++step) {
       for (const FlowAction& action : flow.TakeActions()) {
         ASSERT_FALSE(over) << "after the end: " << Describe(action);
-        if (const auto* a = std::get_if<AttachTo>(&action)) {
+        const auto* sent = std::get_if<SendTo>(&action);
+        if (const auto* a = sent != nullptr ? std::get_if<AttachLeg>(&sent->order) : nullptr) {
           ASSERT_GT(a->attach_gen, last_gen);
           last_gen = a->attach_gen;
-          attached[a->attach_gen] = {a->worker, a->only_choice};
+          attached[a->attach_gen] = {sent->worker, a->choices.empty() ? std::nullopt : std::optional(a->choices[0])};
         } else if (const auto* e = std::get_if<EmitTokens>(&action)) {
           ASSERT_FALSE(ended[e->index]);
           for (int32_t id : e->token_ids)

@@ -10,18 +10,9 @@
 #include <vector>
 
 #include "common/clock.h"
-#include "router/generation.h"
+#include "router/leg_order.h"
 
 namespace baton::router {
-
-/// How often everything is renewed, and how long a worker keeps what is not: memory is back within 5 s.
-inline constexpr Duration kRenewEvery = std::chrono::seconds(1);
-inline constexpr uint32_t kLegCreditMs = 4000;
-
-struct LegRenewal {
-  LegKey key;
-  uint64_t attach_gen = 0;  ///< 0: a ticket that is not attached, or a prefill leg
-};
 
 class LiveLegs {
  public:

@@ -1,0 +1,286 @@
+#include "router/fleet/grpc_wire.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <mutex>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "common/str_cat.h"
+#include "proto/worker.grpc.pb.h"
+#include "router/fleet/grpc_calls.h"
+#include "router/fleet/relay_call.h"
+#include "router/fleet/relay_codec.h"
+#include "router/fleet/watch_call.h"
+
+namespace baton::router {
+namespace {
+
+// The answer stream of one Prefill leg. Deletes itself when the call is over.
+class PrefillReactor final : public grpc::ClientReadReactor<v1::PrefillReply> {
+ public:
+  PrefillReactor(v1::Worker::Stub& stub, v1::PrefillRequest request, std::function<void(LegAnswer)> on_answer,
+                 std::shared_ptr<grpc::ClientContext> context, std::function<void()> over)
+      : request_(std::move(request)),
+        on_answer_(std::move(on_answer)),
+        context_(std::move(context)),
+        over_(std::move(over)) {
+    stub.async()->Prefill(context_.get(), &request_, this);
+    StartRead(&reply_);
+    StartCall();
+  }
+  void OnReadDone(bool ok) override {
+    if (!ok) return;
+    if (!reply_.prompt_logprobs().empty()) on_answer_(PrefillPiece{std::move(*reply_.mutable_prompt_logprobs())});
+    if (reply_.last()) result_ = DecodePrefill(reply_);
+    StartRead(&reply_);
+  }
+  void OnDone(const grpc::Status& status) override {
+    if (!status.ok()) result_ = PrefillResult{FromGrpc(status)};
+    if (!result_) result_ = PrefillResult{absl::InternalError("the prefill leg ended without a result")};
+    on_answer_(*std::move(result_));
+    const auto over = std::move(over_);
+    delete this;
+    over();
+  }
+
+ private:
+  v1::PrefillRequest request_;
+  v1::PrefillReply reply_;
+  std::optional<PrefillResult> result_;
+  std::function<void(LegAnswer)> on_answer_;
+  std::shared_ptr<grpc::ClientContext> context_;
+  std::function<void()> over_;
+};
+
+absl::Status Closed() { return absl::UnavailableError("the connection to the worker is closed"); }
+
+grpc::ChannelArguments ChannelArgs(const GrpcWire::Options& options) {
+  grpc::ChannelArguments args;
+  args.SetMaxReceiveMessageSize(-1);
+  args.SetMaxSendMessageSize(-1);
+  args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 100);
+  args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, options.backoff_max_ms);
+  args.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 20000);
+  args.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10000);
+  args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  return args;
+}
+
+}  // namespace
+
+struct GrpcWire::Inner : std::enable_shared_from_this<Inner> {
+  explicit Inner(Options o)
+      : options(std::move(o)),
+        channel(grpc::CreateCustomChannel(options.address, grpc::InsecureChannelCredentials(), ChannelArgs(options))),
+        stub(v1::Worker::NewStub(channel)) {}
+  const Options options;
+  const std::shared_ptr<grpc::Channel> channel;
+  const std::unique_ptr<v1::Worker::Stub> stub;
+  const std::shared_ptr<CallCount> calls = std::make_shared<CallCount>();
+  std::mutex mutex;  // guards what follows
+  bool stopping = false;
+  uint64_t session = 0;
+  std::shared_ptr<grpc::ClientContext> handshake, watch, relay;
+  std::shared_ptr<RelayCall> orders;                    ///< of the session
+  std::set<std::shared_ptr<grpc::ClientContext>> legs;  ///< of the session
+
+  std::string SessionName(uint64_t number) const { return StrCat(options.router_id, "/", number); }
+
+  /// The context of a new leg; null when `wanted` is not the session any more. Pair with EndLeg.
+  std::shared_ptr<grpc::ClientContext> BeginLeg(uint64_t wanted) {
+    std::lock_guard lock(mutex);
+    if (stopping || wanted != session || session == 0) return nullptr;
+    calls->Add();
+    return *legs.insert(std::make_shared<grpc::ClientContext>()).first;
+  }
+  void EndLeg(const std::shared_ptr<grpc::ClientContext>& context) {
+    {
+      std::lock_guard lock(mutex);
+      legs.erase(context);
+    }
+    calls->Done();
+  }
+  std::shared_ptr<RelayCall> OrdersOf(uint64_t wanted) {
+    std::lock_guard lock(mutex);
+    return wanted == session ? orders : nullptr;
+  }
+
+  absl::Status Reserve(uint64_t of, const Generation& generation, const ReserveLeg& leg,
+                       std::function<void(LegAnswer)> on_answer);
+  absl::Status Prefill(uint64_t of, const Generation& generation, const PrefillLeg& leg,
+                       std::function<void(LegAnswer)> on_answer);
+  absl::Status Cancel(uint64_t of, const CancelLeg& leg);
+};
+
+absl::Status GrpcWire::Inner::Reserve(uint64_t of, const Generation& generation, const ReserveLeg& leg,
+                                      std::function<void(LegAnswer)> on_answer) {
+  const auto context = BeginLeg(of);
+  if (!context) return Closed();
+  struct Call {
+    v1::ReserveRequest request;
+    v1::ReserveReply reply;
+  };
+  auto call = std::make_shared<Call>();
+  call->request = EncodeReserve(generation, leg);
+  call->request.set_router_session(SessionName(of));
+  stub->async()->Reserve(context.get(), &call->request, &call->reply,
+                         [call, context, inner = shared_from_this(), done = std::move(on_answer)](grpc::Status status) {
+                           done(status.ok() ? DecodeReserve(call->reply) : ReserveResult{FromGrpc(status)});
+                           inner->EndLeg(context);
+                         });
+  return absl::OkStatus();
+}
+
+absl::Status GrpcWire::Inner::Prefill(uint64_t of, const Generation& generation, const PrefillLeg& leg,
+                                      std::function<void(LegAnswer)> on_answer) {
+  const auto context = BeginLeg(of);
+  if (!context) return Closed();
+  new PrefillReactor(*stub, EncodePrefill(generation, leg), std::move(on_answer), context,
+                     [inner = shared_from_this(), context] { inner->EndLeg(context); });  // deletes itself in OnDone
+  return absl::OkStatus();
+}
+
+absl::Status GrpcWire::Inner::Cancel(uint64_t of, const CancelLeg& leg) {
+  const auto context = BeginLeg(of);
+  if (!context) return absl::OkStatus();  // the worker noticed by the loss of the connection
+  struct Call {
+    v1::CancelRequest request;
+    v1::CancelReply reply;
+  };
+  auto call = std::make_shared<Call>();
+  call->request = EncodeCancel(leg);
+  stub->async()->Cancel(context.get(), &call->request, &call->reply,
+                        [call, context, inner = shared_from_this()](grpc::Status) { inner->EndLeg(context); });
+  return absl::OkStatus();
+}
+
+GrpcWire::GrpcWire(Options options) : inner_(std::make_shared<Inner>(std::move(options))) {}
+GrpcWire::~GrpcWire() { Shutdown(); }
+
+void GrpcWire::Handshake(const std::string& hash_key, Duration timeout, std::function<void(HandshakeAnswer)> done) {
+  struct Call {
+    v1::HandshakeRequest request;
+    v1::HandshakeReply reply;
+    std::shared_ptr<grpc::ClientContext> context = std::make_shared<grpc::ClientContext>();
+  };
+  auto call = std::make_shared<Call>();
+  call->request.mutable_protocol()->set_min(kProtocolMin);
+  call->request.mutable_protocol()->set_max(kProtocolMax);
+  call->request.set_router_id(inner_->options.router_id);
+  call->request.set_router_version(inner_->options.router_version);
+  call->request.set_hash_key(hash_key);
+  call->context->set_deadline(std::chrono::system_clock::now() +
+                              std::chrono::duration_cast<std::chrono::milliseconds>(timeout));
+  {
+    std::lock_guard lock(inner_->mutex);
+    if (inner_->stopping) return;
+    inner_->handshake = call->context;
+    inner_->calls->Add();
+  }
+  inner_->stub->async()->Handshake(call->context.get(), &call->request, &call->reply,
+                                   [call, done = std::move(done), calls = inner_->calls](grpc::Status status) {
+                                     HandshakeAnswer answer;
+                                     answer.status = FromGrpc(status);
+                                     answer.loading = call->reply.has_loading();
+                                     answer.phase = call->reply.loading().phase();
+                                     answer.progress = call->reply.loading().progress();
+                                     answer.protocol_min = call->reply.protocol().min();
+                                     answer.protocol_max = call->reply.protocol().max();
+                                     answer.facts = DecodeFacts(call->reply);
+                                     done(std::move(answer));
+                                     calls->Done();
+                                   });
+}
+
+void GrpcWire::OpenRelay(uint64_t session, RelayHandlers handlers) {
+  auto context = std::make_shared<grpc::ClientContext>();
+  {
+    std::lock_guard lock(inner_->mutex);
+    if (inner_->stopping) return;
+    inner_->session = session;
+    inner_->relay = context;
+    context->AddMetadata("baton-session", inner_->SessionName(session));
+    inner_->calls->Add();
+  }
+  auto orders = OpenRelayCall(inner_->channel, context, std::move(handlers), inner_->calls);
+  std::lock_guard lock(inner_->mutex);
+  if (inner_->session == session) inner_->orders = std::move(orders);
+}
+
+void GrpcWire::OpenWatch(WatchHandlers handlers) {
+  auto context = std::make_shared<grpc::ClientContext>();
+  {
+    std::lock_guard lock(inner_->mutex);
+    if (inner_->stopping) return;
+    if (inner_->watch) inner_->watch->TryCancel();
+    inner_->watch = context;
+    inner_->calls->Add();
+  }
+  OpenWatchCall(inner_->channel, std::move(context), inner_->options.router_id, inner_->options.load_interval_ms,
+                std::move(handlers), inner_->calls);
+}
+
+void GrpcWire::CloseSession() {
+  std::lock_guard lock(inner_->mutex);
+  if (inner_->watch) inner_->watch->TryCancel();
+  if (inner_->relay) inner_->relay->TryCancel();
+  inner_->watch.reset();
+  inner_->relay.reset();
+  for (const auto& leg : inner_->legs) leg->TryCancel();
+  inner_->orders.reset();
+  inner_->session = 0;
+}
+
+absl::Status GrpcWire::Send(uint64_t session, const Generation& generation, const LegOrder& order,
+                            std::function<void(LegAnswer)> on_answer) {
+  struct Sender {
+    Inner& inner;
+    const uint64_t session;
+    const Generation& generation;
+    std::function<void(LegAnswer)> on_answer;
+    absl::Status operator()(const ReserveLeg& leg) {
+      return inner.Reserve(session, generation, leg, std::move(on_answer));
+    }
+    absl::Status operator()(const PrefillLeg& leg) {
+      return inner.Prefill(session, generation, leg, std::move(on_answer));
+    }
+    absl::Status operator()(const CancelLeg& leg) { return inner.Cancel(session, leg); }
+    absl::Status operator()(const AttachLeg& leg) {
+      const auto orders = inner.OrdersOf(session);
+      return orders ? orders->Attach(generation, leg, inner.options.max_pending_attaches) : Closed();
+    }
+    absl::Status operator()(const CancelAttached& cancel) {
+      if (const auto orders = inner.OrdersOf(session)) orders->Cancel(cancel);
+      return absl::OkStatus();
+    }
+    absl::Status operator()(const GiveCredit& credit) {
+      if (const auto orders = inner.OrdersOf(session)) orders->Credit(credit);
+      return absl::OkStatus();
+    }
+  };
+  return std::visit(Sender{*inner_, session, generation, std::move(on_answer)}, order);
+}
+
+void GrpcWire::Renew(uint64_t session, const std::vector<LegRenewal>& legs) {
+  if (const auto orders = inner_->OrdersOf(session)) orders->Renew(legs);
+}
+
+void GrpcWire::Meet(uint64_t session, const std::string& landing_address) {
+  if (const auto orders = inner_->OrdersOf(session)) orders->Meet(landing_address);
+}
+
+void GrpcWire::Shutdown() {
+  {
+    std::lock_guard lock(inner_->mutex);
+    inner_->stopping = true;
+    if (inner_->handshake) inner_->handshake->TryCancel();
+  }
+  CloseSession();
+  inner_->calls->WaitZero();
+}
+
+}  // namespace baton::router

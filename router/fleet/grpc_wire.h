@@ -1,0 +1,37 @@
+// GrpcWire: a WorkerWire over one gRPC connection. Hides gRPC and protobuf from its users.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "router/fleet/worker_wire.h"
+
+namespace baton::router {
+
+class GrpcWire final : public WorkerWire {
+ public:
+  struct Options {
+    std::string address, router_id, router_version;
+    int32_t backoff_max_ms = 2000;
+    uint32_t load_interval_ms = 100;
+    size_t max_pending_attaches = 1024;  ///< relay orders waiting to be written; more is ResourceExhausted
+  };
+  explicit GrpcWire(Options options);
+  ~GrpcWire() override;
+
+  void Handshake(const std::string& hash_key, Duration timeout, std::function<void(HandshakeAnswer)> done) override;
+  void OpenRelay(uint64_t session, RelayHandlers handlers) override;
+  void OpenWatch(WatchHandlers handlers) override;
+  void CloseSession() override;
+  absl::Status Send(uint64_t session, const Generation& generation, const LegOrder& order,
+                    std::function<void(LegAnswer)> on_answer) override;
+  void Renew(uint64_t session, const std::vector<LegRenewal>& legs) override;
+  void Meet(uint64_t session, const std::string& landing_address) override;
+  void Shutdown() override;
+
+ private:
+  struct Inner;
+  std::shared_ptr<Inner> inner_;
+};
+
+}  // namespace baton::router

@@ -1,0 +1,100 @@
+#include "router/fleet/watch_call.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <cstring>
+#include <utility>
+
+#include "proto/worker.grpc.pb.h"
+#include "router/fleet/relay_codec.h"
+
+namespace baton::router {
+namespace {
+
+std::vector<uint64_t> Keys(const std::string& hashes) {
+  std::vector<uint64_t> keys(hashes.size() / 16);
+  for (size_t i = 0; i < keys.size(); ++i) std::memcpy(&keys[i], hashes.data() + 16 * i, 8);
+  return keys;
+}
+
+WatchEvent DecodeEvent(const v1::WorkerEvent& in) {
+  WatchEvent out;
+  out.incarnation = in.incarnation();
+  out.sequence_number = in.sequence_number();
+  switch (in.event_case()) {
+    case v1::WorkerEvent::kSnapshot:
+      out.kind = WatchEvent::Kind::kSnapshot;
+      out.keys = Keys(in.snapshot().hashes());
+      out.snapshot_last = in.snapshot().last();
+      break;
+    case v1::WorkerEvent::kStored:
+      out.kind = WatchEvent::Kind::kStored;
+      out.keys = Keys(in.stored().hashes());
+      out.digest = in.stored().digest();
+      break;
+    case v1::WorkerEvent::kRemoved:
+      out.kind = WatchEvent::Kind::kRemoved;
+      out.keys = Keys(in.removed().hashes());
+      out.digest = in.removed().digest();
+      break;
+    case v1::WorkerEvent::kState:
+      out.kind = WatchEvent::Kind::kState;
+      out.state = in.state().state() == v1::WorkerState::STATE_DRAINING  ? LinkState::kDraining
+                  : in.state().state() == v1::WorkerState::STATE_LOADING ? LinkState::kLoading
+                                                                         : LinkState::kReady;
+      out.detail = in.state().detail();
+      break;
+    default: out.kind = WatchEvent::Kind::kLoad; out.load = DecodeLoad(in.load());
+  }
+  return out;
+}
+
+// The Watch stream of one session. Deletes itself when the call is over.
+class WatchReactor final : public grpc::ClientReadReactor<v1::WorkerEvent> {
+ public:
+  WatchReactor(const std::shared_ptr<grpc::ChannelInterface>& channel, const v1::WatchRequest& request,
+               WorkerWire::WatchHandlers handlers, std::shared_ptr<grpc::ClientContext> context,
+               std::shared_ptr<CallCount> calls)
+      : stub_(v1::Worker::NewStub(channel)),
+        request_(request),
+        handlers_(std::move(handlers)),
+        context_(std::move(context)),
+        calls_(std::move(calls)) {
+    stub_->async()->Watch(context_.get(), &request_, this);
+    AddHold();  // the next read starts from another thread; the hold ends with the last read
+    StartRead(&event_);
+    StartCall();
+  }
+  void OnReadDone(bool ok) override {
+    if (!ok) return RemoveHold();
+    handlers_.on_event(DecodeEvent(event_), [this] { StartRead(&event_); });
+  }
+  void OnDone(const grpc::Status& status) override {
+    handlers_.on_closed(FromGrpc(status));
+    auto calls = calls_;
+    delete this;
+    calls->Done();
+  }
+
+ private:
+  const std::unique_ptr<v1::Worker::Stub> stub_;
+  v1::WatchRequest request_;
+  v1::WorkerEvent event_;
+  WorkerWire::WatchHandlers handlers_;
+  std::shared_ptr<grpc::ClientContext> context_;
+  std::shared_ptr<CallCount> calls_;
+};
+
+}  // namespace
+
+void OpenWatchCall(const std::shared_ptr<grpc::ChannelInterface>& channel, std::shared_ptr<grpc::ClientContext> context,
+                   const std::string& router_id, uint32_t load_interval_ms, WorkerWire::WatchHandlers handlers,
+                   std::shared_ptr<CallCount> calls) {
+  v1::WatchRequest request;
+  request.set_router_id(router_id);
+  request.set_load_interval_ms(load_interval_ms);
+  new WatchReactor(channel, request, std::move(handlers), std::move(context),
+                   std::move(calls));  // deletes itself in OnDone
+}
+
+}  // namespace baton::router

@@ -1,0 +1,22 @@
+// A Watch stream of a gRPC wire: the worker's events, one at a time.
+#pragma once
+
+#include <memory>
+
+#include "router/fleet/grpc_calls.h"
+#include "router/fleet/worker_wire.h"
+
+namespace grpc {
+class ChannelInterface;
+class ClientContext;
+}  // namespace grpc
+
+namespace baton::router {
+
+/// Opens the stream on `context`, which ends it by TryCancel. `calls` counts it until handlers.on_closed has returned;
+/// the caller has added it there.
+void OpenWatchCall(const std::shared_ptr<grpc::ChannelInterface>& channel, std::shared_ptr<grpc::ClientContext> context,
+                   const std::string& router_id, uint32_t load_interval_ms, WorkerWire::WatchHandlers handlers,
+                   std::shared_ptr<CallCount> calls);
+
+}  // namespace baton::router
