@@ -21,6 +21,8 @@ class OwnTime {
   static constexpr Duration kMostPerTick = std::chrono::milliseconds(300);
 
   explicit OwnTime(TimePoint now) : last_(now), own_(now) {}
+  /// Counts from its first tick on, from zero.
+  OwnTime() : last_(TimePoint::max()) {}
   /// Returns what was counted: the time since the tick before, at most kMostPerTick.
   Duration Tick(TimePoint now) {
     const Duration counted = std::clamp(now - last_, Duration::zero(), kMostPerTick);
@@ -32,7 +34,7 @@ class OwnTime {
 
  private:
   TimePoint last_;  ///< of the plain clock
-  TimePoint own_;
+  TimePoint own_{};
 };
 
 }  // namespace baton

@@ -11,6 +11,7 @@
 
 #include "common/clock.h"
 #include "common/kv_digest.h"
+#include "common/own_time.h"
 #include "decode_worker/handoff/handoff.h"
 #include "decode_worker/landing_port.h"
 #include "kvtransfer/lane_codec.h"
@@ -95,12 +96,12 @@ class TicketDesk final : public worker::TicketHost, private decode::TicketBlocks
     std::map<uint32_t, Bound> bound;                                ///< by epoch
     std::optional<worker::TicketAttach> attach;                     ///< waits for its KV
     std::optional<engine::RequestKey> request;
-    TimePoint attached{};  ///< when `attach` came
+    TimePoint attached{};  ///< when `attach` came, in own time
   };
   struct Writer {
     LaneHello hello;
     std::string why_not;  ///< what must match and does not
-    TimePoint heard{};    ///< its last message
+    TimePoint heard{};    ///< its last message, in own time
   };
 
   int32_t Pin(TicketId ticket, const decode::Reserve& event) override;
@@ -110,6 +111,7 @@ class TicketDesk final : public worker::TicketHost, private decode::TicketBlocks
 
   void Open(WriterId writer, const OpenLane& message);
   void GiveUpSilentWriters();
+  TimePoint Listened() const;
   absl::StatusOr<std::shared_ptr<const TransferPlan>> PlanFor(Ticket& ticket, uint32_t epoch, const KvSide& source);
   absl::Status Take(worker::TicketAttach attach);
   absl::Status StartComputing(worker::TicketAttach attach, worker::TicketStart* how);
@@ -125,6 +127,7 @@ class TicketDesk final : public worker::TicketHost, private decode::TicketBlocks
   void Do(const decode::CutWriter& action);
 
   const DeskFacts facts_;
+  OwnTime own_;
   LandingPort& landing_;
   worker::TransferLoop& thread_;
   const Clock& clock_;

@@ -86,16 +86,17 @@ SelfTest::SelfTest(Transport& transport, PeerNumber peer, const Clock& clock, Se
     : transport_(transport), peer_(peer), clock_(clock), send_(std::move(send)), done_(std::move(done)) {}
 
 void SelfTest::Start() {
-  started_ = heard_ = asked_ = ticked_ = clock_.Now();
+  started_ = asked_ = clock_.Now();
+  own_ = OwnTime(started_);
+  heard_ = own_.Now();
   send_(peer_, {.step = SelfTestMessage::Step::kAsk});
 }
 
 void SelfTest::Tick() {
   const TimePoint now = clock_.Now();
-  const Duration since_tick = now - std::exchange(ticked_, now);
-  if (since_tick > kAskAgain) heard_ += since_tick;  // it was we who stood still
-  if (now - heard_ > kSilence) {
-    return Finish(absl::DeadlineExceededError(StrCat("no answer in the self-test for ", Seconds(now - heard_), " s")));
+  own_.Tick(now);
+  if (const Duration silent = own_.Now() - heard_; silent > kSilence) {
+    return Finish(absl::DeadlineExceededError(StrCat("no answer in the self-test for ", Seconds(silent), " s")));
   }
   if (granted_ || now - asked_ < kAskAgain) return;
   asked_ = now;
@@ -111,11 +112,12 @@ void SelfTest::OnMessage(const SelfTestMessage& message) {
     slot_ = message.slot;
     receiver_ = message.text;
     bytes_.resize(std::min(message.bytes, kMostBytes));
-    started_ = heard_ = clock_.Now();
+    started_ = clock_.Now();
+    heard_ = own_.Now();
     BeginRound();
   } else if (message.step == Step::kSeen && granted_ && message.slot == slot_) {
     ++slot_.turn;
-    heard_ = clock_.Now();
+    heard_ = own_.Now();
     EndRound(message.ok);
   }
 }
@@ -131,8 +133,8 @@ void SelfTest::BeginRound() {
   transport_.Flush(peer_, [self = shared_from_this(), slot = slot_](const absl::Status& status) {
     if (!status.ok()) return self->Finish(status);
     if (self->done_ == nullptr || !self->granted_ || self->slot_ != slot) return;
-    self->heard_ = self->clock_.Now();
-    self->round_took_ = self->heard_ - self->round_began_;
+    self->heard_ = self->own_.Now();
+    self->round_took_ = self->clock_.Now() - self->round_began_;
     self->send_(
         self->peer_,
         {.step = SelfTestMessage::Step::kFull, .slot = self->slot_, .bytes = self->bytes_.size(), .seed = self->seed_});
@@ -144,7 +146,8 @@ void SelfTest::OnWriteFailed(SlotTurn slot, const absl::Status& status) {
   if (done_ == nullptr || !granted_ || slot_ != slot) return;  // of a round that is over
   if (++failures_ > kMostFailures) return Finish(status);
   granted_ = false;
-  asked_ = heard_ = clock_.Now();
+  asked_ = clock_.Now();
+  heard_ = own_.Now();
   send_(peer_, {.step = SelfTestMessage::Step::kAsk});
 }
 

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "common/clock.h"
+#include "common/own_time.h"
 #include "kvtransfer/transport.h"
 
 namespace baton {
@@ -101,7 +102,9 @@ class SelfTest : public std::enable_shared_from_this<SelfTest> {
   std::string receiver_;
   std::vector<std::byte> bytes_;
   uint64_t seed_ = 0;
-  TimePoint started_{}, heard_{}, asked_{}, ticked_{}, round_began_{};
+  OwnTime own_;
+  TimePoint heard_{};  ///< in own time
+  TimePoint started_{}, asked_{}, round_began_{};
   Duration round_took_{};
   bool granted_ = false;
   int rounds_ = 0, failures_ = 0;

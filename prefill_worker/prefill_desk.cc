@@ -82,13 +82,16 @@ void PrefillDesk::Begin(JobOrder order, std::shared_ptr<JobEvents> events) {
 
 void PrefillDesk::Renew(const prefill::JobKey& key) {
   Job* job = Find(key);
-  if (job != nullptr && job->order.credit > Duration::zero()) job->credit_until = clock_.Now() + job->order.credit;
+  if (job != nullptr && job->order.credit > Duration::zero()) job->credit_until = Listened() + job->order.credit;
 }
+
+/// The time that a router's silence is judged by.
+TimePoint PrefillDesk::Listened() const { return PlantedBug("renewal after clock") ? clock_.Now() : own_.Now(); }
 
 void PrefillDesk::EndLapsed() {
   std::vector<prefill::JobKey> lapsed;
   for (const auto& [key, job] : jobs_) {
-    if (!job.answered && clock_.Now() >= job.credit_until) lapsed.push_back(key);
+    if (!job.answered && Listened() >= job.credit_until) lapsed.push_back(key);
   }
   for (const prefill::JobKey& key : lapsed) Cancel(key);
 }
@@ -216,6 +219,7 @@ void PrefillDesk::OnCallerGone(const prefill::JobKey& key) {
 }
 
 void PrefillDesk::Tick() {
+  own_.Tick(clock_.Now());
   EndLapsed();
   Handle(prefill::Tick{});
   std::vector<prefill::JobKey> keys;

@@ -12,6 +12,7 @@
 
 #include "common/clock.h"
 #include "common/expiry_line.h"
+#include "common/own_time.h"
 #include "engine/step/scheduler.h"
 #include "prefill_worker/handoff/push.h"
 #include "prefill_worker/sender_port.h"
@@ -99,7 +100,7 @@ class PrefillDesk {
     std::shared_ptr<const TransferPlan> plan;
     prefill::PeerId peer = 0;
     TimePoint expires{};
-    TimePoint credit_until = TimePoint::max();  ///< until it is answered: what is then left, decode ends
+    TimePoint credit_until = TimePoint::max();  ///< own time; until it is answered: what is then left, decode ends
     bool pushing = false;                       ///< the core knows it
     bool answered = false;
     bool computing = true;
@@ -119,6 +120,7 @@ class PrefillDesk {
   void Answer(Job& job, const absl::Status& status, bool no_room);
   void EraseIfOver(const prefill::JobKey& key);
   void EndLapsed();
+  TimePoint Listened() const;
   void Join(Job& job, std::shared_ptr<JobEvents> events);
   void KeepSource(Job& job);
   Job* Find(const prefill::JobKey& key);
@@ -154,6 +156,7 @@ class PrefillDesk {
   prefill::PeerId next_peer_ = 1;
   engine::RequestKey next_key_ = kFirstKey;
   bool draining_ = false;
+  OwnTime own_;
   prefill::Push core_;
 };
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/log.h"
+#include "common/planted_bug.h"
 #include "common/status.h"
 
 namespace baton::worker {
@@ -99,7 +100,7 @@ absl::Status RelayBook::Begin(const std::shared_ptr<RelaySink>& sink, const v1::
   live.ticket = !attach.ticket().empty();
   if (!live.ticket && attach.credit_ms() > 0) {
     live.renewed_for = std::chrono::milliseconds(attach.credit_ms());
-    live.ends = now + live.renewed_for;
+    live.ends = Listened(now) + live.renewed_for;
   }
   if (!live.ticket) {
     BATON_RETURN_IF_ERROR(scheduler.AddRequest(std::move(request), now));
@@ -196,13 +197,17 @@ void RelayBook::OnRenewal(const v1::Renewal& renewal, TimePoint now) {
   if (found == by_request_.end()) return;
   Live& live = by_key_.at(found->second);
   if (live.renewed_for > Duration::zero() && live.attach_gen == renewal.attach_gen())
-    live.ends = now + live.renewed_for;
+    live.ends = Listened(now) + live.renewed_for;
 }
 
+/// The time that a router's silence is judged by.
+TimePoint RelayBook::Listened(TimePoint now) const { return PlantedBug("renewal after clock") ? now : own_.Now(); }
+
 void RelayBook::Tick(engine::Scheduler& scheduler, TimePoint now) {
+  own_.Tick(now);
   std::vector<engine::RequestKey> lapsed;
   for (const auto& [key, live] : by_key_) {
-    if (now >= live.ends) lapsed.push_back(key);
+    if (Listened(now) >= live.ends) lapsed.push_back(key);
   }
   for (engine::RequestKey key : lapsed) {
     scheduler.Cancel(key, now);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "common/own_time.h"
 #include "engine/step/scheduler.h"
 #include "worker/codec.h"
 #include "worker/ticket_host.h"
@@ -25,7 +26,8 @@ class RelayBook {
                  TimePoint now);
   /// The stream ended: everything it attached is cancelled.
   void OnStreamEnd(const RelaySink* sink, engine::Scheduler& scheduler, TimePoint now);
-  /// Ends what no router has renewed (proto Renewal). A ticket's legs end with the ticket.
+  /// Ends what no router has renewed (proto Renewal), in own time: every ~100 ms, behind the messages that have come. A
+  /// ticket's legs end with the ticket.
   void Tick(engine::Scheduler& scheduler, TimePoint now);
   /// News of the engine, to one RelayDown per stream. News of fenced or lost requests is dropped.
   void OnOutputs(std::vector<engine::SequenceOutput> outputs, uint64_t step);
@@ -54,12 +56,12 @@ class RelayBook {
     bool accepted = false;     ///< the Accepted entry was sent
     bool ticket = false;       ///< it is the ticket host's as well
     bool handed_over = false;
-    std::vector<uint32_t> cancelled;  ///< choices, before the request was started
-    int32_t choices = 0;              ///< asked for
-    int32_t skip_below = 0;           ///< tokens before this position are the router's already
-    Duration renewed_for{};           ///< how long it lives without a renewal; 0: for ever
-    TimePoint ends = TimePoint::max();
-    TimePoint attached{}, started{};  ///< of a ticket: the Attach came, its sequence was started
+    std::vector<uint32_t> cancelled;    ///< choices, before the request was started
+    int32_t choices = 0;                ///< asked for
+    int32_t skip_below = 0;             ///< tokens before this position are the router's already
+    Duration renewed_for{};             ///< how long it lives without a renewal; 0: for ever
+    TimePoint ends = TimePoint::max();  ///< in own time
+    TimePoint attached{}, started{};    ///< of a ticket: the Attach came, its sequence was started
   };
   using Outbox = absl::flat_hash_map<std::shared_ptr<RelaySink>, v1::RelayDown>;
 
@@ -67,6 +69,7 @@ class RelayBook {
                 TimePoint now);
   void OnCredit(const v1::Credit& credit, engine::Scheduler& scheduler, TimePoint now);
   void OnRenewal(const v1::Renewal& renewal, TimePoint now);
+  TimePoint Listened(TimePoint now) const;
   void OnCancel(const v1::RelayCancel& cancel, engine::Scheduler& scheduler, TimePoint now);
   absl::Status Begin(const std::shared_ptr<RelaySink>& sink, const v1::Attach& attach,
                      std::optional<engine::RequestKey> replaces, engine::Scheduler& scheduler, TimePoint now);
@@ -82,6 +85,7 @@ class RelayBook {
   const AttachLimits limits_;
   TicketHost* const tickets_;
   bool draining_ = false;
+  OwnTime own_;
   engine::RequestKey next_key_ = 1;
   absl::flat_hash_map<engine::RequestKey, Live> by_key_;
   absl::flat_hash_map<std::string, engine::RequestKey> by_request_;

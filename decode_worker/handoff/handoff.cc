@@ -113,7 +113,7 @@ void Handoff::Start(Ticket& ticket, const Attach& attach, bool recompute) {
   if (!recompute) {
     Epoch& epoch = ticket.epochs.at(ticket.epoch);
     epoch.holds_blocks = false;
-    epoch.fence_by = now_ + options_.cut_after;
+    epoch.fence_by = Listened() + options_.cut_after;
   }
   ticket.state = TicketState::kAttached;
   ticket.parked.reset();
@@ -147,7 +147,7 @@ void Handoff::On(const Credit& event) {
 }
 
 void Handoff::Renew(Ticket& ticket) const {
-  if (ticket.credit > Duration::zero()) ticket.credit_until = now_ + ticket.credit;
+  if (ticket.credit > Duration::zero()) ticket.credit_until = Listened() + ticket.credit;
 }
 
 void Handoff::On(const Cancel& event) {
@@ -188,11 +188,12 @@ void Handoff::On(const ShedUnbound&) {
 }
 
 void Handoff::On(const Tick&) {
+  own_.Tick(now_);
   old_tombstones_.PopDue(now_, [this](const TicketKey& key) {
     const auto found = tombstones_.find(key);
     if (found != tombstones_.end() && found->second <= now_) tombstones_.erase(found);
   });
-  line_.Tick(now_);
+  line_.Tick(Listened());
   for (auto it = open_.begin(); it != open_.end();) {
     Ticket& ticket = tickets_.at(*it);
     ++it;
@@ -207,7 +208,7 @@ void Handoff::On(const Tick&) {
 }
 
 void Handoff::TickTicket(Ticket& ticket) {
-  if (now_ >= ticket.credit_until && !PlantedBug("credit never expires"))
+  if (Listened() >= ticket.credit_until && !PlantedBug("credit never expires"))
     Close(ticket, "no router has renewed its credit");
   switch (ticket.state) {
     case TicketState::kReserved:
@@ -226,7 +227,7 @@ void Handoff::TickTicket(Ticket& ticket) {
     case TicketState::kGone: break;
   }
   for (const auto& [number, epoch] : ticket.epochs) {
-    if (now_ < epoch.fence_by) continue;
+    if (Listened() < epoch.fence_by) continue;
     for (const Lane& lane : epoch.lanes) {
       if (lane.state != LaneState::kFenced && lane.fence == FenceKind::kForcedClose) Cut(lane.writer);
     }
@@ -243,7 +244,7 @@ void Handoff::Close(Ticket& ticket, const std::string& reason, Why why) {
   }
   if (std::exchange(ticket.pinned, false)) blocks_.Unpin(ticket.id);
   if (why == Why::kAskedAgain) {
-    line_.LeaveForNow(ticket.id, ticket.key.request_id, now_);
+    line_.LeaveForNow(ticket.id, ticket.key.request_id, Listened());
   } else {
     line_.Leave(ticket.id, ticket.key.request_id);
   }

@@ -3,6 +3,8 @@
 //
 // Promises: blocks become readable only after every segment of the current epoch was verified; a landing slot gets a
 // new owner only after its writer was fenced, and a timeout is never a fence; everything a ticket holds comes back.
+// Others' silence (a router that renews nothing, a writer that does not close, an Open that is not repeated) is judged
+// in own time, which Ticks move on: handle what has come before each. Own promises (expiry) are kept by the clock.
 // Scheduler thread, as the block pool. Rank 0 keeps the ledger of all ranks' rings.
 #pragma once
 
@@ -12,6 +14,8 @@
 #include <vector>
 
 #include "common/expiry_line.h"
+#include "common/own_time.h"
+#include "common/planted_bug.h"
 #include "decode_worker/handoff/events.h"
 #include "decode_worker/handoff/landing_ring.h"
 #include "decode_worker/handoff/open_line.h"
@@ -91,6 +95,8 @@ class Handoff {
   void AnswerReserve(const Ticket& ticket);
   void Start(Ticket& ticket, const Attach& attach, bool recompute);
   void Renew(Ticket& ticket) const;
+  /// The time that others' silence is judged by.
+  TimePoint Listened() const { return PlantedBug("renewal after clock") ? now_ : own_.Now(); }
   void Recover(Ticket& ticket, const Attach& attach);
   void RefuseAttach(const Attach& attach, std::string reason, bool prefill_again = false);
   enum class Why : uint8_t { kOver, kSequenceEnded, kAskedAgain };
@@ -145,6 +151,7 @@ class Handoff {
   TicketId next_ticket_;
   int64_t reserved_tokens_ = 0;
   HandoffStats counters_;
+  OwnTime own_;
   TimePoint now_{};         ///< during Handle
   Actions* out_ = nullptr;  ///< during Handle
 };

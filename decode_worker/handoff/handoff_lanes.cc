@@ -102,7 +102,7 @@ void Handoff::Advance(Ticket& ticket, const LaneKey& key, const Lane& lane) {
   const bool all = std::all_of(epoch.lanes.begin(), epoch.lanes.end(), [](const Lane& l) { return l.complete(); });
   if (ticket.state != TicketState::kReceiving || !all) return;
   ticket.state = TicketState::kReady;
-  epoch.fence_by = now_ + options_.cut_after;
+  epoch.fence_by = Listened() + options_.cut_after;
   if (ticket.parked) Start(ticket, *std::exchange(ticket.parked, std::nullopt), /*recompute=*/false);
 }
 
@@ -178,7 +178,7 @@ void Handoff::Supersede(Ticket& ticket, uint32_t number, const std::string& reas
   ticket.closed_epoch = std::max(ticket.closed_epoch, number);
   const auto found = ticket.epochs.find(number);
   if (found == ticket.epochs.end() || std::exchange(found->second.superseded, true)) return;
-  found->second.fence_by = now_ + options_.cut_after;
+  found->second.fence_by = Listened() + options_.cut_after;
   for (uint32_t i = 0; i < found->second.lanes.size(); ++i) {
     Lane& lane = found->second.lanes[i];
     const LaneKey key{ticket.id, number, i};

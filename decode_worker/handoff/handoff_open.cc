@@ -79,7 +79,7 @@ void Handoff::BeginEpoch(Ticket& ticket, uint32_t number) {
 
 bool Handoff::Bind(Ticket& ticket, const Opened& event) {
   const uint32_t number = event.message.lane.epoch;
-  if (!line_.Ask(ticket.id, ticket.key.request_id, now_)) return false;
+  if (!line_.Ask(ticket.id, ticket.key.request_id, Listened())) return false;
   if (QuarantinedOfWriter(event.writer) > options_.max_quarantined_slots) return false;
   if (!RingsHaveRoom(event) || !blocks_.Bind(ticket.id, number, ticket.tokens)) return false;
   line_.Leave(ticket.id, ticket.key.request_id);

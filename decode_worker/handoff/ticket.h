@@ -48,7 +48,7 @@ struct Epoch {
   std::vector<Lane> lanes;
   bool holds_blocks = false;
   bool superseded = false;                ///< nothing of it counts any more
-  TimePoint fence_by = TimePoint::max();  ///< writers that did not close their lanes by then are cut off
+  TimePoint fence_by = TimePoint::max();  ///< in own time; writers that leave lanes open till then are cut off
   bool Placing() const {
     for (const Lane& lane : lanes) {
       if (!lane.placing.empty()) return true;
@@ -78,9 +78,9 @@ struct Ticket {
   std::optional<Attach> parked;  ///< an Attach that came before kReady
   uint64_t attach_gen = 0;
   TimePoint expires{};
-  Duration credit{};  ///< 0: it needs none
-  TimePoint credit_until = TimePoint::max();
-  std::string why_closed;  ///< kClosing, kGone
+  Duration credit{};                          ///< 0: it needs none
+  TimePoint credit_until = TimePoint::max();  ///< in own time
+  std::string why_closed;                     ///< kClosing, kGone
 };
 
 }  // namespace baton::decode

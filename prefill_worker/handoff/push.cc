@@ -111,6 +111,7 @@ void Push::On(const PeerLost& event) {
 }
 
 void Push::On(const Tick&) {
+  own_.Tick(now_);
   old_tombstones_.PopDue(now_, [this](const JobKey& key) {
     const auto found = tombstones_.find(key);
     if (found != tombstones_.end() && found->second <= now_) tombstones_.erase(found);
@@ -135,7 +136,7 @@ void Push::CutSilentPeers() {
     const bool waits = std::any_of(open_.begin(), open_.end(), [peer](const auto& entry) {
       return entry.second->peer == peer && !entry.second->Over();
     });
-    const bool cut = waits && now_ - asked.second >= options_.peer_silence;
+    const bool cut = waits && Listened() - asked.second >= options_.peer_silence;
     if (cut) out_->push_back(CutPeer{peer});
     return cut || !waits;
   });

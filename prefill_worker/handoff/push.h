@@ -3,7 +3,8 @@
 //
 // Promises: a slot is written once per grant; decode hears of a slot only when its bytes are there; source blocks stay
 // until every lane was verified and flushed, or stopped and flushed; `Closed` says the truth about the flush; a job has
-// one reply. Unanswered messages are repeated. Scheduler thread of rank 0, for the lanes of all ranks.
+// one reply. Unanswered messages are repeated. A peer's silence is judged in own time, which Ticks move on: handle what
+// has come before each. Scheduler thread of rank 0, for the lanes of all ranks.
 #pragma once
 
 #include <map>
@@ -12,6 +13,8 @@
 #include <vector>
 
 #include "common/expiry_line.h"
+#include "common/own_time.h"
+#include "common/planted_bug.h"
 #include "prefill_worker/handoff/events.h"
 #include "prefill_worker/handoff/push_job.h"
 
@@ -87,20 +90,23 @@ class Push {
   void Repeat(PushJob& job, uint32_t lane);
 
   void Send(const PushJob& job, ToDecode message) {
-    asked_.try_emplace(job.peer, now_);
+    asked_.try_emplace(job.peer, Listened());
     out_->push_back(SendToDecode{job.peer, std::move(message)});
   }
   LaneKey KeyOf(const PushJob& job, uint32_t lane) const { return {job.ticket, job.key.epoch, lane}; }
   PushJob* FindJob(PeerId peer, const LaneKey& lane);
+  /// The time that a peer's silence is judged by.
+  TimePoint Listened() const { return PlantedBug("renewal after clock") ? now_ : own_.Now(); }
 
   const PushOptions options_;
   std::map<JobKey, PushJob> jobs_;
   std::map<std::tuple<PeerId, TicketId, uint32_t>, JobKey> by_ticket_;
-  std::map<PeerId, TimePoint> asked_;       ///< of the first question since a peer was last heard
+  std::map<PeerId, TimePoint> asked_;       ///< of the first question since a peer was last heard; own time
   std::map<JobKey, TimePoint> tombstones_;  ///< cancelled before they were asked for
   std::map<JobKey, PushJob*> open_;         ///< what a Tick looks at: the others are only remembered
   ExpiryLine<JobKey> over_, old_tombstones_;
   PushStats counters_;
+  OwnTime own_;
   TimePoint now_{};                     ///< during Handle
   std::vector<Action>* out_ = nullptr;  ///< during Handle
 };

@@ -127,7 +127,7 @@ void Push::BeginClosing(PushJob& job, uint32_t i) {
   PushLane& lane = job.lanes[i];
   lane.phase = LanePhase::kFlushing;
   lane.ready.clear(), lane.credit.clear(), lane.used.clear();
-  asked_.try_emplace(job.peer, now_);
+  asked_.try_emplace(job.peer, Listened());
   out_->push_back(FlushLane{job.peer, KeyOf(job, i)});
   if (!PlantedBug("Closed before flush")) return;
   lane.flushed = true;

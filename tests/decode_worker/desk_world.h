@@ -2,6 +2,7 @@
 // asked of it. One ticket of 40 prompt tokens, one lane, two segments, two slots granted.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -68,6 +69,7 @@ class DeskWorld {
     desk.Use(h.scheduler());
     policy.desk = &desk;
     Hello(7), Hello(8);
+    desk.Tick();
   }
   ~DeskWorld() { desk.LetGo(); }
 
@@ -137,6 +139,20 @@ class DeskWorld {
   }
   void Done(uint32_t epoch = 1) { desk.OnLane(7, LaneDone{{1, epoch, 0}, 2}); }
   void Closed(bool flushed = true, uint32_t epoch = 1) { desk.OnLane(7, LaneClosed{{1, epoch, 0}, flushed}); }
+
+  // ---- time
+  /// It goes by, and this side listens.
+  void Listen(Duration time) {
+    for (const TimePoint end = h.now + time; h.now < end;) {
+      h.now += std::min<Duration>(OwnTime::kTick, end - h.now);
+      desk.Tick(), book.Tick(h.scheduler(), h.now);
+    }
+  }
+  /// It goes by while this side is stopped.
+  void StandStill(Duration time) {
+    h.now += time;
+    desk.Tick(), book.Tick(h.scheduler(), h.now);
+  }
 
   // ---- the engine
   bool Step() {

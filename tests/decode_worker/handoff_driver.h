@@ -1,6 +1,7 @@
 // Drives one decode::Handoff: two lanes of one segment each to rank 0, by default. Every step checks the invariants.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -38,7 +39,7 @@ inline HandoffOptions SmallOptions() {
 
 class HandoffDriver {
  public:
-  explicit HandoffDriver(HandoffOptions options = SmallOptions()) : core(std::move(options), blocks) {}
+  explicit HandoffDriver(HandoffOptions options = SmallOptions()) : core(std::move(options), blocks) { Do(Tick{}); }
 
   /// Applies the event; what came out of it is in `actions`.
   const std::vector<Action>& Do(const Event& event) {
@@ -47,6 +48,18 @@ class HandoffDriver {
     core.CheckInvariants();
     return actions;
   }
+  /// Time goes by, and this side listens: what all its ticks bring is in `actions`.
+  void Listen(Duration time) {
+    std::vector<Action> all;
+    for (const TimePoint end = now + time; now < end;) {
+      now += std::min<Duration>(OwnTime::kTick, end - now);
+      Do(Tick{});
+      all.insert(all.end(), actions.begin(), actions.end());
+    }
+    actions = std::move(all);
+  }
+  /// Time goes by while this side is stopped.
+  void StandStill(Duration time) { now += time, Do(Tick{}); }
   TicketState state(TicketId ticket = 1) const { return core.Find(ticket)->state; }
 
   // Events of ticket 1 (or another), lane by lane, from writer 7.

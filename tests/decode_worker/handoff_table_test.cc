@@ -82,13 +82,20 @@ const std::vector<std::pair<std::string, Apply>>& Events() {
       {"Finished", [](auto& d) { d.Do(Finished{1}); }},
       {"ShedUnbound", [](auto& d) { d.Do(ShedUnbound{}); }},
       {"Tick", [](auto& d) { d.Do(Tick{}); }},
-      {"Tick, no credit", [](auto& d) { d.now += std::chrono::seconds(6), d.Do(Tick{}); }},
+      {"Tick, no credit", [](auto& d) { d.Listen(std::chrono::seconds(6)); }},
+      {"Stood still 9 s", [](auto& d) { d.StandStill(std::chrono::seconds(9)); }},
+      {"Stood still 59 s", [](auto& d) { d.StandStill(std::chrono::seconds(59)); }},
       {"Tick, expired",
        [](auto& d) {
-         for (int i = 0; i < 3; ++i) d.now += std::chrono::seconds(4), d.Do(Credit{d.Key(1), 5});
-         d.Do(Tick{});
+         std::vector<Action> all;
+         for (int i = 0; i < 3; ++i) {
+           d.Listen(std::chrono::seconds(4));
+           all.insert(all.end(), d.actions.begin(), d.actions.end());
+           d.Do(Credit{d.Key(1), 5});
+         }
+         d.actions = std::move(all);
        }},
-      {"Tick, forgotten", [](auto& d) { d.now += std::chrono::seconds(61), d.Do(Tick{}); }},
+      {"Tick, forgotten", [](auto& d) { d.Listen(std::chrono::seconds(80)); }},
   };
   return events;
 }
@@ -134,9 +141,11 @@ WriterFenced        | = | = | →Repair | = | = | = | = | =
 Finished            | = | = | = | = | →Closing | = | = | =
 ShedUnbound         | = | unpin Shed | = | = | = | unpin Shed | = | =
 Tick                | = | = | = | = | = | = | = | =
-Tick, no credit     | = | →Gone unpin | →Closing unpin GoneL GoneL | →Closing unpin release | →Closing Stop | →Closing unpin Cut | Cut | =
-Tick, expired       | = | →Gone unpin | →Closing unpin GoneL GoneL | →Closing unpin release | Cut | →Closing unpin Cut | Cut | =
-Tick, forgotten     | = | →Gone unpin | →Closing unpin GoneL GoneL | →Closing unpin release | →Closing Stop | →Closing unpin Cut | Cut | →none
+Tick, no credit     | = | →Gone unpin | →Closing unpin GoneL GoneL | →Closing unpin release Cut | →Closing Cut Stop | →Closing unpin Cut | Cut | =
+Stood still 9 s     | = | = | = | = | = | = | = | =
+Stood still 59 s    | = | →Gone unpin | →Closing unpin GoneL GoneL | →Closing unpin release | = | →Closing unpin | = | =
+Tick, expired       | = | →Gone unpin | →Closing unpin GoneL GoneL | →Closing unpin release Cut | Cut | →Closing unpin Cut | Cut | =
+Tick, forgotten     | = | →none unpin | →Closing unpin GoneL GoneL Cut | →Closing unpin release Cut | →Closing Cut Stop | →Closing unpin Cut | Cut | →none
 )";
 
 bool Dies(const std::string& event, const std::string& state) {

@@ -8,6 +8,7 @@
 namespace baton::decode {
 namespace {
 
+using std::chrono::milliseconds;
 using std::chrono::seconds;
 using ::testing::HasSubstr;
 
@@ -59,7 +60,7 @@ TEST(Handoff, WaitingOpensAreBoundInTheOrderTheyCame) {
   for (uint32_t lane : {0u, 1u}) d.Do(d.MakeClosed(lane, true, 1, 1));
   d.Do(d.MakeOpen(0, 1, 4));
   EXPECT_NE(d.Sent<LaneBusy>(), nullptr) << "ticket 3 came first";
-  d.now += seconds(1);  // ticket 3 does not ask again and loses its turn
+  d.Listen(seconds(1));  // ticket 3 does not ask again and loses its turn
   d.Do(d.MakeOpen(0, 1, 4));
   EXPECT_NE(d.Sent<LaneBound>(), nullptr);
 }
@@ -136,7 +137,7 @@ TEST(Handoff, APlaceThatWasLeftIsForgottenInTheEnd) {
   d.expiry = seconds(1000);
   RoomForOneOfTwo(d);
   d.Do(Cancel{d.Key(3), /*asks_again=*/true});
-  d.now += seconds(60), d.Do(Tick{});
+  d.Listen(seconds(60));
   d.Do(d.MakeOpen(0, 1, 4)), d.Do(ThirdAgain(d)), d.Do(d.MakeOpen(0, 1, 5));
   GiveRoom(d);
   d.Do(d.MakeOpen(0, 1, 5));
@@ -255,12 +256,12 @@ TEST(Handoff, LostKvTooLongToRecomputeIsAskedForAgain) {
 TEST(Handoff, ATimeoutReleasesBlocksButNeverSlots) {
   HandoffDriver d;
   d.Do(d.MakeReserve()), d.Bind();
-  d.now += seconds(11), d.Do(Tick{});
+  d.StandStill(seconds(11));
   EXPECT_EQ(d.blocks.bound, 0);
   EXPECT_EQ(d.core.Stats().quarantined_slots, 2);
-  d.now += seconds(2), d.Do(Tick{});
+  d.Listen(seconds(2));
   EXPECT_EQ(d.Find<CutWriter>(), nullptr);
-  d.now += seconds(1), d.Do(Tick{});
+  d.Listen(seconds(1));
   ASSERT_NE(d.Find<CutWriter>(), nullptr);
   EXPECT_EQ(d.core.Stats().quarantined_slots, 2) << "asking is no fence";
   d.Do(WriterFenced{7});
@@ -273,7 +274,7 @@ TEST(Handoff, OnSharedMemoryOnlyTheWritersExitIsAFence) {
   d.fence = FenceKind::kWriterExit;
   d.Do(d.MakeReserve()), d.Bind();
   d.Do(Cancel{d.Key(1)}), d.Do(WriterLost{7});
-  d.now += seconds(100), d.Do(Tick{});
+  d.Listen(seconds(100));
   EXPECT_EQ(d.Find<CutWriter>(), nullptr);
   EXPECT_EQ(d.core.Stats().quarantined_slots, 2);
   d.Do(WriterFenced{7});
@@ -378,10 +379,40 @@ TEST(Handoff, ASequenceWithoutRouterCreditStopsItself) {
   d.credit = seconds(5);
   d.Do(d.MakeReserve()), d.Bind(), d.Complete();
   d.Do(d.MakeAttach(5));
-  for (int i = 0; i < 3; ++i) d.now += seconds(4), d.Do(Credit{d.Key(1), 5}), d.Do(Tick{});
+  for (int i = 0; i < 3; ++i) d.Listen(seconds(4)), d.Do(Credit{d.Key(1), 5});
   EXPECT_EQ(d.Find<StopSequence>(), nullptr);
-  d.now += seconds(4), d.Do(Credit{d.Key(1), 4}), d.now += seconds(1), d.Do(Tick{});
+  d.Listen(seconds(4)), d.Do(Credit{d.Key(1), 4}), d.Listen(seconds(1));
   EXPECT_NE(d.Find<StopSequence>(), nullptr) << "credit of an older attach_gen counts for nothing";
+}
+
+TEST(Handoff, AWorkerThatStoodStillHearsItsRouterBeforeItJudgesIt) {
+  HandoffDriver d;
+  d.expiry = seconds(120), d.credit = seconds(4);
+  d.Do(d.MakeReserve(1)), d.Do(d.MakeReserve(2)), d.Bind(1, 2);
+  d.Complete(1, 2), d.Do(d.MakeAttach(5, 1, 2));
+  d.Listen(milliseconds(500));
+  for (int stop = 0; stop < 3; ++stop) {
+    d.StandStill(
+        seconds(60 / (stop + 1)));  // renewals wait in the socket: other threads of ours bring them a moment later
+    d.Listen(milliseconds(300));
+    d.Do(Credit{d.Key(1), 0}), d.Do(Credit{d.Key(2), 5});
+  }
+  EXPECT_EQ(d.state(1), TicketState::kReserved);
+  EXPECT_EQ(d.state(2), TicketState::kAttached);
+  d.Listen(seconds(4));
+  EXPECT_EQ(d.state(1), TicketState::kGone) << "nobody renewed it while this side listened";
+  EXPECT_NE(d.Find<StopSequence>(), nullptr);
+}
+
+TEST(Handoff, AWorkerThatStoodStillCutsNobodyForIt) {
+  HandoffDriver d;
+  d.Do(d.MakeReserve()), d.Bind(), d.Complete();
+  d.StandStill(seconds(8));
+  EXPECT_EQ(d.Find<CutWriter>(), nullptr) << "Closed may wait in the socket";
+  d.Do(d.MakeClosed(0)), d.Do(d.MakeClosed(1));
+  d.Listen(milliseconds(1500));
+  EXPECT_EQ(d.Find<CutWriter>(), nullptr);
+  EXPECT_EQ(d.state(), TicketState::kReady);
 }
 
 TEST(Handoff, AReservationLivesOnCreditToo) {
@@ -391,7 +422,7 @@ TEST(Handoff, AReservationLivesOnCreditToo) {
   d.credit = {};
   d.Do(d.MakeReserve(3));
   d.Bind(1, 2);
-  for (int i = 0; i < 5; ++i) d.now += seconds(1), d.Do(Credit{d.Key(1), 0}), d.Do(Tick{});
+  for (int i = 0; i < 5; ++i) d.Listen(seconds(1)), d.Do(Credit{d.Key(1), 0});
   EXPECT_EQ(d.state(1), TicketState::kReserved) << "renewed";
   EXPECT_EQ(d.state(2), TicketState::kClosing) << "its router is gone";
   EXPECT_EQ(d.state(3), TicketState::kReserved) << "its router renews nothing: it lives until its expiry";

@@ -136,19 +136,20 @@ const std::vector<std::pair<std::string, Apply>>& Events() {
       {"Run to the end", [](auto& w) { w.RunAll(); }},
       {"Shed", [](auto& w) { w.log += w.desk.Shed() ? "Room " : "NoRoom "; }},
       {"Tick", [](auto& w) { w.desk.Tick(); }},
-      {"Tick, 4.5 s of silence", [](auto& w) { w.h.now += milliseconds(4500), w.desk.Tick(); }},
-      {"Tick, no credit", [](auto& w) { w.h.now += seconds(6), w.desk.Tick(); }},
+      {"Tick, 4.5 s of silence", [](auto& w) { w.Listen(milliseconds(4500)); }},
+      {"Stood still 9 s", [](auto& w) { w.StandStill(seconds(9)); }},
+      {"Stood still 59 s", [](auto& w) { w.StandStill(seconds(59)); }},
+      {"Tick, no credit", [](auto& w) { w.Listen(seconds(6)); }},
       {"Tick, renewed",
        [](auto& w) {
-         for (int i = 0; i < 3; ++i) w.h.now += seconds(1), w.desk.Renew({"r", 0}, 1), w.desk.Tick();
-         w.h.now += milliseconds(2500), w.desk.Tick();
+         for (int i = 0; i < 3; ++i) w.Listen(seconds(1)), w.desk.Renew({"r", 0}, 1);
+         w.Listen(milliseconds(2500));
        }},
       {"Tick, expired",
        [](auto& w) {
-         for (int i = 0; i < 3; ++i) w.h.now += seconds(4), w.desk.Renew({"r", 0}, 1);
-         w.desk.Tick();
+         for (int i = 0; i < 3; ++i) w.Listen(seconds(4)), w.desk.Renew({"r", 0}, 1);
        }},
-      {"Tick, long after", [](auto& w) { w.h.now += seconds(61), w.desk.Tick(); }},
+      {"Tick, long after", [](auto& w) { w.Listen(seconds(80)); }},
   };
   return events;
 }
@@ -229,10 +230,12 @@ Run to the end               | = | = | = | = | = | →Closing Answer Stop -3 | =
 Shed                         | NoRoom | NoRoom | NoRoom | NoRoom | NoRoom | NoRoom | NoRoom | NoRoom | NoRoom
 Tick                         | = | = | = | = | = | = | = | = | =
 Tick, 4.5 s of silence       | = | = | = | →Running GoneL Cut Run | Cut | Cut | = | Cut | =
-Tick, no credit              | = | →Gone | →Closing GoneL | →Closing GoneL Cut Error(UNAVAILABLE) | →Closing -3 | →Closing Error(UNAVAILABLE) Stop -3 | →Closing | Cut | =
+Stood still 9 s              | = | = | = | = | = | = | = | = | =
+Stood still 59 s             | = | →Gone | →Closing GoneL | →Closing GoneL Error(UNAVAILABLE) | →Closing -3 | = | →Closing | = | =
+Tick, no credit              | = | →Gone | →Closing GoneL | →Closing GoneL Cut Error(UNAVAILABLE) | →Closing Cut -3 | →Closing Cut Error(UNAVAILABLE) Stop -3 | →Closing | Cut | =
 Tick, renewed                | = | = | = | →Running GoneL Cut Run | Cut | Cut | = | Cut | =
-Tick, expired                | = | →Gone | →Closing GoneL | →Running GoneL Cut Run | →Closing -3 | Cut | →Closing | Cut | =
-Tick, long after             | = | →Gone | →Closing GoneL | →Closing GoneL Cut Error(UNAVAILABLE) | →Closing -3 | →Closing Error(UNAVAILABLE) Stop -3 | →Closing | Cut | →none
+Tick, expired                | = | →Gone | →Closing GoneL | →Running GoneL Cut Run | →Closing Cut -3 | Cut | →Closing | Cut | =
+Tick, long after             | = | →none | →Closing GoneL Cut | →Closing GoneL Cut Error(UNAVAILABLE) | →Closing Cut -3 | →Closing Cut Error(UNAVAILABLE) Stop -3 | →Closing | Cut | →none
 )";
 
 TEST(TicketDeskTable, EveryEventInEveryStateDoesWhatItsCellSays) {

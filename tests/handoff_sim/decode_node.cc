@@ -27,6 +27,7 @@ void DecodeNode::Reborn() {
   slots_.assign(static_cast<size_t>(s.ring_slots), {});
   blocks_.assign(static_cast<size_t>(s.blocks), {});
   pins_.clear(), requests_.clear(), sequences_.clear(), closing_since_.clear(), cancelled_.clear();
+  renewals_.clear(), lapsed_.clear();
   Timer();
 }
 
@@ -34,6 +35,7 @@ void DecodeNode::Timer() {
   Post(milliseconds(50), [this] {
     Handle(decode::Tick{});
     CheckClosing();
+    CheckLapsed();
     Timer();
   });
 }
@@ -45,6 +47,20 @@ void DecodeNode::Handle(const decode::Event& event) {
   core_->Handle(event, Local(), actions);
   if (world_.Pick(0, 7) == 0) core_->CheckInvariants();
   for (const decode::Action& action : actions) std::visit([this](const auto& a) { Do(a); }, action);
+}
+
+/// What has been renewed is not ended for want of credit, however long this process stood still.
+void DecodeNode::CheckLapsed() {
+  for (const auto& [id, request] : requests_) {
+    const decode::Ticket* ticket = core_->Find(id);
+    if (ticket == nullptr || ticket->why_closed != "no router has renewed its credit") continue;
+    if (!lapsed_.insert(id).second) continue;
+    const auto renewed = renewals_.find(ticket->key);
+    if (renewed == renewals_.end()) continue;
+    const auto [gen, at] = renewed->second;
+    const bool counts = ticket->attach_gen == 0 || ticket->attach_gen == gen;
+    if (counts && world_.now - at < seconds(3)) world_.Break(StrCat("ticket ", id, " lapsed though it was renewed"));
+  }
 }
 
 // ---- control

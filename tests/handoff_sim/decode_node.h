@@ -24,6 +24,8 @@ class DecodeNode final : public Node, public decode::TicketBlocks {
   void OnReserve(int request, uint32_t attempt);
   void OnAttach(const decode::Attach& attach) { Handle(attach); }
   void OnCredit(const decode::Credit& credit) { Handle(credit); }
+  /// A renewal has come to this process, which may be stopped.
+  void NoteRenewal(const decode::Credit& credit) { renewals_[credit.key] = {credit.attach_gen, world_.now}; }
   void OnCancel(const decode::TicketKey& key);
   void OnMessage(uint64_t connection, const ToDecode& message, const Payload& payload);
   void OnWriterLost(uint64_t connection) { Handle(decode::WriterLost{connection}); }
@@ -66,6 +68,7 @@ class DecodeNode final : public Node, public decode::TicketBlocks {
   void EndSequence(TicketId ticket);
   bool Readable(const Sequence& sequence) const;
   void CheckClosing();
+  void CheckLapsed();
   int RequestOf(TicketId ticket) const;
   int BlockOf(TicketId ticket, uint32_t epoch) const;
   // TicketBlocks
@@ -84,6 +87,8 @@ class DecodeNode final : public Node, public decode::TicketBlocks {
   std::map<TicketId, TimePoint> closing_since_;
   TimePoint checked_at_{};
   std::set<decode::TicketKey> cancelled_;
+  std::map<decode::TicketKey, std::pair<uint64_t, TimePoint>> renewals_;  ///< attach_gen and time of the latest
+  std::set<TicketId> lapsed_;
   bool may_stop_sequences_ = false;  ///< during Handle: the event is a reason to
 };
 

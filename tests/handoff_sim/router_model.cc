@@ -62,7 +62,11 @@ void RouterModel::RenewCredit(int index) {
   const auto renew = [this, index, r, gen = attached ? r.gen : 0](Duration latency) {
     DecodeNode& node = *world_.decodes[static_cast<size_t>(r.decode)];
     if (node.life() != r.decode_life) return;
-    node.Post(latency, [&node, index, r, gen] { node.OnCredit({{StrCat("r", index), r.attempt}, gen}); });
+    const decode::Credit credit{{StrCat("r", index), r.attempt}, gen};
+    world_.After(latency, [&node, credit, life = r.decode_life] {
+      if (node.life() == life) node.NoteRenewal(credit);
+    });
+    node.Post(latency, [&node, credit] { node.OnCredit(credit); });
   };
   attached ? world_.Send(renew) : renew(milliseconds(1));
 }

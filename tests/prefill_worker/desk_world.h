@@ -2,7 +2,9 @@
 // One leg of 40 prompt tokens in two chunks, one lane, a segment for each chunk.
 #pragma once
 
+#include <algorithm>
 #include <memory>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -84,6 +86,7 @@ class DeskWorld {
         clock(h),
         desk({}, worker::SideOf(h.fake().kv_layout()), 1 << 20, sender, loop, clock) {
     desk.Use(h.scheduler());
+    desk.Tick();
   }
   ~DeskWorld() { desk.LetGo(); }
 
@@ -107,6 +110,24 @@ class DeskWorld {
     desk.Handle(prefill::Written{1, lane, {slot, 1}, status});
   }
   void Flushed(bool ok = true) { desk.Handle(prefill::Flushed{1, lane, ok}); }
+
+  /// Time goes by, and this side listens. Of what it repeats, the sender's log keeps the first.
+  void Listen(Duration time) {
+    std::string all = sender.log;
+    for (const TimePoint end = h.now + time; h.now < end;) {
+      h.now += std::min<Duration>(OwnTime::kTick, end - h.now);
+      sender.log.clear();
+      desk.Tick();
+      std::istringstream words(sender.log);
+      const std::string before = all;
+      for (std::string word; words >> word;) {
+        if ((" " + before).find(" " + word + " ") == std::string::npos) all += word + " ";
+      }
+    }
+    sender.log = all;
+  }
+  /// Time goes by while this side is stopped.
+  void StandStill(Duration time) { h.now += time, desk.Tick(); }
 
   /// A step as the engine runs it: every layer is reported before the step is committed.
   bool Step() {

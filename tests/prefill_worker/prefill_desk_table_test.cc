@@ -100,18 +100,22 @@ const std::vector<std::pair<std::string, Apply>>& Events() {
       {"Peer lost", [](auto& w) { w.desk.Handle(prefill::PeerLost{1}), w.TakeOutputs(); }},
       {"Tick", [](auto& w) { w.desk.Tick(); }},
       {"Tick, no answer", [](auto& w) { w.h.now += milliseconds(260), w.desk.Tick(); }},
-      {"Tick, 4 s of silence", [](auto& w) { w.h.now += seconds(4), w.desk.Tick(); }},
-      {"Tick, no credit", [](auto& w) { w.h.now += milliseconds(4500), w.desk.Tick(), w.TakeOutputs(); }},
+      {"Tick, 4 s of silence", [](auto& w) { w.Listen(seconds(4)); }},
+      {"Stood still 9 s", [](auto& w) { w.StandStill(seconds(9)), w.TakeOutputs(); }},
+      {"Tick, no credit", [](auto& w) { w.Listen(milliseconds(4500)), w.TakeOutputs(); }},
       {"Tick, renewed",
        [](auto& w) {
-         for (int i = 0; i < 5; ++i) w.h.now += seconds(1), w.desk.Renew(w.key);
-         w.desk.Tick(), w.TakeOutputs();
+         for (int i = 0; i < 5; ++i) w.Listen(seconds(1)), w.desk.Renew(w.key);
+         w.TakeOutputs();
        }},
       {"Tick, near expiry",
-       [](auto& w) { w.h.now += milliseconds(9600), w.desk.Renew(w.key), w.desk.Tick(), w.TakeOutputs(); }},
+       [](auto& w) {
+         for (int i = 0; i < 3; ++i) w.Listen(milliseconds(3200)), w.desk.Renew(w.key);
+         w.TakeOutputs();
+       }},
       {"Tick, long after",
        [](auto& w) {
-         for (int i = 0; i < 3; ++i) w.h.now += seconds(61), w.desk.Renew(w.key), w.desk.Tick(), w.TakeOutputs();
+         for (int i = 0; i < 61; ++i) w.Listen(seconds(3)), w.desk.Renew(w.key), w.TakeOutputs();
        }},
   };
   return events;
@@ -163,10 +167,11 @@ Peer lost                    | = | = | →Over Answer(UNAVAILABLE) -2 | →Over 
 Tick                         | = | = | = | = | = | = | = | =
 Tick, no answer              | = | = | Open! | Full0 | Full0 Full1 Done! | = | Closed! | =
 Tick, 4 s of silence         | = | = | Open! Cut | Full0 Cut | Full0 Full1 Done! Cut | Cut | Closed! Cut | =
-Tick, no credit              | = | →none Answer(CANCELLED) | →Flushing Answer(CANCELLED) Flush Cut | →Flushing Answer(CANCELLED) Flush Cut | Full0 Full1 Done! Cut | Cut | Closed! Cut | =
+Stood still 9 s              | = | = | Open! | Full0 | Full0 Full1 Done! | = | Closed! | =
+Tick, no credit              | = | →none Answer(CANCELLED) | →Flushing Answer(CANCELLED) Open! Cut Flush | →Flushing Answer(CANCELLED) Full0 Cut Flush | Full0 Full1 Done! Cut | Cut | Closed! Cut | =
 Tick, renewed                | = | = | Open! Cut | Full0 Cut | Full0 Full1 Done! Cut | Cut | Closed! Cut | =
-Tick, near expiry            | = | = | →Flushing Answer(DEADLINE_EXCEEDED) Flush Cut | →Flushing Answer(DEADLINE_EXCEEDED) Flush Cut | →Flushing Flush Cut | Cut | Closed! Cut | =
-Tick, long after             | = | = | →Flushing Answer(DEADLINE_EXCEEDED) Flush Cut | →Flushing Answer(DEADLINE_EXCEEDED) Flush Cut | →Flushing Flush Cut | Cut | →none | →none
+Tick, near expiry            | = | = | →Flushing Answer(DEADLINE_EXCEEDED) Open! Cut Flush | →Flushing Answer(DEADLINE_EXCEEDED) Full0 Cut Flush | →Flushing Full0 Full1 Done! Cut Flush | Cut | Closed! Cut | =
+Tick, long after             | = | = | →Flushing Answer(DEADLINE_EXCEEDED) Open! Cut Flush | →Flushing Answer(DEADLINE_EXCEEDED) Full0 Cut Flush | →Flushing Full0 Full1 Done! Cut Flush | Cut | →none Closed! Cut | →none
 )";
 
 TEST(PrefillDeskTable, EveryEventInEveryStateDoesWhatItsCellSays) {

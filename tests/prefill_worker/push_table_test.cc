@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
+#include <set>
 
 #include "prefill_worker/handoff/push.h"
 #include "tests/state_table.h"
@@ -34,12 +36,32 @@ struct NameOf {
 
 class Driver {
  public:
+  Driver() { Do(Tick{}); }
   static PushOptions Options() {
     PushOptions options;
     options.slot_bytes = 100;
     return options;
   }
   void Do(const Event& event) { actions.clear(), push.Handle(event, now, actions); }
+  /// Time goes by, and this side listens. Of what it repeats, `actions` keeps the first.
+  void Listen(Duration time) {
+    std::vector<Action> all;
+    std::set<std::string> said;
+    for (const TimePoint end = now + time; now < end;) {
+      now += std::min<Duration>(OwnTime::kTick, end - now);
+      Do(Tick{});
+      std::set<std::string> names;
+      for (const Action& action : actions) {
+        const std::string name = std::visit(NameOf{}, action);
+        if (!said.contains(name)) all.push_back(action);
+        names.insert(name);
+      }
+      said.merge(names);
+    }
+    actions = std::move(all);
+  }
+  /// Time goes by while this side is stopped.
+  void StandStill(Duration time) { now += time, Do(Tick{}); }
   void Hear(ToPrefill message) { Do(FromDecode{3, std::move(message)}); }
   Prefill MakePrefill() const { return {kKey, 3, 9, 42, {{60, 60, 60}}, std::chrono::seconds(10)}; }
 
@@ -107,9 +129,10 @@ const std::vector<std::pair<std::string, Apply>>& Events() {
       {"PeerLost", [](auto& d) { d.Do(PeerLost{3}); }},
       {"Tick", [](auto& d) { d.Do(Tick{}); }},
       {"Tick, no answer", [](auto& d) { d.now += milliseconds(260), d.Do(Tick{}); }},
-      {"Tick, 4 s of silence", [](auto& d) { d.now += seconds(4), d.Do(Tick{}); }},
-      {"Tick, near expiry", [](auto& d) { d.now += milliseconds(9600), d.Do(Tick{}); }},
-      {"Tick, long after", [](auto& d) { d.now += seconds(61), d.Do(Tick{}), d.Do(Tick{}); }},
+      {"Tick, 4 s of silence", [](auto& d) { d.Listen(seconds(4)); }},
+      {"Stood still 9 s", [](auto& d) { d.StandStill(seconds(9)); }},
+      {"Tick, near expiry", [](auto& d) { d.Listen(milliseconds(9600)); }},
+      {"Tick, long after", [](auto& d) { d.Listen(seconds(200)); }},
   };
   return events;
 }
@@ -152,8 +175,9 @@ PeerLost            | = | →Over Reply(UNAVAILABLE) StopCompute | →Over Relea
 Tick                | = | = | = | = | = | = | =
 Tick, no answer     | = | Open! | Full0 Full1 | Full2 Full1 Done! | = | Closed! | =
 Tick, 4 s of silence| = | Open! Cut | Full0 Full1 Cut | Full2 Full1 Done! Cut | Cut | Closed! Cut | =
-Tick, near expiry   | = | →Flushing Reply(DEADLINE_EXCEEDED) StopCompute Flush Cut | →Flushing Flush Cut | →Flushing Flush Cut | Cut | Closed! Cut | =
-Tick, long after    | = | →Flushing | →Flushing | →Flushing | = | →Over | →none
+Stood still 9 s     | = | Open! | Full0 Full1 | Full2 Full1 Done! | = | Closed! | =
+Tick, near expiry   | = | →Flushing Open! Cut Reply(DEADLINE_EXCEEDED) StopCompute Flush | →Flushing Full0 Full1 Cut Flush | →Flushing Full2 Full1 Done! Cut Flush | Cut | Closed! Cut | =
+Tick, long after    | = | →Flushing Open! Cut Reply(DEADLINE_EXCEEDED) StopCompute Flush | →Flushing Full0 Full1 Cut Flush | →Flushing Full2 Full1 Done! Cut Flush | Cut | →none Closed! Cut | →none
 )";
 
 TEST(PushTable, EveryEventInEveryPhaseDoesWhatItsCellSays) {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 
 #include "tests/state_table.h"
@@ -56,8 +57,18 @@ class World {
     r.mutable_key()->set_request_id("r"), r.set_attach_gen(gen);
     Say(up, mine);
   }
+  World() { book.Tick(h.scheduler(), h.now); }
+  /// Time goes by, and this side listens.
   void Tick(int after_ms) {
-    h.now += std::chrono::milliseconds(after_ms);
+    for (const TimePoint end = h.now + std::chrono::milliseconds(after_ms); h.now < end;) {
+      h.now += std::min<Duration>(OwnTime::kTick, end - h.now);
+      book.Tick(h.scheduler(), h.now);
+    }
+    book.OnOutputs(h.scheduler().TakeOutputs(), 0);
+  }
+  /// Time goes by while this side is stopped.
+  void StandStill(int seconds) {
+    h.now += std::chrono::seconds(seconds);
     book.Tick(h.scheduler(), h.now);
     book.OnOutputs(h.scheduler().TakeOutputs(), 0);
   }
@@ -139,6 +150,11 @@ const std::vector<std::pair<std::string, Apply>>& Events() {
       {"Host: started", [](World& w) { w.book.OnStarted(1, TicketStart::kHandedOver, w.h.scheduler(), w.h.now); }},
       {"Tick", [](World& w) { w.Tick(3900); }},
       {"Tick, no credit", [](World& w) { w.Tick(4000); }},
+      {"Stood still 60 s", [](World& w) { w.StandStill(60); }},
+      {"Stood still, then no credit",
+       [](World& w) {
+         for (int i = 0; i < 12; ++i) w.StandStill(60), w.Tick(100);
+       }},
       {"Tick, renewed", [](World& w) { w.Tick(3900), w.Renew(5), w.Tick(3900); }},
       {"Tick, an older attach renewed", [](World& w) { w.Tick(3900), w.Renew(4), w.Tick(3900); }},
       {"Step", [](World& w) { w.Step(); }},
@@ -205,6 +221,8 @@ Host: failed after all         | = | →forgotten Error(UNAVAILABLE) Error(UNAVA
 Host: started                  | = | = | = | = | = | =
 Tick                           | = | = | = | = | = | =
 Tick, no credit                | = | →forgotten Error(UNAVAILABLE) Error(UNAVAILABLE) Stop | →forgotten Error(UNAVAILABLE) Error(UNAVAILABLE) Stop | = | = | =
+Stood still 60 s               | = | = | = | = | = | =
+Stood still, then no credit    | = | →forgotten Error(UNAVAILABLE) Error(UNAVAILABLE) Stop | →forgotten Error(UNAVAILABLE) Error(UNAVAILABLE) Stop | = | = | =
 Tick, renewed                  | = | = | = | = | = | =
 Tick, an older attach renewed  | = | →forgotten Error(UNAVAILABLE) Error(UNAVAILABLE) Stop | →forgotten Error(UNAVAILABLE) Error(UNAVAILABLE) Stop | = | = | =
 Step                           | = | 2 tokens Run | 2 tokens | = | Run | =

@@ -137,9 +137,34 @@ TEST(RelayBook, ALegOfARouterThatRenewsNothingLivesAsLongAsItsStream) {
   RelayWorld w;
   auto sink = std::make_shared<KeepingSink>();
   w.Attach(sink, MakeAttach("a", 1, 20, 8));
-  w.h.now += std::chrono::hours(1);
-  w.book.Tick(w.h.scheduler(), w.h.now);
+  for (int i = 0; i < 600; ++i) w.h.now += OwnTime::kTick, w.book.Tick(w.h.scheduler(), w.h.now);
   EXPECT_EQ(w.book.live(), 1u);
+}
+
+TEST(RelayBook, AZombiesTokensReachNobodyButItsDeadStream) {
+  RelayWorld w;
+  const auto dead = Stream(), alive = Stream();
+  v1::Attach attach = MakeAttach("a", 5, 20, 100);
+  attach.set_credit_ms(4000);
+  w.Attach(dead, attach);
+  w.book.Tick(w.h.scheduler(), w.h.now);
+  for (int i = 0; i < 4; ++i) w.Step();
+  w.h.now += std::chrono::seconds(60);  // this worker is stopped: meanwhile its router gave it up
+  w.book.Tick(w.h.scheduler(), w.h.now);
+  EXPECT_EQ(w.book.live(), 1u) << "it ends nothing for its own stop";
+  attach.set_attach_gen(6);
+  w.Attach(alive, attach);  // the router is back, on another stream
+  const size_t before = dead->messages.size();
+  for (int i = 0; i < 4; ++i) w.Step();
+  EXPECT_EQ(dead->messages.size(), before) << "fenced";
+  EXPECT_GT(alive->TokensOf("a"), 0u);
+  w.End(dead);
+  EXPECT_EQ(w.book.live(), 1u) << "the dead stream takes nothing of the other's along";
+  w.End(alive);
+  const size_t told = alive->messages.size();
+  for (int i = 0; i < 4; ++i) w.Step();
+  EXPECT_EQ(alive->messages.size(), told);
+  EXPECT_EQ(w.book.live(), 0u);
 }
 
 TEST(RelayBook, CreditIsPerChoiceAndAdds) {
