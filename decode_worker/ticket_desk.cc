@@ -300,11 +300,17 @@ absl::Status TicketDesk::StartComputing(worker::TicketAttach attach, TicketStart
   return scheduler_->AddRequest(std::move(attach.request), clock_.Now());
 }
 
+/// ABORTED tells the router that nothing failed here: it did not renew the ticket.
+absl::Status TicketDesk::EndOf(TicketId id, const std::string& reason) const {
+  const decode::Ticket* ticket = core_.Find(id);
+  return ticket != nullptr && ticket->lapsed ? absl::AbortedError(reason) : absl::UnavailableError(reason);
+}
+
 void TicketDesk::Do(const decode::AttachRefused& action) {
   const auto ticket = tickets_.find(action.ticket);
   if (ticket == tickets_.end() || !ticket->second.request) return;
   ticket->second.attach.reset();
-  relay_->EndWithError(*ticket->second.request, absl::UnavailableError(action.reason));
+  relay_->EndWithError(*ticket->second.request, EndOf(action.ticket, action.reason));
 }
 
 void TicketDesk::Do(const decode::StopSequence& action) {
@@ -312,7 +318,7 @@ void TicketDesk::Do(const decode::StopSequence& action) {
   if (ticket == tickets_.end() || !ticket->second.request) return;
   const engine::RequestKey key = *ticket->second.request;
   scheduler_->Cancel(key, clock_.Now());
-  relay_->EndWithError(key, absl::UnavailableError(StrCat("ticket closed: ", core_.Find(action.ticket)->why_closed)));
+  relay_->EndWithError(key, EndOf(action.ticket, StrCat("ticket closed: ", core_.Find(action.ticket)->why_closed)));
 }
 
 void TicketDesk::OnEnded(engine::RequestKey key) {

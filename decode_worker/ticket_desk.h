@@ -122,6 +122,7 @@ class TicketDesk final : public worker::TicketHost, private decode::TicketBlocks
   void Do(const decode::StartSequence& action);
   void Do(const decode::ContinueSequence& action);
   void Do(const decode::StopSequence& action);
+  absl::Status EndOf(TicketId id, const std::string& reason) const;
   void Do(const decode::AttachRefused& action);
   void Do(const decode::CancelAnswer& action) { cancel_known_ = action.known; }
   void Do(const decode::CutWriter& action);

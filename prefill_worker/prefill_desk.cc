@@ -93,7 +93,10 @@ void PrefillDesk::EndLapsed() {
   for (const auto& [key, job] : jobs_) {
     if (!job.answered && Listened() >= job.credit_until) lapsed.push_back(key);
   }
-  for (const prefill::JobKey& key : lapsed) Cancel(key);
+  for (const prefill::JobKey& key : lapsed) {
+    Answer(*Find(key), absl::AbortedError("no router has renewed this prefill leg"), false);
+    Cancel(key);
+  }
 }
 
 /// What it has missed, and then what everybody hears.

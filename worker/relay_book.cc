@@ -211,7 +211,7 @@ void RelayBook::Tick(engine::Scheduler& scheduler, TimePoint now) {
   }
   for (engine::RequestKey key : lapsed) {
     scheduler.Cancel(key, now);
-    EndWithError(key, absl::UnavailableError("no router has renewed its credit"));
+    EndWithError(key, absl::AbortedError("no router has renewed this leg"));
   }
 }
 

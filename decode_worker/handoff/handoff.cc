@@ -208,8 +208,10 @@ void Handoff::On(const Tick&) {
 }
 
 void Handoff::TickTicket(Ticket& ticket) {
-  if (Listened() >= ticket.credit_until && !PlantedBug("credit never expires"))
-    Close(ticket, "no router has renewed its credit");
+  if (Listened() >= ticket.credit_until && !PlantedBug("credit never expires")) {
+    ticket.lapsed = true;
+    Close(ticket, "no router has renewed it");
+  }
   switch (ticket.state) {
     case TicketState::kReserved:
     case TicketState::kReceiving:

@@ -80,6 +80,7 @@ struct Ticket {
   TimePoint expires{};
   Duration credit{};                          ///< 0: it needs none
   TimePoint credit_until = TimePoint::max();  ///< in own time
+  bool lapsed = false;                        ///< closed because no router renewed it
   std::string why_closed;                     ///< kClosing, kGone
 };
 

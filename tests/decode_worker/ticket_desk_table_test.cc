@@ -232,10 +232,10 @@ Tick                         | = | = | = | = | = | = | = | = | =
 Tick, 4.5 s of silence       | = | = | = | →Running GoneL Cut Run | Cut | Cut | = | Cut | =
 Stood still 9 s              | = | = | = | = | = | = | = | = | =
 Stood still 59 s             | = | →Gone | →Closing GoneL | →Closing GoneL Error(UNAVAILABLE) | →Closing -3 | = | →Closing | = | =
-Tick, no credit              | = | →Gone | →Closing GoneL | →Closing GoneL Cut Error(UNAVAILABLE) | →Closing Cut -3 | →Closing Cut Error(UNAVAILABLE) Stop -3 | →Closing | Cut | =
+Tick, no credit | = | →Gone | →Closing GoneL | →Closing GoneL Cut Error(ABORTED) | →Closing Cut -3 | →Closing Cut Error(ABORTED) Stop -3 | →Closing | Cut | =
 Tick, renewed                | = | = | = | →Running GoneL Cut Run | Cut | Cut | = | Cut | =
 Tick, expired                | = | →Gone | →Closing GoneL | →Running GoneL Cut Run | →Closing Cut -3 | Cut | →Closing | Cut | =
-Tick, long after             | = | →none | →Closing GoneL Cut | →Closing GoneL Cut Error(UNAVAILABLE) | →Closing Cut -3 | →Closing Cut Error(UNAVAILABLE) Stop -3 | →Closing | Cut | →none
+Tick, long after | = | →none | →Closing GoneL Cut | →Closing GoneL Cut Error(ABORTED) | →Closing Cut -3 | →Closing Cut Error(ABORTED) Stop -3 | →Closing | Cut | →none
 )";
 
 TEST(TicketDeskTable, EveryEventInEveryStateDoesWhatItsCellSays) {

@@ -53,7 +53,7 @@ void DecodeNode::Handle(const decode::Event& event) {
 void DecodeNode::CheckLapsed() {
   for (const auto& [id, request] : requests_) {
     const decode::Ticket* ticket = core_->Find(id);
-    if (ticket == nullptr || ticket->why_closed != "no router has renewed its credit") continue;
+    if (ticket == nullptr || !ticket->lapsed) continue;
     if (!lapsed_.insert(id).second) continue;
     const auto renewed = renewals_.find(ticket->key);
     if (renewed == renewals_.end()) continue;

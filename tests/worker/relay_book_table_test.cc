@@ -220,11 +220,11 @@ Another stream ends            | = | = | = | = | = | =
 Host: failed after all         | = | →forgotten Error(UNAVAILABLE) Error(UNAVAILABLE) | →forgotten Error(UNAVAILABLE) Error(UNAVAILABLE) | →forgotten Error(UNAVAILABLE) Error(UNAVAILABLE) HostEnded | →forgotten Error(UNAVAILABLE) Error(UNAVAILABLE) HostEnded | =
 Host: started                  | = | = | = | = | = | =
 Tick                           | = | = | = | = | = | =
-Tick, no credit                | = | →forgotten Error(UNAVAILABLE) Error(UNAVAILABLE) Stop | →forgotten Error(UNAVAILABLE) Error(UNAVAILABLE) Stop | = | = | =
+Tick, no credit | = | →forgotten Error(ABORTED) Error(ABORTED) Stop | →forgotten Error(ABORTED) Error(ABORTED) Stop | = | = | =
 Stood still 60 s               | = | = | = | = | = | =
-Stood still, then no credit    | = | →forgotten Error(UNAVAILABLE) Error(UNAVAILABLE) Stop | →forgotten Error(UNAVAILABLE) Error(UNAVAILABLE) Stop | = | = | =
+Stood still, then no credit | = | →forgotten Error(ABORTED) Error(ABORTED) Stop | →forgotten Error(ABORTED) Error(ABORTED) Stop | = | = | =
 Tick, renewed                  | = | = | = | = | = | =
-Tick, an older attach renewed  | = | →forgotten Error(UNAVAILABLE) Error(UNAVAILABLE) Stop | →forgotten Error(UNAVAILABLE) Error(UNAVAILABLE) Stop | = | = | =
+Tick, an older attach renewed | = | →forgotten Error(ABORTED) Error(ABORTED) Stop | →forgotten Error(ABORTED) Error(ABORTED) Stop | = | = | =
 Step                           | = | 2 tokens Run | 2 tokens | = | Run | =
 Run to the end                 | = | →forgotten 8 tokens End End Stop | →forgotten 6 tokens End End Stop | = | →forgotten 6 tokens End End HostEnded Stop | =
 )";
