@@ -327,16 +327,4 @@ WorkerLoad DecodeLoad(const v1::Load& l) {
   return out;
 }
 
-const char* LinkStateName(LinkState state) {
-  switch (state) {
-    case LinkState::kConnecting: return "connecting";
-    case LinkState::kLoading: return "loading";
-    case LinkState::kReady: return "ready";
-    case LinkState::kDraining: return "draining";
-    case LinkState::kLost: return "lost";
-    case LinkState::kMismatch: return "mismatch";
-  }
-  return "unknown";
-}
-
 }  // namespace baton::router

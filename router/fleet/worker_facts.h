@@ -65,6 +65,16 @@ struct WorkerLoad {
 };
 
 enum class LinkState : uint8_t { kConnecting, kLoading, kReady, kDraining, kLost, kMismatch };
-const char* LinkStateName(LinkState state);
+inline const char* LinkStateName(LinkState state) {
+  switch (state) {
+    case LinkState::kConnecting: return "connecting";
+    case LinkState::kLoading: return "loading";
+    case LinkState::kReady: return "ready";
+    case LinkState::kDraining: return "draining";
+    case LinkState::kLost: return "lost";
+    case LinkState::kMismatch: return "mismatch";
+  }
+  return "unknown";
+}
 
 }  // namespace baton::router
