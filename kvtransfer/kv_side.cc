@@ -11,6 +11,10 @@ absl::Status CheckPlane(const KvPlane& plane, int tensor_parallel_size) {
   if (plane.heads <= 0 || plane.dim <= 0) {
     return absl::InvalidArgumentError(StrCat("a KV plane has ", plane.heads, " heads of ", plane.dim, " elements"));
   }
+  if (const size_t bytes = static_cast<size_t>(plane.dim) * DTypeBytes(plane.dtype); bytes % 8 != 0) {
+    return absl::InvalidArgumentError(StrCat("a KV vector of ", plane.dim, " elements of ", DTypeName(plane.dtype),
+                                             " takes ", bytes, " bytes: digests are of whole words of 8"));
+  }
   const int larger = std::max(plane.heads, tensor_parallel_size), smaller = std::min(plane.heads, tensor_parallel_size);
   if (larger % smaller == 0) return absl::OkStatus();
   return absl::InvalidArgumentError(StrCat("tensor parallel size ", tensor_parallel_size, " neither divides ",

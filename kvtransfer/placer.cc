@@ -8,6 +8,7 @@
 #include "common/float8.h"
 #include "common/half.h"
 #include "common/kv_digest.h"
+#include "common/planted_bug.h"
 #include "common/status.h"
 
 namespace baton {
@@ -136,22 +137,37 @@ bool IsFloat(DType type) {
 }
 bool CanConvert(DType from, DType to) { return from == to || (IsFloat(from) && IsFloat(to)); }
 
+/// Copies a vector that a peer may write meanwhile into memory of our own; the digest of the copy.
+uint64_t ReadVector(const KvCoordinate& at, const std::byte* from, uint32_t bytes, std::byte* to) {
+  const uint64_t key = KvDigestKey(at);
+  uint64_t sum = 0;
+  for (uint32_t w = 0; w < bytes / 8; ++w) {
+    uint64_t word = 0;
+    std::memcpy(&word, from + 8 * w, 8);
+    std::memcpy(to + 8 * w, &word, 8);
+    sum += KvDigestMix(key, w, word);
+  }
+  return sum;
+}
+
 /// Copies or converts a piece of a packed run into its blocks and sets their digests; the digest of the packed bytes.
+/// A peer may write the payload at any time: each byte of it is read once, and what was verified is what will be read.
 uint64_t ScatterPiece(const KvRun& run, const std::byte* payload, DType from_type, const RunMemory& to, DType to_type) {
-  const int64_t from_vector = static_cast<int64_t>(run.dim) * static_cast<int64_t>(DTypeBytes(from_type));
+  const auto from_vector = static_cast<size_t>(run.dim) * DTypeBytes(from_type);
   const bool same = from_type == to_type;
+  absl::InlinedVector<std::byte, 2048> read(same ? 0 : from_vector);
   uint64_t packed = 0;
   for (int t = 0; t < run.tokens; ++t) {
     std::byte* row = to.first + t * to.row_bytes;
     uint64_t* digests = to.digests + t / kUnitTokens * to.digest_row;
-    const std::byte* from = payload + (t * run.heads + to.skipped) * from_vector;
-    if (same) std::memcpy(row, from, static_cast<size_t>(to.heads * from_vector));
+    const std::byte* from = payload + static_cast<size_t>(t * run.heads + to.skipped) * from_vector;
+    if (same) std::memcpy(row, from, static_cast<size_t>(to.heads) * from_vector);
     for (int h = 0; h < to.heads; ++h, from += from_vector, row += to.vector_bytes) {
       const KvCoordinate at = At(run, t, to.skipped + h);
-      // Of the bytes in the block where they are the same: what is verified is what will be read.
-      const uint64_t digest = KvDigestVector(at, same ? row : from, static_cast<uint32_t>(from_vector));
+      const uint64_t digest = same ? KvDigestVector(at, row, static_cast<uint32_t>(from_vector))
+                                   : ReadVector(at, from, static_cast<uint32_t>(from_vector), read.data());
       packed += digest;
-      if (!same) Convert(from, from_type, row, to_type, run.dim);
+      if (!same) Convert(PlantedBug("double fetch") ? from : read.data(), from_type, row, to_type, run.dim);
       const uint64_t placed = same ? digest : KvDigestVector(at, row, static_cast<uint32_t>(to.vector_bytes));
       digests[h] = t % kUnitTokens == 0 ? placed : digests[h] + placed;
     }
@@ -159,12 +175,36 @@ uint64_t ScatterPiece(const KvRun& run, const std::byte* payload, DType from_typ
   return packed;
 }
 
+/// Heads that an earlier piece has: as they lie there, for the payload may have changed since.
+void CopyPiece(const KvRun& run, const RunPieces& pieces, const RunMemory& to) {
+  for (int h = 0; h < to.heads; ++h) {
+    const int head = to.skipped + h;
+    const auto from = std::find_if(pieces.begin(), pieces.end(), [head](const RunMemory& piece) {
+      return !piece.copy && head >= piece.skipped && head < piece.skipped + piece.heads;
+    });
+    BATON_CHECK(from != pieces.end(), "head ", head, " of layer ", run.layer, " is only in copies");
+    const int at = head - from->skipped;
+    for (int t = 0; t < run.tokens; ++t) {
+      std::memcpy(to.first + t * to.row_bytes + h * to.vector_bytes,
+                  from->first + t * from->row_bytes + at * from->vector_bytes, static_cast<size_t>(to.vector_bytes));
+    }
+    for (int unit = 0; unit * kUnitTokens < run.tokens; ++unit)
+      to.digests[unit * to.digest_row + h] = from->digests[unit * from->digest_row + at];
+  }
+}
+
 uint64_t ScatterRun(const KvRun& run, const std::byte* payload, DType from_type, const RunPieces& pieces,
                     DType to_type) {
   uint64_t digest = 0;
   for (const RunMemory& piece : pieces) {
-    const uint64_t of_piece = ScatterPiece(run, payload, from_type, piece, to_type);
-    if (!piece.copy) digest += of_piece;
+    if (!piece.copy) digest += ScatterPiece(run, payload, from_type, piece, to_type);
+  }
+  for (const RunMemory& piece : pieces) {
+    if (!piece.copy) continue;
+    if (PlantedBug("double fetch"))
+      ScatterPiece(run, payload, from_type, piece, to_type);
+    else
+      CopyPiece(run, pieces, piece);
   }
   return digest;
 }

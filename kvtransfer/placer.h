@@ -47,7 +47,8 @@ absl::StatusOr<uint64_t> GatherSlot(const TransferPlan& plan, const LanePlan& la
                                     std::span<const uint32_t> segments, const KvPoolView& pool,
                                     const KvBlockTables& tables, std::span<std::byte> slot);
 
-/// Scatters the segments `wanted` of a slot that was read, and sets the digests beside the blocks. DataLoss with the
+/// Scatters the segments `wanted` of a slot that was read, and sets the digests beside the blocks. The slot may change
+/// meanwhile: every byte of its payload is read once. DataLoss with the
 /// coordinates when a segment is missing, has the wrong size or its digest differs: then what was written counts as
 /// garbage.
 absl::Status PlaceSlot(const TransferPlan& plan, const LanePlan& lane, const SlotContent& content,

@@ -109,12 +109,12 @@ KvLayout RandomLayout(Random& random, int layers) {
     KvGroup group;
     for (int layer = g; layer < layers; layer += groups) group.layers.push_back(layer);
     if (Pick(random, 0, 2) == 0) group.kind = KvGroupKind::kWindow, group.window_tokens = Pick(random, 1, 70);
-    const int heads = OneOf(random, {1, 2, 4}), dim = Pick(random, 1, 2);
+    const int heads = OneOf(random, {1, 2, 4}), dim = OneOf(random, {8, 16});
     if (Pick(random, 0, 3) == 0) {
       group.planes = {{KvPlane::Name::kLatent, DType::kF32, 1, dim}};
     } else {
       group.planes = {{KvPlane::Name::kK, DType::kBF16, heads, dim}, {KvPlane::Name::kV, DType::kBF16, heads, dim}};
-      if (Pick(random, 0, 2) == 0) group.planes.push_back({KvPlane::Name::kScale, DType::kF32, heads, 1});
+      if (Pick(random, 0, 2) == 0) group.planes.push_back({KvPlane::Name::kScale, DType::kF32, heads, 8});
     }
     layout.groups.push_back(group);
   }
@@ -208,12 +208,15 @@ std::string ErrorOf(const KvSide& source, const KvSide& target, int piece = 16) 
 
 TEST(TransferPlan, RefusalsNameBothValues) {
   KvSide other = Simple(1);
-  other.layout.groups[0].planes[1].dim = 5;
+  other.layout.groups[0].planes[1].dim = 8;
   other.layout.groups[0].planes[0].heads = 4;
   EXPECT_THAT(ErrorOf(Simple(1), other), HasSubstr("groups[0].planes[0].heads: source 8, target 4"));
-  EXPECT_THAT(ErrorOf(Simple(1), other), HasSubstr("groups[0].planes[1].dim: source 4, target 5"));
+  EXPECT_THAT(ErrorOf(Simple(1), other), HasSubstr("groups[0].planes[1].dim: source 4, target 8"));
   EXPECT_THAT(ErrorOf(Simple(3), Simple(1)), HasSubstr("tensor parallel size 3 neither divides 8 KV heads"));
   EXPECT_THAT(ErrorOf(Simple(1), Simple(1), 24), HasSubstr("24 tokens is not a multiple of 16"));
+  KvSide odd = Simple(1);
+  odd.layout.groups[0].planes[1].dim = 5;
+  EXPECT_THAT(ErrorOf(Simple(1), odd), HasSubstr("a KV vector of 5 elements of bfloat16 takes 10 bytes"));
   KvSide block = Simple(1);
   block.layout.groups[0].tokens_per_block = 24;
   EXPECT_THAT(ErrorOf(Simple(1), block), HasSubstr("a block of 24 tokens"));
