@@ -18,7 +18,7 @@ namespace baton::cli {
 
 /// Server: WaitReady(Duration) → bool, Drain(), WaitDrained(Duration) → bool, Stop(), and Health() → Status where it
 /// can lose what it lives from; it is asked when a child ends, and now and then. Returns the exit code; a clean stop
-/// after SIGINT or SIGTERM is 0.
+/// after SIGINT or SIGTERM is 0, one whose drain took longer than `grace` is kExitCutOff.
 template <class Server>
 int ServeUntilSignal(const Clock& clock, Server& server, Duration grace,
                      const std::function<absl::Status()>& on_ready) {
@@ -55,11 +55,17 @@ int ServeUntilSignal(const Clock& clock, Server& server, Duration grace,
   LogInfo("draining (signal {}; once more to stop at once)", signal);
   server.Drain();
   const TimePoint deadline = clock.Now() + grace;
-  while (!server.WaitDrained(kPoll) && clock.Now() < deadline) {
-    if (WaitForSignal(/*children=*/false, Duration::zero())) break;
+  bool cut_off = false, again = false;
+  while (!again && !cut_off && !server.WaitDrained(kPoll)) {
+    again = WaitForSignal(/*children=*/false, Duration::zero()).has_value();
+    cut_off = !again && clock.Now() >= deadline;
+  }
+  if (cut_off) {
+    LogWarning("the drain ran out of time after {:.1f} s (--shutdown-timeout-ms): what still runs is cut off",
+               Seconds(grace));
   }
   server.Stop();
-  return kExitOk;
+  return cut_off ? kExitCutOff : kExitOk;
 }
 
 }  // namespace baton::cli

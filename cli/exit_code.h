@@ -7,6 +7,7 @@ namespace baton::cli {
 
 enum ExitCode : int {
   kExitOk = 0,
+  kExitCutOff = 1,       ///< stopped as asked, but the drain ran out of time: requests were cut off
   kExitUsage = 2,        ///< flags or config
   kExitModel = 3,        ///< model or file bad
   kExitAddress = 4,      ///< address in use or not permitted

@@ -1,9 +1,6 @@
 // `baton serve`: router and workers as child processes on one machine.
-#include <arpa/inet.h>
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,6 +11,7 @@
 #include "cli/environment.h"
 #include "cli/exit_code.h"
 #include "cli/flag_set.h"
+#include "cli/port_claim.h"
 #include "cli/process_flags.h"
 #include "cli/serve_config.h"
 #include "cli/supervisor.h"
@@ -41,17 +39,17 @@ struct ServeFlags {
   FlagSet set;
 };
 
-// A loopback port that is free now.
-absl::StatusOr<int> FreePort() {
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{.sin_family = AF_INET, .sin_port = 0, .sin_addr = {htonl(INADDR_LOOPBACK)}};
-  socklen_t length = sizeof(address);
-  auto* generic = reinterpret_cast<sockaddr*>(&address);
-  const bool bound = fd >= 0 && bind(fd, generic, length) == 0 && getsockname(fd, generic, &length) == 0;
-  if (fd >= 0) close(fd);
-  if (!bound) return absl::PermissionDeniedError("no free port on 127.0.0.1");
-  return static_cast<int>(ntohs(address.sin_port));
-}
+// Every port of the cluster, taken before a child starts and kept until all have ended: a child that is restarted finds
+// its own again.
+struct Ports {
+  std::vector<PortClaim> claims;
+
+  absl::StatusOr<int> Take(const std::string& host, int port, const std::string& flag) {
+    BATON_ASSIGN_OR_RETURN(PortClaim claim, PortClaim::Take(host, port, flag));
+    claims.push_back(std::move(claim));
+    return claims.back().port();
+  }
+};
 
 // A file that every child can read, also after a restart: it lives as long as this process does and has no name.
 absl::StatusOr<std::string> NamelessFile(const std::string& text) {
@@ -91,17 +89,36 @@ ChildSpec WorkerSpec(const ServeFlags& flags, const std::string& role, int index
   return spec;
 }
 
-ChildSpec RouterSpec(const ServeFlags& flags, const std::vector<int>& worker_ports) {
-  ChildSpec spec{.name = "router"};
+// `router_flags`: what the router's flags are given beside those of the command line.
+ChildSpec RouterSpec(const ServeFlags& flags, const std::vector<int>& worker_ports,
+                     const std::vector<std::string>& router_flags) {
+  ChildSpec spec{.name = "router", .restart = flags.serve.restart, .front = true};
   spec.argv = {"router", "--model", flags.serve.model};
   for (int port : worker_ports) spec.argv.push_back(StrCat("--worker=127.0.0.1:", port));
   for (const std::string& name : flags.serve.served_model_name) spec.argv.push_back("--served-model-name=" + name);
   if (!flags.ready.ready_file.empty()) spec.argv.push_back("--ready-file=" + flags.ready.ready_file);
   AppendGiven(flags.set, "router", spec.argv);
+  spec.argv.insert(spec.argv.end(), router_flags.begin(), router_flags.end());
   return spec;
 }
 
-absl::Status StartAll(ServeFlags& flags, Supervisor& supervisor) {
+// The router's ports as flags, with the numbers that were found where any free one was asked for.
+absl::StatusOr<std::vector<std::string>> TakeRouterPorts(ServeFlags& flags, Ports& ports) {
+  const router::RouterConfig& config = flags.router_config;
+  std::vector<std::string> out;
+  for (const auto& [name, port] : {std::pair{"port", config.port}, std::pair{"grpc-port", config.grpc_port},
+                                   std::pair{"admin-port", config.admin_port}}) {
+    int taken = port;
+    if (port >= 0) {
+      BATON_ASSIGN_OR_RETURN(taken, ports.Take(config.host, port, StrCat("--", name)));
+    }
+    out.push_back(StrCat("--", name, "=", taken));
+    flags.set.Forget(name);
+  }
+  return out;
+}
+
+absl::Status StartAll(ServeFlags& flags, Ports& ports, Supervisor& supervisor) {
   std::string key_flag;
   if (!flags.set.given().contains("hash-key-file")) {
     BATON_ASSIGN_OR_RETURN(const HashKey key, HashKey::Random());
@@ -112,20 +129,18 @@ absl::Status StartAll(ServeFlags& flags, Supervisor& supervisor) {
     if (!key_flag.empty()) spec.argv.push_back(key_flag);
     return supervisor.Start(std::move(spec));
   };
-  std::vector<int> ports;
+  BATON_ASSIGN_OR_RETURN(std::vector<std::string> router_flags, TakeRouterPorts(flags, ports));
+  std::vector<int> worker_ports;
   for (const auto& [role, count] : {std::pair{"decode", flags.serve.decode}, std::pair{"prefill", flags.serve.prefill},
                                     std::pair{"both", flags.serve.both}}) {
     for (int i = 0; i < count; ++i) {
-      BATON_ASSIGN_OR_RETURN(int port, FreePort());
-      ports.push_back(port);
+      BATON_ASSIGN_OR_RETURN(const int port, ports.Take("127.0.0.1", 0, "a worker's"));
+      worker_ports.push_back(port);
       BATON_RETURN_IF_ERROR(start(WorkerSpec(flags, role, i, port)));
     }
   }
-  std::vector<std::string> key_file;
-  BATON_RETURN_IF_ERROR(HideApiKeys(flags.set, key_file));
-  ChildSpec router = RouterSpec(flags, ports);
-  router.argv.insert(router.argv.end(), key_file.begin(), key_file.end());
-  return start(std::move(router));
+  BATON_RETURN_IF_ERROR(HideApiKeys(flags.set, router_flags));
+  return start(RouterSpec(flags, worker_ports, router_flags));
 }
 
 absl::Status CheckServe(ServeConfig& serve) {
@@ -149,8 +164,9 @@ int RunServe(ServeFlags& flags) {
   for (const Flag& flag : flags.set.flags()) ForgetVariable(EnvironmentName(flag.name));
   ForgetVariable(EnvironmentName("config"));
   const SteadyClock clock;
+  Ports ports;  // outlives the children
   Supervisor supervisor(clock);
-  if (absl::Status status = StartAll(flags, supervisor); !status.ok()) return Fail(status);
+  if (absl::Status status = StartAll(flags, ports, supervisor); !status.ok()) return Fail(status);
   return supervisor.Run(std::chrono::milliseconds(flags.router_config.shutdown_timeout_ms) + std::chrono::seconds(2));
 }
 

@@ -22,7 +22,7 @@ void VisitFields(ServeConfig& c, Visitor&& field) {
   field("prefill", c.prefill, "workers", "workers that compute prompts and hand their KV over");
   field("decode", c.decode, "workers", "workers that take KV and decode");
   field("both", c.both, "workers", "workers that do everything (1, unless there are others)");
-  field("restart", c.restart, "", "restart a worker that dies, after 0.2 s doubling to 5 s");
+  field("restart", c.restart, "", "restart a worker or the router when it dies, after 0.2 s doubling to 5 s");
 }
 
 }  // namespace baton::cli

@@ -25,10 +25,18 @@ namespace {
 constexpr Duration kFirstBackoff = std::chrono::milliseconds(200);
 constexpr Duration kMaxBackoff = std::chrono::seconds(5);
 constexpr Duration kHealthyAfter = std::chrono::seconds(10);
+constexpr Duration kFrozenPoll = std::chrono::milliseconds(100);
+constexpr Duration kKillWithin = std::chrono::seconds(2);
 
-// A worker that could not start for a reason that a restart cannot cure.
+// A child that could not start for a reason that a restart cannot cure.
 bool IsPermanent(int exit_code) {
   return exit_code == kExitUsage || exit_code == kExitModel || exit_code == kExitMemory;
+}
+
+// Stopped by a signal and not continued: it would not hear SIGTERM.
+bool IsFrozen(pid_t pid) {
+  siginfo_t info{};
+  return waitid(P_PID, static_cast<id_t>(pid), &info, WSTOPPED | WNOHANG | WNOWAIT) == 0 && info.si_pid == pid;
 }
 
 // What a child wrote to its failure pipe before it ended; empty when it was killed.
@@ -91,8 +99,14 @@ absl::Status Supervisor::Spawn(Child& child) {
   }
   child.failure_pipe = pipe_ends[0];
   child.started = clock_.Now();
+  ++child.starts;
   child.restart_at.reset();
   return absl::OkStatus();
+}
+
+bool Supervisor::EndsAll(const Child& child, int code) const {
+  if (!child.spec.restart || IsPermanent(code)) return true;
+  return code == kExitAddress && child.starts == 1;  // later: somebody has the port for a while
 }
 
 std::optional<int> Supervisor::Reap() {
@@ -105,8 +119,11 @@ std::optional<int> Supervisor::Reap() {
     const std::string reason = ReadAll(child->failure_pipe);
     close(child->failure_pipe);
     const int code = ExitCodeOfWaitStatus(status);
-    if (stopping_) continue;
-    if (!child->spec.restart || IsPermanent(code)) {
+    if (stopping_) {
+      cut_off_ = cut_off_ || code == kExitCutOff;
+      continue;
+    }
+    if (EndsAll(*child, code)) {
       fatal = code;
       failure_ = StrCat(child->spec.name, " ended with exit code ", code, reason.empty() ? "" : ": ", reason);
       continue;
@@ -151,33 +168,53 @@ int Supervisor::Run(Duration grace) {
     const std::optional<int> signal = WaitForSignal(/*children=*/true, NextRestart());
     if (!signal || *signal == SIGCHLD) continue;
     StopAll(grace);
-    return 0;
+    return cut_off_ ? kExitCutOff : kExitOk;
   }
+}
+
+bool Supervisor::Running(bool front) const {
+  return std::ranges::any_of(children_, [&](const Child& c) { return c.pid > 0 && c.spec.front == front; });
+}
+
+void Supervisor::KillFrozen() {
+  for (const Child& child : children_) {
+    if (child.pid < 0 || !IsFrozen(child.pid)) continue;
+    LogWarning("{} is stopped by a signal and cannot drain: it is killed", child.spec.name);
+    kill(child.pid, SIGKILL);
+  }
+}
+
+void Supervisor::StopSome(bool front, Duration grace, bool& at_once) {
+  const auto signal_all = [&](int signal) {
+    for (const Child& child : children_) {
+      if (child.pid > 0 && child.spec.front == front) kill(child.pid, signal);
+    }
+  };
+  if (!at_once) signal_all(SIGTERM);
+  const TimePoint deadline = clock_.Now() + grace;
+  for (; !at_once && Running(front); Reap()) {
+    KillFrozen();
+    const Duration left = deadline - clock_.Now();
+    if (left <= Duration::zero()) break;
+    const std::optional<int> signal = WaitForSignal(/*children=*/true, std::min(left, kFrozenPoll));
+    at_once = signal && *signal != SIGCHLD;
+  }
+  for (const Child& child : children_) {
+    if (grace == Duration::zero() || child.pid < 0 || child.spec.front != front) continue;
+    LogWarning("{} {} and is killed", child.spec.name, at_once ? "was told twice to stop" : "did not stop in time");
+    cut_off_ = cut_off_ || !at_once;
+  }
+  signal_all(SIGKILL);
+  const TimePoint dead_by = clock_.Now() + kKillWithin;
+  for (Reap(); Running(front) && clock_.Now() < dead_by; Reap()) WaitForSignal(/*children=*/true, kFrozenPoll);
 }
 
 void Supervisor::StopAll(Duration grace) {
   stopping_ = true;
-  bool kill_now = grace == Duration::zero();
-  for (auto child = children_.rbegin(); child != children_.rend(); ++child) {
-    child->restart_at.reset();
-    if (child->pid < 0) continue;
-    kill(child->pid, kill_now ? SIGKILL : SIGTERM);
-    const TimePoint deadline = clock_.Now() + grace;
-    while (child->pid > 0) {
-      Reap();
-      if (child->pid < 0) break;
-      const std::optional<int> signal = WaitForSignal(/*children=*/true, deadline - clock_.Now());
-      const bool again = signal && *signal != SIGCHLD;
-      if (!kill_now && !again && clock_.Now() < deadline) continue;
-      if (!kill_now)
-        LogWarning("{} {} and is killed", child->spec.name, again ? "was told twice to stop" : "did not stop in time");
-      kill_now = again || kill_now;
-      kill(child->pid, SIGKILL);
-      waitpid(child->pid, nullptr, 0);
-      child->pid = -1;
-    }
-  }
   for (Child& child : children_) child.restart_at.reset();
+  bool at_once = grace == Duration::zero();
+  StopSome(/*front=*/true, grace, at_once);
+  StopSome(/*front=*/false, grace, at_once);
 }
 
 }  // namespace baton::cli
