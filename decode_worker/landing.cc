@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "common/log.h"
+#include "common/planted_bug.h"
 #include "common/status.h"
 #include "kvtransfer/slot_format.h"
 
@@ -156,6 +157,7 @@ void Landing::OnLost(WriterId peer, const absl::Status& why) {
 }
 
 void Landing::Cut(WriterId writer) {
+  if (PlantedBug("fence answered early")) events_.OnWriterFenced(writer);
   WayOf(writer).transport->Close(PeerOf(writer), [this, writer] { events_.OnWriterFenced(writer); });
 }
 

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -24,6 +25,33 @@ PeerExit::~PeerExit() {
 bool PeerExit::exited() const {
   pollfd poll_for{fd_, POLLIN, 0};
   return poll(&poll_for, 1, 0) > 0;
+}
+
+bool PeerExits::Await(uint64_t peer, int epoll, uint64_t event_data, std::function<void()> fenced) {
+  const auto found = known_.find(peer);
+  if (found == known_.end()) return false;
+  Waiting& waiting = found->second;
+  waiting.fenced.push_back(std::move(fenced));
+  if (waiting.fenced.size() > 1) return true;
+  awaited_.push_back(peer);
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u64 = event_data;
+  epoll_ctl(epoll, EPOLL_CTL_ADD, waiting.exit.fd(), &event);
+  return true;
+}
+
+bool PeerExits::Progress() {
+  std::vector<std::function<void()>> fenced;
+  std::erase_if(awaited_, [&](uint64_t peer) {
+    const auto found = known_.find(peer);
+    if (!found->second.exit.exited()) return false;
+    for (auto& one : found->second.fenced) fenced.push_back(std::move(one));
+    known_.erase(found);
+    return true;
+  });
+  for (const auto& one : fenced) one();
+  return !fenced.empty();
 }
 
 }  // namespace baton

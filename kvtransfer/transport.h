@@ -91,7 +91,8 @@ class Transport {
   /// `done(ok)`: no write posted before to this peer is in flight any more.
   virtual void Flush(PeerNumber peer, Done done) = 0;
   /// Ends the connection; outstanding Dones get an error. `fenced` is called once the peer can write our landing memory
-  /// no more: from inside Close where the backend can enforce it, later where only the peer's exit does.
+  /// no more: from inside Close where the backend can enforce it at once, later where that takes a while or only the
+  /// peer's exit does. So it is of a peer that was lost, too; Close may be called again.
   virtual void Close(PeerNumber peer, std::function<void()> fenced) = 0;
 
   /// Moves things; false when there was nothing to do.

@@ -13,7 +13,7 @@ absl::StatusOr<std::unique_ptr<Transport>> MakeUcx(std::string_view kind, bool l
     options.verb = UcxVerb::kPut;
     options.put_fence = FenceStyle::kPeerExit;
   } else {
-    options.transports = "rc,dc,ud";  // ud: UCX's helper for connecting; puts go over rc or dc
+    options.transports = "rc";  // with UCX's own helper for connecting; not dc (IsRdma)
     options.verb = UcxVerb::kPut;
   }
   return MakeUcxTransport(std::move(options), events);

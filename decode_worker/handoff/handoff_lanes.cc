@@ -151,7 +151,8 @@ void Handoff::LoseWriter(WriterId writer, bool fenced) {
         held = true;
         broken |= !epoch.superseded && !lane.complete();
         cut |= lane.fence == FenceKind::kForcedClose;
-        if (fenced || lane.fence == FenceKind::kReceiverWrites) FenceLane({id, number, i}, lane);
+        const bool no_access = fenced || lane.fence == FenceKind::kReceiverWrites || PlantedBug("fence answered early");
+        if (no_access) FenceLane({id, number, i}, lane);
       }
     }
     if (held && PlantedBug("peer lost closes the ticket")) Close(ticket, "peer lost");

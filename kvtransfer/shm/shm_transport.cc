@@ -61,7 +61,7 @@ std::string ShmTransport::GreetingTail() const { return StrCat(nonce_, " /proc/"
 
 absl::Status ShmTransport::OnGreeted(PeerNumber number, Peer& peer, std::string_view tail) {
   BATON_ASSIGN_OR_RETURN(PeerExit exit, PeerExit::Of(peer.pid));
-  exits_.emplace(number, std::move(exit));
+  if (options_.landing.slots > 0) exits_.Know(number, std::move(exit));
   if (peer.landing.slots == 0) return absl::OkStatus();
   uint64_t nonce = 0, found = 0;
   const char* end = std::from_chars(tail.data(), tail.data() + tail.size(), nonce).ptr;
@@ -103,28 +103,12 @@ void ShmTransport::Forget(PeerNumber number) {
 
 void ShmTransport::Close(PeerNumber number, std::function<void()> fenced) {
   TcpTransport::Close(number, [] {});
-  auto node = exits_.extract(number);
-  if (node.empty()) return Later(std::move(fenced));  // it never heard where our memory is
-  epoll_event event{};
-  event.events = EPOLLIN;
-  event.data.u64 = kPidfdMark | number;
-  epoll_ctl(wait_fd(), EPOLL_CTL_ADD, node.mapped().fd(), &event);
-  leaving_.push_back({std::move(node.mapped()), std::move(fenced)});
+  if (!exits_.Await(number, wait_fd(), kPidfdMark | number, fenced)) Later(std::move(fenced));  // it wrote nothing here
 }
 
 bool ShmTransport::Progress() {
-  bool moved = TcpTransport::Progress();
-  for (size_t i = 0; i < leaving_.size();) {
-    if (!leaving_[i].exit.exited()) {
-      ++i;
-      continue;
-    }
-    Leaving gone = std::move(leaving_[i]);
-    leaving_.erase(leaving_.begin() + static_cast<ptrdiff_t>(i));
-    gone.fenced();
-    moved = true;
-  }
-  return moved;
+  const bool moved = TcpTransport::Progress();
+  return exits_.Progress() || moved;
 }
 
 }  // namespace baton

@@ -31,10 +31,6 @@ class ShmTransport final : public TcpTransport {
     std::byte* memory = nullptr;
     size_t bytes = 0;
   };
-  struct Leaving {
-    PeerExit exit;
-    std::function<void()> fenced;
-  };
   ShmTransport(TcpOptions options, TransportEvents& events, int listener)
       : TcpTransport(std::move(options), events, listener) {}
   absl::Status MakeRing();
@@ -47,8 +43,7 @@ class ShmTransport final : public TcpTransport {
   int memfd_ = -1;
   uint64_t nonce_ = 0;  ///< last word of the ring's file: proves that a peer opened this ring and no other
   std::map<PeerNumber, Mapping> mapped_;
-  std::map<PeerNumber, PeerExit> exits_;  ///< of every greeted peer; opened early, so that its number cannot be reused
-  std::vector<Leaving> leaving_;
+  PeerExits exits_;  ///< of greeted peers, where they may write memory of ours
 };
 
 }  // namespace baton

@@ -50,7 +50,7 @@ std::vector<std::string> UcxTransportsHere() {
   return out;
 }
 
-bool IsRdma(std::string_view transport) { return transport.starts_with("rc_") || transport.starts_with("dc_"); }
+bool IsRdma(std::string_view transport) { return transport.starts_with("rc_"); }
 
 namespace ucx {
 namespace {

@@ -34,6 +34,7 @@ UcxTransport::UcxTransport(UcxOptions options, TransportEvents& events, std::uni
 }
 
 UcxTransport::~UcxTransport() {
+  fences_.clear();
   while (!peers_.empty()) Lose(peers_.begin()->first, absl::OkStatus());
   for (int i = 0; i < 1000 && !closing_.empty(); ++i) {  // forced closes end at once; bounded all the same
     ucp_worker_progress(worker_->get());
@@ -44,12 +45,36 @@ UcxTransport::~UcxTransport() {
   close(epoll_);
 }
 
-void UcxTransport::EndClosing() {
-  std::erase_if(closing_, [](void* request) {
-    if (ucp_request_check_status(request) == UCS_INPROGRESS) return false;
-    ucp_request_free(request);
+/// Frees a request that has ended; null counts as ended.
+bool UcxTransport::Closing::Ended(void*& request) {
+  if (request == nullptr) return true;
+  if (ucp_request_check_status(request) == UCS_INPROGRESS) return false;
+  ucp_request_free(std::exchange(request, nullptr));
+  return true;
+}
+
+/// A forced close may end before the lanes are gone, which UCX discards one by one. A flush of the worker waits for
+/// that; where a forced close is a fence, it ends behind one.
+bool UcxTransport::StillCloses(Closing& closing) {
+  if (!Closing::Ended(closing.request)) return true;
+  if (fence() != FenceStyle::kForcedClose || std::exchange(closing.closed, true)) return false;
+  const ucp_request_param_t param{};
+  const ucs_status_ptr_t flush = ucp_worker_flush_nbx(worker_->get(), &param);
+  if (UCS_PTR_IS_PTR(flush)) closing.request = flush;
+  return closing.request != nullptr;
+}
+
+bool UcxTransport::EndClosing() {
+  std::erase_if(closing_, [this](Closing& closing) { return !StillCloses(closing); });
+  std::vector<std::function<void()>> fenced;
+  std::erase_if(fences_, [&](auto& fence) {
+    const auto same = [&](const Closing& closing) { return closing.peer == fence.first; };
+    if (std::ranges::any_of(closing_, same)) return false;
+    fenced.push_back(std::move(fence.second));
     return true;
   });
+  for (const auto& one : fenced) one();
+  return !fenced.empty();
 }
 
 absl::StatusOr<PeerNumber> UcxTransport::Connect(std::string_view address) {
@@ -70,7 +95,8 @@ absl::StatusOr<UcxTransport::Peer*> UcxTransport::Add(PeerAddress address) {
   peer->owner = this;
   peer->address = std::move(address);
   if (fence() == FenceStyle::kPeerExit) {
-    BATON_ASSIGN_OR_RETURN(peer->exit, PeerExit::Of(peer->address.pid));
+    BATON_ASSIGN_OR_RETURN(PeerExit exit, PeerExit::Of(peer->address.pid));
+    if (!worker_->landing().empty()) exits_.Know(peer->number, std::move(exit));
   }
   ucp_ep_params_t params{};
   params.field_mask =
@@ -115,27 +141,24 @@ void UcxTransport::Flush(PeerNumber number, Done done) {
   peer->flushes.emplace_back(peer->first_write + peer->writes.size() - 1, std::move(done));
 }
 
+/// Also of a peer that was lost before, or closed: its fence is the same.
 void UcxTransport::Close(PeerNumber number, std::function<void()> fenced) {
-  Peer* peer = Find(number);
-  std::optional<PeerExit> exit;
-  if (peer != nullptr) exit = std::move(peer->exit);
   Lose(number, absl::OkStatus());
-  if (exit) {
-    epoll_event event{};
-    event.events = EPOLLIN;
-    epoll_ctl(epoll_, EPOLL_CTL_ADD, exit->fd(), &event);
-    leaving_.emplace_back(std::move(*exit), std::move(fenced));
+  if (fence() == FenceStyle::kPeerExit) {
+    if (!exits_.Await(number, epoll_, 0, fenced)) Later(std::move(fenced));  // it wrote nothing here
+  } else if (fence() == FenceStyle::kForcedClose) {
+    fences_.emplace_back(number, std::move(fenced));
   } else {
     fenced();
   }
 }
 
-void UcxTransport::CloseEndpoint(ucp_ep_h endpoint) {
+void UcxTransport::CloseEndpoint(PeerNumber number, ucp_ep_h endpoint) {
   ucp_request_param_t param{};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
   param.flags = UCP_EP_CLOSE_FLAG_FORCE;
   const ucs_status_ptr_t request = ucp_ep_close_nbx(endpoint, &param);
-  if (UCS_PTR_IS_PTR(request)) closing_.push_back(request);
+  closing_.push_back({number, UCS_PTR_IS_PTR(request) ? request : nullptr});
 }
 
 /// `why` ok: we close it ourselves, and OnLost is not called.
@@ -146,7 +169,7 @@ void UcxTransport::Lose(PeerNumber number, const absl::Status& why) {
   latest_ = latest_sender_ = nullptr;
   if (why.ok()) SendActive(*peer, kBye, {}, "", nullptr);  // if it gets through; else the keepalive tells
   if (peer->key != nullptr) ucp_rkey_destroy(peer->key);
-  CloseEndpoint(peer->endpoint);
+  CloseEndpoint(number, peer->endpoint);
   const absl::Status error = why.ok() ? absl::CancelledError("the connection was closed") : why;
   for (Posted& posted : std::exchange(peer->writes, {})) {
     if (!posted.ended) posted.done(error);
@@ -159,22 +182,6 @@ void UcxTransport::Lose(PeerNumber number, const absl::Status& why) {
 void UcxTransport::EndpointFailed(void* arg, ucp_ep_h, ucs_status_t status) {
   Peer* peer = static_cast<Peer*>(arg);
   if (peer->failed.ok()) peer->failed = ToStatus(status, "endpoint");
-}
-
-/// Peers that were closed and have exited.
-bool UcxTransport::EndLeaving() {
-  bool moved = false;
-  for (size_t i = 0; i < leaving_.size();) {
-    if (!leaving_[i].first.exited()) {
-      ++i;
-      continue;
-    }
-    const std::function<void()> fenced = std::move(leaving_[i].second);
-    leaving_.erase(leaving_.begin() + static_cast<ptrdiff_t>(i));
-    fenced();
-    moved = true;
-  }
-  return moved;
 }
 
 bool UcxTransport::Progress() {
@@ -192,9 +199,9 @@ bool UcxTransport::Progress() {
   for (PeerNumber number : failed) {
     if (Peer* peer = Find(number); peer != nullptr) Lose(number, absl::Status(peer->failed)), moved = true;
   }
-  EndClosing();
+  moved |= EndClosing();
   if (closing_.empty()) graves_.clear();
-  moved |= EndLeaving();
+  moved |= exits_.Progress();
   return moved || !later_.empty() || !to_answer_.empty() || !worker_->Arm();
 }
 

@@ -76,7 +76,6 @@ class UcxTransport final : public Transport {
     ucp_rkey_h key = nullptr;
     uint64_t remote_number = 0;  ///< the peer's number of this connection, when it connected to us
     bool greeted = false;        ///< its landing memory is known
-    std::optional<PeerExit> exit;
     std::vector<std::tuple<uint64_t, LandingPlace, std::span<const std::byte>>> early;  ///< writes before the greeting
     std::deque<Posted> writes;  ///< from first_write on, consecutive; the first has not ended
     uint64_t first_write = 1;
@@ -125,9 +124,16 @@ class UcxTransport final : public Transport {
   std::unique_ptr<Operation> NewOperation(PeerNumber peer);
   void Recycle(std::unique_ptr<Operation> operation);
   void Lose(PeerNumber peer, const absl::Status& why);
-  void CloseEndpoint(ucp_ep_h endpoint);
-  bool EndLeaving();
-  void EndClosing();
+  /// An endpoint whose forced close is under way: first the close itself, then what the worker still does for it.
+  struct Closing {
+    PeerNumber peer = 0;
+    void* request = nullptr;
+    bool closed = false;
+    static bool Ended(void*& request);
+  };
+  void CloseEndpoint(PeerNumber peer, ucp_ep_h endpoint);
+  bool StillCloses(Closing& closing);
+  bool EndClosing();
   void Store(Peer& peer, const Head& head, std::span<const std::byte> bytes);
   void Later(std::function<void()> work) { later_.push_back(std::move(work)); }
   void OnActive(MessageKind kind, const Head& head, std::string_view text);
@@ -148,8 +154,9 @@ class UcxTransport final : public Transport {
   std::map<PeerNumber, std::unique_ptr<Peer>> peers_;
   std::vector<std::unique_ptr<Handler>> handlers_;
   std::vector<std::unique_ptr<Peer>> graves_;  ///< endpoints that are closing may still name them
-  std::vector<std::pair<PeerExit, std::function<void()>>> leaving_;
-  std::vector<void*> closing_;  ///< requests of endpoints that are being closed
+  PeerExits exits_;                            ///< kPeerExit: of peers that may write memory of ours
+  std::vector<Closing> closing_;
+  std::vector<std::pair<PeerNumber, std::function<void()>>> fences_;  ///< kForcedClose: who waits for the end of that
   PeerNumber next_peer_ = 1;
   std::vector<std::function<void()>> later_;
   std::vector<PeerNumber> to_flush_, to_answer_;  ///< peers with puts that are not flushed, with stored writes

@@ -1,6 +1,6 @@
 // Landing over UCX. Two verbs, because one is slow where the other is fast: puts on RDMA and shared memory, active
 // messages on TCP (put over TCP collapses at large sizes). With messages the receiver writes, as on plain TCP; with
-// puts the fence is the forced close of our endpoint (RDMA) or the writer's exit (shared memory).
+// puts the fence is the forced close of our endpoint with all its lanes (RDMA) or the writer's exit (shared memory).
 //
 // Set for every context: MM_ERROR_HANDLING=y, without which shared memory is silently replaced by TCP when error
 // handling is on; KEEPALIVE_INTERVAL=200ms, so that a dead peer is noticed. Active-message handlers are registered
@@ -37,7 +37,8 @@ std::string UcxVersion();
 
 /// What UCX could use on this machine, as "transport/device": "rc_verbs/mlx5_0:1", "posix/memory", "tcp/eth0".
 std::vector<std::string> UcxTransportsHere();
-/// Whether one of those puts into remote memory by hardware.
+/// Whether one of those puts into remote memory by hardware, over a connection of its own. dc has one target for all
+/// peers: closing our endpoint would fence nobody.
 bool IsRdma(std::string_view transport);
 
 }  // namespace baton

@@ -110,9 +110,10 @@ absl::Status Worker::MapLanding(const UcxOptions& options) {
     return absl::OkStatus();
   }
   ucp_mem_map_params_t params{};
-  params.field_mask = UCP_MEM_MAP_PARAM_FIELD_LENGTH | UCP_MEM_MAP_PARAM_FIELD_FLAGS;
+  params.field_mask = UCP_MEM_MAP_PARAM_FIELD_LENGTH | UCP_MEM_MAP_PARAM_FIELD_FLAGS | UCP_MEM_MAP_PARAM_FIELD_PROT;
   params.length = bytes;
   params.flags = UCP_MEM_MAP_ALLOCATE;  // UCX chooses: shared memory must be its own
+  params.prot = UCP_MEM_MAP_PROT_LOCAL_READ | UCP_MEM_MAP_PROT_LOCAL_WRITE | UCP_MEM_MAP_PROT_REMOTE_WRITE;
   BATON_RETURN_IF_ERROR(ToStatus(ucp_mem_map(context_, &params, &memory_), StrCat(bytes, " bytes of landing memory")));
   ucp_mem_attr_t attributes{};
   attributes.field_mask = UCP_MEM_ATTR_FIELD_ADDRESS;

@@ -289,6 +289,8 @@ TEST_P(TransportContract, ThePathSaysWhatCarriesTheBytes) {
     EXPECT_THAT(path, HasSubstr(" put"));
   } else if (backend_.name == "ucx_tcp") {
     EXPECT_EQ(path, "tcp/lo messages");
+  } else if (backend_.name == "ucx_put") {
+    EXPECT_EQ(path, "tcp/lo put");
   } else {
     EXPECT_EQ(path, sender_.transport->name());
   }
@@ -298,7 +300,7 @@ TEST_P(TransportContract, AForeignAddressIsRefused) {
   EXPECT_EQ(sender_.transport->Connect("pigeon:loft 3").status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-/// The child's life: connects to `address`, writes once, says so, then waits to be killed.
+/// The child's life: connects to `address`, writes once, says so, then waits to be killed. Told to, it hangs up first.
 [[noreturn]] void WriteAndWait(const std::string& backend_name, const std::string& address) {
   const std::vector<Backend> backends = Backends();
   const Backend& backend = *std::ranges::find(backends, backend_name, &Backend::name);
@@ -307,11 +309,16 @@ TEST_P(TransportContract, AForeignAddressIsRefused) {
   if (!transport.ok()) _exit(1);
   const auto peer = (*transport)->Connect(address);
   if (!peer.ok()) _exit(2);
+  bool hang_up = false;
+  side.on_message = [&hang_up](PeerNumber, std::string_view) { hang_up = true; };
   const std::vector<std::byte> data(kSlotBytes, std::byte{7});
   (*transport)->Write(*peer, {{9, 1, 0}, {0, 1}}, data, [&](const absl::Status&) {
     (*transport)->Send(*peer, "full", nullptr);
   });
-  while (true) (*transport)->Progress();
+  while (true) {
+    (*transport)->Progress();
+    if (std::exchange(hang_up, false)) (*transport)->Close(*peer, [] {});
+  }
 }
 
 /// This program again, as a writer. A fork alone would inherit the locks of UCX as its threads held them.
@@ -338,6 +345,32 @@ TEST_P(TransportContract, OnSharedMemoryTheExitOfTheWriterIsTheFenceAndAStopIsNo
   kill(child, SIGKILL);
   Until([&] { return fenced; });
   waitpid(child, nullptr, 0);
+}
+
+TEST_P(TransportContract, OnSharedMemoryALostWriterThatLivesIsNotFenced) {
+  if (receiver_.transport->fence() != FenceStyle::kPeerExit) GTEST_SKIP() << backend_.name << " has another fence";
+  const pid_t child = SpawnWriter(backend_.name, receiver_.transport->address());
+  Until([&] { return receiver_.messages.size() == 1; });
+  const PeerNumber writer = receiver_.connected.back();
+  receiver_.transport->Send(writer, "hang up", nullptr);
+  Until([&] { return receiver_.lost.size() == 1; });
+  int fenced = 0;
+  for (int i = 0; i < 2; ++i) receiver_.transport->Close(writer, [&fenced] { ++fenced; });
+  const auto end = std::chrono::steady_clock::now() + milliseconds(100);
+  while (std::chrono::steady_clock::now() < end) Work();
+  EXPECT_EQ(fenced, 0) << "a living process may still map our memory";
+  kill(child, SIGKILL);
+  Until([&] { return fenced == 2; });
+  waitpid(child, nullptr, 0);
+}
+
+TEST_P(TransportContract, ALostPeerIsFencedWhereThatIsInOurHands) {
+  if (receiver_.transport->fence() == FenceStyle::kPeerExit) GTEST_SKIP() << backend_.name << " has another fence";
+  sender_.transport->Close(peer_, [] {});
+  Until([&] { return receiver_.lost.size() == 1; });
+  int fenced = 0;
+  for (int i = 0; i < 2; ++i) receiver_.transport->Close(receiver_.lost[0], [&fenced] { ++fenced; });
+  Until([&] { return fenced == 2; });
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, TransportContract, ::testing::Range<size_t>(0, Backends().size()),

@@ -16,6 +16,7 @@ std::vector<Backend> UcxBackends() {
                    }};
   };
   return {backend("ucx_tcp", "tcp", UcxVerb::kMessage, FenceStyle::kReceiverWrites),
+          backend("ucx_put", "tcp", UcxVerb::kPut, FenceStyle::kForcedClose),  // what ucx-rdma runs
           backend("ucx_shm", "posix,cma,self", UcxVerb::kPut, FenceStyle::kPeerExit)};
 }
 
