@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/log.h"
+#include "common/planted_bug.h"
 #include "common/status.h"
 
 namespace baton::prefill_worker {
@@ -54,8 +55,7 @@ bool Sender::Waits(prefill::PeerId id, std::function<void()> work) {
 void Sender::OnPeerLost(prefill::PeerId id, const absl::Status&) {
   ++counters_.peers_lost;
   peers_.erase(id);
-  std::erase_if(waiting_, [&](const WriteOrder& order) { return order.peer == id; });
-  counters_.waiting = static_cast<int64_t>(waiting_.size());
+  DropWaiting(id);
   events_.OnPush(prefill::PeerLost{id});
 }
 
@@ -97,14 +97,43 @@ void Sender::Write(WriteOrder order) {
   const Way way = Find(order.peer)->way;
   const std::span<std::byte> there = way.transport->slot_of(way.number, order.slot.slot);
   if (!there.empty()) return Begin(std::move(order), nullptr, there);
-  std::optional<BouncePool::Buffer> buffer = buffers_.Take();
+  std::optional<BouncePool::Buffer> buffer;
+  if (!waiting_.contains(order.peer)) buffer = buffers_.Take(order.peer);
   if (!buffer) {
-    waiting_.push_back(std::move(order));
-    counters_.waiting = static_cast<int64_t>(waiting_.size());
-    return;
+    ++counters_.waiting;
+    return waiting_[order.peer].push_back(std::move(order));
   }
   auto held = std::make_shared<BouncePool::Buffer>(*std::move(buffer));
   Begin(std::move(order), held, held->bytes());
+}
+
+void Sender::BeginWaiting() {
+  for (bool begun = true; begun && !waiting_.empty();) {
+    begun = false;
+    for (size_t i = waiting_.size(); i > 0 && !waiting_.empty(); --i) {
+      auto next = waiting_.upper_bound(begun_last_);
+      if (next == waiting_.end()) next = waiting_.begin();
+      begun_last_ = next->first;
+      std::optional<BouncePool::Buffer> buffer = buffers_.Take(begun_last_);
+      if (!buffer) continue;
+      WriteOrder order = std::move(next->second.front());
+      next->second.pop_front();
+      --counters_.waiting;
+      if (next->second.empty()) waiting_.erase(next);
+      auto held = std::make_shared<BouncePool::Buffer>(*std::move(buffer));
+      Begin(std::move(order), held, held->bytes());
+      begun = true;
+    }
+  }
+}
+
+/// `lane` null: all of them.
+void Sender::DropWaiting(prefill::PeerId peer, const LaneKey* lane) {
+  const auto found = waiting_.find(peer);
+  if (found == waiting_.end()) return;
+  counters_.waiting -= static_cast<int64_t>(
+      std::erase_if(found->second, [lane](const WriteOrder& order) { return lane == nullptr || order.lane == *lane; }));
+  if (found->second.empty()) waiting_.erase(found);
 }
 
 /// As if the prompt's blocks had changed hands too early: they are read in another order. (Never another prompt's, for
@@ -139,20 +168,14 @@ void Sender::Begin(WriteOrder order, std::shared_ptr<BouncePool::Buffer> buffer,
                          else
                            Arrive(id, lane, 1);
                          events_.OnPush(prefill::Written{id, lane, slot, status});
-                         thread_.Post([this] {
-                           if (waiting_.empty()) return;
-                           WriteOrder next = std::move(waiting_.front());
-                           waiting_.pop_front();
-                           counters_.waiting = static_cast<int64_t>(waiting_.size());
-                           Write(std::move(next));
-                         });
+                         if (!waiting_.empty()) thread_.Post([this] { BeginWaiting(); });
                        });
+  if (PlantedBug("bounce buffer returned early") && buffer) const BouncePool::Buffer early = std::move(*buffer);
 }
 
 void Sender::Flush(prefill::PeerId id, const LaneKey& lane) {
   if (Waits(id, [this, id, lane] { Flush(id, lane); })) return;
-  std::erase_if(waiting_, [&](const WriteOrder& order) { return order.peer == id && order.lane == lane; });
-  counters_.waiting = static_cast<int64_t>(waiting_.size());
+  DropWaiting(id, &lane);
   Arrive(id, lane, 1 << 30);
   events_.OnPush(prefill::Drained{id, lane});
   Peer* peer = Find(id);

@@ -72,6 +72,9 @@ class Sender final : public SenderPort, private DialEvents {
   void OnPeerLost(prefill::PeerId peer, const absl::Status& why) override;
   /// True: `work` runs once the peer is reached, if it ever is.
   bool Waits(prefill::PeerId peer, std::function<void()> work);
+  /// Begins what waits for buffers, one of each peer in turn.
+  void BeginWaiting();
+  void DropWaiting(prefill::PeerId peer, const LaneKey* lane = nullptr);
   /// `slot_bytes`: where it is packed, in `buffer` or, without one, in the peer's own memory.
   void Begin(WriteOrder order, std::shared_ptr<BouncePool::Buffer> buffer, std::span<std::byte> slot_bytes);
   void SpoilSource(WriteOrder& order);
@@ -91,7 +94,8 @@ class Sender final : public SenderPort, private DialEvents {
   std::mt19937_64 random_{1};
   std::vector<std::byte> memory_;
   BouncePool buffers_;
-  std::deque<WriteOrder> waiting_;  ///< for a buffer
+  std::map<prefill::PeerId, std::deque<WriteOrder>> waiting_;  ///< for a buffer; never empty
+  prefill::PeerId begun_last_ = 0;                             ///< of those that waited
   std::map<prefill::PeerId, Peer> peers_;
   Dialer dialer_;  ///< last: its transports call back
 };

@@ -106,6 +106,7 @@ void Handoff::On(const Attach& event) {
   if (ticket.parked && ticket.parked->attach_gen > event.attach_gen) {
     return RefuseAttach(event, StrCat("attach_gen ", ticket.parked->attach_gen, " came first"));
   }
+  if (!ticket.parked) ticket.progress_at = Listened();
   ticket.parked = event;
 }
 
@@ -207,7 +208,15 @@ void Handoff::On(const Tick&) {
   });
 }
 
+/// Its writer may well speak of others.
+void Handoff::GiveUpWithoutProgress(Ticket& ticket) {
+  if (!ticket.parked || ticket.state != TicketState::kReceiving || ticket.epochs.at(ticket.epoch).Placing()) return;
+  const Duration none = Listened() - ticket.progress_at;
+  if (none >= options_.progress) Repair(ticket, StrCat("nothing of it came for ", Milliseconds(none), " ms"));
+}
+
 void Handoff::TickTicket(Ticket& ticket) {
+  GiveUpWithoutProgress(ticket);
   if (Listened() >= ticket.credit_until && !PlantedBug("credit never expires")) {
     ticket.lapsed = true;
     Close(ticket, "no router has renewed it");

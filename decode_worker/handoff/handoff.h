@@ -44,6 +44,8 @@ struct HandoffOptions {
   int max_resends = 2;             ///< of one segment; then the lane has failed
   int32_t max_recompute_tokens = 1 << 30;        ///< lost KV longer than this is asked from another prefill worker
   Duration cut_after = std::chrono::seconds(3);  ///< a writer that leaves a finished or dead lane open is cut off
+  /// An Attach that waits for KV of which nothing came for so long is answered by computing it.
+  Duration progress = std::chrono::seconds(8);
   Duration tombstone = std::chrono::seconds(60);
   Duration open_turn = std::chrono::seconds(1);  ///< others wait no longer for an Open that is not repeated
   TicketId first_ticket = 1;                     ///< differs at every start of the worker
@@ -102,6 +104,7 @@ class Handoff {
   enum class Why : uint8_t { kOver, kSequenceEnded, kAskedAgain };
   void Close(Ticket& ticket, const std::string& reason, Why why = Why::kOver);
   void TickTicket(Ticket& ticket);
+  void GiveUpWithoutProgress(Ticket& ticket);
 
   // opening lanes (handoff_open.cc)
   void On(const Opened& event);

@@ -19,6 +19,7 @@ void Handoff::On(const Filled& event) {
   Lane* lane = FindLiveLane(event.writer, key);
   if (lane == nullptr) return Send(event.writer, LaneGone{key, "the lane is not open"});
   LandingRing& ring = rings_[static_cast<size_t>(lane->target_rank)];
+  Ticket& ticket = *FindTicket(key.ticket);
   if (ring.Holds(key, message.slot, Phase::kPlacing)) return;  // answered when our pass has ended
   if (!ring.Holds(key, message.slot, Phase::kGranted)) {       // a repetition
     if (PlantedBug("count messages, not bitmap") && lane->missing > 0) --lane->missing;
@@ -32,7 +33,7 @@ void Handoff::On(const Filled& event) {
   std::vector<uint32_t> wanted;
   for (uint32_t segment : message.segments) {
     if (segment >= lane->have.size()) {
-      return Repair(*FindTicket(key.ticket), StrCat("segment ", segment, " of ", lane->have.size(), " was sent"));
+      return Repair(ticket, StrCat("segment ", segment, " of ", lane->have.size(), " was sent"));
     }
     const bool placing = std::any_of(lane->placing.begin(), lane->placing.end(), [segment](const auto& slot) {
       return std::find(slot.second.begin(), slot.second.end(), segment) != slot.second.end();
@@ -40,10 +41,11 @@ void Handoff::On(const Filled& event) {
     if (!lane->have[segment] && !placing) wanted.push_back(segment);
   }
   ring.StartPlacing(message.slot);
+  ticket.progress_at = Listened();
   if (wanted.empty()) return AnswerSlot(key, *lane, message.slot, ring.EndPlacing(message.slot), true);
   if (PlantedBug("ack early")) {
     for (uint32_t segment : wanted) lane->have[segment] = true, --lane->missing;
-    Advance(*FindTicket(key.ticket), key, *lane);
+    Advance(ticket, key, *lane);
   }
   lane->placing[message.slot.slot] = wanted;
   out_->push_back(PlaceSlot{key, message.slot, lane->target_rank, message.segments, std::move(wanted)});
@@ -58,6 +60,7 @@ void Handoff::On(const Placed& event) {
   LandingRing& ring = rings_[static_cast<size_t>(lane->target_rank)];
   const SlotTurn grant = ring.EndPlacing(event.slot);
   const std::vector<uint32_t> segments = std::move(lane->placing.extract(event.slot.slot).mapped());
+  ticket.progress_at = Listened();
   if (!event.digest_ok) ++counters_.digest_mismatches;
   if (lane->state == LaneState::kFenced) ring.ReleaseGranted(key);
   if (FindLiveLane(lane->writer, key) == nullptr) return Sweep(ticket);

@@ -76,6 +76,7 @@ struct Ticket {
   uint32_t closed_epoch = 0;  ///< epochs up to here can not be opened (any more)
   std::map<uint32_t, Epoch> epochs;
   std::optional<Attach> parked;  ///< an Attach that came before kReady
+  TimePoint progress_at{};       ///< in own time: it was parked, or a slot of the current epoch came or was placed
   uint64_t attach_gen = 0;
   TimePoint expires{};
   Duration credit{};                          ///< 0: it needs none

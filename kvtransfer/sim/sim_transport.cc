@@ -17,7 +17,7 @@ void SimNetwork::Land(SimTransport& at, Flight& flight) {
   const bool asked = at.events_.MayLand(writer, flight.place), may = asked || at.fence_ != FenceStyle::kReceiverWrites;
   if (may && piece > 0) {
     std::memcpy(at.memory_.data() + flight.place.slot.slot * at.shape_.slot_bytes + flight.landed,
-                flight.bytes.data() + flight.landed, piece);
+                flight.bytes() + flight.landed, piece);
   }
   flight.landed += piece;
   flight.wait = Below(pace_.most_turns);
@@ -52,7 +52,7 @@ SimTransport::~SimTransport() {
     peer.wire->ends[peer.end] = nullptr;
     for (const auto& flight : network_->flights_) {
       if (flight->wire == peer.wire && flight->to != peer.end)
-        flight->failed = true, flight->done = nullptr;  // nobody to tell
+        flight->Fail(), flight->done = nullptr;  // nobody to tell
     }
   }
   for (auto& [number, lost] : lost_) lost.first->fenced[lost.second] = true, lost.first->ends[lost.second] = nullptr;
@@ -95,7 +95,7 @@ void SimTransport::Write(PeerNumber number, const LandingPlace& place, std::span
   if (peer == nullptr) return Later([done = std::move(done)] { done(absl::UnavailableError("no such peer")); });
   auto flight = std::make_unique<SimNetwork::Flight>();
   flight->wire = peer->wire, flight->to = 1 - peer->end, flight->write = peer->wire->next_write[peer->end]++;
-  flight->place = place, flight->bytes.assign(bytes.begin(), bytes.end()), flight->size = bytes.size();
+  flight->place = place, flight->source = bytes, flight->size = bytes.size();
   flight->wait = network_->Below(network_->pace_.most_turns), flight->again = network_->Below(4) == 0,
   flight->done = std::move(done);
   if (!peer->greeted) return peer->early.push_back(std::move(flight));
@@ -105,11 +105,11 @@ void SimTransport::Write(PeerNumber number, const LandingPlace& place, std::span
 /// The peer's greeting is here.
 void SimTransport::Fly(std::unique_ptr<SimNetwork::Flight> flight) {
   const LandingShape landing = landing_of(flight->wire->numbers[1 - flight->to]);
-  if (flight->place.slot.slot < landing.slots && flight->bytes.size() <= landing.slot_bytes) {
+  if (flight->place.slot.slot < landing.slots && flight->source.size() <= landing.slot_bytes) {
     return network_->flights_.push_back(std::move(flight));
   }
   const absl::Status refused =
-      absl::InvalidArgumentError(StrCat(flight->bytes.size(), " bytes for slot ", flight->place.slot.slot,
+      absl::InvalidArgumentError(StrCat(flight->source.size(), " bytes for slot ", flight->place.slot.slot,
                                         ", the peer has ", landing.slots, " of ", landing.slot_bytes));
   Later([refused, done = std::move(flight->done)] { done(refused); });
 }
@@ -140,7 +140,7 @@ void SimTransport::FailAll(Peer& peer) {
   std::vector<Done> dones;
   for (auto& flight : network_->flights_) {
     if (flight->wire != peer.wire || flight->to == peer.end || flight->failed) continue;
-    flight->failed = true;
+    flight->Fail();
     if (flight->done) dones.push_back(std::exchange(flight->done, nullptr));
     const SimTransport* there = peer.wire->ends[flight->to];
     if (there == nullptr || there->fence_ == FenceStyle::kReceiverWrites) {
@@ -219,7 +219,7 @@ void SimTransport::MoveFlights() {
       if (flight->landed < flight->size) continue;
       if (flight->failed && flight->size > 0) {
         ++network_->counters_.late_landings;
-        network_->counters_.torn_landings += flight->size < flight->bytes.size();
+        network_->counters_.torn_landings += flight->size < flight->source.size();
       }
     } else if (!flight->failed) {
       continue;  // fenced off; its sender hears of the break

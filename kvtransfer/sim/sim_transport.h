@@ -62,12 +62,15 @@ class SimNetwork {
     int to = 0;  ///< end
     uint64_t write = 0;
     LandingPlace place;
-    std::vector<std::byte> bytes;
-    size_t landed = 0, size = 0;  ///< size: what will land, less than all after a tear
-    uint64_t wait = 0;            ///< turns before the next piece
-    bool again = false;           ///< lands once more before it has ended
-    bool failed = false;          ///< Done(error) was said
+    std::span<const std::byte> source;  ///< the sender's, read as the pieces land
+    std::vector<std::byte> kept;        ///< failed: what was in it then, for the sender may use it for something else
+    size_t landed = 0, size = 0;        ///< size: what will land, less than all after a tear
+    uint64_t wait = 0;                  ///< turns before the next piece
+    bool again = false;                 ///< lands once more before it has ended
+    bool failed = false;                ///< Done(error) was said
     Transport::Done done;
+    const std::byte* bytes() const { return failed ? kept.data() : source.data(); }
+    void Fail() { kept.assign(source.begin(), source.end()), failed = true; }
   };
   uint64_t Below(uint64_t n) { return random_() % n; }
   void Land(SimTransport& at, Flight& flight);

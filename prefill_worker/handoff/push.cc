@@ -32,6 +32,7 @@ void Push::On(const Prefill& event) {
   PushJob job{.key = event.key, .peer = event.peer, .ticket = event.ticket, .plan_digest = event.plan_digest};
   job.stop_at = now_ + event.expiry - options_.expiry_margin;
   job.slot_bytes = SlotBytesOf(event);
+  job.progress_at = Listened();
   for (const std::vector<int64_t>& segment_bytes : event.lanes) {
     PushLane& lane = job.lanes.emplace_back();
     lane.segment_bytes = segment_bytes;
@@ -142,6 +143,14 @@ void Push::CutSilentPeers() {
   });
 }
 
+/// The peer answers others, or nobody, and not this one. What is owed is computed there.
+void Push::StopWithoutProgress(PushJob& job) {
+  if (!job.Owed()) job.progress_at = Listened();
+  const Duration none = Listened() - job.progress_at;
+  if (job.stopped || none < options_.progress) return;
+  Stop(job, absl::UnavailableError(StrCat("the decode worker took nothing of it for ", Milliseconds(none), " ms")));
+}
+
 void Push::TickJob(PushJob& job) {
   const bool late = now_ >= job.stop_at, refused = job.computed && job.Opening();
   if (!job.stopped && late && !refused && !job.Over()) {
@@ -149,6 +158,7 @@ void Push::TickJob(PushJob& job) {
   } else if (!job.stopped && refused && (late || now_ >= job.no_room_at)) {
     Stop(job, absl::ResourceExhaustedError("the decode worker has no room for the KV"), /*no_room=*/true);
   }
+  StopWithoutProgress(job);
   for (uint32_t i = 0; i < job.lanes.size(); ++i) {
     PushLane& lane = job.lanes[i];
     if (lane.phase == LanePhase::kClosing && now_ >= job.stop_at + options_.give_up_closing)

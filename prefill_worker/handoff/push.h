@@ -28,6 +28,7 @@ struct PushOptions {
   Duration expiry_margin = std::chrono::milliseconds(500);  ///< we stop so long before the ticket expires
   Duration give_up_closing = std::chrono::seconds(30);  ///< after the ticket's expiry; decode cuts us off long before
   Duration peer_silence = std::chrono::seconds(4);      ///< a peer that answers nothing for so long is cut off
+  Duration progress = std::chrono::seconds(8);          ///< a job of which nothing is taken for so long is given up
   Duration remember = std::chrono::seconds(60);         ///< finished and cancelled jobs
 };
 
@@ -65,6 +66,7 @@ class Push {
     return event.slot_bytes > 0 ? event.slot_bytes : options_.slot_bytes;
   }
   void TickJob(PushJob& job);
+  void StopWithoutProgress(PushJob& job);
   void CutSilentPeers();
   void Answer(PushJob& job, absl::Status status, bool no_room = false);
   /// Sends nothing more; flushes and closes every lane. Answers the leg unless it was answered.

@@ -43,7 +43,8 @@ struct PushJob {
   uint64_t plan_digest = 0;
   int64_t slot_bytes = 0;  ///< payload that fits a landing slot
   std::vector<PushLane> lanes;
-  TimePoint stop_at{};  ///< the ticket's expiry less a margin: the *writer* stops, nothing is released by it
+  TimePoint stop_at{};      ///< the ticket's expiry less a margin: the *writer* stops, nothing is released by it
+  TimePoint progress_at{};  ///< in own time: the peer last took something, or there was nothing to take
   TimePoint no_room_at = TimePoint::max();  ///< computed, and still refused at that time
   bool computing = true;
   bool computed = false;  ///< to its end
@@ -55,6 +56,14 @@ struct PushJob {
   bool Opening() const {
     for (const PushLane& lane : lanes) {
       if (lane.phase == LanePhase::kOpening) return true;
+    }
+    return false;
+  }
+  /// The peer has slots to answer, or segments wait for its answers.
+  bool Owed() const {
+    for (const PushLane& lane : lanes) {
+      if (lane.phase == LanePhase::kDone) return true;
+      if (lane.phase == LanePhase::kOpen && (!lane.used.empty() || !lane.ready.empty())) return true;
     }
     return false;
   }

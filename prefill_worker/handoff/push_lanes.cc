@@ -21,6 +21,7 @@ void Push::Hear(PushJob& job, uint32_t i, const LaneBound& message) {
   PushLane& lane = job.lanes[i];
   if (lane.phase != LanePhase::kOpening) return;
   lane.phase = LanePhase::kOpen;
+  job.progress_at = Listened();
   lane.credit.assign(message.grants.begin(), message.grants.end());
   Pump(job, i);
 }
@@ -44,6 +45,7 @@ void Push::Hear(PushJob& job, uint32_t i, const SlotFree& message) {
     if (PlantedBug("credit is a bare increment")) lane.credit.push_back(message.grant), Pump(job, i);
     return;
   }
+  job.progress_at = Listened();
   const std::vector<uint32_t> segments = std::move(used->second.segments);
   lane.used.erase(used);
   lane.credit.push_back(message.grant);
@@ -116,6 +118,7 @@ void Push::On(const Written& event) {
     return Stop(*job, event.status);
   }
   used->second.written = true;
+  job->progress_at = Listened();
   lane.repeat_at = now_ + options_.repeat_after;
   if (!PlantedBug("LaneDone is the only notice")) Send(*job, SlotFull{event.lane, event.slot, used->second.segments});
   FinishSending(*job, event.lane.lane);

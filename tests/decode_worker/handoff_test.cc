@@ -415,6 +415,26 @@ TEST(Handoff, AWorkerThatStoodStillCutsNobodyForIt) {
   EXPECT_EQ(d.state(), TicketState::kReady);
 }
 
+TEST(Handoff, AParkedAttachWhoseKvDoesNotComeIsComputedThoughItsWriterSpeaksOfOthers) {
+  HandoffDriver d;
+  d.expiry = seconds(100);
+  d.Do(d.MakeReserve(1)), d.Do(d.MakeReserve(2));
+  d.Bind(1, 1), d.Bind(1, 2);
+  d.Do(d.MakeAttach(5)), d.Do(d.MakeAttach(6, 1, 2));
+  d.Listen(seconds(7)), d.Fill(0);
+  d.Listen(milliseconds(900));
+  EXPECT_EQ(d.Find<StartSequence>(), nullptr);
+  d.Listen(milliseconds(100));
+  ASSERT_NE(d.Find<StartSequence>(), nullptr) << "nothing came for 8 s";
+  EXPECT_EQ(d.Find<StartSequence>()->ticket, 2u);
+  EXPECT_TRUE(d.Find<StartSequence>()->recompute);
+  EXPECT_NE(d.Sent<LaneGone>(), nullptr) << "its writer hears of it";
+  EXPECT_EQ(d.state(1), TicketState::kReceiving) << "a slot of this one came";
+  d.Do(d.MakeFilled(1, d.Grant(1)));
+  d.Listen(seconds(20));
+  EXPECT_EQ(d.state(1), TicketState::kReceiving) << "our own pass takes its time";
+}
+
 TEST(Handoff, AReservationLivesOnCreditToo) {
   HandoffDriver d;
   d.expiry = seconds(120), d.credit = seconds(4);

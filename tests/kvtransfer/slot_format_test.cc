@@ -67,8 +67,8 @@ TEST(BouncePool, ADroppedBufferComesBack) {
   std::vector<std::byte> memory(300);
   BouncePool pool(memory, 100);
   {
-    auto first = pool.Take(), second = pool.Take(), third = pool.Take();
-    EXPECT_FALSE(pool.Take().has_value());
+    auto first = pool.Take(1), second = pool.Take(2), third = pool.Take(3);
+    EXPECT_FALSE(pool.Take(4).has_value());
     EXPECT_NE(first->bytes().data(), second->bytes().data());
     const BouncePool::Buffer moved = std::move(*third);
     EXPECT_EQ(moved.bytes().size(), 100u);
@@ -77,12 +77,27 @@ TEST(BouncePool, ADroppedBufferComesBack) {
   EXPECT_EQ(pool.free_buffers(), 3u);
 }
 
+TEST(BouncePool, NobodyHoldsMoreThanIsLeft) {
+  std::vector<std::byte> memory(1600);
+  BouncePool pool(memory, 100);
+  std::vector<BouncePool::Buffer> held;
+  for (uint64_t holder : {1, 2, 3, 4, 5}) {
+    size_t taken = 0;
+    while (auto buffer = pool.Take(holder)) held.push_back(*std::move(buffer)), ++taken;
+    EXPECT_EQ(taken, std::vector<size_t>({0, 8, 4, 2, 1, 1})[holder]) << "holder " << holder;
+  }
+  EXPECT_EQ(pool.free_buffers(), 0u);
+  held.erase(held.begin());
+  EXPECT_FALSE(pool.Take(1).has_value()) << "it has seven, one is left";
+  EXPECT_TRUE(pool.Take(6).has_value());
+}
+
 TEST(BouncePool, DiesWhenABufferOutlivesIt) {
   std::vector<std::byte> memory(100);
   EXPECT_DEATH(
       {
         auto pool = std::make_unique<BouncePool>(memory, 100);
-        auto buffer = pool->Take();
+        auto buffer = pool->Take(1);
         pool.reset();
       },
       "1 of 1 bounce buffers are still out");

@@ -168,10 +168,10 @@ Tick                         | = | = | = | = | = | = | = | =
 Tick, no answer              | = | = | Open! | Full0 | Full0 Full1 Done! | = | Closed! | =
 Tick, 4 s of silence         | = | = | Open! Cut | Full0 Cut | Full0 Full1 Done! Cut | Cut | Closed! Cut | =
 Stood still 9 s              | = | = | Open! | Full0 | Full0 Full1 Done! | = | Closed! | =
-Tick, no credit | = | →none Answer(ABORTED) | →Flushing Answer(ABORTED) Open! Cut Flush | →Flushing Answer(ABORTED) Full0 Cut Flush | Full0 Full1 Done! Cut | Cut | Closed! Cut | =
+Tick, no credit              | = | →none Answer(ABORTED) | →Flushing Answer(ABORTED) Open! Cut Flush | →Flushing Answer(ABORTED) Full0 Cut Flush | Full0 Full1 Done! Cut | Cut | Closed! Cut | =
 Tick, renewed                | = | = | Open! Cut | Full0 Cut | Full0 Full1 Done! Cut | Cut | Closed! Cut | =
-Tick, near expiry            | = | = | →Flushing Answer(DEADLINE_EXCEEDED) Open! Cut Flush | →Flushing Answer(DEADLINE_EXCEEDED) Full0 Cut Flush | →Flushing Full0 Full1 Done! Cut Flush | Cut | Closed! Cut | =
-Tick, long after             | = | = | →Flushing Answer(DEADLINE_EXCEEDED) Open! Cut Flush | →Flushing Answer(DEADLINE_EXCEEDED) Full0 Cut Flush | →Flushing Full0 Full1 Done! Cut Flush | Cut | →none Closed! Cut | →none
+Tick, near expiry            | = | = | →Flushing Answer(DEADLINE_EXCEEDED) Open! Cut Flush | →Flushing Answer(UNAVAILABLE) Full0 Cut Flush | →Flushing Full0 Full1 Done! Cut Flush | Cut | Closed! Cut | =
+Tick, long after             | = | = | →Flushing Answer(DEADLINE_EXCEEDED) Open! Cut Flush | →Flushing Answer(UNAVAILABLE) Full0 Cut Flush | →Flushing Full0 Full1 Done! Cut Flush | Cut | →none Closed! Cut | →none
 )";
 
 TEST(PrefillDeskTable, EveryEventInEveryStateDoesWhatItsCellSays) {

@@ -130,6 +130,18 @@ const std::vector<std::pair<std::string, Apply>>& Events() {
       {"Tick", [](auto& d) { d.Do(Tick{}); }},
       {"Tick, no answer", [](auto& d) { d.now += milliseconds(260), d.Do(Tick{}); }},
       {"Tick, 4 s of silence", [](auto& d) { d.Listen(seconds(4)); }},
+      {"Tick, nothing taken for 8 s",
+       [](auto& d) {
+         std::vector<Action> all;
+         for (int i = 0; i < 80; ++i) {
+           d.Hear(LaneBusy{{77, 1, 0}});  // the peer speaks of others
+           d.Listen(milliseconds(100));
+           for (const Action& action : d.actions) {
+             if (!std::holds_alternative<SendToDecode>(action)) all.push_back(action);
+           }
+         }
+         d.actions = std::move(all);
+       }},
       {"Stood still 9 s", [](auto& d) { d.StandStill(seconds(9)); }},
       {"Tick, near expiry", [](auto& d) { d.Listen(milliseconds(9600)); }},
       {"Tick, long after", [](auto& d) { d.Listen(seconds(200)); }},
@@ -175,6 +187,7 @@ PeerLost            | = | →Over Reply(UNAVAILABLE) StopCompute | →Over Relea
 Tick                | = | = | = | = | = | = | =
 Tick, no answer     | = | Open! | Full0 Full1 | Full2 Full1 Done! | = | Closed! | =
 Tick, 4 s of silence| = | Open! Cut | Full0 Full1 Cut | Full2 Full1 Done! Cut | Cut | Closed! Cut | =
+Tick, nothing taken for 8 s | = | = | →Flushing Flush | →Flushing Flush | = | = | =
 Stood still 9 s     | = | Open! | Full0 Full1 | Full2 Full1 Done! | = | Closed! | =
 Tick, near expiry   | = | →Flushing Open! Cut Reply(DEADLINE_EXCEEDED) StopCompute Flush | →Flushing Full0 Full1 Cut Flush | →Flushing Full2 Full1 Done! Cut Flush | Cut | Closed! Cut | =
 Tick, long after    | = | →Flushing Open! Cut Reply(DEADLINE_EXCEEDED) StopCompute Flush | →Flushing Full0 Full1 Cut Flush | →Flushing Full2 Full1 Done! Cut Flush | Cut | →none Closed! Cut | →none
@@ -193,6 +206,28 @@ std::vector<std::string> NamesOf(const Driver& d) {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
+
+TEST(Push, AJobOfWhichSomethingIsTakenNowAndThenGoesOn) {
+  Driver d;
+  Prefill long_one = d.MakePrefill();
+  long_one.expiry = std::chrono::seconds(100);
+  d.Do(long_one), d.Do(Computed{kKey, 0, {0, 1}});
+  d.Hear(LaneBound{kLane, {{5, 1}}});
+  d.Do(Written{3, kLane, {5, 1}, {}});
+  const auto wait = [&d](int seconds) {
+    for (int i = 0; i < seconds * 10; ++i) d.Hear(LaneBusy{{77, 1, 0}}), d.Listen(std::chrono::milliseconds(100));
+  };
+  wait(7), d.Hear(SlotFree{kLane, {5, 2}, true});
+  wait(7), d.Do(Written{3, kLane, {5, 2}, {}});
+  wait(7), d.Hear(SlotFree{kLane, {5, 3}, true});
+  wait(20);
+  EXPECT_EQ(StateName(d), "Open") << "segment 2 is still computed: the peer owes nothing";
+  d.Do(Computed{kKey, 0, {2}});
+  wait(7);
+  EXPECT_EQ(StateName(d), "Open");
+  wait(1);
+  EXPECT_EQ(StateName(d), "Flushing");
+}
 
 TEST(Push, NoRoomAtTheEndOfThePromptIsToldAndTheKvKeptUnderALease) {
   Driver d;

@@ -249,6 +249,28 @@ TEST(Sender, MoreWritesThanBuffersAllLeaveInTheEnd) {
   w.Until([&] { return w.sender->counters().slots == 100; });
 }
 
+/// A decode worker that takes nothing off its connection: it does not run.
+TEST(Sender, APeerThatTakesNothingLeavesTheOthersTheirBuffers) {
+  World w;
+  w.Connect();
+  worker::HandLoop stopped;
+  constexpr uint32_t kSlots = 1000;  // more than sockets hold
+  Decode slow(stopped);
+  w.sender->Connect(6, slow.address());
+  w.Until([&] { return stopped.Turn(), slow.log == "Hello(p1) "; });
+  WriteOrder order = w.MakeWrite();
+  order.peer = 6;
+  for (uint32_t i = 0; i < 5 * kSlots; ++i) w.sender->Write(order);
+  w.Settle();
+  const int64_t waiting = w.sender->counters().waiting, slots = w.sender->counters().slots;
+  ASSERT_GT(waiting, 0) << "sockets hold more than was written";
+  for (uint32_t i = 0; i < 100; ++i) w.sender->Write(w.MakeWrite(i % 4, i % 2));
+  w.Until([&] { return w.sender->counters().slots == slots + 100; });
+  EXPECT_EQ(w.sender->counters().waiting, waiting);
+  w.sender->Flush(6, kLane);
+  EXPECT_EQ(w.sender->counters().waiting, 0);
+}
+
 TEST(Sender, TimeUnderWayEndsWithTheAnswers) {
   World w;
   w.Connect();
