@@ -12,8 +12,7 @@ from test_promise_a import answer, bits_of, path_of, requests
 
 HANDOFF = ["--local-prefill-max-tokens", 8]  # the model is so small that decode would compute most prompts itself
 PAIR = ["--prefill", 1, "--decode", 1, "--threads", 1, *HANDOFF]
-TWO_OF_EACH = ["--prefill", 2, "--decode", 2, "--threads", 1, *HANDOFF, "--max-attempts", 5, "--failover-wait-ms", 20000,
-               "--retry-budget", 1]
+TWO_OF_EACH = ["--prefill", 2, "--decode", 2, "--threads", 1, *HANDOFF]
 LONG = "the quick brown fox jumps over the lazy dog " * 18
 
 
@@ -220,8 +219,8 @@ class Disaggregated(unittest.TestCase):
     def test_decode_worker_stopped_under_load_over_tcp(self):
         self.kill_during_load("decode", signal.SIGSTOP, "tcp")
 
-    def test_with_one_of_each_a_lost_worker_costs_no_wrong_answer(self):
-        """The same text, or a clear error in time: the other computes the prompt, or the lost one comes back."""
+    def test_with_one_of_each_a_lost_worker_costs_no_answer(self):
+        """The other computes the prompt, or the lost one comes back in time: every answer is the same."""
         bodies = self.bodies[:12]
         for role, how in (("prefill", signal.SIGKILL), ("prefill", signal.SIGSTOP), ("decode", signal.SIGKILL), ("decode", signal.SIGSTOP)):
             with self.subTest(role=role, how=how), Cluster(args=PAIR) as c:
@@ -244,13 +243,8 @@ class Disaggregated(unittest.TestCase):
                 self.assertLess(time.monotonic() - started, 30)
                 thread.join()
                 for body, want, reply in zip(bodies, self.alone, got):
-                    if reply.status == 200:
-                        self.assertEqual(bits_of(reply.json()), want, f"{role} lost: {body}")
-                    else:
-                        self.assertIn(reply.status, (502, 503, 504), reply.body)
-                        self.assertTrue(reply.json()["error"]["message"])
-                print(f"    {role} {how.name}: {sum(r.status == 200 for r in got)} of {len(got)} right, "
-                      f"{sorted({r.json()['error']['message'] for r in got if r.status != 200})}", flush=True)
+                    self.assertEqual(reply.status, 200, reply.body)
+                    self.assertEqual(bits_of(reply.json()), want, f"{role} lost: {body}")
                 c.wait_until(lambda: c.metric("baton_worker_up") == 2, "both are there", 30)
                 wait_for_memory(c, f"the loss of the {role} worker")
 

@@ -93,7 +93,7 @@ class Parallel(unittest.TestCase):
                 self.kill_a_rank_under_load(workers, bodies, want)
 
     def kill_a_rank_under_load(self, workers, bodies, want):
-        args = [*WIDTH, *MP, f"--{TP}", 2, "--both", workers, "--max-attempts", 5, "--failover-wait-ms", 20000, "--retry-budget", 1]
+        args = [*WIDTH, *MP, f"--{TP}", 2, "--both", workers]
         with Cluster(args=args) as c:
             victim = children_of(c.workers("both")[0])[0]
 

@@ -9,7 +9,7 @@ from hosts import HostCluster, Hosts, why_not
 from test_disaggregated import LONG, wait_for_memory
 from test_promise_a import answer, bits_of, path_of, requests
 
-HANDOFF = ["--local-prefill-max-tokens", 8, "--max-attempts", 5, "--retry-budget", 1, "--failover-wait-ms", 20000]
+HANDOFF = ["--local-prefill-max-tokens", 8]
 CUT_SECONDS = 3
 CLEAR = (408, 429, 499, 502, 503, 504)  # what may be answered while a host is cut off
 SKIP = why_not()

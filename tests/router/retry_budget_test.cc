@@ -53,6 +53,7 @@ TEST_F(RetryBudgetTest, AShareThatNobodyLooksAtComesBack) {
   first.reset();
   executor_.Run();
   EXPECT_EQ(came_, (std::vector<int>{2}));
+  held_.clear();
 }
 
 TEST_F(RetryBudgetTest, TheLimitIsAShareOfTheRequestsThatRun) {
