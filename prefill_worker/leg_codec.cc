@@ -1,5 +1,6 @@
 #include "prefill_worker/leg_codec.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "common/status.h"
@@ -10,7 +11,6 @@ namespace baton::prefill_worker {
 namespace {
 
 constexpr size_t kPieceBytes = 64 << 10;
-constexpr uint32_t kLeaseMs = 5000;
 
 /// A leg's answer, from what the desk found to messages.
 class LegAnswer final : public JobEvents {
@@ -29,10 +29,7 @@ class LegAnswer final : public JobEvents {
     if (!status.ok() && !no_room) return sink_->Finish(status);
     v1::PrefillReply reply;
     reply.set_last(true);
-    if (no_room) {
-      *reply.mutable_no_room() = worker::EncodeError(status, 0, 0);
-      reply.set_lease_ms(kLeaseMs);
-    }
+    if (no_room) *reply.mutable_no_room() = worker::EncodeError(status, 0, 0);
     for (const engine::SequenceOutput& output : outputs) {
       const v1::RelayEntry entry = worker::EncodeOutput(output);
       v1::FirstToken& first = *reply.add_first();
@@ -91,7 +88,9 @@ absl::StatusOr<JobOrder> DecodeOrder(const v1::PrefillRequest& in, const worker:
   order.cached_tokens = static_cast<int32_t>(reserved.cached_tokens());
   order.piece_tokens = static_cast<int>(reserved.piece_tokens());
   order.slot_bytes = reserved.slot_bytes();
-  order.expiry = std::chrono::milliseconds(reserved.expiry_ms());
+  // The reservation's figure is of its own time, however late this leg is; the request's deadline is of now.
+  order.expiry = std::chrono::milliseconds(in.deadline_ms() > 0 ? std::min(in.deadline_ms(), reserved.expiry_ms())
+                                                                : reserved.expiry_ms());
   order.credit = std::chrono::milliseconds(in.credit_ms());
   return order;
 }

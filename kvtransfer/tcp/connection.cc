@@ -208,6 +208,17 @@ absl::StatusOr<int> Dial(const std::string& where) {
   return socket;
 }
 
+void NoticeVanishedHost(int socket, bool when_full) {
+  const auto set = [socket](int level, int option, int value) {
+    setsockopt(socket, level, option, &value, sizeof(value));
+  };
+  set(SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, 10);  // seconds, then one question every 5 s
+  set(IPPROTO_TCP, TCP_KEEPINTVL, 5);
+  set(IPPROTO_TCP, TCP_KEEPCNT, 4);
+  if (when_full) set(IPPROTO_TCP, TCP_USER_TIMEOUT, 30000);  // ms
+}
+
 int Accept(int listener) { return accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC); }
 
 }  // namespace baton::tcp

@@ -76,7 +76,10 @@ absl::StatusOr<int> Listen(const std::string& host, uint16_t port);
 std::string LocalAddress(int socket);
 /// A nonblocking socket that connects to "host:port".
 absl::StatusOr<int> Dial(const std::string& address);
-/// The next connection, nonblocking; -1: none.
+/// The connection breaks within half a minute after the other host is gone without a word. `when_full`: also when it
+/// takes nothing off us for so long, though it is there (a stopped process).
+void NoticeVanishedHost(int socket, bool when_full);
+/// The next connection, nonblocking; -1: none, or errno says why not.
 int Accept(int listener);
 
 }  // namespace baton::tcp

@@ -1,5 +1,6 @@
 #include "kvtransfer/tcp/tcp_transport.h"
 
+#include <errno.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <unistd.h>
@@ -8,12 +9,19 @@
 
 #include "common/check.h"
 #include "common/errno_text.h"
+#include "common/log.h"
 #include "common/status.h"
 
 namespace baton {
 
 using tcp::FrameHeader;
 using tcp::FrameKind;
+
+namespace {
+
+constexpr auto kListenerRest = std::chrono::milliseconds(500);
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<TcpTransport>> TcpTransport::Create(TcpOptions options, TransportEvents& events) {
   BATON_ASSIGN_OR_RETURN(const int listener, tcp::Listen(options.host, options.port));
@@ -30,10 +38,7 @@ absl::StatusOr<std::unique_ptr<TcpTransport>> TcpTransport::Create(TcpOptions op
 TcpTransport::TcpTransport(TcpOptions options, TransportEvents& events, int listener)
     : options_(std::move(options)), events_(events), listener_(listener), epoll_(epoll_create1(EPOLL_CLOEXEC)) {
   BATON_CHECK(epoll_ >= 0, ErrnoText());
-  epoll_event event{};
-  event.events = EPOLLIN;
-  event.data.u64 = 0;
-  epoll_ctl(epoll_, EPOLL_CTL_ADD, listener_, &event);
+  ListenAgain();
 }
 
 TcpTransport::~TcpTransport() {
@@ -53,6 +58,7 @@ absl::StatusOr<PeerNumber> TcpTransport::Connect(std::string_view address) {
 PeerNumber TcpTransport::Add(int socket, bool accepted) {
   const PeerNumber number = next_peer_++;
   Peer& peer = peers_[number];
+  tcp::NoticeVanishedHost(socket, /*when_full=*/fence() == FenceStyle::kReceiverWrites);
   peer.connection = std::make_unique<tcp::Connection>(number, socket, !accepted);
   peer.accepted = accepted;
   epoll_event event{};
@@ -158,21 +164,39 @@ void TcpTransport::Lose(PeerNumber number, const absl::Status& why) {
   if (!why.ok()) events_.OnLost(number, why);
 }
 
-void TcpTransport::Accept() {
-  for (int socket = tcp::Accept(listener_); socket >= 0; socket = tcp::Accept(listener_))
+/// True: somebody has connected. Where no descriptor is left the listener would be readable for ever: it rests.
+bool TcpTransport::Accept() {
+  bool accepted = false;
+  for (int socket = tcp::Accept(listener_); socket >= 0; socket = tcp::Accept(listener_)) {
     Add(socket, /*accepted=*/true);
+    accepted = true;
+  }
+  if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+    LogWarning("{}: a peer cannot connect: {}", name(), ErrnoText());
+    epoll_ctl(epoll_, EPOLL_CTL_DEL, listener_, nullptr);
+    rests_until_ = std::chrono::steady_clock::now() + kListenerRest;
+  }
+  return accepted;
+}
+
+void TcpTransport::ListenAgain() {
+  rests_until_.reset();
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u64 = 0;
+  epoll_ctl(epoll_, EPOLL_CTL_ADD, listener_, &event);
 }
 
 bool TcpTransport::Progress() {
   bool moved = !later_.empty();
   for (auto& work : std::exchange(later_, {})) work();
+  if (rests_until_ && std::chrono::steady_clock::now() >= *rests_until_) ListenAgain();
   epoll_event ready[64];
   const int count = epoll_wait(epoll_, ready, 64, 0);
   for (int i = 0; i < count; ++i) {
     const PeerNumber number = ready[i].data.u64;
     if (number == 0) {
-      Accept();
-      moved = true;
+      moved |= Accept();
       continue;
     }
     Peer* peer = Find(number);

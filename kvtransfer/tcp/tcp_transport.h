@@ -2,9 +2,11 @@
 // transport, which puts the bytes itself. Thread: the transfer thread.
 #pragma once
 
+#include <chrono>
 #include <cstdlib>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -67,7 +69,8 @@ class TcpTransport : public Transport, private tcp::Connection::Sink {
 
  private:
   PeerNumber Add(int socket, bool accepted);
-  void Accept();
+  bool Accept();
+  void ListenAgain();
   void Lose(PeerNumber number, const absl::Status& why);
   void Watch(Peer& peer);
   void PutChecked(PeerNumber number, Peer& peer, const LandingPlace& place, std::span<const std::byte> bytes,
@@ -77,6 +80,7 @@ class TcpTransport : public Transport, private tcp::Connection::Sink {
   std::byte* PlaceFor(tcp::Connection& from, const tcp::FrameHeader& header) override;
 
   const int listener_;
+  std::optional<std::chrono::steady_clock::time_point> rests_until_;  ///< the listener: no descriptor was left
   int epoll_ = -1;
   std::unique_ptr<std::byte, decltype(&std::free)> memory_{nullptr,
                                                            &std::free};  ///< zero, and untouched until it is used

@@ -111,7 +111,7 @@ struct CutPeer {
 };
 /// The leg's answer, once per job (again, the same, for a repeated Prefill).
 /// ok: the first tokens may go to the router. ResourceExhausted with no_room: the prompt was computed, but decode has
-/// no room; its KV stays cached under a lease.
+/// no room; its KV stays in the cache while there is room.
 struct Reply {
   JobKey key;
   absl::Status status;
@@ -120,10 +120,9 @@ struct Reply {
 struct StopCompute {
   JobKey key;
 };
-/// The job's source blocks are not needed any more. lease: keep them cached for a while.
+/// The job's source blocks are not needed any more.
 struct ReleaseSource {
   JobKey key;
-  bool lease = false;
 };
 struct CancelAnswer {
   JobKey key;

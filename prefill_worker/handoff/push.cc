@@ -176,7 +176,6 @@ void Push::Answer(PushJob& job, absl::Status status, bool no_room) {
 }
 
 void Push::Stop(PushJob& job, absl::Status status, bool no_room) {
-  job.lease = job.lease || no_room;
   Answer(job, std::move(status), no_room);
   if (!std::exchange(job.stopped, true)) {
     if (job.computing) out_->push_back(StopCompute{job.key});
@@ -192,7 +191,7 @@ void Push::Settle(PushJob& job) {
   if (job.computed && !job.stopped && !job.Opening()) Answer(job, absl::OkStatus());
   bool needed = job.computing;
   for (const PushLane& lane : job.lanes) needed |= lane.phase < LanePhase::kClosing && !lane.drained;
-  if (!needed && job.replied && !std::exchange(job.released, true)) out_->push_back(ReleaseSource{job.key, job.lease});
+  if (!needed && job.replied && !std::exchange(job.released, true)) out_->push_back(ReleaseSource{job.key});
   if (!job.Over() || !job.released || open_.erase(job.key) == 0) return;
   job.lanes.assign(job.lanes.size(), {LanePhase::kOver});  // what is remembered is the answer
   over_.Add(job.key, now_ + options_.remember);

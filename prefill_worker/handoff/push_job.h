@@ -51,7 +51,6 @@ struct PushJob {
   bool replied = false;
   bool stopped = false;
   bool released = false;
-  bool lease = false;
   Reply reply;
   bool Opening() const {
     for (const PushLane& lane : lanes) {

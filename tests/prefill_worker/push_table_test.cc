@@ -30,7 +30,7 @@ struct NameOf {
     return a.no_room ? "NoRoom" : "Reply(" + std::string(absl::StatusCodeToString(a.status.code())) + ")";
   }
   std::string operator()(const StopCompute&) const { return "StopCompute"; }
-  std::string operator()(const ReleaseSource& a) const { return a.lease ? "Lease" : "Release"; }
+  std::string operator()(const ReleaseSource&) const { return "Release"; }
   std::string operator()(const CancelAnswer& a) const { return a.known ? "Cancelled" : "Tombstone"; }
 };
 
@@ -229,7 +229,7 @@ TEST(Push, AJobOfWhichSomethingIsTakenNowAndThenGoesOn) {
   EXPECT_EQ(StateName(d), "Flushing");
 }
 
-TEST(Push, NoRoomAtTheEndOfThePromptIsToldAndTheKvKeptUnderALease) {
+TEST(Push, NoRoomAtTheEndOfThePromptIsTold) {
   Driver d;
   d.Do(d.MakePrefill()), d.Hear(LaneBusy{kLane});
   d.Do(Computed{kKey, 0, {0, 1, 2}}), d.Do(ComputeEnded{kKey, {}});
@@ -237,7 +237,8 @@ TEST(Push, NoRoomAtTheEndOfThePromptIsToldAndTheKvKeptUnderALease) {
   d.now += std::chrono::milliseconds(200), d.Do(Tick{});
   EXPECT_THAT(NamesOf(d), ElementsAre("NoRoom", "Flush"));
   d.Do(Flushed{3, kLane, true});
-  EXPECT_THAT(NamesOf(d), ElementsAre("Closed!", "Lease"));  // closed though never bound: a late Open must find it shut
+  EXPECT_THAT(NamesOf(d),
+              ElementsAre("Closed!", "Release"));  // closed though never bound: a late Open must find it shut
 }
 
 TEST(Push, APromptThatIsComputedAndStillRefusedNearItsDeadlineFoundNoRoom) {

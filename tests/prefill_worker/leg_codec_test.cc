@@ -1,0 +1,47 @@
+#include "prefill_worker/leg_codec.h"
+
+#include <gtest/gtest.h>
+
+#include "kvtransfer/layout_codec.h"
+
+namespace baton::prefill_worker {
+namespace {
+
+using std::chrono::milliseconds;
+
+v1::PrefillRequest MakeLeg(uint32_t expiry_ms, uint32_t deadline_ms) {
+  const KvLayout layout{{{.layers = {0},
+                          .planes = {{KvPlane::Name::kK, DType::kF32, 2, 8}, {KvPlane::Name::kV, DType::kF32, 2, 8}},
+                          .tokens_per_block = 16}}};
+  v1::PrefillRequest leg;
+  leg.mutable_key()->set_request_id("r");
+  leg.mutable_key()->set_epoch(2);
+  leg.set_prompt_token_ids(std::string(4 * 4, '\0'));
+  leg.set_prompt_len(4);
+  leg.mutable_sampling()->set_max_tokens(1);
+  leg.set_deadline_ms(deadline_ms);
+  v1::Ticket ticket;
+  ticket.set_id(7);
+  leg.mutable_ticket()->set_ticket(ticket.SerializeAsString());
+  leg.mutable_ticket()->set_expiry_ms(expiry_ms);
+  *leg.mutable_ticket()->mutable_kv_layout() = EncodeLayout(layout);
+  leg.mutable_ticket()->set_tensor_parallel_size(1);
+  leg.mutable_ticket()->add_stage_layers(0);
+  leg.mutable_ticket()->add_stage_layers(1);
+  return leg;
+}
+
+TEST(LegCodec, AWriterStopsByTheRequestsDeadlineThoughItsTicketWasReservedEarlier) {
+  const auto expiry = [](uint32_t expiry_ms, uint32_t deadline_ms) {
+    const auto order = DecodeOrder(MakeLeg(expiry_ms, deadline_ms), {.vocab_size = 10}, TimePoint{});
+    EXPECT_TRUE(order.ok()) << order.status();
+    return order.ok() ? order->expiry : Duration{};
+  };
+  EXPECT_EQ(expiry(10000, 10000), milliseconds(10000)) << "the first leg, sent at once";
+  EXPECT_EQ(expiry(10000, 4000), milliseconds(4000)) << "6 s later, after another leg or a queue";
+  EXPECT_EQ(expiry(10000, 0), milliseconds(10000)) << "no deadline: the reservation's";
+  EXPECT_EQ(expiry(3000, 4000), milliseconds(3000));
+}
+
+}  // namespace
+}  // namespace baton::prefill_worker
