@@ -2,6 +2,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <algorithm>
 #include <chrono>
 #include <deque>
 #include <thread>
@@ -157,7 +158,7 @@ class FakeWorker::Service final : public v1::Worker::Service {
                             static_cast<uint32_t>(attach.sampling().max_tokens()) - attach.output_len_so_far(),
                             attach.credit_tokens()};
       v1::RelayEntry entry = Entry(attach, index);
-      entry.mutable_accepted()->set_cached_tokens(options.cached_tokens);
+      entry.mutable_accepted()->set_cached_tokens(std::min(options.cached_tokens, attach.prompt_len() - 1));
       if (attach.sampling().has_prompt_logprobs() && index == indices[0]) {
         v1::PromptLogprobs all;
         for (uint32_t p = 1; p < attach.prompt_len(); ++p)

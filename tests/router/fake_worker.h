@@ -29,8 +29,8 @@ struct FakeWorkerOptions {
   /// > 0: one step of all choices at this pace, as an engine does, at multiples of it on the steady clock; 0: each as
   /// fast as credit allows
   Duration step_every{};
-  absl::Status refuse;  ///< every Attach is answered with it
-  uint32_t cached_tokens = 0;
+  absl::Status refuse;         ///< every Attach is answered with it
+  uint32_t cached_tokens = 0;  ///< of each prompt, but never its last token
   bool logprobs_top = true;
   int vocab_size = 548;
   std::string incarnation = "inc";

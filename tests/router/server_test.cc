@@ -154,6 +154,26 @@ TEST_F(RouterTest, ChoicesPromptsAndLogprobsKeepTheirOrder) {
   EXPECT_EQ(body["usage"]["completion_tokens"], 12);
 }
 
+TEST_F(RouterTest, UsageOfSeveralPromptsIsTheSumOfAllOfThem) {
+  FakeWorker worker({.cached_tokens = 100});
+  Start({&worker});
+  const std::string body = R"("prompt":[[5,6,7],[8,9,10,11,12],[1,2,3,4,5,6,7,8,9,10,11,12]],"n":2,"max_tokens":3)";
+  const Json expected = {{"prompt_tokens", 20},
+                         {"completion_tokens", 18},
+                         {"total_tokens", 38},
+                         {"prompt_tokens_details", {{"cached_tokens", 2 + 4 + 11}}}};
+  const HttpReply whole = Ask(port_, "POST", "/v1/completions", StrCat("{", body, "}"));
+  ASSERT_EQ(whole.status, 200) << whole.body;
+  EXPECT_EQ(Json::parse(whole.body)["usage"], expected);
+  const std::vector<std::string> events =
+      EventsOf(Ask(port_, "POST", "/v1/completions",
+                   StrCat("{", body, R"(,"stream":true,"stream_options":{"include_usage":true}})"))
+                   .body);
+  ASSERT_GE(events.size(), 3u);
+  EXPECT_EQ(Json::parse(events[events.size() - 2])["usage"], expected) << "the chunk before [DONE]";
+  for (size_t i = 0; i + 2 < events.size(); ++i) EXPECT_TRUE(Json::parse(events[i])["usage"].is_null()) << events[i];
+}
+
 TEST_F(RouterTest, ChatLogprobsHaveTokensBytesAndCandidates) {
   FakeWorker worker;
   Start({&worker});

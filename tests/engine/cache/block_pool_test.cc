@@ -66,6 +66,22 @@ TEST(BlockPool, CachedBlocksStayReadableAndTheOldestTailGoesFirst) {
   EXPECT_EQ(pool.owners(first[0]), 1);
 }
 
+TEST(BlockPool, AnEvictedBlockIsNoLongerCached) {
+  Evictions evictions;
+  BlockPool pool(0, 1, 16, MakeLruPolicy(1), &evictions);
+  BlockTable table(pool);
+  ASSERT_TRUE(pool.Append(table, 1));
+  pool.SetCached(0, true);
+  table.Clear();
+  for (int round = 0; round < 3; ++round) {
+    ASSERT_TRUE(pool.Append(table, 1));
+    table.Clear();
+    EXPECT_EQ(pool.cached_free_blocks(), 0);
+    EXPECT_EQ(pool.available_blocks(), 1);
+  }
+  EXPECT_EQ(evictions.blocks, std::vector<BlockId>{0}) << "evicted once, free after that";
+}
+
 TEST(BlockPool, DetachGivesAPrivateBlockAndKeepsTheSourceOwned) {
   BlockPool pool(0, 3, 16, MakeLruPolicy(3), nullptr);
   BlockTable a(pool);

@@ -65,6 +65,33 @@ TEST_F(KvCacheTest, AHitIsVerifiedAgainstTokenIds) {
   EXPECT_TRUE(index.FindOrMake(start, collision, Tokens(16, 1)).empty());
 }
 
+TEST_F(KvCacheTest, EveryTokenOfAUnitIsCompared) {
+  PrefixIndex index({8}, {1}, 0);
+  const PrefixHash root{1, 1}, collision{2, 2};
+  PrefixCursor start = index.Root(root);
+  PrefixCursor node = index.FindOrMake(start, collision, Tokens(16));
+  for (size_t at = 0; at < kUnitTokens; ++at) {
+    std::vector<int32_t> other = Tokens(16);
+    other[at] += 1000;
+    EXPECT_EQ(index.Find(start.node(), collision, other), kNoNode) << "token " << at << " differs";
+    EXPECT_TRUE(index.FindOrMake(start, collision, other).empty()) << "token " << at << " differs";
+  }
+  EXPECT_EQ(index.Find(start.node(), collision, Tokens(16)), node.node());
+}
+
+TEST_F(KvCacheTest, ARootIsNoUnitAndAUnitIsNoRoot) {
+  PrefixIndex index({8}, {1}, 0);
+  const PrefixHash root{1, 1}, unit{2, 2};
+  PrefixCursor start = index.Root(root);
+  PrefixCursor node = index.FindOrMake(start, unit, Tokens(16));
+  EXPECT_EQ(index.FindRoot(root), start.node());
+  EXPECT_EQ(index.FindRoot(unit), kNoNode);
+  EXPECT_EQ(index.FindRoot({3, 3}), kNoNode);
+  EXPECT_TRUE(index.Root(unit).empty()) << "a collision publishes nothing";
+  EXPECT_EQ(index.units(start.node()), 0);
+  EXPECT_EQ(index.units(node.node()), 1);
+}
+
 TEST_F(KvCacheTest, EvictionTakesTheBlockOutOfTheIndexAndTellsTheRouter) {
   KvCache cache = Make(FakeLayout(), {4});
   Fill(cache, Tokens(64));
@@ -79,6 +106,21 @@ TEST_F(KvCacheTest, EvictionTakesTheBlockOutOfTheIndexAndTellsTheRouter) {
   ASSERT_EQ(removed.events.size(), 2u);
   EXPECT_EQ(removed.events[0].kind, KvEvent::Kind::kRemoved);
   EXPECT_EQ(removed.events[0].hash, stored.events[3].hash);  // the tail first
+  EXPECT_EQ(cache.MatchTokens("", "", Tokens(65), 64), 32);
+  cache.CheckInvariants();
+}
+
+TEST_F(KvCacheTest, ABlockThatWasEvictedAndNotPublishedAgainIsAFreeBlockLikeAnyOther) {
+  KvCache cache = Make(FakeLayout(), {4});
+  Fill(cache, Tokens(64));
+  EXPECT_EQ(cache.pool(0).cached_free_blocks(), 4);
+  SequenceKv other = cache.Start("", "");
+  ASSERT_TRUE(cache.Grow(other, 32));
+  other.Clear();
+  EXPECT_EQ(cache.pool(0).cached_free_blocks(), 2) << "what nobody can find again is not cached";
+  cache.TakeEvents();
+  ASSERT_TRUE(cache.Grow(other = cache.Start("", ""), 32));
+  EXPECT_TRUE(cache.TakeEvents().events.empty()) << "free blocks go before cached ones";
   EXPECT_EQ(cache.MatchTokens("", "", Tokens(65), 64), 32);
   cache.CheckInvariants();
 }
