@@ -1,0 +1,257 @@
+// What a request's driver does between its flow and the workers: late and stale answers, the retry budget, the load
+// that it holds. Workers are scripted; every order is text: "reserve r0/1 w1".
+#include "router/generation_call.h"
+
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <map>
+
+#include "tests/router/flow_text.h"
+#include "tests/router/hand_executor.h"
+#include "text/stop_matcher.h"
+
+namespace baton::router {
+namespace {
+
+constexpr WorkerId kP{0, 1}, kD1{1, 2}, kD2{2, 3};
+
+/// Chooses what the test says, and notes what is sent.
+class ScriptedWorkers final : public Workers {
+ public:
+  struct Choice {
+    WorkerId decode;
+    bool pair = false;
+  };
+  absl::StatusOr<Placement> Choose(const Generation&, uint32_t, const std::vector<WorkerId>&, bool,
+                                   const std::string&) override {
+    if (next.empty()) return absl::UnavailableError("no worker");
+    const Choice choice = next.front();
+    if (next.size() > 1) next.pop_front();
+    Placement placement{.worker = choice.decode, .ticket = LoadTicket(load, 0)};
+    if (choice.pair)
+      placement.prefill = std::make_unique<Placement>(Placement{.worker = kP, .ticket = LoadTicket(load, 8)});
+    return placement;
+  }
+  absl::StatusOr<Placement> ChoosePrefill(const Generation&, const std::vector<WorkerId>&, WorkerId) override {
+    return Placement{.worker = kP, .ticket = LoadTicket(load, 8)};
+  }
+  bool MayComeBack(bool) const override { return true; }
+  std::string NumericsOf(WorkerId) const override { return "x"; }
+  bool MayHoldOthersKv(WorkerId) const override { return false; }
+  void NoteHandoff(double) override {}
+  void Send(WorkerId id, const Generation& generation, const LegOrder& order, std::shared_ptr<LegEvents> to) override {
+    if (const auto* attach = std::get_if<AttachLeg>(&order)) {
+      gen[generation.request_id] = attach->attach_gen;
+      if (attach->grant != nullptr) tickets.push_back(attach->grant->ticket);
+    }
+    absl::StrAppend(&sent, sent.empty() ? "" : ", ", DescribeOrder(id, order));
+    events[generation.request_id] = std::move(to);
+  }
+  void Forget(WorkerId id, const std::string& leg_id) override {
+    absl::StrAppend(&forgotten, leg_id, " w", id.slot, "; ");
+  }
+
+  FakeClock clock;
+  std::shared_ptr<OutstandingLoad> load = std::make_shared<OutstandingLoad>(clock);
+  std::deque<Choice> next{{kD1}};
+  std::map<std::string, std::shared_ptr<LegEvents>> events;
+  std::map<std::string, uint64_t> gen;
+  std::vector<std::string> tickets;
+  std::string sent, forgotten;
+};
+
+class NotedSink final : public GenerationSink {
+ public:
+  void OnAdmitted(const Generation&, int64_t) override {}
+  void OnPromptLogprobs(std::vector<PositionLogprobs>) override {}
+  void OnDelta(ChoiceDelta&& delta, const GenerationUsage&) override {
+    tokens.insert(tokens.end(), delta.token_ids.begin(), delta.token_ids.end());
+  }
+  void OnChoiceEnd(const ChoiceFinish&) override {}
+  void OnDone(const GenerationSummary& summary) override { end = summary.mixed_numerics ? "mixed" : "done"; }
+  void OnFailed(const ApiError& error) override { end = StrCat("failed ", error.http_status); }
+  size_t UnsentBytes() const override { return 0; }
+
+  std::vector<int32_t> tokens;
+  std::string end;
+};
+
+class GenerationCallTest : public ::testing::Test {
+ protected:
+  struct Running {
+    std::shared_ptr<GenerationCall> call;
+    std::shared_ptr<NotedSink> sink = std::make_shared<NotedSink>();
+  };
+
+  static void SetUpTestSuite() {
+    model_ = new ModelText(ModelText::Load("tests/data/tiny-llama", "", false, 0).value());
+  }
+  static void TearDownTestSuite() { delete model_; }
+
+  Running Ask(const std::string& id) {
+    Generation g;
+    g.request_id = id;
+    g.prompt = {5, 6, 7, 8, 9, 10, 11, 12};
+    g.sampling = ResolveSampling({}, {});
+    g.sampling.max_tokens = 3;
+    g.sampling.seed = 1;
+    std::vector<ChoiceText> texts;
+    texts.emplace_back(*model_->tokenizer, g, StopMatcher::Create({}, false).value());
+    Running running;
+    std::vector<AdmissionTicket> tickets;
+    tickets.push_back(std::get<AdmissionTicket>(admission_.Enter()));
+    running.call = std::make_shared<GenerationCall>(services_, executor_, std::move(g), std::move(texts),
+                                                    workers_.clock.Now(), std::move(tickets), running.sink);
+    running.call->Start();
+    return running;
+  }
+  /// What was sent since the last look.
+  std::string Sent() { return std::exchange(workers_.sent, ""); }
+  /// Token `number` of the answer, from the leg of now; the third is the last.
+  void Token(const std::string& id, int32_t number) {
+    RelayNews news;
+    news.attach_gen = workers_.gen.at(id), news.position = 8 + static_cast<uint64_t>(number), news.accepted = true;
+    news.token_ids = {100 + number};
+    if (number == 2) news.finish = FinishReason::kLength;
+    workers_.events.at(id)->OnNews(std::move(news));
+    executor_.Run();
+  }
+  void Lose(const std::string& id, WorkerId worker) {
+    workers_.events.at(id)->OnWorkerLost(worker, absl::UnavailableError("gone"));
+    executor_.Run();
+  }
+  void Reserved(const std::string& id, uint32_t attempt, absl::Status status, const std::string& ticket = "t") {
+    ReserveResult result{std::move(status)};
+    result.grant.ticket = ticket;
+    workers_.events.at(id)->OnAnswer({id, attempt, 0}, std::move(result));
+    executor_.Run();
+  }
+  void Prefilled(const std::string& id, uint32_t attempt, uint32_t epoch, absl::Status status) {
+    PrefillResult result{std::move(status)};
+    if (result.status.ok()) result.first = {FirstToken{.index = 0, .token_id = 100}};
+    workers_.events.at(id)->OnAnswer({id, attempt, epoch}, std::move(result));
+    executor_.Run();
+  }
+
+  static ModelText* model_;
+  RouterConfig config_;
+  ScriptedWorkers workers_;
+  HandExecutor executor_;
+  Admission admission_{1000, 100000};
+  RetryBudget budget_{0, 1, admission_};
+  RouterMetrics metrics_{"m"};
+  const CallServices services_{config_, *model_, workers_.clock, workers_, admission_, budget_, metrics_};
+};
+
+ModelText* GenerationCallTest::model_ = nullptr;
+
+TEST_F(GenerationCallTest, APairAnswersWithTheFirstTokenOfOneAndTheOthersOfTheOther) {
+  workers_.next = {{kD1, true}};
+  const Running r = Ask("r");
+  EXPECT_EQ(Sent(), "reserve w1 r/1");
+  Reserved("r", 1, absl::OkStatus());
+  EXPECT_EQ(Sent(), "prefill w0 1 e1");
+  Prefilled("r", 1, 1, absl::OkStatus());
+  EXPECT_EQ(Sent(), "attach w1 g1 @9 ticket e1 +100");
+  Token("r", 1), Token("r", 2);
+  EXPECT_EQ(r.sink->tokens, (std::vector<int32_t>{100, 101, 102}));
+  EXPECT_EQ(r.sink->end, "done");
+}
+
+// A decode worker that is lost ends the call in which it was asked for a ticket, some time later.
+TEST_F(GenerationCallTest, ALateAnswerOfALostWorkersReservationSaysNothingOfTheNextLeg) {
+  workers_.next = {{kD1, true}, {kD2, true}};
+  const Running r = Ask("r");
+  Lose("r", kD1);
+  EXPECT_EQ(Sent(), "reserve w1 r/1, cancel leg w1 1 e0, reserve w2 r/2");
+  Reserved("r", 1, absl::CancelledError("cancelled"));
+  EXPECT_EQ(Sent(), "");
+  EXPECT_EQ(workers_.forgotten, "") << "the leg of now is still waited for";
+  Reserved("r", 2, absl::OkStatus(), "second");
+  Reserved("r", 1, absl::OkStatus(), "first, late");
+  Prefilled("r", 1, 1, absl::OkStatus());
+  EXPECT_EQ(Sent(), "prefill w0 2 e1") << "of attempt 2; the answer of attempt 1 is not its";
+  EXPECT_TRUE(r.sink->tokens.empty());
+  Prefilled("r", 2, 1, absl::OkStatus());
+  Token("r", 1), Token("r", 2);
+  EXPECT_EQ(r.sink->end, "done");
+  EXPECT_EQ(workers_.tickets, (std::vector<std::string>{"second"}));
+}
+
+TEST_F(GenerationCallTest, ALateEndOfAnEarlierPrefillLegGivesNoLoadBack) {
+  workers_.next = {{kD1, true}};
+  const Running r = Ask("r");
+  Reserved("r", 1, absl::OkStatus());
+  Prefilled("r", 1, 1, absl::UnavailableError("lost"));
+  EXPECT_EQ(Sent(), "reserve w1 r/1, prefill w0 1 e1, cancel leg w0 1 e1, prefill w0 1 e2");
+  EXPECT_EQ(workers_.load->requests(), 2);
+  Prefilled("r", 1, 1, absl::OkStatus());
+  EXPECT_EQ(workers_.load->requests(), 2) << "the leg of now still computes";
+  EXPECT_TRUE(r.sink->tokens.empty());
+  Prefilled("r", 1, 2, absl::OkStatus());
+  EXPECT_EQ(workers_.load->requests(), 1);
+}
+
+TEST_F(GenerationCallTest, WhenThereIsOneShareOfTheBudgetLostRequestsAreComputedOneAfterTheOther) {
+  std::vector<Running> all;
+  for (int i = 0; i < 4; ++i) {
+    all.push_back(Ask(StrCat("r", i)));
+    Token(StrCat("r", i), 0);
+  }
+  Sent();
+  workers_.next = {{kD2}};
+  for (int i = 0; i < 4; ++i) Lose(StrCat("r", i), kD1);
+  EXPECT_EQ(budget_.taken(), 1);
+  for (int i = 0; i < 4; ++i) {
+    const std::string id = StrCat("r", i);
+    EXPECT_NE(Sent().find("attach w2 g2 @9 c0"), std::string::npos) << id << " has its turn";
+    EXPECT_EQ(all[static_cast<size_t>(i)].sink->end, "");
+    Token(id, 1);  // from here on it is an answer like any other: the next one may be computed again
+  }
+  EXPECT_EQ(budget_.taken(), 0);
+  for (int i = 0; i < 4; ++i) {
+    Token(StrCat("r", i), 2);
+    EXPECT_EQ(all[static_cast<size_t>(i)].sink->tokens, (std::vector<int32_t>{100, 101, 102})) << i;
+    EXPECT_EQ(all[static_cast<size_t>(i)].sink->end, "done") << i;
+  }
+}
+
+TEST_F(GenerationCallTest, AClientThatLeavesWhileItsRequestWaitsForAShareLeavesTheLine) {
+  const Running a = Ask("a"), b = Ask("b"), c = Ask("c");
+  workers_.next = {{kD2}};
+  for (const char* id : {"a", "b", "c"}) Lose(id, kD1);
+  b.call->ClientGone();
+  Sent();
+  Token("a", 0);
+  EXPECT_EQ(Sent(), "attach w2 g2 @8") << "the share is the third's at once";
+  EXPECT_EQ(workers_.gen.at("c"), 2u);
+  Token("c", 0);
+  EXPECT_EQ(budget_.taken(), 0);
+}
+
+TEST_F(GenerationCallTest, AFullWorkersRefusalIsTheAnswerWhenNoShareIsLeft) {
+  const auto held = budget_.TryTake();
+  const Running r = Ask("r");
+  RelayNews news;
+  news.attach_gen = 1, news.finish = FinishReason::kError, news.error = absl::ResourceExhaustedError("full");
+  workers_.events.at("r")->OnNews(std::move(news));
+  executor_.Run();
+  EXPECT_EQ(r.sink->end, "failed 429");
+}
+
+TEST_F(GenerationCallTest, ALegThatLapsedIsAskedForAgainAsOftenAsTheRouterStoodStill) {
+  const Running r = Ask("r");
+  for (uint64_t gen = 1; gen <= 6; ++gen) {
+    RelayNews news;
+    news.attach_gen = gen, news.finish = FinishReason::kError, news.error = absl::AbortedError("not renewed");
+    workers_.events.at("r")->OnNews(std::move(news));
+    executor_.Run();
+    EXPECT_EQ(workers_.gen.at("r"), gen + 1);
+  }
+  Token("r", 0), Token("r", 1), Token("r", 2);
+  EXPECT_EQ(r.sink->end, "done");
+}
+
+}  // namespace
+}  // namespace baton::router
