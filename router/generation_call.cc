@@ -130,12 +130,18 @@ bool GenerationCall::TakeShare() {
   return static_cast<bool>(share_);
 }
 
-/// Goes on with `then` as soon as the request holds a share of the retry budget.
+/// Goes on with `then` as soon as the request holds a share of the retry budget. What it waited to do before, it does
+/// not do any more, but its place in the line stays: with two places it would hold a share and wait for another.
 void GenerationCall::WithShare(void (GenerationCall::*then)()) {
-  if (TakeShare()) return (this->*then)();
-  services_.budget.Wait(executor_, [weak = weak_from_this(), then](RetryBudget::Share share) {
+  with_share_ = then;
+  if (TakeShare()) return (this->*std::exchange(with_share_, nullptr))();
+  if (std::exchange(waits_for_share_, true)) return;
+  services_.budget.Wait(executor_, [weak = weak_from_this()](RetryBudget::Share share) {
     auto self = weak.lock();
     if (!self || self->finished_) return;
+    self->waits_for_share_ = false;
+    const auto then = std::exchange(self->with_share_, nullptr);
+    if (then == nullptr) return;
     self->share_ = std::move(share);
     ((*self).*then)();
     self->Pump();
@@ -145,6 +151,7 @@ void GenerationCall::WithShare(void (GenerationCall::*then)()) {
 void GenerationCall::Do(PickWorker action) {
   load_.Release();
   prefill_load_.Release();
+  with_share_ = nullptr;
   if (!action.again) {
     share_.Release();
     return ChooseWorker();

@@ -134,7 +134,9 @@ class GenerationCall final : public LegEvents, public std::enable_shared_from_th
   Duration reserved_after_{};
   std::string prompt_logprobs_;
   int64_t cached_tokens_ = 0, predicted_cached_tokens_ = 0;
-  RetryBudget::Share share_;  ///< while something is computed again
+  RetryBudget::Share share_;                        ///< while something is computed again
+  void (GenerationCall::*with_share_)() = nullptr;  ///< what is done once there is one
+  bool waits_for_share_ = false;
   WorkerId decode_worker_;    ///< of the latest ticket
   WorkerId attached_worker_;  ///< the latest
   WorkerId prefill_worker_;   ///< of the latest prefill leg
