@@ -145,6 +145,7 @@ void PrefillDesk::OnLayer(const LayerProgress& progress) {
     Job* job = key == by_request_.end() ? nullptr : Find(key->second);
     if (job == nullptr) continue;
     if (!job->pushing) {
+      if (job->answered) continue;  // cancelled while its first step ran: nobody wants its KV
       StartPushing(*job);
       if (!job->pushing) continue;
       for (int layer = 0; layer < side_.stage_layers.back(); ++layer)
