@@ -13,6 +13,7 @@
 #include "router/fleet/relay_call.h"
 #include "router/fleet/relay_codec.h"
 #include "router/fleet/watch_call.h"
+#include "router/fleet/watch_codec.h"
 
 namespace baton::router {
 namespace {
@@ -183,15 +184,7 @@ void GrpcWire::Handshake(const std::string& hash_key, Duration timeout, std::fun
   }
   inner_->stub->async()->Handshake(call->context.get(), &call->request, &call->reply,
                                    [call, done = std::move(done), calls = inner_->calls](grpc::Status status) {
-                                     HandshakeAnswer answer;
-                                     answer.status = FromGrpc(status);
-                                     answer.loading = call->reply.has_loading();
-                                     answer.phase = call->reply.loading().phase();
-                                     answer.progress = call->reply.loading().progress();
-                                     answer.protocol_min = call->reply.protocol().min();
-                                     answer.protocol_max = call->reply.protocol().max();
-                                     answer.facts = DecodeFacts(call->reply);
-                                     done(std::move(answer));
+                                     done(DecodeHandshake(FromGrpc(status), call->reply));
                                      calls->Done();
                                    });
 }

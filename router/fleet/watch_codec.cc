@@ -1,0 +1,63 @@
+#include "router/fleet/watch_codec.h"
+
+#include <cstring>
+#include <utility>
+
+#include "router/fleet/relay_codec.h"
+
+namespace baton::router {
+namespace {
+
+std::vector<uint64_t> Keys(const std::string& hashes) {
+  std::vector<uint64_t> keys(hashes.size() / 16);
+  for (size_t i = 0; i < keys.size(); ++i) std::memcpy(&keys[i], hashes.data() + 16 * i, 8);
+  return keys;
+}
+
+}  // namespace
+
+WatchEvent DecodeEvent(const v1::WorkerEvent& in) {
+  WatchEvent out;
+  out.incarnation = in.incarnation();
+  out.sequence_number = in.sequence_number();
+  switch (in.event_case()) {
+    case v1::WorkerEvent::kSnapshot:
+      out.kind = WatchEvent::Kind::kSnapshot;
+      out.keys = Keys(in.snapshot().hashes());
+      out.snapshot_last = in.snapshot().last();
+      break;
+    case v1::WorkerEvent::kStored:
+      out.kind = WatchEvent::Kind::kStored;
+      out.keys = Keys(in.stored().hashes());
+      out.digest = in.stored().digest();
+      break;
+    case v1::WorkerEvent::kRemoved:
+      out.kind = WatchEvent::Kind::kRemoved;
+      out.keys = Keys(in.removed().hashes());
+      out.digest = in.removed().digest();
+      break;
+    case v1::WorkerEvent::kState:
+      out.kind = WatchEvent::Kind::kState;
+      out.state = in.state().state() == v1::WorkerState::STATE_DRAINING  ? LinkState::kDraining
+                  : in.state().state() == v1::WorkerState::STATE_LOADING ? LinkState::kLoading
+                                                                         : LinkState::kReady;
+      out.detail = in.state().detail();
+      break;
+    default: out.kind = WatchEvent::Kind::kLoad; out.load = DecodeLoad(in.load());
+  }
+  return out;
+}
+
+HandshakeAnswer DecodeHandshake(absl::Status status, const v1::HandshakeReply& reply) {
+  HandshakeAnswer answer;
+  answer.status = std::move(status);
+  answer.loading = reply.has_loading();
+  answer.phase = reply.loading().phase();
+  answer.progress = reply.loading().progress();
+  answer.protocol_min = reply.protocol().min();
+  answer.protocol_max = reply.protocol().max();
+  answer.facts = DecodeFacts(reply);
+  return answer;
+}
+
+}  // namespace baton::router

@@ -1,0 +1,14 @@
+// Handshakes and events of the Watch stream, from the worker protocol's messages to the router's plain values.
+#pragma once
+
+#include "absl/status/status.h"
+#include "proto/worker.pb.h"
+#include "router/fleet/worker_wire.h"
+
+namespace baton::router {
+
+WatchEvent DecodeEvent(const v1::WorkerEvent& event);
+/// `status`: how the call ended; `reply` is empty unless it is OK.
+HandshakeAnswer DecodeHandshake(absl::Status status, const v1::HandshakeReply& reply);
+
+}  // namespace baton::router
