@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "router/fleet/relay_codec.h"
-#include "worker/codec.h"
+#include "sim/oracle.h"
+#include "sim/requests.h"
 
 namespace baton::sim {
 
@@ -12,28 +12,27 @@ using std::chrono::seconds;
 
 namespace {
 
-constexpr auto kFaultsLast = seconds(6), kAnswersBy = seconds(22), kMemoryBackIn = seconds(5);
+/// Faults begin in the first kFaultsLast. When the last one is over, every client has its end in kAnswersIn, and then
+/// nobody holds anything in kMemoryBackIn.
+/// One fault delays an answer by no more than it lasts itself and kMadeGoodIn (and what is computed again).
+constexpr auto kMadeGoodIn = seconds(6);
+constexpr auto kFaultsLast = seconds(6), kAnswersIn = seconds(40), kMemoryBackIn = seconds(5);
 
-router::Generation MakeGeneration(int number, const ClusterScenario& scenario, Timeline& time,
-                                  const router::Generation* before) {
-  router::Generation g;
-  g.request_id = StrCat("r", number);
-  const auto length = static_cast<int32_t>(1 + time.Below(static_cast<uint64_t>(scenario.longest)));
-  g.prompt = engine::RandomTokens(time.Below(1u << 30), length);
-  if (before != nullptr && time.Below(3) == 0) {  // begins as the one before
-    g.prompt.insert(g.prompt.begin(), before->prompt.begin(), before->prompt.end());
-    g.prompt.resize(std::min<size_t>(g.prompt.size(), static_cast<size_t>(scenario.longest)));
-  }
-  g.sampling.n = static_cast<int32_t>(time.Below(4) == 0 ? 2 + time.Below(2) : 1);
-  g.sampling.max_tokens = static_cast<int32_t>(1 + time.Below(24));
-  g.sampling.temperature = time.Below(2) == 0 ? 0.0f : 0.9f;
-  g.sampling.seed = time.Below(1ull << 40);
-  g.sampling.ignore_eos = true;
-  if (time.Below(2) == 0) g.sampling.logprobs = 1;
-  if (time.Below(3) == 0) g.sampling.repetition_penalty = 1.3f;
-  if (time.Below(4) == 0) g.sampling.stop_token_ids = {3, 17};
-  g.priority = static_cast<int32_t>(time.Below(3)) - 1;
-  return g;
+worker::TransportMaker KindTransports(const ClusterScenario& scenario, std::shared_ptr<SimNetwork> network) {
+  const FenceStyle fence = scenario.receiver_writes ? FenceStyle::kReceiverWrites : FenceStyle::kForcedClose;
+  return [fence, network = std::move(network)](const LandingShape& shape,
+                                               TransportEvents& events) -> absl::StatusOr<std::unique_ptr<Transport>> {
+    return std::make_unique<SimTransport>(network, fence, shape, events);
+  };
+}
+
+Duration Takes(double seconds) { return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds)); }
+
+template <class T>
+std::vector<T*> Pointers(const std::vector<std::unique_ptr<T>>& all) {
+  std::vector<T*> out;
+  for (const auto& one : all) out.push_back(one.get());
+  return out;
 }
 
 }  // namespace
@@ -41,152 +40,150 @@ router::Generation MakeGeneration(int number, const ClusterScenario& scenario, T
 Cluster::Cluster(const ClusterScenario& scenario)
     : scenario_(scenario),
       time_(scenario.seed),
+      begin_(time_.Now()),
       network_(std::make_shared<SimNetwork>(scenario.seed, SimPace{static_cast<uint64_t>(scenario.most_turns),
-                                                                   static_cast<size_t>(scenario.piece_bytes)})) {
-  const FenceStyle fence = scenario_.receiver_writes ? FenceStyle::kReceiverWrites : FenceStyle::kForcedClose;
-  const Plant plant{scenario_,
-                    time_,
-                    faults_on_,
-                    faults_,
-                    [fence, network = network_](const LandingShape& shape,
-                                                TransportEvents& events) -> absl::StatusOr<std::unique_ptr<Transport>> {
-                      return std::make_unique<SimTransport>(network, fence, shape, events);
-                    },
-                    broken_};
-  router_ = std::make_unique<RouterNode>(plant);
-  for (int p = 0; p < scenario_.prefills; ++p) {
-    prefills_.push_back(std::make_unique<PrefillNode>(plant, p, *router_));
-    router_->Add(prefills_.back().get());
+                                                                   static_cast<size_t>(scenario.piece_bytes)})),
+      plant_{scenario_, time_, faults_on_, faults_, KindTransports(scenario_, network_), broken_} {
+  for (int p = 0; p < scenario_.prefills; ++p)
+    workers_.push_back(std::make_unique<PrefillNode>(plant_, StrCat("p", p)));
+  for (int d = 0; d < scenario_.decodes; ++d) workers_.push_back(std::make_unique<DecodeNode>(plant_, StrCat("d", d)));
+  for (int r = 0; r < scenario_.routers; ++r) {
+    std::vector<WorkerNode*> known = Pointers(workers_);
+    if (r > 0 && scenario_.prefills > 1) known.erase(known.begin());  // another list
+    routers_.push_back(std::make_unique<RouterProcess>(plant_, StrCat("router", r), known));
   }
-  for (int d = 0; d < scenario_.decodes; ++d) {
-    decodes_.push_back(std::make_unique<DecodeNode>(plant, scenario_.prefills + d, *router_));
-    router_->Add(decodes_.back().get());
-  }
-  for (WorkerNode* worker : Workers()) worker->Start();
+  disturber_ = std::make_unique<Disturber>(plant_, Pointers(routers_), Pointers(workers_));
+  for (const auto& worker : workers_) worker->Start();
+  for (const auto& router : routers_) router->Start();
 }
 
 Cluster::~Cluster() {
-  for (WorkerNode* worker : Workers()) {
+  time_.Clear();
+  for (const auto& router : routers_) router->Bury();
+  for (const auto& worker : workers_) {
     if (worker->alive()) worker->Kill();
   }
 }
 
-std::vector<WorkerNode*> Cluster::Workers() const {
-  std::vector<WorkerNode*> all;
-  for (const auto& node : prefills_) all.push_back(node.get());
-  for (const auto& node : decodes_) all.push_back(node.get());
-  return all;
+void Cluster::AskAll() {
+  for (int i = 0; i < scenario_.requests; ++i) {
+    asked_.push_back(MakeGeneration(i, scenario_, time_, asked_.empty() ? nullptr : &asked_.back()));
+    const auto view = clients_.emplace_back(std::make_shared<ClientView>());
+    RouterProcess& router = *routers_[time_.Below(routers_.size())];
+    const Duration at = time_.Between(milliseconds(1), milliseconds(scenario_.arrive_ms));
+    time_.After(at, [this, &router, view, i] { router.Ask(asked_[static_cast<size_t>(i)], view); });
+    if (!time_.Chance(scenario_.leave)) continue;
+    time_.After(at + time_.Between(milliseconds(0), milliseconds(300)), [&router, view] {
+      if (view->end != ClientView::End::kNone) return;
+      view->end = ClientView::End::kLeft;
+      router.Leave(*view);
+    });
+  }
 }
 
-/// Ten times a second.
-void Cluster::Disturb() {
-  std::vector<WorkerNode*> workers = Workers();
-  for (size_t w = 0; w < workers.size(); ++w) {
-    WorkerNode& worker = *workers[w];
-    if (!faults_on_ || !worker.alive() || worker.stopped()) continue;
-    if (time_.Chance(scenario_.cut / 10)) router_->Break(static_cast<int>(w));
-    if (time_.Chance(scenario_.stop / 10)) {
-      worker.Stop();
-      time_.After(time_.Between(milliseconds(50), seconds(4)), [&worker, life = worker.life()] {
-        if (worker.life() == life && worker.stopped()) worker.Resume();
-      });
-    }
-    if (time_.Chance(scenario_.die / 10)) {
-      worker.Kill();
-      ++deaths_;
-      time_.After(time_.Between(milliseconds(50), seconds(1)), [&worker] { worker.Start(); });
-    }
-  }
-  time_.After(milliseconds(100), [this] { Disturb(); });
+bool Cluster::AllEnded() const {
+  return std::ranges::all_of(clients_, [](const auto& client) { return client->end != ClientView::End::kNone; });
 }
 
 std::string Cluster::Run() {
-  const TimePoint begin = time_.Now();
-  const std::function<void()> tick = [this, &tick] {
-    router_->Tick();
-    time_.After(milliseconds(50), tick);
-  };
-  tick();
-  Disturb();
-  if (scenario_.router_dies_ms > 0) time_.After(milliseconds(scenario_.router_dies_ms), [this] { router_->Vanish(); });
-  for (int r = 0; r < scenario_.requests; ++r) {
-    asked_.push_back(MakeGeneration(r, scenario_, time_, asked_.empty() ? nullptr : &asked_.back()));
-    time_.After(time_.Between(milliseconds(1), milliseconds(scenario_.arrive_ms)), [this, r] {
-      router_->Ask(asked_[static_cast<size_t>(r)]);
-      if (time_.Chance(scenario_.leave)) router_->Leave(time_.Between(milliseconds(0), milliseconds(300)));
-    });
-  }
-  const auto all_ended = [this] { return router_->clients().size() == asked_.size() && router_->AllEnded(); };
-  while (!all_ended() && broken_.empty() && time_.Now() < begin + kAnswersBy) {
-    time_.RunNext();
-    if (time_.Now() > begin + kFaultsLast) faults_on_ = false;
+  const Duration answers_in = kAnswersIn + Takes(2 * scenario_.WorkSeconds());
+  disturber_->Start();
+  AskAll();
+  while (!AllEnded() && broken_.empty()) {
+    BATON_CHECK(time_.RunNext());
+    if (time_.Now() > begin_ + kFaultsLast) faults_on_ = false;
+    if (time_.Now() > std::max(begin_ + kFaultsLast, disturber_->over_at()) + answers_in) break;
   }
   if (!broken_.empty()) return broken_;
-  if (!all_ended()) return "a client waits for ever";
+  if (!AllEnded()) return StrCat("a client waits for ever:", Waiting(), "; held: ", Held());
   faults_on_ = false;
   if (std::string wrong = CheckClients(); !wrong.empty()) return wrong;
-  for (WorkerNode* worker : Workers()) {
-    if (worker->stopped()) worker->Resume();
-  }
-  for (const TimePoint by = time_.Now() + kMemoryBackIn; time_.Now() < by && broken_.empty() && !Held().empty();)
-    time_.RunNext();
+  if (std::string wrong = CheckOneFault(); !wrong.empty()) return wrong;
+  disturber_->ResumeAll();
+  const TimePoint by =
+      std::max(time_.Now(), disturber_->over_at()) + kMemoryBackIn + Takes(2 * scenario_.StepSeconds());
+  while (time_.Now() < by && broken_.empty() && !Held().empty()) time_.RunNext();
   if (!broken_.empty()) return broken_;
   return Held().empty() ? "" : StrCat("held: ", Held());
 }
 
+std::string Cluster::Waiting() const {
+  std::string waiting;
+  for (size_t i = 0; i < asked_.size(); ++i) {
+    if (clients_[i]->end == ClientView::End::kNone) waiting += " " + asked_[i].request_id;
+  }
+  return waiting;
+}
+
 std::string Cluster::Held() const {
   std::string held;
-  for (const WorkerNode* worker : Workers()) held += worker->Holds();
+  for (const auto& worker : workers_) held += worker->Holds();
+  for (const auto& router : routers_) {
+    if (router->running() + router->shares_taken() > 0)
+      held += StrCat("router: ", router->running(), " requests, ", router->shares_taken(), " shares; ");
+  }
   return held;
 }
 
-/// What one worker answers.
-std::map<uint32_t, std::string> Cluster::Alone(const router::Generation& generation) const {
-  router::AttachLeg order;
-  order.leg_id = generation.request_id, order.credit_tokens = 1000, order.position = generation.prompt.size();
-  ClusterScenario plain = scenario_;
-  plain.chunk = 256;
-  engine::Harness one(EngineOptions(plain, 16, 128));
-  BATON_CHECK(one.Add(worker::DecodeAttach(router::EncodeAttach(generation, order), {.vocab_size = engine::kFakeVocab},
-                                           1, one.now)
-                          .value())
-                  .ok());
-  one.RunAll();
-  std::map<uint32_t, std::string> text;
-  for (const auto& [key, answer] : one.answers) {
-    engine::SequenceOutput output;
-    output.tokens = answer.tokens, output.finish = answer.finish, output.stop_token = answer.stop_token;
-    const router::RelayNews news = router::DecodeNews(worker::EncodeOutput(output));
-    std::string& words = text[key.second];
-    for (size_t t = 0; t < news.token_ids.size(); ++t) words += TokenText(news.token_ids[t], news.logprobs, t);
-    words += StrCat("end ", static_cast<int>(news.finish));
-  }
-  return text;
-}
-
-std::string Cluster::CheckClients() {
+std::string Cluster::CheckClients() const {
   for (size_t i = 0; i < asked_.size(); ++i) {
-    const auto same = std::find_if(asked_.begin(), asked_.end(),
-                                   [&](const router::Generation& g) { return g.request_id == router_->request_id(i); });
-    const ClientView& client = router_->clients()[i];
-    std::map<uint32_t, std::string> want = Alone(*same);
-    if (client.end == ClientView::End::kFailed && scenario_.faultless())
-      return StrCat(same->request_id, " failed without a fault: ", client.failure.message());
-    for (const auto& [choice, text] : client.text) {
-      const bool whole = client.end == ClientView::End::kComplete;
-      if (whole ? text != want[choice] : !want[choice].starts_with(text))
-        return StrCat(same->request_id, " choice ", choice, " got \"", text, "\", one worker answers \"", want[choice],
-                      "\"");
-    }
-    if (client.end == ClientView::End::kComplete && client.text.size() != want.size())
-      return StrCat(same->request_id, " got ", client.text.size(), " of ", want.size(), " choices");
+    if (std::string wrong = CheckClient(scenario_, asked_[i], *clients_[i]); !wrong.empty())
+      return StrCat(asked_[i].request_id, " ", wrong);
   }
   return "";
 }
 
+std::string Cluster::CheckOneFault() const {
+  if (scenario_.one_fault == OneFault::kNone || scenario_.calm) return "";
+  std::string wrong = CheckLinks();
+  return wrong.empty() ? CheckDelay() : wrong;
+}
+
+/// Nobody who lives is taken for dead.
+std::string Cluster::CheckLinks() const {
+  const OneFault fault = scenario_.one_fault;
+  const bool pause = fault == OneFault::kPauseRouter || fault == OneFault::kPauseAll;
+  const bool short_silence = (fault == OneFault::kStop || fault == OneFault::kPart) && scenario_.most_stop_ms < 2500;
+  for (const auto& router : routers_) {
+    const int lost = router->counters().sessions - router->links();
+    if (lost > (pause || short_silence ? 0 : 1)) return StrCat("a router lost ", lost, " connections");
+  }
+  const bool alike = fault == OneFault::kPauseAll && scenario_.most_stop_ms < scenario_.no_room_ms;
+  if ((alike || short_silence) && wires().again > 0)
+    return StrCat(wires().again, " legs were begun again, and everybody stood still alike");
+  return "";
+}
+
+/// What was lost is made good soon.
+std::string Cluster::CheckDelay() const {
+  ClusterScenario calm = scenario_;
+  calm.calm = true;
+  Cluster other(calm);
+  if (const std::string wrong = other.Run(); !wrong.empty()) return StrCat("and without the fault: ", wrong);
+  const Duration most = (disturber_->over_at() - begin_) - milliseconds(scenario_.fault_at_ms) + kMadeGoodIn +
+                        Takes(2 * scenario_.PromptSeconds());
+  for (size_t i = 0; i < clients_.size(); ++i) {
+    const Duration late = (clients_[i]->ended - begin_) - (other.clients()[i]->ended - other.begin_);
+    if (late > most)
+      return StrCat(asked_[i].request_id, " was ", Seconds(late), " s late, the most is ", Seconds(most));
+  }
+  return "";
+}
+
+WireCounters Cluster::wires() const {
+  WireCounters sum;
+  for (const auto& router : routers_) {
+    const WireCounters& one = router->counters();
+    sum.migrations += one.migrations;
+    sum.again += one.again;
+    sum.prefills += one.prefills, sum.sessions += one.sessions;
+  }
+  return sum;
+}
+
 int Cluster::completed() const {
-  return static_cast<int>(std::count_if(router_->clients().begin(), router_->clients().end(),
-                                        [](const ClientView& c) { return c.end == ClientView::End::kComplete; }));
+  return static_cast<int>(
+      std::ranges::count_if(clients_, [](const auto& client) { return client->end == ClientView::End::kComplete; }));
 }
 
 }  // namespace baton::sim

@@ -1,7 +1,8 @@
-// A cluster in virtual time: real RequestFlow, desks, handoff cores, relay, schedulers, block pools, placing passes and
-// codecs, over SimTransport; a fake model whose tokens depend on every KV entry. Messages are harmed, workers die and
-// stop, clients leave. What one worker alone answers is what every client must get, in time; then nobody holds
-// anything.
+// A cluster in virtual time: real routers (requests, links, choice of workers, prefix index, retry budget, admission),
+// desks, handoff cores, relay, schedulers, block pools, placing passes and codecs, over SimWire and SimTransport; a
+// fake model whose tokens depend on every KV entry. Messages are harmed, processes stop, die and come back, clients
+// leave. What one worker alone answers is what every client must get, in time; then nobody holds anything. Where one
+// thing happens and a spare worker is there, no client sees it.
 #pragma once
 
 #include <memory>
@@ -9,7 +10,10 @@
 #include <vector>
 
 #include "kvtransfer/sim/sim_transport.h"
-#include "sim/router_node.h"
+#include "sim/decode_node.h"
+#include "sim/disturber.h"
+#include "sim/prefill_node.h"
+#include "sim/router_process.h"
 
 namespace baton::sim {
 
@@ -21,28 +25,34 @@ class Cluster {
   std::string Run();
 
   const FaultCounters& faults() const { return faults_; }
-  const RouterNode& router() const { return *router_; }
-  int deaths() const { return deaths_; }
+  WireCounters wires() const;
+  int deaths() const { return disturber_->deaths(); }
   int completed() const;
+  const std::vector<std::shared_ptr<ClientView>>& clients() const { return clients_; }
 
  private:
-  void Disturb();
-  std::vector<WorkerNode*> Workers() const;
-  std::map<uint32_t, std::string> Alone(const router::Generation& generation) const;
-  std::string CheckClients();
+  void AskAll();
+  bool AllEnded() const;
+  std::string CheckClients() const;
+  std::string CheckOneFault() const;
+  std::string CheckLinks() const;
+  std::string CheckDelay() const;
+  std::string Waiting() const;
   std::string Held() const;
 
   const ClusterScenario scenario_;
   Timeline time_;
+  const TimePoint begin_;
   bool faults_on_ = true;
   std::string broken_;  ///< promise
   FaultCounters faults_;
   const std::shared_ptr<SimNetwork> network_;
-  std::unique_ptr<RouterNode> router_;  ///< the workers speak to it
-  std::vector<std::unique_ptr<PrefillNode>> prefills_;
-  std::vector<std::unique_ptr<DecodeNode>> decodes_;
+  const Plant plant_;
+  std::vector<std::unique_ptr<WorkerNode>> workers_;  ///< prefill workers first
+  std::vector<std::unique_ptr<RouterProcess>> routers_;
+  std::unique_ptr<Disturber> disturber_;
   std::vector<router::Generation> asked_;
-  int deaths_ = 0;
+  std::vector<std::shared_ptr<ClientView>> clients_;  ///< [asked_]
 };
 
 }  // namespace baton::sim

@@ -27,19 +27,6 @@ decode_worker::DeskFacts Facts(const ClusterScenario& scenario, const KvLayout& 
 
 }  // namespace
 
-/// The relay's way down in one session.
-class DecodeNode::Stream final : public worker::RelaySink {
- public:
-  Stream(DecodeNode& node, std::string session) : node_(node), session_(std::move(session)) {}
-  void Send(v1::RelayDown message) override {
-    node_.router_.RelayDown(node_.slot_, session_, message.SerializeAsString());
-  }
-
- private:
-  DecodeNode& node_;
-  const std::string session_;
-};
-
 DecodeNode::Life::Life(DecodeNode& node, const engine::HarnessOptions& options)
     : engine(options, &policy),
       loop(node),
@@ -51,20 +38,20 @@ DecodeNode::Life::Life(DecodeNode& node, const engine::HarnessOptions& options)
                   .value()),
       facts(Facts(node.plant_.scenario, engine.memory().layout(), node.incarnation())),
       desk(facts, node, loop, node.time_),
-      book({.vocab_size = engine::kFakeVocab}, &desk) {
+      book({.vocab_size = engine::kFakeVocab}, &desk),
+      hub(node.incarnation()) {
   policy.desk = &desk;
   desk.SetRelay(&book), desk.Use(engine.scheduler());
 }
 
-DecodeNode::DecodeNode(const Plant& plant, int slot, RouterPort& router)
-    : WorkerNode(plant, StrCat("d", slot)), slot_(slot), router_(router) {}
+DecodeNode::DecodeNode(const Plant& plant, std::string name) : WorkerNode(plant, std::move(name)) {}
 
 DecodeNode::~DecodeNode() = default;
 
 void DecodeNode::OnBirth() {
   life_now_ = std::make_unique<Life>(
       *this, EngineOptions(plant_.scenario, plant_.scenario.decode_block, plant_.scenario.decode_blocks));
-  Run(life_now_->engine, life_now_->loop);
+  Run(life_now_->engine, life_now_->loop, life_now_->hub);
 }
 
 void DecodeNode::OnDeath() {
@@ -72,39 +59,30 @@ void DecodeNode::OnDeath() {
   life_now_.reset();
 }
 
-void DecodeNode::OnReserve(const std::string& session, const std::string& bytes) {
-  v1::ReserveRequest request;
-  BATON_CHECK(request.ParseFromString(bytes));
-  request.set_router_session(session);
-  const router::LegKey key{request.key().request_id(), request.key().attempt(), 0};
+v1::ReserveReply DecodeNode::OnReserve(const v1::ReserveRequest& request) {
   const decode::ReserveAnswer answer = life_now_->desk.Reserve(decode_worker::DecodeReserve(request));
-  router_.ReserveReply(slot_, session, key,
-                       decode_worker::EncodeReserved(answer, life_now_->facts, *life_now_->landing, Duration::zero())
-                           .SerializeAsString());
+  return decode_worker::EncodeReserved(answer, life_now_->facts, *life_now_->landing, Duration::zero());
 }
 
-void DecodeNode::OnRelayUp(const std::string& session, const std::string& bytes) {
-  v1::RelayUp up;
-  BATON_CHECK(up.ParseFromString(bytes));
-  std::shared_ptr<Stream>& stream = life_now_->streams[session];
-  if (stream == nullptr) stream = std::make_shared<Stream>(*this, session);
-  life_now_->book.OnMessage(stream, up, life_now_->engine.scheduler(), time_.Now());
-  for (const v1::Renewal& r : up.renewal())
+void DecodeNode::OnRelay(const std::shared_ptr<worker::RelaySink>& stream, const v1::RelayUp& message) {
+  life_now_->book.OnMessage(stream, message, life_now_->engine.scheduler(), time_.Now());
+  for (const v1::Renewal& r : message.renewal())
     life_now_->desk.Renew({r.key().request_id(), r.key().attempt()}, r.attach_gen());
   Wake();
 }
 
-void DecodeNode::OnCancel(const std::string& bytes) {
-  v1::CancelRequest request;
-  BATON_CHECK(request.ParseFromString(bytes));
+void DecodeNode::OnPrefill(const v1::PrefillRequest&, std::shared_ptr<worker::PrefillSink> sink) {
+  sink->Finish(absl::UnimplementedError("this worker does not prefill for others"));
+  plant_.Break(StrCat(name(), ": a decode worker was asked for a prefill leg"));
+}
+
+void DecodeNode::OnCancel(const v1::CancelRequest& request) {
   life_now_->desk.Cancel({request.key().request_id(), request.key().attempt()}, request.asks_again());
   Wake();
 }
 
-void DecodeNode::OnSessionEnd(const std::string& session) {
-  if (const auto stream = life_now_->streams.extract(session); !stream.empty()) {
-    life_now_->book.OnStreamEnd(stream.mapped().get(), life_now_->engine.scheduler(), time_.Now());
-  }
+void DecodeNode::OnRelayEnd(const worker::RelaySink& stream, const std::string& session) {
+  life_now_->book.OnStreamEnd(&stream, life_now_->engine.scheduler(), time_.Now());
   life_now_->desk.OnRouterLeft(session);
   Wake();
 }

@@ -1,13 +1,11 @@
 // A decode worker: the real desk, handoff core, landing and relay book.
 #pragma once
 
-#include <map>
 #include <memory>
 #include <string>
 
 #include "decode_worker/landing.h"
 #include "decode_worker/ticket_desk.h"
-#include "sim/router_port.h"
 #include "sim/worker_node.h"
 #include "worker/relay_book.h"
 
@@ -15,13 +13,15 @@ namespace baton::sim {
 
 class DecodeNode final : public WorkerNode, private decode_worker::LandingEvents, private decode_worker::LandingPort {
  public:
-  /// `slot`: the router's number for it.
-  DecodeNode(const Plant& plant, int slot, RouterPort& router);
+  DecodeNode(const Plant& plant, std::string name);
   ~DecodeNode() override;
-  void OnReserve(const std::string& session, const std::string& bytes);
-  void OnRelayUp(const std::string& session, const std::string& bytes) override;
-  void OnCancel(const std::string& bytes) override;
-  void OnSessionEnd(const std::string& session) override;
+  v1::WorkerRole role() const override { return v1::WORKER_ROLE_DECODE; }
+  v1::ReserveReply OnReserve(const v1::ReserveRequest& request) override;
+  void OnRelay(const std::shared_ptr<worker::RelaySink>& stream, const v1::RelayUp& message) override;
+  void OnRelayEnd(const worker::RelaySink& stream, const std::string& session) override;
+  void OnPrefill(const v1::PrefillRequest& request, std::shared_ptr<worker::PrefillSink> sink) override;
+  void OnPrefillStreamEnd(const v1::RequestKey&) override {}
+  void OnCancel(const v1::CancelRequest& request) override;
   std::string Holds() const override;
   /// Its core's counters of this life.
   decode::HandoffStats Stats() const { return life_now_ ? life_now_->desk.Stats() : decode::HandoffStats{}; }
@@ -31,7 +31,6 @@ class DecodeNode final : public WorkerNode, private decode_worker::LandingEvents
     bool ReleasePins() override { return desk->Shed(); }
     decode_worker::TicketDesk* desk = nullptr;
   };
-  class Stream;
   struct Life {
     Life(DecodeNode& node, const engine::HarnessOptions& options);
     ~Life() { desk.LetGo(); }
@@ -42,7 +41,7 @@ class DecodeNode final : public WorkerNode, private decode_worker::LandingEvents
     decode_worker::DeskFacts facts;
     decode_worker::TicketDesk desk;
     worker::RelayBook book;
-    std::map<std::string, std::shared_ptr<Stream>> streams;  ///< by session
+    worker::EventHub hub;
   };
   // What the desk asks of the landing; that passes write only blocks which are bound is looked at here.
   decode::FenceKind FenceOf(WriterId writer) const override { return life_now_->landing->FenceOf(writer); }
@@ -71,10 +70,9 @@ class DecodeNode final : public WorkerNode, private decode_worker::LandingEvents
   void OnOutputs(std::vector<engine::SequenceOutput> outputs, uint64_t step) override;
   void OnTick() override;
   int64_t OwnedBlocks(int32_t group) const override { return life_now_->desk.OwnedBlocks(group); }
+  std::string LandingAddress() const override { return life_now_->landing->address(); }
   void OnTurnEnd() override;
 
-  const int slot_;
-  RouterPort& router_;
   std::unique_ptr<Life> life_now_;
 };
 

@@ -7,25 +7,13 @@
 namespace baton::sim {
 namespace {
 
-constexpr auto kCancelTakes = std::chrono::milliseconds(200);  ///< steps are shorter
+Duration CancelTakes(const ClusterScenario& scenario) {
+  return std::chrono::milliseconds(200 + static_cast<int>(2000 * scenario.StepSeconds()));
+}
+
+prefill::JobKey KeyOf(const v1::RequestKey& key) { return {key.request_id(), key.attempt(), key.epoch()}; }
 
 }  // namespace
-
-/// The answer stream of one leg.
-class PrefillNode::Stream final : public worker::PrefillSink {
- public:
-  Stream(PrefillNode& node, std::string session, router::LegKey key)
-      : node_(node), session_(std::move(session)), key_(std::move(key)) {}
-  void Send(v1::PrefillReply reply) override {
-    node_.router_.PrefillReply(node_.slot_, session_, key_, reply.SerializeAsString());
-  }
-  void Finish(const absl::Status& status) override { node_.router_.PrefillEnd(node_.slot_, session_, key_, status); }
-
- private:
-  PrefillNode& node_;
-  const std::string session_;
-  const router::LegKey key_;
-};
 
 PrefillNode::Life::Life(PrefillNode& node, const engine::HarnessOptions& options)
     : engine(options, &policy),
@@ -38,19 +26,19 @@ PrefillNode::Life::Life(PrefillNode& node, const engine::HarnessOptions& options
           node.time_, loop, node),
       desk({.no_room_after = std::chrono::milliseconds(node.plant_.scenario.no_room_ms)},
            worker::SideOf(engine.memory().layout()), static_cast<size_t>(node.plant_.scenario.slot_bytes), sender, loop,
-           node.time_) {
+           node.time_),
+      hub(node.incarnation()) {
   desk.Use(engine.scheduler());
 }
 
-PrefillNode::PrefillNode(const Plant& plant, int slot, RouterPort& router)
-    : WorkerNode(plant, StrCat("p", slot)), slot_(slot), router_(router) {}
+PrefillNode::PrefillNode(const Plant& plant, std::string name) : WorkerNode(plant, std::move(name)) {}
 
 PrefillNode::~PrefillNode() = default;
 
 void PrefillNode::OnBirth() {
   life_now_ = std::make_unique<Life>(
       *this, EngineOptions(plant_.scenario, plant_.scenario.prefill_block, plant_.scenario.prefill_blocks));
-  Run(life_now_->engine, life_now_->loop);
+  Run(life_now_->engine, life_now_->loop, life_now_->hub);
 }
 
 void PrefillNode::OnDeath() {
@@ -58,32 +46,34 @@ void PrefillNode::OnDeath() {
   life_now_.reset();
 }
 
-void PrefillNode::OnPrefill(const std::string& session, const std::string& bytes) {
-  v1::PrefillRequest request;
-  BATON_CHECK(request.ParseFromString(bytes));
-  const router::LegKey key{request.key().request_id(), request.key().attempt(), request.key().epoch()};
-  auto stream = std::make_shared<Stream>(*this, session, key);
+v1::ReserveReply PrefillNode::OnReserve(const v1::ReserveRequest&) {
+  plant_.Break(StrCat(name(), ": a prefill worker was asked for a ticket"));
+  return {};
+}
+
+void PrefillNode::OnPrefill(const v1::PrefillRequest& request, std::shared_ptr<worker::PrefillSink> sink) {
   absl::StatusOr<prefill_worker::JobOrder> order =
       prefill_worker::DecodeOrder(request, {.vocab_size = engine::kFakeVocab}, time_.Now());
-  if (!order.ok()) return stream->Finish(order.status());
-  life_now_->legs.insert({session, order->key});
-  life_now_->desk.Begin(*std::move(order), prefill_worker::MakeLegAnswer(stream));
+  if (!order.ok()) return sink->Finish(order.status());
+  life_now_->desk.Begin(*std::move(order), prefill_worker::MakeLegAnswer(std::move(sink)));
   Wake();
 }
 
-void PrefillNode::OnCancel(const std::string& bytes) {
-  v1::CancelRequest request;
-  BATON_CHECK(request.ParseFromString(bytes));
-  const prefill::JobKey key{request.key().request_id(), request.key().attempt(), request.key().epoch()};
-  if (life_now_->desk.Cancel(key)) Post(kCancelTakes, [this, key] { CheckCancelled(key); });
+void PrefillNode::OnPrefillStreamEnd(const v1::RequestKey& key) {
+  life_now_->desk.OnCallerGone(KeyOf(key));
   Wake();
 }
 
-void PrefillNode::OnRelayUp(const std::string&, const std::string& bytes) {
-  v1::RelayUp up;
-  BATON_CHECK(up.ParseFromString(bytes));
-  for (const v1::Renewal& r : up.renewal())
-    life_now_->desk.Renew({r.key().request_id(), r.key().attempt(), r.key().epoch()});
+void PrefillNode::OnCancel(const v1::CancelRequest& request) {
+  const prefill::JobKey key = KeyOf(request.key());
+  if (life_now_->desk.Cancel(key)) Post(CancelTakes(plant_.scenario), [this, key] { CheckCancelled(key); });
+  Wake();
+}
+
+void PrefillNode::OnRelay(const std::shared_ptr<worker::RelaySink>&, const v1::RelayUp& message) {
+  if (message.attach_size() > 0) plant_.Break(StrCat(name(), ": a prefill worker was asked to decode"));
+  for (const v1::Renewal& r : message.renewal()) life_now_->desk.Renew(KeyOf(r.key()));
+  for (const v1::Meet& meet : message.meet()) life_now_->desk.Meet(meet.landing_address());
 }
 
 /// Neither computed nor pushed any more.
@@ -94,13 +84,6 @@ void PrefillNode::CheckCancelled(const prefill::JobKey& key) {
   }
   if (works)
     plant_.Break(StrCat(name(), ": still works for ", key.request_id, " epoch ", key.epoch, ", which was cancelled"));
-}
-
-void PrefillNode::OnSessionEnd(const std::string& session) {
-  const auto [first, last] = life_now_->legs.equal_range(session);
-  for (auto leg = first; leg != last; ++leg) life_now_->desk.OnCallerGone(leg->second);
-  life_now_->legs.erase(first, last);
-  Wake();
 }
 
 void PrefillNode::OnOutputs(std::vector<engine::SequenceOutput> outputs, uint64_t) {

@@ -1,27 +1,27 @@
 // A prefill worker: the real desk, push core and sender.
 #pragma once
 
-#include <map>
 #include <memory>
 #include <string>
 
 #include "prefill_worker/prefill_desk.h"
 #include "prefill_worker/sender.h"
 #include "proto/worker.pb.h"
-#include "sim/router_port.h"
 #include "sim/worker_node.h"
 
 namespace baton::sim {
 
 class PrefillNode final : public WorkerNode, private prefill_worker::SenderEvents {
  public:
-  /// `slot`: the router's number for it.
-  PrefillNode(const Plant& plant, int slot, RouterPort& router);
+  PrefillNode(const Plant& plant, std::string name);
   ~PrefillNode() override;
-  void OnPrefill(const std::string& session, const std::string& bytes);
-  void OnCancel(const std::string& bytes) override;
-  void OnRelayUp(const std::string& session, const std::string& bytes) override;
-  void OnSessionEnd(const std::string& session) override;
+  v1::WorkerRole role() const override { return v1::WORKER_ROLE_PREFILL; }
+  v1::ReserveReply OnReserve(const v1::ReserveRequest& request) override;
+  void OnRelay(const std::shared_ptr<worker::RelaySink>& stream, const v1::RelayUp& message) override;
+  void OnRelayEnd(const worker::RelaySink&, const std::string&) override {}
+  void OnPrefill(const v1::PrefillRequest& request, std::shared_ptr<worker::PrefillSink> sink) override;
+  void OnPrefillStreamEnd(const v1::RequestKey& key) override;
+  void OnCancel(const v1::CancelRequest& request) override;
   std::string Holds() const override;
 
  private:
@@ -31,7 +31,6 @@ class PrefillNode final : public WorkerNode, private prefill_worker::SenderEvent
       return prefill_worker::PrefillDesk::IsJob(key);
     }
   };
-  class Stream;
   struct Life {
     Life(PrefillNode& node, const engine::HarnessOptions& options);
     ~Life() { desk.LetGo(); }
@@ -40,7 +39,7 @@ class PrefillNode final : public WorkerNode, private prefill_worker::SenderEvent
     Loop loop;
     prefill_worker::Sender sender;
     prefill_worker::PrefillDesk desk;
-    std::multimap<std::string, prefill::JobKey> legs;  ///< by session
+    worker::EventHub hub;
   };
   void OnPush(const prefill::Event& event) override {
     const auto* written = std::get_if<prefill::Written>(&event);
@@ -57,8 +56,6 @@ class PrefillNode final : public WorkerNode, private prefill_worker::SenderEvent
   void OnTick() override;
   int64_t OwnedBlocks(int32_t group) const override { return life_now_->desk.OwnedBlocks(group); }
 
-  const int slot_;
-  RouterPort& router_;
   std::unique_ptr<Life> life_now_;
 };
 

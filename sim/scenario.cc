@@ -1,71 +1,180 @@
 #include "sim/scenario.h"
 
 #include <algorithm>
+#include <cmath>
 #include <random>
 
 #include "common/str_cat.h"
 
 namespace baton::sim {
+namespace {
+
+/// The numbers of a scenario, by chance.
+class Dice {
+ public:
+  explicit Dice(uint64_t seed) : random_(seed * 0x9e3779b97f4a7c15ull + 1) {}
+  int Pick(int low, int high) { return low + static_cast<int>(random_() % static_cast<uint64_t>(high - low + 1)); }
+  double Rate(double most) { return most * Pick(1, 10) / 10; }
+  bool OneOf(int n) { return Pick(1, n) == 1; }
+  /// 100 to 60,000, as often below 2,450 as above.
+  int PauseMs() { return static_cast<int>(100 * std::pow(600.0, Pick(0, 1000) / 1000.0)); }
+
+ private:
+  std::mt19937_64 random_;
+};
+
+void DrawCluster(ClusterScenario& s, Dice& dice) {
+  s.prefills = dice.Pick(1, 2), s.decodes = dice.Pick(1, 2), s.requests = dice.Pick(1, 6);
+  s.prefill_block = dice.OneOf(3) ? 64 : 16, s.decode_block = dice.OneOf(3) ? 64 : 16;
+  s.window = dice.OneOf(6) ? 33 : 0;
+  s.longest = dice.OneOf(4) ? 40 : 120;
+  s.prefill_blocks = dice.OneOf(3) ? 24 : 64, s.decode_blocks = dice.OneOf(3) ? 24 : 64;
+  s.landing_slots = dice.Pick(2, 6);
+  s.chunk = dice.OneOf(2) ? 32 : 96;
+  s.receiver_writes = dice.OneOf(2);
+  s.local_prefill_tokens = dice.OneOf(3) ? 24 : dice.OneOf(8) ? -1 : 0;
+  s.round_robin = dice.OneOf(4);
+  if (dice.OneOf(4)) s.credit_tokens = 8;
+}
+
+/// Chunks begin inside blocks that are being sent by a late thread, and others want those blocks.
+void CrowdBlocks(ClusterScenario& s, Dice& dice) {
+  s.chunk = dice.OneOf(2) ? 16 : 48, s.prefill_block = 64, s.prefill_blocks = 24, s.landing_slots = dice.Pick(2, 6);
+  s.longest = 160, s.requests = std::max(s.requests, 6), s.arrive_ms = 10;
+  s.us_per_token = dice.Pick(30, 200), s.most_turns = dice.Pick(1, 2);  // lanes are bound long before a prompt is there
+  s.busy = std::max(s.busy, 0.3);
+  if (dice.OneOf(2)) return;
+  // Long ones, a piece in a slot: what is computed waits for credit while the next chunk runs.
+  s.slot_bytes = 448, s.piece_tokens = 16, s.chunk = 16, s.decode_block = 16, s.decode_blocks = 64;
+  s.max_model_len = 384, s.longest = 300, s.requests = dice.Pick(8, 12), s.us_per_token = dice.Pick(50, 300);
+  s.landing_slots = 24, s.busy = std::max(s.busy, 0.6);
+}
+
+void DrawFaults(ClusterScenario& s, Dice& dice, int kind) {  // 0: none; 1: all
+  const auto has = [&](int which) { return kind == 1 || kind == which || (kind != 0 && dice.OneOf(6)); };
+  if (has(2)) s.lanes = {dice.Rate(0.05), dice.Rate(0.1), dice.Rate(0.1), dice.Rate(0.1), 0, 0};
+  if (has(3)) s.lanes.truncate = dice.Rate(0.02), s.lanes.corrupt = dice.Rate(0.03);
+  if (has(4)) s.late = dice.Rate(0.1), s.part = dice.Rate(0.3);
+  if (has(5)) s.cut = dice.Rate(0.3);
+  if (has(6)) s.die = dice.Rate(0.4), s.vanish = dice.Rate(0.1);
+  if (has(7)) s.stop = dice.Rate(0.4), s.slot_damage = dice.Rate(0.2), s.router_stop = dice.Rate(0.1);
+  if (kind == 0) return;
+  if (dice.OneOf(3)) s.leave = 0.3;
+  if (dice.OneOf(5)) (dice.OneOf(3) ? s.router_die : s.router_vanish) = 0.5;
+  if (s.stop + s.part > 0 && dice.OneOf(6)) s.most_stop_ms = 60000;
+}
+
+/// Faults find prompts and answers under way.
+void SlowDown(ClusterScenario& s, Dice& dice) {
+  s.slow = true;
+  s.arrive_ms = dice.Pick(100, 6000);
+  s.step_us = dice.Pick(2000, 60000);
+  s.us_per_token = dice.Pick(100, 1000);
+  if (dice.OneOf(3)) s.chunk = 16, s.us_per_token = dice.Pick(4000, 12000);  // as long as a prompt of thousands
+  s.most_tokens = 64;
+}
+
+/// Deadlines pass while a writer stands still, and nobody tells the workers in time.
+void MissDeadlines(ClusterScenario& s, Dice& dice) {
+  s.slow = true;
+  s.timeout_ms = dice.Pick(600, 2000);
+  s.requests = dice.Pick(6, 12), s.arrive_ms = dice.Pick(500, 4000);
+  s.us_per_token = dice.Pick(300, 3000), s.chunk = 16, s.piece_tokens = 16;
+  s.landing_slots = dice.Pick(2, 4), s.busy = std::max(s.busy, 0.3);
+  s.stop = 1, s.late = 0.5;
+}
+
+/// Long answers, many on each decode worker: who loses his worker waits for a share of the retry budget.
+void LengthenAnswers(ClusterScenario& s, Dice& dice) {
+  s.slow = true;
+  s.requests = dice.Pick(12, 24), s.most_tokens = 64, s.chunk = 512;
+  s.prefill_blocks = s.decode_blocks = 512;
+  s.step_us = dice.Pick(60000, 200000), s.us_per_token = dice.Pick(10, 50);
+  s.fault_at_ms = dice.Pick(500, 6000);
+}
+
+/// One thing happens, while answers run, and a spare worker is there.
+void DrawOneFault(ClusterScenario& s, Dice& dice) {
+  s.prefills = dice.Pick(2, 3), s.decodes = dice.Pick(2, 3);
+  s.prefill_blocks = s.decode_blocks = 96;
+  s.landing_slots = dice.Pick(6, 16);
+  s.one_fault = static_cast<OneFault>(dice.Pick(1, 7));
+  s.fault_at_ms = dice.Pick(1, 400), s.arrive_ms = dice.Pick(1, 500);
+  s.requests = dice.Pick(2, 14), s.most_tokens = 64;
+  s.step_us = dice.Pick(200, 2000), s.us_per_token = dice.Pick(10, 100);
+  if (dice.OneOf(2)) SlowDown(s, dice), s.fault_at_ms = dice.Pick(1, 6000);
+  if (dice.OneOf(4)) LengthenAnswers(s, dice);
+  s.most_stop_ms = dice.PauseMs();
+}
+
+}  // namespace
 
 ClusterScenario ClusterScenario::FromSeed(uint64_t seed) {
-  std::mt19937_64 random(seed * 0x9e3779b97f4a7c15ull + 1);
-  const auto pick = [&random](int low, int high) {
-    return low + static_cast<int>(random() % static_cast<uint64_t>(high - low + 1));
-  };
-  const auto rate = [&](double most) { return most * pick(1, 10) / 10; };
+  Dice dice(seed);
   ClusterScenario s;
   s.seed = seed;
-  s.prefills = pick(1, 2), s.decodes = pick(1, 2), s.requests = pick(1, 6);
-  s.prefill_block = pick(0, 2) == 0 ? 64 : 16, s.decode_block = pick(0, 2) == 0 ? 64 : 16;
-  s.window = pick(0, 5) == 0 ? 33 : 0;
-  s.longest = pick(0, 3) == 0 ? 40 : 120;
-  s.prefill_blocks = pick(0, 2) == 0 ? 24 : 64, s.decode_blocks = pick(0, 2) == 0 ? 24 : 64;
-  s.landing_slots = pick(2, 6);
-  s.chunk = pick(0, 1) == 0 ? 32 : 96;
-  s.receiver_writes = pick(0, 1) == 0;
-  s.local_prefill_tokens = pick(0, 2) == 0 ? 24 : 0;
-  const int kind = static_cast<int>(seed % 8);  // 0: no faults; 1: all
-  const auto has = [&](int which) { return kind == 1 || kind == which || (kind != 0 && pick(0, 5) == 0); };
-  if (has(2)) s.lanes = {rate(0.05), rate(0.1), rate(0.1), rate(0.1), 0, 0};
-  if (has(3)) s.lanes.truncate = rate(0.02), s.lanes.corrupt = rate(0.03);
-  if (has(4)) s.control = {rate(0.05), rate(0.1), rate(0.1), rate(0.1), 0, 0};
-  if (has(5)) s.control.truncate = rate(0.02), s.control.corrupt = rate(0.02), s.cut = rate(0.3);
-  if (has(6)) s.die = rate(0.4);
-  if (has(7)) s.stop = rate(0.4), s.slot_damage = rate(0.2);
-  if (kind != 0 && pick(0, 2) == 0) s.leave = 0.3;
-  if (pick(0, 3) == 0) s.requests += pick(2, 6), s.us_per_token = kind == 0 ? 50 : pick(50, 150);  // a queue
-  if (kind != 0 && pick(0, 1) == 0) s.no_room_ms = 200;
-  if (pick(0, 2) == 0) s.busy = rate(0.1);
-  if (pick(0, 2) == 0) s.most_turns = kind == 0 ? 8 : pick(6, 60), s.piece_bytes = 256;
-  if (s.die + s.stop > 0 && pick(0, 3) == 0) s.expiry_ms = pick(600, 1500);
-  if (kind != 0 && pick(0, 7) == 0) s.router_dies_ms = pick(1, 600);
-  if (seed % 5 == 2) {  // chunks begin inside blocks that are being sent by a late thread, and others want those blocks
-    s.chunk = pick(0, 1) == 0 ? 16 : 48, s.prefill_block = 64, s.prefill_blocks = 24, s.landing_slots = pick(2, 6);
-    s.longest = 160, s.requests = std::max(s.requests, 6), s.arrive_ms = 10;
-    s.us_per_token = pick(30, 200), s.most_turns = pick(1, 2);  // lanes are bound long before a prompt is computed
-    s.busy = std::max(s.busy, 0.3);
-    if (pick(0, 1) == 0) {  // long ones, a piece in a slot: what is computed waits for credit while the next chunk runs
-      s.slot_bytes = 448, s.piece_tokens = 16, s.chunk = 16, s.decode_block = 16, s.decode_blocks = 64;
-      s.max_model_len = 384, s.longest = 300, s.requests = pick(8, 12), s.us_per_token = pick(50, 300);
-      s.landing_slots = 24, s.busy = std::max(s.busy, 0.6);
-    }
+  DrawCluster(s, dice);
+  if (seed % 4 == 3) {
+    DrawOneFault(s, dice);
+    return s;
   }
+  const int kind = static_cast<int>(seed % 4 + seed / 4 % 2 * 4);  // 0…2, 4…6
+  DrawFaults(s, dice, kind == 2 && dice.OneOf(3) ? 3 : kind == 6 && dice.OneOf(2) ? 7 : kind);
+  if (dice.OneOf(4)) s.requests += dice.Pick(2, 6), s.us_per_token = kind == 0 ? 50 : dice.Pick(50, 150);  // a queue
+  if (kind != 0 && dice.OneOf(2)) s.no_room_ms = 200;
+  if (dice.OneOf(3)) s.busy = dice.Rate(0.1);
+  if (dice.OneOf(3)) s.most_turns = kind == 0 ? 8 : dice.Pick(6, 60), s.piece_bytes = 256;
+  if (s.die + s.stop > 0 && dice.OneOf(3)) s.timeout_ms = dice.Pick(300, 1500);
+  if (dice.OneOf(5)) CrowdBlocks(s, dice);
+  if (dice.OneOf(4)) s.routers = 2;
+  if (kind != 0 && dice.OneOf(3)) SlowDown(s, dice);
+  if (kind != 0 && dice.OneOf(10)) MissDeadlines(s, dice);
   return s;
 }
 
 std::string ClusterScenario::Text() const {
-  const auto faults = [](const MessageFaults& f) {
-    return StrCat("drop ", f.drop, " duplicate ", f.duplicate, " delay ", f.delay, " reorder ", f.reorder, " truncate ",
-                  f.truncate, " corrupt ", f.corrupt);
+  const auto list = [](std::initializer_list<std::pair<const char*, double>> values) {
+    std::string text;
+    for (const auto& [name, value] : values) text += value == 0 ? "" : StrCat(", ", name, " ", value);
+    return text;
   };
-  return StrCat("seed ", seed, ": ", prefills, "P ", decodes, "D, ", requests, " requests to ", longest,
-                " tokens, blocks ", prefill_blocks, "x", prefill_block, " and ", decode_blocks, "x", decode_block,
-                window > 0 ? ", window" : "", ", ", landing_slots, " slots of ", slot_bytes, " bytes, pieces of ",
-                piece_tokens, ", ", receiver_writes ? "the receiver writes" : "the sender writes", ", ", us_per_token,
-                " us a token, chunks of ", chunk, ", asked within ", arrive_ms, " ms, tickets for ", expiry_ms,
-                " ms, busy ", busy, ", ", most_turns, " turns; lanes ", faults(lanes), "; control ", faults(control),
-                "; slots damaged ", slot_damage, ", die ", die, ", stop ", stop, ", cut ", cut, ", leave ", leave,
-                router_dies_ms > 0 ? StrCat(", the router dies after ", router_dies_ms, " ms") : "");
+  static constexpr const char* kOne[] = {"",
+                                         "kill a worker",
+                                         "a worker's machine vanishes",
+                                         "stop a worker",
+                                         "cut a link",
+                                         "part a link",
+                                         "pause the router",
+                                         "pause everything"};
+  return StrCat(
+      "seed ", seed, ": ", routers, "R ", prefills, "P ", decodes, "D, ", requests, " requests to ", longest, " + ",
+      most_tokens, " tokens, blocks ", prefill_blocks, "x", prefill_block, " and ", decode_blocks, "x", decode_block,
+      window > 0 ? ", window" : "", round_robin ? ", round robin" : "", ", ", landing_slots, " slots of ", slot_bytes,
+      " bytes, pieces of ", piece_tokens, ", ", receiver_writes ? "the receiver writes" : "the sender writes", ", ",
+      us_per_token, " us a token, ", step_us, " us a step, chunks of ", chunk, ", asked within ", arrive_ms, " ms",
+      list({{"credit", credit_tokens},
+            {"timeout ms", timeout_ms},
+            {"busy", busy},
+            {"turns", most_turns},
+            {"drop", lanes.drop},
+            {"duplicate", lanes.duplicate},
+            {"delay", lanes.delay},
+            {"reorder", lanes.reorder},
+            {"truncate", lanes.truncate},
+            {"corrupt", lanes.corrupt},
+            {"late", late},
+            {"slots damaged", slot_damage},
+            {"die", die},
+            {"vanish", vanish},
+            {"stop", stop},
+            {"cut", cut},
+            {"part", part},
+            {"router stop", router_stop},
+            {"router die", router_die},
+            {"router vanish", router_vanish},
+            {"to ms", most_stop_ms},
+            {"leave", leave}}),
+      one_fault == OneFault::kNone ? "" : StrCat("; ", kOne[static_cast<int>(one_fault)], " at ", fault_at_ms, " ms"));
 }
 
 }  // namespace baton::sim

@@ -12,33 +12,67 @@ struct MessageFaults {
   double sum() const { return drop + duplicate + delay + reorder + truncate + corrupt; }
 };
 
+/// What happens once, in a cluster that is well otherwise.
+enum class OneFault : uint8_t {
+  kNone,
+  kKill,         ///< a worker's process; it comes back after a while
+  kVanish,       ///< a worker's machine; it comes back after a while
+  kStop,         ///< a worker's process goes on after a while
+  kCut,          ///< the connection between the router and a worker breaks
+  kPart,         ///< nothing passes between the router and a worker for a while
+  kPauseRouter,  ///< the router's process goes on after a while
+  kPauseAll,     ///< every process does
+};
+
 struct ClusterScenario {
   uint64_t seed = 0;
-  int prefills = 1, decodes = 1, requests = 4;
+  int prefills = 1, decodes = 1, requests = 4, routers = 1;
+  bool round_robin = false;  ///< else by predicted time
   int prefill_block = 16, decode_block = 16, window = 0;
   int prefill_blocks = 64, decode_blocks = 64;  ///< of a worker's pool
-  int landing_slots = 4, chunk = 48, longest = 120;
+  int landing_slots = 4, chunk = 48, longest = 120, most_tokens = 24;
   int slot_bytes = 2048, piece_tokens = 32, max_model_len = 200;
   bool receiver_writes = false;  ///< else the sender writes landing memory
-  uint32_t local_prefill_tokens = 0;
-  int us_per_token = 10;              ///< of a step
-  int arrive_ms = 500;                ///< between the first request and the last, at most
-  int expiry_ms = 6000;               ///< of tickets
-  int no_room_ms = 20000;             ///< PushOptions::no_room_after
-  double busy = 0;                    ///< share of a transfer thread's turns that come late
-  int most_turns = 6;                 ///< SimPace
-  int piece_bytes = 64 << 10;         ///< SimPace
-  MessageFaults lanes, control;       ///< between prefill and decode, between the router and workers
-  double slot_damage = 0;             ///< share of slots whose bytes are harmed
-  double die = 0, stop = 0, cut = 0;  ///< per worker and second; a stopped one goes on after some seconds
-  double leave = 0;                   ///< share of clients that leave
-  int router_dies_ms = 0;             ///< after so long, and no worker hears of it; another one comes. 0: never
+  int local_prefill_tokens = 0;  ///< -1: as the router measures
+  int us_per_token = 10;         ///< of a step
+  int step_us = 200;             ///< of every step
+  int arrive_ms = 500;           ///< between the first request and the last, at most
+  int credit_tokens = 0;         ///< of --relay-credit-tokens; 0: the default
+  bool slow = false;             ///< prompts and answers take seconds
+  int timeout_ms = 0;            ///< of some requests; 0: of none
+  int no_room_ms = 20000;        ///< PushOptions::no_room_after
+  double busy = 0;               ///< share of a transfer thread's turns that come late
+  int most_turns = 6;            ///< SimPace
+  int piece_bytes = 64 << 10;    ///< SimPace
+  MessageFaults lanes;           ///< between prefill and decode workers
+  double late = 0;               ///< share of the messages between routers and workers that take up to 300 ms
+  double slot_damage = 0;        ///< share of slots whose bytes are harmed
+  // Per worker (and connection, and router) and second:
+  double die = 0, vanish = 0, stop = 0, cut = 0, part = 0;
+  double router_stop = 0, router_die = 0, router_vanish = 0;
+  int most_stop_ms = 4000;  ///< what is stopped or parted goes on after 100 ms to this
+  double leave = 0;         ///< share of clients that leave
+  OneFault one_fault = OneFault::kNone;
+  int fault_at_ms = 0;  ///< of that
+  bool calm = false;    ///< it does not happen: to see what would have been
   bool faultless() const {
-    return lanes.sum() + control.sum() + slot_damage + die + stop + cut + leave + router_dies_ms == 0;
+    return lanes.sum() + late + slot_damage + die + vanish + stop + cut + part + router_stop + router_die +
+                   router_vanish + leave + timeout_ms ==
+               0 &&
+           one_fault == OneFault::kNone;
   }
 
-  /// Every eighth seed is without faults, every eighth has all of them.
+  /// Every fourth seed has one fault and spare workers; of the others every eighth is without faults, every eighth has
+  /// all of them.
   static ClusterScenario FromSeed(uint64_t seed);
+  /// A whole step, at most.
+  double StepSeconds() const { return 2e-6 * (step_us + 2.0 * chunk * us_per_token); }
+  /// What all prompts take one after the other, at most.
+  double PromptSeconds() const { return 2e-6 * requests * longest * (us_per_token + 1.0 * step_us / chunk); }
+  /// And all their tokens.
+  double WorkSeconds() const {
+    return PromptSeconds() + 1e-6 * requests * 3.0 * most_tokens * 2 * (step_us + us_per_token);
+  }
   std::string Text() const;
 };
 

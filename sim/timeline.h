@@ -30,6 +30,11 @@ class Timeline final : public Clock {
     return true;
   }
 
+  /// What was to happen does not.
+  void Clear() {
+    while (!turns_.empty()) turns_.pop();
+  }
+
   bool Chance(double probability) { return probability > 0 && std::bernoulli_distribution(probability)(random_); }
   uint64_t Below(uint64_t n) { return random_() % n; }
   Duration Between(Duration low, Duration high) {

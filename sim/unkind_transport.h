@@ -17,6 +17,7 @@ namespace baton::sim {
 /// What was done, so that tests can see that it was.
 struct FaultCounters {
   int drop = 0, duplicate = 0, delay = 0, reorder = 0, truncate = 0, corrupt = 0, slots = 0;
+  int late = 0;  ///< between routers and workers
 };
 
 /// Harms a message's bytes: cuts them short or flips a bit.

@@ -1,5 +1,8 @@
 #include "sim/worker_node.h"
 
+#include "common/kv_digest.h"
+#include "kvtransfer/layout_codec.h"
+
 namespace baton::sim {
 
 using std::chrono::microseconds;
@@ -59,8 +62,12 @@ worker::TransportMaker WorkerNode::MakeTransport(Landed landed) {
   };
 }
 
-void WorkerNode::Run(engine::Harness& engine, Loop& loop) {
-  engine_ = &engine, loop_ = &loop;
+void WorkerNode::Run(engine::Harness& engine, Loop& loop, worker::EventHub& hub) {
+  engine_ = &engine, loop_ = &loop, hub_ = &hub;
+  host_gone_ = false;
+  loaded_at_ = life() == 1 ? time_.Now() : time_.Now() + time_.Between(milliseconds(0), milliseconds(300));
+  hub.SendState(v1::WorkerState::STATE_READY, "");
+  ticks_ = 0;
   executing_ = step_posted_ = transfer_posted_ = false;
   Post(milliseconds(1), [this] { Tick(); });
 }
@@ -93,25 +100,73 @@ void WorkerNode::Step() {
   step_posted_ = false;
   engine::Scheduler& scheduler = engine_->scheduler();
   auto plan = std::make_shared<engine::StepPlan>(scheduler.PlanStep(time_.Now()));
-  OnOutputs(scheduler.TakeOutputs(), plan->step);
+  TakeOutputs(scheduler.TakeOutputs(), plan->step);
   if (plan->empty()) return;
   executing_ = true;
   engine_->executor().ClearCancel();
   auto result = std::make_shared<engine::StepResult>();
-  const Duration half = microseconds(200) + plan->total_tokens * microseconds(plant_.scenario.us_per_token);
+  const Duration half =
+      microseconds(plant_.scenario.step_us) + plan->total_tokens * microseconds(plant_.scenario.us_per_token);
   Post(half, [this, plan, result] {
     *result = engine_->executor().Execute(*plan).value();
     OnLayers(*plan);
   });
   Post(2 * half, [this, plan, result] {
     executing_ = false;
-    OnOutputs(engine_->scheduler().Commit(*plan, *result, time_.Now()), plan->step);
+    TakeOutputs(engine_->scheduler().Commit(*plan, *result, time_.Now()), plan->step);
     Wake();
   });
 }
 
+void WorkerNode::TakeOutputs(std::vector<engine::SequenceOutput> outputs, uint64_t step) {
+  OnOutputs(std::move(outputs), step);
+  const engine::KvEvents news = engine_->cache().TakeEvents();
+  if (news.gap || !news.events.empty()) hub_->OnKvEvents(news, engine_->scheduler());
+}
+
+void WorkerNode::AddWatcher(std::shared_ptr<worker::WatchSink> sink) {
+  hub_->Add(std::move(sink), engine_->scheduler());
+  ReportLoad();
+}
+
+void WorkerNode::RemoveWatcher(const worker::WatchSink* sink) { hub_->Remove(sink); }
+
+void WorkerNode::ReportLoad() {
+  v1::Load load = worker::EncodeLoad(engine_->scheduler().Load());
+  load.set_prefill_tokens_per_s(1e6 / plant_.scenario.us_per_token);
+  load.set_decode_step_ms(0.5);
+  hub_->SendLoad(load);
+}
+
+v1::HandshakeReply WorkerNode::Describe() const {
+  const ClusterScenario& scenario = plant_.scenario;
+  v1::HandshakeReply reply;
+  reply.mutable_protocol()->set_min(1);
+  reply.mutable_protocol()->set_max(1);
+  reply.set_worker_id(name_), reply.set_incarnation(incarnation());
+  reply.set_role(role());
+  const HashKey key;  // the engines'
+  reply.set_hash_key(key.bytes.data(), key.bytes.size());
+  if (loading()) {
+    reply.mutable_loading()->set_phase("weights");
+    reply.mutable_loading()->set_progress(0.5);
+    return reply;
+  }
+  reply.set_model_digest("test"), reply.set_model_name("fake");
+  reply.set_kv_digest(kKvDigestName);
+  *reply.mutable_kv_layout() = EncodeLayout(engine_->memory().layout());
+  reply.mutable_numerics()->set_id("n0");
+  reply.set_max_model_len(scenario.max_model_len), reply.set_vocab_size(engine::kFakeVocab);
+  reply.set_kv_blocks(engine_->cache().pool(0).num_blocks());
+  reply.set_max_num_seqs(engine_->scheduler().options().max_num_seqs);
+  reply.set_prefill_tokens_per_s(1e6 / scenario.us_per_token), reply.set_decode_step_ms(0.5);
+  reply.set_landing_address(LandingAddress());
+  return reply;
+}
+
 void WorkerNode::Tick() {
   OnTick();
+  if (++ticks_ % 10 == 0) ReportLoad();
   engine_->scheduler().CheckInvariants();
   Wake(), WakeTransfer();
   Post(milliseconds(10), [this] { Tick(); });

@@ -1,5 +1,6 @@
-// What both simulated workers share: a real scheduler with its block pool and executor over the fake model, the loop of
-// its transfer thread, and the turns of both in virtual time. After every turn each block has an owner who knows of it.
+// What both simulated workers share: a real scheduler with its block pool and executor over the fake model, the event
+// hub of its watchers, the loop of its transfer thread, and the turns of all of them in virtual time. After every turn
+// each block has an owner who knows of it.
 #pragma once
 
 #include <functional>
@@ -9,10 +10,13 @@
 #include <vector>
 
 #include "common/check.h"
+#include "proto/worker.pb.h"
 #include "sim/process.h"
 #include "sim/scenario.h"
 #include "sim/unkind_transport.h"
 #include "tests/engine/step/harness.h"
+#include "worker/event_hub.h"
+#include "worker/role_service.h"
 #include "worker/transfer_loop.h"
 #include "worker/transports.h"
 
@@ -39,10 +43,28 @@ class WorkerNode : public Process {
   /// Of this life.
   std::string incarnation() const { return StrCat(name_, ".", life()); }
   const std::string& name() const { return name_; }
-  /// The router's connection ended.
-  virtual void OnSessionEnd(const std::string& session) = 0;
-  virtual void OnCancel(const std::string& bytes) = 0;
-  virtual void OnRelayUp(const std::string& session, const std::string& bytes) = 0;
+  virtual v1::WorkerRole role() const = 0;
+  /// Its machine is not there: nobody says that it is not.
+  bool host_gone() const { return host_gone_; }
+  /// Dies with its machine, until Start.
+  void Vanish() {
+    host_gone_ = true;
+    Kill();
+  }
+  /// The process is there, but not yet its model.
+  bool loading() const { return time_.Now() < loaded_at_; }
+
+  // ---- what routers call (sim/worker_service.h)
+  v1::HandshakeReply Describe() const;
+  void AddWatcher(std::shared_ptr<worker::WatchSink> sink);
+  void RemoveWatcher(const worker::WatchSink* sink);
+  virtual void OnRelay(const std::shared_ptr<worker::RelaySink>& stream, const v1::RelayUp& message) = 0;
+  virtual void OnRelayEnd(const worker::RelaySink& stream, const std::string& session) = 0;
+  virtual v1::ReserveReply OnReserve(const v1::ReserveRequest& request) = 0;
+  virtual void OnPrefill(const v1::PrefillRequest& request, std::shared_ptr<worker::PrefillSink> sink) = 0;
+  virtual void OnPrefillStreamEnd(const v1::RequestKey& key) = 0;
+  virtual void OnCancel(const v1::CancelRequest& request) = 0;
+
   /// What it holds of handoffs and blocks; empty: nothing.
   virtual std::string Holds() const = 0;
 
@@ -62,7 +84,7 @@ class WorkerNode : public Process {
   };
 
   /// Begins the turns of this life.
-  void Run(engine::Harness& engine, Loop& loop);
+  void Run(engine::Harness& engine, Loop& loop, worker::EventHub& hub);
   /// As an engine's and transfer threads' messages to the scheduler thread: in order.
   void ToScheduler(std::function<void()> work) { Post(std::chrono::microseconds(10), std::move(work)); }
   /// Something came: a step may be planned.
@@ -76,7 +98,8 @@ class WorkerNode : public Process {
   virtual void OnLayers(const engine::StepPlan& plan) { (void)plan; }
   virtual void OnTick() = 0;
   virtual int64_t OwnedBlocks(int32_t group) const = 0;
-  void OnDeath() override { engine_ = nullptr, loop_ = nullptr; }
+  virtual std::string LandingAddress() const { return {}; }
+  void OnDeath() override { engine_ = nullptr, loop_ = nullptr, hub_ = nullptr; }
   void OnTurnEnd() override;
 
   const Plant plant_;
@@ -86,10 +109,16 @@ class WorkerNode : public Process {
   void Step();
   void TransferTurn();
   void Tick();
+  void TakeOutputs(std::vector<engine::SequenceOutput> outputs, uint64_t step);
+  void ReportLoad();
 
   const std::string name_;
   engine::Harness* engine_ = nullptr;  ///< of this life
   Loop* loop_ = nullptr;
+  worker::EventHub* hub_ = nullptr;
+  bool host_gone_ = false;
+  TimePoint loaded_at_{};
+  int ticks_ = 0;
   bool executing_ = false, step_posted_ = false, transfer_posted_ = false;
   TimePoint moved_{};  ///< the transfer thread had something to do
 };

@@ -1,6 +1,7 @@
 // Whether a simulation notices a bug that was planted in the code it drives (common/planted_bug.h).
 #pragma once
 
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -9,37 +10,45 @@
 #include <cstdio>
 #include <exception>
 #include <functional>
+#include <optional>
 #include <string>
 
 namespace baton {
 
-/// Whether one of `seeds` seeds breaks a promise because of `bug`: without it the same seed breaks none. `run`: a
+/// The first of `seeds` seeds that breaks a promise because of `bug`: without it the same seed breaks none. `run`: a
 /// seed's broken promise, or nothing; `plant`: puts a bug in force, "" none. In a child, because a bug may also end in
 /// a failed check or an exception.
-inline bool FindsPlantedBug(const std::string& bug, uint64_t seeds, const std::function<void(std::string)>& plant,
-                            const std::function<std::string(uint64_t seed)>& run) {
+inline std::optional<uint64_t> FindsPlantedBug(const std::string& bug, uint64_t seeds,
+                                               const std::function<void(std::string)>& plant,
+                                               const std::function<std::string(uint64_t seed)>& run) {
   enum Exit { kUnnoticed, kFound, kNoChild };
+  void* const shared = mmap(nullptr, sizeof(uint64_t), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (shared == MAP_FAILED) return std::nullopt;
+  auto* const seed = static_cast<uint64_t*>(shared);  // that the child is at
   const pid_t child = fork();
   if (child == 0) {
     if (std::freopen("/dev/null", "w", stderr) == nullptr) _exit(kNoChild);
-    const auto breaks = [&run](uint64_t seed) {
+    const auto breaks = [&run, seed] {
       try {
-        return !run(seed).empty();
+        return !run(*seed).empty();
       } catch (const std::exception&) {
         return true;
       }
     };
-    for (uint64_t seed = 0; seed < seeds; ++seed) {
+    for (; *seed < seeds; ++*seed) {
       plant(bug);
-      if (!breaks(seed)) continue;
+      if (!breaks()) continue;
       plant("");
-      if (!breaks(seed)) _exit(kFound);
+      if (!breaks()) _exit(kFound);
     }
     _exit(kUnnoticed);
   }
   int status = 0;
   waitpid(child, &status, 0);
-  return WIFSIGNALED(status) || WEXITSTATUS(status) == kFound;
+  const bool found = WIFSIGNALED(status) || WEXITSTATUS(status) == kFound;
+  const std::optional<uint64_t> at = found ? std::optional(*seed) : std::nullopt;
+  munmap(shared, sizeof(uint64_t));
+  return at;
 }
 
 /// A bug's name as that of a test.

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <iostream>
 
+#include "common/log.h"
 #include "common/planted_bug.h"
 #include "sim/cluster.h"
 #include "tests/planted_bugs.h"
@@ -36,28 +37,32 @@ TEST(ClusterSim, NoSeedBreaksAPromise) {
   const uint64_t one = Number("CLUSTER_SIM_SEED", ~0ull), seeds = Number("CLUSTER_SIM_SEEDS", kSeeds);
   const char* bug = std::getenv("CLUSTER_SIM_BUG");  // NOLINT(concurrency-mt-unsafe): one thread
   if (bug != nullptr) Planted() = bug;
+  const char* level = std::getenv("CLUSTER_SIM_LOG");  // NOLINT(concurrency-mt-unsafe): one thread
+  SetLogLevel(level != nullptr ? level : "error");
   FaultCounters sum;
-  int broken = 0, completed = 0, asked = 0, migrations = 0, deaths = 0, second = 0;
-  for (uint64_t seed = one != ~0ull ? one : 0; seed < (one != ~0ull ? one + 1 : seeds) && broken < 3; ++seed) {
+  uint64_t broken = 0;
+  int completed = 0, asked = 0, migrations = 0, deaths = 0;
+  for (uint64_t seed = one != ~0ull ? one : 0;
+       seed < (one != ~0ull ? one + 1 : seeds) && broken < Number("CLUSTER_SIM_BROKEN", 3); ++seed) {
     const ClusterScenario scenario = ClusterScenario::FromSeed(seed);
     Cluster cluster(scenario);
     const std::string promise = cluster.Run();
     broken += !promise.empty();
     EXPECT_EQ(promise, "") << scenario.Text() << "\nreplay: CLUSTER_SIM_SEED=" << seed << " cluster_sim_test";
     completed += cluster.completed(), asked += scenario.requests, deaths += cluster.deaths();
-    migrations += cluster.router().migrations(), second += cluster.router().second_attaches();
+    migrations += cluster.wires().migrations;
     const FaultCounters& f = cluster.faults();
     sum.drop += f.drop, sum.duplicate += f.duplicate, sum.delay += f.delay, sum.reorder += f.reorder;
     sum.truncate += f.truncate, sum.corrupt += f.corrupt, sum.slots += f.slots;
   }
   std::cout << completed << " of " << asked << " requests answered; " << deaths << " deaths, " << migrations
-            << " migrations, " << second << " second attaches; messages dropped " << sum.drop << ", doubled "
-            << sum.duplicate << ", delayed " << sum.delay << ", reordered " << sum.reorder << ", truncated "
-            << sum.truncate << ", corrupted " << sum.corrupt << "; slots damaged " << sum.slots << "\n";
+            << " migrations; messages dropped " << sum.drop << ", doubled " << sum.duplicate << ", delayed "
+            << sum.delay << ", reordered " << sum.reorder << ", truncated " << sum.truncate << ", corrupted "
+            << sum.corrupt << "; slots damaged " << sum.slots << "\n";
   if (one != ~0ull || seeds < 100) return;
   EXPECT_GT(completed * 10, asked * 7) << "else little was seen";
-  for (int often : {deaths, migrations, second, sum.drop, sum.duplicate, sum.delay, sum.reorder, sum.truncate,
-                    sum.corrupt, sum.slots})
+  for (int often :
+       {deaths, migrations, sum.drop, sum.duplicate, sum.delay, sum.reorder, sum.truncate, sum.corrupt, sum.slots})
     EXPECT_GT(often, 0);
 }
 
@@ -66,21 +71,23 @@ class PlantedBugs : public ::testing::TestWithParam<const char*> {};
 TEST_P(PlantedBugs, IsFound) {
   const uint64_t seeds = Number("CLUSTER_SIM_SEEDS", kSeeds);
   if (seeds < kSeeds) GTEST_SKIP() << "some bugs need all " << kSeeds << " seeds";
+  SetLogLevel("error");
   const auto run = [](uint64_t seed) { return Cluster(ClusterScenario::FromSeed(seed)).Run(); };
-  EXPECT_TRUE(FindsPlantedBug(
-      GetParam(), seeds, [](std::string bug) { Planted() = std::move(bug); }, run))
-      << "no seed noticed: " << GetParam();
+  const std::optional<uint64_t> at =
+      FindsPlantedBug(GetParam(), seeds, [](std::string bug) { Planted() = std::move(bug); }, run);
+  ASSERT_TRUE(at) << "no seed noticed: " << GetParam();
+  std::cout << "found by seed " << *at << " of " << seeds << "\n";
 }
 
-INSTANTIATE_TEST_SUITE_P(Cluster, PlantedBugs,
-                         ::testing::Values("skip quarantine", "same blocks at epoch+1", "same slots at epoch+1",
-                                           "blocks released at once", "ack early", "reuse epoch number",
-                                           "ignore bitmap", "forget cancel on decode leg",
-                                           "forget cancel on prefill leg", "release on expiry",
-                                           "count messages, not bitmap", "credit never expires",
-                                           "sources that were left are let go",
-                                           "copies are named before they are made"),
-                         [](const auto& info) { return TestNameOf(info.param); });
+INSTANTIATE_TEST_SUITE_P(
+    Cluster, PlantedBugs,
+    ::testing::Values("skip quarantine", "same blocks at epoch+1", "same slots at epoch+1", "blocks released at once",
+                      "ack early", "reuse epoch number", "ignore bitmap", "forget cancel on decode leg",
+                      "forget cancel on prefill leg", "release on expiry", "count messages, not bitmap",
+                      "credit never expires", "sources that were left are let go",
+                      "copies are named before they are made", "stale answer taken", "liveness without own-stall rule",
+                      "retry budget held to the end", "prefill leg not renewed", "renewal after clock"),
+    [](const auto& info) { return TestNameOf(info.param); });
 
 }  // namespace
 }  // namespace sim

@@ -1,0 +1,108 @@
+#include "sim/disturber.h"
+
+#include <algorithm>
+
+namespace baton::sim {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+void Disturber::Start() {
+  over_at_ = time_.Now();
+  if (plant_.scenario.calm) return;
+  if (plant_.scenario.one_fault == OneFault::kNone) return Tick();
+  time_.After(milliseconds(plant_.scenario.fault_at_ms), [this] { Once(); });
+}
+
+void Disturber::Tick() {
+  if (!plant_.faults_on) return;
+  for (WorkerNode* worker : workers_) DisturbWorker(*worker);
+  for (RouterProcess* router : routers_) DisturbRouter(*router);
+  time_.After(milliseconds(100), [this] { Tick(); });
+}
+
+Duration Disturber::Pause() {
+  const int most = plant_.scenario.most_stop_ms;
+  const Duration short_one = time_.Between(milliseconds(50), milliseconds(std::min(most, 4000)));
+  return time_.Below(3) != 0 ? short_one : time_.Between(milliseconds(100), milliseconds(most));
+}
+
+void Disturber::DisturbWorker(WorkerNode& worker) {
+  const ClusterScenario& s = plant_.scenario;
+  if (!worker.alive() || worker.stopped()) return;
+  if (time_.Chance(s.cut / 10)) AnyRouter().Break(worker);
+  if (time_.Chance(s.part / 10)) {
+    const Duration pause = Pause();
+    AnyRouter().Part(worker, pause);
+    LastsFor(pause);
+  }
+  if (time_.Chance(s.stop / 10)) Stop(worker, Pause());
+  if (time_.Chance(s.die / 10)) {
+    Die(worker, false);
+  } else if (time_.Chance(s.vanish / 10)) {
+    Die(worker, true);
+  }
+}
+
+void Disturber::DisturbRouter(RouterProcess& router) {
+  const ClusterScenario& s = plant_.scenario;
+  if (!router.alive() || router.stopped()) return;
+  if (time_.Chance(s.router_stop / 10)) Stop(router, Pause());
+  const bool dies = time_.Chance(s.router_die / 10), vanishes = time_.Chance(s.router_vanish / 10);
+  if (!dies && !vanishes) return;
+  dies ? router.Kill() : router.Vanish();
+  ++deaths_;
+  ComeBack(router, time_.Between(milliseconds(200), seconds(1)));
+}
+
+void Disturber::Stop(Process& process, Duration how_long) {
+  process.Stop();
+  LastsFor(how_long);
+  time_.After(how_long, [&process, life = process.life()] {
+    if (process.life() == life && process.stopped()) process.Resume();
+  });
+}
+
+void Disturber::Die(WorkerNode& worker, bool with_machine) {
+  for (RouterProcess* router : routers_) with_machine ? router->OnHostGone(worker) : router->OnWorkerGone(worker);
+  with_machine ? worker.Vanish() : worker.Kill();
+  ++deaths_;
+  ComeBack(worker, time_.Between(milliseconds(50), seconds(1)));
+}
+
+void Disturber::ComeBack(Process& process, Duration after) {
+  LastsFor(after);
+  time_.After(after, [&process] { process.Start(); });
+}
+
+void Disturber::Once() {
+  const Duration how_long = milliseconds(plant_.scenario.most_stop_ms);
+  WorkerNode& worker = AnyWorker();
+  switch (plant_.scenario.one_fault) {
+    case OneFault::kNone: return;
+    case OneFault::kKill: return Die(worker, false);
+    case OneFault::kVanish: return Die(worker, true);
+    case OneFault::kStop: return Stop(worker, how_long);
+    case OneFault::kCut: return AnyRouter().Break(worker);
+    case OneFault::kPart: {
+      AnyRouter().Part(worker, how_long);
+      return LastsFor(how_long);
+    }
+    case OneFault::kPauseRouter: return Stop(AnyRouter(), how_long);
+    case OneFault::kPauseAll: {
+      for (WorkerNode* one : workers_) Stop(*one, how_long);
+      for (RouterProcess* one : routers_) Stop(*one, how_long);
+    }
+  }
+}
+
+void Disturber::ResumeAll() {
+  for (WorkerNode* worker : workers_) {
+    if (worker->stopped()) worker->Resume();
+  }
+  for (RouterProcess* router : routers_) {
+    if (router->stopped()) router->Resume();
+  }
+}
+
+}  // namespace baton::sim

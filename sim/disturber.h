@@ -1,0 +1,45 @@
+// What happens to a simulated cluster: processes are stopped, die and come back, machines vanish, connections break and
+// are parted. By chance ten times a second, or once.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "sim/router_process.h"
+
+namespace baton::sim {
+
+class Disturber {
+ public:
+  /// The references must outlive it.
+  Disturber(const Plant& plant, std::vector<RouterProcess*> routers, std::vector<WorkerNode*> workers)
+      : plant_(plant), time_(plant.time), routers_(std::move(routers)), workers_(std::move(workers)) {}
+  void Start();
+  /// What is stopped or parted will go on by then at the latest.
+  TimePoint over_at() const { return over_at_; }
+  int deaths() const { return deaths_; }
+  /// Everything that is stopped goes on.
+  void ResumeAll();
+
+ private:
+  void Tick();
+  void DisturbWorker(WorkerNode& worker);
+  void DisturbRouter(RouterProcess& router);
+  void Once();
+  Duration Pause();
+  void Stop(Process& process, Duration how_long);
+  void Die(WorkerNode& worker, bool with_machine);
+  void ComeBack(Process& process, Duration after);
+  WorkerNode& AnyWorker() { return *workers_[time_.Below(workers_.size())]; }
+  RouterProcess& AnyRouter() { return *routers_[time_.Below(routers_.size())]; }
+  void LastsFor(Duration how_long) { over_at_ = std::max(over_at_, time_.Now() + how_long); }
+
+  const Plant& plant_;
+  Timeline& time_;
+  const std::vector<RouterProcess*> routers_;
+  const std::vector<WorkerNode*> workers_;
+  TimePoint over_at_{};
+  int deaths_ = 0;
+};
+
+}  // namespace baton::sim

@@ -1,0 +1,121 @@
+#include "sim/oracle.h"
+
+#include <algorithm>
+#include <set>
+#include <vector>
+
+#include "common/str_cat.h"
+#include "router/fleet/prompt_logprobs.h"
+#include "router/fleet/relay_codec.h"
+#include "sim/router_process.h"
+#include "tests/engine/step/harness.h"
+#include "worker/codec.h"
+
+namespace baton::sim {
+namespace {
+
+router::FinishReason ReasonOf(router::FinishReason reason, const router::ChoiceText& text) {
+  return text.stopped() ? router::FinishReason::kStop : reason;
+}
+
+/// What a client sees of a choice whose tokens are all known, token by token.
+ChoiceView ViewOf(const router::Generation& generation, router::ChoiceText text, const router::RelayNews& news) {
+  ChoiceView view;
+  for (size_t t = 0; t < news.token_ids.size() && !text.stopped(); ++t) {
+    const bool stop_token = news.stop_token_id && t + 1 == news.token_ids.size();
+    view.text += text.Append(news.token_ids[t], !stop_token || generation.include_stop_str_in_output);
+    view.tokens += TokenText(news.token_ids[t], news.logprobs, t);
+    ++view.count;
+  }
+  view.text += text.Finish();
+  router::ChoiceFinish finish{0, ReasonOf(news.finish, text)};
+  const auto& asked = generation.sampling.stop_token_ids;
+  if (text.stopped()) {
+    finish.stop_string = text.stop_string();
+  } else if (news.stop_token_id && std::find(asked.begin(), asked.end(), *news.stop_token_id) != asked.end()) {
+    finish.stop_token_id = news.stop_token_id;
+  }
+  view.end = EndText(finish);
+  return view;
+}
+
+std::string Different(const char* what, const std::string& got, const std::string& want) {
+  return StrCat(what, " \"", got, "\", one worker answers \"", want, "\"");
+}
+
+std::string CheckChoice(const ChoiceView& got, const ChoiceView& want, bool whole) {
+  const auto fits = [whole](const std::string& have, const std::string& all) {
+    return whole ? have == all : all.starts_with(have);
+  };
+  if (!fits(got.tokens, want.tokens)) return Different("tokens", got.tokens, want.tokens);
+  if (!fits(got.text, want.text)) return Different("text", got.text, want.text);
+  if ((whole || !got.end.empty()) && got.end != want.end) return Different("the end", got.end, want.end);
+  return "";
+}
+
+std::string CheckUsage(const router::Generation& generation, const ClientView& client) {
+  int64_t tokens = 0;
+  for (const auto& [index, choice] : client.choices) tokens += choice.count;
+  if (client.usage.completion_tokens != tokens)
+    return StrCat("usage says ", client.usage.completion_tokens, " tokens, ", tokens, " came");
+  if (client.usage.prompt_tokens != static_cast<int64_t>(generation.prompt.size()))
+    return StrCat("usage says ", client.usage.prompt_tokens, " prompt tokens of ", generation.prompt.size());
+  return "";
+}
+
+/// Of workers that were lost, that are full or not there, or of time that is over.
+bool MayFailWith(int http_status) {
+  return http_status == 429 || http_status == 502 || http_status == 503 || http_status == 504;
+}
+
+}  // namespace
+
+AloneAnswer AnswerAlone(const ClusterScenario& scenario, const router::Generation& generation) {
+  router::AttachLeg leg;
+  leg.leg_id = generation.request_id, leg.credit_tokens = 1000, leg.position = generation.prompt.size();
+  ClusterScenario plain = scenario;
+  plain.chunk = 256;
+  engine::Harness one(EngineOptions(plain, 16, 128));
+  const v1::Attach attach = router::EncodeAttach(generation, leg);
+  BATON_CHECK(one.Add(worker::DecodeAttach(attach, {.vocab_size = engine::kFakeVocab}, 1, one.now).value()).ok());
+  one.RunAll();
+  AloneAnswer alone;
+  const std::vector<router::ChoiceText> texts = TextsOf(generation);
+  for (const auto& [key, answer] : one.answers) {
+    engine::SequenceOutput output;
+    output.tokens = answer.tokens, output.finish = answer.finish, output.stop_token = answer.stop_token;
+    const router::RelayNews news = router::DecodeNews(worker::EncodeOutput(output));
+    alone.choices[key.second] = ViewOf(generation, texts[key.second], news);
+    std::string pieces;
+    for (const std::string& piece : worker::EncodePromptLogprobs(answer.prompt_logprobs, 1 << 20)) pieces += piece;
+    if (!pieces.empty()) alone.prompt_scores = ScoresText(router::DecodePromptLogprobs(pieces));
+  }
+  return alone;
+}
+
+std::string CheckClient(const ClusterScenario& scenario, const router::Generation& generation,
+                        const ClientView& client) {
+  const bool whole = client.end == ClientView::End::kComplete;
+  const bool left = client.end == ClientView::End::kLeft && scenario.leave > 0;
+  const std::string failure =
+      StrCat(client.failure.http_status, " ", client.failure.code, ": ", client.failure.message);
+  if (client.end == ClientView::End::kFailed && !MayFailWith(client.failure.http_status))
+    return StrCat("failed as nobody may: ", failure);
+  if (scenario.faultless() && !whole) return StrCat("failed without a fault: ", failure);
+  if (scenario.one_fault != OneFault::kNone && !whole && !left) return StrCat("saw the one fault: ", failure);
+  const AloneAnswer alone = AnswerAlone(scenario, generation);
+  for (const auto& [index, choice] : client.choices) {
+    const auto want = alone.choices.find(index);
+    if (want == alone.choices.end()) return StrCat("got a choice ", index);
+    if (std::string wrong = CheckChoice(choice, want->second, whole); !wrong.empty())
+      return StrCat("choice ", index, " got ", wrong);
+  }
+  if (!whole) return "";
+  if (client.choices.size() != alone.choices.size())
+    return StrCat("got ", client.choices.size(), " of ", alone.choices.size(), " choices");
+  if (client.prompt_scores != alone.prompt_scores)
+    return Different("got prompt logprobs", client.prompt_scores, alone.prompt_scores);
+  return CheckUsage(generation, client);
+}
+
+}  // namespace baton::sim

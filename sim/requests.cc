@@ -1,0 +1,41 @@
+#include "sim/requests.h"
+
+#include <algorithm>
+
+#include "common/str_cat.h"
+#include "tests/engine/step/harness.h"
+
+namespace baton::sim {
+
+router::Generation MakeGeneration(int number, const ClusterScenario& scenario, Timeline& time,
+                                  const router::Generation* before) {
+  router::Generation g;
+  g.request_id = StrCat("r", number);
+  const auto length = static_cast<int32_t>(1 + time.Below(static_cast<uint64_t>(scenario.longest)));
+  g.prompt = engine::RandomTokens(time.Below(1u << 30), length);
+  if (before != nullptr && time.Below(3) == 0) {  // begins as the one before
+    g.prompt.insert(g.prompt.begin(), before->prompt.begin(), before->prompt.end());
+    g.prompt.resize(std::min<size_t>(g.prompt.size(), static_cast<size_t>(scenario.longest)));
+    g.cache_salt = before->cache_salt;
+  }
+  if (time.Below(8) == 0) g.cache_salt = "another";
+  g.sampling.n = static_cast<int32_t>(time.Below(4) == 0 ? 2 + time.Below(2) : 1);
+  g.sampling.max_tokens = static_cast<int32_t>(1 + time.Below(static_cast<uint64_t>(scenario.most_tokens)));
+  g.sampling.temperature = time.Below(2) == 0 ? 0.0f : 0.9f;
+  g.sampling.seed = time.Below(1ull << 40);
+  g.sampling.ignore_eos = true;
+  if (time.Below(2) == 0) g.sampling.logprobs = 1;
+  if (time.Below(8) == 0) g.sampling.prompt_logprobs = 1;
+  if (time.Below(3) == 0) g.sampling.repetition_penalty = 1.3f;
+  if (time.Below(4) == 0) g.sampling.stop_token_ids = {3, 17};
+  if (time.Below(6) == 0) {  // tokens 3 to 47 are one character each, '!' to 'M'
+    const auto letter = [&time] { return static_cast<char>('!' + time.Below(45)); };
+    g.stop = {std::string{letter(), letter()}, std::string{letter()}};
+    g.include_stop_str_in_output = time.Below(2) == 0;
+  }
+  g.priority = static_cast<int32_t>(time.Below(3)) - 1;
+  if (scenario.timeout_ms > 0 && time.Below(2) == 0) g.timeout = std::chrono::milliseconds(scenario.timeout_ms);
+  return g;
+}
+
+}  // namespace baton::sim

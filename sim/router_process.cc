@@ -1,0 +1,172 @@
+#include "sim/router_process.h"
+
+#include <utility>
+
+namespace baton::sim {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+namespace {
+
+router::RouterMetrics& SimMetrics() {
+  static router::RouterMetrics metrics("fake");
+  return metrics;
+}
+
+router::RouterConfig ConfigOf(const ClusterScenario& scenario, const std::vector<WorkerNode*>& workers) {
+  router::RouterConfig config;
+  for (const WorkerNode* worker : workers) config.worker.push_back(worker->name());
+  config.local_prefill_max_tokens = scenario.local_prefill_tokens;
+  if (scenario.round_robin) config.route_policy = "round-robin";
+  if (scenario.credit_tokens > 0) config.relay_credit_tokens = scenario.credit_tokens;
+  config.log_requests = false;
+  return config;
+}
+
+}  // namespace
+
+const router::ModelText& SimText() {
+  static const router::ModelText text =
+      router::ModelText::Load("tests/data/tiny-llama", "", /*use_generation_config=*/false, 0).value();
+  return text;
+}
+
+std::vector<router::ChoiceText> TextsOf(const router::Generation& generation) {
+  std::vector<router::ChoiceText> texts;
+  for (int32_t i = 0; i < generation.sampling.n; ++i) {
+    texts.emplace_back(*SimText().tokenizer, generation,
+                       StopMatcher::Create(generation.stop, generation.include_stop_str_in_output).value());
+  }
+  return texts;
+}
+
+RouterProcess::RouterProcess(const Plant& plant, std::string name, const std::vector<WorkerNode*>& workers)
+    : Process(plant.time), plant_(plant), name_(std::move(name)), config_(ConfigOf(plant.scenario, workers)) {
+  for (WorkerNode* worker : workers) cables_.push_back({*this, *worker, plant_});
+}
+
+RouterProcess::~RouterProcess() { BATON_CHECK(life_now_ == nullptr && dead_.empty(), "not buried"); }
+
+RouterProcess::Life::Life(RouterProcess& router, const router::RouterConfig& config)
+    : home(router, router.time_),
+      admission(config.max_running_requests, config.max_running_tokens),
+      budget(config.retry_budget, 3, admission) {
+  io.emplace_back(router, router.time_), io.emplace_back(router, router.time_);
+  fleet = router::Fleet::Create(config, home, router.time_, [&router, this](const std::string& address) {
+            return router.MakeWire(*this, address);
+          }).value();
+  services = std::make_unique<router::CallServices>(
+      router::CallServices{config, SimText(), router.time_, *fleet, admission, budget, SimMetrics()});
+}
+
+std::unique_ptr<router::WorkerWire> RouterProcess::MakeWire(Life& life, const std::string& address) {
+  for (Cable& cable : cables_) {
+    if (cable.worker.name() != address) continue;
+    auto wire = std::make_unique<SimWire>(cable, StrCat(name_, ".", this->life()), counters_);
+    life.wires.push_back(wire.get());
+    return wire;
+  }
+  BATON_CHECK(false, "no worker ", address);
+  return nullptr;
+}
+
+void RouterProcess::OnBirth() {
+  life_now_ = std::make_unique<Life>(*this, config_);
+  life_now_->fleet->Start();
+}
+
+void RouterProcess::OnDeath() {
+  for (SimWire* wire : life_now_->wires) wire->Shutdown();
+  for (Cable& cable : cables_) {
+    if (cable.connection == nullptr) continue;
+    vanishing_ ? cable.connection->GoSilent() : cable.connection->CloseByRouter();
+    cable.connection = nullptr;
+  }
+  for (const Asked& asked : life_now_->asked) {
+    if (asked.view->end == ClientView::End::kNone) asked.view->end = ClientView::End::kLeft;
+  }
+  life_now_->home.Bury(SimExecutor::AfterDeath::kDrop);
+  for (SimExecutor& io : life_now_->io) io.Bury(SimExecutor::AfterDeath::kDrop);
+  dead_.push_back(std::move(life_now_));
+}
+
+void RouterProcess::Bury() {
+  if (alive()) Kill();
+  for (Cable& cable : cables_) cable.connection = nullptr;
+  for (auto& life : dead_) {
+    life->home.Bury(SimExecutor::AfterDeath::kRun);
+    life->fleet->Stop();
+    life->asked.clear();
+  }
+  dead_.clear();
+}
+
+void RouterProcess::Ask(router::Generation generation, std::shared_ptr<ClientView> view) {
+  if (view->end != ClientView::End::kNone) return;  // left before it could ask
+  if (!alive() || stopped() || !life_now_->fleet->ReadinessNow().ready) {
+    return time_.After(milliseconds(50), [this, generation = std::move(generation), view] { Ask(generation, view); });
+  }
+  Life& life = *life_now_;
+  SimExecutor& io = life.io[life.next_io++ % life.io.size()];
+  Post(time_.Between(microseconds(50), milliseconds(1)),
+       [this, &io, generation = std::move(generation), view = std::move(view)] {
+         io.Post([this, &io, generation, view] { Begin(io, generation, view); });
+       });
+}
+
+/// As router/generation_service.cc does.
+void RouterProcess::Begin(SimExecutor& executor, const router::Generation& generation,
+                          const std::shared_ptr<ClientView>& view) {
+  Life& life = *life_now_;
+  std::erase_if(life.asked, [](const Asked& asked) { return asked.view->end != ClientView::End::kNone; });
+  auto sink = std::make_shared<ClientSink>(view, time_);
+  view->asked = time_.Now();
+  auto place = life.admission.Enter();
+  if (const auto* error = std::get_if<router::ApiError>(&place)) return sink->OnFailed(*error);
+  auto room = life.admission.EnterTokens(static_cast<int64_t>(generation.prompt.size()));
+  if (const auto* error = std::get_if<router::ApiError>(&room)) return sink->OnFailed(*error);
+  std::vector<router::AdmissionTicket> tickets;
+  tickets.push_back(std::move(std::get<router::AdmissionTicket>(place)));
+  tickets.push_back(std::move(std::get<router::AdmissionTicket>(room)));
+  auto call = std::make_shared<router::GenerationCall>(*life.services, executor, generation, TextsOf(generation),
+                                                       time_.Now(), std::move(tickets), std::move(sink));
+  life.asked.push_back({view, call});
+  call->Start();
+}
+
+void RouterProcess::Leave(const ClientView& view) {
+  if (!life_now_) return;
+  for (const Asked& asked : life_now_->asked) {
+    if (asked.view.get() == &view) asked.call->executor().Post([call = asked.call] { call->ClientGone(); });
+  }
+}
+
+Cable* RouterProcess::CableTo(const WorkerNode& worker) {
+  for (Cable& cable : cables_) {
+    if (&cable.worker == &worker) return &cable;
+  }
+  return nullptr;
+}
+
+void RouterProcess::Break(const WorkerNode& worker) {
+  Cable* cable = CableTo(worker);
+  if (cable != nullptr && cable->connection != nullptr) cable->connection->Break();
+}
+
+void RouterProcess::Part(const WorkerNode& worker, Duration how_long) {
+  if (Cable* cable = CableTo(worker)) cable->open_at = std::max(cable->open_at, time_.Now() + how_long);
+}
+
+void RouterProcess::OnHostGone(const WorkerNode& worker) {
+  Cable* cable = CableTo(worker);
+  if (cable != nullptr && cable->connection != nullptr) cable->connection->GoSilent();
+}
+
+void RouterProcess::Vanish() {
+  vanishing_ = true;
+  Kill();
+  vanishing_ = false;
+}
+
+}  // namespace baton::sim

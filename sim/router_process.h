@@ -1,0 +1,89 @@
+// A router: real GenerationCalls over a real Fleet with its links, prefix index, retry budget and admission, on
+// executors in virtual time; its wires are SimWires. It may be stopped, paused, killed and started again like a worker;
+// its clients then lose their connections.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "router/admission.h"
+#include "router/fleet/fleet.h"
+#include "router/generation_call.h"
+#include "router/metrics/router_metrics.h"
+#include "router/retry_budget.h"
+#include "sim/client.h"
+#include "sim/connection.h"
+#include "sim/sim_executor.h"
+#include "sim/sim_wire.h"
+
+namespace baton::sim {
+
+/// The tokenizer of all simulated routers; every token of the fake model has a text.
+const router::ModelText& SimText();
+/// One per choice of `generation`.
+std::vector<router::ChoiceText> TextsOf(const router::Generation& generation);
+
+class RouterProcess final : public Process {
+ public:
+  /// `workers`: the list of its --worker flags. They must outlive it.
+  RouterProcess(const Plant& plant, std::string name, const std::vector<WorkerNode*>& workers);
+  ~RouterProcess() override;
+
+  /// A client asks; as soon as the router is ready.
+  void Ask(router::Generation generation, std::shared_ptr<ClientView> view);
+  /// The connections to that worker break, if there is one.
+  void Break(const WorkerNode& worker);
+  /// Nothing passes between this router and that worker for a while.
+  void Part(const WorkerNode& worker, Duration how_long);
+  /// Dies with its machine: no worker is told.
+  void Vanish();
+  /// That worker's machine is gone: nothing that is connected to it hears anything.
+  void OnHostGone(const WorkerNode& worker);
+  /// That worker's process is gone: its machine says so.
+  void OnWorkerGone(const WorkerNode& worker) { Break(worker); }
+  /// Clients leave now.
+  void Leave(const ClientView& view);
+
+  const WireCounters& counters() const { return counters_; }
+  int links() const { return static_cast<int>(cables_.size()); }
+  int64_t running() const { return life_now_ ? life_now_->admission.running() : 0; }
+  int64_t shares_taken() const { return life_now_ ? life_now_->budget.taken() : 0; }
+  /// The simulation ends; nothing runs any more.
+  void Bury();
+
+ private:
+  struct Asked {
+    std::shared_ptr<ClientView> view;
+    std::shared_ptr<router::GenerationCall> call;  ///< as the product's exchanges hold it
+  };
+  struct Life {
+    Life(RouterProcess& router, const router::RouterConfig& config);
+    SimExecutor home;
+    std::deque<SimExecutor> io;
+    router::Admission admission;
+    router::RetryBudget budget;
+    std::unique_ptr<router::Fleet> fleet;
+    std::unique_ptr<router::CallServices> services;
+    std::vector<SimWire*> wires;  ///< the links own them
+    std::vector<Asked> asked;     ///< that have not ended
+    size_t next_io = 0;
+  };
+  void OnBirth() override;
+  void OnDeath() override;
+  void Begin(SimExecutor& executor, const router::Generation& generation, const std::shared_ptr<ClientView>& view);
+  std::unique_ptr<router::WorkerWire> MakeWire(Life& life, const std::string& address);
+  Cable* CableTo(const WorkerNode& worker);
+
+  const Plant plant_;
+  const std::string name_;
+  router::RouterConfig config_;
+  WireCounters counters_;
+  std::deque<Cable> cables_;  ///< in the order of config_.worker
+  bool vanishing_ = false;
+  std::unique_ptr<Life> life_now_;
+  std::vector<std::unique_ptr<Life>> dead_;  ///< what was posted still points into them
+};
+
+}  // namespace baton::sim
