@@ -361,10 +361,12 @@ void GenerationCall::Finish(const char* reason) {
 
 void GenerationCall::Log(const char* reason, double seconds) const {
   const GenerationUsage usage = Usage();
-  LogInfo("request {} {}: prompt {} (cached {}), output {}, {:.3f} s, first token {:.3f} s, seed {}, worker {}{}",
+  LogInfo("request {} {}: prompt {} (cached {}), output {}, {:.3f} s, first token {:.3f} s, seed {}, worker {}{}{}",
           generation_.request_id, reason, usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens, seconds,
           first_token_ ? Seconds(*first_token_ - arrived_) : 0, generation_.sampling.seed.value_or(0),
-          flow_.worker().slot, flow_.attempts() > 1 ? StrCat(", ", flow_.attempts(), " attempts") : "");
+          services_.workers.NameOf(flow_.worker().slot < 0 ? attached_worker_ : flow_.worker()),
+          prefill_worker_.slot < 0 ? "" : StrCat(", prefill ", services_.workers.NameOf(prefill_worker_)),
+          flow_.attempts() > 1 ? StrCat(", ", flow_.attempts(), " attempts") : "");
 }
 
 }  // namespace baton::router

@@ -24,12 +24,6 @@ bool Excluded(const std::vector<WorkerId>& excluded, WorkerId id) {
   return std::find(excluded.begin(), excluded.end(), id) != excluded.end();
 }
 
-const char* NobodyDecodes(const NumericsRule& numerics) {
-  return numerics.require && !numerics.so_far.empty()
-             ? "no worker with the numerics of the answer so far is ready (--require-identical-failover)"
-             : "no worker that decodes is ready";
-}
-
 // Its numerics live as long as the view's facts.
 Candidate CandidateOf(const LinkView& view) {
   Candidate c;
@@ -179,10 +173,10 @@ std::vector<WorkerStatus> Fleet::Status() const {
 Readiness Fleet::ReadinessNow() const {
   Readiness r;
   r.status = "no_worker";
-  bool decodes = false, missing = false;  // a prefill worker that was never there is waited for
+  bool both = false, decodes = false, missing = false;  // a prefill worker that was never there is waited for
   for (const LinkView& v : Views()) {
     const bool ready = v.state == LinkState::kReady;
-    if (ready && v.facts->role == WorkerRole::kBoth) return Readiness{true, "ready", "", 1, ""};
+    both |= ready && v.facts->role == WorkerRole::kBoth;
     decodes |= ready && v.facts->role == WorkerRole::kDecode;
     missing |= v.facts == nullptr;
     if (v.state == LinkState::kLoading && (r.status != "loading" || v.progress > r.progress)) {
@@ -190,10 +184,11 @@ Readiness Fleet::ReadinessNow() const {
       r.phase = v.phase;
       r.progress = v.progress;
     }
-    absl::StrAppend(&r.detail, r.detail.empty() ? "" : "; ", "worker ", v.id.slot, " ", LinkStateName(v.state),
-                    v.state == LinkState::kMismatch ? ": " + v.detail : "");
+    if (ready) continue;
+    absl::StrAppend(&r.detail, r.detail.empty() ? "" : "; ", "worker ", v.name(), " ", LinkStateName(v.state),
+                    v.detail.empty() ? "" : ": " + v.detail);
   }
-  if (decodes && !missing) return Readiness{true, "ready", "", 1, ""};
+  if (both || (decodes && !missing)) return Readiness{true, "ready", "", 1, r.detail};
   if (links_.empty()) r.detail = "no worker is configured (--worker)";
   return r;
 }
@@ -287,7 +282,7 @@ absl::StatusOr<Placement> Fleet::Choose(const Generation& generation, uint32_t t
   const NumericsRule numerics{numerics_so_far, config_.require_identical_failover};
   const std::vector<RouteOption> options =
       RouteOptions(ready.candidates, tokens, with_prefill ? &handoff : nullptr, numerics);
-  if (options.empty()) return absl::UnavailableError(NobodyDecodes(numerics));
+  if (options.empty()) return absl::UnavailableError(WhyNoOption(numerics));
   const RouteOption& chosen = options[scorer_->Choose(ready.candidates, options, tokens)];
   Placement placement = ready.Place(chosen.worker, chosen.prefill ? 0 : tokens);
   if (chosen.prefill) {
@@ -322,25 +317,9 @@ absl::StatusOr<Placement> Fleet::ChoosePrefill(const Generation& generation, con
   return ready.Place(options[scorer_->Choose(ready.candidates, options, tokens)].worker, tokens);
 }
 
-absl::StatusOr<ExplainedRoute> Fleet::Explain(const Generation& generation) const {
-  if (generation.prompt.empty()) return absl::InvalidArgumentError("the prompt is empty: it has 0 tokens");
-  BATON_ASSIGN_OR_RETURN(const Ready ready, ReadyFor(generation, {}));
-  const auto tokens = static_cast<uint32_t>(generation.prompt.size());
-  const HandoffTerms handoff = HandoffTermsOf(ready);
-  const NumericsRule numerics{"", config_.require_identical_failover};
-  const std::vector<RouteOption> options = RouteOptions(ready.candidates, tokens, &handoff, numerics);
-  if (options.empty()) return absl::UnavailableError(NobodyDecodes(numerics));
-  ExplainedRoute route{generation.prompt.size(), config_.route_policy, {}};
-  size_t chosen = 0;
-  const std::vector<Cost> table = scorer_->Table(ready.candidates, options, tokens, &chosen);
-  for (size_t i = 0; i < table.size(); ++i) {
-    const RouteOption& option = options[i];
-    ExplainedCost& row = route.costs.emplace_back(ExplainedCost{ready.candidates[option.worker].id, {}, table[i]});
-    if (option.prefill) row.prefill = ready.candidates[*option.prefill].id;
-    row.cached_tokens = ready.candidates[option.prefill.value_or(option.worker)].cached_tokens;
-    row.chosen = i == chosen;
-  }
-  return route;
+std::string Fleet::NameOf(WorkerId id) const {
+  if (id.slot < 0 || static_cast<size_t>(id.slot) >= links_.size()) return "none";
+  return links_[static_cast<size_t>(id.slot)]->View().name();
 }
 
 std::string Fleet::NumericsOf(WorkerId id) const {

@@ -27,10 +27,17 @@ struct ExplainedCost {
   uint32_t cached_tokens = 0;  ///< where the prompt is computed, as the index predicts
   bool chosen = false;
 };
+/// A worker or pair that was no option.
+struct ExplainedOut {
+  WorkerId worker;
+  std::optional<WorkerId> prefill;
+  std::string reason;
+};
 struct ExplainedRoute {
   size_t prompt_tokens = 0;
   std::string policy;
   std::vector<ExplainedCost> costs;  ///< of every option that the ready workers give
+  std::vector<ExplainedOut> out;
 };
 
 class Fleet final : public LinkHost, public Workers {
@@ -61,6 +68,7 @@ class Fleet final : public LinkHost, public Workers {
                                           WorkerId decode) override;
   bool MayComeBack(bool one_leaves) const override;
   std::string NumericsOf(WorkerId id) const override;
+  std::string NameOf(WorkerId id) const override;
   bool MayHoldOthersKv(WorkerId decode) const override;
   void NoteHandoff(double ms) override;
   void Send(WorkerId id, const Generation& generation, const LegOrder& order,

@@ -123,6 +123,7 @@ void WorkerLink::Do(OpenSession action) {
   {
     std::lock_guard lock(mutex_);
     view_.id = WorkerId{slot_, action.session};
+    view_.restarts += view_.facts != nullptr && view_.facts->incarnation != facts_->incarnation;
     view_.facts = facts_;
     view_.load = WorkerLoad{};
     view_.has_load = false;
@@ -190,6 +191,7 @@ void WorkerLink::Do(EndSession action) {
   {
     std::lock_guard lock(mutex_);
     id = std::exchange(view_.id, WorkerId{slot_, 0});
+    ++view_.losses;
     std::swap(book, book_);
   }
   wire_->CloseSession();
@@ -213,10 +215,11 @@ void WorkerLink::Do(ShowLink show) {
   view_.detail = show.detail;
   view_.phase = show.phase;
   view_.progress = show.progress;
+  const std::string name = view_.facts ? view_.name() + " (" + view_.address + ")" : view_.address;
   lock.unlock();
   if (changed) {
     const bool bad = show.state == LinkState::kLost || show.state == LinkState::kMismatch;
-    Log(bad ? LogLevel::kWarning : LogLevel::kInfo, "worker {}: {}{}{}{}", view_.address, LinkStateName(show.state),
+    Log(bad ? LogLevel::kWarning : LogLevel::kInfo, "worker {}: {}{}{}{}", name, LinkStateName(show.state),
         show.phase.empty() ? "" : " " + show.phase, show.detail.empty() ? "" : ": ", show.detail);
   }
 }

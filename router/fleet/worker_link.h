@@ -43,6 +43,11 @@ struct LinkView {
   bool has_load = false;
   int64_t others_queued_tokens = 0;  ///< of `load`, what this router did not send
   std::shared_ptr<OutstandingLoad> outstanding;
+  int64_t restarts = 0;  ///< handshakes in which the worker was another process than before
+  int64_t losses = 0;    ///< sessions that ended
+
+  /// What people call the worker: its own name, or its address before the first handshake.
+  const std::string& name() const { return facts && !facts->worker_id.empty() ? facts->worker_id : address; }
 };
 
 class WorkerLink : public std::enable_shared_from_this<WorkerLink> {

@@ -40,6 +40,8 @@ class Workers {
   /// A worker that decodes was there and is not now: its connection broke, or it starts again. `one_leaves`: a worker
   /// has said so that is not yet seen to leave.
   virtual bool MayComeBack(bool one_leaves) const = 0;
+  /// What people call the worker.
+  virtual std::string NameOf(WorkerId id) const = 0;
   /// What decides the bits of a worker's answers; empty: not known.
   virtual std::string NumericsOf(WorkerId id) const = 0;
   /// What `decode` has cached may be the work of a prefill worker with other numerics.

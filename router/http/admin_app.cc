@@ -19,17 +19,22 @@ std::string CostTable(const std::vector<LinkView>& views, const ExplainedRoute& 
   JsonWriter w(out);
   w.BeginObject().Field("prompt_tokens", static_cast<int64_t>(route.prompt_tokens));
   w.Field("policy", route.policy).Key("options").BeginArray();
-  const auto address = [&](const WorkerId& id) { return views[static_cast<size_t>(id.slot)].address; };
+  const auto name = [&](const WorkerId& id) { return views[static_cast<size_t>(id.slot)].name(); };
   for (const ExplainedCost& e : route.costs) {
     const Cost& c = e.cost;
-    w.BeginObject().Field("worker", address(e.worker));
-    w.NullIfEmpty("prefill_worker", e.prefill ? address(*e.prefill) : "").Field("chosen", e.chosen);
+    w.BeginObject().Field("worker", name(e.worker));
+    w.NullIfEmpty("prefill_worker", e.prefill ? name(*e.prefill) : "").Field("chosen", e.chosen);
     w.Field("cached_tokens", e.cached_tokens).Field("queue_ms", c.queue_ms).Field("prefill_ms", c.prefill_ms);
     w.Field("transfer_ms", c.transfer_ms).Field("handoff_ms", c.handoff_ms);
     w.Field("decode_slowdown_ms", c.decode_slowdown_ms)
         .Field("pressure_ms", c.pressure_ms)
         .Field("total_ms", c.total_ms);
     w.EndObject();
+  }
+  w.EndArray().Key("out").BeginArray();
+  for (const ExplainedOut& o : route.out) {
+    w.BeginObject().Field("worker", name(o.worker));
+    w.NullIfEmpty("prefill_worker", o.prefill ? name(*o.prefill) : "").Field("reason", o.reason).EndObject();
   }
   w.EndArray().EndObject();
   return out;
@@ -65,7 +70,12 @@ void AdminApp::Workers(HttpExchange& exchange) {
   JsonWriter w(out);
   w.BeginObject().Key("workers").BeginArray();
   for (const LinkView& v : service_.fleet().Views()) {
-    w.BeginObject().Field("address", v.address).Field("state", LinkStateName(v.state)).NullIfEmpty("detail", v.detail);
+    w.BeginObject()
+        .Field("index", v.id.slot)
+        .Field("name", v.name())
+        .Field("address", v.address)
+        .Field("state", LinkStateName(v.state))
+        .NullIfEmpty("detail", v.detail);
     w.NullIfEmpty("phase", v.phase).Field("progress", v.progress);
     if (v.facts) {
       w.Field("worker_id", v.facts->worker_id)
@@ -74,7 +84,7 @@ void AdminApp::Workers(HttpExchange& exchange) {
       w.Field("version", v.facts->version)
           .Field("model", v.facts->model_name)
           .Field("numerics_id", v.facts->numerics_id);
-      w.Field("max_num_seqs", v.facts->max_num_seqs);
+      w.Field("max_num_seqs", v.facts->max_num_seqs).Field("restarts", v.restarts).Field("losses", v.losses);
     }
     if (v.has_load) {
       w.Field("running", v.load.running).Field("waiting", v.load.waiting).Field("queued_tokens", v.load.queued_tokens);

@@ -325,7 +325,8 @@ void OpenAiApp::Ready(const std::shared_ptr<Call>& call) {
   std::string out;
   JsonWriter w(out);
   w.BeginObject().Field("status", r.status);
-  if (!r.ready) w.Field("phase", r.phase).Field("progress", r.progress).Field("detail", r.detail);
+  if (!r.ready) w.Field("phase", r.phase).Field("progress", r.progress);
+  if (!r.ready || !r.detail.empty()) w.Field("detail", r.detail);
   w.EndObject();
   HttpResponse response{r.ready ? 200 : 503, {}, "application/json", std::move(out)};
   if (!r.ready) response.headers.emplace_back("Retry-After", "1");
@@ -339,7 +340,7 @@ void OpenAiApp::Metrics(const std::shared_ptr<Call>& call) {
       HttpResponse{200,
                    {},
                    "text/plain; version=0.0.4; charset=utf-8",
-                   s.metrics.Render(service_.fleet().Views(), {s.admission.running(), index.size_units(), index.size_bytes(),
+                   s.metrics.Render(service_.fleet().Views(), {s.admission.running(), s.budget.taken(), index.size_units(), index.size_bytes(),
                                                       service_.texts_queued(), s.model.prompt_ids->counts()})});
 }
 

@@ -9,7 +9,6 @@
 #include <array>
 #include <map>
 #include <mutex>
-#include <set>
 #include <utility>
 
 namespace baton::router {
@@ -58,8 +57,25 @@ struct RouterMetrics::Families {
     more.insert(labels.begin(), labels.end());
     return prom::BuildCounter().Name(name).Help(help).Register(registry).Add(more);
   }
+  /// Set at every scrape: a series that a scrape does not set, because a worker's labels have changed, is gone.
   prom::Gauge& Gauge(const char* name, const char* help, const prom::Labels& with) {
-    return prom::BuildGauge().Name(name).Help(help).Register(registry).Add(with);
+    auto& family = prom::BuildGauge().Name(name).Help(help).Register(registry);
+    prom::Gauge& gauge = family.Add(with);
+    shown[&gauge] = &family;
+    return gauge;
+  }
+  void BeginScrape() { shown_before = std::exchange(shown, {}); }
+  void DropOldGauges() {
+    for (const auto& [gauge, family] : shown_before) {
+      if (!shown.contains(gauge)) family->Remove(gauge);
+    }
+  }
+  /// Labels of a worker's series.
+  prom::Labels LabelsOf(const LinkView& worker) const {
+    return {{"model_name", labels.at("model_name")},
+            {"engine", std::to_string(worker.id.slot)},
+            {"worker", worker.name()},
+            {"role", worker.facts ? WorkerRoleName(worker.facts->role) : "unknown"}};
   }
   struct HttpSeries {
     prom::Counter* requests = nullptr;
@@ -136,11 +152,6 @@ struct RouterMetrics::Families {
   }
   // How prefill workers reach decode workers, which are named as everywhere here: by their place in the list.
   void RenderPeers(const std::vector<LinkView>& workers) {
-    auto& family = prom::BuildGauge()
-                       .Name("baton_kv_peer_gigabytes_per_second")
-                       .Help("Of a prefill worker to a decode worker (peer), in the self-test of their connection")
-                       .Register(registry);
-    for (prom::Gauge* gone : std::exchange(peer_gauges, {})) family.Remove(gone);
     std::map<std::string, std::string> places;
     for (const LinkView& w : workers) {
       if (w.facts) places[w.facts->incarnation] = std::to_string(w.id.slot);
@@ -150,14 +161,13 @@ struct RouterMetrics::Families {
       for (const PeerPath& peer : w.load.handoff.peers) {
         const auto place = places.find(peer.incarnation);
         if (place == places.end()) continue;
-        prom::Gauge& gauge = family.Add({{"model_name", labels.at("model_name")},
-                                         {"engine", std::to_string(w.id.slot)},
-                                         {"role", w.facts ? WorkerRoleName(w.facts->role) : "unknown"},
-                                         {"peer", place->second},
-                                         {"transport", peer.transport},
-                                         {"path", peer.path}});
-        gauge.Set(peer.gigabytes_per_second);
-        peer_gauges.insert(&gauge);
+        prom::Labels with = LabelsOf(w);
+        with["peer"] = place->second;
+        with["transport"] = peer.transport;
+        with["path"] = peer.path;
+        Gauge("baton_kv_peer_gigabytes_per_second",
+              "Of a prefill worker to a decode worker (peer), in the self-test of their connection", with)
+            .Set(peer.gigabytes_per_second);
       }
     }
   }
@@ -182,6 +192,8 @@ struct RouterMetrics::Families {
   void RenderRouter(const RouterHoldings& router) {
     const auto set = [this](const char* name, const char* help, double value) { Gauge(name, help, labels).Set(value); };
     set("baton_router_running_requests", "Requests in the router", static_cast<double>(router.running_requests));
+    set("baton_router_recomputing_requests", "Requests whose prompt is computed a second time (--retry-budget)",
+        static_cast<double>(router.recomputing_requests));
     set("baton_router_index_units", "Prefix units in the index", static_cast<double>(router.index_units));
     set("baton_router_index_bytes", "Memory of the prefix index", static_cast<double>(router.index_bytes));
     set("baton_router_texts_queued", "Texts waiting for the text pool", static_cast<double>(router.texts_queued));
@@ -208,9 +220,9 @@ struct RouterMetrics::Families {
   prom::Labels labels;
   prom::Registry registry{prom::Registry::InsertBehavior::Merge};
   std::mutex http_mutex;  // guards what follows: looking a series up in the registry takes microseconds
-  std::map<std::array<std::string, 3>, HttpSeries> http;  // by handler, method, status
-  std::mutex render_mutex;                                // guards what follows
-  std::set<prom::Gauge*> peer_gauges;
+  std::map<std::array<std::string, 3>, HttpSeries> http;                   // by handler, method, status
+  std::mutex render_mutex;                                                 // guards what follows
+  std::map<prom::Gauge*, prom::Family<prom::Gauge>*> shown, shown_before;  // gauges of this scrape and the one before
   std::map<std::string, std::pair<std::string, double>> grown;
 
   prom::Histogram& first_token =
@@ -299,11 +311,10 @@ void RouterMetrics::Refused(const std::string& reason) {
 
 std::string RouterMetrics::Render(const std::vector<LinkView>& workers, const RouterHoldings& router) {
   std::lock_guard lock(f_->render_mutex);
+  f_->BeginScrape();
   for (const LinkView& w : workers) {
     const std::string incarnation = w.facts ? w.facts->incarnation : "";
-    const prom::Labels with = {{"model_name", f_->labels.at("model_name")},
-                               {"engine", std::to_string(w.id.slot)},
-                               {"role", w.facts ? WorkerRoleName(w.facts->role) : "unknown"}};
+    const prom::Labels with = f_->LabelsOf(w);
     const bool ready = w.state == LinkState::kReady || w.state == LinkState::kDraining;
     f_->Gauge("baton_worker_up", "1 while the worker can serve", with).Set(ready ? 1 : 0);
     const WorkerLoad load = ready ? w.load : WorkerLoad{};
@@ -317,6 +328,10 @@ std::string RouterMetrics::Render(const std::vector<LinkView>& workers, const Ro
         .Set(static_cast<double>(load.queued_tokens));
     if (w.facts && ready) f_->RenderHandoff(with, incarnation, load);
     if (!w.facts) continue;
+    f_->Grow("baton_worker_restarts_total", "Times that the worker came back as another process", with, "",
+             static_cast<double>(w.restarts));
+    f_->Grow("baton_worker_losses_total", "Connections to the worker that were lost", with, "",
+             static_cast<double>(w.losses));
     prom::Labels config = with;
     config["block_size"] = std::to_string(w.facts->tokens_per_block);
     config["num_gpu_blocks"] = std::to_string(w.facts->kv_blocks);
@@ -333,6 +348,7 @@ std::string RouterMetrics::Render(const std::vector<LinkView>& workers, const Ro
   f_->RenderPeers(workers);
   f_->RenderQueues(workers);
   f_->RenderRouter(router);
+  f_->DropOldGauges();
   return prom::TextSerializer().Serialize(f_->registry.Collect());
 }
 

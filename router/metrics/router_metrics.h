@@ -30,6 +30,7 @@ struct FinishedRequest {
 /// What the router holds at the moment of a scrape.
 struct RouterHoldings {
   int64_t running_requests = 0;
+  int64_t recomputing_requests = 0;  ///< that hold a share of the retry budget
   int64_t index_units = 0, index_bytes = 0;
   size_t texts_queued = 0;
   TokenCache::Counts token_cache;

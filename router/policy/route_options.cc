@@ -46,6 +46,12 @@ std::vector<RouteOption> RouteOptions(absl::Span<const Candidate> candidates, ui
   return options;
 }
 
+const char* WhyNoOption(const NumericsRule& numerics) {
+  return numerics.require && !numerics.so_far.empty()
+             ? "no worker with the numerics of the answer so far is ready (--require-identical-failover)"
+             : "no worker that decodes is ready";
+}
+
 void KeepNumerics(absl::Span<const Candidate> candidates, const NumericsRule& numerics,
                   std::vector<RouteOption>& options) {
   const auto other = [&](const RouteOption& o) {

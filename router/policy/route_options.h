@@ -57,6 +57,9 @@ struct NumericsRule {
 std::vector<RouteOption> RouteOptions(absl::Span<const Candidate> candidates, uint32_t prompt_tokens,
                                       const HandoffTerms* handoff, const NumericsRule& numerics = {});
 
+/// Why RouteOptions gave none.
+const char* WhyNoOption(const NumericsRule& numerics);
+
 /// Drops options of other numerics than the answer has so far, unless nothing would be left and that is allowed.
 void KeepNumerics(absl::Span<const Candidate> candidates, const NumericsRule& numerics,
                   std::vector<RouteOption>& options);

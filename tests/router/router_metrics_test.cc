@@ -13,6 +13,7 @@ using ::testing::Not;
 LinkView Worker(int slot, WorkerRole role, const std::string& incarnation) {
   WorkerFacts facts;
   facts.role = role, facts.incarnation = incarnation;
+  facts.worker_id = std::string(WorkerRoleName(role)) + "-0";
   LinkView view;
   view.id = {slot, 1};
   view.state = LinkState::kReady;
@@ -49,9 +50,27 @@ TEST(RouterMetrics, FailuresGrowByReasonAndSurviveARestart) {
   const std::string text = metrics.Render(workers, {});
   EXPECT_THAT(
       text,
-      HasSubstr("baton_kv_digest_mismatches_total{engine=\"0\",kind=\"wire\",model_name=\"m\",role=\"decode\"} 5"));
+      HasSubstr("baton_kv_digest_mismatches_total{engine=\"0\",kind=\"wire\",model_name=\"m\",role=\"decode\",worker=\"decode-0\"} 5"));
   EXPECT_THAT(text, HasSubstr("baton_kv_transfer_failures_total{engine=\"0\",model_name=\"m\",reason=\"slot_"
-                              "unreadable\",role=\"decode\"} 1"));
+                              "unreadable\",role=\"decode\",worker=\"decode-0\"} 1"));
+}
+
+TEST(RouterMetrics, ARestartIsCountedAndLeavesNoOldSeries) {
+  RouterMetrics metrics("m");
+  std::vector<LinkView> workers(1);
+  workers[0].id.slot = 0, workers[0].address = "127.0.0.1:9";
+  EXPECT_THAT(metrics.Render(workers, {}), HasSubstr("role=\"unknown\",worker=\"127.0.0.1:9\"} 0"));
+  workers = {Worker(0, WorkerRole::kDecode, "first life")};
+  EXPECT_THAT(metrics.Render(workers, {}), Not(HasSubstr("role=\"unknown\"")));
+  auto smaller = *workers[0].facts;
+  smaller.kv_blocks = 7, smaller.incarnation = "second life";
+  workers[0].facts = std::make_shared<const WorkerFacts>(smaller);
+  workers[0].restarts = 1, workers[0].losses = 2;
+  const std::string text = metrics.Render(workers, {});
+  EXPECT_THAT(Line(text, "vllm:cache_config_info{"), HasSubstr("num_gpu_blocks=\"7\""));
+  EXPECT_EQ(text.find("\nvllm:cache_config_info{"), text.rfind("\nvllm:cache_config_info{")) << "one, not two";
+  EXPECT_THAT(Line(text, "baton_worker_restarts_total{"), HasSubstr("worker=\"decode-0\"} 1"));
+  EXPECT_THAT(Line(text, "baton_worker_losses_total{"), HasSubstr("} 2"));
 }
 
 TEST(RouterMetrics, StagesHaveHistograms) {
