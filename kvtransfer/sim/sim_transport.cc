@@ -40,7 +40,6 @@ SimTransport::SimTransport(std::shared_ptr<SimNetwork> network, FenceStyle fence
       events_(events),
       address_(StrCat("sim:", network_->next_address_++)),
       memory_(landing.slots * landing.slot_bytes) {
-  BATON_CHECK(fence_ != FenceStyle::kPeerExit, "no process ends here");
   network_->listeners_[address_] = this;
 }
 
@@ -55,8 +54,17 @@ SimTransport::~SimTransport() {
         flight->Fail(), flight->done = nullptr;  // nobody to tell
     }
   }
+  for (auto& [number, peer] : peers_) peer.wire->exited[peer.end] = true;
+  for (auto& [number, lost] : lost_) lost.first->exited[lost.second] = true;
+  for (auto& [number, leaving] : leaving_) {
+    leaving.wire->exited[leaving.end] = leaving.wire->fenced[leaving.end] = true;
+    leaving.wire->ends[leaving.end] = nullptr;
+  }
   for (auto& [number, lost] : lost_) lost.first->fenced[lost.second] = true, lost.first->ends[lost.second] = nullptr;
-  std::erase_if(network_->flights_, [](const auto& f) { return f->failed && f->wire->fenced[f->to]; });
+  std::erase_if(network_->flights_, [this](const auto& f) {
+    const bool writes_no_more = fence_ == FenceStyle::kPeerExit && f->wire->exited[1 - f->to];
+    return f->failed && (f->wire->fenced[f->to] || writes_no_more);
+  });
 }
 
 PeerNumber SimTransport::Add(std::shared_ptr<Wire> wire, int end) {
@@ -154,7 +162,35 @@ void SimTransport::FailAll(Peer& peer) {
   for (Done& done : dones) done(why);
 }
 
+/// Of a peer that is connected, lost or closed already: its writes may still land.
+void SimTransport::AwaitExit(PeerNumber number, std::function<void()> fenced) {
+  if (auto node = peers_.extract(number); !node.empty()) {
+    Break(*node.mapped().wire);
+    FailAll(node.mapped());
+    leaving_[number] = {node.mapped().wire, node.mapped().end, {}};
+  } else if (auto lost = lost_.extract(number); !lost.empty()) {
+    leaving_[number] = {lost.mapped().first, lost.mapped().second, {}};
+  }
+  const auto leaving = leaving_.find(number);
+  if (leaving == leaving_.end()) return Later(std::move(fenced));
+  leaving->second.fenced.push_back(std::move(fenced));
+}
+
+void SimTransport::EndLeaving() {
+  std::vector<std::function<void()>> fenced;
+  std::erase_if(leaving_, [&](const auto& entry) {
+    const Leaving& leaving = entry.second;
+    if (!leaving.wire->exited[1 - leaving.end]) return false;
+    leaving.wire->fenced[leaving.end] = true, leaving.wire->ends[leaving.end] = nullptr;
+    fenced.insert(fenced.end(), leaving.fenced.begin(), leaving.fenced.end());
+    return true;
+  });
+  for (const auto& one : fenced) one();
+  moved_ |= !fenced.empty();
+}
+
 void SimTransport::Close(PeerNumber number, std::function<void()> fenced) {
+  if (fence_ == FenceStyle::kPeerExit) return AwaitExit(number, std::move(fenced));
   auto node = peers_.extract(number);
   if (!node.empty()) {
     Peer& peer = node.mapped();
@@ -254,6 +290,7 @@ bool SimTransport::Progress() {
   for (auto& work : std::exchange(later_, {})) work();
   MoveFlights();
   EndFlushes();
+  EndLeaving();
   std::vector<PeerNumber> numbers;
   for (const auto& [number, peer] : peers_) numbers.push_back(number);
   for (PeerNumber number : numbers) Take(number);

@@ -13,6 +13,7 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kvtransfer/transport.h"
@@ -55,6 +56,7 @@ class SimNetwork {
     std::deque<Packet> queue[2];  ///< to that end
     bool broken = false;
     bool fenced[2] = {false, false};  ///< nothing lands at that end any more
+    bool exited[2] = {false, false};  ///< that end's transport is gone, and its process with it
     uint64_t next_write[2] = {1, 1};  ///< by sending end
   };
   struct Flight {
@@ -70,7 +72,9 @@ class SimNetwork {
     bool failed = false;                ///< Done(error) was said
     Transport::Done done;
     const std::byte* bytes() const { return failed ? kept.data() : source.data(); }
-    void Fail() { kept.assign(source.begin(), source.end()), failed = true; }
+    void Fail() {
+      if (!std::exchange(failed, true)) kept.assign(source.begin(), source.end());
+    }
   };
   uint64_t Below(uint64_t n) { return random_() % n; }
   void Land(SimTransport& at, Flight& flight);
@@ -86,7 +90,8 @@ class SimNetwork {
 
 class SimTransport final : public Transport {
  public:
-  /// `fence`: kForcedClose (the sender writes) or kReceiverWrites. `events` must outlive it.
+  /// `events` must outlive it. kPeerExit: a peer's process exits with its transport; until then what it was writing
+  /// when the connection broke may still land.
   SimTransport(std::shared_ptr<SimNetwork> network, FenceStyle fence, LandingShape landing, TransportEvents& events);
   ~SimTransport() override;
 
@@ -121,6 +126,8 @@ class SimTransport final : public Transport {
   void Fly(std::unique_ptr<SimNetwork::Flight> flight);
   void MoveFlights();
   void EndFlushes();
+  void AwaitExit(PeerNumber peer, std::function<void()> fenced);
+  void EndLeaving();
   void Break(Wire& wire);
   /// Every Done of a connection, with an error; what was under way may still land.
   void FailAll(Peer& peer);
@@ -132,7 +139,13 @@ class SimTransport final : public Transport {
   const std::string address_;
   std::vector<std::byte> memory_;
   std::map<PeerNumber, Peer> peers_;
+  struct Leaving {
+    std::shared_ptr<Wire> wire;
+    int end = 0;
+    std::vector<std::function<void()>> fenced;
+  };
   std::map<PeerNumber, std::pair<std::shared_ptr<Wire>, int>> lost_;  ///< not fenced yet
+  std::map<PeerNumber, Leaving> leaving_;                             ///< kPeerExit: closed, and alive
   PeerNumber next_peer_ = 1;
   uint64_t turn_ = 0;
   bool moved_ = false;

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 
 namespace baton {
@@ -79,6 +80,33 @@ TEST(SimTransport, AfterACloseBytesLandLateAndTornUntilTheReceiverFences) {
   }
   EXPECT_GT(late, 10);
   EXPECT_GT(torn, 5);
+}
+
+TEST(SimTransport, OnSharedMemoryALostWriterWritesUntilItsProcessExits) {
+  int late = 0;
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    Pair p(seed, FenceStyle::kPeerExit);
+    const auto landed = [&p] {
+      return std::ranges::any_of(p.receiver->landing(), [](std::byte b) { return b != std::byte{0}; });
+    };
+    p.WriteAll(kOnes);
+    p.Turn(3);
+    p.sender->Close(p.peer, [] {});
+    while (p.receiver_side.lost == 0) p.Turn();
+    int fenced = 0;
+    for (int i = 0; i < 2; ++i) p.receiver->Close(p.receiver_side.connected, [&fenced] { ++fenced; });
+    std::memset(p.receiver->landing().data(), 0, p.receiver->landing().size());
+    p.Turn(seed % 2 == 0 ? 2000 : 5);
+    EXPECT_EQ(fenced, 0) << "it lives";
+    late += landed();
+    p.sender.reset();
+    p.Turn(2);
+    EXPECT_EQ(fenced, 2);
+    std::memset(p.receiver->landing().data(), 0, p.receiver->landing().size());
+    p.Turn(2000);
+    EXPECT_FALSE(landed()) << seed;
+  }
+  EXPECT_GT(late, 10);
 }
 
 TEST(SimTransport, AFenceHoldsAgainstWhatIsStillOnItsWay) {
