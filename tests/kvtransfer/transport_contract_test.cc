@@ -3,12 +3,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/resource.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -383,67 +379,6 @@ TEST_P(TransportContract, ALostPeerIsFencedWhereThatIsInOurHands) {
 
 INSTANTIATE_TEST_SUITE_P(Backends, TransportContract, ::testing::Range<size_t>(0, Backends().size()),
                          [](const auto& info) { return Backends()[info.param].name; });
-
-/// A connection that speaks another protocol.
-TEST(TcpTransport, GarbageEndsItsConnectionAndNothingElse) {
-  Side side;
-  auto transport = TcpTransport::Create({.landing = {1, 4096}}, side);
-  ASSERT_TRUE(transport.ok());
-  const auto socket = tcp::Dial((*transport)->address().substr(4));
-  ASSERT_TRUE(socket.ok());
-  const std::string garbage(1000, 'x');
-  for (int i = 0; i < 100000 && side.lost.empty(); ++i) {
-    (*transport)->Progress();
-    (void)!write(*socket, garbage.data(), garbage.size());
-  }
-  ASSERT_EQ(side.lost.size(), 1u);
-  EXPECT_THAT(std::string(side.lost_why.message()), HasSubstr("header is damaged"));
-  EXPECT_TRUE(side.connected.empty());
-  close(*socket);
-}
-
-/// A listener that nobody accepts from stays readable: without a rest its thread would turn for ever.
-TEST(TcpTransport, OutOfDescriptorsItRestsAndListensAgain) {
-  Side side, other;
-  auto transport = TcpTransport::Create({.landing = {1, 4096}}, side), sender = TcpTransport::Create({}, other);
-  ASSERT_TRUE(transport.ok() && sender.ok());
-  ASSERT_TRUE((*sender)->Connect((*transport)->address()).ok());
-  rlimit before{}, none{};
-  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
-  const int next = dup(0);
-  close(next);
-  none = {static_cast<rlim_t>(next), before.rlim_max};
-  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
-  while ((*sender)->Progress()) {
-  }
-  EXPECT_FALSE((*transport)->Progress());
-  pollfd waiting{(*transport)->wait_fd(), POLLIN, 0};
-  EXPECT_EQ(poll(&waiting, 1, 0), 0) << "it would be woken at once";
-  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
-  while (side.connected.empty() && std::chrono::steady_clock::now() < end)
-    (*sender)->Progress(), (*transport)->Progress();
-  EXPECT_EQ(side.connected.size(), 1u);
-}
-
-TEST(TcpTransport, AHostThatIsGoneWithoutAWordIsNoticed) {
-  const auto value_of = [](int socket, int level, int option) {
-    int value = -1;
-    socklen_t bytes = sizeof(value);
-    getsockopt(socket, level, option, &value, &bytes);
-    return value;
-  };
-  for (const bool when_full : {false, true}) {
-    const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
-    tcp::NoticeVanishedHost(socket, when_full);
-    EXPECT_EQ(value_of(socket, SOL_SOCKET, SO_KEEPALIVE), 1);
-    const int seconds = value_of(socket, IPPROTO_TCP, TCP_KEEPIDLE) +
-                        value_of(socket, IPPROTO_TCP, TCP_KEEPINTVL) * value_of(socket, IPPROTO_TCP, TCP_KEEPCNT);
-    EXPECT_EQ(seconds, 30);
-    EXPECT_EQ(value_of(socket, IPPROTO_TCP, TCP_USER_TIMEOUT), when_full ? 30000 : 0);
-    close(socket);
-  }
-}
 
 }  // namespace
 

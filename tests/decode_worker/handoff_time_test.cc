@@ -1,0 +1,88 @@
+// Others' silence is judged in own time, after what has come was heard.
+#include <gtest/gtest.h>
+
+#include "handoff_driver.h"
+
+namespace baton::decode {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+TEST(Handoff, AWorkerThatStoodStillHearsItsRouterBeforeItJudgesIt) {
+  HandoffDriver d;
+  d.expiry = seconds(120), d.credit = seconds(4);
+  d.Do(d.MakeReserve(1)), d.Do(d.MakeReserve(2)), d.Bind(1, 2);
+  d.Complete(1, 2), d.Do(d.MakeAttach(5, 1, 2));
+  d.Listen(milliseconds(500));
+  for (int stop = 0; stop < 3; ++stop) {
+    d.StandStill(
+        seconds(60 / (stop + 1)));  // renewals wait in the socket: other threads of ours bring them a moment later
+    d.Listen(milliseconds(300));
+    d.Do(Credit{d.Key(1), 0}), d.Do(Credit{d.Key(2), 5});
+  }
+  EXPECT_EQ(d.state(1), TicketState::kReserved);
+  EXPECT_EQ(d.state(2), TicketState::kAttached);
+  d.Listen(seconds(4));
+  EXPECT_EQ(d.state(1), TicketState::kGone) << "nobody renewed it while this side listened";
+  EXPECT_NE(d.Find<StopSequence>(), nullptr);
+}
+
+TEST(Handoff, AWorkerThatStoodStillCutsNobodyForIt) {
+  HandoffDriver d;
+  d.Do(d.MakeReserve()), d.Bind(), d.Complete();
+  d.StandStill(seconds(8));
+  EXPECT_EQ(d.Find<CutWriter>(), nullptr) << "Closed may wait in the socket";
+  d.Do(d.MakeClosed(0)), d.Do(d.MakeClosed(1));
+  d.Listen(milliseconds(1500));
+  EXPECT_EQ(d.Find<CutWriter>(), nullptr);
+  EXPECT_EQ(d.state(), TicketState::kReady);
+}
+
+TEST(Handoff, AParkedAttachWhoseKvDoesNotComeIsComputedThoughItsWriterSpeaksOfOthers) {
+  HandoffDriver d;
+  d.expiry = seconds(100);
+  d.Do(d.MakeReserve(1)), d.Do(d.MakeReserve(2));
+  d.Bind(1, 1), d.Bind(1, 2);
+  d.Do(d.MakeAttach(5)), d.Do(d.MakeAttach(6, 1, 2));
+  d.Listen(seconds(7)), d.Fill(0);
+  d.Listen(milliseconds(900));
+  EXPECT_EQ(d.Find<StartSequence>(), nullptr);
+  d.Listen(milliseconds(100));
+  ASSERT_NE(d.Find<StartSequence>(), nullptr) << "nothing came for 8 s";
+  EXPECT_EQ(d.Find<StartSequence>()->ticket, 2u);
+  EXPECT_TRUE(d.Find<StartSequence>()->recompute);
+  EXPECT_NE(d.Sent<LaneGone>(), nullptr) << "its writer hears of it";
+  EXPECT_EQ(d.state(1), TicketState::kReceiving) << "a slot of this one came";
+  d.Do(d.MakeFilled(1, d.Grant(1)));
+  d.Listen(seconds(20));
+  EXPECT_EQ(d.state(1), TicketState::kReceiving) << "our own pass takes its time";
+}
+
+TEST(Handoff, ASequenceWithoutRouterCreditStopsItself) {
+  HandoffDriver d;
+  d.credit = seconds(5);
+  d.Do(d.MakeReserve()), d.Bind(), d.Complete();
+  d.Do(d.MakeAttach(5));
+  for (int i = 0; i < 3; ++i) d.Listen(seconds(4)), d.Do(Credit{d.Key(1), 5});
+  EXPECT_EQ(d.Find<StopSequence>(), nullptr);
+  d.Listen(seconds(4)), d.Do(Credit{d.Key(1), 4}), d.Listen(seconds(1));
+  EXPECT_NE(d.Find<StopSequence>(), nullptr) << "credit of an older attach_gen counts for nothing";
+}
+
+TEST(Handoff, AReservationLivesOnCreditToo) {
+  HandoffDriver d;
+  d.expiry = seconds(120), d.credit = seconds(4);
+  d.Do(d.MakeReserve(1)), d.Do(d.MakeReserve(2));
+  d.credit = {};
+  d.Do(d.MakeReserve(3));
+  d.Bind(1, 2);
+  for (int i = 0; i < 5; ++i) d.Listen(seconds(1)), d.Do(Credit{d.Key(1), 0});
+  EXPECT_EQ(d.state(1), TicketState::kReserved) << "renewed";
+  EXPECT_EQ(d.state(2), TicketState::kClosing) << "its router is gone";
+  EXPECT_EQ(d.state(3), TicketState::kReserved) << "its router renews nothing: it lives until its expiry";
+  EXPECT_EQ(d.blocks.bound, 0);
+}
+
+}  // namespace
+}  // namespace baton::decode
