@@ -108,6 +108,7 @@ class DecodeRole final : public worker::Role, private LandingEvents {
     load.set_lanes_failed(stats.lanes_failed);
     load.set_recomputes(stats.recomputes);
     load.set_opens_refused(stats.opens_refused);
+    load.set_rings_written_off(stats.memories_written_off);
     load.set_reserves_refused(desk_->reserves_refused());
   }
 

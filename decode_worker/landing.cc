@@ -11,7 +11,8 @@ namespace baton::decode_worker {
 
 class Landing::Way final : public TransportEvents {
  public:
-  Way(Landing& landing, size_t index, std::string kind) : kind_(std::move(kind)), landing_(landing), index_(index) {}
+  Way(Landing& landing, uint32_t memory, std::string kind)
+      : kind_(std::move(kind)), landing_(landing), memory_(memory) {}
 
   void OnConnected(PeerNumber) override {}
   void OnMessage(PeerNumber peer, std::string_view message) override { landing_.OnMessage(Writer(peer), message); }
@@ -19,74 +20,146 @@ class Landing::Way final : public TransportEvents {
   bool MayLand(PeerNumber peer, const LandingPlace& place) override {
     return place.slot.slot == test->slot() ? test->MayLand(peer, place.slot) : landing_.MayLand(Writer(peer), place);
   }
-  WriterId Writer(PeerNumber peer) const { return WriterBy(peer, index_); }
+  WriterId Writer(PeerNumber peer) const { return WriterBy(peer, memory_); }
   const std::string& kind() const { return kind_; }
-  size_t index() const { return index_; }
 
+  bool replaced = false;  ///< nobody new is told of it
   std::unique_ptr<SelfTestSlot> test;
   std::unique_ptr<Transport> transport;
 
  private:
   const std::string kind_;
   Landing& landing_;
-  const size_t index_;
+  const uint32_t memory_;
 };
 
 absl::StatusOr<std::unique_ptr<Landing>> Landing::Create(const worker::WorkerConfig& config, KvPoolView pool,
                                                          std::string incarnation, const Clock& clock,
                                                          worker::TransferLoop& thread, LandingEvents& events,
                                                          const worker::TransportMaker& make) {
-  const LandingShape shape{static_cast<uint32_t>(config.landing_slots),
-                           static_cast<uint64_t>(config.landing_slot_bytes)};
   std::vector<std::string> kinds = {""};
   if (!make) {
     BATON_ASSIGN_OR_RETURN(kinds, worker::TransportKinds(config));
   }
-  std::unique_ptr<Landing> landing(new Landing(shape, std::move(pool), clock, thread, events));
+  std::unique_ptr<Landing> landing(
+      new Landing(config, std::move(pool), std::move(incarnation), clock, thread, events, make));
   absl::Status first;
-  worker::LandingAddresses addresses{worker::ThisMachine(), {}};
   for (const std::string& kind : kinds) {
-    const absl::Status opened = landing->Open(kind, config, incarnation, make);
+    const absl::Status opened = landing->Open(kind);
     if (opened.ok()) {
-      addresses.addresses.push_back(landing->ways_.back()->transport->address());
+      landing->kinds_.push_back(kind);
       continue;
     }
     first.Update(opened);
     LogWarning("landing: no KV by {}: {}", kind, View(opened.message()));
   }
   if (landing->ways_.empty()) return first;
-  landing->address_ = addresses.Pack();
+  landing->kind_ = landing->kinds_.front();
+  landing->Publish();
   return landing;
 }
 
-absl::Status Landing::Open(const std::string& kind, const worker::WorkerConfig& config, const std::string& incarnation,
-                           const worker::TransportMaker& make) {
-  auto way = std::make_unique<Way>(*this, ways_.size(), kind);
-  const auto port = static_cast<uint16_t>(worker::IsLocal(kind) ? 0 : config.landing_port);
+Landing::Landing(const worker::WorkerConfig& config, KvPoolView pool, std::string incarnation, const Clock& clock,
+                 worker::TransferLoop& thread, LandingEvents& events, worker::TransportMaker make)
+    : host_(config.host),
+      incarnation_(std::move(incarnation)),
+      port_(static_cast<uint16_t>(config.landing_port)),
+      make_(std::move(make)),
+      shape_{static_cast<uint32_t>(config.landing_slots), static_cast<uint64_t>(config.landing_slot_bytes)},
+      pool_(std::move(pool)),
+      clock_(clock),
+      thread_(thread),
+      events_(events),
+      grants_(shape_.slots) {}
+
+Landing::~Landing() = default;
+
+absl::Status Landing::Open(const std::string& kind) {
+  auto way = std::make_unique<Way>(*this, next_memory_, kind);
+  const uint16_t port = worker::IsLocal(kind) ? 0 : port_;
   const LandingShape with_test{shape_.slots + 1, shape_.slot_bytes};
-  BATON_ASSIGN_OR_RETURN(
-      way->transport, make ? make(with_test, *way) : worker::MakeTransport(kind, config.host, port, with_test, *way));
+  BATON_ASSIGN_OR_RETURN(way->transport,
+                         make_ ? make_(with_test, *way) : worker::MakeTransport(kind, host_, port, with_test, *way));
   Transport* transport = way->transport.get();
   way->test = std::make_unique<SelfTestSlot>(
-      shape_.slots, transport->landing().subspan(shape_.slots * shape_.slot_bytes, shape_.slot_bytes), incarnation,
+      shape_.slots, transport->landing().subspan(shape_.slots * shape_.slot_bytes, shape_.slot_bytes), incarnation_,
       [transport](PeerNumber peer, const SelfTestMessage& message) {
         transport->Send(peer, EncodeLaneMessage(message), [](const absl::Status&) {});
       });
   thread_.Watch(transport);
-  ways_.push_back(std::move(way));
+  std::lock_guard lock(mutex_);
+  ways_[next_memory_++] = std::move(way);
   return absl::OkStatus();
 }
 
-Landing::Landing(const LandingShape& shape, KvPoolView pool, const Clock& clock, worker::TransferLoop& thread,
-                 LandingEvents& events)
-    : shape_(shape), pool_(std::move(pool)), clock_(clock), thread_(thread), events_(events), grants_(shape.slots) {}
+// ---- memories that are replaced
 
-Landing::~Landing() = default;
+/// Best first, as they were opened at the start.
+void Landing::Publish() {
+  worker::LandingAddresses addresses{worker::ThisMachine(), {}};
+  for (const std::string& kind : kinds_) {
+    for (const auto& [memory, way] : ways_) {
+      if (way->kind() == kind && !way->replaced) addresses.addresses.push_back(way->transport->address());
+    }
+  }
+  std::lock_guard lock(mutex_);
+  address_ = addresses.Pack();
+}
 
-const std::string& Landing::kind() const { return ways_[latest_]->kind(); }
+/// Unless one is in use, or too many are kept already.
+void Landing::OpenFresh(const std::string& kind) {
+  int kept = 0;
+  for (const auto& [memory, way] : ways_) {
+    if (way->kind() != kind) continue;
+    if (!way->replaced) return;
+    ++kept;
+  }
+  const absl::Status opened =
+      kept < kMostMemories ? Open(kind) : absl::ResourceExhaustedError(StrCat(kept, " memories are kept, at most ",
+                                                                              kMostMemories));
+  if (opened.ok()) return;
+  LogWarning("landing: no fresh memory for {}, its writers get the next transport: {}", kind, View(opened.message()));
+}
+
+void Landing::Replace(uint32_t memory) {
+  const auto found = ways_.find(memory);
+  if (found == ways_.end() || std::exchange(found->second->replaced, true)) return;
+  const std::string& kind = found->second->kind();
+  LogWarning("landing: a prefill worker that comes by {} shows no sign of life and may still write: others get fresh "
+             "memory", kind);
+  OpenFresh(kind);
+  Publish();
+}
+
+void Landing::Drop(uint32_t memory) {
+  std::unique_ptr<Way> gone;
+  {
+    std::lock_guard lock(mutex_);
+    if (auto node = ways_.extract(memory); !node.empty()) gone = std::move(node.mapped());
+  }
+  if (gone == nullptr) return;
+  thread_.Unwatch(gone->transport.get());
+  LogInfo("landing: a replaced memory of {} is needed by nobody any more", gone->kind());
+  OpenFresh(gone->kind());
+  Publish();
+}
+
+// ---- any thread
+
+std::string Landing::address() const {
+  std::lock_guard lock(mutex_);
+  return address_;
+}
+
+std::string Landing::kind() const {
+  std::lock_guard lock(mutex_);
+  return kind_;
+}
 
 decode::FenceKind Landing::FenceOf(WriterId writer) const {
-  switch (WayOf(writer).transport->fence()) {
+  std::lock_guard lock(mutex_);
+  const Way* way = WayOf(writer);
+  switch (way == nullptr ? FenceStyle::kPeerExit : way->transport->fence()) {
     case FenceStyle::kReceiverWrites: return decode::FenceKind::kReceiverWrites;
     case FenceStyle::kForcedClose: return decode::FenceKind::kForcedClose;
     case FenceStyle::kPeerExit: break;
@@ -94,7 +167,14 @@ decode::FenceKind Landing::FenceOf(WriterId writer) const {
   return decode::FenceKind::kWriterExit;
 }
 
-std::span<const std::byte> Landing::SlotsOf(WriterId writer) const { return WayOf(writer).transport->landing(); }
+// ---- transfer thread
+
+Landing::Way* Landing::WayOf(WriterId writer) const {
+  const auto found = ways_.find(MemoryOf(writer));
+  return found == ways_.end() ? nullptr : found->second.get();
+}
+
+std::span<const std::byte> Landing::SlotsOf(WriterId writer) const { return WayOf(writer)->transport->landing(); }
 
 void Landing::NoteGrant(WriterId writer, const LaneKey& lane, SlotTurn grant) {
   Grant& known = grants_[grant.slot];
@@ -107,8 +187,10 @@ void Landing::Send(WriterId writer, const ToPrefill& message) {
     for (SlotTurn grant : bound->grants) NoteGrant(writer, bound->lane, grant);
   }
   if (const auto* free = std::get_if<SlotFree>(&message)) NoteGrant(writer, free->lane, free->grant);
-  WayOf(writer).transport->Send(PeerOf(writer), EncodeLaneMessage(message),
-                                [](const absl::Status&) {});  // a lost writer is told by OnLost
+  const Way* way = WayOf(writer);
+  if (way == nullptr) return;
+  way->transport->Send(PeerOf(writer), EncodeLaneMessage(message),
+                       [](const absl::Status&) {});  // a lost writer is told by OnLost
 }
 
 bool Landing::MayLand(WriterId writer, const LandingPlace& place) const {
@@ -117,9 +199,12 @@ bool Landing::MayLand(WriterId writer, const LandingPlace& place) const {
 }
 
 void Landing::OnSelfTest(WriterId writer, const SelfTestMessage& message) {
-  Way& way = WayOf(writer);
+  Way& way = *WayOf(writer);
   if (message.step == SelfTestMessage::Step::kOver && message.ok) {
-    latest_ = way.index();
+    {
+      std::lock_guard lock(mutex_);
+      kind_ = way.kind();
+    }
     LogInfo("landing: a prefill worker comes by {} ({}), {:.2f} GB/s in its self-test", way.kind(), message.text,
             message.gigabytes_per_second);
   } else if (message.step == SelfTestMessage::Step::kOver) {
@@ -151,22 +236,26 @@ void Landing::OnMessage(WriterId peer, std::string_view bytes) {
 void Landing::OnLost(WriterId peer, const absl::Status& why) {
   LogInfo("landing: peer {} is gone: {}", peer, View(why.message()));
   ++counters_.writers_lost;
-  WayOf(peer).test->OnLost(PeerOf(peer), clock_.Now());
+  WayOf(peer)->test->OnLost(PeerOf(peer), clock_.Now());
   events_.OnWriterLost(peer);
   thread_.Post([this, peer] { Cut(peer); });
 }
 
 void Landing::Cut(WriterId writer) {
   if (PlantedBug("fence answered early")) events_.OnWriterFenced(writer);
-  WayOf(writer).transport->Close(PeerOf(writer), [this, writer] { events_.OnWriterFenced(writer); });
+  const Way* way = WayOf(writer);
+  if (way == nullptr) return events_.OnWriterFenced(writer);  // nobody writes a memory that is gone
+  way->transport->Close(PeerOf(writer), [this, writer] { events_.OnWriterFenced(writer); });
 }
 
 absl::Status Landing::VerifyAndScatter(const PlaceOrder& order) {
   const Grant& grant = grants_[order.slot.slot];
   if (grant.lane != order.lane || grant.turn != order.slot.turn)
     return absl::AbortedError("the slot has changed hands");
+  const Way* way = WayOf(grant.writer);
+  if (way == nullptr) return absl::AbortedError("its memory was dropped");
   const std::span<const std::byte> slot =
-      WayOf(grant.writer).transport->landing().subspan(order.slot.slot * shape_.slot_bytes, shape_.slot_bytes);
+      way->transport->landing().subspan(order.slot.slot * shape_.slot_bytes, shape_.slot_bytes);
   const absl::StatusOr<SlotContent> content = ReadSlot(slot, order.lane, order.slot.turn);
   if (!content.ok()) return ++counters_.unreadable_slots, content.status();
   for (const SlotContent::Part& part : content->parts) counters_.bytes += static_cast<int64_t>(part.payload.size());

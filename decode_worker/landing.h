@@ -3,14 +3,18 @@
 //
 // Every transport has landing memory of its own for the same slot numbers (untouched memory costs nothing), and one
 // slot more, for self-tests. A slot is one writer's at a time, so its bytes are where that writer's transport puts
-// them.
+// them. A memory that a frozen writer may still write is replaced: its transport is opened once more, with fresh memory
+// and an address of its own, and the old one stays for the lanes that end there, and for as long as that writer may
+// come back. Of one transport at most kMostMemories are kept; beyond that its writers get the next transport.
 //
 // It keeps the grants it has sent, because where the receiver writes a slot may be stored only in its own turn, and
 // that is asked for every piece that arrives: a slot changes hands on this thread alone.
 #pragma once
 
 #include <atomic>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -57,16 +61,18 @@ class Landing final : public LandingPort {
                                                          const worker::TransportMaker& make = {});
   ~Landing() override;
 
-  static constexpr size_t kMostWays = 8;  ///< transports; a writer's number says by which one it comes
-  static WriterId WriterBy(PeerNumber peer, size_t way) { return peer * kMostWays + way; }
+  static constexpr int kMostMemories = 3;  ///< of one transport: the one in use, and replaced ones
+  /// A writer's number says which memory it writes; memories are numbered from 0 and never again.
+  static WriterId WriterBy(PeerNumber peer, uint32_t memory) { return (WriterId{memory} << 40) | peer; }
 
   // ---- any thread
-  /// Of all transports: worker::LandingAddresses.
-  const std::string& address() const { return address_; }
+  /// Of all transports, now: worker::LandingAddresses.
+  std::string address() const;
   /// Of the transport that passed a self-test last; before that, of the best.
-  const std::string& kind() const;
+  std::string kind() const;
   const LandingShape& shape() const { return shape_; }
   decode::FenceKind FenceOf(WriterId writer) const override;
+  uint32_t MemoryOf(WriterId writer) const override { return static_cast<uint32_t>(writer >> 40); }
   const LandingCounters& counters() const { return counters_; }
 
   // ---- transfer thread
@@ -75,6 +81,8 @@ class Landing final : public LandingPort {
   void Send(WriterId writer, const ToPrefill& message) override;
   void Place(const PlaceOrder& order) override;
   void Cut(WriterId writer) override;
+  void Replace(uint32_t memory) override;
+  void Drop(uint32_t memory) override;
 
  private:
   struct Grant {
@@ -84,12 +92,14 @@ class Landing final : public LandingPort {
     bool open = false;  ///< granted and not filled yet
   };
   class Way;  // a transport and whom it calls back
-  Landing(const LandingShape& shape, KvPoolView pool, const Clock& clock, worker::TransferLoop& thread,
-          LandingEvents& events);
-  absl::Status Open(const std::string& kind, const worker::WorkerConfig& config, const std::string& incarnation,
-                    const worker::TransportMaker& make);
-  Way& WayOf(WriterId writer) const { return *ways_[writer % kMostWays]; }
-  static PeerNumber PeerOf(WriterId writer) { return writer / kMostWays; }
+  Landing(const worker::WorkerConfig& config, KvPoolView pool, std::string incarnation, const Clock& clock,
+          worker::TransferLoop& thread, LandingEvents& events, worker::TransportMaker make);
+  absl::Status Open(const std::string& kind);
+  void OpenFresh(const std::string& kind);
+  void Publish();
+  /// Null when its memory was dropped.
+  Way* WayOf(WriterId writer) const;
+  static PeerNumber PeerOf(WriterId writer) { return writer & ((WriterId{1} << 40) - 1); }
   void OnMessage(WriterId writer, std::string_view message);
   void OnSelfTest(WriterId writer, const SelfTestMessage& message);
   void OnLost(WriterId writer, const absl::Status& why);
@@ -97,16 +107,21 @@ class Landing final : public LandingPort {
   void NoteGrant(WriterId writer, const LaneKey& lane, SlotTurn grant);
   absl::Status VerifyAndScatter(const PlaceOrder& order);
 
+  const std::string host_, incarnation_;
+  const uint16_t port_;
+  const worker::TransportMaker make_;
+  std::vector<std::string> kinds_;  ///< best first; fixed after Create
   const LandingShape shape_;
   const KvPoolView pool_;
   const Clock& clock_;
   worker::TransferLoop& thread_;
   LandingEvents& events_;
-  std::string address_;
   std::vector<Grant> grants_;  ///< [slots]
   LandingCounters counters_;
-  std::atomic<size_t> latest_{0};           ///< way that passed a self-test last
-  std::vector<std::unique_ptr<Way>> ways_;  ///< fixed after Create; last: their transports call back
+  uint32_t next_memory_ = 0;
+  mutable std::mutex mutex_;  ///< guards address_ and kind_, and ways_ where it changes or another thread reads
+  std::string address_, kind_;
+  std::map<uint32_t, std::unique_ptr<Way>> ways_;  ///< by memory; last: their transports call back
 };
 
 }  // namespace baton::decode_worker

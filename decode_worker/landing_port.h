@@ -24,11 +24,17 @@ class LandingPort {
   virtual ~LandingPort() = default;
   /// What ends this writer's access to our slots. Any thread.
   virtual decode::FenceKind FenceOf(WriterId writer) const = 0;
+  /// Which of our landing memories this writer writes. Any thread.
+  virtual uint32_t MemoryOf(WriterId writer) const = 0;
   virtual void Send(WriterId writer, const ToPrefill& message) = 0;
   /// Answered by OnPlaced, always.
   virtual void Place(const PlaceOrder& order) = 0;
   /// Answered by OnWriterFenced once the writer can write no more.
   virtual void Cut(WriterId writer) = 0;
+  /// Writers that come from now on get another memory, or another transport.
+  virtual void Replace(uint32_t memory) = 0;
+  /// A replaced memory that nobody uses any more: it goes, with what connections it has left.
+  virtual void Drop(uint32_t memory) = 0;
 };
 
 }  // namespace baton::decode_worker

@@ -175,7 +175,7 @@ void TicketDesk::Open(WriterId id, const OpenLane& message) {
   const auto writer = writers_.find(id);
   if (writer == writers_.end()) return refuse("no hello came first");
   if (!writer->second.why_not.empty()) return refuse(writer->second.why_not);
-  decode::Opened opened{id, landing_.FenceOf(id), message, 0, {}};
+  decode::Opened opened{id, landing_.FenceOf(id), message, 0, {}, writer->second.hello.incarnation, landing_.MemoryOf(id)};
   if (const auto ticket = tickets_.find(message.lane.ticket); ticket != tickets_.end()) {
     const auto plan = PlanFor(ticket->second, message.lane.epoch, writer->second.hello.side);
     if (!plan.ok()) return refuse(View(plan.status().message()));
@@ -216,6 +216,15 @@ void TicketDesk::OnWriterGone(WriterId writer, bool fenced) {
 
 void TicketDesk::Do(const decode::CutWriter& action) {
   thread_.Post([this, writer = action.writer] { landing_.Cut(writer); });
+}
+
+void TicketDesk::Do(const decode::ReplaceMemory& action) {
+  thread_.Post([this, memory = action.memory] { landing_.Replace(memory); });
+}
+
+void TicketDesk::Do(const decode::DropMemory& action) {
+  std::erase_if(writers_, [&](const auto& writer) { return landing_.MemoryOf(writer.first) == action.memory; });
+  thread_.Post([this, memory = action.memory] { landing_.Drop(memory); });
 }
 
 // ---- Attach

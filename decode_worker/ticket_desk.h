@@ -126,6 +126,8 @@ class TicketDesk final : public worker::TicketHost, private decode::TicketBlocks
   void Do(const decode::AttachRefused& action);
   void Do(const decode::CancelAnswer& action) { cancel_known_ = action.known; }
   void Do(const decode::CutWriter& action);
+  void Do(const decode::ReplaceMemory& action);
+  void Do(const decode::DropMemory& action);
 
   const DeskFacts facts_;
   OwnTime own_;

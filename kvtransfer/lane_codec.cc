@@ -42,7 +42,7 @@ void Encode(const LaneBound& m, v1::LaneMessage& out) {
   out.mutable_bound();
   for (SlotTurn grant : m.grants) Set(*out.mutable_bound()->add_grants(), grant);
 }
-void Encode(const LaneBusy&, v1::LaneMessage& out) { out.mutable_busy(); }
+void Encode(const LaneBusy& m, v1::LaneMessage& out) { out.mutable_busy()->set_elsewhere(m.elsewhere); }
 void Encode(const LaneGone& m, v1::LaneMessage& out) { out.mutable_gone()->set_reason(m.reason.substr(0, kMaxReason)); }
 void Encode(const SlotFree& m, v1::LaneMessage& out) {
   Set(*out.mutable_slot_free()->mutable_grant(), m.grant);
@@ -168,7 +168,7 @@ absl::StatusOr<LaneMessage> DecodeLaneMessage(std::string_view bytes) {
     case v1::LaneMessage::kDone: return ToDecode(LaneDone{key, in.done().segments()});
     case v1::LaneMessage::kClosed: return ToDecode(LaneClosed{key, in.closed().flushed()});
     case v1::LaneMessage::kBound: return DecodeBound(key, in.bound());
-    case v1::LaneMessage::kBusy: return ToPrefill(LaneBusy{key});
+    case v1::LaneMessage::kBusy: return ToPrefill(LaneBusy{key, in.busy().elsewhere()});
     case v1::LaneMessage::kGone: return ToPrefill(LaneGone{key, in.gone().reason().substr(0, kMaxReason)});
     case v1::LaneMessage::kSlotFree: return ToPrefill(SlotFree{key, Get(in.slot_free().grant()), in.slot_free().ok()});
     case v1::LaneMessage::kVerified: return ToPrefill(LaneVerified{key});

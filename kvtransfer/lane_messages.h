@@ -61,9 +61,11 @@ struct LaneBound {
   LaneKey lane;
   std::vector<SlotTurn> grants;
 };
-/// No blocks or no landing slots now: ask again.
+/// No blocks or no landing slots now: ask again. `elsewhere`: there may never be any at this address of the decode
+/// worker, another ticket will name another.
 struct LaneBusy {
   LaneKey lane;
+  bool elsewhere = false;
 };
 /// This lane has no future: stop, flush, close.
 struct LaneGone {

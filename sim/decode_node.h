@@ -48,6 +48,9 @@ class DecodeNode final : public WorkerNode, private decode_worker::LandingEvents
   void Send(WriterId writer, const ToPrefill& message) override { life_now_->landing->Send(writer, message); }
   void Place(const decode_worker::PlaceOrder& order) override;
   void Cut(WriterId writer) override { life_now_->landing->Cut(writer); }
+  uint32_t MemoryOf(WriterId writer) const override { return life_now_->landing->MemoryOf(writer); }
+  void Replace(uint32_t memory) override { life_now_->landing->Replace(memory); }
+  void Drop(uint32_t memory) override { life_now_->landing->Drop(memory); }
   std::string TicketsHeld() const;
   void OnLanded(PeerNumber peer, const LandingPlace& place);
   void OnHello(WriterId writer, LaneHello hello) override {

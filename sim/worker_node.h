@@ -75,6 +75,7 @@ class WorkerNode : public Process {
     explicit Loop(WorkerNode& node) : node_(node) {}
     void Post(std::function<void()> work) override;
     void Watch(Transport* transport) override { transports_.push_back(transport); }
+    void Unwatch(Transport* transport) override { std::erase(transports_, transport); }
     bool Turn();
 
    private:

@@ -22,6 +22,7 @@ class TransferThread final : public TransferLoop {
   /// Dropped after Stop.
   void Post(std::function<void()> work) override;
   void Watch(Transport* transport) override { transports_.push_back(transport); }
+  void Unwatch(Transport* transport) override { std::erase(transports_, transport); }
   /// Joins. What was posted before has run.
   void Stop();
 

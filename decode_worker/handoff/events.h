@@ -24,7 +24,8 @@ struct TicketKey {
 enum class FenceKind : uint8_t {
   kReceiverWrites,  ///< TCP: our own check of (ticket, epoch) on receipt is the fence
   kForcedClose,     ///< RDMA: closing our endpoint to that incarnation
-  kWriterExit,      ///< shared memory: only the process's exit, for a stopped one still maps the memory
+  kWriterExit,      ///< shared memory: only the process's exit, for a stopped one still maps the memory; where nothing
+                    ///< is heard of it either, the slots are written off
 };
 
 // ---- from the router
@@ -64,6 +65,8 @@ struct Opened {
   OpenLane message;
   uint64_t plan_digest = 0;      ///< of the plan we derived
   std::vector<LaneShape> lanes;  ///< of that plan
+  std::string process;           ///< incarnation of the prefill worker; it may have several connections
+  uint32_t memory = 0;           ///< landing memory that this writer writes
 };
 struct Filled {
   WriterId writer = 0;
@@ -162,8 +165,16 @@ struct CancelAnswer {
 struct CutWriter {
   WriterId writer = 0;
 };
+/// Slots of this landing memory are written off: who comes from now on gets another.
+struct ReplaceMemory {
+  uint32_t memory = 0;
+};
+/// Nobody can write this replaced memory any more, and no lane needs it.
+struct DropMemory {
+  uint32_t memory = 0;
+};
 
 using Action = std::variant<ReserveAnswer, ReservationShed, SendToWriter, PlaceSlot, StartSequence, ContinueSequence,
-                            StopSequence, AttachRefused, CancelAnswer, CutWriter>;
+                            StopSequence, AttachRefused, CancelAnswer, CutWriter, ReplaceMemory, DropMemory>;
 
 }  // namespace baton::decode

@@ -1,6 +1,7 @@
 // Control of tickets: Reserve, Attach, Cancel, deadlines, closing.
 #include "decode_worker/handoff/handoff.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "common/check.h"
@@ -114,7 +115,7 @@ void Handoff::Start(Ticket& ticket, const Attach& attach, bool recompute) {
   if (!recompute) {
     Epoch& epoch = ticket.epochs.at(ticket.epoch);
     epoch.holds_blocks = false;
-    epoch.fence_by = Listened() + options_.cut_after;
+    epoch.ended = Listened();
   }
   ticket.state = TicketState::kAttached;
   ticket.parked.reset();
@@ -200,6 +201,8 @@ void Handoff::On(const Tick&) {
     ++it;
     TickTicket(ticket);
   }
+  for (const WriterId writer : std::exchange(silent_, {})) WriteOff(writer);
+  DropMemories();
   gone_.PopDue(now_, [this](TicketId id) {
     if (const auto ticket = tickets_.find(id); ticket != tickets_.end()) {
       by_key_.erase(ticket->second.key);
@@ -238,11 +241,19 @@ void Handoff::TickTicket(Ticket& ticket) {
     case TicketState::kGone: break;
   }
   for (const auto& [number, epoch] : ticket.epochs) {
-    if (Listened() < epoch.fence_by) continue;
+    if (!Overdue(epoch)) continue;
     for (const Lane& lane : epoch.lanes) {
-      if (lane.state != LaneState::kFenced && lane.fence == FenceKind::kForcedClose) Cut(lane.writer);
+      if (!lane.over() && lane.fence == FenceKind::kForcedClose) Cut(lane.writer);
+      if (!lane.over() && lane.fence == FenceKind::kWriterExit && Silent(epoch, lane.writer)) silent_.insert(lane.writer);
     }
   }
+}
+
+/// Whether nothing came of `writer` for too long although it has a lane of this epoch to close.
+bool Handoff::Silent(const Epoch& epoch, WriterId writer) const {
+  const auto heard = heard_.find(writer);
+  const TimePoint since = heard == heard_.end() ? epoch.ended : std::max(epoch.ended, heard->second);
+  return Listened() - since >= options_.write_off_after;
 }
 
 void Handoff::Close(Ticket& ticket, const std::string& reason, Why why) {

@@ -2,7 +2,8 @@
 // come in, actions go out; it knows no clock, thread, socket or address.
 //
 // Promises: blocks become readable only after every segment of the current epoch was verified; a landing slot gets a
-// new owner only after its writer was fenced, and a timeout is never a fence; everything a ticket holds comes back.
+// new owner in the same memory only after its writer was fenced, and a timeout is never a fence; everything a ticket
+// holds comes back; a writer that is frozen for ever holds up nobody else.
 // Others' silence (a router that renews nothing, a writer that does not close, an Open that is not repeated) is judged
 // in own time, which Ticks move on: handle what has come before each. Own promises (expiry) are kept by the clock.
 // Scheduler thread, as the block pool. Rank 0 keeps the ledger of all ranks' rings.
@@ -38,14 +39,16 @@ class TicketBlocks {
 
 struct HandoffOptions {
   std::vector<int> ring_slots;            ///< [ranks] landing slots of each rank
-  int slots_per_lane = 2;                 ///< granted when a lane is bound
+  int slots_per_lane = 2;                 ///< granted when a lane is bound; a ticket takes at most half of a ring
   int64_t max_reserved_tokens = 1 << 20;  ///< over all tickets that are not attached
-  int max_quarantined_slots = 16;  ///< per writer, and per named tenant of overdue ones; over it only theirs is refused
+  int max_quarantined_slots = 16;  ///< per writing process, and per named tenant of overdue ones; over it only theirs
+                                   ///< is refused
   int max_resends = 2;             ///< of one segment; then the lane has failed
   int32_t max_recompute_tokens = 1 << 30;        ///< lost KV longer than this is asked from another prefill worker
   Duration cut_after = std::chrono::seconds(3);  ///< a writer that leaves a finished or dead lane open is cut off
   /// An Attach that waits for KV of which nothing came for so long is answered by computing it.
   Duration progress = std::chrono::seconds(8);
+  Duration write_off_after = std::chrono::seconds(5);  ///< the same where cutting off is no fence: its slots are lost
   Duration tombstone = std::chrono::seconds(60);
   Duration open_turn = std::chrono::seconds(1);  ///< others wait no longer for an Open that is not repeated
   TicketId first_ticket = 1;                     ///< differs at every start of the worker
@@ -62,6 +65,7 @@ struct HandoffStats {
   int64_t lanes_failed = 0;
   int64_t recomputes = 0;
   int64_t opens_refused = 0;
+  int64_t memories_written_off = 0;
 };
 
 class Handoff {
@@ -112,7 +116,11 @@ class Handoff {
   std::string WhyNoRing(const Opened& event) const;
   void BeginEpoch(Ticket& ticket, uint32_t number);
   bool Bind(Ticket& ticket, const Opened& event);
+  bool MustStandAside(const Opened& event);
+  bool OverItsShare(const Opened& event);
   bool GrantSlots(const Opened& event, const LaneKey& key);
+  std::map<int, int> SlotsNeeded(const Opened& event) const;
+  static int LanesTo(const Opened& event, int rank);
   int SlotsPerLane(const Opened& event, int rank) const;
   bool RingsHaveRoom(const Opened& event) const;
 
@@ -127,6 +135,8 @@ class Handoff {
   void Advance(Ticket& ticket, const LaneKey& key, const Lane& lane);
   void Supersede(Ticket& ticket, uint32_t number, const std::string& reason, bool at_once = false);
   void FenceLane(const LaneKey& key, Lane& lane);
+  void WriteOff(WriterId writer);
+  void DropMemories();
   void LoseWriter(WriterId writer, bool fenced);
   void Repair(Ticket& ticket, const std::string& reason);
   void Sweep(Ticket& ticket);
@@ -136,8 +146,10 @@ class Handoff {
   /// The lane and, when what arrives on it still counts, its ticket; nulls.
   Lane* FindLane(const LaneKey& key);
   Lane* FindLiveLane(WriterId writer, const LaneKey& key);
-  int Quarantined(const Ticket& ticket, WriterId writer, bool overdue = false) const;
-  int QuarantinedOfWriter(WriterId writer) const;
+  int Quarantined(const Ticket& ticket, const Epoch& epoch, uint32_t number) const;
+  bool Silent(const Epoch& epoch, WriterId writer) const;
+  bool Overdue(const Epoch& epoch) const { return Listened() - epoch.ended >= options_.cut_after; }
+  int QuarantinedOf(const std::string& process);
   int OverdueOfTenant(const std::string& tenant) const;
 
   const HandoffOptions options_;
@@ -151,6 +163,12 @@ class Handoff {
   ExpiryLine<TicketKey> old_tombstones_;
   OpenLine line_;           ///< tickets whose Open waits for slots or blocks
   std::set<WriterId> cut_;  ///< asked to cut, not fenced yet
+  std::map<WriterId, TimePoint> heard_;     ///< own time of its last message
+  std::set<WriterId> silent_;               ///< during a Tick: to be written off
+  std::map<uint32_t, TimePoint> replaced_;  ///< memories with slots written off, since when (own time)
+  std::set<uint32_t> dropped_;              ///< memories
+  std::map<std::string, int> quarantined_;  ///< by process
+  bool count_quarantined_ = false;          ///< `quarantined_` is out of date
   TicketId next_ticket_;
   int64_t reserved_tokens_ = 0;
   HandoffStats counters_;

@@ -14,6 +14,7 @@ using Phase = LandingRing::Phase;
 bool Lane::complete() const { return done && (missing == 0 || PlantedBug("ignore bitmap")); }
 
 void Handoff::On(const Filled& event) {
+  heard_[event.writer] = Listened();
   const SlotFull& message = event.message;
   const LaneKey& key = message.lane;
   Lane* lane = FindLiveLane(event.writer, key);
@@ -62,7 +63,8 @@ void Handoff::On(const Placed& event) {
   const std::vector<uint32_t> segments = std::move(lane->placing.extract(event.slot.slot).mapped());
   ticket.progress_at = Listened();
   if (!event.digest_ok) ++counters_.digest_mismatches;
-  if (lane->state == LaneState::kFenced) ring.ReleaseGranted(key);
+  if (lane->state == LaneState::kFenced) ring.ReleaseGranted(key), count_quarantined_ = true;
+  if (lane->state == LaneState::kWrittenOff) ring.WriteOffGranted(key, lane->writer), count_quarantined_ = true;
   if (FindLiveLane(lane->writer, key) == nullptr) return Sweep(ticket);
   if (event.digest_ok || PlantedBug("no digest")) {
     for (uint32_t segment : segments) {
@@ -86,6 +88,7 @@ void Handoff::AnswerSlot(const LaneKey& key, Lane& lane, SlotTurn full, SlotTurn
 }
 
 void Handoff::On(const Done& event) {
+  heard_[event.writer] = Listened();
   const LaneKey& key = event.message.lane;
   Lane* lane = FindLiveLane(event.writer, key);
   if (lane == nullptr) return Send(event.writer, LaneGone{key, "the lane is not open"});
@@ -105,13 +108,17 @@ void Handoff::Advance(Ticket& ticket, const LaneKey& key, const Lane& lane) {
   const bool all = std::all_of(epoch.lanes.begin(), epoch.lanes.end(), [](const Lane& l) { return l.complete(); });
   if (ticket.state != TicketState::kReceiving || !all) return;
   ticket.state = TicketState::kReady;
-  epoch.fence_by = Listened() + options_.cut_after;
+  epoch.ended = Listened();
   if (ticket.parked) Start(ticket, *std::exchange(ticket.parked, std::nullopt), /*recompute=*/false);
 }
 
 void Handoff::On(const Closed& event) {
   const LaneKey& key = event.message.lane;
+  heard_[event.writer] = Listened();
   Send(event.writer, LaneClosedAck{key});
+  if (event.message.flushed) {
+    for (LandingRing& ring : rings_) ring.Restore(event.writer, key);
+  }
   Ticket* ticket = FindTicket(key.ticket);
   if (ticket == nullptr) return;
   Lane* lane = FindLane(key);
@@ -137,6 +144,8 @@ void Handoff::On(const WriterLost& event) { LoseWriter(event.writer, false); }
 
 void Handoff::On(const WriterFenced& event) {
   cut_.erase(event.writer);
+  heard_.erase(event.writer);
+  for (LandingRing& ring : rings_) ring.Restore(event.writer);
   LoseWriter(event.writer, true);
 }
 
@@ -182,11 +191,12 @@ void Handoff::Supersede(Ticket& ticket, uint32_t number, const std::string& reas
   ticket.closed_epoch = std::max(ticket.closed_epoch, number);
   const auto found = ticket.epochs.find(number);
   if (found == ticket.epochs.end() || std::exchange(found->second.superseded, true)) return;
-  found->second.fence_by = Listened() + options_.cut_after;
+  found->second.ended = Listened();
+  count_quarantined_ = true;
   for (uint32_t i = 0; i < found->second.lanes.size(); ++i) {
     Lane& lane = found->second.lanes[i];
     const LaneKey key{ticket.id, number, i};
-    if (lane.state == LaneState::kFenced) continue;
+    if (lane.over()) continue;
     if (lane.writer != 0 && !lane.complete()) Send(lane.writer, LaneGone{key, reason});
     const bool nobody_writes = lane.writer == 0 || lane.fence == FenceKind::kReceiverWrites;
     if (nobody_writes || at_once || PlantedBug("skip quarantine")) FenceLane(key, lane);
@@ -196,6 +206,49 @@ void Handoff::Supersede(Ticket& ticket, uint32_t number, const std::string& reas
 void Handoff::FenceLane(const LaneKey& key, Lane& lane) {
   lane.state = LaneState::kFenced;
   rings_[static_cast<size_t>(lane.target_rank)].ReleaseGranted(key);
+  count_quarantined_ = true;
+}
+
+/// The writer shows no sign of life, and its exit would be the only fence: it may be frozen for ever. What it holds is
+/// lost to the memory that it maps, and nothing else is: who comes from now on gets another.
+void Handoff::WriteOff(WriterId writer) {
+  LoseWriter(writer, false);
+  for (auto it = open_.begin(); it != open_.end();) {
+    Ticket& ticket = tickets_.at(*it);
+    ++it;
+    for (auto& [number, epoch] : ticket.epochs) {
+      for (uint32_t i = 0; i < epoch.lanes.size(); ++i) {
+        Lane& lane = epoch.lanes[i];
+        if (lane.writer != writer || lane.over()) continue;
+        lane.state = LaneState::kWrittenOff;
+        rings_[static_cast<size_t>(lane.target_rank)].WriteOffGranted({ticket.id, number, i}, writer);
+        count_quarantined_ = true;
+        if (!replaced_.try_emplace(epoch.memory, Listened()).second) continue;
+        ++counters_.memories_written_off;
+        out_->push_back(ReplaceMemory{epoch.memory});
+      }
+    }
+    Sweep(ticket);
+  }
+}
+
+/// Tickets that name the replaced memory have ended by then, and so have the lanes of healthy writers.
+void Handoff::DropMemories() {
+  std::erase_if(replaced_, [this](const auto& replaced) {
+    const auto& [memory, since] = replaced;
+    if (Listened() - since < options_.tombstone) return false;
+    for (const LandingRing& ring : rings_) {
+      if (ring.lost(memory) > 0) return false;
+    }
+    for (const TicketId id : open_) {
+      for (const auto& [number, epoch] : tickets_.at(id).epochs) {
+        if (epoch.memory == memory && !(epoch.Over() && !epoch.Placing())) return false;
+      }
+    }
+    dropped_.insert(memory);
+    out_->push_back(DropMemory{memory});
+    return true;
+  });
 }
 
 /// Gives back what the ticket needs no longer. Blocks wait for our own passes over them and for nothing else; slots
@@ -205,12 +258,12 @@ void Handoff::Sweep(Ticket& ticket) {
     auto& [number, epoch] = *it;
     const bool closing = ticket.state == TicketState::kClosing;
     bool idle = !epoch.Placing() || PlantedBug(closing ? "blocks released at once" : "same blocks at epoch+1");
-    if (PlantedBug("blocks wait for the fence")) idle = epoch.Fenced() && !epoch.Placing();
+    if (PlantedBug("blocks wait for the fence")) idle = epoch.Over() && !epoch.Placing();
     if (epoch.superseded && epoch.holds_blocks && idle) {
       blocks_.Release(ticket.id, number);
       epoch.holds_blocks = false;
     }
-    it = !epoch.holds_blocks && epoch.Fenced() && !epoch.Placing() ? ticket.epochs.erase(it) : std::next(it);
+    it = !epoch.holds_blocks && epoch.Over() && !epoch.Placing() ? ticket.epochs.erase(it) : std::next(it);
   }
   if (ticket.state != TicketState::kClosing || !ticket.epochs.empty()) return;
   ticket.state = TicketState::kGone;

@@ -11,13 +11,14 @@
 namespace baton::decode {
 
 void Handoff::On(const Opened& event) {
+  heard_[event.writer] = Listened();
   const LaneKey& key = event.message.lane;
   Ticket* ticket = FindTicket(key.ticket);
   if (std::string why = WhyGone(ticket, event); !why.empty()) return Send(event.writer, LaneGone{key, std::move(why)});
   if (key.epoch > ticket->epoch) BeginEpoch(*ticket, key.epoch);
   if (!ticket->epochs.contains(key.epoch) && !Bind(*ticket, event)) {
     ++counters_.opens_refused;
-    return Send(event.writer, LaneBusy{key});
+    return Send(event.writer, LaneBusy{key, /*elsewhere=*/replaced_.contains(event.memory)});
   }
   Lane& lane = ticket->epochs.at(key.epoch).lanes[key.lane];
   if (PlantedBug("slots bound lane by lane") && !GrantSlots(event, key)) return Send(event.writer, LaneBusy{key});
@@ -36,6 +37,7 @@ std::string Handoff::WhyGone(const Ticket* ticket, const Opened& event) const {
   if (ticket->shed) return "given up unbound: KV memory is short";
   if (key.epoch <= ticket->closed_epoch) return StrCat("epoch ", key.epoch, " is closed");
   if (cut_.contains(event.writer)) return "this writer was cut off";
+  if (dropped_.contains(event.memory)) return "the landing memory that it writes was replaced";
   if (event.message.plan_digest != event.plan_digest) {
     return StrCat("transfer plan ", absl::Hex(event.message.plan_digest), ", here ", absl::Hex(event.plan_digest));
   }
@@ -46,6 +48,7 @@ std::string Handoff::WhyGone(const Ticket* ticket, const Opened& event) const {
   }
   const Lane& lane = bound->second.lanes[key.lane];
   if (lane.state != LaneState::kOpen) return "the lane is closed";
+  if (event.memory != bound->second.memory) return "the epoch's slots are in another landing memory";
   if (lane.writer != 0 && lane.writer != event.writer && !PlantedBug("reuse epoch number")) {
     return "another writer has opened the lane";
   }
@@ -58,8 +61,8 @@ std::string Handoff::WhyNoRing(const Opened& event) const {
       return StrCat("target rank ", shape.target_rank, " of ", rings_.size());
     }
     if (SlotsPerLane(event, shape.target_rank) == 0) {
-      return StrCat("more lanes to rank ", shape.target_rank,
-                    " than its ring has slots: ", ring(shape.target_rank).size());
+      return StrCat("the lanes to rank ", shape.target_rank, " need ", 2 * LanesTo(event, shape.target_rank),
+                    " landing slots, its ring has ", ring(shape.target_rank).size());
     }
   }
   return "";
@@ -77,13 +80,37 @@ void Handoff::BeginEpoch(Ticket& ticket, uint32_t number) {
   Sweep(ticket);
 }
 
+/// For reasons of its own, not for want of room: nobody waits behind it.
+bool Handoff::MustStandAside(const Opened& event) {
+  return OverItsShare(event) || (replaced_.contains(event.memory) && !RingsHaveRoom(event));
+}
+
+/// A process has at most half of a ring while others wait. And while it holds too much that only its own fence brings
+/// back, it gets no more.
+bool Handoff::OverItsShare(const Opened& event) {
+  if (QuarantinedOf(event.process) > options_.max_quarantined_slots) return true;
+  if (!line_.OthersWait(event.process) || PlantedBug("share ignored")) return false;
+  const std::map<int, int> need = SlotsNeeded(event);
+  return std::any_of(need.begin(), need.end(), [&](const auto& n) {
+    return ring(n.first).held_by(event.process) + n.second > ring(n.first).size() / 2;
+  });
+}
+
 bool Handoff::Bind(Ticket& ticket, const Opened& event) {
   const uint32_t number = event.message.lane.epoch;
-  if (!line_.Ask(ticket.id, ticket.key.request_id, Listened())) return false;
-  if (QuarantinedOfWriter(event.writer) > options_.max_quarantined_slots) return false;
+  if (MustStandAside(event)) {
+    if (PlantedBug("line never left")) {
+      line_.Ask(ticket.id, ticket.key.request_id, event.process, Listened());
+    } else {
+      line_.StandAside(ticket.id, ticket.key.request_id);
+    }
+    return false;
+  }
+  if (!line_.Ask(ticket.id, ticket.key.request_id, event.process, Listened())) return false;
   if (!RingsHaveRoom(event) || !blocks_.Bind(ticket.id, number, ticket.tokens)) return false;
   line_.Leave(ticket.id, ticket.key.request_id);
   Epoch& epoch = ticket.epochs[number];
+  epoch.process = event.process, epoch.memory = event.memory;
   epoch.holds_blocks = true;
   for (uint32_t i = 0; i < event.lanes.size(); ++i) {
     const LaneShape& shape = event.lanes[i];
@@ -102,24 +129,33 @@ bool Handoff::GrantSlots(const Opened& event, const LaneKey& key) {
   const int rank = event.lanes[key.lane].target_rank, slots = SlotsPerLane(event, rank);
   LandingRing& ring = rings_[static_cast<size_t>(rank)];
   if (!ring.SlotsOf(key, LandingRing::Phase::kGranted).empty()) return true;
-  if (ring.free_slots() < slots && !PlantedBug("credits beyond the ring")) return false;
-  for (int s = 0; s < slots; ++s) ring.Grant(key);
+  if (ring.free_slots(event.memory) < slots && !PlantedBug("credits beyond the ring")) return false;
+  for (int s = 0; s < slots; ++s) ring.Grant(key, event.process, event.memory);
   return true;
 }
 
-/// As configured; fewer when the ring of `rank` is too small for all lanes of the ticket.
+int Handoff::LanesTo(const Opened& event, int rank) {
+  return static_cast<int>(std::count_if(event.lanes.begin(), event.lanes.end(),
+                                        [rank](const LaneShape& shape) { return shape.target_rank == rank; }));
+}
+
+/// As configured; fewer when all lanes of the ticket would take more than half of the ring of `rank`.
 int Handoff::SlotsPerLane(const Opened& event, int rank) const {
-  const auto lanes = std::count_if(event.lanes.begin(), event.lanes.end(),
-                                   [rank](const LaneShape& shape) { return shape.target_rank == rank; });
-  return std::min(options_.slots_per_lane, ring(rank).size() / static_cast<int>(lanes));
+  return std::min(options_.slots_per_lane, ring(rank).size() / 2 / LanesTo(event, rank));
+}
+
+/// Of all lanes of the ticket, by rank.
+std::map<int, int> Handoff::SlotsNeeded(const Opened& event) const {
+  std::map<int, int> need;
+  for (const LaneShape& shape : event.lanes) need[shape.target_rank] += SlotsPerLane(event, shape.target_rank);
+  return need;
 }
 
 bool Handoff::RingsHaveRoom(const Opened& event) const {
   if (PlantedBug("credits beyond the ring") || PlantedBug("slots bound lane by lane")) return true;
-  std::map<int, int> need;  // rank -> slots
-  for (const LaneShape& shape : event.lanes) need[shape.target_rank] += SlotsPerLane(event, shape.target_rank);
+  const std::map<int, int> need = SlotsNeeded(event);
   return std::all_of(need.begin(), need.end(),
-                     [this](const auto& n) { return ring(n.first).free_slots() >= n.second; });
+                     [&](const auto& n) { return ring(n.first).free_slots(event.memory) >= n.second; });
 }
 
 }  // namespace baton::decode

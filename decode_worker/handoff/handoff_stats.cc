@@ -1,4 +1,5 @@
 // Counting: gauges, quarantine, and the check that everything adds up.
+#include <utility>
 #include <vector>
 
 #include "common/check.h"
@@ -13,25 +14,26 @@ const Ticket* Handoff::Find(TicketId ticket) const {
   return found == tickets_.end() ? nullptr : &found->second;
 }
 
-/// Slots of the ticket's superseded lanes that are not fenced; `writer` 0: whoever writes them. `overdue`: their
-/// writers should have closed the lanes by now.
-int Handoff::Quarantined(const Ticket& ticket, WriterId writer, bool overdue) const {
+/// Slots of the epoch's lanes that are not fenced, although nothing of it counts any more.
+int Handoff::Quarantined(const Ticket& ticket, const Epoch& epoch, uint32_t number) const {
   int slots = 0;
-  for (const auto& [number, epoch] : ticket.epochs) {
-    if (!epoch.superseded || (overdue && now_ < epoch.fence_by)) continue;
-    for (uint32_t i = 0; i < epoch.lanes.size(); ++i) {
-      const Lane& lane = epoch.lanes[i];
-      if (writer != 0 && lane.writer != writer) continue;
-      slots += static_cast<int>(ring(lane.target_rank).SlotsOf({ticket.id, number, i}, Phase::kGranted).size());
-    }
-  }
+  for (uint32_t i = 0; epoch.superseded && i < epoch.lanes.size(); ++i)
+    slots += static_cast<int>(ring(epoch.lanes[i].target_rank).SlotsOf({ticket.id, number, i}, Phase::kGranted).size());
   return slots;
 }
 
-int Handoff::QuarantinedOfWriter(WriterId writer) const {
-  int slots = 0;
-  for (TicketId id : open_) slots += Quarantined(tickets_.at(id), writer);
-  return slots;
+int Handoff::QuarantinedOf(const std::string& process) {
+  if (std::exchange(count_quarantined_, false)) {
+    quarantined_.clear();
+    for (TicketId id : open_) {
+      const Ticket& ticket = tickets_.at(id);
+      for (const auto& [number, epoch] : ticket.epochs) {
+        if (epoch.superseded) quarantined_[epoch.process] += Quarantined(ticket, epoch, number);
+      }
+    }
+  }
+  const auto found = quarantined_.find(process);
+  return found == quarantined_.end() ? 0 : found->second;
 }
 
 /// Many clients that leave at once are no offence: their lanes close within a moment.
@@ -40,7 +42,8 @@ int Handoff::OverdueOfTenant(const std::string& tenant) const {
   int slots = 0;
   for (TicketId id : open_) {
     const Ticket& ticket = tickets_.at(id);
-    slots += ticket.tenant == tenant ? Quarantined(ticket, 0, true) : 0;
+    if (ticket.tenant != tenant) continue;
+    for (const auto& [number, epoch] : ticket.epochs) slots += Overdue(epoch) ? Quarantined(ticket, epoch, number) : 0;
   }
   return slots;
 }
@@ -53,8 +56,10 @@ HandoffStats Handoff::Stats() const {
   stats.tickets = static_cast<int>(open_.size());
   for (TicketId id : open_) {
     const Ticket& ticket = tickets_.at(id);
-    stats.quarantined_slots += Quarantined(ticket, 0);
-    for (const auto& [number, epoch] : ticket.epochs) stats.bound_epochs += epoch.holds_blocks;
+    for (const auto& [number, epoch] : ticket.epochs) {
+      stats.quarantined_slots += Quarantined(ticket, epoch, number);
+      stats.bound_epochs += epoch.holds_blocks;
+    }
   }
   stats.granted_slots = held - stats.quarantined_slots;
   return stats;
@@ -78,8 +83,8 @@ void Handoff::CheckInvariants() const {
         const auto granted = ring(lane.target_rank).SlotsOf({id, number, i}, Phase::kGranted).size();
         const auto placing = ring(lane.target_rank).SlotsOf({id, number, i}, Phase::kPlacing).size();
         BATON_CHECK(placing == lane.placing.size(), "ticket ", id, " lane ", i);
-        BATON_CHECK(granted == 0 || lane.state != LaneState::kFenced, "ticket ", id, " lane ", i, " holds ", granted);
-        BATON_CHECK(granted + placing > 0 || lane.state == LaneState::kFenced, "ticket ", id, " lane ", i,
+        BATON_CHECK(granted == 0 || !lane.over(), "ticket ", id, " lane ", i, " holds ", granted);
+        BATON_CHECK(granted + placing > 0 || lane.over(), "ticket ", id, " lane ", i,
                     " was bound without slots");
         held[static_cast<size_t>(lane.target_rank)] += static_cast<int>(granted + placing);
       }

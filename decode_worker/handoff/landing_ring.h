@@ -1,10 +1,16 @@
 // The ledger of one rank's landing slots: the only memory a peer may write. Which lane holds which slot, and its turn.
 // Numbers only; the bytes are the transport's. Pure; scheduler thread. A granted slot is never taken back: it is
 // released by its lane's fence alone.
+//
+// A slot has bytes in every landing memory, one memory per transport and per fresh ring of a transport. What a writer
+// that shows no sign of life may still write is written off: the slot is free again, but lost to writers of that
+// memory until its old writer was fenced after all.
 #pragma once
 
 #include <cstdint>
 #include <deque>
+#include <map>
+#include <string>
 #include <vector>
 
 #include "kvtransfer/lane_messages.h"
@@ -22,8 +28,14 @@ class LandingRing {
 
   int size() const { return static_cast<int>(slots_.size()); }
   int free_slots() const { return static_cast<int>(free_.size()); }
-  /// Takes a free slot, oldest free first, for `lane`. Check free_slots() before.
-  SlotTurn Grant(const LaneKey& lane);
+  /// That a writer of `memory` may be granted.
+  int free_slots(uint32_t memory) const;
+  /// Held by lanes of this process.
+  int held_by(const std::string& process) const;
+  /// Slots that are lost to writers of `memory`.
+  int lost(uint32_t memory) const;
+  /// Takes a free slot, oldest free first, for `lane`, which `process` fills in `memory`. Check free_slots() before.
+  SlotTurn Grant(const LaneKey& lane, const std::string& process, uint32_t memory);
   /// True when `lane` holds `slot` in exactly this turn and phase.
   bool Holds(const LaneKey& lane, SlotTurn slot, Phase phase) const;
   /// The slot's grant when `lane` holds it, whatever the turn; turn 0 when it does not.
@@ -33,17 +45,34 @@ class LandingRing {
   SlotTurn EndPlacing(SlotTurn slot);
   /// Returns every granted slot of a fenced lane; slots being placed follow by a second call after their pass.
   void ReleaseGranted(const LaneKey& lane);
+  /// The same of a lane that is not fenced: `writer` may still write them, so they are lost to its memory.
+  void WriteOffGranted(const LaneKey& lane, WriterId writer);
+  /// `writer` can write no more what it held for `lane`, or anything.
+  void Restore(WriterId writer, const LaneKey& lane);
+  void Restore(WriterId writer);
   /// Slots `lane` holds in `phase`, by number.
   std::vector<SlotTurn> SlotsOf(const LaneKey& lane, Phase phase) const;
 
  private:
+  struct Loss {
+    uint32_t memory = 0;
+    WriterId writer = 0;
+    LaneKey lane;
+  };
   struct Slot {
     LaneKey owner;
-    uint32_t turn = 0;
+    std::string process;
+    uint32_t memory = 0, turn = 0;
     Phase phase = Phase::kFree;
+    std::vector<Loss> losses;
+    bool LostTo(uint32_t memory) const;
   };
+  void Free(uint32_t number);
+
   std::vector<Slot> slots_;
   std::deque<uint32_t> free_;
+  std::map<std::string, int> held_;  ///< by process; never 0
+  int losses_ = 0;                   ///< over all slots
 };
 
 }  // namespace baton::decode

@@ -13,13 +13,14 @@ namespace baton::decode {
 // kReserved ─Open (bind blocks)→ kReceiving ─all lanes done and verified→ kReady ─Attach→ kAttached ─Finished→ kClosing
 //   kReceiving ─a lane cannot finish→ kRepair ─Open at a later epoch→ kReceiving, or ─Attach→ recompute here
 //   kReceiving, kReady ─Open at a later epoch, no room→ kReserved: only the new epoch can fill it
-//   any ─Cancel | expiry | no credit→ kClosing ─all lanes fenced→ kGone (answers the same key until its deadline)
+//   any ─Cancel | expiry | no credit→ kClosing ─all lanes over→ kGone (answers the same key until its deadline)
 enum class TicketState : uint8_t { kReserved, kReceiving, kReady, kAttached, kRepair, kClosing, kGone };
 
 enum class LaneState : uint8_t {
   kOpen,    ///< holds slots; its writer may write them
   kDirty,   ///< closed after a failed flush: waits for a fence that we make
-  kFenced,  ///< nothing can land any more; slots are back
+  kWrittenOff,  ///< its writer shows no sign of life; slots are back, but lost to the memory that it may still write
+  kFenced,      ///< nothing can land any more; slots are back
 };
 
 /// How our pass over a slot ended, kept to answer a repeated SlotFull alike.
@@ -41,23 +42,26 @@ struct Lane {
   std::map<uint32_t, Verdict> verdicts;               ///< slot -> the latest
   bool done = false;                                  ///< LaneDone came
   bool complete() const;  ///< every segment is placed and verified, and its writer has said that this is all
+  bool over() const { return state == LaneState::kFenced || state == LaneState::kWrittenOff; }
 };
 
-/// One prefill's worth of lanes. Kept until every lane is fenced.
+/// One prefill's worth of lanes. Kept until every lane is over.
 struct Epoch {
   std::vector<Lane> lanes;
+  std::string process;  ///< that writes it
+  uint32_t memory = 0;  ///< that it writes
   bool holds_blocks = false;
-  bool superseded = false;                ///< nothing of it counts any more
-  TimePoint fence_by = TimePoint::max();  ///< in own time; writers that leave lanes open till then are cut off
+  bool superseded = false;             ///< nothing of it counts any more
+  TimePoint ended = TimePoint::max();  ///< since then its writers have only to close their lanes; own time
   bool Placing() const {
     for (const Lane& lane : lanes) {
       if (!lane.placing.empty()) return true;
     }
     return false;
   }
-  bool Fenced() const {
+  bool Over() const {
     for (const Lane& lane : lanes) {
-      if (lane.state != LaneState::kFenced) return false;
+      if (!lane.over()) return false;
     }
     return true;
   }

@@ -155,7 +155,7 @@ void Push::TickJob(PushJob& job) {
   const bool late = now_ >= job.stop_at, refused = job.computed && job.Opening();
   if (!job.stopped && late && !refused && !job.Over()) {
     Stop(job, absl::DeadlineExceededError("the ticket's deadline is near"));
-  } else if (!job.stopped && refused && (late || now_ >= job.no_room_at)) {
+  } else if (!job.stopped && refused && (late || job.elsewhere || now_ >= job.no_room_at)) {
     Stop(job, absl::ResourceExhaustedError("the decode worker has no room for the KV"), /*no_room=*/true);
   }
   StopWithoutProgress(job);

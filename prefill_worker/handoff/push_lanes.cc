@@ -26,9 +26,11 @@ void Push::Hear(PushJob& job, uint32_t i, const LaneBound& message) {
   Pump(job, i);
 }
 
-void Push::Hear(PushJob& job, uint32_t i, const LaneBusy&) {
+void Push::Hear(PushJob& job, uint32_t i, const LaneBusy& message) {
   PushLane& lane = job.lanes[i];
-  if (lane.phase == LanePhase::kOpening) lane.repeat_at = now_ + options_.open_retry;
+  if (lane.phase != LanePhase::kOpening) return;
+  lane.repeat_at = now_ + options_.open_retry;
+  job.elsewhere = message.elsewhere;
 }
 
 void Push::Hear(PushJob& job, uint32_t i, const LaneGone& message) {

@@ -320,6 +320,7 @@ WorkerLoad DecodeLoad(const v1::Load& l) {
                  h.self_tests_failed(),
                  h.peers_lost(),
                  h.unreadable_slots(),
+                 h.rings_written_off(),
                  h.slots_waiting(),
                  {}};
   for (const v1::HandoffLoad::PeerPath& p : h.peers())

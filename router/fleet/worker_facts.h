@@ -46,7 +46,7 @@ struct HandoffLoad {
   double seconds = 0;
   int64_t wire_digest_mismatches = 0, source_digest_mismatches = 0, lanes_failed = 0, recomputes = 0, opens_refused = 0,
           reserves_refused = 0, no_room = 0, resent_segments = 0, unclean_closes = 0, self_tests_failed = 0,
-          peers_lost = 0, unreadable_slots = 0;
+          peers_lost = 0, unreadable_slots = 0, rings_written_off = 0;
   int32_t slots_waiting = 0;
   std::vector<PeerPath> peers;
 };

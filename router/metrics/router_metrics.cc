@@ -145,6 +145,8 @@ struct RouterMetrics::Families {
     grow("baton_handoff_lanes_failed_total", "Lanes that could not be completed", h.lanes_failed);
     grow("baton_handoff_recomputes_total", "Prompts a decode worker computed because their KV was lost", h.recomputes);
     grow("baton_handoff_opens_refused_total", "Lanes told to ask again: no blocks or slots", h.opens_refused);
+    grow("baton_handoff_rings_written_off_total", "Landing memories replaced: a frozen writer may still write them",
+         h.rings_written_off);
     grow("baton_handoff_reserves_refused_total", "Tickets refused", h.reserves_refused);
     grow("baton_handoff_no_room_total", "Prefill legs that found no room on decode", h.no_room);
     grow("baton_handoff_resent_segments_total", "Segments sent again", h.resent_segments);

@@ -34,6 +34,9 @@ class KeepingLanding final : public LandingPort {
   void Place(const PlaceOrder& order) override { log += "Place ", places.push_back(order); }
   void Cut(WriterId) override { log += "Cut "; }
   decode::FenceKind FenceOf(WriterId) const override { return fence; }
+  uint32_t MemoryOf(WriterId) const override { return 0; }
+  void Replace(uint32_t) override { log += "Replace "; }
+  void Drop(uint32_t) override { log += "Drop "; }
 
   std::string operator()(const LaneBound&) const { return "Bound"; }
   std::string operator()(const LaneBusy&) const { return "Busy"; }

@@ -68,7 +68,8 @@ class HandoffDriver {
     return {Key(ticket), "tenant", tokens, {}, expiry, credit};
   }
   Opened MakeOpen(uint32_t lane, uint32_t epoch = 1, TicketId ticket = 1) const {
-    return {writer, fence, {{ticket, epoch, lane}, 42}, 42, lanes};
+    return {writer, fence,  {{ticket, epoch, lane}, 42}, 42, lanes, process.empty() ? "p" + std::to_string(writer) : process,
+            memory};
   }
   SlotTurn Grant(uint32_t lane, uint32_t epoch = 1, TicketId ticket = 1) const {
     return core.ring(0).SlotsOf({ticket, epoch, lane}, LandingRing::Phase::kGranted).at(0);
@@ -121,6 +122,8 @@ class HandoffDriver {
   TimePoint now{std::chrono::seconds(1)};
   Duration expiry = std::chrono::seconds(10), credit{};
   WriterId writer = 7;
+  std::string process;  ///< empty: named by the writer
+  uint32_t memory = 0;
   FenceKind fence = FenceKind::kForcedClose;
   std::vector<LaneShape> lanes = {{0, 1}, {0, 1}};
   std::vector<Action> actions;

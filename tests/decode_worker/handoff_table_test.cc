@@ -24,6 +24,8 @@ struct NameOf {
   std::string operator()(const AttachRefused&) const { return "Refuse"; }
   std::string operator()(const CancelAnswer& a) const { return a.known ? "Cancelled" : "Tombstone"; }
   std::string operator()(const CutWriter&) const { return "Cut"; }
+  std::string operator()(const ReplaceMemory&) const { return "Replace"; }
+  std::string operator()(const DropMemory&) const { return "Drop"; }
   std::string operator()(const LaneBound&) const { return "Bound"; }
   std::string operator()(const LaneBusy&) const { return "Busy"; }
   std::string operator()(const LaneGone&) const { return "GoneL"; }
@@ -82,6 +84,12 @@ const std::vector<std::pair<std::string, Apply>>& Events() {
       {"Finished", [](auto& d) { d.Do(Finished{1}); }},
       {"ShedUnbound", [](auto& d) { d.Do(ShedUnbound{}); }},
       {"Tick", [](auto& d) { d.Do(Tick{}); }},
+      {"Ticks for 3 s", [](auto& d) { d.Listen(std::chrono::seconds(3)); }},
+      {"Ticks for 5 s, shared memory",
+       [](auto& d) {
+         d.Listen(std::chrono::milliseconds(2500)), d.Do(Credit{d.Key(1), 5});
+         d.Listen(std::chrono::milliseconds(2500));
+       }},
       {"Tick, no credit", [](auto& d) { d.Listen(std::chrono::seconds(6)); }},
       {"Stood still 9 s", [](auto& d) { d.StandStill(std::chrono::seconds(9)); }},
       {"Stood still 59 s", [](auto& d) { d.StandStill(std::chrono::seconds(59)); }},
@@ -100,8 +108,9 @@ const std::vector<std::pair<std::string, Apply>>& Events() {
   return events;
 }
 
-std::string Outcome(const std::string& state, const Apply& apply) {
+std::string Outcome(const std::string& event, const std::string& state, const Apply& apply) {
   HandoffDriver d;
+  if (event.ends_with("shared memory")) d.fence = FenceKind::kWriterExit;
   d.credit = std::chrono::seconds(5);
   Enter(d, state);
   const std::string before = StateName(d);
@@ -141,6 +150,8 @@ WriterFenced        | = | = | →Repair | = | = | = | = | =
 Finished            | = | = | = | = | →Closing | = | = | =
 ShedUnbound         | = | unpin Shed | = | = | = | unpin Shed | = | =
 Tick                | = | = | = | = | = | = | = | =
+Ticks for 3 s       | = | = | = | Cut | Cut | Cut | Cut | =
+Ticks for 5 s, shared memory | = | = | = | Replace | Replace | Replace | Replace | =
 Tick, no credit     | = | →Gone unpin | →Closing unpin GoneL GoneL | →Closing unpin release Cut | →Closing Cut Stop | →Closing unpin Cut | Cut | =
 Stood still 9 s     | = | = | = | = | = | = | = | =
 Stood still 59 s    | = | →Gone unpin | →Closing unpin GoneL GoneL | →Closing unpin release | = | →Closing unpin | = | =
@@ -155,7 +166,7 @@ bool Dies(const std::string& event, const std::string& state) {
 TEST(HandoffTable, EveryEventInEveryStateDoesWhatItsCellSays) {
   ExpectEveryCell(kTable, kStates, Events(),
                   [](const std::string& event, const std::string& state, const Apply& apply) {
-                    return Dies(event, state) ? "dies" : Outcome(state, apply);
+                    return Dies(event, state) ? "dies" : Outcome(event, state, apply);
                   });
 }
 

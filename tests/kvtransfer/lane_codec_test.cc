@@ -35,6 +35,7 @@ std::vector<LaneMessage> Everything() {
           ToDecode(LaneClosed{kKey, false}),
           ToPrefill(LaneBound{kKey, {{1, 2}, {3, 4}}}),
           ToPrefill(LaneBusy{kKey}),
+          ToPrefill(LaneBusy{kKey, true}),
           ToPrefill(LaneGone{kKey, "no room"}),
           ToPrefill(SlotFree{kKey, {5, 6}, false}),
           ToPrefill(LaneVerified{kKey}),

@@ -14,6 +14,7 @@ class InlineLoop final : public TransferLoop {
  public:
   void Post(std::function<void()> work) override { work(); }
   void Watch(Transport*) override {}
+  void Unwatch(Transport*) override {}
 };
 
 /// Turned by hand.
@@ -21,6 +22,7 @@ class HandLoop final : public TransferLoop {
  public:
   void Post(std::function<void()> work) override { posted_.push_back(std::move(work)); }
   void Watch(Transport* transport) override { transports_.push_back(transport); }
+  void Unwatch(Transport* transport) override { std::erase(transports_, transport); }
   /// The transport that was watched last is gone.
   void Forget() { transports_.pop_back(); }
   /// False: there was nothing to do.

@@ -1,0 +1,90 @@
+"""A prefill worker that is frozen for ever while it holds the whole landing ring of a decode worker on shared memory stops
+nobody else, for ever: what is asked meanwhile and later is answered with the bits of one worker alone."""
+import os
+import signal
+import threading
+import time
+import unittest
+
+from harness import Cluster, in_parallel
+from storm import prompt
+from test_disaggregated import HANDOFF, wait_for_memory
+from test_metrics import samples, total
+from test_promise_a import answer
+
+ASKED = 48
+# Of a decode worker: nothing of a handoff is held.
+HELD = ["baton_landing_slots_granted", "baton_landing_slots_quarantined", "baton_handoff_tickets", "baton_handoff_reserved_tokens",
+        "baton_leaked_kv_blocks"]
+
+
+def bodies(first, count):
+    return [{"model": "tiny-llama", "prompt": prompt(5000 + i, 60), "max_tokens": 12, "temperature": 0.8, "seed": i, "ignore_eos": True}
+            for i in range(first, first + count)]
+
+
+def jobs(cluster):
+    """Prefill legs that are not over, by worker."""
+    return {labels["engine"]: value for labels, value in samples(cluster, "baton_handoff_jobs") if labels["role"] == "prefill"}
+
+
+class FrozenWriter(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        with Cluster(args=["--threads", 1]) as c:
+            cls.alone = in_parallel([lambda b=b: answer(c, b) for b in bodies(0, 6 * ASKED)])
+
+    def freeze(self, c, first, got):
+        """Asks, and stops a prefill worker in the moment in which it holds every slot. The threads that ask, and the worker."""
+        frozen, other = c.workers("prefill")
+        (decode,) = c.workers("decode")
+        stop, go_on = (lambda pid: os.kill(pid, signal.SIGSTOP)), (lambda pid: os.kill(pid, signal.SIGCONT))
+        stop(frozen), stop(other)  # legs wait in their sockets, and decode gives tickets
+        asking = [threading.Thread(target=lambda i=i, b=b: got.__setitem__(i, answer(c, b))) for i, b in enumerate(bodies(first, ASKED))]
+        for thread in asking:
+            thread.start()
+        c.wait_until(lambda: total(c, "baton_handoff_tickets", role="decode") == ASKED, "every request has a ticket", 3)
+        stop(decode), go_on(frozen)  # its Opens wait in decode's socket
+        c.wait_until(lambda: max(jobs(c).values()) >= ASKED / 3, "a prefill worker has asked for more than the whole ring", 3)
+        stop(frozen), go_on(decode)
+        c.wait_until(lambda: total(c, "baton_landing_slots_free", role="decode") == 0, "its lanes hold every slot", 3)
+        go_on(other)
+        return asking, frozen
+
+    def round(self, c, name, first):
+        """Every prompt is new, so that decode has none of them in its cache."""
+        got, started = {}, time.monotonic()
+        asking, frozen = self.freeze(c, first, got)
+        for thread in asking:
+            thread.join(max(0, started + 40 - time.monotonic()))
+        self.assertEqual(len(got), ASKED, f"{name}: answered in {time.monotonic() - started:.1f} s\n{c.log.read_text()[-3000:]}")
+        print(f"    {name}: {ASKED} answers in {time.monotonic() - started:.1f} s", flush=True)
+        self.assertEqual([got[i] for i in range(ASKED)], self.alone[first:first + ASKED], name)
+        c.wait_until(lambda: not any(total(c, held, role="decode") for held in HELD), f"{name}: memory is back", 12)
+        self.assertGreater(total(c, "baton_handoff_rings_written_off_total"), 0)
+        for state, at in ("frozen", first + ASKED), ("on again", first + 2 * ASKED):
+            if state == "on again":
+                os.kill(frozen, signal.SIGCONT)
+                c.wait_until(lambda: total(c, "baton_worker_up") == 3, "it is back", 20)
+            later = in_parallel([lambda b=b: answer(c, b) for b in bodies(at, ASKED)])
+            self.assertEqual(later, self.alone[at:at + ASKED], f"{name}, while it is {state}")
+        wait_for_memory(c, f"{name}: the frozen worker goes on")
+
+    def check(self, *more):
+        with Cluster(args=["--prefill", 2, "--decode", 1, "--threads", 1, "--max-attempts", 5, *HANDOFF, *more]) as c:
+            try:
+                for name, first in ("the first", 0), ("once more", 3 * ASKED):  # it goes on, and is frozen again
+                    self.round(c, name, first)
+            finally:
+                for pid in [*c.workers("prefill"), *c.workers("decode")]:
+                    os.kill(pid, signal.SIGCONT)
+
+    def test_with_default_flags(self):
+        self.check()
+
+    def test_with_a_small_ring(self):
+        self.check("--landing-slots", 2, "--landing-slot-bytes", 65536)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
