@@ -1,7 +1,6 @@
 // Control of tickets: Reserve, Attach, Cancel, deadlines, closing.
 #include "decode_worker/handoff/handoff.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "common/check.h"
@@ -241,19 +240,18 @@ void Handoff::TickTicket(Ticket& ticket) {
     case TicketState::kGone: break;
   }
   for (const auto& [number, epoch] : ticket.epochs) {
-    if (!Overdue(epoch)) continue;
     for (const Lane& lane : epoch.lanes) {
-      if (!lane.over() && lane.fence == FenceKind::kForcedClose) Cut(lane.writer);
-      if (!lane.over() && lane.fence == FenceKind::kWriterExit && Silent(epoch, lane.writer)) silent_.insert(lane.writer);
+      if (lane.over()) continue;
+      if (lane.fence == FenceKind::kForcedClose && Overdue(epoch)) Cut(lane.writer);
+      if (lane.fence == FenceKind::kWriterExit && Silent(lane.writer)) silent_.insert(lane.writer);
     }
   }
 }
 
-/// Whether nothing came of `writer` for too long although it has a lane of this epoch to close.
-bool Handoff::Silent(const Epoch& epoch, WriterId writer) const {
+/// Who has a lane open says so every second, if nothing else.
+bool Handoff::Silent(WriterId writer) const {
   const auto heard = heard_.find(writer);
-  const TimePoint since = heard == heard_.end() ? epoch.ended : std::max(epoch.ended, heard->second);
-  return Listened() - since >= options_.write_off_after;
+  return heard != heard_.end() && Listened() - heard->second >= options_.write_off_after;
 }
 
 void Handoff::Close(Ticket& ticket, const std::string& reason, Why why) {

@@ -48,7 +48,8 @@ struct HandoffOptions {
   Duration cut_after = std::chrono::seconds(3);  ///< a writer that leaves a finished or dead lane open is cut off
   /// An Attach that waits for KV of which nothing came for so long is answered by computing it.
   Duration progress = std::chrono::seconds(8);
-  Duration write_off_after = std::chrono::seconds(5);  ///< the same where cutting off is no fence: its slots are lost
+  Duration write_off_after = std::chrono::seconds(5);  ///< a silent writer that has a lane open, where cutting it off
+                                                       ///< would be no fence: its slots are lost
   Duration tombstone = std::chrono::seconds(60);
   Duration open_turn = std::chrono::seconds(1);  ///< others wait no longer for an Open that is not repeated
   TicketId first_ticket = 1;                     ///< differs at every start of the worker
@@ -147,7 +148,7 @@ class Handoff {
   Lane* FindLane(const LaneKey& key);
   Lane* FindLiveLane(WriterId writer, const LaneKey& key);
   int Quarantined(const Ticket& ticket, const Epoch& epoch, uint32_t number) const;
-  bool Silent(const Epoch& epoch, WriterId writer) const;
+  bool Silent(WriterId writer) const;
   bool Overdue(const Epoch& epoch) const { return Listened() - epoch.ended >= options_.cut_after; }
   int QuarantinedOf(const std::string& process);
   int OverdueOfTenant(const std::string& tenant) const;

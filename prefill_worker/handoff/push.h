@@ -23,6 +23,7 @@ namespace baton::prefill {
 struct PushOptions {
   int64_t slot_bytes = 1 << 20;                             ///< payload that fits a landing slot
   Duration repeat_after = std::chrono::milliseconds(250);   ///< an unanswered message
+  Duration alive_every = std::chrono::seconds(1);           ///< an open lane that has nothing else to say
   Duration open_retry = std::chrono::milliseconds(5);       ///< after Busy
   Duration no_room_after = std::chrono::milliseconds(200);  ///< refused so long after the prompt is computed: no room
   Duration expiry_margin = std::chrono::milliseconds(500);  ///< we stop so long before the ticket expires
@@ -89,6 +90,7 @@ class Push {
   void FinishSending(PushJob& job, uint32_t lane);
   void BeginClosing(PushJob& job, uint32_t lane);
   void SayClosed(PushJob& job, uint32_t lane);
+  void RepeatSlots(PushJob& job, uint32_t lane);
   void Repeat(PushJob& job, uint32_t lane);
 
   void Send(const PushJob& job, ToDecode message) {

@@ -165,6 +165,21 @@ void Push::SayClosed(PushJob& job, uint32_t i) {
   Send(job, LaneClosed{KeyOf(job, i), lane.flushed});
 }
 
+/// Slots that wait for an answer; where none does, that the lane is alive. That is no question: a peer that does not
+/// answer it is not cut off for that.
+void Push::RepeatSlots(PushJob& job, uint32_t i) {
+  PushLane& lane = job.lanes[i];
+  bool said = lane.phase == LanePhase::kDone || PlantedBug("an idle lane is silent");
+  for (const auto& [slot, used] : lane.used) {
+    if (!used.written) continue;
+    said = true;
+    Send(job, SlotFull{KeyOf(job, i), {slot, used.turn}, used.segments});
+  }
+  if (said) return;
+  lane.repeat_at = now_ + options_.alive_every;
+  out_->push_back(SendToDecode{job.peer, OpenLane{KeyOf(job, i), job.plan_digest}});
+}
+
 /// The message that the lane waits for an answer to, once more.
 void Push::Repeat(PushJob& job, uint32_t i) {
   PushLane& lane = job.lanes[i];
@@ -175,9 +190,7 @@ void Push::Repeat(PushJob& job, uint32_t i) {
     case LanePhase::kOpen:
     case LanePhase::kDone:
       if (PlantedBug("LaneDone is the only notice") && lane.phase == LanePhase::kOpen) return;
-      for (const auto& [slot, used] : lane.used) {
-        if (used.written) Send(job, SlotFull{key, {slot, used.turn}, used.segments});
-      }
+      RepeatSlots(job, i);
       if (lane.phase == LanePhase::kDone) Send(job, LaneDone{key, static_cast<uint32_t>(lane.segment_bytes.size())});
       return;
     case LanePhase::kClosing:

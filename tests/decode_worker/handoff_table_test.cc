@@ -151,7 +151,7 @@ Finished            | = | = | = | = | →Closing | = | = | =
 ShedUnbound         | = | unpin Shed | = | = | = | unpin Shed | = | =
 Tick                | = | = | = | = | = | = | = | =
 Ticks for 3 s       | = | = | = | Cut | Cut | Cut | Cut | =
-Ticks for 5 s, shared memory | = | = | = | Replace | Replace | Replace | Replace | =
+Ticks for 5 s, shared memory | = | = | →Repair GoneL GoneL Replace | Replace | Replace | Replace | Replace | =
 Tick, no credit     | = | →Gone unpin | →Closing unpin GoneL GoneL | →Closing unpin release Cut | →Closing Cut Stop | →Closing unpin Cut | Cut | =
 Stood still 9 s     | = | = | = | = | = | = | = | =
 Stood still 59 s    | = | →Gone unpin | →Closing unpin GoneL GoneL | →Closing unpin release | = | →Closing unpin | = | =

@@ -106,6 +106,7 @@ const std::vector<std::pair<std::string, Apply>>& Events() {
       {"Bound", [](auto& d) { d.Hear(LaneBound{kLane, {{5, 1}, {6, 1}}}); }},
       {"Busy", [](auto& d) { d.Hear(LaneBusy{kLane}); }},
       {"Busy, then 5 ms", [](auto& d) { d.Hear(LaneBusy{kLane}), d.now += milliseconds(5), d.Do(Tick{}); }},
+      {"Busy, elsewhere", [](auto& d) { d.Hear(LaneBusy{kLane, true}), d.Do(ComputeEnded{kKey, {}}), d.Do(Tick{}); }},
       {"Gone", [](auto& d) { d.Hear(LaneGone{kLane, "why"}); }},
       {"SlotFree", [](auto& d) { d.Hear(SlotFree{kLane, {6, 2}, true}); }},
       {"SlotFree twice", [](auto& d) { d.Hear(SlotFree{kLane, {6, 2}, true}), d.Hear(SlotFree{kLane, {6, 2}, true}); }},
@@ -171,6 +172,7 @@ ComputeEnded, failed| = | →Flushing Reply(INTERNAL) Flush | = | = | = | = | =
 Bound               | = | →Open Write0 Write1 | = | = | = | = | =
 Busy                | = | = | = | = | = | = | =
 Busy, then 5 ms     | = | Open! | = | = | = | = | =
+Busy, elsewhere     | = | →Flushing NoRoom Flush | = | = | = | = | =
 Gone                | = | →Flushing Reply(UNAVAILABLE) StopCompute Flush | →Flushing Flush | →Flushing Flush | = | = | =
 SlotFree            | = | = | Write2 | = | = | = | =
 SlotFree twice      | = | = | = | = | = | = | =
@@ -206,6 +208,15 @@ std::vector<std::string> NamesOf(const Driver& d) {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
+
+TEST(Push, AnOpenLaneThatHasNothingToSaySaysThatItIsAliveAndAsksNothing) {
+  Driver d;
+  d.Do(d.MakePrefill()), d.Hear(LaneBound{kLane, {{5, 1}}});
+  for (int second = 0; second < 9; ++second) {
+    d.Listen(std::chrono::milliseconds(1000));
+    EXPECT_THAT(NamesOf(d), ElementsAre("Open!")) << "no Cut: nothing was asked";
+  }
+}
 
 TEST(Push, AJobOfWhichSomethingIsTakenNowAndThenGoesOn) {
   Driver d;
