@@ -239,13 +239,18 @@ void Handoff::TickTicket(Ticket& ticket) {
     case TicketState::kClosing:
     case TicketState::kGone: break;
   }
-  for (const auto& [number, epoch] : ticket.epochs) {
-    for (const Lane& lane : epoch.lanes) {
+  for (auto& [number, epoch] : ticket.epochs) {
+    for (uint32_t i = 0; i < epoch.lanes.size(); ++i) {
+      const Lane& lane = epoch.lanes[i];
       if (lane.over()) continue;
       if (lane.fence == FenceKind::kForcedClose && Overdue(epoch)) Cut(lane.writer);
-      if (lane.fence == FenceKind::kWriterExit && Silent(lane.writer)) silent_.insert(lane.writer);
+      if (lane.fence != FenceKind::kWriterExit) continue;
+      if (Silent(lane.writer)) silent_.insert(lane.writer);
+      const bool late = Listened() - epoch.ended >= options_.write_off_after;
+      if (lane.state == LaneState::kDirty && late) WriteOffLane(ticket.id, number, epoch, i);
     }
   }
+  Sweep(ticket);
 }
 
 /// Who has a lane open says so every second, if nothing else.

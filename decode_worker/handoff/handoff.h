@@ -137,6 +137,7 @@ class Handoff {
   void Supersede(Ticket& ticket, uint32_t number, const std::string& reason, bool at_once = false);
   void FenceLane(const LaneKey& key, Lane& lane);
   void WriteOff(WriterId writer);
+  void WriteOffLane(TicketId ticket, uint32_t number, Epoch& epoch, uint32_t lane);
   void DropMemories();
   void LoseWriter(WriterId writer, bool fenced);
   void Repair(Ticket& ticket, const std::string& reason);

@@ -218,18 +218,21 @@ void Handoff::WriteOff(WriterId writer) {
     ++it;
     for (auto& [number, epoch] : ticket.epochs) {
       for (uint32_t i = 0; i < epoch.lanes.size(); ++i) {
-        Lane& lane = epoch.lanes[i];
-        if (lane.writer != writer || lane.over()) continue;
-        lane.state = LaneState::kWrittenOff;
-        rings_[static_cast<size_t>(lane.target_rank)].WriteOffGranted({ticket.id, number, i}, writer);
-        count_quarantined_ = true;
-        if (!replaced_.try_emplace(epoch.memory, Listened()).second) continue;
-        ++counters_.memories_written_off;
-        out_->push_back(ReplaceMemory{epoch.memory});
+        if (epoch.lanes[i].writer == writer && !epoch.lanes[i].over()) WriteOffLane(ticket.id, number, epoch, i);
       }
     }
     Sweep(ticket);
   }
+}
+
+void Handoff::WriteOffLane(TicketId ticket, uint32_t number, Epoch& epoch, uint32_t i) {
+  Lane& lane = epoch.lanes[i];
+  lane.state = LaneState::kWrittenOff;
+  rings_[static_cast<size_t>(lane.target_rank)].WriteOffGranted({ticket, number, i}, lane.writer);
+  count_quarantined_ = true;
+  if (!replaced_.try_emplace(epoch.memory, Listened()).second) return;
+  ++counters_.memories_written_off;
+  out_->push_back(ReplaceMemory{epoch.memory});
 }
 
 /// Tickets that name the replaced memory have ended by then, and so have the lanes of healthy writers.

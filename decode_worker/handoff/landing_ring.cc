@@ -33,6 +33,12 @@ int LandingRing::lost(uint32_t memory) const {
       std::count_if(slots_.begin(), slots_.end(), [memory](const Slot& slot) { return slot.LostTo(memory); }));
 }
 
+bool LandingRing::Lost(WriterId writer, const LaneKey& lane, uint32_t slot) const {
+  return slot < slots_.size() && std::any_of(slots_[slot].losses.begin(), slots_[slot].losses.end(), [&](const Loss& l) {
+           return l.writer == writer && l.lane == lane;
+         });
+}
+
 SlotTurn LandingRing::Grant(const LaneKey& lane, const std::string& process, uint32_t memory) {
   if (PlantedBug("credits beyond the ring") && free_slots(memory) == 0) free_.push_back(0);
   auto found = std::find_if(free_.begin(), free_.end(), [&](uint32_t n) { return !slots_[n].LostTo(memory); });

@@ -34,6 +34,8 @@ class LandingRing {
   int held_by(const std::string& process) const;
   /// Slots that are lost to writers of `memory`.
   int lost(uint32_t memory) const;
+  /// True when `writer` may still write this slot for `lane`, which was written off.
+  bool Lost(WriterId writer, const LaneKey& lane, uint32_t slot) const;
   /// Takes a free slot, oldest free first, for `lane`, which `process` fills in `memory`. Check free_slots() before.
   SlotTurn Grant(const LaneKey& lane, const std::string& process, uint32_t memory);
   /// True when `lane` holds `slot` in exactly this turn and phase.

@@ -169,7 +169,7 @@ void Push::SayClosed(PushJob& job, uint32_t i) {
 /// answer it is not cut off for that.
 void Push::RepeatSlots(PushJob& job, uint32_t i) {
   PushLane& lane = job.lanes[i];
-  bool said = lane.phase == LanePhase::kDone || PlantedBug("an idle lane is silent");
+  bool said = lane.phase == LanePhase::kDone;
   for (const auto& [slot, used] : lane.used) {
     if (!used.written) continue;
     said = true;

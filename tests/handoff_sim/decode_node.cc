@@ -24,7 +24,7 @@ void DecodeNode::Reborn() {
   options.tombstone = seconds(10);
   options.first_ticket = life() * 1000 + static_cast<uint64_t>(index_) * 1000000 + 1;
   core_ = std::make_unique<decode::Handoff>(options, *this);
-  slots_.assign(static_cast<size_t>(s.ring_slots), {});
+  slots_.clear(), refused_.clear();
   blocks_.assign(static_cast<size_t>(s.blocks), {});
   pins_.clear(), requests_.clear(), sequences_.clear(), closing_since_.clear(), cancelled_.clear();
   renewals_.clear(), lapsed_.clear();
@@ -105,14 +105,7 @@ void DecodeNode::Do(const decode::AttachRefused& action) {
 // ---- data plane
 
 void DecodeNode::OnMessage(uint64_t connection, const ToDecode& message, const Payload& payload) {
-  if (const auto* open = std::get_if<OpenLane>(&message)) {
-    const auto fence = world_.scenario.wire == Wire::kRdma  ? decode::FenceKind::kForcedClose
-                       : world_.scenario.wire == Wire::kShm ? decode::FenceKind::kWriterExit
-                                                            : decode::FenceKind::kReceiverWrites;
-    const std::vector<decode::LaneShape> lanes(static_cast<size_t>(world_.scenario.lanes),
-                                               {0, static_cast<uint32_t>(world_.scenario.segments)});
-    return Handle(decode::Opened{connection, fence, *open, 42, lanes});
-  }
+  if (const auto* open = std::get_if<OpenLane>(&message)) return Open(world_.connection(connection), *open);
   if (const auto* full = std::get_if<SlotFull>(&message)) {
     if (world_.scenario.wire == Wire::kRecv && core_->MayLand(connection, full->lane, full->slot))
       Land(connection, full->lane, full->slot, payload);
@@ -122,15 +115,76 @@ void DecodeNode::OnMessage(uint64_t connection, const ToDecode& message, const P
   Handle(decode::Closed{connection, std::get<LaneClosed>(message)});
 }
 
+void DecodeNode::Open(const Connection& c, const OpenLane& message) {
+  const auto fence = world_.scenario.wire == Wire::kRdma  ? decode::FenceKind::kForcedClose
+                     : world_.scenario.wire == Wire::kShm ? decode::FenceKind::kWriterExit
+                                                          : decode::FenceKind::kReceiverWrites;
+  const std::vector<decode::LaneShape> lanes(static_cast<size_t>(world_.scenario.lanes),
+                                             {0, static_cast<uint32_t>(world_.scenario.segments)});
+  const decode::Opened event{c.id, fence, message, 42, lanes, StrCat("p", c.prefill, ".", c.prefill_life), c.memory};
+  const auto bound = [&] {
+    const decode::Ticket* ticket = core_->Find(message.lane.ticket);
+    return ticket != nullptr && ticket->epochs.contains(message.lane.epoch);
+  };
+  const bool was_bound = bound();
+  const int64_t refused = core_->Stats().opens_refused;
+  Handle(event);
+  if (core_->Stats().opens_refused > refused) return NoteRefused(event);
+  if (was_bound || !bound()) return;
+  CheckShare(event);
+  refused_.erase(message.lane.ticket);
+  for (auto& [id, refusal] : refused_) refusal.stuck_since = TimePoint::max();
+}
+
+/// A process waited for room a moment ago: nobody else gets more than half meanwhile.
+void DecodeNode::CheckShare(const decode::Opened& event) {
+  const decode::LandingRing& ring = core_->ring(0);
+  if (ring.held_by(event.process) <= ring.size() / 2) return;
+  for (const auto& [id, refusal] : refused_) {
+    const decode::Ticket* ticket = core_->Find(id);
+    const bool waits = ticket != nullptr && ticket->state == decode::TicketState::kReserved && !ticket->shed &&
+                       world_.now - refusal.at < milliseconds(500);
+    if (waits && refusal.process != event.process && !refusal.aside)
+      return world_.Break(StrCat("a process has ", ring.held_by(event.process), " of ", ring.size(),
+                                 " slots though ticket ", id, " of another waits"));
+  }
+}
+
+/// One for which there is room waits for nobody who is over his own share.
+void DecodeNode::NoteRefused(const decode::Opened& event) {
+  const decode::LandingRing& ring = core_->ring(0);
+  const int need = static_cast<int>(event.lanes.size()) *
+                   std::min(world_.scenario.slots_per_lane, ring.size() / 2 / static_cast<int>(event.lanes.size()));
+  const bool over = ring.held_by(event.process) + need > ring.size() / 2;
+  Refusal& refusal = refused_[event.message.lane.ticket];
+  refusal.at = world_.now, refusal.process = event.process, refusal.aside = over || event.memory != memory_;
+  if (!over) {
+    for (auto& [id, other] : refused_) {
+      if (&other != &refusal) other.stuck_since = TimePoint::max();  // it may stand in front of them
+    }
+  }
+  const bool block = std::any_of(blocks_.begin(), blocks_.end(), [](const Block& b) { return b.ticket == 0; });
+  const bool room = !over && block && event.memory == memory_ && ring.free_slots(event.memory) >= need;
+  refusal.stuck_since = room ? std::min(refusal.stuck_since, world_.now) : TimePoint::max();
+  if (room && world_.now - refusal.stuck_since > milliseconds(1500))
+    world_.Break(StrCat("ticket ", event.message.lane.ticket, " waits though there is room and nobody in front of it"));
+}
+
+void DecodeNode::Do(const decode::ReplaceMemory& action) {
+  if (action.memory == memory_) ++memory_;
+}
+
 void DecodeNode::Land(uint64_t connection, const LaneKey& lane, SlotTurn slot, const Payload& payload) {
   const decode::Ticket* ticket = core_->Find(lane.ticket);
   const bool known = ticket != nullptr && ticket->epochs.contains(lane.epoch);
+  const uint32_t memory = world_.connection(connection).memory;
+  if (core_->ring(0).Lost(connection, lane, slot.slot)) return;  // nobody reads it, nobody else is granted it
   if (!known || !core_->ring(0).Holds(lane, slot, Phase::kGranted) ||
       ticket->epochs.at(lane.epoch).lanes[lane.lane].writer != connection) {
     return world_.Break(StrCat("ticket ", lane.ticket, " epoch ", lane.epoch, " landed in slot ", slot.slot, " turn ",
                                slot.turn, ", which it does not hold"));
   }
-  slots_[slot.slot] = payload;
+  slots_[{memory, slot.slot}] = payload;
 }
 
 void DecodeNode::Do(const decode::SendToWriter& action) {
@@ -152,7 +206,10 @@ void DecodeNode::Do(const decode::PlaceSlot& action) {
 
 /// The pass ends: every word was read once, digested and stored.
 void DecodeNode::Place(const decode::PlaceSlot& action) {
-  const Payload& payload = slots_[action.slot.slot];
+  const decode::Ticket* ticket = core_->Find(action.lane.ticket);
+  if (ticket == nullptr || !ticket->epochs.contains(action.lane.epoch))
+    return world_.Break("our own pass read for an epoch that is over");
+  const Payload payload = slots_[{ticket->epochs.at(action.lane.epoch).memory, action.slot.slot}];
   const int block = BlockOf(action.lane.ticket, action.lane.epoch);
   if (block < 0) return world_.Break("our own pass wrote into blocks that had been returned");
   bool ok = true;
@@ -283,7 +340,10 @@ int DecodeNode::BlockOf(TicketId ticket, uint32_t epoch) const {
 
 /// Memory of a closing ticket comes back in 5 s; slots as soon as the wire has a fence to offer.
 void DecodeNode::CheckClosing() {
-  if (world_.now - checked_at_ > milliseconds(200)) closing_since_.clear();  // we were stopped: 5 s after resuming
+  if (world_.now - checked_at_ > milliseconds(200)) {  // we were stopped: 5 s after resuming
+    closing_since_.clear();
+    for (auto& [id, refusal] : refused_) refusal.stuck_since = TimePoint::max();
+  }
   checked_at_ = world_.now;
   for (const auto& [ticket, request] : requests_) {
     const decode::Ticket* found = core_->Find(ticket);
@@ -296,21 +356,7 @@ void DecodeNode::CheckClosing() {
     for (const auto& [number, epoch] : found->epochs) {
       if (epoch.holds_blocks) world_.Break("a closing ticket held blocks for 5 s");
       if (world_.scenario.wire == Wire::kRdma) world_.Break("a closing ticket held slots for 5 s");
-    }
-  }
-}
-
-void DecodeNode::CheckQuarantine() {
-  if (dead()) return;
-  for (const auto& [id, request] : requests_) {
-    const decode::Ticket* ticket = core_->Find(id);
-    if (ticket == nullptr) continue;
-    for (const auto& [number, epoch] : ticket->epochs) {
-      for (const decode::Lane& lane : epoch.lanes) {
-        if (lane.state == decode::LaneState::kOpen && !world_.connection(lane.writer).lost) {
-          world_.Break(StrCat("ticket ", id, " epoch ", number, " was never closed by its writer"));
-        }
-      }
+      if (world_.now - since->second > seconds(12)) world_.Break("a closing ticket held slots for 12 s");
     }
   }
 }

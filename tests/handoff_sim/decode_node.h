@@ -35,8 +35,8 @@ class DecodeNode final : public Node, public decode::TicketBlocks {
   /// What is held; empty: nothing.
   std::string Holds() const;
   void CheckEnd();
-  /// Slots are held by writers that lost their connection or could not flush, and by nobody else.
-  void CheckQuarantine();
+  /// The landing memory that new tickets name.
+  uint32_t memory() const { return memory_; }
 
  private:
   struct Block {
@@ -63,9 +63,14 @@ class DecodeNode final : public Node, public decode::TicketBlocks {
   void Do(const decode::AttachRefused& action);
   void Do(const decode::CancelAnswer& action);
   void Do(const decode::CutWriter& action);
+  void Do(const decode::ReplaceMemory& action);
+  void Do(const decode::DropMemory& action) { world_.DropMemory(index_, life(), action.memory); }
   void Place(const decode::PlaceSlot& action);
   void Step(TicketId ticket, uint64_t step);
   void EndSequence(TicketId ticket);
+  void Open(const Connection& connection, const OpenLane& message);
+  void NoteRefused(const decode::Opened& event);
+  void CheckShare(const decode::Opened& event);
   bool Readable(const Sequence& sequence) const;
   void CheckClosing();
   void CheckLapsed();
@@ -79,11 +84,19 @@ class DecodeNode final : public Node, public decode::TicketBlocks {
 
   const int index_;
   std::unique_ptr<decode::Handoff> core_;
-  std::vector<Payload> slots_;
+  std::map<std::pair<uint32_t, uint32_t>, Payload> slots_;  ///< by memory and number
+  uint32_t memory_ = 0;
   std::vector<Block> blocks_;
   std::set<TicketId> pins_;
   std::map<TicketId, int> requests_;
   std::map<TicketId, Sequence> sequences_;
+  struct Refusal {
+    TimePoint at{};  ///< the latest
+    std::string process;
+    bool aside = false;  ///< its process had its share, or its memory is replaced: nobody waits for it
+    TimePoint stuck_since = TimePoint::max();  ///< there was room for it whenever it asked, and nobody in front of it
+  };
+  std::map<TicketId, Refusal> refused_;  ///< Opens that were told to ask again
   std::map<TicketId, TimePoint> closing_since_;
   TimePoint checked_at_{};
   std::set<decode::TicketKey> cancelled_;

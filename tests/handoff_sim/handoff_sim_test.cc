@@ -50,6 +50,7 @@ INSTANTIATE_TEST_SUITE_P(Handoff, PlantedBugs,
                              "second Attach without position", "no tombstone", "forget cancel on decode leg",
                              "Finished forgets the ticket", "peer lost closes the ticket", "credits beyond the ring",
                              "slots bound lane by lane", "renewal after clock", "fence answered early",
+                             "line never left", "share ignored", "written off is free",
                              // prefill
                              "credit is a bare increment", "notice without flush", "LaneDone is the only notice",
                              "Closed before flush", "Closed after a failed flush", "Closed is sent once",

@@ -36,7 +36,7 @@ void PrefillNode::Handle(const prefill::Event& event) {
 
 void PrefillNode::OnPrefill(int request, uint64_t connection, prefill::Prefill event) {
   if (world_.connection(connection).lost) {  // the worker dials again
-    connection = world_.Connect(index_, world_.connection(connection).decode).id;
+    connection = world_.Connect(index_, world_.connection(connection).decode, world_.connection(connection).memory).id;
     event.peer = connection;
   }
   const bool fresh = core_->Find(event.key) == nullptr;
@@ -222,7 +222,7 @@ std::string PrefillNode::Holds() const {
 }
 
 void PrefillNode::CheckEnd() {
-  if (dead()) return;
+  if (dead() || stopped()) return;
   if (!Holds().empty()) world_.Break(StrCat("prefill ", index_, " still holds ", Holds()));
   const prefill::PushStats stats = core_->Stats();
   if (world_.scenario.faultless() && stats.unclean_closes + stats.source_mismatches + stats.no_room > 0) {

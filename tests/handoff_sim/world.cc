@@ -34,7 +34,7 @@ Scenario Scenario::FromSeed(uint32_t seed) {
   s.prefills = pick(1, 2), s.decodes = pick(1, 2), s.requests = pick(2, 6);
   s.lanes = pick(1, 3), s.segments = pick(1, 5);
   s.slots_per_lane = pick(1, 2);
-  s.ring_slots = s.lanes * s.slots_per_lane;  // the least that can bind a ticket
+  s.ring_slots = 2 * s.lanes;  // the least that can bind a ticket
   if (pick(0, 1) == 0) s.ring_slots += pick(1, 5);
   s.blocks = pick(1, 4), s.tokens = pick(1, 8);
   s.expiry_ms = pick(3000, 12000), s.spread_ms = pick(0, 1) * 30;
@@ -44,6 +44,7 @@ Scenario Scenario::FromSeed(uint32_t seed) {
   s.drop = maybe(0.05), s.duplicate = maybe(0.1), s.delay = maybe(0.05);
   s.late_write = maybe(0.1), s.corrupt = maybe(0.1), s.misplace = maybe(0.1), s.stale_source = maybe(0.05);
   s.reset = maybe(1), s.die = maybe(0.3), s.stop = maybe(0.5);
+  if (s.wire == Wire::kShm) s.freeze = maybe(0.2);
   s.give_up = maybe(5), s.client_leaves = maybe(1), s.reattach = maybe(5);
   return s;
 }
@@ -53,7 +54,7 @@ std::string Scenario::Text() const {
                 requests, " lanes ", lanes, " segments ", segments, " ring ", ring_slots, "/", slots_per_lane,
                 " blocks ", blocks, " tokens ", tokens, " expiry ", expiry_ms, " drop ", drop, " duplicate ", duplicate,
                 " delay ", delay, " late ", late_write, " corrupt ", corrupt, " misplace ", misplace, " stale ",
-                stale_source, " reset ", reset, " die ", die, " stop ", stop, " give up ", give_up, " leaves ",
+                stale_source, " reset ", reset, " die ", die, " stop ", stop, " freeze ", freeze, " give up ", give_up, " leaves ",
                 client_leaves, " reattach ", reattach);
 }
 
@@ -79,6 +80,7 @@ void Node::Post(Duration delay, std::function<void()> work) {
 }
 
 void Node::Resume() {
+  if (frozen_) return;
   stopped_ = false;
   for (auto& work : std::exchange(held_, {})) {
     if (!dead_) work();
@@ -86,7 +88,7 @@ void Node::Resume() {
 }
 
 void Node::Kill() {
-  dead_ = true, stopped_ = false;
+  dead_ = true, stopped_ = frozen_ = false;
   held_.clear();
 }
 
@@ -123,16 +125,16 @@ void World::Send(std::function<void(Duration)> deliver) {
   for (int i = 0; i < copies; ++i) deliver(Latency() * (i + 1));
 }
 
-Connection& World::Connect(int prefill, int decode) {
+Connection& World::Connect(int prefill, int decode, uint32_t memory) {
   const uint64_t p_life = prefills[static_cast<size_t>(prefill)]->life(),
                  d_life = decodes[static_cast<size_t>(decode)]->life();
   for (auto& c : connections_) {
     if (!c->lost && c->prefill == prefill && c->decode == decode && c->prefill_life == p_life &&
-        c->decode_life == d_life)
+        c->decode_life == d_life && c->memory == memory)
       return *c;
   }
   connections_.push_back(
-      std::make_unique<Connection>(Connection{connections_.size() + 1, prefill, decode, p_life, d_life}));
+      std::make_unique<Connection>(Connection{connections_.size() + 1, prefill, decode, p_life, d_life, memory}));
   Connection& made = *connections_.back();
   if (prefills[static_cast<size_t>(prefill)]->dead() || decodes[static_cast<size_t>(decode)]->dead()) {
     After(milliseconds(1), [this, &made] { Reset(made); });
@@ -149,6 +151,15 @@ void World::Reset(Connection& c) {
   if (d.life() == c.decode_life) d.Post(milliseconds(Pick(0, 100)), [&d, id] { d.OnWriterLost(id); });
 }
 
+void World::DropMemory(int decode, uint64_t life, uint32_t memory) {
+  for (size_t i = 0; i < connections_.size(); ++i) {
+    Connection& c = *connections_[i];
+    if (c.decode != decode || c.decode_life != life || c.memory != memory) continue;
+    c.cut = true;
+    Reset(c);
+  }
+}
+
 void World::Break(const std::string& promise) {
   if (broken_.empty()) broken_ = StrCat(promise, " at ", Seconds(now - TimePoint(seconds(100))), " s");
 }
@@ -157,7 +168,10 @@ void World::Break(const std::string& promise) {
 void World::Disturb() {
   if (!faults_on) return;
   After(milliseconds(10), [this] { Disturb(); });
-  for (auto& node : prefills) DisturbNode(*node);
+  for (auto& node : prefills) {
+    DisturbNode(*node);
+    if (Chance(scenario.freeze / 100) && !node->dead()) node->Freeze();
+  }
   for (auto& node : decodes) DisturbNode(*node);
   for (size_t i = 0; i < connections_.size(); ++i) {
     if (Chance(scenario.reset / 100)) Reset(*connections_[i]);
@@ -209,26 +223,18 @@ bool World::Empty() const {
     if (!d->dead() && !d->Holds().empty()) return false;
   }
   for (const auto& p : prefills) {
-    if (!p->dead() && !p->Holds().empty()) return false;
+    if (!p->dead() && !p->stopped() && !p->Holds().empty()) return false;
   }
   return true;
 }
 
-/// Faults have ended: what every worker holds must come back.
+/// Faults have ended: what every worker holds must come back. A prefill worker that is frozen for ever holds up nobody.
 void World::Settle() {
   faults_on = false;
   const auto run = [this](int most_seconds) {
     for (int i = 0; i < most_seconds && broken_.empty() && !Empty(); ++i) RunFor(seconds(1), [] { return false; });
   };
   run(40);
-  if (scenario.wire ==
-      Wire::kShm) {  // a living process that lost its connection may still write: only its exit ends that
-    for (auto& d : decodes) d->CheckQuarantine();
-    for (auto& p : prefills) {
-      if (!p->dead()) KillNode(*p);
-    }
-    run(5);
-  }
   for (auto& d : decodes) d->CheckEnd();
   for (auto& p : prefills) p->CheckEnd();
 }

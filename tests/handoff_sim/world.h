@@ -38,9 +38,10 @@ struct Scenario {
   double drop = 0, duplicate = 0, delay = 0, late_write = 0, corrupt = 0, misplace = 0, stale_source = 0;
   double reset = 0;                                     ///< connections per second
   double die = 0, stop = 0;                             ///< per worker per second
+  double freeze = 0;                                    ///< for ever; per prefill worker per second
   double give_up = 0, client_leaves = 0, reattach = 0;  ///< per request and second
   bool faultless() const {
-    return drop + duplicate + delay + late_write + corrupt + misplace + stale_source + reset + die + stop + give_up +
+    return drop + duplicate + delay + late_write + corrupt + misplace + stale_source + reset + die + stop + freeze + give_up +
                client_leaves + reattach ==
            0;
   }
@@ -64,6 +65,8 @@ class Node {
   void Post(Duration delay, std::function<void()> work);
   TimePoint Local() const;
   void Stop() { stopped_ = true; }
+  /// For ever.
+  void Freeze() { stopped_ = frozen_ = true; }
   void Resume();
   void Kill();
   void Restart();
@@ -76,7 +79,7 @@ class Node {
   World& world_;
 
  private:
-  bool dead_ = false, stopped_ = false;
+  bool dead_ = false, stopped_ = false, frozen_ = false;
   uint64_t life_ = 1;
   Duration skew_;
   double rate_;
@@ -88,6 +91,7 @@ struct Connection {
   uint64_t id = 0;
   int prefill = 0, decode = 0;
   uint64_t prefill_life = 0, decode_life = 0;
+  uint32_t memory = 0;  ///< of the decode worker: the landing memory that it writes
   bool lost = false;  ///< no message passes any more; writes may still land
   bool cut = false;   ///< nothing lands any more
 };
@@ -105,10 +109,12 @@ class World {
   Duration Latency();
   bool Chance(double probability) { return probability > 0 && std::bernoulli_distribution(probability)(random); }
   int Pick(int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); }
-  Connection& Connect(int prefill, int decode);
+  Connection& Connect(int prefill, int decode, uint32_t memory);
   Connection& connection(uint64_t id) { return *connections_[id - 1]; }
   /// Breaks a connection: both ends are told.
   void Reset(Connection& connection);
+  /// Those to this life of a decode worker that write `memory` can write no more, and both ends hear of it.
+  void DropMemory(int decode, uint64_t life, uint32_t memory);
   void Break(const std::string& promise);
   bool broken() const { return !broken_.empty(); }
 
