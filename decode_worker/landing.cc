@@ -115,8 +115,8 @@ void Landing::OpenFresh(const std::string& kind) {
     ++kept;
   }
   const absl::Status opened =
-      kept < kMostMemories ? Open(kind) : absl::ResourceExhaustedError(StrCat(kept, " memories are kept, at most ",
-                                                                              kMostMemories));
+      kept < kMostMemories ? Open(kind)
+                           : absl::ResourceExhaustedError(StrCat(kept, " memories are kept, at most ", kMostMemories));
   if (opened.ok()) return;
   LogWarning("landing: no fresh memory for {}, its writers get the next transport: {}", kind, View(opened.message()));
 }
@@ -125,8 +125,10 @@ void Landing::Replace(uint32_t memory) {
   const auto found = ways_.find(memory);
   if (found == ways_.end() || std::exchange(found->second->replaced, true)) return;
   const std::string& kind = found->second->kind();
-  LogWarning("landing: a prefill worker that comes by {} shows no sign of life and may still write: others get fresh "
-             "memory", kind);
+  LogWarning(
+      "landing: a prefill worker that comes by {} shows no sign of life and may still write: others get fresh "
+      "memory",
+      kind);
   OpenFresh(kind);
   Publish();
 }

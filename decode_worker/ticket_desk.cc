@@ -175,7 +175,8 @@ void TicketDesk::Open(WriterId id, const OpenLane& message) {
   const auto writer = writers_.find(id);
   if (writer == writers_.end()) return refuse("no hello came first");
   if (!writer->second.why_not.empty()) return refuse(writer->second.why_not);
-  decode::Opened opened{id, landing_.FenceOf(id), message, 0, {}, writer->second.hello.incarnation, landing_.MemoryOf(id)};
+  decode::Opened opened{
+      id, landing_.FenceOf(id), message, 0, {}, writer->second.hello.incarnation, landing_.MemoryOf(id)};
   if (const auto ticket = tickets_.find(message.lane.ticket); ticket != tickets_.end()) {
     const auto plan = PlanFor(ticket->second, message.lane.epoch, writer->second.hello.side);
     if (!plan.ok()) return refuse(View(plan.status().message()));

@@ -13,7 +13,8 @@ class TransferLoop {
   virtual ~TransferLoop() = default;
   /// Runs `work` on the thread; from any thread. Never refused: bounded by the tickets that live.
   virtual void Post(std::function<void()> work) = 0;
-  /// On the thread, or before it starts: `transport` is progressed from now on. It must stay until the thread ends, or until Unwatch.
+  /// On the thread, or before it starts: `transport` is progressed from now on. It must stay until the thread ends, or
+  /// until Unwatch.
   virtual void Watch(Transport* transport) = 0;
   /// In posted work, or before the thread starts: it is progressed no more, and may go.
   virtual void Unwatch(Transport* transport) = 0;

@@ -129,7 +129,9 @@ void VisitFields(WorkerConfig& c, Visitor&& field) {
   field("require-rdma", c.require_rdma, "", "RDMA or nothing: no start without a device, no peer without it");
   field("landing-port", c.landing_port, "port", "where a decode worker takes KV; 0 = any free port");
   field("landing-slots", c.landing_slots, "slots",
-        "memory that prefill workers may write, 2 slots for every prompt that arrives");
+        "memory that prefill workers may write, 2 slots for every prompt that arrives; one worker has at most half of "
+        "them "
+        "while others wait");
   field("landing-slot-bytes", c.landing_slot_bytes, "bytes", "of one landing slot");
   field("test-kv-fault-rate", c.test_kv_fault_rate, "0…1",
         "for tests: share of the KV slots that a prefill worker damages on the way; of a quarter as many it spoils the "

@@ -163,8 +163,8 @@ class Handoff {
   std::set<TicketId> open_;                    ///< not gone: what a Tick looks at
   ExpiryLine<TicketId> gone_;
   ExpiryLine<TicketKey> old_tombstones_;
-  OpenLine line_;           ///< tickets whose Open waits for slots or blocks
-  std::set<WriterId> cut_;  ///< asked to cut, not fenced yet
+  OpenLine line_;                           ///< tickets whose Open waits for slots or blocks
+  std::set<WriterId> cut_;                  ///< asked to cut, not fenced yet
   std::map<WriterId, TimePoint> heard_;     ///< own time of its last message
   std::set<WriterId> silent_;               ///< during a Tick: to be written off
   std::map<uint32_t, TimePoint> replaced_;  ///< memories with slots written off, since when (own time)

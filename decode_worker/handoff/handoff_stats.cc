@@ -84,8 +84,7 @@ void Handoff::CheckInvariants() const {
         const auto placing = ring(lane.target_rank).SlotsOf({id, number, i}, Phase::kPlacing).size();
         BATON_CHECK(placing == lane.placing.size(), "ticket ", id, " lane ", i);
         BATON_CHECK(granted == 0 || !lane.over(), "ticket ", id, " lane ", i, " holds ", granted);
-        BATON_CHECK(granted + placing > 0 || lane.over(), "ticket ", id, " lane ", i,
-                    " was bound without slots");
+        BATON_CHECK(granted + placing > 0 || lane.over(), "ticket ", id, " lane ", i, " was bound without slots");
         held[static_cast<size_t>(lane.target_rank)] += static_cast<int>(granted + placing);
       }
     }

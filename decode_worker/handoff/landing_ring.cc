@@ -34,9 +34,9 @@ int LandingRing::lost(uint32_t memory) const {
 }
 
 bool LandingRing::Lost(WriterId writer, const LaneKey& lane, uint32_t slot) const {
-  return slot < slots_.size() && std::any_of(slots_[slot].losses.begin(), slots_[slot].losses.end(), [&](const Loss& l) {
-           return l.writer == writer && l.lane == lane;
-         });
+  return slot < slots_.size() && std::any_of(
+                                     slots_[slot].losses.begin(), slots_[slot].losses.end(),
+                                     [&](const Loss& l) { return l.writer == writer && l.lane == lane; });
 }
 
 SlotTurn LandingRing::Grant(const LaneKey& lane, const std::string& process, uint32_t memory) {
@@ -104,16 +104,15 @@ void LandingRing::WriteOffGranted(const LaneKey& lane, WriterId writer) {
 void LandingRing::Restore(WriterId writer, const LaneKey& lane) {
   if (losses_ == 0) return;
   for (Slot& slot : slots_) {
-    losses_ -= static_cast<int>(std::erase_if(
-        slot.losses, [&](const Loss& loss) { return loss.writer == writer && loss.lane == lane; }));
+    losses_ -= static_cast<int>(
+        std::erase_if(slot.losses, [&](const Loss& loss) { return loss.writer == writer && loss.lane == lane; }));
   }
 }
 
 void LandingRing::Restore(WriterId writer) {
   if (losses_ == 0) return;
   for (Slot& slot : slots_) {
-    losses_ -=
-        static_cast<int>(std::erase_if(slot.losses, [&](const Loss& loss) { return loss.writer == writer; }));
+    losses_ -= static_cast<int>(std::erase_if(slot.losses, [&](const Loss& loss) { return loss.writer == writer; }));
   }
 }
 

@@ -17,8 +17,8 @@ namespace baton::decode {
 enum class TicketState : uint8_t { kReserved, kReceiving, kReady, kAttached, kRepair, kClosing, kGone };
 
 enum class LaneState : uint8_t {
-  kOpen,    ///< holds slots; its writer may write them
-  kDirty,   ///< closed after a failed flush: waits for a fence that we make
+  kOpen,        ///< holds slots; its writer may write them
+  kDirty,       ///< closed after a failed flush: waits for a fence that we make
   kWrittenOff,  ///< its writer shows no sign of life; slots are back, but lost to the memory that it may still write
   kFenced,      ///< nothing can land any more; slots are back
 };

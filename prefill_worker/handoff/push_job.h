@@ -46,7 +46,7 @@ struct PushJob {
   TimePoint stop_at{};      ///< the ticket's expiry less a margin: the *writer* stops, nothing is released by it
   TimePoint progress_at{};  ///< in own time: the peer last took something, or there was nothing to take
   TimePoint no_room_at = TimePoint::max();  ///< computed, and still refused at that time
-  bool elsewhere = false;  ///< refused, and there may never be room at this address
+  bool elsewhere = false;                   ///< refused, and there may never be room at this address
   bool computing = true;
   bool computed = false;  ///< to its end
   bool replied = false;

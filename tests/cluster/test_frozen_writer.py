@@ -90,7 +90,7 @@ class FrozenWriter(unittest.TestCase):
         wait_for_memory(c, f"{name}: the frozen worker goes on")
 
     def check(self, *more):
-        with Cluster(args=["--prefill", 2, "--decode", 1, "--threads", 1, "--max-attempts", 5, *HANDOFF, *more]) as c:
+        with Cluster(args=["--prefill", 2, "--decode", 1, "--threads", 1, *HANDOFF, *more]) as c:
             try:
                 for name in "the first", "once more":  # it goes on, and is frozen again
                     self.round(c, name)

@@ -68,7 +68,8 @@ class HandoffDriver {
     return {Key(ticket), "tenant", tokens, {}, expiry, credit};
   }
   Opened MakeOpen(uint32_t lane, uint32_t epoch = 1, TicketId ticket = 1) const {
-    return {writer, fence,  {{ticket, epoch, lane}, 42}, 42, lanes, process.empty() ? "p" + std::to_string(writer) : process,
+    return {writer, fence, {{ticket, epoch, lane}, 42},
+            42,     lanes, process.empty() ? "p" + std::to_string(writer) : process,
             memory};
   }
   SlotTurn Grant(uint32_t lane, uint32_t epoch = 1, TicketId ticket = 1) const {

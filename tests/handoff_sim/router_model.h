@@ -41,8 +41,8 @@ class RouterModel {
     uint64_t decode_life = 0, prefill_life = 0;
     TicketId ticket = 0;
     uint32_t memory = 0;  ///< that the ticket names
-    uint64_t text = 0;  ///< tokens the client has
-    uint64_t base = 0;  ///< first position of this attempt
+    uint64_t text = 0;    ///< tokens the client has
+    uint64_t base = 0;    ///< first position of this attempt
     TimePoint started{}, progress{}, expires{};
   };
   bool Over(const Request& r) const { return r.phase == Phase::kOk || r.phase == Phase::kFailed; }

@@ -54,8 +54,8 @@ std::string Scenario::Text() const {
                 requests, " lanes ", lanes, " segments ", segments, " ring ", ring_slots, "/", slots_per_lane,
                 " blocks ", blocks, " tokens ", tokens, " expiry ", expiry_ms, " drop ", drop, " duplicate ", duplicate,
                 " delay ", delay, " late ", late_write, " corrupt ", corrupt, " misplace ", misplace, " stale ",
-                stale_source, " reset ", reset, " die ", die, " stop ", stop, " freeze ", freeze, " give up ", give_up, " leaves ",
-                client_leaves, " reattach ", reattach);
+                stale_source, " reset ", reset, " die ", die, " stop ", stop, " freeze ", freeze, " give up ", give_up,
+                " leaves ", client_leaves, " reattach ", reattach);
 }
 
 // ---- processes

@@ -41,8 +41,8 @@ struct Scenario {
   double freeze = 0;                                    ///< for ever; per prefill worker per second
   double give_up = 0, client_leaves = 0, reattach = 0;  ///< per request and second
   bool faultless() const {
-    return drop + duplicate + delay + late_write + corrupt + misplace + stale_source + reset + die + stop + freeze + give_up +
-               client_leaves + reattach ==
+    return drop + duplicate + delay + late_write + corrupt + misplace + stale_source + reset + die + stop + freeze +
+               give_up + client_leaves + reattach ==
            0;
   }
   /// What a seed stands for; every fifth is without faults.
@@ -92,8 +92,8 @@ struct Connection {
   int prefill = 0, decode = 0;
   uint64_t prefill_life = 0, decode_life = 0;
   uint32_t memory = 0;  ///< of the decode worker: the landing memory that it writes
-  bool lost = false;  ///< no message passes any more; writes may still land
-  bool cut = false;   ///< nothing lands any more
+  bool lost = false;    ///< no message passes any more; writes may still land
+  bool cut = false;     ///< nothing lands any more
 };
 
 class World {

@@ -44,15 +44,16 @@ TEST(RouterMetrics, FailuresGrowByReasonAndSurviveARestart) {
   RouterMetrics metrics("m");
   std::vector<LinkView> workers = {Worker(0, WorkerRole::kDecode, "first life")};
   workers[0].load.handoff.wire_digest_mismatches = 2, workers[0].load.handoff.unreadable_slots = 1;
+  workers[0].load.handoff.rings_written_off = 3;
   metrics.Render(workers, {});
   workers[0] = Worker(0, WorkerRole::kDecode, "second life");
   workers[0].load.handoff.wire_digest_mismatches = 3;
   const std::string text = metrics.Render(workers, {});
-  EXPECT_THAT(
-      text,
-      HasSubstr("baton_kv_digest_mismatches_total{engine=\"0\",kind=\"wire\",model_name=\"m\",role=\"decode\",worker=\"decode-0\"} 5"));
+  EXPECT_THAT(text, HasSubstr("baton_kv_digest_mismatches_total{engine=\"0\",kind=\"wire\",model_name=\"m\",role="
+                              "\"decode\",worker=\"decode-0\"} 5"));
   EXPECT_THAT(text, HasSubstr("baton_kv_transfer_failures_total{engine=\"0\",model_name=\"m\",reason=\"slot_"
                               "unreadable\",role=\"decode\",worker=\"decode-0\"} 1"));
+  EXPECT_THAT(Line(text, "baton_handoff_rings_written_off_total{"), HasSubstr("worker=\"decode-0\"} 3"));
 }
 
 TEST(RouterMetrics, ARestartIsCountedAndLeavesNoOldSeries) {
