@@ -8,8 +8,12 @@
 #include <chrono>
 #include <cstring>
 
+#include "decode_worker/ticket_codec.h"
+#include "kvtransfer/layout_codec.h"
 #include "kvtransfer/tcp/tcp_transport.h"
 #include "tests/engine/step/harness.h"
+#include "tests/hex.h"
+#include "tests/relay_golden.h"
 #include "tests/state_table.h"
 #include "tests/worker/hand_loop.h"
 #include "tests/worker/one_rank.h"
@@ -268,6 +272,35 @@ TEST(Landing, ASlotIsPlacedWithItsDigestsOrCalledBad) {
   EXPECT_EQ(w.landing->counters().digest_mismatches, 1);
   EXPECT_EQ(w.landing->counters().unreadable_slots, 1);
   EXPECT_EQ(w.landing->counters().slots, 3);
+}
+
+// ---- what a router is told of it, byte for byte
+
+TEST(RelayGolden, AReserveRequestAndItsAnswer) {
+  v1::ReserveRequest request;
+  ASSERT_TRUE(request.ParseFromString(Unhex(golden::kReserve)));
+  const ReserveOrder order = DecodeReserve(request);
+  EXPECT_EQ(order.key, (decode::TicketKey{"r", 3}));
+  EXPECT_EQ(order.salt, "tenant");
+  EXPECT_THAT(order.prompt, ElementsAre(5, 6, 1 << 20));
+  EXPECT_EQ(order.prompt_len, 3);
+  EXPECT_EQ(order.expiry, std::chrono::milliseconds(2500));
+  EXPECT_EQ(order.credit, std::chrono::milliseconds(4000));
+
+  v1::ReserveReply golden;
+  ASSERT_TRUE(golden.ParseFromString(Unhex(golden::kReserved)));
+  DeskFacts facts{.piece_tokens = 64, .incarnation = "incarnation"};
+  facts.side = {.layout = DecodeLayout(golden.kv_layout()).value(), .tensor_parallel_size = 2, .stage_layers = {0, 3}};
+  World w;
+  v1::ReserveReply reply = EncodeReserved(
+      {{"r", 3}, absl::OkStatus(), 0x1234567890abcdef, 16, std::chrono::milliseconds(2500)}, facts, *w.landing, {});
+  EXPECT_EQ(Hex(reply.ticket()), golden::kTicket);
+  EXPECT_EQ(reply.landing_address(), w.landing->address());
+  EXPECT_EQ(reply.slot_bytes(), w.landing->shape().slot_bytes);
+  reply.set_landing_address("here");
+  reply.set_transport("tcp");
+  reply.set_slot_bytes(1 << 20);
+  EXPECT_EQ(Hex(reply.SerializeAsString()), golden::kReserved);
 }
 
 }  // namespace
