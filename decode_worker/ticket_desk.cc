@@ -178,6 +178,7 @@ void TicketDesk::Open(WriterId id, const OpenLane& message) {
   decode::Opened opened{
       id, landing_.FenceOf(id), message, 0, {}, writer->second.hello.incarnation, landing_.MemoryOf(id)};
   if (const auto ticket = tickets_.find(message.lane.ticket); ticket != tickets_.end()) {
+    if (writer->second.hello.numerics_id != facts_.numerics_id) ticket->second.foreign.insert(message.lane.epoch);
     const auto plan = PlanFor(ticket->second, message.lane.epoch, writer->second.hello.side);
     if (!plan.ok()) return refuse(View(plan.status().message()));
     opened.plan_digest = (*plan)->digest();
@@ -279,14 +280,22 @@ void TicketDesk::Do(const decode::StartSequence& action) {
   const bool prompt_only = static_cast<int32_t>(attach.request.tokens.size()) == ticket.prompt_len;
   if (action.recompute || !prompt_only) {  // a second Attach has output that the KV does not cover
     const Bound unused = action.recompute ? Bound{} : std::move(ticket.bound.extract(action.epoch).mapped());
-    status = StartComputing(std::move(attach), &how);
+    status = ticket.foreign.empty() || attach.first.size() < 2 ? StartComputing(std::move(attach), &how) : OtherFirst();
   } else {
     engine::SequenceKv kv = std::move(ticket.bound.extract(action.epoch).mapped().kv);
+    // The prefix cache holds what this worker's own numerics give, so that who reads it needs not ask whose it is.
+    if (ticket.foreign.contains(action.epoch) && !PlantedBug("foreign KV is published")) kv.cursor = {};
     status =
         scheduler_->AttachRequest({std::move(attach.request), std::move(kv), std::move(attach.first)}, clock_.Now());
   }
   if (!status.ok()) return relay_->EndWithError(key, status);
   relay_->OnStarted(key, how, *scheduler_, clock_.Now());
+}
+
+/// Choices draw their first tokens from one prefill. Computed here, they could be others than those that a prefill worker
+/// of other numerics drew, which the client has: each choice has to go on from its own, in a leg of its own.
+absl::Status TicketDesk::OtherFirst() {
+  return absl::AbortedError("the KV of several choices was lost, and other numerics drew their first tokens");
 }
 
 /// Another Attach took the ticket over: prompt and output so far are computed again, most of it from this worker's

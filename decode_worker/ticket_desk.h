@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -94,6 +95,7 @@ class TicketDesk final : public worker::TicketHost, private decode::TicketBlocks
     engine::SequenceKv pin;
     std::map<uint32_t, std::shared_ptr<const TransferPlan>> plans;  ///< by epoch
     std::map<uint32_t, Bound> bound;                                ///< by epoch
+    std::set<uint32_t> foreign;                                     ///< epochs whose writer has other numerics
     std::optional<worker::TicketAttach> attach;                     ///< waits for its KV
     std::optional<engine::RequestKey> request;
     TimePoint attached{};  ///< when `attach` came, in own time
@@ -122,6 +124,7 @@ class TicketDesk final : public worker::TicketHost, private decode::TicketBlocks
   void Do(const decode::StartSequence& action);
   void Do(const decode::ContinueSequence& action);
   void Do(const decode::StopSequence& action);
+  static absl::Status OtherFirst();
   absl::Status EndOf(TicketId id, const std::string& reason) const;
   void Do(const decode::AttachRefused& action);
   void Do(const decode::CancelAnswer& action) { cancel_known_ = action.known; }

@@ -224,7 +224,6 @@ void GenerationCall::TookPart(WorkerId worker) {
 
 void GenerationCall::Do(Admitted action) {
   cached_tokens_ = action.cached_tokens;
-  if (cached_tokens_ > 0) mixed_numerics_ |= services_.workers.MayHoldOthersKv(attached_worker_);
   sink_->OnAdmitted(generation_, cached_tokens_);
 }
 

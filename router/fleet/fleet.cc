@@ -328,15 +328,6 @@ std::string Fleet::NumericsOf(WorkerId id) const {
   return facts == nullptr ? "" : facts->numerics_id;
 }
 
-bool Fleet::MayHoldOthersKv(WorkerId decode) const {
-  if (config_.require_identical_failover) return false;
-  const std::string own = NumericsOf(decode);
-  return std::ranges::any_of(links_, [&](const auto& link) {
-    const std::shared_ptr<const WorkerFacts> facts = link->View().facts;
-    return facts != nullptr && facts->role == WorkerRole::kPrefill && facts->numerics_id != own;
-  });
-}
-
 WorkerLink* Fleet::LinkOf(WorkerId id) {
   return id.slot >= 0 && static_cast<size_t>(id.slot) < links_.size() ? links_[id.slot].get() : nullptr;
 }

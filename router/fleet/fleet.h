@@ -69,7 +69,6 @@ class Fleet final : public LinkHost, public Workers {
   bool MayComeBack(bool one_leaves) const override;
   std::string NumericsOf(WorkerId id) const override;
   std::string NameOf(WorkerId id) const override;
-  bool MayHoldOthersKv(WorkerId decode) const override;
   void NoteHandoff(double ms) override;
   void Send(WorkerId id, const Generation& generation, const LegOrder& order,
             std::shared_ptr<LegEvents> events) override;

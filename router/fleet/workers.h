@@ -44,8 +44,6 @@ class Workers {
   virtual std::string NameOf(WorkerId id) const = 0;
   /// What decides the bits of a worker's answers; empty: not known.
   virtual std::string NumericsOf(WorkerId id) const = 0;
-  /// What `decode` has cached may be the work of a prefill worker with other numerics.
-  virtual bool MayHoldOthersKv(WorkerId decode) const = 0;
   /// What a handoff took beside the prefill: reserving, and waiting for the last KV.
   virtual void NoteHandoff(double ms) = 0;
 

@@ -62,8 +62,9 @@ class OneFault(unittest.TestCase):
             cls.alone = {json.dumps(b): ask(c, b) for b in [*cls.streams, *cls.short]}
 
     def expect_all(self, asked, got, what):
-        wrong = [b["prompt"][:12] for b, have in zip(asked, got) if have != self.alone[json.dumps(b)]]
-        self.assertEqual(wrong, [], f"{what}: {len(asked) - len(wrong)} of {len(asked)} as alone")
+        wrong = [(b, have, self.alone[json.dumps(b)]) for b, have in zip(asked, got) if have != self.alone[json.dumps(b)]]
+        text = "\n".join(f"{b}\n  got      {have}\n  expected {want}" for b, have, want in wrong[:3])
+        self.assertFalse(wrong, f"{what}: {len(asked) - len(wrong)} of {len(asked)} as alone\n{text}")
 
     def run_while(self, cluster, asked, disturb, stagger=0.0):
         """Sends everything and disturbs the cluster once tokens flow."""

@@ -39,7 +39,6 @@ class ScriptedWorkers final : public Workers {
   bool MayComeBack(bool) const override { return true; }
   std::string NumericsOf(WorkerId) const override { return "x"; }
   std::string NameOf(WorkerId id) const override { return StrCat("w", id.slot); }
-  bool MayHoldOthersKv(WorkerId) const override { return false; }
   void NoteHandoff(double) override {}
   void Send(WorkerId id, const Generation& generation, const LegOrder& order, std::shared_ptr<LegEvents> to) override {
     if (const auto* attach = std::get_if<AttachLeg>(&order)) {
