@@ -18,6 +18,7 @@ TINY = ROOT / "tests" / "data" / "tiny-llama"
 SMOLLM2 = pathlib.Path(
     subprocess.run([ROOT / "scripts" / "fetch_model.sh", "--path"], capture_output=True, text=True, check=True).stdout.strip())
 START_SECONDS = 120
+STOP_SECONDS = 60
 # What a worker holds of handoffs: all zero when nothing is under way.
 HELD = ["baton_landing_slots_granted", "baton_landing_slots_quarantined", "baton_handoff_jobs", "baton_handoff_reserved_tokens",
         "baton_leaked_kv_blocks"]
@@ -56,13 +57,16 @@ class Cluster:
         with open(self.log, "w") as log:
             self.process = subprocess.Popen(self.command, stdout=log, stderr=log, env=self.env)
         deadline = time.monotonic() + START_SECONDS
-        while not self.ready.exists():
-            if self.process.poll() is not None:
-                raise RuntimeError(f"exit {self.process.returncode} before ready:\n{self.log.read_text()}")
-            if time.monotonic() > deadline:
-                self.process.kill()
-                raise RuntimeError(f"not ready after {START_SECONDS} s:\n{self.log.read_text()}")
-            time.sleep(0.02)
+        try:
+            while not self.ready.exists():
+                if self.process.poll() is not None:
+                    raise RuntimeError(f"exit {self.process.returncode} before ready:\n{self.log.read_text()}")
+                if time.monotonic() > deadline:
+                    raise RuntimeError(f"not ready after {START_SECONDS} s:\n{self.log.read_text()}")
+                time.sleep(0.02)
+        except BaseException:
+            self.kill()
+            raise
         values = dict(line.split("=", 1) for line in self.ready.read_text().split())
         self.url = values["BATON_HTTP"].strip("'")
         self.grpc = values["BATON_GRPC"].strip("'")
@@ -70,26 +74,51 @@ class Cluster:
         return self
 
     def __exit__(self, kind, value, trace):
-        if self.process.poll() is None:
-            code = self.stop()
-            if kind is None:
+        """The error of the test itself is the one that is raised; what goes wrong while cleaning up after it is printed."""
+        try:
+            if self.process.poll() is None:
+                if kind is not None:
+                    self.wake()
+                code = self.stop()
                 assert code == 0, f"exit {code} after SIGTERM:\n{self.log.read_text()[-4000:]}"
-        if kind is not None:
-            print(self.log.read_text()[-4000:])
-        shutil.rmtree(self.dir, ignore_errors=True)
+        except Exception as e:  # noqa: BLE001 - printed, or raised
+            if kind is None:
+                raise
+            print(f"while stopping the cluster after {kind.__name__}: {e}")
+        finally:
+            if kind is not None:
+                print(self.log.read_text()[-4000:])
+            shutil.rmtree(self.dir, ignore_errors=True)
 
-    def stop(self, timeout=60):
-        """SIGTERM; the exit code. Fails when a process of the cluster outlives it."""
+    def stop(self, timeout=None):
+        """SIGTERM; the exit code. Fails when a process of the cluster outlives it; no process does after that."""
+        timeout = timeout or STOP_SECONDS
         children = self.children()
         self.process.send_signal(signal.SIGTERM)
         try:
             code = self.process.wait(timeout)
         except subprocess.TimeoutExpired:
-            self.process.kill()
-            raise AssertionError(f"did not stop in {timeout} s:\n{self.log.read_text()[-4000:]}")
-        left = [pid for pid in children if pathlib.Path(f"/proc/{pid}").exists() and state(pid) != "Z"]
+            self.kill(children)
+            raise AssertionError(f"did not stop in {timeout} s:\n{self.log.read_text()[-4000:]}") from None
+        left = {pid: name for pid, name in children.items() if state(pid) not in ("Z", "gone")}
+        self.kill(left)
         assert not left, f"left running: {left}"
         return code
+
+    def wake(self):
+        """A child that the test has stopped goes on: it could not end otherwise."""
+        for pid in self.children():
+            if state(pid) == "T":
+                os.kill(pid, signal.SIGCONT)
+
+    def kill(self, children=None):
+        """Ends the cluster's processes at once, stopped ones too."""
+        for pid in self.children() if children is None else children:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
 
     def children(self):
         """pid -> command of the cluster's processes."""
@@ -100,7 +129,8 @@ class Cluster:
             with contextlib.suppress(OSError):
                 parent = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
                 if parent == self.process.pid:
-                    out[int(entry.name)] = (entry / "cmdline").read_bytes().split(b"\0")[1].decode()
+                    argv = (entry / "cmdline").read_bytes().decode().split("\0")
+                    out[int(entry.name)] = argv[1] if len(argv) > 1 else ""  # one that has ended has none
         return out
 
     def workers(self, role):

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
+#include <functional>
 #include <mutex>
 #include <thread>
 
@@ -16,6 +18,16 @@ namespace {
 template <class T>
 bool Ok(const std::variant<T, ApiError>& v) {
   return std::holds_alternative<T>(v);
+}
+
+// Within 10 s.
+bool Soon(const std::function<bool()>& condition) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > deadline) return false;
+    std::this_thread::yield();
+  }
+  return true;
 }
 
 TEST(Admission, PlacesAreBoundedAndGivenBack) {
@@ -83,23 +95,23 @@ TEST(Admission, PredictedWaitFollowsFinishedRequests) {
 }
 
 TEST(TextPool, ItsQueueIsBounded) {
-  TextPool pool(1, 2);
   std::mutex gate;
-  gate.lock();
   std::atomic<int> ran{0};
   std::atomic<bool> started{false};
+  TextPool pool(1, 2);
+  std::unique_lock closed(gate);
   ASSERT_TRUE(pool.TryRun([&] {
     started = true;
     std::lock_guard wait(gate);
     ++ran;
   }));
-  while (!started) std::this_thread::yield();
+  ASSERT_TRUE(Soon([&] { return started.load(); }));
   EXPECT_TRUE(pool.TryRun([&] { ++ran; }));
   EXPECT_TRUE(pool.TryRun([&] { ++ran; }));
   EXPECT_FALSE(pool.TryRun([&] { ++ran; })) << "two wait already";
   EXPECT_EQ(pool.queued(), 2u);
-  gate.unlock();
-  while (ran < 3) std::this_thread::yield();
+  closed.unlock();
+  ASSERT_TRUE(Soon([&] { return ran == 3; }));
   pool.Stop();
   EXPECT_FALSE(pool.TryRun([&] { ++ran; }));
   EXPECT_EQ(ran, 3);

@@ -31,7 +31,7 @@ inline RouterConfig ImpatientConfig() {
 
 class RouterTest : public testing::Test {
  protected:
-  /// Waits until the router is ready, when there are workers.
+  /// Waits until every worker is ready in the router.
   void Start(const std::vector<const FakeWorker*>& workers, RouterConfig config = {}, bool wait = true) {
     config.model = "tests/data/tiny-llama";
     config.port = config.grpc_port = config.admin_port = 0;
@@ -47,12 +47,16 @@ class RouterTest : public testing::Test {
     server_ = *std::move(server);
     port_ = server_->http_port();
     if (!wait) return;
-    ASSERT_TRUE(
-        server_->WaitReady(std::chrono::seconds(10)));  // one is ready; the others soon, unless the router refuses them
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(1);
-    auto watched = [](const FakeWorker* w) { return w->watches() > 0; };
-    while (!std::ranges::all_of(workers, watched) && std::chrono::steady_clock::now() < deadline)
-      std::this_thread::yield();
+    ASSERT_TRUE(server_->WaitReady(std::chrono::seconds(10)));  // one is; a test of several counts on all of them
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    for (size_t i = 0; i < workers.size(); ++i) {
+      while (server_->workers()[i].state != "ready" || workers[i]->watches() == 0) {
+        const WorkerStatus status = server_->workers()[i];
+        ASSERT_LT(std::chrono::steady_clock::now(), deadline)
+            << "worker " << i << " is not ready after 10 s: " << status.state << " " << status.detail;
+        std::this_thread::yield();
+      }
+    }
   }
 
   static std::string Completion(const std::string& more = "", int prompt_tokens = 8) {

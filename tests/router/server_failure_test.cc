@@ -180,8 +180,7 @@ TEST_F(RouterTest, WhenTheRetryBudgetIsSpentAFullWorkersRefusalIsTheAnswerUntilA
     ASSERT_LT(clients.size(), 20u);
     clients.push_back(std::make_unique<HttpConnection>(port_));
     clients.back()->Send(RequestText("POST", "/v1/completions", Completion(R"("max_tokens":4,"stream":true)")));
-    ASSERT_TRUE(
-        busy.Wait([&] { return busy.attaches().size() == clients.size() || full.attaches().size() == 4; }));
+    ASSERT_TRUE(busy.Wait([&] { return busy.attaches().size() == clients.size() || full.attaches().size() == 4; }));
   }
   EXPECT_EQ(clients.back()->Receive().status, 429);
   clients.pop_back();
