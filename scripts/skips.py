@@ -8,21 +8,24 @@ import re
 import sys
 
 GTEST = re.compile(r"^\[  SKIPPED \] (\S+?)(?:, where .*)? \(\d+ ms\)$")
-GTEST_SUITE = re.compile(r"^\[  SKIPPED \] (\S+)$")
-UNITTEST = re.compile(r"^(\S+) \((?:\S+\.)?(\w+)\.\w+\) \.\.\. skipped (['\"])(.*)\3$")
+# A test's name, perhaps its words or what it printed on lines of their own, then the verdict.
+UNITTEST = re.compile(r"^\s*(\w+) \((?:\w+\.)*(\w+)\.\1\)")
+UNITTEST_SKIPPED = re.compile(r"(?:^|\.\.\. )skipped (['\"])(.*)\1$")
 
 
 def skipped(lines):
     """(kind, test, reason) of every test that was skipped."""
-    reason = None
+    reason, test = None, "?"
     for i, line in enumerate(lines):
         if line.endswith(": Skipped") and i + 1 < len(lines):
             reason = lines[i + 1].strip()
         elif found := GTEST.match(line):
             yield "GoogleTest", found[1], reason or "no reason given"
             reason = None
-        elif found := UNITTEST.match(line):
-            yield "unittest", f"{found[2]}.{found[1]}", found[4]
+        if found := UNITTEST.match(line):
+            test = f"{found[2]}.{found[1]}"
+        if found := UNITTEST_SKIPPED.search(line):
+            yield "unittest", test, found[2]
 
 
 def report(lines):

@@ -31,11 +31,14 @@ std::vector<Backend> Backends() {
       {"tcp",
        [](LandingShape shape, TransportEvents& events) -> absl::StatusOr<std::unique_ptr<Transport>> {
          return TcpTransport::Create({.landing = shape}, events);
-       }},
+       },
+       FenceStyle::kReceiverWrites},
       {"shm",
        [](LandingShape shape, TransportEvents& events) -> absl::StatusOr<std::unique_ptr<Transport>> {
          return ShmTransport::Create({.landing = shape}, events);
-       }},
+       },
+       FenceStyle::kPeerExit,
+       /*maps_slots=*/true},
   };
   for (Backend& backend : UcxBackends()) backends.push_back(std::move(backend));
   for (uint64_t seed = 1; seed <= 4; ++seed) {
@@ -48,7 +51,8 @@ std::vector<Backend> Backends() {
            [fence, network = std::make_shared<SimNetwork>(seed)](
                LandingShape shape, TransportEvents& events) -> absl::StatusOr<std::unique_ptr<Transport>> {
              return std::make_unique<SimTransport>(network, fence, shape, events);
-           }});
+           },
+           fence, /*maps_slots=*/false, /*one_process=*/true});
     }
   }
   return backends;
@@ -81,8 +85,10 @@ class TransportContract : public ::testing::TestWithParam<size_t> {
   void SetUp() override {
     backend_ = Backends()[GetParam()];
     auto receiver = backend_.make({4, kSlotBytes}, receiver_), sender = backend_.make({}, sender_);
-    if (!receiver.ok()) GTEST_SKIP() << backend_.name << ": " << receiver.status();
+    ASSERT_TRUE(receiver.ok()) << backend_.name << " was built and does not open: " << receiver.status();
     ASSERT_TRUE(sender.ok()) << sender.status();
+    EXPECT_EQ((*receiver)->fence(), backend_.fence);
+    EXPECT_EQ((*receiver)->wait_fd() < 0, backend_.one_process);
     receiver_.transport = *std::move(receiver), sender_.transport = *std::move(sender);
     const auto peer = sender_.transport->Connect(receiver_.transport->address());
     ASSERT_TRUE(peer.ok()) << peer.status();
@@ -119,11 +125,20 @@ class TransportContract : public ::testing::TestWithParam<size_t> {
   PeerNumber peer_ = 0;
 };
 
-TEST_P(TransportContract, WhatIsPackedInAMappedSlotIsWrittenFromThere) {
+class MappedSlots : public TransportContract {};
+class WrittenByTheReceiver : public TransportContract {};
+class FencedByUs : public TransportContract {};
+class FencedByThePeersExit : public TransportContract {};
+class BetweenProcesses : public TransportContract {};
+
+TEST_P(TransportContract, OnlySomeMapThePeersSlots) {
+  EXPECT_EQ(!sender_.transport->slot_of(peer_, 2).empty(), backend_.maps_slots);
+}
+
+TEST_P(MappedSlots, WhatIsPackedInOneIsWrittenFromThere) {
   const std::span<std::byte> slot = sender_.transport->slot_of(peer_, 2);
   EXPECT_TRUE(sender_.transport->slot_of(peer_, 4).empty()) << "there are 4";
   EXPECT_TRUE(sender_.transport->slot_of(peer_ + 100, 0).empty());
-  if (slot.empty()) GTEST_SKIP() << backend_.name << " maps no slots of a peer";
   ASSERT_EQ(slot.size(), kSlotBytes);
   const auto bytes = Pattern(5000, 3);
   std::memcpy(slot.data(), bytes.data(), bytes.size());
@@ -209,9 +224,7 @@ TEST_P(TransportContract, AWriteOutsideTheSlotsIsRefused) {
                                  absl::StatusCode::kUnavailable));
 }
 
-TEST_P(TransportContract, WhereTheReceiverWritesARefusedSlotStaysAsItWas) {
-  if (receiver_.transport->fence() != FenceStyle::kReceiverWrites)
-    GTEST_SKIP() << backend_.name << " lets the sender write";
+TEST_P(WrittenByTheReceiver, ARefusedSlotStaysAsItWas) {
   receiver_.may_land = false;
   const auto data = Pattern(kSlotBytes, 1);
   sender_.transport->Write(peer_, {{9, 2, 3}, {1, 5}}, data,
@@ -244,9 +257,7 @@ TEST_P(TransportContract, APeerThatIsGoneFailsWhatIsOutstandingAndIsToldOnce) {
   Until([&] { return refused; });
 }
 
-TEST_P(TransportContract, AfterTheFenceNothingLands) {
-  if (receiver_.transport->fence() == FenceStyle::kPeerExit)
-    GTEST_SKIP() << backend_.name << ": only the peer's exit is a fence";
+TEST_P(FencedByUs, AfterTheFenceNothingLands) {
   const auto data = Pattern(kSlotBytes, 1);
   for (uint32_t i = 0; i < 4; ++i)
     sender_.transport->Write(peer_, {{9, 1, 0}, {i, 1}}, data, [](const absl::Status&) {});
@@ -272,8 +283,7 @@ TEST_P(TransportContract, CloseEndsWhatIsOutstanding) {
   EXPECT_TRUE(sender_.lost.empty());
 }
 
-TEST_P(TransportContract, TheWaitDescriptorTellsOfAMessage) {
-  if (receiver_.transport->wait_fd() < 0) GTEST_SKIP() << backend_.name << " has none: it is turned by hand";
+TEST_P(BetweenProcesses, TheWaitDescriptorTellsOfAMessage) {
   while (receiver_.transport->Progress() || sender_.transport->Progress()) {
   }
   pollfd waiting{receiver_.transport->wait_fd(), POLLIN, 0};
@@ -333,9 +343,7 @@ pid_t SpawnWriter(const std::string& backend_name, const std::string& address) {
   return child;
 }
 
-TEST_P(TransportContract, OnSharedMemoryTheExitOfTheWriterIsTheFenceAndAStopIsNot) {
-  if (receiver_.transport->fence() != FenceStyle::kPeerExit) GTEST_SKIP() << backend_.name << " has another fence";
-  if (backend_.name.starts_with("sim_")) GTEST_SKIP() << "one process: sim_transport_test has this";
+TEST_P(FencedByThePeersExit, TheExitOfTheWriterIsTheFenceAndAStopIsNot) {
   const pid_t child = SpawnWriter(backend_.name, receiver_.transport->address());
   Until([&] { return receiver_.messages.size() == 1; });
   EXPECT_EQ(Slot(0)[kSlotBytes - 1], std::byte{7});
@@ -350,9 +358,7 @@ TEST_P(TransportContract, OnSharedMemoryTheExitOfTheWriterIsTheFenceAndAStopIsNo
   waitpid(child, nullptr, 0);
 }
 
-TEST_P(TransportContract, OnSharedMemoryALostWriterThatLivesIsNotFenced) {
-  if (receiver_.transport->fence() != FenceStyle::kPeerExit) GTEST_SKIP() << backend_.name << " has another fence";
-  if (backend_.name.starts_with("sim_")) GTEST_SKIP() << "one process: sim_transport_test has this";
+TEST_P(FencedByThePeersExit, ALostWriterThatLivesIsNotFenced) {
   const pid_t child = SpawnWriter(backend_.name, receiver_.transport->address());
   Until([&] { return receiver_.messages.size() == 1; });
   const PeerNumber writer = receiver_.connected.back();
@@ -368,8 +374,7 @@ TEST_P(TransportContract, OnSharedMemoryALostWriterThatLivesIsNotFenced) {
   waitpid(child, nullptr, 0);
 }
 
-TEST_P(TransportContract, ALostPeerIsFencedWhereThatIsInOurHands) {
-  if (receiver_.transport->fence() == FenceStyle::kPeerExit) GTEST_SKIP() << backend_.name << " has another fence";
+TEST_P(FencedByUs, ALostPeerIsFenced) {
   sender_.transport->Close(peer_, [] {});
   Until([&] { return receiver_.lost.size() == 1; });
   int fenced = 0;
@@ -377,8 +382,27 @@ TEST_P(TransportContract, ALostPeerIsFencedWhereThatIsInOurHands) {
   Until([&] { return fenced == 2; });
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, TransportContract, ::testing::Range<size_t>(0, Backends().size()),
-                         [](const auto& info) { return Backends()[info.param].name; });
+// The backends with some property, by number.
+auto Those(bool (*have)(const Backend&)) {
+  std::vector<size_t> numbers;
+  const std::vector<Backend> all = Backends();
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (have(all[i])) numbers.push_back(i);
+  }
+  return ::testing::ValuesIn(numbers);
+}
+std::string NameOf(const ::testing::TestParamInfo<size_t>& info) { return Backends()[info.param].name; }
+
+INSTANTIATE_TEST_SUITE_P(Backends, TransportContract, Those([](const Backend&) { return true; }), NameOf);
+INSTANTIATE_TEST_SUITE_P(Backends, MappedSlots, Those([](const Backend& b) { return b.maps_slots; }), NameOf);
+INSTANTIATE_TEST_SUITE_P(Backends, WrittenByTheReceiver,
+                         Those([](const Backend& b) { return b.fence == FenceStyle::kReceiverWrites; }), NameOf);
+INSTANTIATE_TEST_SUITE_P(Backends, FencedByUs, Those([](const Backend& b) { return b.fence != FenceStyle::kPeerExit; }),
+                         NameOf);
+INSTANTIATE_TEST_SUITE_P(Backends, FencedByThePeersExit,
+                         Those([](const Backend& b) { return b.fence == FenceStyle::kPeerExit && !b.one_process; }),
+                         NameOf);
+INSTANTIATE_TEST_SUITE_P(Backends, BetweenProcesses, Those([](const Backend& b) { return !b.one_process; }), NameOf);
 
 }  // namespace
 

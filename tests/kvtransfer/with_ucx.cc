@@ -5,7 +5,8 @@ namespace baton {
 
 std::vector<Backend> UcxBackends() {
   const auto backend = [](std::string name, std::string transports, UcxVerb verb, FenceStyle fence) {
-    return Backend{std::move(name), [=](LandingShape shape, TransportEvents& events) {
+    return Backend{std::move(name),
+                   [=](LandingShape shape, TransportEvents& events) {
                      return MakeUcxTransport({.name = name,
                                               .transports = transports,
                                               .devices = transports == "tcp" ? "lo" : "",
@@ -13,7 +14,8 @@ std::vector<Backend> UcxBackends() {
                                               .put_fence = fence,
                                               .landing = shape},
                                              events);
-                   }};
+                   },
+                   fence};
   };
   return {backend("ucx_tcp", "tcp", UcxVerb::kMessage, FenceStyle::kReceiverWrites),
           backend("ucx_put", "tcp", UcxVerb::kPut, FenceStyle::kForcedClose),  // what ucx-rdma runs
