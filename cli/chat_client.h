@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "cli/cancellation.h"
 
 namespace baton::cli {
 
@@ -19,12 +20,15 @@ struct ChatTurn {
 struct ChatOptions {
   std::string model;  ///< empty: the only one served
   std::string api_key;
-  double temperature = -1;  ///< < 0: the model's default
-  int max_tokens = 0;       ///< 0: up to the context length
-  int64_t seed = -1;        ///< < 0: drawn by the server
+  double temperature = 0.8;
+  int top_k = 40;
+  double top_p = 0.95, min_p = 0.05;
+  int max_tokens = 0;  ///< 0: up to the context length
+  int64_t seed = -1;   ///< < 0: drawn by the server
 };
 
 struct ChatStats {
+  bool cut = false;  ///< the answer ended at max_tokens or at the end of the context
   int prompt_tokens = 0, cached_tokens = 0, completion_tokens = 0;
   double first_token_ms = 0;  ///< from sending the request
   double total_ms = 0;
@@ -34,12 +38,17 @@ struct ChatStats {
 class ChatClient {
  public:
   virtual ~ChatClient() = default;
-  /// Streams the answer to `turns` piece by piece to `on_text`.
+  /// Whether somebody serves there, and the model that is asked for; its name. Failures as of Ask.
+  virtual absl::StatusOr<std::string> Greet(const ChatOptions& options, Cancellation& stop) = 0;
+  /// Streams the answer to `turns` piece by piece to `on_text`. Unavailable where nobody answers or the answer breaks
+  /// off, NotFound for a model that is not served, FailedPrecondition for what the server refuses, Cancelled by `stop`.
   virtual absl::StatusOr<ChatStats> Ask(const std::vector<ChatTurn>& turns, const ChatOptions& options,
-                                        const std::function<void(std::string_view)>& on_text) = 0;
+                                        const std::function<void(std::string_view)>& on_text, Cancellation& stop) = 0;
+  /// Whether the server only ends what it has begun.
+  virtual bool Draining(Cancellation& stop) = 0;
 };
 
-/// `url`: http://host:port.
+/// `url`: as ParseHttpUrl takes it.
 absl::StatusOr<std::unique_ptr<ChatClient>> MakeHttpChatClient(const std::string& url);
 /// `target`: host:port of the gRPC Generation service.
 std::unique_ptr<ChatClient> MakeGrpcChatClient(const std::string& target);

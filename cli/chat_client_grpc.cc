@@ -19,8 +19,23 @@ class GrpcChatClient final : public ChatClient {
       : target_(target),
         stub_(v1::Generation::NewStub(grpc::CreateChannel(target, grpc::InsecureChannelCredentials()))) {}
 
+  absl::StatusOr<std::string> Greet(const ChatOptions& options, Cancellation& stop) override {
+    v1::GetModelRequest request;
+    request.set_model(options.model);
+    v1::ModelCard card;
+    grpc::ClientContext context;
+    Authorize(options, context);
+    stop.Set([&context] { context.TryCancel(); });
+    const grpc::Status status = stub_->GetModel(&context, request, &card);
+    stop.Set({});
+    if (!status.ok()) return Failure(status);
+    return card.name();
+  }
+
+  bool Draining(Cancellation&) override { return false; }  // the stream says so itself
+
   absl::StatusOr<ChatStats> Ask(const std::vector<ChatTurn>& turns, const ChatOptions& options,
-                                const std::function<void(std::string_view)>& on_text) override {
+                                const std::function<void(std::string_view)>& on_text, Cancellation& stop) override {
     v1::GenerateRequest request;
     request.set_model(options.model);
     for (const ChatTurn& turn : turns) {
@@ -28,12 +43,16 @@ class GrpcChatClient final : public ChatClient {
       message->set_role(turn.role);
       message->set_content(turn.content);
     }
-    if (options.temperature >= 0) request.mutable_sampling()->set_temperature(static_cast<float>(options.temperature));
+    request.mutable_sampling()->set_temperature(static_cast<float>(options.temperature));
+    request.mutable_sampling()->set_top_k(options.top_k);
+    request.mutable_sampling()->set_top_p(static_cast<float>(options.top_p));
+    request.mutable_sampling()->set_min_p(static_cast<float>(options.min_p));
     if (options.max_tokens > 0) request.mutable_sampling()->set_max_tokens(options.max_tokens);
     if (options.seed >= 0) request.mutable_sampling()->set_seed(static_cast<uint64_t>(options.seed));
 
     grpc::ClientContext context;
-    if (!options.api_key.empty()) context.AddMetadata("authorization", StrCat("Bearer ", options.api_key));
+    Authorize(options, context);
+    stop.Set([&context] { context.TryCancel(); });
     ChatStats stats;
     const TimePoint start = clock_.Now();
     std::unique_ptr<grpc::ClientReader<v1::GenerateChunk>> reader = stub_->Generate(&context, request);
@@ -43,6 +62,7 @@ class GrpcChatClient final : public ChatClient {
         if (stats.first_token_ms == 0) stats.first_token_ms = Milliseconds(clock_.Now() - start);
         on_text(chunk.text());
       }
+      stats.cut = stats.cut || chunk.finish_reason() == v1::FINISH_REASON_LENGTH;
       if (chunk.has_usage()) {
         stats.prompt_tokens = chunk.usage().prompt_tokens();
         stats.cached_tokens = chunk.usage().cached_tokens();
@@ -50,6 +70,7 @@ class GrpcChatClient final : public ChatClient {
       }
     }
     const grpc::Status status = reader->Finish();
+    stop.Set({});
     const auto trailer = context.GetServerTrailingMetadata();
     if (const auto found = trailer.find("baton-timings-bin"); found != trailer.end()) {
       v1::StageTimings timings;
@@ -57,14 +78,28 @@ class GrpcChatClient final : public ChatClient {
         stats.stages = StagesOf(timings);
     }
     stats.total_ms = Milliseconds(clock_.Now() - start);
-    if (!status.ok()) {
-      return absl::Status(static_cast<absl::StatusCode>(status.error_code()),
-                          StrCat("gRPC ", target_, ": ", status.error_message()));
-    }
+    if (!status.ok()) return Failure(status);
     return stats;
   }
 
  private:
+  static void Authorize(const ChatOptions& options, grpc::ClientContext& context) {
+    if (!options.api_key.empty()) context.AddMetadata("authorization", StrCat("Bearer ", options.api_key));
+  }
+
+  absl::Status Failure(const grpc::Status& status) const {
+    const std::string text = StrCat("gRPC ", target_, ": ", status.error_message());
+    switch (status.error_code()) {
+      case grpc::StatusCode::INVALID_ARGUMENT:
+      case grpc::StatusCode::UNAUTHENTICATED:
+      case grpc::StatusCode::PERMISSION_DENIED: return absl::FailedPreconditionError(text);
+      case grpc::StatusCode::RESOURCE_EXHAUSTED: return absl::UnavailableError(text);
+      case grpc::StatusCode::UNAVAILABLE:
+        return absl::UnavailableError(StrCat(text, " (`baton serve MODEL` starts a cluster)"));
+      default: return absl::Status(static_cast<absl::StatusCode>(status.error_code()), text);
+    }
+  }
+
   std::string target_;
   std::unique_ptr<v1::Generation::Stub> stub_;
   SteadyClock clock_;

@@ -1,6 +1,8 @@
+#include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/str_join.h"
 #include "cli/chat_client.h"
 #include "cli/http_client.h"
 #include "common/clock.h"
@@ -24,14 +26,39 @@ class HttpChatClient final : public ChatClient {
  public:
   explicit HttpChatClient(HttpUrl url) : url_(std::move(url)) {}
 
-  absl::StatusOr<ChatStats> Ask(const std::vector<ChatTurn>& turns, const ChatOptions& options,
-                                const std::function<void(std::string_view)>& on_text) override {
-    if (model_.empty()) {
-      BATON_ASSIGN_OR_RETURN(model_, ResolveModel(options));
+  absl::StatusOr<std::string> Greet(const ChatOptions& options, Cancellation& stop) override {
+    BATON_ASSIGN_OR_RETURN(HttpResponse response, HttpGet(url_, "/v1/models", options.api_key, &stop));
+    if (response.status != 200) return ErrorOf(response);
+    std::vector<std::string> served;
+    const json list = json::parse(response.body, nullptr, false);
+    if (list.is_object() && list.contains("data") && list["data"].is_array()) {
+      for (const json& model : list["data"]) served.push_back(model.value("id", ""));
     }
+    if (served.empty()) return absl::UnavailableError(StrCat("no model is served at ", url_.host, ":", url_.port));
+    if (!options.model.empty() && std::ranges::count(served, options.model) == 0) {
+      return absl::NotFoundError(
+          StrCat("--model ", options.model, " is not served there: ", absl::StrJoin(served, ", "), " is"));
+    }
+    model_ = options.model.empty() ? served.front() : options.model;
+    return model_;
+  }
+
+  bool Draining(Cancellation& stop) override {
+    const auto ready = HttpGet(url_, "/ready", "", &stop);
+    if (!ready.ok()) return false;
+    const json body = json::parse(ready->body, nullptr, false);
+    return body.is_object() && body.contains("phase") && body["phase"] == "draining";
+  }
+
+  absl::StatusOr<ChatStats> Ask(const std::vector<ChatTurn>& turns, const ChatOptions& options,
+                                const std::function<void(std::string_view)>& on_text, Cancellation& stop) override {
+    if (model_.empty()) BATON_RETURN_IF_ERROR(Greet(options, stop).status());
     json request = {{"model", model_}, {"stream", true}, {"stream_options", {{"include_usage", true}}}};
     for (const ChatTurn& turn : turns) request["messages"].push_back({{"role", turn.role}, {"content", turn.content}});
-    if (options.temperature >= 0) request["temperature"] = options.temperature;
+    request.update({{"temperature", options.temperature},
+                    {"top_k", options.top_k},
+                    {"top_p", options.top_p},
+                    {"min_p", options.min_p}});
     if (options.max_tokens > 0) request["max_completion_tokens"] = options.max_tokens;
     if (options.seed >= 0) request["seed"] = options.seed;
 
@@ -54,7 +81,7 @@ class HttpChatClient final : public ChatClient {
       }
     };
     BATON_ASSIGN_OR_RETURN(HttpResponse response,
-                           HttpPost(url_, "/v1/chat/completions", options.api_key, request.dump(), on_event));
+                           HttpPost(url_, "/v1/chat/completions", options.api_key, request.dump(), on_event, &stop));
     stats.total_ms = Milliseconds(clock_.Now() - start);
     if (response.status != 200) return ErrorOf(response);
     BATON_RETURN_IF_ERROR(failure);
@@ -66,6 +93,7 @@ class HttpChatClient final : public ChatClient {
   void OnChunk(const json& event, const std::function<void(std::string_view)>& on_text, TimePoint start,
                ChatStats& stats) {
     for (const json& choice : event.value("choices", json::array())) {
+      stats.cut = stats.cut || choice.value("finish_reason", json()) == "length";
       const json delta = choice.value("delta", json::object());
       if (!delta.contains("content") || !delta["content"].is_string()) continue;
       const std::string text = delta["content"];
@@ -83,23 +111,16 @@ class HttpChatClient final : public ChatClient {
     }
   }
 
-  absl::StatusOr<std::string> ResolveModel(const ChatOptions& options) {
-    if (!options.model.empty()) return options.model;
-    BATON_ASSIGN_OR_RETURN(HttpResponse response, HttpGet(url_, "/v1/models", options.api_key));
-    if (response.status != 200) return ErrorOf(response);
-    const json list = json::parse(response.body, nullptr, false);
-    if (list.is_discarded() || !list.contains("data") || list["data"].empty()) {
-      return absl::UnavailableError(StrCat("no model is served at ", url_.host, ":", url_.port));
-    }
-    return list["data"][0].value("id", "");
-  }
-
   static absl::Status ErrorOf(const HttpResponse& response) {
     const json body = json::parse(response.body, nullptr, false);
     std::string message = response.body;
     if (body.is_object() && body.contains("error") && body["error"].is_object())
       message = body["error"].value("message", message);
-    return absl::UnavailableError(StrCat("HTTP ", response.status, ": ", message));
+    const std::string text = StrCat("HTTP ", response.status, ": ", message);
+    if (response.status == 404) return absl::NotFoundError(text);
+    const bool refused =
+        response.status >= 400 && response.status < 500 && response.status != 408 && response.status != 429;
+    return refused ? absl::FailedPreconditionError(text) : absl::UnavailableError(text);
   }
 
   HttpUrl url_;

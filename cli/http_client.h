@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
+#include "cli/cancellation.h"
 
 namespace baton::cli {
 
@@ -15,7 +16,9 @@ struct HttpUrl {
   std::string path;  ///< begins with "/" or is empty
 };
 
-/// "http://127.0.0.1:8000/v1" → its parts. InvalidArgument for anything but http://.
+/// A server's address as people write it → its parts: "http://127.0.0.1:8000", "127.0.0.1:8000", ":8000", each with or
+/// without "/v1", which is left out: paths are given with it. Without scheme and port: 8000. InvalidArgument for
+/// another scheme, or none of these.
 absl::StatusOr<HttpUrl> ParseHttpUrl(std::string_view url);
 
 struct HttpResponse {
@@ -23,12 +26,14 @@ struct HttpResponse {
   std::string body;  ///< empty when the body was streamed
 };
 
-/// GET. Unavailable when the peer cannot be reached.
-absl::StatusOr<HttpResponse> HttpGet(const HttpUrl& url, std::string_view path, const std::string& api_key);
+/// GET. Unavailable when the peer cannot be reached, Cancelled after `stop`.
+absl::StatusOr<HttpResponse> HttpGet(const HttpUrl& url, std::string_view path, const std::string& api_key,
+                                     Cancellation* stop = nullptr);
 
 /// POST of JSON. When the answer is an event stream, `on_event` gets each event's data as it arrives; otherwise the
 /// body is in the response.
 absl::StatusOr<HttpResponse> HttpPost(const HttpUrl& url, std::string_view path, const std::string& api_key,
-                                      const std::string& json, const std::function<void(std::string_view)>& on_event);
+                                      const std::string& json, const std::function<void(std::string_view)>& on_event,
+                                      Cancellation* stop = nullptr);
 
 }  // namespace baton::cli

@@ -10,6 +10,7 @@ packages=(
   libdnnl-dev libxxhash-dev libboost1.81-dev libssl-dev                                 # kernels, hashing, HTTP
   libsimdjson-dev nlohmann-json3-dev libyaml-cpp-dev libcli11-dev libspdlog-dev         # formats, flags, logs
   libucx-dev                                                                            # KV transfer
+  libedit-dev                                                                           # what is typed into `baton chat`
   prometheus-cpp-dev                                                                    # metrics
   libmimalloc-dev                                                                       # the allocator
   libgtest-dev libgmock-dev                                                             # tests
