@@ -23,5 +23,7 @@ Runner AddVersion(CLI::App& app);
 
 /// "0.1.0"
 extern const char kVersion[];
+/// "baton 0.1.0", and what is particular about this build.
+std::string VersionText();
 
 }  // namespace baton::cli

@@ -28,7 +28,7 @@ namespace {
 kernels::OpsTraits CheckCpu(DoctorReport& report) {
   absl::StatusOr<std::unique_ptr<kernels::Ops>> ops = kernels::MakeCpuOps({});
   if (!ops.ok()) {
-    report.Line(Verdict::kError, "cpu", std::string(ops.status().message()));
+    report.Error("cpu", ops.status());
     return {};
   }
   const kernels::OpsTraits& traits = (*ops)->traits();
@@ -96,7 +96,7 @@ void CheckCluster(DoctorReport& report, const std::string& url) {
   absl::StatusOr<HttpUrl> parsed = ParseHttpUrl(url);
   absl::StatusOr<HttpResponse> ready = parsed.ok() ? HttpGet(*parsed, "/ready", "") : parsed.status();
   if (!ready.ok()) {
-    report.Line(Verdict::kError, "cluster", std::string(View(ready.status().message())));
+    report.Error("cluster", parsed.ok() ? ready.status() : absl::FailedPreconditionError(ready.status().message()));
   } else {
     report.Line(ready->status == 200 ? Verdict::kOk : Verdict::kWarning, "cluster",
                 StrCat(url, "/ready: ", ready->status, " ", ready->body));
@@ -121,7 +121,7 @@ Runner AddDoctor(CLI::App& app) {
     CheckPorts(report);
     if (!flags->model.empty()) CheckModel(report, flags->model, traits);
     CheckCluster(report, flags->url);
-    return static_cast<int>(report.failed() ? kExitUsage : kExitOk);
+    return report.exit_code();
   };
 }
 

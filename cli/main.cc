@@ -2,6 +2,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <memory>
 
 #include "cli/command.h"
 #include "cli/environment.h"
@@ -64,6 +65,27 @@ void WarnOfUnknownVariables(const CLI::App& app) {
   }
 }
 
+// `baton help` is `baton --help`, `baton help serve` is `baton serve --help`.
+Runner AddHelp(CLI::App& command) {
+  auto topic = std::make_shared<std::string>();
+  command.add_option("command", *topic, "the command that is explained");
+  return [&command, topic]() -> int {  // app->help() would explain this very command
+    CLI::App* const app = command.get_parent();
+    if (topic->empty()) {
+      std::fputs(app->get_formatter()->make_help(app, "", CLI::AppFormatMode::Normal).c_str(), stdout);
+      return kExitOk;
+    }
+    std::vector<std::string> names;
+    for (const CLI::App* one : app->get_subcommands([](CLI::App*) { return true; })) names.push_back(one->get_name());
+    if (std::ranges::count(names, *topic) == 0) {
+      return FailUsage(
+          absl::InvalidArgumentError(StrCat("No command is called ", *topic, DidYouMean(*topic, names, ""))));
+    }
+    std::fputs(app->get_subcommand(*topic)->help("baton").c_str(), stdout);
+    return kExitOk;
+  };
+}
+
 }  // namespace
 }  // namespace baton::cli
 
@@ -90,6 +112,8 @@ int main(int argc, char** argv) {
   add("chat", "talk to a running cluster", AddChat);
   add("doctor", "what this machine can do, and what would stop a cluster here", AddDoctor);
   add("version", "print the version", AddVersion);
+  add("help", "what a command takes", AddHelp);
+  app.set_version_flag("--version", VersionText());
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {

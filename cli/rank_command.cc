@@ -12,6 +12,7 @@
 #include "cli/exit_code.h"
 #include "cli/flag_set.h"
 #include "cli/rank_processes.h"
+#include "common/log.h"
 #include "engine/parallel/tcp_communicator.h"
 #include "worker/rank.h"
 #include "worker/worker_config.h"
@@ -40,6 +41,8 @@ int RunRankCommand(RankFlags& flags) {
   const worker::WorkerConfig& config = flags.config;
   const std::string secret = Environment(kRankSecretVariable).value_or("");
   if (absl::Status status = config.Validate(); !status.ok()) return Fail(status);
+  SetLogLevel(config.log_level);
+  SetLogName(StrCat(config.Name(config.port), "/rank-", flags.rank));
   absl::StatusOr<std::shared_ptr<engine::TcpMesh>> mesh =
       engine::JoinTcpMesh(flags.meet, secret, flags.rank, config.ranks(), kMeetWithin);
   if (!mesh.ok()) return Fail(mesh.status());

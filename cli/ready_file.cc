@@ -20,4 +20,13 @@ absl::Status WriteReadyFile(const std::string& path, const std::vector<std::pair
   return absl::OkStatus();
 }
 
+absl::Status CheckReadyFile(const std::string& path) {
+  if (path.empty()) return absl::OkStatus();
+  const std::string part = path + ".part";
+  if (!std::ofstream(part))
+    return absl::FailedPreconditionError(StrCat("--ready-file: cannot write ", path, ": ", ErrnoText()));
+  std::remove(part.c_str());
+  return absl::OkStatus();
+}
+
 }  // namespace baton::cli

@@ -12,4 +12,7 @@ namespace baton::cli {
 /// Writes NAME='value' lines to `path` by rename; does nothing for an empty path.
 absl::Status WriteReadyFile(const std::string& path, const std::vector<std::pair<std::string, std::string>>& values);
 
+/// Whether it could be written: FailedPrecondition, early, where it could not.
+absl::Status CheckReadyFile(const std::string& path);
+
 }  // namespace baton::cli

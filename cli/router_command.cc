@@ -19,7 +19,9 @@ using RouterFlags = ProcessFlags<router::RouterConfig>;
 int RunRouter(RouterFlags& flags) {
   if (!flags.set.status().ok()) return FailUsage(flags.set.status());
   if (absl::Status status = flags.config.Validate(); !status.ok()) return FailUsage(status);
+  if (absl::Status status = CheckReadyFile(flags.ready.ready_file); !status.ok()) return Fail(status);
   SetLogLevel(flags.config.log_level);
+  SetLogName("router");
   const SteadyClock clock;
   const TimePoint start = clock.Now();
   absl::StatusOr<std::unique_ptr<router::RouterServer>> server = router::RouterServer::Start(flags.config, kVersion);

@@ -13,6 +13,8 @@
 #include "cli/flag_set.h"
 #include "cli/port_claim.h"
 #include "cli/process_flags.h"
+#include "cli/ready_file.h"
+#include "cli/serve_check.h"
 #include "cli/serve_config.h"
 #include "cli/supervisor.h"
 #include "common/errno_text.h"
@@ -27,7 +29,7 @@ namespace {
 
 // Set here for every child, so not flags of `serve` (or flags with a meaning of serve's own).
 const std::vector<std::string> kNotForRouter = {"model", "served-model-name", "worker"};
-const std::vector<std::string> kNotForWorker = {"host", "port", "model", "served-model-name", "role"};
+const std::vector<std::string> kNotForWorker = {"host", "port", "model", "served-model-name", "role", "worker-id"};
 constexpr int kFirstFd = 10;  // descriptors for children: below are those that a child finds set for it
 
 struct ServeFlags {
@@ -81,7 +83,8 @@ ChildSpec WorkerSpec(const ServeFlags& flags, const std::string& role, int index
   const ServeConfig& serve = flags.serve;
   const int local_workers = serve.prefill + serve.decode + serve.both;
   ChildSpec spec{.name = StrCat(role == "both" ? "worker" : role, "-", index), .restart = serve.restart};
-  spec.argv = {"worker", "--role", role, "--host", "127.0.0.1", "--port", StrCat(port), "--model", serve.model};
+  spec.argv = {"worker",     "--role",  role,        "--host",      "127.0.0.1", "--port",
+               StrCat(port), "--model", serve.model, "--worker-id", spec.name};
   if (!flags.set.given().contains("local-workers")) spec.argv.push_back(StrCat("--local-workers=", local_workers));
   for (const std::string& name : flags.serve.served_model_name) spec.argv.push_back("--served-model-name=" + name);
   AppendGiven(flags.set, "worker", spec.argv);
@@ -116,6 +119,31 @@ absl::StatusOr<std::vector<std::string>> TakeRouterPorts(ServeFlags& flags, Port
     flags.set.Forget(name);
   }
   return out;
+}
+
+// What a worker of this role will read from its command line.
+worker::WorkerConfig WorkerConfigOf(const ServeFlags& flags, const std::string& role) {
+  worker::WorkerConfig config = flags.worker_config;
+  config.model = flags.serve.model;
+  config.role = role;
+  FlagSet set;
+  set.Add(config, "worker");
+  for (const Flag& flag : set.flags()) {
+    const auto given = flags.set.given().find(StrCat(role, ".", flag.name));
+    if (given != flags.set.given().end()) flag.set(given->second).IgnoreError();  // was read once, without a fault
+  }
+  return config;
+}
+
+absl::Status CheckStart(const ServeFlags& flags) {
+  router::RouterConfig router = flags.router_config;
+  router.model = flags.serve.model;
+  BATON_RETURN_IF_ERROR(CheckRouterStart(router));
+  for (const auto& [role, count] : {std::pair{"decode", flags.serve.decode}, std::pair{"prefill", flags.serve.prefill},
+                                    std::pair{"both", flags.serve.both}}) {
+    if (count > 0) BATON_RETURN_IF_ERROR(CheckWorkerStart(WorkerConfigOf(flags, role)));
+  }
+  return CheckReadyFile(flags.ready.ready_file);
 }
 
 absl::Status StartAll(ServeFlags& flags, Ports& ports, Supervisor& supervisor) {
@@ -160,6 +188,7 @@ absl::Status CheckServe(ServeConfig& serve) {
 int RunServe(ServeFlags& flags) {
   if (!flags.set.status().ok()) return FailUsage(flags.set.status());
   if (absl::Status status = CheckServe(flags.serve); !status.ok()) return FailUsage(status);
+  if (absl::Status status = CheckStart(flags); !status.ok()) return Fail(status);
   // Children get what was read as arguments; the same variables would mean other things to them.
   for (const Flag& flag : flags.set.flags()) ForgetVariable(EnvironmentName(flag.name));
   ForgetVariable(EnvironmentName("config"));

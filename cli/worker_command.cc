@@ -28,7 +28,9 @@ worker::RoleFactory RoleFor(const std::string& role) {
 int RunWorker(WorkerFlags& flags) {
   if (!flags.set.status().ok()) return FailUsage(flags.set.status());
   if (absl::Status status = flags.config.Validate(); !status.ok()) return FailUsage(status);
+  if (absl::Status status = CheckReadyFile(flags.ready.ready_file); !status.ok()) return Fail(status);
   SetLogLevel(flags.config.log_level);
+  SetLogName(flags.config.Name(flags.config.port));
   std::unique_ptr<worker::RankHost> ranks;
   if (flags.config.ranks() > 1 && flags.config.distributed_executor_backend == "mp") {
     std::vector<std::string> arguments;
@@ -43,6 +45,7 @@ int RunWorker(WorkerFlags& flags) {
       worker::WorkerServer::Start(flags.config, kVersion, RoleFor(flags.config.role), std::move(ranks));
   if (!server.ok()) return Fail(server.status());
   const std::string address = StrCat(flags.config.host, ":", (*server)->port());
+  SetLogName(flags.config.Name((*server)->port()));
   LogInfo("worker: gRPC at {}", address);
   auto on_ready = [&]() -> absl::Status {
     if (absl::Status status = (*server)->LoadStatus(); !status.ok()) return status;

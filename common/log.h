@@ -14,6 +14,9 @@ enum class LogLevel { kDebug, kInfo, kWarning, kError };
 /// Lines below `level` are dropped. `name`: debug, info, warning or error, as --log-level takes them.
 void SetLogLevel(std::string_view name);
 
+/// Stands in brackets before every later line: which process of a cluster speaks, "prefill-0" say. Printable text.
+void SetLogName(std::string_view name);
+
 /// One line, whatever it says. `format` and `args` as in fmt::format.
 void LogLine(LogLevel level, fmt::string_view format, fmt::format_args args);
 

@@ -36,7 +36,7 @@ struct RouterConfig {
   int32_t max_header_bytes = 16 << 10;
   int64_t max_body_bytes = 8 << 20;
   int32_t max_json_depth = 64;
-  int32_t max_connections = 20000;
+  int32_t max_connections = 16384;
   int32_t max_running_requests = 1024;
   int64_t max_running_tokens = 16 << 20;
   int32_t max_choices = 128;

@@ -1,5 +1,6 @@
 #include "worker/worker_config.h"
 
+#include <algorithm>
 #include <bit>
 #include <set>
 #include <string_view>
@@ -24,10 +25,18 @@ std::optional<DType> WorkerConfig::KvCacheDType() const {
   return std::nullopt;
 }
 
+std::string WorkerConfig::Name(int port) const {
+  if (!worker_id.empty()) return worker_id;
+  return port == 0 ? role : StrCat(role, "@", port);
+}
+
 absl::Status WorkerConfig::Validate() const {
   if (model.empty()) return absl::InvalidArgumentError("--model is missing: an HF directory or a .gguf file");
   if (role != "both" && role != "prefill" && role != "decode")
     return Bad("role", role, "must be both, prefill or decode");
+  const auto in_names = [](char c) { return c > ' ' && c < 127 && c != '"' && c != '[' && c != ']'; };
+  if (worker_id.size() > 64 || !std::ranges::all_of(worker_id, in_names))
+    return absl::InvalidArgumentError("--worker-id: at most 64 printable characters, no space, quote or bracket");
   if (port < 0 || port > 65535) return Bad("port", port, "must be 0…65535");
   if (load_format != "auto" && load_format != "dummy") return Bad("load-format", load_format, "must be auto or dummy");
   if (dtype != "auto" && dtype != "bfloat16" && dtype != "float32")

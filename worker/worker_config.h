@@ -70,6 +70,8 @@ struct WorkerConfig {
 
   /// What `kv_cache_dtype` names; unset: auto, or no type.
   std::optional<DType> KvCacheDType() const;
+  /// What this worker is called, listening on `port`; 0: not yet known.
+  std::string Name(int port) const;
   int32_t ranks() const { return tensor_parallel_size * pipeline_parallel_size; }
 
   /// InvalidArgument naming the flag, its value and what it may be.
@@ -84,7 +86,7 @@ void VisitFields(WorkerConfig& c, Visitor&& field) {
       "both: prefills and decodes | prefill: computes prompts and hands their KV over | decode: takes KV and decodes");
   field("host", c.host, "", "address that gRPC binds");
   field("port", c.port, "port", "gRPC; 0 = any free port (printed)");
-  field("worker-id", c.worker_id, "", "stable name of this worker (default: host:port)");
+  field("worker-id", c.worker_id, "", "stable name of this worker, in log lines and for routers (role@port)");
   field("insecure", c.insecure, "", "allow a non-loopback bind without TLS");
   field("model", c.model, "", "HF directory or .gguf file");
   field("served-model-name", c.served_model_name, "", "name that the handshake reports; the first counts");

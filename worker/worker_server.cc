@@ -67,7 +67,7 @@ class WorkerServer::Parts {
     if (!server_ || port == 0)
       return absl::AlreadyExistsError(StrCat("cannot bind ", address, " (in use or not permitted; --port)"));
     port_ = static_cast<uint16_t>(port);
-    state_.SetWorkerId(config_.worker_id.empty() ? StrCat(config_.host, ":", port) : config_.worker_id);
+    state_.SetWorkerId(config_.Name(port));
     SetServing(false);
     loader_ = std::thread([this] { Load(); });
     io_ = std::thread([this] { RunTimers(); });

@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import re
 import signal
 import socket
 import subprocess
@@ -9,8 +10,9 @@ import tempfile
 import threading
 import time
 import unittest
+import urllib.request
 
-from harness import BATON, SMOLLM2, TINY, Cluster, events, in_parallel, run, state
+from harness import BATON, SMOLLM2, TINY, Cluster, events, in_parallel, not_reading, run, state
 
 
 def complete(cluster, **fields):
@@ -161,6 +163,59 @@ class Configuration(unittest.TestCase):
                 self.assertNotIn(b"very-secret", pathlib.Path(f"/proc/{pid}/cmdline").read_bytes())
 
 
+class Words(unittest.TestCase):
+    """What a command prints of itself."""
+
+    def test_version_and_help_end_with_0(self):
+        for args, words in ((["--version"], "baton 0."), (["version"], "baton 0."), (["help"], "doctor"), (["--help"], "doctor"),
+                            (["help", "serve"], "--prefill"), (["serve", "--help"], "--prefill"), (["help", "chat"], "--temperature")):
+            result = run(args)
+            self.assertEqual((result.returncode, result.stderr), (0, ""), args)
+            self.assertIn(words, result.stdout)
+        self.assertEqual(run(["--version"]).stdout, run(["version"]).stdout)
+        self.assertEqual(run(["help", "serve"]).stdout, run(["serve", "--help"]).stdout)
+        wrong = run(["help", "sevre"])
+        self.assertEqual(wrong.returncode, 2)
+        self.assertIn("serve", wrong.stderr)
+
+    def test_a_clean_start_warns_of_nothing(self):
+        with Cluster(args=["--prefill", 1, "--decode", 1]) as c:
+            complete(c)
+            self.assertNotIn("warning", c.log.read_text())
+
+    def test_every_line_says_which_process_it_is_of(self):
+        with Cluster(args=["--prefill", 2, "--decode", 2]) as c:
+            complete(c, prompt="one two three " * 60)
+            lines = c.log.read_text().splitlines()
+            names = {re.fullmatch(r"\[[^]]*\] \[[a-z]+\] \[([^]]*)\] .*", line).group(1) for line in lines}
+            self.assertEqual(names, {"router", "prefill-0", "prefill-1", "decode-0", "decode-1"})
+            admin = dict(line.split("=", 1) for line in c.ready.read_text().split())["BATON_ADMIN"].strip("'")
+            told = json.loads(urllib.request.urlopen(admin + "/workers").read())
+            self.assertEqual(sorted(re.findall(r'"worker_id": "([^"]*)"', json.dumps(told))),
+                             ["decode-0", "decode-1", "prefill-0", "prefill-1"])
+
+    def test_a_worker_alone_is_called_by_its_role_and_port(self):
+        with subprocess.Popen([BATON, "worker", "--model", TINY, "--load-format", "dummy"], stdout=subprocess.PIPE, text=True) as process:
+            line = next(line for line in process.stdout if "gRPC at" in line)
+            port = line.strip().rsplit(":", 1)[1]
+            self.assertIn(f"[both@{port}]", line)
+            process.send_signal(signal.SIGTERM)
+            process.stdout.read()
+        self.assertEqual(process.returncode, 0)
+
+    def test_a_drain_that_runs_out_of_time_says_so(self):
+        with Cluster(args=["--shutdown-timeout-ms", 300]) as c:
+            t = threading.Thread(target=lambda: complete(c, max_tokens=1900, stream=True, ignore_eos=True))
+            slow = not_reading(c, {"model": "tiny-llama", "prompt": "x", "max_tokens": 1900, "stream": True, "ignore_eos": True,
+                                   "logprobs": 20, "n": 4})
+            with slow:
+                t.start()
+                c.wait_until(lambda: c.metric("vllm:num_requests_running") >= 1, "it runs")
+                self.assertEqual(c.stop(), 1)
+                t.join(20)
+            self.assertIn("the drain ran out of time after 0.3 s", c.log.read_text())
+
+
 class Refusals(unittest.TestCase):
     def check(self, args, code, *words):
         result = run(args)
@@ -182,6 +237,41 @@ class Refusals(unittest.TestCase):
         self.check(["worker", "--model", str(TINY), "--max-num-seqs", "0"], 2, "--max-num-seqs 0")
         self.check(["serve", str(TINY), "--dtype", "int3", "--port", "0", "--grpc-port", "0", "--admin-port", "0"], 2, "--dtype int3")
         self.check(["worker", "--model", str(TINY), "--load-format", "dummy", "--max-model-len", "1m"], 2, "1000000", "2048")
+
+    def test_serve_finds_what_stops_a_child_before_it_starts_one(self):
+        """One line, with the flag and its value; no process was started that could have said more."""
+        ports = ["--port", "0", "--grpc-port", "0", "--admin-port", "0"]
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            s.listen()
+            taken = s.getsockname()[1]
+            for flags, code, words in (
+                    (["--dtype", "int3"], 2, ["--dtype int3"]),
+                    (["--prefill", 1, "--decode", 1, "--prefill.dtype", "int3"], 2, ["--dtype int3"]),
+                    (["--device", "tpu"], 2, ["--device tpu"]),
+                    (["--device", "cuda", "--device-plugin", "/no/such.so"], 2, ["--device cuda", "/no/such.so"]),
+                    (["--max-model-len", "1m"], 2, ["1000000", "2048"]),
+                    (["--max-num-seqs", "0"], 2, ["--max-num-seqs 0"]),
+                    (["--host", "nowhere"], 2, ["--host nowhere"]),
+                    (["--host", "192.0.2.1", "--insecure"], 4, ["192.0.2.1"]),
+                    (["--port", "99999"], 2, ["--port 99999"]),
+                    (["--admin-port", taken], 4, [f":{taken}", "--admin-port"]),
+                    (["--grpc-port", taken], 4, [f":{taken}", "--grpc-port"]),
+                    (["--ready-file", "/no/such/folder/ready"], 2, ["--ready-file", "/no/such/folder/ready"])):
+                with self.subTest(flags):
+                    result = run(["serve", str(TINY), "--load-format", "dummy", *ports, *flags])
+                    self.assertEqual(result.returncode, code, result.stdout + result.stderr)
+                    said = (result.stdout + result.stderr).splitlines()
+                    self.assertEqual(len(said), 1, said)
+                    for word in words:
+                        self.assertIn(word, said[0])
+
+    def test_an_unwritable_ready_file_is_found_before_the_model_is_loaded(self):
+        for command in (["worker", "--load-format", "dummy"], ["router", "--port", "0", "--grpc-port", "0", "--admin-port", "0"]):
+            result = run([*command, "--model", str(TINY), "--ready-file", "/no/such/folder/ready"])
+            self.assertEqual(result.returncode, 2)
+            self.assertEqual(result.stdout, "")
+            self.assertIn("/no/such/folder/ready", result.stderr)
 
     def test_bad_flag_value(self):
         self.check(["serve", str(TINY), "--max-num-seqs", "many"], 2, "--max-num-seqs", "many")
@@ -217,16 +307,20 @@ class Refusals(unittest.TestCase):
         self.assertEqual(fit.returncode, 0, fit.stdout)
         self.assertIn("GiB available", fit.stdout)
         without_weights = run(["doctor", TINY])
-        self.assertEqual(without_weights.returncode, 2)
+        self.assertEqual(without_weights.returncode, 3)
         self.assertIn("no model.safetensors", without_weights.stdout)
         self.assertIn("548 tokens", without_weights.stdout)
-        self.assertIn("/no/such.gguf", run(["doctor", "/no/such.gguf"]).stdout)
+        missing = run(["doctor", "/no/such.gguf"])
+        self.assertEqual(missing.returncode, 3)
+        self.assertIn("/no/such.gguf", missing.stdout)
         with socket.socket() as s:
             s.bind(("127.0.0.1", 0))
             s.listen()
             url = f"http://127.0.0.1:{s.getsockname()[1]}"
             s.close()
-            self.assertIn(url, run(["doctor", "--url", url]).stdout)
+            unreachable = run(["doctor", "--url", url])
+            self.assertEqual(unreachable.returncode, 6)
+            self.assertIn(url, unreachable.stdout)
 
     @unittest.skipUnless(SMOLLM2.exists(), f"the demo model is not in the cache ({SMOLLM2.name})")
     def test_doctor_knows_a_model_that_can_be_served(self):
