@@ -164,17 +164,19 @@ MaybeError ReadMessage(Element e, size_t number, std::string& out, LastMessage& 
   last = {role, "", ""};
   JsonWriter w(out);
   w.BeginObject();
-  bool has_content = false, has_calls = false;
+  // The two roles whose messages may be calls alone. Templates add the content to strings: it is the empty text.
+  const bool may_be_silent = role == "assistant" || role == "function";
+  bool has_content = false;
   for (auto [key, value] : message) {
-    if (key == "content" && value.is_null()) continue;
+    if (key == "content" && value.is_null() && !may_be_silent) continue;
     has_content = has_content || key == "content";
-    simdjson::dom::array calls;
-    has_calls = has_calls || (key == "tool_calls" && !value.get_array().get(calls) && calls.size() > 0);
     w.Key(key);
     simdjson::dom::array parts;
     std::string_view content;
     if (key != "content") {
       w.Raw(simdjson::minify(value));
+    } else if (value.is_null()) {
+      w.String("");
     } else if (!value.get_string().get(content)) {
       last.text = content;
       w.String(content);
@@ -186,11 +188,9 @@ MaybeError ReadMessage(Element e, size_t number, std::string& out, LastMessage& 
       return WrongType(StrCat(where, ".content"), "a string or an array of parts", value);
     }
   }
-  if (!has_content && role != "assistant")
+  if (!has_content && !may_be_silent)
     return BadRequest(StrCat("`", where, "` of role \"", role, "\" needs `content`."), "messages");
-  if (!has_content) {  // beside calls, templates ask whether there is none; elsewhere they add it to strings
-    has_calls ? w.NullField("content") : w.Field("content", "");
-  }
+  if (!has_content) w.Field("content", "");
   w.EndObject();
   return std::nullopt;
 }

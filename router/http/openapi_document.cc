@@ -62,13 +62,13 @@ constexpr Property kShared[] = {
     {"add_special_tokens", kBoolean},
 };
 
-// How a chat becomes a prompt: also of /tokenize. Only an assistant's message may be without content.
+// How a chat becomes a prompt: also of /tokenize. Only the messages of the roles that call may be without content.
 constexpr Property kChatPrompt[] = {
     {"messages",
      R"("type":"array","minItems":1,"items":{"type":"object","required":["role"],"properties":{"role":{"type":"string"},)"
      R"("content":{"anyOf":[{"type":["string","null"]},{"type":"array","items":{"type":"object","required":["type","text"],)"
      R"("properties":{"type":{"enum":["text","input_text"]},"text":{"type":"string"}}}}]}},)"
-     R"("if":{"properties":{"role":{"const":"assistant"}}},"else":{"required":["content"],)"
+     R"("if":{"properties":{"role":{"enum":["assistant","function"]}}},"else":{"required":["content"],)"
      R"("properties":{"content":{"type":["string","array"]}}}})"},
     {"add_generation_prompt", kBoolean},
     {"continue_final_message", kBoolean},

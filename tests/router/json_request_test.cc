@@ -2,10 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "common/str_cat.h"
 #include "router/http/openai_app.h"
+#include "text/chat_template.h"
 
 namespace baton::router {
 namespace {
@@ -53,16 +56,47 @@ TEST(JsonRequest, AChatKeepsItsMessagesForTheTemplate) {
   ASSERT_EQ(r.prompts.size(), 1u);
   EXPECT_EQ(std::get<ChatPrompt>(r.prompts[0]).messages_json,
             "[{\"role\":\"system\",\"content\":\"be\"},{\"role\":\"user\",\"content\":\"a\\nb\\\"é\",\"name\":\"x\"},"
-            "{\"role\":\"assistant\",\"tool_calls\":[{\"id\":1}],\"content\":null}]");
+            "{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{\"id\":1}]}]");
   EXPECT_TRUE(r.stream && r.include_usage);
 }
 
 TEST(JsonRequest, AnAssistantThatSaidNothingSaidTheEmptyText) {
-  for (const char* none : {"", R"(,"content":null)", R"(,"content":null,"tool_calls":[])", R"(,"content":[])"}) {
+  for (const char* none : {"", R"(,"content":null)", R"(,"content":null,"tool_calls":[])", R"(,"content":[])",
+                           R"(,"tool_calls":[{"id":1}])", R"(,"content":null,"tool_calls":[{"id":1}])"}) {
     const auto r = Chat(StrCat(R"({"messages":[{"role":"assistant")", none, "}]}"));
     const std::string& messages = std::get<ChatPrompt>(r.prompts[0]).messages_json;
     EXPECT_NE(messages.find(R"("content":"")"), std::string::npos) << messages;
   }
+}
+
+// Templates as SmolLM2's add the content to a string: calls without text are rendered as transformers does it for "".
+TEST(JsonRequest, CallsWithoutTextRenderAsTheEmptyText) {
+  const std::string folder = "tests/text/golden/templates/";
+  std::ifstream in(folder + "cases.json");
+  const auto golden = nlohmann::ordered_json::parse(in);
+  const nlohmann::ordered_json body = {{"messages", golden["conversations"]["two_calls"]}};
+  ASSERT_TRUE(body["messages"][1]["content"].is_null() && body["messages"][1].contains("tool_calls"));
+  const auto chat = Chat(body.dump());
+  const std::string& messages = std::get<ChatPrompt>(chat.prompts[0]).messages_json;
+  EXPECT_EQ(nlohmann::json::parse(messages), nlohmann::json(golden["conversations"]["silent_calls"]));
+  int rendered = 0;
+  for (const auto& c : golden["cases"]) {
+    std::ifstream file(folder + c["template"].get<std::string>() + ".jinja");
+    if (c["conversation"] != "silent_calls" || !c.contains("expected") || c.contains("tools") || !file) continue;
+    std::stringstream source;
+    source << file.rdbuf();
+    const auto& t = golden["tokens"];
+    const auto chat_template =
+        ChatTemplate::Create(source.str(), {t["bos_token"], t["eos_token"], t["pad_token"], t["unk_token"]});
+    ASSERT_TRUE(chat_template.ok()) << chat_template.status();
+    RenderRequest request{.messages_json = messages};
+    request.add_generation_prompt = c.value("add_generation_prompt", false);
+    const auto text = (*chat_template)->Render(request);
+    ASSERT_TRUE(text.ok()) << text.status();
+    EXPECT_EQ(*text, c["expected"].get<std::string>()) << c["template"];
+    ++rendered;
+  }
+  EXPECT_GE(rendered, 4);
 }
 
 TEST(JsonRequest, BestOfIsOneOrN) {
@@ -191,6 +225,18 @@ TEST(JsonRequest, AWrongTypeNamesFieldWantAndGot) {
                                     "\":", field == std::string("stream_options") ? "3" : "{\"a\":[]}", "}");
     if (field == std::string("logit_bias") || field == std::string("chat_template_kwargs")) continue;
     EXPECT_EQ(ChatError(body).param, field) << body;
+  }
+}
+
+TEST(JsonRequest, OnlyTheRolesThatCallMayBeWithoutContent) {
+  for (const char* role : {"assistant", "function"}) {
+    const auto r = Chat(StrCat(R"({"messages":[{"role":")", role, R"(","content":null}]})"));
+    EXPECT_EQ(std::get<ChatPrompt>(r.prompts[0]).messages_json, StrCat(R"([{"role":")", role, R"(","content":""}])"));
+  }
+  for (const char* role : {"user", "system", "developer", "tool", "critic"}) {
+    const ApiError e = ChatError(StrCat(R"({"messages":[{"role":")", role, R"(","content":null}]})"));
+    EXPECT_EQ(e.http_status, 400) << role;
+    EXPECT_NE(e.message.find(role), std::string::npos) << e.message;
   }
 }
 

@@ -42,13 +42,14 @@ TOOLS = [message("system", "Use tools."), message("user", "Weather?"),
          message("tool", "{\"t\": -3}", name="weather", tool_call_id="c1"), message("assistant", "It is -3 °C."), message("user", "Thanks")]
 TWO_CALLS = [message("user", "Both?"), message("assistant", None, tool_calls=[call("clock", {}), call("weather", "{\"city\": \"Rome\"}")]),
              message("tool", "12:00"), message("tool", "21")]
+SILENT_CALLS = [{**m, "content": m["content"] or ""} for m in TWO_CALLS]  # as the router reads TWO_CALLS
 THOUGHTS = [message("user", "1+1"), message("assistant", "<think>\neasy\n</think>\n\n2"), message("user", "2+2"),
             message("assistant", "4", reasoning_content="\nas before\n"), message("user", "<result>x</result>"), message("assistant", "done", thinking="hm")]
 PARTS = [message("system", [{"type": "text", "text": "Look."}]), message("user", [{"type": "image"}, {"type": "text", "text": " What is it? "}])]
 WRONG_ROLES = [message("user", "a"), message("user", "b")]
 HIDDEN = [message("developer", "no"), message("user", "yes"), message("hidden", "no")]
 EMPTY_TEXT = [message("user", "")]
-CONVERSATIONS = {"user": USER, "chat": CHAT, "assistant_last": ASSISTANT_LAST, "tools": TOOLS, "two_calls": TWO_CALLS, "thoughts": THOUGHTS,
+CONVERSATIONS = {"user": USER, "chat": CHAT, "assistant_last": ASSISTANT_LAST, "tools": TOOLS, "two_calls": TWO_CALLS, "silent_calls": SILENT_CALLS, "thoughts": THOUGHTS,
                  "parts": PARTS, "wrong_roles": WRONG_ROLES, "hidden": HIDDEN, "empty_text": EMPTY_TEXT}
 VALUE = {"html": "<a href='x'>&</a>", "n": [1, 2.5, -0.0, 1e16, 123456789012345678], "u": "é\u2028\u00a0\x7f😀", "nested": {"e": [], "o": {}}, "z": None, "t": True}
 
