@@ -76,7 +76,8 @@ DType GgufWeights::NativeType(const WeightRule& rule) const {
   switch (At(rule).type) {
     case GgmlType::kF32: return DType::kF32;
     case GgmlType::kF16: return DType::kF16;
-    default: return DType::kBF16;
+    case GgmlType::kBF16: return DType::kBF16;
+    default: return DType::kF32;  // a block's floats are no 16-bit ones
   }
 }
 
@@ -97,25 +98,18 @@ void GgufWeights::ReadRows(const WeightRule& rule, int64_t first, int64_t count,
   const int64_t columns = rule.columns();
   const int64_t row_bytes = columns / block.elements * block.bytes;
   const size_t out_bytes = static_cast<size_t>(columns) * DTypeBytes(type);
-  std::vector<float> floats(quantized ? columns : 0);
+  std::vector<float> floats(quantized && type == DType::kBF16 ? columns : 0);
   char* to = static_cast<char*>(out);
   for (int64_t row = first; row < first + count; ++row, to += out_bytes) {
     const uint8_t* from = data + SourceRow(rule, row) * row_bytes;
     if (!quantized) {
       ConvertElements(native, from, type, to, columns);
-      continue;
+    } else if (type == DType::kF32) {
+      Dequantize(tensor.type, from, columns, reinterpret_cast<float*>(to));
+    } else {
+      Dequantize(tensor.type, from, columns, floats.data());
+      ConvertElements(DType::kF32, reinterpret_cast<const uint8_t*>(floats.data()), type, to, columns);
     }
-    Dequantize(tensor.type, from, columns, floats.data());
-    uint16_t* rounded = reinterpret_cast<uint16_t*>(to);
-    for (int64_t i = 0; i < columns; ++i) {
-      const uint16_t bits = Bf16OfFloat(floats[i]);
-      if (type == DType::kBF16) {
-        rounded[i] = bits;
-      } else {
-        floats[i] = FloatOfBf16(bits);  // the weight's value is its bf16 one, whatever it is read as
-      }
-    }
-    if (type == DType::kF32) std::memcpy(to, floats.data(), out_bytes);
   }
 }
 

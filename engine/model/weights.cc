@@ -11,8 +11,8 @@ namespace {
 
 using kernels::PackedLinear;
 
-// The table keeps the checkpoint's type; f32 is halved where the device computes in bf16 anyway.
-DType EmbeddingType(const WeightSource& source, const WeightRule& rule, DType compute) {
+// What a tensor is read as: its native type, but f32 is halved where the device computes in bf16 anyway.
+DType ReadType(const WeightSource& source, const WeightRule& rule, DType compute) {
   const DType native = source.NativeType(rule);
   return native == DType::kF32 ? compute : native;
 }
@@ -73,10 +73,11 @@ absl::StatusOr<std::unique_ptr<PackedLinear>> WeightLoader::Linear(const std::ve
   if (given_up_ != nullptr && *given_up_) return absl::CancelledError("loading was given up");
   int64_t rows = 0;
   const int64_t columns = parts[0].columns;
-  DType type = source_.NativeType(parts[0].rule);
+  const DType compute = ops_.traits().compute;
+  DType type = ReadType(source_, parts[0].rule, compute);
   for (const WeightPart& part : parts) {
     rows += part.rows;
-    if (source_.NativeType(part.rule) != type) type = DType::kF32;
+    if (ReadType(source_, part.rule, compute) != type) type = compute;
   }
   const size_t bytes = static_cast<size_t>(rows * columns) * DTypeBytes(type);
   char* const host = Scratch(bytes);
@@ -139,7 +140,7 @@ absl::Status WeightLoader::Layer(int layer, LayerWeights& out) {
 
 absl::Status WeightLoader::Embedding() {
   const WeightPart part = Part(Weight::kEmbedding, -1);
-  const DType type = EmbeddingType(source_, part.rule, ops_.traits().compute);
+  const DType type = ReadType(source_, part.rule, ops_.traits().compute);
   const size_t bytes = static_cast<size_t>(part.elements()) * DTypeBytes(type);
   char* const host = Scratch(bytes);
   source_.Read(part, type, host, ops_.traits().threads);
@@ -191,7 +192,7 @@ WeightMemory PlanWeightMemory(const ModelConfig& config, const RankPlace& place,
     const int64_t n = part.elements();
     DType type = compute == DType::kF32 ? source.NativeType(part.rule) : compute;  // what the smallest backend keeps
     if (part.rule.weight == Weight::kEmbedding && !std::exchange(embedding_seen, true)) {
-      type = EmbeddingType(source, part.rule, compute);
+      type = ReadType(source, part.rule, compute);
     }
     if (part.rule.shape.size() == 1) type = DType::kF32;
     out.device_bytes += n * static_cast<int64_t>(DTypeBytes(type));

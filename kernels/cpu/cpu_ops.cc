@@ -423,7 +423,7 @@ absl::StatusOr<OpsTraits> ChooseCompute(const CpuOpsConfig& config, const Kernel
   }
   const bool bf16 = traits.compute == DType::kBF16;
   traits.isa = bf16 ? one_dnn : table.isa;
-  traits.kernel_version = !bf16 ? "cpu-1" : traits.isa == kAmx ? "cpu-3" : StrCat("cpu-2/onednn-", OneDnnVersion());
+  traits.kernel_version = !bf16 ? "cpu-4" : traits.isa == kAmx ? "cpu-3" : StrCat("cpu-2/onednn-", OneDnnVersion());
   return traits;
 }
 

@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "engine/model/gguf_dequant.h"
 #include "engine/model/weight_parts.h"
 #include "tests/engine/model/model_files.h"
 #include "tests/engine/model/paged_model.h"
@@ -194,6 +195,79 @@ TEST(GgufFiles, MatricesMayBeF16AndABiasBesideTheValuesOnly) {
   ASSERT_TRUE(got.ok() && wanted.ok()) << got.status() << wanted.status();
   EXPECT_LT(MaxError(*got, *wanted), 1e-3);
 }
+
+std::vector<double> Logprobs(const std::vector<float>& logits) {
+  double sum = 0;
+  for (float x : logits) sum += std::exp(static_cast<double>(x));
+  std::vector<double> out;
+  for (float x : logits) out.push_back(x - std::log(sum));
+  return out;
+}
+
+// The same weights as quantized blocks and as the floats that the blocks stand for, whole blocks in every row.
+class QuantizedGguf : public testing::TestWithParam<GgmlType> {
+ protected:
+  QuantizedGguf() {
+    json hf = GoldenJson("llama2");
+    hf["hidden_size"] = 256;
+    hf["intermediate_size"] = 512;
+    hf["num_hidden_layers"] = 2;
+    hf["head_dim"] = 256 / hf["num_attention_heads"].get<int>();
+    const ModelConfig config = ParseHfConfig(hf, "C")->config;
+    const auto blocks = [](const WeightRule& rule) {
+      const uint32_t seed = static_cast<uint32_t>(1000 * rule.layer + static_cast<int>(rule.weight));
+      return RandomBlocks(GetParam(), rule.rows(), rule.columns(), seed);
+    };
+    const auto floats = [&blocks](const WeightRule& rule) {
+      const std::string stored = blocks(rule);
+      std::vector<float> values(static_cast<size_t>(rule.elements()));
+      Dequantize(GetParam(), reinterpret_cast<const uint8_t*>(stored.data()), rule.elements(), values.data());
+      return std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+    };
+    directory_.Write("blocks.gguf", GgufBytes(config, "llama", hf, GetParam(), blocks));
+    directory_.Write("floats.gguf", GgufBytes(config, "llama", hf, GgmlType::kF32, floats));
+  }
+  absl::StatusOr<std::vector<float>> Logits(const std::string& name, kernels::CpuOpsConfig ops) const {
+    BATON_ASSIGN_OR_RETURN(std::unique_ptr<PagedModel> model,
+                           PagedModel::Load({.path = directory_.path() + "/" + name}, ops));
+    BATON_ASSIGN_OR_RETURN(LogitRows rows, model->Prefill(kPrompt, PagedModel::kMaxTokens));
+    return rows.back();
+  }
+  TempDirectory directory_;
+};
+
+TEST_P(QuantizedGguf, IsExactInF32) {
+  const auto got = Logits("blocks.gguf", {.dtype = DType::kF32}),
+             wanted = Logits("floats.gguf", {.dtype = DType::kF32});
+  ASSERT_TRUE(got.ok() && wanted.ok()) << got.status() << wanted.status();
+  const std::vector<double> a = Logprobs(*got), b = Logprobs(*wanted);
+  ASSERT_GT(*std::max_element(b.begin(), b.end()) - *std::min_element(b.begin(), b.end()), 1.0) << "a flat model";
+  for (size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], 1e-4) << "token " << i;
+}
+
+TEST_P(QuantizedGguf, IsRoundedOnceInBf16) {
+  const kernels::CpuOpsConfig bf16{.dtype = DType::kBF16, .emulate_bf16 = true};
+  const auto got = Logits("blocks.gguf", bf16), wanted = Logits("floats.gguf", bf16);
+  if (absl::IsFailedPrecondition(got.status())) GTEST_SKIP() << got.status();
+  ASSERT_TRUE(got.ok() && wanted.ok()) << got.status() << wanted.status();
+  EXPECT_EQ(*got, *wanted);
+}
+
+TEST_P(QuantizedGguf, TakesFourBytesAWeightInF32AndTwoInBf16) {
+  const auto bytes = [this](const char* name, DType compute) {
+    kernels::OpsTraits traits = kernels::MakeCpuOps({.dtype = DType::kF32}).value()->traits();
+    traits.compute = compute;
+    return InspectModel({.path = directory_.path() + "/" + name}, traits, PagedModel::kMaxTokens).value().weight_bytes;
+  };
+  EXPECT_EQ(bytes("blocks.gguf", DType::kF32), bytes("floats.gguf", DType::kF32));
+  EXPECT_EQ(bytes("blocks.gguf", DType::kBF16), bytes("floats.gguf", DType::kBF16));
+  EXPECT_GT(bytes("blocks.gguf", DType::kF32), bytes("blocks.gguf", DType::kBF16) * 19 / 10);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, QuantizedGguf,
+                         testing::Values(GgmlType::kQ8_0, GgmlType::kQ4_0, GgmlType::kQ4_1, GgmlType::kQ5_0,
+                                         GgmlType::kQ5_1, GgmlType::kQ4_K, GgmlType::kQ5_K, GgmlType::kQ6_K),
+                         [](const auto& info) { return std::string(GgmlBlockOf(info.param).name); });
 
 TEST(GgufFiles, AQuantizedVectorIsRefused) {
   std::string bytes = GgufBytes(GoldenConfig("llama2"), "llama", GoldenJson("llama2"));

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -95,10 +96,33 @@ inline void WriteSharded(const TempDirectory& directory, const std::vector<Named
   directory.Write("model.safetensors.index.json", nlohmann::json{{"metadata", {}}, {"weight_map", map}}.dump());
 }
 
-/// A GGUF file (F32 vectors; matrices of type `stored`, BF16 or F16) as the usual converter writes it: q and k rows of
-/// architecture "llama" in pairs, Gemma's norms with the 1 added.
+/// `rows` · `columns` elements in random blocks of a quantized type: every code, small scales and minimums.
+inline std::string RandomBlocks(GgmlType type, int64_t rows, int64_t columns, uint32_t seed) {
+  const GgmlBlock block = GgmlBlockOf(type);
+  const bool six = type == GgmlType::kQ6_K;  // its one f16 stands last
+  const bool two = type != GgmlType::kQ8_0 && type != GgmlType::kQ4_0 && type != GgmlType::kQ5_0 && !six;
+  const double largest = block.elements == 256 ? 32 * 63.0 : type == GgmlType::kQ8_0 ? 128 : 16;  // code times scale
+  std::mt19937 rng(seed);
+  std::string out;
+  for (int64_t i = 0; i < rows * columns / block.elements; ++i) {
+    std::string one(static_cast<size_t>(block.bytes), 0);
+    for (char& c : one) c = static_cast<char>(rng());
+    const size_t at = six ? one.size() - 2 : 0;
+    for (size_t half = 0; half <= (two ? 1u : 0u); ++half) {
+      const float scale = static_cast<float>((0.5 + 0.5 * (rng() % 1024) / 1024) * 0.2 / largest);
+      uint16_t bits = F16OfFloat(half == 0 ? scale : block.elements == 256 ? scale / 2 : -7 * scale);
+      std::memcpy(one.data() + at + 2 * half, &bits, 2);
+    }
+    out += one;
+  }
+  return out;
+}
+
+/// A GGUF file (F32 vectors; matrices of type `stored`, BF16 or F16, or what `matrix_of` makes of a rule) as the usual
+/// converter writes it: q and k rows of architecture "llama" in pairs, Gemma's norms with the 1 added.
 inline std::string GgufBytes(const ModelConfig& c, const std::string& architecture, const nlohmann::json& hf,
-                             GgmlType stored = GgmlType::kBF16) {
+                             GgmlType stored = GgmlType::kBF16,
+                             const std::function<std::string(const WeightRule&)>& matrix_of = nullptr) {
   GgufBuilder b;
   const std::string a = architecture + ".";
   auto number = [&](const std::string& key, float value) {
@@ -130,6 +154,11 @@ inline std::string GgufBytes(const ModelConfig& c, const std::string& architectu
                                     rule.weight == Weight::kQueryBias || rule.weight == Weight::kKeyBias);
     const bool norm = !matrix && HfName(c, rule).ends_with("norm.weight");
     std::string bytes;
+    const std::vector<uint64_t> dims(rule.shape.rbegin(), rule.shape.rend());
+    if (matrix && matrix_of) {
+      add(GgufName(rule), dims, stored, matrix_of(rule));
+      continue;
+    }
     for (int64_t row = 0; row < rows; ++row) {
       // Row 2i + j of a head in the file is row j · dim / 2 + i of the model.
       const int64_t from = pairs ? row / dim * dim + row % dim % 2 * (dim / 2) + row % dim / 2 : row;
@@ -140,7 +169,6 @@ inline std::string GgufBytes(const ModelConfig& c, const std::string& architectu
             !matrix ? GgufBuilder::Bytes(x) : GgufBuilder::Bytes(stored == GgmlType::kF16 ? F16OfBf16(bits) : bits);
       }
     }
-    std::vector<uint64_t> dims(rule.shape.rbegin(), rule.shape.rend());
     add(GgufName(rule), dims, matrix ? stored : GgmlType::kF32, bytes);
   }
   if (hf.contains("rope_scaling") && hf["rope_scaling"]["rope_type"] == "llama3") {

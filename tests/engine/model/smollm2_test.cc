@@ -1,6 +1,6 @@
-// The real SmolLM2-135M-Instruct, when `make demo` has fetched it: greedy text of transformers on the dequantized
-// weights (make_smollm2_golden.py). Each step goes on from the reference's token; steps whose margin is
-// in the noise are not compared.
+// The real SmolLM2-135M-Instruct, when `make demo` has fetched it: greedy text of a double precision
+// reference on the dequantized weights (make_smollm2_golden.py). Each step goes on from the reference's token; steps
+// whose margin is in the noise are not compared.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -20,7 +20,7 @@ int32_t ArgMax(const std::vector<float>& row) {
 
 struct Compute {
   DType dtype;
-  double rms;       ///< of the errors of all logits compared, in standard deviations of their prompt's logits
+  double rms;       ///< with what rounding the weights costs, of the errors of all logits compared, in standard deviations of their prompt's logits
   double margin;    ///< below it, in the same, the reference's choice is in the noise
   double compared;  ///< share of the steps that must be above it
 };
@@ -28,7 +28,7 @@ void PrintTo(const Compute& c, std::ostream* out) { *out << DTypeName(c.dtype); 
 
 class SmolLm2 : public testing::TestWithParam<Compute> {};
 
-TEST_P(SmolLm2, GreedyTextIsThatOfTransformersOnTheDequantizedWeights) {
+TEST_P(SmolLm2, GreedyTextIsThatOfTheDequantizedWeights) {
   const Compute& compute = GetParam();
   const char* home = std::getenv("HOME");
   const std::string path = StrCat(home != nullptr ? home : "", "/.cache/baton/models/SmolLM2-135M-Instruct.Q4_1.gguf");
@@ -69,7 +69,7 @@ TEST_P(SmolLm2, GreedyTextIsThatOfTransformersOnTheDequantizedWeights) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, SmolLm2,
-                         testing::Values(Compute{DType::kF32, 1e-3, 2e-3, 0.9}, Compute{DType::kBF16, 2e-2, 1e-1, 0.6}),
+                         testing::Values(Compute{DType::kF32, 1e-3, 2e-3, 0.9}, Compute{DType::kBF16, 3e-2, 1e-1, 0.6}),
                          [](const auto& info) { return std::string(DTypeName(info.param.dtype)); });
 
 }  // namespace
