@@ -14,6 +14,7 @@ engine::EngineOptions Options(const WorkerConfig& config, const LoadedModel& loa
   out.scheduler.max_num_seqs = config.max_num_seqs;
   out.scheduler.max_num_batched_tokens = config.max_num_batched_tokens;
   out.scheduler.max_step_ms = config.max_step_ms;
+  out.scheduler.max_stall_ms = config.max_stall_ms;
   out.scheduler.max_waiting_requests = config.max_waiting_requests;
   out.scheduler.max_waiting_tokens = config.max_waiting_tokens;
   out.cache.enable_prefix_caching = config.enable_prefix_caching;

@@ -66,6 +66,7 @@ absl::Status WorkerConfig::Validate() const {
   if (max_num_seqs < 1 || max_num_seqs > 65536) return Bad("max-num-seqs", max_num_seqs, "must be 1…65536");
   if (max_num_batched_tokens < 1) return Bad("max-num-batched-tokens", max_num_batched_tokens, "must be ≥ 1");
   if (max_step_ms < 0) return Bad("max-step-ms", max_step_ms, "must be ≥ 0");
+  if (max_stall_ms < 0) return Bad("max-stall-ms", max_stall_ms, "must be ≥ 0");
   if (max_waiting_requests < 1) return Bad("max-waiting-requests", max_waiting_requests, "must be ≥ 1");
   if (max_waiting_tokens < 1) return Bad("max-waiting-tokens", max_waiting_tokens, "must be ≥ 1");
   if (threads < 0 || threads > 1024) return Bad("threads", threads, "must be 0…1024");

@@ -49,6 +49,7 @@ struct WorkerConfig {
   int32_t max_num_seqs = 128;
   int32_t max_num_batched_tokens = 2048;
   double max_step_ms = 200;
+  double max_stall_ms = 80;
   int32_t max_waiting_requests = 1024;
   int64_t max_waiting_tokens = 1 << 20;
   int32_t threads = 0;
@@ -118,7 +119,12 @@ void VisitFields(WorkerConfig& c, Visitor&& field) {
   field("hash-key-file", c.hash_key_file, "", "64 hex digits keying prefix hashes; else the first router sets the key");
   field("max-num-seqs", c.max_num_seqs, "sequences", "sequences in one step");
   field("max-num-batched-tokens", c.max_num_batched_tokens, "tokens", "tokens in one step");
-  field("max-step-ms", c.max_step_ms, "ms", "a step is cut to take no longer, by the measured rate; 0 = no cap");
+  field("max-step-ms", c.max_step_ms, "ms",
+        "a step is cut to take no longer, by the measured rate; 0 = no cap by time");
+  field("max-stall-ms", c.max_stall_ms, "ms",
+        "a step in which streams wait for a prefill is cut to take no longer, or no longer than twice their tokens "
+        "alone; "
+        "0 = max-step-ms");
   field("max-waiting-requests", c.max_waiting_requests, "requests", "more are refused, with the predicted wait");
   field("max-waiting-tokens", c.max_waiting_tokens, "tokens", "prompt tokens that may wait; more are refused");
   field("threads", c.threads, "threads",

@@ -32,7 +32,8 @@ struct SchedulerOptions {
   int32_t vocab_size = 0;
   int32_t max_num_seqs = 128;             ///< sequences in one step
   int32_t max_num_batched_tokens = 2048;  ///< rows in one step
-  double max_step_ms = 200;               ///< 0: no cap
+  double max_step_ms = 200;               ///< 0: no cap, nor one by max_stall_ms
+  double max_stall_ms = 80;               ///< of a step that also decodes, or twice what its decodes take; 0: no cap
   int32_t max_prefill_chunk = 0;          ///< tokens of one sequence in one step; 0: no limit but the above
   int32_t max_logit_rows = 128;           ///< prompt tokens scored in one step (prompt_logprobs)
   int32_t max_waiting_requests = 1024;

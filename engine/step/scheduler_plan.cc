@@ -25,6 +25,7 @@ StepPlan Scheduler::PlanStep(TimePoint now) {
   st.logit_rows_left = st.options.max_logit_rows;
   st.prefill_planned = st.preempted = false;
   st.PlanDecodes(plan, now);
+  st.plan_ms = st.StepLimitMs();
   st.prefill_left = st.policy.PrefillBudget(static_cast<int32_t>(plan.sequences.size()), st.rows_left);
   st.PlanPrefills(plan, now);
   if (!st.preempted) st.Admit(plan, now);
@@ -106,13 +107,20 @@ void Scheduler::State::PlanPrefills(StepPlan& plan, TimePoint now) {
   }
 }
 
+// How long the step may take whose decodes are planned; 0: as long as it takes. Streams wait for the whole step, so a
+// prefill beside them is cut to a short stall; where the decodes alone take that long, the prefill may take as long.
+double Scheduler::State::StepLimitMs() const {
+  if (options.max_stall_ms <= 0 || plan_work.rows == 0) return options.max_step_ms;
+  return std::min(options.max_step_ms, std::max(options.max_stall_ms, 2 * predictor.Predict(plan_work)));
+}
+
 // Tokens of `s` that this step may take: budget, step time, logits memory.
 int32_t Scheduler::State::ChunkFor(const Sequence& s) const {
   int32_t most = std::min({s.remaining(), prefill_left, rows_left});
   if (options.max_prefill_chunk > 0) most = std::min(most, options.max_prefill_chunk);
   if (ScoresPrompt(s)) most = std::min(most, logit_rows_left);
-  if (options.max_step_ms > 0) {
-    const int32_t in_time = predictor.TokensWithin(plan_work, s.computed, options.max_step_ms, most);
+  if (plan_ms > 0) {
+    const int32_t in_time = predictor.TokensWithin(plan_work, s.computed, plan_ms, most);
     most = std::max(in_time, prefill_planned ? 0 : std::min(most, kMinChunk));
   }
   // Whole units, so that the next chunk starts at one, unless that wastes most of what there is.

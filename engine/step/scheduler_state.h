@@ -92,6 +92,7 @@ class Scheduler::State {
   bool MakeRoom(Sequence& sequence, int32_t tokens, StepPlan& plan, TimePoint now);
   bool PreemptJuniorOf(const Sequence& sequence, TimePoint now);
   void Preempt(Sequence& victim, TimePoint now);
+  double StepLimitMs() const;
   int32_t ChunkFor(const Sequence& sequence) const;
   void Schedule(Sequence& sequence, int32_t tokens, StepPlan& plan, TimePoint now);
   void AddToExecutor(Sequence& sequence, StepPlan& plan);
@@ -136,6 +137,7 @@ class Scheduler::State {
   int32_t sequences_left = 0;
   int32_t prefill_left = 0;
   int32_t logit_rows_left = 0;
+  double plan_ms = 0;  ///< it may take; 0: as long as it takes
   bool prefill_planned = false;
   bool preempted = false;
 

@@ -117,6 +117,7 @@ TEST(WorkerConfig, EachBadFlagIsNamedWithItsValue) {
   EXPECT_THAT(why([](auto& c) { c.max_num_seqs = 0; }), HasSubstr("--max-num-seqs 0"));
   EXPECT_THAT(why([](auto& c) { c.dtype = "int3"; }), HasSubstr("--dtype int3"));
   EXPECT_THAT(why([](auto& c) { c.max_step_ms = -1; }), HasSubstr("--max-step-ms -1"));
+  EXPECT_THAT(why([](auto& c) { c.max_stall_ms = -1; }), HasSubstr("--max-stall-ms -1"));
   EXPECT_THAT(why([](auto& c) { c.max_num_batched_tokens = 0; }), HasSubstr("--max-num-batched-tokens 0"));
   EXPECT_THAT(why([](auto& c) { c.port = 70000; }), HasSubstr("--port 70000"));
 }

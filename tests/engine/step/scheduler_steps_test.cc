@@ -112,6 +112,52 @@ TEST(SchedulerSteps, AStepIsPlannedToEndWithinMaxStepMs) {
   }
 }
 
+// A step takes 0.5 ms and 0.1 ms per row; the options are the defaults but for the model's length.
+TEST(SchedulerSteps, WhoStreamsWaitsALittleForAPrefillByDefault) {
+  HarnessOptions o;
+  o.num_blocks = {800};
+  o.scheduler.max_model_len = 8000;
+  Harness h(o);
+  ASSERT_TRUE(h.Add(Long(1, 8, 200)).ok());
+  for (int i = 0; i < 20; ++i) ASSERT_TRUE(h.Step());
+  ASSERT_TRUE(h.Add(Long(2, 6000, 1)).ok());
+  std::vector<double> gaps_ms;
+  while (h.Step() && h.plan().sequences.size() == 2) gaps_ms.push_back(0.5 + 0.1 * h.plan().total_tokens);
+  ASSERT_GE(gaps_ms.size(), 5u);
+  EXPECT_LE(gaps_ms.size(), 20u) << "chunks are as long as the time allows";
+  for (double ms : gaps_ms) EXPECT_LE(ms, 90) << "of the 100 ms that a stream may stall";
+}
+
+TEST(SchedulerSteps, APrefillAloneTakesTheWholeStep) {
+  HarnessOptions o;
+  o.num_blocks = {800};
+  o.scheduler.max_model_len = 8000;
+  o.scheduler.prior_ms_per_token = 0.1;
+  Harness h(o);
+  ASSERT_TRUE(h.Add(Long(1, 6000, 1)).ok());
+  ASSERT_TRUE(h.Step());
+  EXPECT_GE(h.plan().total_tokens, 1900) << "of 2,048 and 200 ms";
+}
+
+// Where decodes alone take longer than the gap allows, the gap is what they take: a prefill may double it.
+TEST(SchedulerSteps, SlowDecodesShareTheirStepWithAPrefill) {
+  HarnessOptions o;
+  o.num_blocks = {800};
+  o.scheduler.max_model_len = 8000;
+  o.scheduler.max_step_ms = 200;
+  o.scheduler.max_stall_ms = 2;  // forty decodes: 4.5 ms
+  Harness h(o);
+  for (RequestKey key = 1; key <= 40; ++key) ASSERT_TRUE(h.Add(Long(key, 8, 100)).ok());
+  for (int i = 0; i < 30; ++i) ASSERT_TRUE(h.Step());
+  ASSERT_TRUE(h.Add(Long(50, 2000, 1)).ok());
+  for (int i = 0; i < 10; ++i) {
+    ASSERT_TRUE(h.Step());
+    ASSERT_EQ(h.plan().sequences.size(), 41u);
+    EXPECT_GE(h.plan().sequences.back().num_tokens, 32);
+    EXPECT_LE(h.plan().sequences.back().num_tokens, 48);
+  }
+}
+
 TEST(SchedulerSteps, DecodesThatFillTheStepTimeDoNotStarveAPrefill) {
   HarnessOptions o = Options(2048);
   o.scheduler.max_step_ms = 0.001;  // even one decode takes longer
