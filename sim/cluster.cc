@@ -44,9 +44,14 @@ Cluster::Cluster(const ClusterScenario& scenario)
       network_(std::make_shared<SimNetwork>(scenario.seed, SimPace{static_cast<uint64_t>(scenario.most_turns),
                                                                    static_cast<size_t>(scenario.piece_bytes)})),
       plant_{scenario_, time_, faults_on_, faults_, KindTransports(scenario_, network_), broken_} {
-  for (int p = 0; p < scenario_.prefills; ++p)
-    workers_.push_back(std::make_unique<PrefillNode>(plant_, StrCat("p", p)));
-  for (int d = 0; d < scenario_.decodes; ++d) workers_.push_back(std::make_unique<DecodeNode>(plant_, StrCat("d", d)));
+  for (int p = 0; p < scenario_.prefills; ++p) {
+    const bool odd = p >= scenario_.prefills - scenario_.odd_prefills;
+    workers_.push_back(std::make_unique<PrefillNode>(plant_, StrCat("p", p), odd));
+  }
+  for (int d = 0; d < scenario_.decodes; ++d) {
+    const bool odd = d >= scenario_.decodes - scenario_.odd_decodes;
+    workers_.push_back(std::make_unique<DecodeNode>(plant_, StrCat("d", d), odd));
+  }
   for (int r = 0; r < scenario_.routers; ++r) {
     std::vector<WorkerNode*> known = Pointers(workers_);
     if (r > 0 && scenario_.prefills > 1) known.erase(known.begin());  // another list

@@ -13,12 +13,13 @@ worker::WorkerConfig LandingConfig(const ClusterScenario& scenario) {
   return config;
 }
 
-decode_worker::DeskFacts Facts(const ClusterScenario& scenario, const KvLayout& layout,
-                               const std::string& incarnation) {
+decode_worker::DeskFacts Facts(const ClusterScenario& scenario, const KvLayout& layout, const std::string& incarnation,
+                               const std::string& numerics_id) {
   decode_worker::DeskFacts facts{.side = worker::SideOf(layout),
                                  .piece_tokens = scenario.piece_tokens,
                                  .incarnation = incarnation,
-                                 .model_digest = "m"};
+                                 .model_digest = "m",
+                                 .numerics_id = numerics_id};
   facts.handoff.ring_slots = {scenario.landing_slots};
   facts.handoff.max_reserved_tokens = 10 * scenario.max_model_len;
   facts.handoff.max_quarantined_slots = scenario.landing_slots;
@@ -36,7 +37,7 @@ DecodeNode::Life::Life(DecodeNode& node, const engine::HarnessOptions& options)
                                                node.OnLanded(peer, place);
                                              }))
                   .value()),
-      facts(Facts(node.plant_.scenario, engine.memory().layout(), node.incarnation())),
+      facts(Facts(node.plant_.scenario, engine.memory().layout(), node.incarnation(), node.numerics_id())),
       desk(facts, node, loop, node.time_),
       book({.vocab_size = engine::kFakeVocab}, &desk),
       hub(node.incarnation()) {
@@ -44,13 +45,13 @@ DecodeNode::Life::Life(DecodeNode& node, const engine::HarnessOptions& options)
   desk.SetRelay(&book), desk.Use(engine.scheduler());
 }
 
-DecodeNode::DecodeNode(const Plant& plant, std::string name) : WorkerNode(plant, std::move(name)) {}
+DecodeNode::DecodeNode(const Plant& plant, std::string name, bool odd) : WorkerNode(plant, std::move(name), odd) {}
 
 DecodeNode::~DecodeNode() = default;
 
 void DecodeNode::OnBirth() {
   life_now_ = std::make_unique<Life>(
-      *this, EngineOptions(plant_.scenario, plant_.scenario.decode_block, plant_.scenario.decode_blocks));
+      *this, EngineOptions(plant_.scenario, plant_.scenario.decode_block, plant_.scenario.decode_blocks, odd()));
   Run(life_now_->engine, life_now_->loop, life_now_->hub);
 }
 

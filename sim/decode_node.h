@@ -13,7 +13,7 @@ namespace baton::sim {
 
 class DecodeNode final : public WorkerNode, private decode_worker::LandingEvents, private decode_worker::LandingPort {
  public:
-  DecodeNode(const Plant& plant, std::string name);
+  DecodeNode(const Plant& plant, std::string name, bool odd);
   ~DecodeNode() override;
   v1::WorkerRole role() const override { return v1::WORKER_ROLE_DECODE; }
   v1::ReserveReply OnReserve(const v1::ReserveRequest& request) override;

@@ -63,6 +63,22 @@ std::string CheckUsage(const router::Generation& generation, const ClientView& c
   return "";
 }
 
+/// The answer of one worker, to the bit.
+std::string CheckAgainst(const AloneAnswer& alone, const ClientView& client, bool whole) {
+  for (const auto& [index, choice] : client.choices) {
+    const auto want = alone.choices.find(index);
+    if (want == alone.choices.end()) return StrCat("got a choice ", index);
+    if (std::string wrong = CheckChoice(choice, want->second, whole); !wrong.empty())
+      return StrCat("choice ", index, " got ", wrong);
+  }
+  if (!whole) return "";
+  if (client.choices.size() != alone.choices.size())
+    return StrCat("got ", client.choices.size(), " of ", alone.choices.size(), " choices");
+  if (client.prompt_scores != alone.prompt_scores)
+    return Different("got prompt logprobs", client.prompt_scores, alone.prompt_scores);
+  return "";
+}
+
 /// Of workers that were lost, that are full or not there, or of time that is over.
 bool MayFailWith(int http_status) {
   return http_status == 429 || http_status == 502 || http_status == 503 || http_status == 504;
@@ -70,12 +86,12 @@ bool MayFailWith(int http_status) {
 
 }  // namespace
 
-AloneAnswer AnswerAlone(const ClusterScenario& scenario, const router::Generation& generation) {
+AloneAnswer AnswerAlone(const ClusterScenario& scenario, const router::Generation& generation, bool odd) {
   router::AttachLeg leg;
   leg.leg_id = generation.request_id, leg.credit_tokens = 1000, leg.position = generation.prompt.size();
   ClusterScenario plain = scenario;
   plain.chunk = 256;
-  engine::Harness one(EngineOptions(plain, 16, 128));
+  engine::Harness one(EngineOptions(plain, 16, 128, odd));
   const v1::Attach attach = router::EncodeAttach(generation, leg);
   BATON_CHECK(one.Add(worker::DecodeAttach(attach, {.vocab_size = engine::kFakeVocab}, 1, one.now).value()).ok());
   one.RunAll();
@@ -103,18 +119,13 @@ std::string CheckClient(const ClusterScenario& scenario, const router::Generatio
     return StrCat("failed as nobody may: ", failure);
   if (scenario.faultless() && !whole) return StrCat("failed without a fault: ", failure);
   if (scenario.one_fault != OneFault::kNone && !whole && !left) return StrCat("saw the one fault: ", failure);
-  const AloneAnswer alone = AnswerAlone(scenario, generation);
-  for (const auto& [index, choice] : client.choices) {
-    const auto want = alone.choices.find(index);
-    if (want == alone.choices.end()) return StrCat("got a choice ", index);
-    if (std::string wrong = CheckChoice(choice, want->second, whole); !wrong.empty())
-      return StrCat("choice ", index, " got ", wrong);
-  }
-  if (!whole) return "";
-  if (client.choices.size() != alone.choices.size())
-    return StrCat("got ", client.choices.size(), " of ", alone.choices.size(), " choices");
-  if (client.prompt_scores != alone.prompt_scores)
-    return Different("got prompt logprobs", client.prompt_scores, alone.prompt_scores);
+  if (whole && client.mixed && scenario.one_numerics()) return "is labelled mixed, and all workers compute alike";
+  if (scenario.one_numerics()) return CheckAgainst(AnswerAlone(scenario, generation, false), client, whole);
+  if (!whole) return "";  // no label says whose answer it began as
+  if (client.mixed) return CheckUsage(generation, client);
+  const std::string even = CheckAgainst(AnswerAlone(scenario, generation, false), client, whole);
+  const std::string odd = CheckAgainst(AnswerAlone(scenario, generation, true), client, whole);
+  if (!even.empty() && !odd.empty()) return StrCat("is not labelled mixed, and ", even, ", the odd one: ", odd);
   return CheckUsage(generation, client);
 }
 

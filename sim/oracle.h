@@ -10,12 +10,12 @@
 
 namespace baton::sim {
 
-/// What one worker that nothing disturbs answers.
+/// What one worker that nothing disturbs answers. `odd`: of other numerics.
 struct AloneAnswer {
   std::map<uint32_t, ChoiceView> choices;
   std::string prompt_scores;
 };
-AloneAnswer AnswerAlone(const ClusterScenario& scenario, const router::Generation& generation);
+AloneAnswer AnswerAlone(const ClusterScenario& scenario, const router::Generation& generation, bool odd);
 
 /// What is wrong with what a client got; empty: nothing.
 std::string CheckClient(const ClusterScenario& scenario, const router::Generation& generation,

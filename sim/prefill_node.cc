@@ -18,12 +18,13 @@ prefill::JobKey KeyOf(const v1::RequestKey& key) { return {key.request_id(), key
 PrefillNode::Life::Life(PrefillNode& node, const engine::HarnessOptions& options)
     : engine(options, &policy),
       loop(node),
-      sender(
-          {.host = "127.0.0.1", .kinds = {"sim"}, .make = node.MakeTransport(), .self_test = false},
-          static_cast<size_t>(node.plant_.scenario.slot_bytes), worker::PoolOf(engine.memory()),
-          LaneHello{
-              .incarnation = node.incarnation(), .model_digest = "m", .side = worker::SideOf(engine.memory().layout())},
-          node.time_, loop, node),
+      sender({.host = "127.0.0.1", .kinds = {"sim"}, .make = node.MakeTransport(), .self_test = false},
+             static_cast<size_t>(node.plant_.scenario.slot_bytes), worker::PoolOf(engine.memory()),
+             LaneHello{.incarnation = node.incarnation(),
+                       .model_digest = "m",
+                       .numerics_id = node.numerics_id(),
+                       .side = worker::SideOf(engine.memory().layout())},
+             node.time_, loop, node),
       desk({.no_room_after = std::chrono::milliseconds(node.plant_.scenario.no_room_ms)},
            worker::SideOf(engine.memory().layout()), static_cast<size_t>(node.plant_.scenario.slot_bytes), sender, loop,
            node.time_),
@@ -31,13 +32,13 @@ PrefillNode::Life::Life(PrefillNode& node, const engine::HarnessOptions& options
   desk.Use(engine.scheduler());
 }
 
-PrefillNode::PrefillNode(const Plant& plant, std::string name) : WorkerNode(plant, std::move(name)) {}
+PrefillNode::PrefillNode(const Plant& plant, std::string name, bool odd) : WorkerNode(plant, std::move(name), odd) {}
 
 PrefillNode::~PrefillNode() = default;
 
 void PrefillNode::OnBirth() {
   life_now_ = std::make_unique<Life>(
-      *this, EngineOptions(plant_.scenario, plant_.scenario.prefill_block, plant_.scenario.prefill_blocks));
+      *this, EngineOptions(plant_.scenario, plant_.scenario.prefill_block, plant_.scenario.prefill_blocks, odd()));
   Run(life_now_->engine, life_now_->loop, life_now_->hub);
 }
 

@@ -13,7 +13,7 @@ namespace baton::sim {
 
 class PrefillNode final : public WorkerNode, private prefill_worker::SenderEvents {
  public:
-  PrefillNode(const Plant& plant, std::string name);
+  PrefillNode(const Plant& plant, std::string name, bool odd);
   ~PrefillNode() override;
   v1::WorkerRole role() const override { return v1::WORKER_ROLE_PREFILL; }
   v1::ReserveReply OnReserve(const v1::ReserveRequest& request) override;

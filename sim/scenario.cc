@@ -105,6 +105,7 @@ void DrawOneFault(ClusterScenario& s, Dice& dice) {
   if (dice.OneOf(2)) SlowDown(s, dice), s.fault_at_ms = dice.Pick(1, 6000);
   if (dice.OneOf(4)) LengthenAnswers(s, dice);
   s.most_stop_ms = dice.PauseMs();
+  if (dice.OneOf(4)) ++s.prefills, s.odd_prefills = 1, s.odd_dtype = dice.OneOf(2);  // no spare: nobody needs it
 }
 
 }  // namespace
@@ -127,6 +128,10 @@ ClusterScenario ClusterScenario::FromSeed(uint64_t seed) {
   if (s.die + s.stop > 0 && dice.OneOf(3)) s.timeout_ms = dice.Pick(300, 1500);
   if (dice.OneOf(5)) CrowdBlocks(s, dice);
   if (dice.OneOf(4)) s.routers = 2;
+  if (dice.OneOf(4)) {
+    s.odd_prefills = dice.Pick(0, s.prefills), s.odd_decodes = dice.Pick(0, s.decodes), s.odd_dtype = dice.OneOf(2);
+  }
+  if (s.odd_dtype) s.slot_bytes *= 2;
   if (kind != 0 && dice.OneOf(3)) SlowDown(s, dice);
   if (kind != 0 && dice.OneOf(10)) MissDeadlines(s, dice);
   return s;
@@ -152,7 +157,10 @@ std::string ClusterScenario::Text() const {
       window > 0 ? ", window" : "", round_robin ? ", round robin" : "", ", ", landing_slots, " slots of ", slot_bytes,
       " bytes, pieces of ", piece_tokens, ", ", receiver_writes ? "the receiver writes" : "the sender writes", ", ",
       us_per_token, " us a token, ", step_us, " us a step, chunks of ", chunk, ", asked within ", arrive_ms, " ms",
-      list({{"credit", credit_tokens},
+      list({{"odd prefill workers", odd_prefills},
+            {"odd decode workers", odd_decodes},
+            {"of another dtype", odd_dtype ? 1 : 0},
+            {"credit", credit_tokens},
             {"timeout ms", timeout_ms},
             {"busy", busy},
             {"turns", most_turns},

@@ -37,16 +37,19 @@ struct ClusterScenario {
   int us_per_token = 10;         ///< of a step
   int step_us = 200;             ///< of every step
   int arrive_ms = 500;           ///< between the first request and the last, at most
-  int credit_tokens = 0;         ///< of --relay-credit-tokens; 0: the default
-  bool slow = false;             ///< prompts and answers take seconds
-  int timeout_ms = 0;            ///< of some requests; 0: of none
-  int no_room_ms = 20000;        ///< PushOptions::no_room_after
-  double busy = 0;               ///< share of a transfer thread's turns that come late
-  int most_turns = 6;            ///< SimPace
-  int piece_bytes = 64 << 10;    ///< SimPace
-  MessageFaults lanes;           ///< between prefill and decode workers
-  double late = 0;               ///< share of the messages between routers and workers that take up to 300 ms
-  double slot_damage = 0;        ///< share of slots whose bytes are harmed
+  // The last so many workers of a role compute with other numerics.
+  int odd_prefills = 0, odd_decodes = 0;
+  bool odd_dtype = false;      ///< they keep KV in another element type as well
+  int credit_tokens = 0;       ///< of --relay-credit-tokens; 0: the default
+  bool slow = false;           ///< prompts and answers take seconds
+  int timeout_ms = 0;          ///< of some requests; 0: of none
+  int no_room_ms = 20000;      ///< PushOptions::no_room_after
+  double busy = 0;             ///< share of a transfer thread's turns that come late
+  int most_turns = 6;          ///< SimPace
+  int piece_bytes = 64 << 10;  ///< SimPace
+  MessageFaults lanes;         ///< between prefill and decode workers
+  double late = 0;             ///< share of the messages between routers and workers that take up to 300 ms
+  double slot_damage = 0;      ///< share of slots whose bytes are harmed
   // Per worker (and connection, and router) and second:
   double die = 0, vanish = 0, stop = 0, cut = 0, part = 0;
   double router_stop = 0, router_die = 0, router_vanish = 0;
@@ -65,6 +68,7 @@ struct ClusterScenario {
   /// Every fourth seed has one fault and spare workers; of the others every eighth is without faults, every eighth has
   /// all of them.
   static ClusterScenario FromSeed(uint64_t seed);
+  bool one_numerics() const { return odd_prefills + odd_decodes == 0; }
   /// A whole step, at most.
   double StepSeconds() const { return 2e-6 * (step_us + 2.0 * chunk * us_per_token); }
   /// What all prompts take one after the other, at most.

@@ -8,9 +8,12 @@ namespace baton::sim {
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-engine::HarnessOptions EngineOptions(const ClusterScenario& scenario, int tokens_per_block, int blocks) {
+engine::HarnessOptions EngineOptions(const ClusterScenario& scenario, int tokens_per_block, int blocks, bool odd) {
   engine::HarnessOptions options;
-  options.layout = engine::FakeLayout(tokens_per_block, scenario.window);
+  std::optional<DType> dtype;
+  if (scenario.odd_dtype) dtype = odd ? DType::kBF16 : DType::kF32;
+  options.layout = engine::FakeLayout(tokens_per_block, scenario.window, dtype);
+  options.numerics = odd ? 1000 : 0;
   options.num_blocks.assign(options.layout.groups.size(), blocks);
   options.scheduler.max_model_len = scenario.max_model_len;
   options.scheduler.max_step_ms = 0;
@@ -18,8 +21,8 @@ engine::HarnessOptions EngineOptions(const ClusterScenario& scenario, int tokens
   return options;
 }
 
-WorkerNode::WorkerNode(const Plant& plant, std::string name)
-    : Process(plant.time), plant_(plant), name_(std::move(name)) {}
+WorkerNode::WorkerNode(const Plant& plant, std::string name, bool odd)
+    : Process(plant.time), plant_(plant), name_(std::move(name)), odd_(odd) {}
 
 void WorkerNode::Loop::Post(std::function<void()> work) {
   posted_.push_back(std::move(work));
@@ -155,7 +158,7 @@ v1::HandshakeReply WorkerNode::Describe() const {
   reply.set_model_digest("test"), reply.set_model_name("fake");
   reply.set_kv_digest(kKvDigestName);
   *reply.mutable_kv_layout() = EncodeLayout(engine_->memory().layout());
-  reply.mutable_numerics()->set_id("n0");
+  reply.mutable_numerics()->set_id(numerics_id());
   reply.set_max_model_len(scenario.max_model_len), reply.set_vocab_size(engine::kFakeVocab);
   reply.set_kv_blocks(engine_->cache().pool(0).num_blocks());
   reply.set_max_num_seqs(engine_->scheduler().options().max_num_seqs);

@@ -35,14 +35,18 @@ struct Plant {
   }
 };
 
-engine::HarnessOptions EngineOptions(const ClusterScenario& scenario, int tokens_per_block, int blocks);
+/// `odd`: of other numerics.
+engine::HarnessOptions EngineOptions(const ClusterScenario& scenario, int tokens_per_block, int blocks, bool odd);
 
 class WorkerNode : public Process {
  public:
-  WorkerNode(const Plant& plant, std::string name);
+  /// `odd`: it computes with other numerics.
+  WorkerNode(const Plant& plant, std::string name, bool odd);
   /// Of this life.
   std::string incarnation() const { return StrCat(name_, ".", life()); }
   const std::string& name() const { return name_; }
+  bool odd() const { return odd_; }
+  std::string numerics_id() const { return odd_ ? "n1" : "n0"; }
   virtual v1::WorkerRole role() const = 0;
   /// Its machine is not there: nobody says that it is not.
   bool host_gone() const { return host_gone_; }
@@ -114,6 +118,7 @@ class WorkerNode : public Process {
   void ReportLoad();
 
   const std::string name_;
+  const bool odd_;
   engine::Harness* engine_ = nullptr;  ///< of this life
   Loop* loop_ = nullptr;
   worker::EventHub* hub_ = nullptr;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/half.h"
 #include "common/kv_digest.h"
 
 namespace baton::engine {
@@ -167,18 +168,45 @@ class FakeOps final : public kernels::Ops {
 };
 
 // Where position `p` lies in a plane.
-uint64_t* Slot(const kernels::KvPlaneView& plane, std::span<const int32_t> table, int32_t p) {
+char* Slot(const kernels::KvPlaneView& plane, std::span<const int32_t> table, int32_t p) {
   const int32_t block = table[static_cast<size_t>(p / plane.tokens_per_block)];
-  char* at = static_cast<char*>(plane.base) + block * plane.block_stride_bytes;
-  return reinterpret_cast<uint64_t*>(at) + p % plane.tokens_per_block;
+  const auto bytes = static_cast<int64_t>(plane.dim) * (plane.dtype == DType::kF32 ? 4 : 2);
+  return static_cast<char*>(plane.base) + block * plane.block_stride_bytes + p % plane.tokens_per_block * bytes;
+}
+
+constexpr int kRawDim = 2, kNumbersDim = 4;
+
+uint64_t Read(const kernels::KvPlaneView& plane, std::span<const int32_t> table, int32_t p) {
+  const char* at = Slot(plane, table, p);
+  uint64_t value = 0;
+  if (plane.dim == kRawDim) {
+    std::memcpy(&value, at, sizeof(value));
+    return value;
+  }
+  for (int i = 0; i < kNumbersDim; ++i) {
+    const float number = plane.dtype == DType::kF32 ? reinterpret_cast<const float*>(at)[i]
+                                                    : FloatOfBf16(reinterpret_cast<const uint16_t*>(at)[i]);
+    value = value << 8 | static_cast<uint8_t>(number);
+  }
+  return value;
 }
 
 void Write(const kernels::KvPlaneView& plane, uint32_t plane_index, uint32_t layer, std::span<const int32_t> table,
            int32_t p, uint64_t value) {
-  *Slot(plane, table, p) = value;
+  char* at = Slot(plane, table, p);
+  if (plane.dim == kRawDim) std::memcpy(at, &value, sizeof(value));
+  for (int i = 0; plane.dim == kNumbersDim && i < kNumbersDim; ++i) {
+    const auto number = static_cast<float>(value >> 8 * i & 0xff);  // exact in bf16
+    if (plane.dtype == DType::kF32) {
+      reinterpret_cast<float*>(at)[i] = number;
+    } else {
+      reinterpret_cast<uint16_t*>(at)[i] = Bf16OfFloat(number);
+    }
+  }
+  const size_t bytes = static_cast<size_t>(plane.dim) * (plane.dtype == DType::kF32 ? 4 : 2);
   const int32_t block = table[static_cast<size_t>(p / plane.tokens_per_block)];
   uint64_t& digest = plane.digests[block * plane.digest_block_stride + p % plane.tokens_per_block / kUnitTokens];
-  const uint64_t d = KvDigestVector({layer, plane_index, 0, static_cast<uint32_t>(p)}, &value, 8);
+  const uint64_t d = KvDigestVector({layer, plane_index, 0, static_cast<uint32_t>(p)}, at, bytes);
   digest = p % kUnitTokens == 0 ? d : digest + d;
 }
 
@@ -188,15 +216,17 @@ std::unique_ptr<kernels::Ops> MakeFakeOps(std::function<void(const SampleRow&)> 
   return std::make_unique<FakeOps>(std::move(on_sample));
 }
 
-KvLayout FakeLayout(int32_t tokens_per_block, int32_t window_tokens) {
-  const std::vector<KvPlane> planes = {{KvPlane::Name::kK, DType::kF32, 1, 2}, {KvPlane::Name::kV, DType::kF32, 1, 2}};
+KvLayout FakeLayout(int32_t tokens_per_block, int32_t window_tokens, std::optional<DType> dtype) {
+  const DType type = dtype.value_or(DType::kF32);
+  const int dim = dtype ? kNumbersDim : kRawDim;
+  const std::vector<KvPlane> planes = {{KvPlane::Name::kK, type, 1, dim}, {KvPlane::Name::kV, type, 1, dim}};
   KvLayout layout;
   layout.groups.push_back({{0}, KvGroupKind::kPaged, 0, planes, tokens_per_block});
   if (window_tokens > 0) layout.groups.push_back({{1}, KvGroupKind::kWindow, window_tokens, planes, tokens_per_block});
   return layout;
 }
 
-FakeModel::FakeModel(KvLayout layout) : layout_(std::move(layout)) {
+FakeModel::FakeModel(KvLayout layout, uint64_t numerics) : layout_(std::move(layout)), numerics_(numerics) {
   config_.vocab_size = kFakeVocab;
   config_.max_position_embeddings = 4096;
 }
@@ -216,12 +246,12 @@ absl::StatusOr<Tensor> FakeModel::Forward(const ForwardBatch& batch, std::span<c
         const auto table = batch.groups[g].block_tables.subspan(static_cast<size_t>(s * batch.groups[g].table_stride),
                                                                 static_cast<size_t>(batch.groups[g].table_stride));
         const kernels::KvLayerView& layer = kv[g].layers[0];
-        const uint64_t value = Mix(static_cast<uint64_t>(batch.tokens[row]), static_cast<uint64_t>(p));
+        const uint64_t value = Mix(static_cast<uint64_t>(batch.tokens[row]) + numerics_, static_cast<uint64_t>(p));
         Write(layer.k, 0, layer.layer, table, p, value);
         Write(layer.v, 1, layer.layer, table, p, ~value);
         const int32_t window = layout_.groups[g].window_tokens;
         for (int32_t q = window > 0 ? std::max(0, p - window + 1) : 0; q <= p; ++q) {
-          hashes[row] = Mix(hashes[row] + *Slot(layer.k, table, q), *Slot(layer.v, table, q));
+          hashes[row] = Mix(hashes[row] + Read(layer.k, table, q), Read(layer.v, table, q));
         }
       }
       ++rows_run;

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "engine/cache/kv_memory.h"
@@ -17,12 +18,14 @@ inline constexpr int32_t kFakeVocab = 48;
 /// Memory, block copies, sampling and log-softmax on the host; the rest dies. `on_sample` sees every row to sample.
 std::unique_ptr<kernels::Ops> MakeFakeOps(std::function<void(const kernels::SampleRow&)> on_sample = {});
 
-/// One paged group, and a sliding-window group when `window_tokens` > 0.
-KvLayout FakeLayout(int32_t tokens_per_block = 16, int32_t window_tokens = 0);
+/// One paged group, and a sliding-window group when `window_tokens` > 0. `dtype`: entries are four numbers of that
+/// type, f32 or bf16, which hold the same values; else 8 bytes that mean nothing as numbers.
+KvLayout FakeLayout(int32_t tokens_per_block = 16, int32_t window_tokens = 0, std::optional<DType> dtype = {});
 
 class FakeModel final : public Model {
  public:
-  explicit FakeModel(KvLayout layout);
+  /// `numerics`: models of different numerics write different KV.
+  explicit FakeModel(KvLayout layout, uint64_t numerics = 0);
   const ModelConfig& config() const override { return config_; }
   const KvLayout& kv_layout() const override { return layout_; }
   size_t weight_bytes() const override { return 0; }
@@ -36,6 +39,7 @@ class FakeModel final : public Model {
 
  private:
   KvLayout layout_;
+  const uint64_t numerics_;
   ModelConfig config_;
   std::vector<float> logits_;
 };

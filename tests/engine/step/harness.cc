@@ -32,7 +32,7 @@ std::string Answer::Text() const {
 }
 
 Harness::Harness(HarnessOptions options, RolePolicy* policy)
-    : fake_(std::make_unique<FakeModel>(options.layout)), fake_ops_(MakeFakeOps()) {
+    : fake_(std::make_unique<FakeModel>(options.layout, options.numerics)), fake_ops_(MakeFakeOps()) {
   Build(std::move(options), policy, *fake_, *fake_ops_, nullptr);
 }
 

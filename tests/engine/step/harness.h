@@ -34,6 +34,7 @@ struct HarnessOptions {
   KvLayout layout = FakeLayout();
   std::vector<int32_t> num_blocks = {256};
   bool prefix_caching = true;
+  uint64_t numerics = 0;  ///< of the fake model
 };
 
 class Harness {
