@@ -19,9 +19,8 @@ constexpr auto kMadeGoodIn = seconds(6);
 constexpr auto kFaultsLast = seconds(6), kAnswersIn = seconds(40), kMemoryBackIn = seconds(5);
 
 worker::TransportMaker KindTransports(const ClusterScenario& scenario, std::shared_ptr<SimNetwork> network) {
-  const FenceStyle fence = scenario.receiver_writes ? FenceStyle::kReceiverWrites : FenceStyle::kForcedClose;
-  return [fence, network = std::move(network)](const LandingShape& shape,
-                                               TransportEvents& events) -> absl::StatusOr<std::unique_ptr<Transport>> {
+  return [fence = scenario.fence, network = std::move(network)](
+             const LandingShape& shape, TransportEvents& events) -> absl::StatusOr<std::unique_ptr<Transport>> {
     return std::make_unique<SimTransport>(network, fence, shape, events);
   };
 }

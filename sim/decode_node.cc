@@ -31,11 +31,11 @@ decode_worker::DeskFacts Facts(const ClusterScenario& scenario, const KvLayout& 
 DecodeNode::Life::Life(DecodeNode& node, const engine::HarnessOptions& options)
     : engine(options, &policy),
       loop(node),
-      landing(decode_worker::Landing::Create(LandingConfig(node.plant_.scenario), worker::PoolOf(engine.memory()),
-                                             node.incarnation(), node.time_, loop, node,
-                                             node.MakeTransport([&node](PeerNumber peer, const LandingPlace& place) {
-                                               node.OnLanded(peer, place);
-                                             }))
+      landing(decode_worker::Landing::Create(
+                  LandingConfig(node.plant_.scenario), worker::PoolOf(engine.memory()), node.incarnation(), node.time_,
+                  loop, node, node.MakeTransport([&node](uint32_t memory, PeerNumber peer, const LandingPlace& place) {
+                    node.OnLanded(memory, peer, place);
+                  }))
                   .value()),
       facts(Facts(node.plant_.scenario, engine.memory().layout(), node.incarnation(), node.numerics_id())),
       desk(facts, node, loop, node.time_),
@@ -90,13 +90,15 @@ void DecodeNode::OnRelayEnd(const worker::RelaySink& stream, const std::string& 
 
 /// Where others write, a slot is that lane's to which it was granted until its writer is fenced. (Where we write, it
 /// changes hands on the transfer thread, and MayLand is the fence.)
-void DecodeNode::OnLanded(PeerNumber peer, const LandingPlace& place) {
-  if (plant_.scenario.receiver_writes) return;
+void DecodeNode::OnLanded(uint32_t memory, PeerNumber peer, const LandingPlace& place) {
+  if (plant_.scenario.fence == FenceStyle::kReceiverWrites) return;
   const decode_worker::TicketDesk& desk = life_now_->desk;
+  const WriterId writer = decode_worker::Landing::WriterBy(peer, memory);
+  if (desk.ring(0).lost(memory) > 0) return;  // written off: what its frozen writer does there harms nobody
   const decode::Ticket* ticket = desk.Find(place.lane.ticket);
   const auto epoch = ticket == nullptr ? decltype(ticket->epochs.end()){} : ticket->epochs.find(place.lane.epoch);
   const bool known = ticket != nullptr && epoch != ticket->epochs.end() && place.lane.lane < epoch->second.lanes.size();
-  if (known && epoch->second.lanes[place.lane.lane].writer == decode_worker::Landing::WriterBy(peer, 0) &&
+  if (known && epoch->second.lanes[place.lane.lane].writer == writer &&
       desk.ring(0).Holds(place.lane, place.slot, decode::LandingRing::Phase::kGranted)) {
     return;
   }

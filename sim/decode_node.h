@@ -52,7 +52,7 @@ class DecodeNode final : public WorkerNode, private decode_worker::LandingEvents
   void Replace(uint32_t memory) override { life_now_->landing->Replace(memory); }
   void Drop(uint32_t memory) override { life_now_->landing->Drop(memory); }
   std::string TicketsHeld() const;
-  void OnLanded(PeerNumber peer, const LandingPlace& place);
+  void OnLanded(uint32_t memory, PeerNumber peer, const LandingPlace& place);
   void OnHello(WriterId writer, LaneHello hello) override {
     ToScheduler([this, writer, hello] { life_now_->desk.OnHello(writer, hello); });
   }

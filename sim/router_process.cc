@@ -109,6 +109,8 @@ void RouterProcess::Ask(router::Generation generation, std::shared_ptr<ClientVie
   }
   Life& life = *life_now_;
   SimExecutor& io = life.io[life.next_io++ % life.io.size()];
+  std::erase_if(life.asked, [](const Asked& asked) { return asked.view->end != ClientView::End::kNone; });
+  life.asked.push_back({view, nullptr});  // it is connected
   Post(time_.Between(microseconds(50), milliseconds(1)),
        [this, &io, generation = std::move(generation), view = std::move(view)] {
          io.Post([this, &io, generation, view] { Begin(io, generation, view); });
@@ -119,7 +121,7 @@ void RouterProcess::Ask(router::Generation generation, std::shared_ptr<ClientVie
 void RouterProcess::Begin(SimExecutor& executor, const router::Generation& generation,
                           const std::shared_ptr<ClientView>& view) {
   Life& life = *life_now_;
-  std::erase_if(life.asked, [](const Asked& asked) { return asked.view->end != ClientView::End::kNone; });
+  if (view->end != ClientView::End::kNone) return;
   auto sink = std::make_shared<ClientSink>(view, time_);
   view->asked = time_.Now();
   auto place = life.admission.Enter();
@@ -131,14 +133,17 @@ void RouterProcess::Begin(SimExecutor& executor, const router::Generation& gener
   tickets.push_back(std::move(std::get<router::AdmissionTicket>(room)));
   auto call = std::make_shared<router::GenerationCall>(*life.services, executor, generation, TextsOf(generation),
                                                        time_.Now(), std::move(tickets), std::move(sink));
-  life.asked.push_back({view, call});
+  for (Asked& asked : life.asked) {
+    if (asked.view == view) asked.call = call;
+  }
   call->Start();
 }
 
 void RouterProcess::Leave(const ClientView& view) {
   if (!life_now_) return;
   for (const Asked& asked : life_now_->asked) {
-    if (asked.view.get() == &view) asked.call->executor().Post([call = asked.call] { call->ClientGone(); });
+    if (asked.view.get() == &view && asked.call)
+      asked.call->executor().Post([call = asked.call] { call->ClientGone(); });
   }
 }
 

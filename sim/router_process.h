@@ -56,7 +56,7 @@ class RouterProcess final : public Process {
  private:
   struct Asked {
     std::shared_ptr<ClientView> view;
-    std::shared_ptr<router::GenerationCall> call;  ///< as the product's exchanges hold it
+    std::shared_ptr<router::GenerationCall> call;  ///< as the product's exchanges hold it; null: not begun
   };
   struct Life {
     Life(RouterProcess& router, const router::RouterConfig& config);

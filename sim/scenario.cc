@@ -31,7 +31,9 @@ void DrawCluster(ClusterScenario& s, Dice& dice) {
   s.prefill_blocks = dice.OneOf(3) ? 24 : 64, s.decode_blocks = dice.OneOf(3) ? 24 : 64;
   s.landing_slots = dice.Pick(2, 6);
   s.chunk = dice.OneOf(2) ? 32 : 96;
-  s.receiver_writes = dice.OneOf(2);
+  s.fence = dice.OneOf(3)   ? FenceStyle::kReceiverWrites
+            : dice.OneOf(2) ? FenceStyle::kForcedClose
+                            : FenceStyle::kPeerExit;
   s.local_prefill_tokens = dice.OneOf(3) ? 24 : dice.OneOf(8) ? -1 : 0;
   s.round_robin = dice.OneOf(4);
   if (dice.OneOf(4)) s.credit_tokens = 8;
@@ -143,6 +145,7 @@ std::string ClusterScenario::Text() const {
     for (const auto& [name, value] : values) text += value == 0 ? "" : StrCat(", ", name, " ", value);
     return text;
   };
+  static constexpr const char* kWrites[] = {"the receiver writes", "the sender writes", "the sender's process writes"};
   static constexpr const char* kOne[] = {"",
                                          "kill a worker",
                                          "a worker's machine vanishes",
@@ -155,8 +158,8 @@ std::string ClusterScenario::Text() const {
       "seed ", seed, ": ", routers, "R ", prefills, "P ", decodes, "D, ", requests, " requests to ", longest, " + ",
       most_tokens, " tokens, blocks ", prefill_blocks, "x", prefill_block, " and ", decode_blocks, "x", decode_block,
       window > 0 ? ", window" : "", round_robin ? ", round robin" : "", ", ", landing_slots, " slots of ", slot_bytes,
-      " bytes, pieces of ", piece_tokens, ", ", receiver_writes ? "the receiver writes" : "the sender writes", ", ",
-      us_per_token, " us a token, ", step_us, " us a step, chunks of ", chunk, ", asked within ", arrive_ms, " ms",
+      " bytes, pieces of ", piece_tokens, ", ", kWrites[static_cast<int>(fence)], ", ", us_per_token, " us a token, ",
+      step_us, " us a step, chunks of ", chunk, ", asked within ", arrive_ms, " ms",
       list({{"odd prefill workers", odd_prefills},
             {"odd decode workers", odd_decodes},
             {"of another dtype", odd_dtype ? 1 : 0},

@@ -40,24 +40,26 @@ bool WorkerNode::Loop::Turn() {
 /// Passes on what happens, and tells of what lands.
 class WorkerNode::Watch final : public TransportEvents {
  public:
-  Watch(TransportEvents& events, Landed landed) : events_(events), landed_(std::move(landed)) {}
+  Watch(TransportEvents& events, Landed landed, uint32_t made)
+      : events_(events), landed_(std::move(landed)), made_(made) {}
   void OnConnected(PeerNumber peer) override { events_.OnConnected(peer); }
   void OnMessage(PeerNumber peer, std::string_view message) override { events_.OnMessage(peer, message); }
   void OnLost(PeerNumber peer, const absl::Status& why) override { events_.OnLost(peer, why); }
   bool MayLand(PeerNumber peer, const LandingPlace& place) override {
-    if (landed_) landed_(peer, place);
+    if (landed_) landed_(made_, peer, place);
     return events_.MayLand(peer, place);
   }
 
  private:
   TransportEvents& events_;
   const Landed landed_;
+  const uint32_t made_;
 };
 
 worker::TransportMaker WorkerNode::MakeTransport(Landed landed) {
-  return [plant = plant_, landed = std::move(landed)](
+  return [plant = plant_, landed = std::move(landed), made = std::make_shared<uint32_t>(0)](
              const LandingShape& shape, TransportEvents& events) -> absl::StatusOr<std::unique_ptr<Transport>> {
-    auto watch = std::make_unique<Watch>(events, landed);
+    auto watch = std::make_unique<Watch>(events, landed, (*made)++);
     absl::StatusOr<std::unique_ptr<Transport>> kind = plant.transports(shape, *watch);
     if (!kind.ok()) return kind;
     return std::make_unique<UnkindTransport>(*std::move(kind), std::move(watch), plant.scenario.lanes,

@@ -95,8 +95,8 @@ class WorkerNode : public Process {
   /// Something came: a step may be planned.
   void Wake();
   void WakeTransfer(Duration after = std::chrono::microseconds(30));
-  /// `landed`: hears of every piece of a slot that arrives here.
-  using Landed = std::function<void(PeerNumber writer, const LandingPlace& place)>;
+  /// `landed`: hears of every piece of a slot that arrives here; `made`: how many transports were made before this one.
+  using Landed = std::function<void(uint32_t made, PeerNumber writer, const LandingPlace& place)>;
   worker::TransportMaker MakeTransport(Landed landed = nullptr);
 
   virtual void OnOutputs(std::vector<engine::SequenceOutput> outputs, uint64_t step) = 0;
