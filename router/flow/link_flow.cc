@@ -183,7 +183,9 @@ void LinkFlow::Timer(TimePoint now) {
 }
 
 void LinkFlow::Stop() {
-  if (state_ == State::kServing) actions_.emplace_back(EndSession{absl::UnavailableError("the router stops")});
+  if (state_ == State::kServing) {
+    actions_.emplace_back(EndSession{absl::CancelledError("the router stops before the answer is whole")});
+  }
   session_ = 0;
   state_ = State::kStopped;
 }

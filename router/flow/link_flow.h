@@ -56,7 +56,7 @@ struct StoreUnits {
 struct RemoveUnits {};
 /// Of the event that is being handled: its load counts.
 struct TakeLoad {};
-/// The session is over: tell everybody who waits, close the wire, forget the worker's cache.
+/// The session is over: tell everybody who waits, close the wire, forget the worker's cache. CANCELLED: this router stops.
 struct EndSession {
   absl::Status why;
 };

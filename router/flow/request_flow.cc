@@ -209,6 +209,7 @@ void RequestFlow::Refused(const RelayNews& news, TimePoint now) {
 
 void RequestFlow::WorkerLost(WorkerId worker, const absl::Status& why, TimePoint now) {
   if (worker != worker_ || state_ == State::kPicking || state_ == State::kWaiting || state_ == State::kDone) return;
+  if (absl::IsCancelled(why)) return FailWith(Fail{absl::UnavailableError(why.message()), 1000, 0});
   const bool before = !started_output();
   TryElsewhere(Fail{absl::UnavailableError(StrCat("the worker was lost ",
                                                   before ? "before the first token" : "in the middle of the answer",

@@ -116,6 +116,7 @@ class RequestFlow {
   /// s.
   void NoWorker(const absl::Status& status, uint32_t retry_after_ms, bool soon, TimePoint now);
   void News(RelayNews news, TimePoint now);
+  /// CANCELLED: not the worker was lost, this router stops.
   void WorkerLost(WorkerId worker, const absl::Status& why, TimePoint now);
   void Timer(TimePoint now);
   void ClientGone();

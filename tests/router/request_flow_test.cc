@@ -367,6 +367,12 @@ TEST(RequestFlow, LegsThatLapsedBecauseTheRouterStoodStillCostNoAttempt) {
   EXPECT_EQ(Taken(flow), "cancel w0 r g11, pick again") << "its attempts are all left";
 }
 
+TEST(RequestFlow, ARouterThatStopsSaysSoAndBlamesNoWorker) {
+  RequestFlow flow = FlowIn(State::kStreaming);
+  flow.WorkerLost(kA, absl::CancelledError("the router stops"), kStart);
+  EXPECT_EQ(Taken(flow), "fail UNAVAILABLE");
+}
+
 TEST(RequestFlow, DeadlinesOfFirstTokenIdleAndTotal) {
   FlowLimits limits;
   limits.first_token_timeout = Ms(100);
