@@ -292,8 +292,8 @@ void TicketDesk::Do(const decode::StartSequence& action) {
   relay_->OnStarted(key, how, *scheduler_, clock_.Now());
 }
 
-/// Choices draw their first tokens from one prefill. Computed here, they could be others than those that a prefill worker
-/// of other numerics drew, which the client has: each choice has to go on from its own, in a leg of its own.
+/// Choices draw their first tokens from one prefill. Computed here, they could be others than those that a prefill
+/// worker of other numerics drew, which the client has: each choice has to go on from its own, in a leg of its own.
 absl::Status TicketDesk::OtherFirst() {
   return absl::AbortedError("the KV of several choices was lost, and other numerics drew their first tokens");
 }

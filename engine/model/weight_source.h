@@ -58,8 +58,8 @@ class WeightSource {
 /// The safetensors of an HF directory: model.safetensors.index.json and its shards, or one .safetensors file.
 absl::StatusOr<std::unique_ptr<WeightSource>> OpenHfWeights(const std::string& directory, const ModelConfig& config);
 
-/// The tensors of a GGUF file, dequantized to f32 or, rounded once, to bf16. Where the file has q and k rows in interleaved rope order
-/// (architecture "llama"), they come back in rotate-half order.
+/// The tensors of a GGUF file, dequantized to f32 or, rounded once, to bf16. Where the file has q and k rows in
+/// interleaved rope order (architecture "llama"), they come back in rotate-half order.
 absl::StatusOr<std::unique_ptr<WeightSource>> OpenGgufWeights(std::shared_ptr<const GgufFile> file,
                                                               const ModelConfig& config);
 

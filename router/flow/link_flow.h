@@ -56,7 +56,8 @@ struct StoreUnits {
 struct RemoveUnits {};
 /// Of the event that is being handled: its load counts.
 struct TakeLoad {};
-/// The session is over: tell everybody who waits, close the wire, forget the worker's cache. CANCELLED: this router stops.
+/// The session is over: tell everybody who waits, close the wire, forget the worker's cache. CANCELLED: this router
+/// stops.
 struct EndSession {
   absl::Status why;
 };

@@ -340,8 +340,9 @@ void OpenAiApp::Metrics(const std::shared_ptr<Call>& call) {
       HttpResponse{200,
                    {},
                    "text/plain; version=0.0.4; charset=utf-8",
-                   s.metrics.Render(service_.fleet().Views(), {s.admission.running(), s.budget.taken(), index.size_units(), index.size_bytes(),
-                                                      service_.texts_queued(), s.model.prompt_ids->counts()})});
+                   s.metrics.Render(service_.fleet().Views(),
+                                    {s.admission.running(), s.budget.taken(), index.size_units(), index.size_bytes(),
+                                     service_.texts_queued(), s.model.prompt_ids->counts()})});
 }
 
 void OpenAiApp::Version(const std::shared_ptr<Call>& call) {

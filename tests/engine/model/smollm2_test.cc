@@ -20,7 +20,8 @@ int32_t ArgMax(const std::vector<float>& row) {
 
 struct Compute {
   DType dtype;
-  double rms;       ///< with what rounding the weights costs, of the errors of all logits compared, in standard deviations of their prompt's logits
+  double rms;  ///< with what rounding the weights costs, of the errors of all logits compared, in standard deviations
+               ///< of their prompt's logits
   double margin;    ///< below it, in the same, the reference's choice is in the noise
   double compared;  ///< share of the steps that must be above it
 };
