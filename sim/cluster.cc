@@ -14,8 +14,9 @@ namespace {
 
 /// Faults begin in the first kFaultsLast. When the last one is over, every client has its end in kAnswersIn, and then
 /// nobody holds anything in kMemoryBackIn.
-/// One fault delays an answer by no more than it lasts itself and kMadeGoodIn (and what is computed again).
-constexpr auto kMadeGoodIn = seconds(6);
+/// One fault delays an answer by no more than it lasts, or what it takes to notice that a worker is lost, and then
+/// kMadeGoodIn (and what is computed again).
+constexpr Duration kNoticedIn = milliseconds(3500), kMadeGoodIn = seconds(3);
 constexpr auto kFaultsLast = seconds(6), kAnswersIn = seconds(40), kMemoryBackIn = seconds(5);
 
 worker::TransportMaker KindTransports(const ClusterScenario& scenario, std::shared_ptr<SimNetwork> network) {
@@ -164,8 +165,12 @@ std::string Cluster::CheckDelay() const {
   calm.calm = true;
   Cluster other(calm);
   if (const std::string wrong = other.Run(); !wrong.empty()) return StrCat("and without the fault: ", wrong);
-  const Duration most = (disturber_->over_at() - begin_) - milliseconds(scenario_.fault_at_ms) + kMadeGoodIn +
-                        Takes(2 * scenario_.PromptSeconds());
+  const OneFault fault = scenario_.one_fault;
+  const bool all_wait = fault == OneFault::kPauseRouter || fault == OneFault::kPauseAll;
+  const Duration lasts =
+      std::max(disturber_->over_at() - begin_ - milliseconds(scenario_.fault_at_ms), Duration::zero());
+  const Duration most =
+      (all_wait ? lasts : std::min(lasts, kNoticedIn)) + kMadeGoodIn + Takes(2 * scenario_.PromptSeconds());
   for (size_t i = 0; i < clients_.size(); ++i) {
     const Duration late = (clients_[i]->ended - begin_) - (other.clients()[i]->ended - other.begin_);
     if (late > most)

@@ -95,6 +95,16 @@ void LengthenAnswers(ClusterScenario& s, Dice& dice) {
   s.fault_at_ms = dice.Pick(500, 6000);
 }
 
+/// A small ring that a writer can fill, and that many want.
+void CrowdRing(ClusterScenario& s, Dice& dice) {
+  s.slow = true;
+  s.fence = FenceStyle::kPeerExit;
+  s.landing_slots = dice.Pick(2, 4), s.decodes = 2, s.requests = dice.Pick(8, 16);
+  s.arrive_ms = dice.Pick(500, 4000), s.fault_at_ms = dice.Pick(50, 2000);
+  s.us_per_token = dice.Pick(1000, 4000), s.chunk = 16, s.piece_tokens = 16, s.slot_bytes = 896;
+  s.longest = 120;
+}
+
 /// One thing happens, while answers run, and a spare worker is there.
 void DrawOneFault(ClusterScenario& s, Dice& dice) {
   s.prefills = dice.Pick(2, 3), s.decodes = dice.Pick(2, 3);
@@ -106,6 +116,7 @@ void DrawOneFault(ClusterScenario& s, Dice& dice) {
   s.step_us = dice.Pick(200, 2000), s.us_per_token = dice.Pick(10, 100);
   if (dice.OneOf(2)) SlowDown(s, dice), s.fault_at_ms = dice.Pick(1, 6000);
   if (dice.OneOf(4)) LengthenAnswers(s, dice);
+  if (dice.OneOf(4)) CrowdRing(s, dice);
   s.most_stop_ms = dice.PauseMs();
   if (dice.OneOf(4)) ++s.prefills, s.odd_prefills = 1, s.odd_dtype = dice.OneOf(2);  // no spare: nobody needs it
 }
