@@ -280,7 +280,9 @@ void TicketDesk::Do(const decode::StartSequence& action) {
   const bool prompt_only = static_cast<int32_t>(attach.request.tokens.size()) == ticket.prompt_len;
   if (action.recompute || !prompt_only) {  // a second Attach has output that the KV does not cover
     const Bound unused = action.recompute ? Bound{} : std::move(ticket.bound.extract(action.epoch).mapped());
-    status = ticket.foreign.empty() || attach.first.size() < 2 ? StartComputing(std::move(attach), &how) : OtherFirst();
+    const bool others_drew = !ticket.foreign.empty() && attach.request.sampling.n > 1 && !attach.first.empty();
+    status =
+        others_drew && !PlantedBug("first tokens drawn again") ? OtherFirst() : StartComputing(std::move(attach), &how);
   } else {
     engine::SequenceKv kv = std::move(ticket.bound.extract(action.epoch).mapped().kv);
     // The prefix cache holds what this worker's own numerics give, so that who reads it needs not ask whose it is.

@@ -170,7 +170,7 @@ void RequestFlow::News(RelayNews news, TimePoint now) {
     choice.output.insert(choice.output.end(), news.token_ids.begin(), news.token_ids.end());
     choice.credit -= std::min(choice.credit, static_cast<uint32_t>(news.token_ids.size()));
     const bool stop_token = news.finish == FinishReason::kStop && news.stop_token_id == news.token_ids.back();
-    actions_.emplace_back(EmitTokens{news.index, std::move(news.token_ids), std::move(news.logprobs), stop_token});
+    actions_.emplace_back(EmitTokens{news.index, std::move(news.token_ids), std::move(news.logprobs), stop_token, worker_});
     if (!std::exchange(leg_has_tokens_, true)) Arm(now);
   }
   if (news.finish == FinishReason::kNone) return;

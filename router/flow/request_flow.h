@@ -67,6 +67,7 @@ struct EmitTokens {
   std::vector<int32_t> token_ids;
   std::vector<PositionLogprobs> logprobs;
   bool last_is_stop_token = false;  ///< the last one ended the choice: it counts, but is not text
+  WorkerId drawn_by{};
 };
 struct EmitPromptLogprobs {
   std::string piece;

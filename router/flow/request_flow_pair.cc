@@ -109,7 +109,7 @@ void RequestFlow::TakeFirst(FirstToken first) {
   std::vector<PositionLogprobs> logprobs;
   if (first.logprobs) logprobs.push_back(*std::move(first.logprobs));
   const bool stop_token = first.finish == FinishReason::kStop && first.stop_token_id == first.token_id;
-  actions_.emplace_back(EmitTokens{first.index, {first.token_id}, std::move(logprobs), stop_token});
+  actions_.emplace_back(EmitTokens{first.index, {first.token_id}, std::move(logprobs), stop_token, prefill_});
   if (first.finish != FinishReason::kNone) End(first.index, first.finish, first.stop_token_id);
 }
 

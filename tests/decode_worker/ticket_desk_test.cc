@@ -54,6 +54,46 @@ TEST(TicketDesk, OtherNumericsAreTakenAndToldOncePerLife) {
   EXPECT_THAT(w.landing.log, HasSubstr("Bound"));
 }
 
+/// Ticket 1 of a prompt whose KV writer 7, of `numerics`, hands over; attached.
+void HandOver(DeskWorld& w, const std::string& numerics) {
+  LaneHello hello = w.MakeHello("p7");
+  hello.numerics_id = numerics;
+  w.desk.OnHello(7, hello);
+  w.Reserve();
+  w.Open();
+  w.Fill(0), w.Fill(1), w.Done();
+  w.Attach(w.MakeAttach());
+}
+
+TEST(TicketDesk, KvOfOtherNumericsServesItsOwnAnswerAndIsNotCached) {
+  for (const std::string numerics : {"n1", "n2"}) {
+    DeskWorld w;
+    HandOver(w, numerics);
+    for (int step = 0; step < 20 && w.Step(); ++step) {
+    }
+    EXPECT_EQ(w.Reserve("next").cached_tokens, numerics == "n1" ? 32 : 0) << numerics;
+  }
+}
+
+TEST(TicketDesk, ChoicesWhoseFirstTokensOtherNumericsDrewAreNotDrawnAnewHere) {
+  for (const bool one_has_ended : {false, true}) {
+    DeskWorld w;
+    LaneHello hello = w.MakeHello("p7");
+    hello.numerics_id = "n2";
+    w.desk.OnHello(7, hello);
+    w.Reserve();
+    w.Open();
+    v1::Attach attach = w.MakeAttach();
+    attach.mutable_sampling()->set_n(2);
+    v1::FirstToken& second = *attach.add_first();
+    second.set_index(1), second.set_token_id(6);
+    if (one_has_ended) second.set_finish_reason(v1::FINISH_REASON_STOP);
+    w.Attach(attach);
+    w.Closed();  // before its KV was whole
+    EXPECT_THAT(w.log, HasSubstr("Error(ABORTED)")) << "the router asks for each choice from its own first token on";
+  }
+}
+
 TEST(TicketDesk, AMisfitMovesNothingAndIsToldBothValues) {
   const auto why_gone = [](std::string LaneHello::* field, const std::string& value) {
     DeskWorld w;

@@ -14,7 +14,7 @@
 namespace baton::router {
 namespace {
 
-constexpr WorkerId kP{0, 1}, kD1{1, 2}, kD2{2, 3};
+constexpr WorkerId kP{0, 1}, kD1{1, 2}, kD2{2, 3}, kOther{3, 4};  // the last has other numerics
 
 /// Chooses what the test says, and notes what is sent.
 class ScriptedWorkers final : public Workers {
@@ -24,7 +24,8 @@ class ScriptedWorkers final : public Workers {
     bool pair = false;
   };
   absl::StatusOr<Placement> Choose(const Generation&, uint32_t, const std::vector<WorkerId>&, bool,
-                                   const std::string&) override {
+                                   const std::string& numerics_so_far) override {
+    so_far = numerics_so_far;
     if (next.empty()) return absl::UnavailableError("no worker");
     const Choice choice = next.front();
     if (next.size() > 1) next.pop_front();
@@ -37,7 +38,7 @@ class ScriptedWorkers final : public Workers {
     return Placement{.worker = kP, .ticket = LoadTicket(load, 8)};
   }
   bool MayComeBack(bool) const override { return true; }
-  std::string NumericsOf(WorkerId) const override { return "x"; }
+  std::string NumericsOf(WorkerId id) const override { return id == kOther ? "y" : "x"; }
   std::string NameOf(WorkerId id) const override { return StrCat("w", id.slot); }
   void NoteHandoff(double) override {}
   void Send(WorkerId id, const Generation& generation, const LegOrder& order, std::shared_ptr<LegEvents> to) override {
@@ -58,7 +59,7 @@ class ScriptedWorkers final : public Workers {
   std::map<std::string, std::shared_ptr<LegEvents>> events;
   std::map<std::string, uint64_t> gen;
   std::vector<std::string> tickets;
-  std::string sent, forgotten;
+  std::string sent, forgotten, so_far;
 };
 
 class NotedSink final : public GenerationSink {
@@ -215,6 +216,35 @@ TEST_F(GenerationCallTest, WhenThereIsOneShareOfTheBudgetLostRequestsAreComputed
     EXPECT_EQ(all[static_cast<size_t>(i)].sink->tokens, (std::vector<int32_t>{100, 101, 102})) << i;
     EXPECT_EQ(all[static_cast<size_t>(i)].sink->end, "done") << i;
   }
+}
+
+TEST_F(GenerationCallTest, AWorkerThatDrewNothingTookNoPart) {
+  workers_.next = {{kOther}, {kD1}, {kD2}};
+  const Running r = Ask("r");
+  Lose("r", kOther);
+  Token("r", 0);
+  Lose("r", kD1);
+  EXPECT_EQ(workers_.so_far, "x") << "what the client has, not whom it was asked of first";
+  Token("r", 1), Token("r", 2);
+  EXPECT_EQ(r.sink->end, "done");
+}
+
+TEST_F(GenerationCallTest, AnAnswerOfWorkersOfDifferentNumericsSaysSo) {
+  workers_.next = {{kD1}, {kOther}};
+  const Running r = Ask("r");
+  Token("r", 0);
+  Lose("r", kD1);
+  Token("r", 1), Token("r", 2);
+  EXPECT_EQ(r.sink->end, "mixed");
+}
+
+TEST_F(GenerationCallTest, APrefillWorkerOfOtherNumericsTakesPartByItsFirstToken) {
+  workers_.next = {{kOther, true}};
+  const Running r = Ask("r");
+  Reserved("r", 1, absl::OkStatus());
+  Prefilled("r", 1, 1, absl::OkStatus());
+  Token("r", 1), Token("r", 2);
+  EXPECT_EQ(r.sink->end, "mixed");
 }
 
 TEST_F(GenerationCallTest, AClientThatLeavesWhileItsRequestWaitsForAShareLeavesTheLine) {
