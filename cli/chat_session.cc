@@ -39,6 +39,12 @@ void Print(std::string_view text) {
   std::fflush(stdout);
 }
 
+/// What is no part of the answer: beside it on a terminal, apart from it where the answer goes into a file or a pipe.
+void PrintNote(std::string_view text) {
+  if (isatty(STDOUT_FILENO) != 0) return Print(text);
+  std::fwrite(text.data(), 1, text.size(), stderr);
+}
+
 void PrintStats(const ChatStats& s) {
   const double decode_ms = s.total_ms - s.first_token_ms;
   const double rate = s.completion_tokens > 1 && decode_ms > 0 ? 1000.0 * (s.completion_tokens - 1) / decode_ms : 0;
@@ -167,14 +173,14 @@ absl::Status ChatSession::Ask(const std::string& message) {
   absl::StatusOr<ChatStats> stats = AskInterruptibly(answer, cut_by);
   if (!answer.empty()) Print("\n");
   if (!cut_by.empty() && !stats.ok()) {
-    Print(StrCat("[", cut_by, "]\n"));
+    PrintNote(StrCat("[", cut_by, "]\n"));
     stats = ChatStats{};
   } else if (!stats.ok()) {
     turns_.pop_back();
     return stats.status();
   } else if (stats->cut) {
-    Print(options_.max_tokens > 0 ? StrCat("[cut off after ", stats->completion_tokens, " tokens: --max-tokens]\n")
-                                  : "[cut off: the context is full; /clear begins a new one]\n");
+    PrintNote(options_.max_tokens > 0 ? StrCat("[cut off after ", stats->completion_tokens, " tokens: --max-tokens]\n")
+                                      : "[cut off: the context is full; /clear begins a new one]\n");
   }
   turns_.push_back({"assistant", answer});
   if (stats_ && cut_by.empty()) PrintStats(*stats);

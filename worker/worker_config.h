@@ -122,9 +122,7 @@ void VisitFields(WorkerConfig& c, Visitor&& field) {
   field("max-step-ms", c.max_step_ms, "ms",
         "a step is cut to take no longer, by the measured rate; 0 = no cap by time");
   field("max-stall-ms", c.max_stall_ms, "ms",
-        "a step in which streams wait for a prefill is cut to take no longer, or no longer than twice their tokens "
-        "alone; "
-        "0 = max-step-ms");
+        "a step in which streams wait for a prefill: no longer, or than twice their tokens alone; 0 = max-step-ms");
   field("max-waiting-requests", c.max_waiting_requests, "requests", "more are refused, with the predicted wait");
   field("max-waiting-tokens", c.max_waiting_tokens, "tokens", "prompt tokens that may wait; more are refused");
   field("threads", c.threads, "threads",
@@ -137,13 +135,10 @@ void VisitFields(WorkerConfig& c, Visitor&& field) {
   field("require-rdma", c.require_rdma, "", "RDMA or nothing: no start without a device, no peer without it");
   field("landing-port", c.landing_port, "port", "where a decode worker takes KV; 0 = any free port");
   field("landing-slots", c.landing_slots, "slots",
-        "memory that prefill workers may write, 2 slots for every prompt that arrives; one worker has at most half of "
-        "them "
-        "while others wait");
+        "that prefill workers may write, 2 for every prompt that arrives; one has at most half while others wait");
   field("landing-slot-bytes", c.landing_slot_bytes, "bytes", "of one landing slot");
   field("test-kv-fault-rate", c.test_kv_fault_rate, "0…1",
-        "for tests: share of the KV slots that a prefill worker damages on the way; of a quarter as many it spoils the "
-        "source");
+        "for tests: share of the KV slots that are damaged on the way; of a quarter as many the source is spoilt");
   field("test-failing-transport", c.test_failing_transport, "",
         "for tests: a prefill worker damages its self-tests on this one");
   field("test-leaked-blocks", c.test_leaked_blocks, "blocks",

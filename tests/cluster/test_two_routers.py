@@ -25,7 +25,7 @@ class Router(Cluster):
         self.command = [str(BATON), "router", "--model", str(TINY), "--port", "0", "--grpc-port", "0", "--admin-port", "0", "--ready-file",
                         str(self.ready), "--hash-key-file", str(key_file), *(f"--worker={w}" for w in workers), *map(str, args)]
 
-    def kill(self):
+    def kill(self, children=None):
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
 

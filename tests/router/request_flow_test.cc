@@ -350,29 +350,6 @@ TEST(RequestFlow, AWorkerThatIsFullIsNotWaitedFor) {
   EXPECT_EQ(Taken(flow), "fail RESOURCE_EXHAUSTED");
 }
 
-TEST(RequestFlow, LegsThatLapsedBecauseTheRouterStoodStillCostNoAttempt) {
-  RequestFlow flow("r", kPrompt, 1, Limits(), kStart);
-  flow.Start();
-  flow.WorkerChosen(kA, kStart);
-  for (uint64_t gen = 1; gen <= 10; ++gen) {  // more often than there are attempts
-    flow.News(Tokens(gen, 0, kPrompt + gen - 1, {5}), kStart);
-    flow.TakeActions();
-    flow.News(Error(gen, absl::AbortedError("nobody renewed it")), kStart);
-    EXPECT_EQ(Taken(flow), StrCat("cancel w0 r g", gen, ", pick again"));
-    EXPECT_TRUE(flow.excluded().empty()) << "the worker is not to blame";
-    flow.WorkerChosen(kA, kStart);
-    EXPECT_EQ(Taken(flow), StrCat("attach w0 g", gen + 1, " @", kPrompt + gen, " c0"));
-  }
-  flow.WorkerLost(kA, absl::UnavailableError("gone"), kStart);
-  EXPECT_EQ(Taken(flow), "cancel w0 r g11, pick again") << "its attempts are all left";
-}
-
-TEST(RequestFlow, ARouterThatStopsSaysSoAndBlamesNoWorker) {
-  RequestFlow flow = FlowIn(State::kStreaming);
-  flow.WorkerLost(kA, absl::CancelledError("the router stops"), kStart);
-  EXPECT_EQ(Taken(flow), "fail UNAVAILABLE");
-}
-
 TEST(RequestFlow, DeadlinesOfFirstTokenIdleAndTotal) {
   FlowLimits limits;
   limits.first_token_timeout = Ms(100);
