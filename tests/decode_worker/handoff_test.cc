@@ -310,6 +310,20 @@ TEST(Handoff, ALaneClosedBeforeItWasBoundCanNeverBeOpened) {
   EXPECT_NE(d.Sent<LaneBound>(), nullptr);
 }
 
+TEST(Handoff, NobodyClosesTheLaneOfAnotherWriter) {
+  HandoffDriver d;
+  d.Do(d.MakeReserve());
+  d.Bind();
+  Closed foreign = d.MakeClosed(0);
+  foreign.writer = d.writer + 1;
+  d.Do(foreign);
+  EXPECT_NE(d.Sent<LaneClosedAck>(), nullptr) << "it is answered all the same";
+  EXPECT_EQ(d.state(), TicketState::kReceiving);
+  EXPECT_EQ(d.core.ring(0).SlotsOf({1, 1, 0}, LandingRing::Phase::kGranted).size(), 1u) << "the writer may still write";
+  d.Complete();
+  EXPECT_EQ(d.state(), TicketState::kReady);
+}
+
 TEST(Handoff, AWriterThatHoldsTooMuchQuarantineIsRefusedAndNobodyElse) {
   HandoffOptions options = SmallOptions();
   options.max_quarantined_slots = 1;

@@ -164,6 +164,22 @@ KvSide Simple(int tp) {
   return {{{group}}, tp, {0, 2}};
 }
 
+// The next token is at `end`; a window of 32 that ends with it begins at end - 31.
+TEST(TransferPlan, OfAWindowTheUnitsTravelThatTheNextTokenSees) {
+  KvGroup group;
+  group.kind = KvGroupKind::kWindow, group.window_tokens = 32;
+  const auto first = [&](int end) { return VisibleTokens(group, {0, end}).begin; };
+  EXPECT_EQ(first(31), 0);
+  EXPECT_EQ(first(46), 0) << "from position 15 on: the first unit still";
+  EXPECT_EQ(first(47), 16);
+  EXPECT_EQ(first(62), 16);
+  EXPECT_EQ(first(63), 32);
+  EXPECT_EQ(VisibleTokens(group, {48, 63}).begin, 48) << "what was asked for is not extended";
+  EXPECT_EQ(VisibleTokens(group, {0, 63}).end, 63);
+  group.kind = KvGroupKind::kPaged;
+  EXPECT_EQ(first(63), 0);
+}
+
 TEST(TransferPlan, SegmentBytesAreThePayloadsOfAllPlanes) {
   const auto plan = TransferPlan::Make(Simple(2), Simple(1), {5, 40}, 32);
   ASSERT_TRUE(plan.ok());

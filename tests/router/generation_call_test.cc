@@ -67,6 +67,7 @@ class NotedSink final : public GenerationSink {
   void OnAdmitted(const Generation&, int64_t) override {}
   void OnPromptLogprobs(std::vector<PositionLogprobs>) override {}
   void OnDelta(ChoiceDelta&& delta, const GenerationUsage&) override {
+    text += delta.text;
     tokens.insert(tokens.end(), delta.token_ids.begin(), delta.token_ids.end());
   }
   void OnChoiceEnd(const ChoiceFinish&) override {}
@@ -75,7 +76,7 @@ class NotedSink final : public GenerationSink {
   size_t UnsentBytes() const override { return 0; }
 
   std::vector<int32_t> tokens;
-  std::string end;
+  std::string text, end;
 };
 
 class GenerationCallTest : public ::testing::Test {
@@ -90,11 +91,12 @@ class GenerationCallTest : public ::testing::Test {
   }
   static void TearDownTestSuite() { delete model_; }
 
-  Running Ask(const std::string& id) {
+  Running Ask(const std::string& id, bool include_stop = false) {
     Generation g;
     g.request_id = id;
     g.prompt = {5, 6, 7, 8, 9, 10, 11, 12};
     g.sampling = ResolveSampling({}, {});
+    g.include_stop_str_in_output = include_stop;
     g.sampling.max_tokens = 3;
     g.sampling.seed = 1;
     std::vector<ChoiceText> texts;
@@ -258,6 +260,22 @@ TEST_F(GenerationCallTest, AClientThatLeavesWhileItsRequestWaitsForAShareLeavesT
   EXPECT_EQ(workers_.gen.at("c"), 2u);
   Token("c", 0);
   EXPECT_EQ(budget_.taken(), 0);
+}
+
+TEST_F(GenerationCallTest, AStopTokenCountsAndIsTextWhereThatIsAskedFor) {
+  for (const bool include : {false, true}) {
+    const std::string id = include ? "with" : "without";
+    const Running r = Ask(id, include);
+    RelayNews news;
+    news.attach_gen = workers_.gen.at(id), news.position = 8, news.accepted = true;
+    news.token_ids = {67, 68};  // a and b of the tiny model
+    news.finish = FinishReason::kStop, news.stop_token_id = 68;
+    workers_.events.at(id)->OnNews(std::move(news));
+    executor_.Run();
+    EXPECT_EQ(r.sink->text, include ? "ab" : "a");
+    EXPECT_EQ(r.sink->tokens, (std::vector<int32_t>{67, 68}));
+    EXPECT_EQ(r.sink->end, "done");
+  }
 }
 
 TEST_F(GenerationCallTest, AFullWorkersRefusalIsTheAnswerWhenNoShareIsLeft) {

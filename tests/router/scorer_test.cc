@@ -234,6 +234,11 @@ TEST(RouteOptions, ADecodeWorkerServesAloneWhatBreaksEvenWithEveryPrefillWorker)
     return out;
   };
   EXPECT_EQ(alone(Terms()), std::vector<size_t>{3}) << "3 tokens lack, 4 break even";
+  workers[3].cached_tokens = 996;
+  EXPECT_EQ(alone(Terms()), std::vector<size_t>{3}) << "4 lack: it just breaks even";
+  workers[3].cached_tokens = 995;
+  EXPECT_EQ(alone(Terms()), std::vector<size_t>{});
+  workers[3].cached_tokens = 997;
   workers[2].cached_tokens = 994;
   EXPECT_EQ(alone(Terms(2000)), std::vector<size_t>{3}) << "6 lack: 8 break even with worker 0, 4 with worker 1";
   HandoffTerms fixed = Terms();
@@ -295,6 +300,10 @@ TEST(PredictedTime, APairsCostHasTheTermsOfBoth) {
   EXPECT_DOUBLE_EQ(cost.decode_slowdown_ms, 5)
       << "of the decode worker; prompts in its queue do not wait for a transfer";
   EXPECT_DOUBLE_EQ(cost.total_ms, 100 + 1200 + 5 + 4 + 5);
+  workers[0].kv_used_fraction = 0.95, workers[2].kv_used_fraction = 1;
+  const Cost full = MakePredictedTime(1)->Table(workers, RouteOptions(workers, 1000, &terms), 1000, &chosen)[0];
+  EXPECT_NEAR(full.pressure_ms, 1010 / 2.0 + 1010, 1e-6) << "scarce blocks count on both sides";
+  EXPECT_NEAR(full.total_ms, cost.total_ms + full.pressure_ms, 1e-6);
 }
 
 TEST(PredictedTime, AWorkerAloneIsBesideThePairs) {

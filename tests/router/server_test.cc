@@ -174,6 +174,16 @@ TEST_F(RouterTest, UsageOfSeveralPromptsIsTheSumOfAllOfThem) {
   for (size_t i = 0; i + 2 < events.size(); ++i) EXPECT_TRUE(Json::parse(events[i])["usage"].is_null()) << events[i];
 }
 
+TEST_F(RouterTest, AnEchoWithoutATokenHasNoCompletion) {
+  FakeWorker worker;
+  Start({&worker});
+  const Json body = Json::parse(Complete(R"("max_tokens":0,"echo":true,"logprobs":1)").body);
+  EXPECT_EQ(body["usage"]["prompt_tokens"], 8);
+  EXPECT_EQ(body["usage"]["completion_tokens"], 0) << body;
+  EXPECT_EQ(body["usage"]["total_tokens"], 8);
+  EXPECT_EQ(body["choices"][0]["logprobs"]["tokens"].size(), 8u);
+}
+
 TEST_F(RouterTest, ChatLogprobsHaveTokensBytesAndCandidates) {
   FakeWorker worker;
   Start({&worker});

@@ -198,6 +198,7 @@ TEST_F(KvCacheTest, PartOfABlockIsReusedByCopy) {
   cache.Publish(hit.kv, Tokens(128), 128);
   EXPECT_EQ(cache.MatchTokens("", "", Tokens(200), 199), 128);
   hit = PrefixMatch();
+  EXPECT_EQ(cache.pool(0).cached_free_blocks(), 2) << "the block that the copy came from holds nothing any more";
   cache.CheckInvariants();
 }
 

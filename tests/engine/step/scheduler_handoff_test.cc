@@ -181,6 +181,20 @@ TEST(SchedulerHandoff, BindingLeavesABlockToEachRunningSequence) {
   h.RunAll();
 }
 
+TEST(SchedulerHandoff, OfAWindowOnlyWhatWasHandedOverIsFoundLater) {
+  HarnessOptions options = Options(16);
+  options.layout = FakeLayout(64, 32);
+  options.num_blocks = {16, 16};
+  Harness h(options);
+  const std::vector<int32_t> tokens = RandomTokens(1, 113);
+  SequenceKv arriving = h.cache().Start("", "");
+  ASSERT_TRUE(h.scheduler().BindForHandoff(arriving, 113).ok());
+  h.cache().Publish(arriving, tokens, 112);
+  EXPECT_EQ(h.cache().Match("", "", tokens, 112).tokens, 112);
+  EXPECT_EQ(h.cache().Match("", "", tokens, 96).tokens, 0) << "of the window of 96 a part never came";
+  arriving.Clear();
+}
+
 TEST(SchedulerHandoff, PinsAreGivenUpBeforeAnybodyIsPreempted) {
   Role role;
   Harness h(Options(12), &role);

@@ -96,7 +96,7 @@ std::vector<uint64_t> DigestsOf(Harness& h, RequestKey key) {
 // A window of 18 begins at the last position of a block: what a step that starts over reads must not be released.
 void ExpectNoTraceOfACancelledStep(int32_t prompt_len) {
   std::vector<uint64_t> wanted;
-  std::string answer;
+  std::string answer, other;
   for (const bool cancelled : {false, true}) {
     HarnessOptions options = Options();
     options.layout = FakeLayout(16, 18);
@@ -118,8 +118,9 @@ void ExpectNoTraceOfACancelledStep(int32_t prompt_len) {
     if (!cancelled) wanted = DigestsOf(h, 1);
     EXPECT_EQ(DigestsOf(h, 1), wanted);
     h.RunAll();
-    if (!cancelled) answer = h.answers[(AnswerKey{1, 0})].Text();
+    if (!cancelled) answer = h.answers[(AnswerKey{1, 0})].Text(), other = h.answers[(AnswerKey{2, 0})].Text();
     EXPECT_EQ((h.answers[(AnswerKey{1, 0})].Text()), answer) << "prompt of " << prompt_len;
+    EXPECT_EQ((h.answers[(AnswerKey{2, 0})].Text()), other) << "prompt of " << prompt_len << ", whose row never ran";
   }
 }
 

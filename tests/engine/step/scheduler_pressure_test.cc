@@ -65,6 +65,35 @@ TEST(SchedulerPressure, TheJuniorIsPreemptedTheSeniorNeverStops) {
   }
 }
 
+TEST(SchedulerPressure, WhoIsAdmittedLeavesABlockToEachThatRuns) {
+  for (const auto& [prompt_len, admitted] : {std::pair{150, false}, std::pair{140, true}}) {
+    Harness h(Tight());
+    ASSERT_TRUE(h.Add(Endless(1, 28, 20)).ok());
+    ASSERT_TRUE(h.Step());
+    ASSERT_TRUE(h.Add(Endless(2, prompt_len, 3)).ok());  // 10 blocks or 9; the first one has 2 of 12
+    ASSERT_TRUE(h.Step());
+    EXPECT_EQ(Has(h.plan(), 2), admitted) << prompt_len;
+    h.RunAll();
+    EXPECT_EQ(h.scheduler().Load().preemptions, 0) << prompt_len;
+  }
+}
+
+TEST(SchedulerPressure, NobodyIsAdmittedInTheStepThatPreempts) {
+  Harness h(Tight());
+  Request urgent = Endless(1, 30, 60), lazy = Endless(2, 100, 50), waits = Endless(3, 90, 5);
+  lazy.priority = 2, waits.priority = 1;
+  ASSERT_TRUE(h.Add(urgent).ok() && h.Add(lazy).ok());
+  ASSERT_TRUE(h.Step());
+  ASSERT_TRUE(h.Add(waits).ok());
+  while (h.scheduler().Load().preemptions == 0) {
+    ASSERT_TRUE(h.Step());
+    EXPECT_FALSE(Has(h.plan(), 3)) << "step " << h.plan().step << ": what was freed is not given away at once";
+  }
+  ASSERT_TRUE(h.Step());
+  EXPECT_TRUE(Has(h.plan(), 3)) << "it is the first in line then";
+  h.RunAll();
+}
+
 TEST(SchedulerPressure, ThePreemptedIsTheLessUrgentNotTheLaterOne) {
   Harness h(Tight());
   Request lazy = Endless(1, 60, 60), urgent = Endless(2, 60, 60);

@@ -94,6 +94,23 @@ TEST_P(SampleContract, TopKTopPAndMinPKeepTheRightTokens) {
   EXPECT_EQ(kept({.top_k = 3, .min_p = 0.5f}), (std::vector<int32_t>{7, 57}));
 }
 
+TEST_P(SampleContract, ANucleusThatReachesTopPExactlyIsWhole) {
+  const std::vector<float> logits{1, 1, 1, 1};  // each a quarter, without rounding
+  const int draws = Draws(400);
+  const auto one = Count(logits, {.top_p = 0.25f}, draws);
+  EXPECT_EQ(one.size(), 1u);
+  EXPECT_TRUE(one.contains(0));
+  const auto two = Count(logits, {.top_p = 0.5f}, draws);
+  EXPECT_EQ(two.size(), 2u);
+  EXPECT_TRUE(two.contains(0) && two.contains(1));
+}
+
+TEST_P(SampleContract, MinPOfOneKeepsAllThatAreAsLikelyAsTheBest) {
+  const auto count = Count({1, 0, 1, 0.5f}, {.min_p = 1}, Draws(400));
+  EXPECT_EQ(count.size(), 2u);
+  EXPECT_TRUE(count.contains(0) && count.contains(2));
+}
+
 TEST_P(SampleContract, TiesAtTheTopKEdgeKeepTheLowerId) {
   const std::vector<float> logits{1, 3, 3, 3, 0};
   const int draws = Draws(400);
