@@ -289,7 +289,20 @@ TEST(JsonRequest, FieldsThatAreNotBuiltAreRefusedNotIgnored) {
                             R"("lora_path":"x")",
                             R"("typical_p":0.5)",
                             R"("mirostat":2)",
-                            R"("web_search_options":{"a":1})"}) {
+                            R"("web_search_options":{"a":1})",
+                            R"("guided_regex":"a+")",
+                            R"("guided_choice":["a"])",
+                            R"("guided_grammar":"root ::= x")",
+                            R"("kv_transfer_params":{"do_remote_decode":true})",
+                            R"("prompt_embeds":"AAAA")",
+                            R"("thinking_token_budget":5)",
+                            R"("ebnf":"root ::= x")",
+                            R"("structural_tag":{"type":"x"})",
+                            R"("dry_multiplier":0.5)",
+                            R"("xtc_probability":0.5)",
+                            R"("documents":[{"a":1}])",
+                            R"("functions":[{"name":"f"}])",
+                            R"("audio":{"voice":"x"})"}) {
     const ApiError e = ChatError(With(field));
     EXPECT_EQ(e.http_status, 400) << field;
     EXPECT_EQ(e.code, "unsupported_parameter") << field;
@@ -301,7 +314,8 @@ TEST(JsonRequest, FieldsThatAreNotBuiltAreRefusedNotIgnored) {
   for (const char* field :
        {R"("response_format":{"type":"text"})", R"("use_beam_search":false)", R"("best_of":1)", R"("suffix":"")",
         R"("bad_words":[])", R"("modalities":["text"])", R"("function_call":"none")", R"("typical_p":1.0)",
-        R"("mirostat":0)", R"("tools":[{"type":"function"}],"tool_choice":"none")"}) {
+        R"("mirostat":0)", R"("dry_multiplier":0)", R"("xtc_probability":0.0)", R"("functions":[])",
+        R"("tools":[{"type":"function"}],"tool_choice":"none")"}) {
     Chat(With(field));
   }
 }

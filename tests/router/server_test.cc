@@ -271,8 +271,8 @@ TEST_F(RouterTest, TokenizeAndDetokenizeRoundTripAlsoLongTexts) {
 TEST_F(RouterTest, OperationsEndpoints) {
   FakeWorker worker;
   Start({&worker});
-  for (const char* path : {"/health", "/ping", "/live", "/ready", "/metrics", "/version", "/openapi.json", "/v1/models",
-                           "/v1/models/tiny-llama", "/load"}) {
+  for (const char* path : {"/health", "/ping", "/live", "/livez", "/ready", "/readyz", "/metrics", "/version",
+                           "/openapi.json", "/v1/models", "/v1/models/tiny-llama", "/load"}) {
     EXPECT_EQ(Ask(port_, "GET", path).status, 200) << path;
   }
   EXPECT_EQ(Json::parse(Ask(port_, "GET", "/v1/models").body)["data"][0]["max_model_len"], 2048);
@@ -283,6 +283,33 @@ TEST_F(RouterTest, OperationsEndpoints) {
   const HttpReply preflight = Ask(port_, "OPTIONS", "/v1/models", "", {{"Origin", "http://a"}});
   EXPECT_EQ(preflight.status, 204);
   EXPECT_EQ(preflight.headers.at("access-control-allow-origin"), "*");
+}
+
+TEST_F(RouterTest, OnlyAllowedOriginsReadAnswersInABrowser) {
+  FakeWorker worker;
+  Start({&worker}, {.allowed_origins = "http://a,http://b:8080"});
+  for (const auto& [origin, allowed] : {std::pair{"http://a", true}, {"http://b:8080", true}, {"http://c", false}}) {
+    const HttpReply reply = Ask(port_, "GET", "/v1/models", "", {{"Origin", origin}});
+    EXPECT_EQ(reply.status, 200);
+    EXPECT_EQ(reply.headers.contains("access-control-allow-origin"), allowed) << origin;
+    if (allowed) {
+      EXPECT_EQ(reply.headers.at("access-control-allow-origin"), origin);
+    }
+  }
+}
+
+TEST_F(RouterTest, AStreamIntervalGathersTokens) {
+  FakeWorker worker;
+  Start({&worker}, {.stream_interval = 4});
+  const std::vector<std::string> events = EventsOf(Complete(R"("max_tokens":10,"stream":true)").body);
+  std::vector<size_t> sizes;
+  for (const std::string& event : events) {
+    if (event == "[DONE]") continue;
+    const std::string text = Json::parse(event)["choices"][0]["text"];
+    if (!text.empty()) sizes.push_back(text.size());
+  }
+  EXPECT_EQ(sizes, (std::vector<size_t>{4, 4, 2}));
+  EXPECT_EQ(StreamedText(events), FakeWorker::TextOf(0, 8, 10));
 }
 
 TEST_F(RouterTest, EveryOperationOfTheOpenApiDocumentIsServed) {
@@ -316,6 +343,27 @@ TEST_F(RouterTest, MetricsHaveVllmsNames) {
   EXPECT_EQ(Metric("vllm:request_success_total"), 1);
 }
 
+TEST_F(RouterTest, CachedTokensOfWorkersAndRefusalsAreCounted) {
+  FakeWorker worker({.hold_after = 1, .cached_tokens = 5});
+  Start({&worker}, {.max_running_requests = 1});
+  HttpConnection first(port_);
+  first.Send(RequestText("POST", "/v1/completions", Completion(R"("max_tokens":3)")));
+  ASSERT_TRUE(worker.Wait([&] { return worker.attaches().size() == 1; }));
+  EXPECT_EQ(Complete(R"("max_tokens":1)").status, 429);
+  EXPECT_EQ(Metric("baton_refused_requests_total"), 1);
+  worker.Release();
+  EXPECT_EQ(first.Receive().status, 200);
+  ASSERT_TRUE(worker.Wait([&] { return Metric("baton_router_running_requests") == 0; }));
+  EXPECT_EQ(Metric("baton_prefix_hit_tokens_reported_total"), 5);
+  EXPECT_EQ(Metric("baton_retries_total"), 0);
+  EXPECT_EQ(Metric("baton_router_texts_queued"), 0);
+  EXPECT_EQ(Metric("baton_worker_queued_tokens"), 0);
+  EXPECT_EQ(Metric("vllm:request_prefill_time_seconds_sum"), 0.003) << "3 ms, as the worker said";
+  EXPECT_EQ(Metric("vllm:request_decode_time_seconds_sum"), 0.005);
+  EXPECT_EQ(Metric("vllm:request_inference_time_seconds_sum"), 0.008);
+  EXPECT_EQ(Metric("vllm:request_queue_time_seconds_count"), 1);
+}
+
 TEST_F(RouterTest, RequestIdsAreEchoedOrMade) {
   FakeWorker worker;
   Start({&worker});
@@ -335,7 +383,7 @@ TEST_F(RouterTest, KeysGuardTheApiButNotItsHealth) {
   std::ofstream(file) << "# ours\nfrom-file\n";
   FakeWorker worker;
   RouterConfig config;
-  config.api_key = {"secret"};
+  config.api_key = {"secret", "second"};
   config.api_key_file = file;
   Start({&worker}, config);
   const std::string body = Completion(R"("max_tokens":1)");
@@ -343,6 +391,8 @@ TEST_F(RouterTest, KeysGuardTheApiButNotItsHealth) {
   EXPECT_EQ(Ask(port_, "POST", "/v1/completions", body, {{"Authorization", "Bearer wrong"}}).status, 401);
   EXPECT_EQ(Ask(port_, "POST", "/v1/completions", body, {{"Authorization", "Bearer secret"}}).status, 200);
   EXPECT_EQ(Ask(port_, "POST", "/v1/completions", body, {{"Authorization", "bearer from-file"}}).status, 200);
+  EXPECT_EQ(Ask(port_, "POST", "/v1/completions", body, {{"Authorization", "Bearer second"}}).status, 200);
+  EXPECT_EQ(Ask(port_, "POST", "/v1/completions", body, {{"Authorization", "Bearer # ours"}}).status, 401);
   EXPECT_EQ(Ask(port_, "GET", "/v1/models").status, 401);
   EXPECT_EQ(Ask(port_, "GET", "/v1/nothing").status, 401) << "what exists is nobody's business";
   EXPECT_EQ(Ask(port_, "GET", "/health").status, 200);

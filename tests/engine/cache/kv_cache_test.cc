@@ -134,6 +134,14 @@ TEST_F(KvCacheTest, OwnedBlocksAreNeverEvicted) {
   EXPECT_EQ(cache.MatchTokens("", "", Tokens(64), 64), 64);
 }
 
+TEST_F(KvCacheTest, GrowingIsAllOrNothingOverAllGroups) {
+  KvCache cache = Make(FakeLayout(16, 32), {8, 2});
+  SequenceKv kv = cache.Start("", "");
+  EXPECT_FALSE(cache.Grow(kv, 48)) << "the second group has 2 of 3 blocks";
+  EXPECT_EQ(cache.pool(0).used_blocks(), 0);
+  EXPECT_TRUE(cache.Grow(kv, 32));
+}
+
 TEST_F(KvCacheTest, TwoWhoComputeTheSamePrefixKeepTheFirstOnesBlocks) {
   KvCache cache = Make(FakeLayout(), {8});
   SequenceKv a = cache.Start("", ""), b = cache.Start("", "");
