@@ -86,6 +86,16 @@ void MissDeadlines(ClusterScenario& s, Dice& dice) {
   s.stop = 1, s.late = 0.5;
 }
 
+/// Prefill legs break off while their KV is on its way, and others go on with the same tickets.
+void BreakLegs(ClusterScenario& s, Dice& dice) {
+  s.slow = true;
+  s.prefills = 2, s.cut = 0.6;
+  s.requests = dice.Pick(6, 12), s.arrive_ms = dice.Pick(500, 4000);
+  s.us_per_token = dice.Pick(1000, 4000), s.chunk = 16, s.piece_tokens = 16;
+  s.landing_slots = dice.Pick(2, 4), s.most_turns = dice.Pick(10, 60), s.piece_bytes = 256;
+  s.busy = std::max(s.busy, 0.3);
+}
+
 /// Long answers, many on each decode worker: who loses his worker waits for a share of the retry budget.
 void LengthenAnswers(ClusterScenario& s, Dice& dice) {
   s.slow = true;
@@ -147,6 +157,7 @@ ClusterScenario ClusterScenario::FromSeed(uint64_t seed) {
   if (s.odd_dtype) s.slot_bytes *= 2;
   if (kind != 0 && dice.OneOf(3)) SlowDown(s, dice);
   if (kind != 0 && dice.OneOf(10)) MissDeadlines(s, dice);
+  if (kind != 0 && dice.OneOf(8)) BreakLegs(s, dice);
   return s;
 }
 
