@@ -1,0 +1,157 @@
+// A router before workers that do what they should: what operators and browsers see beside the answers.
+#include <fstream>
+
+#include "router_fixture.h"
+
+namespace baton::router {
+namespace {
+
+TEST_F(RouterTest, OperationsEndpoints) {
+  FakeWorker worker;
+  Start({&worker});
+  for (const char* path : {"/health", "/ping", "/live", "/livez", "/ready", "/readyz", "/metrics", "/version",
+                           "/openapi.json", "/v1/models", "/v1/models/tiny-llama", "/load"}) {
+    EXPECT_EQ(Ask(port_, "GET", path).status, 200) << path;
+  }
+  EXPECT_EQ(Json::parse(Ask(port_, "GET", "/v1/models").body)["data"][0]["max_model_len"], 2048);
+  EXPECT_EQ(Ask(port_, "GET", "/v1/models/other").status, 404);
+  EXPECT_EQ(Ask(port_, "GET", "/nope").status, 404);
+  EXPECT_EQ(Ask(port_, "GET", "/v1/chat/completions").status, 405);
+  EXPECT_EQ(Json::parse(Ask(port_, "GET", "/version").body)["version"], "test");
+  const HttpReply preflight = Ask(port_, "OPTIONS", "/v1/models", "", {{"Origin", "http://a"}});
+  EXPECT_EQ(preflight.status, 204);
+  EXPECT_EQ(preflight.headers.at("access-control-allow-origin"), "*");
+}
+
+TEST_F(RouterTest, OnlyAllowedOriginsReadAnswersInABrowser) {
+  FakeWorker worker;
+  Start({&worker}, {.allowed_origins = "http://a,http://b:8080"});
+  for (const auto& [origin, allowed] : {std::pair{"http://a", true}, {"http://b:8080", true}, {"http://c", false}}) {
+    const HttpReply reply = Ask(port_, "GET", "/v1/models", "", {{"Origin", origin}});
+    EXPECT_EQ(reply.status, 200);
+    EXPECT_EQ(reply.headers.contains("access-control-allow-origin"), allowed) << origin;
+    if (allowed) {
+      EXPECT_EQ(reply.headers.at("access-control-allow-origin"), origin);
+    }
+  }
+}
+
+TEST_F(RouterTest, EveryOperationOfTheOpenApiDocumentIsServed) {
+  FakeWorker worker;
+  Start({&worker});
+  const Json api = Json::parse(Ask(port_, "GET", "/openapi.json").body);
+  EXPECT_EQ(api["paths"].size(), 14u);
+  for (const auto& [path, operations] : api["paths"].items()) {
+    if (operations.contains("get") && path.find('{') == std::string::npos) {
+      EXPECT_EQ(Ask(port_, "GET", path).status, 200) << path;
+    }
+    if (operations.contains("post")) {
+      EXPECT_EQ(Ask(port_, "POST", path, "[]").status, 400) << path << ": there, and the body is no object";
+    }
+  }
+}
+
+TEST_F(RouterTest, MetricsHaveVllmsNames) {
+  FakeWorker worker;
+  Start({&worker});
+  ASSERT_EQ(Complete(R"("max_tokens":7)").status, 200);
+  for (const char* name :
+       {"vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc",
+        "vllm:time_to_first_token_seconds_count", "vllm:inter_token_latency_seconds_count",
+        "vllm:e2e_request_latency_seconds_count", "vllm:request_prompt_tokens_sum",
+        "vllm:request_generation_tokens_sum", "vllm:request_success_total", "vllm:cache_config_info"}) {
+    Metric(name);
+  }
+  EXPECT_EQ(Metric("vllm:request_generation_tokens_sum"), 7);
+  EXPECT_EQ(Metric("vllm:request_prompt_tokens_sum"), 8);
+  EXPECT_EQ(Metric("vllm:request_success_total"), 1);
+}
+
+TEST_F(RouterTest, CachedTokensOfWorkersAndRefusalsAreCounted) {
+  FakeWorker worker({.hold_after = 1, .cached_tokens = 5});
+  Start({&worker}, {.max_running_requests = 1});
+  HttpConnection first(port_);
+  first.Send(RequestText("POST", "/v1/completions", Completion(R"("max_tokens":3)")));
+  ASSERT_TRUE(worker.Wait([&] { return worker.attaches().size() == 1; }));
+  EXPECT_EQ(Complete(R"("max_tokens":1)").status, 429);
+  EXPECT_EQ(Metric("baton_refused_requests_total"), 1);
+  worker.Release();
+  EXPECT_EQ(first.Receive().status, 200);
+  ASSERT_TRUE(worker.Wait([&] { return Metric("baton_router_running_requests") == 0; }));
+  EXPECT_EQ(Metric("baton_prefix_hit_tokens_reported_total"), 5);
+  EXPECT_EQ(Metric("baton_retries_total"), 0);
+  EXPECT_EQ(Metric("baton_router_texts_queued"), 0);
+  EXPECT_EQ(Metric("baton_worker_queued_tokens"), 0);
+  EXPECT_EQ(Metric("vllm:request_prefill_time_seconds_sum"), 0.003) << "3 ms, as the worker said";
+  EXPECT_EQ(Metric("vllm:request_decode_time_seconds_sum"), 0.005);
+  EXPECT_EQ(Metric("vllm:request_inference_time_seconds_sum"), 0.008);
+  EXPECT_EQ(Metric("vllm:request_queue_time_seconds_count"), 1);
+}
+
+TEST_F(RouterTest, RequestIdsAreEchoedOrMade) {
+  FakeWorker worker;
+  Start({&worker});
+  const HttpReply given =
+      Ask(port_, "POST", "/v1/completions", Completion(R"("max_tokens":1)"), {{"X-Request-Id", "abc-1"}});
+  EXPECT_EQ(given.headers.at("x-request-id"), "abc-1");
+  EXPECT_EQ(Json::parse(given.body)["id"], "cmpl-abc-1");
+  const std::string made = Complete(R"("max_tokens":1)").headers.at("x-request-id");
+  EXPECT_EQ(made.size(), 32u);
+  EXPECT_NE(made, Complete(R"("max_tokens":1)").headers.at("x-request-id"));
+  const auto attaches = worker.attaches();
+  EXPECT_NE(attaches[0].key().request_id(), "abc-1") << "a client may use an id twice at once";
+}
+
+TEST_F(RouterTest, KeysGuardTheApiButNotItsHealth) {
+  const std::string file = testing::TempDir() + "/router_keys";
+  std::ofstream(file) << "# ours\nfrom-file\n";
+  FakeWorker worker;
+  RouterConfig config;
+  config.api_key = {"secret", "second"};
+  config.api_key_file = file;
+  Start({&worker}, config);
+  const std::string body = Completion(R"("max_tokens":1)");
+  EXPECT_EQ(Ask(port_, "POST", "/v1/completions", body).status, 401);
+  EXPECT_EQ(Ask(port_, "POST", "/v1/completions", body, {{"Authorization", "Bearer wrong"}}).status, 401);
+  EXPECT_EQ(Ask(port_, "POST", "/v1/completions", body, {{"Authorization", "Bearer secret"}}).status, 200);
+  EXPECT_EQ(Ask(port_, "POST", "/v1/completions", body, {{"Authorization", "bearer from-file"}}).status, 200);
+  EXPECT_EQ(Ask(port_, "POST", "/v1/completions", body, {{"Authorization", "Bearer second"}}).status, 200);
+  EXPECT_EQ(Ask(port_, "POST", "/v1/completions", body, {{"Authorization", "Bearer # ours"}}).status, 401);
+  EXPECT_EQ(Ask(port_, "GET", "/v1/models").status, 401);
+  EXPECT_EQ(Ask(port_, "GET", "/v1/nothing").status, 401) << "what exists is nobody's business";
+  EXPECT_EQ(Ask(port_, "GET", "/health").status, 200);
+  EXPECT_EQ(Ask(server_->admin_port(), "GET", "/workers").status, 401);
+}
+
+TEST_F(RouterTest, AScrapeTellsHowMuchOfThePromptsWasTokenized) {
+  FakeWorker worker;
+  Start({&worker});
+  const std::string body = R"({"prompt":"one two three","max_tokens":1})";
+  ASSERT_EQ(Ask(port_, "POST", "/v1/completions", body).status, 200);
+  EXPECT_EQ(Metric("baton_router_token_cache_tokenized_bytes_total"), 13);
+  EXPECT_GT(Metric("baton_router_token_cache_bytes"), 13);
+  ASSERT_EQ(Ask(port_, "POST", "/v1/completions", body).status, 200);
+  EXPECT_EQ(Metric("baton_router_token_cache_found_bytes_total"), 13);
+  EXPECT_EQ(Metric("baton_router_token_cache_tokenized_bytes_total"), 13);
+}
+
+TEST_F(RouterTest, TheAdminPortShowsWorkersAndExplainsARoute) {
+  FakeWorker worker;
+  Start({&worker});
+  const int admin = server_->admin_port();
+  const Json workers = Json::parse(Ask(admin, "GET", "/workers").body);
+  EXPECT_EQ(workers["workers"][0]["address"], worker.address());
+  EXPECT_EQ(workers["workers"][0]["state"], "ready");
+  const Json route = Json::parse(Ask(admin, "POST", "/debug/route", R"({"prompt":"one two three"})").body);
+  EXPECT_EQ(route["options"][0]["worker"], worker.address());
+  EXPECT_EQ(route["options"][0]["prefill_worker"], nullptr);
+  EXPECT_EQ(route["options"][0]["chosen"], true);
+  EXPECT_GT(route["options"][0]["prefill_ms"], 0);
+  EXPECT_EQ(worker.attaches().size(), 0u) << "the decision is not taken";
+  EXPECT_EQ(Ask(admin, "GET", "/metrics").status, 200);
+  EXPECT_EQ(Ask(admin, "POST", "/v1/completions", "{}").status, 404);
+  EXPECT_EQ(Ask(port_, "GET", "/workers").status, 404) << "not on the public port";
+}
+
+}  // namespace
+}  // namespace baton::router
