@@ -20,7 +20,6 @@ SOURCES = CXX | {".py", ".sh"}
 KNOWN = {
     "tests/decode_worker/ticket_desk_table_test.cc:Events": 97,
     "tests/router/request_flow_test.cc": 526,
-    "worker/worker_config.h:VisitFields": 73,
 }
 OPENING = re.compile(r"^(//|/\*|#\s)")
 
