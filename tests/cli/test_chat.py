@@ -153,7 +153,8 @@ class Answers(Chat):
         t = self.terminal()
         t.type("q\r")
         t.shows("[cut off: the context is full")
-        self.assertEqual(chat("--url", self.server.address, "--message", "q").stdout.splitlines()[-1][:8], "[cut off")
+        said = chat("--url", self.server.address, "--message", "q")
+        self.assertEqual((said.stdout.splitlines()[-1], said.stderr[:8]), ("fine", "[cut off"))
 
     def test_sampling_is_sensible_unless_it_is_set(self):
         def sent(*args):

@@ -88,9 +88,13 @@ TEST(TicketDesk, ChoicesWhoseFirstTokensOtherNumericsDrewAreNotDrawnAnewHere) {
     v1::FirstToken& second = *attach.add_first();
     second.set_index(1), second.set_token_id(6);
     if (one_has_ended) second.set_finish_reason(v1::FINISH_REASON_STOP);
-    w.Attach(attach);
     w.Closed();  // before its KV was whole
-    EXPECT_THAT(w.log, HasSubstr("Error(ABORTED)")) << "the router asks for each choice from its own first token on";
+    w.Attach(attach);
+    for (uint32_t choice : {0u, 1u}) {
+      const std::vector<v1::RelayEntry> told = w.sink->Of("r", choice);
+      ASSERT_EQ(told.size(), 1u) << "the router asks for each choice from its own first token on";
+      EXPECT_EQ(told[0].error().code(), static_cast<int>(absl::StatusCode::kAborted));
+    }
   }
 }
 
