@@ -18,7 +18,7 @@
 #include "bench/lib/measure.h"
 #include "common/check.h"
 #include "common/str_cat.h"
-#include "worker/transports.h"
+#include "kvtransfer/transports/transports.h"
 
 using namespace baton;
 
@@ -47,7 +47,7 @@ void Turn(Transport& transport) {
 
 int Receive(const std::string& kind) {
   Anybody events;
-  auto transport = worker::MakeTransport(kind, "127.0.0.1", 0, {kSlots, kSlotBytes}, events);
+  auto transport = MakeTransport(kind, "127.0.0.1", 0, {kSlots, kSlotBytes}, events);
   if (!transport.ok()) return std::cerr << transport.status() << "\n", 1;
   std::cout << (*transport)->address() << std::endl;
   while (getppid() != 1 && !events.lost) Turn(**transport);
@@ -96,7 +96,7 @@ class Pair {
     child_ = Start({"/proc/self/exe", "--receive", kind}, {});
     char line[1 << 16];
     if (fgets(line, sizeof(line), child_.out) == nullptr) return;
-    auto transport = worker::MakeTransport(kind, "127.0.0.1", 0, {}, events_);
+    auto transport = MakeTransport(kind, "127.0.0.1", 0, {}, events_);
     if (!transport.ok()) return;
     transport_ = *std::move(transport);
     const auto peer = transport_->Connect(std::string_view(line, strcspn(line, "\n")));

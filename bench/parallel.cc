@@ -9,7 +9,7 @@
 #include "common/check.h"
 #include "common/log.h"
 #include "engine/step/step_batch.h"
-#include "worker/start_up.h"
+#include "worker/process/start_up.h"
 
 using namespace baton;
 

@@ -18,8 +18,8 @@
 #include "common/host_memory.h"
 #include "common/str_cat.h"
 #include "kernels/cpu/cpu_ops.h"
+#include "kvtransfer/transports/ucx_backend.h"
 #include "router/router_config.h"
-#include "worker/ucx_backend.h"
 
 namespace baton::cli {
 namespace {
@@ -65,7 +65,7 @@ void CheckSharedMemory(DoctorReport& report) {
 }
 
 void CheckTransports(DoctorReport& report) {
-  const std::vector<std::string> found = worker::UcxTransports(), rdma = worker::RdmaTransports();
+  const std::vector<std::string> found = UcxTransports(), rdma = RdmaTransports();
   report.Line(found.empty() ? Verdict::kWarning : Verdict::kOk, "kv transports",
               found.empty() ? "tcp, shm; no UCX in this build (libucx-dev)"
                             : StrCat("tcp, shm; UCX: ", absl::StrJoin(found, ", ")));

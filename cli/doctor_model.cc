@@ -4,7 +4,7 @@
 #include "cli/doctor_report.h"
 #include "common/host_memory.h"
 #include "engine/model/model.h"
-#include "router/model_text.h"
+#include "router/request/model_text.h"
 #include "worker/worker_config.h"
 
 namespace baton::cli {

@@ -14,7 +14,7 @@
 #include "cli/rank_processes.h"
 #include "common/log.h"
 #include "engine/parallel/tcp_communicator.h"
-#include "worker/rank.h"
+#include "worker/ranks/rank.h"
 #include "worker/worker_config.h"
 
 namespace baton::cli {

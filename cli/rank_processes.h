@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "worker/rank_host.h"
+#include "worker/ranks/rank_host.h"
 
 namespace baton::cli {
 

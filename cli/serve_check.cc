@@ -7,7 +7,7 @@
 #include "engine/model/model.h"
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/plugin/device_plugin.h"
-#include "worker/rank.h"
+#include "worker/ranks/rank.h"
 
 namespace baton::cli {
 namespace {

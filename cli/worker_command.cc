@@ -11,8 +11,8 @@
 #include "common/log.h"
 #include "decode_worker/decode_role.h"
 #include "prefill_worker/prefill_role.h"
+#include "worker/process/worker_server.h"
 #include "worker/worker_config.h"
-#include "worker/worker_server.h"
 
 namespace baton::cli {
 namespace {

@@ -9,8 +9,8 @@
 #include "decode_worker/landing.h"
 #include "decode_worker/ticket_codec.h"
 #include "decode_worker/ticket_desk.h"
-#include "worker/kv_pool_view.h"
-#include "worker/transfer_thread.h"
+#include "worker/transfer/kv_pool_view.h"
+#include "worker/transfer/transfer_thread.h"
 
 namespace baton::decode_worker {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "worker/role_service.h"
+#include "worker/process/role_service.h"
 
 namespace baton::decode_worker {
 

@@ -36,10 +36,10 @@ class Landing::Way final : public TransportEvents {
 absl::StatusOr<std::unique_ptr<Landing>> Landing::Create(const worker::WorkerConfig& config, KvPoolView pool,
                                                          std::string incarnation, const Clock& clock,
                                                          worker::TransferLoop& thread, LandingEvents& events,
-                                                         const worker::TransportMaker& make) {
+                                                         const TransportMaker& make) {
   std::vector<std::string> kinds = {""};
   if (!make) {
-    BATON_ASSIGN_OR_RETURN(kinds, worker::TransportKinds(config));
+    BATON_ASSIGN_OR_RETURN(kinds, TransportKinds(config.transport, config.require_rdma));
   }
   std::unique_ptr<Landing> landing(
       new Landing(config, std::move(pool), std::move(incarnation), clock, thread, events, make));
@@ -60,7 +60,7 @@ absl::StatusOr<std::unique_ptr<Landing>> Landing::Create(const worker::WorkerCon
 }
 
 Landing::Landing(const worker::WorkerConfig& config, KvPoolView pool, std::string incarnation, const Clock& clock,
-                 worker::TransferLoop& thread, LandingEvents& events, worker::TransportMaker make)
+                 worker::TransferLoop& thread, LandingEvents& events, TransportMaker make)
     : host_(config.host),
       incarnation_(std::move(incarnation)),
       port_(static_cast<uint16_t>(config.landing_port)),
@@ -76,10 +76,10 @@ Landing::~Landing() = default;
 
 absl::Status Landing::Open(const std::string& kind) {
   auto way = std::make_unique<Way>(*this, next_memory_, kind);
-  const uint16_t port = worker::IsLocal(kind) ? 0 : port_;
+  const uint16_t port = IsLocal(kind) ? 0 : port_;
   const LandingShape with_test{shape_.slots + 1, shape_.slot_bytes};
   BATON_ASSIGN_OR_RETURN(way->transport,
-                         make_ ? make_(with_test, *way) : worker::MakeTransport(kind, host_, port, with_test, *way));
+                         make_ ? make_(with_test, *way) : MakeTransport(kind, host_, port, with_test, *way));
   Transport* transport = way->transport.get();
   way->test = std::make_unique<SelfTestSlot>(
       shape_.slots, transport->landing().subspan(shape_.slots * shape_.slot_bytes, shape_.slot_bytes), incarnation_,
@@ -96,7 +96,7 @@ absl::Status Landing::Open(const std::string& kind) {
 
 /// Best first, as they were opened at the start.
 void Landing::Publish() {
-  worker::LandingAddresses addresses{worker::ThisMachine(), {}};
+  LandingAddresses addresses{ThisMachine(), {}};
   for (const std::string& kind : kinds_) {
     for (const auto& [memory, way] : ways_) {
       if (way->kind() == kind && !way->replaced) addresses.addresses.push_back(way->transport->address());

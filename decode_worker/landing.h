@@ -25,8 +25,8 @@
 #include "kvtransfer/placer.h"
 #include "kvtransfer/self_test.h"
 #include "kvtransfer/transport.h"
-#include "worker/transfer_loop.h"
-#include "worker/transports.h"
+#include "kvtransfer/transports/transports.h"
+#include "worker/transfer/transfer_loop.h"
 #include "worker/worker_config.h"
 
 namespace baton::decode_worker {
@@ -58,7 +58,7 @@ class Landing final : public LandingPort {
   static absl::StatusOr<std::unique_ptr<Landing>> Create(const worker::WorkerConfig& config, KvPoolView pool,
                                                          std::string incarnation, const Clock& clock,
                                                          worker::TransferLoop& thread, LandingEvents& events,
-                                                         const worker::TransportMaker& make = {});
+                                                         const TransportMaker& make = {});
   ~Landing() override;
 
   static constexpr int kMostMemories = 3;  ///< of one transport: the one in use, and replaced ones
@@ -66,7 +66,7 @@ class Landing final : public LandingPort {
   static WriterId WriterBy(PeerNumber peer, uint32_t memory) { return (WriterId{memory} << 40) | peer; }
 
   // ---- any thread
-  /// Of all transports, now: worker::LandingAddresses.
+  /// Of all transports, now: LandingAddresses.
   std::string address() const;
   /// Of the transport that passed a self-test last; before that, of the best.
   std::string kind() const;
@@ -93,7 +93,7 @@ class Landing final : public LandingPort {
   };
   class Way;  // a transport and whom it calls back
   Landing(const worker::WorkerConfig& config, KvPoolView pool, std::string incarnation, const Clock& clock,
-          worker::TransferLoop& thread, LandingEvents& events, worker::TransportMaker make);
+          worker::TransferLoop& thread, LandingEvents& events, TransportMaker make);
   absl::Status Open(const std::string& kind);
   void OpenFresh(const std::string& kind);
   void Publish();
@@ -109,7 +109,7 @@ class Landing final : public LandingPort {
 
   const std::string host_, incarnation_;
   const uint16_t port_;
-  const worker::TransportMaker make_;
+  const TransportMaker make_;
   std::vector<std::string> kinds_;  ///< best first; fixed after Create
   const LandingShape shape_;
   const KvPoolView pool_;

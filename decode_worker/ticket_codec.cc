@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "kvtransfer/layout_codec.h"
-#include "worker/codec.h"
+#include "worker/relay/codec.h"
 
 namespace baton::decode_worker {
 namespace {

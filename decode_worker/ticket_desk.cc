@@ -9,7 +9,7 @@
 #include "common/planted_bug.h"
 #include "common/status.h"
 #include "proto/worker.pb.h"
-#include "worker/kv_pool_view.h"
+#include "worker/transfer/kv_pool_view.h"
 
 namespace baton::decode_worker {
 

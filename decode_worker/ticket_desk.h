@@ -16,9 +16,9 @@
 #include "decode_worker/handoff/handoff.h"
 #include "decode_worker/landing_port.h"
 #include "kvtransfer/lane_codec.h"
-#include "worker/relay_book.h"
-#include "worker/ticket_host.h"
-#include "worker/transfer_loop.h"
+#include "worker/relay/relay_book.h"
+#include "worker/relay/ticket_host.h"
+#include "worker/transfer/transfer_loop.h"
 
 namespace baton::decode_worker {
 

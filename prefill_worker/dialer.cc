@@ -27,7 +27,7 @@ class Dialer::Link final : public TransportEvents {
 };
 
 Dialer::Dialer(DialOptions options, const Clock& clock, worker::TransferLoop& thread, DialEvents& events)
-    : options_(std::move(options)), machine_(worker::ThisMachine()), clock_(clock), thread_(thread), events_(events) {}
+    : options_(std::move(options)), machine_(ThisMachine()), clock_(clock), thread_(thread), events_(events) {}
 
 Dialer::~Dialer() {
   for (auto& [peer, call] : calls_) {
@@ -44,7 +44,7 @@ absl::StatusOr<Dialer::Link*> Dialer::LinkFor(const std::string& kind) {
   if (link == nullptr) {
     auto fresh = std::make_unique<Link>(*this);
     BATON_ASSIGN_OR_RETURN(fresh->transport, options_.make ? options_.make({}, *fresh)
-                                                           : worker::MakeTransport(kind, options_.host, 0, {}, *fresh));
+                                                           : MakeTransport(kind, options_.host, 0, {}, *fresh));
     const bool failing = options_.failing_transport == kind;
     if (options_.fault_rate > 0 || failing) {
       fresh->transport =
@@ -60,16 +60,16 @@ absl::Status Dialer::MayTry(const std::string& kind, const std::string& machine)
   if (options_.make == nullptr && std::ranges::count(options_.kinds, kind) == 0) {
     return absl::FailedPreconditionError(StrCat("not used here, which uses ", absl::StrJoin(options_.kinds, ", ")));
   }
-  if (worker::IsLocal(kind) && machine != machine_) return absl::FailedPreconditionError("it runs on another machine");
+  if (IsLocal(kind) && machine != machine_) return absl::FailedPreconditionError("it runs on another machine");
   return absl::OkStatus();
 }
 
 void Dialer::Dial(prefill::PeerId peer, const std::string& addresses) {
-  absl::StatusOr<worker::LandingAddresses> parsed = worker::LandingAddresses::Parse(addresses);
+  absl::StatusOr<LandingAddresses> parsed = LandingAddresses::Parse(addresses);
   if (!parsed.ok()) return events_.OnPeerLost(peer, parsed.status());
   Call& call = calls_[peer];
   for (std::string& address : parsed->addresses) {
-    const std::string kind = worker::KindOf(address);
+    const std::string kind = KindOf(address);
     const absl::Status may = MayTry(kind, parsed->machine);
     if (may.ok())
       call.addresses.push_back(std::move(address));
@@ -86,7 +86,7 @@ void Dialer::TryNext(prefill::PeerId peer) {
     call.addresses.erase(call.addresses.begin());
     const absl::Status begun = Begin(peer, call, address);
     if (begun.ok()) return;
-    call.NoteFailed(worker::KindOf(address), begun);
+    call.NoteFailed(KindOf(address), begun);
   }
   const absl::Status why = absl::UnavailableError(StrCat("no way to the decode worker works: ", call.tried));
   LogWarning("sender: {}", View(why.message()));
@@ -95,7 +95,7 @@ void Dialer::TryNext(prefill::PeerId peer) {
 }
 
 absl::Status Dialer::Begin(prefill::PeerId peer, Call& call, const std::string& address) {
-  const std::string kind = worker::KindOf(address);
+  const std::string kind = KindOf(address);
   BATON_ASSIGN_OR_RETURN(call.link, LinkFor(kind));
   BATON_ASSIGN_OR_RETURN(call.number, call.link->transport->Connect(address));
   call.link->ids[call.number] = peer;

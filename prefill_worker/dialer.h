@@ -11,9 +11,9 @@
 
 #include "common/clock.h"
 #include "kvtransfer/self_test.h"
+#include "kvtransfer/transports/transports.h"
 #include "prefill_worker/handoff/events.h"
-#include "worker/transfer_loop.h"
-#include "worker/transports.h"
+#include "worker/transfer/transfer_loop.h"
 
 namespace baton::prefill_worker {
 
@@ -45,7 +45,7 @@ struct DialOptions {
   std::vector<std::string> kinds;  ///< of transports that may be used
   double fault_rate = 0;           ///< for tests: share of slots that are damaged
   std::string failing_transport;   ///< for tests: its self-tests are damaged
-  worker::TransportMaker make{};   ///< for tests: makes every transport, of any kind
+  TransportMaker make{};           ///< for tests: makes every transport, of any kind
   bool self_test = true;           ///< for tests of what comes after it
 };
 
@@ -55,7 +55,7 @@ class Dialer {
   Dialer(DialOptions options, const Clock& clock, worker::TransferLoop& thread, DialEvents& events);
   ~Dialer();
 
-  /// `peer` is the caller's number for it; `addresses` as worker::LandingAddresses. Answered by OnReached or
+  /// `peer` is the caller's number for it; `addresses` as LandingAddresses. Answered by OnReached or
   /// OnPeerLost.
   void Dial(prefill::PeerId peer, const std::string& addresses);
   /// The peer breaks the protocol: OnPeerLost.

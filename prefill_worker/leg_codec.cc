@@ -5,7 +5,7 @@
 
 #include "common/status.h"
 #include "kvtransfer/layout_codec.h"
-#include "worker/codec.h"
+#include "worker/relay/codec.h"
 
 namespace baton::prefill_worker {
 namespace {

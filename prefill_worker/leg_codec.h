@@ -6,8 +6,8 @@
 #include "absl/status/statusor.h"
 #include "prefill_worker/prefill_desk.h"
 #include "proto/worker.pb.h"
-#include "worker/codec.h"
-#include "worker/role_service.h"
+#include "worker/process/role_service.h"
+#include "worker/relay/codec.h"
 
 namespace baton::prefill_worker {
 

@@ -6,7 +6,7 @@
 #include "common/check.h"
 #include "common/planted_bug.h"
 #include "common/status.h"
-#include "worker/kv_pool_view.h"
+#include "worker/transfer/kv_pool_view.h"
 
 namespace baton::prefill_worker {
 

@@ -16,7 +16,7 @@
 #include "engine/step/scheduler.h"
 #include "prefill_worker/handoff/push.h"
 #include "prefill_worker/sender_port.h"
-#include "worker/transfer_loop.h"
+#include "worker/transfer/transfer_loop.h"
 
 namespace baton::prefill_worker {
 

@@ -4,12 +4,12 @@
 #include <utility>
 
 #include "common/status.h"
+#include "kvtransfer/transports/transports.h"
 #include "prefill_worker/leg_codec.h"
 #include "prefill_worker/prefill_desk.h"
 #include "prefill_worker/sender.h"
-#include "worker/kv_pool_view.h"
-#include "worker/transfer_thread.h"
-#include "worker/transports.h"
+#include "worker/transfer/kv_pool_view.h"
+#include "worker/transfer/transfer_thread.h"
 
 namespace baton::prefill_worker {
 namespace {
@@ -147,7 +147,8 @@ class PrefillRole final : public worker::Role, private SenderEvents, private eng
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<worker::Role>> MakePrefillRole(const worker::RoleContext& context) {
-  BATON_ASSIGN_OR_RETURN(std::vector<std::string> kinds, worker::TransportKinds(context.config));
+  BATON_ASSIGN_OR_RETURN(std::vector<std::string> kinds,
+                         TransportKinds(context.config.transport, context.config.require_rdma));
   return std::make_unique<PrefillRole>(context, std::move(kinds));
 }
 

@@ -19,7 +19,7 @@
 #include "prefill_worker/dialer.h"
 #include "prefill_worker/handoff/events.h"
 #include "prefill_worker/sender_port.h"
-#include "worker/transfer_loop.h"
+#include "worker/transfer/transfer_loop.h"
 
 namespace baton::prefill_worker {
 

@@ -11,14 +11,14 @@
 #include "common/open_files.h"
 #include "common/prefix_hash.h"
 #include "common/status.h"
-#include "router/api_keys.h"
+#include "router/admission/api_keys.h"
 #include "router/fleet/grpc_wire.h"
-#include "router/generation_service.h"
 #include "router/grpc/grpc_server.h"
 #include "router/http/admin_app.h"
 #include "router/http/http_server.h"
 #include "router/http/openai_app.h"
 #include "router/http/openai_json.h"
+#include "router/request/generation_service.h"
 
 namespace baton::router {
 namespace {

@@ -39,7 +39,7 @@ compile() {
 export -f compile
 rm -rf "$out"/keep.*
 # Kernels (.cu) for every architecture, what only calls them (.cc) for the one that is archived. Longest first.
-jobs=$(for source in kernels/cuda/attention*.cu kernels/cuda/gemm*.cu $(ls kernels/*/*.cu | grep -v -e attention -e gemm) kernels/cuda/*.cc; do
+jobs=$(for source in kernels/cuda/instances/attention*.cu kernels/cuda/instances/gemm*.cu $(find kernels -name '*.cu' | LC_ALL=C sort | grep -v -e /attention -e /gemm) kernels/cuda/host/*.cc; do
   for arch in $archs; do
     # Calling code once; wgmma is sm_90a's alone.
     if [[ $arch != 90a && ($source != *.cu || $source == *_wgmma.cu) ]]; then continue; fi

@@ -12,26 +12,26 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 # What is planted: file, what stands there, what instead, and what the check must say of it.
 PLANTS = {
-    "a spill": ("kernels/cuda/sampler.cuh", "PX_BOUNDS(kRowThreads, PX_SM100_OR(1, 2))", "PX_BOUNDS(kRowThreads, 4)",
+    "a spill": ("kernels/cuda/rows/sampler.cuh", "PX_BOUNDS(kRowThreads, PX_SM100_OR(1, 2))", "PX_BOUNDS(kRowThreads, 4)",
                 "SampleKernel (sm_90a): {n} bytes of spills"),
-    "wgmma left out": ("kernels/cuda/gemm_wgmma.cuh", "kk < kGemmStepK / 16; ++kk) Wgmma<Tile::kCols>(d",
+    "wgmma left out": ("kernels/cuda/linear/gemm_wgmma.cuh", "kk < kGemmStepK / 16; ++kk) Wgmma<Tile::kCols>(d",
                        "kk < kGemmStepK / 16; ++kk) if (kk > 0) Wgmma<Tile::kCols>(d",
                        "WgmmaGemmKernel<WgmmaTile<128>,float> (sm_90a): wgmma {n}, the table says {n}"),
-    "a copy through registers": ("kernels/cuda/mla_decode.cuh",
+    "a copy through registers": ("kernels/cuda/attention/mla_decode.cuh",
                                  "px::CpAsync16(stage + Layout::Offset(row, chunk), kv.k + at, valid);",
                                  "px::StoreShared(reinterpret_cast<px::U128*>(stage + Layout::Offset(row, chunk)), "
                                  "valid ? px::Load(reinterpret_cast<const px::U128*>(kv.k + at)) : px::U128{});",
                                  "MlaDecodeKernel<bf16,true> (sm_90a): cp_async {n}, the table says {n}"),
-    "a fragment loaded twice": ("kernels/cuda/mla_decode.cuh",
+    "a fragment loaded twice": ("kernels/cuda/attention/mla_decode.cuh",
                                 "    px::MmaBf16(s[0], a, b[0], b[1]);",
                                 "    px::MmaBf16(s[0], a, b[0], b[1]);\n"
                                 "    px::LdMatrixX4(b, k + MlaLayout::Offset(k_row, 2 * d + k_chunk));",
                                 "MlaDecodeKernel<bf16,true> (sm_90a): ldmatrix {n}, the table says {n}"),
-    "no wait for the kernel before": ("kernels/cuda/embedding.cuh", "  px::GridDependencyWait();\n", "",
+    "no wait for the kernel before": ("kernels/cuda/rows/embedding.cuh", "  px::GridDependencyWait();\n", "",
                                       "EmbeddingKernel<bf16> (sm_90a): griddep 1, the table says 2"),
-    "a vector taken apart": ("kernels/cuda/moe_combine.cuh", "      LoadFour(p.y +", "      LoadApart(p.y +",
+    "a vector taken apart": ("kernels/cuda/moe/moe_combine.cuh", "      LoadFour(p.y +", "      LoadApart(p.y +",
                              "MoeCombineKernel (sm_90a): wide {n}, the table says {n}"),
-    "a vector read byte by byte": ("kernels/cuda/soft_cap.cuh", "    px::Store(x, px::Mul(p.cap, px::Tanh(px::Load(x) / p.cap)));",
+    "a vector read byte by byte": ("kernels/cuda/rows/soft_cap.cuh", "    px::Store(x, px::Mul(p.cap, px::Tanh(px::Load(x) / p.cap)));",
                                    "    float old;\n    memcpy(&old, reinterpret_cast<const char*>(x), 4);\n"
                                    "    px::Store(x, px::Mul(p.cap, px::Tanh(old / p.cap)));",
                                    "SoftCapKernel (sm_90a): bytes 4, the table says 0"),
@@ -59,7 +59,7 @@ def plant(to):
         text = (to / file).read_text()
         assert text.count(old) == 1, f"{what}: {file} has changed"
         (to / file).write_text(text.replace(old, new))
-    combine = to / "kernels/cuda/moe_combine.cuh"
+    combine = to / "kernels/cuda/moe/moe_combine.cuh"
     combine.write_text(combine.read_text().replace("struct MoeCombineParams {", LOAD_APART + "struct MoeCombineParams {"))
 
 

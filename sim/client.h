@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "router/generation_call.h"
+#include "router/request/generation_call.h"
 #include "sim/timeline.h"
 
 namespace baton::sim {

@@ -19,7 +19,7 @@ namespace {
 constexpr Duration kNoticedIn = milliseconds(3500), kMadeGoodIn = seconds(3);
 constexpr auto kFaultsLast = seconds(6), kAnswersIn = seconds(40), kMemoryBackIn = seconds(5);
 
-worker::TransportMaker KindTransports(const ClusterScenario& scenario, std::shared_ptr<SimNetwork> network) {
+TransportMaker KindTransports(const ClusterScenario& scenario, std::shared_ptr<SimNetwork> network) {
   return [fence = scenario.fence, network = std::move(network)](
              const LandingShape& shape, TransportEvents& events) -> absl::StatusOr<std::unique_ptr<Transport>> {
     return std::make_unique<SimTransport>(network, fence, shape, events);

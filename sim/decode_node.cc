@@ -1,8 +1,8 @@
 #include "sim/decode_node.h"
 
 #include "decode_worker/ticket_codec.h"
-#include "tests/worker/one_rank.h"
-#include "worker/kv_pool_view.h"
+#include "sim/one_rank.h"
+#include "worker/transfer/kv_pool_view.h"
 
 namespace baton::sim {
 namespace {
@@ -28,7 +28,7 @@ decode_worker::DeskFacts Facts(const ClusterScenario& scenario, const KvLayout& 
 
 }  // namespace
 
-DecodeNode::Life::Life(DecodeNode& node, const engine::HarnessOptions& options)
+DecodeNode::Life::Life(DecodeNode& node, const engine::SteppedEngineOptions& options)
     : engine(options, &policy),
       loop(node),
       landing(decode_worker::Landing::Create(

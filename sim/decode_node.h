@@ -7,7 +7,7 @@
 #include "decode_worker/landing.h"
 #include "decode_worker/ticket_desk.h"
 #include "sim/worker_node.h"
-#include "worker/relay_book.h"
+#include "worker/relay/relay_book.h"
 
 namespace baton::sim {
 
@@ -32,10 +32,10 @@ class DecodeNode final : public WorkerNode, private decode_worker::LandingEvents
     decode_worker::TicketDesk* desk = nullptr;
   };
   struct Life {
-    Life(DecodeNode& node, const engine::HarnessOptions& options);
+    Life(DecodeNode& node, const engine::SteppedEngineOptions& options);
     ~Life() { desk.LetGo(); }
     Policy policy;
-    engine::Harness engine;
+    engine::SteppedEngine engine;
     Loop loop;
     std::unique_ptr<decode_worker::Landing> landing;
     decode_worker::DeskFacts facts;

@@ -8,8 +8,8 @@
 #include "router/fleet/prompt_logprobs.h"
 #include "router/fleet/relay_codec.h"
 #include "sim/router_process.h"
-#include "tests/engine/step/harness.h"
-#include "worker/codec.h"
+#include "sim/stepped_engine.h"
+#include "worker/relay/codec.h"
 
 namespace baton::sim {
 namespace {
@@ -91,7 +91,7 @@ AloneAnswer AnswerAlone(const ClusterScenario& scenario, const router::Generatio
   leg.leg_id = generation.request_id, leg.credit_tokens = 1000, leg.position = generation.prompt.size();
   ClusterScenario plain = scenario;
   plain.chunk = 256;
-  engine::Harness one(EngineOptions(plain, 16, 128, odd));
+  engine::SteppedEngine one(EngineOptions(plain, 16, 128, odd));
   const v1::Attach attach = router::EncodeAttach(generation, leg);
   BATON_CHECK(one.Add(worker::DecodeAttach(attach, {.vocab_size = engine::kFakeVocab}, 1, one.now).value()).ok());
   one.RunAll();

@@ -1,8 +1,8 @@
 #include "sim/prefill_node.h"
 
 #include "prefill_worker/leg_codec.h"
-#include "tests/worker/one_rank.h"
-#include "worker/kv_pool_view.h"
+#include "sim/one_rank.h"
+#include "worker/transfer/kv_pool_view.h"
 
 namespace baton::sim {
 namespace {
@@ -15,7 +15,7 @@ prefill::JobKey KeyOf(const v1::RequestKey& key) { return {key.request_id(), key
 
 }  // namespace
 
-PrefillNode::Life::Life(PrefillNode& node, const engine::HarnessOptions& options)
+PrefillNode::Life::Life(PrefillNode& node, const engine::SteppedEngineOptions& options)
     : engine(options, &policy),
       loop(node),
       sender({.host = "127.0.0.1", .kinds = {"sim"}, .make = node.MakeTransport(), .self_test = false},

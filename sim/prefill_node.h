@@ -32,10 +32,10 @@ class PrefillNode final : public WorkerNode, private prefill_worker::SenderEvent
     }
   };
   struct Life {
-    Life(PrefillNode& node, const engine::HarnessOptions& options);
+    Life(PrefillNode& node, const engine::SteppedEngineOptions& options);
     ~Life() { desk.LetGo(); }
     Policy policy;
-    engine::Harness engine;
+    engine::SteppedEngine engine;
     Loop loop;
     prefill_worker::Sender sender;
     prefill_worker::PrefillDesk desk;

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "common/str_cat.h"
-#include "tests/engine/step/harness.h"
+#include "sim/stepped_engine.h"
 
 namespace baton::sim {
 

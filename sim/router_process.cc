@@ -117,7 +117,7 @@ void RouterProcess::Ask(router::Generation generation, std::shared_ptr<ClientVie
        });
 }
 
-/// As router/generation_service.cc does.
+/// As router/request/generation_service.cc does.
 void RouterProcess::Begin(SimExecutor& executor, const router::Generation& generation,
                           const std::shared_ptr<ClientView>& view) {
   Life& life = *life_now_;

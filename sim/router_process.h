@@ -8,11 +8,11 @@
 #include <string>
 #include <vector>
 
-#include "router/admission.h"
+#include "router/admission/admission.h"
 #include "router/fleet/fleet.h"
-#include "router/generation_call.h"
 #include "router/metrics/router_metrics.h"
-#include "router/retry_budget.h"
+#include "router/request/generation_call.h"
+#include "router/request/retry_budget.h"
 #include "sim/client.h"
 #include "sim/connection.h"
 #include "sim/sim_executor.h"

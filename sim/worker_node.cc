@@ -8,8 +8,9 @@ namespace baton::sim {
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-engine::HarnessOptions EngineOptions(const ClusterScenario& scenario, int tokens_per_block, int blocks, bool odd) {
-  engine::HarnessOptions options;
+engine::SteppedEngineOptions EngineOptions(const ClusterScenario& scenario, int tokens_per_block, int blocks,
+                                           bool odd) {
+  engine::SteppedEngineOptions options;
   std::optional<DType> dtype;
   if (scenario.odd_dtype) dtype = odd ? DType::kBF16 : DType::kF32;
   options.layout = engine::FakeLayout(tokens_per_block, scenario.window, dtype);
@@ -56,7 +57,7 @@ class WorkerNode::Watch final : public TransportEvents {
   const uint32_t made_;
 };
 
-worker::TransportMaker WorkerNode::MakeTransport(Landed landed) {
+TransportMaker WorkerNode::MakeTransport(Landed landed) {
   return [plant = plant_, landed = std::move(landed), made = std::make_shared<uint32_t>(0)](
              const LandingShape& shape, TransportEvents& events) -> absl::StatusOr<std::unique_ptr<Transport>> {
     auto watch = std::make_unique<Watch>(events, landed, (*made)++);
@@ -67,7 +68,7 @@ worker::TransportMaker WorkerNode::MakeTransport(Landed landed) {
   };
 }
 
-void WorkerNode::Run(engine::Harness& engine, Loop& loop, worker::EventHub& hub) {
+void WorkerNode::Run(engine::SteppedEngine& engine, Loop& loop, worker::EventHub& hub) {
   engine_ = &engine, loop_ = &loop, hub_ = &hub;
   host_gone_ = false;
   loaded_at_ = life() == 1 ? time_.Now() : time_.Now() + time_.Between(milliseconds(0), milliseconds(300));

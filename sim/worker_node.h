@@ -10,15 +10,15 @@
 #include <vector>
 
 #include "common/check.h"
+#include "kvtransfer/transports/transports.h"
 #include "proto/worker.pb.h"
 #include "sim/process.h"
 #include "sim/scenario.h"
+#include "sim/stepped_engine.h"
 #include "sim/unkind_transport.h"
-#include "tests/engine/step/harness.h"
-#include "worker/event_hub.h"
-#include "worker/role_service.h"
-#include "worker/transfer_loop.h"
-#include "worker/transports.h"
+#include "worker/process/role_service.h"
+#include "worker/relay/event_hub.h"
+#include "worker/transfer/transfer_loop.h"
 
 namespace baton::sim {
 
@@ -28,15 +28,15 @@ struct Plant {
   Timeline& time;
   const bool& faults_on;
   FaultCounters& faults;
-  worker::TransportMaker transports;  ///< kind ones; workers make theirs unkind
-  std::string& broken;                ///< the first promise that was broken
+  TransportMaker transports;  ///< kind ones; workers make theirs unkind
+  std::string& broken;        ///< the first promise that was broken
   void Break(const std::string& promise) const {
     if (broken.empty()) broken = promise;
   }
 };
 
 /// `odd`: of other numerics.
-engine::HarnessOptions EngineOptions(const ClusterScenario& scenario, int tokens_per_block, int blocks, bool odd);
+engine::SteppedEngineOptions EngineOptions(const ClusterScenario& scenario, int tokens_per_block, int blocks, bool odd);
 
 class WorkerNode : public Process {
  public:
@@ -89,7 +89,7 @@ class WorkerNode : public Process {
   };
 
   /// Begins the turns of this life.
-  void Run(engine::Harness& engine, Loop& loop, worker::EventHub& hub);
+  void Run(engine::SteppedEngine& engine, Loop& loop, worker::EventHub& hub);
   /// As an engine's and transfer threads' messages to the scheduler thread: in order.
   void ToScheduler(std::function<void()> work) { Post(std::chrono::microseconds(10), std::move(work)); }
   /// Something came: a step may be planned.
@@ -97,7 +97,7 @@ class WorkerNode : public Process {
   void WakeTransfer(Duration after = std::chrono::microseconds(30));
   /// `landed`: hears of every piece of a slot that arrives here; `made`: how many transports were made before this one.
   using Landed = std::function<void(uint32_t made, PeerNumber writer, const LandingPlace& place)>;
-  worker::TransportMaker MakeTransport(Landed landed = nullptr);
+  TransportMaker MakeTransport(Landed landed = nullptr);
 
   virtual void OnOutputs(std::vector<engine::SequenceOutput> outputs, uint64_t step) = 0;
   virtual void OnLayers(const engine::StepPlan& plan) { (void)plan; }
@@ -119,7 +119,7 @@ class WorkerNode : public Process {
 
   const std::string name_;
   const bool odd_;
-  engine::Harness* engine_ = nullptr;  ///< of this life
+  engine::SteppedEngine* engine_ = nullptr;  ///< of this life
   Loop* loop_ = nullptr;
   worker::EventHub* hub_ = nullptr;
   bool host_gone_ = false;

@@ -1,5 +1,5 @@
-// What worker/worker_service.cc is in the product: takes a router's calls and gives them to the worker. Each function
-// serves one method; it runs in a turn of the worker's process.
+// What worker/process/worker_service.cc is in the product: takes a router's calls and gives them to the worker. Each
+// function serves one method; it runs in a turn of the worker's process.
 #pragma once
 
 #include <memory>

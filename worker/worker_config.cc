@@ -2,11 +2,12 @@
 
 #include <algorithm>
 #include <bit>
-#include <set>
 #include <string_view>
 
+#include "absl/strings/str_join.h"
 #include "common/config_fields.h"
 #include "common/status.h"
+#include "kvtransfer/transports/transports.h"
 
 namespace baton::worker {
 namespace {
@@ -70,11 +71,8 @@ absl::Status WorkerConfig::Validate() const {
   if (max_waiting_requests < 1) return Bad("max-waiting-requests", max_waiting_requests, "must be ≥ 1");
   if (max_waiting_tokens < 1) return Bad("max-waiting-tokens", max_waiting_tokens, "must be ≥ 1");
   if (threads < 0 || threads > 1024) return Bad("threads", threads, "must be 0…1024");
-  static const std::set<std::string_view> kTransports = {"auto", "tcp", "shm", "ucx", "ucx-tcp", "ucx-shm", "ucx-rdma"};
-  if (!kTransports.contains(transport)) {
-    return Bad("transport", transport,
-               "must be auto, tcp, shm or ucx (or one of its ways: ucx-tcp, ucx-shm, ucx-rdma)");
-  }
+  if (const std::vector<std::string> known = TransportFlags(); std::ranges::find(known, transport) == known.end())
+    return Bad("transport", transport, "must be one of " + absl::StrJoin(known, ", "));
   if (landing_port < 0 || landing_port > 65535) return Bad("landing-port", landing_port, "must be 0…65535");
   if (landing_slots < 2 || landing_slots > 4096) return Bad("landing-slots", landing_slots, "must be 2…4096");
   if (landing_slot_bytes < 65536 || landing_slot_bytes > 64 << 20) {

@@ -1,5 +1,5 @@
 // The contract of kernels/ops.h on a device: what tests/kernels/contract/backends.cc is for the CPU and the emulator.
-#include "kernels/cuda/cuda_ops.h"
+#include "kernels/cuda/host/cuda_ops.h"
 #include "tests/kernels/contract/backends.h"
 
 namespace baton::kernels {

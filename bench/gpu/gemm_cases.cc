@@ -2,8 +2,8 @@
 #include <memory>
 
 #include "bench/gpu/kernel_case.h"
-#include "kernels/cuda/instances.h"
-#include "kernels/cuda/quant_layout.h"
+#include "kernels/cuda/instances/instances.h"
+#include "kernels/cuda/linear/quant_layout.h"
 
 namespace baton::bench {
 namespace {

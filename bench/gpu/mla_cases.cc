@@ -4,8 +4,8 @@
 #include <numeric>
 
 #include "bench/gpu/kernel_case.h"
-#include "kernels/cuda/attention_plan.h"
-#include "kernels/cuda/instances.h"
+#include "kernels/cuda/attention/attention_plan.h"
+#include "kernels/cuda/instances/instances.h"
 
 namespace baton::bench {
 namespace {

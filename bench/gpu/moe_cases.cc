@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "bench/gpu/kernel_case.h"
-#include "kernels/cuda/instances.h"
+#include "kernels/cuda/instances/instances.h"
 
 namespace baton::bench {
 namespace {

@@ -2,8 +2,8 @@
 #include <memory>
 
 #include "bench/gpu/kernel_case.h"
-#include "kernels/cuda/instances.h"
-#include "kernels/cuda/sample_rows.h"
+#include "kernels/cuda/host/sample_rows.h"
+#include "kernels/cuda/instances/instances.h"
 
 namespace baton::bench {
 namespace {

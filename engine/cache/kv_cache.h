@@ -9,9 +9,9 @@
 
 #include "common/kv_layout.h"
 #include "common/prefix_hash.h"
+#include "engine/cache/block_copy.h"
 #include "engine/cache/block_pool.h"
 #include "engine/cache/prefix_index.h"
-#include "engine/step/step_plan.h"
 
 namespace baton::engine {
 

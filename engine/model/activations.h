@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "engine/model/model_config.h"
+#include "engine/model/config/model_config.h"
 #include "engine/parallel/rank_place.h"
 #include "kernels/ops.h"
 

@@ -8,7 +8,7 @@
 #include "common/host_memory.h"
 #include "common/log.h"
 #include "common/status.h"
-#include "engine/model/config_reader.h"
+#include "engine/model/config/config_reader.h"
 #include "engine/model/decoder.h"
 #include "engine/model/model_digest.h"
 

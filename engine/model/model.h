@@ -10,7 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/kv_layout.h"
-#include "engine/model/model_config.h"
+#include "engine/model/config/model_config.h"
 #include "engine/parallel/rank_place.h"
 #include "kernels/ops.h"
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "engine/model/model_config.h"
+#include "engine/model/config/model_config.h"
 #include "engine/model/weight_source.h"
 
 namespace baton::engine {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/model/model_config.h"
+#include "engine/model/config/model_config.h"
 
 namespace baton::engine {
 

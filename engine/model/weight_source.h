@@ -10,7 +10,7 @@
 #include "absl/types/span.h"
 #include "common/dtype.h"
 #include "common/gguf.h"
-#include "engine/model/model_config.h"
+#include "engine/model/config/model_config.h"
 #include "engine/model/weight_rules.h"
 
 namespace baton::engine {

@@ -13,7 +13,7 @@
 
 #include "absl/status/status.h"
 #include "common/int_range.h"
-#include "engine/model/model_config.h"
+#include "engine/model/config/model_config.h"
 
 namespace baton::engine {
 

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/cache/block_copy.h"
 #include "engine/sampling/sampling_params.h"
 #include "kernels/ops.h"
 
@@ -40,17 +41,11 @@ struct SequenceStep {
   bool prompt_logprobs = false;  ///< score the rows' next prompt tokens
 };
 
-/// Copy-on-write, before anything else in the step.
-struct BlockCopy {
-  int32_t group = 0, src = 0, dst = 0;
-  bool operator==(const BlockCopy&) const = default;
-};
-
 struct StepPlan {
   uint64_t step = 0;               ///< consecutive from 1
   std::vector<SequenceId> forget;  ///< sequences that ended or were preempted: drop their state
   std::vector<NewSequence> add;
-  std::vector<BlockCopy> copies;
+  std::vector<BlockCopy> copies;        ///< before anything else
   std::vector<SequenceStep> sequences;  ///< decodes first, then prefill chunks
   int32_t total_tokens = 0;
   bool empty() const { return sequences.empty() && forget.empty() && copies.empty(); }

@@ -6,8 +6,8 @@
 #include <cstdint>
 
 #include "proto/worker.pb.h"
+#include "router/fleet/leg_order.h"
 #include "router/generation.h"
-#include "router/leg_order.h"
 
 namespace baton::router {
 

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "router/leg_events.h"
-#include "router/leg_order.h"
+#include "router/fleet/leg_events.h"
+#include "router/fleet/leg_order.h"
 
 namespace baton::router {
 

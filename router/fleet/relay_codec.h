@@ -2,9 +2,9 @@
 #pragma once
 
 #include "proto/worker.pb.h"
+#include "router/fleet/leg_order.h"
 #include "router/fleet/worker_facts.h"
 #include "router/generation.h"
-#include "router/leg_order.h"
 
 namespace baton::router {
 

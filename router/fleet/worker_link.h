@@ -12,8 +12,8 @@
 
 #include "router/executor.h"
 #include "router/fleet/leg_book.h"
+#include "router/fleet/link_flow.h"
 #include "router/fleet/worker_wire.h"
-#include "router/flow/link_flow.h"
 #include "router/index/prefix_index.h"
 #include "router/policy/load_ticket.h"
 #include "router/router_config.h"

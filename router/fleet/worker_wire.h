@@ -15,8 +15,8 @@
 
 #include "absl/status/status.h"
 #include "common/clock.h"
+#include "router/fleet/leg_order.h"
 #include "router/fleet/worker_facts.h"
-#include "router/leg_order.h"
 
 namespace baton::router {
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "router/leg_events.h"
-#include "router/leg_order.h"
+#include "router/fleet/leg_events.h"
+#include "router/fleet/leg_order.h"
 #include "router/policy/load_ticket.h"
 
 namespace baton::router {

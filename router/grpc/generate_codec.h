@@ -4,8 +4,8 @@
 #include <variant>
 
 #include "proto/generation.pb.h"
-#include "router/generation_call.h"
-#include "router/generation_input.h"
+#include "router/request/generation_call.h"
+#include "router/request/generation_input.h"
 
 namespace baton::router {
 

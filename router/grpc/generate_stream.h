@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "proto/generation.pb.h"
-#include "router/generation_service.h"
 #include "router/grpc/stream_writer.h"
+#include "router/request/generation_service.h"
 
 namespace baton::router {
 

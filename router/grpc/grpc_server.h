@@ -8,9 +8,9 @@
 
 #include "absl/status/statusor.h"
 #include "common/clock.h"
-#include "router/api_keys.h"
-#include "router/generation_service.h"
-#include "router/request_ids.h"
+#include "router/admission/api_keys.h"
+#include "router/admission/request_ids.h"
+#include "router/request/generation_service.h"
 
 namespace baton::router {
 

@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "router/generation_service.h"
 #include "router/http/http_types.h"
 #include "router/http/json_request.h"
 #include "router/http/openai_json.h"
+#include "router/request/generation_service.h"
 
 namespace baton::router {
 

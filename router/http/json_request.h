@@ -9,7 +9,7 @@
 #include <variant>
 #include <vector>
 
-#include "router/generation_input.h"
+#include "router/request/generation_input.h"
 
 namespace baton::router {
 

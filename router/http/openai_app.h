@@ -5,11 +5,11 @@
 #include <memory>
 #include <string>
 
-#include "router/api_keys.h"
-#include "router/generation_service.h"
+#include "router/admission/api_keys.h"
+#include "router/admission/request_ids.h"
 #include "router/http/http_types.h"
 #include "router/http/json_request.h"
-#include "router/request_ids.h"
+#include "router/request/generation_service.h"
 
 namespace baton::router {
 

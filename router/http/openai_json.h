@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "router/generation_call.h"
 #include "router/http/http_types.h"
 #include "router/json_writer.h"
+#include "router/request/generation_call.h"
 
 namespace baton::router {
 

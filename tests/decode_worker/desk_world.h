@@ -10,17 +10,17 @@
 #include "decode_worker/ticket_desk.h"
 #include "tests/worker/hand_loop.h"
 #include "tests/worker/relay_fixture.h"
-#include "worker/kv_pool_view.h"
+#include "worker/transfer/kv_pool_view.h"
 
 namespace baton::decode_worker {
 
 class HarnessClock final : public Clock {
  public:
-  explicit HarnessClock(const engine::Harness& harness) : harness_(harness) {}
+  explicit HarnessClock(const engine::SteppedEngine& harness) : harness_(harness) {}
   TimePoint Now() const override { return harness_.now; }
 
  private:
-  const engine::Harness& harness_;
+  const engine::SteppedEngine& harness_;
 };
 
 /// Writes down, in one word each, what it is asked for.
@@ -62,7 +62,7 @@ class DeskWorld {
   static constexpr int kPrompt = 40;
 
   explicit DeskWorld(decode::FenceKind fence = decode::FenceKind::kForcedClose,
-                     engine::HarnessOptions options = worker::RelayOptions())
+                     engine::SteppedEngineOptions options = worker::RelayOptions())
       : h(std::move(options), &policy),
         clock(h),
         desk(Facts(h), landing, loop, clock),
@@ -76,7 +76,7 @@ class DeskWorld {
   }
   ~DeskWorld() { desk.LetGo(); }
 
-  static DeskFacts Facts(engine::Harness& h) {
+  static DeskFacts Facts(engine::SteppedEngine& h) {
     DeskFacts facts{
         .side = worker::SideOf(h.fake().kv_layout()), .piece_tokens = 32, .incarnation = "d1", .model_digest = "model"};
     facts.numerics_id = "n1";
@@ -186,7 +186,7 @@ class DeskWorld {
   }
 
   ShedPolicy policy;
-  mutable engine::Harness h;
+  mutable engine::SteppedEngine h;
   HarnessClock clock;
   worker::InlineLoop loop;
   KeepingLanding landing;

@@ -9,9 +9,9 @@
 
 #include "decode_worker/landing.h"
 #include "kvtransfer/shm/shm_transport.h"
-#include "tests/engine/step/harness.h"
+#include "sim/one_rank.h"
+#include "sim/stepped_engine.h"
 #include "tests/worker/hand_loop.h"
-#include "tests/worker/one_rank.h"
 
 namespace baton::decode_worker {
 namespace {
@@ -69,12 +69,10 @@ class World {
     config.transport = "shm", config.landing_slots = 4, config.landing_slot_bytes = kSlotBytes;
     landing = Landing::Create(config, worker::PoolOf(h.memory()), "d1", clock, loop, told).value();
   }
-  std::vector<std::string> Addresses() const {
-    return worker::LandingAddresses::Parse(landing->address()).value().addresses;
-  }
+  std::vector<std::string> Addresses() const { return LandingAddresses::Parse(landing->address()).value().addresses; }
   std::vector<std::string> Kinds() const {
     std::vector<std::string> kinds;
-    for (const std::string& address : Addresses()) kinds.push_back(worker::KindOf(address));
+    for (const std::string& address : Addresses()) kinds.push_back(KindOf(address));
     return kinds;
   }
   std::unique_ptr<Writer> Dial(WriterId& id) {
@@ -94,7 +92,7 @@ class World {
   }
   std::byte ByteOf(WriterId writer, uint32_t slot) const { return landing->SlotsOf(writer)[slot * kSlotBytes]; }
 
-  engine::Harness h{engine::HarnessOptions{}};
+  engine::SteppedEngine h{engine::SteppedEngineOptions{}};
   SteadyClock clock;
   worker::HandLoop loop;
   Told told;

@@ -11,12 +11,12 @@
 #include "decode_worker/ticket_codec.h"
 #include "kvtransfer/layout_codec.h"
 #include "kvtransfer/tcp/tcp_transport.h"
-#include "tests/engine/step/harness.h"
+#include "sim/one_rank.h"
+#include "sim/stepped_engine.h"
 #include "tests/hex.h"
 #include "tests/relay_golden.h"
 #include "tests/state_table.h"
 #include "tests/worker/hand_loop.h"
-#include "tests/worker/one_rank.h"
 
 namespace baton::decode_worker {
 namespace {
@@ -95,8 +95,7 @@ class World {
     mine = Dial("mine"), other = Dial("other");
   }
   std::unique_ptr<Writer> Dial(const std::string& life) {
-    auto writer =
-        std::make_unique<Writer>(loop, worker::LandingAddresses::Parse(landing->address()).value().addresses.at(0));
+    auto writer = std::make_unique<Writer>(loop, LandingAddresses::Parse(landing->address()).value().addresses.at(0));
     writer->Say(LaneHello{
         .incarnation = life, .model_digest = "m", .numerics_id = "n", .side = worker::SideOf(h.memory().layout())});
     told.writer = 0;
@@ -119,7 +118,7 @@ class World {
   }
   std::byte ByteOf(uint32_t slot) { return landing->SlotsOf(my_id)[slot * kSlotBytes + kSlotBytes - 1]; }
 
-  engine::Harness h{engine::HarnessOptions{}};
+  engine::SteppedEngine h{engine::SteppedEngineOptions{}};
   SteadyClock clock;
   worker::HandLoop loop;
   Told told;

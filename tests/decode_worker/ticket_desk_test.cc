@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "desk_world.h"
+#include "tests/engine/step/requests.h"
 
 namespace baton::decode_worker {
 namespace {
@@ -159,7 +160,7 @@ TEST(TicketDesk, ARouterThatLeavesTakesItsUnattachedTicketsOnly) {
 }
 
 TEST(TicketDesk, ShortMemoryGivesUpTheYoungestPinForASeniorSequence) {
-  engine::HarnessOptions options = worker::RelayOptions();
+  engine::SteppedEngineOptions options = worker::RelayOptions();
   options.num_blocks = {21};
   DeskWorld w(decode::FenceKind::kReceiverWrites, options);
   ASSERT_TRUE(w.h.Add(engine::MakeRequest(77, engine::RandomTokens(1, 160), 2)).ok());
@@ -175,7 +176,7 @@ TEST(TicketDesk, ShortMemoryGivesUpTheYoungestPinForASeniorSequence) {
 }
 
 TEST(TicketDesk, AWindowGroupBindsWhatLaterStepsCanSee) {
-  engine::HarnessOptions options = worker::RelayOptions();
+  engine::SteppedEngineOptions options = worker::RelayOptions();
   options.layout = engine::FakeLayout(16, /*window_tokens=*/32);
   options.num_blocks = {64, 64};
   DeskWorld w(decode::FenceKind::kReceiverWrites, options);

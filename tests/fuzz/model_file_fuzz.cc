@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "engine/model/config_reader.h"
+#include "engine/model/config/config_reader.h"
 #include "engine/model/kv_groups.h"
 #include "engine/model/weight_source.h"
 #include "tests/common/gguf_builder.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/model/safetensors.h"
+#include "engine/model/files/safetensors.h"
 
 namespace {
 

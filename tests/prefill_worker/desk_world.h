@@ -10,19 +10,19 @@
 #include <vector>
 
 #include "prefill_worker/prefill_desk.h"
-#include "tests/engine/step/harness.h"
+#include "sim/stepped_engine.h"
 #include "tests/worker/hand_loop.h"
-#include "worker/kv_pool_view.h"
+#include "worker/transfer/kv_pool_view.h"
 
 namespace baton::prefill_worker {
 
 class HarnessClock final : public Clock {
  public:
-  explicit HarnessClock(const engine::Harness& harness) : harness_(harness) {}
+  explicit HarnessClock(const engine::SteppedEngine& harness) : harness_(harness) {}
   TimePoint Now() const override { return harness_.now; }
 
  private:
-  const engine::Harness& harness_;
+  const engine::SteppedEngine& harness_;
 };
 
 /// Writes down, in one word each, what it is asked for.
@@ -67,8 +67,8 @@ class JobPolicy final : public engine::RolePolicy {
   bool HandBackPreempted(engine::RequestKey key, int32_t) const override { return PrefillDesk::IsJob(key); }
 };
 
-inline engine::HarnessOptions JobOptions() {
-  engine::HarnessOptions o;
+inline engine::SteppedEngineOptions JobOptions() {
+  engine::SteppedEngineOptions o;
   o.scheduler.max_model_len = 300;
   o.scheduler.max_step_ms = 0;
   o.scheduler.max_num_batched_tokens = 32;
@@ -81,7 +81,7 @@ class DeskWorld {
   const prefill::JobKey key{"r", 0, 1};
   const LaneKey lane{9, 1, 0};
 
-  explicit DeskWorld(engine::HarnessOptions options = JobOptions())
+  explicit DeskWorld(engine::SteppedEngineOptions options = JobOptions())
       : h(std::move(options), &policy),
         clock(h),
         desk({}, worker::SideOf(h.fake().kv_layout()), 1 << 20, sender, loop, clock) {
@@ -163,7 +163,7 @@ class DeskWorld {
   int32_t used() const { return h.cache().pool(0).used_blocks(); }
 
   JobPolicy policy;
-  mutable engine::Harness h;
+  mutable engine::SteppedEngine h;
   HarnessClock clock;
   worker::InlineLoop loop;
   KeepingSender sender;

@@ -11,8 +11,8 @@ namespace {
 
 constexpr int kPiece = 32, kSlotBytes = 2048;
 
-engine::HarnessOptions Worker(const PairOptions& o, int block, int blocks) {
-  engine::HarnessOptions options;
+engine::SteppedEngineOptions Worker(const PairOptions& o, int block, int blocks) {
+  engine::SteppedEngineOptions options;
   options.layout = engine::FakeLayout(block, o.window);
   options.num_blocks.assign(options.layout.groups.size(), blocks);
   options.scheduler.max_model_len = 400;
@@ -233,7 +233,7 @@ void HandoffPair::Listen(Client& client) {
 std::map<uint32_t, std::vector<int32_t>> HandoffPair::Alone(const v1::Attach& attach) {
   PairOptions plain;
   plain.window = options_.window;
-  engine::Harness one(Worker(plain, 16, 128));
+  engine::SteppedEngine one(Worker(plain, 16, 128));
   BATON_CHECK(one.Add(worker::DecodeAttach(attach, {.vocab_size = engine::kFakeVocab}, 1, one.now).value()).ok());
   one.RunAll();
   std::map<uint32_t, std::vector<int32_t>> tokens;

@@ -15,17 +15,17 @@
 #include "decode_worker/ticket_desk.h"
 #include "prefill_worker/prefill_desk.h"
 #include "prefill_worker/sender.h"
-#include "tests/engine/step/harness.h"
+#include "sim/one_rank.h"
+#include "sim/stepped_engine.h"
 #include "tests/worker/hand_loop.h"
-#include "tests/worker/one_rank.h"
 #include "tests/worker/relay_fixture.h"
-#include "worker/codec.h"
+#include "worker/relay/codec.h"
 
 namespace baton {
 
 struct PairOptions {
   uint64_t seed = 1;
-  worker::TransportMaker prefill_transport, decode_transport;
+  TransportMaker prefill_transport, decode_transport;
   int prefill_block = 16, decode_block = 16, window = 0;
   int prefill_blocks = 128, decode_blocks = 128;
   int chunk = 64;      ///< rows of a step
@@ -115,7 +115,7 @@ class HandoffPair {
   WorldClock clock_;
   PrefillPolicy prefill_policy_;
   DecodePolicy decode_policy_;
-  engine::Harness prefill_, decode_;
+  engine::SteppedEngine prefill_, decode_;
   worker::HandLoop prefill_loop_, decode_loop_;
   std::deque<std::function<void()>> prefill_inbox_, decode_inbox_;
   ToPrefillDesk to_prefill_{*this};

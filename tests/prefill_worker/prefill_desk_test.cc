@@ -72,7 +72,7 @@ TEST(PrefillDesk, WhatIsBeingSentStaysWhenItsRequestEndsMeanwhile) {
 
 // A copy of a pinned block would be named before it was made, and its source given away before it was gathered.
 TEST(PrefillDesk, ChunksGoOnInTheBlocksThatAreBeingSent) {
-  engine::HarnessOptions options = JobOptions();
+  engine::SteppedEngineOptions options = JobOptions();
   options.layout = engine::FakeLayout(64);
   options.scheduler.max_num_batched_tokens = 16;  // chunks begin inside a pinned block
   DeskWorld w(std::move(options));

@@ -8,10 +8,10 @@
 #include <chrono>
 
 #include "kvtransfer/tcp/tcp_transport.h"
-#include "tests/engine/step/harness.h"
+#include "sim/one_rank.h"
+#include "sim/stepped_engine.h"
 #include "tests/state_table.h"
 #include "tests/worker/hand_loop.h"
-#include "tests/worker/one_rank.h"
 
 namespace baton::prefill_worker {
 namespace {
@@ -45,9 +45,7 @@ class Decode final : public TransportEvents {
   void HangUp() {
     transport_->Close(peer_, [] {});
   }
-  std::string address() const {
-    return worker::LandingAddresses{worker::ThisMachine(), {transport_->address()}}.Pack();
-  }
+  std::string address() const { return LandingAddresses{ThisMachine(), {transport_->address()}}.Pack(); }
   std::span<const std::byte> Slot(uint32_t slot) {
     return transport_->landing().subspan(slot * kSlotBytes, kSlotBytes);
   }
@@ -106,7 +104,7 @@ class World {
     return {kPeer, kLane, {slot, 1}, {segment}, plan, worker::TablesOf(kv)};
   }
 
-  engine::Harness h{engine::HarnessOptions{}};
+  engine::SteppedEngine h{engine::SteppedEngineOptions{}};
   engine::SequenceKv kv;
   std::shared_ptr<const TransferPlan> plan;
   SteadyClock clock;

@@ -1,4 +1,4 @@
-#include "router/admission.h"
+#include "router/admission/admission.h"
 
 #include <gtest/gtest.h>
 
@@ -9,8 +9,8 @@
 #include <thread>
 
 #include "common/str_cat.h"
-#include "router/request_ids.h"
-#include "router/text_pool.h"
+#include "router/admission/request_ids.h"
+#include "router/request/text_pool.h"
 
 namespace baton::router {
 namespace {

@@ -1,4 +1,4 @@
-#include "router/api_keys.h"
+#include "router/admission/api_keys.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // One choice's text: which tokens count, and from which one on stop strings are looked for.
-#include "router/choice_text.h"
+#include "router/request/choice_text.h"
 
 #include <gtest/gtest.h>
 

@@ -5,7 +5,7 @@
 #include <variant>
 
 #include "common/str_cat.h"
-#include "router/flow/request_flow.h"
+#include "router/request/request_flow.h"
 
 namespace baton::router {
 

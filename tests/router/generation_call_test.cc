@@ -1,6 +1,6 @@
 // What a request's driver does between its flow and the workers: late and stale answers, the retry budget, the load
 // that it holds. Workers are scripted; every order is text: "reserve r0/1 w1".
-#include "router/generation_call.h"
+#include "router/request/generation_call.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "router/flow/link_flow.h"
+#include "router/fleet/link_flow.h"
 
 #include <gtest/gtest.h>
 

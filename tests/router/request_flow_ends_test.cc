@@ -1,7 +1,7 @@
 // A leg ends and no worker is to blame: this router stood still, or it stops.
 #include <gtest/gtest.h>
 
-#include "router/flow/request_flow.h"
+#include "router/request/request_flow.h"
 #include "tests/router/flow_text.h"
 
 namespace baton::router {

@@ -1,4 +1,4 @@
-#include "router/flow/request_flow.h"
+#include "router/request/request_flow.h"
 
 #include <gtest/gtest.h>
 

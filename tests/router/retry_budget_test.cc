@@ -1,4 +1,4 @@
-#include "router/retry_budget.h"
+#include "router/request/retry_budget.h"
 
 #include <gtest/gtest.h>
 

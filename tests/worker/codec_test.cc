@@ -1,4 +1,4 @@
-#include "worker/codec.h"
+#include "worker/relay/codec.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

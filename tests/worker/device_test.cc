@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "worker/start_up.h"
+#include "worker/process/start_up.h"
 
 namespace baton::worker {
 namespace {

@@ -10,7 +10,7 @@
 #include "common/check.h"
 #include "tests/state_table.h"
 #include "tests/worker/relay_fixture.h"
-#include "worker/engine_shell.h"
+#include "worker/process/engine_shell.h"
 
 namespace baton::worker {
 namespace {

@@ -1,11 +1,11 @@
-#include "worker/event_hub.h"
+#include "worker/relay/event_hub.h"
 
 #include <gtest/gtest.h>
 
 #include <cstring>
 #include <set>
 
-#include "tests/engine/step/harness.h"
+#include "sim/stepped_engine.h"
 
 namespace baton::worker {
 namespace {
@@ -65,8 +65,8 @@ class Watcher final : public WatchSink {
   bool snapshot_open_ = false;
 };
 
-engine::HarnessOptions Options(int32_t blocks) {
-  engine::HarnessOptions o;
+engine::SteppedEngineOptions Options(int32_t blocks) {
+  engine::SteppedEngineOptions o;
   o.num_blocks = {blocks};
   o.scheduler.max_model_len = 300;
   return o;
@@ -89,7 +89,7 @@ class EventHubTest : public ::testing::Test {
   }
   size_t Stored() { return h.cache().Snapshot().size(); }
 
-  engine::Harness h;
+  engine::SteppedEngine h;
   EventHub hub{"worker-1"};
 
  private:

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "worker/transfer_loop.h"
+#include "worker/transfer/transfer_loop.h"
 
 namespace baton::worker {
 

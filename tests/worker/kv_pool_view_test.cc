@@ -1,6 +1,6 @@
 // The KV of a worker's ranks as one pool: what any cut of ranks gathers, any other cut places, copies of heads
 // included.
-#include "worker/kv_pool_view.h"
+#include "worker/transfer/kv_pool_view.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 
 #include "common/kv_digest.h"
 #include "engine/model/kv_groups.h"
-#include "tests/engine/fake_model.h"
+#include "sim/fake_model.h"
 
 namespace baton::worker {
 namespace {

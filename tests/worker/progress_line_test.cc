@@ -1,4 +1,4 @@
-#include "worker/progress_line.h"
+#include "worker/process/progress_line.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -101,7 +101,7 @@ class World {
     return load.running_sequences + load.waiting_requests;
   }
 
-  engine::Harness h{RelayOptions()};
+  engine::SteppedEngine h{RelayOptions()};
   NotingHost host;
   RelayBook book{{.vocab_size = engine::kFakeVocab}, &host};
   std::shared_ptr<KeepingSink> mine = std::make_shared<KeepingSink>(), other = std::make_shared<KeepingSink>();

@@ -1,4 +1,4 @@
-#include "worker/relay_book.h"
+#include "worker/relay/relay_book.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -121,7 +121,7 @@ TEST(RelayBook, AnAbsurdNumberOfChoicesIsRefused) {
 }
 
 TEST(RelayBook, AFullQueueSaysWhenToComeBack) {
-  engine::HarnessOptions o = RelayOptions();
+  engine::SteppedEngineOptions o = RelayOptions();
   o.scheduler.max_waiting_requests = 1;
   RelayWorld w(o);
   const auto sink = Stream();
@@ -242,7 +242,7 @@ TEST(RelayBook, ADrainingWorkerTakesNothingNew) {
 }
 
 TEST(RelayBook, ScoresOfAPromptComeInPiecesThatMakeTheWhole) {
-  engine::HarnessOptions o = RelayOptions();
+  engine::SteppedEngineOptions o = RelayOptions();
   o.scheduler.max_num_batched_tokens = 32;
   RelayWorld w(o);
   const auto sink = Stream();

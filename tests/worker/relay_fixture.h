@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "common/check.h"
-#include "tests/engine/step/harness.h"
-#include "worker/relay_book.h"
+#include "sim/stepped_engine.h"
+#include "worker/relay/relay_book.h"
 
 namespace baton::worker {
 
@@ -54,8 +54,8 @@ inline v1::Attach MakeAttach(const std::string& id, uint64_t gen, int32_t prompt
   return a;
 }
 
-inline engine::HarnessOptions RelayOptions() {
-  engine::HarnessOptions o;
+inline engine::SteppedEngineOptions RelayOptions() {
+  engine::SteppedEngineOptions o;
   o.scheduler.max_model_len = 300;
   o.scheduler.max_step_ms = 0;
   return o;
@@ -63,7 +63,7 @@ inline engine::HarnessOptions RelayOptions() {
 
 class RelayWorld {
  public:
-  explicit RelayWorld(engine::HarnessOptions options = RelayOptions()) : h(std::move(options)) {}
+  explicit RelayWorld(engine::SteppedEngineOptions options = RelayOptions()) : h(std::move(options)) {}
 
   void Attach(const std::shared_ptr<KeepingSink>& sink, v1::Attach attach) {
     v1::RelayUp up;
@@ -114,7 +114,7 @@ class RelayWorld {
     }
   }
 
-  engine::Harness h;
+  engine::SteppedEngine h;
   RelayBook book{{.vocab_size = engine::kFakeVocab}};
   uint64_t step = 0;
 

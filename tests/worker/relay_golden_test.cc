@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/hex.h"
-#include "worker/codec.h"
+#include "worker/relay/codec.h"
 
 namespace baton::worker {
 namespace {

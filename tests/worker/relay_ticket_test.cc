@@ -66,7 +66,7 @@ class RelayTicket : public testing::Test {
     book.OnStarted(host.attaches[0].request.key, how, h.scheduler(), h.now);
   }
 
-  engine::Harness h{RelayOptions()};
+  engine::SteppedEngine h{RelayOptions()};
   KeepingHost host;
   RelayBook book{{.vocab_size = engine::kFakeVocab}, &host};
   std::shared_ptr<KeepingSink> sink = std::make_shared<KeepingSink>();

@@ -1,12 +1,12 @@
 // Memory for KV by default, and what start-up says when there is too little.
-#include "worker/start_up.h"
+#include "worker/process/start_up.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/engine/fake_model.h"
-#include "worker/kv_budget.h"
-#include "worker/numerics_id.h"
+#include "sim/fake_model.h"
+#include "worker/process/kv_budget.h"
+#include "worker/process/numerics_id.h"
 
 namespace baton::worker {
 namespace {

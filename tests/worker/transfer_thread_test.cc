@@ -1,5 +1,5 @@
 // The transfer thread with real transports and others that post to it. Links no gRPC: runs under ThreadSanitizer.
-#include "worker/transfer_thread.h"
+#include "worker/transfer/transfer_thread.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Every RPC in every phase of a worker's life, as one table, over real gRPC: what is answered, with which code.
-#include "worker/worker_server.h"
+#include "worker/process/worker_server.h"
 
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>

@@ -1,6 +1,6 @@
 // Every (state, event) pair of a stream's write side, as one table. The reactor dies where gRPC would: a write while
 // one is in flight or after Finish, Finish twice, anything after Detach.
-#include "worker/write_queue.h"
+#include "worker/relay/write_queue.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -5,7 +5,7 @@
 #include <numeric>
 #include <set>
 
-#include "tests/engine/fake_model.h"
+#include "sim/fake_model.h"
 
 namespace baton::engine {
 namespace {

@@ -5,7 +5,7 @@
 #include <set>
 
 #include "engine/cache/kv_cache.h"
-#include "tests/engine/fake_model.h"
+#include "sim/fake_model.h"
 
 namespace baton::engine {
 namespace {

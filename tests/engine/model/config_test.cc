@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/str_cat.h"
-#include "engine/model/config_reader.h"
+#include "engine/model/config/config_reader.h"
 #include "engine/model/weight_rules.h"
 #include "tests/common/gguf_builder.h"
 

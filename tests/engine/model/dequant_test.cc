@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/half.h"
-#include "engine/model/gguf_dequant.h"
+#include "engine/model/files/gguf_dequant.h"
 #include "engine/model/weight_source.h"
 
 namespace baton::engine {

@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "engine/model/gguf_dequant.h"
+#include "engine/model/files/gguf_dequant.h"
 #include "engine/model/weight_parts.h"
 #include "tests/engine/model/model_files.h"
 #include "tests/engine/model/paged_model.h"

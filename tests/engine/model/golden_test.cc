@@ -7,7 +7,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "kernels/cuda/cuda_ops.h"
+#include "kernels/cuda/host/cuda_ops.h"
 #include "tests/engine/model/paged_model.h"
 
 namespace baton::engine {

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Makes tests/engine/model/goldens: what Hugging Face transformers computes, in f32 on the CPU, for small models of every
-family with the weights of `--load-format dummy` (engine/model/dummy_weights.cc, repeated here), for rope scalings, and for
+family with the weights of `--load-format dummy` (engine/model/files/dummy_weights.cc, repeated here), for rope scalings, and for
 GGUF blocks.
 
 usage: make_goldens.py [DIRECTORY]    needs torch, transformers 5, gguf

@@ -14,7 +14,7 @@
 
 #include "common/half.h"
 #include "common/str_cat.h"
-#include "engine/model/config_reader.h"
+#include "engine/model/config/config_reader.h"
 #include "engine/model/weight_source.h"
 #include "tests/common/gguf_builder.h"
 

@@ -1,5 +1,5 @@
 // Safetensors files: a valid one reads; each lie is refused with its numbers. Build something valid, break one thing.
-#include "engine/model/safetensors.h"
+#include "engine/model/files/safetensors.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "tests/engine/parallel/rank_threads.h"
-#include "tests/engine/step/harness.h"
+#include "tests/engine/step/requests.h"
 
 namespace baton::engine {
 namespace {
@@ -28,13 +28,13 @@ struct Case {
 Answers AnswersOf(const Case& run) {
   RankThreads ranks(
       {.source = {.path = run.model, .dummy_weights = true, .dummy_seed = 7}, .ops = run.ops, .shape = run.shape});
-  HarnessOptions options;
+  SteppedEngineOptions options;
   options.layout = ranks.layout();
   options.num_blocks.assign(options.layout.groups.size(), 256);
   options.scheduler.max_model_len = 300;
   options.scheduler.max_num_batched_tokens = run.chunk;
   options.scheduler.max_step_ms = 0;
-  Harness h(options, nullptr, ranks.model(), ranks.ops(), ranks.channel.get());
+  SteppedEngine h(options, nullptr, ranks.model(), ranks.ops(), ranks.channel.get());
   const int32_t vocab = ranks.model().config().vocab_size;
   for (int i = 0; i < run.requests; ++i) {
     EXPECT_TRUE(
@@ -148,9 +148,9 @@ TEST(Ranks, EachLayerIsReportedOnceAndInOrder) {
 
 TEST(Ranks, AStepOfManyRanksIsNotCancelledHalfWay) {
   RankThreads ranks({.source = {.path = kEightHeads, .dummy_weights = true}, .shape = {.tensor = 2}});
-  HarnessOptions options;
+  SteppedEngineOptions options;
   options.layout = ranks.layout();
-  Harness h(options, nullptr, ranks.model(), ranks.ops(), ranks.channel.get());
+  SteppedEngine h(options, nullptr, ranks.model(), ranks.ops(), ranks.channel.get());
   Request request = MakeRequest(1, RandomTokens(3, 40, 500), 3);
   request.sampling.ignore_eos = true;
   ASSERT_TRUE(h.Add(request).ok());
@@ -160,9 +160,9 @@ TEST(Ranks, AStepOfManyRanksIsNotCancelledHalfWay) {
 
 TEST(Ranks, BrokenLinksAreAnErrorOfTheStep) {
   RankThreads ranks({.source = {.path = kEightHeads, .dummy_weights = true}, .shape = {.tensor = 2}});
-  HarnessOptions options;
+  SteppedEngineOptions options;
   options.layout = ranks.layout();
-  Harness h(options, nullptr, ranks.model(), ranks.ops(), ranks.channel.get());
+  SteppedEngine h(options, nullptr, ranks.model(), ranks.ops(), ranks.channel.get());
   ASSERT_TRUE(h.Add(MakeRequest(1, RandomTokens(3, 40, 500), 8)).ok());
   ASSERT_TRUE(h.Step());
   ranks.world().Abort(absl::UnavailableError("rank 1 is gone"));

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "engine/model/config_reader.h"
+#include "engine/model/config/config_reader.h"
 #include "engine/model/kv_groups.h"
 #include "engine/model/micro_batch.h"
 #include "engine/model/weight_parts.h"

@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "engine/step/engine.h"
-#include "tests/engine/step/harness.h"
+#include "tests/engine/step/requests.h"
 
 namespace baton::engine {
 namespace {
@@ -19,8 +19,8 @@ using ::testing::HasSubstr;
 
 constexpr auto kPatience = std::chrono::seconds(60);
 
-HarnessOptions Options() {
-  HarnessOptions o;
+SteppedEngineOptions Options() {
+  SteppedEngineOptions o;
   o.num_blocks = {200};
   o.scheduler.vocab_size = kFakeVocab;
   o.scheduler.max_model_len = 300;
@@ -30,7 +30,8 @@ HarnessOptions Options() {
 // An engine over the fake model, and everything it said.
 class Running {
  public:
-  explicit Running(HarnessOptions o = Options(), int32_t max_messages = 4096) : fake(o.layout), ops_(MakeFakeOps()) {
+  explicit Running(SteppedEngineOptions o = Options(), int32_t max_messages = 4096)
+      : fake(o.layout), ops_(MakeFakeOps()) {
     memory_ = KvMemory::Create(o.layout, o.num_blocks, *ops_).value();
     EngineOptions options;
     options.scheduler = o.scheduler;
@@ -139,7 +140,7 @@ TEST(EngineThreads, RequestsOfManyThreadsAreAnsweredAsAlone) {
   for (std::thread& c : clients) c.join();
   for (RequestKey key = 1; key <= 48; ++key) {
     const Request r = MixedRequest(key, key, 1 + static_cast<int32_t>(key * 7 % 150));
-    Harness alone(Options());
+    SteppedEngine alone(Options());
     ASSERT_TRUE(alone.Add(r).ok());
     alone.RunAll();
     for (uint32_t i = 0; i < static_cast<uint32_t>(r.sampling.n); ++i) {

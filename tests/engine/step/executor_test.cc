@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/engine/step/harness.h"
+#include "sim/stepped_engine.h"
 
 namespace baton::engine {
 namespace {
@@ -28,8 +28,8 @@ std::vector<T> Copy(std::span<const T> view) {
 
 class ExecutorRows : public testing::Test {
  protected:
-  static HarnessOptions Options() {
-    HarnessOptions options;
+  static SteppedEngineOptions Options() {
+    SteppedEngineOptions options;
     options.scheduler.max_model_len = 300;
     return options;
   }
@@ -39,7 +39,7 @@ class ExecutorRows : public testing::Test {
     seen_.push_back({r, Copy(r.prompt_tokens), Copy(r.output_tokens), Copy(r.allowed_tokens), Copy(r.banned_tokens),
                      Copy(r.logit_bias)});
   });
-  Harness h_{Options(), nullptr, model_, *ops_};
+  SteppedEngine h_{Options(), nullptr, model_, *ops_};
 };
 
 // Every field has a value of its own: one that is dropped, or put in another's place, shows.

@@ -4,7 +4,7 @@
 
 #include <random>
 
-#include "tests/engine/step/harness.h"
+#include "tests/engine/step/requests.h"
 
 namespace baton::engine {
 namespace {
@@ -32,8 +32,8 @@ Request RequestNumber(int i) {
   return r;
 }
 
-HarnessOptions OptionsFor(const Load& load) {
-  HarnessOptions o;
+SteppedEngineOptions OptionsFor(const Load& load) {
+  SteppedEngineOptions o;
   o.layout = FakeLayout(load.tokens_per_block, load.window);
   o.num_blocks.assign(o.layout.groups.size(), load.blocks);
   o.prefix_caching = load.prefix_caching;
@@ -48,7 +48,7 @@ HarnessOptions OptionsFor(const Load& load) {
 std::map<AnswerKey, std::string> Alone(int32_t window) {
   std::map<AnswerKey, std::string> texts;
   for (int i = 0; i < kRequests; ++i) {
-    Harness h(OptionsFor({.window = window, .prefix_caching = false}));
+    SteppedEngine h(OptionsFor({.window = window, .prefix_caching = false}));
     EXPECT_TRUE(h.Add(RequestNumber(i)).ok());
     h.RunAll();
     for (const auto& [key, answer] : h.answers) texts[key] = answer.Text();
@@ -61,7 +61,7 @@ struct Seen {
 };
 
 Seen ExpectSameTogether(const Load& load, const std::map<AnswerKey, std::string>& alone) {
-  Harness h(OptionsFor(load));
+  SteppedEngine h(OptionsFor(load));
   std::mt19937 rng(static_cast<unsigned>(load.chunk + load.blocks));
   for (int i = 0; i < kRequests; ++i) {
     EXPECT_TRUE(h.Add(RequestNumber(i)).ok());

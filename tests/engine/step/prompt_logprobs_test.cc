@@ -1,13 +1,13 @@
 // Scores of the prompt (prompt_logprobs, echo): every prompt token but the first, once, in order, whatever the chunks.
 #include <gtest/gtest.h>
 
-#include "tests/engine/step/harness.h"
+#include "sim/stepped_engine.h"
 
 namespace baton::engine {
 namespace {
 
-HarnessOptions Options(int32_t batched_tokens = 2048, int32_t blocks = 64) {
-  HarnessOptions o;
+SteppedEngineOptions Options(int32_t batched_tokens = 2048, int32_t blocks = 64) {
+  SteppedEngineOptions o;
   o.num_blocks = {blocks};
   o.scheduler.max_model_len = 160;
   o.scheduler.max_num_batched_tokens = batched_tokens;
@@ -26,9 +26,9 @@ TEST(PromptLogprobs, EveryPromptTokenButTheFirstIsScoredWhateverTheChunks) {
   std::string expected;
   for (const int32_t chunk : {2048, 16, 17, 7, 64}) {
     for (const int32_t logit_rows : {128, 5}) {
-      HarnessOptions o = Options(chunk);
+      SteppedEngineOptions o = Options(chunk);
       o.scheduler.max_logit_rows = logit_rows;
-      Harness h(o);
+      SteppedEngine h(o);
       const Request r = Scored(1, 100);
       ASSERT_TRUE(h.Add(r).ok());
       h.RunAll();
@@ -46,7 +46,7 @@ TEST(PromptLogprobs, EveryPromptTokenButTheFirstIsScoredWhateverTheChunks) {
 }
 
 TEST(PromptLogprobs, APromptOfOneTokenHasNone) {
-  Harness h(Options());
+  SteppedEngine h(Options());
   ASSERT_TRUE(h.Add(Scored(1, 1)).ok());
   h.RunAll();
   EXPECT_TRUE(h.answers[(AnswerKey{1, 0})].prompt_logprobs.empty());
@@ -54,7 +54,7 @@ TEST(PromptLogprobs, APromptOfOneTokenHasNone) {
 }
 
 TEST(PromptLogprobs, SuchARequestFillsTheCacheButDoesNotReadIt) {
-  Harness h(Options());
+  SteppedEngine h(Options());
   for (RequestKey key : {1, 2, 3}) {
     Request r = Scored(7, 100, key == 3 ? -1 : 0);
     r.key = key;
@@ -67,16 +67,16 @@ TEST(PromptLogprobs, SuchARequestFillsTheCacheButDoesNotReadIt) {
 }
 
 TEST(PromptLogprobs, APreemptedPromptScoresNothingTwice) {
-  HarnessOptions o = Options(24, 12);
+  SteppedEngineOptions o = Options(24, 12);
   o.prefix_caching = false;
-  Harness h(o);
+  SteppedEngine h(o);
   ASSERT_TRUE(h.Add(Scored(1, 20, 2, 130)).ok());
   ASSERT_TRUE(h.Step());
   ASSERT_TRUE(h.Add(Scored(2, 100, 2, 40)).ok());
   h.RunAll();
   EXPECT_GT(h.scheduler().Load().preemptions, 0);
   for (RequestKey key : {1, 2}) {
-    Harness alone(Options());
+    SteppedEngine alone(Options());
     ASSERT_TRUE(alone.Add(key == 1 ? Scored(1, 20, 2, 130) : Scored(2, 100, 2, 40)).ok());
     alone.RunAll();
     EXPECT_EQ((h.answers[{key, 0}].Text()), (alone.answers[{key, 0}].Text())) << key;
@@ -84,7 +84,7 @@ TEST(PromptLogprobs, APreemptedPromptScoresNothingTwice) {
 }
 
 TEST(PromptLogprobs, OneChoiceOfNBringsThem) {
-  Harness h(Options(32));
+  SteppedEngine h(Options(32));
   Request r = Scored(1, 60);
   r.sampling.n = 3;
   r.sampling.temperature = 1;
@@ -97,7 +97,7 @@ TEST(PromptLogprobs, OneChoiceOfNBringsThem) {
 
 TEST(PromptLogprobs, TheRestGoesToTheFirstLivingChoice) {
   for (const bool while_it_runs : {false, true}) {
-    Harness h(Options(32));
+    SteppedEngine h(Options(32));
     Request r = Scored(1, 60);
     r.sampling.n = 2;
     ASSERT_TRUE(h.Add(r).ok());
@@ -117,7 +117,7 @@ TEST(PromptLogprobs, TheRestGoesToTheFirstLivingChoice) {
 }
 
 TEST(PromptLogprobs, NobodyWaitsForScoresWhenAllChoicesAreGone) {
-  Harness h(Options());
+  SteppedEngine h(Options());
   Request r = Scored(1, 60);
   r.sampling.n = 2;
   ASSERT_TRUE(h.Add(r).ok());
@@ -132,9 +132,9 @@ TEST(PromptLogprobs, NobodyWaitsForScoresWhenAllChoicesAreGone) {
 }
 
 TEST(PromptLogprobs, ManyScoredPromptsShareTheRowsOfAStep) {
-  HarnessOptions o = Options();
+  SteppedEngineOptions o = Options();
   o.scheduler.max_logit_rows = 40;
-  Harness h(o);
+  SteppedEngine h(o);
   for (RequestKey key = 1; key <= 3; ++key) ASSERT_TRUE(h.Add(Scored(key, 50)).ok());
   Request plain = Scored(4, 50, -1);
   ASSERT_TRUE(h.Add(plain).ok());

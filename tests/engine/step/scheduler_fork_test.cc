@@ -1,15 +1,15 @@
 // n > 1: one prefill, first tokens from one row of logits, then sequences of their own on copy-on-write blocks.
 #include <gtest/gtest.h>
 
-#include "tests/engine/step/harness.h"
+#include "sim/stepped_engine.h"
 
 namespace baton::engine {
 namespace {
 
 constexpr int32_t kTokens = 12;
 
-HarnessOptions Options(int32_t blocks = 64) {
-  HarnessOptions o;
+SteppedEngineOptions Options(int32_t blocks = 64) {
+  SteppedEngineOptions o;
   o.num_blocks = {blocks};
   o.prefix_caching = false;
   o.scheduler.max_model_len = 160;
@@ -30,13 +30,13 @@ Request Choices(int32_t n, int32_t prompt_len, uint32_t first = 0) {
 
 // Choice `index`, asked for by itself.
 std::string Alone(int32_t prompt_len, uint32_t index) {
-  Harness h(Options());
+  SteppedEngine h(Options());
   EXPECT_TRUE(h.Add(Choices(1, prompt_len, index)).ok());
   h.RunAll();
   return h.answers[{1, index}].Text();
 }
 
-void ExpectAsAlone(const Harness& h, int32_t prompt_len, std::vector<uint32_t> indices) {
+void ExpectAsAlone(const SteppedEngine& h, int32_t prompt_len, std::vector<uint32_t> indices) {
   for (const uint32_t i : indices) {
     const auto it = h.answers.find({1, i});
     ASSERT_TRUE(it != h.answers.end()) << "choice " << i;
@@ -45,7 +45,7 @@ void ExpectAsAlone(const Harness& h, int32_t prompt_len, std::vector<uint32_t> i
 }
 
 TEST(SchedulerFork, EachChoiceIsWhatARequestOfItsOwnAnswers) {
-  Harness h(Options());
+  SteppedEngine h(Options());
   ASSERT_TRUE(h.Add(Choices(4, 40)).ok());
   h.RunAll();
   ExpectAsAlone(h, 40, {0, 1, 2, 3});
@@ -53,7 +53,7 @@ TEST(SchedulerFork, EachChoiceIsWhatARequestOfItsOwnAnswers) {
 }
 
 TEST(SchedulerFork, ChoicesMayStartAtAnyIndex) {
-  Harness h(Options());
+  SteppedEngine h(Options());
   ASSERT_TRUE(h.Add(Choices(2, 40, 5)).ok());
   h.RunAll();
   EXPECT_EQ(h.answers.size(), 2u);
@@ -61,14 +61,14 @@ TEST(SchedulerFork, ChoicesMayStartAtAnyIndex) {
 }
 
 TEST(SchedulerFork, ThePromptIsComputedOnce) {
-  Harness h(Options());
+  SteppedEngine h(Options());
   ASSERT_TRUE(h.Add(Choices(4, 40)).ok());
   h.RunAll();
   EXPECT_EQ(h.fake().rows_run, 40 + 4 * (kTokens - 1));
 }
 
 TEST(SchedulerFork, ChoicesShareBlocksAndCopyTheOneTheyWriteInto) {
-  Harness h(Options());
+  SteppedEngine h(Options());
   ASSERT_TRUE(h.Add(Choices(3, 40)).ok());
   ASSERT_TRUE(h.Step());
   EXPECT_EQ(h.cache().pool(0).used_blocks(), 3) << "two whole blocks and a half one, for all three";
@@ -82,7 +82,7 @@ TEST(SchedulerFork, ChoicesShareBlocksAndCopyTheOneTheyWriteInto) {
 }
 
 TEST(SchedulerFork, APromptThatFillsItsBlocksCopiesNothing) {
-  Harness h(Options());
+  SteppedEngine h(Options());
   ASSERT_TRUE(h.Add(Choices(3, 48)).ok());
   while (h.Step()) EXPECT_TRUE(h.plan().copies.empty());
   ExpectAsAlone(h, 48, {0, 1, 2});
@@ -90,9 +90,9 @@ TEST(SchedulerFork, APromptThatFillsItsBlocksCopiesNothing) {
 
 TEST(SchedulerFork, AChoiceCancelledDuringThePrefillIsMissedByNobody) {
   for (const uint32_t cancelled : {0u, 1u, 2u}) {
-    HarnessOptions o = Options();
+    SteppedEngineOptions o = Options();
     o.scheduler.max_num_batched_tokens = 16;
-    Harness h(o);
+    SteppedEngine h(o);
     ASSERT_TRUE(h.Add(Choices(3, 40)).ok());
     ASSERT_TRUE(h.Step());
     EXPECT_TRUE(h.scheduler().CancelSequence(1, cancelled, h.now));
@@ -107,7 +107,7 @@ TEST(SchedulerFork, AChoiceCancelledDuringThePrefillIsMissedByNobody) {
 
 TEST(SchedulerFork, AChoiceCancelledWhileTheFirstTokensAreDrawnToo) {
   for (const uint32_t cancelled : {0u, 1u, 2u}) {
-    Harness h(Options());
+    SteppedEngine h(Options());
     ASSERT_TRUE(h.Add(Choices(3, 40)).ok());
     ASSERT_TRUE(h.Begin());
     EXPECT_TRUE(h.scheduler().CancelSequence(1, cancelled, h.now));
@@ -124,9 +124,9 @@ TEST(SchedulerFork, AChoiceCancelledWhileTheFirstTokensAreDrawnToo) {
 
 TEST(SchedulerFork, AFailedStepEndsEveryChoiceForkedOrNot) {
   for (const int32_t chunk : {16, 64}) {  // fails in the prefill, and in the step that forks
-    HarnessOptions o = Options();
+    SteppedEngineOptions o = Options();
     o.scheduler.max_num_batched_tokens = chunk;
-    Harness h(o);
+    SteppedEngine h(o);
     ASSERT_TRUE(h.Add(Choices(3, 40)).ok());
     EXPECT_TRUE(h.scheduler().CancelSequence(1, 0, h.now)) << "the carrier's own choice is gone already";
     h.fake().before_forward = [] { return absl::InternalError("device lost"); };
@@ -142,7 +142,7 @@ TEST(SchedulerFork, AFailedStepEndsEveryChoiceForkedOrNot) {
 }
 
 TEST(SchedulerFork, ACancelledStepThatWasToForkIsRunAgain) {
-  Harness h(Options());
+  SteppedEngine h(Options());
   ASSERT_TRUE(h.Add(Choices(3, 40)).ok());
   h.fake().before_forward = [] { return absl::CancelledError("stopped"); };
   ASSERT_TRUE(h.Step());
@@ -153,9 +153,9 @@ TEST(SchedulerFork, ACancelledStepThatWasToForkIsRunAgain) {
 }
 
 TEST(SchedulerFork, ChoicesTakeTheirPlacesFromTheStart) {
-  HarnessOptions o = Options();
+  SteppedEngineOptions o = Options();
   o.scheduler.max_num_seqs = 4;
-  Harness h(o);
+  SteppedEngine h(o);
   Request single = Choices(1, 20);
   single.key = 2;
   ASSERT_TRUE(h.Add(single).ok());
@@ -168,19 +168,19 @@ TEST(SchedulerFork, ChoicesTakeTheirPlacesFromTheStart) {
 }
 
 TEST(SchedulerFork, ChoicesOfOneRequestPreemptEachOtherHarmlessly) {
-  Harness h(Options(11));
+  SteppedEngine h(Options(11));
   Request r = Choices(4, 70);
   ASSERT_TRUE(h.Add(r).ok());
   h.RunAll();
   ExpectAsAlone(h, 70, {0, 1, 2, 3});
-  HarnessOptions tight = Options(11);
+  SteppedEngineOptions tight = Options(11);
   tight.scheduler.max_model_len = 160;
-  Harness longer(tight);
+  SteppedEngine longer(tight);
   r.sampling.max_tokens = 80;
   ASSERT_TRUE(longer.Add(r).ok());
   longer.RunAll();
   EXPECT_GT(longer.scheduler().Load().preemptions, 0);
-  Harness roomy(Options());
+  SteppedEngine roomy(Options());
   ASSERT_TRUE(roomy.Add(r).ok());
   roomy.RunAll();
   for (uint32_t i = 0; i < 4; ++i) EXPECT_EQ((longer.answers[{1, i}].Text()), (roomy.answers[{1, i}].Text())) << i;

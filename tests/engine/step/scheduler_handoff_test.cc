@@ -4,7 +4,7 @@
 
 #include <set>
 
-#include "tests/engine/step/harness.h"
+#include "tests/engine/step/requests.h"
 
 namespace baton::engine {
 namespace {
@@ -33,8 +33,8 @@ class Role final : public RolePolicy {
   int32_t budget_beside_decodes = 1 << 20;
 };
 
-HarnessOptions Options(int32_t blocks = 64) {
-  HarnessOptions o;
+SteppedEngineOptions Options(int32_t blocks = 64) {
+  SteppedEngineOptions o;
   o.num_blocks = {blocks};
   o.scheduler.max_model_len = 160;
   o.scheduler.max_step_ms = 0;
@@ -57,7 +57,7 @@ std::string Tokens(const Answer& a) {
 }
 
 // Prefills under key 1, hands the KV over to key 2 in the same cache, lets go of the first.
-void HandOver(Harness& h, const Request& request) {
+void HandOver(SteppedEngine& h, const Request& request) {
   ASSERT_TRUE(h.Add(request).ok());
   while (h.scheduler().Load().held_requests < request.sampling.n) ASSERT_TRUE(h.Step());
   EXPECT_TRUE(h.scheduler().Idle()) << "what is held does not count";
@@ -84,13 +84,13 @@ TEST(SchedulerHandoff, PrefillThenAttachIsTheWholeAnswer) {
     for (const int32_t prompt : {40, 48}) {
       Role role;
       role.hold = {1};
-      Harness h(Options(), &role);
+      SteppedEngine h(Options(), &role);
       HandOver(h, Endless(1, prompt, 20, n));
       ASSERT_TRUE(h.Step());
       EXPECT_EQ(h.plan().sequences[0].context, prompt) << "no prompt token is computed again";
       EXPECT_EQ(h.plan().sequences[0].num_tokens, 1);
       h.RunAll();
-      Harness whole(Options());
+      SteppedEngine whole(Options());
       ASSERT_TRUE(whole.Add(Endless(1, prompt, 20, n)).ok());
       whole.RunAll();
       for (uint32_t i = 0; i < static_cast<uint32_t>(n); ++i) {
@@ -105,7 +105,7 @@ TEST(SchedulerHandoff, PrefillThenAttachIsTheWholeAnswer) {
 }
 
 TEST(SchedulerHandoff, WhatWasHandedOverIsFoundByTheNextPrompt) {
-  Harness h(Options());
+  SteppedEngine h(Options());
   AttachedRequest attached;
   attached.request = Endless(1, 40, 20);
   attached.kv = h.cache().Start("", "");
@@ -118,7 +118,7 @@ TEST(SchedulerHandoff, WhatWasHandedOverIsFoundByTheNextPrompt) {
 }
 
 TEST(SchedulerHandoff, AFirstTokenThatEndsTheRequestIsNeverDecoded) {
-  Harness h(Options());
+  SteppedEngine h(Options());
   AttachedRequest attached;
   attached.request = Endless(1, 32, 1);
   attached.kv = h.cache().Start("", "");
@@ -133,7 +133,7 @@ TEST(SchedulerHandoff, AFirstTokenThatEndsTheRequestIsNeverDecoded) {
 }
 
 TEST(SchedulerHandoff, OnlyChoicesWithAFirstTokenLive) {
-  Harness h(Options());
+  SteppedEngine h(Options());
   AttachedRequest attached;
   attached.request = Endless(1, 32, 10, 3);
   attached.kv = h.cache().Start("", "");
@@ -147,7 +147,7 @@ TEST(SchedulerHandoff, OnlyChoicesWithAFirstTokenLive) {
 }
 
 TEST(SchedulerHandoff, WhatDoesNotFitTogetherIsRefused) {
-  Harness h(Options());
+  SteppedEngine h(Options());
   const auto refusal = [&](int32_t kv_tokens, std::vector<FirstToken> first) {
     AttachedRequest attached;
     attached.request = Endless(1, 40, 10);
@@ -166,7 +166,7 @@ TEST(SchedulerHandoff, WhatDoesNotFitTogetherIsRefused) {
 }
 
 TEST(SchedulerHandoff, BindingLeavesABlockToEachRunningSequence) {
-  Harness h(Options(12));
+  SteppedEngine h(Options(12));
   ASSERT_TRUE(h.Add(Endless(1, 100, 30)).ok());
   ASSERT_TRUE(h.Step());
   EXPECT_EQ(h.cache().pool(0).available_blocks(), 5);
@@ -182,10 +182,10 @@ TEST(SchedulerHandoff, BindingLeavesABlockToEachRunningSequence) {
 }
 
 TEST(SchedulerHandoff, OfAWindowOnlyWhatWasHandedOverIsFoundLater) {
-  HarnessOptions options = Options(16);
+  SteppedEngineOptions options = Options(16);
   options.layout = FakeLayout(64, 32);
   options.num_blocks = {16, 16};
-  Harness h(options);
+  SteppedEngine h(options);
   const std::vector<int32_t> tokens = RandomTokens(1, 113);
   SequenceKv arriving = h.cache().Start("", "");
   ASSERT_TRUE(h.scheduler().BindForHandoff(arriving, 113).ok());
@@ -197,7 +197,7 @@ TEST(SchedulerHandoff, OfAWindowOnlyWhatWasHandedOverIsFoundLater) {
 
 TEST(SchedulerHandoff, PinsAreGivenUpBeforeAnybodyIsPreempted) {
   Role role;
-  Harness h(Options(12), &role);
+  SteppedEngine h(Options(12), &role);
   ASSERT_TRUE(h.Add(Endless(1, 60, 40)).ok());
   ASSERT_TRUE(h.Step());
   Request second = Endless(2, 60, 40);
@@ -222,7 +222,7 @@ TEST(SchedulerHandoff, PinsAreGivenUpBeforeAnybodyIsPreempted) {
 TEST(SchedulerHandoff, APreemptedSequenceMayBeHandedBackInstead) {
   Role role;
   role.hand_back = true;
-  Harness h(Options(12), &role);
+  SteppedEngine h(Options(12), &role);
   for (RequestKey key : {1, 2}) {
     Request r = Endless(key, 60, 60);
     r.tokens = RandomTokens(key, 60);
@@ -239,9 +239,9 @@ TEST(SchedulerHandoff, APreemptedSequenceMayBeHandedBackInstead) {
 TEST(SchedulerHandoff, APromptOfSeveralChoicesIsHandedBackWhole) {
   Role role;
   role.hand_back = true;
-  HarnessOptions options = Options(12);
+  SteppedEngineOptions options = Options(12);
   options.scheduler.max_prefill_chunk = 4;
-  Harness h(options, &role);
+  SteppedEngine h(options, &role);
   Request senior = Endless(1, 60, 90);
   ASSERT_TRUE(h.Add(senior).ok());
   for (int i = 0; i < 15; ++i) ASSERT_TRUE(h.Step());
@@ -258,7 +258,7 @@ TEST(SchedulerHandoff, APromptOfSeveralChoicesIsHandedBackWhole) {
 TEST(SchedulerHandoff, ADecodeWorkerKeepsPrefillToItsShare) {
   Role role;
   role.budget_beside_decodes = 32;
-  Harness h(Options(), &role);
+  SteppedEngine h(Options(), &role);
   ASSERT_TRUE(h.Add(Endless(1, 20, 50)).ok());
   ASSERT_TRUE(h.Step());
   EXPECT_EQ(h.plan().total_tokens, 20) << "alone, a prefill takes the whole step";

@@ -1,13 +1,13 @@
 // What comes between steps: cancels and credit.
 #include <gtest/gtest.h>
 
-#include "tests/engine/step/harness.h"
+#include "tests/engine/step/requests.h"
 
 namespace baton::engine {
 namespace {
 
-HarnessOptions Options() {
-  HarnessOptions o;
+SteppedEngineOptions Options() {
+  SteppedEngineOptions o;
   o.scheduler.max_model_len = 300;
   o.scheduler.max_step_ms = 0;
   o.scheduler.max_undelivered_tokens = 6;
@@ -15,7 +15,7 @@ HarnessOptions Options() {
 }
 
 TEST(SchedulerCancel, EndsTheRequestAtOnceButItsBlocksStayUntilTheStepIsDone) {
-  Harness h(Options());
+  SteppedEngine h(Options());
   ASSERT_TRUE(h.Add(Endless(1, 40, 10)).ok());
   ASSERT_TRUE(h.Begin());
   EXPECT_FALSE(h.scheduler().RunningPlanAbandoned());
@@ -33,7 +33,7 @@ TEST(SchedulerCancel, EndsTheRequestAtOnceButItsBlocksStayUntilTheStepIsDone) {
 }
 
 TEST(SchedulerCancel, AStepWithSomebodyLeftIsNotAbandoned) {
-  Harness h(Options());
+  SteppedEngine h(Options());
   ASSERT_TRUE(h.Add(Endless(1, 40, 10)).ok());
   ASSERT_TRUE(h.Add(Endless(2, 40, 10)).ok());
   ASSERT_TRUE(h.Begin());
@@ -45,9 +45,9 @@ TEST(SchedulerCancel, AStepWithSomebodyLeftIsNotAbandoned) {
 }
 
 TEST(SchedulerCancel, AWaitingRequestLeavesTheQueue) {
-  HarnessOptions o = Options();
+  SteppedEngineOptions o = Options();
   o.scheduler.max_num_seqs = 1;
-  Harness h(o);
+  SteppedEngine h(o);
   ASSERT_TRUE(h.Add(Endless(1, 40, 10)).ok());
   ASSERT_TRUE(h.Add(Endless(2, 40, 10)).ok());
   ASSERT_TRUE(h.Step());
@@ -59,7 +59,7 @@ TEST(SchedulerCancel, AWaitingRequestLeavesTheQueue) {
 }
 
 TEST(SchedulerCancel, TheKeyMayBeUsedAgainAtOnce) {
-  Harness h(Options());
+  SteppedEngine h(Options());
   ASSERT_TRUE(h.Add(Endless(1, 40, 10)).ok());
   ASSERT_TRUE(h.Begin());
   h.scheduler().Cancel(1, h.now);
@@ -71,7 +71,7 @@ TEST(SchedulerCancel, TheKeyMayBeUsedAgainAtOnce) {
 }
 
 TEST(SchedulerCancel, CancelAllLeavesNothing) {
-  Harness h(Options());
+  SteppedEngine h(Options());
   for (RequestKey key = 1; key <= 5; ++key) ASSERT_TRUE(h.Add(Endless(key, 40, 10)).ok());
   ASSERT_TRUE(h.Begin());
   h.scheduler().CancelAll(h.now);
@@ -82,7 +82,7 @@ TEST(SchedulerCancel, CancelAllLeavesNothing) {
 }
 
 // Digests of the units of a request that lives, keys and values.
-std::vector<uint64_t> DigestsOf(Harness& h, RequestKey key) {
+std::vector<uint64_t> DigestsOf(SteppedEngine& h, RequestKey key) {
   std::vector<uint64_t> digests;
   const kernels::KvLayerView& layer = h.memory().groups()[0].layers[0];
   for (const BlockId block : h.scheduler().Kv(key)->tables[0].blocks()) {
@@ -98,11 +98,11 @@ void ExpectNoTraceOfACancelledStep(int32_t prompt_len) {
   std::vector<uint64_t> wanted;
   std::string answer, other;
   for (const bool cancelled : {false, true}) {
-    HarnessOptions options = Options();
+    SteppedEngineOptions options = Options();
     options.layout = FakeLayout(16, 18);
     options.num_blocks = {64, 64};
     options.scheduler.max_undelivered_tokens = 100;
-    Harness h(options);
+    SteppedEngine h(options);
     for (const RequestKey key : {1, 2}) ASSERT_TRUE(h.Add(Endless(key, prompt_len, 30)).ok());
     ASSERT_TRUE(h.Step());
     if (cancelled) {
@@ -134,7 +134,7 @@ TEST(SchedulerCancel, AStepThatWasCancelledHalfWayLeavesNoTrace) {
 }
 
 TEST(SchedulerCredit, TokensBeyondTheCreditWaitAndThenTheSequenceDoes) {
-  Harness h(Options());
+  SteppedEngine h(Options());
   Request r = Endless(1, 20, 12);
   r.credit = 22;
   ASSERT_TRUE(h.Add(r).ok());
@@ -153,14 +153,14 @@ TEST(SchedulerCredit, TokensBeyondTheCreditWaitAndThenTheSequenceDoes) {
   h.scheduler().SetCredit(1, 0, kUnlimitedCredit, h.now);
   h.scheduler().SetCredit(1, 0, 25, h.now);  // late
   h.RunAll();
-  Harness free(Options());
+  SteppedEngine free(Options());
   ASSERT_TRUE(free.Add(Endless(1, 20, 12)).ok());
   free.RunAll();
   EXPECT_EQ(a.Text(), (free.answers[{1, 0}].Text()));
 }
 
 TEST(SchedulerCredit, TheEndWaitsForItsCreditButTheBlocksDoNot) {
-  Harness h(Options());
+  SteppedEngine h(Options());
   Request r = Endless(1, 20, 4);
   r.credit = 20;
   ASSERT_TRUE(h.Add(r).ok());
@@ -181,7 +181,7 @@ TEST(SchedulerCredit, TheEndWaitsForItsCreditButTheBlocksDoNot) {
 }
 
 TEST(SchedulerCredit, CancelDropsWhatWasNotDelivered) {
-  Harness h(Options());
+  SteppedEngine h(Options());
   Request r = Endless(1, 20, 12);
   r.credit = 21;
   ASSERT_TRUE(h.Add(r).ok());
@@ -196,7 +196,7 @@ TEST(SchedulerCredit, CancelDropsWhatWasNotDelivered) {
 }
 
 TEST(SchedulerCredit, WhoHasNoneHoldsUpNobodyElse) {
-  Harness h(Options());
+  SteppedEngine h(Options());
   Request stalled = Endless(1, 20, 100);
   stalled.credit = 20;
   ASSERT_TRUE(h.Add(stalled).ok());

@@ -4,7 +4,7 @@
 
 #include <random>
 
-#include "tests/engine/step/harness.h"
+#include "tests/engine/step/requests.h"
 
 namespace baton::engine {
 namespace {
@@ -13,8 +13,8 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 // The tenth block and one to copy into: one sequence of 160 tokens and no more.
-HarnessOptions Tight(int32_t blocks = 12) {
-  HarnessOptions o;
+SteppedEngineOptions Tight(int32_t blocks = 12) {
+  SteppedEngineOptions o;
   o.num_blocks = {blocks};
   o.prefix_caching = false;
   o.scheduler.max_model_len = 160;
@@ -29,9 +29,9 @@ bool Has(const StepPlan& plan, SequenceId id) {
 std::string Message(const absl::Status& s) { return std::string(s.message()); }
 
 TEST(SchedulerPressure, LowerPriorityRunsFirstThenArrival) {
-  HarnessOptions o = Tight(64);
+  SteppedEngineOptions o = Tight(64);
   o.scheduler.max_num_seqs = 1;
-  Harness h(o);
+  SteppedEngine h(o);
   const std::vector<int32_t> priorities = {2, 1, 1, 0};
   for (size_t i = 0; i < priorities.size(); ++i) {
     Request r = Endless(i + 1, 10, 3);
@@ -48,7 +48,7 @@ TEST(SchedulerPressure, LowerPriorityRunsFirstThenArrival) {
 }
 
 TEST(SchedulerPressure, TheJuniorIsPreemptedTheSeniorNeverStops) {
-  Harness h(Tight());
+  SteppedEngine h(Tight());
   ASSERT_TRUE(h.Add(Endless(1, 60, 60)).ok());
   ASSERT_TRUE(h.Add(Endless(2, 60, 60)).ok());
   while (h.answers[{1, 0}].finish == FinishReason::kNone) {
@@ -58,7 +58,7 @@ TEST(SchedulerPressure, TheJuniorIsPreemptedTheSeniorNeverStops) {
   EXPECT_EQ(h.scheduler().Load().preemptions, 1);
   h.RunAll();
   for (RequestKey key : {1, 2}) {
-    Harness alone(Tight());
+    SteppedEngine alone(Tight());
     ASSERT_TRUE(alone.Add(Endless(key, 60, 60)).ok());
     alone.RunAll();
     EXPECT_EQ((h.answers[{key, 0}].Text()), (alone.answers[{key, 0}].Text())) << key;
@@ -67,7 +67,7 @@ TEST(SchedulerPressure, TheJuniorIsPreemptedTheSeniorNeverStops) {
 
 TEST(SchedulerPressure, WhoIsAdmittedLeavesABlockToEachThatRuns) {
   for (const auto& [prompt_len, admitted] : {std::pair{150, false}, std::pair{140, true}}) {
-    Harness h(Tight());
+    SteppedEngine h(Tight());
     ASSERT_TRUE(h.Add(Endless(1, 28, 20)).ok());
     ASSERT_TRUE(h.Step());
     ASSERT_TRUE(h.Add(Endless(2, prompt_len, 3)).ok());  // 10 blocks or 9; the first one has 2 of 12
@@ -79,7 +79,7 @@ TEST(SchedulerPressure, WhoIsAdmittedLeavesABlockToEachThatRuns) {
 }
 
 TEST(SchedulerPressure, NobodyIsAdmittedInTheStepThatPreempts) {
-  Harness h(Tight());
+  SteppedEngine h(Tight());
   Request urgent = Endless(1, 30, 60), lazy = Endless(2, 100, 50), waits = Endless(3, 90, 5);
   lazy.priority = 2, waits.priority = 1;
   ASSERT_TRUE(h.Add(urgent).ok() && h.Add(lazy).ok());
@@ -95,7 +95,7 @@ TEST(SchedulerPressure, NobodyIsAdmittedInTheStepThatPreempts) {
 }
 
 TEST(SchedulerPressure, ThePreemptedIsTheLessUrgentNotTheLaterOne) {
-  Harness h(Tight());
+  SteppedEngine h(Tight());
   Request lazy = Endless(1, 60, 60), urgent = Endless(2, 60, 60);
   lazy.priority = 1;
   ASSERT_TRUE(h.Add(lazy).ok());
@@ -110,7 +110,7 @@ TEST(SchedulerPressure, ThePreemptedIsTheLessUrgentNotTheLaterOne) {
 }
 
 TEST(SchedulerPressure, ThePreemptedKeepsItsPlaceBeforeWhoCameLater) {
-  Harness h(Tight());
+  SteppedEngine h(Tight());
   for (RequestKey key : {1, 2, 3}) ASSERT_TRUE(h.Add(Endless(key, 60, 60)).ok());
   std::vector<RequestKey> ended;
   while (h.Step()) {
@@ -127,9 +127,9 @@ TEST(SchedulerPressure, ThePreemptedKeepsItsPlaceBeforeWhoCameLater) {
 TEST(SchedulerPressure, OnePoolOfOneSequenceLivelocksNobody) {
   for (uint64_t seed = 1; seed <= 10; ++seed) {
     std::mt19937_64 rng(seed);
-    HarnessOptions o = Tight(11);
+    SteppedEngineOptions o = Tight(11);
     o.scheduler.max_num_batched_tokens = 8 + static_cast<int32_t>(rng() % 200);
-    Harness h(o);
+    SteppedEngine h(o);
     int64_t rows = 0;
     for (RequestKey key = 1; key <= 24; ++key) {
       const auto prompt = 1 + static_cast<int32_t>(rng() % 100);
@@ -146,9 +146,9 @@ TEST(SchedulerPressure, OnePoolOfOneSequenceLivelocksNobody) {
 }
 
 TEST(SchedulerPressure, AFullQueueRefusesWithLengthLimitAndWait) {
-  HarnessOptions o = Tight();
+  SteppedEngineOptions o = Tight();
   o.scheduler.max_waiting_requests = 2;
-  Harness h(o);
+  SteppedEngine h(o);
   ASSERT_TRUE(h.Add(Endless(1, 10, 5)).ok());
   ASSERT_TRUE(h.Add(Endless(2, 10, 5)).ok());
   const absl::Status full = h.Add(Endless(3, 10, 5));
@@ -161,9 +161,9 @@ TEST(SchedulerPressure, AFullQueueRefusesWithLengthLimitAndWait) {
 }
 
 TEST(SchedulerPressure, QueuedTokensAreBoundedToo) {
-  HarnessOptions o = Tight();
+  SteppedEngineOptions o = Tight();
   o.scheduler.max_waiting_tokens = 100;
-  Harness h(o);
+  SteppedEngine h(o);
   ASSERT_TRUE(h.Add(Endless(1, 60, 5)).ok());
   EXPECT_TRUE(absl::IsResourceExhausted(h.Add(Endless(2, 60, 5))));
   ASSERT_TRUE(h.Add(Endless(2, 40, 5)).ok());
@@ -171,7 +171,7 @@ TEST(SchedulerPressure, QueuedTokensAreBoundedToo) {
 }
 
 TEST(SchedulerPressure, RefusalsNameWhatIsWrong) {
-  Harness h(Tight());
+  SteppedEngine h(Tight());
   const auto why = [&](Request r) {
     const absl::Status s = h.Add(std::move(r));
     EXPECT_EQ(s.code(), absl::StatusCode::kInvalidArgument) << s;
@@ -195,9 +195,9 @@ TEST(SchedulerPressure, RefusalsNameWhatIsWrong) {
 }
 
 TEST(SchedulerPressure, TimeInTheQueueIsTimeUntilTheFirstStep) {
-  HarnessOptions o = Tight();
+  SteppedEngineOptions o = Tight();
   o.scheduler.max_num_seqs = 1;
-  Harness h(o);
+  SteppedEngine h(o);
   for (const RequestKey key : {1, 2}) ASSERT_TRUE(h.Add(Endless(key, 20, 5)).ok());
   h.RunAll();
   const Timings first = h.answers[{1, 0}].timings, second = h.answers[{2, 0}].timings;
@@ -208,10 +208,10 @@ TEST(SchedulerPressure, TimeInTheQueueIsTimeUntilTheFirstStep) {
 }
 
 TEST(SchedulerPressure, ADeadlineEndsARequestAtEveryStageAndSaysWhich) {
-  HarnessOptions o = Tight(32);
+  SteppedEngineOptions o = Tight(32);
   o.scheduler.max_num_seqs = 2;
   o.scheduler.max_num_batched_tokens = 16;
-  Harness h(o);
+  SteppedEngine h(o);
   const TimePoint deadline = h.now + std::chrono::milliseconds(5);
   std::vector<Request> requests = {Endless(1, 10, 100), Endless(2, 150, 5), Endless(3, 10, 5)};
   for (Request& r : requests) {

@@ -4,7 +4,7 @@
 
 #include <random>
 
-#include "tests/engine/step/harness.h"
+#include "tests/engine/step/requests.h"
 
 namespace baton::engine {
 namespace {
@@ -15,8 +15,8 @@ struct Shape {
 
 class SchedulerRandom : public ::testing::TestWithParam<Shape> {};
 
-HarnessOptions OptionsFor(const Shape& shape) {
-  HarnessOptions o;
+SteppedEngineOptions OptionsFor(const Shape& shape) {
+  SteppedEngineOptions o;
   o.layout = FakeLayout(shape.tokens_per_block, shape.window);
   o.num_blocks.assign(o.layout.groups.size(), shape.blocks);
   o.scheduler.max_model_len = 160;
@@ -30,7 +30,7 @@ HarnessOptions OptionsFor(const Shape& shape) {
 TEST_P(SchedulerRandom, EveryRequestEndsOnceAndEveryBlockComesBack) {
   for (uint64_t seed = 1; seed <= 12; ++seed) {
     std::mt19937_64 rng(seed);
-    Harness h(OptionsFor(GetParam()));
+    SteppedEngine h(OptionsFor(GetParam()));
     RequestKey next_key = 1;
     std::map<RequestKey, int32_t> choices;
     std::vector<RequestKey> without_credit;

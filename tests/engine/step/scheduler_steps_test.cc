@@ -5,13 +5,13 @@
 #include <random>
 #include <set>
 
-#include "tests/engine/step/harness.h"
+#include "tests/engine/step/requests.h"
 
 namespace baton::engine {
 namespace {
 
-HarnessOptions Options(int32_t batched_tokens) {
-  HarnessOptions o;
+SteppedEngineOptions Options(int32_t batched_tokens) {
+  SteppedEngineOptions o;
   o.scheduler.max_model_len = 300;
   o.scheduler.max_num_batched_tokens = batched_tokens;
   o.scheduler.max_step_ms = 0;
@@ -31,7 +31,7 @@ std::vector<int32_t> RowsOf(const StepPlan& plan) {
 }
 
 TEST(SchedulerSteps, DecodesComeFirstThenChunksUpToTheTokenBudget) {
-  Harness h(Options(64));
+  SteppedEngine h(Options(64));
   ASSERT_TRUE(h.Add(Long(1, 20)).ok());
   ASSERT_TRUE(h.Step());
   ASSERT_TRUE(h.Add(Long(2, 200)).ok());
@@ -48,9 +48,9 @@ TEST(SchedulerSteps, DecodesComeFirstThenChunksUpToTheTokenBudget) {
 }
 
 TEST(SchedulerSteps, MaxPrefillChunkLimitsASequenceNotTheStep) {
-  HarnessOptions o = Options(128);
+  SteppedEngineOptions o = Options(128);
   o.scheduler.max_prefill_chunk = 32;
-  Harness h(o);
+  SteppedEngine h(o);
   ASSERT_TRUE(h.Add(Long(1, 100)).ok());
   ASSERT_TRUE(h.Add(Long(2, 100)).ok());
   ASSERT_TRUE(h.Step());
@@ -60,11 +60,11 @@ TEST(SchedulerSteps, MaxPrefillChunkLimitsASequenceNotTheStep) {
 TEST(SchedulerSteps, NoStepBreaksALimit) {
   for (uint64_t seed = 1; seed <= 8; ++seed) {
     std::mt19937_64 rng(seed);
-    HarnessOptions o = Options(16 + static_cast<int32_t>(rng() % 100));
+    SteppedEngineOptions o = Options(16 + static_cast<int32_t>(rng() % 100));
     o.num_blocks = {40};
     o.scheduler.max_num_seqs = 4 + static_cast<int32_t>(rng() % 6);
     o.scheduler.max_logit_rows = 20;
-    Harness h(o);
+    SteppedEngine h(o);
     for (RequestKey key = 1; key <= 30; ++key) {
       ASSERT_TRUE(h.Add(MixedRequest(key, rng(), 1 + static_cast<int32_t>(rng() % 150))).ok());
     }
@@ -94,12 +94,12 @@ TEST(SchedulerSteps, NoStepBreaksALimit) {
 }
 
 TEST(SchedulerSteps, AStepIsPlannedToEndWithinMaxStepMs) {
-  HarnessOptions o = Options(2048);
+  SteppedEngineOptions o = Options(2048);
   o.num_blocks = {400};
   o.scheduler.max_model_len = 4000;
   o.scheduler.max_step_ms = 50;
   o.scheduler.prior_ms_per_token = 1.0;
-  Harness h(o);  // a step takes 0.5 ms and 0.1 ms per row
+  SteppedEngine h(o);  // a step takes 0.5 ms and 0.1 ms per row
   ASSERT_TRUE(h.Add(Long(1, 3000, 1)).ok());
   std::vector<int32_t> rows;
   while (h.Step() && !h.plan().sequences.empty()) rows.push_back(h.plan().total_tokens);
@@ -114,10 +114,10 @@ TEST(SchedulerSteps, AStepIsPlannedToEndWithinMaxStepMs) {
 
 // A step takes 0.5 ms and 0.1 ms per row; the options are the defaults but for the model's length.
 TEST(SchedulerSteps, WhoStreamsWaitsALittleForAPrefillByDefault) {
-  HarnessOptions o;
+  SteppedEngineOptions o;
   o.num_blocks = {800};
   o.scheduler.max_model_len = 8000;
-  Harness h(o);
+  SteppedEngine h(o);
   ASSERT_TRUE(h.Add(Long(1, 8, 200)).ok());
   for (int i = 0; i < 20; ++i) ASSERT_TRUE(h.Step());
   ASSERT_TRUE(h.Add(Long(2, 6000, 1)).ok());
@@ -129,11 +129,11 @@ TEST(SchedulerSteps, WhoStreamsWaitsALittleForAPrefillByDefault) {
 }
 
 TEST(SchedulerSteps, APrefillAloneTakesTheWholeStep) {
-  HarnessOptions o;
+  SteppedEngineOptions o;
   o.num_blocks = {800};
   o.scheduler.max_model_len = 8000;
   o.scheduler.prior_ms_per_token = 0.1;
-  Harness h(o);
+  SteppedEngine h(o);
   ASSERT_TRUE(h.Add(Long(1, 6000, 1)).ok());
   ASSERT_TRUE(h.Step());
   EXPECT_GE(h.plan().total_tokens, 1900) << "of 2,048 and 200 ms";
@@ -141,12 +141,12 @@ TEST(SchedulerSteps, APrefillAloneTakesTheWholeStep) {
 
 // Where decodes alone take longer than the gap allows, the gap is what they take: a prefill may double it.
 TEST(SchedulerSteps, SlowDecodesShareTheirStepWithAPrefill) {
-  HarnessOptions o;
+  SteppedEngineOptions o;
   o.num_blocks = {800};
   o.scheduler.max_model_len = 8000;
   o.scheduler.max_step_ms = 200;
   o.scheduler.max_stall_ms = 2;  // forty decodes: 4.5 ms
-  Harness h(o);
+  SteppedEngine h(o);
   for (RequestKey key = 1; key <= 40; ++key) ASSERT_TRUE(h.Add(Long(key, 8, 100)).ok());
   for (int i = 0; i < 30; ++i) ASSERT_TRUE(h.Step());
   ASSERT_TRUE(h.Add(Long(50, 2000, 1)).ok());
@@ -159,9 +159,9 @@ TEST(SchedulerSteps, SlowDecodesShareTheirStepWithAPrefill) {
 }
 
 TEST(SchedulerSteps, DecodesThatFillTheStepTimeDoNotStarveAPrefill) {
-  HarnessOptions o = Options(2048);
+  SteppedEngineOptions o = Options(2048);
   o.scheduler.max_step_ms = 0.001;  // even one decode takes longer
-  Harness h(o);
+  SteppedEngine h(o);
   for (RequestKey key = 1; key <= 4; ++key) ASSERT_TRUE(h.Add(Long(key, 10, 200)).ok());
   for (int i = 0; i < 8; ++i) ASSERT_TRUE(h.Step());
   ASSERT_TRUE(h.Add(Long(5, 160)).ok());
@@ -175,11 +175,11 @@ TEST(SchedulerSteps, DecodesThatFillTheStepTimeDoNotStarveAPrefill) {
 
 // Handoffs bring more sequences than a step has rows.
 TEST(SchedulerSteps, AStopTokenIsNamedAndAnEosIsNot) {
-  Harness all(Options(64));
+  SteppedEngine all(Options(64));
   ASSERT_TRUE(all.Add(Endless(1, 20, 8)).ok());
   all.RunAll();
   const int32_t last = all.answers[{1, 0}].tokens.back().token;
-  Harness h(Options(64));
+  SteppedEngine h(Options(64));
   Request stops = Endless(1, 20, 50), ends = Endless(1, 20, 50);
   stops.sampling.stop_token_ids = {last};
   ends.key = 2;
@@ -196,7 +196,7 @@ TEST(SchedulerSteps, AStopTokenIsNamedAndAnEosIsNot) {
 }
 
 TEST(SchedulerSteps, WhenNotAllDecodesFitEverySequenceGetsItsTurn) {
-  Harness h(Options(4));
+  SteppedEngine h(Options(4));
   for (RequestKey key = 1; key <= 10; ++key) {
     AttachedRequest attached;
     attached.request = Long(key, 20, 100);
@@ -214,7 +214,7 @@ TEST(SchedulerSteps, WhenNotAllDecodesFitEverySequenceGetsItsTurn) {
 }
 
 TEST(SchedulerSteps, APromptThatBeginsAsAnotherDidReadsTheCache) {
-  Harness h(Options(2048));
+  SteppedEngine h(Options(2048));
   Request first = Long(1, 100, 4);
   ASSERT_TRUE(h.Add(first).ok());
   h.RunAll();
@@ -230,7 +230,7 @@ TEST(SchedulerSteps, APromptThatBeginsAsAnotherDidReadsTheCache) {
 }
 
 TEST(SchedulerSteps, AWhollyCachedPromptStillComputesItsLastUnit) {
-  Harness h(Options(2048));
+  SteppedEngine h(Options(2048));
   for (RequestKey key = 1; key <= 2; ++key) {
     Request r = Long(1, 64, 8);
     r.key = key;
@@ -242,7 +242,7 @@ TEST(SchedulerSteps, AWhollyCachedPromptStillComputesItsLastUnit) {
 }
 
 TEST(SchedulerSteps, AResumedRequestReadsWhatItGeneratedBefore) {
-  Harness h(Options(2048));
+  SteppedEngine h(Options(2048));
   Request whole = Long(1, 40, 30);
   ASSERT_TRUE(h.Add(whole).ok());
   h.RunAll();

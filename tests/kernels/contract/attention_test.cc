@@ -6,7 +6,7 @@
 #include <tuple>
 
 #include "common/kv_digest.h"
-#include "kernels/cuda/cuda_ops.h"
+#include "kernels/cuda/host/cuda_ops.h"
 #include "tests/kernels/contract/backends.h"
 #include "tests/kernels/contract/paged_kv.h"
 #include "tests/kernels/tolerance.h"

@@ -2,7 +2,7 @@
 
 #include "common/check.h"
 #include "kernels/cpu/cpu_ops.h"
-#include "kernels/cuda/cuda_ops.h"
+#include "kernels/cuda/host/cuda_ops.h"
 
 namespace baton::kernels {
 namespace {

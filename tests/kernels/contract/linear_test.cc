@@ -2,7 +2,7 @@
 // row alone: not on M, its place, the threads or the instruction set.
 #include <gtest/gtest.h>
 
-#include "kernels/cuda/cuda_ops.h"
+#include "kernels/cuda/host/cuda_ops.h"
 #include "tests/kernels/contract/backends.h"
 #include "tests/kernels/contract/host_tensor.h"
 

@@ -1,6 +1,6 @@
 // A prefix that several sequences share, attended once for all of them, and the rest of each, merged by log-sum-exp:
 // the attention over the whole.
-#include "kernels/cuda/merge_state.cuh"
+#include "kernels/cuda/attention/merge_state.cuh"
 #include "tests/kernels/cuda/attention_case.h"
 #include "tests/kernels/cuda/shape_sweep.h"
 

@@ -6,8 +6,8 @@
 #include <memory>
 #include <numeric>
 
-#include "kernels/cuda/attention_plan.h"
-#include "kernels/cuda/instances.h"
+#include "kernels/cuda/attention/attention_plan.h"
+#include "kernels/cuda/instances/instances.h"
 #include "tests/kernels/cuda/device_test.h"
 
 namespace baton::cuda_test {

@@ -3,7 +3,7 @@
 // other.
 #include <cstring>
 
-#include "kernels/cuda/instances.h"
+#include "kernels/cuda/instances/instances.h"
 #include "tests/kernels/cuda/attention_case.h"
 #include "tests/kernels/cuda/shape_sweep.h"
 

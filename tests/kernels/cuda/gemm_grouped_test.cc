@@ -1,12 +1,12 @@
 // Grouped GEMM over the routing's own lists: every row is its token times its expert's weight, with the GEMM's bits;
 // the combination of a token's experts; synchronization against mutants.
-#include "kernels/cuda/gemm_grouped.cuh"
+#include "kernels/cuda/moe/gemm_grouped.cuh"
 
 #include <cstring>
 
-#include "kernels/cuda/moe_combine.cuh"
-#include "kernels/cuda/moe_lists.cuh"
-#include "kernels/cuda/moe_route.cuh"
+#include "kernels/cuda/moe/moe_combine.cuh"
+#include "kernels/cuda/moe/moe_lists.cuh"
+#include "kernels/cuda/moe/moe_route.cuh"
 #include "tests/kernels/cuda/mutants.h"
 #include "tests/kernels/cuda/padded_rows.h"
 #include "tests/kernels/cuda/shape_sweep.h"

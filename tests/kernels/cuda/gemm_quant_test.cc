@@ -1,5 +1,5 @@
 // Quantized GEMM: equals a double sum over bf16((q − zero) · scale), for both widths and every grouping.
-#include "kernels/cuda/quant_layout.h"
+#include "kernels/cuda/linear/quant_layout.h"
 #include "tests/kernels/cuda/mutants.h"
 #include "tests/kernels/cuda/shape_sweep.h"
 

@@ -1,5 +1,5 @@
 // GEMM against double precision, row bits against M, and its synchronization against mutants.
-#include "kernels/cuda/gemm.cuh"
+#include "kernels/cuda/linear/gemm.cuh"
 
 #include "tests/kernels/cuda/mutants.h"
 #include "tests/kernels/cuda/shape_sweep.h"

@@ -1,6 +1,6 @@
 // The TMA + wgmma GEMM: against a double sum, against the bits of the mma.sync form (emulator), independent of M, and
 // its pipeline against mutants.
-#include "kernels/cuda/gemm_wgmma.cuh"
+#include "kernels/cuda/linear/gemm_wgmma.cuh"
 
 #include <cstring>
 

@@ -1,11 +1,11 @@
 // GEMV: equal to a double sum, bit for bit equal to the GEMM, its fusions bit for bit equal to the kernels they
 // replace, and its synchronization against mutants.
-#include "kernels/cuda/gemv.cuh"
+#include "kernels/cuda/linear/gemv.cuh"
 
 #include <cstring>
 
-#include "kernels/cuda/instances.h"
-#include "kernels/cuda/quant_layout.h"
+#include "kernels/cuda/instances/instances.h"
+#include "kernels/cuda/linear/quant_layout.h"
 #include "tests/kernels/cuda/mutants.h"
 #include "tests/kernels/cuda/shape_sweep.h"
 

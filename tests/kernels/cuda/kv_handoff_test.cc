@@ -4,8 +4,8 @@
 #include <cstring>
 #include <numeric>
 
-#include "kernels/cuda/kv_gather.cuh"
-#include "kernels/cuda/kv_scatter.cuh"
+#include "kernels/cuda/kv/kv_gather.cuh"
+#include "kernels/cuda/kv/kv_scatter.cuh"
 #include "kvtransfer/transfer_plan.h"
 #include "tests/kernels/cuda/shape_sweep.h"
 

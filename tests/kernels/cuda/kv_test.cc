@@ -3,8 +3,8 @@
 #include <cstring>
 #include <numeric>
 
-#include "kernels/cuda/merge_state.cuh"
-#include "kernels/cuda/rope_kv_write.cuh"
+#include "kernels/cuda/attention/merge_state.cuh"
+#include "kernels/cuda/rows/rope_kv_write.cuh"
 #include "tests/kernels/cuda/shape_sweep.h"
 
 namespace baton::cuda_test {

@@ -5,8 +5,8 @@
 #include <memory>
 #include <numeric>
 
-#include "kernels/cuda/attention_plan.h"
-#include "kernels/cuda/instances.h"
+#include "kernels/cuda/attention/attention_plan.h"
+#include "kernels/cuda/instances/instances.h"
 #include "tests/kernels/cuda/mutants.h"
 #include "tests/kernels/cuda/shape_sweep.h"
 

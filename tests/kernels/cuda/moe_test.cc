@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <numeric>
 
-#include "kernels/cuda/moe_lists.cuh"
-#include "kernels/cuda/moe_route.cuh"
+#include "kernels/cuda/moe/moe_lists.cuh"
+#include "kernels/cuda/moe/moe_route.cuh"
 #include "tests/kernels/cuda/mutants.h"
 #include "tests/kernels/cuda/shape_sweep.h"
 

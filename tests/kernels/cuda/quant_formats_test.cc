@@ -4,8 +4,8 @@
 
 #include <cstring>
 
-#include "kernels/cuda/gemv.cuh"
-#include "kernels/cuda/quant_layout.h"
+#include "kernels/cuda/linear/gemv.cuh"
+#include "kernels/cuda/linear/quant_layout.h"
 #include "kernels/quantized/checkpoint_formats.h"
 #include "tests/kernels/cuda/shape_sweep.h"
 

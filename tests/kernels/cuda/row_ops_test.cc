@@ -4,11 +4,11 @@
 #include <cstring>
 #include <numeric>
 
-#include "kernels/cuda/add_rows.cuh"
-#include "kernels/cuda/begin_units.cuh"
-#include "kernels/cuda/copy_blocks.cuh"
-#include "kernels/cuda/gather_rows.cuh"
-#include "kernels/cuda/soft_cap.cuh"
+#include "kernels/cuda/kv/copy_blocks.cuh"
+#include "kernels/cuda/rows/add_rows.cuh"
+#include "kernels/cuda/rows/begin_units.cuh"
+#include "kernels/cuda/rows/gather_rows.cuh"
+#include "kernels/cuda/rows/soft_cap.cuh"
 #include "tests/kernels/cuda/shape_sweep.h"
 
 namespace baton::cuda_test {

@@ -1,9 +1,9 @@
 // RMSNorm, gated activations and embedding against double precision.
 #include <algorithm>
 
-#include "kernels/cuda/activation.cuh"
-#include "kernels/cuda/embedding.cuh"
-#include "kernels/cuda/rmsnorm.cuh"
+#include "kernels/cuda/rows/activation.cuh"
+#include "kernels/cuda/rows/embedding.cuh"
+#include "kernels/cuda/rows/rmsnorm.cuh"
 #include "tests/kernels/cuda/padded_rows.h"
 #include "tests/kernels/cuda/shape_sweep.h"
 

@@ -3,7 +3,7 @@
 // tests/kernels/contract/sample_test.cc.
 #include <set>
 
-#include "kernels/cuda/sample_rows.h"
+#include "kernels/cuda/host/sample_rows.h"
 #include "tests/kernels/cuda/mutants.h"
 #include "tests/kernels/cuda/sample_reference.h"
 #include "tests/kernels/cuda/shape_sweep.h"

@@ -1,0 +1,81 @@
+#include "engine/model/config/config_reader.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "common/foreign_text.h"
+#include "common/status.h"
+#include "engine/model/config/families/family.h"
+
+namespace baton::engine {
+namespace {
+
+constexpr uint64_t kMaxConfigBytes = 16 << 20;
+
+// A multimodal Gemma 3 keeps its text tower's fields one level down; some stand only above.
+nlohmann::json TextConfig(const nlohmann::json& json) {
+  if (json.value("model_type", nlohmann::json()) != "gemma3") return json;
+  const auto text = json.find("text_config");
+  nlohmann::json out = text != json.end() && text->is_object() ? *text : nlohmann::json::object();
+  out["model_type"] = "gemma3_text";
+  for (const char* key : {"eos_token_id", "bos_token_id", "tie_word_embeddings", "quantization_config"}) {
+    if (!out.contains(key) && json.contains(key)) out[key] = json[key];
+  }
+  return out;
+}
+
+void AddEos(JsonFields& in, ModelConfig& out) {
+  for (int64_t id : in.IntOrInts("eos_token_id")) {
+    const bool known = std::find(out.eos_token_ids.begin(), out.eos_token_ids.end(), id) != out.eos_token_ids.end();
+    if (id >= 0 && id < out.vocab_size && !known) out.eos_token_ids.push_back(static_cast<int32_t>(id));
+  }
+}
+
+void SetSpecialTokens(JsonFields& in, ModelConfig& out) {
+  AddEos(in, out);
+  const std::vector<int64_t> bos = in.IntOrInts("bos_token_id");
+  if (!bos.empty() && bos[0] >= 0 && bos[0] < out.vocab_size) out.bos_token_id = static_cast<int32_t>(bos[0]);
+}
+
+}  // namespace
+
+absl::StatusOr<ReadConfig> ParseHfConfig(const nlohmann::json& json, const std::string& where) {
+  const nlohmann::json text = TextConfig(json);
+  JsonFields in(text, where);
+  const std::string type = in.StringOr("model_type", "");
+  BATON_RETURN_IF_ERROR(in.status());
+  const Family* family = FindFamily(type);
+  if (family == nullptr) {
+    return absl::InvalidArgumentError(
+        StrCat(where, ": model_type ", Quoted(type), " is not supported (", KnownModelTypes(), " are)"));
+  }
+  ReadConfig out;
+  out.config.family = std::string(family->name);
+  family->parse(in, out.config);
+  BATON_RETURN_IF_ERROR(in.status());
+  SetSpecialTokens(in, out.config);
+  BATON_RETURN_IF_ERROR(in.status());
+  out.text = text.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return out;
+}
+
+absl::StatusOr<ReadConfig> ReadHfConfig(const std::string& directory) {
+  const std::string path = directory + "/config.json";
+  BATON_ASSIGN_OR_RETURN(const nlohmann::json json, ReadJsonObject(path, kMaxConfigBytes));
+  BATON_ASSIGN_OR_RETURN(ReadConfig out, ParseHfConfig(json, path));
+  const std::string generation = directory + "/generation_config.json";
+  absl::StatusOr<nlohmann::json> more = ReadJsonObject(generation, kMaxConfigBytes);
+  if (absl::IsNotFound(more.status())) return out;
+  BATON_RETURN_IF_ERROR(more.status());
+  JsonFields in(*more, generation);
+  AddEos(in, out.config);
+  BATON_RETURN_IF_ERROR(in.status());
+  return out;
+}
+
+absl::StatusOr<ReadConfig> ReadGgufConfig(const GgufFile& file) {
+  BATON_ASSIGN_OR_RETURN(const nlohmann::json json, GgufToHfConfig(file));
+  return ParseHfConfig(json, file.name());
+}
+
+}  // namespace baton::engine

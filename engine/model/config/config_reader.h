@@ -1,0 +1,32 @@
+// From files to ModelConfig: an HF directory's config.json, or a GGUF file's metadata turned into the same fields.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "common/gguf.h"
+#include "engine/model/config/model_config.h"
+
+namespace baton::engine {
+
+/// A config and the canonical text it came from (for the digest).
+struct ReadConfig {
+  ModelConfig config;  ///< digest not yet set
+  std::string text;
+};
+
+/// Reads DIR/config.json, and DIR/generation_config.json for more end-of-sequence tokens. InvalidArgument names the
+/// field, its value and what was expected; NotFound: no config.json.
+absl::StatusOr<ReadConfig> ReadHfConfig(const std::string& directory);
+
+/// The same for a GGUF file (architectures llama, qwen2, qwen3, gemma3).
+absl::StatusOr<ReadConfig> ReadGgufConfig(const GgufFile& file);
+
+/// config.json's fields of an already parsed object. `where` starts messages.
+absl::StatusOr<ReadConfig> ParseHfConfig(const nlohmann::json& json, const std::string& where);
+
+/// The fields of config.json that a GGUF file's metadata and tensor table amount to.
+absl::StatusOr<nlohmann::json> GgufToHfConfig(const GgufFile& file);
+
+}  // namespace baton::engine

@@ -1,0 +1,50 @@
+// A model family: how its config.json becomes a ModelConfig. Family files describe, the one decoder computes.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "engine/model/config/json_fields.h"
+#include "engine/model/config/model_config.h"
+#include "engine/model/config/rope.h"
+
+namespace baton::engine {
+
+/// `parse` fills everything but digest, eos and bos; errors stay in the reader.
+struct Family {
+  std::string_view name;        ///< ModelConfig::family
+  std::string_view model_type;  ///< of config.json
+  void (*parse)(JsonFields& in, ModelConfig& out);
+};
+
+/// Null when the type is unknown.
+const Family* FindFamily(std::string_view model_type);
+/// "llama, mistral, …" for messages.
+std::string KnownModelTypes();
+
+/// What a family takes when a size is absent; 0: the config must have it.
+struct SizeDefaults {
+  int hidden_size = 0, intermediate_size = 0, num_layers = 0, num_heads = 0, num_kv_heads = 0, head_dim = 0;
+  int vocab_size = 0, max_position_embeddings = 0;
+  double rms_eps = 1e-6;
+  bool tied_embeddings = false;
+};
+
+/// The fields that every family has: sizes, eps, activation, attention scale. Refuses what no part computes.
+void ParseSizes(JsonFields& in, const SizeDefaults& defaults, ModelConfig& out);
+/// out.layers: rope 0 and no window, then window (and `window_rope`) where layer_types or `slides(layer)` says so.
+/// A window that no context reaches is none.
+void SetLayers(JsonFields& in, int64_t window, int window_rope, const std::function<bool(int)>& slides,
+               ModelConfig& out);
+
+/// SetLayers as Qwen's configs mean it: with use_sliding_window, the layers from max_window_layers on slide.
+void SetUpperLayers(JsonFields& in, ModelConfig& out);
+
+void ParseLlama(JsonFields& in, ModelConfig& out);
+void ParseMistral(JsonFields& in, ModelConfig& out);
+void ParseQwen2(JsonFields& in, ModelConfig& out);
+void ParseQwen3(JsonFields& in, ModelConfig& out);
+void ParseGemma3(JsonFields& in, ModelConfig& out);
+
+}  // namespace baton::engine

@@ -1,0 +1,193 @@
+// RoPE, KV writes and attention of CudaOps.
+#include <type_traits>
+
+#include "common/kv_layout.h"
+#include "kernels/cuda/host/cuda_ops_class.h"
+#include "kernels/cuda/instances/instances.h"
+
+namespace baton::kernels {
+
+template <typename Kv>
+void CudaOps::WriteKv(const Tensor& q, const Tensor& k, const Tensor& v, const float* q_norm, const float* k_norm,
+                      float norm_offset, float norm_eps, const RopeParams& rope, const cuda::StepOnDevice& step,
+                      const KvLayerView& kv) {
+  const float* table = rope_.Get(rope, step.last_position + 1);
+  const cuda::RopeKvParams<Kv> p{Row<const bf16>(q),
+                                 Row<const bf16>(k),
+                                 Row<const bf16>(v),
+                                 q.row_stride,
+                                 k.row_stride,
+                                 v.row_stride,
+                                 Row<bf16>(q),
+                                 q.row_stride,
+                                 q_norm,
+                                 k_norm,
+                                 table,
+                                 step.positions,
+                                 step.slots,
+                                 static_cast<Kv*>(kv.k.base),
+                                 static_cast<Kv*>(kv.v.base),
+                                 kv.k.block_stride_bytes / static_cast<int64_t>(sizeof(Kv)),
+                                 ones(),
+                                 ones(),
+                                 kv.k.digests,
+                                 kv.v.digests,
+                                 kv.k.digest_block_stride,
+                                 step.rows,
+                                 Int(q.cols() / kv.k.dim),
+                                 kv.k.heads,
+                                 rope.rotary_dim,
+                                 kv.k.tokens_per_block,
+                                 kv.layer,
+                                 kv.first_head,
+                                 norm_eps,
+                                 norm_offset};
+  switch (kv.k.dim) {
+#define BATON_CASE(dim) \
+  case dim: return cuda::LaunchRopeKv<Kv, dim>(stream_, p, kOverlapped);
+    BATON_FOR_HEAD_DIMS(BATON_CASE)
+#undef BATON_CASE
+    default: BATON_CHECK(false, "head_dim ", kv.k.dim);
+  }
+}
+
+void CudaOps::RopeAndWriteKv(const Tensor& q, const Tensor& k, const Tensor& v, const float* q_norm,
+                             const float* k_norm, float norm_offset, float norm_eps, const RopeParams& rope,
+                             const RaggedBatch& batch, const KvLayerView& kv) {
+  BATON_CHECK(kv.k.dtype == traits_.kv && kv.k.dim == kv.v.dim && kv.k.block_stride_bytes == kv.v.block_stride_bytes &&
+              kv.k.heads <= kMaxKvHeads && kv.k.digest_block_stride == kv.v.digest_block_stride &&
+              rope.rotary_dim <= kv.k.dim);
+  const cuda::StepOnDevice& step = steps_.Of(batch, kv.k.tokens_per_block).Get(batch, kv.k.tokens_per_block);
+  BATON_CHECK(q.rows() == step.rows && k.rows() == step.rows && v.rows() == step.rows, "q of ", q.rows(),
+              " rows, batch of ", step.rows);
+  if (step.rows == 0) return;
+  if (kv.k.digests != nullptr)
+    cuda::LaunchBeginUnits(stream_, {kv.k.digests, kv.v.digests, kv.k.digest_block_stride, step.slots, step.rows,
+                                     kv.k.heads, kv.k.tokens_per_block, kUnitTokens});
+  if (traits_.kv == DType::kBF16)
+    WriteKv<bf16>(q, k, v, q_norm, k_norm, norm_offset, norm_eps, rope, step, kv);
+  else
+    WriteKv<e4m3>(q, k, v, q_norm, k_norm, norm_offset, norm_eps, rope, step, kv);
+}
+
+// `keys` with the values at `values` (null: none), of whole sequences.
+template <typename Kv>
+cuda::PagedKv<Kv> CacheOf(const KvPlaneView& keys, const void* values, const cuda::StepOnDevice& step,
+                          const float* ones) {
+  return {static_cast<const Kv*>(keys.base),
+          static_cast<const Kv*>(values),
+          keys.block_stride_bytes / static_cast<int64_t>(sizeof(Kv)),
+          step.tables,
+          step.table_stride,
+          0,
+          step.lengths,
+          1,
+          0,
+          cuda::MakeBlockSize(keys.tokens_per_block),
+          keys.heads,
+          ones,
+          ones};
+}
+
+template <typename Kv>
+void CudaOps::Attend(const Tensor& q, const RaggedBatch& batch, const KvLayerView& kv, const AttentionParams& params,
+                     const Tensor& out) {
+  const int q_heads = Int(q.cols() / kv.k.dim);
+  cuda::StepUpload& upload = steps_.Of(batch, kv.k.tokens_per_block);
+  const cuda::StepOnDevice& step = upload.Get(batch, kv.k.tokens_per_block);
+  const int blocks = device_.multiprocessors * cuda::kDecodeBlocksPerSm;
+  const cuda::AttentionWork& work = upload.Work({q_heads, kv.k.heads, params.window}, deterministic_ ? 0 : blocks);
+  const auto cache = CacheOf<Kv>(kv.k, kv.v.base, step, ones());
+  const cuda::AttentionOptions options{params.scale, params.window, params.logit_softcap, params.sinks};
+  const cuda::PrefillParams<Kv> prefill{Row<const bf16>(q), Row<bf16>(out), nullptr, q.row_stride, out.row_stride,
+                                        work.tiles,         step.row_start, cache,   options,      q_heads};
+  constexpr size_t kRows = cuda::kRowsPerWarp;
+  const cuda::DecodeParams<Kv> decode{Row<const bf16>(q),
+                                      Row<bf16>(out),
+                                      nullptr,
+                                      q.row_stride,
+                                      out.row_stride,
+                                      step.row_start,
+                                      nullptr,
+                                      work.decode,
+                                      partial_o_.Room<float>(work.partials * kRows * kv.k.dim),
+                                      partial_ml_.Room<float>(work.partials * kRows * 2),
+                                      cache,
+                                      options,
+                                      q_heads};
+  auto launch_form = [&]<int kDim, bool kFixed>() {
+    cuda::LaunchPrefillAttention<Kv, kDim, kFixed>(stream_, prefill, work.tile_count, kOverlapped);
+    if (work.decode_items > 0) cuda::LaunchDecodeAttention<Kv, kDim, kFixed>(stream_, decode, blocks, kOverlapped);
+  };
+  auto launch = [&]<int kDim>(std::integral_constant<int, kDim>) {
+    if (deterministic_)
+      launch_form.template operator()<kDim, true>();
+    else
+      launch_form.template operator()<kDim, false>();
+  };
+  switch (kv.k.dim) {
+#define BATON_CASE(dim) \
+  case dim: return launch(std::integral_constant<int, dim>{});
+    BATON_FOR_HEAD_DIMS(BATON_CASE)
+#undef BATON_CASE
+    default: BATON_CHECK(false, "head_dim ", kv.k.dim);
+  }
+}
+
+void CudaOps::Attention(const Tensor& q, const RaggedBatch& batch, const KvLayerView& kv, const AttentionParams& params,
+                        const Tensor& out) {
+  BATON_CHECK(q.cols() == out.cols() && q.rows() == out.rows() && q.cols() % kv.k.dim == 0 &&
+              q.cols() / kv.k.dim % kv.k.heads == 0);
+  if (traits_.kv == DType::kBF16)
+    Attend<bf16>(q, batch, kv, params, out);
+  else
+    Attend<e4m3>(q, batch, kv, params, out);
+}
+
+template <typename Kv>
+void CudaOps::AttendLatents(const Tensor& q, const RaggedBatch& batch, const KvPlaneView& latents,
+                            const AttentionParams& params, const Tensor& out) {
+  const int q_heads = Int(q.cols() / kLatentDim), blocks = device_.multiprocessors;
+  cuda::StepUpload& upload = steps_.Of(batch, latents.tokens_per_block);
+  const cuda::StepOnDevice& step = upload.Get(batch, latents.tokens_per_block);
+  const cuda::AttentionWork& work =
+      upload.Work({.q_heads = q_heads, .kv_heads = 1, .latent = true}, deterministic_ ? 0 : blocks);
+  if (work.decode_items == 0) return;
+  const auto cache = CacheOf<Kv>(latents, nullptr, step, ones());
+  constexpr size_t kRows = cuda::kMlaRows;
+  const cuda::DecodeParams<Kv> p{Row<const bf16>(q),
+                                 Row<bf16>(out),
+                                 nullptr,
+                                 q.row_stride,
+                                 out.row_stride,
+                                 step.row_start,
+                                 nullptr,
+                                 work.decode,
+                                 partial_o_.Room<float>(work.partials * kRows * kLatentValues),
+                                 partial_ml_.Room<float>(work.partials * kRows * 2),
+                                 cache,
+                                 {params.scale, 0, params.logit_softcap, nullptr},
+                                 q_heads};
+  if (deterministic_)
+    cuda::LaunchMlaDecode<true>(stream_, p, blocks, kOverlapped);
+  else
+    cuda::LaunchMlaDecode<false>(stream_, p, blocks, kOverlapped);
+}
+
+void CudaOps::LatentAttention(const Tensor& q, const RaggedBatch& batch, const KvPlaneView& latents,
+                              const AttentionParams& params, const Tensor& out) {
+  static_assert(kLatentDim == cuda::kMlaDim && kLatentValues == cuda::kMlaLatent);
+  BATON_CHECK(q.cols() % kLatentDim == 0 && out.cols() == q.cols() / kLatentDim * kLatentValues &&
+                  q.rows() == out.rows() && q.rows() == batch.row_start.back() && q.dtype == DType::kBF16 &&
+                  out.dtype == DType::kBF16,
+              "q [", q.rows(), ", ", q.cols(), "], out [", out.rows(), ", ", out.cols(), "]");
+  BATON_CHECK(latents.heads == 1 && latents.dim == kLatentDim && latents.dtype == traits_.kv && params.window == 0 &&
+                  params.sinks == nullptr,
+              latents.heads, " heads of ", latents.dim, ", window ", params.window);
+  if (traits_.kv == DType::kBF16)
+    AttendLatents<bf16>(q, batch, latents, params, out);
+  else
+    AttendLatents<e4m3>(q, batch, latents, params, out);
+}
+
+}  // namespace baton::kernels

@@ -1,0 +1,205 @@
+// Weights, linear layers with what is fused to them, and mixtures of experts of CudaOps.
+#include "kernels/cuda/host/cuda_ops_class.h"
+#include "kernels/cuda/host/packed_weight.h"
+#include "kernels/cuda/instances/instances.h"
+#include "kernels/cuda/moe/moe_limits.h"
+
+namespace baton::kernels {
+namespace {
+
+using cuda::GemvParams;
+using cuda::GemvStore;
+using cuda::GemvWeight;
+using cuda::PackedWeight;
+
+const PackedWeight& Packed(const PackedLinear& weight) { return static_cast<const PackedWeight&>(weight); }
+
+void CheckShapes(const Tensor& x, const PackedLinear& w, const Tensor& out) {
+  BATON_CHECK(
+      x.cols() == w.in_features() && out.cols() == w.out_features() && x.rows() == out.rows() && x.row_stride % 8 == 0,
+      "x [", x.rows(), ", ", x.cols(), "], weight [", w.out_features(), ", ", w.in_features(), "], out [", out.rows(),
+      ", ", out.cols(), "]");
+}
+
+bool FitsGemv(const Tensor& x) { return cuda::GemvFits(Int(x.rows()), Int(x.cols())); }
+
+/// All but where x comes from.
+GemvParams GemvOf(const PackedWeight& w, const Tensor& out, GemvStore store) {
+  GemvParams p{.w = w.data(), .w_stride = w.row_stride(), .meta = w.meta(), .group = w.group(), .bias = w.bias()};
+  p.out = out.data, p.out_stride = out.row_stride, p.store = store;
+  p.m = Int(out.rows()), p.n = Int(out.cols()), p.k = Int(w.in_features());
+  return p;
+}
+void ReadRows(GemvParams& p, const Tensor& x) { p.x = Row<const bf16>(x), p.x_stride = x.row_stride; }
+void ReadNormed(GemvParams& p, const Tensor& x, const float* norm, float norm_offset, float eps) {
+  p.residual = Row<const float>(x), p.x_stride = x.row_stride;
+  p.norm_weight = norm, p.norm_offset = norm_offset, p.norm_eps = eps;
+}
+GemvStore StoreOf(const Tensor& out) { return out.dtype == DType::kF32 ? GemvStore::kF32 : GemvStore::kBf16; }
+
+template <bool kGated>
+void RunGemv(gpu::Stream& stream, GemvWeight format, const GemvParams& p) {
+  switch (format) {
+    case GemvWeight::kBf16: return cuda::LaunchGemv<GemvWeight::kBf16, kGated>(stream, p, kOverlapped);
+    case GemvWeight::kInt8: return cuda::LaunchGemv<GemvWeight::kInt8, kGated>(stream, p, kOverlapped);
+    case GemvWeight::kInt4: return cuda::LaunchGemv<GemvWeight::kInt4, kGated>(stream, p, kOverlapped);
+  }
+}
+
+/// fn(const Out*) with the element type of `out`.
+template <typename Fn>
+void WithOutput(const Tensor& out, Fn&& fn) {
+  if (out.dtype == DType::kF32)
+    fn(Row<float>(out));
+  else
+    fn(Row<bf16>(out));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<PackedLinear>> CudaOps::Pack(const Tensor& weight, const float* bias) {
+  return PackedWeight::Make(stream_, weight, bias);
+}
+absl::StatusOr<std::unique_ptr<PackedLinear>> CudaOps::PackQuantized(const QuantizedWeight& weight, const float* bias) {
+  return PackedWeight::Make(stream_, weight, bias);
+}
+absl::StatusOr<std::unique_ptr<PackedExperts>> CudaOps::PackExperts(const Tensor& weights, const float* biases) {
+  return cuda::PackedExpertWeights::Make(stream_, weights, biases);
+}
+
+// ---- linear layers
+
+void CudaOps::Linear(const Tensor& x, const PackedLinear& weight, const Tensor& out) {
+  const PackedWeight& w = Packed(weight);
+  BATON_CHECK(x.dtype == DType::kBF16, "x in ", DTypeName(x.dtype));
+  CheckShapes(x, w, out);
+  if (FitsGemv(x)) {  // the same bits as the GEMM
+    GemvParams p = GemvOf(w, out, StoreOf(out));
+    ReadRows(p, x);
+    return RunGemv<false>(stream_, w.format(), p);
+  }
+  const int m = Int(x.rows()), n = Int(w.out_features()), k = Int(w.in_features());
+  WithOutput(out, [&]<typename Out>(Out* to) {
+    if (w.format() != GemvWeight::kBf16) {
+      const cuda::QuantGemmParams<Out> p{Row<const bf16>(x),
+                                         static_cast<const px::U128*>(w.data()),
+                                         w.meta(),
+                                         w.bias(),
+                                         to,
+                                         x.row_stride,
+                                         out.row_stride,
+                                         m,
+                                         n,
+                                         k,
+                                         w.group()};
+      if (w.format() == GemvWeight::kInt4) return cuda::LaunchQuantGemm<4>(stream_, p, kOverlapped);
+      return cuda::LaunchQuantGemm<8>(stream_, p, kOverlapped);
+    }
+    const cuda::GemmParams<Out> p{Row<const bf16>(x),
+                                  static_cast<const bf16*>(w.data()),
+                                  w.bias(),
+                                  to,
+                                  x.row_stride,
+                                  w.row_stride(),
+                                  out.row_stride,
+                                  m,
+                                  n,
+                                  k};
+    if (!deterministic_ && cuda::WgmmaSuits(device_.architecture, m))
+      cuda::LaunchWgmmaGemm(stream_, p, device_.multiprocessors, kOverlapped);
+    else
+      cuda::LaunchGemm(stream_, p, kOverlapped);
+  });
+}
+
+void CudaOps::NormLinear(const Tensor& x, const float* norm, float norm_offset, float eps, const PackedLinear& weight,
+                         const Tensor& normed, const Tensor& out) {
+  if (!FitsGemv(x)) return Ops::NormLinear(x, norm, norm_offset, eps, weight, normed, out);
+  BATON_CHECK(x.dtype == DType::kF32, "x in ", DTypeName(x.dtype));
+  CheckShapes(x, weight, out);
+  GemvParams p = GemvOf(Packed(weight), out, StoreOf(out));
+  ReadNormed(p, x, norm, norm_offset, eps);
+  RunGemv<false>(stream_, Packed(weight).format(), p);
+}
+
+void CudaOps::NormGatedLinear(const Tensor& x, const float* norm, float norm_offset, float eps,
+                              const PackedLinear& weight, Activation act, const Tensor& normed, const Tensor& gate_up,
+                              const Tensor& out) {
+  const PackedWeight& w = Packed(weight);
+  const bool halves_fit = w.format() == GemvWeight::kBf16 || out.cols() % cuda::kGemvCols == 0;
+  if (!FitsGemv(x) || !halves_fit)
+    return Ops::NormGatedLinear(x, norm, norm_offset, eps, weight, act, normed, gate_up, out);
+  BATON_CHECK(x.dtype == DType::kF32 && out.dtype == DType::kBF16 && 2 * out.cols() == w.out_features() &&
+                  x.cols() == w.in_features() && x.rows() == out.rows(),
+              "x [", x.rows(), ", ", x.cols(), "], weight [", w.out_features(), ", ", w.in_features(), "], out [",
+              out.rows(), ", ", out.cols(), "]");
+  GemvParams p = GemvOf(w, out, GemvStore::kBf16);
+  ReadNormed(p, x, norm, norm_offset, eps);
+  p.gate = act == Activation::kSilu ? cuda::Gate::kSilu : cuda::Gate::kGeluTanh;
+  RunGemv<true>(stream_, w.format(), p);
+}
+
+void CudaOps::LinearAdd(const Tensor& x, const PackedLinear& weight, const Tensor& product, const Tensor& residual) {
+  if (!FitsGemv(x)) return Ops::LinearAdd(x, weight, product, residual);
+  BATON_CHECK(x.dtype == DType::kBF16 && residual.dtype == DType::kF32, "x in ", DTypeName(x.dtype), ", residual in ",
+              DTypeName(residual.dtype));
+  CheckShapes(x, weight, residual);
+  GemvParams p = GemvOf(Packed(weight), residual, GemvStore::kAddF32);
+  ReadRows(p, x);
+  RunGemv<false>(stream_, Packed(weight).format(), p);
+}
+
+// ---- mixture of experts
+
+void CudaOps::RouteTokens(const Tensor& logits, bool renormalize, const MoeRoutes& r) {
+  BATON_CHECK(logits.dtype == DType::kF32 && logits.rows() == r.tokens && logits.cols() == r.experts &&
+                  r.experts <= cuda::kMaxExperts && r.per_token >= 1 &&
+                  r.per_token <= std::min(r.experts, cuda::kMaxChosenExperts),
+              "logits [", logits.rows(), ", ", logits.cols(), "], ", r.per_token, " of ", r.experts, " experts for ",
+              r.tokens, " tokens");
+  cuda::LaunchMoeRoute(
+      stream_,
+      {Row<const float>(logits), logits.row_stride, r.chosen, r.weights, r.tokens, r.experts, r.per_token, renormalize},
+      kOverlapped);
+  cuda::LaunchMoeLists(stream_, {r.chosen, r.offsets, r.row_of_pair, r.token_of_row, r.rows(), r.experts, r.per_token},
+                       kOverlapped);
+}
+
+void CudaOps::ExpertLinear(const Tensor& x, bool by_row, const MoeRoutes& r, const PackedExperts& weights,
+                           const Tensor& out) {
+  const auto& w = static_cast<const cuda::PackedExpertWeights&>(weights);
+  BATON_CHECK(w.experts() == r.experts && out.rows() == r.rows() && x.rows() == (by_row ? r.rows() : r.tokens) &&
+                  x.cols() == w.in_features() && out.cols() == w.out_features() && x.dtype == DType::kBF16 &&
+                  x.row_stride % 8 == 0,
+              w.experts(), " weights [", w.out_features(), ", ", w.in_features(), "] for ", r.experts, " experts, x [",
+              x.rows(), ", ", x.cols(), "], out [", out.rows(), ", ", out.cols(), "], routes of ", r.rows());
+  WithOutput(out, [&]<typename Out>(Out* to) {
+    const cuda::GroupedGemmParams<Out> p{Row<const bf16>(x),
+                                         by_row ? nullptr : r.token_of_row,
+                                         r.offsets,
+                                         w.data(),
+                                         w.biases(),
+                                         to,
+                                         x.row_stride,
+                                         w.row_stride(),
+                                         w.expert_stride(),
+                                         out.row_stride,
+                                         r.rows(),
+                                         Int(w.out_features()),
+                                         Int(w.in_features()),
+                                         r.experts};
+    cuda::LaunchGroupedGemm(stream_, p, kOverlapped);
+  });
+}
+
+void CudaOps::CombineExperts(const Tensor& y, const MoeRoutes& r, const Tensor& out) {
+  BATON_CHECK(y.rows() == r.rows() && out.rows() == r.tokens && y.cols() == out.cols() && y.dtype == DType::kBF16 &&
+                  out.dtype == DType::kF32 && y.cols() % 8 == 0,
+              "y [", y.rows(), ", ", y.cols(), "], out [", out.rows(), ", ", out.cols(), "], routes of ", r.rows());
+  cuda::LaunchMoeCombine(stream_,
+                         {Row<const bf16>(y), r.row_of_pair, r.weights, Row<float>(out), y.row_stride, out.row_stride,
+                          r.tokens, r.per_token, Int(y.cols())},
+                         kOverlapped);
+}
+
+}  // namespace baton::kernels

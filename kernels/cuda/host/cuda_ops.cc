@@ -1,0 +1,186 @@
+#include "common/kv_layout.h"
+#include "common/status.h"
+#include "kernels/cuda/host/cuda_ops_class.h"
+#include "kernels/cuda/host/device_buffer.h"
+#include "kernels/cuda/host/sample_rows.h"
+#include "kernels/cuda/instances/instances.h"
+
+namespace baton::kernels {
+
+CudaOps::CudaOps(const CudaOpsConfig& config)
+    : deterministic_(config.deterministic),
+      device_(gpu::CurrentDevice()),
+      steps_(stream_),
+      rope_(stream_),
+      ids_(stream_),
+      partial_o_(stream_),
+      partial_ml_(stream_),
+      sample_(stream_) {
+#if !defined(__CUDACC__)
+  stream_.SetPolicy(config.policy);
+#endif
+  traits_ = {DType::kBF16,
+             config.kv_dtype,
+             device_.architecture,
+             deterministic_ ? "cuda-2" : "cuda-2-fast",
+             1,
+             gpu::kHostMemory,
+             8,
+             cuda::kGemvMaxRows};
+  const std::vector<float> ones(kMaxKvHeads, 1.0f);
+  ones_ = std::make_unique<gpu::Memory>(ones.size() * sizeof(float));
+  stream_.Upload(ones_->data(), ones.data(), ones_->bytes());
+}
+
+absl::StatusOr<std::unique_ptr<Buffer>> CudaOps::Allocate(size_t bytes) {
+  const size_t free = gpu::CurrentDevice().free_bytes;
+  if (bytes > free) {
+    return absl::ResourceExhaustedError(StrCat("need ", bytes, " bytes of device memory, ", free, " are free"));
+  }
+  auto buffer = std::make_unique<DeviceBuffer>(stream_, bytes);
+  stream_.FillAsync(buffer->data(), 0, bytes);
+  return buffer;
+}
+
+// ---- dense
+
+void CudaOps::Embedding(std::span<const int32_t> ids, const Tensor& table, float scale, const Tensor& out) {
+  BATON_CHECK(out.rows() == static_cast<int64_t>(ids.size()) && out.cols() == table.cols() &&
+              out.dtype == DType::kF32 && out.cols() % 8 == 0);
+  for (int32_t id : ids) BATON_CHECK(id >= 0 && id < table.rows(), "token ", id, " of a vocabulary of ", table.rows());
+  const int32_t* on_device = ids_.Upload(ids);
+  auto launch = [&]<typename T>(const T* data) {
+    cuda::LaunchEmbedding(stream_,
+                          cuda::EmbeddingParams<T>{on_device, data, Row<float>(out), table.row_stride, out.row_stride,
+                                                   Int(ids.size()), Int(out.cols()), 0, Int(table.rows()), scale},
+                          kOverlapped);
+  };
+  switch (table.dtype) {
+    case DType::kF32: return launch(Row<const float>(table));
+    case DType::kBF16: return launch(Row<const bf16>(table));
+    case DType::kF16: return launch(Row<const px::f16>(table));
+    default: BATON_CHECK(false, "embedding of ", DTypeName(table.dtype));
+  }
+}
+
+template <typename In>
+void CudaOps::Norm(const Tensor* x, const Tensor& residual, const float* weight, float offset, float eps,
+                   const Tensor& out) {
+  BATON_CHECK(residual.dtype == DType::kF32 && residual.rows() == out.rows() && residual.cols() == out.cols() &&
+              out.cols() % 8 == 0);
+  auto launch = [&]<typename Out>(Out* to) {
+    cuda::LaunchRmsNorm(
+        stream_,
+        cuda::RmsNormParams<In, Out>{x != nullptr ? Row<const In>(*x) : nullptr, Row<float>(residual), weight, to,
+                                     x != nullptr ? x->row_stride : 0, residual.row_stride, out.row_stride,
+                                     Int(out.rows()), Int(out.cols()), eps, offset, 1.0f},
+        kOverlapped);
+  };
+  if (out.dtype == DType::kF32)
+    launch(Row<float>(out));
+  else
+    launch(Row<bf16>(out));
+}
+
+void CudaOps::RmsNorm(const Tensor& x, const float* weight, float weight_offset, float eps, const Tensor& out) {
+  Norm<float>(nullptr, x, weight, weight_offset, eps, out);
+}
+
+void CudaOps::AddRmsNorm(const Tensor& x, const Tensor& residual, const float* weight, float weight_offset, float eps,
+                         const Tensor& out) {
+  BATON_CHECK(x.rows() == residual.rows() && x.cols() == residual.cols());
+  if (x.dtype == DType::kF32)
+    Norm<float>(&x, residual, weight, weight_offset, eps, out);
+  else
+    Norm<bf16>(&x, residual, weight, weight_offset, eps, out);
+}
+
+void CudaOps::Add(const Tensor& x, const Tensor& residual) {
+  BATON_CHECK(residual.dtype == DType::kF32 && x.rows() == residual.rows() && x.cols() == residual.cols() &&
+              x.cols() % 8 == 0);
+  auto launch = [&]<typename In>(const In* data) {
+    cuda::LaunchAddRows(stream_, cuda::AddRowsParams<In>{data, Row<float>(residual), x.row_stride, residual.row_stride,
+                                                         Int(x.rows()), Int(x.cols())});
+  };
+  if (x.dtype == DType::kF32)
+    launch(Row<const float>(x));
+  else
+    launch(Row<const bf16>(x));
+}
+
+void CudaOps::GatedActivation(Activation act, const Tensor& gate_up, const Tensor& out) {
+  BATON_CHECK(gate_up.cols() == 2 * out.cols() && gate_up.rows() == out.rows() && gate_up.dtype == DType::kBF16 &&
+              out.dtype == DType::kBF16 && out.cols() % 8 == 0);
+  const cuda::GatedActivationParams<bf16> p{Row<const bf16>(gate_up),
+                                            Row<bf16>(out),
+                                            gate_up.row_stride,
+                                            out.row_stride,
+                                            Int(out.rows()),
+                                            Int(out.cols()),
+                                            1.0f};
+  if (act == Activation::kSilu)
+    cuda::LaunchGatedActivation<cuda::Gate::kSilu>(stream_, p, kOverlapped);
+  else
+    cuda::LaunchGatedActivation<cuda::Gate::kGeluTanh>(stream_, p, kOverlapped);
+}
+
+void CudaOps::GatherRows(const Tensor& x, std::span<const int32_t> rows, const Tensor& out) {
+  const int64_t element = static_cast<int64_t>(DTypeBytes(x.dtype));
+  BATON_CHECK(out.rows() == static_cast<int64_t>(rows.size()) && out.cols() == x.cols() && out.dtype == x.dtype &&
+              x.cols() * element % 4 == 0);
+  for (int32_t r : rows) BATON_CHECK(r >= 0 && r < x.rows(), "row ", r, " of ", x.rows());
+  cuda::LaunchGatherRows(
+      stream_, {Row<const unsigned char>(x), Row<unsigned char>(out), ids_.Upload(rows), x.row_stride * element,
+                out.row_stride * element, Int(rows.size()), Int(x.cols() * element)});
+}
+
+void CudaOps::SoftCap(float cap, const Tensor& x) {
+  BATON_CHECK(x.dtype == DType::kF32 && cap > 0);
+  cuda::LaunchSoftCap(stream_, {Row<float>(x), x.row_stride, Int(x.rows()), Int(x.cols()), cap});
+}
+
+void CudaOps::CopyBlocks(std::span<const int32_t> src, std::span<const int32_t> dst, const KvLayerView& kv) {
+  BATON_CHECK(src.size() == dst.size());
+  std::vector<int32_t> pairs;
+  for (size_t i = 0; i < src.size(); ++i) pairs.insert(pairs.end(), {src[i], dst[i]});
+  const int32_t* on_device = ids_.Upload(std::span<const int32_t>(pairs));
+  for (const KvPlaneView* plane : {&kv.k, &kv.v}) {
+    const int64_t bytes = static_cast<int64_t>(plane->tokens_per_block) * plane->heads * plane->dim *
+                          static_cast<int64_t>(DTypeBytes(plane->dtype));
+    cuda::LaunchCopyBlocks(stream_, {static_cast<unsigned char*>(plane->base), plane->block_stride_bytes, bytes,
+                                     plane->digests, plane->digest_block_stride, on_device, Int(src.size()),
+                                     plane->tokens_per_block / kUnitTokens * plane->heads});
+  }
+}
+
+// ---- logits
+
+std::vector<SampleResult> CudaOps::Sample(const Tensor& logits, std::span<const SampleRow> rows) {
+  BATON_CHECK(logits.rows() == static_cast<int64_t>(rows.size()) && logits.dtype == DType::kF32);
+  return cuda::RunSample(stream_, sample_, logits, cuda::PlanSample(rows, Int(logits.cols())));
+}
+
+std::vector<SampleResult> CudaOps::Logprobs(const Tensor& logits, std::span<const int32_t> targets, int32_t k) {
+  BATON_CHECK(logits.rows() == static_cast<int64_t>(targets.size()) && logits.dtype == DType::kF32 &&
+              k <= cuda::kMaxTopLogprobs);
+  cuda::SampleLists lists;
+  for (int32_t target : targets) {
+    BATON_CHECK(target >= 0 && target < logits.cols(), "target ", target, " of ", logits.cols());
+    cuda::SampleRowParams row{};
+    row.mask_offset = -1;
+    row.num_logprobs = std::max(k, 0);
+    row.target = target;
+    lists.rows.push_back(row);
+  }
+  return cuda::RunSample(stream_, sample_, logits, lists);
+}
+
+absl::StatusOr<std::unique_ptr<Ops>> MakeCudaOps(const CudaOpsConfig& config) {
+  if (config.kv_dtype != DType::kBF16 && config.kv_dtype != DType::kF8E4M3) {
+    return absl::FailedPreconditionError(
+        StrCat("the GPU keeps KV in bfloat16 or fp8_e4m3, not in ", DTypeName(config.kv_dtype)));
+  }
+  return std::make_unique<CudaOps>(config);
+}
+
+}  // namespace baton::kernels

@@ -1,0 +1,108 @@
+// CudaOps, as its sources see it: cuda_ops.cc (memory, rows, sampling), cuda_linear.cc (weights, linear layers,
+// experts), cuda_attention.cc. Callers take cuda_ops.h.
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "common/check.h"
+#include "kernels/cuda/host/cuda_ops.h"
+#include "kernels/cuda/host/rope_cache.h"
+#include "kernels/cuda/host/scratch.h"
+#include "kernels/cuda/host/step_upload.h"
+
+namespace baton::kernels {
+
+using cuda::Scratch;
+using px::bf16;
+using px::e4m3;
+
+constexpr int kMaxKvHeads = 256;
+/// A step's kernels start while the one before them ends (programmatic dependent launch), and wait for its end before
+/// they touch what others read or write. What that gains has not been measured.
+constexpr bool kOverlapped = true;
+
+template <typename T>
+T* Row(const Tensor& t) {
+  return static_cast<T*>(t.data);
+}
+inline int Int(int64_t n) { return static_cast<int>(n); }
+
+class CudaOps final : public Ops {
+ public:
+  explicit CudaOps(const CudaOpsConfig& config);
+  /// Queued work still reads the members.
+  ~CudaOps() override { stream_.Synchronize(); }
+
+  const OpsTraits& traits() const override { return traits_; }
+  absl::StatusOr<std::unique_ptr<Buffer>> Allocate(size_t bytes) override;
+  void CopyToDevice(void* dst, const void* src, size_t bytes) override { stream_.Upload(dst, src, bytes); }
+  void CopyToHost(void* dst, const void* src, size_t bytes) override {
+    stream_.CopyAsync(dst, src, bytes);
+    Sync();
+  }
+  void Sync() override {
+    const std::string error = stream_.Synchronize();
+    BATON_CHECK(error.empty(), "device: ", error);
+  }
+  absl::StatusOr<std::unique_ptr<PackedLinear>> Pack(const Tensor& weight, const float* bias) override;
+  absl::StatusOr<std::unique_ptr<PackedLinear>> PackQuantized(const QuantizedWeight& weight,
+                                                              const float* bias) override;
+  absl::StatusOr<std::unique_ptr<PackedExperts>> PackExperts(const Tensor& weights, const float* biases) override;
+
+  void Embedding(std::span<const int32_t> ids, const Tensor& table, float scale, const Tensor& out) override;
+  void RmsNorm(const Tensor& x, const float* weight, float weight_offset, float eps, const Tensor& out) override;
+  void AddRmsNorm(const Tensor& x, const Tensor& residual, const float* weight, float weight_offset, float eps,
+                  const Tensor& out) override;
+  void Add(const Tensor& x, const Tensor& residual) override;
+  void Linear(const Tensor& x, const PackedLinear& w, const Tensor& out) override;
+  void NormLinear(const Tensor& x, const float* norm, float norm_offset, float eps, const PackedLinear& w,
+                  const Tensor& normed, const Tensor& out) override;
+  void NormGatedLinear(const Tensor& x, const float* norm, float norm_offset, float eps, const PackedLinear& w,
+                       Activation act, const Tensor& normed, const Tensor& gate_up, const Tensor& out) override;
+  void LinearAdd(const Tensor& x, const PackedLinear& w, const Tensor& product, const Tensor& residual) override;
+  void GatedActivation(Activation act, const Tensor& gate_up, const Tensor& out) override;
+  void GatherRows(const Tensor& x, std::span<const int32_t> rows, const Tensor& out) override;
+  void RopeAndWriteKv(const Tensor& q, const Tensor& k, const Tensor& v, const float* q_norm, const float* k_norm,
+                      float norm_offset, float norm_eps, const RopeParams& rope, const RaggedBatch& batch,
+                      const KvLayerView& kv) override;
+  void Attention(const Tensor& q, const RaggedBatch& batch, const KvLayerView& kv, const AttentionParams& params,
+                 const Tensor& out) override;
+  void LatentAttention(const Tensor& q, const RaggedBatch& batch, const KvPlaneView& latents,
+                       const AttentionParams& params, const Tensor& out) override;
+  void RouteTokens(const Tensor& logits, bool renormalize, const MoeRoutes& routes) override;
+  void ExpertLinear(const Tensor& x, bool by_row, const MoeRoutes& routes, const PackedExperts& w,
+                    const Tensor& out) override;
+  void CombineExperts(const Tensor& y, const MoeRoutes& routes, const Tensor& out) override;
+  void CopyBlocks(std::span<const int32_t> src, std::span<const int32_t> dst, const KvLayerView& kv) override;
+  void SoftCap(float cap, const Tensor& x) override;
+  std::vector<SampleResult> Sample(const Tensor& logits, std::span<const SampleRow> rows) override;
+  std::vector<SampleResult> Logprobs(const Tensor& logits, std::span<const int32_t> targets, int32_t k) override;
+
+ private:
+  template <typename In>
+  void Norm(const Tensor* x, const Tensor& residual, const float* weight, float offset, float eps, const Tensor& out);
+  template <typename Kv>
+  void WriteKv(const Tensor& q, const Tensor& k, const Tensor& v, const float* q_norm, const float* k_norm,
+               float norm_offset, float norm_eps, const RopeParams& rope, const cuda::StepOnDevice& step,
+               const KvLayerView& kv);
+  template <typename Kv>
+  void Attend(const Tensor& q, const RaggedBatch& batch, const KvLayerView& kv, const AttentionParams& params,
+              const Tensor& out);
+  template <typename Kv>
+  void AttendLatents(const Tensor& q, const RaggedBatch& batch, const KvPlaneView& latents,
+                     const AttentionParams& params, const Tensor& out);
+  const float* ones() const { return static_cast<const float*>(ones_->data()); }
+
+  const bool deterministic_;
+  gpu::DeviceInfo device_;
+  OpsTraits traits_;
+  gpu::Stream stream_;
+  cuda::StepUploads steps_;
+  cuda::RopeCache rope_;
+  Scratch ids_, partial_o_, partial_ml_, sample_;
+  std::unique_ptr<gpu::Memory> ones_;  // scales of e4m3 KV
+};
+
+}  // namespace baton::kernels

@@ -1,0 +1,74 @@
+// Weights on the device, as the GEMMs and the GEMV read them.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "kernels/cuda/linear/gemv.cuh"
+#include "kernels/ops.h"
+
+namespace baton::cuda {
+
+/// bf16: [n rounded up to kGemmPadN, k rounded up to kGemmPadK], zero beyond n and k. Quantized: quant_layout.h. A
+/// row's bits do not depend on M by construction of the GEMM (one accumulator per output, k in order), so there is no
+/// self-test here; tests hold it.
+class PackedWeight final : public kernels::PackedLinear {
+ public:
+  ~PackedWeight() override { stream_.Synchronize(); }
+  /// weight [n, k] f32, bf16 or f16 in host memory; k a multiple of 8. bias [n] or null.
+  static absl::StatusOr<std::unique_ptr<kernels::PackedLinear>> Make(gpu::Stream& stream, const kernels::Tensor& weight,
+                                                                     const float* bias);
+  static absl::StatusOr<std::unique_ptr<kernels::PackedLinear>> Make(gpu::Stream& stream,
+                                                                     const kernels::QuantizedWeight& weight,
+                                                                     const float* bias);
+
+  int64_t out_features() const override { return n_; }
+  int64_t in_features() const override { return k_; }
+  size_t bytes() const override {
+    return weight_.bytes() + (meta_ != nullptr ? meta_->bytes() : 0) + (bias_ != nullptr ? bias_->bytes() : 0);
+  }
+  GemvWeight format() const { return format_; }
+  const void* data() const { return weight_.data(); }
+  int64_t row_stride() const { return row_stride_; }  ///< elements; bf16 only
+  const QuantMeta* meta() const { return meta_ != nullptr ? static_cast<const QuantMeta*>(meta_->data()) : nullptr; }
+  int group() const { return group_; }
+  const float* bias() const { return bias_ != nullptr ? static_cast<const float*>(bias_->data()) : nullptr; }
+
+ private:
+  PackedWeight(gpu::Stream& stream, GemvWeight format, int64_t n, int64_t k, size_t bytes);
+  gpu::Stream& stream_;
+  GemvWeight format_;
+  int64_t n_, k_, row_stride_ = 0;
+  int group_ = 0;
+  gpu::Memory weight_;
+  std::unique_ptr<gpu::Memory> meta_, bias_;
+};
+
+/// [experts][n rounded up to kGemmPadN, k rounded up to kGemmPadK] bf16, zero beyond n and k; biases [experts, n].
+class PackedExpertWeights final : public kernels::PackedExperts {
+ public:
+  ~PackedExpertWeights() override { stream_.Synchronize(); }
+  /// weights [experts, n, k] f32, bf16 or f16 in host memory; k a multiple of 8. biases [experts, n] or null.
+  static absl::StatusOr<std::unique_ptr<kernels::PackedExperts>> Make(gpu::Stream& stream,
+                                                                      const kernels::Tensor& weights,
+                                                                      const float* biases);
+
+  int experts() const override { return experts_; }
+  int64_t out_features() const override { return n_; }
+  int64_t in_features() const override { return k_; }
+  size_t bytes() const override { return weight_.bytes() + (bias_ != nullptr ? bias_->bytes() : 0); }
+  const px::bf16* data() const { return static_cast<const px::bf16*>(weight_.data()); }
+  int64_t row_stride() const { return row_stride_; }
+  int64_t expert_stride() const { return expert_stride_; }
+  const float* biases() const { return bias_ != nullptr ? static_cast<const float*>(bias_->data()) : nullptr; }
+
+ private:
+  PackedExpertWeights(gpu::Stream& stream, int experts, int64_t n, int64_t k);
+  gpu::Stream& stream_;
+  int experts_;
+  int64_t n_, k_, row_stride_, expert_stride_;
+  gpu::Memory weight_;
+  std::unique_ptr<gpu::Memory> bias_;
+};
+
+}  // namespace baton::cuda

@@ -1,0 +1,29 @@
+// The entry of libbaton_cuda.so, and of its twin on the emulator.
+#include "common/str_cat.h"
+#include "kernels/cuda/host/cuda_ops.h"
+#include "kernels/plugin/device_plugin.h"
+
+namespace baton::kernels {
+namespace {
+
+OpsOrError Make(int version, const DeviceConfig& config) {
+  if (version != kPluginVersion) {
+    return absl::FailedPreconditionError(
+        StrCat("the device plugin is of version ", kPluginVersion, ", this program wants ", version));
+  }
+  if (const std::string why = gpu::MissingDevice(); !why.empty())
+    return absl::FailedPreconditionError(StrCat("no GPU can be used: ", why));
+  CudaOpsConfig ops;
+  ops.kv_dtype = config.kv_dtype.value_or(DType::kBF16);
+  ops.deterministic = config.deterministic;
+  return MakeCudaOps(ops);
+}
+
+}  // namespace
+}  // namespace baton::kernels
+
+extern "C" __attribute__((visibility("default"))) void baton_make_device_ops(int version,
+                                                                             const baton::kernels::DeviceConfig& config,
+                                                                             baton::kernels::OpsOrError* out) {
+  static_cast<void>(*out = baton::kernels::Make(version, config));
+}

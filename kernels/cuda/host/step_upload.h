@@ -1,0 +1,86 @@
+// A step's block tables, positions and attention work lists on the device. Uploaded once per step, not once per layer.
+#pragma once
+
+#include <deque>
+#include <vector>
+
+#include "kernels/cuda/attention/attention_plan.h"
+#include "kernels/cuda/attention/mla_decode.cuh"
+#include "kernels/cuda/host/scratch.h"
+#include "kernels/ops.h"
+
+namespace baton::cuda {
+
+/// Device copies of a RaggedBatch; valid until the next step's first call.
+struct StepOnDevice {
+  const int32_t* row_start;  ///< [sequences + 1]
+  const int32_t* lengths;    ///< [sequences] this step's rows included
+  const int32_t* tables;     ///< [sequences, table_stride]
+  const int32_t* positions;  ///< [rows]
+  const int32_t* slots;      ///< [rows] block · tokens_per_block + offset
+  int64_t table_stride;
+  int rows, last_position;
+};
+
+/// One kind of layer.
+struct AttentionKind {
+  int q_heads = 1, kv_heads = 1, window = 0;
+  bool latent = false;  ///< multi-head latent attention: every row is decoded, kMlaRows packed rows at a time
+  bool operator==(const AttentionKind&) const = default;
+};
+
+/// Which part of the step goes to which attention kernel, for one kind of layer.
+struct AttentionWork {
+  const PrefillTile* tiles;
+  int tile_count;
+  DecodeWork decode;
+  int decode_items, partials;
+};
+
+/// Thread: the executor's. One per CudaOps and KV group: the groups of a step have tables of their own.
+class StepUpload {
+ public:
+  explicit StepUpload(gpu::Stream& stream) : stream_(stream), arrays_(stream) {}
+  bool Holds(const kernels::RaggedBatch& batch, int tokens_per_block) const;
+  const StepOnDevice& Get(const kernels::RaggedBatch& batch, int tokens_per_block);
+  /// Of the step that Get returned last. Sequences whose packed rows fit one MMA tile are decoded, others prefilled.
+  /// `warps` > 0: for the decode form without fixed tiles, cut so that as many warps have about one item each; else one
+  /// item per fixed tile. The same for all calls of an object.
+  const AttentionWork& Work(const AttentionKind& kind, int warps);
+
+ private:
+  struct Planned {
+    explicit Planned(gpu::Stream& stream) : memory(stream) {}
+    AttentionKind kind;
+    bool current = false;
+    Scratch memory;
+    AttentionWork work{};
+  };
+  gpu::Stream& stream_;
+  Scratch arrays_;
+  StepOnDevice step_{};
+  std::vector<int32_t> row_start_, context_, tables_, lengths_;
+  int64_t table_stride_ = -1;
+  int tokens_per_block_ = 0;
+  std::deque<Planned> plans_;
+};
+
+/// The steps of the last few groups.
+class StepUploads {
+ public:
+  explicit StepUploads(gpu::Stream& stream) : stream_(stream) {}
+  StepUpload& Of(const kernels::RaggedBatch& batch, int tokens_per_block) {
+    for (StepUpload& s : steps_)
+      if (s.Holds(batch, tokens_per_block)) return s;
+    if (steps_.size() < kGroups) return steps_.emplace_back(stream_);
+    return steps_[next_++ % kGroups];
+  }
+
+ private:
+  static constexpr size_t kGroups = 4;
+  gpu::Stream& stream_;
+  std::deque<StepUpload> steps_;
+  size_t next_ = 0;
+};
+
+}  // namespace baton::cuda

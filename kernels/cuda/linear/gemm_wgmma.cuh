@@ -1,0 +1,155 @@
+// Dense GEMM for Hopper (sm_90a): TMA feeds a ring of stages through mbarriers, two warpgroups multiply them with
+// wgmma. The contract of gemm.cuh (GemmParams), for prefill-sized M.
+//
+// One warp asks TMA for stage after stage and waits for `empty`; warpgroup g holds rows 64g … 64g + 63 of the block's
+// 128 × kCols outputs in registers, waits for `full` and keeps one wgmma group in flight. TMA's zeroes beyond the
+// tensors are the padding. K in ascending k16 steps into one accumulator, no split-K: a row's bits do not depend on M,
+// and under the emulator they are those of gemm.cuh. On hardware wgmma may add in another order than mma.sync: until
+// golden.txt says that they agree, CudaOps takes this form only when it was not asked to be deterministic (tolerance:
+// f32 summation). Floor: max(2·(M·K + N·K) + out bytes at 4.3 TB/s, 2·M·N·K FLOP at 790 TFLOP/s). 4096 × 28,672 ×
+// 4096: 1.22 ms. Per step of 64 a 128 × 256 tile reads 48 KiB for 2.1 M products: 48 bytes a clock of the SM at wgmma's
+// full rate, which L2 gives because neighbouring blocks share w's tile.
+#pragma once
+
+#include "kernels/cuda/linear/gemm.cuh"
+#include "kernels/runtime/tensor_map.h"
+
+namespace baton::cuda {
+
+template <int kColsIn>
+struct WgmmaTile {
+  static_assert(kColsIn == 128 || kColsIn == 256);
+  static constexpr int kRows = 128, kCols = kColsIn, kStages = kColsIn == 256 ? 4 : 6;
+};
+constexpr int kWgmmaConsumers = 2, kWgmmaThreads = (kWgmmaConsumers + 1) * 128;
+
+template <typename Tile>
+struct alignas(1024) WgmmaShared {
+  px::bf16 x[Tile::kStages][Tile::kRows * kGemmStepK];
+  px::bf16 w[Tile::kStages][Tile::kCols * kGemmStepK];
+  uint64_t full[Tile::kStages];   ///< TMA's bytes have come
+  uint64_t empty[Tile::kStages];  ///< every consumer warp is done with the stage
+};
+static_assert(sizeof(WgmmaShared<WgmmaTile<256>>) <= 227 * 1024 && kGemmStepK == px::kTmaBoxColumns);
+
+/// What a launch passes by value.
+template <typename Out>
+struct WgmmaParams {
+  px::TensorMap2D x, w;  ///< boxes of Tile::kRows and Tile::kCols rows
+  GemmParams<Out> gemm;
+};
+
+#if PX_HAS_WGMMA
+
+template <int kCols>
+PX_DEVICE void Wgmma(float (&d)[kCols / 2], uint64_t x, uint64_t w, bool accumulate) {
+  if constexpr (kCols == 256)
+    px::WgmmaM64N256K16(d, x, w, accumulate);
+  else
+    px::WgmmaM64N128K16(d, x, w, accumulate);
+}
+
+/// One thread: stage after stage, as they become empty.
+template <typename Tile, typename Out>
+PX_DEVICE void FeedStages(WgmmaShared<Tile>& smem, const WgmmaParams<Out>& p, int steps, int row0, int col0) {
+  constexpr int kBytes = (Tile::kRows + Tile::kCols) * kGemmStepK * 2;
+  for (int i = 0; i < steps; ++i) {
+    const int s = i % Tile::kStages;
+    if (i >= Tile::kStages) px::MbarrierWait(&smem.empty[s], (i / Tile::kStages - 1) & 1);
+    px::MbarrierArriveExpect(&smem.full[s], kBytes);
+    px::TmaLoad2D(smem.x[s], &p.x, i * kGemmStepK, row0, &smem.full[s]);
+    px::TmaLoad2D(smem.w[s], &p.w, i * kGemmStepK, col0, &smem.full[s]);
+  }
+}
+
+/// One warpgroup: its 64 rows of the tile.
+template <typename Tile>
+PX_DEVICE void MultiplyStages(WgmmaShared<Tile>& smem, float (&d)[Tile::kCols / 2], int steps, int group) {
+  for (int i = 0; i < steps; ++i) {
+    const int s = i % Tile::kStages;
+    px::MbarrierWait(&smem.full[s], i / Tile::kStages & 1);
+    px::WgmmaFence();
+    const uint64_t x = px::WgmmaDescriptor(smem.x[s] + group * 64 * kGemmStepK), w = px::WgmmaDescriptor(smem.w[s]);
+    PX_UNROLL
+    for (int kk = 0; kk < kGemmStepK / 16; ++kk) Wgmma<Tile::kCols>(d, x + kk * 2, w + kk * 2, (i | kk) != 0);
+    px::WgmmaCommit();
+    px::WgmmaWait<1>();  // step i - 1 is done
+    if (i > 0 && px::Lane() == 0) px::MbarrierArrive(&smem.empty[(i - 1) % Tile::kStages]);
+  }
+  px::WgmmaWait<0>();
+  px::WgmmaResult(d);
+}
+
+#endif
+
+template <typename Tile, typename Out>
+PX_KERNEL void PX_BOUNDS(kWgmmaThreads) WgmmaGemmKernel(const PX_GRID_CONST WgmmaParams<Out> p) {
+#if PX_HAS_WGMMA
+  using Shared = WgmmaShared<Tile>;
+  PX_SHARED(Shared, smem);
+  const int t = px::ThreadX(), group = t / 128, steps = (p.gemm.k + kGemmStepK - 1) / kGemmStepK;
+  const int row0 = px::BlockX() * Tile::kRows, col0 = px::BlockY() * Tile::kCols;
+  if (t == 0) {
+    for (int s = 0; s < Tile::kStages; ++s) {
+      px::MbarrierInit(&smem.full[s], 1);
+      px::MbarrierInit(&smem.empty[s], kWgmmaConsumers * 4);
+    }
+    px::MbarrierFenceInit();
+  }
+  px::SyncThreads();
+  if (group == kWgmmaConsumers) {
+    px::RegisterDecrease<40>();
+    if (t == kWgmmaConsumers * 128) {
+      px::GridDependencyWait();
+      FeedStages(smem, p, steps, row0, col0);
+    }
+    px::GridDependencyRelease();
+    return;
+  }
+  px::RegisterIncrease<232>();
+  float d[Tile::kCols / 2];
+  MultiplyStages(smem, d, steps, group);
+  px::GridDependencyRelease();
+  const int row = row0 + t / 32 * 16 + px::Lane() / 4, col = col0 + px::Lane() % 4 * 2;
+  PX_UNROLL
+  for (int j = 0; j < Tile::kCols / 8; ++j) {
+    StoreGemmPair(p.gemm, row, col + j * 8, d[4 * j], d[4 * j + 1]);
+    StoreGemmPair(p.gemm, row + 8, col + j * 8, d[4 * j + 2], d[4 * j + 3]);
+  }
+#else
+  (void)p;
+#endif
+}
+
+template <typename Tile, typename Out>
+void LaunchWgmmaGemmTile(gpu::Stream& stream, const GemmParams<Out>& p, bool programmatic) {
+  auto stride = [](int64_t elements) { return static_cast<int>(elements); };
+  const WgmmaParams<Out> params{gpu::MakeTensorMap2D(p.x, p.k, p.m, stride(p.x_stride), Tile::kRows),
+                                gpu::MakeTensorMap2D(p.w, p.k, p.n, stride(p.w_stride), Tile::kCols), p};
+  const unsigned rows = static_cast<unsigned>((p.m + Tile::kRows - 1) / Tile::kRows);
+  const unsigned cols = static_cast<unsigned>((p.n + Tile::kCols - 1) / Tile::kCols);
+  gpu::Launch(stream,
+              {.grid = {rows, cols},
+               .block = {kWgmmaThreads},
+               .shared_bytes = sizeof(WgmmaShared<Tile>),
+               .programmatic = programmatic},
+              &WgmmaGemmKernel<Tile, Out>, params);
+}
+
+/// Worth it from two tiles of rows on, and only where the instructions are.
+inline bool WgmmaSuits(const std::string& architecture, int m) {
+  return (architecture == "sm_90" || architecture == "emulated") && m > WgmmaTile<128>::kRows;
+}
+
+/// On sm_90 only. The wide tile when there are enough of them for every multiprocessor; bits do not depend on it.
+template <typename Out>
+void LaunchWgmmaGemm(gpu::Stream& stream, const GemmParams<Out>& p, int multiprocessors, bool programmatic = false) {
+  if (p.m == 0 || p.n == 0) return;
+  const int wide_tiles = (p.m + 127) / 128 * ((p.n + 255) / 256);
+  if (wide_tiles >= multiprocessors)
+    LaunchWgmmaGemmTile<WgmmaTile<256>>(stream, p, programmatic);
+  else
+    LaunchWgmmaGemmTile<WgmmaTile<128>>(stream, p, programmatic);
+}
+
+}  // namespace baton::cuda

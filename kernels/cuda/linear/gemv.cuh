@@ -1,0 +1,273 @@
+// A few rows against a weight: out[M, N] = in(x)[M, K] · w[N, K]ᵀ + bias for M ≤ 8, w in bf16 or group-quantized
+// (W4A16, W8A16: quant_layout.h), with what stands before and after it in a decoder: RMSNorm of the residual stream
+// on the way in; on the way out a store, an addition to the residual stream, or act(gate) · up.
+//
+// mma with its operands exchanged: 16 rows of w are A, the rows of x are the columns of B. Every output is one f32
+// accumulator that takes the same k16 products in the same order as gemm.cuh, so CudaOps takes either by M and a row
+// keeps its bits (Promise A; conformance: MmaBf16_exchanged). No split-K.
+// Floor in bytes: N·K·b of weights (b = 2; 1 + 4/group; ½ + 4/group), 2·M·K or 4·M·K in, 2·M·N … 8·M·N out. 4096² bf16
+// at M = 1: 33.6 MB, 7.8 µs at 4.3 TB/s; 14,336 × 4096 int4 of group 128: 31.2 MB, 7.3 µs. 2·M·N·K FLOP never matter.
+// One warp streams 16 outputs through a ring of its own, 20 to 24 KiB in flight, begun before the grid that makes x has
+// ended; x lies in shared memory as a whole, which bounds M·K: GemvFits.
+#pragma once
+
+#include "kernels/cuda/linear/gemm_quant.cuh"
+#include "kernels/cuda/rows/activation.cuh"
+#include "kernels/cuda/rows/rmsnorm.cuh"
+
+namespace baton::cuda {
+
+enum class GemvWeight : uint8_t { kBf16, kInt8, kInt4 };
+enum class GemvStore : uint8_t {
+  kBf16,
+  kF32,
+  kAddF32,   ///< out is the residual [m, n] f32: out += value
+  kAddBf16,  ///< … of the value rounded to bf16, as if it had been stored between
+};
+
+struct GemvParams {
+  const px::bf16* x = nullptr;      ///< [m, k], rows 16-byte aligned; null: RMSNorm of `residual`
+  const float* residual = nullptr;  ///< [m, k] f32
+  const float* norm_weight = nullptr;
+  float norm_eps = 0.0f, norm_offset = 0.0f;
+  int64_t x_stride = 0;             ///< of x or of residual
+  const void* w = nullptr;          ///< as GemmParams::w or QuantGemmParams::w
+  int64_t w_stride = 0;             ///< bf16
+  const QuantMeta* meta = nullptr;  ///< quantized
+  int group = 0;
+  const float* bias = nullptr;  ///< [rows of w] or null
+  void* out = nullptr;
+  int64_t out_stride = 0;
+  int m = 0, n = 0, k = 0;  ///< gated: w has 2n rows, gate then up (quantized: n a multiple of 16), k as the GEMM's
+  GemvStore store = GemvStore::kBf16;  ///< gated: kBf16
+  Gate gate = Gate::kSilu;             ///< gated
+};
+
+constexpr int kGemvMaxRows = 8;
+constexpr int kGemvWarps = 2, kGemvThreads = kGemvWarps * 32;
+constexpr int kGemvBlocksPerSm = 16;  ///< at least: left to itself the compiler spills to have more
+constexpr int kGemvCols = 16;         ///< outputs of a warp
+
+/// One K step of 64 for 16 weight rows.
+template <GemvWeight kWeight>
+struct GemvTile {  // a lane reads only what it copied itself
+  px::U128 words[kWeight == GemvWeight::kInt8 ? 2 : 1][32];
+  px::U128 meta[2][32];  ///< of columns 2 · (lane / 8) and the next; the second when groups are 32 wide
+};
+template <>
+struct GemvTile<GemvWeight::kBf16> {
+  alignas(16) px::bf16 rows[kGemvCols * kGemmStepK];
+};
+
+template <GemvWeight kWeight, bool kGated>
+struct GemvShared {
+  static constexpr int kTiles = kGated ? 2 : 1;
+  static constexpr int kStages = (kWeight == GemvWeight::kBf16 ? 12 : kWeight == GemvWeight::kInt8 ? 10 : 16) / kTiles;
+  GemvTile<kWeight> ring[kGemvWarps][kStages][kTiles];
+  float squares[kGemvMaxRows][kNormWarps];
+  // then x: [m, GemvPitch(k)] bf16
+};
+
+/// Elements between rows of x in shared memory: 8 rows of 16 bytes lie in different banks.
+PX_BOTH int GemvPitch(int k) { return (k + kGemmStepK - 1) / kGemmStepK * kGemmStepK + 8; }
+template <GemvWeight kWeight, bool kGated>
+size_t GemvSharedBytes(int m, int k) {
+  return sizeof(GemvShared<kWeight, kGated>) + static_cast<size_t>(m) * GemvPitch(k) * sizeof(px::bf16);
+}
+/// Whether x fits beside the ring; else take the GEMM.
+inline bool GemvFits(int m, int k) {
+  constexpr size_t kSharedLimit = 200 << 10;
+  return m <= kGemvMaxRows && GemvSharedBytes<GemvWeight::kBf16, false>(m, k) <= kSharedLimit;
+}
+
+/// Starts the copies of one K step of 16 weight rows beginning at `row`.
+template <GemvWeight kWeight>
+PX_DEVICE void FetchGemvTile(GemvTile<kWeight>& tile, const GemvParams& p, int row, int step) {
+  const int lane = px::Lane();
+  if constexpr (kWeight == GemvWeight::kBf16) {
+    const auto* w = static_cast<const px::bf16*>(p.w) + row * p.w_stride + step * kGemmStepK;
+    PX_UNROLL
+    for (int i = 0; i < kGemvCols * GemmLayout::kChunks / 32; ++i) {
+      const int r = i * (32 / GemmLayout::kChunks) + lane / GemmLayout::kChunks, chunk = lane % GemmLayout::kChunks;
+      px::CpAsync16(tile.rows + GemmLayout::Offset(r, chunk), w + r * p.w_stride + chunk * 8, true);
+    }
+  } else {
+    constexpr int kWords = kWeight == GemvWeight::kInt8 ? 2 : 1;
+    const int64_t block = row / kGemvCols, steps = QuantSteps(p.k), groups = QuantGroups(p.k, p.group);
+    const auto* w = static_cast<const px::U128*>(p.w) + (block * steps + step) * 32 * kWords + lane;
+    PX_UNROLL
+    for (int i = 0; i < kWords; ++i) px::CpAsync16(&tile.words[i][lane], w + i * 32, true);
+    const QuantMeta* meta = p.meta + (block * groups + step * kGemmStepK / p.group) * 8 + lane / 8 * 2;
+    px::CpAsync16(&tile.meta[0][lane], meta, true);
+    if (p.group == 32) px::CpAsync16(&tile.meta[1][lane], meta + 8, true);
+  }
+}
+
+/// A fragment of k16 number kk of the step.
+template <GemvWeight kWeight>
+PX_DEVICE void LoadGemvFragment(uint32_t (&a)[4], const GemvTile<kWeight>& tile, int kk, bool narrow_groups) {
+  const int lane = px::Lane();
+  if constexpr (kWeight == GemvWeight::kBf16) {
+    px::LdMatrixX4(a, tile.rows + GemmLayout::Offset(lane % 16, kk * 2 + lane / 16));
+  } else {
+    // The layout is that of B: two tiles of 8 columns. As A they are rows 0 … 7 and 8 … 15.
+    const px::U128 pair = px::LoadShared(&tile.meta[narrow_groups ? kk / 2 : 0][lane]);
+    const bool odd = lane / 4 % 2 != 0;
+    const QuantMeta meta{odd ? pair.w[2] : pair.w[0], odd ? pair.w[3] : pair.w[1]};
+    uint32_t b[4];
+    if constexpr (kWeight == GemvWeight::kInt4) {
+      Dequantize4(px::LoadShared(&tile.words[0][lane]).w[kk], meta, b);
+    } else {
+      const px::U128 words = px::LoadShared(&tile.words[kk / 2][lane]);
+      Dequantize8(words.w[kk % 2 * 2], words.w[kk % 2 * 2 + 1], meta, b);
+    }
+    a[0] = b[0], a[1] = b[2], a[2] = b[1], a[3] = b[3];
+  }
+}
+
+/// x to shared memory, zeroes between k and the pitch's steps. All threads; the caller's barrier follows.
+PX_DEVICE void StageGemvRows(px::bf16* x, const GemvParams& p) {
+  const int pitch = GemvPitch(p.k), chunks = (pitch - 8) / 8;
+  for (int i = px::ThreadX(); i < p.m * chunks; i += kGemvThreads) {
+    const int row = i / chunks, c = i % chunks * 8;
+    const px::U128 v =
+        c < p.k ? px::Load(reinterpret_cast<const px::U128*>(p.x + row * p.x_stride + c)) : px::U128{{0, 0, 0, 0}};
+    px::StoreShared(reinterpret_cast<px::U128*>(x + row * pitch + c), v);
+  }
+}
+
+/// RMSNorm of the residual to shared memory by the bits of rmsnorm.cuh: its 256 threads are played by ours.
+PX_DEVICE void StageNormedRows(px::bf16* x, float (&squares)[kGemvMaxRows][kNormWarps], const GemvParams& p) {
+  const int lane = px::Lane(), pitch = GemvPitch(p.k), chunks = (pitch - 8) / 8;
+  for (int i = px::WarpIndex(); i < p.m * kNormWarps; i += kGemvWarps) {
+    const int row = i / kNormWarps, warp = i % kNormWarps;
+    float sum = 0.0f;
+    for (int c = (warp * 32 + lane) * 4; c < p.k; c += kNormThreads * 4) {
+      float v[4];
+      LoadVector(p.residual + row * p.x_stride + c, v);
+      PX_UNROLL
+      for (int j = 0; j < 4; ++j) sum = px::Fma(v[j], v[j], sum);
+    }
+    sum = WarpSum(sum);
+    if (lane == 0) px::StoreShared(&squares[row][warp], sum);
+  }
+  px::SyncThreads();
+  for (int row = 0; row < p.m; ++row) {
+    float sum = 0.0f;
+    PX_UNROLL
+    for (int w = 0; w < kNormWarps; ++w) sum = px::Add(sum, px::LoadShared(&squares[row][w]));
+    const float scale = px::Rsqrt(px::Mul(sum, 1.0f / static_cast<float>(p.k)) + p.norm_eps);
+    for (int c = px::ThreadX() * 4; c < chunks * 8; c += kGemvThreads * 4) {
+      px::U64 packed{{0, 0}};
+      if (c < p.k) {
+        float v[4], w[4];
+        LoadVector(p.residual + row * p.x_stride + c, v);
+        LoadVector(p.norm_weight + c, w);
+        PX_UNROLL
+        for (int j = 0; j < 4; ++j) v[j] = px::Mul(px::Mul(v[j], scale), w[j] + p.norm_offset);
+        packed = {{px::PackBf16(v[0], v[1]), px::PackBf16(v[2], v[3])}};
+      }
+      px::StoreShared(reinterpret_cast<px::U64*>(x + row * pitch + c), packed);
+    }
+  }
+}
+
+/// value at (row, col) of the outputs.
+PX_DEVICE void StoreGemv(const GemvParams& p, int row, int col, float value) {
+  const int64_t at = row * p.out_stride + col;
+  float* wide = static_cast<float*>(p.out) + at;
+  switch (p.store) {
+    case GemvStore::kBf16: px::Store(static_cast<px::bf16*>(p.out) + at, px::FromFloat<px::bf16>(value)); return;
+    case GemvStore::kF32: px::Store(wide, value); return;
+    case GemvStore::kAddBf16: value = px::ToFloat(px::FromFloat<px::bf16>(value)); [[fallthrough]];
+    case GemvStore::kAddF32: px::Store(wide, px::Add(px::Load(wide), value)); return;
+  }
+}
+
+template <bool kGated>
+PX_DEVICE void FinishGemv(const GemvParams& p, const float (&d)[kGated ? 2 : 1][4], int col0) {
+  const int lane = px::Lane();
+  PX_UNROLL
+  for (int i = 0; i < 4; ++i) {
+    const int col = col0 + lane / 4 + i / 2 * 8, row = lane % 4 * 2 + i % 2;
+    if (row >= p.m || col >= p.n) continue;
+    float value = d[0][i];
+    if (p.bias != nullptr) value = px::Add(value, px::Load(p.bias + col));
+    if constexpr (kGated) {
+      float up = d[1][i];
+      if (p.bias != nullptr) up = px::Add(up, px::Load(p.bias + p.n + col));
+      value = px::ToFloat(px::FromFloat<px::bf16>(value));
+      up = px::ToFloat(px::FromFloat<px::bf16>(up));
+      value = px::Mul(p.gate == Gate::kSilu ? Activate<Gate::kSilu>(value) : Activate<Gate::kGeluTanh>(value), up);
+    }
+    StoreGemv(p, row, col, value);
+  }
+}
+
+template <GemvWeight kWeight, bool kGated>
+PX_KERNEL void PX_BOUNDS(kGemvThreads, kGemvBlocksPerSm) GemvKernel(const PX_GRID_CONST GemvParams p) {
+  using Shared = GemvShared<kWeight, kGated>;
+  constexpr int kTiles = Shared::kTiles, kStages = Shared::kStages;
+  PX_SHARED(Shared, smem);
+  auto* x = reinterpret_cast<px::bf16*>(&smem + 1);
+  auto& ring = smem.ring[px::WarpIndex()];
+  const int lane = px::Lane(), col0 = (px::BlockX() * kGemvWarps + px::WarpIndex()) * kGemvCols;
+  const int steps = (p.k + kGemmStepK - 1) / kGemmStepK;
+  const bool mine = col0 < p.n;  // the last block's second warp may have nothing to compute
+  auto fetch = [&](int step) {
+    if (mine && step < steps) {
+      PX_UNROLL
+      for (int tile = 0; tile < kTiles; ++tile)
+        FetchGemvTile<kWeight>(ring[step % kStages][tile], p, col0 + tile * p.n, step);
+    }
+    px::CpAsyncCommit();
+  };
+
+  PX_UNROLL
+  for (int s = 0; s < kStages - 1; ++s) fetch(s);  // weights are nobody's output: before the wait
+  px::GridDependencyWait();
+  if (p.x != nullptr)
+    StageGemvRows(x, p);
+  else
+    StageNormedRows(x, smem.squares, p);
+  px::SyncThreads();
+  if (mine) {
+    // Rows of x beyond m: the last one again. Their columns of D are not stored.
+    const px::bf16* row = x + (lane % 8 < p.m ? lane % 8 : p.m - 1) * GemvPitch(p.k) + lane / 8 * 8;
+    float d[kTiles][4] = {};
+    for (int s = 0; s < steps; ++s) {
+      px::CpAsyncWait<kStages - 2>();
+      if constexpr (kWeight == GemvWeight::kBf16) px::SyncWarp();  // for all lanes, and step s - 1 has been read
+      fetch(s + kStages - 1);
+      PX_UNROLL
+      for (int pair = 0; pair < 2; ++pair) {
+        uint32_t a[2][kTiles][4], b[4];
+        PX_UNROLL
+        for (int i = 0; i < 2 * kTiles; ++i)
+          LoadGemvFragment<kWeight>(a[i / kTiles][i % kTiles], ring[s % kStages][i % kTiles], pair * 2 + i / kTiles,
+                                    p.group == 32);
+        px::LdMatrixX4(b, row + s * kGemmStepK + pair * 32);
+        PX_UNROLL
+        for (int i = 0; i < 2 * kTiles; ++i)
+          px::MmaBf16(d[i % kTiles], a[i / kTiles][i % kTiles], b[i / kTiles * 2], b[i / kTiles * 2 + 1]);
+      }
+    }
+    FinishGemv<kGated>(p, d, col0);
+  }
+  px::GridDependencyRelease();
+}
+
+/// m ≤ kGemvMaxRows and GemvFits(m, k) are the caller's promise. m = 0 is nothing.
+template <GemvWeight kWeight, bool kGated>
+void LaunchGemv(gpu::Stream& stream, const GemvParams& p, bool programmatic) {
+  if (p.m == 0 || p.n == 0) return;
+  constexpr int kPerBlock = kGemvWarps * kGemvCols;
+  gpu::Launch(stream,
+              {.grid = {static_cast<unsigned>((p.n + kPerBlock - 1) / kPerBlock)},
+               .block = {kGemvThreads},
+               .shared_bytes = GemvSharedBytes<kWeight, kGated>(p.m, p.k),
+               .programmatic = programmatic},
+              &GemvKernel<kWeight, kGated>, p);
+}
+
+}  // namespace baton::cuda

@@ -1,0 +1,56 @@
+// Group-quantized weights re-laid out for gemm_quant.cuh, once at load.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/cuda/linear/gemm_quant.cuh"
+#include "kernels/quantized/weight.h"
+
+namespace baton::cuda {
+
+using kernels::QuantizedWeight;
+
+struct QuantLayout {
+  std::vector<px::U128> words;  ///< [n blocks of 16, k steps of 64, bits / 4, 32]; missing columns and k are code 0
+  std::vector<QuantMeta> meta;  ///< [n blocks of 16, QuantGroups(k, group), 8]; missing ones are scale 0
+};
+
+namespace quant_internal {
+
+inline void PlaceCode(const QuantizedWeight& w, int col, int k, uint32_t code, QuantLayout& out) {
+  // mma's B fragment: column col % 8 in lane / 4; k pairs in lane % 4, the second register 8 further.
+  const int step = k / 64, kk = k % 64 / 16, in16 = k % 16, lane = col % 8 * 4 + in16 % 8 / 2;
+  const int reg = col % 16 / 8 * 2 + in16 / 8, high = in16 % 2;  // which of b[4], which half
+  const size_t tile = static_cast<size_t>(col / 16) * QuantSteps(w.k) + step;
+  if (w.bits == 4) {
+    out.words[tile * 32 + lane].w[kk] |= code << (4 * reg + 16 * high);
+  } else {
+    out.words[(tile * 2 + kk / 2) * 32 + lane].w[kk % 2 * 2 + reg / 2] |= code << (reg % 2 * 16 + high * 8);
+  }
+}
+
+}  // namespace quant_internal
+
+inline QuantLayout LayOutQuantized(const QuantizedWeight& w) {
+  kernels::CheckQuantized(w);
+  const int blocks = (w.n + 15) / 16, groups = w.k / w.group, rows = QuantGroups(w.k, w.group);
+  QuantLayout out;
+  out.words.assign(static_cast<size_t>(blocks) * QuantSteps(w.k) * 32 * (w.bits / 4), px::U128{});
+  out.meta.assign(static_cast<size_t>(blocks) * rows * 8, QuantMeta{});
+  for (int col = 0; col < w.n; ++col) {
+    for (int k = 0; k < w.k; ++k)
+      quant_internal::PlaceCode(w, col, k, w.codes[static_cast<size_t>(col) * w.k + k], out);
+    for (int g = 0; g < groups; ++g) {
+      QuantMeta& meta = out.meta[(static_cast<size_t>(col / 16) * rows + g) * 8 + col % 8];
+      const float zero = w.zeros[static_cast<size_t>(col) * groups + g] + (w.bits == 4 ? 128.0f : 0.0f);
+      const int shift = col % 16 / 8 * 16;
+      meta.scales |= static_cast<uint32_t>(px::FloatToBf16Bits(w.scales[static_cast<size_t>(col) * groups + g]))
+                     << shift;
+      meta.zeros |= static_cast<uint32_t>(px::FloatToBf16Bits(zero)) << shift;
+    }
+  }
+  return out;
+}
+
+}  // namespace baton::cuda

@@ -1,0 +1,119 @@
+#include "kvtransfer/transports/transports.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "common/status.h"
+#include "kvtransfer/shm/shm_transport.h"
+#include "kvtransfer/tcp/tcp_transport.h"
+#include "kvtransfer/transports/ucx_backend.h"
+
+namespace baton {
+
+namespace {
+
+constexpr std::string_view kMark = "kv1";
+
+bool IsLoopback(const std::string& host) { return host.starts_with("127.") || host == "localhost"; }
+
+bool AlwaysHere() { return true; }
+bool RdmaHere() { return !RdmaTransports().empty(); }
+
+/// Where a transport listens, and what it has to land in.
+struct Place {
+  std::string kind, host;
+  uint16_t port = 0;
+  LandingShape landing;
+};
+using Made = absl::StatusOr<std::unique_ptr<Transport>>;
+
+TcpOptions TcpOf(const Place& place) {
+  return {.host = place.host == "localhost" ? "127.0.0.1" : place.host, .port = place.port, .landing = place.landing};
+}
+Made Tcp(const Place& place, TransportEvents& events) { return TcpTransport::Create(TcpOf(place), events); }
+Made Shm(const Place& place, TransportEvents& events) { return ShmTransport::Create(TcpOf(place), events); }
+Made Ucx(const Place& place, TransportEvents& events) {
+  return MakeUcx(place.kind, IsLoopback(place.host), place.landing, events);
+}
+
+/// Every transport there is, best first. A new one is a row here.
+struct Kind {
+  std::string_view name;
+  bool local;            ///< it reaches processes of its own machine only
+  bool by_auto, by_ucx;  ///< whether --transport auto and ucx mean it too, where it `is_here`
+  bool (*is_here)();
+  Made (*make)(const Place& place, TransportEvents& events);
+};
+constexpr Kind kKinds[] = {
+    {"ucx-rdma", false, true, true, RdmaHere, Ucx},  {"shm", true, true, false, AlwaysHere, Shm},
+    {"ucx-shm", true, false, true, AlwaysHere, Ucx}, {"ucx-tcp", false, false, true, AlwaysHere, Ucx},
+    {"tcp", false, true, true, AlwaysHere, Tcp},
+};
+
+const Kind* Find(std::string_view name) {
+  const Kind* const found = std::ranges::find(kKinds, name, &Kind::name);
+  return found == std::end(kKinds) ? nullptr : found;
+}
+
+}  // namespace
+
+std::vector<std::string> TransportFlags() {
+  std::vector<std::string> out = {"auto", "ucx"};
+  for (const Kind& kind : kKinds) out.emplace_back(kind.name);
+  return out;
+}
+
+absl::StatusOr<std::vector<std::string>> TransportKinds(std::string_view flag, bool require_rdma) {
+  if (require_rdma) {
+    if (RdmaHere()) return std::vector<std::string>{"ucx-rdma"};
+    const std::vector<std::string> found = UcxTransports();
+    return absl::FailedPreconditionError(
+        StrCat("--require-rdma: no RDMA device; UCX finds here: ",
+               found.empty() ? "nothing (this build has no UCX)" : absl::StrJoin(found, ", ")));
+  }
+  std::vector<std::string> kinds;
+  for (const Kind& kind : kKinds) {
+    const bool meant = (flag == "auto" && kind.by_auto) || (flag == "ucx" && kind.by_ucx);
+    if (flag == kind.name || kind.name == "tcp" || (meant && kind.is_here())) kinds.emplace_back(kind.name);
+  }
+  return kinds;
+}
+
+absl::StatusOr<std::unique_ptr<Transport>> MakeTransport(std::string_view kind, const std::string& host, uint16_t port,
+                                                         const LandingShape& landing, TransportEvents& events) {
+  if (const Kind* found = Find(kind)) return found->make({std::string(kind), host, port, landing}, events);
+  return absl::InvalidArgumentError(StrCat("no transport '", kind, "': ", absl::StrJoin(TransportFlags(), ", ")));
+}
+
+std::string KindOf(std::string_view address) { return std::string(address.substr(0, address.find(':'))); }
+
+bool IsLocal(std::string_view kind) {
+  const Kind* const found = Find(kind);
+  return found != nullptr && found->local;
+}
+
+std::string LandingAddresses::Pack() const { return StrCat(kMark, "|", machine, "|", absl::StrJoin(addresses, "|")); }
+
+absl::StatusOr<LandingAddresses> LandingAddresses::Parse(std::string_view text) {
+  std::vector<std::string> parts = absl::StrSplit(AbslView(text), '|');
+  if (parts.size() < 3 || parts[0] != kMark)
+    return absl::InvalidArgumentError(StrCat("landing addresses of ", text.size(), " bytes that are none"));
+  LandingAddresses out{parts[1], {}};
+  out.addresses.assign(std::make_move_iterator(parts.begin() + 2), std::make_move_iterator(parts.end()));
+  return out;
+}
+
+std::string ThisMachine() {
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  struct stat space{};
+  const bool known = stat("/proc/self/ns/pid", &space) == 0;
+  return StrCat(boot, "/", known ? space.st_ino : 0, "/", geteuid());
+}
+
+}  // namespace baton

@@ -1,0 +1,32 @@
+#include "kvtransfer/transports/ucx_backend.h"
+#include "kvtransfer/ucx/ucx_transport.h"
+
+namespace baton {
+
+absl::StatusOr<std::unique_ptr<Transport>> MakeUcx(std::string_view kind, bool loopback, const LandingShape& landing,
+                                                   TransportEvents& events) {
+  UcxOptions options{.name = std::string(kind), .landing = landing};
+  if (kind == "ucx-tcp") {
+    options.devices = loopback ? "lo" : "";
+  } else if (kind == "ucx-shm") {
+    options.transports = "posix,cma,self";
+    options.verb = UcxVerb::kPut;
+    options.put_fence = FenceStyle::kPeerExit;
+  } else {
+    options.transports = "rc";  // with UCX's own helper for connecting; not dc (IsRdma)
+    options.verb = UcxVerb::kPut;
+  }
+  return MakeUcxTransport(std::move(options), events);
+}
+
+std::vector<std::string> UcxTransports() { return UcxTransportsHere(); }
+
+std::vector<std::string> RdmaTransports() {
+  std::vector<std::string> out;
+  for (std::string& transport : UcxTransportsHere()) {
+    if (IsRdma(transport)) out.push_back(std::move(transport));
+  }
+  return out;
+}
+
+}  // namespace baton

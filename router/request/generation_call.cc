@@ -1,0 +1,371 @@
+#include "router/request/generation_call.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/log.h"
+#include "common/planted_bug.h"
+#include "common/str_cat.h"
+#include "router/fleet/prompt_logprobs.h"
+
+namespace baton::router {
+namespace {
+
+Duration Ms(int64_t ms) { return std::chrono::milliseconds(ms); }
+
+FlowLimits LimitsOf(const RouterConfig& config, const Generation& generation) {
+  FlowLimits limits;
+  limits.max_attempts = config.max_attempts;
+  limits.credit_tokens = static_cast<uint32_t>(config.relay_credit_tokens);
+  limits.first_token_timeout = Ms(config.first_token_timeout_ms);
+  limits.idle_token_timeout = Ms(config.idle_token_timeout_ms);
+  limits.total_timeout = Ms(config.request_timeout_ms);
+  if (generation.timeout && (limits.total_timeout.count() == 0 || *generation.timeout < limits.total_timeout)) {
+    limits.total_timeout = *generation.timeout;
+  }
+  limits.failover_wait = Ms(config.failover_wait_ms);
+  return limits;
+}
+
+const char* ReasonName(FinishReason reason) { return reason == FinishReason::kLength ? "length" : "stop"; }
+
+}  // namespace
+
+GenerationCall::GenerationCall(const CallServices& services, Executor& executor, Generation generation,
+                               std::vector<ChoiceText> texts, TimePoint arrived, std::vector<AdmissionTicket> tickets,
+                               std::shared_ptr<GenerationSink> sink)
+    : services_(services),
+      executor_(executor),
+      generation_(std::move(generation)),
+      flow_(generation_.request_id, static_cast<uint32_t>(generation_.prompt.size()),
+            static_cast<uint32_t>(texts.size()), LimitsOf(services.config, generation_), arrived),
+      texts_(std::move(texts)),
+      last_token_(texts_.size()),
+      withheld_(texts_.size()),
+      tickets_(std::move(tickets)),
+      sink_(std::move(sink)),
+      timer_(executor.MakeTimer()),
+      arrived_(arrived) {}
+
+void GenerationCall::Start() {
+  flow_.Start();
+  Pump();
+}
+
+void GenerationCall::ClientGone() {
+  if (finished_) return;
+  flow_.ClientGone();
+  Pump();
+  Finish("abort");
+}
+
+void GenerationCall::OutputDrained() {
+  if (finished_ || !std::exchange(withholds_, false)) return;
+  for (uint32_t i = 0; i < withheld_.size(); ++i) {
+    if (withheld_[i] > 0) flow_.Consumed(i, std::exchange(withheld_[i], 0));
+  }
+  Pump();
+}
+
+void GenerationCall::OnNews(RelayNews&& news) {
+  if (finished_) return;
+  if (news.timings) {
+    timings_ = *news.timings;
+    timings_.queue_prefill_ms += prefill_leg_.queue_prefill_ms;
+    timings_.prefill_ms += prefill_leg_.prefill_ms;
+  }
+  flow_.News(std::move(news), services_.clock.Now());
+  Pump();
+}
+
+void GenerationCall::OnWorkerLost(WorkerId worker, const absl::Status& why) {
+  if (finished_) return;
+  flow_.WorkerLost(worker, why, services_.clock.Now());
+  Pump();
+}
+
+void GenerationCall::OnAnswer(const LegKey& key, LegAnswer answer) {
+  if (finished_ || !flow_.IsCurrent(key)) return;
+  std::visit([&](auto& one) { Take(key, std::move(one)); }, answer);
+  Pump();
+}
+
+void GenerationCall::Take(const LegKey& key, ReserveResult result) {
+  if (result.status.ok()) reserved_after_ = services_.clock.Now() - reserve_sent_;
+  flow_.Reserved(key, result, services_.clock.Now());
+}
+
+void GenerationCall::Take(const LegKey& key, PrefillPiece piece) {
+  flow_.PrefillPiece(key, std::move(piece.prompt_logprobs), services_.clock.Now());
+}
+
+void GenerationCall::Take(const LegKey& key, PrefillResult result) {
+  if (result.status.ok()) {
+    timings_ = prefill_leg_ = result.timings;
+  }
+  prefill_load_.Release();
+  const bool scores = generation_.sampling.prompt_logprobs.has_value();
+  flow_.PrefillEnded(key, std::move(result), scores, services_.clock.Now());
+}
+
+// Carrying out an action can cause events, whose actions come after those already here.
+void GenerationCall::Pump() {
+  if (std::exchange(pumping_, true)) return;
+  auto self = shared_from_this();  // Finish drops the sink, which may hold the last reference
+  while (flow_.TakeActions(actions_)) {
+    for (FlowAction& action : actions_) {
+      if (finished_) break;
+      std::visit([this](auto& one) { Do(std::move(one)); }, action);
+    }
+  }
+  pumping_ = false;
+}
+
+/// Whether the request holds a share of the retry budget, or one is free.
+bool GenerationCall::TakeShare() {
+  if (!share_) {
+    if (auto share = services_.budget.TryTake()) share_ = *std::move(share);
+  }
+  return static_cast<bool>(share_);
+}
+
+/// Goes on with `then` as soon as the request holds a share of the retry budget. What it waited to do before, it does
+/// not do any more, but its place in the line stays: with two places it would hold a share and wait for another.
+void GenerationCall::WithShare(void (GenerationCall::*then)()) {
+  with_share_ = then;
+  if (TakeShare()) return (this->*std::exchange(with_share_, nullptr))();
+  if (std::exchange(waits_for_share_, true)) return;
+  services_.budget.Wait(executor_, [weak = weak_from_this()](RetryBudget::Share share) {
+    auto self = weak.lock();
+    if (!self || self->finished_) return;
+    self->waits_for_share_ = false;
+    const auto then = std::exchange(self->with_share_, nullptr);
+    if (then == nullptr) return;
+    self->share_ = std::move(share);
+    ((*self).*then)();
+    self->Pump();
+  });
+}
+
+void GenerationCall::Do(PickWorker action) {
+  load_.Release();
+  prefill_load_.Release();
+  with_share_ = nullptr;
+  if (!action.again) {
+    share_.Release();
+    return ChooseWorker();
+  }
+  // A full worker computed nothing, so there is nothing to wait for: its answer is the client's.
+  if (flow_.last_was_full() && !TakeShare()) {
+    return flow_.NoWorker(absl::UnavailableError("the retry budget is spent (--retry-budget)"), 1000, false,
+                          services_.clock.Now());
+  }
+  WithShare(&GenerationCall::ChooseWorker);
+}
+
+void GenerationCall::ChooseWorker() {
+  const TimePoint now = services_.clock.Now();
+  absl::StatusOr<Placement> place =
+      services_.workers.Choose(generation_, flow_.tokens_to_prefill(), flow_.excluded(),
+                               /*with_prefill=*/!flow_.started_output(), flow_.started_output() ? numerics_ : "");
+  if (!place.ok()) {
+    share_.Release();
+    return flow_.NoWorker(place.status(), 1000, services_.workers.MayComeBack(flow_.last_was_unavailable()), now);
+  }
+  load_ = std::move(place->ticket);
+  predicted_cached_tokens_ = place->predicted_cached_tokens;
+  if (!place->prefill) return flow_.WorkerChosen(place->worker, now);
+  prefill_load_ = std::move(place->prefill->ticket);
+  flow_.PairChosen(place->prefill->worker, place->worker, place->local_prefill_tokens, now);
+}
+
+/// Another prefill leg computes the prompt again, like any other retry.
+void GenerationCall::Do(PickPrefill) { WithShare(&GenerationCall::ChoosePrefill); }
+
+void GenerationCall::ChoosePrefill() {
+  absl::StatusOr<Placement> place =
+      services_.workers.ChoosePrefill(generation_, flow_.excluded_prefill(), decode_worker_);
+  if (place.ok()) prefill_load_ = std::move(place->ticket);
+  flow_.PrefillChosen(place.ok() ? std::optional(place->worker) : std::nullopt, services_.clock.Now());
+}
+
+void GenerationCall::Do(SendTo action) {
+  if (const auto* reserve = std::get_if<ReserveLeg>(&action.order)) Prepare(action.worker, *reserve);
+  if (const auto* prefill = std::get_if<PrefillLeg>(&action.order)) Prepare(action.worker, *prefill);
+  if (const auto* attach = std::get_if<AttachLeg>(&action.order)) Prepare(action.worker, *attach);
+  services_.workers.Send(action.worker, generation_, action.order, shared_from_this());
+}
+
+void GenerationCall::Prepare(WorkerId worker, const ReserveLeg&) {
+  reserve_sent_ = services_.clock.Now();
+  decode_worker_ = worker;
+}
+
+void GenerationCall::Prepare(WorkerId worker, const PrefillLeg&) {
+  prompt_logprobs_.clear();
+  prefill_worker_ = worker;
+}
+
+void GenerationCall::Prepare(WorkerId worker, const AttachLeg& leg) {
+  if (leg.choices.empty() && leg.first.empty())
+    prompt_logprobs_.clear();  // a leg lost halfway through the scores sent some; this one sends all
+  attached_worker_ = worker;
+}
+
+/// Its results are in the answer.
+void GenerationCall::TookPart(WorkerId worker) {
+  if (PlantedBug("every worker counts as alike")) return;
+  const std::string numerics = services_.workers.NumericsOf(worker);
+  if (numerics.empty()) return;
+  if (numerics_.empty()) numerics_ = numerics;
+  mixed_numerics_ |= numerics != numerics_;
+}
+
+void GenerationCall::Do(Admitted action) {
+  cached_tokens_ = action.cached_tokens;
+  sink_->OnAdmitted(generation_, cached_tokens_);
+}
+
+void GenerationCall::TokenTimes(size_t tokens, uint32_t index) {
+  const TimePoint now = services_.clock.Now();
+  if (!first_token_) {
+    first_token_ = now;
+    load_.PrefillDone();
+    services_.metrics.FirstToken(Seconds(now - arrived_));
+  }
+  TimePoint& last = last_token_[index];
+  if (last != TimePoint{}) services_.metrics.InterToken(Seconds(now - last) / static_cast<double>(tokens));
+  last = now;
+}
+
+void GenerationCall::Do(EmitTokens&& action) {
+  ChoiceText& text = texts_[action.index];
+  if (text.stopped()) return;
+  TokenTimes(action.token_ids.size(), action.index);
+  TookPart(action.drawn_by);
+  if (!PlantedBug("retry budget held to the end")) share_.Release();
+  ChoiceDelta delta{action.index, {}, std::move(action.token_ids), std::move(action.logprobs)};
+  uint32_t emitted = 0;
+  for (; emitted < delta.token_ids.size() && !text.stopped(); ++emitted) {
+    const bool is_stop_token = action.last_is_stop_token && emitted + 1 == delta.token_ids.size();
+    delta.text += text.Append(delta.token_ids[emitted], !is_stop_token || generation_.include_stop_str_in_output);
+  }
+  delta.token_ids.resize(emitted);
+  if (delta.logprobs.size() > emitted) delta.logprobs.resize(emitted);
+  sink_->OnDelta(std::move(delta), Usage());
+  if (text.stopped()) return flow_.ChoiceStopped(action.index);
+  if (sink_->UnsentBytes() > static_cast<size_t>(services_.config.write_buffer_bytes)) {
+    withheld_[action.index] += emitted;
+    withholds_ = true;
+  } else {
+    flow_.Consumed(action.index, emitted);
+  }
+}
+
+void GenerationCall::Do(EmitPromptLogprobs action) {
+  prompt_logprobs_ += action.piece;
+  if (action.last) sink_->OnPromptLogprobs(DecodePromptLogprobs(std::exchange(prompt_logprobs_, {})));
+}
+
+void GenerationCall::Do(EndChoice action) {
+  ChoiceText& text = texts_[action.index];
+  std::string tail = text.Finish();
+  if (!tail.empty()) sink_->OnDelta(ChoiceDelta{action.index, std::move(tail)}, Usage());
+  ChoiceFinish finish{action.index, action.reason};
+  if (text.stopped()) {
+    finish.reason = FinishReason::kStop;
+    finish.stop_string = text.stop_string();
+  } else if (action.stop_token_id) {
+    const auto& asked = generation_.sampling.stop_token_ids;
+    if (std::find(asked.begin(), asked.end(), *action.stop_token_id) != asked.end())
+      finish.stop_token_id = action.stop_token_id;
+  }
+  sink_->OnChoiceEnd(finish);
+  if (texts_.size() == 1) last_reason_ = ReasonName(finish.reason);
+}
+
+// Over before the sink hears of it: what the sink then does to this call (ClientGone) changes nothing.
+void GenerationCall::Do(Complete) {
+  const auto sink = sink_;
+  Finish(last_reason_);
+  sink->OnDone(GenerationSummary{Usage(), timings_, mixed_numerics_});
+}
+
+void GenerationCall::Do(Fail action) {
+  ApiError error = FromStatus(action.status, action.retry_after_ms, action.queue_ms);
+  // A worker that took the request and died is a bad gateway; that there was none to take it is "unavailable".
+  if (action.worker_lost) {
+    error.http_status = 502;
+    error.code = "worker_lost";
+  }
+  LogWarning("request {} failed: {}", generation_.request_id, error.message);
+  const auto sink = sink_;
+  Finish("error");
+  sink->OnFailed(error);
+}
+
+void GenerationCall::Do(ArmTimer action) {
+  timer_->ArmAt(action.at, [weak = weak_from_this()] {
+    auto self = weak.lock();
+    if (!self || self->finished_) return;
+    self->flow_.Timer(self->services_.clock.Now());
+    self->Pump();
+  });
+}
+
+GenerationUsage GenerationCall::Usage() const {
+  GenerationUsage usage{static_cast<int64_t>(generation_.prompt.size()), 0, cached_tokens_};
+  for (const ChoiceText& text : texts_) usage.completion_tokens += text.tokens();
+  return usage;
+}
+
+void GenerationCall::Finish(const char* reason) {
+  if (std::exchange(finished_, true)) return;
+  const Duration took = services_.clock.Now() - arrived_;
+  timer_->Cancel();
+  load_.Release();
+  prefill_load_.Release();
+  share_.Release();
+  if (flow_.worker().slot >= 0) {
+    services_.workers.Forget(flow_.worker(), flow_.LegId(std::nullopt));
+    for (uint32_t i = 0; flow_.separate_legs() && i < texts_.size(); ++i) {
+      services_.workers.Forget(flow_.worker(), flow_.LegId(i));
+    }
+  }
+  const GenerationUsage usage = Usage();
+  FinishedRequest done{reason, usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens,
+                       predicted_cached_tokens_};
+  done.max_tokens = generation_.sampling.max_tokens.value_or(0);
+  done.n = static_cast<int64_t>(texts_.size());
+  done.e2e_s = Seconds(took);
+  if (timings_.prefill_ms > 0) {
+    done.queue_s = (timings_.queue_prefill_ms + timings_.queue_decode_ms) / 1000;
+    done.prefill_s = timings_.prefill_ms / 1000;
+    done.decode_s = timings_.decode_ms / 1000;
+    done.stages = timings_;
+  }
+  if (prefill_leg_.prefill_ms > 0) services_.workers.NoteHandoff(Milliseconds(reserved_after_) + timings_.transfer_ms);
+  if (first_token_ && usage.completion_tokens > done.n) {
+    done.time_per_output_token_s = Seconds(services_.clock.Now() - *first_token_) * static_cast<double>(done.n) /
+                                   static_cast<double>(usage.completion_tokens - done.n);
+  }
+  done.migrations = flow_.migrations();
+  done.retries = std::max<int64_t>(0, static_cast<int64_t>(flow_.attempts()) - 1 - done.migrations);
+  services_.metrics.Finished(done);
+  services_.admission.Finished(took);
+  if (services_.config.log_requests) Log(reason, Seconds(took));
+  sink_.reset();
+  tickets_.clear();
+}
+
+void GenerationCall::Log(const char* reason, double seconds) const {
+  const GenerationUsage usage = Usage();
+  LogInfo("request {} {}: prompt {} (cached {}), output {}, {:.3f} s, first token {:.3f} s, seed {}, worker {}{}{}",
+          generation_.request_id, reason, usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens, seconds,
+          first_token_ ? Seconds(*first_token_ - arrived_) : 0, generation_.sampling.seed.value_or(0),
+          services_.workers.NameOf(flow_.worker().slot < 0 ? attached_worker_ : flow_.worker()),
+          prefill_worker_.slot < 0 ? "" : StrCat(", prefill ", services_.workers.NameOf(prefill_worker_)),
+          flow_.attempts() > 1 ? StrCat(", ", flow_.attempts(), " attempts") : "");
+}
+
+}  // namespace baton::router

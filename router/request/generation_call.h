@@ -1,0 +1,150 @@
+// GenerationCall: carries one request from its tokens to its end: drives RequestFlow, turns tokens into text, tells a
+// sink. Lives on one executor; every method and every sink call happens on its thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "router/admission/admission.h"
+#include "router/api_error.h"
+#include "router/fleet/workers.h"
+#include "router/generation.h"
+#include "router/metrics/router_metrics.h"
+#include "router/request/choice_text.h"
+#include "router/request/model_text.h"
+#include "router/request/request_flow.h"
+#include "router/request/retry_budget.h"
+
+namespace baton::router {
+
+/// New tokens of a choice. `text` may be empty while a character or a stop string is incomplete.
+struct ChoiceDelta {
+  uint32_t index = 0;
+  std::string text;
+  std::vector<int32_t> token_ids;
+  std::vector<PositionLogprobs> logprobs;  ///< one per token, when asked for
+};
+
+struct ChoiceFinish {
+  uint32_t index = 0;
+  FinishReason reason = FinishReason::kNone;
+  std::optional<int32_t> stop_token_id;  ///< when a token of the request's stop_token_ids ended it
+  std::optional<std::string> stop_string;
+};
+
+struct GenerationUsage {
+  int64_t prompt_tokens = 0, completion_tokens = 0, cached_tokens = 0;
+};
+
+struct GenerationSummary {
+  GenerationUsage usage;
+  StageTimings timings;
+  bool mixed_numerics = false;  ///< workers of different numerics took part: a repetition may differ in its bits
+};
+
+/// Who hears of a generation: an HTTP or gRPC answer. OnDone or OnFailed is the last call.
+class GenerationSink {
+ public:
+  virtual ~GenerationSink() = default;
+  /// A worker took it: `generation` stays valid until the last call.
+  virtual void OnAdmitted(const Generation& generation, int64_t cached_tokens) = 0;
+  virtual void OnPromptLogprobs(std::vector<PositionLogprobs> positions) = 0;  ///< of prompt tokens 1…
+  virtual void OnDelta(ChoiceDelta&& delta, const GenerationUsage& so_far) = 0;
+  virtual void OnChoiceEnd(const ChoiceFinish& finish) = 0;
+  virtual void OnDone(const GenerationSummary& summary) = 0;
+  virtual void OnFailed(const ApiError& error) = 0;
+  /// Answer bytes that the client has not taken yet.
+  virtual size_t UnsentBytes() const = 0;
+};
+
+/// What calls share; outlives them.
+struct CallServices {
+  const RouterConfig& config;
+  const ModelText& model;
+  const Clock& clock;
+  Workers& workers;
+  Admission& admission;
+  RetryBudget& budget;
+  RouterMetrics& metrics;
+};
+
+class GenerationCall final : public LegEvents, public std::enable_shared_from_this<GenerationCall> {
+ public:
+  GenerationCall(const CallServices& services, Executor& executor, Generation generation, std::vector<ChoiceText> texts,
+                 TimePoint arrived, std::vector<AdmissionTicket> tickets, std::shared_ptr<GenerationSink> sink);
+
+  void Start();
+  void ClientGone();
+  /// The client took what was written: credit that was withheld goes out.
+  void OutputDrained();
+
+  Executor& executor() override { return executor_; }
+  void OnNews(RelayNews&& news) override;
+  void OnWorkerLost(WorkerId worker, const absl::Status& why) override;
+  void OnAnswer(const LegKey& key, LegAnswer answer) override;
+
+ private:
+  void Pump();
+  void Take(const LegKey& key, ReserveResult result);
+  void Take(const LegKey& key, PrefillPiece piece);
+  void Take(const LegKey& key, PrefillResult result);
+  void Do(PickWorker action);
+  void ChooseWorker();
+  void Do(PickPrefill action);
+  void ChoosePrefill();
+  bool TakeShare();
+  void WithShare(void (GenerationCall::*then)());
+  void Do(SendTo action);
+  void Prepare(WorkerId worker, const ReserveLeg& leg);
+  void Prepare(WorkerId worker, const PrefillLeg& leg);
+  void Prepare(WorkerId worker, const AttachLeg& leg);
+  void TookPart(WorkerId worker);
+  void Do(Admitted action);
+  void Do(EmitTokens&& action);
+  void Do(EmitPromptLogprobs action);
+  void Do(EndChoice action);
+  void Do(Complete action);
+  void Do(Fail action);
+  void Do(ArmTimer action);
+  void TokenTimes(size_t tokens, uint32_t index);
+  void Finish(const char* reason);
+  void Log(const char* reason, double seconds) const;
+  GenerationUsage Usage() const;
+
+  const CallServices& services_;
+  Executor& executor_;
+  const Generation generation_;
+  RequestFlow flow_;
+  std::vector<FlowAction> actions_;    // being carried out; kept for its memory
+  std::vector<ChoiceText> texts_;      // [n]
+  std::vector<TimePoint> last_token_;  // [n]
+  std::vector<uint32_t> withheld_;     // [n] tokens emitted whose credit waits for the client
+  std::vector<AdmissionTicket> tickets_;
+  std::shared_ptr<GenerationSink> sink_;
+  std::unique_ptr<ExecutorTimer> timer_;
+  LoadTicket load_, prefill_load_;
+  const TimePoint arrived_;
+  std::optional<TimePoint> first_token_;
+  StageTimings timings_;
+  StageTimings prefill_leg_;  ///< zeros without one
+  TimePoint reserve_sent_{};
+  Duration reserved_after_{};
+  std::string prompt_logprobs_;
+  int64_t cached_tokens_ = 0, predicted_cached_tokens_ = 0;
+  RetryBudget::Share share_;                        ///< while something is computed again
+  void (GenerationCall::*with_share_)() = nullptr;  ///< what is done once there is one
+  bool waits_for_share_ = false;
+  WorkerId decode_worker_;    ///< of the latest ticket
+  WorkerId attached_worker_;  ///< the latest
+  WorkerId prefill_worker_;   ///< of the latest prefill leg
+  std::string numerics_;      ///< of the workers that took part
+  bool mixed_numerics_ = false;
+  const char* last_reason_ = "stop";
+  bool pumping_ = false, finished_ = false;
+  bool withholds_ = false;  ///< some withheld_ is not 0
+};
+
+}  // namespace baton::router

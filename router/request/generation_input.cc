@@ -1,0 +1,222 @@
+#include "router/request/generation_input.h"
+
+#include <sys/random.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <span>
+#include <utility>
+
+#include "common/check.h"
+#include "common/str_cat.h"
+#include "router/request/sampling_limits.h"
+
+namespace baton::router {
+namespace {
+
+using MaybeError = std::optional<ApiError>;
+
+// In blocks of a fixed length, of which the compiler makes vectors. A negative id is greater than every vocabulary.
+uint32_t GreatestId(std::span<const int32_t> ids) {
+  constexpr size_t kBlock = 64;
+  std::array<uint32_t, kBlock> greatest{};
+  for (; ids.size() >= kBlock; ids = ids.subspan(kBlock)) {
+    const int32_t* block = ids.data();
+    for (size_t i = 0; i < kBlock; ++i) {
+      const auto id = static_cast<uint32_t>(block[i]);
+      greatest[i] = greatest[i] < id ? id : greatest[i];
+    }
+  }
+  for (const int32_t id : ids) greatest[0] = std::max(greatest[0], static_cast<uint32_t>(id));
+  return *std::ranges::max_element(greatest);
+}
+
+MaybeError CheckIds(const char* name, const std::vector<int32_t>& ids, int32_t vocab_size) {
+  if (ids.empty() || GreatestId(ids) < static_cast<uint32_t>(vocab_size)) return std::nullopt;
+  for (const int32_t id : ids) {
+    if (id < 0 || id >= vocab_size) {
+      return BadRequest(StrCat("`", name, "`: token id ", id, " is out of the vocabulary (0 to ", vocab_size - 1, ")."),
+                        name);
+    }
+  }
+  return std::nullopt;
+}
+
+MaybeError CheckCounts(const GenerationInput& input, const WorkerFacts& facts, const RouterConfig& config) {
+  const SamplingOptions& s = input.sampling;
+  const char* max_tokens = input.max_tokens_field;
+  if (s.n < 1 || s.n > config.max_choices) {
+    return BadRequest(StrCat("`n` must be in [1, ", config.max_choices, "], got ", s.n, " (--max-choices)."), "n");
+  }
+  if (s.max_tokens && *s.max_tokens < 1)
+    return BadRequest(StrCat("`", max_tokens, "` must be at least 1, got ", *s.max_tokens, "."), max_tokens);
+  if (s.min_tokens && *s.min_tokens < 0)
+    return BadRequest(StrCat("`min_tokens` must be at least 0, got ", *s.min_tokens, "."), "min_tokens");
+  if (s.min_tokens && s.max_tokens && *s.min_tokens > *s.max_tokens) {
+    return BadRequest(
+        StrCat("`min_tokens` (", *s.min_tokens, ") is greater than `", max_tokens, "` (", *s.max_tokens, ")."),
+        "min_tokens");
+  }
+  const std::pair<const char*, std::optional<int32_t>> logprobs[] = {{input.logprobs_field, s.logprobs},
+                                                                     {"prompt_logprobs", s.prompt_logprobs}};
+  for (const auto& [name, count] : logprobs) {
+    if (count && (*count < 0 || *count > config.max_logprobs)) {
+      return BadRequest(
+          StrCat("`", name, "` must be in [0, ", config.max_logprobs, "], got ", *count, " (--max-logprobs)."), name);
+    }
+  }
+  std::vector<int32_t> biased;
+  for (const auto& [id, bias] : s.logit_bias) biased.push_back(id);
+  if (auto e = CheckIds("logit_bias", biased, facts.vocab_size)) return e;
+  if (auto e = CheckIds("allowed_token_ids", s.allowed_token_ids, facts.vocab_size)) return e;
+  return CheckIds("stop_token_ids", s.stop_token_ids, facts.vocab_size);
+}
+
+// Every choice has a matcher for every stop string.
+MaybeError CheckStops(const std::vector<std::string>& stops) {
+  constexpr size_t kMaxStops = 64, kMaxBytes = 16 << 10;
+  size_t bytes = 0;
+  for (const std::string& stop : stops) bytes += stop.size();
+  if (stops.size() <= kMaxStops && bytes <= kMaxBytes) return std::nullopt;
+  return BadRequest(StrCat("`stop` has ", stops.size(), " strings of ", bytes, " bytes together, at most ", kMaxStops,
+                           " of ", kMaxBytes, " bytes are possible."),
+                    "stop");
+}
+
+// Sets max_tokens, or says by how much the context is exceeded. Nothing is ever truncated.
+MaybeError FitContext(const WorkerFacts& facts, const SamplingOptions& defaults, const GenerationInput& input,
+                      int64_t prompt, SamplingOptions& s) {
+  const int64_t context = facts.max_model_len;
+  if (prompt == 0) return BadRequest("The prompt is empty: it has 0 tokens.", "prompt");
+  const bool asked = s.max_tokens.has_value();
+  const int64_t wanted = asked ? *s.max_tokens : 1;
+  if (prompt + wanted > context) {
+    return BadRequest(
+        StrCat("This model's maximum context length is ", context, " tokens. However, you requested ", wanted,
+               " output tokens and your prompt contains ", prompt, " input tokens, for a total of ", prompt + wanted,
+               " tokens. Please reduce the length of the input prompt or the number of "
+               "requested output tokens."),
+        asked ? input.max_tokens_field : "prompt", "context_length_exceeded");
+  }
+  if (asked) return std::nullopt;
+  int64_t most = context - prompt;
+  if (defaults.max_tokens) {
+    most = std::min<int64_t>(most, *defaults.max_tokens);
+  } else if (input.default_max_tokens) {
+    most = std::min<int64_t>(most, *input.default_max_tokens);
+  }
+  s.max_tokens = static_cast<int32_t>(std::max<int64_t>(most, s.min_tokens.value_or(1)));
+  if (*s.max_tokens > context - prompt)
+    return BadRequest(StrCat("`min_tokens` (", *s.min_tokens, ") does not fit the context of ", context,
+                             " tokens after a prompt of ", prompt, "."),
+                      "min_tokens");
+  return std::nullopt;
+}
+
+// A seed is drawn at admission, so that every attempt of the request draws the same numbers. The kernel is asked for
+// many at once.
+uint64_t DrawSeed() {
+  constexpr size_t kAtOnce = 32;  // getrandom gives up to 256 bytes without being interrupted
+  thread_local std::array<uint64_t, kAtOnce> drawn;
+  thread_local size_t left = 0;
+  if (left == 0) {
+    BATON_CHECK(getrandom(drawn.data(), sizeof drawn, 0) == sizeof drawn);
+    left = kAtOnce;
+  }
+  return drawn[--left] & 0x7fffffffffffffffull;
+}
+
+}  // namespace
+
+size_t TextBytes(const Prompt& prompt) {
+  if (const auto* text = std::get_if<TextPrompt>(&prompt)) return text->text.size();
+  if (const auto* chat = std::get_if<ChatPrompt>(&prompt)) {
+    return chat->messages_json.size() + chat->tools_json.size() + chat->kwargs_json.size();
+  }
+  return 0;
+}
+
+std::variant<TokenizedPrompt, ApiError> TokenizePrompt(const ModelText& model, const Prompt& prompt) {
+  if (const auto* ids = std::get_if<TokensPrompt>(&prompt)) return TokenizedPrompt{"", *ids};
+  TokenizedPrompt out;
+  bool add_special_tokens = false;
+  if (const auto* text = std::get_if<TextPrompt>(&prompt)) {
+    out.text = text->text;
+    add_special_tokens = text->add_special_tokens;
+  } else {
+    const ChatPrompt& chat = std::get<ChatPrompt>(prompt);
+    if (!model.chat_template) {
+      return BadRequest(
+          "This model has no chat template; use /v1/completions, or start the server with --chat-template.",
+          "messages");
+    }
+    RenderRequest render{chat.messages_json,          chat.tools_json, chat.kwargs_json, chat.add_generation_prompt,
+                         chat.continue_final_message, std::nullopt};
+    absl::StatusOr<std::string> rendered = model.chat_template->Render(render);
+    if (!rendered.ok()) {
+      // What the template itself raised comes as it is; everything else names the template already.
+      constexpr std::string_view kPlace = "chat template";
+      const std::string_view message = View(rendered.status().message());
+      return BadRequest(message.starts_with(kPlace) ? std::string(message) : StrCat(kPlace, ": ", message), "messages");
+    }
+    out.text = *std::move(rendered);
+    add_special_tokens = chat.add_special_tokens;
+  }
+  auto ids = model.prompt_ids->Encode(out.text, add_special_tokens);
+  if (!ids.ok()) return FromStatus(ids.status());
+  out.ids = *std::move(ids);
+  return out;
+}
+
+std::variant<PreparedGeneration, ApiError> Prepare(const ModelText& model, const WorkerFacts& facts,
+                                                   const RouterConfig& config, GenerationInput input) {
+  if (auto e = CheckSamplingNumbers(input.sampling)) return *std::move(e);
+  if (auto e = CheckCounts(input, facts, config)) return *std::move(e);
+  if (auto e = CheckStops(input.stop)) return *std::move(e);
+  auto tokenized = TokenizePrompt(model, input.prompt);
+  if (auto* error = std::get_if<ApiError>(&tokenized)) return std::move(*error);
+  auto& ids = std::get<TokenizedPrompt>(tokenized).ids;
+  const auto bad_id = CheckIds("prompt", ids, facts.vocab_size);
+  if (bad_id && !std::holds_alternative<TokensPrompt>(input.prompt)) {  // the client named no ids: it is not at fault
+    return FromStatus(
+        absl::FailedPreconditionError(StrCat("The tokenizer of this server, with ", model.tokenizer->vocab_size(),
+                                             " tokens, is not its model's: ", bad_id->message)));
+  }
+  if (bad_id) return *bad_id;
+
+  PreparedGeneration out;
+  Generation& g = out.generation;
+  g.sampling = ResolveSampling(input.sampling, model.defaults);
+  if (auto e = FitContext(facts, model.defaults, input, static_cast<int64_t>(ids.size()), g.sampling))
+    return *std::move(e);
+  if (!g.sampling.seed) g.sampling.seed = DrawSeed();
+  g.request_id = std::move(input.request_id);
+  g.prompt = std::move(ids);
+  g.eos_token_ids = model.eos_token_ids.empty() ? facts.eos_token_ids : model.eos_token_ids;
+  g.stop = std::move(input.stop);
+  g.include_stop_str_in_output = input.include_stop_str_in_output;
+  g.skip_special_tokens = input.skip_special_tokens;
+  g.priority = input.priority;
+  g.cache_salt = std::move(input.cache_salt);
+  g.timeout = input.timeout;
+  for (int32_t i = 0; i < g.sampling.n; ++i) {
+    auto matcher = StopMatcher::Create(g.stop, g.include_stop_str_in_output);
+    if (!matcher.ok()) return BadRequest(StrCat("`stop`: ", matcher.status().message()), "stop");
+    out.texts.emplace_back(*model.tokenizer, g, *std::move(matcher));
+  }
+  return out;
+}
+
+const std::string& PublicModelName(const RouterConfig& config, const ModelText& model) {
+  return config.served_model_name.empty() ? model.name : config.served_model_name.front();
+}
+
+bool ServesModel(const RouterConfig& config, const ModelText& model, const std::string& name) {
+  if (name.empty()) return true;
+  if (config.served_model_name.empty()) return name == model.name || name == config.model;
+  const auto& names = config.served_model_name;
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+}  // namespace baton::router

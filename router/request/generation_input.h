@@ -1,0 +1,75 @@
+// GenerationInput: a generation as a client asked for it, and what turns it into a Generation: template, tokenizer,
+// defaults, checks. Pure functions of their arguments; long texts belong on the text pool.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "router/api_error.h"
+#include "router/fleet/worker_facts.h"
+#include "router/generation.h"
+#include "router/request/choice_text.h"
+#include "router/request/model_text.h"
+#include "router/router_config.h"
+
+namespace baton::router {
+
+struct TextPrompt {
+  std::string text;
+  bool add_special_tokens = true;
+};
+struct ChatPrompt {
+  std::string messages_json;  ///< array of {role, content: string, …}
+  std::string tools_json;     ///< "" = none
+  std::string kwargs_json;    ///< "" = none
+  bool add_generation_prompt = true;
+  bool continue_final_message = false;
+  bool add_special_tokens = false;
+};
+using TokensPrompt = std::vector<int32_t>;
+using Prompt = std::variant<TextPrompt, TokensPrompt, ChatPrompt>;
+
+struct GenerationInput {
+  std::string model;
+  Prompt prompt;
+  SamplingOptions sampling;
+  const char* max_tokens_field = "max_tokens";  ///< what the client calls these, for messages
+  const char* logprobs_field = "logprobs";
+  std::optional<int32_t> default_max_tokens;  ///< of the endpoint, where neither request nor model say
+  std::vector<std::string> stop;
+  bool include_stop_str_in_output = false;
+  bool skip_special_tokens = true;
+  int32_t priority = 0;
+  std::string cache_salt;
+  std::string request_id;
+  std::optional<Duration> timeout;
+};
+
+/// Bytes of text that preparing this has to read; decides between in place and the text pool.
+size_t TextBytes(const Prompt& prompt);
+
+/// The text of a prompt (a chat through the template) and its tokens.
+struct TokenizedPrompt {
+  std::string text;  ///< "" for a prompt of token ids
+  std::vector<int32_t> ids;
+};
+std::variant<TokenizedPrompt, ApiError> TokenizePrompt(const ModelText& model, const Prompt& prompt);
+
+/// A request whose fields were checked against the model.
+struct PreparedGeneration {
+  Generation generation;
+  std::vector<ChoiceText> texts;  ///< [n]
+};
+/// Moves out of `input`. Every failure is the client's: 400 with the field and the numbers.
+std::variant<PreparedGeneration, ApiError> Prepare(const ModelText& model, const WorkerFacts& facts,
+                                                   const RouterConfig& config, GenerationInput input);
+
+/// Whether the model name is one that this server answers to; "" is.
+bool ServesModel(const RouterConfig& config, const ModelText& model, const std::string& name);
+/// The name in answers: the first of --served-model-name, else the model's base name.
+const std::string& PublicModelName(const RouterConfig& config, const ModelText& model);
+
+}  // namespace baton::router

@@ -1,0 +1,84 @@
+#include "router/request/generation_service.h"
+
+#include <utility>
+
+#include "common/str_cat.h"
+
+namespace baton::router {
+
+void GenerationHandle::ClientGone() {
+  gone_ = true;
+  if (call_) call_->ClientGone();
+  call_.reset();
+}
+
+void GenerationHandle::OutputDrained() {
+  if (call_) call_->OutputDrained();
+}
+
+Readiness GenerationService::ReadinessNow() const {
+  if (services_.admission.draining()) {
+    return Readiness{false, "draining", "", 0, StrCat(services_.admission.running(), " requests still run")};
+  }
+  return fleet_.ReadinessNow();
+}
+
+ApiError GenerationService::PoolFull() const {
+  const auto queued = static_cast<int64_t>(pool_.queued());
+  return Overloaded(StrCat(queued, " texts wait to be tokenized, the limit is ", services_.config.tokenizer_queue),
+                    Overload{queued, services_.admission.PredictedWaitMs(), "--tokenizer-queue"});
+}
+
+std::shared_ptr<GenerationHandle> GenerationService::Submit(Executor& executor, GenerationInput input,
+                                                            std::shared_ptr<GenerationSink> sink) {
+  auto handle = std::make_shared<GenerationHandle>();
+  auto refuse = [&](const ApiError& error) {
+    services_.metrics.Refused(error.code);
+    sink->OnFailed(error);
+    return handle;
+  };
+  const TimePoint arrived = services_.clock.Now();
+  auto place = services_.admission.Enter();
+  if (auto* error = std::get_if<ApiError>(&place)) return refuse(*error);
+  if (!ServesModel(services_.config, services_.model, input.model)) return refuse(ModelNotFound(input.model));
+  auto facts = fleet_.model_facts();
+  if (!facts) {
+    const Readiness why = fleet_.ReadinessNow();
+    return refuse(FromStatus(absl::UnavailableError(
+        StrCat("No worker is ready yet: ",
+               why.phase.empty() ? why.detail : StrCat(why.phase, " ", static_cast<int>(100 * why.progress), " %")))));
+  }
+  const size_t bytes = TextBytes(input.prompt);
+  auto work = [this, facts, input = std::move(input)]() mutable {
+    return Prepare(services_.model, *facts, services_.config, std::move(input));
+  };
+  auto then = [this, &executor, handle, arrived, place = std::move(std::get<AdmissionTicket>(place)),
+               sink = std::move(sink)](std::variant<PreparedGeneration, ApiError> prepared) mutable {
+    Begin(executor, handle, std::move(prepared), arrived, std::move(place), std::move(sink));
+  };
+  RunText(executor, bytes, std::move(work), std::move(then));
+  return handle;
+}
+
+void GenerationService::Begin(Executor& executor, const std::shared_ptr<GenerationHandle>& handle,
+                              std::variant<PreparedGeneration, ApiError> prepared, TimePoint arrived,
+                              AdmissionTicket place, std::shared_ptr<GenerationSink> sink) {
+  if (handle->gone_) return;
+  auto refuse = [&](const ApiError& error) {
+    services_.metrics.Refused(error.code.empty() ? "invalid" : error.code);
+    sink->OnFailed(error);
+  };
+  if (auto* error = std::get_if<ApiError>(&prepared)) return refuse(*error);
+  auto& ready = std::get<PreparedGeneration>(prepared);
+  auto room = services_.admission.EnterTokens(static_cast<int64_t>(ready.generation.prompt.size()));
+  if (auto* error = std::get_if<ApiError>(&room)) return refuse(*error);
+  std::vector<AdmissionTicket> tickets;
+  tickets.push_back(std::move(place));
+  tickets.push_back(std::move(std::get<AdmissionTicket>(room)));
+  handle->call_ =
+      std::make_shared<GenerationCall>(services_, executor, std::move(ready.generation), std::move(ready.texts),
+                                       arrived, std::move(tickets), std::move(sink));
+  handle->call_->Start();
+}
+
+}  // namespace baton::router

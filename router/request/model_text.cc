@@ -1,0 +1,150 @@
+#include "router/request/model_text.h"
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <utility>
+
+#include "common/foreign_text.h"
+#include "common/gguf.h"
+#include "common/status.h"
+#include "common/str_cat.h"
+#include "router/request/sampling_limits.h"
+#include "text/gguf_tokenizer.h"
+
+namespace baton::router {
+namespace {
+namespace fs = std::filesystem;
+
+absl::StatusOr<std::string> ReadFile(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) return absl::NotFoundError(StrCat("cannot read ", path));
+  std::ostringstream text;
+  text << in.rdbuf();
+  return std::move(text).str();
+}
+
+// Null is absent. Anything else must be a number that T holds.
+template <class T>
+absl::Status Read(const nlohmann::json& json, const char* key, std::optional<T>& out) {
+  const auto found = json.find(key);
+  if (found == json.end() || found->is_null()) return absl::OkStatus();
+  const double value = found->is_number() ? found->get<double>() : NAN;
+  const bool fits = std::is_floating_point_v<T>
+                        ? std::isfinite(value)
+                        : value == std::floor(value) && std::abs(value) <= std::numeric_limits<int32_t>::max();
+  if (!fits) return absl::InvalidArgumentError(StrCat(key, " is ", Printable(found->dump())));
+  out = static_cast<T>(value);
+  return absl::OkStatus();
+}
+
+absl::Status ReadDefaults(const nlohmann::json& json, SamplingOptions& out) {
+  // transformers' do_sample=false means greedy, but its temperature is what vLLM's users expect to apply: read both.
+  BATON_RETURN_IF_ERROR(Read(json, "temperature", out.temperature));
+  BATON_RETURN_IF_ERROR(Read(json, "top_k", out.top_k));
+  BATON_RETURN_IF_ERROR(Read(json, "top_p", out.top_p));
+  BATON_RETURN_IF_ERROR(Read(json, "min_p", out.min_p));
+  BATON_RETURN_IF_ERROR(Read(json, "repetition_penalty", out.repetition_penalty));
+  BATON_RETURN_IF_ERROR(Read(json, "max_new_tokens", out.max_tokens));
+  if (const auto error = CheckSamplingNumbers(out)) return absl::InvalidArgumentError(error->message);
+  if (out.max_tokens && *out.max_tokens < 1)
+    return absl::InvalidArgumentError(StrCat("max_new_tokens is ", *out.max_tokens));
+  return absl::OkStatus();
+}
+
+absl::Status ReadGenerationConfig(const std::string& path, SamplingOptions& out) {
+  BATON_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+  const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
+  if (!json.is_object()) return absl::InvalidArgumentError(StrCat(path, ": not a JSON object"));
+  absl::Status status = ReadDefaults(json, out);
+  if (status.ok()) return status;
+  return absl::InvalidArgumentError(
+      StrCat(path, ": ", status.message(), " (--generation-config vllm takes neutral defaults instead)"));
+}
+
+TemplateTokens TokensOf(const Tokenizer& t) { return TemplateTokens{t.bos_token(), t.eos_token(), t.pad_token(), ""}; }
+
+absl::StatusOr<std::unique_ptr<ChatTemplate>> ReadTemplate(const std::string& file, const Tokenizer& tokenizer) {
+  BATON_ASSIGN_OR_RETURN(const std::string source, ReadFile(file));
+  return ChatTemplate::Create(source, TokensOf(tokenizer));
+}
+
+template <class T>
+std::unique_ptr<const T> Const(std::unique_ptr<T> p) {
+  return std::unique_ptr<const T>(std::move(p));
+}
+
+absl::Status LoadGguf(const std::string& path, ModelText& model) {
+  BATON_ASSIGN_OR_RETURN(const std::unique_ptr<GgufFile> file, GgufFile::Open(path));
+  BATON_ASSIGN_OR_RETURN(const GgufTokenizerMetadata metadata, GgufTokenizerMetadata::Read(*file));
+  BATON_ASSIGN_OR_RETURN(auto tokenizer, Tokenizer::FromGguf(metadata));
+  auto own = ChatTemplate::FromGguf(metadata, TokensOf(*tokenizer));
+  if (own.ok()) {
+    model.chat_template = Const(*std::move(own));
+  } else if (own.status().code() != absl::StatusCode::kNotFound) {
+    return own.status();
+  }
+  model.tokenizer = Const(std::move(tokenizer));
+  return absl::OkStatus();
+}
+
+absl::Status LoadDirectory(const std::string& path, bool use_generation_config, ModelText& model) {
+  BATON_ASSIGN_OR_RETURN(auto tokenizer, Tokenizer::FromHfDirectory(path));
+  auto own = ChatTemplate::FromHfDirectory(path);
+  if (own.ok()) {
+    model.chat_template = Const(*std::move(own));
+  } else if (own.status().code() != absl::StatusCode::kNotFound) {
+    return own.status();
+  }
+  const std::string config = path + "/generation_config.json";
+  if (use_generation_config && fs::exists(config)) BATON_RETURN_IF_ERROR(ReadGenerationConfig(config, model.defaults));
+  model.tokenizer = Const(std::move(tokenizer));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<ModelText> ModelText::Load(const std::string& path, const std::string& chat_template_file,
+                                          bool use_generation_config, size_t token_cache_bytes) {
+  std::error_code ignored;
+  if (!fs::exists(path, ignored)) return absl::NotFoundError(StrCat("model ", path, " does not exist (--model)"));
+  ModelText model;
+  fs::path clean = fs::path(path).lexically_normal();
+  if (!clean.has_filename()) clean = clean.parent_path();
+  const bool gguf = !fs::is_directory(path, ignored);
+  model.name = gguf ? clean.stem().string() : clean.filename().string();
+  BATON_RETURN_IF_ERROR(gguf ? LoadGguf(path, model) : LoadDirectory(path, use_generation_config, model));
+  if (!chat_template_file.empty()) {
+    auto given = ReadTemplate(chat_template_file, *model.tokenizer);
+    if (!given.ok())
+      return absl::Status(given.status().code(),
+                          StrCat("--chat-template ", chat_template_file, ": ", given.status().message()));
+    model.chat_template = Const(*std::move(given));
+  }
+  model.eos_token_ids = model.tokenizer->eos_ids();
+  model.prompt_ids = std::make_unique<TokenCache>(*model.tokenizer, token_cache_bytes);
+  return model;
+}
+
+SamplingOptions ResolveSampling(const SamplingOptions& request, const SamplingOptions& defaults) {
+  SamplingOptions out = request;
+  auto fill = [](auto& field, const auto& model_default, auto neutral) {
+    if (!field) field = model_default ? *model_default : neutral;
+  };
+  fill(out.temperature, defaults.temperature, 1.0f);
+  fill(out.top_k, defaults.top_k, 0);
+  fill(out.top_p, defaults.top_p, 1.0f);
+  fill(out.min_p, defaults.min_p, 0.0f);
+  fill(out.repetition_penalty, defaults.repetition_penalty, 1.0f);
+  fill(out.presence_penalty, defaults.presence_penalty, 0.0f);
+  fill(out.frequency_penalty, defaults.frequency_penalty, 0.0f);
+  fill(out.min_tokens, defaults.min_tokens, 0);
+  fill(out.ignore_eos, defaults.ignore_eos, false);
+  if (*out.top_k < 0) out.top_k = 0;  // -1 is vLLM's way to say all
+  return out;
+}
+
+}  // namespace baton::router

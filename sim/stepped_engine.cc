@@ -1,0 +1,132 @@
+#include "sim/stepped_engine.h"
+
+#include <cstring>
+#include <random>
+
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+
+namespace baton::engine {
+namespace {
+
+std::string ResultText(const kernels::SampleResult& r) {
+  const auto one = [](const kernels::TokenLogprob& l) {
+    uint32_t bits;
+    std::memcpy(&bits, &l.logprob, 4);
+    return absl::StrCat(l.token, "/", absl::Hex(bits), "/", l.rank);
+  };
+  std::string text = absl::StrCat(" ", r.token, "(", one(r.chosen));
+  for (const auto& l : r.top) absl::StrAppend(&text, ",", one(l));
+  return text + ")";
+}
+
+}  // namespace
+
+std::string Answer::Text() const {
+  std::string text = "tokens";
+  for (const auto& t : tokens) text += ResultText(t);
+  text += " prompt";
+  for (const auto& t : prompt_logprobs) text += ResultText(t);
+  return absl::StrCat(text, " finish ", static_cast<int>(finish), " stop ", stop_token.value_or(-1), " ",
+                      error.ToString());
+}
+
+SteppedEngine::SteppedEngine(SteppedEngineOptions options, RolePolicy* policy)
+    : fake_(std::make_unique<FakeModel>(options.layout, options.numerics)), fake_ops_(MakeFakeOps()) {
+  Build(std::move(options), policy, *fake_, *fake_ops_, nullptr);
+}
+
+SteppedEngine::SteppedEngine(SteppedEngineOptions options, RolePolicy* policy, Model& model, kernels::Ops& ops,
+                             StepChannel* channel) {
+  Build(std::move(options), policy, model, ops, channel);
+}
+
+void SteppedEngine::Build(SteppedEngineOptions options, RolePolicy* policy, Model& model, kernels::Ops& ops,
+                          StepChannel* channel) {
+  options.scheduler.vocab_size = model.config().vocab_size;
+  memory_ = KvMemory::Create(options.layout, options.num_blocks, ops).value();
+  KvCache::Options cache_options;
+  cache_options.enable_prefix_caching = options.prefix_caching;
+  cache_options.model_digest = "test";
+  cache_ = std::make_unique<KvCache>(options.layout, options.num_blocks, hasher_, cache_options);
+  scheduler_ = std::make_unique<Scheduler>(options.scheduler, *cache_, policy != nullptr ? *policy : default_policy_);
+  executor_ = std::make_unique<Executor>(model, *memory_, ops, nullptr, channel);
+}
+
+bool SteppedEngine::Begin() {
+  plan_ = scheduler_->PlanStep(now);
+  Collect(scheduler_->TakeOutputs());
+  scheduler_->CheckInvariants();
+  if (plan_.empty()) return false;
+  executor_->ClearCancel();
+  result_ = executor_->Execute(plan_);
+  return true;
+}
+
+void SteppedEngine::Finish() {
+  now += std::chrono::microseconds(static_cast<int64_t>(1000 * (0.5 + ms_per_row * plan_.total_tokens)));
+  Collect(result_.ok() ? scheduler_->Commit(plan_, *result_, now)
+                       : scheduler_->CommitFailure(plan_, result_.status(), now));
+  scheduler_->CheckInvariants();
+  BATON_CHECK(scheduler_->OwnedBlocks(0) + pinned == cache_->pool(0).total_owners(), scheduler_->OwnedBlocks(0),
+              " owned, ", pinned, " pinned, ", cache_->pool(0).total_owners(), " in the pool");
+}
+
+bool SteppedEngine::Step() {
+  if (!Begin()) return false;
+  Finish();
+  return true;
+}
+
+void SteppedEngine::RunAll(int max_steps) {
+  while (!scheduler_->Idle()) {
+    BATON_CHECK(Step() || scheduler_->Idle(), "nothing to run, but requests live");
+    BATON_CHECK(--max_steps > 0, "no end");
+  }
+  Step();  // the last forgets
+}
+
+void SteppedEngine::Collect(std::vector<SequenceOutput> outputs) {
+  for (SequenceOutput& o : outputs) {
+    Answer& a = answers[{o.key, o.sequence_index}];
+    BATON_CHECK(a.finish == FinishReason::kNone, "request ", o.key, " ended twice");
+    if (!o.tokens.empty()) {
+      if (a.first_position < 0) a.first_position = o.position;
+      BATON_CHECK(o.position == a.first_position + static_cast<int32_t>(a.tokens.size()), "request ", o.key,
+                  ": position ", o.position, " after ", a.tokens.size(), " tokens from ", a.first_position);
+    }
+    if (!o.prompt_logprobs.empty()) {
+      BATON_CHECK(a.tokens.empty(), "request ", o.key, ": prompt logprobs after the first token");
+      if (a.first_score < 0) a.first_score = o.prompt_logprobs_position;
+      BATON_CHECK(o.prompt_logprobs_position == a.first_score + static_cast<int32_t>(a.prompt_logprobs.size()),
+                  "request ", o.key, ": scores of ", o.prompt_logprobs_position, " after ", a.prompt_logprobs.size(),
+                  " from ", a.first_score);
+    }
+    for (auto& t : o.tokens) a.tokens.push_back(std::move(t));
+    for (auto& t : o.prompt_logprobs) a.prompt_logprobs.push_back(std::move(t));
+    a.finish = o.finish;
+    a.stop_token = o.stop_token;
+    a.error = o.error;
+    a.cached_tokens = o.cached_tokens;
+    a.timings = o.timings;
+  }
+}
+
+std::vector<int32_t> RandomTokens(uint64_t seed, int32_t length, int32_t vocab) {
+  std::mt19937_64 rng(seed);
+  std::vector<int32_t> tokens(static_cast<size_t>(length));
+  for (int32_t& t : tokens) t = static_cast<int32_t>(rng() % static_cast<uint64_t>(vocab));
+  return tokens;
+}
+
+Request MakeRequest(RequestKey key, std::vector<int32_t> prompt, int32_t max_tokens) {
+  Request r;
+  r.key = key;
+  r.prompt_len = static_cast<int32_t>(prompt.size());
+  r.tokens = std::move(prompt);
+  r.sampling.temperature = 0;
+  r.sampling.max_tokens = max_tokens;
+  return r;
+}
+
+}  // namespace baton::engine

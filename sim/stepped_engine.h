@@ -1,0 +1,93 @@
+// Drives scheduler and executor by hand, step by step, and checks invariants after each. One thread, a fake clock.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/step/executor.h"
+#include "engine/step/scheduler.h"
+#include "sim/fake_model.h"
+
+namespace baton::engine {
+
+/// Everything one choice answered.
+struct Answer {
+  std::vector<kernels::SampleResult> tokens;
+  std::vector<kernels::SampleResult> prompt_logprobs;
+  FinishReason finish = FinishReason::kNone;
+  std::optional<int32_t> stop_token;
+  absl::Status error;
+  int32_t cached_tokens = 0;
+  int32_t first_position = -1;  ///< of tokens[0]
+  int32_t first_score = -1;     ///< of prompt_logprobs[0]
+  Timings timings;
+  /// What Promise A compares: token ids, logprob bits, ranks, finish.
+  std::string Text() const;
+};
+using AnswerKey = std::pair<RequestKey, uint32_t>;
+
+struct SteppedEngineOptions {
+  SchedulerOptions scheduler;
+  KvLayout layout = FakeLayout();
+  std::vector<int32_t> num_blocks = {256};
+  bool prefix_caching = true;
+  uint64_t numerics = 0;  ///< of the fake model
+};
+
+class SteppedEngine {
+ public:
+  /// With the fake model and ops.
+  explicit SteppedEngine(SteppedEngineOptions options, RolePolicy* policy = nullptr);
+  /// With a real model; `options.layout` is the model's.
+  /// `channel`: to the other ranks, where `options.layout` is that of rank 0.
+  SteppedEngine(SteppedEngineOptions options, RolePolicy* policy, Model& model, kernels::Ops& ops,
+                StepChannel* channel = nullptr);
+
+  absl::Status Add(Request request) { return scheduler().AddRequest(std::move(request), now); }
+  /// One step: plan, execute, commit, check. False when the plan was empty.
+  bool Step();
+  /// Plans and executes, and commits in Finish(): for what comes between.
+  bool Begin();
+  void Finish();
+  /// Steps until nothing lives; dies after `max_steps`.
+  void RunAll(int max_steps = 20000);
+  /// Takes outputs into `answers`, checking their order.
+  void Collect(std::vector<SequenceOutput> outputs);
+
+  Scheduler& scheduler() { return *scheduler_; }
+  KvCache& cache() { return *cache_; }
+  FakeModel& fake() { return *fake_; }
+  Executor& executor() { return *executor_; }
+  KvMemory& memory() { return *memory_; }
+  const StepPlan& plan() const { return plan_; }
+
+  TimePoint now = FakeClock().Now();
+  /// What a step takes on the fake clock.
+  double ms_per_row = 0.1;
+  /// Block owners held outside of the scheduler (pins), per group 0.
+  int64_t pinned = 0;
+  std::map<AnswerKey, Answer> answers;
+
+ private:
+  void Build(SteppedEngineOptions options, RolePolicy* policy, Model& model, kernels::Ops& ops, StepChannel* channel);
+  std::unique_ptr<FakeModel> fake_;
+  std::unique_ptr<kernels::Ops> fake_ops_;
+  RolePolicy default_policy_;
+  PrefixHasher hasher_{HashKey{}};
+  std::unique_ptr<KvMemory> memory_;
+  std::unique_ptr<KvCache> cache_;
+  std::unique_ptr<Scheduler> scheduler_;
+  std::unique_ptr<Executor> executor_;
+  StepPlan plan_;
+  absl::StatusOr<StepResult> result_;
+};
+
+/// `length` token ids from `seed`, below `vocab`.
+std::vector<int32_t> RandomTokens(uint64_t seed, int32_t length, int32_t vocab = kFakeVocab);
+/// A greedy request of `prompt` for `max_tokens` tokens.
+Request MakeRequest(RequestKey key, std::vector<int32_t> prompt, int32_t max_tokens);
+
+}  // namespace baton::engine

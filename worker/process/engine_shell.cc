@@ -1,0 +1,162 @@
+#include "worker/process/engine_shell.h"
+
+#include <utility>
+
+#include "common/status.h"
+
+namespace baton::worker {
+namespace {
+
+engine::EngineOptions Options(const WorkerConfig& config, const LoadedModel& loaded) {
+  engine::EngineOptions out;
+  out.scheduler.max_model_len = loaded.max_model_len;
+  out.scheduler.vocab_size = loaded.model->config().vocab_size;
+  out.scheduler.max_num_seqs = config.max_num_seqs;
+  out.scheduler.max_num_batched_tokens = config.max_num_batched_tokens;
+  out.scheduler.max_step_ms = config.max_step_ms;
+  out.scheduler.max_stall_ms = config.max_stall_ms;
+  out.scheduler.max_waiting_requests = config.max_waiting_requests;
+  out.scheduler.max_waiting_tokens = config.max_waiting_tokens;
+  out.cache.enable_prefix_caching = config.enable_prefix_caching;
+  out.cache.model_digest = loaded.model->config().digest;
+  return out;
+}
+
+}  // namespace
+
+EngineShell::EngineShell(const WorkerConfig& config, LoadedModel loaded, const HashKey& key, std::string incarnation,
+                         const Clock& clock, std::unique_ptr<Role> role)
+    : loaded_(std::move(loaded)),
+      hasher_(key),
+      role_(std::move(role)),
+      book_({.vocab_size = loaded_.model->config().vocab_size}, role_ ? role_->tickets() : nullptr),
+      hub_(std::move(incarnation)),
+      rates_at_(clock.Now()),
+      leak_blocks_(config.test_leaked_blocks),
+      engine_(
+          Options(config, loaded_), *loaded_.model, *loaded_.memory, *loaded_.ops, hasher_, clock,
+          role_ ? role_->policy() : nullptr,
+          [this](engine::EngineOutputs outputs, engine::Scheduler& scheduler) {
+            OnOutputs(std::move(outputs), scheduler);
+          },
+          role_ ? role_->observer() : nullptr, loaded_.channel.get()) {
+  if (role_) role_->Start([this](engine::Engine::Task task) { engine_.Post(std::move(task)); }, &book_);
+  engine_.Post([this](engine::Scheduler&, TimePoint) { hub_.SendState(v1::WorkerState::STATE_READY, ""); });
+}
+
+EngineShell::~EngineShell() { Shutdown(); }
+
+void EngineShell::OnOutputs(engine::EngineOutputs outputs, engine::Scheduler& scheduler) {
+  if (role_) role_->OnOutputs(outputs.sequences, scheduler);
+  book_.OnOutputs(std::move(outputs.sequences), outputs.step);
+  if (outputs.kv.gap || !outputs.kv.events.empty()) hub_.OnKvEvents(outputs.kv, scheduler);
+}
+
+void EngineShell::OnRelay(std::shared_ptr<RelaySink> sink, std::shared_ptr<const v1::RelayUp> message,
+                          std::function<void()> done) {
+  engine_.Post([this, sink = std::move(sink), message = std::move(message), done = std::move(done)](
+                   engine::Scheduler& scheduler, TimePoint now) {
+    book_.OnMessage(sink, *message, scheduler, now);
+    for (const v1::Renewal& renewal : message->renewal()) {
+      if (role_) role_->OnRenewal(renewal);
+    }
+    for (const v1::Meet& meet : message->meet()) {
+      if (role_) role_->OnMeet(meet);
+    }
+    done();
+  });
+}
+
+void EngineShell::OnRelayEnd(std::shared_ptr<RelaySink> sink) {
+  engine_.Post([this, sink = std::move(sink)](engine::Scheduler& scheduler, TimePoint now) {
+    book_.OnStreamEnd(sink.get(), scheduler, now);
+  });
+}
+
+void EngineShell::AddWatcher(std::shared_ptr<WatchSink> sink) {
+  engine_.Post([this, sink = std::move(sink)](engine::Scheduler& scheduler, TimePoint) { hub_.Add(sink, scheduler); });
+}
+
+void EngineShell::RemoveWatcher(std::shared_ptr<WatchSink> sink) {
+  engine_.Post([this, sink = std::move(sink)](engine::Scheduler&, TimePoint) { hub_.Remove(sink.get()); });
+}
+
+void EngineShell::MeasureRates(const engine::SchedulerLoad& load, TimePoint now) {
+  const double seconds = Seconds(now - rates_at_);
+  const int64_t tokens = load.prompt_tokens - load.cached_tokens, steps = load.steps;
+  if (steps > rates_steps_ && seconds > 0) {
+    constexpr double kNew = 0.2;
+    const double step_ms = 1000 * seconds / static_cast<double>(steps - rates_steps_);
+    step_ms_ += kNew * (step_ms - step_ms_);
+    if (tokens > rates_prompt_tokens_) {
+      const double rate = static_cast<double>(tokens - rates_prompt_tokens_) / seconds;
+      prefill_tokens_per_s_ += kNew * (rate - prefill_tokens_per_s_);
+    }
+  }
+  rates_at_ = now;
+  rates_prompt_tokens_ = tokens;
+  rates_steps_ = steps;
+}
+
+void EngineShell::Tick() {
+  if (!role_ || tick_posted_.exchange(true)) return;
+  engine_.PostBehind([this](engine::Scheduler& scheduler, TimePoint) {
+    tick_posted_ = false;
+    role_->OnTick(scheduler);
+    if (when_role_idle_.empty() || !role_->Idle()) return;
+    for (auto& drained : std::exchange(when_role_idle_, {})) drained();
+  });
+}
+
+/// Owners in the pools that neither the scheduler nor the role accounts for.
+int64_t EngineShell::LeakedBlocks(engine::Scheduler& scheduler) const {
+  int64_t leaked = 0;
+  for (int32_t g = 0; g < scheduler.cache().num_groups(); ++g) {
+    leaked += scheduler.cache().pool(g).total_owners() - scheduler.OwnedBlocks(g) - (role_ ? role_->OwnedBlocks(g) : 0);
+  }
+  return leaked;
+}
+
+void EngineShell::ReportLoad() {
+  engine_.PostBehind([this](engine::Scheduler& scheduler, TimePoint now) {
+    book_.Tick(scheduler, now);
+    if (leak_blocks_ > 0 && leak_.tables.empty()) {
+      leak_ = scheduler.cache().Start("", "");
+      scheduler.cache().Grow(leak_, leak_blocks_ * scheduler.cache().pool(0).tokens_per_block());
+    }
+    const engine::SchedulerLoad load = scheduler.Load();
+    MeasureRates(load, now);
+    v1::Load wire = EncodeLoad(load);
+    wire.set_prefill_tokens_per_s(prefill_tokens_per_s_);
+    wire.set_decode_step_ms(step_ms_);
+    wire.set_last_step_ms(step_ms_);
+    wire.set_leaked_kv_blocks(LeakedBlocks(scheduler));
+    if (role_) role_->FillLoad(*wire.mutable_handoff());
+    hub_.SendLoad(wire);
+  });
+}
+
+void EngineShell::Drain(std::function<void()> drained) {
+  engine_.Post([this](engine::Scheduler&, TimePoint) {
+    book_.Drain();
+    if (role_) role_->Drain();
+    hub_.SendState(v1::WorkerState::STATE_DRAINING, "draining");
+  });
+  engine_.Drain([this, drained = std::move(drained)] {  // on the scheduler thread
+    if (!role_ || down_ || role_->Idle()) return drained();
+    when_role_idle_.push_back(drained);
+  });
+}
+
+void EngineShell::Shutdown() {
+  down_ = true;
+  if (role_) role_->StopThreads();
+  engine_.Shutdown();
+  leak_.Clear();
+  if (loaded_.channel && !std::exchange(channel_ended_, true))
+    loaded_.channel->End().IgnoreError();  // or they are gone
+  if (role_) role_->LetGo();
+  for (auto& drained : std::exchange(when_role_idle_, {})) drained();  // nothing lives any more
+}
+
+}  // namespace baton::worker

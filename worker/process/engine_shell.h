@@ -1,0 +1,72 @@
+// The engine and what this worker adds to its scheduler thread: the relay book and the event hub. Thread-safe methods
+// post to that thread; nothing here blocks.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/step/engine.h"
+#include "worker/process/role_service.h"
+#include "worker/process/start_up.h"
+#include "worker/relay/event_hub.h"
+#include "worker/relay/relay_book.h"
+
+namespace baton::worker {
+
+class EngineShell {
+ public:
+  /// `role` may be null: `--role both`.
+  EngineShell(const WorkerConfig& config, LoadedModel loaded, const HashKey& key, std::string incarnation,
+              const Clock& clock, std::unique_ptr<Role> role);
+  ~EngineShell();
+
+  const LoadedModel& loaded() const { return loaded_; }
+  /// Where KV is taken; empty: nowhere. Any thread.
+  std::string LandingAddress() const { return role_ ? role_->LandingAddress() : std::string(); }
+  /// Null: `--role both`. Its legs may be called from any thread.
+  Role* role() const { return role_.get(); }
+
+  /// `done` runs on the scheduler thread after the message took effect.
+  void OnRelay(std::shared_ptr<RelaySink> sink, std::shared_ptr<const v1::RelayUp> message, std::function<void()> done);
+  void OnRelayEnd(std::shared_ptr<RelaySink> sink);
+  void AddWatcher(std::shared_ptr<WatchSink> sink);
+  void RemoveWatcher(std::shared_ptr<WatchSink> sink);
+  /// Moves the role's time on; every 10 ms or so.
+  void Tick();
+  /// Sends a load report to every watcher, and ends what no router has renewed.
+  void ReportLoad();
+
+  /// Refuses new requests; `drained` runs once nothing lives: on the scheduler thread, or on that of Shutdown, or, when
+  /// that has been, on the caller's.
+  void Drain(std::function<void()> drained);
+  /// Ends everything and joins the engine's threads.
+  void Shutdown();
+
+ private:
+  void OnOutputs(engine::EngineOutputs outputs, engine::Scheduler& scheduler);
+  int64_t LeakedBlocks(engine::Scheduler& scheduler) const;
+  void MeasureRates(const engine::SchedulerLoad& load, TimePoint now);
+
+  LoadedModel loaded_;
+  PrefixHasher hasher_;
+  const std::unique_ptr<Role> role_;
+  std::atomic<bool> tick_posted_{false};
+  std::atomic<bool> down_{false};
+  bool channel_ended_ = false;  ///< Shutdown's
+  // Scheduler thread only, from here …
+  RelayBook book_;
+  EventHub hub_;
+  TimePoint rates_at_;
+  int64_t rates_prompt_tokens_ = 0, rates_steps_ = 0;
+  double prefill_tokens_per_s_ = 0, step_ms_ = 0;
+  std::vector<std::function<void()>> when_role_idle_;
+  const int32_t leak_blocks_;  ///< for tests
+  engine::SequenceKv leak_;
+  // … to here.
+  engine::Engine engine_;  // last: its threads use the above
+};
+
+}  // namespace baton::worker

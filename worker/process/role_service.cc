@@ -1,0 +1,18 @@
+#include "worker/process/role_service.h"
+
+#include "worker/relay/codec.h"
+
+namespace baton::worker {
+
+void Role::Reserve(const v1::ReserveRequest&, std::function<void(v1::ReserveReply)> answer) {
+  v1::ReserveReply reply;
+  *reply.mutable_nack() =
+      EncodeError(absl::UnimplementedError("this worker gives no tickets: it has another role"), 0, 0);
+  answer(std::move(reply));
+}
+
+void Role::Prefill(const v1::PrefillRequest&, std::shared_ptr<PrefillSink> sink) {
+  sink->Finish(absl::UnimplementedError("this worker takes no prefill legs: it has another role"));
+}
+
+}  // namespace baton::worker

@@ -1,0 +1,184 @@
+#include "worker/process/start_up.h"
+
+#include <sys/sysinfo.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "absl/strings/str_format.h"
+#include "common/clock.h"
+#include "common/host_memory.h"
+#include "common/kv_digest.h"
+#include "common/log.h"
+#include "common/status.h"
+#include "kernels/cpu/cpu_ops.h"
+#include "kernels/plugin/device_plugin.h"
+#include "worker/process/kv_budget.h"
+#include "worker/process/numerics_id.h"
+#include "worker/process/progress_line.h"
+#include "worker/ranks/rank.h"
+
+namespace baton::worker {
+namespace {
+
+// The model's base name: "SmolLM2-135M-Instruct.Q4_1" of a file, the directory's name of a directory.
+std::string BaseName(const std::string& path) {
+  std::filesystem::path p(path);
+  if (!p.has_filename()) p = p.parent_path();
+  return p.extension() == ".gguf" ? p.stem().string() : p.filename().string();
+}
+
+absl::StatusOr<std::unique_ptr<kernels::Ops>> MakeOps(const WorkerConfig& config) {
+  if (config.device == "cpu") return kernels::MakeCpuOps(OpsConfigOf(config));
+  const std::string path = config.device_plugin.empty() ? kernels::DefaultCudaPlugin() : config.device_plugin;
+  BATON_ASSIGN_OR_RETURN(std::unique_ptr<kernels::Ops> ops,
+                         kernels::LoadDeviceOps(path, {.kv_dtype = config.KvCacheDType()}));
+  if (config.role != "both" && !ops->traits().host_memory) {
+    return absl::FailedPreconditionError(
+        StrCat("--role ", config.role, " on --device ", config.device,
+               ": KV is handed over from host memory only; use --role both or --device cpu"));
+  }
+  return ops;
+}
+
+// A step of one token through the whole model, on all ranks: pages are touched, primitives made.
+absl::Status WarmUp(LoadedModel& loaded) {
+  engine::StepBatch batch{.row_start = {0, 1}, .context = {0}, .logit_rows = {0}};
+  batch.block_tables.assign(loaded.model->kv_layout().groups.size(), {0});
+  if (loaded.channel) BATON_RETURN_IF_ERROR(loaded.channel->Publish(batch));
+  const std::vector<int32_t> token{0};
+  const std::atomic<bool> cancel{false};
+  return engine::RunRows(batch, token, *loaded.model, *loaded.memory, cancel, nullptr).status();
+}
+
+// What all ranks keep together: KV heads that several of them keep count as often.
+KvLayout KeptLayout(const LoadedModel& loaded) {
+  KvLayout kept = loaded.model->kv_layout();
+  const int heads = engine::ShapeOf(loaded.model->config(), loaded.place).kv_heads.size() * loaded.place.tensor_size;
+  for (KvGroup& group : kept.groups) {
+    for (KvPlane& plane : group.planes) plane.heads = heads;
+  }
+  return kept;
+}
+
+absl::Status AllocateKv(const WorkerConfig& config, RankHost* ranks, LoadedModel& loaded) {
+  engine::Communicator* world = ranks != nullptr ? ranks->links().world : nullptr;
+  const KvLayout kept = KeptLayout(loaded);
+  const auto free = loaded.ops->traits().host_memory ? AvailableMemoryBytes() : std::nullopt;
+  const int64_t bytes = KvBytes(config, kept, loaded.max_model_len, free);
+  auto blocks =
+      engine::PlanBlocks(kept, bytes, loaded.max_model_len, config.max_num_seqs, config.max_num_batched_tokens);
+  std::vector<int32_t> counts(kept.groups.size());
+  if (blocks.ok()) counts = blocks->num_blocks;
+  BATON_RETURN_IF_ERROR(ShareBlocks(world, counts));
+  BATON_ASSIGN_OR_RETURN(loaded.blocks, std::move(blocks));
+  auto make_all = [&]() -> absl::Status {
+    BATON_ASSIGN_OR_RETURN(loaded.memory, MakeRankMemory(*loaded.model, loaded.place, counts, *loaded.ops, nullptr));
+    for (int rank = 1; rank < loaded.place.ranks(); ++rank) {
+      BATON_ASSIGN_OR_RETURN(loaded.others.emplace_back(),
+                             MakeRankMemory(*loaded.model, PlaceOf(config, rank), counts, *loaded.ops,
+                                            &ranks->kv()[static_cast<size_t>(rank - 1)]));
+    }
+    return absl::OkStatus();
+  };
+  BATON_RETURN_IF_ERROR(Agree(world, make_all()));
+  if (world != nullptr) loaded.channel = std::make_unique<engine::StepChannel>(*world);
+  LogInfo("Available KV cache memory: {:.2f} GiB", GiB(loaded.blocks.bytes));
+  LogInfo("KV cache size: {} tokens", loaded.blocks.tokens);
+  LogInfo("Maximum concurrency for {} tokens per request: {:.2f}x", loaded.max_model_len,
+          static_cast<double>(loaded.blocks.tokens) / loaded.max_model_len);
+  return absl::OkStatus();
+}
+
+absl::Status LoadWeights(const WorkerConfig& config, StartUpProgress& progress, const engine::RankLinks& links,
+                         LoadedModel& loaded) {
+  const SteadyClock clock;
+  ProgressLine line(clock, StandardProgress());
+  auto report = [&](std::string_view phase, double fraction) {
+    progress.Set(phase, fraction);
+    line.Show(phase, fraction);
+  };
+  engine::ModelSource source = SourceOf(config, loaded.place);
+  source.given_up = &progress.given_up();
+  BATON_ASSIGN_OR_RETURN(loaded.model,
+                         engine::LoadModel(source, *loaded.ops, config.max_num_batched_tokens, report, links));
+  const int64_t limit = loaded.model->config().max_position_embeddings;
+  loaded.max_model_len = static_cast<int32_t>(config.max_model_len > 0 ? config.max_model_len : limit);
+  return absl::OkStatus();
+}
+
+// What ranks are there, and what the way of summing costs.
+void PrintRanks(const WorkerConfig& config) {
+  if (config.ranks() > 1) {
+    LogInfo("worker: {} ranks as {}: {} share each layer, {} stages of layers; {} threads each", config.ranks(),
+            config.distributed_executor_backend == "mp" ? "processes" : "threads", config.tensor_parallel_size,
+            config.pipeline_parallel_size, OpsConfigOf(config).threads);
+  }
+  const int leaves = PlaceOf(config, 0).leaves();
+  if (config.reduction_width > 1) {
+    LogInfo("worker: reduction width {}: each layer's two sums are {} products and {} additions on every rank",
+            config.reduction_width, leaves, leaves - 1);
+  }
+  if (config.reduction_width < config.tensor_parallel_size) {
+    LogInfo(
+        "worker: --reduction-width {} < --tensor-parallel-size {}: answers differ in their last bits from those "
+        "at another tensor parallel size",
+        config.reduction_width, config.tensor_parallel_size);
+  }
+}
+
+}  // namespace
+
+std::vector<const engine::KvMemory*> LoadedModel::AllMemory() const {
+  std::vector<const engine::KvMemory*> all = {memory.get()};
+  for (const auto& other : others) all.push_back(other.get());
+  return all;
+}
+
+void StartUpProgress::Set(std::string_view phase, double fraction) {
+  std::lock_guard lock(mutex_);
+  view_ = {std::string(phase), fraction};
+}
+
+StartUpProgress::View StartUpProgress::Get() const {
+  std::lock_guard lock(mutex_);
+  return view_;
+}
+
+absl::StatusOr<LoadedModel> StartUp(const WorkerConfig& config, StartUpProgress& progress, RankHost* ranks) {
+  const SteadyClock clock;
+  TimePoint phase_start = clock.Now();
+  auto done = [&](std::string_view phase) {
+    LogInfo("worker: {} took {:.2f} s", phase, Seconds(clock.Now() - phase_start));
+    phase_start = clock.Now();
+  };
+  const engine::RankLinks links = ranks != nullptr ? ranks->links() : engine::RankLinks();
+  LoadedModel loaded;
+  loaded.place = PlaceOf(config, 0);
+  loaded.name = config.served_model_name.empty() ? BaseName(config.model) : config.served_model_name.front();
+  auto ops = MakeOps(config);
+  if (!ops.ok()) return Agree(links.world, ops.status());
+  loaded.ops = *std::move(ops);
+  const kernels::OpsTraits& traits = loaded.ops->traits();
+  LogInfo("worker: {} on {} threads, ISA {}, compute {}, KV {}", loaded.name, traits.threads, traits.isa,
+          DTypeName(traits.compute), DTypeName(traits.kv));
+  PrintRanks(config);
+  BATON_RETURN_IF_ERROR(Agree(links.world, LoadWeights(config, progress, links, loaded)));
+  LogInfo("worker: weights take {:.2f} GiB", GiB(static_cast<int64_t>(loaded.model->weight_bytes())));
+  done("loading the model");
+  progress.Set("kv-allocate", 0);
+  BATON_RETURN_IF_ERROR(AllocateKv(config, ranks, loaded));
+  done("allocating KV");
+  progress.Set("warm-up", 0);
+  BATON_RETURN_IF_ERROR(WarmUp(loaded));
+  if (ranks != nullptr) ranks->Started();
+  done("warm-up");
+  if (!kMakesKvDigests)
+    LogWarning("worker: this build has no KV digests: it is for measuring what they cost, and would read damaged KV");
+  loaded.numerics_id = NumericsIdOf(loaded.model->config().digest, traits, loaded.place).id;
+  return loaded;
+}
+
+}  // namespace baton::worker

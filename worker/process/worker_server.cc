@@ -1,0 +1,223 @@
+#include "worker/process/worker_server.h"
+
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/grpcpp.h>
+#include <grpcpp/health_check_service_interface.h>
+
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+#include "absl/strings/str_format.h"
+#include "common/log.h"
+#include "common/status.h"
+#include "worker/process/worker_service.h"
+
+namespace baton::worker {
+namespace {
+
+constexpr auto kLoadInterval = std::chrono::milliseconds(100);
+constexpr auto kTick = std::chrono::milliseconds(10);
+constexpr auto kKeyWait = std::chrono::seconds(5);
+
+bool IsLoopback(const std::string& host) { return host == "localhost" || host == "::1" || host.starts_with("127."); }
+
+// New at every start: 64 random bits.
+absl::StatusOr<std::string> NewIncarnation() {
+  BATON_ASSIGN_OR_RETURN(HashKey random, HashKey::Random());
+  return random.Hex().substr(0, 16);
+}
+
+absl::StatusOr<std::optional<HashKey>> KeyOf(const WorkerConfig& config) {
+  if (config.hash_key_file.empty()) return std::optional<HashKey>();
+  BATON_ASSIGN_OR_RETURN(HashKey key, HashKey::FromFile(config.hash_key_file));
+  return std::optional<HashKey>(key);
+}
+
+}  // namespace
+
+class WorkerServer::Parts {
+ public:
+  Parts(const WorkerConfig& config, std::string version, std::string incarnation, std::optional<HashKey> key,
+        RoleFactory make_role, std::unique_ptr<RankHost> ranks)
+      : config_(config),
+        ranks_(std::move(ranks)),
+        make_role_(std::move(make_role)),
+        incarnation_(incarnation),
+        state_(config_, std::move(version), std::move(incarnation), key),
+        service_(state_) {}
+  ~Parts() { Stop(); }
+
+  absl::Status Listen() {
+    grpc::EnableDefaultHealthCheckService(true);
+    grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+    grpc::ServerBuilder builder;
+    int port = 0;
+    const std::string address = StrCat(config_.host, ":", config_.port);
+    builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port);
+    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, config_.router_timeout_ms / 2);
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, config_.router_timeout_ms / 2);
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+    builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 500);
+    builder.SetMaxReceiveMessageSize(64 << 20);
+    builder.SetMaxSendMessageSize(64 << 20);
+    builder.RegisterService(&service_);
+    server_ = builder.BuildAndStart();
+    if (!server_ || port == 0)
+      return absl::AlreadyExistsError(StrCat("cannot bind ", address, " (in use or not permitted; --port)"));
+    port_ = static_cast<uint16_t>(port);
+    state_.SetWorkerId(config_.Name(port));
+    SetServing(false);
+    loader_ = std::thread([this] { Load(); });
+    io_ = std::thread([this] { RunTimers(); });
+    return absl::OkStatus();
+  }
+
+  uint16_t port() const { return port_; }
+
+  bool WaitReady(Duration timeout) const {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, timeout, [&] { return load_ended_; });
+  }
+  absl::Status LoadStatus() const {
+    std::lock_guard lock(mutex_);
+    return load_status_;
+  }
+
+  absl::Status Health() const { return ranks_ ? ranks_->Health() : absl::OkStatus(); }
+
+  void Drain() {
+    SetServing(false);
+    std::shared_ptr<EngineShell> engine = state_.engine();
+    if (!engine) return SetDrained();
+    engine->Drain([this] { SetDrained(); });
+  }
+  bool WaitDrained(Duration timeout) const {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, timeout, [&] { return drained_; });
+  }
+
+  void Stop() {
+    {
+      std::lock_guard lock(mutex_);
+      if (std::exchange(stopping_, true)) return;
+    }
+    changed_.notify_all();
+    state_.GiveUpOnKey();
+    state_.progress().GiveUp();
+    if (ranks_ && !WaitDrained(Duration::zero())) {  // a step may wait for a rank that does not answer
+      for (engine::Communicator* link : {ranks_->links().world, ranks_->links().tensor}) {
+        if (link != nullptr) link->Abort(absl::UnavailableError("the worker stops"));
+      }
+    }
+    if (loader_.joinable()) loader_.join();
+    if (io_.joinable()) io_.join();
+    if (server_) {
+      server_->Shutdown(std::chrono::system_clock::now() + std::chrono::milliseconds(200));
+      server_->Wait();
+    }
+    if (std::shared_ptr<EngineShell> engine = state_.engine()) engine->Shutdown();
+    state_.SetEngine(nullptr);
+  }
+
+ private:
+  void SetServing(bool serving) {
+    server_->GetHealthCheckService()->SetServingStatus(serving);
+    server_->GetHealthCheckService()->SetServingStatus("baton.v1.Worker", serving);
+    server_->GetHealthCheckService()->SetServingStatus("", true);  // liveness: the process answers
+  }
+
+  void SetDrained() {
+    std::lock_guard lock(mutex_);
+    drained_ = true;
+    changed_.notify_all();
+  }
+
+  absl::Status LoadEngine() {
+    BATON_ASSIGN_OR_RETURN(LoadedModel loaded, StartUp(config_, state_.progress(), ranks_.get()));
+    // A router dials again within two seconds; a worker that chose its own key before could not join the others.
+    if (!state_.WaitForKey(kKeyWait))
+      LogInfo("worker: no router gave a hash key in {} s, taking a random one", Seconds(kKeyWait));
+    BATON_ASSIGN_OR_RETURN(HashKey random, HashKey::Random());
+    const HashKey key = state_.AdoptKey(random);
+    std::unique_ptr<Role> role;
+    if (make_role_) {
+      BATON_ASSIGN_OR_RETURN(role, make_role_({config_, loaded, incarnation_, clock_}));
+    }
+    state_.SetEngine(
+        std::make_shared<EngineShell>(config_, std::move(loaded), key, incarnation_, clock_, std::move(role)));
+    SetServing(true);
+    return absl::OkStatus();
+  }
+
+  // Loader thread.
+  void Load() {
+    absl::Status status = LoadEngine();
+    std::lock_guard lock(mutex_);
+    load_status_ = std::move(status);
+    load_ended_ = true;
+    changed_.notify_all();
+  }
+
+  // Io thread: load reports, and the handoff's time.
+  void RunTimers() {
+    TimePoint report = clock_.Now();
+    std::unique_lock lock(mutex_);
+    while (!changed_.wait_for(lock, make_role_ ? Duration(kTick) : kLoadInterval, [&] { return stopping_; })) {
+      lock.unlock();
+      if (std::shared_ptr<EngineShell> engine = state_.engine()) {
+        engine->Tick();
+        if (clock_.Now() >= report) engine->ReportLoad(), report = clock_.Now() + kLoadInterval;
+      }
+      lock.lock();
+    }
+  }
+
+  const WorkerConfig config_;
+  const std::unique_ptr<RankHost> ranks_;  ///< null: one rank. Outlives the engine.
+  const RoleFactory make_role_;
+  const std::string incarnation_;
+  SteadyClock clock_;
+  WorkerState state_;
+  WorkerService service_;
+  std::unique_ptr<grpc::Server> server_;
+  uint16_t port_ = 0;
+  std::thread loader_, io_;
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  bool load_ended_ = false, drained_ = false, stopping_ = false;
+  absl::Status load_status_;
+};
+
+absl::StatusOr<std::unique_ptr<WorkerServer>> WorkerServer::Start(const WorkerConfig& config, std::string version,
+                                                                  RoleFactory make_role,
+                                                                  std::unique_ptr<RankHost> ranks) {
+  BATON_RETURN_IF_ERROR(config.Validate());
+  if (!IsLoopback(config.host) && !config.insecure) {
+    return absl::FailedPreconditionError(
+        StrCat("--host ", config.host,
+               " is reachable from other machines and has no TLS: use 127.0.0.1, or --insecure on a trusted network"));
+  }
+  BATON_ASSIGN_OR_RETURN(std::optional<HashKey> key, KeyOf(config));
+  BATON_ASSIGN_OR_RETURN(std::string incarnation, NewIncarnation());
+  if (!ranks) {
+    BATON_ASSIGN_OR_RETURN(ranks, StartRankThreads(config));
+  }
+  auto parts = std::make_unique<Parts>(config, std::move(version), std::move(incarnation), key, std::move(make_role),
+                                       std::move(ranks));
+  BATON_RETURN_IF_ERROR(parts->Listen());
+  return std::unique_ptr<WorkerServer>(new WorkerServer(std::move(parts)));
+}
+
+WorkerServer::WorkerServer(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
+WorkerServer::~WorkerServer() = default;
+uint16_t WorkerServer::port() const { return parts_->port(); }
+bool WorkerServer::WaitReady(Duration timeout) const { return parts_->WaitReady(timeout); }
+absl::Status WorkerServer::LoadStatus() const { return parts_->LoadStatus(); }
+absl::Status WorkerServer::Health() const { return parts_->Health(); }
+void WorkerServer::Drain() { parts_->Drain(); }
+bool WorkerServer::WaitDrained(Duration timeout) const { return parts_->WaitDrained(timeout); }
+void WorkerServer::Stop() { parts_->Stop(); }
+
+}  // namespace baton::worker

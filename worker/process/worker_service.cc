@@ -1,0 +1,227 @@
+#include "worker/process/worker_service.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "common/kv_digest.h"
+#include "common/str_cat.h"
+#include "kvtransfer/layout_codec.h"
+#include "worker/process/numerics_id.h"
+#include "worker/relay/relay_stream.h"
+
+namespace baton::worker {
+namespace {
+
+// A stream that is refused from the start.
+template <class Base>
+class Refused final : public Base {
+ public:
+  explicit Refused(const grpc::Status& status) { this->Finish(status); }
+  void OnDone() override { delete this; }
+};
+
+grpc::Status StillLoading(const StartUpProgress::View& view) {
+  return {grpc::StatusCode::UNAVAILABLE,
+          StrCat("loading: ", view.phase, " ", static_cast<int>(100 * view.fraction), " %")};
+}
+
+const char kNoLegs[] = "this worker takes no legs of a handoff: its role is `both`";
+
+}  // namespace
+
+HashKey WorkerState::AdoptKey(const HashKey& offered) {
+  std::lock_guard lock(mutex_);
+  if (!key_) key_ = offered;
+  key_changed_.notify_all();
+  return *key_;
+}
+
+bool WorkerState::WaitForKey(Duration timeout) {
+  std::unique_lock lock(mutex_);
+  key_changed_.wait_for(lock, timeout, [&] { return key_ || key_given_up_; });
+  return key_.has_value();
+}
+
+void WorkerState::GiveUpOnKey() {
+  std::lock_guard lock(mutex_);
+  key_given_up_ = true;
+  key_changed_.notify_all();
+}
+
+std::optional<HashKey> WorkerState::key() const {
+  std::lock_guard lock(mutex_);
+  return key_;
+}
+
+void WorkerState::SetEngine(std::shared_ptr<EngineShell> engine) {
+  std::lock_guard lock(mutex_);
+  engine_ = std::move(engine);
+}
+
+std::shared_ptr<EngineShell> WorkerState::engine() const {
+  std::lock_guard lock(mutex_);
+  return engine_;
+}
+
+void WorkerState::SetWorkerId(std::string id) {
+  std::lock_guard lock(mutex_);
+  worker_id_ = std::move(id);
+}
+
+v1::HandshakeReply WorkerState::Describe() const {
+  std::lock_guard lock(mutex_);
+  v1::HandshakeReply reply;
+  reply.mutable_protocol()->set_min(kProtocolMin);
+  reply.mutable_protocol()->set_max(kProtocolMax);
+  reply.set_worker_id(worker_id_);
+  reply.set_incarnation(incarnation_);
+  reply.set_role(config_.role == "prefill"  ? v1::WORKER_ROLE_PREFILL
+                 : config_.role == "decode" ? v1::WORKER_ROLE_DECODE
+                                            : v1::WORKER_ROLE_BOTH);
+  reply.set_worker_version(version_);
+  if (key_) reply.set_hash_key(key_->bytes.data(), key_->bytes.size());
+  if (!engine_) {
+    const StartUpProgress::View view = progress_.Get();
+    reply.mutable_loading()->set_phase(view.phase);
+    reply.mutable_loading()->set_progress(view.fraction);
+    return reply;
+  }
+  const LoadedModel& loaded = engine_->loaded();
+  const engine::ModelConfig& model = loaded.model->config();
+  reply.set_model_digest(model.digest);
+  reply.set_kv_digest(kKvDigestName);
+  *reply.mutable_kv_layout() = EncodeLayout(loaded.model->kv_layout());
+  const NumericsFacts facts = NumericsIdOf(model.digest, loaded.ops->traits(), loaded.place);
+  v1::NumericsId& numerics = *reply.mutable_numerics();
+  numerics.set_id(facts.id);
+  numerics.set_compute_dtype(facts.compute_dtype);
+  numerics.set_kv_dtype(facts.kv_dtype);
+  numerics.set_isa(facts.isa);
+  numerics.set_kernel_version(facts.kernel_version);
+  numerics.set_reduction_width(facts.reduction_width);
+  numerics.set_tensor_parallel_size(facts.tensor_parallel_size);
+  numerics.set_deterministic(facts.deterministic);
+  reply.set_model_name(loaded.name);
+  reply.set_max_model_len(loaded.max_model_len);
+  reply.set_vocab_size(model.vocab_size);
+  for (int32_t id : model.eos_token_ids) reply.add_eos_token_ids(id);
+  reply.set_kv_blocks(loaded.blocks.num_blocks.empty() ? 0 : loaded.blocks.num_blocks[0]);
+  reply.set_max_num_seqs(config_.max_num_seqs);
+  reply.set_max_queued_tokens(config_.max_waiting_tokens);
+  reply.set_tensor_parallel_size(static_cast<uint32_t>(loaded.place.tensor_size));
+  reply.set_pipeline_parallel_size(static_cast<uint32_t>(loaded.place.stages));
+  reply.set_landing_address(engine_->LandingAddress());
+  return reply;
+}
+
+grpc::ServerUnaryReactor* WorkerService::Handshake(grpc::CallbackServerContext* context,
+                                                   const v1::HandshakeRequest* request, v1::HandshakeReply* reply) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  const v1::ProtocolRange& theirs = request->protocol();
+  if (theirs.max() < kProtocolMin || theirs.min() > kProtocolMax) {
+    reactor->Finish(
+        {grpc::StatusCode::FAILED_PRECONDITION, StrCat("protocol: router speaks ", theirs.min(), "…", theirs.max(),
+                                                       ", worker ", kProtocolMin, "…", kProtocolMax)});
+    return reactor;
+  }
+  if (!request->hash_key().empty()) {
+    HashKey offered;
+    if (request->hash_key().size() != offered.bytes.size()) {
+      reactor->Finish({grpc::StatusCode::INVALID_ARGUMENT,
+                       StrCat("hash_key has ", request->hash_key().size(), " bytes, not ", offered.bytes.size())});
+      return reactor;
+    }
+    std::memcpy(offered.bytes.data(), request->hash_key().data(), offered.bytes.size());
+    state_.AdoptKey(offered);
+  }
+  *reply = state_.Describe();
+  reactor->Finish(grpc::Status::OK);
+  return reactor;
+}
+
+grpc::ServerWriteReactor<v1::WorkerEvent>* WorkerService::Watch(grpc::CallbackServerContext*, const v1::WatchRequest*) {
+  std::shared_ptr<EngineShell> engine = state_.engine();
+  if (!engine) return new Refused<grpc::ServerWriteReactor<v1::WorkerEvent>>(StillLoading(state_.progress().Get()));
+  return NewWatchReactor(
+      [engine](std::shared_ptr<WatchSink> sink) {
+        engine->AddWatcher(std::move(sink));
+        engine->ReportLoad();
+      },
+      [engine](std::shared_ptr<WatchSink> sink) { engine->RemoveWatcher(std::move(sink)); });
+}
+
+grpc::ServerBidiReactor<v1::RelayUp, v1::RelayDown>* WorkerService::Relay(grpc::CallbackServerContext* context) {
+  std::shared_ptr<EngineShell> engine = state_.engine();
+  if (!engine)
+    return new Refused<grpc::ServerBidiReactor<v1::RelayUp, v1::RelayDown>>(StillLoading(state_.progress().Get()));
+  const auto metadata = context->client_metadata().find("baton-session");
+  const std::string session =
+      metadata == context->client_metadata().end() ? "" : std::string(metadata->second.data(), metadata->second.size());
+  return NewRelayReactor({.on_message =
+                              [engine](std::shared_ptr<RelaySink> sink, std::shared_ptr<const v1::RelayUp> message,
+                                       std::function<void()> next) {
+                                engine->OnRelay(std::move(sink), std::move(message), std::move(next));
+                              },
+                          .on_end =
+                              [engine, session](std::shared_ptr<RelaySink> sink) {
+                                engine->OnRelayEnd(std::move(sink));
+                                if (engine->role()) engine->role()->RouterLeft(session);
+                              }});
+}
+
+grpc::ServerUnaryReactor* WorkerService::Reserve(grpc::CallbackServerContext* context,
+                                                 const v1::ReserveRequest* request, v1::ReserveReply* reply) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  std::shared_ptr<EngineShell> engine = state_.engine();
+  if (!engine || !engine->role()) {
+    reactor->Finish(engine ? grpc::Status(grpc::StatusCode::UNIMPLEMENTED, kNoLegs)
+                           : StillLoading(state_.progress().Get()));
+    return reactor;
+  }
+  engine->role()->Reserve(*request, [reactor, reply](v1::ReserveReply answer) {
+    *reply = std::move(answer);
+    reactor->Finish(grpc::Status::OK);
+  });
+  return reactor;
+}
+
+grpc::ServerWriteReactor<v1::PrefillReply>* WorkerService::Prefill(grpc::CallbackServerContext*,
+                                                                   const v1::PrefillRequest* request) {
+  std::shared_ptr<EngineShell> engine = state_.engine();
+  if (!engine || !engine->role()) {
+    return new Refused<grpc::ServerWriteReactor<v1::PrefillReply>>(
+        engine ? grpc::Status(grpc::StatusCode::UNIMPLEMENTED, kNoLegs) : StillLoading(state_.progress().Get()));
+  }
+  return NewPrefillReactor(
+      [&](std::shared_ptr<PrefillSink> sink) { engine->role()->Prefill(*request, std::move(sink)); },
+      [engine, key = request->key()] { engine->role()->PrefillStreamEnded(key); });
+}
+
+grpc::ServerUnaryReactor* WorkerService::Cancel(grpc::CallbackServerContext* context, const v1::CancelRequest* request,
+                                                v1::CancelReply* reply) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  std::shared_ptr<EngineShell> engine = state_.engine();
+  if (!engine || !engine->role()) {
+    reactor->Finish(grpc::Status::OK);  // nothing of it is here
+    return reactor;
+  }
+  engine->role()->Cancel(*request, [reactor, reply](v1::CancelReply answer) {
+    *reply = std::move(answer);
+    reactor->Finish(grpc::Status::OK);
+  });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* WorkerService::Drain(grpc::CallbackServerContext* context, const v1::DrainRequest*,
+                                               v1::DrainReply*) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  std::shared_ptr<EngineShell> engine = state_.engine();
+  if (engine) {
+    engine->Drain([reactor] { reactor->Finish(grpc::Status::OK); });
+  } else {
+    reactor->Finish(StillLoading(state_.progress().Get()));
+  }
+  return reactor;
+}
+
+}  // namespace baton::worker

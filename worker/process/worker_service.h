@@ -1,0 +1,76 @@
+// The gRPC face of a worker: translates and posts, decides nothing. Methods run on gRPC's threads.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "common/prefix_hash.h"
+#include "proto/worker.grpc.pb.h"
+#include "worker/process/engine_shell.h"
+#include "worker/process/start_up.h"
+#include "worker/worker_config.h"
+
+namespace baton::worker {
+
+inline constexpr uint32_t kProtocolMin = 1;
+inline constexpr uint32_t kProtocolMax = 1;
+
+/// What the service knows of its worker. Thread-safe.
+class WorkerState {
+ public:
+  WorkerState(const WorkerConfig& config, std::string version, std::string incarnation, std::optional<HashKey> key)
+      : config_(config), version_(std::move(version)), incarnation_(std::move(incarnation)), key_(key) {}
+
+  /// Sets the key of a worker that has none; the key in force.
+  HashKey AdoptKey(const HashKey& offered);
+  /// Waits until there is a key: true; or until `timeout`, or GiveUpOnKey.
+  bool WaitForKey(Duration timeout);
+  void GiveUpOnKey();
+  std::optional<HashKey> key() const;
+  void SetEngine(std::shared_ptr<EngineShell> engine);
+  std::shared_ptr<EngineShell> engine() const;
+  void SetWorkerId(std::string id);
+  v1::HandshakeReply Describe() const;
+  StartUpProgress& progress() { return progress_; }
+
+ private:
+  const WorkerConfig& config_;
+  const std::string version_;
+  const std::string incarnation_;
+  StartUpProgress progress_;
+  mutable std::mutex mutex_;
+  std::string worker_id_;
+  std::optional<HashKey> key_;
+  bool key_given_up_ = false;
+  std::condition_variable key_changed_;
+  std::shared_ptr<EngineShell> engine_;
+};
+
+class WorkerService final : public v1::Worker::CallbackService {
+ public:
+  explicit WorkerService(WorkerState& state) : state_(state) {}
+
+  grpc::ServerUnaryReactor* Handshake(grpc::CallbackServerContext* context, const v1::HandshakeRequest* request,
+                                      v1::HandshakeReply* reply) override;
+  grpc::ServerWriteReactor<v1::WorkerEvent>* Watch(grpc::CallbackServerContext* context,
+                                                   const v1::WatchRequest* request) override;
+  grpc::ServerBidiReactor<v1::RelayUp, v1::RelayDown>* Relay(grpc::CallbackServerContext* context) override;
+  grpc::ServerUnaryReactor* Reserve(grpc::CallbackServerContext* context, const v1::ReserveRequest* request,
+                                    v1::ReserveReply* reply) override;
+  grpc::ServerWriteReactor<v1::PrefillReply>* Prefill(grpc::CallbackServerContext* context,
+                                                      const v1::PrefillRequest* request) override;
+  grpc::ServerUnaryReactor* Cancel(grpc::CallbackServerContext* context, const v1::CancelRequest* request,
+                                   v1::CancelReply* reply) override;
+  grpc::ServerUnaryReactor* Drain(grpc::CallbackServerContext* context, const v1::DrainRequest* request,
+                                  v1::DrainReply* reply) override;
+
+ private:
+  WorkerState& state_;
+};
+
+}  // namespace baton::worker

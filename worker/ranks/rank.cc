@@ -1,0 +1,112 @@
+#include "worker/ranks/rank.h"
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+
+#include "common/host_memory.h"
+#include "common/log.h"
+#include "common/status.h"
+#include "engine/model/kv_groups.h"
+#include "engine/step/step_channel.h"
+
+namespace baton::worker {
+namespace {
+
+/// How a phase went on one rank, as it travels.
+struct Report {
+  int32_t code = 0;
+  char text[508] = {};
+};
+
+struct Parts {
+  std::unique_ptr<kernels::Ops> ops;
+  std::unique_ptr<engine::Model> model;
+};
+
+absl::Status Load(const WorkerConfig& config, const engine::RankPlace& place, const engine::RankLinks& links,
+                  Parts& out) {
+  BATON_ASSIGN_OR_RETURN(out.ops, kernels::MakeCpuOps(OpsConfigOf(config)));
+  BATON_ASSIGN_OR_RETURN(
+      out.model, engine::LoadModel(SourceOf(config, place), *out.ops, config.max_num_batched_tokens, nullptr, links));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+engine::RankPlace PlaceOf(const WorkerConfig& config, int rank) {
+  return engine::RankPlace::Of(rank, config.tensor_parallel_size, config.pipeline_parallel_size,
+                               config.reduction_width);
+}
+
+kernels::CpuOpsConfig OpsConfigOf(const WorkerConfig& config) {
+  kernels::CpuOpsConfig out;
+  const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  out.threads = std::max(1, (config.threads > 0 ? config.threads : cores / config.local_workers) / config.ranks());
+  if (config.dtype == "bfloat16") out.dtype = DType::kBF16;
+  if (config.dtype == "float32") out.dtype = DType::kF32;
+  out.kv_dtype = config.KvCacheDType();
+  return out;
+}
+
+engine::ModelSource SourceOf(const WorkerConfig& config, const engine::RankPlace& place) {
+  engine::ModelSource source{
+      .path = config.model, .dummy_weights = config.load_format == "dummy", .dummy_seed = config.seed};
+  source.block_size = config.block_size;
+  source.place = place;
+  source.context_tokens = config.max_model_len;
+  if (const auto available = AvailableMemoryBytes(); config.ranks() > 1 && available.has_value()) {
+    source.memory_limit_bytes = *available / config.ranks();  // they load at once
+  }
+  return source;
+}
+
+absl::Status Agree(engine::Communicator* world, const absl::Status& mine) {
+  if (world == nullptr) return mine;
+  Report report{.code = mine.raw_code()};
+  mine.message().copy(report.text, sizeof(report.text) - 1);
+  std::vector<Report> all(static_cast<size_t>(world->size()));
+  BATON_RETURN_IF_ERROR(world->AllGather(std::as_bytes(std::span(&report, 1)), std::as_writable_bytes(std::span(all))));
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank].code == 0) continue;
+    if (static_cast<int>(rank) == world->rank()) return mine;
+    const auto code = static_cast<absl::StatusCode>(all[rank].code);
+    return absl::Status(code, StrCat(rank == 0 ? "" : StrCat("rank ", rank, ": "), all[rank].text));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ShareBlocks(engine::Communicator* world, std::vector<int32_t>& num_blocks) {
+  if (world == nullptr) return absl::OkStatus();
+  return world->Broadcast(0, std::as_writable_bytes(std::span(num_blocks)));
+}
+
+absl::StatusOr<std::unique_ptr<engine::KvMemory>> MakeRankMemory(const engine::Model& model,
+                                                                 const engine::RankPlace& place,
+                                                                 const std::vector<int32_t>& num_blocks,
+                                                                 kernels::Ops& ops, SharedMemory* given) {
+  const engine::RankShape shape = engine::ShapeOf(model.config(), place);
+  const KvLayout layout = engine::RankKvLayout(model.kv_layout(), shape);
+  std::span<std::byte> memory;
+  if (given != nullptr) {
+    BATON_ASSIGN_OR_RETURN(memory, given->Map(engine::KvMemory::Bytes(layout, num_blocks)));
+  }
+  return engine::KvMemory::Create(layout, num_blocks, ops, shape.kv_heads.begin, memory);
+}
+
+absl::Status RunRank(const WorkerConfig& config, int rank, const engine::RankLinks& links, SharedMemory kv) {
+  const engine::RankPlace place = PlaceOf(config, rank);
+  Parts parts;
+  BATON_RETURN_IF_ERROR(Agree(links.world, Load(config, place, links, parts)));
+  std::vector<int32_t> num_blocks(parts.model->kv_layout().groups.size());
+  BATON_RETURN_IF_ERROR(ShareBlocks(links.world, num_blocks));
+  if (num_blocks[0] == 0) return absl::OkStatus();  // rank 0 says why
+  auto memory = MakeRankMemory(*parts.model, place, num_blocks, *parts.ops, &kv);
+  BATON_RETURN_IF_ERROR(Agree(links.world, memory.status()));
+  LogInfo("{}: ready, {:.2f} GiB of weights, {:.2f} GiB of KV", place.Name(),
+          GiB(static_cast<int64_t>(parts.model->weight_bytes())), GiB((*memory)->bytes()));
+  engine::StepChannel channel(*links.world);
+  return engine::FollowSteps(channel, *parts.model, **memory, *parts.ops);
+}
+
+}  // namespace baton::worker

@@ -1,0 +1,31 @@
+// What rank 0 has of the other ranks: links, their KV memory, and whether they live. Whoever starts a worker makes it.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/parallel/rank_place.h"
+#include "worker/ranks/shared_memory.h"
+#include "worker/worker_config.h"
+
+namespace baton::worker {
+
+class RankHost {
+ public:
+  /// Ends the ranks that still live, and waits for them.
+  virtual ~RankHost() = default;
+  /// Rank 0's. For one thread at a time, but for Abort.
+  virtual engine::RankLinks links() = 0;
+  /// Of ranks 1, 2, …: where their KV is, from rank 0's side.
+  virtual std::vector<SharedMemory>& kv() = 0;
+  /// All have loaded: from now on a rank that does not answer within --rank-timeout-ms is lost.
+  virtual void Started() {}
+  /// Unavailable: a rank has ended, and how, or does not answer. The main thread's.
+  virtual absl::Status Health() = 0;
+};
+
+/// Ranks 1 … as threads of this process. Null for one rank.
+absl::StatusOr<std::unique_ptr<RankHost>> StartRankThreads(const WorkerConfig& config);
+
+}  // namespace baton::worker

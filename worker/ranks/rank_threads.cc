@@ -1,0 +1,91 @@
+#include <unistd.h>
+
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "common/log.h"
+#include "common/status.h"
+#include "engine/parallel/local_communicator.h"
+#include "worker/ranks/rank.h"
+#include "worker/ranks/rank_host.h"
+
+namespace baton::worker {
+namespace {
+
+using engine::Communicator;
+
+class RankThreads final : public RankHost {
+ public:
+  explicit RankThreads(const WorkerConfig& config) : config_(config) {
+    const int tensor = config.tensor_parallel_size;
+    std::vector<std::unique_ptr<Communicator>> world = engine::MakeLocalGroup(config.ranks());
+    for (int stage = 0; stage < config.pipeline_parallel_size; ++stage) {
+      std::vector<std::unique_ptr<Communicator>> group = engine::MakeLocalGroup(tensor);
+      for (int t = 0; t < tensor; ++t) {
+        ends_.push_back({std::move(world[static_cast<size_t>(stage * tensor + t)]),
+                         tensor > 1 ? std::move(group[static_cast<size_t>(t)]) : nullptr});
+      }
+    }
+  }
+  ~RankThreads() override {
+    const absl::Status over = absl::UnavailableError("the worker ends");
+    for (const Ends& ends : ends_) {
+      if (ends.world) ends.world->Abort(over);
+      if (ends.tensor) ends.tensor->Abort(over);
+    }
+  }
+
+  absl::Status Start() {
+    for (int rank = 1; rank < config_.ranks(); ++rank) {
+      BATON_ASSIGN_OR_RETURN(SharedMemory memory, SharedMemory::Create());
+      threads_.emplace_back([this, rank, theirs = dup(memory.descriptor())] { Run(rank, SharedMemory::Of(theirs)); });
+      kv_.push_back(std::move(memory));
+    }
+    return absl::OkStatus();
+  }
+
+  engine::RankLinks links() override { return LinksOf(ends_[0]); }
+  std::vector<SharedMemory>& kv() override { return kv_; }
+  absl::Status Health() override {
+    std::lock_guard lock(mutex_);
+    return health_;
+  }
+
+ private:
+  struct Ends {
+    std::unique_ptr<Communicator> world, tensor;
+  };
+  static engine::RankLinks LinksOf(const Ends& ends) {
+    return {.tensor = ends.tensor.get(), .world = ends.world.get()};
+  }
+
+  void Run(int rank, SharedMemory kv) {
+    const engine::RankLinks links = LinksOf(ends_[static_cast<size_t>(rank)]);
+    const absl::Status status = RunRank(config_, rank, links, std::move(kv));
+    if (status.ok()) return;
+    for (Communicator* link : {links.world, links.tensor}) {
+      if (link != nullptr) link->Abort(status);
+    }
+    std::lock_guard lock(mutex_);
+    if (health_.ok()) health_ = absl::Status(status.code(), StrCat("rank ", rank, ": ", View(status.message())));
+  }
+
+  const WorkerConfig config_;
+  std::vector<Ends> ends_;  ///< by rank
+  std::vector<SharedMemory> kv_;
+  std::mutex mutex_;
+  absl::Status health_;  ///< guarded by mutex_
+  std::vector<std::jthread> threads_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<RankHost>> StartRankThreads(const WorkerConfig& config) {
+  if (config.ranks() == 1) return std::unique_ptr<RankHost>();
+  auto ranks = std::make_unique<RankThreads>(config);
+  BATON_RETURN_IF_ERROR(ranks->Start());
+  return std::unique_ptr<RankHost>(std::move(ranks));
+}
+
+}  // namespace baton::worker

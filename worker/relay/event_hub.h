@@ -1,0 +1,46 @@
+// The watch side of a worker: KV events, load and state, numbered per watcher, a snapshot first. Sans-IO; scheduler
+// thread.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/cache/kv_event.h"
+#include "engine/step/scheduler.h"
+#include "worker/relay/wire_stream.h"
+
+namespace baton::worker {
+
+class EventHub {
+ public:
+  explicit EventHub(std::string incarnation) : incarnation_(std::move(incarnation)) {}
+
+  /// Adds a watcher: sends it the snapshot of the cache and the state.
+  void Add(std::shared_ptr<WatchSink> sink, engine::Scheduler& scheduler);
+  void Remove(const WatchSink* sink);
+  /// Sends what was stored and removed; after a gap, everybody gets a new snapshot.
+  void OnKvEvents(const engine::KvEvents& events, engine::Scheduler& scheduler);
+  void SendLoad(const v1::Load& load);
+  void SendState(v1::WorkerState::State state, const std::string& detail);
+  size_t watchers() const { return watchers_.size(); }
+
+ private:
+  struct Watcher {
+    std::shared_ptr<WatchSink> sink;
+    uint64_t sequence_number = 0;
+  };
+  void Send(Watcher& watcher, v1::WorkerEvent event);
+  void SendAll(const v1::WorkerEvent& event);
+  void SendSnapshot(Watcher& watcher, engine::Scheduler& scheduler);
+
+  const std::string incarnation_;
+  v1::WorkerState state_;
+  std::vector<Watcher> watchers_;
+  uint64_t digest_ = 0;  ///< wrapping sum of the low 64 bits of every stored hash
+};
+
+/// The load as the wire says it; the rates are filled in by the caller.
+v1::Load EncodeLoad(const engine::SchedulerLoad& load);
+
+}  // namespace baton::worker
