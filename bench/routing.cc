@@ -19,8 +19,8 @@
 
 #include "bench/lib/measure.h"
 #include "common/check.h"
-#include "router/index/prefix_index.h"
-#include "router/policy/load_ticket.h"
+#include "router/index/worker_prefixes.h"
+#include "router/policy/load_share.h"
 #include "router/policy/scorer.h"
 
 namespace baton::bench {
@@ -54,7 +54,7 @@ std::vector<Request> ReadTrace(const std::string& path) {
 /// The prompt blocks that a worker holds; tells the index what comes and goes.
 class BlockPool {
  public:
-  BlockPool(int worker, size_t capacity, PrefixIndex& index) : worker_(worker), capacity_(capacity), index_(index) {}
+  BlockPool(int worker, size_t capacity, WorkerPrefixes& index) : worker_(worker), capacity_(capacity), index_(index) {}
 
   size_t Held(const std::vector<uint64_t>& blocks) const {
     size_t n = 0;
@@ -80,7 +80,7 @@ class BlockPool {
  private:
   const int worker_;
   const size_t capacity_;
-  PrefixIndex& index_;
+  WorkerPrefixes& index_;
   std::list<uint64_t> recent_;
   std::unordered_map<uint64_t, std::list<uint64_t>::iterator> where_;
 };
@@ -141,7 +141,7 @@ class Replay {
   void Arrive(size_t i, double now_s) {
     SetTime(now_s);
     const Request& r = trace_[i];
-    const PrefixIndex::Depths depths = index_.Match(r.blocks, (uint64_t{1} << workers_.size()) - 1);
+    const WorkerPrefixes::Depths depths = index_.Match(r.blocks, (uint64_t{1} << workers_.size()) - 1);
     std::vector<Candidate> candidates(workers_.size());
     for (size_t w = 0; w < workers_.size(); ++w) {
       Candidate& c = candidates[w];
@@ -156,8 +156,8 @@ class Replay {
     }
     const std::vector<RouteOption> options = RouteOptions(candidates, r.input, nullptr);
     const size_t w = options[scorer_.Choose(candidates, options, r.input)].worker;
-    tickets_[i] = LoadTicket(workers_[w].load, r.input - candidates[w].cached_tokens, r.input,
-                             std::make_shared<const std::vector<uint64_t>>(r.blocks));
+    tickets_[i] = LoadShare(workers_[w].load, r.input - candidates[w].cached_tokens, r.input,
+                            std::make_shared<const std::vector<uint64_t>>(r.blocks));
     workers_[w].waiting.push_back(i);
     if (workers_[w].waiting.size() == 1) Begin(w, now_s);
   }
@@ -187,9 +187,9 @@ class Replay {
   const Setting setting_;
   Scorer& scorer_;
   FakeClock clock_;
-  PrefixIndex index_;
+  WorkerPrefixes index_;
   std::vector<Worker> workers_;
-  std::vector<LoadTicket> tickets_;                            // [requests]
+  std::vector<LoadShare> tickets_;                             // [requests]
   std::multimap<double, std::function<void(double)>> events_;  // by time, s
   Outcome out_;
 };

@@ -50,7 +50,7 @@ class ChatClient {
 
 /// `url`: as ParseHttpUrl takes it.
 absl::StatusOr<std::unique_ptr<ChatClient>> MakeHttpChatClient(const std::string& url);
-/// `target`: host:port of the gRPC Generation service.
+/// `target`: host:port of the gRPC TokenizedRequest service.
 std::unique_ptr<ChatClient> MakeGrpcChatClient(const std::string& target);
 
 }  // namespace baton::cli

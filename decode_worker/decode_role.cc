@@ -146,7 +146,7 @@ class DecodeRole final : public worker::Role, private LandingEvents {
   void OnLane(WriterId writer, ToDecode message) override {
     Tell([this, writer, message = std::move(message)]() mutable { desk_->OnLane(writer, std::move(message)); });
   }
-  void OnPlaced(const decode::Placed& placed) override {
+  void OnScattered(const decode::Scattered& placed) override {
     Tell([this, placed] { desk_->Handle(placed); });
   }
   void OnWriterLost(WriterId writer) override {

@@ -158,15 +158,10 @@ std::string Landing::kind() const {
   return kind_;
 }
 
-decode::FenceKind Landing::FenceOf(WriterId writer) const {
+FenceKind Landing::FenceOf(WriterId writer) const {
   std::lock_guard lock(mutex_);
   const Way* way = WayOf(writer);
-  switch (way == nullptr ? FenceStyle::kPeerExit : way->transport->fence()) {
-    case FenceStyle::kReceiverWrites: return decode::FenceKind::kReceiverWrites;
-    case FenceStyle::kForcedClose: return decode::FenceKind::kForcedClose;
-    case FenceStyle::kPeerExit: break;
-  }
-  return decode::FenceKind::kWriterExit;
+  return way == nullptr ? FenceKind::kPeerExit : way->transport->fence();
 }
 
 // ---- transfer thread
@@ -250,7 +245,7 @@ void Landing::Cut(WriterId writer) {
   way->transport->Close(PeerOf(writer), [this, writer] { events_.OnWriterFenced(writer); });
 }
 
-absl::Status Landing::VerifyAndScatter(const PlaceOrder& order) {
+absl::Status Landing::VerifyAndScatter(const ScatterOrder& order) {
   const Grant& grant = grants_[order.slot.slot];
   if (grant.lane != order.lane || grant.turn != order.slot.turn)
     return absl::AbortedError("the slot has changed hands");
@@ -261,13 +256,13 @@ absl::Status Landing::VerifyAndScatter(const PlaceOrder& order) {
   const absl::StatusOr<SlotContent> content = ReadSlot(slot, order.lane, order.slot.turn);
   if (!content.ok()) return ++counters_.unreadable_slots, content.status();
   for (const SlotContent::Part& part : content->parts) counters_.bytes += static_cast<int64_t>(part.payload.size());
-  const absl::Status placed =
-      PlaceSlot(*order.plan, order.plan->lanes()[order.lane.lane], *content, order.wanted, pool_, *order.tables);
+  const absl::Status placed = VerifyAndScatterSlot(*order.plan, order.plan->lanes()[order.lane.lane], *content,
+                                                   order.wanted, pool_, *order.tables);
   counters_.digest_mismatches += !placed.ok();
   return placed;
 }
 
-void Landing::Place(const PlaceOrder& order) {
+void Landing::Place(const ScatterOrder& order) {
   const TimePoint start = clock_.Now();
   const absl::Status status = VerifyAndScatter(order);
   counters_.nanoseconds += (clock_.Now() - start).count();
@@ -276,7 +271,7 @@ void Landing::Place(const PlaceOrder& order) {
     LogWarning("landing: ticket {} epoch {} lane {} slot {}: {}", order.lane.ticket, order.lane.epoch, order.lane.lane,
                order.slot.slot, View(status.message()));
   }
-  events_.OnPlaced({order.lane, order.slot, status.ok()});
+  events_.OnScattered({order.lane, order.slot, status.ok()});
 }
 
 }  // namespace baton::decode_worker

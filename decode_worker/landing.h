@@ -20,10 +20,10 @@
 
 #include "common/clock.h"
 #include "decode_worker/handoff/events.h"
-#include "decode_worker/landing_port.h"
+#include "decode_worker/landing_control.h"
 #include "kvtransfer/lane_codec.h"
-#include "kvtransfer/placer.h"
 #include "kvtransfer/self_test.h"
+#include "kvtransfer/slot_passes.h"
 #include "kvtransfer/transport.h"
 #include "kvtransfer/transports/transports.h"
 #include "worker/transfer/transfer_loop.h"
@@ -37,7 +37,7 @@ class LandingEvents {
   virtual ~LandingEvents() = default;
   virtual void OnHello(WriterId writer, LaneHello hello) = 0;
   virtual void OnLane(WriterId writer, ToDecode message) = 0;
-  virtual void OnPlaced(const decode::Placed& placed) = 0;
+  virtual void OnScattered(const decode::Scattered& placed) = 0;
   virtual void OnWriterLost(WriterId writer) = 0;
   virtual void OnWriterFenced(WriterId writer) = 0;
 };
@@ -50,7 +50,7 @@ struct LandingCounters {
   std::atomic<int64_t> self_tests_failed{0}, writers_lost{0};
 };
 
-class Landing final : public LandingPort {
+class Landing final : public LandingControl {
  public:
   /// Opens the transports of --transport; one that cannot be had is left out with a warning. Unavailable,
   /// ResourceExhausted, FailedPrecondition: none can. The others must outlive it. `make`: makes the only one, for
@@ -71,7 +71,7 @@ class Landing final : public LandingPort {
   /// Of the transport that passed a self-test last; before that, of the best.
   std::string kind() const;
   const LandingShape& shape() const { return shape_; }
-  decode::FenceKind FenceOf(WriterId writer) const override;
+  FenceKind FenceOf(WriterId writer) const override;
   uint32_t MemoryOf(WriterId writer) const override { return static_cast<uint32_t>(writer >> 40); }
   const LandingCounters& counters() const { return counters_; }
 
@@ -79,7 +79,7 @@ class Landing final : public LandingPort {
   /// The slots as this writer fills them, one after the other.
   std::span<const std::byte> SlotsOf(WriterId writer) const;
   void Send(WriterId writer, const ToPrefill& message) override;
-  void Place(const PlaceOrder& order) override;
+  void Place(const ScatterOrder& order) override;
   void Cut(WriterId writer) override;
   void Replace(uint32_t memory) override;
   void Drop(uint32_t memory) override;
@@ -105,7 +105,7 @@ class Landing final : public LandingPort {
   void OnLost(WriterId writer, const absl::Status& why);
   bool MayLand(WriterId writer, const LandingPlace& place) const;
   void NoteGrant(WriterId writer, const LaneKey& lane, SlotTurn grant);
-  absl::Status VerifyAndScatter(const PlaceOrder& order);
+  absl::Status VerifyAndScatter(const ScatterOrder& order);
 
   const std::string host_, incarnation_;
   const uint16_t port_;

@@ -18,7 +18,7 @@ ReserveOrder DecodeReserve(const v1::ReserveRequest& in) {
   order.prompt.resize(in.prompt_token_ids().size() / 4);
   std::memcpy(order.prompt.data(), in.prompt_token_ids().data(), order.prompt.size() * 4);
   order.session = in.router_session();
-  order.credit = std::chrono::milliseconds(in.credit_ms());
+  order.lease = std::chrono::milliseconds(in.lease_ms());
   order.prompt_len = static_cast<int32_t>(in.prompt_len());
   order.expiry = in.expiry_ms() > 0 ? Duration(std::chrono::milliseconds(in.expiry_ms())) : Duration(kDefaultExpiry);
   return order;

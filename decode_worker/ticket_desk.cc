@@ -22,7 +22,7 @@ constexpr auto kSilence = std::chrono::seconds(4);
 
 }  // namespace
 
-TicketDesk::TicketDesk(DeskFacts facts, LandingPort& landing, worker::TransferLoop& thread, const Clock& clock)
+TicketDesk::TicketDesk(DeskFacts facts, LandingControl& landing, worker::TransferLoop& thread, const Clock& clock)
     : facts_(std::move(facts)), landing_(landing), thread_(thread), clock_(clock), core_(facts_.handoff, *this) {}
 
 void TicketDesk::Handle(const decode::Event& event) {
@@ -46,7 +46,7 @@ decode::ReserveAnswer TicketDesk::Reserve(ReserveOrder order) {
                                               order.prompt.size(), " sent), the context length is ", longest))};
   }
   reserving_ = &order;
-  Handle(decode::Reserve{order.key, order.salt, order.prompt_len + 1, {}, order.expiry, order.credit});
+  Handle(decode::Reserve{order.key, order.salt, order.prompt_len + 1, {}, order.expiry, order.lease});
   reserving_ = nullptr;
   decode::ReserveAnswer answer = *std::exchange(answer_, std::nullopt);
   reserves_refused_ += !answer.status.ok();
@@ -204,10 +204,10 @@ void TicketDesk::Do(const decode::SendToWriter& action) {
   thread_.Post([this, action] { landing_.Send(action.writer, action.message); });
 }
 
-void TicketDesk::Do(const decode::PlaceSlot& action) {
+void TicketDesk::Do(const decode::ScatterSlot& action) {
   const Ticket& ticket = tickets_.at(action.lane.ticket);
-  thread_.Post([this, order = PlaceOrder{action.lane, action.slot, action.wanted, ticket.plans.at(action.lane.epoch),
-                                         ticket.bound.at(action.lane.epoch).tables}] { landing_.Place(order); });
+  thread_.Post([this, order = ScatterOrder{action.lane, action.slot, action.wanted, ticket.plans.at(action.lane.epoch),
+                                           ticket.bound.at(action.lane.epoch).tables}] { landing_.Place(order); });
 }
 
 void TicketDesk::OnWriterGone(WriterId writer, bool fenced) {

@@ -14,7 +14,7 @@
 #include "common/kv_digest.h"
 #include "common/own_time.h"
 #include "decode_worker/handoff/handoff.h"
-#include "decode_worker/landing_port.h"
+#include "decode_worker/landing_control.h"
 #include "kvtransfer/lane_codec.h"
 #include "worker/relay/relay_book.h"
 #include "worker/relay/ticket_host.h"
@@ -38,13 +38,13 @@ struct ReserveOrder {
   int32_t prompt_len = 0;
   Duration expiry{};
   std::string session{};  ///< of the router
-  Duration credit{};      ///< ended when the router renewed nothing for so long; 0: never
+  Duration lease{};       ///< ended when the router renewed nothing for so long; 0: never
 };
 
 class TicketDesk final : public worker::TicketHost, private decode::TicketBlocks {
  public:
   /// `landing` and `thread` must outlive it.
-  TicketDesk(DeskFacts facts, LandingPort& landing, worker::TransferLoop& thread, const Clock& clock);
+  TicketDesk(DeskFacts facts, LandingControl& landing, worker::TransferLoop& thread, const Clock& clock);
 
   void SetRelay(worker::RelayBook* relay) { relay_ = relay; }
   void Use(engine::Scheduler& scheduler) { scheduler_ = &scheduler; }
@@ -54,7 +54,7 @@ class TicketDesk final : public worker::TicketHost, private decode::TicketBlocks
   /// `asks_again`: the request comes back with another ticket and keeps its place in the line.
   bool Cancel(const decode::TicketKey& key, bool asks_again = false);
   /// The router still waits for it; `attach_gen` 0: it has not attached.
-  void Renew(const decode::TicketKey& key, uint64_t attach_gen) { Handle(decode::Credit{key, attach_gen}); }
+  void Renew(const decode::TicketKey& key, uint64_t attach_gen) { Handle(decode::Renewed{key, attach_gen}); }
   /// Ends what a router has reserved and not attached.
   void OnRouterLeft(const std::string& session);
   void OnHello(WriterId writer, LaneHello hello);
@@ -120,7 +120,7 @@ class TicketDesk final : public worker::TicketHost, private decode::TicketBlocks
   void Do(const decode::ReserveAnswer& action);
   void Do(const decode::ReservationShed& action);
   void Do(const decode::SendToWriter& action);
-  void Do(const decode::PlaceSlot& action);
+  void Do(const decode::ScatterSlot& action);
   void Do(const decode::StartSequence& action);
   void Do(const decode::ContinueSequence& action);
   void Do(const decode::StopSequence& action);
@@ -134,7 +134,7 @@ class TicketDesk final : public worker::TicketHost, private decode::TicketBlocks
 
   const DeskFacts facts_;
   OwnTime own_;
-  LandingPort& landing_;
+  LandingControl& landing_;
   worker::TransferLoop& thread_;
   const Clock& clock_;
   engine::Scheduler* scheduler_ = nullptr;

@@ -234,9 +234,9 @@ class Ops {
   /// Per head of q and k: optional RMSNorm with q_norm / k_norm [head_dim] f32 (null: none; + norm_offset), then RoPE
   /// at the row's position; q is changed in place; k and v go to the row's block slot, and their digests are added. q
   /// [T, q_heads, head_dim], k, v [T, kv_heads, head_dim], compute dtype, rows may be padded (views into fused qkv).
-  virtual void RopeAndWriteKv(const Tensor& q, const Tensor& k, const Tensor& v, const float* q_norm,
-                              const float* k_norm, float norm_offset, float norm_eps, const RopeParams& rope,
-                              const RaggedBatch& batch, const KvLayerView& kv) = 0;
+  virtual void NormRopeAndWriteKv(const Tensor& q, const Tensor& k, const Tensor& v, const float* q_norm,
+                                  const float* k_norm, float norm_offset, float norm_eps, const RopeParams& rope,
+                                  const RaggedBatch& batch, const KvLayerView& kv) = 0;
   /// Causal attention over the paged context, prefill and decode alike. KV is reduced in fixed tiles of 256 logical
   /// tokens counted from position 0, in index order: a row's result is a function of (q row, K[0..p], V[0..p]) only.
   /// q [T, q_heads, head_dim], out [T, q_heads, head_dim], compute dtype; GQA: q_heads a multiple of kv heads.

@@ -20,7 +20,7 @@ class FaultyTransport final : public Transport {
 
   std::string_view name() const override { return inner_->name(); }
   std::string path(PeerNumber peer) const override { return inner_->path(peer); }
-  FenceStyle fence() const override { return inner_->fence(); }
+  FenceKind fence() const override { return inner_->fence(); }
   std::string address() const override { return inner_->address(); }
   std::span<std::byte> landing() override { return inner_->landing(); }
   absl::StatusOr<PeerNumber> Connect(std::string_view address) override { return inner_->Connect(address); }

@@ -20,19 +20,13 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
+#include "kvtransfer/fence_kind.h"
 #include "kvtransfer/lane_messages.h"
 
 namespace baton {
 
 /// A connection to one incarnation of a peer's rank; never used twice by one Transport. 0: none.
 using PeerNumber = uint64_t;
-
-/// What ends a peer's access to our landing slots.
-enum class FenceStyle : uint8_t {
-  kReceiverWrites,  ///< we store what we receive: MayLand is the fence
-  kForcedClose,     ///< closing our endpoint is
-  kPeerExit,        ///< the peer maps our memory: only the exit of its process is
-};
 
 /// The receiving side's landing memory: `slots` slots of `slot_bytes`, adjacent.
 struct LandingShape {
@@ -68,7 +62,7 @@ class Transport {
   virtual std::string_view name() const = 0;
   /// What really carries the bytes to this peer, where that is not what the name says: "posix/memory put".
   virtual std::string path(PeerNumber peer) const { return (void)peer, std::string(name()); }
-  virtual FenceStyle fence() const = 0;
+  virtual FenceKind fence() const = 0;
   /// What peers Connect to; bytes, opaque, valid for this incarnation.
   virtual std::string address() const = 0;
   /// Our landing memory; empty for a pure sender. Lives as long as the transport.

@@ -91,7 +91,7 @@ absl::StatusOr<JobOrder> DecodeOrder(const v1::PrefillRequest& in, const worker:
   // The reservation's figure is of its own time, however late this leg is; the request's deadline is of now.
   order.expiry = std::chrono::milliseconds(in.deadline_ms() > 0 ? std::min(in.deadline_ms(), reserved.expiry_ms())
                                                                 : reserved.expiry_ms());
-  order.credit = std::chrono::milliseconds(in.credit_ms());
+  order.lease = std::chrono::milliseconds(in.lease_ms());
   return order;
 }
 

@@ -18,7 +18,7 @@ constexpr size_t kMostAnswers = 4096;
 
 }  // namespace
 
-PrefillDesk::PrefillDesk(prefill::PushOptions options, KvSide side, size_t slot_bytes, SenderPort& sender,
+PrefillDesk::PrefillDesk(prefill::PushOptions options, KvSide side, size_t slot_bytes, SenderControl& sender,
                          worker::TransferLoop& thread, const Clock& clock)
     : side_(std::move(side)),
       remember_(options.remember),
@@ -82,7 +82,7 @@ void PrefillDesk::Begin(JobOrder order, std::shared_ptr<JobEvents> events) {
 
 void PrefillDesk::Renew(const prefill::JobKey& key) {
   Job* job = Find(key);
-  if (job != nullptr && job->order.credit > Duration::zero()) job->credit_until = Listened() + job->order.credit;
+  if (job != nullptr && job->order.lease > Duration::zero()) job->lease_until = Listened() + job->order.lease;
 }
 
 /// The time that a router's silence is judged by.
@@ -91,7 +91,7 @@ TimePoint PrefillDesk::Listened() const { return PlantedBug("renewal after clock
 void PrefillDesk::EndLapsed() {
   std::vector<prefill::JobKey> lapsed;
   for (const auto& [key, job] : jobs_) {
-    if (!job.answered && Listened() >= job.credit_until) lapsed.push_back(key);
+    if (!job.answered && Listened() >= job.lease_until) lapsed.push_back(key);
   }
   for (const prefill::JobKey& key : lapsed) {
     Answer(*Find(key), absl::AbortedError("no router has renewed this prefill leg"), false);

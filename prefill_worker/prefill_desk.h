@@ -15,7 +15,7 @@
 #include "common/own_time.h"
 #include "engine/step/scheduler.h"
 #include "prefill_worker/handoff/push.h"
-#include "prefill_worker/sender_port.h"
+#include "prefill_worker/sender_control.h"
 #include "worker/transfer/transfer_loop.h"
 
 namespace baton::prefill_worker {
@@ -39,7 +39,7 @@ struct JobOrder {
   int piece_tokens = 0;
   uint64_t slot_bytes = 0;
   Duration expiry{};
-  Duration credit{};  ///< cancelled when it is not answered and was not renewed for so long; 0: never
+  Duration lease{};  ///< cancelled when it is not answered and was not renewed for so long; 0: never
 };
 
 /// One layer of a running step, as the executor reports it.
@@ -55,7 +55,7 @@ struct LayerProgress {
 class PrefillDesk {
  public:
   /// The others must outlive it.
-  PrefillDesk(prefill::PushOptions options, KvSide side, size_t slot_bytes, SenderPort& sender,
+  PrefillDesk(prefill::PushOptions options, KvSide side, size_t slot_bytes, SenderControl& sender,
               worker::TransferLoop& thread, const Clock& clock);
 
   void Use(engine::Scheduler& scheduler) { scheduler_ = &scheduler; }
@@ -100,8 +100,8 @@ class PrefillDesk {
     std::shared_ptr<const TransferPlan> plan;
     prefill::PeerId peer = 0;
     TimePoint expires{};
-    TimePoint credit_until = TimePoint::max();  ///< own time; until it is answered: what is then left, decode ends
-    bool pushing = false;                       ///< the core knows it
+    TimePoint lease_until = TimePoint::max();  ///< own time; until it is answered: what is then left, decode ends
+    bool pushing = false;                      ///< the core knows it
     bool answered = false;
     bool computing = true;
     int32_t choices = 1;
@@ -137,7 +137,7 @@ class PrefillDesk {
   const KvSide side_;
   const Duration remember_;  ///< answers
   const size_t slot_bytes_;
-  SenderPort& sender_;
+  SenderControl& sender_;
   worker::TransferLoop& thread_;
   const Clock& clock_;
   engine::Scheduler* scheduler_ = nullptr;

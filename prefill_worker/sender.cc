@@ -187,7 +187,7 @@ void Sender::Flush(prefill::PeerId id, const LaneKey& lane) {
 
 void Sender::Cut(prefill::PeerId id) {
   Peer* peer = Find(id);
-  if (peer == nullptr || !peer->reached() || peer->way.transport->fence() == FenceStyle::kPeerExit) return;
+  if (peer == nullptr || !peer->reached() || peer->way.transport->fence() == FenceKind::kPeerExit) return;
   dialer_.Drop(id, absl::DeadlineExceededError("it answers nothing"));
 }
 

@@ -14,11 +14,11 @@
 #include "common/clock.h"
 #include "kvtransfer/bounce_pool.h"
 #include "kvtransfer/lane_codec.h"
-#include "kvtransfer/placer.h"
+#include "kvtransfer/slot_passes.h"
 #include "kvtransfer/transport.h"
 #include "prefill_worker/dialer.h"
 #include "prefill_worker/handoff/events.h"
-#include "prefill_worker/sender_port.h"
+#include "prefill_worker/sender_control.h"
 #include "worker/transfer/transfer_loop.h"
 
 namespace baton::prefill_worker {
@@ -38,7 +38,7 @@ struct SenderCounters {
   std::atomic<int64_t> nanoseconds{0};  ///< during which at least one slot was under way: gathered, but not answered
 };
 
-class Sender final : public SenderPort, private DialEvents {
+class Sender final : public SenderControl, private DialEvents {
  public:
   /// `slot_bytes`: the longest slot it can fill. The others must outlive it.
   Sender(DialOptions dial, size_t slot_bytes, KvPoolView pool, LaneHello hello, const Clock& clock,

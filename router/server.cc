@@ -18,7 +18,7 @@
 #include "router/http/http_server.h"
 #include "router/http/openai_app.h"
 #include "router/http/openai_json.h"
-#include "router/request/generation_service.h"
+#include "router/request/request_service.h"
 
 namespace baton::router {
 namespace {
@@ -116,16 +116,16 @@ class RouterServer::Parts {
   Admission admission;
   RetryBudget budget;
   RouterMetrics metrics;
-  ExecutorPool links;  // one thread for the state of the connections to workers
-  ExecutorPool io;     // HTTP connections and requests
+  EventLoopPool links;  // one thread for the state of the connections to workers
+  EventLoopPool io;     // HTTP connections and requests
   TextPool texts;
   std::unique_ptr<Fleet> fleet;
-  std::unique_ptr<GenerationService> service;
+  std::unique_ptr<RequestService> service;
   std::unique_ptr<OpenAiApp> app;
   std::unique_ptr<AdminApp> admin_app;
   std::unique_ptr<HttpServer> http, admin;
   std::unique_ptr<GrpcServer> grpc;
-  std::unique_ptr<ExecutorTimer> health_timer;  // on links
+  std::unique_ptr<EventLoopTimer> health_timer;  // on links
 
   std::mutex mutex;  // guards what follows
   std::condition_variable changed;
@@ -136,8 +136,8 @@ absl::Status RouterServer::Parts::Start() {
   AllowConnections(config.max_connections);
   BATON_ASSIGN_OR_RETURN(const WireMaker wires, GrpcWires(config, version));
   BATON_ASSIGN_OR_RETURN(fleet, Fleet::Create(config, links.at(0), clock, wires));
-  service = std::make_unique<GenerationService>(CallServices{config, model, clock, *fleet, admission, budget, metrics},
-                                                *fleet, texts);
+  service = std::make_unique<RequestService>(CallServices{config, model, clock, *fleet, admission, budget, metrics},
+                                             *fleet, texts);
   app = std::make_unique<OpenAiApp>(*service, keys, ids, version);
   BATON_ASSIGN_OR_RETURN(http, HttpServer::Start(HttpOptions(config, config.port, "--port", version), io,
                                                  [this](std::shared_ptr<HttpExchange> exchange, HttpRequest request) {

@@ -43,7 +43,7 @@ void ClientSink::OnPromptLogprobs(std::vector<router::PositionLogprobs> position
   view_->prompt_scores = ScoresText(positions);
 }
 
-void ClientSink::OnDelta(router::ChoiceDelta&& delta, const router::GenerationUsage&) {
+void ClientSink::OnDelta(router::ChoiceDelta&& delta, const router::RequestUsage&) {
   CheckOpen();
   ChoiceView& choice = view_->choices[delta.index];
   BATON_CHECK(choice.end.empty(), "choice ", delta.index, " got more after its end");
@@ -59,7 +59,7 @@ void ClientSink::OnChoiceEnd(const router::ChoiceFinish& finish) {
   choice.end = EndText(finish);
 }
 
-void ClientSink::OnDone(const router::GenerationSummary& summary) {
+void ClientSink::OnDone(const router::RequestSummary& summary) {
   CheckOpen();
   if (left()) return;
   view_->usage = summary.usage, view_->mixed = summary.mixed_numerics;

@@ -1,4 +1,4 @@
-// What clients of the simulated cluster get: everything that a GenerationSink is told, as text that can be compared.
+// What clients of the simulated cluster get: everything that a AnswerSink is told, as text that can be compared.
 #pragma once
 
 #include <map>
@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "router/request/generation_call.h"
+#include "router/request/request_driver.h"
 #include "sim/timeline.h"
 
 namespace baton::sim {
@@ -24,7 +24,7 @@ struct ClientView {
   enum class End : uint8_t { kNone, kComplete, kFailed, kLeft };
   std::map<uint32_t, ChoiceView> choices;
   std::string prompt_scores;
-  router::GenerationUsage usage;
+  router::RequestUsage usage;
   bool mixed = false;
   End end = End::kNone;
   router::ApiError failure;
@@ -37,15 +37,15 @@ std::string ScoresText(const std::vector<router::PositionLogprobs>& positions);
 std::string EndText(const router::ChoiceFinish& finish);
 
 /// Writes down what a client is told. Dies when something comes after the last call.
-class ClientSink final : public router::GenerationSink {
+class ClientSink final : public router::AnswerSink {
  public:
   /// `clock` must outlive it.
   ClientSink(std::shared_ptr<ClientView> view, const Clock& clock) : view_(std::move(view)), clock_(clock) {}
-  void OnAdmitted(const router::Generation&, int64_t) override { CheckOpen(); }
+  void OnAdmitted(const router::TokenizedRequest&, int64_t) override { CheckOpen(); }
   void OnPromptLogprobs(std::vector<router::PositionLogprobs> positions) override;
-  void OnDelta(router::ChoiceDelta&& delta, const router::GenerationUsage& so_far) override;
+  void OnDelta(router::ChoiceDelta&& delta, const router::RequestUsage& so_far) override;
   void OnChoiceEnd(const router::ChoiceFinish& finish) override;
-  void OnDone(const router::GenerationSummary& summary) override;
+  void OnDone(const router::RequestSummary& summary) override;
   void OnFailed(const router::ApiError& error) override;
   size_t UnsentBytes() const override { return 0; }
 

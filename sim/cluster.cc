@@ -72,7 +72,7 @@ Cluster::~Cluster() {
 
 void Cluster::AskAll() {
   for (int i = 0; i < scenario_.requests; ++i) {
-    asked_.push_back(MakeGeneration(i, scenario_, time_, asked_.empty() ? nullptr : &asked_.back()));
+    asked_.push_back(MakeTokenizedRequest(i, scenario_, time_, asked_.empty() ? nullptr : &asked_.back()));
     const auto view = clients_.emplace_back(std::make_shared<ClientView>());
     RouterProcess& router = *routers_[time_.Below(routers_.size())];
     const Duration at = time_.Between(milliseconds(1), milliseconds(scenario_.arrive_ms));

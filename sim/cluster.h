@@ -51,7 +51,7 @@ class Cluster {
   std::vector<std::unique_ptr<WorkerNode>> workers_;  ///< prefill workers first
   std::vector<std::unique_ptr<RouterProcess>> routers_;
   std::unique_ptr<Disturber> disturber_;
-  std::vector<router::Generation> asked_;
+  std::vector<router::TokenizedRequest> asked_;
   std::vector<std::shared_ptr<ClientView>> clients_;  ///< [asked_]
 };
 

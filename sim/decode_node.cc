@@ -65,7 +65,7 @@ v1::ReserveReply DecodeNode::OnReserve(const v1::ReserveRequest& request) {
   return decode_worker::EncodeReserved(answer, life_now_->facts, *life_now_->landing, Duration::zero());
 }
 
-void DecodeNode::OnRelay(const std::shared_ptr<worker::RelaySink>& stream, const v1::RelayUp& message) {
+void DecodeNode::OnRelay(const std::shared_ptr<worker::RelayWriter>& stream, const v1::RelayUp& message) {
   life_now_->book.OnMessage(stream, message, life_now_->engine.scheduler(), time_.Now());
   for (const v1::Renewal& r : message.renewal())
     life_now_->desk.Renew({r.key().request_id(), r.key().attempt()}, r.attach_gen());
@@ -82,7 +82,7 @@ void DecodeNode::OnCancel(const v1::CancelRequest& request) {
   Wake();
 }
 
-void DecodeNode::OnRelayEnd(const worker::RelaySink& stream, const std::string& session) {
+void DecodeNode::OnRelayEnd(const worker::RelayWriter& stream, const std::string& session) {
   life_now_->book.OnStreamEnd(&stream, life_now_->engine.scheduler(), time_.Now());
   life_now_->desk.OnRouterLeft(session);
   Wake();
@@ -91,7 +91,7 @@ void DecodeNode::OnRelayEnd(const worker::RelaySink& stream, const std::string& 
 /// Where others write, a slot is that lane's to which it was granted until its writer is fenced. (Where we write, it
 /// changes hands on the transfer thread, and MayLand is the fence.)
 void DecodeNode::OnLanded(uint32_t memory, PeerNumber peer, const LandingPlace& place) {
-  if (plant_.scenario.fence == FenceStyle::kReceiverWrites) return;
+  if (plant_.scenario.fence == FenceKind::kReceiverWrites) return;
   const decode_worker::TicketDesk& desk = life_now_->desk;
   const WriterId writer = decode_worker::Landing::WriterBy(peer, memory);
   if (desk.ring(0).lost(memory) > 0) return;  // written off: what its frozen writer does there harms nobody
@@ -106,7 +106,7 @@ void DecodeNode::OnLanded(uint32_t memory, PeerNumber peer, const LandingPlace& 
                       place.slot.slot, " turn ", place.slot.turn, ", which it does not hold"));
 }
 
-void DecodeNode::Place(const decode_worker::PlaceOrder& order) {
+void DecodeNode::Place(const decode_worker::ScatterOrder& order) {
   if (!life_now_->desk.HoldsBlocks(order.lane.ticket, order.lane.epoch)) {
     plant_.Break(StrCat(name(), ": a pass writes blocks of ticket ", order.lane.ticket, " epoch ", order.lane.epoch,
                         ", which were given back"));

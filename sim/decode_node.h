@@ -11,14 +11,16 @@
 
 namespace baton::sim {
 
-class DecodeNode final : public WorkerNode, private decode_worker::LandingEvents, private decode_worker::LandingPort {
+class DecodeNode final : public WorkerNode,
+                         private decode_worker::LandingEvents,
+                         private decode_worker::LandingControl {
  public:
   DecodeNode(const Plant& plant, std::string name, bool odd);
   ~DecodeNode() override;
   v1::WorkerRole role() const override { return v1::WORKER_ROLE_DECODE; }
   v1::ReserveReply OnReserve(const v1::ReserveRequest& request) override;
-  void OnRelay(const std::shared_ptr<worker::RelaySink>& stream, const v1::RelayUp& message) override;
-  void OnRelayEnd(const worker::RelaySink& stream, const std::string& session) override;
+  void OnRelay(const std::shared_ptr<worker::RelayWriter>& stream, const v1::RelayUp& message) override;
+  void OnRelayEnd(const worker::RelayWriter& stream, const std::string& session) override;
   void OnPrefill(const v1::PrefillRequest& request, std::shared_ptr<worker::PrefillSink> sink) override;
   void OnPrefillStreamEnd(const v1::RequestKey&) override {}
   void OnCancel(const v1::CancelRequest& request) override;
@@ -44,9 +46,9 @@ class DecodeNode final : public WorkerNode, private decode_worker::LandingEvents
     worker::EventHub hub;
   };
   // What the desk asks of the landing; that passes write only blocks which are bound is looked at here.
-  decode::FenceKind FenceOf(WriterId writer) const override { return life_now_->landing->FenceOf(writer); }
+  FenceKind FenceOf(WriterId writer) const override { return life_now_->landing->FenceOf(writer); }
   void Send(WriterId writer, const ToPrefill& message) override { life_now_->landing->Send(writer, message); }
-  void Place(const decode_worker::PlaceOrder& order) override;
+  void Place(const decode_worker::ScatterOrder& order) override;
   void Cut(WriterId writer) override { life_now_->landing->Cut(writer); }
   uint32_t MemoryOf(WriterId writer) const override { return life_now_->landing->MemoryOf(writer); }
   void Replace(uint32_t memory) override { life_now_->landing->Replace(memory); }
@@ -59,7 +61,7 @@ class DecodeNode final : public WorkerNode, private decode_worker::LandingEvents
   void OnLane(WriterId writer, ToDecode message) override {
     ToScheduler([this, writer, message] { life_now_->desk.OnLane(writer, message), Wake(); });
   }
-  void OnPlaced(const decode::Placed& placed) override {
+  void OnScattered(const decode::Scattered& placed) override {
     ToScheduler([this, placed] { life_now_->desk.Handle(placed), Wake(); });
   }
   void OnWriterLost(WriterId writer) override {

@@ -107,8 +107,9 @@ class FakeOps final : public kernels::Ops {
   void Linear(const Tensor&, const kernels::PackedLinear&, const Tensor&) override { Dies().IgnoreError(); }
   void GatedActivation(kernels::Activation, const Tensor&, const Tensor&) override { Dies().IgnoreError(); }
   void GatherRows(const Tensor&, std::span<const int32_t>, const Tensor&) override { Dies().IgnoreError(); }
-  void RopeAndWriteKv(const Tensor&, const Tensor&, const Tensor&, const float*, const float*, float, float,
-                      const kernels::RopeParams&, const kernels::RaggedBatch&, const kernels::KvLayerView&) override {
+  void NormRopeAndWriteKv(const Tensor&, const Tensor&, const Tensor&, const float*, const float*, float, float,
+                          const kernels::RopeParams&, const kernels::RaggedBatch&,
+                          const kernels::KvLayerView&) override {
     Dies().IgnoreError();
   }
   void Attention(const Tensor&, const kernels::RaggedBatch&, const kernels::KvLayerView&,

@@ -19,7 +19,7 @@ router::FinishReason ReasonOf(router::FinishReason reason, const router::ChoiceT
 }
 
 /// What a client sees of a choice whose tokens are all known, token by token.
-ChoiceView ViewOf(const router::Generation& generation, router::ChoiceText text, const router::RelayNews& news) {
+ChoiceView ViewOf(const router::TokenizedRequest& generation, router::ChoiceText text, const router::RelayNews& news) {
   ChoiceView view;
   for (size_t t = 0; t < news.token_ids.size() && !text.stopped(); ++t) {
     const bool stop_token = news.stop_token_id && t + 1 == news.token_ids.size();
@@ -53,7 +53,7 @@ std::string CheckChoice(const ChoiceView& got, const ChoiceView& want, bool whol
   return "";
 }
 
-std::string CheckUsage(const router::Generation& generation, const ClientView& client) {
+std::string CheckUsage(const router::TokenizedRequest& generation, const ClientView& client) {
   int64_t tokens = 0;
   for (const auto& [index, choice] : client.choices) tokens += choice.count;
   if (client.usage.completion_tokens != tokens)
@@ -86,7 +86,7 @@ bool MayFailWith(int http_status) {
 
 }  // namespace
 
-AloneAnswer AnswerAlone(const ClusterScenario& scenario, const router::Generation& generation, bool odd) {
+AloneAnswer AnswerAlone(const ClusterScenario& scenario, const router::TokenizedRequest& generation, bool odd) {
   router::AttachLeg leg;
   leg.leg_id = generation.request_id, leg.credit_tokens = 1000, leg.position = generation.prompt.size();
   ClusterScenario plain = scenario;
@@ -109,7 +109,7 @@ AloneAnswer AnswerAlone(const ClusterScenario& scenario, const router::Generatio
   return alone;
 }
 
-std::string CheckClient(const ClusterScenario& scenario, const router::Generation& generation,
+std::string CheckClient(const ClusterScenario& scenario, const router::TokenizedRequest& generation,
                         const ClientView& client) {
   const bool whole = client.end == ClientView::End::kComplete;
   const bool left = client.end == ClientView::End::kLeft && scenario.leave > 0;

@@ -4,7 +4,7 @@
 #include <map>
 #include <string>
 
-#include "router/generation.h"
+#include "router/request_types.h"
 #include "sim/client.h"
 #include "sim/scenario.h"
 
@@ -15,10 +15,10 @@ struct AloneAnswer {
   std::map<uint32_t, ChoiceView> choices;
   std::string prompt_scores;
 };
-AloneAnswer AnswerAlone(const ClusterScenario& scenario, const router::Generation& generation, bool odd);
+AloneAnswer AnswerAlone(const ClusterScenario& scenario, const router::TokenizedRequest& generation, bool odd);
 
 /// What is wrong with what a client got; empty: nothing.
-std::string CheckClient(const ClusterScenario& scenario, const router::Generation& generation,
+std::string CheckClient(const ClusterScenario& scenario, const router::TokenizedRequest& generation,
                         const ClientView& client);
 
 }  // namespace baton::sim

@@ -71,7 +71,7 @@ void PrefillNode::OnCancel(const v1::CancelRequest& request) {
   Wake();
 }
 
-void PrefillNode::OnRelay(const std::shared_ptr<worker::RelaySink>&, const v1::RelayUp& message) {
+void PrefillNode::OnRelay(const std::shared_ptr<worker::RelayWriter>&, const v1::RelayUp& message) {
   if (message.attach_size() > 0) plant_.Break(StrCat(name(), ": a prefill worker was asked to decode"));
   for (const v1::Renewal& r : message.renewal()) life_now_->desk.Renew(KeyOf(r.key()));
   for (const v1::Meet& meet : message.meet()) life_now_->desk.Meet(meet.landing_address());

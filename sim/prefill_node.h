@@ -17,8 +17,8 @@ class PrefillNode final : public WorkerNode, private prefill_worker::SenderEvent
   ~PrefillNode() override;
   v1::WorkerRole role() const override { return v1::WORKER_ROLE_PREFILL; }
   v1::ReserveReply OnReserve(const v1::ReserveRequest& request) override;
-  void OnRelay(const std::shared_ptr<worker::RelaySink>& stream, const v1::RelayUp& message) override;
-  void OnRelayEnd(const worker::RelaySink&, const std::string&) override {}
+  void OnRelay(const std::shared_ptr<worker::RelayWriter>& stream, const v1::RelayUp& message) override;
+  void OnRelayEnd(const worker::RelayWriter&, const std::string&) override {}
   void OnPrefill(const v1::PrefillRequest& request, std::shared_ptr<worker::PrefillSink> sink) override;
   void OnPrefillStreamEnd(const v1::RequestKey& key) override;
   void OnCancel(const v1::CancelRequest& request) override;

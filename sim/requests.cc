@@ -7,9 +7,9 @@
 
 namespace baton::sim {
 
-router::Generation MakeGeneration(int number, const ClusterScenario& scenario, Timeline& time,
-                                  const router::Generation* before) {
-  router::Generation g;
+router::TokenizedRequest MakeTokenizedRequest(int number, const ClusterScenario& scenario, Timeline& time,
+                                              const router::TokenizedRequest* before) {
+  router::TokenizedRequest g;
   g.request_id = StrCat("r", number);
   const auto length = static_cast<int32_t>(1 + time.Below(static_cast<uint64_t>(scenario.longest)));
   g.prompt = engine::RandomTokens(time.Below(1u << 30), length);

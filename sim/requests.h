@@ -1,14 +1,14 @@
 // The requests of a simulated cluster's clients.
 #pragma once
 
-#include "router/generation.h"
+#include "router/request_types.h"
 #include "sim/scenario.h"
 #include "sim/timeline.h"
 
 namespace baton::sim {
 
 /// A request with parameters by chance. `before`: the one asked before it, whose prompt it may begin with; or null.
-router::Generation MakeGeneration(int number, const ClusterScenario& scenario, Timeline& time,
-                                  const router::Generation* before);
+router::TokenizedRequest MakeTokenizedRequest(int number, const ClusterScenario& scenario, Timeline& time,
+                                              const router::TokenizedRequest* before);
 
 }  // namespace baton::sim

@@ -32,7 +32,7 @@ const router::ModelText& SimText() {
   return text;
 }
 
-std::vector<router::ChoiceText> TextsOf(const router::Generation& generation) {
+std::vector<router::ChoiceText> TextsOf(const router::TokenizedRequest& generation) {
   std::vector<router::ChoiceText> texts;
   for (int32_t i = 0; i < generation.sampling.n; ++i) {
     texts.emplace_back(*SimText().tokenizer, generation,
@@ -86,8 +86,8 @@ void RouterProcess::OnDeath() {
   for (const Asked& asked : life_now_->asked) {
     if (asked.view->end == ClientView::End::kNone) asked.view->end = ClientView::End::kLeft;
   }
-  life_now_->home.Bury(SimExecutor::AfterDeath::kDrop);
-  for (SimExecutor& io : life_now_->io) io.Bury(SimExecutor::AfterDeath::kDrop);
+  life_now_->home.Bury(SimEventLoop::AfterDeath::kDrop);
+  for (SimEventLoop& io : life_now_->io) io.Bury(SimEventLoop::AfterDeath::kDrop);
   dead_.push_back(std::move(life_now_));
 }
 
@@ -95,20 +95,20 @@ void RouterProcess::Bury() {
   if (alive()) Kill();
   for (Cable& cable : cables_) cable.connection = nullptr;
   for (auto& life : dead_) {
-    life->home.Bury(SimExecutor::AfterDeath::kRun);
+    life->home.Bury(SimEventLoop::AfterDeath::kRun);
     life->fleet->Stop();
     life->asked.clear();
   }
   dead_.clear();
 }
 
-void RouterProcess::Ask(router::Generation generation, std::shared_ptr<ClientView> view) {
+void RouterProcess::Ask(router::TokenizedRequest generation, std::shared_ptr<ClientView> view) {
   if (view->end != ClientView::End::kNone) return;  // left before it could ask
   if (!alive() || stopped() || !life_now_->fleet->ReadinessNow().ready) {
     return time_.After(milliseconds(50), [this, generation = std::move(generation), view] { Ask(generation, view); });
   }
   Life& life = *life_now_;
-  SimExecutor& io = life.io[life.next_io++ % life.io.size()];
+  SimEventLoop& io = life.io[life.next_io++ % life.io.size()];
   std::erase_if(life.asked, [](const Asked& asked) { return asked.view->end != ClientView::End::kNone; });
   life.asked.push_back({view, nullptr});  // it is connected
   Post(time_.Between(microseconds(50), milliseconds(1)),
@@ -117,8 +117,8 @@ void RouterProcess::Ask(router::Generation generation, std::shared_ptr<ClientVie
        });
 }
 
-/// As router/request/generation_service.cc does.
-void RouterProcess::Begin(SimExecutor& executor, const router::Generation& generation,
+/// As router/request/request_service.cc does.
+void RouterProcess::Begin(SimEventLoop& executor, const router::TokenizedRequest& generation,
                           const std::shared_ptr<ClientView>& view) {
   Life& life = *life_now_;
   if (view->end != ClientView::End::kNone) return;
@@ -128,11 +128,11 @@ void RouterProcess::Begin(SimExecutor& executor, const router::Generation& gener
   if (const auto* error = std::get_if<router::ApiError>(&place)) return sink->OnFailed(*error);
   auto room = life.admission.EnterTokens(static_cast<int64_t>(generation.prompt.size()));
   if (const auto* error = std::get_if<router::ApiError>(&room)) return sink->OnFailed(*error);
-  std::vector<router::AdmissionTicket> tickets;
-  tickets.push_back(std::move(std::get<router::AdmissionTicket>(place)));
-  tickets.push_back(std::move(std::get<router::AdmissionTicket>(room)));
-  auto call = std::make_shared<router::GenerationCall>(*life.services, executor, generation, TextsOf(generation),
-                                                       time_.Now(), std::move(tickets), std::move(sink));
+  std::vector<router::AdmissionHold> tickets;
+  tickets.push_back(std::move(std::get<router::AdmissionHold>(place)));
+  tickets.push_back(std::move(std::get<router::AdmissionHold>(room)));
+  auto call = std::make_shared<router::RequestDriver>(*life.services, executor, generation, TextsOf(generation),
+                                                      time_.Now(), std::move(tickets), std::move(sink));
   for (Asked& asked : life.asked) {
     if (asked.view == view) asked.call = call;
   }
@@ -142,8 +142,7 @@ void RouterProcess::Begin(SimExecutor& executor, const router::Generation& gener
 void RouterProcess::Leave(const ClientView& view) {
   if (!life_now_) return;
   for (const Asked& asked : life_now_->asked) {
-    if (asked.view.get() == &view && asked.call)
-      asked.call->executor().Post([call = asked.call] { call->ClientGone(); });
+    if (asked.view.get() == &view && asked.call) asked.call->loop().Post([call = asked.call] { call->ClientGone(); });
   }
 }
 

@@ -1,4 +1,4 @@
-// A router: real GenerationCalls over a real Fleet with its links, prefix index, retry budget and admission, on
+// A router: real RequestDrivers over a real Fleet with its links, prefix index, retry budget and admission, on
 // executors in virtual time; its wires are SimWires. It may be stopped, paused, killed and started again like a worker;
 // its clients then lose their connections.
 #pragma once
@@ -11,11 +11,11 @@
 #include "router/admission/admission.h"
 #include "router/fleet/fleet.h"
 #include "router/metrics/router_metrics.h"
-#include "router/request/generation_call.h"
+#include "router/request/request_driver.h"
 #include "router/request/retry_budget.h"
 #include "sim/client.h"
 #include "sim/connection.h"
-#include "sim/sim_executor.h"
+#include "sim/sim_event_loop.h"
 #include "sim/sim_wire.h"
 
 namespace baton::sim {
@@ -23,7 +23,7 @@ namespace baton::sim {
 /// The tokenizer of all simulated routers; every token of the fake model has a text.
 const router::ModelText& SimText();
 /// One per choice of `generation`.
-std::vector<router::ChoiceText> TextsOf(const router::Generation& generation);
+std::vector<router::ChoiceText> TextsOf(const router::TokenizedRequest& generation);
 
 class RouterProcess final : public Process {
  public:
@@ -32,7 +32,7 @@ class RouterProcess final : public Process {
   ~RouterProcess() override;
 
   /// A client asks; as soon as the router is ready.
-  void Ask(router::Generation generation, std::shared_ptr<ClientView> view);
+  void Ask(router::TokenizedRequest generation, std::shared_ptr<ClientView> view);
   /// The connections to that worker break, if there is one.
   void Break(const WorkerNode& worker);
   /// Nothing passes between this router and that worker for a while.
@@ -56,12 +56,12 @@ class RouterProcess final : public Process {
  private:
   struct Asked {
     std::shared_ptr<ClientView> view;
-    std::shared_ptr<router::GenerationCall> call;  ///< as the product's exchanges hold it; null: not begun
+    std::shared_ptr<router::RequestDriver> call;  ///< as the product's exchanges hold it; null: not begun
   };
   struct Life {
     Life(RouterProcess& router, const router::RouterConfig& config);
-    SimExecutor home;
-    std::deque<SimExecutor> io;
+    SimEventLoop home;
+    std::deque<SimEventLoop> io;
     router::Admission admission;
     router::RetryBudget budget;
     std::unique_ptr<router::Fleet> fleet;
@@ -72,7 +72,8 @@ class RouterProcess final : public Process {
   };
   void OnBirth() override;
   void OnDeath() override;
-  void Begin(SimExecutor& executor, const router::Generation& generation, const std::shared_ptr<ClientView>& view);
+  void Begin(SimEventLoop& executor, const router::TokenizedRequest& generation,
+             const std::shared_ptr<ClientView>& view);
   std::unique_ptr<router::WorkerWire> MakeWire(Life& life, const std::string& address);
   Cable* CableTo(const WorkerNode& worker);
 

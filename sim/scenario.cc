@@ -31,9 +31,7 @@ void DrawCluster(ClusterScenario& s, Dice& dice) {
   s.prefill_blocks = dice.OneOf(3) ? 24 : 64, s.decode_blocks = dice.OneOf(3) ? 24 : 64;
   s.landing_slots = dice.Pick(2, 6);
   s.chunk = dice.OneOf(2) ? 32 : 96;
-  s.fence = dice.OneOf(3)   ? FenceStyle::kReceiverWrites
-            : dice.OneOf(2) ? FenceStyle::kForcedClose
-                            : FenceStyle::kPeerExit;
+  s.fence = dice.OneOf(3) ? FenceKind::kReceiverWrites : dice.OneOf(2) ? FenceKind::kForcedClose : FenceKind::kPeerExit;
   s.local_prefill_tokens = dice.OneOf(3) ? 24 : dice.OneOf(8) ? -1 : 0;
   s.round_robin = dice.OneOf(4);
   if (dice.OneOf(4)) s.credit_tokens = 8;
@@ -108,7 +106,7 @@ void LengthenAnswers(ClusterScenario& s, Dice& dice) {
 /// A small ring that a writer can fill, and that many want.
 void CrowdRing(ClusterScenario& s, Dice& dice) {
   s.slow = true;
-  s.fence = FenceStyle::kPeerExit;
+  s.fence = FenceKind::kPeerExit;
   s.landing_slots = dice.Pick(2, 4), s.decodes = 2, s.requests = dice.Pick(8, 16);
   s.arrive_ms = dice.Pick(500, 4000), s.fault_at_ms = dice.Pick(50, 2000);
   s.us_per_token = dice.Pick(1000, 4000), s.chunk = 16, s.piece_tokens = 16, s.slot_bytes = 896;

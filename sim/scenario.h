@@ -34,11 +34,11 @@ struct ClusterScenario {
   int prefill_blocks = 64, decode_blocks = 64;  ///< of a worker's pool
   int landing_slots = 4, chunk = 48, longest = 120, most_tokens = 24;
   int slot_bytes = 2048, piece_tokens = 32, max_model_len = 200;
-  FenceStyle fence = FenceStyle::kForcedClose;  ///< who writes landing memory, and what ends that
-  int local_prefill_tokens = 0;                 ///< -1: as the router measures
-  int us_per_token = 10;                        ///< of a step
-  int step_us = 200;                            ///< of every step
-  int arrive_ms = 500;                          ///< between the first request and the last, at most
+  FenceKind fence = FenceKind::kForcedClose;  ///< who writes landing memory, and what ends that
+  int local_prefill_tokens = 0;               ///< -1: as the router measures
+  int us_per_token = 10;                      ///< of a step
+  int step_us = 200;                          ///< of every step
+  int arrive_ms = 500;                        ///< between the first request and the last, at most
   // The last so many workers of a role compute with other numerics.
   int odd_prefills = 0, odd_decodes = 0;
   bool odd_dtype = false;      ///< they keep KV in another element type as well

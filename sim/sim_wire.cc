@@ -182,7 +182,7 @@ SimWire::Outbox* SimWire::OutboxOf(uint64_t session) {
   return session != 0 && session == session_ ? outbox_.get() : nullptr;
 }
 
-absl::Status SimWire::Send(uint64_t session, const router::Generation& generation, const router::LegOrder& order,
+absl::Status SimWire::Send(uint64_t session, const router::TokenizedRequest& generation, const router::LegOrder& order,
                            std::function<void(LegAnswer)> on_answer) {
   if (down_ || OutboxOf(session) == nullptr) return absl::UnavailableError("the connection to the worker is closed");
   LogDebug("{:.6f} {} -> {}: {}", Seconds(cable_.plant.time.Now().time_since_epoch()), SessionName(session),
@@ -192,7 +192,8 @@ absl::Status SimWire::Send(uint64_t session, const router::Generation& generatio
   return std::visit([&](const auto& leg) { return Do(generation, leg, std::move(on_answer)); }, order);
 }
 
-absl::Status SimWire::Do(const router::Generation& generation, const router::ReserveLeg& leg, Answered on_answer) {
+absl::Status SimWire::Do(const router::TokenizedRequest& generation, const router::ReserveLeg& leg,
+                         Answered on_answer) {
   counters_.again += leg.key.attempt > 1;
   v1::ReserveRequest request = router::EncodeReserve(generation, leg);
   request.set_router_session(SessionName(session_));
@@ -206,7 +207,8 @@ absl::Status SimWire::Do(const router::Generation& generation, const router::Res
   return absl::OkStatus();
 }
 
-absl::Status SimWire::Do(const router::Generation& generation, const router::PrefillLeg& leg, Answered on_answer) {
+absl::Status SimWire::Do(const router::TokenizedRequest& generation, const router::PrefillLeg& leg,
+                         Answered on_answer) {
   ++counters_.prefills;
   counters_.again += leg.key.epoch > 1;
   const std::shared_ptr<Call> call = Begin();
@@ -227,7 +229,7 @@ absl::Status SimWire::Do(const router::Generation& generation, const router::Pre
   return absl::OkStatus();
 }
 
-absl::Status SimWire::Do(const router::Generation& generation, const router::AttachLeg& leg, Answered) {
+absl::Status SimWire::Do(const router::TokenizedRequest& generation, const router::AttachLeg& leg, Answered) {
   counters_.again += leg.attempt > 1;
 
   counters_.migrations += leg.grant == nullptr && leg.output != nullptr;
@@ -236,19 +238,19 @@ absl::Status SimWire::Do(const router::Generation& generation, const router::Att
   return absl::OkStatus();
 }
 
-absl::Status SimWire::Do(const router::Generation&, const router::CancelLeg& leg, Answered) {
+absl::Status SimWire::Do(const router::TokenizedRequest&, const router::CancelLeg& leg, Answered) {
   legs_.push_back(Ask(service::Cancel, router::EncodeCancel(leg).SerializeAsString(),
                       [](const absl::Status&, const std::string&) {}));
   return absl::OkStatus();
 }
 
-absl::Status SimWire::Do(const router::Generation&, const router::CancelAttached& leg, Answered) {
+absl::Status SimWire::Do(const router::TokenizedRequest&, const router::CancelAttached& leg, Answered) {
   *outbox_->pending.add_cancel() = router::EncodeCancel(leg);
   outbox_->WriteIfIdle();
   return absl::OkStatus();
 }
 
-absl::Status SimWire::Do(const router::Generation&, const router::GiveCredit& order, Answered) {
+absl::Status SimWire::Do(const router::TokenizedRequest&, const router::GiveCredit& order, Answered) {
   *outbox_->pending.add_credit() = router::EncodeCredit(order);
   outbox_->WriteIfIdle();
   return absl::OkStatus();

@@ -31,7 +31,7 @@ class SimWire final : public router::WorkerWire {
   void OpenRelay(uint64_t session, RelayHandlers handlers) override;
   void OpenWatch(WatchHandlers handlers) override;
   void CloseSession() override;
-  absl::Status Send(uint64_t session, const router::Generation& generation, const router::LegOrder& order,
+  absl::Status Send(uint64_t session, const router::TokenizedRequest& generation, const router::LegOrder& order,
                     std::function<void(router::LegAnswer)> on_answer) override;
   void Renew(uint64_t session, const std::vector<router::LegRenewal>& legs) override;
   void Meet(uint64_t session, const std::string& landing_address) override;
@@ -50,12 +50,12 @@ class SimWire final : public router::WorkerWire {
   std::shared_ptr<Call> Ask(Serve serve, std::string request,
                             std::function<void(const absl::Status&, const std::string& reply)> done);
   std::string SessionName(uint64_t session) const;
-  absl::Status Do(const router::Generation& generation, const router::ReserveLeg& leg, Answered on_answer);
-  absl::Status Do(const router::Generation& generation, const router::PrefillLeg& leg, Answered on_answer);
-  absl::Status Do(const router::Generation& generation, const router::AttachLeg& leg, Answered on_answer);
-  absl::Status Do(const router::Generation& generation, const router::CancelLeg& leg, Answered on_answer);
-  absl::Status Do(const router::Generation& generation, const router::CancelAttached& leg, Answered on_answer);
-  absl::Status Do(const router::Generation& generation, const router::GiveCredit& credit, Answered on_answer);
+  absl::Status Do(const router::TokenizedRequest& generation, const router::ReserveLeg& leg, Answered on_answer);
+  absl::Status Do(const router::TokenizedRequest& generation, const router::PrefillLeg& leg, Answered on_answer);
+  absl::Status Do(const router::TokenizedRequest& generation, const router::AttachLeg& leg, Answered on_answer);
+  absl::Status Do(const router::TokenizedRequest& generation, const router::CancelLeg& leg, Answered on_answer);
+  absl::Status Do(const router::TokenizedRequest& generation, const router::CancelAttached& leg, Answered on_answer);
+  absl::Status Do(const router::TokenizedRequest& generation, const router::GiveCredit& credit, Answered on_answer);
   /// Of this session; null: it is over.
   Outbox* OutboxOf(uint64_t session);
 

@@ -39,7 +39,7 @@ class UnkindTransport final : public Transport {
         time_(time) {}
 
   std::string_view name() const override { return inner_->name(); }
-  FenceStyle fence() const override { return inner_->fence(); }
+  FenceKind fence() const override { return inner_->fence(); }
   std::string address() const override { return inner_->address(); }
   std::span<std::byte> landing() override { return inner_->landing(); }
   absl::StatusOr<PeerNumber> Connect(std::string_view address) override { return inner_->Connect(address); }

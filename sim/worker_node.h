@@ -62,8 +62,8 @@ class WorkerNode : public Process {
   v1::HandshakeReply Describe() const;
   void AddWatcher(std::shared_ptr<worker::WatchSink> sink);
   void RemoveWatcher(const worker::WatchSink* sink);
-  virtual void OnRelay(const std::shared_ptr<worker::RelaySink>& stream, const v1::RelayUp& message) = 0;
-  virtual void OnRelayEnd(const worker::RelaySink& stream, const std::string& session) = 0;
+  virtual void OnRelay(const std::shared_ptr<worker::RelayWriter>& stream, const v1::RelayUp& message) = 0;
+  virtual void OnRelayEnd(const worker::RelayWriter& stream, const std::string& session) = 0;
   virtual v1::ReserveReply OnReserve(const v1::ReserveRequest& request) = 0;
   virtual void OnPrefill(const v1::PrefillRequest& request, std::shared_ptr<worker::PrefillSink> sink) = 0;
   virtual void OnPrefillStreamEnd(const v1::RequestKey& key) = 0;

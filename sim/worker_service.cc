@@ -22,7 +22,7 @@ class Writes : public Sink {
  protected:
   const std::shared_ptr<Call> call_;
 };
-using RelayWrites = Writes<worker::RelaySink, v1::RelayDown>;
+using RelayWrites = Writes<worker::RelayWriter, v1::RelayDown>;
 using WatchWrites = Writes<worker::WatchSink, v1::WorkerEvent>;
 
 class PrefillWrites final : public Writes<worker::PrefillSink, v1::PrefillReply> {

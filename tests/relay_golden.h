@@ -47,7 +47,7 @@ inline constexpr const char* kAttachTail =
     "6a0674656e616e74"  // cache_salt "tenant"
     "720102"            // choices 2
     "7806"              // position 6
-    "8001a01f";         // credit_ms 4000
+    "8001a01f";         // lease_ms 4000
 
 /// An Attach of one migrated choice, after a handoff.
 inline std::string Attach() { return absl::StrCat(kAttachHead, kSampling, kAttachTail); }
@@ -60,7 +60,7 @@ inline constexpr const char* kReserve =
     "30c413"                        // expiry_ms 2500
     "3a0674656e616e74"              // cache_salt
     "420c050000000600000000001000"  // token ids 5, 6, 2^20
-    "50a01f";                       // credit_ms 4000
+    "50a01f";                       // lease_ms 4000
 
 /// A Ticket: in ReserveReply and Attach.
 inline constexpr const char* kTicket =
@@ -95,7 +95,7 @@ inline constexpr const char* kPrefillTail =
     "40dc0b"            // deadline_ms 1500
     "4807"              // priority -4
     "520674656e616e74"  // cache_salt
-    "58a01f";           // credit_ms 4000
+    "58a01f";           // lease_ms 4000
 
 /// A PrefillRequest for that grant.
 inline std::string PrefillRequest() {

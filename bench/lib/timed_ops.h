@@ -70,11 +70,12 @@ class TimedOps final : public kernels::Ops {
   void GatherRows(const kernels::Tensor& x, std::span<const int32_t> rows, const kernels::Tensor& out) override {
     Time("gather_rows", [&] { ops_->GatherRows(x, rows, out); });
   }
-  void RopeAndWriteKv(const kernels::Tensor& q, const kernels::Tensor& k, const kernels::Tensor& v, const float* q_norm,
-                      const float* k_norm, float norm_offset, float norm_eps, const kernels::RopeParams& rope,
-                      const kernels::RaggedBatch& batch, const kernels::KvLayerView& kv) override {
+  void NormRopeAndWriteKv(const kernels::Tensor& q, const kernels::Tensor& k, const kernels::Tensor& v,
+                          const float* q_norm, const float* k_norm, float norm_offset, float norm_eps,
+                          const kernels::RopeParams& rope, const kernels::RaggedBatch& batch,
+                          const kernels::KvLayerView& kv) override {
     Time("rope_and_write_kv",
-         [&] { ops_->RopeAndWriteKv(q, k, v, q_norm, k_norm, norm_offset, norm_eps, rope, batch, kv); });
+         [&] { ops_->NormRopeAndWriteKv(q, k, v, q_norm, k_norm, norm_offset, norm_eps, rope, batch, kv); });
   }
   void Attention(const kernels::Tensor& q, const kernels::RaggedBatch& batch, const kernels::KvLayerView& kv,
                  const kernels::AttentionParams& params, const kernels::Tensor& out) override {

@@ -5,7 +5,7 @@
 
 #include "bench/lib/measure.h"
 #include "common/prefix_hash.h"
-#include "router/index/prefix_index.h"
+#include "router/index/worker_prefixes.h"
 
 namespace baton::bench {
 
@@ -16,7 +16,7 @@ nlohmann::json BenchIndex() {
   for (auto& chain : chains) {
     for (uint64_t& key : chain) key = random();
   }
-  router::PrefixIndex index(int64_t{64} << 20);
+  router::WorkerPrefixes index(int64_t{64} << 20);
   const auto store_all = [&] {
     for (size_t i = 0; i < chains.size(); ++i) index.Store(static_cast<int>(i % 8), chains[i]);
   };

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "common/clock.h"
 #include "common/prefix_hash.h"
+#include "kvtransfer/fence_kind.h"
 #include "kvtransfer/lane_messages.h"
 
 namespace baton::decode {
@@ -20,14 +21,6 @@ struct TicketKey {
   auto operator<=>(const TicketKey&) const = default;
 };
 
-/// What ends a writer's access to our landing slots.
-enum class FenceKind : uint8_t {
-  kReceiverWrites,  ///< TCP: our own check of (ticket, epoch) on receipt is the fence
-  kForcedClose,     ///< RDMA: closing our endpoint to that incarnation
-  kWriterExit,      ///< shared memory: only the process's exit, for a stopped one still maps the memory; where nothing
-                    ///< is heard of it either, the slots are written off
-};
-
 // ---- from the router
 struct Reserve {
   TicketKey key;
@@ -35,7 +28,7 @@ struct Reserve {
   int32_t tokens = 0;              ///< prompt plus room to start decoding
   std::vector<PrefixHash> prefix;  ///< of the prompt's units, for TicketBlocks::Pin
   Duration expiry{};               ///< remaining
-  Duration credit{};  ///< ended when no Credit came for so long, attached or not; 0: the router renews nothing
+  Duration lease{};  ///< ended when no Renewed came for so long, attached or not; 0: the router renews nothing
 };
 struct Attach {
   TicketId ticket = 0;
@@ -44,7 +37,7 @@ struct Attach {
   uint64_t position = 0;    ///< of the next token
 };
 /// The router still waits for the ticket, or still listens to its sequence.
-struct Credit {
+struct Renewed {
   TicketKey key;
   uint64_t attach_gen = 0;  ///< of its latest Attach; one that a later Attach has fenced renews nothing
 };
@@ -81,7 +74,7 @@ struct Closed {
   LaneClosed message;
 };
 /// Our placing pass over a slot has ended.
-struct Placed {
+struct Scattered {
   LaneKey lane;
   SlotTurn slot;
   bool digest_ok = true;
@@ -103,7 +96,7 @@ struct Finished {
 struct ShedUnbound {};
 struct Tick {};
 
-using Event = std::variant<Reserve, Attach, Credit, Cancel, Opened, Filled, Done, Closed, Placed, WriterLost,
+using Event = std::variant<Reserve, Attach, Renewed, Cancel, Opened, Filled, Done, Closed, Scattered, WriterLost,
                            WriterFenced, Finished, ShedUnbound, Tick>;
 
 // ---- actions
@@ -124,8 +117,8 @@ struct SendToWriter {
   ToPrefill message;
 };
 /// Verify, convert and scatter `wanted` of this slot into the blocks of (ticket, epoch), nothing else of it: the other
-/// segments are in place already and may be in use. Report Placed.
-struct PlaceSlot {
+/// segments are in place already and may be in use. Report Scattered.
+struct ScatterSlot {
   LaneKey lane;
   SlotTurn slot;
   int target_rank = 0;
@@ -174,7 +167,7 @@ struct DropMemory {
   uint32_t memory = 0;
 };
 
-using Action = std::variant<ReserveAnswer, ReservationShed, SendToWriter, PlaceSlot, StartSequence, ContinueSequence,
+using Action = std::variant<ReserveAnswer, ReservationShed, SendToWriter, ScatterSlot, StartSequence, ContinueSequence,
                             StopSequence, AttachRefused, CancelAnswer, CutWriter, ReplaceMemory, DropMemory>;
 
 }  // namespace baton::decode

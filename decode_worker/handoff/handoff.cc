@@ -36,7 +36,7 @@ void Handoff::On(const Reserve& event) {
   ticket.pinned = true;
   ticket.tokens = event.tokens - ticket.cached_tokens;
   ticket.expires = now_ + event.expiry;
-  ticket.credit = event.credit;
+  ticket.lease = event.lease;
   Renew(ticket);
   if (absl::Status admitted = Admit(event, ticket.tokens); !admitted.ok()) {
     blocks_.Unpin(ticket.id);
@@ -140,7 +140,7 @@ void Handoff::RefuseAttach(const Attach& attach, std::string reason, bool prefil
   out_->push_back(AttachRefused{attach.ticket, attach.attach_gen, prefill_again, std::move(reason)});
 }
 
-void Handoff::On(const Credit& event) {
+void Handoff::On(const Renewed& event) {
   const auto known = by_key_.find(event.key);
   if (known == by_key_.end()) return;
   Ticket& ticket = tickets_.at(known->second);
@@ -148,7 +148,7 @@ void Handoff::On(const Credit& event) {
 }
 
 void Handoff::Renew(Ticket& ticket) const {
-  if (ticket.credit > Duration::zero()) ticket.credit_until = Listened() + ticket.credit;
+  if (ticket.lease > Duration::zero()) ticket.lease_until = Listened() + ticket.lease;
 }
 
 void Handoff::On(const Cancel& event) {
@@ -219,7 +219,7 @@ void Handoff::GiveUpWithoutProgress(Ticket& ticket) {
 
 void Handoff::TickTicket(Ticket& ticket) {
   GiveUpWithoutProgress(ticket);
-  if (Listened() >= ticket.credit_until && !PlantedBug("credit never expires")) {
+  if (Listened() >= ticket.lease_until && !PlantedBug("lease never expires")) {
     ticket.lapsed = true;
     Close(ticket, "no router has renewed it");
   }
@@ -244,7 +244,7 @@ void Handoff::TickTicket(Ticket& ticket) {
       const Lane& lane = epoch.lanes[i];
       if (lane.over()) continue;
       if (lane.fence == FenceKind::kForcedClose && Overdue(epoch)) Cut(lane.writer);
-      if (lane.fence != FenceKind::kWriterExit) continue;
+      if (lane.fence != FenceKind::kPeerExit) continue;
       if (Silent(lane.writer)) silent_.insert(lane.writer);
       const bool late = Listened() - epoch.ended >= options_.write_off_after;
       if (lane.state == LaneState::kDirty && late) WriteOffLane(ticket.id, number, epoch, i);

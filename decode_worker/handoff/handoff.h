@@ -93,7 +93,7 @@ class Handoff {
   // control (handoff.cc)
   void On(const Reserve& event);
   void On(const Attach& event);
-  void On(const Credit& event);
+  void On(const Renewed& event);
   void On(const Cancel& event);
   void On(const Finished& event);
   void On(const ShedUnbound& event);
@@ -129,7 +129,7 @@ class Handoff {
   void On(const Filled& event);
   void On(const Done& event);
   void On(const Closed& event);
-  void On(const Placed& event);
+  void On(const Scattered& event);
   void On(const WriterLost& event);
   void On(const WriterFenced& event);
   void AnswerSlot(const LaneKey& key, Lane& lane, SlotTurn full, SlotTurn grant, bool ok);

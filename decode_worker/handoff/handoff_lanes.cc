@@ -49,10 +49,10 @@ void Handoff::On(const Filled& event) {
     Advance(ticket, key, *lane);
   }
   lane->placing[message.slot.slot] = wanted;
-  out_->push_back(PlaceSlot{key, message.slot, lane->target_rank, message.segments, std::move(wanted)});
+  out_->push_back(ScatterSlot{key, message.slot, lane->target_rank, message.segments, std::move(wanted)});
 }
 
-void Handoff::On(const Placed& event) {
+void Handoff::On(const Scattered& event) {
   const LaneKey& key = event.lane;
   Lane* lane = FindLane(key);
   BATON_CHECK(lane != nullptr && lane->placing.contains(event.slot.slot), "no pass over slot ", event.slot.slot,

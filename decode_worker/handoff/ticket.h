@@ -13,7 +13,7 @@ namespace baton::decode {
 // kReserved ─Open (bind blocks)→ kReceiving ─all lanes done and verified→ kReady ─Attach→ kAttached ─Finished→ kClosing
 //   kReceiving ─a lane cannot finish→ kRepair ─Open at a later epoch→ kReceiving, or ─Attach→ recompute here
 //   kReceiving, kReady ─Open at a later epoch, no room→ kReserved: only the new epoch can fill it
-//   any ─Cancel | expiry | no credit→ kClosing ─all lanes over→ kGone (answers the same key until its deadline)
+//   any ─Cancel | expiry | no lease→ kClosing ─all lanes over→ kGone (answers the same key until its deadline)
 enum class TicketState : uint8_t { kReserved, kReceiving, kReady, kAttached, kRepair, kClosing, kGone };
 
 enum class LaneState : uint8_t {
@@ -83,10 +83,10 @@ struct Ticket {
   TimePoint progress_at{};       ///< in own time: it was parked, or a slot of the current epoch came or was placed
   uint64_t attach_gen = 0;
   TimePoint expires{};
-  Duration credit{};                          ///< 0: it needs none
-  TimePoint credit_until = TimePoint::max();  ///< in own time
-  bool lapsed = false;                        ///< closed because no router renewed it
-  std::string why_closed;                     ///< kClosing, kGone
+  Duration lease{};                          ///< 0: it needs none
+  TimePoint lease_until = TimePoint::max();  ///< in own time
+  bool lapsed = false;                       ///< closed because no router renewed it
+  std::string why_closed;                    ///< kClosing, kGone
 };
 
 }  // namespace baton::decode

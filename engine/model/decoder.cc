@@ -248,8 +248,8 @@ void Decoder::Attention(int layer, const kernels::RaggedBatch& batch, const kern
   const Tensor q = Heads(qkv, 0, q_heads, dim);                            // [T, q_heads, head_dim]
   const Tensor k = Heads(qkv, q_heads * dim, kv_heads, dim);               // [T, kv_heads, head_dim]
   const Tensor v = Heads(qkv, (q_heads + kv_heads) * dim, kv_heads, dim);  // [T, kv_heads, head_dim]
-  ops_.RopeAndWriteKv(q, k, v, w.query_norm, w.key_norm, config_.norm_offset, config_.rms_eps,
-                      config_.ropes[shape.rope], batch, kv);
+  ops_.NormRopeAndWriteKv(q, k, v, w.query_norm, w.key_norm, config_.norm_offset, config_.rms_eps,
+                          config_.ropes[shape.rope], batch, kv);
   if (only_kv) return;
   const kernels::AttentionParams params{
       .scale = config_.attention_scale, .window = shape.window, .logit_softcap = config_.attention_softcap};

@@ -60,7 +60,7 @@ bool Scheduler::State::HasCredit(const Sequence& s) const {
 }
 
 // Sequences of a step that a sequence stands for: all its request's choices before they fork.
-int32_t Scheduler::State::SlotsOf(const Sequence& s) const {
+int32_t Scheduler::State::SequencesOf(const Sequence& s) const {
   return s.request->forked ? 1 : static_cast<int32_t>(s.request->choices.size());
 }
 
@@ -100,7 +100,7 @@ void Scheduler::State::PlanPrefills(StepPlan& plan, TimePoint now) {
   for (size_t i = 0; i < running.size() && prefill_left > 0 && sequences_left > 0; ++i) {
     Sequence& s = *running[i];
     if (s.in_plan || !HasCredit(s) || (s.remaining() == 1 && s.request->forked)) continue;
-    if (SlotsOf(s) > sequences_left || (ScoresPrompt(s) && logit_rows_left == 0)) continue;
+    if (SequencesOf(s) > sequences_left || (ScoresPrompt(s) && logit_rows_left == 0)) continue;
     const int32_t chunk = ChunkFor(s);
     if (chunk == 0) return;
     if (MakeRoom(s, chunk, plan, now)) Schedule(s, chunk, plan, now);
@@ -169,12 +169,12 @@ void Scheduler::State::Preempt(Sequence& victim, TimePoint now) {
 
 void Scheduler::State::Admit(StepPlan& plan, TimePoint now) {
   int32_t slots = options.max_num_seqs;
-  for (const Sequence* s : running) slots -= SlotsOf(*s);
+  for (const Sequence* s : running) slots -= SequencesOf(*s);
   while (!waiting.empty() && prefill_left > 0 && rows_left > 0 && sequences_left > 0) {
     Sequence& s = **waiting.begin();
-    if (SlotsOf(s) > std::min(slots, sequences_left)) return;
+    if (SequencesOf(s) > std::min(slots, sequences_left)) return;
     if (!TryAdmit(s, plan)) return;
-    slots -= SlotsOf(s);
+    slots -= SequencesOf(s);
     const int32_t chunk = ChunkFor(s);
     if (chunk == 0 || !MakeRoom(s, chunk, plan, now))
       return;  // admitted all the same; its chunk comes with the next step
@@ -250,7 +250,7 @@ void Scheduler::State::Schedule(Sequence& s, int32_t tokens, StepPlan& plan, Tim
   plan_work.Add(tokens, s.computed);
   plan.total_tokens += tokens;
   rows_left -= tokens;
-  sequences_left -= SlotsOf(s);
+  sequences_left -= SequencesOf(s);
   const bool decode = s.remaining() == 1 && s.length() > r.request.prompt_len;
   if (!decode) {
     prefill_left -= tokens;

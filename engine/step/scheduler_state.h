@@ -98,7 +98,7 @@ class Scheduler::State {
   void AddToExecutor(Sequence& sequence, StepPlan& plan);
   void ForkAtFirstToken(Sequence& carrier, StepPlan& plan);
   bool HasCredit(const Sequence& sequence) const;
-  int32_t SlotsOf(const Sequence& sequence) const;
+  int32_t SequencesOf(const Sequence& sequence) const;
   bool ScoresPrompt(const Sequence& sequence) const;
 
   // scheduler_commit.cc

@@ -81,9 +81,9 @@ class CpuOps final : public Ops {
   void Linear(const Tensor& x, const PackedLinear& w, const Tensor& out) override;
   void GatedActivation(Activation act, const Tensor& gate_up, const Tensor& out) override;
   void GatherRows(const Tensor& x, std::span<const int32_t> rows, const Tensor& out) override;
-  void RopeAndWriteKv(const Tensor& q, const Tensor& k, const Tensor& v, const float* q_norm, const float* k_norm,
-                      float norm_offset, float norm_eps, const RopeParams& rope, const RaggedBatch& batch,
-                      const KvLayerView& kv) override;
+  void NormRopeAndWriteKv(const Tensor& q, const Tensor& k, const Tensor& v, const float* q_norm, const float* k_norm,
+                          float norm_offset, float norm_eps, const RopeParams& rope, const RaggedBatch& batch,
+                          const KvLayerView& kv) override;
   void Attention(const Tensor& q, const RaggedBatch& batch, const KvLayerView& kv, const AttentionParams& params,
                  const Tensor& out) override;
   void LatentAttention(const Tensor& q, const RaggedBatch& batch, const KvPlaneView& latents,
@@ -213,9 +213,9 @@ void CpuOps::PlaceRows(const RaggedBatch& batch) {
   }
 }
 
-void CpuOps::RopeAndWriteKv(const Tensor& q, const Tensor& k, const Tensor& v, const float* q_norm, const float* k_norm,
-                            float norm_offset, float norm_eps, const RopeParams& rope, const RaggedBatch& batch,
-                            const KvLayerView& kv) {
+void CpuOps::NormRopeAndWriteKv(const Tensor& q, const Tensor& k, const Tensor& v, const float* q_norm,
+                                const float* k_norm, float norm_offset, float norm_eps, const RopeParams& rope,
+                                const RaggedBatch& batch, const KvLayerView& kv) {
   const int dim = kv.k.dim, kv_heads = kv.k.heads, q_heads = static_cast<int>(q.cols() / dim);
   BATON_CHECK(q.cols() % dim == 0 && k.cols() == static_cast<int64_t>(kv_heads) * dim &&
               v.cols() == static_cast<int64_t>(kv_heads) * kv.v.dim && dim <= kMaxHeadDim && kv.v.dim <= kMaxHeadDim &&

@@ -21,7 +21,7 @@ class ShmTransport final : public TcpTransport {
   ~ShmTransport() override;
 
   std::string_view name() const override { return "shm"; }
-  FenceStyle fence() const override { return FenceStyle::kPeerExit; }
+  FenceKind fence() const override { return FenceKind::kPeerExit; }
   std::span<std::byte> slot_of(PeerNumber peer, uint32_t slot) override;
   void Close(PeerNumber peer, std::function<void()> fenced) override;
   bool Progress() override;

@@ -14,7 +14,7 @@ namespace baton {
 void SimNetwork::Land(SimTransport& at, Flight& flight) {
   const size_t piece = std::min(pace_.piece_bytes, flight.size - flight.landed);
   const PeerNumber writer = flight.wire->numbers[flight.to];
-  const bool asked = at.events_.MayLand(writer, flight.place), may = asked || at.fence_ != FenceStyle::kReceiverWrites;
+  const bool asked = at.events_.MayLand(writer, flight.place), may = asked || at.fence_ != FenceKind::kReceiverWrites;
   if (may && piece > 0) {
     std::memcpy(at.memory_.data() + flight.place.slot.slot * at.shape_.slot_bytes + flight.landed,
                 flight.bytes() + flight.landed, piece);
@@ -32,7 +32,7 @@ bool SimNetwork::Outstanding(const Wire& wire, int to, uint64_t before) const {
 
 // ---- one transport
 
-SimTransport::SimTransport(std::shared_ptr<SimNetwork> network, FenceStyle fence, LandingShape landing,
+SimTransport::SimTransport(std::shared_ptr<SimNetwork> network, FenceKind fence, LandingShape landing,
                            TransportEvents& events)
     : network_(std::move(network)),
       fence_(fence),
@@ -62,7 +62,7 @@ SimTransport::~SimTransport() {
   }
   for (auto& [number, lost] : lost_) lost.first->fenced[lost.second] = true, lost.first->ends[lost.second] = nullptr;
   std::erase_if(network_->flights_, [this](const auto& f) {
-    const bool writes_no_more = fence_ == FenceStyle::kPeerExit && f->wire->exited[1 - f->to];
+    const bool writes_no_more = fence_ == FenceKind::kPeerExit && f->wire->exited[1 - f->to];
     return f->failed && (f->wire->fenced[f->to] || writes_no_more);
   });
 }
@@ -151,7 +151,7 @@ void SimTransport::FailAll(Peer& peer) {
     flight->Fail();
     if (flight->done) dones.push_back(std::exchange(flight->done, nullptr));
     const SimTransport* there = peer.wire->ends[flight->to];
-    if (there == nullptr || there->fence_ == FenceStyle::kReceiverWrites) {
+    if (there == nullptr || there->fence_ == FenceKind::kReceiverWrites) {
       flight->landed = flight->size = 0;  // what was on its way is lost
     } else {
       flight->wait += network_->Below(40);
@@ -190,7 +190,7 @@ void SimTransport::EndLeaving() {
 }
 
 void SimTransport::Close(PeerNumber number, std::function<void()> fenced) {
-  if (fence_ == FenceStyle::kPeerExit) return AwaitExit(number, std::move(fenced));
+  if (fence_ == FenceKind::kPeerExit) return AwaitExit(number, std::move(fenced));
   auto node = peers_.extract(number);
   if (!node.empty()) {
     Peer& peer = node.mapped();

@@ -92,11 +92,11 @@ class SimTransport final : public Transport {
  public:
   /// `events` must outlive it. kPeerExit: a peer's process exits with its transport; until then what it was writing
   /// when the connection broke may still land.
-  SimTransport(std::shared_ptr<SimNetwork> network, FenceStyle fence, LandingShape landing, TransportEvents& events);
+  SimTransport(std::shared_ptr<SimNetwork> network, FenceKind fence, LandingShape landing, TransportEvents& events);
   ~SimTransport() override;
 
   std::string_view name() const override { return "sim"; }
-  FenceStyle fence() const override { return fence_; }
+  FenceKind fence() const override { return fence_; }
   std::string address() const override { return address_; }
   std::span<std::byte> landing() override { return memory_; }
   absl::StatusOr<PeerNumber> Connect(std::string_view address) override;
@@ -133,7 +133,7 @@ class SimTransport final : public Transport {
   void FailAll(Peer& peer);
 
   const std::shared_ptr<SimNetwork> network_;
-  const FenceStyle fence_;
+  const FenceKind fence_;
   const LandingShape shape_;
   TransportEvents& events_;
   const std::string address_;

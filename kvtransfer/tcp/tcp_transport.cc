@@ -58,7 +58,7 @@ absl::StatusOr<PeerNumber> TcpTransport::Connect(std::string_view address) {
 PeerNumber TcpTransport::Add(int socket, bool accepted) {
   const PeerNumber number = next_peer_++;
   Peer& peer = peers_[number];
-  tcp::NoticeVanishedHost(socket, /*when_full=*/fence() == FenceStyle::kReceiverWrites);
+  tcp::NoticeVanishedHost(socket, /*when_full=*/fence() == FenceKind::kReceiverWrites);
   peer.connection = std::make_unique<tcp::Connection>(number, socket, !accepted);
   peer.accepted = accepted;
   epoll_event event{};

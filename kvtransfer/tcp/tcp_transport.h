@@ -29,7 +29,7 @@ class TcpTransport : public Transport, private tcp::Connection::Sink {
   ~TcpTransport() override;
 
   std::string_view name() const override { return "tcp"; }
-  FenceStyle fence() const override { return FenceStyle::kReceiverWrites; }
+  FenceKind fence() const override { return FenceKind::kReceiverWrites; }
   std::string address() const override { return StrCat(name(), ":", tcp::LocalAddress(listener_)); }
   std::span<std::byte> landing() override { return landing_; }
   absl::StatusOr<PeerNumber> Connect(std::string_view address) override;

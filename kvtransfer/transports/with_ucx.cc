@@ -11,7 +11,7 @@ absl::StatusOr<std::unique_ptr<Transport>> MakeUcx(std::string_view kind, bool l
   } else if (kind == "ucx-shm") {
     options.transports = "posix,cma,self";
     options.verb = UcxVerb::kPut;
-    options.put_fence = FenceStyle::kPeerExit;
+    options.put_fence = FenceKind::kPeerExit;
   } else {
     options.transports = "rc";  // with UCX's own helper for connecting; not dc (IsRdma)
     options.verb = UcxVerb::kPut;

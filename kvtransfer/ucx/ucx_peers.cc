@@ -57,7 +57,7 @@ bool UcxTransport::Closing::Ended(void*& request) {
 /// that; where a forced close is a fence, it ends behind one.
 bool UcxTransport::StillCloses(Closing& closing) {
   if (!Closing::Ended(closing.request)) return true;
-  if (fence() != FenceStyle::kForcedClose || std::exchange(closing.closed, true)) return false;
+  if (fence() != FenceKind::kForcedClose || std::exchange(closing.closed, true)) return false;
   const ucp_request_param_t param{};
   const ucs_status_ptr_t flush = ucp_worker_flush_nbx(worker_->get(), &param);
   if (UCS_PTR_IS_PTR(flush)) closing.request = flush;
@@ -94,7 +94,7 @@ absl::StatusOr<UcxTransport::Peer*> UcxTransport::Add(PeerAddress address) {
   peer->number = next_peer_++;
   peer->owner = this;
   peer->address = std::move(address);
-  if (fence() == FenceStyle::kPeerExit) {
+  if (fence() == FenceKind::kPeerExit) {
     BATON_ASSIGN_OR_RETURN(PeerExit exit, PeerExit::Of(peer->address.pid));
     if (!worker_->landing().empty()) exits_.Know(peer->number, std::move(exit));
   }
@@ -144,9 +144,9 @@ void UcxTransport::Flush(PeerNumber number, Done done) {
 /// Also of a peer that was lost before, or closed: its fence is the same.
 void UcxTransport::Close(PeerNumber number, std::function<void()> fenced) {
   Lose(number, absl::OkStatus());
-  if (fence() == FenceStyle::kPeerExit) {
+  if (fence() == FenceKind::kPeerExit) {
     if (!exits_.Await(number, epoll_, 0, fenced)) Later(std::move(fenced));  // it wrote nothing here
-  } else if (fence() == FenceStyle::kForcedClose) {
+  } else if (fence() == FenceKind::kForcedClose) {
     fences_.emplace_back(number, std::move(fenced));
   } else {
     fenced();

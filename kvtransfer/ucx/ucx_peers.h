@@ -38,8 +38,8 @@ class UcxTransport final : public Transport {
 
   std::string_view name() const override { return options_.name; }
   std::string path(PeerNumber peer) const override;
-  FenceStyle fence() const override {
-    return options_.verb == UcxVerb::kMessage ? FenceStyle::kReceiverWrites : options_.put_fence;
+  FenceKind fence() const override {
+    return options_.verb == UcxVerb::kMessage ? FenceKind::kReceiverWrites : options_.put_fence;
   }
   /// In hexadecimal: addresses travel as text.
   std::string address() const override {

@@ -25,7 +25,7 @@ struct UcxOptions {
   std::string transports = "tcp";  ///< as UCX_TLS: "tcp", "posix,cma", "rc" …
   std::string devices;             ///< as UCX_NET_DEVICES: "lo", "mlx5_0:1" …; empty: UCX chooses
   UcxVerb verb = UcxVerb::kMessage;
-  FenceStyle put_fence = FenceStyle::kForcedClose;  ///< kPut: kPeerExit on shared memory
+  FenceKind put_fence = FenceKind::kForcedClose;  ///< kPut: kPeerExit on shared memory
   LandingShape landing;
 };
 

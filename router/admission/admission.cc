@@ -6,11 +6,11 @@
 
 namespace baton::router {
 
-AdmissionTicket::~AdmissionTicket() {
+AdmissionHold::~AdmissionHold() {
   if (admission_) admission_->Leave(tokens_);
 }
 
-std::variant<AdmissionTicket, ApiError> Admission::Enter() {
+std::variant<AdmissionHold, ApiError> Admission::Enter() {
   std::lock_guard lock(mutex_);
   if (draining_) return Draining();
   if (requests_ >= max_requests_) {
@@ -18,10 +18,10 @@ std::variant<AdmissionTicket, ApiError> Admission::Enter() {
                       Overload{requests_, PredictedWaitMsLocked(), "--max-running-requests"});
   }
   ++requests_;
-  return AdmissionTicket(this, 0);
+  return AdmissionHold(this, 0);
 }
 
-std::variant<AdmissionTicket, ApiError> Admission::EnterTokens(int64_t tokens) {
+std::variant<AdmissionHold, ApiError> Admission::EnterTokens(int64_t tokens) {
   std::lock_guard lock(mutex_);
   if (tokens_ > 0 && tokens_ + tokens > max_tokens_) {
     return Overloaded(
@@ -29,7 +29,7 @@ std::variant<AdmissionTicket, ApiError> Admission::EnterTokens(int64_t tokens) {
         Overload{requests_, PredictedWaitMsLocked(), "--max-running-tokens"});
   }
   tokens_ += tokens;
-  return AdmissionTicket(this, tokens);
+  return AdmissionHold(this, tokens);
 }
 
 void Admission::Leave(int64_t tokens) {

@@ -18,18 +18,17 @@ namespace baton::router {
 class Admission;
 
 /// A request's place; given back by the destructor. Move-only.
-class AdmissionTicket {
+class AdmissionHold {
  public:
-  AdmissionTicket() = default;
-  AdmissionTicket(Admission* admission, int64_t tokens) : admission_(admission), tokens_(tokens) {}
-  AdmissionTicket(AdmissionTicket&& o) noexcept
-      : admission_(std::exchange(o.admission_, nullptr)), tokens_(o.tokens_) {}
-  AdmissionTicket& operator=(AdmissionTicket&& o) noexcept {
+  AdmissionHold() = default;
+  AdmissionHold(Admission* admission, int64_t tokens) : admission_(admission), tokens_(tokens) {}
+  AdmissionHold(AdmissionHold&& o) noexcept : admission_(std::exchange(o.admission_, nullptr)), tokens_(o.tokens_) {}
+  AdmissionHold& operator=(AdmissionHold&& o) noexcept {
     std::swap(admission_, o.admission_);
     std::swap(tokens_, o.tokens_);
     return *this;
   }
-  ~AdmissionTicket();
+  ~AdmissionHold();
 
  private:
   Admission* admission_ = nullptr;
@@ -41,9 +40,9 @@ class Admission {
   Admission(int64_t max_requests, int64_t max_tokens) : max_requests_(max_requests), max_tokens_(max_tokens) {}
 
   /// A place for a request, before its prompt is read.
-  std::variant<AdmissionTicket, ApiError> Enter();
+  std::variant<AdmissionHold, ApiError> Enter();
   /// A place for its tokens, once they are counted.
-  std::variant<AdmissionTicket, ApiError> EnterTokens(int64_t tokens);
+  std::variant<AdmissionHold, ApiError> EnterTokens(int64_t tokens);
   /// Teaches the predicted wait.
   void Finished(Duration took);
 
@@ -55,7 +54,7 @@ class Admission {
   bool WaitEmpty(Duration timeout) const;
 
  private:
-  friend class AdmissionTicket;
+  friend class AdmissionHold;
   void Leave(int64_t tokens);
   int64_t PredictedWaitMsLocked() const;
 

@@ -37,7 +37,7 @@ uint8_t* WriteIds(const std::vector<int32_t>& ids, uint8_t* out) {
 
 }  // namespace
 
-AttachEntry::AttachEntry(const Generation& generation, const AttachLeg& leg)
+AttachEntry::AttachEntry(const TokenizedRequest& generation, const AttachLeg& leg)
     : generation_(generation), leg_(leg), head_(EncodeAttachHead(generation, leg)), head_bytes_(head_.ByteSizeLong()) {}
 
 size_t AttachEntry::IdBytes() const {

@@ -7,14 +7,14 @@
 
 #include "proto/worker.pb.h"
 #include "router/fleet/leg_order.h"
-#include "router/generation.h"
+#include "router/request_types.h"
 
 namespace baton::router {
 
 /// Any thread. Its arguments must outlive it.
 class AttachEntry {
  public:
-  AttachEntry(const Generation& generation, const AttachLeg& leg);
+  AttachEntry(const TokenizedRequest& generation, const AttachLeg& leg);
   size_t size() const;  ///< bytes
   /// Writes size() bytes. They parse as a RelayUp whose one attach is EncodeAttach's.
   void Write(uint8_t* out) const;
@@ -22,7 +22,7 @@ class AttachEntry {
  private:
   size_t IdBytes() const;
   size_t MessageBytes() const;
-  const Generation& generation_;
+  const TokenizedRequest& generation_;
   const AttachLeg& leg_;
   const v1::Attach head_;  // all but the token ids
   const size_t head_bytes_;

@@ -46,7 +46,7 @@ void AddWhatIsOut(const std::vector<LinkView>& views, const std::vector<Candidat
 
 }  // namespace
 
-absl::StatusOr<ExplainedRoute> Fleet::Explain(const Generation& generation) const {
+absl::StatusOr<ExplainedRoute> Fleet::Explain(const TokenizedRequest& generation) const {
   if (generation.prompt.empty()) return absl::InvalidArgumentError("the prompt is empty: it has 0 tokens");
   BATON_ASSIGN_OR_RETURN(const Ready ready, ReadyFor(generation, {}));
   const auto tokens = static_cast<uint32_t>(generation.prompt.size());

@@ -45,7 +45,7 @@ Candidate CandidateOf(const LinkView& view) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Fleet>> Fleet::Create(const RouterConfig& config, Executor& home, const Clock& clock,
+absl::StatusOr<std::unique_ptr<Fleet>> Fleet::Create(const RouterConfig& config, EventLoop& home, const Clock& clock,
                                                      const WireMaker& wires) {
   BATON_ASSIGN_OR_RETURN(auto scorer, MakeScorer(config.route_policy, config.route_lambda));
   const bool from_file = !config.hash_key_file.empty();
@@ -194,7 +194,7 @@ Readiness Fleet::ReadinessNow() const {
 }
 
 // Null: the request reads no cache.
-UnitKeys Fleet::KeysOf(const Generation& generation) const {
+UnitKeys Fleet::KeysOf(const TokenizedRequest& generation) const {
   if (generation.sampling.prompt_logprobs) return nullptr;
   std::shared_ptr<const PrefixHasher> hasher;
   std::shared_ptr<const WorkerFacts> facts;
@@ -213,22 +213,22 @@ UnitKeys Fleet::KeysOf(const Generation& generation) const {
 }
 
 // What each worker holds, by its events, or will have computed when it begins with this prompt.
-void Fleet::Match(const Generation& generation, Ready& ready) const {
+void Fleet::Match(const TokenizedRequest& generation, Ready& ready) const {
   ready.prompt_tokens = static_cast<int64_t>(generation.prompt.size());
   ready.keys = KeysOf(generation);
   if (!ready.keys) return;
   uint64_t eligible = 0;
-  for (const Candidate& c : ready.candidates) eligible |= uint64_t{1} << c.id.slot;
-  const PrefixIndex::Depths depths = index_.Match(*ready.keys, eligible);
+  for (const Candidate& c : ready.candidates) eligible |= uint64_t{1} << c.id.index;
+  const WorkerPrefixes::Depths depths = index_.Match(*ready.keys, eligible);
   for (size_t i = 0; i < ready.candidates.size(); ++i) {
     Candidate& c = ready.candidates[i];
     const uint32_t units =
-        std::max(depths[static_cast<size_t>(c.id.slot)], ready.views[i].outstanding->UnitsUnderWay(*ready.keys));
+        std::max(depths[static_cast<size_t>(c.id.index)], ready.views[i].outstanding->UnitsUnderWay(*ready.keys));
     c.cached_tokens = std::min<uint32_t>(units * kUnitTokens, static_cast<uint32_t>(generation.prompt.size()) - 1);
   }
 }
 
-absl::StatusOr<Fleet::Ready> Fleet::ReadyFor(const Generation& generation,
+absl::StatusOr<Fleet::Ready> Fleet::ReadyFor(const TokenizedRequest& generation,
                                              const std::vector<WorkerId>& excluded) const {
   Ready out;
   for (const auto& link : links_) {
@@ -248,10 +248,10 @@ absl::StatusOr<Fleet::Ready> Fleet::ReadyFor(const Generation& generation,
   return out;
 }
 
-Placement Fleet::Ready::Place(size_t i, uint32_t tokens_to_prefill) const {
+RoutedTo Fleet::Ready::Place(size_t i, uint32_t tokens_to_prefill) const {
   const Candidate& c = candidates[i];
   const int64_t uncached = std::max<int64_t>(0, int64_t{tokens_to_prefill} - c.cached_tokens);
-  return Placement{c.id, LoadTicket(views[i].outstanding, uncached, prompt_tokens, keys), c.cached_tokens};
+  return RoutedTo{c.id, LoadShare(views[i].outstanding, uncached, prompt_tokens, keys), c.cached_tokens};
 }
 
 void Fleet::NoteHandoff(double ms) {
@@ -274,9 +274,9 @@ HandoffTerms Fleet::HandoffTermsOf(const Ready& ready) const {
   return {handoff_ms_.load(std::memory_order_relaxed), config_.local_prefill_max_tokens, tokens_per_s};
 }
 
-absl::StatusOr<Placement> Fleet::Choose(const Generation& generation, uint32_t tokens,
-                                        const std::vector<WorkerId>& excluded, bool with_prefill,
-                                        const std::string& numerics_so_far) {
+absl::StatusOr<RoutedTo> Fleet::Choose(const TokenizedRequest& generation, uint32_t tokens,
+                                       const std::vector<WorkerId>& excluded, bool with_prefill,
+                                       const std::string& numerics_so_far) {
   BATON_ASSIGN_OR_RETURN(const Ready ready, ReadyFor(generation, excluded));
   const HandoffTerms handoff = HandoffTermsOf(ready);
   const NumericsRule numerics{numerics_so_far, config_.require_identical_failover};
@@ -284,9 +284,9 @@ absl::StatusOr<Placement> Fleet::Choose(const Generation& generation, uint32_t t
       RouteOptions(ready.candidates, tokens, with_prefill ? &handoff : nullptr, numerics);
   if (options.empty()) return absl::UnavailableError(WhyNoOption(numerics));
   const RouteOption& chosen = options[scorer_->Choose(ready.candidates, options, tokens)];
-  Placement placement = ready.Place(chosen.worker, chosen.prefill ? 0 : tokens);
+  RoutedTo placement = ready.Place(chosen.worker, chosen.prefill ? 0 : tokens);
   if (chosen.prefill) {
-    placement.prefill = std::make_unique<Placement>(ready.Place(*chosen.prefill, tokens));
+    placement.prefill = std::make_unique<RoutedTo>(ready.Place(*chosen.prefill, tokens));
     placement.predicted_cached_tokens = placement.prefill->predicted_cached_tokens;
     placement.local_prefill_tokens = chosen.local_prefill_tokens;
   }
@@ -303,8 +303,8 @@ bool Fleet::MayComeBack(bool one_leaves) const {
   });
 }
 
-absl::StatusOr<Placement> Fleet::ChoosePrefill(const Generation& generation, const std::vector<WorkerId>& excluded,
-                                               WorkerId decode) {
+absl::StatusOr<RoutedTo> Fleet::ChoosePrefill(const TokenizedRequest& generation, const std::vector<WorkerId>& excluded,
+                                              WorkerId decode) {
   BATON_ASSIGN_OR_RETURN(const Ready ready, ReadyFor(generation, excluded));
   const std::string decode_numerics = NumericsOf(decode);
   std::vector<RouteOption> options;
@@ -318,21 +318,22 @@ absl::StatusOr<Placement> Fleet::ChoosePrefill(const Generation& generation, con
 }
 
 std::string Fleet::NameOf(WorkerId id) const {
-  if (id.slot < 0 || static_cast<size_t>(id.slot) >= links_.size()) return "none";
-  return links_[static_cast<size_t>(id.slot)]->View().name();
+  if (id.index < 0 || static_cast<size_t>(id.index) >= links_.size()) return "none";
+  return links_[static_cast<size_t>(id.index)]->View().name();
 }
 
 std::string Fleet::NumericsOf(WorkerId id) const {
-  if (id.slot < 0 || static_cast<size_t>(id.slot) >= links_.size()) return "";
-  const std::shared_ptr<const WorkerFacts> facts = links_[static_cast<size_t>(id.slot)]->View().facts;
+  if (id.index < 0 || static_cast<size_t>(id.index) >= links_.size()) return "";
+  const std::shared_ptr<const WorkerFacts> facts = links_[static_cast<size_t>(id.index)]->View().facts;
   return facts == nullptr ? "" : facts->numerics_id;
 }
 
 WorkerLink* Fleet::LinkOf(WorkerId id) {
-  return id.slot >= 0 && static_cast<size_t>(id.slot) < links_.size() ? links_[id.slot].get() : nullptr;
+  return id.index >= 0 && static_cast<size_t>(id.index) < links_.size() ? links_[id.index].get() : nullptr;
 }
 
-void Fleet::Send(WorkerId id, const Generation& generation, const LegOrder& order, std::shared_ptr<LegEvents> events) {
+void Fleet::Send(WorkerId id, const TokenizedRequest& generation, const LegOrder& order,
+                 std::shared_ptr<LegEvents> events) {
   if (WorkerLink* link = LinkOf(id)) link->Send(id, generation, order, std::move(events));
 }
 

@@ -43,12 +43,12 @@ struct ExplainedRoute {
 class Fleet final : public LinkHost, public Workers {
  public:
   /// `home`: where the links' state machines run. `wires`: called once for each of config.worker.
-  static absl::StatusOr<std::unique_ptr<Fleet>> Create(const RouterConfig& config, Executor& home, const Clock& clock,
+  static absl::StatusOr<std::unique_ptr<Fleet>> Create(const RouterConfig& config, EventLoop& home, const Clock& clock,
                                                        const WireMaker& wires);
   ~Fleet() override;
 
   void Start();
-  /// Every request on a worker is told that it is lost. Idempotent; not on the home executor.
+  /// Every request on a worker is told that it is lost. Idempotent; not on the home loop.
   void Stop();
 
   /// What the workers serve; null until one has been admitted. Stays when all are lost.
@@ -59,22 +59,22 @@ class Fleet final : public LinkHost, public Workers {
   Readiness ReadinessNow() const;
 
   /// The cost table of that decision, without taking it. InvalidArgument: an empty prompt. Unavailable: no worker.
-  absl::StatusOr<ExplainedRoute> Explain(const Generation& generation) const;
+  absl::StatusOr<ExplainedRoute> Explain(const TokenizedRequest& generation) const;
 
-  absl::StatusOr<Placement> Choose(const Generation& generation, uint32_t tokens_to_prefill,
-                                   const std::vector<WorkerId>& excluded, bool with_prefill,
-                                   const std::string& numerics_so_far) override;
-  absl::StatusOr<Placement> ChoosePrefill(const Generation& generation, const std::vector<WorkerId>& excluded,
-                                          WorkerId decode) override;
+  absl::StatusOr<RoutedTo> Choose(const TokenizedRequest& generation, uint32_t tokens_to_prefill,
+                                  const std::vector<WorkerId>& excluded, bool with_prefill,
+                                  const std::string& numerics_so_far) override;
+  absl::StatusOr<RoutedTo> ChoosePrefill(const TokenizedRequest& generation, const std::vector<WorkerId>& excluded,
+                                         WorkerId decode) override;
   bool MayComeBack(bool one_leaves) const override;
   std::string NumericsOf(WorkerId id) const override;
   std::string NameOf(WorkerId id) const override;
   void NoteHandoff(double ms) override;
-  void Send(WorkerId id, const Generation& generation, const LegOrder& order,
+  void Send(WorkerId id, const TokenizedRequest& generation, const LegOrder& order,
             std::shared_ptr<LegEvents> events) override;
   void Forget(WorkerId id, const std::string& leg_id) override;
 
-  const PrefixIndex& index() const { return index_; }
+  const WorkerPrefixes& index() const { return index_; }
 
  private:
   Fleet(const RouterConfig& config, std::unique_ptr<Scorer> scorer, HashKey key, bool key_from_file);
@@ -90,18 +90,18 @@ class Fleet final : public LinkHost, public Workers {
     UnitKeys keys;                // of the prompt
     int64_t prompt_tokens = 0;
     /// On candidate `i`, which computes what it lacks of so many tokens.
-    Placement Place(size_t i, uint32_t tokens_to_prefill) const;
+    RoutedTo Place(size_t i, uint32_t tokens_to_prefill) const;
   };
-  absl::StatusOr<Ready> ReadyFor(const Generation& generation, const std::vector<WorkerId>& excluded) const;
+  absl::StatusOr<Ready> ReadyFor(const TokenizedRequest& generation, const std::vector<WorkerId>& excluded) const;
   /// Of what it refers to, `ready` must outlive it.
   HandoffTerms HandoffTermsOf(const Ready& ready) const;
   WorkerLink* LinkOf(WorkerId id);
-  UnitKeys KeysOf(const Generation& generation) const;
-  void Match(const Generation& generation, Ready& ready) const;
+  UnitKeys KeysOf(const TokenizedRequest& generation) const;
+  void Match(const TokenizedRequest& generation, Ready& ready) const;
 
   const RouterConfig config_;
   const std::unique_ptr<Scorer> scorer_;
-  PrefixIndex index_;
+  WorkerPrefixes index_;
   std::vector<std::shared_ptr<WorkerLink>> links_;
   std::atomic<bool> stopped_{false};
   const bool key_from_file_;

@@ -110,14 +110,14 @@ struct GrpcWire::Inner : std::enable_shared_from_this<Inner> {
     return wanted == session ? orders : nullptr;
   }
 
-  absl::Status Reserve(uint64_t of, const Generation& generation, const ReserveLeg& leg,
+  absl::Status Reserve(uint64_t of, const TokenizedRequest& generation, const ReserveLeg& leg,
                        std::function<void(LegAnswer)> on_answer);
-  absl::Status Prefill(uint64_t of, const Generation& generation, const PrefillLeg& leg,
+  absl::Status Prefill(uint64_t of, const TokenizedRequest& generation, const PrefillLeg& leg,
                        std::function<void(LegAnswer)> on_answer);
   absl::Status Cancel(uint64_t of, const CancelLeg& leg);
 };
 
-absl::Status GrpcWire::Inner::Reserve(uint64_t of, const Generation& generation, const ReserveLeg& leg,
+absl::Status GrpcWire::Inner::Reserve(uint64_t of, const TokenizedRequest& generation, const ReserveLeg& leg,
                                       std::function<void(LegAnswer)> on_answer) {
   const auto context = BeginLeg(of);
   if (!context) return Closed();
@@ -136,7 +136,7 @@ absl::Status GrpcWire::Inner::Reserve(uint64_t of, const Generation& generation,
   return absl::OkStatus();
 }
 
-absl::Status GrpcWire::Inner::Prefill(uint64_t of, const Generation& generation, const PrefillLeg& leg,
+absl::Status GrpcWire::Inner::Prefill(uint64_t of, const TokenizedRequest& generation, const PrefillLeg& leg,
                                       std::function<void(LegAnswer)> on_answer) {
   const auto context = BeginLeg(of);
   if (!context) return Closed();
@@ -228,12 +228,12 @@ void GrpcWire::CloseSession() {
   inner_->session = 0;
 }
 
-absl::Status GrpcWire::Send(uint64_t session, const Generation& generation, const LegOrder& order,
+absl::Status GrpcWire::Send(uint64_t session, const TokenizedRequest& generation, const LegOrder& order,
                             std::function<void(LegAnswer)> on_answer) {
   struct Sender {
     Inner& inner;
     const uint64_t session;
-    const Generation& generation;
+    const TokenizedRequest& generation;
     std::function<void(LegAnswer)> on_answer;
     absl::Status operator()(const ReserveLeg& leg) {
       return inner.Reserve(session, generation, leg, std::move(on_answer));

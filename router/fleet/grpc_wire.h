@@ -23,7 +23,7 @@ class GrpcWire final : public WorkerWire {
   void OpenRelay(uint64_t session, RelayHandlers handlers) override;
   void OpenWatch(WatchHandlers handlers) override;
   void CloseSession() override;
-  absl::Status Send(uint64_t session, const Generation& generation, const LegOrder& order,
+  absl::Status Send(uint64_t session, const TokenizedRequest& generation, const LegOrder& order,
                     std::function<void(LegAnswer)> on_answer) override;
   void Renew(uint64_t session, const std::vector<LegRenewal>& legs) override;
   void Meet(uint64_t session, const std::string& landing_address) override;

@@ -78,15 +78,15 @@ std::vector<LegRenewal> LegBook::Renewals() const {
 void LegBook::TellLost(WorkerId worker, const absl::Status& why) {
   for (auto& [key, events] : std::exchange(prefills_, {})) {
     const auto& [id, attempt, epoch] = key;
-    events->executor().Post(
+    events->loop().Post(
         [events = events, key = LegKey{id, attempt, epoch}, why] { events->OnAnswer(key, PrefillResult{why}); });
   }
   std::vector<std::pair<std::string, Leg>> legs(legs_.begin(), legs_.end());
   legs_.clear();
   std::ranges::sort(legs, {}, &std::pair<std::string, Leg>::first);  // the same order in every run
   for (auto& [id, leg] : legs) {
-    Executor& executor = leg.events->executor();
-    executor.Post([events = std::move(leg.events), worker, why] { events->OnWorkerLost(worker, why); });
+    EventLoop& loop = leg.events->loop();
+    loop.Post([events = std::move(leg.events), worker, why] { events->OnWorkerLost(worker, why); });
   }
 }
 

@@ -36,7 +36,7 @@ class LegBook {
 
   std::vector<LegRenewal> Renewals() const;
 
-  /// Everybody who waits for something is told, on the executor of each, that `worker` is lost. Leaves an empty book.
+  /// Everybody who waits for something is told, on the loop of each, that `worker` is lost. Leaves an empty book.
   void TellLost(WorkerId worker, const absl::Status& why);
   bool empty() const { return legs_.empty() && prefills_.empty(); }
 

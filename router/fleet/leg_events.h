@@ -1,16 +1,16 @@
 // LegEvents: the one who gave the orders of a leg hears what becomes of it.
 #pragma once
 
-#include "router/executor.h"
+#include "router/event_loop.h"
 #include "router/fleet/leg_order.h"
 
 namespace baton::router {
 
-/// Every method is called on `executor()`'s thread.
+/// Every method is called on `loop()`'s thread.
 class LegEvents {
  public:
   virtual ~LegEvents() = default;
-  virtual Executor& executor() = 0;
+  virtual EventLoop& loop() = 0;
   virtual void OnNews(RelayNews&& news) = 0;
   /// To a ReserveLeg or PrefillLeg with this key.
   virtual void OnAnswer(const LegKey& key, LegAnswer answer) = 0;

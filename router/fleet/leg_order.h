@@ -8,7 +8,7 @@
 #include <variant>
 #include <vector>
 
-#include "router/generation.h"
+#include "router/request_types.h"
 
 namespace baton::router {
 
@@ -67,7 +67,7 @@ using LegOrder = std::variant<ReserveLeg, PrefillLeg, AttachLeg, CancelLeg, Canc
 /// How often a router says what it still waits for at a worker, and how long the worker keeps what is not renewed:
 /// memory is back within 5 s.
 inline constexpr Duration kRenewEvery = std::chrono::milliseconds(500);
-inline constexpr uint32_t kLegCreditMs = 4000;
+inline constexpr uint32_t kLegLeaseMs = 4000;
 
 /// One leg that is still waited for (proto Renewal).
 struct LegRenewal {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "router/generation.h"
+#include "router/request_types.h"
 
 namespace baton::router {
 

@@ -26,7 +26,7 @@ using RelayClient = grpc::ClientBidiReactor<grpc::ByteBuffer, v1::RelayDown>;
 
 // What waits to be written; shared by the reactor and those who give orders.
 struct RelayOutbox final : RelayCall {
-  absl::Status Attach(const Generation& generation, const AttachLeg& leg, size_t most) override {
+  absl::Status Attach(const TokenizedRequest& generation, const AttachLeg& leg, size_t most) override {
     const AttachEntry entry(generation, leg);
     grpc::Slice attach = Bytes(entry.size(), [&entry](uint8_t* out) { entry.Write(out); });
     std::lock_guard lock(mutex);

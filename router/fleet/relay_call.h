@@ -21,7 +21,7 @@ class RelayCall {
  public:
   virtual ~RelayCall() = default;
   /// Unavailable: the stream has ended. ResourceExhausted: `most` attaches wait to be written.
-  virtual absl::Status Attach(const Generation& generation, const AttachLeg& leg, size_t most) = 0;
+  virtual absl::Status Attach(const TokenizedRequest& generation, const AttachLeg& leg, size_t most) = 0;
   virtual void Cancel(const CancelAttached& order) = 0;
   virtual void Credit(const GiveCredit& order) = 0;
   /// Replaces a renewal that has not been written yet.

@@ -88,7 +88,7 @@ void EncodeSampling(const SamplingOptions& in, v1::SamplingParams* out) {
   if (in.prompt_logprobs) out->set_prompt_logprobs(*in.prompt_logprobs);
 }
 
-v1::Attach EncodeAttachHead(const Generation& generation, const AttachLeg& leg) {
+v1::Attach EncodeAttachHead(const TokenizedRequest& generation, const AttachLeg& leg) {
   v1::Attach out;
   out.mutable_key()->set_request_id(leg.leg_id);
   out.mutable_key()->set_attempt(leg.attempt);
@@ -100,7 +100,7 @@ v1::Attach EncodeAttachHead(const Generation& generation, const AttachLeg& leg) 
   out.mutable_eos_token_ids()->Add(generation.eos_token_ids.begin(), generation.eos_token_ids.end());
   out.set_credit_tokens(leg.credit_tokens);
   out.set_deadline_ms(leg.deadline_ms);
-  out.set_credit_ms(kLegCreditMs);
+  out.set_lease_ms(kLegLeaseMs);
   out.set_priority(generation.priority);
   out.set_cache_salt(generation.cache_salt);
   out.mutable_choices()->Add(leg.choices.begin(), leg.choices.end());
@@ -119,20 +119,20 @@ v1::Attach EncodeAttachHead(const Generation& generation, const AttachLeg& leg) 
   return out;
 }
 
-v1::Attach EncodeAttach(const Generation& generation, const AttachLeg& leg) {
+v1::Attach EncodeAttach(const TokenizedRequest& generation, const AttachLeg& leg) {
   v1::Attach out = EncodeAttachHead(generation, leg);
   AppendIds(generation.prompt, out.mutable_prompt_token_ids());
   if (leg.output) AppendIds(*leg.output, out.mutable_prompt_token_ids());
   return out;
 }
 
-v1::ReserveRequest EncodeReserve(const Generation& generation, const ReserveLeg& leg) {
+v1::ReserveRequest EncodeReserve(const TokenizedRequest& generation, const ReserveLeg& leg) {
   v1::ReserveRequest out;
   EncodeKey(leg.key, out.mutable_key());
   out.set_prompt_len(static_cast<uint32_t>(generation.prompt.size()));
   out.set_choices(static_cast<uint32_t>(generation.sampling.n));
   out.set_expiry_ms(leg.expiry_ms);
-  out.set_credit_ms(kLegCreditMs);
+  out.set_lease_ms(kLegLeaseMs);
   out.set_cache_salt(generation.cache_salt);
   if (!generation.sampling.prompt_logprobs) AppendIds(generation.prompt, out.mutable_prompt_token_ids());
   return out;
@@ -151,7 +151,7 @@ ReserveResult DecodeReserve(const v1::ReserveReply& reply) {
   return out;
 }
 
-v1::PrefillRequest EncodePrefill(const Generation& generation, const PrefillLeg& leg) {
+v1::PrefillRequest EncodePrefill(const TokenizedRequest& generation, const PrefillLeg& leg) {
   v1::PrefillRequest out;
   EncodeKey(leg.key, out.mutable_key());
   out.mutable_ticket()->ParseFromString(leg.grant->wire);
@@ -160,7 +160,7 @@ v1::PrefillRequest EncodePrefill(const Generation& generation, const PrefillLeg&
   EncodeSampling(generation.sampling, out.mutable_sampling());
   out.mutable_eos_token_ids()->Add(generation.eos_token_ids.begin(), generation.eos_token_ids.end());
   out.set_deadline_ms(leg.deadline_ms);
-  out.set_credit_ms(kLegCreditMs);
+  out.set_lease_ms(kLegLeaseMs);
   out.set_priority(generation.priority);
   out.set_cache_salt(generation.cache_salt);
   return out;

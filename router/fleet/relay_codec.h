@@ -4,17 +4,17 @@
 #include "proto/worker.pb.h"
 #include "router/fleet/leg_order.h"
 #include "router/fleet/worker_facts.h"
-#include "router/generation.h"
+#include "router/request_types.h"
 
 namespace baton::router {
 
 /// EncodeAttach without the token ids.
-v1::Attach EncodeAttachHead(const Generation& generation, const AttachLeg& leg);
-v1::Attach EncodeAttach(const Generation& generation, const AttachLeg& leg);
+v1::Attach EncodeAttachHead(const TokenizedRequest& generation, const AttachLeg& leg);
+v1::Attach EncodeAttach(const TokenizedRequest& generation, const AttachLeg& leg);
 RelayNews DecodeNews(v1::RelayEntry&& entry);
-v1::ReserveRequest EncodeReserve(const Generation& generation, const ReserveLeg& leg);
+v1::ReserveRequest EncodeReserve(const TokenizedRequest& generation, const ReserveLeg& leg);
 ReserveResult DecodeReserve(const v1::ReserveReply& reply);
-v1::PrefillRequest EncodePrefill(const Generation& generation, const PrefillLeg& leg);
+v1::PrefillRequest EncodePrefill(const TokenizedRequest& generation, const PrefillLeg& leg);
 v1::CancelRequest EncodeCancel(const CancelLeg& leg);
 v1::RelayCancel EncodeCancel(const CancelAttached& order);
 v1::Credit EncodeCredit(const GiveCredit& order);

@@ -49,7 +49,7 @@ WorkerLink::WorkerLink(int32_t slot, const std::string& address, const Parts& pa
       timer_(parts.home.MakeTimer()),
       flow_(LimitsOf(parts.config)) {
   view_.address = address;
-  view_.id.slot = slot;
+  view_.id.index = slot;
   view_.outstanding = std::make_shared<OutstandingLoad>(parts_.clock);
 }
 
@@ -242,7 +242,7 @@ LinkView WorkerLink::View() const {
   return view_;
 }
 
-void WorkerLink::Send(WorkerId id, const Generation& generation, const LegOrder& order,
+void WorkerLink::Send(WorkerId id, const TokenizedRequest& generation, const LegOrder& order,
                       std::shared_ptr<LegEvents> events) {
   LegKey key;
   if (const auto* reserve = std::get_if<ReserveLeg>(&order)) key = reserve->key;
@@ -284,16 +284,16 @@ void WorkerLink::OnAnswer(WorkerId id, const LegKey& key, LegAnswer answer) {
     if (view_.id == id || PlantedBug("stale answer taken")) events = book_.Answered(key, answer);
   }
   if (!events) return;
-  Executor& executor = events->executor();
-  executor.Post([events = std::move(events), key, answer = std::move(answer)]() mutable {
+  EventLoop& loop = events->loop();
+  loop.Post([events = std::move(events), key, answer = std::move(answer)]() mutable {
     events->OnAnswer(key, std::move(answer));
   });
 }
 
-// On a thread of the wire's: sorts the news by the executor of its request; one post per executor and message.
+// On a thread of the wire's: sorts the news by the loop of its request; one post per loop and message.
 void WorkerLink::OnRelay(uint64_t session, std::vector<LegNews>& news) {
   struct Batch {
-    Executor* executor;
+    EventLoop* loop;
     std::vector<std::pair<std::shared_ptr<LegEvents>, RelayNews>> items;
   };
   std::vector<Batch> batches;
@@ -303,17 +303,17 @@ void WorkerLink::OnRelay(uint64_t session, std::vector<LegNews>& news) {
     for (LegNews& one : news) {
       const std::shared_ptr<LegEvents>* events = book_.Of(one.leg_id);
       if (events == nullptr) continue;
-      Executor* executor = &(*events)->executor();
-      auto batch = std::find_if(batches.begin(), batches.end(), [&](const Batch& b) { return b.executor == executor; });
+      EventLoop* loop = &(*events)->loop();
+      auto batch = std::find_if(batches.begin(), batches.end(), [&](const Batch& b) { return b.loop == loop; });
       if (batch == batches.end()) {
-        batch = batches.insert(batches.end(), Batch{executor, {}});
+        batch = batches.insert(batches.end(), Batch{loop, {}});
         batch->items.reserve(news.size());
       }
       batch->items.emplace_back(*events, std::move(one.news));
     }
   }
   for (Batch& batch : batches) {
-    batch.executor->Post([items = std::move(batch.items)]() mutable {
+    batch.loop->Post([items = std::move(batch.items)]() mutable {
       for (auto& [events, one] : items) events->OnNews(std::move(one));
     });
   }

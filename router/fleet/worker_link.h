@@ -1,5 +1,5 @@
 // WorkerLink: the shell around a LinkFlow: the wire to one worker, who waits for what there (LegBook), and what the
-// rest of the router sees of the worker (LinkView). The flow runs on one executor (`home`); View, Send and Forget may
+// rest of the router sees of the worker (LinkView). The flow runs on one loop (`home`); View, Send and Forget may
 // be called from any thread.
 #pragma once
 
@@ -10,17 +10,17 @@
 #include <optional>
 #include <string>
 
-#include "router/executor.h"
+#include "router/event_loop.h"
 #include "router/fleet/leg_book.h"
 #include "router/fleet/link_flow.h"
 #include "router/fleet/worker_wire.h"
-#include "router/index/prefix_index.h"
-#include "router/policy/load_ticket.h"
+#include "router/index/worker_prefixes.h"
+#include "router/policy/load_share.h"
 #include "router/router_config.h"
 
 namespace baton::router {
 
-/// What the fleet tells links, and links ask the fleet. Called on the home executor.
+/// What the fleet tells links, and links ask the fleet. Called on the home loop.
 class LinkHost {
  public:
   virtual ~LinkHost() = default;
@@ -55,24 +55,24 @@ class WorkerLink : public std::enable_shared_from_this<WorkerLink> {
   /// What a link is made of; the references must outlive it.
   struct Parts {
     const RouterConfig& config;
-    Executor& home;
+    EventLoop& home;
     LinkHost& host;
-    PrefixIndex& index;
+    WorkerPrefixes& index;
     const Clock& clock;
   };
   WorkerLink(int32_t slot, const std::string& address, const Parts& parts, std::unique_ptr<WorkerWire> wire);
 
   void Start();
-  /// Tells everybody who waits that the worker is lost, and waits for the streams to end. Not on the home executor.
+  /// Tells everybody who waits that the worker is lost, and waits for the streams to end. Not on the home loop.
   void Stop();
 
   LinkView View() const;
   /// `events` hears of the leg from now on: answers, news, or that the worker is lost, also when `id` is not the
   /// connection of now.
-  void Send(WorkerId id, const Generation& generation, const LegOrder& order, std::shared_ptr<LegEvents> events);
+  void Send(WorkerId id, const TokenizedRequest& generation, const LegOrder& order, std::shared_ptr<LegEvents> events);
   /// Nobody waits for this ticket or attached leg any more.
   void Forget(WorkerId id, const std::string& leg_id);
-  /// A prefill worker connects to a decode worker. Home executor.
+  /// A prefill worker connects to a decode worker. Home loop.
   void Meet(const std::string& landing_address);
 
  private:
@@ -97,9 +97,9 @@ class WorkerLink : public std::enable_shared_from_this<WorkerLink> {
   const int32_t slot_;
   const Parts parts_;
   const std::unique_ptr<WorkerWire> wire_;
-  std::unique_ptr<ExecutorTimer> timer_;
+  std::unique_ptr<EventLoopTimer> timer_;
 
-  // ---- home executor only
+  // ---- home loop only
   LinkFlow flow_;
   bool pumping_ = false;
   const WatchEvent* event_ = nullptr;         ///< being handled

@@ -73,7 +73,7 @@ class WorkerWire {
 
   /// Unavailable: `session` is not the current one. ResourceExhausted: too many Attaches wait to be written. Then there
   /// is no answer. `on_answer` is for ReserveLeg and PrefillLeg; the other orders ignore it.
-  virtual absl::Status Send(uint64_t session, const Generation& generation, const LegOrder& order,
+  virtual absl::Status Send(uint64_t session, const TokenizedRequest& generation, const LegOrder& order,
                             std::function<void(LegAnswer)> on_answer) = 0;
   /// Replaces a renewal that has not been written yet.
   virtual void Renew(uint64_t session, const std::vector<LegRenewal>& legs) = 0;

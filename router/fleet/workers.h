@@ -10,17 +10,17 @@
 #include "absl/status/statusor.h"
 #include "router/fleet/leg_events.h"
 #include "router/fleet/leg_order.h"
-#include "router/policy/load_ticket.h"
+#include "router/policy/load_share.h"
 
 namespace baton::router {
 
 /// A worker for a request, and the request's share in that worker's load.
-struct Placement {
+struct RoutedTo {
   WorkerId worker;
-  LoadTicket ticket;
+  LoadShare ticket;
   uint32_t predicted_cached_tokens = 0;
-  std::unique_ptr<Placement> prefill{};  ///< who computes the prompt; null: `worker` does
-  uint32_t local_prefill_tokens = 0;  ///< with `prefill`: so many uncached ones `worker` computes itself all the same
+  std::unique_ptr<RoutedTo> prefill{};  ///< who computes the prompt; null: `worker` does
+  uint32_t local_prefill_tokens = 0;    ///< with `prefill`: so many uncached ones `worker` computes itself all the same
 };
 
 /// Thread-safe.
@@ -31,12 +31,12 @@ class Workers {
   /// Unavailable: no worker can take it (says why). ResourceExhausted is the workers' own answer to an Attach.
   /// `with_prefill`: a (prefill, decode) pair may be chosen, when it is predicted to be faster than one worker alone.
   /// `numerics_so_far`: of what the client has already; empty: nothing.
-  virtual absl::StatusOr<Placement> Choose(const Generation& generation, uint32_t tokens_to_prefill,
-                                           const std::vector<WorkerId>& excluded, bool with_prefill,
-                                           const std::string& numerics_so_far) = 0;
+  virtual absl::StatusOr<RoutedTo> Choose(const TokenizedRequest& generation, uint32_t tokens_to_prefill,
+                                          const std::vector<WorkerId>& excluded, bool with_prefill,
+                                          const std::string& numerics_so_far) = 0;
   /// Another prefill worker for a ticket that `decode` gave.
-  virtual absl::StatusOr<Placement> ChoosePrefill(const Generation& generation, const std::vector<WorkerId>& excluded,
-                                                  WorkerId decode) = 0;
+  virtual absl::StatusOr<RoutedTo> ChoosePrefill(const TokenizedRequest& generation,
+                                                 const std::vector<WorkerId>& excluded, WorkerId decode) = 0;
   /// A worker that decodes was there and is not now: its connection broke, or it starts again. `one_leaves`: a worker
   /// has said so that is not yet seen to leave.
   virtual bool MayComeBack(bool one_leaves) const = 0;
@@ -48,7 +48,7 @@ class Workers {
   virtual void NoteHandoff(double ms) = 0;
 
   /// `events` hears what becomes of the leg (leg_events.h), also when `id` is gone.
-  virtual void Send(WorkerId id, const Generation& generation, const LegOrder& order,
+  virtual void Send(WorkerId id, const TokenizedRequest& generation, const LegOrder& order,
                     std::shared_ptr<LegEvents> events) = 0;
   /// Nobody waits for this ticket or attached leg any more.
   virtual void Forget(WorkerId id, const std::string& leg_id) = 0;

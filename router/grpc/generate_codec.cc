@@ -64,10 +64,10 @@ SamplingOptions DecodeSampling(const v1::SamplingParams& in) {
   return out;
 }
 
-std::variant<GenerationInput, ApiError> DecodeGenerate(const v1::GenerateRequest& r) {
+std::variant<RequestInput, ApiError> DecodeGenerate(const v1::GenerateRequest& r) {
   auto prompt = DecodePrompt(r);
   if (auto* error = std::get_if<ApiError>(&prompt)) return std::move(*error);
-  GenerationInput out;
+  RequestInput out;
   out.model = r.model();
   out.prompt = std::get<Prompt>(std::move(prompt));
   out.sampling = DecodeSampling(r.sampling());
@@ -100,7 +100,7 @@ void EncodeFinish(const ChoiceFinish& finish, v1::GenerateChunk* out) {
   }
 }
 
-void EncodeUsage(const GenerationUsage& in, v1::Usage* out) {
+void EncodeUsage(const RequestUsage& in, v1::Usage* out) {
   out->set_prompt_tokens(static_cast<int32_t>(in.prompt_tokens));
   out->set_completion_tokens(static_cast<int32_t>(in.completion_tokens));
   out->set_cached_tokens(static_cast<int32_t>(in.cached_tokens));

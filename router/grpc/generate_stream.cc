@@ -10,18 +10,18 @@ grpc::Status ToGrpc(const ApiError& error) {
   return grpc::Status(static_cast<grpc::StatusCode>(error.grpc_code), error.message);
 }
 
-GenerateStream::GenerateStream(GenerationService& service, Executor& executor, grpc::CallbackServerContext* context,
+GenerateStream::GenerateStream(RequestService& service, EventLoop& loop, grpc::CallbackServerContext* context,
                                std::shared_ptr<GenerateWriter> stream, Options options)
     : service_(service),
-      executor_(executor),
+      loop_(loop),
       context_(context),
       stream_(std::move(stream)),
       options_(std::move(options)),
-      slow_(executor.MakeTimer()) {}
+      slow_(loop.MakeTimer()) {}
 
-void GenerateStream::Submit(GenerationInput input) {
+void GenerateStream::Submit(RequestInput input) {
   if (over_) return;
-  handle_ = service_.Submit(executor_, std::move(input), shared_from_this());
+  handle_ = service_.Submit(loop_, std::move(input), shared_from_this());
   if (over_) handle_.reset();  // refused at once
 }
 
@@ -65,8 +65,8 @@ void GenerateStream::CheckClient() {
   stream_->taken() == taken_ ? stream_->Abandon() : WatchClient();
 }
 
-void GenerateStream::OnAdmitted(const Generation& generation, int64_t cached_tokens) {
-  usage_ = GenerationUsage{static_cast<int64_t>(generation.prompt.size()), 0, cached_tokens};
+void GenerateStream::OnAdmitted(const TokenizedRequest& generation, int64_t cached_tokens) {
+  usage_ = RequestUsage{static_cast<int64_t>(generation.prompt.size()), 0, cached_tokens};
   if (over_ || !options_.echo) return;
   const Tokenizer& tokenizer = *service_.services().model.tokenizer;
   const std::string text = options_.echo_text.empty()
@@ -83,7 +83,7 @@ void GenerateStream::OnPromptLogprobs(std::vector<PositionLogprobs> positions) {
   prompt_logprobs_ = std::move(positions);
 }
 
-void GenerateStream::OnDelta(ChoiceDelta&& delta, const GenerationUsage& so_far) {
+void GenerateStream::OnDelta(ChoiceDelta&& delta, const RequestUsage& so_far) {
   if (over_) return;
   usage_ = so_far;
   const bool shows_tokens = options_.return_token_ids || !delta.logprobs.empty();
@@ -105,7 +105,7 @@ void GenerateStream::OnChoiceEnd(const ChoiceFinish& finish) {
   held_finish_ = finish;
 }
 
-void GenerateStream::OnDone(const GenerationSummary& summary) {
+void GenerateStream::OnDone(const RequestSummary& summary) {
   if (std::exchange(over_, true)) return;
   usage_ = summary.usage;
   v1::GenerateChunk chunk = Chunk(held_finish_ ? held_finish_->index : 0);

@@ -1,4 +1,4 @@
-// GenerateStream: one Generate call being answered. Lives on one executor; every method is called on its thread.
+// GenerateStream: one Generate call being answered. Lives on one loop; every method is called on its thread.
 // Include only from .cc files.
 #pragma once
 
@@ -9,13 +9,13 @@
 
 #include "proto/generation.pb.h"
 #include "router/grpc/stream_writer.h"
-#include "router/request/generation_service.h"
+#include "router/request/request_service.h"
 
 namespace baton::router {
 
 using GenerateWriter = StreamWriter<v1::GenerateChunk>;
 
-class GenerateStream final : public GenerationSink, public std::enable_shared_from_this<GenerateStream> {
+class GenerateStream final : public AnswerSink, public std::enable_shared_from_this<GenerateStream> {
  public:
   struct Options {
     std::string public_id;  ///< request_id of every chunk
@@ -24,19 +24,19 @@ class GenerateStream final : public GenerationSink, public std::enable_shared_fr
     std::string echo_text;  ///< the prompt's text, if it came as text
   };
   /// `context` lives until the stream is finished.
-  GenerateStream(GenerationService& service, Executor& executor, grpc::CallbackServerContext* context,
+  GenerateStream(RequestService& service, EventLoop& loop, grpc::CallbackServerContext* context,
                  std::shared_ptr<GenerateWriter> stream, Options options);
 
-  void Submit(GenerationInput input);
+  void Submit(RequestInput input);
   /// The client left, or its deadline is over.
   void Cancelled();
   void Drained();
 
-  void OnAdmitted(const Generation& generation, int64_t cached_tokens) override;
+  void OnAdmitted(const TokenizedRequest& generation, int64_t cached_tokens) override;
   void OnPromptLogprobs(std::vector<PositionLogprobs> positions) override;
-  void OnDelta(ChoiceDelta&& delta, const GenerationUsage& so_far) override;
+  void OnDelta(ChoiceDelta&& delta, const RequestUsage& so_far) override;
   void OnChoiceEnd(const ChoiceFinish& finish) override;
-  void OnDone(const GenerationSummary& summary) override;
+  void OnDone(const RequestSummary& summary) override;
   void OnFailed(const ApiError& error) override;
   size_t UnsentBytes() const override { return stream_->unsent_bytes(); }
 
@@ -46,17 +46,17 @@ class GenerateStream final : public GenerationSink, public std::enable_shared_fr
   void WatchClient();
   void CheckClient();
 
-  GenerationService& service_;
-  Executor& executor_;
+  RequestService& service_;
+  EventLoop& loop_;
   grpc::CallbackServerContext* const context_;
   const std::shared_ptr<GenerateWriter> stream_;
   const Options options_;
-  std::shared_ptr<GenerationHandle> handle_;
+  std::shared_ptr<RequestHandle> handle_;
   std::vector<PositionLogprobs> prompt_logprobs_;  // for the first chunk
   std::optional<ChoiceFinish> held_finish_;        // written when it is known whether it is the last chunk
-  GenerationUsage usage_;
-  std::unique_ptr<ExecutorTimer> slow_;  // armed while something is unsent
-  uint64_t taken_ = 0;                   // when it was armed
+  RequestUsage usage_;
+  std::unique_ptr<EventLoopTimer> slow_;  // armed while something is unsent
+  uint64_t taken_ = 0;                    // when it was armed
   bool watched_ = false;
   bool over_ = false;
 };

@@ -53,8 +53,7 @@ absl::Status CanBind(const std::string& host, uint16_t port) {
 
 class GenerationApi final : public v1::Generation::CallbackService {
  public:
-  GenerationApi(ExecutorPool& pool, GenerationService& service, const ApiKeys& keys, RequestIds& ids,
-                std::string version)
+  GenerationApi(EventLoopPool& pool, RequestService& service, const ApiKeys& keys, RequestIds& ids, std::string version)
       : pool_(pool), service_(service), keys_(keys), ids_(ids), version_(std::move(version)) {}
 
   grpc::ServerWriteReactor<v1::GenerateChunk>* Generate(grpc::CallbackServerContext* context,
@@ -73,16 +72,16 @@ class GenerationApi final : public v1::Generation::CallbackService {
     if (!keys_.Allows(Metadata(*context, "authorization"))) return refuse(Unauthorized());
     auto decoded = DecodeGenerate(*request);
     if (auto* error = std::get_if<ApiError>(&decoded)) return refuse(*error);
-    GenerationInput input = std::get<GenerationInput>(std::move(decoded));
+    RequestInput input = std::get<RequestInput>(std::move(decoded));
     input.request_id = ids_.OnceOnly(options.public_id);
     input.timeout = Remaining(*context);
 
-    Executor& executor = pool_.Next();
-    auto answer = std::make_shared<GenerateStream>(service_, executor, context, stream, std::move(options));
-    stream->Listen({[&executor, answer] { executor.Post([answer] { answer->Cancelled(); }); },
-                    [&executor, answer] { executor.Post([answer] { answer->Drained(); }); },
-                    [&executor, answer]() mutable { executor.Post([answer = std::move(answer)] {}); }});  // dies there
-    executor.Post([answer, input = std::move(input)]() mutable { answer->Submit(std::move(input)); });
+    EventLoop& loop = pool_.Next();
+    auto answer = std::make_shared<GenerateStream>(service_, loop, context, stream, std::move(options));
+    stream->Listen({[&loop, answer] { loop.Post([answer] { answer->Cancelled(); }); },
+                    [&loop, answer] { loop.Post([answer] { answer->Drained(); }); },
+                    [&loop, answer]() mutable { loop.Post([answer = std::move(answer)] {}); }});  // dies there
+    loop.Post([answer, input = std::move(input)]() mutable { answer->Submit(std::move(input)); });
     return stream.get();
   }
 
@@ -110,8 +109,8 @@ class GenerationApi final : public v1::Generation::CallbackService {
   }
 
  private:
-  ExecutorPool& pool_;
-  GenerationService& service_;
+  EventLoopPool& pool_;
+  RequestService& service_;
   const ApiKeys& keys_;
   RequestIds& ids_;
   const std::string version_;
@@ -120,8 +119,7 @@ class GenerationApi final : public v1::Generation::CallbackService {
 }  // namespace
 
 struct GrpcServer::Inner {
-  Inner(ExecutorPool& pool, GenerationService& service, const ApiKeys& keys, RequestIds& ids,
-        const std::string& version)
+  Inner(EventLoopPool& pool, RequestService& service, const ApiKeys& keys, RequestIds& ids, const std::string& version)
       : api(pool, service, keys, ids, version) {}
   GenerationApi api;
   std::unique_ptr<grpc::Server> server;
@@ -131,8 +129,8 @@ struct GrpcServer::Inner {
 
 GrpcServer::GrpcServer(std::unique_ptr<Inner> inner) : inner_(std::move(inner)) {}
 
-absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(Options options, ExecutorPool& pool,
-                                                              GenerationService& service, const ApiKeys& keys,
+absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(Options options, EventLoopPool& pool,
+                                                              RequestService& service, const ApiKeys& keys,
                                                               RequestIds& ids) {
   if (absl::Status status = CanBind(options.host, options.port); !status.ok()) return status;
   grpc::EnableDefaultHealthCheckService(true);

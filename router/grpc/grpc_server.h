@@ -1,5 +1,5 @@
-// GrpcServer: the Generation service with health and reflection on a port of its own. Requests run on the executors of
-// a pool, as those of HTTP do. Thread-safe.
+// GrpcServer: the TokenizedRequest service with health and reflection on a port of its own. Requests run on the loops
+// of a pool, as those of HTTP do. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 #include "common/clock.h"
 #include "router/admission/api_keys.h"
 #include "router/admission/request_ids.h"
-#include "router/request/generation_service.h"
+#include "router/request/request_service.h"
 
 namespace baton::router {
 
@@ -22,13 +22,13 @@ class GrpcServer {
     size_t max_message_bytes = 8 << 20;
   };
   /// Everything given outlives the server. AlreadyExists, PermissionDenied: the address, with host, port and flag.
-  static absl::StatusOr<std::unique_ptr<GrpcServer>> Start(Options options, ExecutorPool& pool,
-                                                           GenerationService& service, const ApiKeys& keys,
+  static absl::StatusOr<std::unique_ptr<GrpcServer>> Start(Options options, EventLoopPool& pool,
+                                                           RequestService& service, const ApiKeys& keys,
                                                            RequestIds& ids);
   ~GrpcServer();
 
   uint16_t port() const;
-  /// What the health service answers, for "" and for the Generation service.
+  /// What the health service answers, for "" and for the TokenizedRequest service.
   void SetServing(bool serving);
   /// Takes no new calls, cancels those that still run after `grace`, and returns when gRPC is done with all.
   /// Idempotent.

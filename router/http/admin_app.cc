@@ -19,7 +19,7 @@ std::string CostTable(const std::vector<LinkView>& views, const ExplainedRoute& 
   JsonWriter w(out);
   w.BeginObject().Field("prompt_tokens", static_cast<int64_t>(route.prompt_tokens));
   w.Field("policy", route.policy).Key("options").BeginArray();
-  const auto name = [&](const WorkerId& id) { return views[static_cast<size_t>(id.slot)].name(); };
+  const auto name = [&](const WorkerId& id) { return views[static_cast<size_t>(id.index)].name(); };
   for (const ExplainedCost& e : route.costs) {
     const Cost& c = e.cost;
     w.BeginObject().Field("worker", name(e.worker));
@@ -71,7 +71,7 @@ void AdminApp::Workers(HttpExchange& exchange) {
   w.BeginObject().Key("workers").BeginArray();
   for (const LinkView& v : service_.fleet().Views()) {
     w.BeginObject()
-        .Field("index", v.id.slot)
+        .Field("index", v.id.index)
         .Field("name", v.name())
         .Field("address", v.address)
         .Field("state", LinkStateName(v.state))
@@ -109,14 +109,14 @@ void AdminApp::Explain(const std::shared_ptr<HttpExchange>& exchange, const Http
   auto work = [&model = s.model, prompt = std::move(prompt)] { return TokenizePrompt(model, prompt); };
   auto then = [this, exchange](std::variant<TokenizedPrompt, ApiError> result) {
     if (auto* error = std::get_if<ApiError>(&result)) return exchange->Respond(ErrorResponse(*error, {}));
-    Generation generation;
+    TokenizedRequest generation;
     generation.prompt = std::move(std::get<TokenizedPrompt>(result).ids);
     Fleet& fleet = service_.fleet();
     const absl::StatusOr<ExplainedRoute> route = fleet.Explain(generation);
     if (!route.ok()) return exchange->Respond(ErrorResponse(FromStatus(route.status()), {}));
     exchange->Respond(HttpResponse{200, {}, "application/json", CostTable(fleet.Views(), *route)});
   };
-  service_.RunText(exchange->executor(), bytes, std::move(work), std::move(then));
+  service_.RunText(exchange->loop(), bytes, std::move(work), std::move(then));
 }
 
 }  // namespace baton::router

@@ -1,5 +1,5 @@
 // AdminApp: what operators see, on a port of its own: health, metrics, the workers, and what a route would cost.
-// Thread-safe; each request is handled on its exchange's executor.
+// Thread-safe; each request is handled on its exchange's loop.
 #pragma once
 
 #include <memory>
@@ -11,8 +11,7 @@ namespace baton::router {
 class AdminApp {
  public:
   /// Everything given outlives the app. `app` answers the routes that both ports have.
-  AdminApp(GenerationService& service, const ApiKeys& keys, OpenAiApp& app)
-      : service_(service), keys_(keys), app_(app) {}
+  AdminApp(RequestService& service, const ApiKeys& keys, OpenAiApp& app) : service_(service), keys_(keys), app_(app) {}
 
   void Handle(std::shared_ptr<HttpExchange> exchange, HttpRequest request);
 
@@ -21,7 +20,7 @@ class AdminApp {
   /// The cost of every worker for a prompt, without sending it anywhere. Body: as /tokenize takes it.
   void Explain(const std::shared_ptr<HttpExchange>& exchange, const HttpRequest& request);
 
-  GenerationService& service_;
+  RequestService& service_;
   const ApiKeys& keys_;
   OpenAiApp& app_;
 };

@@ -1,7 +1,7 @@
 // BeastExchange: one request's answer as the connection's coroutine sees it: bytes to send, and a timer that wakes it.
 // A client that keeps up is written to without the coroutine: everything that one turn of the loop gave goes to the
 // socket at the turn's end. The coroutine writes the first bytes, what the socket would not take, and the end. Belongs
-// to its executor's thread. Include only from .cc files.
+// to its loop's thread. Include only from .cc files.
 #pragma once
 
 #include <boost/asio/buffer.hpp>
@@ -21,9 +21,9 @@ namespace baton::router {
 
 class BeastExchange final : public HttpExchange, public std::enable_shared_from_this<BeastExchange> {
  public:
-  BeastExchange(Executor& executor, boost::asio::io_context& context, const HttpHeaders& always, bool keep_alive,
+  BeastExchange(EventLoop& loop, boost::asio::io_context& context, const HttpHeaders& always, bool keep_alive,
                 bool http11, bool head)
-      : executor_(executor),
+      : loop_(loop),
         context_(context),
         wake_(context),
         always_(always),
@@ -33,7 +33,7 @@ class BeastExchange final : public HttpExchange, public std::enable_shared_from_
     wake_.expires_at(boost::asio::steady_timer::time_point::max());
   }
 
-  Executor& executor() override { return executor_; }
+  EventLoop& loop() override { return loop_; }
 
   void Respond(HttpResponse response) override {
     if (ended_ || gone_ || started_) return;
@@ -138,7 +138,7 @@ class BeastExchange final : public HttpExchange, public std::enable_shared_from_
     pending_ += keep_alive_ ? "Connection: keep-alive\r\n" : "Connection: close\r\n";
   }
 
-  Executor& executor_;
+  EventLoop& loop_;
   boost::asio::io_context& context_;
   boost::asio::steady_timer wake_;
   boost::asio::ip::tcp::socket* idle_ = nullptr;

@@ -7,15 +7,15 @@
 
 namespace baton::router {
 
-// Holds the answer while a prompt runs; GenerationCall drops it at the end, which breaks the circle.
-class CompletionAnswer::PromptSink final : public GenerationSink {
+// Holds the answer while a prompt runs; RequestDriver drops it at the end, which breaks the circle.
+class CompletionAnswer::PromptSink final : public AnswerSink {
  public:
   PromptSink(std::shared_ptr<CompletionAnswer> answer, size_t prompt) : answer_(std::move(answer)), prompt_(prompt) {}
-  void OnAdmitted(const Generation& g, int64_t cached) override { answer_->Admitted(prompt_, g, cached); }
+  void OnAdmitted(const TokenizedRequest& g, int64_t cached) override { answer_->Admitted(prompt_, g, cached); }
   void OnPromptLogprobs(std::vector<PositionLogprobs> p) override { answer_->PromptLogprobs(prompt_, std::move(p)); }
-  void OnDelta(ChoiceDelta&& d, const GenerationUsage& u) override { answer_->Delta(prompt_, std::move(d), u); }
+  void OnDelta(ChoiceDelta&& d, const RequestUsage& u) override { answer_->Delta(prompt_, std::move(d), u); }
   void OnChoiceEnd(const ChoiceFinish& f) override { answer_->ChoiceEnded(prompt_, f); }
-  void OnDone(const GenerationSummary& s) override { answer_->Done(prompt_, s); }
+  void OnDone(const RequestSummary& s) override { answer_->Done(prompt_, s); }
   void OnFailed(const ApiError& e) override { answer_->Failed(e); }
   size_t UnsentBytes() const override { return answer_->exchange_->UnsentBytes(); }
 
@@ -24,7 +24,7 @@ class CompletionAnswer::PromptSink final : public GenerationSink {
   const size_t prompt_;
 };
 
-CompletionAnswer::CompletionAnswer(GenerationService& service, std::shared_ptr<HttpExchange> exchange,
+CompletionAnswer::CompletionAnswer(RequestService& service, std::shared_ptr<HttpExchange> exchange,
                                    CompletionRequest request, AnswerHead head, HttpHeaders headers, Options options)
     : service_(service),
       exchange_(std::move(exchange)),
@@ -33,7 +33,7 @@ CompletionAnswer::CompletionAnswer(GenerationService& service, std::shared_ptr<H
       headers_(std::move(headers)),
       options_(std::move(options)),
       n_(static_cast<uint32_t>(std::max(1, request_.input.sampling.n))),
-      ping_(exchange_->executor().MakeTimer()) {}
+      ping_(exchange_->loop().MakeTimer()) {}
 
 void CompletionAnswer::Start() {
   const auto max_choices = static_cast<size_t>(service_.services().config.max_choices);
@@ -63,11 +63,11 @@ void CompletionAnswer::Start() {
         }
       });
   for (size_t i = 0; i < prompts_.size() && !over_; ++i) {
-    GenerationInput input = request_.input;
+    RequestInput input = request_.input;
     input.prompt = request_.echo ? request_.prompts[i] : std::move(request_.prompts[i]);
     if (prompts_.size() > 1) absl::StrAppend(&input.request_id, "-", i);
     auto handle =
-        service_.Submit(exchange_->executor(), std::move(input), std::make_shared<PromptSink>(shared_from_this(), i));
+        service_.Submit(exchange_->loop(), std::move(input), std::make_shared<PromptSink>(shared_from_this(), i));
     if (!over_) {
       prompts_[i].handle = std::move(handle);
     } else {
@@ -76,11 +76,11 @@ void CompletionAnswer::Start() {
   }
 }
 
-void CompletionAnswer::Admitted(size_t prompt, const Generation& generation, int64_t cached_tokens) {
+void CompletionAnswer::Admitted(size_t prompt, const TokenizedRequest& generation, int64_t cached_tokens) {
   if (over_) return;
   PromptState& state = prompts_[prompt];
   if (request_.return_token_ids || request_.input.sampling.prompt_logprobs) state.ids = generation.prompt;
-  state.usage = GenerationUsage{static_cast<int64_t>(generation.prompt.size()), 0, cached_tokens};
+  state.usage = RequestUsage{static_cast<int64_t>(generation.prompt.size()), 0, cached_tokens};
   seed_ = generation.sampling.seed;
   if (request_.stream && options_.sse_ping_ms > 0 && last_write_ == TimePoint{}) {
     last_write_ = service_.services().clock.Now();
@@ -124,8 +124,8 @@ OpenAiJson::Tail CompletionAnswer::ChunkTail() const {
   return tail;
 }
 
-GenerationUsage CompletionAnswer::TotalUsage() const {
-  GenerationUsage total;
+RequestUsage CompletionAnswer::TotalUsage() const {
+  RequestUsage total;
   for (const PromptState& p : prompts_) {
     total.prompt_tokens += p.usage.prompt_tokens;
     total.completion_tokens += request_.prompt_only ? 0 : p.usage.completion_tokens;
@@ -161,7 +161,7 @@ void CompletionAnswer::Ping() {
   });
 }
 
-void CompletionAnswer::Delta(size_t prompt, ChoiceDelta&& delta, const GenerationUsage& so_far) {
+void CompletionAnswer::Delta(size_t prompt, ChoiceDelta&& delta, const RequestUsage& so_far) {
   if (over_) return;
   prompts_[prompt].usage = so_far;
   if (request_.prompt_only) return;
@@ -208,7 +208,7 @@ void CompletionAnswer::WriteHeldFinish(bool last) {
   held_finish_.reset();
 }
 
-void CompletionAnswer::Done(size_t prompt, const GenerationSummary& summary) {
+void CompletionAnswer::Done(size_t prompt, const RequestSummary& summary) {
   if (over_) return;
   prompts_[prompt].usage = summary.usage;
   prompts_[prompt].done = true;

@@ -1,5 +1,5 @@
 // CompletionAnswer: one /v1/chat/completions or /v1/completions request being answered, streamed or whole. One sink per
-// prompt feeds it. Lives on the exchange's executor.
+// prompt feeds it. Lives on the exchange's loop.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 #include "router/http/http_types.h"
 #include "router/http/json_request.h"
 #include "router/http/openai_json.h"
-#include "router/request/generation_service.h"
+#include "router/request/request_service.h"
 
 namespace baton::router {
 
@@ -21,7 +21,7 @@ class CompletionAnswer : public std::enable_shared_from_this<CompletionAnswer> {
     int32_t stream_interval = 1;
     std::function<void(int status)> done;  ///< once, with the answer's HTTP status
   };
-  CompletionAnswer(GenerationService& service, std::shared_ptr<HttpExchange> exchange, CompletionRequest request,
+  CompletionAnswer(RequestService& service, std::shared_ptr<HttpExchange> exchange, CompletionRequest request,
                    AnswerHead head, HttpHeaders headers, Options options);
 
   void Start();
@@ -33,19 +33,19 @@ class CompletionAnswer : public std::enable_shared_from_this<CompletionAnswer> {
     bool ended = false;
   };
   struct PromptState {
-    std::shared_ptr<GenerationHandle> handle;
+    std::shared_ptr<RequestHandle> handle;
     std::vector<int32_t> ids;  ///< of the prompt, where the answer shows them
     std::optional<std::vector<PositionLogprobs>> logprobs;
-    GenerationUsage usage;
+    RequestUsage usage;
     std::string echo;
     bool done = false;
   };
 
-  void Admitted(size_t prompt, const Generation& generation, int64_t cached_tokens);
+  void Admitted(size_t prompt, const TokenizedRequest& generation, int64_t cached_tokens);
   void PromptLogprobs(size_t prompt, std::vector<PositionLogprobs> positions);
-  void Delta(size_t prompt, ChoiceDelta&& delta, const GenerationUsage& so_far);
+  void Delta(size_t prompt, ChoiceDelta&& delta, const RequestUsage& so_far);
   void ChoiceEnded(size_t prompt, const ChoiceFinish& finish);
-  void Done(size_t prompt, const GenerationSummary& summary);
+  void Done(size_t prompt, const RequestSummary& summary);
   void Failed(const ApiError& error);
 
   void BeginStream();
@@ -55,10 +55,10 @@ class CompletionAnswer : public std::enable_shared_from_this<CompletionAnswer> {
   void FinishWhole();
   void Cancel();
   OpenAiJson::Tail ChunkTail() const;
-  GenerationUsage TotalUsage() const;
+  RequestUsage TotalUsage() const;
   void End(int status);
 
-  GenerationService& service_;
+  RequestService& service_;
   std::shared_ptr<HttpExchange> exchange_;
   CompletionRequest request_;  ///< its prompts only where they are echoed
   OpenAiJson json_;
@@ -71,7 +71,7 @@ class CompletionAnswer : public std::enable_shared_from_this<CompletionAnswer> {
   bool mixed_numerics_ = false;
   std::optional<uint64_t> seed_;
   std::optional<std::pair<uint32_t, ChoiceFinish>> held_finish_;  // written when it is known whether it is the last
-  std::unique_ptr<ExecutorTimer> ping_;
+  std::unique_ptr<EventLoopTimer> ping_;
   TimePoint last_write_{};
   bool streaming_ = false, over_ = false;
 };

@@ -24,7 +24,7 @@
 #include <variant>
 
 #include "common/str_cat.h"
-#include "router/asio_executor.h"
+#include "router/asio_event_loop.h"
 #include "router/http/beast_exchange.h"
 #include "router/http/request_reader.h"
 
@@ -44,11 +44,11 @@ constexpr size_t kDiscardBytes = 64 << 20;  // read and dropped so that a refuse
 }  // namespace
 
 struct HttpServer::Inner : std::enable_shared_from_this<HttpServer::Inner> {
-  Inner(Options o, ExecutorPool& p, HttpHandler h)
+  Inner(Options o, EventLoopPool& p, HttpHandler h)
       : options(std::move(o)),
         pool(p),
         handler(std::move(h)),
-        acceptor(ExecutorPoolAccess::Context(p, 0)),
+        acceptor(EventLoopPoolAccess::Context(p, 0)),
         open(p.size()) {}
 
   using Set = std::set<ClientConnection*>;
@@ -61,7 +61,7 @@ struct HttpServer::Inner : std::enable_shared_from_this<HttpServer::Inner> {
   void WatchForClose(ClientConnection& connection, std::shared_ptr<BeastExchange> exchange);
 
   const Options options;
-  ExecutorPool& pool;
+  EventLoopPool& pool;
   const HttpHandler handler;
   tcp::acceptor acceptor;
   uint16_t port = 0;
@@ -71,7 +71,7 @@ struct HttpServer::Inner : std::enable_shared_from_this<HttpServer::Inner> {
 
   std::atomic<int32_t> connections{0};
   std::atomic<bool> stopping{false};
-  std::vector<Set> open;  // [executors], each touched by its own thread
+  std::vector<Set> open;  // [loops], each touched by its own thread
   std::mutex mutex;
   std::condition_variable left;
 };
@@ -80,7 +80,7 @@ asio::awaitable<void> HttpServer::Inner::Accept() {
   size_t next = 0;
   while (!stopping) {
     const size_t home = next++ % pool.size();
-    tcp::socket socket(ExecutorPoolAccess::Context(pool, home));
+    tcp::socket socket(EventLoopPoolAccess::Context(pool, home));
     error_code error;
     co_await acceptor.async_accept(socket, asio::redirect_error(asio::use_awaitable, error));
     if (error == asio::error::operation_aborted || !acceptor.is_open()) co_return;
@@ -98,7 +98,7 @@ asio::awaitable<void> HttpServer::Inner::Accept() {
     setsockopt(socket.native_handle(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kUnsentBytes, sizeof kUnsentBytes);
     socket.non_blocking(true, ignored);
     ++connections;
-    auto& context = ExecutorPoolAccess::Context(pool, home);
+    auto& context = EventLoopPoolAccess::Context(pool, home);
     asio::co_spawn(
         context,
         [self = shared_from_this(), socket = std::move(socket), home]() mutable -> asio::awaitable<void> {
@@ -150,7 +150,7 @@ asio::awaitable<bool> HttpServer::Inner::TakeRequest(ClientConnection& c, size_t
   if (const auto* refusal = std::get_if<HttpRefusal>(&incoming)) co_await Refuse(c.stream, *refusal);
   auto* read = std::get_if<ReadHttpRequest>(&incoming);
   if (read == nullptr) co_return false;
-  c.exchange = std::make_shared<BeastExchange>(pool.at(home), ExecutorPoolAccess::Context(pool, home), options.always,
+  c.exchange = std::make_shared<BeastExchange>(pool.at(home), EventLoopPoolAccess::Context(pool, home), options.always,
                                                read->keep_alive, read->http11, read->head);
   handler(c.exchange, std::move(read->request));
   co_return true;
@@ -242,7 +242,7 @@ absl::Status CannotListen(const HttpServer::Options& o, error_code error) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(Options options, ExecutorPool& pool,
+absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(Options options, EventLoopPool& pool,
                                                               HttpHandler handler) {
   auto inner = std::make_shared<Inner>(std::move(options), pool, std::move(handler));
   const Options& o = inner->options;
@@ -258,7 +258,7 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(Options options, E
   if (error) return CannotListen(o, error);
   inner->port = acceptor.local_endpoint().port();
   asio::co_spawn(
-      ExecutorPoolAccess::Context(pool, 0), [inner]() -> asio::awaitable<void> { co_await inner->Accept(); },
+      EventLoopPoolAccess::Context(pool, 0), [inner]() -> asio::awaitable<void> { co_await inner->Accept(); },
       asio::detached);
   return std::unique_ptr<HttpServer>(new HttpServer(std::move(inner)));
 }

@@ -1,4 +1,4 @@
-// HttpServer: HTTP/1.1 on the executors of a pool; one coroutine per connection, one acceptor. Limits are checked
+// HttpServer: HTTP/1.1 on the loops of a pool; one coroutine per connection, one acceptor. Limits are checked
 // before anything is allocated: headers (431), body (413), connections. Knows nothing of what it serves.
 #pragma once
 
@@ -28,7 +28,7 @@ class HttpServer {
   };
   /// Binds and accepts. FailedPrecondition: the host is no IP address. AlreadyExists: address in use. PermissionDenied:
   /// not permitted or not of this machine. Both with host, port and flag.
-  static absl::StatusOr<std::unique_ptr<HttpServer>> Start(Options options, ExecutorPool& pool, HttpHandler handler);
+  static absl::StatusOr<std::unique_ptr<HttpServer>> Start(Options options, EventLoopPool& pool, HttpHandler handler);
   ~HttpServer();
 
   uint16_t port() const;

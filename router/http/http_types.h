@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "router/executor.h"
+#include "router/event_loop.h"
 
 namespace baton::router {
 
@@ -33,12 +33,12 @@ struct HttpResponse {
   std::string body;
 };
 
-/// The answer to one request. Every method belongs to the thread of executor(). Either Respond, or StartStream, Write
+/// The answer to one request. Every method belongs to the thread of loop(). Either Respond, or StartStream, Write
 /// …, End. After the client is gone all of them do nothing.
 class HttpExchange {
  public:
   virtual ~HttpExchange() = default;
-  virtual Executor& executor() = 0;
+  virtual EventLoop& loop() = 0;
   virtual void Respond(HttpResponse response) = 0;
   /// Sends nothing by itself: the head goes out with the first Write.
   virtual void StartStream(int status, HttpHeaders headers, std::string content_type) = 0;

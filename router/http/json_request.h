@@ -9,7 +9,7 @@
 #include <variant>
 #include <vector>
 
-#include "router/request/generation_input.h"
+#include "router/request/request_input.h"
 
 namespace baton::router {
 
@@ -22,7 +22,7 @@ struct JsonLimits {
 
 /// What chat and text completions share.
 struct CompletionRequest {
-  GenerationInput input;        ///< the prompt is set per prompt, for text completions with several
+  RequestInput input;           ///< the prompt is set per prompt, for text completions with several
   std::vector<Prompt> prompts;  ///< one for a chat
   bool chat = false;
   bool stream = false, include_usage = false, continuous_usage = false;

@@ -127,7 +127,7 @@ const OpenAiApp::Route OpenAiApp::kRoutes[] = {
     {"/load", "GET", &OpenAiApp::Load, false, false},
 };
 
-OpenAiApp::OpenAiApp(GenerationService& service, const ApiKeys& keys, RequestIds& ids, std::string version)
+OpenAiApp::OpenAiApp(RequestService& service, const ApiKeys& keys, RequestIds& ids, std::string version)
     : service_(service), keys_(keys), ids_(ids), version_(std::move(version)), started_(UnixSeconds()) {}
 
 void OpenAiApp::Handle(std::shared_ptr<HttpExchange> exchange, HttpRequest request) {
@@ -223,7 +223,7 @@ void OpenAiApp::Parse(const std::shared_ptr<Call>& call, BodyParser parse, const
   auto then = [this, call, id_prefix](std::variant<CompletionRequest, ApiError> parsed) {
     Complete(call, std::move(parsed), id_prefix);
   };
-  service_.RunText(call->exchange->executor(), size > kLargeBody ? size : 0, std::move(work), std::move(then));
+  service_.RunText(call->exchange->loop(), size > kLargeBody ? size : 0, std::move(work), std::move(then));
 }
 
 void OpenAiApp::Complete(const std::shared_ptr<Call>& call, std::variant<CompletionRequest, ApiError> parsed,
@@ -284,7 +284,7 @@ void OpenAiApp::Tokenize(const std::shared_ptr<Call>& call) {
     w.EndObject();
     call->RespondJson(std::move(out));
   };
-  service_.RunText(call->exchange->executor(), bytes, std::move(work), std::move(then));
+  service_.RunText(call->exchange->loop(), bytes, std::move(work), std::move(then));
 }
 
 void OpenAiApp::Detokenize(const std::shared_ptr<Call>& call) {
@@ -310,7 +310,7 @@ void OpenAiApp::Detokenize(const std::shared_ptr<Call>& call) {
     JsonWriter(out).BeginObject().Field("prompt", std::get<std::string>(text)).EndObject();
     call->RespondJson(std::move(out));
   };
-  service_.RunText(call->exchange->executor(), bytes, std::move(work), std::move(then));
+  service_.RunText(call->exchange->loop(), bytes, std::move(work), std::move(then));
 }
 
 void OpenAiApp::Health(const std::shared_ptr<Call>& call) {
@@ -335,7 +335,7 @@ void OpenAiApp::Ready(const std::shared_ptr<Call>& call) {
 
 void OpenAiApp::Metrics(const std::shared_ptr<Call>& call) {
   const CallServices& s = service_.services();
-  const PrefixIndex& index = service_.fleet().index();
+  const WorkerPrefixes& index = service_.fleet().index();
   call->Respond(
       HttpResponse{200,
                    {},

@@ -1,4 +1,4 @@
-// OpenAiApp: the routes of the HTTP frontend. Thread-safe; each request is handled on its exchange's executor.
+// OpenAiApp: the routes of the HTTP frontend. Thread-safe; each request is handled on its exchange's loop.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,14 @@
 #include "router/admission/request_ids.h"
 #include "router/http/http_types.h"
 #include "router/http/json_request.h"
-#include "router/request/generation_service.h"
+#include "router/request/request_service.h"
 
 namespace baton::router {
 
 class OpenAiApp {
  public:
   /// Everything given outlives the app.
-  OpenAiApp(GenerationService& service, const ApiKeys& keys, RequestIds& ids, std::string version);
+  OpenAiApp(RequestService& service, const ApiKeys& keys, RequestIds& ids, std::string version);
 
   void Handle(std::shared_ptr<HttpExchange> exchange, HttpRequest request);
 
@@ -54,7 +54,7 @@ class OpenAiApp {
                 const char* id_prefix);
   std::string ModelCard(const std::string& name) const;
 
-  GenerationService& service_;
+  RequestService& service_;
   const ApiKeys& keys_;
   RequestIds& ids_;
   const std::string version_;

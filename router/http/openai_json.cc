@@ -73,7 +73,7 @@ void OpenAiJson::Begin(JsonWriter& w, const char* object) const {
 void OpenAiJson::End(JsonWriter& w, const Tail& tail) const {
   if (tail.usage_kind == Usage::kNull) w.NullField("usage");
   if (tail.usage_kind == Usage::kGiven) {
-    const GenerationUsage& u = tail.usage;
+    const RequestUsage& u = tail.usage;
     w.Key("usage").BeginObject();
     w.Field("prompt_tokens", u.prompt_tokens).Field("total_tokens", u.prompt_tokens + u.completion_tokens);
     w.Field("completion_tokens", u.completion_tokens);

@@ -9,7 +9,7 @@
 
 #include "router/http/http_types.h"
 #include "router/json_writer.h"
-#include "router/request/generation_call.h"
+#include "router/request/request_driver.h"
 
 namespace baton::router {
 
@@ -42,7 +42,7 @@ class OpenAiJson {
   enum class Usage : uint8_t { kAbsent, kNull, kGiven };
   struct Tail {
     Usage usage_kind = Usage::kAbsent;
-    GenerationUsage usage;
+    RequestUsage usage;
     std::optional<StageTimings> timings;
     bool mixed_numerics = false;  ///< said beside the timings
   };

@@ -17,7 +17,7 @@ namespace baton::router {
 inline constexpr size_t kReadBytes = 64 << 10;  ///< of a body at once
 inline constexpr size_t kIdleBytes = 4096;      ///< of a request's first read, and kept by an idle connection
 
-/// One connection; lives in its coroutine's frame, on its executor's thread.
+/// One connection; lives in its coroutine's frame, on its loop's thread.
 struct ClientConnection {
   boost::beast::tcp_stream stream;
   boost::beast::flat_buffer buffer;              ///< what came and is not read yet: also of requests to come

@@ -73,7 +73,7 @@ struct RouterMetrics::Families {
   /// Labels of a worker's series.
   prom::Labels LabelsOf(const LinkView& worker) const {
     return {{"model_name", labels.at("model_name")},
-            {"engine", std::to_string(worker.id.slot)},
+            {"engine", std::to_string(worker.id.index)},
             {"worker", worker.name()},
             {"role", worker.facts ? WorkerRoleName(worker.facts->role) : "unknown"}};
   }
@@ -156,7 +156,7 @@ struct RouterMetrics::Families {
   void RenderPeers(const std::vector<LinkView>& workers) {
     std::map<std::string, std::string> places;
     for (const LinkView& w : workers) {
-      if (w.facts) places[w.facts->incarnation] = std::to_string(w.id.slot);
+      if (w.facts) places[w.facts->incarnation] = std::to_string(w.id.index);
     }
     for (const LinkView& w : workers) {
       if (w.state != LinkState::kReady && w.state != LinkState::kDraining) continue;

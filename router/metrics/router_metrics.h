@@ -10,7 +10,7 @@
 
 #include "common/clock.h"
 #include "router/fleet/worker_link.h"
-#include "router/generation.h"
+#include "router/request_types.h"
 #include "text/token_cache.h"
 
 namespace baton::router {

@@ -23,8 +23,8 @@ class RoundRobin final : public Scorer {
   size_t Choose(absl::Span<const Candidate> candidates, absl::Span<const RouteOption> options, uint32_t) override {
     std::lock_guard lock(mutex_);
     const size_t next = Next(candidates, options);
-    last_worker_ = candidates[options[next].worker].id.slot;
-    if (options[next].prefill) last_prefill_ = candidates[*options[next].prefill].id.slot;
+    last_worker_ = candidates[options[next].worker].id.index;
+    if (options[next].prefill) last_prefill_ = candidates[*options[next].prefill].id.index;
     return next;
   }
   std::vector<Cost> Table(absl::Span<const Candidate> candidates, absl::Span<const RouteOption> options, uint32_t,
@@ -37,16 +37,16 @@ class RoundRobin final : public Scorer {
  private:
   size_t Next(absl::Span<const Candidate> candidates, absl::Span<const RouteOption> options) const {
     std::vector<int32_t> workers, prefills;
-    for (const RouteOption& o : options) workers.push_back(candidates[o.worker].id.slot);
+    for (const RouteOption& o : options) workers.push_back(candidates[o.worker].id.index);
     const int32_t worker = NextSlot(workers, last_worker_);
     for (size_t i = 0; i < options.size(); ++i) {
       if (workers[i] != worker) continue;
       if (!options[i].prefill) return i;
-      prefills.push_back(candidates[*options[i].prefill].id.slot);
+      prefills.push_back(candidates[*options[i].prefill].id.index);
     }
     const int32_t prefill = NextSlot(prefills, last_prefill_);
     for (size_t i = 0; i < options.size(); ++i) {
-      if (workers[i] == worker && candidates[*options[i].prefill].id.slot == prefill) return i;
+      if (workers[i] == worker && candidates[*options[i].prefill].id.index == prefill) return i;
     }
     return 0;  // not reached: `prefill` is one of them
   }

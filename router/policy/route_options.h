@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "router/generation.h"
+#include "router/request_types.h"
 
 namespace baton::router {
 

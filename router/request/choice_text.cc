@@ -2,11 +2,11 @@
 
 #include <utility>
 
-#include "router/generation.h"
+#include "router/request_types.h"
 
 namespace baton::router {
 
-ChoiceText::ChoiceText(const Tokenizer& tokenizer, const Generation& generation, StopMatcher matcher)
+ChoiceText::ChoiceText(const Tokenizer& tokenizer, const TokenizedRequest& generation, StopMatcher matcher)
     : detokenizer_(tokenizer, generation.skip_special_tokens, DetokenizeFrom::kPrompt),
       matcher_(std::move(matcher)),
       min_tokens_(generation.sampling.min_tokens.value_or(0)) {}

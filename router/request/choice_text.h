@@ -10,12 +10,12 @@
 
 namespace baton::router {
 
-struct Generation;
+struct TokenizedRequest;
 
 /// One per choice; not thread-safe. The tokenizer must outlive it.
 class ChoiceText {
  public:
-  ChoiceText(const Tokenizer& tokenizer, const Generation& generation, StopMatcher matcher);
+  ChoiceText(const Tokenizer& tokenizer, const TokenizedRequest& generation, StopMatcher matcher);
 
   /// Takes the next token; returns the text that may be shown now. `is_text`: false for a stop token that only counts.
   /// After a stop string was found nothing more comes out and tokens no longer count.

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "router/generation.h"
+#include "router/request_types.h"
 #include "text/chat_template.h"
 #include "text/token_cache.h"
 #include "text/tokenizer.h"

@@ -1,5 +1,5 @@
 // RequestFlow: the router's side of one request's life, from the first choice of a worker to the last token. Sans-IO:
-// events in, actions out; no clock, no thread, no socket. The driver (generation_call.h) carries the actions out in
+// events in, actions out; no clock, no thread, no socket. The driver (request_driver.h) carries the actions out in
 // order.
 //
 //   kPicking ──WorkerChosen──► kAttached ──first token──► kStreaming ──all choices ended──► kDone
@@ -31,7 +31,7 @@
 #include "absl/status/status.h"
 #include "common/clock.h"
 #include "router/fleet/leg_order.h"
-#include "router/generation.h"
+#include "router/request_types.h"
 
 namespace baton::router {
 

@@ -59,7 +59,7 @@ void RequestFlow::SendPrefill(TimePoint now) {
 
 /// An answer of the leg that runs; not of one that was given up while another worker is looked for.
 bool RequestFlow::OfPrefillLeg(const LegKey& key) const {
-  return state_ == State::kPrefilling && prefill_.slot >= 0 && key.attempt == attempt_ && key.epoch == epoch_;
+  return state_ == State::kPrefilling && prefill_.index >= 0 && key.attempt == attempt_ && key.epoch == epoch_;
 }
 
 void RequestFlow::PrefillPiece(const LegKey& key, std::string prompt_logprobs, TimePoint now) {
@@ -114,7 +114,7 @@ void RequestFlow::TakeFirst(FirstToken first) {
 }
 
 void RequestFlow::PrefillChosen(std::optional<WorkerId> prefill, TimePoint now) {
-  if (state_ != State::kPrefilling || prefill_.slot >= 0) return;
+  if (state_ != State::kPrefilling || prefill_.index >= 0) return;
   if (!prefill) return AttachTicket({}, now);
   prefill_ = *prefill;
   SendPrefill(now);
@@ -140,7 +140,7 @@ void RequestFlow::AttachTicket(std::vector<FirstToken> first, TimePoint now) {
 }
 
 void RequestFlow::EndPrefillLeg() {
-  if (epoch_ > 0 && prefill_.slot >= 0) Send(prefill_, CancelLeg{{request_id_, attempt_, epoch_}});
+  if (epoch_ > 0 && prefill_.index >= 0) Send(prefill_, CancelLeg{{request_id_, attempt_, epoch_}});
 }
 
 }  // namespace baton::router

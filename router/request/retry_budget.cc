@@ -21,10 +21,10 @@ std::optional<RetryBudget::Share> RetryBudget::TryTake() {
   return Share(this);
 }
 
-void RetryBudget::Wait(Executor& executor, absl::AnyInvocable<void(Share)> then) {
+void RetryBudget::Wait(EventLoop& loop, absl::AnyInvocable<void(Share)> then) {
   {
     std::lock_guard lock(mutex_);
-    waiting_.push_back({&executor, std::move(then)});
+    waiting_.push_back({&loop, std::move(then)});
   }
   HandOut();
 }
@@ -51,7 +51,7 @@ void RetryBudget::HandOut() {
       next.push_back(std::move(waiting_.front()));
   }
   for (Waiter& waiter : next) {
-    waiter.executor->Post([share = Share(this), then = std::move(waiter.then)]() mutable { then(std::move(share)); });
+    waiter.loop->Post([share = Share(this), then = std::move(waiter.then)]() mutable { then(std::move(share)); });
   }
 }
 

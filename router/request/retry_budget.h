@@ -12,7 +12,7 @@
 
 #include "absl/functional/any_invocable.h"
 #include "router/admission/admission.h"
-#include "router/executor.h"
+#include "router/event_loop.h"
 
 namespace baton::router {
 
@@ -43,14 +43,14 @@ class RetryBudget {
 
   /// A share, unless there is none free or others wait for one.
   std::optional<Share> TryTake();
-  /// Runs `then` on `executor` with a share as soon as there is one. Its destruction there without being looked at
+  /// Runs `then` on `loop` with a share as soon as there is one. Its destruction there without being looked at
   /// gives the share back.
-  void Wait(Executor& executor, absl::AnyInvocable<void(Share)> then);
+  void Wait(EventLoop& loop, absl::AnyInvocable<void(Share)> then);
   int64_t taken() const;
 
  private:
   struct Waiter {
-    Executor* executor;
+    EventLoop* loop;
     absl::AnyInvocable<void(Share)> then;
   };
   int64_t Limit() const;

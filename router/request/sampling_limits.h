@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "router/api_error.h"
-#include "router/generation.h"
+#include "router/request_types.h"
 
 namespace baton::router {
 

@@ -24,16 +24,16 @@ class HarnessClock final : public Clock {
 };
 
 /// Writes down, in one word each, what it is asked for.
-class KeepingLanding final : public LandingPort {
+class KeepingLanding final : public LandingControl {
  public:
   void Send(WriterId, const ToPrefill& message) override {
     log += std::visit(*this, message) + " ";
     if (const auto* gone = std::get_if<LaneGone>(&message)) why_gone = gone->reason;
     if (const auto* bound = std::get_if<LaneBound>(&message)) grants = bound->grants;
   }
-  void Place(const PlaceOrder& order) override { log += "Place ", places.push_back(order); }
+  void Place(const ScatterOrder& order) override { log += "Place ", places.push_back(order); }
   void Cut(WriterId) override { log += "Cut "; }
-  decode::FenceKind FenceOf(WriterId) const override { return fence; }
+  FenceKind FenceOf(WriterId) const override { return fence; }
   uint32_t MemoryOf(WriterId) const override { return 0; }
   void Replace(uint32_t) override { log += "Replace "; }
   void Drop(uint32_t) override { log += "Drop "; }
@@ -45,10 +45,10 @@ class KeepingLanding final : public LandingPort {
   std::string operator()(const LaneVerified&) const { return "Verified"; }
   std::string operator()(const LaneClosedAck&) const { return "Ack"; }
 
-  decode::FenceKind fence = decode::FenceKind::kForcedClose;
+  FenceKind fence = FenceKind::kForcedClose;
   std::string log, why_gone;
   std::vector<SlotTurn> grants;
-  std::vector<PlaceOrder> places;
+  std::vector<ScatterOrder> places;
 };
 
 class ShedPolicy final : public engine::RolePolicy {
@@ -61,7 +61,7 @@ class DeskWorld {
  public:
   static constexpr int kPrompt = 40;
 
-  explicit DeskWorld(decode::FenceKind fence = decode::FenceKind::kForcedClose,
+  explicit DeskWorld(FenceKind fence = FenceKind::kForcedClose,
                      engine::SteppedEngineOptions options = worker::RelayOptions())
       : h(std::move(options), &policy),
         clock(h),
@@ -94,7 +94,7 @@ class DeskWorld {
 
   // ---- the router
   ReserveOrder MakeReserve(const std::string& id = "r") const {
-    return {{id, 0}, "", engine::RandomTokens(kPrompt, kPrompt), kPrompt, std::chrono::seconds(10), "session", credit};
+    return {{id, 0}, "", engine::RandomTokens(kPrompt, kPrompt), kPrompt, std::chrono::seconds(10), "session", lease};
   }
   decode::ReserveAnswer Reserve(const std::string& id = "r") { return Reserve(MakeReserve(id)); }
   decode::ReserveAnswer Reserve(ReserveOrder order) {
@@ -138,7 +138,7 @@ class DeskWorld {
   /// Segment `s` came into slot `s`, and our pass over it has ended.
   void Fill(uint32_t s, bool ok = true, uint32_t epoch = 1) {
     desk.OnLane(7, SlotFull{{1, epoch, 0}, {s, 1}, {s}});
-    desk.Handle(decode::Placed{{1, epoch, 0}, {s, 1}, ok});
+    desk.Handle(decode::Scattered{{1, epoch, 0}, {s, 1}, ok});
   }
   void Done(uint32_t epoch = 1) { desk.OnLane(7, LaneDone{{1, epoch, 0}, 2}); }
   void Closed(bool flushed = true, uint32_t epoch = 1) { desk.OnLane(7, LaneClosed{{1, epoch, 0}, flushed}); }
@@ -194,7 +194,7 @@ class DeskWorld {
   worker::RelayBook book;
   std::shared_ptr<worker::KeepingSink> sink = std::make_shared<worker::KeepingSink>();
   std::string log;  ///< answers to the router
-  Duration credit{};
+  Duration lease{};
 };
 
 }  // namespace baton::decode_worker

@@ -65,7 +65,7 @@ class HandoffDriver {
   // Events of ticket 1 (or another), lane by lane, from writer 7.
   static TicketKey Key(int ticket) { return {"request" + std::to_string(ticket), 0}; }
   Reserve MakeReserve(int ticket = 1, int32_t tokens = 116) const {
-    return {Key(ticket), "tenant", tokens, {}, expiry, credit};
+    return {Key(ticket), "tenant", tokens, {}, expiry, lease};
   }
   Opened MakeOpen(uint32_t lane, uint32_t epoch = 1, TicketId ticket = 1) const {
     return {writer, fence, {{ticket, epoch, lane}, 42},
@@ -95,7 +95,7 @@ class HandoffDriver {
   void Fill(uint32_t lane, bool digest_ok = true, uint32_t epoch = 1, TicketId ticket = 1) {
     const SlotTurn slot = Grant(lane, epoch, ticket);
     Do(MakeFilled(lane, slot, epoch, ticket));
-    Do(Placed{{ticket, epoch, lane}, slot, digest_ok});
+    Do(Scattered{{ticket, epoch, lane}, slot, digest_ok});
   }
   void Complete(uint32_t epoch = 1, TicketId ticket = 1) {
     for (uint32_t i = 0; i < lanes.size(); ++i) Fill(i, true, epoch, ticket), Do(MakeDone(i, epoch, ticket));
@@ -121,7 +121,7 @@ class HandoffDriver {
   CountedBlocks blocks;
   Handoff core;
   TimePoint now{std::chrono::seconds(1)};
-  Duration expiry = std::chrono::seconds(10), credit{};
+  Duration expiry = std::chrono::seconds(10), lease{};
   WriterId writer = 7;
   std::string process;  ///< empty: named by the writer
   uint32_t memory = 0;

@@ -12,7 +12,7 @@ using std::chrono::seconds;
 
 /// Tickets of two lanes with a slot each, in a ring of `slots`.
 struct Ring : HandoffDriver {
-  Ring(int slots, int tickets, FenceKind how = FenceKind::kWriterExit) : HandoffDriver(Options(slots)) {
+  Ring(int slots, int tickets, FenceKind how = FenceKind::kPeerExit) : HandoffDriver(Options(slots)) {
     fence = how, expiry = seconds(1000);
     for (int t = 1; t <= tickets; ++t) Do(MakeReserve(t));
   }
@@ -233,7 +233,7 @@ TEST(FrozenWriter, ASlotThatWeAreReadingIsLostWhenOurPassEnds) {
   d.Listen(seconds(5));
   EXPECT_EQ(d.core.ring(0).lost(1), 1);
   EXPECT_EQ(d.state(1), TicketState::kClosing);
-  d.Do(Placed{{1, 1, 0}, slot, true});
+  d.Do(Scattered{{1, 1, 0}, slot, true});
   EXPECT_EQ(d.core.ring(0).lost(1), 2);
   EXPECT_EQ(d.state(1), TicketState::kGone);
 }

@@ -17,7 +17,7 @@ struct NameOf {
   std::string operator()(const ReserveAnswer& a) const { return a.status.ok() ? "Ticket" : "Nack"; }
   std::string operator()(const ReservationShed&) const { return "Shed"; }
   std::string operator()(const SendToWriter& a) const { return std::visit(*this, a.message); }
-  std::string operator()(const PlaceSlot&) const { return "Place"; }
+  std::string operator()(const ScatterSlot&) const { return "Place"; }
   std::string operator()(const StartSequence& a) const { return a.recompute ? "Recompute" : "Start"; }
   std::string operator()(const ContinueSequence&) const { return "Continue"; }
   std::string operator()(const StopSequence&) const { return "Stop"; }
@@ -65,7 +65,7 @@ const std::vector<std::pair<std::string, Apply>>& Events() {
       {"Attach old gen", [](auto& d) { d.Do(d.MakeAttach(4)); }},
       {"Attach old epoch", [](auto& d) { d.Do(d.MakeOpen(0, 2)), d.blocks.log.clear(), d.Do(d.MakeAttach(6)); }},
       {"Attach no prefill", [](auto& d) { d.Do(d.MakeAttach(6, 0)); }},
-      {"Credit", [](auto& d) { d.Do(Credit{d.Key(1), 5}); }},
+      {"Renewed", [](auto& d) { d.Do(Renewed{d.Key(1), 5}); }},
       {"Cancel", [](auto& d) { d.Do(Cancel{d.Key(1)}); }},
       {"Open", [](auto& d) { d.Do(d.MakeOpen(1)); }},
       {"Open other writer", [](auto& d) { d.writer = 8, d.Do(d.MakeOpen(1)); }},
@@ -77,8 +77,8 @@ const std::vector<std::pair<std::string, Apply>>& Events() {
       {"LaneDone", [](auto& d) { d.Do(d.MakeDone(1)); }},
       {"Closed", [](auto& d) { d.Do(d.MakeClosed(1)); }},
       {"Closed, dirty", [](auto& d) { d.Do(d.MakeClosed(0, false)); }},
-      {"Placed", [](auto& d) { d.Do(Placed{{1, 1, 0}, {0, 1}, true}); }},
-      {"Placed, digest bad", [](auto& d) { d.Do(Placed{{1, 1, 0}, {0, 1}, false}); }},
+      {"Scattered", [](auto& d) { d.Do(Scattered{{1, 1, 0}, {0, 1}, true}); }},
+      {"Scattered, digest bad", [](auto& d) { d.Do(Scattered{{1, 1, 0}, {0, 1}, false}); }},
       {"WriterLost", [](auto& d) { d.Do(WriterLost{7}); }},
       {"WriterFenced", [](auto& d) { d.Do(WriterFenced{7}); }},
       {"Finished", [](auto& d) { d.Do(Finished{1}); }},
@@ -87,10 +87,10 @@ const std::vector<std::pair<std::string, Apply>>& Events() {
       {"Ticks for 3 s", [](auto& d) { d.Listen(std::chrono::seconds(3)); }},
       {"Ticks for 5 s, shared memory",
        [](auto& d) {
-         d.Listen(std::chrono::milliseconds(2500)), d.Do(Credit{d.Key(1), 5});
+         d.Listen(std::chrono::milliseconds(2500)), d.Do(Renewed{d.Key(1), 5});
          d.Listen(std::chrono::milliseconds(2500));
        }},
-      {"Tick, no credit", [](auto& d) { d.Listen(std::chrono::seconds(6)); }},
+      {"Tick, no lease", [](auto& d) { d.Listen(std::chrono::seconds(6)); }},
       {"Stood still 9 s", [](auto& d) { d.StandStill(std::chrono::seconds(9)); }},
       {"Stood still 59 s", [](auto& d) { d.StandStill(std::chrono::seconds(59)); }},
       {"Tick, expired",
@@ -99,7 +99,7 @@ const std::vector<std::pair<std::string, Apply>>& Events() {
          for (int i = 0; i < 3; ++i) {
            d.Listen(std::chrono::seconds(4));
            all.insert(all.end(), d.actions.begin(), d.actions.end());
-           d.Do(Credit{d.Key(1), 5});
+           d.Do(Renewed{d.Key(1), 5});
          }
          d.actions = std::move(all);
        }},
@@ -110,8 +110,8 @@ const std::vector<std::pair<std::string, Apply>>& Events() {
 
 std::string Outcome(const std::string& event, const std::string& state, const Apply& apply) {
   HandoffDriver d;
-  if (event.ends_with("shared memory")) d.fence = FenceKind::kWriterExit;
-  d.credit = std::chrono::seconds(5);
+  if (event.ends_with("shared memory")) d.fence = FenceKind::kPeerExit;
+  d.lease = std::chrono::seconds(5);
   Enter(d, state);
   const std::string before = StateName(d);
   EXPECT_EQ(before, state);
@@ -131,7 +131,7 @@ Attach same gen     | Refuse | Refuse | = | →Attached Start | = | →Attached 
 Attach old gen      | Refuse | Refuse | = | →Attached Start | Refuse | →Attached Recompute | Refuse | Refuse
 Attach old epoch    | Refuse | →Receiving Refuse | Refuse | →Receiving Refuse | Continue | →Receiving Refuse | Refuse | Refuse
 Attach no prefill   | Refuse | →Attached Recompute | →Attached GoneL GoneL Recompute | →Attached release Recompute | Continue | →Attached Recompute | Refuse | Refuse
-Credit              | = | = | = | = | = | = | = | =
+Renewed              | = | = | = | = | = | = | = | =
 Cancel              | Tombstone | →Gone unpin Cancelled | →Closing unpin Cancelled GoneL GoneL | →Closing unpin release Cancelled | →Closing Cancelled Stop | →Closing unpin Cancelled | Cancelled | Cancelled
 Open                | GoneL | →Receiving bind Bound | Bound | Bound | Bound | GoneL | GoneL | GoneL
 Open other writer   | GoneL | →Receiving bind Bound | GoneL | GoneL | GoneL | GoneL | GoneL | GoneL
@@ -143,8 +143,8 @@ SlotFull again      | GoneL | GoneL | = | Free | Free | GoneL | GoneL | GoneL
 LaneDone            | GoneL | GoneL | = | Verified | Verified | GoneL | GoneL | GoneL
 Closed              | Ack | Ack | →Repair Ack GoneL | Ack | Ack | Ack | Ack | Ack
 Closed, dirty       | Ack | Ack | →Repair Ack Cut GoneL GoneL | Ack Cut | Ack Cut | Ack Cut | Ack Cut | Ack
-Placed              | dies | dies | Free | dies | dies | release | release | dies
-Placed, digest bad  | dies | dies | Again | dies | dies | release | release | dies
+Scattered              | dies | dies | Free | dies | dies | release | release | dies
+Scattered, digest bad  | dies | dies | Again | dies | dies | release | release | dies
 WriterLost          | = | = | →Repair GoneL GoneL Cut | Cut | Cut | Cut | Cut | =
 WriterFenced        | = | = | →Repair | = | = | = | = | =
 Finished            | = | = | = | = | →Closing | = | = | =
@@ -152,7 +152,7 @@ ShedUnbound         | = | unpin Shed | = | = | = | unpin Shed | = | =
 Tick                | = | = | = | = | = | = | = | =
 Ticks for 3 s       | = | = | = | Cut | Cut | Cut | Cut | =
 Ticks for 5 s, shared memory | = | = | →Repair GoneL GoneL Replace | Replace | Replace | Replace | Replace | =
-Tick, no credit     | = | →Gone unpin | →Closing unpin GoneL GoneL | →Closing unpin release Cut | →Closing Cut Stop | →Closing unpin Cut | Cut | =
+Tick, no lease     | = | →Gone unpin | →Closing unpin GoneL GoneL | →Closing unpin release Cut | →Closing Cut Stop | →Closing unpin Cut | Cut | =
 Stood still 9 s     | = | = | = | = | = | = | = | =
 Stood still 59 s    | = | →Gone unpin | →Closing unpin GoneL GoneL | →Closing unpin release | = | →Closing unpin | = | =
 Tick, expired       | = | →Gone unpin | →Closing unpin GoneL GoneL | →Closing unpin release Cut | Cut | →Closing unpin Cut | Cut | =
@@ -160,7 +160,7 @@ Tick, forgotten     | = | →none unpin | →Closing unpin GoneL GoneL Cut | →
 )";
 
 bool Dies(const std::string& event, const std::string& state) {
-  return event.starts_with("Placed") && state != "Receiving" && state != "Repair" && state != "Closing";
+  return event.starts_with("Scattered") && state != "Receiving" && state != "Repair" && state != "Closing";
 }
 
 TEST(HandoffTable, EveryEventInEveryStateDoesWhatItsCellSays) {
@@ -174,7 +174,7 @@ TEST(HandoffTable, APassThatNobodyStartedIsOurBug) {
   for (const char* state : {"none", "Reserved", "Ready", "Gone"}) {
     HandoffDriver d;
     Enter(d, state);
-    EXPECT_DEATH(d.Do(Placed{{1, 1, 0}, {0, 1}, true}), "no pass over slot 0") << state;
+    EXPECT_DEATH(d.Do(Scattered{{1, 1, 0}, {0, 1}, true}), "no pass over slot 0") << state;
   }
 }
 

@@ -216,8 +216,8 @@ TEST(Handoff, ASegmentInPlaceIsNeverWrittenAgain) {
   Filled both = d.MakeFilled(0, d.Grant(0));
   both.message.segments = {0, 1};
   d.Do(both);
-  EXPECT_THAT(d.Find<PlaceSlot>()->segments, ::testing::ElementsAre(0, 1));
-  EXPECT_THAT(d.Find<PlaceSlot>()->wanted, ::testing::ElementsAre(1));
+  EXPECT_THAT(d.Find<ScatterSlot>()->segments, ::testing::ElementsAre(0, 1));
+  EXPECT_THAT(d.Find<ScatterSlot>()->wanted, ::testing::ElementsAre(1));
 }
 
 TEST(Handoff, TwoBadResendsOfASegmentFailTheEpochAndTheNextOneIsFresh) {
@@ -295,7 +295,7 @@ TEST(Handoff, BlocksOfAClosingTicketWaitForOurOwnPass) {
   d.Do(Cancel{d.Key(1)}), d.Do(WriterFenced{7});
   EXPECT_EQ(d.blocks.bound, 1);
   EXPECT_EQ(d.core.Stats().free_slots, 3);
-  d.Do(Placed{{1, 1, 0}, slot, true});
+  d.Do(Scattered{{1, 1, 0}, slot, true});
   EXPECT_EQ(d.blocks.bound, 0);
   EXPECT_EQ(d.core.Stats().free_slots, 4);
 }

@@ -11,7 +11,7 @@ using std::chrono::seconds;
 
 TEST(Handoff, AWorkerThatStoodStillHearsItsRouterBeforeItJudgesIt) {
   HandoffDriver d;
-  d.expiry = seconds(120), d.credit = seconds(4);
+  d.expiry = seconds(120), d.lease = seconds(4);
   d.Do(d.MakeReserve(1)), d.Do(d.MakeReserve(2)), d.Bind(1, 2);
   d.Complete(1, 2), d.Do(d.MakeAttach(5, 1, 2));
   d.Listen(milliseconds(500));
@@ -19,7 +19,7 @@ TEST(Handoff, AWorkerThatStoodStillHearsItsRouterBeforeItJudgesIt) {
     d.StandStill(
         seconds(60 / (stop + 1)));  // renewals wait in the socket: other threads of ours bring them a moment later
     d.Listen(milliseconds(300));
-    d.Do(Credit{d.Key(1), 0}), d.Do(Credit{d.Key(2), 5});
+    d.Do(Renewed{d.Key(1), 0}), d.Do(Renewed{d.Key(2), 5});
   }
   EXPECT_EQ(d.state(1), TicketState::kReserved);
   EXPECT_EQ(d.state(2), TicketState::kAttached);
@@ -61,23 +61,23 @@ TEST(Handoff, AParkedAttachWhoseKvDoesNotComeIsComputedThoughItsWriterSpeaksOfOt
 
 TEST(Handoff, ASequenceWithoutRouterCreditStopsItself) {
   HandoffDriver d;
-  d.credit = seconds(5);
+  d.lease = seconds(5);
   d.Do(d.MakeReserve()), d.Bind(), d.Complete();
   d.Do(d.MakeAttach(5));
-  for (int i = 0; i < 3; ++i) d.Listen(seconds(4)), d.Do(Credit{d.Key(1), 5});
+  for (int i = 0; i < 3; ++i) d.Listen(seconds(4)), d.Do(Renewed{d.Key(1), 5});
   EXPECT_EQ(d.Find<StopSequence>(), nullptr);
-  d.Listen(seconds(4)), d.Do(Credit{d.Key(1), 4}), d.Listen(seconds(1));
-  EXPECT_NE(d.Find<StopSequence>(), nullptr) << "credit of an older attach_gen counts for nothing";
+  d.Listen(seconds(4)), d.Do(Renewed{d.Key(1), 4}), d.Listen(seconds(1));
+  EXPECT_NE(d.Find<StopSequence>(), nullptr) << "lease of an older attach_gen counts for nothing";
 }
 
-TEST(Handoff, AReservationLivesOnCreditToo) {
+TEST(Handoff, AReservationLivesOnRenewedToo) {
   HandoffDriver d;
-  d.expiry = seconds(120), d.credit = seconds(4);
+  d.expiry = seconds(120), d.lease = seconds(4);
   d.Do(d.MakeReserve(1)), d.Do(d.MakeReserve(2));
-  d.credit = {};
+  d.lease = {};
   d.Do(d.MakeReserve(3));
   d.Bind(1, 2);
-  for (int i = 0; i < 5; ++i) d.Listen(seconds(1)), d.Do(Credit{d.Key(1), 0});
+  for (int i = 0; i < 5; ++i) d.Listen(seconds(1)), d.Do(Renewed{d.Key(1), 0});
   EXPECT_EQ(d.state(1), TicketState::kReserved) << "renewed";
   EXPECT_EQ(d.state(2), TicketState::kClosing) << "its router is gone";
   EXPECT_EQ(d.state(3), TicketState::kReserved) << "its router renews nothing: it lives until its expiry";

@@ -25,7 +25,7 @@ class Told final : public LandingEvents {
  public:
   void OnHello(WriterId w, LaneHello) override { writer = w; }
   void OnLane(WriterId, ToDecode) override { ++lanes; }
-  void OnPlaced(const decode::Placed&) override {}
+  void OnScattered(const decode::Scattered&) override {}
   void OnWriterLost(WriterId) override { ++lost; }
   void OnWriterFenced(WriterId) override { ++fenced; }
   WriterId writer = 0;
@@ -156,7 +156,7 @@ TEST(LandingMemory, ADroppedOneGoesWithItsConnections) {
     w.landing->Send(id, LaneBusy{kLane});  // to nobody
     w.landing->Cut(id);
     EXPECT_EQ(w.told.fenced, 1) << "nobody writes a memory that is gone";
-    EXPECT_EQ(w.landing->FenceOf(id), decode::FenceKind::kWriterExit);
+    EXPECT_EQ(w.landing->FenceOf(id), FenceKind::kPeerExit);
   }
   EXPECT_EQ(open_files(), files) << "one ring went, one came";
 }

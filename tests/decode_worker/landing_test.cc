@@ -30,7 +30,7 @@ class Told final : public LandingEvents {
  public:
   void OnHello(WriterId w, LaneHello hello) override { writer = w, log += "Hello(" + hello.incarnation + ") "; }
   void OnLane(WriterId, ToDecode message) override { log += std::visit(*this, message) + " "; }
-  void OnPlaced(const decode::Placed& placed) override { log += placed.digest_ok ? "Placed " : "Bad "; }
+  void OnScattered(const decode::Scattered& placed) override { log += placed.digest_ok ? "Scattered " : "Bad "; }
   void OnWriterLost(WriterId) override { log += "Lost "; }
   void OnWriterFenced(WriterId) override { log += "Fenced "; }
   std::string operator()(const OpenLane&) const { return "Open"; }
@@ -265,7 +265,7 @@ TEST(Landing, ASlotIsPlacedWithItsDigestsOrCalledBad) {
     w.landing->Place({kLane, {2, turn}, {0}, plan, std::make_shared<const KvBlockTables>(worker::TablesOf(to))});
     return w.told.log;
   };
-  EXPECT_EQ(place(1, false), "Placed ");
+  EXPECT_EQ(place(1, false), "Scattered ");
   EXPECT_EQ(place(2, false), "Bad ") << "the slot says that it was filled for turn 1";
   EXPECT_EQ(place(1, true), "Bad ");
   EXPECT_EQ(w.landing->counters().digest_mismatches, 1);
@@ -284,7 +284,7 @@ TEST(RelayGolden, AReserveRequestAndItsAnswer) {
   EXPECT_THAT(order.prompt, ElementsAre(5, 6, 1 << 20));
   EXPECT_EQ(order.prompt_len, 3);
   EXPECT_EQ(order.expiry, std::chrono::milliseconds(2500));
-  EXPECT_EQ(order.credit, std::chrono::milliseconds(4000));
+  EXPECT_EQ(order.lease, std::chrono::milliseconds(4000));
 
   v1::ReserveReply golden;
   ASSERT_TRUE(golden.ParseFromString(Unhex(golden::kReserved)));

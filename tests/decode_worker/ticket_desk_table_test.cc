@@ -102,8 +102,8 @@ const std::vector<std::pair<std::string, Apply>>& Events() {
       {"LaneDone", [](auto& w) { w.Done(); }},
       {"Closed", [](auto& w) { w.Closed(); }},
       {"Closed, dirty", [](auto& w) { w.Closed(false); }},
-      {"Placed", [](auto& w) { w.desk.Handle(decode::Placed{{1, 1, 0}, {0, 1}, true}); }},
-      {"Placed, digest bad", [](auto& w) { w.desk.Handle(decode::Placed{{1, 1, 0}, {0, 1}, false}); }},
+      {"Scattered", [](auto& w) { w.desk.Handle(decode::Scattered{{1, 1, 0}, {0, 1}, true}); }},
+      {"Scattered, digest bad", [](auto& w) { w.desk.Handle(decode::Scattered{{1, 1, 0}, {0, 1}, false}); }},
       {"Writer lost", [](auto& w) { w.desk.OnWriterGone(7, false); }},
       {"Writer fenced", [](auto& w) { w.desk.OnWriterGone(7, true); }},
       {"Attach", [](auto& w) { w.Attach(w.MakeAttach()); }},
@@ -139,7 +139,7 @@ const std::vector<std::pair<std::string, Apply>>& Events() {
       {"Tick, 4.5 s of silence", [](auto& w) { w.Listen(milliseconds(4500)); }},
       {"Stood still 9 s", [](auto& w) { w.StandStill(seconds(9)); }},
       {"Stood still 59 s", [](auto& w) { w.StandStill(seconds(59)); }},
-      {"Tick, no credit", [](auto& w) { w.Listen(seconds(6)); }},
+      {"Tick, no lease", [](auto& w) { w.Listen(seconds(6)); }},
       {"Tick, renewed",
        [](auto& w) {
          for (int i = 0; i < 3; ++i) w.Listen(seconds(1)), w.desk.Renew({"r", 0}, 1);
@@ -156,7 +156,7 @@ const std::vector<std::pair<std::string, Apply>>& Events() {
 
 std::string Outcome(const std::string& state, const Apply& apply) {
   DeskWorld w;
-  w.credit = seconds(5);
+  w.lease = seconds(5);
   Enter(w, state);
   const std::string before = StateName(w);
   EXPECT_EQ(before, state);
@@ -185,7 +185,7 @@ std::string Outcome(const std::string& state, const Apply& apply) {
 
 bool Dies(const std::string& event, const std::string& state) {
   const bool placing = state == "Receiving" || state == "Parked" || state == "Repair" || state == "Closing";
-  return event.starts_with("Placed") && !placing;
+  return event.starts_with("Scattered") && !placing;
 }
 
 // event | one cell per state
@@ -213,8 +213,8 @@ SlotFull, no such segment    | GoneL | GoneL | →Repair GoneL | →Running Gone
 LaneDone                     | GoneL | GoneL | = | = | Verified | Verified | GoneL | GoneL | GoneL
 Closed                       | Ack | Ack | →Repair Ack | →Running Ack Run | Ack | Ack | Ack | Ack | Ack
 Closed, dirty                | Ack | Ack | →Repair Ack Cut GoneL | →Running Ack Cut GoneL Run | Ack Cut | Ack Cut | Ack | Ack Cut | Ack
-Placed                       | dies | dies | Free | Free | dies | dies | -3 | -3 | dies
-Placed, digest bad           | dies | dies | Again | Again | dies | dies | -3 | -3 | dies
+Scattered                       | dies | dies | Free | Free | dies | dies | -3 | -3 | dies
+Scattered, digest bad           | dies | dies | Again | Again | dies | dies | -3 | -3 | dies
 Writer lost                  | = | = | →Repair GoneL Cut | →Running GoneL Cut Run | Cut | Cut | = | Cut | =
 Writer fenced                | = | = | →Repair | →Running Run | = | = | = | = | =
 Attach                       | Error(UNAVAILABLE) | →Gone Error(UNAVAILABLE) | →Parked | = | →Running Run | = | →Running Run | Error(UNAVAILABLE) | Error(UNAVAILABLE)
@@ -232,7 +232,7 @@ Tick                         | = | = | = | = | = | = | = | = | =
 Tick, 4.5 s of silence       | = | = | = | →Running GoneL Cut Run | Cut | Cut | = | Cut | =
 Stood still 9 s              | = | = | = | = | = | = | = | = | =
 Stood still 59 s             | = | →Gone | →Closing GoneL | →Closing GoneL Error(UNAVAILABLE) | →Closing -3 | = | →Closing | = | =
-Tick, no credit | = | →Gone | →Closing GoneL | →Closing GoneL Cut Error(ABORTED) | →Closing Cut -3 | →Closing Cut Error(ABORTED) Stop -3 | →Closing | Cut | =
+Tick, no lease | = | →Gone | →Closing GoneL | →Closing GoneL Cut Error(ABORTED) | →Closing Cut -3 | →Closing Cut Error(ABORTED) Stop -3 | →Closing | Cut | =
 Tick, renewed                | = | = | = | →Running GoneL Cut Run | Cut | Cut | = | Cut | =
 Tick, expired                | = | →Gone | →Closing GoneL | →Running GoneL Cut Run | →Closing Cut -3 | Cut | →Closing | Cut | =
 Tick, long after | = | →none | →Closing GoneL Cut | →Closing GoneL Cut Error(ABORTED) | →Closing Cut -3 | →Closing Cut Error(ABORTED) Stop -3 | →Closing | Cut | →none

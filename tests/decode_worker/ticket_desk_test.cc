@@ -129,7 +129,7 @@ TEST(TicketDesk, ATicketPinsTheCachedPrefixAndOnlyTheRestTravels) {
   EXPECT_EQ((*w.landing.places[0].tables)[0].size(), 3u) << "the pinned blocks and one of its own";
   w.CheckOwners();
   w.desk.Cancel({"r", 0});
-  w.desk.Handle(decode::Placed{{1, 1, 0}, w.landing.grants.at(0), true});
+  w.desk.Handle(decode::Scattered{{1, 1, 0}, w.landing.grants.at(0), true});
   EXPECT_EQ(w.desk.OwnedBlocks(0), 0);
 }
 
@@ -162,7 +162,7 @@ TEST(TicketDesk, ARouterThatLeavesTakesItsUnattachedTicketsOnly) {
 TEST(TicketDesk, ShortMemoryGivesUpTheYoungestPinForASeniorSequence) {
   engine::SteppedEngineOptions options = worker::RelayOptions();
   options.num_blocks = {21};
-  DeskWorld w(decode::FenceKind::kReceiverWrites, options);
+  DeskWorld w(FenceKind::kReceiverWrites, options);
   ASSERT_TRUE(w.h.Add(engine::MakeRequest(77, engine::RandomTokens(1, 160), 2)).ok());
   w.RunAll();
   ReserveOrder pinned = w.MakeReserve();
@@ -179,7 +179,7 @@ TEST(TicketDesk, AWindowGroupBindsWhatLaterStepsCanSee) {
   engine::SteppedEngineOptions options = worker::RelayOptions();
   options.layout = engine::FakeLayout(16, /*window_tokens=*/32);
   options.num_blocks = {64, 64};
-  DeskWorld w(decode::FenceKind::kReceiverWrites, options);
+  DeskWorld w(FenceKind::kReceiverWrites, options);
   ReserveOrder order = w.MakeReserve();
   order.prompt = engine::RandomTokens(1, 200), order.prompt_len = 200;
   w.Reserve(order);

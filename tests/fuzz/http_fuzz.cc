@@ -39,7 +39,7 @@ struct Server {
     if (!started.ok()) std::abort();
     http = *std::move(started);
   }
-  ExecutorPool pool{1};
+  EventLoopPool pool{1};
   std::unique_ptr<HttpServer> http;
 };
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "common/kv_digest.h"
-#include "kvtransfer/placer.h"
+#include "kvtransfer/slot_passes.h"
 
 namespace {
 
@@ -99,7 +99,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (!content.ok()) return 0;
   pool.Fill(std::byte{0x5a});
   const std::vector<uint32_t> wanted{1};
-  (void)PlaceSlot(plan, plan.lanes()[0], *content, wanted, pool.view, pool.tables);
+  (void)VerifyAndScatterSlot(plan, plan.lanes()[0], *content, wanted, pool.view, pool.tables);
   for (size_t i = 0; i < pool.bytes.size(); ++i) {
     const size_t block = i % (kBlocks * kBlockBytes) / kBlockBytes;
     if (block != 3 && block != 4 && pool.bytes[i] != std::byte{0x5a}) std::abort();  // positions 32 to 63

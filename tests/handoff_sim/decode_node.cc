@@ -49,7 +49,7 @@ void DecodeNode::Handle(const decode::Event& event) {
   for (const decode::Action& action : actions) std::visit([this](const auto& a) { Do(a); }, action);
 }
 
-/// What has been renewed is not ended for want of credit, however long this process stood still.
+/// What has been renewed is not ended for want of lease, however long this process stood still.
 void DecodeNode::CheckLapsed() {
   for (const auto& [id, request] : requests_) {
     const decode::Ticket* ticket = core_->Find(id);
@@ -116,9 +116,9 @@ void DecodeNode::OnMessage(uint64_t connection, const ToDecode& message, const P
 }
 
 void DecodeNode::Open(const Connection& c, const OpenLane& message) {
-  const auto fence = world_.scenario.wire == Wire::kRdma  ? decode::FenceKind::kForcedClose
-                     : world_.scenario.wire == Wire::kShm ? decode::FenceKind::kWriterExit
-                                                          : decode::FenceKind::kReceiverWrites;
+  const auto fence = world_.scenario.wire == Wire::kRdma  ? FenceKind::kForcedClose
+                     : world_.scenario.wire == Wire::kShm ? FenceKind::kPeerExit
+                                                          : FenceKind::kReceiverWrites;
   const std::vector<decode::LaneShape> lanes(static_cast<size_t>(world_.scenario.lanes),
                                              {0, static_cast<uint32_t>(world_.scenario.segments)});
   const decode::Opened event{c.id, fence, message, 42, lanes, StrCat("p", c.prefill, ".", c.prefill_life), c.memory};
@@ -198,14 +198,14 @@ void DecodeNode::Do(const decode::SendToWriter& action) {
   });
 }
 
-void DecodeNode::Do(const decode::PlaceSlot& action) {
+void DecodeNode::Do(const decode::ScatterSlot& action) {
   Duration pass = microseconds(world_.Pick(10, 500));
   if (!world_.scenario.faultless() && world_.Pick(0, 9) == 0) pass += milliseconds(world_.Pick(0, 300));
   Post(pass, [this, action] { Place(action); });
 }
 
 /// The pass ends: every word was read once, digested and stored.
-void DecodeNode::Place(const decode::PlaceSlot& action) {
+void DecodeNode::Place(const decode::ScatterSlot& action) {
   const decode::Ticket* ticket = core_->Find(action.lane.ticket);
   if (ticket == nullptr || !ticket->epochs.contains(action.lane.epoch))
     return world_.Break("our own pass read for an epoch that is over");
@@ -223,7 +223,7 @@ void DecodeNode::Place(const decode::PlaceSlot& action) {
     blocks_[static_cast<size_t>(block)].cells[action.lane.lane][segment] = content;
   }
   if (!ok && !payload.corrupted) return world_.Break("a digest did not match although nothing was corrupted");
-  Handle(decode::Placed{action.lane, action.slot, ok});
+  Handle(decode::Scattered{action.lane, action.slot, ok});
 }
 
 void DecodeNode::Do(const decode::CutWriter& action) {

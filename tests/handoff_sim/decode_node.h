@@ -23,9 +23,9 @@ class DecodeNode final : public Node, public decode::TicketBlocks {
   // From the network.
   void OnReserve(int request, uint32_t attempt);
   void OnAttach(const decode::Attach& attach) { Handle(attach); }
-  void OnCredit(const decode::Credit& credit) { Handle(credit); }
+  void OnRenewed(const decode::Renewed& lease) { Handle(lease); }
   /// A renewal has come to this process, which may be stopped.
-  void NoteRenewal(const decode::Credit& credit) { renewals_[credit.key] = {credit.attach_gen, world_.now}; }
+  void NoteRenewal(const decode::Renewed& lease) { renewals_[lease.key] = {lease.attach_gen, world_.now}; }
   void OnCancel(const decode::TicketKey& key);
   void OnMessage(uint64_t connection, const ToDecode& message, const Payload& payload);
   void OnWriterLost(uint64_t connection) { Handle(decode::WriterLost{connection}); }
@@ -56,7 +56,7 @@ class DecodeNode final : public Node, public decode::TicketBlocks {
   void Do(const decode::ReserveAnswer& action);
   void Do(const decode::ReservationShed&) {}
   void Do(const decode::SendToWriter& action);
-  void Do(const decode::PlaceSlot& action);
+  void Do(const decode::ScatterSlot& action);
   void Do(const decode::StartSequence& action);
   void Do(const decode::ContinueSequence& action);
   void Do(const decode::StopSequence& action);
@@ -65,7 +65,7 @@ class DecodeNode final : public Node, public decode::TicketBlocks {
   void Do(const decode::CutWriter& action);
   void Do(const decode::ReplaceMemory& action);
   void Do(const decode::DropMemory& action) { world_.DropMemory(index_, life(), action.memory); }
-  void Place(const decode::PlaceSlot& action);
+  void Place(const decode::ScatterSlot& action);
   void Step(TicketId ticket, uint64_t step);
   void EndSequence(TicketId ticket);
   void Open(const Connection& connection, const OpenLane& message);

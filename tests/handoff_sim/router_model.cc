@@ -62,11 +62,11 @@ void RouterModel::RenewCredit(int index) {
   const auto renew = [this, index, r, gen = attached ? r.gen : 0](Duration latency) {
     DecodeNode& node = *world_.decodes[static_cast<size_t>(r.decode)];
     if (node.life() != r.decode_life) return;
-    const decode::Credit credit{{StrCat("r", index), r.attempt}, gen};
-    world_.After(latency, [&node, credit, life = r.decode_life] {
-      if (node.life() == life) node.NoteRenewal(credit);
+    const decode::Renewed lease{{StrCat("r", index), r.attempt}, gen};
+    world_.After(latency, [&node, lease, life = r.decode_life] {
+      if (node.life() == life) node.NoteRenewal(lease);
     });
-    node.Post(latency, [&node, credit] { node.OnCredit(credit); });
+    node.Post(latency, [&node, lease] { node.OnRenewed(lease); });
   };
   attached ? world_.Send(renew) : renew(milliseconds(1));
 }

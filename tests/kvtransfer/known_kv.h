@@ -14,7 +14,7 @@
 #include "common/float8.h"
 #include "common/half.h"
 #include "common/kv_digest.h"
-#include "kvtransfer/placer.h"
+#include "kvtransfer/slot_passes.h"
 
 namespace baton {
 
@@ -185,7 +185,7 @@ struct Transfer {
     RankPool& target = targets[static_cast<size_t>(l.target_rank)];
     const auto content = ReadSlot(slot, Key(lane), 3);
     if (!content.ok()) return content.status();
-    return PlaceSlot(plan, l, *content, wanted, target.view(), target.tables());
+    return VerifyAndScatterSlot(plan, l, *content, wanted, target.view(), target.tables());
   }
   void MoveEverything() {
     for (size_t lane = 0; lane < plan.lanes().size(); ++lane) {

@@ -22,7 +22,7 @@ constexpr uint64_t kSlotBytes = 1 << 20;
 
 class Pair {
  public:
-  Pair(uint64_t seed, FenceStyle fence)
+  Pair(uint64_t seed, FenceKind fence)
       : network(std::make_shared<SimNetwork>(seed)),
         receiver(std::make_unique<SimTransport>(network, fence, LandingShape{4, kSlotBytes}, receiver_side)),
         sender(std::make_unique<SimTransport>(network, fence, LandingShape{}, sender_side)) {
@@ -51,7 +51,7 @@ const std::vector<std::byte> kOnes(kSlotBytes, std::byte{1});
 TEST(SimTransport, MessagesOvertakeWritesAndSlotsLandTwice) {
   int overtakes = 0, duplicates = 0;
   for (uint64_t seed = 0; seed < 20; ++seed) {
-    Pair p(seed, FenceStyle::kForcedClose);
+    Pair p(seed, FenceKind::kForcedClose);
     p.WriteAll(kOnes);
     p.sender->Send(p.peer, "hurry", nullptr);
     p.Turn(2000);
@@ -65,7 +65,7 @@ TEST(SimTransport, MessagesOvertakeWritesAndSlotsLandTwice) {
 TEST(SimTransport, AfterACloseBytesLandLateAndTornUntilTheReceiverFences) {
   int late = 0, torn = 0;
   for (uint64_t seed = 0; seed < 20; ++seed) {
-    Pair p(seed, FenceStyle::kForcedClose);
+    Pair p(seed, FenceKind::kForcedClose);
     p.WriteAll(kOnes);
     p.Turn(3);
     bool inside = false;
@@ -85,7 +85,7 @@ TEST(SimTransport, AfterACloseBytesLandLateAndTornUntilTheReceiverFences) {
 TEST(SimTransport, OnSharedMemoryALostWriterWritesUntilItsProcessExits) {
   int late = 0;
   for (uint64_t seed = 0; seed < 20; ++seed) {
-    Pair p(seed, FenceStyle::kPeerExit);
+    Pair p(seed, FenceKind::kPeerExit);
     const auto landed = [&p] {
       return std::ranges::any_of(p.receiver->landing(), [](std::byte b) { return b != std::byte{0}; });
     };
@@ -111,7 +111,7 @@ TEST(SimTransport, OnSharedMemoryALostWriterWritesUntilItsProcessExits) {
 
 TEST(SimTransport, AFenceHoldsAgainstWhatIsStillOnItsWay) {
   for (uint64_t seed = 0; seed < 20; ++seed) {
-    Pair p(seed, FenceStyle::kForcedClose);
+    Pair p(seed, FenceKind::kForcedClose);
     p.WriteAll(kOnes);
     p.Turn(3);
     p.sender.reset();
@@ -124,7 +124,7 @@ TEST(SimTransport, AFenceHoldsAgainstWhatIsStillOnItsWay) {
 }
 
 TEST(SimTransport, WhereTheReceiverWritesItIsAskedBeforeEveryPiece) {
-  Pair p(1, FenceStyle::kReceiverWrites);
+  Pair p(1, FenceKind::kReceiverWrites);
   p.WriteAll(kOnes);
   p.Turn(2000);
   EXPECT_GE(p.receiver_side.asked, 4 * 16);

@@ -15,7 +15,7 @@ struct Backend {
   /// A transport with this landing memory; a Status that says why not.
   std::function<absl::StatusOr<std::unique_ptr<Transport>>(LandingShape, TransportEvents&)> make;
   // What it is, so that a test of something that it has not is not there at all: a skipped one would look the same.
-  FenceStyle fence;
+  FenceKind fence;
   bool maps_slots = false;   ///< Transport::slot_of
   bool one_process = false;  ///< no other process can connect, and there is nothing to wait on: it is turned by hand
 };

@@ -32,20 +32,20 @@ std::vector<Backend> Backends() {
        [](LandingShape shape, TransportEvents& events) -> absl::StatusOr<std::unique_ptr<Transport>> {
          return TcpTransport::Create({.landing = shape}, events);
        },
-       FenceStyle::kReceiverWrites},
+       FenceKind::kReceiverWrites},
       {"shm",
        [](LandingShape shape, TransportEvents& events) -> absl::StatusOr<std::unique_ptr<Transport>> {
          return ShmTransport::Create({.landing = shape}, events);
        },
-       FenceStyle::kPeerExit,
+       FenceKind::kPeerExit,
        /*maps_slots=*/true},
   };
   for (Backend& backend : UcxBackends()) backends.push_back(std::move(backend));
   for (uint64_t seed = 1; seed <= 4; ++seed) {
-    for (FenceStyle fence : {FenceStyle::kForcedClose, FenceStyle::kReceiverWrites, FenceStyle::kPeerExit}) {
-      const char* kind = fence == FenceStyle::kForcedClose      ? "sim_put_"
-                         : fence == FenceStyle::kReceiverWrites ? "sim_message_"
-                                                                : "sim_shm_";
+    for (FenceKind fence : {FenceKind::kForcedClose, FenceKind::kReceiverWrites, FenceKind::kPeerExit}) {
+      const char* kind = fence == FenceKind::kForcedClose      ? "sim_put_"
+                         : fence == FenceKind::kReceiverWrites ? "sim_message_"
+                                                               : "sim_shm_";
       backends.push_back(
           {kind + std::to_string(seed),
            [fence, network = std::make_shared<SimNetwork>(seed)](
@@ -396,11 +396,11 @@ std::string NameOf(const ::testing::TestParamInfo<size_t>& info) { return Backen
 INSTANTIATE_TEST_SUITE_P(Backends, TransportContract, Those([](const Backend&) { return true; }), NameOf);
 INSTANTIATE_TEST_SUITE_P(Backends, MappedSlots, Those([](const Backend& b) { return b.maps_slots; }), NameOf);
 INSTANTIATE_TEST_SUITE_P(Backends, WrittenByTheReceiver,
-                         Those([](const Backend& b) { return b.fence == FenceStyle::kReceiverWrites; }), NameOf);
-INSTANTIATE_TEST_SUITE_P(Backends, FencedByUs, Those([](const Backend& b) { return b.fence != FenceStyle::kPeerExit; }),
+                         Those([](const Backend& b) { return b.fence == FenceKind::kReceiverWrites; }), NameOf);
+INSTANTIATE_TEST_SUITE_P(Backends, FencedByUs, Those([](const Backend& b) { return b.fence != FenceKind::kPeerExit; }),
                          NameOf);
 INSTANTIATE_TEST_SUITE_P(Backends, FencedByThePeersExit,
-                         Those([](const Backend& b) { return b.fence == FenceStyle::kPeerExit && !b.one_process; }),
+                         Those([](const Backend& b) { return b.fence == FenceKind::kPeerExit && !b.one_process; }),
                          NameOf);
 INSTANTIATE_TEST_SUITE_P(Backends, BetweenProcesses, Those([](const Backend& b) { return !b.one_process; }), NameOf);
 

@@ -4,7 +4,7 @@
 namespace baton {
 
 std::vector<Backend> UcxBackends() {
-  const auto backend = [](std::string name, std::string transports, UcxVerb verb, FenceStyle fence) {
+  const auto backend = [](std::string name, std::string transports, UcxVerb verb, FenceKind fence) {
     return Backend{std::move(name),
                    [=](LandingShape shape, TransportEvents& events) {
                      return MakeUcxTransport({.name = name,
@@ -17,9 +17,9 @@ std::vector<Backend> UcxBackends() {
                    },
                    fence};
   };
-  return {backend("ucx_tcp", "tcp", UcxVerb::kMessage, FenceStyle::kReceiverWrites),
-          backend("ucx_put", "tcp", UcxVerb::kPut, FenceStyle::kForcedClose),  // what ucx-rdma runs
-          backend("ucx_shm", "posix,cma,self", UcxVerb::kPut, FenceStyle::kPeerExit)};
+  return {backend("ucx_tcp", "tcp", UcxVerb::kMessage, FenceKind::kReceiverWrites),
+          backend("ucx_put", "tcp", UcxVerb::kPut, FenceKind::kForcedClose),  // what ucx-rdma runs
+          backend("ucx_shm", "posix,cma,self", UcxVerb::kPut, FenceKind::kPeerExit)};
 }
 
 }  // namespace baton

@@ -26,7 +26,7 @@ class HarnessClock final : public Clock {
 };
 
 /// Writes down, in one word each, what it is asked for.
-class KeepingSender final : public SenderPort {
+class KeepingSender final : public SenderControl {
  public:
   void Connect(prefill::PeerId, const std::string&) override { log += "Dial "; }
   void Send(prefill::PeerId, const ToDecode& message) override { log += std::visit(*this, message) + " "; }
@@ -99,7 +99,7 @@ class DeskWorld {
     order.piece_tokens = 32;
     order.slot_bytes = 800;  // one segment of 32 tokens, not both
     order.expiry = std::chrono::seconds(10);
-    order.credit = credit;
+    order.lease = lease;
     return order;
   }
   void Begin(JobOrder order) { desk.Begin(std::move(order), caller); }
@@ -169,7 +169,7 @@ class DeskWorld {
   KeepingSender sender;
   PrefillDesk desk;
   std::shared_ptr<KeepingEvents> caller = std::make_shared<KeepingEvents>();
-  Duration credit{};
+  Duration lease{};
 };
 
 }  // namespace baton::prefill_worker

@@ -83,7 +83,7 @@ class HandoffPair {
     void OnLane(WriterId w, ToDecode m) override {
       Tell([this, w, m] { pair.desk_->OnLane(w, m); });
     }
-    void OnPlaced(const decode::Placed& placed) override {
+    void OnScattered(const decode::Scattered& placed) override {
       Tell([this, placed] { pair.desk_->Handle(placed); });
     }
     void OnWriterLost(WriterId w) override {

@@ -24,7 +24,7 @@ PairOptions Over(std::string kind, uint64_t seed = 1) {
       return ShmTransport::Create({.landing = shape}, events);
     };
   } else {
-    const FenceStyle fence = kind == "sim put" ? FenceStyle::kForcedClose : FenceStyle::kReceiverWrites;
+    const FenceKind fence = kind == "sim put" ? FenceKind::kForcedClose : FenceKind::kReceiverWrites;
     o.prefill_transport = o.decode_transport =
         [fence, network = std::make_shared<SimNetwork>(seed)](
             const LandingShape& shape, TransportEvents& events) -> absl::StatusOr<std::unique_ptr<Transport>> {

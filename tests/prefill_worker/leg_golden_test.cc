@@ -28,7 +28,7 @@ TEST(RelayGolden, APrefillRequest) {
   EXPECT_EQ(order->piece_tokens, 64);
   EXPECT_EQ(order->slot_bytes, 1u << 20);
   EXPECT_EQ(order->expiry, std::chrono::milliseconds(1500)) << "the deadline, which is sooner than the ticket's 2500";
-  EXPECT_EQ(order->credit, std::chrono::milliseconds(4000));
+  EXPECT_EQ(order->lease, std::chrono::milliseconds(4000));
 }
 
 }  // namespace

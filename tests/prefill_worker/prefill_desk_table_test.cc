@@ -102,7 +102,7 @@ const std::vector<std::pair<std::string, Apply>>& Events() {
       {"Tick, no answer", [](auto& w) { w.h.now += milliseconds(260), w.desk.Tick(); }},
       {"Tick, 4 s of silence", [](auto& w) { w.Listen(seconds(4)); }},
       {"Stood still 9 s", [](auto& w) { w.StandStill(seconds(9)), w.TakeOutputs(); }},
-      {"Tick, no credit", [](auto& w) { w.Listen(milliseconds(4500)), w.TakeOutputs(); }},
+      {"Tick, no lease", [](auto& w) { w.Listen(milliseconds(4500)), w.TakeOutputs(); }},
       {"Tick, renewed",
        [](auto& w) {
          for (int i = 0; i < 5; ++i) w.Listen(seconds(1)), w.desk.Renew(w.key);
@@ -123,7 +123,7 @@ const std::vector<std::pair<std::string, Apply>>& Events() {
 
 std::string Outcome(const std::string& state, const Apply& apply) {
   DeskWorld w;
-  w.credit = milliseconds(4500);
+  w.lease = milliseconds(4500);
   Enter(w, state);
   const std::string before = StateName(w);
   EXPECT_EQ(before, state);
@@ -168,7 +168,7 @@ Tick                         | = | = | = | = | = | = | = | =
 Tick, no answer              | = | = | Open! | Full0 | Full0 Full1 Done! | = | Closed! | =
 Tick, 4 s of silence         | = | = | Open! Cut | Full0 Cut | Full0 Full1 Done! Cut | Cut | Closed! Cut | =
 Stood still 9 s              | = | = | Open! | Full0 | Full0 Full1 Done! | = | Closed! | =
-Tick, no credit              | = | →none Answer(ABORTED) | →Flushing Answer(ABORTED) Open! Cut Flush | →Flushing Answer(ABORTED) Full0 Cut Flush | Full0 Full1 Done! Cut | Cut | Closed! Cut | =
+Tick, no lease              | = | →none Answer(ABORTED) | →Flushing Answer(ABORTED) Open! Cut Flush | →Flushing Answer(ABORTED) Full0 Cut Flush | Full0 Full1 Done! Cut | Cut | Closed! Cut | =
 Tick, renewed                | = | = | Open! Cut | Full0 Cut | Full0 Full1 Done! Cut | Cut | Closed! Cut | =
 Tick, near expiry            | = | = | →Flushing Answer(DEADLINE_EXCEEDED) Open! Cut Flush | →Flushing Answer(UNAVAILABLE) Full0 Cut Flush | →Flushing Full0 Full1 Done! Cut Flush | Cut | Closed! Cut | =
 Tick, long after             | = | = | →Flushing Answer(DEADLINE_EXCEEDED) Open! Cut Flush | →Flushing Answer(UNAVAILABLE) Full0 Cut Flush | →Flushing Full0 Full1 Done! Cut Flush | Cut | →none Closed! Cut | →none

@@ -64,11 +64,11 @@ TEST(Admission, TokensAreBoundedButOneLargeRequestFits) {
 TEST(Admission, ATicketThatMovedReturnsItsPlaceOnce) {
   Admission admission(10, 100);
   auto entered = admission.Enter();
-  AdmissionTicket a = std::move(std::get<AdmissionTicket>(entered));
-  AdmissionTicket b = std::move(a);
+  AdmissionHold a = std::move(std::get<AdmissionHold>(entered));
+  AdmissionHold b = std::move(a);
   a = std::move(b);
   EXPECT_EQ(admission.running(), 1);
-  a = AdmissionTicket();
+  a = AdmissionHold();
   EXPECT_EQ(admission.running(), 0);
 }
 
@@ -81,7 +81,7 @@ TEST(Admission, DrainingRefusesAndWaitsForTheRest) {
   EXPECT_GT(std::get<ApiError>(refused).retry_after_ms, 0);
   EXPECT_FALSE(admission.WaitEmpty(std::chrono::milliseconds(1)));
   std::thread other(
-      [moved = std::move(std::get<AdmissionTicket>(running))]() mutable { AdmissionTicket gone(std::move(moved)); });
+      [moved = std::move(std::get<AdmissionHold>(running))]() mutable { AdmissionHold gone(std::move(moved)); });
   EXPECT_TRUE(admission.WaitEmpty(std::chrono::seconds(10)));
   other.join();
 }

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "router/generation.h"
+#include "router/request_types.h"
 
 namespace baton::router {
 namespace {
@@ -28,7 +28,7 @@ std::ostream& operator<<(std::ostream& out, const Shown& s) {
 
 // What a client sees of `letters`, a token each.
 Shown Show(std::string_view letters, std::vector<std::string> stops, int32_t min_tokens, bool include = false) {
-  Generation generation;
+  TokenizedRequest generation;
   generation.sampling.min_tokens = min_tokens;
   ChoiceText choice(TheTokenizer(), generation, StopMatcher::Create(std::move(stops), include).value());
   std::string text;
@@ -57,7 +57,7 @@ TEST(ChoiceText, WhatIsHeldAtTheEndComesOut) {
 }
 
 TEST(ChoiceText, AStopTokenCountsAndIsNoText) {
-  ChoiceText choice(TheTokenizer(), Generation{}, StopMatcher::Create({"b"}, false).value());
+  ChoiceText choice(TheTokenizer(), TokenizedRequest{}, StopMatcher::Create({"b"}, false).value());
   EXPECT_EQ(choice.Append(Letter('a'), true), "a");
   EXPECT_EQ(choice.Append(Letter('b'), false), "");
   EXPECT_EQ(choice.Finish(), "");

@@ -38,7 +38,7 @@ inline std::string DescribeOrder(WorkerId worker, const LegOrder& order) {
       return StrCat("credit ", a.leg_id, " c", a.index, " +", a.tokens);
     }
   };
-  return std::visit(Text{StrCat(" w", worker.slot)}, order);
+  return std::visit(Text{StrCat(" w", worker.index)}, order);
 }
 
 inline std::string Describe(const FlowAction& action) {

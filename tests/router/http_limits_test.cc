@@ -45,12 +45,12 @@ class HttpLimits : public testing::Test {
   static void Turn(std::shared_ptr<HttpExchange> exchange, int number) {
     if (number == kTurns) return exchange->End();
     exchange->Write(StrCat("data: ", number, std::string(32 << 10, '.'), "\n\n"));
-    Executor& executor = exchange->executor();
-    executor.Post([exchange = std::move(exchange), number]() mutable { Turn(std::move(exchange), number + 1); });
+    EventLoop& loop = exchange->loop();
+    loop.Post([exchange = std::move(exchange), number]() mutable { Turn(std::move(exchange), number + 1); });
   }
 
   static constexpr int kTurns = 400;
-  ExecutorPool pool_{2};
+  EventLoopPool pool_{2};
   std::unique_ptr<HttpServer> server_;
   int port_ = 0;
   std::promise<void> gone_;                              // of /unanswered or /huge

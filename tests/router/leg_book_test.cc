@@ -3,15 +3,15 @@
 #include <gtest/gtest.h>
 
 #include "common/str_cat.h"
-#include "tests/router/hand_executor.h"
+#include "tests/router/hand_event_loop.h"
 
 namespace baton::router {
 namespace {
 
 class Heard final : public LegEvents {
  public:
-  explicit Heard(HandExecutor& executor) : executor_(executor) {}
-  Executor& executor() override { return executor_; }
+  explicit Heard(HandEventLoop& loop) : loop_(loop) {}
+  EventLoop& loop() override { return loop_; }
   void OnNews(RelayNews&&) override { text += "news "; }
   void OnAnswer(const LegKey& key, LegAnswer answer) override {
     const auto* prefilled = std::get_if<PrefillResult>(&answer);
@@ -19,13 +19,13 @@ class Heard final : public LegEvents {
                     prefilled != nullptr ? StrCat(" ", absl::StatusCodeToString(prefilled->status.code())) : "", " ");
   }
   void OnWorkerLost(WorkerId worker, const absl::Status&) override {
-    absl::StrAppend(&text, "lost w", worker.slot, " ");
+    absl::StrAppend(&text, "lost w", worker.index, " ");
   }
 
   std::string text;
 
  private:
-  HandExecutor& executor_;
+  HandEventLoop& loop_;
 };
 
 class LegBookTest : public ::testing::Test {
@@ -42,8 +42,8 @@ class LegBookTest : public ::testing::Test {
     return order;
   }
 
-  HandExecutor executor_;
-  const std::shared_ptr<Heard> heard_ = std::make_shared<Heard>(executor_);
+  HandEventLoop loop_;
+  const std::shared_ptr<Heard> heard_ = std::make_shared<Heard>(loop_);
   LegBook book_;
 };
 
@@ -100,7 +100,7 @@ TEST_F(LegBookTest, EverybodyWhoWaitsHearsOfTheLossOnItsExecutorAndOnce) {
   book_.TellLost({3, 9}, absl::UnavailableError("gone"));
   EXPECT_TRUE(book_.empty());
   EXPECT_EQ(heard_->text, "") << "not inside the call";
-  executor_.Run();
+  loop_.Run();
   EXPECT_EQ(heard_->text, "answer c/1/4 UNAVAILABLE lost w3 lost w3 ");
 }
 

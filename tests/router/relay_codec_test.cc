@@ -11,8 +11,8 @@
 namespace baton::router {
 namespace {
 
-Generation Example() {
-  Generation g;
+TokenizedRequest Example() {
+  TokenizedRequest g;
   g.request_id = "r";
   g.prompt = {5, 6, 1 << 20, 8};
   g.sampling.temperature = 0.0F;
@@ -77,13 +77,13 @@ TEST(RelayCodec, AMigrationCarriesTheOutputAndAsksForNoPromptLogprobsAgain) {
 }
 
 TEST(RelayCodec, AnAttachEntrysBytesAreTheMessage) {
-  Generation large = Example(), empty = Example();
+  TokenizedRequest large = Example(), empty = Example();
   large.prompt.assign(100'000, -7);
   empty.prompt.clear();
   const std::vector<int32_t> output = {40, 41};
   const TicketGrant grant{"wire", "ticket", 0};
   const std::vector<FirstToken> first = {{.index = 1, .token_id = 7}};
-  for (const Generation& g : {Example(), large, empty}) {
+  for (const TokenizedRequest& g : {Example(), large, empty}) {
     for (const bool migrates : {false, true}) {
       AttachLeg order;
       order.leg_id = "r", order.attempt = 3, order.position = 6, order.credit_tokens = 512;
@@ -218,10 +218,10 @@ TEST(GenerateCodec, ARequestWithoutOrWithAnEmptyPromptIsRefused) {
   EXPECT_TRUE(std::holds_alternative<ApiError>(DecodeGenerate(request))) << "no role";
   request.mutable_chat()->mutable_messages(0)->set_role("user");
   const auto decoded = DecodeGenerate(request);
-  ASSERT_TRUE(std::holds_alternative<GenerationInput>(decoded));
-  EXPECT_EQ(std::get<ChatPrompt>(std::get<GenerationInput>(decoded).prompt).messages_json,
+  ASSERT_TRUE(std::holds_alternative<RequestInput>(decoded));
+  EXPECT_EQ(std::get<ChatPrompt>(std::get<RequestInput>(decoded).prompt).messages_json,
             R"([{"role":"user","content":"x"}])");
-  EXPECT_TRUE(std::get<GenerationInput>(decoded).skip_special_tokens) << "the default is true";
+  EXPECT_TRUE(std::get<RequestInput>(decoded).skip_special_tokens) << "the default is true";
 }
 
 }  // namespace

@@ -16,8 +16,8 @@ std::string Bytes(const M& message) {
   return Hex(message.SerializeAsString());
 }
 
-Generation Example() {
-  Generation g;
+TokenizedRequest Example() {
+  TokenizedRequest g;
   g.request_id = "r";
   g.prompt = {5, 6, 1 << 20};
   SamplingOptions& s = g.sampling;
@@ -38,7 +38,7 @@ Generation Example() {
 }
 
 TEST(RelayGolden, AnAttach) {
-  const Generation g = Example();
+  const TokenizedRequest g = Example();
   const std::vector<int32_t> output = {40, 41};
   const TicketGrant grant{"", "T", 0};
   AttachLeg leg{.leg_id = "r#2", .attempt = 3, .attach_gen = 5, .choices = {2}, .position = 6, .output = &output};
@@ -57,7 +57,7 @@ TEST(RelayGolden, AnAttach) {
 }
 
 TEST(RelayGolden, TheLegsOfAHandoff) {
-  const Generation g = Example();
+  const TokenizedRequest g = Example();
   EXPECT_EQ(Bytes(EncodeReserve(g, {{"r", 3, 0}, 2500})), golden::kReserve);
   v1::ReserveReply reply;
   ASSERT_TRUE(reply.ParseFromString(Unhex(golden::kReserved)));

@@ -59,7 +59,7 @@ TEST(RouterMetrics, FailuresGrowByReasonAndSurviveARestart) {
 TEST(RouterMetrics, ARestartIsCountedAndLeavesNoOldSeries) {
   RouterMetrics metrics("m");
   std::vector<LinkView> workers(1);
-  workers[0].id.slot = 0, workers[0].address = "127.0.0.1:9";
+  workers[0].id.index = 0, workers[0].address = "127.0.0.1:9";
   EXPECT_THAT(metrics.Render(workers, {}), HasSubstr("role=\"unknown\",worker=\"127.0.0.1:9\"} 0"));
   workers = {Worker(0, WorkerRole::kDecode, "first life")};
   EXPECT_THAT(metrics.Render(workers, {}), Not(HasSubstr("role=\"unknown\"")));

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "router/policy/load_ticket.h"
+#include "router/policy/load_share.h"
 
 namespace baton::router {
 namespace {
@@ -109,14 +109,14 @@ TEST(RoundRobin, GoesBySlotEvenWhenWorkersComeAndGo) {
   auto scorer = MakeRoundRobin();
   const std::vector<Candidate> all = {Worker(2), Worker(0), Worker(1)};
   const std::vector<Candidate> two = {Worker(0), Worker(2)};
-  auto slot = [&](const std::vector<Candidate>& from) { return from[Choose(*scorer, from, 1)].id.slot; };
+  auto slot = [&](const std::vector<Candidate>& from) { return from[Choose(*scorer, from, 1)].id.index; };
   EXPECT_EQ(slot(all), 0);
   EXPECT_EQ(slot(all), 1);
   EXPECT_EQ(slot(two), 2);
   EXPECT_EQ(slot(two), 0);
   size_t shown = 0;
   EXPECT_EQ(scorer->Table(all, Alone(all), 1, &shown).size(), 3u);
-  EXPECT_EQ(all[shown].id.slot, 1);
+  EXPECT_EQ(all[shown].id.index, 1);
   EXPECT_EQ(slot(all), 1);
   EXPECT_EQ(slot(all), 2);
   EXPECT_EQ(slot(all), 0) << "the lowest slot after the highest, wherever it is listed";
@@ -128,12 +128,12 @@ TEST(MakeScorer, AnUnknownPolicyNamesWhatThereIs) {
   EXPECT_NE(std::string(made.status().message()).find("round-robin"), std::string::npos);
 }
 
-TEST(LoadTicket, GivesBackExactlyWhatItTook) {
+TEST(LoadShare, GivesBackExactlyWhatItTook) {
   FakeClock clock;
   auto load = std::make_shared<OutstandingLoad>(clock);
   {
-    LoadTicket first(load, 100, 120);
-    LoadTicket second(load, 50, 50);
+    LoadShare first(load, 100, 120);
+    LoadShare second(load, 50, 50);
     EXPECT_EQ(load->QueuedTokens(0), 150);
     EXPECT_EQ(load->PromptTokens(), 170);
     first.PrefillDone();
@@ -144,7 +144,7 @@ TEST(LoadTicket, GivesBackExactlyWhatItTook) {
     second = std::move(first);
     EXPECT_EQ(load->QueuedTokens(0), 0);
     EXPECT_EQ(load->requests(), 1);
-    LoadTicket third(load, 7), moved(std::move(third));
+    LoadShare third(load, 7), moved(std::move(third));
     EXPECT_EQ(load->QueuedTokens(0), 7);
   }
   EXPECT_EQ(load->QueuedTokens(0), 0);
@@ -152,12 +152,12 @@ TEST(LoadTicket, GivesBackExactlyWhatItTook) {
   EXPECT_EQ(load->requests(), 0);
 }
 
-TEST(LoadTicket, TheOldestPromptShrinksAtTheWorkersRate) {
+TEST(LoadShare, TheOldestPromptShrinksAtTheWorkersRate) {
   FakeClock clock;
   auto load = std::make_shared<OutstandingLoad>(clock);
-  LoadTicket first(load, 1000);
+  LoadShare first(load, 1000);
   clock.Advance(std::chrono::seconds(1));
-  LoadTicket second(load, 500), third(load, 300);
+  LoadShare second(load, 500), third(load, 300);
   EXPECT_EQ(load->QueuedTokens(400), 1400);
   EXPECT_EQ(load->QueuedTokens(0), 1800) << "the rate is not known";
   clock.Advance(std::chrono::seconds(5));
@@ -171,18 +171,18 @@ TEST(LoadTicket, TheOldestPromptShrinksAtTheWorkersRate) {
   second.Release();
   EXPECT_EQ(load->QueuedTokens(400), 0);
   clock.Advance(std::chrono::seconds(9));
-  LoadTicket late(load, 100);
+  LoadShare late(load, 100);
   EXPECT_EQ(load->QueuedTokens(400), 100) << "an idle worker is no head start";
 }
 
-TEST(LoadTicket, APromptUnderWayWillBeHeld) {
+TEST(LoadShare, APromptUnderWayWillBeHeld) {
   FakeClock clock;
   auto load = std::make_shared<OutstandingLoad>(clock);
   const auto keys = [](std::vector<uint64_t> k) { return std::make_shared<const std::vector<uint64_t>>(std::move(k)); };
   const auto under_way = [&load](const std::vector<uint64_t>& k) { return load->UnitsUnderWay(k); };
   EXPECT_EQ(under_way({1, 2, 3}), 0u);
-  LoadTicket none(load, 10), short_one(load, 10, 32, keys({1, 2})), long_one(load, 10, 80, keys({1, 2, 3, 4, 5}));
-  LoadTicket decodes(load, 0, 96, keys({9, 8}));
+  LoadShare none(load, 10), short_one(load, 10, 32, keys({1, 2})), long_one(load, 10, 80, keys({1, 2, 3, 4, 5}));
+  LoadShare decodes(load, 0, 96, keys({9, 8}));
   EXPECT_EQ(under_way({1, 2, 3, 4, 5, 6}), 5u);
   EXPECT_EQ(under_way({1, 2, 3, 4}), 4u);
   EXPECT_EQ(under_way({1, 2, 3, 7, 8, 9}), 3u);

@@ -1,4 +1,4 @@
-// A router over gRPC: the Generation service, health and reflection.
+// A router over gRPC: the TokenizedRequest service, health and reflection.
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 

@@ -84,7 +84,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values("skip quarantine", "same blocks at epoch+1", "same slots at epoch+1", "blocks released at once",
                       "ack early", "reuse epoch number", "ignore bitmap", "forget cancel on decode leg",
                       "forget cancel on prefill leg", "release on expiry", "count messages, not bitmap",
-                      "credit never expires", "sources that were left are let go",
+                      "lease never expires", "sources that were left are let go",
                       "copies are named before they are made", "stale answer taken", "liveness without own-stall rule",
                       "retry budget held to the end", "prefill leg not renewed", "renewal after clock",
                       "fence answered early", "bounce buffer returned early", "foreign KV is published"),

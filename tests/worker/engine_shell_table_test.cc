@@ -63,7 +63,7 @@ class LoggingRole final : public Role {
   const std::atomic<bool>& idle_;
 };
 
-class LoggingStream final : public RelaySink {
+class LoggingStream final : public RelayWriter {
  public:
   explicit LoggingStream(Log& log) : log_(log) {}
   void Send(v1::RelayDown message) override {

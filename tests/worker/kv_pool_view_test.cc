@@ -112,7 +112,7 @@ void MoveAndCompare(Ranks& from, Ranks& to) {
   const auto bytes = GatherSlot(plan, lane, key, 1, segments, from.View(), from.tables(), slot);
   ASSERT_TRUE(bytes.ok()) << bytes.status();
   const SlotContent content = ReadSlot(slot, key, 1).value();
-  const absl::Status placed = PlaceSlot(plan, lane, content, segments, to.View(), to.tables());
+  const absl::Status placed = VerifyAndScatterSlot(plan, lane, content, segments, to.View(), to.tables());
   ASSERT_TRUE(placed.ok()) << placed;
   const auto [wrong, all] = to.WrongOf();
   EXPECT_EQ(wrong, 0);

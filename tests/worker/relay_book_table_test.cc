@@ -28,7 +28,7 @@ class World {
   v1::Attach MakeAttach(uint64_t gen, bool ticket = false) const {
     v1::Attach a = worker::MakeAttach("r", gen, 20, 4);
     a.mutable_sampling()->set_n(2);
-    a.set_credit_ms(4000);
+    a.set_lease_ms(4000);
     if (!ticket) return a;
     a.set_ticket("ticket"), a.set_position(21);
     for (uint32_t i = 0; i < 2; ++i) a.add_first()->set_index(i), a.mutable_first(static_cast<int>(i))->set_token_id(5);
@@ -149,9 +149,9 @@ const std::vector<std::pair<std::string, Apply>>& Events() {
       {"Host: failed after all", [](World& w) { w.book.EndWithError(1, absl::UnavailableError("x")); }},
       {"Host: started", [](World& w) { w.book.OnStarted(1, TicketStart::kHandedOver, w.h.scheduler(), w.h.now); }},
       {"Tick", [](World& w) { w.Tick(3900); }},
-      {"Tick, no credit", [](World& w) { w.Tick(4000); }},
+      {"Tick, no renewal", [](World& w) { w.Tick(4000); }},
       {"Stood still 60 s", [](World& w) { w.StandStill(60); }},
-      {"Stood still, then no credit",
+      {"Stood still, then no renewal",
        [](World& w) {
          for (int i = 0; i < 12; ++i) w.StandStill(60), w.Tick(100);
        }},
@@ -220,9 +220,9 @@ Another stream ends            | = | = | = | = | = | =
 Host: failed after all         | = | →forgotten Error(UNAVAILABLE) Error(UNAVAILABLE) | →forgotten Error(UNAVAILABLE) Error(UNAVAILABLE) | →forgotten Error(UNAVAILABLE) Error(UNAVAILABLE) HostEnded | →forgotten Error(UNAVAILABLE) Error(UNAVAILABLE) HostEnded | =
 Host: started                  | = | = | = | = | = | =
 Tick                           | = | = | = | = | = | =
-Tick, no credit | = | →forgotten Error(ABORTED) Error(ABORTED) Stop | →forgotten Error(ABORTED) Error(ABORTED) Stop | = | = | =
+Tick, no renewal | = | →forgotten Error(ABORTED) Error(ABORTED) Stop | →forgotten Error(ABORTED) Error(ABORTED) Stop | = | = | =
 Stood still 60 s               | = | = | = | = | = | =
-Stood still, then no credit | = | →forgotten Error(ABORTED) Error(ABORTED) Stop | →forgotten Error(ABORTED) Error(ABORTED) Stop | = | = | =
+Stood still, then no renewal | = | →forgotten Error(ABORTED) Error(ABORTED) Stop | →forgotten Error(ABORTED) Error(ABORTED) Stop | = | = | =
 Tick, renewed                  | = | = | = | = | = | =
 Tick, an older attach renewed | = | →forgotten Error(ABORTED) Error(ABORTED) Stop | →forgotten Error(ABORTED) Error(ABORTED) Stop | = | = | =
 Step                           | = | 2 tokens Run | 2 tokens | = | Run | =

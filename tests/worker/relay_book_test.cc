@@ -145,7 +145,7 @@ TEST(RelayBook, AZombiesTokensReachNobodyButItsDeadStream) {
   RelayWorld w;
   const auto dead = Stream(), alive = Stream();
   v1::Attach attach = MakeAttach("a", 5, 20, 100);
-  attach.set_credit_ms(4000);
+  attach.set_lease_ms(4000);
   w.Attach(dead, attach);
   w.book.Tick(w.h.scheduler(), w.h.now);
   for (int i = 0; i < 4; ++i) w.Step();

@@ -11,7 +11,7 @@
 
 namespace baton::worker {
 
-class KeepingSink final : public RelaySink {
+class KeepingSink final : public RelayWriter {
  public:
   void Send(v1::RelayDown message) override { messages.push_back(std::move(message)); }
   /// Entries of one choice, in order.

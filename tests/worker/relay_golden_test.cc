@@ -45,7 +45,7 @@ TEST(RelayGolden, AnAttach) {
   EXPECT_EQ(s.prompt_logprobs, -1);
   EXPECT_EQ(attach.first(0).token_id(), 7);
   EXPECT_EQ(attach.first(1).finish_reason(), v1::FINISH_REASON_STOP);
-  EXPECT_EQ(attach.credit_ms(), 4000u);
+  EXPECT_EQ(attach.lease_ms(), 4000u);
   EXPECT_EQ(attach.ticket(), "T");
   EXPECT_EQ(attach.key().epoch(), 4u);
 }

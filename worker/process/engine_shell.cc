@@ -52,7 +52,7 @@ void EngineShell::OnOutputs(engine::EngineOutputs outputs, engine::Scheduler& sc
   if (outputs.kv.gap || !outputs.kv.events.empty()) hub_.OnKvEvents(outputs.kv, scheduler);
 }
 
-void EngineShell::OnRelay(std::shared_ptr<RelaySink> sink, std::shared_ptr<const v1::RelayUp> message,
+void EngineShell::OnRelay(std::shared_ptr<RelayWriter> sink, std::shared_ptr<const v1::RelayUp> message,
                           std::function<void()> done) {
   engine_.Post([this, sink = std::move(sink), message = std::move(message), done = std::move(done)](
                    engine::Scheduler& scheduler, TimePoint now) {
@@ -67,7 +67,7 @@ void EngineShell::OnRelay(std::shared_ptr<RelaySink> sink, std::shared_ptr<const
   });
 }
 
-void EngineShell::OnRelayEnd(std::shared_ptr<RelaySink> sink) {
+void EngineShell::OnRelayEnd(std::shared_ptr<RelayWriter> sink) {
   engine_.Post([this, sink = std::move(sink)](engine::Scheduler& scheduler, TimePoint now) {
     book_.OnStreamEnd(sink.get(), scheduler, now);
   });

@@ -30,8 +30,9 @@ class EngineShell {
   Role* role() const { return role_.get(); }
 
   /// `done` runs on the scheduler thread after the message took effect.
-  void OnRelay(std::shared_ptr<RelaySink> sink, std::shared_ptr<const v1::RelayUp> message, std::function<void()> done);
-  void OnRelayEnd(std::shared_ptr<RelaySink> sink);
+  void OnRelay(std::shared_ptr<RelayWriter> sink, std::shared_ptr<const v1::RelayUp> message,
+               std::function<void()> done);
+  void OnRelayEnd(std::shared_ptr<RelayWriter> sink);
   void AddWatcher(std::shared_ptr<WatchSink> sink);
   void RemoveWatcher(std::shared_ptr<WatchSink> sink);
   /// Moves the role's time on; every 10 ms or so.

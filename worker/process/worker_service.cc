@@ -158,12 +158,12 @@ grpc::ServerBidiReactor<v1::RelayUp, v1::RelayDown>* WorkerService::Relay(grpc::
   const std::string session =
       metadata == context->client_metadata().end() ? "" : std::string(metadata->second.data(), metadata->second.size());
   return NewRelayReactor({.on_message =
-                              [engine](std::shared_ptr<RelaySink> sink, std::shared_ptr<const v1::RelayUp> message,
+                              [engine](std::shared_ptr<RelayWriter> sink, std::shared_ptr<const v1::RelayUp> message,
                                        std::function<void()> next) {
                                 engine->OnRelay(std::move(sink), std::move(message), std::move(next));
                               },
                           .on_end =
-                              [engine, session](std::shared_ptr<RelaySink> sink) {
+                              [engine, session](std::shared_ptr<RelayWriter> sink) {
                                 engine->OnRelayEnd(std::move(sink));
                                 if (engine->role()) engine->role()->RouterLeft(session);
                               }});

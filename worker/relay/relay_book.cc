@@ -13,7 +13,7 @@ namespace {
 constexpr size_t kPieceBytes = 64 << 10;
 
 // Sends an entry of its own at once.
-void SendNow(RelaySink& sink, v1::RelayEntry entry) {
+void SendNow(RelayWriter& sink, v1::RelayEntry entry) {
   v1::RelayDown down;
   *down.add_entries() = std::move(entry);
   sink.Send(std::move(down));
@@ -51,7 +51,7 @@ engine::SequenceOutput WithoutFirst(engine::SequenceOutput output, int32_t posit
 
 }  // namespace
 
-void RelayBook::OnMessage(const std::shared_ptr<RelaySink>& sink, const v1::RelayUp& message,
+void RelayBook::OnMessage(const std::shared_ptr<RelayWriter>& sink, const v1::RelayUp& message,
                           engine::Scheduler& scheduler, TimePoint now) {
   for (const v1::RelayCancel& cancel : message.cancel()) OnCancel(cancel, scheduler, now);
   for (const v1::Credit& credit : message.credit()) OnCredit(credit, scheduler, now);
@@ -59,8 +59,8 @@ void RelayBook::OnMessage(const std::shared_ptr<RelaySink>& sink, const v1::Rela
   for (const v1::Renewal& renewal : message.renewal()) OnRenewal(renewal, now);
 }
 
-void RelayBook::OnAttach(const std::shared_ptr<RelaySink>& sink, const v1::Attach& attach, engine::Scheduler& scheduler,
-                         TimePoint now) {
+void RelayBook::OnAttach(const std::shared_ptr<RelayWriter>& sink, const v1::Attach& attach,
+                         engine::Scheduler& scheduler, TimePoint now) {
   std::optional<engine::RequestKey> replaces;  // a ticket's
   if (auto old = by_request_.find(attach.key().request_id()); old != by_request_.end()) {
     const engine::RequestKey key = old->second;
@@ -82,7 +82,7 @@ void RelayBook::OnAttach(const std::shared_ptr<RelaySink>& sink, const v1::Attac
 }
 
 /// An error: nothing was begun.
-absl::Status RelayBook::Begin(const std::shared_ptr<RelaySink>& sink, const v1::Attach& attach,
+absl::Status RelayBook::Begin(const std::shared_ptr<RelayWriter>& sink, const v1::Attach& attach,
                               std::optional<engine::RequestKey> replaces, engine::Scheduler& scheduler, TimePoint now) {
   if (draining_) return absl::UnavailableError("this worker is draining");
   if (!attach.ticket().empty() && tickets_ == nullptr)
@@ -98,8 +98,8 @@ absl::Status RelayBook::Begin(const std::shared_ptr<RelaySink>& sink, const v1::
   live.scores_open = request.sampling.prompt_logprobs >= 0;
   live.prompt_scores_left = live.scores_open ? request.prompt_len - 1 : 0;
   live.ticket = !attach.ticket().empty();
-  if (!live.ticket && attach.credit_ms() > 0) {
-    live.renewed_for = std::chrono::milliseconds(attach.credit_ms());
+  if (!live.ticket && attach.lease_ms() > 0) {
+    live.renewed_for = std::chrono::milliseconds(attach.lease_ms());
     live.ends = Listened(now) + live.renewed_for;
   }
   if (!live.ticket) {
@@ -165,7 +165,7 @@ void RelayBook::EndWithError(engine::RequestKey key, const absl::Status& status)
   Forget(key);
 }
 
-void RelayBook::Refuse(const std::shared_ptr<RelaySink>& sink, const v1::Attach& attach, const absl::Status& status,
+void RelayBook::Refuse(const std::shared_ptr<RelayWriter>& sink, const v1::Attach& attach, const absl::Status& status,
                        const engine::Scheduler& scheduler) {
   uint32_t queue_ms = 0, retry_ms = 0;
   if (absl::IsResourceExhausted(status)) {
@@ -228,7 +228,7 @@ void RelayBook::OnCancel(const v1::RelayCancel& cancel, engine::Scheduler& sched
   }
 }
 
-void RelayBook::OnStreamEnd(const RelaySink* sink, engine::Scheduler& scheduler, TimePoint now) {
+void RelayBook::OnStreamEnd(const RelayWriter* sink, engine::Scheduler& scheduler, TimePoint now) {
   std::vector<engine::RequestKey> lost;
   for (const auto& [key, live] : by_key_) {
     if (live.sink.get() == sink) lost.push_back(key);

@@ -22,10 +22,10 @@ class RelayBook {
   explicit RelayBook(const AttachLimits& limits, TicketHost* tickets = nullptr) : limits_(limits), tickets_(tickets) {}
 
   /// One message of a router. Refused attaches are answered with an error entry on `sink`.
-  void OnMessage(const std::shared_ptr<RelaySink>& sink, const v1::RelayUp& message, engine::Scheduler& scheduler,
+  void OnMessage(const std::shared_ptr<RelayWriter>& sink, const v1::RelayUp& message, engine::Scheduler& scheduler,
                  TimePoint now);
   /// The stream ended: everything it attached is cancelled.
-  void OnStreamEnd(const RelaySink* sink, engine::Scheduler& scheduler, TimePoint now);
+  void OnStreamEnd(const RelayWriter* sink, engine::Scheduler& scheduler, TimePoint now);
   /// Ends what no router has renewed (proto Renewal), in own time: every ~100 ms, behind the messages that have come. A
   /// ticket's legs end with the ticket.
   void Tick(engine::Scheduler& scheduler, TimePoint now);
@@ -44,7 +44,7 @@ class RelayBook {
 
  private:
   struct Live {
-    std::shared_ptr<RelaySink> sink;
+    std::shared_ptr<RelayWriter> sink;
     std::string request_id;
     uint64_t attach_gen = 0;
     int32_t prompt_len = 0;
@@ -63,19 +63,19 @@ class RelayBook {
     TimePoint ends = TimePoint::max();  ///< in own time
     TimePoint attached{}, started{};    ///< of a ticket: the Attach came, its sequence was started
   };
-  using Outbox = absl::flat_hash_map<std::shared_ptr<RelaySink>, v1::RelayDown>;
+  using Outbox = absl::flat_hash_map<std::shared_ptr<RelayWriter>, v1::RelayDown>;
 
-  void OnAttach(const std::shared_ptr<RelaySink>& sink, const v1::Attach& attach, engine::Scheduler& scheduler,
+  void OnAttach(const std::shared_ptr<RelayWriter>& sink, const v1::Attach& attach, engine::Scheduler& scheduler,
                 TimePoint now);
   void OnCredit(const v1::Credit& credit, engine::Scheduler& scheduler, TimePoint now);
   void OnRenewal(const v1::Renewal& renewal, TimePoint now);
   TimePoint Listened(TimePoint now) const;
   void OnCancel(const v1::RelayCancel& cancel, engine::Scheduler& scheduler, TimePoint now);
-  absl::Status Begin(const std::shared_ptr<RelaySink>& sink, const v1::Attach& attach,
+  absl::Status Begin(const std::shared_ptr<RelayWriter>& sink, const v1::Attach& attach,
                      std::optional<engine::RequestKey> replaces, engine::Scheduler& scheduler, TimePoint now);
   absl::Status AttachTicket(const v1::Attach& attach, engine::Request request,
                             std::optional<engine::RequestKey> replaces, engine::Scheduler& scheduler);
-  void Refuse(const std::shared_ptr<RelaySink>& sink, const v1::Attach& attach, const absl::Status& status,
+  void Refuse(const std::shared_ptr<RelayWriter>& sink, const v1::Attach& attach, const absl::Status& status,
               const engine::Scheduler& scheduler);
   /// Whether it is the ticket host's as well, who is not told.
   bool Drop(engine::RequestKey key);

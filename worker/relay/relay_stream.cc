@@ -9,7 +9,7 @@ namespace baton::worker {
 namespace {
 
 class RelayReactor final : public grpc::ServerBidiReactor<v1::RelayUp, v1::RelayDown> {
-  class Sink final : public RelaySink, public std::enable_shared_from_this<Sink> {
+  class Sink final : public RelayWriter, public std::enable_shared_from_this<Sink> {
    public:
     explicit Sink(RelayReactor* reactor) : writes(reactor) {}
     void Send(v1::RelayDown message) override { writes.Push(std::move(message)); }

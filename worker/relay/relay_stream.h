@@ -16,10 +16,10 @@ namespace baton::worker {
 struct RelayHandlers {
   /// A message came. `next` must be called once it was handled (any thread): it starts the next read, so a router can
   /// never have more than one unhandled message queued here.
-  std::function<void(std::shared_ptr<RelaySink>, std::shared_ptr<const v1::RelayUp>, std::function<void()> next)>
+  std::function<void(std::shared_ptr<RelayWriter>, std::shared_ptr<const v1::RelayUp>, std::function<void()> next)>
       on_message;
   /// The stream ended, for whatever reason. Once.
-  std::function<void(std::shared_ptr<RelaySink>)> on_end;
+  std::function<void(std::shared_ptr<RelayWriter>)> on_end;
 };
 
 /// Makes the reactor of a new stream; gRPC owns it until its OnDone.

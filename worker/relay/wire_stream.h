@@ -9,13 +9,13 @@ namespace baton::worker {
 
 /// The down side of one router's relay stream. Any thread; never blocks. A stream that stopped reading until its
 /// bounded queue was full is closed by its owner, which is reported as the end of the stream.
-class RelaySink {
+class RelayWriter {
  public:
-  virtual ~RelaySink() = default;
+  virtual ~RelayWriter() = default;
   virtual void Send(v1::RelayDown message) = 0;
 };
 
-/// One watcher of events. As RelaySink.
+/// One watcher of events. As RelayWriter.
 class WatchSink {
  public:
   virtual ~WatchSink() = default;

@@ -5,7 +5,7 @@
 
 #include "engine/cache/kv_cache.h"
 #include "engine/cache/kv_memory.h"
-#include "kvtransfer/placer.h"
+#include "kvtransfer/slot_passes.h"
 
 namespace baton::worker {
 

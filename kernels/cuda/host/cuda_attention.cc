@@ -51,9 +51,9 @@ void CudaOps::WriteKv(const Tensor& q, const Tensor& k, const Tensor& v, const f
   }
 }
 
-void CudaOps::RopeAndWriteKv(const Tensor& q, const Tensor& k, const Tensor& v, const float* q_norm,
-                             const float* k_norm, float norm_offset, float norm_eps, const RopeParams& rope,
-                             const RaggedBatch& batch, const KvLayerView& kv) {
+void CudaOps::NormRopeAndWriteKv(const Tensor& q, const Tensor& k, const Tensor& v, const float* q_norm,
+                                 const float* k_norm, float norm_offset, float norm_eps, const RopeParams& rope,
+                                 const RaggedBatch& batch, const KvLayerView& kv) {
   BATON_CHECK(kv.k.dtype == traits_.kv && kv.k.dim == kv.v.dim && kv.k.block_stride_bytes == kv.v.block_stride_bytes &&
               kv.k.heads <= kMaxKvHeads && kv.k.digest_block_stride == kv.v.digest_block_stride &&
               rope.rotary_dim <= kv.k.dim);

@@ -64,9 +64,9 @@ class CudaOps final : public Ops {
   void LinearAdd(const Tensor& x, const PackedLinear& w, const Tensor& product, const Tensor& residual) override;
   void GatedActivation(Activation act, const Tensor& gate_up, const Tensor& out) override;
   void GatherRows(const Tensor& x, std::span<const int32_t> rows, const Tensor& out) override;
-  void RopeAndWriteKv(const Tensor& q, const Tensor& k, const Tensor& v, const float* q_norm, const float* k_norm,
-                      float norm_offset, float norm_eps, const RopeParams& rope, const RaggedBatch& batch,
-                      const KvLayerView& kv) override;
+  void NormRopeAndWriteKv(const Tensor& q, const Tensor& k, const Tensor& v, const float* q_norm, const float* k_norm,
+                          float norm_offset, float norm_eps, const RopeParams& rope, const RaggedBatch& batch,
+                          const KvLayerView& kv) override;
   void Attention(const Tensor& q, const RaggedBatch& batch, const KvLayerView& kv, const AttentionParams& params,
                  const Tensor& out) override;
   void LatentAttention(const Tensor& q, const RaggedBatch& batch, const KvPlaneView& latents,

@@ -79,7 +79,7 @@ std::vector<HostTensor> Feed(Ops& ops, const Case& c, const std::vector<Stream>&
           CopyRows(streams[s].v, done[s], rows, v, at);
       at += rows;
     }
-    ops.RopeAndWriteKv(q.view(), k.view(), v.view(), nullptr, nullptr, 0, 1e-6f, rope, step.batch(), kv.view());
+    ops.NormRopeAndWriteKv(q.view(), k.view(), v.view(), nullptr, nullptr, 0, 1e-6f, rope, step.batch(), kv.view());
     ops.Attention(q.view(), step.batch(), kv.view(), c.params, out.view());
     ops.Sync();
     at = 0;
@@ -301,8 +301,8 @@ TEST_P(AttentionContract, QkNormComesBeforeTheRotation) {
   PagedKv kv({1, 64, 16, compute_}, 1, 32, 4);
   Step step;
   step.Add(kv, 0, 0, 20);
-  ops->RopeAndWriteKv(q.view(), k.view(), v.view(), norm.data(), norm.data(), 1, 1e-6f, Rope(64), step.batch(),
-                      kv.view());
+  ops->NormRopeAndWriteKv(q.view(), k.view(), v.view(), norm.data(), norm.data(), 1, 1e-6f, Rope(64), step.batch(),
+                          kv.view());
   ops->Sync();
   for (int r = 0; r < 20; ++r) {
     for (int h = 0; h < 2; ++h) {

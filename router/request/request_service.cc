@@ -1,4 +1,4 @@
-#include "router/request/generation_service.h"
+#include "router/request/request_service.h"
 
 #include <utility>
 
@@ -6,32 +6,32 @@
 
 namespace baton::router {
 
-void GenerationHandle::ClientGone() {
+void RequestHandle::ClientGone() {
   gone_ = true;
   if (call_) call_->ClientGone();
   call_.reset();
 }
 
-void GenerationHandle::OutputDrained() {
+void RequestHandle::OutputDrained() {
   if (call_) call_->OutputDrained();
 }
 
-Readiness GenerationService::ReadinessNow() const {
+Readiness RequestService::ReadinessNow() const {
   if (services_.admission.draining()) {
     return Readiness{false, "draining", "", 0, StrCat(services_.admission.running(), " requests still run")};
   }
   return fleet_.ReadinessNow();
 }
 
-ApiError GenerationService::PoolFull() const {
+ApiError RequestService::PoolFull() const {
   const auto queued = static_cast<int64_t>(pool_.queued());
   return Overloaded(StrCat(queued, " texts wait to be tokenized, the limit is ", services_.config.tokenizer_queue),
                     Overload{queued, services_.admission.PredictedWaitMs(), "--tokenizer-queue"});
 }
 
-std::shared_ptr<GenerationHandle> GenerationService::Submit(Executor& executor, GenerationInput input,
-                                                            std::shared_ptr<GenerationSink> sink) {
-  auto handle = std::make_shared<GenerationHandle>();
+std::shared_ptr<RequestHandle> RequestService::Submit(EventLoop& loop, RequestInput input,
+                                                      std::shared_ptr<AnswerSink> sink) {
+  auto handle = std::make_shared<RequestHandle>();
   auto refuse = [&](const ApiError& error) {
     services_.metrics.Refused(error.code);
     sink->OnFailed(error);
@@ -52,32 +52,31 @@ std::shared_ptr<GenerationHandle> GenerationService::Submit(Executor& executor, 
   auto work = [this, facts, input = std::move(input)]() mutable {
     return Prepare(services_.model, *facts, services_.config, std::move(input));
   };
-  auto then = [this, &executor, handle, arrived, place = std::move(std::get<AdmissionTicket>(place)),
-               sink = std::move(sink)](std::variant<PreparedGeneration, ApiError> prepared) mutable {
-    Begin(executor, handle, std::move(prepared), arrived, std::move(place), std::move(sink));
+  auto then = [this, &loop, handle, arrived, place = std::move(std::get<AdmissionHold>(place)),
+               sink = std::move(sink)](std::variant<PreparedRequest, ApiError> prepared) mutable {
+    Begin(loop, handle, std::move(prepared), arrived, std::move(place), std::move(sink));
   };
-  RunText(executor, bytes, std::move(work), std::move(then));
+  RunText(loop, bytes, std::move(work), std::move(then));
   return handle;
 }
 
-void GenerationService::Begin(Executor& executor, const std::shared_ptr<GenerationHandle>& handle,
-                              std::variant<PreparedGeneration, ApiError> prepared, TimePoint arrived,
-                              AdmissionTicket place, std::shared_ptr<GenerationSink> sink) {
+void RequestService::Begin(EventLoop& loop, const std::shared_ptr<RequestHandle>& handle,
+                           std::variant<PreparedRequest, ApiError> prepared, TimePoint arrived, AdmissionHold place,
+                           std::shared_ptr<AnswerSink> sink) {
   if (handle->gone_) return;
   auto refuse = [&](const ApiError& error) {
     services_.metrics.Refused(error.code.empty() ? "invalid" : error.code);
     sink->OnFailed(error);
   };
   if (auto* error = std::get_if<ApiError>(&prepared)) return refuse(*error);
-  auto& ready = std::get<PreparedGeneration>(prepared);
+  auto& ready = std::get<PreparedRequest>(prepared);
   auto room = services_.admission.EnterTokens(static_cast<int64_t>(ready.generation.prompt.size()));
   if (auto* error = std::get_if<ApiError>(&room)) return refuse(*error);
-  std::vector<AdmissionTicket> tickets;
+  std::vector<AdmissionHold> tickets;
   tickets.push_back(std::move(place));
-  tickets.push_back(std::move(std::get<AdmissionTicket>(room)));
-  handle->call_ =
-      std::make_shared<GenerationCall>(services_, executor, std::move(ready.generation), std::move(ready.texts),
-                                       arrived, std::move(tickets), std::move(sink));
+  tickets.push_back(std::move(std::get<AdmissionHold>(room)));
+  handle->call_ = std::make_shared<RequestDriver>(services_, loop, std::move(ready.generation), std::move(ready.texts),
+                                                  arrived, std::move(tickets), std::move(sink));
   handle->call_->Start();
 }
 

@@ -51,8 +51,9 @@ absl::StatusOr<uint64_t> GatherSlot(const TransferPlan& plan, const LanePlan& la
 /// meanwhile: every byte of its payload is read once. DataLoss with the
 /// coordinates when a segment is missing, has the wrong size or its digest differs: then what was written counts as
 /// garbage.
-absl::Status PlaceSlot(const TransferPlan& plan, const LanePlan& lane, const SlotContent& content,
-                       std::span<const uint32_t> wanted, const KvPoolView& pool, const KvBlockTables& tables);
+absl::Status VerifyAndScatterSlot(const TransferPlan& plan, const LanePlan& lane, const SlotContent& content,
+                                  std::span<const uint32_t> wanted, const KvPoolView& pool,
+                                  const KvBlockTables& tables);
 
 /// What a segment takes of a slot: its payload, padding and entry. A slot of `bytes` holds segments that add up to
 /// SlotRoom(bytes).

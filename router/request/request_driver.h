@@ -1,5 +1,5 @@
-// GenerationCall: carries one request from its tokens to its end: drives RequestFlow, turns tokens into text, tells a
-// sink. Lives on one executor; every method and every sink call happens on its thread.
+// RequestDriver: carries one request from its tokens to its end: drives RequestFlow, turns tokens into text, tells a
+// sink. Lives on one loop; every method and every sink call happens on its thread.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +11,12 @@
 #include "router/admission/admission.h"
 #include "router/api_error.h"
 #include "router/fleet/workers.h"
-#include "router/generation.h"
 #include "router/metrics/router_metrics.h"
 #include "router/request/choice_text.h"
 #include "router/request/model_text.h"
 #include "router/request/request_flow.h"
 #include "router/request/retry_budget.h"
+#include "router/request_types.h"
 
 namespace baton::router {
 
@@ -35,26 +35,26 @@ struct ChoiceFinish {
   std::optional<std::string> stop_string;
 };
 
-struct GenerationUsage {
+struct RequestUsage {
   int64_t prompt_tokens = 0, completion_tokens = 0, cached_tokens = 0;
 };
 
-struct GenerationSummary {
-  GenerationUsage usage;
+struct RequestSummary {
+  RequestUsage usage;
   StageTimings timings;
   bool mixed_numerics = false;  ///< workers of different numerics took part: a repetition may differ in its bits
 };
 
 /// Who hears of a generation: an HTTP or gRPC answer. OnDone or OnFailed is the last call.
-class GenerationSink {
+class AnswerSink {
  public:
-  virtual ~GenerationSink() = default;
+  virtual ~AnswerSink() = default;
   /// A worker took it: `generation` stays valid until the last call.
-  virtual void OnAdmitted(const Generation& generation, int64_t cached_tokens) = 0;
+  virtual void OnAdmitted(const TokenizedRequest& generation, int64_t cached_tokens) = 0;
   virtual void OnPromptLogprobs(std::vector<PositionLogprobs> positions) = 0;  ///< of prompt tokens 1…
-  virtual void OnDelta(ChoiceDelta&& delta, const GenerationUsage& so_far) = 0;
+  virtual void OnDelta(ChoiceDelta&& delta, const RequestUsage& so_far) = 0;
   virtual void OnChoiceEnd(const ChoiceFinish& finish) = 0;
-  virtual void OnDone(const GenerationSummary& summary) = 0;
+  virtual void OnDone(const RequestSummary& summary) = 0;
   virtual void OnFailed(const ApiError& error) = 0;
   /// Answer bytes that the client has not taken yet.
   virtual size_t UnsentBytes() const = 0;
@@ -71,17 +71,18 @@ struct CallServices {
   RouterMetrics& metrics;
 };
 
-class GenerationCall final : public LegEvents, public std::enable_shared_from_this<GenerationCall> {
+class RequestDriver final : public LegEvents, public std::enable_shared_from_this<RequestDriver> {
  public:
-  GenerationCall(const CallServices& services, Executor& executor, Generation generation, std::vector<ChoiceText> texts,
-                 TimePoint arrived, std::vector<AdmissionTicket> tickets, std::shared_ptr<GenerationSink> sink);
+  RequestDriver(const CallServices& services, EventLoop& loop, TokenizedRequest generation,
+                std::vector<ChoiceText> texts, TimePoint arrived, std::vector<AdmissionHold> tickets,
+                std::shared_ptr<AnswerSink> sink);
 
   void Start();
   void ClientGone();
   /// The client took what was written: credit that was withheld goes out.
   void OutputDrained();
 
-  Executor& executor() override { return executor_; }
+  EventLoop& loop() override { return loop_; }
   void OnNews(RelayNews&& news) override;
   void OnWorkerLost(WorkerId worker, const absl::Status& why) override;
   void OnAnswer(const LegKey& key, LegAnswer answer) override;
@@ -96,7 +97,7 @@ class GenerationCall final : public LegEvents, public std::enable_shared_from_th
   void Do(PickPrefill action);
   void ChoosePrefill();
   bool TakeShare();
-  void WithShare(void (GenerationCall::*then)());
+  void WithShare(void (RequestDriver::*then)());
   void Do(SendTo action);
   void Prepare(WorkerId worker, const ReserveLeg& leg);
   void Prepare(WorkerId worker, const PrefillLeg& leg);
@@ -112,20 +113,20 @@ class GenerationCall final : public LegEvents, public std::enable_shared_from_th
   void TokenTimes(size_t tokens, uint32_t index);
   void Finish(const char* reason);
   void Log(const char* reason, double seconds) const;
-  GenerationUsage Usage() const;
+  RequestUsage Usage() const;
 
   const CallServices& services_;
-  Executor& executor_;
-  const Generation generation_;
+  EventLoop& loop_;
+  const TokenizedRequest generation_;
   RequestFlow flow_;
   std::vector<FlowAction> actions_;    // being carried out; kept for its memory
   std::vector<ChoiceText> texts_;      // [n]
   std::vector<TimePoint> last_token_;  // [n]
   std::vector<uint32_t> withheld_;     // [n] tokens emitted whose credit waits for the client
-  std::vector<AdmissionTicket> tickets_;
-  std::shared_ptr<GenerationSink> sink_;
-  std::unique_ptr<ExecutorTimer> timer_;
-  LoadTicket load_, prefill_load_;
+  std::vector<AdmissionHold> tickets_;
+  std::shared_ptr<AnswerSink> sink_;
+  std::unique_ptr<EventLoopTimer> timer_;
+  LoadShare load_, prefill_load_;
   const TimePoint arrived_;
   std::optional<TimePoint> first_token_;
   StageTimings timings_;
@@ -134,8 +135,8 @@ class GenerationCall final : public LegEvents, public std::enable_shared_from_th
   Duration reserved_after_{};
   std::string prompt_logprobs_;
   int64_t cached_tokens_ = 0, predicted_cached_tokens_ = 0;
-  RetryBudget::Share share_;                        ///< while something is computed again
-  void (GenerationCall::*with_share_)() = nullptr;  ///< what is done once there is one
+  RetryBudget::Share share_;                       ///< while something is computed again
+  void (RequestDriver::*with_share_)() = nullptr;  ///< what is done once there is one
   bool waits_for_share_ = false;
   WorkerId decode_worker_;    ///< of the latest ticket
   WorkerId attached_worker_;  ///< the latest

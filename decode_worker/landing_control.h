@@ -6,12 +6,12 @@
 
 #include "decode_worker/handoff/events.h"
 #include "kvtransfer/lane_messages.h"
-#include "kvtransfer/placer.h"
+#include "kvtransfer/slot_passes.h"
 #include "kvtransfer/transfer_plan.h"
 
 namespace baton::decode_worker {
 
-struct PlaceOrder {
+struct ScatterOrder {
   LaneKey lane;
   SlotTurn slot;
   std::vector<uint32_t> wanted;
@@ -19,16 +19,16 @@ struct PlaceOrder {
   std::shared_ptr<const KvBlockTables> tables;
 };
 
-class LandingPort {
+class LandingControl {
  public:
-  virtual ~LandingPort() = default;
+  virtual ~LandingControl() = default;
   /// What ends this writer's access to our slots. Any thread.
-  virtual decode::FenceKind FenceOf(WriterId writer) const = 0;
+  virtual FenceKind FenceOf(WriterId writer) const = 0;
   /// Which of our landing memories this writer writes. Any thread.
   virtual uint32_t MemoryOf(WriterId writer) const = 0;
   virtual void Send(WriterId writer, const ToPrefill& message) = 0;
-  /// Answered by OnPlaced, always.
-  virtual void Place(const PlaceOrder& order) = 0;
+  /// Answered by OnScattered, always.
+  virtual void Place(const ScatterOrder& order) = 0;
   /// Answered by OnWriterFenced once the writer can write no more.
   virtual void Cut(WriterId writer) = 0;
   /// Writers that come from now on get another memory, or another transport.

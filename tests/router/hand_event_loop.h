@@ -1,16 +1,16 @@
-// An executor of a test: what is posted runs when the test says so.
+// An loop of a test: what is posted runs when the test says so.
 #pragma once
 
 #include <deque>
 
-#include "router/executor.h"
+#include "router/event_loop.h"
 
 namespace baton::router {
 
-class HandExecutor final : public Executor {
+class HandEventLoop final : public EventLoop {
  public:
   void Post(absl::AnyInvocable<void()> fn) override { posted_.push_back(std::move(fn)); }
-  std::unique_ptr<ExecutorTimer> MakeTimer() override { return std::make_unique<NoTimer>(); }
+  std::unique_ptr<EventLoopTimer> MakeTimer() override { return std::make_unique<NoTimer>(); }
   bool RunningHere() const override { return true; }
   /// Everything that is posted, and what that posts.
   void Run() {
@@ -18,7 +18,7 @@ class HandExecutor final : public Executor {
   }
 
  private:
-  class NoTimer final : public ExecutorTimer {
+  class NoTimer final : public EventLoopTimer {
    public:
     void ArmAt(TimePoint, absl::AnyInvocable<void()>) override {}
     void Cancel() override {}

@@ -1,4 +1,4 @@
-#include "router/index/prefix_index.h"
+#include "router/index/worker_prefixes.h"
 
 #include <algorithm>
 #include <bit>
@@ -20,18 +20,18 @@ size_t CapacityFor(int64_t max_bytes, int64_t slot_bytes) {
 
 }  // namespace
 
-PrefixIndex::Table::Table(size_t c) : capacity(c), slots(c), used(c) {}
+WorkerPrefixes::Table::Table(size_t c) : capacity(c), slots(c), used(c) {}
 
-PrefixIndex::PrefixIndex(int64_t max_bytes)
+WorkerPrefixes::WorkerPrefixes(int64_t max_bytes)
     : max_capacity_(CapacityFor(max_bytes, kSlotBytes)), table_(std::min(kFirstCapacity, max_capacity_)) {}
 
-size_t PrefixIndex::Find(uint64_t key) const {
+size_t WorkerPrefixes::Find(uint64_t key) const {
   size_t at = table_.Home(key);
   while (table_.slots[at].key != 0 && table_.slots[at].key != key) at = table_.After(at);
   return at;
 }
 
-uint64_t PrefixIndex::Holders(uint64_t raw) const {
+uint64_t WorkerPrefixes::Holders(uint64_t raw) const {
   const uint64_t key = Stored(raw);
   const size_t at = Find(key);
   if (table_.slots[at].key != key) return 0;
@@ -39,7 +39,7 @@ uint64_t PrefixIndex::Holders(uint64_t raw) const {
   return table_.slots[at].workers;
 }
 
-void PrefixIndex::Insert(uint64_t key, uint64_t workers, uint32_t used) {
+void WorkerPrefixes::Insert(uint64_t key, uint64_t workers, uint32_t used) {
   const size_t at = Find(key);
   Slot& slot = table_.slots[at];
   if (slot.key == 0) {
@@ -51,7 +51,7 @@ void PrefixIndex::Insert(uint64_t key, uint64_t workers, uint32_t used) {
 }
 
 // Backward-shift deletion: what was pushed past the hole moves back, so that no tombstones pile up.
-void PrefixIndex::Erase(size_t hole) {
+void WorkerPrefixes::Erase(size_t hole) {
   Table& t = table_;
   for (size_t at = t.After(hole); t.slots[at].key != 0; at = t.After(at)) {
     if (t.Distance(t.Home(t.slots[at].key), at) < t.Distance(hole, at)) continue;
@@ -63,7 +63,7 @@ void PrefixIndex::Erase(size_t hole) {
   --t.size;
 }
 
-void PrefixIndex::EvictNear(uint64_t key) {
+void WorkerPrefixes::EvictNear(uint64_t key) {
   const uint32_t now = now_.load(std::memory_order_relaxed);
   size_t at = table_.Home(key * 0x9E3779B97F4A7C15ull);
   size_t oldest = at;
@@ -82,7 +82,7 @@ void PrefixIndex::EvictNear(uint64_t key) {
 }
 
 // A new table of `capacity` with the workers in `keep` only.
-void PrefixIndex::Rebuild(size_t capacity, uint64_t keep) {
+void WorkerPrefixes::Rebuild(size_t capacity, uint64_t keep) {
   Table old(capacity);
   std::swap(old, table_);
   for (size_t i = 0; i < old.capacity; ++i) {
@@ -91,7 +91,7 @@ void PrefixIndex::Rebuild(size_t capacity, uint64_t keep) {
   }
 }
 
-void PrefixIndex::Store(int slot, absl::Span<const uint64_t> keys) {
+void WorkerPrefixes::Store(int slot, absl::Span<const uint64_t> keys) {
   std::unique_lock lock(mutex_);
   const uint32_t now = now_.fetch_add(1, std::memory_order_relaxed) + 1;
   for (size_t i = 0; i < keys.size(); ++i) {
@@ -111,7 +111,7 @@ void PrefixIndex::Store(int slot, absl::Span<const uint64_t> keys) {
   }
 }
 
-void PrefixIndex::Remove(int slot, absl::Span<const uint64_t> keys) {
+void WorkerPrefixes::Remove(int slot, absl::Span<const uint64_t> keys) {
   std::unique_lock lock(mutex_);
   for (const uint64_t raw : keys) {
     const size_t at = Find(Stored(raw));
@@ -121,14 +121,14 @@ void PrefixIndex::Remove(int slot, absl::Span<const uint64_t> keys) {
   }
 }
 
-void PrefixIndex::Clear(int slot) {
+void WorkerPrefixes::Clear(int slot) {
   std::unique_lock lock(mutex_);
   Rebuild(table_.capacity, ~(uint64_t{1} << slot));
 }
 
 // Who holds the unit at `low` and who still holds the one at `high` is known: find where the others stop, by halving.
-void PrefixIndex::Narrow(absl::Span<const uint64_t> keys, size_t low, size_t high, uint64_t at_low, uint64_t at_high,
-                         Depths& depths) const {
+void WorkerPrefixes::Narrow(absl::Span<const uint64_t> keys, size_t low, size_t high, uint64_t at_low, uint64_t at_high,
+                            Depths& depths) const {
   const uint64_t leave = at_low & ~at_high;
   if (leave == 0) return;
   if (high - low == 1) {
@@ -143,7 +143,7 @@ void PrefixIndex::Narrow(absl::Span<const uint64_t> keys, size_t low, size_t hig
   Narrow(keys, middle, high, at_middle, at_high, depths);
 }
 
-PrefixIndex::Depths PrefixIndex::Match(absl::Span<const uint64_t> keys, uint64_t eligible) const {
+WorkerPrefixes::Depths WorkerPrefixes::Match(absl::Span<const uint64_t> keys, uint64_t eligible) const {
   Depths depths{};
   if (keys.empty() || eligible == 0) return depths;
   std::shared_lock lock(mutex_);
@@ -158,12 +158,12 @@ PrefixIndex::Depths PrefixIndex::Match(absl::Span<const uint64_t> keys, uint64_t
   return depths;
 }
 
-int64_t PrefixIndex::size_units() const {
+int64_t WorkerPrefixes::size_units() const {
   std::shared_lock lock(mutex_);
   return static_cast<int64_t>(table_.size);
 }
 
-int64_t PrefixIndex::size_bytes() const {
+int64_t WorkerPrefixes::size_bytes() const {
   std::shared_lock lock(mutex_);
   return static_cast<int64_t>(table_.capacity) * kSlotBytes;
 }

@@ -111,8 +111,8 @@ Counts PlaceWhileItChanges(DType from, DType to, bool copies) {
     const auto content = ReadSlot(held, t.Key(0), 3);
     BATON_CHECK(content.ok());
     memory.Arm();
-    const absl::Status placed = PlaceSlot(t.plan, t.plan.lanes()[0], *content, segments,
-                                          copies ? doubled.view : target.view(), target.tables());
+    const absl::Status placed = VerifyAndScatterSlot(t.plan, t.plan.lanes()[0], *content, segments,
+                                                     copies ? doubled.view : target.view(), target.tables());
     if (!placed.ok()) continue;
     ++counts.good;
     bool right = target.Wrong({0, 1}, 0, 32) == 0;

@@ -1,4 +1,4 @@
-// PrefixIndex: which worker holds how long a prefix of a prompt. Keys are the low 64 bits of the keyed chain hash of
+// WorkerPrefixes: which worker holds how long a prefix of a prompt. Keys are the low 64 bits of the keyed chain hash of
 // each 16-token unit, so a key already stands for its position and everything before it; a collision costs one wrong
 // guess, because workers verify hits against token ids.
 //
@@ -18,12 +18,12 @@
 
 namespace baton::router {
 
-class PrefixIndex {
+class WorkerPrefixes {
  public:
   static constexpr int kMaxWorkers = 64;
   using Depths = std::array<uint32_t, kMaxWorkers>;  ///< units of the prompt's prefix that each worker holds
 
-  explicit PrefixIndex(int64_t max_bytes);
+  explicit WorkerPrefixes(int64_t max_bytes);
 
   /// Worker `slot` holds these units from now on.
   void Store(int slot, absl::Span<const uint64_t> keys);

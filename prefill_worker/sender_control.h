@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "kvtransfer/placer.h"
+#include "kvtransfer/slot_passes.h"
 #include "kvtransfer/transfer_plan.h"
 #include "prefill_worker/handoff/events.h"
 
@@ -20,9 +20,9 @@ struct WriteOrder {
   KvBlockTables tables;
 };
 
-class SenderPort {
+class SenderControl {
  public:
-  virtual ~SenderPort() = default;
+  virtual ~SenderControl() = default;
   /// `peer` is the caller's number for it. When it cannot be had: PeerLost.
   virtual void Connect(prefill::PeerId peer, const std::string& address) = 0;
   virtual void Send(prefill::PeerId peer, const ToDecode& message) = 0;

@@ -1,4 +1,4 @@
-#include "kvtransfer/placer.h"
+#include "kvtransfer/slot_passes.h"
 
 #include <algorithm>
 #include <cstring>
@@ -209,8 +209,8 @@ uint64_t ScatterRun(const KvRun& run, const std::byte* payload, DType from_type,
   return digest;
 }
 
-absl::Status PlaceSegment(const TransferPlan& plan, const LanePlan& lane, const SlotContent::Part& part,
-                          const KvPoolView& pool, const KvBlockTables& tables) {
+absl::Status VerifyAndScatterSegment(const TransferPlan& plan, const LanePlan& lane, const SlotContent::Part& part,
+                                     const KvPoolView& pool, const KvBlockTables& tables) {
   const int segment = static_cast<int>(part.segment.segment);
   if (const int64_t want = plan.SegmentBytes(lane, segment); static_cast<int64_t>(part.payload.size()) != want) {
     return absl::DataLossError(StrCat("segment ", segment, " has ", part.payload.size(), " bytes, expected ", want));
@@ -275,15 +275,16 @@ absl::StatusOr<uint64_t> GatherSlot(const TransferPlan& plan, const LanePlan& la
   return SlotBytes(entries);
 }
 
-absl::Status PlaceSlot(const TransferPlan& plan, const LanePlan& lane, const SlotContent& content,
-                       std::span<const uint32_t> wanted, const KvPoolView& pool, const KvBlockTables& tables) {
+absl::Status VerifyAndScatterSlot(const TransferPlan& plan, const LanePlan& lane, const SlotContent& content,
+                                  std::span<const uint32_t> wanted, const KvPoolView& pool,
+                                  const KvBlockTables& tables) {
   for (uint32_t segment : wanted) {
     const auto part = std::find_if(content.parts.begin(), content.parts.end(),
                                    [segment](const SlotContent::Part& p) { return p.segment.segment == segment; });
     if (part == content.parts.end() || static_cast<int>(segment) >= lane.segments) {
       return absl::DataLossError(StrCat("segment ", segment, " of ", lane.segments, " is not in the slot"));
     }
-    BATON_RETURN_IF_ERROR(PlaceSegment(plan, lane, *part, pool, tables));
+    BATON_RETURN_IF_ERROR(VerifyAndScatterSegment(plan, lane, *part, pool, tables));
   }
   return absl::OkStatus();
 }

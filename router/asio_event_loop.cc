@@ -1,4 +1,4 @@
-#include "router/asio_executor.h"
+#include "router/asio_event_loop.h"
 
 #include <atomic>
 #include <boost/asio/executor_work_guard.hpp>
@@ -11,7 +11,7 @@ namespace baton::router {
 namespace asio = boost::asio;
 namespace {
 
-class AsioTimer final : public ExecutorTimer {
+class AsioTimer final : public EventLoopTimer {
  public:
   explicit AsioTimer(asio::io_context& context) : timer_(context) {}
 
@@ -33,13 +33,13 @@ class AsioTimer final : public ExecutorTimer {
   std::shared_ptr<uint64_t> generation_ = std::make_shared<uint64_t>(0);
 };
 
-class AsioExecutor final : public Executor {
+class AsioEventLoop final : public EventLoop {
  public:
-  AsioExecutor() : work_(asio::make_work_guard(context_)), thread_([this] { context_.run(); }) {}
-  ~AsioExecutor() override { Stop(); }
+  AsioEventLoop() : work_(asio::make_work_guard(context_)), thread_([this] { context_.run(); }) {}
+  ~AsioEventLoop() override { Stop(); }
 
   void Post(absl::AnyInvocable<void()> fn) override { asio::post(context_, std::move(fn)); }
-  std::unique_ptr<ExecutorTimer> MakeTimer() override { return std::make_unique<AsioTimer>(context_); }
+  std::unique_ptr<EventLoopTimer> MakeTimer() override { return std::make_unique<AsioTimer>(context_); }
   bool RunningHere() const override { return std::this_thread::get_id() == thread_.get_id(); }
   asio::io_context& context() { return context_; }
   void Stop() {
@@ -56,24 +56,26 @@ class AsioExecutor final : public Executor {
 
 }  // namespace
 
-struct ExecutorPool::Threads {
-  std::vector<std::unique_ptr<AsioExecutor>> all;
+struct EventLoopPool::Threads {
+  std::vector<std::unique_ptr<AsioEventLoop>> all;
   std::atomic<size_t> next{0};
 };
 
-ExecutorPool::ExecutorPool(size_t threads) : threads_(std::make_unique<Threads>()) {
-  for (size_t i = 0; i < threads; ++i) threads_->all.push_back(std::make_unique<AsioExecutor>());
+EventLoopPool::EventLoopPool(size_t threads) : threads_(std::make_unique<Threads>()) {
+  for (size_t i = 0; i < threads; ++i) threads_->all.push_back(std::make_unique<AsioEventLoop>());
 }
-ExecutorPool::~ExecutorPool() { Stop(); }
-size_t ExecutorPool::size() const { return threads_->all.size(); }
-Executor& ExecutorPool::at(size_t i) { return *threads_->all[i]; }
-Executor& ExecutorPool::Next() {
+EventLoopPool::~EventLoopPool() { Stop(); }
+size_t EventLoopPool::size() const { return threads_->all.size(); }
+EventLoop& EventLoopPool::at(size_t i) { return *threads_->all[i]; }
+EventLoop& EventLoopPool::Next() {
   return *threads_->all[threads_->next.fetch_add(1, std::memory_order_relaxed) % threads_->all.size()];
 }
-void ExecutorPool::Stop() {
+void EventLoopPool::Stop() {
   for (auto& one : threads_->all) one->Stop();
 }
 
-asio::io_context& ExecutorPoolAccess::Context(ExecutorPool& pool, size_t i) { return pool.threads_->all[i]->context(); }
+asio::io_context& EventLoopPoolAccess::Context(EventLoopPool& pool, size_t i) {
+  return pool.threads_->all[i]->context();
+}
 
 }  // namespace baton::router

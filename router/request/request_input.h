@@ -1,4 +1,4 @@
-// GenerationInput: a generation as a client asked for it, and what turns it into a Generation: template, tokenizer,
+// RequestInput: a generation as a client asked for it, and what turns it into a TokenizedRequest: template, tokenizer,
 // defaults, checks. Pure functions of their arguments; long texts belong on the text pool.
 #pragma once
 
@@ -10,9 +10,9 @@
 
 #include "router/api_error.h"
 #include "router/fleet/worker_facts.h"
-#include "router/generation.h"
 #include "router/request/choice_text.h"
 #include "router/request/model_text.h"
+#include "router/request_types.h"
 #include "router/router_config.h"
 
 namespace baton::router {
@@ -32,7 +32,7 @@ struct ChatPrompt {
 using TokensPrompt = std::vector<int32_t>;
 using Prompt = std::variant<TextPrompt, TokensPrompt, ChatPrompt>;
 
-struct GenerationInput {
+struct RequestInput {
   std::string model;
   Prompt prompt;
   SamplingOptions sampling;
@@ -59,13 +59,13 @@ struct TokenizedPrompt {
 std::variant<TokenizedPrompt, ApiError> TokenizePrompt(const ModelText& model, const Prompt& prompt);
 
 /// A request whose fields were checked against the model.
-struct PreparedGeneration {
-  Generation generation;
+struct PreparedRequest {
+  TokenizedRequest generation;
   std::vector<ChoiceText> texts;  ///< [n]
 };
 /// Moves out of `input`. Every failure is the client's: 400 with the field and the numbers.
-std::variant<PreparedGeneration, ApiError> Prepare(const ModelText& model, const WorkerFacts& facts,
-                                                   const RouterConfig& config, GenerationInput input);
+std::variant<PreparedRequest, ApiError> Prepare(const ModelText& model, const WorkerFacts& facts,
+                                                const RouterConfig& config, RequestInput input);
 
 /// Whether the model name is one that this server answers to; "" is.
 bool ServesModel(const RouterConfig& config, const ModelText& model, const std::string& name);

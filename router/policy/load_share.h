@@ -1,4 +1,4 @@
-// LoadTicket: the work one request puts on a worker, counted when the worker is chosen and taken back when it is done.
+// LoadShare: the work one request puts on a worker, counted when the worker is chosen and taken back when it is done.
 // This is the router's own view; workers' reports add what other routers sent (fleet.cc).
 #pragma once
 
@@ -15,7 +15,7 @@
 
 namespace baton::router {
 
-/// Keys of a prompt's units, in order (router/index/prefix_index.h); shared by what looks at them.
+/// Keys of a prompt's units, in order (router/index/worker_prefixes.h); shared by what looks at them.
 using UnitKeys = std::shared_ptr<const std::vector<uint64_t>>;
 
 /// Predicted work on one worker: prompts under way, and requests. Thread-safe.
@@ -35,7 +35,7 @@ class OutstandingLoad {
   int32_t requests() const { return requests_.load(std::memory_order_relaxed); }
 
  private:
-  friend class LoadTicket;
+  friend class LoadShare;
   struct Prompt {
     int64_t uncached_tokens, tokens;
     UnitKeys keys;
@@ -53,16 +53,16 @@ class OutstandingLoad {
 };
 
 /// Move-only; any thread, one at a time.
-class LoadTicket {
+class LoadShare {
  public:
-  LoadTicket() = default;
+  LoadShare() = default;
   /// The worker computes `uncached_tokens` of a prompt of `tokens` with these keys, which may be null; 0: it computes
   /// none.
-  LoadTicket(std::shared_ptr<OutstandingLoad> load, int64_t uncached_tokens, int64_t tokens = 0,
-             UnitKeys keys = nullptr);
-  LoadTicket(LoadTicket&& other) noexcept
+  LoadShare(std::shared_ptr<OutstandingLoad> load, int64_t uncached_tokens, int64_t tokens = 0,
+            UnitKeys keys = nullptr);
+  LoadShare(LoadShare&& other) noexcept
       : load_(std::move(other.load_)), place_(other.place_), prompt_(std::exchange(other.prompt_, false)) {}
-  LoadTicket& operator=(LoadTicket&& other) noexcept {
+  LoadShare& operator=(LoadShare&& other) noexcept {
     if (this != &other) {
       Release();
       load_ = std::move(other.load_);
@@ -71,7 +71,7 @@ class LoadTicket {
     }
     return *this;
   }
-  ~LoadTicket() { Release(); }
+  ~LoadShare() { Release(); }
 
   /// The prompt has been computed: the first token is here.
   void PrefillDone();

@@ -1,4 +1,4 @@
-#include "router/index/prefix_index.h"
+#include "router/index/worker_prefixes.h"
 
 #include <gtest/gtest.h>
 
@@ -20,8 +20,8 @@ Keys Chain(uint64_t seed, size_t length) {
 
 Keys Head(const Keys& keys, size_t n) { return Keys(keys.begin(), keys.begin() + static_cast<ptrdiff_t>(n)); }
 
-TEST(PrefixIndex, DepthIsTheLongestPrefixAWorkerHolds) {
-  PrefixIndex index(1 << 20);
+TEST(WorkerPrefixes, DepthIsTheLongestPrefixAWorkerHolds) {
+  WorkerPrefixes index(1 << 20);
   const Keys chain = Chain(1, 100);
   index.Store(0, Head(chain, 40));
   index.Store(3, chain);
@@ -33,19 +33,19 @@ TEST(PrefixIndex, DepthIsTheLongestPrefixAWorkerHolds) {
   EXPECT_EQ(depths[1], 0u);
 }
 
-TEST(PrefixIndex, EveryDepthOfEveryLengthIsFound) {
+TEST(WorkerPrefixes, EveryDepthOfEveryLengthIsFound) {
   const Keys chain = Chain(2, 33);
   for (size_t length = 1; length <= chain.size(); ++length) {
     for (size_t held = 0; held <= length; ++held) {
-      PrefixIndex index(1 << 16);
+      WorkerPrefixes index(1 << 16);
       index.Store(5, Head(chain, held));
       EXPECT_EQ(index.Match(Head(chain, length), ~uint64_t{0})[5], held) << length;
     }
   }
 }
 
-TEST(PrefixIndex, OnlyEligibleWorkersAreCounted) {
-  PrefixIndex index(1 << 20);
+TEST(WorkerPrefixes, OnlyEligibleWorkersAreCounted) {
+  WorkerPrefixes index(1 << 20);
   const Keys chain = Chain(3, 10);
   index.Store(0, chain);
   index.Store(1, chain);
@@ -54,8 +54,8 @@ TEST(PrefixIndex, OnlyEligibleWorkersAreCounted) {
   EXPECT_EQ(depths[1], 10u);
 }
 
-TEST(PrefixIndex, WhoLostTheHeadOfAPrefixHoldsNothingOfIt) {
-  PrefixIndex index(1 << 20);
+TEST(WorkerPrefixes, WhoLostTheHeadOfAPrefixHoldsNothingOfIt) {
+  WorkerPrefixes index(1 << 20);
   const Keys chain = Chain(3, 16);
   index.Store(0, Head(chain, 12));
   index.Store(1, chain);
@@ -65,8 +65,8 @@ TEST(PrefixIndex, WhoLostTheHeadOfAPrefixHoldsNothingOfIt) {
   EXPECT_EQ(depths[1], 0u) << "its later units are of no use without the first";
 }
 
-TEST(PrefixIndex, RemovedAndClearedUnitsAreGone) {
-  PrefixIndex index(1 << 20);
+TEST(WorkerPrefixes, RemovedAndClearedUnitsAreGone) {
+  WorkerPrefixes index(1 << 20);
   const Keys chain = Chain(4, 20);
   index.Store(0, chain);
   index.Store(1, chain);
@@ -80,9 +80,9 @@ TEST(PrefixIndex, RemovedAndClearedUnitsAreGone) {
   EXPECT_EQ(index.size_units(), 0);
 }
 
-TEST(PrefixIndex, MemoryHasAHardCapAndTheOldestGoesFirst) {
+TEST(WorkerPrefixes, MemoryHasAHardCapAndTheOldestGoesFirst) {
   constexpr int64_t kBytes = 20 * 4096;
-  PrefixIndex index(kBytes);
+  WorkerPrefixes index(kBytes);
   const Keys wanted = Chain(5, 200);
   index.Store(0, wanted);
   for (uint64_t i = 0; i < 200; ++i) {
@@ -95,8 +95,8 @@ TEST(PrefixIndex, MemoryHasAHardCapAndTheOldestGoesFirst) {
   EXPECT_GT(index.Match(wanted, 1)[0], 0u);
 }
 
-TEST(PrefixIndex, ZeroIsAKeyLikeAnyOther) {
-  PrefixIndex index(1 << 16);
+TEST(WorkerPrefixes, ZeroIsAKeyLikeAnyOther) {
+  WorkerPrefixes index(1 << 16);
   index.Store(2, Keys{0, 0xffff});
   EXPECT_EQ(index.Match(Keys{0, 0xffff}, ~uint64_t{0})[2], 2u);
   index.Remove(2, Keys{0});
@@ -105,9 +105,9 @@ TEST(PrefixIndex, ZeroIsAKeyLikeAnyOther) {
 
 // Against a plain map, on keys that crowd into eight places of the table (one at its very end), so that runs grow and
 // shrink through each other and around the end.
-TEST(PrefixIndex, RandomOperationsEqualAMap) {
+TEST(WorkerPrefixes, RandomOperationsEqualAMap) {
   std::mt19937_64 random(11);
-  PrefixIndex index(1 << 20);
+  WorkerPrefixes index(1 << 20);
   std::map<uint64_t, std::set<int>> reference;
   std::vector<uint64_t> pool(300);
   for (uint64_t& key : pool) {

@@ -1,4 +1,4 @@
-#include "router/request/generation_call.h"
+#include "router/request/request_driver.h"
 
 #include <algorithm>
 #include <utility>
@@ -13,7 +13,7 @@ namespace {
 
 Duration Ms(int64_t ms) { return std::chrono::milliseconds(ms); }
 
-FlowLimits LimitsOf(const RouterConfig& config, const Generation& generation) {
+FlowLimits LimitsOf(const RouterConfig& config, const TokenizedRequest& generation) {
   FlowLimits limits;
   limits.max_attempts = config.max_attempts;
   limits.credit_tokens = static_cast<uint32_t>(config.relay_credit_tokens);
@@ -31,11 +31,11 @@ const char* ReasonName(FinishReason reason) { return reason == FinishReason::kLe
 
 }  // namespace
 
-GenerationCall::GenerationCall(const CallServices& services, Executor& executor, Generation generation,
-                               std::vector<ChoiceText> texts, TimePoint arrived, std::vector<AdmissionTicket> tickets,
-                               std::shared_ptr<GenerationSink> sink)
+RequestDriver::RequestDriver(const CallServices& services, EventLoop& loop, TokenizedRequest generation,
+                             std::vector<ChoiceText> texts, TimePoint arrived, std::vector<AdmissionHold> tickets,
+                             std::shared_ptr<AnswerSink> sink)
     : services_(services),
-      executor_(executor),
+      loop_(loop),
       generation_(std::move(generation)),
       flow_(generation_.request_id, static_cast<uint32_t>(generation_.prompt.size()),
             static_cast<uint32_t>(texts.size()), LimitsOf(services.config, generation_), arrived),
@@ -44,22 +44,22 @@ GenerationCall::GenerationCall(const CallServices& services, Executor& executor,
       withheld_(texts_.size()),
       tickets_(std::move(tickets)),
       sink_(std::move(sink)),
-      timer_(executor.MakeTimer()),
+      timer_(loop.MakeTimer()),
       arrived_(arrived) {}
 
-void GenerationCall::Start() {
+void RequestDriver::Start() {
   flow_.Start();
   Pump();
 }
 
-void GenerationCall::ClientGone() {
+void RequestDriver::ClientGone() {
   if (finished_) return;
   flow_.ClientGone();
   Pump();
   Finish("abort");
 }
 
-void GenerationCall::OutputDrained() {
+void RequestDriver::OutputDrained() {
   if (finished_ || !std::exchange(withholds_, false)) return;
   for (uint32_t i = 0; i < withheld_.size(); ++i) {
     if (withheld_[i] > 0) flow_.Consumed(i, std::exchange(withheld_[i], 0));
@@ -67,7 +67,7 @@ void GenerationCall::OutputDrained() {
   Pump();
 }
 
-void GenerationCall::OnNews(RelayNews&& news) {
+void RequestDriver::OnNews(RelayNews&& news) {
   if (finished_) return;
   if (news.timings) {
     timings_ = *news.timings;
@@ -78,28 +78,28 @@ void GenerationCall::OnNews(RelayNews&& news) {
   Pump();
 }
 
-void GenerationCall::OnWorkerLost(WorkerId worker, const absl::Status& why) {
+void RequestDriver::OnWorkerLost(WorkerId worker, const absl::Status& why) {
   if (finished_) return;
   flow_.WorkerLost(worker, why, services_.clock.Now());
   Pump();
 }
 
-void GenerationCall::OnAnswer(const LegKey& key, LegAnswer answer) {
+void RequestDriver::OnAnswer(const LegKey& key, LegAnswer answer) {
   if (finished_ || !flow_.IsCurrent(key)) return;
   std::visit([&](auto& one) { Take(key, std::move(one)); }, answer);
   Pump();
 }
 
-void GenerationCall::Take(const LegKey& key, ReserveResult result) {
+void RequestDriver::Take(const LegKey& key, ReserveResult result) {
   if (result.status.ok()) reserved_after_ = services_.clock.Now() - reserve_sent_;
   flow_.Reserved(key, result, services_.clock.Now());
 }
 
-void GenerationCall::Take(const LegKey& key, PrefillPiece piece) {
+void RequestDriver::Take(const LegKey& key, PrefillPiece piece) {
   flow_.PrefillPiece(key, std::move(piece.prompt_logprobs), services_.clock.Now());
 }
 
-void GenerationCall::Take(const LegKey& key, PrefillResult result) {
+void RequestDriver::Take(const LegKey& key, PrefillResult result) {
   if (result.status.ok()) {
     timings_ = prefill_leg_ = result.timings;
   }
@@ -109,7 +109,7 @@ void GenerationCall::Take(const LegKey& key, PrefillResult result) {
 }
 
 // Carrying out an action can cause events, whose actions come after those already here.
-void GenerationCall::Pump() {
+void RequestDriver::Pump() {
   if (std::exchange(pumping_, true)) return;
   auto self = shared_from_this();  // Finish drops the sink, which may hold the last reference
   while (flow_.TakeActions(actions_)) {
@@ -122,7 +122,7 @@ void GenerationCall::Pump() {
 }
 
 /// Whether the request holds a share of the retry budget, or one is free.
-bool GenerationCall::TakeShare() {
+bool RequestDriver::TakeShare() {
   if (!share_) {
     if (auto share = services_.budget.TryTake()) share_ = *std::move(share);
   }
@@ -131,11 +131,11 @@ bool GenerationCall::TakeShare() {
 
 /// Goes on with `then` as soon as the request holds a share of the retry budget. What it waited to do before, it does
 /// not do any more, but its place in the line stays: with two places it would hold a share and wait for another.
-void GenerationCall::WithShare(void (GenerationCall::*then)()) {
+void RequestDriver::WithShare(void (RequestDriver::*then)()) {
   with_share_ = then;
   if (TakeShare()) return (this->*std::exchange(with_share_, nullptr))();
   if (std::exchange(waits_for_share_, true)) return;
-  services_.budget.Wait(executor_, [weak = weak_from_this()](RetryBudget::Share share) {
+  services_.budget.Wait(loop_, [weak = weak_from_this()](RetryBudget::Share share) {
     auto self = weak.lock();
     if (!self || self->finished_) return;
     self->waits_for_share_ = false;
@@ -147,7 +147,7 @@ void GenerationCall::WithShare(void (GenerationCall::*then)()) {
   });
 }
 
-void GenerationCall::Do(PickWorker action) {
+void RequestDriver::Do(PickWorker action) {
   load_.Release();
   prefill_load_.Release();
   with_share_ = nullptr;
@@ -160,12 +160,12 @@ void GenerationCall::Do(PickWorker action) {
     return flow_.NoWorker(absl::UnavailableError("the retry budget is spent (--retry-budget)"), 1000, false,
                           services_.clock.Now());
   }
-  WithShare(&GenerationCall::ChooseWorker);
+  WithShare(&RequestDriver::ChooseWorker);
 }
 
-void GenerationCall::ChooseWorker() {
+void RequestDriver::ChooseWorker() {
   const TimePoint now = services_.clock.Now();
-  absl::StatusOr<Placement> place =
+  absl::StatusOr<RoutedTo> place =
       services_.workers.Choose(generation_, flow_.tokens_to_prefill(), flow_.excluded(),
                                /*with_prefill=*/!flow_.started_output(), flow_.started_output() ? numerics_ : "");
   if (!place.ok()) {
@@ -180,40 +180,40 @@ void GenerationCall::ChooseWorker() {
 }
 
 /// Another prefill leg computes the prompt again, like any other retry.
-void GenerationCall::Do(PickPrefill) { WithShare(&GenerationCall::ChoosePrefill); }
+void RequestDriver::Do(PickPrefill) { WithShare(&RequestDriver::ChoosePrefill); }
 
-void GenerationCall::ChoosePrefill() {
-  absl::StatusOr<Placement> place =
+void RequestDriver::ChoosePrefill() {
+  absl::StatusOr<RoutedTo> place =
       services_.workers.ChoosePrefill(generation_, flow_.excluded_prefill(), decode_worker_);
   if (place.ok()) prefill_load_ = std::move(place->ticket);
   flow_.PrefillChosen(place.ok() ? std::optional(place->worker) : std::nullopt, services_.clock.Now());
 }
 
-void GenerationCall::Do(SendTo action) {
+void RequestDriver::Do(SendTo action) {
   if (const auto* reserve = std::get_if<ReserveLeg>(&action.order)) Prepare(action.worker, *reserve);
   if (const auto* prefill = std::get_if<PrefillLeg>(&action.order)) Prepare(action.worker, *prefill);
   if (const auto* attach = std::get_if<AttachLeg>(&action.order)) Prepare(action.worker, *attach);
   services_.workers.Send(action.worker, generation_, action.order, shared_from_this());
 }
 
-void GenerationCall::Prepare(WorkerId worker, const ReserveLeg&) {
+void RequestDriver::Prepare(WorkerId worker, const ReserveLeg&) {
   reserve_sent_ = services_.clock.Now();
   decode_worker_ = worker;
 }
 
-void GenerationCall::Prepare(WorkerId worker, const PrefillLeg&) {
+void RequestDriver::Prepare(WorkerId worker, const PrefillLeg&) {
   prompt_logprobs_.clear();
   prefill_worker_ = worker;
 }
 
-void GenerationCall::Prepare(WorkerId worker, const AttachLeg& leg) {
+void RequestDriver::Prepare(WorkerId worker, const AttachLeg& leg) {
   if (leg.choices.empty() && leg.first.empty())
     prompt_logprobs_.clear();  // a leg lost halfway through the scores sent some; this one sends all
   attached_worker_ = worker;
 }
 
 /// Its results are in the answer.
-void GenerationCall::TookPart(WorkerId worker) {
+void RequestDriver::TookPart(WorkerId worker) {
   if (PlantedBug("every worker counts as alike")) return;
   const std::string numerics = services_.workers.NumericsOf(worker);
   if (numerics.empty()) return;
@@ -221,12 +221,12 @@ void GenerationCall::TookPart(WorkerId worker) {
   mixed_numerics_ |= numerics != numerics_;
 }
 
-void GenerationCall::Do(Admitted action) {
+void RequestDriver::Do(Admitted action) {
   cached_tokens_ = action.cached_tokens;
   sink_->OnAdmitted(generation_, cached_tokens_);
 }
 
-void GenerationCall::TokenTimes(size_t tokens, uint32_t index) {
+void RequestDriver::TokenTimes(size_t tokens, uint32_t index) {
   const TimePoint now = services_.clock.Now();
   if (!first_token_) {
     first_token_ = now;
@@ -238,7 +238,7 @@ void GenerationCall::TokenTimes(size_t tokens, uint32_t index) {
   last = now;
 }
 
-void GenerationCall::Do(EmitTokens&& action) {
+void RequestDriver::Do(EmitTokens&& action) {
   ChoiceText& text = texts_[action.index];
   if (text.stopped()) return;
   TokenTimes(action.token_ids.size(), action.index);
@@ -262,12 +262,12 @@ void GenerationCall::Do(EmitTokens&& action) {
   }
 }
 
-void GenerationCall::Do(EmitPromptLogprobs action) {
+void RequestDriver::Do(EmitPromptLogprobs action) {
   prompt_logprobs_ += action.piece;
   if (action.last) sink_->OnPromptLogprobs(DecodePromptLogprobs(std::exchange(prompt_logprobs_, {})));
 }
 
-void GenerationCall::Do(EndChoice action) {
+void RequestDriver::Do(EndChoice action) {
   ChoiceText& text = texts_[action.index];
   std::string tail = text.Finish();
   if (!tail.empty()) sink_->OnDelta(ChoiceDelta{action.index, std::move(tail)}, Usage());
@@ -285,13 +285,13 @@ void GenerationCall::Do(EndChoice action) {
 }
 
 // Over before the sink hears of it: what the sink then does to this call (ClientGone) changes nothing.
-void GenerationCall::Do(Complete) {
+void RequestDriver::Do(Complete) {
   const auto sink = sink_;
   Finish(last_reason_);
-  sink->OnDone(GenerationSummary{Usage(), timings_, mixed_numerics_});
+  sink->OnDone(RequestSummary{Usage(), timings_, mixed_numerics_});
 }
 
-void GenerationCall::Do(Fail action) {
+void RequestDriver::Do(Fail action) {
   ApiError error = FromStatus(action.status, action.retry_after_ms, action.queue_ms);
   // A worker that took the request and died is a bad gateway; that there was none to take it is "unavailable".
   if (action.worker_lost) {
@@ -304,7 +304,7 @@ void GenerationCall::Do(Fail action) {
   sink->OnFailed(error);
 }
 
-void GenerationCall::Do(ArmTimer action) {
+void RequestDriver::Do(ArmTimer action) {
   timer_->ArmAt(action.at, [weak = weak_from_this()] {
     auto self = weak.lock();
     if (!self || self->finished_) return;
@@ -313,26 +313,26 @@ void GenerationCall::Do(ArmTimer action) {
   });
 }
 
-GenerationUsage GenerationCall::Usage() const {
-  GenerationUsage usage{static_cast<int64_t>(generation_.prompt.size()), 0, cached_tokens_};
+RequestUsage RequestDriver::Usage() const {
+  RequestUsage usage{static_cast<int64_t>(generation_.prompt.size()), 0, cached_tokens_};
   for (const ChoiceText& text : texts_) usage.completion_tokens += text.tokens();
   return usage;
 }
 
-void GenerationCall::Finish(const char* reason) {
+void RequestDriver::Finish(const char* reason) {
   if (std::exchange(finished_, true)) return;
   const Duration took = services_.clock.Now() - arrived_;
   timer_->Cancel();
   load_.Release();
   prefill_load_.Release();
   share_.Release();
-  if (flow_.worker().slot >= 0) {
+  if (flow_.worker().index >= 0) {
     services_.workers.Forget(flow_.worker(), flow_.LegId(std::nullopt));
     for (uint32_t i = 0; flow_.separate_legs() && i < texts_.size(); ++i) {
       services_.workers.Forget(flow_.worker(), flow_.LegId(i));
     }
   }
-  const GenerationUsage usage = Usage();
+  const RequestUsage usage = Usage();
   FinishedRequest done{reason, usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens,
                        predicted_cached_tokens_};
   done.max_tokens = generation_.sampling.max_tokens.value_or(0);
@@ -358,13 +358,13 @@ void GenerationCall::Finish(const char* reason) {
   tickets_.clear();
 }
 
-void GenerationCall::Log(const char* reason, double seconds) const {
-  const GenerationUsage usage = Usage();
+void RequestDriver::Log(const char* reason, double seconds) const {
+  const RequestUsage usage = Usage();
   LogInfo("request {} {}: prompt {} (cached {}), output {}, {:.3f} s, first token {:.3f} s, seed {}, worker {}{}{}",
           generation_.request_id, reason, usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens, seconds,
           first_token_ ? Seconds(*first_token_ - arrived_) : 0, generation_.sampling.seed.value_or(0),
-          services_.workers.NameOf(flow_.worker().slot < 0 ? attached_worker_ : flow_.worker()),
-          prefill_worker_.slot < 0 ? "" : StrCat(", prefill ", services_.workers.NameOf(prefill_worker_)),
+          services_.workers.NameOf(flow_.worker().index < 0 ? attached_worker_ : flow_.worker()),
+          prefill_worker_.index < 0 ? "" : StrCat(", prefill ", services_.workers.NameOf(prefill_worker_)),
           flow_.attempts() > 1 ? StrCat(", ", flow_.attempts(), " attempts") : "");
 }
 

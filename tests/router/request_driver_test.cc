@@ -1,6 +1,6 @@
 // What a request's driver does between its flow and the workers: late and stale answers, the retry budget, the load
 // that it holds. Workers are scripted; every order is text: "reserve r0/1 w1".
-#include "router/request/generation_call.h"
+#include "router/request/request_driver.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <map>
 
 #include "tests/router/flow_text.h"
-#include "tests/router/hand_executor.h"
+#include "tests/router/hand_event_loop.h"
 #include "text/stop_matcher.h"
 
 namespace baton::router {
@@ -23,25 +23,26 @@ class ScriptedWorkers final : public Workers {
     WorkerId decode;
     bool pair = false;
   };
-  absl::StatusOr<Placement> Choose(const Generation&, uint32_t, const std::vector<WorkerId>&, bool,
-                                   const std::string& numerics_so_far) override {
+  absl::StatusOr<RoutedTo> Choose(const TokenizedRequest&, uint32_t, const std::vector<WorkerId>&, bool,
+                                  const std::string& numerics_so_far) override {
     so_far = numerics_so_far;
     if (next.empty()) return absl::UnavailableError("no worker");
     const Choice choice = next.front();
     if (next.size() > 1) next.pop_front();
-    Placement placement{.worker = choice.decode, .ticket = LoadTicket(load, 0)};
+    RoutedTo placement{.worker = choice.decode, .ticket = LoadShare(load, 0)};
     if (choice.pair)
-      placement.prefill = std::make_unique<Placement>(Placement{.worker = kP, .ticket = LoadTicket(load, 8)});
+      placement.prefill = std::make_unique<RoutedTo>(RoutedTo{.worker = kP, .ticket = LoadShare(load, 8)});
     return placement;
   }
-  absl::StatusOr<Placement> ChoosePrefill(const Generation&, const std::vector<WorkerId>&, WorkerId) override {
-    return Placement{.worker = kP, .ticket = LoadTicket(load, 8)};
+  absl::StatusOr<RoutedTo> ChoosePrefill(const TokenizedRequest&, const std::vector<WorkerId>&, WorkerId) override {
+    return RoutedTo{.worker = kP, .ticket = LoadShare(load, 8)};
   }
   bool MayComeBack(bool) const override { return true; }
   std::string NumericsOf(WorkerId id) const override { return id == kOther ? "y" : "x"; }
-  std::string NameOf(WorkerId id) const override { return StrCat("w", id.slot); }
+  std::string NameOf(WorkerId id) const override { return StrCat("w", id.index); }
   void NoteHandoff(double) override {}
-  void Send(WorkerId id, const Generation& generation, const LegOrder& order, std::shared_ptr<LegEvents> to) override {
+  void Send(WorkerId id, const TokenizedRequest& generation, const LegOrder& order,
+            std::shared_ptr<LegEvents> to) override {
     if (const auto* attach = std::get_if<AttachLeg>(&order)) {
       gen[generation.request_id] = attach->attach_gen;
       if (attach->grant != nullptr) tickets.push_back(attach->grant->ticket);
@@ -50,7 +51,7 @@ class ScriptedWorkers final : public Workers {
     events[generation.request_id] = std::move(to);
   }
   void Forget(WorkerId id, const std::string& leg_id) override {
-    absl::StrAppend(&forgotten, leg_id, " w", id.slot, "; ");
+    absl::StrAppend(&forgotten, leg_id, " w", id.index, "; ");
   }
 
   FakeClock clock;
@@ -62,16 +63,16 @@ class ScriptedWorkers final : public Workers {
   std::string sent, forgotten, so_far;
 };
 
-class NotedSink final : public GenerationSink {
+class NotedSink final : public AnswerSink {
  public:
-  void OnAdmitted(const Generation&, int64_t) override {}
+  void OnAdmitted(const TokenizedRequest&, int64_t) override {}
   void OnPromptLogprobs(std::vector<PositionLogprobs>) override {}
-  void OnDelta(ChoiceDelta&& delta, const GenerationUsage&) override {
+  void OnDelta(ChoiceDelta&& delta, const RequestUsage&) override {
     text += delta.text;
     tokens.insert(tokens.end(), delta.token_ids.begin(), delta.token_ids.end());
   }
   void OnChoiceEnd(const ChoiceFinish&) override {}
-  void OnDone(const GenerationSummary& summary) override { end = summary.mixed_numerics ? "mixed" : "done"; }
+  void OnDone(const RequestSummary& summary) override { end = summary.mixed_numerics ? "mixed" : "done"; }
   void OnFailed(const ApiError& error) override { end = StrCat("failed ", error.http_status); }
   size_t UnsentBytes() const override { return 0; }
 
@@ -79,10 +80,10 @@ class NotedSink final : public GenerationSink {
   std::string text, end;
 };
 
-class GenerationCallTest : public ::testing::Test {
+class RequestDriverTest : public ::testing::Test {
  protected:
   struct Running {
-    std::shared_ptr<GenerationCall> call;
+    std::shared_ptr<RequestDriver> call;
     std::shared_ptr<NotedSink> sink = std::make_shared<NotedSink>();
   };
 
@@ -92,7 +93,7 @@ class GenerationCallTest : public ::testing::Test {
   static void TearDownTestSuite() { delete model_; }
 
   Running Ask(const std::string& id, bool include_stop = false) {
-    Generation g;
+    TokenizedRequest g;
     g.request_id = id;
     g.prompt = {5, 6, 7, 8, 9, 10, 11, 12};
     g.sampling = ResolveSampling({}, {});
@@ -102,10 +103,10 @@ class GenerationCallTest : public ::testing::Test {
     std::vector<ChoiceText> texts;
     texts.emplace_back(*model_->tokenizer, g, StopMatcher::Create({}, false).value());
     Running running;
-    std::vector<AdmissionTicket> tickets;
-    tickets.push_back(std::get<AdmissionTicket>(admission_.Enter()));
-    running.call = std::make_shared<GenerationCall>(services_, executor_, std::move(g), std::move(texts),
-                                                    workers_.clock.Now(), std::move(tickets), running.sink);
+    std::vector<AdmissionHold> tickets;
+    tickets.push_back(std::get<AdmissionHold>(admission_.Enter()));
+    running.call = std::make_shared<RequestDriver>(services_, loop_, std::move(g), std::move(texts),
+                                                   workers_.clock.Now(), std::move(tickets), running.sink);
     running.call->Start();
     return running;
   }
@@ -118,38 +119,38 @@ class GenerationCallTest : public ::testing::Test {
     news.token_ids = {100 + number};
     if (number == 2) news.finish = FinishReason::kLength;
     workers_.events.at(id)->OnNews(std::move(news));
-    executor_.Run();
+    loop_.Run();
   }
   void Lose(const std::string& id, WorkerId worker) {
     workers_.events.at(id)->OnWorkerLost(worker, absl::UnavailableError("gone"));
-    executor_.Run();
+    loop_.Run();
   }
   void Reserved(const std::string& id, uint32_t attempt, absl::Status status, const std::string& ticket = "t") {
     ReserveResult result{std::move(status)};
     result.grant.ticket = ticket;
     workers_.events.at(id)->OnAnswer({id, attempt, 0}, std::move(result));
-    executor_.Run();
+    loop_.Run();
   }
   void Prefilled(const std::string& id, uint32_t attempt, uint32_t epoch, absl::Status status) {
     PrefillResult result{std::move(status)};
     if (result.status.ok()) result.first = {FirstToken{.index = 0, .token_id = 100}};
     workers_.events.at(id)->OnAnswer({id, attempt, epoch}, std::move(result));
-    executor_.Run();
+    loop_.Run();
   }
 
   static ModelText* model_;
   RouterConfig config_;
   ScriptedWorkers workers_;
-  HandExecutor executor_;
+  HandEventLoop loop_;
   Admission admission_{1000, 100000};
   RetryBudget budget_{0, 1, admission_};
   RouterMetrics metrics_{"m"};
   const CallServices services_{config_, *model_, workers_.clock, workers_, admission_, budget_, metrics_};
 };
 
-ModelText* GenerationCallTest::model_ = nullptr;
+ModelText* RequestDriverTest::model_ = nullptr;
 
-TEST_F(GenerationCallTest, APairAnswersWithTheFirstTokenOfOneAndTheOthersOfTheOther) {
+TEST_F(RequestDriverTest, APairAnswersWithTheFirstTokenOfOneAndTheOthersOfTheOther) {
   workers_.next = {{kD1, true}};
   const Running r = Ask("r");
   EXPECT_EQ(Sent(), "reserve w1 r/1");
@@ -163,7 +164,7 @@ TEST_F(GenerationCallTest, APairAnswersWithTheFirstTokenOfOneAndTheOthersOfTheOt
 }
 
 // A decode worker that is lost ends the call in which it was asked for a ticket, some time later.
-TEST_F(GenerationCallTest, ALateAnswerOfALostWorkersReservationSaysNothingOfTheNextLeg) {
+TEST_F(RequestDriverTest, ALateAnswerOfALostWorkersReservationSaysNothingOfTheNextLeg) {
   workers_.next = {{kD1, true}, {kD2, true}};
   const Running r = Ask("r");
   Lose("r", kD1);
@@ -182,7 +183,7 @@ TEST_F(GenerationCallTest, ALateAnswerOfALostWorkersReservationSaysNothingOfTheN
   EXPECT_EQ(workers_.tickets, (std::vector<std::string>{"second"}));
 }
 
-TEST_F(GenerationCallTest, ALateEndOfAnEarlierPrefillLegGivesNoLoadBack) {
+TEST_F(RequestDriverTest, ALateEndOfAnEarlierPrefillLegGivesNoLoadBack) {
   workers_.next = {{kD1, true}};
   const Running r = Ask("r");
   Reserved("r", 1, absl::OkStatus());
@@ -196,7 +197,7 @@ TEST_F(GenerationCallTest, ALateEndOfAnEarlierPrefillLegGivesNoLoadBack) {
   EXPECT_EQ(workers_.load->requests(), 1);
 }
 
-TEST_F(GenerationCallTest, WhenThereIsOneShareOfTheBudgetLostRequestsAreComputedOneAfterTheOther) {
+TEST_F(RequestDriverTest, WhenThereIsOneShareOfTheBudgetLostRequestsAreComputedOneAfterTheOther) {
   std::vector<Running> all;
   for (int i = 0; i < 4; ++i) {
     all.push_back(Ask(StrCat("r", i)));
@@ -220,7 +221,7 @@ TEST_F(GenerationCallTest, WhenThereIsOneShareOfTheBudgetLostRequestsAreComputed
   }
 }
 
-TEST_F(GenerationCallTest, AWorkerThatDrewNothingTookNoPart) {
+TEST_F(RequestDriverTest, AWorkerThatDrewNothingTookNoPart) {
   workers_.next = {{kOther}, {kD1}, {kD2}};
   const Running r = Ask("r");
   Lose("r", kOther);
@@ -231,7 +232,7 @@ TEST_F(GenerationCallTest, AWorkerThatDrewNothingTookNoPart) {
   EXPECT_EQ(r.sink->end, "done");
 }
 
-TEST_F(GenerationCallTest, AnAnswerOfWorkersOfDifferentNumericsSaysSo) {
+TEST_F(RequestDriverTest, AnAnswerOfWorkersOfDifferentNumericsSaysSo) {
   workers_.next = {{kD1}, {kOther}};
   const Running r = Ask("r");
   Token("r", 0);
@@ -240,7 +241,7 @@ TEST_F(GenerationCallTest, AnAnswerOfWorkersOfDifferentNumericsSaysSo) {
   EXPECT_EQ(r.sink->end, "mixed");
 }
 
-TEST_F(GenerationCallTest, APrefillWorkerOfOtherNumericsTakesPartByItsFirstToken) {
+TEST_F(RequestDriverTest, APrefillWorkerOfOtherNumericsTakesPartByItsFirstToken) {
   workers_.next = {{kOther, true}};
   const Running r = Ask("r");
   Reserved("r", 1, absl::OkStatus());
@@ -249,7 +250,7 @@ TEST_F(GenerationCallTest, APrefillWorkerOfOtherNumericsTakesPartByItsFirstToken
   EXPECT_EQ(r.sink->end, "mixed");
 }
 
-TEST_F(GenerationCallTest, AClientThatLeavesWhileItsRequestWaitsForAShareLeavesTheLine) {
+TEST_F(RequestDriverTest, AClientThatLeavesWhileItsRequestWaitsForAShareLeavesTheLine) {
   const Running a = Ask("a"), b = Ask("b"), c = Ask("c");
   workers_.next = {{kD2}};
   for (const char* id : {"a", "b", "c"}) Lose(id, kD1);
@@ -262,7 +263,7 @@ TEST_F(GenerationCallTest, AClientThatLeavesWhileItsRequestWaitsForAShareLeavesT
   EXPECT_EQ(budget_.taken(), 0);
 }
 
-TEST_F(GenerationCallTest, AStopTokenCountsAndIsTextWhereThatIsAskedFor) {
+TEST_F(RequestDriverTest, AStopTokenCountsAndIsTextWhereThatIsAskedFor) {
   for (const bool include : {false, true}) {
     const std::string id = include ? "with" : "without";
     const Running r = Ask(id, include);
@@ -271,30 +272,30 @@ TEST_F(GenerationCallTest, AStopTokenCountsAndIsTextWhereThatIsAskedFor) {
     news.token_ids = {67, 68};  // a and b of the tiny model
     news.finish = FinishReason::kStop, news.stop_token_id = 68;
     workers_.events.at(id)->OnNews(std::move(news));
-    executor_.Run();
+    loop_.Run();
     EXPECT_EQ(r.sink->text, include ? "ab" : "a");
     EXPECT_EQ(r.sink->tokens, (std::vector<int32_t>{67, 68}));
     EXPECT_EQ(r.sink->end, "done");
   }
 }
 
-TEST_F(GenerationCallTest, AFullWorkersRefusalIsTheAnswerWhenNoShareIsLeft) {
+TEST_F(RequestDriverTest, AFullWorkersRefusalIsTheAnswerWhenNoShareIsLeft) {
   const auto held = budget_.TryTake();
   const Running r = Ask("r");
   RelayNews news;
   news.attach_gen = 1, news.finish = FinishReason::kError, news.error = absl::ResourceExhaustedError("full");
   workers_.events.at("r")->OnNews(std::move(news));
-  executor_.Run();
+  loop_.Run();
   EXPECT_EQ(r.sink->end, "failed 429");
 }
 
-TEST_F(GenerationCallTest, ALegThatLapsedIsAskedForAgainAsOftenAsTheRouterStoodStill) {
+TEST_F(RequestDriverTest, ALegThatLapsedIsAskedForAgainAsOftenAsTheRouterStoodStill) {
   const Running r = Ask("r");
   for (uint64_t gen = 1; gen <= 6; ++gen) {
     RelayNews news;
     news.attach_gen = gen, news.finish = FinishReason::kError, news.error = absl::AbortedError("not renewed");
     workers_.events.at("r")->OnNews(std::move(news));
-    executor_.Run();
+    loop_.Run();
     EXPECT_EQ(workers_.gen.at("r"), gen + 1);
   }
   Token("r", 0), Token("r", 1), Token("r", 2);

@@ -45,7 +45,7 @@ struct StageTimings {
 
 /// Which connection to which worker: a restarted or re-dialled worker has a new session.
 struct WorkerId {
-  int32_t slot = -1;     ///< place in the list of workers
+  int32_t index = -1;    ///< in the list of workers
   uint64_t session = 0;  ///< of the connection
   bool operator==(const WorkerId&) const = default;
 };
@@ -62,7 +62,7 @@ inline const char* WorkerRoleName(WorkerRole role) {
 }
 
 /// A tokenized request, ready for a worker.
-struct Generation {
+struct TokenizedRequest {
   std::string request_id;
   std::vector<int32_t> prompt;  ///< token ids
   SamplingOptions sampling;     ///< resolved: seed and max_tokens are set

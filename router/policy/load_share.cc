@@ -1,4 +1,4 @@
-#include "router/policy/load_ticket.h"
+#include "router/policy/load_share.h"
 
 #include <algorithm>
 
@@ -56,17 +56,17 @@ void OutstandingLoad::End(Place place) {
   prompts_.erase(place);
 }
 
-LoadTicket::LoadTicket(std::shared_ptr<OutstandingLoad> load, int64_t uncached_tokens, int64_t tokens, UnitKeys keys)
+LoadShare::LoadShare(std::shared_ptr<OutstandingLoad> load, int64_t uncached_tokens, int64_t tokens, UnitKeys keys)
     : load_(std::move(load)), prompt_(uncached_tokens > 0) {
   load_->requests_.fetch_add(1, std::memory_order_relaxed);
   if (prompt_) place_ = load_->Begin({uncached_tokens, tokens, std::move(keys)});
 }
 
-void LoadTicket::PrefillDone() {
+void LoadShare::PrefillDone() {
   if (std::exchange(prompt_, false)) load_->End(place_);
 }
 
-void LoadTicket::Release() {
+void LoadShare::Release() {
   if (!load_) return;
   PrefillDone();
   load_->requests_.fetch_sub(1, std::memory_order_relaxed);

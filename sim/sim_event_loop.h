@@ -1,4 +1,4 @@
-// SimExecutor: one thread of a simulated router. What is posted runs in order, each in a turn of its own, a little
+// SimEventLoop: one thread of a simulated router. What is posted runs in order, each in a turn of its own, a little
 // later; what was posted to a process that has died is gone.
 #pragma once
 
@@ -6,14 +6,14 @@
 #include <memory>
 #include <utility>
 
-#include "router/executor.h"
+#include "router/event_loop.h"
 #include "sim/process.h"
 
 namespace baton::sim {
 
-class SimExecutor final : public router::Executor {
+class SimEventLoop final : public router::EventLoop {
  public:
-  SimExecutor(Process& process, Timeline& time) : process_(process), time_(time), life_(process.life()) {}
+  SimEventLoop(Process& process, Timeline& time) : process_(process), time_(time), life_(process.life()) {}
 
   void Post(absl::AnyInvocable<void()> fn) override {
     if (after_death_ == AfterDeath::kRun) return fn();
@@ -21,7 +21,7 @@ class SimExecutor final : public router::Executor {
     last_ = std::max(last_ + Duration(1), time_.Now() + time_.Between(kSoonest, kLatest));
     Run(last_, std::make_shared<absl::AnyInvocable<void()>>(std::move(fn)));
   }
-  std::unique_ptr<router::ExecutorTimer> MakeTimer() override { return std::make_unique<Timer>(*this); }
+  std::unique_ptr<router::EventLoopTimer> MakeTimer() override { return std::make_unique<Timer>(*this); }
   bool RunningHere() const override { return running_; }
 
   /// The process is gone, and its objects are about to be destroyed: what they still post runs at once, or never.
@@ -31,9 +31,9 @@ class SimExecutor final : public router::Executor {
  private:
   static constexpr Duration kSoonest = std::chrono::microseconds(2), kLatest = std::chrono::microseconds(40);
 
-  class Timer final : public router::ExecutorTimer {
+  class Timer final : public router::EventLoopTimer {
    public:
-    explicit Timer(SimExecutor& executor) : executor_(executor) {}
+    explicit Timer(SimEventLoop& executor) : executor_(executor) {}
     ~Timer() override { ++*armed_; }
     void ArmAt(TimePoint at, absl::AnyInvocable<void()> fn) override {
       const uint64_t now_armed = ++*armed_;
@@ -45,7 +45,7 @@ class SimExecutor final : public router::Executor {
     void Cancel() override { ++*armed_; }
 
    private:
-    SimExecutor& executor_;
+    SimEventLoop& executor_;
     const std::shared_ptr<uint64_t> armed_ = std::make_shared<uint64_t>(0);
   };
 

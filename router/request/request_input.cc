@@ -1,4 +1,4 @@
-#include "router/request/generation_input.h"
+#include "router/request/request_input.h"
 
 #include <sys/random.h>
 
@@ -43,7 +43,7 @@ MaybeError CheckIds(const char* name, const std::vector<int32_t>& ids, int32_t v
   return std::nullopt;
 }
 
-MaybeError CheckCounts(const GenerationInput& input, const WorkerFacts& facts, const RouterConfig& config) {
+MaybeError CheckCounts(const RequestInput& input, const WorkerFacts& facts, const RouterConfig& config) {
   const SamplingOptions& s = input.sampling;
   const char* max_tokens = input.max_tokens_field;
   if (s.n < 1 || s.n > config.max_choices) {
@@ -85,7 +85,7 @@ MaybeError CheckStops(const std::vector<std::string>& stops) {
 }
 
 // Sets max_tokens, or says by how much the context is exceeded. Nothing is ever truncated.
-MaybeError FitContext(const WorkerFacts& facts, const SamplingOptions& defaults, const GenerationInput& input,
+MaybeError FitContext(const WorkerFacts& facts, const SamplingOptions& defaults, const RequestInput& input,
                       int64_t prompt, SamplingOptions& s) {
   const int64_t context = facts.max_model_len;
   if (prompt == 0) return BadRequest("The prompt is empty: it has 0 tokens.", "prompt");
@@ -169,8 +169,8 @@ std::variant<TokenizedPrompt, ApiError> TokenizePrompt(const ModelText& model, c
   return out;
 }
 
-std::variant<PreparedGeneration, ApiError> Prepare(const ModelText& model, const WorkerFacts& facts,
-                                                   const RouterConfig& config, GenerationInput input) {
+std::variant<PreparedRequest, ApiError> Prepare(const ModelText& model, const WorkerFacts& facts,
+                                                const RouterConfig& config, RequestInput input) {
   if (auto e = CheckSamplingNumbers(input.sampling)) return *std::move(e);
   if (auto e = CheckCounts(input, facts, config)) return *std::move(e);
   if (auto e = CheckStops(input.stop)) return *std::move(e);
@@ -185,8 +185,8 @@ std::variant<PreparedGeneration, ApiError> Prepare(const ModelText& model, const
   }
   if (bad_id) return *bad_id;
 
-  PreparedGeneration out;
-  Generation& g = out.generation;
+  PreparedRequest out;
+  TokenizedRequest& g = out.generation;
   g.sampling = ResolveSampling(input.sampling, model.defaults);
   if (auto e = FitContext(facts, model.defaults, input, static_cast<int64_t>(ids.size()), g.sampling))
     return *std::move(e);

@@ -1,0 +1,14 @@
+// The Asio side of EventLoopPool, for the HTTP server. Include only from .cc files.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+
+#include "router/event_loop.h"
+
+namespace baton::router {
+
+struct EventLoopPoolAccess {
+  static boost::asio::io_context& Context(EventLoopPool& pool, size_t i);
+};
+
+}  // namespace baton::router

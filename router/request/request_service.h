@@ -1,0 +1,66 @@
+// RequestService: the way in for both frontends. Admits a request, prepares it (long texts on the text pool), starts
+// its RequestDriver. Thread-safe; a request's own calls belong to the loop given.
+#pragma once
+
+#include <memory>
+
+#include "router/fleet/fleet.h"
+#include "router/request/request_driver.h"
+#include "router/request/request_input.h"
+#include "router/request/text_pool.h"
+
+namespace baton::router {
+
+/// A submitted request. Use on its loop's thread only.
+class RequestHandle {
+ public:
+  void ClientGone();
+  void OutputDrained();
+
+ private:
+  friend class RequestService;
+  std::shared_ptr<RequestDriver> call_;
+  bool gone_ = false;
+};
+
+class RequestService {
+ public:
+  RequestService(const CallServices& services, Fleet& fleet, TextPool& pool)
+      : services_(services), fleet_(fleet), pool_(pool) {}
+
+  /// On the loop's thread. The sink hears of everything, also of refusal, perhaps before this returns.
+  std::shared_ptr<RequestHandle> Submit(EventLoop& loop, RequestInput input, std::shared_ptr<AnswerSink> sink);
+
+  /// Runs `work` in place or on the text pool by `text_bytes`, then `then` on the loop with its result; 429 when
+  /// the pool's queue is full.
+  template <class Work, class Then>
+  void RunText(EventLoop& loop, size_t text_bytes, Work work, Then then);
+
+  /// What /ready answers.
+  Readiness ReadinessNow() const;
+  const CallServices& services() const { return services_; }
+  Fleet& fleet() const { return fleet_; }
+  size_t texts_queued() const { return pool_.queued(); }
+
+ private:
+  ApiError PoolFull() const;
+  void Begin(EventLoop& loop, const std::shared_ptr<RequestHandle>& handle,
+             std::variant<PreparedRequest, ApiError> prepared, TimePoint arrived, AdmissionHold place,
+             std::shared_ptr<AnswerSink> sink);
+
+  const CallServices services_;
+  Fleet& fleet_;
+  TextPool& pool_;
+};
+
+template <class Work, class Then>
+void RequestService::RunText(EventLoop& loop, size_t text_bytes, Work work, Then then) {
+  if (text_bytes <= kShortTextBytes) return then(work());
+  auto shared_then = std::make_shared<Then>(std::move(then));
+  const bool queued = pool_.TryRun([&loop, work = std::move(work), shared_then]() mutable {
+    loop.Post([result = work(), shared_then]() mutable { (*shared_then)(std::move(result)); });
+  });
+  if (!queued) (*shared_then)(PoolFull());
+}
+
+}  // namespace baton::router
