@@ -62,8 +62,9 @@ bool TicketDesk::Cancel(const decode::TicketKey& key, bool asks_again) {
 
 void TicketDesk::OnRouterLeft(const std::string& session) {
   constexpr size_t kRemembered = 64;
+  if (session.empty()) return;
   if (left_.size() == kRemembered) left_.pop_front();
-  if (!session.empty()) left_.push_back(session);
+  left_.push_back(session);
   std::vector<decode::TicketKey> keys;
   for (const auto& [id, ticket] : tickets_) {
     if (!ticket.request && ticket.session == session) keys.push_back(ticket.key);

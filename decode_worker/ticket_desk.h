@@ -55,7 +55,7 @@ class TicketDesk final : public worker::TicketHost, private decode::TicketBlocks
   bool Cancel(const decode::TicketKey& key, bool asks_again = false);
   /// The router still waits for it; `attach_gen` 0: it has not attached.
   void Renew(const decode::TicketKey& key, uint64_t attach_gen) { Handle(decode::Renewed{key, attach_gen}); }
-  /// Ends what a router has reserved and not attached.
+  /// Ends what a router has reserved in this session and not attached. A stream without a name ("") is no ticket's.
   void OnRouterLeft(const std::string& session);
   void OnHello(WriterId writer, LaneHello hello);
   void OnLane(WriterId writer, ToDecode message);

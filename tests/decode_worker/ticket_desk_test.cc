@@ -159,6 +159,17 @@ TEST(TicketDesk, ARouterThatLeavesTakesItsUnattachedTicketsOnly) {
   EXPECT_EQ(w.desk.Find(3)->state, decode::TicketState::kGone);
 }
 
+TEST(TicketDesk, AStreamWithoutANameTakesNoTicketsWithIt) {
+  DeskWorld w;
+  ReserveOrder order = w.MakeReserve();
+  order.session = "";
+  w.Reserve(order);
+  w.desk.OnRouterLeft("");
+  EXPECT_EQ(w.desk.Find(1)->state, decode::TicketState::kReserved) << "the stream of another that has no name either";
+  order.key.request_id = "later";
+  EXPECT_TRUE(w.Reserve(order).status.ok());
+}
+
 TEST(TicketDesk, ShortMemoryGivesUpTheYoungestPinForASeniorSequence) {
   engine::SteppedEngineOptions options = worker::RelayOptions();
   options.num_blocks = {21};

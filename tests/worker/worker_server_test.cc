@@ -8,7 +8,9 @@
 #include <functional>
 #include <future>
 #include <map>
+#include <optional>
 
+#include "cli/port_claim.h"
 #include "common/check.h"
 #include "decode_worker/decode_role.h"
 #include "prefill_worker/prefill_role.h"
@@ -47,7 +49,10 @@ class Live {
         return absl::UnavailableError("not today");
       };
     }
-    server = WorkerServer::Start(Config(role), "test", factory).value();
+    if (phase == "stopped") claim.emplace(cli::PortClaim::Take("127.0.0.1", 0, "--port").value());
+    WorkerConfig config = Config(role);
+    if (claim) config.port = claim->port();
+    server = WorkerServer::Start(config, "test", factory).value();
     stub = v1::Worker::NewStub(
         grpc::CreateChannel("127.0.0.1:" + std::to_string(server->port()), grpc::InsecureChannelCredentials()));
     v1::HandshakeReply hello;
@@ -76,6 +81,7 @@ class Live {
     return stub->Handshake(Context().get(), request, &reply);
   }
   std::promise<void> may_load;
+  std::optional<cli::PortClaim> claim;  ///< so that nobody else answers where a worker has stopped
   std::unique_ptr<WorkerServer> server;
   std::unique_ptr<v1::Worker::Stub> stub;
 };
