@@ -23,9 +23,14 @@ def bodies(first, count):
             for i in range(first, first + count)]
 
 
-def jobs(cluster):
-    """Prefill legs that are not over, by worker."""
-    return {labels["engine"]: value for labels, value in samples(cluster, "baton_handoff_jobs") if labels["role"] == "prefill"}
+def most_jobs(cluster):
+    """Prefill legs that are not over, at the worker that has most."""
+    return max(value for labels, value in samples(cluster, "baton_handoff_jobs") if labels["role"] == "prefill")
+
+
+def all_computed(cluster):
+    """No prompt waits or is computed: every lane was asked for."""
+    return total(cluster, "baton_queue_depth", stage="queue_prefill") + total(cluster, "baton_queue_depth", stage="prefill") == 0
 
 
 class FrozenWriter(unittest.TestCase):
@@ -36,12 +41,14 @@ class FrozenWriter(unittest.TestCase):
 
     def freeze(self, c):
         """Asks, and stops a prefill worker in a moment in which it holds every slot: the worker, the number of the first prompt
-        and the threads that ask. Every prompt is new, so that decode has none of them in its cache."""
+        and the threads that ask. Every prompt is new, so that decode has none of them in its cache. Each prefill worker gets half
+        of the prompts (by predicted time, one that was frozen before would get too few to fill the ring)."""
         frozen, other = c.workers("prefill")
         (decode,) = c.workers("decode")
         stop, go_on = (lambda pid: os.kill(pid, signal.SIGSTOP)), (lambda pid: os.kill(pid, signal.SIGCONT))
         for _ in range(8):  # all of it must be over before the router misses one of the three
             first, got = self.take(), {}
+            c.wait_until(lambda: most_jobs(c) == 0, "the reports tell of no leg of before", 20)
             stop(frozen), stop(other)  # legs wait in their sockets, and decode gives tickets
             asking = [threading.Thread(target=lambda i=i, b=b: got.__setitem__(i, answer(c, b))) for i, b in enumerate(bodies(first, ASKED))]
             for thread in asking:
@@ -50,7 +57,7 @@ class FrozenWriter(unittest.TestCase):
             try:
                 c.wait_until(lambda: total(c, "baton_handoff_tickets", role="decode") == ASKED, "every request has a ticket", 2)
                 stop(decode), go_on(frozen)  # its Opens wait in decode's socket
-                c.wait_until(lambda: max(jobs(c).values()) >= self.tickets, "one has asked for more than the whole ring", 2)
+                c.wait_until(lambda: most_jobs(c) >= self.tickets and all_computed(c), "one has asked for more than the whole ring", 2)
                 stop(frozen), go_on(decode), go_on(other)
                 c.wait_until(lambda: total(c, "baton_landing_slots_free", role="decode") == 0, "its lanes hold every slot", 2)
                 full = True
@@ -93,7 +100,7 @@ class FrozenWriter(unittest.TestCase):
     def check(self, tickets, *more):
         """`tickets`: that take the whole ring."""
         self.tickets = tickets
-        with Cluster(args=["--prefill", 2, "--decode", 1, "--threads", 1, *HANDOFF, *more]) as c:
+        with Cluster(args=["--prefill", 2, "--decode", 1, "--threads", 1, "--route-policy", "round-robin", *HANDOFF, *more]) as c:
             try:
                 for name in "the first", "once more":  # it goes on, and is frozen again
                     self.round(c, name)
