@@ -1,5 +1,5 @@
-// A weight [N, K] in bf16 for oneDNN, where there is no AMX: cut into column slices of a fixed width: the unit of work
-// that one thread does alone.
+// A weight [N, K] in bf16 for oneDNN, where no instruction multiplies bf16 (tests): cut into column slices of a fixed
+// width: the unit of work that one thread does alone.
 #pragma once
 
 #include <map>

@@ -1,18 +1,18 @@
 #include "kernels/cpu/cpu_ops.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 
 #include "common/check.h"
 #include "common/kv_digest.h"
 #include "common/kv_layout.h"
 #include "common/status.h"
-#include "kernels/cpu/amx_panels.h"
+#include "kernels/cpu/bf16_panels.h"
 #include "kernels/cpu/bf16_slices.h"
+#include "kernels/cpu/cpu_choice.h"
 #include "kernels/cpu/cpu_memory.h"
 #include "kernels/cpu/experts.h"
-#include "kernels/cpu/isa/amx_table.h"
+#include "kernels/cpu/isa/bf16_table.h"
 #include "kernels/cpu/isa/kernel_table.h"
 #include "kernels/cpu/latent_attention.h"
 #include "kernels/cpu/packed_panels.h"
@@ -52,9 +52,9 @@ struct RowPiece {
 
 class CpuOps final : public Ops {
  public:
-  /// `amx`: null, or what computes in tiles; `kernels` may be its own then.
-  CpuOps(const KernelTable& kernels, const AmxTable* amx, int threads, OpsTraits traits)
-      : kernels_(kernels), amx_(amx), traits_(std::move(traits)), pool_(threads) {
+  /// `bf16`: null, or what multiplies in bf16; `kernels` may be its own then.
+  CpuOps(const KernelTable& kernels, const Bf16Table* bf16, int threads, OpsTraits traits)
+      : kernels_(kernels), bf16_(bf16), traits_(std::move(traits)), pool_(threads) {
     traits_.threads = threads;
   }
 
@@ -65,7 +65,7 @@ class CpuOps final : public Ops {
   void Sync() override {}
 
   absl::StatusOr<std::unique_ptr<PackedLinear>> Pack(const Tensor& weight, const float* bias) override {
-    if (amx_ != nullptr) return AmxPanels::Make(weight, bias, *amx_, pool_);
+    if (bf16_ != nullptr) return Bf16Panels::Make(weight, bias, *bf16_, pool_);
     if (traits_.compute == DType::kBF16) return Bf16Slices::Make(weight, bias, kernels_, bf16_products_, pool_);
     return PackedPanels::Make(weight, bias, pool_);
   }
@@ -118,7 +118,7 @@ class CpuOps final : public Ops {
   void AddDigests(const RaggedBatch& batch, const KvPlaneView& plane, size_t first);
 
   const KernelTable& kernels_;
-  const AmxTable* amx_;
+  const Bf16Table* bf16_;
   OpsTraits traits_;
   Pool pool_;
   RopeTable rope_;
@@ -167,7 +167,7 @@ void CpuOps::Add(const Tensor& x, const Tensor& residual) {
 }
 
 void CpuOps::Linear(const Tensor& x, const PackedLinear& weight, const Tensor& out) {
-  if (amx_ != nullptr) return static_cast<const AmxPanels&>(weight).Run(x, out, *amx_, pool_, bf16_rows_);
+  if (bf16_ != nullptr) return static_cast<const Bf16Panels&>(weight).Run(x, out, *bf16_, pool_, bf16_rows_);
   if (traits_.compute == DType::kBF16) {
     return static_cast<const Bf16Slices&>(weight).Run(x, out, kernels_, pool_, bf16_rows_);
   }
@@ -367,80 +367,13 @@ std::vector<SampleResult> CpuOps::Logprobs(const Tensor& logits, std::span<const
   return results;
 }
 
-bool HasAvx2() {
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
-}
-bool HasAvx512() {
-  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
-}
-
-constexpr const char* kAmx = "avx512_core_amx";
-constexpr const char* kIsas[] = {"avx2", "avx512_core", "avx512_core_bf16", kAmx};
-
-// What BATON_MAX_ISA allows; empty: anything.
-absl::StatusOr<std::string> IsaCap() {
-  const char* limit = std::getenv("BATON_MAX_ISA");
-  const std::string cap = limit != nullptr ? limit : "";
-  if (!cap.empty() && std::ranges::find(kIsas, cap) == std::end(kIsas)) {
-    return absl::InvalidArgumentError(
-        StrCat("BATON_MAX_ISA=", cap, ": expected avx2, avx512_core, avx512_core_bf16 or avx512_core_amx"));
-  }
-  return cap;
-}
-
-absl::StatusOr<const KernelTable*> ChooseTable(CpuIsa wanted, const std::string& cap) {
-  if (!HasAvx2())
-    return absl::FailedPreconditionError(
-        "this machine has no AVX2 with FMA and F16C, the least that Baton's CPU kernels need");
-  if (wanted == CpuIsa::kAvx512 && !HasAvx512())
-    return absl::FailedPreconditionError("this machine has no AVX-512 (F, BW, VL, DQ)");
-  const bool wide = wanted == CpuIsa::kAvx512 || (wanted == CpuIsa::kBest && HasAvx512() && cap != "avx2");
-  return wide ? &Avx512Table() : &Avx2Table();
-}
-
-bool HasBf16Instructions(const std::string& isa) { return isa == "avx512_core_bf16" || isa == "avx512_core_amx"; }
-
-// f32 or bf16, as asked for or as the machine does best, with the name of what decides the bits.
-absl::StatusOr<OpsTraits> ChooseCompute(const CpuOpsConfig& config, const KernelTable& table, const std::string& cap) {
-  const std::string one_dnn = OneDnnIsa(cap);
-  const bool may = HasBf16Instructions(one_dnn) && config.isa != CpuIsa::kAvx2 && cap != "avx2";
-  OpsTraits traits;
-  traits.compute = config.dtype.value_or(may ? DType::kBF16 : DType::kF32);
-  if (traits.compute == DType::kBF16 && !may && !config.emulate_bf16) {
-    return absl::FailedPreconditionError(StrCat("bfloat16 on the CPU needs AVX512_BF16 or AMX, and this machine has ",
-                                                one_dnn, " (BATON_MAX_ISA may lower it): use --dtype float32"));
-  }
-  if (traits.compute != DType::kBF16 && traits.compute != DType::kF32) {
-    return absl::FailedPreconditionError(
-        StrCat("the CPU computes in float32 or bfloat16, not in ", DTypeName(traits.compute)));
-  }
-  traits.kv = config.kv_dtype.value_or(traits.compute);
-  if (traits.kv != DType::kF32 && traits.kv != DType::kBF16 && traits.kv != DType::kF16 &&
-      traits.kv != DType::kF8E4M3) {
-    return absl::FailedPreconditionError(
-        StrCat("the CPU keeps KV in float32, bfloat16, float16 or fp8_e4m3, not in ", DTypeName(traits.kv)));
-  }
-  const bool bf16 = traits.compute == DType::kBF16;
-  traits.isa = bf16 ? one_dnn : table.isa;
-  traits.kernel_version = !bf16 ? "cpu-4" : traits.isa == kAmx ? "cpu-3" : StrCat("cpu-2/onednn-", OneDnnVersion());
-  return traits;
-}
-
 }  // namespace
 }  // namespace cpu
 
 absl::StatusOr<std::unique_ptr<Ops>> MakeCpuOps(const CpuOpsConfig& config) {
   if (config.threads < 1) return absl::InvalidArgumentError(StrCat("threads must be at least 1, not ", config.threads));
-  BATON_ASSIGN_OR_RETURN(const std::string cap, cpu::IsaCap());
-  BATON_ASSIGN_OR_RETURN(const cpu::KernelTable* table, cpu::ChooseTable(config.isa, cap));
-  BATON_ASSIGN_OR_RETURN(OpsTraits traits, cpu::ChooseCompute(config, *table, cap));
-  const bool tiles = traits.compute == DType::kBF16 && traits.isa == cpu::kAmx;
-  const cpu::AmxTable* amx = tiles ? cpu::AmxTableOrNull() : nullptr;
-  const bool exact_in_bf16 =
-      traits.kv == DType::kBF16 || traits.kv == DType::kF8E4M3;  // what attention in tiles may read
-  return std::make_unique<cpu::CpuOps>(amx != nullptr && exact_in_bf16 ? amx->kernels : *table, amx, config.threads,
-                                       std::move(traits));
+  BATON_ASSIGN_OR_RETURN(cpu::CpuChoice choice, cpu::ChooseCpu(config));
+  return std::make_unique<cpu::CpuOps>(*choice.kernels, choice.bf16, config.threads, std::move(choice.traits));
 }
 
 }  // namespace baton::kernels

@@ -9,13 +9,9 @@
 
 #include <cstdint>
 
-#include "kernels/cpu/isa/simd_avx512.h"
+#include "kernels/cpu/isa/bf16_tiles.h"
 
 namespace {
-
-constexpr int kTileSide = 16;   // rows of a left tile, columns of a right tile
-constexpr int kTileDepth = 32;  // k of both
-constexpr int kTileBytes = 1024;
 
 /// Sets the registers for left tiles of `rows0` and `rows1` ≤ 16 rows, for as long as it lives. One at a time.
 class TileRegisters {
@@ -35,9 +31,6 @@ class TileRegisters {
   TileRegisters& operator=(const TileRegisters&) = delete;
   ~TileRegisters() { _tile_release(); }
 };
-
-/// Both rounded to nearest even, `low` in the lower half.
-inline __m512i ToBf16(Vec low, Vec high) { return reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high.v, low.v)); }
 
 /// Tiles of one side of a product: step s at `first` + s · step_bytes.
 struct TileRun {

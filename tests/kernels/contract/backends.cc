@@ -37,7 +37,7 @@ std::vector<Backend> Backends() {
     all.push_back(Cpu("avx512_1", CpuIsa::kAvx512, 1));
     all.push_back(Cpu("avx512_2", CpuIsa::kAvx512, 2));
   }
-  // What the machine multiplies in bf16: tiles on AMX, else oneDNN.
+  // What the machine multiplies in bf16: tiles on AMX, else vectors.
   if (MakeCpuOps({.dtype = DType::kBF16}).ok()) {
     all.push_back(Cpu("bf16_1", CpuIsa::kBest, 1, DType::kBF16));
     all.push_back(Cpu("bf16_3", CpuIsa::kBest, 3, DType::kBF16));

@@ -1,6 +1,6 @@
-// Linear layers in bf16, in AMX tiles or through oneDNN: right within the rounding of f32 sums, and a row's bits depend
-// on the row alone. A machine without bf16 instructions emulates them, which is slow, and disagrees between sizes: the
-// same test covers how sizes are chosen.
+// Linear layers in bf16, in AMX tiles, in AVX512_BF16's vectors or through oneDNN: right within the rounding of f32
+// sums, and a row's bits depend on the row alone. A machine without bf16 instructions emulates them through oneDNN,
+// which is slow, and disagrees between sizes: the same test covers how sizes are chosen.
 #include <gtest/gtest.h>
 
 #include "kernels/cpu/bf16_product.h"
@@ -13,7 +13,7 @@ namespace {
 struct Shape {
   int64_t n, k;
 };
-const Shape kShapes[] = {{64, 64}, {70, 40}, {130, 257}, {576, 576}, {1088, 320}};
+const Shape kShapes[] = {{64, 64}, {70, 40}, {130, 257}, {576, 576}, {1088, 320}, {33, 31}};
 
 std::unique_ptr<Ops> MakeOrNull(int threads) {
   auto ops = MakeCpuOps({.threads = threads, .dtype = DType::kBF16, .isa = CpuIsa::kBest, .emulate_bf16 = true});
@@ -118,6 +118,16 @@ TEST_F(LinearBf16, SizesInUseCoverEveryNumberOfRows) {
     EXPECT_TRUE(size <= rows || rows <= 64 || sizes.size() == 1 || size == sizes.front())
         << rows << " rows in " << size;
   }
+}
+
+TEST(CpuOpsChoice, WhatMultipliesInBf16IsNamedInTheKernelVersion) {
+  const std::string isa = cpu::OneDnnIsa("");
+  const auto ops = MakeCpuOps({.dtype = DType::kBF16, .emulate_bf16 = true});
+  if (!ops.ok()) GTEST_SKIP() << ops.status();
+  const OpsTraits& traits = (*ops)->traits();
+  EXPECT_EQ(traits.isa, isa);
+  const bool own = isa == "avx512_core_amx" || isa == "avx512_core_bf16";
+  EXPECT_EQ(traits.kernel_version, own ? "cpu-5" : "cpu-2/onednn-" + cpu::OneDnnVersion());
 }
 
 TEST(CpuOpsChoice, Bf16WithoutItsInstructionsIsRefusedByName) {

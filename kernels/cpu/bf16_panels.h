@@ -1,4 +1,5 @@
-// A weight [N, K] in bf16 as AMX's right tiles: panels of 32 columns, zeros past N and K.
+// A weight [N, K] in bf16 as right tiles (isa/bf16_table.h), for AMX and for AVX512_BF16: panels of 32 columns, zeros
+// past N and K.
 #pragma once
 
 #include <memory>
@@ -6,17 +7,17 @@
 
 #include "absl/status/statusor.h"
 #include "kernels/cpu/aligned_vector.h"
-#include "kernels/cpu/isa/amx_table.h"
+#include "kernels/cpu/isa/bf16_table.h"
 #include "kernels/cpu/pool.h"
 #include "kernels/ops.h"
 
 namespace baton::kernels::cpu {
 
-class AmxPanels final : public PackedLinear {
+class Bf16Panels final : public PackedLinear {
  public:
   /// Copies `weight` (f32, bf16 or f16, rows maybe padded; rounded to bf16) and `bias` (may be null).
-  static absl::StatusOr<std::unique_ptr<AmxPanels>> Make(const Tensor& weight, const float* bias, const AmxTable& amx,
-                                                         Pool& pool);
+  static absl::StatusOr<std::unique_ptr<Bf16Panels>> Make(const Tensor& weight, const float* bias,
+                                                          const Bf16Table& table, Pool& pool);
 
   int64_t out_features() const override { return n_; }
   int64_t in_features() const override { return k_; }
@@ -24,13 +25,14 @@ class AmxPanels final : public PackedLinear {
 
   /// out = x · Wᵀ + bias.  x [M, K] bf16, out [M, N] bf16 or f32; either may have padded rows. `staging`: memory of the
   /// caller, kept between calls.
-  void Run(const Tensor& x, const Tensor& out, const AmxTable& amx, Pool& pool, AlignedVector<uint16_t>& staging) const;
+  void Run(const Tensor& x, const Tensor& out, const Bf16Table& table, Pool& pool,
+           AlignedVector<uint16_t>& staging) const;
 
  private:
-  AmxPanels() = default;
-  int64_t panels() const { return (n_ + kAmxPanelColumns - 1) / kAmxPanelColumns; }
-  int64_t steps() const { return (k_ + kAmxDepth - 1) / kAmxDepth; }
-  int64_t panel_bytes() const { return steps() * kAmxDepth * kAmxPanelColumns * 2; }
+  Bf16Panels() = default;
+  int64_t panels() const { return (n_ + kBf16PanelColumns - 1) / kBf16PanelColumns; }
+  int64_t steps() const { return (k_ + kBf16Depth - 1) / kBf16Depth; }
+  int64_t panel_bytes() const { return steps() * kBf16Depth * kBf16PanelColumns * 2; }
 
   int64_t n_ = 0, k_ = 0;
   std::unique_ptr<Buffer> memory_;
