@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/check.h"
 #include "kernels/quantized/weight.h"
 #include "kernels/tensor.h"
 
@@ -60,9 +61,10 @@ struct OpsTraits {
   std::string isa;              ///< "avx512_core_amx", "avx512_core_bf16", "avx512_core", "avx2", "sm_90a" …
   std::string kernel_version;   ///< changes whenever bits may change
   int threads = 1;
-  bool host_memory = true;  ///< Allocate's memory may be read and written by the host, as the KV handoff does
-  int column_multiple = 1;  ///< hidden sizes and in_features must be multiples of it (CUDA: 8)
-  int fused_rows = 0;       ///< up to so many rows a fused form is one kernel; beyond, and at 0, it is its parts
+  bool host_memory = true;   ///< Allocate's memory may be read and written by the host, as the KV handoff does
+  int column_multiple = 1;   ///< hidden sizes and in_features must be multiples of it (CUDA: 8)
+  int fused_rows = 0;        ///< up to so many rows a fused form is one kernel; beyond, and at 0, it is its parts
+  bool packed_rows = false;  ///< EmbeddingOfPacked works: a tied head is the embedding table as well
 };
 
 enum class Activation { kSilu, kGeluTanh };
@@ -194,6 +196,10 @@ class Ops {
   // ---- dense
   /// out[t] = table[ids[t]] · scale.  ids [T], table [vocab, hidden] f32|bf16|f16, out [T, hidden] f32.
   virtual void Embedding(std::span<const int32_t> ids, const Tensor& table, float scale, const Tensor& out) = 0;
+  /// The same from a weight [vocab, hidden] that Pack made, in the type it is packed in. traits().packed_rows only.
+  virtual void EmbeddingOfPacked(std::span<const int32_t>, const PackedLinear&, float, const Tensor&) {
+    BATON_CHECK(false, "this device reads no rows of packed weights");
+  }
   /// out = x / sqrt(mean(x²) + eps) · (weight + weight_offset).  x [T, n] f32, weight [n] f32, out [T, n] compute dtype
   /// or f32. weight_offset is 1 for Gemma. Sums in f32, fixed order.
   virtual void RmsNorm(const Tensor& x, const float* weight, float weight_offset, float eps, const Tensor& out) = 0;

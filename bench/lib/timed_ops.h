@@ -49,6 +49,10 @@ class TimedOps final : public kernels::Ops {
                  const kernels::Tensor& out) override {
     Time("embedding", [&] { ops_->Embedding(ids, table, scale, out); });
   }
+  void EmbeddingOfPacked(std::span<const int32_t> ids, const kernels::PackedLinear& table, float scale,
+                         const kernels::Tensor& out) override {
+    Time("embedding", [&] { ops_->EmbeddingOfPacked(ids, table, scale, out); });
+  }
   void RmsNorm(const kernels::Tensor& x, const float* weight, float offset, float eps,
                const kernels::Tensor& out) override {
     Time("rms_norm", [&] { ops_->RmsNorm(x, weight, offset, eps, out); });

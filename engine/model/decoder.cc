@@ -121,7 +121,12 @@ absl::Status Decoder::RunPart(const MicroBatch& part, std::span<const int32_t> t
 
 absl::Status Decoder::Enter(std::span<const int32_t> tokens, const Tensor& residual) {
   if (!place_.first_stage()) return links_.world->Recv(place_.Peer(place_.stage - 1), Bytes(residual));
-  if (HoldsEmbedding(place_)) ops_.Embedding(tokens, weights_.embedding, config_.embedding_scale, residual);
+  if (HoldsEmbedding(place_)) {
+    if (weights_.embedding.data != nullptr)
+      ops_.Embedding(tokens, weights_.embedding, config_.embedding_scale, residual);
+    else
+      ops_.EmbeddingOfPacked(tokens, *weights_.lm_head, config_.embedding_scale, residual);
+  }
   if (links_.tensor == nullptr) return absl::OkStatus();
   ops_.Sync();
   return links_.tensor->Broadcast(0, Bytes(residual));

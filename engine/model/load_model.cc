@@ -69,9 +69,9 @@ absl::Status CheckWeights(const std::string& path, const ModelConfig& config, co
 }
 
 absl::Status CheckMemory(const ModelSource& source, const ModelConfig& config, const WeightSource& weights,
-                         DType compute, int max_tokens, int64_t available) {
-  const WeightMemory memory = PlanWeightMemory(config, source.place, weights, compute);
-  const int64_t activations = Activations::Bytes(config, source.place, max_tokens, compute);
+                         const kernels::OpsTraits& traits, int max_tokens, int64_t available) {
+  const WeightMemory memory = PlanWeightMemory(config, source.place, weights, traits);
+  const int64_t activations = Activations::Bytes(config, source.place, max_tokens, traits.compute);
   const int64_t need = memory.device_bytes + std::max(memory.scratch_bytes, activations);
   if (need <= available) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrFormat(
@@ -113,7 +113,7 @@ absl::StatusOr<Checked> OpenChecked(const ModelSource& source, const kernels::Op
   const int64_t available = source.memory_limit_bytes > 0
                                 ? source.memory_limit_bytes
                                 : AvailableMemoryBytes().value_or(std::numeric_limits<int64_t>::max());
-  BATON_RETURN_IF_ERROR(CheckMemory(source, config, *out.opened.weights, traits.compute, max_tokens, available));
+  BATON_RETURN_IF_ERROR(CheckMemory(source, config, *out.opened.weights, traits, max_tokens, available));
   return out;
 }
 
@@ -124,7 +124,7 @@ absl::StatusOr<ModelFacts> InspectModel(const ModelSource& source, const kernels
   const Opened& opened = checked.opened;
   ModelFacts facts{.config = opened.read.config, .kv_layout = checked.layout};
   for (const WeightRule& rule : WeightRules(facts.config)) facts.parameters += rule.rows() * rule.columns();
-  facts.weight_bytes = PlanWeightMemory(facts.config, source.place, *opened.weights, traits.compute).device_bytes;
+  facts.weight_bytes = PlanWeightMemory(facts.config, source.place, *opened.weights, traits).device_bytes;
   return facts;
 }
 

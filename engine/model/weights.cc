@@ -17,12 +17,35 @@ DType ReadType(const WeightSource& source, const WeightRule& rule, DType compute
   return native == DType::kF32 ? compute : native;
 }
 
+// The embedding's rows, of which a tied head is a copy: in the type of the packed head where that can be looked up, so
+// that the bits are the same on every rank, whether it holds one table or both.
+DType EmbeddingType(const WeightSource& source, const ModelConfig& config, const WeightRule& rule,
+                    const kernels::OpsTraits& traits) {
+  const bool as_packed = config.tied_embeddings && traits.packed_rows && traits.compute == DType::kBF16;
+  return as_packed ? DType::kBF16 : ReadType(source, rule, traits.compute);
+}
+
+// Whether the rank's head is the embedding, all of it, and is looked up as it is packed.
+bool HeadIsEmbedding(const ModelConfig& config, const RankPlace& place, const kernels::OpsTraits& traits) {
+  return config.tied_embeddings && traits.packed_rows && HoldsEmbedding(place) && HoldsHead(place) &&
+         place.tensor_size == 1;
+}
+
+// What the rank keeps: all that it reads, less the table that its head is as well.
+std::vector<WeightPart> PartsKept(const ModelConfig& config, const RankPlace& place, const kernels::OpsTraits& traits) {
+  std::vector<WeightPart> parts = PartsOf(config, place);
+  if (HeadIsEmbedding(config, place, traits)) {
+    parts.erase(std::ranges::find(parts, Weight::kEmbedding, [](const WeightPart& part) { return part.rule.weight; }));
+  }
+  return parts;
+}
+
 class WeightLoader {
  public:
   WeightLoader(const ModelConfig& config, const RankPlace& place, const WeightSource& source, kernels::Ops& ops,
                const LoadProgress& progress, const std::atomic<bool>* given_up)
       : config_(config), place_(place), source_(source), ops_(ops), progress_(progress), given_up_(given_up) {
-    for (const WeightPart& part : PartsOf(config, place)) total_ += part.elements();
+    for (const WeightPart& part : PartsKept(config, place, ops.traits())) total_ += part.elements();
   }
   absl::StatusOr<ModelWeights> Load();
 
@@ -140,7 +163,7 @@ absl::Status WeightLoader::Layer(int layer, LayerWeights& out) {
 
 absl::Status WeightLoader::Embedding() {
   const WeightPart part = Part(Weight::kEmbedding, -1);
-  const DType type = ReadType(source_, part.rule, ops_.traits().compute);
+  const DType type = EmbeddingType(source_, config_, part.rule, ops_.traits());
   const size_t bytes = static_cast<size_t>(part.elements()) * DTypeBytes(type);
   char* const host = Scratch(bytes);
   source_.Read(part, type, host, ops_.traits().threads);
@@ -165,7 +188,7 @@ absl::Status WeightLoader::UploadNorms() {
 
 absl::StatusOr<ModelWeights> WeightLoader::Load() {
   const RankShape shape = ShapeOf(config_, place_);
-  if (HoldsEmbedding(place_)) BATON_RETURN_IF_ERROR(Embedding());
+  if (HoldsEmbedding(place_) && !HeadIsEmbedding(config_, place_, ops_.traits())) BATON_RETURN_IF_ERROR(Embedding());
   out_.layers.resize(static_cast<size_t>(shape.layers.size()));  // never resized again: slots_ point into it
   for (int layer = shape.layers.begin; layer < shape.layers.end; ++layer) {
     BATON_RETURN_IF_ERROR(Layer(layer, out_.layers[static_cast<size_t>(layer - shape.layers.begin)]));
@@ -185,14 +208,16 @@ absl::StatusOr<ModelWeights> WeightLoader::Load() {
 }  // namespace
 
 WeightMemory PlanWeightMemory(const ModelConfig& config, const RankPlace& place, const WeightSource& source,
-                              DType compute) {
+                              const kernels::OpsTraits& traits) {
+  const DType compute = traits.compute;
   WeightMemory out;
-  bool embedding_seen = !HoldsEmbedding(place);  // a tied head comes later, as another part of the embedding
-  for (const WeightPart& part : PartsOf(config, place)) {
+  // A tied head comes later, as another part of the embedding.
+  bool table_seen = !HoldsEmbedding(place) || HeadIsEmbedding(config, place, traits);
+  for (const WeightPart& part : PartsKept(config, place, traits)) {
     const int64_t n = part.elements();
     DType type = compute == DType::kF32 ? source.NativeType(part.rule) : compute;  // what the smallest backend keeps
-    if (part.rule.weight == Weight::kEmbedding && !std::exchange(embedding_seen, true)) {
-      type = ReadType(source, part.rule, compute);
+    if (part.rule.weight == Weight::kEmbedding && !std::exchange(table_seen, true)) {
+      type = EmbeddingType(source, config, part.rule, traits);
     }
     if (part.rule.shape.size() == 1) type = DType::kF32;
     out.device_bytes += n * static_cast<int64_t>(DTypeBytes(type));

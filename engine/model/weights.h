@@ -31,7 +31,8 @@ struct LayerWeights {
 
 /// Owned by the model; the Ops that packed them must outlive them.
 struct ModelWeights {
-  kernels::Tensor embedding;                       // [vocab, hidden], on the rank that looks tokens up
+  kernels::Tensor
+      embedding;  // [vocab, hidden], on the rank that looks tokens up; no data: lm_head is the table as well
   const float* final_norm = nullptr;               // [hidden], with the head
   std::vector<LayerWeights> layers;                // of the rank's stage
   std::unique_ptr<kernels::PackedLinear> lm_head;  // [the rank's vocabulary, hidden], in the first stage
@@ -45,7 +46,7 @@ struct WeightMemory {
   int64_t scratch_bytes = 0;
 };
 WeightMemory PlanWeightMemory(const ModelConfig& config, const RankPlace& place, const WeightSource& source,
-                              DType compute);
+                              const kernels::OpsTraits& traits);
 
 /// Reads and packs the rank's part of every tensor; the source has been checked. Progress is "pack", by elements.
 /// Cancelled: `given_up` became true.

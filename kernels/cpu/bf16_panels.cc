@@ -87,4 +87,15 @@ void Bf16Panels::Run(const Tensor& x, const Tensor& out, const Bf16Table& table,
   });
 }
 
+void Bf16Panels::CopyRow(int64_t row, uint16_t* to) const {
+  constexpr int64_t kHalf = kBf16PanelColumns / 2, kPairs = kBf16Depth / 2;
+  const int64_t column = row % kBf16PanelColumns;
+  const auto* pairs = reinterpret_cast<const uint16_t*>(static_cast<const char*>(memory_->data()) +
+                                                        row / kBf16PanelColumns * panel_bytes()) +
+                      (column / kHalf * kPairs * kHalf + column % kHalf) * 2;
+  for (int64_t i = 0; i < k_; ++i) {
+    to[i] = pairs[i / kBf16Depth * kBf16Depth * kBf16PanelColumns + i % kBf16Depth / 2 * kBf16PanelColumns + i % 2];
+  }
+}
+
 }  // namespace baton::kernels::cpu

@@ -28,6 +28,9 @@ class Bf16Panels final : public PackedLinear {
   void Run(const Tensor& x, const Tensor& out, const Bf16Table& table, Pool& pool,
            AlignedVector<uint16_t>& staging) const;
 
+  /// Row `row` of the weight, as packed: [K] bf16.
+  void CopyRow(int64_t row, uint16_t* to) const;
+
  private:
   Bf16Panels() = default;
   int64_t panels() const { return (n_ + kBf16PanelColumns - 1) / kBf16PanelColumns; }

@@ -77,6 +77,7 @@ absl::StatusOr<OpsTraits> ChooseCompute(const CpuOpsConfig& config, const Kernel
   const bool bf16 = traits.compute == DType::kBF16;
   traits.isa = bf16 ? one_dnn : table.isa;
   traits.kernel_version = KernelVersion(traits);
+  traits.packed_rows = !bf16 || ChooseBf16Table(traits.isa) != nullptr;
   return traits;
 }
 

@@ -74,6 +74,8 @@ class CpuOps final : public Ops {
   }
 
   void Embedding(std::span<const int32_t> ids, const Tensor& table, float scale, const Tensor& out) override;
+  void EmbeddingOfPacked(std::span<const int32_t> ids, const PackedLinear& table, float scale,
+                         const Tensor& out) override;
   void RmsNorm(const Tensor& x, const float* weight, float weight_offset, float eps, const Tensor& out) override;
   void AddRmsNorm(const Tensor& x, const Tensor& residual, const float* weight, float weight_offset, float eps,
                   const Tensor& out) override;
@@ -136,6 +138,27 @@ void CpuOps::Embedding(std::span<const int32_t> ids, const Tensor& table, float 
   ForRows(out.rows(), n, [&](int64_t r) {
     BATON_CHECK(ids[r] >= 0 && ids[r] < table.rows(), "token ", ids[r], " of a vocabulary of ", table.rows());
     kernels_.convert(RowOf(table, ids[r]), table.dtype, scale, RowOf(out, r), out.dtype, n);
+  });
+}
+
+void CpuOps::EmbeddingOfPacked(std::span<const int32_t> ids, const PackedLinear& table, float scale,
+                               const Tensor& out) {
+  const int n = static_cast<int>(table.in_features());
+  BATON_CHECK(traits_.packed_rows && out.rows() == static_cast<int64_t>(ids.size()) && out.cols() == n &&
+              out.dtype == DType::kF32);
+  ForRows(out.rows(), n, [&](int64_t r) {
+    thread_local AlignedVector<float> row;  // of the widest type
+    BATON_CHECK(ids[r] >= 0 && ids[r] < table.out_features(), "token ", ids[r], " of a vocabulary of ",
+                table.out_features());
+    row.resize(static_cast<size_t>(n));
+    DType dtype = DType::kBF16;
+    if (bf16_ != nullptr) {
+      static_cast<const Bf16Panels&>(table).CopyRow(ids[r], reinterpret_cast<uint16_t*>(row.data()));
+    } else {
+      static_cast<const PackedPanels&>(table).CopyRow(ids[r], row.data());
+      dtype = static_cast<const PackedPanels&>(table).dtype();
+    }
+    kernels_.convert(row.data(), dtype, scale, RowOf(out, r), out.dtype, n);
   });
 }
 

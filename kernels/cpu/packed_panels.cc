@@ -57,6 +57,17 @@ const void* PackedPanels::Panel(int64_t p) const {
   return static_cast<const char*>(memory_->data()) + p * bytes;
 }
 
+void PackedPanels::CopyRow(int64_t row, void* to) const {
+  auto copy = [&]<class T>(const T* panel) {
+    for (int64_t i = 0; i < k_; ++i) static_cast<T*>(to)[i] = panel[i * kPanelColumns + row % kPanelColumns];
+  };
+  const void* panel = Panel(row / kPanelColumns);
+  if (DTypeBytes(dtype_) == 4)
+    copy(static_cast<const uint32_t*>(panel));
+  else
+    copy(static_cast<const uint16_t*>(panel));
+}
+
 int PackedPanels::ColumnsOf(int64_t p) const {
   return static_cast<int>(std::min<int64_t>(kPanelColumns, n_ - p * kPanelColumns));
 }

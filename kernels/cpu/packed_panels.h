@@ -26,6 +26,8 @@ class PackedPanels final : public PackedLinear {
   /// [kPanelColumns] of panel p, or null.
   const float* Bias(int64_t p) const { return bias_.empty() ? nullptr : bias_.data() + p * kPanelColumns; }
   int ColumnsOf(int64_t p) const;
+  /// Row `row` of the weight: [K] of dtype().
+  void CopyRow(int64_t row, void* to) const;
 
  private:
   PackedPanels() = default;

@@ -128,6 +128,7 @@ TEST(CpuOpsChoice, WhatMultipliesInBf16IsNamedInTheKernelVersion) {
   EXPECT_EQ(traits.isa, isa);
   const bool own = isa == "avx512_core_amx" || isa == "avx512_core_bf16";
   EXPECT_EQ(traits.kernel_version, own ? "cpu-5" : "cpu-2/onednn-" + cpu::OneDnnVersion());
+  EXPECT_EQ(traits.packed_rows, own);
 }
 
 TEST(CpuOpsChoice, Bf16WithoutItsInstructionsIsRefusedByName) {

@@ -102,6 +102,27 @@ TEST_P(RowsContract, EmbeddingScalesRowsOfEveryStorageType) {
   }
 }
 
+TEST_P(RowsContract, EmbeddingOfPackedIsTheTablesRows) {
+  ASSERT_EQ(ops_->traits().packed_rows, !GetParam().name.starts_with("cuda"));
+  if (!ops_->traits().packed_rows) return;  // the table is held beside a tied head there
+  for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    for (int64_t columns : {1, 31, 80, 577}) {
+      HostTensor table(dtype, 107, columns, 8), out(DType::kF32, 107, columns);
+      table.Fill(rng_);
+      const auto packed = ops_->Pack(table.view(), nullptr);
+      ASSERT_TRUE(packed.ok()) << packed.status();
+      std::vector<int32_t> ids(107);
+      for (int32_t i = 0; i < 107; ++i) ids[i] = 106 - i;
+      ops_->EmbeddingOfPacked(ids, **packed, 2.5f, out.view());
+      ops_->Sync();
+      const DType kept = compute_ == DType::kBF16 ? DType::kBF16 : dtype;
+      for (int64_t r = 0; r < 107; ++r) {
+        for (int64_t i = 0; i < columns; ++i) ASSERT_EQ(out.At(r, i), Rounded(kept, table.At(ids[r], i)) * 2.5f);
+      }
+    }
+  }
+}
+
 TEST_P(RowsContract, SoftCapAndGather) {
   HostTensor x(DType::kF32, 6, 333), picked(DType::kF32, 3, 333);
   x.Fill(rng_, 40);
