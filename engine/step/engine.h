@@ -1,16 +1,15 @@
-// A worker's engine: the scheduler thread and the executor thread, joined by bounded queues.
+// A worker's engine: the scheduler thread, which decides, and the executor thread, which computes one step at a time.
 //
-// Any thread may call the messages; they are queued and answered by the scheduler thread, in ≤ 1 ms even while a step
-// runs. Callbacks come on the scheduler thread, must not block, and may post further messages.
-//   messages → [inbox, EngineOptions::max_messages; full: ResourceExhausted at once] → scheduler thread
-//   scheduler thread → [1 plan] → executor thread → [1 result, always room] → scheduler thread
+// Everything comes in as a task: any thread posts it, the scheduler thread runs it within 1 ms even while a step is
+// computed. What is posted is not counted here: whoever posts bounds what he has under way (docs/threads.md).
+//   tasks → [posted, behind] → scheduler thread → [1 plan] → executor thread → its result, a task
+// Callbacks come on the scheduler thread, must not block, and may post.
 #pragma once
 
 #include <functional>
 #include <memory>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "common/clock.h"
 #include "engine/step/executor.h"
 #include "engine/step/scheduler.h"
@@ -27,43 +26,41 @@ struct EngineOutputs {
 struct EngineOptions {
   SchedulerOptions scheduler;
   KvCache::Options cache;
-  int32_t max_messages = 4096;
+};
+
+/// What an engine works with. All of it outlives the engine.
+struct EngineParts {
+  Model& model;
+  KvMemory& memory;
+  kernels::Ops& ops;
+  const PrefixHasher& hasher;
+  const Clock& clock;
+  RolePolicy* policy = nullptr;       ///< null: `--role both`
+  LayerObserver* observer = nullptr;  ///< may be null
+  StepChannel* channel = nullptr;     ///< to the other ranks; null: there are none. Its owner ends it after Shutdown.
 };
 
 class Engine {
  public:
-  using Answer = std::function<void(absl::Status)>;
   /// On the scheduler thread, with the scheduler to itself.
   using OutputCallback = std::function<void(EngineOutputs, Scheduler&)>;
-  /// Runs on the scheduler thread with the scheduler to itself: what a role adds (tickets, snapshots).
+  /// Runs on the scheduler thread with the scheduler to itself.
   using Task = std::function<void(Scheduler&, TimePoint now)>;
 
-  /// Starts both threads. All arguments must outlive the engine; `policy` (`--role both`) and `observer` may be null,
-  /// and `channel` is where there are no other ranks. Its owner ends it after Shutdown.
-  Engine(const EngineOptions& options, Model& model, KvMemory& memory, kernels::Ops& ops, const PrefixHasher& hasher,
-         const Clock& clock, RolePolicy* policy, OutputCallback on_outputs, LayerObserver* observer = nullptr,
-         StepChannel* channel = nullptr);
+  /// Starts both threads.
+  Engine(const EngineOptions& options, const EngineParts& parts, OutputCallback on_outputs);
   /// Shutdown, if it was not called.
   ~Engine();
 
-  /// `answer` gets AddRequest's status; on the caller's thread when the inbox is full or the engine drains or is down.
-  void Submit(Request request, Answer answer);
-  void Attach(AttachedRequest attached, Answer answer);
-  /// `answer` gets OK, or NotFound when the request has ended. Never refused: an abort storm is bounded by the
-  /// requests.
-  void Cancel(RequestKey key, Answer answer);
-  void CancelSequence(RequestKey key, uint32_t sequence_index, Answer answer);
-  void Credit(RequestKey key, uint32_t sequence_index, int32_t position);
-  /// `answer` gets the load as of the scheduler thread's turn.
-  void Stats(std::function<void(const SchedulerLoad&)> answer);
-  /// Never refused.
-  void Post(Task task);
+  /// Tasks run in the order in which they were posted. False: the engine is down, and the task was dropped.
+  bool Post(Task task);
   /// The same, behind all that has been posted when its turn comes: what looks at the clock and ends what nobody
   /// renewed must not overtake the renewals.
-  void PostBehind(Task task);
-  /// Refuses new requests from now on (Unavailable); `drained` is called once none lives.
-  void Drain(std::function<void()> drained);
-  /// Cancels everything, delivers the aborts and joins both threads. Idempotent. Not from a callback.
+  bool PostBehind(Task task);
+  /// Calls `idle` once no request lives; on the caller's thread when the engine is down.
+  void WhenIdle(std::function<void()> idle);
+  /// Cancels everything, delivers the aborts, runs what was posted and joins both threads. Idempotent. Not from a
+  /// callback.
   void Shutdown();
 
  private:

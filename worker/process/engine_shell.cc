@@ -33,13 +33,18 @@ EngineShell::EngineShell(const WorkerConfig& config, LoadedModel loaded, const H
       hub_(std::move(incarnation)),
       rates_at_(clock.Now()),
       leak_blocks_(config.test_leaked_blocks),
-      engine_(
-          Options(config, loaded_), *loaded_.model, *loaded_.memory, *loaded_.ops, hasher_, clock,
-          role_ ? role_->policy() : nullptr,
-          [this](engine::EngineOutputs outputs, engine::Scheduler& scheduler) {
-            OnOutputs(std::move(outputs), scheduler);
-          },
-          role_ ? role_->observer() : nullptr, loaded_.channel.get()) {
+      engine_(Options(config, loaded_),
+              {.model = *loaded_.model,
+               .memory = *loaded_.memory,
+               .ops = *loaded_.ops,
+               .hasher = hasher_,
+               .clock = clock,
+               .policy = role_ ? role_->policy() : nullptr,
+               .observer = role_ ? role_->observer() : nullptr,
+               .channel = loaded_.channel.get()},
+              [this](engine::EngineOutputs outputs, engine::Scheduler& scheduler) {
+                OnOutputs(std::move(outputs), scheduler);
+              }) {
   if (role_) role_->Start([this](engine::Engine::Task task) { engine_.Post(std::move(task)); }, &book_);
   engine_.Post([this](engine::Scheduler&, TimePoint) { hub_.SendState(v1::WorkerState::STATE_READY, ""); });
 }
@@ -118,7 +123,9 @@ int64_t EngineShell::LeakedBlocks(engine::Scheduler& scheduler) const {
 }
 
 void EngineShell::ReportLoad() {
+  if (load_posted_.exchange(true)) return;
   engine_.PostBehind([this](engine::Scheduler& scheduler, TimePoint now) {
+    load_posted_ = false;
     book_.Tick(scheduler, now);
     if (leak_blocks_ > 0 && leak_.tables.empty()) {
       leak_ = scheduler.cache().Start("", "");
@@ -142,7 +149,7 @@ void EngineShell::Drain(std::function<void()> drained) {
     if (role_) role_->Drain();
     hub_.SendState(v1::WorkerState::STATE_DRAINING, "draining");
   });
-  engine_.Drain([this, drained = std::move(drained)] {  // on the scheduler thread
+  engine_.WhenIdle([this, drained = std::move(drained)] {  // on the scheduler thread
     if (!role_ || down_ || role_->Idle()) return drained();
     when_role_idle_.push_back(drained);
   });

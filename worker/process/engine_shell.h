@@ -54,7 +54,7 @@ class EngineShell {
   LoadedModel loaded_;
   PrefixHasher hasher_;
   const std::unique_ptr<Role> role_;
-  std::atomic<bool> tick_posted_{false};
+  std::atomic<bool> tick_posted_{false}, load_posted_{false};
   std::atomic<bool> down_{false};
   bool channel_ended_ = false;  ///< Shutdown's
   // Scheduler thread only, from here …

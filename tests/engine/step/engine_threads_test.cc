@@ -1,6 +1,5 @@
-// The engine's two threads: every message answered while a step runs, every request ended exactly once. No sleeps:
-// tests wait for what they expect, and time out.
-#include <gmock/gmock.h>
+// The engine's two threads: every task runs while a step is computed, every request ends exactly once. Requests come
+// in by tasks, as in a worker. No sleeps: tests wait for what they expect, and time out.
 #include <gtest/gtest.h>
 
 #include <condition_variable>
@@ -15,8 +14,6 @@
 namespace baton::engine {
 namespace {
 
-using ::testing::HasSubstr;
-
 constexpr auto kPatience = std::chrono::seconds(60);
 
 SteppedEngineOptions Options() {
@@ -30,32 +27,32 @@ SteppedEngineOptions Options() {
 // An engine over the fake model, and everything it said.
 class Running {
  public:
-  explicit Running(SteppedEngineOptions o = Options(), int32_t max_messages = 4096)
-      : fake(o.layout), ops_(MakeFakeOps()) {
+  explicit Running(SteppedEngineOptions o = Options()) : fake(o.layout), ops_(MakeFakeOps()) {
     memory_ = KvMemory::Create(o.layout, o.num_blocks, *ops_).value();
     EngineOptions options;
     options.scheduler = o.scheduler;
-    options.max_messages = max_messages;
-    engine = std::make_unique<Engine>(options, fake, *memory_, *ops_, hasher, clock_, nullptr,
-                                      [this](EngineOutputs out, Scheduler& s) { Take(std::move(out), s); });
+    engine = std::make_unique<Engine>(
+        options, EngineParts{.model = fake, .memory = *memory_, .ops = *ops_, .hasher = hasher, .clock = clock_},
+        [this](EngineOutputs out, Scheduler& s) { Take(std::move(out), s); });
   }
 
   ~Running() { engine.reset(); }  // its threads use the rest
 
-  absl::Status Submit(Request r) {
-    auto answer = std::make_shared<std::promise<absl::Status>>();
-    engine->Submit(std::move(r), [answer](absl::Status s) { answer->set_value(std::move(s)); });
+  /// Runs `task` on the scheduler thread and waits for what it returns.
+  template <typename T>
+  T Ask(std::function<T(Scheduler&, TimePoint)> task) {
+    auto answer = std::make_shared<std::promise<T>>();
+    EXPECT_TRUE(engine->Post([answer, task](Scheduler& s, TimePoint now) { answer->set_value(task(s, now)); }));
     return Await(answer->get_future());
   }
-  absl::Status Cancel(RequestKey key) {
-    auto answer = std::make_shared<std::promise<absl::Status>>();
-    engine->Cancel(key, [answer](absl::Status s) { answer->set_value(std::move(s)); });
-    return Await(answer->get_future());
+  absl::Status Add(Request r) {
+    return Ask<absl::Status>([r](Scheduler& s, TimePoint now) { return s.AddRequest(r, now); });
   }
-  SchedulerLoad Stats() {
-    auto answer = std::make_shared<std::promise<SchedulerLoad>>();
-    engine->Stats([answer](const SchedulerLoad& l) { answer->set_value(l); });
-    return Await(answer->get_future());
+  bool Cancel(RequestKey key) {
+    return Ask<bool>([key](Scheduler& s, TimePoint now) { return s.Cancel(key, now); });
+  }
+  SchedulerLoad Load() {
+    return Ask<SchedulerLoad>([](Scheduler& s, TimePoint) { return s.Load(); });
   }
   template <typename T>
   static T Await(std::future<T> f) {
@@ -132,8 +129,8 @@ TEST(EngineThreads, RequestsOfManyThreadsAreAnsweredAsAlone) {
     clients.emplace_back([&run, t] {
       for (uint64_t i = 0; i < 12; ++i) {
         const RequestKey key = 1 + t * 12 + i;
-        EXPECT_TRUE(run.Submit(MixedRequest(key, key, 1 + static_cast<int32_t>(key * 7 % 150))).ok());
-        if (i % 4 == 3) run.Stats();
+        EXPECT_TRUE(run.Add(MixedRequest(key, key, 1 + static_cast<int32_t>(key * 7 % 150))).ok());
+        if (i % 4 == 3) run.Load();
       }
     });
   }
@@ -149,17 +146,17 @@ TEST(EngineThreads, RequestsOfManyThreadsAreAnsweredAsAlone) {
   }
 }
 
-TEST(EngineThreads, MessagesAreAnsweredWhileAStepRuns) {
+TEST(EngineThreads, TasksRunWhileAStepIsComputed) {
   Running run;
   Gate gate;
   run.fake.before_forward = gate.Hook();
-  ASSERT_TRUE(run.Submit(Endless(1, 20, 200)).ok());
+  ASSERT_TRUE(run.Add(Endless(1, 20, 200)).ok());
   gate.AwaitEntered();
-  EXPECT_TRUE(run.Submit(Endless(2, 20, 3)).ok());
-  EXPECT_EQ(run.Stats().running_sequences, 1);
-  EXPECT_TRUE(run.Cancel(1).ok());
+  EXPECT_TRUE(run.Add(Endless(2, 20, 3)).ok());
+  EXPECT_EQ(run.Load().running_sequences, 1);
+  EXPECT_TRUE(run.Cancel(1));
   EXPECT_EQ(run.Ended(1).finish, FinishReason::kAbort) << "said before the step is done";
-  EXPECT_TRUE(absl::IsNotFound(run.Cancel(1)));
+  EXPECT_FALSE(run.Cancel(1));
   gate.Open();
   EXPECT_EQ(run.Ended(2).tokens.size(), 3u);
 }
@@ -173,97 +170,100 @@ TEST(EngineThreads, AStepWhoseRequestsAreAllGoneStopsBetweenLayers) {
     EXPECT_TRUE(s.AddRequest(Endless(3, 20, 200), now).ok());
   });
   gate.AwaitEntered();
-  EXPECT_TRUE(run.Cancel(1).ok());
-  EXPECT_TRUE(run.Cancel(3).ok());
-  run.Stats();  // a turn later the executor has been told
+  EXPECT_TRUE(run.Cancel(1));
+  EXPECT_TRUE(run.Cancel(3));
+  run.Load();  // a turn later the executor has been told
   gate.Open();
-  ASSERT_TRUE(run.Submit(Endless(2, 20, 3)).ok());
+  ASSERT_TRUE(run.Add(Endless(2, 20, 3)).ok());
   EXPECT_EQ(run.Ended(2).tokens.size(), 3u) << "the next step is not cancelled";
-  EXPECT_EQ(run.Stats().cancelled_steps, 1);
+  EXPECT_EQ(run.Load().cancelled_steps, 1);
 }
 
 TEST(EngineThreads, AFailedStepEndsItsRequestsWithItsError) {
   Running run;
   Gate gate;
   run.fake.before_forward = gate.Hook(absl::InternalError("device lost"));
-  ASSERT_TRUE(run.Submit(Endless(1, 20, 3)).ok());
+  ASSERT_TRUE(run.Add(Endless(1, 20, 3)).ok());
   gate.AwaitEntered();
   gate.Open();
   EXPECT_EQ(run.Ended(1).error.message(), "device lost");
-  ASSERT_TRUE(run.Submit(Endless(2, 20, 3)).ok());
+  ASSERT_TRUE(run.Add(Endless(2, 20, 3)).ok());
   EXPECT_EQ(run.Ended(2).finish, FinishReason::kLength);
-}
-
-TEST(EngineThreads, AFullInboxRefusesRequestsButNotCancels) {
-  Running run(Options(), 4);
-  std::latch entered{1}, open{1};
-  run.engine->Post([&](Scheduler&, TimePoint) {
-    entered.count_down();
-    open.wait();
-  });
-  entered.wait();
-  std::vector<absl::Status> refused;
-  for (RequestKey key = 1; key <= 6; ++key) {
-    run.engine->Submit(Endless(key, 10, 2), [&](absl::Status s) {
-      if (!s.ok()) refused.push_back(std::move(s));  // on this thread: the inbox is full
-    });
-  }
-  ASSERT_EQ(refused.size(), 2u);
-  EXPECT_TRUE(absl::IsResourceExhausted(refused[0]));
-  EXPECT_THAT(std::string(refused[0].message()), HasSubstr("4 messages"));
-  run.engine->Cancel(1, nullptr);
-  open.count_down();
-  EXPECT_EQ(run.Ended(1).finish, FinishReason::kAbort);
-  for (RequestKey key = 2; key <= 4; ++key) EXPECT_EQ(run.Ended(key).finish, FinishReason::kLength);
 }
 
 TEST(EngineThreads, CreditDeliversWithoutAStep) {
   Running run;
   Request r = Endless(1, 20, 4);
   r.credit = 21;
-  ASSERT_TRUE(run.Submit(r).ok());
-  while (run.Stats().running_sequences + run.Stats().waiting_requests > 0) {
+  ASSERT_TRUE(run.Add(r).ok());
+  while (run.Load().running_sequences + run.Load().waiting_requests > 0) {
   }
   EXPECT_EQ(run.Now(1).tokens.size(), 1u);
-  run.engine->Credit(1, 0, kUnlimitedCredit);
+  run.engine->Post([](Scheduler& s, TimePoint now) { s.SetCredit(1, 0, kUnlimitedCredit, now); });
   EXPECT_EQ(run.Ended(1).tokens.size(), 4u);
 }
 
-TEST(EngineThreads, ADeadlinePassesWithoutAnyMessage) {
+TEST(EngineThreads, ADeadlinePassesWithoutAnyTask) {
   Running run;
   Request r = Endless(1, 20, 100);
   r.credit = 20;  // stalls: nothing happens until the deadline
   r.deadline = SteadyClock().Now() + std::chrono::milliseconds(30);
-  ASSERT_TRUE(run.Submit(r).ok());
+  ASSERT_TRUE(run.Add(r).ok());
   const Answer a = run.Ended(1);
   EXPECT_TRUE(absl::IsDeadlineExceeded(a.error)) << a.error;
   EXPECT_GE(SteadyClock().Now(), r.deadline);
 }
 
-TEST(EngineThreads, DrainRefusesNewRequestsAndEndsWhenTheLastHas) {
+TEST(EngineThreads, ItIsIdleWhenTheLastRequestHasEnded) {
   Running run;
   Gate gate;
   run.fake.before_forward = gate.Hook();
-  ASSERT_TRUE(run.Submit(Endless(1, 20, 5)).ok());
+  ASSERT_TRUE(run.Add(Endless(1, 20, 5)).ok());
   gate.AwaitEntered();
-  std::promise<void> drained;
-  std::future<void> done = drained.get_future();
-  run.engine->Drain([&] { drained.set_value(); });
-  EXPECT_TRUE(absl::IsUnavailable(run.Submit(Endless(2, 20, 5))));
+  std::promise<void> idle, at_once;
+  std::future<void> done = idle.get_future();
+  run.engine->WhenIdle([&] { idle.set_value(); });
+  run.Load();  // a turn later
   EXPECT_EQ(done.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
   gate.Open();
   Running::Await(std::move(done));
   EXPECT_EQ(run.Now(1).finish, FinishReason::kLength);
+  run.engine->WhenIdle([&] { at_once.set_value(); });
+  Running::Await(at_once.get_future());
 }
 
-TEST(EngineThreads, ShutdownAbortsEverythingAndAnswersWhoComesLate) {
+TEST(EngineThreads, ShutdownAbortsEverythingAndTakesNothingMore) {
   Running run;
-  for (RequestKey key = 1; key <= 20; ++key) ASSERT_TRUE(run.Submit(Endless(key, 100, 150)).ok());
+  for (RequestKey key = 1; key <= 20; ++key) ASSERT_TRUE(run.Add(Endless(key, 100, 150)).ok());
   run.engine->Shutdown();
   for (RequestKey key = 1; key <= 20; ++key) EXPECT_NE(run.Now(key).finish, FinishReason::kNone) << key;
-  EXPECT_TRUE(absl::IsUnavailable(run.Submit(Endless(21, 10, 5))));
-  EXPECT_TRUE(absl::IsUnavailable(run.Cancel(1)));
+  bool ran = false, idle = false;
+  EXPECT_FALSE(run.engine->Post([&](Scheduler&, TimePoint) { ran = true; }));
+  EXPECT_FALSE(run.engine->PostBehind([&](Scheduler&, TimePoint) { ran = true; }));
+  run.engine->WhenIdle([&] { idle = true; });
+  EXPECT_TRUE(idle);
   run.engine->Shutdown();  // again
+  EXPECT_FALSE(ran);
+}
+
+TEST(EngineThreads, EveryTaskThatWasTakenRuns) {
+  Running run;
+  std::atomic<int> taken{0}, ran{0};
+  std::latch posting{4};
+  std::vector<std::thread> posters;
+  for (int t = 0; t < 4; ++t) {
+    posters.emplace_back([&, behind = t % 2 == 1] {
+      const Engine::Task task = [&](Scheduler&, TimePoint) { ++ran; };
+      for (bool first = true; behind ? run.engine->PostBehind(task) : run.engine->Post(task); first = false) {
+        ++taken;
+        if (first) posting.count_down();
+      }
+    });
+  }
+  posting.wait();
+  run.engine->Shutdown();
+  for (std::thread& poster : posters) poster.join();
+  EXPECT_EQ(ran, taken);
 }
 
 TEST(EngineThreads, ARequestThatSlipsInDuringShutdownDoesNotKeepItUp) {
@@ -279,7 +279,7 @@ TEST(EngineThreads, ARequestThatSlipsInDuringShutdownDoesNotKeepItUp) {
   };
   Gate gate;
   run.fake.before_forward = gate.Hook();
-  ASSERT_TRUE(run.Submit(Endless(1, 20, 100)).ok());
+  ASSERT_TRUE(run.Add(Endless(1, 20, 100)).ok());
   gate.AwaitEntered();
   std::thread closer([&] { run.engine->Shutdown(); });
   EXPECT_EQ(run.Ended(1).finish, FinishReason::kAbort);
@@ -318,7 +318,7 @@ TEST(EngineThreads, WhatIsPostedBehindRunsAfterAllThatCameWhileTheThreadStoodSti
 TEST(EngineThreads, EventsSayWhichUnitsBecameReadable) {
   Running run;
   const Request r = Endless(1, 70, 3);
-  ASSERT_TRUE(run.Submit(r).ok());
+  ASSERT_TRUE(run.Add(r).ok());
   run.Ended(1);
   run.engine->Shutdown();
   const std::vector<PrefixHash> chain = run.hasher.Chain(run.hasher.Root({"", "", ""}), r.tokens);
