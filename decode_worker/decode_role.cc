@@ -115,7 +115,7 @@ class DecodeRole final : public worker::Role, private LandingEvents {
   void Reserve(const v1::ReserveRequest& request, std::function<void(v1::ReserveReply)> answer) override {
     post_([this, order = DecodeReserve(request), answer = std::move(answer)](engine::Scheduler& scheduler,
                                                                              TimePoint) mutable {
-      const decode::ReserveAnswer reserved = desk_->Reserve(std::move(order));
+      const decode::ReserveAnswer reserved = desk_->Reserve(order);
       answer(EncodeReserved(reserved, facts_, *landing_, scheduler.Load().predicted_wait));
     });
   }

@@ -13,8 +13,10 @@ constexpr auto kDefaultExpiry = std::chrono::seconds(60);
 
 }  // namespace
 
-ReserveOrder DecodeReserve(const v1::ReserveRequest& in) {
-  ReserveOrder order{{in.key().request_id(), in.key().attempt()}, in.cache_salt()};
+decode::ReserveOrder DecodeReserve(const v1::ReserveRequest& in) {
+  decode::ReserveOrder order;
+  order.key = {in.key().request_id(), in.key().attempt()};
+  order.salt = in.cache_salt();
   order.prompt.resize(in.prompt_token_ids().size() / 4);
   std::memcpy(order.prompt.data(), in.prompt_token_ids().data(), order.prompt.size() * 4);
   order.session = in.router_session();

@@ -7,7 +7,7 @@
 
 namespace baton::decode_worker {
 
-ReserveOrder DecodeReserve(const v1::ReserveRequest& in);
+decode::ReserveOrder DecodeReserve(const v1::ReserveRequest& in);
 
 /// `wait`: predicted, until a request that comes now starts; told with a refusal.
 v1::ReserveReply EncodeReserved(const decode::ReserveAnswer& from, const DeskFacts& facts, const Landing& landing,

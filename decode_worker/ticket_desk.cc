@@ -28,12 +28,16 @@ TicketDesk::TicketDesk(DeskFacts facts, LandingControl& landing, worker::Transfe
 void TicketDesk::Handle(const decode::Event& event) {
   std::vector<decode::Action> actions;
   core_.Handle(event, clock_.Now(), actions);
+  DoAll(actions);
+}
+
+void TicketDesk::DoAll(const std::vector<decode::Action>& actions) {
   for (const decode::Action& action : actions) std::visit([this](const auto& one) { Do(one); }, action);
 }
 
 // ---- Reserve and Cancel
 
-decode::ReserveAnswer TicketDesk::Reserve(ReserveOrder order) {
+decode::ReserveAnswer TicketDesk::Reserve(const decode::ReserveOrder& order) {
   if (draining_) return {order.key, absl::UnavailableError("this worker is draining")};
   if (std::find(left_.begin(), left_.end(), order.session) != left_.end()) {
     return {order.key, absl::CancelledError("its router's session has ended")};
@@ -45,19 +49,16 @@ decode::ReserveAnswer TicketDesk::Reserve(ReserveOrder order) {
             absl::InvalidArgumentError(StrCat("a ticket for a prompt of ", order.prompt_len, " tokens (",
                                               order.prompt.size(), " sent), the context length is ", longest))};
   }
-  reserving_ = &order;
-  Handle(decode::Reserve{order.key, order.salt, order.prompt_len + 1, {}, order.expiry, order.lease});
-  reserving_ = nullptr;
-  decode::ReserveAnswer answer = *std::exchange(answer_, std::nullopt);
+  decode::ReserveAnswer answer = core_.Reserve(order, clock_.Now());
   reserves_refused_ += !answer.status.ok();
   return answer;
 }
 
-void TicketDesk::Do(const decode::ReserveAnswer& action) { answer_ = action; }
-
 bool TicketDesk::Cancel(const decode::TicketKey& key, bool asks_again) {
-  Handle(decode::Cancel{key, asks_again});
-  return cancel_known_;
+  std::vector<decode::Action> actions;
+  const bool known = core_.Cancel(key, asks_again, clock_.Now(), actions);
+  DoAll(actions);
+  return known;
 }
 
 void TicketDesk::OnRouterLeft(const std::string& session) {
@@ -88,11 +89,11 @@ bool TicketDesk::Shed() {
 
 // ---- blocks
 
-int32_t TicketDesk::Pin(TicketId id, const decode::Reserve&) {
+int32_t TicketDesk::Pin(TicketId id, const decode::ReserveOrder& order) {
   Ticket& ticket = tickets_[id];
-  ticket = {.key = reserving_->key, .session = reserving_->session, .prompt_len = reserving_->prompt_len};
-  engine::PrefixMatch match = scheduler_->cache().Match(reserving_->salt, "", reserving_->prompt,
-                                                        reserving_->prompt_len - 1, /*whole_blocks=*/true);
+  ticket = {.key = order.key, .session = order.session, .prompt_len = order.prompt_len};
+  engine::PrefixMatch match =
+      scheduler_->cache().Match(order.salt, "", order.prompt, order.prompt_len - 1, /*whole_blocks=*/true);
   BATON_CHECK(match.copies.empty());
   ticket.cached_tokens = match.tokens;
   ticket.pin = std::move(match.kv);
@@ -352,7 +353,7 @@ void TicketDesk::OnEnded(engine::RequestKey key) {
   const decode::Ticket* known = core_.Find(id);
   if (known == nullptr) return;
   if (known->state == TicketState::kAttached) return Handle(decode::Finished{id});
-  Handle(decode::Cancel{ticket.key});
+  Cancel(ticket.key);
 }
 
 // ---- time

@@ -31,16 +31,6 @@ struct DeskFacts {
   decode::HandoffOptions handoff;
 };
 
-struct ReserveOrder {
-  decode::TicketKey key;
-  std::string salt;
-  std::vector<int32_t> prompt;  ///< whose cached prefix is pinned; empty: none
-  int32_t prompt_len = 0;
-  Duration expiry{};
-  std::string session{};  ///< of the router
-  Duration lease{};       ///< ended when the router renewed nothing for so long; 0: never
-};
-
 class TicketDesk final : public worker::TicketHost, private decode::TicketBlocks {
  public:
   /// `landing` and `thread` must outlive it.
@@ -50,8 +40,8 @@ class TicketDesk final : public worker::TicketHost, private decode::TicketBlocks
   void Use(engine::Scheduler& scheduler) { scheduler_ = &scheduler; }
 
   // After Use, from here on.
-  decode::ReserveAnswer Reserve(ReserveOrder order);
-  /// `asks_again`: the request comes back with another ticket and keeps its place in the line.
+  decode::ReserveAnswer Reserve(const decode::ReserveOrder& order);
+  /// As decode::Handoff::Cancel.
   bool Cancel(const decode::TicketKey& key, bool asks_again = false);
   /// The router still waits for it; `attach_gen` 0: it has not attached.
   void Renew(const decode::TicketKey& key, uint64_t attach_gen) { Handle(decode::Renewed{key, attach_gen}); }
@@ -106,18 +96,18 @@ class TicketDesk final : public worker::TicketHost, private decode::TicketBlocks
     TimePoint heard{};    ///< its last message, in own time
   };
 
-  int32_t Pin(TicketId ticket, const decode::Reserve& event) override;
+  int32_t Pin(TicketId ticket, const decode::ReserveOrder& order) override;
   bool Bind(TicketId ticket, uint32_t epoch, int32_t tokens) override;
   void Release(TicketId ticket, uint32_t epoch) override;
   void Unpin(TicketId ticket) override;
 
+  void DoAll(const std::vector<decode::Action>& actions);
   void Open(WriterId writer, const OpenLane& message);
   void GiveUpSilentWriters();
   TimePoint Listened() const;
   absl::StatusOr<std::shared_ptr<const TransferPlan>> PlanFor(Ticket& ticket, uint32_t epoch, const KvSide& source);
   absl::Status Take(worker::TicketAttach attach);
   absl::Status StartComputing(worker::TicketAttach attach, worker::TicketStart* how);
-  void Do(const decode::ReserveAnswer& action);
   void Do(const decode::ReservationShed& action);
   void Do(const decode::SendToWriter& action);
   void Do(const decode::ScatterSlot& action);
@@ -127,7 +117,6 @@ class TicketDesk final : public worker::TicketHost, private decode::TicketBlocks
   static absl::Status OtherFirst();
   absl::Status EndOf(TicketId id, const std::string& reason) const;
   void Do(const decode::AttachRefused& action);
-  void Do(const decode::CancelAnswer& action) { cancel_known_ = action.known; }
   void Do(const decode::CutWriter& action);
   void Do(const decode::ReplaceMemory& action);
   void Do(const decode::DropMemory& action);
@@ -142,9 +131,6 @@ class TicketDesk final : public worker::TicketHost, private decode::TicketBlocks
   std::map<TicketId, Ticket> tickets_;
   std::map<engine::RequestKey, TicketId> by_request_;
   std::map<WriterId, Writer> writers_;
-  const ReserveOrder* reserving_ = nullptr;      ///< during Reserve
-  std::optional<decode::ReserveAnswer> answer_;  ///< of the Reserve being handled
-  bool cancel_known_ = false;
   std::deque<std::string> left_;  ///< router sessions that ended last: their Reserves may still arrive
   bool draining_ = false;
   int64_t reserves_refused_ = 0;

@@ -8,7 +8,6 @@
 
 #include "absl/status/status.h"
 #include "common/clock.h"
-#include "common/prefix_hash.h"
 #include "kvtransfer/fence_kind.h"
 #include "kvtransfer/lane_messages.h"
 
@@ -22,13 +21,22 @@ struct TicketKey {
 };
 
 // ---- from the router
-struct Reserve {
+struct ReserveOrder {
   TicketKey key;
-  std::string tenant;
-  int32_t tokens = 0;              ///< prompt plus room to start decoding
-  std::vector<PrefixHash> prefix;  ///< of the prompt's units, for TicketBlocks::Pin
-  Duration expiry{};               ///< remaining
-  Duration lease{};  ///< ended when no Renewed came for so long, attached or not; 0: the router renews nothing
+  std::string salt;             ///< of the prefix cache; tickets of one salt count as one tenant's
+  std::vector<int32_t> prompt;  ///< whose cached prefix is pinned; empty: none
+  int32_t prompt_len = 0;
+  Duration expiry{};    ///< remaining
+  std::string session;  ///< of the router
+  Duration lease{};     ///< ended when no Renewed came for so long, attached or not; 0: the router renews nothing
+};
+/// ok: the ticket stands. ResourceExhausted: no room, try elsewhere or later. Cancelled: its Cancel came first.
+struct ReserveAnswer {
+  TicketKey key;
+  absl::Status status;
+  TicketId ticket = 0;
+  int32_t cached_tokens = 0;  ///< pinned here; nothing below travels
+  Duration expiry{};          ///< remaining
 };
 struct Attach {
   TicketId ticket = 0;
@@ -40,10 +48,6 @@ struct Attach {
 struct Renewed {
   TicketKey key;
   uint64_t attach_gen = 0;  ///< of its latest Attach; one that a later Attach has fenced renews nothing
-};
-struct Cancel {
-  TicketKey key;
-  bool asks_again = false;  ///< the router will ask for another ticket: the request keeps its place in the line
 };
 
 // ---- from the data plane
@@ -96,18 +100,10 @@ struct Finished {
 struct ShedUnbound {};
 struct Tick {};
 
-using Event = std::variant<Reserve, Attach, Renewed, Cancel, Opened, Filled, Done, Closed, Scattered, WriterLost,
-                           WriterFenced, Finished, ShedUnbound, Tick>;
+using Event = std::variant<Attach, Renewed, Opened, Filled, Done, Closed, Scattered, WriterLost, WriterFenced, Finished,
+                           ShedUnbound, Tick>;
 
 // ---- actions
-/// ok: the ticket stands. ResourceExhausted: no room, try elsewhere or later. Cancelled: its Cancel came first.
-struct ReserveAnswer {
-  TicketKey key;
-  absl::Status status;
-  TicketId ticket = 0;
-  int32_t cached_tokens = 0;  ///< pinned here; nothing below travels
-  Duration expiry{};          ///< remaining
-};
 /// A reservation's pin given up before it was bound.
 struct ReservationShed {
   TicketId ticket = 0;
@@ -150,10 +146,6 @@ struct AttachRefused {
   bool prefill_again = false;
   std::string reason;
 };
-struct CancelAnswer {
-  TicketKey key;
-  bool known = false;
-};
 /// Close our endpoint to this incarnation and report WriterFenced when that has completed.
 struct CutWriter {
   WriterId writer = 0;
@@ -167,7 +159,7 @@ struct DropMemory {
   uint32_t memory = 0;
 };
 
-using Action = std::variant<ReserveAnswer, ReservationShed, SendToWriter, ScatterSlot, StartSequence, ContinueSequence,
-                            StopSequence, AttachRefused, CancelAnswer, CutWriter, ReplaceMemory, DropMemory>;
+using Action = std::variant<ReservationShed, SendToWriter, ScatterSlot, StartSequence, ContinueSequence, StopSequence,
+                            AttachRefused, CutWriter, ReplaceMemory, DropMemory>;
 
 }  // namespace baton::decode

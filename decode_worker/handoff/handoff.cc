@@ -19,61 +19,56 @@ Handoff::Handoff(HandoffOptions options, TicketBlocks& blocks)
 }
 
 void Handoff::Handle(const Event& event, TimePoint now, std::vector<Action>& out) {
-  now_ = now, out_ = &out;
+  now_ = now;
+  out_ = &out;
   std::visit([this](const auto& e) { On(e); }, event);
   out_ = nullptr;
 }
 
-void Handoff::On(const Reserve& event) {
-  if (const auto known = by_key_.find(event.key); known != by_key_.end())
-    return AnswerReserve(tickets_.at(known->second));
-  if (tombstones_.contains(event.key)) {
-    out_->push_back(ReserveAnswer{event.key, absl::CancelledError("cancelled before it was reserved")});
-    return;
-  }
-  Ticket ticket{.id = next_ticket_, .key = event.key, .tenant = event.tenant};
-  ticket.cached_tokens = blocks_.Pin(ticket.id, event);
+ReserveAnswer Handoff::Reserve(const ReserveOrder& order, TimePoint now) {
+  now_ = now;
+  if (const auto known = by_key_.find(order.key); known != by_key_.end()) return AnswerOf(tickets_.at(known->second));
+  if (tombstones_.contains(order.key)) return {order.key, absl::CancelledError("cancelled before it was reserved")};
+  Ticket ticket{.id = next_ticket_, .key = order.key, .tenant = order.salt};
+  ticket.cached_tokens = blocks_.Pin(ticket.id, order);
   ticket.pinned = true;
-  ticket.tokens = event.tokens - ticket.cached_tokens;
-  ticket.expires = now_ + event.expiry;
-  ticket.lease = event.lease;
+  ticket.tokens = order.prompt_len + 1 - ticket.cached_tokens;  // and room to start decoding
+  ticket.expires = now_ + order.expiry;
+  ticket.lease = order.lease;
   Renew(ticket);
-  if (absl::Status admitted = Admit(event, ticket.tokens); !admitted.ok()) {
+  if (absl::Status admitted = Admit(order, ticket.tokens); !admitted.ok()) {
     blocks_.Unpin(ticket.id);
-    out_->push_back(ReserveAnswer{event.key, std::move(admitted)});
-    return;
+    return {order.key, std::move(admitted)};
   }
   ++next_ticket_;
   reserved_tokens_ += ticket.tokens;
   by_key_[ticket.key] = ticket.id;
   open_.insert(ticket.id);
-  AnswerReserve(tickets_[ticket.id] = std::move(ticket));
+  return AnswerOf(tickets_[ticket.id] = std::move(ticket));
 }
 
-absl::Status Handoff::Admit(const Reserve& event, int32_t tokens) const {
+absl::Status Handoff::Admit(const ReserveOrder& order, int32_t tokens) const {
   if (tokens <= 0) {
-    return absl::InvalidArgumentError(StrCat("a ticket of ", event.tokens, " tokens binds ", tokens));
+    return absl::InvalidArgumentError(StrCat("a ticket for a prompt of ", order.prompt_len, " tokens binds ", tokens));
   }
-  if (event.expiry <= Duration::zero()) return absl::DeadlineExceededError("the reservation has expired already");
+  if (order.expiry <= Duration::zero()) return absl::DeadlineExceededError("the reservation has expired already");
   if (reserved_tokens_ + tokens > options_.max_reserved_tokens) {
     return absl::ResourceExhaustedError(StrCat("need ", tokens, " KV tokens, ",
                                                options_.max_reserved_tokens - reserved_tokens_, " of ",
                                                options_.max_reserved_tokens, " can be reserved"));
   }
-  const int held = OverdueOfTenant(event.tenant);
+  const int held = OverdueOfTenant(order.salt);
   if (held > options_.max_quarantined_slots) {
-    return absl::ResourceExhaustedError(StrCat(held, " landing slots of tenant '", event.tenant,
+    return absl::ResourceExhaustedError(StrCat(held, " landing slots of tenant '", order.salt,
                                                "' are overdue in quarantine, limit ", options_.max_quarantined_slots));
   }
   return absl::OkStatus();
 }
 
-void Handoff::AnswerReserve(const Ticket& ticket) {
-  if (ticket.state == TicketState::kClosing || ticket.state == TicketState::kGone) {
-    out_->push_back(ReserveAnswer{ticket.key, absl::CancelledError(StrCat("ticket closed: ", ticket.why_closed))});
-    return;
-  }
-  out_->push_back(ReserveAnswer{ticket.key, absl::OkStatus(), ticket.id, ticket.cached_tokens, ticket.expires - now_});
+ReserveAnswer Handoff::AnswerOf(const Ticket& ticket) const {
+  if (ticket.state == TicketState::kClosing || ticket.state == TicketState::kGone)
+    return {ticket.key, absl::CancelledError(StrCat("ticket closed: ", ticket.why_closed))};
+  return {ticket.key, absl::OkStatus(), ticket.id, ticket.cached_tokens, ticket.expires - now_};
 }
 
 void Handoff::On(const Attach& event) {
@@ -151,23 +146,29 @@ void Handoff::Renew(Ticket& ticket) const {
   if (ticket.lease > Duration::zero()) ticket.lease_until = Listened() + ticket.lease;
 }
 
-void Handoff::On(const Cancel& event) {
-  const auto known = by_key_.find(event.key);
-  out_->push_back(CancelAnswer{event.key, known != by_key_.end()});
-  if (known != by_key_.end()) {
-    if (!PlantedBug("forget cancel on decode leg"))
-      Close(tickets_.at(known->second), "cancelled", event.asks_again ? Why::kAskedAgain : Why::kOver);
-  } else if (!PlantedBug("no tombstone")) {
-    tombstones_[event.key] = now_ + options_.tombstone;
-    old_tombstones_.Add(event.key, now_ + options_.tombstone);
+bool Handoff::Cancel(const TicketKey& key, bool asks_again, TimePoint now, std::vector<Action>& out) {
+  now_ = now;
+  const auto known = by_key_.find(key);
+  if (known == by_key_.end()) {
+    if (PlantedBug("no tombstone")) return false;
+    tombstones_[key] = now_ + options_.tombstone;
+    old_tombstones_.Add(key, now_ + options_.tombstone);
+    return false;
   }
+  if (PlantedBug("forget cancel on decode leg")) return true;
+  out_ = &out;
+  Close(tickets_.at(known->second), "cancelled", asks_again ? Why::kAskedAgain : Why::kOver);
+  out_ = nullptr;
+  return true;
 }
 
 void Handoff::On(const Finished& event) {
   Ticket* ticket = FindTicket(event.ticket);
   if (ticket == nullptr || ticket->state != TicketState::kAttached) return;
   if (PlantedBug("Finished forgets the ticket")) {
-    open_.erase(ticket->id), by_key_.erase(ticket->key), tickets_.erase(ticket->id);
+    open_.erase(ticket->id);
+    by_key_.erase(ticket->key);
+    tickets_.erase(ticket->id);
     return;
   }
   Close(*ticket, "finished", Why::kSequenceEnded);

@@ -24,12 +24,12 @@
 
 namespace baton::decode {
 
-/// The block pool as a ticket sees it. Called from inside Handle; must not call back.
+/// The block pool as a ticket sees it. Called from inside the core; must not call back.
 class TicketBlocks {
  public:
   virtual ~TicketBlocks() = default;
-  /// Pins the cached prefix; how many tokens that are (less than `event.tokens`).
-  virtual int32_t Pin(TicketId ticket, const Reserve& event) = 0;
+  /// Pins the prompt's cached prefix; how many tokens that are (less than the prompt's).
+  virtual int32_t Pin(TicketId ticket, const ReserveOrder& order) = 0;
   /// Blocks for the positions of a ticket's epoch that are not pinned, on every rank, all or nothing.
   virtual bool Bind(TicketId ticket, uint32_t epoch, int32_t tokens) = 0;
   /// Returns them. Not called for what StartSequence handed to the engine; so is Unpin.
@@ -74,6 +74,11 @@ class Handoff {
   /// `blocks` must outlive it.
   Handoff(HandoffOptions options, TicketBlocks& blocks);
 
+  /// A ticket, or why there is none. Asked again for the same key, it answers alike.
+  ReserveAnswer Reserve(const ReserveOrder& order, TimePoint now);
+  /// Ends the ticket of this key; where none is known (false), a Reserve that comes later is refused. `asks_again`: the
+  /// router will ask for another ticket, and the request keeps its place in the line.
+  bool Cancel(const TicketKey& key, bool asks_again, TimePoint now, std::vector<Action>& out);
   /// Applies one event and appends what is to be done, in order.
   void Handle(const Event& event, TimePoint now, std::vector<Action>& out);
 
@@ -91,15 +96,13 @@ class Handoff {
   using Actions = std::vector<Action>;
 
   // control (handoff.cc)
-  void On(const Reserve& event);
   void On(const Attach& event);
   void On(const Renewed& event);
-  void On(const Cancel& event);
   void On(const Finished& event);
   void On(const ShedUnbound& event);
   void On(const Tick& event);
-  absl::Status Admit(const Reserve& event, int32_t tokens) const;
-  void AnswerReserve(const Ticket& ticket);
+  absl::Status Admit(const ReserveOrder& order, int32_t tokens) const;
+  ReserveAnswer AnswerOf(const Ticket& ticket) const;
   void Start(Ticket& ticket, const Attach& attach, bool recompute);
   void Renew(Ticket& ticket) const;
   /// The time that others' silence is judged by.
@@ -175,8 +178,8 @@ class Handoff {
   int64_t reserved_tokens_ = 0;
   HandoffStats counters_;
   OwnTime own_;
-  TimePoint now_{};         ///< during Handle
-  Actions* out_ = nullptr;  ///< during Handle
+  TimePoint now_{};         ///< during a call
+  Actions* out_ = nullptr;  ///< during Handle and Cancel
 };
 
 }  // namespace baton::decode

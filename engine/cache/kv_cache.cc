@@ -128,13 +128,6 @@ std::vector<NodeId> KvCache::FindPrefix(NodeId root, std::span<const int32_t> to
   return nodes;
 }
 
-int32_t KvCache::MatchTokens(std::string_view salt, std::string_view lora_digest, std::span<const int32_t> tokens,
-                             int32_t max_tokens) const {
-  if (!options_.enable_prefix_caching) return 0;
-  const NodeId root = index_.FindRoot(RootHash(salt, lora_digest));
-  return static_cast<int32_t>(FindPrefix(root, tokens, max_tokens, 1).size()) * kUnitTokens;
-}
-
 PrefixMatch KvCache::Match(std::string_view salt, std::string_view lora_digest, std::span<const int32_t> tokens,
                            int32_t max_tokens, bool whole_blocks) {
   PrefixMatch match;

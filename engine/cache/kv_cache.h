@@ -57,9 +57,6 @@ class KvCache final : private EvictionListener {
   /// is left out instead, so that there is nothing to copy.
   PrefixMatch Match(std::string_view salt, std::string_view lora_digest, std::span<const int32_t> tokens,
                     int32_t max_tokens, bool whole_blocks = false);
-  /// Length of that prefix, taking nothing.
-  int32_t MatchTokens(std::string_view salt, std::string_view lora_digest, std::span<const int32_t> tokens,
-                      int32_t max_tokens) const;
 
   /// Blocks of `group` that growing to `tokens` would take.
   int32_t BlocksNeeded(const SequenceKv& kv, int32_t group, int32_t tokens) const;

@@ -79,11 +79,6 @@ PrefixCursor PrefixIndex::Root(const PrefixHash& root) {
   return units(it->second) == 0 ? PrefixCursor(*this, it->second) : PrefixCursor();
 }
 
-NodeId PrefixIndex::FindRoot(const PrefixHash& root) const {
-  const auto it = by_hash_.find(root);
-  return it == by_hash_.end() || units(it->second) != 0 ? kNoNode : it->second;
-}
-
 NodeId PrefixIndex::Find(NodeId parent, const PrefixHash& hash, std::span<const int32_t> unit) const {
   const auto it = by_hash_.find(hash);
   if (it == by_hash_.end()) return kNoNode;

@@ -49,8 +49,6 @@ class PrefixIndex {
 
   /// The node of the empty prefix with that root hash, made if need be.
   PrefixCursor Root(const PrefixHash& root);
-  /// That node if it is there, else kNoNode.
-  NodeId FindRoot(const PrefixHash& root) const;
   /// The child of `parent` with exactly these tokens, or kNoNode. `hash` is the chained hash of that prefix.
   NodeId Find(NodeId parent, const PrefixHash& hash, std::span<const int32_t> unit) const;
   /// Find, or make it. Empty when another prefix has that hash (a collision): then nothing may be published.

@@ -93,12 +93,12 @@ class DeskWorld {
   void Hello(WriterId writer) { desk.OnHello(writer, MakeHello("p" + std::to_string(writer))); }
 
   // ---- the router
-  ReserveOrder MakeReserve(const std::string& id = "r") const {
+  decode::ReserveOrder MakeReserve(const std::string& id = "r") const {
     return {{id, 0}, "", engine::RandomTokens(kPrompt, kPrompt), kPrompt, std::chrono::seconds(10), "session", lease};
   }
   decode::ReserveAnswer Reserve(const std::string& id = "r") { return Reserve(MakeReserve(id)); }
-  decode::ReserveAnswer Reserve(ReserveOrder order) {
-    decode::ReserveAnswer answer = desk.Reserve(std::move(order));
+  decode::ReserveAnswer Reserve(const decode::ReserveOrder& order) {
+    decode::ReserveAnswer answer = desk.Reserve(order);
     log +=
         answer.status.ok() ? "Ticket " : "Nack(" + std::string(absl::StatusCodeToString(answer.status.code())) + ") ";
     return answer;

@@ -13,7 +13,7 @@ namespace baton::decode {
 /// Counts what is held; writes down every call.
 class CountedBlocks final : public TicketBlocks {
  public:
-  int32_t Pin(TicketId, const Reserve&) override { return ++pins, cached; }
+  int32_t Pin(TicketId, const ReserveOrder&) override { return ++pins, cached; }
   bool Bind(TicketId, uint32_t, int32_t) override {
     if (!room) return false;
     ++bound;
@@ -48,6 +48,20 @@ class HandoffDriver {
     core.CheckInvariants();
     return actions;
   }
+  ReserveAnswer Reserve(int ticket = 1) { return Reserve(MakeReserve(ticket)); }
+  ReserveAnswer Reserve(const ReserveOrder& order) {
+    actions.clear();
+    ReserveAnswer answer = core.Reserve(order, now);
+    core.CheckInvariants();
+    return answer;
+  }
+  /// Whether its ticket was known; what came out of it is in `actions`.
+  bool Cancel(int ticket, bool asks_again = false) {
+    actions.clear();
+    const bool known = core.Cancel(Key(ticket), asks_again, now, actions);
+    core.CheckInvariants();
+    return known;
+  }
   /// Time goes by, and this side listens: what all its ticks bring is in `actions`.
   void Listen(Duration time) {
     std::vector<Action> all;
@@ -64,8 +78,14 @@ class HandoffDriver {
 
   // Events of ticket 1 (or another), lane by lane, from writer 7.
   static TicketKey Key(int ticket) { return {"request" + std::to_string(ticket), 0}; }
-  Reserve MakeReserve(int ticket = 1, int32_t tokens = 116) const {
-    return {Key(ticket), "tenant", tokens, {}, expiry, lease};
+  ReserveOrder MakeReserve(int ticket = 1) const {
+    return {.key = Key(ticket),
+            .salt = "tenant",
+            .prompt = {},
+            .prompt_len = 115,
+            .expiry = expiry,
+            .session = {},
+            .lease = lease};
   }
   Opened MakeOpen(uint32_t lane, uint32_t epoch = 1, TicketId ticket = 1) const {
     return {writer, fence, {{ticket, epoch, lane}, 42},

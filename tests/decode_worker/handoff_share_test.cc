@@ -14,7 +14,7 @@ using std::chrono::seconds;
 struct Ring : HandoffDriver {
   Ring(int slots, int tickets, FenceKind how = FenceKind::kPeerExit) : HandoffDriver(Options(slots)) {
     fence = how, expiry = seconds(1000);
-    for (int t = 1; t <= tickets; ++t) Do(MakeReserve(t));
+    for (int t = 1; t <= tickets; ++t) Reserve(t);
   }
   static HandoffOptions Options(int slots) {
     HandoffOptions options = SmallOptions();
@@ -33,7 +33,7 @@ bool Bound(HandoffDriver& d, WriterId writer, TicketId ticket) {
 
 void CloseLanes(HandoffDriver& d, WriterId writer, TicketId ticket) {
   d.writer = writer;
-  d.Do(Cancel{d.Key(static_cast<int>(ticket))});
+  d.Cancel(static_cast<int>(ticket));
   for (uint32_t lane : {0u, 1u}) d.Do(d.MakeClosed(lane, true, 1, ticket));
 }
 
@@ -85,9 +85,9 @@ TEST(RingShare, TheCapOnQuarantineIsTheProcesss) {
   Ring d(8, 8);
   d.process = "p";
   for (TicketId t : {1, 2}) EXPECT_TRUE(Bound(d, 7, t));
-  d.Do(WriterLost{7}), d.Do(Cancel{d.Key(1)}), d.Do(Cancel{d.Key(2)});
+  d.Do(WriterLost{7}), d.Cancel(1), d.Cancel(2);
   EXPECT_TRUE(Bound(d, 9, 3)) << "the same process by another connection: 4 slots in quarantine, limit 4";
-  d.Do(WriterLost{9}), d.Do(Cancel{d.Key(3)});
+  d.Do(WriterLost{9}), d.Cancel(3);
   EXPECT_FALSE(Bound(d, 10, 4));
   d.process = "other";
   EXPECT_TRUE(Bound(d, 8, 5)) << "nobody waits for it";
@@ -103,7 +103,7 @@ struct Frozen : Ring {
   Frozen() : Ring(4, 9) {
     memory = 1;
     for (int t : {1, 2}) EXPECT_TRUE(Bound(*this, 7, static_cast<TicketId>(t)));
-    for (int t : {1, 2}) Do(Cancel{Key(t)});
+    for (int t : {1, 2}) Cancel(t);
   }
 };
 
@@ -178,7 +178,7 @@ TEST(FrozenWriter, HealthyLanesEndInTheOldMemory) {
   Ring d(8, 9);
   d.memory = 1;
   EXPECT_TRUE(Bound(d, 7, 1) && Bound(d, 8, 2));
-  d.Do(Cancel{d.Key(1)});
+  d.Cancel(1);
   d.Listen(seconds(3));
   EXPECT_TRUE(Bound(d, 8, 2)) << "it says that it is there";
   d.Listen(seconds(2));
@@ -229,7 +229,7 @@ TEST(FrozenWriter, ASlotThatWeAreReadingIsLostWhenOurPassEnds) {
   d.memory = 1;
   EXPECT_TRUE(Bound(d, 7, 1));
   const SlotTurn slot = d.Grant(0);
-  d.Do(d.MakeFilled(0, slot)), d.Do(Cancel{d.Key(1)});
+  d.Do(d.MakeFilled(0, slot)), d.Cancel(1);
   d.Listen(seconds(5));
   EXPECT_EQ(d.core.ring(0).lost(1), 1);
   EXPECT_EQ(d.state(1), TicketState::kClosing);
@@ -249,7 +249,7 @@ TEST(FrozenWriter, OneThatLostItsConnectionIsWrittenOffToo) {
 TEST(FrozenWriter, WhereCuttingOffIsAFenceNothingIsWrittenOff) {
   Ring d(4, 2, FenceKind::kForcedClose);
   EXPECT_TRUE(Bound(d, 7, 1));
-  d.Do(Cancel{d.Key(1)});
+  d.Cancel(1);
   d.Listen(seconds(100));
   EXPECT_NE(d.Find<CutWriter>(), nullptr);
   EXPECT_EQ(d.Find<ReplaceMemory>(), nullptr);

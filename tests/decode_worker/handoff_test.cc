@@ -16,26 +16,22 @@ std::string Message(const absl::Status& status) { return std::string(status.mess
 TEST(Handoff, ReservesByTokenBudgetAndBindsNothing) {
   HandoffDriver d;
   for (int i = 1; i <= 10; ++i) {
-    d.Do(d.MakeReserve(i));
-    ASSERT_TRUE(d.Find<ReserveAnswer>()->status.ok());
-    EXPECT_EQ(d.Find<ReserveAnswer>()->cached_tokens, 16);
+    const ReserveAnswer answer = d.Reserve(i);
+    ASSERT_TRUE(answer.status.ok());
+    EXPECT_EQ(answer.cached_tokens, 16);
   }
-  d.Do(d.MakeReserve(11));
-  EXPECT_EQ(Message(d.Find<ReserveAnswer>()->status), "need 100 KV tokens, 0 of 1000 can be reserved");
+  EXPECT_EQ(Message(d.Reserve(11).status), "need 100 KV tokens, 0 of 1000 can be reserved");
   EXPECT_EQ(d.blocks.bound, 0);
   EXPECT_EQ(d.blocks.pins, 10);
 }
 
 TEST(Handoff, CancelBeforeItsReserveLeavesATombstoneForADeadline) {
   HandoffDriver d;
-  d.Do(Cancel{d.Key(1)});
-  EXPECT_FALSE(d.Find<CancelAnswer>()->known);
-  d.Do(d.MakeReserve());
-  EXPECT_TRUE(absl::IsCancelled(d.Find<ReserveAnswer>()->status));
+  EXPECT_FALSE(d.Cancel(1));
+  EXPECT_TRUE(absl::IsCancelled(d.Reserve().status));
   d.now += seconds(60);
   d.Do(Tick{});
-  d.Do(d.MakeReserve());
-  EXPECT_TRUE(d.Find<ReserveAnswer>()->status.ok());
+  EXPECT_TRUE(d.Reserve().status.ok());
 }
 
 TEST(Handoff, OpenBindsAllLanesOrNothing) {
@@ -43,7 +39,7 @@ TEST(Handoff, OpenBindsAllLanesOrNothing) {
   options.ring_slots = {7};
   HandoffDriver d(options);
   d.lanes = {{0, 1}, {0, 1}, {0, 1}};
-  for (int t : {1, 2, 3}) d.Do(d.MakeReserve(t));
+  for (int t : {1, 2, 3}) d.Reserve(t);
   for (TicketId t : {1, 2}) {
     d.Do(d.MakeOpen(0, 1, t));
     EXPECT_NE(d.Sent<LaneBound>(), nullptr);
@@ -56,10 +52,10 @@ TEST(Handoff, OpenBindsAllLanesOrNothing) {
 
 TEST(Handoff, WaitingOpensAreBoundInTheOrderTheyCame) {
   HandoffDriver d;
-  for (int t : {1, 2, 3, 4}) d.Do(d.MakeReserve(t));
+  for (int t : {1, 2, 3, 4}) d.Reserve(t);
   d.Bind(1, 1), d.Bind(1, 2);
   d.Do(d.MakeOpen(0, 1, 3)), d.Do(d.MakeOpen(0, 1, 4));
-  d.Do(Cancel{d.Key(1)});
+  d.Cancel(1);
   for (uint32_t lane : {0u, 1u}) d.Do(d.MakeClosed(lane, true, 1, 1));
   d.Do(d.MakeOpen(0, 1, 4));
   EXPECT_NE(d.Sent<LaneBusy>(), nullptr) << "ticket 3 came first";
@@ -70,17 +66,17 @@ TEST(Handoff, WaitingOpensAreBoundInTheOrderTheyCame) {
 
 /// Tickets 1 and 2 hold every slot; 3 and 4 wait, and now there is room for one.
 void RoomForOneOfTwo(HandoffDriver& d) {
-  for (int t : {1, 2, 3, 4}) d.Do(d.MakeReserve(t));
+  for (int t : {1, 2, 3, 4}) d.Reserve(t);
   d.Bind(1, 1), d.Bind(1, 2);
   d.Do(d.MakeOpen(0, 1, 3)), d.Do(d.MakeOpen(0, 1, 4));
 }
 void GiveRoom(HandoffDriver& d) {
-  d.Do(Cancel{d.Key(1)});
+  d.Cancel(1);
   for (uint32_t lane : {0u, 1u}) d.Do(d.MakeClosed(lane, true, 1, 1));
 }
 /// The request of ticket 3 comes back as ticket 5.
-Reserve ThirdAgain(const HandoffDriver& d) {
-  Reserve again = d.MakeReserve(3);
+ReserveOrder ThirdAgain(const HandoffDriver& d) {
+  ReserveOrder again = d.MakeReserve(3);
   again.key.attempt = 1;
   return again;
 }
@@ -88,11 +84,11 @@ Reserve ThirdAgain(const HandoffDriver& d) {
 TEST(Handoff, ARequestThatComesBackForRoomHasItsPlaceInTheLine) {
   HandoffDriver d;
   RoomForOneOfTwo(d);
-  d.Do(Cancel{d.Key(3), /*asks_again=*/true});
+  d.Cancel(3, /*asks_again=*/true);
   GiveRoom(d);
   d.Do(d.MakeOpen(0, 1, 4));
   EXPECT_NE(d.Sent<LaneBusy>(), nullptr) << "the room is kept for who came first, for a turn";
-  d.Do(ThirdAgain(d));
+  d.Reserve(ThirdAgain(d));
   d.Do(d.MakeOpen(0, 1, 5));
   EXPECT_NE(d.Sent<LaneBound>(), nullptr);
 }
@@ -100,9 +96,9 @@ TEST(Handoff, ARequestThatComesBackForRoomHasItsPlaceInTheLine) {
 TEST(Handoff, ARequestThatIsLateToComeBackIsInFrontOfThoseBehindIt) {
   HandoffDriver d;
   RoomForOneOfTwo(d);
-  d.Do(Cancel{d.Key(3), /*asks_again=*/true});
+  d.Cancel(3, /*asks_again=*/true);
   d.now += seconds(5);  // at another decode worker, meanwhile
-  d.Do(ThirdAgain(d));
+  d.Reserve(ThirdAgain(d));
   d.Do(d.MakeOpen(0, 1, 4)), d.Do(d.MakeOpen(0, 1, 5));
   GiveRoom(d);
   d.Do(d.MakeOpen(0, 1, 4));
@@ -115,9 +111,9 @@ TEST(Handoff, ACancelThatOvertakesTheNextTicketOrComesAfterItTakesNoPlaceAway) {
   for (const bool asks_again : {true, false}) {
     HandoffDriver d;
     RoomForOneOfTwo(d);
-    d.Do(ThirdAgain(d)), d.Do(d.MakeOpen(0, 1, 5));
-    d.Do(d.MakeOpen(0, 1, 3));           // a late one
-    d.Do(Cancel{d.Key(3), asks_again});  // of ticket 3, when ticket 5 has asked
+    d.Reserve(ThirdAgain(d)), d.Do(d.MakeOpen(0, 1, 5));
+    d.Do(d.MakeOpen(0, 1, 3));  // a late one
+    d.Cancel(3, asks_again);    // of ticket 3, when ticket 5 has asked
     GiveRoom(d);
     d.Do(d.MakeOpen(0, 1, 4));
     EXPECT_NE(d.Sent<LaneBusy>(), nullptr);
@@ -129,7 +125,7 @@ TEST(Handoff, ACancelThatOvertakesTheNextTicketOrComesAfterItTakesNoPlaceAway) {
 TEST(Handoff, WhoLeavesForGoodIsWaitedForByNobody) {
   HandoffDriver d;
   RoomForOneOfTwo(d);
-  d.Do(Cancel{d.Key(3)});
+  d.Cancel(3);
   GiveRoom(d);
   d.Do(d.MakeOpen(0, 1, 4));
   EXPECT_NE(d.Sent<LaneBound>(), nullptr);
@@ -139,9 +135,9 @@ TEST(Handoff, APlaceThatWasLeftIsForgottenInTheEnd) {
   HandoffDriver d;
   d.expiry = seconds(1000);
   RoomForOneOfTwo(d);
-  d.Do(Cancel{d.Key(3), /*asks_again=*/true});
+  d.Cancel(3, /*asks_again=*/true);
   d.Listen(seconds(60));
-  d.Do(d.MakeOpen(0, 1, 4)), d.Do(ThirdAgain(d)), d.Do(d.MakeOpen(0, 1, 5));
+  d.Do(d.MakeOpen(0, 1, 4)), d.Reserve(ThirdAgain(d)), d.Do(d.MakeOpen(0, 1, 5));
   GiveRoom(d);
   d.Do(d.MakeOpen(0, 1, 5));
   EXPECT_NE(d.Sent<LaneBusy>(), nullptr) << "a new place, behind ticket 4";
@@ -154,20 +150,20 @@ TEST(Handoff, ATicketTakesAtMostHalfOfTheRing) {
     HandoffOptions options = SmallOptions();
     options.ring_slots = {ring}, options.slots_per_lane = 3;
     HandoffDriver d(options);
-    d.Do(d.MakeReserve());
+    d.Reserve();
     d.Do(d.MakeOpen(0));
     EXPECT_EQ(d.Sent<LaneBound>()->grants.size(), granted) << ring;
   }
   HandoffDriver never;
   never.lanes.assign(3, {0, 1});
-  never.Do(never.MakeReserve());
+  never.Reserve();
   never.Do(never.MakeOpen(0));
   EXPECT_EQ(never.Sent<LaneGone>()->reason, "the lanes to rank 0 need 6 landing slots, its ring has 4");
 }
 
 TEST(Handoff, RefusesAnotherPlanWithBothDigests) {
   HandoffDriver d;
-  d.Do(d.MakeReserve());
+  d.Reserve();
   Opened open = d.MakeOpen(0);
   open.message.plan_digest = 0xabc;
   d.Do(open);
@@ -176,7 +172,7 @@ TEST(Handoff, RefusesAnotherPlanWithBothDigests) {
 
 TEST(Handoff, AttachThatOvertakesTheDataWaitsForTheLastLane) {
   HandoffDriver d;
-  d.Do(d.MakeReserve()), d.Bind();
+  d.Reserve(), d.Bind();
   d.Do(d.MakeAttach(5)), d.Do(d.MakeAttach(6));
   EXPECT_TRUE(d.actions.empty());
   d.Complete();
@@ -187,7 +183,7 @@ TEST(Handoff, AttachThatOvertakesTheDataWaitsForTheLastLane) {
 
 TEST(Handoff, SecondAttachFencesTheFirstAndCarriesItsPosition) {
   HandoffDriver d;
-  d.Do(d.MakeReserve()), d.Bind(), d.Complete();
+  d.Reserve(), d.Bind(), d.Complete();
   d.Do(d.MakeAttach(5)), d.Do(d.MakeAttach(7));
   EXPECT_EQ(d.Find<ContinueSequence>()->position, 70u);
   d.Do(d.MakeAttach(6));
@@ -196,7 +192,7 @@ TEST(Handoff, SecondAttachFencesTheFirstAndCarriesItsPosition) {
 
 TEST(Handoff, ARepeatedSlotFullMintsNoCreditAndHearsTheSameVerdict) {
   HandoffDriver d;
-  d.Do(d.MakeReserve()), d.Bind();
+  d.Reserve(), d.Bind();
   const SlotTurn slot = d.Grant(0);
   d.Fill(0, /*digest_ok=*/false);
   EXPECT_FALSE(d.Sent<SlotFree>()->ok);
@@ -211,7 +207,7 @@ TEST(Handoff, ARepeatedSlotFullMintsNoCreditAndHearsTheSameVerdict) {
 TEST(Handoff, ASegmentInPlaceIsNeverWrittenAgain) {
   HandoffDriver d;
   d.lanes = {{0, 2}};
-  d.Do(d.MakeReserve()), d.Bind();
+  d.Reserve(), d.Bind();
   d.Fill(0);  // segment 0
   Filled both = d.MakeFilled(0, d.Grant(0));
   both.message.segments = {0, 1};
@@ -222,7 +218,7 @@ TEST(Handoff, ASegmentInPlaceIsNeverWrittenAgain) {
 
 TEST(Handoff, TwoBadResendsOfASegmentFailTheEpochAndTheNextOneIsFresh) {
   HandoffDriver d;
-  d.Do(d.MakeReserve()), d.Bind();
+  d.Reserve(), d.Bind();
   for (int i = 0; i < 3; ++i) d.Fill(0, /*digest_ok=*/false);
   EXPECT_EQ(d.state(), TicketState::kRepair);
   EXPECT_EQ(d.core.Stats().quarantined_slots, 2);
@@ -238,7 +234,7 @@ TEST(Handoff, TwoBadResendsOfASegmentFailTheEpochAndTheNextOneIsFresh) {
 
 TEST(Handoff, LostKvIsRecomputedHereOnceTheRouterHasAttached) {
   HandoffDriver d;
-  d.Do(d.MakeReserve()), d.Bind();
+  d.Reserve(), d.Bind();
   d.Do(d.MakeAttach(5));
   d.Do(WriterLost{7});
   ASSERT_NE(d.Find<StartSequence>(), nullptr);
@@ -251,7 +247,7 @@ TEST(Handoff, LostKvTooLongToRecomputeIsAskedForAgain) {
   HandoffOptions options = SmallOptions();
   options.max_recompute_tokens = 99;
   HandoffDriver d(options);
-  d.Do(d.MakeReserve()), d.Bind();
+  d.Reserve(), d.Bind();
   d.Do(d.MakeAttach(5)), d.Do(WriterLost{7});
   ASSERT_NE(d.Find<AttachRefused>(), nullptr);
   EXPECT_TRUE(d.Find<AttachRefused>()->prefill_again);
@@ -260,7 +256,7 @@ TEST(Handoff, LostKvTooLongToRecomputeIsAskedForAgain) {
 
 TEST(Handoff, ATimeoutReleasesBlocksButNeverSlots) {
   HandoffDriver d;
-  d.Do(d.MakeReserve()), d.Bind();
+  d.Reserve(), d.Bind();
   d.StandStill(seconds(11));
   EXPECT_EQ(d.blocks.bound, 0);
   EXPECT_EQ(d.core.Stats().quarantined_slots, 2);
@@ -277,22 +273,22 @@ TEST(Handoff, ATimeoutReleasesBlocksButNeverSlots) {
 TEST(Handoff, WhereTheReceiverWritesTheCheckOnReceiptIsTheFence) {
   HandoffDriver d;
   d.fence = FenceKind::kReceiverWrites;
-  d.Do(d.MakeReserve()), d.Bind();
+  d.Reserve(), d.Bind();
   const SlotTurn slot = d.Grant(0);
   EXPECT_TRUE(d.core.MayLand(7, {1, 1, 0}, slot));
   EXPECT_FALSE(d.core.MayLand(8, {1, 1, 0}, slot));
   EXPECT_FALSE(d.core.MayLand(7, {1, 1, 0}, {slot.slot, slot.turn + 1}));
-  d.Do(Cancel{d.Key(1)});
+  d.Cancel(1);
   EXPECT_FALSE(d.core.MayLand(7, {1, 1, 0}, slot));
   EXPECT_EQ(d.core.Stats().free_slots, 4);
 }
 
 TEST(Handoff, BlocksOfAClosingTicketWaitForOurOwnPass) {
   HandoffDriver d;
-  d.Do(d.MakeReserve()), d.Bind();
+  d.Reserve(), d.Bind();
   const SlotTurn slot = d.Grant(0);
   d.Do(d.MakeFilled(0, slot));
-  d.Do(Cancel{d.Key(1)}), d.Do(WriterFenced{7});
+  d.Cancel(1), d.Do(WriterFenced{7});
   EXPECT_EQ(d.blocks.bound, 1);
   EXPECT_EQ(d.core.Stats().free_slots, 3);
   d.Do(Scattered{{1, 1, 0}, slot, true});
@@ -302,7 +298,7 @@ TEST(Handoff, BlocksOfAClosingTicketWaitForOurOwnPass) {
 
 TEST(Handoff, ALaneClosedBeforeItWasBoundCanNeverBeOpened) {
   HandoffDriver d;
-  d.Do(d.MakeReserve());
+  d.Reserve();
   d.Do(d.MakeClosed(0));
   d.Do(d.MakeOpen(1));
   EXPECT_EQ(d.Sent<LaneGone>()->reason, "epoch 1 is closed");
@@ -312,7 +308,7 @@ TEST(Handoff, ALaneClosedBeforeItWasBoundCanNeverBeOpened) {
 
 TEST(Handoff, NobodyClosesTheLaneOfAnotherWriter) {
   HandoffDriver d;
-  d.Do(d.MakeReserve());
+  d.Reserve();
   d.Bind();
   Closed foreign = d.MakeClosed(0);
   foreign.writer = d.writer + 1;
@@ -328,9 +324,9 @@ TEST(Handoff, AWriterThatHoldsTooMuchQuarantineIsRefusedAndNobodyElse) {
   HandoffOptions options = SmallOptions();
   options.max_quarantined_slots = 1;
   HandoffDriver d(options);
-  for (int t : {1, 2}) d.Do(d.MakeReserve(t));
+  for (int t : {1, 2}) d.Reserve(t);
   d.Bind(1, 1);
-  d.Do(Cancel{d.Key(1)});
+  d.Cancel(1);
   d.Do(d.MakeOpen(0, 1, 2));
   EXPECT_NE(d.Sent<LaneBusy>(), nullptr);
   d.writer = 8;
@@ -342,26 +338,23 @@ TEST(Handoff, ATenantWhoseWritersAreLateToCloseIsRefusedAndNobodyElse) {
   HandoffOptions options = SmallOptions();
   options.max_quarantined_slots = 1;
   HandoffDriver d(options);
-  for (int t : {1, 2}) d.Do(d.MakeReserve(t));
+  for (int t : {1, 2}) d.Reserve(t);
   d.Bind(1, 1);
-  d.Do(Cancel{d.Key(1)});
-  d.Do(d.MakeReserve(3));
-  EXPECT_TRUE(d.Find<ReserveAnswer>()->status.ok()) << "its lanes may close at any moment";
+  d.Cancel(1);
+  EXPECT_TRUE(d.Reserve(3).status.ok()) << "its lanes may close at any moment";
   d.Listen(options.cut_after);
-  d.Do(d.MakeReserve(4));
-  EXPECT_THAT(Message(d.Find<ReserveAnswer>()->status),
+  EXPECT_THAT(Message(d.Reserve(4).status),
               HasSubstr("2 landing slots of tenant 'tenant' are overdue in quarantine, limit 1"));
   for (const char* other : {"other", ""}) {
-    Reserve reserve = d.MakeReserve(*other == 0 ? 5 : 6);
-    reserve.tenant = other;
-    d.Do(reserve);
-    EXPECT_TRUE(d.Find<ReserveAnswer>()->status.ok()) << other;
+    ReserveOrder order = d.MakeReserve(*other == 0 ? 5 : 6);
+    order.salt = other;
+    EXPECT_TRUE(d.Reserve(order).status.ok()) << other;
   }
 }
 
 TEST(Handoff, ShortMemoryShedsTheYoungestUnboundPin) {
   HandoffDriver d;
-  for (int t : {1, 2, 3}) d.Do(d.MakeReserve(t));
+  for (int t : {1, 2, 3}) d.Reserve(t);
   d.Bind(1, 3);
   d.Do(ShedUnbound{});
   EXPECT_EQ(d.Find<ReservationShed>()->ticket, 2u);
@@ -376,7 +369,7 @@ TEST(Handoff, ShortMemoryShedsTheYoungestUnboundPin) {
 TEST(Handoff, AReservationThatPinsNothingIsNotShed) {
   HandoffDriver d;
   d.blocks.cached = 0;
-  d.Do(d.MakeReserve(1));
+  d.Reserve(1);
   d.Do(ShedUnbound{});
   EXPECT_EQ(d.Find<ReservationShed>(), nullptr);
 }

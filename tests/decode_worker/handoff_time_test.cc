@@ -12,7 +12,7 @@ using std::chrono::seconds;
 TEST(Handoff, AWorkerThatStoodStillHearsItsRouterBeforeItJudgesIt) {
   HandoffDriver d;
   d.expiry = seconds(120), d.lease = seconds(4);
-  d.Do(d.MakeReserve(1)), d.Do(d.MakeReserve(2)), d.Bind(1, 2);
+  d.Reserve(1), d.Reserve(2), d.Bind(1, 2);
   d.Complete(1, 2), d.Do(d.MakeAttach(5, 1, 2));
   d.Listen(milliseconds(500));
   for (int stop = 0; stop < 3; ++stop) {
@@ -30,7 +30,7 @@ TEST(Handoff, AWorkerThatStoodStillHearsItsRouterBeforeItJudgesIt) {
 
 TEST(Handoff, AWorkerThatStoodStillCutsNobodyForIt) {
   HandoffDriver d;
-  d.Do(d.MakeReserve()), d.Bind(), d.Complete();
+  d.Reserve(), d.Bind(), d.Complete();
   d.StandStill(seconds(8));
   EXPECT_EQ(d.Find<CutWriter>(), nullptr) << "Closed may wait in the socket";
   d.Do(d.MakeClosed(0)), d.Do(d.MakeClosed(1));
@@ -42,7 +42,7 @@ TEST(Handoff, AWorkerThatStoodStillCutsNobodyForIt) {
 TEST(Handoff, AParkedAttachWhoseKvDoesNotComeIsComputedThoughItsWriterSpeaksOfOthers) {
   HandoffDriver d;
   d.expiry = seconds(100);
-  d.Do(d.MakeReserve(1)), d.Do(d.MakeReserve(2));
+  d.Reserve(1), d.Reserve(2);
   d.Bind(1, 1), d.Bind(1, 2);
   d.Do(d.MakeAttach(5)), d.Do(d.MakeAttach(6, 1, 2));
   d.Listen(seconds(7)), d.Fill(0);
@@ -62,7 +62,7 @@ TEST(Handoff, AParkedAttachWhoseKvDoesNotComeIsComputedThoughItsWriterSpeaksOfOt
 TEST(Handoff, ASequenceWithoutRouterCreditStopsItself) {
   HandoffDriver d;
   d.lease = seconds(5);
-  d.Do(d.MakeReserve()), d.Bind(), d.Complete();
+  d.Reserve(), d.Bind(), d.Complete();
   d.Do(d.MakeAttach(5));
   for (int i = 0; i < 3; ++i) d.Listen(seconds(4)), d.Do(Renewed{d.Key(1), 5});
   EXPECT_EQ(d.Find<StopSequence>(), nullptr);
@@ -73,9 +73,9 @@ TEST(Handoff, ASequenceWithoutRouterCreditStopsItself) {
 TEST(Handoff, AReservationLivesOnRenewedToo) {
   HandoffDriver d;
   d.expiry = seconds(120), d.lease = seconds(4);
-  d.Do(d.MakeReserve(1)), d.Do(d.MakeReserve(2));
+  d.Reserve(1), d.Reserve(2);
   d.lease = {};
-  d.Do(d.MakeReserve(3));
+  d.Reserve(3);
   d.Bind(1, 2);
   for (int i = 0; i < 5; ++i) d.Listen(seconds(1)), d.Do(Renewed{d.Key(1), 0});
   EXPECT_EQ(d.state(1), TicketState::kReserved) << "renewed";

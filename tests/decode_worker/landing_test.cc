@@ -278,7 +278,7 @@ TEST(Landing, ASlotIsPlacedWithItsDigestsOrCalledBad) {
 TEST(RelayGolden, AReserveRequestAndItsAnswer) {
   v1::ReserveRequest request;
   ASSERT_TRUE(request.ParseFromString(Unhex(golden::kReserve)));
-  const ReserveOrder order = DecodeReserve(request);
+  const decode::ReserveOrder order = DecodeReserve(request);
   EXPECT_EQ(order.key, (decode::TicketKey{"r", 3}));
   EXPECT_EQ(order.salt, "tenant");
   EXPECT_THAT(order.prompt, ElementsAre(5, 6, 1 << 20));

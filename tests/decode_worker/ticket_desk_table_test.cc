@@ -61,20 +61,20 @@ const std::vector<std::pair<std::string, Apply>>& Events() {
       {"Reserve", [](auto& w) { w.Reserve(); }},
       {"Reserve, its session is over",
        [](auto& w) {
-         ReserveOrder order = w.MakeReserve();
+         decode::ReserveOrder order = w.MakeReserve();
          order.session = "other";
          w.desk.OnRouterLeft("other"), w.Reserve(order);
        }},
       {"Reserve, draining", [](auto& w) { w.desk.Drain(), w.Reserve(); }},
       {"Reserve, too long",
        [](auto& w) {
-         ReserveOrder order = w.MakeReserve("long");
+         decode::ReserveOrder order = w.MakeReserve("long");
          order.prompt_len = 300, order.prompt.clear();
          w.Reserve(order);
        }},
       {"Reserve, tokens missing",
        [](auto& w) {
-         ReserveOrder order = w.MakeReserve("short");
+         decode::ReserveOrder order = w.MakeReserve("short");
          order.prompt.pop_back();
          w.Reserve(order);
        }},

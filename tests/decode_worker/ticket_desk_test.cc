@@ -135,7 +135,7 @@ TEST(TicketDesk, ATicketPinsTheCachedPrefixAndOnlyTheRestTravels) {
 
 TEST(TicketDesk, ARefusedReserveLeavesNothing) {
   DeskWorld w;
-  ReserveOrder big = w.MakeReserve("big");
+  decode::ReserveOrder big = w.MakeReserve("big");
   for (int i = 0; i < 24; ++i) w.Reserve("r" + std::to_string(i));  // 41 tokens each, of 1000
   EXPECT_TRUE(absl::IsResourceExhausted(w.Reserve(big).status));
   EXPECT_EQ(w.desk.reserves_refused(), 1);
@@ -147,7 +147,7 @@ TEST(TicketDesk, ARefusedReserveLeavesNothing) {
 TEST(TicketDesk, ARouterThatLeavesTakesItsUnattachedTicketsOnly) {
   DeskWorld w;
   w.Reserve();
-  ReserveOrder other = w.MakeReserve("other");
+  decode::ReserveOrder other = w.MakeReserve("other");
   other.session = "another session";
   w.Reserve(other);
   w.Reserve("third");
@@ -176,7 +176,7 @@ TEST(TicketDesk, ShortMemoryGivesUpTheYoungestPinForASeniorSequence) {
   DeskWorld w(FenceKind::kReceiverWrites, options);
   ASSERT_TRUE(w.h.Add(engine::MakeRequest(77, engine::RandomTokens(1, 160), 2)).ok());
   w.RunAll();
-  ReserveOrder pinned = w.MakeReserve();
+  decode::ReserveOrder pinned = w.MakeReserve();
   pinned.prompt = engine::RandomTokens(1, 160), pinned.prompt_len = 160;
   EXPECT_GE(w.Reserve(pinned).cached_tokens, 144);
   ASSERT_TRUE(w.h.Add(engine::Endless(78, 250, 4)).ok());
@@ -191,7 +191,7 @@ TEST(TicketDesk, AWindowGroupBindsWhatLaterStepsCanSee) {
   options.layout = engine::FakeLayout(16, /*window_tokens=*/32);
   options.num_blocks = {64, 64};
   DeskWorld w(FenceKind::kReceiverWrites, options);
-  ReserveOrder order = w.MakeReserve();
+  decode::ReserveOrder order = w.MakeReserve();
   order.prompt = engine::RandomTokens(1, 200), order.prompt_len = 200;
   w.Reserve(order);
   const KvSide side = worker::SideOf(w.h.memory().layout());

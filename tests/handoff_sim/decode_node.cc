@@ -42,9 +42,13 @@ void DecodeNode::Timer() {
 
 void DecodeNode::Handle(const decode::Event& event) {
   if (world_.broken()) return;
-  may_stop_sequences_ = std::holds_alternative<decode::Cancel>(event) || std::holds_alternative<decode::Tick>(event);
   std::vector<decode::Action> actions;
   core_->Handle(event, Local(), actions);
+  DoAll(actions, /*may_stop_sequences=*/std::holds_alternative<decode::Tick>(event));
+}
+
+void DecodeNode::DoAll(const std::vector<decode::Action>& actions, bool may_stop_sequences) {
+  may_stop_sequences_ = may_stop_sequences;
   if (world_.Pick(0, 7) == 0) core_->CheckInvariants();
   for (const decode::Action& action : actions) std::visit([this](const auto& a) { Do(a); }, action);
 }
@@ -66,21 +70,29 @@ void DecodeNode::CheckLapsed() {
 // ---- control
 
 void DecodeNode::OnReserve(int request, uint32_t attempt) {
-  decode::Reserve event{{StrCat("r", request), attempt},         "tenant",  100, {},
-                        milliseconds(world_.scenario.expiry_ms), seconds(4)};
-  requests_[0] = request;  // for Pin
-  Handle(event);
-}
-
-void DecodeNode::Do(const decode::ReserveAnswer& action) {
-  if (action.status.ok() && cancelled_.contains(action.key)) world_.Break("a cancelled ticket was granted");
-  world_.Send([this, action, life = life()](Duration latency) {
-    world_.After(latency, [this, action, life] { world_.router->OnTicket(index_, life, action); });
+  if (world_.broken()) return;
+  decode::ReserveOrder order;
+  order.key = {StrCat("r", request), attempt};
+  order.salt = "tenant";
+  order.prompt = {request};  // names whose KV is pinned
+  order.prompt_len = 99;
+  order.expiry = milliseconds(world_.scenario.expiry_ms);
+  order.lease = seconds(4);
+  const decode::ReserveAnswer answer = core_->Reserve(order, Local());
+  if (answer.status.ok() && cancelled_.contains(answer.key)) world_.Break("a cancelled ticket was granted");
+  world_.Send([this, answer, life = life()](Duration latency) {
+    world_.After(latency, [this, answer, life] { world_.router->OnTicket(index_, life, answer); });
   });
 }
 
 void DecodeNode::OnCancel(const decode::TicketKey& key) {
-  Handle(decode::Cancel{key});
+  if (world_.broken()) return;
+  std::vector<decode::Action> actions;
+  core_->Cancel(key, /*asks_again=*/false, Local(), actions);
+  DoAll(actions, /*may_stop_sequences=*/true);
+  world_.Send([this, key, life = life()](Duration latency) {
+    world_.After(latency, [this, key, life] { world_.router->OnDecodeCancelled(index_, life, key); });
+  });
   cancelled_.insert(key);
   for (const auto& [ticket, request] : requests_) {
     const decode::Ticket* found = core_->Find(ticket);
@@ -88,12 +100,6 @@ void DecodeNode::OnCancel(const decode::TicketKey& key) {
     if (found->state != decode::TicketState::kClosing && found->state != decode::TicketState::kGone)
       world_.Break("a cancelled ticket lives on");
   }
-}
-
-void DecodeNode::Do(const decode::CancelAnswer& action) {
-  world_.Send([this, key = action.key, life = life()](Duration latency) {
-    world_.After(latency, [this, key, life] { world_.router->OnDecodeCancelled(index_, life, key); });
-  });
 }
 
 void DecodeNode::Do(const decode::AttachRefused& action) {
@@ -302,9 +308,9 @@ bool DecodeNode::Readable(const Sequence& sequence) const {
 
 // ---- memory
 
-int32_t DecodeNode::Pin(TicketId ticket, const decode::Reserve&) {
+int32_t DecodeNode::Pin(TicketId ticket, const decode::ReserveOrder& order) {
   pins_.insert(ticket);
-  requests_[ticket] = requests_[0];
+  requests_[ticket] = order.prompt[0];
   return 16;
 }
 

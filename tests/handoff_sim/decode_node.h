@@ -53,7 +53,7 @@ class DecodeNode final : public Node, public decode::TicketBlocks {
   void Reborn() override;
   void Timer();
   void Handle(const decode::Event& event);
-  void Do(const decode::ReserveAnswer& action);
+  void DoAll(const std::vector<decode::Action>& actions, bool may_stop_sequences);
   void Do(const decode::ReservationShed&) {}
   void Do(const decode::SendToWriter& action);
   void Do(const decode::ScatterSlot& action);
@@ -61,7 +61,6 @@ class DecodeNode final : public Node, public decode::TicketBlocks {
   void Do(const decode::ContinueSequence& action);
   void Do(const decode::StopSequence& action);
   void Do(const decode::AttachRefused& action);
-  void Do(const decode::CancelAnswer& action);
   void Do(const decode::CutWriter& action);
   void Do(const decode::ReplaceMemory& action);
   void Do(const decode::DropMemory& action) { world_.DropMemory(index_, life(), action.memory); }
@@ -77,7 +76,7 @@ class DecodeNode final : public Node, public decode::TicketBlocks {
   int RequestOf(TicketId ticket) const;
   int BlockOf(TicketId ticket, uint32_t epoch) const;
   // TicketBlocks
-  int32_t Pin(TicketId ticket, const decode::Reserve& event) override;
+  int32_t Pin(TicketId ticket, const decode::ReserveOrder& order) override;
   bool Bind(TicketId ticket, uint32_t epoch, int32_t tokens) override;
   void Release(TicketId ticket, uint32_t epoch) override;
   void Unpin(TicketId ticket) override;

@@ -16,6 +16,11 @@ std::vector<int32_t> Tokens(int32_t n, int32_t first = 0) {
   return tokens;
 }
 
+/// How much of `tokens` a prompt finds published.
+int32_t Found(KvCache& cache, const std::vector<int32_t>& tokens, int32_t max_tokens) {
+  return cache.Match("", "", tokens, max_tokens).tokens;
+}
+
 class KvCacheTest : public ::testing::Test {
  protected:
   KvCache Make(const KvLayout& layout, std::vector<int32_t> blocks) {
@@ -84,9 +89,7 @@ TEST_F(KvCacheTest, ARootIsNoUnitAndAUnitIsNoRoot) {
   const PrefixHash root{1, 1}, unit{2, 2};
   PrefixCursor start = index.Root(root);
   PrefixCursor node = index.FindOrMake(start, unit, Tokens(16));
-  EXPECT_EQ(index.FindRoot(root), start.node());
-  EXPECT_EQ(index.FindRoot(unit), kNoNode);
-  EXPECT_EQ(index.FindRoot({3, 3}), kNoNode);
+  EXPECT_EQ(index.Root(root).node(), start.node());
   EXPECT_TRUE(index.Root(unit).empty()) << "a collision publishes nothing";
   EXPECT_EQ(index.units(start.node()), 0);
   EXPECT_EQ(index.units(node.node()), 1);
@@ -106,7 +109,7 @@ TEST_F(KvCacheTest, EvictionTakesTheBlockOutOfTheIndexAndTellsTheRouter) {
   ASSERT_EQ(removed.events.size(), 2u);
   EXPECT_EQ(removed.events[0].kind, KvEvent::Kind::kRemoved);
   EXPECT_EQ(removed.events[0].hash, stored.events[3].hash);  // the tail first
-  EXPECT_EQ(cache.MatchTokens("", "", Tokens(65), 64), 32);
+  EXPECT_EQ(Found(cache, Tokens(65), 64), 32);
   cache.CheckInvariants();
 }
 
@@ -121,7 +124,7 @@ TEST_F(KvCacheTest, ABlockThatWasEvictedAndNotPublishedAgainIsAFreeBlockLikeAnyO
   cache.TakeEvents();
   ASSERT_TRUE(cache.Grow(other = cache.Start("", ""), 32));
   EXPECT_TRUE(cache.TakeEvents().events.empty()) << "free blocks go before cached ones";
-  EXPECT_EQ(cache.MatchTokens("", "", Tokens(65), 64), 32);
+  EXPECT_EQ(Found(cache, Tokens(65), 64), 32);
   cache.CheckInvariants();
 }
 
@@ -131,7 +134,7 @@ TEST_F(KvCacheTest, OwnedBlocksAreNeverEvicted) {
   PrefixMatch pin = cache.Match("", "", Tokens(64), 64);
   SequenceKv other = cache.Start("", "");
   EXPECT_FALSE(cache.Grow(other, 16));
-  EXPECT_EQ(cache.MatchTokens("", "", Tokens(64), 64), 64);
+  EXPECT_EQ(Found(cache, Tokens(64), 64), 64);
 }
 
 TEST_F(KvCacheTest, GrowingIsAllOrNothingOverAllGroups) {
@@ -204,7 +207,7 @@ TEST_F(KvCacheTest, PartOfABlockIsReusedByCopy) {
   // The copy grows on and takes over: the whole block is found afterwards.
   ASSERT_TRUE(cache.Grow(hit.kv, 128));
   cache.Publish(hit.kv, Tokens(128), 128);
-  EXPECT_EQ(cache.MatchTokens("", "", Tokens(200), 199), 128);
+  EXPECT_EQ(Found(cache, Tokens(200), 199), 128);
   hit = PrefixMatch();
   EXPECT_EQ(cache.pool(0).cached_free_blocks(), 2) << "the block that the copy came from holds nothing any more";
   cache.CheckInvariants();
@@ -234,7 +237,7 @@ TEST_F(KvCacheTest, WindowGroupReleasesBlocksAndAHitNeedsOnlyTheWindow) {
   EXPECT_EQ(hit.kv.tables[1].owned(), 2);
   EXPECT_EQ(hit.kv.tables[1].size(), 10);
   // The window of an early position is long evicted.
-  EXPECT_EQ(cache.MatchTokens("", "", Tokens(40), 39), 0);
+  EXPECT_EQ(Found(cache, Tokens(40), 39), 0);
   cache.CheckInvariants();
 }
 
@@ -245,9 +248,8 @@ TEST_F(KvCacheTest, WhatWasNotHandedOverOfAWindowIsNotFound) {
   ASSERT_TRUE(cache.Grow(kv, 113));
   kv.handed_over_tokens = 112;
   cache.Publish(kv, Tokens(112), 112);
-  EXPECT_EQ(cache.MatchTokens("", "", Tokens(113), 112), 112);
-  EXPECT_EQ(cache.MatchTokens("", "", Tokens(113), 96), 0)
-      << "positions 65 to 79 never came, though their block is there";
+  EXPECT_EQ(Found(cache, Tokens(113), 112), 112);
+  EXPECT_EQ(Found(cache, Tokens(113), 96), 0) << "positions 65 to 79 never came, though their block is there";
   kv.Clear();
   cache.CheckInvariants();
 }
@@ -260,7 +262,7 @@ TEST_F(KvCacheTest, AUnitWhoseOwnPartCameElsewhereIsNoWholeBlock) {
   ASSERT_TRUE(cache.Grow(kv, 41));
   kv.handed_over_tokens = 40;
   cache.Publish(kv, Tokens(40), 40);
-  EXPECT_EQ(cache.MatchTokens("", "", Tokens(41), 32), 16)
+  EXPECT_EQ(Found(cache, Tokens(41), 32), 16)
       << "the window before 32 needs both units of the block, and the one handed over has the second only";
   kv.Clear();
   cache.CheckInvariants();
@@ -281,9 +283,9 @@ TEST_F(KvCacheTest, AUnitIsPublishedWithItsLastToken) {
   SequenceKv kv = cache.Start("", "");
   ASSERT_TRUE(cache.Grow(kv, 16));
   cache.Publish(kv, Tokens(16), 15);
-  EXPECT_EQ(cache.MatchTokens("", "", Tokens(17), 16), 0);
+  EXPECT_EQ(Found(cache, Tokens(17), 16), 0);
   cache.Publish(kv, Tokens(16), 16);
-  EXPECT_EQ(cache.MatchTokens("", "", Tokens(17), 16), 16);
+  EXPECT_EQ(Found(cache, Tokens(17), 16), 16);
 }
 
 TEST_F(KvCacheTest, HashesOfAnotherModelAreOthers) {

@@ -113,7 +113,7 @@ TEST(SchedulerHandoff, WhatWasHandedOverIsFoundByTheNextPrompt) {
   attached.first = {{0, 7}};
   const std::vector<int32_t> prompt = attached.request.tokens;
   ASSERT_TRUE(h.scheduler().AttachRequest(std::move(attached), h.now).ok());
-  EXPECT_EQ(h.cache().MatchTokens("", "", prompt, 39), 32);
+  EXPECT_EQ(h.cache().Match("", "", prompt, 39).tokens, 32);
   h.RunAll();
 }
 
