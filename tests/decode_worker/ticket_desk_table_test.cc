@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <span>
 
 #include "desk_world.h"
 #include "tests/state_table.h"
@@ -56,101 +57,116 @@ void OpenAs(DeskWorld& w, const std::function<void(LaneHello&)>& change) {
   w.Open(9);
 }
 
-const std::vector<std::pair<std::string, Apply>>& Events() {
-  static const std::vector<std::pair<std::string, Apply>> events = {
-      {"Reserve", [](auto& w) { w.Reserve(); }},
-      {"Reserve, its session is over",
-       [](auto& w) {
-         decode::ReserveOrder order = w.MakeReserve();
-         order.session = "other";
-         w.desk.OnRouterLeft("other"), w.Reserve(order);
-       }},
-      {"Reserve, draining", [](auto& w) { w.desk.Drain(), w.Reserve(); }},
-      {"Reserve, too long",
-       [](auto& w) {
-         decode::ReserveOrder order = w.MakeReserve("long");
-         order.prompt_len = 300, order.prompt.clear();
-         w.Reserve(order);
-       }},
-      {"Reserve, tokens missing",
-       [](auto& w) {
-         decode::ReserveOrder order = w.MakeReserve("short");
-         order.prompt.pop_back();
-         w.Reserve(order);
-       }},
-      {"Cancel", [](auto& w) { SayCancel(w); }},
-      {"Router left", [](auto& w) { w.desk.OnRouterLeft("session"); }},
-      {"Another router left", [](auto& w) { w.desk.OnRouterLeft("other"); }},
-      {"Hello", [](auto& w) { w.Hello(7); }},
-      {"Open", [](auto& w) { w.Open(); }},
-      {"Open, no hello", [](auto& w) { w.Open(9); }},
-      {"Open, other model", [](auto& w) { OpenAs(w, [](LaneHello& h) { h.model_digest = "x"; }); }},
-      {"Open, other digests", [](auto& w) { OpenAs(w, [](LaneHello& h) { h.kv_digest = "off"; }); }},
-      {"Open, other protocol", [](auto& w) { OpenAs(w, [](LaneHello& h) { h.protocol = 99; }); }},
-      {"Open, other heads",
-       [](auto& w) { OpenAs(w, [](LaneHello& h) { h.side.layout.groups[0].planes[0].heads = 2; }); }},
-      {"Open, other numerics", [](auto& w) { OpenAs(w, [](LaneHello& h) { h.numerics_id = "x"; }); }},
-      {"Open, other plan",
-       [](auto& w) {
-         OpenLane open = w.MakeOpen();
-         ++open.plan_digest;
-         w.desk.OnLane(7, open);
-       }},
-      {"Open, next epoch", [](auto& w) { w.Open(8, 2); }},
-      {"SlotFull", [](auto& w) { w.desk.OnLane(7, SlotFull{{1, 1, 0}, {1, 1}, {1}}); }},
-      {"SlotFull, no such segment", [](auto& w) { w.desk.OnLane(7, SlotFull{{1, 1, 0}, {1, 1}, {2}}); }},
-      {"LaneDone", [](auto& w) { w.Done(); }},
-      {"Closed", [](auto& w) { w.Closed(); }},
-      {"Closed, dirty", [](auto& w) { w.Closed(false); }},
-      {"Scattered", [](auto& w) { w.desk.Handle(decode::Scattered{{1, 1, 0}, {0, 1}, true}); }},
-      {"Scattered, digest bad", [](auto& w) { w.desk.Handle(decode::Scattered{{1, 1, 0}, {0, 1}, false}); }},
-      {"Writer lost", [](auto& w) { w.desk.OnWriterGone(7, false); }},
-      {"Writer fenced", [](auto& w) { w.desk.OnWriterGone(7, true); }},
-      {"Attach", [](auto& w) { w.Attach(w.MakeAttach()); }},
-      {"Attach, newer", [](auto& w) { w.Attach(w.MakeAttach(2)); }},
-      {"Attach, next epoch", [](auto& w) { w.Attach(w.MakeAttach(2, 2)); }},
-      {"Attach, no prefill", [](auto& w) { w.Attach(w.MakeAttach(2, 0)); }},
-      {"Attach, other prompt",
-       [](auto& w) {
-         v1::Attach a = w.MakeAttach(2);
-         a.set_prompt_token_ids(worker::TokenBytes(engine::RandomTokens(1, 39))), a.set_prompt_len(39),
-             a.set_position(40);
-         w.Attach(a);
-       }},
-      {"Attach, old life",
-       [](auto& w) {
-         v1::Attach a = w.MakeAttach(2);
-         v1::Ticket ticket;
-         ticket.set_id(1), ticket.set_incarnation("d0");
-         a.set_ticket(ticket.SerializeAsString());
-         w.Attach(a);
-       }},
-      {"Attach, no ticket in it",
-       [](auto& w) {
-         v1::Attach a = w.MakeAttach(2);
-         a.set_ticket("\xff\xff");
-         w.Attach(a);
-       }},
-      {"Relay cancel", [](auto& w) { w.RelayCancel(); }},
-      {"Relay ends", [](auto& w) { w.book.OnStreamEnd(w.sink.get(), w.h.scheduler(), w.h.now); }},
-      {"Run to the end", [](auto& w) { w.RunAll(); }},
-      {"Shed", [](auto& w) { w.log += w.desk.Shed() ? "Room " : "NoRoom "; }},
-      {"Tick", [](auto& w) { w.desk.Tick(); }},
-      {"Tick, 4.5 s of silence", [](auto& w) { w.Listen(milliseconds(4500)); }},
-      {"Stood still 9 s", [](auto& w) { w.StandStill(seconds(9)); }},
-      {"Stood still 59 s", [](auto& w) { w.StandStill(seconds(59)); }},
-      {"Tick, no lease", [](auto& w) { w.Listen(seconds(6)); }},
-      {"Tick, renewed",
-       [](auto& w) {
-         for (int i = 0; i < 3; ++i) w.Listen(seconds(1)), w.desk.Renew({"r", 0}, 1);
-         w.Listen(milliseconds(2500));
-       }},
-      {"Tick, expired",
-       [](auto& w) {
-         for (int i = 0; i < 3; ++i) w.Listen(seconds(4)), w.desk.Renew({"r", 0}, 1);
-       }},
-      {"Tick, long after", [](auto& w) { w.Listen(seconds(80)); }},
-  };
+using Event = std::pair<std::string, Apply>;
+const Event kReservations[] = {
+    {"Reserve", [](auto& w) { w.Reserve(); }},
+    {"Reserve, its session is over",
+     [](auto& w) {
+       decode::ReserveOrder order = w.MakeReserve();
+       order.session = "other";
+       w.desk.OnRouterLeft("other"), w.Reserve(order);
+     }},
+    {"Reserve, draining", [](auto& w) { w.desk.Drain(), w.Reserve(); }},
+    {"Reserve, too long",
+     [](auto& w) {
+       decode::ReserveOrder order = w.MakeReserve("long");
+       order.prompt_len = 300, order.prompt.clear();
+       w.Reserve(order);
+     }},
+    {"Reserve, tokens missing",
+     [](auto& w) {
+       decode::ReserveOrder order = w.MakeReserve("short");
+       order.prompt.pop_back();
+       w.Reserve(order);
+     }},
+    {"Cancel", [](auto& w) { SayCancel(w); }},
+    {"Router left", [](auto& w) { w.desk.OnRouterLeft("session"); }},
+    {"Another router left", [](auto& w) { w.desk.OnRouterLeft("other"); }},
+};
+
+const Event kLanes[] = {
+    {"Hello", [](auto& w) { w.Hello(7); }},
+    {"Open", [](auto& w) { w.Open(); }},
+    {"Open, no hello", [](auto& w) { w.Open(9); }},
+    {"Open, other model", [](auto& w) { OpenAs(w, [](LaneHello& h) { h.model_digest = "x"; }); }},
+    {"Open, other digests", [](auto& w) { OpenAs(w, [](LaneHello& h) { h.kv_digest = "off"; }); }},
+    {"Open, other protocol", [](auto& w) { OpenAs(w, [](LaneHello& h) { h.protocol = 99; }); }},
+    {"Open, other heads",
+     [](auto& w) { OpenAs(w, [](LaneHello& h) { h.side.layout.groups[0].planes[0].heads = 2; }); }},
+    {"Open, other numerics", [](auto& w) { OpenAs(w, [](LaneHello& h) { h.numerics_id = "x"; }); }},
+    {"Open, other plan",
+     [](auto& w) {
+       OpenLane open = w.MakeOpen();
+       ++open.plan_digest;
+       w.desk.OnLane(7, open);
+     }},
+    {"Open, next epoch", [](auto& w) { w.Open(8, 2); }},
+    {"SlotFull", [](auto& w) { w.desk.OnLane(7, SlotFull{{1, 1, 0}, {1, 1}, {1}}); }},
+    {"SlotFull, no such segment", [](auto& w) { w.desk.OnLane(7, SlotFull{{1, 1, 0}, {1, 1}, {2}}); }},
+    {"LaneDone", [](auto& w) { w.Done(); }},
+    {"Closed", [](auto& w) { w.Closed(); }},
+    {"Closed, dirty", [](auto& w) { w.Closed(false); }},
+    {"Scattered", [](auto& w) { w.desk.Handle(decode::Scattered{{1, 1, 0}, {0, 1}, true}); }},
+    {"Scattered, digest bad", [](auto& w) { w.desk.Handle(decode::Scattered{{1, 1, 0}, {0, 1}, false}); }},
+    {"Writer lost", [](auto& w) { w.desk.OnWriterGone(7, false); }},
+    {"Writer fenced", [](auto& w) { w.desk.OnWriterGone(7, true); }},
+};
+
+const Event kAttaches[] = {
+    {"Attach", [](auto& w) { w.Attach(w.MakeAttach()); }},
+    {"Attach, newer", [](auto& w) { w.Attach(w.MakeAttach(2)); }},
+    {"Attach, next epoch", [](auto& w) { w.Attach(w.MakeAttach(2, 2)); }},
+    {"Attach, no prefill", [](auto& w) { w.Attach(w.MakeAttach(2, 0)); }},
+    {"Attach, other prompt",
+     [](auto& w) {
+       v1::Attach a = w.MakeAttach(2);
+       a.set_prompt_token_ids(worker::TokenBytes(engine::RandomTokens(1, 39))), a.set_prompt_len(39),
+           a.set_position(40);
+       w.Attach(a);
+     }},
+    {"Attach, old life",
+     [](auto& w) {
+       v1::Attach a = w.MakeAttach(2);
+       v1::Ticket ticket;
+       ticket.set_id(1), ticket.set_incarnation("d0");
+       a.set_ticket(ticket.SerializeAsString());
+       w.Attach(a);
+     }},
+    {"Attach, no ticket in it",
+     [](auto& w) {
+       v1::Attach a = w.MakeAttach(2);
+       a.set_ticket("\xff\xff");
+       w.Attach(a);
+     }},
+    {"Relay cancel", [](auto& w) { w.RelayCancel(); }},
+    {"Relay ends", [](auto& w) { w.book.OnStreamEnd(w.sink.get(), w.h.scheduler(), w.h.now); }},
+    {"Run to the end", [](auto& w) { w.RunAll(); }},
+};
+
+const Event kTime[] = {
+    {"Shed", [](auto& w) { w.log += w.desk.Shed() ? "Room " : "NoRoom "; }},
+    {"Tick", [](auto& w) { w.desk.Tick(); }},
+    {"Tick, 4.5 s of silence", [](auto& w) { w.Listen(milliseconds(4500)); }},
+    {"Stood still 9 s", [](auto& w) { w.StandStill(seconds(9)); }},
+    {"Stood still 59 s", [](auto& w) { w.StandStill(seconds(59)); }},
+    {"Tick, no lease", [](auto& w) { w.Listen(seconds(6)); }},
+    {"Tick, renewed",
+     [](auto& w) {
+       for (int i = 0; i < 3; ++i) w.Listen(seconds(1)), w.desk.Renew({"r", 0}, 1);
+       w.Listen(milliseconds(2500));
+     }},
+    {"Tick, expired",
+     [](auto& w) {
+       for (int i = 0; i < 3; ++i) w.Listen(seconds(4)), w.desk.Renew({"r", 0}, 1);
+     }},
+    {"Tick, long after", [](auto& w) { w.Listen(seconds(80)); }},
+};
+
+std::vector<Event> Events() {
+  std::vector<Event> events;
+  for (const auto& some : {std::span<const Event>(kReservations), std::span<const Event>(kLanes),
+                           std::span<const Event>(kAttaches), std::span<const Event>(kTime)})
+    events.insert(events.end(), some.begin(), some.end());
   return events;
 }
 
