@@ -254,7 +254,10 @@ absl::Status Landing::VerifyAndScatter(const ScatterOrder& order) {
   const std::span<const std::byte> slot =
       way->transport->landing().subspan(order.slot.slot * shape_.slot_bytes, shape_.slot_bytes);
   const absl::StatusOr<SlotContent> content = ReadSlot(slot, order.lane, order.slot.turn);
-  if (!content.ok()) return ++counters_.unreadable_slots, content.status();
+  if (!content.ok()) {
+    ++counters_.unreadable_slots;
+    return content.status();
+  }
   for (const SlotContent::Part& part : content->parts) counters_.bytes += static_cast<int64_t>(part.payload.size());
   const absl::Status placed = VerifyAndScatterSlot(*order.plan, order.plan->lanes()[order.lane.lane], *content,
                                                    order.wanted, pool_, *order.tables);

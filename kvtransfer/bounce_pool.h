@@ -26,7 +26,9 @@ class BouncePool {
     Buffer(Buffer&& other) noexcept
         : pool_(std::exchange(other.pool_, nullptr)), number_(other.number_), holder_(other.holder_) {}
     Buffer& operator=(Buffer&& other) noexcept {
-      std::swap(pool_, other.pool_), std::swap(number_, other.number_), std::swap(holder_, other.holder_);
+      std::swap(pool_, other.pool_);
+      std::swap(number_, other.number_);
+      std::swap(holder_, other.holder_);
       return *this;
     }
     ~Buffer() {

@@ -126,7 +126,10 @@ std::string EncodeLaneMessage(const LaneMessage& message) {
   } else if (const auto* test = std::get_if<SelfTestMessage>(&message)) {
     EncodeSelfTest(*test, *out.mutable_self_test());
   } else {
-    const auto encode = [&out](const auto& m) { SetKey(out, m.lane), Encode(m, out); };
+    const auto encode = [&out](const auto& m) {
+      SetKey(out, m.lane);
+      Encode(m, out);
+    };
     if (const auto* to_decode = std::get_if<ToDecode>(&message)) std::visit(encode, *to_decode);
     if (const auto* to_prefill = std::get_if<ToPrefill>(&message)) std::visit(encode, *to_prefill);
   }

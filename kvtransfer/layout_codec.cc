@@ -31,7 +31,8 @@ absl::StatusOr<KvPlane> DecodePlane(const v1::KvPlane& in) {
   BATON_ASSIGN_OR_RETURN(plane.dtype, DTypeOf(in.dtype()));
   BATON_RETURN_IF_ERROR(AtMost("heads", in.heads(), kMaxHeads));
   BATON_RETURN_IF_ERROR(AtMost("dim", in.dim(), kMaxDim));
-  plane.heads = static_cast<int>(in.heads()), plane.dim = static_cast<int>(in.dim());
+  plane.heads = static_cast<int>(in.heads());
+  plane.dim = static_cast<int>(in.dim());
   return plane;
 }
 

@@ -109,7 +109,10 @@ absl::StatusOr<uint64_t> GatherRun(const KvRun& run, const RunPieces& pieces, st
 float ToFloat(const std::byte* element, DType type) {
   uint16_t half = 0;
   float value = 0;
-  if (type == DType::kF32) return std::memcpy(&value, element, 4), value;
+  if (type == DType::kF32) {
+    std::memcpy(&value, element, 4);
+    return value;
+  }
   if (type == DType::kF8E4M3) return FloatOfE4m3(static_cast<uint8_t>(*element));
   std::memcpy(&half, element, 2);
   return type == DType::kBF16 ? FloatOfBf16(half) : FloatOfF16(half);

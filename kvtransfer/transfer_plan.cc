@@ -138,12 +138,18 @@ void TransferPlan::ForEachRun(const LanePlan& lane, int segment, TransferEnd end
     for (int t = s.tokens.begin; t < s.tokens.end;) {
       const int stop = std::min(s.tokens.end, (t / block + 1) * block);
       KvRun run;
-      run.group = s.cut->group, run.layer = s.layer, run.plane = p.plane;
-      run.table_block = t / block, run.token_in_block = t % block;
+      run.group = s.cut->group;
+      run.layer = s.layer;
+      run.plane = p.plane;
+      run.table_block = t / block;
+      run.token_in_block = t % block;
       run.local_head = at_source ? p.source_head : p.target_head;
       run.local_heads = side.HeadsOf(rank, plane).size();
-      run.heads = p.heads.size(), run.tokens = stop - t, run.dim = plane.dim;
-      run.position = t, run.global_head = p.heads.begin;
+      run.heads = p.heads.size();
+      run.tokens = stop - t;
+      run.dim = plane.dim;
+      run.position = t;
+      run.global_head = p.heads.begin;
       run.payload_element = static_cast<int64_t>(t - s.tokens.begin) * run.heads * run.dim;
       run.plane_bytes = plane_bytes;
       visit(run);

@@ -61,7 +61,7 @@ class Transport {
   /// "tcp", "shm", "ucx-tcp" …; also the prefix of its addresses.
   virtual std::string_view name() const = 0;
   /// What really carries the bytes to this peer, where that is not what the name says: "posix/memory put".
-  virtual std::string path(PeerNumber peer) const { return (void)peer, std::string(name()); }
+  virtual std::string path(PeerNumber /*peer*/) const { return std::string(name()); }
   virtual FenceKind fence() const = 0;
   /// What peers Connect to; bytes, opaque, valid for this incarnation.
   virtual std::string address() const = 0;
@@ -75,9 +75,7 @@ class Transport {
   virtual LandingShape landing_of(PeerNumber peer) const = 0;
   /// A slot of the peer as memory of ours, where the backend maps it; else empty. What is packed there needs no copy:
   /// Write it from there, into this slot and while it is granted.
-  virtual std::span<std::byte> slot_of(PeerNumber peer, uint32_t slot) {
-    return (void)peer, (void)slot, std::span<std::byte>();
-  }
+  virtual std::span<std::byte> slot_of(PeerNumber /*peer*/, uint32_t /*slot*/) { return {}; }
   /// `bytes` into a slot of the peer, from its start. They must stay until `done`. InvalidArgument (through `done`)
   /// when they do not fit.
   virtual void Write(PeerNumber peer, const LandingPlace& place, std::span<const std::byte> bytes, Done done) = 0;

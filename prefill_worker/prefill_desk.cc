@@ -214,7 +214,8 @@ void PrefillDesk::EndCompute(Job& job, const absl::Status& status) {
 
 void PrefillDesk::Answer(Job& job, const absl::Status& status, bool no_room) {
   if (std::exchange(job.answered, true)) return;
-  job.status = status, job.no_room = no_room;
+  job.status = status;
+  job.no_room = no_room;
   for (const auto& caller : std::exchange(job.callers, {})) caller->OnEnd(status, no_room, job.outputs);
 }
 

@@ -163,10 +163,12 @@ void Sender::Begin(WriteOrder order, std::shared_ptr<BouncePool::Buffer> buffer,
                        [this, buffer, kv_bytes, id = order.peer, lane = order.lane,
                         slot = order.slot](const absl::Status& status) mutable {
                          buffer.reset();
-                         if (status.ok())
-                           counters_.bytes += kv_bytes, ++counters_.slots;
-                         else
+                         if (status.ok()) {
+                           counters_.bytes += kv_bytes;
+                           ++counters_.slots;
+                         } else {
                            Arrive(id, lane, 1);
+                         }
                          events_.OnPush(prefill::Written{id, lane, slot, status});
                          if (!waiting_.empty()) thread_.Post([this] { BeginWaiting(); });
                        });

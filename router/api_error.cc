@@ -76,7 +76,10 @@ ApiError FromStatus(const absl::Status& status, int64_t retry_after_ms, int64_t 
     case absl::StatusCode::kUnimplemented:
       e.http_status = 501, e.type = "not_implemented_error", e.code = "not_implemented";
       break;
-    default: e.http_status = 500, e.type = "server_error", e.code = "internal_error";
+    default:
+      e.http_status = 500;
+      e.type = "server_error";
+      e.code = "internal_error";
   }
   return e;
 }

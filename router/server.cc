@@ -34,7 +34,10 @@ size_t Cores() { return std::max(1u, std::thread::hardware_concurrency()); }
 std::string TransportError(int status, const std::string& message) {
   ApiError error = BadRequest(message);
   error.http_status = status;
-  if (status == 408) error.type = "timeout_error", error.code = "request_timeout";
+  if (status == 408) {
+    error.type = "timeout_error";
+    error.code = "request_timeout";
+  }
   return ErrorJson(error);
 }
 

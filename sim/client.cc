@@ -62,15 +62,18 @@ void ClientSink::OnChoiceEnd(const router::ChoiceFinish& finish) {
 void ClientSink::OnDone(const router::RequestSummary& summary) {
   CheckOpen();
   if (left()) return;
-  view_->usage = summary.usage, view_->mixed = summary.mixed_numerics;
-  view_->end = ClientView::End::kComplete, view_->ended = clock_.Now();
+  view_->usage = summary.usage;
+  view_->mixed = summary.mixed_numerics;
+  view_->end = ClientView::End::kComplete;
+  view_->ended = clock_.Now();
 }
 
 void ClientSink::OnFailed(const router::ApiError& error) {
   CheckOpen();
   if (left()) return;
   view_->failure = error;
-  view_->end = ClientView::End::kFailed, view_->ended = clock_.Now();
+  view_->end = ClientView::End::kFailed;
+  view_->ended = clock_.Now();
 }
 
 }  // namespace baton::sim

@@ -185,7 +185,8 @@ WireCounters Cluster::wires() const {
     const WireCounters& one = router->counters();
     sum.migrations += one.migrations;
     sum.again += one.again;
-    sum.prefills += one.prefills, sum.sessions += one.sessions;
+    sum.prefills += one.prefills;
+    sum.sessions += one.sessions;
   }
   return sum;
 }

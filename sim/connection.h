@@ -73,7 +73,11 @@ class Call : public std::enable_shared_from_this<Call> {
   /// Ends with `why` unless it has ended.
   void EndHere(const absl::Status& why);
   /// Nothing is called back from now on.
-  void Silence() { ended_here_ = true, on_message = nullptr, on_end = nullptr; }
+  void Silence() {
+    ended_here_ = true;
+    on_message = nullptr;
+    on_end = nullptr;
+  }
   bool ended_here() const { return ended_here_; }
   bool over() const { return ended_here_ && ended_there_; }
 

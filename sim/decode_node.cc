@@ -9,7 +9,8 @@ namespace {
 
 worker::WorkerConfig LandingConfig(const ClusterScenario& scenario) {
   worker::WorkerConfig config;
-  config.landing_slots = scenario.landing_slots, config.landing_slot_bytes = scenario.slot_bytes;
+  config.landing_slots = scenario.landing_slots;
+  config.landing_slot_bytes = scenario.slot_bytes;
   return config;
 }
 
@@ -42,7 +43,8 @@ DecodeNode::Life::Life(DecodeNode& node, const engine::SteppedEngineOptions& opt
       book({.vocab_size = engine::kFakeVocab}, &desk),
       hub(node.incarnation()) {
   policy.desk = &desk;
-  desk.SetRelay(&book), desk.Use(engine.scheduler());
+  desk.SetRelay(&book);
+  desk.Use(engine.scheduler());
 }
 
 DecodeNode::DecodeNode(const Plant& plant, std::string name, bool odd) : WorkerNode(plant, std::move(name), odd) {}

@@ -59,16 +59,28 @@ class DecodeNode final : public WorkerNode,
     ToScheduler([this, writer, hello] { life_now_->desk.OnHello(writer, hello); });
   }
   void OnLane(WriterId writer, ToDecode message) override {
-    ToScheduler([this, writer, message] { life_now_->desk.OnLane(writer, message), Wake(); });
+    ToScheduler([this, writer, message] {
+      life_now_->desk.OnLane(writer, message);
+      Wake();
+    });
   }
   void OnScattered(const decode::Scattered& placed) override {
-    ToScheduler([this, placed] { life_now_->desk.Handle(placed), Wake(); });
+    ToScheduler([this, placed] {
+      life_now_->desk.Handle(placed);
+      Wake();
+    });
   }
   void OnWriterLost(WriterId writer) override {
-    ToScheduler([this, writer] { life_now_->desk.OnWriterGone(writer, false), Wake(); });
+    ToScheduler([this, writer] {
+      life_now_->desk.OnWriterGone(writer, false);
+      Wake();
+    });
   }
   void OnWriterFenced(WriterId writer) override {
-    ToScheduler([this, writer] { life_now_->desk.OnWriterGone(writer, true), Wake(); });
+    ToScheduler([this, writer] {
+      life_now_->desk.OnWriterGone(writer, true);
+      Wake();
+    });
   }
   void OnBirth() override;
   void OnDeath() override;

@@ -88,7 +88,9 @@ bool MayFailWith(int http_status) {
 
 AloneAnswer AnswerAlone(const ClusterScenario& scenario, const router::TokenizedRequest& generation, bool odd) {
   router::AttachLeg leg;
-  leg.leg_id = generation.request_id, leg.credit_tokens = 1000, leg.position = generation.prompt.size();
+  leg.leg_id = generation.request_id;
+  leg.credit_tokens = 1000;
+  leg.position = generation.prompt.size();
   ClusterScenario plain = scenario;
   plain.chunk = 256;
   engine::SteppedEngine one(EngineOptions(plain, 16, 128, odd));
@@ -99,7 +101,9 @@ AloneAnswer AnswerAlone(const ClusterScenario& scenario, const router::Tokenized
   const std::vector<router::ChoiceText> texts = TextsOf(generation);
   for (const auto& [key, answer] : one.answers) {
     engine::SequenceOutput output;
-    output.tokens = answer.tokens, output.finish = answer.finish, output.stop_token = answer.stop_token;
+    output.tokens = answer.tokens;
+    output.finish = answer.finish;
+    output.stop_token = answer.stop_token;
     const router::RelayNews news = router::DecodeNews(worker::EncodeOutput(output));
     alone.choices[key.second] = ViewOf(generation, texts[key.second], news);
     std::string pieces;

@@ -46,7 +46,10 @@ class PrefillNode final : public WorkerNode, private prefill_worker::SenderEvent
     if (written != nullptr && absl::IsDataLoss(written->status))
       plant_.Break(
           StrCat(name(), ": a source block changed hands while it was being sent: ", written->status.message()));
-    ToScheduler([this, event] { life_now_->desk.Handle(event), Wake(); });
+    ToScheduler([this, event] {
+      life_now_->desk.Handle(event);
+      Wake();
+    });
   }
   void CheckCancelled(const prefill::JobKey& key);
   void OnBirth() override;

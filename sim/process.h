@@ -31,7 +31,9 @@ class Process {
   }
   /// Its memory is lost at once.
   void Kill() {
-    ++life_, alive_ = false, stopped_ = false;
+    ++life_;
+    alive_ = false;
+    stopped_ = false;
     held_.clear();
     OnDeath();
   }

@@ -52,7 +52,8 @@ RouterProcess::Life::Life(RouterProcess& router, const router::RouterConfig& con
     : home(router, router.time_),
       admission(config.max_running_requests, config.max_running_tokens),
       budget(config.retry_budget, 3, admission) {
-  io.emplace_back(router, router.time_), io.emplace_back(router, router.time_);
+  io.emplace_back(router, router.time_);
+  io.emplace_back(router, router.time_);
   fleet = router::Fleet::Create(config, home, router.time_, [&router, this](const std::string& address) {
             return router.MakeWire(*this, address);
           }).value();

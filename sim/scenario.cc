@@ -24,11 +24,15 @@ class Dice {
 };
 
 void DrawCluster(ClusterScenario& s, Dice& dice) {
-  s.prefills = dice.Pick(1, 2), s.decodes = dice.Pick(1, 2), s.requests = dice.Pick(1, 6);
-  s.prefill_block = dice.OneOf(3) ? 64 : 16, s.decode_block = dice.OneOf(3) ? 64 : 16;
+  s.prefills = dice.Pick(1, 2);
+  s.decodes = dice.Pick(1, 2);
+  s.requests = dice.Pick(1, 6);
+  s.prefill_block = dice.OneOf(3) ? 64 : 16;
+  s.decode_block = dice.OneOf(3) ? 64 : 16;
   s.window = dice.OneOf(6) ? 33 : 0;
   s.longest = dice.OneOf(4) ? 40 : 120;
-  s.prefill_blocks = dice.OneOf(3) ? 24 : 64, s.decode_blocks = dice.OneOf(3) ? 24 : 64;
+  s.prefill_blocks = dice.OneOf(3) ? 24 : 64;
+  s.decode_blocks = dice.OneOf(3) ? 24 : 64;
   s.landing_slots = dice.Pick(2, 6);
   s.chunk = dice.OneOf(2) ? 32 : 96;
   s.fence = dice.OneOf(3) ? FenceKind::kReceiverWrites : dice.OneOf(2) ? FenceKind::kForcedClose : FenceKind::kPeerExit;
@@ -39,25 +43,52 @@ void DrawCluster(ClusterScenario& s, Dice& dice) {
 
 /// Chunks begin inside blocks that are being sent by a late thread, and others want those blocks.
 void CrowdBlocks(ClusterScenario& s, Dice& dice) {
-  s.chunk = dice.OneOf(2) ? 16 : 48, s.prefill_block = 64, s.prefill_blocks = 24, s.landing_slots = dice.Pick(2, 6);
-  s.longest = 160, s.requests = std::max(s.requests, 6), s.arrive_ms = 10;
-  s.us_per_token = dice.Pick(30, 200), s.most_turns = dice.Pick(1, 2);  // lanes are bound long before a prompt is there
+  s.chunk = dice.OneOf(2) ? 16 : 48;
+  s.prefill_block = 64;
+  s.prefill_blocks = 24;
+  s.landing_slots = dice.Pick(2, 6);
+  s.longest = 160;
+  s.requests = std::max(s.requests, 6);
+  s.arrive_ms = 10;
+  s.us_per_token = dice.Pick(30, 200);  // lanes are bound long before a prompt is there
+  s.most_turns = dice.Pick(1, 2);
   s.busy = std::max(s.busy, 0.3);
   if (dice.OneOf(2)) return;
   // Long ones, a piece in a slot: what is computed waits for credit while the next chunk runs.
-  s.slot_bytes = 448, s.piece_tokens = 16, s.chunk = 16, s.decode_block = 16, s.decode_blocks = 64;
-  s.max_model_len = 384, s.longest = 300, s.requests = dice.Pick(8, 12), s.us_per_token = dice.Pick(50, 300);
-  s.landing_slots = 24, s.busy = std::max(s.busy, 0.6);
+  s.slot_bytes = 448;
+  s.piece_tokens = 16;
+  s.chunk = 16;
+  s.decode_block = 16;
+  s.decode_blocks = 64;
+  s.max_model_len = 384;
+  s.longest = 300;
+  s.requests = dice.Pick(8, 12);
+  s.us_per_token = dice.Pick(50, 300);
+  s.landing_slots = 24;
+  s.busy = std::max(s.busy, 0.6);
 }
 
 void DrawFaults(ClusterScenario& s, Dice& dice, int kind) {  // 0: none; 1: all
   const auto has = [&](int which) { return kind == 1 || kind == which || (kind != 0 && dice.OneOf(6)); };
   if (has(2)) s.lanes = {dice.Rate(0.05), dice.Rate(0.1), dice.Rate(0.1), dice.Rate(0.1), 0, 0};
-  if (has(3)) s.lanes.truncate = dice.Rate(0.02), s.lanes.corrupt = dice.Rate(0.03);
-  if (has(4)) s.late = dice.Rate(0.1), s.part = dice.Rate(0.3);
+  if (has(3)) {
+    s.lanes.truncate = dice.Rate(0.02);
+    s.lanes.corrupt = dice.Rate(0.03);
+  }
+  if (has(4)) {
+    s.late = dice.Rate(0.1);
+    s.part = dice.Rate(0.3);
+  }
   if (has(5)) s.cut = dice.Rate(0.3);
-  if (has(6)) s.die = dice.Rate(0.4), s.vanish = dice.Rate(0.1);
-  if (has(7)) s.stop = dice.Rate(0.4), s.slot_damage = dice.Rate(0.2), s.router_stop = dice.Rate(0.1);
+  if (has(6)) {
+    s.die = dice.Rate(0.4);
+    s.vanish = dice.Rate(0.1);
+  }
+  if (has(7)) {
+    s.stop = dice.Rate(0.4);
+    s.slot_damage = dice.Rate(0.2);
+    s.router_stop = dice.Rate(0.1);
+  }
   if (kind == 0) return;
   if (dice.OneOf(3)) s.leave = 0.3;
   if (dice.OneOf(5)) (dice.OneOf(3) ? s.router_die : s.router_vanish) = 0.5;
@@ -70,7 +101,10 @@ void SlowDown(ClusterScenario& s, Dice& dice) {
   s.arrive_ms = dice.Pick(100, 6000);
   s.step_us = dice.Pick(2000, 60000);
   s.us_per_token = dice.Pick(100, 1000);
-  if (dice.OneOf(3)) s.chunk = 16, s.us_per_token = dice.Pick(4000, 12000);  // as long as a prompt of thousands
+  if (dice.OneOf(3)) {  // as long as a prompt of thousands
+    s.chunk = 16;
+    s.us_per_token = dice.Pick(4000, 12000);
+  }
   s.most_tokens = 64;
 }
 
@@ -78,28 +112,42 @@ void SlowDown(ClusterScenario& s, Dice& dice) {
 void MissDeadlines(ClusterScenario& s, Dice& dice) {
   s.slow = true;
   s.timeout_ms = dice.Pick(600, 2000);
-  s.requests = dice.Pick(6, 12), s.arrive_ms = dice.Pick(500, 4000);
-  s.us_per_token = dice.Pick(300, 3000), s.chunk = 16, s.piece_tokens = 16;
-  s.landing_slots = dice.Pick(2, 4), s.busy = std::max(s.busy, 0.3);
-  s.stop = 1, s.late = 0.5;
+  s.requests = dice.Pick(6, 12);
+  s.arrive_ms = dice.Pick(500, 4000);
+  s.us_per_token = dice.Pick(300, 3000);
+  s.chunk = 16;
+  s.piece_tokens = 16;
+  s.landing_slots = dice.Pick(2, 4);
+  s.busy = std::max(s.busy, 0.3);
+  s.stop = 1;
+  s.late = 0.5;
 }
 
 /// Prefill legs break off while their KV is on its way, and others go on with the same tickets.
 void BreakLegs(ClusterScenario& s, Dice& dice) {
   s.slow = true;
-  s.prefills = 2, s.cut = 0.6;
-  s.requests = dice.Pick(6, 12), s.arrive_ms = dice.Pick(500, 4000);
-  s.us_per_token = dice.Pick(1000, 4000), s.chunk = 16, s.piece_tokens = 16;
-  s.landing_slots = dice.Pick(2, 4), s.most_turns = dice.Pick(10, 60), s.piece_bytes = 256;
+  s.prefills = 2;
+  s.cut = 0.6;
+  s.requests = dice.Pick(6, 12);
+  s.arrive_ms = dice.Pick(500, 4000);
+  s.us_per_token = dice.Pick(1000, 4000);
+  s.chunk = 16;
+  s.piece_tokens = 16;
+  s.landing_slots = dice.Pick(2, 4);
+  s.most_turns = dice.Pick(10, 60);
+  s.piece_bytes = 256;
   s.busy = std::max(s.busy, 0.3);
 }
 
 /// Long answers, many on each decode worker: who loses his worker waits for a share of the retry budget.
 void LengthenAnswers(ClusterScenario& s, Dice& dice) {
   s.slow = true;
-  s.requests = dice.Pick(12, 24), s.most_tokens = 64, s.chunk = 512;
+  s.requests = dice.Pick(12, 24);
+  s.most_tokens = 64;
+  s.chunk = 512;
   s.prefill_blocks = s.decode_blocks = 512;
-  s.step_us = dice.Pick(60000, 200000), s.us_per_token = dice.Pick(10, 50);
+  s.step_us = dice.Pick(60000, 200000);
+  s.us_per_token = dice.Pick(10, 50);
   s.fault_at_ms = dice.Pick(500, 6000);
 }
 
@@ -107,26 +155,43 @@ void LengthenAnswers(ClusterScenario& s, Dice& dice) {
 void CrowdRing(ClusterScenario& s, Dice& dice) {
   s.slow = true;
   s.fence = FenceKind::kPeerExit;
-  s.landing_slots = dice.Pick(2, 4), s.decodes = 2, s.requests = dice.Pick(8, 16);
-  s.arrive_ms = dice.Pick(500, 4000), s.fault_at_ms = dice.Pick(50, 2000);
-  s.us_per_token = dice.Pick(1000, 4000), s.chunk = 16, s.piece_tokens = 16, s.slot_bytes = 896;
+  s.landing_slots = dice.Pick(2, 4);
+  s.decodes = 2;
+  s.requests = dice.Pick(8, 16);
+  s.arrive_ms = dice.Pick(500, 4000);
+  s.fault_at_ms = dice.Pick(50, 2000);
+  s.us_per_token = dice.Pick(1000, 4000);
+  s.chunk = 16;
+  s.piece_tokens = 16;
+  s.slot_bytes = 896;
   s.longest = 120;
 }
 
 /// One thing happens, while answers run, and a spare worker is there.
 void DrawOneFault(ClusterScenario& s, Dice& dice) {
-  s.prefills = dice.Pick(2, 3), s.decodes = dice.Pick(2, 3);
+  s.prefills = dice.Pick(2, 3);
+  s.decodes = dice.Pick(2, 3);
   s.prefill_blocks = s.decode_blocks = 96;
   s.landing_slots = dice.Pick(6, 16);
   s.one_fault = static_cast<OneFault>(dice.Pick(1, 7));
-  s.fault_at_ms = dice.Pick(1, 400), s.arrive_ms = dice.Pick(1, 500);
-  s.requests = dice.Pick(2, 14), s.most_tokens = 64;
-  s.step_us = dice.Pick(200, 2000), s.us_per_token = dice.Pick(10, 100);
-  if (dice.OneOf(2)) SlowDown(s, dice), s.fault_at_ms = dice.Pick(1, 6000);
+  s.fault_at_ms = dice.Pick(1, 400);
+  s.arrive_ms = dice.Pick(1, 500);
+  s.requests = dice.Pick(2, 14);
+  s.most_tokens = 64;
+  s.step_us = dice.Pick(200, 2000);
+  s.us_per_token = dice.Pick(10, 100);
+  if (dice.OneOf(2)) {
+    SlowDown(s, dice);
+    s.fault_at_ms = dice.Pick(1, 6000);
+  }
   if (dice.OneOf(4)) LengthenAnswers(s, dice);
   if (dice.OneOf(4)) CrowdRing(s, dice);
   s.most_stop_ms = dice.PauseMs();
-  if (dice.OneOf(4)) ++s.prefills, s.odd_prefills = 1, s.odd_dtype = dice.OneOf(2);  // no spare: nobody needs it
+  if (dice.OneOf(4)) {  // no spare: nobody needs it
+    ++s.prefills;
+    s.odd_prefills = 1;
+    s.odd_dtype = dice.OneOf(2);
+  }
 }
 
 }  // namespace
@@ -142,15 +207,23 @@ ClusterScenario ClusterScenario::FromSeed(uint64_t seed) {
   }
   const int kind = static_cast<int>(seed % 4 + seed / 4 % 2 * 4);  // 0…2, 4…6
   DrawFaults(s, dice, kind == 2 && dice.OneOf(3) ? 3 : kind == 6 && dice.OneOf(2) ? 7 : kind);
-  if (dice.OneOf(4)) s.requests += dice.Pick(2, 6), s.us_per_token = kind == 0 ? 50 : dice.Pick(50, 150);  // a queue
+  if (dice.OneOf(4)) {  // a queue
+    s.requests += dice.Pick(2, 6);
+    s.us_per_token = kind == 0 ? 50 : dice.Pick(50, 150);
+  }
   if (kind != 0 && dice.OneOf(2)) s.no_room_ms = 200;
   if (dice.OneOf(3)) s.busy = dice.Rate(0.1);
-  if (dice.OneOf(3)) s.most_turns = kind == 0 ? 8 : dice.Pick(6, 60), s.piece_bytes = 256;
+  if (dice.OneOf(3)) {
+    s.most_turns = kind == 0 ? 8 : dice.Pick(6, 60);
+    s.piece_bytes = 256;
+  }
   if (s.die + s.stop > 0 && dice.OneOf(3)) s.timeout_ms = dice.Pick(300, 1500);
   if (dice.OneOf(5)) CrowdBlocks(s, dice);
   if (dice.OneOf(4)) s.routers = 2;
   if (dice.OneOf(4)) {
-    s.odd_prefills = dice.Pick(0, s.prefills), s.odd_decodes = dice.Pick(0, s.decodes), s.odd_dtype = dice.OneOf(2);
+    s.odd_prefills = dice.Pick(0, s.prefills);
+    s.odd_decodes = dice.Pick(0, s.decodes);
+    s.odd_dtype = dice.OneOf(2);
   }
   if (s.odd_dtype) s.slot_bytes *= 2;
   if (kind != 0 && dice.OneOf(3)) SlowDown(s, dice);

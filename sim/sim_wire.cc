@@ -98,7 +98,8 @@ void SimWire::Handshake(const std::string& hash_key, Duration timeout,
   v1::HandshakeRequest request;
   request.mutable_protocol()->set_min(router::kProtocolMin);
   request.mutable_protocol()->set_max(router::kProtocolMax);
-  request.set_router_id(router_id_), request.set_hash_key(hash_key);
+  request.set_router_id(router_id_);
+  request.set_hash_key(hash_key);
   const auto call = Ask(service::Handshake, request.SerializeAsString(),
                         [done = std::move(done)](const absl::Status& status, const std::string& bytes) {
                           v1::HandshakeReply reply;
@@ -274,7 +275,8 @@ void SimWire::Meet(uint64_t session, const std::string& landing_address) {
 void SimWire::Shutdown() {
   if (std::exchange(down_, true)) return;
   for (const auto& call : calls_) call->Silence();
-  calls_.clear(), legs_.clear();
+  calls_.clear();
+  legs_.clear();
   relay_ = watch_ = nullptr;
   outbox_ = nullptr;
 }

@@ -14,9 +14,18 @@ void FlipBit(std::string& bytes, Timeline& time) {
 
 void UnkindTransport::Send(PeerNumber peer, std::string message, Done done) {
   if (sent_[peer]++ == 0 || !faults_on_) return inner_->Send(peer, std::move(message), std::move(done));
-  if (Happens(faults_.truncate)) ++counters_.truncate, Truncate(message, time_);
-  if (Happens(faults_.corrupt)) ++counters_.corrupt, FlipBit(message, time_);
-  if (Happens(faults_.duplicate)) ++counters_.duplicate, inner_->Send(peer, message, [](const absl::Status&) {});
+  if (Happens(faults_.truncate)) {
+    ++counters_.truncate;
+    Truncate(message, time_);
+  }
+  if (Happens(faults_.corrupt)) {
+    ++counters_.corrupt;
+    FlipBit(message, time_);
+  }
+  if (Happens(faults_.duplicate)) {
+    ++counters_.duplicate;
+    inner_->Send(peer, message, [](const absl::Status&) {});
+  }
   if (Happens(faults_.drop)) {
     ++counters_.drop;
     return late_.push_back({0, "", std::move(done), time_.Now()});

@@ -69,7 +69,9 @@ TransportMaker WorkerNode::MakeTransport(Landed landed) {
 }
 
 void WorkerNode::Run(engine::SteppedEngine& engine, Loop& loop, worker::EventHub& hub) {
-  engine_ = &engine, loop_ = &loop, hub_ = &hub;
+  engine_ = &engine;
+  loop_ = &loop;
+  hub_ = &hub;
   host_gone_ = false;
   loaded_at_ = life() == 1 ? time_.Now() : time_.Now() + time_.Between(milliseconds(0), milliseconds(300));
   hub.SendState(v1::WorkerState::STATE_READY, "");
@@ -149,7 +151,8 @@ v1::HandshakeReply WorkerNode::Describe() const {
   v1::HandshakeReply reply;
   reply.mutable_protocol()->set_min(1);
   reply.mutable_protocol()->set_max(1);
-  reply.set_worker_id(name_), reply.set_incarnation(incarnation());
+  reply.set_worker_id(name_);
+  reply.set_incarnation(incarnation());
   reply.set_role(role());
   const HashKey key;  // the engines'
   reply.set_hash_key(key.bytes.data(), key.bytes.size());
@@ -158,14 +161,17 @@ v1::HandshakeReply WorkerNode::Describe() const {
     reply.mutable_loading()->set_progress(0.5);
     return reply;
   }
-  reply.set_model_digest("test"), reply.set_model_name("fake");
+  reply.set_model_digest("test");
+  reply.set_model_name("fake");
   reply.set_kv_digest(kKvDigestName);
   *reply.mutable_kv_layout() = EncodeLayout(engine_->memory().layout());
   reply.mutable_numerics()->set_id(numerics_id());
-  reply.set_max_model_len(scenario.max_model_len), reply.set_vocab_size(engine::kFakeVocab);
+  reply.set_max_model_len(scenario.max_model_len);
+  reply.set_vocab_size(engine::kFakeVocab);
   reply.set_kv_blocks(engine_->cache().pool(0).num_blocks());
   reply.set_max_num_seqs(engine_->scheduler().options().max_num_seqs);
-  reply.set_prefill_tokens_per_s(1e6 / scenario.us_per_token), reply.set_decode_step_ms(0.5);
+  reply.set_prefill_tokens_per_s(1e6 / scenario.us_per_token);
+  reply.set_decode_step_ms(0.5);
   reply.set_landing_address(LandingAddress());
   return reply;
 }
@@ -174,7 +180,8 @@ void WorkerNode::Tick() {
   OnTick();
   if (++ticks_ % 10 == 0) ReportLoad();
   engine_->scheduler().CheckInvariants();
-  Wake(), WakeTransfer();
+  Wake();
+  WakeTransfer();
   Post(milliseconds(10), [this] { Tick(); });
 }
 

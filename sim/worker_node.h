@@ -104,7 +104,11 @@ class WorkerNode : public Process {
   virtual void OnTick() = 0;
   virtual int64_t OwnedBlocks(int32_t group) const = 0;
   virtual std::string LandingAddress() const { return {}; }
-  void OnDeath() override { engine_ = nullptr, loop_ = nullptr, hub_ = nullptr; }
+  void OnDeath() override {
+    engine_ = nullptr;
+    loop_ = nullptr;
+    hub_ = nullptr;
+  }
   void OnTurnEnd() override;
 
   const Plant plant_;

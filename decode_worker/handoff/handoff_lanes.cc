@@ -45,7 +45,10 @@ void Handoff::On(const Filled& event) {
   ticket.progress_at = Listened();
   if (wanted.empty()) return AnswerSlot(key, *lane, message.slot, ring.EndPlacing(message.slot), true);
   if (PlantedBug("ack early")) {
-    for (uint32_t segment : wanted) lane->have[segment] = true, --lane->missing;
+    for (uint32_t segment : wanted) {
+      lane->have[segment] = true;
+      --lane->missing;
+    }
     Advance(ticket, key, *lane);
   }
   lane->placing[message.slot.slot] = wanted;
@@ -63,8 +66,14 @@ void Handoff::On(const Scattered& event) {
   const std::vector<uint32_t> segments = std::move(lane->placing.extract(event.slot.slot).mapped());
   ticket.progress_at = Listened();
   if (!event.digest_ok) ++counters_.digest_mismatches;
-  if (lane->state == LaneState::kFenced) ring.ReleaseGranted(key), count_quarantined_ = true;
-  if (lane->state == LaneState::kWrittenOff) ring.WriteOffGranted(key, lane->writer), count_quarantined_ = true;
+  if (lane->state == LaneState::kFenced) {
+    ring.ReleaseGranted(key);
+    count_quarantined_ = true;
+  }
+  if (lane->state == LaneState::kWrittenOff) {
+    ring.WriteOffGranted(key, lane->writer);
+    count_quarantined_ = true;
+  }
   if (FindLiveLane(lane->writer, key) == nullptr) return Sweep(ticket);
   if (event.digest_ok || PlantedBug("no digest")) {
     for (uint32_t segment : segments) {

@@ -22,7 +22,8 @@ void Handoff::On(const Opened& event) {
   }
   Lane& lane = ticket->epochs.at(key.epoch).lanes[key.lane];
   if (PlantedBug("slots bound lane by lane") && !GrantSlots(event, key)) return Send(event.writer, LaneBusy{key});
-  lane.writer = event.writer, lane.fence = event.fence;
+  lane.writer = event.writer;
+  lane.fence = event.fence;
   Send(event.writer, LaneBound{key, ring(lane.target_rank).SlotsOf(key, LandingRing::Phase::kGranted)});
 }
 
@@ -110,7 +111,8 @@ bool Handoff::Bind(Ticket& ticket, const Opened& event) {
   if (!RingsHaveRoom(event) || !blocks_.Bind(ticket.id, number, ticket.tokens)) return false;
   line_.Leave(ticket.id, ticket.key.request_id);
   Epoch& epoch = ticket.epochs[number];
-  epoch.process = event.process, epoch.memory = event.memory;
+  epoch.process = event.process;
+  epoch.memory = event.memory;
   epoch.holds_blocks = true;
   for (uint32_t i = 0; i < event.lanes.size(); ++i) {
     const LaneShape& shape = event.lanes[i];

@@ -52,7 +52,10 @@ HandoffStats Handoff::Stats() const {
   HandoffStats stats = counters_;
   stats.reserved_tokens = reserved_tokens_;
   int held = 0;
-  for (const LandingRing& ring : rings_) stats.free_slots += ring.free_slots(), held += ring.size() - ring.free_slots();
+  for (const LandingRing& ring : rings_) {
+    stats.free_slots += ring.free_slots();
+    held += ring.size() - ring.free_slots();
+  }
   stats.tickets = static_cast<int>(open_.size());
   for (TicketId id : open_) {
     const Ticket& ticket = tickets_.at(id);

@@ -47,7 +47,11 @@ SlotTurn LandingRing::Grant(const LaneKey& lane, const std::string& process, uin
   const uint32_t number = *found;
   free_.erase(found);
   Slot& slot = slots_[number];
-  slot.owner = lane, slot.process = process, slot.memory = memory, slot.phase = Phase::kGranted, ++slot.turn;
+  slot.owner = lane;
+  slot.process = process;
+  slot.memory = memory;
+  slot.phase = Phase::kGranted;
+  ++slot.turn;
   ++held_[process];
   return {number, slot.turn};
 }
@@ -74,7 +78,8 @@ void LandingRing::StartPlacing(SlotTurn name) {
 SlotTurn LandingRing::EndPlacing(SlotTurn name) {
   Slot& slot = slots_[name.slot];
   BATON_CHECK(slot.phase == Phase::kPlacing && slot.turn == name.turn, "slot ", name.slot, " turn ", name.turn);
-  slot.phase = Phase::kGranted, ++slot.turn;
+  slot.phase = Phase::kGranted;
+  ++slot.turn;
   return {name.slot, slot.turn};
 }
 
@@ -82,7 +87,9 @@ void LandingRing::Free(uint32_t number) {
   Slot& slot = slots_[number];
   const auto held = held_.find(slot.process);
   if (--held->second == 0) held_.erase(held);
-  slot.phase = Phase::kFree, slot.owner = {}, slot.process.clear();
+  slot.phase = Phase::kFree;
+  slot.owner = {};
+  slot.process.clear();
   free_.push_back(number);
 }
 
@@ -96,7 +103,10 @@ void LandingRing::WriteOffGranted(const LaneKey& lane, WriterId writer) {
   for (uint32_t i = 0; i < slots_.size(); ++i) {
     Slot& slot = slots_[i];
     if (slot.phase != Phase::kGranted || slot.owner != lane) continue;
-    if (!PlantedBug("written off is free")) slot.losses.push_back({slot.memory, writer, lane}), ++losses_;
+    if (!PlantedBug("written off is free")) {
+      slot.losses.push_back({slot.memory, writer, lane});
+      ++losses_;
+    }
     Free(i);
   }
 }

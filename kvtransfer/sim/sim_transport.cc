@@ -21,7 +21,10 @@ void SimNetwork::Land(SimTransport& at, Flight& flight) {
   }
   flight.landed += piece;
   flight.wait = Below(pace_.most_turns);
-  if (flight.landed == flight.size && std::exchange(flight.again, false)) flight.landed = 0, ++counters_.duplicates;
+  if (flight.landed == flight.size && std::exchange(flight.again, false)) {
+    flight.landed = 0;
+    ++counters_.duplicates;
+  }
 }
 
 bool SimNetwork::Outstanding(const Wire& wire, int to, uint64_t before) const {
@@ -50,8 +53,10 @@ SimTransport::~SimTransport() {
     Break(*peer.wire);
     peer.wire->ends[peer.end] = nullptr;
     for (const auto& flight : network_->flights_) {
-      if (flight->wire == peer.wire && flight->to != peer.end)
-        flight->Fail(), flight->done = nullptr;  // nobody to tell
+      if (flight->wire == peer.wire && flight->to != peer.end) {  // nobody to tell
+        flight->Fail();
+        flight->done = nullptr;
+      }
     }
   }
   for (auto& [number, peer] : peers_) peer.wire->exited[peer.end] = true;
@@ -60,7 +65,10 @@ SimTransport::~SimTransport() {
     leaving.wire->exited[leaving.end] = leaving.wire->fenced[leaving.end] = true;
     leaving.wire->ends[leaving.end] = nullptr;
   }
-  for (auto& [number, lost] : lost_) lost.first->fenced[lost.second] = true, lost.first->ends[lost.second] = nullptr;
+  for (auto& [number, lost] : lost_) {
+    lost.first->fenced[lost.second] = true;
+    lost.first->ends[lost.second] = nullptr;
+  }
   std::erase_if(network_->flights_, [this](const auto& f) {
     const bool writes_no_more = fence_ == FenceKind::kPeerExit && f->wire->exited[1 - f->to];
     return f->failed && (f->wire->fenced[f->to] || writes_no_more);
@@ -69,12 +77,15 @@ SimTransport::~SimTransport() {
 
 PeerNumber SimTransport::Add(std::shared_ptr<Wire> wire, int end) {
   const PeerNumber number = next_peer_++;
-  wire->ends[end] = this, wire->numbers[end] = number;
+  wire->ends[end] = this;
+  wire->numbers[end] = number;
   SimNetwork::Packet hello{.greeting = true, .due = network_->Below(network_->pace_.most_turns)};
   hello.bytes.assign(reinterpret_cast<const char*>(&shape_), sizeof(shape_));
   wire->queue[1 - end].push_back(std::move(hello));
   Peer& peer = peers_[number];
-  peer.wire = std::move(wire), peer.end = end, peer.dialled = end == 0;
+  peer.wire = std::move(wire);
+  peer.end = end;
+  peer.dialled = end == 0;
   return number;
 }
 
@@ -102,9 +113,14 @@ void SimTransport::Write(PeerNumber number, const LandingPlace& place, std::span
   Peer* peer = Find(number);
   if (peer == nullptr) return Later([done = std::move(done)] { done(absl::UnavailableError("no such peer")); });
   auto flight = std::make_unique<SimNetwork::Flight>();
-  flight->wire = peer->wire, flight->to = 1 - peer->end, flight->write = peer->wire->next_write[peer->end]++;
-  flight->place = place, flight->source = bytes, flight->size = bytes.size();
-  flight->wait = network_->Below(network_->pace_.most_turns), flight->again = network_->Below(4) == 0,
+  flight->wire = peer->wire;
+  flight->to = 1 - peer->end;
+  flight->write = peer->wire->next_write[peer->end]++;
+  flight->place = place;
+  flight->source = bytes;
+  flight->size = bytes.size();
+  flight->wait = network_->Below(network_->pace_.most_turns);
+  flight->again = network_->Below(4) == 0;
   flight->done = std::move(done);
   if (!peer->greeted) return peer->early.push_back(std::move(flight));
   Fly(std::move(flight));
@@ -181,7 +197,8 @@ void SimTransport::EndLeaving() {
   std::erase_if(leaving_, [&](const auto& entry) {
     const Leaving& leaving = entry.second;
     if (!leaving.wire->exited[1 - leaving.end]) return false;
-    leaving.wire->fenced[leaving.end] = true, leaving.wire->ends[leaving.end] = nullptr;
+    leaving.wire->fenced[leaving.end] = true;
+    leaving.wire->ends[leaving.end] = nullptr;
     fenced.insert(fenced.end(), leaving.fenced.begin(), leaving.fenced.end());
     return true;
   });
@@ -200,7 +217,8 @@ void SimTransport::Close(PeerNumber number, std::function<void()> fenced) {
     peer.wire->ends[peer.end] = nullptr;
   } else if (auto lost = lost_.extract(number); !lost.empty()) {
     const auto& [wire, end] = lost.mapped();
-    wire->fenced[end] = true, wire->ends[end] = nullptr;
+    wire->fenced[end] = true;
+    wire->ends[end] = nullptr;
   }
   fenced();
 }
@@ -251,7 +269,10 @@ void SimTransport::MoveFlights() {
         --flight->wait;
         continue;
       }
-      if (flight->size > flight->landed) network_->Land(*this, *flight), moved_ = true;
+      if (flight->size > flight->landed) {
+        network_->Land(*this, *flight);
+        moved_ = true;
+      }
       if (flight->landed < flight->size) continue;
       if (flight->failed && flight->size > 0) {
         ++network_->counters_.late_landings;

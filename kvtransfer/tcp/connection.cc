@@ -83,7 +83,8 @@ absl::Status Connection::PumpOut(bool& moved) {
     iovec pieces[2] = {{reinterpret_cast<char*>(&out.header) + head, sizeof(FrameHeader) - head},
                        {const_cast<std::byte*>(out.payload.data()) + body, out.payload.size() - body}};
     msghdr message{};
-    message.msg_iov = pieces, message.msg_iovlen = 2;
+    message.msg_iov = pieces;
+    message.msg_iovlen = 2;
     const ssize_t sent = sendmsg(socket_, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent < 0) {
       if (errno == EAGAIN || errno == EINTR) return absl::OkStatus();
@@ -125,7 +126,8 @@ absl::Status Connection::PumpIn(Sink& sink, bool& moved) {
     ++frames;
     const FrameHeader header = in_;
     const std::string payload = std::exchange(in_payload_, {});
-    header_bytes_ = 0, payload_bytes_ = 0;
+    header_bytes_ = 0;
+    payload_bytes_ = 0;
     if (header.kind != FrameKind::kWrite) BATON_RETURN_IF_ERROR(sink.OnFrame(*this, header, payload));
   }
   return absl::OkStatus();
@@ -149,7 +151,8 @@ absl::Status Connection::ReadPayload(Sink& sink, bool& moved, bool& again) {
   size_t piece = std::min<uint64_t>(left, kPiece);
   void* to = thrown_away;
   if (in_.kind != FrameKind::kWrite) {
-    to = in_payload_.data() + payload_bytes_, piece = left;
+    to = in_payload_.data() + payload_bytes_;
+    piece = left;
   } else if (std::byte* slot = sink.PlaceFor(*this, in_); slot != nullptr) {
     to = slot + payload_bytes_;
   }
@@ -162,7 +165,8 @@ absl::Status Connection::ReadPayload(Sink& sink, bool& moved, bool& again) {
 
 absl::StatusOr<int> Listen(const std::string& host, uint16_t port) {
   sockaddr_in address{};
-  address.sin_family = AF_INET, address.sin_port = htons(port);
+  address.sin_family = AF_INET;
+  address.sin_port = htons(port);
   if (inet_pton(AF_INET, host.c_str(), &address.sin_addr) != 1)
     return absl::InvalidArgumentError(StrCat("'", host, "' is no IPv4 address"));
   const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);

@@ -55,7 +55,7 @@ class TcpTransport : public Transport, private tcp::Connection::Sink {
   TcpTransport(TcpOptions options, TransportEvents& events, int listener);
   /// What the greeting says beside the landing shape; and what is made of the peer's.
   virtual std::string GreetingTail() const { return ""; }
-  virtual absl::Status OnGreeted(PeerNumber, Peer&, std::string_view tail) { return (void)tail, absl::OkStatus(); }
+  virtual absl::Status OnGreeted(PeerNumber, Peer&, std::string_view /*tail*/) { return absl::OkStatus(); }
   /// The peer's greeting is here and the bytes fit.
   virtual void Put(PeerNumber number, Peer& peer, const LandingPlace& place, std::span<const std::byte> bytes,
                    Done done);

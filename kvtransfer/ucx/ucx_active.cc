@@ -43,7 +43,9 @@ void UcxTransport::Send(PeerNumber number, std::string message, Done done) {
 
 void UcxTransport::SendActive(Peer& peer, MessageKind kind, const Head& head, std::string payload, Done done) {
   std::unique_ptr<Operation> operation = NewOperation(peer.number);
-  operation->head = head, operation->message = std::move(payload), operation->done = std::move(done);
+  operation->head = head;
+  operation->message = std::move(payload);
+  operation->done = std::move(done);
   operation->head.incarnation = worker_->address().incarnation;
   operation->head.number = peer.number;
   ucp_request_param_t param{};
@@ -100,14 +102,17 @@ std::unique_ptr<UcxTransport::Operation> UcxTransport::NewOperation(PeerNumber p
     operation = std::move(spare_operations_.back());
     spare_operations_.pop_back();
   }
-  operation->owner = this, operation->peer = peer;
+  operation->owner = this;
+  operation->peer = peer;
   return operation;
 }
 
 void UcxTransport::Recycle(std::unique_ptr<Operation> operation) {
   if (spare_operations_.size() == kSpareOperations) return;
-  operation->write = operation->flushed = 0, operation->piece = false;
-  operation->message.clear(), operation->done = nullptr;
+  operation->write = operation->flushed = 0;
+  operation->piece = false;
+  operation->message.clear();
+  operation->done = nullptr;
   spare_operations_.push_back(std::move(operation));
 }
 
@@ -152,7 +157,8 @@ void UcxTransport::SendPieces(Peer& peer) {
     const uint64_t offset = sending.sent, total = sending.bytes.size();
     const auto piece = sending.bytes.subspan(offset, std::min(total - offset, sending.piece_bytes));
     std::unique_ptr<Operation> operation = NewOperation(peer.number);
-    operation->write = sending.write, operation->piece = true;
+    operation->write = sending.write;
+    operation->piece = true;
     const auto& [lane, slot] = sending.place;
     operation->head = {worker_->address().incarnation,
                        peer.number,

@@ -197,7 +197,10 @@ bool UcxTransport::Progress() {
     if (!peer->failed.ok()) failed.push_back(number);
   }
   for (PeerNumber number : failed) {
-    if (Peer* peer = Find(number); peer != nullptr) Lose(number, absl::Status(peer->failed)), moved = true;
+    if (Peer* peer = Find(number); peer != nullptr) {
+      Lose(number, absl::Status(peer->failed));
+      moved = true;
+    }
   }
   moved |= EndClosing();
   if (closing_.empty()) graves_.clear();

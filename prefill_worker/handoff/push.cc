@@ -11,7 +11,8 @@
 namespace baton::prefill {
 
 void Push::Handle(const Event& event, TimePoint now, std::vector<Action>& out) {
-  now_ = now, out_ = &out;
+  now_ = now;
+  out_ = &out;
   std::visit([this](const auto& e) { On(e); }, event);
   out_ = nullptr;
 }

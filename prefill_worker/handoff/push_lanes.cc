@@ -44,7 +44,10 @@ void Push::Hear(PushJob& job, uint32_t i, const SlotFree& message) {
   const auto used = lane.used.find(message.grant.slot);
   const bool expected = used != lane.used.end() && used->second.written && used->second.turn + 1 == message.grant.turn;
   if (!expected) {  // a repetition: a grant is worth one write
-    if (PlantedBug("credit is a bare increment")) lane.credit.push_back(message.grant), Pump(job, i);
+    if (PlantedBug("credit is a bare increment")) {
+      lane.credit.push_back(message.grant);
+      Pump(job, i);
+    }
     return;
   }
   job.progress_at = Listened();
@@ -131,7 +134,9 @@ void Push::On(const Written& event) {
 void Push::BeginClosing(PushJob& job, uint32_t i) {
   PushLane& lane = job.lanes[i];
   lane.phase = LanePhase::kFlushing;
-  lane.ready.clear(), lane.credit.clear(), lane.used.clear();
+  lane.ready.clear();
+  lane.credit.clear();
+  lane.used.clear();
   asked_.try_emplace(job.peer, Listened());
   out_->push_back(FlushLane{job.peer, KeyOf(job, i)});
   if (!PlantedBug("Closed before flush")) return;

@@ -106,7 +106,11 @@ class BeastExchange final : public HttpExchange, public std::enable_shared_from_
     if (gone && !ended_) gone();
     Wake();
   }
-  void Release() { on_gone_ = nullptr, on_drained_ = nullptr, idle_ = nullptr; }
+  void Release() {
+    on_gone_ = nullptr;
+    on_drained_ = nullptr;
+    idle_ = nullptr;
+  }
   /// The coroutine sleeps on wake(): until it is woken, output may go to `socket` past it. Null: it writes itself.
   void SetIdle(boost::asio::ip::tcp::socket* socket) { idle_ = socket; }
 

@@ -53,7 +53,10 @@ void CompletionAnswer::Start() {
   prompts_.resize(request_.prompts.size());
   exchange_->Watch(
       [weak = weak_from_this()] {
-        if (auto self = weak.lock()) self->Cancel(), self->End(499);
+        if (auto self = weak.lock()) {
+          self->Cancel();
+          self->End(499);
+        }
       },
       static_cast<size_t>(service_.services().config.write_buffer_bytes),
       [weak = weak_from_this()] {
@@ -203,7 +206,10 @@ void CompletionAnswer::WriteHeldFinish(bool last) {
   if (!held_finish_) return;
   BeginStream();
   OpenAiJson::Tail tail = ChunkTail();
-  if (last && !request_.include_usage) tail.timings = timings_, tail.mixed_numerics = mixed_numerics_;
+  if (last && !request_.include_usage) {
+    tail.timings = timings_;
+    tail.mixed_numerics = mixed_numerics_;
+  }
   exchange_->Write(json_.FinishChunk(held_finish_->first, held_finish_->second, tail));
   held_finish_.reset();
 }

@@ -213,7 +213,10 @@ struct RouterMetrics::Families {
     std::string series = name;
     for (const auto& [label, text] : with) series += "|" + text;
     auto& [from, last] = grown[series];
-    if (from != incarnation) from = incarnation, last = 0;
+    if (from != incarnation) {
+      from = incarnation;
+      last = 0;
+    }
     auto& counter = prom::BuildCounter().Name(name).Help(help).Register(registry).Add(with);
     if (value > last) counter.Increment(value - last);
     last = std::max(last, value);

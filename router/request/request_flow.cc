@@ -191,7 +191,10 @@ void RequestFlow::AttachAgain(uint32_t index, const std::string& why, TimePoint 
   c.consumed = 0;
   c.credit = limits_.credit_tokens;
   AttachLeg leg = AttachLegOf(index, c.attach_gen, now);
-  if (ticket_ && choices_.size() == 1) leg.grant = &grant_, leg.epoch = epoch_;
+  if (ticket_ && choices_.size() == 1) {
+    leg.grant = &grant_;
+    leg.epoch = epoch_;
+  }
   SendAttach(std::move(leg));
   Arm(now);
 }

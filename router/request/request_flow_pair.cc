@@ -134,7 +134,11 @@ void RequestFlow::AttachTicket(std::vector<FirstToken> first, TimePoint now) {
   }
   AttachLeg leg = AttachLegOf(std::nullopt, gen, now);
   leg.grant = &grant_;
-  if (!first.empty()) ++leg.position, leg.epoch = epoch_, leg.first = std::move(first);
+  if (!first.empty()) {
+    ++leg.position;
+    leg.epoch = epoch_;
+    leg.first = std::move(first);
+  }
   SendAttach(std::move(leg));
   Arm(now);
 }

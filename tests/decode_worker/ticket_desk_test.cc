@@ -161,7 +161,7 @@ TEST(TicketDesk, ARouterThatLeavesTakesItsUnattachedTicketsOnly) {
 
 TEST(TicketDesk, AStreamWithoutANameTakesNoTicketsWithIt) {
   DeskWorld w;
-  ReserveOrder order = w.MakeReserve();
+  decode::ReserveOrder order = w.MakeReserve();
   order.session = "";
   w.Reserve(order);
   w.desk.OnRouterLeft("");

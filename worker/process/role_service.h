@@ -55,7 +55,8 @@ class Role {
 
   // ---- scheduler thread
   virtual void OnOutputs(const std::vector<engine::SequenceOutput>& outputs, engine::Scheduler& scheduler) {
-    (void)outputs, (void)scheduler;
+    (void)outputs;
+    (void)scheduler;
   }
   virtual void OnTick(engine::Scheduler& scheduler) = 0;
   /// A router still waits for this ticket or leg.

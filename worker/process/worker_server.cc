@@ -168,7 +168,10 @@ class WorkerServer::Parts {
       lock.unlock();
       if (std::shared_ptr<EngineShell> engine = state_.engine()) {
         engine->Tick();
-        if (clock_.Now() >= report) engine->ReportLoad(), report = clock_.Now() + kLoadInterval;
+        if (clock_.Now() >= report) {
+          engine->ReportLoad();
+          report = clock_.Now() + kLoadInterval;
+        }
       }
       lock.lock();
     }

@@ -39,8 +39,12 @@ float Yarn(JsonFields& in, double theta, int dim, int max_positions, std::vector
     return dim * std::log(context / (rotations * 2 * std::numbers::pi)) / (2 * std::log(theta));
   };
   double low = dimension(beta_fast), high = dimension(beta_slow);
-  if (truncate) low = std::floor(low), high = std::ceil(high);
-  low = std::max(low, 0.0), high = std::min(high, dim - 1.0);
+  if (truncate) {
+    low = std::floor(low);
+    high = std::ceil(high);
+  }
+  low = std::max(low, 0.0);
+  high = std::min(high, dim - 1.0);
   if (low == high) high += 0.001;
   for (size_t i = 0; i < freq.size(); ++i) {
     const double interpolated = std::clamp((static_cast<double>(i) - low) / (high - low), 0.0, 1.0);
