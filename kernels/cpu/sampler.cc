@@ -166,7 +166,10 @@ class Race {
     const double head_start = (static_cast<double>(logit) - best_) * inverse_;
     if (!(head_start + kMostLuck >= score_)) return;  // cannot win, or NaN
     const double score = head_start + Gumbel(row_, token);
-    if (score > score_ || (score == score_ && token < token_)) score_ = score, token_ = token;
+    if (score > score_ || (score == score_ && token < token_)) {
+      score_ = score;
+      token_ = token;
+    }
   }
   int32_t winner() const { return token_; }
 

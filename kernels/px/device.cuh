@@ -149,7 +149,10 @@ PX_DEVICE void MmaE4m3(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint3
 #if __CUDA_ARCH__ >= 890
   PX_MMA("m16n8k32.row.col.f32.e4m3.e4m3.f32");
 #else
-  (void)d, (void)a, (void)b0, (void)b1;
+  (void)d;
+  (void)a;
+  (void)b0;
+  (void)b1;
   __trap();
 #endif
 }

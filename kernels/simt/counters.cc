@@ -51,7 +51,10 @@ AccessCounter::Cost AccessCounter::GlobalCost(std::vector<Access> accesses) {
     if (end > covered) bytes += end - std::max(a.address, covered);
     covered = std::max(covered, end);
     const uint64_t first = std::max(next_sector, a.address / kSectorBytes), last = (end - 1) / kSectorBytes;
-    if (last >= first) sectors += last - first + 1, next_sector = last + 1;
+    if (last >= first) {
+      sectors += last - first + 1;
+      next_sector = last + 1;
+    }
   }
   return {sectors, (bytes + kSectorBytes - 1) / kSectorBytes};
 }

@@ -78,7 +78,10 @@ void AddCounters(Counters& sum, const Counters& more) {
   sum.shared_requests += more.shared_requests;
   sum.bank_conflicts += more.bank_conflicts;
   sum.divergent_requests += more.divergent_requests;
-  if (more.worst_extra > sum.worst_extra) sum.worst_extra = more.worst_extra, sum.worst_site = more.worst_site;
+  if (more.worst_extra > sum.worst_extra) {
+    sum.worst_extra = more.worst_extra;
+    sum.worst_site = more.worst_site;
+  }
 }
 
 void AddCounters(std::map<std::string, Counters>& sum, const std::map<std::string, Counters>& more) {

@@ -22,7 +22,10 @@ class TileRegisters {
       uint16_t row_bytes[16] = {};
       uint8_t rows[16] = {};
     } config;
-    for (int t = 0; t < 8; ++t) config.row_bytes[t] = 64, config.rows[t] = kTileSide;
+    for (int t = 0; t < 8; ++t) {
+      config.row_bytes[t] = 64;
+      config.rows[t] = kTileSide;
+    }
     config.rows[0] = config.rows[1] = config.rows[4] = static_cast<uint8_t>(rows0);
     config.rows[2] = config.rows[3] = config.rows[5] = static_cast<uint8_t>(rows1);
     _tile_loadconfig(&config);
@@ -71,7 +74,10 @@ inline void MultiplyTiles(const TileRun& left, const char* left1, const TileRun&
       if (right.ahead > 0) Prefetch(right1 + right.ahead);
       if constexpr (kTwoLeft) _tile_dpbf16ps(3, 5, 7);
     }
-    left0 += left.step_bytes, left1 += left.step_bytes, right0 += right.step_bytes, right1 += right.step_bytes;
+    left0 += left.step_bytes;
+    left1 += left.step_bytes;
+    right0 += right.step_bytes;
+    right1 += right.step_bytes;
   }
 }
 

@@ -166,8 +166,10 @@ inline void Transpose8(__m256 (&x)[8]) {
     t[i + 1] = _mm256_unpackhi_ps(x[i], x[i + 1]);
   }
   for (int i = 0; i < 8; i += 4) {
-    u[i] = _mm256_shuffle_ps(t[i], t[i + 2], 0x44), u[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xEE);
-    u[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44), u[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xEE);
+    u[i] = _mm256_shuffle_ps(t[i], t[i + 2], 0x44);
+    u[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xEE);
+    u[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44);
+    u[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xEE);
   }
   for (int c = 0; c < 4; ++c) {
     x[c] = _mm256_permute2f128_ps(u[c], u[4 + c], 0x20);
@@ -177,9 +179,20 @@ inline void Transpose8(__m256 (&x)[8]) {
 /// Transposes a 16 × 16 block: lane j of row i goes to lane i of row j.
 inline void Transpose(Vec (&x)[16]) {
   __m256 a[8], b[8], c[8], d[8];
-  for (int i = 0; i < 8; ++i) a[i] = x[i].lo, b[i] = x[i].hi, c[i] = x[8 + i].lo, d[i] = x[8 + i].hi;
-  Transpose8(a), Transpose8(b), Transpose8(c), Transpose8(d);
-  for (int i = 0; i < 8; ++i) x[i] = {a[i], c[i]}, x[8 + i] = {b[i], d[i]};
+  for (int i = 0; i < 8; ++i) {
+    a[i] = x[i].lo;
+    b[i] = x[i].hi;
+    c[i] = x[8 + i].lo;
+    d[i] = x[8 + i].hi;
+  }
+  Transpose8(a);
+  Transpose8(b);
+  Transpose8(c);
+  Transpose8(d);
+  for (int i = 0; i < 8; ++i) {
+    x[i] = {a[i], c[i]};
+    x[8 + i] = {b[i], d[i]};
+  }
 }
 
 // ---- one machine register, for GEMM tiles

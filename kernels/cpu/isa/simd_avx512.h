@@ -117,8 +117,10 @@ inline void Transpose(Vec (&x)[16]) {
     return _mm512_castpd_ps(_mm512_unpackhi_pd(_mm512_castps_pd(a), _mm512_castps_pd(b)));
   };
   for (int i = 0; i < 16; i += 4) {
-    u[i] = low(t[i], t[i + 2]), u[i + 1] = high(t[i], t[i + 2]);
-    u[i + 2] = low(t[i + 1], t[i + 3]), u[i + 3] = high(t[i + 1], t[i + 3]);
+    u[i] = low(t[i], t[i + 2]);
+    u[i + 1] = high(t[i], t[i + 2]);
+    u[i + 2] = low(t[i + 1], t[i + 3]);
+    u[i + 3] = high(t[i + 1], t[i + 3]);
   }
   for (int c = 0; c < 4; ++c) {  // 128-bit lane L of u[4 i + c] is column 4 L + c of rows 4 i … 4 i + 3
     const __m512 a = _mm512_shuffle_f32x4(u[c], u[4 + c], 0x88), b = _mm512_shuffle_f32x4(u[8 + c], u[12 + c], 0x88);

@@ -26,14 +26,24 @@ bool FitsGemv(const Tensor& x) { return cuda::GemvFits(Int(x.rows()), Int(x.cols
 /// All but where x comes from.
 GemvParams GemvOf(const PackedWeight& w, const Tensor& out, GemvStore store) {
   GemvParams p{.w = w.data(), .w_stride = w.row_stride(), .meta = w.meta(), .group = w.group(), .bias = w.bias()};
-  p.out = out.data, p.out_stride = out.row_stride, p.store = store;
-  p.m = Int(out.rows()), p.n = Int(out.cols()), p.k = Int(w.in_features());
+  p.out = out.data;
+  p.out_stride = out.row_stride;
+  p.store = store;
+  p.m = Int(out.rows());
+  p.n = Int(out.cols());
+  p.k = Int(w.in_features());
   return p;
 }
-void ReadRows(GemvParams& p, const Tensor& x) { p.x = Row<const bf16>(x), p.x_stride = x.row_stride; }
+void ReadRows(GemvParams& p, const Tensor& x) {
+  p.x = Row<const bf16>(x);
+  p.x_stride = x.row_stride;
+}
 void ReadNormed(GemvParams& p, const Tensor& x, const float* norm, float norm_offset, float eps) {
-  p.residual = Row<const float>(x), p.x_stride = x.row_stride;
-  p.norm_weight = norm, p.norm_offset = norm_offset, p.norm_eps = eps;
+  p.residual = Row<const float>(x);
+  p.x_stride = x.row_stride;
+  p.norm_weight = norm;
+  p.norm_offset = norm_offset;
+  p.norm_eps = eps;
 }
 GemvStore StoreOf(const Tensor& out) { return out.dtype == DType::kF32 ? GemvStore::kF32 : GemvStore::kBf16; }
 

@@ -126,8 +126,14 @@ std::vector<kernels::SampleResult> RunSample(gpu::Stream& stream, Scratch& scrat
   p.stride = logits.row_stride;
   p.count = static_cast<int>(rows);
   p.vocab = static_cast<int>(vocab);
-  at(p.raw, at_raw), at(p.rows, at_rows), at(p.tokens, at_list), at(p.values, at_list_values), at(p.masks, at_masks);
-  at(p.out, at_out), at(p.top_tokens, at_tokens), at(p.top_logprobs, at_values);
+  at(p.raw, at_raw);
+  at(p.rows, at_rows);
+  at(p.tokens, at_list);
+  at(p.values, at_list_values);
+  at(p.masks, at_masks);
+  at(p.out, at_out);
+  at(p.top_tokens, at_tokens);
+  at(p.top_logprobs, at_values);
   LaunchSample(stream, p);
   std::vector<char> results(results_end - at_out);
   stream.CopyAsync(results.data(), base + at_out, results.size());

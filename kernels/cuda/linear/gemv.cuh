@@ -121,7 +121,10 @@ PX_DEVICE void LoadGemvFragment(uint32_t (&a)[4], const GemvTile<kWeight>& tile,
       const px::U128 words = px::LoadShared(&tile.words[kk / 2][lane]);
       Dequantize8(words.w[kk % 2 * 2], words.w[kk % 2 * 2 + 1], meta, b);
     }
-    a[0] = b[0], a[1] = b[2], a[2] = b[1], a[3] = b[3];
+    a[0] = b[0];
+    a[1] = b[2];
+    a[2] = b[1];
+    a[3] = b[3];
   }
 }
 

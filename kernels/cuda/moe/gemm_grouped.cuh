@@ -52,7 +52,10 @@ PX_DEVICE GroupTile FindGroupTile(const int32_t* offsets, int experts, int tile)
   int at = up_to - sum, expert = -1, number = 0;
   PX_UNROLL
   for (int j = 0; j < kPerLane; ++j) {
-    if (tile >= at && tile < at + tiles[j]) expert = lane * kPerLane + j, number = tile - at;
+    if (tile >= at && tile < at + tiles[j]) {
+      expert = lane * kPerLane + j;
+      number = tile - at;
+    }
     at += tiles[j];
   }
   const uint32_t owner = px::Ballot(expert >= 0);

@@ -52,14 +52,20 @@ PX_KERNEL_INLINE void PX_BOUNDS(kMoeRouteWarps * 32) MoeRouteKernel(const PX_GRI
     for (int m = 16; m > 0; m /= 2) {
       const float other = px::ShuffleXor(top, m);
       const int other_expert = px::ShuffleXor(expert, m);
-      if (other > top || (other == top && other_expert < expert)) top = other, expert = other_expert;
+      if (other > top || (other == top && other_expert < expert)) {
+        top = other;
+        expert = other_expert;
+      }
     }
     PX_UNROLL
     for (int j = 0; j < kPerLane; ++j)
       if (j * 32 + lane == expert) x[j] = kNever;
     const float share = px::Exp2(px::Mul(top - best, kLog2E));
     chosen_sum = px::Add(chosen_sum, share);
-    if (lane == c) mine = share, my_expert = expert;
+    if (lane == c) {
+      mine = share;
+      my_expert = expert;
+    }
   }
   if (lane < p.k) {
     px::Store(p.chosen + static_cast<int64_t>(token) * p.k + lane, my_expert);

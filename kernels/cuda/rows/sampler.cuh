@@ -130,7 +130,10 @@ PX_DEVICE int RunRace(LogitRowShared& smem, const LogitRow& row, const SampleRow
     if (r.min_p > 0.0f && weight.Share(x) < r.min_p) return;
     const double mine = head_start + GumbelOf(kernels::PhiloxWordOf(r.seed, r.sequence_index, r.position,
                                                                     static_cast<uint32_t>(token)));
-    if (mine > score || (mine == score && token < winner)) score = mine, winner = token;
+    if (mine > score || (mine == score && token < winner)) {
+      score = mine;
+      winner = token;
+    }
   });
   // Doubles order as their bits do when the sign is folded in.
   const uint64_t bits = px::BitCast<uint64_t>(score == 0.0 ? 0.0 : score);
