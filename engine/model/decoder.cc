@@ -43,28 +43,27 @@ Decoder::WantedRows::WantedRows(std::span<const int32_t> logit_rows) {
   }
 }
 
-absl::StatusOr<std::unique_ptr<Decoder>> Decoder::Create(ModelConfig config, KvLayout layout, ModelWeights weights,
-                                                         int max_tokens, kernels::Ops& ops, const RankPlace& place,
-                                                         const RankLinks& links) {
-  BATON_CHECK((place.tensor_size == 1 || links.tensor != nullptr) && (place.stages == 1 || links.world != nullptr),
-              place.Name(), " has no links");
-  BATON_ASSIGN_OR_RETURN(Activations activations, Activations::Create(config, place, max_tokens, ops));
-  return std::unique_ptr<Decoder>(new Decoder(std::move(config), std::move(layout), std::move(weights),
-                                              std::move(activations), max_tokens, ops, place, links));
+absl::StatusOr<std::unique_ptr<Decoder>> Decoder::Create(DecoderParts parts) {
+  const RankPlace& place = parts.place;
+  BATON_CHECK(
+      (place.tensor_size == 1 || parts.links.tensor != nullptr) && (place.stages == 1 || parts.links.world != nullptr),
+      place.Name(), " has no links");
+  BATON_ASSIGN_OR_RETURN(Activations activations,
+                         Activations::Create(parts.config, place, parts.max_tokens, parts.ops));
+  return std::unique_ptr<Decoder>(new Decoder(std::move(parts), std::move(activations)));
 }
 
-Decoder::Decoder(ModelConfig config, KvLayout layout, ModelWeights weights, Activations activations, int max_tokens,
-                 kernels::Ops& ops, const RankPlace& place, const RankLinks& links)
-    : config_(std::move(config)),
-      layout_(std::move(layout)),
-      place_(place),
-      shape_(ShapeOf(config_, place)),
-      links_(links),
+Decoder::Decoder(DecoderParts parts, Activations activations)
+    : config_(std::move(parts.config)),
+      layout_(std::move(parts.layout)),
+      place_(parts.place),
+      shape_(ShapeOf(config_, place_)),
+      links_(parts.links),
       places_(KvPlaces(RankKvLayout(layout_, shape_), config_.num_layers)),
-      weights_(std::move(weights)),
+      weights_(std::move(parts.weights)),
       a_(std::move(activations)),
-      max_tokens_(max_tokens),
-      ops_(ops) {}
+      max_tokens_(parts.max_tokens),
+      ops_(parts.ops) {}
 
 absl::Status Decoder::CheckTokens(std::span<const int32_t> tokens) const {
   for (size_t i = 0; i < tokens.size(); ++i) {

@@ -13,13 +13,22 @@
 
 namespace baton::engine {
 
-/// Thread: the executor's. `ops` and `links` must outlive it.
+/// What a decoder is made of. `ops` and what the links point to must outlive it.
+struct DecoderParts {
+  ModelConfig config;
+  KvLayout layout;  ///< of the whole model
+  ModelWeights weights;
+  int max_tokens = 0;  ///< of one step
+  kernels::Ops& ops;
+  RankPlace place;
+  RankLinks links;
+};
+
+/// Thread: the executor's.
 class Decoder : public Model {
  public:
   /// Allocates the activations: ResourceExhausted when memory is short.
-  static absl::StatusOr<std::unique_ptr<Decoder>> Create(ModelConfig config, KvLayout layout, ModelWeights weights,
-                                                         int max_tokens, kernels::Ops& ops, const RankPlace& place = {},
-                                                         const RankLinks& links = {});
+  static absl::StatusOr<std::unique_ptr<Decoder>> Create(DecoderParts parts);
 
   const ModelConfig& config() const override { return config_; }
   const KvLayout& kv_layout() const override { return layout_; }
@@ -28,8 +37,7 @@ class Decoder : public Model {
                                           const std::atomic<bool>& cancel) override;
 
  private:
-  Decoder(ModelConfig config, KvLayout layout, ModelWeights weights, Activations activations, int max_tokens,
-          kernels::Ops& ops, const RankPlace& place, const RankLinks& links);
+  Decoder(DecoderParts parts, Activations activations);
 
   /// The rows whose logits are wanted, each once, and which of them every logits row is.
   struct WantedRows {

@@ -139,8 +139,13 @@ absl::StatusOr<std::unique_ptr<Model>> LoadModel(const ModelSource& source, kern
   report("read", 1);
   BATON_ASSIGN_OR_RETURN(ModelWeights weights,
                          LoadWeights(config, source.place, *opened.weights, ops, report, source.given_up));
-  return Decoder::Create(std::move(config), std::move(checked.layout), std::move(weights), max_tokens, ops,
-                         source.place, links);
+  return Decoder::Create({.config = std::move(config),
+                          .layout = std::move(checked.layout),
+                          .weights = std::move(weights),
+                          .max_tokens = max_tokens,
+                          .ops = ops,
+                          .place = source.place,
+                          .links = links});
 }
 
 }  // namespace baton::engine
