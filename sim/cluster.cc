@@ -2,22 +2,13 @@
 
 #include <algorithm>
 
-#include "sim/oracle.h"
 #include "sim/requests.h"
 
 namespace baton::sim {
 
 using std::chrono::milliseconds;
-using std::chrono::seconds;
 
 namespace {
-
-/// Faults begin in the first kFaultsLast. When the last one is over, every client has its end in kAnswersIn, and then
-/// nobody holds anything in kMemoryBackIn.
-/// One fault delays an answer by no more than it lasts, or what it takes to notice that a worker is lost, and then
-/// kMadeGoodIn (and what is computed again).
-constexpr Duration kNoticedIn = milliseconds(3500), kMadeGoodIn = seconds(3);
-constexpr auto kFaultsLast = seconds(6), kAnswersIn = seconds(40), kMemoryBackIn = seconds(5);
 
 TransportMaker KindTransports(const ClusterScenario& scenario, std::shared_ptr<SimNetwork> network) {
   return [fence = scenario.fence, network = std::move(network)](
@@ -25,8 +16,6 @@ TransportMaker KindTransports(const ClusterScenario& scenario, std::shared_ptr<S
     return std::make_unique<SimTransport>(network, fence, shape, events);
   };
 }
-
-Duration Takes(double seconds) { return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds)); }
 
 template <class T>
 std::vector<T*> Pointers(const std::vector<std::unique_ptr<T>>& all) {
@@ -70,7 +59,8 @@ Cluster::~Cluster() {
   }
 }
 
-void Cluster::AskAll() {
+void Cluster::Start() {
+  disturber_->Start();
   for (int i = 0; i < scenario_.requests; ++i) {
     asked_.push_back(MakeTokenizedRequest(i, scenario_, time_, asked_.empty() ? nullptr : &asked_.back()));
     const auto view = clients_.emplace_back(std::make_shared<ClientView>());
@@ -90,28 +80,6 @@ bool Cluster::AllEnded() const {
   return std::ranges::all_of(clients_, [](const auto& client) { return client->end != ClientView::End::kNone; });
 }
 
-std::string Cluster::Run() {
-  const Duration answers_in = kAnswersIn + Takes(2 * scenario_.WorkSeconds());
-  disturber_->Start();
-  AskAll();
-  while (!AllEnded() && broken_.empty()) {
-    BATON_CHECK(time_.RunNext());
-    if (time_.Now() > begin_ + kFaultsLast) faults_on_ = false;
-    if (time_.Now() > std::max(begin_ + kFaultsLast, disturber_->over_at()) + answers_in) break;
-  }
-  if (!broken_.empty()) return broken_;
-  if (!AllEnded()) return StrCat("a client waits for ever:", Waiting(), "; held: ", Held());
-  faults_on_ = false;
-  if (std::string wrong = CheckClients(); !wrong.empty()) return wrong;
-  if (std::string wrong = CheckOneFault(); !wrong.empty()) return wrong;
-  disturber_->ResumeAll();
-  const TimePoint by =
-      std::max(time_.Now(), disturber_->over_at()) + kMemoryBackIn + Takes(2 * scenario_.StepSeconds());
-  while (time_.Now() < by && broken_.empty() && !Held().empty()) time_.RunNext();
-  if (!broken_.empty()) return broken_;
-  return Held().empty() ? "" : StrCat("held: ", Held());
-}
-
 std::string Cluster::Waiting() const {
   std::string waiting;
   for (size_t i = 0; i < asked_.size(); ++i) {
@@ -128,55 +96,6 @@ std::string Cluster::Held() const {
       held += StrCat("router: ", router->running(), " requests, ", router->shares_taken(), " shares; ");
   }
   return held;
-}
-
-std::string Cluster::CheckClients() const {
-  for (size_t i = 0; i < asked_.size(); ++i) {
-    if (std::string wrong = CheckClient(scenario_, asked_[i], *clients_[i]); !wrong.empty())
-      return StrCat(asked_[i].request_id, " ", wrong);
-  }
-  return "";
-}
-
-std::string Cluster::CheckOneFault() const {
-  if (scenario_.one_fault == OneFault::kNone || scenario_.calm) return "";
-  std::string wrong = CheckLinks();
-  return wrong.empty() ? CheckDelay() : wrong;
-}
-
-/// Nobody who lives is taken for dead.
-std::string Cluster::CheckLinks() const {
-  const OneFault fault = scenario_.one_fault;
-  const bool pause = fault == OneFault::kPauseRouter || fault == OneFault::kPauseAll;
-  const bool short_silence = (fault == OneFault::kStop || fault == OneFault::kPart) && scenario_.most_stop_ms < 2500;
-  for (const auto& router : routers_) {
-    const int lost = router->counters().sessions - router->links();
-    if (lost > (pause || short_silence ? 0 : 1)) return StrCat("a router lost ", lost, " connections");
-  }
-  const bool alike = fault == OneFault::kPauseAll && scenario_.most_stop_ms < scenario_.no_room_ms;
-  if ((alike || short_silence) && wires().again > 0)
-    return StrCat(wires().again, " legs were begun again, and everybody stood still alike");
-  return "";
-}
-
-/// What was lost is made good soon.
-std::string Cluster::CheckDelay() const {
-  ClusterScenario calm = scenario_;
-  calm.calm = true;
-  Cluster other(calm);
-  if (const std::string wrong = other.Run(); !wrong.empty()) return StrCat("and without the fault: ", wrong);
-  const OneFault fault = scenario_.one_fault;
-  const bool all_wait = fault == OneFault::kPauseRouter || fault == OneFault::kPauseAll;
-  const Duration lasts =
-      std::max(disturber_->over_at() - begin_ - milliseconds(scenario_.fault_at_ms), Duration::zero());
-  const Duration most =
-      (all_wait ? lasts : std::min(lasts, kNoticedIn)) + kMadeGoodIn + Takes(2 * scenario_.PromptSeconds());
-  for (size_t i = 0; i < clients_.size(); ++i) {
-    const Duration late = (clients_[i]->ended - begin_) - (other.clients()[i]->ended - other.begin_);
-    if (late > most)
-      return StrCat(asked_[i].request_id, " was ", Seconds(late), " s late, the most is ", Seconds(most));
-  }
-  return "";
 }
 
 WireCounters Cluster::wires() const {

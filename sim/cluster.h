@@ -1,8 +1,7 @@
 // A cluster in virtual time: real routers (requests, links, choice of workers, prefix index, retry budget, admission),
 // desks, handoff cores, relay, schedulers, block pools, placing passes and codecs, over SimWire and SimTransport; a
 // fake model whose tokens depend on every KV entry. Messages are harmed, processes stop, die and come back, clients
-// leave. What one worker alone answers is what every client must get, in time; then nobody holds anything. Where one
-// thing happens and a spare worker is there, no client sees it.
+// leave. It happens here; whether it was right is judged by who drives it (tests/sim/checked_cluster.h). One thread.
 #pragma once
 
 #include <memory>
@@ -21,25 +20,35 @@ class Cluster {
  public:
   explicit Cluster(const ClusterScenario& scenario);
   ~Cluster();
-  /// Runs the scenario to its end; the broken promise, or nothing.
-  std::string Run();
+  /// Faults begin, and clients ask in the first ClusterScenario::arrive_ms.
+  void Start();
+  /// The next thing happens. False: nothing ever will.
+  bool Step() { return time_.RunNext(); }
+  /// No fault begins any more. What stands still stays so.
+  void EndFaults() { faults_on_ = false; }
+  /// What stands still goes on.
+  void ResumeAll() { disturber_->ResumeAll(); }
+
+  TimePoint now() const { return time_.Now(); }
+  TimePoint begin() const { return begin_; }
+  /// When the last fault that has begun is over.
+  TimePoint faults_over_at() const { return disturber_->over_at(); }
+  bool AllEnded() const;
+  /// Requests that have no end yet; what processes hold. Empty: none, nothing.
+  std::string Waiting() const;
+  std::string Held() const;
+  /// The first promise that a process saw broken, or nothing.
+  const std::string& broken() const { return broken_; }
+  const std::vector<router::TokenizedRequest>& asked() const { return asked_; }
+  const std::vector<std::shared_ptr<ClientView>>& clients() const { return clients_; }
+  const std::vector<std::unique_ptr<RouterProcess>>& routers() const { return routers_; }
 
   const FaultCounters& faults() const { return faults_; }
   WireCounters wires() const;
   int deaths() const { return disturber_->deaths(); }
   int completed() const;
-  const std::vector<std::shared_ptr<ClientView>>& clients() const { return clients_; }
 
  private:
-  void AskAll();
-  bool AllEnded() const;
-  std::string CheckClients() const;
-  std::string CheckOneFault() const;
-  std::string CheckLinks() const;
-  std::string CheckDelay() const;
-  std::string Waiting() const;
-  std::string Held() const;
-
   const ClusterScenario scenario_;
   Timeline time_;
   const TimePoint begin_;

@@ -7,8 +7,8 @@
 
 #include "common/log.h"
 #include "common/planted_bug.h"
-#include "sim/cluster.h"
 #include "tests/planted_bugs.h"
+#include "tests/sim/checked_cluster.h"
 
 namespace {
 
@@ -45,8 +45,9 @@ TEST(ClusterSim, NoSeedBreaksAPromise) {
   for (uint64_t seed = one != ~0ull ? one : 0;
        seed < (one != ~0ull ? one + 1 : seeds) && broken < Number("CLUSTER_SIM_BROKEN", 3); ++seed) {
     const ClusterScenario scenario = ClusterScenario::FromSeed(seed);
-    Cluster cluster(scenario);
-    const std::string promise = cluster.Run();
+    CheckedCluster checked(scenario);
+    const std::string promise = checked.Run();
+    const Cluster& cluster = checked.cluster();
     broken += !promise.empty();
     EXPECT_EQ(promise, "") << scenario.Text() << "\nreplay: CLUSTER_SIM_SEED=" << seed << " cluster_sim_test";
     completed += cluster.completed(), asked += scenario.requests, deaths += cluster.deaths();
@@ -72,7 +73,7 @@ TEST_P(PlantedBugs, IsFound) {
   const uint64_t seeds = Number("CLUSTER_SIM_SEEDS", kSeeds);
   if (seeds < kSeeds) GTEST_SKIP() << "some bugs need all " << kSeeds << " seeds";
   SetLogLevel("error");
-  const auto run = [](uint64_t seed) { return Cluster(ClusterScenario::FromSeed(seed)).Run(); };
+  const auto run = [](uint64_t seed) { return CheckedCluster(ClusterScenario::FromSeed(seed)).Run(); };
   const std::optional<uint64_t> at =
       FindsPlantedBug(GetParam(), seeds, [](std::string bug) { Planted() = std::move(bug); }, run);
   ASSERT_TRUE(at) << "no seed noticed: " << GetParam();

@@ -1,4 +1,4 @@
-#include "sim/oracle.h"
+#include "tests/sim/oracle.h"
 
 #include <algorithm>
 #include <set>

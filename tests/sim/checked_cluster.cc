@@ -1,0 +1,98 @@
+#include "tests/sim/checked_cluster.h"
+
+#include <algorithm>
+
+#include "common/check.h"
+#include "common/str_cat.h"
+#include "tests/sim/oracle.h"
+
+namespace baton::sim {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+namespace {
+
+/// Faults begin in the first kFaultsLast. When the last one is over, every client has its end in kAnswersIn, and then
+/// nobody holds anything in kMemoryBackIn.
+/// One fault delays an answer by no more than it lasts, or what it takes to notice that a worker is lost, and then
+/// kMadeGoodIn (and what is computed again).
+constexpr Duration kNoticedIn = milliseconds(3500), kMadeGoodIn = seconds(3);
+constexpr auto kFaultsLast = seconds(6), kAnswersIn = seconds(40), kMemoryBackIn = seconds(5);
+
+Duration Takes(double seconds) { return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds)); }
+
+}  // namespace
+
+std::string CheckedCluster::Run() {
+  const Duration answers_in = kAnswersIn + Takes(2 * scenario_.WorkSeconds());
+  cluster_.Start();
+  while (!cluster_.AllEnded() && cluster_.broken().empty()) {
+    BATON_CHECK(cluster_.Step());
+    if (cluster_.now() > cluster_.begin() + kFaultsLast) cluster_.EndFaults();
+    if (cluster_.now() > std::max(cluster_.begin() + kFaultsLast, cluster_.faults_over_at()) + answers_in) break;
+  }
+  if (!cluster_.broken().empty()) return cluster_.broken();
+  if (!cluster_.AllEnded()) return StrCat("a client waits for ever:", cluster_.Waiting(), "; held: ", cluster_.Held());
+  cluster_.EndFaults();
+  if (std::string wrong = CheckClients(); !wrong.empty()) return wrong;
+  if (std::string wrong = CheckOneFault(); !wrong.empty()) return wrong;
+  cluster_.ResumeAll();
+  const TimePoint by =
+      std::max(cluster_.now(), cluster_.faults_over_at()) + kMemoryBackIn + Takes(2 * scenario_.StepSeconds());
+  while (cluster_.now() < by && cluster_.broken().empty() && !cluster_.Held().empty()) cluster_.Step();
+  if (!cluster_.broken().empty()) return cluster_.broken();
+  return cluster_.Held().empty() ? "" : StrCat("held: ", cluster_.Held());
+}
+
+std::string CheckedCluster::CheckClients() const {
+  for (size_t i = 0; i < cluster_.asked().size(); ++i) {
+    if (std::string wrong = CheckClient(scenario_, cluster_.asked()[i], *cluster_.clients()[i]); !wrong.empty())
+      return StrCat(cluster_.asked()[i].request_id, " ", wrong);
+  }
+  return "";
+}
+
+std::string CheckedCluster::CheckOneFault() const {
+  if (scenario_.one_fault == OneFault::kNone || scenario_.calm) return "";
+  std::string wrong = CheckLinks();
+  return wrong.empty() ? CheckDelay() : wrong;
+}
+
+/// Nobody who lives is taken for dead.
+std::string CheckedCluster::CheckLinks() const {
+  const OneFault fault = scenario_.one_fault;
+  const bool pause = fault == OneFault::kPauseRouter || fault == OneFault::kPauseAll;
+  const bool short_silence = (fault == OneFault::kStop || fault == OneFault::kPart) && scenario_.most_stop_ms < 2500;
+  for (const auto& router : cluster_.routers()) {
+    const int lost = router->counters().sessions - router->links();
+    if (lost > (pause || short_silence ? 0 : 1)) return StrCat("a router lost ", lost, " connections");
+  }
+  const bool alike = fault == OneFault::kPauseAll && scenario_.most_stop_ms < scenario_.no_room_ms;
+  if ((alike || short_silence) && cluster_.wires().again > 0)
+    return StrCat(cluster_.wires().again, " legs were begun again, and everybody stood still alike");
+  return "";
+}
+
+/// What was lost is made good soon.
+std::string CheckedCluster::CheckDelay() const {
+  ClusterScenario calm = scenario_;
+  calm.calm = true;
+  CheckedCluster other(calm);
+  if (const std::string wrong = other.Run(); !wrong.empty()) return StrCat("and without the fault: ", wrong);
+  const OneFault fault = scenario_.one_fault;
+  const bool all_wait = fault == OneFault::kPauseRouter || fault == OneFault::kPauseAll;
+  const Duration lasts =
+      std::max(cluster_.faults_over_at() - cluster_.begin() - milliseconds(scenario_.fault_at_ms), Duration::zero());
+  const Duration most =
+      (all_wait ? lasts : std::min(lasts, kNoticedIn)) + kMadeGoodIn + Takes(2 * scenario_.PromptSeconds());
+  for (size_t i = 0; i < cluster_.clients().size(); ++i) {
+    const Duration late = (cluster_.clients()[i]->ended - cluster_.begin()) -
+                          (other.cluster().clients()[i]->ended - other.cluster().begin());
+    if (late > most)
+      return StrCat(cluster_.asked()[i].request_id, " was ", Seconds(late), " s late, the most is ", Seconds(most));
+  }
+  return "";
+}
+
+}  // namespace baton::sim

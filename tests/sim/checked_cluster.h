@@ -1,0 +1,28 @@
+// A simulated cluster and its judge. What one worker alone answers is what every client must get, in time; then nobody
+// holds anything. Where one thing happens and a spare worker is there, no client sees it.
+#pragma once
+
+#include <string>
+
+#include "sim/cluster.h"
+
+namespace baton::sim {
+
+class CheckedCluster {
+ public:
+  explicit CheckedCluster(const ClusterScenario& scenario) : scenario_(scenario), cluster_(scenario) {}
+  /// Runs the scenario to its end; the broken promise, or nothing.
+  std::string Run();
+  const Cluster& cluster() const { return cluster_; }
+
+ private:
+  std::string CheckClients() const;
+  std::string CheckOneFault() const;
+  std::string CheckLinks() const;
+  std::string CheckDelay() const;
+
+  const ClusterScenario scenario_;
+  Cluster cluster_;
+};
+
+}  // namespace baton::sim
