@@ -14,7 +14,7 @@ const std::vector<int32_t> kPrompt = {1, 17, 200, 3, 319, 44, 5};
 class TiedEmbedding : public testing::TestWithParam<DType> {
  protected:
   void SetUp() override {
-    const auto ops = kernels::MakeCpuOps({.dtype = GetParam(), .emulate_bf16 = true});
+    const auto ops = kernels::MakeCpuOps({.dtype = GetParam()});
     if (absl::IsFailedPrecondition(ops.status())) GTEST_SKIP() << ops.status();
   }
   // A checkpoint of `type` whose head is the embedding, said by the config or written out as a tensor of its own.
@@ -38,7 +38,7 @@ class TiedEmbedding : public testing::TestWithParam<DType> {
     directory_.Write("model.safetensors", SafetensorsBytes(tensors));
   }
   std::unique_ptr<PagedModel> Load() {
-    auto model = PagedModel::Load({.path = directory_.path()}, {.dtype = GetParam(), .emulate_bf16 = true});
+    auto model = PagedModel::Load({.path = directory_.path()}, {.dtype = GetParam()});
     EXPECT_TRUE(model.ok()) << model.status();
     return std::move(*model);
   }
@@ -53,11 +53,9 @@ TEST_P(TiedEmbedding, IsHeldOnce) {
     ASSERT_NO_FATAL_FAILURE(Write(type, true));
     const std::unique_ptr<PagedModel> one = Load();
     const kernels::OpsTraits& traits = one->ops().traits();
-    ASSERT_TRUE(traits.packed_rows || GetParam() == DType::kBF16) << "float32 reads packed rows on every CPU";
     const int64_t element = GetParam() == DType::kBF16 || type != std::string("F32") ? 2 : 4;
     const int64_t table = kVocab * kHidden * element;
-    EXPECT_EQ(static_cast<int64_t>(two->model().weight_bytes() - one->model().weight_bytes()),
-              traits.packed_rows ? table : 0);
+    EXPECT_EQ(static_cast<int64_t>(two->model().weight_bytes() - one->model().weight_bytes()), table);
     const auto planned = InspectModel({.path = directory_.path()}, traits, PagedModel::kMaxTokens);
     ASSERT_TRUE(planned.ok()) << planned.status();
     EXPECT_LE(planned->weight_bytes, static_cast<int64_t>(one->model().weight_bytes()));
