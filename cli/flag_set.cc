@@ -7,7 +7,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_replace.h"
-#include "cli/nearest_name.h"
+#include "common/nearest_name.h"
 #include "common/status.h"
 
 namespace baton::cli {

@@ -7,8 +7,8 @@
 #include "cli/command.h"
 #include "cli/environment.h"
 #include "cli/exit_code.h"
-#include "cli/nearest_name.h"
 #include "cli/signals.h"
+#include "common/nearest_name.h"
 #include "common/str_cat.h"
 
 extern char** environ;

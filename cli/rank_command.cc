@@ -42,6 +42,7 @@ int RunRankCommand(RankFlags& flags) {
   const std::string secret = Environment(kRankSecretVariable).value_or("");
   if (absl::Status status = config.Validate(); !status.ok()) return Fail(status);
   SetLogLevel(config.log_level);
+  SetLogFormat(config.log_format);
   SetLogName(StrCat(config.Name(config.port), "/rank-", flags.rank));
   absl::StatusOr<std::shared_ptr<engine::TcpMesh>> mesh =
       engine::JoinTcpMesh(flags.meet, secret, flags.rank, config.ranks(), kMeetWithin);

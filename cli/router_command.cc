@@ -6,6 +6,7 @@
 #include "cli/exit_code.h"
 #include "cli/process_flags.h"
 #include "cli/ready_file.h"
+#include "cli/router_ports.h"
 #include "cli/signals.h"
 #include "common/log.h"
 #include "router/router_config.h"
@@ -18,9 +19,11 @@ using RouterFlags = ProcessFlags<router::RouterConfig>;
 
 int RunRouter(RouterFlags& flags) {
   if (!flags.set.status().ok()) return FailUsage(flags.set.status());
+  FollowPort(flags.set, flags.config);
   if (absl::Status status = flags.config.Validate(); !status.ok()) return FailUsage(status);
   if (absl::Status status = CheckReadyFile(flags.ready.ready_file); !status.ok()) return Fail(status);
   SetLogLevel(flags.config.log_level);
+  SetLogFormat(flags.config.log_format);
   SetLogName("router");
   const SteadyClock clock;
   const TimePoint start = clock.Now();

@@ -14,6 +14,7 @@
 #include "cli/port_claim.h"
 #include "cli/process_flags.h"
 #include "cli/ready_file.h"
+#include "cli/router_ports.h"
 #include "cli/serve_check.h"
 #include "cli/serve_config.h"
 #include "cli/supervisor.h"
@@ -105,6 +106,12 @@ ChildSpec RouterSpec(const ServeFlags& flags, const std::vector<int>& worker_por
   return spec;
 }
 
+// Which flag moves a port that is taken: all three follow --port unless they were named.
+std::string PortFlagHint(const ServeFlags& flags, const std::string& name) {
+  const bool follows = name == "port" || !flags.set.given().contains(name);
+  return follows ? StrCat("--", name, "; --port N moves all of a cluster's: N, N + 1 and N + 2") : StrCat("--", name);
+}
+
 // The router's ports as flags, with the numbers that were found where any free one was asked for.
 absl::StatusOr<std::vector<std::string>> TakeRouterPorts(ServeFlags& flags, Ports& ports) {
   const router::RouterConfig& config = flags.router_config;
@@ -113,7 +120,7 @@ absl::StatusOr<std::vector<std::string>> TakeRouterPorts(ServeFlags& flags, Port
                                    std::pair{"admin-port", config.admin_port}}) {
     int taken = port;
     if (port >= 0) {
-      BATON_ASSIGN_OR_RETURN(taken, ports.Take(config.host, port, StrCat("--", name)));
+      BATON_ASSIGN_OR_RETURN(taken, ports.Take(config.host, port, PortFlagHint(flags, name)));
     }
     out.push_back(StrCat("--", name, "=", taken));
     flags.set.Forget(name);
@@ -188,7 +195,11 @@ absl::Status CheckServe(ServeConfig& serve) {
 int RunServe(ServeFlags& flags) {
   if (!flags.set.status().ok()) return FailUsage(flags.set.status());
   if (absl::Status status = CheckServe(flags.serve); !status.ok()) return FailUsage(status);
+  FollowPort(flags.set, flags.router_config);
   if (absl::Status status = CheckStart(flags); !status.ok()) return Fail(status);
+  SetLogLevel(flags.router_config.log_level);
+  SetLogFormat(flags.router_config.log_format);
+  SetLogName("serve");
   // Children get what was read as arguments; the same variables would mean other things to them.
   for (const Flag& flag : flags.set.flags()) ForgetVariable(EnvironmentName(flag.name));
   ForgetVariable(EnvironmentName("config"));

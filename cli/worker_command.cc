@@ -30,6 +30,7 @@ int RunWorker(WorkerFlags& flags) {
   if (absl::Status status = flags.config.Validate(); !status.ok()) return FailUsage(status);
   if (absl::Status status = CheckReadyFile(flags.ready.ready_file); !status.ok()) return Fail(status);
   SetLogLevel(flags.config.log_level);
+  SetLogFormat(flags.config.log_format);
   SetLogName(flags.config.Name(flags.config.port));
   std::unique_ptr<worker::RankHost> ranks;
   if (flags.config.ranks() > 1 && flags.config.distributed_executor_backend == "mp") {

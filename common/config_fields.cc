@@ -42,4 +42,6 @@ bool IsLogLevel(std::string_view name) {
   return name == "debug" || name == "info" || name == "warning" || name == "error";
 }
 
+bool IsLogFormat(std::string_view name) { return name == "text" || name == "json"; }
+
 }  // namespace baton

@@ -24,5 +24,6 @@ absl::StatusOr<int64_t> ParseQuantity(std::string_view text);
 
 /// What --log-level takes: debug, info, warning, error.
 bool IsLogLevel(std::string_view name);
+bool IsLogFormat(std::string_view name);
 
 }  // namespace baton

@@ -2,6 +2,10 @@
 
 #include <spdlog/spdlog.h>
 
+#include <atomic>
+
+#include "common/utf8.h"
+
 namespace baton {
 namespace {
 
@@ -15,18 +19,50 @@ spdlog::level::level_enum Of(LogLevel level) {
   return spdlog::level::err;
 }
 
+std::atomic<bool> is_json = false;
+
+// What stands between the quotes of a JSON string, always valid UTF-8.
+std::string JsonText(std::string_view text) {
+  std::string valid, held, out;
+  AppendUtf8(text, Utf8Repair::kMaximalPart, held, valid);
+  FlushUtf8(Utf8Repair::kMaximalPart, held, valid);
+  for (const char c : valid) {
+    if (c == '"' || c == '\\') out.push_back('\\');
+    if (static_cast<unsigned char>(c) < 0x20) {
+      out += fmt::format("\\u{:04x}", static_cast<int>(c));
+    } else {
+      out.push_back(c);
+    }
+  }
+  return out;
+}
+
 }  // namespace
 
 void SetLogLevel(std::string_view name) { spdlog::set_level(spdlog::level::from_str(std::string(name))); }
 
-void SetLogName(std::string_view name) {
-  std::string escaped;
-  for (const char c : name) escaped.append(c == '%' ? "%%" : std::string(1, c));
-  spdlog::set_pattern("[%Y-%m-%d %H:%M:%S.%e] [%^%l%$] [" + escaped + "] %v");
+void SetLogFormat(std::string_view name) {
+  is_json = name == "json";
+  if (is_json) SetLogName("");
 }
 
+void SetLogName(std::string_view name) {
+  std::string escaped;
+  for (const char c : is_json ? JsonText(name) : std::string(name)) escaped.append(c == '%' ? "%%" : std::string(1, c));
+  if (is_json) {
+    spdlog::set_pattern(R"({"time":"%Y-%m-%dT%H:%M:%S.%e%z","level":"%l","process":")" + escaped +
+                        R"(","message":"%v"})");
+  } else {
+    spdlog::set_pattern("[%Y-%m-%d %H:%M:%S.%e] [%^%l%$] [" + escaped + "] %v");
+  }
+}
+
+bool IsLogged(LogLevel level) { return spdlog::should_log(Of(level)); }
+
 void LogLine(LogLevel level, fmt::string_view format, fmt::format_args args) {
-  if (spdlog::should_log(Of(level))) spdlog::log(Of(level), "{}", fmt::vformat(format, args));
+  if (!spdlog::should_log(Of(level))) return;
+  const std::string text = fmt::vformat(format, args);
+  spdlog::log(Of(level), "{}", is_json ? JsonText(text) : text);
 }
 
 }  // namespace baton

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_join.h"
 #include "common/str_cat.h"
 #include "router/json_writer.h"
 
@@ -23,9 +24,9 @@ ApiError NotBuilt(const std::string& field, const std::string& what) {
   return e;
 }
 
-ApiError ModelNotFound(const std::string& model) {
+ApiError ModelNotFound(const std::string& model, const std::vector<std::string>& served) {
   ApiError e{404, "invalid_request_error", "model_not_found", "model",
-             StrCat("The model `", model, "` does not exist.")};
+             StrCat("The model `", model, "` does not exist. This server has `", absl::StrJoin(served, "`, `"), "`.")};
   e.grpc_code = absl::StatusCode::kNotFound;
   return e;
 }

@@ -29,7 +29,8 @@ struct ApiError {
 
 ApiError BadRequest(std::string message, std::string param = "", std::string code = "");
 ApiError NotBuilt(const std::string& field, const std::string& what);
-ApiError ModelNotFound(const std::string& model);
+/// `served`: what a client can ask for instead.
+ApiError ModelNotFound(const std::string& model, const std::vector<std::string>& served);
 ApiError Unauthorized();
 ApiError Overloaded(const std::string& what, Overload overload);
 ApiError Draining();

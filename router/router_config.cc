@@ -121,6 +121,8 @@ absl::Status RouterConfig::Validate() const {
   }
   if (!IsLogLevel(log_level))
     return absl::InvalidArgumentError(StrCat("--log-level ", log_level, ": must be debug, info, warning or error"));
+  if (!IsLogFormat(log_format))
+    return absl::InvalidArgumentError(StrCat("--log-format ", log_format, ": must be text or json"));
   BATON_RETURN_IF_ERROR(CheckNumbers(*this));
   BATON_RETURN_IF_ERROR(CheckWorkers(worker));
   return CheckBind(*this);

@@ -82,6 +82,7 @@ struct RouterConfig {
   int32_t shutdown_timeout_ms = 30000;
   bool log_requests = true;
   std::string log_level = "info";
+  std::string log_format = "text";
 
   /// InvalidArgument naming the flag, its value and what it may be.
   absl::Status Validate() const;
@@ -92,9 +93,9 @@ template <class Visitor>
 void VisitFields(RouterConfig& c, Visitor&& field) {
   field("host", c.host, "", "address that HTTP and gRPC bind");
   field("port", c.port, "port", "HTTP; 0 = any free port (printed)");
-  field("grpc-port", c.grpc_port, "port", "gRPC; 0 = any free port, -1 = no gRPC");
+  field("grpc-port", c.grpc_port, "port", "gRPC (--port + 1); 0 = any free port, -1 = no gRPC");
   field("admin-port", c.admin_port, "port",
-        "operators' HTTP: metrics, workers, route explain; 0 = any free port, -1 = none");
+        "operators' HTTP (--port + 2): metrics, workers, route explain; 0 = any free port, -1 = none");
   field("insecure", c.insecure, "", "allow a non-loopback bind without API key and TLS");
   field("insecure-no-tls", c.insecure_no_tls, "", "allow a non-loopback bind with API key but without TLS");
   field("model", c.model, "", "HF directory or .gguf; tokenizer, template and defaults come from it");
@@ -154,6 +155,7 @@ void VisitFields(RouterConfig& c, Visitor&& field) {
   field("shutdown-timeout-ms", c.shutdown_timeout_ms, "ms", "how long a drain waits for running requests");
   field("log-requests", c.log_requests, "", "one line per request, without its text");
   field("log-level", c.log_level, "", "debug | info | warning | error");
+  field("log-format", c.log_format, "", "text | json, an object a line");
 }
 
 /// Whether `host` is only reachable from this machine: 127.0.0.0/8, ::1, localhost.

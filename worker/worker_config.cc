@@ -81,6 +81,7 @@ absl::Status WorkerConfig::Validate() const {
   if (test_kv_fault_rate < 0 || test_kv_fault_rate > 1)
     return Bad("test-kv-fault-rate", test_kv_fault_rate, "must be 0…1");
   if (!IsLogLevel(log_level)) return Bad("log-level", log_level, "must be debug, info, warning or error");
+  if (!IsLogFormat(log_format)) return Bad("log-format", log_format, "must be text or json");
   if (router_timeout_ms < 1000) return Bad("router-timeout-ms", router_timeout_ms, "must be ≥ 1000");
   return absl::OkStatus();
 }

@@ -68,6 +68,7 @@ struct WorkerConfig {
   int32_t router_timeout_ms = 5000;
   int32_t shutdown_timeout_ms = 30000;
   std::string log_level = "info";
+  std::string log_format = "text";
 
   /// What `kv_cache_dtype` names; unset: auto, or no type.
   std::optional<DType> KvCacheDType() const;
@@ -147,6 +148,7 @@ void VisitFields(WorkerConfig& c, Visitor&& field) {
         "a router silent this long is gone: its sequences are cancelled");
   field("shutdown-timeout-ms", c.shutdown_timeout_ms, "ms", "how long a drain waits for running requests");
   field("log-level", c.log_level, "", "debug | info | warning | error");
+  field("log-format", c.log_format, "", "text | json, an object a line");
 }
 
 }  // namespace baton::worker

@@ -94,7 +94,8 @@ class GenerationApi final : public v1::Generation::CallbackService {
       return reactor;
     };
     if (!keys_.Allows(Metadata(*context, "authorization"))) return fail(Unauthorized());
-    if (!ServesModel(s.config, s.model, request->model())) return fail(ModelNotFound(request->model()));
+    if (!ServesModel(s.config, s.model, request->model()))
+      return fail(ModelNotFound(request->model(), PublicModelNames(s.config, s.model)));
     const auto facts = service_.fleet().model_facts();
     if (!facts)
       return fail(FromStatus(absl::UnavailableError(StrCat("no worker is ready: ", service_.ReadinessNow().detail))));

@@ -1,5 +1,7 @@
 // The fields that chat and text completions share, and those that are refused.
+#include <algorithm>
 #include <charconv>
+#include <iterator>
 #include <unordered_map>
 
 #include "router/http/json_reader.h"
@@ -104,6 +106,39 @@ const std::unordered_map<std::string_view, Reader>& SharedFields() {
 }
 #undef BATON_FIELD
 
+constexpr std::string_view kRefused[] = {"structured_outputs",
+                                         "guided_json",
+                                         "guided_regex",
+                                         "guided_choice",
+                                         "guided_grammar",
+                                         "use_beam_search",
+                                         "suffix",
+                                         "bad_words",
+                                         "truncate_prompt_tokens",
+                                         "documents",
+                                         "chat_template",
+                                         "functions",
+                                         "function_call",
+                                         "audio",
+                                         "kv_transfer_params",
+                                         "logits_processors",
+                                         "prompt_embeds",
+                                         "thinking_token_budget",
+                                         "response_format",
+                                         "modalities",
+                                         "repetition_detection",
+                                         "web_search_options",
+                                         "grammar",
+                                         "json_schema",
+                                         "regex",
+                                         "ebnf",
+                                         "structural_tag",
+                                         "lora_path",
+                                         "typical_p",
+                                         "mirostat",
+                                         "dry_multiplier",
+                                         "xtc_probability"};
+
 bool IsFalse(Element e) {
   bool value = true;
   return !e.get_bool().get(value) && !value;
@@ -141,41 +176,23 @@ bool ReadSharedField(std::string_view key, Element e, CompletionRequest& out, Ma
   return true;
 }
 
+std::vector<std::string> SharedFieldNames() {
+  std::vector<std::string> names = {"user",
+                                    "service_tier",
+                                    "store",
+                                    "parallel_tool_calls",
+                                    "length_penalty",
+                                    "metadata",
+                                    "spaces_between_special_tokens"};
+  for (const auto& [name, reader] : SharedFields()) names.emplace_back(name);
+  names.insert(names.end(), std::begin(kRefused), std::end(kRefused));
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
 bool ReadRefusedField(std::string_view key, Element e, MaybeError& error) {
-  static constexpr std::string_view kNames[] = {"structured_outputs",
-                                                "guided_json",
-                                                "guided_regex",
-                                                "guided_choice",
-                                                "guided_grammar",
-                                                "use_beam_search",
-                                                "suffix",
-                                                "bad_words",
-                                                "truncate_prompt_tokens",
-                                                "documents",
-                                                "chat_template",
-                                                "functions",
-                                                "function_call",
-                                                "audio",
-                                                "kv_transfer_params",
-                                                "logits_processors",
-                                                "prompt_embeds",
-                                                "thinking_token_budget",
-                                                "response_format",
-                                                "modalities",
-                                                "repetition_detection",
-                                                "web_search_options",
-                                                "grammar",
-                                                "json_schema",
-                                                "regex",
-                                                "ebnf",
-                                                "structural_tag",
-                                                "lora_path",
-                                                "typical_p",
-                                                "mirostat",
-                                                "dry_multiplier",
-                                                "xtc_probability"};
   bool known = false;
-  for (const std::string_view name : kNames) known = known || name == key;
+  for (const std::string_view name : kRefused) known = known || name == key;
   if (!known) return false;
   if (IsFalse(e) || (IsEmpty(e) && !IsSchema(key, e)) || IsNeutralNumber(key, e)) return true;
   if (key == "response_format") {

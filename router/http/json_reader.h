@@ -61,5 +61,10 @@ bool ReadSharedField(std::string_view key, Element e, CompletionRequest& out, Ma
 bool ReadRefusedField(std::string_view key, Element e, MaybeError& error);
 /// Fields that change no answer here, of which only the type is checked. False: not one of them.
 bool ReadIgnoredField(std::string_view key, Element e, MaybeError& error);
+/// The names of all that these three know, in order.
+std::vector<std::string> SharedFieldNames();
+
+/// 400 for a field that nobody reads if one that is read was meant and is not in `body` too: the message names it.
+MaybeError MeantField(std::string_view name, const simdjson::dom::object& body, bool chat);
 
 }  // namespace baton::router::json

@@ -149,9 +149,12 @@ bool ReadCommonField(std::string_view key, Element e, CompletionRequest& r, Mayb
          json::ReadIgnoredField(key, e, error);
 }
 
-void NoteUnknown(std::string_view key, CompletionRequest& r) {
+// Refuses a field that was meant to be another; notes it else.
+MaybeError TakeUnknown(std::string_view key, const Document& document, CompletionRequest& r) {
   constexpr size_t kListed = 16;
+  if (MaybeError error = json::MeantField(key, document.root, r.chat)) return error;
   if (r.unknown_fields.size() < kListed) r.unknown_fields.emplace_back(key.substr(0, 64));
+  return std::nullopt;
 }
 
 }  // namespace
@@ -169,9 +172,9 @@ std::variant<CompletionRequest, ApiError> ParseChatRequest(std::string_view body
     bool known = false;
     MaybeError error = ReadChatField(key, value, chat, known);
     if (!known) known = ReadCommonField(key, value, r, error);
+    if (!known) error = TakeUnknown(key, document, r);
     if (error) return *std::move(error);
     has_stream_options = has_stream_options || key == "stream_options";
-    if (!known) NoteUnknown(key, r);
   }
   if (auto error = FinishChat(chat, r)) return *std::move(error);
   if (auto error = CheckShared(r, has_stream_options)) return *std::move(error);
@@ -198,9 +201,9 @@ std::variant<CompletionRequest, ApiError> ParseTextRequest(std::string_view body
     } else {
       known = ReadCommonField(key, value, r, error);
     }
+    if (!known) error = TakeUnknown(key, document, r);
     if (error) return *std::move(error);
     has_stream_options = has_stream_options || key == "stream_options";
-    if (!known) NoteUnknown(key, r);
   }
   if (!prompt) return BadRequest("`prompt` is required.", "prompt");
   if (auto error = ReadPrompts(*prompt, add_special_tokens, limits.max_prompts, r.prompts)) return *std::move(error);

@@ -1,6 +1,6 @@
 // The bodies of the OpenAI endpoints, from JSON (simdjson). Every failure is a 400 that names the field; nothing
-// throws. Unknown fields are accepted and listed; a known field that is not built and would change the answer is
-// refused.
+// throws. Unknown fields are accepted and listed, unless another was meant (unknown_fields.cc); a known field that is
+// not built and would change the answer is refused.
 #pragma once
 
 #include <cstdint>

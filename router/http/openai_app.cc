@@ -22,8 +22,9 @@ int64_t UnixSeconds() {
 }
 
 ApiError NoSuchPath(const HttpRequest& request) {
-  return ApiError{404, "invalid_request_error", "not_found", "",
-                  StrCat("No route for ", request.method, " ", request.path, ".")};
+  return ApiError{
+      404, "invalid_request_error", "not_found", "",
+      StrCat("No route for ", request.method, " ", request.path, ". The API is under /v1; GET / says more.")};
 }
 
 // `allowed`: "*", or origins separated by commas. A browser wants its own one back.
@@ -35,7 +36,7 @@ void AllowOrigin(const std::string& allowed, std::string_view origin, HttpHeader
     if (std::find(all.begin(), all.end(), origin) == all.end()) return;
   }
   headers.emplace_back("Access-Control-Allow-Origin", allowed == "*" ? "*" : std::string(origin));
-  headers.emplace_back("Access-Control-Expose-Headers", "X-Request-Id");
+  headers.emplace_back("Access-Control-Expose-Headers", "X-Request-Id, X-Ignored-Fields");
 }
 
 int HexDigit(char c) {
@@ -57,11 +58,24 @@ std::string PercentDecoded(std::string_view text) {
   return out;
 }
 
-// "application/json", with or without parameters. Absent is taken for it.
-bool IsJson(std::string_view content_type) {
-  const std::string_view type = content_type.substr(0, content_type.find(';'));
-  return content_type.empty() ||
-         absl::EqualsIgnoreCase(absl::StripTrailingAsciiWhitespace(AbslView(type)), "application/json");
+// "application/json", with or without parameters. Absent is taken for it, and what `curl -d` says by itself, which a
+// web page could say without asking this server first: then there is an Origin.
+bool SaysJson(const HttpRequest& request) {
+  const std::string_view content_type = request.Header("Content-Type");
+  const auto type = absl::StripTrailingAsciiWhitespace(AbslView(content_type.substr(0, content_type.find(';'))));
+  return content_type.empty() || absl::EqualsIgnoreCase(type, "application/json") ||
+         (absl::EqualsIgnoreCase(type, "application/x-www-form-urlencoded") && request.Header("Origin").empty());
+}
+
+// Names that stand in a header as they are; a client wrote them.
+std::vector<std::string> HeaderWords(const std::vector<std::string>& names) {
+  std::vector<std::string> out;
+  for (const std::string& name : names) {
+    const bool plain =
+        std::all_of(name.begin(), name.end(), [](char c) { return absl::ascii_isalnum(c) || c == '_' || c == '-'; });
+    if (plain && !name.empty()) out.push_back(name);
+  }
+  return out;
 }
 
 // A client may write any word there; a metric has as many series as its labels have values.
@@ -109,6 +123,7 @@ struct OpenAiApp::Call {
 };
 
 const OpenAiApp::Route OpenAiApp::kRoutes[] = {
+    {"/", "GET", &OpenAiApp::Front, true, false},
     {"/v1/models", "GET", &OpenAiApp::Models, true, true},
     {"/v1/chat/completions", "POST", &OpenAiApp::Chat, true, true},
     {"/v1/completions", "POST", &OpenAiApp::Text, true, true},
@@ -170,8 +185,11 @@ void OpenAiApp::Dispatch(const std::shared_ptr<Call>& call) {
   }
   if (found->guarded && !keys_.Allows(request.Header("Authorization"))) return call->Fail(Unauthorized());
   if (method == "POST") {
-    if (!IsJson(request.Header("Content-Type")))
-      return call->Fail(BadRequest("Unsupported Media Type: Only 'application/json' is allowed"));
+    if (!SaysJson(request)) {
+      return call->Fail(BadRequest(StrCat("Unsupported Media Type: Only 'application/json' is allowed, got '",
+                                          Printable(request.Header("Content-Type")),
+                                          "'. Send it as \"Content-Type: application/json\".")));
+    }
   }
   (this->*found->handler)(call);
 }
@@ -195,19 +213,29 @@ std::string OpenAiApp::ModelCard(const std::string& name) const {
   return out;
 }
 
+void OpenAiApp::Front(const std::shared_ptr<Call>& call) {
+  const CallServices& s = service_.services();
+  std::string out;
+  JsonWriter w(out);
+  w.BeginObject().Field("server", "baton").Field("version", version_).Key("models").BeginArray();
+  for (const std::string& name : PublicModelNames(s.config, s.model)) w.String(name);
+  w.EndArray().Field("api", "/v1").Field("chat", "/v1/chat/completions").Field("reference", "/openapi.json");
+  w.Field("ready", "/ready").Field("metrics", "/metrics").EndObject();
+  call->RespondJson(std::move(out));
+}
+
 void OpenAiApp::Models(const std::shared_ptr<Call>& call) {
   const CallServices& s = service_.services();
-  std::vector<std::string> names = s.config.served_model_name;
-  if (names.empty()) names.push_back(s.model.name);
   std::vector<std::string> cards;
-  for (const std::string& name : names) cards.push_back(ModelCard(name));
+  for (const std::string& name : PublicModelNames(s.config, s.model)) cards.push_back(ModelCard(name));
   call->RespondJson(StrCat("{\"object\":\"list\",\"data\":[", absl::StrJoin(cards, ","), "]}"));
 }
 
 void OpenAiApp::OneModel(const std::shared_ptr<Call>& call) {
   const std::string name = PercentDecoded(call->request.path.substr(kModelPrefix.size()));
   const CallServices& s = service_.services();
-  if (name.empty() || !ServesModel(s.config, s.model, name)) return call->Fail(ModelNotFound(name));
+  if (name.empty() || !ServesModel(s.config, s.model, name))
+    return call->Fail(ModelNotFound(name, PublicModelNames(s.config, s.model)));
   call->RespondJson(ModelCard(name));
 }
 
@@ -231,10 +259,7 @@ void OpenAiApp::Complete(const std::shared_ptr<Call>& call, std::variant<Complet
   if (auto* error = std::get_if<ApiError>(&parsed)) return call->Fail(*error);
   CompletionRequest request = std::move(std::get<CompletionRequest>(parsed));
   call->request.body = std::string();
-  if (!request.unknown_fields.empty()) {
-    LogDebug("request {}: unknown fields ignored: {}", call->id,
-             Printable(absl::StrJoin(request.unknown_fields, ", "), 500));
-  }
+  if (!request.unknown_fields.empty()) TellOfUnknown(*call, request.unknown_fields);
   AnswerHead head;
   head.id = StrCat(id_prefix, request.input.request_id.empty() ? call->id : request.input.request_id);
   head.created = UnixSeconds();
@@ -254,12 +279,30 @@ void OpenAiApp::Complete(const std::shared_ptr<Call>& call, std::variant<Complet
       ->Start();
 }
 
+// Ignored, as vLLM ignores them, but not in silence: the answer names them, and the log does once.
+void OpenAiApp::TellOfUnknown(Call& call, const std::vector<std::string>& fields) {
+  constexpr size_t kRemembered = 256;
+  const std::vector<std::string> words = HeaderWords(fields);
+  if (!words.empty()) call.headers.emplace_back("X-Ignored-Fields", absl::StrJoin(words, ", "));
+  std::vector<std::string> fresh;
+  {
+    const std::lock_guard lock(told_mutex_);
+    for (const std::string& field : fields) {
+      if (told_.size() < kRemembered && told_.insert(field).second) fresh.push_back(field);
+    }
+  }
+  if (fresh.empty()) return;
+  LogWarning("request {}: unknown fields are ignored: {} (later requests: see their header X-Ignored-Fields)", call.id,
+             Printable(absl::StrJoin(fresh, ", "), 500));
+}
+
 void OpenAiApp::Tokenize(const std::shared_ptr<Call>& call) {
   const CallServices& s = service_.services();
   auto parsed = ParseTokenizeRequest(call->request.body, call->Limits(s.config));
   if (auto* error = std::get_if<ApiError>(&parsed)) return call->Fail(*error);
   TokenizeRequest request = std::move(std::get<TokenizeRequest>(parsed));
-  if (!ServesModel(s.config, s.model, request.model)) return call->Fail(ModelNotFound(request.model));
+  if (!ServesModel(s.config, s.model, request.model))
+    return call->Fail(ModelNotFound(request.model, PublicModelNames(s.config, s.model)));
   const size_t bytes = TextBytes(request.prompt);
   const bool strings = request.return_token_strs;
   auto work = [&model = s.model, prompt = std::move(request.prompt)] { return TokenizePrompt(model, prompt); };
@@ -292,7 +335,8 @@ void OpenAiApp::Detokenize(const std::shared_ptr<Call>& call) {
   auto parsed = ParseDetokenizeRequest(call->request.body, call->Limits(s.config));
   if (auto* error = std::get_if<ApiError>(&parsed)) return call->Fail(*error);
   DetokenizeRequest& request = std::get<DetokenizeRequest>(parsed);
-  if (!ServesModel(s.config, s.model, request.model)) return call->Fail(ModelNotFound(request.model));
+  if (!ServesModel(s.config, s.model, request.model))
+    return call->Fail(ModelNotFound(request.model, PublicModelNames(s.config, s.model)));
   const int32_t vocab = s.model.tokenizer->vocab_size();
   for (const int32_t id : request.tokens) {
     if (id < 0 || id >= vocab) {

@@ -3,7 +3,10 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "router/admission/api_keys.h"
 #include "router/admission/request_ids.h"
@@ -32,6 +35,7 @@ class OpenAiApp {
   };
   static const Route kRoutes[];
 
+  void Front(const std::shared_ptr<Call>& call);
   void Models(const std::shared_ptr<Call>& call);
   void OneModel(const std::shared_ptr<Call>& call);
   void Chat(const std::shared_ptr<Call>& call);
@@ -52,6 +56,7 @@ class OpenAiApp {
   void Parse(const std::shared_ptr<Call>& call, BodyParser parse, const char* id_prefix);
   void Complete(const std::shared_ptr<Call>& call, std::variant<CompletionRequest, ApiError> parsed,
                 const char* id_prefix);
+  void TellOfUnknown(Call& call, const std::vector<std::string>& fields);
   std::string ModelCard(const std::string& name) const;
 
   RequestService& service_;
@@ -59,6 +64,8 @@ class OpenAiApp {
   RequestIds& ids_;
   const std::string version_;
   const int64_t started_;  // unix seconds
+  std::mutex told_mutex_;
+  std::set<std::string> told_;  // unknown fields that the log has named
 };
 
 /// The OpenAPI 3.1 description, as JSON.

@@ -163,6 +163,13 @@ void RequestDriver::Do(PickWorker action) {
   WithShare(&RequestDriver::ChooseWorker);
 }
 
+void RequestDriver::LogPlacement(const RoutedTo& place) const {
+  if (!IsLogged(LogLevel::kDebug)) return;
+  LogDebug("request {}: {} tokens of prompt, {} of them cached, to {}{}", generation_.request_id,
+           generation_.prompt.size(), place.predicted_cached_tokens, services_.workers.NameOf(place.worker),
+           place.prefill ? StrCat(", computed by ", services_.workers.NameOf(place.prefill->worker)) : "");
+}
+
 void RequestDriver::ChooseWorker() {
   const TimePoint now = services_.clock.Now();
   absl::StatusOr<RoutedTo> place =
@@ -174,6 +181,7 @@ void RequestDriver::ChooseWorker() {
   }
   load_ = std::move(place->ticket);
   predicted_cached_tokens_ = place->predicted_cached_tokens;
+  LogPlacement(*place);
   if (!place->prefill) return flow_.WorkerChosen(place->worker, now);
   prefill_load_ = std::move(place->prefill->ticket);
   flow_.PairChosen(place->prefill->worker, place->worker, place->local_prefill_tokens, now);

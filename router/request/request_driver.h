@@ -94,6 +94,7 @@ class RequestDriver final : public LegEvents, public std::enable_shared_from_thi
   void Take(const LegKey& key, PrefillResult result);
   void Do(PickWorker action);
   void ChooseWorker();
+  void LogPlacement(const RoutedTo& place) const;
   void Do(PickPrefill action);
   void ChoosePrefill();
   bool TakeShare();

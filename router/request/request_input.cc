@@ -212,6 +212,10 @@ const std::string& PublicModelName(const RouterConfig& config, const ModelText& 
   return config.served_model_name.empty() ? model.name : config.served_model_name.front();
 }
 
+std::vector<std::string> PublicModelNames(const RouterConfig& config, const ModelText& model) {
+  return config.served_model_name.empty() ? std::vector<std::string>{model.name} : config.served_model_name;
+}
+
 bool ServesModel(const RouterConfig& config, const ModelText& model, const std::string& name) {
   if (name.empty()) return true;
   if (config.served_model_name.empty()) return name == model.name || name == config.model;

@@ -67,6 +67,8 @@ struct PreparedRequest {
 std::variant<PreparedRequest, ApiError> Prepare(const ModelText& model, const WorkerFacts& facts,
                                                 const RouterConfig& config, RequestInput input);
 
+/// Every name that clients can use; never empty.
+std::vector<std::string> PublicModelNames(const RouterConfig& config, const ModelText& model);
 /// Whether the model name is one that this server answers to; "" is.
 bool ServesModel(const RouterConfig& config, const ModelText& model, const std::string& name);
 /// The name in answers: the first of --served-model-name, else the model's base name.

@@ -40,7 +40,8 @@ std::shared_ptr<RequestHandle> RequestService::Submit(EventLoop& loop, RequestIn
   const TimePoint arrived = services_.clock.Now();
   auto place = services_.admission.Enter();
   if (auto* error = std::get_if<ApiError>(&place)) return refuse(*error);
-  if (!ServesModel(services_.config, services_.model, input.model)) return refuse(ModelNotFound(input.model));
+  if (!ServesModel(services_.config, services_.model, input.model))
+    return refuse(ModelNotFound(input.model, PublicModelNames(services_.config, services_.model)));
   auto facts = fleet_.model_facts();
   if (!facts) {
     const Readiness why = fleet_.ReadinessNow();

@@ -4,11 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 
-#include "cli/nearest_name.h"
+#include "cli/router_ports.h"
 #include "cli/serve_config.h"
+#include "common/nearest_name.h"
 
 namespace baton::cli {
 namespace {
@@ -186,6 +188,36 @@ TEST(FlagSet, AMissingOrBrokenFileIsAnError) {
   EXPECT_FALSE(Parsed({"--config", "/no/such.yaml"}).set.status().ok());
   EXPECT_FALSE(Parsed({"--config", TempYaml("[1, 2")}).set.status().ok());
   EXPECT_FALSE(Parsed({"--config", TempYaml("just text")}).set.status().ok());
+}
+
+struct PortsConfig {
+  int32_t port = 8000, grpc_port = 8001, admin_port = 8002;
+};
+
+template <class Visitor>
+void VisitFields(PortsConfig& c, Visitor&& field) {
+  field("port", c.port, "", "");
+  field("grpc-port", c.grpc_port, "", "");
+  field("admin-port", c.admin_port, "", "");
+}
+
+TEST(RouterPorts, ThoseThatNobodyNamedStandBehindPort) {
+  const auto ports = [](std::vector<std::string> args) {
+    PortsConfig config;
+    FlagSet set;
+    CLI::App app;
+    set.Add(config, "router");
+    set.Attach(app);
+    std::reverse(args.begin(), args.end());
+    app.parse(args);
+    FollowPort(set, config);
+    return std::vector<int32_t>{config.port, config.grpc_port, config.admin_port};
+  };
+  EXPECT_EQ(ports({}), (std::vector<int32_t>{8000, 8001, 8002}));
+  EXPECT_EQ(ports({"--port", "9000"}), (std::vector<int32_t>{9000, 9001, 9002}));
+  EXPECT_EQ(ports({"--port", "0"}), (std::vector<int32_t>{0, 0, 0}));
+  EXPECT_EQ(ports({"--port", "9000", "--grpc-port", "-1", "--admin-port", "7"}), (std::vector<int32_t>{9000, -1, 7}));
+  EXPECT_EQ(ports({"--grpc-port", "0"}), (std::vector<int32_t>{8000, 0, 8002}));
 }
 
 }  // namespace

@@ -257,6 +257,8 @@ class Refusals(unittest.TestCase):
                     (["--port", "99999"], 2, ["--port 99999"]),
                     (["--admin-port", taken], 4, [f":{taken}", "--admin-port"]),
                     (["--grpc-port", taken], 4, [f":{taken}", "--grpc-port"]),
+                    (["--port", taken], 4, [f":{taken}", "--port N moves all"]),
+                    (["--log-format", "xml"], 2, ["--log-format xml"]),
                     (["--ready-file", "/no/such/folder/ready"], 2, ["--ready-file", "/no/such/folder/ready"])):
                 with self.subTest(flags):
                     result = run(["serve", str(TINY), "--load-format", "dummy", *ports, *flags])

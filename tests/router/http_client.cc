@@ -101,7 +101,10 @@ HttpReply HttpConnection::Receive(bool head) {
 std::string RequestText(std::string_view method, std::string_view path, std::string_view body, const Headers& headers) {
   std::string out = StrCat(method, " ", path, " HTTP/1.1\r\nHost: test\r\n");
   for (const auto& [name, value] : headers) absl::StrAppend(&out, name, ": ", value, "\r\n");
-  if (!body.empty()) absl::StrAppend(&out, "Content-Type: application/json\r\nContent-Length: ", body.size(), "\r\n");
+  const bool typed =
+      std::any_of(headers.begin(), headers.end(), [](const auto& h) { return h.first == "Content-Type"; });
+  if (!body.empty() && !typed) absl::StrAppend(&out, "Content-Type: application/json\r\n");
+  if (!body.empty()) absl::StrAppend(&out, "Content-Length: ", body.size(), "\r\n");
   return StrCat(out, "\r\n", body);
 }
 

@@ -43,6 +43,7 @@ class HttpConnection {
 };
 
 using Headers = std::vector<std::pair<std::string, std::string>>;
+/// A body is JSON unless `headers` say what it is.
 std::string RequestText(std::string_view method, std::string_view path, std::string_view body,
                         const Headers& headers = {});
 HttpReply Ask(int port, std::string_view method, std::string_view path, std::string_view body = "",

@@ -49,6 +49,8 @@ TEST(RouterConfig, AWrongValueNamesItsFlag) {
       {"--shutdown-timeout-ms", [](RouterConfig& c) { c.shutdown_timeout_ms = -1; }},
       {"--route-lambda", [](RouterConfig& c) { c.route_lambda = -1; }},
       {"--worker-backoff-max-ms", [](RouterConfig& c) { c.worker_backoff_max_ms = 1; }},
+      {"--log-level", [](RouterConfig& c) { c.log_level = "loud"; }},
+      {"--log-format", [](RouterConfig& c) { c.log_format = "xml"; }},
       {"--heartbeat-timeout-ms", [](RouterConfig& c) { c.heartbeat_timeout_ms = c.load_interval_ms; }},
   };
   for (const auto& [flag, breakage] : cases) {

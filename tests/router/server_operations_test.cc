@@ -23,6 +23,61 @@ TEST_F(RouterTest, OperationsEndpoints) {
   EXPECT_EQ(preflight.headers.at("access-control-allow-origin"), "*");
 }
 
+TEST_F(RouterTest, TheFrontPageSaysWhatThisIsAndWhereTheApiIs) {
+  FakeWorker worker;
+  Start({&worker}, {.served_model_name = {"small", "alias"}});
+  const HttpReply front = Ask(port_, "GET", "/");
+  ASSERT_EQ(front.status, 200);
+  const Json page = Json::parse(front.body);
+  EXPECT_EQ(page["server"], "baton");
+  EXPECT_EQ(page["models"], Json::array({"small", "alias"}));
+  for (const char* key : {"reference", "ready", "metrics"}) {
+    EXPECT_EQ(Ask(port_, "GET", page[key].get<std::string>()).status, 200) << key;
+  }
+  EXPECT_EQ(Ask(port_, "GET", page["chat"].get<std::string>()).status, 405);
+  EXPECT_NE(Ask(port_, "GET", "/nope").body.find("/v1"), std::string::npos);
+}
+
+TEST_F(RouterTest, AWrongModelIsAnsweredWithThoseThatThereAre) {
+  FakeWorker worker;
+  Start({&worker}, {.served_model_name = {"small", "alias"}});
+  for (const HttpReply& reply :
+       {Ask(port_, "POST", "/v1/completions", R"({"model":"nope","prompt":"a"})"), Ask(port_, "GET", "/v1/models/nope"),
+        Ask(port_, "POST", "/tokenize", R"({"model":"nope","prompt":"a"})")}) {
+    EXPECT_EQ(reply.status, 404);
+    EXPECT_EQ(Json::parse(reply.body)["error"]["message"],
+              "The model `nope` does not exist. This server has `small`, `alias`.");
+  }
+}
+
+TEST_F(RouterTest, WhatCurlSaysOfABodyByItselfIsTakenForJsonUnlessAWebPageSaysIt) {
+  FakeWorker worker;
+  Start({&worker});
+  const auto complete = [&](const Headers& headers) {
+    return Ask(port_, "POST", "/v1/completions", Completion(R"("max_tokens":1)"), headers);
+  };
+  EXPECT_EQ(complete({{"Content-Type", "application/x-www-form-urlencoded"}}).status, 200);
+  EXPECT_EQ(complete({{"Content-Type", "application/json; charset=utf-8"}}).status, 200);
+  for (const HttpReply& refused :
+       {complete({{"Content-Type", "application/x-www-form-urlencoded"}, {"Origin", "http://a"}}),
+        complete({{"Content-Type", "text/plain"}})}) {
+    EXPECT_EQ(refused.status, 400);
+    EXPECT_NE(refused.body.find("Content-Type: application/json"), std::string::npos) << refused.body;
+  }
+}
+
+TEST_F(RouterTest, UnknownFieldsAreNamedInAHeaderOfTheAnswer) {
+  FakeWorker worker;
+  Start({&worker});
+  const HttpReply whole = Complete(R"("max_tokens":2,"foo":1,"bar_baz":{},"a\r\nSet-Cookie: b":1)");
+  EXPECT_EQ(whole.status, 200);
+  EXPECT_EQ(whole.headers.at("x-ignored-fields"), "foo, bar_baz");
+  EXPECT_FALSE(whole.headers.contains("set-cookie"));
+  EXPECT_EQ(Complete(R"("max_tokens":2,"foo":1,"stream":true)").headers.at("x-ignored-fields"), "foo");
+  EXPECT_FALSE(Complete(R"("max_tokens":2)").headers.contains("x-ignored-fields"));
+  EXPECT_EQ(Complete(R"("max_token":2)").status, 400);
+}
+
 TEST_F(RouterTest, OnlyAllowedOriginsReadAnswersInABrowser) {
   FakeWorker worker;
   Start({&worker}, {.allowed_origins = "http://a,http://b:8080"});

@@ -9,6 +9,7 @@ use crate::python::text_of;
 use minijinja::machinery::{tokenize, Token, WhitespaceConfig};
 use minijinja::value::{Rest, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, Value};
+use std::mem::MaybeUninit;
 use std::sync::Arc;
 
 struct Lexeme<'a> {
@@ -265,16 +266,19 @@ fn fold(operator: fn(&Value, &Value) -> Result<Value, Error>, operands: Rest<Val
 
 /// Written where it stays: an `Arc<str>` made of a `String` copies it.
 fn joined(texts: &[&str], length: usize) -> Arc<str> {
-    let mut bytes = Arc::<[u8]>::from_iter(std::iter::repeat_n(0, length));
-    if let Some(mut rest) = Arc::get_mut(&mut bytes) {
+    let mut bytes = Arc::<[u8]>::new_uninit_slice(length);
+    let mut written = 0;
+    if let Some(room) = Arc::get_mut(&mut bytes) {
         for text in texts {
-            let (here, behind) = rest.split_at_mut(text.len());
-            here.copy_from_slice(text.as_bytes());
-            rest = behind;
+            // SAFETY: bytes of a text may stand where any bytes may.
+            let source = unsafe { &*(text.as_bytes() as *const [u8] as *const [MaybeUninit<u8>]) };
+            room[written..written + text.len()].copy_from_slice(source);
+            written += text.len();
         }
     }
-    // SAFETY: `bytes` are those of `texts`, one behind the other; str has the layout of [u8].
-    unsafe { Arc::from_raw(Arc::into_raw(bytes) as *const str) }
+    assert_eq!(written, length, "every byte is written");
+    // SAFETY: all of `bytes` was written: those of `texts`, one behind the other; str has the layout of [u8].
+    unsafe { Arc::from_raw(Arc::into_raw(bytes.assume_init()) as *const str) }
 }
 
 /// Texts become one text at once: a copy of each, however many there are.

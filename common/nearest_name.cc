@@ -1,4 +1,4 @@
-#include "cli/nearest_name.h"
+#include "common/nearest_name.h"
 
 #include <algorithm>
 #include <numeric>
@@ -6,7 +6,7 @@
 
 #include "common/str_cat.h"
 
-namespace baton::cli {
+namespace baton {
 namespace {
 
 /// Characters to insert, delete or replace (Levenshtein).
@@ -27,8 +27,12 @@ size_t Distance(std::string_view a, std::string_view b) {
 }  // namespace
 
 std::string NearestName(std::string_view name, const std::vector<std::string>& names) {
+  return NearestName(name, names, std::max<size_t>(2, name.size() / 4));
+}
+
+std::string NearestName(std::string_view name, const std::vector<std::string>& names, size_t most) {
   std::string nearest;
-  size_t least = std::max<size_t>(2, name.size() / 4) + 1;
+  size_t least = most + 1;
   for (const std::string& one : names) {
     if (one.size() + least <= name.size() || name.size() + least <= one.size()) continue;
     const size_t distance = Distance(name, one);
@@ -44,4 +48,4 @@ std::string DidYouMean(std::string_view name, const std::vector<std::string>& na
   return nearest.empty() ? "" : StrCat(" (did you mean ", prefix, nearest, "?)");
 }
 
-}  // namespace baton::cli
+}  // namespace baton

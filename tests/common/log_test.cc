@@ -1,0 +1,52 @@
+// What a log line looks like; the process's standard output is where it goes.
+#include "common/log.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+namespace baton {
+namespace {
+
+std::string LineOf(const std::string& message) {
+  testing::internal::CaptureStdout();
+  LogWarning("{}", message);
+  return testing::internal::GetCapturedStdout();
+}
+
+TEST(Log, AJsonLineIsOneObjectWhateverTheMessageIs) {
+  SetLogFormat("json");
+  SetLogName("prefill-0 \"100%\"");
+  for (const std::string message :
+       {"plain", "a \"quoted\" \\ path", "two\nlines\t\x1b[31m", "caf\u00e9 \u4f60", "100 %v %l"}) {
+    const std::string line = LineOf(message);
+    ASSERT_EQ(line.find('\n'), line.size() - 1) << line;
+    const auto object = nlohmann::json::parse(line);
+    EXPECT_EQ(object["message"], message);
+    EXPECT_EQ(object["level"], "warning");
+    EXPECT_EQ(object["process"], "prefill-0 \"100%\"");
+    EXPECT_EQ(object["time"].get<std::string>().find('T'), 10u) << line;
+  }
+  EXPECT_EQ(nlohmann::json::parse(LineOf("cut \xe4\xbd"))["message"], "cut \ufffd");
+}
+
+TEST(Log, ATextLineHasTimeLevelAndProcess) {
+  SetLogFormat("text");
+  SetLogName("decode-1");
+  const std::string line = LineOf("says \"this\"");
+  EXPECT_NE(line.find("[warning] [decode-1] says \"this\"\n"), std::string::npos) << line;
+}
+
+TEST(Log, LinesBelowTheLevelAreNotWritten) {
+  SetLogFormat("text");
+  SetLogLevel("error");
+  EXPECT_FALSE(IsLogged(LogLevel::kWarning));
+  EXPECT_EQ(LineOf("unseen"), "");
+  SetLogLevel("debug");
+  EXPECT_TRUE(IsLogged(LogLevel::kDebug));
+  EXPECT_NE(LineOf("seen"), "");
+  SetLogLevel("info");
+}
+
+}  // namespace
+}  // namespace baton
