@@ -120,7 +120,9 @@ void VisitFields(RouterConfig& c, Visitor&& field) {
   field("http-threads", c.http_threads, "threads", "io threads (0 = cores)");
   field("tokenizer-threads", c.tokenizer_threads, "threads", "text pool for inputs > 4 KB (0 = cores / 2, at least 1)");
   field("tokenizer-queue", c.tokenizer_queue, "", "texts waiting for the pool; more is 429");
-  field("token-cache-mib", c.token_cache_mib, "MiB", "token ids of chat turns and prompts seen before (0 = none kept)");
+  field("token-cache-mib", c.token_cache_mib, "MiB",
+        "token ids of chat turns and prompts seen before, a quarter of it for whole chats that come again (0 = none "
+        "kept)");
   field("route-policy", c.route_policy, "", "predicted-time | round-robin");
   field("route-lambda", c.route_lambda, "", "weight of the work a request brings to those behind it");
   field("index-max-bytes", c.index_max_bytes, "bytes", "memory of the prefix index; least recently used goes first");

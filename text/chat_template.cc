@@ -33,6 +33,8 @@ absl::StatusOr<bt_template*> Compile(std::string_view source, const TemplateToke
   return made;
 }
 
+bool ReadsClock(std::string_view source) { return source.find("strftime_now") != source.npos; }
+
 /// The sources a model has; empty = none.
 struct Sources {
   std::string plain;
@@ -62,7 +64,7 @@ absl::StatusOr<Sources> NamedTemplates(const json& value, const std::string& pat
 absl::StatusOr<std::unique_ptr<ChatTemplate>> ChatTemplate::Create(std::string_view source,
                                                                    const TemplateTokens& tokens) {
   BATON_ASSIGN_OR_RETURN(bt_template * made, Compile(source, tokens, ""));
-  return std::unique_ptr<ChatTemplate>(new ChatTemplate(made, nullptr));
+  return std::unique_ptr<ChatTemplate>(new ChatTemplate(made, nullptr, ReadsClock(source)));
 }
 
 absl::StatusOr<std::unique_ptr<ChatTemplate>> ChatTemplate::FromHfDirectory(const std::string& directory) {
@@ -90,7 +92,8 @@ absl::StatusOr<std::unique_ptr<ChatTemplate>> ChatTemplate::FromHfDirectory(cons
     BATON_ASSIGN_OR_RETURN(sources, NamedTemplates(config["chat_template"], path));
   }
   BATON_ASSIGN_OR_RETURN(bt_template * plain, Compile(sources.plain, tokens, path + ": "));
-  std::unique_ptr<ChatTemplate> made(new ChatTemplate(plain, nullptr));
+  const bool reads_clock = ReadsClock(sources.plain) || ReadsClock(sources.with_tools);
+  std::unique_ptr<ChatTemplate> made(new ChatTemplate(plain, nullptr, reads_clock));
   if (!sources.with_tools.empty()) {
     BATON_ASSIGN_OR_RETURN(made->with_tools_, Compile(sources.with_tools, tokens, path + ": "));
   }

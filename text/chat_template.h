@@ -60,11 +60,16 @@ class ChatTemplate {
   /// ResourceExhausted: out of fuel, or more than 64 MB of output.
   absl::StatusOr<std::string> Render(const RenderRequest& request) const;
 
+  /// Whether the same request can have another text later (strftime_now).
+  bool reads_clock() const { return reads_clock_; }
+
  private:
-  ChatTemplate(bt_template* plain, bt_template* with_tools) : plain_(plain), with_tools_(with_tools) {}
+  ChatTemplate(bt_template* plain, bt_template* with_tools, bool reads_clock)
+      : plain_(plain), with_tools_(with_tools), reads_clock_(reads_clock) {}
 
   bt_template* plain_;       // owned
   bt_template* with_tools_;  // owned; null: plain_ serves both
+  const bool reads_clock_;
 };
 
 }  // namespace baton

@@ -13,6 +13,7 @@
 #include "common/str_cat.h"
 #include "router/http/completion_answer.h"
 #include "router/json_writer.h"
+#include "router/request/seen_chats.h"
 
 namespace baton::router {
 namespace {
@@ -380,13 +381,16 @@ void OpenAiApp::Ready(const std::shared_ptr<Call>& call) {
 void OpenAiApp::Metrics(const std::shared_ptr<Call>& call) {
   const CallServices& s = service_.services();
   const WorkerPrefixes& index = service_.fleet().index();
-  call->Respond(
-      HttpResponse{200,
-                   {},
-                   "text/plain; version=0.0.4; charset=utf-8",
-                   s.metrics.Render(service_.fleet().Views(),
-                                    {s.admission.running(), s.budget.taken(), index.size_units(), index.size_bytes(),
-                                     service_.texts_queued(), s.model.prompt_ids->counts()})});
+  TokenCache::Counts tokens = s.model.prompt_ids->counts();
+  const SeenChats::Counts chats = s.model.seen_chats->counts();
+  tokens.kept_bytes += chats.kept_bytes;
+  tokens.found_bytes += chats.found_bytes;
+  call->Respond(HttpResponse{
+      200,
+      {},
+      "text/plain; version=0.0.4; charset=utf-8",
+      s.metrics.Render(service_.fleet().Views(), {s.admission.running(), s.budget.taken(), index.size_units(),
+                                                  index.size_bytes(), service_.texts_queued(), tokens})});
 }
 
 void OpenAiApp::Version(const std::shared_ptr<Call>& call) {

@@ -13,6 +13,7 @@
 #include "common/status.h"
 #include "common/str_cat.h"
 #include "router/request/sampling_limits.h"
+#include "router/request/seen_chats.h"
 #include "text/gguf_tokenizer.h"
 
 namespace baton::router {
@@ -125,7 +126,9 @@ absl::StatusOr<ModelText> ModelText::Load(const std::string& path, const std::st
     model.chat_template = Const(*std::move(given));
   }
   model.eos_token_ids = model.tokenizer->eos_ids();
-  model.prompt_ids = std::make_unique<TokenCache>(*model.tokenizer, token_cache_bytes);
+  const size_t for_chats = token_cache_bytes / 4;
+  model.prompt_ids = std::make_unique<TokenCache>(*model.tokenizer, token_cache_bytes - for_chats);
+  model.seen_chats = std::make_shared<SeenChats>(for_chats);
   return model;
 }
 

@@ -14,17 +14,21 @@
 
 namespace baton::router {
 
-/// Immutable but for the cache; any thread.
+class SeenChats;
+
+/// Immutable but for the caches; any thread.
 struct ModelText {
   std::string name;  ///< base name of the path, without ".gguf"
   std::unique_ptr<const Tokenizer> tokenizer;
   std::unique_ptr<TokenCache> prompt_ids;             ///< tokenizes prompts; any thread
+  std::shared_ptr<SeenChats> seen_chats;              ///< and those of whole chats that come again; any thread
   std::unique_ptr<const ChatTemplate> chat_template;  ///< null: the model has none
   SamplingOptions defaults;                           ///< of generation_config.json; what it does not set is absent
   std::vector<int32_t> eos_token_ids;
 
   /// `path`: an HF directory or a .gguf file. `chat_template_file`: replaces the model's; "" = the model's own.
-  /// `use_generation_config`: false leaves `defaults` empty. Errors of text/ and common/gguf, which name the file.
+  /// `use_generation_config`: false leaves `defaults` empty. `token_cache_bytes`: a quarter of them is for whole chats.
+  /// Errors of text/ and common/gguf, which name the file.
   static absl::StatusOr<ModelText> Load(const std::string& path, const std::string& chat_template_file,
                                         bool use_generation_config, size_t token_cache_bytes);
 };

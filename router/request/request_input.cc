@@ -11,6 +11,7 @@
 #include "common/check.h"
 #include "common/str_cat.h"
 #include "router/request/sampling_limits.h"
+#include "router/request/seen_chats.h"
 
 namespace baton::router {
 namespace {
@@ -127,6 +128,13 @@ uint64_t DrawSeed() {
   return drawn[--left] & 0x7fffffffffffffffull;
 }
 
+std::variant<TokenizedPrompt, ApiError> Tokenize(const ModelText& model, const std::string& text,
+                                                 bool add_special_tokens) {
+  auto ids = model.prompt_ids->Encode(text, add_special_tokens);
+  if (!ids.ok()) return FromStatus(ids.status());
+  return TokenizedPrompt{*std::move(ids)};
+}
+
 }  // namespace
 
 size_t TextBytes(const Prompt& prompt) {
@@ -138,34 +146,28 @@ size_t TextBytes(const Prompt& prompt) {
 }
 
 std::variant<TokenizedPrompt, ApiError> TokenizePrompt(const ModelText& model, const Prompt& prompt) {
-  if (const auto* ids = std::get_if<TokensPrompt>(&prompt)) return TokenizedPrompt{"", *ids};
-  TokenizedPrompt out;
-  bool add_special_tokens = false;
-  if (const auto* text = std::get_if<TextPrompt>(&prompt)) {
-    out.text = text->text;
-    add_special_tokens = text->add_special_tokens;
-  } else {
-    const ChatPrompt& chat = std::get<ChatPrompt>(prompt);
-    if (!model.chat_template) {
-      return BadRequest(
-          "This model has no chat template; use /v1/completions, or start the server with --chat-template.",
-          "messages");
-    }
-    RenderRequest render{chat.messages_json,          chat.tools_json, chat.kwargs_json, chat.add_generation_prompt,
-                         chat.continue_final_message, std::nullopt};
-    absl::StatusOr<std::string> rendered = model.chat_template->Render(render);
-    if (!rendered.ok()) {
-      // What the template itself raised comes as it is; everything else names the template already.
-      constexpr std::string_view kPlace = "chat template";
-      const std::string_view message = View(rendered.status().message());
-      return BadRequest(message.starts_with(kPlace) ? std::string(message) : StrCat(kPlace, ": ", message), "messages");
-    }
-    out.text = *std::move(rendered);
-    add_special_tokens = chat.add_special_tokens;
+  if (const auto* ids = std::get_if<TokensPrompt>(&prompt)) return TokenizedPrompt{*ids};
+  if (const auto* text = std::get_if<TextPrompt>(&prompt)) return Tokenize(model, text->text, text->add_special_tokens);
+  const ChatPrompt& chat = std::get<ChatPrompt>(prompt);
+  if (!model.chat_template) {
+    return BadRequest("This model has no chat template; use /v1/completions, or start the server with --chat-template.",
+                      "messages");
   }
-  auto ids = model.prompt_ids->Encode(out.text, add_special_tokens);
-  if (!ids.ok()) return FromStatus(ids.status());
-  out.ids = *std::move(ids);
+  const bool lasting = !model.chat_template->reads_clock();
+  if (lasting) {
+    if (const SeenChats::Ids seen = model.seen_chats->Find(chat)) return TokenizedPrompt{*seen};
+  }
+  RenderRequest render{chat.messages_json,          chat.tools_json, chat.kwargs_json, chat.add_generation_prompt,
+                       chat.continue_final_message, std::nullopt};
+  const absl::StatusOr<std::string> rendered = model.chat_template->Render(render);
+  if (!rendered.ok()) {
+    // What the template itself raised comes as it is; everything else names the template already.
+    constexpr std::string_view kPlace = "chat template";
+    const std::string_view message = View(rendered.status().message());
+    return BadRequest(message.starts_with(kPlace) ? std::string(message) : StrCat(kPlace, ": ", message), "messages");
+  }
+  auto out = Tokenize(model, *rendered, chat.add_special_tokens);
+  if (const auto* made = std::get_if<TokenizedPrompt>(&out); made && lasting) model.seen_chats->Keep(chat, made->ids);
   return out;
 }
 

@@ -28,6 +28,7 @@ struct ChatPrompt {
   bool add_generation_prompt = true;
   bool continue_final_message = false;
   bool add_special_tokens = false;
+  bool operator==(const ChatPrompt&) const = default;
 };
 using TokensPrompt = std::vector<int32_t>;
 using Prompt = std::variant<TextPrompt, TokensPrompt, ChatPrompt>;
@@ -51,9 +52,8 @@ struct RequestInput {
 /// Bytes of text that preparing this has to read; decides between in place and the text pool.
 size_t TextBytes(const Prompt& prompt);
 
-/// The text of a prompt (a chat through the template) and its tokens.
+/// The tokens of a prompt (a chat through the template).
 struct TokenizedPrompt {
-  std::string text;  ///< "" for a prompt of token ids
   std::vector<int32_t> ids;
 };
 std::variant<TokenizedPrompt, ApiError> TokenizePrompt(const ModelText& model, const Prompt& prompt);
