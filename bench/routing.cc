@@ -1,7 +1,8 @@
 // Routing quality: a public trace replayed in virtual time against simulated workers, chosen by the router's own index,
 // rule and load tickets. A worker prefills one prompt after the other at a fixed rate, keeps the blocks of prompts in
 // an LRU pool, and takes 20 ms per output token, which only counts as a running request.
-//   bench_routing --trace mooncake_conversation_trace.jsonl [--workers 8] [--blocks 4096] [--load 0.9] [--json FILE]
+//   bench_routing --trace mooncake_conversation_trace.jsonl [--workers 8] [--blocks 4096] [--load 0.9] [--lambda 0,1,3]
+//   [--json FILE]
 // The trace has a line per request: timestamp (ms), input_length, output_length, hash_ids (of 512-token blocks, each
 // standing for all before it). Load: of all workers, if nothing were cached.
 #include <algorithm>
@@ -17,8 +18,10 @@
 #include <unordered_set>
 #include <vector>
 
+#include "absl/strings/str_split.h"
 #include "bench/lib/measure.h"
 #include "common/check.h"
+#include "common/str_cat.h"
 #include "router/index/worker_prefixes.h"
 #include "router/policy/load_share.h"
 #include "router/policy/scorer.h"
@@ -237,9 +240,10 @@ int Main(int argc, char** argv) {
         name.c_str(), mean, at(.5), at(.9), at(.99), 100 * hit, hit / ceiling, most / work);
     out[name] = {{"ttft_mean_s", mean}, {"ttft_p99_s", at(.99)}, {"hit", hit}, {"imbalance", most / work}};
   };
-  run("predicted-time, lambda 0", MakePredictedTime(0));
-  run("predicted-time, lambda 1", MakePredictedTime(1));
-  run("predicted-time, lambda 3", MakePredictedTime(3));
+  const std::vector<std::string> lambdas = absl::StrSplit(Flag(argc, argv, "lambda", "0,1,3"), ',');
+  for (const std::string& lambda : lambdas) {
+    run(StrCat("predicted-time, lambda ", lambda), MakePredictedTime(std::stod(lambda)));
+  }
   run("round-robin", MakeRoundRobin());
   WriteJson(Flag(argc, argv, "json", ""), out);
   return 0;
