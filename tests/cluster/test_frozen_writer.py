@@ -1,6 +1,7 @@
 """A prefill worker that is frozen for ever while it holds the whole landing ring of a decode worker on shared memory stops
 nobody else, for ever: what is asked meanwhile and later is answered with the bits of one worker alone."""
 import os
+import pathlib
 import signal
 import threading
 import time
@@ -23,9 +24,18 @@ def bodies(first, count):
             for i in range(first, first + count)]
 
 
+def stop_all_threads(pid):
+    """Returns when none of them runs any more: what others do next, it cannot answer."""
+    os.kill(pid, signal.SIGSTOP)
+    stats = lambda: [path.read_text() for path in pathlib.Path(f"/proc/{pid}/task").glob("*/stat")]
+    deadline = time.monotonic() + 10
+    while any(stat.rsplit(")", 1)[1].split()[0] != "T" for stat in stats()):
+        assert time.monotonic() < deadline, f"process {pid} does not stop"
+
+
 def most_jobs(cluster):
     """Prefill legs that are not over, at the worker that has most."""
-    return max(value for labels, value in samples(cluster, "baton_handoff_jobs") if labels["role"] == "prefill")
+    return max((value for labels, value in samples(cluster, "baton_handoff_jobs") if labels["role"] == "prefill"), default=0)
 
 
 def all_computed(cluster):
@@ -45,7 +55,7 @@ class FrozenWriter(unittest.TestCase):
         of the prompts (by predicted time, one that was frozen before would get too few to fill the ring)."""
         frozen, other = c.workers("prefill")
         (decode,) = c.workers("decode")
-        stop, go_on = (lambda pid: os.kill(pid, signal.SIGSTOP)), (lambda pid: os.kill(pid, signal.SIGCONT))
+        stop, go_on = stop_all_threads, (lambda pid: os.kill(pid, signal.SIGCONT))
         for _ in range(8):  # all of it must be over before the router misses one of the three
             first, got = self.take(), {}
             c.wait_until(lambda: most_jobs(c) == 0, "the reports tell of no leg of before", 20)
@@ -58,9 +68,11 @@ class FrozenWriter(unittest.TestCase):
                 c.wait_until(lambda: total(c, "baton_handoff_tickets", role="decode") == ASKED, "every request has a ticket", 2)
                 stop(decode), go_on(frozen)  # its Opens wait in decode's socket
                 c.wait_until(lambda: most_jobs(c) >= self.tickets and all_computed(c), "one has asked for more than the whole ring", 2)
-                stop(frozen), go_on(decode), go_on(other)
+                stop(frozen), go_on(decode)  # the other would have its share
                 c.wait_until(lambda: total(c, "baton_landing_slots_free", role="decode") == 0, "its lanes hold every slot", 2)
-                full = True
+                full = total(c, "baton_worker_up") == 3
+                why = "a worker was missed before"
+                go_on(other)
             except AssertionError as e:
                 why = str(e).splitlines()[0]
             if full:
