@@ -94,13 +94,15 @@ struct RouterMetrics::Families {
                  .Add({{"handler", handler}, {"method", method}}, kHttpBuckets)};
   }
   // What a worker says of its half of the handoffs, and of its KV blocks.
-  void RenderHandoff(const prom::Labels& with, const std::string& incarnation, const WorkerLoad& load) {
+  void RenderHandoff(const prom::Labels& with, WorkerRole role, const std::string& incarnation,
+                     const WorkerLoad& load) {
     Gauge("baton_leaked_kv_blocks", "KV block owners that nobody accounts for", with)
         .Set(static_cast<double>(load.leaked_kv_blocks));
     const HandoffLoad& h = load.handoff;
-    if (h.transport.empty()) return;
-    prom::Labels transfer = with;
-    transfer["transport"] = h.transport;
+    if (!h.transport.empty()) RenderHeld(with, h);
+    if (!h.transport.empty() || role != WorkerRole::kBoth) RenderTransfers(with, incarnation, h);
+  }
+  void RenderHeld(const prom::Labels& with, const HandoffLoad& h) {
     Gauge("baton_handoff_tickets", "Tickets of a decode worker that are not gone", with).Set(h.tickets);
     Gauge("baton_handoff_jobs", "Prefill legs that are not over", with).Set(h.jobs);
     Gauge("baton_handoff_reserved_tokens", "KV tokens that tickets have reserved", with)
@@ -108,6 +110,11 @@ struct RouterMetrics::Families {
     Gauge("baton_landing_slots_granted", "Landing slots that a writer may fill", with).Set(h.granted_slots);
     Gauge("baton_landing_slots_quarantined", "Landing slots whose writer is not fenced", with).Set(h.quarantined_slots);
     Gauge("baton_landing_slots_free", "Landing slots", with).Set(h.free_slots);
+  }
+  // What only grows is there, as 0, before the first report.
+  void RenderTransfers(const prom::Labels& with, const std::string& incarnation, const HandoffLoad& h) {
+    prom::Labels transfer = with;
+    transfer["transport"] = h.transport.empty() ? "unknown" : h.transport;
     const auto grow = [&](const char* name, const char* help, int64_t value) {
       Grow(name, help, with, incarnation, value);
     };
@@ -331,7 +338,7 @@ std::string RouterMetrics::Render(const std::vector<LinkView>& workers, const Ro
                  : 0);
     f_->Gauge("baton_worker_queued_tokens", "Uncached prompt tokens not computed yet", with)
         .Set(static_cast<double>(load.queued_tokens));
-    if (w.facts && ready) f_->RenderHandoff(with, incarnation, load);
+    if (w.facts && ready) f_->RenderHandoff(with, w.facts->role, incarnation, load);
     if (!w.facts) continue;
     f_->Grow("baton_worker_restarts_total", "Times that the worker came back as another process", with, "",
              static_cast<double>(w.restarts));

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "common/str_cat.h"
+
 namespace baton::router {
 namespace {
 
@@ -38,6 +40,22 @@ TEST(RouterMetrics, APeersRateIsThereWhileThePeerIs) {
   }
   workers[1].load.handoff.peers.clear();
   EXPECT_THAT(metrics.Render(workers, {}), Not(HasSubstr("\nbaton_kv_peer_gigabytes_per_second{")));
+}
+
+TEST(RouterMetrics, WhatOnlyGrowsIsThereBeforeTheFirstReport) {
+  RouterMetrics metrics("m");
+  std::vector<LinkView> workers = {Worker(0, WorkerRole::kDecode, "d"), Worker(1, WorkerRole::kBoth, "b")};
+  workers[0].load = {}, workers[1].load = {};
+  std::string text = metrics.Render(workers, {});
+  for (const char* name :
+       {"baton_kv_transfer_bytes_total", "baton_kv_transfer_failures_total", "baton_handoff_recomputes_total"}) {
+    EXPECT_THAT(Line(text, StrCat(name, "{engine=\"0\"")), HasSubstr("} 0")) << name;
+    EXPECT_EQ(Line(text, StrCat(name, "{engine=\"1\"")), "") << "it hands nothing over";
+  }
+  EXPECT_EQ(Line(text, "baton_landing_slots_free{"), "") << "how many are free is not known";
+  workers[0].load.handoff.transport = "shm", workers[0].load.handoff.bytes = 5;
+  text = metrics.Render(workers, {});
+  EXPECT_THAT(text, HasSubstr("role=\"decode\",transport=\"shm\",worker=\"decode-0\"} 5"));
 }
 
 TEST(RouterMetrics, FailuresGrowByReasonAndSurviveARestart) {
