@@ -44,12 +44,16 @@ void DecodeNode::Handle(const decode::Event& event) {
   if (world_.broken()) return;
   std::vector<decode::Action> actions;
   core_->Handle(event, Local(), actions);
+  CheckSometimes();
   DoAll(actions, /*may_stop_sequences=*/std::holds_alternative<decode::Tick>(event));
+}
+
+void DecodeNode::CheckSometimes() {
+  if (world_.Pick(0, 7) == 0) core_->CheckInvariants();
 }
 
 void DecodeNode::DoAll(const std::vector<decode::Action>& actions, bool may_stop_sequences) {
   may_stop_sequences_ = may_stop_sequences;
-  if (world_.Pick(0, 7) == 0) core_->CheckInvariants();
   for (const decode::Action& action : actions) std::visit([this](const auto& a) { Do(a); }, action);
 }
 
@@ -79,6 +83,7 @@ void DecodeNode::OnReserve(int request, uint32_t attempt) {
   order.expiry = milliseconds(world_.scenario.expiry_ms);
   order.lease = seconds(4);
   const decode::ReserveAnswer answer = core_->Reserve(order, Local());
+  CheckSometimes();
   if (answer.status.ok() && cancelled_.contains(answer.key)) world_.Break("a cancelled ticket was granted");
   world_.Send([this, answer, life = life()](Duration latency) {
     world_.After(latency, [this, answer, life] { world_.router->OnTicket(index_, life, answer); });
@@ -89,10 +94,11 @@ void DecodeNode::OnCancel(const decode::TicketKey& key) {
   if (world_.broken()) return;
   std::vector<decode::Action> actions;
   core_->Cancel(key, /*asks_again=*/false, Local(), actions);
-  DoAll(actions, /*may_stop_sequences=*/true);
+  CheckSometimes();
   world_.Send([this, key, life = life()](Duration latency) {
     world_.After(latency, [this, key, life] { world_.router->OnDecodeCancelled(index_, life, key); });
   });
+  DoAll(actions, /*may_stop_sequences=*/true);
   cancelled_.insert(key);
   for (const auto& [ticket, request] : requests_) {
     const decode::Ticket* found = core_->Find(ticket);

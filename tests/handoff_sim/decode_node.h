@@ -53,6 +53,7 @@ class DecodeNode final : public Node, public decode::TicketBlocks {
   void Reborn() override;
   void Timer();
   void Handle(const decode::Event& event);
+  void CheckSometimes();
   void DoAll(const std::vector<decode::Action>& actions, bool may_stop_sequences);
   void Do(const decode::ReservationShed&) {}
   void Do(const decode::SendToWriter& action);
