@@ -143,9 +143,20 @@ void DecodeNode::Open(const Connection& c, const OpenLane& message) {
   Handle(event);
   if (core_->Stats().opens_refused > refused) return NoteRefused(event);
   if (was_bound || !bound()) return;
+  ForgetEarlier(message.lane.ticket);
   CheckShare(event);
   refused_.erase(message.lane.ticket);
   for (auto& [id, refusal] : refused_) refusal.stuck_since = TimePoint::max();
+}
+
+/// A request that asks with a later ticket does not wait with its earlier ones.
+void DecodeNode::ForgetEarlier(TicketId ticket) {
+  const decode::Ticket* const later = core_->Find(ticket);
+  std::erase_if(refused_, [&](const auto& refused) {
+    const decode::Ticket* const earlier = core_->Find(refused.first);
+    return later != nullptr && earlier != nullptr && refused.first < ticket &&
+           earlier->key.request_id == later->key.request_id;
+  });
 }
 
 /// A process waited for room a moment ago: nobody else gets more than half meanwhile.
@@ -168,6 +179,7 @@ void DecodeNode::NoteRefused(const decode::Opened& event) {
   const int need = static_cast<int>(event.lanes.size()) *
                    std::min(world_.scenario.slots_per_lane, ring.size() / 2 / static_cast<int>(event.lanes.size()));
   const bool over = ring.held_by(event.process) + need > ring.size() / 2;
+  ForgetEarlier(event.message.lane.ticket);
   Refusal& refusal = refused_[event.message.lane.ticket];
   refusal.at = world_.now, refusal.process = event.process, refusal.aside = over || event.memory != memory_;
   if (!over) {
@@ -176,7 +188,9 @@ void DecodeNode::NoteRefused(const decode::Opened& event) {
     }
   }
   const bool block = std::any_of(blocks_.begin(), blocks_.end(), [](const Block& b) { return b.ticket == 0; });
-  const bool room = !over && block && event.memory == memory_ && ring.free_slots(event.memory) >= need;
+  const bool stood_still =
+      world_.now - checked_at_ > milliseconds(200);  // a turn in the line is of the node's own time
+  const bool room = !stood_still && !over && block && event.memory == memory_ && ring.free_slots(event.memory) >= need;
   refusal.stuck_since = room ? std::min(refusal.stuck_since, world_.now) : TimePoint::max();
   if (room && world_.now - refusal.stuck_since > milliseconds(1500))
     world_.Break(StrCat("ticket ", event.message.lane.ticket, " waits though there is room and nobody in front of it"));
