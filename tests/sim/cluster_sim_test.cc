@@ -88,7 +88,8 @@ INSTANTIATE_TEST_SUITE_P(
                       "lease never expires", "sources that were left are let go",
                       "copies are named before they are made", "stale answer taken", "liveness without own-stall rule",
                       "retry budget held to the end", "prefill leg not renewed", "renewal after clock",
-                      "fence answered early", "bounce buffer returned early", "foreign KV is published"),
+                      "fence answered early", "bounce buffer returned early", "foreign KV is published",
+                      "every worker counts as alike"),
     [](const auto& info) { return TestNameOf(info.param); });
 
 }  // namespace
