@@ -20,6 +20,8 @@ class Cluster {
  public:
   explicit Cluster(const ClusterScenario& scenario);
   ~Cluster();
+  /// All that happens from now on, as bytes (Timeline). `trace` must outlive this.
+  void WriteTo(std::string& trace) { time_.WriteTo(trace); }
   /// Faults begin, and clients ask in the first ClusterScenario::arrive_ms.
   void Start();
   /// The next thing happens. False: nothing ever will.

@@ -6,6 +6,7 @@
 #include <functional>
 #include <queue>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "common/clock.h"
@@ -26,6 +27,7 @@ class Timeline final : public Clock {
     Turn turn = std::move(const_cast<Turn&>(turns_.top()));  // what orders it stays
     turns_.pop();
     now_ = turn.at;
+    Write(static_cast<uint64_t>(now_.time_since_epoch().count())), Write(turn.order);
     turn.work();
     return true;
   }
@@ -35,8 +37,20 @@ class Timeline final : public Clock {
     while (!turns_.empty()) turns_.pop();
   }
 
-  bool Chance(double probability) { return probability > 0 && std::bernoulli_distribution(probability)(random_); }
-  uint64_t Below(uint64_t n) { return random_() % n; }
+  /// Every turn's time and order, and every answer of chance, from now on are written to the end of `trace`, 8 bytes
+  /// each. It must outlive this, or the last turn.
+  void WriteTo(std::string& trace) { trace_ = &trace; }
+
+  bool Chance(double probability) {
+    const bool so = probability > 0 && std::bernoulli_distribution(probability)(random_);
+    Write(so ? 1 : 0);
+    return so;
+  }
+  uint64_t Below(uint64_t n) {
+    const uint64_t drawn = random_() % n;
+    Write(drawn);
+    return drawn;
+  }
   Duration Between(Duration low, Duration high) {
     return low + Duration(static_cast<Duration::rep>(Below(static_cast<uint64_t>((high - low).count()) + 1)));
   }
@@ -48,6 +62,11 @@ class Timeline final : public Clock {
     std::function<void()> work;
     bool operator<(const Turn& other) const { return at != other.at ? at > other.at : order > other.order; }
   };
+  void Write(uint64_t number) {
+    if (trace_ != nullptr) trace_->append(reinterpret_cast<const char*>(&number), sizeof(number));
+  }
+
+  std::string* trace_ = nullptr;
   TimePoint now_{std::chrono::seconds(100)};
   uint64_t order_ = 0;
   std::priority_queue<Turn> turns_;

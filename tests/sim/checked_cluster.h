@@ -13,6 +13,8 @@ class CheckedCluster {
   explicit CheckedCluster(const ClusterScenario& scenario) : scenario_(scenario), cluster_(scenario) {}
   /// Runs the scenario to its end; the broken promise, or nothing.
   std::string Run();
+  /// As Cluster's.
+  void WriteTo(std::string& trace) { cluster_.WriteTo(trace); }
   const Cluster& cluster() const { return cluster_; }
 
  private:

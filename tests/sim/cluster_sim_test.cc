@@ -67,6 +67,29 @@ TEST(ClusterSim, NoSeedBreaksAPromise) {
     EXPECT_GT(often, 0);
 }
 
+/// What happens in a seed, and what its clients get.
+std::string TraceOf(uint64_t seed) {
+  std::string trace;
+  CheckedCluster checked(ClusterScenario::FromSeed(seed));
+  checked.WriteTo(trace);
+  trace += checked.Run();
+  for (const auto& client : checked.cluster().clients()) {
+    for (const auto& [index, choice] : client->choices) trace += choice.tokens + choice.text + choice.end;
+    trace += client->prompt_scores + client->failure.message;
+  }
+  return trace;
+}
+
+TEST(ClusterSim, ASeedIsReplayedToTheByte) {
+  SetLogLevel("error");
+  for (uint64_t seed = 0; seed < 32; ++seed) {
+    const std::string once = TraceOf(seed);
+    EXPECT_GT(once.size(), 100'000u) << seed;
+    EXPECT_TRUE(once == TraceOf(seed)) << "seed " << seed << " went another way the second time";
+    EXPECT_FALSE(once == TraceOf(seed + 1)) << seed;
+  }
+}
+
 class PlantedBugs : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(PlantedBugs, IsFound) {

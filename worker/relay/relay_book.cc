@@ -210,6 +210,7 @@ void RelayBook::Tick(engine::Scheduler& scheduler, TimePoint now) {
   for (const auto& [key, live] : by_key_) {
     if (Listened(now) >= live.ends) lapsed.push_back(key);
   }
+  std::ranges::sort(lapsed);  // the same order in every run
   for (engine::RequestKey key : lapsed) {
     scheduler.Cancel(key, now);
     EndWithError(key, absl::AbortedError("no router has renewed this leg"));
@@ -234,6 +235,7 @@ void RelayBook::OnStreamEnd(const RelayWriter* sink, engine::Scheduler& schedule
   for (const auto& [key, live] : by_key_) {
     if (live.sink.get() == sink) lost.push_back(key);
   }
+  std::ranges::sort(lost);
   for (engine::RequestKey key : lost) {
     scheduler.Cancel(key, now);
     Forget(key);
@@ -285,12 +287,19 @@ void RelayBook::AddNews(Live& live, const engine::SequenceOutput& output, v1::Re
   stamp(std::move(entry), true);
 }
 
+/// What `outbox` holds for `sink`, behind what it holds for others.
+v1::RelayDown& RelayBook::MessageTo(const std::shared_ptr<RelayWriter>& sink, Outbox& outbox) {
+  auto found = std::ranges::find(outbox, sink, &Outbox::value_type::first);
+  if (found == outbox.end()) found = outbox.emplace(outbox.end(), sink, v1::RelayDown());
+  return found->second;
+}
+
 void RelayBook::OnOutputs(std::vector<engine::SequenceOutput> outputs, uint64_t step) {
   Outbox outbox;
   for (const engine::SequenceOutput& output : outputs) {
     auto live = by_key_.find(output.key);
     if (live == by_key_.end()) continue;
-    AddNews(live->second, WithoutFirst(output, live->second.skip_below), outbox[live->second.sink]);
+    AddNews(live->second, WithoutFirst(output, live->second.skip_below), MessageTo(live->second.sink, outbox));
     if (output.finish != engine::FinishReason::kNone && --live->second.choices_left == 0) Forget(output.key);
   }
   for (auto& [sink, down] : outbox) {

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -63,7 +64,7 @@ class RelayBook {
     TimePoint ends = TimePoint::max();  ///< in own time
     TimePoint attached{}, started{};    ///< of a ticket: the Attach came, its sequence was started
   };
-  using Outbox = absl::flat_hash_map<std::shared_ptr<RelayWriter>, v1::RelayDown>;
+  using Outbox = std::vector<std::pair<std::shared_ptr<RelayWriter>, v1::RelayDown>>;
 
   void OnAttach(const std::shared_ptr<RelayWriter>& sink, const v1::Attach& attach, engine::Scheduler& scheduler,
                 TimePoint now);
@@ -80,6 +81,7 @@ class RelayBook {
   /// Whether it is the ticket host's as well, who is not told.
   bool Drop(engine::RequestKey key);
   void Forget(engine::RequestKey key);
+  static v1::RelayDown& MessageTo(const std::shared_ptr<RelayWriter>& sink, Outbox& outbox);
   void AddNews(Live& live, const engine::SequenceOutput& output, v1::RelayDown& down);
 
   const AttachLimits limits_;
