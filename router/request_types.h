@@ -10,21 +10,9 @@
 
 #include "absl/status/status.h"
 #include "common/clock.h"
+#include "router/sampling_options.h"
 
 namespace baton::router {
-
-/// How tokens are chosen. Absent = the model's default (generation_config.json), else neutral; see ResolveSampling.
-struct SamplingOptions {
-  std::optional<float> temperature, top_p, min_p;
-  std::optional<float> repetition_penalty, presence_penalty, frequency_penalty;
-  std::optional<int32_t> top_k, min_tokens, max_tokens;
-  std::optional<int32_t> logprobs, prompt_logprobs;  ///< k: the chosen token's and the k best
-  std::optional<uint64_t> seed;
-  std::optional<bool> ignore_eos;
-  int32_t n = 1;
-  std::vector<std::pair<int32_t, float>> logit_bias;
-  std::vector<int32_t> allowed_token_ids, stop_token_ids;
-};
 
 enum class FinishReason : uint8_t { kNone, kStop, kLength, kAbort, kError };
 

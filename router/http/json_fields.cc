@@ -1,7 +1,9 @@
 // The fields that chat and text completions share, and those that are refused.
 #include <algorithm>
 #include <charconv>
+#include <functional>
 #include <iterator>
+#include <type_traits>
 #include <unordered_map>
 
 #include "router/http/json_reader.h"
@@ -9,21 +11,24 @@
 namespace baton::router::json {
 namespace {
 
-using Reader = MaybeError (*)(std::string_view, Element, CompletionRequest&);
+using json::Read;
 
-MaybeError ReadLogitBias(std::string_view field, Element e, CompletionRequest& r) {
+using Reader = std::function<MaybeError(std::string_view, Element, CompletionRequest&)>;
+using Readers = std::unordered_map<std::string_view, Reader>;
+
+MaybeError Read(std::string_view field, Element e, std::vector<std::pair<int32_t, float>>& out) {
   simdjson::dom::object object;
   if (e.get_object().get(object)) return WrongType(field, "an object of token id to bias", e);
-  r.input.sampling.logit_bias.clear();
+  out.clear();
   for (auto [key, value] : object) {
     int32_t id = 0;
     const auto [end, failed] = std::from_chars(key.data(), key.data() + key.size(), id);
     if (failed != std::errc() || end != key.data() + key.size()) {
-      return BadRequest(StrCat("`logit_bias`: \"", key, "\" is not a token id."), std::string(field));
+      return BadRequest(StrCat("`", field, "`: \"", key, "\" is not a token id."), std::string(field));
     }
     float bias = 0;
     if (auto error = Read(field, value, bias)) return error;
-    r.input.sampling.logit_bias.emplace_back(id, bias);
+    out.emplace_back(id, bias);
   }
   return std::nullopt;
 }
@@ -58,35 +63,24 @@ MaybeError ReadSalt(std::string_view field, Element e, CompletionRequest& r) {
   return std::nullopt;
 }
 
-// An empty list would allow nothing; it is not the same as no list.
-MaybeError ReadAllowed(std::string_view field, Element e, CompletionRequest& r) {
-  if (auto error = Read(field, e, r.input.sampling.allowed_token_ids)) return error;
-  if (r.input.sampling.allowed_token_ids.empty())
-    return BadRequest("`allowed_token_ids` is an empty array; leave it out instead.", std::string(field));
+// Where an empty list would allow nothing, it is not the same as no list.
+template <class T>
+MaybeError ReadSampling(const SamplingField& field, Element e, T& out) {
+  if (auto error = Read(field.name, e, out)) return error;
+  if constexpr (std::is_same_v<T, std::vector<int32_t>>) {
+    if (out.empty() && !field.may_be_empty)
+      return BadRequest(StrCat("`", field.name, "` is an empty array; leave it out instead."), std::string(field.name));
+  }
   return std::nullopt;
 }
 
-// One entry per field; the lambda reads it into its place.
+// One entry per field that is not sampling; the lambda reads it into its place.
 #define BATON_FIELD(name, member) \
   {name, [](std::string_view f, Element e, CompletionRequest& r) -> MaybeError { return Read(f, e, r.member); }}
-const std::unordered_map<std::string_view, Reader>& SharedFields() {
-  static const auto* fields = new std::unordered_map<std::string_view, Reader>{
+Readers MakeSharedFields() {
+  Readers fields{
       BATON_FIELD("model", input.model),
-      BATON_FIELD("temperature", input.sampling.temperature),
-      BATON_FIELD("top_p", input.sampling.top_p),
-      BATON_FIELD("top_k", input.sampling.top_k),
-      BATON_FIELD("min_p", input.sampling.min_p),
-      BATON_FIELD("presence_penalty", input.sampling.presence_penalty),
-      BATON_FIELD("frequency_penalty", input.sampling.frequency_penalty),
-      BATON_FIELD("repetition_penalty", input.sampling.repetition_penalty),
-      BATON_FIELD("min_tokens", input.sampling.min_tokens),
-      BATON_FIELD("max_tokens", input.sampling.max_tokens),
-      BATON_FIELD("stop_token_ids", input.sampling.stop_token_ids),
-      BATON_FIELD("ignore_eos", input.sampling.ignore_eos),
-      BATON_FIELD("seed", input.sampling.seed),
-      BATON_FIELD("n", input.sampling.n),
       BATON_FIELD("best_of", best_of),
-      BATON_FIELD("prompt_logprobs", input.sampling.prompt_logprobs),
       BATON_FIELD("skip_special_tokens", input.skip_special_tokens),
       BATON_FIELD("include_stop_str_in_output", input.include_stop_str_in_output),
       BATON_FIELD("priority", input.priority),
@@ -96,15 +90,24 @@ const std::unordered_map<std::string_view, Reader>& SharedFields() {
       BATON_FIELD("return_token_ids", return_token_ids),
       BATON_FIELD("return_tokens_as_token_ids", return_tokens_as_token_ids),
       BATON_FIELD("return_seed", return_seed),
-      {"logit_bias", ReadLogitBias},
-      {"allowed_token_ids", ReadAllowed},
       {"stop", ReadStop},
       {"stream_options", ReadStreamOptions},
       {"cache_salt", ReadSalt},
   };
-  return *fields;
+  VisitSampling([&](auto member, const SamplingField& field) {
+    if (!field.shared_json) return;
+    fields[field.name] = [member, field](std::string_view, Element e, CompletionRequest& r) {
+      return ReadSampling(field, e, r.input.sampling.*member);
+    };
+  });
+  return fields;
 }
 #undef BATON_FIELD
+
+const Readers& SharedFields() {
+  static const auto* fields = new Readers(MakeSharedFields());
+  return *fields;
+}
 
 constexpr std::string_view kRefused[] = {"structured_outputs",
                                          "guided_json",

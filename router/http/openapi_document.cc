@@ -1,11 +1,17 @@
 // The OpenAPI description, put together from the shapes that its operations share.
+#include <deque>
 #include <initializer_list>
+#include <limits>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "common/str_cat.h"
 #include "router/http/openai_app.h"
+#include "router/sampling_options.h"
 
 namespace baton::router {
 namespace {
@@ -24,29 +30,13 @@ constexpr std::string_view kString = R"("type":"string")";
 constexpr std::string_view kBoolean = R"("type":"boolean")";
 constexpr std::string_view kCount = R"("type":"integer","minimum":0,"maximum":2147483647)";
 
-// Everywhere a null is a field left out, so PropertyText() adds it.
-// Properties of chat and text completions alike: sampling, then what the answer holds.
-constexpr Property kShared[] = {
-    {"model", kString},
-    {"temperature", R"("type":"number","minimum":0)"},
-    {"top_p", R"("type":"number","exclusiveMinimum":0,"maximum":1)"},
-    {"top_k", R"("type":"integer","minimum":-1,"maximum":2147483647)"},
-    {"min_p", R"("type":"number","minimum":0,"maximum":1)"},
-    {"presence_penalty", R"("type":"number","minimum":-2,"maximum":2)"},
-    {"frequency_penalty", R"("type":"number","minimum":-2,"maximum":2)"},
-    {"repetition_penalty", R"("type":"number","exclusiveMinimum":0)"},
-    {"logit_bias",
-     R"("type":"object","propertyNames":{"pattern":"^[0-9]+$"},"additionalProperties":{"type":"number","minimum":-100,"maximum":100})"},
-    {"allowed_token_ids", R"("type":"array","minItems":1,"items":)" BATON_TOKEN_ID},
-    {"min_tokens", kCount},
-    {"max_tokens", kCount},
-    {"stop",
-     R"("anyOf":[{"type":"string","minLength":1},{"type":"array","maxItems":64,"items":{"type":"string","minLength":1}}])"},
-    {"stop_token_ids", R"("type":"array","items":)" BATON_TOKEN_ID},
-    {"ignore_eos", kBoolean},
-    {"seed", R"("type":"integer","minimum":-9223372036854775808,"maximum":18446744073709551615)"},
-    {"n", R"("type":"integer","minimum":1,"maximum":2147483647)"},
-    {"prompt_logprobs", kCount},
+// Everywhere a null is a field left out, so PropertyText() adds it. The properties of sampling are VisitSampling's.
+// Properties of chat and text completions alike, beside sampling: what the answer holds.
+constexpr Property kModel = {"model", kString};
+constexpr Property kStop = {
+    "stop",
+    R"("anyOf":[{"type":"string","minLength":1},{"type":"array","maxItems":64,"items":{"type":"string","minLength":1}}])"};
+constexpr Property kAnswer[] = {
     {"skip_special_tokens", kBoolean},
     {"include_stop_str_in_output", kBoolean},
     {"priority", R"("type":"integer","minimum":-2147483648,"maximum":2147483647)"},
@@ -96,6 +86,38 @@ constexpr Property kTokenizeOnly[] = {
 
 constexpr Property kDetokenize[] = {{"model", kString}, {"tokens", R"("type":"array","items":)" BATON_TOKEN_ID}};
 
+std::string SamplingSchema(const SamplingField& f, const std::optional<float>&) {
+  return StrCat(R"("type":"number",")", f.low_open ? "exclusiveMinimum" : "minimum", "\":", f.low,
+                f.high == kNoLimit ? "" : StrCat(R"(,"maximum":)", f.high));
+}
+std::string SamplingSchema(const SamplingField& f, int32_t) {
+  return StrCat(R"("type":"integer","minimum":)", f.low, R"(,"maximum":)", std::numeric_limits<int32_t>::max());
+}
+std::string SamplingSchema(const SamplingField& f, const std::optional<int32_t>&) { return SamplingSchema(f, 0); }
+std::string SamplingSchema(const SamplingField&, const std::optional<uint64_t>&) {
+  return R"("type":"integer","minimum":-9223372036854775808,"maximum":18446744073709551615)";
+}
+std::string SamplingSchema(const SamplingField&, const std::optional<bool>&) { return std::string(kBoolean); }
+std::string SamplingSchema(const SamplingField& f, const std::vector<int32_t>&) {
+  return StrCat(R"("type":"array",)", f.may_be_empty ? "" : R"("minItems":1,)", R"("items":)" BATON_TOKEN_ID);
+}
+std::string SamplingSchema(const SamplingField& f, const std::vector<std::pair<int32_t, float>>&) {
+  return StrCat(R"("type":"object","propertyNames":{"pattern":"^[0-9]+$"},"additionalProperties":)",
+                R"({"type":"number","minimum":)", f.low, R"(,"maximum":)", f.high, "}");
+}
+
+// Model, sampling and answer; the schemas of sampling are kept in `schemas`.
+std::vector<Property> SharedProperties(std::deque<std::string>& schemas) {
+  std::vector<Property> shared = {kModel};
+  VisitSampling([&](auto member, const SamplingField& field) {
+    if (!field.shared_json) return;
+    if (field.name == "stop_token_ids") shared.push_back(kStop);  // stop strings stand beside stop tokens
+    shared.push_back({field.name, schemas.emplace_back(SamplingSchema(field, SamplingOptions().*member))});
+  });
+  shared.insert(shared.end(), std::begin(kAnswer), std::end(kAnswer));
+  return shared;
+}
+
 constexpr std::string_view kModelParameter =
     R"("parameters":[{"name":"model","in":"path","required":true,"schema":{"type":"string"}}])";
 
@@ -142,11 +164,13 @@ std::string Post(std::string_view path, std::string_view summary, std::string_vi
 }
 
 std::string MakeDocument() {
+  std::deque<std::string> schemas;
+  const std::vector<Property> shared = SharedProperties(schemas);
   const std::string paths[] = {
       Get("/v1/models", "Models served"),
       Get("/v1/models/{model}", "One model", kModelParameter),
-      Post("/v1/chat/completions", "Answer a chat", "messages", {kShared, kChatPrompt, kChatOnly}),
-      Post("/v1/completions", "Continue a text", "prompt", {kShared, kTextOnly}),
+      Post("/v1/chat/completions", "Answer a chat", "messages", {shared, kChatPrompt, kChatOnly}),
+      Post("/v1/completions", "Continue a text", "prompt", {shared, kTextOnly}),
       Post("/tokenize", "Token ids of a prompt or chat", "", {kTokenizeOnly, kChatPrompt}),
       Post("/detokenize", "Text of token ids", "tokens", {kDetokenize}),
       Get("/health", "200 when requests can be served"),

@@ -6,6 +6,8 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <string_view>
+#include <type_traits>
 #include <utility>
 
 #include "common/foreign_text.h"
@@ -30,7 +32,7 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
 
 // Null is absent. Anything else must be a number that T holds.
 template <class T>
-absl::Status Read(const nlohmann::json& json, const char* key, std::optional<T>& out) {
+absl::Status Read(const nlohmann::json& json, std::string_view key, std::optional<T>& out) {
   const auto found = json.find(key);
   if (found == json.end() || found->is_null()) return absl::OkStatus();
   const double value = found->is_number() ? found->get<double>() : NAN;
@@ -42,14 +44,20 @@ absl::Status Read(const nlohmann::json& json, const char* key, std::optional<T>&
   return absl::OkStatus();
 }
 
+template <class Member>
+constexpr bool kIsOptionalNumber = false;
+template <class T>
+constexpr bool kIsOptionalNumber<std::optional<T>&> = true;
+
 absl::Status ReadDefaults(const nlohmann::json& json, SamplingOptions& out) {
   // transformers' do_sample=false means greedy, but its temperature is what vLLM's users expect to apply: read both.
-  BATON_RETURN_IF_ERROR(Read(json, "temperature", out.temperature));
-  BATON_RETURN_IF_ERROR(Read(json, "top_k", out.top_k));
-  BATON_RETURN_IF_ERROR(Read(json, "top_p", out.top_p));
-  BATON_RETURN_IF_ERROR(Read(json, "min_p", out.min_p));
-  BATON_RETURN_IF_ERROR(Read(json, "repetition_penalty", out.repetition_penalty));
-  BATON_RETURN_IF_ERROR(Read(json, "max_new_tokens", out.max_tokens));
+  absl::Status read;
+  VisitSampling([&](auto member, const SamplingField& field) {
+    if constexpr (kIsOptionalNumber<decltype(out.*member)>) {
+      if (read.ok() && !field.config_name.empty()) read = Read(json, field.config_name, out.*member);
+    }
+  });
+  BATON_RETURN_IF_ERROR(read);
   if (const auto error = CheckSamplingNumbers(out)) return absl::InvalidArgumentError(error->message);
   if (out.max_tokens && *out.max_tokens < 1)
     return absl::InvalidArgumentError(StrCat("max_new_tokens is ", *out.max_tokens));
@@ -134,18 +142,12 @@ absl::StatusOr<ModelText> ModelText::Load(const std::string& path, const std::st
 
 SamplingOptions ResolveSampling(const SamplingOptions& request, const SamplingOptions& defaults) {
   SamplingOptions out = request;
-  auto fill = [](auto& field, const auto& model_default, auto neutral) {
-    if (!field) field = model_default ? *model_default : neutral;
-  };
-  fill(out.temperature, defaults.temperature, 1.0f);
-  fill(out.top_k, defaults.top_k, 0);
-  fill(out.top_p, defaults.top_p, 1.0f);
-  fill(out.min_p, defaults.min_p, 0.0f);
-  fill(out.repetition_penalty, defaults.repetition_penalty, 1.0f);
-  fill(out.presence_penalty, defaults.presence_penalty, 0.0f);
-  fill(out.frequency_penalty, defaults.frequency_penalty, 0.0f);
-  fill(out.min_tokens, defaults.min_tokens, 0);
-  fill(out.ignore_eos, defaults.ignore_eos, false);
+  VisitSampling([&](auto member, const SamplingField& field) {
+    if constexpr (kIsOptionalNumber<decltype(out.*member)>) {
+      using T = typename std::remove_reference_t<decltype(out.*member)>::value_type;
+      if (!(out.*member) && field.neutral) out.*member = (defaults.*member).value_or(static_cast<T>(*field.neutral));
+    }
+  });
   if (*out.top_k < 0) out.top_k = 0;  // -1 is vLLM's way to say all
   return out;
 }

@@ -52,8 +52,6 @@ MaybeError CheckCounts(const RequestInput& input, const WorkerFacts& facts, cons
   }
   if (s.max_tokens && *s.max_tokens < 1)
     return BadRequest(StrCat("`", max_tokens, "` must be at least 1, got ", *s.max_tokens, "."), max_tokens);
-  if (s.min_tokens && *s.min_tokens < 0)
-    return BadRequest(StrCat("`min_tokens` must be at least 0, got ", *s.min_tokens, "."), "min_tokens");
   if (s.min_tokens && s.max_tokens && *s.min_tokens > *s.max_tokens) {
     return BadRequest(
         StrCat("`min_tokens` (", *s.min_tokens, ") is greater than `", max_tokens, "` (", *s.max_tokens, ")."),

@@ -1,7 +1,6 @@
 #include "router/request/sampling_limits.h"
 
 #include <cmath>
-#include <limits>
 
 #include "common/str_cat.h"
 
@@ -10,36 +9,45 @@ namespace {
 
 using MaybeError = std::optional<ApiError>;
 
-constexpr double kNoLimit = std::numeric_limits<double>::infinity();
-
 std::string Text(double v) { return StrCat(v); }
 
-MaybeError Range(const char* name, const std::optional<float>& v, double low, double high, bool low_open = false) {
+MaybeError Check(const SamplingField& f, const std::optional<float>& v) {
   if (!v) return std::nullopt;
-  if (std::isfinite(*v) && *v <= high && (low_open ? *v > low : *v >= low)) return std::nullopt;
-  return BadRequest(StrCat("`", name, "` must be in ", low_open ? "(" : "[", Text(low), ", ",
-                           high == kNoLimit ? "infinity)" : Text(high) + "]", ", got ", Text(*v), "."),
-                    name);
+  if (std::isfinite(*v) && *v <= f.high && (f.low_open ? *v > f.low : *v >= f.low)) return std::nullopt;
+  return BadRequest(StrCat("`", f.name, "` must be in ", f.low_open ? "(" : "[", Text(f.low), ", ",
+                           f.high == kNoLimit ? "infinity)" : Text(f.high) + "]", ", got ", Text(*v), "."),
+                    std::string(f.name));
 }
+
+MaybeError Check(const SamplingField& f, const std::optional<int32_t>& v) {
+  if (!v || f.at_least.empty() || *v >= f.low) return std::nullopt;
+  return BadRequest(StrCat("`", f.name, "` must be ", f.at_least, ", got ", *v, "."), std::string(f.name));
+}
+
+MaybeError Check(const SamplingField& f, const std::vector<std::pair<int32_t, float>>& biases) {
+  for (const auto& [id, bias] : biases) {
+    if (bias >= f.low && bias <= f.high) continue;
+    return BadRequest(StrCat("`", f.name, "` of token ", id, " must be in [", Text(f.low), ", ", Text(f.high),
+                             "], got ", Text(bias), "."),
+                      std::string(f.name));
+  }
+  return std::nullopt;
+}
+
+// Every value of these types is in range, or only CheckCounts and the vocabulary can tell.
+MaybeError Check(const SamplingField&, const std::optional<uint64_t>&) { return std::nullopt; }
+MaybeError Check(const SamplingField&, const std::optional<bool>&) { return std::nullopt; }
+MaybeError Check(const SamplingField&, int32_t) { return std::nullopt; }
+MaybeError Check(const SamplingField&, const std::vector<int32_t>&) { return std::nullopt; }
 
 }  // namespace
 
-std::optional<ApiError> CheckSamplingNumbers(const SamplingOptions& s) {
-  if (auto e = Range("temperature", s.temperature, 0, kNoLimit)) return e;
-  if (auto e = Range("top_p", s.top_p, 0, 1, true)) return e;
-  if (auto e = Range("min_p", s.min_p, 0, 1)) return e;
-  if (auto e = Range("presence_penalty", s.presence_penalty, -2, 2)) return e;
-  if (auto e = Range("frequency_penalty", s.frequency_penalty, -2, 2)) return e;
-  if (auto e = Range("repetition_penalty", s.repetition_penalty, 0, kNoLimit, true)) return e;
-  if (s.top_k && *s.top_k < -1)
-    return BadRequest(StrCat("`top_k` must be -1 or 0 (all), or at least 1, got ", *s.top_k, "."), "top_k");
-  for (const auto& [id, bias] : s.logit_bias) {
-    if (!(bias >= -100 && bias <= 100)) {
-      return BadRequest(StrCat("`logit_bias` of token ", id, " must be in [-100, 100], got ", Text(bias), "."),
-                        "logit_bias");
-    }
-  }
-  return std::nullopt;
+std::optional<ApiError> CheckSamplingNumbers(const SamplingOptions& sampling) {
+  MaybeError first;
+  VisitSampling([&](auto member, const SamplingField& field) {
+    if (!first) first = Check(field, sampling.*member);
+  });
+  return first;
 }
 
 }  // namespace baton::router

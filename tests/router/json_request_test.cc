@@ -8,6 +8,7 @@
 
 #include "common/str_cat.h"
 #include "parsed_request.h"
+#include "proto/types.pb.h"
 #include "router/http/openai_app.h"
 #include "text/chat_template.h"
 
@@ -346,6 +347,39 @@ TEST(JsonRequest, TokenizeTakesExactlyOneInput) {
   EXPECT_TRUE(std::holds_alternative<TokenizeRequest>(ParseTokenizeRequest(R"({"prompt":""})", kLimits)));
   EXPECT_TRUE(std::holds_alternative<ApiError>(ParseDetokenizeRequest(R"({"tokens":"a"})", kLimits)));
   EXPECT_TRUE(std::holds_alternative<ApiError>(ParseDetokenizeRequest("{}", kLimits)));
+}
+
+// The other way round is EveryPropertyOfARequestIsRead: together nothing is promised and not read, or read and not
+// said.
+TEST(OpenApi, EverySamplingFieldOfTheWireIsAProperty) {
+  const auto document = nlohmann::json::parse(OpenApiDocument());
+  int fields = 0;
+  VisitSampling([&](auto, const SamplingField& field) {
+    EXPECT_NE(v1::SamplingParams::descriptor()->FindFieldByName(std::string(field.name)), nullptr) << field.name;
+    for (const char* path : {"/v1/chat/completions", "/v1/completions"}) {
+      EXPECT_TRUE(document["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]["properties"]
+                      .contains(std::string(field.name)))
+          << path << ": " << field.name;
+    }
+    ++fields;
+  });
+  EXPECT_EQ(fields, v1::SamplingParams::descriptor()->field_count());
+}
+
+TEST(OpenApi, RangesOfSamplingAreTheFieldsOwn) {
+  const std::string& document = OpenApiDocument();
+  for (const char* property :
+       {R"("temperature":{"type":["number","null"],"minimum":0})",
+        R"("top_p":{"type":["number","null"],"exclusiveMinimum":0,"maximum":1})",
+        R"("top_k":{"type":["integer","null"],"minimum":-1,"maximum":2147483647})",
+        R"("repetition_penalty":{"type":["number","null"],"exclusiveMinimum":0})",
+        R"("additionalProperties":{"type":"number","minimum":-100,"maximum":100}})",
+        R"("allowed_token_ids":{"type":["array","null"],"minItems":1,"items":)",
+        R"("stop_token_ids":{"type":["array","null"],"items":)", R"("ignore_eos":{"type":["boolean","null"]})",
+        R"("seed":{"type":["integer","null"],"minimum":-9223372036854775808,"maximum":18446744073709551615})",
+        R"("n":{"type":["integer","null"],"minimum":1,"maximum":2147483647})"}) {
+    EXPECT_NE(document.find(property), std::string::npos) << property;
+  }
 }
 
 // A property that the document promises and the reader does not know would be ignored in silence.
