@@ -3,9 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <utility>
 #include <vector>
+
+#include "absl/status/status.h"
 
 namespace baton::engine {
 
@@ -26,8 +29,37 @@ struct SamplingParams {
   int32_t max_tokens = 16;
   uint64_t seed = 0;             ///< always set: an unseeded request got one at admission
   int32_t n = 1;                 ///< choices; one prefill, copy-on-write blocks
-  int32_t num_logprobs = -1;     ///< -1: none; k: chosen and the k best
+  int32_t logprobs = -1;         ///< -1: none; k: chosen and the k best
   int32_t prompt_logprobs = -1;  ///< -1: none; such a request does not read the prefix cache, but fills it
 };
+
+/// What a number of SamplingParams may be.
+struct SamplingRange {
+  const char* name;
+  double (*value)(const SamplingParams&);
+  double low, high;  ///< `high` is finite: an infinity and NaN are always outside
+  bool low_open;
+  const char* allowed;  ///< the range in words
+};
+constexpr double kAnyFinite = std::numeric_limits<float>::max();
+#define BATON_VALUE(member) [](const SamplingParams& p) -> double { return p.member; }
+inline constexpr SamplingRange kSamplingRanges[] = {
+    {"temperature", BATON_VALUE(temperature), 0, kAnyFinite, false, "at least 0"},
+    {"top_k", BATON_VALUE(top_k), 0, kAnyFinite, false, "at least 1, or 0 for all"},
+    {"top_p", BATON_VALUE(top_p), 0, 1, true, "in (0, 1]"},
+    {"min_p", BATON_VALUE(min_p), 0, 1, false, "in [0, 1]"},
+    {"repetition_penalty", BATON_VALUE(repetition_penalty), 0, kAnyFinite, true, "greater than 0"},
+    {"presence_penalty", BATON_VALUE(presence_penalty), -2, 2, false, "in [-2, 2]"},
+    {"frequency_penalty", BATON_VALUE(frequency_penalty), -2, 2, false, "in [-2, 2]"},
+    {"n", BATON_VALUE(n), 1, kAnyFinite, false, "at least 1"},
+    {"max_tokens", BATON_VALUE(max_tokens), 1, kAnyFinite, false, "at least 1"},
+    {"min_tokens", BATON_VALUE(min_tokens), 0, kAnyFinite, false, "at least 0"},
+    {"logprobs", BATON_VALUE(logprobs), -1, kAnyFinite, false, "at least 0"},
+    {"prompt_logprobs", BATON_VALUE(prompt_logprobs), -1, kAnyFinite, false, "at least 0"},
+};
+#undef BATON_VALUE
+
+/// InvalidArgument, naming field and value, for what sampling cannot do.
+absl::Status ValidateSampling(const SamplingParams& params, int32_t vocab_size);
 
 }  // namespace baton::engine

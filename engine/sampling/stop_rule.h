@@ -7,7 +7,6 @@
 #include <string_view>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "engine/sampling/sampling_params.h"
 
 namespace baton::engine {
@@ -28,8 +27,5 @@ StopDecision DecideStop(const SamplingParams& params, int32_t token, int32_t out
 /// What sampling may not draw as output token number `output_len` (from 0): eos and stop ids before min_tokens.
 /// Sorted, unique.
 std::vector<int32_t> BannedBeforeMinTokens(const SamplingParams& params, int32_t output_len);
-
-/// InvalidArgument, naming field and value, for what sampling cannot do.
-absl::Status ValidateSampling(const SamplingParams& params, int32_t vocab_size);
 
 }  // namespace baton::engine

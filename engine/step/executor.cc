@@ -174,7 +174,7 @@ kernels::SampleRow Executor::MakeSampleRow(const Sequence& s, std::vector<int32_
   row.seed = p.seed;
   row.sequence_index = s.index;
   row.position = static_cast<uint64_t>(length);
-  row.num_logprobs = p.num_logprobs;
+  row.num_logprobs = p.logprobs;
   return row;
 }
 

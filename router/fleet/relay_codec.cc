@@ -5,6 +5,7 @@
 
 #include "common/kv_digest.h"
 #include "common/str_cat.h"
+#include "proto/sampling_codec.h"
 
 namespace baton::router {
 namespace {
@@ -68,25 +69,7 @@ void EncodeKey(const LegKey& key, v1::RequestKey* out) {
 
 }  // namespace
 
-void EncodeSampling(const SamplingOptions& in, v1::SamplingParams* out) {
-  if (in.temperature) out->set_temperature(*in.temperature);
-  if (in.top_k) out->set_top_k(*in.top_k);
-  if (in.top_p) out->set_top_p(*in.top_p);
-  if (in.min_p) out->set_min_p(*in.min_p);
-  if (in.repetition_penalty) out->set_repetition_penalty(*in.repetition_penalty);
-  if (in.presence_penalty) out->set_presence_penalty(*in.presence_penalty);
-  if (in.frequency_penalty) out->set_frequency_penalty(*in.frequency_penalty);
-  for (const auto& [id, bias] : in.logit_bias) (*out->mutable_logit_bias())[id] = bias;
-  out->mutable_allowed_token_ids()->Add(in.allowed_token_ids.begin(), in.allowed_token_ids.end());
-  out->mutable_stop_token_ids()->Add(in.stop_token_ids.begin(), in.stop_token_ids.end());
-  if (in.ignore_eos) out->set_ignore_eos(*in.ignore_eos);
-  if (in.min_tokens) out->set_min_tokens(*in.min_tokens);
-  if (in.max_tokens) out->set_max_tokens(*in.max_tokens);
-  if (in.seed) out->set_seed(*in.seed);
-  out->set_n(in.n);
-  if (in.logprobs) out->set_logprobs(*in.logprobs);
-  if (in.prompt_logprobs) out->set_prompt_logprobs(*in.prompt_logprobs);
-}
+void EncodeSampling(const SamplingOptions& in, v1::SamplingParams* out) { EncodeSamplingFields(in, *out); }
 
 v1::Attach EncodeAttachHead(const TokenizedRequest& generation, const AttachLeg& leg) {
   v1::Attach out;

@@ -1,8 +1,8 @@
 #include "router/grpc/generate_codec.h"
 
-#include <algorithm>
 #include <utility>
 
+#include "proto/sampling_codec.h"
 #include "router/json_writer.h"
 
 namespace baton::router {
@@ -43,24 +43,7 @@ v1::FinishReason FinishOf(FinishReason reason) {
 
 SamplingOptions DecodeSampling(const v1::SamplingParams& in) {
   SamplingOptions out;
-  if (in.has_temperature()) out.temperature = in.temperature();
-  if (in.has_top_k()) out.top_k = in.top_k();
-  if (in.has_top_p()) out.top_p = in.top_p();
-  if (in.has_min_p()) out.min_p = in.min_p();
-  if (in.has_repetition_penalty()) out.repetition_penalty = in.repetition_penalty();
-  if (in.has_presence_penalty()) out.presence_penalty = in.presence_penalty();
-  if (in.has_frequency_penalty()) out.frequency_penalty = in.frequency_penalty();
-  out.logit_bias.assign(in.logit_bias().begin(), in.logit_bias().end());
-  std::sort(out.logit_bias.begin(), out.logit_bias.end());
-  out.allowed_token_ids.assign(in.allowed_token_ids().begin(), in.allowed_token_ids().end());
-  out.stop_token_ids.assign(in.stop_token_ids().begin(), in.stop_token_ids().end());
-  if (in.has_ignore_eos()) out.ignore_eos = in.ignore_eos();
-  if (in.has_min_tokens()) out.min_tokens = in.min_tokens();
-  if (in.has_max_tokens()) out.max_tokens = in.max_tokens();
-  if (in.has_seed()) out.seed = in.seed();
-  if (in.has_n()) out.n = in.n();
-  if (in.has_logprobs()) out.logprobs = in.logprobs();
-  if (in.has_prompt_logprobs()) out.prompt_logprobs = in.prompt_logprobs();
+  DecodeSamplingFields(in, out);
   return out;
 }
 

@@ -7,6 +7,7 @@
 #include "router/fleet/attach_codec.h"
 #include "router/fleet/prompt_logprobs.h"
 #include "router/grpc/generate_codec.h"
+#include "tests/sampling_wire.h"
 
 namespace baton::router {
 namespace {
@@ -100,6 +101,8 @@ TEST(RelayCodec, AnAttachEntrysBytesAreTheMessage) {
     }
   }
 }
+
+TEST(RelayCodec, EverySamplingFieldIsCarried) { ExpectEverySamplingFieldIsCarried<SamplingOptions>(); }
 
 TEST(RelayCodec, SamplingSurvivesTheRoundTrip) {
   SamplingOptions in = Example().sampling;

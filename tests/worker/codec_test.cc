@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "kvtransfer/layout_codec.h"
+#include "tests/sampling_wire.h"
 #include "tests/worker/relay_fixture.h"
 
 namespace baton::worker {
@@ -72,8 +75,21 @@ TEST(DecodeAttach, EveryFieldArrives) {
   EXPECT_EQ(s.max_tokens, 7);
   EXPECT_EQ(s.seed, 99u);
   EXPECT_EQ(s.n, 3);
-  EXPECT_EQ(s.num_logprobs, 1);
+  EXPECT_EQ(s.logprobs, 1);
   EXPECT_EQ(s.prompt_logprobs, 0);
+}
+
+TEST(DecodeAttach, EverySamplingFieldIsCarried) { ExpectEverySamplingFieldIsCarried<engine::SamplingParams>(); }
+
+TEST(DecodeAttach, EveryNumberOfSamplingHasARange) {
+  const google::protobuf::Descriptor& fields = *v1::SamplingParams::descriptor();
+  for (int i = 0; i < fields.field_count(); ++i) {
+    const google::protobuf::FieldDescriptor& field = *fields.field(i);
+    const bool number = field.cpp_type() == field.CPPTYPE_FLOAT || field.cpp_type() == field.CPPTYPE_INT32;
+    if (!number || field.is_repeated()) continue;
+    EXPECT_TRUE(std::ranges::any_of(engine::kSamplingRanges, [&](const auto& r) { return r.name == field.name(); }))
+        << field.name();
+  }
 }
 
 TEST(DecodeAttach, AbsentFieldsAreNeutral) {
@@ -83,7 +99,7 @@ TEST(DecodeAttach, AbsentFieldsAreNeutral) {
   ASSERT_TRUE(r.ok());
   const engine::SamplingParams neutral;
   EXPECT_EQ(r->sampling.temperature, neutral.temperature);
-  EXPECT_EQ(r->sampling.num_logprobs, -1);
+  EXPECT_EQ(r->sampling.logprobs, -1);
   EXPECT_EQ(r->sampling.n, 1);
   EXPECT_EQ(r->deadline, TimePoint::max());
 }

@@ -41,7 +41,7 @@ TEST(RelayGolden, AnAttach) {
   EXPECT_EQ(s.max_tokens, 30);
   EXPECT_EQ(s.seed, 0xfedcba9876543210u);
   EXPECT_EQ(s.n, 1) << "of the two, the one choice that is named";
-  EXPECT_EQ(s.num_logprobs, 2);
+  EXPECT_EQ(s.logprobs, 2);
   EXPECT_EQ(s.prompt_logprobs, -1);
   EXPECT_EQ(attach.first(0).token_id(), 7);
   EXPECT_EQ(attach.first(1).finish_reason(), v1::FINISH_REASON_STOP);

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "common/status.h"
+#include "proto/sampling_codec.h"
 
 namespace baton::worker {
 namespace {
@@ -23,25 +24,9 @@ absl::StatusOr<std::vector<int32_t>> DecodeTokens(const std::string& bytes, int3
 
 engine::SamplingParams DecodeSampling(const v1::SamplingParams& p, const v1::Attach& attach) {
   engine::SamplingParams out;
-  if (p.has_temperature()) out.temperature = p.temperature();
-  if (p.has_top_k()) out.top_k = std::max(p.top_k(), 0);
-  if (p.has_top_p()) out.top_p = p.top_p();
-  if (p.has_min_p()) out.min_p = p.min_p();
-  if (p.has_repetition_penalty()) out.repetition_penalty = p.repetition_penalty();
-  if (p.has_presence_penalty()) out.presence_penalty = p.presence_penalty();
-  if (p.has_frequency_penalty()) out.frequency_penalty = p.frequency_penalty();
-  out.logit_bias.assign(p.logit_bias().begin(), p.logit_bias().end());
-  std::sort(out.logit_bias.begin(), out.logit_bias.end());  // a protobuf map has no order; bits must not depend on it
-  out.allowed_token_ids.assign(p.allowed_token_ids().begin(), p.allowed_token_ids().end());
-  out.stop_token_ids.assign(p.stop_token_ids().begin(), p.stop_token_ids().end());
+  DecodeSamplingFields(p, out);
+  out.top_k = std::max(out.top_k, 0);  // -1 means all, too
   out.eos_token_ids.assign(attach.eos_token_ids().begin(), attach.eos_token_ids().end());
-  out.ignore_eos = p.ignore_eos();
-  out.min_tokens = p.min_tokens();
-  if (p.has_max_tokens()) out.max_tokens = p.max_tokens();
-  out.seed = p.seed();
-  if (p.has_n()) out.n = p.n();
-  if (p.has_logprobs()) out.num_logprobs = p.logprobs();
-  if (p.has_prompt_logprobs()) out.prompt_logprobs = p.prompt_logprobs();
   return out;
 }
 

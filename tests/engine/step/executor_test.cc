@@ -59,7 +59,7 @@ Request Everything(int32_t max_tokens) {
   p.stop_token_ids = {5};
   p.min_tokens = 2;
   p.seed = 1234567890123;
-  p.num_logprobs = 3;
+  p.logprobs = 3;
   r.sequence_index = 6;
   return r;
 }

@@ -41,7 +41,7 @@ inline Request MixedRequest(RequestKey key, uint64_t seed, int32_t prompt_len, i
   if (below(2) == 0) p.stop_token_ids = {4, 5};
   p.ignore_eos = below(3) == 0;
   p.min_tokens = below(4);
-  p.num_logprobs = below(4) - 1;
+  p.logprobs = below(4) - 1;
   if (below(5) == 0) p.prompt_logprobs = below(3);
   if (below(4) == 0) p.n = 2 + below(3);
   r.priority = below(3);

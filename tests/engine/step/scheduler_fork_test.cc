@@ -22,7 +22,7 @@ Request Choices(int32_t n, int32_t prompt_len, uint32_t first = 0) {
   r.sampling.ignore_eos = true;
   r.sampling.temperature = 1;
   r.sampling.seed = 77;
-  r.sampling.num_logprobs = 1;
+  r.sampling.logprobs = 1;
   r.sampling.n = n;
   r.sequence_index = first;
   return r;
