@@ -152,6 +152,24 @@ struct SampleRow {
   int32_t num_logprobs = -1;  ///< -1: none; k ≥ 0: the chosen token's and the k best, of the raw logits' log-softmax
 };
 
+/// The numbers that a draw reads as they are, on every device: from a request into a row, from a row into a device's.
+template <class From, class To>
+void CopyDrawNumbers(const From& from, To& to) {
+  to.temperature = from.temperature;
+  to.top_k = from.top_k;
+  to.top_p = from.top_p;
+  to.min_p = from.min_p;
+  to.repetition_penalty = from.repetition_penalty;
+}
+
+/// Those, and the numbers of which a device may make lists.
+template <class Request>
+void CopySampleNumbers(const Request& from, SampleRow& to) {
+  CopyDrawNumbers(from, to);
+  to.presence_penalty = from.presence_penalty;
+  to.frequency_penalty = from.frequency_penalty;
+}
+
 struct TokenLogprob {
   int32_t token = 0;
   float logprob = 0.0f;

@@ -159,13 +159,7 @@ kernels::SampleRow Executor::MakeSampleRow(const Sequence& s, std::vector<int32_
   const int32_t vocab = model_.config().vocab_size;
   banned.erase(std::lower_bound(banned.begin(), banned.end(), vocab), banned.end());
   kernels::SampleRow row;
-  row.temperature = p.temperature;
-  row.top_k = p.top_k;
-  row.top_p = p.top_p;
-  row.min_p = p.min_p;
-  row.repetition_penalty = p.repetition_penalty;
-  row.presence_penalty = p.presence_penalty;
-  row.frequency_penalty = p.frequency_penalty;
+  kernels::CopySampleNumbers(p, row);
   row.prompt_tokens = Slice(s.tokens, 0, s.prompt_len);
   row.output_tokens = Slice(s.tokens, s.prompt_len, length);
   row.logit_bias = p.logit_bias;

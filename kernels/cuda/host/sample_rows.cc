@@ -84,11 +84,7 @@ SampleLists PlanSample(std::span<const SampleRow> rows, int vocab) {
     p.seed = row.seed;
     p.position = row.position;
     p.sequence_index = row.sequence_index;
-    p.temperature = row.temperature;
-    p.top_k = row.top_k;
-    p.top_p = row.top_p;
-    p.min_p = row.min_p;
-    p.repetition_penalty = row.repetition_penalty;
+    kernels::CopyDrawNumbers(row, p);
     // A ban is a bias of −∞: no later edit brings it back.
     std::vector<Entry> bias = WithValue(row.banned_tokens, -std::numeric_limits<float>::infinity());
     bias.insert(bias.end(), row.logit_bias.begin(), row.logit_bias.end());
