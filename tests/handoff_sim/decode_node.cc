@@ -179,6 +179,7 @@ void DecodeNode::NoteRefused(const decode::Opened& event) {
   const int need = static_cast<int>(event.lanes.size()) *
                    std::min(world_.scenario.slots_per_lane, ring.size() / 2 / static_cast<int>(event.lanes.size()));
   const bool over = ring.held_by(event.process) + need > ring.size() / 2;
+  NoteStandstill();
   ForgetEarlier(event.message.lane.ticket);
   Refusal& refusal = refused_[event.message.lane.ticket];
   refusal.at = world_.now, refusal.process = event.process, refusal.aside = over || event.memory != memory_;
@@ -188,11 +189,9 @@ void DecodeNode::NoteRefused(const decode::Opened& event) {
     }
   }
   const bool block = std::any_of(blocks_.begin(), blocks_.end(), [](const Block& b) { return b.ticket == 0; });
-  const bool stood_still =
-      world_.now - checked_at_ > milliseconds(200);  // a turn in the line is of the node's own time
-  const bool room = !stood_still && !over && block && event.memory == memory_ && ring.free_slots(event.memory) >= need;
+  const bool room = !over && block && event.memory == memory_ && ring.free_slots(event.memory) >= need;
   refusal.stuck_since = room ? std::min(refusal.stuck_since, world_.now) : TimePoint::max();
-  if (room && world_.now - refusal.stuck_since > milliseconds(1500))
+  if (room && world_.now - refusal.stuck_since > milliseconds(1200))
     world_.Break(StrCat("ticket ", event.message.lane.ticket, " waits though there is room and nobody in front of it"));
 }
 
@@ -364,13 +363,20 @@ int DecodeNode::BlockOf(TicketId ticket, uint32_t epoch) const {
   return -1;
 }
 
+/// While we were stopped no time went by: memory comes back 5 s after resuming, and nobody has waited longer.
+void DecodeNode::NoteStandstill() {
+  const Duration stood = world_.now - checked_at_;
+  checked_at_ = world_.now;
+  if (stood <= milliseconds(200)) return;
+  closing_since_.clear();
+  for (auto& [id, refusal] : refused_) {
+    if (refusal.stuck_since != TimePoint::max()) refusal.stuck_since += stood;
+  }
+}
+
 /// Memory of a closing ticket comes back in 5 s; slots as soon as the wire has a fence to offer.
 void DecodeNode::CheckClosing() {
-  if (world_.now - checked_at_ > milliseconds(200)) {  // we were stopped: 5 s after resuming
-    closing_since_.clear();
-    for (auto& [id, refusal] : refused_) refusal.stuck_since = TimePoint::max();
-  }
-  checked_at_ = world_.now;
+  NoteStandstill();
   for (const auto& [ticket, request] : requests_) {
     const decode::Ticket* found = core_->Find(ticket);
     if (found == nullptr || found->state != decode::TicketState::kClosing) {

@@ -70,6 +70,7 @@ class DecodeNode final : public Node, public decode::TicketBlocks {
   void EndSequence(TicketId ticket);
   void Open(const Connection& connection, const OpenLane& message);
   void NoteRefused(const decode::Opened& event);
+  void NoteStandstill();
   void ForgetEarlier(TicketId ticket);
   void CheckShare(const decode::Opened& event);
   bool Readable(const Sequence& sequence) const;
