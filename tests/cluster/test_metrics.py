@@ -73,7 +73,7 @@ class Metrics(unittest.TestCase):
             wanted = {"queue_prefill", "prefill", "queue_decode", "decode"}
             for _ in range(10):  # a queue may be empty whenever it is looked at
                 over = threading.Event()
-                load = threading.Thread(target=lambda: (ask(c, 40, words=20, max_tokens=60), over.set()))
+                load = threading.Thread(target=lambda: (ask(c, 40, words=100, max_tokens=60), over.set()))
                 load.start()
                 while not over.is_set() and not wanted <= seen:
                     seen |= {labels["stage"] for labels, value in samples(c, "baton_queue_depth") if value > 0}

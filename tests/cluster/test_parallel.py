@@ -108,7 +108,8 @@ class Parallel(unittest.TestCase):
             killer.join()
             for body, expected, have in zip(bodies, want, got):
                 self.assertEqual(have, expected, f"a rank killed: {body}")
-            self.assertIn(f"(process {victim}) was ended by signal 9", c.log.read_text())
+            said = f"(process {victim}) was ended by signal 9"
+            c.wait_until(lambda: said in c.log.read_text(), f"the log says who was killed: {said}", 10)
 
     def test_a_stopped_rank_ends_its_worker_too(self):
         with Cluster(args=[*WIDTH, *MP, f"--{TP}", 2, "--rank-timeout-ms", 1000, "--failover-wait-ms", 0]) as c:
