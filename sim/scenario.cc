@@ -187,11 +187,13 @@ void DrawOneFault(ClusterScenario& s, Dice& dice) {
   if (dice.OneOf(4)) LengthenAnswers(s, dice);
   if (dice.OneOf(4)) CrowdRing(s, dice);
   s.most_stop_ms = dice.PauseMs();
-  if (dice.OneOf(4)) {  // no spare: nobody needs it
-    ++s.prefills;
-    s.odd_prefills = 1;
-    s.odd_dtype = dice.OneOf(2);
-  }
+  if (!dice.OneOf(4)) return;
+  ++s.prefills;  // no spare: nobody needs it
+  s.odd_prefills = 1;
+  s.odd_dtype = dice.OneOf(2);
+  if (!dice.OneOf(2)) return;
+  ++s.decodes;  // answers begin here, too, and go on elsewhere
+  s.odd_decodes = 1;
 }
 
 }  // namespace

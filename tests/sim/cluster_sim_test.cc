@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <iostream>
 
+#include "common/check.h"
 #include "common/log.h"
 #include "common/planted_bug.h"
 #include "tests/planted_bugs.h"
@@ -101,6 +102,18 @@ TEST_P(PlantedBugs, IsFound) {
       FindsPlantedBug(GetParam(), seeds, [](std::string bug) { Planted() = std::move(bug); }, run);
   ASSERT_TRUE(at) << "no seed noticed: " << GetParam();
   std::cout << "found by seed " << *at << " of " << seeds << "\n";
+}
+
+TEST(ClusterSim, WorkersThatAreTakenForAlikeAreNoticedBesideOneFault) {
+  SetLogLevel("error");
+  const auto run = [](uint64_t i) {  // every fourth seed has one fault
+    const ClusterScenario scenario = ClusterScenario::FromSeed(4 * i + 3);
+    if (scenario.one_numerics()) return std::string();
+    BATON_CHECK(scenario.one_fault != OneFault::kNone);
+    return CheckedCluster(scenario).Run();
+  };
+  EXPECT_TRUE(
+      FindsPlantedBug("every worker counts as alike", 200, [](std::string bug) { Planted() = std::move(bug); }, run));
 }
 
 INSTANTIATE_TEST_SUITE_P(
