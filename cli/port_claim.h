@@ -11,8 +11,8 @@ namespace baton::cli {
 
 class PortClaim {
  public:
-  /// `host`: an IP address or "localhost". `port` 0: any free one. `flag`, "--port" say, is named when the port cannot
-  /// be had: FailedPrecondition where `host` is no address, AlreadyExists where somebody listens, else
+  /// `host`: an address or name of this machine. `port` 0: any free one. `flag`, "--port" say, is named when the port
+  /// cannot be had: FailedPrecondition where `host` is none, AlreadyExists where somebody listens, else
   /// PermissionDenied.
   static absl::StatusOr<PortClaim> Take(const std::string& host, int port, const std::string& flag);
 

@@ -9,6 +9,7 @@
 #include "cli/ready_file.h"
 #include "cli/signals.h"
 #include "common/log.h"
+#include "common/net/address.h"
 #include "decode_worker/decode_role.h"
 #include "prefill_worker/prefill_role.h"
 #include "worker/process/worker_server.h"
@@ -45,7 +46,7 @@ int RunWorker(WorkerFlags& flags) {
   absl::StatusOr<std::unique_ptr<worker::WorkerServer>> server =
       worker::WorkerServer::Start(flags.config, kVersion, RoleFor(flags.config.role), std::move(ranks));
   if (!server.ok()) return Fail(server.status());
-  const std::string address = StrCat(flags.config.host, ":", (*server)->port());
+  const std::string address = net::JoinHostPort(flags.config.host, (*server)->port());
   SetLogName(flags.config.Name((*server)->port()));
   LogInfo("worker: gRPC at {}", address);
   auto on_ready = [&]() -> absl::Status {

@@ -1,10 +1,9 @@
 #include "router/router_config.h"
 
-#include <arpa/inet.h>
-
 #include <algorithm>
 
 #include "common/config_fields.h"
+#include "common/net/address.h"
 #include "common/status.h"
 #include "common/str_cat.h"
 
@@ -77,12 +76,8 @@ absl::Status CheckWorkers(const std::vector<std::string>& workers) {
   }
   for (size_t i = 0; i < workers.size(); ++i) {
     const std::string& worker = workers[i];
-    const size_t colon = worker.rfind(':');
-    const bool digits = colon != std::string::npos && colon + 1 < worker.size() && worker.size() - colon <= 6 &&
-                        std::all_of(worker.begin() + static_cast<ptrdiff_t>(colon) + 1, worker.end(),
-                                    [](char c) { return c >= '0' && c <= '9'; });
-    if (colon == 0 || !digits)
-      return absl::InvalidArgumentError(StrCat("--worker ", worker, ": HOST:PORT is expected"));
+    if (const auto address = net::ParseHostPort(worker); !address.ok())
+      return absl::InvalidArgumentError(StrCat("--worker ", worker, ": ", address.status().message()));
     if (std::find(workers.begin(), workers.begin() + static_cast<ptrdiff_t>(i), worker) !=
         workers.begin() + static_cast<ptrdiff_t>(i)) {
       return absl::InvalidArgumentError(StrCat("--worker ", worker, " is given twice"));
@@ -93,7 +88,7 @@ absl::Status CheckWorkers(const std::vector<std::string>& workers) {
 
 // Nothing that others can reach without a key and an encrypted connection, unless the operator says so.
 absl::Status CheckBind(const RouterConfig& c) {
-  if (IsLoopback(c.host) || c.insecure) return absl::OkStatus();
+  if (net::IsLoopback(c.host) || c.insecure) return absl::OkStatus();
   const bool keys = !c.api_key.empty() || !c.api_key_file.empty();
   if (keys && c.insecure_no_tls) return absl::OkStatus();
   return absl::InvalidArgumentError(StrCat("--host ", c.host, " can be reached from other machines: that needs ",
@@ -104,11 +99,7 @@ absl::Status CheckBind(const RouterConfig& c) {
 
 }  // namespace
 
-bool IsLoopback(const std::string& host) {
-  if (host == "localhost" || host == "::1" || host == "[::1]") return true;
-  in_addr address{};
-  return inet_pton(AF_INET, host.c_str(), &address) == 1 && (ntohl(address.s_addr) >> 24) == 127;
-}
+bool IsLoopback(const std::string& host) { return net::IsLoopback(host); }
 
 absl::Status RouterConfig::Validate() const {
   if (model.empty()) return absl::InvalidArgumentError("--model is required: an HF directory or a .gguf file");

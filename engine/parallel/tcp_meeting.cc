@@ -1,5 +1,4 @@
 // How a mesh comes to be: hello to rank 0, its list of addresses back, then everybody dials who has a lower number.
-#include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -7,10 +6,11 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 
 #include "common/errno_text.h"
+#include "common/net/address.h"
+#include "common/net/socket_address.h"
 #include "common/status.h"
 #include "engine/parallel/tcp_mesh.h"
 
@@ -18,16 +18,27 @@ namespace baton::engine {
 namespace {
 
 constexpr size_t kSecretBytes = 32;
-constexpr int kSliceMs = 20;
+constexpr int kSliceMs = 20, kBacklog = 128;
 
 struct Hello {
   char secret[kSecretBytes];
   int32_t rank = 0;
-  uint16_t port = 0;  ///< where it listens, network order
+  uint16_t port = 0;  ///< where it listens
 };
+/// Where a rank listens, as rank 0 tells it to the others.
 struct Place {
-  in_addr host{};
-  uint16_t port = 0;  ///< network order
+  char host[62] = {};  ///< an IP address as text, zero behind it
+  uint16_t port = 0;
+
+  static Place Of(const net::SocketAddress& address, uint16_t port) {
+    Place place;
+    address.host().copy(place.host, sizeof(place.host) - 1);
+    place.port = port;
+    return place;
+  }
+  absl::StatusOr<net::SocketAddress> address() const {
+    return net::SocketAddress::Of(std::string(host, strnlen(host, sizeof(host))), port);
+  }
 };
 
 /// A descriptor with an owner.
@@ -78,29 +89,23 @@ void Prepare(int socket, Duration patience) {
   setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
 }
 
-struct Listener {
-  Socket socket;
-  Place place;
-};
-absl::StatusOr<Listener> ListenAt(in_addr host) {
-  Listener out{.socket = Socket(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0))};
-  sockaddr_in address{.sin_family = AF_INET, .sin_port = 0, .sin_addr = host};
-  socklen_t length = sizeof(address);
-  auto* generic = reinterpret_cast<sockaddr*>(&address);
-  if (bind(out.socket.get(), generic, length) != 0 || listen(out.socket.get(), 128) != 0 ||
-      getsockname(out.socket.get(), generic, &length) != 0) {
-    return Failed("ranks cannot listen");
+absl::StatusOr<Socket> DialTo(const net::SocketAddress& where, Duration patience) {
+  Socket out(socket(where.family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
+  Prepare(out.get(), patience);
+  if (connect(out.get(), where.get(), where.bytes()) != 0) {
+    return Failed(StrCat("a rank cannot be dialled at ", where.text()));
   }
-  out.place = {host, address.sin_port};
   return out;
 }
 
-absl::StatusOr<Socket> DialTo(Place place, Duration patience) {
-  Socket out(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  Prepare(out.get(), patience);
-  const sockaddr_in address{.sin_family = AF_INET, .sin_port = place.port, .sin_addr = place.host};
-  if (connect(out.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
-    return Failed("a rank cannot be dialled");
+/// The first of rank 0's addresses that answers.
+absl::StatusOr<Socket> DialRankZero(const std::string& address, Duration patience) {
+  BATON_ASSIGN_OR_RETURN(const net::HostPort where, net::ParseHostPort(address));
+  BATON_ASSIGN_OR_RETURN(const auto found, net::Resolve(where.host, where.port));
+  absl::StatusOr<Socket> out = absl::UnavailableError("");
+  for (const net::SocketAddress& one : found) {
+    out = DialTo(one, patience);
+    if (out.ok()) break;
   }
   return out;
 }
@@ -119,9 +124,7 @@ class Door {
       if (clock_.Now() > deadline) return Missing(first, sockets);
       pollfd ready{listener_, POLLIN, 0};
       if (poll(&ready, 1, kSliceMs) <= 0) continue;
-      sockaddr_in from{};
-      socklen_t length = sizeof(from);
-      Socket guest(accept4(listener_, reinterpret_cast<sockaddr*>(&from), &length, SOCK_CLOEXEC));
+      Socket guest(accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC));
       if (guest.get() < 0) continue;
       Prepare(guest.get(), std::chrono::seconds(2));
       Hello hello;
@@ -131,7 +134,7 @@ class Door {
       if (!known || hello.rank < first || hello.rank >= static_cast<int>(sockets.size())) continue;
       const auto rank = static_cast<size_t>(hello.rank);
       if (sockets[rank] >= 0) continue;
-      if (places != nullptr) (*places)[rank] = {from.sin_addr, hello.port};
+      if (places != nullptr) (*places)[rank] = Place::Of(net::SocketAddress::OfPeer(guest.get()), hello.port);
       sockets[rank] = guest.Release();
       --missing;
     }
@@ -153,25 +156,13 @@ class Door {
   const std::function<absl::Status()> alive_;
 };
 
-absl::StatusOr<Place> ParseAddress(const std::string& address) {
-  const size_t colon = address.rfind(':');
-  Place out;
-  uint16_t port = 0;
-  const bool host = colon != std::string::npos && inet_pton(AF_INET, address.substr(0, colon).c_str(), &out.host) == 1;
-  if (!host || std::from_chars(address.data() + colon + 1, address.data() + address.size(), port).ec != std::errc()) {
-    return absl::InvalidArgumentError(StrCat("\"", address, "\" is no IPv4 address with a port"));
-  }
-  out.port = htons(port);
-  return out;
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<TcpMeetingPoint>> TcpMeetingPoint::Listen(const std::string& host) {
-  BATON_ASSIGN_OR_RETURN(const Place place, ParseAddress(host + ":0"));
-  BATON_ASSIGN_OR_RETURN(Listener listener, ListenAt(place.host));
-  return std::unique_ptr<TcpMeetingPoint>(
-      new TcpMeetingPoint(listener.socket.Release(), StrCat(host, ":", ntohs(listener.place.port))));
+  BATON_ASSIGN_OR_RETURN(const net::SocketAddress where, net::AddressToBind(host, 0));
+  BATON_ASSIGN_OR_RETURN(const int listener, net::ListenAt(where, 0, kBacklog));
+  const uint16_t port = net::SocketAddress::OfSocket(listener).port();
+  return std::unique_ptr<TcpMeetingPoint>(new TcpMeetingPoint(listener, net::JoinHostPort(host, port)));
 }
 
 TcpMeetingPoint::~TcpMeetingPoint() { close(listener_); }
@@ -192,13 +183,11 @@ absl::StatusOr<std::unique_ptr<TcpMesh>> TcpMeetingPoint::Gather(int size, const
 
 absl::StatusOr<std::unique_ptr<TcpMesh>> JoinTcpMesh(const std::string& address, const std::string& secret, int rank,
                                                      int size, Duration patience) {
-  BATON_ASSIGN_OR_RETURN(const Place zero, ParseAddress(address));
-  BATON_ASSIGN_OR_RETURN(Socket host, DialTo(zero, patience));
-  sockaddr_in own{};
-  socklen_t length = sizeof(own);
-  if (getsockname(host.get(), reinterpret_cast<sockaddr*>(&own), &length) != 0) return Failed("a rank has no address");
-  BATON_ASSIGN_OR_RETURN(const Listener listener, ListenAt(own.sin_addr));
-  const Hello hello = HelloOf(secret, rank, listener.place.port);
+  BATON_ASSIGN_OR_RETURN(Socket host, DialRankZero(address, patience));
+  const net::SocketAddress own = net::SocketAddress::OfSocket(host.get()).WithPort(0);
+  BATON_ASSIGN_OR_RETURN(const int listening, net::ListenAt(own, 0, kBacklog));
+  const Socket listener(listening);
+  const Hello hello = HelloOf(secret, rank, net::SocketAddress::OfSocket(listening).port());
   BATON_RETURN_IF_ERROR(SendAll(host.get(), &hello, sizeof(hello)));
   std::vector<Place> places(static_cast<size_t>(size));
   uint64_t bytes = 0;
@@ -209,7 +198,8 @@ absl::StatusOr<std::unique_ptr<TcpMesh>> JoinTcpMesh(const std::string& address,
   BATON_RETURN_IF_ERROR(RecvAll(host.get(), places.data(), bytes));
   std::vector<Socket> dialled;
   for (int peer = 1; peer < rank; ++peer) {
-    BATON_ASSIGN_OR_RETURN(Socket socket, DialTo(places[static_cast<size_t>(peer)], patience));
+    BATON_ASSIGN_OR_RETURN(const auto where, places[static_cast<size_t>(peer)].address());
+    BATON_ASSIGN_OR_RETURN(Socket socket, DialTo(where, patience));
     BATON_RETURN_IF_ERROR(SendAll(socket.get(), &hello, sizeof(hello)));
     dialled.push_back(std::move(socket));
   }
@@ -218,7 +208,7 @@ absl::StatusOr<std::unique_ptr<TcpMesh>> JoinTcpMesh(const std::string& address,
   for (int peer = 1; peer < rank; ++peer)
     sockets[static_cast<size_t>(peer)] = dialled[static_cast<size_t>(peer - 1)].Release();
   const auto always = [] { return absl::OkStatus(); };
-  const absl::Status admitted = Door(listener.socket.get(), secret, patience, always).Admit(rank + 1, sockets, nullptr);
+  const absl::Status admitted = Door(listener.get(), secret, patience, always).Admit(rank + 1, sockets, nullptr);
   auto mesh = std::make_unique<TcpMesh>(rank, sockets);
   BATON_RETURN_IF_ERROR(admitted);
   return mesh;

@@ -1,6 +1,5 @@
 #include "kvtransfer/tcp/connection.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -11,10 +10,11 @@
 #include <xxhash.h>
 
 #include <algorithm>
-#include <charconv>
 #include <utility>
 
 #include "common/errno_text.h"
+#include "common/net/address.h"
+#include "common/net/socket_address.h"
 #include "common/status.h"
 
 namespace baton::tcp {
@@ -164,47 +164,18 @@ absl::Status Connection::ReadPayload(Sink& sink, bool& moved, bool& again) {
 }
 
 absl::StatusOr<int> Listen(const std::string& host, uint16_t port) {
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(port);
-  if (inet_pton(AF_INET, host.c_str(), &address.sin_addr) != 1)
-    return absl::InvalidArgumentError(StrCat("'", host, "' is no IPv4 address"));
-  const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  if (listener < 0) return Broken("socket");
-  const int on = 1;
-  setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  if (bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0 || listen(listener, 128) != 0) {
-    const absl::Status status = Broken(StrCat("listen on ", host, ":", port));
-    close(listener);
-    return status;
-  }
-  return listener;
+  BATON_ASSIGN_OR_RETURN(const net::SocketAddress where, net::AddressToBind(host, port));
+  return net::ListenAt(where, SOCK_NONBLOCK, 128);
 }
 
-std::string LocalAddress(int socket) {
-  sockaddr_in address{};
-  socklen_t size = sizeof(address);
-  getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size);
-  char text[INET_ADDRSTRLEN] = "";
-  inet_ntop(AF_INET, &address.sin_addr, text, sizeof(text));
-  return StrCat(text, ":", ntohs(address.sin_port));
-}
+std::string LocalAddress(int socket) { return net::SocketAddress::OfSocket(socket).text(); }
 
 absl::StatusOr<int> Dial(const std::string& where) {
-  const size_t colon = where.rfind(':');
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  uint16_t port = 0;
-  const bool port_ok = colon != std::string::npos &&
-                       std::from_chars(where.data() + colon + 1, where.data() + where.size(), port).ec == std::errc() &&
-                       port != 0;
-  if (!port_ok || inet_pton(AF_INET, where.substr(0, colon).c_str(), &address.sin_addr) != 1) {
-    return absl::InvalidArgumentError(StrCat("'", where, "' is no address of the form 10.0.0.1:5000"));
-  }
-  address.sin_port = htons(port);
-  const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  BATON_ASSIGN_OR_RETURN(const net::HostPort place, net::ParseHostPort(where));
+  BATON_ASSIGN_OR_RETURN(const net::SocketAddress address, net::SocketAddress::Of(place.host, place.port));
+  const int socket = ::socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   if (socket < 0) return Broken("socket");
-  if (connect(socket, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0 && errno != EINPROGRESS) {
+  if (connect(socket, address.get(), address.bytes()) != 0 && errno != EINPROGRESS) {
     const absl::Status status = Broken(StrCat("connect to ", where));
     close(socket);
     return status;

@@ -70,11 +70,11 @@ class Connection {
   std::string in_payload_;
 };
 
-/// A listening socket on `host` (an IPv4 address), port 0: any. Nonblocking.
+/// A listening socket on `host` (an address, or a name of this machine), port 0: any. Nonblocking.
 absl::StatusOr<int> Listen(const std::string& host, uint16_t port);
 /// "host:port" of a socket's own end.
 std::string LocalAddress(int socket);
-/// A nonblocking socket that connects to "host:port".
+/// A nonblocking socket that connects to "host:port"; the host is an IP address, for names take time to resolve.
 absl::StatusOr<int> Dial(const std::string& address);
 /// The connection breaks within half a minute after the other host is gone without a word. `when_full`: also when it
 /// takes nothing off us for so long, though it is there (a stopped process).

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "common/net/address.h"
 #include "common/status.h"
 #include "kvtransfer/shm/shm_transport.h"
 #include "kvtransfer/tcp/tcp_transport.h"
@@ -18,8 +19,6 @@ namespace baton {
 namespace {
 
 constexpr std::string_view kMark = "kv1";
-
-bool IsLoopback(const std::string& host) { return host.starts_with("127.") || host == "localhost"; }
 
 bool AlwaysHere() { return true; }
 bool RdmaHere() { return !RdmaTransports().empty(); }
@@ -32,13 +31,11 @@ struct Place {
 };
 using Made = absl::StatusOr<std::unique_ptr<Transport>>;
 
-TcpOptions TcpOf(const Place& place) {
-  return {.host = place.host == "localhost" ? "127.0.0.1" : place.host, .port = place.port, .landing = place.landing};
-}
+TcpOptions TcpOf(const Place& place) { return {.host = place.host, .port = place.port, .landing = place.landing}; }
 Made Tcp(const Place& place, TransportEvents& events) { return TcpTransport::Create(TcpOf(place), events); }
 Made Shm(const Place& place, TransportEvents& events) { return ShmTransport::Create(TcpOf(place), events); }
 Made Ucx(const Place& place, TransportEvents& events) {
-  return MakeUcx(place.kind, IsLoopback(place.host), place.landing, events);
+  return MakeUcx(place.kind, net::IsLoopback(place.host), place.landing, events);
 }
 
 /// Every transport there is, best first. A new one is a row here.

@@ -1,18 +1,17 @@
 #include "router/grpc/grpc_server.h"
 
-#include <arpa/inet.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <utility>
 
 #include "common/errno_text.h"
+#include "common/net/socket_address.h"
+#include "common/status.h"
 #include "common/str_cat.h"
 #include "proto/generation.grpc.pb.h"
 #include "router/grpc/generate_codec.h"
@@ -33,21 +32,15 @@ std::optional<Duration> Remaining(const grpc::CallbackServerContext& context) {
   return std::max<Duration>(Duration(1), deadline - std::chrono::system_clock::now());
 }
 
-// Whether the address can be bound; gRPC itself would not say why not. Only asked for a given port of an IPv4 address.
-absl::Status CanBind(const std::string& host, uint16_t port) {
-  const std::string where = StrCat("cannot listen on ", host, ":", port, " for gRPC");
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(port);
-  if (port == 0 || inet_pton(AF_INET, host.c_str(), &address.sin_addr) != 1) return absl::OkStatus();
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  const int yes = 1;  // as gRPC does: a port in TIME_WAIT is free
-  const bool bound = fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) == 0 &&
-                     bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
+// Whether the address can be bound; gRPC itself would not say why not. Only asked for a given port.
+absl::Status CanBind(const net::SocketAddress& where) {
+  if (where.port() == 0) return absl::OkStatus();
+  const int fd = net::BoundSocket(where, 0);
   const int why = errno;
   if (fd >= 0) close(fd);
-  if (bound) return absl::OkStatus();
-  const std::string message = StrCat(where, ": ", ErrnoText(why), " (--host, --grpc-port)");
+  if (fd >= 0) return absl::OkStatus();
+  const std::string message =
+      StrCat("cannot listen on ", where.text(), " for gRPC: ", ErrnoText(why), " (--host, --grpc-port)");
   return why == EADDRINUSE ? absl::AlreadyExistsError(message) : absl::PermissionDeniedError(message);
 }
 
@@ -133,21 +126,22 @@ GrpcServer::GrpcServer(std::unique_ptr<Inner> inner) : inner_(std::move(inner)) 
 absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(Options options, EventLoopPool& pool,
                                                               RequestService& service, const ApiKeys& keys,
                                                               RequestIds& ids) {
-  if (absl::Status status = CanBind(options.host, options.port); !status.ok()) return status;
+  const auto found = net::AddressToBind(options.host, options.port);
+  if (!found.ok())
+    return absl::FailedPreconditionError(StrCat("--host ", options.host, ": ", found.status().message()));
+  const net::SocketAddress& where = *found;
+  BATON_RETURN_IF_ERROR(CanBind(where));
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   auto inner = std::make_unique<Inner>(pool, service, keys, ids, options.version);
   grpc::ServerBuilder builder;
-  const bool v6 = options.host.find(':') != std::string::npos;
-  builder.AddListeningPort(StrCat(v6 ? "[" : "", options.host, v6 ? "]" : "", ":", options.port),
-                           grpc::InsecureServerCredentials(), &inner->port);
+  builder.AddListeningPort(where.text(), grpc::InsecureServerCredentials(), &inner->port);
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // else two routers would share a port by accident
   builder.SetMaxReceiveMessageSize(static_cast<int>(std::min<size_t>(options.max_message_bytes, 1u << 30)));
   builder.RegisterService(&inner->api);
   inner->server = builder.BuildAndStart();
   if (!inner->server || inner->port == 0) {
-    return absl::AlreadyExistsError(
-        StrCat("cannot listen on ", options.host, ":", options.port, " for gRPC (--host, --grpc-port)"));
+    return absl::AlreadyExistsError(StrCat("cannot listen on ", where.text(), " for gRPC (--host, --grpc-port)"));
   }
   std::unique_ptr<GrpcServer> server(new GrpcServer(std::move(inner)));
   server->SetServing(false);

@@ -13,16 +13,20 @@
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/ip/v6_only.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
 #include <condition_variable>
+#include <cstring>
 #include <future>
 #include <mutex>
 #include <set>
 #include <variant>
 
+#include "common/net/address.h"
+#include "common/net/socket_address.h"
 #include "common/str_cat.h"
 #include "router/asio_event_loop.h"
 #include "router/http/beast_exchange.h"
@@ -234,8 +238,8 @@ void HttpServer::Inner::Close(bool also_those_that_send) {
 namespace {
 
 absl::Status CannotListen(const HttpServer::Options& o, error_code error) {
-  const std::string message =
-      StrCat("cannot listen on ", o.host, ":", o.port, ": ", error.message(), " (--host, ", o.port_flag, ")");
+  const std::string message = StrCat("cannot listen on ", net::JoinHostPort(o.host, o.port), ": ", error.message(),
+                                     " (--host, ", o.port_flag, ")");
   return error == asio::error::address_in_use ? absl::AlreadyExistsError(message)
                                               : absl::PermissionDeniedError(message);
 }
@@ -247,12 +251,15 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(Options options, E
   auto inner = std::make_shared<Inner>(std::move(options), pool, std::move(handler));
   const Options& o = inner->options;
   error_code error;
-  const auto address = asio::ip::make_address(o.host == "localhost" ? "127.0.0.1" : o.host, error);
-  if (error) return absl::FailedPreconditionError(StrCat("--host ", o.host, " is not an IP address"));
-  const tcp::endpoint endpoint(address, o.port);
+  const auto where = net::AddressToBind(o.host, o.port);
+  if (!where.ok()) return absl::FailedPreconditionError(StrCat("--host ", o.host, ": ", where.status().message()));
+  tcp::endpoint endpoint;
+  std::memcpy(endpoint.data(), where->get(), where->bytes());
+  endpoint.resize(where->bytes());
   tcp::acceptor& acceptor = inner->acceptor;
   acceptor.open(endpoint.protocol(), error);
   if (!error) acceptor.set_option(asio::socket_base::reuse_address(true), error);
+  if (!error && where->family() == AF_INET6) acceptor.set_option(asio::ip::v6_only(false), error);
   if (!error) acceptor.bind(endpoint, error);
   if (!error) acceptor.listen(asio::socket_base::max_listen_connections, error);
   if (error) return CannotListen(o, error);

@@ -45,6 +45,26 @@ TEST(TcpTransport, GarbageEndsItsConnectionAndNothingElse) {
   close(*socket);
 }
 
+TEST(TcpTransport, Ipv6AddressesHaveBrackets) {
+  Side side, other;
+  auto transport = TcpTransport::Create({.host = "::1", .landing = {1, 4096}}, side);
+  if (!transport.ok()) GTEST_SKIP() << "no IPv6 here: " << transport.status();
+  auto sender = TcpTransport::Create({.host = "::1"}, other);
+  ASSERT_TRUE(sender.ok()) << sender.status();
+  EXPECT_THAT((*transport)->address(), ::testing::StartsWith("tcp:[::1]:"));
+  ASSERT_TRUE((*sender)->Connect((*transport)->address()).ok());
+  for (int i = 0; i < 100000 && side.connected.empty(); ++i) (*sender)->Progress(), (*transport)->Progress();
+  EXPECT_EQ(side.connected.size(), 1u);
+}
+
+TEST(TcpTransport, WhatIsNoAddressIsNotDialled) {
+  Side side;
+  auto transport = TcpTransport::Create({}, side);
+  ASSERT_TRUE(transport.ok());
+  for (const char* address : {"tcp:", "tcp:127.0.0.1", "tcp:::1:80", "tcp:127.evil.example:80", "tcp:127.0.0.1:0"})
+    EXPECT_FALSE((*transport)->Connect(address).ok()) << address;
+}
+
 /// A listener that nobody accepts from stays readable: without a rest its thread would turn for ever.
 TEST(TcpTransport, OutOfDescriptorsItRestsAndListensAgain) {
   Side side, other;

@@ -10,6 +10,8 @@
 
 #include "absl/strings/str_format.h"
 #include "common/log.h"
+#include "common/net/address.h"
+#include "common/net/socket_address.h"
 #include "common/status.h"
 #include "worker/process/worker_service.h"
 
@@ -19,8 +21,6 @@ namespace {
 constexpr auto kLoadInterval = std::chrono::milliseconds(100);
 constexpr auto kTick = std::chrono::milliseconds(10);
 constexpr auto kKeyWait = std::chrono::seconds(5);
-
-bool IsLoopback(const std::string& host) { return host == "localhost" || host == "::1" || host.starts_with("127."); }
 
 // New at every start: 64 random bits.
 absl::StatusOr<std::string> NewIncarnation() {
@@ -53,7 +53,10 @@ class WorkerServer::Parts {
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
     grpc::ServerBuilder builder;
     int port = 0;
-    const std::string address = StrCat(config_.host, ":", config_.port);
+    const auto where = net::AddressToBind(config_.host, static_cast<uint16_t>(config_.port));
+    if (!where.ok())
+      return absl::FailedPreconditionError(StrCat("--host ", config_.host, ": ", where.status().message()));
+    const std::string address = where->text();
     builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port);
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, config_.router_timeout_ms / 2);
@@ -197,7 +200,7 @@ absl::StatusOr<std::unique_ptr<WorkerServer>> WorkerServer::Start(const WorkerCo
                                                                   RoleFactory make_role,
                                                                   std::unique_ptr<RankHost> ranks) {
   BATON_RETURN_IF_ERROR(config.Validate());
-  if (!IsLoopback(config.host) && !config.insecure) {
+  if (!net::IsLoopback(config.host) && !config.insecure) {
     return absl::FailedPreconditionError(
         StrCat("--host ", config.host,
                " is reachable from other machines and has no TLS: use 127.0.0.1, or --insecure on a trusted network"));

@@ -74,8 +74,9 @@ pid_t SpawnRank(const std::string& name, int rank, int size, const std::string& 
 }
 
 // Rank 0 here, the others as processes; their wait statuses, from rank 1.
-std::vector<int> RunAsProcesses(const std::string& name, int size, absl::Status& mine) {
-  const auto meeting = TcpMeetingPoint::Listen("127.0.0.1").value();
+std::vector<int> RunAsProcesses(const std::string& name, int size, absl::Status& mine,
+                                const std::string& host = "127.0.0.1") {
+  const auto meeting = TcpMeetingPoint::Listen(host).value();
   std::vector<pid_t> pids;
   for (int rank = 1; rank < size; ++rank) pids.push_back(SpawnRank(name, rank, size, meeting->address()));
   auto mesh = meeting->Gather(size, kSecret, kPatience, AlwaysAlive);
@@ -120,6 +121,14 @@ TEST(TcpMesh, AKilledProcessIsAnErrorForAll) {
 TEST(TcpMesh, GroupsShareItsConnections) {
   absl::Status mine;
   const std::vector<int> statuses = RunAsProcesses(kGroupCase, 4, mine);
+  EXPECT_TRUE(mine.ok()) << mine;
+  for (const int status : statuses) EXPECT_EQ(status, 0);
+}
+
+TEST(TcpMesh, RanksMeetOverIpv6) {
+  if (const auto v6 = TcpMeetingPoint::Listen("::1"); !v6.ok()) GTEST_SKIP() << "no IPv6 here: " << v6.status();
+  absl::Status mine;
+  const std::vector<int> statuses = RunAsProcesses(kGroupCase, 4, mine, "::1");
   EXPECT_TRUE(mine.ok()) << mine;
   for (const int status : statuses) EXPECT_EQ(status, 0);
 }

@@ -1,0 +1,123 @@
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "common/net/address.h"
+#include "common/net/socket_address.h"
+#include "common/str_cat.h"
+
+namespace baton::net {
+namespace {
+
+TEST(Address, IsReadAndPrinted) {
+  const std::pair<const char*, HostPort> good[] = {
+      {"127.0.0.1:1", {"127.0.0.1", 1}},
+      {"[::1]:65535", {"::1", 65535}},
+      {"[fe80::1%lo]:7", {"fe80::1%lo", 7}},
+      {"decode-0.example:7000", {"decode-0.example", 7000}},
+      {"localhost:80", {"localhost", 80}},
+      {"a.b_c.example.:80", {"a.b_c.example.", 80}},
+      {"1password.example:80", {"1password.example", 80}},
+  };
+  for (const auto& [text, expected] : good) {
+    const auto parsed = ParseHostPort(text);
+    ASSERT_TRUE(parsed.ok()) << parsed.status();
+    EXPECT_EQ(*parsed, expected) << text;
+    EXPECT_EQ(JoinHostPort(parsed->host, parsed->port), text);
+  }
+}
+
+TEST(Address, WhatIsNoneIsRefusedWithTheReason) {
+  const std::pair<const char*, const char*> bad[] = {
+      {"", "port is missing"},
+      {"localhost", "port is missing"},
+      {"[::1]", "port is missing"},
+      {":9000", "host is missing"},
+      {"a:", "no port"},
+      {"a:0", "no port"},
+      {"a:65536", "no port"},
+      {"a:-1", "no port"},
+      {"a:80x", "no port"},
+      {"::1:7000", "brackets"},
+      {"fd00::2:7000", "brackets"},
+      {"[fd00::zz]:7000", "in brackets is no IPv6 address"},
+      {"[localhost]:7000", "in brackets is no IPv6 address"},
+      {"dns:///decode.example:7000", "without a scheme"},
+      {"http://a:80", "without a scheme"},
+      {"10.0.0:80", "four numbers"},
+      {"10.0.0.256:80", "four numbers"},
+      {"2130706433:80", "four numbers"},
+      {"a..b:80", "host name"},
+      {"-a:80", "host name"},
+      {"a b:80", "host name"},
+      {"a/b:80", "host name"},
+      {"a\nb:80", "host name"},
+  };
+  for (const auto& [text, why] : bad) {
+    const auto parsed = ParseHostPort(text);
+    EXPECT_EQ(parsed.status().code(), absl::StatusCode::kInvalidArgument) << text;
+    EXPECT_NE(parsed.status().message().find(why), absl::string_view::npos) << text << ": " << parsed.status();
+  }
+  const std::string long_label = StrCat(std::string(64, 'a'), ":80");
+  EXPECT_FALSE(ParseHostPort(long_label).ok());
+}
+
+TEST(Address, LoopbackIsJudgedByNumber) {
+  for (const char* host : {"127.0.0.1", "127.1.2.3", "localhost", "LocalHost", "::1", "[::1]", "::ffff:127.0.0.1"})
+    EXPECT_TRUE(IsLoopback(host)) << host;
+  for (const char* host : {"127.evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "0.0.0.0", "::", "",
+                           "10.0.0.1", "128.0.0.1", "example.org", "::2", "::ffff:10.0.0.1", "127.1", "127"})
+    EXPECT_FALSE(IsLoopback(host)) << host;
+}
+
+TEST(Address, AWildcardIsEveryAddressOfTheMachine) {
+  for (const char* host : {"0.0.0.0", "::", "[::]", "::ffff:0.0.0.0"}) EXPECT_TRUE(IsWildcard(host)) << host;
+  for (const char* host : {"127.0.0.1", "::1", "localhost", "", "0", "example.org"}) EXPECT_FALSE(IsWildcard(host));
+}
+
+TEST(Address, NumbersAndLocalhostResolveToThemselves) {
+  for (const auto& [host, text] :
+       {std::pair{"10.1.2.3", "10.1.2.3:80"}, {"fd00::7", "[fd00::7]:80"}, {"localhost", "127.0.0.1:80"}}) {
+    const auto found = Resolve(host, 80);
+    ASSERT_TRUE(found.ok()) << found.status();
+    ASSERT_EQ(found->size(), 1u);
+    EXPECT_EQ(found->front().text(), text);
+    EXPECT_EQ(found->front().WithPort(81).port(), 81);
+  }
+  EXPECT_EQ(Resolve("no/name", 80).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(SocketAddress::Of("example.org", 80).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(Address, ATakenPortIsRefusedWithTheAddress) {
+  const auto any = AddressToBind("localhost", 0).value();
+  const int first = ListenAt(any, 0, 1).value();
+  const SocketAddress taken = SocketAddress::OfSocket(first);
+  EXPECT_NE(taken.port(), 0);
+  const auto second = ListenAt(taken, 0, 1);
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_NE(second.status().message().find(taken.text()), absl::string_view::npos) << second.status();
+  close(first);
+}
+
+// Two sockets that find each other: who listens, and whom a client dials.
+TEST(Address, TheIpv6WildcardTakesIpv4Too) {
+  const auto every = SocketAddress::Of("::", 0).value();
+  const auto listening = ListenAt(every, 0, 4);
+  if (!listening.ok()) GTEST_SKIP() << "no IPv6 here: " << listening.status();
+  const uint16_t port = SocketAddress::OfSocket(*listening).port();
+  for (const char* host : {"127.0.0.1", "::1"}) {
+    const SocketAddress to = SocketAddress::Of(host, port).value();
+    const int client = socket(to.family(), SOCK_STREAM, 0);
+    EXPECT_EQ(connect(client, to.get(), to.bytes()), 0) << to.text();
+    EXPECT_EQ(SocketAddress::OfPeer(client).text(), to.text());
+    close(client);
+  }
+  close(*listening);
+}
+
+}  // namespace
+}  // namespace baton::net
