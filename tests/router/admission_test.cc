@@ -92,6 +92,8 @@ TEST(Admission, PredictedWaitFollowsFinishedRequests) {
   auto a = admission.Enter(), b = admission.Enter();
   admission.Finished(std::chrono::milliseconds(800));
   EXPECT_EQ(admission.PredictedWaitMs(), 400) << "two of them run: one ends every 400 ms";
+  admission.Finished(std::chrono::milliseconds(1600));
+  EXPECT_EQ(admission.PredictedWaitMs(), 440) << "the newest request is a tenth of the mean: 880 ms";
 }
 
 TEST(TextPool, ItsQueueIsBounded) {

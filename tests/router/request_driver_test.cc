@@ -92,7 +92,7 @@ class RequestDriverTest : public ::testing::Test {
   }
   static void TearDownTestSuite() { delete model_; }
 
-  Running Ask(const std::string& id, bool include_stop = false) {
+  Running Ask(const std::string& id, bool include_stop = false, const std::vector<std::string>& stop = {}) {
     TokenizedRequest g;
     g.request_id = id;
     g.prompt = {5, 6, 7, 8, 9, 10, 11, 12};
@@ -101,7 +101,7 @@ class RequestDriverTest : public ::testing::Test {
     g.sampling.max_tokens = 3;
     g.sampling.seed = 1;
     std::vector<ChoiceText> texts;
-    texts.emplace_back(*model_->tokenizer, g, StopMatcher::Create({}, false).value());
+    texts.emplace_back(*model_->tokenizer, g, StopMatcher::Create(stop, false).value());
     Running running;
     std::vector<AdmissionHold> tickets;
     tickets.push_back(std::get<AdmissionHold>(admission_.Enter()));
@@ -277,6 +277,18 @@ TEST_F(RequestDriverTest, AStopTokenCountsAndIsTextWhereThatIsAskedFor) {
     EXPECT_EQ(r.sink->tokens, (std::vector<int32_t>{67, 68}));
     EXPECT_EQ(r.sink->end, "done");
   }
+}
+
+TEST_F(RequestDriverTest, TokensBehindAStopStringAreNoPartOfTheAnswer) {
+  const Running r = Ask("r", false, {"b"});
+  RelayNews news;
+  news.attach_gen = workers_.gen.at("r"), news.position = 8, news.accepted = true;
+  news.token_ids = {67, 68, 69};  // a, b and c of the tiny model, in one message
+  workers_.events.at("r")->OnNews(std::move(news));
+  loop_.Run();
+  EXPECT_EQ(r.sink->text, "a");
+  EXPECT_EQ(r.sink->tokens, (std::vector<int32_t>{67, 68})) << "the token that ends the stop string is the last one";
+  EXPECT_EQ(r.sink->end, "done");
 }
 
 TEST_F(RequestDriverTest, AFullWorkersRefusalIsTheAnswerWhenNoShareIsLeft) {

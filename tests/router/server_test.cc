@@ -153,6 +153,21 @@ TEST_F(RouterTest, ChoicesPromptsAndLogprobsKeepTheirOrder) {
   EXPECT_EQ(body["usage"]["completion_tokens"], 12);
 }
 
+TEST_F(RouterTest, ChoicesOfAllPromptsOfARequestCountForItsLimit) {
+  FakeWorker worker;
+  RouterConfig config;
+  config.max_choices = 4;
+  Start({&worker}, config);
+  const auto ask = [&](const char* prompts, int n) {
+    return Ask(port_, "POST", "/v1/completions", StrCat(R"({"max_tokens":1,"n":)", n, R"(,"prompt":)", prompts, "}"));
+  };
+  EXPECT_EQ(ask("[[1],[2]]", 2).status, 200);
+  const HttpReply reply = ask("[[1],[2],[3]]", 2);
+  EXPECT_EQ(reply.status, 400);
+  EXPECT_NE(reply.body.find("3 prompts times n=2 choices is more than 4 (--max-choices)"), std::string::npos)
+      << reply.body;
+}
+
 TEST_F(RouterTest, UsageOfSeveralPromptsIsTheSumOfAllOfThem) {
   FakeWorker worker({.cached_tokens = 100});
   Start({&worker});

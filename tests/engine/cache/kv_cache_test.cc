@@ -230,6 +230,9 @@ TEST_F(KvCacheTest, WindowGroupReleasesBlocksAndAHitNeedsOnlyTheWindow) {
     cache.ReleaseBehindWindow(kv, end);
   }
   EXPECT_EQ(kv.tables[1].owned(), 2);
+  const KvEvents events = cache.TakeEvents();
+  EXPECT_EQ(events.events.size(), 10u) << "five blocks of the window group were evicted, of which no router hears";
+  for (const KvEvent& event : events.events) EXPECT_EQ(event.kind, KvEvent::Kind::kStored);
   kv.Clear();
   PrefixMatch hit = cache.Match("", "", Tokens(170), 169);
   EXPECT_EQ(hit.tokens, 160);

@@ -188,6 +188,23 @@ TEST(Rope, FrequenciesAreThoseOfTransformers) {
   }
 }
 
+TEST(Rope, APartOfTheHeadIsRotatedByFrequenciesOfThatPart) {
+  json config = Llama();
+  config.erase("rope_scaling");
+  config["partial_rotary_factor"] = 0.5;
+  json newer = Llama();
+  newer.erase("rope_scaling");
+  newer["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", 500000.0}, {"partial_rotary_factor", 0.5}};
+  for (const json& one : {config, newer}) {
+    const auto read = ParseHfConfig(one, "C");
+    ASSERT_TRUE(read.ok()) << read.status();
+    const kernels::RopeParams& rope = read->config.ropes[0];
+    EXPECT_EQ(rope.rotary_dim, 32) << "half of head_dim 64";
+    ASSERT_EQ(rope.inv_freq.size(), 16u);
+    EXPECT_NEAR(rope.inv_freq[1], std::pow(500000.0, -2.0 / 32), 1e-6);
+  }
+}
+
 // A GGUF file of one small llama layer: metadata only.
 GgufBuilder LlamaFile(const std::string& architecture = "llama") {
   GgufBuilder b;

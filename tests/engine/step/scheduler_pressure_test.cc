@@ -65,6 +65,24 @@ TEST(SchedulerPressure, TheJuniorIsPreemptedTheSeniorNeverStops) {
   }
 }
 
+TEST(SchedulerPressure, TheLastOneWaitsForASeniorThatStandsStill) {
+  SteppedEngineOptions o = Tight();
+  o.scheduler.max_undelivered_tokens = 2;
+  SteppedEngine h(o);
+  Request senior = Endless(1, 80, 10);
+  senior.credit = 80;
+  ASSERT_TRUE(h.Add(senior).ok() && h.Add(Endless(2, 60, 60)).ok());
+  while (h.Step()) {
+  }
+  EXPECT_EQ(h.scheduler().Load().preemptions, 0) << "neither the senior nor the last one itself loses its blocks";
+  EXPECT_EQ((h.answers[{2, 0}].tokens.size()), 37u) << "6 of 12 blocks are full: 96 tokens";
+  h.scheduler().SetCredit(1, 0, kUnlimitedCredit, h.now);
+  h.RunAll();
+  EXPECT_EQ((h.answers[{1, 0}].tokens.size()), 10u);
+  EXPECT_EQ((h.answers[{2, 0}].tokens.size()), 60u);
+  EXPECT_EQ(h.scheduler().Load().preemptions, 0);
+}
+
 TEST(SchedulerPressure, WhoIsAdmittedLeavesABlockToEachThatRuns) {
   for (const auto& [prompt_len, admitted] : {std::pair{150, false}, std::pair{140, true}}) {
     SteppedEngine h(Tight());
