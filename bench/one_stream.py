@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+"""What one stream over HTTP costs beside the engine alone: `bench_engine --only tg128` and a served stream of as many tokens
+from as long a prompt take turns; medians of rounds, and the median of the rounds' own ratios.
+
+  bench/one_stream.py --model PATH [--baton build/baton] [--engine build/release/bench/bench_engine] [--threads 2]
+                      [--rounds 7] [--port 18438] [--json FILE]
+
+The served rate is that of the client's tokens after the first. A quiet machine only: the share of it that other processes took
+is printed with every round.
+"""
+import argparse
+import http.client
+import json
+import statistics
+import subprocess
+import tempfile
+import time
+
+from stall import busy_seconds, children_seconds, wait_ready
+
+PROMPT_TOKENS, TOKENS, STREAMS = 128, 128, 3  # of bench_engine's tg128; streams per round, of which the median counts
+
+
+def engine_rate(args):
+    with tempfile.NamedTemporaryFile() as out:
+        command = [args.engine, args.model, "--only", "tg128", "--threads", str(args.threads), "--rounds", str(STREAMS)]
+        subprocess.run(command + ["--json", out.name], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        with open(out.name, encoding="utf-8") as f:
+            return json.load(f)["rows"][0]["tokens_per_s"]
+
+
+def stream_rate(port, name):
+    """Tokens per second after the first event with tokens; an event may have several."""
+    body = json.dumps({"model": name, "prompt": list(range(1000, 1000 + PROMPT_TOKENS)), "max_tokens": TOKENS + 1,
+                       "temperature": 0, "ignore_eos": True, "stream": True, "return_token_ids": True})
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
+    connection.request("POST", "/v1/completions", body, {"Content-Type": "application/json"})
+    response = connection.getresponse()
+    if response.status != 200:
+        raise SystemExit(f"{response.status}: {response.read().decode()}")
+    first = last = None
+    before = tokens = 0
+    for line in response:
+        if not line.startswith(b"data: {"):
+            continue
+        choices = json.loads(line[6:]).get("choices") or [{}]
+        ids = choices[0].get("token_ids") or []
+        if not ids:
+            continue
+        last = time.perf_counter()
+        tokens += len(ids)
+        if first is None:
+            first, before = last, tokens
+    connection.close()
+    if tokens != TOKENS + 1:
+        raise SystemExit(f"{tokens} tokens came, {TOKENS + 1} were asked for")
+    return (tokens - before) / (last - first)
+
+
+def served_rate(args):
+    command = [args.baton, "serve", args.model, "--port", str(args.port), "--threads", str(args.threads)]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        name = wait_ready(f"http://127.0.0.1:{args.port}", server)
+        stream_rate(args.port, name)
+        return statistics.median(stream_rate(args.port, name) for _ in range(STREAMS))
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--model", required=True)
+    p.add_argument("--baton", default="build/baton")
+    p.add_argument("--engine", default="build/release/bench/bench_engine")
+    p.add_argument("--threads", type=int, default=2)
+    p.add_argument("--rounds", type=int, default=7)
+    p.add_argument("--port", type=int, default=18438)
+    p.add_argument("--json")
+    args = p.parse_args()
+    rounds = []
+    for i in range(args.rounds):
+        before = busy_seconds(), children_seconds(), time.time()
+        rates = {}
+        for what in [engine_rate, served_rate] if i % 2 == 0 else [served_rate, engine_rate]:
+            rates[what] = what(args)
+        foreign = (busy_seconds() - before[0] - (children_seconds() - before[1])) / (time.time() - before[2])
+        row = {"engine": rates[engine_rate], "served": rates[served_rate], "cores_of_others": foreign}
+        row["ratio"] = row["served"] / row["engine"]
+        rounds.append(row)
+        print(f"round {i}: engine {row['engine']:.1f}, served {row['served']:.1f} tokens/s, {row['ratio']:.3f}; "
+              f"others took {foreign:.2f} cores", flush=True)
+    medians = {key: statistics.median(r[key] for r in rounds) for key in rounds[0]}
+    print(", ".join(f"{key} {value:.3f}" for key, value in medians.items()))
+    if args.json:
+        with open(args.json, "w", encoding="utf-8") as f:
+            json.dump({"rounds": rounds, "medians": medians}, f, indent=1)
+
+
+if __name__ == "__main__":
+    main()
