@@ -6,6 +6,7 @@
 #include "common/net/address.h"
 #include "common/status.h"
 #include "common/str_cat.h"
+#include "router/discovery/discovery.h"
 
 namespace baton::router {
 namespace {
@@ -60,6 +61,7 @@ absl::Status CheckNumbers(const RouterConfig& c) {
                       {"load-interval-ms", c.load_interval_ms, 10, 60000},
                       {"heartbeat-timeout-ms", c.heartbeat_timeout_ms, 2 * c.load_interval_ms, kDay},
                       {"step-stall-ms", c.step_stall_ms, 1, kDay},
+                      {"workers-dns-interval-ms", c.workers_dns_interval_ms, 100, kDay},
                       {"shutdown-timeout-ms", c.shutdown_timeout_ms, 0, kDay}}));
   BATON_RETURN_IF_ERROR(Check<int64_t>({{"max-body-bytes", c.max_body_bytes, 1024, int64_t{1} << 32},
                                         {"max-running-tokens", c.max_running_tokens, 1, int64_t{1} << 50},
@@ -99,8 +101,6 @@ absl::Status CheckBind(const RouterConfig& c) {
 
 }  // namespace
 
-bool IsLoopback(const std::string& host) { return net::IsLoopback(host); }
-
 absl::Status RouterConfig::Validate() const {
   if (model.empty()) return absl::InvalidArgumentError("--model is required: an HF directory or a .gguf file");
   if (generation_config != "auto" && generation_config != "vllm") {
@@ -116,6 +116,7 @@ absl::Status RouterConfig::Validate() const {
     return absl::InvalidArgumentError(StrCat("--log-format ", log_format, ": must be text or json"));
   BATON_RETURN_IF_ERROR(CheckNumbers(*this));
   BATON_RETURN_IF_ERROR(CheckWorkers(worker));
+  BATON_RETURN_IF_ERROR(CheckDiscovery(*this));
   return CheckBind(*this);
 }
 

@@ -23,6 +23,14 @@ struct RouterConfig {
   std::string model;
   std::vector<std::string> served_model_name;
   std::vector<std::string> worker;
+  std::string workers_file;
+  std::vector<std::string> workers_dns;
+  int32_t workers_dns_interval_ms = 5000;
+  std::string dns_server;
+  std::vector<std::string> workers_kubernetes;
+  std::string kubernetes_api;
+  std::string kubernetes_token_file = "/var/run/secrets/kubernetes.io/serviceaccount/token";
+  std::string kubernetes_ca_file = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt";
   std::string chat_template;
   std::string generation_config = "auto";
   std::string hash_key_file;
@@ -88,7 +96,24 @@ struct RouterConfig {
   absl::Status Validate() const;
 };
 
-/// The flags: name, field, unit, help (common/config_fields.h).
+/// The flags of router/discovery/: name, field, unit, help (common/config_fields.h).
+template <class Visitor>
+void VisitDiscovery(RouterConfig& c, Visitor& field) {
+  field("worker", c.worker, "", "workers to dial, HOST:PORT (repeatable)");
+  field("workers-file", c.workers_file, "", "file with a worker a line, watched: HOST:PORT, or HOST:PORT draining");
+  field("workers-dns", c.workers_dns, "",
+        "workers behind a DNS name: NAME:PORT by A and AAAA, NAME by SRV; asked for again and again (repeatable)");
+  field("workers-dns-interval-ms", c.workers_dns_interval_ms, "ms", "between two rounds of questions");
+  field("dns-server", c.dns_server, "", "IP:PORT to ask; default: the system's");
+  field("workers-kubernetes", c.workers_kubernetes, "",
+        "workers of a service, by its EndpointSlices: NAMESPACE/SERVICE[:PORTNAME], the port named grpc (repeatable)");
+  field("kubernetes-api", c.kubernetes_api, "", "https://HOST[:PORT] of the API server; default: the pod's");
+  field("kubernetes-token-file", c.kubernetes_token_file, "", "read again for each request; empty: no token");
+  field("kubernetes-ca-file", c.kubernetes_ca_file, "",
+        "whom the API server's certificate is from; empty: the system's");
+}
+
+/// All flags.
 template <class Visitor>
 void VisitFields(RouterConfig& c, Visitor&& field) {
   field("host", c.host, "", "address that HTTP and gRPC bind");
@@ -100,7 +125,7 @@ void VisitFields(RouterConfig& c, Visitor&& field) {
   field("insecure-no-tls", c.insecure_no_tls, "", "allow a non-loopback bind with API key but without TLS");
   field("model", c.model, "", "HF directory or .gguf; tokenizer, template and defaults come from it");
   field("served-model-name", c.served_model_name, "", "names clients use (repeatable; the model's base name)");
-  field("worker", c.worker, "", "workers to dial (repeatable, ≤ 64)");
+  VisitDiscovery(c, field);
   field("chat-template", c.chat_template, "", "file with a Jinja chat template (the model's)");
   field("generation-config", c.generation_config, "",
         "auto = defaults of the model's generation_config.json, vllm = neutral defaults");
@@ -159,8 +184,5 @@ void VisitFields(RouterConfig& c, Visitor&& field) {
   field("log-level", c.log_level, "", "debug | info | warning | error");
   field("log-format", c.log_format, "", "text | json, an object a line");
 }
-
-/// Whether `host` is only reachable from this machine: 127.0.0.0/8, ::1, localhost.
-bool IsLoopback(const std::string& host);
 
 }  // namespace baton::router

@@ -12,6 +12,7 @@
 #include "common/prefix_hash.h"
 #include "common/status.h"
 #include "router/admission/api_keys.h"
+#include "router/discovery/discovery.h"
 #include "router/fleet/grpc_wire.h"
 #include "router/grpc/grpc_server.h"
 #include "router/http/admin_app.h"
@@ -97,7 +98,7 @@ class RouterServer::Parts {
         admission(config.max_running_requests, config.max_running_tokens),
         budget(config.retry_budget, kRetriesAtLeast, admission),
         metrics(name),
-        links(1),
+        links(2),
         io(config.http_threads > 0 ? static_cast<size_t>(config.http_threads) : Cores()),
         texts(config.tokenizer_threads > 0 ? static_cast<size_t>(config.tokenizer_threads)
                                            : std::max<size_t>(1, Cores() / 2),
@@ -119,10 +120,11 @@ class RouterServer::Parts {
   Admission admission;
   RetryBudget budget;
   RouterMetrics metrics;
-  EventLoopPool links;  // one thread for the state of the connections to workers
+  EventLoopPool links;  // a thread for the state of the connections to workers, one that waits for what of them ends
   EventLoopPool io;     // HTTP connections and requests
   TextPool texts;
   std::unique_ptr<Fleet> fleet;
+  std::unique_ptr<Discovery> discovery;
   std::unique_ptr<RequestService> service;
   std::unique_ptr<OpenAiApp> app;
   std::unique_ptr<AdminApp> admin_app;
@@ -138,7 +140,8 @@ class RouterServer::Parts {
 absl::Status RouterServer::Parts::Start() {
   AllowConnections(config.max_connections);
   BATON_ASSIGN_OR_RETURN(const WireMaker wires, GrpcWires(config, version));
-  BATON_ASSIGN_OR_RETURN(fleet, Fleet::Create(config, links.at(0), clock, wires));
+  BATON_ASSIGN_OR_RETURN(fleet, Fleet::Create(config, {links.at(0), links.at(1)}, clock, wires));
+  BATON_ASSIGN_OR_RETURN(discovery, Discovery::Create(config));
   service = std::make_unique<RequestService>(CallServices{config, model, clock, *fleet, admission, budget, metrics},
                                              *fleet, texts);
   app = std::make_unique<OpenAiApp>(*service, keys, ids, version);
@@ -162,6 +165,7 @@ absl::Status RouterServer::Parts::Start() {
                                              }));
   }
   fleet->Start();
+  discovery->Start([this](std::vector<Endpoint> endpoints) { fleet->SetEndpoints(std::move(endpoints)); });
   return absl::OkStatus();
 }
 
@@ -183,6 +187,7 @@ void RouterServer::Parts::Stop() {
   }
   Drain();
   if (http) http->StopAccepting();
+  discovery.reset();
   if (fleet) fleet->Stop();
   for (size_t i = 0; i < io.size(); ++i) {
     std::promise<void> told;

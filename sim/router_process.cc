@@ -54,7 +54,7 @@ RouterProcess::Life::Life(RouterProcess& router, const router::RouterConfig& con
       budget(config.retry_budget, 3, admission) {
   io.emplace_back(router, router.time_);
   io.emplace_back(router, router.time_);
-  fleet = router::Fleet::Create(config, home, router.time_, [&router, this](const std::string& address) {
+  fleet = router::Fleet::Create(config, {home, home}, router.time_, [&router, this](const std::string& address) {
             return router.MakeWire(*this, address);
           }).value();
   services = std::make_unique<router::CallServices>(

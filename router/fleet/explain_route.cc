@@ -13,7 +13,11 @@ namespace {
 void AddWhatIsOut(const std::vector<LinkView>& views, const std::vector<Candidate>& candidates,
                   const std::vector<RouteOption>& options, uint32_t prompt_tokens, ExplainedRoute& route) {
   for (const LinkView& view : views) {
-    if (view.state == LinkState::kReady) continue;
+    if (view.state == LinkState::kReady && view.held.empty()) continue;
+    if (view.state == LinkState::kReady) {
+      route.out.push_back({view.id, {}, StrCat("it takes no new requests: ", view.held)});
+      continue;
+    }
     route.out.push_back(
         {view.id, {}, StrCat("it is ", LinkStateName(view.state), view.detail.empty() ? "" : ": ", view.detail)});
   }

@@ -45,38 +45,33 @@ Candidate CandidateOf(const LinkView& view) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Fleet>> Fleet::Create(const RouterConfig& config, EventLoop& home, const Clock& clock,
-                                                     const WireMaker& wires) {
+absl::StatusOr<std::unique_ptr<Fleet>> Fleet::Create(const RouterConfig& config, Loops loops, const Clock& clock,
+                                                     WireMaker wires) {
   BATON_ASSIGN_OR_RETURN(auto scorer, MakeScorer(config.route_policy, config.route_lambda));
   const bool from_file = !config.hash_key_file.empty();
   BATON_ASSIGN_OR_RETURN(const HashKey key, from_file ? HashKey::FromFile(config.hash_key_file) : HashKey::Random());
-  std::unique_ptr<Fleet> fleet(new Fleet(config, std::move(scorer), key, from_file));
-  const WorkerLink::Parts parts{fleet->config_, home, *fleet, fleet->index_, clock};
-  for (size_t i = 0; i < config.worker.size(); ++i) {
-    fleet->links_.push_back(
-        std::make_shared<WorkerLink>(static_cast<int32_t>(i), config.worker[i], parts, wires(config.worker[i])));
-  }
+  std::unique_ptr<Fleet> fleet(new Fleet(config, loops, clock, std::move(wires), std::move(scorer), key, from_file));
+  std::vector<Endpoint> listed;
+  for (const std::string& address : config.worker) listed.push_back({address});
+  fleet->roster_.Listed(listed, clock.Now());
+  fleet->Seat();
   return fleet;
 }
 
-Fleet::Fleet(const RouterConfig& config, std::unique_ptr<Scorer> scorer, HashKey key, bool key_from_file)
+Fleet::Fleet(const RouterConfig& config, Loops loops, const Clock& clock, WireMaker wires,
+             std::unique_ptr<Scorer> scorer, HashKey key, bool key_from_file)
     : config_(config),
       scorer_(std::move(scorer)),
       index_(config.index_max_bytes),
+      loops_(loops),
+      clock_(clock),
+      wires_(std::move(wires)),
       key_from_file_(key_from_file),
+      roster_(WorkerPrefixes::kMaxWorkers),
       key_(key),
       hasher_(std::make_shared<const PrefixHasher>(key)) {}
 
 Fleet::~Fleet() { Stop(); }
-
-void Fleet::Start() {
-  for (auto& link : links_) link->Start();
-}
-
-void Fleet::Stop() {
-  if (stopped_.exchange(true)) return;
-  for (auto& link : links_) link->Stop();
-}
 
 // A router whose key is not from a file may adopt that of a running worker instead.
 std::string Fleet::GreetingKey(bool refused_before) {
@@ -87,13 +82,12 @@ std::string Fleet::GreetingKey(bool refused_before) {
 
 // With no other worker ready the index is empty and nothing was hashed that still counts: the key may change.
 bool Fleet::OthersReady(int32_t slot) const {
-  for (size_t i = 0; i < links_.size(); ++i) {
-    if (static_cast<int32_t>(i) != slot && links_[i]->View().state == LinkState::kReady) return true;
-  }
-  return false;
+  return std::ranges::any_of(
+      Views(), [&](const LinkView& view) { return view.id.index != slot && view.state == LinkState::kReady; });
 }
 
 absl::Status Fleet::Admit(int32_t slot, const WorkerFacts& facts) {
+  BATON_RETURN_IF_ERROR(CheckName(slot, facts));
   std::lock_guard lock(mutex_);
   if (facts.role == WorkerRole::kUnknown) {
     return absl::FailedPreconditionError("role: worker is neither both nor prefill nor decode");
@@ -115,7 +109,7 @@ absl::Status Fleet::Admit(int32_t slot, const WorkerFacts& facts) {
     hasher_ = std::make_shared<const PrefixHasher>(key_);
   }
   // A fleet of one may come back with another model; with several, the one that was first decides.
-  if (facts_ && links_.size() > 1) {
+  if (facts_ && Views().size() > 1) {
     if (facts.model_digest != facts_->model_digest) {
       return absl::FailedPreconditionError(Different("model_digest", facts.model_digest, facts_->model_digest));
     }
@@ -134,12 +128,12 @@ absl::Status Fleet::Admit(int32_t slot, const WorkerFacts& facts) {
 // Whoever will hand KV over meets whoever takes it, whichever of them was ready first.
 void Fleet::OnReady(int32_t slot) {
   const std::vector<LinkView> views = Views();
-  for (size_t p = 0; p < views.size(); ++p) {
-    for (size_t d = 0; d < views.size(); ++d) {
-      const bool new_pair = static_cast<int32_t>(p) == slot || static_cast<int32_t>(d) == slot;
-      if (!new_pair || views[p].state != LinkState::kReady || views[d].state != LinkState::kReady) continue;
-      const bool hands_over = views[p].facts->role == WorkerRole::kPrefill && !views[d].facts->landing_address.empty();
-      if (hands_over) links_[p]->Meet(views[d].facts->landing_address);
+  for (const LinkView& p : views) {
+    for (const LinkView& d : views) {
+      const bool new_pair = p.id.index == slot || d.id.index == slot;
+      if (!new_pair || p.state != LinkState::kReady || d.state != LinkState::kReady) continue;
+      const bool hands_over = p.facts->role == WorkerRole::kPrefill && !d.facts->landing_address.empty();
+      if (hands_over) LinkOf(p.id)->Meet(d.facts->landing_address);
     }
   }
 }
@@ -151,15 +145,18 @@ std::shared_ptr<const WorkerFacts> Fleet::model_facts() const {
 
 std::vector<LinkView> Fleet::Views() const {
   std::vector<LinkView> views;
-  views.reserve(links_.size());
-  for (const auto& link : links_) views.push_back(link->View());
+  const std::shared_ptr<const Links> all = links();
+  views.reserve(all->size());
+  for (const auto& link : *all) {
+    if (link != nullptr) views.push_back(link->View());
+  }
   return views;
 }
 
 std::vector<WorkerStatus> Fleet::Status() const {
   std::vector<WorkerStatus> all;
   for (const LinkView& v : Views()) {
-    WorkerStatus s{v.address, LinkStateName(v.state), v.detail};
+    WorkerStatus s{v.address, LinkStateName(v.shown_state()), v.shown_detail()};
     if (v.facts) {
       s.incarnation = v.facts->incarnation;
       s.kv_blocks = v.facts->kv_blocks;
@@ -174,7 +171,13 @@ Readiness Fleet::ReadinessNow() const {
   Readiness r;
   r.status = "no_worker";
   bool both = false, decodes = false, missing = false;  // a prefill worker that was never there is waited for
-  for (const LinkView& v : Views()) {
+  const std::vector<LinkView> views = Views();
+  for (const LinkView& v : views) {
+    if (v.duplicate) continue;
+    if (!v.held.empty()) {
+      absl::StrAppend(&r.detail, r.detail.empty() ? "" : "; ", "worker ", v.name(), " takes no requests: ", v.held);
+      continue;
+    }
     const bool ready = v.state == LinkState::kReady;
     both |= ready && v.facts->role == WorkerRole::kBoth;
     decodes |= ready && v.facts->role == WorkerRole::kDecode;
@@ -189,7 +192,7 @@ Readiness Fleet::ReadinessNow() const {
                     v.detail.empty() ? "" : ": " + v.detail);
   }
   if (both || (decodes && !missing)) return Readiness{true, "ready", "", 1, r.detail};
-  if (links_.empty()) r.detail = "no worker is configured (--worker)";
+  if (views.empty()) r.detail = "no worker is known (--worker, --workers-file, --workers-dns, --workers-kubernetes)";
   return r;
 }
 
@@ -231,9 +234,11 @@ void Fleet::Match(const TokenizedRequest& generation, Ready& ready) const {
 absl::StatusOr<Fleet::Ready> Fleet::ReadyFor(const TokenizedRequest& generation,
                                              const std::vector<WorkerId>& excluded) const {
   Ready out;
-  for (const auto& link : links_) {
+  const std::shared_ptr<const Links> all = links();
+  for (const auto& link : *all) {
+    if (link == nullptr) continue;
     LinkView view = link->View();
-    if (view.state != LinkState::kReady || Excluded(excluded, view.id)) continue;
+    if (view.state != LinkState::kReady || !view.held.empty() || Excluded(excluded, view.id)) continue;
     out.candidates.push_back(CandidateOf(view));
     out.views.push_back(std::move(view));
   }
@@ -295,10 +300,9 @@ absl::StatusOr<RoutedTo> Fleet::Choose(const TokenizedRequest& generation, uint3
 
 bool Fleet::MayComeBack(bool one_leaves) const {
   if (stopped_ || one_leaves) return !stopped_;
-  return std::ranges::any_of(links_, [](const auto& link) {
-    const LinkView view = link->View();
-    const bool away =
-        view.state == LinkState::kLost || view.state == LinkState::kConnecting || view.state == LinkState::kLoading;
+  return std::ranges::any_of(Views(), [](const LinkView& view) {
+    const bool away = view.state == LinkState::kLost || view.state == LinkState::kConnecting ||
+                      view.state == LinkState::kLoading || !view.held.empty();
     return away && view.facts != nullptr && view.facts->role != WorkerRole::kPrefill;
   });
 }
@@ -318,27 +322,26 @@ absl::StatusOr<RoutedTo> Fleet::ChoosePrefill(const TokenizedRequest& generation
 }
 
 std::string Fleet::NameOf(WorkerId id) const {
-  if (id.index < 0 || static_cast<size_t>(id.index) >= links_.size()) return "none";
-  return links_[static_cast<size_t>(id.index)]->View().name();
+  const auto link = LinkOf(id);
+  return link == nullptr ? "none" : link->View().name();
 }
 
 std::string Fleet::NumericsOf(WorkerId id) const {
-  if (id.index < 0 || static_cast<size_t>(id.index) >= links_.size()) return "";
-  const std::shared_ptr<const WorkerFacts> facts = links_[static_cast<size_t>(id.index)]->View().facts;
+  const auto link = LinkOf(id);
+  const std::shared_ptr<const WorkerFacts> facts = link == nullptr ? nullptr : link->View().facts;
   return facts == nullptr ? "" : facts->numerics_id;
-}
-
-WorkerLink* Fleet::LinkOf(WorkerId id) {
-  return id.index >= 0 && static_cast<size_t>(id.index) < links_.size() ? links_[id.index].get() : nullptr;
 }
 
 void Fleet::Send(WorkerId id, const TokenizedRequest& generation, const LegOrder& order,
                  std::shared_ptr<LegEvents> events) {
-  if (WorkerLink* link = LinkOf(id)) link->Send(id, generation, order, std::move(events));
+  if (const auto link = LinkOf(id)) return link->Send(id, generation, order, std::move(events));
+  LegBook unsent;  // of this order alone
+  unsent.Note(order, events);
+  unsent.TellLost(id, absl::UnavailableError("the worker has left"));
 }
 
 void Fleet::Forget(WorkerId id, const std::string& leg_id) {
-  if (WorkerLink* link = LinkOf(id)) link->Forget(id, leg_id);
+  if (const auto link = LinkOf(id)) link->Forget(id, leg_id);
 }
 
 }  // namespace baton::router

@@ -1,5 +1,5 @@
-// Fleet: every worker of the static list, and the choice of one for a request. Owns the links, the prefix index, the
-// scorer and the hash key. Thread-safe.
+// Fleet: every worker that is known, and the choice of one for a request. Workers come and go while requests run
+// (roster.h). Owns the links, the prefix index, the scorer and the hash key. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -12,6 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/prefix_hash.h"
+#include "router/fleet/roster.h"
 #include "router/fleet/worker_link.h"
 #include "router/fleet/workers.h"
 #include "router/policy/scorer.h"
@@ -42,12 +43,19 @@ struct ExplainedRoute {
 
 class Fleet final : public LinkHost, public Workers {
  public:
-  /// `home`: where the links' state machines run. `wires`: called once for each of config.worker.
-  static absl::StatusOr<std::unique_ptr<Fleet>> Create(const RouterConfig& config, EventLoop& home, const Clock& clock,
-                                                       const WireMaker& wires);
+  /// Where a fleet's own work runs.
+  struct Loops {
+    EventLoop& home;     ///< the links' state machines
+    EventLoop& waiting;  ///< what waits for the calls of a connection to end; may be `home` where nothing waits
+  };
+  /// Its workers are config.worker. `wires`: called once for each worker, on the home loop after Start.
+  static absl::StatusOr<std::unique_ptr<Fleet>> Create(const RouterConfig& config, Loops loops, const Clock& clock,
+                                                       WireMaker wires);
   ~Fleet() override;
 
   void Start();
+  /// The workers from now on, those of config.worker among them. Any thread; after Start, and not after Stop.
+  void SetEndpoints(std::vector<Endpoint> endpoints);
   /// Every request on a worker is told that it is lost. Idempotent; not on the home loop.
   void Stop();
 
@@ -77,8 +85,23 @@ class Fleet final : public LinkHost, public Workers {
   const WorkerPrefixes& index() const { return index_; }
 
  private:
-  Fleet(const RouterConfig& config, std::unique_ptr<Scorer> scorer, HashKey key, bool key_from_file);
+  using Links = std::vector<std::shared_ptr<WorkerLink>>;  // [slot]; null: free
+
+  Fleet(const RouterConfig& config, Loops loops, const Clock& clock, WireMaker wires, std::unique_ptr<Scorer> scorer,
+        HashKey key, bool key_from_file);
   bool OthersReady(int32_t slot) const;
+  absl::Status CheckName(int32_t slot, const WorkerFacts& facts) const;
+
+  // ---- membership; home loop, or before Start
+  std::shared_ptr<const Links> links() const;
+  void SetLink(int32_t slot, std::shared_ptr<WorkerLink> link);
+  void Seat();
+  void Do(const AddWorker& action);
+  void Do(const HoldWorker& action);
+  void Do(const TakeWorker& action);
+  void Do(const DropWorker& action);
+  void Do(const RefuseWorkers& action);
+  void Tick();
 
   std::string GreetingKey(bool refused_before) override;
   absl::Status Admit(int32_t slot, const WorkerFacts& facts) override;
@@ -95,17 +118,26 @@ class Fleet final : public LinkHost, public Workers {
   absl::StatusOr<Ready> ReadyFor(const TokenizedRequest& generation, const std::vector<WorkerId>& excluded) const;
   /// Of what it refers to, `ready` must outlive it.
   HandoffTerms HandoffTermsOf(const Ready& ready) const;
-  WorkerLink* LinkOf(WorkerId id);
+  std::shared_ptr<WorkerLink> LinkOf(WorkerId id) const;
   UnitKeys KeysOf(const TokenizedRequest& generation) const;
   void Match(const TokenizedRequest& generation, Ready& ready) const;
 
   const RouterConfig config_;
   const std::unique_ptr<Scorer> scorer_;
   WorkerPrefixes index_;
-  std::vector<std::shared_ptr<WorkerLink>> links_;
+  const Loops loops_;
+  const Clock& clock_;
+  const WireMaker wires_;
   std::atomic<bool> stopped_{false};
   const bool key_from_file_;
   std::atomic<double> handoff_ms_{4};  ///< moving mean of NoteHandoff
+
+  Roster roster_;                          // home loop, or before Start
+  std::unique_ptr<EventLoopTimer> timer_;  // as roster_: armed while the roster waits
+  bool started_ = false, closed_ = false;  // as roster_
+
+  mutable std::mutex links_mutex_;  // guards links_
+  std::shared_ptr<const Links> links_ = std::make_shared<const Links>();
 
   mutable std::mutex mutex_;  // guards what follows
   HashKey key_;

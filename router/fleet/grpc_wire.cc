@@ -68,6 +68,7 @@ grpc::ChannelArguments ChannelArgs(const GrpcWire::Options& options) {
   args.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10000);
   args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  args.SetInt(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, 1000);  // a name that moves is followed at once
   return args;
 }
 
@@ -76,7 +77,8 @@ grpc::ChannelArguments ChannelArgs(const GrpcWire::Options& options) {
 struct GrpcWire::Inner : std::enable_shared_from_this<Inner> {
   explicit Inner(Options o)
       : options(std::move(o)),
-        channel(grpc::CreateCustomChannel(options.address, grpc::InsecureChannelCredentials(), ChannelArgs(options))),
+        channel(grpc::CreateCustomChannel("dns:///" + options.address, grpc::InsecureChannelCredentials(),
+                                          ChannelArgs(options))),
         stub(v1::Worker::NewStub(channel)) {}
   const Options options;
   const std::shared_ptr<grpc::Channel> channel;

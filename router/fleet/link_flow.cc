@@ -182,10 +182,8 @@ void LinkFlow::Timer(TimePoint now) {
   actions_.emplace_back(ArmLink{now + OwnTime::kTick});
 }
 
-void LinkFlow::Stop() {
-  if (state_ == State::kServing) {
-    actions_.emplace_back(EndSession{absl::CancelledError("the router stops before the answer is whole")});
-  }
+void LinkFlow::Stop(const absl::Status& why) {
+  if (state_ == State::kServing) actions_.emplace_back(EndSession{why});
   session_ = 0;
   state_ = State::kStopped;
 }

@@ -63,13 +63,27 @@ void WorkerLink::Start() {
 void WorkerLink::Stop() {
   std::promise<void> done;
   parts_.home.Post([self = shared_from_this(), &done] {
-    self->timer_->Cancel();
-    self->flow_.Stop();
-    self->Pump();
+    self->Leave(absl::CancelledError("the router stops before the answer is whole"));
     done.set_value();
   });
   done.get_future().wait();
-  wire_->Shutdown();
+  Shutdown();
+}
+
+void WorkerLink::Leave(const absl::Status& why) {
+  timer_->Cancel();
+  flow_.Stop(why);
+  Pump();
+}
+
+void WorkerLink::Hold(std::string why) {
+  std::lock_guard lock(mutex_);
+  view_.held = std::move(why);
+}
+
+bool WorkerLink::idle() const {
+  std::lock_guard lock(mutex_);
+  return view_.outstanding->requests() == 0 && book_.empty();
 }
 
 // Carrying out an action can cause events, whose actions come after those already here.
@@ -109,6 +123,10 @@ void WorkerLink::OnHandshake(HandshakeAnswer answer) {
   } else {
     absl::Status admitted = CheckProtocol(answer);
     if (admitted.ok()) admitted = parts_.host.Admit(slot_, answer.facts);
+    {
+      std::lock_guard lock(mutex_);
+      view_.duplicate = absl::IsAlreadyExists(admitted);
+    }
     if (admitted.ok()) {
       facts_ = std::make_shared<const WorkerFacts>(std::move(answer.facts));
       flow_.Admitted(NextSession(), now);

@@ -26,7 +26,8 @@ class LinkHost {
   virtual ~LinkHost() = default;
   /// The key to greet a worker with; empty: adopt the worker's.
   virtual std::string GreetingKey(bool refused_before) = 0;
-  /// OK: the worker may serve. FailedPrecondition: what differs, with both values.
+  /// OK: the worker may serve. FailedPrecondition: what differs, with both values. AlreadyExists: it serves already, at
+  /// another address.
   virtual absl::Status Admit(int32_t slot, const WorkerFacts& facts) = 0;
   /// It serves from now on.
   virtual void OnReady(int32_t slot) = 0;
@@ -43,9 +44,14 @@ struct LinkView {
   bool has_load = false;
   int64_t others_queued_tokens = 0;  ///< of `load`, what this router did not send
   std::shared_ptr<OutstandingLoad> outstanding;
-  int64_t restarts = 0;  ///< handshakes in which the worker was another process than before
-  int64_t losses = 0;    ///< sessions that ended
+  int64_t restarts = 0;    ///< handshakes in which the worker was another process than before
+  int64_t losses = 0;      ///< sessions that ended
+  std::string held;        ///< why it takes no new requests though it is there; empty: it takes them
+  bool duplicate = false;  ///< the process is reached at another address already
 
+  /// The same as people see it: one that takes no new requests drains.
+  LinkState shown_state() const { return state == LinkState::kReady && !held.empty() ? LinkState::kDraining : state; }
+  const std::string& shown_detail() const { return held.empty() ? detail : held; }
   /// What people call the worker: its own name, or its address before the first handshake.
   const std::string& name() const { return facts && !facts->worker_id.empty() ? facts->worker_id : address; }
 };
@@ -65,6 +71,13 @@ class WorkerLink : public std::enable_shared_from_this<WorkerLink> {
   void Start();
   /// Tells everybody who waits that the worker is lost, and waits for the streams to end. Not on the home loop.
   void Stop();
+  /// The two halves of Stop, for a fleet that goes on: on the home loop, then on a thread that may wait.
+  void Leave(const absl::Status& why);
+  void Shutdown() { wire_->Shutdown(); }
+  /// No new requests for this reason; empty: they come again. Home loop.
+  void Hold(std::string why);
+  /// Nothing runs there, as far as this router knows.
+  bool idle() const;
 
   LinkView View() const;
   /// `events` hears of the leg from now on: answers, news, or that the worker is lost, also when `id` is not the

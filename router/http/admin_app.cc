@@ -74,8 +74,8 @@ void AdminApp::Workers(HttpExchange& exchange) {
         .Field("index", v.id.index)
         .Field("name", v.name())
         .Field("address", v.address)
-        .Field("state", LinkStateName(v.state))
-        .NullIfEmpty("detail", v.detail);
+        .Field("state", LinkStateName(v.shown_state()))
+        .NullIfEmpty("detail", v.shown_detail());
     w.NullIfEmpty("phase", v.phase).Field("progress", v.progress);
     if (v.facts) {
       w.Field("worker_id", v.facts->worker_id)

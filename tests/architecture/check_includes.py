@@ -54,6 +54,7 @@ ROOMS = {
     "prefill_worker/handoff": set(),
     "decode_worker/handoff": set(),
     "router/admission": {""},
+    "router/discovery": {""},
     "router/fleet": {"", "index", "policy"},
     "router/grpc": {"", "admission", "request"},
     "router/http": {"", "admission", "request"},
@@ -74,7 +75,8 @@ VENDOR = [
     (re.compile(r"^cuda(_runtime|_runtime_api)?\.h$|^cuda_(bf16|fp8|fp16)\.h$"), ("kernels/cuda/", "kernels/runtime/", "kernels/px/")),
     (re.compile(r"^uc[pts]/|^ucp\.h$"), ("kvtransfer/ucx/",)),
     (re.compile(r"^(oneapi/)?dnnl"), ("kernels/cpu/",)),
-    (re.compile(r"^boost/beast"), ("router/http/", "cli/http_client.cc")),
+    (re.compile(r"^boost/beast"), ("router/http/", "router/discovery/", "cli/http_client.cc")),
+    (re.compile(r"^ares(_[a-z]+)?\.h$"), ("router/discovery/",)),
 ]
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]')
 # Headers that may show generated messages: services and codecs.
@@ -151,6 +153,8 @@ PLANTED = [
     ("decode_worker/handoff/a.cc", "decode_worker/ticket_desk.h"),
     ("router/http/a.cc", "router/fleet/fleet.h"),
     ("router/policy/a.cc", "router/request/request_flow.h"),
+    ("router/discovery/a.cc", "router/fleet/fleet.h"),
+    ("router/fleet/a.cc", "ares.h"),
     ("engine/a.cc", "cuda_runtime.h"),
     ("kvtransfer/tcp/a.cc", "ucp/api/ucp.h"),
 ]

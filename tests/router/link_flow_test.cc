@@ -82,7 +82,7 @@ LinkFlow FlowIn(State state) {
     flow.Admitted(7, kStart);
     flow.Watched(1, Event(WatchEvent::Kind::kSnapshot, 1), kStart);
   }
-  if (state == State::kStopped) flow.Stop();
+  if (state == State::kStopped) flow.Stop(absl::CancelledError("over"));
   flow.TakeActions();
   EXPECT_EQ(flow.state(), state);
   return flow;
@@ -116,7 +116,7 @@ const std::pair<std::string, Apply> kEvents[] = {
     {"older relay closed", [](LinkFlow& f) { f.RelayClosed(6, kGone, kStart); }},
     {"timer", [](LinkFlow& f) { f.Timer(kStart + Ms(100)); }},
     {"timer, time to renew", [](LinkFlow& f) { f.Timer(kStart + Ms(500)); }},
-    {"stop", [](LinkFlow& f) { f.Stop(); }},
+    {"stop", [](LinkFlow& f) { f.Stop(absl::CancelledError("over")); }},
 };
 
 // clang-format off

@@ -1,0 +1,214 @@
+#include "router/discovery/kubernetes_source.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "common/clock.h"
+#include "common/net/address.h"
+#include "common/status.h"
+#include "router/discovery/api_connection.h"
+#include "router/discovery/slice_book.h"
+
+namespace baton::router {
+namespace {
+
+constexpr Duration kFirstPause = std::chrono::milliseconds(200), kLongestPause = std::chrono::seconds(10);
+constexpr Duration kAnswerWithin = std::chrono::seconds(15);
+constexpr int kWatchSeconds = 240, kPageSize = 500;
+constexpr Duration kWatchWithin = std::chrono::seconds(kWatchSeconds + 30);
+
+bool IsLabel(const std::string& text) {
+  const auto allowed = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-' || c == '.'; };
+  return !text.empty() && text.size() <= 253 && std::ranges::all_of(text, allowed);
+}
+
+std::string PathOf(const KubernetesPlace& place) {
+  return StrCat("/apis/discovery.k8s.io/v1/namespaces/", place.name_space,
+                "/endpointslices?labelSelector=kubernetes.io%2Fservice-name%3D", place.service);
+}
+
+std::string Escaped(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_' || c == '.')
+      out += c;
+    else
+      absl::StrAppend(&out, "%", absl::Hex(static_cast<unsigned char>(c), absl::kZeroPad2));
+  }
+  return out;
+}
+
+class KubernetesSource final : public EndpointSource {
+ public:
+  KubernetesSource(const std::string& service, KubernetesPlace place, KubernetesOptions options)
+      : name_("--workers-kubernetes " + service),
+        place_(std::move(place)),
+        options_(std::move(options)),
+        log_(name_),
+        book_(place_.port) {}
+  ~KubernetesSource() override {
+    {
+      std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    changed_.notify_all();
+    stop_.Stop();
+    if (thread_.joinable()) thread_.join();
+  }
+
+  const std::string& name() const override { return name_; }
+  void Start(Tell tell) override {
+    tell_ = std::move(tell);
+    thread_ = std::thread([this] { Run(); });
+  }
+
+ private:
+  void Run() {
+    Duration pause = kFirstPause;
+    std::unique_lock lock(mutex_);
+    while (!stopping_) {
+      lock.unlock();
+      const bool lists = book_.resource_version().empty() || list_again_;
+      const TimePoint began = clock_.Now();
+      const absl::Status status = lists ? List() : Watch();
+      const bool lasted = clock_.Now() - began > kFirstPause;
+      lock.lock();
+      if (stopping_) return;
+      if (status.ok() && (lists || lasted)) {
+        pause = kFirstPause;
+        continue;
+      }
+      if (absl::IsOutOfRange(status)) {  // 410: nothing is wrong, but a server that says it each time is not hurried
+        list_again_ = true;
+      } else if (!status.ok()) {
+        log_.Failed(status, known_.size());
+      }
+      changed_.wait_for(lock, pause, [this] { return stopping_; });
+      pause = std::min(2 * pause, kLongestPause);
+    }
+  }
+
+  absl::StatusOr<ApiRequest> RequestOf(const std::string& query) const {
+    ApiRequest request{place_.tls, place_.host,     place_.api_port, place_.host_port, PathOf(place_) + query,
+                       "",         options_.ca_file};
+    if (options_.token_file.empty()) return request;
+    std::ifstream in(options_.token_file);
+    if (!in && !place_.tls) return request;
+    if (!in) return absl::UnavailableError(StrCat("no token can be read from ", options_.token_file));
+    request.token.assign(std::istreambuf_iterator<char>(in), {});
+    request.token = std::string(absl::StripAsciiWhitespace(request.token));
+    if (request.token.find_first_of("\r\n") != std::string::npos)
+      return absl::UnavailableError(StrCat(options_.token_file, " is no token: it has several lines"));
+    return request;
+  }
+
+  absl::Status List() {
+    book_.BeginList();
+    do {
+      std::string query = StrCat("&limit=", kPageSize);
+      if (!book_.next_page().empty()) absl::StrAppend(&query, "&continue=", Escaped(book_.next_page()));
+      BATON_ASSIGN_OR_RETURN(const ApiRequest request, RequestOf(query));
+      BATON_ASSIGN_OR_RETURN(const std::string page, FetchWhole(request, kAnswerWithin, stop_));
+      BATON_RETURN_IF_ERROR(book_.Page(page));
+    } while (!book_.next_page().empty());
+    list_again_ = false;
+    Changed();
+    return absl::OkStatus();
+  }
+
+  absl::Status Watch() {
+    const std::string query = StrCat("&watch=true&allowWatchBookmarks=true&timeoutSeconds=", kWatchSeconds,
+                                     "&resourceVersion=", Escaped(book_.resource_version()));
+    BATON_ASSIGN_OR_RETURN(const ApiRequest request, RequestOf(query));
+    list_again_ = true;  // a server that was away may be another, which does not know the version
+    const auto on_open = [this] {
+      list_again_ = false;
+      Changed();
+    };
+    return FetchLines(request, {kAnswerWithin, kWatchWithin}, stop_, on_open, [this](std::string_view line) {
+      BATON_RETURN_IF_ERROR(book_.Event(line));
+      Changed();
+      return absl::OkStatus();
+    });
+  }
+
+  void Changed() {
+    std::vector<Endpoint> now = book_.endpoints();
+    if (const absl::Status trouble = book_.Trouble(); trouble.ok())
+      log_.Knows(now.size());
+    else
+      log_.Failed(trouble, now.size());
+    if (now == known_) return;
+    known_ = std::move(now);
+    tell_(known_);
+  }
+
+  const std::string name_;
+  const KubernetesPlace place_;
+  const KubernetesOptions options_;
+  const SteadyClock clock_;
+  Tell tell_;
+  SourceLog log_;
+  SliceBook book_;
+  bool list_again_ = false;
+  std::vector<Endpoint> known_;
+  ApiStop stop_;
+
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable changed_;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace
+
+absl::StatusOr<KubernetesPlace> ParseKubernetesPlace(const std::string& service, const KubernetesOptions& options) {
+  const size_t slash = service.find('/'), colon = service.find(':');
+  KubernetesPlace place;
+  place.name_space = service.substr(0, slash);
+  if (slash != std::string::npos) place.service = service.substr(slash + 1, colon - slash - 1);
+  if (colon != std::string::npos) place.port = service.substr(colon + 1);
+  if (!IsLabel(place.name_space) || !IsLabel(place.service) || !IsLabel(place.port) || colon < slash)
+    return absl::InvalidArgumentError(
+        StrCat("--workers-kubernetes ", service, ": NAMESPACE/SERVICE or NAMESPACE/SERVICE:PORTNAME is expected"));
+  std::string api = options.api;
+  if (api.empty()) {
+    const char *host = std::getenv("KUBERNETES_SERVICE_HOST"), *port = std::getenv("KUBERNETES_SERVICE_PORT");
+    if (host == nullptr || port == nullptr)
+      return absl::InvalidArgumentError(
+          "--workers-kubernetes: this is no pod (KUBERNETES_SERVICE_HOST and _PORT are not set); give "
+          "--kubernetes-api");
+    api = StrCat("https://", net::JoinHostPort(host, std::atoi(port)));
+  }
+  const std::string_view url = api;
+  place.tls = url.starts_with("https://");
+  if (!place.tls && !url.starts_with("http://"))
+    return absl::InvalidArgumentError(StrCat("--kubernetes-api ", api, ": https://HOST[:PORT] is expected"));
+  std::string authority(url.substr(url.find("//") + 2));
+  if (authority.ends_with('/')) authority.pop_back();
+  const bool has_port = authority.rfind(':') != std::string::npos && !authority.ends_with(']');
+  const auto where = net::ParseHostPort(has_port ? authority : StrCat(authority, place.tls ? ":443" : ":80"));
+  if (!where.ok()) return absl::InvalidArgumentError(StrCat("--kubernetes-api ", api, ": ", where.status().message()));
+  if (!place.tls && !net::IsLoopback(where->host))
+    return absl::InvalidArgumentError(
+        StrCat("--kubernetes-api ", api, ": the token would travel in the clear; http:// is for a proxy on loopback"));
+  place.host = where->host;
+  place.api_port = StrCat(where->port);
+  place.host_port = net::JoinHostPort(where->host, where->port);
+  return place;
+}
+
+absl::StatusOr<std::unique_ptr<EndpointSource>> MakeKubernetesSource(const std::string& service,
+                                                                     const KubernetesOptions& options) {
+  BATON_ASSIGN_OR_RETURN(KubernetesPlace place, ParseKubernetesPlace(service, options));
+  return std::make_unique<KubernetesSource>(service, std::move(place), options);
+}
+
+}  // namespace baton::router

@@ -1,0 +1,141 @@
+#include "router/discovery/slice_book.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "common/foreign_text.h"
+#include "common/net/address.h"
+#include "common/status.h"
+#include "common/str_cat.h"
+
+namespace baton::router {
+namespace {
+
+using Json = nlohmann::json;
+
+// What is not there, or is of another type, is nothing: the wire is another program's.
+const Json& At(const Json& object, const char* key) {
+  static const Json nothing;
+  if (!object.is_object()) return nothing;
+  const auto found = object.find(key);
+  return found == object.end() ? nothing : *found;
+}
+std::string Text(const Json& object, const char* key) {
+  const Json& value = At(object, key);
+  return value.is_string() ? value.get<std::string>() : "";
+}
+std::optional<bool> Flag(const Json& object, const char* key) {
+  const Json& value = At(object, key);
+  return value.is_boolean() ? std::optional(value.get<bool>()) : std::nullopt;
+}
+int64_t Number(const Json& object, const char* key) {
+  const Json& value = At(object, key);
+  return value.is_number_integer() ? value.get<int64_t>() : 0;
+}
+std::string NameOf(const Json& slice) { return Text(At(slice, "metadata"), "name"); }
+
+constexpr int64_t kGone = 410;
+
+}  // namespace
+
+struct SliceReader {
+  static SliceBook::Slice Read(const Json& json, const std::string& port_name) {
+    SliceBook::Slice slice;
+    int64_t port = 0;
+    const Json& ports = At(json, "ports");
+    for (const Json& one : ports.is_array() ? ports : Json::array()) {
+      if (Text(one, "name") == port_name) port = Number(one, "port");
+      absl::StrAppend(&slice.other_ports, slice.other_ports.empty() ? "" : ", ", Text(one, "name"));
+    }
+    if (port <= 0 || port > 65535) {
+      if (slice.other_ports.empty()) slice.other_ports = "none";
+      return slice;
+    }
+    slice.other_ports.clear();
+    const Json& endpoints = At(json, "endpoints");
+    for (const Json& one : endpoints.is_array() ? endpoints : Json::array()) AddEndpoint(one, port, slice);
+    return slice;
+  }
+
+  // All addresses of an endpoint are the same pod; consumers use the first.
+  static void AddEndpoint(const Json& json, int64_t port, SliceBook::Slice& slice) {
+    const Json& addresses = At(json, "addresses");
+    if (!addresses.is_array() || addresses.empty() || !addresses[0].is_string()) return;
+    const std::string host = addresses[0].get<std::string>();
+    if (!net::CheckHost(host).ok()) return;
+    const Json& conditions = At(json, "conditions");
+    SliceBook::Worker worker{Text(At(json, "targetRef"), "uid"), {net::JoinHostPort(host, static_cast<int>(port))}};
+    const bool ready = Flag(conditions, "ready").value_or(true);
+    worker.endpoint.terminating = Flag(conditions, "terminating").value_or(false);
+    worker.endpoint.serving = Flag(conditions, "serving").value_or(ready || worker.endpoint.terminating);
+    slice.workers.push_back(std::move(worker));
+  }
+};
+
+absl::Status SliceBook::Page(std::string_view text) {
+  const Json json = Json::parse(text, nullptr, false);
+  const Json& items = At(json, "items");
+  const std::string version = Text(At(json, "metadata"), "resourceVersion");
+  if (!items.is_array() || version.empty())
+    return absl::InvalidArgumentError(StrCat("an answer of ", text.size(), " bytes is no EndpointSliceList"));
+  for (const Json& item : items) listed_[NameOf(item)] = SliceReader::Read(item, port_);
+  next_page_ = Text(At(json, "metadata"), "continue");
+  if (!next_page_.empty()) return absl::OkStatus();
+  slices_ = std::exchange(listed_, {});
+  version_ = version;
+  return absl::OkStatus();
+}
+
+absl::Status SliceBook::Event(std::string_view text) {
+  const Json json = Json::parse(text, nullptr, false);
+  const std::string type = Text(json, "type");
+  const Json& object = At(json, "object");
+  if (type == "ERROR") {
+    const int64_t code = Number(object, "code");
+    const std::string why = StrCat("the watch ends with ", code, ": ", Printable(Text(object, "message")));
+    return code == kGone ? absl::OutOfRangeError(why) : absl::UnavailableError(why);
+  }
+  const std::string name = NameOf(object), version = Text(At(object, "metadata"), "resourceVersion");
+  const bool change = type == "ADDED" || type == "MODIFIED" || type == "DELETED";
+  if (version.empty() || (!change && type != "BOOKMARK") || (change && name.empty()))
+    return absl::InvalidArgumentError(StrCat("a line of ", text.size(), " bytes is no watch event"));
+  if (type == "DELETED") slices_.erase(name);
+  if (type == "ADDED" || type == "MODIFIED") slices_[name] = SliceReader::Read(object, port_);
+  version_ = version;
+  return absl::OkStatus();
+}
+
+std::vector<Endpoint> SliceBook::endpoints() const {
+  std::map<std::string, Worker> by_address;  // an endpoint that moves between slices is in both for a moment
+  for (const auto& [name, slice] : slices_) {
+    for (const Worker& worker : slice.workers) {
+      const auto [at, fresh] = by_address.try_emplace(worker.endpoint.address, worker);
+      if (!fresh && worker.endpoint.takes_requests()) at->second = worker;
+    }
+  }
+  std::map<std::string, std::string> address_of;  // of a pod
+  for (const bool wanted : {true, false}) {
+    for (const auto& [address, worker] : by_address) {
+      if (worker.endpoint.takes_requests() == wanted) address_of.try_emplace(worker.pod, address);
+    }
+  }
+  std::vector<Endpoint> out;
+  for (const auto& [address, worker] : by_address) {
+    if (worker.pod.empty() || address_of[worker.pod] == address) out.push_back(worker.endpoint);
+  }
+  return out;
+}
+
+absl::Status SliceBook::Trouble() const {
+  for (const auto& [name, slice] : slices_) {
+    if (slice.other_ports.empty()) continue;
+    return absl::NotFoundError(StrCat("EndpointSlice ", Printable(name), " has no port named \"", port_,
+                                      "\" (its ports: ", Printable(slice.other_ports), ")"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace baton::router

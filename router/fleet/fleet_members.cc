@@ -1,0 +1,123 @@
+// The fleet's workers: who joins, drains and leaves, as the roster decides it.
+#include <future>
+#include <utility>
+
+#include "common/log.h"
+#include "common/str_cat.h"
+#include "router/fleet/fleet.h"
+
+namespace baton::router {
+
+std::shared_ptr<const Fleet::Links> Fleet::links() const {
+  std::lock_guard lock(links_mutex_);
+  return links_;
+}
+
+std::shared_ptr<WorkerLink> Fleet::LinkOf(WorkerId id) const {
+  const std::shared_ptr<const Links> all = links();
+  return id.index >= 0 && static_cast<size_t>(id.index) < all->size() ? (*all)[static_cast<size_t>(id.index)] : nullptr;
+}
+
+void Fleet::SetLink(int32_t slot, std::shared_ptr<WorkerLink> link) {
+  auto next = std::make_shared<Links>(*links());
+  const auto at = static_cast<size_t>(slot);
+  if (next->size() <= at) next->resize(at + 1);
+  (*next)[at] = std::move(link);
+  std::lock_guard lock(links_mutex_);
+  links_ = std::move(next);
+}
+
+void Fleet::Start() {
+  started_ = true;
+  for (const auto& link : *links()) link->Start();
+}
+
+void Fleet::Stop() {
+  if (stopped_.exchange(true)) return;
+  std::promise<void> closed, quiet;
+  loops_.home.Post([&] {
+    closed_ = true;
+    timer_.reset();
+    closed.set_value();
+  });
+  closed.get_future().wait();
+  for (const auto& link : *links()) {
+    if (link != nullptr) link->Stop();
+  }
+  loops_.waiting.Post([&] { quiet.set_value(); });  // behind those that left before
+  quiet.get_future().wait();
+}
+
+void Fleet::SetEndpoints(std::vector<Endpoint> endpoints) {
+  loops_.home.Post([this, endpoints = std::move(endpoints)] {
+    if (closed_) return;
+    roster_.Listed(endpoints, clock_.Now());
+    Seat();
+  });
+}
+
+/// Carries out what the roster has decided.
+void Fleet::Seat() {
+  for (const RosterAction& action : roster_.TakeActions()) {
+    std::visit([this](const auto& one) { Do(one); }, action);
+  }
+  if (!roster_.waits()) return;
+  if (timer_ == nullptr) timer_ = loops_.home.MakeTimer();
+  timer_->ArmAt(clock_.Now() + Roster::kTick, [this] { Tick(); });
+}
+
+void Fleet::Tick() {
+  const std::shared_ptr<const Links> all = links();
+  roster_.Tick([&](int32_t slot) { return (*all)[static_cast<size_t>(slot)]->idle(); }, clock_.Now());
+  Seat();
+}
+
+void Fleet::Do(const AddWorker& action) {
+  const WorkerLink::Parts parts{config_, loops_.home, *this, index_, clock_};
+  auto link = std::make_shared<WorkerLink>(action.slot, action.address, parts, wires_(action.address));
+  SetLink(action.slot, link);
+  if (!started_) return;
+  LogInfo("worker {}: joins", action.address);
+  link->Start();
+}
+
+void Fleet::Do(const HoldWorker& action) {
+  const auto link = LinkOf({action.slot});
+  link->Hold(action.why);
+  LogInfo("worker {}: takes no new requests: {}", link->View().name(), action.why);
+}
+
+void Fleet::Do(const TakeWorker& action) {
+  const auto link = LinkOf({action.slot});
+  link->Hold("");
+  LogInfo("worker {}: takes requests again", link->View().name());
+}
+
+void Fleet::Do(const DropWorker& action) {
+  const auto link = LinkOf({action.slot});
+  LogInfo("worker {}: leaves, nothing runs there", link->View().name());
+  link->Leave(absl::UnavailableError("the worker is listed no more"));
+  SetLink(action.slot, nullptr);
+  loops_.waiting.Post([link] { link->Shutdown(); });
+}
+
+void Fleet::Do(const RefuseWorkers& action) {
+  LogWarning("{} workers are too many, at most {} can be known; the first is {}", action.count,
+             WorkerPrefixes::kMaxWorkers, action.first);
+}
+
+// One process under two addresses would count twice; two processes under one name are told apart by nobody.
+absl::Status Fleet::CheckName(int32_t slot, const WorkerFacts& facts) const {
+  for (const LinkView& other : Views()) {
+    const bool there = other.state == LinkState::kReady || other.state == LinkState::kDraining;
+    if (other.id.index == slot || !there || other.facts->worker_id != facts.worker_id) continue;
+    if (other.facts->incarnation == facts.incarnation)
+      return absl::AlreadyExistsError(
+          StrCat("worker_id: it is ", facts.worker_id, ", which serves at ", other.address));
+    LogWarning("worker {}: two workers have this name, one of them at {} (--worker-id)", facts.worker_id,
+               other.address);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace baton::router

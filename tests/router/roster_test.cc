@@ -1,0 +1,130 @@
+#include "router/fleet/roster.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <string>
+
+#include "common/str_cat.h"
+#include "tests/state_table.h"
+
+namespace baton::router {
+namespace {
+
+using State = Roster::State;
+constexpr TimePoint kStart{std::chrono::seconds(100)};
+
+std::string Describe(const RosterAction& action) {
+  struct Text {
+    std::string operator()(const AddWorker& a) const { return StrCat("add ", a.address, " at ", a.slot); }
+    std::string operator()(const HoldWorker& a) const { return StrCat("hold ", a.slot); }
+    std::string operator()(const TakeWorker& a) const { return StrCat("take ", a.slot); }
+    std::string operator()(const DropWorker& a) const { return StrCat("drop ", a.slot); }
+    std::string operator()(const RefuseWorkers& a) const { return StrCat("refuse ", a.count, " ", a.first); }
+  };
+  return std::visit(Text{}, action);
+}
+
+std::string Taken(Roster& roster) {
+  std::string out;
+  for (const RosterAction& action : roster.TakeActions())
+    absl::StrAppend(&out, out.empty() ? "" : ", ", Describe(action));
+  return out;
+}
+
+Endpoint Up(std::string address) { return {std::move(address)}; }
+Endpoint Down(std::string address) { return {std::move(address), false, false}; }
+Endpoint Ends(std::string address) { return {std::move(address), true, true}; }
+bool Idle(int32_t) { return true; }
+bool Busy(int32_t) { return false; }
+
+/// Worker "a" in slot 0, in `state`.
+Roster RosterIn(State state) {
+  Roster roster(2);
+  if (state != State::kFree) roster.Listed({Up("a")}, kStart);
+  if (state == State::kDraining) roster.Listed({Ends("a")}, kStart);
+  if (state == State::kGone) roster.Listed({}, kStart);
+  roster.TakeActions();
+  return roster;
+}
+
+constexpr const char* kNames[] = {"Free", "Taking", "Draining", "Gone"};  // as State
+std::string Name(State state) { return kNames[static_cast<size_t>(state)]; }
+
+// Columns: Free | Taking | Draining | Gone
+constexpr const char* kTable = R"(
+listed, takes requests    | →Taking add a at 0 | =                | →Taking take 0 | →Taking take 0
+listed, does not serve    | =                  | →Draining hold 0 | =              | →Draining
+listed, terminates        | =                  | →Draining hold 0 | =              | →Draining
+listed no more            | =                  | →Gone hold 0     | →Gone          | =
+idle, just gone           | =                  | =                | =              | =
+idle, gone for a while    | =                  | =                | =              | →Free drop 0
+busy, gone for a while    | =                  | =                | =              | =
+)";
+
+TEST(Roster, EveryEventInEveryState) {
+  const TimePoint soon = kStart + Roster::kLinger - Duration(1), late = kStart + Roster::kLinger;
+  const std::pair<const char*, std::function<void(Roster&)>> events[] = {
+      {"listed, takes requests", [](Roster& r) { r.Listed({Up("a")}, kStart); }},
+      {"listed, does not serve", [](Roster& r) { r.Listed({Down("a")}, kStart); }},
+      {"listed, terminates", [](Roster& r) { r.Listed({Ends("a")}, kStart); }},
+      {"listed no more", [](Roster& r) { r.Listed({}, kStart); }},
+      {"idle, just gone", [&](Roster& r) { r.Tick(Idle, soon); }},
+      {"idle, gone for a while", [&](Roster& r) { r.Tick(Idle, late); }},
+      {"busy, gone for a while", [&](Roster& r) { r.Tick(Busy, late); }},
+  };
+  ExpectEveryCell(kTable, kNames, events, [](const std::string&, const std::string& before, const auto& apply) {
+    const auto state = static_cast<State>(std::ranges::find(kNames, before) - kNames);
+    Roster roster = RosterIn(state);
+    apply(roster);
+    const std::string actions = Taken(roster);
+    EXPECT_EQ(roster.waits(), roster.state(0) == State::kGone);
+    return CellOf(before, Name(roster.state(0)), actions);
+  });
+}
+
+TEST(Roster, AnAddressThatChangesIsAnotherWorker) {
+  Roster roster(4);
+  roster.Listed({Up("a"), Up("b")}, kStart);
+  EXPECT_EQ(Taken(roster), "add a at 0, add b at 1");
+  roster.Listed({Up("c"), Up("b")}, kStart);
+  EXPECT_EQ(Taken(roster), "hold 0, add c at 2");
+  roster.Tick(Idle, kStart + Roster::kLinger);
+  EXPECT_EQ(Taken(roster), "drop 0");
+  roster.Listed({Up("c"), Up("b"), Up("a")}, kStart + Roster::kLinger);
+  EXPECT_EQ(Taken(roster), "add a at 0") << "its slot was free again";
+}
+
+TEST(Roster, AWorkerThatFlapsKeepsItsSlotAndIsNeverDialledAgain) {
+  Roster roster(2);
+  roster.Listed({Up("a"), Up("b")}, kStart);
+  roster.TakeActions();
+  TimePoint now = kStart;
+  for (int i = 0; i < 20; ++i) {
+    now += std::chrono::seconds(1);
+    roster.Listed({Up("b")}, now);
+    roster.Tick(Idle, now);
+    EXPECT_EQ(Taken(roster), "hold 0");
+    now += std::chrono::seconds(1);
+    roster.Listed({Up("a"), Up("b")}, now);
+    roster.Tick(Idle, now);
+    EXPECT_EQ(Taken(roster), "take 0");
+  }
+}
+
+TEST(Roster, MoreWorkersThanSlotsAreRefusedOnceAndSeatedWhenThereIsRoom) {
+  Roster roster(2);
+  const std::vector<Endpoint> four = {Up("a"), Up("b"), Up("c"), Up("d")};
+  roster.Listed(four, kStart);
+  EXPECT_EQ(Taken(roster), "add a at 0, add b at 1, refuse 2 c");
+  roster.Listed(four, kStart);
+  EXPECT_EQ(Taken(roster), "");
+  roster.Listed({Up("b"), Up("c"), Up("d")}, kStart);
+  EXPECT_EQ(Taken(roster), "hold 0") << "a still has its slot";
+  roster.Tick(Idle, kStart + Roster::kLinger);
+  EXPECT_EQ(Taken(roster), "drop 0, add c at 0, refuse 1 d");
+}
+
+}  // namespace
+}  // namespace baton::router
