@@ -10,6 +10,7 @@
 #include "cli/signals.h"
 #include "common/log.h"
 #include "common/net/address.h"
+#include "common/net/advertise.h"
 #include "decode_worker/decode_role.h"
 #include "prefill_worker/prefill_role.h"
 #include "worker/process/worker_server.h"
@@ -46,7 +47,9 @@ int RunWorker(WorkerFlags& flags) {
   absl::StatusOr<std::unique_ptr<worker::WorkerServer>> server =
       worker::WorkerServer::Start(flags.config, kVersion, RoleFor(flags.config.role), std::move(ranks));
   if (!server.ok()) return Fail(server.status());
-  const std::string address = net::JoinHostPort(flags.config.host, (*server)->port());
+  const auto host = net::AdvertisedHost(flags.config.host, flags.config.advertise_host);
+  if (!host.ok()) return Fail(host.status());
+  const std::string address = net::JoinHostPort(*host, (*server)->port());
   SetLogName(flags.config.Name((*server)->port()));
   LogInfo("worker: gRPC at {}", address);
   auto on_ready = [&]() -> absl::Status {

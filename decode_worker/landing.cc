@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "common/log.h"
+#include "common/net/advertise.h"
 #include "common/planted_bug.h"
 #include "common/status.h"
 #include "kvtransfer/slot_format.h"
@@ -41,8 +42,9 @@ absl::StatusOr<std::unique_ptr<Landing>> Landing::Create(const worker::WorkerCon
   if (!make) {
     BATON_ASSIGN_OR_RETURN(kinds, TransportKinds(config.transport, config.require_rdma));
   }
+  BATON_ASSIGN_OR_RETURN(std::string told_host, net::AdvertisedHost(config.host, config.advertise_host));
   std::unique_ptr<Landing> landing(
-      new Landing(config, std::move(pool), std::move(incarnation), clock, thread, events, make));
+      new Landing(config, std::move(told_host), std::move(pool), std::move(incarnation), clock, thread, events, make));
   absl::Status first;
   for (const std::string& kind : kinds) {
     const absl::Status opened = landing->Open(kind);
@@ -59,9 +61,10 @@ absl::StatusOr<std::unique_ptr<Landing>> Landing::Create(const worker::WorkerCon
   return landing;
 }
 
-Landing::Landing(const worker::WorkerConfig& config, KvPoolView pool, std::string incarnation, const Clock& clock,
-                 worker::TransferLoop& thread, LandingEvents& events, TransportMaker make)
+Landing::Landing(const worker::WorkerConfig& config, std::string told_host, KvPoolView pool, std::string incarnation,
+                 const Clock& clock, worker::TransferLoop& thread, LandingEvents& events, TransportMaker make)
     : host_(config.host),
+      told_host_(std::move(told_host)),
       incarnation_(std::move(incarnation)),
       port_(static_cast<uint16_t>(config.landing_port)),
       make_(std::move(make)),
@@ -99,7 +102,8 @@ void Landing::Publish() {
   LandingAddresses addresses{ThisMachine(), {}};
   for (const std::string& kind : kinds_) {
     for (const auto& [memory, way] : ways_) {
-      if (way->kind() == kind && !way->replaced) addresses.addresses.push_back(way->transport->address());
+      if (way->kind() == kind && !way->replaced)
+        addresses.addresses.push_back(ToldAs(way->transport->address(), told_host_));
     }
   }
   std::lock_guard lock(mutex_);

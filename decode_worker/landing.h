@@ -92,8 +92,8 @@ class Landing final : public LandingControl {
     bool open = false;  ///< granted and not filled yet
   };
   class Way;  // a transport and whom it calls back
-  Landing(const worker::WorkerConfig& config, KvPoolView pool, std::string incarnation, const Clock& clock,
-          worker::TransferLoop& thread, LandingEvents& events, TransportMaker make);
+  Landing(const worker::WorkerConfig& config, std::string told_host, KvPoolView pool, std::string incarnation,
+          const Clock& clock, worker::TransferLoop& thread, LandingEvents& events, TransportMaker make);
   absl::Status Open(const std::string& kind);
   void OpenFresh(const std::string& kind);
   void Publish();
@@ -107,7 +107,7 @@ class Landing final : public LandingControl {
   void NoteGrant(WriterId writer, const LaneKey& lane, SlotTurn grant);
   absl::Status VerifyAndScatter(const ScatterOrder& order);
 
-  const std::string host_, incarnation_;
+  const std::string host_, told_host_, incarnation_;
   const uint16_t port_;
   const TransportMaker make_;
   std::vector<std::string> kinds_;  ///< best first; fixed after Create

@@ -84,6 +84,7 @@ void Dialer::TryNext(prefill::PeerId peer) {
   while (!call.addresses.empty()) {
     const std::string address = std::move(call.addresses.front());
     call.addresses.erase(call.addresses.begin());
+    if (const auto name = NameToResolve(address)) return Resolve(peer, call, *name);
     const absl::Status begun = Begin(peer, call, address);
     if (begun.ok()) return;
     call.NoteFailed(KindOf(address), begun);
@@ -92,6 +93,28 @@ void Dialer::TryNext(prefill::PeerId peer) {
   LogWarning("sender: {}", View(why.message()));
   calls_.erase(peer);
   events_.OnPeerLost(peer, why);
+}
+
+void Dialer::Resolve(prefill::PeerId peer, Call& call, const net::HostPort& place) {
+  call.question = ++questions_;
+  resolver_.Resolve(place.host, place.port, [this, peer, question = call.question](auto found) {
+    thread_.Post([this, peer, question, found = std::move(found)] { OnResolved(peer, question, found); });
+  });
+}
+
+/// The name stands for all its addresses, in their order.
+void Dialer::OnResolved(prefill::PeerId peer, uint64_t question,
+                        const absl::StatusOr<std::vector<net::SocketAddress>>& found) {
+  const auto call = calls_.find(peer);
+  if (call == calls_.end() || call->second.question != question) return;
+  if (!found.ok()) {
+    call->second.NoteFailed("tcp", found.status());
+  } else {
+    std::vector<std::string> addresses;
+    for (const net::SocketAddress& one : *found) addresses.push_back(StrCat("tcp:", one.text()));
+    call->second.addresses.insert(call->second.addresses.begin(), addresses.begin(), addresses.end());
+  }
+  TryNext(peer);
 }
 
 absl::Status Dialer::Begin(prefill::PeerId peer, Call& call, const std::string& address) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/clock.h"
+#include "common/net/resolver.h"
 #include "kvtransfer/self_test.h"
 #include "kvtransfer/transports/transports.h"
 #include "prefill_worker/handoff/events.h"
@@ -75,6 +76,7 @@ class Dialer {
     PeerNumber number = 0;
     std::shared_ptr<SelfTest> test;  ///< null once it has passed
     PeerPath path;
+    uint64_t question = 0;  ///< for a name, that is not answered yet
     void NoteFailed(std::string_view kind, const absl::Status& why);
   };
 
@@ -82,6 +84,9 @@ class Dialer {
   absl::Status MayTry(const std::string& kind, const std::string& machine) const;
   void TryNext(prefill::PeerId peer);
   absl::Status Begin(prefill::PeerId peer, Call& call, const std::string& address);
+  void Resolve(prefill::PeerId peer, Call& call, const net::HostPort& place);
+  void OnResolved(prefill::PeerId peer, uint64_t question,
+                  const absl::StatusOr<std::vector<net::SocketAddress>>& found);
   void OnTested(prefill::PeerId peer, const std::string& kind, absl::StatusOr<SelfTest::Result> result);
   void OnMessage(Link& link, PeerNumber number, std::string_view bytes);
   void OnLost(Link& link, PeerNumber number, const absl::Status& why);
@@ -94,10 +99,12 @@ class Dialer {
   worker::TransferLoop& thread_;
   DialEvents& events_;
   std::map<prefill::PeerId, Call> calls_;
+  uint64_t questions_ = 0;
   std::atomic<int64_t> failed_self_tests_{0};
   mutable std::mutex mutex_;  ///< guards paths_
   std::vector<PeerPath> paths_;
   std::map<std::string, std::unique_ptr<Link>> links_;  ///< by kind; last: their transports call back
+  net::Resolver resolver_;
 };
 
 }  // namespace baton::prefill_worker

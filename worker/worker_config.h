@@ -16,6 +16,7 @@ struct WorkerConfig {
   // ---- identity
   std::string role = "both";
   std::string host = "127.0.0.1";
+  std::string advertise_host;
   int32_t port = 0;
   std::string worker_id;
   bool insecure = false;
@@ -86,7 +87,8 @@ void VisitFields(WorkerConfig& c, Visitor&& field) {
   field(
       "role", c.role, "",
       "both: prefills and decodes | prefill: computes prompts and hands their KV over | decode: takes KV and decodes");
-  field("host", c.host, "", "address that gRPC binds");
+  field("host", c.host, "", "address that gRPC and landing bind; :: is IPv6 and IPv4");
+  field("advertise-host", c.advertise_host, "", "host that routers and prefill workers are told (--host)");
   field("port", c.port, "port", "gRPC; 0 = any free port (printed)");
   field("worker-id", c.worker_id, "", "stable name of this worker, in log lines and for routers (role@port)");
   field("insecure", c.insecure, "", "allow a non-loopback bind without TLS");

@@ -18,7 +18,7 @@ namespace baton {
 
 namespace {
 
-constexpr std::string_view kMark = "kv1";
+constexpr std::string_view kMark = "kv1", kTcp = "tcp:";
 
 bool AlwaysHere() { return true; }
 bool RdmaHere() { return !RdmaTransports().empty(); }
@@ -88,6 +88,18 @@ absl::StatusOr<std::unique_ptr<Transport>> MakeTransport(std::string_view kind, 
 }
 
 std::string KindOf(std::string_view address) { return std::string(address.substr(0, address.find(':'))); }
+
+std::string ToldAs(const std::string& address, const std::string& host) {
+  if (!address.starts_with(kTcp)) return address;
+  const auto place = net::ParseHostPort(std::string_view(address).substr(kTcp.size()));
+  return place.ok() ? StrCat(kTcp, net::JoinHostPort(host, place->port)) : address;
+}
+
+std::optional<net::HostPort> NameToResolve(std::string_view address) {
+  if (!address.starts_with(kTcp)) return std::nullopt;
+  const auto place = net::ParseHostPort(address.substr(kTcp.size()));
+  return place.ok() && !net::IsIpAddress(place->host) ? std::optional(*place) : std::nullopt;
+}
 
 bool IsLocal(std::string_view kind) {
   const Kind* const found = Find(kind);

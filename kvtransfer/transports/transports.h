@@ -6,11 +6,13 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/net/address.h"
 #include "kvtransfer/transport.h"
 
 namespace baton {
@@ -33,6 +35,10 @@ using TransportMaker =
 
 /// "tcp" of "tcp:127.0.0.1:4000".
 std::string KindOf(std::string_view address);
+/// `address` with the host that others are told, where it has one that they dial: of tcp.
+std::string ToldAs(const std::string& address, const std::string& host);
+/// Where `address` is dialled, when its host is a name that must be resolved first.
+std::optional<net::HostPort> NameToResolve(std::string_view address);
 /// Whether a transport of this kind reaches processes of its own machine only.
 bool IsLocal(std::string_view kind);
 

@@ -358,6 +358,24 @@ class Kubernetes(Discovery):
             self.assertIn(why, out.stderr)
 
 
+class Advertised(Discovery):
+    def test_routers_and_prefill_workers_dial_what_they_are_told(self):
+        tcp = ["--transport", "tcp"]
+        p = self.worker("p", "prefill", args=tcp)
+        d = self.worker("d", "decode", args=[*tcp, "--advertise-host", "localhost"])
+        self.assertTrue(d.address.startswith("localhost:"), d.address)
+        with self.router("--worker", p.address, "--worker", d.address, "--local-prefill-max-tokens", 8) as router:
+            router.wait_until(lambda: 'transport="tcp"' in router.get("/metrics").body, "the prefill worker has reached it by its name")
+            for body in BODIES:
+                answer(router, body)
+
+    def test_an_address_that_nobody_can_dial_is_refused(self):
+        for told, why in [("0.0.0.0", "nobody can dial it"), ("a b", "host name"), ("host:80", "colons")]:
+            out = run(["worker", "--model", TINY, "--load-format", "dummy", "--advertise-host", told])
+            self.assertNotEqual(out.returncode, 0)
+            self.assertIn(why, out.stderr + out.stdout)
+
+
 class Ipv6(Discovery):
     def test_every_port_over_ipv6(self):
         try:

@@ -3,10 +3,16 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <future>
+#include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "common/net/address.h"
+#include "common/net/advertise.h"
+#include "common/net/resolver.h"
 #include "common/net/socket_address.h"
 #include "common/str_cat.h"
 
@@ -101,6 +107,44 @@ TEST(Address, ATakenPortIsRefusedWithTheAddress) {
   EXPECT_EQ(second.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_NE(second.status().message().find(taken.text()), absl::string_view::npos) << second.status();
   close(first);
+}
+
+TEST(Advertise, WhatIsToldCanBeDialled) {
+  EXPECT_EQ(AdvertisedHost("127.0.0.1", "").value(), "127.0.0.1");
+  EXPECT_EQ(AdvertisedHost("10.1.2.3", "decode-0.example").value(), "decode-0.example");
+  EXPECT_EQ(AdvertisedHost("0.0.0.0", "fd00::1").value(), "fd00::1");
+  for (const char* advertised : {"0.0.0.0", "::", "a b", "host:80", "dns:///a"})
+    EXPECT_EQ(AdvertisedHost("127.0.0.1", advertised).status().code(), absl::StatusCode::kInvalidArgument)
+        << advertised;
+  for (const char* every : {"0.0.0.0", "::"}) {
+    const auto host = AdvertisedHost(every, "");
+    if (host.ok()) {
+      EXPECT_TRUE(IsIpAddress(*host) && !IsWildcard(*host) && !IsLoopback(*host)) << *host;
+    } else {
+      EXPECT_EQ(host.status().code(), absl::StatusCode::kFailedPrecondition);
+      EXPECT_NE(host.status().message().find("default route"), absl::string_view::npos) << host.status();
+    }
+  }
+}
+
+TEST(Resolver, AnswersElsewhereAndIsSilentOnceItIsGone) {
+  std::promise<std::pair<std::thread::id, std::string>> heard;
+  auto resolver = std::make_unique<Resolver>();
+  resolver->Resolve("localhost", 80, [&heard](auto found) {
+    heard.set_value({std::this_thread::get_id(), found.ok() ? found->front().text() : found.status().ToString()});
+  });
+  const auto [thread, text] = heard.get_future().get();
+  EXPECT_EQ(text, "127.0.0.1:80");
+  EXPECT_NE(thread, std::this_thread::get_id());
+  int calls = 0;
+  resolver->Resolve("localhost", 80, [&calls](const auto&) { ++calls; });
+  resolver = nullptr;  // waits for a call that runs
+  const int before = calls;
+  Resolver other;
+  std::promise<void> later;
+  other.Resolve("localhost", 80, [&later](const auto&) { later.set_value(); });
+  later.get_future().wait();
+  EXPECT_EQ(calls, before);
 }
 
 // Two sockets that find each other: who listens, and whom a client dials.

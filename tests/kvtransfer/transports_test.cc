@@ -53,6 +53,18 @@ TEST(LandingAddresses, WhatIsNoneIsRefused) {
   }
 }
 
+TEST(LandingAddresses, TcpIsToldWithAnotherHostAndANameIsResolvedFirst) {
+  EXPECT_EQ(ToldAs("tcp:0.0.0.0:4000", "decode-0.example"), "tcp:decode-0.example:4000");
+  EXPECT_EQ(ToldAs("tcp:[::]:4000", "fd00::1"), "tcp:[fd00::1]:4000");
+  for (const char* other : {"shm:0.0.0.0:4000", "ucx-tcp:0011", "sim:a", "", "tcp"}) {
+    EXPECT_EQ(ToldAs(other, "decode-0.example"), other);
+    EXPECT_FALSE(NameToResolve(other)) << other;
+  }
+  for (const char* number : {"tcp:10.0.0.1:4000", "tcp:[fd00::1]:4000", "tcp:", "tcp:host", "tcp:ho/st:1"})
+    EXPECT_FALSE(NameToResolve(number)) << number;
+  EXPECT_EQ(NameToResolve("tcp:decode-0.example:4000"), (net::HostPort{"decode-0.example", 4000}));
+}
+
 TEST(LandingAddresses, ThisMachineIsTheSameTwice) { EXPECT_EQ(ThisMachine(), ThisMachine()); }
 
 }  // namespace

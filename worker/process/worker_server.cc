@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "common/log.h"
 #include "common/net/address.h"
+#include "common/net/advertise.h"
 #include "common/net/socket_address.h"
 #include "common/status.h"
 #include "worker/process/worker_service.h"
@@ -205,6 +206,8 @@ absl::StatusOr<std::unique_ptr<WorkerServer>> WorkerServer::Start(const WorkerCo
         StrCat("--host ", config.host,
                " is reachable from other machines and has no TLS: use 127.0.0.1, or --insecure on a trusted network"));
   }
+  if (const auto told = net::AdvertisedHost(config.host, config.advertise_host); !told.ok())
+    return absl::FailedPreconditionError(StrCat("--advertise-host: ", told.status().message()));
   BATON_ASSIGN_OR_RETURN(std::optional<HashKey> key, KeyOf(config));
   BATON_ASSIGN_OR_RETURN(std::string incarnation, NewIncarnation());
   if (!ranks) {

@@ -1,0 +1,32 @@
+// Resolver: names are resolved on threads of its own, one for each question, for a thread that must not wait.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/net/socket_address.h"
+
+namespace baton::net {
+
+/// Thread-safe. Gone, it calls nobody, and does not wait for the system's resolver, which can take half a minute.
+class Resolver {
+ public:
+  using Done = std::function<void(absl::StatusOr<std::vector<SocketAddress>>)>;
+
+  ~Resolver();
+  /// `done`: once, on another thread.
+  void Resolve(std::string host, uint16_t port, Done done);
+
+ private:
+  struct Life {
+    std::mutex mutex;
+    bool over = false;
+  };
+  const std::shared_ptr<Life> life_ = std::make_shared<Life>();
+};
+
+}  // namespace baton::net
