@@ -170,7 +170,8 @@ std::vector<WorkerStatus> Fleet::Status() const {
 Readiness Fleet::ReadinessNow() const {
   Readiness r;
   r.status = "no_worker";
-  bool both = false, decodes = false, missing = false;  // a prefill worker that was never there is waited for
+  bool both = false, decodes = false;
+  bool missing = false;  // at the start a worker that was never there is waited for: it may be the one that prefills
   const std::vector<LinkView> views = Views();
   for (const LinkView& v : views) {
     if (v.duplicate) continue;
@@ -191,7 +192,10 @@ Readiness Fleet::ReadinessNow() const {
     absl::StrAppend(&r.detail, r.detail.empty() ? "" : "; ", "worker ", v.name(), " ", LinkStateName(v.state),
                     v.detail.empty() ? "" : ": " + v.detail);
   }
-  if (both || (decodes && !missing)) return Readiness{true, "ready", "", 1, r.detail};
+  if (both || (decodes && (!missing || was_ready_))) {
+    was_ready_ = true;
+    return Readiness{true, "ready", "", 1, r.detail};
+  }
   if (views.empty()) r.detail = "no worker is known (--worker, --workers-file, --workers-dns, --workers-kubernetes)";
   return r;
 }

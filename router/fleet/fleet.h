@@ -131,6 +131,7 @@ class Fleet final : public LinkHost, public Workers {
   std::atomic<bool> stopped_{false};
   const bool key_from_file_;
   std::atomic<double> handoff_ms_{4};  ///< moving mean of NoteHandoff
+  mutable std::atomic<bool> was_ready_{false};  ///< then workers that join are not waited for
 
   Roster roster_;                          // home loop, or before Start
   std::unique_ptr<EventLoopTimer> timer_;  // as roster_: armed while the roster waits

@@ -203,6 +203,14 @@ class File(Discovery):
             p.close()
             load.more()
 
+    def test_a_worker_that_is_not_there_yet_leaves_the_router_ready(self):
+        p, d = self.worker("p", "prefill"), self.worker("d", "decode")
+        self.list(p.address, d.address)
+        with self.router("--workers-file", self.path("workers")) as router:
+            self.list(p.address, d.address, "127.0.0.1:1")
+            router.wait_until(lambda: "127.0.0.1:1" in router.get("/ready").body, "the router knows of the third")
+            self.assertEqual(router.get("/ready").status, 200)
+
     def test_a_broken_file_changes_nothing_and_is_named_once(self):
         a = self.worker("a")
         router = self.router("--workers-file", self.path("workers"))
