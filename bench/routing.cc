@@ -24,7 +24,7 @@
 #include "common/str_cat.h"
 #include "router/index/worker_prefixes.h"
 #include "router/policy/load_share.h"
-#include "router/policy/scorer.h"
+#include "router/policy/policies.h"
 
 namespace baton::bench {
 namespace {

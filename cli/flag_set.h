@@ -117,14 +117,20 @@ std::string FieldText(const T& value) {
   }
 }
 
+/// "sequences in one step [1…65536]".
+inline std::string HelpText(std::string_view help, const FieldRule& rule) {
+  return StrCat(help, rule.help.empty() ? "" : StrCat(help.empty() ? "[" : " [", rule.help, "]"));
+}
+
 template <class Config>
 void FlagSet::Add(Config& config, const std::string& group, const std::vector<std::string>& without,
                   const std::string& prefix) {
-  VisitFields(config, [&]<class T>(std::string_view name, T& member, std::string_view unit, std::string_view help) {
+  VisitFields(config, [&]<class T>(std::string_view name, T& member, std::string_view unit, std::string_view help,
+                                   const FieldRule& rule = {}) {
     for (const std::string& skip : without) {
       if (skip == name) return;
     }
-    Flag flag{prefix + std::string(name), std::string(unit), std::string(help), group, FieldText(member)};
+    Flag flag{prefix + std::string(name), std::string(unit), HelpText(help, rule), group, FieldText(member)};
     if constexpr (std::is_same_v<T, std::vector<std::string>>) {
       flag.is_list = true;
       flag.set = [&member](const std::vector<std::string>& values) {

@@ -179,11 +179,7 @@ absl::Status StartAll(ServeFlags& flags, Ports& ports, Supervisor& supervisor) {
 }
 
 absl::Status CheckServe(ServeConfig& serve) {
-  if (serve.model.empty()) return absl::InvalidArgumentError("--model is required: an HF directory or a .gguf file");
-  if (serve.prefill < 0 || serve.decode < 0 || serve.both < 0) {
-    return absl::InvalidArgumentError(StrCat("--prefill ", serve.prefill, " --decode ", serve.decode, " --both ",
-                                             serve.both, ": none may be negative"));
-  }
+  BATON_RETURN_IF_ERROR(CheckFields(serve));
   if (serve.prefill > 0 && serve.decode == 0) {
     return absl::InvalidArgumentError(
         StrCat("--prefill ", serve.prefill, " needs --decode: somebody must take the KV"));

@@ -1,5 +1,5 @@
-// RouterConfig: everything an operator can set on a router. One struct; VisitFields names each field once, which gives
-// flags, environment, YAML and --help (common/config_fields.h).
+// RouterConfig: everything an operator can set on a router. One struct; VisitFields names each field once, with
+// what it may be, which gives flags, environment, YAML, --help and the checks (common/config_fields.h).
 #pragma once
 
 #include <cstdint>
@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "common/config_fields.h"
 
 namespace baton::router {
 
@@ -96,6 +97,11 @@ struct RouterConfig {
   absl::Status Validate() const;
 };
 
+inline constexpr double kLongestWaitMs = 24 * 3600 * 1000;
+
+/// What --route-policy may be (router/policy/policies.h).
+FieldRule RoutePolicyRule();
+
 /// The flags of router/discovery/: name, field, unit, help (common/config_fields.h).
 template <class Visitor>
 void VisitDiscovery(RouterConfig& c, Visitor& field) {
@@ -103,7 +109,8 @@ void VisitDiscovery(RouterConfig& c, Visitor& field) {
   field("workers-file", c.workers_file, "", "file with a worker a line, watched: HOST:PORT, or HOST:PORT draining");
   field("workers-dns", c.workers_dns, "",
         "workers behind a DNS name: NAME:PORT by A and AAAA, NAME by SRV; asked for again and again (repeatable)");
-  field("workers-dns-interval-ms", c.workers_dns_interval_ms, "ms", "between two rounds of questions");
+  field("workers-dns-interval-ms", c.workers_dns_interval_ms, "ms", "between two rounds of questions",
+        Range(100, kLongestWaitMs));
   field("dns-server", c.dns_server, "", "IP:PORT to ask; default: the system's");
   field("workers-kubernetes", c.workers_kubernetes, "",
         "workers of a service, by its EndpointSlices: NAMESPACE/SERVICE[:PORTNAME], the port named grpc (repeatable)");
@@ -113,76 +120,116 @@ void VisitDiscovery(RouterConfig& c, Visitor& field) {
         "whom the API server's certificate is from; empty: the system's");
 }
 
-/// All flags.
 template <class Visitor>
-void VisitFields(RouterConfig& c, Visitor&& field) {
+void VisitAccessFields(RouterConfig& c, Visitor& field) {
   field("host", c.host, "", "address that HTTP and gRPC bind");
-  field("port", c.port, "port", "HTTP; 0 = any free port (printed)");
-  field("grpc-port", c.grpc_port, "port", "gRPC (--port + 1); 0 = any free port, -1 = no gRPC");
+  field("port", c.port, "port", "HTTP; 0 = any free port (printed)", Range(0, 65535));
+  field("grpc-port", c.grpc_port, "port", "gRPC (--port + 1); 0 = any free port, -1 = no gRPC", Range(-1, 65535));
   field("admin-port", c.admin_port, "port",
-        "operators' HTTP (--port + 2): metrics, workers, route explain; 0 = any free port, -1 = none");
+        "operators' HTTP (--port + 2): metrics, workers, route explain; 0 = any free port, -1 = none",
+        Range(-1, 65535));
   field("insecure", c.insecure, "", "allow a non-loopback bind without API key and TLS");
   field("insecure-no-tls", c.insecure_no_tls, "", "allow a non-loopback bind with API key but without TLS");
-  field("model", c.model, "", "HF directory or .gguf; tokenizer, template and defaults come from it");
+  field("model", c.model, "", "HF directory or .gguf; tokenizer, template and defaults come from it",
+        NotEmpty("an HF directory or a .gguf file"));
   field("served-model-name", c.served_model_name, "", "names clients use (repeatable; the model's base name)");
   VisitDiscovery(c, field);
   field("chat-template", c.chat_template, "", "file with a Jinja chat template (the model's)");
-  field("generation-config", c.generation_config, "",
-        "auto = defaults of the model's generation_config.json, vllm = neutral defaults");
+  field("generation-config", c.generation_config, "", "defaults of sampling",
+        OneOf({{"auto", "those of the model's generation_config.json"}, {"vllm", "neutral ones"}}));
   field("hash-key-file", c.hash_key_file, "", "64 hex digits keying prefix hashes; needed with several routers");
   field("api-key", c.api_key, "", "accepted bearer tokens; none = open (repeatable)");
   field("api-key-file", c.api_key_file, "", "one key a line, '#' starts a comment");
   field("allowed-origins", c.allowed_origins, "", "CORS: * or origins separated by commas; empty = none");
-  field("max-header-bytes", c.max_header_bytes, "bytes", "more is 431");
-  field("max-body-bytes", c.max_body_bytes, "bytes", "more is 413");
-  field("max-json-depth", c.max_json_depth, "", "more is 400");
-  field("max-connections", c.max_connections, "", "HTTP connections open at once; more are closed");
-  field("max-running-requests", c.max_running_requests, "", "requests in the router at once; more is 429");
+}
+
+template <class Visitor>
+void VisitLimitFields(RouterConfig& c, Visitor& field) {
+  field("max-header-bytes", c.max_header_bytes, "bytes", "more is 431", Range(1024, 1 << 20));
+  field("max-body-bytes", c.max_body_bytes, "bytes", "more is 413", Range(1024, int64_t{1} << 32));
+  field("max-json-depth", c.max_json_depth, "", "more is 400", Range(4, 1024));
+  field("max-connections", c.max_connections, "", "HTTP connections open at once; more are closed", Range(1, 1 << 20));
+  field("max-running-requests", c.max_running_requests, "", "requests in the router at once; more is 429",
+        Range(1, 1 << 30));
   field("max-running-tokens", c.max_running_tokens, "tokens",
-        "prompt tokens of all requests in the router; more is 429");
-  field("max-choices", c.max_choices, "", "n times prompts in one request");
-  field("max-logprobs", c.max_logprobs, "", "top_logprobs and prompt_logprobs a request may ask for");
-  field("http-threads", c.http_threads, "threads", "io threads (0 = cores)");
-  field("tokenizer-threads", c.tokenizer_threads, "threads", "text pool for inputs > 4 KB (0 = cores / 2, at least 1)");
-  field("tokenizer-queue", c.tokenizer_queue, "", "texts waiting for the pool; more is 429");
+        "prompt tokens of all requests in the router; more is 429", Range(1, int64_t{1} << 50));
+  field("max-choices", c.max_choices, "", "n times prompts in one request", Range(1, 65536));
+  field("max-logprobs", c.max_logprobs, "", "top_logprobs and prompt_logprobs a request may ask for", Range(0, 1024));
+  field("http-threads", c.http_threads, "threads", "io threads (0 = cores)", Range(0, 1024));
+  field("tokenizer-threads", c.tokenizer_threads, "threads", "text pool for inputs > 4 KB (0 = cores / 2, at least 1)",
+        Range(0, 1024));
+  field("tokenizer-queue", c.tokenizer_queue, "", "texts waiting for the pool; more is 429", Range(1, 1 << 30));
   field("token-cache-mib", c.token_cache_mib, "MiB",
         "token ids of chat turns and prompts seen before, a quarter of it for whole chats that come again (0 = none "
-        "kept)");
-  field("route-policy", c.route_policy, "", "predicted-time | round-robin");
-  field("route-lambda", c.route_lambda, "", "weight of the work a request brings to those behind it");
-  field("index-max-bytes", c.index_max_bytes, "bytes", "memory of the prefix index; least recently used goes first");
-  field("request-timeout-ms", c.request_timeout_ms, "ms", "total time of a request (0 = none)");
-  field("first-token-timeout-ms", c.first_token_timeout_ms, "ms", "from arrival to the first token (0 = none)");
-  field("idle-token-timeout-ms", c.idle_token_timeout_ms, "ms", "between two tokens of a running request (0 = none)");
-  field("max-attempts", c.max_attempts, "", "workers tried for a request, retries and migrations together");
+        "kept)",
+        Range(0, 1 << 20));
+}
+
+template <class Visitor>
+void VisitRequestFields(RouterConfig& c, Visitor& field) {
+  field("route-policy", c.route_policy, "", "how a worker is chosen", RoutePolicyRule());
+  field("route-lambda", c.route_lambda, "", "weight of the work a request brings to those behind it", Range(0, 1000));
+  field("index-max-bytes", c.index_max_bytes, "bytes", "memory of the prefix index; least recently used goes first",
+        Range(0, int64_t{1} << 50));
+  field("request-timeout-ms", c.request_timeout_ms, "ms", "total time of a request (0 = none)",
+        Range(0, kLongestWaitMs));
+  field("first-token-timeout-ms", c.first_token_timeout_ms, "ms", "from arrival to the first token (0 = none)",
+        Range(0, kLongestWaitMs));
+  field("idle-token-timeout-ms", c.idle_token_timeout_ms, "ms", "between two tokens of a running request (0 = none)",
+        Range(0, kLongestWaitMs));
+  field("max-attempts", c.max_attempts, "", "workers tried for a request, retries and migrations together",
+        Range(1, 100));
   field("require-identical-failover", c.require_identical_failover, "",
         "one answer is the work of workers of one numerics id only, whoever is lost: its bits never depend on that");
   field("retry-budget", c.retry_budget, "",
-        "prompts computed a second time at once, per live request (at least 3); the others wait their turn");
+        "prompts computed a second time at once, per live request (at least 3); the others wait their turn",
+        Range(0, 1));
   field(
       "local-prefill-max-tokens", c.local_prefill_max_tokens, "tokens",
       "uncached prompt tokens that a decode worker computes itself; -1 = as many as take no longer than a handoff, by "
-      "measured rates, at most 64");
+      "measured rates, at most 64",
+      Range(-1, 1 << 30));
   field("failover-wait-ms", c.failover_wait_ms, "ms",
-        "when no worker is left, wait this long for one that was lost to come back (0 = fail at once)");
-  field("relay-credit-tokens", c.relay_credit_tokens, "tokens",
-        "tokens a worker may run ahead of a client, per choice");
-  field("write-buffer-bytes", c.write_buffer_bytes, "bytes", "unsent answer bytes before credit is withheld");
-  field("stream-interval", c.stream_interval, "", "tokens gathered per streamed chunk");
-  field("read-timeout-ms", c.read_timeout_ms, "ms", "for the rest of a request that has begun to arrive");
-  field("write-timeout-ms", c.write_timeout_ms, "ms", "a client that takes no byte this long is dropped");
-  field("keep-alive-ms", c.keep_alive_ms, "ms", "an idle connection is closed after this");
-  field("sse-ping-ms", c.sse_ping_ms, "ms", "comment line on a silent stream (0 = none)");
-  field("worker-backoff-min-ms", c.worker_backoff_min_ms, "ms", "first pause before dialling a worker again");
-  field("worker-backoff-max-ms", c.worker_backoff_max_ms, "ms", "longest pause");
-  field("load-interval-ms", c.load_interval_ms, "ms", "workers report load at least this often");
-  field("heartbeat-timeout-ms", c.heartbeat_timeout_ms, "ms", "no report for this long: the worker is lost");
-  field("step-stall-ms", c.step_stall_ms, "ms", "running work, but no step for this long: the worker is lost");
-  field("step-stall-factor", c.step_stall_factor, "", "… and for this many predicted steps");
-  field("shutdown-timeout-ms", c.shutdown_timeout_ms, "ms", "how long a drain waits for running requests");
+        "when no worker is left, wait this long for one that was lost to come back (0 = fail at once)",
+        Range(0, kLongestWaitMs));
+  field("relay-credit-tokens", c.relay_credit_tokens, "tokens", "tokens a worker may run ahead of a client, per choice",
+        Range(2, 1 << 20));
+  field("write-buffer-bytes", c.write_buffer_bytes, "bytes", "unsent answer bytes before credit is withheld",
+        Range(1024, 1 << 30));
+  field("stream-interval", c.stream_interval, "", "tokens gathered per streamed chunk", Range(1, 1 << 20));
+}
+
+template <class Visitor>
+void VisitConnectionFields(RouterConfig& c, Visitor& field) {
+  field("read-timeout-ms", c.read_timeout_ms, "ms", "for the rest of a request that has begun to arrive",
+        Range(1, kLongestWaitMs));
+  field("write-timeout-ms", c.write_timeout_ms, "ms", "a client that takes no byte this long is dropped",
+        Range(1, kLongestWaitMs));
+  field("keep-alive-ms", c.keep_alive_ms, "ms", "an idle connection is closed after this", Range(1, kLongestWaitMs));
+  field("sse-ping-ms", c.sse_ping_ms, "ms", "comment line on a silent stream (0 = none)", Range(0, kLongestWaitMs));
+  field("worker-backoff-min-ms", c.worker_backoff_min_ms, "ms", "first pause before dialling a worker again",
+        Range(1, kLongestWaitMs));
+  field("worker-backoff-max-ms", c.worker_backoff_max_ms, "ms", "longest pause", Range(1, kLongestWaitMs));
+  field("load-interval-ms", c.load_interval_ms, "ms", "workers report load at least this often", Range(10, 60000));
+  field("heartbeat-timeout-ms", c.heartbeat_timeout_ms, "ms", "no report for this long: the worker is lost",
+        Range(20, kLongestWaitMs));
+  field("step-stall-ms", c.step_stall_ms, "ms", "running work, but no step for this long: the worker is lost",
+        Range(1, kLongestWaitMs));
+  field("step-stall-factor", c.step_stall_factor, "", "… and for this many predicted steps", Range(1, 1e6));
+}
+
+/// The flags: name, field, unit, help, what it may be (common/config_fields.h).
+template <class Visitor>
+void VisitFields(RouterConfig& c, Visitor&& field) {
+  VisitAccessFields(c, field);
+  VisitLimitFields(c, field);
+  VisitRequestFields(c, field);
+  VisitConnectionFields(c, field);
+  field("shutdown-timeout-ms", c.shutdown_timeout_ms, "ms", "how long a drain waits for running requests",
+        Range(0, kLongestWaitMs));
   field("log-requests", c.log_requests, "", "one line per request, without its text");
-  field("log-level", c.log_level, "", "debug | info | warning | error");
-  field("log-format", c.log_format, "", "text | json, an object a line");
+  field("log-level", c.log_level, "", "the least that is written", LogLevelRule());
+  field("log-format", c.log_format, "", "of a log line", LogFormatRule());
 }
 
 }  // namespace baton::router

@@ -1,5 +1,6 @@
-// WorkerConfig: everything an operator can set on a worker. One struct; VisitFields names each field once, which gives
-// flags, environment, YAML and --help (common/config_fields.h). Names are vLLM's where vLLM has the flag.
+// WorkerConfig: everything an operator can set on a worker. One struct; VisitFields names each field once, with
+// what it may be, which gives flags, environment, YAML, --help and the checks (common/config_fields.h). Names are
+// vLLM's where vLLM has the flag.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "common/config_fields.h"
 #include "common/dtype.h"
 
 namespace baton::worker {
@@ -81,76 +83,118 @@ struct WorkerConfig {
   absl::Status Validate() const;
 };
 
-/// The flags: name, field, unit, help.
+/// What --worker-id may be: it stands in log lines, labels and listings.
+FieldRule WorkerIdRule();
+/// What --transport may be: every kind there is (kvtransfer/transports/).
+FieldRule TransportRule();
+
 template <class Visitor>
-void VisitFields(WorkerConfig& c, Visitor&& field) {
-  field(
-      "role", c.role, "",
-      "both: prefills and decodes | prefill: computes prompts and hands their KV over | decode: takes KV and decodes");
+void VisitModelFields(WorkerConfig& c, Visitor& field) {
+  field("role", c.role, "", "",
+        OneOf({{"both", "prefills and decodes"},
+               {"prefill", "computes prompts and hands their KV over"},
+               {"decode", "takes KV and decodes"}}));
   field("host", c.host, "", "address that gRPC and landing bind; :: is IPv6 and IPv4");
   field("advertise-host", c.advertise_host, "", "host that routers and prefill workers are told (--host)");
-  field("port", c.port, "port", "gRPC; 0 = any free port (printed)");
-  field("worker-id", c.worker_id, "", "stable name of this worker, in log lines and for routers (role@port)");
+  field("port", c.port, "port", "gRPC; 0 = any free port (printed)", Range(0, 65535));
+  field("worker-id", c.worker_id, "", "stable name of this worker, in log lines and for routers (role@port)",
+        WorkerIdRule());
   field("insecure", c.insecure, "", "allow a non-loopback bind without TLS");
-  field("model", c.model, "", "HF directory or .gguf file");
+  field("model", c.model, "", "HF directory or .gguf file", NotEmpty("an HF directory or a .gguf file"));
   field("served-model-name", c.served_model_name, "", "name that the handshake reports; the first counts");
-  field("load-format", c.load_format, "", "auto | dummy: random weights from config.json alone");
+  field("load-format", c.load_format, "", "where the weights come from",
+        OneOf({{"auto"}, {"dummy", "random weights from config.json alone"}}));
   field("dtype", c.dtype, "",
-        "auto | float32 | bfloat16: what is computed in; auto = bfloat16 where the device multiplies it (CPU: "
-        "AVX512_BF16, AMX), else float32");
-  field("device", c.device, "", "cpu | cuda: one NVIDIA GPU, through a plugin (role both)");
+        "what is computed in; auto = bfloat16 where the device multiplies it (CPU: AVX512_BF16, AMX), else float32",
+        OneOf({{"auto"}, {"bfloat16"}, {"float32"}}));
+  field("device", c.device, "", "what computes",
+        OneOf({{"cpu"}, {"cuda", "one NVIDIA GPU, through a plugin (role both)"}}));
   field("device-plugin", c.device_plugin, "", "the device's library; default: libbaton_cuda.so beside this program");
   field("seed", c.seed, "", "of dummy weights");
-  field("max-model-len", c.max_model_len, "tokens", "longest prompt and answer together; 0 = the model's");
+  field("max-model-len", c.max_model_len, "tokens", "longest prompt and answer together; 0 = the model's", AtLeast(0));
+}
+
+template <class Visitor>
+void VisitRankFields(WorkerConfig& c, Visitor& field) {
   field("tensor-parallel-size", c.tensor_parallel_size, "ranks",
-        "ranks that share every layer (heads, inner width, vocabulary); a power of two");
-  field("pipeline-parallel-size", c.pipeline_parallel_size, "stages", "runs of layers, each on ranks of its own");
+        "ranks that share every layer (heads, inner width, vocabulary)", PowerOfTwo(1, 256));
+  field("pipeline-parallel-size", c.pipeline_parallel_size, "stages", "runs of layers, each on ranks of its own",
+        Range(1, 256));
   field("reduction-width", c.reduction_width, "parts",
         "parts in which sums over ranks are taken, at tensor-parallel-size 1 too: workers with the same width ≥ every "
-        "tensor-parallel-size answer bit for bit alike; a power of two");
-  field("distributed-executor-backend", c.distributed_executor_backend, "",
-        "what ranks are: threads of the worker | mp: processes that it starts");
+        "tensor-parallel-size answer bit for bit alike",
+        PowerOfTwo(1, 256));
+  field("distributed-executor-backend", c.distributed_executor_backend, "", "what ranks are",
+        OneOf({{"threads", "of the worker"}, {"mp", "processes that it starts"}}));
   field("rank-timeout-ms", c.rank_timeout_ms, "ms",
-        "a rank process that does not answer for so long within a step is lost, and the worker ends");
-  field("kv-cache-dtype", c.kv_cache_dtype, "",
-        "auto = the compute dtype | bfloat16 | float32 | float16 | fp8 (e4m3, scale 1): half the memory of bfloat16");
+        "a rank process that does not answer for so long within a step is lost, and the worker ends", AtLeast(1000));
+}
+
+template <class Visitor>
+void VisitEngineFields(WorkerConfig& c, Visitor& field) {
+  field("kv-cache-dtype", c.kv_cache_dtype, "", "what KV is kept in",
+        OneOf({{"auto", "the compute dtype"},
+               {"bfloat16"},
+               {"float32"},
+               {"float16"},
+               {"fp8", "e4m3, scale 1, half the memory of bfloat16"},
+               {"fp8_e4m3", "the same"}}));
   field("kv-cache-memory", c.kv_cache_memory, "bytes",
-        "KV memory; 0 = what max-model-len × max-num-seqs needs, at most 40 % of the free memory / local workers");
-  field("local-workers", c.local_workers, "workers", "workers that share this machine's cores and memory");
-  field("block-size", c.block_size, "tokens", "tokens per KV block, a multiple of 16");
+        "KV memory; 0 = what max-model-len × max-num-seqs needs, at most 40 % of the free memory / local workers",
+        AtLeast(0));
+  field("local-workers", c.local_workers, "workers", "workers that share this machine's cores and memory", AtLeast(1));
+  field("block-size", c.block_size, "tokens", "tokens per KV block", MultipleOf(16, 16, 1024));
   field("enable-prefix-caching", c.enable_prefix_caching, "", "reuse the KV of prompts that begin alike");
   field("hash-key-file", c.hash_key_file, "", "64 hex digits keying prefix hashes; else the first router sets the key");
-  field("max-num-seqs", c.max_num_seqs, "sequences", "sequences in one step");
-  field("max-num-batched-tokens", c.max_num_batched_tokens, "tokens", "tokens in one step");
-  field("max-step-ms", c.max_step_ms, "ms",
-        "a step is cut to take no longer, by the measured rate; 0 = no cap by time");
+  field("max-num-seqs", c.max_num_seqs, "sequences", "sequences in one step", Range(1, 65536));
+  field("max-num-batched-tokens", c.max_num_batched_tokens, "tokens", "tokens in one step", AtLeast(1));
+  field("max-step-ms", c.max_step_ms, "ms", "a step is cut to take no longer, by the measured rate; 0 = no cap by time",
+        AtLeast(0));
   field("max-stall-ms", c.max_stall_ms, "ms",
-        "a step in which streams wait for a prefill: no longer, or than twice their tokens alone; 0 = max-step-ms");
-  field("max-waiting-requests", c.max_waiting_requests, "requests", "more are refused, with the predicted wait");
-  field("max-waiting-tokens", c.max_waiting_tokens, "tokens", "prompt tokens that may wait; more are refused");
+        "a step in which streams wait for a prefill: no longer, or than twice their tokens alone; 0 = max-step-ms",
+        AtLeast(0));
+  field("max-waiting-requests", c.max_waiting_requests, "requests", "more are refused, with the predicted wait",
+        AtLeast(1));
+  field("max-waiting-tokens", c.max_waiting_tokens, "tokens", "prompt tokens that may wait; more are refused",
+        AtLeast(1));
   field("threads", c.threads, "threads",
-        "compute threads of the worker, shared by its ranks; 0 = cores / local workers");
+        "compute threads of the worker, shared by its ranks; 0 = cores / local workers", Range(0, 1024));
+}
+
+template <class Visitor>
+void VisitHandoffFields(WorkerConfig& c, Visitor& field) {
   field(
       "transport", c.transport, "",
       "how KV travels, the first of these whose self-test passes: auto = RDMA (where UCX finds a device), shm (on one "
-      "machine), tcp | ucx = RDMA, ucx-shm (on one machine), ucx-tcp, tcp | tcp | shm, ucx-shm, ucx-tcp, ucx-rdma = "
-      "that one, then tcp");
+      "machine), tcp | ucx = RDMA, ucx-shm (on one machine), ucx-tcp, tcp | any other = that one, then tcp",
+      TransportRule());
   field("require-rdma", c.require_rdma, "", "RDMA or nothing: no start without a device, no peer without it");
-  field("landing-port", c.landing_port, "port", "where a decode worker takes KV; 0 = any free port");
+  field("landing-port", c.landing_port, "port", "where a decode worker takes KV; 0 = any free port", Range(0, 65535));
   field("landing-slots", c.landing_slots, "slots",
-        "that prefill workers may write, 2 for every prompt that arrives; one has at most half while others wait");
-  field("landing-slot-bytes", c.landing_slot_bytes, "bytes", "of one landing slot");
+        "that prefill workers may write, 2 for every prompt that arrives; one has at most half while others wait",
+        Range(2, 4096));
+  field("landing-slot-bytes", c.landing_slot_bytes, "bytes", "of one landing slot", Range(64 << 10, 64 << 20));
   field("test-kv-fault-rate", c.test_kv_fault_rate, "0…1",
-        "for tests: share of the KV slots that are damaged on the way; of a quarter as many the source is spoilt");
+        "for tests: share of the KV slots that are damaged on the way; of a quarter as many the source is spoilt",
+        Range(0, 1));
   field("test-failing-transport", c.test_failing_transport, "",
         "for tests: a prefill worker damages its self-tests on this one");
   field("test-leaked-blocks", c.test_leaked_blocks, "blocks",
-        "that nobody accounts for, so that the leak gauge is seen");
+        "that nobody accounts for, so that the leak gauge is seen", AtLeast(0));
+}
+
+/// The flags: name, field, unit, help, what it may be.
+template <class Visitor>
+void VisitFields(WorkerConfig& c, Visitor&& field) {
+  VisitModelFields(c, field);
+  VisitRankFields(c, field);
+  VisitEngineFields(c, field);
+  VisitHandoffFields(c, field);
   field("router-timeout-ms", c.router_timeout_ms, "ms",
-        "a router silent this long is gone: its sequences are cancelled");
-  field("shutdown-timeout-ms", c.shutdown_timeout_ms, "ms", "how long a drain waits for running requests");
-  field("log-level", c.log_level, "", "debug | info | warning | error");
-  field("log-format", c.log_format, "", "text | json, an object a line");
+        "a router silent this long is gone: its sequences are cancelled", AtLeast(1000));
+  field("shutdown-timeout-ms", c.shutdown_timeout_ms, "ms", "how long a drain waits for running requests", AtLeast(0));
+  field("log-level", c.log_level, "", "the least that is written", LogLevelRule());
+  field("log-format", c.log_format, "", "of a log line", LogFormatRule());
 }
 
 }  // namespace baton::worker

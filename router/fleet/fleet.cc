@@ -8,6 +8,7 @@
 #include "common/kv_digest.h"
 #include "common/status.h"
 #include "common/str_cat.h"
+#include "router/policy/policies.h"
 
 namespace baton::router {
 namespace {

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <atomic>
 
-#include "router/policy/scorer.h"
+#include "router/policy/policies.h"
 
 namespace baton::router {
 namespace {

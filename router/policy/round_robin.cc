@@ -2,8 +2,7 @@
 #include <mutex>
 #include <vector>
 
-#include "common/str_cat.h"
-#include "router/policy/scorer.h"
+#include "router/policy/policies.h"
 
 namespace baton::router {
 namespace {
@@ -57,13 +56,6 @@ class RoundRobin final : public Scorer {
 
 }  // namespace
 
-std::unique_ptr<Scorer> MakeRoundRobin() { return std::make_unique<RoundRobin>(); }
-
-absl::StatusOr<std::unique_ptr<Scorer>> MakeScorer(const std::string& policy, double lambda) {
-  if (policy == "predicted-time") return MakePredictedTime(lambda);
-  if (policy == "round-robin") return MakeRoundRobin();
-  return absl::InvalidArgumentError(
-      StrCat("--route-policy: \"", policy, "\" is unknown; there are predicted-time and round-robin"));
-}
+std::unique_ptr<Scorer> MakeRoundRobin(double) { return std::make_unique<RoundRobin>(); }
 
 }  // namespace baton::router

@@ -3,11 +3,8 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
-#include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "router/policy/route_options.h"
 
@@ -33,13 +30,5 @@ class Scorer {
   virtual std::vector<Cost> Table(absl::Span<const Candidate> candidates, absl::Span<const RouteOption> options,
                                   uint32_t prompt_tokens, size_t* chosen) const = 0;
 };
-
-/// argmin of queue + (1 + lambda) · prefill of what is not cached + transfer of what the decode worker lacks + decode
-/// slowdown + KV pressure. Ties go in turn.
-std::unique_ptr<Scorer> MakePredictedTime(double lambda);
-/// Each worker that decodes in turn, alone where that is an option; else each prefill worker in turn with it.
-std::unique_ptr<Scorer> MakeRoundRobin();
-/// "predicted-time" or "round-robin"; InvalidArgument names what exists.
-absl::StatusOr<std::unique_ptr<Scorer>> MakeScorer(const std::string& policy, double lambda);
 
 }  // namespace baton::router

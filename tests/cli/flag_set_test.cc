@@ -26,7 +26,7 @@ struct SampleConfig {
 
 template <class Visitor>
 void VisitFields(SampleConfig& c, Visitor&& field) {
-  field("max-num-seqs", c.max_num_seqs, "sequences", "");
+  field("max-num-seqs", c.max_num_seqs, "sequences", "in one step", Range(1, 65536));
   field("kv-cache-memory", c.kv_cache_memory, "bytes", "");
   field("enable-prefix-caching", c.enable_prefix_caching, "", "");
   field("max-step-ms", c.max_step_ms, "ms", "");
@@ -53,6 +53,11 @@ std::string TempYaml(const std::string& text) {
   const std::string path = testing::TempDir() + "flag_set_test.yaml";
   std::ofstream(path) << text;
   return path;
+}
+
+TEST(FlagSet, HelpSaysWhatAFieldMayBe) {
+  Parsed p({});
+  EXPECT_THAT(p.app.help(), testing::HasSubstr("in one step [1…65536]"));
 }
 
 TEST(FlagSet, DefaultsStayWhenNothingIsGiven) {

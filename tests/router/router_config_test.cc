@@ -5,6 +5,8 @@
 #include <functional>
 #include <set>
 
+#include "tests/config_edges.h"
+
 namespace baton::router {
 namespace {
 
@@ -64,6 +66,83 @@ TEST(RouterConfig, AWrongValueNamesItsFlag) {
   }
 }
 
+template <class T>
+using Edges = std::vector<test::Edge<RouterConfig, T>>;
+constexpr int32_t kMost = 1 << 30, kDay = 24 * 3600 * 1000;
+
+const Edges<int32_t> kIntegers = {
+    {"port", &RouterConfig::port, {0, 65535}, {-1, 65536}},
+    {"grpc-port", &RouterConfig::grpc_port, {-1, 65535}, {-2, 65536}},
+    {"admin-port", &RouterConfig::admin_port, {-1, 65535}, {-2, 65536}},
+    {"max-header-bytes", &RouterConfig::max_header_bytes, {1024, 1 << 20}, {1023, (1 << 20) + 1}},
+    {"max-json-depth", &RouterConfig::max_json_depth, {4, 1024}, {3, 1025}},
+    {"max-connections", &RouterConfig::max_connections, {1, 1 << 20}, {0, (1 << 20) + 1}},
+    {"max-running-requests", &RouterConfig::max_running_requests, {1, kMost}, {0, kMost + 1}},
+    {"max-choices", &RouterConfig::max_choices, {1, 65536}, {0, 65537}},
+    {"max-logprobs", &RouterConfig::max_logprobs, {0, 1024}, {-1, 1025}},
+    {"http-threads", &RouterConfig::http_threads, {0, 1024}, {-1, 1025}},
+    {"tokenizer-threads", &RouterConfig::tokenizer_threads, {0, 1024}, {-1, 1025}},
+    {"tokenizer-queue", &RouterConfig::tokenizer_queue, {1, kMost}, {0, kMost + 1}},
+    {"token-cache-mib", &RouterConfig::token_cache_mib, {0, 1 << 20}, {-1, (1 << 20) + 1}},
+    {"request-timeout-ms", &RouterConfig::request_timeout_ms, {0, kDay}, {-1, kDay + 1}},
+    {"first-token-timeout-ms", &RouterConfig::first_token_timeout_ms, {0, kDay}, {-1, kDay + 1}},
+    {"idle-token-timeout-ms", &RouterConfig::idle_token_timeout_ms, {0, kDay}, {-1, kDay + 1}},
+    {"max-attempts", &RouterConfig::max_attempts, {1, 100}, {0, 101}},
+    {"failover-wait-ms", &RouterConfig::failover_wait_ms, {0, kDay}, {-1, kDay + 1}},
+    {"relay-credit-tokens", &RouterConfig::relay_credit_tokens, {2, 1 << 20}, {1, (1 << 20) + 1}},
+    {"write-buffer-bytes", &RouterConfig::write_buffer_bytes, {1024, kMost}, {1023, kMost + 1}},
+    {"stream-interval", &RouterConfig::stream_interval, {1, 1 << 20}, {0, (1 << 20) + 1}},
+    {"local-prefill-max-tokens", &RouterConfig::local_prefill_max_tokens, {-1, kMost}, {-2, kMost + 1}},
+    {"read-timeout-ms", &RouterConfig::read_timeout_ms, {1, kDay}, {0, kDay + 1}},
+    {"write-timeout-ms", &RouterConfig::write_timeout_ms, {1, kDay}, {0, kDay + 1}},
+    {"keep-alive-ms", &RouterConfig::keep_alive_ms, {1, kDay}, {0, kDay + 1}},
+    {"sse-ping-ms", &RouterConfig::sse_ping_ms, {0, kDay}, {-1, kDay + 1}},
+    {"worker-backoff-min-ms", &RouterConfig::worker_backoff_min_ms, {1, 2000}, {0}},
+    {"worker-backoff-max-ms", &RouterConfig::worker_backoff_max_ms, {100, kDay}, {-1, 0, 99, kDay + 1}},
+    {"load-interval-ms", &RouterConfig::load_interval_ms, {10, 1500}, {9, 60001}},
+    {"heartbeat-timeout-ms", &RouterConfig::heartbeat_timeout_ms, {200, kDay}, {-1, 0, 199, kDay + 1}},
+    {"step-stall-ms", &RouterConfig::step_stall_ms, {1, kDay}, {0, kDay + 1}},
+    {"shutdown-timeout-ms", &RouterConfig::shutdown_timeout_ms, {0, kDay}, {-1, kDay + 1}},
+};
+
+const Edges<int64_t> kLongIntegers = {
+    {"max-body-bytes", &RouterConfig::max_body_bytes, {1024, int64_t{1} << 32}, {1023, (int64_t{1} << 32) + 1}},
+    {"max-running-tokens", &RouterConfig::max_running_tokens, {1, int64_t{1} << 50}, {0, (int64_t{1} << 50) + 1}},
+    {"index-max-bytes", &RouterConfig::index_max_bytes, {0, int64_t{1} << 50}, {-1, (int64_t{1} << 50) + 1}},
+};
+
+const Edges<double> kNumbers = {
+    {"route-lambda", &RouterConfig::route_lambda, {0, 1000}, {-0.1, 1000.1, 0.0 / 0.0}},
+    {"retry-budget", &RouterConfig::retry_budget, {0, 1}, {-0.1, 1.1, 0.0 / 0.0}},
+    {"step-stall-factor", &RouterConfig::step_stall_factor, {1, 1e6}, {0.9, 1e6 + 1, 0.0 / 0.0}},
+};
+
+const Edges<std::string> kTexts = {
+    {"model", &RouterConfig::model, {"x"}, {""}},
+    {"generation-config", &RouterConfig::generation_config, {"auto", "vllm"}, {"", "yes"}},
+    {"route-policy", &RouterConfig::route_policy, {"predicted-time", "round-robin"}, {"", "best"}},
+    {"log-level", &RouterConfig::log_level, {"debug", "info", "warning", "error"}, {"", "loud"}},
+    {"log-format", &RouterConfig::log_format, {"text", "json"}, {"", "xml"}},
+};
+
+TEST(RouterConfig, EveryFieldTakesItsEdgesAndRefusesWhatLiesBehindThem) {
+  std::set<std::string> tested;
+  test::CheckEdges(Good(), kIntegers, tested);
+  test::CheckEdges(Good(), kLongIntegers, tested);
+  test::CheckEdges(Good(), kNumbers, tested);
+  test::CheckEdges(Good(), kTexts, tested);
+  EXPECT_EQ(tested.size(), 43u);
+}
+
+TEST(RouterConfig, APauseOrASilenceFitsTheOneThatItIsMeasuredBy) {
+  RouterConfig c = Good();
+  c.worker_backoff_min_ms = 2001;
+  EXPECT_FALSE(c.Validate().ok()) << "the longest pause is 2000 ms";
+  c = Good();
+  c.load_interval_ms = 1501;
+  EXPECT_FALSE(c.Validate().ok()) << "a worker that reports in time is not lost";
+}
+
 TEST(RouterConfig, ANonLoopbackBindNeedsKeysAndTlsUnlessInsecure) {
   RouterConfig c = Good();
   for (const char* host : {"0.0.0.0", "::", "10.0.0.1", "127.evil.example"}) {
@@ -85,7 +164,7 @@ TEST(RouterConfig, ANonLoopbackBindNeedsKeysAndTlsUnlessInsecure) {
 TEST(RouterConfig, EveryFieldIsNamedOnce) {
   RouterConfig c;
   std::set<std::string> names;
-  VisitFields(c, [&](std::string_view name, auto&, std::string_view, std::string_view help) {
+  VisitFields(c, [&](std::string_view name, auto&, std::string_view, std::string_view help, const FieldRule& = {}) {
     EXPECT_TRUE(names.insert(std::string(name)).second) << name;
     EXPECT_FALSE(help.empty()) << name;
   });

@@ -1,8 +1,7 @@
-#include "router/policy/scorer.h"
-
 #include <gtest/gtest.h>
 
 #include "router/policy/load_share.h"
+#include "router/policy/policies.h"
 
 namespace baton::router {
 namespace {

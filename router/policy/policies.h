@@ -1,0 +1,31 @@
+// Every policy that --route-policy names. A new one is a declaration and a row here, and its own file.
+#pragma once
+
+#include <memory>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "router/policy/scorer.h"
+
+namespace baton::router {
+
+/// argmin of queue + (1 + lambda) · prefill of what is not cached + transfer of what the decode worker lacks + decode
+/// slowdown + KV pressure. Ties go in turn.
+std::unique_ptr<Scorer> MakePredictedTime(double lambda);
+/// Each worker that decodes in turn, alone where that is an option; else each prefill worker in turn with it.
+std::unique_ptr<Scorer> MakeRoundRobin(double lambda = 0);
+
+struct Policy {
+  std::string_view name;                           ///< of --route-policy
+  std::unique_ptr<Scorer> (*make)(double lambda);  ///< with --route-lambda
+  std::string_view help;
+};
+inline constexpr Policy kPolicies[] = {
+    {"predicted-time", MakePredictedTime, "the least predicted cost of time, with what is cached"},
+    {"round-robin", MakeRoundRobin, "each in turn"},
+};
+
+/// InvalidArgument names what exists.
+absl::StatusOr<std::unique_ptr<Scorer>> MakeScorer(std::string_view policy, double lambda);
+
+}  // namespace baton::router

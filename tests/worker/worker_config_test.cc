@@ -1,0 +1,103 @@
+#include "worker/worker_config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/config_edges.h"
+
+namespace baton::worker {
+namespace {
+
+using testing::HasSubstr;
+
+template <class T>
+using Edges = std::vector<test::Edge<WorkerConfig, T>>;
+
+WorkerConfig Good() {
+  WorkerConfig c;
+  c.model = "m";
+  return c;
+}
+
+const Edges<int32_t> kIntegers = {
+    {"port", &WorkerConfig::port, {0, 65535}, {-1, 65536}},
+    {"tensor-parallel-size", &WorkerConfig::tensor_parallel_size, {1, 256}, {-1, 0, 3, 512}},
+    {"pipeline-parallel-size", &WorkerConfig::pipeline_parallel_size, {1, 3, 256}, {0, 257}},
+    {"reduction-width", &WorkerConfig::reduction_width, {1, 256}, {-1, 0, 3, 512}},
+    {"rank-timeout-ms", &WorkerConfig::rank_timeout_ms, {1000}, {999, -1}},
+    {"local-workers", &WorkerConfig::local_workers, {1}, {0}},
+    {"block-size", &WorkerConfig::block_size, {16, 1024}, {-16, 0, 8, 24, 1040}},
+    {"max-num-seqs", &WorkerConfig::max_num_seqs, {1, 65536}, {0, 65537}},
+    {"max-num-batched-tokens", &WorkerConfig::max_num_batched_tokens, {1}, {0}},
+    {"max-waiting-requests", &WorkerConfig::max_waiting_requests, {1}, {0}},
+    {"threads", &WorkerConfig::threads, {0, 1024}, {-1, 1025}},
+    {"landing-port", &WorkerConfig::landing_port, {0, 65535}, {-1, 65536}},
+    {"landing-slots", &WorkerConfig::landing_slots, {2, 4096}, {1, 4097}},
+    {"router-timeout-ms", &WorkerConfig::router_timeout_ms, {1000}, {999, -1}},
+};
+
+const Edges<int64_t> kLongIntegers = {
+    {"max-model-len", &WorkerConfig::max_model_len, {0}, {-1}},
+    {"kv-cache-memory", &WorkerConfig::kv_cache_memory, {0}, {-1}},
+    {"max-waiting-tokens", &WorkerConfig::max_waiting_tokens, {1}, {0}},
+    {"landing-slot-bytes", &WorkerConfig::landing_slot_bytes, {65536, 64 << 20}, {65535, (64 << 20) + 1}},
+};
+
+const Edges<double> kNumbers = {
+    {"max-step-ms", &WorkerConfig::max_step_ms, {0, 0.5}, {-0.1}},
+    {"max-stall-ms", &WorkerConfig::max_stall_ms, {0, 0.5}, {-0.1}},
+    {"test-kv-fault-rate", &WorkerConfig::test_kv_fault_rate, {0, 1}, {-0.1, 1.1}},
+};
+
+const Edges<std::string> kTexts = {
+    {"role", &WorkerConfig::role, {"both", "prefill", "decode"}, {"", "neither"}},
+    {"worker-id",
+     &WorkerConfig::worker_id,
+     {"", "prefill-0", std::string(64, 'a')},
+     {std::string(65, 'a'), "a b", "a\"", "a[", "a]", "a\n", "é"}},
+    {"model", &WorkerConfig::model, {"x"}, {""}},
+    {"load-format", &WorkerConfig::load_format, {"auto", "dummy"}, {"", "pt"}},
+    {"dtype", &WorkerConfig::dtype, {"auto", "bfloat16", "float32"}, {"", "float16"}},
+    {"device", &WorkerConfig::device, {"cpu", "cuda"}, {"", "tpu"}},
+    {"distributed-executor-backend", &WorkerConfig::distributed_executor_backend, {"threads", "mp"}, {"", "ray"}},
+    {"kv-cache-dtype",
+     &WorkerConfig::kv_cache_dtype,
+     {"auto", "bfloat16", "float32", "float16", "fp8", "fp8_e4m3"},
+     {"", "int8", "fp8_e5m2"}},
+    {"transport",
+     &WorkerConfig::transport,
+     {"auto", "ucx", "ucx-rdma", "shm", "ucx-shm", "ucx-tcp", "tcp"},
+     {"", "pigeon"}},
+    {"log-level", &WorkerConfig::log_level, {"debug", "info", "warning", "error"}, {"", "loud"}},
+    {"log-format", &WorkerConfig::log_format, {"text", "json"}, {"", "xml"}},
+};
+
+TEST(WorkerConfig, EveryFieldTakesItsEdgesAndRefusesWhatLiesBehindThem) {
+  ASSERT_TRUE(Good().Validate().ok()) << Good().Validate();
+  std::set<std::string> tested;
+  test::CheckEdges(Good(), kIntegers, tested);
+  test::CheckEdges(Good(), kLongIntegers, tested);
+  test::CheckEdges(Good(), kNumbers, tested);
+  test::CheckEdges(Good(), kTexts, tested);
+  EXPECT_EQ(tested.size(), 32u);
+}
+
+TEST(WorkerConfig, WhatFieldsMayBeTogetherIsChecked) {
+  const auto why = [](auto&& change) {
+    WorkerConfig c = Good();
+    c.device = "cuda";
+    EXPECT_TRUE(c.Validate().ok()) << c.Validate();
+    change(c);
+    const absl::Status s = c.Validate();
+    EXPECT_TRUE(absl::IsInvalidArgument(s)) << s;
+    return std::string(s.message());
+  };
+  EXPECT_THAT(why([](auto& c) { c.tensor_parallel_size = 2; }), HasSubstr("--device cuda"));
+  EXPECT_THAT(why([](auto& c) { c.pipeline_parallel_size = 2; }), HasSubstr("--device cuda"));
+  EXPECT_THAT(why([](auto& c) { c.dtype = "float32"; }), HasSubstr("--dtype float32"));
+  EXPECT_THAT(why([](auto& c) { c.kv_cache_dtype = "float32"; }), HasSubstr("--kv-cache-dtype float32"));
+  EXPECT_THAT(why([](auto& c) { c.kv_cache_dtype = "float16"; }), HasSubstr("--kv-cache-dtype float16"));
+}
+
+}  // namespace
+}  // namespace baton::worker
