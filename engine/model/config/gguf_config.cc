@@ -8,6 +8,7 @@
 #include "common/half.h"
 #include "common/status.h"
 #include "engine/model/config/config_reader.h"
+#include "engine/model/config/families/family.h"
 
 namespace baton::engine {
 namespace {
@@ -152,7 +153,6 @@ absl::Status SlidingLayers(const GgufFile& file, json& out) {
 }
 
 absl::Status Gemma3Fields(const GgufFile& file, const Metadata& in, json& out) {
-  out["model_type"] = "gemma3_text";
   out["norms_hold_offset"] = true;
   BATON_RETURN_IF_ERROR(in.Uint("attention.sliding_window", "sliding_window", true, out));
   BATON_RETURN_IF_ERROR(SlidingLayers(file, out));
@@ -194,14 +194,16 @@ absl::StatusOr<json> GgufToHfConfig(const GgufFile& file) {
   BATON_ASSIGN_OR_RETURN(const std::string_view view, file.GetString("general.architecture"));
   const std::string architecture(view);
   const Metadata in(file, architecture);
-  if (architecture != "llama" && architecture != "qwen2" && architecture != "qwen3" && architecture != "gemma3") {
-    return in.Bad(StrCat("architecture ", Quoted(architecture), " is not supported (llama, qwen2, qwen3, gemma3 are)"));
+  const Family* const family = FindGgufFamily(architecture);
+  if (family == nullptr) {
+    return in.Bad(
+        StrCat("architecture ", Quoted(architecture), " is not supported (", KnownGgufArchitectures(), " are)"));
   }
   if (file.Find("split.count") != nullptr) {
     BATON_ASSIGN_OR_RETURN(const uint64_t parts, file.GetUint("split.count"));
     if (parts > 1) return in.Bad(StrCat("one of ", parts, " parts of a split model: merge them into one file"));
   }
-  json out = {{"model_type", architecture}};
+  json out = {{"model_type", std::string(family->model_type)}};
   json experts = {{"n", 0}};
   BATON_RETURN_IF_ERROR(in.Uint("expert_count", "n", false, experts));
   if (experts["n"] != 0) return in.Bad(StrCat("a mixture of ", experts["n"].dump(), " experts is not supported"));

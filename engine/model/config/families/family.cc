@@ -1,5 +1,6 @@
 #include "engine/model/config/families/family.h"
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -9,10 +10,25 @@
 namespace baton::engine {
 namespace {
 
+// Every family there is. A new one is a row here. Mistral's GGUF files call themselves llama.
 constexpr Family kFamilies[] = {
-    {"llama", "llama", ParseLlama}, {"mistral", "mistral", ParseMistral},   {"qwen2", "qwen2", ParseQwen2},
-    {"qwen3", "qwen3", ParseQwen3}, {"gemma3", "gemma3_text", ParseGemma3},
+    {"llama", "llama", "llama", ParseLlama},          {"mistral", "mistral", "", ParseMistral},
+    {"qwen2", "qwen2", "qwen2", ParseQwen2},          {"qwen3", "qwen3", "qwen3", ParseQwen3},
+    {"gemma3", "gemma3_text", "gemma3", ParseGemma3},
 };
+
+const Family* Find(std::string_view Family::* key, std::string_view value) {
+  const Family* const found = std::ranges::find(kFamilies, value, key);
+  return value.empty() || found == std::end(kFamilies) ? nullptr : found;
+}
+
+std::string Known(std::string_view Family::* key) {
+  std::string out;
+  for (const Family& family : kFamilies) {
+    if (!(family.*key).empty()) out += StrCat(out.empty() ? "" : ", ", family.*key);
+  }
+  return out;
+}
 
 int Size(JsonFields& in, std::string_view key, int fallback, int max) {
   return static_cast<int>(fallback > 0 ? in.IntOr(key, fallback, 1, max) : in.Int(key, 1, max));
@@ -29,18 +45,12 @@ void CheckHeads(JsonFields& in, const ModelConfig& c) {
 
 }  // namespace
 
-const Family* FindFamily(std::string_view model_type) {
-  for (const Family& family : kFamilies) {
-    if (family.model_type == model_type) return &family;
-  }
-  return nullptr;
-}
+const Family* FindFamily(std::string_view model_type) { return Find(&Family::model_type, model_type); }
+const Family* FindGgufFamily(std::string_view architecture) { return Find(&Family::gguf, architecture); }
 
-std::string KnownModelTypes() {
-  std::string out;
-  for (const Family& family : kFamilies) out += StrCat(out.empty() ? "" : ", ", family.model_type);
-  return out + ", gemma3";
-}
+// A multimodal gemma3 is read as its text tower (config_reader.cc).
+std::string KnownModelTypes() { return Known(&Family::model_type) + ", gemma3"; }
+std::string KnownGgufArchitectures() { return Known(&Family::gguf); }
 
 void ParseSizes(JsonFields& in, const SizeDefaults& d, ModelConfig& out) {
   out.hidden_size = Size(in, "hidden_size", d.hidden_size, 1 << 17);

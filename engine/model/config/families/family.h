@@ -15,13 +15,18 @@ namespace baton::engine {
 struct Family {
   std::string_view name;        ///< ModelConfig::family
   std::string_view model_type;  ///< of config.json
+  std::string_view gguf;        ///< general.architecture of its GGUF files; empty: has none of its own
   void (*parse)(JsonFields& in, ModelConfig& out);
 };
 
 /// Null when the type is unknown.
 const Family* FindFamily(std::string_view model_type);
+/// The same by a GGUF file's architecture.
+const Family* FindGgufFamily(std::string_view architecture);
 /// "llama, mistral, …" for messages.
 std::string KnownModelTypes();
+/// "llama, qwen2, …".
+std::string KnownGgufArchitectures();
 
 /// What a family takes when a size is absent; 0: the config must have it.
 struct SizeDefaults {
