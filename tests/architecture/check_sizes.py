@@ -97,6 +97,7 @@ def self_test():
         "bare.h": "#pragma once\n",
         "function.cc": "// a\nnamespace a {\nvoid Long(int x) {\n" + body + "}\n}\n",
         "member.cc": "// a\nA::A(int b) : b_(b) {\n" + body + "}\n",
+        "test.cc": "// a\nnamespace {\nTEST_F(A, B) {\n" + body + "}\n}\n",
         "trailing.cc": "// a\nauto F(int x) const -> std::vector<int> {\n" + body + "}\n",
         "inline.h": "// a\nclass A {\n public:\n  int Get() const noexcept {\n" + body + "  }\n};\n",
         "template.cc": "// a\ntemplate <class T>\n__global__ void Kernel(T* a,\n    int b) {\n" + body + "}\n",

@@ -93,6 +93,17 @@ TEST(Handoff, ARequestThatComesBackForRoomHasItsPlaceInTheLine) {
   EXPECT_NE(d.Sent<LaneBound>(), nullptr);
 }
 
+TEST(Handoff, TheRoomOfARequestThatComesBackIsKeptForAWholeTurnFromItsCancel) {
+  HandoffDriver d;
+  RoomForOneOfTwo(d);
+  d.Listen(SmallOptions().open_turn - std::chrono::milliseconds(200));
+  d.Cancel(3, /*asks_again=*/true);
+  GiveRoom(d);
+  d.Listen(std::chrono::milliseconds(400));
+  d.Do(d.MakeOpen(0, 1, 4));
+  EXPECT_NE(d.Sent<LaneBusy>(), nullptr);
+}
+
 TEST(Handoff, ARequestThatIsLateToComeBackIsInFrontOfThoseBehindIt) {
   HandoffDriver d;
   RoomForOneOfTwo(d);
@@ -243,6 +254,16 @@ TEST(Handoff, LostKvIsRecomputedHereOnceTheRouterHasAttached) {
   EXPECT_NE(d.Find<CutWriter>(), nullptr);
 }
 
+TEST(Handoff, LostKvOfAsManyTokensAsMayBeComputedHereIsComputedHere) {
+  HandoffOptions options = SmallOptions();
+  options.max_recompute_tokens = 100;
+  HandoffDriver d(options);
+  d.Reserve(), d.Bind();
+  d.Do(d.MakeAttach(5)), d.Do(WriterLost{7});
+  ASSERT_NE(d.Find<StartSequence>(), nullptr) << "its ticket is for 100 tokens";
+  EXPECT_TRUE(d.Find<StartSequence>()->recompute);
+}
+
 TEST(Handoff, LostKvTooLongToRecomputeIsAskedForAgain) {
   HandoffOptions options = SmallOptions();
   options.max_recompute_tokens = 99;
@@ -306,6 +327,19 @@ TEST(Handoff, ALaneClosedBeforeItWasBoundCanNeverBeOpened) {
   EXPECT_NE(d.Sent<LaneBound>(), nullptr);
 }
 
+TEST(Handoff, ALaneClosedWhileItsOpenWaitsForRoomCanNeverBeOpened) {
+  HandoffDriver d;
+  d.Reserve();
+  d.blocks.room = false;
+  d.Do(d.MakeOpen(0));
+  ASSERT_NE(d.Sent<LaneBusy>(), nullptr);
+  d.Do(d.MakeClosed(0));
+  d.blocks.room = true;
+  d.Do(d.MakeOpen(0));
+  ASSERT_NE(d.Sent<LaneGone>(), nullptr);
+  EXPECT_EQ(d.Sent<LaneGone>()->reason, "epoch 1 is closed");
+}
+
 TEST(Handoff, NobodyClosesTheLaneOfAnotherWriter) {
   HandoffDriver d;
   d.Reserve();
@@ -350,6 +384,21 @@ TEST(Handoff, ATenantWhoseWritersAreLateToCloseIsRefusedAndNobodyElse) {
     order.salt = other;
     EXPECT_TRUE(d.Reserve(order).status.ok()) << other;
   }
+}
+
+TEST(Handoff, RequestsWithoutASaltAreNoTenant) {
+  HandoffOptions options = SmallOptions();
+  options.max_quarantined_slots = 1;
+  HandoffDriver d(options);
+  const auto unsalted = [&d](int ticket) {
+    ReserveOrder order = d.MakeReserve(ticket);
+    order.salt = "";
+    return order;
+  };
+  d.Reserve(unsalted(1)), d.Bind(1, 1);
+  d.Cancel(1);
+  d.Listen(options.cut_after);
+  EXPECT_TRUE(d.Reserve(unsalted(2)).status.ok()) << "the overdue lanes may be anybody's";
 }
 
 TEST(Handoff, ShortMemoryShedsTheYoungestUnboundPin) {

@@ -300,6 +300,24 @@ TEST(Push, PacksSegmentsOfALaneIntoOneSlotWhenTheyFit) {
   EXPECT_THAT(std::get<WriteSlot>(d.actions[1]).segments, ElementsAre(2));
 }
 
+TEST(Push, SegmentsThatJustFillASlotGoTogether) {
+  Driver d;
+  Prefill half = d.MakePrefill();
+  half.lanes = {{50, 50}};
+  d.Do(half), d.Do(Computed{kKey, 0, {0, 1}});
+  d.Hear(LaneBound{kLane, {{5, 1}, {6, 1}}});
+  ASSERT_EQ(d.actions.size(), 1u);
+  EXPECT_THAT(std::get<WriteSlot>(d.actions[0]).segments, ElementsAre(0, 1));
+}
+
+TEST(Push, AnAnswerForASlotThatIsStillBeingWrittenGrantsNothing) {
+  Driver d;
+  d.Do(d.MakePrefill()), d.Do(Computed{kKey, 0, {0, 1}});
+  d.Hear(LaneBound{kLane, {{5, 1}}});
+  d.Hear(SlotFree{kLane, {5, 2}, true});
+  EXPECT_THAT(d.actions, IsEmpty());
+}
+
 TEST(Push, RefusesASegmentThatNoSlotCanHold) {
   Driver d;
   Prefill big = d.MakePrefill();

@@ -173,6 +173,12 @@ TEST(LinkFlow, PausesDoubleToTheirLimitAndBeginAnewAfterASession) {
   EXPECT_EQ(Taken(flow), "dial");
   flow.Unreachable(kGone, kStart);
   EXPECT_EQ(Taken(flow), "show connecting, arm +200") << "the session that ended at once was the first failure";
+  flow.Timer(kStart);
+  flow.Loading("weights", 0.5, kStart);
+  flow.Timer(kStart);
+  flow.TakeActions();
+  flow.Unreachable(kGone, kStart);
+  EXPECT_EQ(Taken(flow), "show connecting, arm +100") << "a worker that loads has answered";
 }
 
 TEST(LinkFlow, ARefusedKeyIsAdoptedOnceAndThenAMismatch) {

@@ -23,8 +23,9 @@ class ScriptedWorkers final : public Workers {
     WorkerId decode;
     bool pair = false;
   };
-  absl::StatusOr<RoutedTo> Choose(const TokenizedRequest&, uint32_t, const std::vector<WorkerId>&, bool,
+  absl::StatusOr<RoutedTo> Choose(const TokenizedRequest&, uint32_t, const std::vector<WorkerId>&, bool pair_allowed,
                                   const std::string& numerics_so_far) override {
+    with_prefill = pair_allowed;
     so_far = numerics_so_far;
     if (next.empty()) return absl::UnavailableError("no worker");
     const Choice choice = next.front();
@@ -45,6 +46,7 @@ class ScriptedWorkers final : public Workers {
             std::shared_ptr<LegEvents> to) override {
     if (const auto* attach = std::get_if<AttachLeg>(&order)) {
       gen[generation.request_id] = attach->attach_gen;
+      deadline_ms = attach->deadline_ms;
       if (attach->grant != nullptr) tickets.push_back(attach->grant->ticket);
     }
     absl::StrAppend(&sent, sent.empty() ? "" : ", ", DescribeOrder(id, order));
@@ -61,6 +63,8 @@ class ScriptedWorkers final : public Workers {
   std::map<std::string, uint64_t> gen;
   std::vector<std::string> tickets;
   std::string sent, forgotten, so_far;
+  bool with_prefill = false;
+  uint32_t deadline_ms = 0;
 };
 
 class NotedSink final : public AnswerSink {
@@ -71,13 +75,19 @@ class NotedSink final : public AnswerSink {
     text += delta.text;
     tokens.insert(tokens.end(), delta.token_ids.begin(), delta.token_ids.end());
   }
-  void OnChoiceEnd(const ChoiceFinish&) override {}
-  void OnDone(const RequestSummary& summary) override { end = summary.mixed_numerics ? "mixed" : "done"; }
+  void OnChoiceEnd(const ChoiceFinish& finish) override { stop_token = finish.stop_token_id; }
+  void OnDone(const RequestSummary& summary) override {
+    end = summary.mixed_numerics ? "mixed" : "done";
+    timings = summary.timings;
+  }
   void OnFailed(const ApiError& error) override { end = StrCat("failed ", error.http_status); }
-  size_t UnsentBytes() const override { return 0; }
+  size_t UnsentBytes() const override { return unsent; }
 
   std::vector<int32_t> tokens;
   std::string text, end;
+  std::optional<int32_t> stop_token;
+  size_t unsent = 0;
+  StageTimings timings;
 };
 
 class RequestDriverTest : public ::testing::Test {
@@ -100,6 +110,7 @@ class RequestDriverTest : public ::testing::Test {
     g.include_stop_str_in_output = include_stop;
     g.sampling.max_tokens = 3;
     g.sampling.seed = 1;
+    g.timeout = timeout_;
     std::vector<ChoiceText> texts;
     texts.emplace_back(*model_->tokenizer, g, StopMatcher::Create(stop, false).value());
     Running running;
@@ -121,6 +132,11 @@ class RequestDriverTest : public ::testing::Test {
     workers_.events.at(id)->OnNews(std::move(news));
     loop_.Run();
   }
+  std::string Counted(const std::string& metric) {
+    const std::string text = metrics_.Render({}, {});
+    const size_t line = text.find("\n" + metric + "{") + 1, value = text.find("} ", line) + 2;
+    return text.substr(value, text.find('\n', line) - value);
+  }
   void Lose(const std::string& id, WorkerId worker) {
     workers_.events.at(id)->OnWorkerLost(worker, absl::UnavailableError("gone"));
     loop_.Run();
@@ -140,6 +156,7 @@ class RequestDriverTest : public ::testing::Test {
 
   static ModelText* model_;
   RouterConfig config_;
+  std::optional<Duration> timeout_;
   ScriptedWorkers workers_;
   HandEventLoop loop_;
   Admission admission_{1000, 100000};
@@ -161,6 +178,26 @@ TEST_F(RequestDriverTest, APairAnswersWithTheFirstTokenOfOneAndTheOthersOfTheOth
   Token("r", 1), Token("r", 2);
   EXPECT_EQ(r.sink->tokens, (std::vector<int32_t>{100, 101, 102}));
   EXPECT_EQ(r.sink->end, "done");
+}
+
+TEST_F(RequestDriverTest, TheTimeOfBothLegsPrefillsIsTheRequestsPrefillTime) {
+  workers_.next = {{kD1, true}};
+  const Running r = Ask("r");
+  Reserved("r", 1, absl::OkStatus());
+  PrefillResult first{absl::OkStatus()};
+  first.first = {FirstToken{.index = 0, .token_id = 100}};
+  first.timings.prefill_ms = 20, first.timings.queue_prefill_ms = 4;
+  workers_.events.at("r")->OnAnswer({"r", 1, 1}, std::move(first));
+  loop_.Run();
+  RelayNews last;
+  last.attach_gen = workers_.gen.at("r"), last.position = 9, last.accepted = true;
+  last.token_ids = {101}, last.finish = FinishReason::kLength;
+  last.timings.emplace().prefill_ms = 3;
+  workers_.events.at("r")->OnNews(std::move(last));
+  loop_.Run();
+  EXPECT_EQ(r.sink->end, "done");
+  EXPECT_DOUBLE_EQ(r.sink->timings.prefill_ms, 23);
+  EXPECT_DOUBLE_EQ(r.sink->timings.queue_prefill_ms, 4);
 }
 
 // A decode worker that is lost ends the call in which it was asked for a ticket, some time later.
@@ -236,9 +273,35 @@ TEST_F(RequestDriverTest, AnAnswerOfWorkersOfDifferentNumericsSaysSo) {
   workers_.next = {{kD1}, {kOther}};
   const Running r = Ask("r");
   Token("r", 0);
+  EXPECT_TRUE(workers_.with_prefill);
   Lose("r", kD1);
+  EXPECT_FALSE(workers_.with_prefill) << "tokens are out: the rest goes on on one worker";
   Token("r", 1), Token("r", 2);
   EXPECT_EQ(r.sink->end, "mixed");
+  EXPECT_EQ(Counted("baton_migrations_total"), "1");
+  EXPECT_EQ(Counted("baton_retries_total"), "0") << "it had its first token";
+}
+
+TEST_F(RequestDriverTest, CreditIsWithheldUntilTheClientTakesItsBytesAndThenGivenForAllTokens) {
+  config_.relay_credit_tokens = 4;  // given again from half of it on
+  const Running r = Ask("r");
+  r.sink->unsent = size_t{1} << 40;
+  Sent();
+  Token("r", 0), Token("r", 1);
+  EXPECT_EQ(Sent(), "");
+  r.sink->unsent = 0;
+  r.call->OutputDrained();
+  EXPECT_NE(Sent().find("credit"), std::string::npos) << "of two tokens";
+}
+
+TEST_F(RequestDriverTest, ARequestMayShortenTheRoutersTimeLimitAndNotLengthenIt) {
+  config_.request_timeout_ms = 1000;
+  timeout_ = std::chrono::milliseconds(5000);
+  Ask("long");
+  EXPECT_EQ(workers_.deadline_ms, 1000u);
+  timeout_ = std::chrono::milliseconds(400);
+  Ask("short");
+  EXPECT_EQ(workers_.deadline_ms, 400u);
 }
 
 TEST_F(RequestDriverTest, APrefillWorkerOfOtherNumericsTakesPartByItsFirstToken) {
@@ -274,6 +337,7 @@ TEST_F(RequestDriverTest, AStopTokenCountsAndIsTextWhereThatIsAskedFor) {
     workers_.events.at(id)->OnNews(std::move(news));
     loop_.Run();
     EXPECT_EQ(r.sink->text, include ? "ab" : "a");
+    EXPECT_EQ(r.sink->stop_token, std::nullopt) << "the model's, not one that the request asked for";
     EXPECT_EQ(r.sink->tokens, (std::vector<int32_t>{67, 68}));
     EXPECT_EQ(r.sink->end, "done");
   }

@@ -345,6 +345,26 @@ TEST(RequestFlowPair, ALostWorkerStaysExcludedAndCountsWhenOthersAreFull) {
   flow.PrefillEnded(Key(6, 1), NoRoom(), false, kStart);
   flow.NoWorker(Gone(), 0, /*soon=*/false, kStart);
   EXPECT_EQ(flow.excluded(), std::vector<WorkerId>{kD});
+  flow.Timer(kStart + std::chrono::seconds(1));
+  EXPECT_EQ(flow.excluded(), std::vector<WorkerId>{kD}) << "the full ones are there: the lost one is not needed";
+}
+
+TEST(RequestFlowPair, ATicketExpiresWithItsRequest) {
+  for (const auto& [left, expiry_ms] :
+       {std::pair{std::chrono::seconds(20), 20000u}, {std::chrono::hours(2), 3600000u}}) {
+    FlowLimits limits = Limits();
+    limits.total_timeout = left;
+    RequestFlow flow("r", kPrompt, 1, limits, kStart);
+    flow.Start();
+    flow.PairChosen(kP, kD, kShort, kStart);
+    std::vector<FlowAction> actions;
+    ASSERT_TRUE(flow.TakeActions(actions));
+    uint32_t seen = 0;
+    for (const FlowAction& action : actions) {
+      if (const auto* send = std::get_if<SendTo>(&action)) seen = std::get<ReserveLeg>(send->order).expiry_ms;
+    }
+    EXPECT_EQ(seen, expiry_ms);
+  }
 }
 
 TEST(RequestFlowPair, WhenTheFullWorkerHasGoneNobodyIsThere) {

@@ -45,6 +45,19 @@ TEST_F(RetryBudgetTest, WhoFindsNoShareWaitsItsTurnAndNobodyOvertakes) {
   EXPECT_EQ(budget.taken(), 0);
 }
 
+TEST_F(RetryBudgetTest, AShareThatBecomesFreeByMoreRequestsIsTheWaitersToo) {
+  RetryBudget budget(0.5, 1, admission_);
+  auto first = budget.TryTake();
+  Wait(budget, 1);
+  std::vector<AdmissionHold> requests;
+  for (int i = 0; i < 4; ++i) requests.push_back(std::get<AdmissionHold>(admission_.Enter()));
+  EXPECT_FALSE(budget.TryTake()) << "two shares now, and one waits for the second";
+  first->Release();
+  loop_.Run();
+  EXPECT_EQ(came_, (std::vector<int>{1}));
+  held_.clear();
+}
+
 TEST_F(RetryBudgetTest, AShareThatNobodyLooksAtComesBack) {
   RetryBudget budget(0, 1, admission_);
   auto first = budget.TryTake();

@@ -48,6 +48,14 @@ TEST(PredictedTime, CostIsTheSumOfItsTermsInMilliseconds) {
   EXPECT_DOUBLE_EQ(table[0].total_ms, 1505);
 }
 
+TEST(PredictedTime, AWhollyCachedPromptCostsOneToken) {
+  auto scorer = MakePredictedTime(1);
+  std::vector<Candidate> workers = {Worker(0)};
+  workers[0].cached_tokens = 600;
+  size_t chosen = 9;
+  EXPECT_DOUBLE_EQ(scorer->Table(workers, Alone(workers), 600, &chosen)[0].prefill_ms, 2 * 1);
+}
+
 TEST(PredictedTime, SequencesBeyondTheBatchCostWholeSteps) {
   auto scorer = MakePredictedTime(1);
   std::vector<Candidate> workers = {Worker(0), Worker(1)};
@@ -240,6 +248,9 @@ TEST(RouteOptions, ADecodeWorkerServesAloneWhatBreaksEvenWithEveryPrefillWorker)
   workers[3].cached_tokens = 997;
   workers[2].cached_tokens = 994;
   EXPECT_EQ(alone(Terms(2000)), std::vector<size_t>{3}) << "6 lack: 8 break even with worker 0, 4 with worker 1";
+  HandoffTerms last_is_slow = Terms();
+  last_is_slow.tokens_per_s = [](size_t p, size_t d) { return p == 1 && d == 2 ? 2000 : 1e6; };
+  EXPECT_EQ(alone(last_is_slow), std::vector<size_t>{3}) << "nor when the last one breaks even";
   HandoffTerms fixed = Terms();
   fixed.local_prefill_max_tokens = 0;
   EXPECT_EQ(alone(fixed), std::vector<size_t>{});

@@ -40,6 +40,7 @@ TEST_F(RouterTest, AStreamedChatEqualsTheWholeAnswer) {
   const Json finish = Json::parse(events[events.size() - 3]);
   EXPECT_EQ(finish["choices"][0]["delta"], Json::object());
   EXPECT_EQ(finish["choices"][0]["finish_reason"], "length");
+  EXPECT_FALSE(finish.contains("timings")) << "they ride on the usage chunk";
   const Json usage = Json::parse(events[events.size() - 2]);
   EXPECT_EQ(usage["choices"], Json::array());
   EXPECT_EQ(usage["usage"], whole["usage"]);

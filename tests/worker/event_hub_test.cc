@@ -110,6 +110,14 @@ TEST_F(EventHubTest, AWatcherHearsASnapshotTheStateAndThenTheNews) {
   EXPECT_EQ(w->snapshots, 1);
 }
 
+TEST_F(EventHubTest, TheUnitsOfTwoPromptsAreTwoMessages) {
+  const auto w = Watch();
+  Run(50), Run(50);
+  const uint64_t before = w->events;
+  Publish();
+  EXPECT_EQ(w->events - before, 2u) << "each unit of a message is the child of the one before";
+}
+
 TEST_F(EventHubTest, AnEmptyCacheIsASnapshotToo) {
   const auto w = Watch();
   EXPECT_EQ(w->snapshots, 1);

@@ -145,6 +145,41 @@ TEST_F(RelayTicket, ComputedHereContinuesAfterTheFirstToken) {
   EXPECT_EQ(host.ended.size(), 1u);
 }
 
+TEST_F(RelayTicket, TokensBehindOnesThatTheClientHasKeepTheirPositions) {
+  Say(Attach(1, 4));
+  host.attaches.at(0).request.credit = 20;
+  ComputeHere(TicketStart::kComputedAgain);
+  RunAll();
+  ASSERT_EQ(sink->TokensOf("r"), 0u) << "all four wait for credit";
+  h.scheduler().SetCredit(host.attaches[0].request.key, 0, engine::kUnlimitedCredit, h.now);
+  RunAll();
+  EXPECT_EQ(sink->TokensOf("r"), 3u) << "the first one is the client's already";
+  EXPECT_EQ(sink->Of("r").front().position(), 21u);
+}
+
+TEST_F(RelayTicket, ComputedAgainIsOverWhenEveryChoiceIs) {
+  v1::Attach attach = Attach(3, 4);
+  attach.mutable_first(0)->set_finish_reason(v1::FINISH_REASON_STOP);
+  Say(attach);
+  ComputeHere(TicketStart::kComputedAgain);
+  RunAll();
+  for (uint32_t i = 0; i < 3; ++i) EXPECT_EQ(sink->TokensOf("r", i), 3u) << i;
+  EXPECT_EQ(book.live(), 0u);
+}
+
+TEST_F(RelayTicket, TimingsAfterAHandoffAreTransferThenQueueThenDecode) {
+  Say(Attach(1, 4));
+  h.now += std::chrono::milliseconds(7);
+  ComputeHere(TicketStart::kHandedOver);
+  h.now += std::chrono::milliseconds(5);
+  RunAll();
+  const v1::StageTimings& t = sink->Of("r").back().timings();
+  EXPECT_DOUBLE_EQ(t.transfer_ms(), 7);
+  EXPECT_DOUBLE_EQ(t.queue_decode_ms(), 5);
+  EXPECT_DOUBLE_EQ(t.first_decode_ms(), 1);
+  EXPECT_DOUBLE_EQ(t.decode_ms(), 4) << "four steps of 1 ms, without the queue";
+}
+
 TEST_F(RelayTicket, ComputedAgainSendsNothingTwice) {
   Say(Attach(3, 4));
   ComputeHere(TicketStart::kComputedAgain);

@@ -31,8 +31,10 @@ TEST(SamplingRanges, AreTheSameInRouterAndEngine) {
     ASSERT_TRUE(fields.contains(range.name)) << range.name;
     const router::SamplingField& field = fields.at(range.name);
     const auto apart = different.find(range.name);
-    EXPECT_EQ(field.low, apart == different.end() ? range.low : apart->second.first) << range.name;
-    if (apart != different.end()) EXPECT_EQ(range.low, apart->second.second) << range.name;
+    const auto [router_low, engine_low] =
+        apart == different.end() ? std::pair(range.low, range.low) : std::pair<double, double>(apart->second);
+    EXPECT_EQ(field.low, router_low) << range.name;
+    EXPECT_EQ(range.low, engine_low) << range.name;
     EXPECT_EQ(std::isfinite(field.high) ? field.high : engine::kAnyFinite, range.high) << range.name;
     EXPECT_EQ(field.low_open, range.low_open) << range.name;
   }
