@@ -1,6 +1,7 @@
 // Resolver: names are resolved on threads of its own, one for each question, for a thread that must not wait.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -16,15 +17,17 @@ namespace baton::net {
 class Resolver {
  public:
   using Done = std::function<void(absl::StatusOr<std::vector<SocketAddress>>)>;
+  static constexpr int kMostAtOnce = 16;  ///< questions, for names come from peers
 
   ~Resolver();
-  /// `done`: once, on another thread.
+  /// `done`: once, on another thread; at once, with ResourceExhausted, when kMostAtOnce questions are open.
   void Resolve(std::string host, uint16_t port, Done done);
 
  private:
   struct Life {
     std::mutex mutex;
     bool over = false;
+    std::atomic<int> open{0};  ///< questions
   };
   const std::shared_ptr<Life> life_ = std::make_shared<Life>();
 };

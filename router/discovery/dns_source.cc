@@ -4,9 +4,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <condition_variable>
-#include <mutex>
-#include <thread>
 #include <utility>
 
 #include "common/check.h"
@@ -15,6 +12,7 @@
 #include "common/status.h"
 #include "router/discovery/dns_answers.h"
 #include "router/discovery/dns_round.h"
+#include "router/discovery/source_thread.h"
 
 namespace baton::router {
 namespace {
@@ -32,31 +30,22 @@ class DnsSource final : public EndpointSource {
     BATON_CHECK(wake_ >= 0, ErrnoText());
   }
   ~DnsSource() override {
-    {
-      std::lock_guard lock(mutex_);
-      stopping_ = true;
-    }
-    changed_.notify_all();
-    const uint64_t one = 1;
-    (void)!write(wake_, &one, sizeof(one));
-    if (thread_.joinable()) thread_.join();
+    thread_.Stop([this] {
+      const uint64_t one = 1;
+      (void)!write(wake_, &one, sizeof(one));
+    });
     close(wake_);
   }
 
   const std::string& name() const override { return name_; }
   void Start(Tell tell) override {
     tell_ = std::move(tell);
-    thread_ = std::thread([this] { Run(); });
+    thread_.Start([this] { Run(); });
   }
 
  private:
   void Run() {
-    std::unique_lock lock(mutex_);
-    while (!stopping_) {
-      lock.unlock();
-      const bool ended = Round();
-      lock.lock();
-      if (ended) changed_.wait_for(lock, options_.interval, [this] { return stopping_; });
+    while (Round() && thread_.Pause(options_.interval)) {
     }
   }
 
@@ -109,11 +98,7 @@ class DnsSource final : public EndpointSource {
   DnsAnswers answers_;
   std::vector<Endpoint> known_;
   const int wake_;
-
-  std::mutex mutex_;  // guards what follows
-  std::condition_variable changed_;
-  bool stopping_ = false;
-  std::thread thread_;
+  SourceThread thread_;
 };
 
 }  // namespace

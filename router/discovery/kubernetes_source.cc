@@ -1,12 +1,9 @@
 #include "router/discovery/kubernetes_source.h"
 
 #include <algorithm>
-#include <condition_variable>
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
-#include <mutex>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -15,6 +12,7 @@
 #include "common/status.h"
 #include "router/discovery/api_connection.h"
 #include "router/discovery/slice_book.h"
+#include "router/discovery/source_thread.h"
 
 namespace baton::router {
 namespace {
@@ -54,33 +52,24 @@ class KubernetesSource final : public EndpointSource {
         log_(name_),
         book_(place_.port) {}
   ~KubernetesSource() override {
-    {
-      std::lock_guard lock(mutex_);
-      stopping_ = true;
-    }
-    changed_.notify_all();
-    stop_.Stop();
-    if (thread_.joinable()) thread_.join();
+    thread_.Stop([this] { stop_.Stop(); });
   }
 
   const std::string& name() const override { return name_; }
   void Start(Tell tell) override {
     tell_ = std::move(tell);
-    thread_ = std::thread([this] { Run(); });
+    thread_.Start([this] { Run(); });
   }
 
  private:
   void Run() {
     Duration pause = kFirstPause;
-    std::unique_lock lock(mutex_);
-    while (!stopping_) {
-      lock.unlock();
+    while (!thread_.stopping()) {
       const bool lists = book_.resource_version().empty() || list_again_;
       const TimePoint began = clock_.Now();
       const absl::Status status = lists ? List() : Watch();
       const bool lasted = clock_.Now() - began > kFirstPause;
-      lock.lock();
-      if (stopping_) return;
+      if (thread_.stopping()) return;
       if (status.ok() && (lists || lasted)) {
         pause = kFirstPause;
         continue;
@@ -90,7 +79,7 @@ class KubernetesSource final : public EndpointSource {
       } else if (!status.ok()) {
         log_.Failed(status, known_.size());
       }
-      changed_.wait_for(lock, pause, [this] { return stopping_; });
+      thread_.Pause(pause);
       pause = std::min(2 * pause, kLongestPause);
     }
   }
@@ -160,11 +149,7 @@ class KubernetesSource final : public EndpointSource {
   bool list_again_ = false;
   std::vector<Endpoint> known_;
   ApiStop stop_;
-
-  std::mutex mutex_;  // guards what follows
-  std::condition_variable changed_;
-  bool stopping_ = false;
-  std::thread thread_;
+  SourceThread thread_;
 };
 
 }  // namespace

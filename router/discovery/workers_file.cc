@@ -74,28 +74,17 @@ absl::StatusOr<std::vector<Endpoint>> ParseWorkersFile(std::string_view text, co
 WorkersFile::WorkersFile(std::string file)
     : file_(std::move(file)), name_("--workers-file " + file_), log_("--workers-file") {}
 
-WorkersFile::~WorkersFile() {
-  {
-    std::lock_guard lock(mutex_);
-    stopping_ = true;
-  }
-  changed_.notify_all();
-  if (thread_.joinable()) thread_.join();
-}
+WorkersFile::~WorkersFile() { thread_.Stop(); }
 
 void WorkersFile::Start(Tell tell) {
   tell_ = std::move(tell);
-  thread_ = std::thread([this] { Run(); });
+  thread_.Start([this] { Run(); });
 }
 
 void WorkersFile::Run() {
-  std::unique_lock lock(mutex_);
-  while (!stopping_) {
-    lock.unlock();
+  do {
     Look();
-    lock.lock();
-    changed_.wait_for(lock, kLookEvery, [this] { return stopping_; });
-  }
+  } while (thread_.Pause(kLookEvery));
 }
 
 void WorkersFile::Look() {

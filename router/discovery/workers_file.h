@@ -3,16 +3,14 @@
 // that writes it in place are both read whole. A file that is broken, empty or gone changes nothing.
 #pragma once
 
-#include <condition_variable>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "router/discovery/endpoint_source.h"
+#include "router/discovery/source_thread.h"
 
 namespace baton::router {
 
@@ -20,7 +18,6 @@ namespace baton::router {
 /// or a worker is broken, for it is being written; to have no workers, leave a comment.
 absl::StatusOr<std::vector<Endpoint>> ParseWorkersFile(std::string_view text, const std::string& file);
 
-/// A source whose content is a text that can be read at any time.
 class WorkersFile final : public EndpointSource {
  public:
   explicit WorkersFile(std::string file);
@@ -39,11 +36,7 @@ class WorkersFile final : public EndpointSource {
   std::optional<std::string> seen_;   ///< by the last look
   std::optional<std::string> taken_;  ///< or refused
   std::vector<Endpoint> known_;
-
-  std::mutex mutex_;  // guards what follows
-  std::condition_variable changed_;
-  bool stopping_ = false;
-  std::thread thread_;
+  SourceThread thread_;
 };
 
 }  // namespace baton::router

@@ -147,6 +147,29 @@ TEST(Resolver, AnswersElsewhereAndIsSilentOnceItIsGone) {
   EXPECT_EQ(calls, before);
 }
 
+TEST(Resolver, ManyQuestionsAtOnceAreRefusedAndNotMadeThreads) {
+  std::promise<void> go;
+  const std::shared_future<void> may_go = go.get_future().share();
+  std::atomic<int> answered{0}, refused{0};
+  std::promise<void> all;
+  constexpr int kAsked = 5 * Resolver::kMostAtOnce;
+  Resolver resolver;
+  for (int i = 0; i < kAsked; ++i) {
+    resolver.Resolve("localhost", 80, [&](const auto& found) {
+      if (!found.ok()) {
+        EXPECT_EQ(found.status().code(), absl::StatusCode::kResourceExhausted);
+        ++refused;
+        return;
+      }
+      may_go.wait();  // the first; the others wait for it
+      if (++answered == Resolver::kMostAtOnce) all.set_value();
+    });
+  }
+  EXPECT_EQ(refused, kAsked - Resolver::kMostAtOnce);
+  go.set_value();
+  all.get_future().wait();
+}
+
 // Two sockets that find each other: who listens, and whom a client dials.
 TEST(Address, TheIpv6WildcardTakesIpv4Too) {
   const auto every = SocketAddress::Of("::", 0).value();

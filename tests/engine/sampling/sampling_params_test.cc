@@ -5,16 +5,10 @@
 #include <cmath>
 #include <limits>
 
+#include "tests/engine/sampling/params.h"
+
 namespace baton::engine {
 namespace {
-
-SamplingParams Params() {
-  SamplingParams p;
-  p.eos_token_ids = {2};
-  p.stop_token_ids = {7};
-  p.max_tokens = 5;
-  return p;
-}
 
 TEST(ValidateSampling, EachBrokenFieldIsNamed) {
   const float nan = std::numeric_limits<float>::quiet_NaN();

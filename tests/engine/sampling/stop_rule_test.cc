@@ -2,16 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/engine/sampling/params.h"
+
 namespace baton::engine {
 namespace {
-
-SamplingParams Params() {
-  SamplingParams p;
-  p.eos_token_ids = {2};
-  p.stop_token_ids = {7};
-  p.max_tokens = 5;
-  return p;
-}
 
 TEST(StopRule, EosStopsWithoutAStopToken) {
   const StopDecision d = DecideStop(Params(), 2, 1, 10, 100);
