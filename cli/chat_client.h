@@ -50,7 +50,8 @@ class ChatClient {
 
 /// `url`: as ParseHttpUrl takes it.
 absl::StatusOr<std::unique_ptr<ChatClient>> MakeHttpChatClient(const std::string& url);
-/// `target`: host:port of the gRPC TokenizedRequest service.
-std::unique_ptr<ChatClient> MakeGrpcChatClient(const std::string& target);
+/// `target`: host:port of the gRPC TokenizedRequest service. `tls_ca`: authorities of its certificate, PEM; empty:
+/// plain text. FailedPrecondition: that file.
+absl::StatusOr<std::unique_ptr<ChatClient>> MakeGrpcChatClient(const std::string& target, const std::string& tls_ca);
 
 }  // namespace baton::cli

@@ -2,7 +2,9 @@
 
 #include "cli/chat_client.h"
 #include "common/clock.h"
-#include "common/str_cat.h"
+#include "common/net/address.h"
+#include "common/status.h"
+#include "common/tls/grpc_credentials.h"
 #include "proto/generation.grpc.pb.h"
 
 namespace baton::cli {
@@ -15,9 +17,19 @@ std::vector<std::pair<std::string, double>> StagesOf(const v1::StageTimings& t) 
 
 class GrpcChatClient final : public ChatClient {
  public:
-  explicit GrpcChatClient(const std::string& target)
-      : target_(target),
-        stub_(v1::Generation::NewStub(grpc::CreateChannel(target, grpc::InsecureChannelCredentials()))) {}
+  explicit GrpcChatClient(const std::string& target) : target_(target) {}
+
+  absl::Status Connect(const std::string& tls_ca) {
+    std::shared_ptr<grpc::ChannelCredentials> credentials = grpc::InsecureChannelCredentials();
+    if (!tls_ca.empty()) {
+      BATON_ASSIGN_OR_RETURN(identity_, tls::LiveIdentity::Open({.cert = "", .key = "", .ca = tls_ca}));
+      BATON_ASSIGN_OR_RETURN(tls_, tls::GrpcTls::Make(*identity_, refusals_));
+      const auto where = net::ParseHostPort(target_);
+      credentials = tls_->ForClient({where.ok() ? where->host : target_});
+    }
+    stub_ = v1::Generation::NewStub(grpc::CreateChannel(target_, credentials));
+    return absl::OkStatus();
+  }
 
   absl::StatusOr<std::string> Greet(const ChatOptions& options, Cancellation& stop) override {
     v1::GetModelRequest request;
@@ -88,7 +100,7 @@ class GrpcChatClient final : public ChatClient {
   }
 
   absl::Status Failure(const grpc::Status& status) const {
-    const std::string text = StrCat("gRPC ", target_, ": ", status.error_message());
+    const std::string text = StrCat("gRPC ", target_, ": ", tls::ExplainGrpc(status.error_message(), tls_ != nullptr));
     switch (status.error_code()) {
       case grpc::StatusCode::INVALID_ARGUMENT:
       case grpc::StatusCode::UNAUTHENTICATED:
@@ -101,14 +113,19 @@ class GrpcChatClient final : public ChatClient {
   }
 
   std::string target_;
-  std::unique_ptr<v1::Generation::Stub> stub_;
   SteadyClock clock_;
+  tls::Refusals refusals_{clock_};
+  std::unique_ptr<tls::LiveIdentity> identity_;  // null: no TLS
+  std::unique_ptr<tls::GrpcTls> tls_;            // of identity_
+  std::unique_ptr<v1::Generation::Stub> stub_;
 };
 
 }  // namespace
 
-std::unique_ptr<ChatClient> MakeGrpcChatClient(const std::string& target) {
-  return std::make_unique<GrpcChatClient>(target);
+absl::StatusOr<std::unique_ptr<ChatClient>> MakeGrpcChatClient(const std::string& target, const std::string& tls_ca) {
+  auto client = std::make_unique<GrpcChatClient>(target);
+  BATON_RETURN_IF_ERROR(client->Connect(tls_ca));
+  return client;
 }
 
 }  // namespace baton::cli

@@ -17,6 +17,7 @@ namespace {
 struct ChatFlags {
   std::string url = "http://127.0.0.1:8000";
   std::string grpc;
+  std::string tls_ca;
   std::string message;
   std::string system;
   bool stats = false;
@@ -24,8 +25,11 @@ struct ChatFlags {
 };
 
 int RunChat(const ChatFlags& flags) {
+  if (!flags.tls_ca.empty() && flags.grpc.empty())
+    return FailUsage(
+        absl::InvalidArgumentError(StrCat("--tls-ca ", flags.tls_ca, " needs --grpc: HTTP is plain text")));
   absl::StatusOr<std::unique_ptr<ChatClient>> client =
-      flags.grpc.empty() ? MakeHttpChatClient(flags.url) : MakeGrpcChatClient(flags.grpc);
+      flags.grpc.empty() ? MakeHttpChatClient(flags.url) : MakeGrpcChatClient(flags.grpc, flags.tls_ca);
   if (!client.ok()) return FailUsage(client.status());
   Interrupts interrupts;
   ChatSession session(**client, interrupts, flags.options, flags.system, flags.stats);
@@ -48,6 +52,7 @@ Runner AddChat(CLI::App& app) {
   ChatOptions& options = flags->options;
   app.add_option("--url", flags->url, "router's HTTP address")->capture_default_str()->envname("BATON_URL");
   app.add_option("--grpc", flags->grpc, "talk gRPC to this host:port instead");
+  app.add_option("--tls-ca", flags->tls_ca, "with --grpc: TLS; authorities of the router's certificate, PEM");
   app.add_option("-m,--message", flags->message, "ask this once and leave; without it, a conversation");
   app.add_option("--system", flags->system, "system message");
   app.add_option("--model", options.model, "model name (default: the one served)");

@@ -63,6 +63,7 @@ FieldRule RoutePolicyRule() {
 absl::Status RouterConfig::Validate() const {
   BATON_RETURN_IF_ERROR(CheckFields(*this));
   BATON_RETURN_IF_ERROR(CheckPairs(*this));
+  BATON_RETURN_IF_ERROR(tls::CheckFlags(tls_files, tls::Needs::kBoth));
   BATON_RETURN_IF_ERROR(CheckWorkers(worker));
   BATON_RETURN_IF_ERROR(CheckDiscovery(*this));
   return CheckBind(*this);

@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "common/config_fields.h"
+#include "common/tls/tls_files.h"
 
 namespace baton::router {
 
@@ -19,6 +20,10 @@ struct RouterConfig {
   int32_t admin_port = 8002;
   bool insecure = false;
   bool insecure_no_tls = false;
+
+  // ---- TLS
+  tls::TlsFiles tls_files;
+  std::string tls_server_name = "baton-worker";
 
   // ---- model and workers
   std::string model;
@@ -102,6 +107,15 @@ inline constexpr double kLongestWaitMs = 24 * 3600 * 1000;
 /// What --route-policy may be (router/policy/policies.h).
 FieldRule RoutePolicyRule();
 
+template <class Visitor>
+void VisitTlsFields(RouterConfig& c, Visitor&& field) {
+  field("insecure", c.insecure, "", "allow a non-loopback bind without API key and TLS");
+  field("insecure-no-tls", c.insecure_no_tls, "", "allow a non-loopback bind with API key but without TLS");
+  tls::VisitFields(c.tls_files, field);
+  field("tls-server-name", c.tls_server_name, "",
+        "a worker dialled by IP address proves this name, or the address; one dialled by name proves that name");
+}
+
 /// The flags of router/discovery/: name, field, unit, help (common/config_fields.h).
 template <class Visitor>
 void VisitDiscovery(RouterConfig& c, Visitor& field) {
@@ -128,8 +142,7 @@ void VisitAccessFields(RouterConfig& c, Visitor& field) {
   field("admin-port", c.admin_port, "port",
         "operators' HTTP (--port + 2): metrics, workers, route explain; 0 = any free port, -1 = none",
         Range(-1, 65535));
-  field("insecure", c.insecure, "", "allow a non-loopback bind without API key and TLS");
-  field("insecure-no-tls", c.insecure_no_tls, "", "allow a non-loopback bind with API key but without TLS");
+  VisitTlsFields(c, field);
   field("model", c.model, "", "HF directory or .gguf; tokenizer, template and defaults come from it",
         NotEmpty("an HF directory or a .gguf file"));
   field("served-model-name", c.served_model_name, "", "names clients use (repeatable; the model's base name)");

@@ -11,6 +11,7 @@
 #include "common/open_files.h"
 #include "common/prefix_hash.h"
 #include "common/status.h"
+#include "common/tls/grpc_credentials.h"
 #include "router/admission/api_keys.h"
 #include "router/discovery/discovery.h"
 #include "router/fleet/grpc_wire.h"
@@ -69,11 +70,13 @@ HttpServer::Options HttpOptions(const RouterConfig& config, int32_t port, const 
 }
 
 // As one router, whose name is new at every start.
-absl::StatusOr<WireMaker> GrpcWires(const RouterConfig& config, const std::string& version) {
+absl::StatusOr<WireMaker> GrpcWires(const RouterConfig& config, const std::string& version, tls::GrpcTls* grpc_tls) {
   BATON_ASSIGN_OR_RETURN(const HashKey identity, HashKey::Random());
   GrpcWire::Options options;
   options.router_id = "router-" + identity.Hex().substr(0, 16);
   options.router_version = version;
+  options.grpc_tls = grpc_tls;
+  options.tls_server_name = config.tls_server_name;
   options.backoff_max_ms = config.worker_backoff_max_ms;
   options.load_interval_ms = static_cast<uint32_t>(config.load_interval_ms);
   return [options](const std::string& address) {
@@ -106,6 +109,7 @@ class RouterServer::Parts {
   ~Parts() { Stop(); }
 
   absl::Status Start();
+  absl::Status ReadTlsFiles();
   void Drain();
   void Stop();
   void WatchHealth();
@@ -120,6 +124,9 @@ class RouterServer::Parts {
   Admission admission;
   RetryBudget budget;
   RouterMetrics metrics;
+  tls::Refusals refusals{clock};
+  std::unique_ptr<tls::LiveIdentity> identity;  // null: no TLS
+  std::unique_ptr<tls::GrpcTls> grpc_tls;       // of identity
   EventLoopPool links;  // a thread for the state of the connections to workers, one that waits for what of them ends
   EventLoopPool io;     // HTTP connections and requests
   TextPool texts;
@@ -137,9 +144,21 @@ class RouterServer::Parts {
   bool stopping = false, stopped = false;
 };
 
+absl::Status RouterServer::Parts::ReadTlsFiles() {
+  if (!config.tls_files.given()) return absl::OkStatus();
+  BATON_ASSIGN_OR_RETURN(identity, tls::LiveIdentity::Open(config.tls_files));
+  BATON_ASSIGN_OR_RETURN(grpc_tls, tls::GrpcTls::Make(*identity, refusals));
+  identity->Watch();
+  metrics.ShowTls(*identity, refusals);
+  LogInfo("router: TLS to workers and on the gRPC port with the certificate of {}; HTTP and admin are plain text",
+          identity->now()->text());
+  return absl::OkStatus();
+}
+
 absl::Status RouterServer::Parts::Start() {
   AllowConnections(config.max_connections);
-  BATON_ASSIGN_OR_RETURN(const WireMaker wires, GrpcWires(config, version));
+  BATON_RETURN_IF_ERROR(ReadTlsFiles());
+  BATON_ASSIGN_OR_RETURN(const WireMaker wires, GrpcWires(config, version, grpc_tls.get()));
   BATON_ASSIGN_OR_RETURN(fleet, Fleet::Create(config, {links.at(0), links.at(1)}, clock, wires));
   BATON_ASSIGN_OR_RETURN(discovery, Discovery::Create(config));
   service = std::make_unique<RequestService>(CallServices{config, model, clock, *fleet, admission, budget, metrics},
@@ -151,7 +170,7 @@ absl::Status RouterServer::Parts::Start() {
                                                  }));
   if (config.grpc_port >= 0) {
     GrpcServer::Options options{config.host, version, static_cast<uint16_t>(config.grpc_port),
-                                static_cast<size_t>(config.max_body_bytes)};
+                                static_cast<size_t>(config.max_body_bytes), grpc_tls.get()};
     BATON_ASSIGN_OR_RETURN(grpc, GrpcServer::Start(options, io, *service, keys, ids));
     health_timer = links.at(0).MakeTimer();
     links.at(0).Post([this] { WatchHealth(); });

@@ -47,6 +47,7 @@ FieldRule TransportRule() {
 
 absl::Status WorkerConfig::Validate() const {
   BATON_RETURN_IF_ERROR(CheckFields(*this));
+  BATON_RETURN_IF_ERROR(tls::CheckFlags(tls_files, tls::Needs::kBoth));
   if (device != "cuda") return absl::OkStatus();
   if (ranks() != 1) return Bad("device", device, "one rank: no tensor or pipeline parallelism on GPUs yet");
   if (dtype == "float32") return Bad("dtype", dtype, "a GPU computes in bfloat16");

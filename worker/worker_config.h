@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "common/config_fields.h"
 #include "common/dtype.h"
+#include "common/tls/tls_files.h"
 
 namespace baton::worker {
 
@@ -22,6 +23,9 @@ struct WorkerConfig {
   int32_t port = 0;
   std::string worker_id;
   bool insecure = false;
+
+  // ---- TLS
+  tls::TlsFiles tls_files;
 
   // ---- model
   std::string model;
@@ -99,7 +103,8 @@ void VisitModelFields(WorkerConfig& c, Visitor& field) {
   field("port", c.port, "port", "gRPC; 0 = any free port (printed)", Range(0, 65535));
   field("worker-id", c.worker_id, "", "stable name of this worker, in log lines and for routers (role@port)",
         WorkerIdRule());
-  field("insecure", c.insecure, "", "allow a non-loopback bind without TLS");
+  field("insecure", c.insecure, "", "allow a non-loopback bind without TLS: whoever reaches the port is trusted");
+  tls::VisitFields(c.tls_files, field);
   field("model", c.model, "", "HF directory or .gguf file", NotEmpty("an HF directory or a .gguf file"));
   field("served-model-name", c.served_model_name, "", "name that the handshake reports; the first counts");
   field("load-format", c.load_format, "", "where the weights come from",

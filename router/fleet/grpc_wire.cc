@@ -7,7 +7,9 @@
 #include <set>
 #include <utility>
 
+#include "common/net/address.h"
 #include "common/str_cat.h"
+#include "common/tls/grpc_credentials.h"
 #include "proto/worker.grpc.pb.h"
 #include "router/fleet/grpc_calls.h"
 #include "router/fleet/relay_call.h"
@@ -72,12 +74,25 @@ grpc::ChannelArguments ChannelArgs(const GrpcWire::Options& options) {
   return args;
 }
 
+std::shared_ptr<grpc::ChannelCredentials> CredentialsFor(const GrpcWire::Options& options) {
+  if (options.grpc_tls == nullptr) return grpc::InsecureChannelCredentials();
+  const auto where = net::ParseHostPort(options.address);
+  const std::string host = where.ok() ? where->host : options.address;
+  return options.grpc_tls->ForClient(tls::NamesToProve(host, options.tls_server_name));
+}
+
+// Why a worker could not be reached, with what TLS has to say about it first.
+absl::Status Explained(const absl::Status& status, bool with_tls) {
+  if (status.code() != absl::StatusCode::kUnavailable) return status;
+  return absl::Status(status.code(), tls::ExplainGrpc(std::string(status.message()), with_tls));
+}
+
 }  // namespace
 
 struct GrpcWire::Inner : std::enable_shared_from_this<Inner> {
   explicit Inner(Options o)
       : options(std::move(o)),
-        channel(grpc::CreateCustomChannel("dns:///" + options.address, grpc::InsecureChannelCredentials(),
+        channel(grpc::CreateCustomChannel("dns:///" + options.address, CredentialsFor(options),
                                           ChannelArgs(options))),
         stub(v1::Worker::NewStub(channel)) {}
   const Options options;
@@ -185,8 +200,9 @@ void GrpcWire::Handshake(const std::string& hash_key, Duration timeout, std::fun
     inner_->calls->Add();
   }
   inner_->stub->async()->Handshake(call->context.get(), &call->request, &call->reply,
-                                   [call, done = std::move(done), calls = inner_->calls](grpc::Status status) {
-                                     done(DecodeHandshake(FromGrpc(status), call->reply));
+                                   [call, done = std::move(done), calls = inner_->calls,
+                                    with_tls = inner_->options.grpc_tls != nullptr](grpc::Status status) {
+                                     done(DecodeHandshake(Explained(FromGrpc(status), with_tls), call->reply));
                                      calls->Done();
                                    });
 }

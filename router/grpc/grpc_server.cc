@@ -13,6 +13,7 @@
 #include "common/net/socket_address.h"
 #include "common/status.h"
 #include "common/str_cat.h"
+#include "common/tls/grpc_credentials.h"
 #include "proto/generation.grpc.pb.h"
 #include "router/grpc/generate_codec.h"
 #include "router/grpc/generate_stream.h"
@@ -135,7 +136,10 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(Options options, E
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   auto inner = std::make_unique<Inner>(pool, service, keys, ids, options.version);
   grpc::ServerBuilder builder;
-  builder.AddListeningPort(where.text(), grpc::InsecureServerCredentials(), &inner->port);
+  builder.AddListeningPort(
+      where.text(),
+      options.grpc_tls != nullptr ? options.grpc_tls->ForServer("grpc", false) : grpc::InsecureServerCredentials(),
+      &inner->port);
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // else two routers would share a port by accident
   builder.SetMaxReceiveMessageSize(static_cast<int>(std::min<size_t>(options.max_message_bytes, 1u << 30)));
   builder.RegisterService(&inner->api);

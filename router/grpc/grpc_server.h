@@ -12,6 +12,10 @@
 #include "router/admission/request_ids.h"
 #include "router/request/request_service.h"
 
+namespace baton::tls {
+class GrpcTls;
+}
+
 namespace baton::router {
 
 class GrpcServer {
@@ -20,6 +24,7 @@ class GrpcServer {
     std::string host, version;
     uint16_t port = 0;  ///< 0 = any free one
     size_t max_message_bytes = 8 << 20;
+    tls::GrpcTls* grpc_tls = nullptr;  ///< null: plain text. Outlives the server. Clients show no certificate.
   };
   /// Everything given outlives the server. AlreadyExists, PermissionDenied: the address, with host, port and flag.
   static absl::StatusOr<std::unique_ptr<GrpcServer>> Start(Options options, EventLoopPool& pool,

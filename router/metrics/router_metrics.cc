@@ -6,10 +6,14 @@
 #include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
 
+#include <algorithm>
 #include <array>
 #include <map>
 #include <mutex>
 #include <utility>
+
+#include "common/tls/live_identity.h"
+#include "common/tls/refusals.h"
 
 namespace baton::router {
 namespace {
@@ -40,6 +44,9 @@ Buckets TokenCountBuckets() {
 struct RouterMetrics::Families {
   explicit Families(const std::string& model)
       : labels{{"model_name", model}, {"engine", "router"}, {"role", "router"}} {}
+
+  const tls::LiveIdentity* identity = nullptr;  // null: no TLS
+  const tls::Refusals* refusals = nullptr;
 
   prom::Histogram& Histogram(const char* name, const char* help, const Buckets& buckets) {
     return prom::BuildHistogram().Name(name).Help(help).Register(registry).Add(labels, buckets);
@@ -92,6 +99,16 @@ struct RouterMetrics::Families {
                  .Help("HTTP request time")
                  .Register(registry)
                  .Add({{"handler", handler}, {"method", method}}, kHttpBuckets)};
+  }
+  void RenderTls() {
+    if (identity == nullptr) return;
+    Gauge("baton_tls_certificate_seconds_left", "Until the certificate expires; negative afterwards", labels)
+        .Set(static_cast<double>(identity->SecondsLeft()));
+    for (const tls::Refusals::Count& count : refusals->Counts()) {
+      prom::Counter& counter = Counter("baton_tls_refused_total", "Connections refused because of TLS",
+                                       {{"port", count.port}, {"reason", std::string(count.reason)}});
+      counter.Increment(std::max(0.0, static_cast<double>(count.connections) - counter.Value()));
+    }
   }
   // What a worker says of its half of the handoffs, and of its KV blocks.
   void RenderHandoff(const prom::Labels& with, WorkerRole role, const std::string& incarnation,
@@ -321,9 +338,15 @@ void RouterMetrics::Refused(const std::string& reason) {
   f_->Counter("baton_refused_requests_total", "Requests refused at the door", {{"reason", reason}}).Increment();
 }
 
+void RouterMetrics::ShowTls(const tls::LiveIdentity& identity, const tls::Refusals& refusals) {
+  f_->identity = &identity;
+  f_->refusals = &refusals;
+}
+
 std::string RouterMetrics::Render(const std::vector<LinkView>& workers, const RouterHoldings& router) {
   std::lock_guard lock(f_->render_mutex);
   f_->BeginScrape();
+  f_->RenderTls();
   for (const LinkView& w : workers) {
     const std::string incarnation = w.facts ? w.facts->incarnation : "";
     const prom::Labels with = f_->LabelsOf(w);

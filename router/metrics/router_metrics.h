@@ -13,6 +13,11 @@
 #include "router/request_types.h"
 #include "text/token_cache.h"
 
+namespace baton::tls {
+class LiveIdentity;
+class Refusals;
+}  // namespace baton::tls
+
 namespace baton::router {
 
 /// One request at its end.
@@ -46,6 +51,9 @@ class RouterMetrics {
   void Finished(const FinishedRequest& request);
   void HttpDone(const std::string& handler, const std::string& method, int status, double seconds);
   void Refused(const std::string& reason);
+
+  /// From now on the exposition has the certificate's expiry and the connections refused. Both outlive every Render.
+  void ShowTls(const tls::LiveIdentity& identity, const tls::Refusals& refusals);
 
   /// The whole exposition; workers' figures come from `workers`.
   std::string Render(const std::vector<LinkView>& workers, const RouterHoldings& router);

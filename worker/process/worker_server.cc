@@ -14,6 +14,7 @@
 #include "common/net/advertise.h"
 #include "common/net/socket_address.h"
 #include "common/status.h"
+#include "common/tls/grpc_credentials.h"
 #include "worker/process/worker_service.h"
 
 namespace baton::worker {
@@ -35,6 +36,19 @@ absl::StatusOr<std::optional<HashKey>> KeyOf(const WorkerConfig& config) {
   return std::optional<HashKey>(key);
 }
 
+// Off loopback a worker serves its own cluster alone, unless the operator says otherwise, which is said at every start.
+absl::Status CheckReach(const WorkerConfig& config) {
+  if (net::IsLoopback(config.host) || !config.tls_files.cert.empty()) return absl::OkStatus();
+  if (!config.insecure) {
+    return absl::FailedPreconditionError(
+        StrCat("--host ", config.host,
+               " can be reached from other machines: that needs --tls-cert, --tls-key and "
+               "--tls-ca (`baton certs` makes them for a trial), or --insecure on a trusted network"));
+  }
+  LogWarning("worker: --insecure: whoever reaches {} is trusted and reads everything in plain text", config.host);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 class WorkerServer::Parts {
@@ -50,6 +64,7 @@ class WorkerServer::Parts {
   ~Parts() { Stop(); }
 
   absl::Status Listen() {
+    BATON_RETURN_IF_ERROR(ReadTlsFiles());
     grpc::EnableDefaultHealthCheckService(true);
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
     grpc::ServerBuilder builder;
@@ -58,7 +73,8 @@ class WorkerServer::Parts {
     if (!where.ok())
       return absl::FailedPreconditionError(StrCat("--host ", config_.host, ": ", where.status().message()));
     const std::string address = where->text();
-    builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port);
+    builder.AddListeningPort(address, tls_ ? tls_->ForServer("worker", true) : grpc::InsecureServerCredentials(),
+                             &port);
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, config_.router_timeout_ms / 2);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, config_.router_timeout_ms / 2);
@@ -126,6 +142,15 @@ class WorkerServer::Parts {
   }
 
  private:
+  absl::Status ReadTlsFiles() {
+    if (!config_.tls_files.given()) return absl::OkStatus();
+    BATON_ASSIGN_OR_RETURN(identity_, tls::LiveIdentity::Open(config_.tls_files));
+    BATON_ASSIGN_OR_RETURN(tls_, tls::GrpcTls::Make(*identity_, refusals_));
+    identity_->Watch();
+    LogInfo("worker: TLS with the certificate of {}", identity_->now()->text());
+    return absl::OkStatus();
+  }
+
   void SetServing(bool serving) {
     server_->GetHealthCheckService()->SetServingStatus(serving);
     server_->GetHealthCheckService()->SetServingStatus("baton.v1.Worker", serving);
@@ -188,6 +213,9 @@ class WorkerServer::Parts {
   SteadyClock clock_;
   WorkerState state_;
   WorkerService service_;
+  tls::Refusals refusals_{clock_};
+  std::unique_ptr<tls::LiveIdentity> identity_;  ///< null: no TLS
+  std::unique_ptr<tls::GrpcTls> tls_;            ///< of identity_
   std::unique_ptr<grpc::Server> server_;
   uint16_t port_ = 0;
   std::thread loader_, io_;
@@ -201,11 +229,7 @@ absl::StatusOr<std::unique_ptr<WorkerServer>> WorkerServer::Start(const WorkerCo
                                                                   RoleFactory make_role,
                                                                   std::unique_ptr<RankHost> ranks) {
   BATON_RETURN_IF_ERROR(config.Validate());
-  if (!net::IsLoopback(config.host) && !config.insecure) {
-    return absl::FailedPreconditionError(
-        StrCat("--host ", config.host,
-               " is reachable from other machines and has no TLS: use 127.0.0.1, or --insecure on a trusted network"));
-  }
+  BATON_RETURN_IF_ERROR(CheckReach(config));
   if (const auto told = net::AdvertisedHost(config.host, config.advertise_host); !told.ok())
     return absl::FailedPreconditionError(StrCat("--advertise-host: ", told.status().message()));
   BATON_ASSIGN_OR_RETURN(std::optional<HashKey> key, KeyOf(config));

@@ -1,0 +1,221 @@
+#include "common/tls/context.h"
+
+#include <openssl/err.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "common/check.h"
+#include "common/status.h"
+
+namespace baton::tls {
+namespace {
+
+constexpr size_t kMostUnsentBytes = 1 << 20;  // written before the handshake is done
+
+std::string OnWire(const std::vector<std::string>& protocols) {
+  std::string out;
+  for (const std::string& one : protocols) {
+    BATON_CHECK(!one.empty() && one.size() < 256);
+    out += static_cast<char>(one.size());
+    out += one;
+  }
+  return out;
+}
+
+int ChooseAlpn(SSL*, const unsigned char** out, unsigned char* out_bytes, const unsigned char* offered,
+               unsigned int offered_bytes, void* arg) {
+  const std::string& ours = static_cast<const Context*>(arg)->alpn();
+  unsigned char* chosen = nullptr;
+  const int how = SSL_select_next_proto(&chosen, out_bytes, reinterpret_cast<const unsigned char*>(ours.data()),
+                                        static_cast<unsigned>(ours.size()), offered, offered_bytes);
+  *out = chosen;
+  return how == OPENSSL_NPN_NEGOTIATED ? SSL_TLSEXT_ERR_OK : SSL_TLSEXT_ERR_ALERT_FATAL;
+}
+
+// The alert that the peer is told.
+int AlertOf(Refusal refusal) {
+  switch (refusal) {
+    case Refusal::kExpired:
+    case Refusal::kNotYetValid: return X509_V_ERR_CERT_HAS_EXPIRED;
+    case Refusal::kUnknownAuthority: return X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY;
+    case Refusal::kWrongName: return X509_V_ERR_HOSTNAME_MISMATCH;
+    default: return X509_V_ERR_CERT_REJECTED;
+  }
+}
+
+}  // namespace
+
+// Called by OpenSSL with what the peer sent.
+int CheckChain(X509_STORE_CTX* chain, void* context) {
+  const Context& ours = *static_cast<const Context*>(context);
+  const PeerCheck check = CheckPeer(X509_STORE_CTX_get0_cert(chain), X509_STORE_CTX_get0_untrusted(chain),
+                                    ours.identity(), ours.names(), ours.peer(), WallSeconds());
+  if (!check.refusal) return 1;
+  auto* ssl = static_cast<SSL*>(X509_STORE_CTX_get_ex_data(chain, SSL_get_ex_data_X509_STORE_CTX_idx()));
+  if (auto* session = static_cast<Session*>(SSL_get_app_data(ssl))) {
+    session->refusal_ = check.refusal;
+    session->peer_fault_ = check.message;
+  }
+  X509_STORE_CTX_set_error(chain, AlertOf(*check.refusal));
+  return 0;
+}
+
+Context::Context(std::shared_ptr<const Identity> identity, PeerRole peer)
+    : identity_(std::move(identity)), peer_(peer), context_(SSL_CTX_new(TLS_method())) {
+  BATON_CHECK(context_ != nullptr);
+  SSL_CTX_set_min_proto_version(get(), TLS1_2_VERSION);
+  SSL_CTX_set_cipher_list(get(), "ECDHE+AESGCM:ECDHE+CHACHA20");
+  SSL_CTX_set_options(
+      get(), SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION | SSL_OP_NO_TICKET | SSL_OP_CIPHER_SERVER_PREFERENCE);
+  SSL_CTX_set_num_tickets(get(), 0);
+  SSL_CTX_set_session_cache_mode(get(), SSL_SESS_CACHE_OFF);
+  SSL_CTX_set_mode(get(),
+                   SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+}
+
+absl::Status Context::Use() {
+  if (identity_->has_certificate()) {
+    bool used =
+        SSL_CTX_use_certificate(get(), identity_->leaf()) == 1 && SSL_CTX_use_PrivateKey(get(), identity_->key()) == 1;
+    for (const CertificatePtr& one : identity_->chain()) used = used && SSL_CTX_add1_chain_cert(get(), one.get()) == 1;
+    if (!used) return absl::FailedPreconditionError(StrCat(identity_->files().cert, ": ", OpenSslError()));
+  }
+  if (identity_->has_authority()) SSL_CTX_set_cert_verify_callback(get(), CheckChain, this);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<const Context>> Context::ForServer(std::shared_ptr<const Identity> identity,
+                                                                  ServerWish wish) {
+  if (!identity->has_certificate()) return absl::FailedPreconditionError("a TLS port needs --tls-cert and --tls-key");
+  if (wish.ask_client && !identity->has_authority())
+    return absl::FailedPreconditionError("a TLS port for our own processes needs --tls-ca");
+  std::shared_ptr<Context> context(new Context(std::move(identity), PeerRole::kClient));
+  BATON_RETURN_IF_ERROR(context->Use());
+  if (wish.ask_client) SSL_CTX_set_verify(context->get(), SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
+  context->alpn_ = OnWire(wish.alpn);
+  if (!wish.alpn.empty()) SSL_CTX_set_alpn_select_cb(context->get(), ChooseAlpn, context.get());
+  return std::shared_ptr<const Context>(std::move(context));
+}
+
+absl::StatusOr<std::shared_ptr<const Context>> Context::ForClient(std::shared_ptr<const Identity> identity,
+                                                                  ClientWish wish) {
+  if (!identity->has_authority()) return absl::FailedPreconditionError("dialling a TLS port needs --tls-ca");
+  std::shared_ptr<Context> context(new Context(std::move(identity), PeerRole::kServer));
+  BATON_RETURN_IF_ERROR(context->Use());
+  SSL_CTX_set_verify(context->get(), SSL_VERIFY_PEER, nullptr);
+  context->alpn_ = OnWire(wish.alpn);
+  if (!wish.alpn.empty()) {
+    SSL_CTX_set_alpn_protos(context->get(), reinterpret_cast<const unsigned char*>(context->alpn_.data()),
+                            static_cast<unsigned>(context->alpn_.size()));
+  }
+  context->client_ = std::move(wish);
+  return std::shared_ptr<const Context>(std::move(context));
+}
+
+Session::Session(std::shared_ptr<const Context> context)
+    : context_(std::move(context)),
+      ssl_(SSL_new(context_->get())),
+      in_(BIO_new(BIO_s_mem())),
+      out_(BIO_new(BIO_s_mem())) {
+  BATON_CHECK(ssl_ && in_ != nullptr && out_ != nullptr);
+  SSL_set_bio(ssl_.get(), in_, out_);
+  SSL_set_app_data(ssl_.get(), this);
+  if (context_->peer() == PeerRole::kClient) {
+    SSL_set_accept_state(ssl_.get());
+    return;
+  }
+  SSL_set_connect_state(ssl_.get());
+  if (!context_->sni().empty()) SSL_set_tlsext_host_name(ssl_.get(), context_->sni().c_str());
+  Go().IgnoreError();  // the first message; nothing can be refused yet
+}
+
+Session::~Session() = default;
+
+absl::Status Session::Fail(Refusal refusal, std::string message) {
+  if (!refusal_) refusal_ = refusal;
+  return absl::UnauthenticatedError(message);
+}
+
+// The handshake as far as it goes, then what was held back, then what has come.
+absl::Status Session::Go() {
+  ERR_clear_error();
+  if (!SSL_is_init_finished(ssl_.get())) {
+    const int done = SSL_do_handshake(ssl_.get());
+    const int why = SSL_get_error(ssl_.get(), done);
+    if (done != 1 && why != SSL_ERROR_WANT_READ && why != SSL_ERROR_WANT_WRITE) {
+      if (!peer_fault_.empty()) return Fail(*refusal_, peer_fault_);
+      const unsigned long code = ERR_peek_error();
+      const bool none = ERR_GET_REASON(code) == SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE;
+      return Fail(none ? Refusal::kNoCertificate : Refusal::kHandshake,
+                  StrCat("the TLS handshake failed: ", OpenSslError()));
+    }
+    if (done != 1) return absl::OkStatus();
+  }
+  if (!unsent_.empty()) {
+    const std::string now = std::exchange(unsent_, "");
+    BATON_RETURN_IF_ERROR(Write(now));
+  }
+  char piece[16 << 10];
+  for (;;) {
+    const int bytes = SSL_read(ssl_.get(), piece, sizeof piece);
+    if (bytes > 0) {
+      plain_.append(piece, static_cast<size_t>(bytes));
+      continue;
+    }
+    const int why = SSL_get_error(ssl_.get(), bytes);
+    if (why == SSL_ERROR_WANT_READ || why == SSL_ERROR_WANT_WRITE) return absl::OkStatus();
+    if (why == SSL_ERROR_ZERO_RETURN) {
+      peer_closed_ = true;
+      return absl::OkStatus();
+    }
+    return Fail(Refusal::kHandshake, StrCat("the peer broke the TLS session: ", OpenSslError()));
+  }
+}
+
+absl::Status Session::Feed(std::string_view wire) {
+  if (wire.empty()) return absl::OkStatus();
+  if (!std::exchange(begun_, true) && !BeginsAsTls(static_cast<unsigned char>(wire[0])) &&
+      !(context_->peer() == PeerRole::kServer && wire[0] == 0x15)) {  // a server may refuse at once, with an alert
+    return Fail(Refusal::kPlaintext, context_->peer() == PeerRole::kClient ? "plain text came to a TLS port"
+                                                                           : "the peer answers in plain text, not TLS");
+  }
+  BATON_CHECK(BIO_write(in_, wire.data(), static_cast<int>(wire.size())) == static_cast<int>(wire.size()));
+  return Go();
+}
+
+absl::Status Session::Write(std::string_view plain) {
+  if (!established()) {
+    if (unsent_.size() + plain.size() > kMostUnsentBytes) {
+      return absl::ResourceExhaustedError(
+          StrCat(unsent_.size() + plain.size(), " bytes wait for the TLS handshake, at most ", kMostUnsentBytes));
+    }
+    unsent_ += plain;
+    return absl::OkStatus();
+  }
+  while (!plain.empty()) {
+    ERR_clear_error();
+    const int bytes = SSL_write(ssl_.get(), plain.data(), static_cast<int>(std::min<size_t>(plain.size(), 1 << 20)));
+    if (bytes <= 0) return Fail(Refusal::kHandshake, StrCat("the TLS session is broken: ", OpenSslError()));
+    plain.remove_prefix(static_cast<size_t>(bytes));
+  }
+  return absl::OkStatus();
+}
+
+std::string Session::TakeWire() {
+  std::string out(BIO_ctrl_pending(out_), '\0');
+  if (!out.empty()) BIO_read(out_, out.data(), static_cast<int>(out.size()));
+  return out;
+}
+
+std::string Session::TakePlain() { return std::exchange(plain_, ""); }
+bool Session::established() const { return SSL_is_init_finished(ssl_.get()) == 1; }
+
+std::string Session::alpn() const {
+  const unsigned char* chosen = nullptr;
+  unsigned bytes = 0;
+  SSL_get0_alpn_selected(ssl_.get(), &chosen, &bytes);
+  return std::string(reinterpret_cast<const char*>(chosen), bytes);
+}
+
+}  // namespace baton::tls

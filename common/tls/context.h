@@ -1,0 +1,93 @@
+// Context: how TLS sessions of one kind are made, from one identity. Session: one of them over bytes that somebody else
+// carries (a socket of Asio, a landing connection, a test): it does no I/O. A Context is immutable, any thread; a
+// Session has one thread at a time and keeps its context.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/tls/identity.h"
+#include "common/tls/peer_check.h"
+
+namespace baton::tls {
+
+struct ServerWish {
+  bool ask_client = true;         ///< the peer must show a certificate of the authority
+  std::vector<std::string> alpn;  ///< protocols in the order of preference; none: the peer's offer is not looked at
+};
+struct ClientWish {
+  std::vector<std::string> names;  ///< what the server's certificate must be valid for (NamesToProve)
+  std::string sni;                 ///< the name sent in the clear; empty: none
+  std::vector<std::string> alpn;
+};
+
+/// TLS 1.2 and 1.3, ciphers with forward secrecy; no renegotiation, no compression, no session tickets: a certificate
+/// that has expired or was taken back is looked at in every handshake.
+class Context {
+ public:
+  /// FailedPrecondition: the identity lacks what that takes (names the flag).
+  static absl::StatusOr<std::shared_ptr<const Context>> ForServer(std::shared_ptr<const Identity> identity,
+                                                                  ServerWish wish);
+  static absl::StatusOr<std::shared_ptr<const Context>> ForClient(std::shared_ptr<const Identity> identity,
+                                                                  ClientWish wish);
+
+  SSL_CTX* get() const { return context_.get(); }
+  const Identity& identity() const { return *identity_; }
+  PeerRole peer() const { return peer_; }
+  const std::vector<std::string>& names() const { return client_.names; }
+  const std::string& sni() const { return client_.sni; }
+  const std::string& alpn() const { return alpn_; }  ///< as on the wire
+
+ private:
+  Context(std::shared_ptr<const Identity> identity, PeerRole peer);
+  absl::Status Use();
+
+  const std::shared_ptr<const Identity> identity_;
+  const PeerRole peer_;
+  ClientWish client_;
+  std::string alpn_;
+  ContextPtr context_;
+};
+
+/// Whether a connection begins as TLS does: with the byte of a handshake record.
+inline bool BeginsAsTls(unsigned char first) { return first == 0x16; }
+
+class Session {
+ public:
+  explicit Session(std::shared_ptr<const Context> context);
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+  ~Session();
+
+  /// Bytes that the peer sent. Not OK: the session is over; what `TakeWire` still has (an alert) should be sent.
+  absl::Status Feed(std::string_view wire);
+  /// Bytes for the peer. Before the handshake is done they wait.
+  absl::Status Write(std::string_view plain);
+
+  std::string TakeWire();   ///< to be sent
+  std::string TakePlain();  ///< what the peer wrote
+  bool established() const;
+  bool peer_closed() const { return peer_closed_; }  ///< the peer has said that nothing follows
+  std::string alpn() const;                          ///< the protocol agreed on; empty: none
+  /// Why the peer was refused; null while it was not.
+  const std::optional<Refusal>& refusal() const { return refusal_; }
+
+ private:
+  friend int CheckChain(X509_STORE_CTX* chain, void* context);
+  absl::Status Go();
+  absl::Status Fail(Refusal refusal, std::string message);
+
+  const std::shared_ptr<const Context> context_;
+  SessionPtr ssl_;
+  BIO* in_ = nullptr;   // owned by ssl_
+  BIO* out_ = nullptr;  // owned by ssl_
+  std::string unsent_, plain_;
+  std::string peer_fault_;  ///< what CheckPeer said
+  std::optional<Refusal> refusal_;
+  bool begun_ = false, peer_closed_ = false;
+};
+
+}  // namespace baton::tls

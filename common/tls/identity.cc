@@ -1,0 +1,132 @@
+#include "common/tls/identity.h"
+
+#include <openssl/err.h>
+#include <openssl/pem.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "common/errno_text.h"
+#include "common/status.h"
+
+namespace baton::tls {
+namespace {
+
+constexpr std::streamsize kMostBytes = 1 << 20;
+
+absl::StatusOr<std::string> ReadPem(const std::string& path, const char* flag) {
+  std::ifstream in(path, std::ios::binary);
+  std::string text(kMostBytes, '\0');
+  if (!in || !(in.read(text.data(), kMostBytes) || in.eof())) {
+    return absl::FailedPreconditionError(StrCat("cannot read ", path, ": ", ErrnoText(), " (--", flag, ")"));
+  }
+  text.resize(static_cast<size_t>(in.gcount()));
+  return text;
+}
+
+int NoPassword(char*, int, int, void*) { return -1; }  // nobody is asked on a terminal
+
+BioPtr Reader(const std::string& pem) { return BioPtr(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size()))); }
+
+std::vector<CertificatePtr> ReadCertificates(const std::string& pem) {
+  std::vector<CertificatePtr> out;
+  const BioPtr bio = Reader(pem);
+  while (X509* one = PEM_read_bio_X509(bio.get(), nullptr, NoPassword, nullptr)) out.emplace_back(one);
+  ERR_clear_error();
+  return out;
+}
+
+absl::Status CheckTime(const X509* certificate, const std::string& path, int64_t now_s) {
+  if (NotAfter(certificate) < now_s) {
+    return absl::FailedPreconditionError(StrCat(path, ": the certificate of ", SubjectOf(certificate), " expired at ",
+                                                UtcText(NotAfter(certificate)), ", it is ", UtcText(now_s)));
+  }
+  if (NotBefore(certificate) > now_s) {
+    return absl::FailedPreconditionError(StrCat(path, ": the certificate of ", SubjectOf(certificate),
+                                                " is valid from ", UtcText(NotBefore(certificate)), " on, it is ",
+                                                UtcText(now_s)));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::vector<std::string> TlsFiles::paths() const {
+  std::vector<std::string> out;
+  for (const std::string& path : {cert, key, ca}) {
+    if (!path.empty()) out.push_back(path);
+  }
+  return out;
+}
+
+absl::Status CheckFlags(const TlsFiles& files, Needs needs) {
+  if (!files.given()) return absl::OkStatus();
+  if (files.cert.empty() != files.key.empty()) {
+    return absl::InvalidArgumentError(files.cert.empty() ? StrCat("--tls-key ", files.key, " needs --tls-cert")
+                                                         : StrCat("--tls-cert ", files.cert, " needs --tls-key"));
+  }
+  if (needs != Needs::kNothing && files.cert.empty())
+    return absl::InvalidArgumentError(StrCat("--tls-ca ", files.ca, " needs --tls-cert and --tls-key"));
+  if (needs == Needs::kBoth && files.ca.empty()) {
+    return absl::InvalidArgumentError(
+        StrCat("--tls-cert ", files.cert, " needs --tls-ca: peers must show a certificate of it"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Identity::LoadCertificate(int64_t now_s) {
+  BATON_ASSIGN_OR_RETURN(const std::string cert, ReadPem(files_.cert, "tls-cert"));
+  BATON_ASSIGN_OR_RETURN(const std::string key, ReadPem(files_.key, "tls-key"));
+  chain_ = ReadCertificates(cert);
+  if (chain_.empty())
+    return absl::FailedPreconditionError(StrCat(files_.cert, " has no certificate in PEM (--tls-cert)"));
+  leaf_ = std::move(chain_.front());
+  chain_.erase(chain_.begin());
+  key_.reset(PEM_read_bio_PrivateKey(Reader(key).get(), nullptr, NoPassword, nullptr));
+  if (!key_) {
+    return absl::FailedPreconditionError(
+        StrCat(files_.key, " has no private key in PEM without a password (--tls-key): ", OpenSslError()));
+  }
+  if (X509_check_private_key(leaf_.get(), key_.get()) != 1) {
+    ERR_clear_error();
+    return absl::FailedPreconditionError(StrCat("the certificate ", files_.cert, " (", Describe(leaf_.get()),
+                                                ") does not belong to the key ", files_.key));
+  }
+  BATON_RETURN_IF_ERROR(CheckTime(leaf_.get(), files_.cert, now_s));
+  not_after_s_ = NotAfter(leaf_.get());
+  cert_and_key_pem_ = StrCat(cert, "\n", key);
+  return absl::OkStatus();
+}
+
+absl::Status Identity::LoadAuthorities(int64_t now_s) {
+  BATON_ASSIGN_OR_RETURN(ca_pem_, ReadPem(files_.ca, "tls-ca"));
+  const std::vector<CertificatePtr> all = ReadCertificates(ca_pem_);
+  if (all.empty()) return absl::FailedPreconditionError(StrCat(files_.ca, " has no certificate in PEM (--tls-ca)"));
+  authorities_.reset(X509_STORE_new());
+  absl::Status expired;
+  size_t valid = 0;
+  for (const CertificatePtr& one : all) {
+    if (absl::Status status = CheckTime(one.get(), files_.ca, now_s); status.ok()) {
+      ++valid;
+    } else {
+      expired = std::move(status);
+    }
+    X509_STORE_add_cert(authorities_.get(), one.get());
+    authority_names_ += (authority_names_.empty() ? "" : ", ") + SubjectOf(one.get());
+  }
+  return valid > 0 ? absl::OkStatus() : expired;  // a bundle may hold an old one beside its successor
+}
+
+absl::StatusOr<std::shared_ptr<const Identity>> Identity::Load(const TlsFiles& files, int64_t now_s) {
+  ERR_clear_error();
+  BATON_RETURN_IF_ERROR(CheckFlags(files, Needs::kNothing));
+  auto identity = std::shared_ptr<Identity>(new Identity);
+  identity->files_ = files;
+  if (!files.cert.empty()) BATON_RETURN_IF_ERROR(identity->LoadCertificate(now_s));
+  if (!files.ca.empty()) BATON_RETURN_IF_ERROR(identity->LoadAuthorities(now_s));
+  return std::shared_ptr<const Identity>(std::move(identity));
+}
+
+std::string Identity::text() const { return leaf_ ? Describe(leaf_.get()) : "no certificate"; }
+
+}  // namespace baton::tls

@@ -1,0 +1,235 @@
+"""TLS between our processes: answers as without it, certificates that change under a running stream, and what each refusal says."""
+import os
+import pathlib
+import shutil
+import socket
+import ssl
+import subprocess
+import tempfile
+import time
+import unittest
+
+from harness import BATON, TINY, Cluster, not_reading, run
+
+PROMPT = "the quick brown fox jumps over the lazy dog " * 12
+
+
+def ask(cluster, **fields):
+    return cluster.post("/v1/completions",
+                        {"model": "tiny-llama", "prompt": PROMPT, "max_tokens": 16, "temperature": 0, "ignore_eos": True, **fields})
+
+
+class Certs:
+    """What `baton certs` makes."""
+
+    def __init__(self, hosts=(), days=365):
+        self.dir = pathlib.Path(tempfile.mkdtemp(prefix="baton-certs-"))
+        self.make(hosts, days)
+
+    def make(self, hosts=(), days=365):
+        done = run(["certs", self.dir, "--days", days] + [a for h in hosts for a in ("--host", h)])
+        assert done.returncode == 0, done.stderr
+        self.said = done.stdout
+
+    def flags(self, cert="server", ca=None):
+        return ["--tls-cert", self.dir / f"{cert}.crt", "--tls-key", self.dir / f"{cert}.key", "--tls-ca", (ca or self).dir / "ca.crt"]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+
+class Process:
+    """One `baton` process with its log."""
+
+    def __init__(self, *args):
+        self.dir = pathlib.Path(tempfile.mkdtemp(prefix="baton-tls-"))
+        self.log = self.dir / "log"
+        self.ready = self.dir / "ready"
+        self.command = [str(BATON), *map(str, args), "--ready-file", str(self.ready)]
+
+    def __enter__(self):
+        with open(self.log, "w") as log:
+            self.process = subprocess.Popen(self.command, stdout=log, stderr=log)
+        return self
+
+    def __exit__(self, kind, *_):
+        self.process.terminate()
+        try:
+            self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        if kind is not None:
+            print(self.log.read_text()[-4000:])
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+    def until(self, condition, what, seconds=30):
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < deadline, f"not within {seconds} s: {what}\n{self.log.read_text()[-3000:]}"
+            assert self.process.poll() is None, f"ended: {self.log.read_text()[-3000:]}"
+            time.sleep(0.02)
+
+    def until_logged(self, *texts, seconds=30):
+        self.until(lambda: all(t in self.log.read_text() for t in texts), " and ".join(texts), seconds)
+
+    def value(self, name):
+        self.until(self.ready.exists, "ready")
+        return dict(line.split("=", 1) for line in self.ready.read_text().split())[name].strip("'")
+
+
+def worker(*args, host="127.0.0.1"):
+    return Process("worker", "--model", TINY, "--load-format", "dummy", "--host", host, *args)
+
+
+def router(address, *args):
+    return Process("router", "--model", TINY, "--worker", address, "--port", 0, "--grpc-port", 0, "--admin-port", 0, *args)
+
+
+def port_of(process):
+    """Where a worker listens, known before it is ready."""
+    process.until_logged("gRPC at ")
+    return process.log.read_text().split("gRPC at ", 1)[1].split()[0]
+
+
+class Answers(unittest.TestCase):
+    def test_a_cluster_with_tls_answers_as_one_without(self):
+        with Cluster(args=["--prefill", 1, "--decode", 1]) as plain:
+            want = ask(plain).json()["choices"]
+        with Certs() as certs, Cluster(args=["--prefill", 1, "--decode", 1, *certs.flags()]) as c:
+            self.assertEqual(ask(c).json()["choices"], want)
+            self.assertGreater(c.metric("baton_tls_certificate_seconds_left"), 360 * 24 * 3600)
+
+    def test_the_grpc_port_is_tls_for_clients_too(self):
+        with Certs() as certs, Certs() as other, Cluster(args=["--both", 1, *certs.flags()]) as c:
+            chat = ["chat", "--grpc", c.grpc, "-m", "hello", "--max-tokens", 4]
+            self.assertEqual(run(chat + ["--tls-ca", certs.dir / "ca.crt"]).returncode, 0)
+            refused = run(chat + ["--tls-ca", other.dir / "ca.crt"])
+            self.assertEqual(refused.returncode, 6)
+            self.assertIn("issued by \"Baton trial CA", refused.stderr + refused.stdout)
+            plain = run(chat)
+            self.assertEqual(plain.returncode, 6)
+            c.wait_until(lambda: 'port="grpc",reason="plaintext"' in c.get("/metrics").body, "counted")
+
+    def test_new_files_are_taken_under_a_running_stream(self):
+        with Certs(days=30) as certs, Cluster(args=["--prefill", 1, "--decode", 1, *certs.flags()]) as c:
+            # More text than all buffers hold: the stream goes on until the client reads, which it does at the end.
+            with not_reading(c, {"model": "tiny-llama", "prompt": "the quick brown fox", "max_tokens": 1500, "temperature": 0, "n": 8,
+                                 "ignore_eos": True, "stream": True}) as client:
+                client.settimeout(60)
+                head = client.recv(2000)
+                self.assertTrue(head.startswith(b"HTTP/1.1 200"), head)
+                before = c.metric("baton_tls_certificate_seconds_left")
+                certs.make(days=60)
+                c.wait_until(lambda: c.metric("baton_tls_certificate_seconds_left") > before + 20 * 24 * 3600, "the new one is in use")
+                c.wait_until(lambda: c.log.read_text().count("new connections take the changed files") == 3, "all processes took it")
+                self.assertEqual(c.metric("vllm:num_requests_running"), 8, "the stream still runs")
+                tail = b""
+                while not tail.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n"):
+                    more = client.recv(1 << 20)
+                    self.assertTrue(more, "the stream ended as it should")
+                    tail = (tail + more)[-100:]
+            # A router that starts now, and so shakes hands with the new files, finds its workers.
+            os.kill(c.pid_of("router"), 9)
+            c.wait_until(lambda: ask(c).status == 200, "a new router serves")
+
+    def test_a_broken_file_changes_nothing(self):
+        with Certs() as certs, Cluster(args=["--both", 1, *certs.flags()]) as c:
+            (certs.dir / "server.crt").write_text("nonsense")
+            c.wait_until(lambda: c.log.read_text().count("the changed files cannot be used") == 2, "router and worker say so")
+            self.assertIn("server.crt has no certificate", c.log.read_text())
+            self.assertEqual(ask(c).status, 200)
+            certs.make()
+            c.wait_until(lambda: c.log.read_text().count("new connections take the changed files") == 2, "it is well again")
+            self.assertEqual(c.log.read_text().count("the changed files cannot be used"), 2, "said once")
+
+
+class Refusals(unittest.TestCase):
+    def test_a_router_of_another_authority_is_refused_with_both_names(self):
+        with Certs() as ours, Certs() as theirs, worker(*ours.flags()) as w:
+            with router(port_of(w), *theirs.flags()) as r:  # it does not believe the worker
+                r.until_logged("issued by \"Baton trial CA", f"{theirs.dir}/ca.crt has \"Baton trial CA")
+            with router(port_of(w), *theirs.flags(ca=ours)) as r:  # the worker does not believe it
+                w.until_logged("TLS: worker port", "refused (unknown-ca)", f"{ours.dir}/ca.crt has \"Baton trial CA")
+                r.until_logged("whether it refused our certificate")
+
+    def test_a_wrong_name_is_refused_with_both(self):
+        with Certs() as certs, worker(*certs.flags(), host="127.0.0.2") as w:
+            where = port_of(w)
+            with router(where, *certs.flags(), "--tls-server-name", "decode-9") as r:
+                r.until_logged("valid for baton-worker, localhost, 127.0.0.1, ::1, not for decode-9 or 127.0.0.2")
+            with router(where, *certs.flags()) as r:
+                r.value("BATON_HTTP")
+
+    def test_a_clients_certificate_is_no_servers(self):
+        with Certs() as certs, worker(*certs.flags("client")) as w, router(port_of(w), *certs.flags()) as r:
+            r.until_logged("the certificate of \"baton-client\"", "purpose")
+
+    def test_plain_text_to_tls_and_tls_to_plain_text(self):
+        with Certs() as certs:
+            with worker(*certs.flags()) as w:
+                where = port_of(w)
+                with router(where) as r:
+                    r.until_logged("does that port speak TLS")
+                w.until_logged("refused (plaintext)")
+                w.until(lambda: w.ready.exists(), "it serves")
+                with router(where, *certs.flags()) as r:
+                    r.value("BATON_HTTP")
+            with worker() as w, router(port_of(w), *certs.flags()) as r:
+                r.until_logged("that port speaks plain text")
+
+    def test_who_shows_no_certificate_is_refused(self):
+        with Certs() as certs, worker(*certs.flags()) as w:
+            host, port = port_of(w).rsplit(":", 1)
+            context = ssl.create_default_context(cafile=certs.dir / "ca.crt")
+            context.set_alpn_protocols(["h2"])
+            with socket.create_connection((host, int(port)), timeout=10) as s, \
+                    self.assertRaises((ssl.SSLError, ConnectionError)):
+                with context.wrap_socket(s, server_hostname="baton-worker") as t:
+                    t.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+                    while t.recv(4096):
+                        pass
+                    raise ConnectionResetError("closed without an answer")
+            w.until_logged("refused (no-certificate)")
+
+
+class Flags(unittest.TestCase):
+    def fails(self, *args):
+        done = run(args)
+        self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
+        return done.stderr + done.stdout
+
+    def test_a_worker_off_loopback_needs_tls(self):
+        base = ["worker", "--model", TINY, "--load-format", "dummy", "--host", "0.0.0.0"]
+        self.assertIn("needs --tls-cert, --tls-key and --tls-ca", self.fails(*base))
+        with Process(*base, "--insecure") as w:
+            w.until_logged("whoever reaches 0.0.0.0 is trusted")
+        with Certs() as certs, Process(*base, *certs.flags()) as w:
+            w.until_logged("TLS with the certificate of \"baton-worker\"")
+
+    def test_files_that_do_not_fit_stop_the_start(self):
+        with Certs() as certs, Certs() as other:
+            base = ["worker", "--model", TINY, "--load-format", "dummy"]
+            self.assertIn("needs --tls-key", self.fails(*base, "--tls-cert", certs.dir / "server.crt"))
+            self.assertIn("does not belong to the key", self.fails(
+                *base, "--tls-cert", certs.dir / "server.crt", "--tls-key", other.dir / "server.key", "--tls-ca", certs.dir / "ca.crt"))
+
+    def test_certs_keeps_the_authority_and_hides_keys(self):
+        with Certs(hosts=["decode-0.example", "10.1.2.3"]) as certs:
+            authority, server = (certs.dir / "ca.crt").read_bytes(), (certs.dir / "server.crt").read_bytes()
+            self.assertIn("decode-0.example, 10.1.2.3", certs.said)
+            self.assertIn(f"--tls-cert {certs.dir}/server.crt", certs.said)
+            for key in ("ca.key", "server.key", "client.key"):
+                self.assertEqual((certs.dir / key).stat().st_mode & 0o777, 0o600, key)
+            certs.make()
+            self.assertEqual((certs.dir / "ca.crt").read_bytes(), authority)
+            self.assertNotEqual((certs.dir / "server.crt").read_bytes(), server)
+            self.assertIn("--host", self.fails("certs", certs.dir, "--host", "two words"))
+            self.assertIn("--days 0", self.fails("certs", certs.dir, "--days", 0))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
