@@ -1,0 +1,62 @@
+// Certificates for tests: an authority and what it answers for, as files of a directory that the test owns.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "common/tls/certs.h"
+#include "common/tls/identity.h"
+
+namespace baton::tls {
+
+inline constexpr int64_t kTestDay = 24 * 3600;
+
+class CertDir {
+ public:
+  CertDir() {
+    std::string name = ::testing::TempDir() + "baton-tls-XXXXXX";
+    EXPECT_NE(mkdtemp(name.data()), nullptr);
+    dir_ = name;
+  }
+  ~CertDir() { std::filesystem::remove_all(dir_); }
+  CertDir(const CertDir&) = delete;
+  CertDir& operator=(const CertDir&) = delete;
+
+  std::string path(const std::string& file) const { return (dir_ / file).string(); }
+
+  void Write(const std::string& file, const std::string& text) const {
+    ASSERT_TRUE(WriteWhole(path(file), text, 0600).ok()) << file;
+  }
+
+  /// NAME.crt, NAME.key of `authority`, beside ca.crt, as files of an identity. Days count from now on.
+  TlsFiles Make(const CertAndKey& authority, const std::string& name, std::vector<std::string> hosts,
+                int64_t from_days = -1, int64_t until_days = 30) const {
+    const int64_t now = WallSeconds();
+    auto made =
+        MakeCertificate(authority, {name, std::move(hosts), now + from_days * kTestDay, now + until_days * kTestDay});
+    EXPECT_TRUE(made.ok()) << made.status();
+    Write(name + ".crt", made->CertificatePem());
+    Write(name + ".key", made->KeyPem());
+    Write("ca.crt", authority.CertificatePem());
+    return {path(name + ".crt"), path(name + ".key"), path("ca.crt")};
+  }
+
+ private:
+  std::filesystem::path dir_;
+};
+
+inline CertAndKey TestAuthority(const std::string& name) {
+  const int64_t now = WallSeconds();
+  return MakeAuthority({name, {}, now - 100 * kTestDay, now + 100 * kTestDay});
+}
+
+inline std::shared_ptr<const Identity> MustLoad(const TlsFiles& files) {
+  auto loaded = Identity::Load(files, WallSeconds());
+  EXPECT_TRUE(loaded.ok()) << loaded.status();
+  return loaded.ok() ? *loaded : nullptr;
+}
+
+}  // namespace baton::tls
