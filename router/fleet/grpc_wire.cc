@@ -92,8 +92,7 @@ absl::Status Explained(const absl::Status& status, bool with_tls) {
 struct GrpcWire::Inner : std::enable_shared_from_this<Inner> {
   explicit Inner(Options o)
       : options(std::move(o)),
-        channel(grpc::CreateCustomChannel("dns:///" + options.address, CredentialsFor(options),
-                                          ChannelArgs(options))),
+        channel(grpc::CreateCustomChannel("dns:///" + options.address, CredentialsFor(options), ChannelArgs(options))),
         stub(v1::Worker::NewStub(channel)) {}
   const Options options;
   const std::shared_ptr<grpc::Channel> channel;
