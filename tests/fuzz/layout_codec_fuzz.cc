@@ -1,11 +1,19 @@
 // libFuzzer target of KV layouts from the wire: any message gives a layout or a status; a layout that is let through
 // survives a round trip, and a side made of it gives a transfer plan to itself or a status.
+#include <google/protobuf/stubs/logging.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 
 #include "kvtransfer/layout_codec.h"
 #include "kvtransfer/transfer_plan.h"
+
+/// libFuzzer calls this once. Protobuf would report every string that is not UTF-8.
+extern "C" int LLVMFuzzerInitialize(int*, char***) {
+  google::protobuf::SetLogHandler(nullptr);
+  return 0;
+}
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
