@@ -56,8 +56,8 @@ class DecodeRole final : public worker::Role, private LandingEvents {
                                                            context.incarnation, context.clock, role->thread_, *role));
     facts.handoff.ring_slots = {context.config.landing_slots};
     facts.handoff.max_quarantined_slots = std::max(2, context.config.landing_slots / 2);
-    // What an engine would let wait for blocks may wait at a prefill worker: blocks are bound when its prompt is
-    // computed.
+    // Tickets for as many prompt tokens as may wait in an engine may wait at prefill workers: a ticket binds blocks
+    // when its prompt is computed.
     facts.handoff.max_reserved_tokens = loaded.blocks.tokens + context.config.max_waiting_tokens;
     facts.handoff.first_ticket = (uint64_t{std::random_device()()} << 24) + 1;
     role->facts_ = facts;

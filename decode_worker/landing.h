@@ -31,7 +31,7 @@
 
 namespace baton::decode_worker {
 
-/// Who hears of it. Called on the transfer thread.
+/// The listener of a Landing. Called on the transfer thread.
 class LandingEvents {
  public:
   virtual ~LandingEvents() = default;

@@ -1,4 +1,4 @@
-// What the ticket desk asks of the transfer thread. Called on that thread only; the desk posts.
+// The orders of the ticket desk to the transfer thread. Called on that thread only; the desk posts.
 #pragma once
 
 #include <memory>
@@ -22,9 +22,9 @@ struct ScatterOrder {
 class LandingControl {
  public:
   virtual ~LandingControl() = default;
-  /// What ends this writer's access to our slots. Any thread.
+  /// The kind of fence that ends this writer's access to our slots. Any thread.
   virtual FenceKind FenceOf(WriterId writer) const = 0;
-  /// Which of our landing memories this writer writes. Any thread.
+  /// The number of the landing memory that this writer writes. Any thread.
   virtual uint32_t MemoryOf(WriterId writer) const = 0;
   virtual void Send(WriterId writer, const ToPrefill& message) = 0;
   /// Answered by OnScattered, always.

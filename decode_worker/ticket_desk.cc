@@ -361,8 +361,8 @@ void TicketDesk::OnEnded(engine::RequestKey key) {
 /// The time that others' silence is judged by.
 TimePoint TicketDesk::Listened() const { return PlantedBug("renewal after clock") ? clock_.Now() : own_.Now(); }
 
-/// An Attach says that the prompt is computed, and a writer repeats what is not answered: one that is silent while a
-/// request waits for its segments is stopped or cut off. What it still owes is computed here.
+/// An Attach says that the prompt is computed, and a writer repeats a message that is not answered. So a writer that is
+/// silent while a request waits for its segments is stopped or cut off: the segments that it owes are computed here.
 void TicketDesk::GiveUpSilentWriters() {
   const TimePoint long_ago = Listened() - kSilence;
   std::set<WriterId> silent;

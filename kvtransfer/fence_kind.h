@@ -1,4 +1,4 @@
-// What ends a peer's access to our landing slots.
+// The events that end a peer's access to our landing slots.
 #pragma once
 
 #include <cstdint>

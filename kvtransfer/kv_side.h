@@ -1,4 +1,4 @@
-// How one worker cuts its KV over its ranks: tensor parallelism over heads, pipeline parallelism over layers.
+// The cut of one worker's KV over its ranks: tensor parallelism over heads, pipeline parallelism over layers.
 // Pure values; any thread.
 #pragma once
 
@@ -25,7 +25,7 @@ struct KvSide {
   }
   /// KV heads of `plane` that `rank` keeps; a head is kept by several ranks when there are more ranks than heads.
   IntRange HeadsOf(int rank, const KvPlane& plane) const;
-  /// How many tensor-parallel ranks keep each head of `plane`.
+  /// The number of tensor-parallel ranks that keep each head of `plane`.
   int Replicas(const KvPlane& plane) const {
     return tensor_parallel_size > plane.heads ? tensor_parallel_size / plane.heads : 1;
   }

@@ -1,4 +1,4 @@
-// Lane messages as bytes: a checksum of 8 bytes, then proto/lanes.proto. What comes from a peer is checked: nothing in
+// Lane messages as bytes: a checksum of 8 bytes, then proto/lanes.proto. A message from a peer is checked: nothing in
 // it makes us allocate more than the message's own size, a value that no healthy peer sends is an error, and so is
 // every byte that changed on the way (a grant that names another slot would let its writer spoil it). Pure; any thread.
 #pragma once
@@ -17,7 +17,7 @@ namespace baton {
 
 inline constexpr uint32_t kLaneProtocol = 3;
 
-/// Who sends: first on every connection that passed its self-test, from the prefill side.
+/// The sender's name and layout: the first message of the prefill side on every connection that passed its self-test.
 struct LaneHello {
   uint32_t protocol = kLaneProtocol;
   std::string incarnation, model_digest, numerics_id;

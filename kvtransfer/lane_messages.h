@@ -2,8 +2,8 @@
 //
 // Every message is answered and may be repeated: Open → Bound | Busy | Gone, SlotFull → SlotFree (ok or send again),
 // LaneDone → Verified, Closed → ClosedAck. A lane that is open and has nothing to say repeats Open every second: where
-// only the writer's exit is a fence, who is silent is taken for frozen. Grants of a slot are named by (slot, turn), so
-// that a duplicate can neither mint a credit nor place twice.
+// only the writer's exit is a fence, a silent writer is taken for frozen. Grants of a slot are named by (slot, turn),
+// so that a duplicate can neither mint a credit nor place twice.
 #pragma once
 
 #include <compare>

@@ -1,5 +1,5 @@
 // Whether a process has ended, by a pidfd: a number that is reused cannot fool it, and a zombie counts as ended. And
-// who waits for that, where only a peer's exit is a fence.
+// the waiters for that, where only a peer's exit is a fence.
 #pragma once
 
 #include <cstdint>

@@ -69,7 +69,7 @@ void SelfTestSlot::OnLost(PeerNumber peer, TimePoint now) {
   if (peer == holder_) Grant(now);
 }
 
-/// To the next who waits. What the last holder still sends is of an earlier turn.
+/// The slot goes to the next peer that waits. Late messages of the last holder name an earlier turn.
 void SelfTestSlot::Grant(TimePoint now) {
   ++turn_;
   heard_ = now;

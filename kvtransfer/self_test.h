@@ -6,9 +6,9 @@
 //                                           ◄─  Grant{slot, turn}
 //   writes, flush, Full{turn, bytes, seed}  ─►  compares
 //                                           ◄─  Seen{turn, ok}: the slot is granted anew at the next turn
-//   Over{GB/s, path}                        ─►  the slot goes to who waits
+//   Over{GB/s, path}                        ─►  the slot goes to the next that waits
 //
-// A holder that is silent for long loses the slot to who asks; its next Full counts as an Ask.
+// A holder that is silent for long loses the slot to the next asker; its next Full counts as an Ask.
 //
 // Both halves live on the transfer thread and know neither clock nor codec: time and the way out are arguments.
 #pragma once
@@ -39,7 +39,7 @@ struct SelfTestMessage {
 
 using SendSelfTest = std::function<void(PeerNumber, const SelfTestMessage&)>;
 
-/// What the bytes of a test are. `bytes` of both must be alike for a comparison.
+/// The bytes of a test. Fill and comparison must have `bytes` of the same size.
 void FillTestPattern(uint64_t seed, std::span<std::byte> bytes);
 bool IsTestPattern(uint64_t seed, std::span<const std::byte> bytes);
 

@@ -1,5 +1,5 @@
-// What the bytes of a landing slot say of themselves: header, table of segments, payloads one after the other. Written
-// by the sender's gather pass, read by the receiver before it places; nothing in it is trusted.
+// The format of a landing slot: header, table of segments, payloads one after the other. The sender's gather pass
+// writes a slot; the receiver reads it before it places the payloads, and trusts nothing in it.
 #pragma once
 
 #include <cstdint>

@@ -55,8 +55,8 @@ absl::Status VerifyAndScatterSlot(const TransferPlan& plan, const LanePlan& lane
                                   std::span<const uint32_t> wanted, const KvPoolView& pool,
                                   const KvBlockTables& tables);
 
-/// What a segment takes of a slot: its payload, padding and entry. A slot of `bytes` holds segments that add up to
-/// SlotRoom(bytes).
+/// The room that a segment takes of a slot: its payload, padding and entry. A slot of `bytes` holds segments that add
+/// up to SlotRoom(bytes).
 int64_t SegmentRoom(int64_t payload_bytes);
 int64_t SlotRoom(uint64_t slot_bytes);
 

@@ -44,7 +44,7 @@ struct LanePlan {
   int segments = 0;
 };
 
-/// What a segment holds.
+/// The contents of a segment.
 struct Segment {
   const GroupCut* cut = nullptr;  ///< in the plan
   int layer = 0;                  ///< global

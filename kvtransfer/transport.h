@@ -1,6 +1,6 @@
-// How bytes move between workers: messages both ways, and writes into a peer's landing slots. One interface, a folder
-// per backend, one contract test over all of them (tests/kvtransfer/transport_contract.h). The contract is unkind, as
-// the fastest backends are:
+// The movement of bytes between workers: messages both ways, and writes into a peer's landing slots. One interface, a
+// folder per backend, one contract test over all of them (tests/kvtransfer/transport_contract.h). The contract is
+// unkind, as the fastest backends are:
 //
 //   - After Done(error) the bytes of a Write may still land, whole or torn, until the peer is fenced.
 //   - A message may overtake writes unless it was sent after their Done, or after a Flush.
@@ -40,7 +40,7 @@ struct LandingPlace {
   SlotTurn slot;
 };
 
-/// What the owner of a transport is told. Must outlive the transport.
+/// The listener of a transport. Must outlive the transport.
 class TransportEvents {
  public:
   virtual ~TransportEvents() = default;
@@ -60,10 +60,10 @@ class Transport {
 
   /// "tcp", "shm", "ucx-tcp" …; also the prefix of its addresses.
   virtual std::string_view name() const = 0;
-  /// What really carries the bytes to this peer, where that is not what the name says: "posix/memory put".
+  /// The way that the bytes really take to this peer, where the name does not tell: "posix/memory put".
   virtual std::string path(PeerNumber /*peer*/) const { return std::string(name()); }
   virtual FenceKind fence() const = 0;
-  /// What peers Connect to; bytes, opaque, valid for this incarnation.
+  /// The address that peers Connect to; bytes, opaque, valid for this incarnation.
   virtual std::string address() const = 0;
   /// Our landing memory; empty for a pure sender. Lives as long as the transport.
   virtual std::span<std::byte> landing() = 0;
@@ -73,8 +73,8 @@ class Transport {
   virtual absl::StatusOr<PeerNumber> Connect(std::string_view address) = 0;
   /// The peer's landing memory; slots 0 until its greeting came.
   virtual LandingShape landing_of(PeerNumber peer) const = 0;
-  /// A slot of the peer as memory of ours, where the backend maps it; else empty. What is packed there needs no copy:
-  /// Write it from there, into this slot and while it is granted.
+  /// A slot of the peer as memory of ours, where the backend maps it; else empty. Bytes that are packed there need no
+  /// copy: Write them from there, into this slot and while it is granted.
   virtual std::span<std::byte> slot_of(PeerNumber /*peer*/, uint32_t /*slot*/) { return {}; }
   /// `bytes` into a slot of the peer, from its start. They must stay until `done`. InvalidArgument (through `done`)
   /// when they do not fit.

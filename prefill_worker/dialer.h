@@ -24,7 +24,7 @@ struct Way {
   PeerNumber number = 0;
 };
 
-/// How a decode worker is reached, for people and for the router.
+/// The way to a decode worker, for people and for the router.
 struct PeerPath {
   std::string incarnation;  ///< of the decode worker
   std::string transport, path;

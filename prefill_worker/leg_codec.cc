@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kPieceBytes = 64 << 10;
 
-/// A leg's answer, from what the desk found to messages.
+/// A leg's answer: the desk's results as messages.
 class LegAnswer final : public JobEvents {
  public:
   explicit LegAnswer(std::shared_ptr<worker::PrefillSink> sink) : sink_(std::move(sink)) {}

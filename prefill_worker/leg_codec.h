@@ -14,7 +14,7 @@ namespace baton::prefill_worker {
 /// InvalidArgument with what is wrong; the request's key is the desk's to choose.
 absl::StatusOr<JobOrder> DecodeOrder(const v1::PrefillRequest& in, const worker::AttachLimits& limits, TimePoint now);
 
-/// Sends what the desk finds to `sink`, and ends it.
+/// Sends the desk's results to `sink`, and ends it.
 std::shared_ptr<JobEvents> MakeLegAnswer(std::shared_ptr<worker::PrefillSink> sink);
 
 }  // namespace baton::prefill_worker

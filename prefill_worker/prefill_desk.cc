@@ -99,7 +99,7 @@ void PrefillDesk::EndLapsed() {
   }
 }
 
-/// What it has missed, and then what everybody hears.
+/// Tells a new listener the events that it has missed, and then the same ones as all others.
 void PrefillDesk::Join(Job& job, std::shared_ptr<JobEvents> events) {
   if (!job.scores.empty()) events->OnPromptScores(job.scores);
   if (job.answered) return events->OnEnd(job.status, job.no_room, job.outputs);
@@ -279,7 +279,7 @@ int64_t PrefillDesk::OwnedBlocks(int32_t group) const {
   return owned;
 }
 
-// ---- what the core asks for
+// ---- actions of the core
 
 void PrefillDesk::Do(const prefill::SendToDecode& action) {
   thread_.Post([this, action] { sender_.Send(action.peer, action.message); });

@@ -20,7 +20,7 @@
 
 namespace baton::prefill_worker {
 
-/// What a prefill leg has found, for its caller. On the scheduler thread.
+/// The results of a prefill leg, for its caller. On the scheduler thread.
 class JobEvents {
  public:
   virtual ~JobEvents() = default;
@@ -85,7 +85,7 @@ class PrefillDesk {
   /// Whether the leg's prompt is still being computed, or waits to be.
   bool Computing(const prefill::JobKey& key) const;
   int64_t OwnedBlocks(int32_t group) const;
-  /// What the push core knows of a leg; null: nothing (any more).
+  /// The push core's job of a leg; null: there is none (any more).
   const prefill::PushJob* Pushed(const prefill::JobKey& key) const { return core_.Find(key); }
 
  private:

@@ -20,8 +20,8 @@ constexpr auto kWaitForRoom =
 class PrefillPolicy final : public engine::RolePolicy {
  public:
   bool HoldAfterFirstToken(engine::RequestKey key) const override { return PrefillDesk::IsJob(key); }
-  /// What decode was sent stays sent, but what waits to be sent is gone with the blocks: the leg begins anew elsewhere,
-  /// or here behind who came first.
+  /// Segments that were sent stay sent, but those that wait to be sent are gone with the blocks: the leg begins anew
+  /// on another worker, or here behind the legs that came first.
   bool HandBackPreempted(engine::RequestKey key, int32_t) const override { return PrefillDesk::IsJob(key); }
 };
 

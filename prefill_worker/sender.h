@@ -23,7 +23,7 @@
 
 namespace baton::prefill_worker {
 
-/// Who hears of it. Called on the transfer thread.
+/// The listener of a Sender. Called on the transfer thread.
 class SenderEvents {
  public:
   virtual ~SenderEvents() = default;
@@ -51,7 +51,8 @@ class Sender final : public SenderControl, private DialEvents {
   int64_t failed_self_tests() const { return dialer_.failed_self_tests(); }
 
   // ---- transfer thread
-  /// `peer` is the caller's number for it. When it cannot be had: PeerLost. What is asked meanwhile waits.
+  /// `peer` is the caller's number for the decode worker. PeerLost when no connection comes about. Orders that are
+  /// given before the connection stands wait.
   void Connect(prefill::PeerId peer, const std::string& addresses) override;
   /// Now and then.
   void Tick() { dialer_.Tick(); }

@@ -1,4 +1,4 @@
-// What the prefill desk asks of the transfer thread. Called on that thread only; the desk posts.
+// The orders of the prefill desk to the transfer thread. Called on that thread only; the desk posts.
 #pragma once
 
 #include <memory>

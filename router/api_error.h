@@ -9,7 +9,7 @@
 
 namespace baton::router {
 
-/// What a full queue tells its client (design "overload UX").
+/// The numbers that a full queue tells its client (design "overload UX").
 struct Overload {
   int64_t queue_length = 0;
   int64_t predicted_wait_ms = 0;
@@ -29,7 +29,7 @@ struct ApiError {
 
 ApiError BadRequest(std::string message, std::string param = "", std::string code = "");
 ApiError NotBuilt(const std::string& field, const std::string& what);
-/// `served`: what a client can ask for instead.
+/// `served`: the models that a client can ask for instead.
 ApiError ModelNotFound(const std::string& model, const std::vector<std::string>& served);
 ApiError Unauthorized();
 ApiError Overloaded(const std::string& what, Overload overload);

@@ -14,7 +14,7 @@ namespace baton::router {
 class EventLoopTimer {
  public:
   virtual ~EventLoopTimer() = default;
-  /// Replaces what was armed. `fn` runs on the loop's thread, never inside this call.
+  /// Replaces the time and function that were armed before. `fn` runs on the loop's thread, never inside this call.
   virtual void ArmAt(TimePoint at, absl::AnyInvocable<void()> fn) = 0;
   virtual void Cancel() = 0;
 };
@@ -40,7 +40,7 @@ class EventLoopPool {
   EventLoop& at(size_t i);
   /// The next one in turn. Any thread.
   EventLoop& Next();
-  /// Drops what is queued and joins the threads. Idempotent.
+  /// Drops the queued work and joins the threads. Idempotent.
   void Stop();
 
  private:

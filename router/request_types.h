@@ -1,4 +1,4 @@
-// What a generation is made of, between the frontends (HTTP, gRPC) and the workers: plain values, no protobuf, no JSON.
+// The values of a request between the frontends (HTTP, gRPC) and the workers: plain values, no protobuf, no JSON.
 #pragma once
 
 #include <cstdint>
@@ -60,17 +60,17 @@ struct TokenizedRequest {
   bool skip_special_tokens = true;
   int32_t priority = 0;
   std::string cache_salt;
-  std::optional<Duration> timeout;  ///< what the client gives the whole request
+  std::optional<Duration> timeout;  ///< the client's time limit for the whole request
 };
 
 /// A decode worker's grant, as Reserve gave it (proto ReserveReply).
 struct TicketGrant {
-  std::string wire;    ///< the reply's own bytes: what the prefill worker needs to know
+  std::string wire;    ///< the reply's own bytes, for the prefill worker
   std::string ticket;  ///< opaque
   uint32_t cached_tokens = 0;
 };
 
-/// What Reserve answered.
+/// The answer to Reserve.
 struct ReserveResult {
   absl::Status status;
   uint32_t retry_after_ms = 0;
@@ -87,7 +87,7 @@ struct FirstToken {
   std::optional<int32_t> stop_token_id;
 };
 
-/// What a Prefill leg answered in the end.
+/// The last answer of a Prefill leg.
 struct PrefillResult {
   absl::Status status;
   bool no_room = false;  ///< the decode worker refused to take the KV

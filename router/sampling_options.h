@@ -11,7 +11,8 @@
 
 namespace baton::router {
 
-/// How tokens are chosen. Absent = the model's default (generation_config.json), else neutral; see ResolveSampling.
+/// A request's wishes for the choice of tokens. Absent = the model's default (generation_config.json), else neutral;
+/// see ResolveSampling.
 struct SamplingOptions {
   std::optional<float> temperature, top_p, min_p;
   std::optional<float> repetition_penalty, presence_penalty, frequency_penalty;
@@ -26,7 +27,7 @@ struct SamplingOptions {
 
 constexpr double kNoLimit = std::numeric_limits<double>::infinity();
 
-/// What is true of one field wherever it is read, described or checked.
+/// The facts about one field that hold wherever it is read, described or checked.
 struct SamplingField {
   std::string_view name;               ///< in JSON, in OpenAPI and in errors
   std::string_view config_name = {};   ///< in generation_config.json; empty: not read from it

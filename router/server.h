@@ -12,7 +12,7 @@
 
 namespace baton::router {
 
-/// What /ready answers.
+/// The answer of /ready.
 struct Readiness {
   bool ready = false;
   std::string status;   ///< "ready", "loading", "draining", "no_worker"

@@ -1,4 +1,4 @@
-// What the handoff core is told and what it asks for. Values; no clock, socket or memory address in them.
+// The events and actions of the handoff core. Values; no clock, socket or memory address in them.
 #pragma once
 
 #include <cstdint>
@@ -96,7 +96,7 @@ struct WriterFenced {
 struct Finished {
   TicketId ticket = 0;
 };
-/// Memory is short: give up what the youngest reservation pins that is not bound yet.
+/// Memory is short: give up the pins of the youngest reservation that is not bound yet.
 struct ShedUnbound {};
 struct Tick {};
 
@@ -150,7 +150,7 @@ struct AttachRefused {
 struct CutWriter {
   WriterId writer = 0;
 };
-/// Slots of this landing memory are written off: who comes from now on gets another.
+/// Slots of this landing memory are written off: later writers get another memory.
 struct ReplaceMemory {
   uint32_t memory = 0;
 };

@@ -174,7 +174,8 @@ void Handoff::On(const Finished& event) {
   Close(*ticket, "finished", Why::kSequenceEnded);
 }
 
-/// What pins nothing keeps no memory. The ticket stands: an Attach without a prefill leg computes all of it here.
+/// A ticket that pins no blocks keeps no memory from others. The youngest one that pins some gives them up. The ticket
+/// stands: an Attach without a prefill leg computes the whole prompt here.
 void Handoff::On(const ShedUnbound&) {
   for (auto it = open_.rbegin(); it != open_.rend(); ++it) {
     Ticket& ticket = tickets_.at(*it);
@@ -211,7 +212,7 @@ void Handoff::On(const Tick&) {
   });
 }
 
-/// Its writer may well speak of others.
+/// The ticket waits for its segments and gets none, although its writer may send those of other tickets.
 void Handoff::GiveUpWithoutProgress(Ticket& ticket) {
   if (!ticket.parked || ticket.state != TicketState::kReceiving || ticket.epochs.at(ticket.epoch).Placing()) return;
   const Duration none = Listened() - ticket.progress_at;
@@ -254,7 +255,7 @@ void Handoff::TickTicket(Ticket& ticket) {
   Sweep(ticket);
 }
 
-/// Who has a lane open says so every second, if nothing else.
+/// A writer that has a lane open sends at least one message a second.
 bool Handoff::Silent(WriterId writer) const {
   const auto heard = heard_.find(writer);
   return heard != heard_.end() && Listened() - heard->second >= options_.write_off_after;

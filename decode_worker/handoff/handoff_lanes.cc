@@ -1,4 +1,4 @@
-// What arrives on bound lanes, fences, and giving back what a ticket held.
+// Messages on bound lanes, fences, and the way back of slots and blocks that a ticket held.
 #include <algorithm>
 #include <utility>
 
@@ -218,8 +218,8 @@ void Handoff::FenceLane(const LaneKey& key, Lane& lane) {
   count_quarantined_ = true;
 }
 
-/// The writer shows no sign of life, and its exit would be the only fence: it may be frozen for ever. What it holds is
-/// lost to the memory that it maps, and nothing else is: who comes from now on gets another.
+/// The writer shows no sign of life, and its exit would be the only fence: it may be frozen for ever. The slots that it
+/// holds are lost in the landing memory that it maps and in no other: later writers get another memory.
 void Handoff::WriteOff(WriterId writer) {
   LoseWriter(writer, false);
   for (auto it = open_.begin(); it != open_.end();) {

@@ -69,7 +69,7 @@ std::string Handoff::WhyNoRing(const Opened& event) const {
   return "";
 }
 
-/// The router sent the prompt to another prefill worker: what the older epoch brought is of no use to anybody.
+/// The router sent the prompt to another prefill worker: the segments of the older epoch are of no use any more.
 void Handoff::BeginEpoch(Ticket& ticket, uint32_t number) {
   if (ticket.parked) {
     RefuseAttach(*ticket.parked, StrCat("epoch ", ticket.parked->epoch, " was replaced by ", number));

@@ -2,9 +2,9 @@
 // Numbers only; the bytes are the transport's. Pure; scheduler thread. A granted slot is never taken back: it is
 // released by its lane's fence alone.
 //
-// A slot has bytes in every landing memory, one memory per transport and per fresh ring of a transport. What a writer
-// that shows no sign of life may still write is written off: the slot is free again, but lost to writers of that
-// memory until its old writer was fenced after all.
+// A slot has bytes in every landing memory, one memory per transport and per fresh ring of a transport. A slot of a
+// writer that shows no sign of life is written off: it is free again, but lost to writers of that memory until the old
+// writer was fenced after all.
 #pragma once
 
 #include <cstdint>
@@ -49,7 +49,7 @@ class LandingRing {
   void ReleaseGranted(const LaneKey& lane);
   /// The same of a lane that is not fenced: `writer` may still write them, so they are lost to its memory.
   void WriteOffGranted(const LaneKey& lane, WriterId writer);
-  /// `writer` can write no more what it held for `lane`, or anything.
+  /// `writer` can no longer write the slots that it held for `lane`, or any slot.
   void Restore(WriterId writer, const LaneKey& lane);
   void Restore(WriterId writer);
   /// Slots `lane` holds in `phase`, by number.

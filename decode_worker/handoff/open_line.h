@@ -1,5 +1,6 @@
-// Who waits for blocks and slots, first come first bound. A request that is refused for want of room comes back with
-// another ticket: its place is the request's, not the ticket's. Not thread-safe.
+// The line of requests that wait for blocks and slots: the first to come is the first to be bound. A request that is
+// refused for want of room comes back with another ticket, so a place belongs to a request and not to a ticket. Not
+// thread-safe.
 #pragma once
 
 #include <cstdint>

@@ -23,7 +23,7 @@ enum class LaneState : uint8_t {
   kFenced,      ///< nothing can land any more; slots are back
 };
 
-/// How our pass over a slot ended, kept to answer a repeated SlotFull alike.
+/// The result of our pass over a slot, kept so that a repeated SlotFull gets the same answer.
 struct Verdict {
   uint32_t turn = 0;  ///< of the SlotFull
   bool ok = true;

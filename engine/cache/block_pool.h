@@ -3,7 +3,7 @@
 //
 // A block is  unowned and empty (free list) · unowned and cached (eviction policy) · owned by ≥ 1 table entries (used).
 // A pin is a table like any other, so it counts as an owner: Σ owners = Σ reference counts, always. A table of a reader
-// keeps blocks for what they hold now: who alone may write into one may go on behind that.
+// keeps blocks for what they hold now: the only owner that may write into a block may go on behind them.
 #pragma once
 
 #include <cstdint>

@@ -29,7 +29,8 @@ struct SequenceKv {
   void Clear();
 };
 
-/// What Match found and now owns. `copies` must run before the sequence's first step; keep `copy_sources` until then.
+/// The prefix that Match found; it owns its blocks. `copies` must run before the sequence's first step; keep
+/// `copy_sources` until then.
 struct PrefixMatch {
   int32_t tokens = 0;  ///< a multiple of kUnitTokens
   SequenceKv kv;

@@ -1,4 +1,4 @@
-// What the prefix cache tells the router's index: plain values, no wire format.
+// Changes of the prefix cache, for the router's index: plain values, no wire format.
 #pragma once
 
 #include <cstdint>

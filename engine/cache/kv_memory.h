@@ -16,7 +16,7 @@
 
 namespace baton::engine {
 
-/// How many blocks each group gets out of `bytes`.
+/// The number of blocks that each group gets out of `bytes`.
 struct BlockBudget {
   std::vector<int32_t> num_blocks;  ///< per group
   int64_t bytes = 0;                ///< they take, digests included

@@ -17,7 +17,7 @@ class Activations {
  public:
   static absl::StatusOr<Activations> Create(const ModelConfig& config, const RankPlace& place, int max_tokens,
                                             kernels::Ops& ops);
-  /// What Create will allocate (logits for `kFirstLogitRows` rows).
+  /// The bytes that Create will allocate (logits for `kFirstLogitRows` rows).
   static int64_t Bytes(const ModelConfig& config, const RankPlace& place, int max_tokens, DType compute);
   static constexpr int kFirstLogitRows = 64;
 

@@ -13,7 +13,7 @@
 
 namespace baton::engine {
 
-/// What a decoder is made of. `ops` and what the links point to must outlive it.
+/// The parts of a decoder. `ops` and the communicators of the links must outlive the decoder.
 struct DecoderParts {
   ModelConfig config;
   KvLayout layout;  ///< of the whole model

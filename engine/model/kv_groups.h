@@ -13,7 +13,8 @@ namespace baton::engine {
 /// Full-attention layers first, then one group per window, narrow to wide. InvalidArgument: block size.
 absl::StatusOr<KvLayout> MakeKvLayout(const ModelConfig& config, DType kv_dtype, int block_size);
 
-/// What one rank keeps of it: its layers and KV heads. Groups stay, even without layers: block tables are per group.
+/// The part of `whole` that one rank keeps: its layers and KV heads. A group stays even without layers: block tables
+/// are per group.
 KvLayout RankKvLayout(const KvLayout& whole, const RankShape& shape);
 
 /// Where a layer's KV lies.

@@ -68,7 +68,7 @@ struct ModelSource {
 absl::StatusOr<std::unique_ptr<Model>> LoadModel(const ModelSource& source, kernels::Ops& ops, int max_tokens,
                                                  const LoadProgress& progress, const RankLinks& links = {});
 
-/// What a model is, from its files' headers.
+/// The description of a model that its files' headers give.
 struct ModelFacts {
   ModelConfig config;
   KvLayout kv_layout;

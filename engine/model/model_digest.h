@@ -1,4 +1,4 @@
-// What a model is, as one hash: two workers with the same digest hold the same weights.
+// A model as one hash: two workers with the same digest hold the same weights.
 #pragma once
 
 #include <string>

@@ -1,4 +1,5 @@
-// Which part of each tensor a rank reads: a box of rows and columns. What LoadWeights packs and what is counted before.
+// The part of each tensor that a rank reads: a box of rows and columns. LoadWeights packs these parts; a memory plan
+// counts them before.
 #pragma once
 
 #include <vector>

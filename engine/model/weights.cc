@@ -11,7 +11,7 @@ namespace {
 
 using kernels::PackedLinear;
 
-// What a tensor is read as: its native type, but f32 is halved where the device computes in bf16 anyway.
+// The type that a tensor is read in: its native type, but f32 becomes bf16 where the device computes in bf16 anyway.
 DType ReadType(const WeightSource& source, const WeightRule& rule, DType compute) {
   const DType native = source.NativeType(rule);
   return native == DType::kF32 ? compute : native;
@@ -31,7 +31,7 @@ bool HeadIsEmbedding(const ModelConfig& config, const RankPlace& place, const ke
          place.tensor_size == 1;
 }
 
-// What the rank keeps: all that it reads, less the table that its head is as well.
+// The parts that the rank keeps: all that it reads, less an embedding table that its head holds as well.
 std::vector<WeightPart> PartsKept(const ModelConfig& config, const RankPlace& place, const kernels::OpsTraits& traits) {
   std::vector<WeightPart> parts = PartsOf(config, place);
   if (HeadIsEmbedding(config, place, traits)) {

@@ -1,4 +1,4 @@
-// How the ranks of one worker talk: collectives over a group of ranks, and messages between two of them.
+// The talk between the ranks of one worker: collectives over a group of ranks, and messages between two of them.
 //
 // Every rank has one Communicator of the group and calls the same collectives in the same order; that is the only
 // matching there is. A rank's calls come from one thread at a time (its executor's); Abort may come from any.

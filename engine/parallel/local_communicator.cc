@@ -11,7 +11,7 @@
 namespace baton::engine {
 namespace {
 
-/// What a rank shows the others during a call.
+/// The buffers that a rank shows the others during a call.
 struct Offer {
   void* data = nullptr;
   size_t bytes = 0;

@@ -51,7 +51,7 @@ RankShape ShapeOf(const ModelConfig& config, const RankPlace& place);
 /// layers.
 absl::Status CheckPlace(const ModelConfig& config, const RankPlace& place);
 
-/// Whom a rank talks to. Null where it is alone. They outlive the model.
+/// The communicators of a rank. Null where the rank is alone. They outlive the model.
 struct RankLinks {
   Communicator* tensor = nullptr;  ///< the ranks of its stage; rank = tensor_rank
   Communicator* world = nullptr;   ///< all ranks of the worker; rank = RankPlace::rank()

@@ -1,4 +1,5 @@
-// How a mesh comes to be: hello to rank 0, its list of addresses back, then everybody dials who has a lower number.
+// The making of a mesh: a hello of every rank to rank 0, its list of addresses back, then every rank dials those with
+// lower numbers.
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -172,7 +173,7 @@ absl::StatusOr<std::unique_ptr<TcpMesh>> TcpMeetingPoint::Gather(int size, const
   std::vector<int> sockets(static_cast<size_t>(size), -1);
   std::vector<Place> places(static_cast<size_t>(size));
   const absl::Status admitted = Door(listener_, secret, patience, alive).Admit(1, sockets, &places);
-  auto mesh = std::make_unique<TcpMesh>(0, sockets);  // owns what came, also when not all did
+  auto mesh = std::make_unique<TcpMesh>(0, sockets);  // owns the sockets that came, also when not all did
   BATON_RETURN_IF_ERROR(admitted);
   for (int rank = 1; rank < size; ++rank) {
     const TcpMesh::Out list{rank, std::as_bytes(std::span(places))};

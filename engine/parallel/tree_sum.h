@@ -1,6 +1,6 @@
 // The sum of several vectors as one binary tree: the left child has the greatest power of two of leaves below their
-// number. A tree over R = 2^k leaves is therefore the tree over its aligned subtrees, whoever adds those up: this is
-// why 1, 2 and 4 ranks give the same bits at one --reduction-width.
+// number. A tree over R = 2^k leaves is therefore the tree over its aligned subtrees, whichever rank adds those up:
+// this is why 1, 2 and 4 ranks give the same bits at one --reduction-width.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What a request asks of sampling. Neutral values switch a field off. Stop *strings* are not here: the router's
+// A request's wishes for sampling. Neutral values switch a field off. Stop *strings* are not here: the router's
 // detokenizer matches them; workers get token-level stops only.
 #pragma once
 
@@ -33,7 +33,7 @@ struct SamplingParams {
   int32_t prompt_logprobs = -1;  ///< -1: none; such a request does not read the prefix cache, but fills it
 };
 
-/// What a number of SamplingParams may be.
+/// The range of a number of SamplingParams.
 struct SamplingRange {
   const char* name;
   double (*value)(const SamplingParams&);

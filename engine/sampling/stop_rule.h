@@ -24,7 +24,7 @@ struct StopDecision {
 StopDecision DecideStop(const SamplingParams& params, int32_t token, int32_t output_len, int32_t total_len,
                         int32_t max_model_len);
 
-/// What sampling may not draw as output token number `output_len` (from 0): eos and stop ids before min_tokens.
+/// The ids that sampling may not draw as output token number `output_len` (from 0): eos and stop ids before min_tokens.
 /// Sorted, unique.
 std::vector<int32_t> BannedBeforeMinTokens(const SamplingParams& params, int32_t output_len);
 

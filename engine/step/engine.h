@@ -1,7 +1,7 @@
 // A worker's engine: the scheduler thread, which decides, and the executor thread, which computes one step at a time.
 //
 // Everything comes in as a task: any thread posts it, the scheduler thread runs it within 1 ms even while a step is
-// computed. What is posted is not counted here: whoever posts bounds what he has under way (docs/threads.md).
+// computed. Tasks are not counted here: each poster bounds the number that it has under way (docs/threads.md).
 //   tasks → [posted, behind] → scheduler thread → [1 plan] → executor thread → its result, a task
 // Callbacks come on the scheduler thread, must not block, and may post.
 #pragma once
@@ -16,7 +16,7 @@
 
 namespace baton::engine {
 
-/// What one turn of the scheduler thread made visible. Either list may be empty.
+/// The outputs and cache events of one turn of the scheduler thread. Either list may be empty.
 struct EngineOutputs {
   std::vector<SequenceOutput> sequences;
   KvEvents kv;
@@ -28,7 +28,7 @@ struct EngineOptions {
   KvCache::Options cache;
 };
 
-/// What an engine works with. All of it outlives the engine.
+/// The parts that an engine works with. All of them outlive the engine.
 struct EngineParts {
   Model& model;
   KvMemory& memory;

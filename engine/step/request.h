@@ -1,4 +1,4 @@
-// What a worker asks of the scheduler, and what it gets back.
+// A worker's requests to the scheduler, and the scheduler's answers.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What a role (prefill, decode, both) changes about scheduling. The defaults are those of `--role both`.
+// The decisions of scheduling that a role (prefill, decode, both) changes. The defaults are those of `--role both`.
 // Called on the scheduler thread, from inside the Scheduler: must not call it back.
 #pragma once
 

@@ -5,9 +5,9 @@
 //   Commit(plan, result, now)  makes the step visible           → outputs
 // Between the two, requests may come, be cancelled or get credit; blocks of the running plan stay owned until Commit.
 //
-// Who runs first: (priority, arrival). Decodes first, then prefill chunks. When blocks run out the last in that order
-// loses its blocks and is recomputed; it keeps its place. The first in order can take all others' blocks, and the pool
-// holds one sequence of max_model_len, so it always gets on: no livelock.
+// The order of requests: (priority, arrival). Decodes first, then prefill chunks. When blocks run out the last in that
+// order loses its blocks and is recomputed; it keeps its place. The first in order can take all others' blocks, and the
+// pool holds one sequence of max_model_len, so it always gets on: no livelock.
 #pragma once
 
 #include <cstdint>
@@ -92,7 +92,7 @@ class Scheduler {
   std::vector<SequenceOutput> Commit(const StepPlan& plan, const StepResult& result, TimePoint now);
   /// As Commit for a plan whose execution failed: its requests end with kError and `error`.
   std::vector<SequenceOutput> CommitFailure(const StepPlan& plan, const absl::Status& error, TimePoint now);
-  /// What messages made visible outside of a step (aborts, credit, deadlines).
+  /// Outputs that messages caused outside of a step (aborts, credit, deadlines).
   std::vector<SequenceOutput> TakeOutputs();
   /// True when every sequence of the running plan was cancelled: the executor may stop between layers.
   bool RunningPlanAbandoned() const;

@@ -84,7 +84,7 @@ void Scheduler::State::PlanDecodes(StepPlan& plan, TimePoint now) {
   }
   for (size_t i = 0; i < ready.size(); ++i) {
     const bool roomy = MakeRoom(*ready[i], 1, plan, now);
-    // Who lost its blocks to this one is among the juniors behind it.
+    // A sequence that lost its blocks to this one is among the juniors behind it.
     if (preempted) {
       ready.erase(
           std::remove_if(ready.begin() + static_cast<ptrdiff_t>(i) + 1, ready.end(),
@@ -107,7 +107,7 @@ void Scheduler::State::PlanPrefills(StepPlan& plan, TimePoint now) {
   }
 }
 
-// How long the step may take whose decodes are planned; 0: as long as it takes. Streams wait for the whole step, so a
+// The time limit of a step whose decodes are planned; 0: no limit. Streams wait for the whole step, so a
 // prefill beside them is cut to a short stall; where the decodes alone take that long, the prefill may take as long.
 double Scheduler::State::StepLimitMs() const {
   if (options.max_stall_ms <= 0 || plan_work.rows == 0) return options.max_step_ms;
@@ -208,7 +208,7 @@ bool Scheduler::State::TryAdmit(Sequence& s, StepPlan& plan) {
 }
 
 // All of the sequence's tokens and what running prefills still need must fit, and one block per running sequence must
-// stay free: who is admitted seldom has to be preempted. With nothing running the first in line always goes.
+// stay free: an admitted request seldom has to be preempted. With nothing running the first in line is always admitted.
 bool Scheduler::State::FitsBesidesRunning(const Sequence& s) const {
   for (int32_t g = 0; g < cache.num_groups(); ++g) {
     const auto still_needed = [&](const Sequence& q) {

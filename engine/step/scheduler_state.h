@@ -37,7 +37,7 @@ struct Sequence {
 };
 
 struct RequestState {
-  /// What is known of choice i before and after it has a sequence.
+  /// The facts about choice i that hold before and after it has a sequence.
   struct Choice {
     int32_t credit = 0;
     bool ended = false;

@@ -51,7 +51,7 @@ struct StepPlan {
   bool empty() const { return sequences.empty() && forget.empty() && copies.empty(); }
 };
 
-/// What Execute found, in the order of StepPlan::sequences.
+/// The results of Execute, in the order of StepPlan::sequences.
 struct SequenceResult {
   SequenceId id = 0;
   bool sampled = false;

@@ -1,8 +1,9 @@
 // Predicts how long a step takes, from the steps that ran: a + b · rows + c · attended tokens with a, b, c ≥ 0.
 //
 // Weighted least squares over the last steps (older ones fade), relative errors: a step of 2 ms counts as much as one
-// of 200 ms, and an outlier that took ten times as long moves little. What the steps do not tell apart stays where it
-// was: hours of equal decode steps do not change what a prefill is believed to cost. Pure; scheduler thread.
+// of 200 ms, and an outlier that took ten times as long moves little. A weight about which the steps say nothing
+// stays as it was: hours of equal decode steps do not change what a prefill is believed to cost. Pure; scheduler
+// thread.
 #pragma once
 
 #include <array>
@@ -10,7 +11,7 @@
 
 namespace baton::engine {
 
-/// What a step costs: rows, and Σ over rows of the context each attends to.
+/// The quantities that a step's time depends on: rows, and Σ over rows of the context each attends to.
 struct StepWork {
   double rows = 0;
   double attended = 0;

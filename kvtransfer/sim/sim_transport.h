@@ -22,7 +22,7 @@ namespace baton {
 
 class SimTransport;
 
-/// What has happened on a network, so that tests can see that it did.
+/// Counts of the faults that happened on a network, so that tests can see that they did.
 struct SimCounters {
   int overtakes = 0;      ///< messages delivered while an earlier write was not in its slot
   int duplicates = 0;     ///< slots that landed twice
@@ -30,7 +30,7 @@ struct SimCounters {
   int torn_landings = 0;  ///< of those, not whole
 };
 
-/// How slowly things arrive.
+/// The delays of messages and writes.
 struct SimPace {
   uint64_t most_turns = 6;        ///< of the receiver, that a packet or a piece of a slot waits
   size_t piece_bytes = 64 << 10;  ///< of a slot, that land at once

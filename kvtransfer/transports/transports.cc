@@ -23,7 +23,7 @@ constexpr std::string_view kMark = "kv1", kTcp = "tcp:";
 bool AlwaysHere() { return true; }
 bool RdmaHere() { return !RdmaTransports().empty(); }
 
-/// Where a transport listens, and what it has to land in.
+/// The address that a transport listens at, and the memory that it has to land in.
 struct Place {
   std::string kind, host;
   uint16_t port = 0;

@@ -17,7 +17,7 @@
 
 namespace baton {
 
-/// What --transport may say: "auto", "ucx" and each kind.
+/// The words that --transport takes: "auto", "ucx" and each kind.
 std::vector<std::string> TransportFlags();
 
 /// The kinds that `flag` (--transport) allows, best first: of "ucx-rdma", "shm", "ucx-shm", "ucx-tcp", "tcp". The last

@@ -16,7 +16,7 @@ namespace baton {
 absl::StatusOr<std::unique_ptr<Transport>> MakeUcx(std::string_view kind, bool loopback, const LandingShape& landing,
                                                    TransportEvents& events);
 
-/// What UCX finds on this machine, "transport/device"; empty: not built in.
+/// The ways that UCX finds on this machine, "transport/device"; empty: UCX is not built in.
 std::vector<std::string> UcxTransports();
 /// Those of them that put into remote memory by hardware.
 std::vector<std::string> RdmaTransports();

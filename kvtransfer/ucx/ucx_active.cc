@@ -1,4 +1,4 @@
-// Active messages and puts: what travels, and what is done with what arrives.
+// Active messages and puts: those that are sent, and the handling of those that arrive.
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -181,7 +181,7 @@ void UcxTransport::SendPieces(Peer& peer) {
   if (!peer.sending.empty()) to_send_.insert(peer.number);
 }
 
-/// What waited for UCX to be done with earlier pieces.
+/// Sends the pieces that waited until UCX was done with earlier ones.
 bool UcxTransport::SendMore() {
   bool moved = false;
   for (PeerNumber number : std::exchange(to_send_, {})) {

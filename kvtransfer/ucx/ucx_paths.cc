@@ -1,5 +1,5 @@
-// What UCX has and what it chose: by its component interface for the machine, by its own printout for an endpoint (1.13
-// has no other way to ask).
+// The ways that UCX has, and the way that it chose: by its component interface for the machine, by its own printout for
+// an endpoint (1.13 has no other way to ask).
 #include <uct/api/uct.h>
 
 #include <algorithm>

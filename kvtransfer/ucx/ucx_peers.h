@@ -156,7 +156,7 @@ class UcxTransport final : public Transport {
   std::vector<std::unique_ptr<Peer>> graves_;  ///< endpoints that are closing may still name them
   PeerExits exits_;                            ///< kPeerExit: of peers that may write memory of ours
   std::vector<Closing> closing_;
-  std::vector<std::pair<PeerNumber, std::function<void()>>> fences_;  ///< kForcedClose: who waits for the end of that
+  std::vector<std::pair<PeerNumber, std::function<void()>>> fences_;  ///< kForcedClose: the waiters for the end of that
   PeerNumber next_peer_ = 1;
   std::vector<std::function<void()>> later_;
   std::vector<PeerNumber> to_flush_, to_answer_;  ///< peers with puts that are not flushed, with stored writes

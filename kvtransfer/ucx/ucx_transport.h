@@ -35,7 +35,7 @@ absl::StatusOr<std::unique_ptr<Transport>> MakeUcxTransport(UcxOptions options, 
 /// "1.13.1", of the library that is loaded.
 std::string UcxVersion();
 
-/// What UCX could use on this machine, as "transport/device": "rc_verbs/mlx5_0:1", "posix/memory", "tcp/eth0".
+/// The ways that UCX could use on this machine, as "transport/device": "rc_verbs/mlx5_0:1", "posix/memory", "tcp/eth0".
 std::vector<std::string> UcxTransportsHere();
 /// Whether one of those puts into remote memory by hardware, over a connection of its own. dc has one target for all
 /// peers: closing our endpoint would fence nobody.

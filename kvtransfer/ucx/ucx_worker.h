@@ -16,7 +16,7 @@ namespace baton::ucx {
 /// Unavailable with UCX's text; OK for UCS_OK.
 absl::Status ToStatus(ucs_status_t status, std::string_view what);
 
-/// What an address says, and, in a greeting, what may be written.
+/// The contents of an address, and, in a greeting, the memory that the peer may write.
 struct PeerAddress {
   uint64_t incarnation = 0;
   int64_t pid = 0;

@@ -1,4 +1,4 @@
-// What the prefill side of the handoff is told and what it asks for. Values; no clock, socket or memory address in
+// The events and actions of the prefill side of the handoff. Values; no clock, socket or memory address in
 // them.
 #pragma once
 

@@ -131,7 +131,7 @@ void Push::On(const Tick&) {
   CutSilentPeers();
 }
 
-/// A stopped peer would keep our buffers, and who else uses them, waiting.
+/// A stopped peer would keep our buffers, and all other jobs that need them, waiting.
 void Push::CutSilentPeers() {
   std::erase_if(asked_, [this](const auto& asked) {
     const PeerId peer = asked.first;
@@ -144,7 +144,7 @@ void Push::CutSilentPeers() {
   });
 }
 
-/// The peer answers others, or nobody, and not this one. What is owed is computed there.
+/// The peer answers other jobs, or none, and not this one. The decode worker computes the segments that are missing.
 void Push::StopWithoutProgress(PushJob& job) {
   if (!job.Owed()) job.progress_at = Listened();
   const Duration none = Listened() - job.progress_at;

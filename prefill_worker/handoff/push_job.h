@@ -29,7 +29,7 @@ struct PushLane {
   uint32_t unsent = 0;                ///< segments not yet computed, or in `ready`
   std::deque<uint32_t> ready;         ///< computed, waiting for a slot
   std::deque<SlotTurn> credit;        ///< slots we may write, each once
-  std::map<uint32_t, UsedSlot> used;  ///< slot -> what we put there; until answered
+  std::map<uint32_t, UsedSlot> used;  ///< slot -> the segments that we put there; until answered
   bool write_failed = false;          ///< bytes may still land, whatever a flush says
   bool drained = false;               ///< kFlushing: our blocks are read no more
   bool flushed = false;               ///< what Closed said

@@ -126,7 +126,8 @@ void WorkerPrefixes::Clear(int slot) {
   Rebuild(table_.capacity, ~(uint64_t{1} << slot));
 }
 
-// Who holds the unit at `low` and who still holds the one at `high` is known: find where the others stop, by halving.
+// The workers that hold the unit at `low`, and those of them that still hold the unit at `high`, are known: find where
+// the rest of them stop, by halving.
 void WorkerPrefixes::Narrow(absl::Span<const uint64_t> keys, size_t low, size_t high, uint64_t at_low, uint64_t at_high,
                             Depths& depths) const {
   const uint64_t leave = at_low & ~at_high;

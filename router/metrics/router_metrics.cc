@@ -110,7 +110,7 @@ struct RouterMetrics::Families {
       counter.Increment(std::max(0.0, static_cast<double>(count.connections) - counter.Value()));
     }
   }
-  // What a worker says of its half of the handoffs, and of its KV blocks.
+  // A worker's report on its half of the handoffs, and on its KV blocks.
   void RenderHandoff(const prom::Labels& with, WorkerRole role, const std::string& incarnation,
                      const WorkerLoad& load) {
     Gauge("baton_leaked_kv_blocks", "KV block owners that nobody accounts for", with)
@@ -128,7 +128,7 @@ struct RouterMetrics::Families {
     Gauge("baton_landing_slots_quarantined", "Landing slots whose writer is not fenced", with).Set(h.quarantined_slots);
     Gauge("baton_landing_slots_free", "Landing slots", with).Set(h.free_slots);
   }
-  // What only grows is there, as 0, before the first report.
+  // A counter is there, as 0, before the first report.
   void RenderTransfers(const prom::Labels& with, const std::string& incarnation, const HandoffLoad& h) {
     prom::Labels transfer = with;
     transfer["transport"] = h.transport.empty() ? "unknown" : h.transport;
@@ -176,7 +176,8 @@ struct RouterMetrics::Families {
     grow("baton_handoff_resent_segments_total", "Segments sent again", h.resent_segments);
     grow("baton_handoff_unclean_closes_total", "Lanes closed after a failed flush", h.unclean_closes);
   }
-  // How prefill workers reach decode workers, which are named as everywhere here: by their place in the list.
+  // The ways from prefill workers to decode workers. A decode worker is named by its place in the list, as everywhere
+  // here.
   void RenderPeers(const std::vector<LinkView>& workers) {
     std::map<std::string, std::string> places;
     for (const LinkView& w : workers) {

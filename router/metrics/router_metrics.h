@@ -32,7 +32,7 @@ struct FinishedRequest {
   std::optional<StageTimings> stages;
 };
 
-/// What the router holds at the moment of a scrape.
+/// The router's gauges at the moment of a scrape.
 struct RouterHoldings {
   int64_t running_requests = 0;
   int64_t recomputing_requests = 0;  ///< that hold a share of the retry budget

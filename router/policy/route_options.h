@@ -38,7 +38,7 @@ struct RouteOption {
   bool operator==(const RouteOption&) const = default;
 };
 
-/// What is known of handing KV over.
+/// The known costs and limits of handing KV over.
 struct HandoffTerms {
   double handoff_ms = 0;                                              ///< beside the prefill and the transfer
   int64_t local_prefill_max_tokens = -1;                              ///< -1: by break-even

@@ -10,11 +10,11 @@
 
 namespace baton::router {
 
-/// What an option would cost, in milliseconds; the terms of design "predicted time".
+/// The cost of an option, in milliseconds; the terms of design "predicted time".
 struct Cost {
-  double queue_ms = 0, prefill_ms = 0;     ///< of whoever prefills
+  double queue_ms = 0, prefill_ms = 0;     ///< of the worker that prefills
   double transfer_ms = 0, handoff_ms = 0;  ///< of a pair
-  double decode_slowdown_ms = 0;           ///< of whoever decodes
+  double decode_slowdown_ms = 0;           ///< of the worker that decodes
   double pressure_ms = 0;                  ///< of all who take part
   double total_ms = 0;
 };

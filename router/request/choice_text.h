@@ -20,7 +20,7 @@ class ChoiceText {
   /// Takes the next token; returns the text that may be shown now. `is_text`: false for a stop token that only counts.
   /// After a stop string was found nothing more comes out and tokens no longer count.
   std::string Append(int32_t token, bool is_text);
-  /// The end: what was held. Call once.
+  /// The end: returns the text that was held back. Call once.
   std::string Finish();
 
   bool stopped() const { return matcher_.match().has_value(); }

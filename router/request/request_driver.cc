@@ -129,8 +129,9 @@ bool RequestDriver::TakeShare() {
   return static_cast<bool>(share_);
 }
 
-/// Goes on with `then` as soon as the request holds a share of the retry budget. What it waited to do before, it does
-/// not do any more, but its place in the line stays: with two places it would hold a share and wait for another.
+/// Goes on with `then` as soon as the request holds a share of the retry budget. An earlier `then` that still
+/// waits is dropped, but the request keeps its place in the line: with two places it would hold one share and wait for
+/// another.
 void RequestDriver::WithShare(void (RequestDriver::*then)()) {
   with_share_ = then;
   if (TakeShare()) return (this->*std::exchange(with_share_, nullptr))();
@@ -220,7 +221,7 @@ void RequestDriver::Prepare(WorkerId worker, const AttachLeg& leg) {
   attached_worker_ = worker;
 }
 
-/// Its results are in the answer.
+/// Notes the numerics of a worker whose results are in the answer.
 void RequestDriver::TookPart(WorkerId worker) {
   if (PlantedBug("every worker counts as alike")) return;
   const std::string numerics = services_.workers.NumericsOf(worker);
@@ -292,7 +293,7 @@ void RequestDriver::Do(EndChoice action) {
   if (texts_.size() == 1) last_reason_ = ReasonName(finish.reason);
 }
 
-// Over before the sink hears of it: what the sink then does to this call (ClientGone) changes nothing.
+// The request is over before the sink hears of it: a call of the sink from there (ClientGone) changes nothing.
 void RequestDriver::Do(Complete) {
   const auto sink = sink_;
   Finish(last_reason_);

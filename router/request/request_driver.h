@@ -45,11 +45,11 @@ struct RequestSummary {
   bool mixed_numerics = false;  ///< workers of different numerics took part: a repetition may differ in its bits
 };
 
-/// Who hears of a generation: an HTTP or gRPC answer. OnDone or OnFailed is the last call.
+/// The listener of a request: an HTTP or gRPC answer. OnDone or OnFailed is the last call.
 class AnswerSink {
  public:
   virtual ~AnswerSink() = default;
-  /// A worker took it: `generation` stays valid until the last call.
+  /// A worker took the request: `generation` stays valid until the last call.
   virtual void OnAdmitted(const TokenizedRequest& generation, int64_t cached_tokens) = 0;
   virtual void OnPromptLogprobs(std::vector<PositionLogprobs> positions) = 0;  ///< of prompt tokens 1…
   virtual void OnDelta(ChoiceDelta&& delta, const RequestUsage& so_far) = 0;
@@ -60,7 +60,7 @@ class AnswerSink {
   virtual size_t UnsentBytes() const = 0;
 };
 
-/// What calls share; outlives them.
+/// The services that all requests share; they outlive the requests.
 struct CallServices {
   const RouterConfig& config;
   const ModelText& model;
@@ -79,7 +79,7 @@ class RequestDriver final : public LegEvents, public std::enable_shared_from_thi
 
   void Start();
   void ClientGone();
-  /// The client took what was written: credit that was withheld goes out.
+  /// The client took all bytes that were written: credit that was withheld goes out.
   void OutputDrained();
 
   EventLoop& loop() override { return loop_; }
@@ -137,7 +137,7 @@ class RequestDriver final : public LegEvents, public std::enable_shared_from_thi
   std::string prompt_logprobs_;
   int64_t cached_tokens_ = 0, predicted_cached_tokens_ = 0;
   RetryBudget::Share share_;                       ///< while something is computed again
-  void (RequestDriver::*with_share_)() = nullptr;  ///< what is done once there is one
+  void (RequestDriver::*with_share_)() = nullptr;  ///< the step that waits for a share
   bool waits_for_share_ = false;
   WorkerId decode_worker_;    ///< of the latest ticket
   WorkerId attached_worker_;  ///< the latest

@@ -57,7 +57,7 @@ uint32_t RequestFlow::tokens_to_prefill() const {
 
 void RequestFlow::Send(WorkerId worker, LegOrder order) { actions_.emplace_back(SendTo{worker, std::move(order)}); }
 
-/// From our position on: all choices, or one of them with its output so far.
+/// An Attach from our position on: of all choices, or of one of them with its output so far.
 AttachLeg RequestFlow::AttachLegOf(std::optional<uint32_t> only_choice, uint64_t attach_gen, TimePoint now) const {
   AttachLeg leg{.leg_id = LegId(only_choice), .attempt = attempt_, .attach_gen = attach_gen, .position = prompt_len_};
   leg.credit_tokens = limits_.credit_tokens;
@@ -75,7 +75,7 @@ void RequestFlow::SendAttach(AttachLeg leg) {
   Send(worker_, std::move(leg));
 }
 
-/// Of the request's total time; 0: it has no end.
+/// The rest of the request's total time; 0: the request has no time limit.
 uint32_t RequestFlow::RemainingMs(TimePoint now) const {
   return total_deadline_ ? static_cast<uint32_t>(std::max(1.0, Milliseconds(*total_deadline_ - now))) : 0;
 }
@@ -180,7 +180,8 @@ void RequestFlow::News(RelayNews news, TimePoint now) {
     Send(worker_, CancelAttached{LegId(std::nullopt), choice.attach_gen, std::nullopt});
 }
 
-/// Something between the worker and us was lost. It is there, and so is its ticket: it continues from our position.
+/// A message between the worker and us was lost. The worker is there, and so is its ticket: it continues from our
+/// position.
 void RequestFlow::AttachAgain(uint32_t index, const std::string& why, TimePoint now) {
   if (!started_output() || ++attached_again_ > limits_.max_attempts)
     return TryElsewhere(Fail{absl::InternalError(why), 0, 0}, now);
@@ -241,8 +242,9 @@ void RequestFlow::TryLapsed(const absl::Status& why, TimePoint now) {
   actions_.emplace_back(PickWorker{true});
 }
 
-// A full decode worker is a queue. Another one, else the same again, for as long as the request may take: nobody
-// failed, so this is no attempt and costs no budget. What was computed is in the prefill worker's cache.
+// A full decode worker is a queue. Another worker is asked, else the same one again, for as long as the request may
+// take: no worker failed, so this is no attempt and costs no budget. The computed prompt is in the prefill worker's
+// cache.
 void RequestFlow::TryWhereRoomIs(const Fail& failure, TimePoint now) {
   full_.push_back(worker_);
   LeaveWorker(failure, now, /*asks_again=*/true);
@@ -289,7 +291,7 @@ bool RequestFlow::OthersOnSharedLeg(uint32_t index) const {
   return false;
 }
 
-/// The last choice takes the leg with it: were the cancel of one before it lost, its worker would keep that one.
+/// The last choice cancels the whole leg: were the cancel of an earlier choice lost, the worker would keep that choice.
 void RequestFlow::LeaveSharedLeg(uint32_t index) {
   const bool whole = shared_leg_left_ && !OthersOnSharedLeg(index);
   Send(worker_,
@@ -378,8 +380,8 @@ void RequestFlow::Timer(TimePoint now) {
   Arm(now);
 }
 
-/// Between two tokens of a leg. How long a worker queues and computes before the first one is the link's to judge, by
-/// the worker's steps.
+/// The idle limit holds between two tokens of a leg. The time that a worker queues and computes before the first token
+/// is judged by the link, by the worker's steps.
 bool RequestFlow::IdleCounts() const {
   return state_ == State::kStreaming && leg_has_tokens_ && limits_.idle_token_timeout.count() > 0;
 }

@@ -9,7 +9,7 @@
 namespace baton::router {
 namespace {
 
-/// Of a ticket of a request without a deadline, until it is attached: its lease ends it before.
+/// The life of a ticket until it is attached, for a request without a deadline: the ticket's lease ends it before.
 constexpr uint32_t kExpiryMs = 3600000;
 
 }  // namespace

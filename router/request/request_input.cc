@@ -159,7 +159,7 @@ std::variant<TokenizedPrompt, ApiError> TokenizePrompt(const ModelText& model, c
                        chat.continue_final_message, std::nullopt};
   const absl::StatusOr<std::string> rendered = model.chat_template->Render(render);
   if (!rendered.ok()) {
-    // What the template itself raised comes as it is; everything else names the template already.
+    // An error that the template itself raised is passed on as it is; all others name the template already.
     constexpr std::string_view kPlace = "chat template";
     const std::string_view message = View(rendered.status().message());
     return BadRequest(message.starts_with(kPlace) ? std::string(message) : StrCat(kPlace, ": ", message), "messages");

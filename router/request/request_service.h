@@ -36,7 +36,7 @@ class RequestService {
   template <class Work, class Then>
   void RunText(EventLoop& loop, size_t text_bytes, Work work, Then then);
 
-  /// What /ready answers.
+  /// The answer of /ready.
   Readiness ReadinessNow() const;
   const CallServices& services() const { return services_; }
   Fleet& fleet() const { return fleet_; }

@@ -1,4 +1,4 @@
-// What a sampling number may be, whoever gives it: a request or a model's generation_config.json.
+// The limits of sampling numbers, whether a request or a model's generation_config.json gives them.
 #pragma once
 
 #include <optional>

@@ -18,7 +18,7 @@ inline constexpr size_t kShortTextBytes = 4096;
 class TextPool {
  public:
   TextPool(size_t threads, size_t max_queued);
-  ~TextPool();  ///< drops what is queued
+  ~TextPool();  ///< drops the queued work
 
   /// False: the queue is full, `fn` was not taken.
   bool TryRun(absl::AnyInvocable<void()> fn);

@@ -57,7 +57,7 @@ TEST(RingShare, WhileOthersWaitItHasHalf) {
   EXPECT_TRUE(Bound(d, 8, 7));
 }
 
-TEST(RingShare, ItIsTheProcesssAndNotTheConnections) {
+TEST(RingShare, AShareBelongsToAProcessAndNotToAConnection) {
   Ring d(8, 8);
   d.process = "p";
   for (TicketId t : {1, 2}) EXPECT_TRUE(Bound(d, 7, t));
@@ -71,7 +71,7 @@ TEST(RingShare, ItIsTheProcesssAndNotTheConnections) {
   EXPECT_TRUE(Bound(d, 8, 6));
 }
 
-TEST(RingShare, WhoDoesNotAskAgainHoldsNobodyToHisShare) {
+TEST(RingShare, AProcessThatDoesNotAskAgainHoldsNobodyToAShare) {
   Ring d(8, 8);
   for (TicketId t : {1, 2, 3, 4}) EXPECT_TRUE(Bound(d, 7, t));
   EXPECT_FALSE(Bound(d, 8, 6));
@@ -122,7 +122,7 @@ TEST(FrozenWriter, ItsSlotsAreWrittenOffAndItsMemoryIsReplaced) {
   EXPECT_EQ(d.state(1), TicketState::kGone);
 }
 
-TEST(FrozenWriter, ItIsNotJudgedByTimeInWhichWeStoodStill) {
+TEST(FrozenWriter, AWriterIsNotJudgedByTimeInWhichTheListenerStoodStill) {
   Frozen d;
   d.now += seconds(60), d.Do(Tick{});
   EXPECT_EQ(d.Find<ReplaceMemory>(), nullptr);

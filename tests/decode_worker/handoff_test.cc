@@ -133,7 +133,7 @@ TEST(Handoff, ACancelThatOvertakesTheNextTicketOrComesAfterItTakesNoPlaceAway) {
   }
 }
 
-TEST(Handoff, WhoLeavesForGoodIsWaitedForByNobody) {
+TEST(Handoff, ARequestThatLeavesForGoodKeepsNobodyWaiting) {
   HandoffDriver d;
   RoomForOneOfTwo(d);
   d.Cancel(3);

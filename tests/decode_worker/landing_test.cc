@@ -206,7 +206,7 @@ TEST(Landing, ASlotNumberBeyondTheRingIsTheDesksBusiness) {
   w.Until([&] { return w.told.log == "Full "; });
 }
 
-TEST(Landing, WhoTalksNonsenseIsCutOffAndNobodyElse) {
+TEST(Landing, AWriterThatTalksNonsenseIsCutOffAndNoOther) {
   for (const std::string& nonsense :
        {std::string("\xff\xff\xff"), EncodeLaneMessage(ToPrefill(LaneBusy{kLane})), std::string()}) {
     World w;

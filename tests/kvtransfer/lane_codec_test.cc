@@ -75,7 +75,7 @@ TEST(LaneCodec, FieldsArriveWhereTheyBelong) {
   EXPECT_EQ(std::get<LaneHello>(*hello).side.stage_layers, Hello().side.stage_layers);
 }
 
-TEST(LaneCodec, WhatNoHealthyPeerSendsIsRefused) {
+TEST(LaneCodec, AValueThatNoHealthyPeerSendsIsRefused) {
   EXPECT_FALSE(DecodeLaneMessage("").ok());
   EXPECT_FALSE(DecodeLaneMessage(EncodeLaneMessage(ToDecode(LaneDone{{0, 1, 0}, 1}))).ok()) << "ticket 0";
   EXPECT_FALSE(DecodeLaneMessage(EncodeLaneMessage(ToDecode(LaneDone{{1, 0, 0}, 1}))).ok()) << "epoch 0";

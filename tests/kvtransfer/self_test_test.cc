@@ -134,7 +134,7 @@ TEST_P(SelfTestOver, ManyTakeTurns) {
   for (Sender& sender : senders) EXPECT_TRUE(sender.result->ok()) << sender.result->status();
 }
 
-TEST_P(SelfTestOver, WhoIsLostHoldsNobodyUp) {
+TEST_P(SelfTestOver, ALostPeerHoldsNobodyUp) {
   Sender first, second;
   Begin(first, false, clock_);
   Until([&] { return receiver_.test->MayLand(1, {kSlot, 1}); }, {&first});

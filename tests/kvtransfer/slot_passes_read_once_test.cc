@@ -129,7 +129,7 @@ class PlacerReadsOnce : public ::testing::TestWithParam<bool> {
   ~PlacerReadsOnce() override { planted = ""; }
 };
 
-TEST_P(PlacerReadsOnce, WhatItConverts) {
+TEST_P(PlacerReadsOnce, PayloadsThatItConverts) {
   planted = GetParam() ? "double fetch" : "";
   for (const auto& [from, to] : {std::pair{DType::kF32, DType::kBF16}, {DType::kBF16, DType::kF32}}) {
     const Counts counts = PlaceWhileItChanges(from, to, /*copies=*/false);
@@ -138,11 +138,11 @@ TEST_P(PlacerReadsOnce, WhatItConverts) {
   }
 }
 
-TEST_P(PlacerReadsOnce, WhatItPlacesAsItIs) {
+TEST_P(PlacerReadsOnce, PayloadsThatItPlacesAsTheyAre) {
   EXPECT_EQ(PlaceWhileItChanges(DType::kF32, DType::kF32, /*copies=*/false).wrong, 0);
 }
 
-TEST_P(PlacerReadsOnce, WhatSeveralRanksHave) {
+TEST_P(PlacerReadsOnce, HeadsThatSeveralRanksHave) {
   planted = GetParam() ? "double fetch" : "";
   for (const DType to : {DType::kF32, DType::kBF16}) {
     const Counts counts = PlaceWhileItChanges(DType::kF32, to, /*copies=*/true);

@@ -135,7 +135,7 @@ TEST_P(TransportContract, OnlySomeMapThePeersSlots) {
   EXPECT_EQ(!sender_.transport->slot_of(peer_, 2).empty(), backend_.maps_slots);
 }
 
-TEST_P(MappedSlots, WhatIsPackedInOneIsWrittenFromThere) {
+TEST_P(MappedSlots, BytesThatArePackedInAMappedSlotAreWrittenFromThere) {
   const std::span<std::byte> slot = sender_.transport->slot_of(peer_, 2);
   EXPECT_TRUE(sender_.transport->slot_of(peer_, 4).empty()) << "there are 4";
   EXPECT_TRUE(sender_.transport->slot_of(peer_ + 100, 0).empty());

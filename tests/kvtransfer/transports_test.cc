@@ -47,7 +47,7 @@ TEST(LandingAddresses, ComeBackAsTheyWere) {
   EXPECT_EQ(KindOf(parsed->addresses[1]), "ucx-tcp");
 }
 
-TEST(LandingAddresses, WhatIsNoneIsRefused) {
+TEST(LandingAddresses, TextThatIsNoAddressIsRefused) {
   for (const char* text : {"", "tcp:127.0.0.1:1", "kv1|machine", "kv2|machine|tcp:127.0.0.1:1"}) {
     EXPECT_FALSE(LandingAddresses::Parse(text).ok()) << text;
   }

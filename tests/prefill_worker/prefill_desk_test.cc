@@ -46,7 +46,7 @@ TEST(PrefillDesk, WhenTheFirstTokenEndsItNothingIsLeftToHandOver) {
   EXPECT_EQ(w.used(), 0);
 }
 
-TEST(PrefillDesk, WhatIsBeingSentStaysWhenItsRequestEndsMeanwhile) {
+TEST(PrefillDesk, BlocksThatAreBeingSentStayWhenTheirRequestEndsMeanwhile) {
   DeskWorld w;
   JobOrder order = w.MakeOrder();
   order.request.tokens = engine::RandomTokens(1, 120), order.request.prompt_len = 120;
@@ -113,7 +113,7 @@ TEST(PrefillDesk, ALegThatIsOverIsNotBegunAgainAndAnsweredAlike) {
   EXPECT_EQ(w.desk.jobs(), 1u) << "long after, it is a new one";
 }
 
-TEST(PrefillDesk, WhoAsksForALegThatRunsHearsAllOfIt) {
+TEST(PrefillDesk, ACallerThatAsksForARunningLegHearsAllOfIt) {
   DeskWorld w;
   JobOrder order = w.MakeOrder(1);
   order.request.sampling.prompt_logprobs = 0;
@@ -129,7 +129,7 @@ TEST(PrefillDesk, WhoAsksForALegThatRunsHearsAllOfIt) {
   EXPECT_EQ(second->firsts.size(), 1u);
 }
 
-TEST(PrefillDesk, WhatDecodeHasIsNotSentAndWhatWeHaveIsSentAtOnce) {
+TEST(PrefillDesk, TokensThatDecodeHasAreNotSentAndCachedOnesAreSentAtOnce) {
   DeskWorld w;
   ASSERT_TRUE(w.h.Add(engine::MakeRequest(77, engine::RandomTokens(DeskWorld::kPrompt, DeskWorld::kPrompt), 1)).ok());
   while (w.Step()) continue;

@@ -214,7 +214,7 @@ TEST(Sender, APortWhereNobodyListensIsAPeerLostLater) {
   EXPECT_EQ(w.told.log, "Written(UNAVAILABLE) PeerLost ") << "what was outstanding fails first";
 }
 
-TEST(Sender, WhatIsSentIsWhatTheBlocksHoldWithTheirDigests) {
+TEST(Sender, TheBytesSentAreTheBlocksContentsWithTheirDigests) {
   World w;
   w.Connect();
   w.sender->Write(w.MakeWrite(3, 1));

@@ -51,7 +51,7 @@ TEST(ChoiceText, StopStringsAreLookedForAfterMinTokensOnly) {
   EXPECT_EQ(Show("abcab", {"a"}, 0), (Shown{"", 1, "a"}));
 }
 
-TEST(ChoiceText, WhatIsHeldAtTheEndComesOut) {
+TEST(ChoiceText, TextThatIsHeldAtTheEndComesOut) {
   EXPECT_EQ(Show("abc", {"cd"}, 0), (Shown{"abc", 3, {}}));
   EXPECT_EQ(Show("abc", {"cd"}, 3), (Shown{"abc", 3, {}}));
 }

@@ -282,7 +282,7 @@ TEST(JsonRequest, FieldsThatAreNotBuiltAreRefusedNotIgnored) {
   }
 }
 
-TEST(JsonRequest, WhatIsNotOneJsonObjectIsRefused) {
+TEST(JsonRequest, ABodyThatIsNotOneJsonObjectIsRefused) {
   for (const char* body :
        {"", " ", "{", "[]", "null", "3", "\"x\"", "{\"messages\":[}", "{} {}", "{'a':1}", "{\"a\":01}", "{\"a\":NaN}",
         "{\"a\":\"\n\"}", "{\"a\":\"\\ud800\"}", "{\"a\":1,}", "{\"prompt\":1e999}", "\xEF\xBB\xBF{"}) {

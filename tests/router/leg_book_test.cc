@@ -47,7 +47,7 @@ class LegBookTest : public ::testing::Test {
   LegBook book_;
 };
 
-TEST_F(LegBookTest, WhatIsWaitedForIsRenewedAndWhatIsOverIsNot) {
+TEST_F(LegBookTest, ALegThatIsWaitedForIsRenewedAndOneThatIsOverIsNot) {
   book_.Note(ReserveLeg{{"b", 2, 0}}, heard_);
   book_.Note(Attach("a", 1, 5), heard_);
   book_.Note(PrefillLeg{{"b", 2, 1}}, heard_);

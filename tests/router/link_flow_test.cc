@@ -248,7 +248,7 @@ TEST(LinkFlow, AnIdleWorkerMakesNoStepsAndIsNotStalled) {
   }
 }
 
-TEST(LinkFlow, WhatIsWaitedForIsRenewedTwiceASecond) {
+TEST(LinkFlow, LegsThatAreWaitedForAreRenewedTwiceASecond) {
   LinkFlow flow = FlowIn(State::kServing);
   int renewals = 0;
   for (int tick = 1; tick <= 20; ++tick) {

@@ -35,7 +35,7 @@ PositionLogprobs At(int32_t token, float logprob, std::vector<TokenLogprob> top 
   return {{token, logprob, 1}, std::move(top)};
 }
 
-TEST(JsonWriter, WhatIsNoUtf8BecomesIt) {
+TEST(JsonWriter, BytesThatAreNoUtf8BecomeUtf8) {
   const auto json = [](std::string_view text) {
     std::string out;
     AppendJsonString(text, out);

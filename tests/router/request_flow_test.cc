@@ -187,7 +187,7 @@ TEST(RequestFlow, AChoiceAmongOthersIsAttachedOnceMoreByItself) {
 }
 
 /// Else a worker that missed a choice's cancel would keep its sequence as long as the request lasts, or longer.
-TEST(RequestFlow, WhoLeavesASharedLegLastTakesItAway) {
+TEST(RequestFlow, TheLastChoiceThatLeavesASharedLegEndsTheLeg) {
   const auto left = [](auto&& last) {
     RequestFlow flow = FlowIn(State::kAttached, 3);
     for (uint32_t c : {0u, 1u, 2u}) flow.News(Tokens(1, c, kPrompt, {1}), kStart);

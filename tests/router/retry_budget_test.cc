@@ -25,7 +25,7 @@ class RetryBudgetTest : public ::testing::Test {
   std::deque<RetryBudget::Share> held_;
 };
 
-TEST_F(RetryBudgetTest, WhoFindsNoShareWaitsItsTurnAndNobodyOvertakes) {
+TEST_F(RetryBudgetTest, ARequestThatFindsNoShareWaitsItsTurnAndNobodyOvertakes) {
   RetryBudget budget(0, 2, admission_);
   auto first = budget.TryTake(), second = budget.TryTake();
   ASSERT_TRUE(first && second);

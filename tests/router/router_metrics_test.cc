@@ -42,7 +42,7 @@ TEST(RouterMetrics, APeersRateIsThereWhileThePeerIs) {
   EXPECT_THAT(metrics.Render(workers, {}), Not(HasSubstr("\nbaton_kv_peer_gigabytes_per_second{")));
 }
 
-TEST(RouterMetrics, WhatOnlyGrowsIsThereBeforeTheFirstReport) {
+TEST(RouterMetrics, CountersAreThereBeforeTheFirstReport) {
   RouterMetrics metrics("m");
   std::vector<LinkView> workers = {Worker(0, WorkerRole::kDecode, "d"), Worker(1, WorkerRole::kBoth, "b")};
   workers[0].load = {}, workers[1].load = {};

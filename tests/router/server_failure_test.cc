@@ -391,7 +391,7 @@ TEST_F(RouterTest, ManyClientsAtOnceGetTheirOwnAnswers) {
   EXPECT_EQ(Metric("vllm:request_success_total"), 200);
 }
 
-TEST(RouterServerStart, WhatCannotWorkIsRefusedWithItsFlag) {
+TEST(RouterServerStart, AConfigurationThatCannotWorkIsRefusedWithItsFlag) {
   RouterConfig config;
   config.model = "tests/data/tiny-llama";
   config.port = config.grpc_port = config.admin_port = 0;

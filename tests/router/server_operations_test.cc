@@ -50,7 +50,7 @@ TEST_F(RouterTest, AWrongModelIsAnsweredWithThoseThatThereAre) {
   }
 }
 
-TEST_F(RouterTest, WhatCurlSaysOfABodyByItselfIsTakenForJsonUnlessAWebPageSaysIt) {
+TEST_F(RouterTest, CurlsDefaultContentTypeIsTakenForJsonUnlessAWebPageSendsIt) {
   FakeWorker worker;
   Start({&worker});
   const auto complete = [&](const Headers& headers) {

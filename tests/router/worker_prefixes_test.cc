@@ -54,7 +54,7 @@ TEST(WorkerPrefixes, OnlyEligibleWorkersAreCounted) {
   EXPECT_EQ(depths[1], 10u);
 }
 
-TEST(WorkerPrefixes, WhoLostTheHeadOfAPrefixHoldsNothingOfIt) {
+TEST(WorkerPrefixes, AWorkerThatLostTheHeadOfAPrefixHoldsNothingOfIt) {
   WorkerPrefixes index(1 << 20);
   const Keys chain = Chain(3, 16);
   index.Store(0, Head(chain, 12));

@@ -117,7 +117,7 @@ TEST(DecodeAttach, ChoicesOfAMigrationSetIndexAndNumber) {
   EXPECT_THAT(Refusal(a), HasSubstr("consecutive, got 4 then 6"));
 }
 
-TEST(DecodeAttach, WhatDoesNotAddUpIsRefusedWithItsNumbers) {
+TEST(DecodeAttach, FieldsThatDoNotAddUpAreRefusedWithTheirNumbers) {
   v1::Attach a = MakeAttach("a", 1, 20, 7);
   a.mutable_prompt_token_ids()->pop_back();
   EXPECT_THAT(Refusal(a), HasSubstr("79 bytes"));

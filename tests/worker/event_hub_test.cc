@@ -142,7 +142,7 @@ class SmallEventHubTest : public EventHubTest {
   SmallEventHubTest() : EventHubTest(21) {}
 };
 
-TEST_F(SmallEventHubTest, WhatIsEvictedIsTakenBack) {
+TEST_F(SmallEventHubTest, AnEvictedUnitIsTakenBack) {
   const auto w = Watch();
   for (int i = 0; i < 12; ++i) {
     Run(120 + i);
@@ -167,7 +167,7 @@ TEST_F(EventHubTest, AfterAGapEverybodyGetsANewSnapshot) {
   EXPECT_EQ(w->hashes.size(), 9u);
 }
 
-TEST_F(EventHubTest, WhoLeftHearsNothing) {
+TEST_F(EventHubTest, AWatcherThatLeftHearsNothing) {
   const auto w = Watch(), stays = Watch();
   hub.Remove(w.get());
   EXPECT_EQ(hub.watchers(), 1u);

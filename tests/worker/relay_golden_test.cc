@@ -50,7 +50,7 @@ TEST(RelayGolden, AnAttach) {
   EXPECT_EQ(attach.key().epoch(), 4u);
 }
 
-TEST(RelayGolden, WhatARouterSaysOfALeg) {
+TEST(RelayGolden, ARoutersMessagesAboutALeg) {
   v1::RelayCancel cancel;
   ASSERT_TRUE(cancel.ParseFromString(Unhex(golden::kCancelAttached)));
   EXPECT_EQ(cancel.request_id(), "r#2");

@@ -48,7 +48,7 @@ TEST(KvBudget, AtMostTwoFifthsOfTheFreeMemoryOverTheWorkersHere) {
   EXPECT_EQ(KvBytes(c, engine::FakeLayout(), 1 << 20, 10 * kGiB), 2 * kGiB);
 }
 
-TEST(KvBudget, WhatIsNotKnownToBeFreeIsNoCap) {
+TEST(KvBudget, AnUnknownAmountOfFreeMemoryIsNoCap) {
   EXPECT_EQ(KvBytes(Config(), engine::FakeLayout(), 100, std::nullopt), 4 * (100 + 16) * 2 * (8 + 1));
 }
 
@@ -148,7 +148,7 @@ TEST(StartUpOfRanks, EachHasItsPartAndAllHaveTheSameBlocks) {
   EXPECT_TRUE(ranks->Health().ok()) << ranks->Health();
 }
 
-TEST(StartUpOfRanks, WhatOneCannotDoAllGiveUpOn) {
+TEST(StartUpOfRanks, AStepThatOneRankCannotDoIsGivenUpByAll) {
   WorkerConfig c = Ranks(2, 1, 1);
   c.kv_cache_memory = 1000;
   const auto ranks = StartRankThreads(c).value();

@@ -1,4 +1,4 @@
-// How much memory the KV cache takes by default.
+// The memory that the KV cache takes by default.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What decides the bits of an answer, as one id: equal ids, equal bytes (Promise A).
+// The facts that decide the bits of an answer, as one id: equal ids, equal bytes (Promise A).
 #pragma once
 
 #include <string>

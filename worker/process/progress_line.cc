@@ -34,7 +34,7 @@ void ProgressLine::Show(std::string_view phase, double fraction) {
   const std::string text = absl::StrFormat("worker: %s %.0f %%", std::string(phase), 100 * share);
   if (!sinks_.terminal) return sinks_.line(text);
   const int full = static_cast<int>(share * kBarCells);
-  // The cursor goes back to the line's begin: whatever is logged next takes its place.
+  // The cursor goes back to the line's begin: the next log line takes its place.
   sinks_.terminal(
       absl::StrFormat("%s[%s%s] %s\r", kClear, std::string(full, '='), std::string(kBarCells - full, ' '), text));
   on_terminal_ = true;

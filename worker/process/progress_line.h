@@ -11,7 +11,7 @@
 
 namespace baton::worker {
 
-/// One thread. What it writes on a terminal is gone when it is destroyed.
+/// One thread. The text on a terminal is gone when the line is destroyed.
 class ProgressLine {
  public:
   struct Sinks {

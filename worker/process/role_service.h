@@ -1,5 +1,5 @@
-// What a role (prefill, decode) adds to a worker: the legs of the handoff, and its part of the scheduler thread's turn.
-// Role `both` adds nothing.
+// The additions of a role (prefill, decode) to a worker: the legs of the handoff, and its part of the scheduler
+// thread's turn. Role `both` adds nothing.
 #pragma once
 
 #include <functional>
@@ -36,7 +36,7 @@ class Role {
   /// Where KV is taken; empty: nowhere. Any thread.
   virtual std::string LandingAddress() const { return {}; }
 
-  // ---- what the engine is built with
+  // ---- the parts that the engine is built with
   virtual engine::RolePolicy* policy() { return nullptr; }
   virtual engine::LayerObserver* observer() { return nullptr; }
   virtual TicketHost* tickets() { return nullptr; }

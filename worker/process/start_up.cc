@@ -53,7 +53,7 @@ absl::Status WarmUp(LoadedModel& loaded) {
   return engine::RunRows(batch, token, *loaded.model, *loaded.memory, cancel, nullptr).status();
 }
 
-// What all ranks keep together: KV heads that several of them keep count as often.
+// The layout of all ranks together: a KV head that several ranks keep counts once for each of them.
 KvLayout KeptLayout(const LoadedModel& loaded) {
   KvLayout kept = loaded.model->kv_layout();
   const int heads = engine::ShapeOf(loaded.model->config(), loaded.place).kv_heads.size() * loaded.place.tensor_size;
@@ -109,7 +109,7 @@ absl::Status LoadWeights(const WorkerConfig& config, StartUpProgress& progress, 
   return absl::OkStatus();
 }
 
-// What ranks are there, and what the way of summing costs.
+// Prints the ranks, and the cost of the way in which they sum.
 void PrintRanks(const WorkerConfig& config) {
   if (config.ranks() > 1) {
     LogInfo("worker: {} ranks as {}: {} share each layer, {} stages of layers; {} threads each", config.ranks(),

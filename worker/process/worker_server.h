@@ -30,7 +30,7 @@ class WorkerServer {
   uint16_t port() const;
   /// Waits until requests are accepted, or the start has failed (then LoadStatus says why). False after `timeout`.
   bool WaitReady(Duration timeout) const;
-  /// How the load ended; OK while it runs.
+  /// The result of the load; OK while it runs.
   absl::Status LoadStatus() const;
 
   /// Not OK: a rank has ended, and the worker cannot go on. The main thread's.

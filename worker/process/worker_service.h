@@ -20,7 +20,7 @@ namespace baton::worker {
 inline constexpr uint32_t kProtocolMin = 1;
 inline constexpr uint32_t kProtocolMax = 1;
 
-/// What the service knows of its worker. Thread-safe.
+/// The service's knowledge of its worker. Thread-safe.
 class WorkerState {
  public:
   WorkerState(const WorkerConfig& config, std::string version, std::string incarnation, std::optional<HashKey> key)

@@ -13,7 +13,7 @@
 namespace baton::worker {
 namespace {
 
-/// How a phase went on one rank, as it travels.
+/// The result of a phase on one rank, as bytes for another rank.
 struct Report {
   int32_t code = 0;
   char text[508] = {};

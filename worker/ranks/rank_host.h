@@ -1,4 +1,5 @@
-// What rank 0 has of the other ranks: links, their KV memory, and whether they live. Whoever starts a worker makes it.
+// Rank 0's view of the other ranks: links, their KV memory, and whether they live. The command that starts a worker
+// makes it.
 #pragma once
 
 #include <memory>

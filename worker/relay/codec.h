@@ -10,7 +10,7 @@
 
 namespace baton::worker {
 
-/// What an Attach must fit into.
+/// The limits of an Attach.
 struct AttachLimits {
   int32_t vocab_size = 0;
 };

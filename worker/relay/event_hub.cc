@@ -25,7 +25,7 @@ void EventHub::SendAll(const v1::WorkerEvent& event) {
 }
 
 void EventHub::Add(std::shared_ptr<WatchSink> sink, engine::Scheduler& scheduler) {
-  // What the others still have to hear is in the new watcher's snapshot already.
+  // Events that the other watchers still have to hear are in the new watcher's snapshot already.
   if (const engine::KvEvents news = scheduler.cache().TakeEvents(); news.gap || !news.events.empty())
     OnKvEvents(news, scheduler);
   watchers_.push_back({std::move(sink)});

@@ -19,7 +19,7 @@ class EventHub {
   /// Adds a watcher: sends it the snapshot of the cache and the state.
   void Add(std::shared_ptr<WatchSink> sink, engine::Scheduler& scheduler);
   void Remove(const WatchSink* sink);
-  /// Sends what was stored and removed; after a gap, everybody gets a new snapshot.
+  /// Sends the units that were stored and removed; after a gap, every watcher gets a new snapshot.
   void OnKvEvents(const engine::KvEvents& events, engine::Scheduler& scheduler);
   void SendLoad(const v1::Load& load);
   void SendState(v1::WorkerState::State state, const std::string& detail);

@@ -287,7 +287,7 @@ void RelayBook::AddNews(Live& live, const engine::SequenceOutput& output, v1::Re
   stamp(std::move(entry), true);
 }
 
-/// What `outbox` holds for `sink`, behind what it holds for others.
+/// The message of `outbox` to `sink`; a new one stands behind those to others.
 v1::RelayDown& RelayBook::MessageTo(const std::shared_ptr<RelayWriter>& sink, Outbox& outbox) {
   auto found = std::ranges::find(outbox, sink, &Outbox::value_type::first);
   if (found == outbox.end()) found = outbox.emplace(outbox.end(), sink, v1::RelayDown());

@@ -78,7 +78,7 @@ class RelayBook {
                             std::optional<engine::RequestKey> replaces, engine::Scheduler& scheduler);
   void Refuse(const std::shared_ptr<RelayWriter>& sink, const v1::Attach& attach, const absl::Status& status,
               const engine::Scheduler& scheduler);
-  /// Whether it is the ticket host's as well, who is not told.
+  /// Returns whether the request has a ticket. Does not tell the ticket host.
   bool Drop(engine::RequestKey key);
   void Forget(engine::RequestKey key);
   static v1::RelayDown& MessageTo(const std::shared_ptr<RelayWriter>& sink, Outbox& outbox);

@@ -12,7 +12,7 @@
 
 namespace baton::worker {
 
-/// What a relay stream is connected to. Called on gRPC's threads.
+/// The worker's end of a relay stream. Called on gRPC's threads.
 struct RelayHandlers {
   /// A message came. `next` must be called once it was handled (any thread): it starts the next read, so a router can
   /// never have more than one unhandled message queued here.

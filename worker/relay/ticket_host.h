@@ -1,4 +1,4 @@
-// What the relay book asks of the decode side of the handoff when an Attach names a ticket. Scheduler thread.
+// The relay book's orders to the decode side of the handoff when an Attach names a ticket. Scheduler thread.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct TicketAttach {
   std::optional<engine::RequestKey> replaces{};
 };
 
-/// How the request of a ticket was started.
+/// The way in which the request of a ticket was started.
 enum class TicketStart : uint8_t {
   kHandedOver,     ///< with the KV that came
   kComputedHere,   ///< its prompt (and what the router has of its output) is prefilled here

@@ -1,5 +1,5 @@
-// What a stream's sink writes into: bounded, one write in flight, ended once. gRPC's rules are kept here: no StartWrite
-// while one is in flight or after Finish, Finish once.
+// The queue that a stream's sink writes into: bounded, one write in flight, ended once. It keeps gRPC's rules: no
+// StartWrite while a write is in flight or after Finish, and one Finish.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -77,7 +77,8 @@ class WriteQueue {
  private:
   void WriteNextLocked() {
     if (!writing_ && queue_.empty() && last_) FinishLocked(*std::exchange(last_, std::nullopt));
-    if (writing_ || finished_ || reactor_ == nullptr || queue_.empty()) return;  // what is unsent at the end stays so
+    if (writing_ || finished_ || reactor_ == nullptr || queue_.empty())
+      return;  // messages that are unsent at the end stay unsent
     writing_ = true;
     reactor_->StartWrite(&queue_.front());
   }

@@ -10,7 +10,7 @@
 namespace baton::worker {
 
 /// The ranks' memories as one pool: all layers, and each plane's heads in as many pieces as there are ranks. They must
-/// outlive the view. Whatever its ranks are, a worker is one rank to the workers that it hands KV to or takes it from.
+/// outlive the view. A worker of any number of ranks is one rank to the workers that it hands KV to or takes KV from.
 KvPoolView PoolViewOf(std::span<const engine::KvMemory* const> ranks);
 
 /// The block numbers of a sequence, by group and position.

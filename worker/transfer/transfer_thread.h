@@ -1,5 +1,6 @@
-// The transfer thread: moves the transports, runs what is posted to it, sleeps in poll() when there is nothing to do.
-// Everything about landing memory and lanes' messages happens on it; decisions come from the scheduler thread by Post.
+// The transfer thread: moves the transports, runs the work that is posted, sleeps in poll() when there is nothing to
+// do. Everything about landing memory and lanes' messages happens on it; decisions come from the scheduler thread by
+// Post.
 #pragma once
 
 #include <atomic>
@@ -23,7 +24,7 @@ class TransferThread final : public TransferLoop {
   void Post(std::function<void()> work) override;
   void Watch(Transport* transport) override { transports_.push_back(transport); }
   void Unwatch(Transport* transport) override { std::erase(transports_, transport); }
-  /// Joins. What was posted before has run.
+  /// Joins. All work that was posted before has run.
   void Stop();
 
  private:

@@ -99,7 +99,7 @@ absl::Status RopeFactors(const GgufFile& file, const Metadata& in, json& scaling
   return absl::OkStatus();
 }
 
-// How far yarn reaches, and what it multiplies attention by: files seldom name them, and their defaults are yarn's own.
+// The reach of yarn and its factor for attention: files seldom name them, and the defaults are yarn's own.
 absl::Status YarnFields(const Metadata& in, json& scaling) {
   BATON_RETURN_IF_ERROR(in.Float("rope.scaling.yarn_beta_fast", "beta_fast", false, scaling));
   BATON_RETURN_IF_ERROR(in.Float("rope.scaling.yarn_beta_slow", "beta_slow", false, scaling));

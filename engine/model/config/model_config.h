@@ -1,5 +1,5 @@
-// What a family file makes of config.json (or GGUF metadata): everything the one decoder
-// needs, nothing family-specific.
+// The result of reading config.json (or GGUF metadata) by a family file: everything that the one decoder needs, and
+// nothing specific to a family.
 #pragma once
 
 #include <cstdint>

@@ -176,7 +176,7 @@ TEST_F(KvCacheTest, SharedBlockIsCopiedBeforeItIsWritten) {
   EXPECT_EQ(copies.size(), 1u);  // a is alone now
 }
 
-TEST_F(KvCacheTest, WhoWritesBehindWhatIsBeingReadNeedsNoCopy) {
+TEST_F(KvCacheTest, WritingBehindTokensThatAreBeingReadNeedsNoCopy) {
   KvCache cache = Make(FakeLayout(64), {4});
   SequenceKv kv = cache.Start("", "");
   ASSERT_TRUE(cache.Grow(kv, 20));
@@ -244,7 +244,7 @@ TEST_F(KvCacheTest, WindowGroupReleasesBlocksAndAHitNeedsOnlyTheWindow) {
   cache.CheckInvariants();
 }
 
-TEST_F(KvCacheTest, WhatWasNotHandedOverOfAWindowIsNotFound) {
+TEST_F(KvCacheTest, APartOfAWindowThatWasNotHandedOverIsNotFound) {
   KvCache cache = Make(FakeLayout(64, 32), {8, 8});
   SequenceKv kv = cache.Start("", "");
   cache.SkipBehindWindow(kv, 112);

@@ -116,7 +116,7 @@ TEST(HfConfig, NewerConfigsKeepRopeAndLayerTypesElsewhere) {
   EXPECT_FLOAT_EQ(read->config.ropes[1].inv_freq[0], 1.0f);
 }
 
-TEST(HfConfig, WhatIsWrongIsNamedWithItsValue) {
+TEST(HfConfig, AWrongFieldIsNamedWithItsValue) {
   EXPECT_EQ(ErrorOf({}), "ok");
   EXPECT_THAT(ErrorOf({{"model_type", "mamba"}}), HasSubstr("model_type \"mamba\" is not supported (llama, mistral"));
   EXPECT_THAT(ErrorOf({{"model_type", 3}}), HasSubstr("model_type is 3, not a string"));
@@ -306,7 +306,7 @@ TEST(GgufConfig, Gemmas27BScalesByItsHiddenSize) {
   }
 }
 
-TEST(GgufConfig, WhatIsWrongIsNamed) {
+TEST(GgufConfig, AWrongFieldIsNamed) {
   auto error = [](const GgufBuilder& b) {
     const std::vector<uint8_t> bytes = b.Build(128 * 5 * 4);
     return std::string(ReadGgufConfig(**GgufFile::Parse(bytes, "G")).status().message());

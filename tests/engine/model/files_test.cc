@@ -331,7 +331,7 @@ TEST(LoadModel, ProgressRunsFromReadToPackedOnce) {
       std::is_sorted(seen.begin() + 2, seen.end(), [](const auto& a, const auto& b) { return a.second < b.second; }));
 }
 
-TEST(LoadModel, WhatIsGivenUpIsNotPackedToTheEnd) {
+TEST(LoadModel, ALoadThatIsGivenUpIsNotPackedToTheEnd) {
   auto ops = kernels::MakeCpuOps({});
   ASSERT_TRUE(ops.ok());
   std::atomic<bool> given_up{false};

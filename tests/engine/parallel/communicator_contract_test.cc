@@ -156,7 +156,7 @@ TEST(TcpMesh, APeerThatIsSilentForTooLongIsLost) {
   EXPECT_EQ(mesh->Lost(), status);
 }
 
-TEST(TcpMesh, WhoStartsTheRanksMayEndTheWait) {
+TEST(TcpMesh, TheStarterOfTheRanksMayEndTheWait) {
   const auto meeting = TcpMeetingPoint::Listen("127.0.0.1").value();
   const auto mesh = meeting->Gather(2, kSecret, kPatience, [] { return absl::UnavailableError("rank 1 ended"); });
   EXPECT_TRUE(absl::IsUnavailable(mesh.status())) << mesh.status();

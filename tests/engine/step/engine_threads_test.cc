@@ -214,7 +214,7 @@ TEST(EngineThreads, ADeadlinePassesWithoutAnyTask) {
   EXPECT_GE(SteadyClock().Now(), r.deadline);
 }
 
-TEST(EngineThreads, ItIsIdleWhenTheLastRequestHasEnded) {
+TEST(EngineThreads, AnEngineIsIdleWhenTheLastRequestHasEnded) {
   Running run;
   Gate gate;
   run.fake.before_forward = gate.Hook();
@@ -288,7 +288,7 @@ TEST(EngineThreads, ARequestThatSlipsInDuringShutdownDoesNotKeepItUp) {
   EXPECT_EQ(run.Now(2).finish, FinishReason::kAbort);
 }
 
-TEST(EngineThreads, WhatIsPostedBehindRunsAfterAllThatCameWhileTheThreadStoodStill) {
+TEST(EngineThreads, ATaskPostedBehindRunsAfterAllThatCameWhileTheThreadStoodStill) {
   struct Stand {  // of the scheduler thread
     std::latch stands{1}, goes_on{1};
     void operator()() {

@@ -104,7 +104,7 @@ TEST(SchedulerHandoff, PrefillThenAttachIsTheWholeAnswer) {
   }
 }
 
-TEST(SchedulerHandoff, WhatWasHandedOverIsFoundByTheNextPrompt) {
+TEST(SchedulerHandoff, KvThatWasHandedOverIsFoundByTheNextPrompt) {
   SteppedEngine h(Options());
   AttachedRequest attached;
   attached.request = Endless(1, 40, 20);
@@ -146,7 +146,7 @@ TEST(SchedulerHandoff, OnlyChoicesWithAFirstTokenLive) {
   EXPECT_EQ((h.answers[{1, 1}].tokens.size()), 9u);
 }
 
-TEST(SchedulerHandoff, WhatDoesNotFitTogetherIsRefused) {
+TEST(SchedulerHandoff, AnAttachWhosePartsDoNotFitTogetherIsRefused) {
   SteppedEngine h(Options());
   const auto refusal = [&](int32_t kv_tokens, std::vector<FirstToken> first) {
     AttachedRequest attached;

@@ -195,7 +195,7 @@ TEST(SchedulerCredit, CancelDropsWhatWasNotDelivered) {
   EXPECT_TRUE(h.scheduler().Idle());
 }
 
-TEST(SchedulerCredit, WhoHasNoneHoldsUpNobodyElse) {
+TEST(SchedulerCredit, ASequenceWithoutCreditHoldsUpNoOther) {
   SteppedEngine h(Options());
   Request stalled = Endless(1, 20, 100);
   stalled.credit = 20;

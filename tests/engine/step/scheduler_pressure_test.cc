@@ -83,7 +83,7 @@ TEST(SchedulerPressure, TheLastOneWaitsForASeniorThatStandsStill) {
   EXPECT_EQ(h.scheduler().Load().preemptions, 0);
 }
 
-TEST(SchedulerPressure, WhoIsAdmittedLeavesABlockToEachThatRuns) {
+TEST(SchedulerPressure, AnAdmittedRequestLeavesABlockToEachThatRuns) {
   for (const auto& [prompt_len, admitted] : {std::pair{150, false}, std::pair{140, true}}) {
     SteppedEngine h(Tight());
     ASSERT_TRUE(h.Add(Endless(1, 28, 20)).ok());
@@ -127,7 +127,7 @@ TEST(SchedulerPressure, ThePreemptedIsTheLessUrgentNotTheLaterOne) {
   EXPECT_EQ(h.scheduler().Load().preemptions, 1);
 }
 
-TEST(SchedulerPressure, ThePreemptedKeepsItsPlaceBeforeWhoCameLater) {
+TEST(SchedulerPressure, APreemptedRequestKeepsItsPlaceBeforeLaterOnes) {
   SteppedEngine h(Tight());
   for (RequestKey key : {1, 2, 3}) ASSERT_TRUE(h.Add(Endless(key, 60, 60)).ok());
   std::vector<RequestKey> ended;

@@ -113,7 +113,7 @@ TEST(SchedulerSteps, AStepIsPlannedToEndWithinMaxStepMs) {
 }
 
 // A step takes 0.5 ms and 0.1 ms per row; the options are the defaults but for the model's length.
-TEST(SchedulerSteps, WhoStreamsWaitsALittleForAPrefillByDefault) {
+TEST(SchedulerSteps, AStreamWaitsALittleForAPrefillByDefault) {
   SteppedEngineOptions o;
   o.num_blocks = {800};
   o.scheduler.max_model_len = 8000;

@@ -28,7 +28,7 @@ std::string KnownModelTypes();
 /// "llama, qwen2, …".
 std::string KnownGgufArchitectures();
 
-/// What a family takes when a size is absent; 0: the config must have it.
+/// A family's default for a size that the config lacks; 0: the config must have it.
 struct SizeDefaults {
   int hidden_size = 0, intermediate_size = 0, num_layers = 0, num_heads = 0, num_kv_heads = 0, head_dim = 0;
   int vocab_size = 0, max_position_embeddings = 0;
