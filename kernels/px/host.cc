@@ -2,6 +2,8 @@
 
 #include <array>
 
+#include "kernels/simt/device_memory.h"
+
 namespace baton::px {
 namespace {
 
@@ -33,6 +35,16 @@ void NoteCopy(const simt::AsyncCopy& c) {
 void CheckAligned(const void* p, size_t bytes, const char* what, Where where) {
   if (reinterpret_cast<uintptr_t>(p) % bytes != 0)
     CurrentBlock().Fail(std::string(what) + " of " + std::to_string(bytes) + " bytes at a misaligned address", where);
+}
+
+void CheckAddress(const void* p, size_t bytes, const char* what, Where where) {
+  CheckAligned(p, bytes, what, where);
+  bool of_device;
+  {
+    const simt::Unwatched emulator;
+    of_device = simt::KernelMayTouch(p, bytes);
+  }
+  if (!of_device) CurrentBlock().Fail(std::string(what) + " of memory that is not the device's", where);
 }
 
 struct MatrixExchange {
@@ -187,7 +199,7 @@ uint32_t Ballot(bool predicate, uint32_t mask, Where where) {
 }
 
 void CountGlobal(const void* p, size_t bytes, Where where) {
-  CheckAligned(p, bytes, "global access", where);
+  CheckAddress(p, bytes, "global access", where);
   Block& block = CurrentBlock();
   if (block.accesses == nullptr) return;
   const simt::Unwatched emulator;
@@ -206,7 +218,10 @@ void CountShared(const void* p, size_t bytes, Where where) {
 void CpAsync16(void* dst, const void* src, bool valid, Where where) {
   Block& block = CurrentBlock();
   block.SharedOffset(dst, 16, 16, "cp.async", where);
-  CheckAligned(src, 16, "cp.async source", where);
+  if (valid)
+    CheckAddress(src, 16, "cp.async source", where);
+  else
+    CheckAligned(src, 16, "cp.async source", where);
   ++block.counters.cp_async;
   if (block.accesses) {
     const simt::Unwatched emulator;

@@ -14,16 +14,20 @@ void CheckCuda(cudaError_t error, const char* call, int line) {
   std::abort();
 }
 
-// Shared memory is pinned and mapped, at one address for host and device, and not managed: not every virtual machine has
-// managed memory, and pages that wander hide what a test's access costs.
+// Shared memory is pinned and mapped, at one address for host and device, and not managed: not every virtual machine
+// has managed memory, and pages that wander hide what a test's access costs.
 Memory::Memory(size_t bytes, MemoryKind kind) : bytes_(bytes) {
   const size_t size = bytes > 0 ? bytes : 1;
-  if (kind == MemoryKind::kShared) {
-    BATON_CUDA(cudaHostAlloc(&mapping_, size, cudaHostAllocMapped | cudaHostAllocPortable));
-    data_ = mapping_;
-  } else {
-    BATON_CUDA(cudaMalloc(&data_, size));
+  const bool shared = kind == MemoryKind::kShared;
+  const cudaError_t error =
+      shared ? cudaHostAlloc(&mapping_, size, cudaHostAllocMapped | cudaHostAllocPortable) : cudaMalloc(&data_, size);
+  if (error == cudaErrorMemoryAllocation) {
+    cudaGetLastError();  // forgets it: the next launch asks for the last error too
+    data_ = mapping_ = nullptr;
+    return;
   }
+  CheckCuda(error, shared ? "cudaHostAlloc" : "cudaMalloc", __LINE__);
+  if (shared) data_ = mapping_;
   BATON_CUDA(cudaMemset(data_, 0xFF, bytes));
   BATON_CUDA(cudaStreamSynchronize(nullptr));  // our streams do not wait for the default stream
 }
@@ -47,6 +51,12 @@ void Stream::CopyAsync(void* dst, const void* src, size_t bytes) {
 }
 // From pageable memory: the driver stages the bytes before the call returns. Shared memory is a target too.
 void Stream::Upload(void* dst, const void* src, size_t bytes) {
+  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+  BATON_CUDA(cudaStreamIsCapturing(handle_, &capture));
+  if (capture != cudaStreamCaptureStatusNone) {
+    std::fprintf(stderr, "Upload while capturing: a replay would read memory that is gone\n");
+    std::abort();
+  }
   if (bytes > 0) BATON_CUDA(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, handle_));
 }
 void Stream::FillAsync(void* dst, int byte, size_t bytes) { BATON_CUDA(cudaMemsetAsync(dst, byte, bytes, handle_)); }
@@ -66,6 +76,8 @@ Graph Stream::EndCapture() {
   return graph;
 }
 void Stream::Replay(const Graph& graph) { BATON_CUDA(cudaGraphLaunch(graph.handle_, handle_)); }
+
+void HoldKernelsToDeviceMemory() {}
 
 std::string MissingDevice() {
   int count = 0;

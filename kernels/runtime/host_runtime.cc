@@ -2,12 +2,15 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstring>
 #include <deque>
 #include <vector>
 
 #include "common/check.h"
+#include "kernels/runtime/emulated_device.h"
 #include "kernels/runtime/runtime.h"
+#include "kernels/simt/device_memory.h"
 
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer)
@@ -39,6 +42,22 @@ struct Work {
   std::function<void()> body;
 };
 
+/// The device, as emulated_device.h sets it up.
+std::atomic<size_t> total_bytes = size_t{8} << 30;
+std::atomic<int64_t> allocations = 0, fail_at = 0;
+/// Streams of this thread that capture.
+thread_local int captures = 0;
+
+size_t FreeBytes() {
+  const size_t total = total_bytes, taken = simt::DevicePageBytes();
+  return taken < total ? total - taken : 0;
+}
+/// Counts the call. Pinned memory of the host can be refused too, but takes nothing of the device.
+bool Refused(size_t bytes, MemoryKind kind) {
+  if (++allocations == fail_at) return true;
+  return kind == MemoryKind::kDevice && bytes > FreeBytes();
+}
+
 void CallBody(void* body) { (*static_cast<std::function<void()>*>(body))(); }
 
 simt::GridShape Shape(Work& work) {
@@ -61,20 +80,28 @@ std::string CheckCluster(const LaunchConfig& c) {
 
 }  // namespace
 
-Memory::Memory(size_t bytes, MemoryKind) : bytes_(bytes) {
+Memory::Memory(size_t bytes, MemoryKind kind) : bytes_(bytes) {
+  BATON_CHECK(captures == 0, "memory is allocated while a stream of this thread captures");
+  if (Refused(bytes, kind)) return;
   const size_t page = PageBytes(), usable = (bytes + 15) / 16 * 16;
   mapped_ = (usable + page - 1) / page * page + page;
   mapping_ = mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  BATON_CHECK(mapping_ != MAP_FAILED, "mmap of ", mapped_, " bytes");
+  if (mapping_ == MAP_FAILED) {
+    mapping_ = nullptr;
+    return;
+  }
   char* end = static_cast<char*>(mapping_) + mapped_ - page;
   BATON_CHECK(mprotect(end, page, PROT_NONE) == 0);
   data_ = end - usable;
   std::memset(data_, 0xFF, usable);
   Poison(mapping_, data_);
   Poison(static_cast<char*>(data_) + bytes, end);
+  simt::AddDevicePages({mapping_, mapped_ - page, data_, usable, kind == MemoryKind::kShared});
 }
 Memory::~Memory() {
   if (mapping_ == nullptr) return;
+  BATON_CHECK(captures == 0, "memory is freed while a stream of this thread captures");
+  simt::RemoveDevicePages(mapping_);
   Unpoison(mapping_, mapped_);
   munmap(mapping_, mapped_);
 }
@@ -94,7 +121,7 @@ struct Graph::State {
 struct Stream::State {
   std::deque<Work> queue;
   std::vector<Work> captured;
-  bool capturing = false;
+  bool capturing = false, capture_lost = false;
   uint64_t enqueued = 0, executed = 0;
   simt::Policy policy;
   simt::Counters counters;
@@ -119,6 +146,8 @@ struct Stream::State {
 
   /// Runs until `sequence` pieces have run. After an error the rest is dropped, as after a sticky CUDA error.
   void RunUntil(uint64_t sequence) {
+    if (executed >= sequence || queue.empty()) return;
+    const simt::DeviceMemoryOpened opened;
     while (executed < sequence && !queue.empty()) {
       Work work = std::move(queue.front());
       queue.pop_front();
@@ -143,7 +172,10 @@ struct Stream::State {
 };
 
 Stream::Stream() : state_(std::make_shared<State>()) {}
-Stream::~Stream() { Synchronize(); }
+Stream::~Stream() {
+  if (state_->capturing) --captures;
+  Synchronize();
+}
 
 void Stream::CopyAsync(void* dst, const void* src, size_t bytes) {
   state_->AddAction([=] { std::memmove(dst, src, bytes); });
@@ -168,16 +200,24 @@ void Stream::Wait(const Event& event) {
   state_->AddAction([other, sequence = event.state_->sequence] { other->RunUntil(sequence); });
 }
 std::string Stream::Synchronize() {
+  if (state_->capturing) {
+    state_->capture_lost = true;
+    return "a stream that captures cannot be waited for";
+  }
   state_->RunUntil(state_->enqueued);
   return state_->error;
 }
 void Stream::BeginCapture() {
   BATON_CHECK(!state_->capturing);
   state_->capturing = true;
+  state_->capture_lost = false;
+  ++captures;
 }
 Graph Stream::EndCapture() {
   BATON_CHECK(state_->capturing);
   state_->capturing = false;
+  --captures;
+  BATON_CHECK(!state_->capture_lost, "the stream was waited for while it captured");
   Graph graph;
   graph.state_->work = std::move(state_->captured);
   state_->captured.clear();
@@ -193,12 +233,17 @@ void Stream::Enqueue(const LaunchConfig& config, std::function<void()> kernel) {
   state_->Add(Work{true, config, std::move(kernel)});
 }
 
-std::string MissingDevice() { return {}; }
-
-DeviceInfo CurrentDevice() {
-  constexpr size_t kEmulatedBytes = size_t{8} << 30;
-  return {2, kEmulatedBytes, kEmulatedBytes, "emulated"};
+void SetEmulatedBytes(size_t bytes) { total_bytes = bytes; }
+void FailAllocation(int64_t n) {
+  allocations = 0;
+  fail_at = n;
 }
+int64_t AllocationCount() { return allocations; }
+
+std::string MissingDevice() { return {}; }
+void HoldKernelsToDeviceMemory() { simt::HoldKernelsToDeviceMemory(true); }
+
+DeviceInfo CurrentDevice() { return {2, FreeBytes(), total_bytes, "emulated"}; }
 
 Event::Event() : state_(std::make_shared<State>()) {}
 Event::~Event() = default;

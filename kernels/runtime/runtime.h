@@ -1,8 +1,8 @@
 // Memory, streams, events, graphs and launches: the few calls of a device runtime that Baton uses.
 //
-// One interface, two halves chosen by the compiler: under nvcc these are thin calls of the CUDA runtime, else streams
-// are queues of closures run by the emulator and device memory is guarded and poisoned. Thread: one thread per stream.
-// Failure: launches and copies never fail at the call; Synchronize reports the first error of the stream.
+// One interface, two halves chosen by the compiler: under nvcc thin calls of the CUDA runtime, else the emulator, whose
+// device memory is guarded, poisoned and closed to the host. Thread: one per stream; none allocates while it captures.
+// Failure: launches and copies never fail at the call; Synchronize reports the first error, and spoils a capture.
 #pragma once
 
 #include <cstddef>
@@ -32,7 +32,7 @@ struct LaunchConfig {
   Dim cluster;                ///< {1,1,1}: none
 };
 
-/// Whether the host may touch MemoryKind::kDevice.
+/// Whether MemoryKind::kDevice lies in this process (open to the host only while work of a stream runs).
 #if defined(__CUDACC__)
 constexpr bool kHostMemory = false;
 #else
@@ -44,7 +44,7 @@ enum class MemoryKind {
   kShared,  ///< the host's, which devices reach too; it may touch it while no work of any stream is running
 };
 
-/// Device memory with an owner. Host half: 0xFF-filled, an unmapped page follows the last byte (rounded to 16).
+/// Device memory with an owner; data() is null when there was too little. Host half: 0xFF-filled, a guard page follows.
 class Memory {
  public:
   explicit Memory(size_t bytes, MemoryKind kind = MemoryKind::kDevice);
@@ -71,6 +71,9 @@ struct DeviceInfo {
 DeviceInfo CurrentDevice();
 /// Why the current device, if any, cannot run what was built; empty when it can.
 std::string MissingDevice();
+/// From now on kernels are given addresses of the device only. Hardware needs no telling; the emulator, which lets tests
+/// give kernels a vector, holds them to it.
+void HoldKernelsToDeviceMemory();
 
 class Event;
 class Graph;

@@ -86,6 +86,19 @@ TEST(WorkerDevice, WithoutThePluginStartUpSaysWhatIsMissing) {
   EXPECT_THAT(std::string(status.message()), testing::HasSubstr("/nowhere/libbaton_cuda.so"));
 }
 
+// KV is handed over from host memory: a device's, emulated or not, is no such memory.
+TEST(WorkerDevice, ARoleThatHandsKvOverIsRefusedBeforeAnyWeightIsRead) {
+  for (const char* role : {"prefill", "decode"}) {
+    WorkerConfig c = OnDevice();
+    c.role = role;
+    c.model = "/nowhere";
+    StartUpProgress progress;
+    const absl::Status status = StartUp(c, progress).status();
+    EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+    EXPECT_THAT(std::string(status.message()), testing::HasSubstr("KV is handed over from host memory only"));
+  }
+}
+
 TEST(WorkerDevice, ADeviceComputesInBf16Only) {
   WorkerConfig c = OnDevice();
   c.dtype = "float32";

@@ -2,12 +2,13 @@
 #include "common/status.h"
 #include "kernels/cuda/host/cuda_ops_class.h"
 #include "kernels/cuda/host/device_buffer.h"
+#include "kernels/cuda/host/device_memory.h"
 #include "kernels/cuda/host/sample_rows.h"
 #include "kernels/cuda/instances/instances.h"
 
 namespace baton::kernels {
 
-CudaOps::CudaOps(const CudaOpsConfig& config)
+CudaOps::CudaOps(const CudaOpsConfig& config, gpu::Memory ones)
     : deterministic_(config.deterministic),
       device_(gpu::CurrentDevice()),
       steps_(stream_),
@@ -15,29 +16,21 @@ CudaOps::CudaOps(const CudaOpsConfig& config)
       ids_(stream_),
       partial_o_(stream_),
       partial_ml_(stream_),
-      sample_(stream_) {
+      sample_(stream_),
+      ones_(std::move(ones)) {
 #if !defined(__CUDACC__)
   stream_.SetPolicy(config.policy);
 #endif
-  traits_ = {DType::kBF16,
-             config.kv_dtype,
-             device_.architecture,
-             deterministic_ ? "cuda-2" : "cuda-2-fast",
-             1,
-             gpu::kHostMemory,
-             8,
-             cuda::kGemvMaxRows};
-  const std::vector<float> ones(kMaxKvHeads, 1.0f);
-  ones_ = std::make_unique<gpu::Memory>(ones.size() * sizeof(float));
-  stream_.Upload(ones_->data(), ones.data(), ones_->bytes());
+  traits_ = {
+      DType::kBF16,      config.kv_dtype, device_.architecture, deterministic_ ? "cuda-2" : "cuda-2-fast", 1, false, 8,
+      cuda::kGemvMaxRows};
+  const std::vector<float> values(kMaxKvHeads, 1.0f);
+  stream_.Upload(ones_.data(), values.data(), ones_.bytes());
 }
 
 absl::StatusOr<std::unique_ptr<Buffer>> CudaOps::Allocate(size_t bytes) {
-  const size_t free = gpu::CurrentDevice().free_bytes;
-  if (bytes > free) {
-    return absl::ResourceExhaustedError(StrCat("need ", bytes, " bytes of device memory, ", free, " are free"));
-  }
-  auto buffer = std::make_unique<DeviceBuffer>(stream_, bytes);
+  BATON_ASSIGN_OR_RETURN(gpu::Memory memory, cuda::AllocateOnDevice((bytes + 63) / 64 * 64, "a buffer"));
+  auto buffer = std::make_unique<DeviceBuffer>(stream_, std::move(memory), bytes);
   stream_.FillAsync(buffer->data(), 0, bytes);
   return buffer;
 }
@@ -180,7 +173,9 @@ absl::StatusOr<std::unique_ptr<Ops>> MakeCudaOps(const CudaOpsConfig& config) {
     return absl::FailedPreconditionError(
         StrCat("the GPU keeps KV in bfloat16 or fp8_e4m3, not in ", DTypeName(config.kv_dtype)));
   }
-  return std::make_unique<CudaOps>(config);
+  BATON_ASSIGN_OR_RETURN(gpu::Memory ones,
+                         cuda::AllocateOnDevice(kMaxKvHeads * sizeof(float), "the table of KV scales"));
+  return std::make_unique<CudaOps>(config, std::move(ones));
 }
 
 }  // namespace baton::kernels

@@ -31,7 +31,8 @@ inline int Int(int64_t n) { return static_cast<int>(n); }
 
 class CudaOps final : public Ops {
  public:
-  explicit CudaOps(const CudaOpsConfig& config);
+  /// `ones`: room for kMaxKvHeads floats.
+  CudaOps(const CudaOpsConfig& config, gpu::Memory ones);
   /// Queued work still reads the members.
   ~CudaOps() override { stream_.Synchronize(); }
 
@@ -93,7 +94,7 @@ class CudaOps final : public Ops {
   template <typename Kv>
   void AttendLatents(const Tensor& q, const RaggedBatch& batch, const KvPlaneView& latents,
                      const AttentionParams& params, const Tensor& out);
-  const float* ones() const { return static_cast<const float*>(ones_->data()); }
+  const float* ones() const { return static_cast<const float*>(ones_.data()); }
 
   const bool deterministic_;
   gpu::DeviceInfo device_;
@@ -102,7 +103,7 @@ class CudaOps final : public Ops {
   cuda::StepUploads steps_;
   cuda::RopeCache rope_;
   Scratch ids_, partial_o_, partial_ml_, sample_;
-  std::unique_ptr<gpu::Memory> ones_;  // scales of e4m3 KV
+  gpu::Memory ones_;  // scales of e4m3 KV
 };
 
 }  // namespace baton::kernels

@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "common/status.h"
+#include "kernels/cuda/host/device_memory.h"
 #include "kernels/cuda/linear/quant_layout.h"
 #include "kernels/cuda/moe/moe_limits.h"
 
@@ -39,20 +42,18 @@ void UploadRows(gpu::Stream& stream, const kernels::Tensor& weight, px::bf16* to
   }
 }
 
-std::unique_ptr<gpu::Memory> UploadFloats(gpu::Stream& stream, const float* values, int64_t n) {
+absl::StatusOr<std::unique_ptr<gpu::Memory>> Upload(gpu::Stream& stream, const void* values, size_t bytes,
+                                                    std::string_view what) {
   if (values == nullptr) return nullptr;
-  auto memory = std::make_unique<gpu::Memory>(static_cast<size_t>(n) * sizeof(float));
-  stream.Upload(memory->data(), values, memory->bytes());
-  return memory;
+  BATON_ASSIGN_OR_RETURN(gpu::Memory memory, AllocateOnDevice(bytes, what));
+  stream.Upload(memory.data(), values, bytes);
+  return std::make_unique<gpu::Memory>(std::move(memory));
 }
 
 int64_t PaddedElements(int64_t n, int64_t k) { return RoundUp(n, kGemmPadN) * RoundUp(k, kGemmPadK); }
 
-absl::Status CheckRoom(size_t need, int64_t n, int64_t k) {
-  const size_t free = gpu::CurrentDevice().free_bytes;
-  if (need <= free) return absl::OkStatus();
-  return absl::ResourceExhaustedError(
-      StrCat("a weight of ", n, " × ", k, " needs ", need, " bytes, ", free, " are free"));
+absl::StatusOr<gpu::Memory> RoomForWeight(size_t bytes, int64_t n, int64_t k) {
+  return AllocateOnDevice(bytes, StrCat("a weight of ", n, " × ", k));
 }
 
 absl::Status Wait(gpu::Stream& stream) {
@@ -62,8 +63,8 @@ absl::Status Wait(gpu::Stream& stream) {
 
 }  // namespace
 
-PackedWeight::PackedWeight(gpu::Stream& stream, GemvWeight format, int64_t n, int64_t k, size_t bytes)
-    : stream_(stream), format_(format), n_(n), k_(k), weight_(bytes) {}
+PackedWeight::PackedWeight(gpu::Stream& stream, GemvWeight format, int64_t n, int64_t k, gpu::Memory weight)
+    : stream_(stream), format_(format), n_(n), k_(k), weight_(std::move(weight)) {}
 
 absl::StatusOr<std::unique_ptr<kernels::PackedLinear>> PackedWeight::Make(gpu::Stream& stream,
                                                                           const kernels::Tensor& weight,
@@ -71,12 +72,12 @@ absl::StatusOr<std::unique_ptr<kernels::PackedLinear>> PackedWeight::Make(gpu::S
   const int64_t n = weight.rows(), k = weight.cols();
   BATON_CHECK(k % 8 == 0, "in_features ", k, ": a multiple of 8 is needed");
   const size_t bytes = static_cast<size_t>(PaddedElements(n, k)) * sizeof(px::bf16);
-  BATON_RETURN_IF_ERROR(CheckRoom(bytes, n, k));
-  std::unique_ptr<PackedWeight> packed(new PackedWeight(stream, GemvWeight::kBf16, n, k, bytes));
+  BATON_ASSIGN_OR_RETURN(gpu::Memory room, RoomForWeight(bytes, n, k));
+  std::unique_ptr<PackedWeight> packed(new PackedWeight(stream, GemvWeight::kBf16, n, k, std::move(room)));
   packed->row_stride_ = RoundUp(k, kGemmPadK);
   stream.FillAsync(packed->weight_.data(), 0, bytes);
   UploadRows(stream, weight, static_cast<px::bf16*>(packed->weight_.data()), packed->row_stride_);
-  packed->bias_ = UploadFloats(stream, bias, n);
+  BATON_ASSIGN_OR_RETURN(packed->bias_, Upload(stream, bias, static_cast<size_t>(n) * sizeof(float), "a bias"));
   BATON_RETURN_IF_ERROR(Wait(stream));
   return packed;
 }
@@ -86,26 +87,25 @@ absl::StatusOr<std::unique_ptr<kernels::PackedLinear>> PackedWeight::Make(gpu::S
                                                                           const float* bias) {
   const QuantLayout layout = LayOutQuantized(weight);
   const size_t bytes = layout.words.size() * sizeof(px::U128), meta_bytes = layout.meta.size() * sizeof(QuantMeta);
-  BATON_RETURN_IF_ERROR(CheckRoom(bytes + meta_bytes, weight.n, weight.k));
+  BATON_ASSIGN_OR_RETURN(gpu::Memory room, RoomForWeight(bytes, weight.n, weight.k));
   const GemvWeight format = weight.bits == 4 ? GemvWeight::kInt4 : GemvWeight::kInt8;
-  std::unique_ptr<PackedWeight> packed(new PackedWeight(stream, format, weight.n, weight.k, bytes));
+  std::unique_ptr<PackedWeight> packed(new PackedWeight(stream, format, weight.n, weight.k, std::move(room)));
   packed->group_ = weight.group;
-  packed->meta_ = std::make_unique<gpu::Memory>(meta_bytes);
+  BATON_ASSIGN_OR_RETURN(packed->meta_, Upload(stream, layout.meta.data(), meta_bytes, "a weight's scales"));
   stream.Upload(packed->weight_.data(), layout.words.data(), bytes);
-  stream.Upload(packed->meta_->data(), layout.meta.data(), meta_bytes);
-  packed->bias_ = UploadFloats(stream, bias, weight.n);
+  BATON_ASSIGN_OR_RETURN(packed->bias_, Upload(stream, bias, static_cast<size_t>(weight.n) * sizeof(float), "a bias"));
   BATON_RETURN_IF_ERROR(Wait(stream));
   return packed;
 }
 
-PackedExpertWeights::PackedExpertWeights(gpu::Stream& stream, int experts, int64_t n, int64_t k)
+PackedExpertWeights::PackedExpertWeights(gpu::Stream& stream, int experts, int64_t n, int64_t k, gpu::Memory weight)
     : stream_(stream),
       experts_(experts),
       n_(n),
       k_(k),
       row_stride_(RoundUp(k, kGemmPadK)),
       expert_stride_(PaddedElements(n, k)),
-      weight_(static_cast<size_t>(experts * expert_stride_) * sizeof(px::bf16)) {}
+      weight_(std::move(weight)) {}
 
 absl::StatusOr<std::unique_ptr<kernels::PackedExperts>> PackedExpertWeights::Make(gpu::Stream& stream,
                                                                                   const kernels::Tensor& weights,
@@ -113,15 +113,18 @@ absl::StatusOr<std::unique_ptr<kernels::PackedExperts>> PackedExpertWeights::Mak
   BATON_CHECK(weights.rank == 3 && weights.shape[2] % 8 == 0 && weights.rows() >= 1 && weights.rows() <= kMaxExperts,
               "weights of rank ", weights.rank, ", ", weights.rows(), " experts, in_features ", weights.shape[2]);
   const int64_t experts = weights.rows(), n = weights.shape[1], k = weights.shape[2];
-  BATON_RETURN_IF_ERROR(
-      CheckRoom(static_cast<size_t>(experts * PaddedElements(n, k)) * sizeof(px::bf16), experts * n, k));
-  std::unique_ptr<PackedExpertWeights> packed(new PackedExpertWeights(stream, static_cast<int>(experts), n, k));
+  BATON_ASSIGN_OR_RETURN(
+      gpu::Memory room,
+      RoomForWeight(static_cast<size_t>(experts * PaddedElements(n, k)) * sizeof(px::bf16), experts * n, k));
+  std::unique_ptr<PackedExpertWeights> packed(
+      new PackedExpertWeights(stream, static_cast<int>(experts), n, k, std::move(room)));
   stream.FillAsync(packed->weight_.data(), 0, packed->weight_.bytes());
   for (int64_t e = 0; e < experts; ++e) {
     UploadRows(stream, kernels::Tensor(weights.Rows(e, 1).data, weights.dtype, {n, k}),
                static_cast<px::bf16*>(packed->weight_.data()) + e * packed->expert_stride_, packed->row_stride_);
   }
-  packed->bias_ = UploadFloats(stream, biases, experts * n);
+  BATON_ASSIGN_OR_RETURN(packed->bias_,
+                         Upload(stream, biases, static_cast<size_t>(experts * n) * sizeof(float), "experts' biases"));
   BATON_RETURN_IF_ERROR(Wait(stream));
   return packed;
 }

@@ -35,7 +35,7 @@ class PackedWeight final : public kernels::PackedLinear {
   const float* bias() const { return bias_ != nullptr ? static_cast<const float*>(bias_->data()) : nullptr; }
 
  private:
-  PackedWeight(gpu::Stream& stream, GemvWeight format, int64_t n, int64_t k, size_t bytes);
+  PackedWeight(gpu::Stream& stream, GemvWeight format, int64_t n, int64_t k, gpu::Memory weight);
   gpu::Stream& stream_;
   GemvWeight format_;
   int64_t n_, k_, row_stride_ = 0;
@@ -63,7 +63,7 @@ class PackedExpertWeights final : public kernels::PackedExperts {
   const float* biases() const { return bias_ != nullptr ? static_cast<const float*>(bias_->data()) : nullptr; }
 
  private:
-  PackedExpertWeights(gpu::Stream& stream, int experts, int64_t n, int64_t k);
+  PackedExpertWeights(gpu::Stream& stream, int experts, int64_t n, int64_t k, gpu::Memory weight);
   gpu::Stream& stream_;
   int experts_;
   int64_t n_, k_, row_stride_, expert_stride_;

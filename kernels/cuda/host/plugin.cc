@@ -13,6 +13,7 @@ OpsOrError Make(int version, const DeviceConfig& config) {
   }
   if (const std::string why = gpu::MissingDevice(); !why.empty())
     return absl::FailedPreconditionError(StrCat("no GPU can be used: ", why));
+  gpu::HoldKernelsToDeviceMemory();
   CudaOpsConfig ops;
   ops.kv_dtype = config.kv_dtype.value_or(DType::kBF16);
   ops.deterministic = config.deterministic;

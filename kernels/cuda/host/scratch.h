@@ -23,6 +23,8 @@ class Scratch {
       while (size < bytes) size *= 2;
       memory_.reset();
       memory_ = std::make_unique<gpu::Memory>(size);
+      BATON_CHECK(memory_->data() != nullptr, "a step needs ", size, " bytes of device memory, ",
+                  gpu::CurrentDevice().free_bytes, " are free");
     }
     return memory_->data();
   }

@@ -92,6 +92,12 @@ class AttentionCase {
   }
   template <bool kFixed>
   void Decode(gpu::Stream& stream, int tiles_per_item, int blocks = 5) {
+    PlanDecode<kFixed>(tiles_per_item);
+    LaunchDecode<kFixed>(stream, blocks);
+  }
+  /// The lists of a decode launch and memory for its partial results; a capture cannot make them.
+  template <bool kFixed>
+  void PlanDecode(int tiles_per_item) {
     const auto plan = Plan<kFixed>(tiles_per_item);
     groups_ = std::make_unique<Array<cuda::DecodeGroup>>(plan.groups);
     items_ = std::make_unique<Array<cuda::DecodeItem>>(plan.items);
@@ -99,6 +105,9 @@ class AttentionCase {
         std::vector<int32_t>{static_cast<int32_t>(plan.groups.size()), static_cast<int32_t>(plan.items.size())});
     partial_o_ = std::make_unique<Array<float>>(static_cast<size_t>(plan.partials) * 16 * kDim);
     partial_ml_ = std::make_unique<Array<float>>(static_cast<size_t>(plan.partials) * 16 * 2);
+  }
+  template <bool kFixed>
+  void LaunchDecode(gpu::Stream& stream, int blocks = 5) {
     cuda::DecodeParams<Kv> p{q.data(),
                              out.data(),
                              lse.data(),

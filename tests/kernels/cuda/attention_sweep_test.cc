@@ -151,8 +151,9 @@ TEST(CudaDecodeAttention, AGraphFollowsTheListsOnTheDevice) {
   AttentionCase<px::bf16, kDim> c({.new_rows = {1, 1, 1}, .lengths = {700, 300, 40}}, 71);
   gpu::Stream stream;
   c.Poison();
+  c.PlanDecode<true>(1);
   stream.BeginCapture();
-  c.Decode<true>(stream, 1);
+  c.LaunchDecode<true>(stream);
   const gpu::Graph graph = stream.EndCapture();
   for (const std::vector<int>& lengths : {std::vector<int>{700, 300, 40}, {513, 1, 40}, {2, 257, 39}}) {
     c.SetLengths<true>(lengths, 1);

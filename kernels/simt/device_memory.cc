@@ -1,0 +1,98 @@
+#include "kernels/simt/device_memory.h"
+
+#include <sys/mman.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <mutex>
+
+namespace baton::simt {
+namespace {
+
+struct Registry {
+  std::mutex mutex;
+  std::map<uintptr_t, DevicePages> by_address;  ///< by the address of `pages`
+  size_t bytes = 0;
+  int running = 0;                       ///< DeviceMemoryOpened alive
+  std::atomic<uint64_t> generation = 1;  ///< counts changes of by_address
+  std::atomic<bool> held = false;
+};
+Registry& Device() {
+  static auto* registry = new Registry;  // outlives every static object that owns device memory
+  return *registry;
+}
+
+void Protect(const DevicePages& of, int protection) {
+  if (of.of_host || of.bytes == 0 || mprotect(of.pages, of.bytes, protection) == 0) return;
+  std::perror("mprotect of emulated device memory");
+  std::abort();
+}
+
+/// The range that this thread's kernels touched last: kernels touch the same few arrays again and again.
+struct LastRange {
+  uint64_t generation = 0;
+  uintptr_t begin = 0, end = 0;
+};
+thread_local LastRange last_range;
+
+}  // namespace
+
+void AddDevicePages(const DevicePages& added) {
+  Registry& device = Device();
+  std::lock_guard lock(device.mutex);
+  device.by_address.emplace(reinterpret_cast<uintptr_t>(added.pages), added);
+  if (!added.of_host) device.bytes += added.bytes;
+  ++device.generation;
+  if (device.running == 0) Protect(added, PROT_NONE);
+}
+
+void RemoveDevicePages(const void* pages) {
+  Registry& device = Device();
+  std::lock_guard lock(device.mutex);
+  const auto found = device.by_address.find(reinterpret_cast<uintptr_t>(pages));
+  if (found == device.by_address.end()) return;
+  if (!found->second.of_host) device.bytes -= found->second.bytes;
+  device.by_address.erase(found);
+  ++device.generation;
+}
+
+size_t DevicePageBytes() {
+  Registry& device = Device();
+  std::lock_guard lock(device.mutex);
+  return device.bytes;
+}
+
+DeviceMemoryOpened::DeviceMemoryOpened() {
+  Registry& device = Device();
+  std::lock_guard lock(device.mutex);
+  if (device.running++ > 0) return;
+  for (const auto& [address, pages] : device.by_address) Protect(pages, PROT_READ | PROT_WRITE);
+}
+DeviceMemoryOpened::~DeviceMemoryOpened() {
+  Registry& device = Device();
+  std::lock_guard lock(device.mutex);
+  if (--device.running > 0) return;
+  for (const auto& [address, pages] : device.by_address) Protect(pages, PROT_NONE);
+}
+
+void HoldKernelsToDeviceMemory(bool on) { Device().held = on; }
+
+bool KernelMayTouch(const void* p, size_t bytes) {
+  Registry& device = Device();
+  if (!device.held.load(std::memory_order_relaxed)) return true;
+  const auto at = reinterpret_cast<uintptr_t>(p);
+  LastRange& last = last_range;
+  if (last.generation != device.generation.load() || at < last.begin || at + bytes > last.end) {
+    std::lock_guard lock(device.mutex);
+    auto found = device.by_address.upper_bound(at);
+    if (found == device.by_address.begin()) return false;
+    const DevicePages& pages = (--found)->second;
+    const auto begin = reinterpret_cast<uintptr_t>(pages.data);
+    last = {device.generation.load(), begin, begin + pages.usable};
+  }
+  return at >= last.begin && at + bytes <= last.end;
+}
+
+}  // namespace baton::simt

@@ -1,0 +1,40 @@
+// Which addresses are the emulated device's, and who may touch them. The host may not, outside of kernels and copies: a
+// device pointer that it dereferences faults, as on hardware. Kernels may be held to these addresses alone.
+//
+// Thread: any. Bytes are whole pages, as a device hands out memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace baton::simt {
+
+/// Memory of `usable` bytes (the multiple of 16 that ends at its last page) in pages that nobody can touch yet.
+struct DevicePages {
+  void* pages = nullptr;  ///< page-aligned
+  size_t bytes = 0;       ///< of the pages; a multiple of the page's size
+  void* data = nullptr;   ///< the first usable byte
+  size_t usable = 0;
+  bool of_host = false;  ///< pinned memory of the host: never closed, no memory of the device
+};
+/// Registers pages that are readable and writable, and closes them unless work is running.
+void AddDevicePages(const DevicePages& added);
+void RemoveDevicePages(const void* pages);
+size_t DevicePageBytes();  ///< of all that is registered and not the host's
+
+/// While one lives, kernels and copies of some stream run: device memory is open to the process.
+class DeviceMemoryOpened {
+ public:
+  DeviceMemoryOpened();
+  ~DeviceMemoryOpened();
+  DeviceMemoryOpened(const DeviceMemoryOpened&) = delete;
+  DeviceMemoryOpened& operator=(const DeviceMemoryOpened&) = delete;
+};
+
+/// From now on a kernel that loads or stores global memory that is not the device's fails. Off at first: the tests of
+/// kernels give them vectors.
+void HoldKernelsToDeviceMemory(bool on);
+/// Whether a kernel may touch [p, p + bytes).
+bool KernelMayTouch(const void* p, size_t bytes);
+
+}  // namespace baton::simt

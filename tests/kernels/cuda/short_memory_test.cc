@@ -1,0 +1,56 @@
+// A device without memory for the n-th allocation: a status says so, nothing is lost, nothing crashes.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "common/status.h"
+#include "kernels/cuda/host/cuda_ops.h"
+#include "kernels/runtime/emulated_device.h"
+
+namespace baton::kernels {
+namespace {
+
+/// What a start allocates: the backend itself, weights with biases, experts, packed codes, a buffer.
+absl::Status Start() {
+  BATON_ASSIGN_OR_RETURN(std::unique_ptr<Ops> ops, MakeCudaOps({}));
+  std::vector<float> weight(64 * 64, 0.5f), bias(64, 0.25f);
+  BATON_ASSIGN_OR_RETURN(auto linear, ops->Pack(Tensor(weight.data(), DType::kF32, {64, 64}), bias.data()));
+  BATON_ASSIGN_OR_RETURN(auto experts, ops->PackExperts(Tensor(weight.data(), DType::kF32, {2, 32, 64}), bias.data()));
+  BATON_ASSIGN_OR_RETURN(auto buffer, ops->Allocate(4096));
+  ops->Sync();
+  return absl::OkStatus();
+}
+
+TEST(ShortMemory, EveryAllocationThatFailsIsAStatusWithBothNumbersAndLosesNothing) {
+  const size_t free = gpu::CurrentDevice().free_bytes;
+  gpu::FailAllocation(0);
+  ASSERT_TRUE(Start().ok());
+  const int64_t all = gpu::AllocationCount();
+  ASSERT_EQ(all, 6) << "scales, weight, bias, experts, biases, buffer";
+  for (int64_t n = 1; n <= all; ++n) {
+    gpu::FailAllocation(n);
+    const absl::Status status = Start();
+    EXPECT_TRUE(absl::IsResourceExhausted(status)) << n << ": " << status;
+    EXPECT_THAT(std::string(status.message()), testing::ContainsRegex("needs [0-9]+ bytes of device memory, [0-9]+ of"))
+        << n;
+    EXPECT_EQ(gpu::CurrentDevice().free_bytes, free) << n;
+  }
+  gpu::FailAllocation(0);
+  EXPECT_TRUE(Start().ok());
+}
+
+TEST(ShortMemory, ADeviceThatIsTooSmallSaysWhatForAndHowMuch) {
+  const size_t total = gpu::CurrentDevice().total_bytes;
+  gpu::SetEmulatedBytes(64 << 10);
+  auto ops = MakeCudaOps({});
+  ASSERT_TRUE(ops.ok()) << ops.status();
+  std::vector<float> weight(512 * 512, 0.5f);
+  const absl::Status status = (*ops)->Pack(Tensor(weight.data(), DType::kF32, {512, 512}), nullptr).status();
+  EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+  EXPECT_THAT(std::string(status.message()), testing::HasSubstr("a weight of 512 × 512 needs 524288 bytes"));
+  gpu::SetEmulatedBytes(total);
+}
+
+}  // namespace
+}  // namespace baton::kernels
