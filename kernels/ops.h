@@ -16,6 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -65,6 +66,11 @@ struct OpsTraits {
   int column_multiple = 1;   ///< hidden sizes and in_features must be multiples of it (CUDA: 8)
   int fused_rows = 0;        ///< up to so many rows a fused form is one kernel; beyond, and at 0, it is its parts
   bool packed_rows = false;  ///< EmbeddingOfPacked works: a tied head is the embedding table as well
+};
+
+/// Of a device with memory of its own.
+struct DeviceMemory {
+  int64_t free_bytes = 0, total_bytes = 0;
 };
 
 enum class Activation { kSilu, kGeluTanh };
@@ -194,6 +200,8 @@ class Ops {
   virtual void CopyToDevice(void* dst, const void* src, size_t bytes) = 0;
   virtual void CopyToHost(void* dst, const void* src, size_t bytes) = 0;
   virtual void Sync() = 0;
+  /// The device's memory now; nothing when it is the host's.
+  virtual std::optional<DeviceMemory> device_memory() const { return std::nullopt; }
 
   // ---- weights
   /// Packs weight [N, K] (f32, bf16 or f16 host rows, converted to the compute dtype) and bias [N] f32 (may be null).

@@ -1,6 +1,7 @@
 #include "worker/worker_config.h"
 
 #include <algorithm>
+#include <charconv>
 #include <string_view>
 
 #include "common/config_fields.h"
@@ -24,6 +25,18 @@ std::optional<DType> WorkerConfig::KvCacheDType() const {
   return std::nullopt;
 }
 
+std::optional<int> WorkerConfig::CudaDevice() const {
+  constexpr std::string_view kKind = "cuda";
+  const std::string_view name = device;
+  if (name == kKind) return 0;
+  if (!name.starts_with(kKind) || name.size() < kKind.size() + 2 || name[kKind.size()] != ':') return std::nullopt;
+  const std::string_view digits = name.substr(kKind.size() + 1);
+  int number = -1;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+  if (error != std::errc() || end != digits.data() + digits.size() || number < 0 || number > 1023) return std::nullopt;
+  return number;
+}
+
 std::string WorkerConfig::Name(int port) const {
   if (!worker_id.empty()) return worker_id;
   return port == 0 ? role : StrCat(role, "@", port);
@@ -39,6 +52,17 @@ FieldRule WorkerIdRule() {
   return rule;
 }
 
+FieldRule DeviceRule() {
+  FieldRule rule;
+  rule.text = "cpu, cuda or cuda:N";
+  rule.takes_text = [](std::string_view device) {
+    WorkerConfig config;
+    config.device = device;
+    return device == "cpu" || config.CudaDevice().has_value();
+  };
+  return rule;
+}
+
 FieldRule TransportRule() {
   std::vector<FieldChoice> kinds;
   for (const std::string& name : TransportFlags()) kinds.push_back({name});
@@ -48,7 +72,10 @@ FieldRule TransportRule() {
 absl::Status WorkerConfig::Validate() const {
   BATON_RETURN_IF_ERROR(CheckFields(*this));
   BATON_RETURN_IF_ERROR(tls::CheckFlags(tls_files, tls::Needs::kBoth));
-  if (device != "cuda") return absl::OkStatus();
+  if (!CudaDevice().has_value()) {
+    if (!deterministic) return Bad("deterministic", "false", "answers of a CPU never depend on what runs beside them");
+    return absl::OkStatus();
+  }
   if (ranks() != 1) return Bad("device", device, "one rank: no tensor or pipeline parallelism on GPUs yet");
   if (dtype == "float32") return Bad("dtype", dtype, "a GPU computes in bfloat16");
   if (KvCacheDType() == DType::kF32 || KvCacheDType() == DType::kF16)

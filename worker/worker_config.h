@@ -34,6 +34,8 @@ struct WorkerConfig {
   std::string dtype = "auto";
   std::string device = "cpu";
   std::string device_plugin;
+  bool deterministic = true;
+  double gpu_memory_utilization = 0.9;
   uint64_t seed = 0;
   int64_t max_model_len = 0;
 
@@ -77,6 +79,8 @@ struct WorkerConfig {
   std::string log_level = "info";
   std::string log_format = "text";
 
+  /// The number of the GPU that `device` names; unset: it names none.
+  std::optional<int> CudaDevice() const;
   /// What `kv_cache_dtype` names; unset: auto, or no type.
   std::optional<DType> KvCacheDType() const;
   /// What this worker is called, listening on `port`; 0: not yet known.
@@ -89,6 +93,8 @@ struct WorkerConfig {
 
 /// What --worker-id may be: it stands in log lines, labels and listings.
 FieldRule WorkerIdRule();
+/// What --device may be.
+FieldRule DeviceRule();
 /// What --transport may be: every kind there is (kvtransfer/transports/).
 FieldRule TransportRule();
 
@@ -112,9 +118,19 @@ void VisitModelFields(WorkerConfig& c, Visitor& field) {
   field("dtype", c.dtype, "",
         "what is computed in; auto = bfloat16 where the device multiplies it (CPU: AVX512_BF16, AMX), else float32",
         OneOf({{"auto"}, {"bfloat16"}, {"float32"}}));
-  field("device", c.device, "", "what computes",
-        OneOf({{"cpu"}, {"cuda", "one NVIDIA GPU, through a plugin (role both)"}}));
+  field(
+      "device", c.device, "",
+      "what computes: cpu | cuda, cuda:N = one NVIDIA GPU, the first or the one of that number, through a plugin (role "
+      "both)",
+      DeviceRule());
   field("device-plugin", c.device_plugin, "", "the device's library; default: libbaton_cuda.so beside this program");
+  field("deterministic", c.deterministic, "",
+        "on a GPU, an answer's bits do not depend on what runs beside it; false = the fastest kernel for each batch (a "
+        "CPU's answers never depend on it)");
+  field("gpu-memory-utilization", c.gpu_memory_utilization, "share",
+        "of the GPU memory that is free beside weights and activations: taken for KV, unless kv-cache-memory is given; "
+        "the rest is for scratch memory",
+        Range(0.01, 1));
   field("seed", c.seed, "", "of dummy weights");
   field("max-model-len", c.max_model_len, "tokens", "longest prompt and answer together; 0 = the model's", AtLeast(0));
 }
@@ -145,7 +161,8 @@ void VisitEngineFields(WorkerConfig& c, Visitor& field) {
                {"fp8", "e4m3, scale 1, half the memory of bfloat16"},
                {"fp8_e4m3", "the same"}}));
   field("kv-cache-memory", c.kv_cache_memory, "bytes",
-        "KV memory; 0 = what max-model-len × max-num-seqs needs, at most 40 % of the free memory / local workers",
+        "KV memory; 0 = what max-model-len × max-num-seqs needs, at most 40 % of the free memory / local workers; "
+        "on a GPU by gpu-memory-utilization",
         AtLeast(0));
   field("local-workers", c.local_workers, "workers", "workers that share this machine's cores and memory", AtLeast(1));
   field("block-size", c.block_size, "tokens", "tokens per KV block", MultipleOf(16, 16, 1024));

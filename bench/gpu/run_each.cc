@@ -91,7 +91,7 @@ bool SaysThereIsNoDevice(const char* program) {
   std::string why;
   constexpr unsigned kSeconds = 60;  // the first use of a device may load its driver
   RunEach(
-      1, kSeconds, [](size_t) { return gpu::MissingDevice(); },
+      1, kSeconds, [](size_t) { return gpu::UseDevice(0); },
       [&](size_t, const Attempt& a) { why = a.death.empty() ? a.result : "asking for one: " + a.death; });
   if (why.empty()) return false;
   std::fprintf(stderr, "%s: no GPU can be used: %s\n", program, why.c_str());

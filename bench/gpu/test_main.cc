@@ -10,7 +10,7 @@
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
   // Here and not in a child: a sanitizer's tool may not follow one.
-  if (const std::string why = baton::gpu::MissingDevice(); !why.empty() && !testing::GTEST_FLAG(list_tests))
+  if (const std::string why = baton::gpu::UseDevice(0); !why.empty() && !testing::GTEST_FLAG(list_tests))
     return std::fprintf(stderr, "%s: no GPU can be used: %s\n", argv[0], why.c_str()), baton::bench::kNoDevice;
   return RUN_ALL_TESTS();
 }

@@ -68,17 +68,29 @@ absl::Status CheckWeights(const std::string& path, const ModelConfig& config, co
   return absl::OkStatus();
 }
 
+struct Available {
+  int64_t bytes = 0;
+  const char* where = "";  ///< follows the number
+};
+
+Available AvailableTo(const ModelSource& source, const std::optional<kernels::DeviceMemory>& device) {
+  if (source.memory_limit_bytes > 0) return {source.memory_limit_bytes};
+  if (device) return {device->free_bytes, " on the device"};
+  return {AvailableMemoryBytes().value_or(std::numeric_limits<int64_t>::max())};
+}
+
 absl::Status CheckMemory(const ModelSource& source, const ModelConfig& config, const WeightSource& weights,
-                         const kernels::OpsTraits& traits, int max_tokens, int64_t available) {
+                         const kernels::OpsTraits& traits, int max_tokens, const Available& available) {
   const WeightMemory memory = PlanWeightMemory(config, source.place, weights, traits);
   const int64_t activations = Activations::Bytes(config, source.place, max_tokens, traits.compute);
   const int64_t need = memory.device_bytes + std::max(memory.scratch_bytes, activations);
-  if (need <= available) return absl::OkStatus();
+  if (need <= available.bytes) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrFormat(
       "%s needs %d bytes (%.2f GiB: weights %.2f GiB, activations of %d tokens (--max-num-batched-tokens) %.2f GiB), "
       "%d "
-      "bytes (%.2f GiB) are available",
-      source.path, need, GiB(need), GiB(memory.device_bytes), max_tokens, GiB(activations), available, GiB(available)));
+      "bytes (%.2f GiB) are available%s",
+      source.path, need, GiB(need), GiB(memory.device_bytes), max_tokens, GiB(activations), available.bytes,
+      GiB(available.bytes), available.where));
 }
 
 absl::Status CheckContext(const ModelSource& source, const ModelConfig& config) {
@@ -101,7 +113,8 @@ struct Checked {
 };
 
 // Everything that can be known without reading the weights' values.
-absl::StatusOr<Checked> OpenChecked(const ModelSource& source, const kernels::OpsTraits& traits, int max_tokens) {
+absl::StatusOr<Checked> OpenChecked(const ModelSource& source, const kernels::OpsTraits& traits,
+                                    const std::optional<kernels::DeviceMemory>& device, int max_tokens) {
   if (max_tokens < 1) return absl::InvalidArgumentError(StrCat("steps of at most ", max_tokens, " tokens"));
   Checked out;
   BATON_ASSIGN_OR_RETURN(out.opened, Open(source));
@@ -110,17 +123,15 @@ absl::StatusOr<Checked> OpenChecked(const ModelSource& source, const kernels::Op
   BATON_RETURN_IF_ERROR(CheckContext(source, config));
   BATON_RETURN_IF_ERROR(CheckPlace(config, source.place));
   BATON_RETURN_IF_ERROR(CheckWeights(source.path, config, *out.opened.weights));
-  const int64_t available = source.memory_limit_bytes > 0
-                                ? source.memory_limit_bytes
-                                : AvailableMemoryBytes().value_or(std::numeric_limits<int64_t>::max());
-  BATON_RETURN_IF_ERROR(CheckMemory(source, config, *out.opened.weights, traits, max_tokens, available));
+  BATON_RETURN_IF_ERROR(
+      CheckMemory(source, config, *out.opened.weights, traits, max_tokens, AvailableTo(source, device)));
   return out;
 }
 
 }  // namespace
 
 absl::StatusOr<ModelFacts> InspectModel(const ModelSource& source, const kernels::OpsTraits& traits, int max_tokens) {
-  BATON_ASSIGN_OR_RETURN(const Checked checked, OpenChecked(source, traits, max_tokens));
+  BATON_ASSIGN_OR_RETURN(const Checked checked, OpenChecked(source, traits, std::nullopt, max_tokens));
   const Opened& opened = checked.opened;
   ModelFacts facts{.config = opened.read.config, .kv_layout = checked.layout};
   for (const WeightRule& rule : WeightRules(facts.config)) facts.parameters += rule.rows() * rule.columns();
@@ -132,7 +143,7 @@ absl::StatusOr<std::unique_ptr<Model>> LoadModel(const ModelSource& source, kern
                                                  const LoadProgress& progress, const RankLinks& links) {
   const LoadProgress report = progress ? progress : [](std::string_view, double) {};
   report("read", 0);
-  BATON_ASSIGN_OR_RETURN(Checked checked, OpenChecked(source, ops.traits(), max_tokens));
+  BATON_ASSIGN_OR_RETURN(Checked checked, OpenChecked(source, ops.traits(), ops.device_memory(), max_tokens));
   Opened& opened = checked.opened;
   ModelConfig& config = opened.read.config;
   config.digest = ModelDigest(opened.read.text, config, *opened.weights);

@@ -57,7 +57,8 @@ struct ModelSource {
   RankPlace place;                              ///< the rank that loads
   int64_t context_tokens = 0;                   ///< --max-model-len: prompt and output; 0: as many as the model can
   const std::atomic<bool>* given_up = nullptr;  ///< once true, packing ends with Cancelled; any thread sets it
-  int64_t memory_limit_bytes = 0;  ///< what weights and activations may take; 0: what this host has available
+  int64_t memory_limit_bytes =
+      0;  ///< what weights and activations may take; 0: the free memory of the device, or of this host
 };
 
 /// Reads config and weights (mmap, this rank's slices only), packs them through `ops`. `max_tokens` bounds T per step.

@@ -13,9 +13,10 @@
 
 namespace baton::kernels {
 
-constexpr int kPluginVersion = 1;
+constexpr int kPluginVersion = 2;
 
 struct DeviceConfig {
+  int number = 0;                 ///< of the device among those that the process sees
   std::optional<DType> kv_dtype;  ///< unset: the device's own choice
   bool deterministic = true;      ///< a row's bits do not depend on the batch (Promise A)
 };

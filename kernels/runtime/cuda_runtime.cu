@@ -1,10 +1,17 @@
 // The CUDA half of runtime.h.
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 
 #include "kernels/runtime/runtime.h"
 
 namespace baton::gpu {
+
+namespace {
+
+std::atomic<int> process_device = 0;
+
+}  // namespace
 
 #define BATON_CUDA(call) CheckCuda((call), #call, __LINE__)
 
@@ -14,9 +21,19 @@ void CheckCuda(cudaError_t error, const char* call, int line) {
   std::abort();
 }
 
+// The runtime keeps a device per thread, and asks nothing of the driver when it stays the same.
+void BindThread() {
+  thread_local int bound = -1;
+  const int device = process_device;
+  if (bound == device) return;
+  BATON_CUDA(cudaSetDevice(device));
+  bound = device;
+}
+
 // Shared memory is pinned and mapped, at one address for host and device, and not managed: not every virtual machine
 // has managed memory, and pages that wander hide what a test's access costs.
 Memory::Memory(size_t bytes, MemoryKind kind) : bytes_(bytes) {
+  BindThread();
   const size_t size = bytes > 0 ? bytes : 1;
   const bool shared = kind == MemoryKind::kShared;
   const cudaError_t error =
@@ -41,16 +58,21 @@ Memory::Memory(Memory&& other) noexcept : data_(other.data_), bytes_(other.bytes
   other.data_ = other.mapping_ = nullptr;
 }
 
-Stream::Stream() { BATON_CUDA(cudaStreamCreateWithFlags(&handle_, cudaStreamNonBlocking)); }
+Stream::Stream() {
+  BindThread();
+  BATON_CUDA(cudaStreamCreateWithFlags(&handle_, cudaStreamNonBlocking));
+}
 Stream::~Stream() {
   cudaStreamSynchronize(handle_);
   cudaStreamDestroy(handle_);
 }
 void Stream::CopyAsync(void* dst, const void* src, size_t bytes) {
+  BindThread();
   BATON_CUDA(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, handle_));
 }
 // From pageable memory: the driver stages the bytes before the call returns. Shared memory is a target too.
 void Stream::Upload(void* dst, const void* src, size_t bytes) {
+  BindThread();
   cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
   BATON_CUDA(cudaStreamIsCapturing(handle_, &capture));
   if (capture != cudaStreamCaptureStatusNone) {
@@ -59,14 +81,20 @@ void Stream::Upload(void* dst, const void* src, size_t bytes) {
   }
   if (bytes > 0) BATON_CUDA(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, handle_));
 }
-void Stream::FillAsync(void* dst, int byte, size_t bytes) { BATON_CUDA(cudaMemsetAsync(dst, byte, bytes, handle_)); }
+void Stream::FillAsync(void* dst, int byte, size_t bytes) {
+  BindThread();
+  BATON_CUDA(cudaMemsetAsync(dst, byte, bytes, handle_));
+}
 void Stream::Record(Event& event) { BATON_CUDA(cudaEventRecord(event.handle_, handle_)); }
 void Stream::Wait(const Event& event) { BATON_CUDA(cudaStreamWaitEvent(handle_, event.handle_, 0)); }
 std::string Stream::Synchronize() {
   const cudaError_t error = cudaStreamSynchronize(handle_);
   return error == cudaSuccess ? std::string() : std::string(cudaGetErrorString(error));
 }
-void Stream::BeginCapture() { BATON_CUDA(cudaStreamBeginCapture(handle_, cudaStreamCaptureModeThreadLocal)); }
+void Stream::BeginCapture() {
+  BindThread();
+  BATON_CUDA(cudaStreamBeginCapture(handle_, cudaStreamCaptureModeThreadLocal));
+}
 Graph Stream::EndCapture() {
   cudaGraph_t recorded = nullptr;
   BATON_CUDA(cudaStreamEndCapture(handle_, &recorded));
@@ -75,32 +103,39 @@ Graph Stream::EndCapture() {
   cudaGraphDestroy(recorded);
   return graph;
 }
-void Stream::Replay(const Graph& graph) { BATON_CUDA(cudaGraphLaunch(graph.handle_, handle_)); }
+void Stream::Replay(const Graph& graph) {
+  BindThread();
+  BATON_CUDA(cudaGraphLaunch(graph.handle_, handle_));
+}
 
 void HoldKernelsToDeviceMemory() {}
 
-std::string MissingDevice() {
+std::string UseDevice(int number) {
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error != cudaSuccess) return cudaGetErrorString(error);
-  if (count == 0) return "there is none";
+  if (number >= count)
+    return "number " + std::to_string(number) + " is asked for, counted from 0; " + std::to_string(count) + " are there";
+  process_device = number;
   const std::string architecture = CurrentDevice().architecture;
   return architecture == "sm_90" ? "" : "the kernels are built for sm_90a, this one is " + architecture;
 }
 
 DeviceInfo CurrentDevice() {
-  int device = 0;
   cudaDeviceProp properties;
   DeviceInfo info;
-  BATON_CUDA(cudaGetDevice(&device));
-  BATON_CUDA(cudaGetDeviceProperties(&properties, device));
+  BindThread();
+  BATON_CUDA(cudaGetDeviceProperties(&properties, process_device));
   BATON_CUDA(cudaMemGetInfo(&info.free_bytes, &info.total_bytes));
   info.multiprocessors = properties.multiProcessorCount;
   info.architecture = "sm_" + std::to_string(properties.major * 10 + properties.minor);
   return info;
 }
 
-Event::Event() { BATON_CUDA(cudaEventCreateWithFlags(&handle_, cudaEventDisableTiming)); }
+Event::Event() {
+  BindThread();
+  BATON_CUDA(cudaEventCreateWithFlags(&handle_, cudaEventDisableTiming));
+}
 Event::~Event() { cudaEventDestroy(handle_); }
 
 Graph::Graph() = default;

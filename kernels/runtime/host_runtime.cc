@@ -240,7 +240,10 @@ void FailAllocation(int64_t n) {
 }
 int64_t AllocationCount() { return allocations; }
 
-std::string MissingDevice() { return {}; }
+std::string UseDevice(int number) {
+  if (number == 0) return {};
+  return "number " + std::to_string(number) + " is asked for, counted from 0; 1 is there";
+}
 void HoldKernelsToDeviceMemory() { simt::HoldKernelsToDeviceMemory(true); }
 
 DeviceInfo CurrentDevice() { return {2, FreeBytes(), total_bytes, "emulated"}; }

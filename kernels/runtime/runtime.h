@@ -62,17 +62,18 @@ class Memory {
   size_t mapped_ = 0;
 };
 
-/// Of the current device.
+/// Of the device of this process.
 struct DeviceInfo {
   int multiprocessors = 1;
   size_t free_bytes = 0, total_bytes = 0;
   std::string architecture;  ///< "sm_90", or "emulated"
 };
 DeviceInfo CurrentDevice();
-/// Why the current device, if any, cannot run what was built; empty when it can.
-std::string MissingDevice();
-/// From now on kernels are given addresses of the device only. Hardware needs no telling; the emulator, which lets tests
-/// give kernels a vector, holds them to it.
+/// Makes the device of that number, counted from 0, the process's: every thread's streams and memory from now on. The
+/// reason, when there is none of that number or it cannot run the kernels that were built; empty when it can.
+std::string UseDevice(int number);
+/// From now on kernels are given addresses of the device only. Hardware needs no telling; the emulator, which lets
+/// tests give kernels a vector, holds them to it.
 void HoldKernelsToDeviceMemory();
 
 class Event;
@@ -153,11 +154,14 @@ class Graph {
 };
 
 #if defined(__CUDACC__)
+/// Makes the process's device the calling thread's.
+void BindThread();
 /// Aborts with the error's name, the call and the line when a CUDA call fails.
 void CheckCuda(cudaError_t error, const char* call, int line);
 
 template <typename... Parameters, typename... Arguments>
 void Launch(Stream& stream, const LaunchConfig& config, void (*kernel)(Parameters...), Arguments&&... arguments) {
+  BindThread();
   cudaLaunchAttribute attributes[2];
   unsigned count = 0;
   if (config.programmatic) {

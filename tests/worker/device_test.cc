@@ -23,6 +23,7 @@ WorkerConfig OnDevice() {
   WorkerConfig c = Config();
   c.device = "cuda";
   c.device_plugin = EMULATED_PLUGIN;
+  c.kv_cache_memory = 1 << 20;  // a share of the emulated device's 8 GiB would be this host's memory
   return c;
 }
 
@@ -77,6 +78,48 @@ TEST(WorkerDevice, AStepOfFewRowsHasTheBitsOfAStepOfMany) {
   }
 }
 
+// The device has its own memory: KV takes a share of what weights and activations leave of it.
+TEST(WorkerDevice, KvTakesAShareOfTheFreeDeviceMemory) {
+  WorkerConfig c = OnDevice();
+  c.kv_cache_memory = 0;
+  c.gpu_memory_utilization = 0.01;
+  StartUpProgress progress;
+  absl::StatusOr<LoadedModel> device = StartUp(c, progress);
+  ASSERT_TRUE(device.ok()) << device.status();
+  const int64_t total = device->ops->device_memory()->total_bytes;
+  EXPECT_LE(device->blocks.bytes, total / 100);
+  EXPECT_GT(device->blocks.bytes, total / 101);
+  EXPECT_LE(device->ops->device_memory()->free_bytes, total - device->blocks.bytes);
+}
+
+TEST(WorkerDevice, MoreKvThanIsFreeIsRefusedWithBothNumbers) {
+  WorkerConfig c = OnDevice();
+  c.kv_cache_memory = int64_t{9} << 30;
+  StartUpProgress progress;
+  const absl::Status status = StartUp(c, progress).status();
+  EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+  EXPECT_THAT(std::string(status.message()), testing::HasSubstr("--kv-cache-memory 9663676416 (9.00 GiB)"));
+  EXPECT_THAT(std::string(status.message()), testing::HasSubstr("of the GPU's 8589934592 are free"));
+}
+
+TEST(WorkerDevice, AGpuThatIsNotThereIsNamed) {
+  WorkerConfig c = OnDevice();
+  c.device = "cuda:3";
+  StartUpProgress progress;
+  const absl::Status status = StartUp(c, progress).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+  EXPECT_THAT(std::string(status.message()), testing::HasSubstr("number 3 is asked for, counted from 0; 1 is there"));
+}
+
+TEST(WorkerDevice, SpeedAtAnyOrderIsAnotherNumerics) {
+  StartUpProgress progress;
+  WorkerConfig fast = OnDevice();
+  fast.deterministic = false;
+  absl::StatusOr<LoadedModel> exact = StartUp(OnDevice(), progress), quick = StartUp(fast, progress);
+  ASSERT_TRUE(exact.ok() && quick.ok()) << exact.status() << quick.status();
+  EXPECT_NE(exact->numerics_id, quick->numerics_id);
+}
+
 TEST(WorkerDevice, WithoutThePluginStartUpSaysWhatIsMissing) {
   WorkerConfig c = OnDevice();
   c.device_plugin = "/nowhere/libbaton_cuda.so";
@@ -104,8 +147,17 @@ TEST(WorkerDevice, ADeviceComputesInBf16Only) {
   c.dtype = "float32";
   EXPECT_THAT(std::string(c.Validate().message()), testing::HasSubstr("--dtype float32"));
   c = OnDevice();
-  c.device = "tpu";
-  EXPECT_THAT(std::string(c.Validate().message()), testing::HasSubstr("--device tpu"));
+  for (const char* device : {"tpu", "cuda:", "cuda:-1", "cuda:1x", "cuda0", "cuda:99999"}) {
+    c.device = device;
+    EXPECT_THAT(std::string(c.Validate().message()), testing::HasSubstr(std::string("--device ") + device));
+  }
+  for (const char* device : {"cuda", "cuda:0", "cuda:15"}) {
+    c.device = device;
+    EXPECT_TRUE(c.Validate().ok()) << c.Validate();
+  }
+  c = Config();
+  c.deterministic = false;
+  EXPECT_THAT(std::string(c.Validate().message()), testing::HasSubstr("--deterministic false"));
 }
 
 }  // namespace

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_format.h"
+#include "common/host_memory.h"
+
 namespace baton::worker {
 
 int64_t KvBytes(const WorkerConfig& config, const KvLayout& layout, int64_t max_model_len,
@@ -18,6 +21,16 @@ int64_t KvBytes(const WorkerConfig& config, const KvLayout& layout, int64_t max_
   }
   const int64_t need = tokens * per_token;
   return available_bytes ? std::min(need, *available_bytes / 5 * 2 / config.local_workers) : need;
+}
+
+absl::StatusOr<int64_t> DeviceKvBytes(const WorkerConfig& config, const kernels::DeviceMemory& memory) {
+  if (config.kv_cache_memory == 0)
+    return static_cast<int64_t>(static_cast<double>(memory.free_bytes) * config.gpu_memory_utilization);
+  if (config.kv_cache_memory <= memory.free_bytes) return config.kv_cache_memory;
+  return absl::ResourceExhaustedError(absl::StrFormat(
+      "--kv-cache-memory %d (%.2f GiB): %d bytes (%.2f GiB) of the GPU's %d are free beside weights and activations",
+      config.kv_cache_memory, GiB(config.kv_cache_memory), memory.free_bytes, GiB(memory.free_bytes),
+      memory.total_bytes));
 }
 
 }  // namespace baton::worker

@@ -4,7 +4,9 @@
 #include <cstdint>
 #include <optional>
 
+#include "absl/status/statusor.h"
 #include "common/kv_layout.h"
+#include "kernels/ops.h"
 #include "worker/worker_config.h"
 
 namespace baton::worker {
@@ -14,5 +16,9 @@ namespace baton::worker {
 /// both numbers.
 int64_t KvBytes(const WorkerConfig& config, const KvLayout& layout, int64_t max_model_len,
                 std::optional<int64_t> available_bytes);
+
+/// On a device: --kv-cache-memory, or --gpu-memory-utilization of the memory that is free now. ResourceExhausted: more
+/// is asked for than is free, with both numbers.
+absl::StatusOr<int64_t> DeviceKvBytes(const WorkerConfig& config, const kernels::DeviceMemory& memory);
 
 }  // namespace baton::worker

@@ -34,7 +34,9 @@ absl::StatusOr<std::unique_ptr<kernels::Ops>> MakeOps(const WorkerConfig& config
   if (config.device == "cpu") return kernels::MakeCpuOps(OpsConfigOf(config));
   const std::string path = config.device_plugin.empty() ? kernels::DefaultCudaPlugin() : config.device_plugin;
   BATON_ASSIGN_OR_RETURN(std::unique_ptr<kernels::Ops> ops,
-                         kernels::LoadDeviceOps(path, {.kv_dtype = config.KvCacheDType()}));
+                         kernels::LoadDeviceOps(path, {.number = config.CudaDevice().value_or(0),
+                                                       .kv_dtype = config.KvCacheDType(),
+                                                       .deterministic = config.deterministic}));
   if (config.role != "both" && !ops->traits().host_memory) {
     return absl::FailedPreconditionError(
         StrCat("--role ", config.role, " on --device ", config.device,
@@ -53,6 +55,17 @@ absl::Status WarmUp(LoadedModel& loaded) {
   return engine::RunRows(batch, token, *loaded.model, *loaded.memory, cancel, nullptr).status();
 }
 
+absl::StatusOr<int64_t> KvBytesHere(const WorkerConfig& config, const KvLayout& kept, const LoadedModel& loaded) {
+  if (const auto memory = loaded.ops->device_memory()) return DeviceKvBytes(config, *memory);
+  return KvBytes(config, kept, loaded.max_model_len, AvailableMemoryBytes());
+}
+
+absl::StatusOr<engine::BlockBudget> PlanKv(const WorkerConfig& config, const KvLayout& kept,
+                                           const LoadedModel& loaded) {
+  BATON_ASSIGN_OR_RETURN(const int64_t bytes, KvBytesHere(config, kept, loaded));
+  return engine::PlanBlocks(kept, bytes, loaded.max_model_len, config.max_num_seqs, config.max_num_batched_tokens);
+}
+
 // The layout of all ranks together: a KV head that several ranks keep counts once for each of them.
 KvLayout KeptLayout(const LoadedModel& loaded) {
   KvLayout kept = loaded.model->kv_layout();
@@ -66,10 +79,7 @@ KvLayout KeptLayout(const LoadedModel& loaded) {
 absl::Status AllocateKv(const WorkerConfig& config, RankHost* ranks, LoadedModel& loaded) {
   engine::Communicator* world = ranks != nullptr ? ranks->links().world : nullptr;
   const KvLayout kept = KeptLayout(loaded);
-  const auto free = loaded.ops->traits().host_memory ? AvailableMemoryBytes() : std::nullopt;
-  const int64_t bytes = KvBytes(config, kept, loaded.max_model_len, free);
-  auto blocks =
-      engine::PlanBlocks(kept, bytes, loaded.max_model_len, config.max_num_seqs, config.max_num_batched_tokens);
+  absl::StatusOr<engine::BlockBudget> blocks = PlanKv(config, kept, loaded);
   std::vector<int32_t> counts(kept.groups.size());
   if (blocks.ok()) counts = blocks->num_blocks;
   BATON_RETURN_IF_ERROR(ShareBlocks(world, counts));
@@ -85,6 +95,8 @@ absl::Status AllocateKv(const WorkerConfig& config, RankHost* ranks, LoadedModel
   };
   BATON_RETURN_IF_ERROR(Agree(world, make_all()));
   if (world != nullptr) loaded.channel = std::make_unique<engine::StepChannel>(*world);
+  if (const auto memory = loaded.ops->device_memory())
+    LogInfo("worker: {:.2f} of the GPU's {:.2f} GiB stay free", GiB(memory->free_bytes), GiB(memory->total_bytes));
   LogInfo("Available KV cache memory: {:.2f} GiB", GiB(loaded.blocks.bytes));
   LogInfo("KV cache size: {} tokens", loaded.blocks.tokens);
   LogInfo("Maximum concurrency for {} tokens per request: {:.2f}x", loaded.max_model_len,

@@ -35,6 +35,11 @@ absl::StatusOr<std::unique_ptr<Buffer>> CudaOps::Allocate(size_t bytes) {
   return buffer;
 }
 
+std::optional<DeviceMemory> CudaOps::device_memory() const {
+  const gpu::DeviceInfo now = gpu::CurrentDevice();
+  return DeviceMemory{static_cast<int64_t>(now.free_bytes), static_cast<int64_t>(now.total_bytes)};
+}
+
 // ---- dense
 
 void CudaOps::Embedding(std::span<const int32_t> ids, const Tensor& table, float scale, const Tensor& out) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "common/check.h"
@@ -47,6 +48,7 @@ class CudaOps final : public Ops {
     const std::string error = stream_.Synchronize();
     BATON_CHECK(error.empty(), "device: ", error);
   }
+  std::optional<DeviceMemory> device_memory() const override;
   absl::StatusOr<std::unique_ptr<PackedLinear>> Pack(const Tensor& weight, const float* bias) override;
   absl::StatusOr<std::unique_ptr<PackedLinear>> PackQuantized(const QuantizedWeight& weight,
                                                               const float* bias) override;

@@ -11,7 +11,7 @@ OpsOrError Make(int version, const DeviceConfig& config) {
     return absl::FailedPreconditionError(
         StrCat("the device plugin is of version ", kPluginVersion, ", this program wants ", version));
   }
-  if (const std::string why = gpu::MissingDevice(); !why.empty())
+  if (const std::string why = gpu::UseDevice(config.number); !why.empty())
     return absl::FailedPreconditionError(StrCat("no GPU can be used: ", why));
   gpu::HoldKernelsToDeviceMemory();
   CudaOpsConfig ops;
