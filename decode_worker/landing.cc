@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "common/foreign_text.h"
 #include "common/log.h"
 #include "common/net/advertise.h"
 #include "common/planted_bug.h"
@@ -206,8 +207,8 @@ void Landing::OnSelfTest(WriterId writer, const SelfTestMessage& message) {
       std::lock_guard lock(mutex_);
       kind_ = way.kind();
     }
-    LogInfo("landing: a prefill worker comes by {} ({}), {:.2f} GB/s in its self-test", way.kind(), message.text,
-            message.gigabytes_per_second);
+    LogInfo("landing: a prefill worker comes by {} ({}), {:.2f} GB/s in its self-test", way.kind(),
+            Printable(message.text), message.gigabytes_per_second);
   } else if (message.step == SelfTestMessage::Step::kOver) {
     ++counters_.self_tests_failed;
     LogWarning("landing: a prefill worker's self-test by {} failed", way.kind());

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/foreign_text.h"
 #include "common/log.h"
 #include "common/planted_bug.h"
 #include "common/status.h"
@@ -109,7 +110,11 @@ bool TicketDesk::Bind(TicketId id, uint32_t epoch, int32_t) {
   return true;
 }
 
-void TicketDesk::Release(TicketId id, uint32_t epoch) { tickets_.at(id).bound.erase(epoch); }
+void TicketDesk::Release(TicketId id, uint32_t epoch) {
+  Ticket& ticket = tickets_.at(id);
+  ticket.bound.erase(epoch);
+  ticket.plans.erase(epoch);
+}
 
 /// Also of a ticket that was not admitted.
 void TicketDesk::Unpin(TicketId id) {
@@ -152,11 +157,12 @@ void TicketDesk::OnHello(WriterId id, LaneHello hello) {
     writer.why_not = std::string(View(same.message()));
   }
   if (!writer.why_not.empty())
-    LogWarning("handoff: prefill worker {} does not fit: {}", hello.incarnation, writer.why_not);
+    LogWarning("handoff: prefill worker {} does not fit: {}", Printable(hello.incarnation),
+               Printable(writer.why_not, 400));
   const auto same_life = [&hello](const auto& known) { return known.second.hello.incarnation == hello.incarnation; };
   if (hello.numerics_id != facts_.numerics_id && std::none_of(writers_.begin(), writers_.end(), same_life)) {
     LogWarning("handoff: prefill worker {} computes with numerics {}, this one with {}: answers keep Promise B only",
-               hello.incarnation, hello.numerics_id, facts_.numerics_id);
+               Printable(hello.incarnation), Printable(hello.numerics_id), facts_.numerics_id);
   }
   writer.hello = std::move(hello);
   writers_[id] = std::move(writer);
@@ -188,6 +194,10 @@ void TicketDesk::Open(WriterId id, const OpenLane& message) {
       opened.lanes.push_back({lane.target_rank, static_cast<uint32_t>(lane.segments)});
   }
   Handle(opened);
+  // A plan is kept as long as its epoch holds blocks: a peer may name any number of epochs.
+  if (const auto ticket = tickets_.find(message.lane.ticket); ticket != tickets_.end()) {
+    if (!ticket->second.bound.contains(message.lane.epoch)) ticket->second.plans.erase(message.lane.epoch);
+  }
 }
 
 absl::StatusOr<std::shared_ptr<const TransferPlan>> TicketDesk::PlanFor(Ticket& ticket, uint32_t epoch,

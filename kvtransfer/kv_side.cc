@@ -59,6 +59,10 @@ absl::Status CheckSide(const KvSide& side) {
   if (side.tensor_parallel_size < 1) {
     return absl::InvalidArgumentError(StrCat("tensor parallel size ", side.tensor_parallel_size, " is not positive"));
   }
+  if (side.tensor_parallel_size > kMaxTensorParallelSize || side.stages() > kMaxStages) {
+    return absl::InvalidArgumentError(StrCat("tensor parallel size ", side.tensor_parallel_size, ", ", side.stages(),
+                                             " stages: at most ", kMaxTensorParallelSize, " and ", kMaxStages));
+  }
   if (side.stages() < 1 || side.stage_layers.front() != 0) {
     return absl::InvalidArgumentError("pipeline stages must start at layer 0 and be at least one");
   }

@@ -10,6 +10,9 @@
 
 namespace baton {
 
+/// More is refused, from whoever says it: the work of a transfer plan grows with the ranks of both sides.
+inline constexpr int kMaxTensorParallelSize = 1024, kMaxStages = 1024;
+
 /// One side of a transfer. Rank number = stage · tensor_parallel_size + tp_rank.
 struct KvSide {
   KvLayout layout;  ///< of the whole model; planes name heads before the cut

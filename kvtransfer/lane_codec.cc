@@ -7,14 +7,23 @@
 #include <utility>
 
 #include "common/status.h"
+#include "common/utf8.h"
 #include "kvtransfer/layout_codec.h"
 #include "proto/lanes.pb.h"
 
 namespace baton {
 namespace {
 
-constexpr int kMaxSegments = 1 << 16, kMaxGrants = 1 << 12, kMaxStages = 1024;
+constexpr int kMaxSegments = 1 << 16, kMaxGrants = 1 << 12;
 constexpr size_t kMaxReason = 4096;
+
+/// `text` as the wire may carry it: at most kMaxReason bytes of whole characters. Its reader refuses other text, and
+/// the whole message with it.
+std::string WireText(std::string_view text) {
+  std::string cut_character, out;
+  AppendUtf8(text.substr(0, kMaxReason), Utf8Repair::kMaximalPart, cut_character, out);
+  return out;
+}
 
 uint64_t ChecksumOf(std::string_view body) { return XXH3_64bits(body.data(), body.size()); }
 
@@ -43,7 +52,7 @@ void Encode(const LaneBound& m, v1::LaneMessage& out) {
   for (SlotTurn grant : m.grants) Set(*out.mutable_bound()->add_grants(), grant);
 }
 void Encode(const LaneBusy& m, v1::LaneMessage& out) { out.mutable_busy()->set_elsewhere(m.elsewhere); }
-void Encode(const LaneGone& m, v1::LaneMessage& out) { out.mutable_gone()->set_reason(m.reason.substr(0, kMaxReason)); }
+void Encode(const LaneGone& m, v1::LaneMessage& out) { out.mutable_gone()->set_reason(WireText(m.reason)); }
 void Encode(const SlotFree& m, v1::LaneMessage& out) {
   Set(*out.mutable_slot_free()->mutable_grant(), m.grant);
   out.mutable_slot_free()->set_ok(m.ok);
@@ -69,7 +78,7 @@ void EncodeSelfTest(const SelfTestMessage& test, v1::LaneMessage::SelfTest& out)
   out.set_seed(test.seed);
   out.set_ok(test.ok);
   out.set_gigabytes_per_second(test.gigabytes_per_second);
-  out.set_text(test.text.substr(0, kMaxReason));
+  out.set_text(WireText(test.text));
 }
 
 // ---- from the wire
@@ -79,7 +88,8 @@ SlotTurn Get(const v1::SlotTurn& in) { return {in.slot(), in.turn()}; }
 absl::StatusOr<LaneHello> DecodeHello(const v1::LaneHello& in) {
   LaneHello hello{in.protocol(), in.incarnation(), in.model_digest(), in.numerics_id(), {}};
   BATON_ASSIGN_OR_RETURN(hello.side.layout, DecodeLayout(in.layout()));
-  if (in.stage_layers_size() < 2 || in.stage_layers_size() > kMaxStages + 1 || in.tensor_parallel_size() > 1024) {
+  if (in.stage_layers_size() < 2 || in.stage_layers_size() > kMaxStages + 1 ||
+      in.tensor_parallel_size() > kMaxTensorParallelSize) {
     return absl::InvalidArgumentError(StrCat("a hello with ", in.stage_layers_size(),
                                              " stage borders, tensor parallel size ", in.tensor_parallel_size()));
   }
@@ -105,9 +115,8 @@ absl::StatusOr<LaneMessage> DecodeSelfTest(const v1::LaneMessage::SelfTest& in) 
   if (in.step() < static_cast<uint32_t>(Step::kAsk) || in.step() > static_cast<uint32_t>(Step::kOver)) {
     return absl::InvalidArgumentError(StrCat("step ", in.step(), " of a self-test"));
   }
-  return SelfTestMessage{
-      static_cast<Step>(in.step()),   Get(in.slot()), in.bytes(), in.seed(), in.ok(), in.gigabytes_per_second(),
-      in.text().substr(0, kMaxReason)};
+  return SelfTestMessage{static_cast<Step>(in.step()), Get(in.slot()),     in.bytes(), in.seed(), in.ok(),
+                         in.gigabytes_per_second(),    WireText(in.text())};
 }
 
 absl::StatusOr<LaneMessage> DecodeBound(const LaneKey& key, const v1::LaneMessage::Bound& in) {
@@ -172,7 +181,7 @@ absl::StatusOr<LaneMessage> DecodeLaneMessage(std::string_view bytes) {
     case v1::LaneMessage::kClosed: return ToDecode(LaneClosed{key, in.closed().flushed()});
     case v1::LaneMessage::kBound: return DecodeBound(key, in.bound());
     case v1::LaneMessage::kBusy: return ToPrefill(LaneBusy{key, in.busy().elsewhere()});
-    case v1::LaneMessage::kGone: return ToPrefill(LaneGone{key, in.gone().reason().substr(0, kMaxReason)});
+    case v1::LaneMessage::kGone: return ToPrefill(LaneGone{key, WireText(in.gone().reason())});
     case v1::LaneMessage::kSlotFree: return ToPrefill(SlotFree{key, Get(in.slot_free().grant()), in.slot_free().ok()});
     case v1::LaneMessage::kVerified: return ToPrefill(LaneVerified{key});
     case v1::LaneMessage::kClosedAck: return ToPrefill(LaneClosedAck{key});

@@ -43,6 +43,10 @@ absl::StatusOr<TransferPlan> TransferPlan::Make(KvSide source, KvSide target, In
     return absl::InvalidArgumentError(
         StrCat("layers: source ", source.stage_layers.back(), ", target ", target.stage_layers.back()));
   }
+  if (const int64_t pairs = int64_t{source.ranks()} * target.ranks(); pairs > kMaxRankPairs) {
+    return absl::InvalidArgumentError(StrCat("a transfer from ", source.ranks(), " ranks to ", target.ranks(),
+                                             ": at most ", kMaxRankPairs, " pairs"));
+  }
   if (piece_tokens <= 0 || piece_tokens % kUnitTokens != 0) {
     return absl::InvalidArgumentError(
         StrCat("a piece of ", piece_tokens, " tokens is not a multiple of ", kUnitTokens));

@@ -71,6 +71,9 @@ struct KvRun {
 
 enum class TransferEnd : uint8_t { kSource, kTarget };
 
+/// Ranks of the source times ranks of the target, at most.
+inline constexpr int64_t kMaxRankPairs = 1 << 16;
+
 class TransferPlan {
  public:
   /// Positions [tokens.begin, tokens.end) from `source` to `target`. InvalidArgument with both values when the layouts

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_join.h"
+#include "common/foreign_text.h"
 #include "common/log.h"
 #include "common/status.h"
 #include "kvtransfer/faulty_transport.h"
@@ -149,8 +150,9 @@ void Dialer::OnTested(prefill::PeerId peer, const std::string& kind, absl::Statu
     return TryNext(peer);
   }
   call.path = {result->receiver, kind, result->path, result->gigabytes_per_second};
-  LogInfo("sender: decode worker {} is reached by {} ({}), {:.2f} GB/s in the self-test{}{}", result->receiver, kind,
-          result->path, result->gigabytes_per_second, call.tried.empty() ? "" : "; not by ", call.tried);
+  LogInfo("sender: decode worker {} is reached by {} ({}), {:.2f} GB/s in the self-test{}{}",
+          Printable(result->receiver), kind, result->path, result->gigabytes_per_second,
+          call.tried.empty() ? "" : "; not by ", call.tried);
   Publish();
   events_.OnReached(peer, {call.link->transport.get(), call.number});
 }

@@ -5,9 +5,11 @@
 #include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 #include <utility>
 
@@ -20,7 +22,32 @@ namespace {
 constexpr size_t kTrailer = 4096;  ///< behind the slots; holds the nonce
 constexpr uint64_t kPidfdMark = 1ull << 63;
 
+/// No overflow: greetings with more slots or larger ones are refused (frame.h).
 size_t FileBytes(const LandingShape& shape) { return shape.slots * shape.slot_bytes + kTrailer; }
+
+/// Memory that its owner can no longer shorten under us, and no file of somebody else's.
+constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+
+/// The path of a landing memory as its owner gives it, and nothing else: no other process's and no other file.
+absl::Status CheckPath(const std::string& path, int64_t pid) {
+  const std::string folder = StrCat("/proc/", pid, "/fd/");
+  const std::string_view number = path.starts_with(folder) ? std::string_view(path).substr(folder.size()) : "";
+  const bool digits = std::ranges::all_of(number, [](char c) { return c >= '0' && c <= '9'; });
+  if (!number.empty() && number.size() <= 10 && digits && pid > 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(StrCat("a greeting of process ", pid, " names no landing memory of its own"));
+}
+
+/// FailedPrecondition unless `fd` is memory of exactly that size that stays as it is.
+absl::Status CheckMemory(int fd, size_t bytes) {
+  if (const int seals = fcntl(fd, F_GET_SEALS); seals < 0 || (seals & kSeals) != kSeals)
+    return absl::FailedPreconditionError("the peer's landing memory is no sealed memory");
+  struct stat facts{};
+  if (fstat(fd, &facts) != 0 || facts.st_size != static_cast<off_t>(bytes)) {
+    return absl::FailedPreconditionError(
+        StrCat("the peer's landing memory has ", facts.st_size, " bytes, its greeting says ", bytes));
+  }
+  return absl::OkStatus();
+}
 
 absl::StatusOr<std::byte*> Map(int fd, size_t bytes) {
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -40,13 +67,15 @@ absl::StatusOr<std::unique_ptr<ShmTransport>> ShmTransport::Create(TcpOptions op
 
 absl::Status ShmTransport::MakeRing() {
   const size_t bytes = FileBytes(options_.landing);
-  memfd_ = static_cast<int>(syscall(SYS_memfd_create, "baton-landing", MFD_CLOEXEC));
-  if (memfd_ < 0 || ftruncate(memfd_, static_cast<off_t>(bytes)) != 0) {
+  memfd_ = static_cast<int>(syscall(SYS_memfd_create, "baton-landing", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (memfd_ < 0 || ftruncate(memfd_, static_cast<off_t>(bytes)) != 0 || fcntl(memfd_, F_ADD_SEALS, kSeals) != 0) {
     return absl::ResourceExhaustedError(StrCat("a memory file of ", bytes, " bytes: ", ErrnoText()));
   }
   BATON_ASSIGN_OR_RETURN(std::byte * memory, Map(memfd_, bytes));
   landing_ = {memory, bytes - kTrailer};
-  if (getrandom(&nonce_, sizeof(nonce_), 0) != sizeof(nonce_)) return absl::UnavailableError("no random numbers");
+  while (nonce_ == 0) {  // which unwritten memory holds
+    if (getrandom(&nonce_, sizeof(nonce_), 0) != sizeof(nonce_)) return absl::UnavailableError("no random numbers");
+  }
   memcpy(memory + bytes - sizeof(nonce_), &nonce_, sizeof(nonce_));
   return absl::OkStatus();
 }
@@ -66,14 +95,14 @@ absl::Status ShmTransport::OnGreeted(PeerNumber number, Peer& peer, std::string_
   uint64_t nonce = 0, found = 0;
   const char* end = std::from_chars(tail.data(), tail.data() + tail.size(), nonce).ptr;
   const std::string path(std::min(end + 1, tail.data() + tail.size()), tail.data() + tail.size());
-  if (!path.starts_with("/proc/")) return absl::InvalidArgumentError("a greeting without landing memory");
-  const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (nonce == 0) return absl::InvalidArgumentError("a greeting without landing memory");
+  BATON_RETURN_IF_ERROR(CheckPath(path, peer.pid));
+  const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0)
     return absl::FailedPreconditionError(StrCat("cannot open the peer's landing memory ", path, ": ", ErrnoText()));
   const size_t bytes = FileBytes(peer.landing);
-  const bool long_enough = lseek(fd, 0, SEEK_END) >= static_cast<off_t>(bytes);
-  absl::StatusOr<std::byte*> memory =
-      long_enough ? Map(fd, bytes) : absl::InvalidArgumentError("the peer's landing memory is too small");
+  const absl::Status fits = CheckMemory(fd, bytes);
+  absl::StatusOr<std::byte*> memory = fits.ok() ? Map(fd, bytes) : fits;
   close(fd);
   BATON_RETURN_IF_ERROR(memory.status());
   mapped_[number] = {*memory, bytes};

@@ -21,6 +21,7 @@ namespace baton::tcp {
 namespace {
 
 constexpr size_t kPiece = 256 << 10;  ///< stored between two questions whether it still may be
+constexpr uint64_t kMaxUnsentBytes = 64 << 20;
 
 absl::Status Broken(std::string_view what) { return absl::UnavailableError(StrCat(what, ": ", ErrnoText())); }
 
@@ -43,13 +44,14 @@ Connection::~Connection() { close(socket_); }
 void Connection::Queue(FrameHeader header, std::span<const std::byte> payload, Done done) {
   header.payload_bytes = payload.size();
   Seal(header);
-  out_.push_back({header, {}, payload, 0, std::move(done)});
+  out_.push_back({header, {}, payload, 0, std::move(done), false});
 }
 
 void Connection::QueueOwned(FrameHeader header, std::string payload, Done done) {
   header.payload_bytes = payload.size();
   Seal(header);
-  Out& out = out_.emplace_back(Out{header, std::move(payload), {}, 0, std::move(done)});
+  unsent_bytes_ += sizeof(header) + payload.size();
+  Out& out = out_.emplace_back(Out{header, std::move(payload), {}, 0, std::move(done), true});
   out.payload = std::as_bytes(std::span(out.owned));
 }
 
@@ -72,6 +74,10 @@ absl::Status Connection::Pump(Sink& sink, bool& moved) {
     connecting_ = false;
   }
   BATON_RETURN_IF_ERROR(PumpOut(moved));
+  if (unsent_bytes_ > kMaxUnsentBytes) {
+    return absl::ResourceExhaustedError(
+        StrCat("the peer does not read: ", unsent_bytes_, " bytes wait for it, at most ", kMaxUnsentBytes));
+  }
   return PumpIn(sink, moved);
 }
 
@@ -94,6 +100,7 @@ absl::Status Connection::PumpOut(bool& moved) {
     out.sent += static_cast<uint64_t>(sent);
     if (out.sent < total) continue;
     Done done = std::move(out.done);
+    if (out.owns) unsent_bytes_ -= total;
     out_.pop_front();
     if (done) done(absl::OkStatus());
   }
@@ -101,7 +108,8 @@ absl::Status Connection::PumpOut(bool& moved) {
 }
 
 absl::StatusOr<size_t> Connection::Receive(void* to, size_t bytes) {
-  const ssize_t got = recv(socket_, to, bytes, MSG_DONTWAIT);
+  // TCP's MSG_TRUNC throws the bytes away.
+  const ssize_t got = recv(socket_, to, bytes, to == nullptr ? MSG_DONTWAIT | MSG_TRUNC : MSG_DONTWAIT);
   if (got > 0) return static_cast<size_t>(got);
   if (got == 0) return absl::UnavailableError("the peer closed the connection");
   if (errno == EAGAIN || errno == EINTR) return 0u;
@@ -117,7 +125,7 @@ absl::Status Connection::PumpIn(Sink& sink, bool& moved) {
       moved = true;
       header_bytes_ += got;
       if (header_bytes_ < sizeof(FrameHeader)) continue;
-      BATON_RETURN_IF_ERROR(EndHeader());
+      BATON_RETURN_IF_ERROR(EndHeader(sink));
     }
     bool again = true;
     BATON_RETURN_IF_ERROR(ReadPayload(sink, moved, again));
@@ -133,26 +141,20 @@ absl::Status Connection::PumpIn(Sink& sink, bool& moved) {
   return absl::OkStatus();
 }
 
-absl::Status Connection::EndHeader() {
+absl::Status Connection::EndHeader(Sink& sink) {
   if (!Sealed(in_)) return absl::DataLossError("a frame's header is damaged");
   payload_bytes_ = 0;
-  if (in_.kind == FrameKind::kWrite) return absl::OkStatus();
-  if (in_.payload_bytes > kMaxMessageBytes) {
-    return absl::InvalidArgumentError(StrCat("a message of ", in_.payload_bytes, " bytes, at most ", kMaxMessageBytes));
-  }
-  in_payload_.resize(in_.payload_bytes);
-  return absl::OkStatus();
+  return sink.Admit(*this, in_);
 }
 
 absl::Status Connection::ReadPayload(Sink& sink, bool& moved, bool& again) {
   const uint64_t left = in_.payload_bytes - payload_bytes_;
   if (left == 0) return absl::OkStatus();
-  static thread_local char thrown_away[kPiece];
-  size_t piece = std::min<uint64_t>(left, kPiece);
-  void* to = thrown_away;
+  const size_t piece = std::min<uint64_t>(left, kPiece);
+  void* to = nullptr;
   if (in_.kind != FrameKind::kWrite) {
+    in_payload_.resize(payload_bytes_ + piece);  // as it arrives: a header alone takes no memory
     to = in_payload_.data() + payload_bytes_;
-    piece = left;
   } else if (std::byte* slot = sink.PlaceFor(*this, in_); slot != nullptr) {
     to = slot + payload_bytes_;
   }

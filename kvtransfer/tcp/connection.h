@@ -19,6 +19,8 @@ class Connection {
   class Sink {
    public:
     virtual ~Sink() = default;
+    /// A header came, before anything is kept for its payload. Error: the connection is given up.
+    virtual absl::Status Admit(Connection& from, const FrameHeader& header) = 0;
     /// A frame whose payload is small and complete. Error: the connection is given up.
     virtual absl::Status OnFrame(Connection& from, const FrameHeader& header, std::string_view payload) = 0;
     /// Where the next bytes of a kWrite go; null: they are thrown away. Asked again for every piece.
@@ -37,7 +39,7 @@ class Connection {
 
   /// `payload` must stay until `done`, which is called when the kernel has it all.
   void Queue(FrameHeader header, std::span<const std::byte> payload, Done done);
-  /// As Queue, with a payload of its own.
+  /// As Queue, with a payload of its own. A peer that reads none of them is given up by Pump, at kMaxUnsentBytes.
   void QueueOwned(FrameHeader header, std::string payload, Done done);
   /// Calls every queued Done with `why`.
   void FailAll(const absl::Status& why);
@@ -52,12 +54,13 @@ class Connection {
     std::span<const std::byte> payload;
     uint64_t sent = 0;  ///< of header and payload
     Done done;
+    bool owns = false;  ///< the payload: `owned`
   };
   absl::Status PumpOut(bool& moved);
   absl::Status PumpIn(Sink& sink, bool& moved);
-  absl::Status EndHeader();
+  absl::Status EndHeader(Sink& sink);
   absl::Status ReadPayload(Sink& sink, bool& moved, bool& again);
-  /// Bytes read; 0: would block. Unavailable when the peer is gone.
+  /// Bytes read; 0: would block. Without `to` they are thrown away. Unavailable when the peer is gone.
   absl::StatusOr<size_t> Receive(void* to, size_t bytes);
 
   const PeerNumber peer_;
@@ -65,6 +68,7 @@ class Connection {
   bool connecting_;
   std::deque<Out> out_;
   FrameHeader in_;
+  uint64_t unsent_bytes_ = 0;   ///< queued headers and payloads of our own
   size_t header_bytes_ = 0;     ///< of in_, received
   uint64_t payload_bytes_ = 0;  ///< received
   std::string in_payload_;

@@ -20,6 +20,8 @@ using tcp::FrameKind;
 namespace {
 
 constexpr auto kListenerRest = std::chrono::milliseconds(500);
+constexpr auto kGreetingTime = std::chrono::seconds(2);
+constexpr size_t kMaxUngreeted = 256;  ///< strangers at once: a descriptor and some hundred bytes each
 
 }  // namespace
 
@@ -168,8 +170,14 @@ void TcpTransport::Lose(PeerNumber number, const absl::Status& why) {
 bool TcpTransport::Accept() {
   bool accepted = false;
   for (int socket = tcp::Accept(listener_); socket >= 0; socket = tcp::Accept(listener_)) {
-    Add(socket, /*accepted=*/true);
     accepted = true;
+    if (ungreeted_.size() >= kMaxUngreeted) {  // the oldest has had its turn
+      const PeerNumber oldest = ungreeted_.front().second;
+      ungreeted_.pop_front();
+      if (const Peer* peer = Find(oldest); peer != nullptr && !peer->greeted)
+        Lose(oldest, absl::ResourceExhaustedError(StrCat("more than ", kMaxUngreeted, " peers have not greeted")));
+    }
+    ungreeted_.emplace_back(std::chrono::steady_clock::now(), Add(socket, /*accepted=*/true));
   }
   if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
     LogWarning("{}: a peer cannot connect: {}", name(), ErrnoText());
@@ -177,6 +185,19 @@ bool TcpTransport::Accept() {
     rests_until_ = std::chrono::steady_clock::now() + kListenerRest;
   }
   return accepted;
+}
+
+/// Those that connected and did not greet in time.
+void TcpTransport::DropSilent() {
+  const auto before = std::chrono::steady_clock::now() - kGreetingTime;
+  while (!ungreeted_.empty()) {
+    const auto [since, number] = ungreeted_.front();
+    const Peer* peer = Find(number);
+    const bool silent = peer != nullptr && !peer->greeted;
+    if (silent && since > before) return;
+    ungreeted_.pop_front();
+    if (silent) Lose(number, absl::DeadlineExceededError("no greeting within 2 s"));
+  }
 }
 
 void TcpTransport::ListenAgain() {
@@ -190,6 +211,7 @@ void TcpTransport::ListenAgain() {
 bool TcpTransport::Progress() {
   bool moved = !later_.empty();
   for (auto& work : std::exchange(later_, {})) work();
+  DropSilent();
   if (rests_until_ && std::chrono::steady_clock::now() >= *rests_until_) ListenAgain();
   epoll_event ready[64];
   const int count = epoll_wait(epoll_, ready, 64, 0);
@@ -218,6 +240,11 @@ absl::Status TcpTransport::Greet(PeerNumber number, Peer& peer, std::string_view
   tcp::HelloBody body;
   if (peer.greeted || payload.size() < sizeof(body)) return absl::InvalidArgumentError("a greeting out of place");
   memcpy(&body, payload.data(), sizeof(body));
+  if (body.slots > tcp::kMaxLandingSlots || body.slot_bytes > tcp::kMaxLandingSlotBytes) {
+    return absl::InvalidArgumentError(StrCat("a greeting of ", body.slots, " landing slots of ", body.slot_bytes,
+                                             " bytes, at most ", tcp::kMaxLandingSlots, " of ",
+                                             tcp::kMaxLandingSlotBytes));
+  }
   peer.landing = {static_cast<uint32_t>(body.slots), body.slot_bytes};
   peer.pid = body.pid;
   BATON_RETURN_IF_ERROR(OnGreeted(number, peer, payload.substr(sizeof(body))));
@@ -228,14 +255,25 @@ absl::Status TcpTransport::Greet(PeerNumber number, Peer& peer, std::string_view
   return absl::OkStatus();
 }
 
+absl::Status TcpTransport::Admit(tcp::Connection& from, const FrameHeader& header) {
+  const bool greeted = Find(from.peer())->greeted;
+  if (!greeted && header.kind != FrameKind::kHello) return absl::InvalidArgumentError("no greeting came first");
+  const uint64_t most = !greeted                             ? tcp::kMaxGreetingBytes
+                        : header.kind == FrameKind::kWrite   ? options_.landing.slot_bytes
+                        : header.kind == FrameKind::kMessage ? tcp::kMaxMessageBytes
+                                                             : 0;
+  if (header.payload_bytes <= most) return absl::OkStatus();
+  return absl::InvalidArgumentError(StrCat("a frame of kind ", static_cast<uint32_t>(header.kind), " with ",
+                                           header.payload_bytes, " bytes, at most ", most));
+}
+
 absl::Status TcpTransport::OnFrame(tcp::Connection& from, const FrameHeader& header, std::string_view payload) {
   Peer& peer = *Find(from.peer());
-  if (!peer.greeted && header.kind != FrameKind::kHello) return absl::InvalidArgumentError("no greeting came first");
   switch (header.kind) {
     case FrameKind::kHello: return Greet(from.peer(), peer, payload);
     case FrameKind::kMessage: events_.OnMessage(from.peer(), payload); return absl::OkStatus();
     case FrameKind::kFlush:
-      peer.connection->Queue({.kind = FrameKind::kFlushed, .ticket = header.ticket}, {}, nullptr);
+      peer.connection->QueueOwned({.kind = FrameKind::kFlushed, .ticket = header.ticket}, {}, nullptr);
       return absl::OkStatus();
     case FrameKind::kFlushed: {
       auto flush = peer.flushes.extract(header.ticket);
@@ -249,7 +287,7 @@ absl::Status TcpTransport::OnFrame(tcp::Connection& from, const FrameHeader& hea
 
 std::byte* TcpTransport::PlaceFor(tcp::Connection& from, const FrameHeader& header) {
   const LandingShape& ours = options_.landing;
-  if (header.slot >= ours.slots || header.payload_bytes > ours.slot_bytes) return nullptr;
+  if (header.slot >= ours.slots) return nullptr;
   const LandingPlace place{{header.ticket, header.epoch, header.lane}, {header.slot, header.turn}};
   return events_.MayLand(from.peer(), place) ? landing_.data() + header.slot * ours.slot_bytes : nullptr;
 }

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -75,6 +76,8 @@ class TcpTransport : public Transport, private tcp::Connection::Sink {
   void Watch(Peer& peer);
   void PutChecked(PeerNumber number, Peer& peer, const LandingPlace& place, std::span<const std::byte> bytes,
                   Done done);
+  void DropSilent();
+  absl::Status Admit(tcp::Connection& from, const tcp::FrameHeader& header) override;
   absl::Status Greet(PeerNumber number, Peer& peer, std::string_view payload);
   absl::Status OnFrame(tcp::Connection& from, const tcp::FrameHeader& header, std::string_view payload) override;
   std::byte* PlaceFor(tcp::Connection& from, const tcp::FrameHeader& header) override;
@@ -85,6 +88,7 @@ class TcpTransport : public Transport, private tcp::Connection::Sink {
   std::unique_ptr<std::byte, decltype(&std::free)> memory_{nullptr,
                                                            &std::free};  ///< zero, and untouched until it is used
   std::map<PeerNumber, Peer> peers_;
+  std::deque<std::pair<std::chrono::steady_clock::time_point, PeerNumber>> ungreeted_;  ///< accepted, oldest first
   PeerNumber next_peer_ = 1;
   uint64_t next_flush_ = 1;
   std::vector<std::function<void()>> later_;  ///< Dones that must not come from inside a call

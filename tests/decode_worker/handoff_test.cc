@@ -178,7 +178,7 @@ TEST(Handoff, RefusesAnotherPlanWithBothDigests) {
   Opened open = d.MakeOpen(0);
   open.message.plan_digest = 0xabc;
   d.Do(open);
-  EXPECT_EQ(d.Sent<LaneGone>()->reason, "transfer plan abc, here 2a");
+  EXPECT_EQ(d.Sent<LaneGone>()->reason, "the transfer plan differs from this worker's");
 }
 
 TEST(Handoff, AttachThatOvertakesTheDataWaitsForTheLastLane) {

@@ -53,6 +53,27 @@ TEST(LaneCodec, EveryMessageComesBackAsItWas) {
   }
 }
 
+// The wire's reader refuses a message with text that is not UTF-8, so a long reason must not be cut inside a character.
+TEST(LaneCodec, ALongReasonIsCutBetweenCharacters) {
+  const std::string fits(4095, 'x');
+  for (const auto& [reason, arrives] :
+       std::vector<std::pair<std::string, std::string>>{{fits + "\u00e9", fits},
+                                                        {"a\xff"
+                                                         "b",
+                                                         "a\ufffd"
+                                                         "b"},
+                                                        {std::string(5000, 'y'), std::string(4096, 'y')}}) {
+    const auto gone = DecodeLaneMessage(EncodeLaneMessage(ToPrefill(LaneGone{kKey, reason})));
+    ASSERT_TRUE(gone.ok()) << gone.status();
+    EXPECT_EQ(std::get<LaneGone>(std::get<ToPrefill>(*gone)).reason, arrives);
+    SelfTestMessage test{SelfTestMessage::Step::kFull};
+    test.text = reason;
+    const auto over = DecodeLaneMessage(EncodeLaneMessage(test));
+    ASSERT_TRUE(over.ok()) << over.status();
+    EXPECT_EQ(std::get<SelfTestMessage>(*over).text, arrives);
+  }
+}
+
 TEST(LaneCodec, AHelloNamesItsDigests) {
   LaneHello hello = Hello();
   hello.kv_digest = "off";

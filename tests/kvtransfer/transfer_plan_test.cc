@@ -222,6 +222,18 @@ std::string ErrorOf(const KvSide& source, const KvSide& target, int piece = 16) 
   return std::string(TransferPlan::Make(source, target, {0, 16}, piece).status().message());
 }
 
+// The work of a plan grows with the ranks of both sides, and a peer says how many it has.
+TEST(TransferPlan, MoreRanksThanAnyClusterHasAreRefusedAtOnce) {
+  KvSide many = Simple(1024);
+  EXPECT_THAT(TransferPlan::Make(many, Simple(128), {0, 32}, 32).status().ToString(),
+              HasSubstr("from 1024 ranks to 128: at most 65536 pairs"));
+  many.tensor_parallel_size = 1 << 22;
+  EXPECT_THAT(CheckSide(many).ToString(), HasSubstr("tensor parallel size 4194304, 1 stages: at most 1024 and 1024"));
+  KvSide deep = Simple(1);
+  for (int layer = 1; layer <= 1025; ++layer) deep.stage_layers.push_back(layer);
+  EXPECT_THAT(CheckSide(deep).ToString(), HasSubstr("stages: at most 1024 and 1024"));
+}
+
 TEST(TransferPlan, RefusalsNameBothValues) {
   KvSide other = Simple(1);
   other.layout.groups[0].planes[1].dim = 8;
