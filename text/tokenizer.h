@@ -87,6 +87,7 @@ class Tokenizer {
   TextStart text_start() const { return text_start_; }
 
  private:
+  friend class GrammarCompiler;  // reads the handle
   /// Strings by token id, one after the other: i's is [ends[i - 1], ends[i]), 0 before the
   /// first. Views into the handle.
   struct Strings {

@@ -1,6 +1,7 @@
 // The C ABI of the Rust half of text/ (src/lib.rs keeps the same declarations).
 //
-// Handles are opaque and immutable: every function may be called from any thread. Input is (ptr, len) and is read only
+// Handles are opaque and immutable: every function may be called from any thread. (A bt_matcher is not immutable: one
+// thread at a time.) Input is (ptr, len) and is read only
 // during the call. Buffers returned in bt_buf and bt_error are freed by the caller with bt_buf_free / bt_ids_free.
 // No function unwinds: a panic becomes an error with code 13.
 #pragma once
@@ -14,6 +15,8 @@ extern "C" {
 
 typedef struct bt_tokenizer bt_tokenizer;
 typedef struct bt_template bt_template;
+typedef struct bt_vocabulary bt_vocabulary;
+typedef struct bt_matcher bt_matcher;
 
 typedef struct bt_str {
   const char* ptr;
@@ -96,6 +99,21 @@ typedef struct bt_render {
 bt_template* bt_template_new(bt_str source, bt_str tokens_json, bt_error* error);
 void bt_template_free(bt_template* tmpl);
 bt_buf bt_template_render(const bt_template* tmpl, const bt_render* request, bt_error* error);
+
+// size: ids that the model scores. eos: those that end a text. The tokenizer is read only during the call.
+bt_vocabulary* bt_vocabulary_new(const bt_tokenizer* tokenizer, const int32_t* eos, size_t eos_count, size_t size,
+                                 bt_error* error);
+void bt_vocabulary_free(bt_vocabulary* vocabulary);
+// kind: GrammarKind of text/grammar.h. The vocabulary may be freed before its matchers.
+bt_matcher* bt_matcher_new(const bt_vocabulary* vocabulary, int32_t kind, bt_str text, bt_error* error);
+bt_matcher* bt_matcher_copy(const bt_matcher* matcher, bt_error* error);
+void bt_matcher_free(bt_matcher* matcher);
+// How many of the ids the grammar takes.
+size_t bt_matcher_consume(bt_matcher* matcher, const int32_t* ids, size_t count, bt_error* error);
+// mask: [words], one bit per id.
+void bt_matcher_mask(bt_matcher* matcher, uint32_t* mask, size_t words, bt_error* error);
+int32_t bt_matcher_may_end(bt_matcher* matcher);
+int32_t bt_matcher_has_ended(const bt_matcher* matcher);
 
 void bt_buf_free(bt_buf buf);
 void bt_ids_free(bt_ids ids);

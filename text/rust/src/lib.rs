@@ -1,4 +1,4 @@
-//! The C ABI of baton-text (declared in baton_text.h): tokenizers and chat templates behind opaque handles.
+//! The C ABI of baton-text (declared in baton_text.h): tokenizers, chat templates and grammars behind opaque handles.
 //! Every entry goes through `ffi::guard` or `ffi::quiet`, so no panic crosses into C++.
 #![allow(clippy::missing_safety_doc)] // the contract of every entry is in baton_text.h
 
@@ -6,6 +6,7 @@ mod budget;
 mod decoder;
 mod ffi;
 mod gguf;
+mod grammar;
 mod methods;
 mod operators;
 mod pretokenizer;
@@ -15,6 +16,7 @@ mod template;
 mod tokenizer;
 
 use ffi::{guard, quiet, reading, slice, ErrorOut, Owned, Str};
+use grammar::{Matcher, Vocabulary};
 use template::{RenderInput, Template};
 use tokenizer::{Affixes, Handle, Table};
 
@@ -101,6 +103,75 @@ pub unsafe extern "C" fn bt_template_render(
     error: *mut ErrorOut,
 ) -> Owned<u8> {
     guard(error, Owned::EMPTY, || Ok(Owned::new((*template).render(&*request)?)))
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn bt_vocabulary_new(
+    tokenizer: *const Handle,
+    eos: *const i32,
+    eos_count: usize,
+    size: usize,
+    error: *mut ErrorOut,
+) -> *mut Vocabulary {
+    guard(error, std::ptr::null_mut(), || {
+        Ok(Box::into_raw(Box::new(Vocabulary::new(&*tokenizer, slice(eos, eos_count), size)?)))
+    })
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn bt_vocabulary_free(vocabulary: *mut Vocabulary) {
+    if !vocabulary.is_null() {
+        quiet((), || drop(Box::from_raw(vocabulary)));
+    }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn bt_matcher_new(
+    vocabulary: *const Vocabulary,
+    kind: i32,
+    text: Str,
+    error: *mut ErrorOut,
+) -> *mut Matcher {
+    guard(error, std::ptr::null_mut(), || {
+        Ok(Box::into_raw(Box::new((*vocabulary).compile(kind, text.text("grammar")?)?)))
+    })
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn bt_matcher_copy(matcher: *const Matcher, error: *mut ErrorOut) -> *mut Matcher {
+    guard(error, std::ptr::null_mut(), || Ok(Box::into_raw(Box::new((*matcher).copy()))))
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn bt_matcher_free(matcher: *mut Matcher) {
+    if !matcher.is_null() {
+        quiet((), || drop(Box::from_raw(matcher)));
+    }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn bt_matcher_consume(
+    matcher: *mut Matcher,
+    ids: *const i32,
+    count: usize,
+    error: *mut ErrorOut,
+) -> usize {
+    guard(error, 0, || (*matcher).consume(slice(ids, count)))
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn bt_matcher_mask(matcher: *mut Matcher, mask: *mut u32, words: usize, error: *mut ErrorOut) {
+    guard(error, (), || (*matcher).mask(std::slice::from_raw_parts_mut(mask, words)))
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn bt_matcher_may_end(matcher: *mut Matcher) -> i32 {
+    quiet(0, || (*matcher).may_end() as i32)
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn bt_matcher_has_ended(matcher: *const Matcher) -> i32 {
+    quiet(1, || (*matcher).has_ended() as i32)
 }
 
 #[no_mangle]

@@ -50,6 +50,11 @@ impl Strings {
         self.bytes.extend_from_slice(bytes);
         self.ends.push(self.bytes.len() as u64);
     }
+
+    fn at(&self, id: usize) -> &[u8] {
+        let begin = if id == 0 { 0 } else { self.ends[id - 1] };
+        &self.bytes[begin as usize..self.ends[id] as usize]
+    }
 }
 
 /// Where a match of an added token that begins earlier in a text could end: the proper suffixes of all of them, sorted.
@@ -152,6 +157,21 @@ impl Handle {
             begins_piece: self.begins_piece.as_ptr(),
             assembly: self.assembly as i32,
             text_start: self.start as i32,
+        }
+    }
+
+    /// Whether a text is its tokens' bytes, one after the other.
+    pub fn joins_bytes(&self) -> bool {
+        !matches!(self.assembly, Assembly::Whole)
+    }
+
+    /// The bytes that a grammar sees of token `id`: of a special token its name behind the byte 0xFF, so that no text
+    /// matches it; none where there is no such token.
+    pub fn grammar_bytes(&self, id: usize) -> Vec<u8> {
+        match self.special.get(id) {
+            None => Vec::new(),
+            Some(0) => self.bytes.at(id).to_vec(),
+            Some(_) => [b"\xff", self.names.at(id)].concat(),
         }
     }
 

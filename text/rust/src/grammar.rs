@@ -1,0 +1,174 @@
+//! What tokens a grammar allows next: llguidance behind opaque handles. A `Vocabulary` is made once for a tokenizer, a
+//! `Matcher` follows one answer token by token.
+
+use crate::ffi::{invalid, Failure, Outcome, INTERNAL, RESOURCE_EXHAUSTED};
+use crate::tokenizer::Handle;
+use llguidance::api::TopLevelGrammar;
+use llguidance::toktrie::{ApproximateTokEnv, InferenceCapabilities, SimpleVob, TokEnv, TokRxInfo, TokTrie};
+use llguidance::{Matcher as Guide, ParserFactory};
+use serde_json::Value;
+use std::sync::Arc;
+
+/// As GrammarKind in text/grammar.h.
+const JSON_SCHEMA: i32 = 0;
+const REGEX: i32 = 1;
+const LARK: i32 = 2;
+const CHOICE: i32 = 3;
+
+pub struct Vocabulary {
+    factory: ParserFactory,
+    eos: Arc<[u32]>,
+    words: usize, // of a mask
+}
+
+impl Vocabulary {
+    /// `size`: ids that the model scores; those the tokenizer does not know are never allowed.
+    pub fn new(tokenizer: &Handle, eos: &[i32], size: usize) -> Outcome<Vocabulary> {
+        if !tokenizer.joins_bytes() {
+            return invalid("grammars need a tokenizer whose tokens are bytes of the text");
+        }
+        let eos: Vec<u32> = eos.iter().filter(|&&id| id >= 0 && (id as usize) < size).map(|&id| id as u32).collect();
+        if eos.is_empty() {
+            return invalid("grammars need a model with an end-of-text token");
+        }
+        let words: Vec<Vec<u8>> = (0..size).map(|id| tokenizer.grammar_bytes(id)).collect();
+        let trie = TokTrie::from(&TokRxInfo::new(size as u32, eos[0]), &words).with_eos_tokens(&eos);
+        let env: TokEnv = Arc::new(ApproximateTokEnv::new(trie));
+        let slices = llguidance::earley::SlicedBiasComputer::general_slices();
+        let mut factory = ParserFactory::new(&env, InferenceCapabilities::default(), &slices).map_err(internal)?;
+        factory.quiet();
+        factory.limits_mut().verbose_errors = false;
+        Ok(Vocabulary { factory, eos: eos.into(), words: size.div_ceil(32) })
+    }
+
+    pub fn compile(&self, kind: i32, text: &str) -> Outcome<Matcher> {
+        let grammar = match kind {
+            JSON_SCHEMA => TopLevelGrammar::from_json_schema(parse(text)?),
+            REGEX => TopLevelGrammar::from_regex(text),
+            LARK => TopLevelGrammar::from_lark(text.to_string()),
+            CHOICE => TopLevelGrammar::from_lark(any_of(text)?),
+            _ => return invalid(format!("there is no grammar kind {kind}")),
+        };
+        let guide = Guide::new(self.factory.create_parser(grammar));
+        match guide.get_error() {
+            None => Ok(Matcher { guide, eos: self.eos.clone(), words: self.words }),
+            Some(error) => invalid(explain(kind, text, &error)),
+        }
+    }
+}
+
+pub struct Matcher {
+    guide: Guide,
+    eos: Arc<[u32]>,
+    words: usize,
+}
+
+impl Matcher {
+    /// One that goes on from here on its own.
+    pub fn copy(&self) -> Matcher {
+        Matcher { guide: self.guide.deep_clone(), eos: self.eos.clone(), words: self.words }
+    }
+
+    /// How many of `ids` the grammar takes, from the first on. Behind its end it takes the tokens that end a text.
+    pub fn consume(&mut self, ids: &[i32]) -> Outcome<usize> {
+        let ids: Vec<u32> = ids.iter().map(|&id| id as u32).collect();
+        let taken = self.guide.try_consume_tokens(&ids).map_err(limit)?;
+        let ends = |id: &&u32| self.guide.is_stopped() && self.eos.contains(id);
+        Ok(taken + ids[taken..].iter().take_while(ends).count())
+    }
+
+    /// One bit per id. Where the grammar is at its end: the tokens that end a text.
+    pub fn mask(&mut self, out: &mut [u32]) -> Outcome<()> {
+        let mask: SimpleVob = self.guide.compute_mask_or_eos().map_err(limit)?;
+        let words = mask.as_slice();
+        let count = words.len().min(out.len()).min(self.words);
+        out[..count].copy_from_slice(&words[..count]);
+        out[count..].fill(0);
+        Ok(())
+    }
+
+    pub fn may_end(&mut self) -> bool {
+        self.guide.is_stopped() || self.guide.is_accepting().unwrap_or(false)
+    }
+    pub fn has_ended(&self) -> bool {
+        self.guide.is_stopped()
+    }
+}
+
+fn internal(error: impl std::fmt::Display) -> Failure {
+    Failure { code: INTERNAL, message: format!("grammar: {error:#}") }
+}
+
+/// A compiled grammar fails later only where a mask takes more work than the limits allow.
+fn limit(error: impl std::fmt::Display) -> Failure {
+    Failure { code: RESOURCE_EXHAUSTED, message: format!("the grammar is too costly here: {error:#}") }
+}
+
+fn parse(text: &str) -> Outcome<Value> {
+    serde_json::from_str(text).or_else(|e| invalid(format!("not JSON: {e}")))
+}
+
+/// A grammar of one of the strings in a JSON array.
+fn any_of(text: &str) -> Outcome<String> {
+    let Value::Array(choices) = parse(text)? else { return invalid("choices are not an array of strings") };
+    let mut quoted = Vec::with_capacity(choices.len());
+    for choice in &choices {
+        match choice {
+            Value::String(s) if !s.is_empty() => quoted.push(choice.to_string()),
+            _ => return invalid(format!("a choice is a string that is not empty, not {choice}")),
+        }
+    }
+    if quoted.is_empty() {
+        return invalid("there is no choice");
+    }
+    Ok(format!("start: {}", quoted.join(" | ")))
+}
+
+/// What the compiler says, with the place of a keyword that it does not know.
+fn explain(kind: i32, text: &str, error: &str) -> String {
+    let error = error.trim();
+    if kind != JSON_SCHEMA {
+        return error.to_string();
+    }
+    let quoted = error.split_once("Unimplemented keys: [").map(|(_, rest)| rest.split(']').next().unwrap_or_default());
+    let (Some(quoted), Ok(schema)) = (quoted, serde_json::from_str(text)) else { return error.to_string() };
+    let keys: Vec<&str> = quoted.split(", ").map(|key| key.trim_matches('"')).collect();
+    let mut places = Vec::new();
+    find(&schema, "#", &keys, &mut places);
+    if places.is_empty() {
+        return error.to_string();
+    }
+    format!(
+        "the schema's {} not supported",
+        match places.len() {
+            1 => format!("{} is", places[0]),
+            _ => format!("{} are", places.join(", ")),
+        }
+    )
+}
+
+/// Paths of every member called as one of `keys`, properties of that name left out.
+fn find(value: &Value, path: &str, keys: &[&str], places: &mut Vec<String>) {
+    const NAMES: [&str; 4] = ["properties", "patternProperties", "$defs", "definitions"]; // their keys are no keywords
+    match value {
+        Value::Object(members) => {
+            for (key, member) in members {
+                let here = format!("{path}/{}", key.replace('~', "~0").replace('/', "~1"));
+                if keys.contains(&key.as_str()) && places.len() < 8 {
+                    places.push(here.clone());
+                }
+                match member {
+                    Value::Object(named) if NAMES.contains(&key.as_str()) => {
+                        named.iter().for_each(|(name, schema)| find(schema, &format!("{here}/{name}"), keys, places))
+                    }
+                    _ if matches!(key.as_str(), "const" | "enum" | "default" | "examples") => {}
+                    _ => find(member, &here, keys, places),
+                }
+            }
+        }
+        Value::Array(items) => {
+            items.iter().enumerate().for_each(|(i, item)| find(item, &format!("{path}/{i}"), keys, places))
+        }
+        _ => {}
+    }
+}
