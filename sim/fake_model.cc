@@ -77,6 +77,9 @@ SampleResult Draw(std::span<const float> raw, const SampleRow& row) {
       l[static_cast<size_t>(t)] -= row.presence_penalty;
     }
   }
+  for (size_t t = 0; row.grammar_mask != nullptr && t < l.size(); ++t) {
+    if ((row.grammar_mask[t / 32] >> (t % 32) & 1) == 0) l[t] = never;
+  }
   if (row.temperature > 0) {
     for (size_t t = 0; t < l.size(); ++t) {  // Gumbel noise keyed by (seed, index, position, token)
       const uint64_t bits = Mix(Mix(Mix(row.seed, row.sequence_index), row.position), t);

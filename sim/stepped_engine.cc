@@ -49,7 +49,8 @@ void SteppedEngine::Build(SteppedEngineOptions options, RolePolicy* policy, Mode
   cache_options.enable_prefix_caching = options.prefix_caching;
   cache_options.model_digest = "test";
   cache_ = std::make_unique<KvCache>(options.layout, options.num_blocks, hasher_, cache_options);
-  scheduler_ = std::make_unique<Scheduler>(options.scheduler, *cache_, policy != nullptr ? *policy : default_policy_);
+  scheduler_ = std::make_unique<Scheduler>(options.scheduler, *cache_, policy != nullptr ? *policy : default_policy_,
+                                           options.grammars);
   executor_ = std::make_unique<Executor>(model, *memory_, ops, nullptr, channel);
 }
 

@@ -34,7 +34,8 @@ struct SteppedEngineOptions {
   KvLayout layout = FakeLayout();
   std::vector<int32_t> num_blocks = {256};
   bool prefix_caching = true;
-  uint64_t numerics = 0;  ///< of the fake model
+  uint64_t numerics = 0;            ///< of the fake model
+  GrammarPool* grammars = nullptr;  ///< outlives the engine
 };
 
 class SteppedEngine {

@@ -12,20 +12,13 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "text/grammar_kind.h"
 #include "text/tokenizer.h"
 
 struct bt_vocabulary;
 struct bt_matcher;
 
 namespace baton {
-
-/// How a grammar is written. The numbers are the C ABI's.
-enum class GrammarKind : uint8_t {
-  kJsonSchema = 0,  ///< a JSON Schema (draft 2020-12, as far as llguidance goes)
-  kRegex = 1,       ///< a regular expression that the whole answer matches
-  kLark = 2,        ///< llguidance's dialect of Lark, from the rule `start`
-  kChoice = 3,      ///< a JSON array of strings, one of which is the answer
-};
 
 /// Follows one answer. One thread at a time.
 class GrammarMatcher {

@@ -4,13 +4,22 @@
 
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "text/grammar_kind.h"
 
 namespace baton::engine {
+
+/// What every token of an answer must fit (text/grammar.h says how it is written).
+struct Grammar {
+  GrammarKind kind = GrammarKind::kJsonSchema;
+  std::string text;
+};
 
 struct SamplingParams {
   float temperature = 1.0f;  ///< 0: greedy
@@ -27,10 +36,11 @@ struct SamplingParams {
   bool ignore_eos = false;
   int32_t min_tokens = 0;
   int32_t max_tokens = 16;
-  uint64_t seed = 0;             ///< always set: an unseeded request got one at admission
-  int32_t n = 1;                 ///< choices; one prefill, copy-on-write blocks
-  int32_t logprobs = -1;         ///< -1: none; k: chosen and the k best
-  int32_t prompt_logprobs = -1;  ///< -1: none; such a request does not read the prefix cache, but fills it
+  uint64_t seed = 0;                         ///< always set: an unseeded request got one at admission
+  int32_t n = 1;                             ///< choices; one prefill, copy-on-write blocks
+  int32_t logprobs = -1;                     ///< -1: none; k: chosen and the k best
+  std::shared_ptr<const Grammar> grammar{};  ///< null: none
+  int32_t prompt_logprobs = -1;              ///< -1: none; such a request does not read the prefix cache, but fills it
 };
 
 /// The range of a number of SamplingParams.

@@ -16,13 +16,21 @@ class Engine::Threads {
   Threads(const EngineOptions& options, const EngineParts& parts, OutputCallback on_outputs)
       : clock_(parts.clock),
         on_outputs_(std::move(on_outputs)),
+        grammars_(parts.grammars),
         cache_(parts.memory.layout(), parts.memory.num_blocks(), parts.hasher, options.cache),
-        scheduler_(options.scheduler, cache_, parts.policy != nullptr ? *parts.policy : default_policy_),
-        executor_(parts.model, parts.memory, parts.ops, parts.observer, parts.channel),
-        executor_thread_([this] { RunExecutor(); }),
-        scheduler_thread_([this] { RunScheduler(); }) {}
+        scheduler_(options.scheduler, cache_, parts.policy != nullptr ? *parts.policy : default_policy_,
+                   parts.grammars),
+        executor_(parts.model, parts.memory, parts.ops, parts.observer, parts.channel) {
+    // A sequence that sat out may be planned again.
+    if (grammars_ != nullptr) grammars_->OnReady([this] { Post([](Scheduler&, TimePoint) {}); });
+    executor_thread_ = std::thread([this] { RunExecutor(); });
+    scheduler_thread_ = std::thread([this] { RunScheduler(); });
+  }
 
-  ~Threads() { Shutdown(); }
+  ~Threads() {
+    Shutdown();
+    if (grammars_ != nullptr) grammars_->OnReady(nullptr);
+  }
 
   bool Post(Task task, bool behind = false) {
     {
@@ -168,6 +176,7 @@ class Engine::Threads {
 
   const Clock& clock_;
   const OutputCallback on_outputs_;
+  GrammarPool* const grammars_;
   RolePolicy default_policy_;
 
   // Scheduler thread's.

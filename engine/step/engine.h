@@ -37,6 +37,7 @@ struct EngineParts {
   const Clock& clock;
   RolePolicy* policy = nullptr;       ///< null: `--role both`
   LayerObserver* observer = nullptr;  ///< may be null
+  GrammarPool* grammars = nullptr;    ///< null: requests with a grammar are refused. Calls OnReady.
   StepChannel* channel = nullptr;     ///< to the other ranks; null: there are none. Its owner ends it after Shutdown.
 };
 

@@ -10,6 +10,9 @@
 namespace baton::engine {
 namespace {
 
+/// What a step waits for masks at most: most are there long before the logits are.
+constexpr auto kMaskPatience = std::chrono::milliseconds(5);
+
 template <typename T>
 std::span<const T> Slice(const std::vector<T>& v, int32_t from, int32_t to) {
   return std::span<const T>(v).subspan(static_cast<size_t>(from), static_cast<size_t>(to - from));
@@ -55,6 +58,7 @@ void Executor::ApplyChanges(const StepPlan& plan) {
     s.tokens = n.tokens;
     s.prompt_len = n.prompt_len;
     s.sampling = n.sampling;
+    s.grammar = n.grammar;
   }
 }
 
@@ -172,31 +176,57 @@ kernels::SampleRow Executor::MakeSampleRow(const Sequence& s, std::vector<int32_
   return row;
 }
 
-// Sample takes one row of logits per SampleRow, so runs of sampled rows are sampled together.
-void Executor::SampleRows(const StepPlan& plan, const kernels::Tensor& logits, StepResult& result) {
-  std::vector<std::vector<int32_t>> banned(wanted_.size());
-  for (size_t i = 0; i < wanted_.size();) {
-    std::vector<kernels::SampleRow> rows;
-    size_t end = i;
-    for (; end < wanted_.size() && wanted_[end].target < 0; ++end) {
-      const SequenceStep& step = plan.sequences[static_cast<size_t>(wanted_[end].sequence)];
-      rows.push_back(MakeSampleRow(sequences_.at(step.id), banned[end]));
-    }
-    if (rows.empty()) {
-      ++i;
-      continue;
-    }
-    std::vector<kernels::SampleResult> drawn =
-        ops_.Sample(logits.Rows(static_cast<int64_t>(i), static_cast<int64_t>(rows.size())), rows);
-    BATON_CHECK(drawn.size() == rows.size());
-    for (size_t k = 0; k < drawn.size(); ++k) {
-      const auto sequence = static_cast<size_t>(wanted_[i + k].sequence);
-      result.sequences[sequence].token = std::move(drawn[k]);
-    }
-    i = end;
+bool Executor::ApplyGrammar(Sequence& s, std::chrono::steady_clock::time_point until,
+                            const std::vector<int32_t>& banned, kernels::SampleRow& row, SequenceResult& result) {
+  if (!s.grammar) return true;
+  const absl::StatusOr<absl::Span<const uint32_t>> mask = s.grammar->Mask(until);
+  if (!mask.ok()) {
+    result.no_token = NoToken::kGrammarFailed;
+    result.error = mask.status();
+  } else if (mask->empty()) {
+    result.no_token = NoToken::kMaskIsLate;
+  } else if (!AnyTokenAllowed(*mask, s.sampling.allowed_token_ids, banned)) {
+    result.no_token = NoToken::kNothingAllowed;
+  } else {
+    row.grammar_mask = mask->data();
   }
+  result.sampled = result.no_token == NoToken::kNone;
+  return result.sampled;
+}
+
+// Sample takes one row of logits per SampleRow, so runs of rows that can be drawn are drawn together.
+void Executor::SampleRows(const StepPlan& plan, const kernels::Tensor& logits, StepResult& result) {
+  const auto until = std::chrono::steady_clock::now() + kMaskPatience;
+  std::vector<std::vector<int32_t>> banned(wanted_.size());
+  std::vector<kernels::SampleRow> rows;
+  const auto draw = [&](size_t end) {
+    if (rows.empty()) return;
+    const size_t first = end - rows.size();
+    std::vector<kernels::SampleResult> drawn =
+        ops_.Sample(logits.Rows(static_cast<int64_t>(first), static_cast<int64_t>(rows.size())), rows);
+    BATON_CHECK(drawn.size() == rows.size());
+    for (size_t k = 0; k < drawn.size(); ++k)
+      result.sequences[static_cast<size_t>(wanted_[first + k].sequence)].token = std::move(drawn[k]);
+    rows.clear();
+  };
+  for (size_t i = 0; i < wanted_.size(); ++i) {
+    const auto sequence = static_cast<size_t>(wanted_[i].sequence);
+    if (wanted_[i].target < 0) {
+      Sequence& s = sequences_.at(plan.sequences[sequence].id);
+      kernels::SampleRow row = MakeSampleRow(s, banned[i]);
+      if (ApplyGrammar(s, until, banned[i], row, result.sequences[sequence])) {
+        rows.push_back(row);
+        continue;
+      }
+    }
+    draw(i);
+  }
+  draw(wanted_.size());
   for (const SequenceResult& r : result.sequences) {
-    if (r.sampled) sequences_.at(r.id).tokens.push_back(r.token.token);
+    if (!r.sampled) continue;
+    Sequence& s = sequences_.at(r.id);
+    s.tokens.push_back(r.token.token);
+    if (s.grammar) s.grammar->Advance(r.token.token);
   }
 }
 

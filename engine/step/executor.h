@@ -46,6 +46,7 @@ class Executor {
     std::vector<int32_t> tokens;
     int32_t prompt_len = 0;
     SamplingParams sampling;
+    std::shared_ptr<AnswerGrammar> grammar;
   };
   struct LogitRow {
     int32_t row = 0;       ///< of the batch
@@ -58,6 +59,9 @@ class Executor {
   void CollectLogitRows(const StepPlan& plan);
   absl::StatusOr<kernels::Tensor> RunOnAllRanks(const StepPlan& plan);
   kernels::SampleRow MakeSampleRow(const Sequence& sequence, std::vector<int32_t>& banned) const;
+  /// Puts the grammar's mask into `row`; false, and `result` says why, when no token can be drawn.
+  static bool ApplyGrammar(Sequence& sequence, std::chrono::steady_clock::time_point until,
+                           const std::vector<int32_t>& banned, kernels::SampleRow& row, SequenceResult& result);
   void SampleRows(const StepPlan& plan, const kernels::Tensor& logits, StepResult& result);
   void ScorePrompts(const StepPlan& plan, const kernels::Tensor& logits, StepResult& result);
 

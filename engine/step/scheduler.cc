@@ -24,6 +24,8 @@ absl::Status Scheduler::State::Validate(const Request& r) const {
                      " and one new token fit the context length of ", options.max_model_len, " (--max-model-len)"));
   }
   BATON_RETURN_IF_ERROR(ValidateSampling(r.sampling, options.vocab_size));
+  if (r.sampling.grammar && grammars == nullptr)
+    return absl::InvalidArgumentError("grammars need a worker that has the model's tokenizer");
   for (size_t i = 0; i < r.tokens.size(); ++i) {
     if (r.tokens[i] < 0 || r.tokens[i] >= options.vocab_size) {
       return absl::InvalidArgumentError(
@@ -91,6 +93,10 @@ Sequence& Scheduler::State::MakeSequence(RequestState& request, int32_t choice, 
   sequence->request = &request;
   sequence->choice = choice;
   sequence->tokens = std::move(tokens);
+  const Request& r = request.request;
+  if (r.sampling.grammar)
+    sequence->grammar =
+        grammars->Follow(r.sampling.grammar, {sequence->tokens.begin() + r.prompt_len, sequence->tokens.end()});
   by_id[sequence->id] = sequence.get();
   request.sequences.push_back(std::move(sequence));
   return *request.sequences.back();
@@ -171,8 +177,8 @@ void Scheduler::State::EndRequest(RequestKey key, FinishReason reason, const abs
 
 // ---- Scheduler
 
-Scheduler::Scheduler(const SchedulerOptions& options, KvCache& cache, RolePolicy& policy)
-    : state_(std::make_unique<State>(options, cache, policy)) {
+Scheduler::Scheduler(const SchedulerOptions& options, KvCache& cache, RolePolicy& policy, GrammarPool* grammars)
+    : state_(std::make_unique<State>(options, cache, policy, grammars)) {
   BATON_CHECK(options.max_num_seqs > 0 && options.max_num_batched_tokens > 0 && options.max_model_len > 1);
   BATON_CHECK(options.max_logit_rows > 0 && options.max_undelivered_tokens > 0);
   for (int32_t g = 0; g < cache.num_groups(); ++g) {
@@ -221,9 +227,10 @@ absl::Status Scheduler::AttachRequest(AttachedRequest attached, TimePoint now) {
   for (const FirstToken& first : attached.first) {
     const auto choice = static_cast<int32_t>(first.sequence_index - base);
     if (!std::exchange(state.choices[static_cast<size_t>(choice)].ended, false)) continue;  // named twice
-    Sequence& s = st.MakeSequence(state, choice, tokens);
+    std::vector<int32_t> with_first = tokens;
+    with_first.push_back(first.token);
+    Sequence& s = st.MakeSequence(state, choice, std::move(with_first));
     s.kv = attached.kv.Share();
-    s.tokens.push_back(first.token);
     s.computed = length;
     s.prompt_scored = state.request.prompt_len;
     st.StartRunning(s);

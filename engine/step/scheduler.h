@@ -57,8 +57,9 @@ struct SchedulerLoad {
 
 class Scheduler {
  public:
-  /// `cache` and `policy` must outlive it. Dies when the cache cannot hold one sequence of max_model_len.
-  Scheduler(const SchedulerOptions& options, KvCache& cache, RolePolicy& policy);
+  /// All must outlive it; without `grammars` a request that has a grammar is refused. Dies when the cache cannot hold
+  /// one sequence of max_model_len.
+  Scheduler(const SchedulerOptions& options, KvCache& cache, RolePolicy& policy, GrammarPool* grammars = nullptr);
   ~Scheduler();
 
   // ---- messages

@@ -29,7 +29,7 @@ std::vector<SequenceOutput> Scheduler::Commit(const StepPlan& plan, const StepRe
       if (!result.cancelled && step.prompt_logprobs)
         st.OutputPromptLogprobs(s, step, result.sequences[i].prompt_logprobs, now);
       st.Remove(s);
-    } else if (result.cancelled) {
+    } else if (result.cancelled || result.sequences[i].no_token == NoToken::kMaskIsLate) {
       // The unit at the border holds rows of a step that does not count; its digest starts over with its first token.
       s.computed = std::min(s.computed, step.context) / kUnitTokens * kUnitTokens;
     } else {
@@ -79,8 +79,19 @@ void Scheduler::State::CommitSequence(const SequenceStep& step, const SequenceRe
   if (step.prompt_logprobs) OutputPromptLogprobs(s, step, result.prompt_logprobs, now);
   // Back to a unit's start: that is where a cancelled step starts over.
   cache.ReleaseBehindWindow(s.kv, s.computed / kUnitTokens * kUnitTokens);
+  if (result.no_token != NoToken::kNone) return EndWithoutToken(s, result, now);
   BATON_CHECK(result.sampled == step.sample, "sequence ", s.id, " sampled ", result.sampled);
   if (step.sample) AcceptToken(s, result.token, now);
+}
+
+// Its grammar has failed, or leaves nothing to draw.
+void Scheduler::State::EndWithoutToken(Sequence& s, const SequenceResult& result, TimePoint now) {
+  if (result.no_token == NoToken::kGrammarFailed)
+    return EndChoice(*s.request, s.choice, FinishReason::kError, result.error, now);
+  s.end.reason = FinishReason::kStop;
+  s.computed = s.length() - 1;  // no token came after what is computed
+  FinishGenerating(s);
+  Deliver(s, now);
 }
 
 void Scheduler::State::OutputPromptLogprobs(Sequence& s, const SequenceStep& step,

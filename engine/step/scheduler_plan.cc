@@ -72,7 +72,7 @@ bool Scheduler::State::ScoresPrompt(const Sequence& s) const {
 void Scheduler::State::PlanDecodes(StepPlan& plan, TimePoint now) {
   std::vector<Sequence*> ready;
   for (Sequence* s : running) {
-    if (s->remaining() == 1 && s->request->forked && HasCredit(*s)) ready.push_back(s);
+    if (s->remaining() == 1 && s->request->forked && HasCredit(*s) && !s->sits_out()) ready.push_back(s);
   }
   const auto room = static_cast<size_t>(std::min(sequences_left, rows_left));
   if (ready.size() > room) {
@@ -99,7 +99,7 @@ void Scheduler::State::PlanPrefills(StepPlan& plan, TimePoint now) {
   // By index: juniors may be preempted, which shortens the list behind.
   for (size_t i = 0; i < running.size() && prefill_left > 0 && sequences_left > 0; ++i) {
     Sequence& s = *running[i];
-    if (s.in_plan || !HasCredit(s) || (s.remaining() == 1 && s.request->forked)) continue;
+    if (s.in_plan || !HasCredit(s) || (s.remaining() == 1 && s.request->forked) || s.computable() == 0) continue;
     if (SequencesOf(s) > sequences_left || (ScoresPrompt(s) && logit_rows_left == 0)) continue;
     const int32_t chunk = ChunkFor(s);
     if (chunk == 0) return;
@@ -116,7 +116,7 @@ double Scheduler::State::StepLimitMs() const {
 
 // Tokens of `s` that this step may take: budget, step time, logits memory.
 int32_t Scheduler::State::ChunkFor(const Sequence& s) const {
-  int32_t most = std::min({s.remaining(), prefill_left, rows_left});
+  int32_t most = std::min({s.computable(), prefill_left, rows_left});
   if (options.max_prefill_chunk > 0) most = std::min(most, options.max_prefill_chunk);
   if (ScoresPrompt(s)) most = std::min(most, logit_rows_left);
   if (plan_ms > 0) {
@@ -225,7 +225,8 @@ bool Scheduler::State::FitsBesidesRunning(const Sequence& s) const {
 void Scheduler::State::AddToExecutor(Sequence& s, StepPlan& plan) {
   if (std::exchange(s.on_executor, true)) return;
   const Request& r = s.request->request;
-  plan.add.push_back({s.id, r.sequence_index + static_cast<uint32_t>(s.choice), s.tokens, r.prompt_len, r.sampling});
+  plan.add.push_back(
+      {s.id, r.sequence_index + static_cast<uint32_t>(s.choice), s.tokens, r.prompt_len, r.sampling, s.grammar});
 }
 
 void Scheduler::State::Schedule(Sequence& s, int32_t tokens, StepPlan& plan, TimePoint now) {

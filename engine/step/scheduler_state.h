@@ -30,10 +30,15 @@ struct Sequence {
   uint64_t turn = 0;                               ///< place in the rotation when not all decodes fit
   int32_t prompt_scored = 1;                       ///< prompt tokens before this have their logprobs
   std::vector<kernels::SampleResult> undelivered;  ///< the last tokens of `tokens`, not output yet
+  std::shared_ptr<AnswerGrammar> grammar;          ///< null: none
   StopDecision end;                                ///< what is output after the last token
 
   int32_t length() const { return static_cast<int32_t>(tokens.size()); }
   int32_t remaining() const { return length() - computed; }
+  /// The mask of its next token is not there, and takes long: nothing is drawn until it is.
+  bool sits_out() const { return grammar != nullptr && !grammar->MayBePlanned(); }
+  /// Tokens that a step may compute.
+  int32_t computable() const { return remaining() - (sits_out() ? 1 : 0); }
 };
 
 struct RequestState {
@@ -63,8 +68,8 @@ struct Senior {
 
 class Scheduler::State {
  public:
-  State(const SchedulerOptions& o, KvCache& c, RolePolicy& p)
-      : options(o), cache(c), policy(p), predictor(o.prior_ms_per_token) {}
+  State(const SchedulerOptions& o, KvCache& c, RolePolicy& p, GrammarPool* g)
+      : options(o), cache(c), policy(p), grammars(g), predictor(o.prior_ms_per_token) {}
 
   // scheduler.cc
   absl::Status Validate(const Request& request) const;
@@ -103,6 +108,7 @@ class Scheduler::State {
 
   // scheduler_commit.cc
   void CommitSequence(const SequenceStep& step, const SequenceResult& result, TimePoint now);
+  void EndWithoutToken(Sequence& sequence, const SequenceResult& result, TimePoint now);
   void AcceptToken(Sequence& sequence, const kernels::SampleResult& token, TimePoint now);
   void OutputPromptLogprobs(Sequence& sequence, const SequenceStep& step,
                             const std::vector<kernels::SampleResult>& scores, TimePoint now);
@@ -115,6 +121,7 @@ class Scheduler::State {
   SchedulerOptions options;
   KvCache& cache;
   RolePolicy& policy;
+  GrammarPool* const grammars;  ///< null: no request may have a grammar
   StepPredictor predictor;
 
   absl::flat_hash_map<RequestKey, std::unique_ptr<RequestState>> requests;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/cache/block_copy.h"
+#include "engine/sampling/answer_grammar.h"
 #include "engine/sampling/sampling_params.h"
 #include "kernels/ops.h"
 
@@ -25,6 +26,7 @@ struct NewSequence {
   std::vector<int32_t> tokens;  ///< prompt, and tokens generated so far (recovery, recompute, migration)
   int32_t prompt_len = 0;       ///< of `tokens`; the rest counts as output for penalties, min_tokens and RNG position
   SamplingParams sampling;
+  std::shared_ptr<AnswerGrammar> grammar{};  ///< null: none
 };
 
 /// One sequence's share of a step: rows [row, row + num_tokens) hold positions [context, context + num_tokens).
@@ -51,10 +53,20 @@ struct StepPlan {
   bool empty() const { return sequences.empty() && forget.empty() && copies.empty(); }
 };
 
+/// The reason for which a sequence that was to draw a token has none.
+enum class NoToken : uint8_t {
+  kNone,
+  kMaskIsLate,      ///< its rows are computed again when the mask is there
+  kNothingAllowed,  ///< by grammar, allowed_token_ids and min_tokens together: the answer ends
+  kGrammarFailed,   ///< `error` says why
+};
+
 /// The results of Execute, in the order of StepPlan::sequences.
 struct SequenceResult {
   SequenceId id = 0;
   bool sampled = false;
+  NoToken no_token = NoToken::kNone;                   ///< when not sampled, though it was to be
+  absl::Status error;                                  ///< of kGrammarFailed
   kernels::SampleResult token;                         ///< when sampled
   std::vector<kernels::SampleResult> prompt_logprobs;  ///< one per scored row
 };

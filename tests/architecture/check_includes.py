@@ -13,7 +13,7 @@ ALLOWED = {
     "proto": set(),
     "text": {"common"},
     "kernels": {"common"},
-    "engine": {"common", "kernels"},
+    "engine": {"common", "kernels", "text"},
     "kvtransfer": {"common", "proto"},
     "worker": {"common", "proto", "kernels", "engine", "kvtransfer"},
     "prefill_worker": {"common", "proto", "kernels", "engine", "kvtransfer", "worker"},

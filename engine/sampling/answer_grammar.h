@@ -1,0 +1,114 @@
+// Which tokens a grammar lets come next, worked out on threads of its own beside the steps: the mask of a token is made
+// while the model computes the logits that it is for. Where a mask takes long its sequence sits out steps; no step
+// waits for it longer than a moment.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/clock.h"
+#include "engine/sampling/sampling_params.h"
+#include "text/grammar.h"
+
+namespace baton::engine {
+
+class GrammarPool;
+
+/// The grammar of one answer, where it stands. Made by GrammarPool::Follow. Thread-safe, but Mask and Advance are the
+/// executor's.
+class AnswerGrammar : public std::enable_shared_from_this<AnswerGrammar> {
+ public:
+  /// The scheduler's question: is the mask there, or will it be soon? Not before the first mask, and not while one that
+  /// was waited for in vain is made. Also true of a grammar that failed: its next step says so.
+  bool MayBePlanned() const;
+
+  /// The mask of the next token, [ceil(vocab / 32)] bit = allowed; empty: it was not there by `until`. Stays until
+  /// Advance. The status is why the grammar failed: ResourceExhausted, or a token that it does not allow.
+  absl::StatusOr<absl::Span<const uint32_t>> Mask(std::chrono::steady_clock::time_point until);
+  /// The answer goes on with `token`: the next mask is begun.
+  void Advance(int32_t token);
+
+ private:
+  friend class GrammarPool;
+  AnswerGrammar(GrammarPool& pool, std::shared_ptr<const Grammar> grammar, std::vector<int32_t> output_so_far)
+      : pool_(pool), grammar_(std::move(grammar)), to_take_(std::move(output_so_far)) {}
+  /// On a thread of the pool.
+  void Work();
+  absl::Status TakeAndMask(const std::vector<int32_t>& tokens);
+
+  GrammarPool& pool_;
+  const std::shared_ptr<const Grammar> grammar_;
+  std::unique_ptr<GrammarMatcher> matcher_;  ///< the working thread's
+  std::vector<uint32_t> mask_;               ///< who works writes it, else it may be read
+
+  mutable std::mutex mutex_;  // guards what follows
+  std::condition_variable ready_;
+  std::vector<int32_t> to_take_;
+  bool working_ = true;
+  bool came_late_ = true;  ///< or never yet
+  absl::Status status_;
+};
+
+/// The threads, and the grammars that were compiled last. Must outlive the grammars it made. Thread-safe.
+class GrammarPool {
+ public:
+  /// `threads` 0: work is done in Turn, and nobody waits for it (simulators).
+  GrammarPool(std::shared_ptr<const GrammarCompiler> compiler, int threads);
+  /// Work that has not begun is dropped.
+  ~GrammarPool();
+
+  /// Called when a mask that was late is there: sequences may be planned that were not. From any thread, and not any
+  /// more once another one is set, or none.
+  void OnReady(std::function<void()> on_ready);
+
+  /// Does what `most` answers wait for, on the caller's thread; how many there were.
+  int Turn(int most);
+
+  /// For an answer that has these tokens already. Compiling begins at once.
+  std::shared_ptr<AnswerGrammar> Follow(std::shared_ptr<const Grammar> grammar, std::vector<int32_t> output_so_far);
+
+ private:
+  friend class AnswerGrammar;
+  struct Compiled {
+    std::mutex mutex;  // guards what follows: the second who wants it waits for the first
+    bool done = false;
+    absl::StatusOr<std::unique_ptr<GrammarMatcher>> matcher{nullptr};
+  };
+  using Key = std::pair<GrammarKind, std::string>;
+  static constexpr size_t kKept = 64;  ///< compiled grammars, some MB each at most
+
+  void Post(std::shared_ptr<AnswerGrammar> answer);
+  absl::StatusOr<std::unique_ptr<GrammarMatcher>> NewMatcher(const Grammar& grammar);
+  /// The next answer that waits; null when none does.
+  std::shared_ptr<AnswerGrammar> Next();
+  void Run();
+
+  void SayReady();
+
+  const std::shared_ptr<const GrammarCompiler> compiler_;
+  std::mutex ready_mutex_;  // guards what follows, and is held while it is called
+  std::function<void()> on_ready_;
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable wake_;
+  std::deque<std::weak_ptr<AnswerGrammar>> waiting_;
+  bool ends_ = false;
+  std::map<Key, std::shared_ptr<Compiled>> compiled_;
+  std::deque<Key> order_;  ///< of compiled_, oldest first
+  std::vector<std::thread> threads_;
+};
+
+/// Whether a draw has any token to draw: one of the mask, of `allowed` (empty: all), and not `banned` (sorted).
+bool AnyTokenAllowed(absl::Span<const uint32_t> mask, const std::vector<int32_t>& allowed,
+                     const std::vector<int32_t>& banned);
+
+}  // namespace baton::engine

@@ -1,0 +1,236 @@
+// Answers that follow grammars: what they promise, and Promise A for them. Masks come early, late and very late here,
+// and steps are cancelled; sequences are preempted and resumed in the middle.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+#include <regex>
+
+#include "engine/sampling/answer_grammar.h"
+#include "nlohmann/json.hpp"
+#include "tests/engine/step/requests.h"
+
+namespace baton::engine {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr int32_t kEos = 3;
+
+/// A tokenizer of the fake model: a character each.
+std::unique_ptr<Tokenizer> FakeTokenizer() {
+  static const std::vector<std::string> characters = [] {
+    std::vector<std::string> all;
+    for (const char c : std::string("abc<{}[]\":,0123456789defghijklmnopqrstuvwxyz-.+*")) all.emplace_back(1, c);
+    all[kEos] = "<end>";
+    all.resize(kFakeVocab, "<more>");
+    return all;
+  }();
+  GgufTokenizerMetadata metadata;
+  metadata.model = "gpt2";
+  metadata.pre = "gpt-2";
+  metadata.tokens.assign(characters.begin(), characters.end());
+  metadata.token_types.assign(kFakeVocab, 1);
+  metadata.token_types[kEos] = 3;
+  metadata.eos_id = kEos;
+  return *Tokenizer::FromGguf(metadata);
+}
+
+class GrammarAnswers : public ::testing::Test {
+ protected:
+  std::unique_ptr<Tokenizer> tokenizer_ = FakeTokenizer();
+  std::shared_ptr<const GrammarCompiler> compiler_ = *GrammarCompiler::Make(*tokenizer_, {kEos}, kFakeVocab);
+
+  std::string TextOf(const Answer& answer) const {
+    std::vector<int32_t> ids;
+    for (const auto& token : answer.tokens) ids.push_back(token.token);
+    return tokenizer_->Decode(ids, true);
+  }
+  Request Asking(RequestKey key, GrammarKind kind, std::string text, int32_t max_tokens = 60) const {
+    Request r = MakeRequest(key, RandomTokens(key, 5 + static_cast<int32_t>(key) * 7 % 90), max_tokens);
+    r.sampling.temperature = 1;
+    r.sampling.seed = key;
+    r.sampling.eos_token_ids = {kEos};
+    r.sampling.grammar = std::make_shared<Grammar>(Grammar{kind, std::move(text)});
+    return r;
+  }
+};
+
+struct Load {
+  int32_t chunk = 2048, blocks = 600, max_seqs = 64;
+  bool cancel_steps = false;
+  int late = 0;  ///< in so many of ten steps no mask is made
+};
+
+SteppedEngineOptions OptionsFor(const Load& load, GrammarPool& pool) {
+  SteppedEngineOptions o;
+  o.num_blocks = {load.blocks};
+  o.scheduler.max_model_len = 300;
+  o.scheduler.max_num_batched_tokens = load.chunk;
+  o.scheduler.max_num_seqs = load.max_seqs;
+  o.scheduler.max_step_ms = 0;
+  o.grammars = &pool;
+  return o;
+}
+
+/// Runs all that lives, as `load` says.
+void RunAllOf(SteppedEngine& h, GrammarPool& pool, const Load& load, unsigned seed = 1) {
+  std::mt19937 dice(seed);
+  for (int steps = 0; !h.scheduler().Idle(); ++steps) {
+    ASSERT_LT(steps, 50000) << "somebody waits for ever";
+    if (static_cast<int>(dice() % 10) >= load.late) pool.Turn(load.late == 0 ? 1000 : static_cast<int>(dice() % 4));
+    const bool cancel = load.cancel_steps && dice() % 3 == 0;
+    h.fake().before_forward = cancel ? std::function<absl::Status()>([&] {
+      h.executor().Cancel();
+      return absl::OkStatus();
+    })
+                                     : nullptr;
+    h.Step();
+  }
+}
+
+constexpr const char* kPerson =
+    R"({"type":"object","additionalProperties":false,"required":["name","age"],"x-guidance":{"whitespace_flexible":false},
+        "properties":{"name":{"type":"string","pattern":"^[a-z]{1,5}$"},"age":{"type":"integer","minimum":0,"maximum":99}}})";
+
+TEST_F(GrammarAnswers, FollowTheirGrammar) {
+  GrammarPool pool(compiler_, 0);
+  SteppedEngine h(OptionsFor({}, pool));
+  for (RequestKey key = 1; key <= 20; ++key) {
+    ASSERT_TRUE(h.Add(key % 2 == 0 ? Asking(key, GrammarKind::kJsonSchema, kPerson)
+                                   : Asking(key, GrammarKind::kRegex, "[ab]{3}(-[0-9])*"))
+                    .ok());
+  }
+  RunAllOf(h, pool, {});
+  int ended = 0;
+  for (const auto& [key, answer] : h.answers) {
+    if (answer.finish != FinishReason::kStop) continue;  // by length
+    ++ended;
+    const std::string text = TextOf(answer);
+    if (key.first % 2 == 0) {
+      const auto json = nlohmann::json::parse(text, nullptr, false);
+      ASSERT_TRUE(json.is_object()) << text;
+      EXPECT_LE(json["age"].get<int>(), 99);
+    } else {
+      EXPECT_TRUE(std::regex_match(text, std::regex("[ab]{3}(-[0-9])*"))) << text;
+    }
+  }
+  EXPECT_GE(ended, 12);
+}
+
+TEST_F(GrammarAnswers, AreTheSameHoweverLateTheirMasksAreAndWhoeverIsBesideThem) {
+  const auto ask = [&](RequestKey key) {
+    Request r = key % 3 == 0 ? MixedRequest(key, 77 + key, 40)
+                             : Asking(key, key % 2 == 0 ? GrammarKind::kJsonSchema : GrammarKind::kRegex,
+                                      key % 2 == 0 ? kPerson : "([a-f]|[0-9]{2})*x");
+    if (key % 4 == 1) r.sampling.n = 3;
+    if (key % 5 == 1) r.sampling.repetition_penalty = 1.2f;
+    if (key % 5 == 2) r.sampling.prompt_logprobs = 1;
+    if (key % 5 == 4) r.sampling.logprobs = 2;
+    return r;
+  };
+  std::map<AnswerKey, std::string> alone;
+  for (RequestKey key = 1; key <= 24; ++key) {
+    GrammarPool pool(compiler_, 0);
+    SteppedEngine h(OptionsFor({}, pool));
+    ASSERT_TRUE(h.Add(ask(key)).ok());
+    RunAllOf(h, pool, {});
+    for (const auto& [k, answer] : h.answers) alone[k] = answer.Text();
+  }
+  for (const Load& load : std::vector<Load>{{},
+                                            {.late = 5},
+                                            {.chunk = 16, .late = 8},
+                                            {.chunk = 17, .cancel_steps = true, .late = 3},
+                                            {.chunk = 64, .blocks = 22, .max_seqs = 12, .late = 6},
+                                            {.blocks = 22, .max_seqs = 12, .cancel_steps = true}}) {
+    SCOPED_TRACE(StrCat("chunks of ", load.chunk, ", ", load.blocks, " blocks, late ", load.late));
+    GrammarPool pool(compiler_, 0);
+    SteppedEngine h(OptionsFor(load, pool));
+    for (RequestKey key = 1; key <= 24; ++key) ASSERT_TRUE(h.Add(ask(key)).ok());
+    RunAllOf(h, pool, load, 9);
+    EXPECT_EQ(h.answers.size(), alone.size());
+    for (const auto& [key, answer] : h.answers)
+      EXPECT_EQ(answer.Text(), alone.at(key)) << "request " << key.first << " choice " << key.second;
+    EXPECT_TRUE(load.blocks > 22 || h.scheduler().Load().preemptions > 0);
+  }
+}
+
+TEST_F(GrammarAnswers, GoOnFromEveryTokenAsIfTheyHadNeverStopped) {
+  GrammarPool pool(compiler_, 0);
+  SteppedEngine whole(OptionsFor({}, pool));
+  ASSERT_TRUE(whole.Add(Asking(2, GrammarKind::kJsonSchema, kPerson)).ok());
+  RunAllOf(whole, pool, {});
+  const Answer& expected = whole.answers.at({2, 0});
+  ASSERT_GT(expected.tokens.size(), 20u);
+  for (size_t cut = 1; cut + 1 < expected.tokens.size(); ++cut) {
+    SteppedEngine h(OptionsFor({}, pool));
+    Request r = Asking(2, GrammarKind::kJsonSchema, kPerson);
+    for (size_t i = 0; i < cut; ++i) r.tokens.push_back(expected.tokens[i].token);
+    ASSERT_TRUE(h.Add(r).ok());
+    RunAllOf(h, pool, {});
+    const Answer& got = h.answers.at({2, 0});
+    ASSERT_EQ(got.tokens.size(), expected.tokens.size() - cut) << cut;
+    for (size_t i = cut; i < expected.tokens.size(); ++i)
+      EXPECT_EQ(got.tokens[i - cut].token, expected.tokens[i].token) << cut << " " << i;
+    EXPECT_EQ(got.finish, expected.finish);
+  }
+}
+
+TEST_F(GrammarAnswers, EndWhereNothingIsAllowed) {
+  GrammarPool pool(compiler_, 0);
+  SteppedEngine h(OptionsFor({}, pool));
+  Request early = Asking(1, GrammarKind::kChoice, R"(["abba"])");
+  early.sampling.min_tokens = 10;  // bans the end of the text, and the grammar has nothing else
+  ASSERT_TRUE(h.Add(early).ok());
+  Request none = Asking(2, GrammarKind::kChoice, R"(["ab"])");
+  none.sampling.allowed_token_ids = {0, 20};  // "a", not "b"
+  ASSERT_TRUE(h.Add(none).ok());
+  RunAllOf(h, pool, {});
+  EXPECT_EQ(TextOf(h.answers.at({1, 0})), "abba");
+  EXPECT_EQ(h.answers.at({1, 0}).finish, FinishReason::kStop);
+  EXPECT_EQ(TextOf(h.answers.at({2, 0})), "a");
+  EXPECT_EQ(h.answers.at({2, 0}).finish, FinishReason::kStop);
+}
+
+TEST_F(GrammarAnswers, AGrammarThatIsWrongEndsItsRequestOnly) {
+  GrammarPool pool(compiler_, 0);
+  SteppedEngine h(OptionsFor({}, pool));
+  ASSERT_TRUE(h.Add(Asking(1, GrammarKind::kRegex, "(a")).ok());
+  Request resumed = Asking(2, GrammarKind::kChoice, R"(["ab"])");
+  resumed.tokens.push_back(1);  // "b": no answer begins so
+  ASSERT_TRUE(h.Add(resumed).ok());
+  ASSERT_TRUE(h.Add(Asking(3, GrammarKind::kChoice, R"(["ab"])")).ok());
+  RunAllOf(h, pool, {});
+  EXPECT_EQ(h.answers.at({1, 0}).error.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(h.answers.at({2, 0}).error.message()), HasSubstr("does not allow token 1"));
+  EXPECT_EQ(TextOf(h.answers.at({3, 0})), "ab");
+}
+
+TEST_F(GrammarAnswers, AWorkerWithoutATokenizerRefusesThem) {
+  SteppedEngine h(SteppedEngineOptions{});
+  EXPECT_THAT(std::string(h.Add(Asking(1, GrammarKind::kRegex, "a")).message()), HasSubstr("tokenizer"));
+}
+
+TEST_F(GrammarAnswers, ThreadsMakeTheMasksOfManyAtOnce) {
+  GrammarPool pool(compiler_, 2);
+  std::atomic<int> ready{0};
+  pool.OnReady([&] { ++ready; });
+  const auto grammar = std::make_shared<Grammar>(Grammar{GrammarKind::kRegex, "(a|b){40}"});
+  const auto soon = [] { return std::chrono::steady_clock::now() + std::chrono::seconds(20); };
+  std::vector<std::shared_ptr<AnswerGrammar>> answers;
+  for (int i = 0; i < 20; ++i) answers.push_back(pool.Follow(grammar, {0, 1}));
+  for (int token = 0; token < 38; ++token) {
+    for (const auto& answer : answers) {
+      const auto mask = answer->Mask(soon());
+      ASSERT_TRUE(mask.ok()) << mask.status();
+      ASSERT_EQ((*mask)[0], 3u) << "a and b";
+      answer->Advance(token % 2);
+    }
+    if (token == 20) answers.resize(10);  // work that nobody waits for is dropped
+  }
+  for (const auto& answer : answers) EXPECT_EQ((*answer->Mask(soon()))[0], 1u << kEos);
+  EXPECT_GE(ready.load(), 20) << "the first mask of each was waited for";
+}
+
+}  // namespace
+}  // namespace baton::engine
