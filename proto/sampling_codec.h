@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -13,7 +14,8 @@
 namespace baton {
 
 /// Calls visit.Number(member, has, get, set) for each optional field, visit.Map(member, get, mutable) and
-/// visit.List(member, get, mutable) for the others. `Options`: router::SamplingOptions or engine::SamplingParams.
+/// visit.List(member, get, mutable) and visit.Grammar(member, has, get, mutable) for the others. `Options`:
+/// router::SamplingOptions or engine::SamplingParams.
 template <class Options, class Visit>
 void VisitSamplingWire(Visit&& visit) {
 #define BATON_NUMBER(field) visit.Number(&Options::field, &P::has_##field, &P::field, &P::set_##field)
@@ -37,6 +39,7 @@ void VisitSamplingWire(Visit&& visit) {
   BATON_NUMBER(n);
   BATON_NUMBER(logprobs);
   BATON_NUMBER(prompt_logprobs);
+  visit.Grammar(&Options::grammar, &P::has_grammar, &P::grammar, &P::mutable_grammar);
 #undef BATON_NUMBER
 #undef BATON_OTHER
 }
@@ -55,6 +58,12 @@ struct SamplingDecoder {
     std::sort((out.*member).begin(), (out.*member).end());
   }
   void List(auto member, auto get, auto) { (out.*member).assign(get(in).begin(), get(in).end()); }
+  template <class Text>  // of a kind, and shared: text/grammar_kind.h
+  void Grammar(std::shared_ptr<const Text> Options::* member, auto has, auto get, auto) {
+    if (!(in.*has)()) return;
+    const v1::Grammar& given = (in.*get)();
+    out.*member = std::make_shared<const Text>(Text{static_cast<decltype(Text::kind)>(given.kind()), given.text()});
+  }
 };
 
 /// Leaves out what is std::nullopt.
@@ -74,6 +83,11 @@ struct SamplingEncoder {
     for (const auto& [key, value] : in.*member) (*get(out))[key] = value;
   }
   void List(auto member, auto, auto get) { get(out)->Add((in.*member).begin(), (in.*member).end()); }
+  void Grammar(auto member, auto, auto, auto get) {
+    if (!(in.*member)) return;
+    (out.*get)()->set_kind(static_cast<v1::Grammar::Kind>((in.*member)->kind));
+    (out.*get)()->set_text((in.*member)->text);
+  }
 };
 
 template <class Options>

@@ -4,10 +4,13 @@
 
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include "text/grammar_kind.h"
 
 namespace baton::router {
 
@@ -23,6 +26,7 @@ struct SamplingOptions {
   int32_t n = 1;
   std::vector<std::pair<int32_t, float>> logit_bias;
   std::vector<int32_t> allowed_token_ids, stop_token_ids;
+  std::shared_ptr<const Grammar> grammar;  ///< null: none. No part of VisitSampling: structured_outputs.cc reads it
 };
 
 constexpr double kNoLimit = std::numeric_limits<double>::infinity();

@@ -32,6 +32,11 @@ inline v1::SamplingParams EverySamplingField() {
         case Descriptor::CPPTYPE_INT32: r.SetInt32(&params, field, value); break;
         case Descriptor::CPPTYPE_UINT64: r.SetUInt64(&params, field, static_cast<uint64_t>(value)); break;
         case Descriptor::CPPTYPE_BOOL: r.SetBool(&params, field, true); break;
+        case Descriptor::CPPTYPE_MESSAGE:
+          EXPECT_EQ(field->name(), "grammar");
+          params.mutable_grammar()->set_kind(v1::Grammar::KIND_LARK);
+          params.mutable_grammar()->set_text(R"(start: "a")");
+          break;
         default: ADD_FAILURE() << field->name() << " has a type that this test does not know";
       }
     }
@@ -45,6 +50,7 @@ struct SamplingFieldCounter {
   void Number(auto, auto, auto, auto) { ++fields; }
   void Map(auto, auto, auto) { ++fields; }
   void List(auto, auto, auto) { ++fields; }
+  void Grammar(auto, auto, auto, auto) { ++fields; }
 };
 
 /// Every field goes into `Options` and comes back as it was.

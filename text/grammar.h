@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -31,11 +32,12 @@ class GrammarMatcher {
   absl::StatusOr<std::unique_ptr<GrammarMatcher>> Copy() const;
 
   /// Moves on over `tokens`. FailedPrecondition: the grammar does not allow one of them (the text says which), and the
-  /// matcher stands before it. ResourceExhausted: the grammar is too costly here.
+  /// matcher stands before it. InvalidArgument: the grammar is too costly here.
   absl::Status Consume(absl::Span<const int32_t> tokens);
 
   /// mask: [ceil(vocab / 32)] bit = the token may come next. Behind the grammar's end these are the tokens that end a
-  /// text. ResourceExhausted: this mask takes more work than a grammar may (some 10 ms).
+  /// text; none: nothing can follow, and the text is not at an end. InvalidArgument: this mask takes more work than a
+  /// grammar may (some 10 ms).
   absl::Status Mask(absl::Span<uint32_t> mask);
 
   /// The answer may end here.
@@ -66,12 +68,16 @@ class GrammarCompiler {
   absl::StatusOr<std::unique_ptr<GrammarMatcher>> Compile(GrammarKind kind, std::string_view text) const;
 
   int32_t vocab_size() const { return vocab_size_; }
+  /// Hex. Equal digests: the same grammars compile, to the same masks of the ids that the tokenizer has.
+  const std::string& digest() const { return digest_; }
 
  private:
-  GrammarCompiler(bt_vocabulary* handle, int32_t vocab_size) : handle_(handle), vocab_size_(vocab_size) {}
+  GrammarCompiler(bt_vocabulary* handle, int32_t vocab_size, std::string digest)
+      : handle_(handle), vocab_size_(vocab_size), digest_(std::move(digest)) {}
 
   bt_vocabulary* handle_;  // owned
   const int32_t vocab_size_;
+  const std::string digest_;
 };
 
 }  // namespace baton

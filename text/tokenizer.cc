@@ -1,6 +1,7 @@
 #include "text/tokenizer.h"
 
 #include <algorithm>
+#include <filesystem>
 
 #include "common/check.h"
 #include "common/status.h"
@@ -78,6 +79,14 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::FromGguf(const GgufTokeniz
   }
   tokenizer->SetSpecialTokens(special, more_eos);
   return tokenizer;
+}
+
+absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::OfModel(const std::string& path) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) return FromHfDirectory(path);
+  BATON_ASSIGN_OR_RETURN(const std::unique_ptr<GgufFile> file, GgufFile::Open(path));
+  BATON_ASSIGN_OR_RETURN(const GgufTokenizerMetadata metadata, GgufTokenizerMetadata::Read(*file));
+  return FromGguf(metadata);
 }
 
 absl::StatusOr<std::vector<int32_t>> Tokenizer::Encode(std::string_view text, bool add_special_tokens,

@@ -44,6 +44,9 @@ class Tokenizer {
   /// InvalidArgument: unknown model or pre-tokenizer (named), or tokens that contradict each other.
   static absl::StatusOr<std::unique_ptr<Tokenizer>> FromGguf(const GgufTokenizerMetadata& metadata);
 
+  /// Of an HF directory or a .gguf file. Errors as of the two above.
+  static absl::StatusOr<std::unique_ptr<Tokenizer>> OfModel(const std::string& path);
+
   ~Tokenizer();
   Tokenizer(const Tokenizer&) = delete;
   Tokenizer& operator=(const Tokenizer&) = delete;

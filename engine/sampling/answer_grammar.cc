@@ -28,7 +28,7 @@ void AnswerGrammar::Advance(int32_t token) {
     to_take_.push_back(token);
     working_ = true;
   }
-  pool_.Post(shared_from_this());
+  pool_.Post(shared_from_this(), false);
 }
 
 void AnswerGrammar::Work() {
@@ -60,7 +60,7 @@ absl::Status AnswerGrammar::TakeAndMask(const std::vector<int32_t>& tokens) {
 
 GrammarPool::GrammarPool(std::shared_ptr<const GrammarCompiler> compiler, int threads)
     : compiler_(std::move(compiler)) {
-  for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Run(); });
+  for (int i = 0; i < threads; ++i) threads_.emplace_back([this, begins = i > 0 || threads == 1] { Run(begins); });
 }
 
 GrammarPool::~GrammarPool() {
@@ -85,23 +85,26 @@ void GrammarPool::SayReady() {
 std::shared_ptr<AnswerGrammar> GrammarPool::Follow(std::shared_ptr<const Grammar> grammar,
                                                    std::vector<int32_t> output_so_far) {
   std::shared_ptr<AnswerGrammar> answer(new AnswerGrammar(*this, std::move(grammar), std::move(output_so_far)));
-  Post(answer);
+  Post(answer, true);
   return answer;
 }
 
-void GrammarPool::Post(std::shared_ptr<AnswerGrammar> answer) {
+void GrammarPool::Post(const std::shared_ptr<AnswerGrammar>& answer, bool begins) {
   {
     std::lock_guard lock(mutex_);
-    waiting_.push_back(answer);
+    (begins ? beginning_ : going_on_).push_back(answer);
   }
-  wake_.notify_one();
+  wake_.notify_all();  // not every thread takes one that begins
 }
 
-std::shared_ptr<AnswerGrammar> GrammarPool::Next() {
-  while (!waiting_.empty()) {
-    std::shared_ptr<AnswerGrammar> answer = waiting_.front().lock();
-    waiting_.pop_front();
-    if (answer) return answer;  // else nobody follows it any more
+std::shared_ptr<AnswerGrammar> GrammarPool::Next(bool begins) {
+  for (auto* waiting : {&beginning_, &going_on_}) {
+    if (waiting == &beginning_ && !begins) continue;
+    while (!waiting->empty()) {
+      std::shared_ptr<AnswerGrammar> answer = waiting->front().lock();
+      waiting->pop_front();
+      if (answer) return answer;  // else nobody follows it any more
+    }
   }
   return nullptr;
 }
@@ -109,7 +112,7 @@ std::shared_ptr<AnswerGrammar> GrammarPool::Next() {
 int GrammarPool::Turn(int most) {
   for (int done = 0; done < most; ++done) {
     std::unique_lock lock(mutex_);
-    const std::shared_ptr<AnswerGrammar> answer = Next();
+    const std::shared_ptr<AnswerGrammar> answer = Next(true);
     lock.unlock();
     if (!answer) return done;
     answer->Work();
@@ -117,12 +120,12 @@ int GrammarPool::Turn(int most) {
   return most;
 }
 
-void GrammarPool::Run() {
+void GrammarPool::Run(bool begins) {
   std::unique_lock lock(mutex_);
   for (;;) {
-    wake_.wait(lock, [this] { return ends_ || !waiting_.empty(); });
+    wake_.wait(lock, [&] { return ends_ || !going_on_.empty() || (begins && !beginning_.empty()); });
     if (ends_) return;
-    std::shared_ptr<AnswerGrammar> answer = Next();
+    std::shared_ptr<AnswerGrammar> answer = Next(begins);
     if (!answer) continue;
     lock.unlock();
     answer->Work();

@@ -33,7 +33,7 @@ class AnswerGrammar : public std::enable_shared_from_this<AnswerGrammar> {
   bool MayBePlanned() const;
 
   /// The mask of the next token, [ceil(vocab / 32)] bit = allowed; empty: it was not there by `until`. Stays until
-  /// Advance. The status is why the grammar failed: ResourceExhausted, or a token that it does not allow.
+  /// Advance. The status is why the grammar failed: too costly here, or a token that it does not allow.
   absl::StatusOr<absl::Span<const uint32_t>> Mask(std::chrono::steady_clock::time_point until);
   /// The answer goes on with `token`: the next mask is begun.
   void Advance(int32_t token);
@@ -62,7 +62,8 @@ class AnswerGrammar : public std::enable_shared_from_this<AnswerGrammar> {
 /// The threads, and the grammars that were compiled last. Must outlive the grammars it made. Thread-safe.
 class GrammarPool {
  public:
-  /// `threads` 0: work is done in Turn, and nobody waits for it (simulators).
+  /// `threads` 0: work is done in Turn, and nobody waits for it (simulators). Of several threads the first compiles
+  /// nothing, so that answers go on beside a grammar that takes long to compile.
   GrammarPool(std::shared_ptr<const GrammarCompiler> compiler, int threads);
   /// Work that has not begun is dropped.
   ~GrammarPool();
@@ -87,11 +88,11 @@ class GrammarPool {
   using Key = std::pair<GrammarKind, std::string>;
   static constexpr size_t kKept = 64;  ///< compiled grammars, some MB each at most
 
-  void Post(std::shared_ptr<AnswerGrammar> answer);
+  void Post(const std::shared_ptr<AnswerGrammar>& answer, bool begins);
   absl::StatusOr<std::unique_ptr<GrammarMatcher>> NewMatcher(const Grammar& grammar);
-  /// The next answer that waits; null when none does.
-  std::shared_ptr<AnswerGrammar> Next();
-  void Run();
+  /// The next answer that waits, null when none does. `begins`: also of those that begin, and these first.
+  std::shared_ptr<AnswerGrammar> Next(bool begins);
+  void Run(bool begins);
 
   void SayReady();
 
@@ -100,7 +101,7 @@ class GrammarPool {
   std::function<void()> on_ready_;
   std::mutex mutex_;  // guards what follows
   std::condition_variable wake_;
-  std::deque<std::weak_ptr<AnswerGrammar>> waiting_;
+  std::deque<std::weak_ptr<AnswerGrammar>> going_on_, beginning_;
   bool ends_ = false;
   std::map<Key, std::shared_ptr<Compiled>> compiled_;
   std::deque<Key> order_;  ///< of compiled_, oldest first

@@ -6,7 +6,6 @@
 #include <limits>
 #include <memory>
 #include <optional>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -14,12 +13,6 @@
 #include "text/grammar_kind.h"
 
 namespace baton::engine {
-
-/// What every token of an answer must fit (text/grammar.h says how it is written).
-struct Grammar {
-  GrammarKind kind = GrammarKind::kJsonSchema;
-  std::string text;
-};
 
 struct SamplingParams {
   float temperature = 1.0f;  ///< 0: greedy

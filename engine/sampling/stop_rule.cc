@@ -14,7 +14,8 @@ bool Contains(const std::vector<int32_t>& ids, int32_t id) {
 StopDecision DecideStop(const SamplingParams& params, int32_t token, int32_t output_len, int32_t total_len,
                         int32_t max_model_len) {
   if (output_len >= params.min_tokens) {
-    if (!params.ignore_eos && Contains(params.eos_token_ids, token)) return {FinishReason::kStop, std::nullopt};
+    const bool eos_ends = !params.ignore_eos || params.grammar != nullptr;  // nothing but eos follows a grammar's end
+    if (eos_ends && Contains(params.eos_token_ids, token)) return {FinishReason::kStop, std::nullopt};
     if (Contains(params.stop_token_ids, token)) return {FinishReason::kStop, token};
   }
   if (output_len >= params.max_tokens || total_len >= max_model_len) return {FinishReason::kLength, std::nullopt};

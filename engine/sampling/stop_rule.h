@@ -20,7 +20,8 @@ struct StopDecision {
 };
 
 /// Looks at the last of `output_len` generated tokens (those from before a migration count). In order: min_tokens not
-/// reached → only length ends it; eos unless ignore_eos; stop_token_ids; max_tokens or `total_len` ≥ `max_model_len`.
+/// reached → only length ends it; eos unless ignore_eos (with a grammar: always); stop_token_ids; max_tokens or
+/// `total_len` ≥ `max_model_len`.
 StopDecision DecideStop(const SamplingParams& params, int32_t token, int32_t output_len, int32_t total_len,
                         int32_t max_model_len);
 

@@ -117,6 +117,11 @@ absl::Status Fleet::Admit(int32_t slot, const WorkerFacts& facts) {
     if (facts.kv_layout != facts_->kv_layout) {
       return absl::FailedPreconditionError(Different("kv_layout", facts.kv_layout, facts_->kv_layout));
     }
+    if (facts.tokenizer_digest != facts_->tokenizer_digest && !facts.tokenizer_digest.empty() &&
+        !facts_->tokenizer_digest.empty()) {
+      return absl::FailedPreconditionError(
+          Different("tokenizer_digest", facts.tokenizer_digest, facts_->tokenizer_digest));
+    }
     if (facts.max_model_len != facts_->max_model_len) {
       return absl::FailedPreconditionError(
           Different("max_model_len", StrCat(facts.max_model_len), StrCat(facts_->max_model_len)));

@@ -245,6 +245,7 @@ WorkerFacts DecodeFacts(const v1::HandshakeReply& r) {
   f.model_digest = r.model_digest();
   f.kv_layout = LayoutText(r.kv_layout());
   f.kv_digest = r.kv_digest().empty() ? kKvDigestUnnamed : r.kv_digest();
+  f.tokenizer_digest = r.tokenizer_digest();
   f.numerics_id = r.numerics().id();
   f.model_name = r.model_name();
   f.max_model_len = r.max_model_len();

@@ -12,9 +12,10 @@ namespace baton::router {
 struct WorkerFacts {
   std::string worker_id, incarnation, version;
   WorkerRole role = WorkerRole::kUnknown;
-  std::string model_digest;  ///< must match across workers
-  std::string kv_layout;     ///< must match; text form of the layout
-  std::string kv_digest;     ///< must match this router's build
+  std::string model_digest;      ///< must match across workers
+  std::string kv_layout;         ///< must match; text form of the layout
+  std::string kv_digest;         ///< must match this router's build
+  std::string tokenizer_digest;  ///< what grammars see of its tokenizer: must match across workers; empty: no grammars
   std::string numerics_id;
   std::string model_name;
   int32_t max_model_len = 0;  ///< tokens

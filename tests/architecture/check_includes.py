@@ -13,13 +13,15 @@ ALLOWED = {
     "proto": set(),
     "text": {"common"},
     "kernels": {"common"},
-    "engine": {"common", "kernels", "text"},
+    "engine": {"common", "kernels"},
     "kvtransfer": {"common", "proto"},
-    "worker": {"common", "proto", "kernels", "engine", "kvtransfer"},
+    "worker": {"common", "proto", "kernels", "engine", "kvtransfer", "text"},
     "prefill_worker": {"common", "proto", "kernels", "engine", "kvtransfer", "worker"},
     "decode_worker": {"common", "proto", "kernels", "engine", "kvtransfer", "worker"},
     "router": {"common", "proto", "text"},
 }
+# One room of a folder that may depend on single headers of another.
+SINGLE = {"engine/sampling/": {"text/grammar.h", "text/grammar_kind.h"}}
 EVERYTHING = {"cli", "sim", "tests", "bench"}
 # Inside a folder: its rooms, and the rooms of the same folder that each may include from ("" is the folder itself, which
 # may include all of its rooms unless it has a line here). A room that has no line is free.
@@ -115,6 +117,8 @@ def why_forbidden(name, folder, included):
         return None
     if target == folder:
         return why_room(name, folder, included)
+    if any(name.startswith(room) and included in headers for room, headers in SINGLE.items()):
+        return None
     if target not in ALLOWED[folder]:
         return f"{folder} may not depend on {target}"
     return None
@@ -140,7 +144,8 @@ PLANTED = [
     ("engine/step/a.cc", "proto/worker.pb.h"),
     ("worker/config.h", "proto/worker.pb.h"),
     ("common/a.h", "kernels/ops.h"),
-    ("engine/sampling/a.cc", "text/grammar.h"),
+    ("engine/sampling/a.cc", "text/tokenizer.h"),
+    ("engine/step/a.cc", "text/grammar.h"),
     ("engine/step/tcp/a.cc", "proto/step.pb.h"),
     ("engine/cache/a.h", "engine/step/step_plan.h"),
     ("engine/model/a.cc", "engine/cache/kv_cache.h"),
@@ -162,7 +167,8 @@ PLANTED = [
 
 def self_test():
     missed = [(n, i) for n, i in PLANTED if not why_forbidden(n, n.split("/")[0], i)]
-    fine = [("worker/relay/codec.h", "proto/worker.pb.h"), ("engine/step/a.cc", "engine/cache/kv_cache.h"), ("router/server.cc", "router/http/a.h"),
+    fine = [("engine/sampling/a.h", "text/grammar.h"),
+            ("worker/relay/codec.h", "proto/worker.pb.h"), ("engine/step/a.cc", "engine/cache/kv_cache.h"), ("router/server.cc", "router/http/a.h"),
             ("kernels/cuda/a.cc", "kernels/ops.h"), ("decode_worker/ticket_desk.cc", "decode_worker/handoff/handoff.h")]
     wrong = [(n, i) for n, i in fine if why_forbidden(n, n.split("/")[0], i)]
     for n, i in missed:

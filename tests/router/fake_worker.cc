@@ -66,6 +66,7 @@ class FakeWorker::Service final : public v1::Worker::Service {
     reply->set_hash_key(key);
     reply->set_model_digest(options.model_digest);
     reply->set_kv_digest(options.kv_digest);
+    reply->set_tokenizer_digest(options.tokenizer_digest);
     v1::KvGroup* group = reply->mutable_kv_layout()->add_groups();
     group->add_layers(0);
     group->set_tokens_per_block(16);

@@ -253,6 +253,22 @@ TEST_F(RouterTest, AWorkerThatDiffersIsNotUsedAndSaysWhy) {
   }
 }
 
+TEST_F(RouterTest, AWorkerWithAnotherTokenizerIsNotUsed) {
+  FakeWorker one({.tokenizer_digest = "a"}), same({.tokenizer_digest = "a"}), none, other({.tokenizer_digest = "b"});
+  Start({&one, &same, &none}, {}, false);
+  ASSERT_TRUE(server_->WaitReady(std::chrono::seconds(10)));
+  server_.reset();
+  Start({&one, &other}, {}, false);
+  const auto refused = [&] {
+    for (const WorkerStatus& w : server_->workers()) {
+      if (w.state == "mismatch") return w.detail;
+    }
+    return std::string();
+  };
+  ASSERT_TRUE(one.Wait([&] { return !refused().empty(); }));
+  EXPECT_NE(refused().find("tokenizer_digest"), std::string::npos) << refused();
+}
+
 TEST_F(RouterTest, AWorkerWithoutKvDigestsIsNotUsedAlone) {
   FakeWorker worker({.kv_digest = "off"});
   Start({&worker}, {}, false);

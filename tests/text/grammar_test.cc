@@ -2,6 +2,7 @@
 // be is left out.
 #include "text/grammar.h"
 
+#include <chrono>
 #include <random>
 #include <regex>
 #include <set>
@@ -226,6 +227,48 @@ TEST(Grammar, SchemasOfTheDraftAreCompiled) {
     EXPECT_TRUE(m.compiler->Compile(GrammarKind::kJsonSchema, schema).ok())
         << schema << m.compiler->Compile(GrammarKind::kJsonSchema, schema).status();
   }
+}
+
+TEST(Grammar, WhatTakesTooLongToCompileIsRefusedAtOnce) {
+  const Model m = Load("gpt2");
+  std::string many = "[", more = "[";
+  for (int i = 0; i < 40000; ++i)
+    (i < 10000 ? many : more) += StrCat(i == 0 || i == 10000 ? "" : ",", "\"value ", i * 7, "\"");
+  EXPECT_TRUE(m.compiler->Compile(GrammarKind::kChoice, many + "]").ok());
+  EXPECT_TRUE(m.compiler->Compile(GrammarKind::kJsonSchema, StrCat("{\"enum\":", many, "]}")).ok());
+  const auto say = [&](GrammarKind kind, const std::string& text, const char* why) {
+    const auto start = std::chrono::steady_clock::now();
+    const auto compiled = m.compiler->Compile(kind, text);
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+    EXPECT_EQ(compiled.status().code(), absl::StatusCode::kInvalidArgument) << text.substr(0, 100);
+    EXPECT_THAT(std::string(compiled.status().message()), HasSubstr(why));
+    EXPECT_LT(took.count(), 5) << text.substr(0, 100) << ": well under 1 s on a machine that has nothing else to do";
+  };
+  say(GrammarKind::kChoice, more + "]", "too big");
+  const char* divisors = "least common multiple";
+  say(GrammarKind::kJsonSchema, R"({"multipleOf":1000003})", divisors);
+  say(GrammarKind::kJsonSchema, R"({"allOf":[{"multipleOf":9973},{"multipleOf":0.9967}]})", divisors);
+  say(GrammarKind::kLark, R"(start: %json {"multipleOf":1000003})", divisors);
+  say(GrammarKind::kLark, R"(start: "a" %json {"\u006dultipleOf":1000003})", divisors);
+  EXPECT_TRUE(m.compiler->Compile(GrammarKind::kJsonSchema, R"({"type":"number","multipleOf":0.01})").ok());
+  say(GrammarKind::kJsonSchema, R"({"$ref":"#"})", "no text fits it");
+  say(GrammarKind::kLark, R"(start: start "a")", "no text fits it");
+  std::string properties;
+  for (int i = 0; i < 2000; ++i) properties += StrCat(i == 0 ? "" : ",", "\"p", i, "\":{}");
+  say(GrammarKind::kJsonSchema, StrCat("{\"type\":\"object\",\"properties\":{", properties, "}}"), "too costly");
+}
+
+TEST(Grammar, TheDigestSaysWhetherTwoCompilersSeeTheSame) {
+  const Model one = Load("gpt2"), again = Load("gpt2"), other = Load("qwen2");
+  EXPECT_EQ(one.compiler->digest().size(), 32u);
+  EXPECT_EQ(one.compiler->digest(), again.compiler->digest());
+  EXPECT_NE(one.compiler->digest(), other.compiler->digest());
+  const int32_t size = one.tokenizer->vocab_size();
+  const auto digest = [&](std::vector<int32_t> eos, int32_t ids) {
+    return (*GrammarCompiler::Make(*one.tokenizer, eos, ids))->digest();
+  };
+  EXPECT_EQ(digest({1, 2}, size), digest({2, 1}, size + 70)) << "ids that the tokenizer has not do not count";
+  EXPECT_NE(digest({1, 2}, size), digest({1}, size)) << "what ends a text does";
 }
 
 TEST(Grammar, ATokenizerWithoutBytesOrAModelWithoutAnEndIsRefused) {

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "sim/fake_model.h"
 #include "worker/process/kv_budget.h"
 #include "worker/process/numerics_id.h"
@@ -62,6 +64,22 @@ TEST(StartUp, LoadsATinyModelPhaseByPhase) {
   EXPECT_EQ(loaded->numerics_id.size(), 32u);
   ASSERT_FALSE(loaded->blocks.num_blocks.empty());
   EXPECT_GE(loaded->blocks.tokens, loaded->max_model_len);
+  ASSERT_NE(loaded->grammars, nullptr);
+  EXPECT_EQ(loaded->grammars->vocab_size(), loaded->model->config().vocab_size);
+  EXPECT_TRUE(loaded->grammars->Compile(GrammarKind::kJsonSchema, "{}").ok());
+}
+
+TEST(StartUp, WithoutATokenizerThereAreNoGrammars) {
+  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "no-tokenizer";
+  std::filesystem::create_directories(folder);
+  std::filesystem::copy_file(std::string(kModel) + "/config.json", folder / "config.json",
+                             std::filesystem::copy_options::overwrite_existing);
+  WorkerConfig c = Config();
+  c.model = folder;
+  StartUpProgress progress;
+  const absl::StatusOr<LoadedModel> loaded = StartUp(c, progress);
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_EQ(loaded->grammars, nullptr);
 }
 
 TEST(StartUp, TooLittleKvMemoryIsRefusedWithBothNumbersAndTheFlags) {

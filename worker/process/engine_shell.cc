@@ -1,5 +1,7 @@
 #include "worker/process/engine_shell.h"
 
+#include <algorithm>
+#include <thread>
 #include <utility>
 
 #include "common/status.h"
@@ -22,6 +24,9 @@ engine::EngineOptions Options(const WorkerConfig& config, const LoadedModel& loa
   return out;
 }
 
+// A mask takes some 50 µs of one thread; most of the machine is for the model.
+int GrammarThreads() { return static_cast<int>(std::clamp(std::thread::hardware_concurrency() / 8, 2U, 4U)); }
+
 }  // namespace
 
 EngineShell::EngineShell(const WorkerConfig& config, LoadedModel loaded, const HashKey& key, std::string incarnation,
@@ -32,6 +37,7 @@ EngineShell::EngineShell(const WorkerConfig& config, LoadedModel loaded, const H
       book_({.vocab_size = loaded_.model->config().vocab_size}, role_ ? role_->tickets() : nullptr),
       hub_(std::move(incarnation)),
       rates_at_(clock.Now()),
+      grammars_(loaded_.grammars ? std::make_unique<engine::GrammarPool>(loaded_.grammars, GrammarThreads()) : nullptr),
       leak_blocks_(config.test_leaked_blocks),
       engine_(Options(config, loaded_),
               {.model = *loaded_.model,
@@ -41,6 +47,7 @@ EngineShell::EngineShell(const WorkerConfig& config, LoadedModel loaded, const H
                .clock = clock,
                .policy = role_ ? role_->policy() : nullptr,
                .observer = role_ ? role_->observer() : nullptr,
+               .grammars = grammars_.get(),
                .channel = loaded_.channel.get()},
               [this](engine::EngineOutputs outputs, engine::Scheduler& scheduler) {
                 OnOutputs(std::move(outputs), scheduler);

@@ -64,7 +64,8 @@ class EngineShell {
   int64_t rates_prompt_tokens_ = 0, rates_steps_ = 0;
   double prefill_tokens_per_s_ = 0, step_ms_ = 0;
   std::vector<std::function<void()>> when_role_idle_;
-  const int32_t leak_blocks_;  ///< for tests
+  const std::unique_ptr<engine::GrammarPool> grammars_;  ///< null: grammars are refused
+  const int32_t leak_blocks_;                            ///< for tests
   engine::SequenceKv leak_;
   // … to here.
   engine::Engine engine_;  // last: its threads use the above

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <thread>
+#include <utility>
 
 #include "absl/strings/str_format.h"
 #include "common/clock.h"
@@ -15,6 +17,7 @@
 #include "common/status.h"
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/plugin/device_plugin.h"
+#include "text/tokenizer.h"
 #include "worker/process/kv_budget.h"
 #include "worker/process/numerics_id.h"
 #include "worker/process/progress_line.h"
@@ -121,6 +124,21 @@ absl::Status LoadWeights(const WorkerConfig& config, StartUpProgress& progress, 
   return absl::OkStatus();
 }
 
+using TokenizerLoad = std::future<absl::StatusOr<std::unique_ptr<Tokenizer>>>;
+using CompilerLoad = std::future<absl::StatusOr<std::unique_ptr<GrammarCompiler>>>;
+
+// Runs beside the loading of the rest; of the tokenizer only the part that grammars see is kept.
+CompilerLoad MakeGrammarCompiler(TokenizerLoad tokenizer, const engine::ModelConfig& model) {
+  return std::async(std::launch::async,
+                    [load = std::move(tokenizer), vocab_size = model.vocab_size,
+                     eos = model.eos_token_ids]() mutable -> absl::StatusOr<std::unique_ptr<GrammarCompiler>> {
+                      BATON_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer, load.get());
+                      // As the router chooses what ends an answer.
+                      return GrammarCompiler::Make(
+                          *tokenizer, tokenizer->eos_ids().empty() ? eos : tokenizer->eos_ids(), vocab_size);
+                    });
+}
+
 // Prints the ranks, and the cost of the way in which they sum.
 void PrintRanks(const WorkerConfig& config) {
   if (config.ranks() > 1) {
@@ -167,6 +185,7 @@ absl::StatusOr<LoadedModel> StartUp(const WorkerConfig& config, StartUpProgress&
     phase_start = clock.Now();
   };
   const engine::RankLinks links = ranks != nullptr ? ranks->links() : engine::RankLinks();
+  TokenizerLoad tokenizer = std::async(std::launch::async, &Tokenizer::OfModel, config.model);
   LoadedModel loaded;
   loaded.place = PlaceOf(config, 0);
   loaded.name = config.served_model_name.empty() ? BaseName(config.model) : config.served_model_name.front();
@@ -180,6 +199,7 @@ absl::StatusOr<LoadedModel> StartUp(const WorkerConfig& config, StartUpProgress&
   BATON_RETURN_IF_ERROR(Agree(links.world, LoadWeights(config, progress, links, loaded)));
   LogInfo("worker: weights take {:.2f} GiB", GiB(static_cast<int64_t>(loaded.model->weight_bytes())));
   done("loading the model");
+  CompilerLoad grammars = MakeGrammarCompiler(std::move(tokenizer), loaded.model->config());
   progress.Set("kv-allocate", 0);
   BATON_RETURN_IF_ERROR(AllocateKv(config, ranks, loaded));
   done("allocating KV");
@@ -187,6 +207,11 @@ absl::StatusOr<LoadedModel> StartUp(const WorkerConfig& config, StartUpProgress&
   BATON_RETURN_IF_ERROR(WarmUp(loaded));
   if (ranks != nullptr) ranks->Started();
   done("warm-up");
+  if (auto compiler = grammars.get(); compiler.ok()) {
+    loaded.grammars = *std::move(compiler);
+  } else {
+    LogWarning("worker: requests with structured outputs are refused: {}", View(compiler.status().message()));
+  }
   if (!kMakesKvDigests)
     LogWarning("worker: this build has no KV digests: it is for measuring what they cost, and would read damaged KV");
   loaded.numerics_id = NumericsIdOf(loaded.model->config().digest, traits, loaded.place).id;

@@ -13,6 +13,7 @@
 #include "engine/model/model.h"
 #include "engine/step/step_channel.h"
 #include "kernels/ops.h"
+#include "text/grammar.h"
 #include "worker/ranks/rank_host.h"
 #include "worker/worker_config.h"
 
@@ -47,6 +48,7 @@ struct LoadedModel {
   std::unique_ptr<engine::StepChannel> channel;
   std::vector<std::unique_ptr<engine::KvMemory>> others;
   engine::BlockBudget blocks;
+  std::shared_ptr<const GrammarCompiler> grammars;  ///< null: the model's files have no tokenizer that grammars can use
   int32_t max_model_len = 0;
   std::string name;         ///< served name
   std::string numerics_id;  ///< hex

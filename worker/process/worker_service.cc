@@ -110,6 +110,7 @@ v1::HandshakeReply WorkerState::Describe() const {
   reply.set_max_queued_tokens(config_.max_waiting_tokens);
   reply.set_tensor_parallel_size(static_cast<uint32_t>(loaded.place.tensor_size));
   reply.set_pipeline_parallel_size(static_cast<uint32_t>(loaded.place.stages));
+  if (loaded.grammars) reply.set_tokenizer_digest(loaded.grammars->digest());
   reply.set_landing_address(engine_->LandingAddress());
   return reply;
 }

@@ -22,6 +22,13 @@ TEST(StopRule, StopTokenStopsAndIsNamedEvenWithIgnoreEos) {
   EXPECT_EQ(d.stop_token, 7);
 }
 
+TEST(StopRule, EosEndsAnAnswerWithAGrammarEvenWithIgnoreEos) {
+  SamplingParams p = Params();
+  p.ignore_eos = true;
+  p.grammar = std::make_shared<Grammar>(Grammar{GrammarKind::kRegex, "a"});
+  EXPECT_EQ(DecideStop(p, 2, 1, 10, 100).reason, FinishReason::kStop);
+}
+
 TEST(StopRule, LengthIsMaxTokensOrTheContext) {
   EXPECT_EQ(DecideStop(Params(), 1, 4, 10, 100).reason, FinishReason::kNone);
   EXPECT_EQ(DecideStop(Params(), 1, 5, 10, 100).reason, FinishReason::kLength);

@@ -6,6 +6,7 @@
 #include <random>
 #include <regex>
 
+#include "common/str_cat.h"
 #include "engine/sampling/answer_grammar.h"
 #include "nlohmann/json.hpp"
 #include "tests/engine/step/requests.h"
@@ -209,6 +210,29 @@ TEST_F(GrammarAnswers, AGrammarThatIsWrongEndsItsRequestOnly) {
 TEST_F(GrammarAnswers, AWorkerWithoutATokenizerRefusesThem) {
   SteppedEngine h(SteppedEngineOptions{});
   EXPECT_THAT(std::string(h.Add(Asking(1, GrammarKind::kRegex, "a")).message()), HasSubstr("tokenizer"));
+}
+
+TEST_F(GrammarAnswers, GoOnBesideGrammarsThatTakeLongToCompile) {
+  GrammarPool pool(compiler_, 2);
+  std::atomic<int> begun{0};
+  pool.OnReady([&] { ++begun; });
+  const auto soon = [] { return std::chrono::steady_clock::now() + std::chrono::seconds(20); };
+  const auto one =
+      pool.Follow(std::make_shared<Grammar>(Grammar{GrammarKind::kRegex, "(a|b){40}"}), std::vector<int32_t>());
+  ASSERT_TRUE(one->Mask(soon()).ok());
+  std::vector<std::shared_ptr<AnswerGrammar>> slow;
+  constexpr int kSlow = 12;
+  for (int i = 0; i < kSlow; ++i) {  // some 40 ms each
+    std::string choices = "[";
+    for (int k = 0; k < 5000; ++k) choices += StrCat(k == 0 ? "" : ",", "\"", i, "-", k * k, "\"");
+    slow.push_back(pool.Follow(std::make_shared<Grammar>(Grammar{GrammarKind::kChoice, choices + "]"}), {}));
+  }
+  for (int token = 0; token < 40; ++token) {
+    one->Advance(token % 2);
+    ASSERT_FALSE((*one->Mask(soon())).empty());
+  }
+  EXPECT_LT(begun.load(), 1 + kSlow) << "all were compiled first";
+  for (const auto& answer : slow) EXPECT_TRUE(answer->Mask(soon()).ok());
 }
 
 TEST_F(GrammarAnswers, ThreadsMakeTheMasksOfManyAtOnce) {

@@ -1,7 +1,7 @@
 //! What tokens a grammar allows next: llguidance behind opaque handles. A `Vocabulary` is made once for a tokenizer, a
 //! `Matcher` follows one answer token by token.
 
-use crate::ffi::{invalid, Failure, Outcome, INTERNAL, RESOURCE_EXHAUSTED};
+use crate::ffi::{invalid, Failure, Outcome, INTERNAL, INVALID_ARGUMENT};
 use crate::tokenizer::Handle;
 use llguidance::api::TopLevelGrammar;
 use llguidance::toktrie::{ApproximateTokEnv, InferenceCapabilities, SimpleVob, TokEnv, TokRxInfo, TokTrie};
@@ -9,11 +9,16 @@ use llguidance::{Matcher as Guide, ParserFactory};
 use serde_json::Value;
 use std::sync::Arc;
 
-/// As GrammarKind in text/grammar.h.
-const JSON_SCHEMA: i32 = 0;
-const REGEX: i32 = 1;
-const LARK: i32 = 2;
-const CHOICE: i32 = 3;
+/// As GrammarKind in text/grammar_kind.h.
+const JSON_SCHEMA: i32 = 1;
+const REGEX: i32 = 2;
+const LARK: i32 = 3;
+const CHOICE: i32 = 4;
+
+/// Of compiling: the worst regular expressions take less than a second.
+const LEXER_FUEL: u64 = 300_000;
+/// 1 to 2 KB each.
+const LEXER_STATES: usize = 40_000;
 
 pub struct Vocabulary {
     factory: ParserFactory,
@@ -37,22 +42,30 @@ impl Vocabulary {
         let slices = llguidance::earley::SlicedBiasComputer::general_slices();
         let mut factory = ParserFactory::new(&env, InferenceCapabilities::default(), &slices).map_err(internal)?;
         factory.quiet();
-        factory.limits_mut().verbose_errors = false;
+        let limits = factory.limits_mut();
+        limits.verbose_errors = false;
+        limits.initial_lexer_fuel = LEXER_FUEL;
+        limits.max_lexer_states = LEXER_STATES;
         Ok(Vocabulary { factory, eos: eos.into(), words: size.div_ceil(32) })
     }
 
     pub fn compile(&self, kind: i32, text: &str) -> Outcome<Matcher> {
         let grammar = match kind {
-            JSON_SCHEMA => TopLevelGrammar::from_json_schema(parse(text)?),
+            JSON_SCHEMA => TopLevelGrammar::from_json_schema(check_divisors(parse(text)?)?),
             REGEX => TopLevelGrammar::from_regex(text),
-            LARK => TopLevelGrammar::from_lark(text.to_string()),
+            LARK => TopLevelGrammar::from_lark(check_embedded(text)?.to_string()),
             CHOICE => TopLevelGrammar::from_lark(any_of(text)?),
             _ => return invalid(format!("there is no grammar kind {kind}")),
         };
         let guide = Guide::new(self.factory.create_parser(grammar));
-        match guide.get_error() {
-            None => Ok(Matcher { guide, eos: self.eos.clone(), words: self.words }),
-            Some(error) => invalid(explain(kind, text, &error)),
+        if let Some(error) = guide.get_error() {
+            return invalid(explain(kind, text, &error));
+        }
+        // What cannot even begin is said now.
+        match begin(guide.deep_clone()) {
+            Ok(()) => Ok(Matcher { guide, eos: self.eos.clone(), words: self.words }),
+            Err(error) if is_dead_end(&error) => invalid("no text fits it"),
+            Err(error) => Err(limit(error)),
         }
     }
 }
@@ -77,9 +90,13 @@ impl Matcher {
         Ok(taken + ids[taken..].iter().take_while(ends).count())
     }
 
-    /// One bit per id. Where the grammar is at its end: the tokens that end a text.
+    /// One bit per id. Where the grammar is at its end: the tokens that end a text. None where nothing can follow.
     pub fn mask(&mut self, out: &mut [u32]) -> Outcome<()> {
-        let mask: SimpleVob = self.guide.compute_mask_or_eos().map_err(limit)?;
+        let mask: SimpleVob = match self.guide.compute_mask_or_eos() {
+            Ok(mask) => mask,
+            Err(error) if is_dead_end(&error) => SimpleVob::new(),
+            Err(error) => return Err(limit(error)),
+        };
         let words = mask.as_slice();
         let count = words.len().min(out.len()).min(self.words);
         out[..count].copy_from_slice(&words[..count]);
@@ -99,16 +116,88 @@ fn internal(error: impl std::fmt::Display) -> Failure {
     Failure { code: INTERNAL, message: format!("grammar: {error:#}") }
 }
 
+/// The first token, and the mask behind it.
+fn begin(mut guide: Guide) -> Result<(), String> {
+    let mask = guide.compute_mask_or_eos().map_err(|e| e.to_string())?;
+    if let Some(first) = mask.first_bit_set() {
+        guide.try_consume_tokens(&[first as u32]).map_err(|e| e.to_string())?;
+        guide.compute_mask_or_eos().map_err(|e| e.to_string())?;
+    }
+    Ok(())
+}
+
+/// No token can follow, and the text may not end either.
+fn is_dead_end(error: &impl std::fmt::Display) -> bool {
+    error.to_string().contains("NoExtension")
+}
+
 /// A compiled grammar fails later only where a mask takes more work than the limits allow.
 fn limit(error: impl std::fmt::Display) -> Failure {
-    Failure { code: RESOURCE_EXHAUSTED, message: format!("the grammar is too costly here: {error:#}") }
+    let error = error.to_string();
+    let why = error.lines().next().unwrap_or_default();
+    Failure { code: INVALID_ARGUMENT, message: format!("the grammar is too costly here: {why}") }
 }
 
 fn parse(text: &str) -> Outcome<Value> {
     serde_json::from_str(text).or_else(|e| invalid(format!("not JSON: {e}")))
 }
 
-/// A grammar of one of the strings in a JSON array.
+/// Divisibility by n is an automaton of n states, and limits count none of them: 1 to 3 µs each.
+const DIVISOR_LIMIT: u64 = 100_000;
+
+fn check_divisors(schema: Value) -> Outcome<Value> {
+    let mut divisors = Vec::new();
+    collect_divisors(&schema, &mut divisors);
+    divisors.sort_unstable();
+    divisors.dedup();
+    let gcd = |mut a: u64, mut b: u64| {
+        while b != 0 {
+            (a, b) = (b, a % b);
+        }
+        a
+    };
+    let together = divisors.iter().fold(1u64, |all, &d| all.saturating_mul(d / gcd(all, d)));
+    let sum = divisors.iter().fold(0u64, |all, &d| all.saturating_add(d));
+    if together.max(sum) > DIVISOR_LIMIT {
+        return invalid(format!(
+            "the schema's multipleOf are too large: their least common multiple is {together}, their sum {sum}, at most \
+             {DIVISOR_LIMIT} are possible"
+        ));
+    }
+    Ok(schema)
+}
+
+/// The digits of every multipleOf, leading zeros left out: 0.25 is 25.
+fn collect_divisors(value: &Value, out: &mut Vec<u64>) {
+    match value {
+        Value::Object(members) => {
+            for (key, member) in members {
+                if let ("multipleOf", Value::Number(n)) = (key.as_str(), member) {
+                    let text = n.to_string();
+                    let digits: String = text.split('e').next().unwrap_or("").chars().filter(char::is_ascii_digit).collect();
+                    out.push(digits.parse().unwrap_or(u64::MAX).max(1));
+                }
+                collect_divisors(member, out);
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| collect_divisors(item, out)),
+        _ => {}
+    }
+}
+
+/// Schemas may stand in a Lark grammar: `%json {...}`.
+fn check_embedded(text: &str) -> Outcome<&str> {
+    const KEYWORD: &str = "%json";
+    for (at, _) in text.match_indices(KEYWORD) {
+        let mut values = serde_json::Deserializer::from_str(&text[at + KEYWORD.len()..]).into_iter::<Value>();
+        if let Some(Ok(schema)) = values.next() {
+            check_divisors(schema)?;
+        }
+    }
+    Ok(text)
+}
+
+/// A grammar of one of the strings in a JSON array; as one terminal, thousands of them are no work.
 fn any_of(text: &str) -> Outcome<String> {
     let Value::Array(choices) = parse(text)? else { return invalid("choices are not an array of strings") };
     let mut quoted = Vec::with_capacity(choices.len());
@@ -121,7 +210,7 @@ fn any_of(text: &str) -> Outcome<String> {
     if quoted.is_empty() {
         return invalid("there is no choice");
     }
-    Ok(format!("start: {}", quoted.join(" | ")))
+    Ok(format!("start: CHOICE\nCHOICE: {}", quoted.join(" | ")))
 }
 
 /// What the compiler says, with the place of a keyword that it does not know.
