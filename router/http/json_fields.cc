@@ -109,12 +109,7 @@ const Readers& SharedFields() {
   return *fields;
 }
 
-constexpr std::string_view kRefused[] = {"structured_outputs",
-                                         "guided_json",
-                                         "guided_regex",
-                                         "guided_choice",
-                                         "guided_grammar",
-                                         "use_beam_search",
+constexpr std::string_view kRefused[] = {"use_beam_search",
                                          "suffix",
                                          "bad_words",
                                          "truncate_prompt_tokens",
@@ -127,7 +122,6 @@ constexpr std::string_view kRefused[] = {"structured_outputs",
                                          "logits_processors",
                                          "prompt_embeds",
                                          "thinking_token_budget",
-                                         "response_format",
                                          "modalities",
                                          "repetition_detection",
                                          "web_search_options",
@@ -156,9 +150,7 @@ bool IsEmpty(Element e) {
   return false;
 }
 // {} is a schema, too: that of every JSON text.
-bool IsSchema(std::string_view key, Element e) {
-  return (key == "guided_json" || key == "json_schema") && e.is_object();
-}
+bool IsSchema(std::string_view key, Element e) { return key == "json_schema" && e.is_object(); }
 bool Is(Element e, double number) {
   double value = 0;
   return !e.get_double().get(value) && value == number;
@@ -189,6 +181,7 @@ std::vector<std::string> SharedFieldNames() {
                                     "spaces_between_special_tokens"};
   for (const auto& [name, reader] : SharedFields()) names.emplace_back(name);
   names.insert(names.end(), std::begin(kRefused), std::end(kRefused));
+  names.insert(names.end(), std::begin(kGrammarFields), std::end(kGrammarFields));
   std::sort(names.begin(), names.end());
   return names;
 }
@@ -198,10 +191,6 @@ bool ReadRefusedField(std::string_view key, Element e, MaybeError& error) {
   for (const std::string_view name : kRefused) known = known || name == key;
   if (!known) return false;
   if (IsFalse(e) || (IsEmpty(e) && !IsSchema(key, e)) || IsNeutralNumber(key, e)) return true;
-  if (key == "response_format") {
-    std::string_view type;
-    if (!e["type"].get_string().get(type) && type == "text") return true;
-  }
   if (key == "modalities") {
     simdjson::dom::array array;
     std::string_view only;
@@ -212,8 +201,7 @@ bool ReadRefusedField(std::string_view key, Element e, MaybeError& error) {
     std::string_view none;
     if (!e.get_string().get(none) && none == "none") return true;
   }
-  const std::string name(key);
-  error = NotBuilt(name, key == "response_format" ? "a format other than {\"type\":\"text\"}" : "this field");
+  error = NotBuilt(std::string(key), "this field");
   return true;
 }
 

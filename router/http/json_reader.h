@@ -57,11 +57,16 @@ MaybeError ReadMessages(Element e, std::string& messages_json, LastMessage& last
 
 /// Sampling and answer fields that chat and text completions share. Returns false if the field is not one of them.
 bool ReadSharedField(std::string_view key, Element e, CompletionRequest& out, MaybeError& error);
+/// Fields that say what an answer must fit. False: not one of them.
+inline constexpr std::string_view kGrammarFields[] = {"response_format",    "structured_outputs", "guided_json",
+                                                      "guided_json_object", "guided_regex",       "guided_choice",
+                                                      "guided_grammar"};
+bool ReadGrammarField(std::string_view key, Element e, CompletionRequest& out, MaybeError& error);
 /// Fields that are refused when they would change the answer. False: not one of them.
 bool ReadRefusedField(std::string_view key, Element e, MaybeError& error);
 /// Fields that change no answer here, of which only the type is checked. False: not one of them.
 bool ReadIgnoredField(std::string_view key, Element e, MaybeError& error);
-/// The names of all that these three know, in order.
+/// The names of all that these four know, in order.
 std::vector<std::string> SharedFieldNames();
 
 /// 400 for a field that nobody reads if one that is read was meant and is not in `body` too: the message names it.

@@ -145,8 +145,8 @@ MaybeError CheckShared(CompletionRequest& r, bool has_stream_options) {
 
 // False: nobody knows the field.
 bool ReadCommonField(std::string_view key, Element e, CompletionRequest& r, MaybeError& error) {
-  return json::ReadSharedField(key, e, r, error) || json::ReadRefusedField(key, e, error) ||
-         json::ReadIgnoredField(key, e, error);
+  return json::ReadSharedField(key, e, r, error) || json::ReadGrammarField(key, e, r, error) ||
+         json::ReadRefusedField(key, e, error) || json::ReadIgnoredField(key, e, error);
 }
 
 // Refuses a field that was meant to be another; notes it else.

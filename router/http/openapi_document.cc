@@ -50,6 +50,22 @@ constexpr Property kAnswer[] = {
     {"return_tokens_as_token_ids", kBoolean},
     {"return_seed", kBoolean},
     {"add_special_tokens", kBoolean},
+    {"response_format",
+     R"("type":"object","required":["type"],"properties":{"type":{"enum":["text","json_object","json_schema"]}},)"
+     R"("if":{"properties":{"type":{"const":"json_schema"}}},"then":{"required":["json_schema"],"properties":)"
+     R"({"json_schema":{"type":"object","required":["schema"],"properties":{"name":{"type":["string","null"]},)"
+     R"("description":{"type":["string","null"]},"schema":{"type":["object","boolean"]},"strict":{"type":["boolean","null"]}}}}})"},
+    {"structured_outputs",
+     R"("type":"object","additionalProperties":false,"properties":{"json":{"type":["object","boolean","string","null"]},)"
+     R"("regex":{"type":["string","null"],"minLength":1},"grammar":{"type":["string","null"],"minLength":1},)"
+     R"("choice":{"type":["array","null"],"minItems":1,"items":{"type":"string","minLength":1}},)"
+     R"("json_object":{"type":["boolean","null"]},"disable_fallback":{"type":["boolean","null"]},)"
+     R"("disable_any_whitespace":{"enum":[false,null]},"disable_additional_properties":{"enum":[false,null]}})"},
+    {"guided_json", R"("anyOf":[{"type":["object","boolean","string"]}])"},
+    {"guided_regex", R"("type":"string","minLength":1)"},
+    {"guided_choice", R"("type":"array","minItems":1,"items":{"type":"string","minLength":1})"},
+    {"guided_grammar", R"("type":"string","minLength":1)"},
+    {"guided_json_object", kBoolean},
 };
 
 // How a chat becomes a prompt: also of /tokenize. Only the messages of the roles that call may be without content.

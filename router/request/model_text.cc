@@ -14,6 +14,7 @@
 #include "common/gguf.h"
 #include "common/status.h"
 #include "common/str_cat.h"
+#include "router/request/grammar_check.h"
 #include "router/request/sampling_limits.h"
 #include "router/request/seen_chats.h"
 #include "text/gguf_tokenizer.h"
@@ -134,6 +135,7 @@ absl::StatusOr<ModelText> ModelText::Load(const std::string& path, const std::st
     model.chat_template = Const(*std::move(given));
   }
   model.eos_token_ids = model.tokenizer->eos_ids();
+  model.grammars = std::make_shared<GrammarCheck>(*model.tokenizer);
   const size_t for_chats = token_cache_bytes / 4;
   model.prompt_ids = std::make_unique<TokenCache>(*model.tokenizer, token_cache_bytes - for_chats);
   model.seen_chats = std::make_shared<SeenChats>(for_chats);

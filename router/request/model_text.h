@@ -14,6 +14,7 @@
 
 namespace baton::router {
 
+class GrammarCheck;
 class SeenChats;
 
 /// Immutable but for the caches; any thread.
@@ -25,6 +26,7 @@ struct ModelText {
   std::unique_ptr<const ChatTemplate> chat_template;  ///< null: the model has none
   SamplingOptions defaults;                           ///< of generation_config.json; what it does not set is absent
   std::vector<int32_t> eos_token_ids;
+  std::shared_ptr<GrammarCheck> grammars;  ///< checks those of requests; any thread. Reads the tokenizer
 
   /// `path`: an HF directory or a .gguf file. `chat_template_file`: replaces the model's; "" = the model's own.
   /// `use_generation_config`: false leaves `defaults` empty. `token_cache_bytes`: a quarter of them is for whole chats.

@@ -10,8 +10,10 @@
 
 #include "common/check.h"
 #include "common/str_cat.h"
+#include "router/request/grammar_check.h"
 #include "router/request/sampling_limits.h"
 #include "router/request/seen_chats.h"
+#include "router/request/text_pool.h"
 
 namespace baton::router {
 namespace {
@@ -143,6 +145,10 @@ size_t TextBytes(const Prompt& prompt) {
   return 0;
 }
 
+size_t TextBytes(const RequestInput& input) {
+  return TextBytes(input.prompt) + (input.sampling.grammar ? kShortTextBytes + input.sampling.grammar->text.size() : 0);
+}
+
 std::variant<TokenizedPrompt, ApiError> TokenizePrompt(const ModelText& model, const Prompt& prompt) {
   if (const auto* ids = std::get_if<TokensPrompt>(&prompt)) return TokenizedPrompt{*ids};
   if (const auto* text = std::get_if<TextPrompt>(&prompt)) return Tokenize(model, text->text, text->add_special_tokens);
@@ -174,6 +180,9 @@ std::variant<PreparedRequest, ApiError> Prepare(const ModelText& model, const Wo
   if (auto e = CheckSamplingNumbers(input.sampling)) return *std::move(e);
   if (auto e = CheckCounts(input, facts, config)) return *std::move(e);
   if (auto e = CheckStops(input.stop)) return *std::move(e);
+  if (const auto& grammar = input.sampling.grammar) {
+    if (auto e = model.grammars->Check(*grammar, input.grammar_field, facts.tokenizer_digest)) return *std::move(e);
+  }
   auto tokenized = TokenizePrompt(model, input.prompt);
   if (auto* error = std::get_if<ApiError>(&tokenized)) return std::move(*error);
   auto& ids = std::get<TokenizedPrompt>(tokenized).ids;

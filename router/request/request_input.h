@@ -39,6 +39,7 @@ struct RequestInput {
   SamplingOptions sampling;
   const char* max_tokens_field = "max_tokens";  ///< what the client calls these, for messages
   const char* logprobs_field = "logprobs";
+  std::string grammar_field = "sampling.grammar";
   std::optional<int32_t> default_max_tokens;  ///< of the endpoint, where neither request nor model say
   std::vector<std::string> stop;
   bool include_stop_str_in_output = false;
@@ -51,6 +52,8 @@ struct RequestInput {
 
 /// Bytes of text that preparing this has to read; decides between in place and the text pool.
 size_t TextBytes(const Prompt& prompt);
+/// The same of a whole request: a grammar is as much work as a long text.
+size_t TextBytes(const RequestInput& input);
 
 /// The tokens of a prompt (a chat through the template).
 struct TokenizedPrompt {

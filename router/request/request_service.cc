@@ -49,7 +49,7 @@ std::shared_ptr<RequestHandle> RequestService::Submit(EventLoop& loop, RequestIn
         StrCat("No worker is ready yet: ",
                why.phase.empty() ? why.detail : StrCat(why.phase, " ", static_cast<int>(100 * why.progress), " %")))));
   }
-  const size_t bytes = TextBytes(input.prompt);
+  const size_t bytes = TextBytes(input);
   auto work = [this, facts, input = std::move(input)]() mutable {
     return Prepare(services_.model, *facts, services_.config, std::move(input));
   };

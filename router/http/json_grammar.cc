@@ -1,0 +1,146 @@
+// The fields that say what an answer must fit: OpenAI's response_format, vLLM's structured_outputs and its guided_*.
+// All are one Grammar; whether it compiles is asked later (router/request/grammar_check.h).
+#include <algorithm>
+#include <iterator>
+#include <memory>
+#include <utility>
+
+#include "router/http/json_reader.h"
+
+namespace baton::router::json {
+namespace {
+
+constexpr char kAnyObject[] = R"({"type":"object"})";
+
+MaybeError Take(std::string_view field, GrammarKind kind, std::string text, CompletionRequest& r) {
+  const std::string top(field.substr(0, field.find('.')));
+  if (r.input.sampling.grammar)
+    return BadRequest(StrCat("`", top, "` and `", r.input.grammar_field, "` both say what the answer must fit."), top);
+  r.input.sampling.grammar = std::make_shared<const Grammar>(Grammar{kind, std::move(text)});
+  r.input.grammar_field = field;
+  return std::nullopt;
+}
+
+/// A schema is an object (or true, or false), or text that holds one.
+MaybeError TakeSchema(std::string_view field, Element e, CompletionRequest& r) {
+  std::string_view text;
+  if (!e.get_string().get(text)) return Take(field, GrammarKind::kJsonSchema, std::string(text), r);
+  if (!e.is_object() && !e.is_bool()) return WrongType(field, "a JSON Schema", e);
+  return Take(field, GrammarKind::kJsonSchema, simdjson::minify(e), r);
+}
+
+MaybeError TakeText(std::string_view field, GrammarKind kind, Element e, CompletionRequest& r) {
+  std::string text;
+  if (auto error = Read(field, e, text)) return error;
+  if (text.empty()) return BadRequest(StrCat("`", field, "` is an empty string."), std::string(field));
+  return Take(field, kind, std::move(text), r);
+}
+
+MaybeError TakeChoices(std::string_view field, Element e, CompletionRequest& r) {
+  simdjson::dom::array choices;
+  if (e.get_array().get(choices)) return WrongType(field, "an array of strings", e);
+  for (Element choice : choices) {
+    if (!choice.is_string()) return WrongType(field, "an array of strings", choice);
+  }
+  return Take(field, GrammarKind::kChoice, simdjson::minify(e), r);
+}
+
+/// A field of vLLM's, by its name without `guided_`. False: there is none of this name.
+bool TakeGuide(std::string_view field, std::string_view guide, Element e, CompletionRequest& r, MaybeError& error) {
+  if (guide == "json") {
+    error = TakeSchema(field, e, r);
+  } else if (guide == "regex") {
+    error = TakeText(field, GrammarKind::kRegex, e, r);
+  } else if (guide == "choice") {
+    error = TakeChoices(field, e, r);
+  } else if (guide == "grammar") {
+    error = TakeText(field, GrammarKind::kLark, e, r);
+  } else if (guide == "json_object") {
+    bool wanted = false;
+    error = Read(field, e, wanted);
+    if (!error && wanted) error = Take(field, GrammarKind::kJsonSchema, kAnyObject, r);
+  } else {
+    return false;
+  }
+  return true;
+}
+
+MaybeError ReadStructuredOutputs(std::string_view field, Element e, CompletionRequest& r) {
+  simdjson::dom::object object;
+  if (e.get_object().get(object)) return WrongType(field, "an object", e);
+  constexpr std::string_view kGuides[] = {"json", "regex", "choice", "grammar", "json_object"};
+  constexpr std::string_view kOptions[] = {"disable_any_whitespace", "disable_additional_properties"};
+  for (auto [key, value] : object) {
+    const auto is_one_of = [key = key](const auto& names) {
+      return std::find(std::begin(names), std::end(names), key) != std::end(names);
+    };
+    const std::string name = StrCat(field, ".", key);
+    MaybeError error;
+    bool on = false;
+    if (is_one_of(kGuides)) {
+      if (!value.is_null()) TakeGuide(name, key, value, r, error);
+    } else if (is_one_of(kOptions) || key == "disable_fallback") {
+      if (!value.is_null()) error = Read(name, value, on);
+      if (!error && on && key != "disable_fallback") error = NotBuilt(name, "this field");  // there is no fallback
+    } else {
+      error = NotBuilt(name, "this field");
+    }
+    if (error) return error;
+  }
+  return std::nullopt;
+}
+
+/// Leaves `out` as it is where the member is not there, or null.
+template <class T>
+MaybeError ReadMember(std::string_view field, Element object, std::string_view name, T& out) {
+  Element e;
+  if (object[name].get(e) || e.is_null()) return std::nullopt;
+  return Read(StrCat(field, ".", name), e, out);
+}
+
+MaybeError ReadJsonSchemaFormat(Element format, CompletionRequest& r) {
+  constexpr char kField[] = "response_format.json_schema";
+  Element e, schema;
+  if (format["json_schema"].get(e) || !e.is_object())
+    return BadRequest(StrCat("`", kField, "` must be an object with `schema`."), kField);
+  const std::string name = StrCat(kField, ".schema");
+  if (e["schema"].get(schema) || schema.is_null()) return BadRequest(StrCat("`", name, "` is required."), name);
+  bool strict = false;  // an answer fits the schema either way
+  std::string text;
+  if (auto error = ReadMember(kField, e, "strict", strict)) return error;
+  if (auto error = ReadMember(kField, e, "name", text)) return error;
+  if (auto error = ReadMember(kField, e, "description", text)) return error;
+  if (schema.is_string()) return WrongType(name, "a JSON Schema", schema);
+  return TakeSchema(name, schema, r);
+}
+
+MaybeError ReadResponseFormat(std::string_view field, Element e, CompletionRequest& r) {
+  if (!e.is_object()) return WrongType(field, "an object", e);
+  std::string_view type;
+  const std::string name = StrCat(field, ".type");
+  if (e["type"].get_string().get(type)) return BadRequest(StrCat("`", name, "` must be a string."), name);
+  if (type == "text") return std::nullopt;
+  if (type == "json_object") return Take(field, GrammarKind::kJsonSchema, kAnyObject, r);
+  if (type == "json_schema") return ReadJsonSchemaFormat(e, r);
+  if (type == "structural_tag") return NotBuilt(std::string(field), "the format \"structural_tag\"");
+  return BadRequest(StrCat("`", name, "` must be \"text\", \"json_object\" or \"json_schema\", got \"", type, "\"."),
+                    name);
+}
+
+}  // namespace
+
+bool ReadGrammarField(std::string_view key, Element e, CompletionRequest& out, MaybeError& error) {
+  constexpr std::string_view kGuided = "guided_";
+  if (key == "response_format") {
+    error = ReadResponseFormat(key, e, out);
+  } else if (key == "structured_outputs") {
+    error = ReadStructuredOutputs(key, e, out);
+  } else if (key.starts_with(kGuided)) {
+    return TakeGuide(key, key.substr(kGuided.size()), e, out, error);
+  } else {
+    return false;
+  }
+  return true;
+}
+
+}  // namespace baton::router::json

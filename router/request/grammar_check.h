@@ -1,0 +1,45 @@
+// Whether a grammar that a client sent can be followed: it is compiled here as the workers will compile it, so that
+// what is wrong with it is the client's to hear, with its place.
+#pragma once
+
+#include <deque>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <unordered_set>
+
+#include "absl/status/statusor.h"
+#include "router/api_error.h"
+#include "text/grammar.h"
+#include "text/grammar_kind.h"
+#include "text/tokenizer.h"
+
+namespace baton::router {
+
+/// Thread-safe.
+class GrammarCheck {
+ public:
+  /// Begins to make a compiler, beside whatever comes next; `tokenizer` must outlive this.
+  explicit GrammarCheck(const Tokenizer& tokenizer);
+
+  /// A 400 that names `field` and the place in the grammar; or what the workers lack (`their_digest`: of
+  /// HandshakeReply). 0.1 to 50 ms for a grammar that is new: not on an io thread.
+  std::optional<ApiError> Check(const Grammar& grammar, const std::string& field, const std::string& their_digest);
+
+ private:
+  static constexpr size_t kMaxBytes = 1 << 20;  ///< of a grammar
+  static constexpr size_t kKeptBytes = 16 << 20;
+
+  bool IsKnown(const std::string& key);
+  void Keep(std::string key);
+
+  const std::shared_future<absl::StatusOr<std::shared_ptr<const GrammarCompiler>>> compiler_;
+  std::mutex mutex_;  // guards what follows
+  std::unordered_set<std::string> good_;
+  std::deque<std::string> order_;  ///< of good_, oldest first
+  size_t kept_bytes_ = 0;
+};
+
+}  // namespace baton::router
