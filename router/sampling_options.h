@@ -26,7 +26,7 @@ struct SamplingOptions {
   int32_t n = 1;
   std::vector<std::pair<int32_t, float>> logit_bias;
   std::vector<int32_t> allowed_token_ids, stop_token_ids;
-  std::shared_ptr<const Grammar> grammar;  ///< null: none. No part of VisitSampling: structured_outputs.cc reads it
+  std::shared_ptr<const Grammar> grammar;  ///< null: none. No part of VisitSampling: json_grammar.cc reads it
 };
 
 constexpr double kNoLimit = std::numeric_limits<double>::infinity();

@@ -56,7 +56,7 @@ class Answers(unittest.TestCase):
             (json.dumps({**CHAT, "stream_options": {}}), 400), (json.dumps({**CHAT, "top_logprobs": 2}), 400),
             (json.dumps({**CHAT, "messages": "hi"}), 400), (json.dumps({**CHAT, "messages": [{"role": "user"}]}), 400),
             (b'{"messages":' + b"[" * 5000 + b"]" * 5000 + b"}", 400),
-            (json.dumps({**CHAT, "response_format": {"type": "json_schema", "json_schema": {"schema": {}}}}), 400),
+            (json.dumps({**CHAT, "response_format": {"type": "json_schema", "json_schema": {"schema": {"$ref": "#"}}}}), 400),
             (json.dumps({**CHAT, "stop_token_ids": [10**9]}), 400), (json.dumps({**CHAT, "logit_bias": {"99999999": 1}}), 400),
         ]
         for body, status in cases:

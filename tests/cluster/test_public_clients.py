@@ -34,6 +34,15 @@ for bad, kind in (({"model": "nope"}, openai.NotFoundError), ({"max_tokens": 100
         raise SystemExit(f"{bad} was accepted")
     except kind as e:
         assert e.body["message"], e
+import enum, pydantic
+class Point(pydantic.BaseModel):
+    kind: enum.Enum("Kind", {"near": "near", "far": "far"})
+    steps: list[int] = pydantic.Field(max_length=3)
+asked = dict(model=model, messages=messages, response_format=Point, max_tokens=300, seed=3)
+parsed = client.chat.completions.parse(**asked).choices[0].message.parsed
+assert isinstance(parsed, Point), parsed
+with client.chat.completions.stream(**asked) as stream:
+    assert list(stream) and stream.get_final_completion().choices[0].message.parsed == parsed
 print("openai", openai.__version__)
 """
 

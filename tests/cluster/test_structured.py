@@ -1,0 +1,202 @@
+"""Structured outputs on real processes with default flags: answers fit what was asked for, whatever it is combined with, and are the
+same bytes alone and under load, on one worker and handed over, preempted, and with a worker killed in the middle."""
+import json
+import math
+import random
+import re
+import threading
+import unittest
+
+import schemas
+from harness import SMOLLM2, Cluster, events, in_parallel
+from test_one_fault import TWO_OF_EACH, ask
+from test_promise_a import TIGHT
+from token_index import Stream, harm
+
+COUNT = 200
+
+
+def schema_requests(count, seed):
+    """(schema, request): every spelling of one, drawn with every kind of draw."""
+    r = random.Random(seed)
+    out = []
+    for i in range(count):
+        s = schemas.schema(r)
+        spelling = [{"guided_json": s}, {"structured_outputs": {"json": s}}, {"guided_json": json.dumps(s)},
+                    {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "strict": True, "schema": s}}}][i % 4]
+        body = {"model": "tiny-llama", "prompt": f"{i}: " + "words and words " * r.randint(1, 6), "max_tokens": 400, "seed": i,
+                "temperature": r.choice([0, 0.7, 1]), **spelling}
+        # A greedy model with random weights would write white space for ever.
+        body["logit_bias"] = {str(token): -100 for token in WHITE} if body["temperature"] == 0 else {}
+        out.append((s, body))
+    return out
+
+
+def white(cluster):
+    """Tokens of the tiny model that are nothing but white space."""
+    texts = cluster.post("/detokenize", {"model": "tiny-llama", "tokens": [5]})
+    assert texts.status == 200, texts.body
+    out = []
+    for token in range(512):
+        text = cluster.post("/detokenize", {"model": "tiny-llama", "tokens": [token]}).json()["prompt"]
+        if text and not text.strip():
+            out.append(token)
+    return out
+
+
+WHITE = []
+
+
+def setUpModule():
+    with Cluster() as c:
+        WHITE.extend(white(c))
+
+
+class ManySchemas(unittest.TestCase):
+    def test_every_answer_that_ends_fits_its_schema_alone_under_load_and_handed_over(self):
+        requests = schema_requests(COUNT, seed=3)
+        with Cluster() as c:
+            alone = [ask(c, body) for _, body in requests]
+            loaded = in_parallel([lambda b=b: ask(c, b) for _, b in requests[:64]])
+        ended = 0
+        for (s, body), answer in zip(requests, alone):
+            choice = answer["choices"][0]
+            if choice["end"] == "length":
+                continue
+            ended += 1
+            self.assertTrue(schemas.fits(json.loads(choice["text"]), s), f"{body}\n{choice['text']}")
+        print(f"\n    {ended} of {COUNT} ended and fit; the others reached max_tokens", flush=True)
+        self.assertGreater(ended, COUNT * 0.9)
+        for (_, body), want, got in zip(requests, alone, loaded):
+            self.assertEqual(got, want, f"64 at once: {body}")
+        with Cluster(args=["--prefill", 1, "--decode", 1, "--local-prefill-max-tokens", 8]) as c:
+            handed_over = in_parallel([lambda b=b: ask(c, b) for _, b in requests[:64]])
+            c.wait_until(lambda: c.metric("baton_kv_transfer_bytes_total") > 0, "KV was handed over")
+        for (_, body), want, got in zip(requests, alone, handed_over):
+            self.assertEqual(got, want, f"handed over: {body}")
+
+    def test_preempted_answers_are_the_same(self):
+        requests = [body for _, body in schema_requests(40, seed=4)]
+        requests += [{"model": "tiny-llama", "prompt": f"long {i}", "seed": i, "max_tokens": 250, "guided_regex": "([a-z ]{3})+[.]{3}"}
+                     for i in range(16)]
+        with Cluster() as c:
+            alone = [ask(c, body) for body in requests]
+        with Cluster(args=TIGHT) as c:
+            loaded = in_parallel([lambda b=b: ask(c, b) for b in requests])
+            c.wait_until(lambda: c.metric("vllm:num_requests_running") == 0, "the counters are reported")
+            self.assertGreater(c.metric("vllm:num_preemptions_total"), 0)
+        for body, want, got in zip(requests, alone, loaded):
+            self.assertEqual(got, want, body)
+
+
+class Combined(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.c = Cluster().__enter__()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.c.__exit__(None, None, None)
+
+    def choices(self, **fields):
+        reply = self.c.post("/v1/completions", {"model": "tiny-llama", "prompt": "Say", "max_tokens": 60, "seed": 5, **fields})
+        self.assertEqual(reply.status, 200, reply.body)
+        return reply.json()["choices"]
+
+    def test_kinds(self):
+        for field, pattern in (({"guided_regex": "[a-c]{3,5}-\\d"}, "[a-c]{3,5}-\\d"), ({"guided_choice": ["yes", "no", "may be"]}, "yes|no|may be"),
+                               ({"guided_grammar": "start: \"<\" B \">\"\nB: /[01]{1,8}/"}, "<[01]{1,8}>"),
+                               ({"structured_outputs": {"choice": ["caf\u00e9", "\u65e5\u672c"]}}, "caf\u00e9|\u65e5\u672c")):
+            for seed in range(6):
+                choice = self.choices(**field, seed=seed)[0]
+                self.assertTrue(re.fullmatch(pattern, choice["text"]), f"{field}: {choice}")
+                self.assertEqual(choice["finish_reason"], "stop")
+        self.assertIsInstance(json.loads(self.choices(response_format={"type": "json_object"}, max_tokens=500, logit_bias={
+            str(token): -100 for token in WHITE})[0]["text"]), dict)
+
+    def test_chat_choices_streams_and_logprobs(self):
+        body = {"model": "tiny-llama", "messages": [{"role": "user", "content": "Pick"}], "n": 4, "seed": 1, "max_tokens": 40,
+                "logprobs": True, "top_logprobs": 3, "guided_regex": "(one|two|three)( (four|five)){0,3}!"}
+        whole = self.c.post("/v1/chat/completions", body).json()["choices"]
+        self.assertGreater(len({choice["message"]["content"] for choice in whole}), 1)
+        for choice in whole:
+            self.assertTrue(re.fullmatch(body["guided_regex"], choice["message"]["content"]), choice)
+            for token in choice["logprobs"]["content"]:
+                self.assertTrue(all(math.isfinite(t["logprob"]) for t in [token, *token["top_logprobs"]]), token)
+        texts = [""] * 4
+        for event in events(self.c.post("/v1/chat/completions", {**body, "stream": True}).body):
+            for choice in json.loads(event)["choices"] if event != "[DONE]" else []:
+                texts[choice["index"]] += choice["delta"].get("content") or ""
+        self.assertEqual(texts, [choice["message"]["content"] for choice in whole])
+
+    def test_ends(self):
+        regex = {"guided_regex": "ab{6}c?"}
+        self.assertEqual(self.choices(**regex, stop=["bbb"])[0]["text"], "a")
+        self.assertEqual(self.choices(**regex, ignore_eos=True, n=2)[0]["finish_reason"], "stop")
+        cut = self.choices(guided_regex="[a-z]{30}", max_tokens=3)[0]
+        self.assertEqual(cut["finish_reason"], "length")
+        self.assertTrue(re.fullmatch("[a-z]{1,29}", cut["text"]))
+        short = self.choices(guided_choice=["ab"], min_tokens=30)[0]
+        self.assertEqual((short["text"], short["finish_reason"]), ("ab", "stop"), "a grammar has an end before min_tokens")
+
+    def test_with_biases_and_penalties(self):
+        forbidden = self.choices(guided_choice=["a", "b"], logit_bias={str(t): -100 for t in self.tokens_of("a")}, temperature=0)[0]
+        self.assertEqual(forbidden["text"], "b")
+        text = self.choices(guided_regex="[ab]{20}", repetition_penalty=1.5, presence_penalty=1, frequency_penalty=1)[0]["text"]
+        self.assertTrue(re.fullmatch("[ab]{20}", text), text)
+
+    def tokens_of(self, text):
+        return self.c.post("/tokenize", {"model": "tiny-llama", "prompt": text, "add_special_tokens": False}).json()["tokens"]
+
+    def test_bad_grammars_are_a_400_with_the_place(self):
+        for fields, place in (({"guided_json": {"properties": {"a": {"unevaluatedItems": False}}}}, "#/properties/a/unevaluatedItems"),
+                              ({"guided_json": {"$ref": "#"}}, "no text fits it"), ({"guided_regex": "(?=a)"}, "look-around"),
+                              ({"guided_json": {"multipleOf": 10000019}}, "multipleOf"), ({"guided_choice": []}, "no choice"),
+                              ({"guided_regex": "a", "guided_choice": ["a"]}, "both")):
+            reply = self.c.post("/v1/completions", {"model": "tiny-llama", "prompt": "x", **fields})
+            self.assertEqual(reply.status, 400, reply.body)
+            self.assertIn(place, reply.json()["error"]["message"])
+
+
+class RealModel(unittest.TestCase):
+    def test_it_knows_the_capital_of_france_as_json(self):
+        place = {"type": "object", "properties": {"country": {"type": "string", "maxLength": 30}, "capital": {"type": "string", "maxLength": 30}},
+                 "required": ["country", "capital"], "additionalProperties": False}
+        with Cluster(SMOLLM2, dummy=False, args=["--served-model-name", "smollm2"]) as c:
+            reply = c.post("/v1/chat/completions", {"model": "smollm2", "messages": [{"role": "user", "content": "Tell me about France as JSON."}],
+                                                    "temperature": 0, "max_tokens": 100, "response_format": {
+                                                        "type": "json_schema", "json_schema": {"name": "place", "schema": place}}})
+            self.assertEqual(reply.status, 200, reply.body)
+            choice = reply.json()["choices"][0]
+            self.assertEqual((choice["finish_reason"], json.loads(choice["message"]["content"])["capital"]), ("stop", "Paris"))
+
+
+class Faults(unittest.TestCase):
+    def test_a_killed_worker_changes_no_byte(self):
+        kinds = [{"guided_regex": "([a-z]{1,3} ){60}[.]{4}"}, {"guided_regex": "([a-z]{1,3} )+[.]{4}", "n": 2, "logprobs": 2},
+                 {"guided_json": {"type": "array", "items": {"enum": ["alpha", "beta", "gamma"]}, "minItems": 12}, "temperature": 0.9},
+                 {"guided_grammar": "start: (W \" \")* \".\"\nW: /[a-z]{1,8}/"}, {"temperature": 0.8, "ignore_eos": True}]
+        bodies = [{"model": "tiny-llama", "prompt": f"{i}: " + "the quick brown fox " * 8, "max_tokens": 120, "seed": 9, "stream": True,
+                   "stream_options": {"include_usage": True}, **kind} for i, kind in enumerate(kinds)]
+        with Cluster(args=TWO_OF_EACH) as c:
+            want = [self.streamed(c, body) for body in bodies]
+            for fault, index in (("kill decode", 1), ("kill decode", 20), ("kill prefill", 0), ("kill decode", 7), ("kill decode", 45)):
+                harmer = threading.Thread(target=harm, args=(c, fault, random.Random(index)))
+                streams = [Stream(c, body) for body in bodies]
+                streams[0].at_token = lambda count: harmer.start() if count >= max(1, index) and not harmer.ident else None
+                in_parallel([s.run for s in streams])
+                if not harmer.ident:
+                    harmer.start()  # it came in fewer pieces: the fault falls behind its end
+                harmer.join()
+                for body, expected, stream in zip(bodies, want, streams):
+                    self.assertEqual(stream.seen(), expected, f"{fault} at token {index}: {body}")
+                c.wait_until(lambda: c.metric("baton_worker_up") == 4, "all workers are back", 60)
+
+    def streamed(self, cluster, body):
+        stream = Stream(cluster, body)
+        stream.run()
+        return stream.seen()
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
