@@ -10,7 +10,7 @@ namespace baton {
 enum class GrammarKind : uint8_t {
   kJsonSchema = 1,  ///< a JSON Schema (draft 2020-12, as far as llguidance goes)
   kRegex = 2,       ///< a regular expression that the whole answer matches
-  kLark = 3,        ///< llguidance's dialect of Lark, from the rule `start`
+  kLark = 3,        ///< llguidance's dialect of Lark, from the rule `start`; or GBNF, from `root`
   kChoice = 4,      ///< a JSON array of strings, one of which is the answer
 };
 

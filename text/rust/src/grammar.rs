@@ -2,6 +2,7 @@
 //! `Matcher` follows one answer token by token.
 
 use crate::ffi::{invalid, Failure, Outcome, INTERNAL, INVALID_ARGUMENT};
+use crate::gbnf;
 use crate::tokenizer::Handle;
 use llguidance::api::TopLevelGrammar;
 use llguidance::toktrie::{ApproximateTokEnv, InferenceCapabilities, SimpleVob, TokEnv, TokRxInfo, TokTrie};
@@ -53,6 +54,7 @@ impl Vocabulary {
         let grammar = match kind {
             JSON_SCHEMA => TopLevelGrammar::from_json_schema(check_divisors(parse(text)?)?),
             REGEX => TopLevelGrammar::from_regex(text),
+            LARK if gbnf::is_gbnf(text) => TopLevelGrammar::from_lark(gbnf::to_lark(text)?),
             LARK => TopLevelGrammar::from_lark(check_embedded(text)?.to_string()),
             CHOICE => TopLevelGrammar::from_lark(any_of(text)?),
             _ => return invalid(format!("there is no grammar kind {kind}")),

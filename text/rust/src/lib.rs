@@ -5,6 +5,7 @@
 mod budget;
 mod decoder;
 mod ffi;
+mod gbnf;
 mod gguf;
 mod grammar;
 mod methods;

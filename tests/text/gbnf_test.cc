@@ -1,0 +1,105 @@
+// Grammars of llama.cpp's kind: the texts that they take, and errors with their lines.
+#include <tuple>
+
+#include "common/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/text/golden.h"
+#include "text/grammar.h"
+
+namespace baton {
+namespace {
+
+using testing::HasSubstr;
+
+class Gbnf : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    tokenizer_ = Tokenizer::FromHfDirectory(StrCat(golden::kFolder, "gpt2"))->release();
+    compiler_ = GrammarCompiler::Make(*tokenizer_, {0}, tokenizer_->vocab_size())->release();
+  }
+  static void TearDownTestSuite() {
+    delete compiler_;
+    delete tokenizer_;
+  }
+
+  /// Whether `text` is a whole answer.
+  static bool Takes(const std::string& grammar, const std::string& text) {
+    auto matcher = compiler_->Compile(GrammarKind::kLark, grammar);
+    if (!matcher.ok()) {
+      ADD_FAILURE() << grammar << "\n" << matcher.status();
+      return false;
+    }
+    return (*matcher)->Consume(*tokenizer_->Encode(text, false)).ok() && (*matcher)->MayEnd();
+  }
+  static std::string Refusal(const std::string& grammar) {
+    return std::string(compiler_->Compile(GrammarKind::kLark, grammar).status().message());
+  }
+
+  static inline Tokenizer* tokenizer_;
+  static inline GrammarCompiler* compiler_;
+};
+
+TEST_F(Gbnf, TakesTheTextsOfItsLanguage) {
+  const std::tuple<std::string, std::vector<std::string>, std::vector<std::string>> cases[] = {
+      {R"(root ::= "yes" | "no")", {"yes", "no"}, {"y", "yesno", ""}},
+      {"root ::= [a-c]+ # comment ::= \"x\"\n", {"a", "cab"}, {"d", ""}},
+      {R"(root ::= "ab" "c" | [a-z] "bd")", {"abc", "abd", "xbd"}, {"abcd", "ab"}},  // no longest match decides
+      {R"(root ::= [a-z]* "x")", {"x", "xx", "axbx"}, {"a", "xa"}},
+      {R"(root ::= ([a-z] "x" | "a" "y"))", {"ax", "ay", "bx"}, {"by"}},
+      {"root ::= item ( \",\" ws item )*\nitem ::= [0-9]{2,3}\nws ::= \" \"?\n",
+       {"12", "12,345", "12, 34"},
+       {"1", "1234", "12,"}},
+      {"root ::= \"(\" root \")\" | \"\"", {"", "()", "((()))"}, {"(", "())"}},
+      {"root ::=\n  a-b |\n  B_2\na-b ::= \"one\"\nB_2 ::= \"two\"", {"one", "two"}, {"three"}},
+      {R"(root ::= "\"\n\x41\u00e9\U0001F600\\")", {"\"\nAé😀\\"}, {"\"nAé😀\\"}},
+      {R"(root ::= [^"\\\x00-\x1f] [\]\-a] .)", {"é]x", "a-\n", "/aé"}, {"\"aa", "\naa", "xbx"}},
+      {R"(root ::= ("a" | "b"){3} "c"{2,} "d"{0,1})", {"abacc", "bbbcccd"}, {"abcc", "abac", "abaccdd"}},
+  };
+  for (const auto& [grammar, taken, refused] : cases) {
+    for (const std::string& text : taken) EXPECT_TRUE(Takes(grammar, text)) << grammar << "\n" << text;
+    for (const std::string& text : refused) EXPECT_FALSE(Takes(grammar, text)) << grammar << "\n" << text;
+  }
+}
+
+TEST_F(Gbnf, TakesJson) {
+  const std::string json = R"gbnf(
+root   ::= object
+value  ::= object | array | string | number | ("true" | "false" | "null") ws
+object ::= "{" ws ( string ":" ws value ("," ws string ":" ws value)* )? "}" ws
+array  ::= "[" ws ( value ("," ws value)* )? "]" ws
+string ::= "\"" ( [^"\\\x7F\x00-\x1F] | "\\" (["\\bfnrt] | "u" [0-9a-fA-F]{4}) )* "\"" ws
+number ::= ("-"? ([0-9] | [1-9] [0-9]{0,15})) ("." [0-9]+)? ([eE] [-+]? [0-9] [1-9]{0,15})? ws
+ws ::= | " " | "\n" [ \t]{0,20}
+)gbnf";
+  for (const char* text : {R"({})", R"({"a": [1, -2.5e3, "x\n\u00e9", {"b": null}], "c": true})", "{\n  \"é\": []}"})
+    EXPECT_TRUE(Takes(json, text)) << text;
+  for (const char* text : {"[]", R"({"a"})", R"({"a": 01})", R"({"a": "\x"})"}) EXPECT_FALSE(Takes(json, text)) << text;
+}
+
+TEST_F(Gbnf, SaysWhatIsWrongAndWhere) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"root ::= a", "the rule `a` is used and not defined"},
+      {"a ::= \"x\"", "there is no rule `root`"},
+      {"root ::= \"x\"\nroot ::= \"y\"", "line 2: the rule `root` is defined twice"},
+      {"root ::= \"x", "line 1: a literal or class is not closed"},
+      {"root ::=\n [a", "line 2: a literal or class is not closed"},
+      {"root ::= (\"a\"", "line 1: `)` is expected"},
+      {"root ::= \"a\")", "line 1: `)` is not expected"},
+      {"root ::= [z-a]", "the range z-a is empty"},
+      {"root ::= []", "an empty class"},
+      {"root ::= \"\\q\"", "there is no escape \\q"},
+      {"root ::= \"\\uD800\"", "is no character"},
+      {"root ::= \"\\x4\"", "is no character"},
+      {"root ::= * \"a\"", "`*` is not expected"},
+      {"root ::= \"a\" |\n@", "line 2: `@` is not expected"},
+      {"root ::= root \"a\"", "no text fits it"},
+  };
+  for (const auto& [grammar, why] : cases) EXPECT_THAT(Refusal(grammar), HasSubstr(why)) << grammar;
+  EXPECT_FALSE(Refusal("root ::= \"a\"{2,1}").empty());
+  EXPECT_FALSE(Refusal("root ::= \"a\"{x").empty());
+  EXPECT_THAT(Refusal(StrCat("root ::= ", std::string(100, '('), "\"a\"", std::string(100, ')'))), HasSubstr("deep"));
+}
+
+}  // namespace
+}  // namespace baton
