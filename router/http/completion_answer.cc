@@ -1,11 +1,22 @@
 #include "router/http/completion_answer.h"
 
 #include <algorithm>
+#include <random>
 #include <utility>
 
+#include "absl/strings/str_format.h"
 #include "common/str_cat.h"
 
 namespace baton::router {
+namespace {
+
+// Unlike every other: it comes back in the conversation's later turns.
+std::string NewCallId() {
+  thread_local std::mt19937_64 random{std::random_device{}()};
+  return absl::StrFormat("call_%016x%08x", random(), random() >> 32);
+}
+
+}  // namespace
 
 // Holds the answer while a prompt runs; RequestDriver drops it at the end, which breaks the circle.
 class CompletionAnswer::PromptSink final : public AnswerSink {
@@ -49,6 +60,7 @@ void CompletionAnswer::Start() {
   for (uint32_t i = 0; i < choices_.size(); ++i) {
     choices_[i].part.index = i;
     choices_[i].part.wants_logprobs = request_.input.sampling.logprobs.has_value();
+    if (!request_.callable.empty()) choices_[i].call = std::make_unique<ToolCallText>(request_.callable);
   }
   prompts_.resize(request_.prompts.size());
   exchange_->Watch(
@@ -173,19 +185,33 @@ void CompletionAnswer::Delta(size_t prompt, ChoiceDelta&& delta, const RequestUs
   part.text += delta.text;
   part.token_ids.insert(part.token_ids.end(), delta.token_ids.begin(), delta.token_ids.end());
   std::move(delta.logprobs.begin(), delta.logprobs.end(), std::back_inserter(part.logprobs));
+  if (choice.call) TakeCall(choice, nullptr);
   if (request_.stream) Flush(choice, false);
+}
+
+void CompletionAnswer::TakeCall(Choice& choice, const ChoiceFinish* ended) {
+  ChoicePart& part = choice.part;
+  ToolCallText::Piece piece = choice.call->Append(part.text);
+  part.text.clear();
+  if (!piece.name.empty()) part.call = CallPart{NewCallId(), std::move(piece.name), "", /*begins=*/true};
+  if (!part.call) return;
+  part.call->arguments += piece.arguments;
+  if (ended != nullptr)
+    part.call->arguments += choice.call->Finish(ended->reason == FinishReason::kStop && !ended->stop_string);
 }
 
 void CompletionAnswer::Flush(Choice& choice, bool at_end) {
   ChoicePart& part = choice.part;
   const bool shows_tokens = part.wants_logprobs || request_.return_token_ids;
-  if (part.text.empty() && !(shows_tokens && !part.token_ids.empty())) return;
+  const bool calls = part.call && (part.call->begins || !part.call->arguments.empty());
+  if (part.text.empty() && !calls && !(shows_tokens && !part.token_ids.empty())) return;
   if (!at_end && part.token_ids.size() < static_cast<size_t>(options_.stream_interval)) return;
   BeginStream();
   exchange_->Write(json_.TextChunk(part, ChunkTail()));
   last_write_ = service_.services().clock.Now();
   if (!request_.chat && !part.logprobs.empty()) part.text_offset += json_.CharactersOfTokens(part);
   part.text.clear();
+  if (part.call) part.call->arguments.clear(), part.call->begins = false;
   part.token_ids.clear();
   part.logprobs.clear();
 }
@@ -195,6 +221,7 @@ void CompletionAnswer::ChoiceEnded(size_t prompt, const ChoiceFinish& finish) {
   Choice& choice = choices_[prompt * n_ + finish.index];
   choice.ended = true;
   choice.part.finish = finish;
+  if (choice.call) TakeCall(choice, &finish);
   if (!request_.stream) return;
   Flush(choice, true);
   WriteHeldFinish(false);
@@ -210,7 +237,8 @@ void CompletionAnswer::WriteHeldFinish(bool last) {
     tail.timings = timings_;
     tail.mixed_numerics = mixed_numerics_;
   }
-  exchange_->Write(json_.FinishChunk(held_finish_->first, held_finish_->second, tail));
+  exchange_->Write(json_.FinishChunk(held_finish_->first, held_finish_->second, tail,
+                                     choices_[held_finish_->first].part.call.has_value()));
   held_finish_.reset();
 }
 

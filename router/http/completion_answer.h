@@ -9,6 +9,7 @@
 #include "router/http/http_types.h"
 #include "router/http/json_request.h"
 #include "router/http/openai_json.h"
+#include "router/http/tool_call.h"
 #include "router/request/request_service.h"
 
 namespace baton::router {
@@ -31,6 +32,7 @@ class CompletionAnswer : public std::enable_shared_from_this<CompletionAnswer> {
   struct Choice {
     ChoicePart part;  ///< whole: everything; streamed: what is gathered for the next chunk
     bool ended = false;
+    std::unique_ptr<ToolCallText> call;  ///< null: the choice is text
   };
   struct PromptState {
     std::shared_ptr<RequestHandle> handle;
@@ -48,6 +50,8 @@ class CompletionAnswer : public std::enable_shared_from_this<CompletionAnswer> {
   void Done(size_t prompt, const RequestSummary& summary);
   void Failed(const ApiError& error);
 
+  /// Moves text that makes a call from the part's text into its call; `ended`: no text comes any more.
+  void TakeCall(Choice& choice, const ChoiceFinish* ended);
   void BeginStream();
   void Flush(Choice& choice, bool at_end);
   void WriteHeldFinish(bool last);

@@ -18,9 +18,8 @@ struct ChatFields {
   bool has_messages = false, logprobs = false;
   int32_t top_logprobs = 0;
   std::optional<int32_t> max_completion_tokens;
-  bool has_tools = false, has_tool_choice = false;
+  std::optional<Element> tools, tool_choice;
   bool has_generation_prompt = false;
-  std::string tool_choice;
   std::optional<std::string> reasoning_effort;
 };
 
@@ -59,14 +58,12 @@ MaybeError ReadChatField(std::string_view key, Element e, ChatFields& c, bool& k
     simdjson::dom::array tools;
     if (e.get_array().get(tools)) return json::WrongType(key, "an array", e);
     if (tools.size() == 0) return BadRequest("`tools` is an empty array; leave it out instead.", "tools");
-    c.has_tools = true;
+    c.tools = e;
     c.prompt.tools_json = simdjson::minify(e);
     return std::nullopt;
   }
   if (key == "tool_choice") {
-    c.has_tool_choice = true;
-    std::string_view name;
-    c.tool_choice = e.get_string().get(name) ? "object" : std::string(name);
+    c.tool_choice = e;
     return std::nullopt;
   }
   known = false;
@@ -75,10 +72,11 @@ MaybeError ReadChatField(std::string_view key, Element e, ChatFields& c, bool& k
 
 MaybeError FinishChat(ChatFields& c, CompletionRequest& r) {
   if (!c.has_messages) return BadRequest("`messages` is required.", "messages");
-  if (c.has_tool_choice && c.tool_choice != "none" && !c.has_tools)
+  if (c.tools) {
+    if (auto error = json::TakeTools(*c.tools, c.tool_choice, r)) return error;
+  } else if (std::string_view word; c.tool_choice && (c.tool_choice->get_string().get(word) || word != "none")) {
     return BadRequest("`tool_choice` needs `tools`.", "tool_choice");
-  if (c.has_tools && c.tool_choice != "none")
-    return NotBuilt("tools", "calling tools (only with tool_choice \"none\")");
+  }
   if (c.top_logprobs != 0 && !c.logprobs) return BadRequest("`top_logprobs` needs `logprobs: true`.", "top_logprobs");
   if (c.max_completion_tokens) {  // max_tokens is its old name
     r.input.sampling.max_tokens = c.max_completion_tokens;

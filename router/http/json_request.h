@@ -31,6 +31,7 @@ struct CompletionRequest {
   bool return_token_ids = false, return_tokens_as_token_ids = false, return_seed = false;
   std::string echo_text;                    ///< chat with echo: the last message's text
   std::optional<int32_t> best_of;           ///< n, or 1: all that are drawn are answered
+  std::vector<std::string> callable;        ///< the answer is a call of one of these functions; empty: it is text
   std::vector<std::string> unknown_fields;  ///< the first few
 };
 std::variant<CompletionRequest, ApiError> ParseChatRequest(std::string_view body, const JsonLimits& limits);

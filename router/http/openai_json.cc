@@ -94,13 +94,24 @@ void OpenAiJson::End(JsonWriter& w, const Tail& tail) const {
   w.EndObject();
 }
 
-void OpenAiJson::Finish(JsonWriter& w, const std::optional<ChoiceFinish>& finish) const {
+// A later chunk of a call has nothing but more arguments.
+void OpenAiJson::ToolCalls(JsonWriter& w, const CallPart& call, bool streamed) {
+  w.Key("tool_calls").BeginArray().BeginObject();
+  if (streamed) w.Field("index", 0);
+  if (!streamed || call.begins) w.Field("id", call.id).Field("type", "function");
+  w.Key("function").BeginObject();
+  if (!streamed || call.begins) w.Field("name", call.name);
+  w.Field("arguments", call.arguments).EndObject().EndObject().EndArray();
+}
+
+void OpenAiJson::Finish(JsonWriter& w, const std::optional<ChoiceFinish>& finish, bool called) const {
   if (!finish) {
     w.NullField("finish_reason");
     if (!head_.chat) w.NullField("stop_reason");
     return;
   }
-  w.Field("finish_reason", FinishName(finish->reason)).Key("stop_reason");
+  const bool whole_call = called && finish->reason == FinishReason::kStop && !finish->stop_string;
+  w.Field("finish_reason", whole_call ? "tool_calls" : FinishName(finish->reason)).Key("stop_reason");
   if (finish->stop_string) {
     w.String(*finish->stop_string);
   } else if (finish->stop_token_id) {
@@ -203,19 +214,23 @@ void OpenAiJson::PlainTextChunk(const ChoicePart& part, Usage usage) {
 
 void OpenAiJson::AnyTextChunk(const ChoicePart& part, const Tail& tail, std::string& out) const {
   JsonWriter w = BeginChoice(out, part.index, part.text.size());
-  if (head_.chat) {
+  if (part.call) {
+    w.Key("delta").BeginObject();
+    ToolCalls(w, *part.call, /*streamed=*/true);
+    w.EndObject();
+  } else if (head_.chat) {
     w.Key("delta").BeginObject().Field("content", part.text).EndObject();
   } else {
     w.Field("text", part.text);
   }
   Logprobs(w, part);
-  Finish(w, std::nullopt);
+  Finish(w, std::nullopt, false);
   if (head_.return_token_ids) TokenIds(w.Key("token_ids"), part.token_ids);
   EndChoice(w, tail, out);
 }
 
 const std::string& OpenAiJson::TextChunk(const ChoicePart& part, const Tail& tail) {
-  const bool plain = part.logprobs.empty() && !head_.return_token_ids && !tail.timings;
+  const bool plain = !part.call && part.logprobs.empty() && !head_.return_token_ids && !tail.timings;
   if (plain && tail.usage_kind != Usage::kGiven) {
     PlainTextChunk(part, tail.usage_kind);
   } else {
@@ -224,7 +239,7 @@ const std::string& OpenAiJson::TextChunk(const ChoicePart& part, const Tail& tai
   return chunk_;
 }
 
-std::string OpenAiJson::FinishChunk(uint32_t index, const ChoiceFinish& finish, const Tail& tail) const {
+std::string OpenAiJson::FinishChunk(uint32_t index, const ChoiceFinish& finish, const Tail& tail, bool called) const {
   std::string out;
   JsonWriter w = BeginChoice(out, index);
   if (head_.chat) {
@@ -233,7 +248,7 @@ std::string OpenAiJson::FinishChunk(uint32_t index, const ChoiceFinish& finish, 
     w.Field("text", "");
   }
   w.NullField("logprobs");
-  Finish(w, finish);
+  Finish(w, finish, called);
   EndChoice(w, tail, out);
   return out;
 }
@@ -290,17 +305,16 @@ std::string OpenAiJson::WholeAnswer(const Whole& whole, const Tail& tail) const 
     const size_t prompt = part.index / whole.choices_per_prompt;
     w.BeginObject().Field("index", part.index);
     if (head_.chat) {
-      w.Key("message")
-          .BeginObject()
-          .Field("role", "assistant")
-          .Field("content", part.text)
-          .NullField("refusal")
-          .EndObject();
+      w.Key("message").BeginObject().Field("role", "assistant");
+      part.call ? w.NullField("content") : w.Field("content", part.text);
+      w.NullField("refusal");
+      if (part.call) ToolCalls(w, *part.call, /*streamed=*/false);
+      w.EndObject();
     } else {
       w.Field("text", part.text);
     }
     Logprobs(w, part);
-    Finish(w, part.finish);
+    Finish(w, part.finish, part.call.has_value());
     if (!head_.chat && whole.prompt_logprobs[prompt])
       PromptLogprobs(w, whole.prompts[prompt], *whole.prompt_logprobs[prompt]);
     if (head_.return_token_ids) {

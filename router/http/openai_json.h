@@ -22,6 +22,13 @@ struct AnswerHead {
   bool return_token_ids = false, tokens_as_ids = false;
 };
 
+/// A call of a function, or more of one.
+struct CallPart {
+  std::string id, name;
+  std::string arguments;
+  bool begins = false;  ///< streamed: this chunk is the call's first
+};
+
 /// Everything of one choice that a chunk or a whole answer shows.
 struct ChoicePart {
   uint32_t index = 0;  ///< over all prompts
@@ -31,6 +38,7 @@ struct ChoicePart {
   bool wants_logprobs = false;
   size_t text_offset = 0;  ///< text completions: where `logprobs` begin, in characters of their tokens' texts
   std::optional<ChoiceFinish> finish;
+  std::optional<CallPart> call;  ///< in place of the text
 };
 
 class OpenAiJson {
@@ -51,7 +59,8 @@ class OpenAiJson {
   std::string RoleChunk(uint32_t index, const Tail& tail) const;
   /// Lives until the next call.
   const std::string& TextChunk(const ChoicePart& part, const Tail& tail);
-  std::string FinishChunk(uint32_t index, const ChoiceFinish& finish, const Tail& tail) const;
+  /// `called`: the choice is a call of a function.
+  std::string FinishChunk(uint32_t index, const ChoiceFinish& finish, const Tail& tail, bool called = false) const;
   std::string UsageChunk(const Tail& tail) const;
   static std::string ErrorEvent(const ApiError& error);
   static const char* DoneEvent() { return "data: [DONE]\n\n"; }
@@ -82,7 +91,8 @@ class OpenAiJson {
   void Candidate(JsonWriter& w, const TokenLogprob& candidate) const;
   void PromptLogprobs(JsonWriter& w, const std::vector<int32_t>& prompt,
                       const std::vector<PositionLogprobs>& positions) const;
-  void Finish(JsonWriter& w, const std::optional<ChoiceFinish>& finish) const;
+  static void ToolCalls(JsonWriter& w, const CallPart& call, bool streamed);
+  void Finish(JsonWriter& w, const std::optional<ChoiceFinish>& finish, bool called) const;
   std::string TokenText(int32_t id) const;
 
   const AnswerHead head_;

@@ -43,6 +43,14 @@ parsed = client.chat.completions.parse(**asked).choices[0].message.parsed
 assert isinstance(parsed, Point), parsed
 with client.chat.completions.stream(**asked) as stream:
     assert list(stream) and stream.get_final_completion().choices[0].message.parsed == parsed
+tool = {"type": "function", "function": {"name": "move", "parameters": Point.model_json_schema()}}
+forced = dict(model=model, messages=messages, tools=[tool], tool_choice="required", max_tokens=300, seed=4)
+answer = client.chat.completions.create(**forced).choices[0]
+call = answer.message.tool_calls[0]
+assert answer.finish_reason == "tool_calls" and call.function.name == "move", answer
+Point.model_validate_json(call.function.arguments)
+with client.chat.completions.stream(**forced) as stream:
+    assert list(stream) and stream.get_final_completion().choices[0].message.tool_calls[0].function.arguments == call.function.arguments
 print("openai", openai.__version__)
 """
 

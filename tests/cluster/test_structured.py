@@ -106,6 +106,7 @@ class Combined(unittest.TestCase):
     def test_kinds(self):
         for field, pattern in (({"guided_regex": "[a-c]{3,5}-\\d"}, "[a-c]{3,5}-\\d"), ({"guided_choice": ["yes", "no", "may be"]}, "yes|no|may be"),
                                ({"guided_grammar": "start: \"<\" B \">\"\nB: /[01]{1,8}/"}, "<[01]{1,8}>"),
+                               ({"guided_grammar": "root ::= pair+\npair ::= [a-c] \"=\" [0-9]{1,2} \";\""}, "([a-c]=\\d{1,2};)+"),
                                ({"structured_outputs": {"choice": ["caf\u00e9", "\u65e5\u672c"]}}, "caf\u00e9|\u65e5\u672c")):
             for seed in range(6):
                 choice = self.choices(**field, seed=seed)[0]
@@ -156,6 +157,62 @@ class Combined(unittest.TestCase):
             reply = self.c.post("/v1/completions", {"model": "tiny-llama", "prompt": "x", **fields})
             self.assertEqual(reply.status, 400, reply.body)
             self.assertIn(place, reply.json()["error"]["message"])
+
+
+WEATHER = {"type": "object", "properties": {"city": {"enum": ["Rome", "Oslo"]}, "days": {"type": "integer", "minimum": 1, "maximum": 9}},
+           "required": ["city", "days"], "additionalProperties": False}
+TOOLS = [{"type": "function", "function": {"name": "get_weather", "description": "Weather", "parameters": WEATHER}},
+         {"type": "function", "function": {"name": "now"}}]
+
+
+class Tools(unittest.TestCase):
+    def chat(self, cluster, **fields):
+        body = {"model": "tiny-llama", "messages": [{"role": "user", "content": "Hi"}], "tools": TOOLS, "max_tokens": 300, **fields}
+        reply = cluster.post("/v1/chat/completions", body)
+        self.assertEqual(reply.status, 200, reply.body)
+        return reply
+
+    def call_of(self, choice):
+        self.assertEqual((choice["finish_reason"], choice["message"]["content"]), ("tool_calls", None), choice)
+        (call,) = choice["message"]["tool_calls"]
+        self.assertEqual(call["type"], "function")
+        schema = {"get_weather": WEATHER, "now": {"type": "object", "properties": {}, "additionalProperties": False}}[call["function"]["name"]]
+        self.assertTrue(schemas.fits(json.loads(call["function"]["arguments"]), schema), call)
+        return call
+
+    def test_calls_fit_their_functions_and_stream_to_the_same(self):
+        with Cluster() as c:
+            ids, names = set(), set()
+            for seed in range(12):
+                fields = {"tool_choice": "required", "seed": seed, "n": 2}
+                calls = [self.call_of(choice) for choice in self.chat(c, **fields).json()["choices"]]
+                ids |= {call["id"] for call in calls}
+                names |= {call["function"]["name"] for call in calls}
+                streamed = [{}, {}]
+                for event in events(self.chat(c, **fields, stream=True).body):
+                    for choice in json.loads(event)["choices"] if event != "[DONE]" else []:
+                        got = streamed[choice["index"]]
+                        got["end"] = choice["finish_reason"] or got.get("end")
+                        self.assertFalse(choice["delta"].get("content"))
+                        for piece in choice["delta"].get("tool_calls", []):
+                            self.assertEqual(piece["index"], 0)
+                            if "id" in piece:
+                                got.update(id=piece["id"], name=piece["function"]["name"], arguments="")
+                            got["arguments"] += piece["function"]["arguments"]
+                for call, got in zip(calls, streamed):
+                    self.assertEqual((got["name"], got["arguments"], got["end"]),
+                                     (call["function"]["name"], call["function"]["arguments"], "tool_calls"))
+                    ids.add(got["id"])
+            self.assertEqual(len(ids), 12 * 4, "every call has an id of its own")
+            self.assertEqual(names, {"get_weather", "now"})
+            named = {"type": "function", "function": {"name": "get_weather"}}
+            call = self.call_of(self.chat(c, tool_choice=named, seed=1).json()["choices"][0])
+            self.assertEqual(call["function"]["name"], "get_weather")
+            cut = self.chat(c, tool_choice=named, max_tokens=5).json()["choices"][0]
+            self.assertEqual(cut["finish_reason"], "length")
+            history = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": None, "tool_calls": [call]},
+                       {"role": "tool", "tool_call_id": call["id"], "content": "rain"}]
+            self.call_of(self.chat(c, messages=history, tool_choice="required", seed=2).json()["choices"][0])
 
 
 class RealModel(unittest.TestCase):

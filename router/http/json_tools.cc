@@ -1,0 +1,111 @@
+// `tools` and `tool_choice`: which function an answer must call, as a grammar of its text.
+#include <algorithm>
+#include <memory>
+
+#include "router/http/json_reader.h"
+#include "router/http/tool_call.h"
+#include "router/json_writer.h"
+
+namespace baton::router::json {
+namespace {
+
+struct Tool {
+  std::string_view name;
+  std::string schema;  ///< of its arguments
+};
+
+bool IsName(std::string_view name) {
+  constexpr size_t kLongest = 64;
+  return !name.empty() && name.size() <= kLongest && std::ranges::all_of(name, [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
+  });
+}
+
+// Arguments are an object, whether the schema says so or not.
+std::string ArgumentsSchema(const simdjson::dom::object& parameters) {
+  Element type;
+  std::string schema = simdjson::minify(parameters);
+  if (!parameters["type"].get(type)) return schema;
+  return StrCat(R"({"type":"object")", schema.size() > 2 ? "," : "", schema.substr(1));
+}
+
+MaybeError ReadTool(const std::string& field, Element e, Tool& out) {
+  std::string_view type;
+  if (e["type"].get_string().get(type) || type != "function")
+    return BadRequest(StrCat("`", field, ".type` must be \"function\"."), "tools");
+  if (e["function"]["name"].get_string().get(out.name) || !IsName(out.name)) {
+    return BadRequest(StrCat("`", field, ".function.name` must be 1 to 64 letters, digits, `-` and `_`."), "tools");
+  }
+  Element parameters;
+  if (e["function"]["parameters"].get(parameters) || parameters.is_null()) {
+    out.schema = R"({"type":"object","properties":{},"additionalProperties":false})";
+    return std::nullopt;
+  }
+  simdjson::dom::object object;
+  if (parameters.get_object().get(object))
+    return BadRequest(
+        StrCat("`", field, ".function.parameters` must be a JSON Schema of an object, got ", TypeName(parameters), "."),
+        "tools");
+  out.schema = ArgumentsSchema(object);
+  return std::nullopt;
+}
+
+MaybeError ReadTools(Element e, std::vector<Tool>& out) {
+  simdjson::dom::array tools;
+  if (e.get_array().get(tools)) return WrongType("tools", "an array", e);
+  for (Element one : tools) {
+    const std::string field = StrCat("tools[", out.size(), "]");
+    if (auto error = ReadTool(field, one, out.emplace_back())) return error;
+    const auto same = [&](const Tool& other) { return other.name == out.back().name; };
+    if (std::ranges::count_if(out, same) > 1)
+      return BadRequest(StrCat("`tools` has two functions called ", out.back().name, "."), "tools");
+  }
+  return std::nullopt;
+}
+
+// Lark: one rule for each call.
+std::string CallGrammar(const std::vector<Tool>& tools) {
+  std::string start = "start:", rules;
+  for (size_t i = 0; i < tools.size(); ++i) {
+    absl::StrAppend(&start, i == 0 ? " " : " | ", "call_", i);
+    absl::StrAppend(&rules, "call_", i, ": ");
+    AppendJsonString(ToolCallHead(tools[i].name), rules);
+    absl::StrAppend(&rules, " args_", i, " \"}\"\nargs_", i, ": %json ", tools[i].schema, "\n");
+  }
+  return StrCat(start, "\n", rules);
+}
+
+}  // namespace
+
+MaybeError TakeTools(Element tools, std::optional<Element> choice, CompletionRequest& r) {
+  constexpr char kChoice[] = "tool_choice";
+  std::string_view word = "auto", name;
+  const bool is_word = !choice || !choice->get_string().get(word);
+  if (is_word && word == "none") return std::nullopt;
+  if (is_word && word == "auto")
+    return NotBuilt("tools",
+                    "calling tools by the model's own choice (only with tool_choice \"required\", a named function or "
+                    "\"none\")");
+  if (is_word && word != "required")
+    return BadRequest(
+        StrCat("`tool_choice` must be \"none\", \"auto\", \"required\" or a function, got \"", word, "\"."), kChoice);
+  if (!is_word && (*choice)["function"]["name"].get_string().get(name))
+    return BadRequest(R"(`tool_choice` must be a string or {"type":"function","function":{"name":…}}.)", kChoice);
+  std::vector<Tool> callable;
+  if (auto error = ReadTools(tools, callable)) return error;
+  if (!is_word) {
+    std::erase_if(callable, [&](const Tool& tool) { return tool.name != name; });
+    if (callable.empty())
+      return BadRequest(StrCat("`tool_choice` names ", name, ", which is not among `tools`."), kChoice);
+  }
+  if (r.input.sampling.grammar) {
+    return BadRequest(StrCat("`tool_choice` and `", r.input.grammar_field, "` both say what the answer must fit."),
+                      kChoice);
+  }
+  r.input.sampling.grammar = std::make_shared<const Grammar>(Grammar{GrammarKind::kLark, CallGrammar(callable)});
+  r.input.grammar_field = "tools";
+  for (const Tool& tool : callable) r.callable.emplace_back(tool.name);
+  return std::nullopt;
+}
+
+}  // namespace baton::router::json
