@@ -56,11 +56,18 @@ void CompletionAnswer::Start() {
             : StrCat(prompts, " prompts times n=", n_, " choices is more than ", max_choices, " (--max-choices)."),
         "n"));
   }
+  const auto& chat_template = service_.services().model.chat_template;
+  if (!request_.callable.empty() && !request_.must_call && !(chat_template && chat_template->tags_tool_calls())) {
+    return Failed(NotBuilt("tools",
+                           "calling functions by the model's own choice in this model's way (only with tool_choice "
+                           "\"required\", a named function or \"none\")"));
+  }
   choices_.resize(request_.prompts.size() * n_);
   for (uint32_t i = 0; i < choices_.size(); ++i) {
     choices_[i].part.index = i;
     choices_[i].part.wants_logprobs = request_.input.sampling.logprobs.has_value();
-    if (!request_.callable.empty()) choices_[i].call = std::make_unique<ToolCallText>(request_.callable);
+    if (!request_.callable.empty())
+      choices_[i].reader = request_.must_call ? ReadForcedCall(request_.callable) : ReadTaggedCalls(request_.callable);
   }
   prompts_.resize(request_.prompts.size());
   exchange_->Watch(
@@ -182,36 +189,42 @@ void CompletionAnswer::Delta(size_t prompt, ChoiceDelta&& delta, const RequestUs
   if (request_.prompt_only) return;
   Choice& choice = choices_[prompt * n_ + delta.index];
   ChoicePart& part = choice.part;
-  part.text += delta.text;
   part.token_ids.insert(part.token_ids.end(), delta.token_ids.begin(), delta.token_ids.end());
   std::move(delta.logprobs.begin(), delta.logprobs.end(), std::back_inserter(part.logprobs));
-  if (choice.call) TakeCall(choice, nullptr);
+  if (choice.reader) {
+    ToolCallReader::Piece piece = choice.reader->Append(delta.text);
+    TakeCalls(part, std::move(piece));
+  } else {
+    part.text += delta.text;
+  }
   if (request_.stream) Flush(choice, false);
 }
 
-void CompletionAnswer::TakeCall(Choice& choice, const ChoiceFinish* ended) {
-  ChoicePart& part = choice.part;
-  ToolCallText::Piece piece = choice.call->Append(part.text);
-  part.text.clear();
-  if (!piece.name.empty()) part.call = CallPart{NewCallId(), std::move(piece.name), "", /*begins=*/true};
-  if (!part.call) return;
-  part.call->arguments += piece.arguments;
-  if (ended != nullptr)
-    part.call->arguments += choice.call->Finish(ended->reason == FinishReason::kStop && !ended->stop_string);
+void CompletionAnswer::TakeCalls(ChoicePart& part, ToolCallReader::Piece piece) {
+  part.text += piece.text;
+  for (ToolCallReader::Call& call : piece.calls) {
+    part.called = true;
+    if (!call.name.empty()) {
+      part.calls.push_back({call.index, NewCallId(), std::move(call.name), std::move(call.arguments)});
+    } else if (!part.calls.empty() && part.calls.back().index == call.index) {
+      part.calls.back().arguments += call.arguments;
+    } else {
+      part.calls.push_back({call.index, "", "", std::move(call.arguments)});
+    }
+  }
 }
 
 void CompletionAnswer::Flush(Choice& choice, bool at_end) {
   ChoicePart& part = choice.part;
   const bool shows_tokens = part.wants_logprobs || request_.return_token_ids;
-  const bool calls = part.call && (part.call->begins || !part.call->arguments.empty());
-  if (part.text.empty() && !calls && !(shows_tokens && !part.token_ids.empty())) return;
+  if (part.text.empty() && part.calls.empty() && !(shows_tokens && !part.token_ids.empty())) return;
   if (!at_end && part.token_ids.size() < static_cast<size_t>(options_.stream_interval)) return;
   BeginStream();
   exchange_->Write(json_.TextChunk(part, ChunkTail()));
   last_write_ = service_.services().clock.Now();
   if (!request_.chat && !part.logprobs.empty()) part.text_offset += json_.CharactersOfTokens(part);
   part.text.clear();
-  if (part.call) part.call->arguments.clear(), part.call->begins = false;
+  part.calls.clear();
   part.token_ids.clear();
   part.logprobs.clear();
 }
@@ -221,7 +234,8 @@ void CompletionAnswer::ChoiceEnded(size_t prompt, const ChoiceFinish& finish) {
   Choice& choice = choices_[prompt * n_ + finish.index];
   choice.ended = true;
   choice.part.finish = finish;
-  if (choice.call) TakeCall(choice, &finish);
+  if (choice.reader)
+    TakeCalls(choice.part, choice.reader->Finish(finish.reason == FinishReason::kStop && !finish.stop_string));
   if (!request_.stream) return;
   Flush(choice, true);
   WriteHeldFinish(false);
@@ -237,8 +251,8 @@ void CompletionAnswer::WriteHeldFinish(bool last) {
     tail.timings = timings_;
     tail.mixed_numerics = mixed_numerics_;
   }
-  exchange_->Write(json_.FinishChunk(held_finish_->first, held_finish_->second, tail,
-                                     choices_[held_finish_->first].part.call.has_value()));
+  exchange_->Write(
+      json_.FinishChunk(held_finish_->first, held_finish_->second, tail, choices_[held_finish_->first].part.called));
   held_finish_.reset();
 }
 

@@ -32,7 +32,7 @@ class CompletionAnswer : public std::enable_shared_from_this<CompletionAnswer> {
   struct Choice {
     ChoicePart part;  ///< whole: everything; streamed: what is gathered for the next chunk
     bool ended = false;
-    std::unique_ptr<ToolCallText> call;  ///< null: the choice is text
+    std::unique_ptr<ToolCallReader> reader;  ///< null: the choice is text
   };
   struct PromptState {
     std::shared_ptr<RequestHandle> handle;
@@ -50,8 +50,8 @@ class CompletionAnswer : public std::enable_shared_from_this<CompletionAnswer> {
   void Done(size_t prompt, const RequestSummary& summary);
   void Failed(const ApiError& error);
 
-  /// Moves text that makes a call from the part's text into its call; `ended`: no text comes any more.
-  void TakeCall(Choice& choice, const ChoiceFinish* ended);
+  /// Moves calls from the part's text to its calls.
+  static void TakeCalls(ChoicePart& part, ToolCallReader::Piece piece);
   void BeginStream();
   void Flush(Choice& choice, bool at_end);
   void WriteHeldFinish(bool last);

@@ -62,7 +62,7 @@ inline constexpr std::string_view kGrammarFields[] = {"response_format",    "str
                                                       "guided_json_object", "guided_regex",       "guided_choice",
                                                       "guided_grammar"};
 bool ReadGrammarField(std::string_view key, Element e, CompletionRequest& out, MaybeError& error);
-/// The function that an answer must call, if it must: its call as the answer's grammar, and `callable`.
+/// The functions that an answer may call, or must: then its call is the answer's grammar.
 MaybeError TakeTools(Element tools, std::optional<Element> choice, CompletionRequest& out);
 /// Fields that are refused when they would change the answer. False: not one of them.
 bool ReadRefusedField(std::string_view key, Element e, MaybeError& error);

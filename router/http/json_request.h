@@ -29,9 +29,10 @@ struct CompletionRequest {
   bool echo = false;
   bool prompt_only = false;  ///< max_tokens 0 with echo: nothing is generated
   bool return_token_ids = false, return_tokens_as_token_ids = false, return_seed = false;
-  std::string echo_text;                    ///< chat with echo: the last message's text
-  std::optional<int32_t> best_of;           ///< n, or 1: all that are drawn are answered
-  std::vector<std::string> callable;        ///< the answer is a call of one of these functions; empty: it is text
+  std::string echo_text;              ///< chat with echo: the last message's text
+  std::optional<int32_t> best_of;     ///< n, or 1: all that are drawn are answered
+  std::vector<std::string> callable;  ///< functions that the answer may or must call; empty: it is text
+  bool must_call = false;
   std::vector<std::string> unknown_fields;  ///< the first few
 };
 std::variant<CompletionRequest, ApiError> ParseChatRequest(std::string_view body, const JsonLimits& limits);

@@ -82,11 +82,7 @@ MaybeError TakeTools(Element tools, std::optional<Element> choice, CompletionReq
   std::string_view word = "auto", name;
   const bool is_word = !choice || !choice->get_string().get(word);
   if (is_word && word == "none") return std::nullopt;
-  if (is_word && word == "auto")
-    return NotBuilt("tools",
-                    "calling tools by the model's own choice (only with tool_choice \"required\", a named function or "
-                    "\"none\")");
-  if (is_word && word != "required")
+  if (is_word && word != "auto" && word != "required")
     return BadRequest(
         StrCat("`tool_choice` must be \"none\", \"auto\", \"required\" or a function, got \"", word, "\"."), kChoice);
   if (!is_word && (*choice)["function"]["name"].get_string().get(name))
@@ -98,13 +94,15 @@ MaybeError TakeTools(Element tools, std::optional<Element> choice, CompletionReq
     if (callable.empty())
       return BadRequest(StrCat("`tool_choice` names ", name, ", which is not among `tools`."), kChoice);
   }
+  for (const Tool& tool : callable) r.callable.emplace_back(tool.name);
+  r.must_call = !is_word || word == "required";
+  if (!r.must_call) return std::nullopt;
   if (r.input.sampling.grammar) {
     return BadRequest(StrCat("`tool_choice` and `", r.input.grammar_field, "` both say what the answer must fit."),
                       kChoice);
   }
   r.input.sampling.grammar = std::make_shared<const Grammar>(Grammar{GrammarKind::kLark, CallGrammar(callable)});
   r.input.grammar_field = "tools";
-  for (const Tool& tool : callable) r.callable.emplace_back(tool.name);
   return std::nullopt;
 }
 

@@ -95,13 +95,17 @@ void OpenAiJson::End(JsonWriter& w, const Tail& tail) const {
 }
 
 // A later chunk of a call has nothing but more arguments.
-void OpenAiJson::ToolCalls(JsonWriter& w, const CallPart& call, bool streamed) {
-  w.Key("tool_calls").BeginArray().BeginObject();
-  if (streamed) w.Field("index", 0);
-  if (!streamed || call.begins) w.Field("id", call.id).Field("type", "function");
-  w.Key("function").BeginObject();
-  if (!streamed || call.begins) w.Field("name", call.name);
-  w.Field("arguments", call.arguments).EndObject().EndObject().EndArray();
+void OpenAiJson::ToolCalls(JsonWriter& w, const std::vector<CallPart>& calls, bool streamed) {
+  w.Key("tool_calls").BeginArray();
+  for (const CallPart& call : calls) {
+    w.BeginObject();
+    if (streamed) w.Field("index", call.index);
+    if (!call.id.empty()) w.Field("id", call.id).Field("type", "function");
+    w.Key("function").BeginObject();
+    if (!call.id.empty()) w.Field("name", call.name);
+    w.Field("arguments", call.arguments).EndObject().EndObject();
+  }
+  w.EndArray();
 }
 
 void OpenAiJson::Finish(JsonWriter& w, const std::optional<ChoiceFinish>& finish, bool called) const {
@@ -214,9 +218,10 @@ void OpenAiJson::PlainTextChunk(const ChoicePart& part, Usage usage) {
 
 void OpenAiJson::AnyTextChunk(const ChoicePart& part, const Tail& tail, std::string& out) const {
   JsonWriter w = BeginChoice(out, part.index, part.text.size());
-  if (part.call) {
+  if (!part.calls.empty()) {
     w.Key("delta").BeginObject();
-    ToolCalls(w, *part.call, /*streamed=*/true);
+    if (!part.text.empty()) w.Field("content", part.text);
+    ToolCalls(w, part.calls, /*streamed=*/true);
     w.EndObject();
   } else if (head_.chat) {
     w.Key("delta").BeginObject().Field("content", part.text).EndObject();
@@ -230,7 +235,7 @@ void OpenAiJson::AnyTextChunk(const ChoicePart& part, const Tail& tail, std::str
 }
 
 const std::string& OpenAiJson::TextChunk(const ChoicePart& part, const Tail& tail) {
-  const bool plain = !part.call && part.logprobs.empty() && !head_.return_token_ids && !tail.timings;
+  const bool plain = part.calls.empty() && part.logprobs.empty() && !head_.return_token_ids && !tail.timings;
   if (plain && tail.usage_kind != Usage::kGiven) {
     PlainTextChunk(part, tail.usage_kind);
   } else {
@@ -306,15 +311,15 @@ std::string OpenAiJson::WholeAnswer(const Whole& whole, const Tail& tail) const 
     w.BeginObject().Field("index", part.index);
     if (head_.chat) {
       w.Key("message").BeginObject().Field("role", "assistant");
-      part.call ? w.NullField("content") : w.Field("content", part.text);
+      part.called&& part.text.empty() ? w.NullField("content") : w.Field("content", part.text);
       w.NullField("refusal");
-      if (part.call) ToolCalls(w, *part.call, /*streamed=*/false);
+      if (part.called) ToolCalls(w, part.calls, /*streamed=*/false);
       w.EndObject();
     } else {
       w.Field("text", part.text);
     }
     Logprobs(w, part);
-    Finish(w, part.finish, part.call.has_value());
+    Finish(w, part.finish, part.called);
     if (!head_.chat && whole.prompt_logprobs[prompt])
       PromptLogprobs(w, whole.prompts[prompt], *whole.prompt_logprobs[prompt]);
     if (head_.return_token_ids) {

@@ -24,9 +24,9 @@ struct AnswerHead {
 
 /// A call of a function, or more of one.
 struct CallPart {
-  std::string id, name;
+  int32_t index = 0;
+  std::string id, name;  ///< empty: this is more of a call that an earlier chunk began
   std::string arguments;
-  bool begins = false;  ///< streamed: this chunk is the call's first
 };
 
 /// Everything of one choice that a chunk or a whole answer shows.
@@ -38,7 +38,8 @@ struct ChoicePart {
   bool wants_logprobs = false;
   size_t text_offset = 0;  ///< text completions: where `logprobs` begin, in characters of their tokens' texts
   std::optional<ChoiceFinish> finish;
-  std::optional<CallPart> call;  ///< in place of the text
+  std::vector<CallPart> calls;
+  bool called = false;  ///< there is a call, here or in an earlier chunk
 };
 
 class OpenAiJson {
@@ -91,7 +92,7 @@ class OpenAiJson {
   void Candidate(JsonWriter& w, const TokenLogprob& candidate) const;
   void PromptLogprobs(JsonWriter& w, const std::vector<int32_t>& prompt,
                       const std::vector<PositionLogprobs>& positions) const;
-  static void ToolCalls(JsonWriter& w, const CallPart& call, bool streamed);
+  static void ToolCalls(JsonWriter& w, const std::vector<CallPart>& calls, bool streamed);
   void Finish(JsonWriter& w, const std::optional<ChoiceFinish>& finish, bool called) const;
   std::string TokenText(int32_t id) const;
 

@@ -1,38 +1,47 @@
-// An answer that must call a function: the text that the model is held to, and the call that clients see. Pure.
+// Calls of functions in an answer's text: the text that a model is held to, or writes by itself, and the calls that
+// clients see. Pure.
 //
-// The model writes {"name":"f","arguments":{...}} without white space before the arguments, which are the function's
-// JSON.
+// A forced answer is one call, {"name":"f","arguments":{...}}, without white space before the arguments. A model that
+// may call or not writes <tool_call>{"name": "f", "arguments": {...}}</tool_call> between its other text (Qwen,
+// Hermes).
 #pragma once
 
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "common/str_cat.h"
+#include "text/chat_template.h"
 
 namespace baton::router {
 
 /// The answer's text up to the arguments. `name`: letters, digits, - and _ only.
 inline std::string ToolCallHead(std::string_view name) { return StrCat(R"({"name":")", name, R"(","arguments":)"); }
 
-/// Takes the call out of one choice's text, piece by piece.
-class ToolCallText {
+/// Takes the calls out of one choice's text, piece by piece.
+class ToolCallReader {
  public:
-  /// `names`: of the functions that may be called.
-  explicit ToolCallText(std::vector<std::string> names) : names_(std::move(names)) {}
-
-  struct Piece {
-    std::string name;       ///< set once, when it is known
+  /// News of one call.
+  struct Call {
+    int32_t index = 0;
+    std::string name;       ///< of the call's first news only
     std::string arguments;  ///< more of them
   };
-  Piece Append(std::string_view text);
-  /// The end of the text. `whole`: the model has ended it; else it was cut, and what is there are arguments.
-  std::string Finish(bool whole);
-
- private:
-  const std::vector<std::string> names_;
-  bool named_ = false;
-  std::string held_;  ///< before the name is known: all; then: a brace that may be the answer's last
+  struct Piece {
+    std::string text;  ///< that is no call
+    std::vector<Call> calls;
+  };
+  virtual ~ToolCallReader() = default;
+  virtual Piece Append(std::string_view text) = 0;
+  /// The end of the text. `whole`: the model has ended it; else it was cut.
+  virtual Piece Finish(bool whole) = 0;
 };
+
+/// Of an answer that is one call of one of these functions. Of a cut answer the rest is arguments, too.
+std::unique_ptr<ToolCallReader> ReadForcedCall(std::vector<std::string> names);
+/// Of an answer that may have calls of these functions. A call comes whole; text in tags that is no call of one of them
+/// stays text.
+std::unique_ptr<ToolCallReader> ReadTaggedCalls(std::vector<std::string> names);
 
 }  // namespace baton::router

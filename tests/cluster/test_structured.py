@@ -4,6 +4,7 @@ import json
 import math
 import random
 import re
+import tempfile
 import threading
 import unittest
 
@@ -166,6 +167,14 @@ TOOLS = [{"type": "function", "function": {"name": "get_weather", "description":
 
 
 class Tools(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.c = Cluster().__enter__()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.c.__exit__(None, None, None)
+
     def chat(self, cluster, **fields):
         body = {"model": "tiny-llama", "messages": [{"role": "user", "content": "Hi"}], "tools": TOOLS, "max_tokens": 300, **fields}
         reply = cluster.post("/v1/chat/completions", body)
@@ -180,39 +189,66 @@ class Tools(unittest.TestCase):
         self.assertTrue(schemas.fits(json.loads(call["function"]["arguments"]), schema), call)
         return call
 
+    def streamed(self, body):
+        """choice -> [content, {call's index: [id, name, arguments]}, end]"""
+        got = {}
+        for event in events(body):
+            for choice in json.loads(event)["choices"] if event != "[DONE]" else []:
+                mine = got.setdefault(choice["index"], ["", {}, None])
+                mine[0] += choice["delta"].get("content") or ""
+                mine[2] = choice["finish_reason"] or mine[2]
+                for piece in choice["delta"].get("tool_calls", []):
+                    if "id" in piece:
+                        mine[1][piece["index"]] = [piece["id"], piece["function"]["name"], ""]
+                    mine[1][piece["index"]][2] += piece["function"]["arguments"]
+        return got
+
+    def test_calls_that_the_model_writes_by_itself_are_taken_out_of_its_text(self):
+        refused = self.c.post("/v1/chat/completions", {"model": "tiny-llama", "messages": [{"role": "user", "content": "Hi"}], "tools": TOOLS})
+        self.assertEqual((refused.status, refused.json()["error"]["param"]), (400, "tools"), refused.body)
+        now, none = ('<tool_call>\\n[{]"name": "%s", "arguments": [{]("a": [0-9])?[}][}]\\n</tool_call>' % name for name in ("now", "none"))
+        with tempfile.NamedTemporaryFile("w", suffix=".jinja") as template:
+            template.write("{% for m in messages %}{{ m.content }}{% endfor %}{% if tools %}Write <tool_call>.{% endif %}")
+            template.flush()
+            with Cluster(args=["--chat-template", template.name]) as c:
+                for seed in range(10):
+                    text = [f"[a-c]{{3}}{now}({now})?", f"[a-c]{{3}}({none}){{1,2}}", f"[a-c]{{3}}{none}{now}"][seed % 3]  # as models may write
+                    fields = {"guided_regex": text, "seed": seed, "n": 2}
+                    whole = self.chat(c, **fields).json()["choices"]
+                    streamed = self.streamed(self.chat(c, **fields, stream=True).body)
+                    for choice in whole:
+                        content, calls, end = streamed[choice["index"]]
+                        self.assertEqual((choice["message"]["content"], choice["finish_reason"]), (content, end))
+                        mine = choice["message"].get("tool_calls", [])
+                        self.assertEqual([(one["function"]["name"], one["function"]["arguments"]) for one in mine],
+                                         [(name, arguments) for _, (_, name, arguments) in sorted(calls.items())])
+                        self.assertEqual(bool(mine), seed % 3 != 1)
+                        self.assertEqual("none" in content, seed % 3 != 0, "a function that is not there stays text")
+                        self.assertEqual(end, "tool_calls" if mine else "stop")
+                        self.assertTrue(re.match("[a-c]{3}", content), content)
+                        self.assertNotIn('"now"', content)
+
     def test_calls_fit_their_functions_and_stream_to_the_same(self):
-        with Cluster() as c:
-            ids, names = set(), set()
-            for seed in range(12):
-                fields = {"tool_choice": "required", "seed": seed, "n": 2}
-                calls = [self.call_of(choice) for choice in self.chat(c, **fields).json()["choices"]]
-                ids |= {call["id"] for call in calls}
-                names |= {call["function"]["name"] for call in calls}
-                streamed = [{}, {}]
-                for event in events(self.chat(c, **fields, stream=True).body):
-                    for choice in json.loads(event)["choices"] if event != "[DONE]" else []:
-                        got = streamed[choice["index"]]
-                        got["end"] = choice["finish_reason"] or got.get("end")
-                        self.assertFalse(choice["delta"].get("content"))
-                        for piece in choice["delta"].get("tool_calls", []):
-                            self.assertEqual(piece["index"], 0)
-                            if "id" in piece:
-                                got.update(id=piece["id"], name=piece["function"]["name"], arguments="")
-                            got["arguments"] += piece["function"]["arguments"]
-                for call, got in zip(calls, streamed):
-                    self.assertEqual((got["name"], got["arguments"], got["end"]),
-                                     (call["function"]["name"], call["function"]["arguments"], "tool_calls"))
-                    ids.add(got["id"])
-            self.assertEqual(len(ids), 12 * 4, "every call has an id of its own")
-            self.assertEqual(names, {"get_weather", "now"})
-            named = {"type": "function", "function": {"name": "get_weather"}}
-            call = self.call_of(self.chat(c, tool_choice=named, seed=1).json()["choices"][0])
-            self.assertEqual(call["function"]["name"], "get_weather")
-            cut = self.chat(c, tool_choice=named, max_tokens=5).json()["choices"][0]
-            self.assertEqual(cut["finish_reason"], "length")
-            history = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": None, "tool_calls": [call]},
-                       {"role": "tool", "tool_call_id": call["id"], "content": "rain"}]
-            self.call_of(self.chat(c, messages=history, tool_choice="required", seed=2).json()["choices"][0])
+        ids, names = set(), set()
+        for seed in range(12):
+            fields = {"tool_choice": "required", "seed": seed, "n": 2}
+            calls = [self.call_of(choice) for choice in self.chat(self.c, **fields).json()["choices"]]
+            ids |= {call["id"] for call in calls}
+            names |= {call["function"]["name"] for call in calls}
+            for index, (content, got, end) in self.streamed(self.chat(self.c, **fields, stream=True).body).items():
+                (identity, name, arguments), function = got[0], calls[index]["function"]
+                self.assertEqual((content, len(got), name, arguments, end), ("", 1, function["name"], function["arguments"], "tool_calls"))
+                ids.add(identity)
+        self.assertEqual(len(ids), 12 * 4, "every call has an id of its own")
+        self.assertEqual(names, {"get_weather", "now"})
+        named = {"type": "function", "function": {"name": "get_weather"}}
+        call = self.call_of(self.chat(self.c, tool_choice=named, seed=1).json()["choices"][0])
+        self.assertEqual(call["function"]["name"], "get_weather")
+        cut = self.chat(self.c, tool_choice=named, max_tokens=5).json()["choices"][0]
+        self.assertEqual(cut["finish_reason"], "length")
+        history = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": None, "tool_calls": [call]},
+                   {"role": "tool", "tool_call_id": call["id"], "content": "rain"}]
+        self.call_of(self.chat(self.c, messages=history, tool_choice="required", seed=2).json()["choices"][0])
 
 
 class RealModel(unittest.TestCase):

@@ -238,7 +238,6 @@ TEST(JsonRequest, FieldsThatAreNotBuiltAreRefusedNotIgnored) {
                             R"("best_of":3)",
                             R"("suffix":"x")",
                             R"("bad_words":["x"])",
-                            R"("tools":[{"type":"function"}])",
                             R"("chat_template":"x")",
                             R"("modalities":["audio"])",
                             R"("function_call":"auto")",

@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 
+#include <functional>
+
 #include "parsed_request.h"
 
 namespace baton::router {
@@ -43,8 +45,6 @@ TEST(Tools, ANamedFunctionIsTheOnlyOne) {
 TEST(Tools, WhatIsWrongIsNamed) {
   const auto tool = [](const char* text) { return StrCat(R"("tools":[)", text, R"(],"tool_choice":"required")"); };
   const std::tuple<std::string, const char*, const char*> cases[] = {
-      {StrCat(kTools, R"(,"tool_choice":"auto")"), "tools", "own choice"},
-      {kTools, "tools", "own choice"},
       {StrCat(kTools, R"(,"tool_choice":"any")"), "tool_choice", "got \"any\""},
       {StrCat(kTools, R"(,"tool_choice":{"type":"function"})"), "tool_choice", "must be a string or"},
       {StrCat(kTools, R"(,"tool_choice":{"type":"function","function":{"name":"then"}})"), "tool_choice",
@@ -67,35 +67,81 @@ TEST(Tools, WhatIsWrongIsNamed) {
   }
 }
 
-TEST(ToolCallText, TheCallIsTheSameHoweverItsTextIsCut) {
-  const std::string arguments = R"({"city":"{\"name\":}}","more":{"é":{}}})";
-  const std::string text = StrCat(ToolCallHead("get"), arguments, "}");
+TEST(Tools, ByDefaultTheModelMayCall) {
+  for (const char* choice : {"", R"(,"tool_choice":"auto")", R"(,"tool_choice":null)"}) {
+    const CompletionRequest r = Chat(With(StrCat(kTools, choice, R"(,"guided_regex":"a")")));
+    EXPECT_THAT(r.callable, ElementsAre("get_weather", "now"));
+    EXPECT_FALSE(r.must_call);
+    EXPECT_EQ(r.input.sampling.grammar->text, "a") << "it may fit something as well";
+  }
+}
+
+/// Text and calls of an answer that comes in these pieces; told once means that each call's name came once.
+std::string Seen(ToolCallReader& reader, const std::vector<std::string>& pieces, bool whole) {
+  std::string text;
+  std::vector<std::string> calls;
+  const auto take = [&](const ToolCallReader::Piece& piece) {
+    text += piece.text;
+    for (const ToolCallReader::Call& call : piece.calls) {
+      if (!call.name.empty()) {
+        EXPECT_EQ(call.index, static_cast<int32_t>(calls.size()));
+        calls.push_back(StrCat(call.name, " "));
+      }
+      if (calls.empty()) return ADD_FAILURE() << "arguments of no call: " << call.arguments;
+      calls.back() += call.arguments;
+    }
+  };
+  for (const std::string& piece : pieces) take(reader.Append(piece));
+  take(reader.Finish(whole));
+  std::string all = text;
+  for (const std::string& call : calls) all += StrCat(" | ", call);
+  return all;
+}
+
+void ExpectHoweverCut(const std::function<std::unique_ptr<ToolCallReader>()>& make, const std::string& text, bool whole,
+                      const std::string& seen) {
   for (size_t first = 0; first <= text.size(); ++first) {
     for (size_t second = first; second <= text.size(); ++second) {
-      ToolCallText call({"get_weather", "get"});
-      std::string name, seen;
-      for (const std::string& piece :
-           {text.substr(0, first), text.substr(first, second - first), text.substr(second)}) {
-        const ToolCallText::Piece got = call.Append(piece);
-        EXPECT_TRUE(name.empty() || got.name.empty()) << "told once";
-        name += got.name;
-        seen += got.arguments;
-      }
-      seen += call.Finish(/*whole=*/true);
-      ASSERT_EQ(name, "get");
-      ASSERT_EQ(seen, arguments) << first << " " << second;
+      const auto reader = make();
+      ASSERT_EQ(Seen(*reader, {text.substr(0, first), text.substr(first, second - first), text.substr(second)}, whole),
+                seen)
+          << first << " " << second;
     }
   }
 }
 
-TEST(ToolCallText, OfACutAnswerTheArgumentsAreWhatIsThere) {
-  ToolCallText cut({"f"});
-  EXPECT_EQ(cut.Append(R"({"name":"f","arg)").name, "");
-  EXPECT_EQ(cut.Append(R"(uments":{"a":{})").arguments, R"({"a":{)");
-  EXPECT_EQ(cut.Finish(/*whole=*/false), "}");
-  ToolCallText unnamed({"f"});
-  EXPECT_EQ(unnamed.Append(R"({"name")").arguments, "");
-  EXPECT_EQ(unnamed.Finish(/*whole=*/false), "");
+TEST(ForcedCall, IsTheSameHoweverItsTextIsCut) {
+  const auto make = [] { return ReadForcedCall({"get_weather", "get"}); };
+  const std::string arguments = R"({"city":"{\"name\":}}","more":{"é":{}}})";
+  ExpectHoweverCut(make, StrCat(ToolCallHead("get"), arguments, "}"), true, StrCat(" | get ", arguments));
+  ExpectHoweverCut(make, StrCat(ToolCallHead("get"), R"({"a":{})"), false, R"( | get {"a":{})");
+  ExpectHoweverCut(make, R"({"name")", false, "");
+}
+
+TEST(TaggedCalls, AreTheSameHoweverTheTextIsCut) {
+  const auto make = [] { return ReadTaggedCalls({"f", "g"}); };
+  const char* call = R"(<tool_call>
+{"name": "f", "arguments": {"b": [1, 2.5], "a": "</tool"}}
+</tool_call>)";
+  const char* seen = R"( | f {"b":[1,2.5],"a":"</tool"})";
+  ExpectHoweverCut(make, call, true, seen);
+  ExpectHoweverCut(make, StrCat("Well <tool> ", call, "\n"), true, StrCat("Well <tool> ", seen));
+  ExpectHoweverCut(make, StrCat(call, "\n<tool_call>{\"name\":\"g\"}</tool_call> so"), true,
+                   StrCat("so", seen, " | g {}"));
+  ExpectHoweverCut(make, R"(<tool_call>{"name":"g","arguments":{}})", true, " | g {}");
+}
+
+TEST(TaggedCalls, WhatIsNoCallStaysText) {
+  const auto make = [] { return ReadTaggedCalls({"f"}); };
+  for (const std::string text :
+       {R"(<tool_call>{"name":"other","arguments":{}}</tool_call>)", "<tool_call>{</tool_call> <", "a < b <tool_cal",
+        R"(<tool_call>{"name":"f","arguments":"x"}</tool_call>)", R"(<tool_call>["f"]</tool_call>)", "</tool_call>"}) {
+    ExpectHoweverCut(make, text, true, text);
+  }
+  ExpectHoweverCut(make, R"(<tool_call>{"name":"f")", false, R"(<tool_call>{"name":"f")");
+  const std::string deep = StrCat(R"(<tool_call>{"name":"f","arguments":)", std::string(100000, '['), "</tool_call>");
+  const auto reader = make();
+  EXPECT_EQ(Seen(*reader, {deep}, true), deep);
 }
 
 }  // namespace
