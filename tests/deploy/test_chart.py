@@ -1,0 +1,186 @@
+"""The chart as text: lint, renders of ten value files, the schemas of Kubernetes and of the custom resources, what every pod must have, and
+values that contradict each other. test_chart.py --write writes the goldens anew."""
+import copy
+import json
+import re
+import shutil
+import subprocess
+import sys
+import unittest
+
+import chart
+from where import BATON, ROOT, TOOLS, run, tool
+
+MODULES = TOOLS / "node" / "node_modules"
+KUBERNETES = ["1.27", "1.31", "1.34"]  # the oldest that the chart takes, and newer ones
+BUILT_IN = {"v1", "apps/v1", "policy/v1", "autoscaling/v2", "networking.k8s.io/v1", "rbac.authorization.k8s.io/v1"}
+MINIMAL = {"model": {"path": "m.gguf", "volume": {"persistentVolumeClaim": {"claimName": "models"}}}}
+
+
+def merged(base, over):
+    out = copy.deepcopy(base)
+    for key, value in over.items():
+        out[key] = merged(out[key], value) if value and isinstance(value, dict) and isinstance(out.get(key), dict) else value
+    return out
+
+
+@unittest.skipIf(chart.why_not(), chart.why_not())
+class Chart(unittest.TestCase):
+    def each(self):
+        for path in chart.VALUES:
+            with self.subTest(path.name):
+                yield path, chart.values(path)
+
+    def test_lint_finds_nothing_in_any_value_file(self):
+        from helm_python.chart import lint
+        self.assertGreaterEqual(len(chart.VALUES), 10)
+        for _, given in self.each():
+            report = lint(chart.CHART, given, strict=True)
+            self.assertEqual([m for m in report["messages"] if m["severity"] > 1] + report["errors"], [])
+
+    def test_every_value_file_renders_as_it_did(self):
+        whole = chart.text(chart.values(chart.CHART.parents[2] / "tests" / "deploy" / "values" / f"{chart.FULL}.yaml"))
+        for path, given in self.each():
+            rendered = chart.text(given)
+            rendered = rendered if path.stem == chart.FULL else chart.change(whole, rendered)
+            golden = chart.GOLDEN / f"{path.stem}.txt"
+            if "--write" in sys.argv:
+                golden.write_text(rendered)
+            self.assertEqual(rendered.splitlines(), golden.read_text().splitlines(), "if it should: test_chart.py --write")
+
+    @unittest.skipUnless(tool("helm"), "no helm program: its engine alone was tried")
+    def test_the_helm_program_renders_the_same(self):
+        import yaml
+        given = chart.VALUES[0].with_name(f"{chart.FULL}.yaml")
+        said = run([tool("helm"), "template", chart.RELEASE, chart.CHART, "-n", chart.NAMESPACE, "--kube-version", "1.31.0", "-f", given])
+        named = lambda objects: {(o["kind"], o["metadata"]["name"]): o for o in objects if o}  # noqa: E731
+        self.assertEqual(named(yaml.safe_load_all(said)), named(chart.objects(chart.values(given))))
+
+    def test_kubernetes_takes_every_object(self):
+        import kubernetes_validate
+        for _, given in self.each():
+            ours = [o for o in chart.objects(given) if o["apiVersion"] in BUILT_IN]
+            self.assertGreater(len(ours), 8)
+            for version in KUBERNETES:
+                for o in ours:
+                    kubernetes_validate.validate(o, version, strict=True)
+
+    @unittest.skipUnless(shutil.which("node") and MODULES.exists(), "no schemas of custom resources here (scripts/deploy_tools.sh, with npm)")
+    def test_the_custom_resources_are_what_their_definitions_say(self):
+        seen = set()
+        for _, given in self.each():
+            custom = [o for o in chart.objects(given) if o["apiVersion"] not in BUILT_IN]
+            seen |= {o["kind"] for o in custom}
+            self.assertEqual(self.faults(custom), "")
+        self.assertEqual(seen, {"ServiceMonitor", "PrometheusRule", "ScaledObject", "HTTPRoute", "Certificate"})
+        (broken,) = (o for o in chart.objects(chart.values(chart.VALUES[0].with_name("gateway.yaml"))) if o["kind"] == "HTTPRoute")
+        broken["spec"]["rules"][0]["timeouts"]["request"] = "soon"
+        self.assertIn("HTTPRoute", self.faults([broken]), "the check can fail")
+
+    def faults(self, custom):
+        program = ROOT / "tests" / "deploy" / "check_custom.js"
+        return run(["node", program, MODULES], input=json.dumps(custom))
+
+
+@unittest.skipIf(chart.why_not(), chart.why_not())
+class Policy(unittest.TestCase):
+    """What a cluster's admission would ask of every pod."""
+
+    def test_no_pod_may_more_than_it_must(self):
+        for path in chart.VALUES:
+            rendered = chart.objects(chart.values(path))
+            for name, _, spec in chart.pods(rendered):
+                with self.subTest(f"{path.stem} {name}"):
+                    self.assertTrue(spec["securityContext"]["runAsNonRoot"])
+                    self.assertGreater(spec["securityContext"]["runAsUser"], 0)
+                    self.assertEqual(spec["securityContext"]["seccompProfile"]["type"], "RuntimeDefault")
+                    self.assertFalse({"hostNetwork", "hostPID", "hostIPC"} & set(spec))
+                    for c in spec["containers"]:
+                        security = c["securityContext"]
+                        self.assertFalse(security["allowPrivilegeEscalation"])
+                        self.assertTrue(security["readOnlyRootFilesystem"])
+                        self.assertEqual(security["capabilities"]["drop"], ["ALL"])
+                        self.assertLessEqual(set(security["capabilities"].get("add", [])), {"IPC_LOCK"})
+                        self.assertIn("cpu", c["resources"]["limits"])
+                        self.assertIn("memory", c["resources"]["limits"])
+                        if not name.endswith("-test"):
+                            self.assertLessEqual({"startupProbe", "livenessProbe", "readinessProbe"}, set(c))
+
+    def test_a_pod_is_killed_later_than_its_drain_ends(self):
+        for path in chart.VALUES:
+            for name, _, spec in chart.pods(chart.objects(chart.values(path))):
+                (c,) = spec["containers"]
+                drain = [a for a in c.get("args", []) if a.startswith("--shutdown-timeout-ms=")]
+                if drain:
+                    pause = int(c.get("lifecycle", {"preStop": {"exec": {"command": ["0"]}}})["preStop"]["exec"]["command"][-1])
+                    self.assertGreaterEqual(spec["terminationGracePeriodSeconds"], pause + int(drain[0].split("=")[1]) / 1000 + 15, name)
+
+    def test_only_routers_hold_a_token_and_it_reads_slices_of_one_namespace(self):
+        rendered = chart.objects(MINIMAL)
+        self.assertFalse({"ClusterRole", "ClusterRoleBinding"} & {o["kind"] for o in rendered})
+        (role,) = (o for o in rendered if o["kind"] == "Role")
+        self.assertEqual(role["rules"], [{"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["get", "list", "watch"]}])
+        for name, labels, spec in chart.pods(rendered):
+            self.assertEqual(spec.get("automountServiceAccountToken", True), labels["app.kubernetes.io/component"] == "router", name)
+
+    def test_every_flag_is_one_of_the_programs(self):
+        for path in chart.VALUES:
+            for name, labels, spec in chart.pods(chart.objects(chart.values(path))):
+                (c,) = spec["containers"]
+                if c["command"][0] != "/usr/bin/baton":
+                    continue
+                flags = set(re.findall(r"--([a-z][a-z0-9-]+)", run([BATON, "help", c["command"][1]])))
+                used = {a[2:].split("=")[0] for a in c["args"]}
+                self.assertEqual(used - flags, set(), f"{path.stem} {name}")
+
+
+# Values over the smallest ones -> what the refusal must say: the value to change.
+REFUSED = [
+    ({"model": {"path": ""}}, "model.path is empty"),
+    ({"model": {"volume": {}}}, "model.volume must be one volume source"),
+    ({"model": {"volume": {"hostPath": {"path": "/m"}}}}, "it has 2"),
+    ({"model": {"path": "/m.gguf"}}, "/model/path"),
+    ({"decode": {"replicas": 0}}, "decode.replicas is 0"),
+    ({"prefill": {"replicas": 0}}, "prefill.replicas is 0"),
+    ({"prefill": {"replicas": 0}, "decode": {"replicas": 0}}, "are all 0"),
+    ({"router": {"replicas": 0}}, "/router/replicas"),
+    ({"prefil": {"replicas": 2}}, "prefil"),
+    ({"decode": {"tensorParallelSize": 3}}, "/decode/tensorParallelSize"),
+    ({"decode": {"tensorParallelSize": 4}, "reductionWidth": 2}, "reductionWidth is 2, but decode.tensorParallelSize is 4"),
+    ({"decode": {"device": "cuda"}}, "decode.device is cuda"),
+    ({"both": {"replicas": 1, "device": "cuda"}}, "no nvidia.com/gpu"),
+    ({"drain": {"gracePeriodSeconds": 50}}, "drain.gracePeriodSeconds is 50, but preStopSeconds + shutdownSeconds + 15 = 75"),
+    ({"tls": {"mode": "secret"}}, "tls.existingSecret is empty"),
+    ({"tls": {"mode": "certManager"}}, "tls.issuerRef is empty"),
+    ({"tls": {"existingSecret": "certs"}}, "set tls.mode to secret"),
+    ({"tls": {"mode": "none"}}, "/tls/mode"),
+    ({"apiKeys": {"existingSecret": "keys", "values": ["12345678"]}}, "keep one"),
+    ({"rdma": {"required": True}}, "rdma.enabled is false"),
+    ({"route": {"enabled": True}}, "route.parentRefs is empty"),
+    ({"prefill": {"autoscaling": {"enabled": True}}}, "autoscaler.prometheusUrl is empty"),
+    ({"decode": {"autoscaling": {"enabled": True, "minReplicas": 5, "maxReplicas": 2}}}, "minReplicas is 5, above maxReplicas 2"),
+    ({"decode": {"autoscaling": {"kvUsage": 80}}}, "/decode/autoscaling/kvUsage"),
+    ({"router": {"extraArgs": {"insecure": True}}}, "everybody would be trusted"),
+    ({"decode": {"extraArgs": {"test-kv-fault-rate": 0.1}}}, "breaks things on purpose"),
+    ({"decode": {"extraArgs": {"tensor-parallel-size": 2}}}, "which the chart sets"),
+    ({"router": {"extraArgs": {"api-key": "x"}}}, "which the chart sets"),
+    ({"decode": {"resources": {"limits": None}}}, "limits"),
+]
+
+
+@unittest.skipIf(chart.why_not(), chart.why_not())
+class Refusals(unittest.TestCase):
+    def test_the_smallest_values_are_taken(self):
+        self.assertGreater(len(chart.objects(MINIMAL)), 10)
+
+    def test_values_that_contradict_each_other_are_refused_with_the_one_to_change(self):
+        from helm_python.errors import HelmError
+        for over, said in REFUSED:
+            with self.subTest(json.dumps(over)):
+                with self.assertRaises(HelmError) as caught:
+                    chart.files(merged(MINIMAL, over))
+                self.assertIn(said, str(caught.exception))
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[a for a in sys.argv if a != "--write"])
