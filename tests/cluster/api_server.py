@@ -14,9 +14,10 @@ def endpoint(address, uid=None, **conditions):
 
 
 class ApiServer:
-    """Slices of namespace `ns`, service `svc`. `certificate`: (cert, key) for TLS. `port` 0: any."""
+    """Slices of one service. `certificate`: (cert, key) for TLS. `port` 0: any."""
 
-    def __init__(self, certificate=None, token=None, port=0, page=1):
+    def __init__(self, certificate=None, token=None, port=0, page=1, namespace="ns", service="svc", host="127.0.0.1"):
+        self.path, self.selector = f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices", f"kubernetes.io/service-name={service}"
         self.lock, self.slices, self.version, self.oldest = threading.Lock(), {}, 100, 0
         self.log, self.watchers, self.token, self.page, self.asked, self.lists = [], [], token, page, [], {}
         api = self
@@ -37,13 +38,13 @@ class ApiServer:
             def handle_error(self, request, client_address):
                 pass
 
-        self.server = Server(("127.0.0.1", port), Handler)
+        self.server = Server((host, port), Handler)
         self.port = self.server.server_address[1]
         if certificate:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(*certificate)
             self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
-        self.url = f"{'https' if certificate else 'http'}://127.0.0.1:{self.port}"
+        self.url = f"{'https' if certificate else 'http'}://{host}:{self.port}"
         self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02})
 
     def __enter__(self):
@@ -103,8 +104,7 @@ class ApiServer:
         self.asked.append((url.path, query, handler.headers.get("Authorization")))
         if self.token and handler.headers.get("Authorization") != f"Bearer {self.token}":
             return self.answer(handler, 401, {"kind": "Status", "code": 401, "message": "Unauthorized"})
-        if url.path != "/apis/discovery.k8s.io/v1/namespaces/ns/endpointslices" or \
-                query.get("labelSelector") != "kubernetes.io/service-name=svc":
+        if url.path != self.path or query.get("labelSelector") != self.selector:
             return self.answer(handler, 404, {"kind": "Status", "code": 404, "message": "not found"})
         if query.get("watch") == "true":
             return self.watch(handler, int(query["resourceVersion"]))

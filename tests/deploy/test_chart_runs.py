@@ -1,0 +1,129 @@
+"""The chart's own command lines bring up a cluster that answers: every container is started as rendered, each on a host of its own; `helm test`
+passes when prefill took part and fails when it did not; an upgrade of every pod under load fails no request."""
+import base64
+import contextlib
+import http.client
+import json
+import threading
+import unittest
+
+import chart
+from where import ROOT  # noqa: F401 - its import makes the next ones possible
+import hosts
+import kubelet
+
+REASON = chart.why_not() or hosts.why_not()
+VALUES = {
+    "model": {"name": "tiny", "path": "tiny-llama", "volume": {"hostPath": {"path": str(ROOT / "tests" / "data")}}, "loadFormat": "dummy"},
+    "router": {"replicas": 1},
+    "drain": {"preStopSeconds": 1, "shutdownSeconds": 30, "gracePeriodSeconds": 46},
+    "prefill": {"extraArgs": {"threads": 1}},
+    "decode": {"extraArgs": {"threads": 1}},
+}
+NAMES = ["control", "router-a", "router-b", "prefill-a", "prefill-b", "decode-a", "decode-b", "test-1", "test-2"]
+
+
+def full(role):
+    return f"{chart.RELEASE}-baton-{role}"
+
+
+class Load:
+    """Requests one after another, from a thread on the control host, to a router that the service has. `failed` are those that did."""
+
+    def __init__(self, cluster, key):
+        self.cluster, self.key, self.failed, self.answered, self.end = cluster, key, [], 0, threading.Event()
+        self.thread = threading.Thread(target=self.run)
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *unused):
+        self.end.set()
+        self.thread.join()
+
+    def run(self):
+        with self.cluster.hosts.inside("control"):
+            while not self.end.is_set():
+                now = self.cluster.routers()
+                address = now[self.answered % len(now)]
+                try:
+                    said = ask(address, self.key, f"Count to {self.answered}. " * 12)
+                    assert said["choices"][0]["finish_reason"] == "length", said
+                except (AssertionError, OSError, http.client.HTTPException, KeyError) as e:
+                    self.failed.append(f"{address}: {type(e).__name__} {e}")
+                self.answered += 1
+
+
+def ask(address, key, prompt):
+    connection = http.client.HTTPConnection(address, 8000, timeout=30)
+    with contextlib.closing(connection):
+        body = json.dumps({"model": "tiny", "prompt": prompt, "max_tokens": 16, "temperature": 0})
+        connection.request("POST", "/v1/completions", body, {"Authorization": f"Bearer {key}", "Content-Type": "application/json"})
+        response = connection.getresponse()
+        text = response.read().decode()
+        assert response.status == 200, f"{response.status} {text}"
+        return json.loads(text)
+
+
+@unittest.skipIf(REASON, REASON)
+class Runs(unittest.TestCase):
+    def test_the_rendered_cluster_answers_and_an_upgrade_under_load_fails_nobody(self):
+        rendered = chart.objects(VALUES)
+        key = base64.b64decode(next(o for o in rendered if o["metadata"]["name"] == full("api-keys"))["data"]["keys"]).decode()
+        with hosts.Hosts(NAMES) as machines, kubelet.Kubelet(machines, "control", full("workers")) as cluster:
+            old = {role: cluster.run(f"{role}-a", full(role), rendered) for role in ("router", "prefill", "decode")}
+            for pod in old.values():
+                pod.wait("startupProbe")
+                self.assertTrue(pod.probe("livenessProbe"))
+            self.assertFalse(old["router"].probe("readinessProbe"), "no worker is in the slices yet")
+            cluster.publish()
+            old["router"].wait()
+            self.helm_test(cluster, "test-1", rendered)
+            upgraded = [*(o for o in rendered if o["kind"] == "Secret"),  # which an upgrade finds in the cluster and keeps
+                        *(o for o in chart.objects({**VALUES, "logFormat": "text"}) if o["kind"] != "Secret")]
+            with Load(cluster, key) as load:
+                for role in ("decode", "prefill", "router"):
+                    self.replace(cluster, old[role], upgraded, surge=role != "prefill")
+                answered = load.answered
+                while load.answered < answered + 20:
+                    load.end.wait(0.05)
+            self.assertEqual(load.failed, [], f"of {load.answered}")
+            self.assertGreater(load.answered, 30)
+            print(f"    an upgrade of every pod: {load.answered} requests, none failed", flush=True)
+            self.helm_test(cluster, "test-2", [*upgraded])
+
+    def replace(self, cluster, pod, rendered, surge):
+        """As the strategies say: with surge the new pod is ready before the old one goes."""
+        host = pod.host.replace("-a", "-b")
+        if not surge:
+            self.assertEqual(pod.stop(), 0, pod.log.read_text()[-2000:])
+        new = cluster.run(host, pod.name, rendered)
+        new.wait("startupProbe")
+        cluster.publish()
+        new.wait()
+        if surge:
+            self.assertEqual(pod.stop(), 0, pod.log.read_text()[-2000:])
+
+    def helm_test(self, cluster, host, rendered):
+        pod = cluster.run(host, full("test"), rendered)
+        code = pod.process.wait(60)
+        said = pod.log.read_text()
+        self.assertEqual(code, 0, said)
+        self.assertIn("A prefill worker computed the prompt", said)
+
+    def test_helm_test_fails_when_prefill_took_no_part(self):
+        lazy = {**VALUES, "router": {"replicas": 1, "extraArgs": {"local-prefill-max-tokens": 1000000}}}
+        rendered = chart.objects(lazy)  # decode workers compute every prompt themselves
+        with hosts.Hosts(NAMES) as machines, kubelet.Kubelet(machines, "control", full("workers")) as cluster:
+            for role in ("prefill", "decode", "router"):
+                cluster.run(f"{role}-a", full(role), rendered).wait("startupProbe")
+            cluster.publish()
+            cluster.pods[-1].wait()
+            pod = cluster.run("test-1", full("test"), rendered)
+            self.assertEqual(pod.process.wait(60), 1, pod.log.read_text())
+            self.assertIn("No prefill worker took part", pod.log.read_text())
+
+
+if __name__ == "__main__":
+    unittest.main()
