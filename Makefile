@@ -3,13 +3,14 @@ MODEL ?= $(shell scripts/fetch_model.sh --path)
 PRESET ?= release
 ARGS ?=
 
-.PHONY: help setup build binary demo serve deb test cuda asan tsan asan-kernels tsan-kernels fuzz lint format clean
+.PHONY: help setup build binary demo serve deb image test cuda asan tsan asan-kernels tsan-kernels fuzz lint format clean
 
 help:
 	@echo 'make demo                     install what is missing, build, run a real model, stream two answers'
 	@echo 'make test                     build and run every test'
 	@echo 'make serve MODEL=<dir|.gguf>  leave a cluster running (default: the demo model); ARGS="--port 8000"'
 	@echo 'make deb                      the Debian package, with systemd units'
+	@echo 'make image                    the container image, for docker load'
 	@echo 'make build | binary | asan | tsan | fuzz | cuda | lint | format | clean'
 
 setup:
@@ -39,6 +40,10 @@ asan tsan: setup
 deb: binary
 	@cpack --config build/release/CPackConfig.cmake -B build/package >build/package.log || { tail -20 build/package.log >&2; exit 1; }
 	@ls build/package/*.deb
+
+# The container image of the CPU build, without root or a container engine.
+image: deb
+	@python3 deploy/container/build_image.py build/package/*.deb build/image/baton.tar
 
 # The kernels on the emulator under a sanitizer, all of them: some minutes, by hand. The gate's lists have a part of them.
 asan-kernels tsan-kernels: setup

@@ -2,8 +2,8 @@
 environment to the letter. Runs as the first process of fresh namespaces (mounts, processes) inside the pod's network.
 
 usage: ip netns exec POD unshare --mount --pid --fork --kill-child pod.py SPEC.json
-The specification: root (an empty folder), programs {path in the container: path here}, volumes [{path, files {name: base64} | bind | empty}],
-hosts (lines), user, argv, env."""
+The specification: root (an empty folder), image (its unpacked layer) or programs {path in the container: path here}, volumes [{path, files
+{name: base64} | bind (writable with `rw`) | empty}], hosts (lines), user, argv, env."""
 import base64
 import ctypes
 import json
@@ -19,25 +19,38 @@ def mount(*arguments):
     subprocess.run(["mount", *map(str, arguments)], check=True)
 
 
-def bind(source, target):
+def bind(source, target, writable=False):
     if pathlib.Path(source).is_dir():
         target.mkdir(parents=True, exist_ok=True)
     else:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.touch()
     mount("--bind", source, target)
-    mount("-o", "remount,bind,ro", target)
+    if not writable:
+        mount("-o", "remount,bind,ro", target)
 
 
-def base(root, spec):
-    """What every image has: libraries, a few programs, /proc, /dev, /sys, /etc."""
-    mount("--make-rprivate", "/")
-    mount("-t", "tmpfs", "-o", "mode=0755", "pod", root)
+def layered(root, image):
+    """The image with a layer over it that takes the mount points; all of it is read only in the end."""
+    mount("-t", "tmpfs", "layers", root)
+    for folder in ("over", "work", "root"):
+        (root / folder).mkdir(mode=0o755)
+    mount("-t", "overlay", "-o", f"lowerdir={image},upperdir={root}/over,workdir={root}/work", "pod", root / "root")
+    return root / "root"
+
+
+def system(root, spec):
+    """What a container gets from outside of its image."""
     for folder in ("proc", "dev", "sys", "etc"):
-        (root / folder).mkdir()
+        (root / folder).mkdir(exist_ok=True)
     mount("-t", "proc", "proc", root / "proc")
     mount("--rbind", "/dev", root / "dev")
     mount("-t", "sysfs", "-o", "ro", "sysfs", root / "sys")
+    (root / "etc" / "hosts").write_text("".join(f"{line}\n" for line in ["127.0.0.1 localhost", *spec["hosts"]]))
+
+
+def programs(root, spec):
+    """Without an image: this machine's libraries and a few of its programs."""
     for folder in ("lib", "lib64", "usr/lib", "usr/lib64"):
         if (here := pathlib.Path("/") / folder).is_symlink():
             (root / folder).symlink_to(os.readlink(here))
@@ -47,7 +60,6 @@ def base(root, spec):
         bind(source, root / path.lstrip("/"))
     (root / "bin").symlink_to("usr/bin")
     (root / "etc" / "passwd").write_text(f"baton:x:{spec['user']}:{spec['user']}::/:/usr/sbin/nologin\n")
-    (root / "etc" / "hosts").write_text("".join(f"{line}\n" for line in ["127.0.0.1 localhost", *spec["hosts"]]))
     for name in ("ld.so.cache", "nsswitch.conf"):
         if os.path.exists(f"/etc/{name}"):
             bind(f"/etc/{name}", root / "etc" / name)
@@ -57,7 +69,7 @@ def volume(root, spec, what):
     """A Secret's files are the group's to read, an empty folder is the group's to write, a folder of the machine is read only."""
     target = root / what["path"].lstrip("/")
     if "bind" in what:
-        return bind(what["bind"], target)
+        return bind(what["bind"], target, what.get("rw", False))
     target.mkdir(parents=True, exist_ok=True)
     mount("-t", "tmpfs", "-o", f"mode=0770,gid={spec['user']}", "volume", target)
     for name, data in what.get("files", {}).items():
@@ -72,7 +84,14 @@ def volume(root, spec, what):
 def main():
     spec = json.loads(pathlib.Path(sys.argv[1]).read_text())
     root = pathlib.Path(spec["root"])
-    base(root, spec)
+    mount("--make-rprivate", "/")
+    if "image" in spec:
+        root = layered(root, spec["image"])
+    else:
+        mount("-t", "tmpfs", "-o", "mode=0755", "pod", root)
+    system(root, spec)
+    if "programs" in spec:
+        programs(root, spec)
     for what in spec["volumes"]:
         volume(root, spec, what)
     mount("-o", "remount,ro", root)

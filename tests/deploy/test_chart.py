@@ -12,7 +12,7 @@ import chart
 from where import BATON, ROOT, TOOLS, run, tool
 
 MODULES = TOOLS / "node" / "node_modules"
-KUBERNETES = ["1.27", "1.31", "1.34"]  # the oldest that the chart takes, and newer ones
+KUBERNETES = ["1.27", "1.36"]  # the oldest that the chart takes, and a new one
 BUILT_IN = {"v1", "apps/v1", "policy/v1", "autoscaling/v2", "networking.k8s.io/v1", "rbac.authorization.k8s.io/v1"}
 MINIMAL = {"model": {"path": "m.gguf", "volume": {"persistentVolumeClaim": {"claimName": "models"}}}}
 

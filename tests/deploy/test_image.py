@@ -1,0 +1,177 @@
+"""The container image: the same twice, small, without rights, listed; and compose.yaml's router, prefill and decode worker run from it and
+answer with a real model."""
+import contextlib
+import http.client
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+import unittest
+
+import chart  # the folder of fetched packages
+import compose
+from test_package import build_package
+from where import ROOT, TOOLS, model, run
+import hosts
+
+sys.path.insert(0, str(ROOT / "deploy" / "container"))
+import build_image  # noqa: E402
+
+MOST_BYTES = 250 * 10**6
+COMPOSE = ROOT / "deploy" / "compose" / "compose.yaml"
+VARIABLES = {"MODEL": "model.gguf", "BATON_API_KEY": "a-key-of-ours"}
+
+
+def why_not():
+    if not (shutil.which("dpkg-shlibdeps") and shutil.which("apt-get")):
+        return "no apt-get or dpkg-dev here: images are made of Debian's packages"
+    release = pathlib.Path("/etc/debian_version")
+    return "" if release.exists() and release.read_text().startswith("12") else "not Debian 12, whose packages an image is made of"
+
+
+def why_not_run():
+    if os.geteuid() != 0:
+        return "containers on hosts of their own need root (namespaces)"
+    return ("" if model() else "the demo model is not here") or hosts.why_not() or chart.why_not()
+
+
+@unittest.skipIf(why_not(), why_not())
+class Image(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = pathlib.Path(tempfile.mkdtemp(prefix="baton-image-"))
+        cls.addClassCleanup(shutil.rmtree, cls.folder)
+        cls.package = build_package(cls.folder / "package")
+        cls.archive = cls.folder / "baton.tar"
+        program = ROOT / "deploy" / "container" / "build_image.py"
+        said = subprocess.run([sys.executable, program, cls.package, cls.archive, "--cache", TOOLS / "packages"], capture_output=True, text=True)
+        if said.returncode != 0:  # the package index is away
+            raise unittest.SkipTest(f"no packages for an image: {said.stderr.strip()[-200:]}")
+        print(f"    {said.stdout.strip()}", flush=True)
+        cls.blobs = cls.folder / "blobs"
+        with tarfile.open(cls.archive) as tar:
+            tar.extractall(cls.blobs, filter="data")
+        (cls.load,) = json.loads((cls.blobs / "manifest.json").read_text())
+        cls.config = json.loads((cls.blobs / cls.load["Config"]).read_text())["config"]
+        cls.root = cls.folder / "root"
+        (cls.layer,) = cls.load["Layers"]
+        with tarfile.open(cls.blobs / cls.layer) as tar:
+            cls.members = {m.name: m for m in tar}
+            tar.extractall(cls.root, filter="fully_trusted")
+
+    def test_a_second_build_has_the_same_digest(self):
+        packages = build_image.closure(self.package, (TOOLS / "packages").resolve())
+        files, name = build_image.image(build_image.layer(packages, self.package), build_image.field(self.package, "Version"))
+        index = json.loads((self.blobs / "index.json").read_text())
+        self.assertEqual(name, index["manifests"][0]["digest"])
+        self.assertEqual(set(files), {str(p.relative_to(self.blobs)) for p in self.blobs.rglob("*") if p.is_file()})
+
+    def test_it_is_small_and_has_no_package_manager(self):
+        self.assertLess(sum(m.size for m in self.members.values()), MOST_BYTES)
+        self.assertEqual(sorted(n for n in self.members if n.startswith("usr/bin/")), [f"usr/bin/{p}" for p in ("[", "baton", "dash", "sh", "sleep", "test")])
+
+    def test_nobody_becomes_root_in_it(self):
+        self.assertEqual(self.config["User"], "10001:10001")
+        self.assertEqual([n for n, m in self.members.items() if m.mode & 0o6000], [])
+        self.assertEqual({n for n, m in self.members.items() if m.uid or (m.mode & 0o002 and not m.issym())}, {"tmp", "run/baton", "etc/baton/tls"})
+
+    def test_its_list_of_contents_is_within_and_beside_it_and_names_versions(self):
+        beside = json.loads(pathlib.Path(f"{self.archive}.spdx.json").read_text())
+        self.assertEqual(beside, json.loads((self.root / "usr/share/baton/sbom.spdx.json").read_text()))
+        names = {p["name"]: p for p in beside["packages"]}
+        self.assertLessEqual({"baton", "libc6", "libgrpc++1.51", "libspdlog1.10", "tokenizers", "minijinja"}, set(names))
+        self.assertTrue(all(p["versionInfo"] and p["externalRefs"] for p in names.values()))
+        copyrights = {n.split("/")[3] for n in self.members if n.startswith("usr/share/doc/") and n.endswith("/copyright")}
+        self.assertLessEqual({"baton", "libc6", "libssl3"}, copyrights, "licences come along")
+
+    def test_every_library_that_it_loads_is_within(self):
+        said = run(["chroot", self.root, "/usr/lib64/ld-linux-x86-64.so.2", "--list", "/usr/bin/baton"]) if os.geteuid() == 0 else "libc.so.6"
+        self.assertNotIn("not found", said)
+        self.assertIn("libc.so.6", said)
+
+    @unittest.skipIf(why_not_run(), why_not_run())
+    def test_what_compose_starts_answers_with_a_real_model(self):
+        models = self.folder / "models"
+        models.mkdir()
+        os.link(model(), models / "model.gguf") if os.stat(model()).st_dev == os.stat(models).st_dev else shutil.copy(model(), models / "model.gguf")
+        services = compose.load(COMPOSE.read_text(), {**VARIABLES, "MODELS": str(models)})["services"]
+        certificates = self.folder / "certificates"
+        certificates.mkdir()
+        os.chown(certificates, 10001, 10001)
+        names = ["certificates", "prefill", "decode", "router"]
+        self.assertEqual(set(names), set(services))
+        with hosts.Hosts(names) as machines, contextlib.ExitStack() as stack:
+            known = [f"{machines.address(name)} {name}" for name in names]
+
+            def start(name):
+                spec = compose.specification(services[name], self.config, {"certificates": certificates}, known)
+                root = self.folder / f"{name}.root"
+                root.mkdir()
+                spec.update(root=str(root), image=str(self.root))
+                file = self.folder / f"{name}.json"
+                file.write_text(json.dumps(spec))
+                log = stack.enter_context(open(self.folder / f"{name}.log", "w"))
+                process = machines.run(name, ["unshare", "--mount", "--pid", "--fork", "--kill-child", sys.executable,
+                                              pathlib.Path(__file__).with_name("pod.py"), file], stdout=log, stderr=log)
+                stack.callback(process.wait)
+                stack.callback(process.kill)
+                return process
+
+            self.assertEqual(start("certificates").wait(30), 0, (self.folder / "certificates.log").read_text())
+            processes = [start(name) for name in names[1:]]
+            with machines.inside("certificates"):
+                said = self.ask(machines.address("router"), processes)
+            self.assertEqual(said["choices"][0]["finish_reason"], "length")
+            self.assertIn("transfer_ms", said["timings"], "the prefill worker took part")
+            self.assertTrue(said["choices"][0]["message"]["content"].strip())
+
+    def ask(self, address, processes, seconds=60):
+        body = {"messages": [{"role": "user", "content": "Say in one sentence what a relay race is. " * 12}], "max_tokens": 8, "temperature": 0}
+        headers = {"Authorization": f"Bearer {VARIABLES['BATON_API_KEY']}", "Content-Type": "application/json"}
+        deadline = time.monotonic() + seconds
+        while True:
+            text = ""
+            with contextlib.suppress(OSError), contextlib.closing(http.client.HTTPConnection(address, 8000, timeout=30)) as connection:
+                connection.request("GET", "/ready")
+                text = connection.getresponse().read().decode()
+            if '"ready"' in text:
+                break
+            logs = "\n".join(p.read_text()[-1500:] for p in self.folder.glob("*.log"))
+            self.assertTrue(time.monotonic() < deadline and all(p.poll() is None for p in processes), f"not ready: {text}\n{logs}")
+            time.sleep(0.1)
+        with contextlib.closing(http.client.HTTPConnection(address, 8000, timeout=60)) as connection:
+            for wrong in ({}, headers):
+                connection.request("POST", "/v1/chat/completions", json.dumps(body), wrong)
+                response = connection.getresponse()
+                said = response.read().decode()
+                self.assertEqual(response.status, 200 if wrong else 401, said)
+        return json.loads(said)
+
+
+class Compose(unittest.TestCase):
+    @unittest.skipUnless(shutil.which("docker-compose"), "docker-compose is not installed")
+    def test_its_own_tool_takes_it(self):
+        run(["docker-compose", "-f", COMPOSE, "config", "-q"], env={**os.environ, **VARIABLES, "MODELS": "/models"})
+
+    @unittest.skipIf(chart.why_not(), chart.why_not())
+    def test_what_must_be_said_is_asked_for(self):
+        for name in ("MODELS", "MODEL", "BATON_API_KEY"):
+            given = {k: v for k, v in {**VARIABLES, "MODELS": "/m"}.items() if k != name}
+            with self.assertRaisesRegex(KeyError, name):
+                compose.load(COMPOSE.read_text(), given)
+
+    @unittest.skipIf(chart.why_not(), chart.why_not())
+    def test_no_container_may_more_than_it_must(self):
+        for name, service in compose.load(COMPOSE.read_text(), {**VARIABLES, "MODELS": "/m"})["services"].items():
+            self.assertTrue(service["read_only"], name)
+            self.assertEqual(service["cap_drop"], ["ALL"], name)
+            self.assertTrue(all(port.startswith("127.0.0.1:") for port in service.get("ports", [])), name)
+
+
+if __name__ == "__main__":
+    unittest.main()
