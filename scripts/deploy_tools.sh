@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
 # What the tests of deploy/ want beside `make setup`, into build/deploy-tools; a test whose tool is missing is skipped and says so.
-#   deploy_tools.sh           Helm's engine, schemas of Kubernetes and of custom resources: seconds, once
+#   deploy_tools.sh           Helm's engine, schemas of Kubernetes, of custom resources and of Grafana, Prometheus: seconds, once
 #   deploy_tools.sh --root    also a fresh Debian to install the package on (needs root; a minute, 200 MB, once)
 set -uo pipefail
 cd "$(dirname "$0")/.."
 tools=build/deploy-tools
 mkdir -p $tools
+exec 9>$tools/.lock
+flock 9  # the gate fetches while it builds
 
 debian_root() {
   local root=$tools/debian part=$tools/debian.part mirror
@@ -45,7 +47,16 @@ node_packages() {
     { echo "deploy_tools: no schemas of custom resources: $(tail -1 $tools/node.log)"; rm -rf $folder; return 1; }
 }
 
+prometheus() {
+  [ -x $tools/bin/promtool ] && return
+  (cd $tools && apt-get download prometheus >prometheus.log 2>&1 && rm -rf prometheus && dpkg-deb -x prometheus_*.deb prometheus && rm prometheus_*.deb) ||
+    { echo "deploy_tools: no Prometheus: $(tail -1 $tools/prometheus.log)"; return 1; }
+  mkdir -p $tools/bin
+  ln -sf ../prometheus/usr/bin/prometheus ../prometheus/usr/bin/promtool $tools/bin/
+}
+
 status=0
+prometheus || status=1
 python_packages || status=1
 node_packages || status=1
 if [ "${1:-}" = --root ]; then debian_root || status=1; fi

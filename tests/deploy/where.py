@@ -40,6 +40,11 @@ def run(argv, **kw):
     return result.stdout
 
 
+def index_is_away(text):
+    """Whether apt-get failed because nobody answered, which is a reason to skip; anything else is a fault."""
+    return re.search(r"Could not resolve|Could not connect|Failed to fetch|Unable to connect|Unable to locate package|Network is unreachable", text)
+
+
 def shell_lines(document):
     """The commands of a document's shell blocks, in order, without their comments."""
     for block in re.findall(r"^```sh\n(.*?)^```", (ROOT / "docs" / document).read_text(), re.M | re.S):
