@@ -29,4 +29,10 @@ absl::Status CheckReadyFile(const std::string& path) {
   return absl::OkStatus();
 }
 
+absl::Status PrepareReadyFile(const std::string& path) {
+  absl::Status status = CheckReadyFile(path);
+  if (status.ok() && !path.empty()) std::remove(path.c_str());
+  return status;
+}
+
 }  // namespace baton::cli

@@ -15,4 +15,7 @@ absl::Status WriteReadyFile(const std::string& path, const std::vector<std::pair
 /// Whether it could be written: FailedPrecondition, early, where it could not.
 absl::Status CheckReadyFile(const std::string& path);
 
+/// The same, and an earlier life's file is gone: whoever waits for the file waits for this process.
+absl::Status PrepareReadyFile(const std::string& path);
+
 }  // namespace baton::cli

@@ -22,7 +22,7 @@ int RunRouter(RouterFlags& flags) {
   if (!flags.set.status().ok()) return FailUsage(flags.set.status());
   FollowPort(flags.set, flags.config);
   if (absl::Status status = flags.config.Validate(); !status.ok()) return FailUsage(status);
-  if (absl::Status status = CheckReadyFile(flags.ready.ready_file); !status.ok()) return Fail(status);
+  if (absl::Status status = PrepareReadyFile(flags.ready.ready_file); !status.ok()) return Fail(status);
   SetLogLevel(flags.config.log_level);
   SetLogFormat(flags.config.log_format);
   SetLogName("router");
