@@ -15,7 +15,7 @@ packages=(
   libmimalloc-dev                                                                       # the allocator
   libgtest-dev libgmock-dev                                                             # tests
   python3 python3-pip python3-venv                                                      # the model's package, cluster tests
-  dpkg-dev                                                                              # the Debian package: which libraries it needs
+  dpkg-dev file                                                                         # the Debian package: which libraries it needs
   iproute2                                                                              # tests over several hosts
 )
 [ "${1:-}" = --clang ] && packages+=(clang-19 clang-tidy-19 clang-format-19 libclang-rt-19-dev lld-19)

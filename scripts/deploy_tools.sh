@@ -11,13 +11,14 @@ flock 9  # the gate fetches while it builds
 
 debian_root() {
   local root=$tools/debian part=$tools/debian.part mirror
-  [ -e $root/etc/debian_version ] && return
+  [ -e $root/etc/debian_version ] && [ -e $root/lib/systemd/systemd ] && return
+  rm -rf --one-file-system $root
   [ "$(id -u)" = 0 ] || { echo 'deploy_tools: --root needs root' >&2; return 1; }
   command -v debootstrap >/dev/null || DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends debootstrap >/dev/null
   mirror=$(awk '/^URIs:/{print $2; exit}' /etc/apt/sources.list.d/debian.sources 2>/dev/null || true)
   [ -n "$mirror" ] || mirror=$(awk '$1=="deb"{print $2; exit}' /etc/apt/sources.list)
   rm -rf --one-file-system $part
-  debootstrap --variant=minbase --include=ca-certificates bookworm $part "$mirror" >$tools/debian.log 2>&1 ||
+  debootstrap --variant=minbase --include=ca-certificates,systemd,dbus bookworm $part "$mirror" >$tools/debian.log 2>&1 ||
     { tail -3 $tools/debian.log >&2; return 1; }
   rm -f $part/var/cache/apt/archives/*.deb
   for file in /etc/resolv.conf /etc/hosts /etc/ssl/certs/ca-certificates.crt; do  # how this machine reaches its package index

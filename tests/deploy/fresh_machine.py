@@ -11,7 +11,6 @@ import shutil
 import subprocess
 import sys
 import time
-import urllib.request
 
 START_SECONDS = 120
 ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root", "LANG": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive"}
@@ -80,9 +79,6 @@ class Machine:
     def command(self, line):
         if line.startswith("systemctl "):
             return self.systemctl(*line.split()[1:])
-        if line.startswith("get "):
-            with urllib.request.urlopen(line.split()[1], timeout=10) as answer:
-                return 0, answer.read().decode()
         return self.shell(line)
 
 

@@ -28,8 +28,8 @@ VARIABLES = {"MODEL": "model.gguf", "BATON_API_KEY": "a-key-of-ours"}
 
 
 def why_not():
-    if not (shutil.which("dpkg-shlibdeps") and shutil.which("apt-get")):
-        return "no apt-get or dpkg-dev here: images are made of Debian's packages"
+    if not all(map(shutil.which, ("dpkg-shlibdeps", "file", "apt-get"))):
+        return "no apt-get, dpkg-dev or file here: images are made of Debian's packages"
     release = pathlib.Path("/etc/debian_version")
     return "" if release.exists() and release.read_text().startswith("12") else "not Debian 12, whose packages an image is made of"
 
