@@ -73,7 +73,8 @@ class Pod:
         argv = [re.sub(r"\$\((\w+)\)", lambda found: env[found[1]], word) for word in words]
         root = self.cluster.folder / f"{self.host}.root"
         root.mkdir()
-        spec = {"root": str(root), "programs": PROGRAMS, "volumes": list(self.volumes()), "hosts": self.cluster.names(), "argv": argv, "env": env,
+        image = {"image": str(self.cluster.image)} if self.cluster.image else {"programs": PROGRAMS}
+        spec = {"root": str(root), **image, "volumes": list(self.volumes()), "hosts": self.cluster.names(), "argv": argv, "env": env,
                 "user": self.spec["securityContext"]["runAsUser"]}
         file = self.cluster.folder / f"{self.host}.json"
         file.write_text(json.dumps(spec))
@@ -126,9 +127,11 @@ class Pod:
 
 
 class Kubelet:
-    """The hosts' pods, and the API server that tells routers of the workers. Leaving kills what is left."""
+    """The hosts' pods, and the API server that tells routers of the workers. Leaving kills what is left. `image`: an unpacked layer; without
+    it, pods see this machine's libraries and the few programs that the image has, too."""
 
-    def __init__(self, hosts, api_host, service, namespace=chart.NAMESPACE):
+    def __init__(self, hosts, api_host, service, namespace=chart.NAMESPACE, image=None):
+        self.image = image
         self.hosts, self.api_host, self.service, self.namespace, self.pods = hosts, api_host, service, namespace, []
         self.api_address = hosts.address(api_host)
 

@@ -18,6 +18,8 @@ import compose
 from test_package import build_package
 from where import ROOT, TOOLS, index_is_away, model, run
 import hosts
+import kubelet
+from test_chart_runs import NAMES, VALUES, full
 
 sys.path.insert(0, str(ROOT / "deploy" / "container"))
 import build_image  # noqa: E402
@@ -69,10 +71,14 @@ class Image(unittest.TestCase):
         listed = json.loads(pathlib.Path(f"{self.archive}.spdx.json").read_text())["packages"]
         packages = {p["name"]: build_image.archive(p["name"], p["versionInfo"], TOOLS / "packages")
                     for p in listed if p["SPDXID"].startswith("SPDXRef-deb-") and p["name"] != "baton"}
-        files, name = build_image.image(build_image.layer(packages, self.package), build_image.field(self.package, "Version"))
-        index = json.loads((self.blobs / "index.json").read_text())
-        self.assertEqual(name, index["manifests"][0]["digest"])
-        self.assertEqual(set(files), {str(p.relative_to(self.blobs)) for p in self.blobs.rglob("*") if p.is_file()})
+        raw = build_image.layer(packages, self.package)
+        whole = json.loads((self.blobs / self.load["Config"]).read_text())
+        self.assertEqual([build_image.digest(raw)], whole["rootfs"]["diff_ids"])
+        (image,) = json.loads((self.blobs / "index.json").read_text())["manifests"]
+        manifest = json.loads((self.blobs / "blobs" / "sha256" / image["digest"][7:]).read_text())
+        self.assertEqual([self.layer], ["blobs/sha256/" + layer["digest"][7:] for layer in manifest["layers"]])
+        with open(self.blobs / self.layer, "rb") as packed:
+            self.assertEqual(packed.read(10)[4:8], bytes(4), "gzip's own time")
 
     def test_it_is_small_and_has_no_package_manager(self):
         self.assertLess(sum(m.size for m in self.members.values()), MOST_BYTES)
@@ -132,6 +138,19 @@ class Image(unittest.TestCase):
             self.assertEqual(said["choices"][0]["finish_reason"], "length")
             self.assertIn("transfer_ms", said["timings"], "the prefill worker took part")
             self.assertTrue(said["choices"][0]["message"]["content"].strip())
+
+    @unittest.skipIf(why_not_run(), why_not_run())
+    def test_the_charts_pods_run_from_it_and_its_helm_test_passes(self):
+        rendered = chart.objects(VALUES)
+        with hosts.Hosts(NAMES) as machines, kubelet.Kubelet(machines, "control", full("workers"), image=self.root) as cluster:
+            for role in ("prefill", "decode", "router"):
+                cluster.run(f"{role}-a", full(role), rendered).wait("startupProbe")
+            cluster.publish()
+            cluster.pods[-1].wait()
+            pod = cluster.run("test-1", full("test"), rendered)
+            self.assertEqual(pod.process.wait(60), 0, pod.log.read_text())
+            for pod in [p for p in cluster.pods if p.process.poll() is None]:
+                self.assertEqual(pod.stop(), 0, pod.log.read_text()[-2000:])
 
     def ask(self, address, processes, seconds=60):
         body = {"messages": [{"role": "user", "content": "Say in one sentence what a relay race is. " * 12}], "max_tokens": 8, "temperature": 0}
