@@ -144,7 +144,7 @@ class Replay {
   void Arrive(size_t i, double now_s) {
     SetTime(now_s);
     const Request& r = trace_[i];
-    const WorkerPrefixes::Depths depths = index_.Match(r.blocks, (uint64_t{1} << workers_.size()) - 1);
+    const WorkerPrefixes::Depths depths = index_.Match(r.blocks, WorkerSet::All());
     std::vector<Candidate> candidates(workers_.size());
     for (size_t w = 0; w < workers_.size(); ++w) {
       Candidate& c = candidates[w];

@@ -6,6 +6,7 @@
 #include "common/status.h"
 #include "common/str_cat.h"
 #include "router/discovery/discovery.h"
+#include "router/index/worker_set.h"
 #include "router/policy/policies.h"
 
 namespace baton::router {
@@ -25,9 +26,9 @@ absl::Status CheckPairs(const RouterConfig& c) {
 }
 
 absl::Status CheckWorkers(const std::vector<std::string>& workers) {
-  if (workers.size() > 64) {
+  if (workers.size() > kMaxWorkers) {
     return absl::InvalidArgumentError(
-        StrCat("--worker is given ", workers.size(), " times, at most 64 workers are possible"));
+        StrCat("--worker is given ", workers.size(), " times, at most ", kMaxWorkers, " workers are possible"));
   }
   for (size_t i = 0; i < workers.size(); ++i) {
     const std::string& worker = workers[i];

@@ -3,19 +3,77 @@
 #include <cstdio>
 #include <random>
 
+#include "absl/types/span.h"
 #include "bench/lib/measure.h"
 #include "common/prefix_hash.h"
 #include "router/index/worker_prefixes.h"
 
 namespace baton::bench {
 
-nlohmann::json BenchIndex() {
-  constexpr size_t kBlocks = 1 << 20, kChain = 256;
-  std::mt19937_64 random(1);
-  std::vector<std::vector<uint64_t>> chains(kBlocks / kChain, std::vector<uint64_t>(kChain));
+namespace {
+
+/// Keys of chains, drawn from a seed.
+std::vector<std::vector<uint64_t>> Chains(size_t count, size_t length, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<std::vector<uint64_t>> chains(count, std::vector<uint64_t>(length));
   for (auto& chain : chains) {
     for (uint64_t& key : chain) key = random();
   }
+  return chains;
+}
+
+/// As BenchIndex, with so many workers: each chain is held by four workers drawn at random, two of them to a depth
+/// drawn at random; another 16 chains by all of them, each to a depth of its own.
+nlohmann::json BenchManyWorkers(int workers) {
+  constexpr size_t kUnits = 1 << 20, kChain = 256;
+  const auto chains = Chains(kUnits / kChain, kChain, 2);
+  const auto known_to_all = Chains(16, kChain, 3);
+  router::WorkerPrefixes index(int64_t{64} << 20);
+  std::mt19937_64 random(4);
+  size_t stored = 0;
+  const double store_s = SecondsOf([&] {
+    for (const auto& chain : chains) {
+      for (size_t holder = 0; holder < 4; ++holder) {
+        const size_t depth = holder < 2 ? kChain : 1 + random() % kChain;
+        stored += depth;
+        index.Store(static_cast<int>(random() % static_cast<uint64_t>(workers)), absl::MakeSpan(chain).first(depth));
+      }
+    }
+  });
+  const double bytes = static_cast<double>(index.size_bytes()) / static_cast<double>(index.size_units());
+  const double share_s = SecondsOf([&] {
+    for (const auto& chain : known_to_all) {
+      for (int worker = 0; worker < workers; ++worker) {
+        index.Store(worker, absl::MakeSpan(chain).first(1 + static_cast<size_t>(worker) % kChain));
+      }
+    }
+  });
+  size_t found = 0;
+  const auto find_us = [&](const std::vector<std::vector<uint64_t>>& all, int rounds) {
+    const double seconds = SecondsOf([&] {
+      for (int round = 0; round < rounds; ++round) {
+        for (const auto& chain : all) found += index.Match(chain, router::WorkerSet::All())[0];
+      }
+    });
+    return 1e6 * seconds / (rounds * static_cast<double>(all.size()));
+  };
+  nlohmann::json out = {{"workers", workers},
+                        {"store_ns_per_block", 1e9 * store_s / static_cast<double>(stored)},
+                        {"store_shared_ns_per_block", 1e9 * share_s / (16.0 * workers * (1 + kChain) / 2)},
+                        {"bytes_per_block", bytes},
+                        {"find_us", find_us(chains, 5)},
+                        {"find_every_depth_us", find_us(known_to_all, 500)},
+                        {"shared_sets", index.shared_sets()}};
+  std::printf("index of %d workers: %s (found %zu)\n", workers, out.dump().c_str(), found);
+  return out;
+}
+
+}  // namespace
+
+nlohmann::json BenchIndex() {
+  constexpr size_t kBlocks = 1 << 20, kChain = 256;
+  const auto chains = Chains(kBlocks / kChain, kChain, 1);
+  std::mt19937_64 random(1);
   router::WorkerPrefixes index(int64_t{64} << 20);
   const auto store_all = [&] {
     for (size_t i = 0; i < chains.size(); ++i) index.Store(static_cast<int>(i % 8), chains[i]);
@@ -27,7 +85,7 @@ nlohmann::json BenchIndex() {
   size_t found = 0;
   const double find_s = SecondsOf([&] {
     for (int round = 0; round < 10; ++round) {
-      for (const auto& chain : chains) found += index.Match(chain, ~uint64_t{0})[0];
+      for (const auto& chain : chains) found += index.Match(chain, router::WorkerSet::All())[0];
     }
   });
   const double bytes = static_cast<double>(index.size_bytes()) / static_cast<double>(index.size_units());
@@ -43,7 +101,8 @@ nlohmann::json BenchIndex() {
                         {"remove_ns_per_block", 1e9 * remove_s / kBlocks},
                         {"find_us", 1e6 * find_s / (10.0 * static_cast<double>(chains.size()))},
                         {"bytes_per_block", bytes},
-                        {"hash_ns_per_token", 1e9 * hash.median / static_cast<double>(tokens.size())}};
+                        {"hash_ns_per_token", 1e9 * hash.median / static_cast<double>(tokens.size())},
+                        {"many_workers", {BenchManyWorkers(64), BenchManyWorkers(1024)}}};
   std::printf(
       "index of %zu blocks: store %.0f ns per block (%.0f while it grows), remove %.0f ns, find %.2f µs (chains of "
       "%zu), "

@@ -68,7 +68,7 @@ Fleet::Fleet(const RouterConfig& config, Loops loops, const Clock& clock, WireMa
       clock_(clock),
       wires_(std::move(wires)),
       key_from_file_(key_from_file),
-      roster_(WorkerPrefixes::kMaxWorkers),
+      roster_(kMaxWorkers),
       key_(key),
       hasher_(std::make_shared<const PrefixHasher>(key)) {}
 
@@ -133,14 +133,17 @@ absl::Status Fleet::Admit(int32_t slot, const WorkerFacts& facts) {
 
 // Whoever will hand KV over meets whoever takes it, whichever of them was ready first.
 void Fleet::OnReady(int32_t slot) {
-  const std::vector<LinkView> views = Views();
-  for (const LinkView& p : views) {
-    for (const LinkView& d : views) {
-      const bool new_pair = p.id.index == slot || d.id.index == slot;
-      if (!new_pair || p.state != LinkState::kReady || d.state != LinkState::kReady) continue;
-      const bool hands_over = p.facts->role == WorkerRole::kPrefill && !d.facts->landing_address.empty();
-      if (hands_over) LinkOf(p.id)->Meet(d.facts->landing_address);
-    }
+  const LinkView self = LinkOf({slot})->View();
+  if (self.state != LinkState::kReady) return;
+  const auto hands_over = [](const LinkView& p, const LinkView& d) {
+    return p.facts->role == WorkerRole::kPrefill && !d.facts->landing_address.empty();
+  };
+  for (const auto& link : *links()) {
+    if (link == nullptr) continue;
+    const LinkView other = link->View();
+    if (other.state != LinkState::kReady) continue;
+    if (hands_over(self, other)) LinkOf(self.id)->Meet(other.facts->landing_address);
+    if (other.id.index != slot && hands_over(other, self)) link->Meet(self.facts->landing_address);
   }
 }
 
@@ -230,8 +233,8 @@ void Fleet::Match(const TokenizedRequest& generation, Ready& ready) const {
   ready.prompt_tokens = static_cast<int64_t>(generation.prompt.size());
   ready.keys = KeysOf(generation);
   if (!ready.keys) return;
-  uint64_t eligible = 0;
-  for (const Candidate& c : ready.candidates) eligible |= uint64_t{1} << c.id.index;
+  WorkerSet eligible;
+  for (const Candidate& c : ready.candidates) eligible.Add(c.id.index);
   const WorkerPrefixes::Depths depths = index_.Match(*ready.keys, eligible);
   for (size_t i = 0; i < ready.candidates.size(); ++i) {
     Candidate& c = ready.candidates[i];

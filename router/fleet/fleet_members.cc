@@ -102,8 +102,8 @@ void Fleet::Do(const DropWorker& action) {
 }
 
 void Fleet::Do(const RefuseWorkers& action) {
-  LogWarning("{} workers are too many, at most {} can be known; the first is {}", action.count,
-             WorkerPrefixes::kMaxWorkers, action.first);
+  LogWarning("{} workers are too many, at most {} can be known; the first is {}", action.count, kMaxWorkers,
+             action.first);
 }
 
 // One process under two addresses would count twice; two processes under one name are told apart by nobody.

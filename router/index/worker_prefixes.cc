@@ -9,7 +9,8 @@ namespace {
 
 constexpr size_t kFirstCapacity = 1024;
 constexpr int kEvictionSample = 8;
-constexpr size_t kAhead = 8;  // keys whose slots are fetched before they are needed
+constexpr int64_t kSetsShare = 8;  // of the memory: one in so many bytes is for sets of holders
+constexpr size_t kAhead = 8;       // keys whose slots are fetched before they are needed
 
 // Keys are hashes already; 0 marks a hole, so the one real 0 is renamed.
 uint64_t Stored(uint64_t key) { return key == 0 ? 1 : key; }
@@ -20,10 +21,12 @@ size_t CapacityFor(int64_t max_bytes, int64_t slot_bytes) {
 
 }  // namespace
 
-WorkerPrefixes::Table::Table(size_t c) : capacity(c), slots(c), used(c) {}
+WorkerPrefixes::Table::Table(size_t c) : capacity(c), slots(c) {}
 
 WorkerPrefixes::WorkerPrefixes(int64_t max_bytes)
-    : max_capacity_(CapacityFor(max_bytes, kSlotBytes)), table_(std::min(kFirstCapacity, max_capacity_)) {}
+    : max_capacity_(CapacityFor(max_bytes - max_bytes / kSetsShare, kSlotBytes)),
+      table_(std::min(kFirstCapacity, max_capacity_)),
+      sets_(max_bytes / kSetsShare) {}
 
 size_t WorkerPrefixes::Find(uint64_t key) const {
   size_t at = table_.Home(key);
@@ -31,23 +34,27 @@ size_t WorkerPrefixes::Find(uint64_t key) const {
   return at;
 }
 
-uint64_t WorkerPrefixes::Holders(uint64_t raw) const {
+WorkerSet WorkerPrefixes::Holders(uint64_t raw) const {
   const uint64_t key = Stored(raw);
-  const size_t at = Find(key);
-  if (table_.slots[at].key != key) return 0;
-  table_.used[at].store(now_.load(std::memory_order_relaxed), std::memory_order_relaxed);
-  return table_.slots[at].workers;
+  Slot& slot = table_.slots[Find(key)];
+  if (slot.key != key) return {};
+  std::atomic_ref(slot.used).store(now_.load(std::memory_order_relaxed), std::memory_order_relaxed);
+  return sets_.Of(slot.holders);
 }
 
-void WorkerPrefixes::Insert(uint64_t key, uint64_t workers, uint32_t used) {
-  const size_t at = Find(key);
-  Slot& slot = table_.slots[at];
-  if (slot.key == 0) {
-    slot.key = key;
-    ++table_.size;
-  }
-  slot.workers |= workers;
-  table_.used[at].store(used, std::memory_order_relaxed);
+// Its key is not there.
+void WorkerPrefixes::Place(const Slot& slot) {
+  table_.slots[Find(slot.key)] = slot;
+  ++table_.size;
+}
+
+// Worker `slot` holds the unit at `at` no more, if it did.
+void WorkerPrefixes::TakeOut(int slot, size_t at) {
+  Slot& unit = table_.slots[at];
+  if (!sets_.Has(unit.holders, slot)) return;
+  --held_[static_cast<size_t>(slot)];
+  unit.holders = sets_.Without(unit.holders, slot);
+  if (unit.holders == 0) Erase(at);
 }
 
 // Backward-shift deletion: what was pushed past the hole moves back, so that no tombstones pile up.
@@ -56,7 +63,6 @@ void WorkerPrefixes::Erase(size_t hole) {
   for (size_t at = t.After(hole); t.slots[at].key != 0; at = t.After(at)) {
     if (t.Distance(t.Home(t.slots[at].key), at) < t.Distance(hole, at)) continue;
     t.slots[hole] = t.slots[at];
-    t.used[hole].store(t.used[at].load(std::memory_order_relaxed), std::memory_order_relaxed);
     hole = at;
   }
   t.slots[hole] = Slot{};
@@ -71,23 +77,24 @@ void WorkerPrefixes::EvictNear(uint64_t key) {
   for (int seen = 0; seen < kEvictionSample; at = table_.After(at)) {
     if (table_.slots[at].key == 0) continue;
     ++seen;
-    const uint32_t age = now - table_.used[at].load(std::memory_order_relaxed) + 1;
+    const uint32_t age = now - table_.slots[at].used + 1;
     if (age > oldest_age) {
       oldest_age = age;
       oldest = at;
     }
   }
+  const HolderSets::Word holders = table_.slots[oldest].holders;
+  sets_.Of(holders).ForEach([this](int slot) { --held_[static_cast<size_t>(slot)]; });
+  sets_.Release(holders);
   Erase(oldest);
   evictions_.fetch_add(1, std::memory_order_relaxed);
 }
 
-// A new table of `capacity` with the workers in `keep` only.
-void WorkerPrefixes::Rebuild(size_t capacity, uint64_t keep) {
+void WorkerPrefixes::Grow(size_t capacity) {
   Table old(capacity);
   std::swap(old, table_);
   for (size_t i = 0; i < old.capacity; ++i) {
-    const uint64_t workers = old.slots[i].workers & keep;
-    if (workers != 0) Insert(old.slots[i].key, workers, old.used[i].load(std::memory_order_relaxed));
+    if (old.slots[i].key != 0) Place(old.slots[i]);
   }
 }
 
@@ -95,66 +102,74 @@ void WorkerPrefixes::Store(int slot, absl::Span<const uint64_t> keys) {
   std::unique_lock lock(mutex_);
   const uint32_t now = now_.fetch_add(1, std::memory_order_relaxed) + 1;
   for (size_t i = 0; i < keys.size(); ++i) {
-    if (i + kAhead < keys.size()) {
-      const size_t next = table_.Home(Stored(keys[i + kAhead]));
-      __builtin_prefetch(&table_.slots[next], 1);
-      __builtin_prefetch(&table_.used[next], 1);
-    }
+    if (i + kAhead < keys.size()) __builtin_prefetch(&table_.slots[table_.Home(Stored(keys[i + kAhead]))], 1);
     if (5 * (table_.size + 1) > 4 * table_.capacity) {
       if (table_.capacity < max_capacity_) {
-        Rebuild(std::min(max_capacity_, table_.capacity + table_.capacity / 2), ~uint64_t{0});
+        Grow(std::min(max_capacity_, table_.capacity + table_.capacity / 2));
       } else {
         EvictNear(keys[i]);
       }
     }
-    Insert(Stored(keys[i]), uint64_t{1} << slot, now);
+    const uint64_t key = Stored(keys[i]);
+    Slot& unit = table_.slots[Find(key)];
+    if (unit.key == 0) {
+      unit.key = key;
+      ++table_.size;
+    }
+    if (!sets_.Has(unit.holders, slot)) ++held_[static_cast<size_t>(slot)];
+    unit.holders = sets_.With(unit.holders, slot);
+    unit.used = now;
   }
 }
 
 void WorkerPrefixes::Remove(int slot, absl::Span<const uint64_t> keys) {
   std::unique_lock lock(mutex_);
-  for (const uint64_t raw : keys) {
-    const size_t at = Find(Stored(raw));
-    if (table_.slots[at].key == 0) continue;
-    table_.slots[at].workers &= ~(uint64_t{1} << slot);
-    if (table_.slots[at].workers == 0) Erase(at);
-  }
+  for (const uint64_t raw : keys) TakeOut(slot, Find(Stored(raw)));
 }
 
 void WorkerPrefixes::Clear(int slot) {
   std::unique_lock lock(mutex_);
-  Rebuild(table_.capacity, ~(uint64_t{1} << slot));
+  if (held_[static_cast<size_t>(slot)] == 0) return;
+  Table old(table_.capacity);
+  std::swap(old, table_);
+  for (size_t i = 0; i < old.capacity; ++i) {
+    Slot unit = old.slots[i];
+    unit.holders = sets_.Without(unit.holders, slot);
+    if (unit.holders != 0) Place(unit);
+  }
+  held_[static_cast<size_t>(slot)] = 0;
 }
 
 // The workers that hold the unit at `low`, and those of them that still hold the unit at `high`, are known: find where
 // the rest of them stop, by halving.
-void WorkerPrefixes::Narrow(absl::Span<const uint64_t> keys, size_t low, size_t high, uint64_t at_low, uint64_t at_high,
-                            Depths& depths) const {
-  const uint64_t leave = at_low & ~at_high;
-  if (leave == 0) return;
+void WorkerPrefixes::Narrow(absl::Span<const uint64_t> keys, size_t low, size_t high, const WorkerSet& at_low,
+                            const WorkerSet& at_high, Depths& depths) const {
+  WorkerSet leave = at_low;
+  leave -= at_high;
+  if (leave.Empty()) return;
   if (high - low == 1) {
-    for (uint64_t rest = leave; rest != 0; rest &= rest - 1) {
-      depths[std::countr_zero(rest)] = static_cast<uint32_t>(low + 1);
-    }
+    leave.ForEach([&](int slot) { depths[static_cast<size_t>(slot)] = static_cast<uint32_t>(low + 1); });
     return;
   }
   const size_t middle = low + (high - low) / 2;
-  const uint64_t at_middle = (Holders(keys[middle]) & at_low) | at_high;
+  WorkerSet at_middle = Holders(keys[middle]);
+  at_middle &= at_low;
+  at_middle |= at_high;
   Narrow(keys, low, middle, at_low, at_middle, depths);
   Narrow(keys, middle, high, at_middle, at_high, depths);
 }
 
-WorkerPrefixes::Depths WorkerPrefixes::Match(absl::Span<const uint64_t> keys, uint64_t eligible) const {
+WorkerPrefixes::Depths WorkerPrefixes::Match(absl::Span<const uint64_t> keys, const WorkerSet& eligible) const {
   Depths depths{};
-  if (keys.empty() || eligible == 0) return depths;
+  if (keys.empty() || eligible.Empty()) return depths;
   std::shared_lock lock(mutex_);
-  const uint64_t first = Holders(keys[0]) & eligible;
-  if (first == 0) return depths;
+  WorkerSet first = Holders(keys[0]);
+  first &= eligible;
+  if (first.Empty()) return depths;
   const size_t last = keys.size() - 1;
-  const uint64_t whole = last == 0 ? first : Holders(keys[last]) & first;
-  for (uint64_t rest = whole; rest != 0; rest &= rest - 1) {
-    depths[std::countr_zero(rest)] = static_cast<uint32_t>(keys.size());
-  }
+  WorkerSet whole = last == 0 ? first : Holders(keys[last]);
+  whole &= first;
+  whole.ForEach([&](int slot) { depths[static_cast<size_t>(slot)] = static_cast<uint32_t>(keys.size()); });
   if (last > 0) Narrow(keys, 0, last, first, whole, depths);
   return depths;
 }
@@ -166,7 +181,12 @@ int64_t WorkerPrefixes::size_units() const {
 
 int64_t WorkerPrefixes::size_bytes() const {
   std::shared_lock lock(mutex_);
-  return static_cast<int64_t>(table_.capacity) * kSlotBytes;
+  return static_cast<int64_t>(table_.capacity) * kSlotBytes + sets_.size_bytes();
+}
+
+int64_t WorkerPrefixes::shared_sets() const {
+  std::shared_lock lock(mutex_);
+  return static_cast<int64_t>(sets_.size());
 }
 
 }  // namespace baton::router

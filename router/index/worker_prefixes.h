@@ -2,9 +2,10 @@
 // each 16-token unit, so a key already stands for its position and everything before it; a collision costs one wrong
 // guess, because workers verify hits against token ids.
 //
-// One open-addressing table, ordered by key: a slot is key and worker bitmap, with a last-use stamp beside it, 20 bytes
-// together, 25 to 37.5 per unit. It grows by half at 80 % load, which walks both tables in order. At its hard cap, the
-// least recently used of a few neighbours goes. Thread-safe: Match takes a shared lock, changes an exclusive one.
+// One open-addressing table, ordered by key: a slot is key, holders (holder_sets.h) and a last-use stamp, 16 bytes, 20
+// to 30 per unit. It grows by half at 80 % load, which walks both tables in order. At its hard cap, seven eighths of
+// the memory, the least recently used of a few neighbours goes; sets of more than three holders have the last eighth.
+// Thread-safe: Match takes a shared lock, changes an exclusive one.
 #pragma once
 
 #include <array>
@@ -14,13 +15,14 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "router/index/holder_sets.h"
+#include "router/index/worker_set.h"
 #include "router/index/zeroed_pages.h"
 
 namespace baton::router {
 
 class WorkerPrefixes {
  public:
-  static constexpr int kMaxWorkers = 64;
   using Depths = std::array<uint32_t, kMaxWorkers>;  ///< units of the prompt's prefix that each worker holds
 
   explicit WorkerPrefixes(int64_t max_bytes);
@@ -31,18 +33,21 @@ class WorkerPrefixes {
   /// Worker `slot` holds nothing (new incarnation, or before a snapshot).
   void Clear(int slot);
 
-  /// `keys`: [units of the prompt], in order. Depths of slots outside `eligible` (bitmap) are 0. About log2(units)
-  /// probes.
-  Depths Match(absl::Span<const uint64_t> keys, uint64_t eligible) const;
+  /// `keys`: [units of the prompt], in order. Depths of slots outside `eligible` are 0. About log2(units) probes for
+  /// each depth at which workers stop, at most one a unit.
+  Depths Match(absl::Span<const uint64_t> keys, const WorkerSet& eligible) const;
 
   int64_t size_units() const;
   int64_t size_bytes() const;
+  /// Sets of more than three holders that units share.
+  int64_t shared_sets() const;
   int64_t evictions() const { return evictions_.load(std::memory_order_relaxed); }
 
  private:
   struct Slot {
-    uint64_t key;      // 0 = empty
-    uint64_t workers;  // bitmap
+    uint64_t key;  // 0 = empty
+    HolderSets::Word holders;
+    uint32_t used;  // stamp; atomic_ref under the shared lock
   };
   struct Table {
     explicit Table(size_t capacity);
@@ -54,24 +59,26 @@ class WorkerPrefixes {
     /// Steps from `from` forward to `to`.
     size_t Distance(size_t from, size_t to) const { return to >= from ? to - from : to + capacity - from; }
     size_t capacity;
-    ZeroedPages<Slot> slots;                  // [capacity]
-    ZeroedPages<std::atomic<uint32_t>> used;  // [capacity] stamp
+    ZeroedPages<Slot> slots;  // [capacity]
     size_t size = 0;
   };
-  static constexpr int64_t kSlotBytes = sizeof(Slot) + sizeof(uint32_t);
+  static constexpr int64_t kSlotBytes = sizeof(Slot);
 
   size_t Find(uint64_t key) const;  // slot of the key, or of the hole where it belongs
-  uint64_t Holders(uint64_t key) const;
-  void Insert(uint64_t key, uint64_t workers, uint32_t used);
+  WorkerSet Holders(uint64_t key) const;
+  void Place(const Slot& slot);
+  void TakeOut(int slot, size_t at);
   void Erase(size_t hole);
   void EvictNear(uint64_t key);
-  void Rebuild(size_t capacity, uint64_t keep);
-  void Narrow(absl::Span<const uint64_t> keys, size_t low, size_t high, uint64_t at_low, uint64_t at_high,
-              Depths& depths) const;
+  void Grow(size_t capacity);
+  void Narrow(absl::Span<const uint64_t> keys, size_t low, size_t high, const WorkerSet& at_low,
+              const WorkerSet& at_high, Depths& depths) const;
 
   const size_t max_capacity_;
   mutable std::shared_mutex mutex_;
   Table table_;
+  HolderSets sets_;
+  std::array<int64_t, kMaxWorkers> held_{};  // [slot] units it holds, or more; 0 is exact
   mutable std::atomic<uint32_t> now_{1};
   std::atomic<int64_t> evictions_{0};
 };

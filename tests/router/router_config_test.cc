@@ -41,7 +41,7 @@ TEST(RouterConfig, AWrongValueNamesItsFlag) {
       {"--worker", [](RouterConfig& c) { c.worker = {"a:1", "a:1"}; }},
       {"--worker", [](RouterConfig& c) { c.worker = {"dns:///a:1"}; }},
       {"--worker", [](RouterConfig& c) { c.worker = {"::1:7000"}; }},
-      {"64 workers", [](RouterConfig& c) { c.worker.assign(65, "a:1"); }},
+      {"at most 1024 workers", [](RouterConfig& c) { c.worker.assign(1025, "a:1"); }},
       {"--request-timeout-ms", [](RouterConfig& c) { c.request_timeout_ms = -1; }},
       {"--first-token-timeout-ms", [](RouterConfig& c) { c.first_token_timeout_ms = -1; }},
       {"--idle-token-timeout-ms", [](RouterConfig& c) { c.idle_token_timeout_ms = -1; }},

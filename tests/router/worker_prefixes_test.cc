@@ -25,11 +25,11 @@ TEST(WorkerPrefixes, DepthIsTheLongestPrefixAWorkerHolds) {
   const Keys chain = Chain(1, 100);
   index.Store(0, Head(chain, 40));
   index.Store(3, chain);
-  index.Store(63, Head(chain, 1));
-  const auto depths = index.Match(chain, ~uint64_t{0});
+  index.Store(1023, Head(chain, 1));
+  const auto depths = index.Match(chain, WorkerSet::All());
   EXPECT_EQ(depths[0], 40u);
   EXPECT_EQ(depths[3], 100u);
-  EXPECT_EQ(depths[63], 1u);
+  EXPECT_EQ(depths[1023], 1u);
   EXPECT_EQ(depths[1], 0u);
 }
 
@@ -39,7 +39,7 @@ TEST(WorkerPrefixes, EveryDepthOfEveryLengthIsFound) {
     for (size_t held = 0; held <= length; ++held) {
       WorkerPrefixes index(1 << 16);
       index.Store(5, Head(chain, held));
-      EXPECT_EQ(index.Match(Head(chain, length), ~uint64_t{0})[5], held) << length;
+      EXPECT_EQ(index.Match(Head(chain, length), WorkerSet::All())[5], held) << length;
     }
   }
 }
@@ -49,7 +49,7 @@ TEST(WorkerPrefixes, OnlyEligibleWorkersAreCounted) {
   const Keys chain = Chain(3, 10);
   index.Store(0, chain);
   index.Store(1, chain);
-  const auto depths = index.Match(chain, uint64_t{1} << 1);
+  const auto depths = index.Match(chain, WorkerSet{1});
   EXPECT_EQ(depths[0], 0u);
   EXPECT_EQ(depths[1], 10u);
 }
@@ -60,7 +60,7 @@ TEST(WorkerPrefixes, AWorkerThatLostTheHeadOfAPrefixHoldsNothingOfIt) {
   index.Store(0, Head(chain, 12));
   index.Store(1, chain);
   index.Remove(1, Head(chain, 3));
-  const auto depths = index.Match(chain, ~uint64_t{0});
+  const auto depths = index.Match(chain, WorkerSet::All());
   EXPECT_EQ(depths[0], 12u);
   EXPECT_EQ(depths[1], 0u) << "its later units are of no use without the first";
 }
@@ -71,10 +71,10 @@ TEST(WorkerPrefixes, RemovedAndClearedUnitsAreGone) {
   index.Store(0, chain);
   index.Store(1, chain);
   index.Remove(0, Keys(chain.begin() + 12, chain.end()));
-  EXPECT_EQ(index.Match(chain, 1)[0], 12u);
-  EXPECT_EQ(index.Match(chain, 2)[1], 20u);
+  EXPECT_EQ(index.Match(chain, {0})[0], 12u);
+  EXPECT_EQ(index.Match(chain, {1})[1], 20u);
   index.Clear(1);
-  EXPECT_EQ(index.Match(chain, 2)[1], 0u);
+  EXPECT_EQ(index.Match(chain, {1})[1], 0u);
   EXPECT_EQ(index.size_units(), 12);
   index.Clear(0);
   EXPECT_EQ(index.size_units(), 0);
@@ -87,20 +87,20 @@ TEST(WorkerPrefixes, MemoryHasAHardCapAndTheOldestGoesFirst) {
   index.Store(0, wanted);
   for (uint64_t i = 0; i < 200; ++i) {
     index.Store(0, Chain(1000 + i, 100));
-    index.Match(wanted, 1);  // in use
+    index.Match(wanted, {0});  // in use
   }
   EXPECT_LE(index.size_bytes(), kBytes);
   EXPECT_GT(index.evictions(), 10000);
   // The ends of the chain are what a match looks at first, so they are the freshest.
-  EXPECT_GT(index.Match(wanted, 1)[0], 0u);
+  EXPECT_GT(index.Match(wanted, {0})[0], 0u);
 }
 
 TEST(WorkerPrefixes, ZeroIsAKeyLikeAnyOther) {
   WorkerPrefixes index(1 << 16);
   index.Store(2, Keys{0, 0xffff});
-  EXPECT_EQ(index.Match(Keys{0, 0xffff}, ~uint64_t{0})[2], 2u);
+  EXPECT_EQ(index.Match(Keys{0, 0xffff}, WorkerSet::All())[2], 2u);
   index.Remove(2, Keys{0});
-  EXPECT_EQ(index.Match(Keys{0, 0xffff}, ~uint64_t{0})[2], 0u);
+  EXPECT_EQ(index.Match(Keys{0, 0xffff}, WorkerSet::All())[2], 0u);
 }
 
 // Against a plain map, on keys that crowd into eight places of the table (one at its very end), so that runs grow and
@@ -132,12 +132,136 @@ TEST(WorkerPrefixes, RandomOperationsEqualAMap) {
     }
     ASSERT_EQ(index.size_units(), static_cast<int64_t>(reference.size())) << "step " << step;
     const uint64_t probe = pool[random() % pool.size()];
-    const auto depths = index.Match(Keys{probe}, ~uint64_t{0});
+    const auto depths = index.Match(Keys{probe}, WorkerSet::All());
     for (int s = 0; s < 8; ++s) {
       const auto found = reference.find(probe);
       ASSERT_EQ(depths[s], found != reference.end() && found->second.count(s) ? 1u : 0u) << "step " << step;
     }
   }
+}
+
+// What a set of sets says, for workers and chains drawn from a seed: many workers, long runs of units that change
+// together, and depths of every worker.
+struct Oracle {
+  std::map<uint64_t, std::set<int>> holders;
+
+  void Store(int slot, const Keys& keys) {
+    for (const uint64_t key : keys) holders[key].insert(slot);
+  }
+  void Remove(int slot, const Keys& keys) {
+    for (const uint64_t key : keys) {
+      const auto found = holders.find(key);
+      if (found != holders.end() && found->second.erase(slot) && found->second.empty()) holders.erase(found);
+    }
+  }
+  void Clear(int slot) {
+    for (auto it = holders.begin(); it != holders.end();) {
+      it = it->second.erase(slot) && it->second.empty() ? holders.erase(it) : std::next(it);
+    }
+  }
+  uint32_t Depth(int slot, const Keys& chain) const {
+    uint32_t depth = 0;
+    for (; depth < chain.size(); ++depth) {
+      const auto found = holders.find(chain[depth]);
+      if (found == holders.end() || !found->second.contains(slot)) break;
+    }
+    return depth;
+  }
+};
+
+// Each worker holds heads of chains only, as a cache that drops leaves first does; then halving finds exact depths.
+void HeadsAtRandom(WorkerPrefixes& index, Oracle& oracle, uint64_t seed, int workers) {
+  std::mt19937_64 random(seed);
+  std::vector<Keys> chains;
+  for (uint64_t i = 0; i < 6; ++i) chains.push_back(Chain(seed * 100 + i, 1 + random() % 60));
+  for (int step = 0; step < 3000; ++step) {
+    const int slot = static_cast<int>(random() % static_cast<uint64_t>(workers)) * (kMaxWorkers / workers);
+    const Keys& chain = chains[random() % chains.size()];
+    const auto at = static_cast<ptrdiff_t>(random() % (chain.size() + 1));
+    const uint64_t kind = random() % 16;
+    if (kind == 0) {
+      index.Clear(slot);
+      oracle.Clear(slot);
+    } else if (kind < 5) {
+      const Keys tail(chain.begin() + at, chain.end());
+      index.Remove(slot, tail);
+      oracle.Remove(slot, tail);
+    } else {
+      index.Store(slot, Head(chain, static_cast<size_t>(at)));
+      oracle.Store(slot, Head(chain, static_cast<size_t>(at)));
+    }
+    ASSERT_EQ(index.size_units(), static_cast<int64_t>(oracle.holders.size())) << "step " << step;
+    if (step % 8 != 7) continue;
+    const auto depths = index.Match(chain, WorkerSet::All());
+    for (int s = 0; s < kMaxWorkers; ++s) {
+      ASSERT_EQ(depths[static_cast<size_t>(s)], oracle.Depth(s, chain)) << "step " << step << " worker " << s;
+    }
+  }
+}
+
+TEST(WorkerPrefixes, EveryDepthOfManyWorkersEqualsASetOfSets) {
+  for (const int workers : {4, 64, 1024}) {
+    WorkerPrefixes index(8 << 20);
+    Oracle oracle;
+    HeadsAtRandom(index, oracle, static_cast<uint64_t>(workers), workers);
+    EXPECT_GT(index.shared_sets(), workers > 4 ? 10 : 0) << workers;
+    for (int slot = 0; slot < kMaxWorkers; ++slot) index.Clear(slot);
+    EXPECT_EQ(index.size_units(), 0);
+    EXPECT_EQ(index.shared_sets(), 0) << "a set that no unit has is free";
+  }
+}
+
+TEST(HolderSets, WithoutRoomForASetLessIsKnownAndNothingFalse) {
+  std::mt19937_64 random(7);
+  HolderSets sets(4096);
+  std::vector<HolderSets::Word> words(100, 0);
+  std::vector<std::set<int>> truth(words.size());
+  for (int step = 0; step < 50000; ++step) {
+    const size_t unit = random() % words.size();
+    const int slot = static_cast<int>(random() % 40) * 26;
+    if (random() % 3 != 0) {
+      words[unit] = sets.With(words[unit], slot);
+      truth[unit].insert(slot);
+    } else {
+      words[unit] = sets.Without(words[unit], slot);
+      truth[unit].erase(slot);
+    }
+    sets.Of(words[unit]).ForEach([&](int s) { ASSERT_TRUE(truth[unit].contains(s)) << "step " << step; });
+  }
+  EXPECT_GT(sets.shortened(), 1000);
+  EXPECT_GT(sets.size(), 10u);
+  EXPECT_LE(sets.size_bytes(), 4096);
+  for (const HolderSets::Word word : words) sets.Release(word);
+  EXPECT_EQ(sets.size(), 0u);
+}
+
+// The last change is remembered for the units that follow; what it led to may be gone by then.
+TEST(HolderSets, ASetThatIsGoneIsNotRemembered) {
+  HolderSets sets(1 << 16);
+  const auto of = [&](std::initializer_list<int> slots) {
+    HolderSets::Word word = 0;
+    for (const int slot : slots) word = sets.With(word, slot);
+    return word;
+  };
+  sets.Release(of({0, 1, 2, 3}));
+  const HolderSets::Word again = of({0, 1, 2, 3});
+  const HolderSets::Word other = of({5, 6, 7, 8});
+  EXPECT_EQ(sets.Of(again), (WorkerSet{0, 1, 2, 3}));
+  EXPECT_EQ(sets.Of(other), (WorkerSet{5, 6, 7, 8}));
+}
+
+// Every unit has the same 1,000 holders: one set.
+TEST(WorkerPrefixes, UnitsWithTheSameHoldersShareOneSet) {
+  WorkerPrefixes index(1 << 20);
+  const Keys chain = Chain(8, 100);
+  for (int slot = 0; slot < 1000; ++slot) index.Store(slot, chain);
+  EXPECT_EQ(index.shared_sets(), 1);
+  index.Remove(500, Keys(chain.begin() + 50, chain.end()));
+  EXPECT_EQ(index.shared_sets(), 2);
+  const auto depths = index.Match(chain, WorkerSet::All());
+  EXPECT_EQ(depths[999], 100u);
+  EXPECT_EQ(depths[500], 50u);
+  EXPECT_EQ(depths[1000], 0u);
 }
 
 }  // namespace
