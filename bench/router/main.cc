@@ -1,7 +1,7 @@
 // What the router itself costs, on one core: CPU per streamed request and per relayed token by how many sequences share
 // a step, beside a program that only sends as many bytes; the time it adds at half load; memory per connection; its
-// prefix index. Workers (scripted) and clients run in processes of their own on the other core.
-//   bench_router [--model PATH] [--only paced|unpaced|requests|large|latency|connections|index] [--json FILE]
+// prefix index; the choice of a pair. Workers (scripted) and clients run in processes of their own on the other core.
+//   bench_router [--model PATH] [--only paced|unpaced|requests|large|latency|connections|index|choice] [--json FILE]
 #include <arpa/inet.h>
 #include <netinet/tcp.h>
 #include <sys/resource.h>
@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "bench/lib/measure.h"
+#include "bench/router/choice.h"
 #include "bench/router/index.h"
 #include "bench/router/processes.h"
 #include "common/check.h"
@@ -207,6 +208,7 @@ int Main(int argc, char** argv) {
   if (wanted("latency")) out["half_load"] = Latency();
   if (wanted("connections")) out["connections"] = ManyConnections();
   if (wanted("index")) out["index"] = BenchIndex();
+  if (wanted("choice")) out["choice"] = BenchChoice();
   WriteJson(Flag(argc, argv, "json", ""), out);
   return 0;
 }

@@ -1,0 +1,11 @@
+// What the rule costs that chooses a pair of workers for a prompt, by the number of workers.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+namespace baton::bench {
+
+/// Prints a line for each number of workers, and returns the figures.
+nlohmann::json BenchChoice();
+
+}  // namespace baton::bench
