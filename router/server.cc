@@ -26,6 +26,7 @@ namespace baton::router {
 namespace {
 
 constexpr Duration kReadyPoll = std::chrono::milliseconds(5);
+constexpr Duration kMeetWorkers = std::chrono::milliseconds(300);
 constexpr Duration kHealthPoll = std::chrono::milliseconds(50);
 constexpr Duration kGrpcGrace = std::chrono::seconds(2);
 constexpr int32_t kRetriesAtLeast = 3;  // of the retry budget, however few requests there are
@@ -110,6 +111,7 @@ class RouterServer::Parts {
 
   absl::Status Start();
   absl::Status ReadTlsFiles();
+  void MeetWorkers();
   void Drain();
   void Stop();
   void WatchHealth();
@@ -155,6 +157,22 @@ absl::Status RouterServer::Parts::ReadTlsFiles() {
   return absl::OkStatus();
 }
 
+/// Starts the connections to workers, and gives those that are there a moment to answer: of two that run, the first
+/// requests of a router that was restarted would else all go to the one that answered first, whatever the other has in
+/// its cache.
+void RouterServer::Parts::MeetWorkers() {
+  fleet->Start();
+  discovery->Start([this](std::vector<Endpoint> endpoints) { fleet->SetEndpoints(std::move(endpoints)); });
+  const auto first_tries_run = [this] {
+    const std::vector<LinkView> views = fleet->Views();
+    return views.size() < config.worker.size() ||
+           std::ranges::any_of(
+               views, [](const LinkView& view) { return view.state == LinkState::kConnecting && view.detail.empty(); });
+  };
+  const TimePoint enough = clock.Now() + kMeetWorkers;
+  while (first_tries_run() && clock.Now() < enough) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
 absl::Status RouterServer::Parts::Start() {
   AllowConnections(config.max_connections);
   BATON_RETURN_IF_ERROR(ReadTlsFiles());
@@ -164,6 +182,7 @@ absl::Status RouterServer::Parts::Start() {
   service = std::make_unique<RequestService>(CallServices{config, model, clock, *fleet, admission, budget, metrics},
                                              *fleet, texts);
   app = std::make_unique<OpenAiApp>(*service, keys, ids, version);
+  MeetWorkers();
   BATON_ASSIGN_OR_RETURN(http, HttpServer::Start(HttpOptions(config, config.port, "--port", version), io,
                                                  [this](std::shared_ptr<HttpExchange> exchange, HttpRequest request) {
                                                    app->Handle(std::move(exchange), std::move(request));
@@ -183,8 +202,6 @@ absl::Status RouterServer::Parts::Start() {
                                                admin_app->Handle(std::move(exchange), std::move(request));
                                              }));
   }
-  fleet->Start();
-  discovery->Start([this](std::vector<Endpoint> endpoints) { fleet->SetEndpoints(std::move(endpoints)); });
   return absl::OkStatus();
 }
 
