@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <fstream>
+#include <iterator>
 #include <memory>
 
 #include "absl/strings/str_join.h"
@@ -65,18 +67,31 @@ absl::StatusOr<std::string> NamelessFile(const std::string& text) {
   return StrCat("/proc/self/fd/", fd);
 }
 
-// Keys go to the router in a file: everybody on the machine can read a command line. The flags stay where a file cannot
-// say the same.
-absl::Status HideApiKeys(FlagSet& set, std::vector<std::string>& router_argv) {
+// A line of a key file, which begins no comment and loses nothing at its end.
+bool FitsKeyFile(std::string_view key) {
+  return !key.empty() && key.front() != '#' && key.find_first_of("\r\n") == std::string_view::npos &&
+         key.back() != ' ' && key.back() != '\t';
+}
+
+// Keys go to the router in a file, with those of --api-key-file: everybody on the machine can read a command line.
+absl::Status HideApiKeys(FlagSet& set, const std::string& key_file, std::vector<std::string>& router_argv) {
   const auto keys = set.given().find("api-key");
-  if (keys == set.given().end() || set.given().contains("api-key-file")) return absl::OkStatus();
+  if (keys == set.given().end()) return absl::OkStatus();
   for (const std::string& key : keys->second) {
-    const bool plain = !key.empty() && key.find_first_of(" \t\r\n") == std::string::npos && key[0] != '#';
-    if (!plain) return absl::OkStatus();
+    if (!FitsKeyFile(key))
+      return absl::InvalidArgumentError("--api-key: a key is one line that begins with no '#' and ends with no space");
   }
-  BATON_ASSIGN_OR_RETURN(const std::string file, NamelessFile(absl::StrJoin(keys->second, "\n")));
+  std::string text = absl::StrJoin(keys->second, "\n");
+  if (!key_file.empty()) {
+    std::ifstream in(key_file);
+    if (!in) return absl::NotFoundError(StrCat("--api-key-file: cannot read ", key_file));
+    text += '\n';
+    text.append(std::istreambuf_iterator<char>(in), {});
+  }
+  BATON_ASSIGN_OR_RETURN(const std::string file, NamelessFile(text));
   router_argv.push_back("--api-key-file=" + file);
   set.Forget("api-key");
+  if (!key_file.empty()) set.Forget("api-key-file");
   return absl::OkStatus();
 }
 
@@ -174,7 +189,7 @@ absl::Status StartAll(ServeFlags& flags, Ports& ports, Supervisor& supervisor) {
       BATON_RETURN_IF_ERROR(start(WorkerSpec(flags, role, i, port)));
     }
   }
-  BATON_RETURN_IF_ERROR(HideApiKeys(flags.set, router_flags));
+  BATON_RETURN_IF_ERROR(HideApiKeys(flags.set, flags.router_config.api_key_file, router_flags));
   return start(RouterSpec(flags, worker_ports, router_flags));
 }
 

@@ -183,10 +183,12 @@ absl::Status RouterServer::Parts::Start() {
                                              *fleet, texts);
   app = std::make_unique<OpenAiApp>(*service, keys, ids, version);
   MeetWorkers();
-  BATON_ASSIGN_OR_RETURN(http, HttpServer::Start(HttpOptions(config, config.port, "--port", version), io,
-                                                 [this](std::shared_ptr<HttpExchange> exchange, HttpRequest request) {
-                                                   app->Handle(std::move(exchange), std::move(request));
-                                                 }));
+  HttpServer::Options open_api = HttpOptions(config, config.port, "--port", version);
+  open_api.takes_body = [this](const HttpRequest& head) { return app->TakesBody(head); };
+  BATON_ASSIGN_OR_RETURN(
+      http, HttpServer::Start(open_api, io, [this](std::shared_ptr<HttpExchange> exchange, HttpRequest request) {
+        app->Handle(std::move(exchange), std::move(request));
+      }));
   if (config.grpc_port >= 0) {
     GrpcServer::Options options{config.host, version, static_cast<uint16_t>(config.grpc_port),
                                 static_cast<size_t>(config.max_body_bytes), grpc_tls.get()};

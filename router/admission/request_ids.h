@@ -1,8 +1,7 @@
-// RequestIds: names for requests, unique in this process and, by a random base, between processes. Thread-safe.
+// RequestIds: names for requests, of random bits: no id tells another one, for workers look requests up by them.
+// Thread-safe.
 #pragma once
 
-#include <atomic>
-#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -10,16 +9,10 @@ namespace baton::router {
 
 class RequestIds {
  public:
-  RequestIds();
-
   /// The id a client gave, if it is printable ASCII of at most 128 bytes; else a new one of 32 hex digits.
   std::string GivenOrNew(std::string_view given);
   /// A client may use one id twice at once; workers may not see that: `id` and a suffix that is used once.
   std::string OnceOnly(const std::string& id);
-
- private:
-  const uint64_t base_;
-  std::atomic<uint64_t> next_{0};
 };
 
 }  // namespace baton::router

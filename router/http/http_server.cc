@@ -61,6 +61,7 @@ struct HttpServer::Inner : std::enable_shared_from_this<HttpServer::Inner> {
   asio::awaitable<void> Serve(tcp::socket socket, size_t home);
   asio::awaitable<bool> TakeRequest(ClientConnection& connection, size_t home);
   asio::awaitable<bool> WriteAnswer(beast::tcp_stream& stream, BeastExchange& exchange);
+  asio::awaitable<void> Discard(beast::tcp_stream& stream);
   asio::awaitable<void> Refuse(beast::tcp_stream& stream, const HttpRefusal& refusal);
   void WatchForClose(ClientConnection& connection, std::shared_ptr<BeastExchange> exchange);
 
@@ -140,6 +141,13 @@ asio::awaitable<void> HttpServer::Inner::Refuse(beast::tcp_stream& stream, const
   error_code error;
   stream.expires_after(milliseconds(options.write_timeout_ms));
   co_await asio::async_write(stream, asio::buffer(out), asio::redirect_error(asio::use_awaitable, error));
+  co_await Discard(stream);
+}
+
+// An answer that went out before its request was read: closing now would take it back. What still comes is thrown away
+// for a while, so that the client can read what it is told.
+asio::awaitable<void> HttpServer::Inner::Discard(beast::tcp_stream& stream) {
+  error_code error;
   stream.socket().shutdown(tcp::socket::shutdown_send, error);
   stream.expires_after(std::chrono::seconds(2));
   char sink[16384];
@@ -156,6 +164,7 @@ asio::awaitable<bool> HttpServer::Inner::TakeRequest(ClientConnection& c, size_t
   if (read == nullptr) co_return false;
   c.exchange = std::make_shared<BeastExchange>(pool.at(home), EventLoopPoolAccess::Context(pool, home), options.always,
                                                read->keep_alive, read->http11, read->head);
+  c.body_unread = read->body_unread;
   handler(c.exchange, std::move(read->request));
   co_return true;
 }
@@ -194,7 +203,7 @@ asio::awaitable<void> HttpServer::Inner::Serve(tcp::socket socket, size_t home) 
   bool more = true;
   while (more && !stopping) {
     if (!co_await TakeRequest(c, home)) break;
-    if (!c.exchange->ended()) WatchForClose(c, c.exchange);
+    if (!c.exchange->ended() && !c.body_unread) WatchForClose(c, c.exchange);
     const bool whole = co_await WriteAnswer(c.stream, *c.exchange);
     if (!whole) c.exchange->ClientGone();
     c.exchange->Release();
@@ -204,6 +213,7 @@ asio::awaitable<void> HttpServer::Inner::Serve(tcp::socket socket, size_t home) 
     c.exchange.reset();
   }
   error_code ignored;
+  if (c.body_unread) co_await Discard(c.stream);
   c.stream.socket().shutdown(tcp::socket::shutdown_send, ignored);
   open[home].erase(&c);
 }

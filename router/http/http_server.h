@@ -23,6 +23,10 @@ class HttpServer {
     int32_t max_connections = 20000;
     int32_t read_timeout_ms = 30000, write_timeout_ms = 60000, keep_alive_ms = 120000;
     HttpHeaders always;  ///< on every answer
+    /// Asked when a request's header is here and its body is still to come, on the connection's thread. False: the
+    /// body is not read, the handler gets the request without it, and the connection closes after the answer. None: all
+    /// bodies are read.
+    std::function<bool(const HttpRequest& head)> takes_body;
     std::function<std::string(int status, const std::string& message)>
         error_body;  ///< for what never reaches the handler
   };

@@ -160,15 +160,24 @@ void OpenAiApp::Handle(std::shared_ptr<HttpExchange> exchange, HttpRequest reque
   Dispatch(call);
 }
 
+const OpenAiApp::Route* OpenAiApp::RouteOf(const HttpRequest& request) {
+  static constexpr Route kOneModel = {"/v1/models/{model}", "GET", &OpenAiApp::OneModel, true, true};
+  for (const Route& route : kRoutes) {
+    if (request.path == route.path) return &route;
+  }
+  return request.path.starts_with(kModelPrefix) ? &kOneModel : nullptr;
+}
+
+bool OpenAiApp::TakesBody(const HttpRequest& head) const {
+  const Route* route = RouteOf(head);
+  return route != nullptr && head.method == route->method &&
+         (!route->guarded || keys_.Allows(head.Header("Authorization")));
+}
+
 void OpenAiApp::Dispatch(const std::shared_ptr<Call>& call) {
   const HttpRequest& request = call->request;
   const std::string method = request.method == "HEAD" ? "GET" : request.method;
-  const Route one_model = {"/v1/models/{model}", "GET", &OpenAiApp::OneModel, true, true};
-  const Route* found = nullptr;
-  for (const Route& route : kRoutes) {
-    if (request.path == route.path) found = &route;
-  }
-  if (!found && request.path.compare(0, kModelPrefix.size(), kModelPrefix) == 0) found = &one_model;
+  const Route* found = RouteOf(request);
   if (!found) {
     if (request.path.compare(0, 4, "/v1/") == 0 && !keys_.Allows(request.Header("Authorization")))
       return call->Fail(Unauthorized());

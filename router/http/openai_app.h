@@ -22,6 +22,8 @@ class OpenAiApp {
   OpenAiApp(RequestService& service, const ApiKeys& keys, RequestIds& ids, std::string version);
 
   void Handle(std::shared_ptr<HttpExchange> exchange, HttpRequest request);
+  /// False: Handle answers the request without its body, for want of a key or of such a path.
+  bool TakesBody(const HttpRequest& head) const;
 
  private:
   struct Call;  // one request on its way
@@ -34,6 +36,8 @@ class OpenAiApp {
     bool counted;  // in the HTTP metrics
   };
   static const Route kRoutes[];
+  /// Null: no such path.
+  static const Route* RouteOf(const HttpRequest& request);
 
   void Front(const std::shared_ptr<Call>& call);
   void Models(const std::shared_ptr<Call>& call);

@@ -31,7 +31,8 @@ int StatusOfReadError(error_code error) {
   return error.category() == make_error_code(http::error::bad_method).category() ? 400 : 0;
 }
 
-HttpRequest ToRequest(http::request<http::string_body>&& in) {
+// All but the body.
+HttpRequest HeadOf(const http::request<http::string_body>& in) {
   HttpRequest out;
   out.method = std::string(in.method_string());
   std::string target(in.target());
@@ -43,6 +44,11 @@ HttpRequest ToRequest(http::request<http::string_body>&& in) {
   out.path = target.substr(0, question);
   if (question != std::string::npos) out.query = target.substr(question + 1);
   for (const auto& field : in) out.headers.emplace_back(std::string(field.name_string()), std::string(field.value()));
+  return out;
+}
+
+HttpRequest ToRequest(http::request<http::string_body>&& in) {
+  HttpRequest out = HeadOf(in);
   out.body = std::move(in.body());
   return out;
 }
@@ -53,7 +59,11 @@ std::optional<HttpRefusal> WrongHead(const http::request<http::string_body>& in)
   const auto hosts = std::distance(first, last);
   if (hosts > 1 || (hosts == 0 && in.version() >= 11))
     return HttpRefusal{400, StrCat("Not a valid HTTP request: ", hosts, " Host headers.")};
-  if (in.count(http::field::transfer_encoding) > 0 && !in.chunked())
+  const auto encodings = in.count(http::field::transfer_encoding);
+  if (encodings == 0) return std::nullopt;
+  if (in.version() < 11)
+    return HttpRefusal{400, "Not a valid HTTP request: a Transfer-Encoding header, which HTTP/1.0 has not."};
+  if (encodings > 1 || !beast::iequals(in[http::field::transfer_encoding], "chunked"))
     return HttpRefusal{501, "A Transfer-Encoding other than chunked is not supported."};
   return std::nullopt;
 }
@@ -79,15 +89,23 @@ void MakeRoom(Parser& parser) {
   body.reserve(body.size() + *left + kBehind);
 }
 
-// Reads until the request is whole. One that is here already costs no turn of the loop and no timer.
+// Whether the rest of a request whose header is here is to be read.
+bool TakesRest(const Parser& parser, const HttpServer::Options& options) {
+  if (WrongHead(parser.get())) return false;
+  return !options.takes_body || options.takes_body(HeadOf(parser.get()));
+}
+
+// Reads until the request is whole, or its body is not wanted. One that is here already costs no turn of the loop and
+// no timer.
 asio::awaitable<error_code> Parse(ClientConnection& c, Parser& parser, const HttpServer::Options& options) {
   error_code error;
-  bool armed = false, continued = false;
+  bool armed = false, continued = false, asked = false;
   parser.eager(true);
   while (true) {
     if (c.buffer.size() > 0) c.buffer.consume(parser.put(c.buffer.data(), error));
     if (error == http::error::need_more) error = {};
     if (error || parser.is_done()) break;
+    if (parser.is_header_done() && !std::exchange(asked, true) && !TakesRest(parser, options)) break;
     if (parser.is_header_done()) MakeRoom(parser);
     const bool old = parser.is_header_done() && parser.get().version() < 11;  // would take 100 for the answer
     if (parser.is_header_done() && !old && !std::exchange(continued, true) &&
@@ -148,8 +166,11 @@ asio::awaitable<IncomingHttp> ReadRequest(ClientConnection& c, const HttpServer:
     refusal = WrongHead(parser.get());
   }
   if (refusal) co_return *std::move(refusal);
+  const bool unread = !parser.is_done();
   http::request<http::string_body> request = parser.release();
-  ReadHttpRequest out{{}, request.keep_alive(), request.version() >= 11, request.method() == http::verb::head};
+  ReadHttpRequest out{
+      {}, request.keep_alive() && !unread, request.version() >= 11, request.method() == http::verb::head, unread};
+  if (unread) request.body().clear();
   out.request = ToRequest(std::move(request));
   co_return out;
 }

@@ -23,6 +23,7 @@ struct ClientConnection {
   boost::beast::flat_buffer buffer;              ///< what came and is not read yet: also of requests to come
   ReadDeadline deadline{stream};                 ///< of a request that has begun to arrive
   std::shared_ptr<BeastExchange> exchange = {};  ///< being answered; null between requests
+  bool body_unread = false;                      ///< of the request that is answered; it is the connection's last
 };
 
 /// What the client is told of a request that could not be read.
@@ -34,7 +35,8 @@ struct ReadHttpRequest {
   HttpRequest request;
   bool keep_alive = false;
   bool http11 = false;
-  bool head = false;  ///< its answer has no body
+  bool head = false;         ///< its answer has no body
+  bool body_unread = false;  ///< Options::takes_body said no
 };
 /// monostate: the client is gone, or has sent nothing within the keep-alive time.
 using IncomingHttp = std::variant<std::monostate, ReadHttpRequest, HttpRefusal>;

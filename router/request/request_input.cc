@@ -1,14 +1,12 @@
 #include "router/request/request_input.h"
 
-#include <sys/random.h>
-
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <span>
 #include <utility>
 
-#include "common/check.h"
+#include "common/random_word.h"
 #include "common/str_cat.h"
 #include "router/request/grammar_check.h"
 #include "router/request/sampling_limits.h"
@@ -46,6 +44,8 @@ MaybeError CheckIds(const char* name, const std::vector<int32_t>& ids, int32_t v
   return std::nullopt;
 }
 
+constexpr size_t kMaxStopIds = 4096;
+
 MaybeError CheckCounts(const RequestInput& input, const WorkerFacts& facts, const RouterConfig& config) {
   const SamplingOptions& s = input.sampling;
   const char* max_tokens = input.max_tokens_field;
@@ -67,11 +67,30 @@ MaybeError CheckCounts(const RequestInput& input, const WorkerFacts& facts, cons
           StrCat("`", name, "` must be in [0, ", config.max_logprobs, "], got ", *count, " (--max-logprobs)."), name);
     }
   }
+  if (s.stop_token_ids.size() > kMaxStopIds) {  // each step of the request looks at all of them
+    return BadRequest(
+        StrCat("`stop_token_ids` has ", s.stop_token_ids.size(), " token ids, at most ", kMaxStopIds, "."),
+        "stop_token_ids");
+  }
+  const std::pair<const char*, size_t> lists[] = {{"logit_bias", s.logit_bias.size()},
+                                                  {"allowed_token_ids", s.allowed_token_ids.size()}};
+  for (const auto& [name, count] : lists) {
+    if (count > static_cast<size_t>(facts.vocab_size)) {
+      return BadRequest(
+          StrCat("`", name, "` has ", count, " token ids, more than the vocabulary of ", facts.vocab_size, "."), name);
+    }
+  }
   std::vector<int32_t> biased;
   for (const auto& [id, bias] : s.logit_bias) biased.push_back(id);
   if (auto e = CheckIds("logit_bias", biased, facts.vocab_size)) return e;
   if (auto e = CheckIds("allowed_token_ids", s.allowed_token_ids, facts.vocab_size)) return e;
   return CheckIds("stop_token_ids", s.stop_token_ids, facts.vocab_size);
+}
+
+// Sorted, each once: they are searched and walked at every step.
+void Tidy(std::vector<int32_t>& ids) {
+  std::ranges::sort(ids);
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
 }
 
 // Every choice has a matcher for every stop string.
@@ -113,19 +132,6 @@ MaybeError FitContext(const WorkerFacts& facts, const SamplingOptions& defaults,
                              " tokens after a prompt of ", prompt, "."),
                       "min_tokens");
   return std::nullopt;
-}
-
-// A seed is drawn at admission, so that every attempt of the request draws the same numbers. The kernel is asked for
-// many at once.
-uint64_t DrawSeed() {
-  constexpr size_t kAtOnce = 32;  // getrandom gives up to 256 bytes without being interrupted
-  thread_local std::array<uint64_t, kAtOnce> drawn;
-  thread_local size_t left = 0;
-  if (left == 0) {
-    BATON_CHECK(getrandom(drawn.data(), sizeof drawn, 0) == sizeof drawn);
-    left = kAtOnce;
-  }
-  return drawn[--left] & 0x7fffffffffffffffull;
 }
 
 std::variant<TokenizedPrompt, ApiError> Tokenize(const ModelText& model, const std::string& text,
@@ -179,6 +185,8 @@ std::variant<PreparedRequest, ApiError> Prepare(const ModelText& model, const Wo
                                                 const RouterConfig& config, RequestInput input) {
   if (auto e = CheckSamplingNumbers(input.sampling)) return *std::move(e);
   if (auto e = CheckCounts(input, facts, config)) return *std::move(e);
+  Tidy(input.sampling.stop_token_ids);
+  Tidy(input.sampling.allowed_token_ids);
   if (auto e = CheckStops(input.stop)) return *std::move(e);
   if (const auto& grammar = input.sampling.grammar) {
     if (auto e = model.grammars->Check(*grammar, input.grammar_field, facts.tokenizer_digest)) return *std::move(e);
@@ -199,7 +207,8 @@ std::variant<PreparedRequest, ApiError> Prepare(const ModelText& model, const Wo
   g.sampling = ResolveSampling(input.sampling, model.defaults);
   if (auto e = FitContext(facts, model.defaults, input, static_cast<int64_t>(ids.size()), g.sampling))
     return *std::move(e);
-  if (!g.sampling.seed) g.sampling.seed = DrawSeed();
+  // Drawn at admission, so that every attempt of the request draws the same numbers.
+  if (!g.sampling.seed) g.sampling.seed = RandomWord() & 0x7fffffffffffffffull;
   g.request_id = std::move(input.request_id);
   g.prompt = std::move(ids);
   g.eos_token_ids = model.eos_token_ids.empty() ? facts.eos_token_ids : model.eos_token_ids;

@@ -1,6 +1,8 @@
 """What a client sees: shapes, streaming, limits and bad input, through the real router and worker."""
 import json
+import pathlib
 import socket
+import tempfile
 import unittest
 
 from harness import SMOLLM2, Cluster, events, in_parallel, run
@@ -173,6 +175,18 @@ class Keys(unittest.TestCase):
             self.assertEqual(c.post("/v1/chat/completions", CHAT, headers={"Authorization": "Bearer secret"}).status, 200)
             self.assertEqual(c.get("/health").status, 200)
             self.assertNotIn("secret", c.log.read_text())
+
+    def test_no_key_stands_on_the_command_line_of_the_router(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".keys") as file:
+            file.write("# ours\nfrom-file\n")
+            file.flush()
+            with Cluster(args=["--api-key-file", file.name], env={"BATON_API_KEY": "two words"}) as c:
+                line = pathlib.Path(f"/proc/{c.pid_of('router')}/cmdline").read_text()
+                self.assertNotIn("two words", line)
+                for key in ("from-file", "two words"):
+                    headers = {"Authorization": f"Bearer {key}"}
+                    self.assertEqual(c.post("/v1/chat/completions", CHAT, headers=headers).status, 200, key)
+                self.assertEqual(c.post("/v1/chat/completions", CHAT, headers={"Authorization": "Bearer # ours"}).status, 401)
 
 
 @unittest.skipUnless(SMOLLM2.exists(), f"the demo model is not in the cache ({SMOLLM2.name})")

@@ -133,5 +133,19 @@ TEST(RequestIds, KeepsWhatIsPrintableAndMakesTheRest) {
   EXPECT_NE(ids.OnceOnly("a"), ids.OnceOnly("a"));
 }
 
+// Ids were a counter through a bijection, and an answer's id gave the next one away.
+TEST(RequestIds, TheDistanceOfTwoIdsSaysNothingOfTheThird) {
+  RequestIds ids;
+  const auto low = [](const std::string& id) { return std::stoull(id.substr(16), nullptr, 16); };
+  const auto high = [](const std::string& id) { return std::stoull(id.substr(0, 16), nullptr, 16); };
+  const std::string a = ids.GivenOrNew(""), b = ids.GivenOrNew(""), c = ids.GivenOrNew("");
+  EXPECT_NE(low(b) - low(a), low(c) - low(b));
+  EXPECT_NE(high(b) - high(a), high(c) - high(b));
+  EXPECT_NE(high(a) ^ (low(a) >> 7), high(b) ^ (low(b) >> 7));
+  const auto suffix = [&ids] { return std::stoull(ids.OnceOnly("a").substr(2), nullptr, 16); };
+  const uint64_t first = suffix(), second = suffix(), third = suffix();
+  EXPECT_NE(second - first, third - second);
+}
+
 }  // namespace
 }  // namespace baton::router

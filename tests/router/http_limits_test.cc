@@ -127,6 +127,41 @@ TEST_F(HttpLimits, HugeBodiesAre413BeforeTheyAreRead) {
   EXPECT_EQ(Ask(port_, "POST", "/", std::string(1000, 'x')).status, 200);
 }
 
+// A handler that will not read a body anyway, for want of a key say, is asked before memory is kept for it.
+TEST_F(HttpLimits, ABodyThatIsNotWantedIsNotWaitedFor) {
+  Start({.takes_body = [](const HttpRequest& head) {
+    return head.method == "POST" && head.path == "/open" && head.Header("X-Key") == "right" && head.body.empty();
+  }});
+  for (const char* head : {"Content-Length: 8000000\r\n", "Transfer-Encoding: chunked\r\n",
+                           "Content-Length: 8000000\r\nExpect: 100-continue\r\n"}) {
+    HttpConnection c(port_);
+    c.Send(StrCat("POST /open HTTP/1.1\r\nHost: t\r\nX-Key: wrong\r\n", head, "\r\n"));
+    const HttpReply reply = c.Receive();
+    EXPECT_EQ(reply.status, 200) << head;
+    EXPECT_EQ(reply.body, "POST /open? ");
+    EXPECT_EQ(reply.headers.at("connection"), "close");
+  }
+  HttpConnection sends(port_);
+  sends.Send(RequestText("POST", "/open", std::string(1 << 20, 'x'), {{"X-Key", "wrong"}}));
+  EXPECT_EQ(sends.Receive().body, "POST /open? ") << "the answer is not lost though the client went on sending";
+  const std::string body(100000, 'x');
+  EXPECT_EQ(Ask(port_, "POST", "/open", body, {{"X-Key", "right"}}).body, "POST /open? " + body);
+}
+
+TEST_F(HttpLimits, ThereIsOneWayOfFramingABody) {
+  Start();
+  const std::string chunk = "3\r\nabc\r\n0\r\n\r\n";
+  for (const auto& [head, status] : std::vector<std::pair<std::string, int>>{
+           {"POST / HTTP/1.0\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n", 400},
+           {"POST / HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: gzip, chunked\r\n\r\n", 501},
+           {"POST / HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n", 501},
+           {"POST / HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: Chunked\r\n\r\n", 200}}) {
+    HttpConnection c(port_);
+    c.Send(head + chunk);
+    EXPECT_EQ(c.Receive().status, status) << head;
+  }
+}
+
 TEST_F(HttpLimits, ARefusedClientThatKeepsSendingSeesTheAnswer) {
   Start({.max_body_bytes = 1000});
   HttpConnection c(port_);

@@ -172,6 +172,9 @@ TEST_F(RouterTest, KeysGuardTheApiButNotItsHealth) {
   EXPECT_EQ(Ask(port_, "POST", "/v1/completions", body, {{"Authorization", "bearer from-file"}}).status, 200);
   EXPECT_EQ(Ask(port_, "POST", "/v1/completions", body, {{"Authorization", "Bearer second"}}).status, 200);
   EXPECT_EQ(Ask(port_, "POST", "/v1/completions", body, {{"Authorization", "Bearer # ours"}}).status, 401);
+  HttpConnection stranger(port_);  // is not read: 20,000 of them would fill the memory
+  stranger.Send("POST /v1/completions HTTP/1.1\r\nHost: t\r\nContent-Length: 8000000\r\n\r\n");
+  EXPECT_EQ(stranger.Receive().status, 401);
   EXPECT_EQ(Ask(port_, "GET", "/v1/models").status, 401);
   EXPECT_EQ(Ask(port_, "GET", "/v1/nothing").status, 401) << "what exists is nobody's business";
   EXPECT_EQ(Ask(port_, "GET", "/health").status, 200);

@@ -212,6 +212,29 @@ TEST_F(RouterTest, ChatLogprobsHaveTokensBytesAndCandidates) {
   EXPECT_EQ(content[0]["logprob"], -0.5);
 }
 
+// Every step of a request looks at its lists of tokens: they are short, sorted and each id is there once.
+TEST_F(RouterTest, ListsOfTokensAreBoundedAndReachTheWorkerTidy) {
+  FakeWorker worker;
+  Start({&worker});
+  const auto list = [](int count) {
+    std::string ids = "[7";
+    for (int i = 1; i < count; ++i) ids += ",7";
+    return ids + "]";
+  };
+  const HttpReply many = Complete("\"stop_token_ids\":" + list(4097));
+  EXPECT_EQ(many.status, 400);
+  EXPECT_NE(many.body.find("`stop_token_ids` has 4097 token ids, at most 4096."), std::string::npos) << many.body;
+  const HttpReply all = Complete("\"allowed_token_ids\":" + list(1 << 20));
+  EXPECT_EQ(all.status, 400);
+  EXPECT_NE(all.body.find("`allowed_token_ids` has 1048576 token ids, more than the vocabulary"), std::string::npos);
+  ASSERT_EQ(Complete(R"("max_tokens":2,"stop_token_ids":[9,3,9,3],"allowed_token_ids":[8,8,2])").status, 200);
+  const auto sampling = worker.attaches().at(0).sampling();
+  EXPECT_EQ(std::vector<int32_t>(sampling.stop_token_ids().begin(), sampling.stop_token_ids().end()),
+            (std::vector<int32_t>{3, 9}));
+  EXPECT_EQ(std::vector<int32_t>(sampling.allowed_token_ids().begin(), sampling.allowed_token_ids().end()),
+            (std::vector<int32_t>{2, 8}));
+}
+
 TEST_F(RouterTest, SamplingReachesTheWorkerAndTheSeedIsDrawnOnce) {
   FakeWorker worker;
   Start({&worker});
