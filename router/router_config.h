@@ -44,6 +44,7 @@ struct RouterConfig {
   // ---- access
   std::vector<std::string> api_key;
   std::string api_key_file;
+  bool share_prefix_cache = false;
   std::string allowed_origins = "*";
 
   // ---- limits, checked before anything is allocated
@@ -153,6 +154,8 @@ void VisitAccessFields(RouterConfig& c, Visitor& field) {
   field("hash-key-file", c.hash_key_file, "", "64 hex digits keying prefix hashes; needed with several routers");
   field("api-key", c.api_key, "", "accepted bearer tokens; none = open (repeatable)");
   field("api-key-file", c.api_key_file, "", "one key a line, '#' starts a comment");
+  field("share-prefix-cache", c.share_prefix_cache, "",
+        "requests with different API keys reuse each other's KV; a client can then learn what others have sent");
   field("allowed-origins", c.allowed_origins, "", "CORS: * or origins separated by commas; empty = none");
 }
 

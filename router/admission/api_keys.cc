@@ -3,13 +3,21 @@
 #include <openssl/crypto.h>
 #include <openssl/sha.h>
 
+#include <algorithm>
 #include <fstream>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "common/status.h"
 #include "common/str_cat.h"
 
 namespace baton::router {
+
+namespace {
+
+constexpr std::string_view kScheme = "Bearer ";
+
+}  // namespace
 
 ApiKeys::Digest ApiKeys::DigestOf(std::string_view key) {
   Digest digest;
@@ -35,9 +43,18 @@ absl::StatusOr<ApiKeys> ApiKeys::Load(const std::vector<std::string>& keys, cons
   return out;
 }
 
+std::string ApiKeys::SaltOf(std::string_view authorization, const std::string& client_salt) const {
+  if (digests_.size() < 2) return client_salt;
+  const Digest key = DigestOf(authorization.substr(std::min(authorization.size(), kScheme.size())));
+  std::string text = "baton prefix cache ";
+  text.append(reinterpret_cast<const char*>(key.data()), key.size());
+  text += client_salt;
+  const Digest salt = DigestOf(text);
+  return absl::BytesToHexString(absl::string_view(reinterpret_cast<const char*>(salt.data()), salt.size() / 2));
+}
+
 bool ApiKeys::Allows(std::string_view authorization) const {
   if (open()) return true;
-  constexpr std::string_view kScheme = "Bearer ";
   if (!absl::StartsWithIgnoreCase(AbslView(authorization), AbslView(kScheme))) return false;
   const Digest given = DigestOf(authorization.substr(kScheme.size()));
   int matches = 0;

@@ -21,6 +21,10 @@ class ApiKeys {
   bool open() const { return digests_.empty(); }
   /// `authorization`: the header's value, "Bearer KEY". Takes the same time whether and where a key matches.
   bool Allows(std::string_view authorization) const;
+  /// Salt of the prefix cache for a request with that key and the salt that the client gave: keys share no cache, so
+  /// nobody learns from `cached_tokens` or from time what others have sent. Of the same keys, every router makes the
+  /// same. With fewer than two keys there is nobody to keep apart: the client's.
+  std::string SaltOf(std::string_view authorization, const std::string& client_salt) const;
 
  private:
   using Digest = std::array<uint8_t, 32>;

@@ -279,6 +279,8 @@ void OpenAiApp::Complete(const std::shared_ptr<Call>& call, std::variant<Complet
   head.return_token_ids = request.return_token_ids;
   head.tokens_as_ids = request.return_tokens_as_token_ids;
   request.input.request_id = ids_.OnceOnly(call->id);
+  if (!service_.services().config.share_prefix_cache)
+    request.input.cache_salt = keys_.SaltOf(call->request.Header("Authorization"), request.input.cache_salt);
   CompletionAnswer::Options options;
   options.fingerprint = StrCat("baton-", version_);
   options.sse_ping_ms = service_.services().config.sse_ping_ms;

@@ -176,6 +176,22 @@ class Keys(unittest.TestCase):
             self.assertEqual(c.get("/health").status, 200)
             self.assertNotIn("secret", c.log.read_text())
 
+    def test_a_key_learns_nothing_of_what_others_sent(self):
+        prompt = {"model": "tiny-llama", "prompt": "the quick brown fox jumps over the lazy dog " * 8, "max_tokens": 2}
+
+        def cached(c, key):
+            reply = c.post("/v1/completions", prompt, headers={"Authorization": f"Bearer {key}"})
+            return reply.json()["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+        two_keys = ["--api-key", "alpha", "--api-key", "beta"]
+        with Cluster(args=two_keys) as c:
+            self.assertEqual(cached(c, "alpha"), 0)
+            self.assertGreater(cached(c, "alpha"), 100)
+            self.assertEqual(cached(c, "beta"), 0)
+        with Cluster(args=[*two_keys, "--share-prefix-cache"]) as c:
+            self.assertEqual(cached(c, "alpha"), 0)
+            self.assertGreater(cached(c, "beta"), 100)
+
     def test_no_key_stands_on_the_command_line_of_the_router(self):
         with tempfile.NamedTemporaryFile("w", suffix=".keys") as file:
             file.write("# ours\nfrom-file\n")

@@ -31,6 +31,23 @@ TEST(ApiKeys, OnlyAWholeKeyOfTheRightSchemePasses) {
   }
 }
 
+TEST(ApiKeys, EachKeyHasACacheOfItsOwn) {
+  const auto two = ApiKeys::Load({"alpha", "beta"}, ""), again = ApiKeys::Load({"beta", "gamma", "alpha"}, "");
+  ASSERT_TRUE(two.ok() && again.ok());
+  const std::string alpha = two->SaltOf("Bearer alpha", "");
+  EXPECT_EQ(alpha.size(), 32u);
+  EXPECT_EQ(alpha, two->SaltOf("bearer alpha", ""));
+  EXPECT_EQ(alpha, again->SaltOf("Bearer alpha", "")) << "another router, of more keys";
+  EXPECT_NE(alpha, two->SaltOf("Bearer beta", ""));
+  EXPECT_NE(alpha, two->SaltOf("Bearer alpha", "mine"));
+  EXPECT_NE(two->SaltOf("Bearer alpha", "mine"), two->SaltOf("Bearer beta", "mine"));
+  for (const std::vector<std::string>& few : {std::vector<std::string>{}, {"alpha"}}) {
+    const auto keys = ApiKeys::Load(few, "");
+    EXPECT_EQ(keys->SaltOf("Bearer alpha", ""), "");
+    EXPECT_EQ(keys->SaltOf("Bearer alpha", "mine"), "mine");
+  }
+}
+
 TEST(ApiKeys, ABadListIsAnError) {
   EXPECT_EQ(ApiKeys::Load({""}, "").status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(ApiKeys::Load({}, "/no/such/file").status().code(), absl::StatusCode::kNotFound);
