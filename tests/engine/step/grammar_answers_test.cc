@@ -212,27 +212,38 @@ TEST_F(GrammarAnswers, AWorkerWithoutATokenizerRefusesThem) {
   EXPECT_THAT(std::string(h.Add(Asking(1, GrammarKind::kRegex, "a")).message()), HasSubstr("tokenizer"));
 }
 
-TEST_F(GrammarAnswers, GoOnBesideGrammarsThatTakeLongToCompile) {
-  GrammarPool pool(compiler_, 2);
+// Whether an answer of 40 tokens came to its end before `pool`, which has them all to do, had compiled a dozen slow
+// grammars.
+bool OvertakesSlowGrammars(GrammarPool& pool, int attempt) {
+  constexpr int kSlow = 12;
   std::atomic<int> begun{0};
   pool.OnReady([&] { ++begun; });
   const auto soon = [] { return std::chrono::steady_clock::now() + std::chrono::seconds(20); };
   const auto one =
       pool.Follow(std::make_shared<Grammar>(Grammar{GrammarKind::kRegex, "(a|b){40}"}), std::vector<int32_t>());
-  ASSERT_TRUE(one->Mask(soon()).ok());
+  EXPECT_TRUE(one->Mask(soon()).ok());
   std::vector<std::shared_ptr<AnswerGrammar>> slow;
-  constexpr int kSlow = 12;
-  for (int i = 0; i < kSlow; ++i) {  // some 40 ms each
+  for (int i = 0; i < kSlow; ++i) {  // some 40 ms each, and none that the pool knows
     std::string choices = "[";
-    for (int k = 0; k < 5000; ++k) choices += StrCat(k == 0 ? "" : ",", "\"", i, "-", k * k, "\"");
+    for (int k = 0; k < 5000; ++k) choices += StrCat(k == 0 ? "" : ",", "\"", attempt, "-", i, "-", k * k, "\"");
     slow.push_back(pool.Follow(std::make_shared<Grammar>(Grammar{GrammarKind::kChoice, choices + "]"}), {}));
   }
   for (int token = 0; token < 40; ++token) {
     one->Advance(token % 2);
-    ASSERT_FALSE((*one->Mask(soon())).empty());
+    EXPECT_FALSE((*one->Mask(soon())).empty());
   }
-  EXPECT_LT(begun.load(), 1 + kSlow) << "all were compiled first";
+  const bool overtook = begun < 1 + kSlow;
   for (const auto& answer : slow) EXPECT_TRUE(answer->Mask(soon()).ok());
+  pool.OnReady({});
+  return overtook;
+}
+
+// A thread that never compiles makes it possible; a machine that lets it wait may need more than one attempt.
+TEST_F(GrammarAnswers, GoOnBesideGrammarsThatTakeLongToCompile) {
+  GrammarPool pool(compiler_, 2);
+  bool overtook = false;
+  for (int attempt = 0; attempt < 10 && !overtook; ++attempt) overtook = OvertakesSlowGrammars(pool, attempt);
+  EXPECT_TRUE(overtook) << "all were compiled first";
 }
 
 TEST_F(GrammarAnswers, ThreadsMakeTheMasksOfManyAtOnce) {
