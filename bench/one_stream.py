@@ -38,16 +38,17 @@ def stream_rate(port, name):
     response = connection.getresponse()
     if response.status != 200:
         raise SystemExit(f"{response.status}: {response.read().decode()}")
+    lines = [(time.perf_counter(), line) for line in response]  # read later: the client shares the cores with the engine
     first = last = None
     before = tokens = 0
-    for line in response:
+    for at, line in lines:
         if not line.startswith(b"data: {"):
             continue
         choices = json.loads(line[6:]).get("choices") or [{}]
         ids = choices[0].get("token_ids") or []
         if not ids:
             continue
-        last = time.perf_counter()
+        last = at
         tokens += len(ids)
         if first is None:
             first, before = last, tokens

@@ -65,7 +65,7 @@ struct RouterConfig {
 
   // ---- choosing a worker
   std::string route_policy = "predicted-time";
-  double route_lambda = 1.0;
+  double route_lambda = 5.0;
   int64_t index_max_bytes = 64 << 20;
 
   // ---- life of a request

@@ -56,6 +56,20 @@ TEST(ChoiceText, TextThatIsHeldAtTheEndComesOut) {
   EXPECT_EQ(Show("abc", {"cd"}, 3), (Shown{"abc", 3, {}}));
 }
 
+TEST(ChoiceText, WhatACutCharacterBecomesIsNoStopStringWithinMinTokensEither) {
+  constexpr int32_t kFirstByteOfThree = 161;
+  for (const int32_t min_tokens : {0, 1, 2}) {
+    TokenizedRequest generation;
+    generation.sampling.min_tokens = min_tokens;
+    ChoiceText choice(TheTokenizer(), generation, StopMatcher::Create({"\xEF\xBF\xBD"}, false).value());
+    std::string text = choice.Append(Letter('a'), true);
+    text += choice.Append(kFirstByteOfThree, true);
+    text += choice.Finish();
+    EXPECT_EQ(text, min_tokens < 2 ? "a" : "a\xEF\xBF\xBD") << min_tokens;
+    EXPECT_EQ(choice.stopped(), min_tokens < 2) << min_tokens;
+  }
+}
+
 TEST(ChoiceText, AStopTokenCountsAndIsNoText) {
   ChoiceText choice(TheTokenizer(), TokenizedRequest{}, StopMatcher::Create({"b"}, false).value());
   EXPECT_EQ(choice.Append(Letter('a'), true), "a");

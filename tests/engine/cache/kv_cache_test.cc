@@ -221,6 +221,51 @@ TEST_F(KvCacheTest, PartOfABlockIsLeftOutWhenNoBlockIsFreeForTheCopy) {
   EXPECT_TRUE(hit.copies.empty());
 }
 
+TEST_F(KvCacheTest, WhoeverAsksForWholeBlocksGetsNoPartOfOne) {
+  KvCache cache = Make(FakeLayout(64), {8});
+  Fill(cache, Tokens(128 + 48));
+  EXPECT_EQ(cache.Match("", "", Tokens(200), 199).tokens, 176);
+  const PrefixMatch whole = cache.Match("", "", Tokens(200), 199, /*whole_blocks=*/true);
+  EXPECT_EQ(whole.tokens, 128);
+  EXPECT_TRUE(whole.copies.empty());
+}
+
+TEST_F(KvCacheTest, AWindowNeverHoldsMoreBlocksThanMaxBlocksOfSays) {
+  for (const int32_t block : {16, 64}) {
+    int32_t tight = 0;
+    for (const int32_t window : {17, 32, 100}) {
+      for (int32_t chunk = 1; chunk <= 96; ++chunk) {
+        KvCache cache = Make(FakeLayout(block, window), {64, 64});
+        SequenceKv kv = cache.Start("", "");
+        int32_t most = 0;
+        for (int32_t computed = 0; computed < 700; computed += chunk) {
+          ASSERT_TRUE(cache.Grow(kv, computed + chunk));
+          most = std::max(most, kv.tables[1].owned());
+          cache.ReleaseBehindWindow(kv, (computed + chunk) / kUnitTokens * kUnitTokens);
+        }
+        const int32_t limit = cache.MaxBlocksOf(1, 1 << 20, chunk);
+        EXPECT_LE(most, limit) << window << " in blocks of " << block << ", chunk " << chunk;
+        tight += most == limit ? 1 : 0;
+      }
+    }
+    EXPECT_GT(tight, 0) << "blocks of " << block << ": the limit is too high for every window and chunk";
+  }
+}
+
+TEST_F(KvCacheTest, ASnapshotNamesWhatTheGroupOfTheEventsHolds) {
+  PrefixIndex index({8, 8}, {1, 1}, /*event_group=*/1);
+  const std::vector<int32_t> unit = Tokens(kUnitTokens);
+  const PrefixCursor root = index.Root(hasher_.Root({"m"}));
+  const PrefixCursor node = index.FindOrMake(root, hasher_.Next(index.hash(root.node()), unit), unit);
+  ASSERT_TRUE(index.Attach(node.node(), 0, 3));
+  EXPECT_TRUE(index.Snapshot().empty()) << "only a group of which no router hears holds it";
+  ASSERT_TRUE(index.Attach(node.node(), 1, 5));
+  EXPECT_EQ(index.Snapshot().size(), 1u);
+  index.DetachBlock(1, 5);
+  EXPECT_TRUE(index.Snapshot().empty());
+  index.DetachBlock(0, 3);
+}
+
 TEST_F(KvCacheTest, WindowGroupReleasesBlocksAndAHitNeedsOnlyTheWindow) {
   KvCache cache = Make(FakeLayout(16, 32), {32, 5});
   SequenceKv kv = cache.Start("", "");

@@ -24,12 +24,16 @@ class Role final : public RolePolicy {
     pins.clear();
     return any;
   }
-  bool HandBackPreempted(RequestKey, int32_t) const override { return hand_back; }
+  bool HandBackPreempted(RequestKey, int32_t computed) const override {
+    computed_when_preempted.push_back(computed);
+    return hand_back;
+  }
 
   std::set<RequestKey> hold;
   std::vector<SequenceKv> pins;
   int asked = 0;
   bool hand_back = false;
+  mutable std::vector<int32_t> computed_when_preempted;
   int32_t budget_beside_decodes = 1 << 20;
 };
 
@@ -146,6 +150,53 @@ TEST(SchedulerHandoff, OnlyChoicesWithAFirstTokenLive) {
   EXPECT_EQ((h.answers[{1, 1}].tokens.size()), 9u);
 }
 
+TEST(SchedulerHandoff, AChoiceThatIsNamedTwiceLivesOnce) {
+  SteppedEngine h(Options());
+  AttachedRequest attached;
+  attached.request = Endless(1, 32, 10, 2);
+  attached.kv = h.cache().Start("", "");
+  ASSERT_TRUE(h.cache().Grow(attached.kv, 32));
+  attached.first = {{1, 11}, {1, 12}};
+  ASSERT_TRUE(h.scheduler().AttachRequest(std::move(attached), h.now).ok());
+  EXPECT_EQ(h.scheduler().Load().running_sequences, 1);
+  h.RunAll();
+  EXPECT_EQ((h.answers[{1, 1}].tokens.size()), 9u);
+  EXPECT_EQ(h.cache().pool(0).used_blocks(), 0);
+}
+
+TEST(SchedulerHandoff, TheDeadlineOfWhatIsHeldWakesNobody) {
+  Role role;
+  role.hold = {1};
+  SteppedEngine h(Options(), &role);
+  Request r = Endless(1, 20, 10);
+  r.deadline = h.now + std::chrono::seconds(5);
+  ASSERT_TRUE(h.Add(r).ok());
+  EXPECT_EQ(h.scheduler().NextDeadline(), r.deadline);
+  while (h.scheduler().Load().held_requests == 0) ASSERT_TRUE(h.Step());
+  EXPECT_EQ(h.scheduler().NextDeadline(), TimePoint::max()) << "it was answered; its KV has the handoff's own limits";
+  EXPECT_TRUE(h.scheduler().ReleaseHeld(1));
+}
+
+// Decodes come first and may leave fewer places than a prompt's choices take when they fork.
+TEST(SchedulerHandoff, AttachedSequencesLeaveNoStepTooFull) {
+  SteppedEngineOptions o = Options();
+  o.scheduler.max_num_seqs = 4;
+  o.scheduler.max_prefill_chunk = 16;
+  SteppedEngine h(o);
+  ASSERT_TRUE(h.Add(Endless(1, 60, 5, /*n=*/3)).ok());
+  ASSERT_TRUE(h.Step());
+  for (RequestKey key = 2; key <= 4; ++key) {
+    AttachedRequest attached;
+    attached.request = Endless(key, 20, 12);
+    attached.kv = h.cache().Start("", "");
+    ASSERT_TRUE(h.cache().Grow(attached.kv, 20));
+    attached.first = {{0, 1}};
+    ASSERT_TRUE(h.scheduler().AttachRequest(std::move(attached), h.now).ok());
+  }
+  while (h.Step()) EXPECT_LE(h.plan().sequences.size(), 4u) << "step " << h.plan().step;
+  for (uint32_t choice : {0u, 1u, 2u}) EXPECT_EQ((h.answers[{1, choice}].tokens.size()), 5u) << choice;
+}
+
 TEST(SchedulerHandoff, AnAttachWhosePartsDoNotFitTogetherIsRefused) {
   SteppedEngine h(Options());
   const auto refusal = [&](int32_t kv_tokens, std::vector<FirstToken> first) {
@@ -234,6 +285,8 @@ TEST(SchedulerHandoff, APreemptedSequenceMayBeHandedBackInstead) {
   EXPECT_EQ(back.finish, FinishReason::kError);
   EXPECT_TRUE(absl::IsUnavailable(back.error)) << back.error;
   EXPECT_GT(back.tokens.size(), 0u) << "what it had is delivered: the next worker goes on from there";
+  // The KV of all but the last token, which is computed in the step that it begins.
+  EXPECT_EQ(role.computed_when_preempted, (std::vector<int32_t>{59 + static_cast<int32_t>(back.tokens.size())}));
 }
 
 TEST(SchedulerHandoff, APromptOfSeveralChoicesIsHandedBackWhole) {
@@ -253,6 +306,22 @@ TEST(SchedulerHandoff, APromptOfSeveralChoicesIsHandedBackWhole) {
   for (uint32_t choice : {0u, 1u}) {
     EXPECT_TRUE(absl::IsUnavailable(h.answers[{2, choice}].error)) << choice << ": " << h.answers[{2, choice}].error;
   }
+}
+
+TEST(SchedulerHandoff, APromptOfOneTokenTakesOfThePrefillsShare) {
+  Role role;
+  role.budget_beside_decodes = 3;
+  SteppedEngine h(Options(), &role);
+  ASSERT_TRUE(h.Add(Endless(1, 20, 50)).ok());
+  ASSERT_TRUE(h.Step());
+  for (RequestKey key = 2; key <= 9; ++key) {
+    Request r = Endless(key, 1, 5);
+    r.tokens = RandomTokens(key, 1);
+    ASSERT_TRUE(h.Add(r).ok());
+  }
+  ASSERT_TRUE(h.Step());
+  EXPECT_EQ(h.plan().total_tokens, 1 + 3);
+  h.RunAll();
 }
 
 TEST(SchedulerHandoff, ADecodeWorkerKeepsPrefillToItsShare) {

@@ -112,6 +112,23 @@ TEST(SchedulerPressure, NobodyIsAdmittedInTheStepThatPreempts) {
   h.RunAll();
 }
 
+TEST(SchedulerPressure, WhatAPreemptedRequestFindsOfItsOwnIsNotCalledCached) {
+  SteppedEngineOptions o = Tight();
+  o.prefix_caching = true;
+  SteppedEngine h(o);
+  ASSERT_TRUE(h.Add(Endless(1, 60, 60)).ok() && h.Add(Endless(2, 60, 60)).ok());
+  int32_t found = 0;
+  while (h.Step()) {
+    for (const NewSequence& add : h.plan().add) {
+      for (const SequenceStep& s : h.plan().sequences) found += s.id == add.id && add.id == 2 ? s.context : 0;
+    }
+  }
+  EXPECT_EQ(h.scheduler().Load().preemptions, 1);
+  EXPECT_GT(found, 0) << "a part of its prompt was still there when it came back";
+  EXPECT_EQ((h.answers[{2, 0}].cached_tokens), 0);
+  EXPECT_EQ(h.scheduler().Load().cached_tokens, 0);
+}
+
 TEST(SchedulerPressure, ThePreemptedIsTheLessUrgentNotTheLaterOne) {
   SteppedEngine h(Tight());
   Request lazy = Endless(1, 60, 60), urgent = Endless(2, 60, 60);

@@ -47,6 +47,18 @@ TEST(SchedulerSteps, DecodesComeFirstThenChunksUpToTheTokenBudget) {
   EXPECT_EQ(h.plan().total_tokens, 64);
 }
 
+TEST(SchedulerSteps, TheLoadCountsWhatIsLeftOfPrefillsAndNoDecodes) {
+  SteppedEngine h(Options(64));
+  ASSERT_TRUE(h.Add(Long(1, 20)).ok());
+  ASSERT_TRUE(h.Step());
+  EXPECT_EQ(h.scheduler().Load().prefill_tokens_left, 0) << "the first one decodes";
+  ASSERT_TRUE(h.Add(Long(2, 200)).ok());
+  ASSERT_TRUE(h.Step());
+  EXPECT_EQ(h.plan().total_tokens, 49) << "a decode and three units of the prompt";
+  EXPECT_EQ(h.scheduler().Load().prefill_tokens_left, 152);
+  EXPECT_EQ(h.scheduler().Load().waiting_tokens, 0);
+}
+
 TEST(SchedulerSteps, MaxPrefillChunkLimitsASequenceNotTheStep) {
   SteppedEngineOptions o = Options(128);
   o.scheduler.max_prefill_chunk = 32;

@@ -136,6 +136,8 @@ TEST_P(SampleContract, EditsComeInTheirOrder) {
             3);
   EXPECT_EQ(One({0.1f, 0.2f, 0, 0.5f}, {.temperature = 0, .presence_penalty = 0.31f, .output_tokens = output}).token,
             1);
+  EXPECT_EQ(One({0.1f, 0.2f, 0, 0.5f}, {.temperature = 0, .presence_penalty = 0.29f, .output_tokens = output}).token, 3)
+      << "token 3 is there twice and counts once";
   const uint32_t mask = 0b0101;
   EXPECT_EQ(One({0, 9, 1, 9}, {.temperature = 0, .grammar_mask = &mask}).token, 2);
 }
