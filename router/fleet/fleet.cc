@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <optional>
+#include <unordered_map>
 #include <utility>
 
 #include "common/kv_digest.h"
@@ -12,6 +14,8 @@
 
 namespace baton::router {
 namespace {
+
+constexpr double kUnmetGigabytesPerSecond = 1;  // between two workers that have not met
 
 std::string KeyBytes(const HashKey& key) {
   return std::string(reinterpret_cast<const char*>(key.bytes.data()), key.bytes.size());
@@ -131,20 +135,19 @@ absl::Status Fleet::Admit(int32_t slot, const WorkerFacts& facts) {
   return absl::OkStatus();
 }
 
-// Whoever will hand KV over meets whoever takes it, whichever of them was ready first.
 void Fleet::OnReady(int32_t slot) {
-  const LinkView self = LinkOf({slot})->View();
-  if (self.state != LinkState::kReady) return;
-  const auto hands_over = [](const LinkView& p, const LinkView& d) {
-    return p.facts->role == WorkerRole::kPrefill && !d.facts->landing_address.empty();
-  };
-  for (const auto& link : *links()) {
-    if (link == nullptr) continue;
-    const LinkView other = link->View();
-    if (other.state != LinkState::kReady) continue;
-    if (hands_over(self, other)) LinkOf(self.id)->Meet(other.facts->landing_address);
-    if (other.id.index != slot && hands_over(other, self)) link->Meet(self.facts->landing_address);
+  std::map<int32_t, LinkView> ready;
+  for (LinkView& view : Views()) {
+    if (view.state == LinkState::kReady) ready.emplace(view.id.index, std::move(view));
   }
+  if (!ready.contains(slot)) return;
+  const auto member = [](const LinkView& v) {
+    return Meetings::Member{v.id.index, v.facts->role == WorkerRole::kPrefill, !v.facts->landing_address.empty()};
+  };
+  std::vector<Meetings::Member> others;
+  for (const auto& [other, view] : ready) others.push_back(member(view));
+  for (const Meetings::Meeting& m : meetings_.Ready(member(ready.at(slot)), others))
+    LinkOf(ready.at(m.prefill).id)->Meet(ready.at(m.decode).facts->landing_address);
 }
 
 std::shared_ptr<const WorkerFacts> Fleet::model_facts() const {
@@ -239,7 +242,7 @@ void Fleet::Match(const TokenizedRequest& generation, Ready& ready) const {
   for (size_t i = 0; i < ready.candidates.size(); ++i) {
     Candidate& c = ready.candidates[i];
     const uint32_t units =
-        std::max(depths[static_cast<size_t>(c.id.index)], ready.views[i].outstanding->UnitsUnderWay(*ready.keys));
+        std::max(depths[static_cast<size_t>(c.id.index)], ready.parts[i].outstanding->UnitsUnderWay(*ready.keys));
     c.cached_tokens = std::min<uint32_t>(units * kUnitTokens, static_cast<uint32_t>(generation.prompt.size()) - 1);
   }
 }
@@ -250,10 +253,11 @@ absl::StatusOr<Fleet::Ready> Fleet::ReadyFor(const TokenizedRequest& generation,
   const std::shared_ptr<const Links> all = links();
   for (const auto& link : *all) {
     if (link == nullptr) continue;
-    LinkView view = link->View();
-    if (view.state != LinkState::kReady || !view.held.empty() || Excluded(excluded, view.id)) continue;
-    out.candidates.push_back(CandidateOf(view));
-    out.views.push_back(std::move(view));
+    link->Look([&](const LinkView& view) {
+      if (view.state != LinkState::kReady || !view.held.empty() || Excluded(excluded, view.id)) return;
+      out.candidates.push_back(CandidateOf(view));
+      out.parts.push_back({view.facts, view.outstanding, view.load.handoff.peers});
+    });
   }
   if (out.candidates.empty()) {
     const Readiness why = ReadinessNow();
@@ -269,7 +273,7 @@ absl::StatusOr<Fleet::Ready> Fleet::ReadyFor(const TokenizedRequest& generation,
 RoutedTo Fleet::Ready::Place(size_t i, uint32_t tokens_to_prefill) const {
   const Candidate& c = candidates[i];
   const int64_t uncached = std::max<int64_t>(0, int64_t{tokens_to_prefill} - c.cached_tokens);
-  return RoutedTo{c.id, LoadShare(views[i].outstanding, uncached, prompt_tokens, keys), c.cached_tokens};
+  return RoutedTo{c.id, LoadShare(parts[i].outstanding, uncached, prompt_tokens, keys), c.cached_tokens};
 }
 
 void Fleet::NoteHandoff(double ms) {
@@ -278,18 +282,53 @@ void Fleet::NoteHandoff(double ms) {
   handoff_ms_.store(mean + kShare * (std::clamp(ms, kLeast, kMost) - mean), std::memory_order_relaxed);
 }
 
+/// The decode candidates that prefill candidates are connected to, looked up when they are asked for.
+class Fleet::Peers {
+ public:
+  absl::Span<const MetPeer> Of(size_t prefill, const std::vector<Ready::Part>& parts, double bytes_per_token) {
+    if (known_.empty()) {
+      known_.resize(parts.size());
+      for (size_t i = 0; i < parts.size(); ++i) by_incarnation_.emplace(parts[i].facts->incarnation, i);
+    }
+    std::optional<std::vector<MetPeer>>& met = known_[prefill];
+    if (met) return *met;
+    met.emplace();
+    for (const PeerPath& peer : *parts[prefill].peers) {
+      const auto there = by_incarnation_.find(peer.incarnation);
+      if (there == by_incarnation_.end() || peer.gigabytes_per_second <= 0) continue;
+      const MetPeer path{there->second, peer.gigabytes_per_second * 1e9 / bytes_per_token};
+      const auto again = std::ranges::find(*met, path.decode, &MetPeer::decode);
+      if (again == met->end()) {
+        met->push_back(path);
+      } else {
+        *again = path;
+      }
+    }
+    return *met;
+  }
+
+ private:
+  std::unordered_map<std::string_view, size_t> by_incarnation_;  // of candidates
+  std::vector<std::optional<std::vector<MetPeer>>> known_;       // [candidate]
+};
+
 HandoffTerms Fleet::HandoffTermsOf(const Ready& ready) const {
   const std::shared_ptr<const WorkerFacts> facts = model_facts();
   const double bytes_per_token = facts ? static_cast<double>(std::max<int64_t>(1, facts->kv_bytes_per_token)) : 1;
-  const auto tokens_per_s = [&views = ready.views, bytes_per_token](size_t p, size_t d) {
-    double gigabytes_per_s = 1;  // until they have met
-    for (const PeerPath& peer : views[p].load.handoff.peers) {
-      const bool there = peer.incarnation == views[d].facts->incarnation;
+  const auto tokens_per_s = [&parts = ready.parts, bytes_per_token](size_t p, size_t d) {
+    double gigabytes_per_s = kUnmetGigabytesPerSecond;
+    for (const PeerPath& peer : *parts[p].peers) {
+      const bool there = peer.incarnation == parts[d].facts->incarnation;
       if (there && peer.gigabytes_per_second > 0) gigabytes_per_s = peer.gigabytes_per_second;
     }
     return gigabytes_per_s * 1e9 / bytes_per_token;
   };
-  return {handoff_ms_.load(std::memory_order_relaxed), config_.local_prefill_max_tokens, tokens_per_s};
+  HandoffTerms terms{handoff_ms_.load(std::memory_order_relaxed), config_.local_prefill_max_tokens, tokens_per_s};
+  terms.unmet_tokens_per_s = kUnmetGigabytesPerSecond * 1e9 / bytes_per_token;
+  terms.met = [&parts = ready.parts, bytes_per_token, peers = std::make_shared<Peers>()](size_t p) {
+    return peers->Of(p, parts, bytes_per_token);
+  };
+  return terms;
 }
 
 absl::StatusOr<RoutedTo> Fleet::Choose(const TokenizedRequest& generation, uint32_t tokens,
@@ -298,15 +337,13 @@ absl::StatusOr<RoutedTo> Fleet::Choose(const TokenizedRequest& generation, uint3
   BATON_ASSIGN_OR_RETURN(const Ready ready, ReadyFor(generation, excluded));
   const HandoffTerms handoff = HandoffTermsOf(ready);
   const NumericsRule numerics{numerics_so_far, config_.require_identical_failover};
-  const std::vector<RouteOption> options =
-      RouteOptions(ready.candidates, tokens, with_prefill ? &handoff : nullptr, numerics);
-  if (options.empty()) return absl::UnavailableError(WhyNoOption(numerics));
-  const RouteOption& chosen = options[scorer_->Choose(ready.candidates, options, tokens)];
-  RoutedTo placement = ready.Place(chosen.worker, chosen.prefill ? 0 : tokens);
-  if (chosen.prefill) {
-    placement.prefill = std::make_unique<RoutedTo>(ready.Place(*chosen.prefill, tokens));
+  const auto chosen = scorer_->Answer({ready.candidates, tokens, with_prefill ? &handoff : nullptr, numerics});
+  if (!chosen) return absl::UnavailableError(WhyNoOption(numerics));
+  RoutedTo placement = ready.Place(chosen->worker, chosen->prefill ? 0 : tokens);
+  if (chosen->prefill) {
+    placement.prefill = std::make_unique<RoutedTo>(ready.Place(*chosen->prefill, tokens));
     placement.predicted_cached_tokens = placement.prefill->predicted_cached_tokens;
-    placement.local_prefill_tokens = chosen.local_prefill_tokens;
+    placement.local_prefill_tokens = chosen->local_prefill_tokens;
   }
   return placement;
 }

@@ -12,6 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/prefix_hash.h"
+#include "router/fleet/meetings.h"
 #include "router/fleet/roster.h"
 #include "router/fleet/worker_link.h"
 #include "router/fleet/workers.h"
@@ -108,13 +109,20 @@ class Fleet final : public LinkHost, public Workers {
   void OnReady(int32_t slot) override;
   /// The workers that can take a request.
   struct Ready {
+    /// What a candidate has beside what decides.
+    struct Part {
+      std::shared_ptr<const WorkerFacts> facts;
+      std::shared_ptr<OutstandingLoad> outstanding;
+      PeerPaths peers;
+    };
     std::vector<Candidate> candidates;
-    std::vector<LinkView> views;  // [candidates]
-    UnitKeys keys;                // of the prompt
+    std::vector<Part> parts;  // [candidates]
+    UnitKeys keys;            // of the prompt
     int64_t prompt_tokens = 0;
     /// On candidate `i`, which computes what it lacks of so many tokens.
     RoutedTo Place(size_t i, uint32_t tokens_to_prefill) const;
   };
+  class Peers;
   absl::StatusOr<Ready> ReadyFor(const TokenizedRequest& generation, const std::vector<WorkerId>& excluded) const;
   /// Of what it refers to, `ready` must outlive it.
   HandoffTerms HandoffTermsOf(const Ready& ready) const;
@@ -133,6 +141,7 @@ class Fleet final : public LinkHost, public Workers {
   std::atomic<double> handoff_ms_{4};           ///< moving mean of NoteHandoff
   mutable std::atomic<bool> was_ready_{false};  ///< then workers that join are not waited for
 
+  Meetings meetings_;                      // home loop
   Roster roster_;                          // home loop, or before Start
   std::unique_ptr<EventLoopTimer> timer_;  // as roster_: armed while the roster waits
   bool started_ = false, closed_ = false;  // as roster_

@@ -307,8 +307,10 @@ WorkerLoad DecodeLoad(const v1::Load& l) {
                  h.rings_written_off(),
                  h.slots_waiting(),
                  {}};
+  std::vector<PeerPath> peers;
   for (const v1::HandoffLoad::PeerPath& p : h.peers())
-    out.handoff.peers.push_back({p.incarnation(), p.transport(), p.path(), p.gigabytes_per_second()});
+    peers.push_back({p.incarnation(), p.transport(), p.path(), p.gigabytes_per_second()});
+  out.handoff.peers = std::make_shared<const std::vector<PeerPath>>(std::move(peers));
   return out;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,9 @@ struct PeerPath {
   double gigabytes_per_second = 0;  ///< in the self-test
 };
 
+/// Shared: whoever looks at a load takes no copy. Never null.
+using PeerPaths = std::shared_ptr<const std::vector<PeerPath>>;
+
 /// proto HandoffLoad.
 struct HandoffLoad {
   std::string transport;
@@ -49,7 +53,7 @@ struct HandoffLoad {
           reserves_refused = 0, no_room = 0, resent_segments = 0, unclean_closes = 0, self_tests_failed = 0,
           peers_lost = 0, unreadable_slots = 0, rings_written_off = 0;
   int32_t slots_waiting = 0;
-  std::vector<PeerPath> peers;
+  PeerPaths peers = std::make_shared<const std::vector<PeerPath>>();
 };
 
 struct WorkerLoad {

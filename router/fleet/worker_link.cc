@@ -260,6 +260,11 @@ LinkView WorkerLink::View() const {
   return view_;
 }
 
+void WorkerLink::Look(absl::FunctionRef<void(const LinkView&)> look) const {
+  std::lock_guard lock(mutex_);
+  look(view_);
+}
+
 void WorkerLink::Send(WorkerId id, const TokenizedRequest& generation, const LegOrder& order,
                       std::shared_ptr<LegEvents> events) {
   LegKey key;

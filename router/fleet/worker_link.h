@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 
+#include "absl/functional/function_ref.h"
 #include "router/event_loop.h"
 #include "router/fleet/leg_book.h"
 #include "router/fleet/link_flow.h"
@@ -80,6 +81,8 @@ class WorkerLink : public std::enable_shared_from_this<WorkerLink> {
   bool idle() const;
 
   LinkView View() const;
+  /// View without a copy; `look` must be short and call no link.
+  void Look(absl::FunctionRef<void(const LinkView&)> look) const;
   /// `events` hears of the leg from now on: answers, news, or that the worker is lost, also when `id` is not the
   /// connection of now.
   void Send(WorkerId id, const TokenizedRequest& generation, const LegOrder& order, std::shared_ptr<LegEvents> events);

@@ -185,7 +185,7 @@ struct RouterMetrics::Families {
     }
     for (const LinkView& w : workers) {
       if (w.state != LinkState::kReady && w.state != LinkState::kDraining) continue;
-      for (const PeerPath& peer : w.load.handoff.peers) {
+      for (const PeerPath& peer : *w.load.handoff.peers) {
         const auto place = places.find(peer.incarnation);
         if (place == places.end()) continue;
         prom::Labels with = LabelsOf(w);

@@ -1,56 +1,34 @@
 #include <algorithm>
 #include <atomic>
 
+#include "router/policy/cheapest_option.h"
 #include "router/policy/policies.h"
+#include "router/policy/predicted_cost.h"
 
 namespace baton::router {
 namespace {
 
-constexpr double kUnknownPrefillRate = 1000;  // tokens/s, until the handshake or a report says better
-constexpr double kPressureFrom = 0.9;         // of the KV blocks in use
+/// So many pairs are costed one by one in about 5 us.
+constexpr size_t kFewPairs = 256;
 
-double MsPerToken(const Candidate& c) {
-  return 1000 / (c.prefill_tokens_per_s > 0 ? c.prefill_tokens_per_s : kUnknownPrefillRate);
-}
-
-// At least one token is computed, for its logits.
-double Uncached(const Candidate& c, uint32_t prompt_tokens) {
-  return prompt_tokens > c.cached_tokens ? prompt_tokens - c.cached_tokens : 1;
-}
-
-double DecodeSlowdownMs(const Candidate& c) {
-  const double slots = std::max(1, c.max_num_seqs);
-  const double beyond = std::max(0.0, c.running + 1 - slots);  // sequences that must end before this one decodes
-  return c.decode_step_ms * (c.running / slots + 8 * beyond);
-}
-
-double PressureMs(const Candidate& c, uint32_t prompt_tokens) {
-  const double over = std::max(0.0, c.kv_used_fraction - kPressureFrom) / (1 - kPressureFrom);
-  return over * (prompt_tokens * MsPerToken(c) + c.decode_step_ms);
-}
-
-Cost CostOf(absl::Span<const Candidate> candidates, const RouteOption& option, uint32_t prompt_tokens, double lambda) {
-  const Candidate& decodes = candidates[option.worker];
-  const Candidate& prefills = candidates[option.prefill.value_or(option.worker)];
-  Cost cost;
-  cost.queue_ms = prefills.queued_tokens * MsPerToken(prefills);
-  cost.prefill_ms = (1 + lambda) * Uncached(prefills, prompt_tokens) * MsPerToken(prefills);
-  cost.decode_slowdown_ms = DecodeSlowdownMs(decodes);
-  cost.pressure_ms = PressureMs(decodes, prompt_tokens);
-  if (option.prefill) {
-    cost.transfer_ms = 1000 * Uncached(decodes, prompt_tokens) / option.transfer_tokens_per_s;
-    cost.handoff_ms = option.handoff_ms;
-    cost.pressure_ms += PressureMs(prefills, prompt_tokens);
+bool ManyPairs(const RouteQuestion& question) {
+  if (question.handoff == nullptr || question.handoff->met == nullptr) return false;
+  size_t prefills = 0, decodes = 0;
+  for (const Candidate& c : question.candidates) {
+    prefills += c.role == WorkerRole::kPrefill ? 1 : 0;
+    decodes += c.role == WorkerRole::kDecode ? 1 : 0;
   }
-  cost.total_ms =
-      cost.queue_ms + cost.prefill_ms + cost.transfer_ms + cost.handoff_ms + cost.decode_slowdown_ms + cost.pressure_ms;
-  return cost;
+  return prefills * decodes > kFewPairs;
 }
 
 class PredictedTime final : public Scorer {
  public:
   explicit PredictedTime(double lambda) : lambda_(lambda) {}
 
+  std::optional<RouteOption> Answer(const RouteQuestion& question) override {
+    if (!ManyPairs(question)) return Scorer::Answer(question);
+    return CheapestOption(question, lambda_, turn_.fetch_add(1, std::memory_order_relaxed));
+  }
   size_t Choose(absl::Span<const Candidate> candidates, absl::Span<const RouteOption> options,
                 uint32_t prompt_tokens) override {
     return Best(Costs(candidates, options, prompt_tokens), turn_.fetch_add(1, std::memory_order_relaxed));
@@ -67,7 +45,8 @@ class PredictedTime final : public Scorer {
                           uint32_t prompt_tokens) const {
     std::vector<Cost> table;
     table.reserve(options.size());
-    for (const RouteOption& option : options) table.push_back(CostOf(candidates, option, prompt_tokens, lambda_));
+    for (const RouteOption& option : options)
+      table.push_back(PredictedCost(candidates, option, prompt_tokens, lambda_));
     return table;
   }
   // Of the cheapest ones, the one whose turn it is.

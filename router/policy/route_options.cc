@@ -7,12 +7,16 @@ namespace {
 
 int64_t Uncached(const Candidate& c, uint32_t prompt_tokens) { return int64_t{prompt_tokens} - c.cached_tokens; }
 
+}  // namespace
+
 uint32_t LocalPrefillTokens(const Candidate& decode, double transfer_tokens_per_s, const HandoffTerms& handoff) {
   if (handoff.local_prefill_max_tokens >= 0) return static_cast<uint32_t>(handoff.local_prefill_max_tokens);
   return BreakEvenTokens(decode.prefill_tokens_per_s, transfer_tokens_per_s, handoff.handoff_ms);
 }
 
-}  // namespace
+std::vector<RouteOption> OptionsOf(const RouteQuestion& question) {
+  return RouteOptions(question.candidates, question.prompt_tokens, question.handoff, question.numerics);
+}
 
 uint32_t BreakEvenTokens(double prefill_tokens_per_s, double transfer_tokens_per_s, double handoff_ms) {
   constexpr double kMost = 64;

@@ -38,11 +38,20 @@ struct RouteOption {
   bool operator==(const RouteOption&) const = default;
 };
 
+/// A decode candidate that a prefill candidate is connected to.
+struct MetPeer {
+  size_t decode = 0;
+  double tokens_per_s = 0;
+};
+
 /// The known costs and limits of handing KV over.
 struct HandoffTerms {
   double handoff_ms = 0;                                              ///< beside the prefill and the transfer
   int64_t local_prefill_max_tokens = -1;                              ///< -1: by break-even
   std::function<double(size_t prefill, size_t decode)> tokens_per_s;  ///< between two candidates; > 0
+  // The same for a large fleet, in which few pairs have met. Without `met` each pair is asked for by itself.
+  double unmet_tokens_per_s = 0;                                           ///< between two that have not met; > 0
+  std::function<absl::Span<const MetPeer>(size_t prefill)> met = nullptr;  ///< each decode candidate at most once
 };
 
 /// Equal bits come first where there is a choice.
@@ -51,11 +60,25 @@ struct NumericsRule {
   bool require = false;       ///< others are no choice
 };
 
+/// What is asked of a policy: who may serve a prompt, and by which rules. Refers to what it is made of.
+struct RouteQuestion {
+  absl::Span<const Candidate> candidates;
+  uint32_t prompt_tokens = 0;
+  const HandoffTerms* handoff = nullptr;  ///< null: no pairs
+  NumericsRule numerics{};
+};
+
 /// A "both" worker alone; every pair; a decode worker alone where it lacks no more of the prompt than breaks even, or
 /// where there are no pairs. Without `handoff` there are no pairs. A decode worker pairs with prefill workers of its
 /// own numerics, and with others when there are none. Empty: nobody decodes, or nobody as `numerics` requires.
 std::vector<RouteOption> RouteOptions(absl::Span<const Candidate> candidates, uint32_t prompt_tokens,
                                       const HandoffTerms* handoff, const NumericsRule& numerics = {});
+
+/// RouteOptions of a question.
+std::vector<RouteOption> OptionsOf(const RouteQuestion& question);
+
+/// How many tokens of a prompt `decode` computes itself rather than take them over a path of that rate.
+uint32_t LocalPrefillTokens(const Candidate& decode, double transfer_tokens_per_s, const HandoffTerms& handoff);
 
 /// Why RouteOptions gave none.
 const char* WhyNoOption(const NumericsRule& numerics);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -23,6 +24,12 @@ struct Cost {
 class Scorer {
  public:
   virtual ~Scorer() = default;
+  /// The chosen option of OptionsOf(question), which need not be written out for that; nothing: there is none.
+  virtual std::optional<RouteOption> Answer(const RouteQuestion& question) {
+    const std::vector<RouteOption> options = OptionsOf(question);
+    if (options.empty()) return std::nullopt;
+    return options[Choose(question.candidates, options, question.prompt_tokens)];
+  }
   /// Index of the chosen option; `options` is not empty.
   virtual size_t Choose(absl::Span<const Candidate> candidates, absl::Span<const RouteOption> options,
                         uint32_t prompt_tokens) = 0;

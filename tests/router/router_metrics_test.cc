@@ -32,13 +32,14 @@ std::string Line(const std::string& text, const std::string& begin) {
 TEST(RouterMetrics, APeersRateIsThereWhileThePeerIs) {
   RouterMetrics metrics("m");
   std::vector<LinkView> workers = {Worker(0, WorkerRole::kDecode, "d"), Worker(1, WorkerRole::kPrefill, "p")};
-  workers[1].load.handoff.peers = {{"d", "ucx-shm", "posix/memory put", 12.5}, {"somebody else's", "tcp", "tcp", 1}};
+  workers[1].load.handoff.peers = std::make_shared<const std::vector<PeerPath>>(
+      std::vector<PeerPath>{{"d", "ucx-shm", "posix/memory put", 12.5}, {"somebody else's", "tcp", "tcp", 1}});
   const std::string line = Line(metrics.Render(workers, {}), "baton_kv_peer_gigabytes_per_second{");
   for (const char* part :
        {"engine=\"1\"", "peer=\"0\"", "transport=\"ucx-shm\"", "path=\"posix/memory put\"", "} 12.5"}) {
     EXPECT_THAT(line, HasSubstr(part));
   }
-  workers[1].load.handoff.peers.clear();
+  workers[1].load.handoff.peers = std::make_shared<const std::vector<PeerPath>>();
   EXPECT_THAT(metrics.Render(workers, {}), Not(HasSubstr("\nbaton_kv_peer_gigabytes_per_second{")));
 }
 

@@ -1,0 +1,223 @@
+#include "router/policy/cheapest_option.h"
+
+#include <algorithm>
+#include <limits>
+#include <string_view>
+#include <vector>
+
+#include "router/policy/predicted_cost.h"
+
+namespace baton::router {
+namespace {
+
+constexpr double kRounding = 1e-9;  // of a cost: sums of the same terms in another order
+
+/// A candidate, and what of a pair's cost it decides.
+struct Side {
+  size_t candidate = 0;
+  double ms = 0;     ///< of a decode worker: with a transfer from a worker that it has not met
+  size_t order = 0;  ///< among equals
+};
+
+// Sorts by cost and leaves the first kCloseLook. True: some went, and among equals it is the turn of the first.
+bool KeepCheapest(std::vector<Side>& sides, size_t turn) {
+  const size_t n = sides.size();
+  const bool too_many = n > kCloseLook;
+  for (size_t i = 0; i < n; ++i) sides[i].order = too_many ? (i + n - turn % n) % n : i;
+  const auto before = [](const Side& a, const Side& b) { return a.ms != b.ms ? a.ms < b.ms : a.order < b.order; };
+  if (too_many) {
+    std::nth_element(sides.begin(), sides.begin() + kCloseLook, sides.end(), before);
+    sides.resize(kCloseLook);
+  }
+  std::sort(sides.begin(), sides.end(), before);
+  return too_many;
+}
+
+/// One question. Of the options it has seen it keeps the cheapest.
+class Search {
+ public:
+  Search(const RouteQuestion& question, double lambda, size_t turn)
+      : question_(question), all_(question.candidates), lambda_(lambda), turn_(turn), met_with_(all_.size(), 0) {}
+
+  // `only`: options of these numerics alone.
+  std::optional<RouteOption> Run(std::optional<std::string_view> only) {
+    for (size_t i = 0; i < all_.size(); ++i) {
+      if (all_[i].role == WorkerRole::kBoth && (!only || all_[i].numerics == *only)) Consider({i});
+    }
+    for (const std::string_view numerics : NumericsOfDecodes(only)) Group(numerics, only);
+    return Chosen();
+  }
+
+ private:
+  struct Pool {
+    std::vector<size_t> prefills, decodes;
+  };
+
+  std::vector<std::string_view> NumericsOfDecodes(std::optional<std::string_view> only) const {
+    std::vector<std::string_view> found;
+    for (const Candidate& c : all_) {
+      if (c.role != WorkerRole::kDecode || (only && c.numerics != *only)) continue;
+      if (std::ranges::find(found, c.numerics) == found.end()) found.push_back(c.numerics);
+    }
+    return found;
+  }
+
+  // Decode workers of these numerics, with the prefill workers that they pair with.
+  void Group(std::string_view numerics, std::optional<std::string_view> only) {
+    Pool pool;
+    bool alike = question_.numerics.require;
+    for (const Candidate& c : all_) alike |= c.role == WorkerRole::kPrefill && c.numerics == numerics;
+    for (size_t i = 0; i < all_.size(); ++i) {
+      const Candidate& c = all_[i];
+      if (c.role == WorkerRole::kDecode && c.numerics == numerics) pool.decodes.push_back(i);
+      if (c.role == WorkerRole::kPrefill && (!alike || c.numerics == numerics)) pool.prefills.push_back(i);
+    }
+    ConsiderAlone(pool);
+    // With prefill workers of other numerics the decode worker may still be alone in having those that are asked for.
+    if (pool.prefills.empty() || (only && !alike)) return;
+    ConsiderPairs(pool, numerics);
+  }
+
+  // A decode worker serves alone what breaks even with every prefill worker: with the one that it reaches fastest.
+  void ConsiderAlone(const Pool& pool) {
+    const HandoffTerms& handoff = *question_.handoff;
+    std::vector<size_t> short_of_little;
+    for (const size_t d : pool.decodes) {
+      const int64_t lacks = int64_t{question_.prompt_tokens} - all_[d].cached_tokens;
+      const double slowest = std::numeric_limits<double>::min();
+      const bool possible = pool.prefills.empty() || lacks <= LocalPrefillTokens(all_[d], slowest, handoff);
+      if (possible) short_of_little.push_back(d);
+    }
+    if (short_of_little.empty()) return;
+    std::vector<double> fastest(all_.size(), 0);
+    std::vector<size_t> met(all_.size(), 0);
+    if (handoff.local_prefill_max_tokens < 0) {
+      for (const size_t p : pool.prefills) {
+        for (const MetPeer& peer : handoff.met(p)) {
+          fastest[peer.decode] = std::max(fastest[peer.decode], peer.tokens_per_s);
+          ++met[peer.decode];
+        }
+      }
+    }
+    for (const size_t d : short_of_little) {
+      const int64_t lacks = int64_t{question_.prompt_tokens} - all_[d].cached_tokens;
+      const double unmet = met[d] < pool.prefills.size() ? handoff.unmet_tokens_per_s : 0;
+      const double rate = std::max(fastest[d], unmet);
+      if (pool.prefills.empty() || lacks <= LocalPrefillTokens(all_[d], rate, handoff)) Consider({d});
+    }
+  }
+
+  void ConsiderPairs(const Pool& pool, std::string_view numerics) {
+    const HandoffTerms& handoff = *question_.handoff;
+    const uint32_t tokens = question_.prompt_tokens;
+    std::vector<Side> prefills, decodes;
+    double least_decode = std::numeric_limits<double>::infinity();  // without a transfer
+    for (const size_t p : pool.prefills) prefills.push_back({p, PrefillSideMs(all_[p], tokens, lambda_)});
+    for (const size_t d : pool.decodes) {
+      const double own = DecodeSideMs(all_[d], tokens, handoff.handoff_ms);
+      least_decode = std::min(least_decode, own);
+      decodes.push_back({d, own + TransferMs(all_[d], tokens, handoff.unmet_tokens_per_s)});
+    }
+    const auto cheaper = [](const Side& a, const Side& b) { return a.ms < b.ms; };
+    const Side p0 = *std::ranges::min_element(prefills, cheaper), d0 = *std::ranges::min_element(decodes, cheaper);
+    const double one_ms = CostMs(Pair(p0.candidate, d0.candidate, RateOf(p0.candidate, d0.candidate)));
+    // Nobody who costs more than this by himself is in a cheaper pair.
+    const double bound = std::min(best_ms_, one_ms) * (1 + kRounding);
+    std::erase_if(prefills, [&](const Side& p) { return p.ms + least_decode > bound; });
+    std::erase_if(decodes, [&](const Side& d) { return d.ms + p0.ms > bound; });
+    prefills_left_out_ |= KeepCheapest(prefills, turn_);
+    decodes_left_out_ |= KeepCheapest(decodes, turn_);
+    groups_.push_back(std::move(decodes));
+    for (const Side& p : prefills) {
+      if (p.ms + least_decode <= best_ms_ * (1 + kRounding)) PairsOf(p.candidate, numerics);
+    }
+  }
+
+  // With each that it has met, and with the cheapest that it has not.
+  void PairsOf(size_t p, std::string_view numerics) {
+    ++round_;
+    for (const MetPeer& peer : question_.handoff->met(p)) {
+      met_with_[peer.decode] = round_;
+      const Candidate& d = all_[peer.decode];
+      if (d.role == WorkerRole::kDecode && d.numerics == numerics) Consider(Pair(p, peer.decode, peer.tokens_per_s));
+    }
+    for (const Side& d : groups_.back()) {
+      if (met_with_[d.candidate] == round_) continue;
+      Consider(Pair(p, d.candidate, question_.handoff->unmet_tokens_per_s), groups_.size());
+      return;
+    }
+  }
+
+  RouteOption Pair(size_t p, size_t d, double rate) const {
+    const HandoffTerms& handoff = *question_.handoff;
+    return {d, p, rate, handoff.handoff_ms, LocalPrefillTokens(all_[d], rate, handoff)};
+  }
+
+  double RateOf(size_t p, size_t d) const {
+    for (const MetPeer& peer : question_.handoff->met(p)) {
+      if (peer.decode == d) return peer.tokens_per_s;
+    }
+    return question_.handoff->unmet_tokens_per_s;
+  }
+
+  double CostMs(const RouteOption& option) const {
+    return PredictedCost(all_, option, question_.prompt_tokens, lambda_).total_ms;
+  }
+
+  // `group`: 1 + where others that cost the same with this prefill worker stand; 0: it is one by itself.
+  void Consider(const RouteOption& option, size_t group = 0) {
+    const double ms = CostMs(option);
+    if (ms > best_ms_) return;
+    if (ms < best_ms_) cheapest_.clear();
+    best_ms_ = ms;
+    cheapest_.push_back({option, group});
+  }
+
+  // Prefill workers of equal cost in turn, and with each of them decode workers.
+  std::optional<RouteOption> Chosen() const {
+    if (cheapest_.empty()) return std::nullopt;
+    const size_t n = cheapest_.size();
+    const Found& found = cheapest_[prefills_left_out_ ? 0 : turn_ % n];
+    if (found.group == 0 || decodes_left_out_) return found.option;
+    const size_t p = *found.option.prefill;
+    const auto met = question_.handoff->met(p);
+    std::vector<RouteOption> equal;
+    for (const Side& d : groups_[found.group - 1]) {
+      if (std::ranges::any_of(met, [&](const MetPeer& peer) { return peer.decode == d.candidate; })) continue;
+      equal.push_back(Pair(p, d.candidate, question_.handoff->unmet_tokens_per_s));
+      if (CostMs(equal.back()) == best_ms_) continue;
+      equal.pop_back();
+      break;
+    }
+    return equal[(prefills_left_out_ ? turn_ : turn_ / n) % equal.size()];
+  }
+
+  struct Found {
+    RouteOption option;
+    size_t group = 0;
+  };
+
+  const RouteQuestion& question_;
+  const absl::Span<const Candidate> all_;
+  const double lambda_;
+  const size_t turn_;
+  double best_ms_ = std::numeric_limits<double>::infinity();
+  std::vector<Found> cheapest_;
+  std::vector<std::vector<Side>> groups_;  ///< decode workers, cheapest first
+  bool prefills_left_out_ = false, decodes_left_out_ = false;
+  std::vector<uint32_t> met_with_;  ///< [candidate]: the last round whose prefill worker has met it
+  uint32_t round_ = 0;
+};
+
+}  // namespace
+
+std::optional<RouteOption> CheapestOption(const RouteQuestion& question, double lambda, size_t turn) {
+  const NumericsRule& rule = question.numerics;
+  if (!rule.so_far.empty()) {
+    const auto same = Search(question, lambda, turn).Run(rule.so_far);
+    if (same || rule.require) return same;
+  }
+  return Search(question, lambda, turn).Run(std::nullopt);
+}
+
+}  // namespace baton::router

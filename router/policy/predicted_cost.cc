@@ -1,0 +1,65 @@
+#include "router/policy/predicted_cost.h"
+
+#include <algorithm>
+
+namespace baton::router {
+namespace {
+
+constexpr double kUnknownPrefillRate = 1000;  // tokens/s, until the handshake or a report says better
+constexpr double kPressureFrom = 0.9;         // of the KV blocks in use
+
+double MsPerToken(const Candidate& c) {
+  return 1000 / (c.prefill_tokens_per_s > 0 ? c.prefill_tokens_per_s : kUnknownPrefillRate);
+}
+
+// At least one token is computed, for its logits.
+double Uncached(const Candidate& c, uint32_t prompt_tokens) {
+  return prompt_tokens > c.cached_tokens ? prompt_tokens - c.cached_tokens : 1;
+}
+
+double DecodeSlowdownMs(const Candidate& c) {
+  const double slots = std::max(1, c.max_num_seqs);
+  const double beyond = std::max(0.0, c.running + 1 - slots);  // sequences that must end before this one decodes
+  return c.decode_step_ms * (c.running / slots + 8 * beyond);
+}
+
+double PressureMs(const Candidate& c, uint32_t prompt_tokens) {
+  const double over = std::max(0.0, c.kv_used_fraction - kPressureFrom) / (1 - kPressureFrom);
+  return over * (prompt_tokens * MsPerToken(c) + c.decode_step_ms);
+}
+
+}  // namespace
+
+double TransferMs(const Candidate& decodes, uint32_t prompt_tokens, double tokens_per_s) {
+  return 1000 * Uncached(decodes, prompt_tokens) / tokens_per_s;
+}
+
+double PrefillSideMs(const Candidate& prefills, uint32_t prompt_tokens, double lambda) {
+  return (prefills.queued_tokens + (1 + lambda) * Uncached(prefills, prompt_tokens)) * MsPerToken(prefills) +
+         PressureMs(prefills, prompt_tokens);
+}
+
+double DecodeSideMs(const Candidate& decodes, uint32_t prompt_tokens, double handoff_ms) {
+  return handoff_ms + DecodeSlowdownMs(decodes) + PressureMs(decodes, prompt_tokens);
+}
+
+Cost PredictedCost(absl::Span<const Candidate> candidates, const RouteOption& option, uint32_t prompt_tokens,
+                   double lambda) {
+  const Candidate& decodes = candidates[option.worker];
+  const Candidate& prefills = candidates[option.prefill.value_or(option.worker)];
+  Cost cost;
+  cost.queue_ms = prefills.queued_tokens * MsPerToken(prefills);
+  cost.prefill_ms = (1 + lambda) * Uncached(prefills, prompt_tokens) * MsPerToken(prefills);
+  cost.decode_slowdown_ms = DecodeSlowdownMs(decodes);
+  cost.pressure_ms = PressureMs(decodes, prompt_tokens);
+  if (option.prefill) {
+    cost.transfer_ms = TransferMs(decodes, prompt_tokens, option.transfer_tokens_per_s);
+    cost.handoff_ms = option.handoff_ms;
+    cost.pressure_ms += PressureMs(prefills, prompt_tokens);
+  }
+  cost.total_ms =
+      cost.queue_ms + cost.prefill_ms + cost.transfer_ms + cost.handoff_ms + cost.decode_slowdown_ms + cost.pressure_ms;
+  return cost;
+}
+
+}  // namespace baton::router

@@ -1,0 +1,21 @@
+// What "predicted time" takes an option to cost. Pure.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/types/span.h"
+#include "router/policy/scorer.h"
+
+namespace baton::router {
+
+Cost PredictedCost(absl::Span<const Candidate> candidates, const RouteOption& option, uint32_t prompt_tokens,
+                   double lambda);
+
+/// The parts of a pair's cost that one of its workers alone decides, ms: they and the transfer add up to it, but for
+/// rounding.
+double PrefillSideMs(const Candidate& prefills, uint32_t prompt_tokens, double lambda);
+double DecodeSideMs(const Candidate& decodes, uint32_t prompt_tokens, double handoff_ms);
+/// Of the tokens that `decodes` lacks.
+double TransferMs(const Candidate& decodes, uint32_t prompt_tokens, double tokens_per_s);
+
+}  // namespace baton::router
