@@ -83,6 +83,23 @@ struct RopeParams {
   float attention_factor = 1.0f;  ///< yarn's mscale
 };
 
+/// The most that one rank's steps of a model ask for: what a device with memory of its own sizes its working memory by.
+struct StepLimits {
+  /// One kind of attention layer.
+  struct Heads {
+    int q_heads = 1, kv_heads = 1, dim = 0, window = 0;
+    bool operator==(const Heads&) const = default;
+  };
+  int64_t rows = 0, sequences = 0;
+  int64_t positions = 0;          ///< of a sequence
+  int64_t logit_rows = 0;         ///< of one Sample or Logprobs, and of one GatherRows
+  int64_t vocab = 0;              ///< columns of those
+  int kv_groups = 1;              ///< RaggedBatches of one step
+  int tokens_per_block = 16;      ///< the fewest of any group
+  std::vector<Heads> attention;   ///< each kind once
+  std::vector<RopeParams> ropes;  ///< each once
+};
+
 /// One layer's K or V plane of a paged pool: block b at base + b · block_stride_bytes, inside it
 /// [tokens_per_block, heads, dim].
 struct KvPlaneView {
@@ -202,6 +219,9 @@ class Ops {
   virtual void Sync() = 0;
   /// The device's memory now; nothing when it is the host's.
   virtual std::optional<DeviceMemory> device_memory() const { return std::nullopt; }
+  /// Takes the working memory that steps within `limits` need: none of them allocates on the device afterwards.
+  /// ResourceExhausted with both numbers. A device that was not asked takes it as it goes.
+  virtual absl::Status Prepare(const StepLimits&) { return absl::OkStatus(); }
 
   // ---- weights
   /// Packs weight [N, K] (f32, bf16 or f16 host rows, converted to the compute dtype) and bias [N] f32 (may be null).

@@ -128,8 +128,9 @@ void VisitModelFields(WorkerConfig& c, Visitor& field) {
         "on a GPU, an answer's bits do not depend on what runs beside it; false = the fastest kernel for each batch (a "
         "CPU's answers never depend on it)");
   field("gpu-memory-utilization", c.gpu_memory_utilization, "share",
-        "of the GPU memory that is free beside weights and activations: taken for KV, unless kv-cache-memory is given; "
-        "the rest is for scratch memory",
+        "of the GPU memory that is free beside weights and what steps need: taken for KV, unless kv-cache-memory is "
+        "given; "
+        "the rest stays for the driver, which loads kernels at their first use",
         Range(0.01, 1));
   field("seed", c.seed, "", "of dummy weights");
   field("max-model-len", c.max_model_len, "tokens", "longest prompt and answer together; 0 = the model's", AtLeast(0));

@@ -40,7 +40,7 @@ Widths WidthsOf(const ModelConfig& config, const RankPlace& place) {
 }  // namespace
 
 absl::StatusOr<Activations> Activations::Create(const ModelConfig& config, const RankPlace& place, int max_tokens,
-                                                kernels::Ops& ops) {
+                                                int64_t logit_rows, kernels::Ops& ops) {
   const DType compute = ops.traits().compute;
   const int64_t T = max_tokens;
   const Widths w = WidthsOf(config, place);
@@ -60,17 +60,18 @@ absl::StatusOr<Activations> Activations::Create(const ModelConfig& config, const
   }
   BATON_ASSIGN_OR_RETURN(a.gate_up, Make({T, 2 * w.inner}, compute, ops, a.memory_));
   BATON_ASSIGN_OR_RETURN(a.inner, Make({T, w.inner}, compute, ops, a.memory_));
-  BATON_RETURN_IF_ERROR(a.ReserveLogits(kFirstLogitRows, ops));
+  BATON_RETURN_IF_ERROR(a.ReserveLogits(logit_rows, ops));
   return a;
 }
 
-int64_t Activations::Bytes(const ModelConfig& c, const RankPlace& place, int max_tokens, DType compute) {
+int64_t Activations::Bytes(const ModelConfig& c, const RankPlace& place, int max_tokens, int64_t logit_rows,
+                           DType compute) {
   const Widths w = WidthsOf(c, place);
   const int64_t narrow = static_cast<int64_t>(DTypeBytes(compute));
   const int64_t floats = w.hidden * (1 + w.sums + (c.post_norms ? 1 : 0));
   const int64_t narrows = w.hidden + w.qkv + w.q_heads * c.head_dim + 3 * w.inner;
   return max_tokens * (floats * 4 + narrows * narrow) +
-         kFirstLogitRows * (w.hidden * (4 + narrow) + (w.vocab + w.part_vocab) * 4);
+         logit_rows * (w.hidden * (4 + narrow) + (w.vocab + w.part_vocab) * 4);
 }
 
 absl::Status Activations::ReserveLogits(int64_t rows, kernels::Ops& ops) {

@@ -15,11 +15,13 @@ namespace baton::engine {
 /// Views for a step are cut by Rows(0, T).
 class Activations {
  public:
+  /// `logit_rows`: rows of logits that are there from the start.
   static absl::StatusOr<Activations> Create(const ModelConfig& config, const RankPlace& place, int max_tokens,
-                                            kernels::Ops& ops);
-  /// The bytes that Create will allocate (logits for `kFirstLogitRows` rows).
-  static int64_t Bytes(const ModelConfig& config, const RankPlace& place, int max_tokens, DType compute);
-  static constexpr int kFirstLogitRows = 64;
+                                            int64_t logit_rows, kernels::Ops& ops);
+  /// The bytes that Create will allocate.
+  static int64_t Bytes(const ModelConfig& config, const RankPlace& place, int max_tokens, int64_t logit_rows,
+                       DType compute);
+  static constexpr int64_t kFirstLogitRows = 64;  ///< where they may grow
 
   kernels::Tensor residual;  // [max_tokens, hidden] f32
   kernels::Tensor normed;    // [max_tokens, hidden] compute

@@ -33,6 +33,26 @@ std::span<float> Floats(const Tensor& t) {
   return {t.Data<float>(), static_cast<size_t>(t.elements())};
 }
 
+kernels::StepLimits LimitsOf(const DecoderParts& parts) {
+  const ModelConfig& c = parts.config;
+  const RankShape shape = ShapeOf(c, parts.place);
+  kernels::StepLimits limits{.rows = parts.max_tokens,
+                             .sequences = parts.max_sequences,
+                             .positions = parts.max_positions,
+                             .logit_rows = parts.logit_rows,
+                             .vocab = c.vocab_size,
+                             .kv_groups = static_cast<int>(parts.layout.groups.size()),
+                             .tokens_per_block = parts.layout.groups[0].tokens_per_block,
+                             .ropes = c.ropes};
+  for (const KvGroup& group : parts.layout.groups)
+    limits.tokens_per_block = std::min(limits.tokens_per_block, group.tokens_per_block);
+  for (const LayerConfig& layer : c.layers) {
+    const kernels::StepLimits::Heads heads{shape.q_heads.size(), shape.kv_heads.size(), c.head_dim, layer.window};
+    if (std::ranges::find(limits.attention, heads) == limits.attention.end()) limits.attention.push_back(heads);
+  }
+  return limits;
+}
+
 }  // namespace
 
 Decoder::WantedRows::WantedRows(std::span<const int32_t> logit_rows) {
@@ -49,7 +69,8 @@ absl::StatusOr<std::unique_ptr<Decoder>> Decoder::Create(DecoderParts parts) {
       (place.tensor_size == 1 || parts.links.tensor != nullptr) && (place.stages == 1 || parts.links.world != nullptr),
       place.Name(), " has no links");
   BATON_ASSIGN_OR_RETURN(Activations activations,
-                         Activations::Create(parts.config, place, parts.max_tokens, parts.ops));
+                         Activations::Create(parts.config, place, parts.max_tokens, parts.logit_rows, parts.ops));
+  if (parts.max_sequences > 0) BATON_RETURN_IF_ERROR(parts.ops.Prepare(LimitsOf(parts)));
   return std::unique_ptr<Decoder>(new Decoder(std::move(parts), std::move(activations)));
 }
 

@@ -18,7 +18,8 @@ struct DecoderParts {
   ModelConfig config;
   KvLayout layout;  ///< of the whole model
   ModelWeights weights;
-  int max_tokens = 0;  ///< of one step
+  int max_tokens = 0;                                            ///< of one step
+  int64_t max_sequences = 0, max_positions = 0, logit_rows = 0;  ///< as max_tokens; 0 sequences: not known
   kernels::Ops& ops;
   RankPlace place;
   RankLinks links;
@@ -27,7 +28,7 @@ struct DecoderParts {
 /// Thread: the executor's.
 class Decoder : public Model {
  public:
-  /// Allocates the activations: ResourceExhausted when memory is short.
+  /// Allocates the activations, and has the device prepare for its steps: ResourceExhausted when memory is short.
   static absl::StatusOr<std::unique_ptr<Decoder>> Create(DecoderParts parts);
 
   const ModelConfig& config() const override { return config_; }

@@ -79,10 +79,18 @@ Available AvailableTo(const ModelSource& source, const std::optional<kernels::De
   return {AvailableMemoryBytes().value_or(std::numeric_limits<int64_t>::max())};
 }
 
+// A device's are all there from the start, the host's grow.
+int64_t LogitRows(const ModelSource& source, const std::optional<kernels::DeviceMemory>& device) {
+  return device ? std::max(Activations::kFirstLogitRows, source.max_logit_rows) : Activations::kFirstLogitRows;
+}
+
 absl::Status CheckMemory(const ModelSource& source, const ModelConfig& config, const WeightSource& weights,
-                         const kernels::OpsTraits& traits, int max_tokens, const Available& available) {
+                         const kernels::OpsTraits& traits, int max_tokens,
+                         const std::optional<kernels::DeviceMemory>& device) {
+  const Available available = AvailableTo(source, device);
   const WeightMemory memory = PlanWeightMemory(config, source.place, weights, traits);
-  const int64_t activations = Activations::Bytes(config, source.place, max_tokens, traits.compute);
+  const int64_t activations =
+      Activations::Bytes(config, source.place, max_tokens, LogitRows(source, device), traits.compute);
   const int64_t need = memory.device_bytes + std::max(memory.scratch_bytes, activations);
   if (need <= available.bytes) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrFormat(
@@ -123,8 +131,7 @@ absl::StatusOr<Checked> OpenChecked(const ModelSource& source, const kernels::Op
   BATON_RETURN_IF_ERROR(CheckContext(source, config));
   BATON_RETURN_IF_ERROR(CheckPlace(config, source.place));
   BATON_RETURN_IF_ERROR(CheckWeights(source.path, config, *out.opened.weights));
-  BATON_RETURN_IF_ERROR(
-      CheckMemory(source, config, *out.opened.weights, traits, max_tokens, AvailableTo(source, device)));
+  BATON_RETURN_IF_ERROR(CheckMemory(source, config, *out.opened.weights, traits, max_tokens, device));
   return out;
 }
 
@@ -150,10 +157,14 @@ absl::StatusOr<std::unique_ptr<Model>> LoadModel(const ModelSource& source, kern
   report("read", 1);
   BATON_ASSIGN_OR_RETURN(ModelWeights weights,
                          LoadWeights(config, source.place, *opened.weights, ops, report, source.given_up));
+  const int64_t positions = source.context_tokens > 0 ? source.context_tokens : config.max_position_embeddings;
   return Decoder::Create({.config = std::move(config),
                           .layout = std::move(checked.layout),
                           .weights = std::move(weights),
                           .max_tokens = max_tokens,
+                          .max_sequences = source.max_sequences,
+                          .max_positions = positions,
+                          .logit_rows = LogitRows(source, ops.device_memory()),
                           .ops = ops,
                           .place = source.place,
                           .links = links});

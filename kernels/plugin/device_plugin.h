@@ -13,7 +13,7 @@
 
 namespace baton::kernels {
 
-constexpr int kPluginVersion = 2;
+constexpr int kPluginVersion = 3;
 
 struct DeviceConfig {
   int number = 0;                 ///< of the device among those that the process sees

@@ -8,6 +8,7 @@
 #include "common/log.h"
 #include "common/status.h"
 #include "engine/model/kv_groups.h"
+#include "engine/step/scheduler.h"
 #include "engine/step/step_channel.h"
 
 namespace baton::worker {
@@ -55,6 +56,8 @@ engine::ModelSource SourceOf(const WorkerConfig& config, const engine::RankPlace
   source.block_size = config.block_size;
   source.place = place;
   source.context_tokens = config.max_model_len;
+  source.max_sequences = config.max_num_seqs;
+  source.max_logit_rows = config.max_num_seqs + engine::SchedulerOptions().max_logit_rows;
   if (const auto available = AvailableMemoryBytes(); config.ranks() > 1 && available.has_value()) {
     source.memory_limit_bytes = *available / config.ranks();  // they load at once
   }

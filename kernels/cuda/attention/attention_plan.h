@@ -70,4 +70,34 @@ inline DecodePlan PlanDecode(const DecodeShape& shape) {
   return plan;
 }
 
+/// Consecutive groups of a plan, with their items: what one launch takes.
+struct DecodeSlice {
+  int first_group = 0, groups = 0, first_item = 0, items = 0, partials = 0;
+};
+
+/// Cuts a plan into slices of at most `max_partials` partials; a group that has more is a slice of its own. Groups and
+/// partials are numbered anew from the start of their slice, as a launch reads them.
+inline std::vector<DecodeSlice> SliceDecode(DecodePlan& plan, int max_partials) {
+  std::vector<DecodeSlice> slices;
+  int begun = 0;  // partials before the slice
+  for (size_t g = 0; g < plan.groups.size(); ++g) {
+    DecodeGroup& group = plan.groups[g];
+    if (slices.empty() || slices.back().partials + group.partials > max_partials) {
+      begun = group.first_partial;
+      const int first_item = slices.empty() ? 0 : slices.back().first_item + slices.back().items;
+      slices.push_back({.first_group = static_cast<int>(g), .first_item = first_item});
+    }
+    DecodeSlice& slice = slices.back();
+    group.first_partial -= begun;
+    slice.partials += group.partials;
+    ++slice.groups;
+    for (size_t i = static_cast<size_t>(slice.first_item + slice.items);
+         i < plan.items.size() && plan.items[i].group == static_cast<int>(g); ++i, ++slice.items) {
+      plan.items[i].group -= slice.first_group;
+      plan.items[i].first_partial -= begun;
+    }
+  }
+  return slices;
+}
+
 }  // namespace baton::cuda

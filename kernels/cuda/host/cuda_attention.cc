@@ -89,6 +89,20 @@ cuda::PagedKv<Kv> CacheOf(const KvPlaneView& keys, const void* values, const cud
           ones};
 }
 
+// Partials that one launch may leave for its combination.
+int CudaOps::MaxPartials(int dim) const {
+  return Int(std::max<int64_t>(1, static_cast<int64_t>(work_bytes_) / (int64_t{cuda::kRowsPerWarp} * dim * 4)));
+}
+
+// The next slice's launch waits for this one's to read the partials before it writes its own: stream order.
+template <typename Kv>
+void CudaOps::TakePartials(const cuda::AttentionWork::Decode& slice, int rows, int dim, cuda::DecodeParams<Kv>& p) {
+  const size_t count = static_cast<size_t>(slice.partials) * static_cast<size_t>(rows);
+  p.work = slice.work;
+  p.partial_o = partial_o_.Room<float>(count * static_cast<size_t>(dim));
+  p.partial_ml = partial_ml_.Room<float>(count * 2);
+}
+
 template <typename Kv>
 void CudaOps::Attend(const Tensor& q, const RaggedBatch& batch, const KvLayerView& kv, const AttentionParams& params,
                      const Tensor& out) {
@@ -96,28 +110,31 @@ void CudaOps::Attend(const Tensor& q, const RaggedBatch& batch, const KvLayerVie
   cuda::StepUpload& upload = steps_.Of(batch, kv.k.tokens_per_block);
   const cuda::StepOnDevice& step = upload.Get(batch, kv.k.tokens_per_block);
   const int blocks = device_.multiprocessors * cuda::kDecodeBlocksPerSm;
-  const cuda::AttentionWork& work = upload.Work({q_heads, kv.k.heads, params.window}, deterministic_ ? 0 : blocks);
+  const cuda::AttentionWork& work =
+      upload.Work({q_heads, kv.k.heads, params.window}, deterministic_ ? 0 : blocks, MaxPartials(kv.k.dim));
   const auto cache = CacheOf<Kv>(kv.k, kv.v.base, step, ones());
   const cuda::AttentionOptions options{params.scale, params.window, params.logit_softcap, params.sinks};
   const cuda::PrefillParams<Kv> prefill{Row<const bf16>(q), Row<bf16>(out), nullptr, q.row_stride, out.row_stride,
                                         work.tiles,         step.row_start, cache,   options,      q_heads};
-  constexpr size_t kRows = cuda::kRowsPerWarp;
-  const cuda::DecodeParams<Kv> decode{Row<const bf16>(q),
-                                      Row<bf16>(out),
-                                      nullptr,
-                                      q.row_stride,
-                                      out.row_stride,
-                                      step.row_start,
-                                      nullptr,
-                                      work.decode,
-                                      partial_o_.Room<float>(work.partials * kRows * kv.k.dim),
-                                      partial_ml_.Room<float>(work.partials * kRows * 2),
-                                      cache,
-                                      options,
-                                      q_heads};
+  cuda::DecodeParams<Kv> decode{Row<const bf16>(q),
+                                Row<bf16>(out),
+                                nullptr,
+                                q.row_stride,
+                                out.row_stride,
+                                step.row_start,
+                                nullptr,
+                                {},
+                                nullptr,
+                                nullptr,
+                                cache,
+                                options,
+                                q_heads};
   auto launch_form = [&]<int kDim, bool kFixed>() {
     cuda::LaunchPrefillAttention<Kv, kDim, kFixed>(stream_, prefill, work.tile_count, kOverlapped);
-    if (work.decode_items > 0) cuda::LaunchDecodeAttention<Kv, kDim, kFixed>(stream_, decode, blocks, kOverlapped);
+    for (const cuda::AttentionWork::Decode& slice : work.decode) {
+      TakePartials(slice, cuda::kRowsPerWarp, kDim, decode);
+      cuda::LaunchDecodeAttention<Kv, kDim, kFixed>(stream_, decode, blocks, kOverlapped);
+    }
   };
   auto launch = [&]<int kDim>(std::integral_constant<int, kDim>) {
     if (deterministic_)
@@ -150,28 +167,31 @@ void CudaOps::AttendLatents(const Tensor& q, const RaggedBatch& batch, const KvP
   const int q_heads = Int(q.cols() / kLatentDim), blocks = device_.multiprocessors;
   cuda::StepUpload& upload = steps_.Of(batch, latents.tokens_per_block);
   const cuda::StepOnDevice& step = upload.Get(batch, latents.tokens_per_block);
+  constexpr int kPartialRows = cuda::kMlaRows;
   const cuda::AttentionWork& work =
-      upload.Work({.q_heads = q_heads, .kv_heads = 1, .latent = true}, deterministic_ ? 0 : blocks);
-  if (work.decode_items == 0) return;
+      upload.Work({.q_heads = q_heads, .kv_heads = 1, .latent = true}, deterministic_ ? 0 : blocks,
+                  MaxPartials(kPartialRows / cuda::kRowsPerWarp * kLatentValues));
   const auto cache = CacheOf<Kv>(latents, nullptr, step, ones());
-  constexpr size_t kRows = cuda::kMlaRows;
-  const cuda::DecodeParams<Kv> p{Row<const bf16>(q),
-                                 Row<bf16>(out),
-                                 nullptr,
-                                 q.row_stride,
-                                 out.row_stride,
-                                 step.row_start,
-                                 nullptr,
-                                 work.decode,
-                                 partial_o_.Room<float>(work.partials * kRows * kLatentValues),
-                                 partial_ml_.Room<float>(work.partials * kRows * 2),
-                                 cache,
-                                 {params.scale, 0, params.logit_softcap, nullptr},
-                                 q_heads};
-  if (deterministic_)
-    cuda::LaunchMlaDecode<true>(stream_, p, blocks, kOverlapped);
-  else
-    cuda::LaunchMlaDecode<false>(stream_, p, blocks, kOverlapped);
+  cuda::DecodeParams<Kv> p{Row<const bf16>(q),
+                           Row<bf16>(out),
+                           nullptr,
+                           q.row_stride,
+                           out.row_stride,
+                           step.row_start,
+                           nullptr,
+                           {},
+                           nullptr,
+                           nullptr,
+                           cache,
+                           {params.scale, 0, params.logit_softcap, nullptr},
+                           q_heads};
+  for (const cuda::AttentionWork::Decode& slice : work.decode) {
+    TakePartials(slice, kPartialRows, kLatentValues, p);
+    if (deterministic_)
+      cuda::LaunchMlaDecode<true>(stream_, p, blocks, kOverlapped);
+    else
+      cuda::LaunchMlaDecode<false>(stream_, p, blocks, kOverlapped);
+  }
 }
 
 void CudaOps::LatentAttention(const Tensor& q, const RaggedBatch& batch, const KvPlaneView& latents,

@@ -10,6 +10,7 @@ namespace baton::kernels {
 
 CudaOps::CudaOps(const CudaOpsConfig& config, gpu::Memory ones)
     : deterministic_(config.deterministic),
+      work_bytes_(config.work_bytes),
       device_(gpu::CurrentDevice()),
       steps_(stream_),
       rope_(stream_),
@@ -38,6 +39,24 @@ absl::StatusOr<std::unique_ptr<Buffer>> CudaOps::Allocate(size_t bytes) {
 std::optional<DeviceMemory> CudaOps::device_memory() const {
   const gpu::DeviceInfo now = gpu::CurrentDevice();
   return DeviceMemory{static_cast<int64_t>(now.free_bytes), static_cast<int64_t>(now.total_bytes)};
+}
+
+absl::Status CudaOps::Prepare(const StepLimits& limits) {
+  BATON_RETURN_IF_ERROR(ids_.Reserve(
+      std::max(Scratch::kSmallest, static_cast<size_t>(std::max(limits.rows, limits.logit_rows)) * sizeof(int32_t)),
+      "the tokens of a step"));
+  BATON_RETURN_IF_ERROR(steps_.Reserve(limits));
+  for (const StepLimits::Heads& heads : limits.attention) {
+    const cuda::AttentionKind kind{heads.q_heads, heads.kv_heads, heads.window};
+    const int64_t of_group = cuda::MostPartials(kind, limits), of_step = of_group * cuda::MostGroups(kind, limits);
+    const auto rows = static_cast<size_t>(std::min(of_step, std::max<int64_t>(MaxPartials(heads.dim), of_group))) *
+                      cuda::kRowsPerWarp;
+    const size_t row_bytes = static_cast<size_t>(heads.dim) * sizeof(float);
+    BATON_RETURN_IF_ERROR(partial_o_.Reserve(rows * row_bytes, "attention's partial results"));
+    BATON_RETURN_IF_ERROR(partial_ml_.Reserve(rows * 2 * sizeof(float), "attention's partial sums"));
+  }
+  for (const RopeParams& rope : limits.ropes) BATON_RETURN_IF_ERROR(rope_.Reserve(rope, Int(limits.positions)));
+  return sample_.Reserve(cuda::SampleBytes(limits.logit_rows, limits.vocab, work_bytes_), "sampling");
 }
 
 // ---- dense
@@ -139,6 +158,11 @@ void CudaOps::SoftCap(float cap, const Tensor& x) {
 
 void CudaOps::CopyBlocks(std::span<const int32_t> src, std::span<const int32_t> dst, const KvLayerView& kv) {
   BATON_CHECK(src.size() == dst.size());
+  constexpr size_t kPairs = Scratch::kSmallest / (2 * sizeof(int32_t));
+  if (src.size() > kPairs) {
+    CopyBlocks(src.first(kPairs), dst.first(kPairs), kv);
+    return CopyBlocks(src.subspan(kPairs), dst.subspan(kPairs), kv);
+  }
   std::vector<int32_t> pairs;
   for (size_t i = 0; i < src.size(); ++i) pairs.insert(pairs.end(), {src[i], dst[i]});
   const int32_t* on_device = ids_.Upload(std::span<const int32_t>(pairs));
@@ -155,22 +179,13 @@ void CudaOps::CopyBlocks(std::span<const int32_t> src, std::span<const int32_t> 
 
 std::vector<SampleResult> CudaOps::Sample(const Tensor& logits, std::span<const SampleRow> rows) {
   BATON_CHECK(logits.rows() == static_cast<int64_t>(rows.size()) && logits.dtype == DType::kF32);
-  return cuda::RunSample(stream_, sample_, logits, cuda::PlanSample(rows, Int(logits.cols())));
+  return cuda::RunSample(stream_, sample_, logits, rows, work_bytes_);
 }
 
 std::vector<SampleResult> CudaOps::Logprobs(const Tensor& logits, std::span<const int32_t> targets, int32_t k) {
   BATON_CHECK(logits.rows() == static_cast<int64_t>(targets.size()) && logits.dtype == DType::kF32 &&
               k <= cuda::kMaxTopLogprobs);
-  cuda::SampleLists lists;
-  for (int32_t target : targets) {
-    BATON_CHECK(target >= 0 && target < logits.cols(), "target ", target, " of ", logits.cols());
-    cuda::SampleRowParams row{};
-    row.mask_offset = -1;
-    row.num_logprobs = std::max(k, 0);
-    row.target = target;
-    lists.rows.push_back(row);
-  }
-  return cuda::RunSample(stream_, sample_, logits, lists);
+  return cuda::RunLogprobs(stream_, sample_, logits, targets, k, work_bytes_);
 }
 
 absl::StatusOr<std::unique_ptr<Ops>> MakeCudaOps(const CudaOpsConfig& config) {

@@ -13,6 +13,9 @@ struct CudaOpsConfig {
   DType kv_dtype = DType::kBF16;  ///< bf16, or e4m3 with scale 1
   /// A row's bits do not depend on the batch (Promise A). False: forms are chosen by speed alone (Promise B).
   bool deterministic = true;
+  /// Device memory for partial results of attention, and for sampling, each; what needs more is done in several
+  /// launches. One sequence's KV head and one row's vocabulary always fit.
+  size_t work_bytes = size_t{256} << 20;
 #if !defined(__CUDACC__)
   simt::Policy policy;  ///< of the emulator
 #endif

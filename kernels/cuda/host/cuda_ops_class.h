@@ -49,6 +49,7 @@ class CudaOps final : public Ops {
     BATON_CHECK(error.empty(), "device: ", error);
   }
   std::optional<DeviceMemory> device_memory() const override;
+  absl::Status Prepare(const StepLimits& limits) override;
   absl::StatusOr<std::unique_ptr<PackedLinear>> Pack(const Tensor& weight, const float* bias) override;
   absl::StatusOr<std::unique_ptr<PackedLinear>> PackQuantized(const QuantizedWeight& weight,
                                                               const float* bias) override;
@@ -96,9 +97,13 @@ class CudaOps final : public Ops {
   template <typename Kv>
   void AttendLatents(const Tensor& q, const RaggedBatch& batch, const KvPlaneView& latents,
                      const AttentionParams& params, const Tensor& out);
+  int MaxPartials(int dim) const;
+  template <typename Kv>
+  void TakePartials(const cuda::AttentionWork::Decode& slice, int rows, int dim, cuda::DecodeParams<Kv>& p);
   const float* ones() const { return static_cast<const float*>(ones_.data()); }
 
   const bool deterministic_;
+  const size_t work_bytes_;
   gpu::DeviceInfo device_;
   OpsTraits traits_;
   gpu::Stream stream_;

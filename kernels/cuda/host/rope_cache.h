@@ -18,20 +18,17 @@ class RopeCache {
   /// [positions, rotary_dim]: cosines, then sines, attention factor applied.
   const float* Get(const kernels::RopeParams& rope, int positions) {
     Entry& e = Find(rope);
-    if (e.positions < positions) {
-      e.positions = (positions + 1023) / 1024 * 1024;
-      std::vector<float> table;
-      table.reserve(static_cast<size_t>(e.positions) * rope.rotary_dim);
-      const double factor = rope.attention_factor;
-      for (int p = 0; p < e.positions; ++p) {
-        for (float f : rope.inv_freq)
-          table.push_back(static_cast<float>(std::cos(static_cast<double>(static_cast<float>(p) * f)) * factor));
-        for (float f : rope.inv_freq)
-          table.push_back(static_cast<float>(std::sin(static_cast<double>(static_cast<float>(p) * f)) * factor));
-      }
-      e.data = e.memory.Upload(std::span<const float>(table));
-    }
+    if (e.positions < positions) Fill(e, (positions + 1023) / 1024 * 1024);
     return e.data;
+  }
+  /// The whole table at once. ResourceExhausted with both numbers.
+  absl::Status Reserve(const kernels::RopeParams& rope, int positions) {
+    Entry& e = Find(rope);
+    if (positions <= e.positions) return absl::OkStatus();
+    const size_t bytes = static_cast<size_t>(positions) * static_cast<size_t>(rope.rotary_dim) * sizeof(float);
+    BATON_RETURN_IF_ERROR(e.memory.Reserve(bytes, StrCat("the table of ", positions, " rotary angles")));
+    Fill(e, positions);
+    return absl::OkStatus();
   }
 
  private:
@@ -42,6 +39,19 @@ class RopeCache {
     Scratch memory;
     const float* data = nullptr;
   };
+  static void Fill(Entry& e, int positions) {
+    e.positions = positions;
+    std::vector<float> table;
+    table.reserve(static_cast<size_t>(positions) * static_cast<size_t>(e.rope.rotary_dim));
+    const double factor = e.rope.attention_factor;
+    for (int p = 0; p < positions; ++p) {
+      for (float f : e.rope.inv_freq)
+        table.push_back(static_cast<float>(std::cos(static_cast<double>(static_cast<float>(p) * f)) * factor));
+      for (float f : e.rope.inv_freq)
+        table.push_back(static_cast<float>(std::sin(static_cast<double>(static_cast<float>(p) * f)) * factor));
+    }
+    e.data = e.memory.Upload(std::span<const float>(table));
+  }
   Entry& Find(const kernels::RopeParams& rope) {
     for (Entry& e : entries_)
       if (e.rope.rotary_dim == rope.rotary_dim && e.rope.attention_factor == rope.attention_factor &&

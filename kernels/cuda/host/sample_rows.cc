@@ -99,57 +99,144 @@ SampleLists PlanSample(std::span<const SampleRow> rows, int vocab) {
   return lists;
 }
 
-std::vector<kernels::SampleResult> RunSample(gpu::Stream& stream, Scratch& scratch, const kernels::Tensor& logits,
-                                             const SampleLists& lists) {
+namespace {
+
+/// Where a launch's arrays lie in one piece of memory, bytes from its start: raw copies, outputs, top tokens and
+/// values, then what is uploaded.
+struct SampleLayout {
+  SampleLayout(const SampleLists& lists, size_t vocab) {
+    constexpr size_t kTop = kMaxTopLogprobs;
+    const size_t count = lists.rows.size();
+    for (size_t r = 0; r < count; ++r)
+      if (lists.rows[r].num_logprobs >= 0 && lists.rows[r].target < 0) raw_rows = r + 1;
+    raw = Place(raw_rows * vocab * 4);
+    out = Place(count * sizeof(SampleRowOutput));
+    top_tokens = Place(count * kTop * 4);
+    top_values = Place(count * kTop * 4);
+    results_end = total;
+    rows = Place(count * sizeof(SampleRowParams));
+    tokens = Place(lists.tokens.size() * 4);
+    values = Place(lists.values.size() * 4);
+    masks = Place(lists.masks.size() * 4);
+  }
+  size_t Place(size_t bytes) { return std::exchange(total, total + (bytes + 15) / 16 * 16); }
+  size_t raw_rows = 0, total = 0;
+  size_t raw, out, top_tokens, top_values, results_end, rows, tokens, values, masks;
+};
+constexpr size_t kAlignment = 8 * 16;  ///< of a layout's arrays
+
+/// Bytes of one row but for its raw copy: `entries` of lists, and a mask or none.
+size_t RowBytes(size_t entries, bool masked, size_t vocab) {
+  return sizeof(SampleRowParams) + sizeof(SampleRowOutput) + size_t{kMaxTopLogprobs} * 8 + entries * 8 +
+         (masked ? (vocab + 31) / 32 * 4 : 0);
+}
+/// At most: equal tokens of a list are joined.
+size_t RowBytes(const SampleRow& row, size_t vocab) {
+  const size_t bias = row.banned_tokens.size() + row.logit_bias.size();
+  const size_t seen = row.repetition_penalty == 1.0f ? 0 : row.prompt_tokens.size() + row.output_tokens.size();
+  const bool counts = row.presence_penalty != 0.0f || row.frequency_penalty != 0.0f;
+  const size_t counted = counts ? row.output_tokens.size() : 0;
+  return RowBytes(std::min(vocab, bias) + std::min(vocab, seen) + std::min(vocab, counted),
+                  row.grammar_mask != nullptr || !row.allowed_tokens.empty(), vocab);
+}
+size_t MostRowBytes(size_t vocab) { return RowBytes(3 * vocab, true, vocab) + vocab * 4; }
+
+/// The first of `rows` that fit.
+size_t RowsThatFit(std::span<const SampleRow> rows, size_t vocab, size_t work_bytes) {
+  size_t bytes = kAlignment, raw_rows = 0;
+  for (size_t n = 0; n < rows.size(); ++n) {
+    if (rows[n].num_logprobs >= 0) raw_rows = n + 1;
+    bytes += RowBytes(rows[n], vocab);
+    if (n > 0 && bytes + raw_rows * vocab * 4 > work_bytes) return n;
+  }
+  return rows.size();
+}
+
+/// One launch.
+void RunLists(gpu::Stream& stream, Scratch& scratch, const kernels::Tensor& logits, const SampleLists& lists,
+              std::vector<kernels::SampleResult>& results) {
   const size_t rows = lists.rows.size(), vocab = static_cast<size_t>(logits.cols());
-  if (rows == 0) return {};
-  // One piece of memory: raw copies, outputs, top tokens and values, then what is uploaded.
   constexpr size_t kTop = kMaxTopLogprobs;
-  size_t total = 0;
-  auto place = [&](size_t bytes) { return std::exchange(total, total + (bytes + 15) / 16 * 16); };
-  const size_t at_raw = place(rows * vocab * 4), at_out = place(rows * sizeof(SampleRowOutput));
-  const size_t at_tokens = place(rows * kTop * 4), at_values = place(rows * kTop * 4), results_end = total;
-  const size_t at_rows = place(rows * sizeof(SampleRowParams)), at_list = place(lists.tokens.size() * 4);
-  const size_t at_list_values = place(lists.values.size() * 4), at_masks = place(lists.masks.size() * 4);
-  char* base = static_cast<char*>(scratch.Ensure(total));
-  stream.Upload(base + at_rows, lists.rows.data(), rows * sizeof(SampleRowParams));
-  stream.Upload(base + at_list, lists.tokens.data(), lists.tokens.size() * 4);
-  stream.Upload(base + at_list_values, lists.values.data(), lists.values.size() * 4);
-  stream.Upload(base + at_masks, lists.masks.data(), lists.masks.size() * 4);
+  const SampleLayout layout(lists, vocab);
+  char* base = static_cast<char*>(scratch.Ensure(layout.total));
+  stream.Upload(base + layout.rows, lists.rows.data(), rows * sizeof(SampleRowParams));
+  stream.Upload(base + layout.tokens, lists.tokens.data(), lists.tokens.size() * 4);
+  stream.Upload(base + layout.values, lists.values.data(), lists.values.size() * 4);
+  stream.Upload(base + layout.masks, lists.masks.data(), lists.masks.size() * 4);
   auto at = [&]<typename T>(T*& pointer, size_t offset) { pointer = reinterpret_cast<T*>(base + offset); };
   SampleParams p{};
   p.logits = logits.Data<float>();
   p.stride = logits.row_stride;
   p.count = static_cast<int>(rows);
   p.vocab = static_cast<int>(vocab);
-  at(p.raw, at_raw);
-  at(p.rows, at_rows);
-  at(p.tokens, at_list);
-  at(p.values, at_list_values);
-  at(p.masks, at_masks);
-  at(p.out, at_out);
-  at(p.top_tokens, at_tokens);
-  at(p.top_logprobs, at_values);
+  at(p.raw, layout.raw);
+  at(p.rows, layout.rows);
+  at(p.tokens, layout.tokens);
+  at(p.values, layout.values);
+  at(p.masks, layout.masks);
+  at(p.out, layout.out);
+  at(p.top_tokens, layout.top_tokens);
+  at(p.top_logprobs, layout.top_values);
   LaunchSample(stream, p);
-  std::vector<char> results(results_end - at_out);
-  stream.CopyAsync(results.data(), base + at_out, results.size());
+  std::vector<char> bytes(layout.results_end - layout.out);
+  stream.CopyAsync(bytes.data(), base + layout.out, bytes.size());
   const std::string error = stream.Synchronize();
   BATON_CHECK(error.empty(), "device: ", error);
-  std::vector<kernels::SampleResult> out(rows);
   for (size_t r = 0; r < rows; ++r) {
     SampleRowOutput o;
-    std::memcpy(&o, results.data() + r * sizeof(o), sizeof(o));
-    out[r].token = o.token;
+    std::memcpy(&o, bytes.data() + r * sizeof(o), sizeof(o));
+    kernels::SampleResult& result = results.emplace_back();
+    result.token = o.token;
     if (lists.rows[r].num_logprobs < 0) continue;
-    out[r].chosen = {o.token, o.logprob, o.rank};
+    result.chosen = {o.token, o.logprob, o.rank};
     for (int i = 0; i < o.top_count; ++i) {
-      kernels::TokenLogprob& top = out[r].top.emplace_back();
-      std::memcpy(&top.token, results.data() + (at_tokens - at_out) + (r * kTop + i) * 4, 4);
-      std::memcpy(&top.logprob, results.data() + (at_values - at_out) + (r * kTop + i) * 4, 4);
+      kernels::TokenLogprob& top = result.top.emplace_back();
+      std::memcpy(&top.token, bytes.data() + (layout.top_tokens - layout.out) + (r * kTop + i) * 4, 4);
+      std::memcpy(&top.logprob, bytes.data() + (layout.top_values - layout.out) + (r * kTop + i) * 4, 4);
       top.rank = i + 1;
     }
   }
-  return out;
+}
+
+}  // namespace
+
+size_t SampleBytes(int64_t rows, int64_t vocab, size_t work_bytes) {
+  const size_t one = MostRowBytes(static_cast<size_t>(vocab));
+  return std::min(static_cast<size_t>(rows) * one, std::max(one, work_bytes)) + kAlignment;
+}
+
+std::vector<kernels::SampleResult> RunSample(gpu::Stream& stream, Scratch& scratch, const kernels::Tensor& logits,
+                                             std::span<const SampleRow> rows, size_t work_bytes) {
+  std::vector<kernels::SampleResult> results;
+  results.reserve(rows.size());
+  for (size_t first = 0; first < rows.size();) {
+    const size_t count = RowsThatFit(rows.subspan(first), static_cast<size_t>(logits.cols()), work_bytes);
+    RunLists(stream, scratch, logits.Rows(static_cast<int64_t>(first), static_cast<int64_t>(count)),
+             PlanSample(rows.subspan(first, count), static_cast<int>(logits.cols())), results);
+    first += count;
+  }
+  return results;
+}
+
+std::vector<kernels::SampleResult> RunLogprobs(gpu::Stream& stream, Scratch& scratch, const kernels::Tensor& logits,
+                                               std::span<const int32_t> targets, int32_t k, size_t work_bytes) {
+  std::vector<kernels::SampleResult> results;
+  results.reserve(targets.size());
+  const size_t at_a_time = std::max<size_t>(1, (work_bytes - std::min(work_bytes, kAlignment)) / RowBytes(0, false, 0));
+  for (size_t first = 0; first < targets.size(); first += at_a_time) {
+    SampleLists lists;
+    for (int32_t target : targets.subspan(first, std::min(at_a_time, targets.size() - first))) {
+      BATON_CHECK(target >= 0 && target < logits.cols(), "target ", target, " of ", logits.cols());
+      SampleRowParams row{};
+      row.mask_offset = -1;
+      row.num_logprobs = std::max(k, 0);
+      row.target = target;
+      lists.rows.push_back(row);
+    }
+    RunLists(stream, scratch, logits.Rows(static_cast<int64_t>(first), static_cast<int64_t>(lists.rows.size())), lists,
+             results);
+  }
+  return results;
 }
 
 }  // namespace baton::cuda

@@ -4,24 +4,35 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 
+#include "absl/status/status.h"
 #include "common/check.h"
+#include "kernels/cuda/host/device_memory.h"
 #include "kernels/runtime/runtime.h"
 
 namespace baton::cuda {
 
-/// Grows by doubling. Growing waits for the stream, whose earlier work may still read the old memory.
+/// Reserved once for the largest call, or growing by doubling: that waits for the stream, whose earlier work may still
+/// read the old memory.
 class Scratch {
  public:
   explicit Scratch(gpu::Stream& stream) : stream_(stream) {}
 
+  /// Calls of up to `bytes` allocate nothing afterwards. ResourceExhausted with both numbers.
+  absl::Status Reserve(size_t bytes, std::string_view what) {
+    if (memory_ != nullptr && bytes <= memory_->bytes()) return absl::OkStatus();
+    Drop();
+    BATON_ASSIGN_OR_RETURN(gpu::Memory memory, AllocateOnDevice(bytes, what));
+    memory_ = std::make_unique<gpu::Memory>(std::move(memory));
+    return absl::OkStatus();
+  }
+
   void* Ensure(size_t bytes) {
     if (memory_ == nullptr || memory_->bytes() < bytes) {
-      const std::string error = stream_.Synchronize();
-      BATON_CHECK(error.empty(), error);
-      size_t size = memory_ == nullptr ? 4096 : memory_->bytes();
+      size_t size = memory_ == nullptr ? kSmallest : memory_->bytes();
       while (size < bytes) size *= 2;
-      memory_.reset();
+      Drop();
       memory_ = std::make_unique<gpu::Memory>(size);
       BATON_CHECK(memory_->data() != nullptr, "a step needs ", size, " bytes of device memory, ",
                   gpu::CurrentDevice().free_bytes, " are free");
@@ -41,7 +52,15 @@ class Scratch {
     return static_cast<T*>(to);
   }
 
+  static constexpr size_t kSmallest = 4096;  ///< bytes that the first call takes
+
  private:
+  void Drop() {
+    const std::string error = stream_.Synchronize();
+    BATON_CHECK(error.empty(), error);
+    memory_.reset();
+  }
+
   gpu::Stream& stream_;
   std::unique_ptr<gpu::Memory> memory_;
 };

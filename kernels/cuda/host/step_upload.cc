@@ -74,20 +74,49 @@ const StepOnDevice& StepUpload::Get(const kernels::RaggedBatch& b, int tokens_pe
   return step_;
 }
 
-const AttentionWork& StepUpload::Work(const AttentionKind& kind, int warps) {
-  auto found = std::ranges::find(plans_, kind, &Planned::kind);
-  if (found == plans_.end()) {
-    plans_.emplace_back(stream_);
-    found = plans_.end() - 1;
-    found->kind = kind;
+int64_t MostGroups(const AttentionKind& kind, const kernels::StepLimits& limits) {
+  const int packed = DecodedRows(kind) * (kind.q_heads / kind.kv_heads);
+  return limits.sequences * kind.kv_heads * ((packed + kRowsPerWarp - 1) / kRowsPerWarp);
+}
+int64_t MostPartials(const AttentionKind& kind, const kernels::StepLimits& limits) {
+  const auto tiles = [](int64_t tokens) { return (tokens + kTileTokens - 1) / kTileTokens; };
+  const int64_t all = tiles(limits.positions);
+  return kind.window > 0 ? std::min(all, tiles(kind.window + DecodedRows(kind)) + 1) : all;
+}
+
+absl::Status StepUpload::Reserve(const kernels::StepLimits& limits) {
+  constexpr int64_t kInt = sizeof(int32_t), kAligned = 16;
+  const int64_t stride = limits.positions / limits.tokens_per_block + 1;
+  const int64_t arrays = kInt * (limits.sequences * (2 + stride) + 1 + 2 * limits.rows) + 5 * kAligned;
+  BATON_RETURN_IF_ERROR(arrays_.Reserve(static_cast<size_t>(arrays), "the block tables of a step"));
+  for (const kernels::StepLimits::Heads& heads : limits.attention) {
+    const AttentionKind kind{heads.q_heads, heads.kv_heads, heads.window};
+    const int64_t tiles = limits.sequences + limits.rows / kPrefillRows, groups = MostGroups(kind, limits);
+    const int64_t bytes = tiles * int64_t{sizeof(PrefillTile)} + groups * int64_t{sizeof(DecodeGroup)} +
+                          groups * MostPartials(kind, limits) * int64_t{sizeof(DecodeItem)} + groups * 2 * kInt +
+                          4 * kAligned;
+    BATON_RETURN_IF_ERROR(PlanOf(kind).memory.Reserve(static_cast<size_t>(bytes), "the attention work of a step"));
   }
-  if (found->current) return found->work;
+  return absl::OkStatus();
+}
+
+StepUpload::Planned& StepUpload::PlanOf(const AttentionKind& kind) {
+  const auto found = std::ranges::find(plans_, kind, &Planned::kind);
+  if (found != plans_.end()) return *found;
+  Planned& plan = plans_.emplace_back(stream_);
+  plan.kind = kind;
+  return plan;
+}
+
+const AttentionWork& StepUpload::Work(const AttentionKind& kind, int warps, int max_partials) {
+  Planned& planned = PlanOf(kind);
+  if (planned.current) return planned.work;
   DecodeShape shape{row_start_, lengths_, false, kind.q_heads, kind.kv_heads, kind.window};
   std::vector<PrefillTile> tiles;
   if (kind.latent) {
     shape.rows_per_group = kMlaRows;
   } else {
-    shape.max_rows = std::max(1, kRowsPerWarp / (kind.q_heads / kind.kv_heads));
+    shape.max_rows = DecodedRows(kind);
     tiles = PlanPrefill(row_start_, lengths_, shape.max_rows + 1);
   }
   DecodePlan decode = PlanDecode(shape);
@@ -96,19 +125,24 @@ const AttentionWork& StepUpload::Work(const AttentionKind& kind, int warps) {
     shape.tiles_per_item = (static_cast<int>(decode.items.size()) + warps - 1) / warps;
     decode = PlanDecode(shape);
   }
-  const int32_t counts[2] = {static_cast<int32_t>(decode.groups.size()), static_cast<int32_t>(decode.items.size())};
+  const std::vector<DecodeSlice> slices = SliceDecode(decode, max_partials);
+  std::vector<int32_t> counts;
+  for (const DecodeSlice& slice : slices) counts.insert(counts.end(), {slice.groups, slice.items});
   Packer packer;
   const size_t at_tiles = packer.Add(tiles.data(), tiles.size()),
                at_groups = packer.Add(decode.groups.data(), decode.groups.size());
-  const size_t at_items = packer.Add(decode.items.data(), decode.items.size()), at_counts = packer.Add(counts, 2);
-  const char* base = packer.Upload(found->memory);
-  found->work = {At<PrefillTile>(base, at_tiles),
-                 static_cast<int>(tiles.size()),
-                 {At<DecodeGroup>(base, at_groups), At<DecodeItem>(base, at_items), At<int32_t>(base, at_counts)},
-                 counts[1],
-                 decode.partials};
-  found->current = true;
-  return found->work;
+  const size_t at_items = packer.Add(decode.items.data(), decode.items.size()),
+               at_counts = packer.Add(counts.data(), counts.size());
+  const char* base = packer.Upload(planned.memory);
+  planned.work = {At<PrefillTile>(base, at_tiles), static_cast<int>(tiles.size()), {}};
+  for (size_t i = 0; i < slices.size(); ++i) {
+    planned.work.decode.push_back(
+        {{At<DecodeGroup>(base, at_groups) + slices[i].first_group,
+          At<DecodeItem>(base, at_items) + slices[i].first_item, At<int32_t>(base, at_counts) + 2 * i},
+         slices[i].partials});
+  }
+  planned.current = true;
+  return planned.work;
 }
 
 }  // namespace baton::cuda

@@ -31,22 +31,35 @@ struct AttentionKind {
 
 /// Which part of the step goes to which attention kernel, for one kind of layer.
 struct AttentionWork {
+  /// Of one launch.
+  struct Decode {
+    DecodeWork work;
+    int partials;
+  };
   const PrefillTile* tiles;
   int tile_count;
-  DecodeWork decode;
-  int decode_items, partials;
+  std::vector<Decode> decode;
 };
+
+/// Packed rows of one sequence and KV head that a group holds at most, and the rows that are decoded at most.
+inline int DecodedRows(const AttentionKind& kind) { return std::max(1, kRowsPerWarp / (kind.q_heads / kind.kv_heads)); }
+/// The most groups of a step, and the most partials of a group: what memory is sized by.
+int64_t MostGroups(const AttentionKind& kind, const kernels::StepLimits& limits);
+int64_t MostPartials(const AttentionKind& kind, const kernels::StepLimits& limits);
 
 /// Thread: the executor's. One per CudaOps and KV group: the groups of a step have tables of their own.
 class StepUpload {
  public:
   explicit StepUpload(gpu::Stream& stream) : stream_(stream), arrays_(stream) {}
+  /// Steps within `limits` allocate nothing afterwards. ResourceExhausted with both numbers.
+  absl::Status Reserve(const kernels::StepLimits& limits);
   bool Holds(const kernels::RaggedBatch& batch, int tokens_per_block) const;
   const StepOnDevice& Get(const kernels::RaggedBatch& batch, int tokens_per_block);
   /// Of the step that Get returned last. Sequences whose packed rows fit one MMA tile are decoded, others prefilled.
   /// `warps` > 0: for the decode form without fixed tiles, cut so that as many warps have about one item each; else one
-  /// item per fixed tile. The same for all calls of an object.
-  const AttentionWork& Work(const AttentionKind& kind, int warps);
+  /// item per fixed tile. `max_partials`: of one launch, unless a single group has more. Both the same for all calls of
+  /// an object with that kind.
+  const AttentionWork& Work(const AttentionKind& kind, int warps, int max_partials);
 
  private:
   struct Planned {
@@ -56,6 +69,7 @@ class StepUpload {
     Scratch memory;
     AttentionWork work{};
   };
+  Planned& PlanOf(const AttentionKind& kind);
   gpu::Stream& stream_;
   Scratch arrays_;
   StepOnDevice step_{};
@@ -69,15 +83,22 @@ class StepUpload {
 class StepUploads {
  public:
   explicit StepUploads(gpu::Stream& stream) : stream_(stream) {}
+  /// As StepUpload::Reserve, for the groups of one step.
+  absl::Status Reserve(const kernels::StepLimits& limits) {
+    groups_ = static_cast<size_t>(limits.kv_groups);
+    while (steps_.size() < groups_) steps_.emplace_back(stream_);
+    for (StepUpload& step : steps_) BATON_RETURN_IF_ERROR(step.Reserve(limits));
+    return absl::OkStatus();
+  }
   StepUpload& Of(const kernels::RaggedBatch& batch, int tokens_per_block) {
     for (StepUpload& s : steps_)
       if (s.Holds(batch, tokens_per_block)) return s;
-    if (steps_.size() < kGroups) return steps_.emplace_back(stream_);
-    return steps_[next_++ % kGroups];
+    if (steps_.size() < groups_) return steps_.emplace_back(stream_);
+    return steps_[next_++ % groups_];
   }
 
  private:
-  static constexpr size_t kGroups = 4;
+  size_t groups_ = 4;
   gpu::Stream& stream_;
   std::deque<StepUpload> steps_;
   size_t next_ = 0;

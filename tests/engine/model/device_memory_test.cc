@@ -1,0 +1,74 @@
+// The memory of a GPU that a model computes on: all of it is taken at the start, and too little of it is a status.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "kernels/runtime/emulated_device.h"
+#include "tests/engine/model/random_steps.h"
+
+namespace baton::engine {
+namespace {
+
+constexpr const char* kGoldens = "tests/engine/model/goldens/";
+
+class DeviceMemory : public testing::TestWithParam<const char*> {
+ protected:
+  const RandomLimits limits_;
+  const ModelSource source_ = SourceWithin(std::string(kGoldens) + GetParam(), limits_);
+};
+
+TEST_P(DeviceMemory, NoStepAllocatesAfterTheStart) {
+  auto on = LoadOnDevice(source_, limits_, {});
+  ASSERT_TRUE(on.ok()) << on.status();
+  std::mt19937 random(11);
+  const int vocab = on->model->config().vocab_size;
+  gpu::FailAllocation(0);
+  for (int i = 0; i < 100; ++i) {  // of each model: 200 in all
+    const int kind = i < 4 ? 3 - i : i % 8 == 0 ? 1 : 0;
+    ASSERT_TRUE(RunStep(*on, MakeStep(kind, limits_, vocab, random)).ok());
+    ASSERT_EQ(gpu::AllocationCount(), 0) << "step " << i << ", kind " << kind;
+  }
+}
+
+// Work that does not fit is done in several launches: partial results of attention, rows to sample.
+TEST_P(DeviceMemory, ADeviceWithLittleRoomGivesTheSameBits) {
+  auto roomy = LoadOnDevice(source_, limits_, {}), narrow = LoadOnDevice(source_, limits_, {.work_bytes = 1});
+  ASSERT_TRUE(roomy.ok() && narrow.ok()) << roomy.status() << narrow.status();
+  std::mt19937 random(12);
+  const int vocab = roomy->model->config().vocab_size;
+  gpu::FailAllocation(0);
+  for (int i = 0; i < 12; ++i) {
+    const RandomStep step = MakeStep(i % 4, limits_, vocab, random);
+    const auto want = RunStep(*roomy, step), got = RunStep(*narrow, step);
+    ASSERT_TRUE(want.ok() && got.ok());
+    EXPECT_EQ(got->logits, want->logits) << "step " << i;
+    ASSERT_EQ(got->rows.size(), want->rows.size());
+    for (size_t r = 0; r < want->rows.size(); ++r) {
+      EXPECT_EQ(got->rows[r].token, want->rows[r].token) << "step " << i << ", row " << r;
+      EXPECT_EQ(got->rows[r].chosen.logprob, want->rows[r].chosen.logprob) << "step " << i << ", row " << r;
+      EXPECT_EQ(got->rows[r].top.size(), want->rows[r].top.size());
+    }
+  }
+  EXPECT_EQ(gpu::AllocationCount(), 0);
+}
+
+TEST_P(DeviceMemory, EveryAllocationThatFailsAtTheStartIsAStatusWithBothNumbers) {
+  const size_t free = gpu::CurrentDevice().free_bytes;
+  gpu::FailAllocation(0);
+  ASSERT_TRUE(LoadOnDevice(source_, limits_, {}).ok());
+  const int64_t all = gpu::AllocationCount();
+  for (int64_t n = 1; n <= all; ++n) {
+    gpu::FailAllocation(n);
+    const absl::Status status = LoadOnDevice(source_, limits_, {}).status();
+    EXPECT_TRUE(absl::IsResourceExhausted(status)) << n << " of " << all << ": " << status;
+    EXPECT_THAT(std::string(status.message()),
+                testing::ContainsRegex("needs [0-9]+ bytes of device memory, [0-9]+ of"));
+    EXPECT_EQ(gpu::CurrentDevice().free_bytes, free) << n << " of " << all;
+  }
+  gpu::FailAllocation(0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, DeviceMemory, testing::Values("llama3", "gemma3"),
+                         [](const auto& info) { return std::string(info.param); });
+
+}  // namespace
+}  // namespace baton::engine
