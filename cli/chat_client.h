@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "cli/cancellation.h"
+#include "common/tls/tls_files.h"
 
 namespace baton::cli {
 
@@ -48,10 +49,10 @@ class ChatClient {
   virtual bool Draining(Cancellation& stop) = 0;
 };
 
-/// `url`: as ParseHttpUrl takes it.
-absl::StatusOr<std::unique_ptr<ChatClient>> MakeHttpChatClient(const std::string& url);
-/// `target`: host:port of the gRPC TokenizedRequest service. `tls_ca`: authorities of its certificate, PEM; empty:
-/// plain text. FailedPrecondition: that file.
-absl::StatusOr<std::unique_ptr<ChatClient>> MakeGrpcChatClient(const std::string& target, const std::string& tls_ca);
+/// `url`: as ParseHttpUrl takes it. `files`: for https://, whom we believe (empty: the system's) and what we show.
+absl::StatusOr<std::unique_ptr<ChatClient>> MakeHttpChatClient(const std::string& url, const tls::TlsFiles& files);
+/// `target`: host:port of the gRPC Generation service, after grpcs:// for TLS, which `files` ask for too. As for HTTP.
+/// FailedPrecondition: a file.
+absl::StatusOr<std::unique_ptr<ChatClient>> MakeGrpcChatClient(const std::string& target, const tls::TlsFiles& files);
 
 }  // namespace baton::cli

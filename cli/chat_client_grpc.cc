@@ -19,10 +19,11 @@ class GrpcChatClient final : public ChatClient {
  public:
   explicit GrpcChatClient(const std::string& target) : target_(target) {}
 
-  absl::Status Connect(const std::string& tls_ca) {
+  absl::Status Connect(bool with_tls, tls::TlsFiles files) {
     std::shared_ptr<grpc::ChannelCredentials> credentials = grpc::InsecureChannelCredentials();
-    if (!tls_ca.empty()) {
-      BATON_ASSIGN_OR_RETURN(identity_, tls::LiveIdentity::Open({.cert = "", .key = "", .ca = tls_ca}));
+    if (with_tls) {
+      if (files.ca.empty()) files.ca = tls::SystemAuthorities();
+      BATON_ASSIGN_OR_RETURN(identity_, tls::LiveIdentity::Open(std::move(files)));
       BATON_ASSIGN_OR_RETURN(tls_, tls::GrpcTls::Make(*identity_, refusals_));
       const auto where = net::ParseHostPort(target_);
       credentials = tls_->ForClient({where.ok() ? where->host : target_});
@@ -122,9 +123,15 @@ class GrpcChatClient final : public ChatClient {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<ChatClient>> MakeGrpcChatClient(const std::string& target, const std::string& tls_ca) {
-  auto client = std::make_unique<GrpcChatClient>(target);
-  BATON_RETURN_IF_ERROR(client->Connect(tls_ca));
+absl::StatusOr<std::unique_ptr<ChatClient>> MakeGrpcChatClient(const std::string& target, const tls::TlsFiles& files) {
+  constexpr std::string_view kPlain = "grpc://", kTls = "grpcs://";
+  const bool plain = target.starts_with(kPlain), tls = target.starts_with(kTls);
+  if (plain && files.given()) {
+    return absl::InvalidArgumentError(
+        StrCat("--grpc ", target, " is plain text, and --tls-cert, --tls-key and --tls-ca are for grpcs://"));
+  }
+  auto client = std::make_unique<GrpcChatClient>(target.substr(plain ? kPlain.size() : tls ? kTls.size() : 0));
+  BATON_RETURN_IF_ERROR(client->Connect(tls || files.given(), files));
   return client;
 }
 

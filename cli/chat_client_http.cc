@@ -130,8 +130,13 @@ class HttpChatClient final : public ChatClient {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<ChatClient>> MakeHttpChatClient(const std::string& url) {
+absl::StatusOr<std::unique_ptr<ChatClient>> MakeHttpChatClient(const std::string& url, const tls::TlsFiles& files) {
   BATON_ASSIGN_OR_RETURN(HttpUrl parsed, ParseHttpUrl(url));
+  if (files.given() && !parsed.tls) {
+    return absl::InvalidArgumentError(
+        StrCat("--url ", url, " is plain text, and --tls-cert, --tls-key and --tls-ca are for https://"));
+  }
+  parsed.files = files;
   return std::make_unique<HttpChatClient>(std::move(parsed));
 }
 

@@ -17,7 +17,7 @@ namespace {
 struct ChatFlags {
   std::string url = "http://127.0.0.1:8000";
   std::string grpc;
-  std::string tls_ca;
+  tls::TlsFiles tls;
   std::string message;
   std::string system;
   bool stats = false;
@@ -25,11 +25,8 @@ struct ChatFlags {
 };
 
 int RunChat(const ChatFlags& flags) {
-  if (!flags.tls_ca.empty() && flags.grpc.empty())
-    return FailUsage(
-        absl::InvalidArgumentError(StrCat("--tls-ca ", flags.tls_ca, " needs --grpc: HTTP is plain text")));
   absl::StatusOr<std::unique_ptr<ChatClient>> client =
-      flags.grpc.empty() ? MakeHttpChatClient(flags.url) : MakeGrpcChatClient(flags.grpc, flags.tls_ca);
+      flags.grpc.empty() ? MakeHttpChatClient(flags.url, flags.tls) : MakeGrpcChatClient(flags.grpc, flags.tls);
   if (!client.ok()) return FailUsage(client.status());
   Interrupts interrupts;
   ChatSession session(**client, interrupts, flags.options, flags.system, flags.stats);
@@ -50,9 +47,14 @@ int RunChat(const ChatFlags& flags) {
 Runner AddChat(CLI::App& app) {
   auto flags = std::make_shared<ChatFlags>();
   ChatOptions& options = flags->options;
-  app.add_option("--url", flags->url, "router's HTTP address")->capture_default_str()->envname("BATON_URL");
-  app.add_option("--grpc", flags->grpc, "talk gRPC to this host:port instead");
-  app.add_option("--tls-ca", flags->tls_ca, "with --grpc: TLS; authorities of the router's certificate, PEM");
+  app.add_option("--url", flags->url, "router's HTTP address, http:// or https://")
+      ->capture_default_str()
+      ->envname("BATON_URL");
+  app.add_option("--grpc", flags->grpc, "talk gRPC to this host:port instead; grpcs://host:port for TLS");
+  app.add_option("--tls-ca", flags->tls.ca,
+                 "with TLS: authorities of the router's certificate, PEM (default: the system's)");
+  app.add_option("--tls-cert", flags->tls.cert, "with TLS: our certificate, PEM, where the router asks for one");
+  app.add_option("--tls-key", flags->tls.key, "its key, PEM");
   app.add_option("-m,--message", flags->message, "ask this once and leave; without it, a conversation");
   app.add_option("--system", flags->system, "system message");
   app.add_option("--model", options.model, "model name (default: the one served)");

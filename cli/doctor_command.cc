@@ -91,9 +91,10 @@ void CheckPorts(DoctorReport& report) {
                             : absl::StrJoin(taken, "; "));
 }
 
-void CheckCluster(DoctorReport& report, const std::string& url) {
+void CheckCluster(DoctorReport& report, const std::string& url, const std::string& tls_ca) {
   if (url.empty()) return;
   absl::StatusOr<HttpUrl> parsed = ParseHttpUrl(url);
+  if (parsed.ok()) parsed->files.ca = tls_ca;
   absl::StatusOr<HttpResponse> ready = parsed.ok() ? HttpGet(*parsed, "/ready", "") : parsed.status();
   if (!ready.ok()) {
     report.Error("cluster", parsed.ok() ? ready.status() : absl::FailedPreconditionError(ready.status().message()));
@@ -107,11 +108,13 @@ void CheckCluster(DoctorReport& report, const std::string& url) {
 
 Runner AddDoctor(CLI::App& app) {
   struct Flags {
-    std::string model, url;
+    std::string model, url, tls_ca;
   };
   auto flags = std::make_shared<Flags>();
   app.add_option("model,--model", flags->model, "also check this HF directory or .gguf file");
   app.add_option("--url", flags->url, "also check this running cluster");
+  app.add_option("--tls-ca", flags->tls_ca,
+                 "authorities of an https:// cluster's certificate, PEM (default: the system's)");
   return [flags] {
     DoctorReport report;
     const kernels::OpsTraits traits = CheckCpu(report);
@@ -120,7 +123,7 @@ Runner AddDoctor(CLI::App& app) {
     CheckTransports(report);
     CheckPorts(report);
     if (!flags->model.empty()) CheckModel(report, flags->model, traits);
-    CheckCluster(report, flags->url);
+    CheckCluster(report, flags->url, flags->tls_ca);
     return report.exit_code();
   };
 }

@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "cli/cancellation.h"
+#include "common/tls/tls_files.h"
 
 namespace baton::cli {
 
@@ -14,11 +15,13 @@ struct HttpUrl {
   std::string host;
   std::string port;
   std::string path;  ///< begins with "/" or is empty
+  bool tls = false;
+  tls::TlsFiles files = {};  ///< with TLS: whom the server's certificate is from (empty: the system's), and our own
 };
 
-/// A server's address as people write it → its parts: "http://127.0.0.1:8000", "127.0.0.1:8000", ":8000", each with or
-/// without "/v1", which is left out: paths are given with it. Without scheme and port: 8000. InvalidArgument for
-/// another scheme, or none of these.
+/// A server's address as people write it → its parts: "http://127.0.0.1:8000", "https://gpu7", "127.0.0.1:8000",
+/// ":8000", each with or without "/v1", which is left out: paths are given with it. Without scheme and port: 8000.
+/// InvalidArgument for another scheme, or none of these.
 absl::StatusOr<HttpUrl> ParseHttpUrl(std::string_view url);
 
 struct HttpResponse {

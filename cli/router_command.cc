@@ -30,13 +30,13 @@ int RunRouter(RouterFlags& flags) {
   const TimePoint start = clock.Now();
   absl::StatusOr<std::unique_ptr<router::RouterServer>> server = router::RouterServer::Start(flags.config, kVersion);
   if (!server.ok()) return Fail(server.status());
-  const std::string http = StrCat("http://", net::JoinHostPort(flags.config.host, (*server)->http_port()));
+  const std::string scheme = flags.config.http_tls() ? "https://" : "http://";
+  const std::string http = StrCat(scheme, net::JoinHostPort(flags.config.host, (*server)->http_port()));
   const std::string grpc = net::JoinHostPort(flags.config.host, (*server)->grpc_port());
   LogInfo("router: OpenAI API at {}/v1, gRPC at {}", http, (*server)->grpc_port() == 0 ? "none" : grpc);
 
-  const std::string admin = (*server)->admin_port() == 0
-                                ? ""
-                                : StrCat("http://", net::JoinHostPort(flags.config.host, (*server)->admin_port()));
+  const std::string admin =
+      (*server)->admin_port() == 0 ? "" : StrCat(scheme, net::JoinHostPort(flags.config.host, (*server)->admin_port()));
   if (!admin.empty()) LogInfo("router: admin at {}", admin);
 
   auto on_ready = [&] {

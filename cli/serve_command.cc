@@ -95,6 +95,9 @@ absl::Status HideApiKeys(FlagSet& set, const std::string& key_file, std::vector<
   return absl::OkStatus();
 }
 
+// Without an authority the workers, which are on loopback here, speak plain text: the certificate is for clients.
+bool WorkersSpeakTls(const ServeFlags& flags) { return !flags.router_config.tls_files.ca.empty(); }
+
 ChildSpec WorkerSpec(const ServeFlags& flags, const std::string& role, int index, int port) {
   const ServeConfig& serve = flags.serve;
   const int local_workers = serve.prefill + serve.decode + serve.both;
@@ -104,6 +107,11 @@ ChildSpec WorkerSpec(const ServeFlags& flags, const std::string& role, int index
   if (!flags.set.given().contains("local-workers")) spec.argv.push_back(StrCat("--local-workers=", local_workers));
   for (const std::string& name : flags.serve.served_model_name) spec.argv.push_back("--served-model-name=" + name);
   AppendGiven(flags.set, "worker", spec.argv);
+  if (!WorkersSpeakTls(flags)) {
+    std::erase_if(spec.argv, [](const std::string& arg) {
+      return arg.starts_with("--tls-cert=") || arg.starts_with("--tls-key=");
+    });
+  }
   if (role != "both") AppendGiven(flags.set, StrCat("workers of --", role), spec.argv, role + ".");
   return spec;
 }
@@ -148,6 +156,7 @@ worker::WorkerConfig WorkerConfigOf(const ServeFlags& flags, const std::string& 
   worker::WorkerConfig config = flags.worker_config;
   config.model = flags.serve.model;
   config.role = role;
+  if (!WorkersSpeakTls(flags)) config.tls_files = {};
   FlagSet set;
   set.Add(config, "worker");
   for (const Flag& flag : set.flags()) {

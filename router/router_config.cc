@@ -42,15 +42,26 @@ absl::Status CheckWorkers(const std::vector<std::string>& workers) {
   return absl::OkStatus();
 }
 
+absl::Status CheckTls(const RouterConfig& c) {
+  BATON_RETURN_IF_ERROR(tls::CheckFlags(c.tls_files, tls::Needs::kCertificate));
+  if (!c.tls_client_ca.empty() && c.tls_files.cert.empty())
+    return absl::InvalidArgumentError(StrCat("--tls-client-ca ", c.tls_client_ca, " needs --tls-cert and --tls-key"));
+  if (!c.tls_client_ca.empty() && c.insecure_no_tls) {
+    return absl::InvalidArgumentError(StrCat("--tls-client-ca ", c.tls_client_ca,
+                                             " asks clients for certificates, --insecure-no-tls for plain text"));
+  }
+  return absl::OkStatus();
+}
+
 // Nothing that others can reach without a key and an encrypted connection, unless the operator says so.
 absl::Status CheckBind(const RouterConfig& c) {
   if (net::IsLoopback(c.host) || c.insecure) return absl::OkStatus();
   const bool keys = !c.api_key.empty() || !c.api_key_file.empty();
-  if (keys && c.insecure_no_tls) return absl::OkStatus();
+  if (keys && (c.insecure_no_tls || c.http_tls())) return absl::OkStatus();
   return absl::InvalidArgumentError(StrCat("--host ", c.host, " can be reached from other machines: that needs ",
                                            keys ? "" : "--api-key or --api-key-file, and ",
-                                           "TLS, which a proxy in front can do (--insecure-no-tls allows plain text "
-                                           "behind it; --insecure allows everyone)"));
+                                           "TLS: --tls-cert and --tls-key, or a proxy in front (--insecure-no-tls "
+                                           "allows plain text behind it; --insecure allows everyone)"));
 }
 
 }  // namespace
@@ -64,7 +75,7 @@ FieldRule RoutePolicyRule() {
 absl::Status RouterConfig::Validate() const {
   BATON_RETURN_IF_ERROR(CheckFields(*this));
   BATON_RETURN_IF_ERROR(CheckPairs(*this));
-  BATON_RETURN_IF_ERROR(tls::CheckFlags(tls_files, tls::Needs::kBoth));
+  BATON_RETURN_IF_ERROR(CheckTls(*this));
   BATON_RETURN_IF_ERROR(CheckWorkers(worker));
   BATON_RETURN_IF_ERROR(CheckDiscovery(*this));
   return CheckBind(*this);

@@ -23,6 +23,7 @@ struct RouterConfig {
 
   // ---- TLS
   tls::TlsFiles tls_files;
+  std::string tls_client_ca;
   std::string tls_server_name = "baton-worker";
 
   // ---- model and workers
@@ -99,6 +100,8 @@ struct RouterConfig {
   std::string log_level = "info";
   std::string log_format = "text";
 
+  /// Whether the HTTP and admin ports speak TLS.
+  bool http_tls() const { return !tls_files.cert.empty() && !insecure_no_tls; }
   /// InvalidArgument naming the flag, its value and what it may be.
   absl::Status Validate() const;
 };
@@ -111,8 +114,12 @@ FieldRule RoutePolicyRule();
 template <class Visitor>
 void VisitTlsFields(RouterConfig& c, Visitor&& field) {
   field("insecure", c.insecure, "", "allow a non-loopback bind without API key and TLS");
-  field("insecure-no-tls", c.insecure_no_tls, "", "allow a non-loopback bind with API key but without TLS");
+  field(
+      "insecure-no-tls", c.insecure_no_tls, "",
+      "HTTP and admin in plain text, behind a proxy: also on a non-loopback bind with API key, and beside --tls-cert");
   tls::VisitFields(c.tls_files, field);
+  field("tls-client-ca", c.tls_client_ca, "",
+        "authorities, PEM: clients of HTTP, gRPC and admin must show a certificate of one of them");
   field("tls-server-name", c.tls_server_name, "",
         "a worker dialled by IP address proves this name, or the address; one dialled by name proves that name");
 }

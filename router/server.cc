@@ -12,6 +12,7 @@
 #include "common/prefix_hash.h"
 #include "common/status.h"
 #include "common/tls/grpc_credentials.h"
+#include "common/tls/live_context.h"
 #include "router/admission/api_keys.h"
 #include "router/discovery/discovery.h"
 #include "router/fleet/grpc_wire.h"
@@ -111,6 +112,7 @@ class RouterServer::Parts {
 
   absl::Status Start();
   absl::Status ReadTlsFiles();
+  HttpServer::Options HttpOptionsOf(int32_t port, const char* flag, const char* name);
   void MeetWorkers();
   void Drain();
   void Stop();
@@ -127,8 +129,10 @@ class RouterServer::Parts {
   RetryBudget budget;
   RouterMetrics metrics;
   tls::Refusals refusals{clock};
-  std::unique_ptr<tls::LiveIdentity> identity;  // null: no TLS
-  std::unique_ptr<tls::GrpcTls> grpc_tls;       // of identity
+  // What this process proves, and whom it believes: of workers, of clients. Null: no TLS there.
+  std::unique_ptr<tls::LiveIdentity> identity, client_identity;
+  std::unique_ptr<tls::GrpcTls> worker_tls, client_tls;
+  std::unique_ptr<tls::LiveContext> http_tls;
   EventLoopPool links;  // a thread for the state of the connections to workers, one that waits for what of them ends
   EventLoopPool io;     // HTTP connections and requests
   TextPool texts;
@@ -148,13 +152,36 @@ class RouterServer::Parts {
 
 absl::Status RouterServer::Parts::ReadTlsFiles() {
   if (!config.tls_files.given()) return absl::OkStatus();
+  const bool asks_clients = !config.tls_client_ca.empty(), asks_workers = !config.tls_files.ca.empty();
   BATON_ASSIGN_OR_RETURN(identity, tls::LiveIdentity::Open(config.tls_files));
-  BATON_ASSIGN_OR_RETURN(grpc_tls, tls::GrpcTls::Make(*identity, refusals));
+  if (asks_workers) {
+    BATON_ASSIGN_OR_RETURN(worker_tls, tls::GrpcTls::Make(*identity, refusals));
+  }
+  if (asks_clients) {
+    tls::TlsFiles files{config.tls_files.cert, config.tls_files.key, config.tls_client_ca, "tls-client-ca"};
+    BATON_ASSIGN_OR_RETURN(client_identity, tls::LiveIdentity::Open(std::move(files)));
+  }
+  tls::LiveIdentity& to_clients = asks_clients ? *client_identity : *identity;
+  BATON_ASSIGN_OR_RETURN(client_tls, tls::GrpcTls::Make(to_clients, refusals));
+  BATON_ASSIGN_OR_RETURN(http_tls, tls::LiveContext::Make(to_clients, {asks_clients, {"http/1.1"}}));
   identity->Watch();
+  if (asks_clients) client_identity->Watch();
   metrics.ShowTls(*identity, refusals);
-  LogInfo("router: TLS to workers and on the gRPC port with the certificate of {}; HTTP and admin are plain text",
-          identity->now()->text());
+  LogInfo("router: TLS {}on the gRPC port{} with the certificate of {}; HTTP and admin are {}",
+          asks_workers ? "to workers and " : "", asks_clients ? ", for clients with a certificate," : "",
+          identity->now()->text(), config.http_tls() ? "TLS too" : "plain text (--insecure-no-tls)");
   return absl::OkStatus();
+}
+
+/// `name`: of the port, in logs and metrics.
+HttpServer::Options RouterServer::Parts::HttpOptionsOf(int32_t port, const char* flag, const char* name) {
+  HttpServer::Options o = HttpOptions(config, port, flag, version);
+  if (!config.http_tls()) return o;
+  o.tls = HttpTls{[this] { return http_tls->now(); },
+                  [this, name](tls::Refusal why, const std::string& address, const std::string& message) {
+                    refusals.Note(name, why, address, message);
+                  }};
+  return o;
 }
 
 /// Starts the connections to workers, and gives those that are there a moment to answer: of two that run, the first
@@ -176,22 +203,26 @@ void RouterServer::Parts::MeetWorkers() {
 absl::Status RouterServer::Parts::Start() {
   AllowConnections(config.max_connections);
   BATON_RETURN_IF_ERROR(ReadTlsFiles());
-  BATON_ASSIGN_OR_RETURN(const WireMaker wires, GrpcWires(config, version, grpc_tls.get()));
+  BATON_ASSIGN_OR_RETURN(const WireMaker wires, GrpcWires(config, version, worker_tls.get()));
   BATON_ASSIGN_OR_RETURN(fleet, Fleet::Create(config, {links.at(0), links.at(1)}, clock, wires));
   BATON_ASSIGN_OR_RETURN(discovery, Discovery::Create(config));
   service = std::make_unique<RequestService>(CallServices{config, model, clock, *fleet, admission, budget, metrics},
                                              *fleet, texts);
   app = std::make_unique<OpenAiApp>(*service, keys, ids, version);
   MeetWorkers();
-  HttpServer::Options open_api = HttpOptions(config, config.port, "--port", version);
+  HttpServer::Options open_api = HttpOptionsOf(config.port, "--port", "http");
   open_api.takes_body = [this](const HttpRequest& head) { return app->TakesBody(head); };
   BATON_ASSIGN_OR_RETURN(
       http, HttpServer::Start(open_api, io, [this](std::shared_ptr<HttpExchange> exchange, HttpRequest request) {
         app->Handle(std::move(exchange), std::move(request));
       }));
   if (config.grpc_port >= 0) {
-    GrpcServer::Options options{config.host, version, static_cast<uint16_t>(config.grpc_port),
-                                static_cast<size_t>(config.max_body_bytes), grpc_tls.get()};
+    GrpcServer::Options options{config.host,
+                                version,
+                                static_cast<uint16_t>(config.grpc_port),
+                                static_cast<size_t>(config.max_body_bytes),
+                                client_tls.get(),
+                                !config.tls_client_ca.empty()};
     BATON_ASSIGN_OR_RETURN(grpc, GrpcServer::Start(options, io, *service, keys, ids));
     health_timer = links.at(0).MakeTimer();
     links.at(0).Post([this] { WatchHealth(); });
@@ -199,7 +230,7 @@ absl::Status RouterServer::Parts::Start() {
   if (config.admin_port >= 0) {
     admin_app = std::make_unique<AdminApp>(*service, keys, *app);
     BATON_ASSIGN_OR_RETURN(admin,
-                           HttpServer::Start(HttpOptions(config, config.admin_port, "--admin-port", version), io,
+                           HttpServer::Start(HttpOptionsOf(config.admin_port, "--admin-port", "admin"), io,
                                              [this](std::shared_ptr<HttpExchange> exchange, HttpRequest request) {
                                                admin_app->Handle(std::move(exchange), std::move(request));
                                              }));

@@ -202,6 +202,13 @@ absl::Status Session::Write(std::string_view plain) {
   return absl::OkStatus();
 }
 
+void Session::Close() {
+  if (!established() || refusal_) return;
+  ERR_clear_error();
+  SSL_shutdown(ssl_.get());
+  ERR_clear_error();
+}
+
 std::string Session::TakeWire() {
   std::string out(BIO_ctrl_pending(out_), '\0');
   if (!out.empty()) BIO_read(out_, out.data(), static_cast<int>(out.size()));

@@ -66,6 +66,8 @@ class Session {
   absl::Status Feed(std::string_view wire);
   /// Bytes for the peer. Before the handshake is done they wait.
   absl::Status Write(std::string_view plain);
+  /// Tells the peer that nothing follows.
+  void Close();
 
   std::string TakeWire();   ///< to be sent
   std::string TakePlain();  ///< what the peer wrote

@@ -2,7 +2,9 @@
 
 #include <openssl/err.h>
 #include <openssl/pem.h>
+#include <unistd.h>
 
+#include <cstdlib>
 #include <fstream>
 #include <sstream>
 
@@ -50,6 +52,16 @@ absl::Status CheckTime(const X509* certificate, const std::string& path, int64_t
 }
 
 }  // namespace
+
+std::string SystemAuthorities() {
+  static constexpr const char* kBundles[] = {"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt",
+                                             "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem"};
+  if (const char* given = std::getenv("SSL_CERT_FILE"); given != nullptr) return given;
+  for (const char* bundle : kBundles) {
+    if (access(bundle, R_OK) == 0) return bundle;
+  }
+  return kBundles[0];
+}
 
 std::vector<std::string> TlsFiles::paths() const {
   std::vector<std::string> out;
@@ -99,9 +111,10 @@ absl::Status Identity::LoadCertificate(int64_t now_s) {
 }
 
 absl::Status Identity::LoadAuthorities(int64_t now_s) {
-  BATON_ASSIGN_OR_RETURN(ca_pem_, ReadPem(files_.ca, "tls-ca"));
+  BATON_ASSIGN_OR_RETURN(ca_pem_, ReadPem(files_.ca, files_.ca_flag));
   const std::vector<CertificatePtr> all = ReadCertificates(ca_pem_);
-  if (all.empty()) return absl::FailedPreconditionError(StrCat(files_.ca, " has no certificate in PEM (--tls-ca)"));
+  if (all.empty())
+    return absl::FailedPreconditionError(StrCat(files_.ca, " has no certificate in PEM (--", files_.ca_flag, ")"));
   authorities_.reset(X509_STORE_new());
   absl::Status expired;
   size_t valid = 0;

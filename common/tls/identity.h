@@ -53,6 +53,8 @@ class Identity {
   int64_t not_after_s_ = 0;
 };
 
+/// The file of the authorities that this system believes; SSL_CERT_FILE names another one.
+std::string SystemAuthorities();
 int64_t WallSeconds();
 /// "2026-11-23 08:35 UTC"
 std::string UtcText(int64_t s);

@@ -11,6 +11,7 @@ namespace baton::tls {
 /// PEM files. `cert` holds the certificate and then those between it and the authority; `ca` those that are believed.
 struct TlsFiles {
   std::string cert, key, ca;
+  const char* ca_flag = "tls-ca";  ///< for messages: which flag gave `ca`
 
   bool given() const { return !cert.empty() || !key.empty() || !ca.empty(); }
   /// Every file that there is.
@@ -20,9 +21,9 @@ struct TlsFiles {
 /// The flags (common/config_fields.h), the same on every process.
 template <class Visitor>
 void VisitFields(TlsFiles& c, Visitor&& field) {
-  field("tls-cert", c.cert, "", "this process's certificate, PEM: connections between our processes are TLS");
+  field("tls-cert", c.cert, "", "this process's certificate, PEM: its ports speak TLS");
   field("tls-key", c.key, "", "the certificate's key, PEM");
-  field("tls-ca", c.ca, "", "authorities, PEM: a peer must show a certificate of one of them");
+  field("tls-ca", c.ca, "", "authorities, PEM: TLS between our processes, each shows a certificate of one of them");
 }
 
 enum class Needs {

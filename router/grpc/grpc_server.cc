@@ -138,10 +138,10 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(Options options, E
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   auto inner = std::make_unique<Inner>(pool, service, keys, ids, options.version);
   grpc::ServerBuilder builder;
-  builder.AddListeningPort(
-      where.text(),
-      options.grpc_tls != nullptr ? options.grpc_tls->ForServer("grpc", false) : grpc::InsecureServerCredentials(),
-      &inner->port);
+  builder.AddListeningPort(where.text(),
+                           options.grpc_tls != nullptr ? options.grpc_tls->ForServer("grpc", options.ask_client)
+                                                       : grpc::InsecureServerCredentials(),
+                           &inner->port);
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // else two routers would share a port by accident
   builder.SetMaxReceiveMessageSize(static_cast<int>(std::min<size_t>(options.max_message_bytes, 1u << 30)));
   builder.RegisterService(&inner->api);

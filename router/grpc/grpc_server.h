@@ -24,7 +24,8 @@ class GrpcServer {
     std::string host, version;
     uint16_t port = 0;  ///< 0 = any free one
     size_t max_message_bytes = 8 << 20;
-    tls::GrpcTls* grpc_tls = nullptr;  ///< null: plain text. Outlives the server. Clients show no certificate.
+    tls::GrpcTls* grpc_tls = nullptr;  ///< null: plain text. Outlives the server.
+    bool ask_client = false;           ///< with TLS: clients must show a certificate
   };
   /// Everything given outlives the server. AlreadyExists, PermissionDenied: the address, with host, port and flag.
   static absl::StatusOr<std::unique_ptr<GrpcServer>> Start(Options options, EventLoopPool& pool,

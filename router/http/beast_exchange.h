@@ -4,9 +4,7 @@
 // to its loop's thread. Include only from .cc files.
 #pragma once
 
-#include <boost/asio/buffer.hpp>
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <charconv>
@@ -15,6 +13,7 @@
 #include <utility>
 
 #include "common/str_cat.h"
+#include "router/http/client_stream.h"
 #include "router/http/http_types.h"
 
 namespace baton::router {
@@ -111,8 +110,8 @@ class BeastExchange final : public HttpExchange, public std::enable_shared_from_
     on_drained_ = nullptr;
     idle_ = nullptr;
   }
-  /// The coroutine sleeps on wake(): until it is woken, output may go to `socket` past it. Null: it writes itself.
-  void SetIdle(boost::asio::ip::tcp::socket* socket) { idle_ = socket; }
+  /// The coroutine sleeps on wake(): until it is woken, output may go to `stream` past it. Null: it writes itself.
+  void SetIdle(ClientStream* stream) { idle_ = stream; }
 
  private:
   void Wake() {
@@ -126,7 +125,7 @@ class BeastExchange final : public HttpExchange, public std::enable_shared_from_
     flush_posted_ = false;
     if (idle_ == nullptr || pending_.empty()) return;
     boost::system::error_code error;
-    const size_t sent = idle_->write_some(boost::asio::buffer(pending_), error);
+    const size_t sent = idle_->WriteNow(pending_, error);
     if (!error && sent == pending_.size()) {
       pending_.clear();  // keeps its memory
       return Sent();
@@ -145,7 +144,7 @@ class BeastExchange final : public HttpExchange, public std::enable_shared_from_
   EventLoop& loop_;
   boost::asio::io_context& context_;
   boost::asio::steady_timer wake_;
-  boost::asio::ip::tcp::socket* idle_ = nullptr;
+  ClientStream* idle_ = nullptr;
   bool flush_posted_ = false;
   const HttpHeaders& always_;
   bool keep_alive_;

@@ -17,7 +17,6 @@
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
-#include <boost/asio/write.hpp>
 #include <condition_variable>
 #include <cstring>
 #include <future>
@@ -31,6 +30,7 @@
 #include "router/asio_event_loop.h"
 #include "router/http/beast_exchange.h"
 #include "router/http/request_reader.h"
+#include "router/http/tls_handshake.h"
 
 namespace baton::router {
 namespace asio = boost::asio;
@@ -53,16 +53,18 @@ struct HttpServer::Inner : std::enable_shared_from_this<HttpServer::Inner> {
         pool(p),
         handler(std::move(h)),
         acceptor(EventLoopPoolAccess::Context(p, 0)),
-        open(p.size()) {}
+        open(p.size()),
+        greeting(p.size()) {}
 
   using Set = std::set<ClientConnection*>;
 
   asio::awaitable<void> Accept();
   asio::awaitable<void> Serve(tcp::socket socket, size_t home);
+  asio::awaitable<bool> Greet(ClientConnection& connection, size_t home);
   asio::awaitable<bool> TakeRequest(ClientConnection& connection, size_t home);
-  asio::awaitable<bool> WriteAnswer(beast::tcp_stream& stream, BeastExchange& exchange);
-  asio::awaitable<void> Discard(beast::tcp_stream& stream);
-  asio::awaitable<void> Refuse(beast::tcp_stream& stream, const HttpRefusal& refusal);
+  asio::awaitable<bool> WriteAnswer(ClientStream& stream, BeastExchange& exchange);
+  asio::awaitable<void> Discard(ClientStream& stream);
+  asio::awaitable<void> Refuse(ClientStream& stream, const HttpRefusal& refusal);
   void WatchForClose(ClientConnection& connection, std::shared_ptr<BeastExchange> exchange);
 
   const Options options;
@@ -76,7 +78,8 @@ struct HttpServer::Inner : std::enable_shared_from_this<HttpServer::Inner> {
 
   std::atomic<int32_t> connections{0};
   std::atomic<bool> stopping{false};
-  std::vector<Set> open;  // [loops], each touched by its own thread
+  std::vector<Set> open;                     // [loops], each touched by its own thread
+  std::vector<HandshakesUnderWay> greeting;  // [loops], likewise
   std::mutex mutex;
   std::condition_variable left;
 };
@@ -123,14 +126,14 @@ void HttpServer::Inner::WatchForClose(ClientConnection& connection, std::shared_
     const size_t room = std::min(buffer.max_size() - buffer.size(), kIdleBytes);
     if (room == 0) return;
     const auto into = buffer.prepare(room);
-    const ssize_t n = ::recv(connection.stream.socket().native_handle(), into.data(), into.size(), MSG_DONTWAIT);
-    if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) return exchange->ClientGone();
-    buffer.commit(static_cast<size_t>(std::max<ssize_t>(0, n)));
+    const size_t n = connection.stream.ReadNow(into, error);
+    if (error && error != asio::error::would_block) return exchange->ClientGone();
+    buffer.commit(n);
     WatchForClose(connection, exchange);
   });
 }
 
-asio::awaitable<void> HttpServer::Inner::Refuse(beast::tcp_stream& stream, const HttpRefusal& refusal) {
+asio::awaitable<void> HttpServer::Inner::Refuse(ClientStream& stream, const HttpRefusal& refusal) {
   const auto& [status, message] = refusal;
   const std::string body = options.error_body ? options.error_body(status, message) : message;
   std::string out =
@@ -139,21 +142,35 @@ asio::awaitable<void> HttpServer::Inner::Refuse(beast::tcp_stream& stream, const
   for (const auto& [key, value] : options.always) absl::StrAppend(&out, key, ": ", value, "\r\n");
   absl::StrAppend(&out, "\r\n", body);
   error_code error;
-  stream.expires_after(milliseconds(options.write_timeout_ms));
-  co_await asio::async_write(stream, asio::buffer(out), asio::redirect_error(asio::use_awaitable, error));
+  stream.tcp().expires_after(milliseconds(options.write_timeout_ms));
+  co_await WriteAll(stream, out, error);
   co_await Discard(stream);
 }
 
 // An answer that went out before its request was read: closing now would take it back. What still comes is thrown away
 // for a while, so that the client can read what it is told.
-asio::awaitable<void> HttpServer::Inner::Discard(beast::tcp_stream& stream) {
+asio::awaitable<void> HttpServer::Inner::Discard(ClientStream& stream) {
   error_code error;
+  stream.SayEnd();
   stream.socket().shutdown(tcp::socket::shutdown_send, error);
-  stream.expires_after(std::chrono::seconds(2));
+  stream.tcp().expires_after(std::chrono::seconds(2));
   char sink[16384];
   for (size_t dropped = 0; dropped < kDiscardBytes && !error;) {
-    dropped += co_await stream.async_read_some(asio::buffer(sink), asio::redirect_error(asio::use_awaitable, error));
+    dropped +=
+        co_await stream.tcp().async_read_some(asio::buffer(sink), asio::redirect_error(asio::use_awaitable, error));
   }
+}
+
+// The handshake of a port that speaks TLS. False: the connection ends.
+asio::awaitable<bool> HttpServer::Inner::Greet(ClientConnection& c, size_t home) {
+  const size_t most = std::max<size_t>(1, options.tls->handshakes / pool.size());
+  const Greeted greeted = co_await Handshake(c, *options.tls, greeting[home], most);
+  if (greeted == Greeted::kPlaintext) {
+    const HttpRefusal refusal{400, "This port speaks TLS, and the request came in plain text: use https://."};
+    co_await Refuse(c.stream, refusal);
+  }
+  if (greeted == Greeted::kRefused) co_await Discard(c.stream);
+  co_return greeted == Greeted::kTls;
 }
 
 // False: the connection ends. On true its exchange is being answered.
@@ -170,37 +187,39 @@ asio::awaitable<bool> HttpServer::Inner::TakeRequest(ClientConnection& c, size_t
 }
 
 // Writes until the answer has ended. False: the client is gone.
-asio::awaitable<bool> HttpServer::Inner::WriteAnswer(beast::tcp_stream& stream, BeastExchange& exchange) {
+asio::awaitable<bool> HttpServer::Inner::WriteAnswer(ClientStream& stream, BeastExchange& exchange) {
   error_code error;
   while (true) {
     while (exchange.has_output()) {
       const std::string output = exchange.TakeOutput();
       // A client that keeps up takes all at once: no timer, no turn of the loop.
-      size_t sent = stream.socket().write_some(asio::buffer(output), error);
+      size_t sent = stream.WriteNow(output, error);
       if (error == asio::error::would_block) error = {};
       const bool waits = !error && sent < output.size();
       while (!error && sent < output.size()) {  // the time limit is for each byte that is taken
-        stream.expires_after(milliseconds(options.write_timeout_ms));
-        sent += co_await stream.async_write_some(asio::buffer(output) + sent,
-                                                 asio::redirect_error(asio::use_awaitable, error));
+        stream.tcp().expires_after(milliseconds(options.write_timeout_ms));
+        const asio::const_buffer wire = stream.Wire(std::string_view(output).substr(sent), error);
+        if (error) break;
+        sent +=
+            stream.Sent(co_await stream.tcp().async_write_some(wire, asio::redirect_error(asio::use_awaitable, error)));
       }
-      if (waits) stream.expires_never();
+      if (waits) stream.tcp().expires_never();
       if (error) co_return false;
       exchange.Sent();
     }
     if (exchange.gone()) co_return false;
     if (exchange.ended()) co_return true;
     error_code ignored;
-    exchange.SetIdle(&stream.socket());
+    exchange.SetIdle(&stream);
     co_await exchange.wake().async_wait(asio::redirect_error(asio::use_awaitable, ignored));
     exchange.SetIdle(nullptr);
   }
 }
 
 asio::awaitable<void> HttpServer::Inner::Serve(tcp::socket socket, size_t home) {
-  ClientConnection c{beast::tcp_stream(std::move(socket)), beast::flat_buffer(options.max_header_bytes + kReadBytes)};
+  ClientConnection c{ClientStream(std::move(socket)), beast::flat_buffer(options.max_header_bytes + kReadBytes)};
   open[home].insert(&c);
-  bool more = true;
+  bool more = !options.tls || co_await Greet(c, home);
   while (more && !stopping) {
     if (!co_await TakeRequest(c, home)) break;
     if (!c.exchange->ended() && !c.body_unread) WatchForClose(c, c.exchange);
@@ -214,6 +233,7 @@ asio::awaitable<void> HttpServer::Inner::Serve(tcp::socket socket, size_t home) 
   }
   error_code ignored;
   if (c.body_unread) co_await Discard(c.stream);
+  c.stream.SayEnd();
   c.stream.socket().shutdown(tcp::socket::shutdown_send, ignored);
   open[home].erase(&c);
 }
@@ -237,7 +257,7 @@ void HttpServer::Inner::Close(bool also_those_that_send) {
       for (ClientConnection* c : open[i]) {
         if (c->exchange && c->exchange->ended() && !also_those_that_send) continue;
         if (c->exchange) c->exchange->ClientGone();
-        c->stream.close();
+        c->stream.tcp().close();
       }
       done.set_value();
     });

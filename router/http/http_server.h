@@ -3,13 +3,32 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "router/http/http_types.h"
 
+namespace baton::tls {
+class Context;
+enum class Refusal;
+}  // namespace baton::tls
+
 namespace baton::router {
+
+/// Of a port that speaks TLS. Called on the connections' threads.
+struct HttpTls {
+  std::function<std::shared_ptr<const tls::Context>()> context;  ///< for a handshake that begins
+  /// A client that was refused: why, its address without port, and in words.
+  std::function<void(tls::Refusal, const std::string& address, const std::string& message)> refused;
+  int32_t handshake_ms = 10000;  ///< from the connection's begin to the handshake's end
+  /// Handshakes under way at once. Over them, the oldest one gives way to a new one if it has had `slow_ms`, so that
+  /// clients who are slow, or never finish, keep nobody out.
+  size_t handshakes = 1024;
+  int32_t slow_ms = 1000;
+};
 
 /// Thread-safe.
 class HttpServer {
@@ -28,7 +47,8 @@ class HttpServer {
     /// bodies are read.
     std::function<bool(const HttpRequest& head)> takes_body;
     std::function<std::string(int status, const std::string& message)>
-        error_body;  ///< for what never reaches the handler
+        error_body;                             ///< for what never reaches the handler
+    std::optional<HttpTls> tls = std::nullopt;  ///< none: plain text
   };
   /// Binds and accepts. FailedPrecondition: the host is no IP address. AlreadyExists: address in use. PermissionDenied:
   /// not permitted or not of this machine. Both with host, port and flag.

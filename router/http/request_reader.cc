@@ -6,7 +6,6 @@
 
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
-#include <boost/asio/write.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
 #include <optional>
@@ -72,11 +71,15 @@ std::optional<HttpRefusal> WrongHead(const http::request<http::string_body>& in)
 asio::awaitable<error_code> FirstBytes(ClientConnection& c, const HttpServer::Options& options) {
   error_code error;
   if (c.buffer.capacity() > 2 * kIdleBytes) c.buffer.shrink_to_fit();
-  c.stream.expires_after(milliseconds(options.keep_alive_ms));
-  const size_t n =
-      co_await c.stream.async_read_some(c.buffer.prepare(kIdleBytes), asio::redirect_error(asio::use_awaitable, error));
+  const asio::mutable_buffer into = c.buffer.prepare(kIdleBytes);
+  size_t n = c.stream.holds_text() ? c.stream.ReadNow(into, error) : 0;
+  if (n == 0 && !error) c.stream.tcp().expires_after(milliseconds(options.keep_alive_ms));
+  while (n == 0 && !error) {  // of TLS, some bytes bring no text
+    n = co_await c.stream.tcp().async_read_some(into, asio::redirect_error(asio::use_awaitable, error));
+    n = c.stream.Arrived(n, into, error);
+  }
   c.buffer.commit(n);
-  c.stream.expires_never();
+  c.stream.tcp().expires_never();
   co_return error;
 }
 
@@ -111,7 +114,7 @@ asio::awaitable<error_code> Parse(ClientConnection& c, Parser& parser, const Htt
     if (parser.is_header_done() && !old && !std::exchange(continued, true) &&
         beast::iequals(parser.get()[http::field::expect], "100-continue")) {
       static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
-      co_await asio::async_write(c.stream, asio::buffer(kContinue), asio::redirect_error(asio::use_awaitable, error));
+      co_await WriteAll(c.stream, kContinue, error);
       if (error) break;
     }
     const size_t room = std::min(c.buffer.max_size() - c.buffer.size(), kReadBytes);
@@ -120,10 +123,11 @@ asio::awaitable<error_code> Parse(ClientConnection& c, Parser& parser, const Htt
       break;
     }
     const auto into = c.buffer.prepare(room);
-    size_t n = c.stream.socket().read_some(into, error);
+    size_t n = c.stream.ReadNow(into, error);
     if (error == asio::error::would_block) {
       if (!std::exchange(armed, true)) c.deadline.Arm(milliseconds(options.read_timeout_ms));
-      n = co_await c.stream.async_read_some(into, asio::redirect_error(asio::use_awaitable, error));
+      n = co_await c.stream.tcp().async_read_some(into, asio::redirect_error(asio::use_awaitable, error));
+      n = c.stream.Arrived(n, into, error);
     }
     if (error) break;
     c.buffer.commit(n);

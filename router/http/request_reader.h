@@ -3,12 +3,12 @@
 
 #include <boost/asio/awaitable.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/core/tcp_stream.hpp>
 #include <memory>
 #include <string>
 #include <variant>
 
 #include "router/http/beast_exchange.h"
+#include "router/http/client_stream.h"
 #include "router/http/http_server.h"
 #include "router/http/read_deadline.h"
 
@@ -19,9 +19,9 @@ inline constexpr size_t kIdleBytes = 4096;      ///< of a request's first read, 
 
 /// One connection; lives in its coroutine's frame, on its loop's thread.
 struct ClientConnection {
-  boost::beast::tcp_stream stream;
+  ClientStream stream;
   boost::beast::flat_buffer buffer;              ///< what came and is not read yet: also of requests to come
-  ReadDeadline deadline{stream};                 ///< of a request that has begun to arrive
+  ReadDeadline deadline{stream.tcp()};           ///< of a request that has begun to arrive
   std::shared_ptr<BeastExchange> exchange = {};  ///< being answered; null between requests
   bool body_unread = false;                      ///< of the request that is answered; it is the connection's last
 };

@@ -17,6 +17,8 @@ TEST(ParseHttpUrl, TakesAnAddressAsPeopleWriteIt) {
                     {"gpu7", "gpu7", "8000", ""},
                     {"http://host", "host", "80", ""},
                     {"http://proxy/llm/v1", "proxy", "80", "/llm"},
+                    {"https://host", "host", "443", ""},
+                    {"https://host:8443/v1", "host", "8443", ""},
                     {"http://[::1]:8000/v1", "::1", "8000", ""},
                     {"[::1]", "::1", "8000", ""}};
   for (const auto& row : rows) {
@@ -25,11 +27,12 @@ TEST(ParseHttpUrl, TakesAnAddressAsPeopleWriteIt) {
     EXPECT_EQ(url->host, row.host) << row.text;
     EXPECT_EQ(url->port, row.port) << row.text;
     EXPECT_EQ(url->path, row.path) << row.text;
+    EXPECT_EQ(url->tls, std::string_view(row.text).starts_with("https")) << row.text;
   }
 }
 
 TEST(ParseHttpUrl, RefusesWhatIsNotHttp) {
-  for (const char* bad : {"", "https://x", "http://", "http:///v1", "host:port", "http://host:"})
+  for (const char* bad : {"", "grpc://x", "https://", "http://", "http:///v1", "host:port", "http://host:"})
     EXPECT_FALSE(ParseHttpUrl(bad).ok()) << bad;
 }
 

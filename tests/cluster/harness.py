@@ -7,6 +7,7 @@ import pathlib
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import tempfile
 import threading
@@ -40,7 +41,9 @@ def events(body):
 class Cluster:
     """`baton serve` with a model. Use as a context manager; leaving it stops the cluster and checks the clean end."""
 
-    def __init__(self, model=TINY, args=(), dummy=True, env=None):
+    def __init__(self, model=TINY, args=(), dummy=True, env=None, ca=None):
+        """`ca`: the authorities of a router that speaks TLS, PEM."""
+        self.tls = ssl.create_default_context(cafile=ca) if ca else None
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="baton-test-"))
         self.log = self.dir / "log"
         self.ready = self.dir / "ready"
@@ -70,7 +73,8 @@ class Cluster:
         values = dict(line.split("=", 1) for line in self.ready.read_text().split())
         self.url = values["BATON_HTTP"].strip("'")
         self.grpc = values["BATON_GRPC"].strip("'")
-        self.host, self.port = self.url.removeprefix("http://").rsplit(":", 1)
+        self.host, self.port = self.url.split("://")[1].rsplit(":", 1)
+        self.admin = values["BATON_ADMIN"].strip("'")
         return self
 
     def __exit__(self, kind, value, trace):
@@ -146,8 +150,13 @@ class Cluster:
     def pid_of(self, role):
         return next(pid for pid, name in self.children().items() if name == role)
 
+    def connection(self, timeout=120):
+        if self.tls:
+            return http.client.HTTPSConnection(self.host, int(self.port), timeout=timeout, context=self.tls)
+        return http.client.HTTPConnection(self.host, int(self.port), timeout=timeout)
+
     def request(self, method, path, body=None, headers=None, timeout=120):
-        connection = http.client.HTTPConnection(self.host, int(self.port), timeout=timeout)
+        connection = self.connection(timeout)
         try:
             data = body if isinstance(body, (bytes, str, type(None))) else json.dumps(body)
             if isinstance(data, str):
@@ -214,8 +223,10 @@ def not_reading(cluster, body):
     s = socket.socket()
     s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     s.connect((cluster.host, int(cluster.port)))
+    if cluster.tls:
+        s = cluster.tls.wrap_socket(s, server_hostname=cluster.host)
     data = json.dumps(body).encode()
-    head = "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(data)
+    head = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(data)
     s.sendall(head.encode() + data)
     return s
 

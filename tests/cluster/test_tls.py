@@ -1,4 +1,6 @@
 """TLS between our processes: answers as without it, certificates that change under a running stream, and what each refusal says."""
+import contextlib
+import json
 import os
 import pathlib
 import shutil
@@ -9,7 +11,7 @@ import tempfile
 import time
 import unittest
 
-from harness import BATON, TINY, Cluster, not_reading, run
+from harness import BATON, TINY, Cluster, events, not_reading, run
 
 PROMPT = "the quick brown fox jumps over the lazy dog " * 12
 
@@ -24,6 +26,7 @@ class Certs:
 
     def __init__(self, hosts=(), days=365):
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="baton-certs-"))
+        self.ca = self.dir / "ca.crt"
         self.make(hosts, days)
 
     def make(self, hosts=(), days=365):
@@ -99,13 +102,14 @@ class Answers(unittest.TestCase):
     def test_a_cluster_with_tls_answers_as_one_without(self):
         with Cluster(args=["--prefill", 1, "--decode", 1]) as plain:
             want = ask(plain).json()["choices"]
-        with Certs() as certs, Cluster(args=["--prefill", 1, "--decode", 1, *certs.flags()]) as c:
+        with Certs() as certs, Cluster(args=["--prefill", 1, "--decode", 1, *certs.flags()], ca=certs.ca) as c:
             self.assertEqual(ask(c).json()["choices"], want)
             self.assertGreater(c.metric("baton_tls_certificate_seconds_left"), 360 * 24 * 3600)
 
     def test_the_grpc_port_is_tls_for_clients_too(self):
-        with Certs() as certs, Certs() as other, Cluster(args=["--both", 1, *certs.flags()]) as c:
+        with Certs() as certs, Certs() as other, Cluster(args=["--both", 1, *certs.flags()], ca=certs.ca) as c:
             chat = ["chat", "--grpc", c.grpc, "-m", "hello", "--max-tokens", 4]
+            self.assertEqual(run(["chat", "--grpc", "grpcs://" + c.grpc, *chat[3:], "--tls-ca", certs.ca]).returncode, 0)
             self.assertEqual(run(chat + ["--tls-ca", certs.dir / "ca.crt"]).returncode, 0)
             refused = run(chat + ["--tls-ca", other.dir / "ca.crt"])
             self.assertEqual(refused.returncode, 6)
@@ -115,7 +119,7 @@ class Answers(unittest.TestCase):
             c.wait_until(lambda: 'port="grpc",reason="plaintext"' in c.get("/metrics").body, "counted")
 
     def test_new_files_are_taken_under_a_running_stream(self):
-        with Certs(days=30) as certs, Cluster(args=["--prefill", 1, "--decode", 1, *certs.flags()]) as c:
+        with Certs(days=30) as certs, Cluster(args=["--prefill", 1, "--decode", 1, *certs.flags()], ca=certs.ca) as c:
             # More text than all buffers hold: the stream goes on until the client reads, which it does at the end.
             with not_reading(c, {"model": "tiny-llama", "prompt": "the quick brown fox", "max_tokens": 1500, "temperature": 0, "n": 8,
                                  "ignore_eos": True, "stream": True}) as client:
@@ -137,7 +141,7 @@ class Answers(unittest.TestCase):
             c.wait_until(lambda: ask(c).status == 200, "a new router serves")
 
     def test_a_broken_file_changes_nothing(self):
-        with Certs() as certs, Cluster(args=["--both", 1, *certs.flags()]) as c:
+        with Certs() as certs, Cluster(args=["--both", 1, *certs.flags()], ca=certs.ca) as c:
             (certs.dir / "server.crt").write_text("nonsense")
             c.wait_until(lambda: c.log.read_text().count("the changed files cannot be used") == 2, "router and worker say so")
             self.assertIn("server.crt has no certificate", c.log.read_text())
@@ -145,6 +149,140 @@ class Answers(unittest.TestCase):
             certs.make()
             c.wait_until(lambda: c.log.read_text().count("new connections take the changed files") == 2, "it is well again")
             self.assertEqual(c.log.read_text().count("the changed files cannot be used"), 2, "said once")
+
+
+def exchange(port, data):
+    """What a port says to `data` until it closes, in plain text."""
+    with socket.create_connection(("127.0.0.1", int(port)), timeout=20) as s:
+        s.sendall(data)
+        answer = b""
+        while more := s.recv(65536):
+            answer += more
+    return answer
+
+
+def curl(*args):
+    return subprocess.run(["curl", "-sS", "--max-time", "30", *map(str, args)], capture_output=True, text=True, timeout=60)
+
+
+class Http(unittest.TestCase):
+    """HTTP and admin, with the certificate alone: workers on loopback speak plain text then."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.certs, cls.other = Certs(), Certs()
+        cls.cluster = Cluster(args=["--both", 1, *cls.certs.flags()[:4]], ca=cls.certs.ca)
+        cls.cluster.__enter__()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.cluster.__exit__(None, None, None)
+        cls.certs.__exit__()
+        cls.other.__exit__()
+
+    def refusals(self, port, reason):
+        for line in self.cluster.get("/metrics").body.splitlines():
+            if line.startswith("baton_tls_refused_total") and f'port="{port}",reason="{reason}"' in line:
+                return int(float(line.rsplit(" ", 1)[1]))
+        return 0
+
+    def counts_one(self, port, reason, call):
+        before = self.refusals(port, reason)
+        result = call()
+        self.cluster.wait_until(lambda: self.refusals(port, reason) == before + 1, f"{port} {reason} counted")
+        return result
+
+    def test_public_clients_are_answered(self):
+        c = self.cluster
+        self.assertTrue(c.url.startswith("https://") and c.admin.startswith("https://"))
+        done = curl("--cacert", self.certs.ca, "-w", "%{http_version} %{ssl_verify_result}", c.url + "/version")
+        self.assertIn('{"version":', done.stdout, done.stderr)
+        self.assertTrue(done.stdout.endswith("1.1 0"), done.stdout)
+        done = curl("--cacert", self.certs.ca, c.admin + "/workers")
+        self.assertIn('"state":"ready"', done.stdout, done.stderr)
+        with socket.create_connection((c.host, int(c.port)), timeout=10) as s, c.tls.wrap_socket(s, server_hostname="localhost") as t:
+            self.assertIn(t.version(), ("TLSv1.2", "TLSv1.3"))
+
+    def test_a_body_of_220_kb_and_its_stream_arrive_whole(self):
+        c = self.cluster
+        text = "".join(chr(97 + (i * 7 + i // 251) % 26) for i in range(220_000))
+        counted = c.post("/tokenize", {"model": "tiny-llama", "prompt": text}).json()
+        back = c.post("/detokenize", {"model": "tiny-llama", "tokens": counted["tokens"]}).json()
+        self.assertEqual(back["prompt"].strip(), text)
+        want = ask(c).json()["choices"][0]["text"]
+        body = json.dumps({"model": "tiny-llama", "prompt": PROMPT, "max_tokens": 16, "temperature": 0, "ignore_eos": True, "stream": True})
+        got = curl("--cacert", self.certs.ca, "-N", "-H", "Content-Type: application/json", "-d", body, c.url + "/v1/completions")
+        chunks = events(got.stdout)
+        self.assertEqual(chunks[-1], "[DONE]")
+        self.assertEqual("".join(json.loads(e)["choices"][0]["text"] for e in chunks[:-1]), want)
+
+    def test_chat_and_doctor_speak_https(self):
+        c = self.cluster
+        chat = ["chat", "--url", c.url, "-m", "hello", "--max-tokens", 4]
+        self.assertEqual(run(chat + ["--tls-ca", self.certs.ca]).returncode, 0)
+        self.assertIn("/ready: 200", run(["doctor", "--url", c.url, "--tls-ca", self.certs.ca]).stdout)
+        refused = self.counts_one("http", "handshake", lambda: run(chat + ["--tls-ca", self.other.ca]))
+        self.assertEqual(refused.returncode, 6)
+        self.assertIn('was issued by "Baton trial CA', refused.stderr + refused.stdout)
+        plain = self.counts_one("http", "plaintext", lambda: run(["chat", "--url", c.url.replace("https", "http"), *chat[3:]]))
+        self.assertIn("This port speaks TLS", plain.stderr + plain.stdout)
+        needless = run(["chat", "--url", "http://127.0.0.1:1", *chat[3:], "--tls-ca", self.certs.ca])
+        self.assertIn("are for https://", needless.stderr)
+
+    def test_https_to_a_plain_port_says_so(self):
+        with Cluster(args=["--both", 1]) as plain:
+            done = run(["chat", "--url", f"https://127.0.0.1:{plain.port}", "-m", "x", "--tls-ca", self.certs.ca])
+            self.assertEqual(done.returncode, 6)
+            self.assertIn("the peer answers in plain text, not TLS", done.stderr + done.stdout)
+
+    def test_plain_text_is_told_what_the_port_speaks(self):
+        for name, url in (("http", self.cluster.url), ("admin", self.cluster.admin)):
+            port = url.rsplit(":", 1)[1]
+            answer = self.counts_one(name, "plaintext", lambda p=port: exchange(p, b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"))
+            head, body = answer.split(b"\r\n\r\n", 1)
+            self.assertTrue(head.startswith(b"HTTP/1.1 400 "), head)
+            self.assertIn("This port speaks TLS", json.loads(body)["error"]["message"])
+
+    def test_slow_handshakes_hurt_nobody(self):
+        c = self.cluster
+        with contextlib.ExitStack() as stack:
+            for i in range(400):
+                s = stack.enter_context(socket.create_connection((c.host, int(c.port)), timeout=20))
+                if i % 2:
+                    s.sendall(b"\x16\x03\x01\x02\x00\x01")
+            begin = time.monotonic()
+            for _ in range(20):
+                self.assertEqual(c.get("/version").status, 200)
+            self.assertLess(time.monotonic() - begin, 5)
+
+    def test_a_client_of_another_protocol_is_refused(self):
+        context = ssl.create_default_context(cafile=self.certs.ca)
+        context.set_alpn_protocols(["h2"])
+
+        def dial():
+            with socket.create_connection((self.cluster.host, int(self.cluster.port)), timeout=20) as s, self.assertRaises(ssl.SSLError):
+                context.wrap_socket(s, server_hostname="localhost")
+        self.counts_one("http", "handshake", dial)
+
+
+class ClientCertificates(unittest.TestCase):
+    def test_clients_show_one_where_they_are_asked(self):
+        with Certs() as certs, Certs() as clients, Certs() as strangers:
+            context = ssl.create_default_context(cafile=certs.ca)
+            context.load_cert_chain(clients.dir / "client.crt", clients.dir / "client.key")
+            flags = [*certs.flags(), "--tls-client-ca", clients.ca]
+            with Cluster(args=["--both", 1, *flags], ca=certs.ca) as c:
+                c.tls = context
+                self.assertEqual(ask(c).status, 200)
+                for target in (["--url", c.url], ["--grpc", "grpcs://" + c.grpc]):
+                    chat = ["chat", *target, "-m", "hello", "--max-tokens", 4, "--tls-ca", certs.ca]
+                    ours = [*chat, "--tls-cert", clients.dir / "client.crt", "--tls-key", clients.dir / "client.key"]
+                    theirs = [*chat, "--tls-cert", strangers.dir / "client.crt", "--tls-key", strangers.dir / "client.key"]
+                    self.assertEqual(run(ours).returncode, 0, target)
+                    self.assertEqual(run(chat).returncode, 6, target)
+                    self.assertEqual(run(theirs).returncode, 6, target)
+                for port, reason in (("http", "no-certificate"), ("http", "unknown-ca"), ("grpc", "no-certificate"), ("grpc", "unknown-ca")):
+                    c.wait_until(lambda p=port, r=reason: f'port="{p}",reason="{r}"' in c.get("/metrics").body, f"{port} {reason} counted")
 
 
 class Refusals(unittest.TestCase):
@@ -216,6 +354,16 @@ class Flags(unittest.TestCase):
             self.assertIn("needs --tls-key", self.fails(*base, "--tls-cert", certs.dir / "server.crt"))
             self.assertIn("does not belong to the key", self.fails(
                 *base, "--tls-cert", certs.dir / "server.crt", "--tls-key", other.dir / "server.key", "--tls-ca", certs.dir / "ca.crt"))
+
+    def test_a_router_off_loopback_needs_tls_or_a_proxy(self):
+        base = ["router", "--model", TINY, "--worker", "127.0.0.1:1", "--host", "0.0.0.0", "--port", 0, "--grpc-port", 0, "--admin-port", 0,
+                "--api-key", "k"]
+        self.assertIn("TLS: --tls-cert and --tls-key, or a proxy in front", self.fails(*base))
+        self.assertIn("--tls-client-ca x needs --tls-cert", self.fails(*base, "--tls-client-ca", "x"))
+        with Certs() as certs, Process(*base, *certs.flags()[:4]) as r:
+            r.until_logged("OpenAI API at https://0.0.0.0:")
+        with Certs() as certs, Process(*base, *certs.flags(), "--insecure-no-tls") as r:
+            r.until_logged("OpenAI API at http://0.0.0.0:")
 
     def test_certs_keeps_the_authority_and_hides_keys(self):
         with Certs(hosts=["decode-0.example", "10.1.2.3"]) as certs:
