@@ -46,7 +46,9 @@ struct RouterConfig {
   std::vector<std::string> api_key;
   std::string api_key_file;
   bool share_prefix_cache = false;
-  std::string allowed_origins = "*";
+  std::string allowed_origins = "local";
+  std::string allowed_hosts;
+  bool public_metrics = false;
 
   // ---- limits, checked before anything is allocated
   int32_t max_header_bytes = 16 << 10;
@@ -163,7 +165,13 @@ void VisitAccessFields(RouterConfig& c, Visitor& field) {
   field("api-key-file", c.api_key_file, "", "one key a line, '#' starts a comment");
   field("share-prefix-cache", c.share_prefix_cache, "",
         "requests with different API keys reuse each other's KV; a client can then learn what others have sent");
-  field("allowed-origins", c.allowed_origins, "", "CORS: * or origins separated by commas; empty = none");
+  field("allowed-origins", c.allowed_origins, "",
+        "web pages that may ask, separated by commas: \"local\" for those of this machine, origins such as "
+        "https://ui.example, * for any; empty = this server's own only");
+  field("allowed-hosts", c.allowed_hosts, "",
+        "names that clients may know this server by, separated by commas, beside IP addresses and localhost; * = any; "
+        "empty = not checked off loopback");
+  field("public-metrics", c.public_metrics, "", "/metrics on --port too on a non-loopback bind");
 }
 
 template <class Visitor>

@@ -22,7 +22,7 @@ done
 grep -E 'KV cache size|Maximum concurrency|ready in' "$log" | sed 's/^/  /' || true
 
 host=${BATON_HTTP#http://}
-metric() { { exec 3<>"/dev/tcp/${1%:*}/${1##*:}"; printf 'GET /metrics HTTP/1.0\r\nHost: demo\r\n\r\n' >&3; cat <&3; exec 3>&-; } | tr -d '\r' | grep "^$2{" | grep 'role="prefill"' | head -1; }
+metric() { { exec 3<>"/dev/tcp/${1%:*}/${1##*:}"; printf 'GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n' >&3; cat <&3; exec 3>&-; } | tr -d '\r' | grep "^$2{" | grep 'role="prefill"' | head -1; }
 # shipped MORE_THAN: the bytes that prefill sent, once a report tells of more than MORE_THAN of them (5 s at the most).
 shipped() {
   local line

@@ -44,9 +44,10 @@ std::string CostTable(const std::vector<LinkView>& views, const ExplainedRoute& 
 
 void AdminApp::Handle(std::shared_ptr<HttpExchange> exchange, HttpRequest request) {
   if (std::find(std::begin(kShared), std::end(kShared), request.path) != std::end(kShared)) {
-    return app_.Handle(std::move(exchange), std::move(request));
+    return app_.Handle(std::move(exchange), std::move(request), true);
   }
   auto fail = [&](const ApiError& error) { exchange->Respond(ErrorResponse(error, {})); };
+  if (const auto refusal = app_.guard().Refuses(request)) return fail(*refusal);
   const bool workers = request.path == "/workers", explain = request.path == "/debug/route";
   if (!workers && !explain) {
     ApiError error =

@@ -7,9 +7,9 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 #include "common/foreign_text.h"
 #include "common/log.h"
+#include "common/net/address.h"
 #include "common/str_cat.h"
 #include "router/http/completion_answer.h"
 #include "router/json_writer.h"
@@ -26,18 +26,6 @@ ApiError NoSuchPath(const HttpRequest& request) {
   return ApiError{
       404, "invalid_request_error", "not_found", "",
       StrCat("No route for ", request.method, " ", request.path, ". The API is under /v1; GET / says more.")};
-}
-
-// `allowed`: "*", or origins separated by commas. A browser wants its own one back.
-void AllowOrigin(const std::string& allowed, std::string_view origin, HttpHeaders& headers) {
-  if (allowed.empty() || origin.empty()) return;
-  if (allowed != "*") {
-    headers.emplace_back("Vary", "Origin");
-    const std::vector<std::string> all = absl::StrSplit(allowed, absl::ByAnyChar(", "), absl::SkipEmpty());
-    if (std::find(all.begin(), all.end(), origin) == all.end()) return;
-  }
-  headers.emplace_back("Access-Control-Allow-Origin", allowed == "*" ? "*" : std::string(origin));
-  headers.emplace_back("Access-Control-Expose-Headers", "X-Request-Id, X-Ignored-Fields");
 }
 
 int HexDigit(char c) {
@@ -85,6 +73,8 @@ std::string MethodLabel(const std::string& method) {
   return std::find(std::begin(kKnown), std::end(kKnown), method) != std::end(kKnown) ? method : "other";
 }
 
+WebGuard::Rules RulesOf(const RouterConfig& c) { return {c.allowed_origins, c.allowed_hosts, net::IsLoopback(c.host)}; }
+
 constexpr size_t kLargeBody = 256 << 10;  // parsed on the text pool: 1 ms of JSON is some 3 MB
 constexpr std::string_view kModelPrefix = "/v1/models/";
 
@@ -98,6 +88,7 @@ struct OpenAiApp::Call {
   HttpHeaders headers;  // of every answer
   const char* route = "other";
   bool counted = true;
+  bool admin = false;  // came to the admin port
   TimePoint arrived;
   RouterMetrics* metrics = nullptr;
   const Clock* clock = nullptr;
@@ -144,9 +135,14 @@ const OpenAiApp::Route OpenAiApp::kRoutes[] = {
 };
 
 OpenAiApp::OpenAiApp(RequestService& service, const ApiKeys& keys, RequestIds& ids, std::string version)
-    : service_(service), keys_(keys), ids_(ids), version_(std::move(version)), started_(UnixSeconds()) {}
+    : service_(service),
+      keys_(keys),
+      ids_(ids),
+      version_(std::move(version)),
+      guard_(RulesOf(service.services().config)),
+      started_(UnixSeconds()) {}
 
-void OpenAiApp::Handle(std::shared_ptr<HttpExchange> exchange, HttpRequest request) {
+void OpenAiApp::Handle(std::shared_ptr<HttpExchange> exchange, HttpRequest request, bool admin) {
   auto call = std::make_shared<Call>();
   call->exchange = std::move(exchange);
   call->request = std::move(request);
@@ -155,7 +151,9 @@ void OpenAiApp::Handle(std::shared_ptr<HttpExchange> exchange, HttpRequest reque
   call->arrived = call->clock->Now();
   call->id = ids_.GivenOrNew(call->request.Header("X-Request-Id"));
   call->headers = {{"X-Request-Id", call->id}};
-  AllowOrigin(service_.services().config.allowed_origins, call->request.Header("Origin"), call->headers);
+  call->admin = admin;
+  if (const auto refusal = guard_.Refuses(call->request)) return call->Fail(*refusal);
+  guard_.Allow(call->request, call->headers);
   if (call->request.method == "OPTIONS") return Preflight(call);
   Dispatch(call);
 }
@@ -170,7 +168,7 @@ const OpenAiApp::Route* OpenAiApp::RouteOf(const HttpRequest& request) {
 
 bool OpenAiApp::TakesBody(const HttpRequest& head) const {
   const Route* route = RouteOf(head);
-  return route != nullptr && head.method == route->method &&
+  return route != nullptr && head.method == route->method && !guard_.Refuses(head) &&
          (!route->guarded || keys_.Allows(head.Header("Authorization")));
 }
 
@@ -206,9 +204,7 @@ void OpenAiApp::Dispatch(const std::shared_ptr<Call>& call) {
 
 void OpenAiApp::Preflight(const std::shared_ptr<Call>& call) {
   HttpResponse response{204};
-  response.headers = {{"Access-Control-Allow-Methods", "GET, POST, OPTIONS"},
-                      {"Access-Control-Allow-Headers", "Authorization, Content-Type, X-Request-Id"},
-                      {"Access-Control-Max-Age", "600"}};
+  response.headers = guard_.Preflight(call->request);
   call->Respond(std::move(response));
 }
 
@@ -391,6 +387,11 @@ void OpenAiApp::Ready(const std::shared_ptr<Call>& call) {
 
 void OpenAiApp::Metrics(const std::shared_ptr<Call>& call) {
   const CallServices& s = service_.services();
+  if (!call->admin && !s.config.public_metrics && !net::IsLoopback(s.config.host)) {
+    return call->Fail(
+        ApiError{403, "permission_error", "not_public", "",
+                 "The metrics are on the admin port (--admin-port); --public-metrics serves them here too."});
+  }
   const WorkerPrefixes& index = service_.fleet().index();
   TokenCache::Counts tokens = s.model.prompt_ids->counts();
   const SeenChats::Counts chats = s.model.seen_chats->counts();

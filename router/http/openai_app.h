@@ -12,6 +12,7 @@
 #include "router/admission/request_ids.h"
 #include "router/http/http_types.h"
 #include "router/http/json_request.h"
+#include "router/http/web_guard.h"
 #include "router/request/request_service.h"
 
 namespace baton::router {
@@ -21,9 +22,14 @@ class OpenAiApp {
   /// Everything given outlives the app.
   OpenAiApp(RequestService& service, const ApiKeys& keys, RequestIds& ids, std::string version);
 
-  void Handle(std::shared_ptr<HttpExchange> exchange, HttpRequest request);
+  void Handle(std::shared_ptr<HttpExchange> exchange, HttpRequest request) {
+    Handle(std::move(exchange), std::move(request), false);
+  }
+  /// `admin`: it came to the admin port.
+  void Handle(std::shared_ptr<HttpExchange> exchange, HttpRequest request, bool admin);
   /// False: Handle answers the request without its body, for want of a key or of such a path.
   bool TakesBody(const HttpRequest& head) const;
+  const WebGuard& guard() const { return guard_; }
 
  private:
   struct Call;  // one request on its way
@@ -67,6 +73,7 @@ class OpenAiApp {
   const ApiKeys& keys_;
   RequestIds& ids_;
   const std::string version_;
+  const WebGuard guard_;
   const int64_t started_;  // unix seconds
   std::mutex told_mutex_;
   std::set<std::string> told_;  // unknown fields that the log has named

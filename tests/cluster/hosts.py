@@ -166,7 +166,7 @@ class HostCluster(Cluster):
                               *self.worker_args])
         router = self.hosts.address("router")
         self.start("router", ["router", "--model", self.model, "--host", router, "--port", 8000, "--grpc-port", 8001,
-                              "--admin-port", 8002, "--insecure", "--ready-file", self.ready,
+                              "--admin-port", 8002, "--insecure", "--public-metrics", "--ready-file", self.ready,
                               f"--worker={self.hosts.address('decode')}:7000", f"--worker={self.hosts.address('prefill')}:7000",
                               *self.router_args])
         deadline = time.monotonic() + START_SECONDS

@@ -25,7 +25,7 @@ class Storm:
             body = json.dumps({"model": "tiny-llama", "prompt": prompt(1000 + i, words), "max_tokens": max_tokens, "stream": True,
                                "ignore_eos": True, "seed": i}).encode()
             s = socket.create_connection((cluster.host, int(cluster.port)), timeout=30)
-            s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+            s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
             self.sockets.append(s)
 
     def leave(self):

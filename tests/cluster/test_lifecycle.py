@@ -102,7 +102,7 @@ class Lifecycle(unittest.TestCase):
         with Cluster() as c:
             s = socket.create_connection((c.host, int(c.port)))
             body = json.dumps({"model": "tiny-llama", "prompt": "x", "max_tokens": 1800, "stream": True, "ignore_eos": True}).encode()
-            s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+            s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
             s.recv(1)
             s.close()
             c.wait_until(lambda: c.metric("vllm:num_requests_running") == 0, "cancelled on the worker", 10)
@@ -115,7 +115,7 @@ class Lifecycle(unittest.TestCase):
                 s.connect((c.host, int(c.port)))
                 body = json.dumps({"model": "tiny-llama", "prompt": "x", "max_tokens": 1900, "stream": True, "ignore_eos": True,
                                    "logprobs": 20, "n": 2}).encode()
-                s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
+                s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
                           + body)
                 c.wait_until(lambda: c.metric("vllm:num_requests_running") > 0, "it runs")
                 c.wait_until(lambda: c.metric("vllm:num_requests_running") == 0, "cancelled on the worker")

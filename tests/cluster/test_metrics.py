@@ -168,7 +168,7 @@ def leaving_client(cluster, body):
     """A connection that has asked and reads nothing."""
     data = json.dumps(body).encode()
     s = socket.create_connection((cluster.host, int(cluster.port)), timeout=30)
-    s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(data) + data)
+    s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(data) + data)
     return s
 
 

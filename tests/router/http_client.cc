@@ -99,7 +99,7 @@ HttpReply HttpConnection::Receive(bool head) {
 }
 
 std::string RequestText(std::string_view method, std::string_view path, std::string_view body, const Headers& headers) {
-  std::string out = StrCat(method, " ", path, " HTTP/1.1\r\nHost: test\r\n");
+  std::string out = StrCat(method, " ", path, " HTTP/1.1\r\nHost: localhost\r\n");
   for (const auto& [name, value] : headers) absl::StrAppend(&out, name, ": ", value, "\r\n");
   const bool typed =
       std::any_of(headers.begin(), headers.end(), [](const auto& h) { return h.first == "Content-Type"; });

@@ -18,9 +18,9 @@ TEST_F(RouterTest, OperationsEndpoints) {
   EXPECT_EQ(Ask(port_, "GET", "/nope").status, 404);
   EXPECT_EQ(Ask(port_, "GET", "/v1/chat/completions").status, 405);
   EXPECT_EQ(Json::parse(Ask(port_, "GET", "/version").body)["version"], "test");
-  const HttpReply preflight = Ask(port_, "OPTIONS", "/v1/models", "", {{"Origin", "http://a"}});
+  const HttpReply preflight = Ask(port_, "OPTIONS", "/v1/models", "", {{"Origin", "http://localhost:3000"}});
   EXPECT_EQ(preflight.status, 204);
-  EXPECT_EQ(preflight.headers.at("access-control-allow-origin"), "*");
+  EXPECT_EQ(preflight.headers.at("access-control-allow-origin"), "http://localhost:3000");
 }
 
 TEST_F(RouterTest, TheFrontPageSaysWhatThisIsAndWhereTheApiIs) {
@@ -59,7 +59,7 @@ TEST_F(RouterTest, CurlsDefaultContentTypeIsTakenForJsonUnlessAWebPageSendsIt) {
   EXPECT_EQ(complete({{"Content-Type", "application/x-www-form-urlencoded"}}).status, 200);
   EXPECT_EQ(complete({{"Content-Type", "application/json; charset=utf-8"}}).status, 200);
   for (const HttpReply& refused :
-       {complete({{"Content-Type", "application/x-www-form-urlencoded"}, {"Origin", "http://a"}}),
+       {complete({{"Content-Type", "application/x-www-form-urlencoded"}, {"Origin", "http://localhost"}}),
         complete({{"Content-Type", "text/plain"}})}) {
     EXPECT_EQ(refused.status, 400);
     EXPECT_NE(refused.body.find("Content-Type: application/json"), std::string::npos) << refused.body;
@@ -78,16 +78,51 @@ TEST_F(RouterTest, UnknownFieldsAreNamedInAHeaderOfTheAnswer) {
   EXPECT_EQ(Complete(R"("max_token":2)").status, 400);
 }
 
-TEST_F(RouterTest, OnlyAllowedOriginsReadAnswersInABrowser) {
+TEST_F(RouterTest, OnlyPagesOfAllowedOriginsMayAsk) {
   FakeWorker worker;
   Start({&worker}, {.allowed_origins = "http://a,http://b:8080"});
-  for (const auto& [origin, allowed] : {std::pair{"http://a", true}, {"http://b:8080", true}, {"http://c", false}}) {
-    const HttpReply reply = Ask(port_, "GET", "/v1/models", "", {{"Origin", origin}});
-    EXPECT_EQ(reply.status, 200);
-    EXPECT_EQ(reply.headers.contains("access-control-allow-origin"), allowed) << origin;
-    if (allowed) {
-      EXPECT_EQ(reply.headers.at("access-control-allow-origin"), origin);
+  for (const int port : {port_, static_cast<int>(server_->admin_port())}) {
+    const char* path = port == port_ ? "/v1/models" : "/workers";
+    for (const auto& [origin, allowed] : {std::pair{"http://a", true}, {"http://b:8080", true}, {"http://c", false}}) {
+      const HttpReply reply = Ask(port, "GET", path, "", {{"Origin", origin}});
+      EXPECT_EQ(reply.status, allowed ? 200 : 403) << origin;
+      EXPECT_EQ(reply.body.find("--allowed-origins") == std::string::npos, allowed) << reply.body;
+      EXPECT_EQ(reply.headers.contains("access-control-allow-origin"), allowed && port == port_);
+      EXPECT_TRUE(!allowed || port != port_ || reply.headers.at("access-control-allow-origin") == origin);
     }
+  }
+  EXPECT_EQ(Ask(port_, "OPTIONS", "/v1/models", "", {{"Origin", "http://c"}}).status, 403);
+}
+
+// A page of somebody else whose name has been turned into 127.0.0.1, and what it would ask.
+TEST_F(RouterTest, OnLoopbackAnotherNameThanOnesOwnIsRefusedBeforeTheBody) {
+  FakeWorker worker;
+  Start({&worker});
+  for (const int port : {port_, static_cast<int>(server_->admin_port())}) {
+    HttpConnection c(port);
+    c.Send("GET /metrics HTTP/1.1\r\nHost: evil.example:8000\r\n\r\n");
+    const HttpReply reply = c.Receive();
+    EXPECT_EQ(reply.status, 403);
+    EXPECT_NE(reply.body.find("--allowed-hosts"), std::string::npos) << reply.body;
+  }
+  HttpConnection c(port_);
+  c.Send("POST /v1/completions HTTP/1.1\r\nHost: evil.example\r\nContent-Length: 8000000\r\n\r\n");
+  EXPECT_EQ(c.Receive().status, 403);
+  HttpConnection admin(server_->admin_port());
+  admin.Send("GET /workers HTTP/1.1\r\nHost: evil.example\r\n\r\n");
+  EXPECT_EQ(admin.Receive().status, 403);
+}
+
+TEST_F(RouterTest, OffLoopbackThePublicPortHasMetricsWhereTheyAreAskedFor) {
+  FakeWorker worker;
+  for (const bool asked : {false, true}) {
+    Start({&worker}, {.host = "0.0.0.0", .insecure = true, .public_metrics = asked}, false);
+    const HttpReply reply = Ask(port_, "GET", "/metrics");
+    EXPECT_EQ(reply.status, asked ? 200 : 403);
+    EXPECT_EQ(reply.body.find("--public-metrics") == std::string::npos, asked);
+    EXPECT_EQ(Ask(server_->admin_port(), "GET", "/metrics").status, 200);
+    EXPECT_EQ(Ask(port_, "GET", "/workers").status, 404) << "operators' paths are never there";
+    server_.reset();
   }
 }
 
@@ -173,7 +208,7 @@ TEST_F(RouterTest, KeysGuardTheApiButNotItsHealth) {
   EXPECT_EQ(Ask(port_, "POST", "/v1/completions", body, {{"Authorization", "Bearer second"}}).status, 200);
   EXPECT_EQ(Ask(port_, "POST", "/v1/completions", body, {{"Authorization", "Bearer # ours"}}).status, 401);
   HttpConnection stranger(port_);  // is not read: 20,000 of them would fill the memory
-  stranger.Send("POST /v1/completions HTTP/1.1\r\nHost: t\r\nContent-Length: 8000000\r\n\r\n");
+  stranger.Send("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 8000000\r\n\r\n");
   EXPECT_EQ(stranger.Receive().status, 401);
   EXPECT_EQ(Ask(port_, "GET", "/v1/models").status, 401);
   EXPECT_EQ(Ask(port_, "GET", "/v1/nothing").status, 401) << "what exists is nobody's business";
