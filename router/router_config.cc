@@ -5,6 +5,7 @@
 #include "common/net/address.h"
 #include "common/status.h"
 #include "common/str_cat.h"
+#include "router/dialect/call_form.h"
 #include "router/discovery/discovery.h"
 #include "router/index/worker_set.h"
 #include "router/policy/policies.h"
@@ -69,6 +70,12 @@ absl::Status CheckBind(const RouterConfig& c) {
 FieldRule RoutePolicyRule() {
   std::vector<FieldChoice> choices;
   for (const Policy& policy : kPolicies) choices.push_back({std::string(policy.name), std::string(policy.help)});
+  return OneOf(choices);
+}
+
+FieldRule ToolCallParserRule() {
+  std::vector<FieldChoice> choices = {{"auto", "as the chat template shows it"}};
+  for (const CallForm& form : CallForms()) choices.push_back({std::string(form.name), std::string(form.help)});
   return OneOf(choices);
 }
 

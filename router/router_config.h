@@ -39,6 +39,8 @@ struct RouterConfig {
   std::string kubernetes_token_file = "/var/run/secrets/kubernetes.io/serviceaccount/token";
   std::string kubernetes_ca_file = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt";
   std::string chat_template;
+  std::string tool_call_parser = "auto";
+  std::string reasoning_parser = "auto";
   std::string generation_config = "auto";
   std::string hash_key_file;
 
@@ -112,6 +114,8 @@ inline constexpr double kLongestWaitMs = 24 * 3600 * 1000;
 
 /// What --route-policy may be (router/policy/policies.h).
 FieldRule RoutePolicyRule();
+/// What --tool-call-parser may be (router/dialect/call_form.h).
+FieldRule ToolCallParserRule();
 
 template <class Visitor>
 void VisitTlsFields(RouterConfig& c, Visitor&& field) {
@@ -158,6 +162,12 @@ void VisitAccessFields(RouterConfig& c, Visitor& field) {
   field("served-model-name", c.served_model_name, "", "names clients use (repeatable; the model's base name)");
   VisitDiscovery(c, field);
   field("chat-template", c.chat_template, "", "file with a Jinja chat template (the model's)");
+  field("tool-call-parser", c.tool_call_parser, "", "how the model writes calls of functions", ToolCallParserRule());
+  field("reasoning-parser", c.reasoning_parser, "", "how the model writes thoughts before its answer",
+        OneOf({{"auto", "as the chat template shows it"},
+               {"none", "not at all"},
+               {"qwen3", "between <think> and </think>, if any"},
+               {"deepseek_r1", "up to </think>, whether <think> stands before them or not"}}));
   field("generation-config", c.generation_config, "", "defaults of sampling",
         OneOf({{"auto", "those of the model's generation_config.json"}, {"vllm", "neutral ones"}}));
   field("hash-key-file", c.hash_key_file, "", "64 hex digits keying prefix hashes; needed with several routers");

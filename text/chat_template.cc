@@ -59,18 +59,12 @@ absl::StatusOr<Sources> NamedTemplates(const json& value, const std::string& pat
   return sources;
 }
 
-/// With JSON in the tag: other models write <function=…> or <arg_key>… there.
-bool TagsToolCalls(std::string_view source) {
-  const auto has = [&](std::string_view text) { return source.find(text) != std::string_view::npos; };
-  return has(kToolCallTag) && !has("<function=") && !has("<arg_key>");
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ChatTemplate>> ChatTemplate::Create(std::string_view source,
                                                                    const TemplateTokens& tokens) {
   BATON_ASSIGN_OR_RETURN(bt_template * made, Compile(source, tokens, ""));
-  return std::unique_ptr<ChatTemplate>(new ChatTemplate(made, ReadsClock(source), TagsToolCalls(source)));
+  return std::unique_ptr<ChatTemplate>(new ChatTemplate(made, ReadsClock(source), std::string(source)));
 }
 
 absl::StatusOr<std::unique_ptr<ChatTemplate>> ChatTemplate::FromHfDirectory(const std::string& directory) {
@@ -99,8 +93,8 @@ absl::StatusOr<std::unique_ptr<ChatTemplate>> ChatTemplate::FromHfDirectory(cons
   }
   BATON_ASSIGN_OR_RETURN(bt_template * plain, Compile(sources.plain, tokens, path + ": "));
   const bool reads_clock = ReadsClock(sources.plain) || ReadsClock(sources.with_tools);
-  std::unique_ptr<ChatTemplate> made(new ChatTemplate(
-      plain, reads_clock, TagsToolCalls(sources.with_tools.empty() ? sources.plain : sources.with_tools)));
+  std::unique_ptr<ChatTemplate> made(
+      new ChatTemplate(plain, reads_clock, sources.with_tools.empty() ? sources.plain : sources.with_tools));
   if (!sources.with_tools.empty()) {
     BATON_ASSIGN_OR_RETURN(made->with_tools_, Compile(sources.with_tools, tokens, path + ": "));
   }

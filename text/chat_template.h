@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "absl/status/statusor.h"
 
@@ -40,9 +41,6 @@ struct RenderRequest {
   std::optional<int64_t> now_s;         ///< unix time for strftime_now; the machine's clock if not set
 };
 
-/// Before a call of a function in a text of Qwen's and Hermes' kind.
-inline constexpr std::string_view kToolCallTag = "<tool_call>";
-
 /// Immutable; Render may be called from any thread.
 class ChatTemplate {
  public:
@@ -65,16 +63,17 @@ class ChatTemplate {
 
   /// Whether the same request can have another text later (strftime_now).
   bool reads_clock() const { return reads_clock_; }
-  /// Whether its model calls functions as <tool_call>{"name": …, "arguments": {…}}</tool_call>.
-  bool tags_tool_calls() const { return tags_tool_calls_; }
+  /// The Jinja that renders chats with tools: it shows a model how to call them.
+  const std::string& source() const { return source_; }
 
  private:
-  ChatTemplate(bt_template* plain, bool reads_clock, bool tags_tool_calls)
-      : plain_(plain), reads_clock_(reads_clock), tags_tool_calls_(tags_tool_calls) {}
+  ChatTemplate(bt_template* plain, bool reads_clock, std::string source)
+      : plain_(plain), reads_clock_(reads_clock), source_(std::move(source)) {}
 
   bt_template* plain_;                 // owned
   bt_template* with_tools_ = nullptr;  // owned; null: plain_ serves both
-  const bool reads_clock_, tags_tool_calls_;
+  const bool reads_clock_;
+  const std::string source_;
 };
 
 }  // namespace baton

@@ -1,19 +1,17 @@
 #include "router/http/completion_answer.h"
 
 #include <algorithm>
-#include <random>
 #include <utility>
 
-#include "absl/strings/str_format.h"
 #include "common/str_cat.h"
 
 namespace baton::router {
 namespace {
 
-// Unlike every other: it comes back in the conversation's later turns.
-std::string NewCallId() {
-  thread_local std::mt19937_64 random{std::random_device{}()};
-  return absl::StrFormat("call_%016x%08x", random(), random() >> 32);
+// Where it is, the text would be without it.
+bool MarkIsSpecial(const CallForm& form, const Tokenizer& tokenizer) {
+  const std::optional<int32_t> id = form.open.empty() ? std::nullopt : tokenizer.TokenToId(form.open);
+  return id && tokenizer.IsSpecial(*id);
 }
 
 }  // namespace
@@ -36,15 +34,26 @@ class CompletionAnswer::PromptSink final : public AnswerSink {
 };
 
 CompletionAnswer::CompletionAnswer(RequestService& service, std::shared_ptr<HttpExchange> exchange,
-                                   CompletionRequest request, AnswerHead head, HttpHeaders headers, Options options)
+                                   CompletionRequest request, std::unique_ptr<AnswerFormat> format, HttpHeaders headers,
+                                   Options options)
     : service_(service),
       exchange_(std::move(exchange)),
       request_(std::move(request)),
-      json_(std::move(head), *service.services().model.tokenizer),
+      format_(std::move(format)),
       headers_(std::move(headers)),
       options_(std::move(options)),
       n_(static_cast<uint32_t>(std::max(1, request_.input.sampling.n))),
       ping_(exchange_->loop().MakeTimer()) {}
+
+const CallForm* CompletionAnswer::Form() const {
+  const CallServices& s = service_.services();
+  return s.config.tool_call_parser == "auto" ? s.model.call_form : FindCallForm(s.config.tool_call_parser);
+}
+
+std::unique_ptr<ToolCallReader> CompletionAnswer::MakeReader() const {
+  if (request_.callable.empty()) return nullptr;
+  return request_.must_call ? ReadForcedCall(request_.callable) : ReadFreeCalls(*Form(), request_.callable);
+}
 
 void CompletionAnswer::Start() {
   const auto max_choices = static_cast<size_t>(service_.services().config.max_choices);
@@ -56,18 +65,19 @@ void CompletionAnswer::Start() {
             : StrCat(prompts, " prompts times n=", n_, " choices is more than ", max_choices, " (--max-choices)."),
         "n"));
   }
-  const auto& chat_template = service_.services().model.chat_template;
-  if (!request_.callable.empty() && !request_.must_call && !(chat_template && chat_template->tags_tool_calls())) {
+  const bool calls_freely = !request_.callable.empty() && !request_.must_call;
+  if (calls_freely && Form() == nullptr) {
     return Failed(NotBuilt("tools",
                            "calling functions by the model's own choice in this model's way (only with tool_choice "
-                           "\"required\", a named function or \"none\")"));
+                           "\"required\", a named function or \"none\"; --tool-call-parser names a way)"));
   }
+  if (calls_freely && MarkIsSpecial(*Form(), *service_.services().model.tokenizer))
+    request_.input.skip_special_tokens = false;
   choices_.resize(request_.prompts.size() * n_);
   for (uint32_t i = 0; i < choices_.size(); ++i) {
     choices_[i].part.index = i;
     choices_[i].part.wants_logprobs = request_.input.sampling.logprobs.has_value();
-    if (!request_.callable.empty())
-      choices_[i].reader = request_.must_call ? ReadForcedCall(request_.callable) : ReadTaggedCalls(request_.callable);
+    choices_[i].reader = MakeReader();
   }
   prompts_.resize(request_.prompts.size());
   exchange_->Watch(
@@ -135,13 +145,13 @@ void CompletionAnswer::PromptLogprobs(size_t prompt, std::vector<PositionLogprob
   prompts_[prompt].logprobs = std::move(positions);
 }
 
-OpenAiJson::Tail CompletionAnswer::ChunkTail() const {
-  OpenAiJson::Tail tail;
+AnswerTail CompletionAnswer::ChunkTail() const {
+  AnswerTail tail;
   if (request_.include_usage && request_.continuous_usage) {
-    tail.usage_kind = OpenAiJson::Usage::kGiven;
+    tail.usage_kind = UsageKind::kGiven;
     tail.usage = TotalUsage();
   } else if (request_.include_usage) {
-    tail.usage_kind = OpenAiJson::Usage::kNull;
+    tail.usage_kind = UsageKind::kNull;
   }
   return tail;
 }
@@ -152,6 +162,7 @@ RequestUsage CompletionAnswer::TotalUsage() const {
     total.prompt_tokens += p.usage.prompt_tokens;
     total.completion_tokens += request_.prompt_only ? 0 : p.usage.completion_tokens;
     total.cached_tokens += p.usage.cached_tokens;
+    if (p.usage.thought_tokens) total.thought_tokens = total.thought_tokens.value_or(0) + *p.usage.thought_tokens;
   }
   return total;
 }
@@ -161,12 +172,15 @@ void CompletionAnswer::BeginStream() {
   if (std::exchange(streaming_, true)) return;
   headers_.emplace_back("Cache-Control", "no-cache");
   headers_.emplace_back("X-Accel-Buffering", "no");
-  exchange_->StartStream(200, headers_, "text/event-stream; charset=utf-8");
-  OpenAiJson::Tail tail = ChunkTail();
+  exchange_->StartStream(200, headers_, format_->StreamType());
+  AnswerTail tail = ChunkTail();
+  tail.usage = TotalUsage();
   tail.usage.completion_tokens = 0;  // a role is no token
-  for (const Choice& choice : choices_) {
-    if (request_.chat) exchange_->Write(json_.RoleChunk(choice.part.index, tail));
-  }
+  Write(format_->Begin(choices_.size(), tail));
+}
+
+void CompletionAnswer::Write(std::string_view bytes) {
+  if (!bytes.empty()) exchange_->Write(bytes);
 }
 
 void CompletionAnswer::Ping() {
@@ -174,7 +188,7 @@ void CompletionAnswer::Ping() {
   const Duration interval = std::chrono::milliseconds(options_.sse_ping_ms);
   if (now - last_write_ >= interval) {
     BeginStream();
-    exchange_->Write(": ping\n\n");
+    Write(format_->Ping());
     last_write_ = now;
   }
   ping_->ArmAt(last_write_ + interval, [weak = weak_from_this()] {
@@ -191,6 +205,7 @@ void CompletionAnswer::Delta(size_t prompt, ChoiceDelta&& delta, const RequestUs
   ChoicePart& part = choice.part;
   part.token_ids.insert(part.token_ids.end(), delta.token_ids.begin(), delta.token_ids.end());
   std::move(delta.logprobs.begin(), delta.logprobs.end(), std::back_inserter(part.logprobs));
+  if (request_.include_reasoning) part.thoughts += delta.thoughts;
   if (choice.reader) {
     ToolCallReader::Piece piece = choice.reader->Append(delta.text);
     TakeCalls(part, std::move(piece));
@@ -203,9 +218,10 @@ void CompletionAnswer::Delta(size_t prompt, ChoiceDelta&& delta, const RequestUs
 void CompletionAnswer::TakeCalls(ChoicePart& part, ToolCallReader::Piece piece) {
   part.text += piece.text;
   for (ToolCallReader::Call& call : piece.calls) {
+    if (!request_.parallel_calls && call.index > 0) continue;
     part.called = true;
     if (!call.name.empty()) {
-      part.calls.push_back({call.index, NewCallId(), std::move(call.name), std::move(call.arguments)});
+      part.calls.push_back({call.index, NewCallId(Form()), std::move(call.name), std::move(call.arguments)});
     } else if (!part.calls.empty() && part.calls.back().index == call.index) {
       part.calls.back().arguments += call.arguments;
     } else {
@@ -217,13 +233,15 @@ void CompletionAnswer::TakeCalls(ChoicePart& part, ToolCallReader::Piece piece) 
 void CompletionAnswer::Flush(Choice& choice, bool at_end) {
   ChoicePart& part = choice.part;
   const bool shows_tokens = part.wants_logprobs || request_.return_token_ids;
-  if (part.text.empty() && part.calls.empty() && !(shows_tokens && !part.token_ids.empty())) return;
+  if (part.text.empty() && part.thoughts.empty() && part.calls.empty() && !(shows_tokens && !part.token_ids.empty()))
+    return;
   if (!at_end && part.token_ids.size() < static_cast<size_t>(options_.stream_interval)) return;
   BeginStream();
-  exchange_->Write(json_.TextChunk(part, ChunkTail()));
+  Write(format_->Piece(part, ChunkTail()));
   last_write_ = service_.services().clock.Now();
-  if (!request_.chat && !part.logprobs.empty()) part.text_offset += json_.CharactersOfTokens(part);
+  if (!request_.chat && !part.logprobs.empty()) part.text_offset += format_->CharactersOfTokens(part);
   part.text.clear();
+  part.thoughts.clear();
   part.calls.clear();
   part.token_ids.clear();
   part.logprobs.clear();
@@ -246,13 +264,12 @@ void CompletionAnswer::ChoiceEnded(size_t prompt, const ChoiceFinish& finish) {
 void CompletionAnswer::WriteHeldFinish(bool last) {
   if (!held_finish_) return;
   BeginStream();
-  OpenAiJson::Tail tail = ChunkTail();
+  AnswerTail tail = ChunkTail();
   if (last && !request_.include_usage) {
     tail.timings = timings_;
     tail.mixed_numerics = mixed_numerics_;
   }
-  exchange_->Write(
-      json_.FinishChunk(held_finish_->first, held_finish_->second, tail, choices_[held_finish_->first].part.called));
+  Write(format_->Finish(choices_[held_finish_->first].part, held_finish_->second, tail));
   held_finish_.reset();
 }
 
@@ -265,16 +282,15 @@ void CompletionAnswer::Done(size_t prompt, const RequestSummary& summary) {
   if (!std::all_of(prompts_.begin(), prompts_.end(), [](const PromptState& p) { return p.done; })) return;
   if (!request_.stream) return FinishWhole();
   WriteHeldFinish(true);
-  if (request_.include_usage) {
-    exchange_->Write(json_.UsageChunk({OpenAiJson::Usage::kGiven, TotalUsage(), timings_, mixed_numerics_}));
-  }
-  exchange_->Write(OpenAiJson::DoneEvent());
+  const UsageKind kind = request_.include_usage ? UsageKind::kGiven : UsageKind::kAbsent;
+  BeginStream();
+  Write(format_->End({kind, TotalUsage(), timings_, mixed_numerics_}));
   exchange_->End();
   End(200);
 }
 
 void CompletionAnswer::FinishWhole() {
-  OpenAiJson::Whole whole;
+  WholeParts whole;
   for (Choice& choice : choices_) whole.choices.push_back(std::move(choice.part));
   for (PromptState& p : prompts_) {
     whole.prompts.push_back(std::move(p.ids));
@@ -285,7 +301,7 @@ void CompletionAnswer::FinishWhole() {
   if (request_.return_seed) whole.seed = seed_;
   HttpResponse response;
   response.headers = headers_;
-  response.body = json_.WholeAnswer(whole, {OpenAiJson::Usage::kGiven, TotalUsage(), timings_, mixed_numerics_});
+  response.body = format_->Whole(whole, {UsageKind::kGiven, TotalUsage(), timings_, mixed_numerics_});
   exchange_->Respond(std::move(response));
   End(200);
 }
@@ -293,11 +309,10 @@ void CompletionAnswer::FinishWhole() {
 void CompletionAnswer::Failed(const ApiError& error) {
   if (over_) return;
   if (streaming_) {
-    exchange_->Write(OpenAiJson::ErrorEvent(error));
-    exchange_->Write(OpenAiJson::DoneEvent());
+    Write(format_->Broken(error));
     exchange_->End();
   } else {
-    exchange_->Respond(ErrorResponse(error, headers_));
+    exchange_->Respond(ErrorResponse(error, headers_, request_.api));
   }
   End(error.http_status);
   Cancel();

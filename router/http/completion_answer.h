@@ -1,15 +1,15 @@
-// CompletionAnswer: one /v1/chat/completions or /v1/completions request being answered, streamed or whole. One sink per
-// prompt feeds it. Lives on the exchange's loop.
+// CompletionAnswer: a request for a chat's or texts' completion being answered, streamed or whole, in the shape of any
+// API. One sink per prompt feeds it. Lives on the exchange's loop.
 #pragma once
 
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "router/dialect/call_reader.h"
+#include "router/http/answer_format.h"
 #include "router/http/http_types.h"
 #include "router/http/json_request.h"
-#include "router/http/openai_json.h"
-#include "router/http/tool_call.h"
 #include "router/request/request_service.h"
 
 namespace baton::router {
@@ -23,7 +23,7 @@ class CompletionAnswer : public std::enable_shared_from_this<CompletionAnswer> {
     std::function<void(int status)> done;  ///< once, with the answer's HTTP status
   };
   CompletionAnswer(RequestService& service, std::shared_ptr<HttpExchange> exchange, CompletionRequest request,
-                   AnswerHead head, HttpHeaders headers, Options options);
+                   std::unique_ptr<AnswerFormat> format, HttpHeaders headers, Options options);
 
   void Start();
 
@@ -50,22 +50,26 @@ class CompletionAnswer : public std::enable_shared_from_this<CompletionAnswer> {
   void Done(size_t prompt, const RequestSummary& summary);
   void Failed(const ApiError& error);
 
+  /// How this model writes calls by itself; null: nobody knows.
+  const CallForm* Form() const;
+  std::unique_ptr<ToolCallReader> MakeReader() const;
   /// Moves calls from the part's text to its calls.
-  static void TakeCalls(ChoicePart& part, ToolCallReader::Piece piece);
+  void TakeCalls(ChoicePart& part, ToolCallReader::Piece piece);
   void BeginStream();
+  void Write(std::string_view bytes);
   void Flush(Choice& choice, bool at_end);
   void WriteHeldFinish(bool last);
   void Ping();
   void FinishWhole();
   void Cancel();
-  OpenAiJson::Tail ChunkTail() const;
+  AnswerTail ChunkTail() const;
   RequestUsage TotalUsage() const;
   void End(int status);
 
   RequestService& service_;
   std::shared_ptr<HttpExchange> exchange_;
   CompletionRequest request_;  ///< its prompts only where they are echoed
-  OpenAiJson json_;
+  const std::unique_ptr<AnswerFormat> format_;
   HttpHeaders headers_;
   const Options options_;
   const uint32_t n_;

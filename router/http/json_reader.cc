@@ -173,7 +173,11 @@ MaybeError ReadMessage(Element e, size_t number, std::string& out, LastMessage& 
     w.Key(key);
     simdjson::dom::array parts;
     std::string_view content;
-    if (key != "content") {
+    if (key == "tool_calls") {
+      std::string calls;
+      AppendCalls(value, calls);
+      w.Raw(calls);
+    } else if (key != "content") {
       w.Raw(simdjson::minify(value));
     } else if (value.is_null()) {
       w.String("");

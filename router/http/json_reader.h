@@ -47,6 +47,9 @@ struct Document {
 };
 MaybeError Parse(std::string_view body, const JsonLimits& limits, Document& out);
 
+/// Calls of earlier turns as templates take them: clients send arguments as text, templates print objects.
+void AppendCalls(Element calls, std::string& out);
+
 /// Views of the document, or of `joined`.
 struct LastMessage {
   std::string_view role, text;

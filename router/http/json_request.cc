@@ -15,12 +15,13 @@ using json::Read;
 struct ChatFields {
   ChatPrompt prompt;
   json::LastMessage last;
-  bool has_messages = false, logprobs = false;
+  bool has_messages = false, logprobs = false, parallel_tool_calls = true, include_reasoning = true;
   int32_t top_logprobs = 0;
   std::optional<int32_t> max_completion_tokens;
   std::optional<Element> tools, tool_choice;
   bool has_generation_prompt = false;
   std::optional<std::string> reasoning_effort;
+  std::optional<int32_t> thinking_budget;
 };
 
 // The template's variables: those given by name, and `reasoning_effort`, unless it is among them.
@@ -47,6 +48,8 @@ MaybeError ReadChatField(std::string_view key, Element e, ChatFields& c, bool& k
   }
   if (key == "continue_final_message") return Read(key, e, c.prompt.continue_final_message);
   if (key == "add_special_tokens") return Read(key, e, c.prompt.add_special_tokens);
+  if (key == "include_reasoning") return Read(key, e, c.include_reasoning);
+  if (key == "thinking_token_budget") return Read(key, e, c.thinking_budget);
   if (key == "reasoning_effort") return Read(key, e, c.reasoning_effort);
   if (key == "chat_template_kwargs") {
     simdjson::dom::object object;
@@ -66,6 +69,7 @@ MaybeError ReadChatField(std::string_view key, Element e, ChatFields& c, bool& k
     c.tool_choice = e;
     return std::nullopt;
   }
+  if (key == "parallel_tool_calls") return Read(key, e, c.parallel_tool_calls);
   known = false;
   return std::nullopt;
 }
@@ -91,6 +95,10 @@ MaybeError FinishChat(ChatFields& c, CompletionRequest& r) {
                       "continue_final_message");
   }
   if (c.prompt.continue_final_message) c.prompt.add_generation_prompt = false;
+  r.parallel_calls = c.parallel_tool_calls;
+  r.include_reasoning = c.include_reasoning;
+  r.input.splits_thoughts = true;
+  r.input.thinking_budget = c.thinking_budget;
   // As vLLM has it: an answer begins with the last message if that is the same speaker's.
   r.echo = r.echo && (c.last.role == "assistant" || !c.prompt.add_generation_prompt);
   if (r.echo) r.echo_text = std::string(c.last.text);

@@ -20,23 +20,44 @@ struct JsonLimits {
   size_t readable_behind = 0;  ///< bytes of memory behind the body, of any value: enough of them save a copy of it
 };
 
+/// Whose shape a request and its answer have.
+enum class Api : uint8_t { kChat, kText, kMessages, kResponses, kOllamaChat, kOllamaGenerate };
+
+/// What /v1/responses says beside a chat.
+struct ResponsesPart {
+  std::string instructions, instructions_message;  ///< the message: JSON; "" = none
+  std::string previous_id;                         ///< "" = none
+  bool store = true;                               ///< later requests may go on from this answer
+  std::string echo;                                ///< members that the answer repeats
+};
+
 /// What chat and text completions share.
 struct CompletionRequest {
   RequestInput input;           ///< the prompt is set per prompt, for text completions with several
   std::vector<Prompt> prompts;  ///< one for a chat
   bool chat = false;
+  Api api = Api::kChat;
   bool stream = false, include_usage = false, continuous_usage = false;
   bool echo = false;
   bool prompt_only = false;  ///< max_tokens 0 with echo: nothing is generated
+  bool include_reasoning = true;
   bool return_token_ids = false, return_tokens_as_token_ids = false, return_seed = false;
   std::string echo_text;              ///< chat with echo: the last message's text
   std::optional<int32_t> best_of;     ///< n, or 1: all that are drawn are answered
   std::vector<std::string> callable;  ///< functions that the answer may or must call; empty: it is text
-  bool must_call = false;
+  bool must_call = false, parallel_calls = true;
   std::vector<std::string> unknown_fields;  ///< the first few
+  std::optional<ResponsesPart> responses;
 };
 std::variant<CompletionRequest, ApiError> ParseChatRequest(std::string_view body, const JsonLimits& limits);
 std::variant<CompletionRequest, ApiError> ParseTextRequest(std::string_view body, const JsonLimits& limits);
+/// Bodies of other APIs, as chats.
+std::variant<CompletionRequest, ApiError> ParseMessagesRequest(std::string_view body, const JsonLimits& limits);
+std::variant<CompletionRequest, ApiError> ParseResponsesRequest(std::string_view body, const JsonLimits& limits);
+std::variant<CompletionRequest, ApiError> ParseOllamaChat(std::string_view body, const JsonLimits& limits);
+std::variant<CompletionRequest, ApiError> ParseOllamaGenerate(std::string_view body, const JsonLimits& limits);
+/// The model that /api/show is asked about.
+std::variant<std::string, ApiError> ParseShowRequest(std::string_view body, const JsonLimits& limits);
 
 struct TokenizeRequest {
   std::string model;

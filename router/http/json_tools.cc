@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <memory>
 
+#include "router/dialect/call_reader.h"
 #include "router/http/json_reader.h"
-#include "router/http/tool_call.h"
 #include "router/json_writer.h"
 
 namespace baton::router::json {

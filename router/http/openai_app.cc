@@ -6,12 +6,15 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/foreign_text.h"
 #include "common/log.h"
 #include "common/net/address.h"
+#include "common/random_word.h"
 #include "common/str_cat.h"
 #include "router/http/completion_answer.h"
+#include "router/http/openai_call.h"
 #include "router/json_writer.h"
 #include "router/request/seen_chats.h"
 
@@ -67,12 +70,6 @@ std::vector<std::string> HeaderWords(const std::vector<std::string>& names) {
   return out;
 }
 
-// A client may write any word there; a metric has as many series as its labels have values.
-std::string MethodLabel(const std::string& method) {
-  static constexpr std::string_view kKnown[] = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"};
-  return std::find(std::begin(kKnown), std::end(kKnown), method) != std::end(kKnown) ? method : "other";
-}
-
 WebGuard::Rules RulesOf(const RouterConfig& c) { return {c.allowed_origins, c.allowed_hosts, net::IsLoopback(c.host)}; }
 
 constexpr size_t kLargeBody = 256 << 10;  // parsed on the text pool: 1 ms of JSON is some 3 MB
@@ -80,45 +77,20 @@ constexpr std::string_view kModelPrefix = "/v1/models/";
 
 }  // namespace
 
-// A request and what every answer to it needs. Counts itself in the metrics when it is answered.
-struct OpenAiApp::Call {
-  std::shared_ptr<HttpExchange> exchange;
-  HttpRequest request;
-  std::string id;
-  HttpHeaders headers;  // of every answer
-  const char* route = "other";
-  bool counted = true;
-  bool admin = false;  // came to the admin port
-  TimePoint arrived;
-  RouterMetrics* metrics = nullptr;
-  const Clock* clock = nullptr;
-
-  void Answered(int status) const {
-    if (counted) metrics->HttpDone(route, MethodLabel(request.method), status, Seconds(clock->Now() - arrived));
-  }
-  void Respond(HttpResponse response) {
-    response.headers.insert(response.headers.end(), headers.begin(), headers.end());
-    Answered(response.status);
-    exchange->Respond(std::move(response));
-  }
-  void RespondJson(std::string body, int status = 200) {
-    Respond(HttpResponse{status, {}, "application/json", std::move(body)});
-  }
-  void Fail(const ApiError& error) {
-    Answered(error.http_status);
-    exchange->Respond(ErrorResponse(error, headers));
-  }
-  JsonLimits Limits(const RouterConfig& c) const {
-    return JsonLimits{static_cast<size_t>(c.max_body_bytes), static_cast<size_t>(c.max_json_depth),
-                      static_cast<size_t>(c.max_choices), request.body.capacity() - request.body.size()};
-  }
-};
-
 const OpenAiApp::Route OpenAiApp::kRoutes[] = {
     {"/", "GET", &OpenAiApp::Front, true, false},
     {"/v1/models", "GET", &OpenAiApp::Models, true, true},
     {"/v1/chat/completions", "POST", &OpenAiApp::Chat, true, true},
     {"/v1/completions", "POST", &OpenAiApp::Text, true, true},
+    {"/v1/messages", "POST", &OpenAiApp::Messages, true, true},
+    {"/v1/messages/count_tokens", "POST", &OpenAiApp::CountTokens, true, true},
+    {"/v1/responses", "POST", &OpenAiApp::Responses, true, true},
+    {"/v1/embeddings", "POST", &OpenAiApp::Embeddings, true, true},
+    {"/api/chat", "POST", &OpenAiApp::OllamaChat, true, true},
+    {"/api/generate", "POST", &OpenAiApp::OllamaGenerate, true, true},
+    {"/api/tags", "GET", &OpenAiApp::OllamaTags, true, true},
+    {"/api/show", "POST", &OpenAiApp::OllamaShow, true, true},
+    {"/api/version", "GET", &OpenAiApp::OllamaVersion, true, false},
     {"/tokenize", "POST", &OpenAiApp::Tokenize, true, true},
     {"/detokenize", "POST", &OpenAiApp::Detokenize, true, true},
     {"/health", "GET", &OpenAiApp::Health, false, false},
@@ -169,7 +141,7 @@ const OpenAiApp::Route* OpenAiApp::RouteOf(const HttpRequest& request) {
 bool OpenAiApp::TakesBody(const HttpRequest& head) const {
   const Route* route = RouteOf(head);
   return route != nullptr && head.method == route->method && !guard_.Refuses(head) &&
-         (!route->guarded || keys_.Allows(head.Header("Authorization")));
+         (!route->guarded || keys_.Allows(KeyOf(head)));
 }
 
 void OpenAiApp::Dispatch(const std::shared_ptr<Call>& call) {
@@ -177,8 +149,7 @@ void OpenAiApp::Dispatch(const std::shared_ptr<Call>& call) {
   const std::string method = request.method == "HEAD" ? "GET" : request.method;
   const Route* found = RouteOf(request);
   if (!found) {
-    if (request.path.compare(0, 4, "/v1/") == 0 && !keys_.Allows(request.Header("Authorization")))
-      return call->Fail(Unauthorized());
+    if (request.path.compare(0, 4, "/v1/") == 0 && !keys_.Allows(KeyOf(request))) return call->Fail(Unauthorized());
     return call->Fail(NoSuchPath(request));
   }
   call->route = found->path;
@@ -191,7 +162,7 @@ void OpenAiApp::Dispatch(const std::shared_ptr<Call>& call) {
     call->headers.emplace_back("Allow", found->method);
     return call->Fail(error);
   }
-  if (found->guarded && !keys_.Allows(request.Header("Authorization"))) return call->Fail(Unauthorized());
+  if (found->guarded && !keys_.Allows(KeyOf(request))) return call->Fail(Unauthorized());
   if (method == "POST") {
     if (!SaysJson(request)) {
       return call->Fail(BadRequest(StrCat("Unsupported Media Type: Only 'application/json' is allowed, got '",
@@ -249,6 +220,11 @@ void OpenAiApp::Chat(const std::shared_ptr<Call>& call) { Parse(call, ParseChatR
 
 void OpenAiApp::Text(const std::shared_ptr<Call>& call) { Parse(call, ParseTextRequest, "cmpl-"); }
 
+std::string OpenAiApp::KeyOf(const HttpRequest& request) {
+  const std::string_view bearer = request.Header("Authorization"), key = request.Header("x-api-key");
+  return bearer.empty() && !key.empty() ? StrCat("Bearer ", key) : std::string(bearer);
+}
+
 void OpenAiApp::Parse(const std::shared_ptr<Call>& call, BodyParser parse, const char* id_prefix) {
   const size_t size = call->request.body.size();
   auto work = [call, parse, limits = call->Limits(service_.services().config)] {
@@ -275,14 +251,20 @@ void OpenAiApp::Complete(const std::shared_ptr<Call>& call, std::variant<Complet
   head.return_token_ids = request.return_token_ids;
   head.tokens_as_ids = request.return_tokens_as_token_ids;
   request.input.request_id = ids_.OnceOnly(call->id);
+  std::function<void(std::string)> keep;
+  if (request.responses) {
+    head.id = absl::StrFormat("resp_%016x%016x", RandomWord(), RandomWord());
+    if (auto error = GoOn(*call, head.id, request, keep)) return call->Fail(*error);
+  }
   if (!service_.services().config.share_prefix_cache)
-    request.input.cache_salt = keys_.SaltOf(call->request.Header("Authorization"), request.input.cache_salt);
+    request.input.cache_salt = keys_.SaltOf(KeyOf(call->request), request.input.cache_salt);
   CompletionAnswer::Options options;
   options.fingerprint = StrCat("baton-", version_);
   options.sse_ping_ms = service_.services().config.sse_ping_ms;
   options.stream_interval = service_.services().config.stream_interval;
   options.done = [call](int status) { call->Answered(status); };
-  std::make_shared<CompletionAnswer>(service_, call->exchange, std::move(request), std::move(head), call->headers,
+  auto format = MakeFormat(request, std::move(head), *service_.services().model.tokenizer, std::move(keep));
+  std::make_shared<CompletionAnswer>(service_, call->exchange, std::move(request), std::move(format), call->headers,
                                      std::move(options))
       ->Start();
 }

@@ -10,8 +10,10 @@
 
 #include "router/admission/api_keys.h"
 #include "router/admission/request_ids.h"
+#include "router/http/answer_format.h"
 #include "router/http/http_types.h"
 #include "router/http/json_request.h"
+#include "router/http/response_memory.h"
 #include "router/http/web_guard.h"
 #include "router/request/request_service.h"
 
@@ -50,6 +52,16 @@ class OpenAiApp {
   void OneModel(const std::shared_ptr<Call>& call);
   void Chat(const std::shared_ptr<Call>& call);
   void Text(const std::shared_ptr<Call>& call);
+  // Of other APIs: other_apis.cc.
+  void Messages(const std::shared_ptr<Call>& call);
+  void CountTokens(const std::shared_ptr<Call>& call);
+  void Responses(const std::shared_ptr<Call>& call);
+  void Embeddings(const std::shared_ptr<Call>& call);
+  void OllamaChat(const std::shared_ptr<Call>& call);
+  void OllamaGenerate(const std::shared_ptr<Call>& call);
+  void OllamaTags(const std::shared_ptr<Call>& call);
+  void OllamaShow(const std::shared_ptr<Call>& call);
+  void OllamaVersion(const std::shared_ptr<Call>& call);
   void Tokenize(const std::shared_ptr<Call>& call);
   void Detokenize(const std::shared_ptr<Call>& call);
   void Health(const std::shared_ptr<Call>& call);
@@ -66,6 +78,14 @@ class OpenAiApp {
   void Parse(const std::shared_ptr<Call>& call, BodyParser parse, const char* id_prefix);
   void Complete(const std::shared_ptr<Call>& call, std::variant<CompletionRequest, ApiError> parsed,
                 const char* id_prefix);
+  /// Puts the turns before a request of /v1/responses in front of it. `keep`: where its own go then.
+  std::optional<ApiError> GoOn(const Call& call, const std::string& id, CompletionRequest& request,
+                               std::function<void(std::string)>& keep);
+  /// `keep` hears of the answer, for ResponsesFormat.
+  static std::unique_ptr<AnswerFormat> MakeFormat(const CompletionRequest& request, AnswerHead head,
+                                                  const Tokenizer& tokenizer, std::function<void(std::string)> keep);
+  /// The request's key as "Bearer KEY"; Anthropic's clients send it as x-api-key.
+  static std::string KeyOf(const HttpRequest& request);
   void TellOfUnknown(Call& call, const std::vector<std::string>& fields);
   std::string ModelCard(const std::string& name) const;
 
@@ -75,6 +95,8 @@ class OpenAiApp {
   const std::string version_;
   const WebGuard guard_;
   const int64_t started_;  // unix seconds
+  static constexpr size_t kRememberedBytes = 64 << 20;
+  const std::shared_ptr<ResponseMemory> responses_ = std::make_shared<ResponseMemory>(kRememberedBytes);
   std::mutex told_mutex_;
   std::set<std::string> told_;  // unknown fields that the log has named
 };

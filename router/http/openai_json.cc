@@ -32,7 +32,7 @@ size_t CharactersOf(std::string_view text) {
 
 OpenAiJson::OpenAiJson(AnswerHead head, const Tokenizer& tokenizer) : head_(std::move(head)), tokenizer_(tokenizer) {
   JsonWriter w(chunk_begin_);
-  Begin(w, head_.chat ? "chat.completion.chunk" : "text_completion");
+  WriteHead(w, head_.chat ? "chat.completion.chunk" : "text_completion");
   w.Key("choices").BeginArray().BeginObject().Key("index");
   chunk_begin_.insert(0, "data: ");
 }
@@ -48,7 +48,7 @@ JsonWriter OpenAiJson::BeginChoice(std::string& out, uint32_t index, size_t text
 
 void OpenAiJson::EndChoice(JsonWriter& w, const Tail& tail, std::string& out) const {
   w.EndObject().EndArray();
-  End(w, tail);
+  WriteEnd(w, tail);
   out += "\n\n";
 }
 
@@ -62,7 +62,7 @@ size_t OpenAiJson::CharactersOfTokens(const ChoicePart& part) const {
   return characters;
 }
 
-void OpenAiJson::Begin(JsonWriter& w, const char* object) const {
+void OpenAiJson::WriteHead(JsonWriter& w, const char* object) const {
   w.BeginObject()
       .Field("id", head_.id)
       .Field("object", object)
@@ -70,14 +70,17 @@ void OpenAiJson::Begin(JsonWriter& w, const char* object) const {
       .Field("model", head_.model);
 }
 
-void OpenAiJson::End(JsonWriter& w, const Tail& tail) const {
+void OpenAiJson::WriteEnd(JsonWriter& w, const Tail& tail) const {
   if (tail.usage_kind == Usage::kNull) w.NullField("usage");
   if (tail.usage_kind == Usage::kGiven) {
     const RequestUsage& u = tail.usage;
     w.Key("usage").BeginObject();
     w.Field("prompt_tokens", u.prompt_tokens).Field("total_tokens", u.prompt_tokens + u.completion_tokens);
     w.Field("completion_tokens", u.completion_tokens);
-    w.Key("prompt_tokens_details").BeginObject().Field("cached_tokens", u.cached_tokens).EndObject().EndObject();
+    w.Key("prompt_tokens_details").BeginObject().Field("cached_tokens", u.cached_tokens).EndObject();
+    if (u.thought_tokens)
+      w.Key("completion_tokens_details").BeginObject().Field("reasoning_tokens", *u.thought_tokens).EndObject();
+    w.EndObject();
   }
   if (tail.timings) {
     const StageTimings& t = *tail.timings;
@@ -94,6 +97,11 @@ void OpenAiJson::End(JsonWriter& w, const Tail& tail) const {
   w.EndObject();
 }
 
+// DeepSeek's name for them, and vLLM's.
+void OpenAiJson::Thoughts(JsonWriter& w, std::string_view thoughts) {
+  w.Field("reasoning_content", thoughts).Field("reasoning", thoughts);
+}
+
 // A later chunk of a call has nothing but more arguments.
 void OpenAiJson::ToolCalls(JsonWriter& w, const std::vector<CallPart>& calls, bool streamed) {
   w.Key("tool_calls").BeginArray();
@@ -108,7 +116,7 @@ void OpenAiJson::ToolCalls(JsonWriter& w, const std::vector<CallPart>& calls, bo
   w.EndArray();
 }
 
-void OpenAiJson::Finish(JsonWriter& w, const std::optional<ChoiceFinish>& finish, bool called) const {
+void OpenAiJson::WriteFinish(JsonWriter& w, const std::optional<ChoiceFinish>& finish, bool called) const {
   if (!finish) {
     w.NullField("finish_reason");
     if (!head_.chat) w.NullField("stop_reason");
@@ -218,10 +226,11 @@ void OpenAiJson::PlainTextChunk(const ChoicePart& part, Usage usage) {
 
 void OpenAiJson::AnyTextChunk(const ChoicePart& part, const Tail& tail, std::string& out) const {
   JsonWriter w = BeginChoice(out, part.index, part.text.size());
-  if (!part.calls.empty()) {
+  if (!part.calls.empty() || !part.thoughts.empty()) {
     w.Key("delta").BeginObject();
+    if (!part.thoughts.empty()) Thoughts(w, part.thoughts);
     if (!part.text.empty()) w.Field("content", part.text);
-    ToolCalls(w, part.calls, /*streamed=*/true);
+    if (!part.calls.empty()) ToolCalls(w, part.calls, /*streamed=*/true);
     w.EndObject();
   } else if (head_.chat) {
     w.Key("delta").BeginObject().Field("content", part.text).EndObject();
@@ -229,13 +238,14 @@ void OpenAiJson::AnyTextChunk(const ChoicePart& part, const Tail& tail, std::str
     w.Field("text", part.text);
   }
   Logprobs(w, part);
-  Finish(w, std::nullopt, false);
+  WriteFinish(w, std::nullopt, false);
   if (head_.return_token_ids) TokenIds(w.Key("token_ids"), part.token_ids);
   EndChoice(w, tail, out);
 }
 
 const std::string& OpenAiJson::TextChunk(const ChoicePart& part, const Tail& tail) {
-  const bool plain = part.calls.empty() && part.logprobs.empty() && !head_.return_token_ids && !tail.timings;
+  const bool plain =
+      part.calls.empty() && part.thoughts.empty() && part.logprobs.empty() && !head_.return_token_ids && !tail.timings;
   if (plain && tail.usage_kind != Usage::kGiven) {
     PlainTextChunk(part, tail.usage_kind);
   } else {
@@ -253,7 +263,7 @@ std::string OpenAiJson::FinishChunk(uint32_t index, const ChoiceFinish& finish, 
     w.Field("text", "");
   }
   w.NullField("logprobs");
-  Finish(w, finish, called);
+  WriteFinish(w, finish, called);
   EndChoice(w, tail, out);
   return out;
 }
@@ -261,25 +271,22 @@ std::string OpenAiJson::FinishChunk(uint32_t index, const ChoiceFinish& finish, 
 std::string OpenAiJson::UsageChunk(const Tail& tail) const {
   std::string out;
   JsonWriter w(out);
-  Begin(w, head_.chat ? "chat.completion.chunk" : "text_completion");
+  WriteHead(w, head_.chat ? "chat.completion.chunk" : "text_completion");
   w.Key("choices").BeginArray().EndArray();
-  End(w, tail);
+  WriteEnd(w, tail);
   return Event(out);
 }
 
 std::string OpenAiJson::ErrorEvent(const ApiError& error) { return Event(ErrorJson(error)); }
 
-HttpResponse ErrorResponse(const ApiError& error, HttpHeaders headers) {
-  HttpResponse response;
-  response.status = error.http_status;
-  response.headers = std::move(headers);
-  if (error.retry_after_ms > 0) {
-    response.headers.emplace_back("Retry-After", std::to_string((error.retry_after_ms + 999) / 1000));
-    response.headers.emplace_back("retry-after-ms", std::to_string(error.retry_after_ms));
-  }
-  if (error.http_status == 401) response.headers.emplace_back("WWW-Authenticate", "Bearer");
-  response.body = ErrorJson(error);
-  return response;
+std::string OpenAiJson::Begin(size_t choices, const AnswerTail& tail) {
+  std::string out;
+  for (uint32_t i = 0; head_.chat && i < choices; ++i) out += RoleChunk(i, tail);
+  return out;
+}
+
+std::string OpenAiJson::End(const AnswerTail& tail) {
+  return (tail.usage_kind == Usage::kGiven ? UsageChunk(tail) : "") + DoneEvent();
 }
 
 void OpenAiJson::PromptLogprobs(JsonWriter& w, const std::vector<int32_t>& prompt,
@@ -301,10 +308,10 @@ void OpenAiJson::PromptLogprobs(JsonWriter& w, const std::vector<int32_t>& promp
   w.EndArray();
 }
 
-std::string OpenAiJson::WholeAnswer(const Whole& whole, const Tail& tail) const {
+std::string OpenAiJson::WholeAnswer(const WholeParts& whole, const Tail& tail) const {
   std::string out;
   JsonWriter w(out);
-  Begin(w, head_.chat ? "chat.completion" : "text_completion");
+  WriteHead(w, head_.chat ? "chat.completion" : "text_completion");
   w.Key("choices").BeginArray();
   for (const ChoicePart& part : whole.choices) {
     const size_t prompt = part.index / whole.choices_per_prompt;
@@ -313,13 +320,14 @@ std::string OpenAiJson::WholeAnswer(const Whole& whole, const Tail& tail) const 
       w.Key("message").BeginObject().Field("role", "assistant");
       part.called&& part.text.empty() ? w.NullField("content") : w.Field("content", part.text);
       w.NullField("refusal");
+      if (!part.thoughts.empty()) Thoughts(w, part.thoughts);
       if (part.called) ToolCalls(w, part.calls, /*streamed=*/false);
       w.EndObject();
     } else {
       w.Field("text", part.text);
     }
     Logprobs(w, part);
-    Finish(w, part.finish, part.called);
+    WriteFinish(w, part.finish, part.called);
     if (!head_.chat && whole.prompt_logprobs[prompt])
       PromptLogprobs(w, whole.prompts[prompt], *whole.prompt_logprobs[prompt]);
     if (head_.return_token_ids) {
@@ -332,7 +340,7 @@ std::string OpenAiJson::WholeAnswer(const Whole& whole, const Tail& tail) const 
   if (head_.chat && whole.prompt_logprobs[0]) PromptLogprobs(w, whole.prompts[0], *whole.prompt_logprobs[0]);
   if (head_.chat && head_.return_token_ids) TokenIds(w.Key("prompt_token_ids"), whole.prompts[0]);
   if (whole.seed) w.Key("seed").Uint(*whole.seed);
-  End(w, tail);
+  WriteEnd(w, tail);
   return out;
 }
 

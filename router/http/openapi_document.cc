@@ -40,6 +40,7 @@ constexpr Property kAnswer[] = {
     {"skip_special_tokens", kBoolean},
     {"include_stop_str_in_output", kBoolean},
     {"priority", R"("type":"integer","minimum":-2147483648,"maximum":2147483647)"},
+    {"truncate_prompt_tokens", R"("type":"integer","minimum":-1,"maximum":2147483647,"not":{"const":0})"},
     {"request_id", kString},
     {"cache_salt", R"("type":"string","minLength":1)"},
     {"stream", kBoolean},
@@ -88,6 +89,9 @@ constexpr Property kChatOnly[] = {
     {"top_logprobs", kCount},
     {"tools", R"("type":"array","minItems":1)"},
     {"tool_choice", ""},
+    {"parallel_tool_calls", kBoolean},
+    {"include_reasoning", kBoolean},
+    {"thinking_token_budget", kCount},
 };
 
 constexpr Property kTextOnly[] = {
@@ -137,15 +141,16 @@ std::vector<Property> SharedProperties(std::deque<std::string>& schemas) {
 constexpr std::string_view kModelParameter =
     R"("parameters":[{"name":"model","in":"path","required":true,"schema":{"type":"string"}}])";
 
-constexpr std::string_view kErrorSchema = R"("Error":{"type":"object","required":["error"],
+constexpr std::string_view kErrorSchema =
+    R"("OtherError":{"type":"object","required":["error"]},"Error":{"type":"object","required":["error"],
 "properties":{"error":{"type":"object","required":["message","type","param","code"],
 "properties":{"message":{"type":"string"},"type":{"type":"string"},"param":{"type":["string","null"]},
 "code":{"type":["string","null"]}}}}})";
 
-std::string Responses(std::string_view description) {
+std::string Responses(std::string_view description, std::string_view error = "Error") {
   return StrCat(R"("responses":{"200":{"description":")", description,
                 R"("},"default":{"description":"An error","content":{"application/json":{"schema":)",
-                R"({"$ref":"#/components/schemas/Error"}}}}})");
+                R"({"$ref":"#/components/schemas/)", error, R"("}}}}})");
 }
 
 std::string Get(std::string_view path, std::string_view summary, std::string_view more = "") {
@@ -166,7 +171,7 @@ std::string PropertyText(const Property& property, bool required) {
 
 /// `required`: a property's name, or empty; `lists`: properties of the JSON body.
 std::string Post(std::string_view path, std::string_view summary, std::string_view required,
-                 std::initializer_list<std::span<const Property>> lists) {
+                 std::initializer_list<std::span<const Property>> lists, std::string_view error = "Error") {
   std::string all;
   for (const std::span<const Property> list : lists) {
     for (const Property& property : list) {
@@ -176,7 +181,7 @@ std::string Post(std::string_view path, std::string_view summary, std::string_vi
   return StrCat("\"", path, R"(":{"post":{"summary":")", summary, R"(","requestBody":{"required":true,"content":)",
                 R"({"application/json":{"schema":{"type":"object",)",
                 required.empty() ? "" : StrCat(R"("required":[")", required, "\"],"), R"("properties":{)", all,
-                "}}}}},", Responses("The answer (or a stream of server-sent events)"), "}}");
+                "}}}}},", Responses("The answer (or a stream of server-sent events)", error), "}}");
 }
 
 std::string MakeDocument() {
@@ -187,6 +192,14 @@ std::string MakeDocument() {
       Get("/v1/models/{model}", "One model", kModelParameter),
       Post("/v1/chat/completions", "Answer a chat", "messages", {shared, kChatPrompt, kChatOnly}),
       Post("/v1/completions", "Continue a text", "prompt", {shared, kTextOnly}),
+      Post("/v1/messages", "Answer a chat in Anthropic's shape", "messages", {}, "OtherError"),
+      Post("/v1/messages/count_tokens", "Tokens of a prompt in Anthropic's shape", "messages", {}, "OtherError"),
+      Post("/v1/responses", "Answer items in OpenAI's newer shape", "input", {}),
+      Post("/api/chat", "Answer a chat in Ollama's shape", "messages", {}, "OtherError"),
+      Post("/api/generate", "Answer a prompt in Ollama's shape", "", {}, "OtherError"),
+      Get("/api/tags", "Models served, in Ollama's shape"),
+      Post("/api/show", "What a model can do, in Ollama's shape", "model", {}, "OtherError"),
+      Get("/api/version", "Version, in Ollama's shape"),
       Post("/tokenize", "Token ids of a prompt or chat", "", {kTokenizeOnly, kChatPrompt}),
       Post("/detokenize", "Text of token ids", "tokens", {kDetokenize}),
       Get("/health", "200 when requests can be served"),

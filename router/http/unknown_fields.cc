@@ -47,9 +47,10 @@ const std::vector<std::string>& KnownFields(bool chat) {
     names->insert(names->end(), more.begin(), more.end());
     return names;
   };
-  static const auto* of_chat = with({"messages", "max_completion_tokens", "logprobs", "top_logprobs",
-                                     "add_generation_prompt", "continue_final_message", "add_special_tokens",
-                                     "reasoning_effort", "chat_template_kwargs", "tools", "tool_choice"});
+  static const auto* of_chat =
+      with({"messages", "max_completion_tokens", "logprobs", "top_logprobs", "add_generation_prompt",
+            "continue_final_message", "add_special_tokens", "reasoning_effort", "chat_template_kwargs", "tools",
+            "tool_choice", "include_reasoning"});
   static const auto* of_text = with({"prompt", "logprobs", "add_special_tokens"});
   return chat ? *of_chat : *of_text;
 }

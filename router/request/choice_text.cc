@@ -6,12 +6,33 @@
 
 namespace baton::router {
 
-ChoiceText::ChoiceText(const Tokenizer& tokenizer, const TokenizedRequest& generation, StopMatcher matcher)
+ChoiceText::ChoiceText(const Tokenizer& tokenizer, const TokenizedRequest& generation, StopMatcher matcher,
+                       ThoughtStart thoughts)
     : detokenizer_(tokenizer, generation.skip_special_tokens, DetokenizeFrom::kPrompt),
       matcher_(std::move(matcher)),
-      min_tokens_(generation.sampling.min_tokens.value_or(0)) {}
+      min_tokens_(generation.sampling.min_tokens.value_or(0)) {
+  if (thoughts != ThoughtStart::kNone) thoughts_.emplace(thoughts);
+}
 
-std::string ChoiceText::Append(int32_t token, bool is_text) {
+// The token with which thoughts end is one of theirs.
+ChoiceText::Shown ChoiceText::Append(int32_t token, bool is_text) {
+  const std::string text = AppendText(token, is_text);
+  if (!thoughts_) return {"", text};
+  const bool thought = thoughts_->thinking();
+  Shown shown = thoughts_->Append(text);
+  if (thought || thoughts_->thinking() || !shown.thoughts.empty()) thought_tokens_ = tokens_;
+  return shown;
+}
+
+ChoiceText::Shown ChoiceText::Finish() {
+  const std::string text = FinishText();
+  if (!thoughts_) return {"", text};
+  Shown shown = thoughts_->Append(text);
+  Shown last = thoughts_->Finish();
+  return {shown.thoughts + last.thoughts, shown.text + last.text};
+}
+
+std::string ChoiceText::AppendText(int32_t token, bool is_text) {
   if (stopped()) return "";
   ++tokens_;
   std::string text = is_text ? detokenizer_.Append(token) : "";
@@ -19,7 +40,7 @@ std::string ChoiceText::Append(int32_t token, bool is_text) {
   return matcher_.Append(text);
 }
 
-std::string ChoiceText::Finish() {
+std::string ChoiceText::FinishText() {
   if (stopped()) return "";
   std::string text = detokenizer_.Finish();
   if (tokens_ <= min_tokens_) return text;

@@ -134,6 +134,7 @@ absl::StatusOr<ModelText> ModelText::Load(const std::string& path, const std::st
                           StrCat("--chat-template ", chat_template_file, ": ", given.status().message()));
     model.chat_template = Const(*std::move(given));
   }
+  if (model.chat_template) model.call_form = CallFormOf(model.chat_template->source());
   model.eos_token_ids = model.tokenizer->eos_ids();
   model.grammars = std::make_shared<GrammarCheck>(*model.tokenizer);
   const size_t for_chats = token_cache_bytes / 4;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "router/dialect/call_form.h"
 #include "router/request_types.h"
 #include "text/chat_template.h"
 #include "text/token_cache.h"
@@ -24,6 +25,7 @@ struct ModelText {
   std::unique_ptr<TokenCache> prompt_ids;             ///< tokenizes prompts; any thread
   std::shared_ptr<SeenChats> seen_chats;              ///< and those of whole chats that come again; any thread
   std::unique_ptr<const ChatTemplate> chat_template;  ///< null: the model has none
+  const CallForm* call_form = nullptr;                ///< that the template shows the model; null: none
   SamplingOptions defaults;                           ///< of generation_config.json; what it does not set is absent
   std::vector<int32_t> eos_token_ids;
   std::shared_ptr<GrammarCheck> grammars;  ///< checks those of requests; any thread. Reads the tokenizer

@@ -253,11 +253,14 @@ void RequestDriver::Do(EmitTokens&& action) {
   TokenTimes(action.token_ids.size(), action.index);
   TookPart(action.drawn_by);
   if (!PlantedBug("retry budget held to the end")) share_.Release();
-  ChoiceDelta delta{action.index, {}, std::move(action.token_ids), std::move(action.logprobs)};
+  ChoiceDelta delta{action.index, {}, {}, std::move(action.token_ids), std::move(action.logprobs)};
   uint32_t emitted = 0;
   for (; emitted < delta.token_ids.size() && !text.stopped(); ++emitted) {
     const bool is_stop_token = action.last_is_stop_token && emitted + 1 == delta.token_ids.size();
-    delta.text += text.Append(delta.token_ids[emitted], !is_stop_token || generation_.include_stop_str_in_output);
+    const ChoiceText::Shown shown =
+        text.Append(delta.token_ids[emitted], !is_stop_token || generation_.include_stop_str_in_output);
+    delta.text += shown.text;
+    delta.thoughts += shown.thoughts;
   }
   delta.token_ids.resize(emitted);
   if (delta.logprobs.size() > emitted) delta.logprobs.resize(emitted);
@@ -278,8 +281,9 @@ void RequestDriver::Do(EmitPromptLogprobs action) {
 
 void RequestDriver::Do(EndChoice action) {
   ChoiceText& text = texts_[action.index];
-  std::string tail = text.Finish();
-  if (!tail.empty()) sink_->OnDelta(ChoiceDelta{action.index, std::move(tail)}, Usage());
+  ChoiceText::Shown tail = text.Finish();
+  if (!tail.text.empty() || !tail.thoughts.empty())
+    sink_->OnDelta(ChoiceDelta{action.index, std::move(tail.text), std::move(tail.thoughts)}, Usage());
   ChoiceFinish finish{action.index, action.reason};
   if (text.stopped()) {
     finish.reason = FinishReason::kStop;
@@ -324,7 +328,10 @@ void RequestDriver::Do(ArmTimer action) {
 
 RequestUsage RequestDriver::Usage() const {
   RequestUsage usage{static_cast<int64_t>(generation_.prompt.size()), 0, cached_tokens_};
-  for (const ChoiceText& text : texts_) usage.completion_tokens += text.tokens();
+  for (const ChoiceText& text : texts_) {
+    usage.completion_tokens += text.tokens();
+    if (text.thought_tokens()) usage.thought_tokens = usage.thought_tokens.value_or(0) + *text.thought_tokens();
+  }
   return usage;
 }
 

@@ -24,6 +24,7 @@ namespace baton::router {
 struct ChoiceDelta {
   uint32_t index = 0;
   std::string text;
+  std::string thoughts;  ///< before the text
   std::vector<int32_t> token_ids;
   std::vector<PositionLogprobs> logprobs;  ///< one per token, when asked for
 };
@@ -37,6 +38,7 @@ struct ChoiceFinish {
 
 struct RequestUsage {
   int64_t prompt_tokens = 0, completion_tokens = 0, cached_tokens = 0;
+  std::optional<int64_t> thought_tokens{};  ///< of the completion's; nothing: nobody looked for thoughts
 };
 
 struct RequestSummary {

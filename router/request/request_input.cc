@@ -8,6 +8,7 @@
 
 #include "common/random_word.h"
 #include "common/str_cat.h"
+#include "router/dialect/thoughts.h"
 #include "router/request/grammar_check.h"
 #include "router/request/sampling_limits.h"
 #include "router/request/seen_chats.h"
@@ -104,7 +105,21 @@ MaybeError CheckStops(const std::vector<std::string>& stops) {
                     "stop");
 }
 
-// Sets max_tokens, or says by how much the context is exceeded. Nothing is ever truncated.
+// Nothing is ever truncated that the client did not ask for.
+MaybeError Truncate(const WorkerFacts& facts, const RequestInput& input, std::vector<int32_t>& ids) {
+  if (!input.truncate_prompt_tokens) return std::nullopt;
+  const int32_t asked = *input.truncate_prompt_tokens;
+  if (asked == 0 || asked < -1) {
+    return BadRequest(StrCat("`truncate_prompt_tokens` must be -1 or at least 1, got ", asked, "."),
+                      "truncate_prompt_tokens");
+  }
+  const int32_t room = facts.max_model_len - input.sampling.max_tokens.value_or(1);
+  const auto kept = static_cast<size_t>(std::max(1, asked == -1 ? room : asked));
+  if (ids.size() > kept) ids.erase(ids.begin(), ids.end() - static_cast<ptrdiff_t>(kept));
+  return std::nullopt;
+}
+
+// Sets max_tokens, or says by how much the context is exceeded.
 MaybeError FitContext(const WorkerFacts& facts, const SamplingOptions& defaults, const RequestInput& input,
                       int64_t prompt, SamplingOptions& s) {
   const int64_t context = facts.max_model_len;
@@ -139,6 +154,34 @@ std::variant<TokenizedPrompt, ApiError> Tokenize(const ModelText& model, const s
   auto ids = model.prompt_ids->Encode(text, add_special_tokens);
   if (!ids.ok()) return FromStatus(ids.status());
   return TokenizedPrompt{*std::move(ids)};
+}
+
+ThoughtForm FormOf(const ModelText& model, const RouterConfig& config) {
+  if (config.reasoning_parser == "deepseek_r1") return ThoughtForm::kUntagged;
+  if (config.reasoning_parser == "qwen3") return ThoughtForm::kTagged;
+  const bool shows =
+      config.reasoning_parser == "auto" && model.chat_template && ShowsThoughts(model.chat_template->source());
+  return shows ? ThoughtForm::kTagged : ThoughtForm::kNone;
+}
+
+// The request's grammar is of what follows its thoughts; a budget is a grammar of the thoughts.
+MaybeError TakeThoughts(const ModelText& model, const WorkerFacts& facts, const RequestInput& input, ThoughtStart start,
+                        SamplingOptions& s) {
+  constexpr char kBudget[] = "thinking_token_budget";
+  const auto& budget = input.thinking_budget;
+  if (budget && *budget < 0)
+    return BadRequest(StrCat("`", kBudget, "` must be at least 0, got ", *budget, "."), kBudget);
+  if (start == ThoughtStart::kNone) {
+    if (budget && !input.thinking_budget_is_a_wish)
+      return NotBuilt(kBudget, "a budget for thoughts of a model that writes none (--reasoning-parser)");
+    return std::nullopt;
+  }
+  if (!budget && !s.grammar) return std::nullopt;
+  const std::string field = s.grammar ? input.grammar_field : kBudget;
+  auto whole = AfterThoughts(s.grammar.get(), start, budget, *model.tokenizer);
+  if (const auto* why = std::get_if<std::string>(&whole)) return NotBuilt(field, StrCat("this field ", *why));
+  s.grammar = std::make_shared<const Grammar>(std::get<Grammar>(std::move(whole)));
+  return model.grammars->Check(*s.grammar, field, facts.tokenizer_digest);
 }
 
 }  // namespace
@@ -201,6 +244,7 @@ std::variant<PreparedRequest, ApiError> Prepare(const ModelText& model, const Wo
                                              " tokens, is not its model's: ", bad_id->message)));
   }
   if (bad_id) return *bad_id;
+  if (auto e = Truncate(facts, input, ids)) return *std::move(e);
 
   PreparedRequest out;
   TokenizedRequest& g = out.generation;
@@ -209,6 +253,9 @@ std::variant<PreparedRequest, ApiError> Prepare(const ModelText& model, const Wo
     return *std::move(e);
   // Drawn at admission, so that every attempt of the request draws the same numbers.
   if (!g.sampling.seed) g.sampling.seed = RandomWord() & 0x7fffffffffffffffull;
+  const ThoughtStart thoughts =
+      input.splits_thoughts ? ThoughtStartOf(FormOf(model, config), *model.tokenizer, ids) : ThoughtStart::kNone;
+  if (auto e = TakeThoughts(model, facts, input, thoughts, g.sampling)) return *std::move(e);
   g.request_id = std::move(input.request_id);
   g.prompt = std::move(ids);
   g.eos_token_ids = model.eos_token_ids.empty() ? facts.eos_token_ids : model.eos_token_ids;
@@ -221,7 +268,7 @@ std::variant<PreparedRequest, ApiError> Prepare(const ModelText& model, const Wo
   for (int32_t i = 0; i < g.sampling.n; ++i) {
     auto matcher = StopMatcher::Create(g.stop, g.include_stop_str_in_output);
     if (!matcher.ok()) return BadRequest(StrCat("`stop`: ", matcher.status().message()), "stop");
-    out.texts.emplace_back(*model.tokenizer, g, *std::move(matcher));
+    out.texts.emplace_back(*model.tokenizer, g, *std::move(matcher), thoughts);
   }
   return out;
 }

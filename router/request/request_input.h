@@ -48,6 +48,10 @@ struct RequestInput {
   std::string cache_salt;
   std::string request_id;
   std::optional<Duration> timeout;
+  std::optional<int32_t> truncate_prompt_tokens;  ///< the prompt's last ones; -1: as many as leave room for the answer
+  bool splits_thoughts = false;                   ///< a chat whose answer is shown apart from its thoughts
+  std::optional<int32_t> thinking_budget;
+  bool thinking_budget_is_a_wish = false;  ///< where there is no way to keep it, it is nothing
 };
 
 /// Bytes of text that preparing this has to read; decides between in place and the text pool.

@@ -65,6 +65,91 @@ assert whole.usage_metadata["output_tokens"] > 0
 print("langchain-openai ok")
 """
 
+RESPONSES = """
+import json, sys, openai
+client = openai.OpenAI(base_url=sys.argv[1] + "/v1", api_key="none", max_retries=0)
+drawn = dict(model=sys.argv[2], temperature=0, max_output_tokens=12)
+first = client.responses.create(input="Hello", **drawn)
+chat = client.chat.completions.create(model=sys.argv[2], messages=[{"role": "user", "content": "Hello"}], temperature=0, max_tokens=12)
+assert first.output_text == chat.choices[0].message.content, (first, chat)
+assert first.usage.output_tokens == chat.usage.completion_tokens
+then = client.responses.create(input="More", previous_response_id=first.id, **drawn)
+assert then.usage.input_tokens > first.usage.input_tokens
+import pydantic
+class Place(pydantic.BaseModel):
+    city: str = pydantic.Field(max_length=20)
+formed = dict(model=sys.argv[2], input="Hello", text_format=Place, max_output_tokens=500, extra_body={"seed": 3})
+parsed = client.responses.parse(**formed)
+assert isinstance(parsed.output_parsed, Place), parsed
+with client.responses.stream(**formed) as stream:
+    text = "".join(event.delta for event in stream if event.type == "response.output_text.delta")
+    assert text == stream.get_final_response().output_text == parsed.output_text
+tool = {"type": "function", "name": "place", "parameters": {**Place.model_json_schema(), "additionalProperties": False}, "strict": True}
+asked = dict(model=sys.argv[2], input="Hello", tools=[tool], tool_choice="required", max_output_tokens=300)
+call = client.responses.create(**asked).output[-1]
+assert call.type == "function_call", call
+Place.model_validate_json(call.arguments)
+again = client.responses.create(model=sys.argv[2], input=[{"role": "user", "content": "Hello"}, call, {"type": "function_call_output", "call_id": call.call_id, "output": "rain"}], max_output_tokens=5)
+assert again.output_text is not None
+try:
+    client.responses.create(input="x", previous_response_id="resp_none", **drawn)
+    raise SystemExit("a response that was never given was found")
+except openai.NotFoundError as e:
+    assert "64 MiB" in e.body["message"], e
+print("responses ok")
+"""
+
+ANTHROPIC = """
+import sys, anthropic
+client = anthropic.Anthropic(base_url=sys.argv[1], api_key="none", max_retries=0)
+asked = dict(model=sys.argv[2], max_tokens=12, extra_body={"temperature": 0}, system="Be brief", messages=[{"role": "user", "content": "Hello"}])
+whole = client.messages.create(**asked)
+assert whole.usage.output_tokens > 0 and whole.stop_reason in ("end_turn", "max_tokens"), whole
+with client.messages.stream(**asked) as stream:
+    text = "".join(stream.text_stream)
+    final = stream.get_final_message()
+assert text == whole.content[0].text == final.content[0].text and final.usage.output_tokens == whole.usage.output_tokens
+assert client.messages.count_tokens(**{k: asked[k] for k in ("model", "system", "messages")}).input_tokens == whole.usage.input_tokens + whole.usage.cache_read_input_tokens
+tool = {"name": "place", "description": "d", "input_schema": {"type": "object", "properties": {"city": {"enum": ["Rome", "Oslo"]}}, "required": ["city"], "additionalProperties": False}}
+forced = dict(model=sys.argv[2], max_tokens=500, tools=[tool], tool_choice={"type": "any"}, messages=asked["messages"], extra_body={"seed": 4})
+call = client.messages.create(**forced)
+assert call.stop_reason == "tool_use" and call.content[-1].input["city"] in ("Rome", "Oslo"), call
+with client.messages.stream(**forced) as stream:
+    assert stream.get_final_message().content[-1].input == call.content[-1].input
+result = {"type": "tool_result", "tool_use_id": call.content[-1].id, "content": "rain"}
+client.messages.create(model=sys.argv[2], max_tokens=5, messages=[*asked["messages"], {"role": "assistant", "content": call.content}, {"role": "user", "content": [result]}])
+for bad, kind in (({"model": "nope"}, anthropic.NotFoundError), ({"max_tokens": 10000}, anthropic.BadRequestError)):
+    try:
+        client.messages.create(**{**asked, **bad})
+        raise SystemExit(f"{bad} was accepted")
+    except kind as e:
+        assert e.body["error"]["message"], e
+print("anthropic", anthropic.__version__)
+"""
+
+OLLAMA = """
+import sys, ollama
+client = ollama.Client(host=sys.argv[1])
+assert [m.model for m in client.list().models] == [sys.argv[2]]
+assert "completion" in client.show(sys.argv[2]).capabilities
+options = {"temperature": 0, "num_predict": 12}
+messages = [{"role": "user", "content": "Hello"}]
+whole = client.chat(sys.argv[2], messages=messages, options=options)
+pieces = list(client.chat(sys.argv[2] + ":latest", messages=messages, options=options, stream=True))
+assert "".join(p.message.content for p in pieces) == whole.message.content and pieces[-1].done and pieces[-1].eval_count == whole.eval_count > 0
+assert client.generate(sys.argv[2], "Hello", options=options).response == whole.message.content
+schema = {"type": "object", "properties": {"city": {"enum": ["Rome", "Oslo"]}}, "required": ["city"], "additionalProperties": False}
+import json
+formed = client.chat(sys.argv[2], messages=messages, format=schema, options={"seed": 3, "num_predict": 500})
+assert json.loads(formed.message.content)["city"] in ("Rome", "Oslo"), formed
+try:
+    client.chat("nope", messages=messages)
+    raise SystemExit("a model that is not there answered")
+except ollama.ResponseError as e:
+    assert e.status_code == 404 and e.error, e
+print("ollama ok")
+"""
+
 LOCUST = """
 import json
 from locust import HttpUser, task
@@ -101,6 +186,15 @@ class PublicClients(unittest.TestCase):
     def test_langchain_openai(self):
         self.check(LANGCHAIN)
 
+    def test_openai_responses(self):
+        self.check(RESPONSES)
+
+    def test_anthropic(self):
+        self.check(ANTHROPIC)
+
+    def test_ollama(self):
+        self.check(OLLAMA)
+
     def test_locust(self):
         with Cluster() as c, tempfile.TemporaryDirectory() as folder:
             pathlib.Path(folder, "chatter.py").write_text(LOCUST)
@@ -124,7 +218,7 @@ class PublicClients(unittest.TestCase):
             env = {k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy")}
             result = subprocess.run(command, capture_output=True, text=True, timeout=300, env=env, cwd=folder)
             self.assertEqual(result.returncode, 0, result.stdout[-6000:] + result.stderr[-3000:])
-            self.assertRegex(result.stdout, r"Tested: 1[0-9]")
+            self.assertRegex(result.stdout, r"Tested: 2[0-9]")
 
 
 if __name__ == "__main__":

@@ -32,8 +32,8 @@ Shown Show(std::string_view letters, std::vector<std::string> stops, int32_t min
   generation.sampling.min_tokens = min_tokens;
   ChoiceText choice(TheTokenizer(), generation, StopMatcher::Create(std::move(stops), include).value());
   std::string text;
-  for (const char c : letters) text += choice.Append(Letter(c), true);
-  text += choice.Finish();
+  for (const char c : letters) text += choice.Append(Letter(c), true).text;
+  text += choice.Finish().text;
   return {text, choice.tokens(), choice.stop_string()};
 }
 
@@ -72,9 +72,9 @@ TEST(ChoiceText, WhatACutCharacterBecomesIsNoStopStringWithinMinTokensEither) {
 
 TEST(ChoiceText, AStopTokenCountsAndIsNoText) {
   ChoiceText choice(TheTokenizer(), TokenizedRequest{}, StopMatcher::Create({"b"}, false).value());
-  EXPECT_EQ(choice.Append(Letter('a'), true), "a");
-  EXPECT_EQ(choice.Append(Letter('b'), false), "");
-  EXPECT_EQ(choice.Finish(), "");
+  EXPECT_EQ(choice.Append(Letter('a'), true).text, "a");
+  EXPECT_EQ(choice.Append(Letter('b'), false).text, "");
+  EXPECT_EQ(choice.Finish().text, "");
   EXPECT_EQ(choice.tokens(), 2);
   EXPECT_FALSE(choice.stopped());
   EXPECT_FALSE(choice.stop_string().has_value());

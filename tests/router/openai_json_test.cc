@@ -170,7 +170,7 @@ TEST(OpenAiJson, LogprobsThatAreNoNumbersStayJson) {
 }
 
 TEST(OpenAiJson, WholeAnswers) {
-  OpenAiJson::Whole whole;
+  WholeParts whole;
   whole.choices = {Part("hello")};
   whole.choices[0].finish = ChoiceFinish{0, FinishReason::kStop};
   whole.prompts = {{5, 6}};

@@ -1,9 +1,5 @@
-// Calls of functions that a request asks for: the grammar that they become, and the call taken out of an answer's text.
-#include "router/http/tool_call.h"
-
+// Calls of functions that a request asks for, and the grammar that they become.
 #include <gmock/gmock.h>
-
-#include <functional>
 
 #include "parsed_request.h"
 
@@ -67,6 +63,27 @@ TEST(Tools, WhatIsWrongIsNamed) {
   }
 }
 
+TEST(Tools, OneCallAtATimeIsTheClientsWish) {
+  EXPECT_TRUE(Chat(With(kTools)).parallel_calls);
+  EXPECT_FALSE(Chat(With(StrCat(kTools, R"(,"parallel_tool_calls":false)"))).parallel_calls);
+}
+
+TEST(Tools, ArgumentsOfEarlierCallsAreObjects) {
+  const auto calls = [](const char* arguments) {
+    const CompletionRequest r = Chat(StrCat(
+        R"({"messages":[{"role":"user","content":"a"},{"role":"assistant","tool_calls":[{"id":"1","function":{"name":"f","arguments":)",
+        arguments, "}}]}]}"));
+    const std::string& messages = std::get<ChatPrompt>(r.prompts[0]).messages_json;
+    const size_t at = messages.find("arguments\":") + std::string_view("arguments\":").size();
+    return messages.substr(at, messages.find("}}],\"content") - at);
+  };
+  EXPECT_EQ(calls(R"("{\"b\": [1, \"x\"], \"a\": {}}")"), R"({"b":[1,"x"],"a":{}})");
+  EXPECT_EQ(calls(R"({"a":1})"), R"({"a":1})");
+  EXPECT_EQ(calls(R"("")"), "{}");
+  EXPECT_EQ(calls(R"("no object")"), R"("no object")");
+  EXPECT_EQ(calls(R"("[1]")"), R"("[1]")");
+}
+
 TEST(Tools, ByDefaultTheModelMayCall) {
   for (const char* choice : {"", R"(,"tool_choice":"auto")", R"(,"tool_choice":null)"}) {
     const CompletionRequest r = Chat(With(StrCat(kTools, choice, R"(,"guided_regex":"a")")));
@@ -74,74 +91,6 @@ TEST(Tools, ByDefaultTheModelMayCall) {
     EXPECT_FALSE(r.must_call);
     EXPECT_EQ(r.input.sampling.grammar->text, "a") << "it may fit something as well";
   }
-}
-
-/// Text and calls of an answer that comes in these pieces; told once means that each call's name came once.
-std::string Seen(ToolCallReader& reader, const std::vector<std::string>& pieces, bool whole) {
-  std::string text;
-  std::vector<std::string> calls;
-  const auto take = [&](const ToolCallReader::Piece& piece) {
-    text += piece.text;
-    for (const ToolCallReader::Call& call : piece.calls) {
-      if (!call.name.empty()) {
-        EXPECT_EQ(call.index, static_cast<int32_t>(calls.size()));
-        calls.push_back(StrCat(call.name, " "));
-      }
-      if (calls.empty()) return ADD_FAILURE() << "arguments of no call: " << call.arguments;
-      calls.back() += call.arguments;
-    }
-  };
-  for (const std::string& piece : pieces) take(reader.Append(piece));
-  take(reader.Finish(whole));
-  std::string all = text;
-  for (const std::string& call : calls) all += StrCat(" | ", call);
-  return all;
-}
-
-void ExpectHoweverCut(const std::function<std::unique_ptr<ToolCallReader>()>& make, const std::string& text, bool whole,
-                      const std::string& seen) {
-  for (size_t first = 0; first <= text.size(); ++first) {
-    for (size_t second = first; second <= text.size(); ++second) {
-      const auto reader = make();
-      ASSERT_EQ(Seen(*reader, {text.substr(0, first), text.substr(first, second - first), text.substr(second)}, whole),
-                seen)
-          << first << " " << second;
-    }
-  }
-}
-
-TEST(ForcedCall, IsTheSameHoweverItsTextIsCut) {
-  const auto make = [] { return ReadForcedCall({"get_weather", "get"}); };
-  const std::string arguments = R"({"city":"{\"name\":}}","more":{"é":{}}})";
-  ExpectHoweverCut(make, StrCat(ToolCallHead("get"), arguments, "}"), true, StrCat(" | get ", arguments));
-  ExpectHoweverCut(make, StrCat(ToolCallHead("get"), R"({"a":{})"), false, R"( | get {"a":{})");
-  ExpectHoweverCut(make, R"({"name")", false, "");
-}
-
-TEST(TaggedCalls, AreTheSameHoweverTheTextIsCut) {
-  const auto make = [] { return ReadTaggedCalls({"f", "g"}); };
-  const char* call = R"(<tool_call>
-{"name": "f", "arguments": {"b": [1, 2.5], "a": "</tool"}}
-</tool_call>)";
-  const char* seen = R"( | f {"b":[1,2.5],"a":"</tool"})";
-  ExpectHoweverCut(make, call, true, seen);
-  ExpectHoweverCut(make, StrCat("Well <tool> ", call, "\n"), true, StrCat("Well <tool> ", seen));
-  ExpectHoweverCut(make, StrCat(call, "\n<tool_call>{\"name\":\"g\"}</tool_call> so"), true,
-                   StrCat("so", seen, " | g {}"));
-  ExpectHoweverCut(make, R"(<tool_call>{"name":"g","arguments":{}})", true, " | g {}");
-}
-
-TEST(TaggedCalls, WhatIsNoCallStaysText) {
-  const auto make = [] { return ReadTaggedCalls({"f"}); };
-  for (const std::string text :
-       {R"(<tool_call>{"name":"other","arguments":{}}</tool_call>)", "<tool_call>{</tool_call> <", "a < b <tool_cal",
-        R"(<tool_call>{"name":"f","arguments":"x"}</tool_call>)", R"(<tool_call>["f"]</tool_call>)", "</tool_call>"}) {
-    ExpectHoweverCut(make, text, true, text);
-  }
-  ExpectHoweverCut(make, R"(<tool_call>{"name":"f")", false, R"(<tool_call>{"name":"f")");
-  const std::string deep = StrCat(R"(<tool_call>{"name":"f","arguments":)", std::string(100000, '['), "</tool_call>");
-  const auto reader = make();
-  EXPECT_EQ(Seen(*reader, {deep}, true), deep);
 }
 
 }  // namespace

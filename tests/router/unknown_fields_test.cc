@@ -54,7 +54,6 @@ TEST(JsonRequest, FieldsOfOtherServersThatMeanNothingHereAreNeverRefused) {
                            "mm_processor_kwargs",
                            "media_io_kwargs",
                            "vllm_xargs",
-                           "include_reasoning",
                            "data_parallel_rank",
                            "cache_control",
                            "provider",

@@ -162,14 +162,6 @@ TEST(ChatTemplate, PlusJoinsTextsAndRefusesWhatIsNone) {
   EXPECT_THAT(MessageOf(sum("1 + 'a' + 'b'")), HasSubstr("unsupported types"));
 }
 
-TEST(ChatTemplate, TheSourceSaysWhetherItsModelTagsCallsOfFunctions) {
-  const auto tags = [](std::string_view source) { return (*ChatTemplate::Create(source, {}))->tags_tool_calls(); };
-  EXPECT_TRUE(tags(R"({% if tools %}return <tool_call>\n{\"name\": <function-name>}\n</tool_call>{% endif %})"));
-  EXPECT_FALSE(tags("{{ messages[0].content }}"));
-  EXPECT_FALSE(tags("<tool_call>\n<function=name>"));
-  EXPECT_FALSE(tags("<tool_call>name<arg_key>"));
-}
-
 TEST(ChatTemplate, KwargsDoNotReplaceTheMessages) {
   const auto text = RenderWith("{{ messages[0].content }} {{ bos_token }} {{ x }}",
                                {.messages_json = kHello, .kwargs_json = R"({"messages": [], "x": 1})"});

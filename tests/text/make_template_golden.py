@@ -42,7 +42,7 @@ TOOLS = [message("system", "Use tools."), message("user", "Weather?"),
          message("tool", "{\"t\": -3}", name="weather", tool_call_id="c1"), message("assistant", "It is -3 °C."), message("user", "Thanks")]
 TWO_CALLS = [message("user", "Both?"), message("assistant", None, tool_calls=[call("clock", {}), call("weather", "{\"city\": \"Rome\"}")]),
              message("tool", "12:00"), message("tool", "21")]
-SILENT_CALLS = [{**m, "content": m["content"] or ""} for m in TWO_CALLS]  # as the router reads TWO_CALLS
+SILENT_CALLS = [{**m, "content": m["content"] or "", **({"tool_calls": [call("clock", {}), call("weather", {"city": "Rome"})]} if "tool_calls" in m else {})} for m in TWO_CALLS]  # as the router reads TWO_CALLS
 THOUGHTS = [message("user", "1+1"), message("assistant", "<think>\neasy\n</think>\n\n2"), message("user", "2+2"),
             message("assistant", "4", reasoning_content="\nas before\n"), message("user", "<result>x</result>"), message("assistant", "done", thinking="hm")]
 PARTS = [message("system", [{"type": "text", "text": "Look."}]), message("user", [{"type": "image"}, {"type": "text", "text": " What is it? "}])]

@@ -2,8 +2,7 @@
 // clients see. Pure.
 //
 // A forced answer is one call, {"name":"f","arguments":{...}}, without white space before the arguments. A model that
-// may call or not writes <tool_call>{"name": "f", "arguments": {...}}</tool_call> between its other text (Qwen,
-// Hermes).
+// may call or not writes its calls in the form of its family (call_form.h).
 #pragma once
 
 #include <memory>
@@ -12,7 +11,7 @@
 #include <vector>
 
 #include "common/str_cat.h"
-#include "text/chat_template.h"
+#include "router/dialect/call_form.h"
 
 namespace baton::router {
 
@@ -40,8 +39,11 @@ class ToolCallReader {
 
 /// Of an answer that is one call of one of these functions. Of a cut answer the rest is arguments, too.
 std::unique_ptr<ToolCallReader> ReadForcedCall(std::vector<std::string> names);
-/// Of an answer that may have calls of these functions. A call comes whole; text in tags that is no call of one of them
-/// stays text.
-std::unique_ptr<ToolCallReader> ReadTaggedCalls(std::vector<std::string> names);
+/// Of an answer that may have calls of these functions in this form. A call comes whole; what looks like a call but is
+/// none of one of them stays text.
+std::unique_ptr<ToolCallReader> ReadFreeCalls(const CallForm& form, std::vector<std::string> names);
+
+/// An id for a call, unlike every other: it comes back in the conversation's later turns. `form`: null is any.
+std::string NewCallId(const CallForm* form);
 
 }  // namespace baton::router

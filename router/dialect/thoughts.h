@@ -1,0 +1,59 @@
+// Thoughts: what a model writes between <think> and </think> before its answer. They are split from the answer's text,
+// counted, and can be bounded. Pure.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "text/grammar_kind.h"
+#include "text/tokenizer.h"
+
+namespace baton::router {
+
+/// Where an answer begins.
+enum class ThoughtStart : uint8_t {
+  kNone,     ///< nothing in it is a thought
+  kMayOpen,  ///< in the answer, which may begin with <think>
+  kOpen,     ///< in thoughts: the prompt ends with <think>, or the model leaves the tag out
+};
+
+/// What --reasoning-parser may be.
+enum class ThoughtForm : uint8_t { kNone, kTagged, kUntagged };
+
+/// Whether a chat template knows thoughts.
+bool ShowsThoughts(std::string_view template_source);
+
+/// Of an answer to `prompt`. kUntagged models begin in thoughts unless the prompt has closed them.
+ThoughtStart ThoughtStartOf(ThoughtForm form, const Tokenizer& tokenizer, absl::Span<const int32_t> prompt);
+
+/// Takes the thoughts out of one choice's text, piece by piece. White space around them is neither.
+class ThoughtReader {
+ public:
+  explicit ThoughtReader(ThoughtStart start);
+
+  struct Piece {
+    std::string thoughts, text;
+  };
+  Piece Append(std::string_view text);
+  /// The end of the text.
+  Piece Finish();
+  /// In thoughts.
+  bool thinking() const { return place_ == Place::kInside || place_ == Place::kOpened || place_ == Place::kBeginning; }
+
+ private:
+  enum class Place : uint8_t { kBefore, kBeginning, kOpened, kInside, kBehind, kText };
+  bool Step(Piece& piece);
+
+  Place place_;
+  std::string held_;
+};
+
+/// A grammar for a whole answer that begins with thoughts of at most `budget` tokens (nothing: of any number) and goes
+/// on as `answer` wants it (null: anyhow). An error is what this cannot be done with.
+std::variant<Grammar, std::string> AfterThoughts(const Grammar* answer, ThoughtStart start,
+                                                 std::optional<int32_t> budget, const Tokenizer& tokenizer);
+
+}  // namespace baton::router

@@ -1,0 +1,65 @@
+// The calls of functions in a chat's earlier turns.
+#include "router/http/json_reader.h"
+#include "router/json_writer.h"
+
+namespace baton::router::json {
+namespace {
+
+// The text of an object becomes that object, no text an empty one. All else stays as it is.
+void AppendArguments(Element arguments, JsonWriter& w) {
+  std::string_view text;
+  if (arguments.get_string().get(text)) {
+    w.Raw(simdjson::minify(arguments));
+    return;
+  }
+  if (text.find_first_not_of(" \t\r\n") == std::string_view::npos) {
+    w.Raw("{}");
+    return;
+  }
+  simdjson::dom::parser parser;
+  simdjson::dom::object object;
+  if (parser.parse(text.data(), text.size()).get_object().get(object)) {
+    w.String(text);
+  } else {
+    w.Raw(simdjson::minify(object));
+  }
+}
+
+void AppendCall(Element call, JsonWriter& w) {
+  simdjson::dom::object members, function;
+  if (call.get_object().get(members)) {
+    w.Raw(simdjson::minify(call));
+    return;
+  }
+  w.BeginObject();
+  for (auto [key, value] : members) {
+    w.Key(key);
+    if (key != "function" || value.get_object().get(function)) {
+      w.Raw(simdjson::minify(value));
+      continue;
+    }
+    w.BeginObject();
+    for (auto [name, inner] : function) {
+      w.Key(name);
+      name == "arguments" ? AppendArguments(inner, w) : void(w.Raw(simdjson::minify(inner)));
+    }
+    w.EndObject();
+  }
+  w.EndObject();
+}
+
+}  // namespace
+
+void AppendCalls(Element calls, std::string& out) {
+  JsonWriter w(out);
+  simdjson::dom::array array;
+  if (calls.get_array().get(array)) {
+    w.Raw(simdjson::minify(calls));
+    return;
+  }
+  w.BeginArray();
+  for (Element call : array) AppendCall(call, w);
+  w.EndArray();
+}
+
+}  // namespace baton::router::json

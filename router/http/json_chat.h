@@ -1,0 +1,37 @@
+// Bodies of other APIs as bodies of a chat or a text, so that one reader reads them all. Include only from .cc files.
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "router/http/json_reader.h"
+
+namespace baton::router::json {
+
+using Parsed = std::variant<CompletionRequest, ApiError>;
+
+/// Reads `made`, made of another API's body. `given`: what that body said beside it.
+inline Parsed ReadMade(Parsed (*parse)(std::string_view, const JsonLimits&), const std::string& made, JsonLimits limits,
+                       Api api, CompletionRequest given) {
+  limits.max_bytes = std::max(limits.max_bytes, made.size());
+  limits.max_depth += 4;  // what the translation puts around a value
+  limits.readable_behind = 0;
+  Parsed parsed = parse(made, limits);
+  if (auto* request = std::get_if<CompletionRequest>(&parsed)) {
+    request->api = api;
+    request->unknown_fields = std::move(given.unknown_fields);
+    request->responses = std::move(given.responses);
+    request->input.thinking_budget_is_a_wish = true;
+    request->input.default_max_tokens.reset();
+  }
+  return parsed;
+}
+inline Parsed AsChat(const std::string& made, const JsonLimits& limits, Api api, CompletionRequest given) {
+  return ReadMade(ParseChatRequest, made, limits, api, std::move(given));
+}
+inline Parsed AsText(const std::string& made, const JsonLimits& limits, Api api, CompletionRequest given) {
+  return ReadMade(ParseTextRequest, made, limits, api, std::move(given));
+}
+
+}  // namespace baton::router::json

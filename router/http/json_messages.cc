@@ -1,0 +1,239 @@
+// The body of Anthropic's /v1/messages as a chat: its content blocks become messages, calls and results. The chat's own
+// reader does the rest.
+#include <algorithm>
+#include <iterator>
+
+#include "router/http/json_chat.h"
+#include "router/json_writer.h"
+
+namespace baton::router {
+namespace {
+using json::Document;
+using json::Element;
+using json::MaybeError;
+
+MaybeError BadBlock(const std::string& where, std::string_view why) {
+  return BadRequest(StrCat("`", where, "` ", why), "messages");
+}
+
+/// The text of blocks of text, or of a string.
+MaybeError JoinText(const std::string& where, Element content, std::string& out) {
+  std::string_view text;
+  simdjson::dom::array blocks;
+  if (!content.get_string().get(text)) {
+    out += text;
+    return std::nullopt;
+  }
+  if (content.get_array().get(blocks)) return BadBlock(where, "must be a string or an array of blocks.");
+  bool first = true;
+  for (Element block : blocks) {
+    std::string_view type;
+    if (block["type"].get_string().get(type)) return BadBlock(where, "has a block without `type`.");
+    if (type != "text") return NotBuilt("messages", StrCat("a content block of type \"", type, "\""));
+    if (block["text"].get_string().get(text)) return BadBlock(where, "has a text block without `text`.");
+    if (!std::exchange(first, false)) out += "\n";
+    out += text;
+  }
+  return std::nullopt;
+}
+
+/// One message of theirs is several of a chat's: each result of a call is one.
+class MessageWriter {
+ public:
+  explicit MessageWriter(std::string& out) : w_(out) {}
+
+  MaybeError Write(const std::string& where, Element message) {
+    std::string_view role, text;
+    Element content;
+    if (message["role"].get_string().get(role) || (role != "user" && role != "assistant" && role != "system"))
+      return BadBlock(where, "needs the `role` \"user\" or \"assistant\".");
+    if (message["content"].get(content)) return BadBlock(where, "needs `content`.");
+    role_ = role;
+    text_.clear();
+    thoughts_.clear();
+    calls_.clear();
+    simdjson::dom::array blocks;
+    if (content.get_array().get(blocks)) {
+      if (auto error = JoinText(where + ".content", content, text_)) return error;
+      has_text_ = true;
+      return Flush();
+    }
+    has_text_ = false;
+    for (Element block : blocks) {
+      if (auto error = Take(where, block)) return error;
+    }
+    return has_text_ || !calls_.empty() || !thoughts_.empty() ? Flush() : std::nullopt;
+  }
+
+ private:
+  MaybeError Take(const std::string& where, Element block) {
+    std::string_view type, text;
+    if (block["type"].get_string().get(type)) return BadBlock(where, "has a block without `type`.");
+    if (type == "text") {
+      if (block["text"].get_string().get(text)) return BadBlock(where, "has a text block without `text`.");
+      if (has_text_) text_ += "\n";
+      text_ += text;
+      has_text_ = true;
+    } else if (type == "thinking") {
+      if (!block["thinking"].get_string().get(text)) thoughts_ += text;
+    } else if (type == "tool_use") {
+      return TakeCall(where, block);
+    } else if (type == "tool_result") {
+      return TakeResult(where, block);
+    } else if (type != "redacted_thinking") {
+      return NotBuilt("messages", StrCat("a content block of type \"", type, "\""));
+    }
+    return std::nullopt;
+  }
+
+  MaybeError TakeCall(const std::string& where, Element block) {
+    std::string_view id, name;
+    Element input;
+    if (block["id"].get_string().get(id) || block["name"].get_string().get(name))
+      return BadBlock(where, "has a tool_use block without `id` or `name`.");
+    if (!calls_.empty()) calls_ += ",";
+    JsonWriter w(calls_);
+    w.BeginObject().Field("id", id).Field("type", "function").Key("function").BeginObject().Field("name", name);
+    w.Key("arguments").Raw(block["input"].get(input) ? "{}" : simdjson::minify(input)).EndObject().EndObject();
+    return std::nullopt;
+  }
+
+  MaybeError TakeResult(const std::string& where, Element block) {
+    std::string_view id;
+    Element content;
+    std::string text;
+    if (block["tool_use_id"].get_string().get(id))
+      return BadBlock(where, "has a tool_result block without `tool_use_id`.");
+    if (!block["content"].get(content) && !content.is_null()) {
+      if (auto error = JoinText(where + ".content", content, text)) return error;
+    }
+    if (has_text_) Flush();
+    w_.BeginObject().Field("role", "tool").Field("tool_call_id", id).Field("content", text).EndObject();
+    return std::nullopt;
+  }
+
+  MaybeError Flush() {
+    w_.BeginObject().Field("role", role_).Field("content", text_);
+    if (!thoughts_.empty()) w_.Field("reasoning_content", thoughts_);
+    if (!calls_.empty()) w_.Key("tool_calls").Raw(StrCat("[", calls_, "]"));
+    w_.EndObject();
+    text_.clear();
+    has_text_ = false;
+    return std::nullopt;
+  }
+
+  JsonWriter w_;
+  std::string role_, text_, thoughts_, calls_;
+  bool has_text_ = false;
+};
+
+MaybeError WriteMessages(const simdjson::dom::object& body, JsonWriter& w) {
+  Element system, messages;
+  simdjson::dom::array list;
+  if (body["messages"].get(messages)) return BadRequest("`messages` is required.", "messages");
+  if (messages.get_array().get(list)) return json::WrongType("messages", "an array", messages);
+  std::string out;
+  if (!body["system"].get(system) && !system.is_null()) {
+    std::string text;
+    if (auto error = JoinText("system", system, text)) return error;
+    JsonWriter(out).BeginObject().Field("role", "system").Field("content", text).EndObject();
+  }
+  size_t number = 0;
+  for (Element message : list) {
+    std::string one;
+    MessageWriter writer(one);
+    if (auto error = writer.Write(StrCat("messages[", number++, "]"), message)) return error;
+    if (!one.empty()) absl::StrAppend(&out, out.empty() ? "" : ",", one);
+  }
+  w.Key("messages").Raw(StrCat("[", out, "]"));
+  return std::nullopt;
+}
+
+MaybeError WriteTools(Element tools, JsonWriter& w) {
+  simdjson::dom::array list;
+  if (tools.get_array().get(list)) return json::WrongType("tools", "an array", tools);
+  if (list.size() == 0) return std::nullopt;
+  w.Key("tools").BeginArray();
+  for (Element tool : list) {
+    std::string_view type, name, description;
+    Element schema;
+    if (!tool["type"].get_string().get(type) && type != "custom")
+      return NotBuilt("tools", StrCat("a tool of type \"", type, "\", which the server would have to run,"));
+    if (tool["name"].get_string().get(name)) return BadRequest("`tools`: every tool needs a `name`.", "tools");
+    w.BeginObject().Field("type", "function").Key("function").BeginObject().Field("name", name);
+    if (!tool["description"].get_string().get(description)) w.Field("description", description);
+    if (!tool["input_schema"].get(schema)) w.Key("parameters").Raw(simdjson::minify(schema));
+    w.EndObject().EndObject();
+  }
+  w.EndArray();
+  return std::nullopt;
+}
+
+MaybeError WriteToolChoice(Element choice, JsonWriter& w) {
+  std::string_view type, name;
+  bool one_only = false;
+  if (choice["type"].get_string().get(type)) return BadRequest("`tool_choice` needs a `type`.", "tool_choice");
+  if (!choice["disable_parallel_tool_use"].get_bool().get(one_only) && one_only) w.Field("parallel_tool_calls", false);
+  if (type == "auto" || type == "none") {
+    w.Field("tool_choice", type);
+  } else if (type == "any") {
+    w.Field("tool_choice", "required");
+  } else if (type == "tool" && !choice["name"].get_string().get(name)) {
+    w.Key("tool_choice").BeginObject().Field("type", "function").Key("function").BeginObject().Field("name", name);
+    w.EndObject().EndObject();
+  } else {
+    return BadRequest(R"(`tool_choice.type` must be "auto", "any", "none", or "tool" with a `name`.)", "tool_choice");
+  }
+  return std::nullopt;
+}
+
+MaybeError WriteThinking(Element thinking, JsonWriter& w) {
+  std::string_view type;
+  int64_t budget = 0;
+  if (thinking["type"].get_string().get(type)) return BadRequest("`thinking` needs a `type`.", "thinking");
+  w.Key("chat_template_kwargs").BeginObject().Field("enable_thinking", type != "disabled").EndObject();
+  if (type == "disabled") w.Field("include_reasoning", false);
+  if (!thinking["budget_tokens"].get_int64().get(budget)) w.Field("thinking_token_budget", budget);
+  return std::nullopt;
+}
+
+MaybeError WriteField(std::string_view key, Element value, JsonWriter& w, CompletionRequest& unknown) {
+  constexpr std::string_view kSame[] = {"model", "max_tokens", "stream",     "temperature", "top_p",
+                                        "top_k", "seed",       "logit_bias", "ignore_eos",  "cache_salt"};
+  constexpr std::string_view kElsewhere[] = {"messages", "system", "metadata", "service_tier"};
+  const auto is_in = [&](const auto& names) { return std::ranges::find(names, key) != std::end(names); };
+  if (is_in(kSame)) {
+    w.Key(key).Raw(simdjson::minify(value));
+  } else if (key == "stop_sequences") {
+    w.Key("stop").Raw(simdjson::minify(value));
+  } else if (key == "tools") {
+    return WriteTools(value, w);
+  } else if (key == "tool_choice") {
+    return WriteToolChoice(value, w);
+  } else if (key == "thinking") {
+    return WriteThinking(value, w);
+  } else if (!is_in(kElsewhere)) {
+    unknown.unknown_fields.emplace_back(key.substr(0, 64));
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::variant<CompletionRequest, ApiError> ParseMessagesRequest(std::string_view body, const JsonLimits& limits) {
+  Document document;
+  if (auto error = json::Parse(body, limits, document)) return *std::move(error);
+  std::string chat;
+  CompletionRequest unknown;
+  JsonWriter w(chat);
+  w.BeginObject();
+  for (auto [key, value] : document.root) {
+    if (value.is_null()) continue;
+    if (auto error = WriteField(key, value, w, unknown)) return *std::move(error);
+  }
+  if (auto error = WriteMessages(document.root, w)) return *std::move(error);
+  w.EndObject();
+  return json::AsChat(chat, limits, Api::kMessages, std::move(unknown));
+}
+
+}  // namespace baton::router

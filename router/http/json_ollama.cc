@@ -1,0 +1,214 @@
+// The bodies of Ollama's /api/chat and /api/generate as a chat, or as a text where `raw` asks for no template. Its
+// `options` are fields beside the others here.
+#include <algorithm>
+#include <iterator>
+
+#include "router/http/json_chat.h"
+#include "router/json_writer.h"
+
+namespace baton::router {
+namespace {
+using json::Document;
+using json::Element;
+using json::MaybeError;
+
+/// What of a body is no field of a chat.
+struct Prompting {
+  std::string_view prompt, system;
+  std::optional<Element> messages;
+  bool raw = false, stream = true;
+};
+
+/// Clients add a tag to a name that has none.
+std::string WithoutTag(std::string model) {
+  constexpr std::string_view kLatest = ":latest";
+  if (model.ends_with(kLatest)) model.resize(model.size() - kLatest.size());
+  return model;
+}
+
+MaybeError WriteOptions(Element options, JsonWriter& w, CompletionRequest& given) {
+  constexpr std::string_view kSame[] = {"temperature",       "top_p", "top_k", "min_p", "seed", "presence_penalty",
+                                        "frequency_penalty", "stop"};
+  simdjson::dom::object object;
+  if (options.get_object().get(object)) return json::WrongType("options", "an object", options);
+  for (auto [key, value] : object) {
+    if (value.is_null()) continue;
+    const std::string text = simdjson::minify(value);
+    int64_t count = 0;
+    if (std::ranges::find(kSame, key) != std::end(kSame)) {
+      w.Key(key).Raw(text);
+    } else if (key == "repeat_penalty") {
+      w.Key("repetition_penalty").Raw(text);
+    } else if (key == "num_predict") {
+      if (value.get_int64().get(count) || count >= 0) w.Key("max_tokens").Raw(text);  // below 0: as many as fit
+    } else {
+      given.unknown_fields.push_back(StrCat("options_", key.substr(0, 56)));
+    }
+  }
+  return std::nullopt;
+}
+
+MaybeError WriteFormat(Element format, JsonWriter& w) {
+  std::string_view word;
+  if (!format.get_string().get(word)) {
+    if (word.empty()) return std::nullopt;
+    if (word != "json") return BadRequest("`format` must be \"json\" or a JSON Schema.", "format");
+    w.Key("response_format").Raw(R"({"type":"json_object"})");
+    return std::nullopt;
+  }
+  if (!format.is_object()) return json::WrongType("format", "\"json\" or a JSON Schema", format);
+  w.Key("response_format").BeginObject().Field("type", "json_schema").Key("json_schema").BeginObject();
+  w.Field("name", "format").Key("schema").Raw(simdjson::minify(format)).EndObject().EndObject();
+  return std::nullopt;
+}
+
+void WriteThink(Element think, JsonWriter& w) {
+  bool on = true;
+  std::string_view effort;
+  if (!think.get_string().get(effort)) w.Field("reasoning_effort", effort);
+  if (think.get_bool().get(on)) on = true;
+  w.Key("chat_template_kwargs").BeginObject().Field("enable_thinking", on).EndObject();
+  if (!on) w.Field("include_reasoning", false);
+}
+
+MaybeError NoImages(Element images) {
+  simdjson::dom::array list;
+  if (!images.get_array().get(list) && list.size() > 0) return NotBuilt("images", "looking at images");
+  return std::nullopt;
+}
+
+MaybeError WriteField(std::string_view key, Element value, JsonWriter& w, Prompting& p, CompletionRequest& given) {
+  constexpr std::string_view kSame[] = {"tools", "logprobs", "top_logprobs"};
+  if (key == "model") {
+    std::string model;
+    if (auto error = json::Read(key, value, model)) return error;
+    w.Field("model", WithoutTag(std::move(model)));
+  } else if (key == "messages") {
+    p.messages = value;
+  } else if (key == "prompt" || key == "system") {
+    if (value.get_string().get(key == "prompt" ? p.prompt : p.system)) return json::WrongType(key, "a string", value);
+  } else if (key == "raw") {
+    return json::Read(key, value, p.raw);
+  } else if (key == "stream") {
+    return json::Read(key, value, p.stream);
+  } else if (key == "options") {
+    return WriteOptions(value, w, given);
+  } else if (key == "format") {
+    return WriteFormat(value, w);
+  } else if (key == "think") {
+    WriteThink(value, w);
+  } else if (key == "images") {
+    return NoImages(value);
+  } else if (key == "suffix" || key == "template") {
+    std::string_view text;
+    if (value.get_string().get(text) || !text.empty()) return NotBuilt(std::string(key), "this field");
+  } else if (std::ranges::find(kSame, key) != std::end(kSame)) {
+    simdjson::dom::array list;
+    if (value.get_array().get(list) || list.size() > 0) w.Key(key).Raw(simdjson::minify(value));
+  } else if (key != "keep_alive") {
+    given.unknown_fields.emplace_back(key.substr(0, 64));
+  }
+  return std::nullopt;
+}
+
+void WriteCalls(Element calls, size_t message, JsonWriter& w) {
+  simdjson::dom::array list;
+  if (calls.get_array().get(list)) return;
+  w.Key("tool_calls").BeginArray();
+  size_t number = 0;
+  for (Element call : list) {
+    Element function;
+    std::string_view id;
+    w.BeginObject().Field("id",
+                          call["id"].get_string().get(id) ? StrCat("call_", message, "_", number) : std::string(id));
+    w.Field("type", "function").Key("function");
+    w.Raw(call["function"].get(function) ? "{}" : simdjson::minify(function)).EndObject();
+    ++number;
+  }
+  w.EndArray();
+}
+
+MaybeError WriteMessage(Element message, size_t number, JsonWriter& w) {
+  simdjson::dom::object members;
+  if (message.get_object().get(members)) return json::WrongType(StrCat("messages[", number, "]"), "an object", message);
+  w.BeginObject();
+  for (auto [key, value] : members) {
+    if (value.is_null()) continue;
+    if (key == "images") {
+      if (auto error = NoImages(value)) return error;
+    } else if (key == "thinking") {
+      w.Key("reasoning_content").Raw(simdjson::minify(value));
+    } else if (key == "tool_calls") {
+      WriteCalls(value, number, w);
+    } else {
+      w.Key(key == "tool_name" ? "name" : key).Raw(simdjson::minify(value));
+    }
+  }
+  w.EndObject();
+  return std::nullopt;
+}
+
+MaybeError WriteMessages(Element messages, JsonWriter& w) {
+  simdjson::dom::array list;
+  if (messages.get_array().get(list)) return json::WrongType("messages", "an array", messages);
+  w.Key("messages").BeginArray();
+  size_t number = 0;
+  for (Element message : list) {
+    if (auto error = WriteMessage(message, number++, w)) return error;
+  }
+  w.EndArray();
+  return std::nullopt;
+}
+
+std::variant<CompletionRequest, ApiError> Parse(std::string_view body, const JsonLimits& limits, Api api) {
+  Document document;
+  if (auto error = json::Parse(body, limits, document)) return *std::move(error);
+  std::string chat;
+  CompletionRequest given;
+  Prompting p;
+  JsonWriter w(chat);
+  w.BeginObject();
+  for (auto [key, value] : document.root) {
+    if (value.is_null()) continue;
+    if (auto error = WriteField(key, value, w, p, given)) return *std::move(error);
+  }
+  w.Field("stream", p.stream);
+  if (p.raw && api == Api::kOllamaGenerate) {
+    w.Field("prompt", p.prompt).Field("add_special_tokens", false).EndObject();
+    return json::AsText(chat, limits, api, std::move(given));
+  }
+  if (api == Api::kOllamaChat) {
+    if (!p.messages) return BadRequest("`messages` is required.", "messages");
+    if (auto error = WriteMessages(*p.messages, w)) return *std::move(error);
+  } else {
+    w.Key("messages").BeginArray();
+    if (!p.system.empty()) w.BeginObject().Field("role", "system").Field("content", p.system).EndObject();
+    w.BeginObject().Field("role", "user").Field("content", p.prompt).EndObject().EndArray();
+  }
+  w.EndObject();
+  return json::AsChat(chat, limits, api, std::move(given));
+}
+
+}  // namespace
+
+std::variant<std::string, ApiError> ParseShowRequest(std::string_view body, const JsonLimits& limits) {
+  Document document;
+  if (auto error = json::Parse(body, limits, document)) return *std::move(error);
+  std::string model;
+  for (const char* key : {"name", "model"}) {
+    Element e;
+    if (document.root[key].get(e) || e.is_null()) continue;
+    if (auto error = json::Read(key, e, model)) return *std::move(error);
+  }
+  if (model.empty()) return BadRequest("`model` is required.", "model");
+  return WithoutTag(std::move(model));
+}
+
+std::variant<CompletionRequest, ApiError> ParseOllamaChat(std::string_view body, const JsonLimits& limits) {
+  return Parse(body, limits, Api::kOllamaChat);
+}
+std::variant<CompletionRequest, ApiError> ParseOllamaGenerate(std::string_view body, const JsonLimits& limits) {
+  return Parse(body, limits, Api::kOllamaGenerate);
+}
+
+}  // namespace baton::router

@@ -1,0 +1,310 @@
+// The body of OpenAI's /v1/responses as a chat: its items become messages, calls and results. The chat's own reader
+// does the rest; the turns before `previous_response_id` are put in front later (response_memory.h).
+#include <algorithm>
+#include <iterator>
+
+#include "router/http/json_chat.h"
+#include "router/json_writer.h"
+
+namespace baton::router {
+namespace {
+using json::Document;
+using json::Element;
+using json::MaybeError;
+
+MaybeError BadItem(const std::string& where, std::string_view why) {
+  return BadRequest(StrCat("`", where, "` ", why), "input");
+}
+
+MaybeError JoinParts(const std::string& where, Element content, std::string& out) {
+  std::string_view text;
+  simdjson::dom::array parts;
+  if (!content.get_string().get(text)) {
+    out += text;
+    return std::nullopt;
+  }
+  if (content.get_array().get(parts)) return BadItem(where, "must be a string or an array of parts.");
+  bool first = true;
+  for (Element part : parts) {
+    std::string_view type;
+    if (part["type"].get_string().get(type)) return BadItem(where, "has a part without `type`.");
+    if (type != "input_text" && type != "output_text" && type != "text" && type != "summary_text" &&
+        type != "reasoning_text" && type != "refusal")
+      return NotBuilt("input", StrCat("a content part of type \"", type, "\""));
+    if (part[type == "refusal" ? "refusal" : "text"].get_string().get(text))
+      return BadItem(where, "has a part without `text`.");
+    if (!std::exchange(first, false)) out += "\n";
+    out += text;
+  }
+  return std::nullopt;
+}
+
+/// Calls that follow each other, and the text and thoughts before them, are one message of the assistant.
+class ItemWriter {
+ public:
+  MaybeError Take(const std::string& where, Element item) {
+    std::string_view type = "message";
+    Element given;
+    if (!item["type"].get(given) && given.get_string().get(type)) return BadItem(where, "needs a string `type`.");
+    if (type == "message") return TakeMessage(where, item);
+    if (type == "function_call") return TakeCall(where, item);
+    if (type == "function_call_output") return TakeResult(where, item);
+    if (type == "reasoning") return TakeThoughts(where, item);
+    return NotBuilt("input", StrCat("an item of type \"", type, "\""));
+  }
+
+  std::string Finish() {
+    Flush();
+    return std::move(out_);
+  }
+
+ private:
+  MaybeError TakeMessage(const std::string& where, Element item) {
+    std::string_view role;
+    Element content;
+    if (item["role"].get_string().get(role)) return BadItem(where, "needs a string `role`.");
+    if (item["content"].get(content)) return BadItem(where, "needs `content`.");
+    std::string text;
+    if (auto error = JoinParts(where + ".content", content, text)) return error;
+    if (role == "assistant") {
+      if (has_text_ || !calls_.empty()) Flush();
+      text_ = text;
+      has_text_ = true;
+      return std::nullopt;
+    }
+    Flush();
+    w_.BeginObject().Field("role", role == "developer" ? "system" : role).Field("content", text).EndObject();
+    return std::nullopt;
+  }
+
+  MaybeError TakeCall(const std::string& where, Element item) {
+    std::string_view id, name, arguments;
+    if (item["call_id"].get_string().get(id) || item["name"].get_string().get(name) ||
+        item["arguments"].get_string().get(arguments))
+      return BadItem(where, "needs the strings `call_id`, `name` and `arguments`.");
+    if (!calls_.empty()) calls_ += ",";
+    JsonWriter w(calls_);
+    w.BeginObject().Field("id", id).Field("type", "function").Key("function").BeginObject().Field("name", name);
+    w.Field("arguments", arguments).EndObject().EndObject();
+    return std::nullopt;
+  }
+
+  MaybeError TakeResult(const std::string& where, Element item) {
+    std::string_view id;
+    Element output;
+    std::string text;
+    if (item["call_id"].get_string().get(id) || item["output"].get(output))
+      return BadItem(where, "needs `call_id` and `output`.");
+    if (auto error = JoinParts(where + ".output", output, text)) return error;
+    Flush();
+    w_.BeginObject().Field("role", "tool").Field("tool_call_id", id).Field("content", text).EndObject();
+    return std::nullopt;
+  }
+
+  MaybeError TakeThoughts(const std::string& where, Element item) {
+    Flush();
+    for (const char* key : {"content", "summary"}) {
+      Element parts;
+      if (!thoughts_.empty() || item[key].get(parts) || parts.is_null()) continue;
+      if (auto error = JoinParts(where + "." + key, parts, thoughts_)) return error;
+    }
+    return std::nullopt;
+  }
+
+  void Flush() {
+    if (has_text_ || !calls_.empty()) {
+      w_.BeginObject().Field("role", "assistant").Field("content", text_);
+      if (!thoughts_.empty()) w_.Field("reasoning_content", thoughts_);
+      if (!calls_.empty()) w_.Key("tool_calls").Raw(StrCat("[", calls_, "]"));
+      w_.EndObject();
+    }
+    text_.clear();
+    thoughts_.clear();
+    calls_.clear();
+    has_text_ = false;
+  }
+
+  std::string out_, text_, thoughts_, calls_;
+  JsonWriter w_{out_};
+  bool has_text_ = false;
+};
+
+MaybeError WriteInput(const simdjson::dom::object& body, JsonWriter& w, ResponsesPart& part) {
+  Element input;
+  std::string_view text;
+  simdjson::dom::array items;
+  if (body["input"].get(input)) return BadRequest("`input` is required.", "input");
+  ItemWriter writer;
+  std::string messages;
+  if (!input.get_string().get(text)) {
+    JsonWriter(messages).BeginObject().Field("role", "user").Field("content", text).EndObject();
+  } else if (!input.get_array().get(items)) {
+    size_t number = 0;
+    for (Element item : items) {
+      if (auto error = writer.Take(StrCat("input[", number++, "]"), item)) return error;
+    }
+    messages = writer.Finish();
+  } else {
+    return json::WrongType("input", "a string or an array of items", input);
+  }
+  if (messages.empty()) return BadRequest("`input` has no message.", "input");
+  if (!part.instructions.empty())
+    JsonWriter(part.instructions_message)
+        .BeginObject()
+        .Field("role", "system")
+        .Field("content", part.instructions)
+        .EndObject();
+  w.Key("messages").Raw(StrCat("[", messages, "]"));
+  return std::nullopt;
+}
+
+MaybeError WriteTools(Element tools, JsonWriter& w) {
+  simdjson::dom::array list;
+  if (tools.get_array().get(list)) return json::WrongType("tools", "an array", tools);
+  if (list.size() == 0) return std::nullopt;
+  w.Key("tools").BeginArray();
+  for (Element tool : list) {
+    std::string_view type;
+    if (tool["type"].get_string().get(type)) return BadRequest("`tools`: every tool needs a `type`.", "tools");
+    if (type != "function")
+      return NotBuilt("tools", StrCat("a tool of type \"", type, "\", which the server would have to run,"));
+    w.BeginObject().Field("type", "function").Key("function").BeginObject();
+    for (const char* key : {"name", "description", "parameters", "strict"}) {
+      Element value;
+      if (!tool[key].get(value) && !value.is_null()) w.Key(key).Raw(simdjson::minify(value));
+    }
+    w.EndObject().EndObject();
+  }
+  w.EndArray();
+  return std::nullopt;
+}
+
+MaybeError WriteToolChoice(Element choice, JsonWriter& w) {
+  std::string_view name;
+  if (choice["name"].get_string().get(name)) {
+    w.Key("tool_choice").Raw(simdjson::minify(choice));
+    return std::nullopt;
+  }
+  w.Key("tool_choice").BeginObject().Field("type", "function").Key("function").BeginObject().Field("name", name);
+  w.EndObject().EndObject();
+  return std::nullopt;
+}
+
+/// `text.format` is a chat's response_format, with the schema's members beside its type.
+MaybeError WriteText(Element text, JsonWriter& w) {
+  Element format;
+  std::string_view type;
+  if (text["format"].get(format) || format.is_null()) return std::nullopt;
+  if (format["type"].get_string().get(type) || type != "json_schema") {
+    w.Key("response_format").Raw(simdjson::minify(format));
+    return std::nullopt;
+  }
+  w.Key("response_format").BeginObject().Field("type", type).Key("json_schema").BeginObject();
+  for (const char* key : {"name", "description", "schema", "strict"}) {
+    Element value;
+    if (!format[key].get(value) && !value.is_null()) w.Key(key).Raw(simdjson::minify(value));
+  }
+  w.EndObject().EndObject();
+  return std::nullopt;
+}
+
+MaybeError WriteField(std::string_view key, Element value, JsonWriter& w, CompletionRequest& given) {
+  constexpr std::string_view kSame[] = {"model",
+                                        "stream",
+                                        "temperature",
+                                        "top_p",
+                                        "parallel_tool_calls",
+                                        "user",
+                                        "metadata",
+                                        "seed",
+                                        "service_tier",
+                                        "top_logprobs",
+                                        "top_k",
+                                        "cache_salt",
+                                        "min_p",
+                                        "repetition_penalty",
+                                        "logit_bias",
+                                        "ignore_eos",
+                                        "chat_template_kwargs",
+                                        "thinking_token_budget"};
+  constexpr std::string_view kElsewhere[] = {"input", "include", "truncation", "max_tool_calls", "stream_options"};
+  const auto is_in = [&](const auto& names) { return std::ranges::find(names, key) != std::end(names); };
+  ResponsesPart& part = *given.responses;
+  if (key == "max_output_tokens") {
+    w.Key("max_tokens").Raw(simdjson::minify(value));
+  } else if (key == "instructions") {
+    return json::Read(key, value, part.instructions);
+  } else if (key == "previous_response_id") {
+    return json::Read(key, value, part.previous_id);
+  } else if (key == "store") {
+    return json::Read(key, value, part.store);
+  } else if (key == "tools") {
+    return WriteTools(value, w);
+  } else if (key == "tool_choice") {
+    return WriteToolChoice(value, w);
+  } else if (key == "text") {
+    return WriteText(value, w);
+  } else if (key == "reasoning") {
+    std::string_view effort;
+    if (!value["effort"].get_string().get(effort)) w.Field("reasoning_effort", effort);
+  } else if (key == "background") {
+    bool background = false;
+    if (auto error = json::Read(key, value, background)) return error;
+    if (background) return NotBuilt("background", "an answer in the background");
+  } else if (is_in(kSame)) {
+    w.Key(key).Raw(simdjson::minify(value));
+  } else if (key == "conversation" || key == "prompt") {
+    return NotBuilt(std::string(key), "this field");
+  } else if (!is_in(kElsewhere)) {
+    given.unknown_fields.emplace_back(key.substr(0, 64));
+  }
+  return std::nullopt;
+}
+
+/// What the answer repeats of the request, as members of its JSON.
+std::string Echo(const simdjson::dom::object& body) {
+  constexpr std::pair<const char*, const char*> kRepeated[] = {{"instructions", "null"},
+                                                               {"max_output_tokens", "null"},
+                                                               {"metadata", "{}"},
+                                                               {"parallel_tool_calls", "true"},
+                                                               {"previous_response_id", "null"},
+                                                               {"reasoning", "{\"effort\":null,\"summary\":null}"},
+                                                               {"store", "true"},
+                                                               {"temperature", "null"},
+                                                               {"text", R"({"format":{"type":"text"}})"},
+                                                               {"tool_choice", R"("auto")"},
+                                                               {"tools", "[]"},
+                                                               {"top_p", "null"},
+                                                               {"truncation", R"("disabled")"}};
+  std::string out;
+  JsonWriter w(out);
+  w.BeginObject();
+  for (const auto& [key, otherwise] : kRepeated) {
+    Element value;
+    w.Key(key).Raw(body[key].get(value) || value.is_null() ? std::string(otherwise) : simdjson::minify(value));
+  }
+  w.EndObject();
+  return out.substr(1, out.size() - 2);
+}
+
+}  // namespace
+
+std::variant<CompletionRequest, ApiError> ParseResponsesRequest(std::string_view body, const JsonLimits& limits) {
+  Document document;
+  if (auto error = json::Parse(body, limits, document)) return *std::move(error);
+  std::string chat;
+  CompletionRequest given;
+  given.responses.emplace();
+  JsonWriter w(chat);
+  w.BeginObject();
+  for (auto [key, value] : document.root) {
+    if (value.is_null()) continue;
+    if (auto error = WriteField(key, value, w, given)) return *std::move(error);
+  }
+  if (auto error = WriteInput(document.root, w, *given.responses)) return *std::move(error);
+  w.EndObject();
+  given.responses->echo = Echo(document.root);
+  return json::AsChat(chat, limits, Api::kResponses, std::move(given));
+}
+
+}  // namespace baton::router

@@ -1,0 +1,57 @@
+// The answers of OpenAI's /v1/responses: a list of items (reasoning, message, function_call), streamed as numbered
+// events that begin an item, add to it and end it.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "router/http/answer_format.h"
+#include "router/json_writer.h"
+
+namespace baton::router {
+
+class ResponsesFormat final : public AnswerFormat {
+ public:
+  /// `keep` hears of the whole answer as a message of the assistant, JSON, when it has not failed.
+  ResponsesFormat(AnswerHead head, std::string echo, std::function<void(std::string message)> keep)
+      : head_(std::move(head)), echo_(std::move(echo)), keep_(std::move(keep)) {}
+
+  const char* StreamType() const override { return "text/event-stream; charset=utf-8"; }
+  std::string Begin(size_t choices, const AnswerTail& tail) override;
+  const std::string& Piece(const ChoicePart& part, const AnswerTail& tail) override;
+  std::string Finish(const ChoicePart& part, const ChoiceFinish& finish, const AnswerTail& tail) override;
+  std::string End(const AnswerTail& tail) override;
+  std::string Broken(const ApiError& error) override;
+  std::string Whole(const WholeParts& whole, const AnswerTail& tail) override;
+
+ private:
+  enum class Item : uint8_t { kNone, kReasoning, kMessage, kCall };
+  /// Adds `part` to items_, as events or without.
+  void Take(const ChoicePart& part);
+  void Open(Item item, const CallPart& call = {});
+  void Close();
+  void Add(std::string_view text);
+  std::string ItemJson(const char* status) const;
+  std::string PartJson() const;
+  /// The place of an event's text: item, index of it, index in it.
+  void Place(JsonWriter& w) const;
+  void Emit(std::string_view type, const std::function<void(JsonWriter&)>& members);
+  std::string Response(const char* status, const RequestUsage* usage, const ApiError* error = nullptr) const;
+  void KeepMessage();
+  const char* Status() const { return cut_ ? "incomplete" : "completed"; }
+
+  const AnswerHead head_;
+  const std::string echo_;
+  const std::function<void(std::string)> keep_;
+  bool streams_ = false, cut_ = false;
+  int64_t sequence_ = 0;
+  Item open_ = Item::kNone;
+  CallPart call_;                   ///< of an open call
+  std::string gathered_;            ///< text of the open item
+  std::vector<std::string> items_;  ///< JSON of those that have ended
+  std::string text_, thoughts_, calls_;
+  std::string out_;
+};
+
+}  // namespace baton::router

@@ -1,0 +1,222 @@
+"""Anthropic's, OpenAI's newer and Ollama's APIs: each is another shape of the same answer. What a chat answers, they answer, whole and
+streamed; calls, results and thoughts go both ways."""
+import json
+import unittest
+
+from harness import Cluster
+from thinking_model import thinking_model
+
+MODEL = "tiny-thinker"
+WEATHER = {"type": "object", "properties": {"city": {"enum": ["Rome", "Oslo"]}}, "required": ["city"], "additionalProperties": False}
+GREETING = [{"role": "user", "content": "Hi"}]
+
+
+def named_events(body):
+    """[(name, data)] of server-sent events that have names."""
+    out = []
+    for event in body.split("\n\n"):
+        if event.startswith("event: "):
+            name, data = event.split("\n", 1)
+            out.append((name.removeprefix("event: "), json.loads(data.removeprefix("data: "))))
+    return out
+
+
+class Apis:
+    @classmethod
+    def setUpClass(cls):
+        cls.model = thinking_model()
+        cls.c = Cluster(cls.model.__enter__(), args=["--api-key", "one", "--api-key", "two"]).__enter__()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.c.__exit__(None, None, None)
+        cls.model.__exit__(None, None, None)
+
+    def post(self, path, body, key="one", status=200):
+        reply = self.c.post(path, {"model": MODEL, **body}, headers={"Authorization": f"Bearer {key}"})
+        self.assertEqual(reply.status, status, reply.body)
+        return reply
+
+    def chat(self, messages, **fields):
+        return self.post("/v1/chat/completions", {"messages": messages, **fields}).json()
+
+
+class Messages(Apis, unittest.TestCase):
+    def ask(self, messages, **fields):
+        """Whole, and gathered from the events, which must be the same but for ids."""
+        body = {"messages": messages, "max_tokens": 60, "temperature": 0, **fields}
+        whole = self.post("/v1/messages", body).json()
+        names = named_events(self.post("/v1/messages", {**body, "stream": True}).body)
+        self.assertEqual([name for name, _ in names[:1]] + [name for name, _ in names[-2:]], ["message_start", "message_delta", "message_stop"])
+        message, calls = names[0][1]["message"], {}
+        for name, data in names:
+            self.assertEqual(name, data["type"])
+            if name == "content_block_start":
+                self.assertEqual(data["index"], len(message["content"]))
+                message["content"].append(data["content_block"])
+            elif name == "content_block_delta":
+                block, delta = message["content"][data["index"]], data["delta"]
+                for kind, key in (("text_delta", "text"), ("thinking_delta", "thinking")):
+                    if delta["type"] == kind:
+                        block[key] += delta[key]
+                if delta["type"] == "input_json_delta":
+                    calls[data["index"]] = calls.get(data["index"], "") + delta["partial_json"]
+            elif name == "message_delta":
+                message.update(data["delta"], usage=data["usage"])
+        for index, text in calls.items():
+            message["content"][index]["input"] = json.loads(text)
+        without = lambda m: {**m, "id": "", "usage": {**m["usage"], "cache_read_input_tokens": 0, "input_tokens": 0},
+                             "content": [{**block, "id": ""} for block in m["content"]]}
+        self.assertEqual(without(message), without(whole))
+        return whole
+
+    def test_it_says_what_a_chat_says(self):
+        want = self.chat([{"role": "system", "content": "Be\nbrief"}, *GREETING], max_tokens=20, temperature=0)
+        got = self.ask([{"role": "user", "content": [{"type": "text", "text": "Hi", "cache_control": {"type": "ephemeral"}}]}],
+                       system=[{"type": "text", "text": "Be"}, {"type": "text", "text": "brief"}], max_tokens=20)
+        self.assertEqual("".join(block["text"] for block in got["content"]), want["choices"][0]["message"]["content"])
+        usage = got["usage"]
+        self.assertEqual((usage["input_tokens"] + usage["cache_read_input_tokens"], usage["output_tokens"]),
+                         (want["usage"]["prompt_tokens"], want["usage"]["completion_tokens"]))
+        self.assertIn(got["stop_reason"], ("max_tokens", "end_turn"))
+
+    def test_calls_results_and_thoughts(self):
+        tools = [{"name": "get_weather", "description": "Weather", "input_schema": WEATHER}, {"name": "now", "input_schema": {"type": "object", "properties": {}}}]
+        named = self.ask(GREETING, tools=tools, tool_choice={"type": "tool", "name": "get_weather"}, thinking={"type": "enabled", "budget_tokens": 1024},
+                         temperature=1, seed=3, max_tokens=1500)
+        self.assertEqual(named["stop_reason"], "tool_use")
+        (call,) = [block for block in named["content"] if block["type"] == "tool_use"]
+        self.assertIn(call["input"]["city"], ("Rome", "Oslo"))
+        history = [*GREETING, {"role": "assistant", "content": [{"type": "thinking", "thinking": "hm", "signature": ""}, {"type": "text", "text": "So"}, call]},
+                   {"role": "user", "content": [{"type": "tool_result", "tool_use_id": call["id"], "content": [{"type": "text", "text": "rain"}]},
+                                                {"type": "text", "text": "And?"}]}]
+        count = self.post("/v1/messages/count_tokens", {"messages": history, "tools": tools}).json()["input_tokens"]
+        chat = [*GREETING, {"role": "assistant", "content": "So", "reasoning_content": "hm", "tool_calls": [
+            {"id": call["id"], "type": "function", "function": {"name": "get_weather", "arguments": json.dumps(call["input"])}}]},
+            {"role": "tool", "tool_call_id": call["id"], "content": "rain"}, {"role": "user", "content": "And?"}]
+        functions = [{"type": "function", "function": {"name": tool["name"], "parameters": tool["input_schema"], **(
+            {"description": tool["description"]} if "description" in tool else {})}} for tool in tools]
+        same = self.c.post("/tokenize", {"model": MODEL, "messages": chat, "tools": functions}, headers={"Authorization": "Bearer one"}).json()
+        self.assertEqual(count, same["count"])
+        self.ask(history, tools=tools, tool_choice={"type": "none"})
+
+    def test_stop_sequences_and_keys(self):
+        text = self.ask(GREETING, max_tokens=30)["content"][0]["text"]
+        stop = self.ask(GREETING, max_tokens=30, stop_sequences=[text[5:9]])
+        self.assertEqual((stop["stop_reason"], stop["stop_sequence"]), ("stop_sequence", text[5:9]))
+        with_key = self.c.post("/v1/messages", {"model": MODEL, "messages": GREETING, "max_tokens": 2}, headers={"x-api-key": "two"})
+        self.assertEqual(with_key.status, 200, with_key.body)
+        for headers in ({}, {"x-api-key": "three"}):
+            self.assertEqual(self.c.post("/v1/messages", {"model": MODEL, "messages": GREETING, "max_tokens": 2}, headers=headers).status, 401)
+
+    def test_what_is_wrong_is_named(self):
+        for body, words in (({}, "`messages` is required"), ({"messages": [{"role": "user"}]}, "messages[0]"),
+                            ({"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]}, "image"),
+                            ({"messages": GREETING, "tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "web_search"),
+                            ({"messages": GREETING, "tool_choice": {"type": "tool", "name": "x"}}, "needs `tools`")):
+            error = self.post("/v1/messages", {"max_tokens": 2, **body}, status=400).json()
+            self.assertEqual((error["type"], error["error"]["type"]), ("error", "invalid_request_error"))
+            self.assertIn(words, error["error"]["message"])
+
+
+class Responses(Apis, unittest.TestCase):
+    def ask(self, asked, **fields):
+        """Whole, and gathered from the events, which must be the same but for ids."""
+        body = {"input": asked, "max_output_tokens": 60, "temperature": 0, **fields}
+        whole = self.post("/v1/responses", body).json()
+        names = named_events(self.post("/v1/responses", {**body, "stream": True}).body)
+        self.assertEqual([data["sequence_number"] for _, data in names], list(range(len(names))))
+        self.assertEqual([name for name, _ in names[:2]], ["response.created", "response.in_progress"])
+        self.assertEqual(names[-1][0], f"response.{whole['status']}")
+        final = names[-1][1]["response"]
+        texts = {}
+        for name, data in names:
+            if name.endswith(".delta"):
+                texts[data["output_index"]] = texts.get(data["output_index"], "") + data["delta"]
+        for index, item in enumerate(final["output"]):
+            self.assertEqual(texts.get(index, ""), item["arguments"] if item["type"] == "function_call" else item["content"][0]["text"])
+        without = lambda r: {**r, "id": "", "created_at": 0, "usage": {**r["usage"], "input_tokens_details": {}},
+                             "output": [{**item, "id": "", "call_id": ""} for item in r["output"]]}
+        self.assertEqual(without(final), without(whole))
+        return whole
+
+    def test_it_says_what_a_chat_says_and_goes_on_from_there(self):
+        want = self.chat([{"role": "system", "content": "Be brief"}, *GREETING], max_tokens=20, temperature=0)
+        first = self.ask("Hi", instructions="Be brief", max_output_tokens=20)
+        text = "".join(part["text"] for item in first["output"] for part in item["content"])
+        self.assertEqual(text, want["choices"][0]["message"]["content"])
+        self.assertEqual(first["usage"]["output_tokens"], want["usage"]["completion_tokens"])
+        then = self.ask([{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "More"}]}], max_output_tokens=20,
+                        previous_response_id=first["id"])
+        again = self.chat([*GREETING, {"role": "assistant", "content": text}, {"role": "user", "content": "More"}], max_tokens=20, temperature=0)
+        self.assertEqual("".join(part["text"] for item in then["output"] for part in item["content"]), again["choices"][0]["message"]["content"])
+        self.assertEqual(then["usage"]["input_tokens"], again["usage"]["prompt_tokens"])
+        for key, response in (("two", first["id"]), ("one", "resp_none")):
+            error = self.post("/v1/responses", {"input": "x", "previous_response_id": response}, key=key, status=404).json()["error"]
+            self.assertIn("64 MiB", error["message"])
+            self.assertEqual(error["param"], "previous_response_id")
+        unkept = self.ask("Hi", store=False)
+        self.post("/v1/responses", {"input": "x", "previous_response_id": unkept["id"]}, status=404)
+
+    def test_calls_results_and_formats(self):
+        tools = [{"type": "function", "name": "get_weather", "parameters": WEATHER, "strict": True}]
+        drawn = {"temperature": 1, "seed": 3, "max_output_tokens": 1500}
+        first = self.ask("Hi", tools=tools, tool_choice="required", reasoning={"effort": "low"}, **drawn)
+        (call,) = [item for item in first["output"] if item["type"] == "function_call"]
+        self.assertIn(json.loads(call["arguments"])["city"], ("Rome", "Oslo"))
+        result = {"type": "function_call_output", "call_id": call["call_id"], "output": "rain"}
+        short = self.ask([result], tools=tools, tool_choice="none", previous_response_id=first["id"], max_output_tokens=10)
+        long = self.ask([{"role": "user", "content": "Hi"}, *first["output"], result], tools=tools, tool_choice="none", max_output_tokens=10)
+        self.assertEqual(short["usage"]["input_tokens"], long["usage"]["input_tokens"])
+        formed = self.ask("Hi", text={"format": {"type": "json_schema", "name": "w", "schema": WEATHER, "strict": True}}, **drawn)
+        self.assertIn(json.loads(formed["output"][-1]["content"][0]["text"])["city"], ("Rome", "Oslo"))
+
+    def test_what_is_wrong_is_named(self):
+        for body, words in (({}, "`input` is required"), ({"input": [{"type": "web_search_call"}]}, "web_search_call"),
+                            ({"input": "x", "tools": [{"type": "file_search"}]}, "file_search"), ({"input": "x", "background": True}, "background")):
+            self.assertIn(words, self.post("/v1/responses", body, status=400).json()["error"]["message"])
+        self.assertEqual(self.post("/v1/embeddings", {"input": "x"}, status=501).json()["error"]["code"], "unsupported_endpoint")
+
+
+class Ollama(Apis, unittest.TestCase):
+    def ask(self, path, **fields):
+        """Whole, and gathered from the lines, which must be the same."""
+        whole = self.post(path, {"stream": False, **fields}).json()
+        lines = [json.loads(line) for line in self.post(path, fields).body.splitlines()]
+        self.assertEqual([line["done"] for line in lines], [False] * (len(lines) - 1) + [True])
+        pick = lambda line: line["message"] if path == "/api/chat" else line
+        key = "content" if path == "/api/chat" else "response"
+        self.assertEqual("".join(pick(line)[key] for line in lines), pick(whole)[key])
+        self.assertEqual("".join(pick(line).get("thinking", "") for line in lines), pick(whole).get("thinking", ""))
+        for name in ("done_reason", "eval_count", "prompt_eval_count"):
+            self.assertEqual(lines[-1][name], whole[name])
+        calls = [call["function"] for line in lines for call in pick(line).get("tool_calls", [])]
+        self.assertEqual(calls, [call["function"] for call in pick(whole).get("tool_calls", [])])
+        return whole
+
+    def test_it_says_what_a_chat_says(self):
+        want = self.chat(GREETING, max_tokens=20, temperature=0)
+        text = want["choices"][0]["message"]["content"]
+        options = {"temperature": 0, "num_predict": 20, "num_ctx": 4096}
+        got = self.ask("/api/chat", messages=GREETING, options=options, model=f"{MODEL}:latest", keep_alive="5m")
+        self.assertEqual((got["message"]["content"], got["eval_count"]), (text, want["usage"]["completion_tokens"]))
+        self.assertEqual(self.ask("/api/generate", prompt="Hi", options=options)["response"], text)
+        raw = self.post("/v1/completions", {"prompt": "Hi", "max_tokens": 20, "temperature": 0, "add_special_tokens": False}).json()["choices"][0]["text"]
+        self.assertEqual(self.ask("/api/generate", prompt="Hi", raw=True, options=options)["response"], raw)
+
+    def test_calls_formats_and_what_there_is(self):
+        tools = [{"type": "function", "function": {"name": "get_weather", "parameters": WEATHER}}]
+        history = [*GREETING, {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "get_weather", "arguments": {"city": "Rome"}}}]},
+                   {"role": "tool", "tool_name": "get_weather", "content": "rain"}]
+        self.ask("/api/chat", messages=history, tools=tools, options={"num_predict": 5, "seed": 1})
+        formed = self.ask("/api/chat", messages=GREETING, format=WEATHER, think=False, options={"seed": 2, "num_predict": 1500})
+        self.assertIn(json.loads(formed["message"]["content"])["city"], ("Rome", "Oslo"))
+        headers = {"Authorization": "Bearer one"}
+        self.assertEqual([m["name"] for m in self.c.get("/api/tags", headers=headers).json()["models"]], [MODEL])
+        self.assertEqual(self.post("/api/show", {}).json()["capabilities"], ["completion", "tools", "thinking"])
+        self.assertIn("version", self.c.get("/api/version", headers=headers).json())
+        self.assertIn("not", self.post("/api/chat", {"model": "none", "messages": GREETING}, status=404).json()["error"])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,181 @@
+// Thoughts: taken out of an answer's text however it is cut, counted by tokens, and put before a grammar.
+#include "router/dialect/thoughts.h"
+
+#include <gmock/gmock.h>
+
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "common/str_cat.h"
+#include "router/request/choice_text.h"
+#include "router/request_types.h"
+#include "text/grammar.h"
+
+namespace baton::router {
+namespace {
+
+using testing::HasSubstr;
+
+/// Thoughts and text of an answer that comes in these pieces.
+std::string Seen(ThoughtStart start, const std::vector<std::string>& pieces) {
+  ThoughtReader reader(start);
+  std::string thoughts, text;
+  const auto take = [&](const ThoughtReader::Piece& piece) {
+    EXPECT_TRUE(text.empty() || piece.thoughts.empty()) << "thoughts come before the text";
+    thoughts += piece.thoughts;
+    text += piece.text;
+  };
+  for (const std::string& piece : pieces) take(reader.Append(piece));
+  take(reader.Finish());
+  return StrCat(thoughts, "|", text);
+}
+
+TEST(ThoughtReader, SplitsTheSameHoweverTheTextIsCut) {
+  constexpr auto kMayOpen = ThoughtStart::kMayOpen, kOpen = ThoughtStart::kOpen, kNone = ThoughtStart::kNone;
+  const std::tuple<ThoughtStart, const char*, const char*> cases[] = {
+      {kMayOpen, "<think>\na b\n</think>\n\nyes ", "a b|yes "},
+      {kMayOpen, " <think> </think>x", "|x"},
+      {kMayOpen, "<think>a </thin </think>b</think>", "a </thin|b</think>"},
+      {kMayOpen, " yes <think>a</think>", "| yes <think>a</think>"},
+      {kMayOpen, "<thin", "|<thin"},
+      {kMayOpen, "<think>a ", "a|"},
+      {kOpen, "\na\n\nb\n</think>\nc", "a\n\nb|c"},
+      {kOpen, "<think>a</think>b", "a|b"},
+      {kOpen, "</think>\n", "|"},
+      {kOpen, "a</th", "a</th|"},
+      {kOpen, " \n", "|"},
+      {kNone, "<think>a</think>b", "|<think>a</think>b"},
+  };
+  for (const auto& [start, text, seen] : cases) {
+    const std::string whole = text;
+    for (size_t first = 0; first <= whole.size(); ++first) {
+      for (size_t second = first; second <= whole.size(); ++second) {
+        ASSERT_EQ(Seen(start, {whole.substr(0, first), whole.substr(first, second - first), whole.substr(second)}),
+                  seen)
+            << text << " " << first << " " << second;
+      }
+    }
+  }
+}
+
+/// The tiny model's tokenizer, with <think> and </think> as its last tokens.
+std::unique_ptr<Tokenizer> Thinker() {
+  namespace fs = std::filesystem;
+  const fs::path folder = fs::path(testing::TempDir()) / "baton_thinker";
+  fs::create_directories(folder);
+  for (const char* file : {"tokenizer_config.json", "config.json", "generation_config.json"})
+    fs::copy_file(fs::path("tests/data/tiny-llama") / file, folder / file, fs::copy_options::overwrite_existing);
+  std::ifstream in("tests/data/tiny-llama/tokenizer.json");
+  nlohmann::json tokenizer = nlohmann::json::parse(in);
+  int id = 548;
+  for (const char* tag : {"<think>", "</think>"}) {
+    tokenizer["added_tokens"].push_back({{"id", id++},
+                                         {"content", tag},
+                                         {"single_word", false},
+                                         {"lstrip", false},
+                                         {"rstrip", false},
+                                         {"normalized", false},
+                                         {"special", false}});
+  }
+  std::ofstream(folder / "tokenizer.json") << tokenizer.dump();
+  return Tokenizer::FromHfDirectory(folder.string()).value();
+}
+
+TEST(ThoughtStart, IsWhereThePromptEnds) {
+  const auto tokenizer = Thinker();
+  const auto start = [&](ThoughtForm form, const char* prompt) {
+    const std::vector<int32_t> ids = *tokenizer->Encode(prompt, false);
+    return ThoughtStartOf(form, *tokenizer, ids);
+  };
+  EXPECT_EQ(start(ThoughtForm::kTagged, "hi <think>\n"), ThoughtStart::kOpen);
+  EXPECT_EQ(start(ThoughtForm::kTagged, "hi <think> x"), ThoughtStart::kMayOpen);
+  EXPECT_EQ(start(ThoughtForm::kTagged, ""), ThoughtStart::kMayOpen);
+  EXPECT_EQ(start(ThoughtForm::kUntagged, "hi"), ThoughtStart::kOpen);
+  EXPECT_EQ(start(ThoughtForm::kUntagged, "<think>\n\n</think>\n\n"), ThoughtStart::kMayOpen);
+  EXPECT_EQ(start(ThoughtForm::kNone, "<think>"), ThoughtStart::kNone);
+}
+
+TEST(ChoiceText, ThoughtsAreCountedByTheirTokens) {
+  const auto tokenizer = Thinker();
+  const auto count = [&](ThoughtStart start, const char* answer) {
+    ChoiceText choice(*tokenizer, TokenizedRequest{}, StopMatcher::Create({}, false).value(), start);
+    const std::vector<int32_t> ids = *tokenizer->Encode(answer, false);
+    for (const int32_t id : ids) choice.Append(id, true);
+    choice.Finish();
+    return std::pair(choice.thought_tokens().value_or(-1), choice.tokens());
+  };
+  EXPECT_EQ(count(ThoughtStart::kMayOpen, "<think>!!!</think>##"), std::pair(5, 7));
+  EXPECT_EQ(count(ThoughtStart::kOpen, "!!!</think>##"), std::pair(4, 6));
+  EXPECT_EQ(count(ThoughtStart::kOpen, "!!!"), std::pair(3, 3));
+  EXPECT_EQ(count(ThoughtStart::kMayOpen, "##"), std::pair(0, 2));
+  EXPECT_EQ(count(ThoughtStart::kNone, "##").first, -1);
+}
+
+class AfterThoughtsTest : public testing::Test {
+ protected:
+  /// Whether the answer fits, from its first token to its end.
+  bool Takes(const Grammar& grammar, const std::string& answer) {
+    auto matcher = compiler_->Compile(grammar.kind, grammar.text);
+    EXPECT_TRUE(matcher.ok()) << matcher.status() << "\n" << grammar.text;
+    const std::vector<int32_t> ids = *tokenizer_->Encode(answer, false);
+    return matcher.ok() && (*matcher)->Consume(ids).ok() && (*matcher)->MayEnd();
+  }
+  Grammar After(const Grammar* answer, ThoughtStart start, std::optional<int32_t> budget) {
+    auto made = AfterThoughts(answer, start, budget, *tokenizer_);
+    EXPECT_TRUE(std::holds_alternative<Grammar>(made)) << std::get<std::string>(made);
+    return std::get<Grammar>(made);
+  }
+
+  std::unique_ptr<Tokenizer> tokenizer_ = Thinker();
+  std::unique_ptr<GrammarCompiler> compiler_ =
+      *GrammarCompiler::Make(*tokenizer_, tokenizer_->eos_ids(), tokenizer_->vocab_size() + 10);
+};
+
+TEST_F(AfterThoughtsTest, EveryKindOfGrammarIsOfTheAnswer) {
+  const std::tuple<GrammarKind, const char*, const char*, const char*> cases[] = {
+      {GrammarKind::kJsonSchema, R"({"enum":["a/b"]})", R"("a/b")", "1"},
+      {GrammarKind::kJsonSchema, "true", "[1]", "x"},
+      {GrammarKind::kRegex, R"(a/b\/[c\\]\n)", "a/b/c\n", "a"},
+      {GrammarKind::kChoice, R"(["yes","it \"is\"/"])", "it \"is\"/", "no"},
+      {GrammarKind::kLark, "start: one\none: \"1\"", "1", "2"},
+  };
+  for (const auto& [kind, text, good, bad] : cases) {
+    const Grammar answer{kind, text};
+    SCOPED_TRACE(text);
+    const Grammar open = After(&answer, ThoughtStart::kOpen, std::nullopt);
+    EXPECT_TRUE(Takes(open, StrCat("hm\n</think>\n\n", good)));
+    EXPECT_FALSE(Takes(open, StrCat("hm\n</think>", bad)));
+    EXPECT_FALSE(Takes(open, good)) << "the thoughts have no end";
+    const Grammar may_open = After(&answer, ThoughtStart::kMayOpen, std::nullopt);
+    EXPECT_TRUE(Takes(may_open, good));
+    EXPECT_TRUE(Takes(may_open, StrCat("<think>hm</think>", good)));
+    EXPECT_FALSE(Takes(may_open, bad));
+  }
+}
+
+TEST_F(AfterThoughtsTest, ABudgetCountsTokens) {
+  for (const int32_t budget : {0, 1, 7, 100, 30000}) {
+    const Grammar grammar = After(nullptr, ThoughtStart::kOpen, budget);
+    const std::string all(static_cast<size_t>(std::min(budget, 200)), '!');
+    EXPECT_TRUE(Takes(grammar, StrCat(all, "</think>and so on")));
+    if (budget < 200) {
+      EXPECT_FALSE(Takes(grammar, StrCat(all, "!</think>")));
+    }
+    EXPECT_TRUE(Takes(After(nullptr, ThoughtStart::kMayOpen, budget), "no thoughts"));
+  }
+}
+
+TEST_F(AfterThoughtsTest, WhatCannotBeDoneIsSaid) {
+  const Grammar gbnf{GrammarKind::kLark, "root ::= \"a\""};
+  const auto own = AfterThoughts(&gbnf, ThoughtStart::kOpen, std::nullopt, *tokenizer_);
+  EXPECT_THAT(std::get<std::string>(own), HasSubstr("grammar of its own"));
+  const auto plain = Tokenizer::FromHfDirectory("tests/data/tiny-llama").value();
+  const auto tags = AfterThoughts(nullptr, ThoughtStart::kOpen, 3, *plain);
+  EXPECT_THAT(std::get<std::string>(tags), HasSubstr("tokens of their own"));
+}
+
+}  // namespace
+}  // namespace baton::router
