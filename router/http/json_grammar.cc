@@ -45,6 +45,18 @@ MaybeError TakeChoices(std::string_view field, Element e, CompletionRequest& r) 
   return Take(field, GrammarKind::kChoice, simdjson::minify(e), r);
 }
 
+/// A structural tag is an object, or its text.
+MaybeError TakeStructuralTag(std::string_view field, Element e, CompletionRequest& r) {
+  std::string_view text;
+  simdjson::dom::parser parser;
+  if (!e.get_string().get(text) && parser.parse(text.data(), text.size()).get(e))
+    return BadRequest(StrCat("`", field, "` is not JSON."), std::string(field));
+  if (!e.is_object()) return WrongType(field, "an object", e);
+  std::string lark;
+  if (auto error = StructuralTagGrammar(std::string(field), e, lark)) return error;
+  return Take(field, GrammarKind::kLark, std::move(lark), r);
+}
+
 /// A field of vLLM's, by its name without `guided_`. False: there is none of this name.
 bool TakeGuide(std::string_view field, std::string_view guide, Element e, CompletionRequest& r, MaybeError& error) {
   if (guide == "json") {
@@ -77,7 +89,9 @@ MaybeError ReadStructuredOutputs(std::string_view field, Element e, CompletionRe
     const std::string name = StrCat(field, ".", key);
     MaybeError error;
     bool on = false;
-    if (is_one_of(kGuides)) {
+    if (key == "structural_tag") {
+      if (!value.is_null()) error = TakeStructuralTag(name, value, r);
+    } else if (is_one_of(kGuides)) {
       if (!value.is_null()) TakeGuide(name, key, value, r, error);
     } else if (is_one_of(kOptions) || key == "disable_fallback") {
       if (!value.is_null()) error = Read(name, value, on);
@@ -122,7 +136,7 @@ MaybeError ReadResponseFormat(std::string_view field, Element e, CompletionReque
   if (type == "text") return std::nullopt;
   if (type == "json_object") return Take(field, GrammarKind::kJsonSchema, kAnyObject, r);
   if (type == "json_schema") return ReadJsonSchemaFormat(e, r);
-  if (type == "structural_tag") return NotBuilt(std::string(field), "the format \"structural_tag\"");
+  if (type == "structural_tag") return TakeStructuralTag(field, e, r);
   return BadRequest(StrCat("`", name, "` must be \"text\", \"json_object\" or \"json_schema\", got \"", type, "\"."),
                     name);
 }

@@ -64,6 +64,8 @@ bool ReadSharedField(std::string_view key, Element e, CompletionRequest& out, Ma
 inline constexpr std::string_view kGrammarFields[] = {"response_format",    "structured_outputs", "guided_json",
                                                       "guided_json_object", "guided_regex",       "guided_choice",
                                                       "guided_grammar"};
+/// The Lark grammar of a structural tag.
+MaybeError StructuralTagGrammar(const std::string& field, Element e, std::string& lark);
 bool ReadGrammarField(std::string_view key, Element e, CompletionRequest& out, MaybeError& error);
 /// The functions that an answer may call, or must: then its call is the answer's grammar.
 MaybeError TakeTools(Element tools, std::optional<Element> choice, CompletionRequest& out);

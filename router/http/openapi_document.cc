@@ -52,7 +52,7 @@ constexpr Property kAnswer[] = {
     {"return_seed", kBoolean},
     {"add_special_tokens", kBoolean},
     {"response_format",
-     R"("type":"object","required":["type"],"properties":{"type":{"enum":["text","json_object","json_schema"]}},)"
+     R"("type":"object","required":["type"],"properties":{"type":{"enum":["text","json_object","json_schema","structural_tag"]}},)"
      R"("if":{"properties":{"type":{"const":"json_schema"}}},"then":{"required":["json_schema"],"properties":)"
      R"({"json_schema":{"type":"object","required":["schema"],"properties":{"name":{"type":["string","null"]},)"
      R"("description":{"type":["string","null"]},"schema":{"type":["object","boolean"]},"strict":{"type":["boolean","null"]}}}}})"},

@@ -131,6 +131,26 @@ class Combined(unittest.TestCase):
                 texts[choice["index"]] += choice["delta"].get("content") or ""
         self.assertEqual(texts, [choice["message"]["content"] for choice in whole])
 
+    def test_structural_tags(self):
+        tag = {"type": "structural_tag", "triggers": ["<f", "{"], "structures": [
+            {"begin": "<f=a>", "schema": {"enum": [1, "one"]}, "end": "</f>"}, {"begin": "<f=b>", "schema": {"type": "boolean"}, "end": "</f>"},
+            {"begin": "{", "schema": {"enum": [7]}, "end": "}"}]}
+        tags = 0
+        toward = {str(t): 3.0 for t in self.tokens_of("<") + self.tokens_of("{")}  # a model with random weights would begin none
+        for seed in range(12):
+            field = {"response_format": tag} if seed % 2 else {"structured_outputs": {"structural_tag": json.dumps(tag)}}
+            choice = self.choices(**field, seed=seed, max_tokens=150, logit_bias=toward)[0]
+            whole = re.sub('<f=a>(1|"one")</f>|<f=b>(true|false)</f>|[{]7[}]', "", choice["text"])
+            tags += whole != choice["text"]
+            if choice["finish_reason"] == "stop":
+                self.assertNotRegex(whole, "<f|[{]", "outside of a tag there is no trigger")
+        self.assertGreater(tags, 6)
+        for wrong, words in (({"triggers": ["<f"]}, "without `structures`"), ({**tag, "triggers": []}, "triggers"), ({**tag, "triggers": ["<g"]}, "<g"),
+                             ({**tag, "triggers": ["{"]}, "no trigger begins <f=a>"), ({**tag, "structures": [{"begin": "<f"}]}, "structures[0]")):
+            reply = self.c.post("/v1/completions", {"model": "tiny-llama", "prompt": "x", "response_format": {**wrong, "type": "structural_tag"}})
+            self.assertEqual(reply.status, 400, reply.body)
+            self.assertIn(words, reply.json()["error"]["message"])
+
     def test_ends(self):
         regex = {"guided_regex": "ab{6}c?"}
         self.assertEqual(self.choices(**regex, stop=["bbb"])[0]["text"], "a")

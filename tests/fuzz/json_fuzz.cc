@@ -27,7 +27,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const bool text = Accepted(ParseTextRequest(body, limits));
   const bool tokenize = Accepted(ParseTokenizeRequest(body, limits));
   const bool detokenize = Accepted(ParseDetokenizeRequest(body, limits));
-  const bool any = chat || text || tokenize || detokenize;
+  const bool others = Accepted(ParseMessagesRequest(body, limits)) | Accepted(ParseResponsesRequest(body, limits)) |
+                      Accepted(ParseOllamaChat(body, limits)) | Accepted(ParseOllamaGenerate(body, limits)) |
+                      Accepted(ParseShowRequest(body, limits));
+  const bool any = chat || text || tokenize || detokenize || others;
   if (any && (size > limits.max_bytes || FirstInvalidUtf8(body) != std::string_view::npos)) std::abort();
   return 0;
 }

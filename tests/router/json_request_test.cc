@@ -231,7 +231,7 @@ TEST(JsonRequest, BadChatsAreRefused) {
 // What would change the answer is refused; the values that would not are fine.
 TEST(JsonRequest, FieldsThatAreNotBuiltAreRefusedNotIgnored) {
   for (const char* field : {R"("response_format":{"type":"structural_tag"})",
-                            R"("structured_outputs":{"structural_tag":"x"})",
+                            R"("structured_outputs":{"structural_tag":"{}"})",
                             R"("structured_outputs":{"disable_any_whitespace":true})",
                             R"("json_schema":{})",
                             R"("use_beam_search":true)",

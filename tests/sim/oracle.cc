@@ -23,11 +23,11 @@ ChoiceView ViewOf(const router::TokenizedRequest& generation, router::ChoiceText
   ChoiceView view;
   for (size_t t = 0; t < news.token_ids.size() && !text.stopped(); ++t) {
     const bool stop_token = news.stop_token_id && t + 1 == news.token_ids.size();
-    view.text += text.Append(news.token_ids[t], !stop_token || generation.include_stop_str_in_output);
+    view.text += text.Append(news.token_ids[t], !stop_token || generation.include_stop_str_in_output).text;
     view.tokens += TokenText(news.token_ids[t], news.logprobs, t);
     ++view.count;
   }
-  view.text += text.Finish();
+  view.text += text.Finish().text;
   router::ChoiceFinish finish{0, ReasonOf(news.finish, text)};
   const auto& asked = generation.sampling.stop_token_ids;
   if (text.stopped()) {
