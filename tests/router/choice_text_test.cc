@@ -62,9 +62,9 @@ TEST(ChoiceText, WhatACutCharacterBecomesIsNoStopStringWithinMinTokensEither) {
     TokenizedRequest generation;
     generation.sampling.min_tokens = min_tokens;
     ChoiceText choice(TheTokenizer(), generation, StopMatcher::Create({"\xEF\xBF\xBD"}, false).value());
-    std::string text = choice.Append(Letter('a'), true);
-    text += choice.Append(kFirstByteOfThree, true);
-    text += choice.Finish();
+    std::string text = choice.Append(Letter('a'), true).text;
+    text += choice.Append(kFirstByteOfThree, true).text;
+    text += choice.Finish().text;
     EXPECT_EQ(text, min_tokens < 2 ? "a" : "a\xEF\xBF\xBD") << min_tokens;
     EXPECT_EQ(choice.stopped(), min_tokens < 2) << min_tokens;
   }
