@@ -27,10 +27,11 @@ absl::StatusOr<int64_t> DeviceKvBytes(const WorkerConfig& config, const kernels:
   if (config.kv_cache_memory == 0)
     return static_cast<int64_t>(static_cast<double>(memory.free_bytes) * config.gpu_memory_utilization);
   if (config.kv_cache_memory <= memory.free_bytes) return config.kv_cache_memory;
-  return absl::ResourceExhaustedError(absl::StrFormat(
-      "--kv-cache-memory %d (%.2f GiB): %d bytes (%.2f GiB) of the GPU's %d are free beside weights and what steps need",
-      config.kv_cache_memory, GiB(config.kv_cache_memory), memory.free_bytes, GiB(memory.free_bytes),
-      memory.total_bytes));
+  return absl::ResourceExhaustedError(
+      absl::StrFormat("--kv-cache-memory %d (%.2f GiB): %d bytes (%.2f GiB) of the GPU's %d are free beside weights "
+                      "and what steps need",
+                      config.kv_cache_memory, GiB(config.kv_cache_memory), memory.free_bytes, GiB(memory.free_bytes),
+                      memory.total_bytes));
 }
 
 }  // namespace baton::worker
