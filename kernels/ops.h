@@ -15,6 +15,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -88,16 +89,17 @@ struct StepLimits {
   /// One kind of attention layer.
   struct Heads {
     int q_heads = 1, kv_heads = 1, dim = 0, window = 0;
+    int group = 0;  ///< its KV group
     bool operator==(const Heads&) const = default;
   };
   int64_t rows = 0, sequences = 0;
-  int64_t positions = 0;          ///< of a sequence
-  int64_t logit_rows = 0;         ///< of one Sample or Logprobs, and of one GatherRows
-  int64_t vocab = 0;              ///< columns of those
-  int kv_groups = 1;              ///< RaggedBatches of one step
-  int tokens_per_block = 16;      ///< the fewest of any group
-  std::vector<Heads> attention;   ///< each kind once
-  std::vector<RopeParams> ropes;  ///< each once
+  int64_t positions = 0;                  ///< of a sequence
+  int64_t logit_rows = 0;                 ///< of one Sample or Logprobs, and of one GatherRows
+  int64_t vocab = 0;                      ///< columns of those
+  std::vector<int> tokens_per_block{16};  ///< of each KV group
+  std::vector<Heads> attention;           ///< each kind once
+  std::vector<RopeParams> ropes;          ///< each once
+  std::vector<int32_t> recorded_rows;     ///< ascending: steps of decodes that a device may record; empty: none
 };
 
 /// One layer's K or V plane of a paged pool: block b at base + b · block_stride_bytes, inside it
@@ -136,6 +138,20 @@ struct AttentionParams {
   int window = 0;                ///< > 0: position p sees (p - window, p]; 0: all of [0, p]
   float logit_softcap = 0.0f;    ///< > 0: s ← cap · tanh(s / cap)
   const float* sinks = nullptr;  ///< [q_heads] extra softmax logit per head with no value (gpt-oss), or null
+};
+
+/// All that the calls of one step take from the host, told at once. The spans live until the step's end.
+struct StepInputs {
+  std::span<const int32_t> tokens;      ///< as Embedding gets them
+  std::span<const RaggedBatch> groups;  ///< per KV group: the same rows
+  std::span<const int32_t> logit_rows;  ///< as GatherRows gets them
+  const void* memory = nullptr;         ///< stands for the KV that the step writes: a step is recorded for one
+  bool recordable = true;               ///< the calls depend on the number of rows alone
+};
+
+/// What a device was asked for since the start.
+struct DeviceWork {
+  int64_t launches = 0, replays = 0, copies = 0, waits = 0;  ///< copies: between host and device, either way
 };
 
 /// Where the tokens of a mixture-of-experts layer go: device memory of the caller, filled by RouteTokens.
@@ -222,6 +238,13 @@ class Ops {
   /// Takes the working memory that steps within `limits` need: none of them allocates on the device afterwards.
   /// ResourceExhausted with both numbers. A device that was not asked takes it as it goes.
   virtual absl::Status Prepare(const StepLimits&) { return absl::OkStatus(); }
+  /// Runs a step: `issue` makes its calls, from Embedding to the logits, for the inputs that it is given, which may
+  /// have more rows than the step's (at the end; they write no KV). A prepared device uploads the inputs in one copy,
+  /// records the calls of a step of decodes once, and replays them: then `issue` is not called.
+  virtual absl::Status RunStep(const StepInputs& step, const std::function<absl::Status(const StepInputs&)>& issue) {
+    return issue(step);
+  }
+  virtual DeviceWork device_work() const { return {}; }
 
   // ---- weights
   /// Packs weight [N, K] (f32, bf16 or f16 host rows, converted to the compute dtype) and bias [N] f32 (may be null).

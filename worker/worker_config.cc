@@ -37,6 +37,30 @@ std::optional<int> WorkerConfig::CudaDevice() const {
   return number;
 }
 
+std::optional<std::vector<int32_t>> WorkerConfig::RecordedRows() const {
+  constexpr int32_t kMost = 256;
+  const int32_t most = std::min(max_num_seqs, max_num_batched_tokens);
+  std::vector<int32_t> rows;
+  if (enforce_eager) return rows;
+  if (cuda_graph_sizes == "auto") {
+    const int32_t last = std::min(most, kMost);
+    for (int32_t n = 1; n < last; n *= 2) rows.push_back(n);
+    rows.push_back(last);
+    return rows;
+  }
+  const char *at = cuda_graph_sizes.data(), *const end = at + cuda_graph_sizes.size();
+  for (;; ++at) {
+    int32_t n = 0;
+    const auto [next, error] = std::from_chars(at, end, n);
+    if (error != std::errc() || n < 1 || (next != end && *next != ',')) return std::nullopt;
+    if (n <= most) rows.push_back(n);
+    if (at = next; at == end) break;
+  }
+  std::ranges::sort(rows);
+  rows.erase(std::ranges::unique(rows).begin(), rows.end());
+  return rows;
+}
+
 std::string WorkerConfig::Name(int port) const {
   if (!worker_id.empty()) return worker_id;
   return port == 0 ? role : StrCat(role, "@", port);
@@ -59,6 +83,17 @@ FieldRule DeviceRule() {
     WorkerConfig config;
     config.device = device;
     return device == "cpu" || config.CudaDevice().has_value();
+  };
+  return rule;
+}
+
+FieldRule GraphSizesRule() {
+  FieldRule rule;
+  rule.text = "auto, or numbers from 1 on with commas between";
+  rule.takes_text = [](std::string_view sizes) {
+    WorkerConfig config;
+    config.cuda_graph_sizes = sizes;
+    return config.RecordedRows().has_value();
   };
   return rule;
 }

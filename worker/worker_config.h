@@ -36,6 +36,8 @@ struct WorkerConfig {
   std::string device_plugin;
   bool deterministic = true;
   double gpu_memory_utilization = 0.9;
+  bool enforce_eager = false;
+  std::string cuda_graph_sizes = "auto";
   uint64_t seed = 0;
   int64_t max_model_len = 0;
 
@@ -81,6 +83,9 @@ struct WorkerConfig {
 
   /// The number of the GPU that `device` names; unset: it names none.
   std::optional<int> CudaDevice() const;
+  /// What `enforce_eager` and `cuda_graph_sizes` say, ascending, none beyond a step's limits; unset: no list of
+  /// numbers.
+  std::optional<std::vector<int32_t>> RecordedRows() const;
   /// What `kv_cache_dtype` names; unset: auto, or no type.
   std::optional<DType> KvCacheDType() const;
   /// What this worker is called, listening on `port`; 0: not yet known.
@@ -95,6 +100,8 @@ struct WorkerConfig {
 FieldRule WorkerIdRule();
 /// What --device may be.
 FieldRule DeviceRule();
+/// What --cuda-graph-sizes may be.
+FieldRule GraphSizesRule();
 /// What --transport may be: every kind there is (kvtransfer/transports/).
 FieldRule TransportRule();
 
@@ -129,9 +136,13 @@ void VisitModelFields(WorkerConfig& c, Visitor& field) {
         "CPU's answers never depend on it)");
   field("gpu-memory-utilization", c.gpu_memory_utilization, "share",
         "of the GPU memory that is free beside weights and what steps need: taken for KV, unless kv-cache-memory is "
-        "given; "
-        "the rest stays for the driver, which loads kernels at their first use",
+        "given; the rest stays for the driver, which loads kernels at their first use",
         Range(0.01, 1));
+  field("enforce-eager", c.enforce_eager, "", "on a GPU, launch every kernel of every step; record no steps");
+  field("cuda-graph-sizes", c.cuda_graph_sizes, "",
+        "numbers of sequences for which a step of decodes is recorded at the start; a step of fewer is padded to the "
+        "next, one of more is not recorded; auto = 1, 2, 4, 8 … and max-num-seqs, at most 256",
+        GraphSizesRule());
   field("seed", c.seed, "", "of dummy weights");
   field("max-model-len", c.max_model_len, "tokens", "longest prompt and answer together; 0 = the model's", AtLeast(0));
 }

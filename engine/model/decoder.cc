@@ -41,13 +41,15 @@ kernels::StepLimits LimitsOf(const DecoderParts& parts) {
                              .positions = parts.max_positions,
                              .logit_rows = parts.logit_rows,
                              .vocab = c.vocab_size,
-                             .kv_groups = static_cast<int>(parts.layout.groups.size()),
-                             .tokens_per_block = parts.layout.groups[0].tokens_per_block,
-                             .ropes = c.ropes};
-  for (const KvGroup& group : parts.layout.groups)
-    limits.tokens_per_block = std::min(limits.tokens_per_block, group.tokens_per_block);
-  for (const LayerConfig& layer : c.layers) {
-    const kernels::StepLimits::Heads heads{shape.q_heads.size(), shape.kv_heads.size(), c.head_dim, layer.window};
+                             .tokens_per_block = {},
+                             .ropes = c.ropes,
+                             .recorded_rows = parts.recorded_rows};
+  std::erase_if(limits.recorded_rows, [&](int32_t rows) { return rows > std::min(limits.sequences, limits.rows); });
+  for (const KvGroup& group : parts.layout.groups) limits.tokens_per_block.push_back(group.tokens_per_block);
+  const std::vector<KvPlace> places = KvPlaces(parts.layout, c.num_layers);
+  for (size_t i = 0; i < c.layers.size(); ++i) {
+    const kernels::StepLimits::Heads heads{shape.q_heads.size(), shape.kv_heads.size(), c.head_dim, c.layers[i].window,
+                                           places[i].group};
     if (std::ranges::find(limits.attention, heads) == limits.attention.end()) limits.attention.push_back(heads);
   }
   return limits;
@@ -102,9 +104,25 @@ absl::StatusOr<Tensor> Decoder::Forward(const ForwardBatch& batch, std::span<con
   const int64_t tokens = batch.groups[0].row_start.back();
   BATON_CHECK(tokens >= 1 && tokens <= max_tokens_, tokens, " tokens in a step of at most ", max_tokens_);
   BATON_RETURN_IF_ERROR(CheckTokens(batch.tokens));
-  BATON_RETURN_IF_ERROR(a_.ReserveLogits(static_cast<int64_t>(batch.logit_rows.size()), ops_));
-  const WantedRows wanted(batch.logit_rows);
+  const auto wanted = static_cast<int64_t>(batch.logit_rows.size());
+  BATON_RETURN_IF_ERROR(a_.ReserveLogits(wanted, ops_));
+  const kernels::StepInputs inputs{batch.tokens, batch.groups, batch.logit_rows, kv[0].layers.data(),
+                                   place_.ranks() == 1 && !batch.on_layer_kv};
+  absl::StatusOr<Tensor> logits = Tensor();
+  BATON_RETURN_IF_ERROR(ops_.RunStep(inputs, [&](const kernels::StepInputs& given) {
+    const ForwardBatch issued{
+        given.tokens, {given.groups.begin(), given.groups.end()}, given.logit_rows, batch.on_layer_kv};
+    logits = Issue(issued, kv, cancel);
+    return logits.status();
+  }));
+  // A replay has left them where the recorded calls did, and may have more rows.
+  return inputs.recordable && wanted > 0 ? a_.logits.Rows(0, wanted) : logits;
+}
 
+absl::StatusOr<Tensor> Decoder::Issue(const ForwardBatch& batch, std::span<const KvGroupView> kv,
+                                      const std::atomic<bool>& cancel) {
+  const int64_t tokens = batch.groups[0].row_start.back();
+  const WantedRows wanted(batch.logit_rows);
   const std::vector<std::unique_ptr<MicroBatch>> parts = SplitRows(batch, wanted.rows, PartsOf(tokens));
   for (const auto& part : parts) {
     const bool last = part == parts.back();  // then the layer's KV is there for all rows

@@ -20,6 +20,7 @@ struct DecoderParts {
   ModelWeights weights;
   int max_tokens = 0;                                            ///< of one step
   int64_t max_sequences = 0, max_positions = 0, logit_rows = 0;  ///< as max_tokens; 0 sequences: not known
+  std::vector<int32_t> recorded_rows;                            ///< kernels::StepLimits::recorded_rows
   kernels::Ops& ops;
   RankPlace place;
   RankLinks links;
@@ -48,6 +49,9 @@ class Decoder : public Model {
     std::vector<int32_t> rows, index;
   };
 
+  // The calls of one step, for the rows that the device chose.
+  absl::StatusOr<kernels::Tensor> Issue(const ForwardBatch& batch, std::span<const KvGroupView> kv,
+                                        const std::atomic<bool>& cancel);
   absl::Status CheckTokens(std::span<const int32_t> tokens) const;
   // Parts of a step that its stages work on at the same time.
   int PartsOf(int64_t tokens) const;

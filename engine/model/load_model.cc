@@ -165,6 +165,7 @@ absl::StatusOr<std::unique_ptr<Model>> LoadModel(const ModelSource& source, kern
                           .max_sequences = source.max_sequences,
                           .max_positions = positions,
                           .logit_rows = LogitRows(source, ops.device_memory()),
+                          .recorded_rows = source.recorded_rows,
                           .ops = ops,
                           .place = source.place,
                           .links = links});

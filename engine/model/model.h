@@ -58,6 +58,7 @@ struct ModelSource {
   int64_t context_tokens = 0;                   ///< --max-model-len: prompt and output; 0: as many as the model can
   int64_t max_sequences = 0;                    ///< of a step; 0: not known, a device takes memory as it goes
   int64_t max_logit_rows = 0;                   ///< rows of logits wanted of a step, when max_sequences is known
+  std::vector<int32_t> recorded_rows;           ///< steps of decodes that a device may record, by their rows; ascending
   const std::atomic<bool>* given_up = nullptr;  ///< once true, packing ends with Cancelled; any thread sets it
   int64_t memory_limit_bytes =
       0;  ///< what weights and activations may take; 0: the free memory of the device, or of this host

@@ -68,6 +68,7 @@ Stream::~Stream() {
 }
 void Stream::CopyAsync(void* dst, const void* src, size_t bytes) {
   BindThread();
+  counts_.copies += !capturing_;
   BATON_CUDA(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, handle_));
 }
 // From pageable memory: the driver stages the bytes before the call returns. Shared memory is a target too.
@@ -79,7 +80,9 @@ void Stream::Upload(void* dst, const void* src, size_t bytes) {
     std::fprintf(stderr, "Upload while capturing: a replay would read memory that is gone\n");
     std::abort();
   }
-  if (bytes > 0) BATON_CUDA(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, handle_));
+  if (bytes == 0) return;
+  ++counts_.copies;
+  BATON_CUDA(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, handle_));
 }
 void Stream::FillAsync(void* dst, int byte, size_t bytes) {
   BindThread();
@@ -88,15 +91,18 @@ void Stream::FillAsync(void* dst, int byte, size_t bytes) {
 void Stream::Record(Event& event) { BATON_CUDA(cudaEventRecord(event.handle_, handle_)); }
 void Stream::Wait(const Event& event) { BATON_CUDA(cudaStreamWaitEvent(handle_, event.handle_, 0)); }
 std::string Stream::Synchronize() {
+  ++counts_.waits;
   const cudaError_t error = cudaStreamSynchronize(handle_);
   return error == cudaSuccess ? std::string() : std::string(cudaGetErrorString(error));
 }
 void Stream::BeginCapture() {
   BindThread();
   BATON_CUDA(cudaStreamBeginCapture(handle_, cudaStreamCaptureModeThreadLocal));
+  capturing_ = true;
 }
 Graph Stream::EndCapture() {
   cudaGraph_t recorded = nullptr;
+  capturing_ = false;
   BATON_CUDA(cudaStreamEndCapture(handle_, &recorded));
   Graph graph;
   BATON_CUDA(cudaGraphInstantiate(&graph.handle_, recorded, 0));
@@ -105,6 +111,7 @@ Graph Stream::EndCapture() {
 }
 void Stream::Replay(const Graph& graph) {
   BindThread();
+  ++counts_.replays;
   BATON_CUDA(cudaGraphLaunch(graph.handle_, handle_));
 }
 

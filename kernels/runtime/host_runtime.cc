@@ -178,14 +178,16 @@ Stream::~Stream() {
 }
 
 void Stream::CopyAsync(void* dst, const void* src, size_t bytes) {
+  counts_.copies += !capturing_;
   state_->AddAction([=] { std::memmove(dst, src, bytes); });
 }
 void Stream::Upload(void* dst, const void* src, size_t bytes) {
   BATON_CHECK(!state_->capturing, "Upload while capturing");
+  if (bytes == 0) return;
+  ++counts_.copies;
   const auto* from = static_cast<const char*>(src);
-  state_->AddAction([dst, copy = std::vector<char>(from, from + bytes)] {
-    if (!copy.empty()) std::memcpy(dst, copy.data(), copy.size());
-  });
+  state_->AddAction(
+      [dst, copy = std::vector<char>(from, from + bytes)] { std::memcpy(dst, copy.data(), copy.size()); });
 }
 void Stream::FillAsync(void* dst, int byte, size_t bytes) {
   state_->AddAction([=] { std::memset(dst, byte, bytes); });
@@ -200,6 +202,7 @@ void Stream::Wait(const Event& event) {
   state_->AddAction([other, sequence = event.state_->sequence] { other->RunUntil(sequence); });
 }
 std::string Stream::Synchronize() {
+  ++counts_.waits;
   if (state_->capturing) {
     state_->capture_lost = true;
     return "a stream that captures cannot be waited for";
@@ -209,13 +212,13 @@ std::string Stream::Synchronize() {
 }
 void Stream::BeginCapture() {
   BATON_CHECK(!state_->capturing);
-  state_->capturing = true;
+  state_->capturing = capturing_ = true;
   state_->capture_lost = false;
   ++captures;
 }
 Graph Stream::EndCapture() {
   BATON_CHECK(state_->capturing);
-  state_->capturing = false;
+  state_->capturing = capturing_ = false;
   --captures;
   BATON_CHECK(!state_->capture_lost, "the stream was waited for while it captured");
   Graph graph;
@@ -224,6 +227,7 @@ Graph Stream::EndCapture() {
   return graph;
 }
 void Stream::Replay(const Graph& graph) {
+  ++counts_.replays;
   for (const Work& work : graph.state_->work) state_->Add(work);
 }
 void Stream::SetPolicy(const simt::Policy& policy) { state_->policy = policy; }

@@ -79,6 +79,11 @@ void HoldKernelsToDeviceMemory();
 class Event;
 class Graph;
 
+/// What a stream was asked for; what is recorded counts when it is replayed, as one.
+struct StreamCounts {
+  int64_t launches = 0, replays = 0, copies = 0, waits = 0;
+};
+
 /// Work in order. Destroying a stream waits for it.
 class Stream {
  public:
@@ -99,11 +104,15 @@ class Stream {
   void BeginCapture();
   Graph EndCapture();
   void Replay(const Graph& graph);
+  const StreamCounts& counts() const { return counts_; }
+  void CountLaunch() { counts_.launches += !capturing_; }
 
 #if defined(__CUDACC__)
   cudaStream_t handle() const { return handle_; }
 
  private:
+  StreamCounts counts_;
+  bool capturing_ = false;
   cudaStream_t handle_ = nullptr;
 #else
   /// Emulation: how the grids of this stream are scheduled, and what they have done.
@@ -114,6 +123,8 @@ class Stream {
   struct State;
 
  private:
+  StreamCounts counts_;
+  bool capturing_ = false;
   std::shared_ptr<State> state_;
 #endif
 };
@@ -186,12 +197,14 @@ void Launch(Stream& stream, const LaunchConfig& config, void (*kernel)(Parameter
     CheckCuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                    static_cast<int>(config.shared_bytes)),
               "cudaFuncSetAttribute", __LINE__);
+  stream.CountLaunch();
   CheckCuda(cudaLaunchKernelEx(&launch, kernel, static_cast<Parameters>(arguments)...), "cudaLaunchKernelEx", __LINE__);
 }
 #else
 template <typename... Parameters, typename... Arguments>
 void Launch(Stream& stream, const LaunchConfig& config, void (*kernel)(Parameters...), Arguments&&... arguments) {
   // Arguments are copied, as a launch copies them; each thread of the grid calls the kernel with its own copy.
+  stream.CountLaunch();
   stream.Enqueue(config, [=] { kernel(static_cast<std::decay_t<Parameters>>(arguments)...); });
 }
 #endif

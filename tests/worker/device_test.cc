@@ -120,6 +120,38 @@ TEST(WorkerDevice, SpeedAtAnyOrderIsAnotherNumerics) {
   EXPECT_NE(exact->numerics_id, quick->numerics_id);
 }
 
+TEST(WorkerDevice, DecodesAreRecordedAtTheStartUnlessEagerIsAskedFor) {
+  StartUpProgress progress;
+  for (const bool eager : {false, true}) {
+    WorkerConfig c = OnDevice();
+    c.max_num_seqs = 3;
+    c.enforce_eager = eager;
+    absl::StatusOr<LoadedModel> device = StartUp(c, progress);
+    ASSERT_TRUE(device.ok()) << device.status();
+    const kernels::DeviceWork start = device->ops->device_work();
+    EXPECT_EQ(start.replays > 0, !eager);
+    LastLogits(*device, {5, 17, 3}, 0);
+    EXPECT_EQ(device->ops->device_work().replays, start.replays) << "a prompt";
+    const int64_t launches = device->ops->device_work().launches;
+    LastLogits(*device, {9}, 3);
+    EXPECT_EQ(device->ops->device_work().replays, start.replays + !eager);
+    EXPECT_EQ(device->ops->device_work().launches > launches, eager);
+  }
+}
+
+TEST(WorkerDevice, SizesOfRecordedSteps) {
+  WorkerConfig c = OnDevice();
+  c.max_num_seqs = 6;
+  using Rows = std::vector<int32_t>;
+  EXPECT_EQ(c.RecordedRows(), (Rows{1, 2, 4, 6}));
+  c.cuda_graph_sizes = "7,3,1,3";
+  EXPECT_EQ(c.RecordedRows(), (Rows{1, 3})) << "none beyond --max-num-seqs";
+  c.cuda_graph_sizes = "3,x";
+  EXPECT_EQ(c.RecordedRows(), std::nullopt);
+  c.enforce_eager = true;
+  EXPECT_EQ(c.RecordedRows(), Rows{});
+}
+
 TEST(WorkerDevice, WithoutThePluginStartUpSaysWhatIsMissing) {
   WorkerConfig c = OnDevice();
   c.device_plugin = "/nowhere/libbaton_cuda.so";

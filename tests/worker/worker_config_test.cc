@@ -58,6 +58,10 @@ const Edges<std::string> kTexts = {
     {"model", &WorkerConfig::model, {"x"}, {""}},
     {"load-format", &WorkerConfig::load_format, {"auto", "dummy"}, {"", "pt"}},
     {"dtype", &WorkerConfig::dtype, {"auto", "bfloat16", "float32"}, {"", "float16"}},
+    {"cuda-graph-sizes",
+     &WorkerConfig::cuda_graph_sizes,
+     {"auto", "1", "8,4,1"},
+     {"", "0", "1,", ",1", "1,,2", "x", "-1"}},
     {"device", &WorkerConfig::device, {"cpu", "cuda"}, {"", "tpu"}},
     {"distributed-executor-backend", &WorkerConfig::distributed_executor_backend, {"threads", "mp"}, {"", "ray"}},
     {"kv-cache-dtype",
@@ -79,7 +83,7 @@ TEST(WorkerConfig, EveryFieldTakesItsEdgesAndRefusesWhatLiesBehindThem) {
   test::CheckEdges(Good(), kLongIntegers, tested);
   test::CheckEdges(Good(), kNumbers, tested);
   test::CheckEdges(Good(), kTexts, tested);
-  EXPECT_EQ(tested.size(), 32u);
+  EXPECT_EQ(tested.size(), 33u);
 }
 
 TEST(WorkerConfig, WhatFieldsMayBeTogetherIsChecked) {

@@ -48,14 +48,31 @@ absl::StatusOr<std::unique_ptr<kernels::Ops>> MakeOps(const WorkerConfig& config
   return ops;
 }
 
-// A step of one token through the whole model, on all ranks: pages are touched, primitives made.
-absl::Status WarmUp(LoadedModel& loaded) {
-  engine::StepBatch batch{.row_start = {0, 1}, .context = {0}, .logit_rows = {0}};
-  batch.block_tables.assign(loaded.model->kv_layout().groups.size(), {0});
+// A step of `rows` sequences of one token through the whole model, on all ranks.
+absl::Status RunFirstTokens(LoadedModel& loaded, int32_t rows) {
+  const std::vector<int32_t> zeros(static_cast<size_t>(rows), 0);
+  engine::StepBatch batch{.context = zeros};
+  for (int32_t r = 0; r < rows; ++r) {
+    batch.row_start.push_back(r + 1);
+    batch.logit_rows.push_back(r);
+  }
+  batch.block_tables.assign(loaded.model->kv_layout().groups.size(), zeros);
   if (loaded.channel) BATON_RETURN_IF_ERROR(loaded.channel->Publish(batch));
-  const std::vector<int32_t> token{0};
   const std::atomic<bool> cancel{false};
-  return engine::RunRows(batch, token, *loaded.model, *loaded.memory, cancel, nullptr).status();
+  BATON_RETURN_IF_ERROR(engine::RunRows(batch, zeros, *loaded.model, *loaded.memory, cancel, nullptr).status());
+  return absl::OkStatus();
+}
+
+// Pages are touched, primitives made; a device records its steps of decodes.
+absl::Status WarmUp(const WorkerConfig& config, LoadedModel& loaded) {
+  BATON_RETURN_IF_ERROR(RunFirstTokens(loaded, 1));
+  if (!loaded.ops->device_memory()) return absl::OkStatus();
+  const std::vector<int32_t> recorded = config.RecordedRows().value_or(std::vector<int32_t>());
+  for (const int32_t rows : recorded) BATON_RETURN_IF_ERROR(RunFirstTokens(loaded, rows));
+  loaded.ops->Sync();
+  LogInfo("worker: steps of decodes are recorded for {} numbers of sequences, up to {}", recorded.size(),
+          recorded.empty() ? 0 : recorded.back());
+  return absl::OkStatus();
 }
 
 absl::StatusOr<int64_t> KvBytesHere(const WorkerConfig& config, const KvLayout& kept, const LoadedModel& loaded) {
@@ -204,7 +221,7 @@ absl::StatusOr<LoadedModel> StartUp(const WorkerConfig& config, StartUpProgress&
   BATON_RETURN_IF_ERROR(AllocateKv(config, ranks, loaded));
   done("allocating KV");
   progress.Set("warm-up", 0);
-  BATON_RETURN_IF_ERROR(WarmUp(loaded));
+  BATON_RETURN_IF_ERROR(WarmUp(config, loaded));
   if (ranks != nullptr) ranks->Started();
   done("warm-up");
   if (auto compiler = grammars.get(); compiler.ok()) {

@@ -57,6 +57,7 @@ engine::ModelSource SourceOf(const WorkerConfig& config, const engine::RankPlace
   source.place = place;
   source.context_tokens = config.max_model_len;
   source.max_sequences = config.max_num_seqs;
+  source.recorded_rows = config.RecordedRows().value_or(std::vector<int32_t>());
   source.max_logit_rows = config.max_num_seqs + engine::SchedulerOptions().max_logit_rows;
   if (const auto available = AvailableMemoryBytes(); config.ranks() > 1 && available.has_value()) {
     source.memory_limit_bytes = *available / config.ranks();  // they load at once

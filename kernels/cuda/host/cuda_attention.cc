@@ -57,7 +57,7 @@ void CudaOps::NormRopeAndWriteKv(const Tensor& q, const Tensor& k, const Tensor&
   BATON_CHECK(kv.k.dtype == traits_.kv && kv.k.dim == kv.v.dim && kv.k.block_stride_bytes == kv.v.block_stride_bytes &&
               kv.k.heads <= kMaxKvHeads && kv.k.digest_block_stride == kv.v.digest_block_stride &&
               rope.rotary_dim <= kv.k.dim);
-  const cuda::StepOnDevice& step = steps_.Of(batch, kv.k.tokens_per_block).Get(batch, kv.k.tokens_per_block);
+  const cuda::StepOnDevice& step = UploadOf(batch, kv.k.tokens_per_block).Get(batch, kv.k.tokens_per_block);
   BATON_CHECK(q.rows() == step.rows && k.rows() == step.rows && v.rows() == step.rows, "q of ", q.rows(),
               " rows, batch of ", step.rows);
   if (step.rows == 0) return;
@@ -94,6 +94,10 @@ int CudaOps::MaxPartials(int dim) const {
   return Int(std::max<int64_t>(1, static_cast<int64_t>(work_bytes_) / (int64_t{cuda::kRowsPerWarp} * dim * 4)));
 }
 
+cuda::StepUpload::Sharing CudaOps::SharingOf(int dim) const {
+  return {deterministic_ ? 0 : device_.multiprocessors * cuda::kDecodeBlocksPerSm, MaxPartials(dim)};
+}
+
 // The next slice's launch waits for this one's to read the partials before it writes its own: stream order.
 template <typename Kv>
 void CudaOps::TakePartials(const cuda::AttentionWork::Decode& slice, int rows, int dim, cuda::DecodeParams<Kv>& p) {
@@ -107,11 +111,10 @@ template <typename Kv>
 void CudaOps::Attend(const Tensor& q, const RaggedBatch& batch, const KvLayerView& kv, const AttentionParams& params,
                      const Tensor& out) {
   const int q_heads = Int(q.cols() / kv.k.dim);
-  cuda::StepUpload& upload = steps_.Of(batch, kv.k.tokens_per_block);
+  cuda::StepUpload& upload = UploadOf(batch, kv.k.tokens_per_block);
   const cuda::StepOnDevice& step = upload.Get(batch, kv.k.tokens_per_block);
   const int blocks = device_.multiprocessors * cuda::kDecodeBlocksPerSm;
-  const cuda::AttentionWork& work =
-      upload.Work({q_heads, kv.k.heads, params.window}, deterministic_ ? 0 : blocks, MaxPartials(kv.k.dim));
+  const cuda::AttentionWork& work = upload.Work({q_heads, kv.k.heads, params.window}, SharingOf(kv.k.dim));
   const auto cache = CacheOf<Kv>(kv.k, kv.v.base, step, ones());
   const cuda::AttentionOptions options{params.scale, params.window, params.logit_softcap, params.sinks};
   const cuda::PrefillParams<Kv> prefill{Row<const bf16>(q), Row<bf16>(out), nullptr, q.row_stride, out.row_stride,
@@ -165,12 +168,12 @@ template <typename Kv>
 void CudaOps::AttendLatents(const Tensor& q, const RaggedBatch& batch, const KvPlaneView& latents,
                             const AttentionParams& params, const Tensor& out) {
   const int q_heads = Int(q.cols() / kLatentDim), blocks = device_.multiprocessors;
-  cuda::StepUpload& upload = steps_.Of(batch, latents.tokens_per_block);
+  cuda::StepUpload& upload = UploadOf(batch, latents.tokens_per_block);
   const cuda::StepOnDevice& step = upload.Get(batch, latents.tokens_per_block);
   constexpr int kPartialRows = cuda::kMlaRows;
   const cuda::AttentionWork& work =
-      upload.Work({.q_heads = q_heads, .kv_heads = 1, .latent = true}, deterministic_ ? 0 : blocks,
-                  MaxPartials(kPartialRows / cuda::kRowsPerWarp * kLatentValues));
+      upload.Work({.q_heads = q_heads, .kv_heads = 1, .latent = true},
+                  {deterministic_ ? 0 : blocks, MaxPartials(kPartialRows / cuda::kRowsPerWarp * kLatentValues)});
   const auto cache = CacheOf<Kv>(latents, nullptr, step, ones());
   cuda::DecodeParams<Kv> p{Row<const bf16>(q),
                            Row<bf16>(out),

@@ -13,6 +13,7 @@ CudaOps::CudaOps(const CudaOpsConfig& config, gpu::Memory ones)
       work_bytes_(config.work_bytes),
       device_(gpu::CurrentDevice()),
       steps_(stream_),
+      step_arena_(stream_),
       rope_(stream_),
       ids_(stream_),
       partial_o_(stream_),
@@ -41,31 +42,13 @@ std::optional<DeviceMemory> CudaOps::device_memory() const {
   return DeviceMemory{static_cast<int64_t>(now.free_bytes), static_cast<int64_t>(now.total_bytes)};
 }
 
-absl::Status CudaOps::Prepare(const StepLimits& limits) {
-  BATON_RETURN_IF_ERROR(ids_.Reserve(
-      std::max(Scratch::kSmallest, static_cast<size_t>(std::max(limits.rows, limits.logit_rows)) * sizeof(int32_t)),
-      "the tokens of a step"));
-  BATON_RETURN_IF_ERROR(steps_.Reserve(limits));
-  for (const StepLimits::Heads& heads : limits.attention) {
-    const cuda::AttentionKind kind{heads.q_heads, heads.kv_heads, heads.window};
-    const int64_t of_group = cuda::MostPartials(kind, limits), of_step = of_group * cuda::MostGroups(kind, limits);
-    const auto rows = static_cast<size_t>(std::min(of_step, std::max<int64_t>(MaxPartials(heads.dim), of_group))) *
-                      cuda::kRowsPerWarp;
-    const size_t row_bytes = static_cast<size_t>(heads.dim) * sizeof(float);
-    BATON_RETURN_IF_ERROR(partial_o_.Reserve(rows * row_bytes, "attention's partial results"));
-    BATON_RETURN_IF_ERROR(partial_ml_.Reserve(rows * 2 * sizeof(float), "attention's partial sums"));
-  }
-  for (const RopeParams& rope : limits.ropes) BATON_RETURN_IF_ERROR(rope_.Reserve(rope, Int(limits.positions)));
-  return sample_.Reserve(cuda::SampleBytes(limits.logit_rows, limits.vocab, work_bytes_), "sampling");
-}
-
 // ---- dense
 
 void CudaOps::Embedding(std::span<const int32_t> ids, const Tensor& table, float scale, const Tensor& out) {
   BATON_CHECK(out.rows() == static_cast<int64_t>(ids.size()) && out.cols() == table.cols() &&
               out.dtype == DType::kF32 && out.cols() % 8 == 0);
   for (int32_t id : ids) BATON_CHECK(id >= 0 && id < table.rows(), "token ", id, " of a vocabulary of ", table.rows());
-  const int32_t* on_device = ids_.Upload(ids);
+  const int32_t* on_device = TokensOnDevice(ids);
   auto launch = [&]<typename T>(const T* data) {
     cuda::LaunchEmbedding(stream_,
                           cuda::EmbeddingParams<T>{on_device, data, Row<float>(out), table.row_stride, out.row_stride,
@@ -147,7 +130,7 @@ void CudaOps::GatherRows(const Tensor& x, std::span<const int32_t> rows, const T
               x.cols() * element % 4 == 0);
   for (int32_t r : rows) BATON_CHECK(r >= 0 && r < x.rows(), "row ", r, " of ", x.rows());
   cuda::LaunchGatherRows(
-      stream_, {Row<const unsigned char>(x), Row<unsigned char>(out), ids_.Upload(rows), x.row_stride * element,
+      stream_, {Row<const unsigned char>(x), Row<unsigned char>(out), RowsOnDevice(rows), x.row_stride * element,
                 out.row_stride * element, Int(rows.size()), Int(x.cols() * element)});
 }
 

@@ -1,8 +1,9 @@
-// CudaOps, as its sources see it: cuda_ops.cc (memory, rows, sampling), cuda_linear.cc (weights, linear layers,
-// experts), cuda_attention.cc. Callers take cuda_ops.h.
+// CudaOps, as its sources see it: cuda_ops.cc (memory, rows, sampling), cuda_step.cc (steps as a whole), cuda_linear.cc
+// (weights, linear layers, experts), cuda_attention.cc. Callers take cuda_ops.h.
 #pragma once
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -50,6 +51,8 @@ class CudaOps final : public Ops {
   }
   std::optional<DeviceMemory> device_memory() const override;
   absl::Status Prepare(const StepLimits& limits) override;
+  absl::Status RunStep(const StepInputs& step, const std::function<absl::Status(const StepInputs&)>& issue) override;
+  DeviceWork device_work() const override;
   absl::StatusOr<std::unique_ptr<PackedLinear>> Pack(const Tensor& weight, const float* bias) override;
   absl::StatusOr<std::unique_ptr<PackedLinear>> PackQuantized(const QuantizedWeight& weight,
                                                               const float* bias) override;
@@ -98,6 +101,14 @@ class CudaOps final : public Ops {
   void AttendLatents(const Tensor& q, const RaggedBatch& batch, const KvPlaneView& latents,
                      const AttentionParams& params, const Tensor& out);
   int MaxPartials(int dim) const;
+  cuda::StepUpload::Sharing SharingOf(int dim) const;
+  int RecordedRows(const StepInputs& step) const;
+  bool UploadStep(const StepInputs& step, int sequences, bool recorded);
+  absl::Status RunUploaded(const StepInputs& step, const std::function<absl::Status(const StepInputs&)>& issue);
+  absl::Status Replay(const StepInputs& step, const std::function<absl::Status(const StepInputs&)>& issue);
+  cuda::StepUpload& UploadOf(const RaggedBatch& batch, int tokens_per_block);
+  const int32_t* TokensOnDevice(std::span<const int32_t> tokens);
+  const int32_t* RowsOnDevice(std::span<const int32_t> rows);
   template <typename Kv>
   void TakePartials(const cuda::AttentionWork::Decode& slice, int rows, int dim, cuda::DecodeParams<Kv>& p);
   const float* ones() const { return static_cast<const float*>(ones_.data()); }
@@ -108,6 +119,12 @@ class CudaOps final : public Ops {
   OpsTraits traits_;
   gpu::Stream stream_;
   cuda::StepUploads steps_;
+  Scratch step_arena_;                                           ///< all inputs of the step that runs
+  std::optional<StepLimits> limits_;                             ///< once prepared
+  std::optional<StepInputs> step_;                               ///< that runs
+  const int32_t *step_tokens_ = nullptr, *step_rows_ = nullptr;  ///< of step_, on the device
+  std::map<size_t, gpu::Graph> recorded_;                        ///< by number of rows
+  const void* recorded_memory_ = nullptr;
   cuda::RopeCache rope_;
   Scratch ids_, partial_o_, partial_ml_, sample_;
   gpu::Memory ones_;  // scales of e4m3 KV

@@ -159,10 +159,16 @@ void RunLists(gpu::Stream& stream, Scratch& scratch, const kernels::Tensor& logi
   constexpr size_t kTop = kMaxTopLogprobs;
   const SampleLayout layout(lists, vocab);
   char* base = static_cast<char*>(scratch.Ensure(layout.total));
-  stream.Upload(base + layout.rows, lists.rows.data(), rows * sizeof(SampleRowParams));
-  stream.Upload(base + layout.tokens, lists.tokens.data(), lists.tokens.size() * 4);
-  stream.Upload(base + layout.values, lists.values.data(), lists.values.size() * 4);
-  stream.Upload(base + layout.masks, lists.masks.data(), lists.masks.size() * 4);
+  std::vector<char> inputs(layout.total - layout.rows);
+  const auto put = [&](size_t offset, const auto& values) {
+    if (!values.empty())
+      std::memcpy(inputs.data() + (offset - layout.rows), values.data(), values.size() * sizeof(values[0]));
+  };
+  put(layout.rows, lists.rows);
+  put(layout.tokens, lists.tokens);
+  put(layout.values, lists.values);
+  put(layout.masks, lists.masks);
+  stream.Upload(base + layout.rows, inputs.data(), inputs.size());
   auto at = [&]<typename T>(T*& pointer, size_t offset) { pointer = reinterpret_cast<T*>(base + offset); };
   SampleParams p{};
   p.logits = logits.Data<float>();

@@ -7,6 +7,7 @@
 #include "kernels/cuda/attention/attention_plan.h"
 #include "kernels/cuda/attention/mla_decode.cuh"
 #include "kernels/cuda/host/scratch.h"
+#include "kernels/cuda/host/step_packer.h"
 #include "kernels/ops.h"
 
 namespace baton::cuda {
@@ -46,6 +47,9 @@ inline int DecodedRows(const AttentionKind& kind) { return std::max(1, kRowsPerW
 /// The most groups of a step, and the most partials of a group: what memory is sized by.
 int64_t MostGroups(const AttentionKind& kind, const kernels::StepLimits& limits);
 int64_t MostPartials(const AttentionKind& kind, const kernels::StepLimits& limits);
+/// The most bytes of a group's arrays, and of a kind's work.
+int64_t ArrayBytes(const kernels::StepLimits& limits, int tokens_per_block);
+int64_t WorkBytes(const AttentionKind& kind, const kernels::StepLimits& limits);
 
 /// Thread: the executor's. One per CudaOps and KV group: the groups of a step have tables of their own.
 class StepUpload {
@@ -54,25 +58,44 @@ class StepUpload {
   /// Steps within `limits` allocate nothing afterwards. ResourceExhausted with both numbers.
   absl::Status Reserve(const kernels::StepLimits& limits);
   bool Holds(const kernels::RaggedBatch& batch, int tokens_per_block) const;
+
+  /// How work is shared out, the same for all calls of an object with one kind.
+  struct Sharing {
+    /// > 0: for the decode form without fixed tiles, cut so that as many warps have about one item each; else one item
+    /// per fixed tile.
+    int warps = 0;
+    int max_partials = 0;  ///< of one launch, unless a single group has more
+  };
+  // What Get and Work do, for several arrays at once: pack, upload, bind. `sequences` of the batch are real, the others
+  // write no KV and attend to nothing.
+  void Pack(const kernels::RaggedBatch& batch, int tokens_per_block, int sequences, StepPacker& packer);
+  /// With `limits`, arrays have room for the most that `batch` may need, so that offsets depend on its rows alone.
+  /// Returns the launches of decode attention.
+  size_t PackWork(const AttentionKind& kind, const Sharing& sharing, const kernels::StepLimits* limits,
+                  StepPacker& packer);
+  void Bind(const char* base);  ///< where the packed arrays are now
   const StepOnDevice& Get(const kernels::RaggedBatch& batch, int tokens_per_block);
   /// Of the step that Get returned last. Sequences whose packed rows fit one MMA tile are decoded, others prefilled.
-  /// `warps` > 0: for the decode form without fixed tiles, cut so that as many warps have about one item each; else one
-  /// item per fixed tile. `max_partials`: of one launch, unless a single group has more. Both the same for all calls of
-  /// an object with that kind.
-  const AttentionWork& Work(const AttentionKind& kind, int warps, int max_partials);
+  const AttentionWork& Work(const AttentionKind& kind, const Sharing& sharing);
 
  private:
   struct Planned {
     explicit Planned(gpu::Stream& stream) : memory(stream) {}
     AttentionKind kind;
-    bool current = false;
+    bool current = false, packed = false;
     Scratch memory;
     AttentionWork work{};
+    // While packed: the work above has no pointers yet.
+    size_t at_tiles = 0, at_groups = 0, at_items = 0, at_counts = 0;
+    std::vector<DecodeSlice> slices;
+    void Bind(const char* base);
   };
   Planned& PlanOf(const AttentionKind& kind);
   gpu::Stream& stream_;
   Scratch arrays_;
   StepOnDevice step_{};
+  size_t at_rows_ = 0, at_lengths_ = 0, at_tables_ = 0, at_positions_ = 0, at_slots_ = 0;
+  int sequences_ = 0;  ///< real ones
   std::vector<int32_t> row_start_, context_, tables_, lengths_;
   int64_t table_stride_ = -1;
   int tokens_per_block_ = 0;
@@ -85,11 +108,12 @@ class StepUploads {
   explicit StepUploads(gpu::Stream& stream) : stream_(stream) {}
   /// As StepUpload::Reserve, for the groups of one step.
   absl::Status Reserve(const kernels::StepLimits& limits) {
-    groups_ = static_cast<size_t>(limits.kv_groups);
+    groups_ = limits.tokens_per_block.size();
     while (steps_.size() < groups_) steps_.emplace_back(stream_);
     for (StepUpload& step : steps_) BATON_RETURN_IF_ERROR(step.Reserve(limits));
     return absl::OkStatus();
   }
+  StepUpload& operator[](size_t group) { return steps_[group]; }  ///< once reserved
   StepUpload& Of(const kernels::RaggedBatch& batch, int tokens_per_block) {
     for (StepUpload& s : steps_)
       if (s.Holds(batch, tokens_per_block)) return s;

@@ -54,12 +54,11 @@ inline absl::StatusOr<DeviceModel> LoadOnDevice(const ModelSource& source, const
   return out;
 }
 
-/// `kind` 0: sequences of one row; 1: of up to all rows; 2: the longest prompt; 3: all that a step may have, at the end
-/// of the context.
+/// `kind` 0: sequences of one row, sampled or scored; 1: of up to all rows; 2: the longest prompt; 3: all that a step
+/// may have, at the end of the context.
 inline RandomStep MakeStep(int kind, const RandomLimits& limits, int vocab, std::mt19937& random) {
   const auto draw = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); };
   RandomStep step;
-  step.stride = limits.positions / kUnitTokens + 1;
   const int sequences = kind == 2 ? 1 : kind == 3 ? limits.sequences : draw(1, limits.sequences);
   int left = limits.rows;
   for (int s = 0; s < sequences; ++s) {
@@ -70,8 +69,11 @@ inline RandomStep MakeStep(int kind, const RandomLimits& limits, int vocab, std:
     step.row_start.push_back(step.row_start.back() + rows);
     step.context.push_back(context);
     step.logit_rows.push_back(step.row_start.back() - 1);
-    for (int b = 0; b < step.stride; ++b) step.tables.push_back(s * step.stride + b);  // every sequence has its own
+    step.stride = std::max(step.stride, (context + rows - 1) / kUnitTokens + 1);
   }
+  const int blocks = limits.positions / kUnitTokens + 1;  // of each sequence, its own
+  for (int s = 0; s < sequences; ++s)
+    for (int b = 0; b < step.stride; ++b) step.tables.push_back(s * blocks + b);
   for (int r = 0; r < step.row_start.back(); ++r) step.tokens.push_back(draw(0, vocab - 1));
   if (draw(0, 3) == 0) {  // scored instead
     step.logit_rows.clear();
@@ -88,14 +90,19 @@ struct StepAnswer {
   std::vector<kernels::SampleResult> rows;
 };
 
+inline absl::StatusOr<kernels::Tensor> Forward(DeviceModel& on, const RandomStep& step) {
+  ForwardBatch batch{.tokens = step.tokens, .logit_rows = step.logit_rows};
+  const std::vector<std::vector<int32_t>> tables(on.memory->groups().size(), step.tables);  // one for each group
+  for (const std::vector<int32_t>& table : tables)
+    batch.groups.push_back({step.row_start, step.context, table, step.stride});
+  const std::atomic<bool> cancel{false};
+  return on.model->Forward(batch, on.memory->groups(), cancel);
+}
+
 /// Runs the step, and samples or scores its rows: greedy, drawn, penalized and biased ones, with log-probabilities or
 /// without, by the row's number.
 inline absl::StatusOr<StepAnswer> RunStep(DeviceModel& on, const RandomStep& step) {
-  ForwardBatch batch{.tokens = step.tokens, .logit_rows = step.logit_rows};
-  for (size_t g = 0; g < on.memory->groups().size(); ++g)
-    batch.groups.push_back({step.row_start, step.context, step.tables, step.stride});
-  const std::atomic<bool> cancel{false};
-  BATON_ASSIGN_OR_RETURN(const kernels::Tensor logits, on.model->Forward(batch, on.memory->groups(), cancel));
+  BATON_ASSIGN_OR_RETURN(const kernels::Tensor logits, Forward(on, step));
   StepAnswer answer;
   answer.logits.resize(static_cast<size_t>(logits.elements()));
   on.ops->CopyToHost(answer.logits.data(), logits.data, answer.logits.size() * sizeof(float));

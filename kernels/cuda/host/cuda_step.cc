@@ -1,0 +1,171 @@
+// Steps of CudaOps as a whole: their memory, one upload of their inputs, recorded steps of decodes.
+//
+// A recorded step is a graph per number of rows (StepLimits::recorded_rows), replayed with the pointers it was recorded
+// with: every array of its inputs lies at an offset that depends on the rows alone. A step of fewer rows is padded with
+// sequences that write no KV and attend to nothing; by row independence they change no bit of the others.
+#include <utility>
+
+#include "common/status.h"
+#include "kernels/cuda/host/cuda_ops_class.h"
+#include "kernels/cuda/host/sample_rows.h"
+#include "kernels/cuda/host/step_packer.h"
+
+namespace baton::kernels {
+namespace {
+
+cuda::AttentionKind KindOf(const StepLimits::Heads& heads) { return {heads.q_heads, heads.kv_heads, heads.window}; }
+
+/// A step of decodes with more rows: sequences of one token behind the step's own.
+class PaddedStep {
+ public:
+  PaddedStep(const StepInputs& step, int rows, const StepLimits& limits)
+      : tokens_(step.tokens.begin(), step.tokens.end()) {
+    const auto n = static_cast<size_t>(rows);
+    tokens_.resize(n, 0);
+    for (int r = 0; r <= rows; ++r) row_start_.push_back(r);
+    logit_rows_.assign(row_start_.begin(), row_start_.end() - 1);
+    context_.assign(step.groups[0].context.begin(), step.groups[0].context.end());
+    context_.resize(n, 0);
+    tables_.resize(step.groups.size());
+    for (size_t g = 0; g < step.groups.size(); ++g) {
+      const RaggedBatch& from = step.groups[g];
+      const int64_t stride = limits.positions / limits.tokens_per_block[g] + 1,
+                    used = std::min(stride, from.table_stride);
+      tables_[g].resize(n * static_cast<size_t>(stride), 0);
+      for (int s = 0; s < from.sequences(); ++s)
+        std::copy_n(from.block_tables.begin() + s * from.table_stride, used, tables_[g].begin() + s * stride);
+      groups_.push_back({row_start_, context_, tables_[g], stride});
+    }
+    inputs_ = {tokens_, groups_, logit_rows_, step.memory};
+  }
+  PaddedStep(const PaddedStep&) = delete;
+  PaddedStep& operator=(const PaddedStep&) = delete;
+  const StepInputs& inputs() const { return inputs_; }
+
+ private:
+  std::vector<int32_t> tokens_, row_start_, context_, logit_rows_;
+  std::vector<std::vector<int32_t>> tables_;
+  std::vector<RaggedBatch> groups_;
+  StepInputs inputs_;
+};
+
+/// Bytes of the inputs of the largest step.
+int64_t InputBytes(const StepLimits& limits) {
+  constexpr int64_t kInt = sizeof(int32_t), kAligned = 16;
+  int64_t bytes = (limits.rows + limits.logit_rows) * kInt + 2 * kAligned;
+  for (const int tokens : limits.tokens_per_block) bytes += cuda::ArrayBytes(limits, tokens);
+  for (const StepLimits::Heads& heads : limits.attention) bytes += cuda::WorkBytes(KindOf(heads), limits);
+  return bytes;
+}
+
+}  // namespace
+
+absl::Status CudaOps::Prepare(const StepLimits& limits) {
+  BATON_RETURN_IF_ERROR(ids_.Reserve(
+      std::max(Scratch::kSmallest, static_cast<size_t>(std::max(limits.rows, limits.logit_rows)) * sizeof(int32_t)),
+      "the tokens of a step"));
+  BATON_RETURN_IF_ERROR(steps_.Reserve(limits));
+  BATON_RETURN_IF_ERROR(step_arena_.Reserve(static_cast<size_t>(InputBytes(limits)), "the inputs of a step"));
+  for (const StepLimits::Heads& heads : limits.attention) {
+    const cuda::AttentionKind kind = KindOf(heads);
+    const int64_t of_group = cuda::MostPartials(kind, limits), of_step = of_group * cuda::MostGroups(kind, limits);
+    const auto rows = static_cast<size_t>(std::min(of_step, std::max<int64_t>(MaxPartials(heads.dim), of_group))) *
+                      cuda::kRowsPerWarp;
+    const size_t row_bytes = static_cast<size_t>(heads.dim) * sizeof(float);
+    BATON_RETURN_IF_ERROR(partial_o_.Reserve(rows * row_bytes, "attention's partial results"));
+    BATON_RETURN_IF_ERROR(partial_ml_.Reserve(rows * 2 * sizeof(float), "attention's partial sums"));
+  }
+  for (const RopeParams& rope : limits.ropes) BATON_RETURN_IF_ERROR(rope_.Reserve(rope, Int(limits.positions)));
+  BATON_RETURN_IF_ERROR(sample_.Reserve(cuda::SampleBytes(limits.logit_rows, limits.vocab, work_bytes_), "sampling"));
+  limits_ = limits;
+  return absl::OkStatus();
+}
+
+// The rows of the recorded step that `step` is replayed as; 0: none.
+int CudaOps::RecordedRows(const StepInputs& step) const {
+  const auto rows = static_cast<int32_t>(step.tokens.size());
+  if (!step.recordable || limits_->recorded_rows.empty() || rows > limits_->recorded_rows.back() ||
+      step.groups[0].sequences() != rows || static_cast<int32_t>(step.logit_rows.size()) != rows)
+    return 0;
+  for (int32_t r = 0; r < rows; ++r)
+    if (step.logit_rows[static_cast<size_t>(r)] != r) return 0;
+  return *std::ranges::lower_bound(limits_->recorded_rows, rows);
+}
+
+// One copy. `recorded`: every array where a recorded step of as many rows reads it; false when attention takes several
+// launches, which a recorded step has not.
+bool CudaOps::UploadStep(const StepInputs& step, int sequences, bool recorded) {
+  cuda::StepPacker packer;
+  const size_t at_tokens = packer.Add(step.tokens.data(), step.tokens.size()),
+               at_rows = packer.Add(step.logit_rows.data(), step.logit_rows.size());
+  for (size_t g = 0; g < step.groups.size(); ++g)
+    steps_[g].Pack(step.groups[g], limits_->tokens_per_block[g], sequences, packer);
+  // The longest lists, those of full attention, come last: room behind them is not copied.
+  for (auto heads = limits_->attention.rbegin(); heads != limits_->attention.rend(); ++heads) {
+    const size_t launches = steps_[static_cast<size_t>(heads->group)].PackWork(KindOf(*heads), SharingOf(heads->dim),
+                                                                               recorded ? &*limits_ : nullptr, packer);
+    if (recorded && launches != 1) return false;
+  }
+  const char* base = step_arena_.Upload(packer.bytes());
+  step_ = step;
+  step_tokens_ = cuda::At<int32_t>(base, at_tokens);
+  step_rows_ = cuda::At<int32_t>(base, at_rows);
+  for (size_t g = 0; g < step.groups.size(); ++g) steps_[g].Bind(base);
+  return true;
+}
+
+// Groups may have tables of the same numbers, and not the same layers: those of the step are told apart by their place.
+cuda::StepUpload& CudaOps::UploadOf(const RaggedBatch& batch, int tokens_per_block) {
+  for (size_t g = 0; step_ && g < step_->groups.size(); ++g) {
+    if (step_->groups[g].block_tables.data() == batch.block_tables.data() && steps_[g].Holds(batch, tokens_per_block))
+      return steps_[g];
+  }
+  return steps_.Of(batch, tokens_per_block);
+}
+
+const int32_t* CudaOps::TokensOnDevice(std::span<const int32_t> tokens) {
+  return step_ && std::ranges::equal(tokens, step_->tokens) ? step_tokens_ : ids_.Upload(tokens);
+}
+// Not by their numbers alone: a recorded step's tokens may be the numbers of its rows.
+const int32_t* CudaOps::RowsOnDevice(std::span<const int32_t> rows) {
+  return step_ && std::ranges::equal(rows, step_->logit_rows) ? step_rows_ : ids_.Upload(rows);
+}
+
+absl::Status CudaOps::RunStep(const StepInputs& step, const std::function<absl::Status(const StepInputs&)>& issue) {
+  if (!limits_) return issue(step);
+  const absl::Status status = RunUploaded(step, issue);
+  step_.reset();
+  return status;
+}
+
+absl::Status CudaOps::RunUploaded(const StepInputs& step, const std::function<absl::Status(const StepInputs&)>& issue) {
+  const int sequences = step.groups[0].sequences();
+  if (const int rows = RecordedRows(step); rows > 0) {
+    const PaddedStep padded(step, rows, *limits_);
+    if (UploadStep(padded.inputs(), sequences, true)) return Replay(padded.inputs(), issue);
+  }
+  UploadStep(step, sequences, false);
+  return issue(step);
+}
+
+// Records the step's calls first, when none of as many rows has been recorded for that memory.
+absl::Status CudaOps::Replay(const StepInputs& step, const std::function<absl::Status(const StepInputs&)>& issue) {
+  if (std::exchange(recorded_memory_, step.memory) != step.memory) recorded_.clear();
+  auto found = recorded_.find(step.tokens.size());
+  if (found == recorded_.end()) {
+    stream_.BeginCapture();
+    const absl::Status status = issue(step);
+    gpu::Graph graph = stream_.EndCapture();
+    if (!status.ok()) return status;
+    found = recorded_.emplace(step.tokens.size(), std::move(graph)).first;
+  }
+  stream_.Replay(found->second);
+  return absl::OkStatus();
+}
+
+DeviceWork CudaOps::device_work() const {
+  const gpu::StreamCounts& counts = stream_.counts();
+  return {counts.launches, counts.replays, counts.copies, counts.waits};
+}
+
+}  // namespace baton::kernels
