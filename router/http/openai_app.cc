@@ -16,6 +16,7 @@
 #include "router/http/completion_answer.h"
 #include "router/http/openai_call.h"
 #include "router/json_writer.h"
+#include "router/request/grammar_check.h"
 #include "router/request/seen_chats.h"
 
 namespace baton::router {
@@ -379,12 +380,13 @@ void OpenAiApp::Metrics(const std::shared_ptr<Call>& call) {
   const SeenChats::Counts chats = s.model.seen_chats->counts();
   tokens.kept_bytes += chats.kept_bytes;
   tokens.found_bytes += chats.found_bytes;
-  call->Respond(HttpResponse{
-      200,
-      {},
-      "text/plain; version=0.0.4; charset=utf-8",
-      s.metrics.Render(service_.fleet().Views(), {s.admission.running(), s.budget.taken(), index.size_units(),
-                                                  index.size_bytes(), service_.texts_queued(), tokens})});
+  call->Respond(
+      HttpResponse{200,
+                   {},
+                   "text/plain; version=0.0.4; charset=utf-8",
+                   s.metrics.Render(service_.fleet().Views(),
+                                    {s.admission.running(), s.budget.taken(), index.size_units(), index.size_bytes(),
+                                     service_.texts_queued(), tokens, s.model.grammars->counts()})});
 }
 
 void OpenAiApp::Version(const std::shared_ptr<Call>& call) {

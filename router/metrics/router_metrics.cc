@@ -230,6 +230,17 @@ struct RouterMetrics::Families {
          router.token_cache.found_bytes);
     Grow("baton_router_token_cache_tokenized_bytes_total", "Prompt text that was tokenized", labels, "",
          router.token_cache.tokenized_bytes);
+    const auto grammars = [&](const char* outcome, int64_t count) {
+      prom::Labels with = labels;
+      with["outcome"] = outcome;
+      Grow("baton_grammars_total", "Grammars of requests: known, compiled, refused", with, "",
+           static_cast<double>(count));
+    };
+    grammars("known", router.grammars.known);
+    grammars("compiled", router.grammars.compiled);
+    grammars("refused", router.grammars.refused);
+    Grow("baton_grammar_compile_seconds_total", "Time in which the router compiled grammars of requests", labels, "",
+         router.grammars.compile_s);
   }
 
   // A worker's own counter, carried on by what it grew; a restarted worker starts from 0 again.
@@ -290,6 +301,7 @@ struct RouterMetrics::Families {
       Counter("baton_prefix_hit_tokens_predicted_total", "Cached prompt tokens the router's index predicted");
   prom::Counter& reported_hits =
       Counter("baton_prefix_hit_tokens_reported_total", "Cached prompt tokens workers reported");
+  prom::Counter& thought_tokens = Counter("baton_thought_tokens_total", "Generated tokens that were thoughts");
 };
 
 RouterMetrics::RouterMetrics(const std::string& model_name) : f_(std::make_unique<Families>(model_name)) {}
@@ -320,6 +332,7 @@ void RouterMetrics::Finished(const FinishedRequest& r) {
   f_->migrations.Increment(static_cast<double>(r.migrations));
   f_->predicted_hits.Increment(static_cast<double>(r.predicted_cached_tokens));
   f_->reported_hits.Increment(static_cast<double>(r.cached_tokens));
+  f_->thought_tokens.Increment(static_cast<double>(r.thought_tokens));
 }
 
 void RouterMetrics::HttpDone(const std::string& handler, const std::string& method, int status, double seconds) {

@@ -29,7 +29,14 @@ struct FinishedRequest {
   double queue_s = -1, prefill_s = -1, decode_s = -1;  ///< -1: not known
   double time_per_output_token_s = -1;
   int64_t retries = 0, migrations = 0;
+  int64_t thought_tokens = 0;  ///< of completion_tokens
   std::optional<StageTimings> stages;
+};
+
+/// Grammars that requests asked for, since the start.
+struct GrammarCounts {
+  int64_t known = 0, compiled = 0, refused = 0;  ///< seen before; new; new, but nothing can follow them
+  double compile_s = 0;
 };
 
 /// The router's gauges at the moment of a scrape.
@@ -39,6 +46,7 @@ struct RouterHoldings {
   int64_t index_units = 0, index_bytes = 0;
   size_t texts_queued = 0;
   TokenCache::Counts token_cache;
+  GrammarCounts grammars{};
 };
 
 class RouterMetrics {

@@ -1,5 +1,6 @@
 #include "router/request/grammar_check.h"
 
+#include <chrono>
 #include <utility>
 
 #include "common/foreign_text.h"
@@ -39,7 +40,9 @@ std::optional<ApiError> GrammarCheck::Check(const Grammar& grammar, const std::s
   }
   std::string key = StrCat(static_cast<int>(grammar.kind), grammar.text);
   if (IsKnown(key)) return std::nullopt;
+  const auto begun = std::chrono::steady_clock::now();
   const auto matcher = (*compiler)->Compile(grammar.kind, grammar.text);
+  Count(matcher.ok(), std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count());
   if (!matcher.ok()) return BadRequest(StrCat("`", field, "`: ", matcher.status().message(), "."), field);
   Keep(std::move(key));
   return std::nullopt;
@@ -47,7 +50,20 @@ std::optional<ApiError> GrammarCheck::Check(const Grammar& grammar, const std::s
 
 bool GrammarCheck::IsKnown(const std::string& key) {
   std::lock_guard lock(mutex_);
-  return good_.contains(key);
+  const bool known = good_.contains(key);
+  counts_.known += known;
+  return known;
+}
+
+void GrammarCheck::Count(bool compiled, double seconds) {
+  std::lock_guard lock(mutex_);
+  ++(compiled ? counts_.compiled : counts_.refused);
+  counts_.compile_s += seconds;
+}
+
+GrammarCounts GrammarCheck::counts() const {
+  std::lock_guard lock(mutex_);
+  return counts_;
 }
 
 void GrammarCheck::Keep(std::string key) {

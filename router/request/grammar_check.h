@@ -12,6 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "router/api_error.h"
+#include "router/metrics/router_metrics.h"
 #include "text/grammar.h"
 #include "text/grammar_kind.h"
 #include "text/tokenizer.h"
@@ -28,15 +29,19 @@ class GrammarCheck {
   /// HandshakeReply). 0.1 to 50 ms for a grammar that is new: not on an io thread.
   std::optional<ApiError> Check(const Grammar& grammar, const std::string& field, const std::string& their_digest);
 
+  GrammarCounts counts() const;
+
  private:
   static constexpr size_t kMaxBytes = 1 << 20;  ///< of a grammar
   static constexpr size_t kKeptBytes = 16 << 20;
 
   bool IsKnown(const std::string& key);
+  void Count(bool compiled, double seconds);
   void Keep(std::string key);
 
   const std::shared_future<absl::StatusOr<std::shared_ptr<const GrammarCompiler>>> compiler_;
-  std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;  // guards what follows
+  GrammarCounts counts_;
   std::unordered_set<std::string> good_;
   std::deque<std::string> order_;  ///< of good_, oldest first
   size_t kept_bytes_ = 0;

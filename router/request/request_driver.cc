@@ -351,6 +351,7 @@ void RequestDriver::Finish(const char* reason) {
   const RequestUsage usage = Usage();
   FinishedRequest done{reason, usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens,
                        predicted_cached_tokens_};
+  done.thought_tokens = usage.thought_tokens.value_or(0);
   done.max_tokens = generation_.sampling.max_tokens.value_or(0);
   done.n = static_cast<int64_t>(texts_.size());
   done.e2e_s = Seconds(took);

@@ -74,6 +74,7 @@ class Reasoning(unittest.TestCase):
             self.assertEqual(choice[1:], ["So be it.", ["now"], "tool_calls"], choice)
             self.assertNotIn("think>", choice[0])
             thoughts = usage["completion_tokens_details"]["reasoning_tokens"]
+            self.assertGreaterEqual(self.c.metric("baton_thought_tokens_total"), thoughts)
             self.assertTrue(1 <= thoughts <= 21, usage)
             self.assertLess(thoughts, usage["completion_tokens"])
 

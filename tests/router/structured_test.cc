@@ -1,5 +1,7 @@
 // Structured outputs from the client's field to the worker's Attach: what compiles is sent on as it is, what does not
 // is a 400 that says why.
+#include <regex>
+
 #include "proto/worker.pb.h"
 #include "router_fixture.h"
 #include "text/grammar.h"
@@ -32,6 +34,13 @@ TEST_F(RouterTest, AGrammarThatCompilesGoesToTheWorker) {
   EXPECT_EQ(seen[2].sampling().grammar().kind(), v1::Grammar::KIND_CHOICE);
   EXPECT_EQ(seen[2].sampling().grammar().text(), R"(["a","b"])");
   EXPECT_FALSE(seen[3].sampling().has_grammar());
+  EXPECT_EQ(Complete(R"("guided_regex":"(a")").status, 400);
+  const std::string metrics = Ask(port_, "GET", "/metrics").body;
+  for (const auto& [outcome, count] : {std::pair{"compiled", "2"}, {"known", "1"}, {"refused", "1"}}) {
+    const std::regex line(StrCat("baton_grammars_total\\{[^}]*outcome=\"", outcome, "\"[^}]*\\} ", count, "\n"));
+    EXPECT_TRUE(std::regex_search(metrics, line)) << outcome;
+  }
+  EXPECT_GT(Metric("baton_grammar_compile_seconds_total"), 0);
 }
 
 TEST_F(RouterTest, AGrammarThatDoesNotCompileIsTheClientsToHear) {
