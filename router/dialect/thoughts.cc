@@ -39,6 +39,11 @@ ThoughtStart ThoughtStartOf(ThoughtForm form, const Tokenizer& tokenizer, absl::
   return untagged ? ThoughtStart::kOpen : ThoughtStart::kMayOpen;
 }
 
+bool ThoughtTagsAreSpecial(const Tokenizer& tokenizer) {
+  const std::optional<int32_t> close = tokenizer.TokenToId(kClose);
+  return close && tokenizer.IsSpecial(*close);
+}
+
 ThoughtReader::ThoughtReader(ThoughtStart start)
     : place_(start == ThoughtStart::kNone      ? Place::kText
              : start == ThoughtStart::kMayOpen ? Place::kBefore

@@ -29,6 +29,9 @@ bool ShowsThoughts(std::string_view template_source);
 /// Of an answer to `prompt`. kUntagged models begin in thoughts unless the prompt has closed them.
 ThoughtStart ThoughtStartOf(ThoughtForm form, const Tokenizer& tokenizer, absl::Span<const int32_t> prompt);
 
+/// Whether the tags are special tokens of this tokenizer, which text without those would lack.
+bool ThoughtTagsAreSpecial(const Tokenizer& tokenizer);
+
 /// Takes the thoughts out of one choice's text, piece by piece. White space around them is neither.
 class ThoughtReader {
  public:

@@ -60,10 +60,11 @@ std::optional<ApiError> OpenAiApp::GoOn(const Call& call, const std::string& id,
   if (!part.previous_id.empty()) {
     const std::optional<std::string> before = responses_->Find(owner, part.previous_id);
     if (!before) {
-      return ApiError{404, "invalid_request_error", "previous_response_not_found", "previous_response_id",
-                      StrCat("`previous_response_id`: this router has no response ", part.previous_id,
-                             ". Responses are kept in the memory of the router that gave them, ",
-                             kRememberedBytes >> 20, " MiB of them, for the API key that asked, until it restarts.")};
+      return ApiError{
+          404, "invalid_request_error", "previous_response_not_found", "previous_response_id",
+          StrCat("`previous_response_id`: this router has no response ", part.previous_id,
+                 ". Responses are kept in the memory of the router that gave them, ", kRememberedBytes >> 20,
+                 " MiB of them for each API key, until it restarts; nobody else's are found.")};
     }
     turns = StrCat(*before, ",", turns);
   }

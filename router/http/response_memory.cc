@@ -10,30 +10,33 @@ constexpr size_t kBookkeeping = 256;  // bytes of an entry beside its texts
 }  // namespace
 
 void ResponseMemory::Keep(const std::string& owner, const std::string& id, std::string messages) {
-  std::string key = Key(owner, id);
-  const size_t size = 2 * key.size() + messages.size() + kBookkeeping;
+  const size_t size = 2 * id.size() + messages.size() + kBookkeeping;
   const std::lock_guard lock(mutex_);
-  if (size > capacity_bytes_ || !kept_.emplace(key, std::move(messages)).second) return;
-  order_.push_back(std::move(key));
-  bytes_ += size;
-  while (bytes_ > capacity_bytes_) {
-    const auto oldest = kept_.find(order_.front());
-    bytes_ -= 2 * oldest->first.size() + oldest->second.size() + kBookkeeping;
-    kept_.erase(oldest);
-    order_.pop_front();
+  Book& book = books_[owner];
+  if (size > capacity_bytes_ || !book.kept.emplace(id, std::move(messages)).second) return;
+  book.order.push_back(id);
+  book.bytes += size;
+  while (book.bytes > capacity_bytes_) {
+    const auto oldest = book.kept.find(book.order.front());
+    book.bytes -= 2 * oldest->first.size() + oldest->second.size() + kBookkeeping;
+    book.kept.erase(oldest);
+    book.order.pop_front();
   }
 }
 
 std::optional<std::string> ResponseMemory::Find(const std::string& owner, const std::string& id) const {
   const std::lock_guard lock(mutex_);
-  const auto found = kept_.find(Key(owner, id));
-  if (found == kept_.end()) return std::nullopt;
+  const auto book = books_.find(owner);
+  if (book == books_.end()) return std::nullopt;
+  const auto found = book->second.kept.find(id);
+  if (found == book->second.kept.end()) return std::nullopt;
   return found->second;
 }
 
-size_t ResponseMemory::bytes() const {
+size_t ResponseMemory::BytesOf(const std::string& owner) const {
   const std::lock_guard lock(mutex_);
-  return bytes_;
+  const auto book = books_.find(owner);
+  return book == books_.end() ? 0 : book->second.bytes;
 }
 
 }  // namespace baton::router

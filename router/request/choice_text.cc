@@ -16,8 +16,8 @@ ChoiceText::ChoiceText(const Tokenizer& tokenizer, const TokenizedRequest& gener
 
 // The token with which thoughts end is one of theirs.
 ChoiceText::Shown ChoiceText::Append(int32_t token, bool is_text) {
-  const std::string text = AppendText(token, is_text);
-  if (!thoughts_) return {"", text};
+  std::string text = AppendText(token, is_text);
+  if (!thoughts_) return {"", std::move(text)};
   const bool thought = thoughts_->thinking();
   Shown shown = thoughts_->Append(text);
   if (thought || thoughts_->thinking() || !shown.thoughts.empty()) thought_tokens_ = tokens_;
@@ -25,8 +25,8 @@ ChoiceText::Shown ChoiceText::Append(int32_t token, bool is_text) {
 }
 
 ChoiceText::Shown ChoiceText::Finish() {
-  const std::string text = FinishText();
-  if (!thoughts_) return {"", text};
+  std::string text = FinishText();
+  if (!thoughts_) return {"", std::move(text)};
   Shown shown = thoughts_->Append(text);
   Shown last = thoughts_->Finish();
   return {shown.thoughts + last.thoughts, shown.text + last.text};

@@ -261,7 +261,8 @@ std::variant<PreparedRequest, ApiError> Prepare(const ModelText& model, const Wo
   g.eos_token_ids = model.eos_token_ids.empty() ? facts.eos_token_ids : model.eos_token_ids;
   g.stop = std::move(input.stop);
   g.include_stop_str_in_output = input.include_stop_str_in_output;
-  g.skip_special_tokens = input.skip_special_tokens;
+  const bool needs_tags = thoughts != ThoughtStart::kNone && ThoughtTagsAreSpecial(*model.tokenizer);
+  g.skip_special_tokens = input.skip_special_tokens && !needs_tags;
   g.priority = input.priority;
   g.cache_salt = std::move(input.cache_salt);
   g.timeout = input.timeout;

@@ -16,13 +16,15 @@ TEST(ResponseMemory, AnAnswerIsFoundByItsOwnerOnly) {
   EXPECT_EQ(memory.Find("one", "resp_1"), "a") << "what was given stays as it was";
 }
 
-TEST(ResponseMemory, TheOldestMakeRoom) {
+TEST(ResponseMemory, AnOwnersOldestMakeRoom) {
   ResponseMemory memory(10000);
+  memory.Keep("other", "0", "first of all");
   for (int i = 0; i < 100; ++i) memory.Keep("", std::to_string(i), std::string(1000, 'x'));
-  EXPECT_LE(memory.bytes(), 10000u);
-  EXPECT_GT(memory.bytes(), 8000u);
+  EXPECT_LE(memory.BytesOf(""), 10000u);
+  EXPECT_GT(memory.BytesOf(""), 8000u);
   EXPECT_EQ(memory.Find("", "0"), std::nullopt);
   EXPECT_TRUE(memory.Find("", "99"));
+  EXPECT_TRUE(memory.Find("other", "0")) << "nobody drives out what is another's";
   memory.Keep("", "large", std::string(20000, 'x'));
   EXPECT_EQ(memory.Find("", "large"), std::nullopt) << "it drives nothing out";
   EXPECT_TRUE(memory.Find("", "99"));

@@ -62,7 +62,7 @@ TEST(ThoughtReader, SplitsTheSameHoweverTheTextIsCut) {
 }
 
 /// The tiny model's tokenizer, with <think> and </think> as its last tokens.
-std::unique_ptr<Tokenizer> Thinker() {
+std::unique_ptr<Tokenizer> Thinker(bool special = false) {
   namespace fs = std::filesystem;
   const fs::path folder = fs::path(testing::TempDir()) / "baton_thinker";
   fs::create_directories(folder);
@@ -78,7 +78,7 @@ std::unique_ptr<Tokenizer> Thinker() {
                                          {"lstrip", false},
                                          {"rstrip", false},
                                          {"normalized", false},
-                                         {"special", false}});
+                                         {"special", special}});
   }
   std::ofstream(folder / "tokenizer.json") << tokenizer.dump();
   return Tokenizer::FromHfDirectory(folder.string()).value();
@@ -96,6 +96,12 @@ TEST(ThoughtStart, IsWhereThePromptEnds) {
   EXPECT_EQ(start(ThoughtForm::kUntagged, "hi"), ThoughtStart::kOpen);
   EXPECT_EQ(start(ThoughtForm::kUntagged, "<think>\n\n</think>\n\n"), ThoughtStart::kMayOpen);
   EXPECT_EQ(start(ThoughtForm::kNone, "<think>"), ThoughtStart::kNone);
+}
+
+TEST(ThoughtTags, MayBeSpecialTokens) {
+  EXPECT_FALSE(ThoughtTagsAreSpecial(*Thinker()));
+  EXPECT_TRUE(ThoughtTagsAreSpecial(*Thinker(/*special=*/true)));
+  EXPECT_FALSE(ThoughtTagsAreSpecial(*Tokenizer::FromHfDirectory("tests/data/tiny-llama").value()));
 }
 
 TEST(ChoiceText, ThoughtsAreCountedByTheirTokens) {
