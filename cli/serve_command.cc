@@ -69,8 +69,10 @@ absl::StatusOr<std::string> NamelessFile(const std::string& text) {
 
 // A line of a key file, which begins no comment and loses nothing at its end.
 bool FitsKeyFile(std::string_view key) {
+  const size_t space = key.find_last_of(" \t");  // with '=' behind it, it would be read as a limit of the key
   return !key.empty() && key.front() != '#' && key.find_first_of("\r\n") == std::string_view::npos &&
-         key.back() != ' ' && key.back() != '\t';
+         key.back() != ' ' && key.back() != '\t' &&
+         (space == std::string_view::npos || key.find('=', space) == std::string_view::npos);
 }
 
 // Keys go to the router in a file, with those of --api-key-file: everybody on the machine can read a command line.
@@ -79,7 +81,9 @@ absl::Status HideApiKeys(FlagSet& set, const std::string& key_file, std::vector<
   if (keys == set.given().end()) return absl::OkStatus();
   for (const std::string& key : keys->second) {
     if (!FitsKeyFile(key))
-      return absl::InvalidArgumentError("--api-key: a key is one line that begins with no '#' and ends with no space");
+      return absl::InvalidArgumentError(
+          "--api-key: a key is one line that begins with no '#', ends with no space and has no '=' in a "
+          "last word of several");
   }
   std::string text = absl::StrJoin(keys->second, "\n");
   if (!key_file.empty()) {

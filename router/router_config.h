@@ -172,7 +172,10 @@ void VisitAccessFields(RouterConfig& c, Visitor& field) {
         OneOf({{"auto", "those of the model's generation_config.json"}, {"vllm", "neutral ones"}}));
   field("hash-key-file", c.hash_key_file, "", "64 hex digits keying prefix hashes; needed with several routers");
   field("api-key", c.api_key, "", "accepted bearer tokens; none = open (repeatable)");
-  field("api-key-file", c.api_key_file, "", "one key a line, '#' starts a comment");
+  field(
+      "api-key-file", c.api_key_file, "",
+      "one key a line, then name=NAME, requests-per-minute=N, tokens-per-minute=N, priority=N as wished; '#' starts a "
+      "comment");
   field("share-prefix-cache", c.share_prefix_cache, "",
         "requests with different API keys reuse each other's KV; a client can then learn what others have sent");
   field("allowed-origins", c.allowed_origins, "",

@@ -6,16 +6,52 @@
 #include <algorithm>
 #include <fstream>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "common/foreign_text.h"
 #include "common/status.h"
-#include "common/str_cat.h"
 
 namespace baton::router {
 
 namespace {
 
 constexpr std::string_view kScheme = "Bearer ";
+constexpr size_t kMostNameBytes = 64;
+
+bool IsName(std::string_view text) {
+  return !text.empty() && text.size() <= kMostNameBytes && std::ranges::all_of(text, [](char c) {
+    return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '_' || c == '-';
+  });
+}
+
+struct Fields {
+  std::string name;
+  KeyAccount::Limits limits;
+};
+
+// One word behind a key. InvalidArgument says what it may be.
+absl::Status ReadField(std::string_view field, Fields& out) {
+  const size_t at = field.find('=');
+  const std::string_view word = field.substr(0, at), value = field.substr(at + 1);
+  int64_t number = 0;
+  const bool counts = absl::SimpleAtoi(AbslView(value), &number) && number > 0 && number <= int64_t{1} << 40;
+  if (word == "name" && IsName(value)) {
+    out.name = std::string(value);
+  } else if (word == "requests-per-minute" && counts) {
+    out.limits.requests_per_minute = number;
+  } else if (word == "tokens-per-minute" && counts) {
+    out.limits.tokens_per_minute = number;
+  } else if (int32_t priority = 0; word == "priority" && absl::SimpleAtoi(AbslView(value), &priority)) {
+    out.limits.priority = priority;
+  } else {
+    return absl::InvalidArgumentError(
+        StrCat("\"", Printable(field, 100), "\" is none of name=NAME (letters, digits, . _ -), requests-per-minute=N, ",
+               "tokens-per-minute=N (N > 0) and priority=N"));
+  }
+  return absl::OkStatus();
+}
 
 }  // namespace
 
@@ -25,41 +61,86 @@ ApiKeys::Digest ApiKeys::DigestOf(std::string_view key) {
   return digest;
 }
 
+absl::Status ApiKeys::Add(std::string_view key, std::string name, const KeyAccount::Limits& limits) {
+  if (key.empty()) return absl::InvalidArgumentError("an empty key");
+  Key one{DigestOf(key), DigestOf(name.empty() ? key : StrCat("\nname ", name)), nullptr};
+  if (name.empty()) name = StrCat("key-", keys_.size() + 1);
+  for (const Key& other : keys_) {
+    if (other.account->name() == name) one.account = other.account;
+  }
+  if (!one.account) one.account = std::make_shared<KeyAccount>(name, limits);
+  if (one.account->limits() != limits) {
+    return absl::InvalidArgumentError(
+        StrCat("two keys are named ", name, " and have different limits; give both keys the same ones"));
+  }
+  keys_.push_back(std::move(one));
+  return absl::OkStatus();
+}
+
+absl::Status ApiKeys::AddLine(std::string_view line) {
+  Fields fields;
+  while (true) {  // from the end: a key may have spaces
+    const size_t space = line.find_last_of(" \t");
+    if (space == std::string_view::npos || line.find('=', space) == std::string_view::npos) break;
+    BATON_RETURN_IF_ERROR(ReadField(line.substr(space + 1), fields));
+    line = View(absl::StripTrailingAsciiWhitespace(AbslView(line.substr(0, space))));
+  }
+  return Add(line, fields.name, fields.limits);
+}
+
 absl::StatusOr<ApiKeys> ApiKeys::Load(const std::vector<std::string>& keys, const std::string& file) {
   ApiKeys out;
   for (const std::string& key : keys) {
-    if (key.empty()) return absl::InvalidArgumentError("--api-key: an empty key");
-    out.digests_.push_back(DigestOf(key));
+    if (absl::Status status = out.Add(key, "", {}); !status.ok())
+      return absl::InvalidArgumentError(StrCat("--api-key: ", status.message()));
   }
   if (file.empty()) return out;
   std::ifstream in(file);
   if (!in) return absl::NotFoundError(StrCat("--api-key-file: cannot read ", file));
   std::string line;
-  while (std::getline(in, line)) {
-    while (!line.empty() && (line.back() == '\r' || line.back() == ' ' || line.back() == '\t')) line.pop_back();
-    if (!line.empty() && line[0] != '#') out.digests_.push_back(DigestOf(line));
+  for (int number = 1; std::getline(in, line); ++number) {
+    absl::StripTrailingAsciiWhitespace(&line);
+    if (line.empty() || line[0] == '#') continue;
+    if (absl::Status status = out.AddLine(line); !status.ok())
+      return absl::InvalidArgumentError(StrCat("--api-key-file: ", file, ":", number, ": ", status.message()));
   }
-  if (out.digests_.empty()) return absl::InvalidArgumentError(StrCat("--api-key-file: ", file, " has no key"));
+  if (out.keys_.empty()) return absl::InvalidArgumentError(StrCat("--api-key-file: ", file, " has no key"));
+  return out;
+}
+
+const ApiKeys::Key* ApiKeys::Find(std::string_view authorization) const {
+  if (!absl::StartsWithIgnoreCase(AbslView(authorization), AbslView(kScheme))) return nullptr;
+  const Digest given = DigestOf(authorization.substr(kScheme.size()));
+  const Key* found = nullptr;
+  for (const Key& key : keys_) {
+    const bool same = CRYPTO_memcmp(key.digest.data(), given.data(), given.size()) == 0;
+    found = same ? &key : found;
+  }
+  return found;
+}
+
+KeyAccount* ApiKeys::AccountOf(std::string_view authorization) const {
+  const Key* key = Find(authorization);
+  return key != nullptr ? key->account.get() : nullptr;
+}
+
+std::vector<const KeyAccount*> ApiKeys::accounts() const {
+  std::vector<const KeyAccount*> out;
+  for (const Key& key : keys_) {
+    if (std::ranges::find(out, key.account.get()) == out.end()) out.push_back(key.account.get());
+  }
   return out;
 }
 
 std::string ApiKeys::SaltOf(std::string_view authorization, const std::string& client_salt) const {
-  if (digests_.size() < 2) return client_salt;
-  const Digest key = DigestOf(authorization.substr(std::min(authorization.size(), kScheme.size())));
+  const Key* key = Find(authorization);
+  const bool alone = std::ranges::all_of(keys_, [&](const Key& one) { return one.account == keys_[0].account; });
+  if (key == nullptr || alone) return client_salt;
   std::string text = "baton prefix cache ";
-  text.append(reinterpret_cast<const char*>(key.data()), key.size());
+  text.append(reinterpret_cast<const char*>(key->salted_by.data()), key->salted_by.size());
   text += client_salt;
   const Digest salt = DigestOf(text);
   return absl::BytesToHexString(absl::string_view(reinterpret_cast<const char*>(salt.data()), salt.size() / 2));
-}
-
-bool ApiKeys::Allows(std::string_view authorization) const {
-  if (open()) return true;
-  if (!absl::StartsWithIgnoreCase(AbslView(authorization), AbslView(kScheme))) return false;
-  const Digest given = DigestOf(authorization.substr(kScheme.size()));
-  int matches = 0;
-  for (const Digest& digest : digests_) matches |= CRYPTO_memcmp(digest.data(), given.data(), given.size()) == 0;
-  return matches != 0;
 }
 
 }  // namespace baton::router

@@ -68,6 +68,7 @@ class GenerationApi final : public v1::Generation::CallbackService {
     if (auto* error = std::get_if<ApiError>(&decoded)) return refuse(*error);
     RequestInput input = std::get<RequestInput>(std::move(decoded));
     input.request_id = ids_.OnceOnly(options.public_id);
+    input.account = keys_.AccountOf(Metadata(*context, "authorization"));
     if (!service_.services().config.share_prefix_cache)
       input.cache_salt = keys_.SaltOf(Metadata(*context, "authorization"), input.cache_salt);
     input.timeout = Remaining(*context);

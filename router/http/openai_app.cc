@@ -71,6 +71,16 @@ std::vector<std::string> HeaderWords(const std::vector<std::string>& names) {
   return out;
 }
 
+std::vector<KeyUse> UsesOf(const ApiKeys& keys) {
+  std::vector<KeyUse> out;
+  for (const KeyAccount* account : keys.accounts()) {
+    const KeyAccount::Use use = account->use();
+    out.push_back({account->name(), use.requests, use.prompt_tokens, use.completion_tokens, use.refused_for_requests,
+                   use.refused_for_tokens});
+  }
+  return out;
+}
+
 WebGuard::Rules RulesOf(const RouterConfig& c) { return {c.allowed_origins, c.allowed_hosts, net::IsLoopback(c.host)}; }
 
 constexpr size_t kLargeBody = 256 << 10;  // parsed on the text pool: 1 ms of JSON is some 3 MB
@@ -257,6 +267,7 @@ void OpenAiApp::Complete(const std::shared_ptr<Call>& call, std::variant<Complet
     head.id = absl::StrFormat("resp_%016x%016x", RandomWord(), RandomWord());
     if (auto error = GoOn(*call, head.id, request, keep)) return call->Fail(*error);
   }
+  request.input.account = keys_.AccountOf(KeyOf(call->request));
   if (!service_.services().config.share_prefix_cache)
     request.input.cache_salt = keys_.SaltOf(KeyOf(call->request), request.input.cache_salt);
   CompletionAnswer::Options options;
@@ -386,7 +397,7 @@ void OpenAiApp::Metrics(const std::shared_ptr<Call>& call) {
                    "text/plain; version=0.0.4; charset=utf-8",
                    s.metrics.Render(service_.fleet().Views(),
                                     {s.admission.running(), s.budget.taken(), index.size_units(), index.size_bytes(),
-                                     service_.texts_queued(), tokens, s.model.grammars->counts()})});
+                                     service_.texts_queued(), tokens, s.model.grammars->counts(), UsesOf(keys_)})});
 }
 
 void OpenAiApp::Version(const std::shared_ptr<Call>& call) {

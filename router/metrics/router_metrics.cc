@@ -31,6 +31,8 @@ const Buckets kStageBuckets = {.0001, .0002, .0005, .001, .002, .005, .01, .02, 
 const Buckets kHttpBuckets = {.001, .005, .01, .05, .1, .5, 1, 2.5, 5, 10, 30, 60, 300};
 const Buckets kChoiceBuckets = {1, 2, 5, 10, 20};
 
+constexpr size_t kMostKeys = 256;  // that have series of their own
+
 Buckets TokenCountBuckets() {
   Buckets out;
   for (double decade = 1; decade <= 100000; decade *= 10) {
@@ -109,6 +111,36 @@ struct RouterMetrics::Families {
                                        {{"port", count.port}, {"reason", std::string(count.reason)}});
       counter.Increment(std::max(0.0, static_cast<double>(count.connections) - counter.Value()));
     }
+  }
+  // The first keys by name, the others together: a series takes memory here and in whatever scrapes it.
+  void RenderKeys(const std::vector<KeyUse>& keys) {
+    const auto show = [&](const KeyUse& use) {
+      const auto grow = [&](const char* name, const char* help, prom::Labels more, int64_t value) {
+        more["key"] = use.name;
+        prom::Counter& counter = Counter(name, help, std::move(more));
+        counter.Increment(std::max(0.0, static_cast<double>(value) - counter.Value()));
+      };
+      grow("baton_key_requests_total", "Requests that the key's limits let through", {}, use.requests);
+      const char* tokens = "Tokens that requests of the key have used";
+      grow("baton_key_tokens_total", tokens, {{"kind", "prompt"}}, use.prompt_tokens);
+      grow("baton_key_tokens_total", tokens, {{"kind", "completion"}}, use.completion_tokens);
+      const char* refused = "Requests over a limit of the key";
+      grow("baton_key_refused_total", refused, {{"limit", "requests-per-minute"}}, use.refused_for_requests);
+      grow("baton_key_refused_total", refused, {{"limit", "tokens-per-minute"}}, use.refused_for_tokens);
+    };
+    KeyUse others{"(others)"};
+    for (size_t i = 0; i < keys.size(); ++i) {
+      if (i < kMostKeys) {
+        show(keys[i]);
+        continue;
+      }
+      others.requests += keys[i].requests;
+      others.prompt_tokens += keys[i].prompt_tokens;
+      others.completion_tokens += keys[i].completion_tokens;
+      others.refused_for_requests += keys[i].refused_for_requests;
+      others.refused_for_tokens += keys[i].refused_for_tokens;
+    }
+    if (keys.size() > kMostKeys) show(others);
   }
   // A worker's report on its half of the handoffs, and on its KV blocks.
   void RenderHandoff(const prom::Labels& with, WorkerRole role, const std::string& incarnation,
@@ -361,6 +393,7 @@ std::string RouterMetrics::Render(const std::vector<LinkView>& workers, const Ro
   std::lock_guard lock(f_->render_mutex);
   f_->BeginScrape();
   f_->RenderTls();
+  f_->RenderKeys(router.keys);
   for (const LinkView& w : workers) {
     const std::string incarnation = w.facts ? w.facts->incarnation : "";
     const prom::Labels with = f_->LabelsOf(w);

@@ -39,6 +39,12 @@ struct GrammarCounts {
   double compile_s = 0;
 };
 
+/// What a named API key has used, and how often it was refused by which limit of its own.
+struct KeyUse {
+  std::string name;
+  int64_t requests = 0, prompt_tokens = 0, completion_tokens = 0, refused_for_requests = 0, refused_for_tokens = 0;
+};
+
 /// The router's gauges at the moment of a scrape.
 struct RouterHoldings {
   int64_t running_requests = 0;
@@ -47,6 +53,7 @@ struct RouterHoldings {
   size_t texts_queued = 0;
   TokenCache::Counts token_cache;
   GrammarCounts grammars{};
+  std::vector<KeyUse> keys;
 };
 
 class RouterMetrics {

@@ -368,6 +368,7 @@ void RequestDriver::Finish(const char* reason) {
   }
   done.migrations = flow_.migrations();
   done.retries = std::max<int64_t>(0, static_cast<int64_t>(flow_.attempts()) - 1 - done.migrations);
+  if (account_ != nullptr) account_->TakeCompletion(usage.completion_tokens, services_.clock.Now());
   services_.metrics.Finished(done);
   services_.admission.Finished(took);
   if (services_.config.log_requests) Log(reason, Seconds(took));

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "router/admission/admission.h"
+#include "router/admission/key_account.h"
 #include "router/api_error.h"
 #include "router/fleet/workers.h"
 #include "router/metrics/router_metrics.h"
@@ -79,6 +80,8 @@ class RequestDriver final : public LegEvents, public std::enable_shared_from_thi
                 std::vector<ChoiceText> texts, TimePoint arrived, std::vector<AdmissionHold> tickets,
                 std::shared_ptr<AnswerSink> sink);
 
+  /// Who pays for what is answered; null: nobody. Outlives the request. Before Start.
+  void ChargeTo(KeyAccount* account) { account_ = account; }
   void Start();
   void ClientGone();
   /// The client took all bytes that were written: credit that was withheld goes out.
@@ -128,6 +131,7 @@ class RequestDriver final : public LegEvents, public std::enable_shared_from_thi
   std::vector<uint32_t> withheld_;     // [n] tokens emitted whose credit waits for the client
   std::vector<AdmissionHold> tickets_;
   std::shared_ptr<AnswerSink> sink_;
+  KeyAccount* account_ = nullptr;
   std::unique_ptr<EventLoopTimer> timer_;
   LoadShare load_, prefill_load_;
   const TimePoint arrived_;

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "common/str_cat.h"
+#include "router/admission/key_account.h"
 
 namespace baton::router {
 
@@ -40,6 +41,11 @@ std::shared_ptr<RequestHandle> RequestService::Submit(EventLoop& loop, RequestIn
   const TimePoint arrived = services_.clock.Now();
   auto place = services_.admission.Enter();
   if (auto* error = std::get_if<ApiError>(&place)) return refuse(*error);
+  if (input.account != nullptr) {
+    if (const auto error = input.account->TakeRequest(arrived)) return refuse(*error);
+    input.priority = input.account->Priority(input.priority);
+    handle->account_ = input.account;
+  }
   if (!ServesModel(services_.config, services_.model, input.model))
     return refuse(ModelNotFound(input.model, PublicModelNames(services_.config, services_.model)));
   auto facts = fleet_.model_facts();
@@ -71,13 +77,18 @@ void RequestService::Begin(EventLoop& loop, const std::shared_ptr<RequestHandle>
   };
   if (auto* error = std::get_if<ApiError>(&prepared)) return refuse(*error);
   auto& ready = std::get<PreparedRequest>(prepared);
-  auto room = services_.admission.EnterTokens(static_cast<int64_t>(ready.generation.prompt.size()));
+  const auto tokens = static_cast<int64_t>(ready.generation.prompt.size());
+  auto room = services_.admission.EnterTokens(tokens);
   if (auto* error = std::get_if<ApiError>(&room)) return refuse(*error);
+  if (KeyAccount* account = handle->account_) {
+    if (const auto error = account->TakePrompt(tokens, services_.clock.Now())) return refuse(*error);
+  }
   std::vector<AdmissionHold> tickets;
   tickets.push_back(std::move(place));
   tickets.push_back(std::move(std::get<AdmissionHold>(room)));
   handle->call_ = std::make_shared<RequestDriver>(services_, loop, std::move(ready.generation), std::move(ready.texts),
                                                   arrived, std::move(tickets), std::move(sink));
+  handle->call_->ChargeTo(handle->account_);
   handle->call_->Start();
 }
 

@@ -20,6 +20,7 @@ class RequestHandle {
  private:
   friend class RequestService;
   std::shared_ptr<RequestDriver> call_;
+  KeyAccount* account_ = nullptr;  // null: nobody's
   bool gone_ = false;
 };
 

@@ -48,6 +48,91 @@ TEST(ApiKeys, EachKeyHasACacheOfItsOwn) {
   }
 }
 
+TEST(ApiKeys, AKeyHasANameAndLimits) {
+  const auto keys = ApiKeys::Load({"plain"}, FileWith("alpha name=alice requests-per-minute=60 tokens-per-minute=9000\n"
+                                                      "two words\tname=bob  priority=-3\n"
+                                                      "bGFzdA== \n"));
+  ASSERT_TRUE(keys.ok()) << keys.status();
+  const KeyAccount* alice = keys->AccountOf("Bearer alpha");
+  ASSERT_NE(alice, nullptr);
+  EXPECT_EQ(alice->name(), "alice");
+  EXPECT_EQ(alice->limits(), (KeyAccount::Limits{60, 9000, std::nullopt}));
+  const KeyAccount* bob = keys->AccountOf("Bearer two words");
+  ASSERT_NE(bob, nullptr);
+  EXPECT_EQ(bob->limits(), (KeyAccount::Limits{0, 0, -3}));
+  EXPECT_EQ(keys->AccountOf("Bearer plain")->name(), "key-1");
+  EXPECT_EQ(keys->AccountOf("Bearer bGFzdA==")->name(), "key-4");
+  EXPECT_EQ(keys->AccountOf("Bearer beta"), nullptr);
+  EXPECT_EQ(keys->accounts().size(), 4u);
+}
+
+TEST(ApiKeys, AKeyAndItsSuccessorShareNameAccountAndCache) {
+  const auto keys = ApiKeys::Load({"other"}, FileWith("old name=alice requests-per-minute=60\n"
+                                                      "new name=alice requests-per-minute=60\n"));
+  ASSERT_TRUE(keys.ok()) << keys.status();
+  EXPECT_EQ(keys->AccountOf("Bearer old"), keys->AccountOf("Bearer new"));
+  EXPECT_EQ(keys->SaltOf("Bearer old", "x"), keys->SaltOf("Bearer new", "x"));
+  EXPECT_NE(keys->SaltOf("Bearer old", "x"), keys->SaltOf("Bearer other", "x"));
+  const auto rotated = ApiKeys::Load({"other"}, FileWith("newer name=alice\n"));
+  EXPECT_EQ(keys->SaltOf("Bearer old", "x"), rotated->SaltOf("Bearer newer", "x"));
+  const auto alone = ApiKeys::Load({}, FileWith("old name=alice\nnew name=alice\n"));
+  EXPECT_EQ(alone->SaltOf("Bearer old", "x"), "x") << "there is nobody else";
+}
+
+TEST(ApiKeys, AFieldThatIsNoneIsAnErrorWithItsLine) {
+  for (const char* bad : {"k nmae=alice", "k name=", "k name=a/b", "k requests-per-minute=0", "k tokens-per-minute=-1",
+                          "k priority=high", "k requests-per-minute=60 x=", "k requests-per-minute=1e9",
+                          "k name=a priority=1\nl name=a priority=2", "  name=a"}) {
+    const auto keys = ApiKeys::Load({}, FileWith(std::string("# first\n") + bad));
+    ASSERT_EQ(keys.status().code(), absl::StatusCode::kInvalidArgument) << bad;
+    const std::string message(keys.status().message());
+    EXPECT_TRUE(message.find(":2: ") != message.npos || message.find(":3: ") != message.npos) << message;
+  }
+}
+
+TimePoint At(double seconds) {
+  return TimePoint{} + std::chrono::hours(1) + std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
+}
+
+TEST(KeyAccount, AMinutesWorthMayComeAtOnceAndComesBackEvenly) {
+  KeyAccount account("alice", {.requests_per_minute = 30, .tokens_per_minute = 0, .priority = std::nullopt});
+  for (int i = 0; i < 30; ++i) EXPECT_FALSE(account.TakeRequest(At(0)));
+  const auto refused = account.TakeRequest(At(0.5));
+  ASSERT_TRUE(refused);
+  EXPECT_EQ(refused->http_status, 429);
+  EXPECT_EQ(refused->code, "rate_limit_exceeded");
+  EXPECT_EQ(refused->retry_after_ms, 1500);
+  EXPECT_EQ(refused->message, "The API key \"alice\" may use 30 requests per minute. There is room again in 1.5 s.");
+  EXPECT_FALSE(account.TakeRequest(At(2)));
+  EXPECT_TRUE(account.TakeRequest(At(2)));
+  for (int i = 0; i < 30; ++i) EXPECT_FALSE(account.TakeRequest(At(1000))) << i;
+  EXPECT_TRUE(account.TakeRequest(At(1000))) << "no more than a minute's worth is kept";
+  EXPECT_EQ(account.use().requests, 61);
+  EXPECT_EQ(account.use().refused_for_requests, 3);
+  EXPECT_FALSE(account.TakePrompt(1 << 30, At(1000))) << "of tokens there is no limit";
+}
+
+TEST(KeyAccount, AnswersCountAndALongPromptGoesWhenTheMinuteIsThere) {
+  KeyAccount account("bob", {.requests_per_minute = 0, .tokens_per_minute = 600, .priority = std::nullopt});
+  EXPECT_FALSE(account.TakePrompt(500, At(0)));
+  EXPECT_EQ(account.TakePrompt(200, At(0))->retry_after_ms, 10000);
+  account.TakeCompletion(400, At(0));  // 300 more than there was
+  EXPECT_EQ(account.TakePrompt(1, At(0))->retry_after_ms, 30100);
+  EXPECT_EQ(account.TakePrompt(5000, At(0))->retry_after_ms, 90000);
+  EXPECT_FALSE(account.TakePrompt(5000, At(90)));
+  EXPECT_EQ(account.use().prompt_tokens, 5500);
+  EXPECT_EQ(account.use().completion_tokens, 400);
+  EXPECT_EQ(account.use().refused_for_tokens, 3);
+}
+
+TEST(KeyAccount, NoRequestIsMoreUrgentThanItsKeyAllows) {
+  const KeyAccount bound("a", {.requests_per_minute = 0, .tokens_per_minute = 0, .priority = 5}), free("b", {});
+  EXPECT_EQ(bound.Priority(-100), 5);
+  EXPECT_EQ(bound.Priority(0), 5);
+  EXPECT_EQ(bound.Priority(7), 7);
+  EXPECT_EQ(free.Priority(-100), -100);
+}
+
 TEST(ApiKeys, ABadListIsAnError) {
   EXPECT_EQ(ApiKeys::Load({""}, "").status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(ApiKeys::Load({}, "/no/such/file").status().code(), absl::StatusCode::kNotFound);

@@ -112,5 +112,23 @@ TEST(RouterMetrics, QueuesCountByStage) {
   EXPECT_THAT(text, HasSubstr("stage=\"transfer\"} 7"));
 }
 
+TEST(RouterMetrics, ManyKeysHaveTheSeriesOfAFew) {
+  RouterMetrics metrics("m");
+  RouterHoldings router;
+  for (int i = 0; i < 1000; ++i) router.keys.push_back({StrCat("key-", i), 1, 2, 3, 0, 0});
+  std::string text = metrics.Render({}, router);
+  const auto count = [&](const std::string& part) {
+    size_t n = 0;
+    for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++n;
+    return n;
+  };
+  EXPECT_EQ(count("\nbaton_key_requests_total{"), 257u);
+  EXPECT_EQ(count("key=\"(others)\""), 5u);
+  EXPECT_NE(text.find(" 744\n"), std::string::npos) << "the others together";
+  text = metrics.Render({}, router);
+  EXPECT_EQ(count("\nbaton_key_requests_total{"), 257u);
+  EXPECT_NE(text.find(" 744\n"), std::string::npos) << "a scrape changes nothing";
+}
+
 }  // namespace
 }  // namespace baton::router

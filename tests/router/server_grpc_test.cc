@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <fstream>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -191,6 +192,27 @@ TEST_F(GrpcTest, KeysGuardIt) {
   EXPECT_FALSE(reader->Read(&chunk));
   EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::UNAUTHENTICATED);
   EXPECT_TRUE(worker.attaches().empty());
+}
+
+TEST_F(GrpcTest, AKeysLimitsHoldHereToo) {
+  const std::string file = testing::TempDir() + "/grpc_limited_keys";
+  std::ofstream(file) << "secret name=alice requests-per-minute=1\n";
+  FakeWorker worker;
+  RouterConfig config;
+  config.api_key_file = file;
+  Start({&worker}, config);
+  auto stub = v1::Generation::NewStub(Channel());
+  for (const bool first : {true, false}) {
+    grpc::ClientContext context;
+    context.AddMetadata("authorization", "Bearer secret");
+    v1::GenerateRequest request;
+    request.set_text("x");
+    request.mutable_sampling()->set_max_tokens(1);
+    v1::GenerateChunk chunk;
+    auto reader = stub->Generate(&context, request);
+    while (reader->Read(&chunk)) continue;
+    EXPECT_EQ(reader->Finish().error_code(), first ? grpc::StatusCode::OK : grpc::StatusCode::RESOURCE_EXHAUSTED);
+  }
 }
 
 TEST_F(GrpcTest, HealthFollowsTheWorkersAndTheDrain) {

@@ -1,6 +1,9 @@
 // A router before workers that do what they should: what operators and browsers see beside the answers.
 #include <fstream>
+#include <tuple>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_split.h"
 #include "router_fixture.h"
 
 namespace baton::router {
@@ -214,6 +217,49 @@ TEST_F(RouterTest, KeysGuardTheApiButNotItsHealth) {
   EXPECT_EQ(Ask(port_, "GET", "/v1/nothing").status, 401) << "what exists is nobody's business";
   EXPECT_EQ(Ask(port_, "GET", "/health").status, 200);
   EXPECT_EQ(Ask(server_->admin_port(), "GET", "/workers").status, 401);
+}
+
+TEST_F(RouterTest, AKeyHasLimitsThatItsHolderIsToldOf) {
+  const std::string file = testing::TempDir() + "/router_limited_keys";
+  std::ofstream(file) << "first name=alice requests-per-minute=2 priority=3\nsecond name=bob tokens-per-minute=12\n";
+  FakeWorker worker;
+  RouterConfig config;
+  config.api_key_file = file;
+  Start({&worker}, config);
+  const auto ask = [&](const char* key) {
+    return Ask(port_, "POST", "/v1/completions", Completion(R"("max_tokens":1,"priority":-50)"),
+               {{"Authorization", StrCat("Bearer ", key)}});
+  };
+  EXPECT_EQ(ask("first").status, 200);
+  EXPECT_EQ(ask("first").status, 200);
+  const HttpReply third = ask("first");
+  EXPECT_EQ(third.status, 429);
+  EXPECT_LE(std::stoi(third.headers.at("retry-after")), 30);
+  EXPECT_GE(std::stoi(third.headers.at("retry-after")), 20);
+  const Json error = Json::parse(third.body)["error"];
+  EXPECT_EQ(error["code"], "rate_limit_exceeded");
+  EXPECT_EQ(error["message"].get<std::string>().find("The API key \"alice\" may use 2 requests per minute."), 0u)
+      << error;
+
+  EXPECT_EQ(ask("second").status, 200) << "another key's limits are its own";
+  EXPECT_EQ(ask("second").status, 429) << "8 tokens of prompt and 1 of answer leave 3 of 12";
+  EXPECT_EQ(worker.attaches().size(), 3u);
+  EXPECT_EQ(worker.attaches()[0].priority(), 3) << "no more urgent than the key allows";
+  EXPECT_EQ(worker.attaches()[2].priority(), -50);
+
+  const std::string metrics = Ask(port_, "GET", "/metrics").body;
+  for (const auto& [name, label, key, value] :
+       {std::tuple{"requests", "", "alice", 2}, std::tuple{"refused", "limit=\"requests-per-minute\"", "alice", 1},
+        std::tuple{"tokens", "kind=\"prompt\"", "bob", 8}, std::tuple{"tokens", "kind=\"completion\"", "bob", 1},
+        std::tuple{"refused", "limit=\"tokens-per-minute\"", "bob", 1}}) {
+    bool found = false;
+    for (const auto line : absl::StrSplit(metrics, '\n')) {
+      found =
+          found || (absl::StartsWith(line, StrCat("baton_key_", name, "_total{")) && absl::StrContains(line, label) &&
+                    absl::StrContains(line, StrCat("key=\"", key, "\"")) && absl::EndsWith(line, StrCat(" ", value)));
+    }
+    EXPECT_TRUE(found) << name << " " << label << " " << key;
+  }
 }
 
 TEST_F(RouterTest, AScrapeTellsHowMuchOfThePromptsWasTokenized) {
