@@ -2,9 +2,33 @@
 
 #include <algorithm>
 
+#include "common/str_cat.h"
 #include "router/dialect/call_text.h"
 
 namespace baton::router {
+
+namespace {
+
+std::string JsonHead(std::string_view name) {
+  return StrCat(R"([ \n]{0,2}\{[ \n]{0,2}"name"[ \n]{0,2}:[ \n]{0,2}")", name,
+                R"("[ \n]{0,2},[ \n]{0,2}"arguments"[ \n]{0,2}:[ \n]{0,2})");
+}
+
+}  // namespace
+
+// The text up to a mark is one lazy terminal, so that no text goes on behind a mark as if it were none.
+std::string FreeCallGrammar(const CallForm& form, const std::vector<Callable>& functions) {
+  if (form.head == nullptr || std::ranges::none_of(functions, &Callable::strict)) return "";
+  std::string calls, rules;
+  for (size_t i = 0; i < functions.size(); ++i) {
+    const Callable& one = functions[i];
+    absl::StrAppend(&calls, i > 0 ? " | " : "", "call_", i);
+    absl::StrAppend(&rules, "call_", i, ": HEAD_", i, " args_", i, "\nHEAD_", i, ": /", form.head(one.name), "/\nargs_",
+                    i, ": %json ", one.strict ? one.schema : R"({"type":"object"})", "\n");
+  }
+  return StrCat("start: (before (", calls, ") BEHIND)* REST?\nbefore[lazy]: /(?s:.*)/ \"", form.open,
+                "\"\nBEHIND: /[ \\n]{0,2}\\}[ \\n]{0,2}/ \"", form.close, "\"\nREST: /(?s:.+)/\n", rules);
+}
 
 const std::vector<CallForm>& CallForms() {
   static const auto* forms = new std::vector<CallForm>{
@@ -12,7 +36,8 @@ const std::vector<CallForm>& CallForms() {
        .help = R"(<tool_call>{"name": …, "arguments": {…}}</tool_call>: Hermes, Qwen 2.5 and 3)",
        .open = "<tool_call>",
        .close = "</tool_call>",
-       .parse = ReadJsonCall},
+       .parse = ReadJsonCall,
+       .head = JsonHead},
       {.name = "llama3_json",
        .help = R"({"name": …, "parameters": {…}} as the whole answer: Llama 3.1 to 3.3)",
        .parse = ReadJsonCalls,

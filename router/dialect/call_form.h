@@ -28,8 +28,22 @@ struct CallForm {
   WrittenCalls (*parse)(std::string_view text);
   /// Without `open`: what an answer that is calls begins with, perhaps behind `lead`.
   std::string_view first = {}, lead = {};
+  /// Lark of one call between the marks, up to its arguments, as a regular expression; its end is a brace. Null: strict
+  /// functions are as others in this form.
+  std::string (*head)(std::string_view name) = nullptr;
   bool short_ids = false;  ///< chat templates want ids of 9 letters and digits
 };
+
+/// A function that an answer may call.
+struct Callable {
+  std::string name;
+  std::string schema;   ///< of its arguments: JSON
+  bool strict = false;  ///< they must fit it, also where the model calls by itself
+};
+
+/// Lark for text that may have calls of these functions, whose arguments fit where they are strict. "": this form has
+/// no such grammar, or no function is strict.
+std::string FreeCallGrammar(const CallForm& form, const std::vector<Callable>& functions);
 
 /// Null: there is no form of that name.
 const CallForm* FindCallForm(std::string_view name);

@@ -52,7 +52,16 @@ const CallForm* CompletionAnswer::Form() const {
 
 std::unique_ptr<ToolCallReader> CompletionAnswer::MakeReader() const {
   if (request_.callable.empty()) return nullptr;
-  return request_.must_call ? ReadForcedCall(request_.callable) : ReadFreeCalls(*Form(), request_.callable);
+  std::vector<std::string> names;
+  for (const Callable& one : request_.callable) names.push_back(one.name);
+  return request_.must_call ? ReadForcedCall(std::move(names)) : ReadFreeCalls(*Form(), std::move(names));
+}
+
+void CompletionAnswer::HoldStrictCalls() {
+  std::string lark = FreeCallGrammar(*Form(), request_.callable);
+  if (lark.empty() || request_.input.sampling.grammar) return;
+  request_.input.sampling.grammar = std::make_shared<const Grammar>(Grammar{GrammarKind::kLark, std::move(lark)});
+  request_.input.grammar_field = "tools";
 }
 
 void CompletionAnswer::Start() {
@@ -71,6 +80,7 @@ void CompletionAnswer::Start() {
                            "calling functions by the model's own choice in this model's way (only with tool_choice "
                            "\"required\", a named function or \"none\"; --tool-call-parser names a way)"));
   }
+  if (calls_freely) HoldStrictCalls();
   if (calls_freely && MarkIsSpecial(*Form(), *service_.services().model.tokenizer))
     request_.input.skip_special_tokens = false;
   choices_.resize(request_.prompts.size() * n_);

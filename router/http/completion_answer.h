@@ -53,6 +53,8 @@ class CompletionAnswer : public std::enable_shared_from_this<CompletionAnswer> {
   /// How this model writes calls by itself; null: nobody knows.
   const CallForm* Form() const;
   std::unique_ptr<ToolCallReader> MakeReader() const;
+  /// Arguments of calls by the model's own choice fit the schemas of strict functions.
+  void HoldStrictCalls();
   /// Moves calls from the part's text to its calls.
   void TakeCalls(ChoicePart& part, ToolCallReader::Piece piece);
   void BeginStream();

@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "router/dialect/call_form.h"
 #include "router/request/request_input.h"
 
 namespace baton::router {
@@ -42,9 +43,9 @@ struct CompletionRequest {
   bool prompt_only = false;  ///< max_tokens 0 with echo: nothing is generated
   bool include_reasoning = true;
   bool return_token_ids = false, return_tokens_as_token_ids = false, return_seed = false;
-  std::string echo_text;              ///< chat with echo: the last message's text
-  std::optional<int32_t> best_of;     ///< n, or 1: all that are drawn are answered
-  std::vector<std::string> callable;  ///< functions that the answer may or must call; empty: it is text
+  std::string echo_text;           ///< chat with echo: the last message's text
+  std::optional<int32_t> best_of;  ///< n, or 1: all that are drawn are answered
+  std::vector<Callable> callable;  ///< functions that the answer may or must call; empty: it is text
   bool must_call = false, parallel_calls = true;
   std::vector<std::string> unknown_fields;  ///< the first few
   std::optional<ResponsesPart> responses;

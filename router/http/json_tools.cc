@@ -9,11 +9,6 @@
 namespace baton::router::json {
 namespace {
 
-struct Tool {
-  std::string_view name;
-  std::string schema;  ///< of its arguments
-};
-
 bool IsName(std::string_view name) {
   constexpr size_t kLongest = 64;
   return !name.empty() && name.size() <= kLongest && std::ranges::all_of(name, [](char c) {
@@ -29,13 +24,15 @@ std::string ArgumentsSchema(const simdjson::dom::object& parameters) {
   return StrCat(R"({"type":"object")", schema.size() > 2 ? "," : "", schema.substr(1));
 }
 
-MaybeError ReadTool(const std::string& field, Element e, Tool& out) {
-  std::string_view type;
+MaybeError ReadTool(const std::string& field, Element e, Callable& out) {
+  std::string_view type, name;
   if (e["type"].get_string().get(type) || type != "function")
     return BadRequest(StrCat("`", field, ".type` must be \"function\"."), "tools");
-  if (e["function"]["name"].get_string().get(out.name) || !IsName(out.name)) {
+  if (e["function"]["name"].get_string().get(name) || !IsName(name)) {
     return BadRequest(StrCat("`", field, ".function.name` must be 1 to 64 letters, digits, `-` and `_`."), "tools");
   }
+  out.name = std::string(name);
+  if (e["function"]["strict"].get_bool().get(out.strict)) out.strict = false;
   Element parameters;
   if (e["function"]["parameters"].get(parameters) || parameters.is_null()) {
     out.schema = R"({"type":"object","properties":{},"additionalProperties":false})";
@@ -50,13 +47,13 @@ MaybeError ReadTool(const std::string& field, Element e, Tool& out) {
   return std::nullopt;
 }
 
-MaybeError ReadTools(Element e, std::vector<Tool>& out) {
+MaybeError ReadTools(Element e, std::vector<Callable>& out) {
   simdjson::dom::array tools;
   if (e.get_array().get(tools)) return WrongType("tools", "an array", e);
   for (Element one : tools) {
     const std::string field = StrCat("tools[", out.size(), "]");
     if (auto error = ReadTool(field, one, out.emplace_back())) return error;
-    const auto same = [&](const Tool& other) { return other.name == out.back().name; };
+    const auto same = [&](const Callable& other) { return other.name == out.back().name; };
     if (std::ranges::count_if(out, same) > 1)
       return BadRequest(StrCat("`tools` has two functions called ", out.back().name, "."), "tools");
   }
@@ -64,7 +61,7 @@ MaybeError ReadTools(Element e, std::vector<Tool>& out) {
 }
 
 // Lark: one rule for each call.
-std::string CallGrammar(const std::vector<Tool>& tools) {
+std::string CallGrammar(const std::vector<Callable>& tools) {
   std::string start = "start:", rules;
   for (size_t i = 0; i < tools.size(); ++i) {
     absl::StrAppend(&start, i == 0 ? " " : " | ", "call_", i);
@@ -87,21 +84,21 @@ MaybeError TakeTools(Element tools, std::optional<Element> choice, CompletionReq
         StrCat("`tool_choice` must be \"none\", \"auto\", \"required\" or a function, got \"", word, "\"."), kChoice);
   if (!is_word && (*choice)["function"]["name"].get_string().get(name))
     return BadRequest(R"(`tool_choice` must be a string or {"type":"function","function":{"name":…}}.)", kChoice);
-  std::vector<Tool> callable;
+  std::vector<Callable> callable;
   if (auto error = ReadTools(tools, callable)) return error;
   if (!is_word) {
-    std::erase_if(callable, [&](const Tool& tool) { return tool.name != name; });
+    std::erase_if(callable, [&](const Callable& tool) { return tool.name != name; });
     if (callable.empty())
       return BadRequest(StrCat("`tool_choice` names ", name, ", which is not among `tools`."), kChoice);
   }
-  for (const Tool& tool : callable) r.callable.emplace_back(tool.name);
+  r.callable = std::move(callable);
   r.must_call = !is_word || word == "required";
   if (!r.must_call) return std::nullopt;
   if (r.input.sampling.grammar) {
     return BadRequest(StrCat("`tool_choice` and `", r.input.grammar_field, "` both say what the answer must fit."),
                       kChoice);
   }
-  r.input.sampling.grammar = std::make_shared<const Grammar>(Grammar{GrammarKind::kLark, CallGrammar(callable)});
+  r.input.sampling.grammar = std::make_shared<const Grammar>(Grammar{GrammarKind::kLark, CallGrammar(r.callable)});
   r.input.grammar_field = "tools";
   return std::nullopt;
 }

@@ -5,6 +5,7 @@ import tempfile
 import unittest
 
 from harness import Cluster, events
+from thinking_model import thinking_model
 
 WEATHER = {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}}
 TOOLS = [{"type": "function", "function": {"name": "get_weather", "description": "Weather", "parameters": WEATHER}},
@@ -102,6 +103,27 @@ class Families(unittest.TestCase):
             self.assertIn(f"{opens}{call['function']['name']} {json.dumps(arguments)}{closes}", text)
         self.assertIn("[tool]result 0[tool]result 1", text)
         self.assertIn("2 tools", text)
+
+    def test_strict_functions_are_called_with_arguments_that_fit(self):
+        """The model is drawn to the mark of a call: so it calls all the time, and only its arguments are its own."""
+        strict = {"type": "object", "properties": {"city": {"enum": ["Rome", "Oslo"]}}, "required": ["city"], "additionalProperties": False}
+        tools = [{"type": "function", "function": {"name": "go", "parameters": strict, "strict": True}}, {"type": "function", "function": {"name": "any"}}]
+        with thinking_model(more=["<tool_call>"]) as model, Cluster(model) as c:
+            calls = []
+            for seed in range(8):
+                reply = c.post("/v1/chat/completions", {"model": "tiny-thinker", "messages": [{"role": "user", "content": "Hi"}], "tools": tools,
+                                                        "seed": seed, "max_tokens": 250, "logit_bias": {"550": 12}})
+                self.assertEqual(reply.status, 200, reply.body)
+                message = reply.json()["choices"][0]["message"]
+                calls += message.get("tool_calls", [])
+            for call in calls:
+                arguments = json.loads(call["function"]["arguments"])
+                if call["function"]["name"] == "go":
+                    self.assertIn(arguments, ({"city": "Rome"}, {"city": "Oslo"}))
+            self.assertGreater([call["function"]["name"] for call in calls].count("go"), 3)
+            refused = c.post("/v1/chat/completions", {"model": "tiny-thinker", "messages": [{"role": "user", "content": "Hi"}], "tools": [
+                {"type": "function", "function": {"name": "f", "strict": True, "parameters": {"properties": {"a": {"unevaluatedItems": False}}}}}]})
+            self.assertEqual((refused.status, refused.json()["error"]["param"]), (400, "tools"), refused.body)
 
     def test_hermes(self):
         self.check("hermes")

@@ -17,15 +17,15 @@ TEMPLATE = """{% for m in messages %}[{{ m.role }}]{% if m.reasoning_content %}<
 
 
 @contextlib.contextmanager
-def thinking_model():
-    """The model's folder."""
+def thinking_model(more=()):
+    """The model's folder; `more`: further tokens."""
     with tempfile.TemporaryDirectory(prefix="baton-thinking-") as folder:
         model = pathlib.Path(folder, "tiny-thinker")
         shutil.copytree(TINY, model)
         tokenizer = json.loads((model / "tokenizer.json").read_text())
         config = json.loads((model / "config.json").read_text())
         settings = json.loads((model / "tokenizer_config.json").read_text())
-        for tag in ("<think>", "</think>"):
+        for tag in ("<think>", "</think>", *more):
             tokenizer["added_tokens"].append({"id": config["vocab_size"], "content": tag, "single_word": False, "lstrip": False,
                                               "rstrip": False, "normalized": False, "special": False})
             config["vocab_size"] += 1
