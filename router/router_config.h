@@ -57,6 +57,7 @@ struct RouterConfig {
   int64_t max_body_bytes = 8 << 20;
   int32_t max_json_depth = 64;
   int32_t max_connections = 16384;
+  int32_t max_connections_per_address = 0;
   int32_t max_running_requests = 1024;
   int64_t max_running_tokens = 16 << 20;
   int32_t max_choices = 128;
@@ -193,6 +194,9 @@ void VisitLimitFields(RouterConfig& c, Visitor& field) {
   field("max-body-bytes", c.max_body_bytes, "bytes", "more is 413", Range(1024, int64_t{1} << 32));
   field("max-json-depth", c.max_json_depth, "", "more is 400", Range(4, 1024));
   field("max-connections", c.max_connections, "", "HTTP connections open at once; more are closed", Range(1, 1 << 20));
+  field("max-connections-per-address", c.max_connections_per_address, "",
+        "of these from one client address (IPv6: one /64); 0 = half of them, and no limit for clients on this machine",
+        Range(0, 1 << 20));
   field("max-running-requests", c.max_running_requests, "", "requests in the router at once; more is 429",
         Range(1, 1 << 30));
   field("max-running-tokens", c.max_running_tokens, "tokens",
@@ -245,9 +249,11 @@ void VisitRequestFields(RouterConfig& c, Visitor& field) {
 
 template <class Visitor>
 void VisitConnectionFields(RouterConfig& c, Visitor& field) {
-  field("read-timeout-ms", c.read_timeout_ms, "ms", "for the rest of a request that has begun to arrive",
+  field("read-timeout-ms", c.read_timeout_ms, "ms",
+        "for the rest of a request that has begun to arrive, and for the first byte of a connection",
         Range(1, kLongestWaitMs));
-  field("write-timeout-ms", c.write_timeout_ms, "ms", "a client that takes no byte this long is dropped",
+  field("write-timeout-ms", c.write_timeout_ms, "ms",
+        "a client that takes no byte this long is dropped, or less than 16 KiB/s of a complete answer in the mean",
         Range(1, kLongestWaitMs));
   field("keep-alive-ms", c.keep_alive_ms, "ms", "an idle connection is closed after this", Range(1, kLongestWaitMs));
   field("sse-ping-ms", c.sse_ping_ms, "ms", "comment line on a silent stream (0 = none)", Range(0, kLongestWaitMs));

@@ -30,6 +30,7 @@ constexpr Duration kReadyPoll = std::chrono::milliseconds(5);
 constexpr Duration kMeetWorkers = std::chrono::milliseconds(300);
 constexpr Duration kHealthPoll = std::chrono::milliseconds(50);
 constexpr Duration kGrpcGrace = std::chrono::seconds(2);
+constexpr int32_t kOtherStreams = 128;  // of a gRPC connection, beside requests that run: health, and what hears 429
 constexpr int32_t kRetriesAtLeast = 3;  // of the retry budget, however few requests there are
 
 size_t Cores() { return std::max(1u, std::thread::hardware_concurrency()); }
@@ -63,6 +64,9 @@ HttpServer::Options HttpOptions(const RouterConfig& config, int32_t port, const 
   o.max_header_bytes = static_cast<size_t>(config.max_header_bytes);
   o.max_body_bytes = static_cast<size_t>(config.max_body_bytes);
   o.max_connections = config.max_connections;
+  o.loopback_too = config.max_connections_per_address > 0;
+  o.max_per_address =
+      o.loopback_too ? config.max_connections_per_address : std::max(1, (config.max_connections + 1) / 2);
   o.read_timeout_ms = config.read_timeout_ms;
   o.write_timeout_ms = config.write_timeout_ms;
   o.keep_alive_ms = config.keep_alive_ms;
@@ -176,6 +180,7 @@ absl::Status RouterServer::Parts::ReadTlsFiles() {
 /// `name`: of the port, in logs and metrics.
 HttpServer::Options RouterServer::Parts::HttpOptionsOf(int32_t port, const char* flag, const char* name) {
   HttpServer::Options o = HttpOptions(config, port, flag, version);
+  o.closed = [this, name](const char* why) { metrics.ConnectionClosed(name, why); };
   if (!config.http_tls()) return o;
   o.tls = HttpTls{[this] { return http_tls->now(); },
                   [this, name](tls::Refusal why, const std::string& address, const std::string& message) {
@@ -222,7 +227,8 @@ absl::Status RouterServer::Parts::Start() {
                                 static_cast<uint16_t>(config.grpc_port),
                                 static_cast<size_t>(config.max_body_bytes),
                                 client_tls.get(),
-                                !config.tls_client_ca.empty()};
+                                !config.tls_client_ca.empty(),
+                                config.max_running_requests + kOtherStreams};
     BATON_ASSIGN_OR_RETURN(grpc, GrpcServer::Start(options, io, *service, keys, ids));
     health_timer = links.at(0).MakeTimer();
     links.at(0).Post([this] { WatchHealth(); });

@@ -33,6 +33,8 @@ std::optional<Duration> Remaining(const grpc::CallbackServerContext& context) {
   return std::max<Duration>(Duration(1), deadline - std::chrono::system_clock::now());
 }
 
+constexpr int kMostMetadataBytes = 16 << 10;  // of one call's headers
+
 // Whether the address can be bound; gRPC itself would not say why not. Only asked for a given port.
 absl::Status CanBind(const net::SocketAddress& where) {
   if (where.port() == 0) return absl::OkStatus();
@@ -144,6 +146,8 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(Options options, E
                                                        : grpc::InsecureServerCredentials(),
                            &inner->port);
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // else two routers would share a port by accident
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, options.max_streams);
+  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMostMetadataBytes);
   builder.SetMaxReceiveMessageSize(static_cast<int>(std::min<size_t>(options.max_message_bytes, 1u << 30)));
   builder.RegisterService(&inner->api);
   inner->server = builder.BuildAndStart();

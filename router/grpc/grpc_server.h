@@ -26,6 +26,7 @@ class GrpcServer {
     size_t max_message_bytes = 8 << 20;
     tls::GrpcTls* grpc_tls = nullptr;  ///< null: plain text. Outlives the server.
     bool ask_client = false;           ///< with TLS: clients must show a certificate
+    int32_t max_streams = 1024;        ///< calls under way on one connection; more wait in the client
   };
   /// Everything given outlives the server. AlreadyExists, PermissionDenied: the address, with host, port and flag.
   static absl::StatusOr<std::unique_ptr<GrpcServer>> Start(Options options, EventLoopPool& pool,

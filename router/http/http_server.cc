@@ -8,6 +8,7 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <atomic>
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/co_spawn.hpp>
@@ -20,7 +21,9 @@
 #include <condition_variable>
 #include <cstring>
 #include <future>
+#include <map>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <variant>
 
@@ -38,12 +41,23 @@ namespace beast = boost::beast;
 using tcp = asio::ip::tcp;
 using boost::system::error_code;
 using std::chrono::milliseconds;
+using std::chrono::steady_clock;
 
 namespace {
 
 constexpr Duration kLastBytes = std::chrono::seconds(2);  // for answers that are complete when the server stops
 constexpr int kUnsentBytes = 128 << 10;     // that the kernel keeps of an answer: what more there is waits for credit
 constexpr size_t kDiscardBytes = 64 << 20;  // read and dropped so that a refused client sees the answer, not a reset
+
+// Whose connections count together: an IPv6 client has a /64 to itself.
+asio::ip::address CountedAs(const asio::ip::address& from) {
+  if (from.is_v4()) return from;
+  if (from.to_v6().is_v4_mapped()) return asio::ip::make_address_v4(asio::ip::v4_mapped, from.to_v6());
+  if (from.is_loopback()) return from;
+  asio::ip::address_v6::bytes_type bytes = from.to_v6().to_bytes();
+  std::fill(bytes.begin() + 8, bytes.end(), 0);
+  return asio::ip::address_v6(bytes);
+}
 
 }  // namespace
 
@@ -60,6 +74,10 @@ struct HttpServer::Inner : std::enable_shared_from_this<HttpServer::Inner> {
 
   asio::awaitable<void> Accept();
   asio::awaitable<void> Serve(tcp::socket socket, size_t home);
+  const char* Full(const asio::ip::address& from);
+  void Closed(const char* why) const {
+    if (options.closed) options.closed(why);
+  }
   asio::awaitable<bool> Greet(ClientConnection& connection, size_t home);
   asio::awaitable<bool> TakeRequest(ClientConnection& connection, size_t home);
   asio::awaitable<bool> WriteAnswer(ClientStream& stream, BeastExchange& exchange);
@@ -73,7 +91,7 @@ struct HttpServer::Inner : std::enable_shared_from_this<HttpServer::Inner> {
   tcp::acceptor acceptor;
   uint16_t port = 0;
   void Close(bool also_those_that_send);
-  void Left();
+  void Left(const asio::ip::address& from);
   bool WaitEmpty(Duration timeout);
 
   std::atomic<int32_t> connections{0};
@@ -82,19 +100,37 @@ struct HttpServer::Inner : std::enable_shared_from_this<HttpServer::Inner> {
   std::vector<HandshakesUnderWay> greeting;  // [loops], likewise
   std::mutex mutex;
   std::condition_variable left;
+  std::map<asio::ip::address, int32_t> by_address;  // connections, by CountedAs; guarded by mutex
 };
+
+// A place for one more connection from there. Else why there is none.
+const char* HttpServer::Inner::Full(const asio::ip::address& from) {
+  std::lock_guard lock(mutex);
+  if (connections >= options.max_connections) return "max-connections";
+  if (options.max_per_address > 0 && (options.loopback_too || !from.is_loopback())) {
+    const auto at = by_address.find(from);
+    if (at != by_address.end() && at->second >= options.max_per_address) return "max-connections-per-address";
+  }
+  ++by_address[from];
+  ++connections;
+  return nullptr;
+}
 
 asio::awaitable<void> HttpServer::Inner::Accept() {
   size_t next = 0;
   while (!stopping) {
     const size_t home = next++ % pool.size();
     tcp::socket socket(EventLoopPoolAccess::Context(pool, home));
+    tcp::endpoint peer;
     error_code error;
-    co_await acceptor.async_accept(socket, asio::redirect_error(asio::use_awaitable, error));
+    co_await acceptor.async_accept(socket, peer, asio::redirect_error(asio::use_awaitable, error));
     if (error == asio::error::operation_aborted || !acceptor.is_open()) co_return;
-    if (error || connections >= options.max_connections) {
+    const asio::ip::address from = CountedAs(peer.address());
+    const char* full = error ? nullptr : Full(from);
+    if (error || full != nullptr) {
       error_code ignored;
       socket.close(ignored);
+      if (full != nullptr) Closed(full);
       if (error) {  // out of file descriptors: give running connections time to end
         asio::steady_timer pause(acceptor.get_executor(), milliseconds(10));
         co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
@@ -105,13 +141,12 @@ asio::awaitable<void> HttpServer::Inner::Accept() {
     socket.set_option(tcp::no_delay(true), ignored);
     setsockopt(socket.native_handle(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kUnsentBytes, sizeof kUnsentBytes);
     socket.non_blocking(true, ignored);
-    ++connections;
     auto& context = EventLoopPoolAccess::Context(pool, home);
     asio::co_spawn(
         context,
-        [self = shared_from_this(), socket = std::move(socket), home]() mutable -> asio::awaitable<void> {
+        [self = shared_from_this(), socket = std::move(socket), home, from]() mutable -> asio::awaitable<void> {
           co_await self->Serve(std::move(socket), home);
-          self->Left();
+          self->Left(from);
         },
         asio::detached);
   }
@@ -182,6 +217,7 @@ asio::awaitable<bool> HttpServer::Inner::TakeRequest(ClientConnection& c, size_t
   c.exchange = std::make_shared<BeastExchange>(pool.at(home), EventLoopPoolAccess::Context(pool, home), options.always,
                                                read->keep_alive, read->http11, read->head);
   c.body_unread = read->body_unread;
+  c.asked = true;
   handler(c.exchange, std::move(read->request));
   co_return true;
 }
@@ -189,6 +225,7 @@ asio::awaitable<bool> HttpServer::Inner::TakeRequest(ClientConnection& c, size_t
 // Writes until the answer has ended. False: the client is gone.
 asio::awaitable<bool> HttpServer::Inner::WriteAnswer(ClientStream& stream, BeastExchange& exchange) {
   error_code error;
+  std::optional<steady_clock::time_point> all_by;  // of an answer that is complete
   while (true) {
     while (exchange.has_output()) {
       const std::string output = exchange.TakeOutput();
@@ -197,13 +234,17 @@ asio::awaitable<bool> HttpServer::Inner::WriteAnswer(ClientStream& stream, Beast
       if (error == asio::error::would_block) error = {};
       const bool waits = !error && sent < output.size();
       while (!error && sent < output.size()) {  // the time limit is for each byte that is taken
-        stream.tcp().expires_after(milliseconds(options.write_timeout_ms));
+        const auto soon = steady_clock::now() + milliseconds(options.write_timeout_ms);
+        if (exchange.ended() && !all_by)
+          all_by = soon + milliseconds(1000 * (exchange.UnsentBytes() - sent) / options.slowest_bytes_per_s);
+        stream.tcp().expires_at(std::min(soon, all_by.value_or(soon)));
         const asio::const_buffer wire = stream.Wire(std::string_view(output).substr(sent), error);
         if (error) break;
         sent +=
             stream.Sent(co_await stream.tcp().async_write_some(wire, asio::redirect_error(asio::use_awaitable, error)));
       }
       if (waits) stream.tcp().expires_never();
+      if (error == beast::error::timeout) Closed("slow-reader");
       if (error) co_return false;
       exchange.Sent();
     }
@@ -238,8 +279,9 @@ asio::awaitable<void> HttpServer::Inner::Serve(tcp::socket socket, size_t home) 
   open[home].erase(&c);
 }
 
-void HttpServer::Inner::Left() {
+void HttpServer::Inner::Left(const asio::ip::address& from) {
   std::lock_guard lock(mutex);
+  if (const auto at = by_address.find(from); --at->second == 0) by_address.erase(at);
   --connections;
   left.notify_all();
 }

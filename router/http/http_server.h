@@ -40,7 +40,15 @@ class HttpServer {
     size_t max_header_bytes = 16 << 10;
     size_t max_body_bytes = 8 << 20;
     int32_t max_connections = 20000;
+    int32_t max_per_address = 0;  ///< of the connections; an IPv6 /64 is one address; 0: no limit
+    bool loopback_too = false;    ///< `max_per_address` holds for clients on this machine, of whom a proxy is one
+    /// For the rest of a request that has begun, and for the first byte of a connection; for each byte of an answer
+    /// that is taken; between requests.
     int32_t read_timeout_ms = 30000, write_timeout_ms = 60000, keep_alive_ms = 120000;
+    /// A complete answer, which nothing bounds but what it is, is to be taken at this rate at least, in the mean.
+    int32_t slowest_bytes_per_s = 16 << 10;
+    /// A connection that was closed: "max-connections", "max-connections-per-address", "slow-reader". On any thread.
+    std::function<void(const char* why)> closed = nullptr;
     HttpHeaders always;  ///< on every answer
     /// Asked when a request's header is here and its body is still to come, on the connection's thread. False: the
     /// body is not read, the handler gets the request without it, and the connection closes after the answer. None: all

@@ -67,13 +67,15 @@ std::optional<HttpRefusal> WrongHead(const http::request<http::string_body>& in)
   return std::nullopt;
 }
 
-// An idle connection has the keep-alive time, and none of what it read before.
+// An idle connection has none of what it read before, and the keep-alive time; one that has never asked anything has
+// that of a request.
 asio::awaitable<error_code> FirstBytes(ClientConnection& c, const HttpServer::Options& options) {
   error_code error;
   if (c.buffer.capacity() > 2 * kIdleBytes) c.buffer.shrink_to_fit();
   const asio::mutable_buffer into = c.buffer.prepare(kIdleBytes);
   size_t n = c.stream.holds_text() ? c.stream.ReadNow(into, error) : 0;
-  if (n == 0 && !error) c.stream.tcp().expires_after(milliseconds(options.keep_alive_ms));
+  const int32_t idle_ms = c.asked ? options.keep_alive_ms : std::min(options.keep_alive_ms, options.read_timeout_ms);
+  if (n == 0 && !error) c.stream.tcp().expires_after(milliseconds(idle_ms));
   while (n == 0 && !error) {  // of TLS, some bytes bring no text
     n = co_await c.stream.tcp().async_read_some(into, asio::redirect_error(asio::use_awaitable, error));
     n = c.stream.Arrived(n, into, error);

@@ -23,6 +23,7 @@ struct ClientConnection {
   boost::beast::flat_buffer buffer;              ///< what came and is not read yet: also of requests to come
   ReadDeadline deadline{stream.tcp()};           ///< of a request that has begun to arrive
   std::shared_ptr<BeastExchange> exchange = {};  ///< being answered; null between requests
+  bool asked = false;                            ///< a request has come before
   bool body_unread = false;                      ///< of the request that is answered; it is the connection's last
 };
 

@@ -384,6 +384,12 @@ void RouterMetrics::Refused(const std::string& reason) {
   f_->Counter("baton_refused_requests_total", "Requests refused at the door", {{"reason", reason}}).Increment();
 }
 
+void RouterMetrics::ConnectionClosed(const std::string& port, const std::string& reason) {
+  f_->Counter("baton_http_connections_closed_total", "Clients' connections that were closed for what they took",
+              {{"port", port}, {"reason", reason}})
+      .Increment();
+}
+
 void RouterMetrics::ShowTls(const tls::LiveIdentity& identity, const tls::Refusals& refusals) {
   f_->identity = &identity;
   f_->refusals = &refusals;

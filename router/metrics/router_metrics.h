@@ -66,6 +66,8 @@ class RouterMetrics {
   void Finished(const FinishedRequest& request);
   void HttpDone(const std::string& handler, const std::string& method, int status, double seconds);
   void Refused(const std::string& reason);
+  /// Of a client, by us. `port`: "http", "admin".
+  void ConnectionClosed(const std::string& port, const std::string& reason);
 
   /// From now on the exposition has the certificate's expiry and the connections refused. Both outlive every Render.
   void ShowTls(const tls::LiveIdentity& identity, const tls::Refusals& refusals);

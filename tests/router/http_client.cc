@@ -13,7 +13,7 @@
 
 namespace baton::router {
 
-HttpConnection::HttpConnection(int port, int receive_buffer_bytes)
+HttpConnection::HttpConnection(int port, int receive_buffer_bytes, const char* own_address)
     : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
   BATON_CHECK(fd_ >= 0);
   if (receive_buffer_bytes > 0) SetReceiveBuffer(receive_buffer_bytes);
@@ -21,6 +21,10 @@ HttpConnection::HttpConnection(int port, int receive_buffer_bytes)
   setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
   sockaddr_in address{};
   address.sin_family = AF_INET;
+  if (own_address != nullptr) {
+    BATON_CHECK(inet_pton(AF_INET, own_address, &address.sin_addr) == 1);
+    BATON_CHECK(bind(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
+  }
   address.sin_port = htons(static_cast<uint16_t>(port));
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   BATON_CHECK(connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);

@@ -15,10 +15,10 @@ struct HttpReply {
   std::string body;                            ///< without chunk framing
 };
 
-/// One connection to 127.0.0.1. Reads give up after 20 s.
+/// One connection to 127.0.0.1, from there or from `own_address`. Reads give up after 20 s.
 class HttpConnection {
  public:
-  explicit HttpConnection(int port, int receive_buffer_bytes = 0);
+  explicit HttpConnection(int port, int receive_buffer_bytes = 0, const char* own_address = nullptr);
   ~HttpConnection();
   HttpConnection(const HttpConnection&) = delete;
 

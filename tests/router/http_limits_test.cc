@@ -1,7 +1,10 @@
 // HttpServer against hostile and broken clients, without a router behind it.
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/time.h>
 
 #include <future>
+#include <thread>
 
 #include "common/str_cat.h"
 #include "http_client.h"
@@ -23,6 +26,8 @@ class HttpLimits : public testing::Test {
             for (int i = 0; i < 3; ++i) exchange->Write(StrCat("data: ", i, "\n\n"));
             return exchange->End();
           }
+          if (request.path == "/whole")
+            return exchange->Respond(HttpResponse{200, {}, "text/plain", std::string(64 << 20, 'x')});
           if (request.path == "/turns") {
             exchange->StartStream(200, {}, "text/event-stream");
             return Turn(std::move(exchange), 0);
@@ -293,6 +298,62 @@ TEST_F(HttpLimits, IdleConnectionsAreClosedWithoutAWord) {
   used.Send(RequestText("GET", "/", ""));
   EXPECT_EQ(used.Receive().status, 200);
   EXPECT_EQ(used.ReceiveAll(), "");
+}
+
+// The keep-alive time is for clients who have asked something.
+TEST_F(HttpLimits, AConnectionThatNeverAsksHasTheTimeOfARequest) {
+  Start({.read_timeout_ms = 50, .keep_alive_ms = 60000});
+  HttpConnection silent(port_);
+  char byte;
+  EXPECT_EQ(recv(silent.fd(), &byte, 1, 0), 0) << "-1: still open after 20 s";
+  HttpConnection used(port_);
+  used.Send(RequestText("GET", "/", ""));
+  EXPECT_EQ(used.Receive().status, 200);
+  const timeval patience{0, 300'000};
+  setsockopt(used.fd(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+  EXPECT_EQ(recv(used.fd(), &byte, 1, 0), -1) << "0: closed within 300 ms";
+}
+
+// One address may not have them all: 127.0.0.2 is another one here.
+TEST_F(HttpLimits, OneAddressLeavesConnectionsToOthers) {
+  std::promise<std::string> why;
+  Start({.max_connections = 3, .max_per_address = 2, .loopback_too = true, .closed = [&](const char* reason) {
+           why.set_value(reason);
+         }});
+  HttpConnection a(port_), b(port_);
+  for (HttpConnection* c : {&a, &b}) {
+    c->Send(RequestText("GET", "/", ""));
+    EXPECT_EQ(c->Receive().status, 200);
+  }
+  HttpConnection third(port_);
+  EXPECT_EQ(third.ReceiveAll(), "");
+  EXPECT_EQ(why.get_future().get(), "max-connections-per-address");
+  HttpConnection other(port_, 0, "127.0.0.2");
+  other.Send(RequestText("GET", "/", ""));
+  EXPECT_EQ(other.Receive().status, 200);
+  a.Close();
+  while (server_->connections() > 2) std::this_thread::yield();
+  HttpConnection again(port_);
+  again.Send(RequestText("GET", "/", ""));
+  EXPECT_EQ(again.Receive().status, 200);
+}
+
+// It is never silent for long, and would keep 64 MiB for a minute and more.
+TEST_F(HttpLimits, AClientThatTakesACompleteAnswerByteByByteIsDropped) {
+  std::promise<std::string> why;
+  Start({.write_timeout_ms = 1000, .slowest_bytes_per_s = 256 << 20, .closed = [&](const char* reason) {
+           why.set_value(reason);
+         }});
+  HttpConnection c(port_, 4096);
+  c.Send(RequestText("GET", "/whole", ""));
+  auto told = why.get_future();
+  size_t taken = 0;
+  for (char byte;
+       told.wait_for(std::chrono::seconds(0)) != std::future_status::ready && recv(c.fd(), &byte, 1, 0) == 1;)
+    ++taken;
+  ASSERT_EQ(told.wait_for(std::chrono::seconds(20)), std::future_status::ready);
+  EXPECT_EQ(told.get(), "slow-reader");
+  EXPECT_GT(taken, 0u);
 }
 
 TEST_F(HttpLimits, AClientThatTakesNothingIsDropped) {

@@ -194,6 +194,28 @@ TEST_F(GrpcTest, KeysGuardIt) {
   EXPECT_TRUE(worker.attaches().empty());
 }
 
+// What the server announces in its first frame: 9 bytes of header, then settings of 2 bytes and 4.
+TEST_F(GrpcTest, AConnectionsCallsAndHeadersAreBounded) {
+  FakeWorker worker;
+  Start({&worker}, {.max_running_requests = 500});
+  HttpConnection c(server_->grpc_port());
+  c.Send(std::string("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0", 33));
+  std::string got;
+  const auto at = [&](size_t i) { return static_cast<uint32_t>(static_cast<unsigned char>(got[i])); };
+  const auto whole = [&] { return got.size() >= 9 && got.size() >= 9 + (at(0) << 16 | at(1) << 8 | at(2)); };
+  while (!whole()) {
+    const std::string more = c.ReceiveSome();
+    ASSERT_FALSE(more.empty());
+    got += more;
+  }
+  ASSERT_EQ(at(3), 4u) << "SETTINGS";
+  std::map<uint32_t, uint32_t> settings;
+  for (size_t i = 9; i + 6 <= 9 + (at(0) << 16 | at(1) << 8 | at(2)); i += 6)
+    settings[at(i) << 8 | at(i + 1)] = at(i + 2) << 24 | at(i + 3) << 16 | at(i + 4) << 8 | at(i + 5);
+  EXPECT_EQ(settings.at(3), 628u) << "MAX_CONCURRENT_STREAMS";
+  EXPECT_EQ(settings.at(6), 16384u) << "MAX_HEADER_LIST_SIZE";
+}
+
 TEST_F(GrpcTest, AKeysLimitsHoldHereToo) {
   const std::string file = testing::TempDir() + "/grpc_limited_keys";
   std::ofstream(file) << "secret name=alice requests-per-minute=1\n";
