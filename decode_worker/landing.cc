@@ -19,6 +19,9 @@ class Landing::Way final : public TransportEvents {
   void OnConnected(PeerNumber) override {}
   void OnMessage(PeerNumber peer, std::string_view message) override { landing_.OnMessage(Writer(peer), message); }
   void OnLost(PeerNumber peer, const absl::Status& why) override { landing_.OnLost(Writer(peer), why); }
+  void OnRefused(PeerNumber peer, std::string_view host, const absl::Status& why) override {
+    landing_.OnRefused(Writer(peer), host, why);
+  }
   bool MayLand(PeerNumber peer, const LandingPlace& place) override {
     return place.slot.slot == test->slot() ? test->MayLand(peer, place.slot) : landing_.MayLand(Writer(peer), place);
   }
@@ -72,6 +75,7 @@ Landing::Landing(const worker::WorkerConfig& config, std::string told_host, KvPo
       shape_{static_cast<uint32_t>(config.landing_slots), static_cast<uint64_t>(config.landing_slot_bytes)},
       pool_(std::move(pool)),
       clock_(clock),
+      refusals_(clock),
       thread_(thread),
       events_(events),
       grants_(shape_.slots) {}
@@ -241,6 +245,15 @@ void Landing::OnLost(WriterId peer, const absl::Status& why) {
   WayOf(peer)->test->OnLost(PeerOf(peer), clock_.Now());
   events_.OnWriterLost(peer);
   thread_.Post([this, peer] { Cut(peer); });
+}
+
+/// The scheduler hears nothing of strangers, and the log one line a second of each.
+void Landing::OnRefused(WriterId peer, std::string_view host, const absl::Status& why) {
+  ++counters_.writers_refused;
+  if (refusals_.May(host)) LogWarning("landing: {} is refused: {}", host, View(why.message()));
+  thread_.Post([this, peer] {
+    if (const Way* way = WayOf(peer); way != nullptr) way->transport->Close(PeerOf(peer), [] {});
+  });
 }
 
 void Landing::Cut(WriterId writer) {

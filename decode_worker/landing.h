@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "common/clock.h"
+#include "common/limited_lines.h"
 #include "decode_worker/handoff/events.h"
 #include "decode_worker/landing_control.h"
 #include "kvtransfer/lane_codec.h"
@@ -48,6 +49,7 @@ struct LandingCounters {
   std::atomic<int64_t> unreadable_slots{0};   ///< header or table wrong, or of another turn
   std::atomic<int64_t> digest_mismatches{0};  ///< bytes are not what the sender sent
   std::atomic<int64_t> self_tests_failed{0}, writers_lost{0};
+  std::atomic<int64_t> writers_refused{0};  ///< connections that were not let in
 };
 
 class Landing final : public LandingControl {
@@ -103,6 +105,7 @@ class Landing final : public LandingControl {
   void OnMessage(WriterId writer, std::string_view message);
   void OnSelfTest(WriterId writer, const SelfTestMessage& message);
   void OnLost(WriterId writer, const absl::Status& why);
+  void OnRefused(WriterId peer, std::string_view host, const absl::Status& why);
   bool MayLand(WriterId writer, const LandingPlace& place) const;
   void NoteGrant(WriterId writer, const LaneKey& lane, SlotTurn grant);
   absl::Status VerifyAndScatter(const ScatterOrder& order);
@@ -114,6 +117,7 @@ class Landing final : public LandingControl {
   const LandingShape shape_;
   const KvPoolView pool_;
   const Clock& clock_;
+  LimitedLines refusals_;
   worker::TransferLoop& thread_;
   LandingEvents& events_;
   std::vector<Grant> grants_;  ///< [slots]

@@ -48,6 +48,11 @@ class TransportEvents {
   virtual void OnConnected(PeerNumber peer) = 0;
   virtual void OnMessage(PeerNumber peer, std::string_view message) = 0;
   virtual void OnLost(PeerNumber peer, const absl::Status& why) = 0;
+  /// Instead of OnLost, where a peer connected to us and was turned away before OnConnected. `host`: where it is.
+  virtual void OnRefused(PeerNumber peer, std::string_view host, const absl::Status& why) {
+    (void)host;
+    OnLost(peer, why);
+  }
   /// kReceiverWrites only: may these bytes be stored? Asked before every piece of a slot is; a slot changes hands on
   /// this thread alone, so that the answer holds until the piece is stored.
   virtual bool MayLand(PeerNumber peer, const LandingPlace& place) = 0;

@@ -3,26 +3,6 @@
 #include "common/log.h"
 
 namespace baton::tls {
-namespace {
-
-constexpr Duration kBetween = std::chrono::seconds(1);
-constexpr int kMostInSecond = 16;
-constexpr size_t kMostAddresses = 256;
-
-}  // namespace
-
-bool Refusals::MayLog(std::string_view address) {
-  const TimePoint now = clock_.Now();
-  if (now >= second_ + kBetween) {
-    second_ = now;
-    in_second_ = 0;
-  }
-  std::erase_if(lines_, [&](const auto& line) { return now >= line.second + kBetween; });
-  if (in_second_ >= kMostInSecond || lines_.size() >= kMostAddresses) return false;
-  if (!lines_.try_emplace(std::string(address), now).second) return false;
-  ++in_second_;
-  return true;
-}
 
 void Refusals::Note(std::string_view port, Refusal refusal, std::string_view address, std::string_view message) {
   bool line = false;
@@ -30,7 +10,7 @@ void Refusals::Note(std::string_view port, Refusal refusal, std::string_view add
     std::lock_guard lock(mutex_);
     const auto at = counts_.try_emplace(std::string(port)).first;
     ++at->second[static_cast<size_t>(refusal)];
-    line = MayLog(address);
+    line = lines_.May(address);
   }
   if (line) {
     LogWarning("TLS: {} port: {} refused ({}): {}", port, address.empty() ? "a connection" : address,

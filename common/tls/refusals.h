@@ -11,13 +11,14 @@
 #include <vector>
 
 #include "common/clock.h"
+#include "common/limited_lines.h"
 #include "common/tls/peer_check.h"
 
 namespace baton::tls {
 
 class Refusals {
  public:
-  explicit Refusals(const Clock& clock) : clock_(clock) {}
+  explicit Refusals(const Clock& clock) : lines_(clock) {}
 
   /// `port`: "http", "grpc", "admin", "worker". `address`: the peer's, without its port; empty: not known.
   void Note(std::string_view port, Refusal refusal, std::string_view address, std::string_view message);
@@ -31,14 +32,9 @@ class Refusals {
   std::vector<Count> Counts() const;
 
  private:
-  bool MayLog(std::string_view address);
-
-  const Clock& clock_;
   mutable std::mutex mutex_;  // guards what follows
   std::map<std::string, std::array<int64_t, kRefusals>, std::less<>> counts_;
-  std::map<std::string, TimePoint, std::less<>> lines_;  // by address
-  TimePoint second_{};                                   // since when `in_second_` are counted
-  int in_second_ = 0;
+  LimitedLines lines_;
 };
 
 }  // namespace baton::tls

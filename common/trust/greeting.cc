@@ -16,6 +16,7 @@ namespace {
 constexpr std::string_view kMagic = "BATONHI\n";
 constexpr uint8_t kVersion = 1;
 static_assert(kMagic.size() + 2 + sizeof(Nonce) == kCallBytes && kCallBytes + kProofBytes <= kMostGreetingBytes);
+static_assert(kMagic.size() + 1 + sizeof(Nonce) + sizeof(Proof) == kAnswerBytes);
 
 std::string_view Bytes(const Nonce& nonce) { return {reinterpret_cast<const char*>(nonce.data()), nonce.size()}; }
 
@@ -73,7 +74,7 @@ absl::Status Greeting::Take(std::string_view& in, std::string& out) {
     in.remove_prefix(piece);
     // Who speaks something else is told at once: it may wait for an answer to less than a greeting.
     const size_t shown = std::min(held_.size(), kMagic.size());
-    if (role_ == Role::kCallee && !answered_ && held_.substr(0, shown) != kMagic.substr(0, shown))
+    if (!answered_ && held_.substr(0, shown) != kMagic.substr(0, shown))
       return Fail(absl::InvalidArgumentError("the peer does not greet: it is started without --cluster-secret-file"));
     if (held_.size() < Wanted()) return absl::OkStatus();
     const absl::Status taken = role_ == Role::kCaller ? TakeAnswer(out) : answered_ ? TakeProof() : TakeCall(out);
@@ -83,16 +84,22 @@ absl::Status Greeting::Take(std::string_view& in, std::string& out) {
   return absl::OkStatus();
 }
 
+absl::Status Greeting::CheckVersion() const {
+  const auto version = static_cast<uint8_t>(held_[kMagic.size()]);
+  if (version == kVersion) return absl::OkStatus();
+  return absl::InvalidArgumentError(StrCat("a greeting of version ", int{version}, ", here ", int{kVersion}));
+}
+
 absl::Status Greeting::TakeCall(std::string& out) {
-  const auto version = static_cast<uint8_t>(held_[kMagic.size()]),
-             purpose = static_cast<uint8_t>(held_[kMagic.size() + 1]);
-  if (version != kVersion)
-    return absl::InvalidArgumentError(StrCat("a greeting of version ", int{version}, ", here ", int{kVersion}));
+  BATON_RETURN_IF_ERROR(CheckVersion());
+  const auto purpose = static_cast<uint8_t>(held_[kMagic.size() + 1]);
   if (purpose != static_cast<uint8_t>(purpose_)) {
     return absl::InvalidArgumentError(
         StrCat("a greeting for a port of kind ", int{purpose}, ", this one is of kind ", static_cast<int>(purpose_)));
   }
   CopyTo(other_nonce_, std::string_view(held_).substr(kMagic.size() + 2));
+  out += kMagic;
+  out += static_cast<char>(kVersion);
   out += Bytes(nonce_);
   out += Bytes(ProofOf(Role::kCallee));
   answered_ = true;
@@ -100,9 +107,11 @@ absl::Status Greeting::TakeCall(std::string& out) {
 }
 
 absl::Status Greeting::TakeAnswer(std::string& out) {
-  CopyTo(other_nonce_, held_);
+  BATON_RETURN_IF_ERROR(CheckVersion());
+  const std::string_view answer = std::string_view(held_).substr(kMagic.size() + 1);
+  CopyTo(other_nonce_, answer);
   Proof shown;
-  CopyTo(shown, std::string_view(held_).substr(sizeof(Nonce)));
+  CopyTo(shown, answer.substr(sizeof(Nonce)));
   if (!Same(shown, ProofOf(Role::kCallee))) return absl::PermissionDeniedError("the peer has another cluster secret");
   out += Bytes(ProofOf(Role::kCaller));
   state_ = State::kDone;

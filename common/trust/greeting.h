@@ -2,7 +2,7 @@
 // three messages of fixed size, without I/O or clock. One object an end and a connection; not thread-safe.
 //
 //   caller -> callee   Call      magic, version, port kind, nonce of the caller
-//   callee -> caller   Answer    nonce of the callee, proof of the callee over both nonces
+//   callee -> caller   Answer    magic, version, nonce of the callee, proof of the callee over both nonces
 //   caller -> callee   Proof     proof of the caller over both nonces
 //
 // Proofs name the role, so that nobody's proof sent back is one, and the kind of port, so that a proof for one port is
@@ -30,7 +30,7 @@ Nonce NewNonce();
 /// What is greeted for.
 enum class Purpose : uint8_t { kLanding = 1, kRanks = 2, kRpc = 3 };
 
-inline constexpr size_t kCallBytes = 8 + 1 + 1 + 32, kAnswerBytes = 32 + 32, kProofBytes = 32;
+inline constexpr size_t kCallBytes = 8 + 1 + 1 + 32, kAnswerBytes = 8 + 1 + 32 + 32, kProofBytes = 32;
 /// No greeting is longer, in either direction.
 inline constexpr size_t kMostGreetingBytes = 256;
 
@@ -52,8 +52,13 @@ class Greeting {
 
   State state() const { return state_; }
   bool done() const { return state_ == State::kDone; }
+  /// Bytes of the other end's next message that have not come: who reads no more leaves what follows the greeting.
+  size_t missing() const { return done() ? 0 : Wanted() - held_.size(); }
+  /// A callee: it has proved itself, and the caller has not.
+  bool answered() const { return answered_; }
 
  private:
+  absl::Status CheckVersion() const;
   absl::Status TakeCall(std::string& out);
   absl::Status TakeAnswer(std::string& out);
   absl::Status TakeProof();

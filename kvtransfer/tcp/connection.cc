@@ -33,10 +33,11 @@ bool Sealed(const FrameHeader& header) {
   return header.magic == kFrameMagic && header.check == XXH3_64bits(&header, offsetof(FrameHeader, check));
 }
 
-Connection::Connection(PeerNumber peer, int socket, bool connecting)
-    : peer_(peer), socket_(socket), connecting_(connecting) {
+Connection::Connection(PeerNumber peer, int socket, bool connecting, std::unique_ptr<trust::Greeting> greeting)
+    : peer_(peer), socket_(socket), connecting_(connecting), greeting_(std::move(greeting)) {
   const int on = 1;
   setsockopt(socket_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  if (greeting_ != nullptr) greeting_->Begin(words_);
 }
 
 Connection::~Connection() { close(socket_); }
@@ -73,12 +74,47 @@ absl::Status Connection::Pump(Sink& sink, bool& moved) {
     if (getpeername(socket_, reinterpret_cast<sockaddr*>(&peer), &size) != 0) return absl::OkStatus();
     connecting_ = false;
   }
-  BATON_RETURN_IF_ERROR(PumpOut(moved));
+  BATON_RETURN_IF_ERROR(SendWords(moved));
+  if (!proven()) {
+    BATON_RETURN_IF_ERROR(PumpGreeting(moved));
+    if (!proven()) return absl::OkStatus();
+  }
+  if (words_.empty()) BATON_RETURN_IF_ERROR(PumpOut(moved));
   if (unsent_bytes_ > kMaxUnsentBytes) {
     return absl::ResourceExhaustedError(
         StrCat("the peer does not read: ", unsent_bytes_, " bytes wait for it, at most ", kMaxUnsentBytes));
   }
   return PumpIn(sink, moved);
+}
+
+absl::Status Connection::SendWords(bool& moved) {
+  while (!words_.empty()) {
+    const ssize_t sent = send(socket_, words_.data(), words_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent < 0) {
+      if (errno == EAGAIN || errno == EINTR) return absl::OkStatus();
+      return Broken("send");
+    }
+    moved = true;
+    words_.erase(0, static_cast<size_t>(sent));
+  }
+  return absl::OkStatus();
+}
+
+/// Reads the greeting and not a byte behind it.
+absl::Status Connection::PumpGreeting(bool& moved) {
+  while (!proven()) {
+    char bytes[trust::kMostGreetingBytes];
+    const absl::StatusOr<size_t> got = Receive(bytes, std::min(sizeof(bytes), greeting_->missing()));
+    if (!got.ok() && greeting_->answered())
+      return absl::PermissionDeniedError("the peer left when it saw our proof: it has another cluster secret");
+    BATON_RETURN_IF_ERROR(got.status());
+    if (*got == 0) return absl::OkStatus();
+    moved = true;
+    std::string_view in(bytes, *got);
+    BATON_RETURN_IF_ERROR(greeting_->Take(in, words_));
+    BATON_RETURN_IF_ERROR(SendWords(moved));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Connection::PumpOut(bool& moved) {

@@ -4,10 +4,12 @@
 
 #include <deque>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 
 #include "absl/status/status.h"
+#include "common/trust/greeting.h"
 #include "kvtransfer/tcp/frame.h"
 
 namespace baton::tcp {
@@ -27,15 +29,16 @@ class Connection {
     virtual std::byte* PlaceFor(Connection& from, const FrameHeader& header) = 0;
   };
 
-  /// Takes the socket over. `connecting`: its connect has not completed.
-  Connection(PeerNumber peer, int socket, bool connecting);
+  /// Takes the socket over. `connecting`: its connect has not completed. `greeting`: what both ends prove to each other
+  /// before a frame goes or comes; null: nothing.
+  Connection(PeerNumber peer, int socket, bool connecting, std::unique_ptr<trust::Greeting> greeting = nullptr);
   ~Connection();
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
   PeerNumber peer() const { return peer_; }
   int socket() const { return socket_; }
-  bool wants_write() const { return !out_.empty(); }
+  bool wants_write() const { return !words_.empty() || (!out_.empty() && proven()); }
 
   /// `payload` must stay until `done`, which is called when the kernel has it all.
   void Queue(FrameHeader header, std::span<const std::byte> payload, Done done);
@@ -56,6 +59,10 @@ class Connection {
     Done done;
     bool owns = false;  ///< the payload: `owned`
   };
+  /// The peer knows the secret, where there is one.
+  bool proven() const { return greeting_ == nullptr || greeting_->done(); }
+  absl::Status PumpGreeting(bool& moved);
+  absl::Status SendWords(bool& moved);
   absl::Status PumpOut(bool& moved);
   absl::Status PumpIn(Sink& sink, bool& moved);
   absl::Status EndHeader(Sink& sink);
@@ -66,6 +73,8 @@ class Connection {
   const PeerNumber peer_;
   const int socket_;
   bool connecting_;
+  const std::unique_ptr<trust::Greeting> greeting_;
+  std::string words_;  ///< of the greeting, not sent yet
   std::deque<Out> out_;
   FrameHeader in_;
   uint64_t unsent_bytes_ = 0;   ///< queued headers and payloads of our own

@@ -10,6 +10,7 @@
 #include "common/check.h"
 #include "common/errno_text.h"
 #include "common/log.h"
+#include "common/net/socket_address.h"
 #include "common/status.h"
 
 namespace baton {
@@ -61,8 +62,15 @@ PeerNumber TcpTransport::Add(int socket, bool accepted) {
   const PeerNumber number = next_peer_++;
   Peer& peer = peers_[number];
   tcp::NoticeVanishedHost(socket, /*when_full=*/fence() == FenceKind::kReceiverWrites);
-  peer.connection = std::make_unique<tcp::Connection>(number, socket, !accepted);
+  std::unique_ptr<trust::Greeting> greeting;
+  if (options_.secret != nullptr) {
+    greeting = std::make_unique<trust::Greeting>(
+        options_.secret, accepted ? trust::Greeting::Role::kCallee : trust::Greeting::Role::kCaller,
+        trust::Purpose::kLanding, trust::NewNonce());
+  }
+  peer.connection = std::make_unique<tcp::Connection>(number, socket, !accepted, std::move(greeting));
   peer.accepted = accepted;
+  if (accepted) peer.host = net::SocketAddress::OfPeer(socket).host();
   epoll_event event{};
   event.events = EPOLLIN | EPOLLOUT;
   event.data.u64 = number;
@@ -163,7 +171,14 @@ void TcpTransport::Lose(PeerNumber number, const absl::Status& why) {
   for (auto& [place, write] : peer.early) write.second(error);
   for (auto& [flush, done] : peer.flushes) done(error);
   Forget(number);
-  if (!why.ok()) events_.OnLost(number, why);
+  if (peer.accepted && peer.greeted) {
+    const auto of_host = greeted_.find(peer.host);
+    --all_greeted_;
+    if (--of_host->second == 0) greeted_.erase(of_host);
+  }
+  if (why.ok()) return;
+  if (peer.accepted && !peer.greeted) return events_.OnRefused(number, peer.host, why);
+  events_.OnLost(number, why);
 }
 
 /// True: somebody has connected. Where no descriptor is left the listener would be readable for ever: it rests.
@@ -236,6 +251,17 @@ bool TcpTransport::Progress() {
   return moved;
 }
 
+/// Whether one more may stay.
+absl::Status TcpTransport::CheckRoom(const Peer& peer) const {
+  if (!peer.accepted) return absl::OkStatus();
+  const auto of_host = greeted_.find(peer.host);
+  const size_t there = of_host == greeted_.end() ? 0 : of_host->second;
+  if (there < options_.max_peers_of_host && all_greeted_ < options_.max_peers) return absl::OkStatus();
+  return absl::ResourceExhaustedError(StrCat(there, " connections of ", peer.host, " and ", all_greeted_,
+                                             " in all, at most ", options_.max_peers_of_host, " and ",
+                                             options_.max_peers));
+}
+
 absl::Status TcpTransport::Greet(PeerNumber number, Peer& peer, std::string_view payload) {
   tcp::HelloBody body;
   if (peer.greeted || payload.size() < sizeof(body)) return absl::InvalidArgumentError("a greeting out of place");
@@ -247,8 +273,10 @@ absl::Status TcpTransport::Greet(PeerNumber number, Peer& peer, std::string_view
   }
   peer.landing = {static_cast<uint32_t>(body.slots), body.slot_bytes};
   peer.pid = body.pid;
+  BATON_RETURN_IF_ERROR(CheckRoom(peer));
   BATON_RETURN_IF_ERROR(OnGreeted(number, peer, payload.substr(sizeof(body))));
   peer.greeted = true;
+  if (peer.accepted) ++greeted_[peer.host], ++all_greeted_;
   for (auto& [place, write] : std::exchange(peer.early, {}))
     PutChecked(number, peer, place, write.first, std::move(write.second));
   if (peer.accepted) events_.OnConnected(number);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "common/str_cat.h"
+#include "common/trust/greeting.h"
 #include "kvtransfer/tcp/connection.h"
 #include "kvtransfer/transport.h"
 
@@ -21,6 +22,9 @@ struct TcpOptions {
   std::string host = "127.0.0.1";  ///< IPv4 address to listen on, and what peers are told
   uint16_t port = 0;               ///< 0: any
   LandingShape landing;
+  /// What both ends must know before either says or keeps anything; null: anybody may connect.
+  std::shared_ptr<const trust::ClusterSecret> secret;
+  size_t max_peers = 4096, max_peers_of_host = 512;  ///< that connected to us and have greeted
 };
 
 class TcpTransport : public Transport, private tcp::Connection::Sink {
@@ -51,6 +55,7 @@ class TcpTransport : public Transport, private tcp::Connection::Sink {
     std::map<uint64_t, Done> flushes;
     std::vector<std::pair<LandingPlace, std::pair<std::span<const std::byte>, Done>>> early;  ///< before the greeting
     bool accepted = false;
+    std::string host;  ///< where an accepted one is
     bool watches_write = false;
   };
   TcpTransport(TcpOptions options, TransportEvents& events, int listener);
@@ -78,6 +83,7 @@ class TcpTransport : public Transport, private tcp::Connection::Sink {
                   Done done);
   void DropSilent();
   absl::Status Admit(tcp::Connection& from, const tcp::FrameHeader& header) override;
+  absl::Status CheckRoom(const Peer& peer) const;
   absl::Status Greet(PeerNumber number, Peer& peer, std::string_view payload);
   absl::Status OnFrame(tcp::Connection& from, const tcp::FrameHeader& header, std::string_view payload) override;
   std::byte* PlaceFor(tcp::Connection& from, const tcp::FrameHeader& header) override;
@@ -89,6 +95,8 @@ class TcpTransport : public Transport, private tcp::Connection::Sink {
                                                            &std::free};  ///< zero, and untouched until it is used
   std::map<PeerNumber, Peer> peers_;
   std::deque<std::pair<std::chrono::steady_clock::time_point, PeerNumber>> ungreeted_;  ///< accepted, oldest first
+  std::map<std::string, size_t, std::less<>> greeted_;  ///< accepted and greeted, by host
+  size_t all_greeted_ = 0;
   PeerNumber next_peer_ = 1;
   uint64_t next_flush_ = 1;
   std::vector<std::function<void()>> later_;  ///< Dones that must not come from inside a call

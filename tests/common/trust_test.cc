@@ -71,7 +71,8 @@ TEST(Greeting, BothEndsKnowEachOther) {
 TEST(Greeting, BytesAreThoseOfVersionOne) {
   const auto said = Transcript();
   EXPECT_EQ(said[0], std::string("BATONHI\n\x01\x01") + std::string(32, '\x01'));
-  EXPECT_EQ(absl::BytesToHexString(said[1].substr(32)),
+  EXPECT_EQ(said[1].substr(0, 41), std::string("BATONHI\n\x01") + std::string(32, '\x02'));
+  EXPECT_EQ(absl::BytesToHexString(said[1].substr(41)),
             "0a66fb4aaeae47e63b1d3a8e75677972036a98729ead664f331b247c30f97d11");
   EXPECT_EQ(absl::BytesToHexString(said[2]), "9882d78120f3e6162a05f61ed7927f8e4146452479eb527cdd9125ea5554c3ca");
 }
@@ -152,7 +153,7 @@ TEST(Greeting, ReplayAndReflectionAreRefused) {
   callee.Begin(none), answer.clear();
   in = said[0];
   ASSERT_TRUE(callee.Take(in, answer).ok());
-  EXPECT_TRUE(absl::IsPermissionDenied(Feed(callee, answer.substr(32)))) << "its own proof";
+  EXPECT_TRUE(absl::IsPermissionDenied(Feed(callee, answer.substr(41)))) << "its own proof";
 }
 
 TEST(Greeting, AnotherPortsGreetingIsRefused) {
@@ -171,6 +172,9 @@ TEST(Greeting, WhoDoesNotGreetIsToldAtTheFirstByte) {
   std::string none;
   callee.Begin(none);
   EXPECT_THAT(Feed(callee, "G").ToString(), HasSubstr("started without --cluster-secret-file"));
+  Greeting caller = Caller();
+  caller.Begin(none);
+  EXPECT_THAT(Feed(caller, "BATN").ToString(), HasSubstr("started without --cluster-secret-file"));
 }
 
 // ---- every event in every state
@@ -193,9 +197,9 @@ Greeting In(const std::string& state) {
 constexpr char kTable[] = R"(
 a call       | =      | answers    | refuses    | leaves it | leaves it
 an answer    | proves | refuses    | refuses    | leaves it | leaves it
-a proof      | =      | refuses    | →done      | leaves it | leaves it
+a proof      | refuses | refuses   | →done      | leaves it | leaves it
 nothing      | =      | =          | =          | =         | =
-other bytes  | =      | refuses    | =          | leaves it | leaves it
+other bytes  | refuses | refuses      | =          | leaves it | leaves it
 )";
 
 TEST(GreetingTable, EveryEventInEveryStateDoesWhatItsCellSays) {

@@ -4,6 +4,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstring>
@@ -225,6 +227,20 @@ TEST(Landing, AWriterThatHangsUpIsLostAndThenFenced) {
   w.Until([&] { return w.told.log == "Lost Fenced "; });
   w.landing->Send(w.my_id, LaneBusy{kLane});  // to nobody
   w.Settle(*w.other);
+}
+
+TEST(Landing, AStrangerIsCountedAndTheDeskHearsNothingOfHim) {
+  World w;
+  w.told.log.clear();
+  const std::string address = LandingAddresses::Parse(w.landing->address()).value().addresses.at(0);
+  const int stranger = tcp::Dial(std::string(address.substr(address.find(':') + 1))).value();
+  const std::string noise(100, 'x');
+  w.Until([&] { return send(stranger, noise.data(), noise.size(), MSG_NOSIGNAL) > 0; });
+  w.Until([&] { return w.landing->counters().writers_refused == 1; });
+  w.Settle(*w.mine);
+  EXPECT_EQ(w.told.log, "Open ");
+  EXPECT_EQ(w.landing->counters().writers_lost, 0);
+  close(stranger);
 }
 
 TEST(Landing, ACutWriterIsFencedAndHearsOfIt) {

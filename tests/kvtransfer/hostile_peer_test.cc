@@ -2,85 +2,21 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <poll.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <string>
 
 #include "kvtransfer/shm/shm_transport.h"
 #include "kvtransfer/tcp/tcp_transport.h"
+#include "tests/kvtransfer/liar.h"
 
 namespace baton {
 namespace {
 
-using tcp::FrameHeader;
 using tcp::FrameKind;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-
-constexpr auto kLimit = std::chrono::seconds(10);
-
-struct Side final : TransportEvents {
-  void OnConnected(PeerNumber peer) override { connected.push_back(peer); }
-  void OnMessage(PeerNumber, std::string_view) override { ++messages; }
-  void OnLost(PeerNumber peer, const absl::Status& why) override { lost.push_back(peer), lost_why = why; }
-  bool MayLand(PeerNumber, const LandingPlace&) override { return true; }
-  std::vector<PeerNumber> connected, lost;
-  int messages = 0;
-  absl::Status lost_why;
-};
-
-std::string Frame(FrameHeader header, std::string_view payload) {
-  header.payload_bytes = payload.size();
-  tcp::Seal(header);
-  return std::string(reinterpret_cast<const char*>(&header), sizeof(header)) + std::string(payload);
-}
-/// A header whose payload does not follow.
-std::string Promise(FrameKind kind, uint64_t payload_bytes) {
-  FrameHeader header{.kind = kind, .payload_bytes = payload_bytes};
-  tcp::Seal(header);
-  return {reinterpret_cast<const char*>(&header), sizeof(header)};
-}
-std::string Greeting(uint64_t slots, uint64_t slot_bytes, std::string_view tail = "") {
-  const tcp::HelloBody body{slots, slot_bytes, getpid()};
-  return Frame({.kind = FrameKind::kHello},
-               std::string(reinterpret_cast<const char*>(&body), sizeof(body)) + std::string(tail));
-}
-
-/// A socket that says what a test wants.
-class Liar {
- public:
-  explicit Liar(Transport& victim)
-      : socket_(tcp::Dial(victim.address().substr(victim.address().find(':') + 1)).value()) {
-    pollfd ready{socket_, POLLOUT, 0};
-    EXPECT_EQ(poll(&ready, 1, 5000), 1);
-  }
-  ~Liar() { close(socket_); }
-  Liar(const Liar&) = delete;
-  Liar& operator=(const Liar&) = delete;
-  void Say(std::string_view bytes) {
-    EXPECT_EQ(send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
-  }
-  /// Sends `bytes` again and again, as much as is taken now.
-  void Repeat(std::string_view bytes) {
-    const ssize_t sent = send(socket_, bytes.data() + at_, bytes.size() - at_, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent > 0) at_ = (at_ + static_cast<size_t>(sent)) % bytes.size();
-  }
-
- private:
-  const int socket_;
-  size_t at_ = 0;  ///< of what is repeated
-};
-
-template <class Condition>
-void Until(Transport& transport, Condition&& condition) {
-  const auto end = std::chrono::steady_clock::now() + kLimit;
-  while (!condition() && std::chrono::steady_clock::now() < end) transport.Progress();
-  ASSERT_TRUE(condition());
-}
 
 /// Says `bytes` to a worker with one landing slot of 4,096 bytes. The reason why the connection was given up.
 template <class TransportOfKind>
@@ -140,8 +76,8 @@ TEST(HostilePeer, LandingMemoryOfAnySizeIsNotBelieved) {
   constexpr uint64_t kHuge = ~uint64_t{0};
   for (const auto& [slots, slot_bytes] : std::vector<std::pair<uint64_t, uint64_t>>{
            {1, kHuge - 4094}, {2, uint64_t{1} << 63}, {kHuge, 1}, {1 << 17, 4096}, {1, uint64_t{2} << 30}}) {
-    EXPECT_THAT(WhyLost<TcpTransport>(Greeting(slots, slot_bytes)), HasSubstr("at most 65536 of 1073741824"));
-    EXPECT_THAT(WhyLost<ShmTransport>(Greeting(slots, slot_bytes, "1 /proc/1/fd/1")),
+    EXPECT_THAT(WhyLost<TcpTransport>(HelloFrame(slots, slot_bytes)), HasSubstr("at most 65536 of 1073741824"));
+    EXPECT_THAT(WhyLost<ShmTransport>(HelloFrame(slots, slot_bytes, "1 /proc/1/fd/1")),
                 HasSubstr("at most 65536 of 1073741824"));
   }
 }
@@ -151,16 +87,17 @@ TEST(HostilePeer, OnlyThePeersOwnMemoryIsOpened) {
   for (const std::string& path :
        {std::string("/proc/self/root/etc/passwd"), std::string("/proc/../etc/passwd"), std::string("/proc/1/fd/0"),
         self, StrCat(self, "../../1/fd/0"), StrCat(self, "1/x"), StrCat(self, "99999999999")}) {
-    EXPECT_THAT(WhyLost<ShmTransport>(Greeting(1, 4096, StrCat("7 ", path))), HasSubstr("no landing memory of its own"))
+    EXPECT_THAT(WhyLost<ShmTransport>(HelloFrame(1, 4096, StrCat("7 ", path))),
+                HasSubstr("no landing memory of its own"))
         << path;
   }
-  EXPECT_THAT(WhyLost<ShmTransport>(Greeting(1, 4096, StrCat("0 ", self, "1"))),
+  EXPECT_THAT(WhyLost<ShmTransport>(HelloFrame(1, 4096, StrCat("0 ", self, "1"))),
               HasSubstr("a greeting without landing memory"));
 }
 
 TEST(HostilePeer, MemoryThatItsOwnerMayShortenIsNotMapped) {
   const auto why_lost = [](int fd) {
-    return WhyLost<ShmTransport>(Greeting(1, 4096, StrCat("7 /proc/", getpid(), "/fd/", fd)));
+    return WhyLost<ShmTransport>(HelloFrame(1, 4096, StrCat("7 /proc/", getpid(), "/fd/", fd)));
   };
   const int unsealed = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   ASSERT_EQ(ftruncate(unsealed, 8192), 0);
@@ -187,7 +124,7 @@ TEST(HostilePeer, AWriteLargerThanASlotIsNotSwallowedForEver) {
   auto victim = TcpTransport::Create({.landing = {1, 4096}}, side);
   ASSERT_TRUE(victim.ok());
   Liar liar(**victim);
-  liar.Say(Greeting(0, 0) + Promise(FrameKind::kWrite, uint64_t{1} << 62));
+  liar.Say(HelloFrame(0, 0) + Promise(FrameKind::kWrite, uint64_t{1} << 62));
   Until(**victim, [&] { return !side.lost.empty(); });
   EXPECT_THAT(std::string(side.lost_why.message()), HasSubstr("4611686018427387904 bytes, at most 4096"));
 }
@@ -197,7 +134,7 @@ TEST(HostilePeer, APeerThatReadsNoAnswersIsGivenUp) {
   auto victim = TcpTransport::Create({.landing = {1, 4096}}, side);
   ASSERT_TRUE(victim.ok());
   Liar liar(**victim);
-  liar.Say(Greeting(0, 0));
+  liar.Say(HelloFrame(0, 0));
   std::string flushes;
   for (int i = 0; i < 1000; ++i) flushes += Frame({.kind = FrameKind::kFlush}, "");
   Until(**victim, [&] { return liar.Repeat(flushes), !side.lost.empty(); });

@@ -1,0 +1,86 @@
+// A peer of a transport that says what a test wants, and the listener that hears what came of it.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "kvtransfer/tcp/tcp_transport.h"
+
+namespace baton {
+
+inline constexpr auto kLimit = std::chrono::seconds(10);
+
+/// What a transport tells its owner.
+struct Side final : TransportEvents {
+  void OnConnected(PeerNumber peer) override { connected.push_back(peer); }
+  void OnMessage(PeerNumber, std::string_view) override { ++messages; }
+  void OnLost(PeerNumber peer, const absl::Status& why) override { lost.push_back(peer), lost_why = why; }
+  bool MayLand(PeerNumber, const LandingPlace&) override { return true; }
+  std::vector<PeerNumber> connected, lost;
+  int messages = 0;
+  absl::Status lost_why;
+};
+
+inline std::string Frame(tcp::FrameHeader header, std::string_view payload) {
+  header.payload_bytes = payload.size();
+  tcp::Seal(header);
+  return std::string(reinterpret_cast<const char*>(&header), sizeof(header)) + std::string(payload);
+}
+/// A header whose payload does not follow.
+inline std::string Promise(tcp::FrameKind kind, uint64_t payload_bytes) {
+  tcp::FrameHeader header{.kind = kind, .payload_bytes = payload_bytes};
+  tcp::Seal(header);
+  return {reinterpret_cast<const char*>(&header), sizeof(header)};
+}
+inline std::string HelloFrame(uint64_t slots, uint64_t slot_bytes, std::string_view tail = "") {
+  const tcp::HelloBody body{slots, slot_bytes, getpid()};
+  return Frame({.kind = tcp::FrameKind::kHello},
+               std::string(reinterpret_cast<const char*>(&body), sizeof(body)) + std::string(tail));
+}
+
+/// A socket that says what a test wants.
+class Liar {
+ public:
+  explicit Liar(Transport& victim)
+      : socket_(tcp::Dial(victim.address().substr(victim.address().find(':') + 1)).value()) {
+    pollfd ready{socket_, POLLOUT, 0};
+    EXPECT_EQ(poll(&ready, 1, 5000), 1);
+  }
+  ~Liar() { close(socket_); }
+  Liar(const Liar&) = delete;
+  Liar& operator=(const Liar&) = delete;
+  void Say(std::string_view bytes) {
+    EXPECT_EQ(send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
+  }
+  /// Sends `bytes` again and again, as much as is taken now.
+  void Repeat(std::string_view bytes) {
+    const ssize_t sent = send(socket_, bytes.data() + at_, bytes.size() - at_, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent > 0) at_ = (at_ + static_cast<size_t>(sent)) % bytes.size();
+  }
+
+  /// What has come for it, as far as it has.
+  std::string Hear() {
+    char bytes[4096];
+    const ssize_t got = recv(socket_, bytes, sizeof(bytes), MSG_DONTWAIT);
+    return {bytes, got > 0 ? static_cast<size_t>(got) : 0};
+  }
+
+ private:
+  const int socket_;
+  size_t at_ = 0;  ///< of what is repeated
+};
+
+template <class Condition>
+void Until(Transport& transport, Condition&& condition) {
+  const auto end = std::chrono::steady_clock::now() + kLimit;
+  while (!condition() && std::chrono::steady_clock::now() < end) transport.Progress();
+  ASSERT_TRUE(condition());
+}
+
+}  // namespace baton
