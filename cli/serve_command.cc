@@ -1,6 +1,7 @@
 // `baton serve`: router and workers as child processes on one machine.
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -24,6 +25,7 @@
 #include "common/log.h"
 #include "common/prefix_hash.h"
 #include "common/status.h"
+#include "common/trust/cluster_secret.h"
 #include "router/router_config.h"
 #include "worker/worker_config.h"
 
@@ -61,7 +63,8 @@ absl::StatusOr<std::string> NamelessFile(const std::string& text) {
   const int unplaced = memfd_create("baton", MFD_CLOEXEC);
   const int fd = fcntl(unplaced, F_DUPFD, kFirstFd);  // without CLOEXEC: children inherit it
   close(unplaced);
-  if (fd < 0 || write(fd, text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
+  if (fd < 0 || fchmod(fd, S_IRUSR | S_IWUSR) != 0 ||
+      write(fd, text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
     return absl::UnavailableError(StrCat("cannot keep a file in memory: ", ErrnoText()));
   }
   return StrCat("/proc/self/fd/", fd);
@@ -181,15 +184,26 @@ absl::Status CheckStart(const ServeFlags& flags) {
   return CheckReadyFile(flags.ready.ready_file);
 }
 
-absl::Status StartAll(ServeFlags& flags, Ports& ports, Supervisor& supervisor) {
-  std::string key_flag;
+// What every child is given in a file: the key of prefix hashes and the cluster's secret, unless there are files of
+// them.
+absl::StatusOr<std::vector<std::string>> SharedFiles(const ServeFlags& flags) {
+  std::vector<std::string> out;
   if (!flags.set.given().contains("hash-key-file")) {
     BATON_ASSIGN_OR_RETURN(const HashKey key, HashKey::Random());
     BATON_ASSIGN_OR_RETURN(const std::string file, NamelessFile(key.Hex()));
-    key_flag = "--hash-key-file=" + file;
+    out.push_back("--hash-key-file=" + file);
   }
+  if (!flags.set.given().contains("cluster-secret-file")) {
+    BATON_ASSIGN_OR_RETURN(const std::string file, NamelessFile(trust::ClusterSecret::NewText()));
+    out.push_back("--cluster-secret-file=" + file);
+  }
+  return out;
+}
+
+absl::Status StartAll(ServeFlags& flags, Ports& ports, Supervisor& supervisor) {
+  BATON_ASSIGN_OR_RETURN(const std::vector<std::string> shared, SharedFiles(flags));
   auto start = [&](ChildSpec spec) {
-    if (!key_flag.empty()) spec.argv.push_back(key_flag);
+    spec.argv.insert(spec.argv.end(), shared.begin(), shared.end());
     return supervisor.Start(std::move(spec));
   };
   BATON_ASSIGN_OR_RETURN(std::vector<std::string> router_flags, TakeRouterPorts(flags, ports));

@@ -56,11 +56,12 @@ class Landing final : public LandingControl {
  public:
   /// Opens the transports of --transport; one that cannot be had is left out with a warning. Unavailable,
   /// ResourceExhausted, FailedPrecondition: none can. The others must outlive it. `make`: makes the only one, for
-  /// tests.
+  /// tests. `secret`: what prefill workers prove to know; null: nothing.
   static absl::StatusOr<std::unique_ptr<Landing>> Create(const worker::WorkerConfig& config, KvPoolView pool,
                                                          std::string incarnation, const Clock& clock,
                                                          worker::TransferLoop& thread, LandingEvents& events,
-                                                         const TransportMaker& make = {});
+                                                         const TransportMaker& make = {},
+                                                         std::shared_ptr<const trust::ClusterSecret> secret = nullptr);
   ~Landing() override;
 
   static constexpr int kMostMemories = 3;  ///< of one transport: the one in use, and replaced ones
@@ -95,7 +96,8 @@ class Landing final : public LandingControl {
   };
   class Way;  // a transport and whom it calls back
   Landing(const worker::WorkerConfig& config, std::string told_host, KvPoolView pool, std::string incarnation,
-          const Clock& clock, worker::TransferLoop& thread, LandingEvents& events, TransportMaker make);
+          const Clock& clock, worker::TransferLoop& thread, LandingEvents& events, TransportMaker make,
+          std::shared_ptr<const trust::ClusterSecret> secret);
   absl::Status Open(const std::string& kind);
   void OpenFresh(const std::string& kind);
   void Publish();
@@ -113,6 +115,7 @@ class Landing final : public LandingControl {
   const std::string host_, told_host_, incarnation_;
   const uint16_t port_;
   const TransportMaker make_;
+  const std::shared_ptr<const trust::ClusterSecret> secret_;
   std::vector<std::string> kinds_;  ///< best first; fixed after Create
   const LandingShape shape_;
   const KvPoolView pool_;

@@ -44,8 +44,9 @@ absl::StatusOr<Dialer::Link*> Dialer::LinkFor(const std::string& kind) {
   std::unique_ptr<Link>& link = links_[kind];
   if (link == nullptr) {
     auto fresh = std::make_unique<Link>(*this);
-    BATON_ASSIGN_OR_RETURN(fresh->transport, options_.make ? options_.make({}, *fresh)
-                                                           : MakeTransport(kind, options_.host, 0, {}, *fresh));
+    BATON_ASSIGN_OR_RETURN(fresh->transport, options_.make
+                                                 ? options_.make({}, *fresh)
+                                                 : MakeTransport(kind, options_.host, 0, {}, *fresh, options_.secret));
     const bool failing = options_.failing_transport == kind;
     if (options_.fault_rate > 0 || failing) {
       fresh->transport =

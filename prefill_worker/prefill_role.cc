@@ -39,6 +39,7 @@ class PrefillRole final : public worker::Role, private SenderEvents, private eng
     const auto slot_bytes = static_cast<size_t>(context.config.landing_slot_bytes);
     DialOptions dial{context.config.host, std::move(kinds), context.config.test_kv_fault_rate,
                      context.config.test_failing_transport};
+    dial.secret = context.secret;
     sender_ = std::make_unique<Sender>(std::move(dial), slot_bytes, worker::PoolViewOf(context.loaded.AllMemory()),
                                        std::move(hello), clock_, thread_, static_cast<SenderEvents&>(*this));
     desk_ = std::make_unique<PrefillDesk>(prefill::PushOptions{.no_room_after = kWaitForRoom}, side, slot_bytes,

@@ -25,6 +25,7 @@ struct RouterConfig {
   tls::TlsFiles tls_files;
   std::string tls_client_ca;
   std::string tls_server_name = "baton-worker";
+  std::string cluster_secret_file;
 
   // ---- model and workers
   std::string model;
@@ -129,6 +130,8 @@ void VisitTlsFields(RouterConfig& c, Visitor&& field) {
         "authorities, PEM: clients of HTTP, gRPC and admin must show a certificate of one of them");
   field("tls-server-name", c.tls_server_name, "",
         "a worker dialled by IP address proves this name, or the address; one dialled by name proves that name");
+  field("cluster-secret-file", c.cluster_secret_file, "",
+        "what the processes of one cluster prove to each other that they know: 32 to 4096 bytes, not readable by all");
 }
 
 /// The flags of router/discovery/: name, field, unit, help (common/config_fields.h).

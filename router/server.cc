@@ -83,6 +83,9 @@ absl::StatusOr<WireMaker> GrpcWires(const RouterConfig& config, const std::strin
   options.router_version = version;
   options.grpc_tls = grpc_tls;
   options.tls_server_name = config.tls_server_name;
+  if (!config.cluster_secret_file.empty()) {
+    BATON_ASSIGN_OR_RETURN(options.secret, trust::ClusterSecret::Read(config.cluster_secret_file));
+  }
   options.backoff_max_ms = config.worker_backoff_max_ms;
   options.load_interval_ms = static_cast<uint32_t>(config.load_interval_ms);
   return [options](const std::string& address) {

@@ -26,6 +26,7 @@ struct WorkerConfig {
 
   // ---- TLS
   tls::TlsFiles tls_files;
+  std::string cluster_secret_file;
 
   // ---- model
   std::string model;
@@ -118,6 +119,8 @@ void VisitModelFields(WorkerConfig& c, Visitor& field) {
         WorkerIdRule());
   field("insecure", c.insecure, "", "allow a non-loopback bind without TLS: whoever reaches the port is trusted");
   tls::VisitFields(c.tls_files, field);
+  field("cluster-secret-file", c.cluster_secret_file, "",
+        "what the processes of one cluster prove to each other that they know: 32 to 4096 bytes, not readable by all");
   field("model", c.model, "", "HF directory or .gguf file", NotEmpty("an HF directory or a .gguf file"));
   field("served-model-name", c.served_model_name, "", "name that the handshake reports; the first counts");
   field("load-format", c.load_format, "", "where the weights come from",

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "common/check.h"
 #include "common/errno_text.h"
 #include "common/status.h"
@@ -37,12 +38,21 @@ Nonce NewNonce() {
 Greeting::Greeting(std::shared_ptr<const ClusterSecret> secret, Role role, Purpose purpose, const Nonce& nonce)
     : secret_(std::move(secret)), role_(role), purpose_(purpose), nonce_(nonce) {}
 
-Proof Greeting::ProofOf(Role role) const {
+Proof Greeting::Prove(std::string_view label) const {
   const Nonce& caller = role_ == Role::kCaller ? nonce_ : other_nonce_;
   const Nonce& callee = role_ == Role::kCaller ? other_nonce_ : nonce_;
   const char purpose = static_cast<char>(purpose_);
-  return secret_->Prove(role == Role::kCaller ? "greeting of a caller" : "greeting of a callee",
-                        {std::string_view(&purpose, 1), Bytes(caller), Bytes(callee)});
+  return secret_->Prove(label, {std::string_view(&purpose, 1), Bytes(caller), Bytes(callee)});
+}
+
+Proof Greeting::ProofOf(Role role) const {
+  return Prove(role == Role::kCaller ? "greeting of a caller" : "greeting of a callee");
+}
+
+std::string Greeting::SessionToken() const {
+  BATON_CHECK(done(), "a session begins with the end of its greeting");
+  const Proof proof = Prove("session token");
+  return absl::BytesToHexString({reinterpret_cast<const char*>(proof.data()), 16});
 }
 
 absl::Status Greeting::Fail(absl::Status why) {

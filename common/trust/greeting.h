@@ -54,6 +54,10 @@ class Greeting {
   bool done() const { return state_ == State::kDone; }
   /// Bytes of the other end's next message that have not come: who reads no more leaves what follows the greeting.
   size_t missing() const { return done() ? 0 : Wanted() - held_.size(); }
+  /// What both ends can name a session by after the greeting, and nobody who only listened to it: 128 bits in hex.
+  std::string SessionToken() const;
+  const Nonce& other_nonce() const { return other_nonce_; }
+  const Nonce& nonce() const { return nonce_; }
   /// A callee: it has proved itself, and the caller has not.
   bool answered() const { return answered_; }
 
@@ -62,7 +66,8 @@ class Greeting {
   absl::Status TakeCall(std::string& out);
   absl::Status TakeAnswer(std::string& out);
   absl::Status TakeProof();
-  size_t Wanted() const;  ///< bytes of the message that comes next
+  size_t Wanted() const;                      ///< bytes of the message that comes next
+  Proof Prove(std::string_view label) const;  ///< over the kind of port and both nonces
   Proof ProofOf(Role role) const;
   absl::Status Fail(absl::Status why);
 

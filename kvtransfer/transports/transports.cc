@@ -28,10 +28,13 @@ struct Place {
   std::string kind, host;
   uint16_t port = 0;
   LandingShape landing;
+  std::shared_ptr<const trust::ClusterSecret> secret;
 };
 using Made = absl::StatusOr<std::unique_ptr<Transport>>;
 
-TcpOptions TcpOf(const Place& place) { return {.host = place.host, .port = place.port, .landing = place.landing}; }
+TcpOptions TcpOf(const Place& place) {
+  return {.host = place.host, .port = place.port, .landing = place.landing, .secret = place.secret};
+}
 Made Tcp(const Place& place, TransportEvents& events) { return TcpTransport::Create(TcpOf(place), events); }
 Made Shm(const Place& place, TransportEvents& events) { return ShmTransport::Create(TcpOf(place), events); }
 Made Ucx(const Place& place, TransportEvents& events) {
@@ -82,8 +85,10 @@ absl::StatusOr<std::vector<std::string>> TransportKinds(std::string_view flag, b
 }
 
 absl::StatusOr<std::unique_ptr<Transport>> MakeTransport(std::string_view kind, const std::string& host, uint16_t port,
-                                                         const LandingShape& landing, TransportEvents& events) {
-  if (const Kind* found = Find(kind)) return found->make({std::string(kind), host, port, landing}, events);
+                                                         const LandingShape& landing, TransportEvents& events,
+                                                         std::shared_ptr<const trust::ClusterSecret> secret) {
+  if (const Kind* found = Find(kind))
+    return found->make({std::string(kind), host, port, landing, std::move(secret)}, events);
   return absl::InvalidArgumentError(StrCat("no transport '", kind, "': ", absl::StrJoin(TransportFlags(), ", ")));
 }
 

@@ -13,6 +13,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/net/address.h"
+#include "common/trust/cluster_secret.h"
 #include "kvtransfer/transport.h"
 
 namespace baton {
@@ -25,9 +26,11 @@ std::vector<std::string> TransportFlags();
 absl::StatusOr<std::vector<std::string>> TransportKinds(std::string_view flag, bool require_rdma);
 
 /// A transport of `kind` that listens on --host. `landing` without slots: one that only sends. `events` must outlive
-/// it. InvalidArgument: no such kind. Unavailable, ResourceExhausted: as its Create.
+/// it. `secret`: what peers by tcp and shm prove to know; UCX has no such proof. InvalidArgument: no such kind.
+/// Unavailable, ResourceExhausted: as its Create.
 absl::StatusOr<std::unique_ptr<Transport>> MakeTransport(std::string_view kind, const std::string& host, uint16_t port,
-                                                         const LandingShape& landing, TransportEvents& events);
+                                                         const LandingShape& landing, TransportEvents& events,
+                                                         std::shared_ptr<const trust::ClusterSecret> secret = nullptr);
 
 /// Another way to a transport, for tests.
 using TransportMaker =

@@ -10,6 +10,7 @@
 #include "common/net/address.h"
 #include "common/str_cat.h"
 #include "common/tls/grpc_credentials.h"
+#include "common/trust/greeting.h"
 #include "proto/worker.grpc.pb.h"
 #include "router/fleet/grpc_calls.h"
 #include "router/fleet/relay_call.h"
@@ -100,6 +101,7 @@ struct GrpcWire::Inner : std::enable_shared_from_this<Inner> {
   const std::shared_ptr<CallCount> calls = std::make_shared<CallCount>();
   std::mutex mutex;  // guards what follows
   bool stopping = false;
+  std::string token;  ///< of the session that the greeting began; empty: there is no secret
   uint64_t session = 0;
   std::shared_ptr<grpc::ClientContext> handshake, watch, relay;
   std::shared_ptr<RelayCall> orders;                    ///< of the session
@@ -112,7 +114,13 @@ struct GrpcWire::Inner : std::enable_shared_from_this<Inner> {
     std::lock_guard lock(mutex);
     if (stopping || wanted != session || session == 0) return nullptr;
     calls->Add();
-    return *legs.insert(std::make_shared<grpc::ClientContext>()).first;
+    return *legs.insert(NewContext()).first;
+  }
+  /// Of a call after the handshake. `mutex` is held.
+  std::shared_ptr<grpc::ClientContext> NewContext() const {
+    auto context = std::make_shared<grpc::ClientContext>();
+    if (!token.empty()) context->AddMetadata("baton-token", token);
+    return context;
   }
   void EndLeg(const std::shared_ptr<grpc::ClientContext>& context) {
     {
@@ -126,12 +134,66 @@ struct GrpcWire::Inner : std::enable_shared_from_this<Inner> {
     return wanted == session ? orders : nullptr;
   }
 
+  using Deadline = std::chrono::system_clock::time_point;
+  void Ask(const v1::HandshakeRequest& request, Deadline deadline,
+           std::function<void(const absl::Status&, const v1::HandshakeReply&)> done);
+  void Greet(Deadline deadline, std::function<void(const absl::StatusOr<std::string>&)> done);
   absl::Status Reserve(uint64_t of, const TokenizedRequest& generation, const ReserveLeg& leg,
                        std::function<void(LegAnswer)> on_answer);
   absl::Status Prefill(uint64_t of, const TokenizedRequest& generation, const PrefillLeg& leg,
                        std::function<void(LegAnswer)> on_answer);
   absl::Status Cancel(uint64_t of, const CancelLeg& leg);
 };
+
+void GrpcWire::Inner::Ask(const v1::HandshakeRequest& request, Deadline deadline,
+                          std::function<void(const absl::Status&, const v1::HandshakeReply&)> done) {
+  struct Call {
+    v1::HandshakeRequest request;
+    v1::HandshakeReply reply;
+    std::shared_ptr<grpc::ClientContext> context = std::make_shared<grpc::ClientContext>();
+  };
+  auto call = std::make_shared<Call>();
+  call->request = request;
+  call->context->set_deadline(deadline);
+  {
+    std::lock_guard lock(mutex);
+    if (stopping) return;
+    handshake = call->context;
+    calls->Add();
+  }
+  stub->async()->Handshake(
+      call->context.get(), &call->request, &call->reply,
+      [call, done = std::move(done), counted = calls, with_tls = options.grpc_tls != nullptr](grpc::Status status) {
+        done(Explained(FromGrpc(status), with_tls), call->reply);
+        counted->Done();
+      });
+}
+
+/// Makes the worker prove that it knows the secret before it hears anything of ours. `done`: what proves that we do.
+void GrpcWire::Inner::Greet(Deadline deadline, std::function<void(const absl::StatusOr<std::string>&)> done) {
+  auto greeting = std::make_shared<trust::Greeting>(options.secret, trust::Greeting::Role::kCaller,
+                                                    trust::Purpose::kRpc, trust::NewNonce());
+  v1::HandshakeRequest request;
+  request.mutable_protocol()->set_min(kProtocolMin);
+  request.mutable_protocol()->set_max(kProtocolMax);
+  greeting->Begin(*request.mutable_greeting());
+  const auto inner = shared_from_this();
+  Ask(request, deadline, [inner, greeting, done](const absl::Status& status, const v1::HandshakeReply& reply) {
+    if (!status.ok()) return done(status);
+    std::string_view answer = reply.greeting();
+    std::string proof;
+    absl::Status taken = answer.empty() ? absl::OkStatus() : greeting->Take(answer, proof);
+    if (taken.ok() && !greeting->done())
+      taken = absl::PermissionDeniedError("the worker does not greet: it is started without --cluster-secret-file");
+    if (!taken.ok()) return done(absl::PermissionDeniedError(taken.message()));
+    {
+      std::lock_guard lock(inner->mutex);
+      inner->token = greeting->SessionToken();
+    }
+    const trust::Nonce& nonce = greeting->other_nonce();
+    done(std::string(reinterpret_cast<const char*>(nonce.data()), nonce.size()) + proof);
+  });
+}
 
 absl::Status GrpcWire::Inner::Reserve(uint64_t of, const TokenizedRequest& generation, const ReserveLeg& leg,
                                       std::function<void(LegAnswer)> on_answer) {
@@ -179,38 +241,33 @@ GrpcWire::GrpcWire(Options options) : inner_(std::make_shared<Inner>(std::move(o
 GrpcWire::~GrpcWire() { Shutdown(); }
 
 void GrpcWire::Handshake(const std::string& hash_key, Duration timeout, std::function<void(HandshakeAnswer)> done) {
-  struct Call {
-    v1::HandshakeRequest request;
-    v1::HandshakeReply reply;
-    std::shared_ptr<grpc::ClientContext> context = std::make_shared<grpc::ClientContext>();
+  v1::HandshakeRequest request;
+  request.mutable_protocol()->set_min(kProtocolMin);
+  request.mutable_protocol()->set_max(kProtocolMax);
+  request.set_router_id(inner_->options.router_id);
+  request.set_router_version(inner_->options.router_version);
+  request.set_hash_key(hash_key);
+  const auto deadline =
+      std::chrono::system_clock::now() + std::chrono::duration_cast<std::chrono::milliseconds>(timeout);
+  const auto ask = [inner = inner_, deadline, done](const v1::HandshakeRequest& what) {
+    inner->Ask(what, deadline, [done](const absl::Status& status, const v1::HandshakeReply& reply) {
+      done(DecodeHandshake(status, reply));
+    });
   };
-  auto call = std::make_shared<Call>();
-  call->request.mutable_protocol()->set_min(kProtocolMin);
-  call->request.mutable_protocol()->set_max(kProtocolMax);
-  call->request.set_router_id(inner_->options.router_id);
-  call->request.set_router_version(inner_->options.router_version);
-  call->request.set_hash_key(hash_key);
-  call->context->set_deadline(std::chrono::system_clock::now() +
-                              std::chrono::duration_cast<std::chrono::milliseconds>(timeout));
-  {
-    std::lock_guard lock(inner_->mutex);
-    if (inner_->stopping) return;
-    inner_->handshake = call->context;
-    inner_->calls->Add();
-  }
-  inner_->stub->async()->Handshake(call->context.get(), &call->request, &call->reply,
-                                   [call, done = std::move(done), calls = inner_->calls,
-                                    with_tls = inner_->options.grpc_tls != nullptr](grpc::Status status) {
-                                     done(DecodeHandshake(Explained(FromGrpc(status), with_tls), call->reply));
-                                     calls->Done();
-                                   });
+  if (inner_->options.secret == nullptr) return ask(request);
+  inner_->Greet(deadline, [request, ask, done](const absl::StatusOr<std::string>& proof) mutable {
+    if (!proof.ok()) return done(DecodeHandshake(proof.status(), {}));
+    request.set_greeting(*proof);
+    ask(request);
+  });
 }
 
 void GrpcWire::OpenRelay(uint64_t session, RelayHandlers handlers) {
-  auto context = std::make_shared<grpc::ClientContext>();
+  std::shared_ptr<grpc::ClientContext> context;
   {
     std::lock_guard lock(inner_->mutex);
     if (inner_->stopping) return;
+    context = inner_->NewContext();
     inner_->session = session;
     inner_->relay = context;
     context->AddMetadata("baton-session", inner_->SessionName(session));
@@ -222,10 +279,11 @@ void GrpcWire::OpenRelay(uint64_t session, RelayHandlers handlers) {
 }
 
 void GrpcWire::OpenWatch(WatchHandlers handlers) {
-  auto context = std::make_shared<grpc::ClientContext>();
+  std::shared_ptr<grpc::ClientContext> context;
   {
     std::lock_guard lock(inner_->mutex);
     if (inner_->stopping) return;
+    context = inner_->NewContext();
     if (inner_->watch) inner_->watch->TryCancel();
     inner_->watch = context;
     inner_->calls->Add();

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "common/trust/cluster_secret.h"
 #include "router/fleet/worker_wire.h"
 
 namespace baton::tls {
@@ -18,8 +19,9 @@ class GrpcWire final : public WorkerWire {
     std::string address, router_id, router_version;
     int32_t backoff_max_ms = 2000;
     uint32_t load_interval_ms = 100;
-    tls::GrpcTls* grpc_tls = nullptr;    ///< null: plain text. Outlives the wire.
-    std::string tls_server_name;         ///< what a worker at an IP address proves
+    tls::GrpcTls* grpc_tls = nullptr;                    ///< null: plain text. Outlives the wire.
+    std::string tls_server_name;                         ///< what a worker at an IP address proves
+    std::shared_ptr<const trust::ClusterSecret> secret;  ///< what a worker proves to know; null: nothing
     size_t max_pending_attaches = 1024;  ///< relay orders waiting to be written; more is ResourceExhausted
   };
   explicit GrpcWire(Options options);

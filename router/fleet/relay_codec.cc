@@ -281,6 +281,7 @@ WorkerLoad DecodeLoad(const v1::Load& l) {
   out.prompt_tokens = l.prompt_tokens();
   out.generation_tokens = l.generation_tokens();
   out.leaked_kv_blocks = l.leaked_kv_blocks();
+  out.calls_refused = l.calls_refused();
   const v1::HandoffLoad& h = l.handoff();
   out.handoff = {h.transport(),
                  h.tickets(),
@@ -307,6 +308,7 @@ WorkerLoad DecodeLoad(const v1::Load& l) {
                  h.rings_written_off(),
                  h.slots_waiting(),
                  {}};
+  out.handoff.connections_refused = h.connections_refused();
   std::vector<PeerPath> peers;
   for (const v1::HandoffLoad::PeerPath& p : h.peers())
     peers.push_back({p.incarnation(), p.transport(), p.path(), p.gigabytes_per_second()});

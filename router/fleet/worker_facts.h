@@ -54,6 +54,7 @@ struct HandoffLoad {
           peers_lost = 0, unreadable_slots = 0, rings_written_off = 0;
   int32_t slots_waiting = 0;
   PeerPaths peers = std::make_shared<const std::vector<PeerPath>>();
+  int64_t connections_refused = 0;
 };
 
 struct WorkerLoad {
@@ -66,6 +67,7 @@ struct WorkerLoad {
   int64_t prefix_queries_tokens = 0, prefix_hits_tokens = 0;  ///< counters since its start, here and below
   int64_t preemptions = 0, prompt_tokens = 0, generation_tokens = 0;
   int64_t leaked_kv_blocks = 0;
+  int64_t calls_refused = 0;
   HandoffLoad handoff;
 };
 

@@ -116,6 +116,8 @@ void WorkerLink::OnHandshake(HandshakeAnswer answer) {
   const TimePoint now = parts_.clock.Now();
   if (absl::IsFailedPrecondition(answer.status)) {
     flow_.KeyRefused(answer.status, /*may_adopt=*/parts_.host.GreetingKey(true).empty(), now);
+  } else if (absl::IsPermissionDenied(answer.status)) {
+    flow_.Mismatch(answer.status, now);
   } else if (!answer.status.ok()) {
     flow_.Unreachable(answer.status, now);
   } else if (answer.loading) {

@@ -148,6 +148,12 @@ struct RouterMetrics::Families {
     Gauge("baton_leaked_kv_blocks", "KV block owners that nobody accounts for", with)
         .Set(static_cast<double>(load.leaked_kv_blocks));
     const HandoffLoad& h = load.handoff;
+    for (const auto& [port, count] : {std::pair{"worker", load.calls_refused}, {"landing", h.connections_refused}}) {
+      prom::Labels labelled = with;
+      labelled["port"] = port;
+      Grow("baton_worker_refused_total", "Calls and connections that a worker refused: who made them did not greet",
+           labelled, incarnation, count);
+    }
     if (!h.transport.empty()) RenderHeld(with, h);
     if (!h.transport.empty() || role != WorkerRole::kBoth) RenderTransfers(with, incarnation, h);
   }

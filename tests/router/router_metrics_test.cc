@@ -64,6 +64,7 @@ TEST(RouterMetrics, FailuresGrowByReasonAndSurviveARestart) {
   std::vector<LinkView> workers = {Worker(0, WorkerRole::kDecode, "first life")};
   workers[0].load.handoff.wire_digest_mismatches = 2, workers[0].load.handoff.unreadable_slots = 1;
   workers[0].load.handoff.rings_written_off = 3;
+  workers[0].load.calls_refused = 7, workers[0].load.handoff.connections_refused = 8;
   metrics.Render(workers, {});
   workers[0] = Worker(0, WorkerRole::kDecode, "second life");
   workers[0].load.handoff.wire_digest_mismatches = 3;
@@ -73,6 +74,8 @@ TEST(RouterMetrics, FailuresGrowByReasonAndSurviveARestart) {
   EXPECT_THAT(text, HasSubstr("baton_kv_transfer_failures_total{engine=\"0\",model_name=\"m\",reason=\"slot_"
                               "unreadable\",role=\"decode\",worker=\"decode-0\"} 1"));
   EXPECT_THAT(Line(text, "baton_handoff_rings_written_off_total{"), HasSubstr("worker=\"decode-0\"} 3"));
+  EXPECT_THAT(text, HasSubstr("port=\"worker\",role=\"decode\",worker=\"decode-0\"} 7"));
+  EXPECT_THAT(text, HasSubstr("port=\"landing\",role=\"decode\",worker=\"decode-0\"} 8"));
 }
 
 TEST(RouterMetrics, ARestartIsCountedAndLeavesNoOldSeries) {

@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
+#include <fstream>
 #include <functional>
 #include <future>
 #include <map>
@@ -12,6 +14,7 @@
 
 #include "cli/port_claim.h"
 #include "common/check.h"
+#include "common/trust/greeting.h"
 #include "decode_worker/decode_role.h"
 #include "prefill_worker/prefill_role.h"
 #include "proto/worker.grpc.pb.h"
@@ -35,7 +38,17 @@ WorkerConfig Config(const std::string& role) {
   return c;
 }
 
-/// A running worker and a router's connection to it.
+constexpr char kSecret[] = "a secret that every process knows";
+
+std::string FileWith(const std::string& name, const std::string& text) {
+  const std::string path = testing::TempDir() + "/worker_server_test." + name;
+  std::ofstream(path) << text;
+  chmod(path.c_str(), 0600);
+  return path;
+}
+
+/// A running worker and a router's connection to it. In the phases "stranger" and "greeted" the worker has a secret,
+/// and the router does not know it or does.
 class Live {
  public:
   explicit Live(const std::string& phase) {
@@ -52,11 +65,16 @@ class Live {
     if (phase == "stopped") claim.emplace(cli::PortClaim::Take("127.0.0.1", 0, "--port").value());
     WorkerConfig config = Config(role);
     if (claim) config.port = claim->port();
+    if (phase == "stranger" || phase == "greeted") {
+      config.cluster_secret_file = FileWith("secret", kSecret);
+      config.hash_key_file = FileWith("key", std::string(64, 'a'));
+    }
+    greets = phase == "greeted";
     server = WorkerServer::Start(config, "test", factory).value();
     stub = v1::Worker::NewStub(
         grpc::CreateChannel("127.0.0.1:" + std::to_string(server->port()), grpc::InsecureChannelCredentials()));
     v1::HandshakeReply hello;
-    BATON_CHECK(Handshake(hello).ok());
+    BATON_CHECK(Handshake(hello).ok() == (phase != "stranger"));
     if (phase != "loading")
       BATON_CHECK(server->WaitReady(seconds(60)) && server->LoadStatus().ok(), server->LoadStatus().ToString());
     if (phase == "draining") {
@@ -72,14 +90,34 @@ class Live {
   std::unique_ptr<grpc::ClientContext> Context() {
     auto context = std::make_unique<grpc::ClientContext>();
     context->set_deadline(std::chrono::system_clock::now() + seconds(20));
+    if (!token.empty()) context->AddMetadata("baton-token", token);
     return context;
   }
   grpc::Status Handshake(v1::HandshakeReply& reply, uint32_t protocol = 1, size_t key_bytes = 32) {
     v1::HandshakeRequest request;
     request.mutable_protocol()->set_min(protocol), request.mutable_protocol()->set_max(protocol);
     request.set_hash_key(std::string(key_bytes, 'k'));
+    if (greets) request.set_greeting(Proof());
     return stub->Handshake(Context().get(), request, &reply);
   }
+  /// What the second call of a handshake says; begins a session.
+  std::string Proof() {
+    trust::Greeting greeting(trust::ClusterSecret::Of(kSecret).value(), trust::Greeting::Role::kCaller,
+                             trust::Purpose::kRpc, trust::NewNonce());
+    v1::HandshakeRequest call;
+    v1::HandshakeReply reply;
+    greeting.Begin(*call.mutable_greeting());
+    BATON_CHECK(stub->Handshake(Context().get(), call, &reply).ok());
+    std::string_view answer = reply.greeting();
+    std::string proof;
+    BATON_CHECK(greeting.Take(answer, proof).ok() && greeting.done());
+    reply.clear_greeting();
+    BATON_CHECK(reply.ByteSizeLong() == 0, "it says more than its greeting: ", reply.ShortDebugString());
+    token = greeting.SessionToken();
+    return std::string(reinterpret_cast<const char*>(greeting.other_nonce().data()), sizeof(trust::Nonce)) + proof;
+  }
+  bool greets = false;
+  std::string token;
   std::promise<void> may_load;
   std::optional<cli::PortClaim> claim;  ///< so that nobody else answers where a worker has stopped
   std::unique_ptr<WorkerServer> server;
@@ -195,27 +233,27 @@ const std::vector<std::pair<std::string, Say>>& Calls() {
   return calls;
 }
 
-constexpr std::array kPhases = {"loading", "both", "prefill", "decode", "draining", "stopped"};
+constexpr std::array kPhases = {"loading", "both", "prefill", "decode", "draining", "stopped", "stranger", "greeted"};
 
 // call, in this order | one cell per phase; the last three change it
 constexpr const char* kTable = R"(
-Handshake                 | loading | BOTH | PREFILL | DECODE | DECODE | UNAVAILABLE
-Handshake, no key         | loading | BOTH | PREFILL | DECODE | DECODE | UNAVAILABLE
-Handshake, short key      | INVALID_ARGUMENT | INVALID_ARGUMENT | INVALID_ARGUMENT | INVALID_ARGUMENT | INVALID_ARGUMENT | UNAVAILABLE
-Handshake, other protocol | FAILED_PRECONDITION | FAILED_PRECONDITION | FAILED_PRECONDITION | FAILED_PRECONDITION | FAILED_PRECONDITION | UNAVAILABLE
-Watch                     | UNAVAILABLE | snapshot | snapshot | snapshot | snapshot | UNAVAILABLE
-Relay a prompt            | UNAVAILABLE | 3 tokens | 3 tokens | 3 tokens | Error(UNAVAILABLE) | UNAVAILABLE
-Relay nonsense            | UNAVAILABLE | Error(INVALID_ARGUMENT) | Error(INVALID_ARGUMENT) | Error(INVALID_ARGUMENT) | Error(UNAVAILABLE) | UNAVAILABLE
-Relay an unknown ticket   | UNAVAILABLE | Error(FAILED_PRECONDITION) | Error(FAILED_PRECONDITION) | Error(INVALID_ARGUMENT) | Error(UNAVAILABLE) | UNAVAILABLE
-Reserve                   | UNAVAILABLE | UNIMPLEMENTED | Nack(UNIMPLEMENTED) | ticket | Nack(UNAVAILABLE) | UNAVAILABLE
-Reserve again             | UNAVAILABLE | UNIMPLEMENTED | Nack(UNIMPLEMENTED) | ticket | Nack(UNAVAILABLE) | UNAVAILABLE
-Reserve, too long         | UNAVAILABLE | UNIMPLEMENTED | Nack(UNIMPLEMENTED) | Nack(INVALID_ARGUMENT) | Nack(UNAVAILABLE) | UNAVAILABLE
-Prefill without a ticket  | UNAVAILABLE | UNIMPLEMENTED | INVALID_ARGUMENT | UNIMPLEMENTED | UNIMPLEMENTED | UNAVAILABLE
-Cancel, reserved          | unknown | unknown | unknown | known | unknown | UNAVAILABLE
-Cancel, unknown           | unknown | unknown | unknown | unknown | unknown | UNAVAILABLE
-Drain                     | UNAVAILABLE | OK | OK | OK | OK | UNAVAILABLE
-Relay after the drain     | UNAVAILABLE | Error(UNAVAILABLE) | Error(UNAVAILABLE) | Error(UNAVAILABLE) | Error(UNAVAILABLE) | UNAVAILABLE
-Drain again               | UNAVAILABLE | OK | OK | OK | OK | UNAVAILABLE
+Handshake                 | loading | BOTH | PREFILL | DECODE | DECODE | UNAVAILABLE | PERMISSION_DENIED | BOTH
+Handshake, no key         | loading | BOTH | PREFILL | DECODE | DECODE | UNAVAILABLE | PERMISSION_DENIED | BOTH
+Handshake, short key      | INVALID_ARGUMENT | INVALID_ARGUMENT | INVALID_ARGUMENT | INVALID_ARGUMENT | INVALID_ARGUMENT | UNAVAILABLE | PERMISSION_DENIED | INVALID_ARGUMENT
+Handshake, other protocol | FAILED_PRECONDITION | FAILED_PRECONDITION | FAILED_PRECONDITION | FAILED_PRECONDITION | FAILED_PRECONDITION | UNAVAILABLE | PERMISSION_DENIED | FAILED_PRECONDITION
+Watch                     | UNAVAILABLE | snapshot | snapshot | snapshot | snapshot | UNAVAILABLE | UNAUTHENTICATED | snapshot
+Relay a prompt            | UNAVAILABLE | 3 tokens | 3 tokens | 3 tokens | Error(UNAVAILABLE) | UNAVAILABLE | UNAUTHENTICATED | 3 tokens
+Relay nonsense            | UNAVAILABLE | Error(INVALID_ARGUMENT) | Error(INVALID_ARGUMENT) | Error(INVALID_ARGUMENT) | Error(UNAVAILABLE) | UNAVAILABLE | UNAUTHENTICATED | Error(INVALID_ARGUMENT)
+Relay an unknown ticket   | UNAVAILABLE | Error(FAILED_PRECONDITION) | Error(FAILED_PRECONDITION) | Error(INVALID_ARGUMENT) | Error(UNAVAILABLE) | UNAVAILABLE | UNAUTHENTICATED | Error(FAILED_PRECONDITION)
+Reserve                   | UNAVAILABLE | UNIMPLEMENTED | Nack(UNIMPLEMENTED) | ticket | Nack(UNAVAILABLE) | UNAVAILABLE | UNAUTHENTICATED | UNIMPLEMENTED
+Reserve again             | UNAVAILABLE | UNIMPLEMENTED | Nack(UNIMPLEMENTED) | ticket | Nack(UNAVAILABLE) | UNAVAILABLE | UNAUTHENTICATED | UNIMPLEMENTED
+Reserve, too long         | UNAVAILABLE | UNIMPLEMENTED | Nack(UNIMPLEMENTED) | Nack(INVALID_ARGUMENT) | Nack(UNAVAILABLE) | UNAVAILABLE | UNAUTHENTICATED | UNIMPLEMENTED
+Prefill without a ticket  | UNAVAILABLE | UNIMPLEMENTED | INVALID_ARGUMENT | UNIMPLEMENTED | UNIMPLEMENTED | UNAVAILABLE | UNAUTHENTICATED | UNIMPLEMENTED
+Cancel, reserved          | unknown | unknown | unknown | known | unknown | UNAVAILABLE | UNAUTHENTICATED | unknown
+Cancel, unknown           | unknown | unknown | unknown | unknown | unknown | UNAVAILABLE | UNAUTHENTICATED | unknown
+Drain                     | UNAVAILABLE | OK | OK | OK | OK | UNAVAILABLE | UNAUTHENTICATED | OK
+Relay after the drain     | UNAVAILABLE | Error(UNAVAILABLE) | Error(UNAVAILABLE) | Error(UNAVAILABLE) | Error(UNAVAILABLE) | UNAVAILABLE | UNAUTHENTICATED | Error(UNAVAILABLE)
+Drain again               | UNAVAILABLE | OK | OK | OK | OK | UNAVAILABLE | UNAUTHENTICATED | OK
 )";
 
 TEST(WorkerServerTable, EveryCallInEveryPhaseIsAnswered) {

@@ -145,6 +145,7 @@ void EngineShell::ReportLoad() {
     wire.set_decode_step_ms(step_ms_);
     wire.set_last_step_ms(step_ms_);
     wire.set_leaked_kv_blocks(LeakedBlocks(scheduler));
+    wire.set_calls_refused(calls_refused_);
     if (role_) role_->FillLoad(*wire.mutable_handoff());
     hub_.SendLoad(wire);
   });

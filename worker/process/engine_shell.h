@@ -39,6 +39,8 @@ class EngineShell {
   void Tick();
   /// Sends a load report to every watcher, and ends what no router has renewed.
   void ReportLoad();
+  /// Calls that were refused since the start, for the next report.
+  void SetCallsRefused(int64_t calls) { calls_refused_ = calls; }
 
   /// Refuses new requests; `drained` runs once nothing lives: on the scheduler thread, or on that of Shutdown, or, when
   /// that has been, on the caller's.
@@ -56,6 +58,7 @@ class EngineShell {
   const std::unique_ptr<Role> role_;
   std::atomic<bool> tick_posted_{false}, load_posted_{false};
   std::atomic<bool> down_{false};
+  std::atomic<int64_t> calls_refused_{0};
   bool channel_ended_ = false;  ///< Shutdown's
   // Scheduler thread only, from here …
   RelayBook book_;

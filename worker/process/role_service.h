@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/trust/cluster_secret.h"
 #include "engine/step/engine.h"
 #include "proto/worker.pb.h"
 #include "worker/process/start_up.h"
@@ -27,6 +28,7 @@ struct RoleContext {
   const LoadedModel& loaded;
   std::string incarnation;
   const Clock& clock;
+  std::shared_ptr<const trust::ClusterSecret> secret{};  ///< null: none
 };
 
 class Role {

@@ -38,6 +38,10 @@ absl::StatusOr<std::optional<HashKey>> KeyOf(const WorkerConfig& config) {
 
 // Off loopback a worker serves its own cluster alone, unless the operator says otherwise, which is said at every start.
 absl::Status CheckReach(const WorkerConfig& config) {
+  if (!net::IsLoopback(config.host) && config.cluster_secret_file.empty()) {
+    LogWarning("worker: --host {} without --cluster-secret-file: whoever reaches the landing port may send KV",
+               config.host);
+  }
   if (net::IsLoopback(config.host) || !config.tls_files.cert.empty()) return absl::OkStatus();
   if (!config.insecure) {
     return absl::FailedPreconditionError(
@@ -54,13 +58,14 @@ absl::Status CheckReach(const WorkerConfig& config) {
 class WorkerServer::Parts {
  public:
   Parts(const WorkerConfig& config, std::string version, std::string incarnation, std::optional<HashKey> key,
-        RoleFactory make_role, std::unique_ptr<RankHost> ranks)
+        std::shared_ptr<const trust::ClusterSecret> secret, RoleFactory make_role, std::unique_ptr<RankHost> ranks)
       : config_(config),
         ranks_(std::move(ranks)),
         make_role_(std::move(make_role)),
         incarnation_(incarnation),
+        secret_(std::move(secret)),
         state_(config_, std::move(version), std::move(incarnation), key),
-        service_(state_) {}
+        service_(state_, sessions_) {}
   ~Parts() { Stop(); }
 
   absl::Status Listen() {
@@ -172,7 +177,7 @@ class WorkerServer::Parts {
     const HashKey key = state_.AdoptKey(random);
     std::unique_ptr<Role> role;
     if (make_role_) {
-      BATON_ASSIGN_OR_RETURN(role, make_role_({config_, loaded, incarnation_, clock_}));
+      BATON_ASSIGN_OR_RETURN(role, make_role_({config_, loaded, incarnation_, clock_, secret_}));
     }
     state_.SetEngine(
         std::make_shared<EngineShell>(config_, std::move(loaded), key, incarnation_, clock_, std::move(role)));
@@ -195,9 +200,11 @@ class WorkerServer::Parts {
     std::unique_lock lock(mutex_);
     while (!changed_.wait_for(lock, make_role_ ? Duration(kTick) : kLoadInterval, [&] { return stopping_; })) {
       lock.unlock();
+      sessions_.Tick();
       if (std::shared_ptr<EngineShell> engine = state_.engine()) {
         engine->Tick();
         if (clock_.Now() >= report) {
+          engine->SetCallsRefused(sessions_.refused());
           engine->ReportLoad();
           report = clock_.Now() + kLoadInterval;
         }
@@ -210,7 +217,9 @@ class WorkerServer::Parts {
   const std::unique_ptr<RankHost> ranks_;  ///< null: one rank. Outlives the engine.
   const RoleFactory make_role_;
   const std::string incarnation_;
+  const std::shared_ptr<const trust::ClusterSecret> secret_;  ///< null: none
   SteadyClock clock_;
+  RouterSessions sessions_{secret_, clock_};
   WorkerState state_;
   WorkerService service_;
   tls::Refusals refusals_{clock_};
@@ -233,12 +242,16 @@ absl::StatusOr<std::unique_ptr<WorkerServer>> WorkerServer::Start(const WorkerCo
   if (const auto told = net::AdvertisedHost(config.host, config.advertise_host); !told.ok())
     return absl::FailedPreconditionError(StrCat("--advertise-host: ", told.status().message()));
   BATON_ASSIGN_OR_RETURN(std::optional<HashKey> key, KeyOf(config));
+  std::shared_ptr<const trust::ClusterSecret> secret;
+  if (!config.cluster_secret_file.empty()) {
+    BATON_ASSIGN_OR_RETURN(secret, trust::ClusterSecret::Read(config.cluster_secret_file));
+  }
   BATON_ASSIGN_OR_RETURN(std::string incarnation, NewIncarnation());
   if (!ranks) {
     BATON_ASSIGN_OR_RETURN(ranks, StartRankThreads(config));
   }
-  auto parts = std::make_unique<Parts>(config, std::move(version), std::move(incarnation), key, std::move(make_role),
-                                       std::move(ranks));
+  auto parts = std::make_unique<Parts>(config, std::move(version), std::move(incarnation), key, std::move(secret),
+                                       std::move(make_role), std::move(ranks));
   BATON_RETURN_IF_ERROR(parts->Listen());
   return std::unique_ptr<WorkerServer>(new WorkerServer(std::move(parts)));
 }

@@ -25,6 +25,22 @@ grpc::Status StillLoading(const StartUpProgress::View& view) {
           StrCat("loading: ", view.phase, " ", static_cast<int>(100 * view.fraction), " %")};
 }
 
+grpc::Status ToGrpc(const absl::Status& status) {
+  return {static_cast<grpc::StatusCode>(status.code()), std::string(status.message())};
+}
+
+// "10.0.0.7" of "ipv4:10.0.0.7:4000".
+std::string_view HostOf(std::string_view peer) {
+  const std::string_view place = peer.substr(std::min(peer.size(), peer.find(':') + 1));
+  return place.substr(0, place.rfind(':'));
+}
+
+grpc::ServerUnaryReactor* Finished(grpc::CallbackServerContext* context, const grpc::Status& status) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(status);
+  return reactor;
+}
+
 const char kNoLegs[] = "this worker takes no legs of a handoff: its role is `both`";
 
 }  // namespace
@@ -115,9 +131,28 @@ v1::HandshakeReply WorkerState::Describe() const {
   return reply;
 }
 
+/// The one check of every method but Handshake, before anything else.
+grpc::Status WorkerService::MayCall(const grpc::CallbackServerContext& context) {
+  if (sessions_.open()) return grpc::Status::OK;
+  const auto token = context.client_metadata().find("baton-token");
+  const bool shown = token != context.client_metadata().end();
+  return ToGrpc(sessions_.Check(shown ? std::string_view(token->second.data(), token->second.size()) : "",
+                                HostOf(context.peer())));
+}
+
 grpc::ServerUnaryReactor* WorkerService::Handshake(grpc::CallbackServerContext* context,
                                                    const v1::HandshakeRequest* request, v1::HandshakeReply* reply) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  const auto answer = sessions_.Greet(request->greeting(), HostOf(context->peer()));
+  if (!answer.ok()) {
+    reactor->Finish(ToGrpc(answer.status()));
+    return reactor;
+  }
+  if (!answer->empty()) {
+    reply->set_greeting(*answer);
+    reactor->Finish(grpc::Status::OK);
+    return reactor;
+  }
   const v1::ProtocolRange& theirs = request->protocol();
   if (theirs.max() < kProtocolMin || theirs.min() > kProtocolMax) {
     reactor->Finish(
@@ -140,7 +175,10 @@ grpc::ServerUnaryReactor* WorkerService::Handshake(grpc::CallbackServerContext* 
   return reactor;
 }
 
-grpc::ServerWriteReactor<v1::WorkerEvent>* WorkerService::Watch(grpc::CallbackServerContext*, const v1::WatchRequest*) {
+grpc::ServerWriteReactor<v1::WorkerEvent>* WorkerService::Watch(grpc::CallbackServerContext* context,
+                                                                const v1::WatchRequest*) {
+  if (const grpc::Status may = MayCall(*context); !may.ok())
+    return new Refused<grpc::ServerWriteReactor<v1::WorkerEvent>>(may);
   std::shared_ptr<EngineShell> engine = state_.engine();
   if (!engine) return new Refused<grpc::ServerWriteReactor<v1::WorkerEvent>>(StillLoading(state_.progress().Get()));
   return NewWatchReactor(
@@ -152,6 +190,8 @@ grpc::ServerWriteReactor<v1::WorkerEvent>* WorkerService::Watch(grpc::CallbackSe
 }
 
 grpc::ServerBidiReactor<v1::RelayUp, v1::RelayDown>* WorkerService::Relay(grpc::CallbackServerContext* context) {
+  if (const grpc::Status may = MayCall(*context); !may.ok())
+    return new Refused<grpc::ServerBidiReactor<v1::RelayUp, v1::RelayDown>>(may);
   std::shared_ptr<EngineShell> engine = state_.engine();
   if (!engine)
     return new Refused<grpc::ServerBidiReactor<v1::RelayUp, v1::RelayDown>>(StillLoading(state_.progress().Get()));
@@ -172,6 +212,7 @@ grpc::ServerBidiReactor<v1::RelayUp, v1::RelayDown>* WorkerService::Relay(grpc::
 
 grpc::ServerUnaryReactor* WorkerService::Reserve(grpc::CallbackServerContext* context,
                                                  const v1::ReserveRequest* request, v1::ReserveReply* reply) {
+  if (const grpc::Status may = MayCall(*context); !may.ok()) return Finished(context, may);
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   std::shared_ptr<EngineShell> engine = state_.engine();
   if (!engine || !engine->role()) {
@@ -186,8 +227,10 @@ grpc::ServerUnaryReactor* WorkerService::Reserve(grpc::CallbackServerContext* co
   return reactor;
 }
 
-grpc::ServerWriteReactor<v1::PrefillReply>* WorkerService::Prefill(grpc::CallbackServerContext*,
+grpc::ServerWriteReactor<v1::PrefillReply>* WorkerService::Prefill(grpc::CallbackServerContext* context,
                                                                    const v1::PrefillRequest* request) {
+  if (const grpc::Status may = MayCall(*context); !may.ok())
+    return new Refused<grpc::ServerWriteReactor<v1::PrefillReply>>(may);
   std::shared_ptr<EngineShell> engine = state_.engine();
   if (!engine || !engine->role()) {
     return new Refused<grpc::ServerWriteReactor<v1::PrefillReply>>(
@@ -200,6 +243,7 @@ grpc::ServerWriteReactor<v1::PrefillReply>* WorkerService::Prefill(grpc::Callbac
 
 grpc::ServerUnaryReactor* WorkerService::Cancel(grpc::CallbackServerContext* context, const v1::CancelRequest* request,
                                                 v1::CancelReply* reply) {
+  if (const grpc::Status may = MayCall(*context); !may.ok()) return Finished(context, may);
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   std::shared_ptr<EngineShell> engine = state_.engine();
   if (!engine || !engine->role()) {
@@ -215,6 +259,7 @@ grpc::ServerUnaryReactor* WorkerService::Cancel(grpc::CallbackServerContext* con
 
 grpc::ServerUnaryReactor* WorkerService::Drain(grpc::CallbackServerContext* context, const v1::DrainRequest*,
                                                v1::DrainReply*) {
+  if (const grpc::Status may = MayCall(*context); !may.ok()) return Finished(context, may);
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   std::shared_ptr<EngineShell> engine = state_.engine();
   if (engine) {

@@ -12,6 +12,7 @@
 #include "common/prefix_hash.h"
 #include "proto/worker.grpc.pb.h"
 #include "worker/process/engine_shell.h"
+#include "worker/process/router_sessions.h"
 #include "worker/process/start_up.h"
 #include "worker/worker_config.h"
 
@@ -53,7 +54,8 @@ class WorkerState {
 
 class WorkerService final : public v1::Worker::CallbackService {
  public:
-  explicit WorkerService(WorkerState& state) : state_(state) {}
+  /// Both outlive it. `sessions`: who may call.
+  WorkerService(WorkerState& state, RouterSessions& sessions) : state_(state), sessions_(sessions) {}
 
   grpc::ServerUnaryReactor* Handshake(grpc::CallbackServerContext* context, const v1::HandshakeRequest* request,
                                       v1::HandshakeReply* reply) override;
@@ -70,7 +72,9 @@ class WorkerService final : public v1::Worker::CallbackService {
                                   v1::DrainReply* reply) override;
 
  private:
+  grpc::Status MayCall(const grpc::CallbackServerContext& context);
   WorkerState& state_;
+  RouterSessions& sessions_;
 };
 
 }  // namespace baton::worker

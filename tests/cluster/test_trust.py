@@ -1,0 +1,76 @@
+"""The cluster secret: answers as without it, and who does not know it is refused with a line where it dialled and one where it was dialled."""
+import os
+import pathlib
+import shutil
+import tempfile
+import unittest
+
+from harness import BATON, TINY, Cluster, run
+from test_tls import Process, ask, port_of, router, worker
+
+
+class Secrets(unittest.TestCase):
+    def setUp(self):
+        self.dir = pathlib.Path(tempfile.mkdtemp(prefix="baton-secret-"))
+        self.addCleanup(shutil.rmtree, self.dir, True)
+
+    def secret(self, name, text=None, mode=0o600):
+        path = self.dir / name
+        path.write_text(text or name * 40)
+        path.chmod(mode)
+        return ["--cluster-secret-file", path]
+
+
+class Answers(Secrets):
+    def test_serve_makes_a_secret_that_nobody_sees(self):
+        with Cluster(args=["--prefill", 1, "--decode", 1]) as c:
+            self.assertEqual(ask(c).status, 200)
+            lines = [pathlib.Path(f"/proc/{p}/cmdline").read_bytes().decode() for p in os.listdir("/proc") if p.isdigit() and self.is_ours(p)]
+            given = [line for line in lines if "--cluster-secret-file=/proc/self/fd/" in line]
+            self.assertGreaterEqual(len(given), 3, "router, prefill and decode have one")
+
+    @staticmethod
+    def is_ours(pid):
+        try:
+            return os.readlink(f"/proc/{pid}/exe") == str(BATON.resolve())
+        except OSError:
+            return False
+
+    def test_processes_with_one_secret_answer_and_a_router_that_restarts_greets_again(self):
+        secret = self.secret("a")
+        with worker("--port", 0, *secret) as w:
+            address = port_of(w)
+            for _ in range(2):
+                with router(address, *secret) as r:
+                    self.assertIn("127.0.0.1", r.value("BATON_HTTP"))
+
+
+class Refusals(Secrets):
+    def test_a_router_with_another_secret_or_none(self):
+        with worker("--port", 0, *self.secret("a")) as w:
+            address = port_of(w)
+            with router(address, *self.secret("b")) as r:
+                r.until_logged("mismatch: the peer has another cluster secret")
+                w.until_logged("127.0.0.1 is refused: it has seen our proof and shown none")
+            with router(address) as r:
+                r.until_logged("the router does not greet: it is started without --cluster-secret-file")
+                w.until_logged("127.0.0.1 is refused: the router does not greet")
+
+    def test_a_worker_without_one(self):
+        with worker("--port", 0) as w, router(port_of(w), *self.secret("a")) as r:
+            r.until_logged("mismatch: the worker does not greet: it is started without --cluster-secret-file")
+
+    def test_files_that_are_no_secret(self):
+        base = ["worker", "--model", TINY, "--load-format", "dummy", "--port", 0]
+        for name, text, mode, says in [("short", "x", 0o600, "1 bytes, it must have 32 to 4096"),
+                                       ("open", "x" * 32, 0o644, "may be read by everybody on this machine")]:
+            done = run(base + self.secret(name, text, mode))
+            self.assertNotEqual(done.returncode, 0)
+            self.assertIn(says, done.stderr + done.stdout)
+        done = run(base + ["--cluster-secret-file", self.dir / "nothing"])
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("nothing: ", done.stderr + done.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()
