@@ -1,6 +1,7 @@
 #include "engine/model/weights.h"
 
 #include <algorithm>
+#include <thread>
 #include <utility>
 
 #include "common/check.h"
@@ -10,6 +11,13 @@ namespace baton::engine {
 namespace {
 
 using kernels::PackedLinear;
+
+// Threads that read a tensor: a device computes with none of the host's, so some of them are free.
+int ReadThreads(const kernels::Ops& ops) {
+  constexpr int kForDevice = 8;
+  if (!ops.device_memory()) return ops.traits().threads;
+  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kForDevice);
+}
 
 // The type that a tensor is read in: its native type, but f32 becomes bf16 where the device computes in bf16 anyway.
 DType ReadType(const WeightSource& source, const WeightRule& rule, DType compute) {
@@ -106,7 +114,7 @@ absl::StatusOr<std::unique_ptr<PackedLinear>> WeightLoader::Linear(const std::ve
   char* const host = Scratch(bytes);
   char* at = host;
   for (const WeightPart& part : parts) {
-    source_.Read(part, type, at, ops_.traits().threads);
+    source_.Read(part, type, at, ReadThreads(ops_));
     at += static_cast<size_t>(part.elements()) * DTypeBytes(type);
   }
   std::vector<float> bias;

@@ -144,6 +144,10 @@ Event::Event() {
   BATON_CUDA(cudaEventCreateWithFlags(&handle_, cudaEventDisableTiming));
 }
 Event::~Event() { cudaEventDestroy(handle_); }
+std::string Event::Synchronize() {
+  const cudaError_t error = cudaEventSynchronize(handle_);
+  return error == cudaSuccess ? std::string() : std::string(cudaGetErrorString(error));
+}
 
 Graph::Graph() = default;
 Graph::Graph(Graph&& other) noexcept : handle_(other.handle_) { other.handle_ = nullptr; }

@@ -254,6 +254,12 @@ DeviceInfo CurrentDevice() { return {2, FreeBytes(), total_bytes, "emulated"}; }
 
 Event::Event() : state_(std::make_shared<State>()) {}
 Event::~Event() = default;
+std::string Event::Synchronize() {
+  const auto stream = state_->stream.lock();
+  if (stream == nullptr) return {};
+  stream->RunUntil(state_->sequence);
+  return stream->error;
+}
 Graph::Graph() : state_(std::make_shared<State>()) {}
 Graph::Graph(Graph&&) noexcept = default;
 Graph::~Graph() = default;

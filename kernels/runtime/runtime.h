@@ -136,6 +136,9 @@ class Event {
   ~Event();
   Event(const Event&) = delete;
   Event& operator=(const Event&) = delete;
+  /// Waits on the calling thread until what was recorded last is done; never recorded: not at all. As
+  /// Stream::Synchronize.
+  std::string Synchronize();
 
  private:
   friend class Stream;

@@ -68,13 +68,13 @@ void WithOutput(const Tensor& out, Fn&& fn) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<PackedLinear>> CudaOps::Pack(const Tensor& weight, const float* bias) {
-  return PackedWeight::Make(stream_, weight, bias);
+  return PackedWeight::Make(stream_, weights_, weight, bias);
 }
 absl::StatusOr<std::unique_ptr<PackedLinear>> CudaOps::PackQuantized(const QuantizedWeight& weight, const float* bias) {
   return PackedWeight::Make(stream_, weight, bias);
 }
 absl::StatusOr<std::unique_ptr<PackedExperts>> CudaOps::PackExperts(const Tensor& weights, const float* biases) {
-  return cuda::PackedExpertWeights::Make(stream_, weights, biases);
+  return cuda::PackedExpertWeights::Make(stream_, weights_, weights, biases);
 }
 
 // ---- linear layers

@@ -12,6 +12,7 @@ CudaOps::CudaOps(const CudaOpsConfig& config, gpu::Memory ones)
     : deterministic_(config.deterministic),
       work_bytes_(config.work_bytes),
       device_(gpu::CurrentDevice()),
+      weights_(stream_),
       steps_(stream_),
       step_arena_(stream_),
       rope_(stream_),

@@ -13,6 +13,7 @@
 #include "kernels/cuda/host/rope_cache.h"
 #include "kernels/cuda/host/scratch.h"
 #include "kernels/cuda/host/step_upload.h"
+#include "kernels/cuda/host/weight_upload.h"
 
 namespace baton::kernels {
 
@@ -118,6 +119,7 @@ class CudaOps final : public Ops {
   gpu::DeviceInfo device_;
   OpsTraits traits_;
   gpu::Stream stream_;
+  cuda::WeightUpload weights_;
   cuda::StepUploads steps_;
   Scratch step_arena_;                                           ///< all inputs of the step that runs
   std::optional<StepLimits> limits_;                             ///< once prepared

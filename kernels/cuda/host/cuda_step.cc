@@ -61,6 +61,7 @@ int64_t InputBytes(const StepLimits& limits) {
 }  // namespace
 
 absl::Status CudaOps::Prepare(const StepLimits& limits) {
+  weights_.Release();  // they are loaded
   BATON_RETURN_IF_ERROR(ids_.Reserve(
       std::max(Scratch::kSmallest, static_cast<size_t>(std::max(limits.rows, limits.logit_rows)) * sizeof(int32_t)),
       "the tokens of a step"));

@@ -16,32 +16,6 @@ namespace {
 
 int64_t RoundUp(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
-void ToBf16(const kernels::Tensor& from, int64_t row, px::bf16* to) {
-  const int64_t at = row * from.row_stride, n = from.cols();
-  switch (from.dtype) {
-    case DType::kBF16: std::memcpy(to, from.Data<const px::bf16>() + at, static_cast<size_t>(n) * 2); return;
-    case DType::kF32:
-      for (int64_t i = 0; i < n; ++i) to[i] = px::FromFloat<px::bf16>(from.Data<const float>()[at + i]);
-      return;
-    case DType::kF16:
-      for (int64_t i = 0; i < n; ++i) to[i] = px::FromFloat<px::bf16>(px::ToFloat(from.Data<const px::f16>()[at + i]));
-      return;
-    default: BATON_CHECK(false, "weights of ", DTypeName(from.dtype));
-  }
-}
-
-/// Row after row from host memory to the device, zero up to `row_stride`.
-void UploadRows(gpu::Stream& stream, const kernels::Tensor& weight, px::bf16* to, int64_t row_stride) {
-  constexpr int64_t kRowsPerCopy = 256;
-  std::vector<px::bf16> rows;
-  for (int64_t first = 0; first < weight.rows(); first += kRowsPerCopy) {
-    const int64_t count = std::min(kRowsPerCopy, weight.rows() - first);
-    rows.assign(static_cast<size_t>(count * row_stride), px::bf16{0});
-    for (int64_t r = 0; r < count; ++r) ToBf16(weight, first + r, rows.data() + r * row_stride);
-    stream.Upload(to + first * row_stride, rows.data(), rows.size() * sizeof(px::bf16));
-  }
-}
-
 absl::StatusOr<std::unique_ptr<gpu::Memory>> Upload(gpu::Stream& stream, const void* values, size_t bytes,
                                                     std::string_view what) {
   if (values == nullptr) return nullptr;
@@ -66,7 +40,7 @@ absl::Status Wait(gpu::Stream& stream) {
 PackedWeight::PackedWeight(gpu::Stream& stream, GemvWeight format, int64_t n, int64_t k, gpu::Memory weight)
     : stream_(stream), format_(format), n_(n), k_(k), weight_(std::move(weight)) {}
 
-absl::StatusOr<std::unique_ptr<kernels::PackedLinear>> PackedWeight::Make(gpu::Stream& stream,
+absl::StatusOr<std::unique_ptr<kernels::PackedLinear>> PackedWeight::Make(gpu::Stream& stream, WeightUpload& upload,
                                                                           const kernels::Tensor& weight,
                                                                           const float* bias) {
   const int64_t n = weight.rows(), k = weight.cols();
@@ -76,7 +50,7 @@ absl::StatusOr<std::unique_ptr<kernels::PackedLinear>> PackedWeight::Make(gpu::S
   std::unique_ptr<PackedWeight> packed(new PackedWeight(stream, GemvWeight::kBf16, n, k, std::move(room)));
   packed->row_stride_ = RoundUp(k, kGemmPadK);
   stream.FillAsync(packed->weight_.data(), 0, bytes);
-  UploadRows(stream, weight, static_cast<px::bf16*>(packed->weight_.data()), packed->row_stride_);
+  BATON_RETURN_IF_ERROR(upload.Rows(weight, static_cast<px::bf16*>(packed->weight_.data()), packed->row_stride_));
   BATON_ASSIGN_OR_RETURN(packed->bias_, Upload(stream, bias, static_cast<size_t>(n) * sizeof(float), "a bias"));
   BATON_RETURN_IF_ERROR(Wait(stream));
   return packed;
@@ -108,6 +82,7 @@ PackedExpertWeights::PackedExpertWeights(gpu::Stream& stream, int experts, int64
       weight_(std::move(weight)) {}
 
 absl::StatusOr<std::unique_ptr<kernels::PackedExperts>> PackedExpertWeights::Make(gpu::Stream& stream,
+                                                                                  WeightUpload& upload,
                                                                                   const kernels::Tensor& weights,
                                                                                   const float* biases) {
   BATON_CHECK(weights.rank == 3 && weights.shape[2] % 8 == 0 && weights.rows() >= 1 && weights.rows() <= kMaxExperts,
@@ -120,8 +95,9 @@ absl::StatusOr<std::unique_ptr<kernels::PackedExperts>> PackedExpertWeights::Mak
       new PackedExpertWeights(stream, static_cast<int>(experts), n, k, std::move(room)));
   stream.FillAsync(packed->weight_.data(), 0, packed->weight_.bytes());
   for (int64_t e = 0; e < experts; ++e) {
-    UploadRows(stream, kernels::Tensor(weights.Rows(e, 1).data, weights.dtype, {n, k}),
-               static_cast<px::bf16*>(packed->weight_.data()) + e * packed->expert_stride_, packed->row_stride_);
+    BATON_RETURN_IF_ERROR(upload.Rows(kernels::Tensor(weights.Rows(e, 1).data, weights.dtype, {n, k}),
+                                      static_cast<px::bf16*>(packed->weight_.data()) + e * packed->expert_stride_,
+                                      packed->row_stride_));
   }
   BATON_ASSIGN_OR_RETURN(packed->bias_,
                          Upload(stream, biases, static_cast<size_t>(experts * n) * sizeof(float), "experts' biases"));

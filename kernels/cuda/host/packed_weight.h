@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "kernels/cuda/host/weight_upload.h"
 #include "kernels/cuda/linear/gemv.cuh"
 #include "kernels/ops.h"
 
@@ -16,8 +17,8 @@ class PackedWeight final : public kernels::PackedLinear {
  public:
   ~PackedWeight() override { stream_.Synchronize(); }
   /// weight [n, k] f32, bf16 or f16 in host memory; k a multiple of 8. bias [n] or null.
-  static absl::StatusOr<std::unique_ptr<kernels::PackedLinear>> Make(gpu::Stream& stream, const kernels::Tensor& weight,
-                                                                     const float* bias);
+  static absl::StatusOr<std::unique_ptr<kernels::PackedLinear>> Make(gpu::Stream& stream, WeightUpload& upload,
+                                                                     const kernels::Tensor& weight, const float* bias);
   static absl::StatusOr<std::unique_ptr<kernels::PackedLinear>> Make(gpu::Stream& stream,
                                                                      const kernels::QuantizedWeight& weight,
                                                                      const float* bias);
@@ -49,7 +50,7 @@ class PackedExpertWeights final : public kernels::PackedExperts {
  public:
   ~PackedExpertWeights() override { stream_.Synchronize(); }
   /// weights [experts, n, k] f32, bf16 or f16 in host memory; k a multiple of 8. biases [experts, n] or null.
-  static absl::StatusOr<std::unique_ptr<kernels::PackedExperts>> Make(gpu::Stream& stream,
+  static absl::StatusOr<std::unique_ptr<kernels::PackedExperts>> Make(gpu::Stream& stream, WeightUpload& upload,
                                                                       const kernels::Tensor& weights,
                                                                       const float* biases);
 

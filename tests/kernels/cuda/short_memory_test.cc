@@ -6,6 +6,7 @@
 
 #include "common/status.h"
 #include "kernels/cuda/host/cuda_ops.h"
+#include "kernels/cuda/host/weight_upload.h"
 #include "kernels/runtime/emulated_device.h"
 
 namespace baton::kernels {
@@ -27,17 +28,34 @@ TEST(ShortMemory, EveryAllocationThatFailsIsAStatusWithBothNumbersAndLosesNothin
   gpu::FailAllocation(0);
   ASSERT_TRUE(Start().ok());
   const int64_t all = gpu::AllocationCount();
-  ASSERT_EQ(all, 6) << "scales, weight, bias, experts, biases, buffer";
+  ASSERT_EQ(all, 8) << "scales, weight, two pinned halves, bias, experts, biases, buffer";
   for (int64_t n = 1; n <= all; ++n) {
     gpu::FailAllocation(n);
     const absl::Status status = Start();
     EXPECT_TRUE(absl::IsResourceExhausted(status)) << n << ": " << status;
-    EXPECT_THAT(std::string(status.message()), testing::ContainsRegex("needs [0-9]+ bytes of device memory, [0-9]+ of"))
+    EXPECT_THAT(std::string(status.message()),
+                testing::ContainsRegex("needs [0-9]+ (bytes of device memory, [0-9]+ of|× [0-9]+ bytes of pinned)"))
         << n;
     EXPECT_EQ(gpu::CurrentDevice().free_bytes, free) << n;
   }
   gpu::FailAllocation(0);
   EXPECT_TRUE(Start().ok());
+}
+
+// Each half is filled again while the other's copy may not have begun.
+TEST(ShortMemory, AWeightLongerThanThePinnedMemoryArrivesWhole) {
+  gpu::Stream stream;
+  cuda::WeightUpload upload(stream, 600);  // two rows at a time
+  constexpr int64_t kRows = 37, kColumns = 100, kStride = 128;
+  std::vector<float> weight(kRows * kColumns);
+  for (size_t i = 0; i < weight.size(); ++i) weight[i] = static_cast<float>(i % 251);
+  gpu::Memory to(kRows * kStride * sizeof(px::bf16), gpu::MemoryKind::kShared);
+  auto* got = static_cast<px::bf16*>(to.data());
+  ASSERT_TRUE(upload.Rows(Tensor(weight.data(), DType::kF32, {kRows, kColumns}), got, kStride).ok());
+  ASSERT_EQ(stream.Synchronize(), "");
+  for (int64_t r = 0; r < kRows; ++r)
+    for (int64_t c = 0; c < kStride; ++c)
+      ASSERT_EQ(px::ToFloat(got[r * kStride + c]), c < kColumns ? weight[r * kColumns + c] : 0.0f) << r << ", " << c;
 }
 
 TEST(ShortMemory, ADeviceThatIsTooSmallSaysWhatForAndHowMuch) {

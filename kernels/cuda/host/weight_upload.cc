@@ -1,0 +1,89 @@
+#include "kernels/cuda/host/weight_upload.h"
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "common/check.h"
+#include "common/status.h"
+
+namespace baton::cuda {
+namespace {
+
+void ToBf16(const kernels::Tensor& from, int64_t row, px::bf16* to) {
+  const int64_t at = row * from.row_stride, n = from.cols();
+  switch (from.dtype) {
+    case DType::kBF16: std::memcpy(to, from.Data<const px::bf16>() + at, static_cast<size_t>(n) * 2); return;
+    case DType::kF32:
+      for (int64_t i = 0; i < n; ++i) to[i] = px::FromFloat<px::bf16>(from.Data<const float>()[at + i]);
+      return;
+    case DType::kF16:
+      for (int64_t i = 0; i < n; ++i) to[i] = px::FromFloat<px::bf16>(px::ToFloat(from.Data<const px::f16>()[at + i]));
+      return;
+    default: BATON_CHECK(false, "weights of ", DTypeName(from.dtype));
+  }
+}
+
+/// Rows [first, first + count) of the weight, `row_stride` elements apart.
+void Fill(const kernels::Tensor& weight, int64_t first, int64_t count, px::bf16* to, int64_t row_stride) {
+  for (int64_t r = 0; r < count; ++r) {
+    ToBf16(weight, first + r, to + r * row_stride);
+    std::fill(to + r * row_stride + weight.cols(), to + (r + 1) * row_stride, px::bf16{0});
+  }
+}
+
+/// The same by several threads, when there is enough to do.
+void FillTogether(const kernels::Tensor& weight, int64_t first, int64_t count, px::bf16* to, int64_t row_stride) {
+  constexpr int64_t kMostThreads = 8, kElementsPerThread = int64_t{1} << 19;
+  const int64_t cores = std::max<int64_t>(1, std::thread::hardware_concurrency());
+  const int64_t threads =
+      std::clamp<int64_t>(count * row_stride / kElementsPerThread, 1, std::min(kMostThreads, cores));
+  const auto part = [&](int64_t t) {
+    const int64_t begin = count * t / threads, end = count * (t + 1) / threads;
+    Fill(weight, first + begin, end - begin, to + begin * row_stride, row_stride);
+  };
+  std::vector<std::thread> others;
+  for (int64_t t = 1; t < threads; ++t) others.emplace_back(part, t);
+  part(0);
+  for (std::thread& thread : others) thread.join();
+}
+
+}  // namespace
+
+absl::Status WeightUpload::Rows(const kernels::Tensor& weight, px::bf16* to, int64_t row_stride) {
+  const size_t row_bytes = static_cast<size_t>(row_stride) * sizeof(px::bf16);
+  BATON_RETURN_IF_ERROR(Reserve(std::max(half_bytes_, row_bytes)));
+  for (int64_t first = 0; first < weight.rows();) {
+    Half& half = *halves_[next_++ % halves_.size()];
+    const std::string error = half.copied.Synchronize();
+    if (!error.empty()) return absl::InternalError(error);
+    const auto count = std::min(weight.rows() - first, static_cast<int64_t>(half.memory.bytes() / row_bytes));
+    auto* rows = static_cast<px::bf16*>(half.memory.data());
+    FillTogether(weight, first, count, rows, row_stride);
+    stream_.CopyAsync(to + first * row_stride, rows, static_cast<size_t>(count) * row_bytes);
+    stream_.Record(half.copied);
+    first += count;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status WeightUpload::Reserve(size_t bytes) {
+  if (halves_[0] != nullptr && halves_[0]->memory.bytes() >= bytes) return absl::OkStatus();
+  Release();
+  for (std::unique_ptr<Half>& half : halves_) {
+    half = std::make_unique<Half>(bytes);
+    if (half->memory.data() != nullptr) continue;
+    Release();
+    return absl::ResourceExhaustedError(StrCat("loading weights needs ", halves_.size(), " × ", bytes,
+                                               " bytes of pinned host memory, which the system refuses"));
+  }
+  return absl::OkStatus();
+}
+
+void WeightUpload::Release() {
+  stream_.Synchronize();
+  for (std::unique_ptr<Half>& half : halves_) half.reset();
+}
+
+}  // namespace baton::cuda
