@@ -18,6 +18,7 @@ Runner AddRouter(CLI::App& app);
 Runner AddWorker(CLI::App& app);
 Runner AddRank(CLI::App& app);
 Runner AddChat(CLI::App& app);
+Runner AddBench(CLI::App& app);
 Runner AddCerts(CLI::App& app);
 Runner AddDoctor(CLI::App& app);
 Runner AddVersion(CLI::App& app);

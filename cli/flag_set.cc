@@ -38,7 +38,7 @@ void FlagSet::Merge(Flag flag) {
   flags_.push_back(std::move(flag));
 }
 
-void FlagSet::Attach(CLI::App& app, std::string_view positional) {
+void FlagSet::Attach(CLI::App& app, std::string_view positional, FlagsOf whose) {
   for (const Flag& flag : flags_) {
     const std::string dashed = StrCat(flag.name == positional ? StrCat(flag.name, ",") : "", "--", flag.name);
     CLI::Option* option = nullptr;
@@ -52,11 +52,12 @@ void FlagSet::Attach(CLI::App& app, std::string_view positional) {
       option = app.add_option_function<std::vector<std::string>>(
           dashed, [this, &flag](const std::vector<std::string>& values) { Set(flag, values); }, flag.help);
       option->expected(flag.is_list ? -1 : 1)->type_name(absl::AsciiStrToUpper(flag.unit.empty() ? "text" : flag.unit));
-      if (flag.is_list) option->allow_extra_args(false);
+      if (flag.is_list) option->allow_extra_args(whose == FlagsOf::kTool);
       if (!flag.default_text.empty()) option->default_str(flag.default_text);
       option->multi_option_policy(flag.is_list ? CLI::MultiOptionPolicy::TakeAll : CLI::MultiOptionPolicy::TakeLast);
     }
-    option->envname(EnvironmentName(flag.name))->group(flag.group);
+    if (whose == FlagsOf::kServer) option->envname(EnvironmentName(flag.name));
+    option->group(flag.group);
   }
 }
 

@@ -35,6 +35,10 @@ struct Flag {
       shared_with{};  ///< further headings whose config has a field of this name; one flag sets all
 };
 
+/// Whose flags they are. A server's have environment variables, and a list is repeated, so that the model may stand
+/// behind it; a tool's have none, and a list takes all that follows.
+enum class FlagsOf : uint8_t { kServer, kTool };
+
 class FlagSet {
  public:
   /// Adds every field of `config` (through VisitFields) under a heading, except names in `without`. A name that is
@@ -44,9 +48,8 @@ class FlagSet {
   void Add(Config& config, const std::string& group, const std::vector<std::string>& without = {},
            const std::string& prefix = "");
 
-  /// Registers all flags with CLI11, with their environment variables. `positional`: the flag whose value may stand
-  /// without its name.
-  void Attach(CLI::App& app, std::string_view positional = "");
+  /// Registers all flags with CLI11. `positional`: the flag whose value may stand without its name.
+  void Attach(CLI::App& app, std::string_view positional = "", FlagsOf whose = FlagsOf::kServer);
 
   /// Reads a YAML mapping of flag names. Unknown keys and wrong types are InvalidArgument with file and key.
   absl::Status ApplyYaml(const std::string& path);

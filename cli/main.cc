@@ -114,6 +114,7 @@ int main(int argc, char** argv) {
   add("worker", "one worker: loads the model, computes", AddWorker);
   add("rank", "one rank of a worker; workers start it", AddRank)->group("");
   add("chat", "talk to a running cluster", AddChat);
+  add("bench", "offer requests to an OpenAI server and measure the answers", AddBench);
   add("certs", "a private authority and certificates for a trial of TLS", AddCerts);
   add("doctor", "what this machine can do, and what would stop a cluster here", AddDoctor);
   add("version", "print the version", AddVersion);

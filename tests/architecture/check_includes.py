@@ -19,6 +19,7 @@ ALLOWED = {
     "prefill_worker": {"common", "proto", "kernels", "engine", "kvtransfer", "worker"},
     "decode_worker": {"common", "proto", "kernels", "engine", "kvtransfer", "worker"},
     "router": {"common", "proto", "text"},
+    "load": {"common"},
 }
 # One room of a folder that may depend on single headers of another.
 SINGLE = {"engine/sampling/": {"text/grammar.h", "text/grammar_kind.h"}}
@@ -78,7 +79,7 @@ VENDOR = [
     (re.compile(r"^cuda(_runtime|_runtime_api)?\.h$|^cuda_(bf16|fp8|fp16)\.h$"), ("kernels/cuda/", "kernels/runtime/", "kernels/px/")),
     (re.compile(r"^uc[pts]/|^ucp\.h$"), ("kvtransfer/ucx/",)),
     (re.compile(r"^(oneapi/)?dnnl"), ("kernels/cpu/",)),
-    (re.compile(r"^boost/beast"), ("router/http/", "router/discovery/", "cli/http_client.cc")),
+    (re.compile(r"^boost/beast"), ("router/http/", "router/discovery/", "cli/http_client.cc", "load/client.")),
     (re.compile(r"^ares(_[a-z]+)?\.h$"), ("router/discovery/",)),
 ]
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]')
@@ -161,6 +162,8 @@ PLANTED = [
     ("router/policy/a.cc", "router/request/request_flow.h"),
     ("router/discovery/a.cc", "router/fleet/fleet.h"),
     ("router/fleet/a.cc", "ares.h"),
+    ("load/a.cc", "router/http/http_server.h"),
+    ("load/summary.cc", "boost/beast/http.hpp"),
     ("engine/a.cc", "cuda_runtime.h"),
     ("kvtransfer/tcp/a.cc", "ucp/api/ucp.h"),
 ]

@@ -1,0 +1,85 @@
+#include "load/answer_reader.h"
+
+#include <nlohmann/json.hpp>
+
+namespace baton::load {
+namespace {
+
+using Json = nlohmann::json;
+
+int64_t Count(const Json& object, const char* key) {
+  const auto it = object.find(key);
+  return it != object.end() && it->is_number_integer() ? it->get<int64_t>() : 0;
+}
+
+double Ms(const Json& object, const char* key) {
+  const auto it = object.find(key);
+  return it != object.end() && it->is_number() ? it->get<double>() : 0;
+}
+
+std::string TextOf(const Json& object, const char* key) {
+  const auto it = object.find(key);
+  return it != object.end() && it->is_string() ? it->get<std::string>() : std::string();
+}
+
+Stages StagesOf(const Json& timings) {
+  return {.queue_prefill = Ms(timings, "queue_prefill_ms"),
+          .prefill = Ms(timings, "prefill_ms"),
+          .transfer = Ms(timings, "transfer_ms"),
+          .queue_decode = Ms(timings, "queue_decode_ms"),
+          .first_decode = Ms(timings, "first_decode_ms"),
+          .decode = Ms(timings, "decode_ms")};
+}
+
+// The new text of a choice: of a completion, or of a chat's delta, thoughts and calls of tools included.
+std::string ChoiceText(const Json& choice) {
+  std::string text = TextOf(choice, "text");
+  const auto delta = choice.find("delta");
+  if (delta == choice.end() || !delta->is_object()) return text;
+  text += TextOf(*delta, "reasoning_content") + TextOf(*delta, "content");
+  const auto calls = delta->find("tool_calls");
+  if (calls != delta->end() && calls->is_array() && !calls->empty()) text += calls->dump();
+  return text;
+}
+
+std::string ErrorOf(const Json& error) {
+  return error.is_object() && error.contains("message") && error["message"].is_string()
+             ? error["message"].get<std::string>()
+             : error.dump();
+}
+
+}  // namespace
+
+Event Apply(std::string_view data, Answer& answer) {
+  if (data == "[DONE]") {
+    answer.done = true;
+    return Event::kNothing;
+  }
+  const Json event = Json::parse(data, nullptr, /*allow_exceptions=*/false);
+  if (!event.is_object()) return Event::kMalformed;
+  if (const auto error = event.find("error"); error != event.end() && !error->is_null()) {
+    answer.error = ErrorOf(*error);
+    return Event::kNothing;
+  }
+  if (const auto usage = event.find("usage"); usage != event.end() && usage->is_object()) {
+    answer.counted = true;
+    answer.prompt_tokens = Count(*usage, "prompt_tokens");
+    answer.completion_tokens = Count(*usage, "completion_tokens");
+    const auto details = usage->find("prompt_tokens_details");
+    if (details != usage->end() && details->is_object()) answer.cached_tokens = Count(*details, "cached_tokens");
+  }
+  if (const auto timings = event.find("timings"); timings != event.end() && timings->is_object())
+    answer.stages = StagesOf(*timings);
+  const auto choices = event.find("choices");
+  if (choices == event.end() || !choices->is_array() || choices->empty() || !choices->front().is_object())
+    return Event::kNothing;
+  const Json& choice = choices->front();
+  const std::string text = ChoiceText(choice);
+  const auto finish = choice.find("finish_reason");
+  if (finish != choice.end() && finish->is_string()) answer.finished = true;
+  const bool ends_without_text = answer.finished && answer.text.empty();
+  answer.text += text;
+  return !text.empty() || ends_without_text ? Event::kText : Event::kNothing;
+}
+
+}  // namespace baton::load

@@ -1,0 +1,153 @@
+// What `baton bench` is told: the names are those of `vllm bench serve`, so that a command line of it works here.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "common/config_fields.h"
+
+namespace baton::load {
+
+struct BenchOptions {
+  std::string backend = "openai", endpoint, base_url, host = "127.0.0.1", model, served_model_name, api_key;
+  int port = 8000;
+  std::vector<std::string> header;
+  int64_t request_timeout_ms = 600'000;
+  int ready_check_timeout_sec = 0;
+
+  std::string dataset_name = "random", dataset_path;
+  int64_t num_prompts = 1000;
+  uint64_t seed = 0;
+  int64_t input_len = 0, output_len = 0;
+  int64_t random_input_len = 1024, random_output_len = 128, random_prefix_len = 0, random_vocab_size = 0;
+  double random_range_ratio = 0;
+  int64_t prefix_repetition_prefix_len = 256, prefix_repetition_suffix_len = 256, prefix_repetition_num_prefixes = 10;
+  int64_t prefix_repetition_output_len = 128;
+  int64_t sharegpt_output_len = 0, custom_output_len = 256, trace_block_size = 0;
+  double trace_speed = 1;
+  bool self_timed = true;
+
+  double request_rate = std::numeric_limits<double>::infinity();
+  double burstiness = 1;
+  int64_t max_concurrency = 0;
+  std::string ramp_up_strategy = "none";
+  double ramp_up_start_rps = 0, ramp_up_end_rps = 0;
+  int64_t num_warmups = 0;
+
+  bool ignore_eos = false;
+  std::string temperature, top_p, top_k, min_p, frequency_penalty, presence_penalty, repetition_penalty, extra_body;
+
+  std::string verify = "none", label, percentile_metrics = "ttft,tpot,itl", metric_percentiles = "99";
+  std::vector<std::string> goodput, metadata;
+  std::string request_id_prefix = "bench-", result_dir, result_filename;
+  bool save_result = false, save_detailed = false, append_result = false, disable_tqdm = false;
+};
+
+template <class Visitor>
+void VisitServerFields(BenchOptions& c, Visitor&& field) {
+  field("backend", c.backend, "", "whose answers are read",
+        OneOf({{"openai", "/v1/completions"}, {"vllm", "the same"}, {"openai-chat", "/v1/chat/completions"}}));
+  field("endpoint", c.endpoint, "path", "where requests go, if not where the backend says");
+  field("base-url", c.base_url, "url", "the server, http://host:port; else --host and --port");
+  field("host", c.host, "", "the server's host");
+  field("port", c.port, "", "the server's port", Range(1, 65535));
+  field("model", c.model, "", "model name (default: the first of /v1/models)");
+  field("served-model-name", c.served_model_name, "", "what requests call the model, if not --model");
+  field("api-key", c.api_key, "", "sent as a bearer token");
+  field("header", c.header, "name=value", "another header of every request");
+  field("request-timeout-ms", c.request_timeout_ms, "ms", "an answer that takes longer is a failure", AtLeast(1));
+  field("ready-check-timeout-sec", c.ready_check_timeout_sec, "s", "how long to wait for the server", Range(0, 86400));
+}
+
+template <class Visitor>
+void VisitDatasetFields(BenchOptions& c, Visitor&& field) {
+  field("dataset-name", c.dataset_name, "", "where prompts come from",
+        OneOf({{"random"},
+               {"prefix_repetition"},
+               {"sharegpt", "conversations, JSON"},
+               {"custom", "JSON lines with prompt or messages, and output_tokens"},
+               {"mooncake", "JSON lines with timestamp, input_length, output_length, hash_ids"},
+               {"timed_trace", "the same, or ts, il, ol, bh"},
+               {"azure", "CSV: TIMESTAMP,ContextTokens,GeneratedTokens"}}));
+  field("dataset-path", c.dataset_path, "file", "of sharegpt, custom and the traces");
+  field("num-prompts", c.num_prompts, "requests", "how many; of a trace, at most", Range(1, 10'000'000));
+  field("seed", c.seed, "", "of prompts, arrivals and the requests' own seeds");
+  field("input-len", c.input_len, "tokens", "prompt length of random and prefix_repetition", AtLeast(0));
+  field("output-len", c.output_len, "tokens", "answer length of every dataset; 0: the dataset's", AtLeast(0));
+  field("random-input-len", c.random_input_len, "tokens", "prompt length", AtLeast(1));
+  field("random-output-len", c.random_output_len, "tokens", "answer length", AtLeast(1));
+  field("random-range-ratio", c.random_range_ratio, "", "lengths are drawn from length·(1 ± this)", Range(0, 0.999));
+  field("random-prefix-len", c.random_prefix_len, "tokens", "the same beginning of every prompt", AtLeast(0));
+  field("random-vocab-size", c.random_vocab_size, "ids",
+        "completions: prompts are ids below this, with exact lengths; 0: English words, about a token each",
+        AtLeast(0));
+  field("prefix-repetition-prefix-len", c.prefix_repetition_prefix_len, "tokens", "shared beginning", AtLeast(1));
+  field("prefix-repetition-suffix-len", c.prefix_repetition_suffix_len, "tokens", "own end", AtLeast(1));
+  field("prefix-repetition-num-prefixes", c.prefix_repetition_num_prefixes, "", "how many beginnings", AtLeast(1));
+  field("prefix-repetition-output-len", c.prefix_repetition_output_len, "tokens", "answer length", AtLeast(1));
+  field("sharegpt-output-len", c.sharegpt_output_len, "tokens", "0: about the length of the file's answer", AtLeast(0));
+  field("custom-output-len", c.custom_output_len, "tokens", "where a line does not say", AtLeast(1));
+  field("trace-block-size", c.trace_block_size, "tokens", "per hash; 0: 512 of hash_ids, 1024 of bh", AtLeast(0));
+  field("trace-speed", c.trace_speed, "", "2: twice as fast as it was recorded", AtLeast(1e-6));
+  field("self-timed", c.self_timed, "", "a trace's requests come at their own times, not at --request-rate");
+}
+
+template <class Visitor>
+void VisitLoadFields(BenchOptions& c, Visitor&& field) {
+  field("request-rate", c.request_rate, "1/s", "arrivals; inf: all at once", AtLeast(1e-6));
+  field("burstiness", c.burstiness, "", "1: Poisson; less: in bursts; more: even", AtLeast(1e-3));
+  field("max-concurrency", c.max_concurrency, "requests", "most at a time, others wait; 0: no limit", AtLeast(0));
+  field("ramp-up-strategy", c.ramp_up_strategy, "", "the rate grows over the run",
+        OneOf({{"none"}, {"linear"}, {"exponential"}}));
+  field("ramp-up-start-rps", c.ramp_up_start_rps, "1/s", "rate of the first request", AtLeast(0));
+  field("ramp-up-end-rps", c.ramp_up_end_rps, "1/s", "rate of the last request", AtLeast(0));
+  field("num-warmups", c.num_warmups, "requests", "sent before, not counted", AtLeast(0));
+  field("ignore-eos", c.ignore_eos, "", "answers end at their length only");
+  field("temperature", c.temperature, "", "not sent if not given, as are all of these");
+  field("top-p", c.top_p, "", "");
+  field("top-k", c.top_k, "", "");
+  field("min-p", c.min_p, "", "");
+  field("frequency-penalty", c.frequency_penalty, "", "");
+  field("presence-penalty", c.presence_penalty, "", "");
+  field("repetition-penalty", c.repetition_penalty, "", "");
+  field("extra-body", c.extra_body, "json", "object of more fields of every request");
+  field("request-id-prefix", c.request_id_prefix, "", "X-Request-Id is this and a number");
+  field("verify", c.verify, "", "identical: every answer is asked for again, alone, and must have the same bytes",
+        OneOf({{"none"}, {"identical"}}));
+}
+
+template <class Visitor>
+void VisitResultFields(BenchOptions& c, Visitor&& field) {
+  field("goodput", c.goodput, "key:ms", "what a good request keeps: ttft, tpot, e2el");
+  field("percentile-metrics", c.percentile_metrics, "", "which are printed: ttft, tpot, itl, e2el");
+  field("metric-percentiles", c.metric_percentiles, "", "such as 50,90,99");
+  field("label", c.label, "", "of the run, in the result and its file name");
+  field("metadata", c.metadata, "key=value", "put into the result");
+  field("save-result", c.save_result, "", "write the result as JSON");
+  field("save-detailed", c.save_detailed, "", "with every request's figures");
+  field("append-result", c.append_result, "", "append to the file");
+  field("result-dir", c.result_dir, "folder", "where the file goes");
+  field("result-filename", c.result_filename, "file", "default: label, rate, model and time");
+  field("disable-tqdm", c.disable_tqdm, "", "no progress line");
+}
+
+template <class Visitor>
+void VisitFields(BenchOptions& c, Visitor&& field) {
+  VisitServerFields(c, field);
+  VisitDatasetFields(c, field);
+  VisitLoadFields(c, field);
+  VisitResultFields(c, field);
+}
+
+/// Whether requests are chats: by --endpoint, or by --backend where that is not given.
+inline bool IsChat(const BenchOptions& options) {
+  return options.endpoint.empty() ? options.backend == "openai-chat" : options.endpoint.ends_with("chat/completions");
+}
+inline std::string PathOf(const BenchOptions& options) {
+  if (!options.endpoint.empty()) return options.endpoint;
+  return IsChat(options) ? "/v1/chat/completions" : "/v1/completions";
+}
+
+}  // namespace baton::load

@@ -1,0 +1,73 @@
+// What became of one offered request. Times are offsets from the start of the run; nothing of it is averaged yet.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/clock.h"
+
+namespace baton::load {
+
+/// Why a request has no whole answer.
+enum class Failure : uint8_t {
+  kNone,
+  kConnect,    ///< nobody took the connection
+  kRefused,    ///< an HTTP status other than 200
+  kBroken,     ///< the connection ended in the middle
+  kTimeout,    ///< longer than --request-timeout-ms
+  kError,      ///< an error event within the stream
+  kMalformed,  ///< not the event stream of an OpenAI server
+};
+constexpr std::array<std::string_view, 7> kFailureNames = {"none",    "connect", "refused",  "broken",
+                                                           "timeout", "error",   "malformed"};
+
+/// The server's own account of a request ("timings" in Baton's answers), ms.
+struct Stages {
+  double queue_prefill = 0, prefill = 0, transfer = 0, queue_decode = 0, first_decode = 0, decode = 0;
+  /// What passes before the first token: whoever computes the prompt draws it.
+  double ToFirst() const { return queue_prefill + prefill; }
+  /// What a handed-over request waits for between its first token and its second; 0 where one worker does both.
+  double ToSecond() const { return transfer + queue_decode + first_decode; }
+};
+
+/// What an answer said, put together from its events.
+struct Answer {
+  std::string text;
+  int64_t prompt_tokens = 0, completion_tokens = 0, cached_tokens = 0;
+  bool counted = false;   ///< the server gave a usage
+  bool finished = false;  ///< a finish_reason was seen
+  bool done = false;      ///< [DONE] was seen
+  std::optional<Stages> stages;
+  std::string error;  ///< of an error event
+};
+
+struct Outcome {
+  size_t index = 0;
+  Duration due{}, fired{}, sent{};  ///< when the schedule wanted it, when its turn was noticed, when it was sent
+  Duration end{};
+  std::vector<Duration> arrivals;  ///< of the chunks with text; several may have come in one read
+  Answer answer;
+  Failure failure = Failure::kNone;
+  int http_status = 0;
+  std::string error;
+
+  bool ok() const { return failure == Failure::kNone; }
+  double TtftMs() const { return arrivals.empty() ? 0 : Milliseconds(arrivals.front() - sent); }
+  /// From the first chunk to the second; 0 if there is none.
+  double SecondMs() const { return arrivals.size() < 2 ? 0 : Milliseconds(arrivals[1] - arrivals[0]); }
+  double E2elMs() const { return Milliseconds(end - sent); }
+  int64_t OutputTokens() const {
+    return answer.counted ? answer.completion_tokens : static_cast<int64_t>(arrivals.size());
+  }
+  /// (latency − TTFT) / (tokens − 1); nullopt for an answer of one token.
+  std::optional<double> TpotMs() const {
+    if (OutputTokens() < 2 || arrivals.empty()) return std::nullopt;
+    return Milliseconds(end - arrivals.front()) / static_cast<double>(OutputTokens() - 1);
+  }
+};
+
+}  // namespace baton::load

@@ -1,0 +1,100 @@
+#include "load/prompts.h"
+
+#include <algorithm>
+#include <array>
+#include <random>
+
+#include "common/str_cat.h"
+
+namespace baton::load {
+namespace {
+
+// Common words that most vocabularies have whole, with the space before them.
+constexpr std::array<std::string_view, 96> kWords = {
+    "the",   "of",   "and",   "to",    "in",    "is",   "that",  "for",   "it",   "was",   "on",     "are",
+    "as",    "with", "they",  "be",    "at",    "one",  "have",  "this",  "from", "by",    "hot",    "but",
+    "some",  "what", "there", "we",    "can",   "out",  "other", "were",  "all",  "your",  "when",   "up",
+    "use",   "word", "how",   "said",  "each",  "she",  "which", "their", "time", "will",  "way",    "about",
+    "many",  "then", "them",  "would", "write", "like", "so",    "these", "her",  "long",  "make",   "thing",
+    "see",   "him",  "two",   "has",   "look",  "more", "day",   "could", "go",   "come",  "did",    "my",
+    "sound", "no",   "most",  "who",   "over",  "know", "water", "than",  "call", "first", "people", "may",
+    "down",  "side", "been",  "now",   "find",  "any",  "new",   "work",  "part", "take",  "get",    "place"};
+
+uint64_t Mixed(uint64_t x) {
+  x += 0x9e3779b97f4a7c15;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+  return x ^ (x >> 31);
+}
+
+int64_t Around(int64_t length, double ratio, uint64_t draw) {
+  const auto low = static_cast<int64_t>(static_cast<double>(length) * (1 - ratio));
+  const auto high = static_cast<int64_t>(static_cast<double>(length) * (1 + ratio));
+  return std::max<int64_t>(1, low + static_cast<int64_t>(draw % static_cast<uint64_t>(high - low + 1)));
+}
+
+// Numbers of pieces: of what is shared, and of each request's own. Neither is the other's.
+uint64_t SharedPiece(uint64_t seed, uint64_t number) { return Mixed(Mixed(seed) ^ (2 * number)); }
+uint64_t OwnPiece(uint64_t seed, uint64_t number) { return Mixed(Mixed(seed) ^ (2 * number + 1)); }
+
+Prompt RandomPrompt(const BenchOptions& o, uint64_t index) {
+  const uint64_t piece = OwnPiece(o.seed, index);
+  Prompt prompt;
+  prompt.tokens = o.random_prefix_len +
+                  Around(o.input_len > 0 ? o.input_len : o.random_input_len, o.random_range_ratio, Mixed(piece));
+  prompt.output_tokens = Around(o.random_output_len, o.random_range_ratio, Mixed(piece + 1));
+  AppendMade(SharedPiece(o.seed, 0), o.random_prefix_len, o.random_vocab_size, prompt);
+  AppendMade(piece, prompt.tokens - o.random_prefix_len, o.random_vocab_size, prompt);
+  return prompt;
+}
+
+Prompt PrefixedPrompt(const BenchOptions& o, uint64_t index) {
+  const int64_t suffix = o.input_len > 0 ? std::max<int64_t>(1, o.input_len - o.prefix_repetition_prefix_len)
+                                         : o.prefix_repetition_suffix_len;
+  Prompt prompt;
+  prompt.tokens = o.prefix_repetition_prefix_len + suffix;
+  prompt.output_tokens = o.prefix_repetition_output_len;
+  const uint64_t prefix = index % static_cast<uint64_t>(o.prefix_repetition_num_prefixes);
+  AppendMade(SharedPiece(o.seed, prefix + 1), o.prefix_repetition_prefix_len, o.random_vocab_size, prompt);
+  AppendMade(OwnPiece(o.seed, index), suffix, o.random_vocab_size, prompt);
+  return prompt;
+}
+
+}  // namespace
+
+void AppendMade(uint64_t piece, int64_t tokens, int64_t vocab_size, Prompt& prompt) {
+  std::mt19937_64 random(piece);
+  if (vocab_size > 0) {  // neither end of the vocabulary: special tokens and single bytes are there
+    const int64_t first = vocab_size / 10, count = std::max<int64_t>(1, vocab_size * 8 / 10);
+    for (int64_t i = 0; i < tokens; ++i)
+      prompt.ids.push_back(static_cast<int32_t>(first + static_cast<int64_t>(random() % static_cast<uint64_t>(count))));
+    return;
+  }
+  for (int64_t i = 0; i < tokens; ++i) {
+    if (!prompt.text.empty()) prompt.text += ' ';
+    prompt.text += kWords[random() % kWords.size()];
+  }
+}
+
+absl::StatusOr<std::vector<Prompt>> MakePrompts(const BenchOptions& options) {
+  if (options.random_vocab_size > 0 && IsChat(options)) {
+    return absl::InvalidArgumentError(
+        StrCat("--random-vocab-size ", options.random_vocab_size, ": chats are text; only completions take token ids"));
+  }
+  std::vector<Prompt> prompts;
+  if (options.dataset_name == "random" || options.dataset_name == "prefix_repetition") {
+    for (int64_t i = 0; i < options.num_prompts; ++i) {
+      prompts.push_back(options.dataset_name == "random" ? RandomPrompt(options, i) : PrefixedPrompt(options, i));
+    }
+  } else {
+    absl::StatusOr<std::vector<Prompt>> read = ReadPrompts(options);
+    if (!read.ok()) return read.status();
+    prompts = *std::move(read);
+  }
+  for (Prompt& prompt : prompts) {
+    if (options.output_len > 0) prompt.output_tokens = options.output_len;
+  }
+  return prompts;
+}
+
+}  // namespace baton::load

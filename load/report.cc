@@ -1,0 +1,247 @@
+#include "load/report.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "common/str_cat.h"
+
+namespace baton::load {
+namespace {
+
+using Json = nlohmann::ordered_json;
+constexpr int kWidth = 50;
+constexpr double kLateMs = 5, kManyBursts = 0.2;
+
+struct Metric {
+  const char *key, *name, *title;
+  const Statistics& values;
+};
+
+std::vector<Metric> MetricsOf(const Summary& s) {
+  return {{"ttft", "TTFT", "Time to First Token", s.ttft},
+          {"tpot", "TPOT", "Time per Output Token (excl. 1st token)", s.tpot},
+          {"itl", "ITL", "Inter-token Latency", s.itl},
+          {"e2el", "E2EL", "End-to-end Latency", s.e2el}};
+}
+
+std::string PercentName(double percent) {
+  return percent == std::floor(percent) ? StrCat(static_cast<int64_t>(percent)) : StrCat(percent);
+}
+
+std::string Ruler(const std::string& text, char fill) {
+  const size_t left = (kWidth - std::min<size_t>(kWidth, text.size())) / 2;
+  std::string out = std::string(left, fill) + text;
+  return out + std::string(out.size() < kWidth ? kWidth - out.size() : 0, fill) + "\n";
+}
+
+std::string Row(const std::string& label, double value) { return absl::StrFormat("%-40s %-10.2f\n", label, value); }
+std::string Row(const std::string& label, int64_t value) { return absl::StrFormat("%-40s %-10d\n", label, value); }
+
+double PerSecond(const Summary& s, int64_t count) {
+  return s.duration_s > 0 ? static_cast<double>(count) / s.duration_s : 0;
+}
+
+std::string StagesRow(const char* which, const FirstToken& f) {
+  const Stages& t = f.stages;
+  std::string out =
+      absl::StrFormat("%s TTFT %.1f = queue %.1f + prefill %.1f + router and network %.1f ms (request %d)\n", which,
+                      f.ttft_ms, t.queue_prefill, t.prefill, f.rest_ms(), f.index);
+  if (t.ToSecond() > 0) {
+    out += absl::StrFormat("  its second token came %.1f later: transfer %.1f, decode queue %.1f, first step %.1f ms\n",
+                           f.second_ms, t.transfer, t.queue_decode, t.first_decode);
+  }
+  return out;
+}
+
+std::string Findings(const Report& r) {
+  const Summary& s = r.summary;
+  std::string out;
+  for (const auto& [kind, count] : s.failures) out += Row(StrCat("Failed, ", kind, ":"), count);
+  for (const auto& [text, count] : s.first_errors) out += StrCat("  ", count, " times: ", text, "\n");
+  if (s.median) out += StagesRow("Median", *s.median) + StagesRow("P99   ", *s.p99);
+  if (r.verified) {
+    out += StrCat("Asked again: ", r.verified->compared, " answers, ", r.verified->different, " different, ",
+                  r.verified->failed, " without a second answer\n");
+    for (size_t index : r.verified->which) out += StrCat("  request ", index, " differs\n");
+  }
+  if (s.tokens_are_chunks) out += "The server counts no tokens (no usage): an answer's tokens are its chunks.\n";
+  if (s.gaps_in_bursts > kManyBursts)
+    out += absl::StrFormat("%.0f %% of the gaps between chunks are below 0.1 ms: they came in bursts, see TPOT.\n",
+                           s.gaps_in_bursts * 100);
+  if (s.lag.Percentile(99) > kLateMs)
+    out += absl::StrFormat("This client was late: p99 %.1f ms after the schedule. Its figures are not the server's.\n",
+                           s.lag.Percentile(99));
+  return out;
+}
+
+Json StagesJson(const FirstToken& f) {
+  return {{"request", f.index},
+          {"ttft_ms", f.ttft_ms},
+          {"queue_prefill_ms", f.stages.queue_prefill},
+          {"prefill_ms", f.stages.prefill},
+          {"transfer_ms", f.stages.transfer},
+          {"queue_decode_ms", f.stages.queue_decode},
+          {"first_decode_ms", f.stages.first_decode},
+          {"router_and_network_ms", f.rest_ms()},
+          {"second_token_ms", f.second_ms}};
+}
+
+void AddStatistics(Json& out, const Report& r, const std::string& key, const Statistics& values) {
+  out[StrCat("mean_", key, "_ms")] = values.mean();
+  out[StrCat("median_", key, "_ms")] = values.Percentile(50);
+  out[StrCat("std_", key, "_ms")] = values.deviation();
+  for (double percent : r.percentiles)
+    out[StrCat("p", PercentName(percent), "_", key, "_ms")] = values.Percentile(percent);
+}
+
+void AddSetting(Json& out, const Report& r) {
+  const BenchOptions& o = r.options;
+  out["date"] = r.date;
+  out["endpoint_type"] = out["backend"] = o.backend;
+  out["label"] = o.label.empty() ? Json() : Json(o.label);
+  out["model_id"] = out["tokenizer_id"] = r.model;
+  out["num_prompts"] = r.summary.offered;
+  for (const std::string& one : o.metadata) {
+    const std::pair<std::string, std::string> parts = absl::StrSplit(one, absl::MaxSplits('=', 1));
+    out[parts.first] = parts.second;
+  }
+  out["dataset_name"] = o.dataset_name;
+  out["seed"] = o.seed;
+  out["request_rate"] = std::isinf(o.request_rate) ? Json("inf") : Json(o.request_rate);
+  out["burstiness"] = o.burstiness;
+  out["max_concurrency"] = o.max_concurrency > 0 ? Json(o.max_concurrency) : Json();
+  if (o.ramp_up_strategy != "none") {
+    out["ramp_up_strategy"] = o.ramp_up_strategy;
+    out["ramp_up_start_rps"] = o.ramp_up_start_rps;
+    out["ramp_up_end_rps"] = o.ramp_up_end_rps;
+  }
+}
+
+void AddCounts(Json& out, const Summary& s) {
+  out["duration"] = s.duration_s;
+  out["offered"] = s.offered;
+  out["completed"] = s.completed;
+  out["failed"] = s.failed;
+  out["failures"] = s.failures;
+  out["total_input_tokens"] = s.input_tokens;
+  out["total_output_tokens"] = s.output_tokens;
+  out["total_cached_tokens"] = s.cached_tokens;
+  out["output_chunks"] = s.chunks;
+  out["tokens_are_chunks"] = s.tokens_are_chunks;
+  out["request_throughput"] = PerSecond(s, s.completed);
+  out["request_goodput"] = s.good ? Json(PerSecond(s, *s.good)) : Json();
+  if (s.good) {
+    out["good_requests"] = *s.good;
+    out["good_share_of_offered"] = s.offered > 0 ? static_cast<double>(*s.good) / static_cast<double>(s.offered) : 0;
+  }
+  out["output_throughput"] = PerSecond(s, s.output_tokens);
+  out["total_token_throughput"] = PerSecond(s, s.input_tokens + s.output_tokens);
+  out["max_output_tokens_per_s"] = s.peak_tokens_per_s;
+  out["max_concurrent_requests"] = s.most_at_a_time;
+  out["connections"] = s.connections;
+  out["schedule_lag_p50_ms"] = s.lag.Percentile(50);
+  out["schedule_lag_p99_ms"] = s.lag.Percentile(99);
+  out["schedule_lag_max_ms"] = s.lag.most();
+  out["gaps_in_bursts"] = s.gaps_in_bursts;
+}
+
+// Lists with one entry per offered request, in their order; a failed one has its error.
+void AddDetails(Json& out, const RunResult& run) {
+  for (const char* key : {"input_lens", "output_lens", "ttfts", "itls", "latencies", "start_times", "queue_times",
+                          "generated_texts", "errors", "stages"})
+    out[key] = Json::array();
+  for (const Outcome& o : run.outcomes) {
+    Json gaps = Json::array();
+    for (size_t i = 1; i < o.arrivals.size(); ++i) gaps.push_back(Seconds(o.arrivals[i] - o.arrivals[i - 1]));
+    out["input_lens"].push_back(o.answer.prompt_tokens);
+    out["output_lens"].push_back(o.ok() ? o.OutputTokens() : 0);
+    out["ttfts"].push_back(o.TtftMs() / 1000);
+    out["itls"].push_back(std::move(gaps));
+    out["latencies"].push_back(o.E2elMs() / 1000);
+    out["start_times"].push_back(Seconds(o.sent));
+    out["queue_times"].push_back(Seconds(o.sent - o.fired));
+    out["generated_texts"].push_back(o.answer.text);
+    out["errors"].push_back(o.error);
+    out["stages"].push_back(o.answer.stages ? StagesJson({o.index, o.TtftMs(), o.SecondMs(), *o.answer.stages})
+                                            : Json());
+  }
+}
+
+}  // namespace
+
+std::string ReportText(const Report& r) {
+  const Summary& s = r.summary;
+  std::string out = Ruler(" Serving Benchmark Result ", '=');
+  out += Row("Successful requests:", s.completed) + Row("Failed requests:", s.failed);
+  if (r.options.max_concurrency > 0) out += Row("Maximum request concurrency:", r.options.max_concurrency);
+  if (!std::isinf(r.options.request_rate)) out += Row("Request rate configured (RPS):", r.options.request_rate);
+  out += Row("Benchmark duration (s):", s.duration_s);
+  out += Row("Total input tokens:", s.input_tokens) + Row("Total generated tokens:", s.output_tokens);
+  out += Row("Request throughput (req/s):", PerSecond(s, s.completed));
+  if (s.good) {
+    out += Row("Request goodput (req/s):", PerSecond(s, *s.good));
+    out += Row("Good of all offered (%):",
+               s.offered > 0 ? 100.0 * static_cast<double>(*s.good) / static_cast<double>(s.offered) : 0);
+  }
+  out += Row("Output token throughput (tok/s):", PerSecond(s, s.output_tokens));
+  out += Row("Peak output token throughput (tok/s):", s.peak_tokens_per_s);
+  out += Row("Peak concurrent requests:", static_cast<int64_t>(s.most_at_a_time));
+  out += Row("Total token throughput (tok/s):", PerSecond(s, s.input_tokens + s.output_tokens));
+  out += Row("Schedule lag P99 (ms):", s.lag.Percentile(99));
+  const std::vector<std::string> shown = absl::StrSplit(r.options.percentile_metrics, ',');
+  for (const Metric& m : MetricsOf(s)) {
+    if (std::ranges::count(shown, m.key) == 0) continue;
+    out += Ruler(m.title, '-');
+    out += Row(StrCat("Mean ", m.name, " (ms):"), m.values.mean());
+    out += Row(StrCat("Median ", m.name, " (ms):"), m.values.Percentile(50));
+    for (double p : r.percentiles)
+      out += Row(StrCat("P", PercentName(p), " ", m.name, " (ms):"), m.values.Percentile(p));
+  }
+  const std::string findings = Findings(r);
+  if (!findings.empty()) out += Ruler("Findings", '-') + findings;
+  return out + Ruler("", '=');
+}
+
+std::string ReportJson(const Report& r) {
+  const Summary& s = r.summary;
+  Json out = Json::object();
+  AddSetting(out, r);
+  AddCounts(out, s);
+  for (const Metric& m : MetricsOf(s)) AddStatistics(out, r, m.key, m.values);
+  AddStatistics(out, r, "client_queue_time", s.queue);
+  AddStatistics(out, r, "e2el_including_client_queue", s.e2el_with_queue);
+  out["requests_with_stages"] = s.with_stages;
+  if (s.median) out["ttft_stages"] = {{"p50", StagesJson(*s.median)}, {"p99", StagesJson(*s.p99)}};
+  if (r.verified) {
+    out["verified"] = {{"compared", r.verified->compared},
+                       {"different", r.verified->different},
+                       {"failed", r.verified->failed},
+                       {"which", r.verified->which}};
+  }
+  if (r.options.save_detailed) AddDetails(out, r.run);
+  return out.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+std::string ResultFileName(const Report& r) {
+  const BenchOptions& o = r.options;
+  const std::string model = r.model.substr(r.model.rfind('/') + 1);
+  const std::string rate = std::isinf(o.request_rate) ? "inf" : StrCat(o.request_rate);
+  return StrCat(o.label.empty() ? o.backend : o.label, "-", rate, "qps",
+                o.max_concurrency > 0 ? StrCat("-concurrency", o.max_concurrency) : "", "-", model, "-", r.date,
+                ".json");
+}
+
+absl::Status WriteResult(const Report& r, const std::string& path) {
+  std::ofstream out(path, r.options.append_result ? std::ios::app : std::ios::trunc);
+  out << ReportJson(r);
+  out.close();
+  return out ? absl::OkStatus() : absl::UnavailableError(StrCat("cannot write the result to ", path));
+}
+
+}  // namespace baton::load

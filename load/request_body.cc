@@ -1,0 +1,61 @@
+#include "load/request_body.h"
+
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_join.h"
+#include "common/str_cat.h"
+
+namespace baton::load {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Foreign bytes in a file must not throw: malformed UTF-8 is replaced.
+std::string Text(const Json& value) { return value.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
+}  // namespace
+
+absl::StatusOr<RequestBody> RequestBody::Make(const BenchOptions& o, const std::string& model) {
+  Json fields = Json::object();
+  fields["model"] = o.served_model_name.empty() ? model : o.served_model_name;
+  fields["stream"] = true;
+  fields["stream_options"] = {{"include_usage", true}};
+  if (o.ignore_eos) fields["ignore_eos"] = true;
+  for (const auto& [name, text] : {std::pair{"temperature", &o.temperature},
+                                   {"top_p", &o.top_p},
+                                   {"top_k", &o.top_k},
+                                   {"min_p", &o.min_p},
+                                   {"frequency_penalty", &o.frequency_penalty},
+                                   {"presence_penalty", &o.presence_penalty},
+                                   {"repetition_penalty", &o.repetition_penalty}}) {
+    if (text->empty()) continue;
+    const Json value = Json::parse(*text, nullptr, /*allow_exceptions=*/false);
+    if (!value.is_number()) return absl::InvalidArgumentError(StrCat("--", name, ": \"", *text, "\" is not a number"));
+    fields[name] = value;
+  }
+  if (!o.extra_body.empty()) {
+    const Json extra = Json::parse(o.extra_body, nullptr, /*allow_exceptions=*/false);
+    if (!extra.is_object()) return absl::InvalidArgumentError("--extra-body: not a JSON object");
+    for (const auto& [key, value] : extra.items()) fields[key] = value;
+  }
+  RequestBody body;
+  body.chat_ = IsChat(o);
+  body.seed_ = o.seed;
+  body.tail_ = Text(fields);
+  body.tail_.pop_back();
+  return body;
+}
+
+std::string RequestBody::Of(const Prompt& prompt, size_t index) const {
+  std::string out = tail_;
+  absl::StrAppend(&out, ",\"seed\":", (seed_ + index) & 0x7fffffff, ",\"max_tokens\":", prompt.output_tokens);
+  if (!chat_) {
+    if (prompt.ids.empty()) return StrCat(out, ",\"prompt\":", Text(prompt.text), "}");
+    return StrCat(out, ",\"prompt\":[", absl::StrJoin(prompt.ids, ","), "]}");
+  }
+  if (!prompt.messages.empty()) return StrCat(out, ",\"messages\":", prompt.messages, "}");
+  return StrCat(out, R"(,"messages":[{"role":"user","content":)", Text(prompt.text), "}]}");
+}
+
+}  // namespace baton::load

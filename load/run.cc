@@ -1,0 +1,113 @@
+// clang-format off: <utility> before Asio, whose awaitable.hpp uses std::exchange without it (Boost 1.81).
+#include <utility>
+// clang-format on
+
+#include "load/run.h"
+
+#include <algorithm>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <deque>
+
+#include "common/str_cat.h"
+
+namespace baton::load {
+namespace {
+
+namespace asio = boost::asio;
+
+class Offering {
+ public:
+  Offering(const Run& run, const Clock& clock) : run_(run), client_(run.server, clock), timer_(io_) {
+    result_.outcomes.resize(run.prompts.size());
+  }
+
+  RunResult Execute(TimePoint start) {
+    start_ = start;
+    client_.Begin(start);
+    asio::co_spawn(io_, Offer(), asio::detached);
+    io_.run();
+    for (const Outcome& one : result_.outcomes) result_.duration = std::max(result_.duration, one.end);
+    result_.connections = client_.connections();
+    return std::move(result_);
+  }
+
+ private:
+  asio::awaitable<void> Offer() {
+    for (size_t i = 0; i < run_.prompts.size(); ++i) {
+      if (client_.Since() < run_.due[i]) {
+        boost::system::error_code error;
+        timer_.expires_at(start_ + run_.due[i]);
+        co_await timer_.async_wait(asio::redirect_error(asio::use_awaitable, error));
+      }
+      Outcome& outcome = result_.outcomes[i];
+      outcome.index = i;
+      outcome.due = run_.due[i];
+      outcome.fired = client_.Since();
+      waiting_.push_back(i);
+      SendWaiting();
+    }
+  }
+
+  void SendWaiting() {
+    while (!waiting_.empty() && (run_.most_at_a_time == 0 || running_ < run_.most_at_a_time)) {
+      const size_t index = waiting_.front();
+      waiting_.pop_front();
+      ++running_;
+      result_.most_at_a_time = std::max(result_.most_at_a_time, running_);
+      asio::co_spawn(io_, One(index), asio::detached);
+    }
+  }
+
+  asio::awaitable<void> One(size_t index) {
+    Outcome& outcome = result_.outcomes[index];
+    co_await client_.Ask(run_.body.Of(run_.prompts[index], index), StrCat(run_.request_id_prefix, index), outcome);
+    --running_;
+    ++ended_;
+    if (!outcome.ok()) ++failed_;
+    if (run_.on_end) run_.on_end(ended_, failed_);
+    SendWaiting();
+  }
+
+  const Run& run_;
+  asio::io_context io_{1};
+  Client client_;
+  asio::steady_timer timer_;
+  TimePoint start_{};
+  std::deque<size_t> waiting_;
+  int running_ = 0;
+  size_t ended_ = 0, failed_ = 0;
+  RunResult result_;
+};
+
+}  // namespace
+
+RunResult Execute(const Run& run, const Clock& clock) { return Offering(run, clock).Execute(clock.Now()); }
+
+Verified VerifyIdentical(const Run& run, const std::vector<Outcome>& outcomes, const Clock& clock) {
+  constexpr size_t kMostNamed = 8;
+  Run alone = run;
+  alone.due.assign(run.prompts.size(), Duration::zero());
+  alone.most_at_a_time = 1;
+  alone.request_id_prefix += "again-";
+  const RunResult again = Execute(alone, clock);
+  Verified out;
+  for (size_t i = 0; i < outcomes.size(); ++i) {
+    if (!outcomes[i].ok()) continue;
+    if (!again.outcomes[i].ok()) {
+      ++out.failed;
+      continue;
+    }
+    ++out.compared;
+    if (outcomes[i].answer.text == again.outcomes[i].answer.text) continue;
+    ++out.different;
+    if (out.which.size() < kMostNamed) out.which.push_back(i);
+  }
+  return out;
+}
+
+}  // namespace baton::load

@@ -1,0 +1,46 @@
+// One measured run: offers requests when the schedule says so, at most so many at a time, and keeps what became of
+// each. Runs on the caller's thread until the last one has ended.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "load/bench_options.h"
+#include "load/client.h"
+#include "load/outcome.h"
+#include "load/prompts.h"
+#include "load/request_body.h"
+
+namespace baton::load {
+
+struct RunResult {
+  std::vector<Outcome> outcomes;  ///< in the order of the prompts
+  Duration duration{};            ///< from the start to the last end
+  int64_t connections = 0;
+  int most_at_a_time = 0;
+};
+
+struct Run {
+  const Server& server;
+  const RequestBody& body;
+  const std::vector<Prompt>& prompts;
+  std::vector<Duration> due;   ///< per prompt, never falling; all zero: a closed loop
+  int64_t most_at_a_time = 0;  ///< 0: no limit
+  std::string request_id_prefix;
+  std::function<void(size_t ended, size_t failed)> on_end{};  ///< after each request; may be empty
+};
+
+RunResult Execute(const Run& run, const Clock& clock);
+
+/// What asking again showed.
+struct Verified {
+  int64_t compared = 0;
+  int64_t different = 0;
+  int64_t failed = 0;           ///< had no second answer
+  std::vector<size_t> which{};  ///< the first few that differ
+};
+
+/// Asks everything again, one at a time, and compares the bytes of the answers that were whole.
+Verified VerifyIdentical(const Run& run, const std::vector<Outcome>& outcomes, const Clock& clock);
+
+}  // namespace baton::load

@@ -1,0 +1,68 @@
+#include "load/answer_reader.h"
+
+#include <gmock/gmock.h>
+
+namespace baton::load {
+namespace {
+
+using testing::ElementsAre;
+
+TEST(EventLines, EventsAreTheSameInWhateverPiecesTheirBytesCome) {
+  const std::string bytes = ": hello\ndata: {\"a\":1}\r\n\r\nevent: x\ndata: one\ndata:two\n\n\n\ndata: [DONE]\n\n";
+  for (size_t piece = 1; piece <= bytes.size(); ++piece) {
+    EventLines lines;
+    std::vector<std::string> events;
+    for (size_t at = 0; at < bytes.size(); at += piece)
+      EXPECT_TRUE(
+          lines.Feed(std::string_view(bytes).substr(at, piece), [&](std::string_view e) { events.emplace_back(e); }));
+    EXPECT_THAT(events, ElementsAre("{\"a\":1}", "one\ntwo", "[DONE]")) << piece;
+  }
+}
+
+TEST(EventLines, AnEventWithoutEndIsNotKept) {
+  EventLines lines(100);
+  EXPECT_TRUE(lines.Feed("data: " + std::string(80, 'x'), [](std::string_view) {}));
+  EXPECT_FALSE(lines.Feed(std::string(80, 'x'), [](std::string_view) {}));
+}
+
+TEST(Apply, ACompletionAndAChatGiveTheirTextAndCounts) {
+  Answer a;
+  EXPECT_EQ(Apply(R"({"choices":[{"text":"Hel"}]})", a), Event::kText);
+  EXPECT_EQ(Apply(R"({"choices":[{"delta":{"role":"assistant","content":""}}]})", a), Event::kNothing);
+  EXPECT_EQ(Apply(R"({"choices":[{"delta":{"content":"lo"},"finish_reason":null}],"usage":null})", a), Event::kText);
+  EXPECT_EQ(Apply(R"({"choices":[{"delta":{},"finish_reason":"stop"}]})", a), Event::kNothing);
+  EXPECT_EQ(
+      Apply(
+          R"({"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":3}},
+                      "timings":{"queue_prefill_ms":1,"prefill_ms":2.5,"transfer_ms":4,"queue_decode_ms":8,"first_decode_ms":16,"decode_ms":99}})",
+          a),
+      Event::kNothing);
+  EXPECT_EQ(Apply("[DONE]", a), Event::kNothing);
+  EXPECT_EQ(a.text, "Hello");
+  EXPECT_TRUE(a.finished && a.done && a.counted);
+  EXPECT_EQ(a.prompt_tokens, 7);
+  EXPECT_EQ(a.completion_tokens, 2);
+  EXPECT_EQ(a.cached_tokens, 3);
+  ASSERT_TRUE(a.stages);
+  EXPECT_EQ(a.stages->ToFirst(), 3.5);
+  EXPECT_EQ(a.stages->ToSecond(), 28);
+}
+
+TEST(Apply, AnAnswerThatEndsWithoutTextHasItsEndAsFirstToken) {
+  Answer a;
+  EXPECT_EQ(Apply(R"({"choices":[{"text":"","finish_reason":"stop"}]})", a), Event::kText);
+}
+
+TEST(Apply, WhatIsNoEventIsCalledSoAndAnErrorIsKept) {
+  Answer a;
+  for (const char* bad : {"", "{", "[1]", "7", "\"text\"", "{\"choices\":"})
+    EXPECT_EQ(Apply(bad, a), Event::kMalformed) << bad;
+  for (const char* empty : {"{}", R"({"choices":7})", R"({"choices":[7]})",
+                            R"({"choices":[{"text":7,"delta":8}],"usage":{"prompt_tokens":"x"}})"})
+    EXPECT_EQ(Apply(empty, a), Event::kNothing) << empty;
+  Apply(R"({"error":{"message":"worker died","code":503}})", a);
+  EXPECT_EQ(a.error, "worker died");
+}
+
+}  // namespace
+}  // namespace baton::load

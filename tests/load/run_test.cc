@@ -1,0 +1,161 @@
+#include "load/run.h"
+
+#include <gmock/gmock.h>
+
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "common/str_cat.h"
+#include "load/summary.h"
+#include "tests/load/stub_server.h"
+
+namespace baton::load {
+namespace {
+
+using testing::HasSubstr;
+
+std::vector<std::string> GoodEvents(const std::string& text) {
+  return {R"({"choices":[{"text":")" + text + R"("}]})", R"({"choices":[{"text":"b"}]})",
+          R"({"choices":[{"text":"","finish_reason":"length"}]})",
+          R"({"choices":[],"usage":{"prompt_tokens":4,"completion_tokens":2},"timings":{"prefill_ms":0.5}})", "[DONE]"};
+}
+
+struct Tried {
+  RunResult run;
+  Verified verified;
+};
+
+Tried Try(int port, const BenchOptions& o, bool verify = false, int timeout_ms = 20'000) {
+  const Server server{
+      .host = "127.0.0.1", .port = StrCat(port), .path = PathOf(o), .timeout = std::chrono::milliseconds(timeout_ms)};
+  const auto body = RequestBody::Make(o, "m");
+  const auto prompts = *MakePrompts(o);
+  const load::Run run{server, *body, prompts, std::vector<Duration>(prompts.size()), o.max_concurrency, "t-"};
+  const SteadyClock clock;
+  Tried out{Execute(run, clock), {}};
+  if (verify) out.verified = VerifyIdentical(run, out.run.outcomes, clock);
+  return out;
+}
+
+BenchOptions Few(int requests, int at_a_time) {
+  BenchOptions o{.num_prompts = requests, .random_input_len = 4, .random_output_len = 2, .max_concurrency = at_a_time};
+  o.temperature = "0.5";
+  o.extra_body = R"({"priority":3})";
+  return o;
+}
+
+TEST(Execute, AClosedLoopReusesItsConnectionsAndAsksWhatItWasTold) {
+  std::mutex mutex;
+  std::set<int> seeds;
+  StubServer server([&](const std::string& body, int) {
+    const auto json = nlohmann::json::parse(body);
+    const std::lock_guard lock(mutex);
+    seeds.insert(json["seed"].get<int>());
+    EXPECT_EQ(json["max_tokens"], 2);
+    EXPECT_EQ(json["temperature"], 0.5);
+    EXPECT_EQ(json["priority"], 3);
+    EXPECT_TRUE(json["stream"]);
+    EXPECT_TRUE(json["prompt"].is_string());
+    return Reply{Stream(GoodEvents("a"))};
+  });
+  const RunResult run = Try(server.port(), Few(50, 3)).run;
+  EXPECT_EQ(server.requests(), 50);
+  EXPECT_EQ(server.connections(), 3);
+  EXPECT_EQ(run.connections, 3);
+  EXPECT_EQ(run.most_at_a_time, 3);
+  EXPECT_EQ(seeds.size(), 50u);
+  for (const Outcome& o : run.outcomes) {
+    ASSERT_TRUE(o.ok()) << o.error;
+    EXPECT_EQ(o.answer.text, "ab");
+    EXPECT_EQ(o.OutputTokens(), 2);
+    EXPECT_EQ(o.arrivals.size(), 2u);
+    EXPECT_TRUE(o.answer.stages);
+    EXPECT_TRUE(o.fired <= o.sent && o.sent <= o.arrivals.front() && o.arrivals.back() <= o.end);
+  }
+}
+
+TEST(Execute, AScheduleIsNeverAheadOfItself) {
+  StubServer server([](const std::string&, int) { return Reply{Stream(GoodEvents("a"))}; });
+  BenchOptions o = Few(20, 0);
+  const Server to{
+      .host = "127.0.0.1", .port = StrCat(server.port()), .path = PathOf(o), .timeout = std::chrono::seconds(20)};
+  const auto body = RequestBody::Make(o, "m");
+  const auto prompts = *MakePrompts(o);
+  load::Run run{to, *body, prompts, {}, 0, "t-"};
+  for (int i = 0; i < 20; ++i) run.due.push_back(std::chrono::milliseconds(2 * i));
+  const RunResult result = Execute(run, SteadyClock());
+  for (const Outcome& one : result.outcomes) {
+    EXPECT_TRUE(one.ok()) << one.error;
+    EXPECT_GE(one.fired, one.due);
+  }
+  EXPECT_GE(result.duration, std::chrono::milliseconds(38));
+}
+
+TEST(Execute, EveryWayToFailHasItsKind) {
+  struct {
+    Reply reply;
+    Failure failure;
+    const char* error;
+  } const rows[] = {
+      {{Whole(429, "application/json", R"({"error":{"message":"the queue is full"}})")},
+       Failure::kRefused,
+       "queue is full"},
+      {{Whole(500, "text/plain", "oops")}, Failure::kRefused, "oops"},
+      {{"", true}, Failure::kBroken, "no answer"},
+      {{Stream(GoodEvents("a")).substr(0, 200), true}, Failure::kBroken, "in the middle"},
+      {{Stream({GoodEvents("a")[0]})}, Failure::kBroken, "without an end"},
+      {{Stream({GoodEvents("a")[0], R"({"error":{"message":"worker died"}})", "[DONE]"})},
+       Failure::kError,
+       "worker died"},
+      {{Stream({"{broken", "[DONE]"})}, Failure::kMalformed, "{broken"},
+      {{Stream({"[DONE]"})}, Failure::kMalformed, "without a token"},
+      {{Whole(200, "application/json", "{}")}, Failure::kMalformed, "not an event stream"},
+      {{"220 smtp ready\r\n", true}, Failure::kBroken, "no answer"},
+  };
+  for (const auto& row : rows) {
+    StubServer server([&](const std::string&, int) { return row.reply; });
+    const RunResult run = Try(server.port(), Few(3, 1)).run;
+    for (const Outcome& o : run.outcomes) {
+      EXPECT_EQ(o.failure, row.failure) << row.error << " " << o.error;
+      EXPECT_THAT(o.error, HasSubstr(row.error));
+    }
+    EXPECT_EQ(Summarize(run, {}).failed, 3);
+  }
+}
+
+TEST(Execute, AServerThatIsDeadIsAFailureOfEveryRequest) {
+  int port = 0;
+  {
+    port = StubServer([](const std::string&, int) { return Reply{}; }).port();
+  }
+  for (const Outcome& o : Try(port, Few(5, 2)).run.outcomes) EXPECT_EQ(o.failure, Failure::kConnect) << o.error;
+}
+
+TEST(Execute, AnAnswerThatNeverComesIsATimeout) {
+  StubServer server([](const std::string&, int) { return Reply{}; });
+  for (const Outcome& o : Try(server.port(), Few(2, 2), false, 50).run.outcomes)
+    EXPECT_EQ(o.failure, Failure::kTimeout) << o.error;
+}
+
+TEST(Execute, AKeptConnectionThatTheServerClosedIsNotAFailure) {
+  StubServer server([](const std::string&, int) { return Reply{Stream(GoodEvents("a")), true}; });
+  const RunResult run = Try(server.port(), Few(10, 1)).run;
+  for (const Outcome& o : run.outcomes) EXPECT_TRUE(o.ok()) << o.error;
+  EXPECT_EQ(server.requests(), 10) << "nothing was asked twice";
+}
+
+TEST(VerifyIdentical, CountsAnswersWithOtherBytes) {
+  StubServer server([](const std::string&, int number) {  // the second time, three prompts get other text
+    if (number == 12) return Reply{Whole(503, "text/plain", "busy")};
+    return Reply{Stream(GoodEvents(number >= 15 && number < 18 ? "other" : "a"))};
+  });
+  const Tried tried = Try(server.port(), Few(10, 2), true);
+  EXPECT_EQ(tried.verified.compared, 9);
+  EXPECT_EQ(tried.verified.different, 3);
+  EXPECT_EQ(tried.verified.failed, 1);
+  EXPECT_THAT(tried.verified.which, testing::ElementsAre(5, 6, 7));
+}
+
+}  // namespace
+}  // namespace baton::load

@@ -1,0 +1,167 @@
+#include "load/summary.h"
+
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+
+#include "load/report.h"
+
+namespace baton::load {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+using Ms = std::chrono::milliseconds;
+
+// Sent 2 ms after its turn; first token after `ttft`, then one each 10 ms.
+Outcome Answered(size_t index, int ttft, int tokens) {
+  Outcome o{.index = index, .due = Ms(100 * index), .fired = Ms(100 * index + 1), .sent = Ms(100 * index + 3)};
+  for (int i = 0; i < tokens; ++i) o.arrivals.push_back(o.sent + Ms(ttft + 10 * i));
+  o.end = o.arrivals.back();
+  o.answer = {.text = "x", .prompt_tokens = 50, .completion_tokens = tokens, .counted = true, .finished = true};
+  o.http_status = 200;
+  return o;
+}
+
+RunResult Sample() {
+  RunResult run;
+  for (size_t i = 0; i < 9; ++i) run.outcomes.push_back(Answered(i, 10 * static_cast<int>(i + 1), 5));
+  for (Outcome& o : run.outcomes)
+    o.answer.stages = Stages{.queue_prefill = 1, .prefill = o.TtftMs() - 4, .transfer = 7, .first_decode = 2};
+  Outcome failed{.index = 9, .failure = Failure::kRefused, .http_status = 503, .error = "HTTP 503: full"};
+  run.outcomes.push_back(failed);
+  run.duration = Ms(1000);
+  run.most_at_a_time = 4;
+  return run;
+}
+
+TEST(Statistics, PercentilesAreOnTheLineBetweenNeighbours) {
+  const Statistics s({4, 1, 3, 2});
+  EXPECT_EQ(s.mean(), 2.5);
+  EXPECT_EQ(s.Percentile(50), 2.5);
+  EXPECT_EQ(s.Percentile(100), 4);
+  EXPECT_EQ(s.Percentile(0), 1);
+  EXPECT_DOUBLE_EQ(s.Percentile(99), 3.97);
+  EXPECT_EQ(Statistics({}).Percentile(99), 0);
+}
+
+TEST(Summary, AFailureIsCountedByKindAndIsInNoFigureOfTime) {
+  const Summary s = Summarize(Sample(), {.ttft_ms = 50});
+  EXPECT_EQ(s.offered, 10);
+  EXPECT_EQ(s.completed, 9);
+  EXPECT_EQ(s.failed, 1);
+  EXPECT_EQ(s.failures.at("http_503"), 1);
+  EXPECT_EQ(s.ttft.count(), 9u);
+  EXPECT_EQ(s.ttft.mean(), 50);
+  EXPECT_EQ(s.tpot.mean(), 10);
+  EXPECT_EQ(s.itl.count(), 36u);
+  EXPECT_EQ(s.e2el.Percentile(100), 130);
+  EXPECT_EQ(*s.good, 5) << "of ten that were offered";
+  EXPECT_EQ(s.output_tokens, 45);
+  EXPECT_EQ(s.lag.Percentile(50), 1);
+  EXPECT_EQ(s.queue.mean(), 2);
+}
+
+TEST(Summary, TheStagesOfAPercentileAreThoseOfOneRequest) {
+  const Summary s = Summarize(Sample(), {});
+  ASSERT_TRUE(s.median && s.p99);
+  EXPECT_EQ(s.with_stages, 9);
+  EXPECT_EQ(s.median->index, 4u);
+  EXPECT_EQ(s.median->ttft_ms, 50);
+  EXPECT_EQ(s.median->stages.prefill, 46);
+  EXPECT_EQ(s.median->rest_ms(), 3) << "what comes after the first token is not taken off";
+  EXPECT_EQ(s.median->second_ms, 10);
+  EXPECT_EQ(s.p99->index, 8u);
+}
+
+TEST(Summary, GoalsAndPercentilesThatMakeNoSenseAreRefused) {
+  for (const char* bad : {"ttft", "ttft:", "ttft:x", "itl:5", "ttft:-1", ":5"})
+    EXPECT_FALSE(ParseGoal({bad}).ok()) << bad;
+  EXPECT_EQ(*ParseGoal({"ttft:200", "tpot:50"})->tpot_ms, 50);
+  for (const char* bad : {"", "x", "50,101", "-1"}) EXPECT_FALSE(ParsePercentiles(bad).ok()) << bad;
+}
+
+TEST(Report, HasTheKeysAndLabelsThatPeopleKnow) {
+  BenchOptions o{.max_concurrency = 4, .metric_percentiles = "50,99.9"};
+  o.request_rate = 10;
+  o.metadata = {"tp=2"};
+  o.save_detailed = true;
+  const RunResult run = Sample();
+  const Summary s = Summarize(run, {.ttft_ms = 50});
+  const Report report{o,   "org/model", "20261123-141500",     *ParsePercentiles(o.metric_percentiles),
+                      run, s,           Verified{9, 1, 0, {3}}};
+  const auto json = nlohmann::json::parse(ReportJson(report));
+  for (const char* key : {"date",
+                          "endpoint_type",
+                          "backend",
+                          "label",
+                          "model_id",
+                          "tokenizer_id",
+                          "num_prompts",
+                          "request_rate",
+                          "burstiness",
+                          "max_concurrency",
+                          "duration",
+                          "completed",
+                          "failed",
+                          "total_input_tokens",
+                          "total_output_tokens",
+                          "request_throughput",
+                          "request_goodput",
+                          "output_throughput",
+                          "total_token_throughput",
+                          "max_output_tokens_per_s",
+                          "max_concurrent_requests",
+                          "mean_ttft_ms",
+                          "median_ttft_ms",
+                          "std_ttft_ms",
+                          "p50_ttft_ms",
+                          "p99.9_ttft_ms",
+                          "mean_tpot_ms",
+                          "mean_itl_ms",
+                          "mean_e2el_ms",
+                          "mean_client_queue_time_ms",
+                          "mean_e2el_including_client_queue_ms",
+                          "input_lens",
+                          "output_lens",
+                          "ttfts",
+                          "itls",
+                          "latencies",
+                          "start_times",
+                          "queue_times",
+                          "generated_texts",
+                          "errors"})
+    EXPECT_TRUE(json.contains(key)) << key;
+  EXPECT_EQ(json["failures"]["http_503"], 1);
+  EXPECT_EQ(json["good_share_of_offered"], 0.5);
+  EXPECT_EQ(json["ttft_stages"]["p50"]["router_and_network_ms"], 3.0);
+  EXPECT_EQ(json["verified"]["different"], 1);
+  EXPECT_EQ(json["tp"], "2");
+  EXPECT_EQ(json["errors"].size(), 10u);
+  const std::string text = ReportText(report);
+  EXPECT_THAT(text, HasSubstr("============ Serving Benchmark Result ============\n"
+                              "Successful requests:                     9         \n"
+                              "Failed requests:                         1         \n"
+                              "Maximum request concurrency:             4         \n"
+                              "Request rate configured (RPS):           10.00     \n"
+                              "Benchmark duration (s):                  1.00      \n"));
+  EXPECT_THAT(text, HasSubstr("---------------Time to First Token----------------\n"
+                              "Mean TTFT (ms):                          50.00     \n"));
+  EXPECT_THAT(text, HasSubstr("P99.9 TTFT (ms):"));
+  EXPECT_THAT(text, HasSubstr("Median TTFT 50.0 = queue 1.0 + prefill 46.0"));
+  EXPECT_THAT(text, HasSubstr("its second token came 10.0 later: transfer 7.0"));
+  EXPECT_THAT(text, HasSubstr("1 times: HTTP 503: full"));
+  EXPECT_THAT(text, HasSubstr("9 answers, 1 different"));
+  EXPECT_THAT(text, Not(HasSubstr("This client was late")));
+}
+
+TEST(Report, AClientThatIsLateSaysSo) {
+  RunResult run = Sample();
+  for (Outcome& o : run.outcomes) o.fired = o.due + Ms(20);
+  const Summary s = Summarize(run, {});
+  const BenchOptions o;
+  EXPECT_THAT(ReportText({o, "m", "d", {99}, run, s}), HasSubstr("This client was late: p99 20.0 ms"));
+}
+
+}  // namespace
+}  // namespace baton::load
