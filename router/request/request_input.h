@@ -54,7 +54,7 @@ struct RequestInput {
   bool splits_thoughts = false;                   ///< a chat whose answer is shown apart from its thoughts
   std::optional<int32_t> thinking_budget;
   bool thinking_budget_is_a_wish = false;  ///< where there is no way to keep it, it is nothing
-  KeyAccount* account = nullptr;  ///< of the API key; null: nobody's. Outlives the request
+  KeyAccount* account = nullptr;           ///< of the API key; null: nobody's. Outlives the request
 };
 
 /// Bytes of text that preparing this has to read; decides between in place and the text pool.
