@@ -9,6 +9,7 @@
 #include "cli/environment.h"
 #include "cli/exit_code.h"
 #include "cli/signals.h"
+#include "cli/vllm_flags.h"
 #include "common/nearest_name.h"
 #include "common/str_cat.h"
 
@@ -120,8 +121,13 @@ int main(int argc, char** argv) {
   add("version", "print the version", AddVersion);
   add("help", "what a command takes", AddHelp);
   app.set_version_flag("--version", VersionText());
+  std::vector<std::string> notes;
+  absl::StatusOr<std::vector<std::string>> arguments = TranslateArguments({argv + 1, argv + argc}, notes);
+  if (!arguments.ok()) return FailUsage(arguments.status());
+  for (const std::string& note : notes) std::fprintf(stderr, "baton: %s\n", note.c_str());
+  std::ranges::reverse(*arguments);  // CLI11 takes them from the back
   try {
-    app.parse(argc, argv);
+    app.parse(*std::move(arguments));
   } catch (const CLI::ParseError& e) {
     if (e.get_exit_code() != 0) return FailParse(app, e);
     app.exit(e);  // prints the help that was asked for

@@ -1,0 +1,226 @@
+#include "cli/vllm_flags.h"
+
+#include <gmock/gmock.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <set>
+
+#include "cli/flag_set.h"
+#include "cli/serve_config.h"
+#include "common/str_cat.h"
+#include "router/router_config.h"
+#include "worker/worker_config.h"
+
+namespace baton::cli {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+// vLLM's usage text: each flag with a value as people write it.
+const std::vector<std::vector<std::string>> kUsage = {{"model", "m"},
+                                                      {"task", "auto"},
+                                                      {"tokenizer", "t"},
+                                                      {"skip-tokenizer-init"},
+                                                      {"revision", "main"},
+                                                      {"code-revision", "main"},
+                                                      {"tokenizer-revision", "main"},
+                                                      {"tokenizer-mode", "auto"},
+                                                      {"trust-remote-code"},
+                                                      {"allowed-local-media-path", "/m"},
+                                                      {"download-dir", "/d"},
+                                                      {"load-format", "auto"},
+                                                      {"config-format", "auto"},
+                                                      {"dtype", "auto"},
+                                                      {"kv-cache-dtype", "auto"},
+                                                      {"max-model-len", "10000"},
+                                                      {"guided-decoding-backend", "xgrammar"},
+                                                      {"logits-processor-pattern", "x"},
+                                                      {"model-impl", "auto"},
+                                                      {"distributed-executor-backend", "mp"},
+                                                      {"pipeline-parallel-size", "1"},
+                                                      {"tensor-parallel-size", "1"},
+                                                      {"max-parallel-loading-workers", "2"},
+                                                      {"ray-workers-use-nsight"},
+                                                      {"block-size", "16"},
+                                                      {"enable-prefix-caching"},
+                                                      {"disable-sliding-window"},
+                                                      {"use-v2-block-manager"},
+                                                      {"num-lookahead-slots", "0"},
+                                                      {"seed", "0"},
+                                                      {"swap-space", "4"},
+                                                      {"cpu-offload-gb", "0"},
+                                                      {"gpu-memory-utilization", "0.9"},
+                                                      {"num-gpu-blocks-override", "100"},
+                                                      {"max-num-batched-tokens", "2048"},
+                                                      {"max-num-partial-prefills", "1"},
+                                                      {"max-long-partial-prefills", "1"},
+                                                      {"long-prefill-token-threshold", "0"},
+                                                      {"max-num-seqs", "256"},
+                                                      {"max-logprobs", "20"},
+                                                      {"disable-log-stats"},
+                                                      {"quantization", "awq"},
+                                                      {"rope-scaling", "{}"},
+                                                      {"rope-theta", "1e6"},
+                                                      {"hf-overrides", "{}"},
+                                                      {"enforce-eager"},
+                                                      {"max-seq-len-to-capture", "8192"},
+                                                      {"disable-custom-all-reduce"},
+                                                      {"tokenizer-pool-size", "2"},
+                                                      {"tokenizer-pool-type", "ray"},
+                                                      {"tokenizer-pool-extra-config", "{}"},
+                                                      {"limit-mm-per-prompt", "image=1"},
+                                                      {"mm-processor-kwargs", "{}"},
+                                                      {"disable-mm-preprocessor-cache"},
+                                                      {"enable-lora"},
+                                                      {"enable-lora-bias"},
+                                                      {"max-loras", "1"},
+                                                      {"max-lora-rank", "16"},
+                                                      {"lora-extra-vocab-size", "256"},
+                                                      {"lora-dtype", "auto"},
+                                                      {"long-lora-scaling-factors", "1.0"},
+                                                      {"max-cpu-loras", "1"},
+                                                      {"fully-sharded-loras"},
+                                                      {"enable-prompt-adapter"},
+                                                      {"max-prompt-adapters", "1"},
+                                                      {"max-prompt-adapter-token", "8"},
+                                                      {"device", "auto"},
+                                                      {"num-scheduler-steps", "1"},
+                                                      {"multi-step-stream-outputs", "True"},
+                                                      {"scheduler-delay-factor", "0.0"},
+                                                      {"enable-chunked-prefill"},
+                                                      {"speculative-model", "d"},
+                                                      {"speculative-model-quantization", "awq"},
+                                                      {"num-speculative-tokens", "3"},
+                                                      {"speculative-disable-mqa-scorer"},
+                                                      {"speculative-draft-tensor-parallel-size", "1"},
+                                                      {"speculative-max-model-len", "100"},
+                                                      {"speculative-disable-by-batch-size", "4"},
+                                                      {"ngram-prompt-lookup-max", "4"},
+                                                      {"ngram-prompt-lookup-min", "1"},
+                                                      {"spec-decoding-acceptance-method", "rejection_sampler"},
+                                                      {"typical-acceptance-sampler-posterior-threshold", "0.1"},
+                                                      {"typical-acceptance-sampler-posterior-alpha", "0.3"},
+                                                      {"disable-logprobs-during-spec-decoding", "True"},
+                                                      {"model-loader-extra-config", "{}"},
+                                                      {"ignore-patterns", "a", "b"},
+                                                      {"preemption-mode", "recompute"},
+                                                      {"served-model-name", "n"},
+                                                      {"qlora-adapter-name-or-path", "p"},
+                                                      {"show-hidden-metrics-for-version", "0.5"},
+                                                      {"otlp-traces-endpoint", "x"},
+                                                      {"collect-detailed-traces", "all"},
+                                                      {"disable-async-output-proc"},
+                                                      {"scheduling-policy", "priority"},
+                                                      {"scheduler-cls", "x"},
+                                                      {"override-neuron-config", "{}"},
+                                                      {"override-pooler-config", "{}"},
+                                                      {"compilation-config", "0"},
+                                                      {"kv-transfer-config", "{}"},
+                                                      {"worker-cls", "auto"},
+                                                      {"generation-config", "auto"},
+                                                      {"override-generation-config", "{}"},
+                                                      {"enable-sleep-mode"},
+                                                      {"calculate-kv-scales"},
+                                                      {"additional-config", "{}"},
+                                                      {"hf-config-path", "c"}};
+
+// The flags of `baton serve`, parsed without starting anything.
+struct Serve {
+  Serve() {
+    set.Add(serve, "serve");
+    set.Add(router, "router", {"model", "served-model-name", "worker"});
+    set.Add(worker, "worker", {"host", "port", "model", "served-model-name", "role", "worker-id"});
+    set.Attach(app, "model");
+  }
+  /// What the parser says to a command line after its translation; empty: it is taken.
+  std::string Parse(std::vector<std::string> words) {
+    words.insert(words.begin(), "serve");
+    auto out = TranslateArguments(std::move(words), notes);
+    if (!out.ok()) return std::string(out.status().message());
+    out->erase(out->begin());
+    std::reverse(out->begin(), out->end());
+    try {
+      app.parse(*out);
+    } catch (const CLI::ParseError& error) {
+      return StrCat("unknown: ", error.what());
+    }
+    return std::string(set.status().message());
+  }
+  CLI::App app;
+  ServeConfig serve;
+  router::RouterConfig router;
+  worker::WorkerConfig worker;
+  FlagSet set;
+  std::vector<std::string> notes;
+};
+
+TEST(VllmFlags, EachOfTheUsageTextIsTakenOrRefusedWithAReason) {
+  EXPECT_EQ(kUsage.size(), 106u);
+  std::set<std::string> names;
+  int taken = 0, refused = 0;
+  for (const auto& row : kUsage) {
+    names.insert(row[0]);
+    for (const char separator : {'-', '_'}) {
+      std::vector<std::string> words = row;
+      std::replace(words[0].begin(), words[0].end(), '-', separator);
+      words[0] = "--" + words[0];
+      const std::string said = Serve().Parse(words);
+      (said.empty() ? taken : refused) += 1;
+      if (!said.empty()) {
+        EXPECT_THAT(said, HasSubstr(" is refused: ")) << row[0];
+      }
+    }
+  }
+  EXPECT_EQ(names.size(), 106u);
+  EXPECT_EQ(taken % 2, 0) << "underscores change nothing";
+  EXPECT_GE(taken / 2, 45);
+}
+
+TEST(VllmFlags, NoRowOfTheTableIsAFlagOfOurOwnAndEveryOneHasAReason) {
+  const Serve serve;
+  std::set<std::string_view> seen;
+  for (const VllmFlag& row : VllmFlags()) {
+    EXPECT_TRUE(seen.insert(row.name).second) << row.name;
+    EXPECT_TRUE(!row.becomes.empty() || !row.why.empty()) << row.name;
+    for (const Flag& own : serve.set.flags()) EXPECT_NE(own.name, row.name);
+  }
+}
+
+TEST(VllmFlags, ACommandLineOfTheirsBecomesOneOfOurs) {
+  std::vector<std::string> notes;
+  auto out = TranslateArguments(
+      {"serve", "/m_x", "--max_model_len", "10000", "--dtype=float", "--device", "auto", "--ignore-patterns", "a_b",
+       "c", "--tokenizer_pool_size=3", "--swap-space", "4", "--enforce-eager", "--host", "a_b"},
+      notes);
+  ASSERT_TRUE(out.ok()) << out.status();
+  EXPECT_THAT(*out, ElementsAre("serve", "/m_x", "--max-model-len", "10000", "--dtype=float32", "--tokenizer-threads=3",
+                                "--host", "a_b"));
+  EXPECT_EQ(notes.size(), 3u);
+}
+
+TEST(VllmFlags, ARefusalSaysWhyAndWhatIsTaken) {
+  std::vector<std::string> notes;
+  auto message = [&](std::vector<std::string> words) {
+    return std::string(TranslateArguments(std::move(words), notes).status().message());
+  };
+  EXPECT_EQ(
+      message({"serve", "m", "--task", "embed"}),
+      "--task embed is refused: models generate text; they embed, score and transcribe nothing (taken: auto generate)");
+  EXPECT_THAT(message({"worker", "--trust-remote-code"}), HasSubstr("no code of a model"));
+  EXPECT_THAT(message({"serve", "m", "--no-enable-chunked-prefill"}), HasSubstr("always computed in chunks"));
+  EXPECT_EQ(message({"serve", "m", "--task"}), "--task wants a value");
+}
+
+TEST(VllmFlags, OtherCommandsAreLeftAlone) {
+  std::vector<std::string> notes;
+  EXPECT_THAT(*TranslateArguments({"chat", "--a_b", "--task", "x"}, notes),
+              ElementsAre("chat", "--a_b", "--task", "x"));
+  EXPECT_THAT(*TranslateArguments({"bench", "--request_rate", "a_b"}, notes),
+              ElementsAre("bench", "--request-rate", "a_b"));
+  EXPECT_TRUE(TranslateArguments({}, notes)->empty());
+}
+
+}  // namespace
+}  // namespace baton::cli
