@@ -16,7 +16,8 @@ constexpr std::string_view kGuess = "there is no speculative decoding";
 constexpr std::string_view kMedia = "models take text only";
 constexpr std::string_view kHub = "models are folders or files on this machine: fetch the revision that is meant";
 constexpr std::string_view kCode = "no code of a model or a plugin is loaded";
-constexpr std::string_view kGraph = "no CUDA graphs are captured, nothing is compiled at run time";
+constexpr std::string_view kGraph =
+    "--cuda-graph-sizes says which steps a GPU replays; nothing is compiled at run time";
 constexpr std::string_view kPartial = "prefill chunks are bounded by --max-num-batched-tokens and --max-stall-ms";
 constexpr std::string_view kTrace = "no traces are sent: timings are in every answer and in the metrics";
 constexpr std::string_view kTokenizer = "the tokenizer is the one beside the weights, or in the GGUF file";
@@ -101,7 +102,6 @@ constexpr std::array kFlags = std::to_array<VllmFlag>({
     {"mm-processor-kwargs", kOne, "", "", kMedia},
     {"disable-mm-preprocessor-cache", kNone, "", "", kMedia},
     {"allowed-local-media-path", kOne, "", "", kMedia},
-    {"enforce-eager", kNone, "", "*", kGraph},
     {"max-seq-len-to-capture", kOne, "", "*", kGraph},
     {"compilation-config", kOne, "", "0", kGraph},
     {"disable-custom-all-reduce", kNone, "", "*", "ranks add up in one fixed order, by Baton's own code"},
