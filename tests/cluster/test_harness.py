@@ -29,7 +29,7 @@ signal.signal(signal.SIGTERM, end)
 if mode == "never ready":
     signal.pause()
 ready = sys.argv[sys.argv.index("--ready-file") + 1]
-open(ready + ".new", "w").write("BATON_HTTP='http://127.0.0.1:1'\\nBATON_GRPC='127.0.0.1:2'\\n")
+open(ready + ".new", "w").write("BATON_HTTP='http://127.0.0.1:1'\\nBATON_GRPC='127.0.0.1:2'\\nBATON_ADMIN='http://127.0.0.1:3'\\n")
 os.rename(ready + ".new", ready)
 while True:
     signal.pause()

@@ -132,7 +132,7 @@ class Live(unittest.TestCase):
         self.addCleanup(shutil.rmtree, folder)
         run([BATON, "certs", folder / "tls"])
         tls = [f"--tls-{what}={folder}/tls/{file}" for what, file in (("cert", "server.crt"), ("key", "server.key"), ("ca", "ca.crt"))]
-        with Cluster(args=["--prefill", 1, "--decode", 1, "--local-prefill-max-tokens", 0, *tls]) as c, prometheus(folder, f"{c.host}:{c.port}") as ask:
+        with Cluster(args=["--prefill", 1, "--decode", 1, "--local-prefill-max-tokens", 0, "--insecure-no-tls", *tls]) as c, prometheus(folder, f"{c.host}:{c.port}") as ask:
             todo = [(f"{board}: {panel}", query) for board, panel, query in queries()]
             rules = re.findall(r"(?m)^        expr: (.+)$", RULES.read_text())
             recorded = re.findall(r"(?m)^      - record: (.+)$", RULES.read_text())
