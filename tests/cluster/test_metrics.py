@@ -132,7 +132,9 @@ class Metrics(unittest.TestCase):
             quarantined = False
             for attempt in range(50):  # until it is caught with a lane open
                 clients = [leaving_client(c, completion(1000 * attempt + i, words=300, stream=True)) for i in range(12)]
-                c.wait_until(lambda: c.metric("baton_landing_slots_granted") > 0, "a lane is open", 10)
+                deadline = time.monotonic() + 2  # prompts may be over before the metrics tell of a lane
+                while c.metric("baton_landing_slots_granted") == 0 and time.monotonic() < deadline:
+                    pass
                 os.kill(writer, signal.SIGSTOP)
                 for client in clients:
                     client.close()
