@@ -44,12 +44,13 @@ class World {
     *up.add_attach() = attach;
     Say(up, sink);
   }
-  void Cancel(uint64_t gen, int index = -1) {
+  void Cancel(uint64_t gen, int index = -1) { Cancel(gen, index, mine); }
+  void Cancel(uint64_t gen, int index, const std::shared_ptr<KeepingSink>& sink) {
     v1::RelayUp up;
     v1::RelayCancel& c = *up.add_cancel();
     c.set_request_id("r"), c.set_attach_gen(gen);
     if (index >= 0) c.set_index(static_cast<uint32_t>(index));
-    Say(up, mine);
+    Say(up, sink);
   }
   void Renew(uint64_t gen) {
     v1::RelayUp up;
@@ -72,11 +73,12 @@ class World {
     book.Tick(h.scheduler(), h.now);
     book.OnOutputs(h.scheduler().TakeOutputs(), 0);
   }
-  void Credit(uint64_t gen, uint32_t index) {
+  void Credit(uint64_t gen, uint32_t index) { Credit(gen, index, mine); }
+  void Credit(uint64_t gen, uint32_t index, const std::shared_ptr<KeepingSink>& sink) {
     v1::RelayUp up;
     v1::Credit& c = *up.add_credit();
     c.set_request_id("r"), c.set_attach_gen(gen), c.set_index(index), c.set_tokens(1u << 31);
-    Say(up, mine);
+    Say(up, sink);
   }
   void End(const std::shared_ptr<KeepingSink>& sink) {
     book.OnStreamEnd(sink.get(), h.scheduler(), h.now);
@@ -138,6 +140,9 @@ const std::vector<std::pair<std::string, Apply>>& Events() {
       {"Attach, draining", [](World& w) { w.book.Drain(), w.Attach(w.MakeAttach(6), w.other); }},
       {"Credit", [](World& w) { w.Credit(5, 0); }},
       {"Credit, other generation", [](World& w) { w.Credit(4, 0); }},
+      {"Credit on another stream", [](World& w) { w.Credit(5, 0, w.other); }},
+      {"Cancel on another stream", [](World& w) { w.Cancel(5, -1, w.other); }},
+      {"Cancel of a choice on another stream", [](World& w) { w.Cancel(5, 0, w.other); }},
       {"Credit, no such choice", [](World& w) { w.Credit(5, 2); }},
       {"Cancel", [](World& w) { w.Cancel(5); }},
       {"Cancel, older", [](World& w) { w.Cancel(4); }},
@@ -209,6 +214,9 @@ Attach, newer and wrong        | other: Error(INVALID_ARGUMENT) Error(INVALID_AR
 Attach, draining               | other: Error(UNAVAILABLE) Error(UNAVAILABLE) | →forgotten other: Error(UNAVAILABLE) Error(UNAVAILABLE) Stop | →forgotten other: Error(UNAVAILABLE) Error(UNAVAILABLE) Stop | →forgotten other: Error(UNAVAILABLE) Error(UNAVAILABLE) HostEnded | →forgotten other: Error(UNAVAILABLE) Error(UNAVAILABLE) HostEnded Stop | other: Error(UNAVAILABLE) Error(UNAVAILABLE)
 Credit                         | = | = | = | = | = | =
 Credit, other generation       | = | = | = | = | = | =
+Credit on another stream       | = | = | = | = | = | =
+Cancel on another stream       | = | = | = | = | = | =
+Cancel of a choice on another stream | = | = | = | = | = | =
 Credit, no such choice         | = | = | = | = | = | =
 Cancel                         | = | →forgotten Abort Abort Stop | →forgotten Abort Abort Stop | →forgotten HostEnded | →forgotten Abort Abort HostEnded Stop | =
 Cancel, older                  | = | = | = | = | = | =

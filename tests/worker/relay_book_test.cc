@@ -178,9 +178,10 @@ TEST(RelayBook, CreditIsPerChoiceAndAdds) {
   EXPECT_EQ(sink->TokensOf("a", 0), 2u);
   EXPECT_EQ(sink->TokensOf("a", 1), 2u);
   w.Credit(sink, "a", 3, 1, 3);
-  w.Credit(sink, "a", 2, 0, 9);  // of an attach that was fenced
-  w.Credit(sink, "a", 3, 7, 9);  // no such choice
-  w.Credit(sink, "b", 3, 0, 9);  // no such request
+  w.Credit(sink, "a", 2, 0, 9);      // of an attach that was fenced
+  w.Credit(sink, "a", 3, 7, 9);      // no such choice
+  w.Credit(sink, "b", 3, 0, 9);      // no such request
+  w.Credit(Stream(), "a", 3, 0, 9);  // of another stream
   w.RunAll();
   EXPECT_EQ(sink->TokensOf("a", 0), 2u);
   EXPECT_EQ(sink->TokensOf("a", 1), 5u);

@@ -53,8 +53,8 @@ engine::SequenceOutput WithoutFirst(engine::SequenceOutput output, int32_t posit
 
 void RelayBook::OnMessage(const std::shared_ptr<RelayWriter>& sink, const v1::RelayUp& message,
                           engine::Scheduler& scheduler, TimePoint now) {
-  for (const v1::RelayCancel& cancel : message.cancel()) OnCancel(cancel, scheduler, now);
-  for (const v1::Credit& credit : message.credit()) OnCredit(credit, scheduler, now);
+  for (const v1::RelayCancel& cancel : message.cancel()) OnCancel(sink.get(), cancel, scheduler, now);
+  for (const v1::Credit& credit : message.credit()) OnCredit(sink.get(), credit, scheduler, now);
   for (const v1::Attach& attach : message.attach()) OnAttach(sink, attach, scheduler, now);
   for (const v1::Renewal& renewal : message.renewal()) OnRenewal(renewal, now);
 }
@@ -181,16 +181,23 @@ void RelayBook::Refuse(const std::shared_ptr<RelayWriter>& sink, const v1::Attac
   for (uint32_t i : attach.choices()) SendNow(*sink, ErrorEntry(attach, i, EncodeError(status, retry_ms, queue_ms)));
 }
 
-void RelayBook::OnCredit(const v1::Credit& credit, engine::Scheduler& scheduler, TimePoint now) {
-  auto found = by_request_.find(credit.request_id());
-  if (found == by_request_.end()) return;  // ended meanwhile
-  Live& live = by_key_.at(found->second);
+const engine::RequestKey* RelayBook::OwnedBy(const RelayWriter* sink, const std::string& request_id) const {
+  const auto found = by_request_.find(request_id);
+  const bool owned = found != by_request_.end() && by_key_.at(found->second).sink.get() == sink;
+  return owned ? &found->second : nullptr;
+}
+
+void RelayBook::OnCredit(const RelayWriter* sink, const v1::Credit& credit, engine::Scheduler& scheduler,
+                         TimePoint now) {
+  const engine::RequestKey* const key = OwnedBy(sink, credit.request_id());
+  if (key == nullptr) return;  // ended meanwhile
+  Live& live = by_key_.at(*key);
   const size_t choice = credit.index() - live.first_choice;
   if (live.attach_gen != credit.attach_gen() || credit.index() < live.first_choice || choice >= live.credit.size())
     return;
   const int64_t position = static_cast<int64_t>(live.credit[choice]) + credit.tokens();
   live.credit[choice] = static_cast<int32_t>(std::min<int64_t>(position, engine::kUnlimitedCredit));
-  scheduler.SetCredit(found->second, credit.index(), live.credit[choice], now);
+  scheduler.SetCredit(*key, credit.index(), live.credit[choice], now);
 }
 
 void RelayBook::OnRenewal(const v1::Renewal& renewal, TimePoint now) {
@@ -217,15 +224,16 @@ void RelayBook::Tick(engine::Scheduler& scheduler, TimePoint now) {
   }
 }
 
-void RelayBook::OnCancel(const v1::RelayCancel& cancel, engine::Scheduler& scheduler, TimePoint now) {
-  auto found = by_request_.find(cancel.request_id());
-  if (found == by_request_.end() || by_key_.at(found->second).attach_gen > cancel.attach_gen()) return;
+void RelayBook::OnCancel(const RelayWriter* sink, const v1::RelayCancel& cancel, engine::Scheduler& scheduler,
+                         TimePoint now) {
+  const engine::RequestKey* const owned = OwnedBy(sink, cancel.request_id());
+  if (owned == nullptr || by_key_.at(*owned).attach_gen > cancel.attach_gen()) return;
+  const engine::RequestKey key = *owned;
   if (cancel.has_index()) {
-    Live& live = by_key_.at(found->second);
+    Live& live = by_key_.at(key);
     const bool waits = live.ticket && live.started == TimePoint{};  // its KV is still on the way
-    if (!scheduler.CancelSequence(found->second, cancel.index(), now) && waits)
-      live.cancelled.push_back(cancel.index());
-  } else if (const engine::RequestKey key = found->second; !scheduler.Cancel(key, now)) {
+    if (!scheduler.CancelSequence(key, cancel.index(), now) && waits) live.cancelled.push_back(cancel.index());
+  } else if (!scheduler.Cancel(key, now)) {
     Forget(key);  // its KV is still on the way
   }
 }

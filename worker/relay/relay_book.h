@@ -68,10 +68,12 @@ class RelayBook {
 
   void OnAttach(const std::shared_ptr<RelayWriter>& sink, const v1::Attach& attach, engine::Scheduler& scheduler,
                 TimePoint now);
-  void OnCredit(const v1::Credit& credit, engine::Scheduler& scheduler, TimePoint now);
+  /// The request's key, where this stream attached it last; null: nothing of it lives, or it is another stream's.
+  const engine::RequestKey* OwnedBy(const RelayWriter* sink, const std::string& request_id) const;
+  void OnCredit(const RelayWriter* sink, const v1::Credit& credit, engine::Scheduler& scheduler, TimePoint now);
   void OnRenewal(const v1::Renewal& renewal, TimePoint now);
   TimePoint Listened(TimePoint now) const;
-  void OnCancel(const v1::RelayCancel& cancel, engine::Scheduler& scheduler, TimePoint now);
+  void OnCancel(const RelayWriter* sink, const v1::RelayCancel& cancel, engine::Scheduler& scheduler, TimePoint now);
   absl::Status Begin(const std::shared_ptr<RelayWriter>& sink, const v1::Attach& attach,
                      std::optional<engine::RequestKey> replaces, engine::Scheduler& scheduler, TimePoint now);
   absl::Status AttachTicket(const v1::Attach& attach, engine::Request request,
