@@ -43,7 +43,7 @@ class MessageWriter {
   explicit MessageWriter(std::string& out) : w_(out) {}
 
   MaybeError Write(const std::string& where, Element message) {
-    std::string_view role, text;
+    std::string_view role;
     Element content;
     if (message["role"].get_string().get(role) || (role != "user" && role != "assistant" && role != "system"))
       return BadBlock(where, "needs the `role` \"user\" or \"assistant\".");
