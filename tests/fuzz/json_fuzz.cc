@@ -27,9 +27,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const bool text = Accepted(ParseTextRequest(body, limits));
   const bool tokenize = Accepted(ParseTokenizeRequest(body, limits));
   const bool detokenize = Accepted(ParseDetokenizeRequest(body, limits));
-  const bool others = Accepted(ParseMessagesRequest(body, limits)) | Accepted(ParseResponsesRequest(body, limits)) |
-                      Accepted(ParseOllamaChat(body, limits)) | Accepted(ParseOllamaGenerate(body, limits)) |
-                      Accepted(ParseShowRequest(body, limits));
+  const bool messages = Accepted(ParseMessagesRequest(body, limits));
+  const bool responses = Accepted(ParseResponsesRequest(body, limits));
+  const bool ollama_chat = Accepted(ParseOllamaChat(body, limits));
+  const bool ollama_generate = Accepted(ParseOllamaGenerate(body, limits));
+  const bool show = Accepted(ParseShowRequest(body, limits));
+  const bool others = messages || responses || ollama_chat || ollama_generate || show;
   const bool any = chat || text || tokenize || detokenize || others;
   if (any && (size > limits.max_bytes || FirstInvalidUtf8(body) != std::string_view::npos)) std::abort();
   return 0;
