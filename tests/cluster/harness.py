@@ -67,14 +67,14 @@ class Cluster:
                 if time.monotonic() > deadline:
                     raise RuntimeError(f"not ready after {START_SECONDS} s:\n{self.log.read_text()}")
                 time.sleep(0.02)
+            values = dict(line.split("=", 1) for line in self.ready.read_text().split())
+            self.url = values["BATON_HTTP"].strip("'")
+            self.grpc = values["BATON_GRPC"].strip("'")
+            self.host, self.port = self.url.split("://")[1].rsplit(":", 1)
+            self.admin = values["BATON_ADMIN"].strip("'")
         except BaseException:
             self.kill()
             raise
-        values = dict(line.split("=", 1) for line in self.ready.read_text().split())
-        self.url = values["BATON_HTTP"].strip("'")
-        self.grpc = values["BATON_GRPC"].strip("'")
-        self.host, self.port = self.url.split("://")[1].rsplit(":", 1)
-        self.admin = values["BATON_ADMIN"].strip("'")
         return self
 
     def __exit__(self, kind, value, trace):
