@@ -293,21 +293,25 @@ class Fleet::Peers {
     std::optional<std::vector<MetPeer>>& met = known_[prefill];
     if (met) return *met;
     met.emplace();
+    std::vector<size_t> place(parts.size(), kNoPlace);  // in `met`; a path told twice counts as told last
     for (const PeerPath& peer : *parts[prefill].peers) {
       const auto there = by_incarnation_.find(peer.incarnation);
       if (there == by_incarnation_.end() || peer.gigabytes_per_second <= 0) continue;
       const MetPeer path{there->second, peer.gigabytes_per_second * 1e9 / bytes_per_token};
-      const auto again = std::ranges::find(*met, path.decode, &MetPeer::decode);
-      if (again == met->end()) {
+      size_t& at = place[path.decode];
+      if (at == kNoPlace) {
+        at = met->size();
         met->push_back(path);
       } else {
-        *again = path;
+        (*met)[at] = path;
       }
     }
     return *met;
   }
 
  private:
+  static constexpr size_t kNoPlace = SIZE_MAX;
+
   std::unordered_map<std::string_view, size_t> by_incarnation_;  // of candidates
   std::vector<std::optional<std::vector<MetPeer>>> known_;       // [candidate]
 };

@@ -11,6 +11,9 @@ bool Meetings::Meet(int32_t prefill, int32_t decode) {
 
 std::vector<Meetings::Meeting> Meetings::Ready(const Member& self, absl::Span<const Member> others) {
   met_.erase(self.slot);
+  std::set<int32_t> there = {self.slot};
+  for (const Member& other : others) there.insert(other.slot);
+  for (auto& [prefill, met] : met_) std::erase_if(met, [&](int32_t decode) { return !there.contains(decode); });
   std::vector<Member> behind(others.begin(), others.end());
   std::ranges::sort(behind, {}, [&](const Member& m) { return std::pair{m.slot < self.slot, m.slot}; });
   std::vector<Meeting> out;

@@ -28,7 +28,8 @@ class Meetings {
   };
 
   /// `self` serves from now on, as a process that knows nobody; `others` serve. Each prefill worker begins behind its
-  /// own slot, so that not all of them know the same few. A decode worker that comes back is met by those who met it.
+  /// own slot, so that not all of them know the same few. A decode worker that comes back before anybody else is met by
+  /// those who met it; one that is gone makes room.
   std::vector<Meeting> Ready(const Member& self, absl::Span<const Member> others);
 
  private:

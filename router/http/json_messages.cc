@@ -16,26 +16,8 @@ MaybeError BadBlock(const std::string& where, std::string_view why) {
   return BadRequest(StrCat("`", where, "` ", why), "messages");
 }
 
-/// The text of blocks of text, or of a string.
-MaybeError JoinText(const std::string& where, Element content, std::string& out) {
-  std::string_view text;
-  simdjson::dom::array blocks;
-  if (!content.get_string().get(text)) {
-    out += text;
-    return std::nullopt;
-  }
-  if (content.get_array().get(blocks)) return BadBlock(where, "must be a string or an array of blocks.");
-  bool first = true;
-  for (Element block : blocks) {
-    std::string_view type;
-    if (block["type"].get_string().get(type)) return BadBlock(where, "has a block without `type`.");
-    if (type != "text") return NotBuilt("messages", StrCat("a content block of type \"", type, "\""));
-    if (block["text"].get_string().get(text)) return BadBlock(where, "has a text block without `text`.");
-    if (!std::exchange(first, false)) out += "\n";
-    out += text;
-  }
-  return std::nullopt;
-}
+constexpr std::string_view kTextBlock[] = {"text"};
+constexpr json::PartKinds kBlocks = {"messages", kTextBlock};
 
 /// One message of theirs is several of a chat's: each result of a call is one.
 class MessageWriter {
@@ -54,7 +36,7 @@ class MessageWriter {
     calls_.clear();
     simdjson::dom::array blocks;
     if (content.get_array().get(blocks)) {
-      if (auto error = JoinText(where + ".content", content, text_)) return error;
+      if (auto error = json::JoinText(content, where + ".content", kBlocks, text_)) return error;
       has_text_ = true;
       return Flush();
     }
@@ -105,7 +87,7 @@ class MessageWriter {
     if (block["tool_use_id"].get_string().get(id))
       return BadBlock(where, "has a tool_result block without `tool_use_id`.");
     if (!block["content"].get(content) && !content.is_null()) {
-      if (auto error = JoinText(where + ".content", content, text)) return error;
+      if (auto error = json::JoinText(content, where + ".content", kBlocks, text)) return error;
     }
     if (has_text_) Flush();
     w_.BeginObject().Field("role", "tool").Field("tool_call_id", id).Field("content", text).EndObject();
@@ -135,7 +117,7 @@ MaybeError WriteMessages(const simdjson::dom::object& body, JsonWriter& w) {
   std::string out;
   if (!body["system"].get(system) && !system.is_null()) {
     std::string text;
-    if (auto error = JoinText("system", system, text)) return error;
+    if (auto error = json::JoinText(system, "system", kBlocks, text)) return error;
     JsonWriter(out).BeginObject().Field("role", "system").Field("content", text).EndObject();
   }
   size_t number = 0;

@@ -1,6 +1,8 @@
 #include "router/http/json_reader.h"
 
+#include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "router/json_writer.h"
 
@@ -138,22 +140,39 @@ MaybeError Parse(std::string_view body, const JsonLimits& limits, Document& out)
 
 namespace {
 
-MaybeError JoinParts(simdjson::dom::array parts, std::string_view where, std::string& text) {
+MaybeError JoinParts(simdjson::dom::array parts, std::string_view where, const PartKinds& kinds, std::string& text) {
   bool first = true;
   for (Element part : parts) {
     std::string_view type, one;
     if (part["type"].get_string().get(type))
-      return BadRequest(StrCat("`", where, "`: a content part needs a `type`."), "messages");
-    if (type != "text" && type != "input_text")
-      return NotBuilt("messages", StrCat("a content part of type \"", type, "\""));
-    if (part["text"].get_string().get(one))
-      return BadRequest(StrCat("`", where, "`: a text part needs a string `text`."), "messages");
-    if (!first) text += '\n';
-    first = false;
+      return BadRequest(StrCat("`", where, "`: a content part needs a `type`."), kinds.field);
+    if (std::ranges::find(kinds.types, type) == kinds.types.end())
+      return NotBuilt(kinds.field, StrCat("a content part of type \"", type, "\""));
+    if (part[type == "refusal" ? "refusal" : "text"].get_string().get(one))
+      return BadRequest(StrCat("`", where, "`: a text part needs a string `text`."), kinds.field);
+    if (!std::exchange(first, false)) text += '\n';
     text += one;
   }
   return std::nullopt;
 }
+
+}  // namespace
+
+MaybeError JoinText(Element content, std::string_view where, const PartKinds& kinds, std::string& text) {
+  std::string_view one;
+  simdjson::dom::array parts;
+  if (!content.get_string().get(one)) {
+    text += one;
+    return std::nullopt;
+  }
+  if (!content.get_array().get(parts)) return JoinParts(parts, where, kinds, text);
+  return BadRequest(StrCat("`", where, "` must be a string or an array of parts, got ", TypeName(content), "."),
+                    kinds.field);
+}
+
+namespace {
+
+constexpr std::string_view kChatParts[] = {"text", "input_text"};
 
 MaybeError ReadMessage(Element e, size_t number, std::string& out, LastMessage& last) {
   const std::string where = StrCat("messages[", number, "]");
@@ -186,7 +205,7 @@ MaybeError ReadMessage(Element e, size_t number, std::string& out, LastMessage& 
       w.String(content);
     } else if (!value.get_array().get(parts)) {
       last.joined.clear();
-      if (auto error = JoinParts(parts, where, last.joined)) return error;
+      if (auto error = JoinParts(parts, where, {"messages", kChatParts}, last.joined)) return error;
       w.String(last.text = last.joined);
     } else {
       return WrongType(StrCat(where, ".content"), "a string or an array of parts", value);

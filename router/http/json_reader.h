@@ -6,6 +6,7 @@
 #include <functional>
 #include <limits>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -78,5 +79,13 @@ std::vector<std::string> SharedFieldNames();
 
 /// 400 for a field that nobody reads if one that is read was meant and is not in `body` too: the message names it.
 MaybeError MeantField(std::string_view name, const simdjson::dom::object& body, bool chat);
+
+/// The parts of a content that are text, and the field that errors name.
+struct PartKinds {
+  const char* field;
+  std::span<const std::string_view> types;
+};
+/// Appends the text of a string, or of an array of parts with line ends between. `where`: for people.
+MaybeError JoinText(Element content, std::string_view where, const PartKinds& kinds, std::string& text);
 
 }  // namespace baton::router::json

@@ -16,28 +16,9 @@ MaybeError BadItem(const std::string& where, std::string_view why) {
   return BadRequest(StrCat("`", where, "` ", why), "input");
 }
 
-MaybeError JoinParts(const std::string& where, Element content, std::string& out) {
-  std::string_view text;
-  simdjson::dom::array parts;
-  if (!content.get_string().get(text)) {
-    out += text;
-    return std::nullopt;
-  }
-  if (content.get_array().get(parts)) return BadItem(where, "must be a string or an array of parts.");
-  bool first = true;
-  for (Element part : parts) {
-    std::string_view type;
-    if (part["type"].get_string().get(type)) return BadItem(where, "has a part without `type`.");
-    if (type != "input_text" && type != "output_text" && type != "text" && type != "summary_text" &&
-        type != "reasoning_text" && type != "refusal")
-      return NotBuilt("input", StrCat("a content part of type \"", type, "\""));
-    if (part[type == "refusal" ? "refusal" : "text"].get_string().get(text))
-      return BadItem(where, "has a part without `text`.");
-    if (!std::exchange(first, false)) out += "\n";
-    out += text;
-  }
-  return std::nullopt;
-}
+constexpr std::string_view kTextParts[] = {"input_text",   "output_text",    "text",
+                                           "summary_text", "reasoning_text", "refusal"};
+constexpr json::PartKinds kParts = {"input", kTextParts};
 
 /// Calls that follow each other, and the text and thoughts before them, are one message of the assistant.
 class ItemWriter {
@@ -65,7 +46,7 @@ class ItemWriter {
     if (item["role"].get_string().get(role)) return BadItem(where, "needs a string `role`.");
     if (item["content"].get(content)) return BadItem(where, "needs `content`.");
     std::string text;
-    if (auto error = JoinParts(where + ".content", content, text)) return error;
+    if (auto error = json::JoinText(content, where + ".content", kParts, text)) return error;
     if (role == "assistant") {
       if (has_text_ || !calls_.empty()) Flush();
       text_ = text;
@@ -95,7 +76,7 @@ class ItemWriter {
     std::string text;
     if (item["call_id"].get_string().get(id) || item["output"].get(output))
       return BadItem(where, "needs `call_id` and `output`.");
-    if (auto error = JoinParts(where + ".output", output, text)) return error;
+    if (auto error = json::JoinText(output, where + ".output", kParts, text)) return error;
     Flush();
     w_.BeginObject().Field("role", "tool").Field("tool_call_id", id).Field("content", text).EndObject();
     return std::nullopt;
@@ -106,7 +87,7 @@ class ItemWriter {
     for (const char* key : {"content", "summary"}) {
       Element parts;
       if (!thoughts_.empty() || item[key].get(parts) || parts.is_null()) continue;
-      if (auto error = JoinParts(where + "." + key, parts, thoughts_)) return error;
+      if (auto error = json::JoinText(parts, where + "." + key, kParts, thoughts_)) return error;
     }
     return std::nullopt;
   }

@@ -10,6 +10,7 @@ import unittest
 
 import schemas
 from harness import SMOLLM2, Cluster, events, in_parallel
+from streamed_calls import streamed
 from test_one_fault import TWO_OF_EACH, ask
 from test_promise_a import TIGHT
 from token_index import Stream, harm
@@ -209,20 +210,6 @@ class Tools(unittest.TestCase):
         self.assertTrue(schemas.fits(json.loads(call["function"]["arguments"]), schema), call)
         return call
 
-    def streamed(self, body):
-        """choice -> [content, {call's index: [id, name, arguments]}, end]"""
-        got = {}
-        for event in events(body):
-            for choice in json.loads(event)["choices"] if event != "[DONE]" else []:
-                mine = got.setdefault(choice["index"], ["", {}, None])
-                mine[0] += choice["delta"].get("content") or ""
-                mine[2] = choice["finish_reason"] or mine[2]
-                for piece in choice["delta"].get("tool_calls", []):
-                    if "id" in piece:
-                        mine[1][piece["index"]] = [piece["id"], piece["function"]["name"], ""]
-                    mine[1][piece["index"]][2] += piece["function"]["arguments"]
-        return got
-
     def test_calls_that_the_model_writes_by_itself_are_taken_out_of_its_text(self):
         refused = self.c.post("/v1/chat/completions", {"model": "tiny-llama", "messages": [{"role": "user", "content": "Hi"}], "tools": TOOLS})
         self.assertEqual((refused.status, refused.json()["error"]["param"]), (400, "tools"), refused.body)
@@ -235,9 +222,9 @@ class Tools(unittest.TestCase):
                     text = [f"[a-c]{{3}}{now}({now})?", f"[a-c]{{3}}({none}){{1,2}}", f"[a-c]{{3}}{none}{now}"][seed % 3]  # as models may write
                     fields = {"guided_regex": text, "seed": seed, "n": 2}
                     whole = self.chat(c, **fields).json()["choices"]
-                    streamed = self.streamed(self.chat(c, **fields, stream=True).body)
+                    pieces = streamed(self.chat(c, **fields, stream=True).body)
                     for choice in whole:
-                        content, calls, end = streamed[choice["index"]]
+                        content, calls, end = pieces[choice["index"]]
                         self.assertEqual((choice["message"]["content"], choice["finish_reason"]), (content, end))
                         mine = choice["message"].get("tool_calls", [])
                         self.assertEqual([(one["function"]["name"], one["function"]["arguments"]) for one in mine],
@@ -255,7 +242,7 @@ class Tools(unittest.TestCase):
             calls = [self.call_of(choice) for choice in self.chat(self.c, **fields).json()["choices"]]
             ids |= {call["id"] for call in calls}
             names |= {call["function"]["name"] for call in calls}
-            for index, (content, got, end) in self.streamed(self.chat(self.c, **fields, stream=True).body).items():
+            for index, (content, got, end) in streamed(self.chat(self.c, **fields, stream=True).body).items():
                 (identity, name, arguments), function = got[0], calls[index]["function"]
                 self.assertEqual((content, len(got), name, arguments, end), ("", 1, function["name"], function["arguments"], "tool_calls"))
                 ids.add(identity)

@@ -4,7 +4,8 @@ import json
 import tempfile
 import unittest
 
-from harness import Cluster, events
+from harness import Cluster
+from streamed_calls import streamed
 from thinking_model import thinking_model
 
 WEATHER = {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}}
@@ -39,22 +40,6 @@ def template_of(family):
     says, (opens, closes), _, _ = FAMILIES[family]
     quoted = "{{ " + json.dumps(says) + " }}"
     return TURNS.replace("MARKS", quoted).replace("OPEN", "{{ " + json.dumps(opens) + " }}").replace("CLOSE", "{{ " + json.dumps(closes) + " }}")
-
-
-def streamed(body):
-    """choice -> [content, {call's index: [id, name, arguments]}, end]"""
-    got = {}
-    for event in events(body):
-        for choice in json.loads(event)["choices"] if event != "[DONE]" else []:
-            mine = got.setdefault(choice["index"], ["", {}, None])
-            mine[0] += choice["delta"].get("content") or ""
-            mine[2] = choice["finish_reason"] or mine[2]
-            for piece in choice["delta"].get("tool_calls", []):
-                if "id" in piece:
-                    assert piece["type"] == "function", piece
-                    mine[1][piece["index"]] = [piece["id"], piece["function"]["name"], ""]
-                mine[1][piece["index"]][2] += piece["function"]["arguments"]
-    return got
 
 
 class Families(unittest.TestCase):

@@ -53,6 +53,15 @@ TEST(Meetings, ADecodeWorkerThatComesBackIsMetByThoseWhoMetIt) {
   EXPECT_EQ(meetings.Ready(all[0], all).size(), 16u) << "a prefill worker that comes back knows nobody";
 }
 
+TEST(Meetings, WhoIsGoneMakesRoom) {
+  Meetings meetings;
+  std::vector<Member> all = Members(1, 17);
+  EXPECT_EQ(meetings.Ready(all[0], all).size(), 16u);
+  EXPECT_TRUE(meetings.Ready(all[17], all).empty());
+  all.erase(all.begin() + 5);
+  EXPECT_EQ(meetings.Ready(all.back(), all), (std::vector<Meeting>{{0, 17}}));
+}
+
 TEST(Meetings, AWorkerThatDoesBothMeetsNobody) {
   Meetings meetings;
   EXPECT_TRUE(meetings.Ready({0, false, false}, std::vector<Member>{{0, false, false}, {1, true, false}}).empty());

@@ -89,6 +89,25 @@ cuda::PagedKv<Kv> CacheOf(const KvPlaneView& keys, const void* values, const cud
           ones};
 }
 
+// All but the work and where its partials go, which TakePartials says.
+template <typename Kv>
+cuda::DecodeParams<Kv> DecodeOf(const Tensor& q, const Tensor& out, const cuda::StepOnDevice& step,
+                                const cuda::PagedKv<Kv>& kv, const cuda::AttentionOptions& options, int q_heads) {
+  return {Row<const bf16>(q),
+          Row<bf16>(out),
+          nullptr,
+          q.row_stride,
+          out.row_stride,
+          step.row_start,
+          nullptr,
+          {},
+          nullptr,
+          nullptr,
+          kv,
+          options,
+          q_heads};
+}
+
 // Partials that one launch may leave for its combination.
 int CudaOps::MaxPartials(int dim) const {
   return Int(std::max<int64_t>(1, static_cast<int64_t>(work_bytes_) / (int64_t{cuda::kRowsPerWarp} * dim * 4)));
@@ -119,19 +138,7 @@ void CudaOps::Attend(const Tensor& q, const RaggedBatch& batch, const KvLayerVie
   const cuda::AttentionOptions options{params.scale, params.window, params.logit_softcap, params.sinks};
   const cuda::PrefillParams<Kv> prefill{Row<const bf16>(q), Row<bf16>(out), nullptr, q.row_stride, out.row_stride,
                                         work.tiles,         step.row_start, cache,   options,      q_heads};
-  cuda::DecodeParams<Kv> decode{Row<const bf16>(q),
-                                Row<bf16>(out),
-                                nullptr,
-                                q.row_stride,
-                                out.row_stride,
-                                step.row_start,
-                                nullptr,
-                                {},
-                                nullptr,
-                                nullptr,
-                                cache,
-                                options,
-                                q_heads};
+  cuda::DecodeParams<Kv> decode = DecodeOf(q, out, step, cache, options, q_heads);
   auto launch_form = [&]<int kDim, bool kFixed>() {
     cuda::LaunchPrefillAttention<Kv, kDim, kFixed>(stream_, prefill, work.tile_count, kOverlapped);
     for (const cuda::AttentionWork::Decode& slice : work.decode) {
@@ -175,19 +182,8 @@ void CudaOps::AttendLatents(const Tensor& q, const RaggedBatch& batch, const KvP
       upload.Work({.q_heads = q_heads, .kv_heads = 1, .latent = true},
                   {deterministic_ ? 0 : blocks, MaxPartials(kPartialRows / cuda::kRowsPerWarp * kLatentValues)});
   const auto cache = CacheOf<Kv>(latents, nullptr, step, ones());
-  cuda::DecodeParams<Kv> p{Row<const bf16>(q),
-                           Row<bf16>(out),
-                           nullptr,
-                           q.row_stride,
-                           out.row_stride,
-                           step.row_start,
-                           nullptr,
-                           {},
-                           nullptr,
-                           nullptr,
-                           cache,
-                           {params.scale, 0, params.logit_softcap, nullptr},
-                           q_heads};
+  const cuda::AttentionOptions options{params.scale, 0, params.logit_softcap, nullptr};
+  cuda::DecodeParams<Kv> p = DecodeOf(q, out, step, cache, options, q_heads);
   for (const cuda::AttentionWork::Decode& slice : work.decode) {
     TakePartials(slice, kPartialRows, kLatentValues, p);
     if (deterministic_)

@@ -16,6 +16,16 @@ inline Request Endless(RequestKey key, int32_t prompt_len, int32_t max_tokens) {
   return r;
 }
 
+/// Attaches a request whose KV is there, as a handoff would have brought it.
+inline absl::Status AttachComputed(SteppedEngine& h, Request request, std::vector<FirstToken> first) {
+  AttachedRequest attached;
+  attached.kv = h.cache().Start("", "");
+  if (!h.cache().Grow(attached.kv, request.prompt_len)) return absl::ResourceExhaustedError("too few blocks");
+  attached.request = std::move(request);
+  attached.first = std::move(first);
+  return h.scheduler().AttachRequest(std::move(attached), h.now);
+}
+
 /// A request with fields drawn from `seed`: temperature, penalties, bias, stops, logprobs, n …
 inline Request MixedRequest(RequestKey key, uint64_t seed, int32_t prompt_len, int32_t vocab = kFakeVocab) {
   std::mt19937_64 rng(seed);

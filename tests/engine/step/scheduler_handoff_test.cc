@@ -123,12 +123,7 @@ TEST(SchedulerHandoff, KvThatWasHandedOverIsFoundByTheNextPrompt) {
 
 TEST(SchedulerHandoff, AFirstTokenThatEndsTheRequestIsNeverDecoded) {
   SteppedEngine h(Options());
-  AttachedRequest attached;
-  attached.request = Endless(1, 32, 1);
-  attached.kv = h.cache().Start("", "");
-  ASSERT_TRUE(h.cache().Grow(attached.kv, 32));
-  attached.first = {{0, 11}};
-  ASSERT_TRUE(h.scheduler().AttachRequest(std::move(attached), h.now).ok());
+  ASSERT_TRUE(AttachComputed(h, Endless(1, 32, 1), {{0, 11}}).ok());
   h.Collect(h.scheduler().TakeOutputs());
   EXPECT_EQ((h.answers[{1, 0}].finish), FinishReason::kLength);
   EXPECT_TRUE(h.answers[(AnswerKey{1, 0})].tokens.empty()) << "the prefill side delivered it";
@@ -138,12 +133,7 @@ TEST(SchedulerHandoff, AFirstTokenThatEndsTheRequestIsNeverDecoded) {
 
 TEST(SchedulerHandoff, OnlyChoicesWithAFirstTokenLive) {
   SteppedEngine h(Options());
-  AttachedRequest attached;
-  attached.request = Endless(1, 32, 10, 3);
-  attached.kv = h.cache().Start("", "");
-  ASSERT_TRUE(h.cache().Grow(attached.kv, 32));
-  attached.first = {{1, 11}, {2, 12}};
-  ASSERT_TRUE(h.scheduler().AttachRequest(std::move(attached), h.now).ok());
+  ASSERT_TRUE(AttachComputed(h, Endless(1, 32, 10, 3), {{1, 11}, {2, 12}}).ok());
   EXPECT_FALSE(h.scheduler().CancelSequence(1, 0, h.now)) << "it ended on the prefill side";
   h.RunAll();
   EXPECT_EQ(h.answers.size(), 2u);
@@ -152,12 +142,7 @@ TEST(SchedulerHandoff, OnlyChoicesWithAFirstTokenLive) {
 
 TEST(SchedulerHandoff, AChoiceThatIsNamedTwiceLivesOnce) {
   SteppedEngine h(Options());
-  AttachedRequest attached;
-  attached.request = Endless(1, 32, 10, 2);
-  attached.kv = h.cache().Start("", "");
-  ASSERT_TRUE(h.cache().Grow(attached.kv, 32));
-  attached.first = {{1, 11}, {1, 12}};
-  ASSERT_TRUE(h.scheduler().AttachRequest(std::move(attached), h.now).ok());
+  ASSERT_TRUE(AttachComputed(h, Endless(1, 32, 10, 2), {{1, 11}, {1, 12}}).ok());
   EXPECT_EQ(h.scheduler().Load().running_sequences, 1);
   h.RunAll();
   EXPECT_EQ((h.answers[{1, 1}].tokens.size()), 9u);
@@ -186,12 +171,7 @@ TEST(SchedulerHandoff, AttachedSequencesLeaveNoStepTooFull) {
   ASSERT_TRUE(h.Add(Endless(1, 60, 5, /*n=*/3)).ok());
   ASSERT_TRUE(h.Step());
   for (RequestKey key = 2; key <= 4; ++key) {
-    AttachedRequest attached;
-    attached.request = Endless(key, 20, 12);
-    attached.kv = h.cache().Start("", "");
-    ASSERT_TRUE(h.cache().Grow(attached.kv, 20));
-    attached.first = {{0, 1}};
-    ASSERT_TRUE(h.scheduler().AttachRequest(std::move(attached), h.now).ok());
+    ASSERT_TRUE(AttachComputed(h, Endless(key, 20, 12), {{0, 1}}).ok());
   }
   while (h.Step()) EXPECT_LE(h.plan().sequences.size(), 4u) << "step " << h.plan().step;
   for (uint32_t choice : {0u, 1u, 2u}) EXPECT_EQ((h.answers[{1, choice}].tokens.size()), 5u) << choice;

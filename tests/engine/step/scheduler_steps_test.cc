@@ -210,12 +210,7 @@ TEST(SchedulerSteps, AStopTokenIsNamedAndAnEosIsNot) {
 TEST(SchedulerSteps, WhenNotAllDecodesFitEverySequenceGetsItsTurn) {
   SteppedEngine h(Options(4));
   for (RequestKey key = 1; key <= 10; ++key) {
-    AttachedRequest attached;
-    attached.request = Long(key, 20, 100);
-    attached.kv = h.cache().Start("", "");
-    ASSERT_TRUE(h.cache().Grow(attached.kv, 20));
-    attached.first = {{0, 1}};
-    ASSERT_TRUE(h.scheduler().AttachRequest(std::move(attached), h.now).ok());
+    ASSERT_TRUE(AttachComputed(h, Long(key, 20, 100), {{0, 1}}).ok());
   }
   for (int i = 0; i < 25; ++i) {  // 100 rows for 10 sequences
     ASSERT_TRUE(h.Step());
