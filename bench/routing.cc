@@ -157,8 +157,7 @@ class Replay {
       c.decode_step_ms = 1000 * kDecodeStep_s;
       c.cached_tokens = std::min(std::max(depths[w], load.UnitsUnderWay(r.blocks)) * kBlockTokens, r.input - 1);
     }
-    const std::vector<RouteOption> options = RouteOptions(candidates, r.input, nullptr);
-    const size_t w = options[scorer_.Choose(candidates, options, r.input)].worker;
+    const size_t w = scorer_.Answer({candidates, r.input, nullptr})->worker;
     tickets_[i] = LoadShare(workers_[w].load, r.input - candidates[w].cached_tokens, r.input,
                             std::make_shared<const std::vector<uint64_t>>(r.blocks));
     workers_[w].waiting.push_back(i);
@@ -244,7 +243,9 @@ int Main(int argc, char** argv) {
   for (const std::string& lambda : lambdas) {
     run(StrCat("predicted-time, lambda ", lambda), MakePredictedTime(std::stod(lambda)));
   }
-  run("round-robin", MakeRoundRobin());
+  for (const Policy& policy : kPolicies) {
+    if (policy.name != "predicted-time") run(std::string(policy.name), policy.make(5));
+  }
   WriteJson(Flag(argc, argv, "json", ""), out);
   return 0;
 }

@@ -60,6 +60,7 @@ struct TokenizedRequest {
   bool skip_special_tokens = true;
   int32_t priority = 0;
   std::string cache_salt;
+  std::string session;              ///< of the client, for --route-policy session; empty: none
   std::optional<Duration> timeout;  ///< the client's time limit for the whole request
 };
 

@@ -56,11 +56,12 @@ absl::StatusOr<ExplainedRoute> Fleet::Explain(const TokenizedRequest& generation
   const auto tokens = static_cast<uint32_t>(generation.prompt.size());
   const HandoffTerms handoff = HandoffTermsOf(ready);
   const NumericsRule numerics{"", config_.require_identical_failover};
-  const std::vector<RouteOption> options = RouteOptions(ready.candidates, tokens, &handoff, numerics);
+  const RouteQuestion question{ready.candidates, tokens, &handoff, numerics, generation.session};
+  const std::vector<RouteOption> options = OptionsOf(question);
   if (options.empty()) return absl::UnavailableError(WhyNoOption(numerics));
   ExplainedRoute route{generation.prompt.size(), config_.route_policy, {}, {}};
   size_t chosen = 0;
-  const std::vector<Cost> table = scorer_->Table(ready.candidates, options, tokens, &chosen);
+  const std::vector<Cost> table = scorer_->Table(question, options, &chosen);
   for (size_t i = 0; i < table.size(); ++i) {
     const RouteOption& option = options[i];
     ExplainedCost& row = route.costs.emplace_back(ExplainedCost{ready.candidates[option.worker].id, {}, table[i]});

@@ -35,6 +35,7 @@ Candidate CandidateOf(const LinkView& view) {
   c.id = view.id;
   c.role = view.facts->role;
   c.numerics = view.facts->numerics_id;
+  c.name = view.facts->worker_id;
   c.running = std::max(view.outstanding->requests(), view.load.running + view.load.waiting);
   c.max_num_seqs = view.facts->max_num_seqs;
   if (view.load.kv_blocks_total > 0) {
@@ -341,7 +342,8 @@ absl::StatusOr<RoutedTo> Fleet::Choose(const TokenizedRequest& generation, uint3
   BATON_ASSIGN_OR_RETURN(const Ready ready, ReadyFor(generation, excluded));
   const HandoffTerms handoff = HandoffTermsOf(ready);
   const NumericsRule numerics{numerics_so_far, config_.require_identical_failover};
-  const auto chosen = scorer_->Answer({ready.candidates, tokens, with_prefill ? &handoff : nullptr, numerics});
+  const auto chosen =
+      scorer_->Answer({ready.candidates, tokens, with_prefill ? &handoff : nullptr, numerics, generation.session});
   if (!chosen) return absl::UnavailableError(WhyNoOption(numerics));
   RoutedTo placement = ready.Place(chosen->worker, chosen->prefill ? 0 : tokens);
   if (chosen->prefill) {
@@ -369,10 +371,13 @@ absl::StatusOr<RoutedTo> Fleet::ChoosePrefill(const TokenizedRequest& generation
   for (size_t i = 0; i < ready.candidates.size(); ++i) {
     if (ready.candidates[i].role == WorkerRole::kPrefill) options.push_back({i});
   }
-  KeepNumerics(ready.candidates, {decode_numerics, config_.require_identical_failover}, options);
+  const NumericsRule numerics{decode_numerics, config_.require_identical_failover};
+  KeepNumerics(ready.candidates, numerics, options);
   if (options.empty()) return absl::UnavailableError("no other prefill worker is ready");
   const auto tokens = static_cast<uint32_t>(generation.prompt.size());
-  return ready.Place(options[scorer_->Choose(ready.candidates, options, tokens)].worker, tokens);
+  return ready.Place(
+      options[scorer_->Choose({ready.candidates, tokens, nullptr, numerics, generation.session}, options)].worker,
+      tokens);
 }
 
 std::string Fleet::NameOf(WorkerId id) const {

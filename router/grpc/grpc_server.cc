@@ -73,6 +73,7 @@ class GenerationApi final : public v1::Generation::CallbackService {
     input.account = keys_.AccountOf(Metadata(*context, "authorization"));
     if (!service_.services().config.share_prefix_cache)
       input.cache_salt = keys_.SaltOf(Metadata(*context, "authorization"), input.cache_salt);
+    input.session = Metadata(*context, "x-session-id");
     input.timeout = Remaining(*context);
 
     EventLoop& loop = pool_.Next();

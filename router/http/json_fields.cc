@@ -86,6 +86,7 @@ Readers MakeSharedFields() {
       BATON_FIELD("priority", input.priority),
       BATON_FIELD("truncate_prompt_tokens", input.truncate_prompt_tokens),
       BATON_FIELD("request_id", input.request_id),
+      BATON_FIELD("prompt_cache_key", input.session),
       BATON_FIELD("stream", stream),
       BATON_FIELD("echo", echo),
       BATON_FIELD("return_token_ids", return_token_ids),

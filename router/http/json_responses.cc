@@ -202,6 +202,7 @@ MaybeError WriteField(std::string_view key, Element value, JsonWriter& w, Comple
                                         "top_logprobs",
                                         "top_k",
                                         "cache_salt",
+                                        "prompt_cache_key",
                                         "min_p",
                                         "repetition_penalty",
                                         "logit_bias",

@@ -252,6 +252,9 @@ void OpenAiApp::Complete(const std::shared_ptr<Call>& call, std::variant<Complet
   if (auto* error = std::get_if<ApiError>(&parsed)) return call->Fail(*error);
   CompletionRequest request = std::move(std::get<CompletionRequest>(parsed));
   call->request.body = std::string();
+  if (!request.input.session.empty() && service_.services().config.route_policy != "session")
+    request.unknown_fields.emplace_back("prompt_cache_key");  // said to have no effect
+  if (request.input.session.empty()) request.input.session = call->request.Header("X-Session-Id");
   if (!request.unknown_fields.empty()) TellOfUnknown(*call, request.unknown_fields);
   AnswerHead head;
   head.id = StrCat(id_prefix, request.input.request_id.empty() ? call->id : request.input.request_id);

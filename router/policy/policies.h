@@ -15,6 +15,16 @@ std::unique_ptr<Scorer> MakePredictedTime(double lambda);
 /// Each worker that decodes in turn, alone where that is an option; else each prefill worker in turn with it.
 std::unique_ptr<Scorer> MakeRoundRobin(double lambda = 0);
 
+/// The worker with the least before it (WorkAhead); caches do not count.
+std::unique_ptr<Scorer> MakeLeastLoaded(double lambda = 0);
+/// Of two drawn workers the one with less before it.
+std::unique_ptr<Scorer> MakePowerOfTwo(double lambda = 0);
+/// The worker that holds most of the prompt, where that is more than half; else the one with the least before it, which
+/// also decides where loads are far apart.
+std::unique_ptr<Scorer> MakeLongestPrefix(double lambda = 0);
+/// The same worker for a session as long as it takes requests; requests without a session by predicted time.
+std::unique_ptr<Scorer> MakeBySession(double lambda);
+
 struct Policy {
   std::string_view name;                           ///< of --route-policy
   std::unique_ptr<Scorer> (*make)(double lambda);  ///< with --route-lambda
@@ -22,6 +32,10 @@ struct Policy {
 };
 inline constexpr Policy kPolicies[] = {
     {"predicted-time", MakePredictedTime, "the least predicted cost of time, with what is cached"},
+    {"longest-prefix", MakeLongestPrefix, "who holds most of the prompt, then the least loaded"},
+    {"session", MakeBySession, "the same worker for a session (prompt_cache_key, X-Session-Id)"},
+    {"least-loaded", MakeLeastLoaded, "the least requests and prompts ahead"},
+    {"power-of-two", MakePowerOfTwo, "the less loaded of two drawn ones"},
     {"round-robin", MakeRoundRobin, "each in turn"},
 };
 

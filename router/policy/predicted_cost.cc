@@ -3,14 +3,15 @@
 #include <algorithm>
 
 namespace baton::router {
+
+double MsPerPrefillToken(const Candidate& c) {
+  constexpr double kUnknownRate = 1000;  // tokens/s, until the handshake or a report says better
+  return 1000 / (c.prefill_tokens_per_s > 0 ? c.prefill_tokens_per_s : kUnknownRate);
+}
+
 namespace {
 
-constexpr double kUnknownPrefillRate = 1000;  // tokens/s, until the handshake or a report says better
-constexpr double kPressureFrom = 0.9;         // of the KV blocks in use
-
-double MsPerToken(const Candidate& c) {
-  return 1000 / (c.prefill_tokens_per_s > 0 ? c.prefill_tokens_per_s : kUnknownPrefillRate);
-}
+constexpr double kPressureFrom = 0.9;  // of the KV blocks in use
 
 // At least one token is computed, for its logits.
 double Uncached(const Candidate& c, uint32_t prompt_tokens) {
@@ -25,7 +26,7 @@ double DecodeSlowdownMs(const Candidate& c) {
 
 double PressureMs(const Candidate& c, uint32_t prompt_tokens) {
   const double over = std::max(0.0, c.kv_used_fraction - kPressureFrom) / (1 - kPressureFrom);
-  return over * (prompt_tokens * MsPerToken(c) + c.decode_step_ms);
+  return over * (prompt_tokens * MsPerPrefillToken(c) + c.decode_step_ms);
 }
 
 }  // namespace
@@ -35,7 +36,7 @@ double TransferMs(const Candidate& decodes, uint32_t prompt_tokens, double token
 }
 
 double PrefillSideMs(const Candidate& prefills, uint32_t prompt_tokens, double lambda) {
-  return (prefills.queued_tokens + (1 + lambda) * Uncached(prefills, prompt_tokens)) * MsPerToken(prefills) +
+  return (prefills.queued_tokens + (1 + lambda) * Uncached(prefills, prompt_tokens)) * MsPerPrefillToken(prefills) +
          PressureMs(prefills, prompt_tokens);
 }
 
@@ -48,8 +49,8 @@ Cost PredictedCost(absl::Span<const Candidate> candidates, const RouteOption& op
   const Candidate& decodes = candidates[option.worker];
   const Candidate& prefills = candidates[option.prefill.value_or(option.worker)];
   Cost cost;
-  cost.queue_ms = prefills.queued_tokens * MsPerToken(prefills);
-  cost.prefill_ms = (1 + lambda) * Uncached(prefills, prompt_tokens) * MsPerToken(prefills);
+  cost.queue_ms = prefills.queued_tokens * MsPerPrefillToken(prefills);
+  cost.prefill_ms = (1 + lambda) * Uncached(prefills, prompt_tokens) * MsPerPrefillToken(prefills);
   cost.decode_slowdown_ms = DecodeSlowdownMs(decodes);
   cost.pressure_ms = PressureMs(decodes, prompt_tokens);
   if (option.prefill) {
@@ -60,6 +61,14 @@ Cost PredictedCost(absl::Span<const Candidate> candidates, const RouteOption& op
   cost.total_ms =
       cost.queue_ms + cost.prefill_ms + cost.transfer_ms + cost.handoff_ms + cost.decode_slowdown_ms + cost.pressure_ms;
   return cost;
+}
+
+std::vector<Cost> PredictedCosts(const RouteQuestion& question, absl::Span<const RouteOption> options, double lambda) {
+  std::vector<Cost> table;
+  table.reserve(options.size());
+  for (const RouteOption& option : options)
+    table.push_back(PredictedCost(question.candidates, option, question.prompt_tokens, lambda));
+  return table;
 }
 
 }  // namespace baton::router

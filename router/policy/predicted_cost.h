@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "absl/types/span.h"
 #include "router/policy/scorer.h"
@@ -10,6 +11,11 @@ namespace baton::router {
 
 Cost PredictedCost(absl::Span<const Candidate> candidates, const RouteOption& option, uint32_t prompt_tokens,
                    double lambda);
+/// Of each option, in their order.
+std::vector<Cost> PredictedCosts(const RouteQuestion& question, absl::Span<const RouteOption> options, double lambda);
+
+/// Of one token of a prompt, at the worker's rate or, until that is known, at a guess.
+double MsPerPrefillToken(const Candidate& c);
 
 /// The parts of a pair's cost that one of its workers alone decides, ms: they and the transfer add up to it, but for
 /// rounding.

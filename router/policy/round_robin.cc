@@ -19,17 +19,18 @@ int32_t NextSlot(absl::Span<const int32_t> slots, int32_t last) {
 
 class RoundRobin final : public Scorer {
  public:
-  size_t Choose(absl::Span<const Candidate> candidates, absl::Span<const RouteOption> options, uint32_t) override {
+  size_t Choose(const RouteQuestion& question, absl::Span<const RouteOption> options) override {
+    const absl::Span<const Candidate> candidates = question.candidates;
     std::lock_guard lock(mutex_);
     const size_t next = Next(candidates, options);
     last_worker_ = candidates[options[next].worker].id.index;
     if (options[next].prefill) last_prefill_ = candidates[*options[next].prefill].id.index;
     return next;
   }
-  std::vector<Cost> Table(absl::Span<const Candidate> candidates, absl::Span<const RouteOption> options, uint32_t,
+  std::vector<Cost> Table(const RouteQuestion& question, absl::Span<const RouteOption> options,
                           size_t* chosen) const override {
     std::lock_guard lock(mutex_);
-    *chosen = Next(candidates, options);
+    *chosen = Next(question.candidates, options);
     return std::vector<Cost>(options.size());
   }
 

@@ -7,6 +7,27 @@ namespace {
 
 int64_t Uncached(const Candidate& c, uint32_t prompt_tokens) { return int64_t{prompt_tokens} - c.cached_tokens; }
 
+void AddOptionsWith(const RouteQuestion& question, size_t w, std::vector<RouteOption>& options) {
+  const absl::Span<const Candidate> candidates = question.candidates;
+  const HandoffTerms* handoff = question.handoff;
+  const Candidate& worker = candidates[w];
+  if (worker.role == WorkerRole::kBoth) options.push_back({w});
+  if (worker.role != WorkerRole::kDecode) return;
+  bool alone = true;  // until a pair pays
+  const auto alike = [&](const Candidate& c) {
+    return c.role == WorkerRole::kPrefill && c.numerics == worker.numerics;
+  };
+  const bool only_alike = question.numerics.require || std::ranges::any_of(candidates, alike);
+  for (size_t p = 0; handoff != nullptr && p < candidates.size(); ++p) {
+    if (candidates[p].role != WorkerRole::kPrefill || (only_alike && !alike(candidates[p]))) continue;
+    const double rate = handoff->tokens_per_s(p, w);
+    const uint32_t local = LocalPrefillTokens(worker, rate, *handoff);
+    alone &= Uncached(worker, question.prompt_tokens) <= local;
+    options.push_back({w, p, rate, handoff->handoff_ms, local});
+  }
+  if (alone) options.push_back({w});
+}
+
 }  // namespace
 
 uint32_t LocalPrefillTokens(const Candidate& decode, double transfer_tokens_per_s, const HandoffTerms& handoff) {
@@ -15,7 +36,28 @@ uint32_t LocalPrefillTokens(const Candidate& decode, double transfer_tokens_per_
 }
 
 std::vector<RouteOption> OptionsOf(const RouteQuestion& question) {
-  return RouteOptions(question.candidates, question.prompt_tokens, question.handoff, question.numerics);
+  std::vector<RouteOption> options;
+  for (size_t w = 0; w < question.candidates.size(); ++w) AddOptionsWith(question, w, options);
+  KeepNumerics(question.candidates, question.numerics, options);
+  return options;
+}
+
+std::vector<RouteOption> OptionsWith(const RouteQuestion& question, size_t worker) {
+  std::vector<RouteOption> options;
+  AddOptionsWith(question, worker, options);
+  KeepNumerics(question.candidates, question.numerics, options);
+  return options;
+}
+
+bool ManyPairs(const RouteQuestion& question) {
+  constexpr size_t kFewPairs = 256;
+  if (question.handoff == nullptr) return false;
+  size_t prefills = 0, decodes = 0;
+  for (const Candidate& c : question.candidates) {
+    prefills += c.role == WorkerRole::kPrefill ? 1 : 0;
+    decodes += c.role == WorkerRole::kDecode ? 1 : 0;
+  }
+  return prefills * decodes > kFewPairs;
 }
 
 uint32_t BreakEvenTokens(double prefill_tokens_per_s, double transfer_tokens_per_s, double handoff_ms) {
@@ -23,31 +65,6 @@ uint32_t BreakEvenTokens(double prefill_tokens_per_s, double transfer_tokens_per
   if (prefill_tokens_per_s <= 0 || transfer_tokens_per_s <= 0) return 0;
   const double gain_ms = 1000 / prefill_tokens_per_s - 1000 / transfer_tokens_per_s;  // of a handoff, per token
   return static_cast<uint32_t>(gain_ms * kMost <= handoff_ms ? kMost : handoff_ms / gain_ms);
-}
-
-std::vector<RouteOption> RouteOptions(absl::Span<const Candidate> candidates, uint32_t prompt_tokens,
-                                      const HandoffTerms* handoff, const NumericsRule& numerics) {
-  std::vector<RouteOption> options;
-  for (size_t w = 0; w < candidates.size(); ++w) {
-    const Candidate& worker = candidates[w];
-    if (worker.role == WorkerRole::kBoth) options.push_back({w});
-    if (worker.role != WorkerRole::kDecode) continue;
-    bool alone = true;  // until a pair pays
-    const auto alike = [&](const Candidate& c) {
-      return c.role == WorkerRole::kPrefill && c.numerics == worker.numerics;
-    };
-    const bool only_alike = numerics.require || std::ranges::any_of(candidates, alike);
-    for (size_t p = 0; handoff != nullptr && p < candidates.size(); ++p) {
-      if (candidates[p].role != WorkerRole::kPrefill || (only_alike && !alike(candidates[p]))) continue;
-      const double rate = handoff->tokens_per_s(p, w);
-      const uint32_t local = LocalPrefillTokens(worker, rate, *handoff);
-      alone &= Uncached(worker, prompt_tokens) <= local;
-      options.push_back({w, p, rate, handoff->handoff_ms, local});
-    }
-    if (alone) options.push_back({w});
-  }
-  KeepNumerics(candidates, numerics, options);
-  return options;
 }
 
 const char* WhyNoOption(const NumericsRule& numerics) {

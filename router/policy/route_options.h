@@ -24,6 +24,7 @@ struct Candidate {
   double decode_step_ms = 0;
   uint32_t cached_tokens = 0;   ///< of this prompt
   std::string_view numerics{};  ///< what decides the bits of its results; empty: not known
+  std::string_view name{};      ///< what people call the worker: the same in every router, and after a restart
 };
 
 /// One way to serve it. Indices of candidates.
@@ -66,21 +67,23 @@ struct RouteQuestion {
   uint32_t prompt_tokens = 0;
   const HandoffTerms* handoff = nullptr;  ///< null: no pairs
   NumericsRule numerics{};
+  std::string_view session{};  ///< of the client, whose requests are to stay together; empty: none
 };
 
 /// A "both" worker alone; every pair; a decode worker alone where it lacks no more of the prompt than breaks even, or
 /// where there are no pairs. Without `handoff` there are no pairs. A decode worker pairs with prefill workers of its
 /// own numerics, and with others when there are none. Empty: nobody decodes, or nobody as `numerics` requires.
-std::vector<RouteOption> RouteOptions(absl::Span<const Candidate> candidates, uint32_t prompt_tokens,
-                                      const HandoffTerms* handoff, const NumericsRule& numerics = {});
-
-/// RouteOptions of a question.
 std::vector<RouteOption> OptionsOf(const RouteQuestion& question);
+/// Those in which `worker`, an index of question.candidates, decodes. The rule of numerics is applied among them alone.
+std::vector<RouteOption> OptionsWith(const RouteQuestion& question, size_t worker);
+
+/// Whether the options are better not all written out: more than 256 pairs, which take about 5 us to cost.
+bool ManyPairs(const RouteQuestion& question);
 
 /// How many tokens of a prompt `decode` computes itself rather than take them over a path of that rate.
 uint32_t LocalPrefillTokens(const Candidate& decode, double transfer_tokens_per_s, const HandoffTerms& handoff);
 
-/// Why RouteOptions gave none.
+/// Why there is no option.
 const char* WhyNoOption(const NumericsRule& numerics);
 
 /// Drops options of other numerics than the answer has so far, unless nothing would be left and that is allowed.

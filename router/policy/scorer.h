@@ -28,14 +28,13 @@ class Scorer {
   virtual std::optional<RouteOption> Answer(const RouteQuestion& question) {
     const std::vector<RouteOption> options = OptionsOf(question);
     if (options.empty()) return std::nullopt;
-    return options[Choose(question.candidates, options, question.prompt_tokens)];
+    return options[Choose(question, options)];
   }
-  /// Index of the chosen option; `options` is not empty.
-  virtual size_t Choose(absl::Span<const Candidate> candidates, absl::Span<const RouteOption> options,
-                        uint32_t prompt_tokens) = 0;
+  /// Index of the chosen one of `options`, which are some of the question's, at least one.
+  virtual size_t Choose(const RouteQuestion& question, absl::Span<const RouteOption> options) = 0;
   /// A Cost for each option, and what Choose would choose now; takes no turn.
-  virtual std::vector<Cost> Table(absl::Span<const Candidate> candidates, absl::Span<const RouteOption> options,
-                                  uint32_t prompt_tokens, size_t* chosen) const = 0;
+  virtual std::vector<Cost> Table(const RouteQuestion& question, absl::Span<const RouteOption> options,
+                                  size_t* chosen) const = 0;
 };
 
 }  // namespace baton::router

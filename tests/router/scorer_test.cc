@@ -16,9 +16,14 @@ Candidate Worker(int slot) {
 }
 
 // Every worker alone: what there is without a handoff.
-std::vector<RouteOption> Alone(const std::vector<Candidate>& workers) { return RouteOptions(workers, 1000, nullptr); }
 size_t Choose(Scorer& scorer, const std::vector<Candidate>& workers, uint32_t tokens) {
-  return scorer.Choose(workers, Alone(workers), tokens);
+  const RouteQuestion question{workers, tokens, nullptr};
+  return scorer.Choose(question, OptionsOf(question));
+}
+std::vector<Cost> Table(const Scorer& scorer, const std::vector<Candidate>& workers, uint32_t tokens, size_t* chosen,
+                        const HandoffTerms* terms = nullptr) {
+  const RouteQuestion question{workers, tokens, terms};
+  return scorer.Table(question, OptionsOf(question), chosen);
 }
 
 TEST(PredictedTime, AHitBeatsAShortQueueUntilTheQueueCostsMore) {
@@ -38,7 +43,7 @@ TEST(PredictedTime, CostIsTheSumOfItsTermsInMilliseconds) {
   workers[0].cached_tokens = 100;
   workers[0].running = 8;
   size_t chosen = 9;
-  const std::vector<Cost> table = scorer->Table(workers, Alone(workers), 600, &chosen);
+  const std::vector<Cost> table = Table(*scorer, workers, 600, &chosen);
   ASSERT_EQ(table.size(), 1u);
   EXPECT_EQ(chosen, 0u);
   EXPECT_DOUBLE_EQ(table[0].queue_ms, 500);
@@ -53,7 +58,7 @@ TEST(PredictedTime, AWhollyCachedPromptCostsOneToken) {
   std::vector<Candidate> workers = {Worker(0)};
   workers[0].cached_tokens = 600;
   size_t chosen = 9;
-  EXPECT_DOUBLE_EQ(scorer->Table(workers, Alone(workers), 600, &chosen)[0].prefill_ms, 2 * 1);
+  EXPECT_DOUBLE_EQ(Table(*scorer, workers, 600, &chosen)[0].prefill_ms, 2 * 1);
 }
 
 TEST(PredictedTime, SequencesBeyondTheBatchCostWholeSteps) {
@@ -62,7 +67,7 @@ TEST(PredictedTime, SequencesBeyondTheBatchCostWholeSteps) {
   workers[0].running = 15;
   workers[1].running = 17;
   size_t chosen = 9;
-  const std::vector<Cost> table = scorer->Table(workers, Alone(workers), 10, &chosen);
+  const std::vector<Cost> table = Table(*scorer, workers, 10, &chosen);
   EXPECT_DOUBLE_EQ(table[0].decode_slowdown_ms, 10 * 15 / 16.0) << "the batch is just full";
   EXPECT_DOUBLE_EQ(table[1].decode_slowdown_ms, 10 * (17 / 16.0 + 8 * 2)) << "two must end first";
 }
@@ -100,8 +105,8 @@ TEST(PredictedTime, ATableTakesNoTurn) {
   auto scorer = MakePredictedTime(1);
   const std::vector<Candidate> workers = {Worker(0), Worker(1)};
   size_t shown = 0;
-  scorer->Table(workers, Alone(workers), 100, &shown);
-  scorer->Table(workers, Alone(workers), 100, &shown);
+  Table(*scorer, workers, 100, &shown);
+  Table(*scorer, workers, 100, &shown);
   EXPECT_EQ(Choose(*scorer, workers, 100), shown);
 }
 
@@ -122,7 +127,7 @@ TEST(RoundRobin, GoesBySlotEvenWhenWorkersComeAndGo) {
   EXPECT_EQ(slot(two), 2);
   EXPECT_EQ(slot(two), 0);
   size_t shown = 0;
-  EXPECT_EQ(scorer->Table(all, Alone(all), 1, &shown).size(), 3u);
+  EXPECT_EQ(Table(*scorer, all, 1, &shown).size(), 3u);
   EXPECT_EQ(all[shown].id.index, 1);
   EXPECT_EQ(slot(all), 1);
   EXPECT_EQ(slot(all), 2);
@@ -223,11 +228,11 @@ TEST(RouteOptions, AreWhoeverDecodesAloneAndEveryPair) {
   workers.push_back(Worker(4));
   const HandoffTerms terms = Terms();
   EXPECT_EQ(
-      RouteOptions(workers, 1000, &terms),
+      OptionsOf({workers, 1000, &terms}),
       (std::vector<RouteOption>{{2, 0, 1e6, 4, 4}, {2, 1, 1e6, 4, 4}, {3, 0, 1e6, 4, 4}, {3, 1, 1e6, 4, 4}, {4}}));
-  EXPECT_EQ(RouteOptions(workers, 1000, nullptr), (std::vector<RouteOption>{{2}, {3}, {4}})) << "no handoff";
+  EXPECT_EQ(OptionsOf({workers, 1000, nullptr}), (std::vector<RouteOption>{{2}, {3}, {4}})) << "no handoff";
   workers.resize(2);
-  EXPECT_TRUE(RouteOptions(workers, 1000, &terms).empty()) << "nobody decodes";
+  EXPECT_TRUE(OptionsOf({workers, 1000, &terms}).empty()) << "nobody decodes";
 }
 
 TEST(RouteOptions, ADecodeWorkerServesAloneWhatBreaksEvenWithEveryPrefillWorker) {
@@ -235,7 +240,7 @@ TEST(RouteOptions, ADecodeWorkerServesAloneWhatBreaksEvenWithEveryPrefillWorker)
   workers[3].cached_tokens = 997;
   const auto alone = [&](const HandoffTerms& terms) {
     std::vector<size_t> out;
-    for (const RouteOption& o : RouteOptions(workers, 1000, &terms)) {
+    for (const RouteOption& o : OptionsOf({workers, 1000, &terms})) {
       if (!o.prefill) out.push_back(o.worker);
     }
     return out;
@@ -266,7 +271,7 @@ TEST(RouteOptions, EqualNumericsComeFirstWhereThereIsAChoice) {
   const HandoffTerms terms = Terms();
   const auto pairs = [&](const NumericsRule& rule) {
     std::vector<std::pair<size_t, size_t>> out;
-    for (const RouteOption& o : RouteOptions(workers, 1000, &terms, rule))
+    for (const RouteOption& o : OptionsOf({workers, 1000, &terms, rule}))
       out.emplace_back(o.prefill.value_or(9), o.worker);
     return out;
   };
@@ -285,8 +290,7 @@ TEST(PredictedTime, APairIsChosenAsOne) {
   workers[3].running = 8;          // 5 ms more than worker 2
   const auto pair = [&](double slow) {
     const HandoffTerms terms = Terms(slow);
-    const std::vector<RouteOption> options = RouteOptions(workers, 1000, &terms);
-    const RouteOption& o = options[MakePredictedTime(1)->Choose(workers, options, 1000)];
+    const RouteOption o = MakePredictedTime(1)->Answer({workers, 1000, &terms}).value();
     return std::pair{o.prefill.value_or(99), o.worker};
   };
   EXPECT_EQ(pair(1e6), (std::pair<size_t, size_t>{0, 2}));
@@ -302,7 +306,7 @@ TEST(PredictedTime, APairsCostHasTheTermsOfBoth) {
   workers[2].queued_tokens = 700, workers[2].cached_tokens = 500, workers[2].running = 8;
   const HandoffTerms terms = Terms(1e5);
   size_t chosen = 9;
-  const Cost cost = MakePredictedTime(1)->Table(workers, RouteOptions(workers, 1000, &terms), 1000, &chosen)[0];
+  const Cost cost = Table(*MakePredictedTime(1), workers, 1000, &chosen, &terms)[0];
   EXPECT_DOUBLE_EQ(cost.queue_ms, 100);
   EXPECT_DOUBLE_EQ(cost.prefill_ms, 2 * 600);
   EXPECT_DOUBLE_EQ(cost.transfer_ms, 5) << "of the 500 tokens that the decode worker lacks";
@@ -311,7 +315,7 @@ TEST(PredictedTime, APairsCostHasTheTermsOfBoth) {
       << "of the decode worker; prompts in its queue do not wait for a transfer";
   EXPECT_DOUBLE_EQ(cost.total_ms, 100 + 1200 + 5 + 4 + 5);
   workers[0].kv_used_fraction = 0.95, workers[2].kv_used_fraction = 1;
-  const Cost full = MakePredictedTime(1)->Table(workers, RouteOptions(workers, 1000, &terms), 1000, &chosen)[0];
+  const Cost full = Table(*MakePredictedTime(1), workers, 1000, &chosen, &terms)[0];
   EXPECT_NEAR(full.pressure_ms, 1010 / 2.0 + 1010, 1e-6) << "scarce blocks count on both sides";
   EXPECT_NEAR(full.total_ms, cost.total_ms + full.pressure_ms, 1e-6);
 }
@@ -320,21 +324,23 @@ TEST(PredictedTime, AWorkerAloneIsBesideThePairs) {
   std::vector<Candidate> workers = TwoOfEach();
   workers.push_back(Worker(4));
   const HandoffTerms terms = Terms();
-  const std::vector<RouteOption> options = RouteOptions(workers, 1000, &terms);
+  const RouteQuestion question{workers, 1000, &terms};
+  const std::vector<RouteOption> options = OptionsOf(question);
   auto scorer = MakePredictedTime(1);
-  EXPECT_EQ(options[scorer->Choose(workers, options, 1000)], RouteOption{4}) << "no handoff, no transfer";
+  EXPECT_EQ(options[scorer->Choose(question, options)], RouteOption{4}) << "no handoff, no transfer";
   workers[4].queued_tokens = 100;
-  EXPECT_TRUE(options[scorer->Choose(workers, options, 1000)].prefill.has_value());
+  EXPECT_TRUE(options[scorer->Choose(question, options)].prefill.has_value());
 }
 
 TEST(PredictedTime, TiesOfPairsGoInTurnOnBothSides) {
   const std::vector<Candidate> workers = TwoOfEach();
   const HandoffTerms terms = Terms();
-  const std::vector<RouteOption> options = RouteOptions(workers, 1000, &terms);
+  const RouteQuestion question{workers, 1000, &terms};
+  const std::vector<RouteOption> options = OptionsOf(question);
   for (auto& scorer : {MakePredictedTime(1), MakeRoundRobin()}) {
     std::vector<int> taken(4);
     for (int i = 0; i < 40; ++i) {
-      const RouteOption& o = options[scorer->Choose(workers, options, 1000)];
+      const RouteOption& o = options[scorer->Choose(question, options)];
       ++taken[o.worker], ++taken[o.prefill.value()];
     }
     EXPECT_EQ(taken, (std::vector<int>{20, 20, 20, 20}));
@@ -345,9 +351,10 @@ TEST(RoundRobin, TakesADecodeWorkerAloneWhereThatIsAnOption) {
   std::vector<Candidate> workers = TwoOfEach();
   workers[3].cached_tokens = 999;
   const HandoffTerms terms = Terms();
-  const std::vector<RouteOption> options = RouteOptions(workers, 1000, &terms);
+  const RouteQuestion question{workers, 1000, &terms};
+  const std::vector<RouteOption> options = OptionsOf(question);
   auto scorer = MakeRoundRobin();
-  const auto next = [&] { return options[scorer->Choose(workers, options, 1000)]; };
+  const auto next = [&] { return options[scorer->Choose(question, options)]; };
   EXPECT_EQ(next(), (RouteOption{2, 0, 1e6, 4, 4}));
   EXPECT_EQ(next(), RouteOption{3});
   EXPECT_EQ(next(), (RouteOption{2, 1, 1e6, 4, 4}));

@@ -374,6 +374,36 @@ TEST_F(RouterTest, RoundRobinTakesEachInTurn) {
   EXPECT_EQ(b.attaches().size(), 3u);
 }
 
+TEST_F(RouterTest, ASessionStaysWithItsWorkerByFieldOrHeader) {
+  FakeWorker a, b;
+  RouterConfig config;
+  config.route_policy = "session";
+  Start({&a, &b}, config);
+  ASSERT_TRUE(a.Wait([&] { return server_->workers()[0].state == "ready" && server_->workers()[1].state == "ready"; }));
+  size_t used = 0;  // by both
+  for (const char* session : {"one", "two", "three", "four", "five", "six", "seven", "eight"}) {
+    const size_t before_a = a.attaches().size(), before_b = b.attaches().size();
+    const HttpReply by_field = Complete(StrCat(R"("max_tokens":1,"prompt_cache_key":")", session, "\""));
+    ASSERT_EQ(by_field.status, 200);
+    EXPECT_FALSE(by_field.headers.contains("x-ignored-fields"));
+    const std::string body = R"({"prompt":"one two three","max_tokens":1})";
+    ASSERT_EQ(Ask(server_->http_port(), "POST", "/v1/completions", body, {{"X-Session-Id", session}}).status, 200);
+    const size_t to_a = a.attaches().size() - before_a, to_b = b.attaches().size() - before_b;
+    EXPECT_EQ(to_a + to_b, 2u);
+    EXPECT_NE(to_a, to_b) << session << ": both of one worker";
+    used |= to_a > to_b ? 1u : 2u;
+  }
+  EXPECT_EQ(used, 3u) << "the sessions are spread";
+}
+
+TEST_F(RouterTest, ASessionThatThePolicyDoesNotHeedIsSaidToBeIgnored) {
+  FakeWorker worker;
+  Start({&worker});
+  const HttpReply answer = Complete(R"("max_tokens":1,"prompt_cache_key":"one")");
+  EXPECT_EQ(answer.status, 200);
+  EXPECT_EQ(answer.headers.at("x-ignored-fields"), "prompt_cache_key");
+}
+
 TEST_F(RouterTest, ThePathBetweenTwoWorkersDecidesAPair) {
   FakeWorker prefill({.role = v1::WORKER_ROLE_PREFILL, .peers = {{"near", 1e-3}, {"far", 1e-6}}});
   FakeWorker far({.role = v1::WORKER_ROLE_DECODE, .incarnation = "far"});
