@@ -120,6 +120,19 @@ TEST(RelayBook, AnAbsurdNumberOfChoicesIsRefused) {
   EXPECT_EQ(w.book.live(), 0u);
 }
 
+// A router lists what it wants; a stranger lists a million.
+TEST(RelayBook, ARefusalIsOneMessageOfBoundedSize) {
+  RelayWorld w;
+  w.book.Drain();
+  const auto sink = Stream();
+  v1::Attach attach = MakeAttach("a", 1, 20, 4);
+  for (uint32_t i = 0; i < 1'000'000; ++i) attach.add_choices(i);
+  w.Attach(sink, attach);
+  ASSERT_EQ(sink->messages.size(), 1u);
+  EXPECT_EQ(sink->messages[0].entries_size(), 1024);
+  EXPECT_EQ(Code(sink->LastOf("a", 1023)), absl::StatusCode::kUnavailable);
+}
+
 TEST(RelayBook, AFullQueueSaysWhenToComeBack) {
   engine::SteppedEngineOptions o = RelayOptions();
   o.scheduler.max_waiting_requests = 1;

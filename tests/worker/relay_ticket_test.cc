@@ -130,6 +130,27 @@ TEST_F(RelayTicket, AChoiceCancelledBeforeItsKvCameDoesNotRun) {
   EXPECT_EQ(book.live(), 0u) << "else it would wait for credit that nobody gives";
 }
 
+// What is kept of cancels is a bit for each choice.
+TEST_F(RelayTicket, ManyCancelsAndCancelsOfNoChoiceOfItsAreOneCancel) {
+  v1::Attach attach = Attach(3, 4);
+  for (uint32_t i = 5; i < 8; ++i) attach.add_choices(i);
+  Say(attach);
+  v1::RelayUp up;
+  for (int i = 0; i < 100'000; ++i) {
+    v1::RelayCancel& cancel = *up.add_cancel();
+    cancel.set_request_id("r");
+    cancel.set_attach_gen(1), cancel.set_index(i % 4 < 3 ? 6 : static_cast<uint32_t>(i));
+    if (cancel.index() == 5 || cancel.index() == 7) cancel.set_index(4);
+  }
+  book.OnMessage(sink, up, h.scheduler(), h.now);
+  ComputeHere(TicketStart::kComputedAgain);
+  RunAll();
+  EXPECT_EQ(sink->TokensOf("r", 5), 3u);
+  EXPECT_EQ(sink->TokensOf("r", 6), 0u);
+  EXPECT_EQ(sink->TokensOf("r", 7), 3u);
+  EXPECT_EQ(book.live(), 0u);
+}
+
 TEST_F(RelayTicket, ARouterThatLeavesEndsIt) {
   Say(Attach());
   book.OnStreamEnd(sink.get(), h.scheduler(), h.now);

@@ -11,6 +11,7 @@ namespace baton::worker {
 namespace {
 
 constexpr size_t kPieceBytes = 64 << 10;
+constexpr int kMostRefused = 1024;  // choices of one Attach that hear of it; no router asks for more of one worker
 
 // Sends an entry of its own at once.
 void SendNow(RelayWriter& sink, v1::RelayEntry entry) {
@@ -108,6 +109,7 @@ absl::Status RelayBook::Begin(const std::shared_ptr<RelayWriter>& sink, const v1
     return absl::InvalidArgumentError(StrCat("n = ", live.choices, " choices"));
   }
   live.credit.assign(static_cast<size_t>(live.choices), credit);  // n was checked
+  if (live.ticket) live.cancelled.resize(live.credit.size());
   live.attached = now;
   const bool ticket = live.ticket;
   by_request_[live.request_id] = key;
@@ -146,7 +148,9 @@ void RelayBook::OnStarted(engine::RequestKey key, TicketStart how, engine::Sched
     live.skip_below = live.prompt_len + 1;
     live.choices_left = live.choices;
   }
-  for (uint32_t choice : live.cancelled) scheduler.CancelSequence(key, choice, now);
+  for (uint32_t choice = 0; choice < live.cancelled.size(); ++choice) {
+    if (live.cancelled[choice]) scheduler.CancelSequence(key, live.first_choice + choice, now);
+  }
 }
 
 void RelayBook::EndWithError(engine::RequestKey key, const absl::Status& status) {
@@ -173,12 +177,14 @@ void RelayBook::Refuse(const std::shared_ptr<RelayWriter>& sink, const v1::Attac
     queue_ms = static_cast<uint32_t>(Milliseconds(scheduler.Load().predicted_wait));
     retry_ms = std::max(queue_ms, 100u);
   }
-  if (attach.choices().empty()) {
-    const int n = std::clamp(attach.sampling().has_n() ? attach.sampling().n() : 1, 1, 1024);
-    for (int i = 0; i < n; ++i)
-      SendNow(*sink, ErrorEntry(attach, static_cast<uint32_t>(i), EncodeError(status, retry_ms, queue_ms)));
+  const bool listed = !attach.choices().empty();
+  const int asked = listed ? attach.choices_size() : attach.sampling().has_n() ? attach.sampling().n() : 1;
+  v1::RelayDown down;
+  for (int i = 0; i < std::clamp(asked, 1, kMostRefused); ++i) {
+    const uint32_t choice = listed ? attach.choices(i) : static_cast<uint32_t>(i);
+    *down.add_entries() = ErrorEntry(attach, choice, EncodeError(status, retry_ms, queue_ms));
   }
-  for (uint32_t i : attach.choices()) SendNow(*sink, ErrorEntry(attach, i, EncodeError(status, retry_ms, queue_ms)));
+  sink->Send(std::move(down));
 }
 
 const engine::RequestKey* RelayBook::OwnedBy(const RelayWriter* sink, const std::string& request_id) const {
@@ -231,8 +237,10 @@ void RelayBook::OnCancel(const RelayWriter* sink, const v1::RelayCancel& cancel,
   const engine::RequestKey key = *owned;
   if (cancel.has_index()) {
     Live& live = by_key_.at(key);
+    const uint32_t choice = cancel.index() - live.first_choice;  // wraps where it is less
+    if (choice >= static_cast<uint32_t>(live.choices)) return;
     const bool waits = live.ticket && live.started == TimePoint{};  // its KV is still on the way
-    if (!scheduler.CancelSequence(key, cancel.index(), now) && waits) live.cancelled.push_back(cancel.index());
+    if (!scheduler.CancelSequence(key, cancel.index(), now) && waits) live.cancelled[choice] = true;
   } else if (!scheduler.Cancel(key, now)) {
     Forget(key);  // its KV is still on the way
   }

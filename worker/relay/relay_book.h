@@ -57,7 +57,7 @@ class RelayBook {
     bool accepted = false;     ///< the Accepted entry was sent
     bool ticket = false;       ///< it is the ticket host's as well
     bool handed_over = false;
-    std::vector<uint32_t> cancelled;    ///< choices, before the request was started
+    std::vector<bool> cancelled;        ///< per choice of a ticket: before the request was started
     int32_t choices = 0;                ///< asked for
     int32_t skip_below = 0;             ///< tokens before this position are the router's already
     Duration renewed_for{};             ///< how long it lives without a renewal; 0: for ever
