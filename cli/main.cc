@@ -118,6 +118,7 @@ int main(int argc, char** argv) {
   add("bench", "offer requests to an OpenAI server and measure the answers", AddBench);
   add("certs", "a private authority and certificates for a trial of TLS", AddCerts);
   add("doctor", "what this machine can do, and what would stop a cluster here", AddDoctor);
+  add("drain", "workers take no new requests, and what runs there ends", AddDrain);
   add("version", "print the version", AddVersion);
   add("help", "what a command takes", AddHelp);
   app.set_version_flag("--version", VersionText());

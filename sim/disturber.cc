@@ -89,11 +89,18 @@ void Disturber::Once() {
       return LastsFor(how_long);
     }
     case OneFault::kPauseRouter: return Stop(AnyRouter(), how_long);
+    case OneFault::kDrain: return Drain(AnyRouter(), worker, how_long);
     case OneFault::kPauseAll: {
       for (WorkerNode* one : workers_) Stop(*one, how_long);
       for (RouterProcess* one : routers_) Stop(*one, how_long);
     }
   }
+}
+
+void Disturber::Drain(RouterProcess& router, const WorkerNode& worker, Duration how_long) {
+  router.Drain(worker, /*undo=*/false);
+  LastsFor(how_long);
+  time_.After(how_long, [&router, &worker] { router.Drain(worker, /*undo=*/true); });
 }
 
 void Disturber::ResumeAll() {

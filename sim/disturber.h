@@ -28,6 +28,7 @@ class Disturber {
   void Once();
   Duration Pause();
   void Stop(Process& process, Duration how_long);
+  void Drain(RouterProcess& router, const WorkerNode& worker, Duration how_long);
   void Die(WorkerNode& worker, bool with_machine);
   void ComeBack(Process& process, Duration after);
   WorkerNode& AnyWorker() { return *workers_[time_.Below(workers_.size())]; }

@@ -163,6 +163,12 @@ void RouterProcess::Part(const WorkerNode& worker, Duration how_long) {
   if (Cable* cable = CableTo(worker)) cable->open_at = std::max(cable->open_at, time_.Now() + how_long);
 }
 
+void RouterProcess::Drain(const WorkerNode& worker, bool undo) {
+  life_now_->fleet->Drain({worker.name(), undo, /*force=*/false}, [undo](const absl::StatusOr<router::LinkView>& now) {
+    BATON_CHECK(now.ok() && now->held.empty() == undo, now.status().message());
+  });
+}
+
 void RouterProcess::OnHostGone(const WorkerNode& worker) {
   Cable* cable = CableTo(worker);
   if (cable != nullptr && cable->connection != nullptr) cable->connection->GoSilent();

@@ -37,6 +37,8 @@ class RouterProcess final : public Process {
   void Break(const WorkerNode& worker);
   /// Nothing passes between this router and that worker for a while.
   void Part(const WorkerNode& worker, Duration how_long);
+  /// An operator drains that worker, or ends that.
+  void Drain(const WorkerNode& worker, bool undo);
   /// Dies with its machine: no worker is told.
   void Vanish();
   /// That worker's machine is gone: nothing that is connected to it hears anything.

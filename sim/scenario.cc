@@ -173,7 +173,7 @@ void DrawOneFault(ClusterScenario& s, Dice& dice) {
   s.decodes = dice.Pick(2, 3);
   s.prefill_blocks = s.decode_blocks = 96;
   s.landing_slots = dice.Pick(6, 16);
-  s.one_fault = static_cast<OneFault>(dice.Pick(1, 7));
+  s.one_fault = static_cast<OneFault>(dice.Pick(1, 8));
   s.fault_at_ms = dice.Pick(1, 400);
   s.arrive_ms = dice.Pick(1, 500);
   s.requests = dice.Pick(2, 14);
@@ -248,7 +248,8 @@ std::string ClusterScenario::Text() const {
                                          "cut a link",
                                          "part a link",
                                          "pause the router",
-                                         "pause everything"};
+                                         "pause everything",
+                                         "drain a worker"};
   return StrCat(
       "seed ", seed, ": ", routers, "R ", prefills, "P ", decodes, "D, ", requests, " requests to ", longest, " + ",
       most_tokens, " tokens, blocks ", prefill_blocks, "x", prefill_block, " and ", decode_blocks, "x", decode_block,

@@ -24,6 +24,7 @@ enum class OneFault : uint8_t {
   kPart,         ///< nothing passes between the router and a worker for a while
   kPauseRouter,  ///< the router's process goes on after a while
   kPauseAll,     ///< every process does
+  kDrain,        ///< an operator drains a worker, which takes requests again after a while
 };
 
 struct ClusterScenario {

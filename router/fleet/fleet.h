@@ -57,6 +57,16 @@ class Fleet final : public LinkHost, public Workers {
   void Start();
   /// The workers from now on, those of config.worker among them. Any thread; after Start, and not after Stop.
   void SetEndpoints(std::vector<Endpoint> endpoints);
+  /// An operator's order about one worker, by its name or its address.
+  struct DrainOrder {
+    std::string worker;
+    bool undo = false;   ///< it takes requests again
+    bool force = false;  ///< even if nobody is left that decodes
+  };
+  /// It takes no new requests, whatever discovery says; what runs there goes on to its end. `done`, on the home loop:
+  /// the worker as it is now. NotFound: who there is. InvalidArgument: two have that name. FailedPrecondition: it is
+  /// the last that takes requests and decodes. Any thread, after Start and not after Stop.
+  void Drain(DrainOrder order, std::function<void(absl::StatusOr<LinkView>)> done);
   /// Every request on a worker is told that it is lost. Idempotent; not on the home loop.
   void Stop();
 
@@ -91,6 +101,8 @@ class Fleet final : public LinkHost, public Workers {
   Fleet(const RouterConfig& config, Loops loops, const Clock& clock, WireMaker wires, std::unique_ptr<Scorer> scorer,
         HashKey key, bool key_from_file);
   bool OthersReady(int32_t slot) const;
+  absl::StatusOr<LinkView> Named(const std::string& worker) const;
+  absl::StatusOr<LinkView> DrainNow(const DrainOrder& order);
   absl::Status CheckName(int32_t slot, const WorkerFacts& facts) const;
 
   // ---- membership; home loop, or before Start

@@ -1,8 +1,12 @@
 // The fleet's workers: who joins, drains and leaves, as the roster decides it.
+#include <algorithm>
 #include <future>
+#include <optional>
 #include <utility>
 
+#include "absl/strings/str_join.h"
 #include "common/log.h"
+#include "common/status.h"
 #include "common/str_cat.h"
 #include "router/fleet/fleet.h"
 
@@ -54,6 +58,47 @@ void Fleet::SetEndpoints(std::vector<Endpoint> endpoints) {
     roster_.Listed(endpoints, clock_.Now());
     Seat();
   });
+}
+
+void Fleet::Drain(DrainOrder order, std::function<void(absl::StatusOr<LinkView>)> done) {
+  loops_.home.Post([this, order = std::move(order), done = std::move(done)] {
+    done(closed_ ? absl::UnavailableError("the router is stopping") : DrainNow(order));
+  });
+}
+
+/// By its name, or by its address, which nobody shares.
+absl::StatusOr<LinkView> Fleet::Named(const std::string& worker) const {
+  std::vector<std::string> names;
+  std::optional<LinkView> found;
+  for (LinkView& view : Views()) {
+    if (view.address == worker) return std::move(view);
+    names.push_back(view.name());
+    if (view.name() != worker) continue;
+    if (found)
+      return absl::InvalidArgumentError(
+          StrCat("two workers have the name ", worker, ": give an address, ", found->address, " or ", view.address));
+    found = std::move(view);
+  }
+  if (found) return *std::move(found);
+  return absl::NotFoundError(StrCat("no worker has the name or address \"", worker, "\"; there are ",
+                                    names.empty() ? "none" : absl::StrJoin(names, ", ")));
+}
+
+absl::StatusOr<LinkView> Fleet::DrainNow(const DrainOrder& order) {
+  BATON_ASSIGN_OR_RETURN(const LinkView view, Named(order.worker));
+  const auto decodes = [](const LinkView& v) {
+    return v.state == LinkState::kReady && v.held.empty() && v.facts->role != WorkerRole::kPrefill;
+  };
+  const auto all = Views();
+  const bool others =
+      std::ranges::any_of(all, [&](const LinkView& v) { return v.id.index != view.id.index && decodes(v); });
+  if (!order.undo && !order.force && decodes(view) && !others) {
+    return absl::FailedPreconditionError(
+        StrCat("worker ", view.name(), " is the last that decodes: without it every request fails (--force)"));
+  }
+  order.undo ? roster_.Resume(view.id.index) : roster_.Drain(view.id.index);
+  Seat();
+  return LinkOf(view.id)->View();
 }
 
 /// Carries out what the roster has decided.

@@ -2,8 +2,14 @@
 
 #include <algorithm>
 #include <unordered_map>
+#include <utility>
 
 namespace baton::router {
+namespace {
+
+constexpr const char* kDrained = "an operator drains it (baton drain)";
+
+}  // namespace
 
 void Roster::Listed(absl::Span<const Endpoint> endpoints, TimePoint now) {
   std::unordered_map<std::string, const Endpoint*> listed;
@@ -32,7 +38,8 @@ void Roster::Listed(absl::Span<const Endpoint> endpoints, TimePoint now) {
 void Roster::Show(int32_t slot, const Endpoint& endpoint) {
   Place& place = places_[static_cast<size_t>(slot)];
   if (endpoint.takes_requests()) {
-    if (place.state != State::kTaking) actions_.emplace_back(TakeWorker{slot});
+    if (place.state != State::kTaking && place.drained) actions_.emplace_back(HoldWorker{slot, kDrained});
+    if (place.state != State::kTaking && !place.drained) actions_.emplace_back(TakeWorker{slot});
     place.state = State::kTaking;
     return;
   }
@@ -64,6 +71,19 @@ void Roster::Tick(const std::function<bool(int32_t slot)>& idle, TimePoint now) 
     actions_.emplace_back(DropWorker{static_cast<int32_t>(i)});
   }
   if (!waiting_.empty()) Seat();
+}
+
+void Roster::Drain(int32_t slot) {
+  if (state(slot) == State::kFree) return;
+  Place& place = places_[static_cast<size_t>(slot)];
+  if (!std::exchange(place.drained, true) && place.state == State::kTaking)
+    actions_.emplace_back(HoldWorker{slot, kDrained});
+}
+
+void Roster::Resume(int32_t slot) {
+  if (state(slot) == State::kFree) return;
+  Place& place = places_[static_cast<size_t>(slot)];
+  if (std::exchange(place.drained, false) && place.state == State::kTaking) actions_.emplace_back(TakeWorker{slot});
 }
 
 bool Roster::waits() const {

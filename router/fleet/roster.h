@@ -7,6 +7,9 @@
 //                                      └──────── takes requests again ───┴────────────────────────────┤
 //   kFree ◄───────────────────────── nothing runs there any more, and it was gone for a while ────────┘
 //
+// An operator may drain a worker that has a slot, in any of these states: it takes no requests until it is resumed,
+// whatever discovery says meanwhile. Who lost the slot and comes again takes requests.
+//
 // A worker that comes back within that while finds its connection, and what is known of its cache, as they were: one
 // that flaps costs nobody anything.
 #pragma once
@@ -34,7 +37,7 @@ struct HoldWorker {
   int32_t slot = 0;
   const char* why = "";
 };
-/// It takes requests again.
+/// It takes requests (again).
 struct TakeWorker {
   int32_t slot = 0;
 };
@@ -63,6 +66,9 @@ class Roster {
   void Listed(absl::Span<const Endpoint> endpoints, TimePoint now);
   /// `idle`: whether nothing runs on the worker in a slot. Call every kTick while `waits()`.
   void Tick(const std::function<bool(int32_t slot)>& idle, TimePoint now);
+  /// An operator's. A slot that is free: nothing.
+  void Drain(int32_t slot);
+  void Resume(int32_t slot);
 
   std::vector<RosterAction> TakeActions() { return std::exchange(actions_, {}); }
   /// Somebody is gone and still has a slot.
@@ -74,6 +80,7 @@ class Roster {
     State state = State::kFree;
     std::string address;
     TimePoint gone_at{};
+    bool drained = false;  ///< by an operator
   };
   void Show(int32_t slot, const Endpoint& endpoint);
   /// Of those that wait, as many as there are slots for.

@@ -12,7 +12,44 @@
 namespace baton::router {
 namespace {
 
+enum class Act : uint8_t { kWorkers, kExplain, kDrain, kResume };
+/// What only this port has.
+struct Route {
+  std::string_view path, method;
+  Act act;
+};
+constexpr Route kOwn[] = {{"/workers", "GET", Act::kWorkers},
+                          {"/workers/drain", "POST", Act::kDrain},
+                          {"/workers/resume", "POST", Act::kResume},
+                          {"/debug/route", "POST", Act::kExplain}};
+
 constexpr std::string_view kShared[] = {"/health", "/live", "/ready", "/metrics", "/version", "/load"};
+
+void WriteWorker(const LinkView& v, JsonWriter& w) {
+  w.BeginObject()
+      .Field("index", v.id.index)
+      .Field("name", v.name())
+      .Field("address", v.address)
+      .Field("state", LinkStateName(v.shown_state()))
+      .NullIfEmpty("detail", v.shown_detail());
+  w.NullIfEmpty("phase", v.phase).Field("progress", v.progress);
+  w.Field("takes_requests", v.state == LinkState::kReady && v.held.empty());
+  w.Field("requests", v.outstanding->requests());  // of this router
+  if (v.facts) {
+    w.Field("worker_id", v.facts->worker_id)
+        .Field("incarnation", v.facts->incarnation)
+        .Field("role", WorkerRoleName(v.facts->role));
+    w.Field("version", v.facts->version).Field("model", v.facts->model_name).Field("numerics_id", v.facts->numerics_id);
+    w.Field("max_num_seqs", v.facts->max_num_seqs).Field("restarts", v.restarts).Field("losses", v.losses);
+  }
+  if (v.has_load) {
+    w.Field("running", v.load.running).Field("waiting", v.load.waiting).Field("queued_tokens", v.load.queued_tokens);
+    w.Field("kv_blocks_used", v.load.kv_blocks_used).Field("kv_blocks_total", v.load.kv_blocks_total);
+    w.Field("steps", static_cast<int64_t>(v.load.steps)).Field("last_step_ms", v.load.last_step_ms);
+    w.Field("prefill_tokens_per_s", v.load.prefill_tokens_per_s).Field("decode_step_ms", v.load.decode_step_ms);
+  }
+  w.EndObject();
+}
 
 std::string CostTable(const std::vector<LinkView>& views, const ExplainedRoute& route) {
   std::string out;
@@ -48,55 +85,58 @@ void AdminApp::Handle(std::shared_ptr<HttpExchange> exchange, HttpRequest reques
   }
   auto fail = [&](const ApiError& error) { exchange->Respond(ErrorResponse(error, {})); };
   if (const auto refusal = app_.guard().Refuses(request)) return fail(*refusal);
-  const bool workers = request.path == "/workers", explain = request.path == "/debug/route";
-  if (!workers && !explain) {
+  const auto found = std::ranges::find(kOwn, request.path, &Route::path);
+  if (found == std::end(kOwn)) {
     ApiError error =
         BadRequest(StrCat("No route for ", request.method, " ", request.path, " on the admin port."), "", "not_found");
     error.http_status = 404;
     return fail(error);
   }
-  const char* method = workers ? "GET" : "POST";
-  if (request.method != method) {
-    ApiError error =
-        BadRequest(StrCat(request.path, " takes ", method, ", not ", request.method, "."), "", "method_not_allowed");
+  if (request.method != found->method) {
+    ApiError error = BadRequest(StrCat(request.path, " takes ", found->method, ", not ", request.method, "."), "",
+                                "method_not_allowed");
     error.http_status = 405;
-    return exchange->Respond(ErrorResponse(error, {{"Allow", method}}));
+    return exchange->Respond(ErrorResponse(error, {{"Allow", std::string(found->method)}}));
   }
   if (!keys_.Allows(request.Header("Authorization"))) return fail(Unauthorized());
-  workers ? Workers(*exchange) : Explain(exchange, request);
+  switch (found->act) {
+    case Act::kWorkers: return Workers(*exchange);
+    case Act::kExplain: return Explain(exchange, request);
+    case Act::kDrain: return Drain(exchange, request, /*undo=*/false);
+    case Act::kResume: return Drain(exchange, request, /*undo=*/true);
+  }
 }
 
 void AdminApp::Workers(HttpExchange& exchange) {
   std::string out;
   JsonWriter w(out);
   w.BeginObject().Key("workers").BeginArray();
-  for (const LinkView& v : service_.fleet().Views()) {
-    w.BeginObject()
-        .Field("index", v.id.index)
-        .Field("name", v.name())
-        .Field("address", v.address)
-        .Field("state", LinkStateName(v.shown_state()))
-        .NullIfEmpty("detail", v.shown_detail());
-    w.NullIfEmpty("phase", v.phase).Field("progress", v.progress);
-    if (v.facts) {
-      w.Field("worker_id", v.facts->worker_id)
-          .Field("incarnation", v.facts->incarnation)
-          .Field("role", WorkerRoleName(v.facts->role));
-      w.Field("version", v.facts->version)
-          .Field("model", v.facts->model_name)
-          .Field("numerics_id", v.facts->numerics_id);
-      w.Field("max_num_seqs", v.facts->max_num_seqs).Field("restarts", v.restarts).Field("losses", v.losses);
-    }
-    if (v.has_load) {
-      w.Field("running", v.load.running).Field("waiting", v.load.waiting).Field("queued_tokens", v.load.queued_tokens);
-      w.Field("kv_blocks_used", v.load.kv_blocks_used).Field("kv_blocks_total", v.load.kv_blocks_total);
-      w.Field("steps", static_cast<int64_t>(v.load.steps)).Field("last_step_ms", v.load.last_step_ms);
-      w.Field("prefill_tokens_per_s", v.load.prefill_tokens_per_s).Field("decode_step_ms", v.load.decode_step_ms);
-    }
-    w.EndObject();
-  }
+  for (const LinkView& v : service_.fleet().Views()) WriteWorker(v, w);
   w.EndArray().EndObject();
   exchange.Respond(HttpResponse{200, {}, "application/json", std::move(out)});
+}
+
+void AdminApp::Drain(const std::shared_ptr<HttpExchange>& exchange, const HttpRequest& request, bool undo) {
+  const RouterConfig& config = service_.services().config;
+  const JsonLimits limits{static_cast<size_t>(config.max_body_bytes), static_cast<size_t>(config.max_json_depth)};
+  auto parsed = ParseDrainRequest(request.body, limits);
+  if (auto* error = std::get_if<ApiError>(&parsed)) return exchange->Respond(ErrorResponse(*error, {}));
+  DrainRequest& order = std::get<DrainRequest>(parsed);
+  auto answer = [exchange](const absl::StatusOr<LinkView>& worker) {
+    if (!worker.ok()) {
+      ApiError error = BadRequest(std::string(worker.status().message()), "worker");
+      error.http_status = absl::IsNotFound(worker.status()) ? 404 : absl::IsUnavailable(worker.status()) ? 503 : 409;
+      return exchange->Respond(ErrorResponse(error, {}));
+    }
+    std::string out;
+    JsonWriter w(out);
+    WriteWorker(*worker, w);
+    exchange->Respond(HttpResponse{200, {}, "application/json", std::move(out)});
+  };
+  service_.fleet().Drain({std::move(order.worker), undo, order.force},
+                         [exchange, answer](absl::StatusOr<LinkView> worker) {
+                           exchange->loop().Post([answer, worker = std::move(worker)] { answer(worker); });
+                         });
 }
 
 void AdminApp::Explain(const std::shared_ptr<HttpExchange>& exchange, const HttpRequest& request) {

@@ -1,4 +1,5 @@
-// AdminApp: what operators see, on a port of its own: health, metrics, the workers, and what a route would cost.
+// AdminApp: what operators see and steer, on a port of its own: health, metrics, the workers, what a route would cost,
+// and which workers take no new requests.
 // Thread-safe; each request is handled on its exchange's loop.
 #pragma once
 
@@ -17,6 +18,8 @@ class AdminApp {
 
  private:
   void Workers(HttpExchange& exchange);
+  /// Body: {"worker": NAME, "force": false}. Answers with the worker as /workers has it.
+  void Drain(const std::shared_ptr<HttpExchange>& exchange, const HttpRequest& request, bool undo);
   /// The cost of every worker for a prompt, without sending it anywhere. Body: as /tokenize takes it.
   void Explain(const std::shared_ptr<HttpExchange>& exchange, const HttpRequest& request);
 

@@ -259,6 +259,25 @@ std::variant<TokenizeRequest, ApiError> ParseTokenizeRequest(std::string_view bo
   return r;
 }
 
+std::variant<DrainRequest, ApiError> ParseDrainRequest(std::string_view body, const JsonLimits& limits) {
+  Document document;
+  if (auto error = json::Parse(body, limits, document)) return *std::move(error);
+  DrainRequest r;
+  for (auto [key, value] : document.root) {
+    MaybeError error;
+    if (key == "worker") {
+      error = Read(key, value, r.worker);
+    } else if (key == "force") {
+      error = Read(key, value, r.force);
+    } else {
+      error = BadRequest(StrCat("`", key, "` is unknown; there are `worker` and `force`."), std::string(key));
+    }
+    if (error) return *std::move(error);
+  }
+  if (r.worker.empty()) return BadRequest("`worker` is required: a worker's name or address.", "worker");
+  return r;
+}
+
 std::variant<DetokenizeRequest, ApiError> ParseDetokenizeRequest(std::string_view body, const JsonLimits& limits) {
   Document document;
   if (auto error = json::Parse(body, limits, document)) return *std::move(error);

@@ -73,6 +73,13 @@ struct DetokenizeRequest {
 };
 std::variant<DetokenizeRequest, ApiError> ParseDetokenizeRequest(std::string_view body, const JsonLimits& limits);
 
+/// Of /workers/drain and /workers/resume.
+struct DrainRequest {
+  std::string worker;
+  bool force = false;
+};
+std::variant<DrainRequest, ApiError> ParseDrainRequest(std::string_view body, const JsonLimits& limits);
+
 /// Offset of the first byte that is not part of valid UTF-8; npos if all is.
 size_t FirstInvalidUtf8(std::string_view text);
 

@@ -6,8 +6,9 @@ import signal
 import threading
 import time
 import unittest
+import urllib.request
 
-from harness import Cluster, in_parallel
+from harness import Cluster, in_parallel, run
 from test_promise_a import path_of
 
 # The tiny model's prompts are so short that a decode worker would compute most of them itself.
@@ -102,6 +103,40 @@ class OneFault(unittest.TestCase):
         with Cluster(args=["--prefill", 1, "--decode", 2]) as c:
             got = self.run_while(c, self.streams, lambda: os.kill(c.workers("decode")[0], signal.SIGKILL))
             self.expect_all(self.streams, got, "decode killed")
+
+    def drain(self, cluster, *args):
+        done = run(["drain", *args, "--url", cluster.admin], timeout=120)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
+    def test_workers_drained_one_after_another_under_streams(self):
+        """As for an upgrade: each in turn takes nothing new until what ran there has ended, and comes back."""
+        told = []
+
+        def each_in_turn(c):
+            busy = []
+            c.wait_until(lambda: busy.extend(w["name"] for w in workers(c) if w["role"] == "decode" and w["requests"] > 0) or busy, "requests")
+            for name in (busy[0], "decode-1" if busy[0] == "decode-0" else "decode-0", "prefill-0", "prefill-1"):
+                told.append(self.drain(c, name, "--timeout-ms", "60000"))
+                self.drain(c, name, "--undo")
+
+        def workers(c):
+            with urllib.request.urlopen(c.admin + "/workers", timeout=10) as reply:
+                return json.load(reply)["workers"]
+
+        with Cluster(args=TWO_OF_EACH) as c:
+            got = self.run_while(c, self.streams, lambda: each_in_turn(c), 0.1)
+            self.expect_all(self.streams, got, "drained")
+            self.assertEqual(c.metric("baton_retries_total"), 0, "nobody computes again")
+        self.assertTrue(all("drained, 0 requests" in out for out in told), told)
+        self.assertTrue(any("draining" in out for out in told), f"no worker had anything to do: {told}")
+
+    def test_drain_refuses_the_last_that_decodes_and_names_who_there_is(self):
+        with Cluster(args=["--threads", 1]) as c:
+            for worker, url, why in (("worker-0", c.admin, "the last that decodes"), ("decode-9", c.admin, "worker-0"),
+                                     ("worker-0", c.url, "--admin-port")):
+                done = run(["drain", worker, "--url", url])
+                self.assertEqual((done.returncode, why in done.stderr), (2, True), done.stderr)
 
     def test_a_prefill_worker_killed_under_load(self):
         with Cluster(args=TWO_OF_EACH) as c:

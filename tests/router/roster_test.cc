@@ -40,9 +40,10 @@ bool Idle(int32_t) { return true; }
 bool Busy(int32_t) { return false; }
 
 /// Worker "a" in slot 0, in `state`.
-Roster RosterIn(State state) {
+Roster RosterIn(State state, bool drained) {
   Roster roster(2);
   if (state != State::kFree) roster.Listed({Up("a")}, kStart);
+  if (drained) roster.Drain(0);
   if (state == State::kDraining) roster.Listed({Ends("a")}, kStart);
   if (state == State::kGone) roster.Listed({}, kStart);
   roster.TakeActions();
@@ -52,7 +53,7 @@ Roster RosterIn(State state) {
 constexpr const char* kNames[] = {"Free", "Taking", "Draining", "Gone"};  // as State
 std::string Name(State state) { return kNames[static_cast<size_t>(state)]; }
 
-// Columns: Free | Taking | Draining | Gone
+// Columns: Free | Taking | Draining | Gone, without an operator's drain
 constexpr const char* kTable = R"(
 listed, takes requests    | →Taking add a at 0 | =                | →Taking take 0 | →Taking take 0
 listed, does not serve    | =                  | →Draining hold 0 | =              | →Draining
@@ -61,9 +62,24 @@ listed no more            | =                  | →Gone hold 0     | →Gone   
 idle, just gone           | =                  | =                | =              | =
 idle, gone for a while    | =                  | =                | =              | →Free drop 0
 busy, gone for a while    | =                  | =                | =              | =
+drained                   | =                  | hold 0           | =              | =
+resumed                   | =                  | =                | =              | =
 )";
 
-TEST(Roster, EveryEventInEveryState) {
+// Columns: Free | Taking | Draining | Gone, drained by an operator where somebody is there
+constexpr const char* kDrainedTable = R"(
+listed, takes requests    | →Taking add a at 0 | =                | →Taking hold 0 | →Taking hold 0
+listed, does not serve    | =                  | →Draining hold 0 | =              | →Draining
+listed, terminates        | =                  | →Draining hold 0 | =              | →Draining
+listed no more            | =                  | →Gone hold 0     | →Gone          | =
+idle, just gone           | =                  | =                | =              | =
+idle, gone for a while    | =                  | =                | =              | →Free drop 0
+busy, gone for a while    | =                  | =                | =              | =
+drained                   | =                  | =                | =              | =
+resumed                   | =                  | take 0           | =              | =
+)";
+
+void CheckTable(const char* table, bool drained) {
   const TimePoint soon = kStart + Roster::kLinger - Duration(1), late = kStart + Roster::kLinger;
   const std::pair<const char*, std::function<void(Roster&)>> events[] = {
       {"listed, takes requests", [](Roster& r) { r.Listed({Up("a")}, kStart); }},
@@ -73,15 +89,34 @@ TEST(Roster, EveryEventInEveryState) {
       {"idle, just gone", [&](Roster& r) { r.Tick(Idle, soon); }},
       {"idle, gone for a while", [&](Roster& r) { r.Tick(Idle, late); }},
       {"busy, gone for a while", [&](Roster& r) { r.Tick(Busy, late); }},
+      {"drained", [](Roster& r) { r.Drain(0); }},
+      {"resumed", [](Roster& r) { r.Resume(0); }},
   };
-  ExpectEveryCell(kTable, kNames, events, [](const std::string&, const std::string& before, const auto& apply) {
+  ExpectEveryCell(table, kNames, events, [](const std::string&, const std::string& before, const auto& apply) {
     const auto state = static_cast<State>(std::ranges::find(kNames, before) - kNames);
-    Roster roster = RosterIn(state);
+    Roster roster = RosterIn(state, drained && state != State::kFree);
     apply(roster);
     const std::string actions = Taken(roster);
     EXPECT_EQ(roster.waits(), roster.state(0) == State::kGone);
     return CellOf(before, Name(roster.state(0)), actions);
   });
+}
+
+TEST(Roster, EveryEventInEveryState) { CheckTable(kTable, false); }
+
+TEST(Roster, EveryEventInEveryStateOfADrainedWorker) { CheckTable(kDrainedTable, true); }
+
+TEST(Roster, WhoComesBackToAnotherSlotIsNotDrained) {
+  Roster roster(2);
+  roster.Listed({Up("a")}, kStart);
+  roster.Drain(0);
+  roster.Listed({}, kStart);
+  roster.Tick(Idle, kStart + Roster::kLinger);
+  roster.TakeActions();
+  roster.Listed({Up("a")}, kStart + Roster::kLinger);
+  EXPECT_EQ(Taken(roster), "add a at 0");
+  roster.Resume(0);
+  EXPECT_EQ(Taken(roster), "");
 }
 
 TEST(Roster, AnAddressThatChangesIsAnotherWorker) {

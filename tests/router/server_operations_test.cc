@@ -274,6 +274,56 @@ TEST_F(RouterTest, AScrapeTellsHowMuchOfThePromptsWasTokenized) {
   EXPECT_EQ(Metric("baton_router_token_cache_tokenized_bytes_total"), 13);
 }
 
+TEST_F(RouterTest, ADrainedWorkerTakesNoNewRequestsAndEndsWhatItHas) {
+  FakeWorker a({.hold_after = 2}), b;
+  Start({&a, &b});
+  const int admin = server_->admin_port();
+  const auto order = [&](const char* what, const std::string& worker, const char* more = "") {
+    return Ask(admin, "POST", StrCat("/workers/", what), StrCat(R"({"worker":")", worker, "\"", more, "}"));
+  };
+  ASSERT_EQ(order("drain", b.address()).status, 200);
+  HttpConnection running(port_);
+  running.Send(RequestText("POST", "/v1/completions", Completion(R"("max_tokens":4)")));
+  ASSERT_TRUE(a.Wait([&] { return a.attaches().size() == 1; }));
+
+  const HttpReply drained = order("drain", a.address());
+  EXPECT_EQ(drained.status, 409) << "the last that decodes";
+  EXPECT_THAT(drained.body, testing::HasSubstr("--force"));
+  const Json now = Json::parse(order("drain", a.address(), R"(,"force":true)").body);
+  EXPECT_EQ(now["state"], "draining");
+  EXPECT_EQ(now["takes_requests"], false);
+  EXPECT_EQ(now["requests"], 1) << "what runs there";
+  EXPECT_EQ(order("drain", a.address(), R"(,"force":true)").status, 200) << "again";
+  const HttpReply ready = Ask(port_, "GET", "/ready");
+  EXPECT_EQ(ready.status, 503);
+  EXPECT_THAT(ready.body, testing::HasSubstr("an operator drains it"));
+  EXPECT_EQ(Complete(R"("max_tokens":1)").status, 503);
+  EXPECT_EQ(a.attaches().size(), 1u);
+
+  EXPECT_EQ(Json::parse(order("resume", b.address()).body)["state"], "ready");
+  EXPECT_EQ(Complete(R"("max_tokens":1)").status, 200);
+  EXPECT_EQ(b.attaches().size(), 1u);
+  a.Release();
+  EXPECT_EQ(running.Receive().status, 200) << "it ran to its end";
+  EXPECT_EQ(a.attaches().size(), 1u);
+}
+
+TEST_F(RouterTest, AnOrderAboutAWorkerThatIsNotThereNamesThoseThatAre) {
+  FakeWorker worker;
+  Start({&worker});
+  const int admin = server_->admin_port();
+  const auto order = [&](const char* body) { return Ask(admin, "POST", "/workers/drain", body); };
+  const HttpReply unknown = order(R"({"worker":"decode-7"})");
+  EXPECT_EQ(unknown.status, 404);
+  EXPECT_THAT(unknown.body, testing::AllOf(testing::HasSubstr("decode-7"), testing::HasSubstr(worker.address())));
+  EXPECT_EQ(order("{}").status, 400);
+  EXPECT_EQ(order(R"({"worker":7})").status, 400);
+  EXPECT_EQ(order(R"({"worker":"a","forced":true})").status, 400);
+  EXPECT_EQ(order("no json").status, 400);
+  EXPECT_EQ(Ask(admin, "GET", "/workers/drain").status, 405);
+  EXPECT_EQ(Ask(port_, "POST", "/workers/drain", R"({"worker":"a"})").status, 404) << "not on the public port";
+}
+
 TEST_F(RouterTest, TheAdminPortShowsWorkersAndExplainsARoute) {
   FakeWorker worker;
   Start({&worker});

@@ -75,11 +75,12 @@ std::string CheckedCluster::CheckLinks() const {
   const bool short_silence = (fault == OneFault::kStop || fault == OneFault::kPart) && scenario_.most_stop_ms < 2500;
   for (const auto& router : cluster_.routers()) {
     const int lost = router->counters().sessions - router->links();
-    if (lost > (pause || short_silence ? 0 : 1)) return StrCat("a router lost ", lost, " connections");
+    if (lost > (pause || short_silence || fault == OneFault::kDrain ? 0 : 1))
+      return StrCat("a router lost ", lost, " connections");
   }
   const bool alike = fault == OneFault::kPauseAll && scenario_.most_stop_ms < scenario_.no_room_ms;
-  if ((alike || short_silence) && cluster_.wires().again > 0)
-    return StrCat(cluster_.wires().again, " legs were begun again, and everybody stood still alike");
+  if ((alike || short_silence || fault == OneFault::kDrain) && cluster_.wires().again > 0)
+    return StrCat(cluster_.wires().again, " legs were begun again, and nobody was lost");
   return "";
 }
 
@@ -93,7 +94,7 @@ std::string CheckedCluster::CheckDelay() const {
   const bool all_wait = fault == OneFault::kPauseRouter || fault == OneFault::kPauseAll;
   const Duration lasts =
       std::max(cluster_.faults_over_at() - cluster_.begin() - milliseconds(scenario_.fault_at_ms), Duration::zero());
-  Duration unnoticed = all_wait ? lasts : std::min(lasts, kNoticedIn);
+  Duration unnoticed = all_wait ? lasts : fault == OneFault::kDrain ? Duration::zero() : std::min(lasts, kNoticedIn);
   if (milliseconds(scenario_.fault_at_ms) < kGreetedIn) unnoticed = std::max(unnoticed, kGreetingEndsIn);
   const Duration most = unnoticed + kMadeGoodIn + Takes(2 * scenario_.PromptSeconds());
   for (size_t i = 0; i < cluster_.clients().size(); ++i) {

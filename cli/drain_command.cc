@@ -1,0 +1,127 @@
+// baton drain: workers take no new requests; waits until what runs there has ended.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cli/command.h"
+#include "cli/exit_code.h"
+#include "cli/http_client.h"
+#include "common/clock.h"
+#include "common/status.h"
+#include "common/str_cat.h"
+
+namespace baton::cli {
+namespace {
+
+using nlohmann::json;
+
+struct DrainOptions {
+  std::vector<std::string> workers, urls;
+  std::string api_key, tls_ca;
+  bool undo = false, force = false, no_wait = false;
+  int timeout_ms = 0;
+};
+
+/// A router's admin port, and the worker there that we wait for.
+struct Waited {
+  const std::string* url;
+  HttpUrl router;
+  std::string worker;
+  std::optional<int64_t> requests{};  ///< that were told
+};
+
+absl::StatusOr<json> Answer(const std::string& url, const absl::StatusOr<HttpResponse>& response) {
+  if (!response.ok()) return response.status();
+  const json body = json::parse(response->body, nullptr, /*allow_exceptions=*/false);
+  if (response->status == 200 && body.is_object()) return body;
+  const bool said = body.is_object() && body.contains("error") && body["error"].is_object();
+  std::string what = said ? body["error"].value("message", "") : StrCat("HTTP ", response->status);
+  const bool of_worker = said && body["error"].contains("param") && body["error"]["param"] == "worker";
+  if (response->status == 404 && !of_worker)
+    what += " --url is a router's admin port (--admin-port, by default --port + 2)";
+  return absl::FailedPreconditionError(StrCat(url, ": ", what));
+}
+
+/// True: nothing runs there any more.
+absl::StatusOr<bool> Look(Waited& waited, const DrainOptions& o) {
+  BATON_ASSIGN_OR_RETURN(const json body, Answer(*waited.url, HttpGet(waited.router, "/workers", o.api_key)));
+  const json all = body.value("workers", json::array());
+  const auto found = std::ranges::find_if(all, [&](const json& w) { return w.value("address", "") == waited.worker; });
+  if (found == all.end()) return true;  // it has left
+  if (found->value("takes_requests", false))
+    return absl::AbortedError(StrCat(*waited.url, ": ", found->value("name", ""), " takes requests again"));
+  const int64_t requests = found->value("requests", int64_t{0});
+  if (waited.requests != requests) {
+    std::printf("%s: %s, %lld requests\n", found->value("name", "").c_str(), requests == 0 ? "drained" : "draining",
+                static_cast<long long>(requests));
+    std::fflush(stdout);
+  }
+  waited.requests = requests;
+  return requests == 0;
+}
+
+absl::Status Order(const DrainOptions& o, std::vector<Waited>& waited) {
+  for (const std::string& url : o.urls) {
+    BATON_ASSIGN_OR_RETURN(HttpUrl router, ParseHttpUrl(url));
+    router.files.ca = o.tls_ca;
+    for (const std::string& worker : o.workers) {
+      const std::string body = json{{"worker", worker}, {"force", o.force}}.dump();
+      const char* path = o.undo ? "/workers/resume" : "/workers/drain";
+      BATON_ASSIGN_OR_RETURN(const json now, Answer(url, HttpPost(router, path, o.api_key, body, nullptr)));
+      if (o.undo) std::printf("%s: %s\n", now.value("name", "").c_str(), now.value("state", "").c_str());
+      waited.push_back({&url, router, now.value("address", "")});
+    }
+  }
+  return absl::OkStatus();
+}
+
+int Drain(const DrainOptions& o) {
+  const SteadyClock clock;
+  const TimePoint until = o.timeout_ms > 0 ? clock.Now() + std::chrono::milliseconds(o.timeout_ms) : TimePoint::max();
+  std::vector<Waited> waited;
+  if (const absl::Status ordered = Order(o, waited); !ordered.ok()) return Fail(ordered);
+  if (o.undo || o.no_wait) return kExitOk;
+  for (;;) {
+    size_t drained = 0;
+    for (Waited& one : waited) {
+      const absl::StatusOr<bool> idle = Look(one, o);
+      if (!idle.ok()) return Fail(idle.status());
+      drained += *idle ? 1 : 0;
+    }
+    if (drained == waited.size()) return kExitOk;
+    if (clock.Now() >= until) {
+      std::fprintf(stderr, "baton: after --timeout-ms %d requests still run; the workers take no new ones\n",
+                   o.timeout_ms);
+      return kExitCutOff;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+}
+
+}  // namespace
+
+Runner AddDrain(CLI::App& app) {
+  auto options = std::make_shared<DrainOptions>();
+  DrainOptions& o = *options;
+  app.add_option("worker", o.workers, "names or addresses of workers, as /workers lists them")->required();
+  app.add_option("--url", o.urls, "admin port of each router that sends them requests (http://127.0.0.1:8002)");
+  app.add_flag("--undo", o.undo, "they take requests again");
+  app.add_flag("--force", o.force, "even the last worker that decodes");
+  app.add_flag("--no-wait", o.no_wait, "do not wait until what runs there has ended");
+  app.add_option("--timeout-ms", o.timeout_ms, "wait no longer than this (0 = as long as it takes)")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--api-key", o.api_key, "sent as a bearer token")->envname("BATON_API_KEY");
+  app.add_option("--tls-ca", o.tls_ca, "authorities of an https:// router's certificate, PEM (default: the system's)");
+  return [options] {
+    if (options->urls.empty()) options->urls = {"http://127.0.0.1:8002"};
+    return Drain(*options);
+  };
+}
+
+}  // namespace baton::cli
