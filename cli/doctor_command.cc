@@ -7,6 +7,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "absl/strings/str_format.h"
@@ -91,16 +92,38 @@ void CheckPorts(DoctorReport& report) {
                             : absl::StrJoin(taken, "; "));
 }
 
+/// Text or a number of a foreign answer; empty or 0: it has none of that name.
+std::string TextOf(const nlohmann::json& from, const char* name) {
+  return from.is_object() && from.contains(name) && from[name].is_string() ? from[name].get<std::string>() : "";
+}
+double NumberOf(const nlohmann::json& from, const char* name) {
+  return from.is_object() && from.contains(name) && from[name].is_number() ? from[name].get<double>() : 0;
+}
+
+// What /ready says, whom it waits for, since when, and when it tries again.
 void CheckCluster(DoctorReport& report, const std::string& url, const std::string& tls_ca) {
   if (url.empty()) return;
   absl::StatusOr<HttpUrl> parsed = ParseHttpUrl(url);
   if (parsed.ok()) parsed->files.ca = tls_ca;
   absl::StatusOr<HttpResponse> ready = parsed.ok() ? HttpGet(*parsed, "/ready", "") : parsed.status();
-  if (!ready.ok()) {
-    report.Error("cluster", parsed.ok() ? ready.status() : absl::FailedPreconditionError(ready.status().message()));
-  } else {
-    report.Line(ready->status == 200 ? Verdict::kOk : Verdict::kWarning, "cluster",
-                StrCat(url, "/ready: ", ready->status, " ", ready->body));
+  if (!parsed.ok()) ready = absl::FailedPreconditionError(ready.status().message());
+  if (!ready.ok()) return report.Error("cluster", ready.status());
+  const nlohmann::json body = nlohmann::json::parse(ready->body, nullptr, /*allow_exceptions=*/false);
+  const std::string state = TextOf(body, "status");
+  if (state.empty()) {
+    return report.Line(Verdict::kWarning, "cluster",
+                       StrCat(url, "/ready: ", ready->status, ", no router's answer: ", ready->body.substr(0, 200)));
+  }
+  const bool well = ready->status == 200 && state == "ready";
+  report.Line(well ? Verdict::kOk : Verdict::kWarning, "cluster",
+              StrCat(url, "/ready: ", ready->status, " ", state, well ? "" : ": " + TextOf(body, "detail")));
+  if (!body.contains("awaited")) return;
+  for (const nlohmann::json& one : body["awaited"]) {
+    std::string text = absl::StrFormat("%s for %.1f s", TextOf(one, "state"), NumberOf(one, "for_s"));
+    if (one.is_object() && one.contains("next_try_s") && one["next_try_s"].is_number())
+      text += absl::StrFormat(", dialled again in %.1f s", NumberOf(one, "next_try_s"));
+    if (const std::string detail = TextOf(one, "detail"); !detail.empty()) text += ": " + detail;
+    report.Line(Verdict::kWarning, StrCat("worker ", TextOf(one, "worker")), text);
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,13 @@
 
 namespace baton::router {
 
+/// A worker that takes no requests now.
+struct AwaitedWorker {
+  std::string worker, state, detail;
+  double for_s = 0;                    ///< that it has been so
+  std::optional<double> next_try_s{};  ///< until it is dialled again; nothing: it is connected
+};
+
 /// The answer of /ready.
 struct Readiness {
   bool ready = false;
@@ -19,6 +27,7 @@ struct Readiness {
   std::string phase;    ///< of the loading worker: "weights", "warm-up" …; "" otherwise
   double progress = 0;  ///< 0…1 of that phase
   std::string detail;   ///< why it is not ready, with the numbers
+  std::vector<AwaitedWorker> awaited{};
 };
 
 /// One worker as the router sees it, for start-up lines and `baton top`.

@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "absl/strings/str_format.h"
 #include "common/kv_digest.h"
 #include "common/status.h"
 #include "common/str_cat.h"
@@ -47,6 +48,22 @@ Candidate CandidateOf(const LinkView& view) {
   c.queued_tokens =
       view.outstanding->QueuedTokens(c.prefill_tokens_per_s) + static_cast<double>(view.others_queued_tokens);
   return c;
+}
+
+AwaitedWorker Awaited(const LinkView& v, TimePoint now) {
+  AwaitedWorker out{v.name(), v.held.empty() ? LinkStateName(v.state) : "held", v.shown_detail()};
+  out.for_s = Seconds(now - v.since);
+  const bool connected = v.state == LinkState::kReady || v.state == LinkState::kDraining;
+  if (!connected) out.next_try_s = std::max(0.0, Seconds(v.dials_at - now));
+  return out;
+}
+
+std::string Sentence(const AwaitedWorker& w) {
+  const std::string again = w.next_try_s ? absl::StrFormat("; dialled again in %.1f s", *w.next_try_s) : "";
+  if (w.state == "held")
+    return absl::StrFormat("worker %s takes no requests, for %.1f s: %s", w.worker, w.for_s, w.detail);
+  return absl::StrFormat("worker %s %s for %.1f s%s%s%s", w.worker, w.state, w.for_s, w.detail.empty() ? "" : ": ",
+                         w.detail, again);
 }
 
 }  // namespace
@@ -137,6 +154,7 @@ absl::Status Fleet::Admit(int32_t slot, const WorkerFacts& facts) {
 }
 
 void Fleet::OnReady(int32_t slot) {
+  NoteReady();
   std::map<int32_t, LinkView> ready;
   for (LinkView& view : Views()) {
     if (view.state == LinkState::kReady) ready.emplace(view.id.index, std::move(view));
@@ -186,28 +204,25 @@ Readiness Fleet::ReadinessNow() const {
   bool both = false, decodes = false;
   bool missing = false;  // at the start a worker that was never there is waited for: it may be the one that prefills
   const std::vector<LinkView> views = Views();
+  const TimePoint now = clock_.Now();
   for (const LinkView& v : views) {
     if (v.duplicate) continue;
-    if (!v.held.empty()) {
-      absl::StrAppend(&r.detail, r.detail.empty() ? "" : "; ", "worker ", v.name(), " takes no requests: ", v.held);
-      continue;
-    }
-    const bool ready = v.state == LinkState::kReady;
-    both |= ready && v.facts->role == WorkerRole::kBoth;
-    decodes |= ready && v.facts->role == WorkerRole::kDecode;
-    missing |= v.facts == nullptr;
-    if (v.state == LinkState::kLoading && (r.status != "loading" || v.progress > r.progress)) {
+    const bool takes = v.state == LinkState::kReady && v.held.empty();
+    both |= takes && v.facts->role == WorkerRole::kBoth;
+    decodes |= takes && v.facts->role == WorkerRole::kDecode;
+    missing |= v.facts == nullptr && v.held.empty();
+    if (takes) continue;
+    if (v.held.empty() && v.state == LinkState::kLoading && (r.status != "loading" || v.progress > r.progress)) {
       r.status = "loading";
       r.phase = v.phase;
       r.progress = v.progress;
     }
-    if (ready) continue;
-    absl::StrAppend(&r.detail, r.detail.empty() ? "" : "; ", "worker ", v.name(), " ", LinkStateName(v.state),
-                    v.detail.empty() ? "" : ": " + v.detail);
+    r.awaited.push_back(Awaited(v, now));
+    absl::StrAppend(&r.detail, r.detail.empty() ? "" : "; ", Sentence(r.awaited.back()));
   }
   if (both || (decodes && (!missing || was_ready_))) {
-    was_ready_ = true;
-    return Readiness{true, "ready", "", 1, r.detail};
+    r.ready = true;
+    r.status = "ready", r.phase = "", r.progress = 1;
   }
   if (views.empty()) r.detail = "no worker is known (--worker, --workers-file, --workers-dns, --workers-kubernetes)";
   return r;

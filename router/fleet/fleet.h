@@ -101,6 +101,8 @@ class Fleet final : public LinkHost, public Workers {
   Fleet(const RouterConfig& config, Loops loops, const Clock& clock, WireMaker wires, std::unique_ptr<Scorer> scorer,
         HashKey key, bool key_from_file);
   bool OthersReady(int32_t slot) const;
+  /// Home loop, whenever a worker begins to serve or the roster changes.
+  void NoteReady() { was_ready_ = was_ready_ || ReadinessNow().ready; }
   absl::StatusOr<LinkView> Named(const std::string& worker) const;
   absl::StatusOr<LinkView> DrainNow(const DrainOrder& order);
   absl::Status CheckName(int32_t slot, const WorkerFacts& facts) const;
@@ -150,8 +152,8 @@ class Fleet final : public LinkHost, public Workers {
   const WireMaker wires_;
   std::atomic<bool> stopped_{false};
   const bool key_from_file_;
-  std::atomic<double> handoff_ms_{4};           ///< moving mean of NoteHandoff
-  mutable std::atomic<bool> was_ready_{false};  ///< then workers that join are not waited for
+  std::atomic<double> handoff_ms_{4};   ///< moving mean of NoteHandoff
+  std::atomic<bool> was_ready_{false};  ///< then workers that join are not waited for
 
   Meetings meetings_;                      // home loop
   Roster roster_;                          // home loop, or before Start

@@ -106,6 +106,7 @@ void Fleet::Seat() {
   for (const RosterAction& action : roster_.TakeActions()) {
     std::visit([this](const auto& one) { Do(one); }, action);
   }
+  NoteReady();
   if (!roster_.waits()) return;
   if (timer_ == nullptr) timer_ = loops_.home.MakeTimer();
   timer_->ArmAt(clock_.Now() + Roster::kTick, [this] { Tick(); });

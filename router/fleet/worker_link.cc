@@ -51,6 +51,7 @@ WorkerLink::WorkerLink(int32_t slot, const std::string& address, const Parts& pa
   view_.address = address;
   view_.id.index = slot;
   view_.outstanding = std::make_shared<OutstandingLoad>(parts_.clock);
+  view_.since = parts_.clock.Now();
 }
 
 void WorkerLink::Start() {
@@ -78,6 +79,7 @@ void WorkerLink::Leave(const absl::Status& why) {
 
 void WorkerLink::Hold(std::string why) {
   std::lock_guard lock(mutex_);
+  if (why.empty() != view_.held.empty()) view_.since = parts_.clock.Now();
   view_.held = std::move(why);
 }
 
@@ -231,6 +233,7 @@ void WorkerLink::Do(RenewLegs) {
 void WorkerLink::Do(ShowLink show) {
   std::unique_lock lock(mutex_);
   const bool changed = view_.state != show.state || view_.detail != show.detail;
+  if (view_.state != show.state) view_.since = parts_.clock.Now();
   view_.state = show.state;
   view_.detail = show.detail;
   view_.phase = show.phase;
@@ -247,6 +250,10 @@ void WorkerLink::Do(ShowLink show) {
 void WorkerLink::Do(NowServing) { parts_.host.OnReady(slot_); }
 
 void WorkerLink::Do(ArmLink action) {
+  {
+    std::lock_guard lock(mutex_);
+    view_.dials_at = action.at;
+  }
   timer_->ArmAt(action.at, [this] {
     flow_.Timer(parts_.clock.Now());
     Pump();

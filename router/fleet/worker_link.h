@@ -47,6 +47,8 @@ struct LinkView {
   std::shared_ptr<OutstandingLoad> outstanding;
   int64_t restarts = 0;    ///< handshakes in which the worker was another process than before
   int64_t losses = 0;      ///< sessions that ended
+  TimePoint since{};       ///< it is in this state, held or not
+  TimePoint dials_at{};    ///< while it is not connected: again
   std::string held;        ///< why it takes no new requests though it is there; empty: it takes them
   bool duplicate = false;  ///< the process is reached at another address already
 

@@ -376,6 +376,14 @@ void OpenAiApp::Ready(const std::shared_ptr<Call>& call) {
   w.BeginObject().Field("status", r.status);
   if (!r.ready) w.Field("phase", r.phase).Field("progress", r.progress);
   if (!r.ready || !r.detail.empty()) w.Field("detail", r.detail);
+  if (!r.awaited.empty()) w.Key("awaited").BeginArray();
+  for (const AwaitedWorker& one : r.awaited) {
+    w.BeginObject().Field("worker", one.worker).Field("state", one.state).NullIfEmpty("detail", one.detail);
+    w.Field("for_s", one.for_s);
+    one.next_try_s ? w.Field("next_try_s", *one.next_try_s) : w.NullField("next_try_s");
+    w.EndObject();
+  }
+  if (!r.awaited.empty()) w.EndArray();
   w.EndObject();
   HttpResponse response{r.ready ? 200 : 503, {}, "application/json", std::move(out)};
   if (!r.ready) response.headers.emplace_back("Retry-After", "1");

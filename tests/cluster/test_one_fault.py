@@ -137,6 +137,14 @@ class OneFault(unittest.TestCase):
                                      ("worker-0", c.url, "--admin-port")):
                 done = run(["drain", worker, "--url", url])
                 self.assertEqual((done.returncode, why in done.stderr), (2, True), done.stderr)
+            self.assertRegex(run(["doctor", "--url", c.url]).stdout, r"ok +cluster .*/ready: 200 ready")
+            self.drain(c, "worker-0", "--force")
+            self.assertEqual(c.get("/ready").status, 503)
+            said = run(["doctor", "--url", c.url]).stdout
+            self.assertRegex(said, r"worker worker-0 +held for \d+\.\d s: an operator drains it")
+            self.assertNotRegex(said, "ok +cluster")
+            self.assertEqual(self.drain(c, "worker-0", "--undo"), "worker-0: ready\n")
+            self.assertEqual(c.get("/ready").status, 200)
 
     def test_a_prefill_worker_killed_under_load(self):
         with Cluster(args=TWO_OF_EACH) as c:
