@@ -38,6 +38,8 @@ v1::ReserveReply EncodeReserved(const decode::ReserveAnswer& from, const DeskFac
   v1::Ticket ticket;
   ticket.set_id(from.ticket);
   ticket.set_incarnation(facts.incarnation);
+  ticket.set_secret_high(from.secret.high);
+  ticket.set_secret_low(from.secret.low);
   reply.set_ticket(ticket.SerializeAsString());
   *reply.mutable_kv_layout() = EncodeLayout(facts.side.layout);
   reply.set_landing_address(landing.address());

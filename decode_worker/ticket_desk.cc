@@ -176,6 +176,12 @@ void TicketDesk::OnLane(WriterId writer, ToDecode message) {
   Handle(decode::Closed{writer, std::get<LaneClosed>(message)});
 }
 
+/// Whether there is such a ticket, and who asks was given it.
+bool TicketDesk::Knows(TicketId id, const TicketSecret& secret) const {
+  const decode::Ticket* const ticket = core_.Find(id);
+  return ticket != nullptr && ticket->secret == secret && tickets_.contains(id);
+}
+
 void TicketDesk::Open(WriterId id, const OpenLane& message) {
   const auto refuse = [&](std::string_view why) {
     Do(decode::SendToWriter{id, LaneGone{message.lane, std::string(why)}});
@@ -185,7 +191,7 @@ void TicketDesk::Open(WriterId id, const OpenLane& message) {
   if (!writer->second.why_not.empty()) return refuse(writer->second.why_not);
   decode::Opened opened{
       id, landing_.FenceOf(id), message, 0, {}, writer->second.hello.incarnation, landing_.MemoryOf(id)};
-  if (const auto ticket = tickets_.find(message.lane.ticket); ticket != tickets_.end()) {
+  if (const auto ticket = tickets_.find(message.lane.ticket); Knows(message.lane.ticket, message.secret)) {
     if (writer->second.hello.numerics_id != facts_.numerics_id) ticket->second.foreign.insert(message.lane.epoch);
     const auto plan = PlanFor(ticket->second, message.lane.epoch, writer->second.hello.side);
     if (!plan.ok()) return refuse(View(plan.status().message()));
@@ -258,7 +264,8 @@ absl::Status TicketDesk::Take(worker::TicketAttach attach) {
   if (wire.incarnation() != facts_.incarnation)
     return absl::UnavailableError("the ticket is of an earlier life of this worker");
   const auto found = tickets_.find(wire.id());
-  if (found == tickets_.end()) return absl::UnavailableError(StrCat("ticket ", wire.id(), " is gone"));
+  if (found == tickets_.end() || !Knows(wire.id(), {wire.secret_high(), wire.secret_low()}))
+    return absl::UnavailableError(StrCat("ticket ", wire.id(), " is gone"));
   Ticket& ticket = found->second;
   if (attach.request.prompt_len != ticket.prompt_len) {
     return absl::InvalidArgumentError(

@@ -103,6 +103,7 @@ class TicketDesk final : public worker::TicketHost, private decode::TicketBlocks
 
   void DoAll(const std::vector<decode::Action>& actions);
   void Open(WriterId writer, const OpenLane& message);
+  bool Knows(TicketId id, const TicketSecret& secret) const;
   void GiveUpSilentWriters();
   TimePoint Listened() const;
   absl::StatusOr<std::shared_ptr<const TransferPlan>> PlanFor(Ticket& ticket, uint32_t epoch, const KvSide& source);

@@ -40,7 +40,11 @@ void SetKey(v1::LaneMessage& out, const LaneKey& key) {
   out.mutable_lane()->set_lane(key.lane);
 }
 
-void Encode(const OpenLane& m, v1::LaneMessage& out) { out.mutable_open()->set_plan_digest(m.plan_digest); }
+void Encode(const OpenLane& m, v1::LaneMessage& out) {
+  out.mutable_open()->set_plan_digest(m.plan_digest);
+  out.mutable_open()->set_secret_high(m.secret.high);
+  out.mutable_open()->set_secret_low(m.secret.low);
+}
 void Encode(const SlotFull& m, v1::LaneMessage& out) {
   Set(*out.mutable_slot_full()->mutable_slot(), m.slot);
   out.mutable_slot_full()->mutable_segments()->Add(m.segments.begin(), m.segments.end());
@@ -175,7 +179,8 @@ absl::StatusOr<LaneMessage> DecodeLaneMessage(std::string_view bytes) {
     return absl::InvalidArgumentError(StrCat("a lane message for ticket ", key.ticket, " epoch ", key.epoch));
   }
   switch (in.kind_case()) {
-    case v1::LaneMessage::kOpen: return ToDecode(OpenLane{key, in.open().plan_digest()});
+    case v1::LaneMessage::kOpen:
+      return ToDecode(OpenLane{key, in.open().plan_digest(), {in.open().secret_high(), in.open().secret_low()}});
     case v1::LaneMessage::kSlotFull: return DecodeSlotFull(key, in.slot_full());
     case v1::LaneMessage::kDone: return ToDecode(LaneDone{key, in.done().segments()});
     case v1::LaneMessage::kClosed: return ToDecode(LaneClosed{key, in.closed().flushed()});

@@ -15,7 +15,7 @@
 
 namespace baton {
 
-inline constexpr uint32_t kLaneProtocol = 3;
+inline constexpr uint32_t kLaneProtocol = 4;
 
 /// The sender's name and layout: the first message of the prefill side on every connection that passed its self-test.
 struct LaneHello {

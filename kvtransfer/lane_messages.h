@@ -16,6 +16,13 @@ namespace baton {
 
 /// Given by the decode worker; never reused, not even over its restarts.
 using TicketId = uint64_t;
+/// What only those know whom the ticket was given to. Zero: none, of tests.
+struct TicketSecret {
+  uint64_t high = 0, low = 0;                         ///< random bits
+  bool operator==(const TicketSecret& other) const {  // as long for a near miss as for any other
+    return ((high ^ other.high) | (low ^ other.low)) == 0;
+  }
+};
 /// One incarnation of a sending rank's endpoint, numbered by the receiver. 0: none.
 using WriterId = uint64_t;
 
@@ -38,6 +45,7 @@ struct SlotTurn {
 struct OpenLane {
   LaneKey lane;
   uint64_t plan_digest = 0;
+  TicketSecret secret{};
 };
 /// The slot holds these segments; sent behind the bytes' own fence, so a wrong digest is corruption, never impatience.
 struct SlotFull {

@@ -80,6 +80,7 @@ absl::StatusOr<JobOrder> DecodeOrder(const v1::PrefillRequest& in, const worker:
         StrCat("a ticket of ", reserved.ticket().size(), " bytes that is none, epoch ", in.key().epoch()));
   }
   order.ticket = ticket.id();
+  order.secret = {ticket.secret_high(), ticket.secret_low()};
   order.landing_address = reserved.landing_address();
   BATON_ASSIGN_OR_RETURN(order.target.layout, DecodeLayout(reserved.kv_layout()));
   order.target.tensor_parallel_size = static_cast<int>(reserved.tensor_parallel_size());

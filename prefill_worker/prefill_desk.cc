@@ -124,7 +124,8 @@ void PrefillDesk::Meet(const std::string& landing_address) {
 void PrefillDesk::StartPushing(Job& job) {
   job.pushing = true;
   job.peer = PeerAt(job.order.landing_address);
-  prefill::Prefill event{job.key, job.peer, job.order.ticket, job.plan->digest(), {}, job.expires - clock_.Now()};
+  prefill::Prefill event{
+      job.key, job.peer, job.order.ticket, job.order.secret, job.plan->digest(), {}, job.expires - clock_.Now()};
   event.slot_bytes = SlotRoom(std::min<uint64_t>(job.order.slot_bytes, slot_bytes_));
   for (const LanePlan& lane : job.plan->lanes()) {
     std::vector<int64_t>& bytes = event.lanes.emplace_back();

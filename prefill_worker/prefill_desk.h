@@ -34,6 +34,7 @@ struct JobOrder {
   engine::Request request;
   std::string landing_address;
   TicketId ticket = 0;
+  TicketSecret secret{};
   KvSide target;
   int32_t cached_tokens = 0;  ///< on decode; nothing below travels
   int piece_tokens = 0;

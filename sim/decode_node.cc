@@ -24,6 +24,7 @@ decode_worker::DeskFacts Facts(const ClusterScenario& scenario, const KvLayout& 
   facts.handoff.ring_slots = {scenario.landing_slots};
   facts.handoff.max_reserved_tokens = 10 * scenario.max_model_len;
   facts.handoff.max_quarantined_slots = scenario.landing_slots;
+  facts.handoff.new_secret = [given = uint64_t{0}]() mutable { return TicketSecret{++given, ~given}; };
   return facts;
 }
 

@@ -64,12 +64,13 @@ inline constexpr const char* kReserve =
 
 /// A Ticket: in ReserveReply and Attach.
 inline constexpr const char* kTicket =
-    "08ef9baf8589cf959a12"         // id
-    "120b696e6361726e6174696f6e";  // incarnation
+    "08ef9baf8589cf959a12"                   // id
+    "120b696e6361726e6174696f6e"             // incarnation
+    "190300000000000000210400000000000000";  // secret
 
 /// A ReserveReply.
 inline constexpr const char* kReserved =
-    "0a1708ef9baf8589cf959a12120b696e6361726e6174696f6e"  // ticket
+    "0a2908ef9baf8589cf959a12120b696e6361726e6174696f6e190300000000000000210400000000000000"  // ticket
     "1a4c0a2e0a0200021002188004220f08011207666c6f617433321804204022100802120862666c6f617431361804204028200a1a0a01011001"
     "2211080312086670385f65346d33180120c0042810"  // kv_layout
     "220468657265"                                // landing_address
@@ -83,7 +84,7 @@ inline constexpr const char* kReserved =
 
 inline constexpr const char* kPrefillHead =
     "0a070a017210031804"  // key: epoch 4
-    "128301";             // the grant: 131 bytes
+    "129501";             // the grant: 149 bytes
 
 inline constexpr const char* kPrefillRest =
     "1a0c050000000600000000001000"  // token ids

@@ -35,6 +35,7 @@ struct ReserveAnswer {
   TicketKey key;
   absl::Status status;
   TicketId ticket = 0;
+  TicketSecret secret{};
   int32_t cached_tokens = 0;  ///< pinned here; nothing below travels
   Duration expiry{};          ///< remaining
 };

@@ -29,7 +29,7 @@ ReserveAnswer Handoff::Reserve(const ReserveOrder& order, TimePoint now) {
   now_ = now;
   if (const auto known = by_key_.find(order.key); known != by_key_.end()) return AnswerOf(tickets_.at(known->second));
   if (tombstones_.contains(order.key)) return {order.key, absl::CancelledError("cancelled before it was reserved")};
-  Ticket ticket{.id = next_ticket_, .key = order.key, .tenant = order.salt};
+  Ticket ticket{.id = next_ticket_, .secret = options_.new_secret(), .key = order.key, .tenant = order.salt};
   ticket.cached_tokens = blocks_.Pin(ticket.id, order);
   ticket.pinned = true;
   ticket.tokens = order.prompt_len + 1 - ticket.cached_tokens;  // and room to start decoding
@@ -68,7 +68,7 @@ absl::Status Handoff::Admit(const ReserveOrder& order, int32_t tokens) const {
 ReserveAnswer Handoff::AnswerOf(const Ticket& ticket) const {
   if (ticket.state == TicketState::kClosing || ticket.state == TicketState::kGone)
     return {ticket.key, absl::CancelledError(StrCat("ticket closed: ", ticket.why_closed))};
-  return {ticket.key, absl::OkStatus(), ticket.id, ticket.cached_tokens, ticket.expires - now_};
+  return {ticket.key, absl::OkStatus(), ticket.id, ticket.secret, ticket.cached_tokens, ticket.expires - now_};
 }
 
 void Handoff::On(const Attach& event) {

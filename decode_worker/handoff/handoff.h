@@ -9,6 +9,7 @@
 // Scheduler thread, as the block pool. Rank 0 keeps the ledger of all ranks' rings.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
@@ -17,6 +18,7 @@
 #include "common/expiry_line.h"
 #include "common/own_time.h"
 #include "common/planted_bug.h"
+#include "common/random_word.h"
 #include "decode_worker/handoff/events.h"
 #include "decode_worker/handoff/landing_ring.h"
 #include "decode_worker/handoff/open_line.h"
@@ -53,6 +55,8 @@ struct HandoffOptions {
   Duration tombstone = std::chrono::seconds(60);
   Duration open_turn = std::chrono::seconds(1);  ///< others wait no longer for an Open that is not repeated
   TicketId first_ticket = 1;                     ///< differs at every start of the worker
+  /// Simulators and tests have one that is not random.
+  std::function<TicketSecret()> new_secret = [] { return TicketSecret{RandomWord(), RandomWord()}; };
 };
 
 struct HandoffStats {

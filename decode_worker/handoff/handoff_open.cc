@@ -30,7 +30,7 @@ void Handoff::On(const Opened& event) {
 /// Why this Open can never be granted; empty when it can, now or later.
 std::string Handoff::WhyGone(const Ticket* ticket, const Opened& event) const {
   const LaneKey& key = event.message.lane;
-  if (ticket == nullptr) return "unknown ticket";
+  if (ticket == nullptr || ticket->secret != event.message.secret) return "unknown ticket";
   if (ticket->state == TicketState::kClosing || ticket->state == TicketState::kGone) {
     return StrCat("ticket closed: ", ticket->why_closed);
   }
@@ -47,6 +47,7 @@ std::string Handoff::WhyGone(const Ticket* ticket, const Opened& event) const {
   if (bound == ticket->epochs.end()) {
     return ticket->state == TicketState::kAttached ? "the sequence runs already" : WhyNoRing(event);
   }
+  if (event.process != bound->second.process) return "another prefill worker has opened the epoch";
   const Lane& lane = bound->second.lanes[key.lane];
   if (lane.state != LaneState::kOpen) return "the lane is closed";
   if (event.memory != bound->second.memory) return "the epoch's slots are in another landing memory";

@@ -69,6 +69,7 @@ struct Epoch {
 
 struct Ticket {
   TicketId id = 0;
+  TicketSecret secret;
   TicketKey key;
   std::string tenant;
   int32_t tokens = 0;         ///< that are bound: what is not pinned

@@ -30,6 +30,7 @@ struct Prefill {
   JobKey key;
   PeerId peer = 0;
   TicketId ticket = 0;
+  TicketSecret secret{};
   uint64_t plan_digest = 0;
   std::vector<std::vector<int64_t>> lanes;  ///< [lanes][segments] payload bytes, in the plan's order
   Duration expiry{};                        ///< remaining; of the ticket

@@ -30,7 +30,11 @@ void Push::On(const Prefill& event) {
     out_->push_back(Reply{event.key, std::move(checked)});
     return;
   }
-  PushJob job{.key = event.key, .peer = event.peer, .ticket = event.ticket, .plan_digest = event.plan_digest};
+  PushJob job{.key = event.key,
+              .peer = event.peer,
+              .ticket = event.ticket,
+              .secret = event.secret,
+              .plan_digest = event.plan_digest};
   job.stop_at = now_ + event.expiry - options_.expiry_margin;
   job.slot_bytes = SlotBytesOf(event);
   job.progress_at = Listened();
@@ -44,7 +48,7 @@ void Push::On(const Prefill& event) {
   by_ticket_[{job.peer, job.ticket, job.key.epoch}] = job.key;
   PushJob& kept = jobs_[job.key] = std::move(job);
   open_[kept.key] = &kept;
-  for (uint32_t i = 0; i < kept.lanes.size(); ++i) Send(kept, OpenLane{KeyOf(kept, i), kept.plan_digest});
+  for (uint32_t i = 0; i < kept.lanes.size(); ++i) Send(kept, OpenLane{KeyOf(kept, i), kept.plan_digest, kept.secret});
 }
 
 absl::Status Push::Check(const Prefill& event) const {

@@ -40,6 +40,7 @@ struct PushJob {
   JobKey key;
   PeerId peer = 0;
   TicketId ticket = 0;
+  TicketSecret secret{};
   uint64_t plan_digest = 0;
   int64_t slot_bytes = 0;  ///< payload that fits a landing slot
   std::vector<PushLane> lanes;

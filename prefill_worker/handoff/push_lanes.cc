@@ -182,7 +182,7 @@ void Push::RepeatSlots(PushJob& job, uint32_t i) {
   }
   if (said) return;
   lane.repeat_at = now_ + options_.alive_every;
-  out_->push_back(SendToDecode{job.peer, OpenLane{KeyOf(job, i), job.plan_digest}});
+  out_->push_back(SendToDecode{job.peer, OpenLane{KeyOf(job, i), job.plan_digest, job.secret}});
 }
 
 /// The message that the lane waits for an answer to, once more.
@@ -191,7 +191,7 @@ void Push::Repeat(PushJob& job, uint32_t i) {
   const LaneKey key = KeyOf(job, i);
   lane.repeat_at = now_ + options_.repeat_after;
   switch (lane.phase) {
-    case LanePhase::kOpening: return Send(job, OpenLane{key, job.plan_digest});
+    case LanePhase::kOpening: return Send(job, OpenLane{key, job.plan_digest, job.secret});
     case LanePhase::kOpen:
     case LanePhase::kDone:
       if (PlantedBug("LaneDone is the only notice") && lane.phase == LanePhase::kOpen) return;

@@ -82,6 +82,7 @@ class DeskWorld {
     facts.numerics_id = "n1";
     facts.handoff.ring_slots = {4};
     facts.handoff.max_reserved_tokens = 1000;
+    facts.handoff.new_secret = [] { return TicketSecret{}; };  // as Opens that are made by hand have it
     return facts;
   }
   LaneHello MakeHello(const std::string& life = "p1") {

@@ -113,6 +113,23 @@ TEST(TicketDesk, AMisfitMovesNothingAndIsToldBothValues) {
   EXPECT_EQ(why_gone(&LaneHello::kv_digest, "off"), "KV digests off, here sum64");
 }
 
+TEST(TicketDesk, WhoGuessesATicketLearnsNothingAndAttachesNothing) {
+  DeskWorld w;
+  w.Reserve();
+  OpenLane guess = w.MakeOpen();
+  guess.secret = {1, 2};
+  w.desk.OnLane(7, guess);
+  EXPECT_EQ(w.landing.why_gone, "unknown ticket");
+  EXPECT_TRUE(w.landing.grants.empty());
+  v1::Attach attach = w.MakeAttach();
+  v1::Ticket ticket;
+  ASSERT_TRUE(ticket.ParseFromString(attach.ticket()));
+  ticket.set_secret_low(3);
+  attach.set_ticket(ticket.SerializeAsString());
+  w.Attach(attach);
+  EXPECT_THAT(w.sink->LastOf("r").error().message(), testing::HasSubstr("is gone"));
+}
+
 TEST(TicketDesk, ATicketPinsTheCachedPrefixAndOnlyTheRestTravels) {
   DeskWorld w;
   engine::Request earlier = engine::MakeRequest(77, engine::RandomTokens(DeskWorld::kPrompt, DeskWorld::kPrompt), 2);

@@ -23,6 +23,7 @@ void DecodeNode::Reborn() {
   options.max_recompute_tokens = s.seed % 2 == 0 ? 1 << 30 : 0;
   options.tombstone = seconds(10);
   options.first_ticket = life() * 1000 + static_cast<uint64_t>(index_) * 1000000 + 1;
+  options.new_secret = [next = options.first_ticket]() mutable { return TicketSecret{~next, next++}; };
   core_ = std::make_unique<decode::Handoff>(options, *this);
   slots_.clear(), refused_.clear();
   blocks_.assign(static_cast<size_t>(s.blocks), {});

@@ -104,7 +104,8 @@ void RouterModel::SendPrefill(int index) {
   const Request& r = requests_[static_cast<size_t>(index)];
   const Connection& c = world_.Connect(r.prefill, r.decode, r.memory);
   const std::vector<int64_t> bytes(static_cast<size_t>(world_.scenario.segments), 1);
-  prefill::Prefill event{{StrCat("r", index), r.attempt, WireEpoch(r)}, c.id, r.ticket, 42, {}, r.expires - world_.now};
+  prefill::Prefill event{
+      {StrCat("r", index), r.attempt, WireEpoch(r)}, c.id, r.ticket, r.secret, 42, {}, r.expires - world_.now};
   event.lanes.assign(static_cast<size_t>(world_.scenario.lanes), bytes);
   world_.Send([this, index, r, event, id = c.id](Duration latency) {
     PrefillNode& node = *world_.prefills[static_cast<size_t>(r.prefill)];
@@ -130,7 +131,7 @@ void RouterModel::OnTicket(int decode, uint64_t life, const decode::ReserveAnswe
     return;
   if (!answer.status.ok()) return;  // asked again, elsewhere after a while
   r.phase = Phase::kPrefill;
-  r.ticket = answer.ticket;
+  r.ticket = answer.ticket, r.secret = answer.secret;
   r.memory = world_.decodes[static_cast<size_t>(decode)]->memory();
   r.expires = world_.now + answer.expiry;
   r.epoch = 0;

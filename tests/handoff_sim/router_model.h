@@ -40,6 +40,7 @@ class RouterModel {
     int decode = 0, prefill = 0;
     uint64_t decode_life = 0, prefill_life = 0;
     TicketId ticket = 0;
+    TicketSecret secret{};
     uint32_t memory = 0;  ///< that the ticket names
     uint64_t text = 0;    ///< tokens the client has
     uint64_t base = 0;    ///< first position of this attempt

@@ -29,7 +29,7 @@ LaneHello Hello() {
 
 std::vector<LaneMessage> Everything() {
   return {Hello(),
-          ToDecode(OpenLane{kKey, ~0ull}),
+          ToDecode(OpenLane{kKey, ~0ull, {~0ull, 1}}),
           ToDecode(SlotFull{kKey, {7, 9}, {0, 5, 4000000000}}),
           ToDecode(LaneDone{kKey, 12}),
           ToDecode(LaneClosed{kKey, false}),

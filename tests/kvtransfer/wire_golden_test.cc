@@ -188,14 +188,15 @@ constexpr const char* kLayout =
 
 std::vector<Golden> LaneMessages() {
   const LaneKey key{0x1234567890abcdef, 3, 2};
-  LaneHello hello{3, "incarnation", "digest", "numerics", {}};
+  LaneHello hello{4, "incarnation", "digest", "numerics", {}};
   hello.kv_digest = "sum64";
   hello.side.layout = TheLayout();
   hello.side.tensor_parallel_size = 1;
   hello.side.stage_layers = {0, 2, 3};
 #define KEY "0a0e 08ef9baf8589cf959a12 1003 1802 "  // ticket, epoch 3, lane 2
   return {
-      {"open", ToDecode(OpenLane{key, ~0ull}), "aa002763924612cb", KEY "1a0b 08ffffffffffffffffff01"},
+      {"open", ToDecode(OpenLane{key, ~0ull, {1, 2}}), "368fb2b59f083786",
+       KEY "1a1d 08ffffffffffffffffff01 110100000000000000 190200000000000000"},
       {"slot full", ToDecode(SlotFull{key, {7, 9}, {0, 5, 4000000000}}), "b2bef34156cbabd3",
        KEY "220f 0a04 0807 1009 1207 00 05 80d0acf30e"},
       {"done", ToDecode(LaneDone{key, 12}), "3436bd50f881409d", KEY "2a02 080c"},
@@ -212,8 +213,8 @@ std::vector<Golden> LaneMessages() {
        "9c28da66c9f41c97",
        "6a2c 0803 1204 0805 1006 18808040 210807060504030201 2801 31000000000000f83f"
        "3a0a 6d656d6f727920707574"},
-      {"hello", hello, "d3e605d60a6c149a",
-       "127d 0803 120b 696e6361726e6174696f6e 1a06 646967657374 224c"
+      {"hello", hello, "6a708b4eb14df36e",
+       "127d 0804 120b 696e6361726e6174696f6e 1a06 646967657374 224c"
        "0a2e0a0200021002188004220f08011207666c6f617433321804204022100802120862666c6f617431361804204028200a1a0a0101"
        "10012211080312086670385f65346d33180120c0042810"
        "2801 3203000203 3a08 6e756d6572696373 4205 73756d3634"},
@@ -233,7 +234,7 @@ TEST(WireGolden, EveryLaneMessage) {
     EXPECT_EQ(decoded->index(), golden.message.index()) << golden.name;
     EXPECT_EQ(Hex(EncodeLaneMessage(*decoded)), expected) << golden.name;
   }
-  EXPECT_EQ(kLaneProtocol, 3u) << "another protocol: are these still its bytes?";
+  EXPECT_EQ(kLaneProtocol, 4u) << "another protocol: are these still its bytes?";
 }
 
 TEST(WireGolden, ALayout) {

@@ -168,13 +168,14 @@ void HandoffPair::StartOver(Client& client) {
 void HandoffPair::SendPrefill(Client& client, const decode::ReserveAnswer& ticket) {
   v1::Ticket wire;
   wire.set_id(ticket.ticket), wire.set_incarnation("d1");
+  wire.set_secret_high(ticket.secret.high), wire.set_secret_low(ticket.secret.low);
   client.attach.set_ticket(wire.SerializeAsString());
   prefill_worker::JobOrder order{.key = {client.attach.key().request_id(), static_cast<uint32_t>(client.attempt), 1}};
   v1::Attach plain = client.attach;
   plain.clear_ticket(), plain.clear_first(), plain.clear_position();
   order.request = worker::DecodeAttach(plain, {.vocab_size = engine::kFakeVocab}, 0, clock_.now).value();
   order.landing_address = landing_->address();
-  order.ticket = ticket.ticket;
+  order.ticket = ticket.ticket, order.secret = ticket.secret;
   order.target = worker::SideOf(decode_.memory().layout());
   order.cached_tokens = ticket.cached_tokens, order.piece_tokens = kPiece, order.slot_bytes = kSlotBytes;
   order.expiry = ticket.expiry;
