@@ -307,8 +307,9 @@ TEST(RelayGolden, AReserveRequestAndItsAnswer) {
   DeskFacts facts{.piece_tokens = 64, .incarnation = "incarnation"};
   facts.side = {.layout = DecodeLayout(golden.kv_layout()).value(), .tensor_parallel_size = 2, .stage_layers = {0, 3}};
   World w;
-  v1::ReserveReply reply = EncodeReserved(
-      {{"r", 3}, absl::OkStatus(), 0x1234567890abcdef, {3, 4}, 16, std::chrono::milliseconds(2500)}, facts, *w.landing, {});
+  v1::ReserveReply reply =
+      EncodeReserved({{"r", 3}, absl::OkStatus(), 0x1234567890abcdef, {3, 4}, 16, std::chrono::milliseconds(2500)},
+                     facts, *w.landing, {});
   EXPECT_EQ(Hex(reply.ticket()), golden::kTicket);
   EXPECT_EQ(reply.landing_address(), w.landing->address());
   EXPECT_EQ(reply.slot_bytes(), w.landing->shape().slot_bytes);
