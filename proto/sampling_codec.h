@@ -39,6 +39,7 @@ void VisitSamplingWire(Visit&& visit) {
   BATON_NUMBER(n);
   BATON_NUMBER(logprobs);
   BATON_NUMBER(prompt_logprobs);
+  BATON_OTHER(List, bad_words);
   visit.Grammar(&Options::grammar, &P::has_grammar, &P::grammar, &P::mutable_grammar);
 #undef BATON_NUMBER
 #undef BATON_OTHER

@@ -26,6 +26,7 @@ struct SamplingOptions {
   int32_t n = 1;
   std::vector<std::pair<int32_t, float>> logit_bias;
   std::vector<int32_t> allowed_token_ids, stop_token_ids;
+  std::vector<int32_t> bad_words;          ///< token ids, -1 behind each word's; bad_words.cc makes them of texts
   std::shared_ptr<const Grammar> grammar;  ///< null: none. No part of VisitSampling: json_grammar.cc reads it
 };
 

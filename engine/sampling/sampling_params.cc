@@ -20,6 +20,19 @@ absl::Status CheckTokenIds(const char* field, const std::vector<int32_t>& ids, i
   return absl::OkStatus();
 }
 
+// Each word has tokens, and -1 behind them.
+absl::Status CheckBadWords(const std::vector<int32_t>& words, int32_t vocab_size) {
+  for (size_t i = 0; i < words.size(); ++i) {
+    const bool ends = words[i] == -1;
+    if (ends && (i == 0 || words[i - 1] == -1)) return absl::InvalidArgumentError("bad_words has a word of 0 tokens");
+    if (!ends && (words[i] < 0 || words[i] >= vocab_size))
+      return absl::InvalidArgumentError(
+          absl::StrCat("bad_words has token id ", words[i], ", the vocabulary has ", vocab_size));
+  }
+  if (!words.empty() && words.back() != -1) return absl::InvalidArgumentError("the last of bad_words has no end (-1)");
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status ValidateSampling(const SamplingParams& p, int32_t vocab_size) {
@@ -42,7 +55,8 @@ absl::Status ValidateSampling(const SamplingParams& p, int32_t vocab_size) {
   }
   // An eos id beyond the vocabulary is the model's business, and harmless: it is never drawn.
   if (absl::Status s = CheckTokenIds("allowed_token_ids", p.allowed_token_ids, vocab_size); !s.ok()) return s;
-  return CheckTokenIds("stop_token_ids", p.stop_token_ids, vocab_size);
+  if (absl::Status s = CheckTokenIds("stop_token_ids", p.stop_token_ids, vocab_size); !s.ok()) return s;
+  return CheckBadWords(p.bad_words, vocab_size);
 }
 
 }  // namespace baton::engine

@@ -26,6 +26,7 @@ struct SamplingParams {
   std::vector<int32_t> allowed_token_ids;  ///< empty: all
   std::vector<int32_t> eos_token_ids;      ///< end the sequence unless ignore_eos
   std::vector<int32_t> stop_token_ids;     ///< end the sequence even with ignore_eos
+  std::vector<int32_t> bad_words;          ///< token ids, -1 behind each word's: none of them is in the output in a row
   bool ignore_eos = false;
   int32_t min_tokens = 0;
   int32_t max_tokens = 16;

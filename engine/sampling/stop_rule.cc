@@ -31,4 +31,23 @@ std::vector<int32_t> BannedBeforeMinTokens(const SamplingParams& params, int32_t
   return banned;
 }
 
+void BanEndsOfBadWords(const SamplingParams& params, std::span<const int32_t> output, std::vector<int32_t>& banned) {
+  const std::vector<int32_t>& words = params.bad_words;
+  for (auto begin = words.begin(); begin != words.end();) {
+    const auto end = std::find(begin, words.end(), -1);
+    const auto before = static_cast<size_t>(end - begin) - 1;  // tokens that come before the last
+    if (before <= output.size() && std::equal(begin, end - 1, output.end() - static_cast<ptrdiff_t>(before)))
+      banned.push_back(*(end - 1));
+    begin = end + 1;
+  }
+  std::sort(banned.begin(), banned.end());
+  banned.erase(std::unique(banned.begin(), banned.end()), banned.end());
+}
+
+bool AnyTokenLeft(const std::vector<int32_t>& allowed, const std::vector<int32_t>& banned, int32_t vocab_size) {
+  if (allowed.empty()) return static_cast<int32_t>(banned.size()) < vocab_size;
+  return std::any_of(allowed.begin(), allowed.end(),
+                     [&](int32_t id) { return !std::binary_search(banned.begin(), banned.end(), id); });
+}
+
 }  // namespace baton::engine

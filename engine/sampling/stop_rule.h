@@ -29,4 +29,12 @@ StopDecision DecideStop(const SamplingParams& params, int32_t token, int32_t out
 /// Sorted, unique.
 std::vector<int32_t> BannedBeforeMinTokens(const SamplingParams& params, int32_t output_len);
 
+/// Adds to `banned`, which stays sorted and unique, the last token of each bad word whose other tokens the output so
+/// far ends in.
+void BanEndsOfBadWords(const SamplingParams& params, std::span<const int32_t> output, std::vector<int32_t>& banned);
+
+/// Whether a token of the vocabulary may be drawn: one of `allowed` (empty: all) that is not `banned` (sorted, unique,
+/// of the vocabulary).
+bool AnyTokenLeft(const std::vector<int32_t>& allowed, const std::vector<int32_t>& banned, int32_t vocab_size);
+
 }  // namespace baton::engine

@@ -160,6 +160,7 @@ kernels::SampleRow Executor::MakeSampleRow(const Sequence& s, std::vector<int32_
   const auto length = static_cast<int32_t>(s.tokens.size());
   const SamplingParams& p = s.sampling;
   banned = BannedBeforeMinTokens(p, length - s.prompt_len);
+  if (!p.bad_words.empty()) BanEndsOfBadWords(p, Slice(s.tokens, s.prompt_len, length), banned);
   const int32_t vocab = model_.config().vocab_size;
   banned.erase(std::lower_bound(banned.begin(), banned.end(), vocab), banned.end());
   kernels::SampleRow row;
@@ -176,9 +177,13 @@ kernels::SampleRow Executor::MakeSampleRow(const Sequence& s, std::vector<int32_
   return row;
 }
 
-bool Executor::ApplyGrammar(Sequence& s, std::chrono::steady_clock::time_point until,
-                            const std::vector<int32_t>& banned, kernels::SampleRow& row, SequenceResult& result) {
-  if (!s.grammar) return true;
+bool Executor::MayDraw(Sequence& s, std::chrono::steady_clock::time_point until, const std::vector<int32_t>& banned,
+                       kernels::SampleRow& row, SequenceResult& result) const {
+  if (!s.grammar) {
+    result.sampled = banned.empty() || AnyTokenLeft(s.sampling.allowed_token_ids, banned, model_.config().vocab_size);
+    if (!result.sampled) result.no_token = NoToken::kNothingAllowed;
+    return result.sampled;
+  }
   const absl::StatusOr<absl::Span<const uint32_t>> mask = s.grammar->Mask(until);
   if (!mask.ok()) {
     result.no_token = NoToken::kGrammarFailed;
@@ -214,7 +219,7 @@ void Executor::SampleRows(const StepPlan& plan, const kernels::Tensor& logits, S
     if (wanted_[i].target < 0) {
       Sequence& s = sequences_.at(plan.sequences[sequence].id);
       kernels::SampleRow row = MakeSampleRow(s, banned[i]);
-      if (ApplyGrammar(s, until, banned[i], row, result.sequences[sequence])) {
+      if (MayDraw(s, until, banned[i], row, result.sequences[sequence])) {
         rows.push_back(row);
         continue;
       }

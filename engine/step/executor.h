@@ -60,8 +60,8 @@ class Executor {
   absl::StatusOr<kernels::Tensor> RunOnAllRanks(const StepPlan& plan);
   kernels::SampleRow MakeSampleRow(const Sequence& sequence, std::vector<int32_t>& banned) const;
   /// Puts the grammar's mask into `row`; false, and `result` says why, when no token can be drawn.
-  static bool ApplyGrammar(Sequence& sequence, std::chrono::steady_clock::time_point until,
-                           const std::vector<int32_t>& banned, kernels::SampleRow& row, SequenceResult& result);
+  bool MayDraw(Sequence& sequence, std::chrono::steady_clock::time_point until, const std::vector<int32_t>& banned,
+               kernels::SampleRow& row, SequenceResult& result) const;
   void SampleRows(const StepPlan& plan, const kernels::Tensor& logits, StepResult& result);
   void ScorePrompts(const StepPlan& plan, const kernels::Tensor& logits, StepResult& result);
 

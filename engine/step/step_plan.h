@@ -57,7 +57,7 @@ struct StepPlan {
 enum class NoToken : uint8_t {
   kNone,
   kMaskIsLate,      ///< its rows are computed again when the mask is there
-  kNothingAllowed,  ///< by grammar, allowed_token_ids and min_tokens together: the answer ends
+  kNothingAllowed,  ///< by grammar, allowed_token_ids, bad_words and min_tokens together: the answer ends
   kGrammarFailed,   ///< `error` says why
 };
 

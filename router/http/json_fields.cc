@@ -43,6 +43,16 @@ MaybeError ReadStop(std::string_view field, Element e, CompletionRequest& r) {
   return std::nullopt;
 }
 
+MaybeError ReadBadWordTexts(std::string_view field, Element e, CompletionRequest& r) {
+  r.input.bad_words.clear();
+  simdjson::dom::array array;
+  if (e.get_array().get(array)) return WrongType(field, "an array of strings", e);
+  for (Element one : array) {
+    if (auto error = Read(field, one, r.input.bad_words.emplace_back())) return error;
+  }
+  return std::nullopt;
+}
+
 MaybeError ReadStreamOptions(std::string_view field, Element e, CompletionRequest& r) {
   simdjson::dom::object object;
   if (e.get_object().get(object)) return WrongType(field, "an object", e);
@@ -93,6 +103,7 @@ Readers MakeSharedFields() {
       BATON_FIELD("return_tokens_as_token_ids", return_tokens_as_token_ids),
       BATON_FIELD("return_seed", return_seed),
       {"stop", ReadStop},
+      {"bad_words", ReadBadWordTexts},
       {"stream_options", ReadStreamOptions},
       {"cache_salt", ReadSalt},
   };
@@ -113,7 +124,6 @@ const Readers& SharedFields() {
 
 constexpr std::string_view kRefused[] = {"use_beam_search",
                                          "suffix",
-                                         "bad_words",
                                          "documents",
                                          "chat_template",
                                          "functions",

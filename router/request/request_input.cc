@@ -9,6 +9,7 @@
 #include "common/random_word.h"
 #include "common/str_cat.h"
 #include "router/dialect/thoughts.h"
+#include "router/request/bad_words.h"
 #include "router/request/grammar_check.h"
 #include "router/request/sampling_limits.h"
 #include "router/request/seen_chats.h"
@@ -195,7 +196,10 @@ size_t TextBytes(const Prompt& prompt) {
 }
 
 size_t TextBytes(const RequestInput& input) {
-  return TextBytes(input.prompt) + (input.sampling.grammar ? kShortTextBytes + input.sampling.grammar->text.size() : 0);
+  size_t words = 0;
+  for (const std::string& word : input.bad_words) words += word.size() + 16;
+  return words + TextBytes(input.prompt) +
+         (input.sampling.grammar ? kShortTextBytes + input.sampling.grammar->text.size() : 0);
 }
 
 std::variant<TokenizedPrompt, ApiError> TokenizePrompt(const ModelText& model, const Prompt& prompt) {
@@ -231,6 +235,8 @@ std::variant<PreparedRequest, ApiError> Prepare(const ModelText& model, const Wo
   Tidy(input.sampling.stop_token_ids);
   Tidy(input.sampling.allowed_token_ids);
   if (auto e = CheckStops(input.stop)) return *std::move(e);
+  if (auto e = ReadBadWords(input.bad_words, *model.tokenizer, facts.vocab_size, input.sampling.bad_words))
+    return *std::move(e);
   if (const auto& grammar = input.sampling.grammar) {
     if (auto e = model.grammars->Check(*grammar, input.grammar_field, facts.tokenizer_digest)) return *std::move(e);
   }

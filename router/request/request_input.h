@@ -44,6 +44,7 @@ struct RequestInput {
   std::string grammar_field = "sampling.grammar";
   std::optional<int32_t> default_max_tokens;  ///< of the endpoint, where neither request nor model say
   std::vector<std::string> stop;
+  std::vector<std::string> bad_words;
   bool include_stop_str_in_output = false;
   bool skip_special_tokens = true;
   int32_t priority = 0;

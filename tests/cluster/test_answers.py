@@ -4,6 +4,7 @@ import pathlib
 import socket
 import tempfile
 import unittest
+from collections import Counter
 
 from harness import SMOLLM2, Cluster, events, in_parallel, run
 
@@ -110,6 +111,40 @@ class Answers(unittest.TestCase):
                 self.assertEqual((whole["text"], whole["finish_reason"], whole["stop_reason"]), (text[:end], "stop", stop), repr(stop))
                 data = [json.loads(d) for d in events(self.c.post("/v1/completions", {**body, "stream": True}).body)[:-1]]
                 self.assertEqual("".join(d["choices"][0]["text"] for d in data), text[:end], repr(stop))
+
+    def test_bad_words_are_in_no_answer(self):
+        """By tokens, at the beginning of a text and behind a space; words of several tokens too."""
+        def ids(text):
+            return self.c.post("/tokenize", {"model": "tiny-llama", "prompt": text, "add_special_tokens": False}).json()["tokens"]
+
+        def told(seed, **more):
+            reply = self.c.post("/v1/completions", {"model": "tiny-llama", "prompt": "the quick", "max_tokens": 120, "seed": seed,
+                                                    "temperature": 1.0, "ignore_eos": True, "return_token_ids": True, **more})
+            self.assertEqual(reply.status, 200, reply.body)
+            return reply.json()["choices"][0]["token_ids"]
+
+        def holds(answer, word):
+            return any(answer[i:i + len(word)] == word for i in range(len(answer)))
+
+        free = [told(seed) for seed in range(6)]
+        singles = [t for t, _ in Counter(t for answer in free for t in answer).most_common(8)]
+        pairs = [p for p, _ in Counter(p for answer in free for p in zip(answer, answer[1:])).most_common(40)]
+        words = {}  # text -> tokens that it has in every place
+        for tokens in [[t] for t in singles] + [list(p) for p in pairs]:
+            text = self.c.post("/detokenize", {"model": "tiny-llama", "tokens": tokens}).json()["prompt"]
+            if text == text.strip() and text.isprintable() and ids(text) == tokens:
+                words[text] = tokens
+        self.assertTrue({1, 2} <= {len(t) for t in words.values()}, words)
+        held = [told(seed, bad_words=list(words)) for seed in range(6)]
+        for text, tokens in words.items():
+            self.assertTrue(any(holds(a, tokens) for a in free), text)
+            self.assertFalse(any(holds(a, tokens) for a in held), text)
+        for bad, why in (([""], "without a letter"), (["  "], "without a letter"), ("a", "an array of strings"), ([7], "string"),
+                         (["x" * 5000], "more than 4096 tokens")):
+            reply = self.c.post("/v1/completions", {"model": "tiny-llama", "prompt": "x", "bad_words": bad})
+            self.assertEqual((reply.status, why in reply.body), (400, True), reply.body)
+        with_none = told(1, allowed_token_ids=[words[next(iter(words))][0]], bad_words=[next(iter(words))])
+        self.assertEqual(with_none, [], "nothing is left to draw: the answer ends")
 
     def test_logprobs_of_every_count_are_the_same_streamed_and_whole(self):
         for count in (0, 1, 5, 20):

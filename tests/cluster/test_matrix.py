@@ -28,6 +28,7 @@ FEATURES = {
     "text, greedy": chat(temperature=0, ignore_eos=True),
     "text, n = 2, logprobs": chat(n=2, logprobs=True, top_logprobs=2, ignore_eos=True),
     "text, penalties, stop": chat(repetition_penalty=1.3, presence_penalty=0.5, stop=["zq"], ignore_eos=True),
+    "text, bad words": chat(bad_words=["e", "a", "the"], temperature=1.0, n=2, ignore_eos=True),
     "regular expression": chat(guided_regex="([a-z]{1,4} ){8}[.]"),
     "JSON Schema": chat(guided_json=WEATHER, max_tokens=200),
     "choice": chat(guided_choice=["one of these", "one of those"], n=2),

@@ -237,7 +237,7 @@ TEST(JsonRequest, FieldsThatAreNotBuiltAreRefusedNotIgnored) {
                             R"("use_beam_search":true)",
                             R"("best_of":3)",
                             R"("suffix":"x")",
-                            R"("bad_words":["x"])",
+                            R"("kv_transfer_params":{"x":1})",
                             R"("chat_template":"x")",
                             R"("modalities":["audio"])",
                             R"("function_call":"auto")",
@@ -356,7 +356,7 @@ TEST(OpenApi, EverySamplingFieldOfTheWireIsAProperty) {
     }
     ++fields;
   });
-  EXPECT_EQ(fields + 1, v1::SamplingParams::descriptor()->field_count()) << "the grammar has properties of its own";
+  EXPECT_EQ(fields + 2, v1::SamplingParams::descriptor()->field_count()) << "grammar and bad_words: texts of their own";
 }
 
 TEST(OpenApi, RangesOfSamplingAreTheFieldsOwn) {

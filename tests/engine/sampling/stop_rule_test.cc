@@ -49,5 +49,42 @@ TEST(StopRule, MinTokensBansStopsUntilThatManyTokensAreOut) {
   EXPECT_EQ(DecideStop(p, 2, 2, 10, 100).reason, FinishReason::kStop);
 }
 
+TEST(StopRule, ABadWordsLastTokenIsBannedWhereTheOthersCameJustBefore) {
+  SamplingParams p;
+  p.bad_words = {7, -1, 1, 2, 3, -1, 2, 9, -1};
+  const auto banned = [&](std::vector<int32_t> output, std::vector<int32_t> others = {}) {
+    BanEndsOfBadWords(p, output, others);
+    return others;
+  };
+  using Ids = std::vector<int32_t>;
+  EXPECT_EQ(banned({}), (Ids{7})) << "a word of one token, at once; a longer one has nothing before it";
+  EXPECT_EQ(banned({1}), (Ids{7}));
+  EXPECT_EQ(banned({1, 2}), (Ids{3, 7, 9})) << "two words go on here";
+  EXPECT_EQ(banned({1, 2, 5}), (Ids{7})) << "in a row only";
+  EXPECT_EQ(banned({5, 5, 1, 2}), (Ids{3, 7, 9}));
+  EXPECT_EQ(banned({2}, {4, 7}), (Ids{4, 7, 9})) << "beside those that are banned already, each once";
+}
+
+TEST(StopRule, AnyTokenLeftAsksTheAllowedOnesOrTheVocabulary) {
+  EXPECT_TRUE(AnyTokenLeft({}, {0, 1}, 3));
+  EXPECT_FALSE(AnyTokenLeft({}, {0, 1, 2}, 3));
+  EXPECT_TRUE(AnyTokenLeft({1, 2}, {1}, 3));
+  EXPECT_FALSE(AnyTokenLeft({1, 2}, {0, 1, 2}, 9));
+}
+
+TEST(StopRule, BadWordsThatAreNoneAreRefusedWithTheNumbers) {
+  const auto wrong = [](std::vector<int32_t> words) {
+    SamplingParams p;
+    p.bad_words = std::move(words);
+    return std::string(ValidateSampling(p, 10).message());
+  };
+  EXPECT_EQ(wrong({1, 2, -1, 3, -1}), "");
+  EXPECT_EQ(wrong({-1}), "bad_words has a word of 0 tokens");
+  EXPECT_EQ(wrong({1, -1, -1}), "bad_words has a word of 0 tokens");
+  EXPECT_EQ(wrong({1, 2}), "the last of bad_words has no end (-1)");
+  EXPECT_EQ(wrong({10, -1}), "bad_words has token id 10, the vocabulary has 10");
+  EXPECT_EQ(wrong({-7, -1}), "bad_words has token id -7, the vocabulary has 10");
+}
+
 }  // namespace
 }  // namespace baton::engine
