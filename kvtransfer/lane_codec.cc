@@ -50,7 +50,11 @@ void Encode(const SlotFull& m, v1::LaneMessage& out) {
   out.mutable_slot_full()->mutable_segments()->Add(m.segments.begin(), m.segments.end());
 }
 void Encode(const LaneDone& m, v1::LaneMessage& out) { out.mutable_done()->set_segments(m.segments); }
-void Encode(const LaneClosed& m, v1::LaneMessage& out) { out.mutable_closed()->set_flushed(m.flushed); }
+void Encode(const LaneClosed& m, v1::LaneMessage& out) {
+  out.mutable_closed()->set_flushed(m.flushed);
+  out.mutable_closed()->set_secret_high(m.secret.high);
+  out.mutable_closed()->set_secret_low(m.secret.low);
+}
 void Encode(const LaneBound& m, v1::LaneMessage& out) {
   out.mutable_bound();
   for (SlotTurn grant : m.grants) Set(*out.mutable_bound()->add_grants(), grant);
@@ -183,7 +187,8 @@ absl::StatusOr<LaneMessage> DecodeLaneMessage(std::string_view bytes) {
       return ToDecode(OpenLane{key, in.open().plan_digest(), {in.open().secret_high(), in.open().secret_low()}});
     case v1::LaneMessage::kSlotFull: return DecodeSlotFull(key, in.slot_full());
     case v1::LaneMessage::kDone: return ToDecode(LaneDone{key, in.done().segments()});
-    case v1::LaneMessage::kClosed: return ToDecode(LaneClosed{key, in.closed().flushed()});
+    case v1::LaneMessage::kClosed:
+      return ToDecode(LaneClosed{key, in.closed().flushed(), {in.closed().secret_high(), in.closed().secret_low()}});
     case v1::LaneMessage::kBound: return DecodeBound(key, in.bound());
     case v1::LaneMessage::kBusy: return ToPrefill(LaneBusy{key, in.busy().elsewhere()});
     case v1::LaneMessage::kGone: return ToPrefill(LaneGone{key, WireText(in.gone().reason())});

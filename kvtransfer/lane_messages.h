@@ -62,6 +62,7 @@ struct LaneDone {
 struct LaneClosed {
   LaneKey lane;
   bool flushed = true;  ///< false: the flush failed, so this is not a fence
+  TicketSecret secret{};
 };
 using ToDecode = std::variant<OpenLane, SlotFull, LaneDone, LaneClosed>;
 

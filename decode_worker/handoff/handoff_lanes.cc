@@ -133,6 +133,7 @@ void Handoff::On(const Closed& event) {
   Lane* lane = FindLane(key);
   if (lane == nullptr ||
       lane->writer == 0) {  // closed before it was opened: an Open that comes later must find it shut
+    if (ticket->secret != event.message.secret) return;  // it is not this peer's to shut
     if (key.epoch >= ticket->epoch) ticket->closed_epoch = std::max(ticket->closed_epoch, key.epoch);
     if (lane == nullptr) return;
   } else if (lane->writer != event.writer && !PlantedBug("reuse epoch number")) {

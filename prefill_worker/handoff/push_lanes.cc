@@ -167,7 +167,7 @@ void Push::SayClosed(PushJob& job, uint32_t i) {
   PushLane& lane = job.lanes[i];
   lane.phase = LanePhase::kClosing;
   lane.repeat_at = now_ + options_.repeat_after;
-  Send(job, LaneClosed{KeyOf(job, i), lane.flushed});
+  Send(job, LaneClosed{KeyOf(job, i), lane.flushed, job.secret});
 }
 
 /// Slots that wait for an answer; where none does, that the lane is alive. That is no question: a peer that does not

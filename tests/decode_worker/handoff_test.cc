@@ -34,47 +34,6 @@ TEST(Handoff, CancelBeforeItsReserveLeavesATombstoneForADeadline) {
   EXPECT_TRUE(d.Reserve().status.ok());
 }
 
-TEST(Handoff, ALaneIsOpenedOnlyByWhoWasGivenTheTicket) {
-  HandoffOptions options = SmallOptions();
-  options.new_secret = HandoffOptions().new_secret;
-  HandoffDriver d(options);
-  const TicketSecret secret = d.Reserve(1).secret, other = d.Reserve(2).secret;
-  EXPECT_FALSE(secret == other);
-  EXPECT_FALSE(secret == TicketSecret{});
-  Opened unknown = d.MakeOpen(0, 1, 99);
-  d.Do(unknown);
-  const std::string nobodys = d.Sent<LaneGone>()->reason;
-  const TicketSecret wrong[] = {{}, other, {secret.high, secret.low ^ 1}, {secret.high ^ 1, secret.low}};
-  for (const TicketSecret& guess : wrong) {
-    Opened open = d.MakeOpen(0);
-    open.message.secret = guess;
-    d.Do(open);
-    ASSERT_NE(d.Sent<LaneGone>(), nullptr);
-    EXPECT_EQ(d.Sent<LaneGone>()->reason, nobodys) << "nothing tells that there is such a ticket";
-    EXPECT_EQ(d.state(), TicketState::kReserved);
-  }
-  Opened open = d.MakeOpen(0);
-  open.message.secret = secret;
-  d.Do(open);
-  EXPECT_NE(d.Sent<LaneBound>(), nullptr);
-}
-
-TEST(Handoff, AnEpochIsOfTheProcessThatOpenedItFirst) {
-  HandoffDriver d;
-  d.lanes = {{0, 1}, {0, 1}};
-  d.Reserve();
-  d.process = "p";
-  d.Do(d.MakeOpen(0));
-  EXPECT_NE(d.Sent<LaneBound>(), nullptr);
-  d.writer = 8, d.process = "q";
-  d.Do(d.MakeOpen(1));
-  ASSERT_NE(d.Sent<LaneGone>(), nullptr);
-  EXPECT_EQ(d.Sent<LaneGone>()->reason, "another prefill worker has opened the epoch");
-  d.process = "p";
-  d.Do(d.MakeOpen(1));
-  EXPECT_NE(d.Sent<LaneBound>(), nullptr) << "another connection of the same process";
-}
-
 TEST(Handoff, OpenBindsAllLanesOrNothing) {
   HandoffOptions options = SmallOptions();
   options.ring_slots = {7};
