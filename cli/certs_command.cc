@@ -76,14 +76,19 @@ absl::Status Certs(const CertsFlags& flags) {
                          tls::MakeCertificate(authority, {"baton-client", {}, now - kClockSkewSeconds, end}));
   BATON_RETURN_IF_ERROR(Write(flags.dir, "server", server));
   BATON_RETURN_IF_ERROR(Write(flags.dir, "client", client));
+  if (const std::string secret = flags.dir + "/cluster-secret"; !std::filesystem::exists(secret)) {
+    BATON_ASSIGN_OR_RETURN(const HashKey random, HashKey::Random());
+    BATON_RETURN_IF_ERROR(tls::WriteWhole(secret, random.Hex(), 0600));
+  }
   const std::string dir = std::filesystem::absolute(flags.dir).lexically_normal().string();
   std::printf("%s/ca.crt      %s\n", dir.c_str(), tls::Describe(authority.certificate.get()).c_str());
   std::printf("%s/server.crt  for %s, valid until %s\n", dir.c_str(), tls::NamesOf(server.certificate.get()).c_str(),
               tls::UtcText(end).c_str());
   std::printf("%s/client.crt  for clients\n", dir.c_str());
   std::printf(
-      "Routers, workers and `baton serve`:\n  --tls-cert %s/server.crt --tls-key %s/server.key --tls-ca %s/ca.crt\n",
-      dir.c_str(), dir.c_str(), dir.c_str());
+      "Routers, workers and `baton serve`:\n  --tls-cert %s/server.crt --tls-key %s/server.key --tls-ca %s/ca.crt\n"
+      "Routers and workers, what they prove to each other that they know:\n  --cluster-secret-file %s/cluster-secret\n",
+      dir.c_str(), dir.c_str(), dir.c_str(), dir.c_str());
   std::printf("Keep ca.key away from the machines that serve. Running processes take renewed files by themselves.\n");
   return absl::OkStatus();
 }

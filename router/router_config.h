@@ -77,6 +77,7 @@ struct RouterConfig {
 
   // ---- life of a request
   int32_t request_timeout_ms = 0;
+  int32_t max_predicted_ttft_ms = 0;
   int32_t first_token_timeout_ms = 0;
   int32_t idle_token_timeout_ms = 300000;
   int32_t max_attempts = 3;
@@ -223,6 +224,9 @@ void VisitRequestFields(RouterConfig& c, Visitor& field) {
   field("index-max-bytes", c.index_max_bytes, "bytes", "memory of the prefix index; least recently used goes first",
         Range(0, int64_t{1} << 50));
   field("request-timeout-ms", c.request_timeout_ms, "ms", "total time of a request (0 = none)",
+        Range(0, kLongestWaitMs));
+  field("max-predicted-ttft-ms", c.max_predicted_ttft_ms, "ms",
+        "a request whose first token is predicted to come later is 429 at once, with that number (0 = none is)",
         Range(0, kLongestWaitMs));
   field("first-token-timeout-ms", c.first_token_timeout_ms, "ms", "from arrival to the first token (0 = none)",
         Range(0, kLongestWaitMs));

@@ -12,6 +12,7 @@
 #include "common/status.h"
 #include "common/str_cat.h"
 #include "router/policy/policies.h"
+#include "router/policy/predicted_cost.h"
 
 namespace baton::router {
 namespace {
@@ -366,6 +367,8 @@ absl::StatusOr<RoutedTo> Fleet::Choose(const TokenizedRequest& generation, uint3
     placement.predicted_cached_tokens = placement.prefill->predicted_cached_tokens;
     placement.local_prefill_tokens = chosen->local_prefill_tokens;
   }
+  const Cost cost = PredictedCost(ready.candidates, *chosen, tokens, /*lambda=*/0);
+  placement.predicted_ttft_ms = cost.queue_ms + cost.prefill_ms + cost.transfer_ms + cost.handoff_ms;
   return placement;
 }
 

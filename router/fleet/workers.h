@@ -19,6 +19,7 @@ struct RoutedTo {
   WorkerId worker;
   LoadShare ticket;
   uint32_t predicted_cached_tokens = 0;
+  double predicted_ttft_ms = 0;         ///< until its first token: queue, prefill, transfer
   std::unique_ptr<RoutedTo> prefill{};  ///< who computes the prompt; null: `worker` does
   uint32_t local_prefill_tokens = 0;    ///< with `prefill`: so many uncached ones `worker` computes itself all the same
 };

@@ -180,6 +180,14 @@ void RequestDriver::ChooseWorker() {
     share_.Release();
     return flow_.NoWorker(place.status(), 1000, services_.workers.MayComeBack(flow_.last_was_unavailable()), now);
   }
+  const auto most_ms = static_cast<double>(services_.config.max_predicted_ttft_ms);
+  if (most_ms > 0 && place->predicted_ttft_ms > most_ms && !placed_) {
+    const auto ms = static_cast<int64_t>(place->predicted_ttft_ms);
+    too_late_ = Overloaded(StrCat("the first token is predicted in ", ms, " ms, the limit is ", most_ms, " ms"),
+                           Overload{services_.admission.running(), ms, "--max-predicted-ttft-ms"});
+    return flow_.NoWorker(absl::ResourceExhaustedError(too_late_->message), 1000, /*soon=*/false, now);
+  }
+  placed_ = true;
   load_ = std::move(place->ticket);
   predicted_cached_tokens_ = place->predicted_cached_tokens;
   LogPlacement(*place);
@@ -305,7 +313,7 @@ void RequestDriver::Do(Complete) {
 }
 
 void RequestDriver::Do(Fail action) {
-  ApiError error = FromStatus(action.status, action.retry_after_ms, action.queue_ms);
+  ApiError error = too_late_ ? *too_late_ : FromStatus(action.status, action.retry_after_ms, action.queue_ms);
   // A worker that took the request and died is a bad gateway; that there was none to take it is "unavailable".
   if (action.worker_lost) {
     error.http_status = 502;

@@ -150,6 +150,8 @@ class RequestDriver final : public LegEvents, public std::enable_shared_from_thi
   WorkerId prefill_worker_;   ///< of the latest prefill leg
   std::string numerics_;      ///< of the workers that took part
   bool mixed_numerics_ = false;
+  bool placed_ = false;               ///< a worker was chosen: it is too late to be turned away
+  std::optional<ApiError> too_late_;  ///< what it is turned away with: --max-predicted-ttft-ms
   const char* last_reason_ = "stop";
   bool pumping_ = false, finished_ = false;
   bool withholds_ = false;  ///< some withheld_ is not 0

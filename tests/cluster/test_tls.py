@@ -370,10 +370,14 @@ class Flags(unittest.TestCase):
             authority, server = (certs.dir / "ca.crt").read_bytes(), (certs.dir / "server.crt").read_bytes()
             self.assertIn("decode-0.example, 10.1.2.3", certs.said)
             self.assertIn(f"--tls-cert {certs.dir}/server.crt", certs.said)
-            for key in ("ca.key", "server.key", "client.key"):
+            secret = (certs.dir / "cluster-secret").read_bytes()
+            self.assertEqual(len(secret), 64)
+            self.assertIn(f"--cluster-secret-file {certs.dir}/cluster-secret", certs.said)
+            for key in ("ca.key", "server.key", "client.key", "cluster-secret"):
                 self.assertEqual((certs.dir / key).stat().st_mode & 0o777, 0o600, key)
             certs.make()
             self.assertEqual((certs.dir / "ca.crt").read_bytes(), authority)
+            self.assertEqual((certs.dir / "cluster-secret").read_bytes(), secret)
             self.assertNotEqual((certs.dir / "server.crt").read_bytes(), server)
             self.assertIn("--host", self.fails("certs", certs.dir, "--host", "two words"))
             self.assertIn("--days 0", self.fails("certs", certs.dir, "--days", 0))

@@ -46,7 +46,7 @@ def text(given):
         if body.strip() and "{" not in path:
             parts.append(f"# {path}\n" + "\n".join(line.rstrip() for line in body.splitlines() if line.strip()))
     whole = "\n".join(parts) + "\n"
-    whole = re.sub(r"(?m)^( +(?:hash-key|keys|tls\.crt|tls\.key|ca\.crt): )\S+$", r"\1GENERATED", whole)
+    whole = re.sub(r"(?m)^( +(?:hash-key|cluster-secret|keys|tls\.crt|tls\.key|ca\.crt): )\S+$", r"\1GENERATED", whole)
     return re.sub(r"(?m)^  (\w+\.json): \|\n(?:    .*\n)+", r"  \1: BOARD\n", whole)
 
 

@@ -63,7 +63,7 @@ class Driver {
   /// Time goes by while this side is stopped.
   void StandStill(Duration time) { now += time, Do(Tick{}); }
   void Hear(ToPrefill message) { Do(FromDecode{3, std::move(message)}); }
-  Prefill MakePrefill() const { return {kKey, 3, 9, 42, {{60, 60, 60}}, std::chrono::seconds(10)}; }
+  Prefill MakePrefill() const { return {kKey, 3, 9, {}, 42, {{60, 60, 60}}, std::chrono::seconds(10)}; }
 
   Push push{Options()};
   TimePoint now{std::chrono::seconds(1)};

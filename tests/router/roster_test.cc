@@ -92,7 +92,7 @@ void CheckTable(const char* table, bool drained) {
       {"drained", [](Roster& r) { r.Drain(0); }},
       {"resumed", [](Roster& r) { r.Resume(0); }},
   };
-  ExpectEveryCell(table, kNames, events, [](const std::string&, const std::string& before, const auto& apply) {
+  ExpectEveryCell(table, kNames, events, [drained](const std::string&, const std::string& before, const auto& apply) {
     const auto state = static_cast<State>(std::ranges::find(kNames, before) - kNames);
     Roster roster = RosterIn(state, drained && state != State::kFree);
     apply(roster);

@@ -274,6 +274,29 @@ TEST_F(RouterTest, AScrapeTellsHowMuchOfThePromptsWasTokenized) {
   EXPECT_EQ(Metric("baton_router_token_cache_tokenized_bytes_total"), 13);
 }
 
+TEST_F(RouterTest, ARequestWhoseFirstTokenWouldComeTooLateIsTurnedAwayWithTheNumber) {
+  FakeWorker worker({.hold_after = 1});
+  Start({&worker}, {.max_predicted_ttft_ms = 20});
+  EXPECT_EQ(Ask(port_, "POST", "/v1/completions", Completion(R"("max_tokens":1)", 20)).status, 200)
+      << "as long as no rate is known a token takes 1 ms";
+  const HttpReply refused = Ask(port_, "POST", "/v1/completions", Completion(R"("max_tokens":1)", 21));
+  EXPECT_EQ(refused.status, 429);
+  EXPECT_THAT(refused.body, testing::AllOf(testing::HasSubstr("predicted in 21 ms"), testing::HasSubstr("20 ms"),
+                                           testing::HasSubstr("--max-predicted-ttft-ms")));
+  EXPECT_TRUE(refused.headers.contains("retry-after"));
+  EXPECT_EQ(worker.attaches().size(), 1u);
+
+  HttpConnection waits(port_);  // its first token is held back: its prompt is still ahead of others
+  worker.Hold(0);
+  waits.Send(RequestText("POST", "/v1/completions", Completion(R"("max_tokens":1)", 15)));
+  ASSERT_TRUE(worker.Wait([&] { return worker.attaches().size() == 2; }));
+  const HttpReply behind = Ask(port_, "POST", "/v1/completions", Completion(R"("max_tokens":1)", 12));
+  EXPECT_EQ(behind.status, 429) << "15 tokens ahead, and 12: " << behind.body;
+  worker.Release();
+  EXPECT_EQ(waits.Receive().status, 200);
+  EXPECT_EQ(Ask(port_, "POST", "/v1/completions", Completion(R"("max_tokens":1)", 12)).status, 200);
+}
+
 TEST_F(RouterTest, ADrainedWorkerTakesNoNewRequestsAndEndsWhatItHas) {
   FakeWorker a({.hold_after = 2}), b;
   Start({&a, &b});

@@ -26,6 +26,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 {{- define "baton.keysSecret" -}}{{ .Values.apiKeys.existingSecret | default (printf "%s-api-keys" (include "baton.fullname" .)) }}{{- end }}
 {{- define "baton.hashSecret" -}}{{ .Values.hashKey.existingSecret | default (printf "%s-hash-key" (include "baton.fullname" .)) }}{{- end }}
+{{- define "baton.clusterSecret" -}}{{ .Values.clusterSecret.existingSecret | default (printf "%s-cluster-secret" (include "baton.fullname" .)) }}{{- end }}
 
 {{- define "baton.podSecurity" -}}
 runAsNonRoot: true
@@ -51,6 +52,7 @@ capabilities:
 - --tls-key=/etc/baton/tls/tls.key
 - --tls-ca=/etc/baton/tls/ca.crt
 - --hash-key-file=/etc/baton/hash-key/hash-key
+- --cluster-secret-file=/etc/baton/cluster-secret/cluster-secret
 - --shutdown-timeout-ms={{ mul .Values.drain.shutdownSeconds 1000 }}
 - --log-format={{ .Values.logFormat }}
 - --ready-file=/run/baton/ready
@@ -73,6 +75,7 @@ capabilities:
 - {name: model, mountPath: /models, readOnly: true}
 - {name: tls, mountPath: /etc/baton/tls, readOnly: true}
 - {name: hash-key, mountPath: /etc/baton/hash-key, readOnly: true}
+- {name: cluster-secret, mountPath: /etc/baton/cluster-secret, readOnly: true}
 - {name: run, mountPath: /run/baton}
 - {name: tmp, mountPath: /tmp}
 {{- end }}
@@ -84,6 +87,8 @@ capabilities:
   secret: {secretName: {{ include "baton.tlsSecret" . }}, defaultMode: 0440}
 - name: hash-key
   secret: {secretName: {{ include "baton.hashSecret" . }}, defaultMode: 0440}
+- name: cluster-secret
+  secret: {secretName: {{ include "baton.clusterSecret" . }}, defaultMode: 0440}
 - name: run
   emptyDir: {medium: Memory, sizeLimit: 1Mi}
 - name: tmp

@@ -25,7 +25,7 @@
 {{- if gt (int $r.autoscaling.minReplicas) (int $r.autoscaling.maxReplicas) }}{{ fail (printf "%s.autoscaling.minReplicas is %d, above maxReplicas %d." $role (int $r.autoscaling.minReplicas) (int $r.autoscaling.maxReplicas)) }}{{ end -}}
 {{- if and (eq $v.autoscaler.type "keda") (not $v.autoscaler.prometheusUrl) }}{{ fail (printf "%s.autoscaling is enabled with autoscaler.type keda, but autoscaler.prometheusUrl is empty." $role) }}{{ end -}}
 {{- end -}}
-{{- range $flag := list "model" "host" "port" "landing-port" "advertise-host" "role" "worker-id" "ready-file" "tls-cert" "tls-key" "tls-ca" "hash-key-file" "shutdown-timeout-ms" "served-model-name" "tensor-parallel-size" "pipeline-parallel-size" "reduction-width" "log-format" "load-format" "dtype" "max-model-len" "kv-cache-memory" "require-rdma" "device" -}}
+{{- range $flag := list "model" "host" "port" "landing-port" "advertise-host" "role" "worker-id" "ready-file" "tls-cert" "tls-key" "tls-ca" "hash-key-file" "cluster-secret-file" "shutdown-timeout-ms" "served-model-name" "tensor-parallel-size" "pipeline-parallel-size" "reduction-width" "log-format" "load-format" "dtype" "max-model-len" "kv-cache-memory" "require-rdma" "device" -}}
 {{- if hasKey $r.extraArgs $flag }}{{ fail (printf "%s.extraArgs has %s, which the chart sets from a value of its own." $role $flag) }}{{ end -}}
 {{- end -}}
 {{- end -}}
@@ -35,7 +35,7 @@
 {{- if hasPrefix "test-" $flag }}{{ fail (printf "%s.extraArgs has %s, which breaks things on purpose." $who $flag) }}{{ end -}}
 {{- end -}}
 {{- end -}}
-{{- range $flag := list "model" "host" "port" "grpc-port" "admin-port" "ready-file" "workers-kubernetes" "api-key" "api-key-file" "tls-cert" "tls-key" "tls-ca" "hash-key-file" "shutdown-timeout-ms" "served-model-name" "route-policy" "require-identical-failover" "log-format" -}}
+{{- range $flag := list "model" "host" "port" "grpc-port" "admin-port" "ready-file" "workers-kubernetes" "api-key" "api-key-file" "tls-cert" "tls-key" "tls-ca" "hash-key-file" "cluster-secret-file" "shutdown-timeout-ms" "served-model-name" "route-policy" "require-identical-failover" "log-format" -}}
 {{- if hasKey $v.router.extraArgs $flag }}{{ fail (printf "router.extraArgs has %s, which the chart sets from a value of its own." $flag) }}{{ end -}}
 {{- end -}}
 {{- end }}
