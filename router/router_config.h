@@ -210,7 +210,8 @@ void VisitLimitFields(RouterConfig& c, Visitor& field) {
   field("http-threads", c.http_threads, "threads", "io threads (0 = cores)", Range(0, 1024));
   field("tokenizer-threads", c.tokenizer_threads, "threads", "text pool for inputs > 4 KB (0 = cores / 2, at least 1)",
         Range(0, 1024));
-  field("tokenizer-queue", c.tokenizer_queue, "", "texts waiting for the pool; more is 429", Range(1, 1 << 30));
+  field("tokenizer-queue", c.tokenizer_queue, "",
+        "texts waiting for the pool; more, or half of it of one API key, is 429", Range(1, 1 << 30));
   field("token-cache-mib", c.token_cache_mib, "MiB",
         "token ids of chat turns and prompts seen before, a quarter of it for whole chats that come again (0 = none "
         "kept)",

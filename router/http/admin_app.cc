@@ -157,7 +157,7 @@ void AdminApp::Explain(const std::shared_ptr<HttpExchange>& exchange, const Http
     if (!route.ok()) return exchange->Respond(ErrorResponse(FromStatus(route.status()), {}));
     exchange->Respond(HttpResponse{200, {}, "application/json", CostTable(fleet.Views(), *route)});
   };
-  service_.RunText(exchange->loop(), bytes, std::move(work), std::move(then));
+  service_.RunText(exchange->loop(), bytes, nullptr, std::move(work), std::move(then));
 }
 
 }  // namespace baton::router

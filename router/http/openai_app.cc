@@ -236,6 +236,8 @@ std::string OpenAiApp::KeyOf(const HttpRequest& request) {
   return bearer.empty() && !key.empty() ? StrCat("Bearer ", key) : std::string(bearer);
 }
 
+KeyAccount* OpenAiApp::AccountOf(const Call& call) const { return keys_.AccountOf(KeyOf(call.request)); }
+
 void OpenAiApp::Parse(const std::shared_ptr<Call>& call, BodyParser parse, const char* id_prefix) {
   const size_t size = call->request.body.size();
   auto work = [call, parse, limits = call->Limits(service_.services().config)] {
@@ -244,7 +246,8 @@ void OpenAiApp::Parse(const std::shared_ptr<Call>& call, BodyParser parse, const
   auto then = [this, call, id_prefix](std::variant<CompletionRequest, ApiError> parsed) {
     Complete(call, std::move(parsed), id_prefix);
   };
-  service_.RunText(call->exchange->loop(), size > kLargeBody ? size : 0, std::move(work), std::move(then));
+  service_.RunText(call->exchange->loop(), size > kLargeBody ? size : 0, AccountOf(*call), std::move(work),
+                   std::move(then));
 }
 
 void OpenAiApp::Complete(const std::shared_ptr<Call>& call, std::variant<CompletionRequest, ApiError> parsed,
@@ -270,7 +273,7 @@ void OpenAiApp::Complete(const std::shared_ptr<Call>& call, std::variant<Complet
     head.id = absl::StrFormat("resp_%016x%016x", RandomWord(), RandomWord());
     if (auto error = GoOn(*call, head.id, request, keep)) return call->Fail(*error);
   }
-  request.input.account = keys_.AccountOf(KeyOf(call->request));
+  request.input.account = AccountOf(*call);
   if (!service_.services().config.share_prefix_cache)
     request.input.cache_salt = keys_.SaltOf(KeyOf(call->request), request.input.cache_salt);
   CompletionAnswer::Options options;
@@ -332,7 +335,7 @@ void OpenAiApp::Tokenize(const std::shared_ptr<Call>& call) {
     w.EndObject();
     call->RespondJson(std::move(out));
   };
-  service_.RunText(call->exchange->loop(), bytes, std::move(work), std::move(then));
+  service_.RunText(call->exchange->loop(), bytes, AccountOf(*call), std::move(work), std::move(then));
 }
 
 void OpenAiApp::Detokenize(const std::shared_ptr<Call>& call) {
@@ -359,7 +362,7 @@ void OpenAiApp::Detokenize(const std::shared_ptr<Call>& call) {
     JsonWriter(out).BeginObject().Field("prompt", std::get<std::string>(text)).EndObject();
     call->RespondJson(std::move(out));
   };
-  service_.RunText(call->exchange->loop(), bytes, std::move(work), std::move(then));
+  service_.RunText(call->exchange->loop(), bytes, AccountOf(*call), std::move(work), std::move(then));
 }
 
 void OpenAiApp::Health(const std::shared_ptr<Call>& call) {

@@ -86,6 +86,8 @@ class OpenAiApp {
                                                   const Tokenizer& tokenizer, std::function<void(std::string)> keep);
   /// The request's key as "Bearer KEY"; Anthropic's clients send it as x-api-key.
   static std::string KeyOf(const HttpRequest& request);
+  /// Of the caller's key; null: it has none.
+  KeyAccount* AccountOf(const Call& call) const;
   void TellOfUnknown(Call& call, const std::vector<std::string>& fields);
   std::string ModelCard(const std::string& name) const;
 

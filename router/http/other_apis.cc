@@ -92,7 +92,7 @@ void OpenAiApp::CountTokens(const std::shared_ptr<Call>& call) {
     if (auto* error = std::get_if<ApiError>(&result)) return call->Fail(*error);
     call->RespondJson(StrCat("{\"input_tokens\":", std::get<TokenizedPrompt>(result).ids.size(), "}"));
   };
-  service_.RunText(call->exchange->loop(), bytes, std::move(work), std::move(then));
+  service_.RunText(call->exchange->loop(), bytes, AccountOf(*call), std::move(work), std::move(then));
 }
 
 namespace {

@@ -1,5 +1,6 @@
 #include "router/request/model_text.h"
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -87,6 +88,15 @@ std::unique_ptr<const T> Const(std::unique_ptr<T> p) {
   return std::unique_ptr<const T>(std::move(p));
 }
 
+/// 0 where a tokenizer has one token for a word that it does not know, however long.
+size_t LongestToken(const Tokenizer& tokenizer) {
+  if (tokenizer.assembly() == TextAssembly::kWhole) return 0;
+  size_t longest = 1;
+  for (int32_t id = 0; id < tokenizer.vocab_size(); ++id)
+    longest = std::max({longest, tokenizer.TokenBytes(id).size(), tokenizer.IdToToken(id).size()});
+  return longest;
+}
+
 absl::Status LoadGguf(const std::string& path, ModelText& model) {
   BATON_ASSIGN_OR_RETURN(const std::unique_ptr<GgufFile> file, GgufFile::Open(path));
   BATON_ASSIGN_OR_RETURN(const GgufTokenizerMetadata metadata, GgufTokenizerMetadata::Read(*file));
@@ -137,6 +147,7 @@ absl::StatusOr<ModelText> ModelText::Load(const std::string& path, const std::st
   if (model.chat_template) model.call_form = CallFormOf(model.chat_template->source());
   model.eos_token_ids = model.tokenizer->eos_ids();
   model.grammars = std::make_shared<GrammarCheck>(*model.tokenizer);
+  model.longest_token = LongestToken(*model.tokenizer);
   const size_t for_chats = token_cache_bytes / 4;
   model.prompt_ids = std::make_unique<TokenCache>(*model.tokenizer, token_cache_bytes - for_chats);
   model.seen_chats = std::make_shared<SeenChats>(for_chats);

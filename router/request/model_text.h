@@ -28,6 +28,7 @@ struct ModelText {
   const CallForm* call_form = nullptr;                ///< that the template shows the model; null: none
   SamplingOptions defaults;                           ///< of generation_config.json; what it does not set is absent
   std::vector<int32_t> eos_token_ids;
+  size_t longest_token = 0;  ///< bytes of text that a token stands for, at most; 0: any number, so texts have no bound
   std::shared_ptr<GrammarCheck> grammars;  ///< checks those of requests; any thread. Reads the tokenizer
 
   /// `path`: an HF directory or a .gguf file. `chat_template_file`: replaces the model's; "" = the model's own.

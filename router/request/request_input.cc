@@ -151,10 +151,23 @@ MaybeError FitContext(const WorkerFacts& facts, const SamplingOptions& defaults,
 }
 
 std::variant<TokenizedPrompt, ApiError> Tokenize(const ModelText& model, const std::string& text,
-                                                 bool add_special_tokens) {
+                                                 bool add_special_tokens, size_t most_bytes) {
+  if (text.size() > most_bytes) {
+    return BadRequest(StrCat("This prompt has ", text.size(), " bytes, and at most ", most_bytes,
+                             " can be within this model's maximum context length. Please reduce its length."),
+                      "prompt", "context_length_exceeded");
+  }
   auto ids = model.prompt_ids->Encode(text, add_special_tokens);
   if (!ids.ok()) return FromStatus(ids.status());
   return TokenizedPrompt{*std::move(ids)};
+}
+
+// Texts of more bytes need not be tokenized to know that they are too long: normalizers make a text shorter, too, but
+// not by so much.
+size_t MostTextBytes(const ModelText& model, const WorkerFacts& facts, const RequestInput& input) {
+  constexpr size_t kNormalizedTo = 4;
+  if (model.longest_token == 0 || input.truncate_prompt_tokens) return kAnyTextBytes;
+  return kNormalizedTo * model.longest_token * static_cast<size_t>(facts.max_model_len);
 }
 
 ThoughtForm FormOf(const ModelText& model, const RouterConfig& config) {
@@ -202,9 +215,11 @@ size_t TextBytes(const RequestInput& input) {
          (input.sampling.grammar ? kShortTextBytes + input.sampling.grammar->text.size() : 0);
 }
 
-std::variant<TokenizedPrompt, ApiError> TokenizePrompt(const ModelText& model, const Prompt& prompt) {
+std::variant<TokenizedPrompt, ApiError> TokenizePrompt(const ModelText& model, const Prompt& prompt,
+                                                       size_t most_bytes) {
   if (const auto* ids = std::get_if<TokensPrompt>(&prompt)) return TokenizedPrompt{*ids};
-  if (const auto* text = std::get_if<TextPrompt>(&prompt)) return Tokenize(model, text->text, text->add_special_tokens);
+  if (const auto* text = std::get_if<TextPrompt>(&prompt))
+    return Tokenize(model, text->text, text->add_special_tokens, most_bytes);
   const ChatPrompt& chat = std::get<ChatPrompt>(prompt);
   if (!model.chat_template) {
     return BadRequest("This model has no chat template; use /v1/completions, or start the server with --chat-template.",
@@ -223,7 +238,7 @@ std::variant<TokenizedPrompt, ApiError> TokenizePrompt(const ModelText& model, c
     const std::string_view message = View(rendered.status().message());
     return BadRequest(message.starts_with(kPlace) ? std::string(message) : StrCat(kPlace, ": ", message), "messages");
   }
-  auto out = Tokenize(model, *rendered, chat.add_special_tokens);
+  auto out = Tokenize(model, *rendered, chat.add_special_tokens, most_bytes);
   if (const auto* made = std::get_if<TokenizedPrompt>(&out); made && lasting) model.seen_chats->Keep(chat, made->ids);
   return out;
 }
@@ -240,7 +255,7 @@ std::variant<PreparedRequest, ApiError> Prepare(const ModelText& model, const Wo
   if (const auto& grammar = input.sampling.grammar) {
     if (auto e = model.grammars->Check(*grammar, input.grammar_field, facts.tokenizer_digest)) return *std::move(e);
   }
-  auto tokenized = TokenizePrompt(model, input.prompt);
+  auto tokenized = TokenizePrompt(model, input.prompt, MostTextBytes(model, facts, input));
   if (auto* error = std::get_if<ApiError>(&tokenized)) return std::move(*error);
   auto& ids = std::get<TokenizedPrompt>(tokenized).ids;
   const auto bad_id = CheckIds("prompt", ids, facts.vocab_size);

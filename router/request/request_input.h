@@ -2,6 +2,7 @@
 // defaults, checks. Pure functions of their arguments; long texts belong on the text pool.
 #pragma once
 
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -64,11 +65,14 @@ size_t TextBytes(const Prompt& prompt);
 /// The same of a whole request: a grammar is as much work as a long text.
 size_t TextBytes(const RequestInput& input);
 
-/// The tokens of a prompt (a chat through the template).
+inline constexpr size_t kAnyTextBytes = std::numeric_limits<size_t>::max();
+
+/// The tokens of a prompt (a chat through the template). A text of more than `most_bytes` is refused, not tokenized.
 struct TokenizedPrompt {
   std::vector<int32_t> ids;
 };
-std::variant<TokenizedPrompt, ApiError> TokenizePrompt(const ModelText& model, const Prompt& prompt);
+std::variant<TokenizedPrompt, ApiError> TokenizePrompt(const ModelText& model, const Prompt& prompt,
+                                                       size_t most_bytes = kAnyTextBytes);
 
 /// A request whose fields were checked against the model.
 struct PreparedRequest {

@@ -24,9 +24,12 @@ Readiness RequestService::ReadinessNow() const {
   return fleet_.ReadinessNow();
 }
 
+std::string RequestService::NameOf(const KeyAccount* owner) { return owner == nullptr ? "" : owner->name(); }
+
 ApiError RequestService::PoolFull() const {
   const auto queued = static_cast<int64_t>(pool_.queued());
-  return Overloaded(StrCat(queued, " texts wait to be tokenized, the limit is ", services_.config.tokenizer_queue),
+  return Overloaded(StrCat(queued, " texts wait to be tokenized, the limit is ", services_.config.tokenizer_queue,
+                           ", half of it for one key"),
                     Overload{queued, services_.admission.PredictedWaitMs(), "--tokenizer-queue"});
 }
 
@@ -56,14 +59,16 @@ std::shared_ptr<RequestHandle> RequestService::Submit(EventLoop& loop, RequestIn
                why.phase.empty() ? why.detail : StrCat(why.phase, " ", static_cast<int>(100 * why.progress), " %")))));
   }
   const size_t bytes = TextBytes(input);
-  auto work = [this, facts, input = std::move(input)]() mutable {
+  const KeyAccount* const owner = input.account;
+  auto work = [this, handle, facts, input = std::move(input)]() mutable -> std::variant<PreparedRequest, ApiError> {
+    if (handle->gone_) return FromStatus(absl::CancelledError("the client has left"));
     return Prepare(services_.model, *facts, services_.config, std::move(input));
   };
   auto then = [this, &loop, handle, arrived, place = std::move(std::get<AdmissionHold>(place)),
                sink = std::move(sink)](std::variant<PreparedRequest, ApiError> prepared) mutable {
     Begin(loop, handle, std::move(prepared), arrived, std::move(place), std::move(sink));
   };
-  RunText(loop, bytes, std::move(work), std::move(then));
+  RunText(loop, bytes, owner, std::move(work), std::move(then));
   return handle;
 }
 

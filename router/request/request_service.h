@@ -2,6 +2,7 @@
 // its RequestDriver. Thread-safe; a request's own calls belong to the loop given.
 #pragma once
 
+#include <atomic>
 #include <memory>
 
 #include "router/fleet/fleet.h"
@@ -20,8 +21,8 @@ class RequestHandle {
  private:
   friend class RequestService;
   std::shared_ptr<RequestDriver> call_;
-  KeyAccount* account_ = nullptr;  // null: nobody's
-  bool gone_ = false;
+  KeyAccount* account_ = nullptr;   // null: nobody's
+  std::atomic<bool> gone_ = false;  // the text pool looks, too: nobody waits for the text of a client that left
 };
 
 class RequestService {
@@ -32,10 +33,10 @@ class RequestService {
   /// On the loop's thread. The sink hears of everything, also of refusal, perhaps before this returns.
   std::shared_ptr<RequestHandle> Submit(EventLoop& loop, RequestInput input, std::shared_ptr<AnswerSink> sink);
 
-  /// Runs `work` in place or on the text pool by `text_bytes`, then `then` on the loop with its result; 429 when
-  /// the pool's queue is full.
+  /// Runs `work` in place or on the text pool by `text_bytes`, in the turn of `owner` (null: nobody's), then `then` on
+  /// the loop with its result; 429 when the owner's part of the pool's queue is full.
   template <class Work, class Then>
-  void RunText(EventLoop& loop, size_t text_bytes, Work work, Then then);
+  void RunText(EventLoop& loop, size_t text_bytes, const KeyAccount* owner, Work work, Then then);
 
   /// The answer of /ready.
   Readiness ReadinessNow() const;
@@ -44,6 +45,7 @@ class RequestService {
   size_t texts_queued() const { return pool_.queued(); }
 
  private:
+  static std::string NameOf(const KeyAccount* owner);
   ApiError PoolFull() const;
   void Begin(EventLoop& loop, const std::shared_ptr<RequestHandle>& handle,
              std::variant<PreparedRequest, ApiError> prepared, TimePoint arrived, AdmissionHold place,
@@ -55,10 +57,10 @@ class RequestService {
 };
 
 template <class Work, class Then>
-void RequestService::RunText(EventLoop& loop, size_t text_bytes, Work work, Then then) {
+void RequestService::RunText(EventLoop& loop, size_t text_bytes, const KeyAccount* owner, Work work, Then then) {
   if (text_bytes <= kShortTextBytes) return then(work());
   auto shared_then = std::make_shared<Then>(std::move(then));
-  const bool queued = pool_.TryRun([&loop, work = std::move(work), shared_then]() mutable {
+  const bool queued = pool_.TryRun(NameOf(owner), [&loop, work = std::move(work), shared_then]() mutable {
     loop.Post([result = work(), shared_then]() mutable { (*shared_then)(std::move(result)); });
   });
   if (!queued) (*shared_then)(PoolFull());

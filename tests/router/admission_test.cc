@@ -102,21 +102,63 @@ TEST(TextPool, ItsQueueIsBounded) {
   std::atomic<bool> started{false};
   TextPool pool(1, 2);
   std::unique_lock closed(gate);
-  ASSERT_TRUE(pool.TryRun([&] {
+  ASSERT_TRUE(pool.TryRun("", [&] {
     started = true;
     std::lock_guard wait(gate);
     ++ran;
   }));
   ASSERT_TRUE(Soon([&] { return started.load(); }));
-  EXPECT_TRUE(pool.TryRun([&] { ++ran; }));
-  EXPECT_TRUE(pool.TryRun([&] { ++ran; }));
-  EXPECT_FALSE(pool.TryRun([&] { ++ran; })) << "two wait already";
+  EXPECT_TRUE(pool.TryRun("", [&] { ++ran; }));
+  EXPECT_TRUE(pool.TryRun("", [&] { ++ran; }));
+  EXPECT_FALSE(pool.TryRun("", [&] { ++ran; })) << "two wait already";
   EXPECT_EQ(pool.queued(), 2u);
   closed.unlock();
   ASSERT_TRUE(Soon([&] { return ran == 3; }));
   pool.Stop();
-  EXPECT_FALSE(pool.TryRun([&] { ++ran; }));
+  EXPECT_FALSE(pool.TryRun("", [&] { ++ran; }));
   EXPECT_EQ(ran, 3);
+}
+
+TEST(TextPool, OwnersTakeTurnsAndNobodyHasMoreThanHalfOfTheQueue) {
+  std::mutex gate;
+  std::atomic<bool> started{false};
+  std::string order;  // written by the pool's only thread
+  TextPool pool(1, 8);
+  std::unique_lock closed(gate);
+  ASSERT_TRUE(pool.TryRun("", [&] {
+    started = true;
+    std::lock_guard wait(gate);
+  }));
+  ASSERT_TRUE(Soon([&] { return started.load(); }));
+  const auto send = [&](const std::string& owner) { return pool.TryRun(owner, [&order, owner] { order += owner; }); };
+  for (int i = 0; i < 4; ++i) EXPECT_TRUE(send("A"));
+  EXPECT_FALSE(send("A")) << "half of 8 wait";
+  EXPECT_TRUE(send("b")) << "another's texts are no reason";
+  EXPECT_TRUE(send("b"));
+  EXPECT_TRUE(send("c"));
+  EXPECT_TRUE(send("d"));
+  EXPECT_FALSE(send("e")) << "8 wait in all";
+  EXPECT_EQ(pool.queued(), 8u);
+  closed.unlock();
+  ASSERT_TRUE(Soon([&] { return pool.queued() == 0; }));
+  std::atomic<bool> over{false};
+  ASSERT_TRUE(pool.TryRun("A", [&] { over = true; }));
+  ASSERT_TRUE(Soon([&] { return over.load(); }));
+  EXPECT_EQ(order, "AbcdAbAA");
+}
+
+TEST(TextPool, ATinyQueueHasRoomForEachOwnerThatComesFirst) {
+  std::mutex gate;
+  std::atomic<bool> started{false};
+  TextPool pool(1, 1);
+  std::unique_lock closed(gate);
+  ASSERT_TRUE(pool.TryRun("A", [&] {
+    started = true;
+    std::lock_guard wait(gate);
+  }));
+  ASSERT_TRUE(Soon([&] { return started.load(); }));
+  EXPECT_TRUE(pool.TryRun("A", [] {}));
+  EXPECT_FALSE(pool.TryRun("b", [] {}));
 }
 
 TEST(RequestIds, KeepsWhatIsPrintableAndMakesTheRest) {

@@ -269,6 +269,20 @@ TEST_F(RouterTest, AnOverLongPromptIsRefusedWithBothNumbers) {
   EXPECT_TRUE(worker.attaches().size() == 1) << "what is refused never reaches a worker";
 }
 
+TEST_F(RouterTest, ATextThatNoContextCanHoldIsRefusedByItsBytesBeforeItIsTokenized) {
+  FakeWorker worker({.max_model_len = 100});
+  Start({&worker});
+  const std::string text(1 << 20, 'a');
+  const auto ask = [&](const std::string& more) {
+    return Ask(port_, "POST", "/v1/completions", StrCat(R"({"prompt":")", text, "\"", more, R"(,"max_tokens":5})"));
+  };
+  const Json error = Json::parse(ask("").body)["error"];
+  EXPECT_EQ(error["code"], "context_length_exceeded");
+  EXPECT_NE(std::string(error["message"]).find("has 1048576 bytes, and at most "), std::string::npos) << error;
+  EXPECT_EQ(ask(R"(,"truncate_prompt_tokens":50)").status, 200) << "the client wants the end of it";
+  EXPECT_EQ(worker.attaches().size(), 1u);
+}
+
 // Large bodies are parsed, rendered and tokenized off the io threads.
 TEST_F(RouterTest, ALongChatIsAnsweredAndItsClientMayLeaveEarly) {
   FakeWorker worker({.max_model_len = 1 << 20});
