@@ -31,6 +31,13 @@ struct StageTimings {
   double queue_prefill_ms = 0, prefill_ms = 0, transfer_ms = 0, queue_decode_ms = 0, first_decode_ms = 0, decode_ms = 0;
 };
 
+/// When an answer's tokens came, as the router saw them, from the request's arrival on.
+struct AnswerTimes {
+  double first_ms = 0, last_ms = 0;  ///< tokens
+  double gaps_ms = 0;                ///< between two tokens of a choice, all together
+  int64_t gaps = 0;
+};
+
 /// Which connection to which worker: a restarted or re-dialled worker has a new session.
 struct WorkerId {
   int32_t index = -1;    ///< in the list of workers

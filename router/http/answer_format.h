@@ -51,6 +51,7 @@ struct AnswerTail {
   RequestUsage usage;
   std::optional<StageTimings> timings;
   bool mixed_numerics = false;  ///< said beside the timings
+  AnswerTimes times{};          ///< as well
 };
 
 /// A whole answer. `prompt_logprobs`: [prompts], each empty or for positions 1…; `prompts`: their tokens.

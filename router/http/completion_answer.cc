@@ -276,7 +276,9 @@ void CompletionAnswer::WriteHeldFinish(bool last) {
   BeginStream();
   AnswerTail tail = ChunkTail();
   if (last && !request_.include_usage) {
+    tail.usage = TotalUsage();
     tail.timings = timings_;
+    tail.times = times_;
     tail.mixed_numerics = mixed_numerics_;
   }
   Write(format_->Finish(choices_[held_finish_->first].part, held_finish_->second, tail));
@@ -288,13 +290,14 @@ void CompletionAnswer::Done(size_t prompt, const RequestSummary& summary) {
   prompts_[prompt].usage = summary.usage;
   prompts_[prompt].done = true;
   timings_ = summary.timings;
+  times_ = summary.times;
   mixed_numerics_ |= summary.mixed_numerics;
   if (!std::all_of(prompts_.begin(), prompts_.end(), [](const PromptState& p) { return p.done; })) return;
   if (!request_.stream) return FinishWhole();
   WriteHeldFinish(true);
   const UsageKind kind = request_.include_usage ? UsageKind::kGiven : UsageKind::kAbsent;
   BeginStream();
-  Write(format_->End({kind, TotalUsage(), timings_, mixed_numerics_}));
+  Write(format_->End({kind, TotalUsage(), timings_, mixed_numerics_, times_}));
   exchange_->End();
   End(200);
 }
@@ -311,7 +314,7 @@ void CompletionAnswer::FinishWhole() {
   if (request_.return_seed) whole.seed = seed_;
   HttpResponse response;
   response.headers = headers_;
-  response.body = format_->Whole(whole, {UsageKind::kGiven, TotalUsage(), timings_, mixed_numerics_});
+  response.body = format_->Whole(whole, {UsageKind::kGiven, TotalUsage(), timings_, mixed_numerics_, times_});
   exchange_->Respond(std::move(response));
   End(200);
 }

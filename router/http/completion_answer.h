@@ -78,6 +78,7 @@ class CompletionAnswer : public std::enable_shared_from_this<CompletionAnswer> {
   std::vector<Choice> choices_;       // [prompts × n]
   std::vector<PromptState> prompts_;  // [prompts]
   StageTimings timings_;
+  AnswerTimes times_;
   bool mixed_numerics_ = false;
   std::optional<uint64_t> seed_;
   std::optional<std::pair<uint32_t, ChoiceFinish>> held_finish_;  // written when it is known whether it is the last

@@ -70,6 +70,23 @@ void OpenAiJson::WriteHead(JsonWriter& w, const char* object) const {
       .Field("model", head_.model);
 }
 
+// vLLM's names; times count from the request's arrival at the router, and there are some for several choices, too.
+void OpenAiJson::WriteMetrics(JsonWriter& w, const Tail& tail) {
+  const AnswerTimes& t = tail.times;
+  const RequestUsage& u = tail.usage;
+  const double rate = t.last_ms > 0 ? 1000 * static_cast<double>(u.completion_tokens) / t.last_ms : 0;
+  w.Key("metrics").BeginObject();
+  w.Field("time_to_first_token_ms", t.first_ms).Field("generation_time_ms", t.last_ms);
+  w.Field("queue_time_ms", tail.timings->queue_prefill_ms + tail.timings->queue_decode_ms);
+  w.Field("mean_itl_ms", t.gaps > 0 ? t.gaps_ms / static_cast<double>(t.gaps) : 0);
+  w.Field("tokens_per_second", rate);
+  if (u.thought_tokens) {
+    w.Key("output_token_metrics").BeginObject().Field("reasoning", *u.thought_tokens);
+    w.Field("content", u.completion_tokens - *u.thought_tokens).EndObject();
+  }
+  w.EndObject();
+}
+
 void OpenAiJson::WriteEnd(JsonWriter& w, const Tail& tail) const {
   if (tail.usage_kind == Usage::kNull) w.NullField("usage");
   if (tail.usage_kind == Usage::kGiven) {
@@ -92,6 +109,7 @@ void OpenAiJson::WriteEnd(JsonWriter& w, const Tail& tail) const {
         .Field("first_decode_ms", t.first_decode_ms)
         .Field("decode_ms", t.decode_ms);
     w.EndObject();
+    WriteMetrics(w, tail);
     if (tail.mixed_numerics) w.Field("numerics", "mixed");
   }
   w.EndObject();

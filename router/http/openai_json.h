@@ -49,6 +49,7 @@ class OpenAiJson final : public AnswerFormat {
   /// A chunk up to its one choice's index; the writer goes on inside the choice.
   JsonWriter BeginChoice(std::string& out, uint32_t index, size_t text_bytes = 0) const;
   void EndChoice(JsonWriter& w, const Tail& tail, std::string& out) const;
+  static void WriteMetrics(JsonWriter& w, const Tail& tail);
   void WriteEnd(JsonWriter& w, const Tail& tail) const;
   void Logprobs(JsonWriter& w, const ChoicePart& part) const;
   void ChatLogprobs(JsonWriter& w, const ChoicePart& part) const;

@@ -249,9 +249,15 @@ void RequestDriver::TokenTimes(size_t tokens, uint32_t index) {
     first_token_ = now;
     load_.PrefillDone();
     services_.metrics.FirstToken(Seconds(now - arrived_));
+    times_.first_ms = Milliseconds(now - arrived_);
   }
   TimePoint& last = last_token_[index];
-  if (last != TimePoint{}) services_.metrics.InterToken(Seconds(now - last) / static_cast<double>(tokens));
+  if (last != TimePoint{}) {
+    services_.metrics.InterToken(Seconds(now - last) / static_cast<double>(tokens));
+    times_.gaps_ms += Milliseconds(now - last);
+  }
+  times_.gaps += static_cast<int64_t>(tokens) - (last == TimePoint{} ? 1 : 0);
+  times_.last_ms = Milliseconds(now - arrived_);
   last = now;
 }
 
@@ -309,7 +315,7 @@ void RequestDriver::Do(EndChoice action) {
 void RequestDriver::Do(Complete) {
   const auto sink = sink_;
   Finish(last_reason_);
-  sink->OnDone(RequestSummary{Usage(), timings_, mixed_numerics_});
+  sink->OnDone(RequestSummary{Usage(), timings_, times_, mixed_numerics_});
 }
 
 void RequestDriver::Do(Fail action) {

@@ -45,6 +45,7 @@ struct RequestUsage {
 struct RequestSummary {
   RequestUsage usage;
   StageTimings timings;
+  AnswerTimes times;
   bool mixed_numerics = false;  ///< workers of different numerics took part: a repetition may differ in its bits
 };
 
@@ -128,7 +129,8 @@ class RequestDriver final : public LegEvents, public std::enable_shared_from_thi
   std::vector<FlowAction> actions_;    // being carried out; kept for its memory
   std::vector<ChoiceText> texts_;      // [n]
   std::vector<TimePoint> last_token_;  // [n]
-  std::vector<uint32_t> withheld_;     // [n] tokens emitted whose credit waits for the client
+  AnswerTimes times_;
+  std::vector<uint32_t> withheld_;  // [n] tokens emitted whose credit waits for the client
   std::vector<AdmissionHold> tickets_;
   std::shared_ptr<AnswerSink> sink_;
   KeyAccount* account_ = nullptr;

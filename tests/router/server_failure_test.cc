@@ -221,31 +221,6 @@ TEST_F(RouterTest, AFullRouterIs429WithTheNumbersAndTheFlag) {
   EXPECT_EQ(Complete(R"("max_tokens":2)").status, 200);
 }
 
-TEST_F(RouterTest, ReadySaysWhoIsAwaitedSinceWhenAndUntilWhen) {
-  FakeWorker a, b({.incarnation = "b"});
-  Start({&a, &b});
-  EXPECT_FALSE(Json::parse(Ask(port_, "GET", "/ready").body).contains("awaited"));
-  b.Kill();
-  Json body;
-  const auto lost = [&] {
-    const HttpReply ready = Ask(port_, "GET", "/ready");
-    EXPECT_EQ(ready.status, 200) << "the other one serves";
-    body = Json::parse(ready.body);
-    return body.contains("awaited");
-  };
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
-  while (!lost()) ASSERT_LT(std::chrono::steady_clock::now(), deadline);
-  ASSERT_EQ(body["awaited"].size(), 1u);
-  const Json& one = body["awaited"][0];
-  EXPECT_EQ(one["worker"], b.address());
-  EXPECT_EQ(one["state"], "lost");
-  EXPECT_GE(one["for_s"], 0);
-  EXPECT_LT(one["for_s"], 10);
-  EXPECT_GE(one["next_try_s"], 0);
-  EXPECT_LE(one["next_try_s"], 2) << "--worker-backoff-max-ms";
-  EXPECT_NE(body["detail"].get<std::string>().find("lost for"), std::string::npos) << body;
-}
-
 TEST_F(RouterTest, ALoadingWorkerIs503WithPhaseAndProgress) {
   FakeWorker worker({.loading = true});
   Start({&worker}, {}, /*wait=*/false);

@@ -20,6 +20,12 @@ TEST_F(RouterTest, AWholeAnswerHasTextUsageAndTimings) {
   EXPECT_EQ(body["usage"]["total_tokens"], 20);
   EXPECT_EQ(body["usage"]["prompt_tokens_details"]["cached_tokens"], 4);
   EXPECT_EQ(body["timings"]["prefill_ms"], 3.0);
+  const Json& metrics = body["metrics"];
+  EXPECT_GT(metrics["time_to_first_token_ms"], 0);
+  EXPECT_GE(metrics["generation_time_ms"], metrics["time_to_first_token_ms"]);
+  EXPECT_NEAR(metrics["mean_itl_ms"].get<double>() * 11,
+              metrics["generation_time_ms"].get<double>() - metrics["time_to_first_token_ms"].get<double>(), 0.1);
+  EXPECT_NEAR(metrics["tokens_per_second"], 12000 / metrics["generation_time_ms"].get<double>(), 1);
   EXPECT_EQ(body["object"], "text_completion");
   EXPECT_EQ(reply.headers.at("content-type"), "application/json");
 }
