@@ -46,7 +46,6 @@ TEST(JsonRequest, AFieldWhoseRightNameIsGivenTooIsOnlyIgnored) {
 // What clients of OpenAI, vLLM and OpenRouter send beside what this server reads; and short names near to short ones.
 TEST(JsonRequest, FieldsOfOtherServersThatMeanNothingHereAreNeverRefused) {
   for (const char* name : {"prediction",
-                           "prompt_cache_key",
                            "prompt_cache_retention",
                            "safety_identifier",
                            "verbosity",
