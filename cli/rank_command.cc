@@ -14,13 +14,12 @@
 #include "cli/rank_processes.h"
 #include "common/log.h"
 #include "engine/parallel/tcp_communicator.h"
+#include "engine/parallel/tcp_meeting.h"
 #include "worker/ranks/rank.h"
 #include "worker/worker_config.h"
 
 namespace baton::cli {
 namespace {
-
-constexpr Duration kMeetWithin = std::chrono::seconds(60);
 
 struct RankFlags {
   worker::WorkerConfig config;
@@ -39,13 +38,14 @@ int RunRankCommand(RankFlags& flags) {
   DieWithWorker();
   if (!flags.set.status().ok()) return FailUsage(flags.set.status());
   const worker::WorkerConfig& config = flags.config;
-  const std::string secret = Environment(kRankSecretVariable).value_or("");
   if (absl::Status status = config.Validate(); !status.ok()) return Fail(status);
   SetLogLevel(config.log_level);
   SetLogFormat(config.log_format);
   SetLogName(StrCat(config.Name(config.port), "/rank-", flags.rank));
+  const auto secret = trust::ClusterSecret::Of(Environment(kRankSecretVariable).value_or(""));
+  if (!secret.ok()) return Fail(secret.status());
   absl::StatusOr<std::shared_ptr<engine::TcpMesh>> mesh =
-      engine::JoinTcpMesh(flags.meet, secret, flags.rank, config.ranks(), kMeetWithin);
+      engine::JoinTcpMesh(flags.meet, {.secret = *secret, .rank = flags.rank, .size = config.ranks()});
   if (!mesh.ok()) return Fail(mesh.status());
   const int tensor = config.tensor_parallel_size;
   const auto world = engine::MakeTcpGroup(*mesh, 0, config.ranks());

@@ -11,16 +11,15 @@
 
 #include "cli/supervisor.h"
 #include "common/errno_text.h"
-#include "common/prefix_hash.h"
 #include "common/status.h"
 #include "engine/parallel/tcp_communicator.h"
+#include "engine/parallel/tcp_meeting.h"
 
 extern char** environ;
 
 namespace baton::cli {
 namespace {
 
-constexpr Duration kMeetWithin = std::chrono::seconds(60);
 constexpr Duration kEndWithin = std::chrono::seconds(5);
 
 // The worker's environment without what is the worker's own.
@@ -77,17 +76,18 @@ class RankProcesses final : public worker::RankHost {
 
   absl::Status Start(const std::vector<std::string>& arguments) {
     BATON_ASSIGN_OR_RETURN(const auto meeting, engine::TcpMeetingPoint::Listen("127.0.0.1"));
-    BATON_ASSIGN_OR_RETURN(const HashKey random, HashKey::Random());
-    const std::string secret = random.Hex().substr(0, 32);
+    const std::string text = trust::ClusterSecret::NewText();
+    BATON_ASSIGN_OR_RETURN(const auto secret, trust::ClusterSecret::Of(text));
     for (int rank = 1; rank < config_.ranks(); ++rank) {
       BATON_ASSIGN_OR_RETURN(worker::SharedMemory memory, worker::SharedMemory::Create());
       std::vector<std::string> argv = {"baton", "rank", StrCat("--rank=", rank), StrCat("--meet=", meeting->address())};
       argv.insert(argv.end(), arguments.begin(), arguments.end());
-      BATON_ASSIGN_OR_RETURN(const pid_t pid, Spawn(std::move(argv), EnvironmentOf(secret), memory.descriptor()));
+      BATON_ASSIGN_OR_RETURN(const pid_t pid, Spawn(std::move(argv), EnvironmentOf(text), memory.descriptor()));
       processes_.push_back({.pid = pid});
       kv_.push_back(std::move(memory));
     }
-    BATON_ASSIGN_OR_RETURN(mesh_, meeting->Gather(config_.ranks(), secret, kMeetWithin, [this] { return Health(); }));
+    const engine::RankGroup group{.secret = secret, .size = config_.ranks()};
+    BATON_ASSIGN_OR_RETURN(mesh_, meeting->Gather(group, [this] { return Health(); }));
     world_ = engine::MakeTcpGroup(mesh_, 0, config_.ranks());
     if (config_.tensor_parallel_size > 1) tensor_ = engine::MakeTcpGroup(mesh_, 0, config_.tensor_parallel_size);
     return absl::OkStatus();

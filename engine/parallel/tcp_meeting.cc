@@ -1,40 +1,34 @@
-// The making of a mesh: a hello of every rank to rank 0, its list of addresses back, then every rank dials those with
-// lower numbers.
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <poll.h>
+#include "engine/parallel/tcp_meeting.h"
+
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <cerrno>
+#include <algorithm>
 #include <cstring>
+#include <thread>
+#include <vector>
 
-#include "common/errno_text.h"
+#include "common/log.h"
 #include "common/net/address.h"
 #include "common/net/socket_address.h"
 #include "common/status.h"
-#include "engine/parallel/tcp_mesh.h"
+#include "engine/parallel/rank_door.h"
 
 namespace baton::engine {
 namespace {
 
-constexpr size_t kSecretBytes = 32;
-constexpr int kSliceMs = 20, kBacklog = 128;
+constexpr int kBacklog = 256;
+constexpr Duration kRest = std::chrono::milliseconds(100);  ///< between two attempts to reach a rank
 
-struct Hello {
-  char secret[kSecretBytes];
-  int32_t rank = 0;
-  uint16_t port = 0;  ///< where it listens
-};
 /// Where a rank listens, as rank 0 tells it to the others.
 struct Place {
   char host[62] = {};  ///< an IP address as text, zero behind it
   uint16_t port = 0;
 
-  static Place Of(const net::SocketAddress& address, uint16_t port) {
+  static Place Of(const RankSeat& seat) {
     Place place;
-    address.host().copy(place.host, sizeof(place.host) - 1);
-    place.port = port;
+    seat.host.copy(place.host, sizeof(place.host) - 1);
+    place.port = seat.port;
     return place;
   }
   absl::StatusOr<net::SocketAddress> address() const {
@@ -42,177 +36,113 @@ struct Place {
   }
 };
 
-/// A descriptor with an owner.
-class Socket {
- public:
-  explicit Socket(int fd = -1) : fd_(fd) {}
-  Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Socket& operator=(Socket&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
+bool MayDoBetter(const absl::Status& status) { return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status); }
+
+/// Tries until it goes well, is refused, or `until` has come; then the last reason.
+template <class Try>
+auto Retry(TimePoint until, Try attempt) -> decltype(attempt()) {
+  const SteadyClock clock;
+  for (;;) {
+    auto out = attempt();
+    if (out.ok() || !MayDoBetter(out.status()) || clock.Now() + kRest >= until) return out;
+    std::this_thread::sleep_for(kRest);
   }
-  ~Socket() {
-    if (fd_ >= 0) close(fd_);
-  }
-  int get() const { return fd_; }
-  int Release() { return std::exchange(fd_, -1); }
-
- private:
-  int fd_;
-};
-
-absl::Status Failed(std::string_view what) { return absl::UnavailableError(StrCat(what, ": ", ErrnoText())); }
-
-Hello HelloOf(const std::string& secret, int rank, uint16_t port) {
-  Hello hello{.rank = rank, .port = port};
-  std::memset(hello.secret, 0, kSecretBytes);
-  secret.copy(hello.secret, kSecretBytes);
-  return hello;
 }
 
-// Small messages, with the patience that the socket has.
-absl::Status SendAll(int socket, const void* data, size_t bytes) {
-  if (send(socket, data, bytes, MSG_NOSIGNAL) == static_cast<ssize_t>(bytes)) return absl::OkStatus();
-  return Failed("a rank cannot be told");
-}
-absl::Status RecvAll(int socket, void* data, size_t bytes) {
-  errno = 0;
-  if (recv(socket, data, bytes, MSG_WAITALL) == static_cast<ssize_t>(bytes)) return absl::OkStatus();
-  return Failed("a rank does not answer");
-}
-
-void Prepare(int socket, Duration patience) {
-  const int on = 1;
-  setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-  const int64_t ms = std::max<int64_t>(1, static_cast<int64_t>(Milliseconds(patience)));
-  const timeval limit{.tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000};
-  setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
-  setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
-}
-
-absl::StatusOr<Socket> DialTo(const net::SocketAddress& where, Duration patience) {
-  Socket out(socket(where.family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
-  Prepare(out.get(), patience);
-  if (connect(out.get(), where.get(), where.bytes()) != 0) {
-    return Failed(StrCat("a rank cannot be dialled at ", where.text()));
-  }
+std::vector<int> SocketsOf(std::vector<RankSeat>& seats) {
+  std::vector<int> out;
+  for (RankSeat& seat : seats) out.push_back(seat.socket.Release());
   return out;
 }
 
-/// The first of rank 0's addresses that answers.
-absl::StatusOr<Socket> DialRankZero(const std::string& address, Duration patience) {
-  BATON_ASSIGN_OR_RETURN(const net::HostPort where, net::ParseHostPort(address));
-  BATON_ASSIGN_OR_RETURN(const auto found, net::Resolve(where.host, where.port));
-  absl::StatusOr<Socket> out = absl::UnavailableError("");
+/// What rank 0 has told a rank that it let in.
+struct Invitation {
+  RankSocket rank_zero;
+  RankSocket listener;
+  RankHello hello;
+  std::vector<Place> places;  ///< by rank
+};
+
+absl::StatusOr<Invitation> AskRankZero(const net::SocketAddress& where, const RankGroup& group) {
+  // The address from which rank 0 is reached is the one at which the others reach this rank.
+  const RankSocket probe(socket(where.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (connect(probe.get(), where.get(), where.bytes()) != 0)
+    return absl::UnavailableError(StrCat("no way to rank 0 at ", where.text()));
+  const net::SocketAddress own = net::SocketAddress::OfSocket(probe.get()).WithPort(0);
+  Invitation out;
+  BATON_ASSIGN_OR_RETURN(const int listening, net::ListenAt(own, SOCK_NONBLOCK, kBacklog));
+  out.listener = RankSocket(listening);
+  out.hello = {.rank = group.rank, .size = group.size, .port = net::SocketAddress::OfSocket(listening).port()};
+  BATON_ASSIGN_OR_RETURN(out.rank_zero, DialRank(where, 0, group, out.hello));
+  out.places.resize(static_cast<size_t>(group.size));
+  uint64_t bytes = 0;
+  BATON_RETURN_IF_ERROR(RecvFromRank(out.rank_zero.get(), &bytes, sizeof(bytes), "rank 0"));
+  if (bytes != out.places.size() * sizeof(Place)) {
+    return absl::InternalError(StrCat("rank 0 lists ", bytes / sizeof(Place), " ranks, there are ", group.size));
+  }
+  BATON_RETURN_IF_ERROR(RecvFromRank(out.rank_zero.get(), out.places.data(), bytes, "rank 0"));
+  return out;
+}
+
+/// At the first of rank 0's addresses that answers.
+absl::StatusOr<Invitation> AskAtAnyAddress(const net::HostPort& at, const RankGroup& group) {
+  BATON_ASSIGN_OR_RETURN(const auto found, net::Resolve(at.host, at.port));
+  absl::StatusOr<Invitation> out = absl::UnavailableError(StrCat(at.host, " has no address"));
   for (const net::SocketAddress& one : found) {
-    out = DialTo(one, patience);
-    if (out.ok()) break;
+    out = AskRankZero(one, group);
+    if (out.ok() || !MayDoBetter(out.status())) break;
   }
   return out;
 }
-
-// Accepts ranks [first, size) that know the secret; strangers are dropped.
-class Door {
- public:
-  Door(int listener, const std::string& secret, Duration patience, std::function<absl::Status()> alive)
-      : listener_(listener), secret_(secret), patience_(patience), alive_(std::move(alive)) {}
-
-  absl::Status Admit(int first, std::vector<int>& sockets, std::vector<Place>* places) {
-    const TimePoint deadline = clock_.Now() + patience_;
-    int missing = static_cast<int>(sockets.size()) - first;
-    while (missing > 0) {
-      BATON_RETURN_IF_ERROR(alive_());
-      if (clock_.Now() > deadline) return Missing(first, sockets);
-      pollfd ready{listener_, POLLIN, 0};
-      if (poll(&ready, 1, kSliceMs) <= 0) continue;
-      Socket guest(accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC));
-      if (guest.get() < 0) continue;
-      Prepare(guest.get(), std::chrono::seconds(2));
-      Hello hello;
-      if (!RecvAll(guest.get(), &hello, sizeof(hello)).ok()) continue;
-      const Hello expected = HelloOf(secret_, hello.rank, hello.port);
-      const bool known = std::memcmp(hello.secret, expected.secret, kSecretBytes) == 0;
-      if (!known || hello.rank < first || hello.rank >= static_cast<int>(sockets.size())) continue;
-      const auto rank = static_cast<size_t>(hello.rank);
-      if (sockets[rank] >= 0) continue;
-      if (places != nullptr) (*places)[rank] = Place::Of(net::SocketAddress::OfPeer(guest.get()), hello.port);
-      sockets[rank] = guest.Release();
-      --missing;
-    }
-    return absl::OkStatus();
-  }
-
- private:
-  static absl::Status Missing(int first, const std::vector<int>& sockets) {
-    std::string who;
-    for (size_t r = static_cast<size_t>(first); r < sockets.size(); ++r) {
-      if (sockets[r] < 0) who += StrCat(who.empty() ? "" : ", ", r);
-    }
-    return absl::DeadlineExceededError(StrCat("ranks did not come: ", who));
-  }
-  const SteadyClock clock_;
-  const int listener_;
-  const std::string& secret_;
-  const Duration patience_;
-  const std::function<absl::Status()> alive_;
-};
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<TcpMeetingPoint>> TcpMeetingPoint::Listen(const std::string& host) {
-  BATON_ASSIGN_OR_RETURN(const net::SocketAddress where, net::AddressToBind(host, 0));
-  BATON_ASSIGN_OR_RETURN(const int listener, net::ListenAt(where, 0, kBacklog));
-  const uint16_t port = net::SocketAddress::OfSocket(listener).port();
-  return std::unique_ptr<TcpMeetingPoint>(new TcpMeetingPoint(listener, net::JoinHostPort(host, port)));
+absl::StatusOr<std::unique_ptr<TcpMeetingPoint>> TcpMeetingPoint::Listen(const std::string& host, uint16_t port) {
+  BATON_ASSIGN_OR_RETURN(const net::SocketAddress where, net::AddressToBind(host, port));
+  BATON_ASSIGN_OR_RETURN(const int listener, net::ListenAt(where, SOCK_NONBLOCK, kBacklog));
+  const uint16_t bound = net::SocketAddress::OfSocket(listener).port();
+  return std::unique_ptr<TcpMeetingPoint>(new TcpMeetingPoint(listener, net::JoinHostPort(host, bound)));
 }
 
 TcpMeetingPoint::~TcpMeetingPoint() { close(listener_); }
 
-absl::StatusOr<std::unique_ptr<TcpMesh>> TcpMeetingPoint::Gather(int size, const std::string& secret, Duration patience,
+absl::StatusOr<std::unique_ptr<TcpMesh>> TcpMeetingPoint::Gather(const RankGroup& group,
                                                                  const std::function<absl::Status()>& alive) {
-  std::vector<int> sockets(static_cast<size_t>(size), -1);
-  std::vector<Place> places(static_cast<size_t>(size));
-  const absl::Status admitted = Door(listener_, secret, patience, alive).Admit(1, sockets, &places);
-  auto mesh = std::make_unique<TcpMesh>(0, sockets);  // owns the sockets that came, also when not all did
+  std::vector<RankSeat> seats(static_cast<size_t>(group.size));
+  RankDoor door(listener_, group);
+  const absl::Status admitted = door.Admit(1, seats, alive);
+  refused_ = door.refused();
   BATON_RETURN_IF_ERROR(admitted);
-  for (int rank = 1; rank < size; ++rank) {
+  if (refused_ > 0) LogWarning("ranks: {} connections were refused while {} ranks met", refused_, group.size);
+  std::vector<Place> places;
+  for (const RankSeat& seat : seats) places.push_back(Place::Of(seat));
+  auto mesh = std::make_unique<TcpMesh>(0, SocketsOf(seats));
+  for (int rank = 1; rank < group.size; ++rank) {
     const TcpMesh::Out list{rank, std::as_bytes(std::span(places))};
     BATON_RETURN_IF_ERROR(mesh->Exchange({&list, 1}, {}));
   }
   return mesh;
 }
 
-absl::StatusOr<std::unique_ptr<TcpMesh>> JoinTcpMesh(const std::string& address, const std::string& secret, int rank,
-                                                     int size, Duration patience) {
-  BATON_ASSIGN_OR_RETURN(Socket host, DialRankZero(address, patience));
-  const net::SocketAddress own = net::SocketAddress::OfSocket(host.get()).WithPort(0);
-  BATON_ASSIGN_OR_RETURN(const int listening, net::ListenAt(own, 0, kBacklog));
-  const Socket listener(listening);
-  const Hello hello = HelloOf(secret, rank, net::SocketAddress::OfSocket(listening).port());
-  BATON_RETURN_IF_ERROR(SendAll(host.get(), &hello, sizeof(hello)));
-  std::vector<Place> places(static_cast<size_t>(size));
-  uint64_t bytes = 0;
-  BATON_RETURN_IF_ERROR(RecvAll(host.get(), &bytes, sizeof(bytes)));
-  if (bytes != places.size() * sizeof(Place)) {
-    return absl::InternalError(StrCat("rank 0 lists ", bytes / sizeof(Place), " ranks, there are ", size));
+absl::StatusOr<std::unique_ptr<TcpMesh>> JoinTcpMesh(const std::string& address, const RankGroup& group) {
+  const SteadyClock clock;
+  const TimePoint until = clock.Now() + group.patience;
+  BATON_ASSIGN_OR_RETURN(const net::HostPort at, net::ParseHostPort(address));
+  BATON_ASSIGN_OR_RETURN(Invitation invitation, Retry(until, [&] { return AskAtAnyAddress(at, group); }));
+  std::vector<RankSeat> seats(static_cast<size_t>(group.size));
+  seats[0].socket = std::move(invitation.rank_zero);
+  for (int peer = 1; peer < group.rank; ++peer) {
+    const auto r = static_cast<size_t>(peer);
+    BATON_ASSIGN_OR_RETURN(const auto where, invitation.places[r].address());
+    BATON_ASSIGN_OR_RETURN(seats[r].socket,
+                           Retry(until, [&] { return DialRank(where, peer, group, invitation.hello); }));
   }
-  BATON_RETURN_IF_ERROR(RecvAll(host.get(), places.data(), bytes));
-  std::vector<Socket> dialled;
-  for (int peer = 1; peer < rank; ++peer) {
-    BATON_ASSIGN_OR_RETURN(const auto where, places[static_cast<size_t>(peer)].address());
-    BATON_ASSIGN_OR_RETURN(Socket socket, DialTo(where, patience));
-    BATON_RETURN_IF_ERROR(SendAll(socket.get(), &hello, sizeof(hello)));
-    dialled.push_back(std::move(socket));
-  }
-  std::vector<int> sockets(static_cast<size_t>(size), -1);
-  sockets[0] = host.Release();
-  for (int peer = 1; peer < rank; ++peer)
-    sockets[static_cast<size_t>(peer)] = dialled[static_cast<size_t>(peer - 1)].Release();
-  const auto always = [] { return absl::OkStatus(); };
-  const absl::Status admitted = Door(listener.get(), secret, patience, always).Admit(rank + 1, sockets, nullptr);
-  auto mesh = std::make_unique<TcpMesh>(rank, sockets);
-  BATON_RETURN_IF_ERROR(admitted);
-  return mesh;
+  const auto while_rank_zero_is_there = [&] {
+    return IsThere(seats[0]) ? absl::OkStatus() : absl::UnavailableError("rank 0 is gone: closed");
+  };
+  BATON_RETURN_IF_ERROR(
+      RankDoor(invitation.listener.get(), group).Admit(group.rank + 1, seats, while_rank_zero_is_there));
+  return std::make_unique<TcpMesh>(group.rank, SocketsOf(seats));
 }
 
 }  // namespace baton::engine

@@ -1,16 +1,12 @@
-// One TCP connection between every two ranks, for ranks that are processes. Rank 0 listens and is told of by its
-// address; the others dial it, and each other at the addresses it hands out. A shared secret keeps strangers out.
+// One TCP connection between every two ranks, for ranks that are processes. tcp_meeting.h makes it.
 #pragma once
 
 #include <atomic>
-#include <functional>
-#include <memory>
 #include <mutex>
 #include <span>
-#include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
+#include "absl/status/status.h"
 #include "common/clock.h"
 
 namespace baton::engine {
@@ -52,27 +48,5 @@ class TcpMesh {
   mutable std::mutex mutex_;
   absl::Status broken_, lost_;  ///< guarded by mutex_
 };
-
-/// Where the other ranks meet rank 0.
-class TcpMeetingPoint {
- public:
-  /// Binds a free port of `host` (an IPv4 address).
-  static absl::StatusOr<std::unique_ptr<TcpMeetingPoint>> Listen(const std::string& host);
-  ~TcpMeetingPoint();
-  const std::string& address() const { return address_; }  ///< "host:port"
-  /// Waits for ranks 1 … size - 1. `alive` is asked every few ms: its error ends the wait. DeadlineExceeded names who
-  /// is missing.
-  absl::StatusOr<std::unique_ptr<TcpMesh>> Gather(int size, const std::string& secret, Duration patience,
-                                                  const std::function<absl::Status()>& alive);
-
- private:
-  TcpMeetingPoint(int listener, std::string address) : listener_(listener), address_(std::move(address)) {}
-  const int listener_;
-  const std::string address_;
-};
-
-/// Rank `rank` ≥ 1 joins. Unavailable, DeadlineExceeded: rank 0 or a peer cannot be reached.
-absl::StatusOr<std::unique_ptr<TcpMesh>> JoinTcpMesh(const std::string& address, const std::string& secret, int rank,
-                                                     int size, Duration patience);
 
 }  // namespace baton::engine

@@ -1,0 +1,161 @@
+#include "engine/parallel/rank_door.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "common/errno_text.h"
+#include "common/log.h"
+#include "common/net/socket_address.h"
+#include "common/status.h"
+
+namespace baton::engine {
+namespace {
+
+constexpr int kSliceMs = 20;
+
+absl::Status Missing(int first, const std::vector<RankSeat>& seats) {
+  std::string who;
+  for (size_t r = static_cast<size_t>(first); r < seats.size(); ++r) {
+    if (!IsThere(seats[r])) who += StrCat(who.empty() ? "" : ", ", r);
+  }
+  return absl::DeadlineExceededError(StrCat("ranks did not come: ", who));
+}
+
+}  // namespace
+
+bool IsThere(const RankSeat& seat) {
+  if (seat.socket.get() < 0) return false;
+  char byte;
+  const ssize_t n = recv(seat.socket.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+  return n > 0 || (n < 0 && WouldBlock());
+}
+
+absl::Status RankDoor::Admit(int first, std::vector<RankSeat>& seats, const std::function<absl::Status()>& alive) {
+  const TimePoint deadline = clock_.Now() + group_.patience;
+  const auto complete = [&] {  // to rank 0 one that ended comes again; then the group is whole, and who ends, ends it
+    for (size_t r = static_cast<size_t>(first); r < seats.size(); ++r) {
+      if (!IsThere(seats[r]) && (group_.rank == 0 || seats[r].socket.get() < 0)) return false;
+    }
+    return true;
+  };
+  while (!complete()) {
+    BATON_RETURN_IF_ERROR(alive());
+    if (clock_.Now() > deadline) return Missing(first, seats);
+    std::vector<pollfd> ready = {{listener_, POLLIN, 0}};
+    for (const Guest& guest : guests_) ready.push_back({guest.socket.get(), POLLIN, 0});
+    poll(ready.data(), ready.size(), kSliceMs);
+    AcceptAll();
+    HearAll(first, seats);
+  }
+  return absl::OkStatus();
+}
+
+void RankDoor::AcceptAll() {
+  for (;;) {
+    RankSocket socket(accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC));
+    if (socket.get() < 0) return;
+    std::string host = net::SocketAddress::OfPeer(socket.get()).host();
+    size_t& of_host = guests_of_[host];
+    if (of_host >= kMostGuestsOfHost || guests_.size() >= kMostGuests) {
+      Refuse(host, absl::ResourceExhaustedError(StrCat(of_host, " connections of this address and ", guests_.size(),
+                                                       " in all have not greeted, at most ", kMostGuestsOfHost, " and ",
+                                                       kMostGuests)));
+      continue;
+    }
+    ++of_host;
+    PrepareRankSocket(socket.get(), group_.patience);
+    Guest& guest = guests_.emplace_back(Guest{.socket = std::move(socket),
+                                              .host = std::move(host),
+                                              .until = clock_.Now() + kGreetWithin,
+                                              .greeting = trust::Greeting(group_.secret, trust::Greeting::Role::kCallee,
+                                                                          trust::Purpose::kRanks, trust::NewNonce()),
+                                              .hello = {},
+                                              .hello_bytes = 0});
+    std::string none;
+    guest.greeting.Begin(none);
+  }
+}
+
+absl::StatusOr<bool> RankDoor::Hear(Guest& guest) {
+  const auto gone = [&] {
+    if (guest.greeting.answered() && !guest.greeting.done())
+      return absl::UnavailableError("it left when it had our proof: its cluster secret is another one");
+    return absl::UnavailableError("it left before it had greeted");
+  };
+  while (!guest.greeting.done()) {
+    char buffer[trust::kMostGreetingBytes];
+    const ssize_t n = recv(guest.socket.get(), buffer, guest.greeting.missing(), MSG_DONTWAIT);
+    if (n < 0 && WouldBlock()) return false;
+    if (n <= 0) return gone();
+    std::string_view in(buffer, static_cast<size_t>(n));
+    std::string out;
+    BATON_RETURN_IF_ERROR(guest.greeting.Take(in, out));
+    const auto bytes = static_cast<ssize_t>(out.size());
+    if (bytes > 0 && send(guest.socket.get(), out.data(), out.size(), MSG_NOSIGNAL | MSG_DONTWAIT) != bytes)
+      return gone();
+  }
+  while (guest.hello_bytes < sizeof(RankHello)) {
+    char* to = reinterpret_cast<char*>(&guest.hello) + guest.hello_bytes;
+    const ssize_t n = recv(guest.socket.get(), to, sizeof(RankHello) - guest.hello_bytes, MSG_DONTWAIT);
+    if (n < 0 && WouldBlock()) return false;
+    if (n <= 0) return gone();
+    guest.hello_bytes += static_cast<size_t>(n);
+  }
+  return true;
+}
+
+absl::Status RankDoor::Judge(const RankHello& hello, int first, const std::vector<RankSeat>& seats) const {
+  if (hello.size != group_.size) {
+    return absl::FailedPreconditionError(
+        StrCat("rank ", hello.rank, " was started for a group of ", hello.size, " ranks, this one has ", group_.size));
+  }
+  if (hello.rank < first || hello.rank >= group_.size) {
+    return absl::FailedPreconditionError(
+        StrCat("no rank ", hello.rank, " is awaited here, but ", first, " to ", group_.size - 1));
+  }
+  const RankSeat& seat = seats[static_cast<size_t>(hello.rank)];
+  if (!IsThere(seat)) return absl::OkStatus();
+  return absl::AlreadyExistsError(StrCat("rank ", hello.rank, " is there already, from ", seat.host,
+                                         ": two processes were started with one index"));
+}
+
+void RankDoor::HearAll(int first, std::vector<RankSeat>& seats) {
+  for (auto at = guests_.begin(); at != guests_.end();) {
+    Guest& guest = *at;
+    absl::StatusOr<bool> heard = Hear(guest);
+    if (heard.ok() && !*heard && clock_.Now() > guest.until) {
+      heard = absl::DeadlineExceededError(
+          StrCat("it has not greeted within ", static_cast<int>(Seconds(kGreetWithin)), " s"));
+    }
+    if (heard.ok() && !*heard) {
+      ++at;
+      continue;
+    }
+    absl::Status judged = heard.status();
+    if (judged.ok()) {
+      judged = Judge(guest.hello, first, seats);
+      const RankVerdict verdict = RankVerdict::Of(judged);
+      const absl::Status told = SendToRank(guest.socket.get(), &verdict, sizeof(verdict), "a rank");
+      if (judged.ok()) judged = told;
+    }
+    if (judged.ok()) {
+      seats[static_cast<size_t>(guest.hello.rank)] = {std::move(guest.socket), guest.host, guest.hello.port};
+    } else {
+      Refuse(guest.host, judged);
+    }
+    if (const auto of_host = guests_of_.find(guest.host); --of_host->second == 0) guests_of_.erase(of_host);
+    at = guests_.erase(at);
+  }
+}
+
+void RankDoor::Refuse(const std::string& host, const absl::Status& why) {
+  ++refused_;
+  if (const auto of_host = guests_of_.find(host); of_host != guests_of_.end() && of_host->second == 0)
+    guests_of_.erase(of_host);
+  if (lines_.May(host)) LogWarning("ranks: a connection from {} is refused: {}", host, View(why.message()));
+}
+
+}  // namespace baton::engine
