@@ -105,8 +105,18 @@ Graph Stream::EndCapture() {
   capturing_ = false;
   BATON_CUDA(cudaStreamEndCapture(handle_, &recorded));
   Graph graph;
-  BATON_CUDA(cudaGraphInstantiate(&graph.handle_, recorded, 0));
+  cudaError_t error = cudaGraphInstantiate(&graph.handle_, recorded, 0);
   cudaGraphDestroy(recorded);
+  const bool made = error == cudaSuccess;
+  // Else the first replay would take the memory that the graph needs on the device.
+  if (made) error = cudaGraphUpload(graph.handle_, handle_);
+  if (error == cudaErrorMemoryAllocation) {
+    cudaGetLastError();  // forgets it: the next launch asks for the last error too
+    if (made) cudaGraphExecDestroy(graph.handle_);
+    graph.handle_ = nullptr;
+    return graph;
+  }
+  CheckCuda(error, made ? "cudaGraphUpload" : "cudaGraphInstantiate", __LINE__);
   return graph;
 }
 void Stream::Replay(const Graph& graph) {
@@ -122,7 +132,8 @@ std::string UseDevice(int number) {
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error != cudaSuccess) return cudaGetErrorString(error);
   if (number >= count)
-    return "number " + std::to_string(number) + " is asked for, counted from 0; " + std::to_string(count) + " are there";
+    return "number " + std::to_string(number) + " is asked for, counted from 0; " + std::to_string(count) +
+           " are there";
   process_device = number;
   const std::string architecture = CurrentDevice().architecture;
   return architecture == "sm_90" ? "" : "the kernels are built for sm_90a, this one is " + architecture;
@@ -151,6 +162,7 @@ std::string Event::Synchronize() {
 
 Graph::Graph() = default;
 Graph::Graph(Graph&& other) noexcept : handle_(other.handle_) { other.handle_ = nullptr; }
+bool Graph::held() const { return handle_ != nullptr; }
 Graph::~Graph() {
   if (handle_ != nullptr) cudaGraphExecDestroy(handle_);
 }

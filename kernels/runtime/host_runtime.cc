@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstring>
 #include <deque>
+#include <utility>
 #include <vector>
 
 #include "common/check.h"
@@ -45,11 +46,12 @@ struct Work {
 /// The device, as emulated_device.h sets it up.
 std::atomic<size_t> total_bytes = size_t{8} << 30;
 std::atomic<int64_t> allocations = 0, fail_at = 0;
+std::atomic<size_t> bytes_of_a_graph = 0, taken_by_graphs = 0;
 /// Streams of this thread that capture.
 thread_local int captures = 0;
 
 size_t FreeBytes() {
-  const size_t total = total_bytes, taken = simt::DevicePageBytes();
+  const size_t total = total_bytes, taken = simt::DevicePageBytes() + taken_by_graphs;
   return taken < total ? total - taken : 0;
 }
 /// Counts the call. Pinned memory of the host can be refused too, but takes nothing of the device.
@@ -116,6 +118,9 @@ struct Event::State {
 };
 struct Graph::State {
   std::vector<Work> work;
+  size_t bytes = 0;  ///< of the device
+  bool held = true;
+  ~State() { taken_by_graphs -= bytes; }
 };
 
 struct Stream::State {
@@ -222,11 +227,16 @@ Graph Stream::EndCapture() {
   --captures;
   BATON_CHECK(!state_->capture_lost, "the stream was waited for while it captured");
   Graph graph;
-  graph.state_->work = std::move(state_->captured);
-  state_->captured.clear();
+  std::vector<Work> work = std::exchange(state_->captured, {});
+  const size_t bytes = bytes_of_a_graph;
+  graph.state_->held = bytes <= FreeBytes();
+  if (!graph.held()) return graph;
+  taken_by_graphs += graph.state_->bytes = bytes;
+  graph.state_->work = std::move(work);
   return graph;
 }
 void Stream::Replay(const Graph& graph) {
+  BATON_CHECK(graph.held(), "the graph did not fit into the device's memory");
   ++counts_.replays;
   for (const Work& work : graph.state_->work) state_->Add(work);
 }
@@ -238,6 +248,7 @@ void Stream::Enqueue(const LaunchConfig& config, std::function<void()> kernel) {
 }
 
 void SetEmulatedBytes(size_t bytes) { total_bytes = bytes; }
+void SetEmulatedGraphBytes(size_t bytes) { bytes_of_a_graph = bytes; }
 void FailAllocation(int64_t n) {
   allocations = 0;
   fail_at = n;
@@ -263,5 +274,6 @@ std::string Event::Synchronize() {
 Graph::Graph() : state_(std::make_shared<State>()) {}
 Graph::Graph(Graph&&) noexcept = default;
 Graph::~Graph() = default;
+bool Graph::held() const { return state_ != nullptr && state_->held; }
 
 }  // namespace baton::gpu

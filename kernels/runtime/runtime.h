@@ -155,6 +155,8 @@ class Graph {
  public:
   Graph(Graph&&) noexcept;
   ~Graph();
+  /// False when the device had too little memory for it: then it cannot be replayed.
+  bool held() const;
 
  private:
   friend class Stream;

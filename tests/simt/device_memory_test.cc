@@ -95,6 +95,31 @@ TEST(DeviceMemory, MoreThanIsFreeIsRefused) {
   gpu::SetEmulatedBytes(total);
 }
 
+TEST(DeviceMemory, AGraphThatDoesNotFitIsNotHeld) {
+  const size_t total = gpu::CurrentDevice().total_bytes, free = gpu::CurrentDevice().free_bytes;
+  gpu::SetEmulatedBytes(total - free + (size_t{1} << 20));
+  gpu::SetEmulatedGraphBytes(size_t{600} << 10);
+  gpu::Stream stream;
+  auto record = [&] {
+    stream.BeginCapture();
+    return stream.EndCapture();
+  };
+  {
+    const gpu::Graph fits = record();
+    EXPECT_TRUE(fits.held());
+    EXPECT_EQ(gpu::CurrentDevice().free_bytes, size_t{424} << 10);
+    const gpu::Graph not_beside_it = record();
+    EXPECT_FALSE(not_beside_it.held());
+    EXPECT_DEATH(stream.Replay(not_beside_it), "did not fit");
+    EXPECT_EQ(gpu::Memory(size_t{500} << 10).data(), nullptr);
+    stream.Replay(fits);
+    EXPECT_EQ(stream.Synchronize(), "");
+  }
+  EXPECT_TRUE(record().held());
+  gpu::SetEmulatedGraphBytes(0);
+  gpu::SetEmulatedBytes(total);
+}
+
 TEST(DeviceMemory, TheAllocationThatATestNamesFails) {
   gpu::FailAllocation(2);
   const gpu::Memory first(16), second(16), third(16);

@@ -130,6 +130,7 @@ TEST(WorkerDevice, DecodesAreRecordedAtTheStartUnlessEagerIsAskedFor) {
     ASSERT_TRUE(device.ok()) << device.status();
     const kernels::DeviceWork start = device->ops->device_work();
     EXPECT_EQ(start.replays > 0, !eager);
+    EXPECT_EQ(device->recorded_rows, eager ? std::vector<int32_t>{} : (std::vector<int32_t>{1, 2, 3}));
     LastLogits(*device, {5, 17, 3}, 0);
     EXPECT_EQ(device->ops->device_work().replays, start.replays) << "a prompt";
     const int64_t launches = device->ops->device_work().launches;

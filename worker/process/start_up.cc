@@ -63,15 +63,34 @@ absl::Status RunFirstTokens(LoadedModel& loaded, int32_t rows) {
   return absl::OkStatus();
 }
 
+// A step that was launched kernel by kernel instead of recorded costs speed only, so the worker goes on.
+void LogRecorded(const std::vector<int32_t>& wanted, const LoadedModel& loaded) {
+  const std::vector<int32_t>& rows = loaded.recorded_rows;
+  LogInfo("worker: steps of decodes are recorded for {} numbers of sequences, up to {}", rows.size(),
+          rows.empty() ? 0 : rows.back());
+  if (rows.size() == wanted.size()) return;
+  LogWarning(
+      "worker: for {} of {} numbers of sequences steps of decodes are not recorded, and run slower: the record did not "
+      "fit into the GPU's memory, of which {} bytes of {} are free (a lower --gpu-memory-utilization leaves more), or "
+      "attention takes several launches",
+      wanted.size() - rows.size(), wanted.size(), loaded.ops->device_memory()->free_bytes,
+      loaded.ops->device_memory()->total_bytes);
+}
+
 // Pages are touched, primitives made; a device records its steps of decodes.
 absl::Status WarmUp(const WorkerConfig& config, LoadedModel& loaded) {
-  BATON_RETURN_IF_ERROR(RunFirstTokens(loaded, 1));
-  if (!loaded.ops->device_memory()) return absl::OkStatus();
-  const std::vector<int32_t> recorded = config.RecordedRows().value_or(std::vector<int32_t>());
-  for (const int32_t rows : recorded) BATON_RETURN_IF_ERROR(RunFirstTokens(loaded, rows));
+  const bool records = loaded.ops->device_memory().has_value();
+  const std::vector<int32_t> wanted =
+      records ? config.RecordedRows().value_or(std::vector<int32_t>()) : std::vector<int32_t>();
+  if (wanted.empty()) BATON_RETURN_IF_ERROR(RunFirstTokens(loaded, 1));
+  for (const int32_t rows : wanted) {
+    const int64_t replays = loaded.ops->device_work().replays;
+    BATON_RETURN_IF_ERROR(RunFirstTokens(loaded, rows));
+    if (loaded.ops->device_work().replays > replays) loaded.recorded_rows.push_back(rows);
+  }
+  if (!records) return absl::OkStatus();
   loaded.ops->Sync();
-  LogInfo("worker: steps of decodes are recorded for {} numbers of sequences, up to {}", recorded.size(),
-          recorded.empty() ? 0 : recorded.back());
+  LogRecorded(wanted, loaded);
   return absl::OkStatus();
 }
 

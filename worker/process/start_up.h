@@ -49,6 +49,7 @@ struct LoadedModel {
   std::vector<std::unique_ptr<engine::KvMemory>> others;
   engine::BlockBudget blocks;
   std::shared_ptr<const GrammarCompiler> grammars;  ///< null: the model's files have no tokenizer that grammars can use
+  std::vector<int32_t> recorded_rows;  ///< steps of decodes that the device has recorded, by their rows; ascending
   int32_t max_model_len = 0;
   std::string name;         ///< served name
   std::string numerics_id;  ///< hex

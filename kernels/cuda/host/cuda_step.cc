@@ -149,7 +149,8 @@ absl::Status CudaOps::RunUploaded(const StepInputs& step, const std::function<ab
   return issue(step);
 }
 
-// Records the step's calls first, when none of as many rows has been recorded for that memory.
+// Records the step's calls first, when none of as many rows has been recorded for that memory. A record that does not
+// fit into the device's memory is not tried again: its steps are padded to the next size, or launched one by one.
 absl::Status CudaOps::Replay(const StepInputs& step, const std::function<absl::Status(const StepInputs&)>& issue) {
   if (std::exchange(recorded_memory_, step.memory) != step.memory) recorded_.clear();
   auto found = recorded_.find(step.tokens.size());
@@ -158,6 +159,10 @@ absl::Status CudaOps::Replay(const StepInputs& step, const std::function<absl::S
     const absl::Status status = issue(step);
     gpu::Graph graph = stream_.EndCapture();
     if (!status.ok()) return status;
+    if (!graph.held()) {
+      std::erase(limits_->recorded_rows, Int(step.tokens.size()));
+      return issue(step);
+    }
     found = recorded_.emplace(step.tokens.size(), std::move(graph)).first;
   }
   stream_.Replay(found->second);

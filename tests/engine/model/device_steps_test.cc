@@ -1,6 +1,8 @@
 // Steps on a GPU: one upload of all inputs, decodes recorded once and replayed, with the bits of steps that are not.
 #include <gtest/gtest.h>
 
+#include "kernels/runtime/emulated_device.h"
+#include "kernels/runtime/runtime.h"
 #include "tests/engine/model/random_steps.h"
 
 namespace baton::engine {
@@ -76,6 +78,30 @@ TEST_P(DeviceSteps, ADecodeStepIsOneCopyAndOneReplay) {
     EXPECT_EQ(sampled.copies - run.copies, 2) << "what to draw, and what was drawn";
     EXPECT_EQ(sampled.waits - run.waits, 1);
   }
+}
+
+// The room that is left after KV holds two recorded steps: those of other sizes are launched kernel by kernel, or
+// padded.
+TEST_P(DeviceSteps, AStepWhoseRecordDoesNotFitHasTheBitsOfOthers) {
+  auto plain = Load({}), recorded = Load({1, 2, 4, 5});
+  ASSERT_TRUE(plain.ok() && recorded.ok()) << plain.status() << recorded.status();
+  const gpu::DeviceInfo device = gpu::CurrentDevice();
+  const size_t graph = device.free_bytes / 5 * 2;
+  gpu::SetEmulatedGraphBytes(graph);
+  Record(*plain, {1, 4, 2, 5});
+  Record(*recorded, {1, 4, 2, 5});
+  EXPECT_EQ(recorded->ops->device_work().replays, 2) << "of 1 and of 4 rows";
+  EXPECT_EQ(gpu::CurrentDevice().free_bytes, device.free_bytes - 2 * graph);
+  std::mt19937 random(24);
+  for (size_t sequences : {1u, 2u, 3u, 4u, 5u, 2u, 5u}) {
+    const RandomStep step = Decodes(sequences, random);
+    const int64_t replays = recorded->ops->device_work().replays;
+    const auto want = RunStep(*plain, step), got = RunStep(*recorded, step);
+    ASSERT_TRUE(want.ok() && got.ok()) << want.status() << got.status();
+    EXPECT_EQ(got->logits, want->logits) << sequences << " sequences";
+    EXPECT_EQ(recorded->ops->device_work().replays - replays, sequences <= 4 ? 1 : 0) << sequences << " sequences";
+  }
+  gpu::SetEmulatedGraphBytes(0);
 }
 
 TEST_P(DeviceSteps, AStepWithAPromptIsOneCopyToo) {
