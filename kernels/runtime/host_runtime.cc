@@ -115,6 +115,7 @@ Memory::Memory(Memory&& other) noexcept
 struct Event::State {
   std::weak_ptr<Stream::State> stream;  ///< that recorded it last
   uint64_t sequence = 0;                ///< that stream's work up to here
+  uint64_t capture = 0;                 ///< in which it was recorded; 0: in none
 };
 struct Graph::State {
   std::vector<Work> work;
@@ -127,6 +128,7 @@ struct Stream::State {
   std::deque<Work> queue;
   std::vector<Work> captured;
   bool capturing = false, capture_lost = false;
+  uint64_t capture = 0;  ///< the capture's number while one goes on
   uint64_t enqueued = 0, executed = 0;
   simt::Policy policy;
   simt::Counters counters;
@@ -182,7 +184,11 @@ Stream::~Stream() {
   Synchronize();
 }
 
+// Hardware records the copy of a vector too, and each replay copies from where the vector was.
 void Stream::CopyAsync(void* dst, const void* src, size_t bytes) {
+  for (const void* end : {static_cast<const void*>(dst), src})
+    BATON_CHECK(!state_->capturing || simt::KernelMayTouch(end, bytes),
+                "a copy of memory that no Memory owns is recorded");
   counts_.copies += !capturing_;
   state_->AddAction([=] { std::memmove(dst, src, bytes); });
 }
@@ -200,9 +206,13 @@ void Stream::FillAsync(void* dst, int byte, size_t bytes) {
 void Stream::Record(Event& event) {
   event.state_->stream = state_;
   event.state_->sequence = state_->enqueued;
+  event.state_->capture = state_->capture;
 }
 void Stream::Wait(const Event& event) {
   auto other = event.state_->stream.lock();
+  BATON_CHECK(
+      other == nullptr || event.state_->capture == state_->capture,
+      "a stream waits across the border of a capture: for an event recorded outside of it, or within another's");
   if (other == nullptr || other == state_) return;
   state_->AddAction([other, sequence = event.state_->sequence] { other->RunUntil(sequence); });
 }
@@ -220,10 +230,13 @@ void Stream::BeginCapture() {
   state_->capturing = capturing_ = true;
   state_->capture_lost = false;
   ++captures;
+  static std::atomic<uint64_t> captures_begun = 0;
+  state_->capture = ++captures_begun;
 }
 Graph Stream::EndCapture() {
   BATON_CHECK(state_->capturing);
   state_->capturing = capturing_ = false;
+  state_->capture = 0;
   --captures;
   BATON_CHECK(!state_->capture_lost, "the stream was waited for while it captured");
   Graph graph;
@@ -268,6 +281,7 @@ Event::~Event() = default;
 std::string Event::Synchronize() {
   const auto stream = state_->stream.lock();
   if (stream == nullptr) return {};
+  if (state_->capture != 0) return "an event that was recorded in a capture cannot be waited for";
   stream->RunUntil(state_->sequence);
   return stream->error;
 }

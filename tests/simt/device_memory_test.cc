@@ -141,6 +141,38 @@ TEST(Capture, TakesNoUploadAndNoMemory) {
   EXPECT_NE(gpu::Memory(kBytes).data(), nullptr);
 }
 
+TEST(Capture, WaitsForNoEventFromOutsideAndNobodyForOneFromWithin) {
+  gpu::Stream stream, other;
+  gpu::Event outside, within;
+  stream.Record(outside);
+  stream.BeginCapture();
+  EXPECT_DEATH(stream.Wait(outside), "across the border of a capture");
+  stream.Record(within);
+  stream.Wait(within);
+  EXPECT_DEATH(other.Wait(within), "across the border of a capture");
+  EXPECT_EQ(outside.Synchronize(), "");
+  stream.EndCapture();
+  EXPECT_THAT(within.Synchronize(), HasSubstr("recorded in a capture"));
+  EXPECT_DEATH(stream.Wait(within), "across the border of a capture");
+  stream.Wait(outside);
+  stream.Record(within);
+  EXPECT_EQ(within.Synchronize(), "");
+}
+
+TEST(Capture, CopiesFromNoVector) {
+  gpu::Memory memory(kBytes), pinned(kBytes, gpu::MemoryKind::kShared);
+  const std::vector<float> values(32, 3.0f);
+  gpu::Stream stream;
+  simt::HoldKernelsToDeviceMemory(true);
+  stream.BeginCapture();
+  stream.CopyAsync(memory.data(), pinned.data(), kBytes);
+  EXPECT_DEATH(stream.CopyAsync(memory.data(), values.data(), kBytes), "no Memory owns");
+  stream.EndCapture();
+  stream.CopyAsync(memory.data(), values.data(), kBytes);
+  EXPECT_EQ(stream.Synchronize(), "");
+  simt::HoldKernelsToDeviceMemory(false);
+}
+
 TEST(Capture, IsSpoiledByWaitingForItsStream) {
   EXPECT_DEATH(
       {
