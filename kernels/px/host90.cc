@@ -55,6 +55,7 @@ void CompleteTma(Block& block, const BulkCopy& copy) {
       const uint32_t offset = Swizzle128(copy.dst + static_cast<uint32_t>(r * kRowBytes + c * 2));
       const bf16 value = inside ? map.base[static_cast<size_t>(row) * map.row_stride + column] : bf16{0};
       std::memcpy(block.shared + offset, &value, 2);
+      std::memcpy(block.AsyncView().data() + offset, &value, 2);
     }
   }
   MBarrier& m = block.mbarriers[copy.barrier];
@@ -95,6 +96,19 @@ float Operand(const Block& block, uint64_t descriptor, int row, int k) {
 }
 
 constexpr int kWgmmaRows = 64, kWgmmaDepth = 16;
+
+/// Fails where an operand has bytes that a thread wrote and no fence.proxy.async has shown to wgmma.
+void CheckFenced(Block& block, uint64_t descriptor, int rows, Where where) {
+  constexpr uint32_t kChunk = 16;  // bytes that stay together
+  const std::vector<unsigned char>& seen = block.AsyncView();
+  for (int row = 0; row < rows; ++row) {
+    for (int k = 0; k < kWgmmaDepth; k += 8) {
+      const uint32_t at = OperandOffset(descriptor, row, k);
+      if (at + kChunk <= seen.size() && std::memcmp(block.shared + at, seen.data() + at, kChunk) != 0)
+        block.Fail("wgmma reads shared memory that a thread wrote, without a fence.proxy.async between", where);
+    }
+  }
+}
 
 /// The operands that a wgmma reads, for ThreadSanitizer: from its issue on. (Accumulators read in flight are found by
 /// the lazy policies.)
@@ -145,6 +159,13 @@ void MbarrierInit(uint64_t* barrier, int arrivals, Where where) {
 void MbarrierFenceInit(Where where) {
   if (simt::SyncSites::LeftOut(where)) return;
   for (auto& [offset, m] : CurrentBlock().mbarriers) m.fenced = true;
+}
+void FenceAsyncProxy(Where where) {
+  const simt::Unwatched emulator;
+  if (simt::SyncSites::LeftOut(where)) return;
+  Block& block = CurrentBlock();
+  std::vector<unsigned char>& seen = block.AsyncView();
+  std::memcpy(seen.data(), block.shared, seen.size());
 }
 void MbarrierArrive(uint64_t* barrier, Where where) {
   if (!simt::SyncSites::LeftOut(where)) Arrive(barrier, 0, "mbarrier.arrive", where);
@@ -233,7 +254,9 @@ void WgmmaIssue(float* d, int n, uint64_t a, uint64_t b, bool accumulate, Where 
   next.accumulate = accumulate;
   simt::NoteRelease(&block.CurrentWarpGroup().issued);
   block.MeetWarpGroup(
-      [](Block& owner, WarpGroup& g, void*) {
+      [](Block& owner, WarpGroup& g, void* issued_at) {
+        CheckFenced(owner, g.next.a_descriptor, kWgmmaRows, *static_cast<Where*>(issued_at));
+        CheckFenced(owner, g.next.b_descriptor, g.next.n, *static_cast<Where*>(issued_at));
         if (g.agent == nullptr) g.agent = simt::BeginAgent();
         WgmmaAccesses accesses{owner, g};
         simt::AsAgent(g.agent, &WgmmaAccesses::Note, &accesses);
@@ -242,7 +265,7 @@ void WgmmaIssue(float* d, int n, uint64_t a, uint64_t b, bool accumulate, Where 
         else
           Execute(owner, g.next);
       },
-      nullptr, "wgmma.mma_async", where);
+      &where, "wgmma.mma_async", where);
 }
 
 }  // namespace baton::px

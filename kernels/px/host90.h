@@ -26,8 +26,9 @@ void MbarrierArrive(uint64_t* barrier, Where where = Where::current());
 void MbarrierArriveExpect(uint64_t* barrier, int bytes, Where where = Where::current());
 /// Waits until the phase of this parity has completed.
 void MbarrierWait(uint64_t* barrier, uint32_t parity, Where where = Where::current());
-/// Makes this thread's shared-memory writes visible to TMA and wgmma.
-inline void FenceAsyncProxy() {}
+/// Makes this thread's shared-memory writes visible to TMA and wgmma. (Emulation: those of all threads until now, since
+/// it does not know whose a byte is.)
+void FenceAsyncProxy(Where where = Where::current());
 
 /// Starts the copy of the box at (column, row) to dst (1024-byte aligned); the barrier counts its bytes.
 void TmaLoad2D(void* dst, const TensorMap2D* map, int column, int row, uint64_t* barrier,

@@ -81,6 +81,11 @@ void Block::Entry() {
   __builtin_trap();
 }
 
+std::vector<unsigned char>& Block::AsyncView() {
+  if (async_view_.empty()) async_view_.assign(shape.shared_bytes, kPoison);
+  return async_view_;
+}
+
 void Block::Fail(const std::string& message, Where where) {
   if (error.empty()) error = message + " (" + Line(where) + ", " + Place() + ")";
   SuspendFiber(current_thread->fiber, true);

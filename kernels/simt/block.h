@@ -159,6 +159,9 @@ class Block {
   WarpGroup& CurrentWarpGroup();
   /// Offset of p in shared memory; fails when [p, p + bytes) is outside or misaligned.
   uint32_t SharedOffset(const void* p, size_t bytes, size_t alignment, const char* operation, Where where);
+  /// Shared memory as TMA and wgmma see it: what they wrote, and what threads had written at the last
+  /// fence.proxy.async of any of them.
+  std::vector<unsigned char>& AsyncView();
   [[noreturn]] void Fail(const std::string& message, Where where);
 
   GridShape shape;
@@ -181,6 +184,7 @@ class Block {
   std::unique_ptr<AccessCounter> accesses;  ///< with Policy::count
 
  private:
+  std::vector<unsigned char> async_view_;  ///< made when it is first asked for
   bool Runnable(const Thread& t) const;
   void Resume(Thread& t);
   bool RunWarp(size_t warp, bool until_all_wait);

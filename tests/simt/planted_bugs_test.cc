@@ -98,6 +98,16 @@ std::string RunGemm(const simt::Policy& policy) {
 }
 
 template <Bug kBug>
+std::string RunStoredGemm(const simt::Policy& policy) {
+  const auto a = ToBf16(Random(kGemmM * kGemmK, 9)), b = ToBf16(Random(kGemmN * kGemmK, 10));
+  Array<px::bf16> da(a), db(b);
+  Array<float> c(kGemmM * kGemmN);
+  std::string error = RunKernel(policy, {.grid = {1}, .block = {128}, .shared_bytes = sizeof(StoredShared)},
+                                &StoredGemm<kBug>, da.data(), db.data(), c.data());
+  return error.empty() ? Compare(c.data(), Product(a, b, kGemmM, kGemmN, kGemmK), 1e-2) : error;
+}
+
+template <Bug kBug>
 std::string RunWarpProduct(const simt::Policy& policy) {
   const auto a = ToBf16(Random(256, 6)), b = ToBf16(Random(128, 7));
   Array<px::bf16> da(a), db(b);
@@ -133,6 +143,7 @@ const Planted kRight[] = {
     {"warp transpose", RunTranspose<Bug::kNone>},
     {"cp.async pipeline", RunPipeline<Bug::kNone>},
     {"TMA + wgmma GEMM", RunGemm<Bug::kNone>},
+    {"wgmma of stored operands", RunStoredGemm<Bug::kNone>},
     {"mma.sync", RunWarpProduct<Bug::kNone>},
     {"dependent launch", RunDependent<Bug::kNone>},
 };
@@ -160,6 +171,8 @@ const Planted kBugs[] = {
     {"no wgmma.fence", RunGemm<Bug::kNoWgmmaFence>},
     {"stage given back in flight", RunGemm<Bug::kReleasedInFlight>},
     {"accumulators read in flight", RunGemm<Bug::kNoWgmmaWait>},
+    {"no fence.proxy.async", RunStoredGemm<Bug::kNoProxyFence>},
+    {"fence.proxy.async too early", RunStoredGemm<Bug::kEarlyProxyFence>},
     {"ldmatrix row addresses", RunWarpProduct<Bug::kLdMatrixRow>},
     {"no griddepcontrol.wait", RunDependent<Bug::kNoDependencyWait>},
     {"writes before griddepcontrol.wait", RunDependent<Bug::kEarlyRelease>},

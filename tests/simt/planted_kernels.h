@@ -30,6 +30,8 @@ enum class Bug {
   kNoWgmmaFence,            ///< GEMM: wgmma takes its accumulators without a fence
   kReleasedInFlight,        ///< GEMM: gives a stage back before the wgmma that reads it has ended
   kNoWgmmaWait,             ///< GEMM: reads accumulators in flight
+  kNoProxyFence,            ///< wgmma of operands that threads stored, without fence.proxy.async
+  kEarlyProxyFence,         ///< … with the fence before the stores
   kLdMatrixRow,             ///< ldmatrix with lanes 8…15 addressing the wrong rows
   kNoDependencyWait,        ///< PDL: reads the predecessor's output without waiting
   kEarlyRelease,            ///< PDL: neither waits nor is safe: writes what the predecessor still reads
@@ -178,6 +180,39 @@ PX_KERNEL void TmaGemm(const PX_GRID_CONST px::TensorMap2D a, const PX_GRID_CONS
     if (kBug != Bug::kNoWgmmaWait || i + 1 < tiles) px::WgmmaWait<0>();
     if (kBug != Bug::kReleasedInFlight && t == 0) px::MbarrierArrive(&smem.empty[s]);
   }
+  const int warp = t / 32, lane = t % 32;
+  PX_UNROLL
+  for (int i = 0; i < 32; ++i) {
+    const int row = warp * 16 + lane / 4 + 8 * (i / 2 % 2), col = i / 4 * 8 + lane % 4 * 2 + i % 2;
+    px::Store(c + row * kGemmN + col, d[i]);
+  }
+}
+
+// ---------------------------------------------------------------- wgmma of operands that threads store
+struct StoredShared {
+  px::bf16 a[kGemmM * kGemmK];
+  px::bf16 b[kGemmN * kGemmK];
+};
+/// c[64, 64] = a[64, 64] · b[64, 64]ᵀ in f32.
+template <Bug kBug>
+PX_KERNEL void StoredGemm(const px::bf16* a, const px::bf16* b, float* c) {
+  PX_SHARED(StoredShared, smem);
+  const int t = px::ThreadX();
+  if (kBug == Bug::kEarlyProxyFence) px::FenceAsyncProxy();
+  for (int i = t; i < kGemmM * kGemmK; i += 128) {
+    const int row = i / kGemmK, chunk = i % kGemmK / 8 ^ row % 8;  // the swizzle of 128 bytes
+    px::StoreShared(smem.a + row * kGemmK + chunk * 8 + i % 8, px::Load(a + i));
+    px::StoreShared(smem.b + row * kGemmK + chunk * 8 + i % 8, px::Load(b + i));
+  }
+  if (kBug != Bug::kNoProxyFence && kBug != Bug::kEarlyProxyFence) px::FenceAsyncProxy();
+  px::SyncThreads();
+  float d[32];
+  px::WgmmaFence();
+  PX_UNROLL
+  for (int kk = 0; kk < kGemmK / 16; ++kk)
+    px::WgmmaM64N64K16(d, px::WgmmaDescriptor(smem.a) + kk * 2, px::WgmmaDescriptor(smem.b) + kk * 2, kk != 0);
+  px::WgmmaCommit();
+  px::WgmmaWait<0>();
   const int warp = t / 32, lane = t % 32;
   PX_UNROLL
   for (int i = 0; i < 32; ++i) {
