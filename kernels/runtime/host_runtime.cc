@@ -151,6 +151,16 @@ struct Stream::State {
     if (error.empty()) error = outcome.error;
   }
 
+  /// Grids of which all but the first are programmatic.
+  void RunChain(std::deque<Work>& chain) {
+    std::vector<simt::GridShape> shapes;
+    for (Work& work : chain) {
+      if (error = CheckCluster(work.config); !error.empty()) return;
+      shapes.push_back(Shape(work));
+    }
+    Finish(shapes.size() == 1 ? simt::RunGrid(shapes[0], policy) : simt::RunGridChain(shapes, policy));
+  }
+
   /// Runs until `sequence` pieces have run. After an error the rest is dropped, as after a sticky CUDA error.
   void RunUntil(uint64_t sequence) {
     if (executed >= sequence || queue.empty()) return;
@@ -164,16 +174,13 @@ struct Stream::State {
         work.body();
         continue;
       }
-      if (error = CheckCluster(work.config); !error.empty()) continue;
-      const bool pair = !queue.empty() && queue.front().is_grid && queue.front().config.programmatic;
-      if (pair) {
-        Work next = std::move(queue.front());
+      std::deque<Work> chain;
+      chain.push_back(std::move(work));
+      for (; executed < sequence && !queue.empty() && queue.front().config.programmatic; ++executed) {
+        chain.push_back(std::move(queue.front()));
         queue.pop_front();
-        ++executed;
-        Finish(simt::RunGridPair(Shape(work), Shape(next), policy));
-      } else {
-        Finish(simt::RunGrid(Shape(work), policy));
       }
+      RunChain(chain);
     }
   }
 };

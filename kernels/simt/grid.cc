@@ -64,6 +64,69 @@ void Finish(Block& block, Outcome& outcome) {
   Add(outcome, block);
 }
 
+/// See RunGridChain. At most kResident grids have blocks at once.
+class GridChain {
+ public:
+  GridChain(std::span<const GridShape> grids, const Policy& policy)
+      : grids_(grids), policy_(policy), begun_(grids.size()) {
+    for (const GridShape& grid : grids) {
+      outcome_.error += CheckShape(grid);
+      order_.push_back(outcome_.ok() ? BlockOrder(grid, policy) : std::vector<Index3>());
+      stacks_ = std::max<size_t>(stacks_, grid.block.x * grid.block.y * grid.block.z);
+    }
+  }
+  Outcome Run() {
+    for (size_t g = 0; g < grids_.size() && outcome_.ok(); ++g) RunGridOf(g);
+    return std::move(outcome_);
+  }
+
+ private:
+  static constexpr size_t kResident = 3;
+
+  // Those before it have ended.
+  void RunGridOf(size_t g) {
+    auto& begun = begun_[g];
+    const size_t blocks = order_[g].size();
+    const bool tail_begun = begun.size() == blocks, has_next = g + 1 < grids_.size();
+    for (auto& block : begun) block->DependencyMet();
+    for (size_t k = 0; k < begun.size() - tail_begun; ++k) Finish(*begun[k], outcome_);
+    RunBlocks(grids_[g], order_[g], begun.size(), blocks - 1, policy_, outcome_);
+    if (!outcome_.ok()) return;
+    if (!tail_begun) begun.push_back(std::make_unique<Block>(grids_[g], order_[g].back(), policy_, 0));
+    Block& tail = *begun.back();
+    if (tail.alive > 0 && tail.Run(has_next && !policy_.lazy()) == Block::Stop::kDependentsReleased) Begin(g + 1, g);
+    Finish(tail, outcome_);
+    begun.clear();
+  }
+
+  // The first blocks of a grid, while the last block of grid `running` has not ended.
+  void Begin(size_t g, size_t running) {
+    if (g >= grids_.size() || g >= running + kResident || !begun_[g].empty()) return;
+    auto& begun = begun_[g];
+    bool released = order_[g].size() <= kEarlyBlocks;
+    for (size_t k = 0; k < std::min(kEarlyBlocks, order_[g].size()) && outcome_.ok(); ++k) {
+      const size_t place = g % kResident * kEarlyBlocks + k;
+      begun.push_back(std::make_unique<Block>(grids_[g], order_[g][k], policy_, (1 + place) * stacks_));
+      begun.back()->dependency_met = false;
+      const Block::Stop stop = begun.back()->Run(true);
+      released &= stop == Block::Stop::kDependentsReleased || stop == Block::Stop::kDone;
+      outcome_.error = begun.back()->error;
+    }
+    if (released && outcome_.ok()) Begin(g + 1, running);
+    for (size_t k = 0; k < begun.size() && outcome_.ok(); ++k) {
+      if (begun[k]->alive > 0) begun[k]->Run(false);
+      outcome_.error = begun[k]->error;
+    }
+  }
+
+  std::span<const GridShape> grids_;
+  const Policy& policy_;
+  size_t stacks_ = 0;  ///< of the largest block: the first are those of blocks that run alone
+  std::vector<std::vector<Index3>> order_;
+  std::vector<std::vector<std::unique_ptr<Block>>> begun_;  ///< by grid: its first blocks
+  Outcome outcome_;
+};
+
 }  // namespace
 
 void AddCounters(Counters& sum, const Counters& more) {
@@ -97,30 +160,6 @@ Outcome RunGrid(const GridShape& shape, const Policy& policy) {
   return outcome;
 }
 
-Outcome RunGridPair(const GridShape& primary, const GridShape& secondary, const Policy& policy) {
-  Outcome outcome;
-  outcome.error = CheckShape(primary) + CheckShape(secondary);
-  if (!outcome.ok()) return outcome;
-  const std::vector<Index3> first = BlockOrder(primary, policy), second = BlockOrder(secondary, policy);
-  RunBlocks(primary, first, 0, first.size() - 1, policy, outcome);
-  if (!outcome.ok()) return outcome;
-
-  const size_t stacks = primary.block.x * primary.block.y * primary.block.z;
-  const size_t stacks_each = secondary.block.x * secondary.block.y * secondary.block.z;
-  Block tail(primary, first.back(), policy, 0);
-  std::vector<std::unique_ptr<Block>> early;
-  if (tail.Run(!policy.lazy()) == Block::Stop::kDependentsReleased) {
-    for (size_t i = 0; i < std::min(kEarlyBlocks, second.size()) && outcome.ok(); ++i) {
-      early.push_back(std::make_unique<Block>(secondary, second[i], policy, stacks + i * stacks_each));
-      early.back()->dependency_met = false;
-      early.back()->Run(false);
-      outcome.error = early.back()->error;
-    }
-  }
-  Finish(tail, outcome);
-  for (auto& block : early) Finish(*block, outcome);
-  RunBlocks(secondary, second, early.size(), second.size(), policy, outcome);
-  return outcome;
-}
+Outcome RunGridChain(std::span<const GridShape> grids, const Policy& policy) { return GridChain(grids, policy).Run(); }
 
 }  // namespace baton::simt

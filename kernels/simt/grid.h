@@ -2,6 +2,8 @@
 // order; a kernel launched with programmatic dependent launch may start before its predecessor ends.
 #pragma once
 
+#include <span>
+
 #include "kernels/simt/block.h"
 #include "kernels/simt/policy.h"
 
@@ -14,9 +16,10 @@ inline constexpr unsigned kMaxThreads = 1024;
 /// Runs one grid to its end.
 Outcome RunGrid(const GridShape& shape, const Policy& policy);
 
-/// Runs `primary`, then `secondary`, which was launched with PDL. Under eager policies the secondary's first blocks run
-/// up to griddepcontrol.wait while the primary's last block is only as far as griddepcontrol.launch_dependents.
-Outcome RunGridPair(const GridShape& primary, const GridShape& secondary, const Policy& policy);
+/// Runs grids one after another, all but the first launched with PDL. Under eager policies the first blocks of the next
+/// grid run up to griddepcontrol.wait while a grid's last block is only as far as griddepcontrol.launch_dependents; so
+/// do those of the grid after it, where the whole next grid has begun and released its dependents before it waits.
+Outcome RunGridChain(std::span<const GridShape> grids, const Policy& policy);
 
 /// Adds `more` to `sum`.
 void AddCounters(Counters& sum, const Counters& more);

@@ -133,6 +133,23 @@ std::string RunDependent(const simt::Policy& policy) {
   return Compare(z.data(), want, 1e-5);
 }
 
+template <Bug kBug>
+std::string RunThree(const simt::Policy& policy) {
+  constexpr int kN = 200;
+  constexpr gpu::LaunchConfig kDependent{.grid = {2}, .block = {128}, .programmatic = true};
+  const auto values = Random(kN, 11);
+  Array<float> x(values), first(kN), second(kN), sum(kN);
+  gpu::Stream stream;
+  stream.SetPolicy(policy);
+  gpu::Launch(stream, {.grid = {2}, .block = {128}}, &Producer<kBug>, x.data(), first.data(), kN);
+  gpu::Launch(stream, kDependent, &Between, first.data(), second.data(), kN);
+  gpu::Launch(stream, kDependent, &Third<kBug>, first.data(), second.data(), sum.data(), kN);
+  if (std::string error = stream.Synchronize(); !error.empty()) return error;
+  std::vector<double> want;
+  for (float v : values) want.push_back(double{v + 1.0f} + double{v + 1.0f + 1.0f});
+  return Compare(sum.data(), want, 1e-5);
+}
+
 struct Planted {
   const char* name;
   Run run;
@@ -146,6 +163,7 @@ const Planted kRight[] = {
     {"wgmma of stored operands", RunStoredGemm<Bug::kNone>},
     {"mma.sync", RunWarpProduct<Bug::kNone>},
     {"dependent launch", RunDependent<Bug::kNone>},
+    {"three dependent launches", RunThree<Bug::kNone>},
 };
 const Planted kBugs[] = {
     {"no barrier before the read", RunSum<Bug::kNoBarrierBeforeRead>},
@@ -175,6 +193,8 @@ const Planted kBugs[] = {
     {"fence.proxy.async too early", RunStoredGemm<Bug::kEarlyProxyFence>},
     {"ldmatrix row addresses", RunWarpProduct<Bug::kLdMatrixRow>},
     {"no griddepcontrol.wait", RunDependent<Bug::kNoDependencyWait>},
+    {"read of two grids before, no wait", RunThree<Bug::kEarlyReadOfTwoBefore>},
+    {"third grid does not wait", RunThree<Bug::kThirdDoesNotWait>},
     {"writes before griddepcontrol.wait", RunDependent<Bug::kEarlyRelease>},
 };
 

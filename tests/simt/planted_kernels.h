@@ -34,6 +34,8 @@ enum class Bug {
   kEarlyProxyFence,         ///< … with the fence before the stores
   kLdMatrixRow,             ///< ldmatrix with lanes 8…15 addressing the wrong rows
   kNoDependencyWait,        ///< PDL: reads the predecessor's output without waiting
+  kEarlyReadOfTwoBefore,    ///< PDL: a third grid reads, before it waits, what the first writes
+  kThirdDoesNotWait,        ///< PDL: … does not wait for the second
   kEarlyRelease,            ///< PDL: neither waits nor is safe: writes what the predecessor still reads
 };
 
@@ -261,6 +263,24 @@ PX_KERNEL void Consumer(float* x, const float* y, float* z, int n) {
   if (i >= n) return;
   px::Store(z + i, 2.0f * px::Load(y + i));
   if (kBug != Bug::kEarlyRelease) px::Store(x + n - 1 - i, 0.0f);
+}
+/// y = x + 1: lets the dependent start before it has waited itself.
+PX_KERNEL_INLINE void Between(const float* x, float* y, int n) {
+  const int i = px::BlockX() * px::BlockDimX() + px::ThreadX();
+  px::GridDependencyRelease();
+  px::GridDependencyWait();
+  if (i < n) px::Store(y + i, px::Load(x + i) + 1.0f);
+}
+/// z = first + second, of the two grids before it.
+template <Bug kBug>
+PX_KERNEL void Third(const float* first, const float* second, float* z, int n) {
+  const int i = px::BlockX() * px::BlockDimX() + px::ThreadX();
+  float sum = 0;
+  if (kBug == Bug::kEarlyReadOfTwoBefore && i < n) sum = px::Load(first + i);
+  if (kBug != Bug::kThirdDoesNotWait) px::GridDependencyWait();
+  if (i >= n) return;
+  if (kBug != Bug::kEarlyReadOfTwoBefore) sum = px::Load(first + i);
+  px::Store(z + i, sum + px::Load(second + i));
 }
 
 }  // namespace baton::simt_test
