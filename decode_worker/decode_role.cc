@@ -52,9 +52,9 @@ class DecodeRole final : public worker::Role, private LandingEvents {
     facts.numerics_id = loaded.numerics_id;
     BATON_ASSIGN_OR_RETURN(facts.piece_tokens, PieceTokens(facts.side.layout, context.config.landing_slot_bytes));
     std::unique_ptr<DecodeRole> role(new DecodeRole);
-    BATON_ASSIGN_OR_RETURN(role->landing_,
-                           Landing::Create(context.config, worker::PoolViewOf(loaded.AllMemory()), context.incarnation,
-                                           context.clock, role->thread_, *role, {}, context.secret));
+    BATON_ASSIGN_OR_RETURN(
+        role->landing_, Landing::Create(context.config, worker::PoolViewOf(loaded.AllMemory(), loaded.mover.get()),
+                                        context.incarnation, context.clock, role->thread_, *role, {}, context.secret));
     facts.handoff.ring_slots = {context.config.landing_slots};
     facts.handoff.max_quarantined_slots = std::max(2, context.config.landing_slots / 2);
     // Tickets for as many prompt tokens as may wait in an engine may wait at prefill workers: a ticket binds blocks

@@ -24,6 +24,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/check.h"
+#include "common/kv_mover.h"
 #include "kernels/quantized/weight.h"
 #include "kernels/tensor.h"
 
@@ -63,7 +64,6 @@ struct OpsTraits {
   std::string isa;              ///< "avx512_core_amx", "avx512_core_bf16", "avx512_core", "avx2", "sm_90a" …
   std::string kernel_version;   ///< changes whenever bits may change
   int threads = 1;
-  bool host_memory = true;   ///< Allocate's memory may be read and written by the host, as the KV handoff does
   int column_multiple = 1;   ///< hidden sizes and in_features must be multiples of it (CUDA: 8)
   int fused_rows = 0;        ///< up to so many rows a fused form is one kernel; beyond, and at 0, it is its parts
   bool packed_rows = false;  ///< EmbeddingOfPacked works: a tied head is the embedding table as well
@@ -245,6 +245,18 @@ class Ops {
     return issue(step);
   }
   virtual DeviceWork device_work() const { return {}; }
+  /// Runs `work` once all calls before this one are done: at once where they are when they return. On a device it is
+  /// another thread's, in the order of the calls; it must not call this Ops, nor block. Dropped when the device fails.
+  virtual void WhenDone(std::function<void()> work) { work(); }
+  /// A step has been given of which the host has read nothing, so that nobody has waited for it. With a KvMover its end
+  /// is waited for: blocks that are given back have no work on them.
+  virtual void EndStep() {}
+  /// Moves KV for the handoff, through `staging_bytes` of host memory at a time. Null: Allocate's memory is the host's
+  /// own. Asked for once, before the first step. ResourceExhausted with both numbers.
+  virtual absl::StatusOr<std::unique_ptr<KvMover>> MakeKvMover(size_t staging_bytes) {
+    static_cast<void>(staging_bytes);
+    return nullptr;
+  }
 
   // ---- weights
   /// Packs weight [N, K] (f32, bf16 or f16 host rows, converted to the compute dtype) and bias [N] f32 (may be null).

@@ -10,73 +10,11 @@
 #include "common/kv_digest.h"
 #include "common/planted_bug.h"
 #include "common/status.h"
+#include "kvtransfer/device_passes.h"
+#include "kvtransfer/run_memory.h"
 
 namespace baton {
 namespace {
-
-// One run, or the heads of it that one piece has, as pointers: row t of it is `heads` vectors of `dim` elements.
-struct RunMemory {
-  int heads = 0;
-  int skipped = 0;              ///< heads of the run that come before
-  bool copy = false;            ///< in another piece, too
-  std::byte* first = nullptr;   ///< of (token_in_block, local_head)
-  int64_t row_bytes = 0;        ///< from one token to the next
-  int64_t vector_bytes = 0;     ///< from one head to the next
-  uint64_t* digests = nullptr;  ///< of (unit of token_in_block, local_head)
-  int64_t digest_row = 0;       ///< from one unit to the next
-};
-
-using RunPieces = absl::InlinedVector<RunMemory, 1>;
-
-RunMemory PieceOf(const KvRun& run, DType dtype, const KvPlaneMemory& plane, int32_t block, IntRange has) {
-  const IntRange heads = Intersect({run.local_head, run.local_head + run.heads}, has);
-  RunMemory at{.heads = heads.size(), .skipped = heads.begin - run.local_head, .copy = plane.copy};
-  at.vector_bytes = static_cast<int64_t>(run.dim) * static_cast<int64_t>(DTypeBytes(dtype));
-  at.row_bytes = at.vector_bytes * has.size();
-  at.first = plane.base + block * plane.block_stride_bytes + run.token_in_block * at.row_bytes +
-             (heads.begin - has.begin) * at.vector_bytes;
-  at.digest_row = has.size();
-  at.digests = plane.digests + block * plane.digest_block_stride + run.token_in_block / kUnitTokens * at.digest_row +
-               heads.begin - has.begin;
-  return at;
-}
-
-absl::StatusOr<RunPieces> Locate(const KvRun& run, DType dtype, const KvPoolView& pool, const KvBlockTables& tables) {
-  const KvPoolView::Group& group = pool.groups[static_cast<size_t>(run.group)];
-  const auto layer = std::lower_bound(group.layers.begin(), group.layers.end(), run.layer);
-  BATON_CHECK(layer != group.layers.end() && *layer == run.layer, "layer ", run.layer, " is not of this rank");
-  const std::vector<int32_t>& table = tables[static_cast<size_t>(run.group)];
-  const auto index = static_cast<size_t>(run.table_block);
-  if (index >= table.size() || table[index] < 0 || table[index] >= group.blocks) {
-    return absl::DataLossError(
-        StrCat("no block for position ", run.position, " of group ", run.group, ": the table has ", table.size()));
-  }
-  const KvPlaneMemory& plane =
-      group.planes[static_cast<size_t>(layer - group.layers.begin())][static_cast<size_t>(run.plane)];
-  RunPieces pieces;
-  const auto add = [&](const KvPlaneMemory& piece) {
-    const IntRange has = piece.heads.size() > 0 ? piece.heads : IntRange{0, run.local_heads};
-    const RunMemory at = PieceOf(run, dtype, piece, table[index], has);
-    if (at.heads > 0) pieces.push_back(at);
-  };
-  add(plane);
-  for (const KvPlaneMemory& piece : plane.others) add(piece);
-  return pieces;
-}
-
-KvCoordinate At(const KvRun& run, int token, int head) {
-  return {static_cast<uint32_t>(run.layer), static_cast<uint32_t>(run.plane),
-          static_cast<uint32_t>(run.global_head + head), static_cast<uint32_t>(run.position + token)};
-}
-
-absl::Status Differs(const char* what, const KvRun& run, uint64_t expected, uint64_t found) {
-  return absl::DataLossError(StrCat(what, " at layer ", run.layer, " plane ", run.plane, " position ", run.position,
-                                    ": digest ", absl::Hex(expected), " expected, ", absl::Hex(found), " found"));
-}
-
-const KvPlane& PlaneOf(const KvSide& side, const KvRun& run) {
-  return side.layout.groups[static_cast<size_t>(run.group)].planes[static_cast<size_t>(run.plane)];
-}
 
 /// Copies a piece of a run into its packed place; its digest, checked against those kept beside the blocks.
 absl::StatusOr<uint64_t> GatherPiece(const KvRun& run, const RunMemory& from, std::byte* packed) {
@@ -215,9 +153,6 @@ uint64_t ScatterRun(const KvRun& run, const std::byte* payload, DType from_type,
 absl::Status VerifyAndScatterSegment(const TransferPlan& plan, const LanePlan& lane, const SlotContent::Part& part,
                                      const KvPoolView& pool, const KvBlockTables& tables) {
   const int segment = static_cast<int>(part.segment.segment);
-  if (const int64_t want = plan.SegmentBytes(lane, segment); static_cast<int64_t>(part.payload.size()) != want) {
-    return absl::DataLossError(StrCat("segment ", segment, " has ", part.payload.size(), " bytes, expected ", want));
-  }
   absl::Status status;
   uint64_t digest = 0;
   KvRun first;
@@ -256,6 +191,13 @@ absl::StatusOr<uint64_t> GatherSlot(const TransferPlan& plan, const LanePlan& la
   }
   BATON_ASSIGN_OR_RETURN(const auto payloads, BeginSlot(slot, key, turn, entries));
   absl::Status status;
+  if (pool.mover != nullptr) {
+    BATON_ASSIGN_OR_RETURN(const std::vector<uint64_t> digests,
+                           GatherFromDevice(plan, lane, segments, pool, tables, payloads));
+    for (size_t i = 0; i < entries.size(); ++i) entries[i].wire_digest = entries[i].source_digest = digests[i];
+    BATON_RETURN_IF_ERROR(BeginSlot(slot, key, turn, entries).status());
+    return SlotBytes(entries);
+  }
   for (size_t i = 0; i < entries.size() && status.ok(); ++i) {
     plan.ForEachRun(lane, static_cast<int>(segments[i]), TransferEnd::kSource, [&](const KvRun& run) {
       if (!status.ok()) return;
@@ -281,14 +223,22 @@ absl::StatusOr<uint64_t> GatherSlot(const TransferPlan& plan, const LanePlan& la
 absl::Status VerifyAndScatterSlot(const TransferPlan& plan, const LanePlan& lane, const SlotContent& content,
                                   std::span<const uint32_t> wanted, const KvPoolView& pool,
                                   const KvBlockTables& tables) {
+  std::vector<SlotContent::Part> parts;
   for (uint32_t segment : wanted) {
     const auto part = std::find_if(content.parts.begin(), content.parts.end(),
                                    [segment](const SlotContent::Part& p) { return p.segment.segment == segment; });
     if (part == content.parts.end() || static_cast<int>(segment) >= lane.segments) {
       return absl::DataLossError(StrCat("segment ", segment, " of ", lane.segments, " is not in the slot"));
     }
-    BATON_RETURN_IF_ERROR(VerifyAndScatterSegment(plan, lane, *part, pool, tables));
+    if (const int64_t want = plan.SegmentBytes(lane, static_cast<int>(segment));
+        static_cast<int64_t>(part->payload.size()) != want) {
+      return absl::DataLossError(StrCat("segment ", segment, " has ", part->payload.size(), " bytes, expected ", want));
+    }
+    parts.push_back(*part);
   }
+  if (pool.mover != nullptr) return ScatterToDevice(plan, lane, parts, pool, tables);
+  for (const SlotContent::Part& part : parts)
+    BATON_RETURN_IF_ERROR(VerifyAndScatterSegment(plan, lane, part, pool, tables));
   return absl::OkStatus();
 }
 

@@ -1,7 +1,8 @@
 // The two passes over KV bytes: gather a slot out of the sender's blocks, and verify, convert and scatter a slot into
 // the receiver's. Both walk the transfer plan's runs; both derive the digest of what they move (common/kv_digest.h).
 //
-// This is the CPU's implementation, over host memory. Pure but for the memory it is given; the transfer thread's.
+// Over host memory they are the CPU's; over a device's memory its KvMover does the work, and the bytes go through its
+// staging memory (device_passes.h). Pure but for the memory they are given; the transfer thread's.
 #pragma once
 
 #include <cstddef>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/kv_mover.h"
 #include "kvtransfer/slot_format.h"
 #include "kvtransfer/transfer_plan.h"
 
@@ -36,6 +38,7 @@ struct KvPoolView {
     int64_t blocks = 0;
   };
   std::vector<Group> groups;
+  KvMover* mover = nullptr;  ///< moves the KV, which is a device's; null: it is the host's. It must outlive the view.
 };
 
 /// A sequence's block numbers by position, per group.

@@ -29,6 +29,7 @@ class PrefillRole final : public worker::Role, private SenderEvents, private eng
  public:
   PrefillRole(const worker::RoleContext& context, std::vector<std::string> kinds)
       : clock_(context.clock),
+        ops_(*context.loaded.ops),
         first_kind_(kinds.front()),
         limits_{.vocab_size = context.loaded.model->config().vocab_size} {
     const KvSide side = worker::SideOf(context.loaded.model->kv_layout());
@@ -40,7 +41,8 @@ class PrefillRole final : public worker::Role, private SenderEvents, private eng
     DialOptions dial{context.config.host, std::move(kinds), context.config.test_kv_fault_rate,
                      context.config.test_failing_transport};
     dial.secret = context.secret;
-    sender_ = std::make_unique<Sender>(std::move(dial), slot_bytes, worker::PoolViewOf(context.loaded.AllMemory()),
+    sender_ = std::make_unique<Sender>(std::move(dial), slot_bytes,
+                                       worker::PoolViewOf(context.loaded.AllMemory(), context.loaded.mover.get()),
                                        std::move(hello), clock_, thread_, static_cast<SenderEvents&>(*this));
     desk_ = std::make_unique<PrefillDesk>(prefill::PushOptions{.no_room_after = kWaitForRoom}, side, slot_bytes,
                                           *sender_, thread_, clock_);
@@ -132,10 +134,14 @@ class PrefillRole final : public worker::Role, private SenderEvents, private eng
       }
     }
     if (progress.rows.empty()) return;
-    post_([this, progress = std::move(progress)](engine::Scheduler&, TimePoint) { desk_->OnLayer(progress); });
+    // A device has the KV when it gets there, and another stream gathers it.
+    ops_.WhenDone([this, progress = std::move(progress)]() mutable {
+      post_([this, progress = std::move(progress)](engine::Scheduler&, TimePoint) { desk_->OnLayer(progress); });
+    });
   }
 
   const Clock& clock_;
+  kernels::Ops& ops_;
   const std::string first_kind_;  ///< of transports, until a decode worker was reached
   const worker::AttachLimits limits_;
   worker::PostTask post_;

@@ -26,8 +26,8 @@ struct ForwardBatch {
   std::span<const int32_t> tokens;           ///< [T] token ids of the rows; empty on ranks that look none up
   std::vector<kernels::RaggedBatch> groups;  ///< per KV group: same rows, that group's block tables
   std::span<const int32_t> logit_rows;       ///< rows whose logits are wanted, ascending; a row may come again (n > 1)
-  std::function<void(int layer)>
-      on_layer_kv;  ///< every rank has the rows' KV of this layer in its blocks; may be empty
+  std::function<void(int layer)> on_layer_kv;  ///< every rank has asked its Ops for the rows' KV of this layer, and
+                                               ///< ranks that share a machine are done with it; may be empty
 };
 
 /// Progress of a load, 0…1, with a phase name ("read", "pack"). Called on the loading thread.

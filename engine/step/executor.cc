@@ -26,6 +26,13 @@ Executor::Executor(Model& model, KvMemory& memory, kernels::Ops& ops, LayerObser
 }
 
 absl::StatusOr<StepResult> Executor::Execute(const StepPlan& plan) {
+  results_read_ = false;
+  absl::StatusOr<StepResult> result = Run(plan);
+  if (!results_read_) ops_.EndStep();
+  return result;
+}
+
+absl::StatusOr<StepResult> Executor::Run(const StepPlan& plan) {
   StepResult result;
   result.step = plan.step;
   ApplyChanges(plan);
@@ -152,6 +159,7 @@ void Executor::ScorePrompts(const StepPlan& plan, const kernels::Tensor& logits,
     const int32_t k = sequences_.at(plan.sequences[sequence].id).sampling.prompt_logprobs;
     result.sequences[sequence].prompt_logprobs =
         ops_.Logprobs(logits.Rows(static_cast<int64_t>(i), static_cast<int64_t>(end - i)), targets, k);
+    results_read_ = true;
     i = end;
   }
 }
@@ -209,6 +217,7 @@ void Executor::SampleRows(const StepPlan& plan, const kernels::Tensor& logits, S
     const size_t first = end - rows.size();
     std::vector<kernels::SampleResult> drawn =
         ops_.Sample(logits.Rows(static_cast<int64_t>(first), static_cast<int64_t>(rows.size())), rows);
+    results_read_ = true;
     BATON_CHECK(drawn.size() == rows.size());
     for (size_t k = 0; k < drawn.size(); ++k)
       result.sequences[static_cast<size_t>(wanted_[first + k].sequence)].token = std::move(drawn[k]);

@@ -22,7 +22,8 @@ namespace baton::engine {
 class LayerObserver {
  public:
   virtual ~LayerObserver() = default;
-  /// The KV of `layer` for all of the plan's rows is in their blocks. The step may still be cancelled.
+  /// The KV of `layer` for all of the plan's rows is in their blocks once what Ops was asked for is done
+  /// (Ops::WhenDone). The step may still be cancelled.
   virtual void OnLayerKv(const StepPlan& plan, int layer) = 0;
 };
 
@@ -33,6 +34,7 @@ class Executor {
            StepChannel* channel = nullptr);
   /// Runs one step. result.cancelled when Cancel() was heard: then no sequence moved on. An error is the device's or
   /// our own; the caller ends the step's requests. With other ranks, an error means that no further step will run.
+  /// Blocks that the plan's sequences give back afterwards have no work of the device on them, where KV is handed over.
   absl::StatusOr<StepResult> Execute(const StepPlan& plan);
   /// The step given last may stop between layers. Any thread.
   void Cancel() { cancel_.store(true, std::memory_order_relaxed); }
@@ -54,6 +56,7 @@ class Executor {
     int32_t target = -1;   ///< ≥ 0: prompt token to score; else the row is sampled
   };
 
+  absl::StatusOr<StepResult> Run(const StepPlan& plan);
   void ApplyChanges(const StepPlan& plan);
   void BuildBatch(const StepPlan& plan);
   void CollectLogitRows(const StepPlan& plan);
@@ -71,6 +74,7 @@ class Executor {
   LayerObserver* const observer_;
   StepChannel* const channel_;
   std::atomic<bool> cancel_{false};
+  bool results_read_ = false;  ///< of the step that runs: the device is done with it
   absl::flat_hash_map<SequenceId, Sequence> sequences_;
 
   // The step being built; kept to reuse the memory.

@@ -2,6 +2,7 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <utility>
 
 #include "kernels/runtime/runtime.h"
 
@@ -87,6 +88,15 @@ void Stream::Upload(void* dst, const void* src, size_t bytes) {
 void Stream::FillAsync(void* dst, int byte, size_t bytes) {
   BindThread();
   BATON_CUDA(cudaMemsetAsync(dst, byte, bytes, handle_));
+}
+void Stream::Call(std::function<void()> work) {
+  BindThread();
+  auto kept = std::make_unique<std::function<void()>>(std::move(work));
+  const cudaHostFn_t call = [](void* data) {
+    const std::unique_ptr<std::function<void()>> owned(static_cast<std::function<void()>*>(data));
+    (*owned)();
+  };
+  BATON_CUDA(cudaLaunchHostFunc(handle_, call, kept.release()));
 }
 void Stream::Record(Event& event) { BATON_CUDA(cudaEventRecord(event.handle_, handle_)); }
 void Stream::Wait(const Event& event) { BATON_CUDA(cudaStreamWaitEvent(handle_, event.handle_, 0)); }

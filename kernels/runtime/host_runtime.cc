@@ -210,6 +210,10 @@ void Stream::Upload(void* dst, const void* src, size_t bytes) {
 void Stream::FillAsync(void* dst, int byte, size_t bytes) {
   state_->AddAction([=] { std::memset(dst, byte, bytes); });
 }
+void Stream::Call(std::function<void()> work) {
+  BATON_CHECK(!state_->capturing, "Call while capturing");
+  state_->AddAction(std::move(work));
+}
 void Stream::Record(Event& event) {
   event.state_->stream = state_;
   event.state_->sequence = state_->enqueued;

@@ -7,14 +7,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
 #if defined(__CUDACC__)
 #include <cuda_runtime.h>
 #else
-#include <functional>
-
 #include "kernels/simt/grid.h"
 #endif
 
@@ -41,7 +40,7 @@ constexpr bool kHostMemory = true;
 
 enum class MemoryKind {
   kDevice,
-  kShared,  ///< the host's, which devices reach too; it may touch it while no work of any stream is running
+  kShared,  ///< pinned, the host's, which devices reach too; it touches what no work that is running does
 };
 
 /// Device memory with an owner; data() is null when there was too little. Host half: 0xFF-filled, a guard page follows.
@@ -96,6 +95,9 @@ class Stream {
   /// Copies from host memory that the caller may change as soon as this returns. Not while capturing.
   void Upload(void* dst, const void* src, size_t bytes);
   void FillAsync(void* dst, int byte, size_t bytes);
+  /// Calls `work` when what was enqueued before is done; what follows waits for its return. On a thread of the
+  /// runtime's; it must not use the runtime. Dropped after an error. Not while capturing.
+  void Call(std::function<void()> work);
   void Record(Event& event);
   void Wait(const Event& event);
   /// Runs what was enqueued. Returns the empty string or the first error.

@@ -10,6 +10,27 @@ from test_promise_a import answer, requests
 TYPE = "kv-cache-dtype"
 
 
+def keeps_the_protocol(test, cluster, body, count):
+    """Streams `body`, which runs to `count` tokens a choice, and looks at every chunk."""
+    stream = {**body, "stream": True, "stream_options": {"include_usage": True}, "logprobs": 1}
+    data = events(cluster.post("/v1/completions", stream).body)
+    test.assertEqual(data[-1], "[DONE]")
+    chunks = [json.loads(d) for d in data[:-1]]
+    choices = body.get("n", 1)
+    tokens, finishes = [[] for _ in range(choices)], [[] for _ in range(choices)]
+    for choice in (choice for chunk in chunks for choice in chunk["choices"]):
+        i = choice["index"]
+        test.assertFalse(finishes[i], "nothing comes after the end")
+        tokens[i] += (choice["logprobs"] or {"tokens": []})["tokens"]
+        finishes[i] += [choice["finish_reason"]] if choice["finish_reason"] else []
+    test.assertEqual(finishes, [["length"]] * choices)
+    test.assertEqual([len(t) for t in tokens], [count] * choices, "one score a token, none twice")
+    test.assertEqual(chunks[-1]["usage"]["completion_tokens"], count * choices)
+    whole = cluster.post("/v1/completions", body).json()
+    test.assertEqual(whole["numerics"], "mixed")
+    test.assertEqual(whole["usage"]["completion_tokens"], count * choices)
+
+
 class KvTypes(unittest.TestCase):
     def test_fp8_on_both_sides_equals_one_fp8_worker(self):
         bodies = field_requests() + requests(12, seed=29)
@@ -27,26 +48,6 @@ class KvTypes(unittest.TestCase):
             self.assertEqual(c.metric("baton_kv_digest_mismatches_total"), 0)
             wait_for_memory(c, "fp8 on both sides")
 
-    def keeps_the_protocol(self, cluster, body, count):
-        """Streams `body`, which runs to `count` tokens a choice, and looks at every chunk."""
-        stream = {**body, "stream": True, "stream_options": {"include_usage": True}, "logprobs": 1}
-        data = events(cluster.post("/v1/completions", stream).body)
-        self.assertEqual(data[-1], "[DONE]")
-        chunks = [json.loads(d) for d in data[:-1]]
-        choices = body.get("n", 1)
-        tokens, finishes = [[] for _ in range(choices)], [[] for _ in range(choices)]
-        for choice in (choice for chunk in chunks for choice in chunk["choices"]):
-            i = choice["index"]
-            self.assertFalse(finishes[i], "nothing comes after the end")
-            tokens[i] += (choice["logprobs"] or {"tokens": []})["tokens"]
-            finishes[i] += [choice["finish_reason"]] if choice["finish_reason"] else []
-        self.assertEqual(finishes, [["length"]] * choices)
-        self.assertEqual([len(t) for t in tokens], [count] * choices, "one score a token, none twice")
-        self.assertEqual(chunks[-1]["usage"]["completion_tokens"], count * choices)
-        whole = cluster.post("/v1/completions", body).json()
-        self.assertEqual(whole["numerics"], "mixed")
-        self.assertEqual(whole["usage"]["completion_tokens"], count * choices)
-
     def test_sides_that_differ_keep_the_protocol(self):
         bodies = [{"model": "tiny-llama", "prompt": (LONG + str(i)) * (1 + i % 2), "max_tokens": 24, "ignore_eos": True, "seed": i,
                    "temperature": [0, 0.8][i % 2], "n": 1 + i % 3, "logit_bias": {"0": -100, "1": -100, "2": -100}} for i in range(9)]
@@ -55,7 +56,7 @@ class KvTypes(unittest.TestCase):
                       [f"--prefill.{TYPE}", "float16", f"--decode.{TYPE}", "fp8"],
                       [f"--{TYPE}", "fp8", "--prefill.tensor-parallel-size", 2]):
             with self.subTest(sides=sides), Cluster(args=[*PAIR, *sides]) as c:
-                in_parallel([lambda b=b: self.keeps_the_protocol(c, b, 24) for b in bodies])
+                in_parallel([lambda b=b: keeps_the_protocol(self, c, b, 24) for b in bodies])
                 self.assertGreater(c.metric("baton_kv_transfer_bytes_total"), 0)
                 self.assertEqual(c.metric("baton_kv_digest_mismatches_total"), 0)
                 self.assertEqual(c.metric("baton_handoff_recomputes_total"), 0)

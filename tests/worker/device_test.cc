@@ -151,6 +151,9 @@ TEST(WorkerDevice, SizesOfRecordedSteps) {
   EXPECT_EQ(c.RecordedRows(), std::nullopt);
   c.enforce_eager = true;
   EXPECT_EQ(c.RecordedRows(), Rows{});
+  c = OnDevice();
+  c.role = "prefill";
+  EXPECT_EQ(c.RecordedRows(), Rows{}) << "it follows the layers of its steps";
 }
 
 TEST(WorkerDevice, WithoutThePluginStartUpSaysWhatIsMissing) {
@@ -160,19 +163,6 @@ TEST(WorkerDevice, WithoutThePluginStartUpSaysWhatIsMissing) {
   const absl::Status status = StartUp(c, progress).status();
   EXPECT_TRUE(absl::IsNotFound(status)) << status;
   EXPECT_THAT(std::string(status.message()), testing::HasSubstr("/nowhere/libbaton_cuda.so"));
-}
-
-// KV is handed over from host memory: a device's, emulated or not, is no such memory.
-TEST(WorkerDevice, ARoleThatHandsKvOverIsRefusedBeforeAnyWeightIsRead) {
-  for (const char* role : {"prefill", "decode"}) {
-    WorkerConfig c = OnDevice();
-    c.role = role;
-    c.model = "/nowhere";
-    StartUpProgress progress;
-    const absl::Status status = StartUp(c, progress).status();
-    EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
-    EXPECT_THAT(std::string(status.message()), testing::HasSubstr("KV is handed over from host memory only"));
-  }
 }
 
 TEST(WorkerDevice, ADeviceComputesInBf16Only) {

@@ -36,16 +36,21 @@ std::string BaseName(const std::string& path) {
 absl::StatusOr<std::unique_ptr<kernels::Ops>> MakeOps(const WorkerConfig& config) {
   if (config.device == "cpu") return kernels::MakeCpuOps(OpsConfigOf(config));
   const std::string path = config.device_plugin.empty() ? kernels::DefaultCudaPlugin() : config.device_plugin;
-  BATON_ASSIGN_OR_RETURN(std::unique_ptr<kernels::Ops> ops,
-                         kernels::LoadDeviceOps(path, {.number = config.CudaDevice().value_or(0),
-                                                       .kv_dtype = config.KvCacheDType(),
-                                                       .deterministic = config.deterministic}));
-  if (config.role != "both" && !ops->traits().host_memory) {
-    return absl::FailedPreconditionError(
-        StrCat("--role ", config.role, " on --device ", config.device,
-               ": KV is handed over from host memory only; use --role both or --device cpu"));
-  }
-  return ops;
+  return kernels::LoadDeviceOps(path, {.number = config.CudaDevice().value_or(0),
+                                       .kv_dtype = config.KvCacheDType(),
+                                       .deterministic = config.deterministic});
+}
+
+// A role that hands KV over, or takes it, on a device whose memory is not the host's.
+absl::Status MakeMover(const WorkerConfig& config, LoadedModel& loaded) {
+  if (config.role == "both") return absl::OkStatus();
+  BATON_ASSIGN_OR_RETURN(loaded.mover, loaded.ops->MakeKvMover(static_cast<size_t>(config.landing_slot_bytes)));
+  if (loaded.mover == nullptr) return absl::OkStatus();
+  LogInfo(
+      "worker: KV staged through host memory: the GPU {} pinned memory of {} bytes, a slot's; every transport sees the "
+      "host's memory only",
+      config.role == "prefill" ? "gathers into" : "scatters from", loaded.mover->staging().size());
+  return absl::OkStatus();
 }
 
 // A step of `rows` sequences of one token through the whole model, on all ranks.
@@ -237,6 +242,7 @@ absl::StatusOr<LoadedModel> StartUp(const WorkerConfig& config, StartUpProgress&
   done("loading the model");
   CompilerLoad grammars = MakeGrammarCompiler(std::move(tokenizer), loaded.model->config());
   progress.Set("kv-allocate", 0);
+  BATON_RETURN_IF_ERROR(MakeMover(config, loaded));  // a device has no other ranks
   BATON_RETURN_IF_ERROR(AllocateKv(config, ranks, loaded));
   done("allocating KV");
   progress.Set("warm-up", 0);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/kv_mover.h"
 #include "engine/cache/kv_memory.h"
 #include "engine/model/model.h"
 #include "engine/step/step_channel.h"
@@ -41,6 +42,7 @@ class StartUpProgress {
 /// Everything an engine is built from. Members are destroyed last to first.
 struct LoadedModel {
   std::unique_ptr<kernels::Ops> ops;
+  std::unique_ptr<KvMover> mover;  ///< null: `--role both`, or the host reads and writes KV itself
   std::unique_ptr<engine::Model> model;
   std::unique_ptr<engine::KvMemory> memory;
   engine::RankPlace place;  ///< of this process's part: rank 0

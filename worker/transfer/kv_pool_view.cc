@@ -27,8 +27,9 @@ void AddPiece(KvPlaneMemory& plane, KvPlaneMemory piece) {
 
 }  // namespace
 
-KvPoolView PoolViewOf(std::span<const engine::KvMemory* const> ranks) {
+KvPoolView PoolViewOf(std::span<const engine::KvMemory* const> ranks, KvMover* mover) {
   KvPoolView view;
+  view.mover = mover;
   for (size_t g = 0; g < ranks[0]->layout().groups.size(); ++g) {
     std::map<int, std::vector<KvPlaneMemory>> by_layer;
     for (const engine::KvMemory* rank : ranks) {

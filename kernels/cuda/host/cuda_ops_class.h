@@ -54,6 +54,11 @@ class CudaOps final : public Ops {
   absl::Status Prepare(const StepLimits& limits) override;
   absl::Status RunStep(const StepInputs& step, const std::function<absl::Status(const StepInputs&)>& issue) override;
   DeviceWork device_work() const override;
+  void WhenDone(std::function<void()> work) override { stream_.Call(std::move(work)); }
+  void EndStep() override {
+    if (hands_over_) Sync();
+  }
+  absl::StatusOr<std::unique_ptr<KvMover>> MakeKvMover(size_t staging_bytes) override;
   absl::StatusOr<std::unique_ptr<PackedLinear>> Pack(const Tensor& weight, const float* bias) override;
   absl::StatusOr<std::unique_ptr<PackedLinear>> PackQuantized(const QuantizedWeight& weight,
                                                               const float* bias) override;
@@ -129,7 +134,8 @@ class CudaOps final : public Ops {
   const void* recorded_memory_ = nullptr;
   cuda::RopeCache rope_;
   Scratch ids_, partial_o_, partial_ml_, sample_;
-  gpu::Memory ones_;  // scales of e4m3 KV
+  gpu::Memory ones_;         // scales of e4m3 KV
+  bool hands_over_ = false;  ///< another stream moves KV
 };
 
 }  // namespace baton::kernels

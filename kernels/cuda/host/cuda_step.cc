@@ -7,6 +7,7 @@
 
 #include "common/status.h"
 #include "kernels/cuda/host/cuda_ops_class.h"
+#include "kernels/cuda/host/kv_mover.h"
 #include "kernels/cuda/host/sample_rows.h"
 #include "kernels/cuda/host/step_packer.h"
 
@@ -167,6 +168,12 @@ absl::Status CudaOps::Replay(const StepInputs& step, const std::function<absl::S
   }
   stream_.Replay(found->second);
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<KvMover>> CudaOps::MakeKvMover(size_t staging_bytes) {
+  BATON_ASSIGN_OR_RETURN(std::unique_ptr<KvMover> mover, cuda::MakeKvMover(staging_bytes));
+  hands_over_ = true;
+  return mover;
 }
 
 DeviceWork CudaOps::device_work() const {

@@ -1,8 +1,8 @@
 // The receiver's pass over a landing slot: digest of what arrived, conversion to the cache's type, resharding and
 // placing, and the digests of what was stored. Resharding is the choice of runs.
 //
-// Every byte is read once: what the digest covers is what was stored, even if a late write changes the slot meanwhile.
-// So placing does not wait for the verdict. The caller compares sums[segment] with what the sender said; a segment that
+// Every byte is read once: what the digest covers is what was stored, so placing does not wait for the verdict. The
+// loads go through the read-only cache: nobody may write the slot meanwhile, which a copy of it is (host/kv_mover.h). The caller compares sums[segment] with what the sender said; a segment that
 // differs leaves garbage in blocks which nobody may read before their ticket is ready, and which its repetition
 // overwrites, digests included.
 // Floor per token and head: read b bytes of the slot, write the cache's, 8 bytes of digest per 16 tokens; 1 FLOP per

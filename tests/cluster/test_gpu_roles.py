@@ -1,0 +1,82 @@
+"""Prefill and decode on GPUs (the emulated plugin): a GPU pair answers what one GPU worker answers, bit for bit, over every
+transport; pairs of a GPU and a CPU, or of GPUs that keep other types, hold the protocol; faults change no answer."""
+import os
+import unittest
+
+from harness import Cluster, in_parallel
+from test_disaggregated import LONG, wait_for_memory
+from test_kv_types import keeps_the_protocol
+from test_promise_a import answer
+
+PLUGIN = os.environ.get("BATON_EMULATED_PLUGIN", "")
+GPU = {"device": "cuda", "device-plugin": PLUGIN}
+KINDS = {"CPU float32": {"dtype": "float32"}, "CPU bfloat16": {"dtype": "bfloat16"}, "GPU bfloat16": GPU,
+         "GPU fp8": {**GPU, "kv-cache-dtype": "fp8"}}
+SMALL = ["--threads", 1, "--kv-cache-memory", "8M", "--max-model-len", 576, "--max-num-seqs", 4, "--enforce-eager"]
+PAIR = ["--prefill", 1, "--decode", 1, "--local-prefill-max-tokens", 8, *SMALL]
+STAGED = "KV staged through host memory"
+
+
+def flags(kind, role=""):
+    prefix = f"--{role}." if role else "--"
+    return [part for name, value in KINDS[kind].items() for part in (prefix + name, value)]
+
+
+def bodies():
+    base = {"model": "tiny-llama", "prompt": LONG[:200], "max_tokens": 8, "seed": 11, "temperature": 0.9, "logprobs": 2}
+    changes = [{}, {"temperature": 0, "n": 2}, {"prompt": LONG[:230], "prompt_logprobs": 1}, {"prompt": LONG[:120], "max_tokens": 1}]
+    return [{**base, **change} for change in changes]
+
+
+@unittest.skipUnless(PLUGIN, "no emulated plugin was built")
+class GpuRoles(unittest.TestCase):
+    def equals(self, cluster, alone, what):
+        for round_name in ("cold", "with prefix hits"):
+            got = in_parallel([lambda b=b: answer(cluster, b) for b in bodies()])
+            for body, want, have in zip(bodies(), alone, got):
+                self.assertEqual(have, want, f"{what}, {round_name}: {body}")
+        self.assertGreater(cluster.metric("baton_kv_transfer_bytes_total"), 0)
+        wait_for_memory(cluster, what)
+
+    def alone(self, kind):
+        with Cluster(args=[*SMALL, *flags(kind)]) as c:
+            self.assertNotIn(STAGED, c.log.read_text())
+            return [answer(c, body) for body in bodies()]
+
+    def test_a_pair_of_gpus_equals_one_over_every_transport(self):
+        alone = self.alone("GPU bfloat16")
+        for transport in ("shm", "tcp", "ucx-tcp", "ucx"):
+            with self.subTest(transport=transport), Cluster(
+                    args=[*PAIR, *flags("GPU bfloat16"), "--transport", transport, "--decode.block-size", 32,
+                          "--prefill.max-num-batched-tokens", 48]) as c:
+                log = c.log.read_text()
+                if "no KV by ucx" in log:
+                    self.skipTest("this build has no UCX")
+                self.assertEqual(log.count(STAGED), 2)
+                self.equals(c, alone, transport)
+                self.assertEqual(c.metric("baton_kv_digest_mismatches_total"), 0)
+                self.assertEqual(c.metric("baton_handoff_recomputes_total"), 0)
+
+    def test_a_pair_with_fp8_equals_one_although_slots_are_damaged(self):
+        alone = self.alone("GPU fp8")
+        with Cluster(args=[*PAIR, *flags("GPU fp8"), "--prefill.test-kv-fault-rate", 0.3, "--landing-slot-bytes", 65536]) as c:
+            self.equals(c, alone, "damaged slots")
+            self.assertGreater(c.metric("baton_kv_digest_mismatches_total"), 0)
+
+    def test_sides_that_differ_keep_the_protocol(self):
+        mixed = [{"model": "tiny-llama", "prompt": LONG[:150 + 10 * i], "max_tokens": 6, "ignore_eos": True, "seed": i,
+                  "temperature": [0, 0.8][i % 2], "n": 1 + i % 2, "logit_bias": {"0": -100, "1": -100, "2": -100}} for i in range(4)]
+        pairs = [(p, d) for p in KINDS for d in KINDS if p != d and "GPU" in p + d]
+        for i, (prefill, decode) in enumerate(pairs):
+            transport = ("shm", "tcp", "auto")[i % 3]
+            with self.subTest(prefill=prefill, decode=decode, transport=transport), Cluster(
+                    args=[*PAIR, "--transport", transport, *flags(prefill, "prefill"), *flags(decode, "decode")]) as c:
+                in_parallel([lambda b=b: keeps_the_protocol(self, c, b, 6) for b in mixed])
+                self.assertGreater(c.metric("baton_kv_transfer_bytes_total"), 0)
+                self.assertEqual(c.metric("baton_kv_digest_mismatches_total"), 0)
+                self.assertEqual(c.metric("baton_handoff_recomputes_total"), 0)
+                wait_for_memory(c, f"{prefill} to {decode}")
+
+
+if __name__ == "__main__":
+    unittest.main()

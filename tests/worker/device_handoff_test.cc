@@ -1,0 +1,259 @@
+// KV between workers on CPUs and on (emulated) GPUs, slot by slot: every pair of kinds answers, faults and early
+// gathers are found by digest.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "engine/step/executor.h"
+#include "kvtransfer/slot_format.h"
+#include "worker/process/start_up.h"
+#include "worker/transfer/kv_pool_view.h"
+
+namespace baton::worker {
+namespace {
+
+constexpr size_t kSlotBytes = 1 << 18;
+
+struct Kind {
+  std::string name, device, dtype, kv;
+};
+const std::vector<Kind>& Kinds() {
+  static const std::vector<Kind> kinds = {{"CPU float32", "cpu", "float32", "auto"},
+                                          {"CPU bfloat16", "cpu", "bfloat16", "auto"},
+                                          {"GPU bfloat16", "cuda", "auto", "auto"},
+                                          {"GPU fp8", "cuda", "auto", "fp8"}};
+  return kinds;
+}
+
+/// A worker's model and KV of one sequence, in blocks of its own size.
+class Side {
+ public:
+  Side(const Kind& kind, const std::string& role, int block) {
+    WorkerConfig c;
+    c.role = role;
+    c.model = "tests/data/tiny-llama";
+    c.load_format = "dummy";
+    c.threads = 1;
+    c.max_num_seqs = 2;
+    c.max_model_len = 128;
+    c.max_num_batched_tokens = 64;
+    c.device = kind.device;
+    c.dtype = kind.dtype;
+    c.kv_cache_dtype = kind.kv;
+    c.block_size = block;
+    c.enforce_eager = kind.device == "cuda";
+    c.landing_slot_bytes = kSlotBytes;
+    c.kv_cache_memory = 4 << 20;
+    if (kind.device == "cuda") c.device_plugin = EMULATED_PLUGIN;
+    StartUpProgress progress;
+    absl::StatusOr<LoadedModel> loaded = StartUp(c, progress);
+    if (!loaded.ok()) {
+      ADD_FAILURE() << kind.name << " as " << role << ": " << loaded.status();
+      std::abort();
+    }
+    loaded_ = *std::move(loaded);
+    tables_ = {{5, 1, 3, 0, 2, 4, 7, 6}};
+  }
+
+  KvSide side() const { return SideOf(loaded_.model->kv_layout()); }
+  KvPoolView pool() const { return PoolViewOf(loaded_.AllMemory(), loaded_.mover.get()); }
+  const KvBlockTables& tables() const { return tables_; }
+  kernels::Ops& ops() { return *loaded_.ops; }
+  LoadedModel& loaded() { return loaded_; }
+
+  /// Logits of the last of `tokens`, which follow `context` tokens.
+  std::vector<float> Compute(const std::vector<int32_t>& tokens, int32_t context,
+                             std::function<void(int)> on_layer = nullptr) {
+    const auto n = static_cast<int32_t>(tokens.size());
+    const std::vector<int32_t> row_start{0, n}, before{context}, rows{n - 1};
+    engine::ForwardBatch batch{.tokens = tokens, .logit_rows = rows, .on_layer_kv = std::move(on_layer)};
+    batch.groups.push_back({.row_start = row_start,
+                            .context = before,
+                            .block_tables = tables_[0],
+                            .table_stride = static_cast<int64_t>(tables_[0].size())});
+    const std::atomic<bool> cancel{false};
+    const auto logits = loaded_.model->Forward(batch, loaded_.memory->groups(), cancel).value();
+    std::vector<float> out(static_cast<size_t>(logits.cols()));
+    loaded_.ops->CopyToHost(out.data(), logits.data, out.size() * sizeof(float));
+    return out;
+  }
+
+ private:
+  LoadedModel loaded_;
+  KvBlockTables tables_;
+};
+
+std::vector<int32_t> Prompt(int n) {
+  std::vector<int32_t> tokens;
+  for (int i = 0; i < n; ++i) tokens.push_back((i * 37 + 11) % 540 + 3);
+  return tokens;
+}
+
+double Distance(const std::vector<float>& want, const std::vector<float>& got) {
+  double squares = 0, errors = 0;
+  for (size_t i = 0; i < want.size(); ++i) {
+    squares += double{want[i]} * want[i];
+    errors += (double{got[i]} - want[i]) * (double{got[i]} - want[i]);
+  }
+  return std::sqrt(errors / squares);
+}
+
+/// The transfer of a prompt's KV in slots of one segment or more.
+class Handoff {
+ public:
+  Handoff(Side& from, Side& to, int tokens)
+      : from_(from), to_(to), plan_(TransferPlan::Make(from.side(), to.side(), {0, tokens}, 32).value()) {}
+
+  const LanePlan& lane() const { return plan_.lanes()[0]; }
+  std::vector<uint32_t> Segments() const {
+    std::vector<uint32_t> all(static_cast<size_t>(lane().segments));
+    for (uint32_t i = 0; i < all.size(); ++i) all[i] = i;
+    return all;
+  }
+  /// Of layer 0 … n - 1 of the model, which are in the plan's order.
+  std::vector<uint32_t> SegmentsOf(int layer) const {
+    std::vector<uint32_t> found;
+    for (const uint32_t s : Segments())
+      if (plan_.SegmentAt(lane(), static_cast<int>(s)).layer == layer) found.push_back(s);
+    return found;
+  }
+  absl::Status Gather(const std::vector<uint32_t>& segments) {
+    const auto bytes = GatherSlot(plan_, lane(), kKey, 1, segments, from_.pool(), from_.tables(), slot_);
+    return bytes.status();
+  }
+  absl::Status Scatter(const std::vector<uint32_t>& segments) {
+    const absl::StatusOr<SlotContent> content = ReadSlot(slot_, kKey, 1);
+    if (!content.ok()) return content.status();
+    return VerifyAndScatterSlot(plan_, lane(), *content, segments, to_.pool(), to_.tables());
+  }
+  absl::Status Run() {
+    for (const uint32_t segment : Segments()) {
+      if (absl::Status s = Gather({segment}); !s.ok()) return s;
+      if (absl::Status s = Scatter({segment}); !s.ok()) return s;
+    }
+    return absl::OkStatus();
+  }
+  std::vector<std::byte>& slot() { return slot_; }
+
+ private:
+  static constexpr LaneKey kKey{7, 1, 0};
+  Side &from_, &to_;
+  const TransferPlan plan_;
+  std::vector<std::byte> slot_ = std::vector<std::byte>(kSlotBytes);
+};
+
+// The decode worker goes on from KV that it did not compute; where both sides are of one kind, with the bits of one
+// worker alone.
+TEST(DeviceHandoff, EveryPairOfKindsAnswers) {
+  const std::vector<int32_t> prompt = Prompt(75);
+  for (const Kind& target : Kinds()) {
+    Side alone(target, "both", 16), to(target, "decode", 32);
+    alone.Compute({prompt.begin(), prompt.begin() + 64}, 0);
+    alone.Compute({prompt.begin() + 64, prompt.end()}, 64);
+    const std::vector<float> want = alone.Compute({99}, 75);
+    for (const Kind& source : Kinds()) {
+      SCOPED_TRACE(source.name + " to " + target.name);
+      Side from(source, "prefill", 16);
+      from.Compute({prompt.begin(), prompt.begin() + 64}, 0);
+      from.Compute({prompt.begin() + 64, prompt.end()}, 64);
+      const absl::Status moved = Handoff(from, to, 75).Run();
+      ASSERT_TRUE(moved.ok()) << moved;
+      const std::vector<float> got = to.Compute({99}, 75);
+      if (source.name == target.name)
+        EXPECT_EQ(got, want);
+      else
+        EXPECT_LT(Distance(want, got), source.kv == "fp8" || target.kv == "fp8" ? 0.15 : 0.04);
+    }
+  }
+}
+
+// The device may be busy with the layers before: a layer's KV is there when WhenDone says so, not when it was
+// asked for.
+TEST(DeviceHandoff, ALayerIsGatheredWhenItIsDoneAndAnEarlyGatherIsFound) {
+  Side from(Kinds()[2], "prefill", 16), to(Kinds()[2], "decode", 16);
+  const std::vector<int32_t> prompt = Prompt(48);
+  Handoff handoff(from, to, 48);
+  std::vector<int> early, done;
+  from.Compute(prompt, 0, [&](int layer) {
+    if (!handoff.Gather(handoff.SegmentsOf(layer)).ok()) early.push_back(layer);
+    from.ops().WhenDone([&done, layer] { done.push_back(layer); });
+  });
+  EXPECT_EQ(early, (std::vector<int>{0, 1, 2})) << "gathered as soon as they were asked for";
+  EXPECT_EQ(done, (std::vector<int>{0, 1, 2}));
+  EXPECT_TRUE(handoff.Run().ok());
+}
+
+TEST(DeviceHandoff, DamageOnTheWayIsFoundAndRepeatingTheSegmentHeals) {
+  Side from(Kinds()[0], "prefill", 16), to(Kinds()[3], "decode", 16);
+  from.Compute(Prompt(40), 0);
+  Handoff handoff(from, to, 40);
+  ASSERT_TRUE(handoff.Gather(handoff.Segments()).ok());
+  std::vector<std::byte>& slot = handoff.slot();
+  const std::byte was = std::exchange(slot[5000], slot[5000] ^ std::byte{4});
+  const absl::Status damaged = handoff.Scatter(handoff.Segments());
+  EXPECT_TRUE(absl::IsDataLoss(damaged)) << damaged;
+  EXPECT_THAT(std::string(damaged.message()), testing::HasSubstr("damaged on the way at layer 0"));
+  slot[5000] = was;
+  EXPECT_TRUE(handoff.Scatter(handoff.Segments()).ok());
+}
+
+// What a sender hands on came by a handoff itself: the digests that the scatter left beside the blocks fit.
+TEST(DeviceHandoff, KvThatWasPlacedIsHandedOn) {
+  for (const Kind& middle : {Kinds()[2], Kinds()[3]}) {
+    Side first(Kinds()[1], "prefill", 16), second(middle, "prefill", 32), third(Kinds()[0], "decode", 16);
+    first.Compute(Prompt(48), 0);
+    EXPECT_TRUE(Handoff(first, second, 48).Run().ok());
+    const absl::Status moved = Handoff(second, third, 48).Run();
+    EXPECT_TRUE(moved.ok()) << moved;
+  }
+}
+
+TEST(DeviceHandoff, ABlockThatIsNotThereIsNamed) {
+  Side from(Kinds()[2], "prefill", 16), to(Kinds()[0], "decode", 16);
+  from.Compute(Prompt(16), 0);
+  const absl::Status status = Handoff(from, to, 48).Run();
+  EXPECT_TRUE(absl::IsDataLoss(status)) << status;
+  EXPECT_THAT(std::string(status.message()), testing::HasSubstr("no longer holds what was computed"));
+}
+
+// The KV is the device's: the host cannot read it but through the mover.
+TEST(DeviceHandoffDeathTest, TheHostCannotReadTheKv) {
+  Side side(Kinds()[2], "prefill", 16);
+  KvPoolView pool = side.pool();
+  ASSERT_NE(pool.mover, nullptr);
+  EXPECT_DEATH(
+      {
+        volatile auto first = *pool.groups[0].planes[0][0].base;
+        static_cast<void>(first);
+      },
+      "");
+}
+
+TEST(DeviceHandoff, AWorkerOfBothRolesAndOneOnACpuHaveNoMover) {
+  EXPECT_EQ(Side(Kinds()[2], "both", 16).pool().mover, nullptr);
+  EXPECT_EQ(Side(Kinds()[0], "decode", 16).pool().mover, nullptr);
+}
+
+// Nobody waits for a step that draws nothing. Where KV is handed over it is over all the same, so that its blocks may
+// be given back and to a ticket: else it would write them after the ticket's KV was placed.
+TEST(DeviceHandoff, AStepThatDrawsNothingIsOverWhenItsBlocksMayBeGivenBack) {
+  Side from(Kinds()[2], "decode", 16), to(Kinds()[2], "decode", 16);
+  engine::StepPlan plan{.step = 1, .total_tokens = 32};
+  plan.add.push_back({.id = 1, .tokens = Prompt(40), .prompt_len = 40});
+  plan.sequences.push_back({.id = 1, .num_tokens = 32, .block_tables = {from.tables()[0]}});
+  engine::Executor executor(*from.loaded().model, *from.loaded().memory, from.ops());
+  const absl::StatusOr<engine::StepResult> result = executor.Execute(plan);
+  ASSERT_TRUE(result.ok() && !result->sequences[0].sampled) << result.status();
+  EXPECT_TRUE(Handoff(from, to, 32).Run().ok()) << "gathered on another stream, with no further wait";
+
+  Side both(Kinds()[2], "both", 16);
+  engine::Executor alone(*both.loaded().model, *both.loaded().memory, both.ops());
+  const int64_t waits = both.ops().device_work().waits;
+  ASSERT_TRUE(alone.Execute(plan).ok());
+  EXPECT_EQ(both.ops().device_work().waits, waits) << "a worker of both roles hands nothing over";
+}
+
+}  // namespace
+}  // namespace baton::worker
