@@ -1,9 +1,12 @@
 """Prefill and decode on GPUs (the emulated plugin): a GPU pair answers what one GPU worker answers, bit for bit, over every
 transport; pairs of a GPU and a CPU, or of GPUs that keep other types, hold the protocol; faults change no answer."""
 import os
+import random
+import threading
 import unittest
 
 from harness import Cluster, in_parallel
+from random_clusters import disturb
 from test_disaggregated import LONG, wait_for_memory
 from test_kv_types import keeps_the_protocol
 from test_promise_a import answer
@@ -62,6 +65,24 @@ class GpuRoles(unittest.TestCase):
         with Cluster(args=[*PAIR, *flags("GPU fp8"), "--prefill.test-kv-fault-rate", 0.3, "--landing-slot-bytes", 65536]) as c:
             self.equals(c, alone, "damaged slots")
             self.assertGreater(c.metric("baton_kv_digest_mismatches_total"), 0)
+
+    def test_a_worker_that_dies_or_stands_still_changes_no_answer(self):
+        """The faults of random_clusters.py, one in each round, with a spare worker of each role."""
+        alone = self.alone("GPU bfloat16")
+        args = ["--prefill", 2, "--decode", 2, *PAIR[4:], *flags("GPU bfloat16")]
+        with Cluster(args=args) as c:
+            for seed in (1, 2, 8, 9):  # kills decode, kills prefill, stops prefill, stops decode
+                over = threading.Event()
+                harmer = threading.Thread(target=disturb, args=(c, random.Random(seed), over))
+                harmer.start()
+                try:
+                    got = in_parallel([lambda b=b: answer(c, b) for b in bodies() * 3])
+                finally:
+                    over.set()
+                    harmer.join()
+                self.assertEqual(got, alone * 3, f"seed {seed}")
+                c.wait_until(lambda: c.metric("baton_worker_up") == 4, "all workers are back", 60)
+            wait_for_memory(c, "faults")
 
     def test_sides_that_differ_keep_the_protocol(self):
         mixed = [{"model": "tiny-llama", "prompt": LONG[:150 + 10 * i], "max_tokens": 6, "ignore_eos": True, "seed": i,

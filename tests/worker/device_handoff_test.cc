@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <utility>
 
 #include "engine/step/executor.h"
 #include "kvtransfer/slot_format.h"
@@ -30,10 +32,10 @@ const std::vector<Kind>& Kinds() {
 /// A worker's model and KV of one sequence, in blocks of its own size.
 class Side {
  public:
-  Side(const Kind& kind, const std::string& role, int block) {
+  Side(const Kind& kind, const std::string& role, int block, const std::string& model = "tests/data/tiny-llama") {
     WorkerConfig c;
     c.role = role;
-    c.model = "tests/data/tiny-llama";
+    c.model = model;
     c.load_format = "dummy";
     c.threads = 1;
     c.max_num_seqs = 2;
@@ -54,7 +56,8 @@ class Side {
       std::abort();
     }
     loaded_ = *std::move(loaded);
-    tables_ = {{5, 1, 3, 0, 2, 4, 7, 6}};
+    tables_.assign(loaded_.model->kv_layout().groups.size(), {5, 1, 3, 0, 2, 4, 7, 6});
+    tables_.back() = {7, 0, 6, 1, 5, 2, 4, 3};
   }
 
   KvSide side() const { return SideOf(loaded_.model->kv_layout()); }
@@ -69,10 +72,12 @@ class Side {
     const auto n = static_cast<int32_t>(tokens.size());
     const std::vector<int32_t> row_start{0, n}, before{context}, rows{n - 1};
     engine::ForwardBatch batch{.tokens = tokens, .logit_rows = rows, .on_layer_kv = std::move(on_layer)};
-    batch.groups.push_back({.row_start = row_start,
-                            .context = before,
-                            .block_tables = tables_[0],
-                            .table_stride = static_cast<int64_t>(tables_[0].size())});
+    for (const std::vector<int32_t>& table : tables_) {
+      batch.groups.push_back({.row_start = row_start,
+                              .context = before,
+                              .block_tables = table,
+                              .table_stride = static_cast<int64_t>(table.size())});
+    }
     const std::atomic<bool> cancel{false};
     const auto logits = loaded_.model->Forward(batch, loaded_.memory->groups(), cancel).value();
     std::vector<float> out(static_cast<size_t>(logits.cols()));
@@ -169,6 +174,34 @@ TEST(DeviceHandoff, EveryPairOfKindsAnswers) {
   }
 }
 
+// Two KV groups: layers that see everything, and layers of a window, whose older blocks do not travel.
+TEST(DeviceHandoff, LayersOfAWindowTravelBesideTheOthers) {
+  const std::filesystem::path model = std::filesystem::path(testing::TempDir()) / "tiny-gemma3";
+  std::filesystem::create_directories(model);
+  std::ofstream(model / "config.json") << R"({"model_type": "gemma3_text", "architectures": ["Gemma3ForCausalLM"],
+    "hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 3, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "head_dim": 64, "vocab_size": 548, "max_position_embeddings": 2048, "sliding_window": 32,
+    "layer_types": ["sliding_attention", "full_attention", "sliding_attention"], "eos_token_id": 2})";
+  const std::vector<int32_t> prompt = Prompt(75);
+  for (const auto& [source, target] : {std::pair{2, 2}, std::pair{1, 3}, std::pair{3, 0}}) {
+    const Kind &p = Kinds()[static_cast<size_t>(source)], &d = Kinds()[static_cast<size_t>(target)];
+    SCOPED_TRACE(p.name + " to " + d.name);
+    Side from(p, "prefill", 16, model), to(d, "decode", 32, model), alone(d, "both", 32, model);
+    ASSERT_EQ(from.tables().size(), 2u);
+    for (Side* one : {&from, &alone}) {
+      one->Compute({prompt.begin(), prompt.begin() + 64}, 0);
+      one->Compute({prompt.begin() + 64, prompt.end()}, 64);
+    }
+    const absl::Status moved = Handoff(from, to, 75).Run();
+    ASSERT_TRUE(moved.ok()) << moved;
+    const std::vector<float> want = alone.Compute({99}, 75), got = to.Compute({99}, 75);
+    if (source == target)
+      EXPECT_EQ(got, want);
+    else
+      EXPECT_LT(Distance(want, got), 0.15);
+  }
+}
+
 // The device may be busy with the layers before: a layer's KV is there when WhenDone says so, not when it was
 // asked for.
 TEST(DeviceHandoff, ALayerIsGatheredWhenItIsDoneAndAnEarlyGatherIsFound) {
@@ -242,7 +275,7 @@ TEST(DeviceHandoff, AStepThatDrawsNothingIsOverWhenItsBlocksMayBeGivenBack) {
   Side from(Kinds()[2], "decode", 16), to(Kinds()[2], "decode", 16);
   engine::StepPlan plan{.step = 1, .total_tokens = 32};
   plan.add.push_back({.id = 1, .tokens = Prompt(40), .prompt_len = 40});
-  plan.sequences.push_back({.id = 1, .num_tokens = 32, .block_tables = {from.tables()[0]}});
+  plan.sequences.push_back({.id = 1, .num_tokens = 32, .block_tables = from.tables()});
   engine::Executor executor(*from.loaded().model, *from.loaded().memory, from.ops());
   const absl::StatusOr<engine::StepResult> result = executor.Execute(plan);
   ASSERT_TRUE(result.ok() && !result->sequences[0].sampled) << result.status();
