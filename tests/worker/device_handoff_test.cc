@@ -12,6 +12,7 @@
 #include "kvtransfer/slot_format.h"
 #include "worker/process/start_up.h"
 #include "worker/transfer/kv_pool_view.h"
+#include "worker/transfer/mover_check.h"
 
 namespace baton::worker {
 namespace {
@@ -267,6 +268,48 @@ TEST(DeviceHandoffDeathTest, TheHostCannotReadTheKv) {
 TEST(DeviceHandoff, AWorkerOfBothRolesAndOneOnACpuHaveNoMover) {
   EXPECT_EQ(Side(Kinds()[2], "both", 16).pool().mover, nullptr);
   EXPECT_EQ(Side(Kinds()[0], "decode", 16).pool().mover, nullptr);
+}
+
+/// Moves KV as another does, but for one thing.
+class WrongMover final : public KvMover {
+ public:
+  enum class Fault { kNone, kBytes, kDigest, kTrustsItsSource, kPlacesNothing };
+  WrongMover(KvMover& right, Fault fault) : right_(right), fault_(fault) {}
+  std::span<std::byte> staging() override { return right_.staging(); }
+  bool Converts(DType packed, DType cached) const override { return right_.Converts(packed, cached); }
+  absl::Status Gather(std::span<const KvMove> moves, std::span<KvMoved> segments) override {
+    absl::Status status = right_.Gather(moves, segments);
+    if (fault_ == Fault::kBytes) staging()[100] ^= std::byte{1};
+    if (fault_ == Fault::kDigest) ++segments.back().digest;
+    if (fault_ == Fault::kTrustsItsSource) segments.front().unkept = 0;
+    return status;
+  }
+  absl::Status Scatter(std::span<const KvMove> moves, std::span<KvMoved> segments) override {
+    if (fault_ == Fault::kPlacesNothing) return absl::OkStatus();
+    return right_.Scatter(moves, segments);
+  }
+
+ private:
+  KvMover& right_;
+  const Fault fault_;
+};
+
+TEST(DeviceHandoff, AGpuThatMovesKvWronglyIsFoundAtTheStart) {
+  using Fault = WrongMover::Fault;
+  const SteadyClock clock;
+  for (const Kind& kind : {Kinds()[2], Kinds()[3]}) {
+    Side side(kind, "decode", 16);
+    const auto check = [&](Fault fault) {
+      WrongMover mover(*side.loaded().mover, fault);
+      const auto rates = CheckMover(side.ops(), mover, side.ops().traits().kv, 64, clock);
+      return rates.ok() ? std::string() : std::string(rates.status().message());
+    };
+    EXPECT_EQ(check(Fault::kNone), "");
+    EXPECT_THAT(check(Fault::kBytes), testing::HasSubstr("gathers other bytes than were there, in block 0"));
+    EXPECT_THAT(check(Fault::kDigest), testing::HasSubstr("with digest"));
+    EXPECT_THAT(check(Fault::kTrustsItsSource), testing::HasSubstr("0 units that differ instead of 1"));
+    EXPECT_THAT(check(Fault::kPlacesNothing), testing::HasSubstr("scatters other bytes than were there"));
+  }
 }
 
 // Nobody waits for a step that draws nothing. Where KV is handed over it is over all the same, so that its blocks may

@@ -22,6 +22,7 @@
 #include "worker/process/numerics_id.h"
 #include "worker/process/progress_line.h"
 #include "worker/ranks/rank.h"
+#include "worker/transfer/mover_check.h"
 
 namespace baton::worker {
 namespace {
@@ -46,10 +47,14 @@ absl::Status MakeMover(const WorkerConfig& config, LoadedModel& loaded) {
   if (config.role == "both") return absl::OkStatus();
   BATON_ASSIGN_OR_RETURN(loaded.mover, loaded.ops->MakeKvMover(static_cast<size_t>(config.landing_slot_bytes)));
   if (loaded.mover == nullptr) return absl::OkStatus();
+  const KvPlane& plane = loaded.model->kv_layout().groups.front().planes.front();
+  const SteadyClock clock;
+  BATON_ASSIGN_OR_RETURN(const MoverRates rates, CheckMover(*loaded.ops, *loaded.mover, plane.dtype, plane.dim, clock));
   LogInfo(
       "worker: KV staged through host memory: the GPU {} pinned memory of {} bytes, a slot's; every transport sees the "
-      "host's memory only",
-      config.role == "prefill" ? "gathers into" : "scatters from", loaded.mover->staging().size());
+      "host's memory only; {:.2f} GB/s out of the GPU and {:.2f} into it in the self-test",
+      config.role == "prefill" ? "gathers into" : "scatters from", loaded.mover->staging().size(),
+      rates.gather_gigabytes_per_second, rates.scatter_gigabytes_per_second);
   return absl::OkStatus();
 }
 
