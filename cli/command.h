@@ -22,6 +22,7 @@ Runner AddBench(CLI::App& app);
 Runner AddCerts(CLI::App& app);
 Runner AddDoctor(CLI::App& app);
 Runner AddDrain(CLI::App& app);
+Runner AddPlan(CLI::App& app);
 Runner AddVersion(CLI::App& app);
 
 /// "0.1.0"

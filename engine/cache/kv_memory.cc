@@ -60,8 +60,8 @@ absl::StatusOr<BlockBudget> PlanBlocks(const KvLayout& layout, int64_t bytes, in
   const int64_t least = CeilDiv(max_model_len, unit) + 1;  // one block to copy into
   if (const BlockBudget one = budget_for(least * unit); one.bytes > bytes) {
     return absl::ResourceExhaustedError(absl::StrCat("one sequence of ", max_model_len, " tokens needs ", one.bytes,
-                                                     " bytes of KV cache, ", bytes,
-                                                     " given: raise --kv-cache-memory or lower --max-model-len"));
+                                                     " bytes of KV cache, ", bytes, " given, ", one.bytes - bytes,
+                                                     " too few: raise --kv-cache-memory or lower --max-model-len"));
   }
   int64_t low = least, high = std::max<int64_t>(least, std::min<int64_t>(bytes, INT32_MAX) / unit);
   while (low < high) {

@@ -74,6 +74,14 @@ int64_t Activations::Bytes(const ModelConfig& c, const RankPlace& place, int max
          logit_rows * (w.hidden * (4 + narrow) + (w.vocab + w.part_vocab) * 4);
 }
 
+int64_t Activations::bytes() const {
+  int64_t sum = 0;
+  for (const auto* memory : {&memory_, &logit_memory_}) {
+    for (const auto& buffer : *memory) sum += static_cast<int64_t>(buffer->bytes());
+  }
+  return sum;
+}
+
 absl::Status Activations::ReserveLogits(int64_t rows, kernels::Ops& ops) {
   if (head_in.rank != 0 && rows <= head_in.rows()) return absl::OkStatus();
   rows = std::max(rows, head_in.rank == 0 ? 0 : 2 * head_in.rows());

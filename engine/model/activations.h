@@ -21,6 +21,8 @@ class Activations {
   /// The bytes that Create will allocate.
   static int64_t Bytes(const ModelConfig& config, const RankPlace& place, int max_tokens, int64_t logit_rows,
                        DType compute);
+  /// Of all that is allocated now.
+  int64_t bytes() const;
   static constexpr int64_t kFirstLogitRows = 64;  ///< where they may grow
 
   kernels::Tensor residual;  // [max_tokens, hidden] f32

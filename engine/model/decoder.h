@@ -34,7 +34,9 @@ class Decoder : public Model {
 
   const ModelConfig& config() const override { return config_; }
   const KvLayout& kv_layout() const override { return layout_; }
-  size_t weight_bytes() const override { return weights_.bytes; }
+  size_t weight_bytes() const override { return static_cast<size_t>(weights_.bytes.Total()); }
+  /// What it holds, as it was allocated.
+  ModelMemory memory() const { return {weights_.bytes, a_.bytes()}; }
   absl::StatusOr<kernels::Tensor> Forward(const ForwardBatch& batch, std::span<const KvGroupView> kv,
                                           const std::atomic<bool>& cancel) override;
 

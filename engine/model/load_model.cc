@@ -11,6 +11,7 @@
 #include "engine/model/config/config_reader.h"
 #include "engine/model/decoder.h"
 #include "engine/model/model_digest.h"
+#include "engine/model/model_memory.h"
 
 namespace baton::engine {
 namespace {
@@ -68,6 +69,11 @@ absl::Status CheckWeights(const std::string& path, const ModelConfig& config, co
   return absl::OkStatus();
 }
 
+std::string MemoryText(const ModelMemory& m) {
+  return StrCat("embedding ", m.weights.embedding, ", attention ", m.weights.attention, ", mlp ", m.weights.mlp,
+                ", norms ", m.weights.norms, ", head ", m.weights.head, ", workspace ", m.workspace);
+}
+
 struct Available {
   int64_t bytes = 0;
   const char* where = "";  ///< follows the number
@@ -80,7 +86,7 @@ Available AvailableTo(const ModelSource& source, const std::optional<kernels::De
 }
 
 // A device's are all there from the start, the host's grow.
-int64_t LogitRows(const ModelSource& source, const std::optional<kernels::DeviceMemory>& device) {
+int64_t LogitRows(const ModelSource& source, bool device) {
   return device ? std::max(Activations::kFirstLogitRows, source.max_logit_rows) : Activations::kFirstLogitRows;
 }
 
@@ -90,14 +96,14 @@ absl::Status CheckMemory(const ModelSource& source, const ModelConfig& config, c
   const Available available = AvailableTo(source, device);
   const WeightMemory memory = PlanWeightMemory(config, source.place, weights, traits);
   const int64_t activations =
-      Activations::Bytes(config, source.place, max_tokens, LogitRows(source, device), traits.compute);
-  const int64_t need = memory.device_bytes + std::max(memory.scratch_bytes, activations);
+      Activations::Bytes(config, source.place, max_tokens, LogitRows(source, device.has_value()), traits.compute);
+  const int64_t need = memory.device.Total() + std::max(memory.scratch_bytes, activations);
   if (need <= available.bytes) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrFormat(
       "%s needs %d bytes (%.2f GiB: weights %.2f GiB, activations of %d tokens (--max-num-batched-tokens) %.2f GiB), "
       "%d "
       "bytes (%.2f GiB) are available%s",
-      source.path, need, GiB(need), GiB(memory.device_bytes), max_tokens, GiB(activations), available.bytes,
+      source.path, need, GiB(need), GiB(memory.device.Total()), max_tokens, GiB(activations), available.bytes,
       GiB(available.bytes), available.where));
 }
 
@@ -142,8 +148,20 @@ absl::StatusOr<ModelFacts> InspectModel(const ModelSource& source, const kernels
   const Opened& opened = checked.opened;
   ModelFacts facts{.config = opened.read.config, .kv_layout = checked.layout};
   for (const WeightRule& rule : WeightRules(facts.config)) facts.parameters += rule.rows() * rule.columns();
-  facts.weight_bytes = PlanWeightMemory(facts.config, source.place, *opened.weights, traits).device_bytes;
+  facts.weight_bytes = PlanWeightMemory(facts.config, source.place, *opened.weights, traits).device.Total();
   return facts;
+}
+
+absl::StatusOr<RankMemory> PlanRankMemory(ModelSource source, const kernels::OpsTraits& traits, int max_tokens) {
+  source.memory_limit_bytes = std::numeric_limits<int64_t>::max();  // whoever plans compares for himself
+  BATON_ASSIGN_OR_RETURN(const Checked checked, OpenChecked(source, traits, std::nullopt, max_tokens));
+  const Opened& opened = checked.opened;
+  RankMemory out{.config = opened.read.config, .kv_layout = checked.layout};
+  const WeightMemory weights = PlanWeightMemory(out.config, source.place, *opened.weights, traits);
+  out.memory = {weights.device, Activations::Bytes(out.config, source.place, max_tokens,
+                                                   LogitRows(source, !traits.host_memory), traits.compute)};
+  out.scratch_bytes = weights.scratch_bytes;
+  return out;
 }
 
 absl::StatusOr<std::unique_ptr<Model>> LoadModel(const ModelSource& source, kernels::Ops& ops, int max_tokens,
@@ -158,17 +176,20 @@ absl::StatusOr<std::unique_ptr<Model>> LoadModel(const ModelSource& source, kern
   BATON_ASSIGN_OR_RETURN(ModelWeights weights,
                          LoadWeights(config, source.place, *opened.weights, ops, report, source.given_up));
   const int64_t positions = source.context_tokens > 0 ? source.context_tokens : config.max_position_embeddings;
-  return Decoder::Create({.config = std::move(config),
-                          .layout = std::move(checked.layout),
-                          .weights = std::move(weights),
-                          .max_tokens = max_tokens,
-                          .max_sequences = source.max_sequences,
-                          .max_positions = positions,
-                          .logit_rows = LogitRows(source, ops.device_memory()),
-                          .recorded_rows = source.recorded_rows,
-                          .ops = ops,
-                          .place = source.place,
-                          .links = links});
+  BATON_ASSIGN_OR_RETURN(auto decoder,
+                         Decoder::Create({.config = std::move(config),
+                                          .layout = std::move(checked.layout),
+                                          .weights = std::move(weights),
+                                          .max_tokens = max_tokens,
+                                          .max_sequences = source.max_sequences,
+                                          .max_positions = positions,
+                                          .logit_rows = LogitRows(source, ops.device_memory().has_value()),
+                                          .recorded_rows = source.recorded_rows,
+                                          .ops = ops,
+                                          .place = source.place,
+                                          .links = links}));
+  LogInfo("{}: bytes taken by {}", source.place.Name(), MemoryText(decoder->memory()));
+  return decoder;
 }
 
 }  // namespace baton::engine

@@ -6,6 +6,7 @@
 
 #include "common/check.h"
 #include "common/status.h"
+#include "kernels/packed_size.h"
 
 namespace baton::engine {
 namespace {
@@ -47,6 +48,29 @@ std::vector<WeightPart> PartsKept(const ModelConfig& config, const RankPlace& pl
   }
   return parts;
 }
+
+// Where the bytes of a packed layer count; of a tied pair only the head is packed.
+int64_t& KindOf(Weight weight, WeightBytes& bytes) {
+  switch (weight) {
+    case Weight::kEmbedding:
+    case Weight::kLmHead: return bytes.head;
+    case Weight::kGate:
+    case Weight::kUp:
+    case Weight::kDown: return bytes.mlp;
+    default: return bytes.attention;
+  }
+}
+
+// The type of a packed layer: its parts', or where they differ what is computed in.
+DType LinearType(const WeightSource& source, const std::vector<WeightPart>& parts, DType compute) {
+  const DType type = ReadType(source, parts[0].rule, compute);
+  const bool alike =
+      std::ranges::all_of(parts, [&](const WeightPart& part) { return ReadType(source, part.rule, compute) == type; });
+  return alike ? type : compute;
+}
+
+// Norms lie one behind another, each from a 64-byte line on.
+size_t AfterNorm(size_t elements) { return (elements + 15) / 16 * 16; }
 
 class WeightLoader {
  public:
@@ -104,12 +128,8 @@ absl::StatusOr<std::unique_ptr<PackedLinear>> WeightLoader::Linear(const std::ve
   if (given_up_ != nullptr && *given_up_) return absl::CancelledError("loading was given up");
   int64_t rows = 0;
   const int64_t columns = parts[0].columns;
-  const DType compute = ops_.traits().compute;
-  DType type = ReadType(source_, parts[0].rule, compute);
-  for (const WeightPart& part : parts) {
-    rows += part.rows;
-    if (ReadType(source_, part.rule, compute) != type) type = compute;
-  }
+  const DType type = LinearType(source_, parts, ops_.traits().compute);
+  for (const WeightPart& part : parts) rows += part.rows;
   const size_t bytes = static_cast<size_t>(rows * columns) * DTypeBytes(type);
   char* const host = Scratch(bytes);
   char* at = host;
@@ -126,7 +146,7 @@ absl::StatusOr<std::unique_ptr<PackedLinear>> WeightLoader::Linear(const std::ve
   BATON_CHECK(bias.empty() || static_cast<int64_t>(bias.size()) == rows, bias.size(), " biases for ", rows, " rows");
   BATON_ASSIGN_OR_RETURN(std::unique_ptr<PackedLinear> packed,
                          ops_.Pack(kernels::Tensor(host, type, {rows, columns}), bias.empty() ? nullptr : bias.data()));
-  out_.bytes += packed->bytes();
+  KindOf(parts[0].rule.weight, out_.bytes) += static_cast<int64_t>(packed->bytes());
   for (const WeightPart& part : parts) Advance(part);
   return packed;
 }
@@ -144,7 +164,7 @@ absl::StatusOr<WeightLoader::Linears> WeightLoader::Leaves(Weight weight, int la
 void WeightLoader::Norm(Weight weight, int layer, const float** slot) {
   const WeightPart part = Part(weight, layer);
   const size_t at = norms_.size();
-  norms_.resize((at + static_cast<size_t>(part.elements()) + 15) / 16 * 16);  // the next one starts on a 64-byte line
+  norms_.resize(AfterNorm(at + static_cast<size_t>(part.elements())));
   source_.Read(part, DType::kF32, norms_.data() + at);
   slots_.emplace_back(slot, at);
   Advance(part);
@@ -179,7 +199,7 @@ absl::Status WeightLoader::Embedding() {
   ops_.CopyToDevice(out_.embedding_memory->data(), host, bytes);
   ops_.Sync();
   out_.embedding = kernels::Tensor(out_.embedding_memory->data(), type, {part.rows, part.columns});
-  out_.bytes += bytes;
+  out_.bytes.embedding = static_cast<int64_t>(bytes);
   Advance(part);
   return absl::OkStatus();
 }
@@ -190,7 +210,7 @@ absl::Status WeightLoader::UploadNorms() {
   ops_.CopyToDevice(out_.norm_memory->data(), norms_.data(), bytes);
   ops_.Sync();
   for (const auto& [slot, at] : slots_) *slot = static_cast<const float*>(out_.norm_memory->data()) + at;
-  out_.bytes += bytes;
+  out_.bytes.norms = static_cast<int64_t>(bytes);
   return absl::OkStatus();
 }
 
@@ -213,25 +233,73 @@ absl::StatusOr<ModelWeights> WeightLoader::Load() {
   return std::move(out_);
 }
 
+// Counts what WeightLoader will take, layer by layer in the same shapes.
+class WeightPlanner {
+ public:
+  WeightPlanner(const ModelConfig& config, const RankPlace& place, const WeightSource& source,
+                const kernels::OpsTraits& traits)
+      : config_(config), place_(place), source_(source), traits_(traits) {}
+
+  WeightMemory Plan() {
+    const RankShape shape = ShapeOf(config_, place_);
+    if (HoldsEmbedding(place_) && !HeadIsEmbedding(config_, place_, traits_)) {
+      const WeightPart part = PartOf(config_, place_, Weight::kEmbedding);
+      out_.device.embedding = part.elements() * BytesOf(EmbeddingType(source_, config_, part.rule, traits_));
+      Scratch(out_.device.embedding);
+    }
+    for (int layer = shape.layers.begin; layer < shape.layers.end; ++layer) Layer(layer);
+    if (HoldsHead(place_)) {
+      Linear({PartsOf(config_, place_).back()}, false);
+      Norms({Weight::kFinalNorm}, -1);
+    }
+    out_.device.norms = static_cast<int64_t>(norms_ * sizeof(float));
+    return out_;
+  }
+
+ private:
+  static int64_t BytesOf(DType type) { return static_cast<int64_t>(DTypeBytes(type)); }
+  WeightPart Part(Weight weight, int layer) const { return PartOf(config_, place_, weight, layer); }
+  void Scratch(int64_t bytes) { out_.scratch_bytes = std::max(out_.scratch_bytes, bytes); }
+
+  void Linear(const std::vector<WeightPart>& parts, bool bias) {
+    int64_t rows = 0;
+    for (const WeightPart& part : parts) rows += part.rows;
+    const DType type = LinearType(source_, parts, traits_.compute);
+    KindOf(parts[0].rule.weight, out_.device) += kernels::PackedBytes(traits_, rows, parts[0].columns, type, bias);
+    Scratch(rows * parts[0].columns * BytesOf(type));
+  }
+  void Leaves(Weight weight, int layer, bool bias) {
+    for (int leaf = 0; leaf < place_.leaves(); ++leaf) {
+      Linear({LeafOf(Part(weight, layer), leaf, place_.leaves())}, bias && place_.tensor_rank == 0 && leaf == 0);
+    }
+  }
+  void Norms(std::initializer_list<Weight> weights, int layer) {
+    for (const Weight weight : weights)
+      norms_ = AfterNorm(norms_ + static_cast<size_t>(Part(weight, layer).elements()));
+  }
+  void Layer(int layer) {
+    Norms({Weight::kInputNorm, Weight::kMlpNorm}, layer);
+    if (config_.post_norms) Norms({Weight::kPostAttentionNorm, Weight::kPostMlpNorm}, layer);
+    if (config_.qk_norm) Norms({Weight::kQueryNorm, Weight::kKeyNorm}, layer);
+    Linear({Part(Weight::kQuery, layer), Part(Weight::kKey, layer), Part(Weight::kValue, layer)}, config_.qkv_bias);
+    Leaves(Weight::kOutput, layer, config_.o_bias);
+    Linear({Part(Weight::kGate, layer), Part(Weight::kUp, layer)}, false);
+    Leaves(Weight::kDown, layer, false);
+  }
+
+  const ModelConfig& config_;
+  const RankPlace& place_;
+  const WeightSource& source_;
+  const kernels::OpsTraits& traits_;
+  WeightMemory out_;
+  size_t norms_ = 0;
+};
+
 }  // namespace
 
 WeightMemory PlanWeightMemory(const ModelConfig& config, const RankPlace& place, const WeightSource& source,
                               const kernels::OpsTraits& traits) {
-  const DType compute = traits.compute;
-  WeightMemory out;
-  // A tied head comes later, as another part of the embedding.
-  bool table_seen = !HoldsEmbedding(place) || HeadIsEmbedding(config, place, traits);
-  for (const WeightPart& part : PartsKept(config, place, traits)) {
-    const int64_t n = part.elements();
-    DType type = compute == DType::kF32 ? source.NativeType(part.rule) : compute;  // what the smallest backend keeps
-    if (part.rule.weight == Weight::kEmbedding && !std::exchange(table_seen, true)) {
-      type = EmbeddingType(source, config, part.rule, traits);
-    }
-    if (part.rule.shape.size() == 1) type = DType::kF32;
-    out.device_bytes += n * static_cast<int64_t>(DTypeBytes(type));
-    out.scratch_bytes = std::max(out.scratch_bytes, 4 * (part.rule.weight == Weight::kGate ? 2 * n : n));
-  }
-  return out;
+  return WeightPlanner(config, place, source, traits).Plan();
 }
 
 absl::StatusOr<ModelWeights> LoadWeights(const ModelConfig& config, const RankPlace& place, const WeightSource& source,

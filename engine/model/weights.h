@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "engine/model/model.h"
+#include "engine/model/model_memory.h"
 #include "engine/model/weight_parts.h"
 #include "engine/model/weight_source.h"
 #include "kernels/ops.h"
@@ -36,13 +37,13 @@ struct ModelWeights {
   const float* final_norm = nullptr;               // [hidden], with the head
   std::vector<LayerWeights> layers;                // of the rank's stage
   std::unique_ptr<kernels::PackedLinear> lm_head;  // [the rank's vocabulary, hidden], in the first stage
-  size_t bytes = 0;                                ///< device memory of all of them
+  WeightBytes bytes;                               ///< device memory of all of them
   std::unique_ptr<kernels::Buffer> embedding_memory, norm_memory;
 };
 
 /// Bytes that LoadWeights will hold, and the most host memory that it needs besides while it runs.
 struct WeightMemory {
-  int64_t device_bytes = 0;
+  WeightBytes device;
   int64_t scratch_bytes = 0;
 };
 WeightMemory PlanWeightMemory(const ModelConfig& config, const RankPlace& place, const WeightSource& source,

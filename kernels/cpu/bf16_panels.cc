@@ -5,6 +5,7 @@
 #include "common/check.h"
 #include "common/status.h"
 #include "kernels/cpu/cpu_memory.h"
+#include "kernels/packed_size.h"
 
 namespace baton::kernels::cpu {
 namespace {
@@ -20,6 +21,8 @@ struct Cut {
 constexpr Cut kFew = {kManyRows, 128 << 10, 0, 8 << 10}, kMany = {256, 512 << 10, 2 << 10, 4 << 10};
 
 }  // namespace
+
+static_assert(kBf16PanelColumns == kBf16HostShape.rows && kBf16Depth == kBf16HostShape.columns);
 
 absl::StatusOr<std::unique_ptr<Bf16Panels>> Bf16Panels::Make(const Tensor& weight, const float* bias,
                                                              const Bf16Table& table, Pool& pool) {

@@ -5,6 +5,7 @@
 #include "common/check.h"
 #include "common/status.h"
 #include "kernels/cpu/cpu_memory.h"
+#include "kernels/packed_size.h"
 
 namespace baton::kernels::cpu {
 namespace {
@@ -24,6 +25,8 @@ void PackPanel(const Tensor& weight, int64_t first, int64_t count, T* panel) {
 }
 
 }  // namespace
+
+static_assert(kPanelColumns == kF32HostShape.rows);
 
 absl::StatusOr<std::unique_ptr<PackedPanels>> PackedPanels::Make(const Tensor& weight, const float* bias, Pool& pool) {
   BATON_CHECK(weight.rank == 2 && weight.shape[0] > 0 && weight.shape[1] > 0, "weight of rank ", weight.rank);

@@ -20,6 +20,7 @@ ALLOWED = {
     "decode_worker": {"common", "proto", "kernels", "engine", "kvtransfer", "worker"},
     "router": {"common", "proto", "text"},
     "load": {"common"},
+    "plan": {"common", "kernels", "engine", "worker"},
 }
 # One room of a folder that may depend on single headers of another.
 SINGLE = {"engine/sampling/": {"text/grammar.h", "text/grammar_kind.h"}}
@@ -163,6 +164,7 @@ PLANTED = [
     ("router/discovery/a.cc", "router/fleet/fleet.h"),
     ("router/fleet/a.cc", "ares.h"),
     ("load/a.cc", "router/http/http_server.h"),
+    ("plan/a.cc", "router/policy/scorer.h"),
     ("load/summary.cc", "boost/beast/http.hpp"),
     ("engine/a.cc", "cuda_runtime.h"),
     ("kvtransfer/tcp/a.cc", "ucp/api/ucp.h"),

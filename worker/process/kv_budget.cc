@@ -34,4 +34,19 @@ absl::StatusOr<int64_t> DeviceKvBytes(const WorkerConfig& config, const kernels:
                       memory.total_bytes));
 }
 
+KvLayout KeptLayout(const engine::ModelConfig& model, const engine::RankPlace& place, const KvLayout& layout) {
+  KvLayout kept = layout;
+  const int heads = engine::ShapeOf(model, place).kv_heads.size() * place.tensor_size;
+  for (KvGroup& group : kept.groups) {
+    for (KvPlane& plane : group.planes) plane.heads = heads;
+  }
+  return kept;
+}
+
+absl::StatusOr<engine::BlockBudget> PlanKv(const WorkerConfig& config, const KvLayout& kept, int64_t bytes,
+                                           int64_t max_model_len) {
+  return engine::PlanBlocks(kept, bytes, static_cast<int32_t>(max_model_len), config.max_num_seqs,
+                            config.max_num_batched_tokens);
+}
+
 }  // namespace baton::worker

@@ -1,4 +1,4 @@
-// The memory that the KV cache takes by default.
+// The memory that the KV cache takes by default, and the blocks that it makes: by start-up and by a plan.
 #pragma once
 
 #include <cstdint>
@@ -6,6 +6,8 @@
 
 #include "absl/status/statusor.h"
 #include "common/kv_layout.h"
+#include "engine/cache/kv_memory.h"
+#include "engine/parallel/rank_place.h"
 #include "kernels/ops.h"
 #include "worker/worker_config.h"
 
@@ -20,5 +22,13 @@ int64_t KvBytes(const WorkerConfig& config, const KvLayout& layout, int64_t max_
 /// On a device: --kv-cache-memory, or --gpu-memory-utilization of the memory that is free now. ResourceExhausted: more
 /// is asked for than is free, with both numbers.
 absl::StatusOr<int64_t> DeviceKvBytes(const WorkerConfig& config, const kernels::DeviceMemory& memory);
+
+/// The layout of all ranks together: a KV head that several ranks keep counts once for each of them. `place`: any
+/// rank's. `layout`: the model's.
+KvLayout KeptLayout(const engine::ModelConfig& model, const engine::RankPlace& place, const KvLayout& layout);
+
+/// The blocks that `bytes` of KV memory of all ranks make.
+absl::StatusOr<engine::BlockBudget> PlanKv(const WorkerConfig& config, const KvLayout& kept, int64_t bytes,
+                                           int64_t max_model_len);
 
 }  // namespace baton::worker

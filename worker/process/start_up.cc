@@ -109,26 +109,16 @@ absl::StatusOr<int64_t> KvBytesHere(const WorkerConfig& config, const KvLayout& 
   return KvBytes(config, kept, loaded.max_model_len, AvailableMemoryBytes());
 }
 
-absl::StatusOr<engine::BlockBudget> PlanKv(const WorkerConfig& config, const KvLayout& kept,
-                                           const LoadedModel& loaded) {
+absl::StatusOr<engine::BlockBudget> PlanKvHere(const WorkerConfig& config, const KvLayout& kept,
+                                               const LoadedModel& loaded) {
   BATON_ASSIGN_OR_RETURN(const int64_t bytes, KvBytesHere(config, kept, loaded));
-  return engine::PlanBlocks(kept, bytes, loaded.max_model_len, config.max_num_seqs, config.max_num_batched_tokens);
-}
-
-// The layout of all ranks together: a KV head that several ranks keep counts once for each of them.
-KvLayout KeptLayout(const LoadedModel& loaded) {
-  KvLayout kept = loaded.model->kv_layout();
-  const int heads = engine::ShapeOf(loaded.model->config(), loaded.place).kv_heads.size() * loaded.place.tensor_size;
-  for (KvGroup& group : kept.groups) {
-    for (KvPlane& plane : group.planes) plane.heads = heads;
-  }
-  return kept;
+  return PlanKv(config, kept, bytes, loaded.max_model_len);
 }
 
 absl::Status AllocateKv(const WorkerConfig& config, RankHost* ranks, LoadedModel& loaded) {
   engine::Communicator* world = ranks != nullptr ? ranks->links().world : nullptr;
-  const KvLayout kept = KeptLayout(loaded);
-  absl::StatusOr<engine::BlockBudget> blocks = PlanKv(config, kept, loaded);
+  const KvLayout kept = KeptLayout(loaded.model->config(), loaded.place, loaded.model->kv_layout());
+  absl::StatusOr<engine::BlockBudget> blocks = PlanKvHere(config, kept, loaded);
   std::vector<int32_t> counts(kept.groups.size());
   if (blocks.ok()) counts = blocks->num_blocks;
   BATON_RETURN_IF_ERROR(ShareBlocks(world, counts));
@@ -146,6 +136,9 @@ absl::Status AllocateKv(const WorkerConfig& config, RankHost* ranks, LoadedModel
   if (world != nullptr) loaded.channel = std::make_unique<engine::StepChannel>(*world);
   if (const auto memory = loaded.ops->device_memory())
     LogInfo("worker: {:.2f} of the GPU's {:.2f} GiB stay free", GiB(memory->free_bytes), GiB(memory->total_bytes));
+  int64_t kv_bytes = 0;
+  for (const engine::KvMemory* memory : loaded.AllMemory()) kv_bytes += memory->bytes();
+  LogInfo("worker: bytes taken by KV of all ranks {}", kv_bytes);
   LogInfo("Available KV cache memory: {:.2f} GiB", GiB(loaded.blocks.bytes));
   LogInfo("KV cache size: {} tokens", loaded.blocks.tokens);
   LogInfo("Maximum concurrency for {} tokens per request: {:.2f}x", loaded.max_model_len,

@@ -10,8 +10,12 @@
 #include "kernels/cuda/host/device_memory.h"
 #include "kernels/cuda/linear/quant_layout.h"
 #include "kernels/cuda/moe/moe_limits.h"
+#include "kernels/packed_size.h"
 
 namespace baton::cuda {
+
+static_assert(kGemmPadN == kernels::kDeviceShape.rows && kGemmPadK == kernels::kDeviceShape.columns);
+
 namespace {
 
 int64_t RoundUp(int64_t n, int64_t to) { return (n + to - 1) / to * to; }

@@ -7,6 +7,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "engine/model/decoder.h"
+#include "engine/model/model_memory.h"
 #include "kernels/cuda/host/cuda_ops.h"
 #include "tests/engine/model/paged_model.h"
 
@@ -135,6 +137,27 @@ void ExpectBitsOfThePromptAlone(Golden golden, kernels::CpuOpsConfig config) {
   for (int chunk : {1, 7, 16, 48}) {
     EXPECT_EQ((*one)->Prefill(golden.prompt, chunk).value(), whole) << "chunks of " << chunk;
     EXPECT_EQ((*two)->Prefill(golden.prompt, chunk).value(), whole) << "2 threads, chunks of " << chunk;
+  }
+}
+
+TEST_P(Family, TakesTheBytesThatWerePlanned) {
+  const Golden golden = ReadGolden(GetParam());
+  std::vector<std::unique_ptr<kernels::Ops>> all;
+  all.push_back(kernels::MakeCudaOps({}).value());
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    if (auto ops = kernels::MakeCpuOps({.dtype = dtype}); ops.ok()) all.push_back(*std::move(ops));
+  }
+  for (std::unique_ptr<kernels::Ops>& ops : all) {
+    const kernels::OpsTraits traits = ops->traits();
+    SCOPED_TRACE(traits.isa);
+    const auto planned = PlanRankMemory(golden.source, traits, PagedModel::kMaxTokens);
+    ASSERT_TRUE(planned.ok()) << planned.status();
+    const auto model = PagedModel::LoadOn(std::move(ops), golden.source);
+    ASSERT_TRUE(model.ok()) << model.status();
+    const auto& decoder = dynamic_cast<const Decoder&>((*model)->model());
+    EXPECT_EQ(planned->memory, decoder.memory());
+    EXPECT_GT(planned->memory.weights.mlp, 0);
+    EXPECT_GT(planned->memory.workspace, 0);
   }
 }
 

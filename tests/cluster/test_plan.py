@@ -1,0 +1,156 @@
+"""`baton plan` says what a worker will take: every kind of bytes that real workers print at their start is the one that
+was planned, for the toy model of every family and for SmolLM2, in f32 and bf16, on one rank and on several."""
+import json
+import pathlib
+import re
+import shlex
+import subprocess
+import tempfile
+import time
+import unittest
+
+from harness import BATON, ROOT, SMOLLM2, START_SECONDS, STOP_SECONDS, TINY
+
+GOLDENS = ROOT / "tests" / "engine" / "model" / "goldens"
+DOC = (ROOT / "docs" / "plan.md").read_text()
+KINDS = ["embedding", "attention", "mlp", "norms", "head"]
+SMALL = ["--max-num-seqs", 4, "--max-num-batched-tokens", 64]
+
+
+def plan(*args):
+    return subprocess.run([BATON, "plan", *map(str, args)], capture_output=True, text=True)
+
+
+def planned(*args):
+    result = plan(*args, "--format", "json")
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def taken(*args):
+    """What a worker of these flags says that it has taken, from its log."""
+    with tempfile.TemporaryDirectory() as folder:
+        ready, log = pathlib.Path(folder) / "ready", pathlib.Path(folder) / "log"
+        key = pathlib.Path(folder) / "key"  # else it would wait for a router's
+        key.write_text("0" * 64)
+        command = [BATON, "worker", "--ready-file", ready, "--hash-key-file", key, "--threads", "1", *map(str, args)]
+        with open(log, "w") as out:
+            worker = subprocess.Popen(command, stdout=out, stderr=out)
+        try:
+            deadline = time.monotonic() + START_SECONDS
+            while not ready.exists():
+                assert worker.poll() is None and time.monotonic() < deadline, log.read_text()
+                time.sleep(0.02)
+        finally:
+            worker.terminate()
+            worker.wait(STOP_SECONDS)
+        text = log.read_text()
+    ranks = {int(rank): dict((kind, int(n)) for kind, n in re.findall(r"(\w+) (\d+)", line))
+             for rank, line in re.findall(r"rank (\d+) \(.*?\): bytes taken by (.*)", text)}
+    kv = int(re.search(r"bytes taken by KV of all ranks (\d+)", text)[1])
+    return ranks, kv, int(re.search(r"KV cache size: (\d+) tokens", text)[1])
+
+
+def dtypes(*args):
+    """Those that this machine computes in."""
+    for dtype in ("float32", "bfloat16"):
+        if plan(*args, "--dtype", dtype).returncode != 2:
+            yield dtype
+
+
+class Plan(unittest.TestCase):
+    def check(self, *args):
+        with self.subTest(args=args):
+            said, (ranks, kv, tokens) = planned(*args), taken(*args)
+            self.assertEqual(sorted(ranks), [rank["rank"] for rank in said["ranks"]])
+            for rank in said["ranks"]:
+                want = {**{kind: rank["weights"][kind] for kind in KINDS}, "workspace": rank["workspace"]}
+                self.assertEqual(ranks[rank["rank"]], want, f"rank {rank['rank']}")
+            self.assertEqual(said["kv_bytes"], kv)
+            self.assertEqual(said["kv_tokens"], tokens)
+            self.assertEqual(said["total_bytes"], kv + sum(sum(kinds.values()) for kinds in ranks.values()))
+
+    def test_toy_models_of_every_family(self):
+        for config in sorted(GOLDENS.glob("*/config.json")):
+            common = ["--model", config.parent, "--load-format", "dummy", *SMALL]
+            for dtype in dtypes(*common):
+                self.check(*common, "--dtype", dtype)
+
+    def test_ranks(self):
+        common = ["--model", TINY, "--load-format", "dummy", *SMALL]
+        for ranks in (["--tensor-parallel-size", 2], ["--tensor-parallel-size", 4, "--pipeline-parallel-size", 2],
+                      ["--tensor-parallel-size", 2, "--reduction-width", 4]):
+            for dtype in dtypes(*common):
+                self.check(*common, *ranks, "--dtype", dtype)
+
+    def test_smollm2(self):
+        common = ["--model", SMOLLM2, "--kv-cache-memory", "64MiB", "--max-model-len", 1024, *SMALL]
+        for dtype in dtypes(*common):
+            self.check(*common, "--dtype", dtype)
+        self.check(*common, "--dtype", "float32", "--kv-cache-dtype", "fp8", "--block-size", 64)
+
+    def test_the_flags_that_it_emits_plan_the_same(self):
+        args = [TINY, "--load-format", "dummy", *SMALL, "--tensor-parallel-size", 2]
+        emitted = shlex.split(plan(*args, "--emit", "flags").stdout)
+        self.assertIn("--kv-cache-memory", emitted)
+        said, again = planned(*args), planned(*emitted)
+        for key in ("ranks", "kv_tokens", "max_model_len", "total_bytes"):
+            self.assertEqual(again[key], said[key], key)
+        self.check(*emitted)
+
+    def test_a_gpu_needs_none_here(self):
+        said = planned(SMOLLM2, "--device", "cuda", "--memory", "8GiB", "--max-model-len", 2048)
+        self.assertEqual((said["dtype"], said["kv_cache_dtype"]), ("bfloat16", "bfloat16"))
+        free = said["available_bytes"] - said["total_bytes"] + said["kv_bytes"]
+        self.assertLessEqual(said["kv_bytes"], 0.9 * free)
+        self.assertGreater(said["kv_bytes"], 0.89 * free)
+        result = plan(SMOLLM2, "--device", "cuda")
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("--memory", result.stderr)
+
+    def test_what_does_not_fit_is_refused_with_the_bytes_that_are_missing(self):
+        fits = planned(SMOLLM2, "--dtype", "float32", "--memory", "4GiB", *SMALL)
+        weights = fits["ranks"][0]["weights"]["total"]
+        result = plan(SMOLLM2, "--dtype", "float32", "--memory", weights, *SMALL)
+        self.assertEqual(result.returncode, 5)
+        need, available, missing = map(int, re.search(
+            r"needs (\d+) bytes \(.*?\), (\d+) bytes \(.*?\) are available: (\d+) bytes .* too many", result.stderr).groups())
+        self.assertEqual((available, missing), (weights, need - weights))
+        self.assertEqual(plan(SMOLLM2, "--dtype", "float32", "--memory", need, *SMALL).returncode, 5, "no room for KV")
+        result = plan(SMOLLM2, "--dtype", "float32", "--memory", "2GiB", "--kv-cache-memory", "2GiB", *SMALL)
+        self.assertEqual(result.returncode, 5)
+        self.assertIn("too many", result.stderr)
+        result = plan(SMOLLM2, "--dtype", "float32", "--kv-cache-memory", 1000, *SMALL)
+        self.assertEqual(result.returncode, 5)
+        self.assertIn("too few", result.stderr)
+
+    def test_bad_input(self):
+        for code, text, args in ((3, "no such model", ["/nowhere/model"]),
+                                 (3, "config.json", [ROOT / "docs"]),
+                                 (2, "--dtype", [TINY, "--dtype", "float64"]),
+                                 (2, "--format", [TINY, "--format", "xml"]),
+                                 (2, "--max-model-len", [TINY, "--max-model-length", 5]),
+                                 (2, "longer than the model's context", [TINY, "--load-format", "dummy", "--max-model-len", "1G"]),
+                                 (2, "--model", [])):
+            with self.subTest(args=args):
+                result = plan(*args)
+                self.assertEqual((result.returncode, result.stdout), (code, ""), result.stderr)
+                self.assertIn(text, result.stderr)
+
+    def test_the_page_tells_the_flags_and_keys_there_are(self):
+        help_text = subprocess.run([BATON, "help", "plan"], capture_output=True, text=True).stdout
+        lines = [line for block in re.findall(r"^```\n(.*?)^```", DOC, re.M | re.S) for line in block.splitlines()]
+        lines = [re.sub(r"\s+# .*", "", line) for line in lines if line.startswith("baton plan")]
+        self.assertGreater(len(lines), 2)
+        for line in lines:
+            result = plan(*shlex.split(line.replace("MODEL", str(SMOLLM2)))[2:])
+            self.assertEqual(result.returncode, 0, f"{line}: {result.stderr}")
+        for flag in re.findall(r"`(--[a-z-]+)", DOC):
+            self.assertIn(flag, help_text)
+        said = planned(TINY, "--load-format", "dummy")
+        keys = set(re.findall(r"^\| `(\w+)`", DOC, re.M))
+        self.assertEqual(keys, set(said) | set(said["ranks"][0]) | set(said["kv_kinds"][0]))
+
+
+if __name__ == "__main__":
+    unittest.main()
