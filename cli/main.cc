@@ -116,7 +116,7 @@ int main(int argc, char** argv) {
   add("rank", "one rank of a worker; workers start it", AddRank)->group("");
   add("chat", "talk to a running cluster", AddChat);
   add("bench", "offer requests to an OpenAI server and measure the answers", AddBench);
-  add("plan", "the memory that a worker would take, and what fits", AddPlan);
+  add("plan", "what a worker would take, what fits, and what limits it", AddPlan);
   add("certs", "a private authority and certificates for a trial of TLS", AddCerts);
   add("doctor", "what this machine can do, and what would stop a cluster here", AddDoctor);
   add("drain", "workers take no new requests, and what runs there ends", AddDrain);

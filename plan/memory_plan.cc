@@ -64,7 +64,8 @@ absl::StatusOr<int64_t> KvMemoryOf(const WorkerConfig& config, const MemoryPlan&
   return worker::KvBytes(config, kept, plan.max_model_len, std::max<int64_t>(left, 0));
 }
 
-absl::Status AddKv(const WorkerConfig& config, const KvLayout& layout, MemoryPlan& plan) {
+absl::Status AddKv(const WorkerConfig& config, MemoryPlan& plan) {
+  const KvLayout& layout = plan.kv_layout;
   const KvLayout kept = worker::KeptLayout(plan.model, plan.ranks[0].place, layout);
   BATON_ASSIGN_OR_RETURN(const int64_t bytes, KvMemoryOf(config, plan, kept));
   BATON_ASSIGN_OR_RETURN(const engine::BlockBudget blocks, worker::PlanKv(config, kept, bytes, plan.max_model_len));
@@ -101,7 +102,6 @@ absl::StatusOr<MemoryPlan> PlanMemory(const WorkerConfig& config, std::optional<
   BATON_ASSIGN_OR_RETURN(plan.available_bytes, AvailableTo(config, memory_bytes));
   plan.compute = traits.compute;
   plan.kv_dtype = traits.kv;
-  KvLayout layout;
   for (int rank = 0; rank < config.ranks(); ++rank) {
     const engine::RankPlace place = worker::PlaceOf(config, rank);
     BATON_ASSIGN_OR_RETURN(engine::RankMemory memory, engine::PlanRankMemory(worker::SourceOf(config, place), traits,
@@ -109,11 +109,11 @@ absl::StatusOr<MemoryPlan> PlanMemory(const WorkerConfig& config, std::optional<
     plan.ranks.push_back({.place = place, .memory = memory.memory, .scratch_bytes = memory.scratch_bytes});
     if (rank > 0) continue;
     plan.model = std::move(memory.config);
-    layout = std::move(memory.kv_layout);
+    plan.kv_layout = std::move(memory.kv_layout);
   }
   plan.max_model_len = config.max_model_len > 0 ? config.max_model_len : plan.model.max_position_embeddings;
   BATON_RETURN_IF_ERROR(CheckRanks(config, plan));
-  BATON_RETURN_IF_ERROR(AddKv(config, layout, plan));
+  BATON_RETURN_IF_ERROR(AddKv(config, plan));
   return plan;
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/kv_layout.h"
 #include "engine/cache/kv_memory.h"
 #include "engine/model/model_memory.h"
 #include "engine/parallel/rank_place.h"
@@ -41,6 +42,7 @@ struct MemoryPlan {
   int64_t max_model_len = 0;    ///< of a sequence, in tokens
   int64_t available_bytes = 0;  ///< to all ranks
   std::vector<RankPlan> ranks;
+  KvLayout kv_layout;  ///< of the whole model
   std::vector<KvKind> kv;
   int64_t kv_budget = 0;  ///< --kv-cache-memory with which a worker has these blocks
   int64_t kv_tokens = 0;  ///< that fit

@@ -40,6 +40,47 @@ nlohmann::ordered_json RankJson(const RankPlan& rank) {
           {"total", rank.Total()}};
 }
 
+std::string RooflineText(const RooflinePlan& plan) {
+  const Roofline& r = plan.times;
+  const Load& load = plan.load;
+  std::string out = absl::StrFormat(
+      "\nlimits for prompts of %d tokens (%d cached) and answers of %d; not calibrated, real steps are slower:\n",
+      load.isl, load.prefix, load.osl);
+  absl::StrAppendFormat(&out, "prefill: %.1f tokens/s by %s; TTFT %.2f ms without a queue, goal %.0f ms%s\n",
+                        r.prefill_tokens_per_s, LimitName(r.prefill_limit), r.prefill_ms, load.ttft_ms,
+                        r.meets_ttft ? "" : ": MISSED");
+  absl::StrAppendFormat(
+      &out, "decode: %.1f tokens/s by %s, %d sequences a step (no more by %s); TPOT %.2f ms, goal %.0f ms%s\n",
+      r.decode_tokens_per_s, LimitName(r.decode_limit), r.batch, BatchLimitName(r.batch_limit), r.decode_ms,
+      load.tpot_ms, r.meets_tpot ? "" : ": MISSED");
+  absl::StrAppendFormat(&out, "ratio: %.2f decode workers keep up with one prefill worker\n", r.decode_per_prefill);
+  absl::StrAppendFormat(&out, "handoff: %d bytes of KV a prompt\n", r.transfer_bytes);
+  if (r.transfer_ms) out += Advice(r, plan.machine, load) + "\n";
+  return out;
+}
+
+nlohmann::ordered_json RooflineJson(const RooflinePlan& plan) {
+  const Roofline& r = plan.times;
+  nlohmann::ordered_json json = {{"prefill_tokens_per_s", r.prefill_tokens_per_s},
+                                 {"prefill_limit", LimitName(r.prefill_limit)},
+                                 {"ttft_ms", r.prefill_ms},
+                                 {"meets_ttft", r.meets_ttft},
+                                 {"decode_tokens_per_s", r.decode_tokens_per_s},
+                                 {"decode_limit", LimitName(r.decode_limit)},
+                                 {"batch", r.batch},
+                                 {"batch_limit", BatchLimitName(r.batch_limit)},
+                                 {"tpot_ms", r.decode_ms},
+                                 {"meets_tpot", r.meets_tpot},
+                                 {"decode_per_prefill", r.decode_per_prefill},
+                                 {"transfer_bytes", r.transfer_bytes},
+                                 {"transfer_ms", nullptr},
+                                 {"break_even_tokens", nullptr},
+                                 {"advice", Advice(r, plan.machine, plan.load)}};
+  if (r.transfer_ms) json["transfer_ms"] = *r.transfer_ms;
+  if (r.break_even_tokens) json["break_even_tokens"] = *r.break_even_tokens;
+  return json;
+}
+
 // As a shell reads it.
 std::string Quoted(const std::string& text) {
   const bool plain = !text.empty() && text.find_first_not_of(
@@ -53,7 +94,7 @@ std::string Quoted(const std::string& text) {
 
 }  // namespace
 
-std::string PlanText(const WorkerConfig& config, const MemoryPlan& plan) {
+std::string PlanText(const WorkerConfig& config, const MemoryPlan& plan, const std::optional<RooflinePlan>& roofline) {
   std::string out = absl::StrFormat("%s: %s, context %d tokens; computes in %s, keeps KV in %s, device %s\n\n",
                                     config.model, plan.model.family, plan.model.max_position_embeddings,
                                     DTypeName(plan.compute), DTypeName(plan.kv_dtype), config.device);
@@ -75,10 +116,11 @@ std::string PlanText(const WorkerConfig& config, const MemoryPlan& plan) {
   absl::StrAppendFormat(&out, "memory: %.2f GiB of %.2f GiB, %.2f GiB stay free for the process itself%s\n",
                         GiB(plan.Total()), GiB(plan.available_bytes), GiB(plan.available_bytes - plan.Total()),
                         config.device == "cpu" ? "" : ", the driver and what kernels keep for themselves");
+  if (roofline) out += RooflineText(*roofline);
   return out;
 }
 
-std::string PlanJson(const WorkerConfig& config, const MemoryPlan& plan) {
+std::string PlanJson(const WorkerConfig& config, const MemoryPlan& plan, const std::optional<RooflinePlan>& roofline) {
   nlohmann::ordered_json ranks = nlohmann::ordered_json::array(), kinds = nlohmann::ordered_json::array();
   for (const RankPlan& rank : plan.ranks) ranks.push_back(RankJson(rank));
   for (const KvKind& kind : plan.kv) {
@@ -88,21 +130,22 @@ std::string PlanJson(const WorkerConfig& config, const MemoryPlan& plan) {
                      {"tokens_per_block", kind.tokens_per_block},
                      {"blocks", kind.blocks}});
   }
-  const nlohmann::ordered_json json = {{"model", config.model},
-                                       {"family", plan.model.family},
-                                       {"device", config.device},
-                                       {"dtype", std::string(DTypeName(plan.compute))},
-                                       {"kv_cache_dtype", std::string(DTypeName(plan.kv_dtype))},
-                                       {"tensor_parallel_size", config.tensor_parallel_size},
-                                       {"pipeline_parallel_size", config.pipeline_parallel_size},
-                                       {"max_model_len", plan.max_model_len},
-                                       {"ranks", std::move(ranks)},
-                                       {"kv_kinds", std::move(kinds)},
-                                       {"kv_bytes", KvBytes(plan)},
-                                       {"kv_tokens", plan.kv_tokens},
-                                       {"sequences", plan.Sequences()},
-                                       {"total_bytes", plan.Total()},
-                                       {"available_bytes", plan.available_bytes}};
+  nlohmann::ordered_json json = {{"model", config.model},
+                                 {"family", plan.model.family},
+                                 {"device", config.device},
+                                 {"dtype", std::string(DTypeName(plan.compute))},
+                                 {"kv_cache_dtype", std::string(DTypeName(plan.kv_dtype))},
+                                 {"tensor_parallel_size", config.tensor_parallel_size},
+                                 {"pipeline_parallel_size", config.pipeline_parallel_size},
+                                 {"max_model_len", plan.max_model_len},
+                                 {"ranks", std::move(ranks)},
+                                 {"kv_kinds", std::move(kinds)},
+                                 {"kv_bytes", KvBytes(plan)},
+                                 {"kv_tokens", plan.kv_tokens},
+                                 {"sequences", plan.Sequences()},
+                                 {"total_bytes", plan.Total()},
+                                 {"available_bytes", plan.available_bytes}};
+  if (roofline) json["roofline"] = RooflineJson(*roofline);
   return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 

@@ -1,16 +1,27 @@
 // A plan for people, for programs, and as a worker's flags.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "plan/memory_plan.h"
+#include "plan/roofline.h"
 
 namespace baton::plan {
 
+/// Times, and what they were worked out from.
+struct RooflinePlan {
+  Machine machine;
+  Load load;
+  Roofline times;
+};
+
 /// Tables; each line ends with a line feed.
-std::string PlanText(const worker::WorkerConfig& config, const MemoryPlan& plan);
+std::string PlanText(const worker::WorkerConfig& config, const MemoryPlan& plan,
+                     const std::optional<RooflinePlan>& roofline);
 /// One JSON object, bytes as integers. docs/plan.md lists its keys.
-std::string PlanJson(const worker::WorkerConfig& config, const MemoryPlan& plan);
+std::string PlanJson(const worker::WorkerConfig& config, const MemoryPlan& plan,
+                     const std::optional<RooflinePlan>& roofline);
 /// One line for `baton worker` or `baton serve`: the model, the layout, and the lengths and KV memory that were chosen.
 std::string PlanFlags(const worker::WorkerConfig& config, const MemoryPlan& plan);
 

@@ -14,6 +14,7 @@ from harness import BATON, ROOT, SMOLLM2, START_SECONDS, STOP_SECONDS, TINY
 GOLDENS = ROOT / "tests" / "engine" / "model" / "goldens"
 DOC = (ROOT / "docs" / "plan.md").read_text()
 KINDS = ["embedding", "attention", "mlp", "norms", "head"]
+TIMES = ["--isl", 500, "--osl", 100, "--memory-bandwidth", 100, "--compute", 1]
 SMALL = ["--max-num-seqs", 4, "--max-num-batched-tokens", 64]
 
 
@@ -108,6 +109,25 @@ class Plan(unittest.TestCase):
         self.assertEqual(result.returncode, 2)
         self.assertIn("--memory", result.stderr)
 
+    def test_times_grow_with_what_is_asked_for(self):
+        args = [SMOLLM2, "--dtype", "float32", "--memory", "8GiB", *SMALL, *TIMES, "--max-num-batched-tokens", 2048]
+        said = planned(*args)["roofline"]
+        self.assertEqual((said["prefill_limit"], said["decode_limit"]), ("compute", "memory bandwidth"))
+        flops = 2 * 500 * 106_200_000  # multiplications of the layers' weights, without attention
+        self.assertGreater(said["ttft_ms"], flops / 1e9)
+        self.assertLess(said["ttft_ms"], 1.2 * flops / 1e9)
+        self.assertGreater(said["tpot_ms"], 134_000_000 * 4 / 100e6)
+        self.assertEqual(said["batch"], 4)
+        self.assertEqual(said["advice"], "")
+        self.assertIsNone(said["break_even_tokens"])
+        faster = planned(*args, "--memory-bandwidth", 200, "--compute", 2)["roofline"]
+        self.assertAlmostEqual(faster["ttft_ms"], said["ttft_ms"] / 2)
+        self.assertAlmostEqual(faster["tpot_ms"], said["tpot_ms"] / 2)
+        self.assertIn("do not disaggregate", plan(*args, "--link", 0.01).stdout)
+        fast = plan(*args, "--link", 10).stdout
+        self.assertIn("\ndisaggregate: ", fast)
+        self.assertIn("not calibrated", fast)
+
     def test_what_does_not_fit_is_refused_with_the_bytes_that_are_missing(self):
         fits = planned(SMOLLM2, "--dtype", "float32", "--memory", "4GiB", *SMALL)
         weights = fits["ranks"][0]["weights"]["total"]
@@ -131,6 +151,11 @@ class Plan(unittest.TestCase):
                                  (2, "--format", [TINY, "--format", "xml"]),
                                  (2, "--max-model-len", [TINY, "--max-model-length", 5]),
                                  (2, "longer than the model's context", [TINY, "--load-format", "dummy", "--max-model-len", "1G"]),
+                                 (2, "--memory-bandwidth", [TINY, "--compute", 1]),
+                                 (2, "--compute", [TINY, "--memory-bandwidth", 1]),
+                                 (2, "--compute", [TINY, "--link", 1]),
+                                 (2, "2048", [TINY, "--load-format", "dummy", "--memory-bandwidth", 1, "--compute", 1]),
+                                 (2, "--prefix 9", [TINY, "--load-format", "dummy", *TIMES, "--isl", 9, "--prefix", 9]),
                                  (2, "--model", [])):
             with self.subTest(args=args):
                 result = plan(*args)
@@ -147,9 +172,9 @@ class Plan(unittest.TestCase):
             self.assertEqual(result.returncode, 0, f"{line}: {result.stderr}")
         for flag in re.findall(r"`(--[a-z-]+)", DOC):
             self.assertIn(flag, help_text)
-        said = planned(TINY, "--load-format", "dummy")
+        said = planned(TINY, "--load-format", "dummy", *TIMES)
         keys = set(re.findall(r"^\| `(\w+)`", DOC, re.M))
-        self.assertEqual(keys, set(said) | set(said["ranks"][0]) | set(said["kv_kinds"][0]))
+        self.assertEqual(keys, set(said) | set(said["ranks"][0]) | set(said["kv_kinds"][0]) | set(said["roofline"]))
 
 
 if __name__ == "__main__":
