@@ -20,6 +20,7 @@ struct PlanOptions {
   std::string format = "text", emit = "plan";
   int64_t isl = 4000, osl = 1000, prefix = 0;
   double ttft = 2000, tpot = 30;
+  int32_t total_gpus = 0;
   double memory_bandwidth = 0, compute = 0, link = 0, handoff_ms = 1;
 };
 template <class Visitor>
@@ -36,6 +37,9 @@ void VisitFields(PlanOptions& c, Visitor&& field) {
         AtLeast(0));
   field("compute", c.compute, "TFLOP/s", "of one rank, in --dtype", AtLeast(0));
   field("link", c.link, "GB/s", "from prefill to decode workers: says whether to disaggregate", AtLeast(0));
+  field("total-gpus", c.total_gpus, "devices",
+        "of --memory, --memory-bandwidth and --compute each, a rank on each: layouts of them are ranked instead",
+        Range(0, 4096));
   field("handoff-ms", c.handoff_ms, "ms", "of a handoff beside its bytes", AtLeast(0));
   field("format", c.format, "", "of the plan", OneOf({{"text"}, {"json"}}));
   field("emit", c.emit, "", "what is printed", OneOf({{"plan"}, {"flags", "a worker's, with the sizes chosen"}}));
@@ -80,14 +84,31 @@ absl::Status CheckPlan(const PlanOptions& o) {
   }
   if (o.link > 0 && o.compute <= 0)
     return absl::InvalidArgumentError("--link needs --memory-bandwidth and --compute as well");
+  if (o.total_gpus > 0 && (o.compute <= 0 || o.memory == 0))
+    return absl::InvalidArgumentError("--total-gpus needs --memory, --memory-bandwidth and --compute as well");
+  if (o.total_gpus > 0 && o.emit == "flags")
+    return absl::InvalidArgumentError("--emit flags is of one layout: leave --total-gpus out");
   return absl::OkStatus();
+}
+
+plan::Machine MachineOf(const PlanOptions& o) {
+  return {o.memory_bandwidth * 1e9, o.compute * 1e12, o.link * 1e9, o.handoff_ms};
+}
+plan::Load LoadOf(const PlanOptions& o) { return {o.isl, o.prefix, o.osl, o.ttft, o.tpot}; }
+
+int RunProposals(const PlanCommand& command) {
+  const PlanOptions& o = command.options;
+  const auto proposals = plan::Propose(command.config, o.total_gpus, o.memory, MachineOf(o), LoadOf(o));
+  if (!proposals.ok()) return Fail(proposals.status());
+  const std::string text = o.format == "json" ? plan::ProposalsJson(*proposals) : plan::ProposalsText(*proposals);
+  std::fputs(text.c_str(), stdout);
+  return kExitOk;
 }
 
 absl::StatusOr<std::optional<plan::RooflinePlan>> RooflineOf(const PlanCommand& command, const plan::MemoryPlan& made) {
   const PlanOptions& o = command.options;
   if (o.compute <= 0) return std::nullopt;
-  plan::RooflinePlan out{.machine = {o.memory_bandwidth * 1e9, o.compute * 1e12, o.link * 1e9, o.handoff_ms},
-                         .load = {o.isl, o.prefix, o.osl, o.ttft, o.tpot}};
+  plan::RooflinePlan out{.machine = MachineOf(o), .load = LoadOf(o)};
   BATON_ASSIGN_OR_RETURN(out.times, plan::PlanRoofline(command.config, made, out.machine, out.load));
   return out;
 }
@@ -97,6 +118,7 @@ int RunPlan(PlanCommand& command) {
   if (!command.set.status().ok()) return FailUsage(command.set.status());
   if (absl::Status status = CheckPlan(o); !status.ok()) return FailUsage(status);
   if (absl::Status status = command.config.Validate(); !status.ok()) return FailUsage(status);
+  if (o.total_gpus > 0) return RunProposals(command);
   const absl::StatusOr<plan::MemoryPlan> made =
       plan::PlanMemory(command.config, o.memory > 0 ? std::optional(o.memory) : std::nullopt);
   if (!made.ok()) return Fail(made.status());

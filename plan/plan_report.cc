@@ -149,6 +149,43 @@ std::string PlanJson(const WorkerConfig& config, const MemoryPlan& plan, const s
   return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
+std::string ProposalsText(const std::vector<Proposal>& proposals) {
+  std::string out = "limits, not calibrated and without queues: requests/s, TTFT and TPOT in ms\n";
+  int number = 0;
+  for (const Proposal& p : proposals) {
+    if (!p.why_not.empty()) {
+      out += StrCat("WHY NOT ", p.Name(), ": ", p.why_not, "\n");
+      continue;
+    }
+    absl::StrAppendFormat(&out, "%2d. %-52s %10.3f requests/s  TTFT %9.2f  TPOT %8.2f", ++number, p.Name(),
+                          p.requests_per_s, p.ttft_ms, p.tpot_ms);
+    if (p.prefill > 0) {
+      absl::StrAppendFormat(&out, "  busy: prefill %.0f %%, decode %.0f %%", 100 * p.prefill_busy, 100 * p.decode_busy);
+    }
+    out += "\n";
+  }
+  if (number == 0) out += "no layout meets the goals\n";
+  return out;
+}
+
+std::string ProposalsJson(const std::vector<Proposal>& proposals) {
+  nlohmann::ordered_json all = nlohmann::ordered_json::array();
+  for (const Proposal& p : proposals) {
+    all.push_back({{"tensor_parallel_size", p.tensor_size},
+                   {"pipeline_parallel_size", p.stages},
+                   {"both", p.both},
+                   {"prefill", p.prefill},
+                   {"decode", p.decode},
+                   {"requests_per_s", p.requests_per_s},
+                   {"ttft_ms", p.ttft_ms},
+                   {"tpot_ms", p.tpot_ms},
+                   {"prefill_busy", p.prefill_busy},
+                   {"decode_busy", p.decode_busy},
+                   {"why_not", p.why_not}});
+  }
+  return all.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
 std::string PlanFlags(const WorkerConfig& config, const MemoryPlan& plan) {
   std::string out =
       StrCat("--model ", Quoted(config.model), " --device ", config.device, " --dtype ", DTypeName(plan.compute),

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "plan/memory_plan.h"
+#include "plan/proposals.h"
 #include "plan/roofline.h"
 
 namespace baton::plan {
@@ -22,6 +23,9 @@ std::string PlanText(const worker::WorkerConfig& config, const MemoryPlan& plan,
 /// One JSON object, bytes as integers. docs/plan.md lists its keys.
 std::string PlanJson(const worker::WorkerConfig& config, const MemoryPlan& plan,
                      const std::optional<RooflinePlan>& roofline);
+/// Ranked layouts, then a WHY NOT line for each that is none; and the same as a JSON array.
+std::string ProposalsText(const std::vector<Proposal>& proposals);
+std::string ProposalsJson(const std::vector<Proposal>& proposals);
 /// One line for `baton worker` or `baton serve`: the model, the layout, and the lengths and KV memory that were chosen.
 std::string PlanFlags(const worker::WorkerConfig& config, const MemoryPlan& plan);
 

@@ -95,30 +95,39 @@ Cost Prefill(const StepTimes& times, const Load& load, int64_t chunk) {
   return sum;
 }
 
-// The most sequences whose step keeps to the goal; at least one, be it too slow.
-void Decode(const StepTimes& times, const MemoryPlan& plan, const worker::WorkerConfig& config, const Load& load,
-            Roofline& out) {
+struct Batch {
+  int64_t sequences = 1;
+  BatchLimit limit = BatchLimit::kKvSpace;
+  Cost step;
+  double tpot_ms = 0;
+};
+
+// The most sequences whose steps keep to the goal; at least one, be it too slow. `prefill_ms`: what a step bears of
+// prompts, for each of its sequences.
+Batch BatchOf(const StepTimes& times, const MemoryPlan& plan, const worker::WorkerConfig& config, const Load& load,
+              double prefill_ms) {
   const int64_t context = load.isl + load.osl / 2;
-  const auto step = [&](int64_t sequences) { return times.Of({.sequences = sequences, .context = context}); };
+  const auto of = [&](int64_t sequences) {
+    Batch batch{.sequences = sequences, .step = times.Of({.sequences = sequences, .context = context})};
+    batch.tpot_ms = batch.step.seconds * 1e3 + prefill_ms * static_cast<double>(sequences);
+    return batch;
+  };
   const int64_t in_memory = std::max<int64_t>(1, plan.kv_tokens / (load.isl + load.osl));
-  int64_t low = 1, high = std::min<int64_t>(in_memory, config.max_num_seqs);
-  out.batch_limit = in_memory <= config.max_num_seqs ? BatchLimit::kKvSpace : BatchLimit::kMaxNumSeqs;
-  const int64_t most = high;
+  const int64_t most = std::min<int64_t>(in_memory, config.max_num_seqs);
+  int64_t low = 1, high = most;
   while (low < high) {
     const int64_t middle = low + (high - low + 1) / 2;
-    if (step(middle).seconds * 1e3 <= load.tpot_ms) {
+    if (of(middle).tpot_ms <= load.tpot_ms) {
       low = middle;
     } else {
       high = middle - 1;
     }
   }
-  if (low < most) out.batch_limit = BatchLimit::kTpot;
-  const Cost cost = step(low);
-  out.batch = low;
-  out.decode_ms = cost.seconds * 1e3;
-  out.decode_limit = cost.limit();
-  out.decode_tokens_per_s = static_cast<double>(low) / cost.seconds;
-  out.meets_tpot = out.decode_ms <= load.tpot_ms;
+  Batch out = of(low);
+  out.limit = low < most                         ? BatchLimit::kTpot
+              : in_memory <= config.max_num_seqs ? BatchLimit::kKvSpace
+                                                 : BatchLimit::kMaxNumSeqs;
+  return out;
 }
 
 void Handoff(const MemoryPlan& plan, const Machine& machine, const Load& load, Roofline& out) {
@@ -166,9 +175,19 @@ absl::StatusOr<Roofline> PlanRoofline(const worker::WorkerConfig& config, const 
   out.prefill_limit = prefill.limit();
   out.prefill_tokens_per_s = static_cast<double>(load.isl - load.prefix) / prefill.seconds;
   out.meets_ttft = out.prefill_ms <= load.ttft_ms;
-  Decode(times, plan, config, load, out);
-  const double decoded_per_s = out.decode_tokens_per_s / static_cast<double>(load.osl);  // requests
-  out.decode_per_prefill = 1 / prefill.seconds / decoded_per_s;
+  const Batch decode = BatchOf(times, plan, config, load, 0);
+  out.batch = decode.sequences;
+  out.batch_limit = decode.limit;
+  out.decode_ms = decode.tpot_ms;
+  out.decode_limit = decode.step.limit();
+  out.decode_tokens_per_s = static_cast<double>(decode.sequences) / decode.step.seconds;
+  out.meets_tpot = out.decode_ms <= load.tpot_ms;
+  out.decode_per_prefill = out.PrefillRequestsPerS() / out.DecodeRequestsPerS(load);
+  const auto osl = static_cast<double>(load.osl);
+  const Batch both = BatchOf(times, plan, config, load, out.prefill_ms / osl);
+  out.both_batch = both.sequences;
+  out.both_tpot_ms = both.tpot_ms;
+  out.both_requests_per_s = static_cast<double>(both.sequences) / osl / both.tpot_ms * 1e3;
   Handoff(plan, machine, load, out);
   return out;
 }

@@ -42,6 +42,10 @@ struct Roofline {
   double decode_ms = 0;  ///< of a step: TPOT
   double decode_tokens_per_s = 0;
   Limit decode_limit = Limit::kMemory;
+  /// A worker that prefills and decodes: each of its steps bears its share of the prompts of the answers that it ends.
+  int64_t both_batch = 1;
+  double both_tpot_ms = 0;
+  double both_requests_per_s = 0;
   /// Decode workers that keep up with one prefill worker.
   double decode_per_prefill = 0;
   int64_t transfer_bytes = 0;  ///< KV of one prompt; what is in the cache does not travel
@@ -51,6 +55,8 @@ struct Roofline {
   /// it never does. By the rule of --local-prefill-max-tokens (router/policy/route_options.h), but for its most.
   std::optional<double> break_even_tokens;
   bool meets_ttft = true, meets_tpot = true;
+  double PrefillRequestsPerS() const { return 1e3 / prefill_ms; }
+  double DecodeRequestsPerS(const Load& load) const { return decode_tokens_per_s / static_cast<double>(load.osl); }
 };
 
 /// FailedPrecondition: the prompt and its answer are longer than max_model_len, or all of the prompt is in the cache.

@@ -128,6 +128,17 @@ class Plan(unittest.TestCase):
         self.assertIn("\ndisaggregate: ", fast)
         self.assertIn("not calibrated", fast)
 
+    def test_layouts_are_ranked_and_the_others_have_reasons(self):
+        args = [TINY, "--load-format", "dummy", *TIMES, "--memory", "1GiB", "--link", 1, "--total-gpus", 4]
+        said = planned(*args)
+        good = [p["requests_per_s"] for p in said if not p["why_not"]]
+        self.assertGreater(len(good), 4)
+        self.assertEqual(good, sorted(good, reverse=True))
+        text = plan(*args).stdout
+        self.assertEqual(len(re.findall(r"^ *\d+\. .* requests/s", text, re.M)), len(good))
+        self.assertEqual(len(re.findall(r"^WHY NOT .*: ", text, re.M)), len(said) - len(good))
+        self.assertIn("no layout meets the goals", plan(*args, "--tpot", 0).stdout)
+
     def test_what_does_not_fit_is_refused_with_the_bytes_that_are_missing(self):
         fits = planned(SMOLLM2, "--dtype", "float32", "--memory", "4GiB", *SMALL)
         weights = fits["ranks"][0]["weights"]["total"]
@@ -155,6 +166,8 @@ class Plan(unittest.TestCase):
                                  (2, "--compute", [TINY, "--memory-bandwidth", 1]),
                                  (2, "--compute", [TINY, "--link", 1]),
                                  (2, "2048", [TINY, "--load-format", "dummy", "--memory-bandwidth", 1, "--compute", 1]),
+                                 (2, "--total-gpus", [TINY, "--total-gpus", 2]),
+                                 (2, "--emit", [TINY, *TIMES, "--memory", "1GiB", "--total-gpus", 2, "--emit", "flags"]),
                                  (2, "--prefix 9", [TINY, "--load-format", "dummy", *TIMES, "--isl", 9, "--prefix", 9]),
                                  (2, "--model", [])):
             with self.subTest(args=args):
@@ -174,7 +187,8 @@ class Plan(unittest.TestCase):
             self.assertIn(flag, help_text)
         said = planned(TINY, "--load-format", "dummy", *TIMES)
         keys = set(re.findall(r"^\| `(\w+)`", DOC, re.M))
-        self.assertEqual(keys, set(said) | set(said["ranks"][0]) | set(said["kv_kinds"][0]) | set(said["roofline"]))
+        self.assertEqual(keys, set(said) | set(said["ranks"][0]) | set(said["kv_kinds"][0]) | set(said["roofline"])
+                         | set(planned(TINY, "--load-format", "dummy", *TIMES, "--memory", "1GiB", "--total-gpus", 1)[0]))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,112 @@
+#include "plan/proposals.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_format.h"
+#include "common/status.h"
+
+namespace baton::plan {
+namespace {
+
+using worker::WorkerConfig;
+
+std::string WhyMissed(const Proposal& p, const Load& load) {
+  if (p.ttft_ms > load.ttft_ms)
+    return absl::StrFormat("TTFT %.2f ms is above the goal of %.2f ms", p.ttft_ms, load.ttft_ms);
+  if (p.tpot_ms > load.tpot_ms)
+    return absl::StrFormat("TPOT %.2f ms is above the goal of %.2f ms", p.tpot_ms, load.tpot_ms);
+  return "";
+}
+
+// "1 worker", "2 workers".
+std::string Count(int n, const char* what) { return StrCat(n, " ", what, n == 1 ? "" : "s"); }
+
+// Why workers of this kind hand no KV over, or what of it is not known.
+std::string WhyNoHandoff(const WorkerConfig& config, const Machine& machine) {
+  if (config.device != "cpu") return StrCat("--device ", config.device, ": KV is handed over from host memory only");
+  if (machine.link_bytes_per_s <= 0) return "what a handoff takes is not known: give --link";
+  return "";
+}
+
+// The division of `workers` whose slower side is fastest.
+Proposal Disaggregated(Proposal p, int workers, const Roofline& r, const Load& load) {
+  const double prefill_rate = r.PrefillRequestsPerS(), decode_rate = r.DecodeRequestsPerS(load);
+  for (int prefill = 1; prefill < workers; ++prefill) {
+    const double a = prefill * prefill_rate, b = (workers - prefill) * decode_rate, rate = std::min(a, b);
+    if (rate <= p.requests_per_s) continue;
+    p.prefill = prefill;
+    p.decode = workers - prefill;
+    p.requests_per_s = rate;
+    p.prefill_busy = rate / a;
+    p.decode_busy = rate / b;
+  }
+  p.ttft_ms = r.prefill_ms + r.transfer_ms.value_or(0);
+  p.tpot_ms = r.decode_ms;
+  p.why_not = WhyMissed(p, load);
+  return p;
+}
+
+Proposal Aggregated(Proposal p, int workers, const Roofline& r, const Load& load) {
+  p.both = workers;
+  p.requests_per_s = workers * r.both_requests_per_s;
+  p.ttft_ms = r.prefill_ms;
+  p.tpot_ms = r.both_tpot_ms;
+  p.why_not = WhyMissed(p, load);
+  return p;
+}
+
+// The aggregated and the best P:D layout of one cut of the model; or one that says why there is none.
+absl::Status AddLayouts(const WorkerConfig& config, int devices, int64_t device_bytes, const Machine& machine,
+                        const Load& load, std::vector<Proposal>& out) {
+  const int workers = devices / config.ranks();
+  Proposal p{.tensor_size = config.tensor_parallel_size, .stages = config.pipeline_parallel_size};
+  absl::Status status = config.Validate();
+  absl::StatusOr<MemoryPlan> memory =
+      status.ok() ? PlanMemory(config, device_bytes * config.ranks()) : absl::StatusOr<MemoryPlan>(status);
+  if (!memory.ok()) {
+    if (absl::IsNotFound(memory.status())) return memory.status();
+    p.both = workers;
+    p.why_not = std::string(memory.status().message());
+    out.push_back(std::move(p));
+    return absl::OkStatus();
+  }
+  BATON_ASSIGN_OR_RETURN(const Roofline r, PlanRoofline(config, *memory, machine, load));
+  out.push_back(Aggregated(p, workers, r, load));
+  if (workers > 1) {
+    Proposal split = Disaggregated(p, workers, r, load);
+    if (std::string why = WhyNoHandoff(config, machine); !why.empty()) split.why_not = std::move(why);
+    out.push_back(std::move(split));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::string Proposal::Name() const {
+  std::string name = prefill > 0 ? StrCat(prefill, " prefill and ", Count(decode, "decode worker"))
+                                 : StrCat(Count(both, "worker"), " for both");
+  if (tensor_size > 1) name += StrCat(", tensor size ", tensor_size);
+  if (stages > 1) name += StrCat(", ", stages, " stages");
+  return name;
+}
+
+absl::StatusOr<std::vector<Proposal>> Propose(const WorkerConfig& config, int devices, int64_t device_bytes,
+                                              const Machine& machine, const Load& load) {
+  std::vector<Proposal> out;
+  for (int tensor_size = 1; tensor_size <= devices; tensor_size *= 2) {
+    for (int stages = 1; tensor_size * stages <= devices; stages *= 2) {
+      WorkerConfig layout = config;
+      layout.tensor_parallel_size = tensor_size;
+      layout.pipeline_parallel_size = stages;
+      BATON_RETURN_IF_ERROR(AddLayouts(layout, devices, device_bytes, machine, load, out));
+    }
+  }
+  // At equal rates the simpler layout, which comes first, wins.
+  std::ranges::stable_sort(out, [](const Proposal& a, const Proposal& b) {
+    if (a.why_not.empty() != b.why_not.empty()) return a.why_not.empty();
+    return a.why_not.empty() && a.requests_per_s > b.requests_per_s;
+  });
+  return out;
+}
+
+}  // namespace baton::plan

@@ -1,0 +1,29 @@
+// Layouts of a given number of devices, ranked by the requests per second that their rooflines allow, and why the
+// others are none. Pure but for the model's headers.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "plan/roofline.h"
+
+namespace baton::plan {
+
+struct Proposal {
+  int tensor_size = 1, stages = 1;        ///< of every worker
+  int both = 0, prefill = 0, decode = 0;  ///< workers
+  double requests_per_s = 0;              ///< of all of them
+  double ttft_ms = 0, tpot_ms = 0;
+  double prefill_busy = 0, decode_busy = 0;  ///< 0…1, of a P:D layout
+  std::string why_not{};                     ///< empty: it meets the goals
+  /// "3 prefill and 5 decode workers of tensor size 2".
+  std::string Name() const;
+};
+
+/// The layouts in which workers share `devices` devices of `device_bytes` each: those that meet the goals by requests
+/// per second, then the others, each with its reason. Fails as PlanRoofline where no layout could do better.
+absl::StatusOr<std::vector<Proposal>> Propose(const worker::WorkerConfig& config, int devices, int64_t device_bytes,
+                                              const Machine& machine, const Load& load);
+
+}  // namespace baton::plan
