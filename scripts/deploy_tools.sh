@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# What the tests of deploy/ want beside `make setup`, into build/deploy-tools; a test whose tool is missing is skipped and says so.
+# What the tests of deploy/ want beside `make setup`, into build/deploy-tools; a test whose tool is missing is skipped and says so,
+# and fails where CI=true.
 #   deploy_tools.sh           Helm's engine, schemas of Kubernetes, of custom resources and of Grafana, Prometheus: seconds, once
 #   deploy_tools.sh --root    also a fresh Debian to install the package on (needs root; a minute, 200 MB, once)
 set -uo pipefail

@@ -9,7 +9,7 @@ import sys
 import unittest
 
 import chart
-from where import BATON, ROOT, TOOLS, run, tool
+from where import BATON, ROOT, TOOLS, needs, run, tool
 
 MODULES = TOOLS / "node" / "node_modules"
 KUBERNETES = ["1.27", "1.36"]  # the oldest that the chart takes, and a new one
@@ -24,7 +24,7 @@ def merged(base, over):
     return out
 
 
-@unittest.skipIf(chart.why_not(), chart.why_not())
+@needs(chart.why_not())
 class Chart(unittest.TestCase):
     def each(self):
         for path in chart.VALUES:
@@ -65,7 +65,7 @@ class Chart(unittest.TestCase):
                 for o in ours:
                     kubernetes_validate.validate(o, version, strict=True)
 
-    @unittest.skipUnless(shutil.which("node") and MODULES.exists(), "no schemas of custom resources here (scripts/deploy_tools.sh, with npm)")
+    @needs("" if shutil.which("node") and MODULES.exists() else "no schemas of custom resources here (scripts/deploy_tools.sh, with npm)")
     def test_the_custom_resources_are_what_their_definitions_say(self):
         seen = set()
         for _, given in self.each():
@@ -82,7 +82,7 @@ class Chart(unittest.TestCase):
         return run(["node", program, MODULES], input=json.dumps(custom))
 
 
-@unittest.skipIf(chart.why_not(), chart.why_not())
+@needs(chart.why_not())
 class Policy(unittest.TestCase):
     """What a cluster's admission would ask of every pod."""
 
@@ -168,7 +168,7 @@ REFUSED = [
 ]
 
 
-@unittest.skipIf(chart.why_not(), chart.why_not())
+@needs(chart.why_not())
 class Refusals(unittest.TestCase):
     def test_the_smallest_values_are_taken(self):
         self.assertGreater(len(chart.objects(MINIMAL)), 10)

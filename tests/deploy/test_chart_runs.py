@@ -8,11 +8,10 @@ import threading
 import unittest
 
 import chart
-from where import ROOT  # noqa: F401 - its import makes the next ones possible
+from where import ROOT, needs
 import hosts
 import kubelet
 
-REASON = chart.why_not() or hosts.why_not()
 VALUES = {
     "model": {"name": "tiny", "path": "tiny-llama", "volume": {"hostPath": {"path": str(ROOT / "tests" / "data")}}, "loadFormat": "dummy"},
     "router": {"replicas": 1},
@@ -66,7 +65,8 @@ def ask(address, key, prompt):
         return json.loads(text)
 
 
-@unittest.skipIf(REASON, REASON)
+@unittest.skipIf(hosts.why_not(), hosts.why_not())
+@needs(chart.why_not())
 class Runs(unittest.TestCase):
     def test_the_rendered_cluster_answers_and_an_upgrade_under_load_fails_nobody(self):
         rendered = chart.objects(VALUES)

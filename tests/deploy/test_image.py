@@ -16,7 +16,7 @@ import unittest
 import chart  # the folder of fetched packages
 import compose
 from test_package import build_package
-from where import ROOT, TOOLS, index_is_away, model, run
+from where import ROOT, TOOLS, index_is_away, model, needs, run
 import hosts
 import kubelet
 from test_chart_runs import NAMES, VALUES, full
@@ -180,14 +180,14 @@ class Compose(unittest.TestCase):
     def test_its_own_tool_takes_it(self):
         run(["docker-compose", "-f", COMPOSE, "config", "-q"], env={**os.environ, **VARIABLES, "MODELS": "/models"})
 
-    @unittest.skipIf(chart.why_not(), chart.why_not())
+    @needs(chart.why_not())
     def test_what_must_be_said_is_asked_for(self):
         for name in ("MODELS", "MODEL", "BATON_API_KEY"):
             given = {k: v for k, v in {**VARIABLES, "MODELS": "/m"}.items() if k != name}
             with self.assertRaisesRegex(KeyError, name):
                 compose.load(COMPOSE.read_text(), given)
 
-    @unittest.skipIf(chart.why_not(), chart.why_not())
+    @needs(chart.why_not())
     def test_no_container_may_more_than_it_must(self):
         for name, service in compose.load(COMPOSE.read_text(), {**VARIABLES, "MODELS": "/m"})["services"].items():
             self.assertTrue(service["read_only"], name)

@@ -17,7 +17,7 @@ import urllib.request
 
 import alerts
 import chart
-from where import BATON, ROOT, needs_tool, run, tool
+from where import BATON, ROOT, missing, needs_tool, run, tool
 from harness import Cluster, events
 
 sys.path.insert(0, str(ROOT / "deploy" / "grafana"))
@@ -63,12 +63,12 @@ class Boards(unittest.TestCase):
 
     def test_grafana_takes_them_as_they_are(self):
         if chart.why_not():
-            self.skipTest(chart.why_not())
+            missing(chart.why_not())
         try:
             model = importlib.import_module("grafana_foundation_sdk.models.dashboard").Dashboard
             encoder = importlib.import_module("grafana_foundation_sdk.cog.encoder").JSONEncoder
         except ImportError as e:
-            self.skipTest(f"no model of Grafana's boards here (scripts/deploy_tools.sh): {e}")
+            missing(f"no model of Grafana's boards here (scripts/deploy_tools.sh): {e}")
         for name in boards.BOARDS:
             ours = json.loads(boards.board(name))
             self.assertEqual(kept(ours, json.loads(encoder().encode(model.from_json(ours)))), [])
@@ -76,7 +76,7 @@ class Boards(unittest.TestCase):
             self.assertEqual(len(kept(ours, json.loads(encoder().encode(model.from_json(ours))))), 1, "the check can fail")
 
 
-@unittest.skipUnless(tool("promtool"), "promtool is not installed (scripts/deploy_tools.sh)")
+@needs_tool("promtool")
 class Rules(unittest.TestCase):
     def test_prometheus_takes_them(self):
         run([tool("promtool"), "check", "rules", RULES])
