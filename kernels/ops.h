@@ -64,9 +64,10 @@ struct OpsTraits {
   std::string isa;              ///< "avx512_core_amx", "avx512_core_bf16", "avx512_core", "avx2", "sm_90a" …
   std::string kernel_version;   ///< changes whenever bits may change
   int threads = 1;
-  int column_multiple = 1;   ///< hidden sizes and in_features must be multiples of it (CUDA: 8)
-  int fused_rows = 0;        ///< up to so many rows a fused form is one kernel; beyond, and at 0, it is its parts
-  bool packed_rows = false;  ///< EmbeddingOfPacked works: a tied head is the embedding table as well
+  bool device_panels = false;  ///< packed weights have a device's shape (kernels/packed_size.h)
+  int column_multiple = 1;     ///< hidden sizes and in_features must be multiples of it (CUDA: 8)
+  int fused_rows = 0;          ///< up to so many rows a fused form is one kernel; beyond, and at 0, it is its parts
+  bool packed_rows = false;    ///< EmbeddingOfPacked works: a tied head is the embedding table as well
 };
 
 /// Of a device with memory of its own.

@@ -19,8 +19,8 @@ inline constexpr PackedShape kDeviceShape{.rows = 128, .columns = 64};  ///< bf1
 /// What Ops::Pack's result of a float weight [rows, columns] takes, with a bias or without.
 inline int64_t PackedBytes(const OpsTraits& traits, int64_t rows, int64_t columns, DType type, bool bias) {
   const auto up = [](int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; };
-  const bool bf16 = !traits.host_memory || traits.compute == DType::kBF16;
-  const PackedShape shape = !traits.host_memory ? kDeviceShape : bf16 ? kBf16HostShape : kF32HostShape;
+  const bool bf16 = traits.device_panels || traits.compute == DType::kBF16;
+  const PackedShape shape = traits.device_panels ? kDeviceShape : bf16 ? kBf16HostShape : kF32HostShape;
   const int64_t kept = up(rows, shape.rows) * up(columns, shape.columns);
   const int64_t biases = bias ? (bf16 ? rows : up(rows, shape.rows)) : 0;
   return kept * static_cast<int64_t>(bf16 ? 2 : DTypeBytes(type)) + biases * 4;

@@ -21,7 +21,7 @@ absl::StatusOr<kernels::OpsTraits> TraitsOf(const WorkerConfig& config) {
     kernels::OpsTraits traits;
     traits.compute = DType::kBF16;
     traits.kv = config.KvCacheDType().value_or(DType::kBF16);
-    traits.host_memory = false;
+    traits.device_panels = true;
     return traits;
   }
   kernels::CpuOpsConfig ops_config = worker::OpsConfigOf(config);

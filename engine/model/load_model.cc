@@ -159,7 +159,7 @@ absl::StatusOr<RankMemory> PlanRankMemory(ModelSource source, const kernels::Ops
   RankMemory out{.config = opened.read.config, .kv_layout = checked.layout};
   const WeightMemory weights = PlanWeightMemory(out.config, source.place, *opened.weights, traits);
   out.memory = {weights.device, Activations::Bytes(out.config, source.place, max_tokens,
-                                                   LogitRows(source, !traits.host_memory), traits.compute)};
+                                                   LogitRows(source, traits.device_panels), traits.compute)};
   out.scratch_bytes = weights.scratch_bytes;
   return out;
 }

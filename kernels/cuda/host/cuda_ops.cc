@@ -24,8 +24,9 @@ CudaOps::CudaOps(const CudaOpsConfig& config, gpu::Memory ones)
 #if !defined(__CUDACC__)
   stream_.SetPolicy(config.policy);
 #endif
-  traits_ = {DType::kBF16,      config.kv_dtype, device_.architecture, deterministic_ ? "cuda-2" : "cuda-2-fast", 1, 8,
-             cuda::kGemvMaxRows};
+  traits_ = {
+      DType::kBF16,      config.kv_dtype, device_.architecture, deterministic_ ? "cuda-2" : "cuda-2-fast", 1, true, 8,
+      cuda::kGemvMaxRows};
   const std::vector<float> values(kMaxKvHeads, 1.0f);
   stream_.Upload(ones_.data(), values.data(), ones_.bytes());
 }
