@@ -374,10 +374,11 @@ absl::StatusOr<RoutedTo> Fleet::Choose(const TokenizedRequest& generation, uint3
 
 bool Fleet::MayComeBack(bool one_leaves) const {
   if (stopped_ || one_leaves) return !stopped_;
-  return std::ranges::any_of(Views(), [](const LinkView& view) {
+  return std::ranges::any_of(Views(), [this](const LinkView& view) {
     const bool away = view.state == LinkState::kLost || view.state == LinkState::kConnecting ||
-                      view.state == LinkState::kLoading || !view.held.empty();
-    return away && view.facts != nullptr && view.facts->role != WorkerRole::kPrefill;
+                      view.state == LinkState::kLoading || view.state == LinkState::kDraining || !view.held.empty();
+    // A worker that joined and has not been greeted yet may be the one that takes the place of one that leaves.
+    return away && (view.facts == nullptr ? was_ready_.load() : view.facts->role != WorkerRole::kPrefill);
   });
 }
 

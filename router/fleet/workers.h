@@ -38,8 +38,8 @@ class Workers {
   /// Another prefill worker for a ticket that `decode` gave.
   virtual absl::StatusOr<RoutedTo> ChoosePrefill(const TokenizedRequest& generation,
                                                  const std::vector<WorkerId>& excluded, WorkerId decode) = 0;
-  /// A worker that decodes was there and is not now: its connection broke, or it starts again. `one_leaves`: a worker
-  /// has said so that is not yet seen to leave.
+  /// A worker that decodes was there and is not now: its connection broke, it leaves, or it starts again; or one has
+  /// joined and is not greeted yet. `one_leaves`: a worker has said so that is not yet seen to leave.
   virtual bool MayComeBack(bool one_leaves) const = 0;
   /// What people call the worker.
   virtual std::string NameOf(WorkerId id) const = 0;

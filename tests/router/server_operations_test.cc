@@ -390,5 +390,22 @@ TEST_F(RouterTest, TheAdminPortShowsWorkersAndExplainsARoute) {
   EXPECT_EQ(Ask(port_, "GET", "/workers").status, 404) << "not on the public port";
 }
 
+// As in an upgrade: the old worker says that it ends before the router has greeted the new one.
+TEST_F(RouterTest, ARequestWaitsForTheWorkerThatTakesTheDrainingOnesPlace) {
+  FakeWorker old, next({.loading = true});
+  Start({&old, &next}, {}, false);
+  ASSERT_TRUE(server_->WaitReady(std::chrono::seconds(10)));
+  ASSERT_TRUE(next.Wait([&] { return server_->workers()[1].state == "loading"; }));
+  old.SetDraining();
+  ASSERT_TRUE(old.Wait([&] { return server_->workers()[0].state == "draining"; }));
+  HttpReply reply;
+  std::thread client([&] { reply = Complete(R"("max_tokens":1)"); });
+  EXPECT_TRUE(next.Wait([&] { return Metric("baton_router_running_requests") == 1; })) << "it was refused";
+  next.DoneLoading();
+  client.join();
+  EXPECT_EQ(reply.status, 200) << reply.body;
+  EXPECT_EQ(next.attaches().size(), 1u);
+}
+
 }  // namespace
 }  // namespace baton::router
