@@ -3,32 +3,50 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <cmath>
+#include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <ctime>
 #include <memory>
-#include <nlohmann/json.hpp>
+#include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
-#include "absl/strings/str_split.h"
+#include "absl/strings/numbers.h"
+#include "cli/bench_faults.h"
+#include "cli/bench_targets.h"
 #include "cli/command.h"
 #include "cli/exit_code.h"
 #include "cli/flag_set.h"
-#include "cli/http_client.h"
 #include "common/status.h"
 #include "load/arrivals.h"
 #include "load/bench_options.h"
+#include "load/html_report.h"
+#include "load/load_points.h"
+#include "load/merge.h"
 #include "load/report.h"
+#include "load/table.h"
 
 namespace baton::cli {
 namespace {
 
 using load::BenchOptions;
+using load::LoadPoint;
+using load::Measured;
 
 struct BenchFlags {
   BenchOptions options;
   FlagSet set;
+};
+
+/// What one command measures, and how it shows it.
+struct Bench {
+  const BenchOptions& options;
+  load::Goal goal;
+  std::vector<double> percentiles;
+  std::vector<LoadPoint> points;
 };
 
 std::string Now() {
@@ -38,48 +56,12 @@ std::string Now() {
   return text;
 }
 
-absl::Status CheckBench(const BenchOptions& o) {
+absl::StatusOr<Bench> Check(const BenchOptions& o) {
   BATON_RETURN_IF_ERROR(CheckFields(o));
-  if (o.ramp_up_strategy != "none" && (o.ramp_up_start_rps <= 0 || o.ramp_up_end_rps <= 0))
-    return absl::InvalidArgumentError(
-        StrCat("--ramp-up-strategy ", o.ramp_up_strategy, " needs --ramp-up-start-rps and --ramp-up-end-rps above 0"));
-  if (o.ramp_up_strategy != "none" && !std::isinf(o.request_rate))
-    return absl::InvalidArgumentError(
-        "--ramp-up-strategy and --request-rate both say when requests come: leave one out");
-  return absl::OkStatus();
-}
-
-// The first model that the server has; waits for the server as long as --ready-check-timeout-sec says.
-absl::StatusOr<std::string> FindModel(const HttpUrl& url, const BenchOptions& o) {
-  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(o.ready_check_timeout_sec);
-  for (;;) {
-    absl::StatusOr<HttpResponse> response = HttpGet(url, "/v1/models", o.api_key);
-    if (response.ok() && response->status == 200) {
-      const auto models = nlohmann::json::parse(response->body, nullptr, /*allow_exceptions=*/false);
-      if (models.is_object() && models.contains("data") && models["data"].is_array() && !models["data"].empty() &&
-          models["data"][0].is_object() && models["data"][0].value("id", nlohmann::json()).is_string())
-        return models["data"][0]["id"].get<std::string>();
-      return absl::UnavailableError("/v1/models names no model: name one with --model");
-    }
-    if (std::chrono::steady_clock::now() >= until) {
-      if (!response.ok()) return response.status();
-      return absl::UnavailableError(StrCat("/v1/models answers ", response->status, ": name a model with --model"));
-    }
-    std::this_thread::sleep_for(std::chrono::milliseconds(200));
-  }
-}
-
-absl::StatusOr<load::Server> ServerOf(const HttpUrl& url, const BenchOptions& o) {
-  load::Server server{
-      url.host, url.port, url.path + load::PathOf(o), {}, std::chrono::milliseconds(o.request_timeout_ms)};
-  if (!o.api_key.empty()) server.headers.emplace_back("Authorization", StrCat("Bearer ", o.api_key));
-  for (const std::string& one : o.header) {
-    const std::pair<std::string, std::string> parts = absl::StrSplit(one, absl::MaxSplits('=', 1));
-    if (parts.first.empty() || one.find('=') == std::string::npos || one.find_first_of("\r\n") != std::string::npos)
-      return absl::InvalidArgumentError(StrCat("--header: \"", one, "\" is not NAME=VALUE"));
-    server.headers.push_back(parts);
-  }
-  return server;
+  BATON_ASSIGN_OR_RETURN(load::Goal goal, load::ParseGoal(o.goodput));
+  BATON_ASSIGN_OR_RETURN(std::vector<double> percentiles, load::ParsePercentiles(o.metric_percentiles));
+  BATON_ASSIGN_OR_RETURN(std::vector<LoadPoint> points, load::PointsOf(o));
+  return Bench{o, goal, std::move(percentiles), std::move(points)};
 }
 
 /// A line on the terminal that says how far the run is, about fifty times a run.
@@ -91,77 +73,163 @@ std::function<void(size_t, size_t)> Progress(const BenchOptions& o, size_t reque
   };
 }
 
-std::vector<Duration> DueTimes(const BenchOptions& o, const std::vector<load::Prompt>& prompts) {
-  if (!o.self_timed || !prompts.front().at) return load::Arrivals(o, prompts.size());
+std::vector<Duration> DueTimes(const BenchOptions& o, double rate, const std::vector<load::Prompt>& prompts) {
+  if (!o.self_timed || !prompts.front().at) return load::Arrivals(o, rate, prompts.size());
   std::vector<Duration> due;
   for (const load::Prompt& prompt : prompts) due.push_back(*prompt.at);
   return due;
 }
 
-absl::Status Save(const load::Report& report) {
-  const BenchOptions& o = report.options;
+absl::Status WaitUntil(const std::string& start_at) {
+  if (start_at.empty()) return absl::OkStatus();
+  using Clock = std::chrono::system_clock;
+  double seconds = 0;
+  if (!absl::SimpleAtod(start_at, &seconds) || !(seconds > 0 && seconds < 1e11))
+    return absl::InvalidArgumentError(StrCat("--start-at: \"", start_at, "\" is not a number of seconds since 1970"));
+  const Clock::time_point at{std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds))};
+  if (at < Clock::now())
+    return absl::InvalidArgumentError(
+        StrCat("--start-at: it is ", std::chrono::duration<double>(Clock::now() - at).count(), " s ago"));
+  std::this_thread::sleep_until(at);
+  return absl::OkStatus();
+}
+
+void WarmUp(const BenchTarget& target, const std::vector<load::Prompt>& prompts, const Bench& bench) {
+  const BenchOptions& o = bench.options;
+  if (o.num_warmups == 0) return;
+  const std::vector<load::Prompt> first(prompts.begin(),
+                                        prompts.begin() + std::min<int64_t>(o.num_warmups, std::ssize(prompts)));
+  const load::Run warm{target.server,
+                       target.body,
+                       first,
+                       std::vector<Duration>(first.size()),
+                       std::max<int64_t>(1, bench.points.front().max_concurrency),
+                       o.request_id_prefix + "warm-"};
+  load::Execute(warm, SteadyClock());
+}
+
+load::Report ReportOf(const Bench& bench, const Measured& one) { return {bench.options, bench.percentiles, one}; }
+
+// One file a run; with a name of their own, several runs are lines of one file.
+absl::Status Save(const Bench& bench, const Measured& one, bool first) {
+  const BenchOptions& o = bench.options;
   if (!o.save_result && !o.save_detailed && !o.append_result) return absl::OkStatus();
+  const load::Report report = ReportOf(bench, one);
   const std::string name = o.result_filename.empty() ? load::ResultFileName(report) : o.result_filename;
   const std::string path = o.result_dir.empty() ? name : StrCat(o.result_dir, "/", name);
-  BATON_RETURN_IF_ERROR(load::WriteResult(report, path));
+  const bool append = o.append_result || (!first && !o.result_filename.empty());
+  BATON_RETURN_IF_ERROR(load::WriteResult(report, path, append));
   std::printf("Result: %s\n", path.c_str());
   return absl::OkStatus();
 }
 
-absl::Status Measure(const BenchOptions& o, const load::Goal& goal, const std::vector<double>& percentiles) {
-  BATON_ASSIGN_OR_RETURN(const HttpUrl url,
-                         ParseHttpUrl(o.base_url.empty() ? StrCat("http://", o.host, ":", o.port) : o.base_url));
-  BATON_ASSIGN_OR_RETURN(const load::Server server, ServerOf(url, o));
-  BATON_ASSIGN_OR_RETURN(const std::vector<load::Prompt> prompts, load::MakePrompts(o));
-  std::string model = o.model;
-  if (model.empty()) {
-    BATON_ASSIGN_OR_RETURN(model, FindModel(url, o));
-  }
-  BATON_ASSIGN_OR_RETURN(const load::RequestBody body, load::RequestBody::Make(o, model));
+absl::StatusOr<Measured> MeasureOne(const Bench& bench, const BenchTarget& target, const LoadPoint& point,
+                                    const std::vector<load::Prompt>& prompts, int round) {
+  const BenchOptions& o = bench.options;
+  BATON_ASSIGN_OR_RETURN(std::vector<load::Fault> faults, FindFaults(o, target.url));
   const SteadyClock clock;
-  if (o.num_warmups > 0) {
-    const std::vector<load::Prompt> first(prompts.begin(),
-                                          prompts.begin() + std::min<int64_t>(o.num_warmups, std::ssize(prompts)));
-    const load::Run warm{server,
-                         body,
-                         first,
-                         std::vector<Duration>(first.size()),
-                         std::max<int64_t>(1, o.max_concurrency),
-                         o.request_id_prefix + "warm-"};
-    load::Execute(warm, clock);
+  const load::Run run{target.server,
+                      target.body,
+                      prompts,
+                      DueTimes(o, point.request_rate, prompts),
+                      point.max_concurrency,
+                      o.request_id_prefix,
+                      Progress(o, prompts.size()),
+                      std::move(faults)};
+  Measured out{.target = target.name, .model = target.model, .point = point, .round = round, .date = Now()};
+  out.run = load::Execute(run, clock);
+  out.summary = load::Summarize(out.run, bench.goal);
+  for (const load::FaultSeen& fault : out.run.faults) {
+    const std::optional<load::Dip> dip = load::FindDip(out.run.outcomes, out.run.duration, fault);
+    if (dip && fault.error.empty()) out.dips.push_back(*dip);
   }
-  const load::Run run{
-      server, body, prompts, DueTimes(o, prompts), o.max_concurrency, o.request_id_prefix, Progress(o, prompts.size())};
-  const load::RunResult result = load::Execute(run, clock);
-  const load::Summary summary = load::Summarize(result, goal);
-  load::Report report{o, model, Now(), percentiles, result, summary};
-  if (o.verify == "identical") report.verified = load::VerifyIdentical(run, result.outcomes, clock);
-  std::fputs(load::ReportText(report).c_str(), stdout);
-  BATON_RETURN_IF_ERROR(Save(report));
-  if (summary.completed == 0)
-    return absl::UnavailableError(
-        StrCat("none of ", summary.offered, " requests was answered: ", result.outcomes.front().error));
-  if (report.verified && report.verified->different + report.verified->failed > 0)
-    return absl::DataLossError(StrCat(report.verified->different, " of ", report.verified->compared,
-                                      " answers had other bytes when asked again, ", report.verified->failed,
-                                      " had none"));
+  if (o.verify == "identical") out.verified = load::VerifyIdentical(run, out.run.outcomes, clock);
+  ReapCommands();
+  return out;
+}
+
+// Every load on every server, in turns: what the machine does meanwhile hits them alike.
+absl::StatusOr<std::vector<Measured>> MeasureAll(const Bench& bench) {
+  const BenchOptions& o = bench.options;
+  BATON_ASSIGN_OR_RETURN(std::vector<BenchTarget> targets, FindTargets(o));
+  BenchOptions drawn = o;
+  BATON_ASSIGN_OR_RETURN(std::vector<load::Prompt> prompts, load::MakePrompts(drawn));
+  for (const BenchTarget& target : targets) WarmUp(target, prompts, bench);
+  BATON_RETURN_IF_ERROR(WaitUntil(o.start_at));
+  std::vector<Measured> out;
+  for (int round = 0; round < o.num_runs; ++round) {
+    for (const LoadPoint& point : bench.points) {
+      if (!out.empty()) {
+        ++drawn.seed;  // this load meets no prompt of the last one in a cache
+        BATON_ASSIGN_OR_RETURN(prompts, load::MakePrompts(drawn));
+      }
+      for (size_t i = 0; i < targets.size(); ++i) {
+        const BenchTarget& target = targets[(i + static_cast<size_t>(round)) % targets.size()];
+        BATON_ASSIGN_OR_RETURN(Measured one, MeasureOne(bench, target, point, prompts, round));
+        if (!one.target.empty() || bench.points.size() > 1 || o.num_runs > 1)
+          std::printf("%s%s%s, run %d of %d\n", one.target.c_str(), one.target.empty() ? "" : ": ",
+                      PointName(point).c_str(), round + 1, o.num_runs);
+        std::fputs(load::ReportText(ReportOf(bench, one)).c_str(), stdout);
+        std::fflush(stdout);
+        BATON_RETURN_IF_ERROR(Save(bench, one, out.empty()));
+        out.push_back(std::move(one));
+      }
+    }
+  }
+  return out;
+}
+
+// Not OK: what the exit code tells.
+absl::Status Judge(const std::vector<Measured>& all) {
+  for (const Measured& one : all) {
+    const std::string where = all.size() == 1 ? "" : StrCat(one.target, " ", PointName(one.point), ": ");
+    if (one.summary.completed == 0)
+      return absl::UnavailableError(
+          StrCat(where, "none of ", one.summary.offered, " requests was answered: ", one.run.outcomes.front().error));
+  }
+  load::Verified sum;
+  for (const Measured& one : all) {
+    if (!one.verified) continue;
+    sum.compared += one.verified->compared;
+    sum.different += one.verified->different;
+    sum.failed += one.verified->failed;
+  }
+  if (sum.different + sum.failed > 0)
+    return absl::DataLossError(StrCat(sum.different, " of ", sum.compared,
+                                      " answers had other bytes when asked again, ", sum.failed, " had none"));
   return absl::OkStatus();
+}
+
+absl::Status Run(const Bench& bench) {
+  const BenchOptions& o = bench.options;
+  std::vector<Measured> all;
+  if (o.merge.empty()) {
+    BATON_ASSIGN_OR_RETURN(all, MeasureAll(bench));
+  } else {
+    BATON_ASSIGN_OR_RETURN(Measured merged, load::Merge(o.merge, bench.goal));
+    std::fputs(load::ReportText(ReportOf(bench, merged)).c_str(), stdout);
+    BATON_RETURN_IF_ERROR(Save(bench, merged, true));
+    all.push_back(std::move(merged));
+  }
+  if (all.size() > 1) std::fputs(("\n" + load::TableText(load::TableOf(all), load::BesideFirst(all))).c_str(), stdout);
+  if (!o.html.empty()) {
+    BATON_RETURN_IF_ERROR(load::WriteHtml(all, o, o.html));
+    std::printf("Page: %s\n", o.html.c_str());
+  }
+  return Judge(all);
 }
 
 int RunBench(BenchFlags& flags) {
   const BenchOptions& o = flags.options;
   if (!flags.set.status().ok()) return FailUsage(flags.set.status());
-  if (absl::Status status = CheckBench(o); !status.ok()) return FailUsage(status);
-  const absl::StatusOr<load::Goal> goal = load::ParseGoal(o.goodput);
-  if (!goal.ok()) return FailUsage(goal.status());
-  const absl::StatusOr<std::vector<double>> percentiles = load::ParsePercentiles(o.metric_percentiles);
-  if (!percentiles.ok()) return FailUsage(percentiles.status());
+  const absl::StatusOr<Bench> bench = Check(o);
+  if (!bench.ok()) return FailUsage(bench.status());
   sigset_t stops;  // Ctrl-C ends a run at once: there is nothing to put in order
   sigemptyset(&stops);
   sigaddset(&stops, SIGINT);
   sigaddset(&stops, SIGTERM);
   pthread_sigmask(SIG_UNBLOCK, &stops, nullptr);
-  const absl::Status status = Measure(o, *goal, *percentiles);
+  const absl::Status status = Run(*bench);
   if (absl::IsInvalidArgument(status) || absl::IsNotFound(status)) return FailUsage(status);
   return status.ok() ? kExitOk : Fail(status);
 }

@@ -6,8 +6,8 @@
 namespace baton::load {
 namespace {
 
-double RateOf(const BenchOptions& o, size_t index, size_t requests) {
-  if (o.ramp_up_strategy == "none") return o.request_rate;
+double RateOf(const BenchOptions& o, double rate, size_t index, size_t requests) {
+  if (o.ramp_up_strategy == "none") return rate;
   const double part = requests > 1 ? static_cast<double>(index) / static_cast<double>(requests - 1) : 0;
   if (o.ramp_up_strategy == "linear") return o.ramp_up_start_rps + (o.ramp_up_end_rps - o.ramp_up_start_rps) * part;
   return o.ramp_up_start_rps * std::pow(o.ramp_up_end_rps / o.ramp_up_start_rps, part);
@@ -15,15 +15,15 @@ double RateOf(const BenchOptions& o, size_t index, size_t requests) {
 
 }  // namespace
 
-std::vector<Duration> Arrivals(const BenchOptions& options, size_t requests) {
+std::vector<Duration> Arrivals(const BenchOptions& options, double rate, size_t requests) {
   std::vector<Duration> out(requests, Duration::zero());
-  if (options.ramp_up_strategy == "none" && std::isinf(options.request_rate)) return out;
+  if (options.ramp_up_strategy == "none" && std::isinf(rate)) return out;
   std::mt19937_64 random(options.seed ^ 0x61727269'76616c73);
   std::gamma_distribution<double> gamma(options.burstiness, 1 / options.burstiness);
   std::vector<double> at(requests);
   double drawn = 0, meant = 0;
   for (size_t i = 0; i < requests; ++i) {
-    const double mean = 1 / RateOf(options, i, requests);
+    const double mean = 1 / RateOf(options, rate, i, requests);
     meant += mean;
     drawn += gamma(random) * mean;
     at[i] = drawn;

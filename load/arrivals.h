@@ -10,7 +10,7 @@ namespace baton::load {
 
 /// Gaps are drawn from a gamma distribution with shape `burstiness` around 1/rate, and stretched together so that the
 /// whole takes what the rates say: a run of N requests at rate r lasts N/r. With a ramp the rate grows from request to
-/// request. An infinite rate gives zeros.
-std::vector<Duration> Arrivals(const BenchOptions& options, size_t requests);
+/// request, whatever `rate` is. An infinite rate gives zeros.
+std::vector<Duration> Arrivals(const BenchOptions& options, double rate, size_t requests);
 
 }  // namespace baton::load

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
 #include <string>
 #include <vector>
 
@@ -16,6 +15,9 @@ struct BenchOptions {
   std::vector<std::string> header;
   int64_t request_timeout_ms = 600'000;
   int ready_check_timeout_sec = 0;
+  std::string tls_ca;
+  bool insecure = false;
+  std::vector<std::string> compare;
 
   std::string dataset_name = "random", dataset_path;
   int64_t num_prompts = 1000;
@@ -29,9 +31,9 @@ struct BenchOptions {
   double trace_speed = 1;
   bool self_timed = true;
 
-  double request_rate = std::numeric_limits<double>::infinity();
+  std::string request_rate = "inf", max_concurrency = "0";  ///< lists: PointsOf reads them
   double burstiness = 1;
-  int64_t max_concurrency = 0;
+  int num_runs = 1;
   std::string ramp_up_strategy = "none";
   double ramp_up_start_rps = 0, ramp_up_end_rps = 0;
   int64_t num_warmups = 0;
@@ -39,9 +41,14 @@ struct BenchOptions {
   bool ignore_eos = false;
   std::string temperature, top_p, top_k, min_p, frequency_penalty, presence_penalty, repetition_penalty, extra_body;
 
+  std::vector<std::string> kill, at;
+  std::string admin_url, start_at;
+
   std::string verify = "none", label, percentile_metrics = "ttft,tpot,itl", metric_percentiles = "99";
   std::vector<std::string> goodput, metadata;
   std::string request_id_prefix = "bench-", result_dir, result_filename;
+  std::string html;
+  std::vector<std::string> merge;
   bool save_result = false, save_detailed = false, append_result = false, disable_tqdm = false;
 };
 
@@ -50,7 +57,7 @@ void VisitServerFields(BenchOptions& c, Visitor&& field) {
   field("backend", c.backend, "", "whose answers are read",
         OneOf({{"openai", "/v1/completions"}, {"vllm", "the same"}, {"openai-chat", "/v1/chat/completions"}}));
   field("endpoint", c.endpoint, "path", "where requests go, if not where the backend says");
-  field("base-url", c.base_url, "url", "the server, http://host:port; else --host and --port");
+  field("base-url", c.base_url, "url", "the server, http://host:port or https://host:port; else --host and --port");
   field("host", c.host, "", "the server's host");
   field("port", c.port, "", "the server's port", Range(1, 65535));
   field("model", c.model, "", "model name (default: the first of /v1/models)");
@@ -58,6 +65,9 @@ void VisitServerFields(BenchOptions& c, Visitor&& field) {
   field("api-key", c.api_key, "", "sent as a bearer token");
   field("header", c.header, "name=value", "another header of every request");
   field("request-timeout-ms", c.request_timeout_ms, "ms", "an answer that takes longer is a failure", AtLeast(1));
+  field("tls-ca", c.tls_ca, "file", "of https: whose certificates are believed; else the system's authorities");
+  field("insecure", c.insecure, "", "of https: any certificate is believed");
+  field("compare", c.compare, "name=url", "in place of --base-url: several servers, in turn, side by side");
   field("ready-check-timeout-sec", c.ready_check_timeout_sec, "s", "how long to wait for the server", Range(0, 86400));
 }
 
@@ -96,14 +106,23 @@ void VisitDatasetFields(BenchOptions& c, Visitor&& field) {
 
 template <class Visitor>
 void VisitLoadFields(BenchOptions& c, Visitor&& field) {
-  field("request-rate", c.request_rate, "1/s", "arrivals; inf: all at once", AtLeast(1e-6));
+  field("request-rate", c.request_rate, "1/s", "arrivals; inf: all at once; several with commas: one run each");
   field("burstiness", c.burstiness, "", "1: Poisson; less: in bursts; more: even", AtLeast(1e-3));
-  field("max-concurrency", c.max_concurrency, "requests", "most at a time, others wait; 0: no limit", AtLeast(0));
+  field("max-concurrency", c.max_concurrency, "requests",
+        "most at a time, others wait; 0: no limit; several with commas: one run each");
+  field("num-runs", c.num_runs, "", "how often each load is measured; the table shows medians and spread",
+        Range(1, 1000));
   field("ramp-up-strategy", c.ramp_up_strategy, "", "the rate grows over the run",
         OneOf({{"none"}, {"linear"}, {"exponential"}}));
   field("ramp-up-start-rps", c.ramp_up_start_rps, "1/s", "rate of the first request", AtLeast(0));
   field("ramp-up-end-rps", c.ramp_up_end_rps, "1/s", "rate of the last request", AtLeast(0));
   field("num-warmups", c.num_warmups, "requests", "sent before, not counted", AtLeast(0));
+  field("start-at", c.start_at, "time", "when to begin: seconds since 1970, so that several generators begin together");
+  field("kill", c.kill, "worker@time",
+        "SIGKILL a worker of this host while measuring: decode@30s, prefill-1@500ms; by the list of --admin-url");
+  field("at", c.at, "time=command", "run a command while measuring: 30s=kubectl delete pod decode-0");
+  field("admin-url", c.admin_url, "url",
+        "of --kill: the router's admin port (default: --port + 2, as `baton serve` has it)");
   field("ignore-eos", c.ignore_eos, "", "answers end at their length only");
   field("temperature", c.temperature, "", "not sent if not given, as are all of these");
   field("top-p", c.top_p, "", "");
@@ -121,7 +140,7 @@ void VisitLoadFields(BenchOptions& c, Visitor&& field) {
 template <class Visitor>
 void VisitResultFields(BenchOptions& c, Visitor&& field) {
   field("goodput", c.goodput, "key:ms", "what a good request keeps: ttft, tpot, e2el");
-  field("percentile-metrics", c.percentile_metrics, "", "which are printed: ttft, tpot, itl, e2el");
+  field("percentile-metrics", c.percentile_metrics, "", "which are printed: ttft, ttst, tpot, itl, e2el");
   field("metric-percentiles", c.metric_percentiles, "", "such as 50,90,99");
   field("label", c.label, "", "of the run, in the result and its file name");
   field("metadata", c.metadata, "key=value", "put into the result");
@@ -130,6 +149,8 @@ void VisitResultFields(BenchOptions& c, Visitor&& field) {
   field("append-result", c.append_result, "", "append to the file");
   field("result-dir", c.result_dir, "folder", "where the file goes");
   field("result-filename", c.result_filename, "file", "default: label, rate, model and time");
+  field("html", c.html, "file", "write everything as one page that needs no network");
+  field("merge", c.merge, "files", "measure nothing: make one report of several generators' --save-detailed files");
   field("disable-tqdm", c.disable_tqdm, "", "no progress line");
 }
 

@@ -5,11 +5,15 @@
 #include "load/client.h"
 
 #include <boost/asio/redirect_error.hpp>
+#include <boost/asio/ssl/host_name_verification.hpp>
+#include <boost/asio/ssl/stream.hpp>
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/core/tcp_stream.hpp>
 #include <boost/beast/http.hpp>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "common/foreign_text.h"
 #include "common/str_cat.h"
@@ -85,14 +89,25 @@ class Body {
 
 }  // namespace
 
+/// A socket, and TLS over it with https.
+struct Client::Connection {
+  explicit Connection(const asio::any_io_executor& executor) : tcp(executor) {}
+
+  beast::tcp_stream tcp;
+  std::optional<asio::ssl::stream<beast::tcp_stream&>> tls;
+};
+
 struct Client::Turn {
-  std::unique_ptr<Stream> stream;
+  std::unique_ptr<Connection> connection;
   const http::request<http::string_body>& request;
   Outcome& outcome;
   bool first_use;
 };
 
-asio::awaitable<std::unique_ptr<Client::Stream>> Client::Connect(Outcome& outcome, TimePoint deadline) {
+Client::Client(const Server& server, const Clock& clock) : server_(server), clock_(clock) {}
+Client::~Client() = default;
+
+asio::awaitable<std::unique_ptr<Client::Connection>> Client::Connect(Outcome& outcome, TimePoint deadline) {
   error_code error;
   const auto executor = co_await asio::this_coro::executor;
   if (addresses_.empty()) {
@@ -104,41 +119,57 @@ asio::awaitable<std::unique_ptr<Client::Stream>> Client::Connect(Outcome& outcom
       co_return nullptr;
     }
   }
-  auto stream = std::make_unique<Stream>(executor);
-  stream->expires_after(deadline - clock_.Now());
-  co_await stream->async_connect(addresses_, asio::redirect_error(asio::use_awaitable, error));
+  auto connection = std::make_unique<Connection>(executor);
+  connection->tcp.expires_after(deadline - clock_.Now());
+  co_await connection->tcp.async_connect(addresses_, asio::redirect_error(asio::use_awaitable, error));
   if (error) {
     Fail(outcome, KindOf(error, Failure::kConnect), StrCat("connecting: ", error.message()));
     co_return nullptr;
   }
-  stream->socket().set_option(asio::ip::tcp::no_delay(true), error);
+  connection->tcp.socket().set_option(asio::ip::tcp::no_delay(true), error);
+  if (server_.tls && !co_await BeginTls(*connection, outcome)) co_return nullptr;
   ++connections_;
-  co_return stream;
+  co_return connection;
+}
+
+asio::awaitable<bool> Client::BeginTls(Connection& connection, Outcome& outcome) {
+  connection.tls.emplace(connection.tcp, *server_.tls);
+  error_code error;
+  connection.tls->set_verify_callback(asio::ssl::host_name_verification(server_.host), error);
+  asio::ip::make_address(server_.host, error);
+  if (error)  // a name: an address is not sent in the clear (RFC 6066)
+    SSL_set_tlsext_host_name(connection.tls->native_handle(), server_.host.c_str());
+  error = {};
+  co_await connection.tls->async_handshake(asio::ssl::stream_base::client,
+                                           asio::redirect_error(asio::use_awaitable, error));
+  if (error) Fail(outcome, KindOf(error, Failure::kConnect), StrCat("TLS: ", error.message()));
+  co_return !error;
 }
 
 // False: a kept connection was closed before a byte of the answer came, and a fresh one may be asked.
-asio::awaitable<bool> Client::Exchange(Turn& turn) {
+template <class Stream>
+asio::awaitable<bool> Client::Exchange(Turn& turn, Stream& stream) {
   Outcome& outcome = turn.outcome;
   error_code error;
   beast::flat_buffer buffer;
   http::response_parser<http::buffer_body> parser;
   parser.body_limit(boost::none);
-  co_await http::async_write(*turn.stream, turn.request, asio::redirect_error(asio::use_awaitable, error));
+  co_await http::async_write(stream, turn.request, asio::redirect_error(asio::use_awaitable, error));
   if (!error)
-    co_await http::async_read_header(*turn.stream, buffer, parser, asio::redirect_error(asio::use_awaitable, error));
+    co_await http::async_read_header(stream, buffer, parser, asio::redirect_error(asio::use_awaitable, error));
   if (error) {
     if (!turn.first_use && error != beast::error::timeout && !parser.got_some()) co_return false;
     Fail(outcome, KindOf(error, Failure::kBroken), StrCat("no answer: ", error.message()));
     co_return true;
   }
   outcome.http_status = static_cast<int>(parser.get().result_int());
-  const bool stream = parser.get()[http::field::content_type].starts_with("text/event-stream");
-  Body body(outcome, stream && outcome.http_status == 200);
+  const bool events = parser.get()[http::field::content_type].starts_with("text/event-stream");
+  Body body(outcome, events && outcome.http_status == 200);
   std::string chunk(16384, '\0');
   while (!parser.is_done()) {
     parser.get().body().data = chunk.data();
     parser.get().body().size = chunk.size();
-    co_await http::async_read_some(*turn.stream, buffer, parser, asio::redirect_error(asio::use_awaitable, error));
+    co_await http::async_read_some(stream, buffer, parser, asio::redirect_error(asio::use_awaitable, error));
     if (error == http::error::need_buffer) error = {};
     body.Feed(std::string_view(chunk.data(), chunk.size() - parser.get().body().size), Since());
     if (error) {
@@ -147,7 +178,7 @@ asio::awaitable<bool> Client::Exchange(Turn& turn) {
     }
   }
   body.End();
-  if (parser.keep_alive() && idle_.size() < 65536) idle_.push_back(std::move(turn.stream));
+  if (parser.keep_alive() && idle_.size() < 65536) idle_.push_back(std::move(turn.connection));
   co_return true;
 }
 
@@ -166,15 +197,15 @@ asio::awaitable<void> Client::Ask(std::string body, std::string request_id, Outc
   for (bool again = true; again;) {
     Turn turn{nullptr, request, outcome, idle_.empty()};
     if (turn.first_use) {
-      turn.stream = co_await Connect(outcome, deadline);
+      turn.connection = co_await Connect(outcome, deadline);
     } else {
-      turn.stream = std::move(idle_.back());
+      turn.connection = std::move(idle_.back());
       idle_.pop_back();
     }
     again = false;
-    if (turn.stream) {
-      turn.stream->expires_after(deadline - clock_.Now());
-      again = !co_await Exchange(turn);
+    if (Connection* connection = turn.connection.get()) {
+      connection->tcp.expires_after(deadline - clock_.Now());
+      again = connection->tls ? !co_await Exchange(turn, *connection->tls) : !co_await Exchange(turn, connection->tcp);
     }
   }
   outcome.end = Since();

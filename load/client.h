@@ -4,13 +4,13 @@
 
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/ip/tcp.hpp>
-#include <boost/beast/core/tcp_stream.hpp>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "common/clock.h"
+#include "load/https.h"
 #include "load/outcome.h"
 
 namespace baton::load {
@@ -19,12 +19,14 @@ struct Server {
   std::string host, port, path;  ///< path of the requests
   std::vector<std::pair<std::string, std::string>> headers;
   Duration timeout{};  ///< of one answer
+  TlsContext tls{};    ///< null: plain text
 };
 
 class Client {
  public:
   /// Both must outlive this. Offsets of an outcome are `clock`'s minus `start`.
-  Client(const Server& server, const Clock& clock) : server_(server), clock_(clock) {}
+  Client(const Server& server, const Clock& clock);
+  ~Client();
 
   void Begin(TimePoint start) { start_ = start; }
   Duration Since() const { return clock_.Now() - start_; }
@@ -36,16 +38,17 @@ class Client {
   int64_t connections() const { return connections_; }
 
  private:
-  using Stream = boost::beast::tcp_stream;
-
+  struct Connection;
   struct Turn;  // one request on one connection
-  boost::asio::awaitable<bool> Exchange(Turn& turn);
-  boost::asio::awaitable<std::unique_ptr<Stream>> Connect(Outcome& outcome, TimePoint deadline);
+  template <class Stream>
+  boost::asio::awaitable<bool> Exchange(Turn& turn, Stream& stream);
+  boost::asio::awaitable<std::unique_ptr<Connection>> Connect(Outcome& outcome, TimePoint deadline);
+  boost::asio::awaitable<bool> BeginTls(Connection& connection, Outcome& outcome);
 
   const Server& server_;
   const Clock& clock_;
   TimePoint start_{};
-  std::vector<std::unique_ptr<Stream>> idle_;
+  std::vector<std::unique_ptr<Connection>> idle_;
   boost::asio::ip::tcp::resolver::results_type addresses_;  // resolved once
   int64_t connections_ = 0;
 };

@@ -25,6 +25,7 @@ struct Metric {
 
 std::vector<Metric> MetricsOf(const Summary& s) {
   return {{"ttft", "TTFT", "Time to First Token", s.ttft},
+          {"ttst", "TTST", "Time to Second Token (after the 1st)", s.ttst},
           {"tpot", "TPOT", "Time per Output Token (excl. 1st token)", s.tpot},
           {"itl", "ITL", "Inter-token Latency", s.itl},
           {"e2el", "E2EL", "End-to-end Latency", s.e2el}};
@@ -59,21 +60,55 @@ std::string StagesRow(const char* which, const FirstToken& f) {
   return out;
 }
 
+std::string DipRow(const Dip& d) {
+  std::string out = absl::StrFormat("%.1f s, %s: from %.0f tok/s to %.0f (%.0f %% deep), ", Seconds(d.fault.at),
+                                    d.fault.what, d.before, d.least, 100 * d.depth());
+  out += d.over_after_s ? absl::StrFormat("over after %.2f s", *d.over_after_s) : "not over when the load ended";
+  return out + absl::StrFormat("; %d requests ran, %d of them failed\n", d.running.size(), d.failed);
+}
+
+std::string FaultRows(const Measured& m) {
+  std::string out;
+  for (const Dip& d : m.dips) {
+    out += DipRow(d);
+    if (!m.verified) continue;
+    const auto changed = std::ranges::count_if(
+        d.running, [&](size_t index) { return std::ranges::count(m.verified->which, index) > 0; });
+    out += absl::StrFormat("  %d of those have other bytes than when asked again\n", changed);
+  }
+  for (const FaultSeen& f : m.run.faults) {
+    if (!f.error.empty()) out += absl::StrFormat("%.1f s, %s: not done: %s\n", Seconds(f.at), f.what, f.error);
+    const bool seen = std::ranges::any_of(m.dips, [&](const Dip& d) { return d.fault.at == f.at; });
+    if (f.error.empty() && !seen)
+      out += absl::StrFormat("%.1f s, %s: too near to the begin or the end of the load to see a dip\n", Seconds(f.at),
+                             f.what);
+  }
+  return out;
+}
+
+std::string VerifiedRows(const Verified& v) {
+  constexpr size_t kMostNamed = 8;
+  std::string out = StrCat("Asked again: ", v.compared, " answers, ", v.different, " different, ", v.failed,
+                           " without a second answer\n");
+  for (size_t i = 0; i < std::min(v.which.size(), kMostNamed); ++i)
+    out += StrCat("  request ", v.which[i], " differs\n");
+  return out;
+}
+
 std::string Findings(const Report& r) {
-  const Summary& s = r.summary;
+  const Summary& s = r.measured.summary;
   std::string out;
   for (const auto& [kind, count] : s.failures) out += Row(StrCat("Failed, ", kind, ":"), count);
   for (const auto& [text, count] : s.first_errors) out += StrCat("  ", count, " times: ", text, "\n");
   if (s.median) out += StagesRow("Median", *s.median) + StagesRow("P99   ", *s.p99);
-  if (r.verified) {
-    out += StrCat("Asked again: ", r.verified->compared, " answers, ", r.verified->different, " different, ",
-                  r.verified->failed, " without a second answer\n");
-    for (size_t index : r.verified->which) out += StrCat("  request ", index, " differs\n");
-  }
+  out += FaultRows(r.measured);
+  if (r.measured.verified) out += VerifiedRows(*r.measured.verified);
   if (s.tokens_are_chunks) out += "The server counts no tokens (no usage): an answer's tokens are its chunks.\n";
   if (s.gaps_in_bursts > kManyBursts)
-    out += absl::StrFormat("%.0f %% of the gaps between chunks are below 0.1 ms: they came in bursts, see TPOT.\n",
-                           s.gaps_in_bursts * 100);
+    out += absl::StrFormat(
+        "%.0f %% of the gaps between chunks are below 0.1 ms: they came in bursts of %.1f, a burst each %.1f ms "
+        "(median; p99 %.1f).\n",
+        s.gaps_in_bursts * 100, s.chunks_per_burst, s.burst_gap.Percentile(50), s.burst_gap.Percentile(99));
   if (s.lag.Percentile(99) > kLateMs)
     out += absl::StrFormat("This client was late: p99 %.1f ms after the schedule. Its figures are not the server's.\n",
                            s.lag.Percentile(99));
@@ -102,20 +137,24 @@ void AddStatistics(Json& out, const Report& r, const std::string& key, const Sta
 
 void AddSetting(Json& out, const Report& r) {
   const BenchOptions& o = r.options;
-  out["date"] = r.date;
+  const LoadPoint& point = r.measured.point;
+  out["date"] = r.measured.date;
   out["endpoint_type"] = out["backend"] = o.backend;
   out["label"] = o.label.empty() ? Json() : Json(o.label);
-  out["model_id"] = out["tokenizer_id"] = r.model;
-  out["num_prompts"] = r.summary.offered;
+  out["model_id"] = out["tokenizer_id"] = r.measured.model;
+  out["num_prompts"] = r.measured.summary.offered;
+  if (!r.measured.target.empty()) out["target"] = r.measured.target;
+  if (o.num_runs > 1) out["run"] = r.measured.round;
+  out["started_at"] = r.measured.run.started_at_s;
   for (const std::string& one : o.metadata) {
     const std::pair<std::string, std::string> parts = absl::StrSplit(one, absl::MaxSplits('=', 1));
     out[parts.first] = parts.second;
   }
   out["dataset_name"] = o.dataset_name;
   out["seed"] = o.seed;
-  out["request_rate"] = std::isinf(o.request_rate) ? Json("inf") : Json(o.request_rate);
+  out["request_rate"] = std::isinf(point.request_rate) ? Json("inf") : Json(point.request_rate);
   out["burstiness"] = o.burstiness;
-  out["max_concurrency"] = o.max_concurrency > 0 ? Json(o.max_concurrency) : Json();
+  out["max_concurrency"] = point.max_concurrency > 0 ? Json(point.max_concurrency) : Json();
   if (o.ramp_up_strategy != "none") {
     out["ramp_up_strategy"] = o.ramp_up_strategy;
     out["ramp_up_start_rps"] = o.ramp_up_start_rps;
@@ -149,12 +188,14 @@ void AddCounts(Json& out, const Summary& s) {
   out["schedule_lag_p99_ms"] = s.lag.Percentile(99);
   out["schedule_lag_max_ms"] = s.lag.most();
   out["gaps_in_bursts"] = s.gaps_in_bursts;
+  out["chunks_per_burst"] = s.chunks_per_burst;
 }
 
 // Lists with one entry per offered request, in their order; a failed one has its error.
 void AddDetails(Json& out, const RunResult& run) {
-  for (const char* key : {"input_lens", "output_lens", "ttfts", "itls", "latencies", "start_times", "queue_times",
-                          "generated_texts", "errors", "stages"})
+  for (const char* key :
+       {"input_lens", "output_lens", "ttfts", "itls", "latencies", "start_times", "queue_times", "generated_texts",
+        "errors", "failure_kinds", "http_statuses", "due_times", "cached_lens", "counted", "stages"})
     out[key] = Json::array();
   for (const Outcome& o : run.outcomes) {
     Json gaps = Json::array();
@@ -168,19 +209,36 @@ void AddDetails(Json& out, const RunResult& run) {
     out["queue_times"].push_back(Seconds(o.sent - o.fired));
     out["generated_texts"].push_back(o.answer.text);
     out["errors"].push_back(o.error);
+    out["failure_kinds"].push_back(kFailureNames[static_cast<size_t>(o.failure)]);
+    out["http_statuses"].push_back(o.http_status);
+    out["due_times"].push_back(Seconds(o.due));
+    out["cached_lens"].push_back(o.answer.cached_tokens);
+    out["counted"].push_back(o.answer.counted);
     out["stages"].push_back(o.answer.stages ? StagesJson({o.index, o.TtftMs(), o.SecondMs(), *o.answer.stages})
                                             : Json());
   }
 }
 
+Json DipJson(const Dip& d) {
+  return {{"at_s", Seconds(d.fault.at)},
+          {"what", d.fault.what},
+          {"before_tokens_per_s", d.before},
+          {"least_tokens_per_s", d.least},
+          {"depth", d.depth()},
+          {"over_after_s", d.over_after_s ? Json(*d.over_after_s) : Json()},
+          {"running", d.running.size()},
+          {"failed", d.failed}};
+}
+
 }  // namespace
 
 std::string ReportText(const Report& r) {
-  const Summary& s = r.summary;
+  const Summary& s = r.measured.summary;
+  const LoadPoint& point = r.measured.point;
   std::string out = Ruler(" Serving Benchmark Result ", '=');
   out += Row("Successful requests:", s.completed) + Row("Failed requests:", s.failed);
-  if (r.options.max_concurrency > 0) out += Row("Maximum request concurrency:", r.options.max_concurrency);
-  if (!std::isinf(r.options.request_rate)) out += Row("Request rate configured (RPS):", r.options.request_rate);
+  if (point.max_concurrency > 0) out += Row("Maximum request concurrency:", point.max_concurrency);
+  if (!std::isinf(point.request_rate)) out += Row("Request rate configured (RPS):", point.request_rate);
   out += Row("Benchmark duration (s):", s.duration_s);
   out += Row("Total input tokens:", s.input_tokens) + Row("Total generated tokens:", s.output_tokens);
   out += Row("Request throughput (req/s):", PerSecond(s, s.completed));
@@ -209,36 +267,41 @@ std::string ReportText(const Report& r) {
 }
 
 std::string ReportJson(const Report& r) {
-  const Summary& s = r.summary;
+  const Summary& s = r.measured.summary;
   Json out = Json::object();
   AddSetting(out, r);
   AddCounts(out, s);
   for (const Metric& m : MetricsOf(s)) AddStatistics(out, r, m.key, m.values);
+  AddStatistics(out, r, "burst_gap", s.burst_gap);
   AddStatistics(out, r, "client_queue_time", s.queue);
   AddStatistics(out, r, "e2el_including_client_queue", s.e2el_with_queue);
   out["requests_with_stages"] = s.with_stages;
   if (s.median) out["ttft_stages"] = {{"p50", StagesJson(*s.median)}, {"p99", StagesJson(*s.p99)}};
-  if (r.verified) {
-    out["verified"] = {{"compared", r.verified->compared},
-                       {"different", r.verified->different},
-                       {"failed", r.verified->failed},
-                       {"which", r.verified->which}};
+  if (const std::optional<Verified>& v = r.measured.verified) {
+    out["verified"] = {
+        {"compared", v->compared}, {"different", v->different}, {"failed", v->failed}, {"which", v->which}};
   }
-  if (r.options.save_detailed) AddDetails(out, r.run);
+  if (!r.measured.run.faults.empty()) out["faults"] = out["dips"] = Json::array();
+  for (const FaultSeen& f : r.measured.run.faults)
+    out["faults"].push_back({{"at_s", Seconds(f.at)}, {"what", f.what}, {"error", f.error}});
+  for (const Dip& d : r.measured.dips) out["dips"].push_back(DipJson(d));
+  if (r.options.save_detailed) AddDetails(out, r.measured.run);
   return out.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 std::string ResultFileName(const Report& r) {
   const BenchOptions& o = r.options;
-  const std::string model = r.model.substr(r.model.rfind('/') + 1);
-  const std::string rate = std::isinf(o.request_rate) ? "inf" : StrCat(o.request_rate);
-  return StrCat(o.label.empty() ? o.backend : o.label, "-", rate, "qps",
-                o.max_concurrency > 0 ? StrCat("-concurrency", o.max_concurrency) : "", "-", model, "-", r.date,
-                ".json");
+  const Measured& m = r.measured;
+  const std::string model = m.model.substr(m.model.rfind('/') + 1);
+  const std::string rate = std::isinf(m.point.request_rate) ? "inf" : StrCat(m.point.request_rate);
+  const int64_t limit = m.point.max_concurrency;
+  return StrCat(o.label.empty() ? o.backend : o.label, m.target.empty() ? "" : StrCat("-", m.target), "-", rate, "qps",
+                limit > 0 ? StrCat("-concurrency", limit) : "", o.num_runs > 1 ? StrCat("-run", m.round) : "", "-",
+                model, "-", m.date, ".json");
 }
 
-absl::Status WriteResult(const Report& r, const std::string& path) {
-  std::ofstream out(path, r.options.append_result ? std::ios::app : std::ios::trunc);
+absl::Status WriteResult(const Report& r, const std::string& path, bool append) {
+  std::ofstream out(path, append ? std::ios::app : std::ios::trunc);
   out << ReportJson(r);
   out.close();
   return out ? absl::OkStatus() : absl::UnavailableError(StrCat("cannot write the result to ", path));

@@ -1,25 +1,19 @@
 // A summary as text for people and as JSON for programs, with the labels and keys of `vllm bench serve` and more.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "load/bench_options.h"
-#include "load/run.h"
-#include "load/summary.h"
+#include "load/measured.h"
 
 namespace baton::load {
 
 struct Report {
   const BenchOptions& options;
-  std::string model;
-  std::string date;  ///< "20261123-141500"
   std::vector<double> percentiles;
-  const RunResult& run;
-  const Summary& summary;
-  std::optional<Verified> verified{};
+  const Measured& measured;
 };
 
 std::string ReportText(const Report& report);
@@ -28,7 +22,7 @@ std::string ReportJson(const Report& report);
 
 /// The name that the result's file gets if nobody named it.
 std::string ResultFileName(const Report& report);
-/// Writes or appends the object. Unavailable: the file cannot be written.
-absl::Status WriteResult(const Report& report, const std::string& path);
+/// Unavailable: the file cannot be written.
+absl::Status WriteResult(const Report& report, const std::string& path, bool append);
 
 }  // namespace baton::load

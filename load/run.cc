@@ -22,14 +22,18 @@ namespace asio = boost::asio;
 
 class Offering {
  public:
-  Offering(const Run& run, const Clock& clock) : run_(run), client_(run.server, clock), timer_(io_) {
+  Offering(const Run& run, const Clock& clock)
+      : run_(run), client_(run.server, clock), timer_(io_), fault_timer_(io_), faults_(run.faults) {
     result_.outcomes.resize(run.prompts.size());
+    std::ranges::stable_sort(faults_, {}, &Fault::at);
   }
 
   RunResult Execute(TimePoint start) {
     start_ = start;
+    result_.started_at_s = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
     client_.Begin(start);
     asio::co_spawn(io_, Offer(), asio::detached);
+    asio::co_spawn(io_, Harm(), asio::detached);
     io_.run();
     for (const Outcome& one : result_.outcomes) result_.duration = std::max(result_.duration, one.end);
     result_.connections = client_.connections();
@@ -53,6 +57,17 @@ class Offering {
     }
   }
 
+  asio::awaitable<void> Harm() {
+    for (const Fault& fault : faults_) {
+      boost::system::error_code error;
+      fault_timer_.expires_at(start_ + fault.at);
+      co_await fault_timer_.async_wait(asio::redirect_error(asio::use_awaitable, error));
+      if (error || ended_ == run_.prompts.size()) co_return;  // the run is over
+      const absl::Status done = fault.act();
+      result_.faults.push_back({client_.Since(), fault.what, std::string(done.message())});
+    }
+  }
+
   void SendWaiting() {
     while (!waiting_.empty() && (run_.most_at_a_time == 0 || running_ < run_.most_at_a_time)) {
       const size_t index = waiting_.front();
@@ -70,13 +85,15 @@ class Offering {
     ++ended_;
     if (!outcome.ok()) ++failed_;
     if (run_.on_end) run_.on_end(ended_, failed_);
+    if (ended_ == run_.prompts.size()) fault_timer_.cancel();
     SendWaiting();
   }
 
   const Run& run_;
   asio::io_context io_{1};
   Client client_;
-  asio::steady_timer timer_;
+  asio::steady_timer timer_, fault_timer_;
+  std::vector<Fault> faults_;  // in the order of time
   TimePoint start_{};
   std::deque<size_t> waiting_;
   int running_ = 0;
@@ -89,10 +106,10 @@ class Offering {
 RunResult Execute(const Run& run, const Clock& clock) { return Offering(run, clock).Execute(clock.Now()); }
 
 Verified VerifyIdentical(const Run& run, const std::vector<Outcome>& outcomes, const Clock& clock) {
-  constexpr size_t kMostNamed = 8;
   Run alone = run;
   alone.due.assign(run.prompts.size(), Duration::zero());
   alone.most_at_a_time = 1;
+  alone.faults.clear();
   alone.request_id_prefix += "again-";
   const RunResult again = Execute(alone, clock);
   Verified out;
@@ -105,7 +122,7 @@ Verified VerifyIdentical(const Run& run, const std::vector<Outcome>& outcomes, c
     ++out.compared;
     if (outcomes[i].answer.text == again.outcomes[i].answer.text) continue;
     ++out.different;
-    if (out.which.size() < kMostNamed) out.which.push_back(i);
+    out.which.push_back(i);
   }
   return out;
 }

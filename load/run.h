@@ -7,6 +7,7 @@
 
 #include "load/bench_options.h"
 #include "load/client.h"
+#include "load/faults.h"
 #include "load/outcome.h"
 #include "load/prompts.h"
 #include "load/request_body.h"
@@ -18,6 +19,8 @@ struct RunResult {
   Duration duration{};            ///< from the start to the last end
   int64_t connections = 0;
   int most_at_a_time = 0;
+  double started_at_s = 0;        ///< of the wall clock, seconds since 1970
+  std::vector<FaultSeen> faults;  ///< in the order of time
 };
 
 struct Run {
@@ -28,6 +31,7 @@ struct Run {
   int64_t most_at_a_time = 0;  ///< 0: no limit
   std::string request_id_prefix;
   std::function<void(size_t ended, size_t failed)> on_end{};  ///< after each request; may be empty
+  std::vector<Fault> faults{};                                ///< those after the last answer do not happen
 };
 
 RunResult Execute(const Run& run, const Clock& clock);
@@ -37,7 +41,7 @@ struct Verified {
   int64_t compared = 0;
   int64_t different = 0;
   int64_t failed = 0;           ///< had no second answer
-  std::vector<size_t> which{};  ///< the first few that differ
+  std::vector<size_t> which{};  ///< that differ
 };
 
 /// Asks everything again, one at a time, and compares the bytes of the answers that were whole.

@@ -47,6 +47,21 @@ void JoinStages(const std::vector<Outcome>& outcomes, Summary& s) {
   s.p99 = at(0.99);
 }
 
+// The gaps of one answer, each and by burst. Returns how many bursts there were.
+int64_t TakeGaps(const Outcome& o, std::vector<double>& each, std::vector<double>& by_burst) {
+  if (o.arrivals.empty()) return 0;
+  int64_t bursts = 1;
+  Duration first = o.arrivals.front();  // of the burst
+  for (size_t i = 1; i < o.arrivals.size(); ++i) {
+    each.push_back(Milliseconds(o.arrivals[i] - o.arrivals[i - 1]));
+    if (each.back() < kBurstGapMs) continue;
+    by_burst.push_back(Milliseconds(o.arrivals[i] - first));
+    first = o.arrivals[i];
+    ++bursts;
+  }
+  return bursts;
+}
+
 void CountFailure(const Outcome& o, Summary& s) {
   ++s.failed;
   const std::string kind(kFailureNames[static_cast<size_t>(o.failure)]);
@@ -89,7 +104,7 @@ Summary Summarize(const RunResult& run, const Goal& goal) {
   s.duration_s = Seconds(run.duration);
   s.most_at_a_time = run.most_at_a_time;
   s.connections = run.connections;
-  std::vector<double> ttft, tpot, itl, e2el, queue, with_queue, lag;
+  std::vector<double> ttft, ttst, tpot, itl, burst_gap, e2el, queue, with_queue, lag;
   int64_t good = 0, bursts = 0;
   for (const Outcome& o : run.outcomes) {
     lag.push_back(Milliseconds(o.fired - o.due));
@@ -109,17 +124,18 @@ Summary Summarize(const RunResult& run, const Goal& goal) {
     e2el.push_back(o.E2elMs());
     queue.push_back(Milliseconds(o.sent - o.fired));
     with_queue.push_back(Milliseconds(o.end - o.fired));
-    for (size_t i = 1; i < o.arrivals.size(); ++i) {
-      itl.push_back(Milliseconds(o.arrivals[i] - o.arrivals[i - 1]));
-      if (itl.back() < kBurstGapMs) ++bursts;
-    }
+    if (o.arrivals.size() > 1) ttst.push_back(o.SecondMs());
+    bursts += TakeGaps(o, itl, burst_gap);
   }
   if (goal.ttft_ms || goal.tpot_ms || goal.e2el_ms) s.good = good;
-  s.gaps_in_bursts = itl.empty() ? 0 : static_cast<double>(bursts) / static_cast<double>(itl.size());
+  if (!itl.empty()) s.gaps_in_bursts = 1 - static_cast<double>(burst_gap.size()) / static_cast<double>(itl.size());
+  if (bursts > 0) s.chunks_per_burst = static_cast<double>(s.chunks) / static_cast<double>(bursts);
   s.peak_tokens_per_s = PeakTokens(run.outcomes);
   s.ttft = Statistics(std::move(ttft));
+  s.ttst = Statistics(std::move(ttst));
   s.tpot = Statistics(std::move(tpot));
   s.itl = Statistics(std::move(itl));
+  s.burst_gap = Statistics(std::move(burst_gap));
   s.e2el = Statistics(std::move(e2el));
   s.queue = Statistics(std::move(queue));
   s.e2el_with_queue = Statistics(std::move(with_queue));

@@ -45,8 +45,10 @@ struct Summary {
   int most_at_a_time = 0;
   int64_t connections = 0;
   double peak_tokens_per_s = 0;
-  Statistics ttft{{}}, tpot{{}}, itl{{}}, e2el{{}}, queue{{}}, e2el_with_queue{{}}, lag{{}};
+  Statistics ttft{{}}, ttst{{}}, tpot{{}}, itl{{}}, e2el{{}}, queue{{}}, e2el_with_queue{{}}, lag{{}};
   double gaps_in_bursts = 0;  ///< share of gaps below 0.1 ms: ITL says nothing then
+  Statistics burst_gap{{}};   ///< from a burst's first chunk to the next one's; a burst has no gap of 0.1 ms or more
+  double chunks_per_burst = 0;
   /// The very requests at p50 and p99 of TTFT, of those with stages.
   int64_t with_stages = 0;
   std::optional<FirstToken> median, p99;

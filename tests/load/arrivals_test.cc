@@ -4,24 +4,25 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace baton::load {
 namespace {
 
 TEST(Arrivals, AnInfiniteRateSendsEverythingAtOnce) {
-  for (Duration at : Arrivals({}, 100)) EXPECT_EQ(at, Duration::zero());
+  for (Duration at : Arrivals({}, std::numeric_limits<double>::infinity(), 100)) EXPECT_EQ(at, Duration::zero());
 }
 
 TEST(Arrivals, ARunLastsWhatItsRateSaysAndNeverGoesBack) {
   for (double burstiness : {0.1, 1.0, 50.0}) {
-    const auto at = Arrivals({.request_rate = 20, .burstiness = burstiness}, 1000);
+    const auto at = Arrivals({.burstiness = burstiness}, 20, 1000);
     EXPECT_NEAR(Seconds(at.back()), 50, 1e-6) << burstiness;
     EXPECT_TRUE(std::ranges::is_sorted(at));
   }
 }
 
 double VariationOfGaps(double burstiness) {
-  const auto at = Arrivals({.request_rate = 100, .burstiness = burstiness}, 20000);
+  const auto at = Arrivals({.burstiness = burstiness}, 100, 20000);
   double sum = 0, squares = 0;
   for (size_t i = 1; i < at.size(); ++i) {
     const double gap = Seconds(at[i] - at[i - 1]);
@@ -40,9 +41,9 @@ TEST(Arrivals, BurstinessIsTheShapeOfTheGaps) {
 }
 
 TEST(Arrivals, TheSameSeedIsTheSameScheduleAndAnotherIsNot) {
-  const BenchOptions one{.seed = 1, .request_rate = 5}, two{.seed = 2, .request_rate = 5};
-  EXPECT_EQ(Arrivals(one, 50), Arrivals(one, 50));
-  EXPECT_NE(Arrivals(one, 50), Arrivals(two, 50));
+  const BenchOptions one{.seed = 1}, two{.seed = 2};
+  EXPECT_EQ(Arrivals(one, 5, 50), Arrivals(one, 5, 50));
+  EXPECT_NE(Arrivals(one, 5, 50), Arrivals(two, 5, 50));
 }
 
 TEST(Arrivals, ARampGoesFromItsFirstRateToItsLast) {
@@ -51,7 +52,7 @@ TEST(Arrivals, ARampGoesFromItsFirstRateToItsLast) {
   o.ramp_up_end_rps = 100;
   for (const char* kind : {"linear", "exponential"}) {
     o.ramp_up_strategy = kind;
-    const auto at = Arrivals(o, 1000);
+    const auto at = Arrivals(o, std::numeric_limits<double>::infinity(), 1000);
     EXPECT_NEAR(Seconds(at[1] - at[0]), 1, 0.1) << kind;
     EXPECT_NEAR(Seconds(at[999] - at[998]), 0.01, 0.001) << kind;
   }

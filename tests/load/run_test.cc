@@ -7,6 +7,7 @@
 #include <set>
 
 #include "common/str_cat.h"
+#include "load/load_points.h"
 #include "load/summary.h"
 #include "tests/load/stub_server.h"
 
@@ -31,7 +32,8 @@ Tried Try(int port, const BenchOptions& o, bool verify = false, int timeout_ms =
       .host = "127.0.0.1", .port = StrCat(port), .path = PathOf(o), .timeout = std::chrono::milliseconds(timeout_ms)};
   const auto body = RequestBody::Make(o, "m");
   const auto prompts = *MakePrompts(o);
-  const load::Run run{server, *body, prompts, std::vector<Duration>(prompts.size()), o.max_concurrency, "t-"};
+  const load::Run run{
+      server, *body, prompts, std::vector<Duration>(prompts.size()), PointsOf(o)->front().max_concurrency, "t-"};
   const SteadyClock clock;
   Tried out{Execute(run, clock), {}};
   if (verify) out.verified = VerifyIdentical(run, out.run.outcomes, clock);
@@ -39,7 +41,8 @@ Tried Try(int port, const BenchOptions& o, bool verify = false, int timeout_ms =
 }
 
 BenchOptions Few(int requests, int at_a_time) {
-  BenchOptions o{.num_prompts = requests, .random_input_len = 4, .random_output_len = 2, .max_concurrency = at_a_time};
+  BenchOptions o{.num_prompts = requests, .random_input_len = 4, .random_output_len = 2};
+  o.max_concurrency = StrCat(at_a_time);
   o.temperature = "0.5";
   o.extra_body = R"({"priority":3})";
   return o;

@@ -84,14 +84,17 @@ TEST(Summary, GoalsAndPercentilesThatMakeNoSenseAreRefused) {
 
 // The report of the sample: text and JSON.
 std::pair<std::string, std::string> Reported() {
-  BenchOptions o{.max_concurrency = 4, .metric_percentiles = "50,99.9"};
-  o.request_rate = 10;
+  BenchOptions o{.metric_percentiles = "50,99.9"};
   o.metadata = {"tp=2"};
   o.save_detailed = true;
   const RunResult run = Sample();
-  const Summary s = Summarize(run, {.ttft_ms = 50});
-  const Report report{o,   "org/model", "20261123-141500",     *ParsePercentiles(o.metric_percentiles),
-                      run, s,           Verified{9, 1, 0, {3}}};
+  const Measured measured{.model = "org/model",
+                          .point = {10, 4},
+                          .date = "20261123-141500",
+                          .run = run,
+                          .summary = Summarize(run, {.ttft_ms = 50}),
+                          .verified = Verified{9, 1, 0, {3}}};
+  const Report report{o, *ParsePercentiles(o.metric_percentiles), measured};
   return {ReportText(report), ReportJson(report)};
 }
 
@@ -136,9 +139,9 @@ TEST(Report, HasTheLabelsThatPeopleKnow) {
 TEST(Report, AClientThatIsLateSaysSo) {
   RunResult run = Sample();
   for (Outcome& o : run.outcomes) o.fired = o.due + Ms(20);
-  const Summary s = Summarize(run, {});
+  const Measured measured{.model = "m", .run = run, .summary = Summarize(run, {})};
   const BenchOptions o;
-  EXPECT_THAT(ReportText({o, "m", "d", {99}, run, s}), HasSubstr("This client was late: p99 20.0 ms"));
+  EXPECT_THAT(ReportText({o, {99}, measured}), HasSubstr("This client was late: p99 20.0 ms"));
 }
 
 }  // namespace

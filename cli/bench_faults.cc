@@ -1,0 +1,125 @@
+#include "cli/bench_faults.h"
+
+#include <signal.h>
+#include <spawn.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "cli/listener_process.h"
+#include "common/status.h"
+#include "common/str_cat.h"
+
+namespace baton::cli {
+namespace {
+
+using nlohmann::json;
+
+constexpr auto kMostWait = std::chrono::seconds(30);
+
+/// A process that is told from a later one with its number.
+class ProcessHandle {
+ public:
+  explicit ProcessHandle(int fd) : fd_(fd) {}
+  ProcessHandle(const ProcessHandle&) = delete;
+  ProcessHandle& operator=(const ProcessHandle&) = delete;
+  ~ProcessHandle() { close(fd_); }
+
+  absl::Status Kill() const {
+    if (syscall(SYS_pidfd_send_signal, fd_, SIGKILL, nullptr, 0) == 0) return absl::OkStatus();
+    return absl::FailedPreconditionError(StrCat("SIGKILL: ", std::strerror(errno)));
+  }
+
+ private:
+  const int fd_;
+};
+
+absl::StatusOr<HttpUrl> AdminOf(const load::BenchOptions& o, const HttpUrl& server) {
+  if (!o.admin_url.empty()) {
+    BATON_ASSIGN_OR_RETURN(HttpUrl url, ParseHttpUrl(o.admin_url));
+    url.files.ca = o.tls_ca;
+    return url;
+  }
+  HttpUrl url = server;
+  int port = 0;
+  if (!absl::SimpleAtoi(server.port, &port)) return absl::InvalidArgumentError(StrCat("no port: ", server.port));
+  url.port = StrCat(port + 2);
+  return url;
+}
+
+// Where a ready worker with this name, or with this role, serves; nullopt: there is none now.
+absl::StatusOr<std::optional<std::string>> AddressOf(const std::string& worker, const HttpUrl& admin,
+                                                     const std::string& api_key) {
+  BATON_ASSIGN_OR_RETURN(const HttpResponse response, HttpGet(admin, "/workers", api_key));
+  const json body = json::parse(response.body, nullptr, /*allow_exceptions=*/false);
+  if (response.status != 200 || !body.is_object())
+    return absl::UnavailableError(StrCat("--kill: ", admin.host, ":", admin.port, "/workers answers ", response.status,
+                                         ": --admin-url names the router's admin port (--port + 2)"));
+  for (const json& one : body.value("workers", json::array())) {
+    const bool named = one.value("name", "") == worker || one.value("role", "") == worker;
+    if (named && one.value("takes_requests", false)) return one.value("address", "");
+  }
+  return std::nullopt;
+}
+
+absl::StatusOr<std::shared_ptr<ProcessHandle>> FindWorker(const std::string& worker, const HttpUrl& admin,
+                                                          const std::string& api_key) {
+  const auto until = std::chrono::steady_clock::now() + kMostWait;
+  for (;;) {
+    BATON_ASSIGN_OR_RETURN(const std::optional<std::string> address, AddressOf(worker, admin, api_key));
+    if (address) {
+      BATON_ASSIGN_OR_RETURN(const int pid, ListenerProcess(*address));
+      const auto fd = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
+      if (fd >= 0) return std::make_shared<ProcessHandle>(fd);
+    }
+    if (std::chrono::steady_clock::now() >= until)
+      return absl::FailedPreconditionError(
+          StrCat("--kill ", worker, ": no ready worker has this name or role (GET /workers of the admin port)"));
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+}
+
+absl::Status RunCommand(const std::string& command) {
+  const char* const arguments[] = {"/bin/sh", "-c", command.c_str(), nullptr};
+  pid_t pid = 0;
+  const int error = posix_spawn(&pid, arguments[0], nullptr, nullptr, const_cast<char* const*>(arguments), environ);
+  return error == 0 ? absl::OkStatus() : absl::InternalError(StrCat("/bin/sh: ", std::strerror(error)));
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<load::Fault>> FindFaults(const load::BenchOptions& o, const HttpUrl& server) {
+  std::vector<load::Fault> out;
+  for (const std::string& text : o.kill) {
+    BATON_ASSIGN_OR_RETURN(const load::KillWish wish, load::ParseKill(text));
+    BATON_ASSIGN_OR_RETURN(const HttpUrl admin, AdminOf(o, server));
+    BATON_ASSIGN_OR_RETURN(const auto process, FindWorker(wish.worker, admin, o.api_key));
+    out.push_back({wish.at, StrCat("kill ", wish.worker), [process] { return process->Kill(); }});
+  }
+  for (const std::string& text : o.at) {
+    BATON_ASSIGN_OR_RETURN(const load::CommandWish wish, load::ParseCommand(text));
+    out.push_back({wish.at, wish.command, [command = wish.command] { return RunCommand(command); }});
+  }
+  return out;
+}
+
+void ReapCommands() {
+  int status = 0;
+  for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+      std::fprintf(stderr, "--at: a command ended with %s %d\n", WIFEXITED(status) ? "exit code" : "signal",
+                   WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status));
+  }
+}
+
+}  // namespace baton::cli

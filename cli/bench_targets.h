@@ -1,0 +1,28 @@
+// The servers that `baton bench` measures, one or several side by side, with what each is asked.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "cli/http_client.h"
+#include "load/bench_options.h"
+#include "load/client.h"
+#include "load/request_body.h"
+
+namespace baton::cli {
+
+struct BenchTarget {
+  std::string name;  ///< of --compare; empty: the only one
+  HttpUrl url;
+  load::Server server;
+  std::string model;
+  load::RequestBody body;
+};
+
+/// Waits for each server as long as --ready-check-timeout-sec says. InvalidArgument names flag and text; Unavailable: a
+/// server is not there, or names no model.
+absl::StatusOr<std::vector<BenchTarget>> FindTargets(const load::BenchOptions& options);
+
+}  // namespace baton::cli

@@ -1,0 +1,199 @@
+#include "load/merge.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <iterator>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "common/foreign_text.h"
+#include "common/status.h"
+#include "common/str_cat.h"
+
+namespace baton::load {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr const char* kLists[] = {"input_lens",      "output_lens",   "ttfts",         "itls",      "latencies",
+                                  "start_times",     "queue_times",   "errors",        "due_times", "cached_lens",
+                                  "generated_texts", "failure_kinds", "http_statuses", "counted",   "stages"};
+
+Duration FromSeconds(double seconds) { return Duration(static_cast<int64_t>(std::llround(seconds * 1e9))); }
+
+Failure FailureNamed(const std::string& name) {
+  const auto found = std::ranges::find(kFailureNames, name);
+  return static_cast<Failure>(found == kFailureNames.end() ? size_t{5}
+                                                           : static_cast<size_t>(found - kFailureNames.begin()));
+}
+
+std::optional<Stages> StagesOf(const Json& json) {
+  if (!json.is_object()) return std::nullopt;
+  const auto get = [&](const char* key) { return json.value(key, 0.0); };
+  return Stages{get("queue_prefill_ms"), get("prefill_ms"),      get("transfer_ms"),
+                get("queue_decode_ms"),  get("first_decode_ms"), 0};
+}
+
+/// Times of a run longer than eleven days are a file's fault.
+constexpr double kMostSeconds = 1e6;
+
+/// One file's run. The accessors of Json throw where a value has another type: Check finds that.
+class FileRun {
+ public:
+  FileRun(std::string name, Json json) : name_(std::move(name)), json_(std::move(json)) {}
+
+  absl::Status Check() const {
+    if (!json_.is_object()) return Wrong("it is not the JSON object of a run");
+    for (const char* key : kLists) {
+      const auto list = json_.find(key);
+      if (list == json_.end() || !list->is_array())
+        return Wrong(StrCat("it has no list \"", key, "\" (was it written with --save-detailed by this version?)"));
+      if (list->size() != count())
+        return Wrong(StrCat("\"", key, "\" has ", list->size(), " entries, \"start_times\" ", count()));
+    }
+    try {
+      static_cast<void>(StrCat(started_at(), model(), rate(), limit(), connections()));
+      std::vector<FaultSeen> faults;
+      AddFaults({}, faults);
+      for (const FaultSeen& fault : faults) BATON_RETURN_IF_ERROR(CheckTime("faults", Seconds(fault.at)));
+      for (size_t i = 0; i < count(); ++i) BATON_RETURN_IF_ERROR(CheckRequest(i));
+    } catch (const Json::exception& e) {
+      return Wrong(e.what());
+    }
+    return absl::OkStatus();
+  }
+
+  size_t count() const { return json_.contains("start_times") ? json_["start_times"].size() : 0; }
+  double started_at() const { return json_.at("started_at").get<double>(); }
+  std::string model() const { return json_.value("model_id", ""); }
+  double rate() const { return json_.at("request_rate").is_number() ? json_["request_rate"].get<double>() : kInfinite; }
+  int64_t limit() const {
+    return json_.at("max_concurrency").is_number() ? json_["max_concurrency"].get<int64_t>() : 0;
+  }
+  int64_t connections() const { return json_.value("connections", int64_t{0}); }
+  absl::Status Wrong(const std::string& what) const {
+    return absl::InvalidArgumentError(StrCat("--merge: ", name_, ": ", Printable(what, 300)));
+  }
+
+  Outcome OutcomeAt(size_t i, Duration shift) const {
+    const auto number = [&](const char* key) { return FromSeconds(json_[key][i].get<double>()); };
+    Outcome o;
+    o.due = shift + number("due_times");
+    o.sent = shift + number("start_times");
+    o.fired = o.sent - number("queue_times");
+    o.end = o.sent + number("latencies");
+    const Json& gaps = json_["itls"][i];
+    Duration at = o.sent + number("ttfts");
+    if (at > o.sent || !gaps.empty()) o.arrivals.push_back(at);
+    for (const Json& gap : gaps) o.arrivals.push_back(at += FromSeconds(gap.get<double>()));
+    o.failure = FailureNamed(json_["failure_kinds"][i].get<std::string>());
+    o.http_status = json_["http_statuses"][i].get<int>();
+    o.error = json_["errors"][i].get<std::string>();
+    o.answer.text = json_["generated_texts"][i].get<std::string>();
+    o.answer.prompt_tokens = json_["input_lens"][i].get<int64_t>();
+    o.answer.completion_tokens = json_["output_lens"][i].get<int64_t>();
+    o.answer.cached_tokens = json_["cached_lens"][i].get<int64_t>();
+    o.answer.counted = json_["counted"][i].get<bool>();
+    o.answer.stages = StagesOf(json_["stages"][i]);
+    return o;
+  }
+
+  void AddFaults(Duration shift, std::vector<FaultSeen>& out) const {
+    for (const Json& fault : json_.value("faults", Json::array()))
+      out.push_back({shift + FromSeconds(fault.at("at_s").get<double>()), fault.at("what").get<std::string>(),
+                     fault.at("error").get<std::string>()});
+  }
+
+ private:
+  absl::Status CheckTime(std::string_view key, double seconds) const {
+    if (seconds >= 0 && seconds <= kMostSeconds) return absl::OkStatus();
+    return Wrong(StrCat("\"", key, "\" has ", seconds, " s, which is not between 0 and ", kMostSeconds));
+  }
+  absl::Status CheckRequest(size_t i) const {
+    for (const char* key : {"due_times", "start_times", "queue_times", "ttfts", "latencies"})
+      BATON_RETURN_IF_ERROR(CheckTime(key, json_[key][i].get<double>()));
+    for (const Json& gap : json_["itls"][i]) BATON_RETURN_IF_ERROR(CheckTime("itls", gap.get<double>()));
+    static_cast<void>(OutcomeAt(i, {}));
+    return absl::OkStatus();
+  }
+
+  static constexpr double kInfinite = std::numeric_limits<double>::infinity();
+
+  std::string name_;
+  Json json_;
+};
+
+int MostAtATime(const std::vector<Outcome>& outcomes) {
+  std::vector<std::pair<Duration, int>> changes;  // an end before a begin at the same time
+  for (const Outcome& o : outcomes) {
+    changes.emplace_back(o.sent, 1);
+    changes.emplace_back(o.end, -1);
+  }
+  std::ranges::sort(changes);
+  int now = 0, most = 0;
+  for (const auto& [at, change] : changes) most = std::max(most, now += change);
+  return most;
+}
+
+absl::StatusOr<Measured> Together(const std::vector<FileRun>& runs, const Goal& goal) {
+  Measured out{.model = runs.front().model(), .point = {0, 0}};
+  double start = runs.front().started_at();
+  for (const FileRun& run : runs) start = std::min(start, run.started_at());
+  bool limited = true;
+  for (const FileRun& run : runs) {
+    if (run.model() != out.model)
+      return run.Wrong(StrCat("its model is ", run.model(), ", that of the first file ", out.model));
+    if (!(run.started_at() - start <= kMostSeconds))
+      return run.Wrong(StrCat("it began ", run.started_at() - start, " s after the first one"));
+    const Duration shift = FromSeconds(run.started_at() - start);
+    for (size_t i = 0; i < run.count(); ++i) {
+      out.run.outcomes.push_back(run.OutcomeAt(i, shift));
+      out.run.outcomes.back().index = out.run.outcomes.size() - 1;
+    }
+    run.AddFaults(shift, out.run.faults);
+    out.run.connections += run.connections();
+    out.point.request_rate += run.rate();
+    out.point.max_concurrency += run.limit();
+    limited = limited && run.limit() > 0;
+  }
+  if (!limited) out.point.max_concurrency = 0;
+  out.run.started_at_s = start;
+  for (const Outcome& o : out.run.outcomes) out.run.duration = std::max(out.run.duration, o.end);
+  out.run.most_at_a_time = MostAtATime(out.run.outcomes);
+  out.summary = Summarize(out.run, goal);
+  for (const FaultSeen& fault : out.run.faults) {
+    const std::optional<Dip> dip = FindDip(out.run.outcomes, out.run.duration, fault);
+    if (dip && fault.error.empty()) out.dips.push_back(*dip);
+  }
+  return out;
+}
+
+}  // namespace
+
+absl::StatusOr<Measured> MergeTexts(const std::vector<std::pair<std::string, std::string>>& files, const Goal& goal) {
+  std::vector<FileRun> runs;
+  for (const auto& [name, text] : files) {
+    runs.emplace_back(name, Json::parse(text, nullptr, /*allow_exceptions=*/false));
+    BATON_RETURN_IF_ERROR(runs.back().Check());
+  }
+  if (runs.empty()) return absl::InvalidArgumentError("--merge: no file");
+  size_t requests = 0;
+  for (const FileRun& run : runs) requests += run.count();
+  if (requests == 0) return runs.front().Wrong("no file has a request");
+  return Together(runs, goal);
+}
+
+absl::StatusOr<Measured> Merge(const std::vector<std::string>& files, const Goal& goal) {
+  std::vector<std::pair<std::string, std::string>> texts;
+  for (const std::string& file : files) {
+    std::ifstream in(file, std::ios::binary);
+    if (!in) return absl::NotFoundError(StrCat("--merge: ", file, ": cannot be read"));
+    texts.emplace_back(file, std::string(std::istreambuf_iterator<char>(in), {}));
+  }
+  return MergeTexts(texts, goal);
+}
+
+}  // namespace baton::load

@@ -1,0 +1,96 @@
+"""`baton bench` against real clusters: sweeps with a table and a page, two servers side by side, over https, with a worker
+killed in the middle, and the results of several generators as one."""
+import json
+import pathlib
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+import unittest
+
+from harness import BATON, Cluster, run
+from test_tls import Certs
+
+PAIR = ["--prefill", 1, "--decode", 2, "--threads", 1]
+
+
+def asks(output_tokens):
+    return ["--model", "tiny-llama", "--random-input-len", 16, "--random-output-len", output_tokens, "--ignore-eos", "--disable-tqdm"]
+
+
+SMALL = asks(16)
+
+
+class Bench(unittest.TestCase):
+    def setUp(self):
+        self.dir = pathlib.Path(tempfile.mkdtemp(prefix="baton-bench-"))
+        self.addCleanup(shutil.rmtree, self.dir)
+
+    def bench(self, *args, code=0, **kw):
+        done = run(["bench", *args], **kw)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        return done.stdout + done.stderr
+
+    def saved(self, name):
+        return [json.loads(line) for line in (self.dir / name).read_text().splitlines()]
+
+    def test_a_sweep_is_a_table_a_page_and_a_file_of_its_runs(self):
+        with Cluster(args=PAIR) as c:
+            said = self.bench("--port", c.port, *SMALL, "--num-prompts", 12, "--max-concurrency", "1,4", "--num-runs", 2,
+                              "--html", self.dir / "page.html", "--save-result", "--result-dir", self.dir, "--result-filename", "r.json")
+            self.assertRegex(said, r"\n1 at a time .* 2 runs, tok/s within")
+            self.assertRegex(said, r"\n4 at a time .* 2 runs, tok/s within")
+            runs = self.saved("r.json")
+            self.assertEqual([(r["max_concurrency"], r["run"], r["completed"]) for r in runs], [(1, 0, 12), (4, 0, 12), (1, 1, 12), (4, 1, 12)])
+            self.assertEqual({r["total_cached_tokens"] for r in runs}, {0}, "no run meets the prompts of another in a cache")
+            self.assertTrue(all(0 < r["median_ttst_ms"] for r in runs))
+            page = (self.dir / "page.html").read_text()
+            self.assertEqual(page.count("<svg"), 1 + 4 * 4)
+
+    def test_two_servers_side_by_side_one_of_them_by_https_answer_the_same_bytes(self):
+        with Certs(["127.0.0.1"]) as certs, Certs(["127.0.0.1"]) as others:
+            with Cluster(args=PAIR) as c, Cluster(args=["--threads", 1, *certs.flags()], ca=certs.ca) as tls:
+                both = ["--compare", f"pd=http://127.0.0.1:{c.port}", f"whole=https://127.0.0.1:{tls.port}", *SMALL, "--num-prompts", 8,
+                        "--max-concurrency", 2, "--temperature", "0.7"]
+                said = self.bench(*both, "--tls-ca", certs.ca)
+                self.assertRegex(said, r"whole beside pd, 2 at a time: .*answers with the same bytes 8, with others 0\n")
+                refused = self.bench(*both, "--tls-ca", others.ca, code=6)
+                self.assertRegex(refused, r"8 times: TLS: certificate verify failed")
+                self.assertIn("8, with others 0", self.bench(*both, "--insecure"))
+                self.assertIn("no certificates", self.bench(*both, "--tls-ca", self.dir / "none", code=2))
+
+    def test_a_killed_worker_is_a_dip_with_its_length_and_no_byte_changes(self):
+        with Cluster(args=PAIR) as c:
+            said = self.bench("--port", c.port, *asks(200), "--num-prompts", 120, "--request-rate", 20,
+                              "--kill", "decode@3s", "--at", f"2s=touch {self.dir}/here", "--admin-url", c.admin,
+                              "--verify", "identical", "--save-result", "--result-dir", self.dir, "--result-filename", "k.json")
+            self.assertRegex(said, r"3\.\d s, kill decode: from \d+ tok/s to \d+ .*over after [\d.]+ s; \d+ requests ran, 0 of them failed")
+            self.assertTrue((self.dir / "here").exists())
+            result = self.saved("k.json")[0]
+            self.assertEqual((result["completed"], result["verified"]["compared"], result["verified"]["different"]), (120, 120, 0))
+            self.assertEqual([f["what"] for f in result["faults"]], [f"touch {self.dir}/here", "kill decode"])
+            nobody = self.bench("--port", c.port, *SMALL, "--num-prompts", 1, "--kill", "decode@1h", code=2)
+            self.assertIn('--kill: "decode@1h" is not WORKER@TIME', nobody)
+
+    def test_generators_that_begin_together_are_one_report(self):
+        with Cluster(args=PAIR) as c:
+            start = time.time() + 3
+            started = [subprocess.Popen([BATON, "bench", *map(str, ["--port", c.port, *SMALL, "--num-prompts", 10, "--request-rate", 10,
+                                         "--seed", i, "--start-at", start, "--save-detailed", "--result-dir", self.dir,
+                                         "--result-filename", f"{i}.json"])], stdout=subprocess.DEVNULL) for i in range(2)]
+            self.assertEqual([p.wait(60) for p in started], [0, 0])
+        each = [self.saved(f"{i}.json")[0] for i in range(2)]
+        said = self.bench("--merge", self.dir / "0.json", self.dir / "1.json", "--save-result", "--result-dir", self.dir,
+                          "--result-filename", "all.json")
+        self.assertIn("Request rate configured (RPS):           20.00", said)
+        merged = self.saved("all.json")[0]
+        self.assertEqual(merged["completed"], 20)
+        self.assertEqual(merged["total_output_tokens"], sum(r["total_output_tokens"] for r in each))
+        self.assertLess(abs(each[0]["started_at"] - each[1]["started_at"]), 1)
+        self.assertLess(merged["duration"], sum(r["duration"] for r in each))
+        self.assertIn("s ago", self.bench("--port", 1, "--model", "x", "--start-at", start, code=2))
+
+
+if __name__ == "__main__":
+    unittest.main()

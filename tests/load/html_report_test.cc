@@ -1,0 +1,63 @@
+#include "load/html_report.h"
+
+#include <gmock/gmock.h>
+
+#include <filesystem>
+
+#include "load/svg_plot.h"
+#include "tests/load/measured_fixture.h"
+
+namespace baton::load {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+
+size_t Count(const std::string& text, const std::string& what) {
+  size_t n = 0;
+  for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) ++n;
+  return n;
+}
+
+TEST(HtmlReport, APageHasEveryRunAndNeedsNoNetwork) {
+  std::vector<Measured> all = {Steady("<a>", {1, 0}, 0, 10, 10), Steady("b", {1, 0}, 0, 10, 30)};
+  all[0].run.faults.push_back({std::chrono::milliseconds(200), "kill \"decode\"", ""});
+  const std::string page = HtmlPage(all, {});
+  EXPECT_THAT(page, HasSubstr("&lt;a&gt;: 1/s"));
+  EXPECT_THAT(page, Not(HasSubstr("<a>")));
+  EXPECT_THAT(page, HasSubstr("kill &quot;decode&quot;"));
+  EXPECT_THAT(page, HasSubstr("Side by side"));
+  EXPECT_EQ(Count(page, "<svg"), 1u + 2 * 4);
+  EXPECT_EQ(Count(page, "<svg"), Count(page, "</svg>"));
+  for (const char* reaches_out : {"src=", "href=", "url(", "@import", "<script"})
+    EXPECT_THAT(page, Not(HasSubstr(reaches_out)));
+}
+
+TEST(HtmlReport, ARunWithoutAnAnswerIsAPageToo) {
+  Measured none{.model = "m", .date = "d"};
+  none.run.outcomes.push_back({.failure = Failure::kConnect, .error = "connecting: <refused>"});
+  none.summary = Summarize(none.run, {});
+  const std::string page = HtmlPage({none}, {});
+  EXPECT_THAT(page, HasSubstr("connecting: &lt;refused&gt;"));
+  EXPECT_THAT(page, HasSubstr("Time to first token: nothing was measured"));
+  EXPECT_THAT(page, Not(HasSubstr("nan")));
+}
+
+TEST(HtmlReport, AFolderThatIsNotThereIsSaid) {
+  EXPECT_THAT(std::string(WriteHtml({Steady("", {1, 0}, 0, 1, 1)}, {}, "no/such/folder/x.html").message()),
+              HasSubstr("no/such/folder/x.html"));
+}
+
+TEST(SvgPlot, TicksAreRoundAndFew) {
+  EXPECT_THAT(Ticks(0, 100), ElementsAre(0, 20, 40, 60, 80, 100));
+  EXPECT_THAT(Ticks(0, 7), ElementsAre(0, 2, 4, 6, 8));
+  EXPECT_THAT(Ticks(5, 5), ElementsAre(5));
+  for (const double most : {1e-9, 0.3, 1.0, 37.0, 99999.0, 1e12}) {
+    EXPECT_GE(Ticks(0, most).back(), most);
+    EXPECT_LE(Ticks(0, most).size(), 8u);
+  }
+}
+
+}  // namespace
+}  // namespace baton::load
