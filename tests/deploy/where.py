@@ -1,4 +1,5 @@
 """What the tests of deploy/ share: the project's folders, the machine's tools, and one reason for each that is missing."""
+import fcntl
 import functools
 import os
 import pathlib
@@ -15,6 +16,16 @@ BUILD = pathlib.Path(os.environ.get("BATON_BUILD", ROOT / "build" / "release"))
 BATON = pathlib.Path(os.environ.get("BATON_BINARY", ROOT / "build" / "baton"))
 TOOLS = ROOT / "build" / "deploy-tools"  # what scripts/deploy_tools.sh has fetched
 TINY = ROOT / "tests" / "data" / "tiny-llama"
+
+
+def wait_for_tools():
+    """The gate fetches them while it builds: until that is done, nobody can say that one is missing."""
+    if os.environ.get("CI") == "true" and (TOOLS / ".lock").exists():
+        with open(TOOLS / ".lock") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH)
+
+
+wait_for_tools()
 
 
 def model():
