@@ -21,13 +21,6 @@ std::string WhyMissed(const Proposal& p, const Load& load) {
 // "1 worker", "2 workers".
 std::string Count(int n, const char* what) { return StrCat(n, " ", what, n == 1 ? "" : "s"); }
 
-// Why workers of this kind hand no KV over, or what of it is not known.
-std::string WhyNoHandoff(const WorkerConfig& config, const Machine& machine) {
-  if (config.device != "cpu") return StrCat("--device ", config.device, ": KV is handed over from host memory only");
-  if (machine.link_bytes_per_s <= 0) return "what a handoff takes is not known: give --link";
-  return "";
-}
-
 // The division of `workers` whose slower side is fastest.
 Proposal Disaggregated(Proposal p, int workers, const Roofline& r, const Load& load) {
   const double prefill_rate = r.PrefillRequestsPerS(), decode_rate = r.DecodeRequestsPerS(load);
@@ -74,7 +67,7 @@ absl::Status AddLayouts(const WorkerConfig& config, int devices, int64_t device_
   out.push_back(Aggregated(p, workers, r, load));
   if (workers > 1) {
     Proposal split = Disaggregated(p, workers, r, load);
-    if (std::string why = WhyNoHandoff(config, machine); !why.empty()) split.why_not = std::move(why);
+    if (machine.link_bytes_per_s <= 0) split.why_not = "what a handoff takes is not known: give --link";
     out.push_back(std::move(split));
   }
   return absl::OkStatus();
