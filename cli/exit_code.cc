@@ -8,6 +8,7 @@
 #include <string>
 
 #include "cli/environment.h"
+#include "common/rank_loss.h"
 
 namespace baton::cli {
 namespace {
@@ -25,6 +26,7 @@ int PrintAndReturn(const absl::Status& status, int code) {
 }  // namespace
 
 int ExitCodeOf(const absl::Status& status) {
+  if (IsRankLoss(status)) return kExitRankLost;
   switch (status.code()) {
     case absl::StatusCode::kOk: return kExitOk;
     case absl::StatusCode::kFailedPrecondition:

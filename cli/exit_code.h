@@ -13,12 +13,13 @@ enum ExitCode : int {
   kExitAddress = 4,      ///< address in use or not permitted
   kExitMemory = 5,       ///< not enough memory or disk
   kExitUnreachable = 6,  ///< peer or worker unreachable
+  kExitRankLost = 7,     ///< a rank of the worker is lost: every other one ends too
   kExitBug = 70,         ///< ours
 };
 
-/// The class of a status, by its code: FailedPrecondition | Unimplemented → 2; InvalidArgument | NotFound | DataLoss
-/// → 3; PermissionDenied | AlreadyExists (address) → 4; ResourceExhausted → 5; Unavailable | DeadlineExceeded → 6;
-/// else 70.
+/// The class of a status: a RankLoss → 7; else by its code: FailedPrecondition | Unimplemented → 2; InvalidArgument |
+/// NotFound | DataLoss → 3; PermissionDenied | AlreadyExists (address) → 4; ResourceExhausted → 5; Unavailable |
+/// DeadlineExceeded → 6; else 70.
 int ExitCodeOf(const absl::Status& status);
 
 /// Prints "baton: MESSAGE" as the last line of stderr, tells the supervisor when there is one (the descriptor in

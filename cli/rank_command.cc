@@ -6,16 +6,17 @@
 #include <CLI/CLI.hpp>
 #include <cstdlib>
 #include <memory>
+#include <optional>
+#include <utility>
 
 #include "cli/command.h"
 #include "cli/environment.h"
 #include "cli/exit_code.h"
 #include "cli/flag_set.h"
-#include "cli/rank_processes.h"
+#include "cli/group_member.h"
+#include "cli/rank_children.h"
 #include "common/log.h"
-#include "engine/parallel/tcp_communicator.h"
-#include "engine/parallel/tcp_meeting.h"
-#include "worker/ranks/rank.h"
+#include "common/trust/cluster_secret.h"
 #include "worker/worker_config.h"
 
 namespace baton::cli {
@@ -42,18 +43,15 @@ int RunRankCommand(RankFlags& flags) {
   SetLogLevel(config.log_level);
   SetLogFormat(config.log_format);
   SetLogName(StrCat(config.Name(config.port), "/rank-", flags.rank));
-  const auto secret = trust::ClusterSecret::Of(Environment(kRankSecretVariable).value_or(""));
+  const auto secret = config.nnodes > 1 ? trust::ClusterSecret::Read(config.cluster_secret_file)
+                                        : trust::ClusterSecret::Of(Environment(kRankSecretVariable).value_or(""));
   if (!secret.ok()) return Fail(secret.status());
-  absl::StatusOr<std::shared_ptr<engine::TcpMesh>> mesh =
-      engine::JoinTcpMesh(flags.meet, {.secret = *secret, .rank = flags.rank, .size = config.ranks()});
-  if (!mesh.ok()) return Fail(mesh.status());
-  const int tensor = config.tensor_parallel_size;
-  const auto world = engine::MakeTcpGroup(*mesh, 0, config.ranks());
-  const auto group = tensor > 1 ? engine::MakeTcpGroup(*mesh, flags.rank / tensor * tensor, tensor) : nullptr;
-  const absl::Status status = worker::RunRank(config, flags.rank, {.tensor = group.get(), .world = world.get()},
-                                              worker::SharedMemory::Of(kRankKvDescriptor));
-  return status.ok() ? kExitOk
-                     : Fail(absl::Status(status.code(), StrCat("rank ", flags.rank, ": ", View(status.message()))));
+  const auto member = GroupMember::Join(config, flags.rank, flags.meet, *secret);
+  if (!member.ok()) return Fail(member.status());
+  std::optional<worker::SharedMemory> kv;
+  if (config.nnodes == 1) kv = worker::SharedMemory::Of(kRankKvDescriptor);
+  const absl::Status status = (*member)->Run(std::move(kv), [] {});
+  return status.ok() ? kExitOk : Fail(status);
 }
 
 }  // namespace

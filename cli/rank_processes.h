@@ -1,7 +1,5 @@
-// Ranks 1 … of a worker as processes of their own (`baton rank`), on this machine.
-//
-// They are children of the worker's main thread and die with it, whatever ends it; they reach each other over TCP on
-// loopback. The worker's end of their KV is shared memory.
+// Ranks 1 … of a worker as processes of their own (`baton rank`): on this machine, where the worker's end of their KV
+// is shared memory; or on several, where each machine's `baton worker` starts its own.
 #pragma once
 
 #include <memory>
@@ -9,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/clock.h"
 #include "worker/ranks/rank_host.h"
 
 namespace baton::cli {
@@ -18,8 +17,7 @@ namespace baton::cli {
 absl::StatusOr<std::unique_ptr<worker::RankHost>> StartRankProcesses(const worker::WorkerConfig& config,
                                                                      const std::vector<std::string>& arguments);
 
-/// What `baton rank` finds in its environment and descriptors.
-inline constexpr const char* kRankSecretVariable = "BATON_RANK_SECRET";
-inline constexpr int kRankKvDescriptor = 3;
+/// How long ranks of several machines wait for each other at the start: machines are not up at once.
+inline constexpr Duration kMeetWithin = std::chrono::minutes(10);
 
 }  // namespace baton::cli

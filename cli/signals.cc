@@ -36,6 +36,26 @@ std::optional<int> WaitForSignal(bool children, std::optional<Duration> timeout)
   return signal;
 }
 
+namespace {
+
+// SIGINT and SIGTERM: unblocked with a handler that ends the process, or blocked as BlockSignals leaves them.
+void EndAtOnce(bool on) {
+  sigset_t set;
+  sigemptyset(&set);
+  for (int s : {SIGINT, SIGTERM}) {
+    sigaddset(&set, s);
+    if (on) std::signal(s, [](int) { _exit(0); });
+  }
+  pthread_sigmask(on ? SIG_UNBLOCK : SIG_BLOCK, &set, nullptr);
+  if (on) return;
+  for (int s : {SIGINT, SIGTERM}) std::signal(s, SIG_DFL);
+}
+
+}  // namespace
+
+ExitOnSignal::ExitOnSignal() { EndAtOnce(true); }
+ExitOnSignal::~ExitOnSignal() { EndAtOnce(false); }
+
 void FollowParent() {
   const std::optional<int> parent = ParentPid();
   if (!parent) return;

@@ -15,6 +15,16 @@ void BlockSignals();
 /// Waits for one of SIGINT, SIGTERM or (when `children`) SIGCHLD; nullopt after `timeout`.
 std::optional<int> WaitForSignal(bool children, std::optional<Duration> timeout);
 
+/// While it lives, SIGINT and SIGTERM end the process at once with exit code 0: for a wait at the start, before there
+/// is anything to put in order. The main thread's, before others exist.
+class ExitOnSignal {
+ public:
+  ExitOnSignal();
+  ~ExitOnSignal();
+  ExitOnSignal(const ExitOnSignal&) = delete;
+  ExitOnSignal& operator=(const ExitOnSignal&) = delete;
+};
+
 /// Asks the kernel for SIGTERM when the parent named in BATON_PARENT_PID dies; exits at once when it is dead already.
 /// No-op without that variable.
 void FollowParent();

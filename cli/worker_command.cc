@@ -1,9 +1,15 @@
 // `baton worker`: loads the model and computes; routers dial it.
 #include <memory>
+#include <optional>
+#include <string>
+#include <vector>
 
+#include "absl/strings/numbers.h"
 #include "cli/command.h"
 #include "cli/drain_loop.h"
+#include "cli/environment.h"
 #include "cli/exit_code.h"
+#include "cli/node_ranks.h"
 #include "cli/process_flags.h"
 #include "cli/rank_processes.h"
 #include "cli/ready_file.h"
@@ -27,17 +33,38 @@ worker::RoleFactory RoleFor(const std::string& role) {
   return {};
 }
 
+// A pod of a LeaderWorkerSet is told its place by the set; flags come first. `arguments`: what its rank processes are
+// told of it.
+absl::Status TakeLeaderWorkerSet(worker::WorkerConfig& config, std::vector<std::string>& arguments) {
+  const std::optional<std::string> size = Environment("LWS_GROUP_SIZE");
+  if (config.nnodes != 1 || !config.master_addr.empty() || !size) return absl::OkStatus();
+  const std::string index = Environment("LWS_WORKER_INDEX").value_or("");
+  const std::string leader = Environment("LWS_LEADER_ADDRESS").value_or("");
+  if (!absl::SimpleAtoi(*size, &config.nnodes) || !absl::SimpleAtoi(index, &config.node_rank) || leader.empty())
+    return absl::InvalidArgumentError(StrCat("LWS_GROUP_SIZE=\"", *size, "\" LWS_WORKER_INDEX=\"", index,
+                                             "\" LWS_LEADER_ADDRESS=\"", leader,
+                                             "\": a number, a number and a host name are expected"));
+  if (config.nnodes == 1) return absl::OkStatus();
+  config.master_addr = leader;
+  arguments = {StrCat("--nnodes=", config.nnodes), StrCat("--node-rank=", config.node_rank),
+               StrCat("--master-addr=", leader)};
+  return absl::OkStatus();
+}
+
 int RunWorker(WorkerFlags& flags) {
   if (!flags.set.status().ok()) return FailUsage(flags.set.status());
+  std::vector<std::string> arguments;
+  if (absl::Status status = TakeLeaderWorkerSet(flags.config, arguments); !status.ok()) return FailUsage(status);
   if (absl::Status status = flags.config.Validate(); !status.ok()) return FailUsage(status);
   if (absl::Status status = PrepareReadyFile(flags.ready.ready_file); !status.ok()) return Fail(status);
   SetLogLevel(flags.config.log_level);
   SetLogFormat(flags.config.log_format);
   SetLogName(flags.config.Name(flags.config.port));
   std::unique_ptr<worker::RankHost> ranks;
-  if (flags.config.ranks() > 1 && flags.config.distributed_executor_backend == "mp") {
-    std::vector<std::string> arguments;
+  const worker::WorkerConfig& config = flags.config;
+  if (config.nnodes > 1 || (config.ranks() > 1 && config.distributed_executor_backend == "mp")) {
     AppendGiven(flags.set, "worker", arguments);
+    if (config.node_rank > 0) return RunNodeRanks(config, arguments, flags.ready.ready_file);
     auto started = StartRankProcesses(flags.config, arguments);
     if (!started.ok()) return Fail(started.status());
     ranks = *std::move(started);

@@ -104,9 +104,28 @@ FieldRule TransportRule() {
   return OneOf(kinds);
 }
 
+absl::Status CheckNodes(const WorkerConfig& c) {
+  if (c.node_rank >= c.nnodes)
+    return Bad("node-rank", StrCat(c.node_rank), StrCat("must be less than --nnodes ", c.nnodes));
+  if (c.nnodes == 1) return absl::OkStatus();
+  if (c.ranks() % c.nnodes != 0)
+    return Bad("nnodes", StrCat(c.nnodes),
+               StrCat("must be a divisor of the worker's ", c.ranks(), " ranks (--tensor-parallel-size ",
+                      c.tensor_parallel_size, " × --pipeline-parallel-size ", c.pipeline_parallel_size, ")"));
+  if (c.master_addr.empty())
+    return Bad("master-addr", "", "must be machine 0's host name or address, with --nnodes above 1");
+  if (c.cluster_secret_file.empty())
+    return Bad("cluster-secret-file", "", "must be given with --nnodes above 1: ranks come over the network");
+  if (c.role != "both")
+    return Bad("role", c.role,
+               "must be both with --nnodes above 1: KV is handed over from one machine's ranks only yet");
+  return absl::OkStatus();
+}
+
 absl::Status WorkerConfig::Validate() const {
   BATON_RETURN_IF_ERROR(CheckFields(*this));
   BATON_RETURN_IF_ERROR(tls::CheckFlags(tls_files, tls::Needs::kBoth));
+  BATON_RETURN_IF_ERROR(CheckNodes(*this));
   if (!CudaDevice().has_value()) {
     if (!deterministic) return Bad("deterministic", "false", "answers of a CPU never depend on what runs beside them");
     return absl::OkStatus();

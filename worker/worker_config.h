@@ -48,6 +48,10 @@ struct WorkerConfig {
   int32_t reduction_width = 1;
   std::string distributed_executor_backend = "threads";
   int32_t rank_timeout_ms = 60000;
+  int32_t nnodes = 1;
+  int32_t node_rank = 0;
+  std::string master_addr;
+  int32_t master_port = 29501;
 
   // ---- KV memory
   std::string kv_cache_dtype = "auto";
@@ -92,6 +96,9 @@ struct WorkerConfig {
   /// What this worker is called, listening on `port`; 0: not yet known.
   std::string Name(int port) const;
   int32_t ranks() const { return tensor_parallel_size * pipeline_parallel_size; }
+  /// Those that run on each machine: [node_rank · local_ranks, …). Of a config that Validate takes.
+  int32_t local_ranks() const { return ranks() > nnodes ? ranks() / nnodes : 1; }
+  int32_t first_local_rank() const { return node_rank * local_ranks(); }
 
   /// InvalidArgument naming the flag, its value and what it may be.
   absl::Status Validate() const;
@@ -164,6 +171,11 @@ void VisitRankFields(WorkerConfig& c, Visitor& field) {
         OneOf({{"threads", "of the worker"}, {"mp", "processes that it starts"}}));
   field("rank-timeout-ms", c.rank_timeout_ms, "ms",
         "a rank process that does not answer for so long within a step is lost, and the worker ends", AtLeast(1000));
+  field("nnodes", c.nnodes, "machines", "that share the worker's ranks evenly; `baton worker` runs on each",
+        Range(1, 256));
+  field("node-rank", c.node_rank, "index", "of this machine; 0 has rank 0 and serves", Range(0, 255));
+  field("master-addr", c.master_addr, "host", "machine 0, as all reach it");
+  field("master-port", c.master_port, "port", "where the ranks meet, on machine 0", Range(1, 65535));
 }
 
 template <class Visitor>

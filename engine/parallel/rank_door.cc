@@ -116,6 +116,11 @@ absl::Status RankDoor::Judge(const RankHello& hello, int first, const std::vecto
     return absl::FailedPreconditionError(
         StrCat("no rank ", hello.rank, " is awaited here, but ", first, " to ", group_.size - 1));
   }
+  if (hello.line != group_.line) {
+    return absl::UnavailableError(StrCat("rank ", hello.rank, " comes for ",
+                                         hello.line == RankLine::kPulse ? "the pulse" : "the steps",
+                                         ", which the group does not do now"));
+  }
   const RankSeat& seat = seats[static_cast<size_t>(hello.rank)];
   if (!IsThere(seat)) return absl::OkStatus();
   return absl::AlreadyExistsError(StrCat("rank ", hello.rank, " is there already, from ", seat.host,

@@ -20,12 +20,16 @@ namespace baton::engine {
 
 inline constexpr Duration kGreetWithin = std::chrono::seconds(2);
 
+/// What a connection between two ranks is for.
+enum class RankLine : uint16_t { kSteps, kPulse };
+
 /// The group as one of its ranks was told of it.
 struct RankGroup {
   std::shared_ptr<const trust::ClusterSecret> secret;  ///< the same on all ranks
   int rank = 0;
   int size = 1;
   Duration patience = std::chrono::seconds(60);  ///< until all have met
+  RankLine line = RankLine::kSteps;
 };
 
 /// A descriptor with an owner.
@@ -52,7 +56,7 @@ struct RankHello {
   int32_t rank = 0;
   int32_t size = 0;   ///< of its group
   uint16_t port = 0;  ///< where it listens
-  uint16_t unused = 0;
+  RankLine line = RankLine::kSteps;
 };
 
 /// The answer to it: no text, welcome; else why not.

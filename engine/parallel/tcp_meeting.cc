@@ -111,7 +111,7 @@ absl::StatusOr<std::unique_ptr<TcpMesh>> TcpMeetingPoint::Gather(const RankGroup
   std::vector<RankSeat> seats(static_cast<size_t>(group.size));
   RankDoor door(listener_, group);
   const absl::Status admitted = door.Admit(1, seats, alive);
-  refused_ = door.refused();
+  refused_ += door.refused();
   BATON_RETURN_IF_ERROR(admitted);
   if (refused_ > 0) LogWarning("ranks: {} connections were refused while {} ranks met", refused_, group.size);
   std::vector<Place> places;
@@ -122,6 +122,39 @@ absl::StatusOr<std::unique_ptr<TcpMesh>> TcpMeetingPoint::Gather(const RankGroup
     BATON_RETURN_IF_ERROR(mesh->Exchange({&list, 1}, {}));
   }
   return mesh;
+}
+
+absl::StatusOr<std::vector<Pulse::Peer>> TcpMeetingPoint::GatherPulse(RankGroup group,
+                                                                      const std::function<absl::Status()>& alive) {
+  group.line = RankLine::kPulse;
+  std::vector<RankSeat> seats(static_cast<size_t>(group.size));
+  RankDoor door(listener_, group);
+  const absl::Status admitted = door.Admit(1, seats, alive);
+  refused_ += door.refused();
+  BATON_RETURN_IF_ERROR(admitted);
+  std::vector<Pulse::Peer> out;
+  for (int rank = 1; rank < group.size; ++rank)
+    out.push_back({rank, std::move(seats[static_cast<size_t>(rank)].socket)});
+  return out;
+}
+
+absl::StatusOr<std::vector<Pulse::Peer>> DialPulse(const std::string& address, RankGroup group) {
+  group.line = RankLine::kPulse;
+  const SteadyClock clock;
+  BATON_ASSIGN_OR_RETURN(const net::HostPort at, net::ParseHostPort(address));
+  const auto dial = [&]() -> absl::StatusOr<RankSocket> {
+    BATON_ASSIGN_OR_RETURN(const auto found, net::Resolve(at.host, at.port));
+    absl::StatusOr<RankSocket> out = absl::UnavailableError(StrCat(at.host, " has no address"));
+    for (const net::SocketAddress& one : found) {
+      out = DialRank(one, 0, group, {.rank = group.rank, .size = group.size, .line = RankLine::kPulse});
+      if (out.ok() || !MayDoBetter(out.status())) break;
+    }
+    return out;
+  };
+  BATON_ASSIGN_OR_RETURN(RankSocket socket, Retry(clock.Now() + group.patience, dial));
+  std::vector<Pulse::Peer> out;
+  out.push_back({0, std::move(socket)});
+  return out;
 }
 
 absl::StatusOr<std::unique_ptr<TcpMesh>> JoinTcpMesh(const std::string& address, const RankGroup& group) {

@@ -6,8 +6,10 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/parallel/pulse.h"
 #include "engine/parallel/rank_greeting.h"
 #include "engine/parallel/tcp_mesh.h"
 
@@ -23,7 +25,9 @@ class TcpMeetingPoint {
   /// Waits for ranks 1 … size - 1. `alive` is asked every few ms: its error ends the wait. DeadlineExceeded names who
   /// is missing.
   absl::StatusOr<std::unique_ptr<TcpMesh>> Gather(const RankGroup& group, const std::function<absl::Status()>& alive);
-  /// Connections that Gather turned away.
+  /// After Gather: the connections of the group's pulse, which every rank ≥ 1 dials by DialPulse. As Gather.
+  absl::StatusOr<std::vector<Pulse::Peer>> GatherPulse(RankGroup group, const std::function<absl::Status()>& alive);
+  /// Connections that both turned away.
   int64_t refused() const { return refused_; }
 
  private:
@@ -36,5 +40,7 @@ class TcpMeetingPoint {
 /// Rank `group.rank` ≥ 1 joins rank 0 at `address` and asks again, for as long as its patience lasts, when rank 0 is
 /// not there yet. Unavailable, DeadlineExceeded: rank 0 or a peer cannot be reached. Else rank 0 refuses it, and why.
 absl::StatusOr<std::unique_ptr<TcpMesh>> JoinTcpMesh(const std::string& address, const RankGroup& group);
+/// After JoinTcpMesh: its connection to rank 0 for the pulse. As JoinTcpMesh.
+absl::StatusOr<std::vector<Pulse::Peer>> DialPulse(const std::string& address, RankGroup group);
 
 }  // namespace baton::engine

@@ -12,6 +12,7 @@
 
 #include "common/check.h"
 #include "common/errno_text.h"
+#include "common/rank_loss.h"
 #include "common/status.h"
 
 namespace baton::engine {
@@ -25,7 +26,7 @@ struct Progress {
 };
 
 absl::Status Gone(int peer) {
-  return absl::UnavailableError(StrCat("rank ", peer, " is gone: ", errno == 0 ? std::string("closed") : ErrnoText()));
+  return RankLoss(StrCat("rank ", peer, " is gone: ", errno == 0 ? std::string("closed") : ErrnoText()));
 }
 bool WouldBlock() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
 
@@ -113,7 +114,7 @@ absl::Status TcpMesh::Move(std::span<const Out> outs, std::span<const In> ins) {
     if (poll(waiting.data(), waiting.size(), patience_ms_) == 0) {
       const auto who = std::ranges::find(sockets_, waiting[0].fd) - sockets_.begin();
       std::lock_guard lock(mutex_);
-      lost_ = absl::UnavailableError(StrCat("rank ", who, " has not answered for ", patience_ms_.load(), " ms"));
+      lost_ = RankLoss(StrCat("rank ", who, " has not answered for ", patience_ms_.load(), " ms"));
       return lost_;
     }
   }

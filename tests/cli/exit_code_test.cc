@@ -8,6 +8,8 @@
 #include <set>
 #include <string>
 
+#include "common/rank_loss.h"
+
 namespace baton::cli {
 namespace {
 
@@ -25,6 +27,11 @@ TEST(ExitCode, IsThatOfTheStatussClass) {
   EXPECT_EQ(ExitCodeOf(absl::InternalError("")), 70);
 }
 
+TEST(ExitCode, ALostRankHasItsOwn) {
+  EXPECT_EQ(ExitCodeOf(RankLoss("rank 1 is gone")), kExitRankLost);
+  EXPECT_EQ(ExitCodeOf(absl::UnavailableError("rank 1 is gone")), kExitUnreachable);
+}
+
 TEST(ExitCode, TheReadmeListsEveryOneAndNoOther) {
   std::ifstream readme(BATON_README);
   std::string text((std::istreambuf_iterator<char>(readme)), std::istreambuf_iterator<char>());
@@ -35,7 +42,7 @@ TEST(ExitCode, TheReadmeListsEveryOneAndNoOther) {
   const std::regex code("(?::|·)\\s(\\d+) ");
   for (std::sregex_iterator i(list.begin(), list.end(), code), end; i != end; ++i) listed.insert(std::stoi((*i)[1]));
   EXPECT_EQ(listed, (std::set<int>{kExitOk, kExitCutOff, kExitUsage, kExitModel, kExitAddress, kExitMemory,
-                                   kExitUnreachable, kExitBug}))
+                                   kExitUnreachable, kExitRankLost, kExitBug}))
       << list;
 }
 

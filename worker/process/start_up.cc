@@ -21,6 +21,7 @@
 #include "worker/process/kv_budget.h"
 #include "worker/process/numerics_id.h"
 #include "worker/process/progress_line.h"
+#include "worker/ranks/group_terms.h"
 #include "worker/ranks/rank.h"
 #include "worker/transfer/mover_check.h"
 
@@ -106,7 +107,9 @@ absl::Status WarmUp(const WorkerConfig& config, LoadedModel& loaded) {
 
 absl::StatusOr<int64_t> KvBytesHere(const WorkerConfig& config, const KvLayout& kept, const LoadedModel& loaded) {
   if (const auto memory = loaded.ops->device_memory()) return DeviceKvBytes(config, *memory);
-  return KvBytes(config, kept, loaded.max_model_len, AvailableMemoryBytes());
+  std::optional<int64_t> available = AvailableMemoryBytes();
+  if (available) *available *= config.nnodes;  // the others are taken to have as much; who has less says so
+  return KvBytes(config, kept, loaded.max_model_len, available);
 }
 
 absl::StatusOr<engine::BlockBudget> PlanKvHere(const WorkerConfig& config, const KvLayout& kept,
@@ -125,10 +128,10 @@ absl::Status AllocateKv(const WorkerConfig& config, RankHost* ranks, LoadedModel
   BATON_ASSIGN_OR_RETURN(loaded.blocks, std::move(blocks));
   auto make_all = [&]() -> absl::Status {
     BATON_ASSIGN_OR_RETURN(loaded.memory, MakeRankMemory(*loaded.model, loaded.place, counts, *loaded.ops, nullptr));
-    for (int rank = 1; rank < loaded.place.ranks(); ++rank) {
+    for (size_t i = 0; ranks != nullptr && i < ranks->kv().size(); ++i) {
       BATON_ASSIGN_OR_RETURN(loaded.others.emplace_back(),
-                             MakeRankMemory(*loaded.model, PlaceOf(config, rank), counts, *loaded.ops,
-                                            &ranks->kv()[static_cast<size_t>(rank - 1)]));
+                             MakeRankMemory(*loaded.model, PlaceOf(config, static_cast<int>(i) + 1), counts,
+                                            *loaded.ops, &ranks->kv()[i]));
     }
     return absl::OkStatus();
   };
@@ -138,7 +141,7 @@ absl::Status AllocateKv(const WorkerConfig& config, RankHost* ranks, LoadedModel
     LogInfo("worker: {:.2f} of the GPU's {:.2f} GiB stay free", GiB(memory->free_bytes), GiB(memory->total_bytes));
   int64_t kv_bytes = 0;
   for (const engine::KvMemory* memory : loaded.AllMemory()) kv_bytes += memory->bytes();
-  LogInfo("worker: bytes taken by KV of all ranks {}", kv_bytes);
+  LogInfo("worker: bytes taken by KV of {} {}", config.nnodes > 1 ? "rank 0" : "all ranks", kv_bytes);
   LogInfo("Available KV cache memory: {:.2f} GiB", GiB(loaded.blocks.bytes));
   LogInfo("KV cache size: {} tokens", loaded.blocks.tokens);
   LogInfo("Maximum concurrency for {} tokens per request: {:.2f}x", loaded.max_model_len,
@@ -181,8 +184,10 @@ CompilerLoad MakeGrammarCompiler(TokenizerLoad tokenizer, const engine::ModelCon
 // Prints the ranks, and the cost of the way in which they sum.
 void PrintRanks(const WorkerConfig& config) {
   if (config.ranks() > 1) {
-    LogInfo("worker: {} ranks as {}: {} share each layer, {} stages of layers; {} threads each", config.ranks(),
-            config.distributed_executor_backend == "mp" ? "processes" : "threads", config.tensor_parallel_size,
+    const bool processes = config.nnodes > 1 || config.distributed_executor_backend == "mp";
+    LogInfo("worker: {} ranks as {}{}: {} share each layer, {} stages of layers; {} threads each", config.ranks(),
+            processes ? "processes" : "threads",
+            config.nnodes > 1 ? StrCat(" on ", config.nnodes, " machines") : std::string(), config.tensor_parallel_size,
             config.pipeline_parallel_size, OpsConfigOf(config).threads);
   }
   const int leaves = PlaceOf(config, 0).leaves();
@@ -228,6 +233,7 @@ absl::StatusOr<LoadedModel> StartUp(const WorkerConfig& config, StartUpProgress&
   LoadedModel loaded;
   loaded.place = PlaceOf(config, 0);
   loaded.name = config.served_model_name.empty() ? BaseName(config.model) : config.served_model_name.front();
+  BATON_RETURN_IF_ERROR(AgreeOnTerms(links.world, TermsOf(config)));
   auto ops = MakeOps(config);
   if (!ops.ok()) return Agree(links.world, ops.status());
   loaded.ops = *std::move(ops);
@@ -236,6 +242,7 @@ absl::StatusOr<LoadedModel> StartUp(const WorkerConfig& config, StartUpProgress&
           DTypeName(traits.compute), DTypeName(traits.kv));
   PrintRanks(config);
   BATON_RETURN_IF_ERROR(Agree(links.world, LoadWeights(config, progress, links, loaded)));
+  BATON_RETURN_IF_ERROR(AgreeOnTerms(links.world, TermsOf(loaded.model->config().digest, traits)));
   LogInfo("worker: weights take {:.2f} GiB", GiB(static_cast<int64_t>(loaded.model->weight_bytes())));
   done("loading the model");
   CompilerLoad grammars = MakeGrammarCompiler(std::move(tokenizer), loaded.model->config());

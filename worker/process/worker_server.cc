@@ -15,6 +15,7 @@
 #include "common/net/socket_address.h"
 #include "common/status.h"
 #include "common/tls/grpc_credentials.h"
+#include "worker/process/reach.h"
 #include "worker/process/worker_service.h"
 
 namespace baton::worker {
@@ -34,23 +35,6 @@ absl::StatusOr<std::optional<HashKey>> KeyOf(const WorkerConfig& config) {
   if (config.hash_key_file.empty()) return std::optional<HashKey>();
   BATON_ASSIGN_OR_RETURN(HashKey key, HashKey::FromFile(config.hash_key_file));
   return std::optional<HashKey>(key);
-}
-
-// Off loopback a worker serves its own cluster alone, unless the operator says otherwise, which is said at every start.
-absl::Status CheckReach(const WorkerConfig& config) {
-  if (!net::IsLoopback(config.host) && config.cluster_secret_file.empty()) {
-    LogWarning("worker: --host {} without --cluster-secret-file: whoever reaches the landing port may send KV",
-               config.host);
-  }
-  if (net::IsLoopback(config.host) || !config.tls_files.cert.empty()) return absl::OkStatus();
-  if (!config.insecure) {
-    return absl::FailedPreconditionError(
-        StrCat("--host ", config.host,
-               " can be reached from other machines: that needs --tls-cert, --tls-key and "
-               "--tls-ca (`baton certs` makes them for a trial), or --insecure on a trusted network"));
-  }
-  LogWarning("worker: --insecure: whoever reaches {} is trusted and reads everything in plain text", config.host);
-  return absl::OkStatus();
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "engine/model/kv_groups.h"
 #include "engine/step/scheduler.h"
 #include "engine/step/step_channel.h"
+#include "worker/ranks/group_terms.h"
 
 namespace baton::worker {
 namespace {
@@ -43,7 +44,8 @@ engine::RankPlace PlaceOf(const WorkerConfig& config, int rank) {
 kernels::CpuOpsConfig OpsConfigOf(const WorkerConfig& config) {
   kernels::CpuOpsConfig out;
   const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  out.threads = std::max(1, (config.threads > 0 ? config.threads : cores / config.local_workers) / config.ranks());
+  out.threads =
+      std::max(1, (config.threads > 0 ? config.threads : cores / config.local_workers) / config.local_ranks());
   if (config.dtype == "bfloat16") out.dtype = DType::kBF16;
   if (config.dtype == "float32") out.dtype = DType::kF32;
   out.kv_dtype = config.KvCacheDType();
@@ -59,8 +61,8 @@ engine::ModelSource SourceOf(const WorkerConfig& config, const engine::RankPlace
   source.max_sequences = config.max_num_seqs;
   source.recorded_rows = config.RecordedRows().value_or(std::vector<int32_t>());
   source.max_logit_rows = config.max_num_seqs + engine::SchedulerOptions().max_logit_rows;
-  if (const auto available = AvailableMemoryBytes(); config.ranks() > 1 && available.has_value()) {
-    source.memory_limit_bytes = *available / config.ranks();  // they load at once
+  if (const auto available = AvailableMemoryBytes(); config.local_ranks() > 1 && available.has_value()) {
+    source.memory_limit_bytes = *available / config.local_ranks();  // they load at once
   }
   return source;
 }
@@ -98,17 +100,21 @@ absl::StatusOr<std::unique_ptr<engine::KvMemory>> MakeRankMemory(const engine::M
   return engine::KvMemory::Create(layout, num_blocks, ops, shape.kv_heads.begin, memory);
 }
 
-absl::Status RunRank(const WorkerConfig& config, int rank, const engine::RankLinks& links, SharedMemory kv) {
+absl::Status RunRank(const WorkerConfig& config, int rank, const engine::RankLinks& links,
+                     std::optional<SharedMemory> kv, const std::function<void()>& on_ready) {
   const engine::RankPlace place = PlaceOf(config, rank);
+  BATON_RETURN_IF_ERROR(AgreeOnTerms(links.world, TermsOf(config)));
   Parts parts;
   BATON_RETURN_IF_ERROR(Agree(links.world, Load(config, place, links, parts)));
+  BATON_RETURN_IF_ERROR(AgreeOnTerms(links.world, TermsOf(parts.model->config().digest, parts.ops->traits())));
   std::vector<int32_t> num_blocks(parts.model->kv_layout().groups.size());
   BATON_RETURN_IF_ERROR(ShareBlocks(links.world, num_blocks));
   if (num_blocks[0] == 0) return absl::OkStatus();  // rank 0 says why
-  auto memory = MakeRankMemory(*parts.model, place, num_blocks, *parts.ops, &kv);
+  auto memory = MakeRankMemory(*parts.model, place, num_blocks, *parts.ops, kv ? &*kv : nullptr);
   BATON_RETURN_IF_ERROR(Agree(links.world, memory.status()));
   LogInfo("{}: ready, {:.2f} GiB of weights, {:.2f} GiB of KV", place.Name(),
           GiB(static_cast<int64_t>(parts.model->weight_bytes())), GiB((*memory)->bytes()));
+  on_ready();
   engine::StepChannel channel(*links.world);
   return engine::FollowSteps(channel, *parts.model, **memory, *parts.ops);
 }

@@ -2,6 +2,8 @@
 // steps of start-up in which all ranks must agree; rank 0 takes the same ones (start_up.cc).
 #pragma once
 
+#include <functional>
+#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -14,9 +16,12 @@
 
 namespace baton::worker {
 
-/// The rank's life, from load to the last step. OK: rank 0 said that there are no more. `kv` is where its KV goes.
-/// Blocks; the thread is the rank's executor. The links must outlive it.
-absl::Status RunRank(const WorkerConfig& config, int rank, const engine::RankLinks& links, SharedMemory kv);
+/// The rank's life, from load to the last step. OK: rank 0 said that there are no more. `kv` is where its KV goes, for
+/// rank 0 to see; none: memory of its own. Blocks; the thread is the rank's executor. The links must outlive it.
+/// `on_ready`: it has loaded and waits for steps.
+absl::Status RunRank(
+    const WorkerConfig& config, int rank, const engine::RankLinks& links, std::optional<SharedMemory> kv,
+    const std::function<void()>& on_ready = [] {});
 
 engine::RankPlace PlaceOf(const WorkerConfig& config, int rank);
 /// The device of one rank: its share of the worker's threads.

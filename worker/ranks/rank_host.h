@@ -18,11 +18,11 @@ class RankHost {
   virtual ~RankHost() = default;
   /// Rank 0's. For one thread at a time, but for Abort.
   virtual engine::RankLinks links() = 0;
-  /// Of ranks 1, 2, …: where their KV is, from rank 0's side.
+  /// Of ranks 1, 2, …: where their KV is, from rank 0's side. None: their KV is on other machines too.
   virtual std::vector<SharedMemory>& kv() = 0;
   /// All have loaded: from now on a rank that does not answer within --rank-timeout-ms is lost.
   virtual void Started() {}
-  /// Unavailable: a rank has ended, and how, or does not answer. The main thread's.
+  /// A RankLoss: a rank has ended, and how, or does not answer. The main thread's.
   virtual absl::Status Health() = 0;
 };
 

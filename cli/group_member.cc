@@ -1,0 +1,63 @@
+#include "cli/group_member.h"
+
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "cli/rank_processes.h"
+#include "common/clock.h"
+#include "common/rank_loss.h"
+#include "common/status.h"
+#include "common/str_cat.h"
+#include "engine/parallel/tcp_communicator.h"
+#include "engine/parallel/tcp_meeting.h"
+#include "worker/ranks/rank.h"
+
+namespace baton::cli {
+namespace {
+
+constexpr Duration kCauseWithin = std::chrono::milliseconds(500);
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<GroupMember>> GroupMember::Join(const worker::WorkerConfig& config, int rank,
+                                                               const std::string& meet,
+                                                               std::shared_ptr<const trust::ClusterSecret> secret) {
+  engine::RankGroup group{.secret = std::move(secret), .rank = rank, .size = config.ranks()};
+  if (config.nnodes > 1) group.patience = kMeetWithin;
+  std::unique_ptr<GroupMember> out(new GroupMember(config, rank));
+  BATON_ASSIGN_OR_RETURN(out->mesh_, engine::JoinTcpMesh(meet, group));
+  const int tensor = config.tensor_parallel_size;
+  out->world_ = engine::MakeTcpGroup(out->mesh_, 0, config.ranks());
+  if (tensor > 1) out->tensor_ = engine::MakeTcpGroup(out->mesh_, rank / tensor * tensor, tensor);
+  if (config.nnodes == 1) return out;  // it dies with the worker, whose child it is
+  BATON_ASSIGN_OR_RETURN(auto peers, engine::DialPulse(meet, group));
+  out->pulse_.emplace(std::move(peers), [mesh = out->mesh_](const absl::Status& loss) { mesh->Abort(loss); });
+  return out;
+}
+
+absl::Status GroupMember::Run(std::optional<worker::SharedMemory> kv, const std::function<void()>& on_ready) {
+  const absl::Status status =
+      worker::RunRank(config_, rank_, {.tensor = tensor_.get(), .world = world_.get()}, std::move(kv), on_ready);
+  if (status.ok()) return status;
+  const absl::Status cause = absl::IsUnavailable(status) ? Cause(status) : status;
+  const std::string text = StrCat("rank ", rank_, ": ", View(cause.message()));
+  if (pulse_) pulse_->Fail(absl::Status(cause.code(), text));
+  return IsRankLoss(cause) ? RankLoss(text) : absl::Status(cause.code(), text);
+}
+
+// A closed connection of the mesh is what a loss leads to: which rank was lost, and how, the pulse is told at the same
+// time.
+absl::Status GroupMember::Cause(const absl::Status& seen) const {
+  const SteadyClock clock;
+  const TimePoint until = clock.Now() + kCauseWithin;
+  while (pulse_ && pulse_->loss().ok() && clock.Now() < until) std::this_thread::sleep_for(kCauseWithin / 100);
+  return pulse_ && !pulse_->loss().ok() ? pulse_->loss() : RankLoss(View(seen.message()));
+}
+
+void GroupMember::Fail(const absl::Status& why) {
+  if (pulse_) pulse_->Fail(why);
+  mesh_->Abort(why);
+}
+
+}  // namespace baton::cli

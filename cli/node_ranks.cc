@@ -1,0 +1,116 @@
+#include "cli/node_ranks.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "cli/exit_code.h"
+#include "cli/group_member.h"
+#include "cli/rank_children.h"
+#include "cli/signals.h"
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/net/address.h"
+#include "common/net/advertise.h"
+#include "common/status.h"
+#include "worker/process/health_server.h"
+
+namespace baton::cli {
+namespace {
+
+constexpr Duration kPoll = std::chrono::milliseconds(50), kEndWithin = std::chrono::seconds(1);
+
+class NodeRanks {
+ public:
+  NodeRanks(const worker::WorkerConfig& config, const std::vector<std::string>& arguments, std::string ready_file)
+      : config_(config), ready_file_(std::move(ready_file)), children_(config_, arguments) {}
+
+  absl::Status Start() {
+    BATON_ASSIGN_OR_RETURN(health_, worker::HealthServer::Listen(config_));
+    SetLogName(config_.Name(health_->port()));
+    BATON_ASSIGN_OR_RETURN(auto secret, trust::ClusterSecret::Read(config_.cluster_secret_file));
+    const std::string meet = net::JoinHostPort(config_.master_addr, config_.master_port);
+    const int first = config_.first_local_rank();
+    for (int rank = first + 1; rank < first + config_.local_ranks(); ++rank)
+      BATON_RETURN_IF_ERROR(children_.Start(rank, meet, "", nullptr));
+    LogInfo("worker: machine {} of {}, ranks {} to {}, goes to {}", config_.node_rank, config_.nnodes, first,
+            first + config_.local_ranks() - 1, meet);
+    const ExitOnSignal exit_on_signal;
+    BATON_ASSIGN_OR_RETURN(member_, GroupMember::Join(config_, first, meet, std::move(secret)));
+    return absl::OkStatus();
+  }
+
+  // Until rank 0 ends the group, or the group is lost.
+  absl::Status Follow() {
+    rank_ = std::thread([this] {
+      status_ = member_->Run(std::nullopt, [this] { loaded_ = true; });
+      done_ = true;
+    });
+    std::optional<TimePoint> end_at;
+    while (!done_) {
+      const std::optional<int> signal = WaitForSignal(/*children=*/true, kPoll);
+      BATON_RETURN_IF_ERROR(Ready());
+      if (signal == SIGINT || signal == SIGTERM) {
+        if (end_at) return absl::OkStatus();
+        LogInfo("signal {}: waits for rank 0 to end (once more to stop at once)", *signal);
+        end_at = clock_.Now() + std::chrono::milliseconds(config_.shutdown_timeout_ms);
+      }
+      BATON_RETURN_IF_ERROR(member_->loss());
+      if (end_at && clock_.Now() >= *end_at)
+        return absl::DeadlineExceededError("rank 0 has not ended within --shutdown-timeout-ms");
+      BATON_RETURN_IF_ERROR(children_.Health(/*causes_only=*/true));
+    }
+    return status_;
+  }
+
+  // What still loads or waits is left: the process ends.
+  void End(const absl::Status& status) {
+    if (member_ && !done_) member_->Fail(status.ok() ? RankLoss("it was told to stop") : status);
+    const TimePoint until = clock_.Now() + kEndWithin;
+    while (rank_.joinable() && !done_ && clock_.Now() < until) std::this_thread::sleep_for(kPoll / 10);
+    if (rank_.joinable()) done_ ? rank_.join() : rank_.detach();
+    if (status.ok()) children_.Await(kEndWithin);
+  }
+
+ private:
+  absl::Status Ready() {
+    if (!loaded_ || std::exchange(told_, true)) return absl::OkStatus();
+    health_->SetReady(true);
+    BATON_ASSIGN_OR_RETURN(const std::string host, net::AdvertisedHost(config_.host, config_.advertise_host));
+    return WriteReadyFile(ready_file_, {{"BATON_WORKER", net::JoinHostPort(host, health_->port())}});
+  }
+
+  const SteadyClock clock_;
+  const worker::WorkerConfig config_;
+  const std::string ready_file_;
+  RankChildren children_;
+  std::unique_ptr<worker::HealthServer> health_;
+  std::unique_ptr<GroupMember> member_;
+  std::thread rank_;
+  std::atomic<bool> loaded_{false}, done_{false};
+  absl::Status status_;  ///< of the thread, once it is done
+  bool told_ = false;
+};
+
+}  // namespace
+
+int RunNodeRanks(const worker::WorkerConfig& config, const std::vector<std::string>& arguments,
+                 const std::string& ready_file) {
+  NodeRanks node(config, arguments, ready_file);
+  absl::Status status = node.Start();
+  if (status.ok()) status = node.Follow();
+  node.End(status);
+  const int code = status.ok() ? kExitOk : Fail(status);
+  std::fflush(nullptr);
+  std::_Exit(code);  // a thread may still load
+}
+
+}  // namespace baton::cli

@@ -1,0 +1,126 @@
+#include "engine/parallel/pulse.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "common/errno_text.h"
+#include "common/foreign_text.h"
+#include "common/status.h"
+#include "common/str_cat.h"
+
+namespace baton::engine {
+namespace {
+
+constexpr size_t kMostText = 400;
+// What a byte on the wire says.
+constexpr char kBeat = 'b';
+constexpr char kEnd = 'e';   ///< the rank ends in order
+constexpr char kLoss = 'x';  ///< the group is lost; what follows says why, in a line
+
+void Send(const RankSocket& socket, std::string_view text) {
+  [[maybe_unused]] const ssize_t sent = send(socket.get(), text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+}  // namespace
+
+Pulse::Pulse(std::vector<Peer> peers, std::function<void(const absl::Status&)> on_loss)
+    : Pulse(std::move(peers), std::move(on_loss), Pace()) {}
+
+Pulse::Pulse(std::vector<Peer> peers, std::function<void(const absl::Status&)> on_loss, Pace pace)
+    : pace_(pace), on_loss_(std::move(on_loss)), stop_(eventfd(0, EFD_CLOEXEC)) {
+  for (Peer& peer : peers) watched_.push_back({std::move(peer), clock_.Now()});
+  thread_ = std::thread([this] { Run(); });
+}
+
+Pulse::~Pulse() {
+  eventfd_write(stop_, 1);
+  thread_.join();
+  if (loss().ok()) Say(kEnd, "");
+  close(stop_);
+}
+
+absl::Status Pulse::loss() const {
+  std::lock_guard lock(mutex_);
+  return loss_;
+}
+
+void Pulse::Fail(const absl::Status& why) {
+  {
+    std::lock_guard lock(mutex_);
+    if (!loss_.ok()) return;
+    loss_ = why.ok() ? RankLoss("it ended") : why;
+  }
+  Say(kLoss, StrCat(Printable(View(why.message()), kMostText), "\n"));
+}
+
+void Pulse::Say(char kind, std::string_view text) {
+  const std::string line = StrCat(std::string(1, kind), text);
+  for (const Watched& one : watched_) {
+    if (!one.ended) Send(one.peer.socket, line);
+  }
+}
+
+void Pulse::Run() {
+  TimePoint beat = clock_.Now();
+  for (;;) {
+    if (clock_.Now() >= beat) {
+      Beat();
+      beat = clock_.Now() + pace_.interval;
+    }
+    std::vector<pollfd> ready = {{stop_, POLLIN, 0}};
+    for (const Watched& one : watched_) ready.push_back({one.ended ? -1 : one.peer.socket.get(), POLLIN, 0});
+    const auto wait = static_cast<int>(Milliseconds(beat - clock_.Now())) + 1;
+    poll(ready.data(), ready.size(), std::max(1, wait));
+    if (ready[0].revents != 0 || !loss().ok()) return;
+    for (Watched& one : watched_) {
+      if (one.ended) continue;
+      if (const absl::Status status = Hear(one); !status.ok()) return Lose(status);
+    }
+  }
+}
+
+void Pulse::Beat() {
+  for (const Watched& one : watched_) {
+    if (!one.ended) Send(one.peer.socket, std::string_view(&kBeat, 1));
+  }
+}
+
+absl::Status Pulse::Hear(Watched& one) {
+  char bytes[512];
+  errno = 0;
+  const ssize_t n = recv(one.peer.socket.get(), bytes, sizeof(bytes), MSG_DONTWAIT);
+  const std::string who = StrCat("rank ", one.peer.rank);
+  if (n < 0 && WouldBlock()) {
+    const Duration silent = clock_.Now() - one.heard;
+    if (silent <= pace_.silence) return absl::OkStatus();
+    return RankLoss(StrCat(who, " has shown no sign of life for ", static_cast<int>(Milliseconds(silent)), " ms"));
+  }
+  const auto told = [&] { return RankLoss(StrCat("told by ", who, ": ", Printable(one.last_words, 2 * kMostText))); };
+  if (n <= 0 && one.dying) return told();
+  if (n <= 0) return RankLoss(StrCat(who, " is gone: ", errno == 0 ? std::string("closed") : ErrnoText()));
+  one.heard = clock_.Now();
+  for (const char c : std::string_view(bytes, static_cast<size_t>(n))) {
+    if (one.dying) {
+      if (c == '\n') return told();
+      if (one.last_words.size() < kMostText) one.last_words += c;
+    } else if (c == kEnd) {
+      one.ended = true;
+    } else if (c == kLoss) {
+      one.dying = true;
+    }
+  }
+  return absl::OkStatus();
+}
+
+void Pulse::Lose(const absl::Status& why) {
+  Fail(why);
+  on_loss_(why);
+}
+
+}  // namespace baton::engine

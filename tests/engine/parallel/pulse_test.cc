@@ -1,0 +1,128 @@
+#include "engine/parallel/pulse.h"
+
+#include <gmock/gmock.h>
+#include <sys/socket.h>
+
+#include <future>
+#include <memory>
+
+#include "common/str_cat.h"
+
+namespace baton::engine {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+constexpr Pulse::Pace kQuick{.interval = milliseconds(5), .silence = milliseconds(100)};
+
+/// One end: a pulse and the loss that it told.
+struct End {
+  std::promise<absl::Status> told;
+  std::future<absl::Status> loss = told.get_future();
+  std::unique_ptr<Pulse> pulse;
+
+  void Start(std::vector<Pulse::Peer> peers, Pulse::Pace pace = kQuick) {
+    pulse = std::make_unique<Pulse>(std::move(peers), [this](const absl::Status& why) { told.set_value(why); }, pace);
+  }
+  std::string Loss() {
+    if (loss.wait_for(std::chrono::seconds(20)) != std::future_status::ready) return "no loss";
+    const absl::Status status = loss.get();
+    EXPECT_TRUE(IsRankLoss(status)) << status;
+    return std::string(status.message());
+  }
+  bool Lost() { return loss.wait_for(milliseconds(0)) == std::future_status::ready; }
+};
+
+std::pair<RankSocket, RankSocket> Wire() {
+  int fds[2];
+  EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
+  return {RankSocket(fds[0]), RankSocket(fds[1])};
+}
+
+/// Rank 0 and `others` ranks; those without a pulse are silent sockets of the test.
+class PulseTest : public testing::Test {
+ protected:
+  void Start(int others) {
+    std::vector<Pulse::Peer> peers;
+    for (int rank = 1; rank <= others; ++rank) {
+      auto [here, there] = Wire();
+      peers.push_back({rank, std::move(here)});
+      wires_.push_back(std::move(there));
+    }
+    zero_.Start(std::move(peers));
+  }
+  void StartRank(int rank, End& end) {
+    std::vector<Pulse::Peer> peers;
+    peers.push_back({0, std::move(wires_[static_cast<size_t>(rank - 1)])});
+    end.Start(std::move(peers));
+  }
+  End zero_;
+  std::vector<RankSocket> wires_;  ///< the other ranks' ends
+};
+
+TEST_F(PulseTest, RanksThatLiveAreNotLostAndEndInAnyOrder) {
+  Start(2);
+  End one, two;
+  StartRank(1, one);
+  StartRank(2, two);
+  std::this_thread::sleep_for(3 * kQuick.silence);  // as long as silence would not be forgiven
+  EXPECT_FALSE(zero_.Lost() || one.Lost() || two.Lost());
+  one.pulse.reset();
+  std::this_thread::sleep_for(2 * kQuick.silence);
+  EXPECT_FALSE(zero_.Lost() || two.Lost()) << "rank 1 ended in order";
+  zero_.pulse.reset();
+  std::this_thread::sleep_for(2 * kQuick.silence);
+  EXPECT_FALSE(two.Lost()) << "rank 0 ended in order";
+}
+
+TEST_F(PulseTest, ASilentRankIsLostAndTheOthersHearOfIt) {
+  Start(2);
+  End two;
+  StartRank(2, two);
+  EXPECT_THAT(zero_.Loss(), StartsWith("rank 1 has shown no sign of life for 1"));
+  EXPECT_FALSE(zero_.pulse->loss().ok());
+  zero_.pulse.reset();
+  EXPECT_THAT(two.Loss(), StartsWith("told by rank 0: rank 1 has shown no sign of life for 1"));
+}
+
+TEST_F(PulseTest, ARankThatGoesWithoutAWordIsLost) {
+  Start(1);
+  wires_.clear();
+  EXPECT_EQ(zero_.Loss(), "rank 1 is gone: closed");
+}
+
+TEST_F(PulseTest, ARankThatFailsSaysWhyToRankZeroWhichTellsTheOthers) {
+  Start(2);
+  End one, two;
+  StartRank(1, one);
+  StartRank(2, two);
+  one.pulse->Fail(absl::InternalError("the step\x01 broke"));
+  one.pulse.reset();
+  EXPECT_EQ(zero_.Loss(), "told by rank 1: the step\\x01 broke");
+  zero_.pulse.reset();
+  EXPECT_EQ(two.Loss(), "told by rank 0: told by rank 1: the step\\x01 broke");
+  EXPECT_FALSE(one.Lost()) << "it knows";
+}
+
+TEST_F(PulseTest, LastWordsAreBoundedAndNeverBinary) {
+  Start(1);
+  const std::string words = "x" + std::string(100'000, '\xff');
+  std::thread talker(
+      [&] { [[maybe_unused]] const ssize_t n = send(wires_[0].get(), words.data(), words.size(), MSG_NOSIGNAL); });
+  talker.join();
+  wires_.clear();
+  EXPECT_LT(zero_.Loss().size(), 2000u);
+}
+
+TEST(RankLoss, AStatusMadeAnewIsNone) {
+  const absl::Status loss = RankLoss("rank 1 is gone");
+  EXPECT_TRUE(IsRankLoss(loss));
+  EXPECT_TRUE(absl::IsUnavailable(loss));
+  EXPECT_FALSE(IsRankLoss(absl::UnavailableError(std::string(loss.message()))));
+  EXPECT_FALSE(IsRankLoss(absl::OkStatus()));
+}
+
+}  // namespace
+}  // namespace baton::engine

@@ -1,0 +1,77 @@
+#include "worker/process/health_server.h"
+
+#include <grpcpp/ext/health_check_service_server_builder_option.h>
+#include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/server.h>
+#include <grpcpp/server_builder.h>
+
+#include <utility>
+
+#include "common/clock.h"
+#include "common/net/address.h"
+#include "common/net/socket_address.h"
+#include "common/status.h"
+#include "common/str_cat.h"
+#include "common/tls/grpc_credentials.h"
+#include "common/tls/live_identity.h"
+#include "common/tls/refusals.h"
+#include "worker/process/reach.h"
+
+namespace baton::worker {
+
+class HealthServer::Parts {
+ public:
+  absl::Status Listen(const WorkerConfig& config) {
+    if (config.tls_files.given()) {
+      BATON_ASSIGN_OR_RETURN(identity_, tls::LiveIdentity::Open(config.tls_files));
+      BATON_ASSIGN_OR_RETURN(tls_, tls::GrpcTls::Make(*identity_, refusals_));
+      identity_->Watch();
+    }
+    const auto where = net::AddressToBind(config.host, static_cast<uint16_t>(config.port));
+    if (!where.ok())
+      return absl::FailedPreconditionError(StrCat("--host ", config.host, ": ", where.status().message()));
+    grpc::EnableDefaultHealthCheckService(true);
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort(where->text(), tls_ ? tls_->ForServer("worker", true) : grpc::InsecureServerCredentials(),
+                             &port_);
+    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+    builder.SetMaxReceiveMessageSize(4096);
+    server_ = builder.BuildAndStart();
+    if (!server_ || port_ == 0)
+      return absl::AlreadyExistsError(StrCat("cannot bind ", where->text(), " (in use or not permitted; --port)"));
+    SetReady(false);
+    return absl::OkStatus();
+  }
+  ~Parts() {
+    if (server_) server_->Shutdown(std::chrono::system_clock::now());
+  }
+
+  void SetReady(bool ready) {
+    server_->GetHealthCheckService()->SetServingStatus(ready);
+    server_->GetHealthCheckService()->SetServingStatus("baton.v1.Worker", ready);
+    server_->GetHealthCheckService()->SetServingStatus("", true);
+  }
+  uint16_t port() const { return static_cast<uint16_t>(port_); }
+
+ private:
+  const SteadyClock clock_;
+  tls::Refusals refusals_{clock_};
+  std::unique_ptr<tls::LiveIdentity> identity_;  ///< null: no TLS
+  std::unique_ptr<tls::GrpcTls> tls_;            ///< of identity_
+  std::unique_ptr<grpc::Server> server_;
+  int port_ = 0;
+};
+
+absl::StatusOr<std::unique_ptr<HealthServer>> HealthServer::Listen(const WorkerConfig& config) {
+  BATON_RETURN_IF_ERROR(CheckReach(config));
+  auto parts = std::make_unique<Parts>();
+  BATON_RETURN_IF_ERROR(parts->Listen(config));
+  return std::unique_ptr<HealthServer>(new HealthServer(std::move(parts)));
+}
+
+HealthServer::HealthServer(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
+HealthServer::~HealthServer() = default;
+uint16_t HealthServer::port() const { return parts_->port(); }
+void HealthServer::SetReady(bool ready) { parts_->SetReady(ready); }
+
+}  // namespace baton::worker
