@@ -11,8 +11,16 @@ namespace baton::cli {
 namespace {
 
 std::vector<std::pair<std::string, double>> StagesOf(const v1::StageTimings& t) {
-  return {{"queue_prefill", t.queue_prefill_ms()}, {"prefill", t.prefill_ms()},           {"transfer", t.transfer_ms()},
-          {"queue_decode", t.queue_decode_ms()},   {"first_decode", t.first_decode_ms()}, {"decode", t.decode_ms()}};
+  return {{"queue_prefill", t.queue_prefill_ms()},
+          {"prefill", t.prefill_ms()},
+          {"transfer", t.transfer_ms()},
+          {"queue_decode", t.queue_decode_ms()},
+          {"first_decode", t.first_decode_ms()},
+          {"decode", t.decode_ms()},
+          {"router", t.router_ms()},
+          {"lost", t.lost_ms()},
+          {"reserve", t.reserve_ms()},
+          {"network", t.network_ms()}};
 }
 
 class GrpcChatClient final : public ChatClient {

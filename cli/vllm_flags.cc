@@ -19,7 +19,6 @@ constexpr std::string_view kCode = "no code of a model or a plugin is loaded";
 constexpr std::string_view kGraph =
     "--cuda-graph-sizes says which steps a GPU replays; nothing is compiled at run time";
 constexpr std::string_view kPartial = "prefill chunks are bounded by --max-num-batched-tokens and --max-stall-ms";
-constexpr std::string_view kTrace = "no traces are sent: timings are in every answer and in the metrics";
 constexpr std::string_view kTokenizer = "the tokenizer is the one beside the weights, or in the GGUF file";
 
 using enum Values;
@@ -107,8 +106,7 @@ constexpr std::array kFlags = std::to_array<VllmFlag>({
     {"disable-custom-all-reduce", kNone, "", "*", "ranks add up in one fixed order, by Baton's own code"},
     {"kv-transfer-config", kOne, "", "", "--prefill and --decode make a cluster whose workers hand KV over"},
     {"enable-sleep-mode", kNone, "", "", "a worker does not sleep: stop it"},
-    {"otlp-traces-endpoint", kOne, "", "", kTrace},
-    {"collect-detailed-traces", kOne, "", "", kTrace},
+    {"collect-detailed-traces", kOne, "", "*", "a trace has a span for each stage of a request"},
     // Other worlds.
     {"trust-remote-code", kNone, "", "", kCode},
     {"ray-workers-use-nsight", kNone, "", "", "there is no Ray here"},

@@ -28,7 +28,11 @@ Stages StagesOf(const Json& timings) {
           .transfer = Ms(timings, "transfer_ms"),
           .queue_decode = Ms(timings, "queue_decode_ms"),
           .first_decode = Ms(timings, "first_decode_ms"),
-          .decode = Ms(timings, "decode_ms")};
+          .decode = Ms(timings, "decode_ms"),
+          .router = Ms(timings, "router_ms"),
+          .lost = Ms(timings, "lost_ms"),
+          .reserve = Ms(timings, "reserve_ms"),
+          .network = Ms(timings, "network_ms")};
 }
 
 // The new text of a choice: of a completion, or of a chat's delta, thoughts and calls of tools included.

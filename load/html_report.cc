@@ -127,9 +127,12 @@ Plot Distribution(const char* title, const Statistics& values, int color) {
 }
 
 std::string Bar(const char* which, const FirstToken& f) {
-  const std::pair<const char*, double> parts[] = {{"queue", f.stages.queue_prefill},
-                                                  {"prefill", f.stages.prefill},
-                                                  {"router and network", std::max(0.0, f.rest_ms())}};
+  const Stages& s = f.stages;
+  const std::pair<const char*, double> parts[] = {{"router", s.router + s.lost + s.reserve},
+                                                  {"queue", s.queue_prefill},
+                                                  {"prefill", s.prefill},
+                                                  {"network", s.network},
+                                                  {"client's side", std::max(0.0, f.rest_ms())}};
   std::string keys, bar;
   int color = 0;
   for (const auto& [name, ms] : parts) {

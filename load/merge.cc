@@ -33,8 +33,15 @@ Failure FailureNamed(const std::string& name) {
 std::optional<Stages> StagesOf(const Json& json) {
   if (!json.is_object()) return std::nullopt;
   const auto get = [&](const char* key) { return json.value(key, 0.0); };
-  return Stages{get("queue_prefill_ms"), get("prefill_ms"),      get("transfer_ms"),
-                get("queue_decode_ms"),  get("first_decode_ms"), 0};
+  return Stages{.queue_prefill = get("queue_prefill_ms"),
+                .prefill = get("prefill_ms"),
+                .transfer = get("transfer_ms"),
+                .queue_decode = get("queue_decode_ms"),
+                .first_decode = get("first_decode_ms"),
+                .router = get("router_ms"),
+                .lost = get("lost_ms"),
+                .reserve = get("reserve_ms"),
+                .network = get("network_ms")};
 }
 
 /// Times of a run longer than eleven days are a file's fault.

@@ -28,8 +28,9 @@ constexpr std::array<std::string_view, 7> kFailureNames = {"none",    "connect",
 /// The server's own account of a request ("timings" in Baton's answers), ms.
 struct Stages {
   double queue_prefill = 0, prefill = 0, transfer = 0, queue_decode = 0, first_decode = 0, decode = 0;
+  double router = 0, lost = 0, reserve = 0, network = 0;
   /// What passes before the first token: whoever computes the prompt draws it.
-  double ToFirst() const { return queue_prefill + prefill; }
+  double ToFirst() const { return router + lost + reserve + queue_prefill + prefill + network; }
   /// What a handed-over request waits for between its first token and its second; 0 where one worker does both.
   double ToSecond() const { return transfer + queue_decode + first_decode; }
 };

@@ -50,9 +50,11 @@ double PerSecond(const Summary& s, int64_t count) {
 
 std::string StagesRow(const char* which, const FirstToken& f) {
   const Stages& t = f.stages;
-  std::string out =
-      absl::StrFormat("%s TTFT %.1f = queue %.1f + prefill %.1f + router and network %.1f ms (request %d)\n", which,
-                      f.ttft_ms, t.queue_prefill, t.prefill, f.rest_ms(), f.index);
+  std::string out = absl::StrFormat("%s TTFT %.1f = router %.1f + ", which, f.ttft_ms, t.router);
+  if (t.lost > 0) out += absl::StrFormat("lost workers %.1f + ", t.lost);
+  if (t.reserve > 0) out += absl::StrFormat("reserve %.1f + ", t.reserve);
+  out += absl::StrFormat("queue %.1f + prefill %.1f + network %.1f + client's side %.1f ms (request %d)\n",
+                         t.queue_prefill, t.prefill, t.network, f.rest_ms(), f.index);
   if (t.ToSecond() > 0) {
     out += absl::StrFormat("  its second token came %.1f later: transfer %.1f, decode queue %.1f, first step %.1f ms\n",
                            f.second_ms, t.transfer, t.queue_decode, t.first_decode);
@@ -123,7 +125,11 @@ Json StagesJson(const FirstToken& f) {
           {"transfer_ms", f.stages.transfer},
           {"queue_decode_ms", f.stages.queue_decode},
           {"first_decode_ms", f.stages.first_decode},
-          {"router_and_network_ms", f.rest_ms()},
+          {"router_ms", f.stages.router},
+          {"lost_ms", f.stages.lost},
+          {"reserve_ms", f.stages.reserve},
+          {"network_ms", f.stages.network},
+          {"client_ms", f.rest_ms()},
           {"second_token_ms", f.second_ms}};
 }
 

@@ -24,7 +24,7 @@ absl::StatusOr<Goal> ParseGoal(const std::vector<std::string>& texts);
 absl::StatusOr<std::vector<double>> ParsePercentiles(const std::string& text);
 
 /// One request's time to its first token, and from there to its second, beside the server's stages, ms. What those
-/// leave over is router and network.
+/// leave over is the client's side: its way to the router, and itself.
 struct FirstToken {
   size_t index = 0;
   double ttft_ms = 0;

@@ -27,8 +27,10 @@ struct PositionLogprobs {
   std::vector<TokenLogprob> top;  ///< best first
 };
 
+/// Where a request's time went (proto StageTimings). The first six come from workers, the last four from the router.
 struct StageTimings {
   double queue_prefill_ms = 0, prefill_ms = 0, transfer_ms = 0, queue_decode_ms = 0, first_decode_ms = 0, decode_ms = 0;
+  double router_ms = 0, lost_ms = 0, reserve_ms = 0, network_ms = 0;
 };
 
 /// When an answer's tokens came, as the router saw them, from the request's arrival on.
@@ -68,6 +70,7 @@ struct TokenizedRequest {
   int32_t priority = 0;
   std::string cache_salt;
   std::string session;              ///< of the client, for --route-policy session; empty: none
+  std::string traceparent;          ///< the caller's header, where traces are sent
   std::optional<Duration> timeout;  ///< the client's time limit for the whole request
 };
 

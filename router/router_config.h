@@ -104,6 +104,9 @@ struct RouterConfig {
   // ---- shutdown and logs
   int32_t shutdown_timeout_ms = 30000;
   bool log_requests = true;
+  std::string otlp_traces_endpoint;
+  std::string otlp_traces_ca;
+  double otlp_sample_ratio = 1;
   std::string log_level = "info";
   std::string log_format = "text";
 
@@ -286,6 +289,12 @@ void VisitFields(RouterConfig& c, Visitor&& field) {
   field("shutdown-timeout-ms", c.shutdown_timeout_ms, "ms", "how long a drain waits for running requests",
         Range(0, kLongestWaitMs));
   field("log-requests", c.log_requests, "", "one line per request, without its text");
+  field("otlp-traces-endpoint", c.otlp_traces_endpoint, "url",
+        "a collector that every request's spans are posted to (OTLP over HTTP in JSON; without a path, /v1/traces)");
+  field("otlp-traces-ca", c.otlp_traces_ca, "file",
+        "authorities of an https:// collector's certificate, PEM (default: the system's)");
+  field("otlp-sample-ratio", c.otlp_sample_ratio, "",
+        "of the requests without a `traceparent` header, whose sampled flag else decides", Range(0, 1));
   field("log-level", c.log_level, "", "the least that is written", LogLevelRule());
   field("log-format", c.log_format, "", "of a log line", LogFormatRule());
 }

@@ -7,9 +7,11 @@
 #include <thread>
 #include <utility>
 
+#include "absl/strings/str_format.h"
 #include "common/log.h"
 #include "common/open_files.h"
 #include "common/prefix_hash.h"
+#include "common/random_word.h"
 #include "common/status.h"
 #include "common/tls/grpc_credentials.h"
 #include "common/tls/live_context.h"
@@ -22,6 +24,7 @@
 #include "router/http/openai_app.h"
 #include "router/http/openai_json.h"
 #include "router/request/request_service.h"
+#include "router/telemetry/span_exporter.h"
 
 namespace baton::router {
 namespace {
@@ -131,6 +134,7 @@ class RouterServer::Parts {
   const ApiKeys keys;
   const std::string name;
   SteadyClock clock;
+  std::unique_ptr<SpanExporter> traces;  // null: none are sent
   RequestIds ids;
   Admission admission;
   RetryBudget budget;
@@ -214,8 +218,15 @@ absl::Status RouterServer::Parts::Start() {
   BATON_ASSIGN_OR_RETURN(const WireMaker wires, GrpcWires(config, version, worker_tls.get()));
   BATON_ASSIGN_OR_RETURN(fleet, Fleet::Create(config, {links.at(0), links.at(1)}, clock, wires));
   BATON_ASSIGN_OR_RETURN(discovery, Discovery::Create(config));
-  service = std::make_unique<RequestService>(CallServices{config, model, clock, *fleet, admission, budget, metrics},
-                                             *fleet, texts);
+  if (!config.otlp_traces_endpoint.empty()) {
+    const TraceResource self{"baton-router", version, absl::StrFormat("%016x", RandomWord())};
+    BATON_ASSIGN_OR_RETURN(
+        traces, SpanExporter::Start(
+                    {config.otlp_traces_endpoint, config.otlp_traces_ca, config.otlp_sample_ratio, self}, clock));
+    metrics.ShowTraces(*traces);
+  }
+  service = std::make_unique<RequestService>(
+      CallServices{config, model, clock, *fleet, admission, budget, metrics, traces.get()}, *fleet, texts);
   app = std::make_unique<OpenAiApp>(*service, keys, ids, version);
   MeetWorkers();
   HttpServer::Options open_api = HttpOptionsOf(config.port, "--port", "http");

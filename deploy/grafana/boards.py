@@ -21,7 +21,7 @@ def panel(title, unit, why, *queries, kind="timeseries", stack=False):
     return {"title": title, "unit": unit, "why": why, "queries": queries, "kind": kind, "stack": stack}
 
 
-STAGES = ["queue_prefill", "prefill", "transfer", "queue_decode", "first_decode", "decode"]
+STAGES = ["router", "lost", "reserve", "queue_prefill", "prefill", "network", "transfer", "queue_decode", "first_decode", "decode"]
 BOARDS = {
     "overview": ("Baton: overview", [
         panel("Workers up", "short", "Fewer than you run: look at Failures.", ("sum by (role) (max by (role, worker) (baton_worker_up{OF}))", "{{role}}"), kind="stat"),
@@ -43,6 +43,8 @@ BOARDS = {
               ("sum by (stage) (rate(baton_stage_seconds_sum{OF}[$__rate_interval])) / sum by (stage) (rate(baton_stage_seconds_count{OF}[$__rate_interval]))", "{{stage}}"),
               stack=True),
         *(panel(f"{stage}: p50, p95, p99", "s", {
+            "router": "Template, tokenizer and choice of the worker: more routers.", "lost": "Spent on workers that were lost or full: see Failures.",
+            "reserve": "Asking a decode worker for room: more KV memory, or more of them.", "network": "What the others leave over: the network, and wake-ups on busy machines.",
             "queue_prefill": "Waiting for a prefill worker: more prefill workers.", "prefill": "Computing the prompt: faster or fewer tokens a step.",
             "transfer": "KV that arrives after prefill has ended: the network, or TCP where RDMA was meant.",
             "queue_decode": "Waiting for a decode worker: more of them, or more KV memory.", "first_decode": "The first step on the decode worker.",

@@ -12,7 +12,7 @@
 #include "common/status.h"
 #include "router/discovery/dns_answers.h"
 #include "router/discovery/dns_round.h"
-#include "router/discovery/source_thread.h"
+#include "router/pausing_thread.h"
 
 namespace baton::router {
 namespace {
@@ -98,7 +98,7 @@ class DnsSource final : public EndpointSource {
   DnsAnswers answers_;
   std::vector<Endpoint> known_;
   const int wake_;
-  SourceThread thread_;
+  PausingThread thread_;
 };
 
 }  // namespace

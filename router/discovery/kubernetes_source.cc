@@ -10,9 +10,8 @@
 #include "common/clock.h"
 #include "common/net/address.h"
 #include "common/status.h"
-#include "router/discovery/api_connection.h"
 #include "router/discovery/slice_book.h"
-#include "router/discovery/source_thread.h"
+#include "router/pausing_thread.h"
 
 namespace baton::router {
 namespace {
@@ -84,12 +83,11 @@ class KubernetesSource final : public EndpointSource {
     }
   }
 
-  absl::StatusOr<ApiRequest> RequestOf(const std::string& query) const {
-    ApiRequest request{place_.tls, place_.host,     place_.api_port, place_.host_port, PathOf(place_) + query,
-                       "",         options_.ca_file};
+  absl::StatusOr<HttpCall> RequestOf(const std::string& query) const {
+    HttpCall request{place_.api, "API server", PathOf(place_) + query, "", options_.ca_file};
     if (options_.token_file.empty()) return request;
     std::ifstream in(options_.token_file);
-    if (!in && !place_.tls) return request;
+    if (!in && !place_.api.tls) return request;
     if (!in) return absl::UnavailableError(StrCat("no token can be read from ", options_.token_file));
     request.token.assign(std::istreambuf_iterator<char>(in), {});
     request.token = std::string(absl::StripAsciiWhitespace(request.token));
@@ -103,7 +101,7 @@ class KubernetesSource final : public EndpointSource {
     do {
       std::string query = StrCat("&limit=", kPageSize);
       if (!book_.next_page().empty()) absl::StrAppend(&query, "&continue=", Escaped(book_.next_page()));
-      BATON_ASSIGN_OR_RETURN(const ApiRequest request, RequestOf(query));
+      BATON_ASSIGN_OR_RETURN(const HttpCall request, RequestOf(query));
       BATON_ASSIGN_OR_RETURN(const std::string page, FetchWhole(request, kAnswerWithin, stop_));
       BATON_RETURN_IF_ERROR(book_.Page(page));
     } while (!book_.next_page().empty());
@@ -115,7 +113,7 @@ class KubernetesSource final : public EndpointSource {
   absl::Status Watch() {
     const std::string query = StrCat("&watch=true&allowWatchBookmarks=true&timeoutSeconds=", kWatchSeconds,
                                      "&resourceVersion=", Escaped(book_.resource_version()));
-    BATON_ASSIGN_OR_RETURN(const ApiRequest request, RequestOf(query));
+    BATON_ASSIGN_OR_RETURN(const HttpCall request, RequestOf(query));
     list_again_ = true;  // a server that was away may be another, which does not know the version
     const auto on_open = [this] {
       list_again_ = false;
@@ -148,8 +146,8 @@ class KubernetesSource final : public EndpointSource {
   SliceBook book_;
   bool list_again_ = false;
   std::vector<Endpoint> known_;
-  ApiStop stop_;
-  SourceThread thread_;
+  CallStop stop_;
+  PausingThread thread_;
 };
 
 }  // namespace
@@ -172,21 +170,15 @@ absl::StatusOr<KubernetesPlace> ParseKubernetesPlace(const std::string& service,
           "--kubernetes-api");
     api = StrCat("https://", net::JoinHostPort(host, std::atoi(port)));
   }
-  const std::string_view url = api;
-  place.tls = url.starts_with("https://");
-  if (!place.tls && !url.starts_with("http://"))
-    return absl::InvalidArgumentError(StrCat("--kubernetes-api ", api, ": https://HOST[:PORT] is expected"));
-  std::string authority(url.substr(url.find("//") + 2));
-  if (authority.ends_with('/')) authority.pop_back();
-  const bool has_port = authority.rfind(':') != std::string::npos && !authority.ends_with(']');
-  const auto where = net::ParseHostPort(has_port ? authority : StrCat(authority, place.tls ? ":443" : ":80"));
-  if (!where.ok()) return absl::InvalidArgumentError(StrCat("--kubernetes-api ", api, ": ", where.status().message()));
-  if (!place.tls && !net::IsLoopback(where->host))
-    return absl::InvalidArgumentError(
-        StrCat("--kubernetes-api ", api, ": the token would travel in the clear; http:// is for a proxy on loopback"));
-  place.host = where->host;
-  place.api_port = StrCat(where->port);
-  place.host_port = net::JoinHostPort(where->host, where->port);
+  const auto bad = [&api](absl::string_view why) {
+    return absl::InvalidArgumentError(StrCat("--kubernetes-api ", api, ": ", why));
+  };
+  auto where = ParseHttpPlace(api);
+  if (!where.ok()) return bad(where.status().message());
+  if (!where->path.empty() && where->path != "/") return bad("https://HOST[:PORT] without a path is expected");
+  if (!where->tls && !net::IsLoopback(where->host))
+    return bad("the token would travel in the clear; http:// is for a proxy on loopback");
+  place.api = *std::move(where);
   return place;
 }
 

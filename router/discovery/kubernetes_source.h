@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "router/discovery/endpoint_source.h"
+#include "router/outbound/http_call.h"
 
 namespace baton::router {
 
@@ -20,9 +21,7 @@ struct KubernetesOptions {
 /// What --workers-kubernetes and the options mean. InvalidArgument names the flag.
 struct KubernetesPlace {
   std::string name_space, service, port = "grpc";
-  bool tls = true;
-  std::string host, host_port;  ///< of the API server
-  std::string api_port;
+  HttpPlace api;
 };
 absl::StatusOr<KubernetesPlace> ParseKubernetesPlace(const std::string& service, const KubernetesOptions& options);
 

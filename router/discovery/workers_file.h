@@ -10,7 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "router/discovery/endpoint_source.h"
-#include "router/discovery/source_thread.h"
+#include "router/pausing_thread.h"
 
 namespace baton::router {
 
@@ -36,7 +36,7 @@ class WorkersFile final : public EndpointSource {
   std::optional<std::string> seen_;   ///< by the last look
   std::optional<std::string> taken_;  ///< or refused
   std::vector<Endpoint> known_;
-  SourceThread thread_;
+  PausingThread thread_;
 };
 
 }  // namespace baton::router

@@ -97,6 +97,10 @@ void EncodeTimings(const StageTimings& in, v1::StageTimings* out) {
   out->set_queue_decode_ms(in.queue_decode_ms);
   out->set_first_decode_ms(in.first_decode_ms);
   out->set_decode_ms(in.decode_ms);
+  out->set_router_ms(in.router_ms);
+  out->set_lost_ms(in.lost_ms);
+  out->set_reserve_ms(in.reserve_ms);
+  out->set_network_ms(in.network_ms);
 }
 
 }  // namespace baton::router

@@ -74,6 +74,7 @@ class GenerationApi final : public v1::Generation::CallbackService {
     if (!service_.services().config.share_prefix_cache)
       input.cache_salt = keys_.SaltOf(Metadata(*context, "authorization"), input.cache_salt);
     input.session = Metadata(*context, "x-session-id");
+    if (service_.services().traces != nullptr) input.traceparent = Metadata(*context, "traceparent");
     input.timeout = Remaining(*context);
 
     EventLoop& loop = pool_.Next();

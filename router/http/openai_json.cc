@@ -108,6 +108,8 @@ void OpenAiJson::WriteEnd(JsonWriter& w, const Tail& tail) const {
     w.Field("queue_decode_ms", t.queue_decode_ms)
         .Field("first_decode_ms", t.first_decode_ms)
         .Field("decode_ms", t.decode_ms);
+    w.Field("router_ms", t.router_ms).Field("lost_ms", t.lost_ms).Field("reserve_ms", t.reserve_ms);
+    w.Field("network_ms", t.network_ms);
     w.EndObject();
     WriteMetrics(w, tail);
     if (tail.mixed_numerics) w.Field("numerics", "mixed");

@@ -20,6 +20,8 @@ class Refusals;
 
 namespace baton::router {
 
+class SpanExporter;
+
 /// One request at its end.
 struct FinishedRequest {
   std::string finished_reason;  ///< "stop", "length", "abort", "error"
@@ -71,6 +73,9 @@ class RouterMetrics {
 
   /// From now on the exposition has the certificate's expiry and the connections refused. Both outlive every Render.
   void ShowTls(const tls::LiveIdentity& identity, const tls::Refusals& refusals);
+
+  /// From now on the exposition has the spans sent. `traces` outlives every Render.
+  void ShowTraces(const SpanExporter& traces);
 
   /// The whole exposition; workers' figures come from `workers`.
   std::string Render(const std::vector<LinkView>& workers, const RouterHoldings& router);

@@ -7,6 +7,7 @@
 #include "common/planted_bug.h"
 #include "common/str_cat.h"
 #include "router/fleet/prompt_logprobs.h"
+#include "router/request/request_input.h"
 
 namespace baton::router {
 namespace {
@@ -45,7 +46,8 @@ RequestDriver::RequestDriver(const CallServices& services, EventLoop& loop, Toke
       tickets_(std::move(tickets)),
       sink_(std::move(sink)),
       timer_(loop.MakeTimer()),
-      arrived_(arrived) {}
+      arrived_(arrived),
+      stages_(arrived) {}
 
 void RequestDriver::Start() {
   flow_.Start();
@@ -69,11 +71,7 @@ void RequestDriver::OutputDrained() {
 
 void RequestDriver::OnNews(RelayNews&& news) {
   if (finished_) return;
-  if (news.timings) {
-    timings_ = *news.timings;
-    timings_.queue_prefill_ms += prefill_leg_.queue_prefill_ms;
-    timings_.prefill_ms += prefill_leg_.prefill_ms;
-  }
+  if (news.timings) stages_.Told(*news.timings);
   flow_.News(std::move(news), services_.clock.Now());
   Pump();
 }
@@ -91,7 +89,7 @@ void RequestDriver::OnAnswer(const LegKey& key, LegAnswer answer) {
 }
 
 void RequestDriver::Take(const LegKey& key, ReserveResult result) {
-  if (result.status.ok()) reserved_after_ = services_.clock.Now() - reserve_sent_;
+  if (result.status.ok()) stages_.Reserved(services_.clock.Now());
   flow_.Reserved(key, result, services_.clock.Now());
 }
 
@@ -100,9 +98,7 @@ void RequestDriver::Take(const LegKey& key, PrefillPiece piece) {
 }
 
 void RequestDriver::Take(const LegKey& key, PrefillResult result) {
-  if (result.status.ok()) {
-    timings_ = prefill_leg_ = result.timings;
-  }
+  if (result.status.ok()) stages_.Prefilled(result.timings);
   prefill_load_.Release();
   const bool scores = generation_.sampling.prompt_logprobs.has_value();
   flow_.PrefillEnded(key, std::move(result), scores, services_.clock.Now());
@@ -214,7 +210,7 @@ void RequestDriver::Do(SendTo action) {
 }
 
 void RequestDriver::Prepare(WorkerId worker, const ReserveLeg&) {
-  reserve_sent_ = services_.clock.Now();
+  stages_.Ordered(flow_.attempts(), services_.clock.Now());
   decode_worker_ = worker;
 }
 
@@ -227,6 +223,9 @@ void RequestDriver::Prepare(WorkerId worker, const AttachLeg& leg) {
   if (leg.choices.empty() && leg.first.empty())
     prompt_logprobs_.clear();  // a leg lost halfway through the scores sent some; this one sends all
   attached_worker_ = worker;
+  const TimePoint now = services_.clock.Now();
+  stages_.Ordered(flow_.attempts(), now);
+  stages_.Attached(now);
 }
 
 /// Notes the numerics of a worker whose results are in the answer.
@@ -245,8 +244,8 @@ void RequestDriver::Do(Admitted action) {
 
 void RequestDriver::TokenTimes(size_t tokens, uint32_t index) {
   const TimePoint now = services_.clock.Now();
-  if (!first_token_) {
-    first_token_ = now;
+  if (!stages_.first_token()) {
+    stages_.FirstToken(now);
     load_.PrefillDone();
     services_.metrics.FirstToken(Seconds(now - arrived_));
     times_.first_ms = Milliseconds(now - arrived_);
@@ -315,7 +314,7 @@ void RequestDriver::Do(EndChoice action) {
 void RequestDriver::Do(Complete) {
   const auto sink = sink_;
   Finish(last_reason_);
-  sink->OnDone(RequestSummary{Usage(), timings_, times_, mixed_numerics_});
+  sink->OnDone(RequestSummary{Usage(), stages_.Stages(), times_, mixed_numerics_});
 }
 
 void RequestDriver::Do(Fail action) {
@@ -327,7 +326,7 @@ void RequestDriver::Do(Fail action) {
   }
   LogWarning("request {} failed: {}", generation_.request_id, error.message);
   const auto sink = sink_;
-  Finish("error");
+  Finish("error", error.message);
   sink->OnFailed(error);
 }
 
@@ -349,7 +348,7 @@ RequestUsage RequestDriver::Usage() const {
   return usage;
 }
 
-void RequestDriver::Finish(const char* reason) {
+void RequestDriver::Finish(const char* reason, std::string_view error) {
   if (std::exchange(finished_, true)) return;
   const Duration took = services_.clock.Now() - arrived_;
   timer_->Cancel();
@@ -369,16 +368,17 @@ void RequestDriver::Finish(const char* reason) {
   done.max_tokens = generation_.sampling.max_tokens.value_or(0);
   done.n = static_cast<int64_t>(texts_.size());
   done.e2e_s = Seconds(took);
-  if (timings_.prefill_ms > 0) {
-    done.queue_s = (timings_.queue_prefill_ms + timings_.queue_decode_ms) / 1000;
-    done.prefill_s = timings_.prefill_ms / 1000;
-    done.decode_s = timings_.decode_ms / 1000;
-    done.stages = timings_;
+  if (const StageTimings stages = stages_.Stages(); stages.prefill_ms > 0) {
+    done.queue_s = (stages.queue_prefill_ms + stages.queue_decode_ms) / 1000;
+    done.prefill_s = stages.prefill_ms / 1000;
+    done.decode_s = stages.decode_ms / 1000;
+    done.stages = stages;
+    if (stages_.computed_by_prefill())
+      services_.workers.NoteHandoff(Milliseconds(stages_.reserve()) + stages.transfer_ms);
   }
-  if (prefill_leg_.prefill_ms > 0) services_.workers.NoteHandoff(Milliseconds(reserved_after_) + timings_.transfer_ms);
-  if (first_token_ && usage.completion_tokens > done.n) {
-    done.time_per_output_token_s = Seconds(services_.clock.Now() - *first_token_) * static_cast<double>(done.n) /
-                                   static_cast<double>(usage.completion_tokens - done.n);
+  if (stages_.first_token() && usage.completion_tokens > done.n) {
+    done.time_per_output_token_s = Seconds(services_.clock.Now() - *stages_.first_token()) *
+                                   static_cast<double>(done.n) / static_cast<double>(usage.completion_tokens - done.n);
   }
   done.migrations = flow_.migrations();
   done.retries = std::max<int64_t>(0, static_cast<int64_t>(flow_.attempts()) - 1 - done.migrations);
@@ -386,15 +386,49 @@ void RequestDriver::Finish(const char* reason) {
   services_.metrics.Finished(done);
   services_.admission.Finished(took);
   if (services_.config.log_requests) Log(reason, Seconds(took));
+  if (services_.traces != nullptr) Trace(reason, error, took);
   sink_.reset();
   tickets_.clear();
+}
+
+void RequestDriver::Trace(const char* reason, std::string_view error, Duration took) const {
+  const RequestUsage usage = Usage();
+  const SamplingOptions& sampling = generation_.sampling;
+  const auto since_arrival = [this](std::optional<TimePoint> at) {
+    return at ? std::optional(*at - arrived_) : std::nullopt;
+  };
+  RequestTrace trace;
+  trace.request_id = generation_.request_id;
+  trace.model = PublicModelName(services_.config, services_.model);
+  trace.finish_reason = reason;
+  trace.error = error;
+  trace.traceparent = generation_.traceparent;
+  if (prefill_worker_.index >= 0) trace.prefill_worker = services_.workers.NameOf(prefill_worker_);
+  if (attached_worker_.index >= 0) trace.decode_worker = services_.workers.NameOf(attached_worker_);
+  trace.prompt_tokens = usage.prompt_tokens;
+  trace.completion_tokens = usage.completion_tokens;
+  trace.cached_tokens = usage.cached_tokens;
+  trace.thought_tokens = usage.thought_tokens.value_or(0);
+  trace.max_tokens = sampling.max_tokens.value_or(0);
+  trace.n = static_cast<int64_t>(texts_.size());
+  trace.attempts = flow_.attempts();
+  trace.temperature = sampling.temperature.value_or(1);
+  trace.top_p = sampling.top_p.value_or(1);
+  trace.mixed_numerics = mixed_numerics_;
+  trace.stages = stages_.Stages();
+  trace.ended_unix_ns = std::chrono::nanoseconds(std::chrono::system_clock::now().time_since_epoch()).count();
+  trace.took = took;
+  trace.first_order = since_arrival(stages_.first_order());
+  trace.first_token = since_arrival(stages_.first_token());
+  trace.attached = since_arrival(stages_.attached());
+  services_.traces->Add(std::move(trace));
 }
 
 void RequestDriver::Log(const char* reason, double seconds) const {
   const RequestUsage usage = Usage();
   LogInfo("request {} {}: prompt {} (cached {}), output {}, {:.3f} s, first token {:.3f} s, seed {}, worker {}{}{}",
           generation_.request_id, reason, usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens, seconds,
-          first_token_ ? Seconds(*first_token_ - arrived_) : 0, generation_.sampling.seed.value_or(0),
+          stages_.first_token() ? Seconds(*stages_.first_token() - arrived_) : 0, generation_.sampling.seed.value_or(0),
           services_.workers.NameOf(flow_.worker().index < 0 ? attached_worker_ : flow_.worker()),
           prefill_worker_.index < 0 ? "" : StrCat(", prefill ", services_.workers.NameOf(prefill_worker_)),
           flow_.attempts() > 1 ? StrCat(", ", flow_.attempts(), " attempts") : "");

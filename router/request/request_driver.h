@@ -17,7 +17,9 @@
 #include "router/request/model_text.h"
 #include "router/request/request_flow.h"
 #include "router/request/retry_budget.h"
+#include "router/request/stage_clock.h"
 #include "router/request_types.h"
+#include "router/telemetry/span_exporter.h"
 
 namespace baton::router {
 
@@ -73,6 +75,7 @@ struct CallServices {
   Admission& admission;
   RetryBudget& budget;
   RouterMetrics& metrics;
+  SpanExporter* traces = nullptr;  ///< null: none are sent
 };
 
 class RequestDriver final : public LegEvents, public std::enable_shared_from_this<RequestDriver> {
@@ -118,7 +121,8 @@ class RequestDriver final : public LegEvents, public std::enable_shared_from_thi
   void Do(Fail action);
   void Do(ArmTimer action);
   void TokenTimes(size_t tokens, uint32_t index);
-  void Finish(const char* reason);
+  void Finish(const char* reason, std::string_view error = {});
+  void Trace(const char* reason, std::string_view error, Duration took) const;
   void Log(const char* reason, double seconds) const;
   RequestUsage Usage() const;
 
@@ -137,11 +141,7 @@ class RequestDriver final : public LegEvents, public std::enable_shared_from_thi
   std::unique_ptr<EventLoopTimer> timer_;
   LoadShare load_, prefill_load_;
   const TimePoint arrived_;
-  std::optional<TimePoint> first_token_;
-  StageTimings timings_;
-  StageTimings prefill_leg_;  ///< zeros without one
-  TimePoint reserve_sent_{};
-  Duration reserved_after_{};
+  StageClock stages_;
   std::string prompt_logprobs_;
   int64_t cached_tokens_ = 0, predicted_cached_tokens_ = 0;
   RetryBudget::Share share_;                       ///< while something is computed again

@@ -287,6 +287,7 @@ std::variant<PreparedRequest, ApiError> Prepare(const ModelText& model, const Wo
   g.priority = input.priority;
   g.cache_salt = std::move(input.cache_salt);
   g.session = std::move(input.session);
+  g.traceparent = std::move(input.traceparent);
   g.timeout = input.timeout;
   for (int32_t i = 0; i < g.sampling.n; ++i) {
     auto matcher = StopMatcher::Create(g.stop, g.include_stop_str_in_output);

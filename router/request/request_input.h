@@ -50,7 +50,8 @@ struct RequestInput {
   bool skip_special_tokens = true;
   int32_t priority = 0;
   std::string cache_salt;
-  std::string session;  ///< prompt_cache_key, or the header X-Session-Id
+  std::string session;      ///< prompt_cache_key, or the header X-Session-Id
+  std::string traceparent;  ///< the header, where traces are sent
   std::string request_id;
   std::optional<Duration> timeout;
   std::optional<int32_t> truncate_prompt_tokens;  ///< the prompt's last ones; -1: as many as leave room for the answer

@@ -165,6 +165,9 @@ class Disaggregated(unittest.TestCase):
             self.assertGreater(timings["first_decode_ms"], 0)
             for stage in ("queue_prefill_ms", "transfer_ms", "queue_decode_ms", "decode_ms"):
                 self.assertIn(stage, timings)
+            self.assertGreater(timings["reserve_ms"], 0)
+            to_first = ("router_ms", "lost_ms", "reserve_ms", "queue_prefill_ms", "prefill_ms", "network_ms")
+            self.assertAlmostEqual(sum(timings[stage] for stage in to_first), reply["metrics"]["time_to_first_token_ms"], places=3)
             again = c.post("/v1/completions", {"model": "tiny-llama", "prompt": LONG, "max_tokens": 8, "temperature": 0}).json()
             self.assertGreater(again["usage"]["prompt_tokens_details"]["cached_tokens"], 0)
 

@@ -12,7 +12,7 @@ from harness import Cluster, in_parallel, run
 from storm import prompt
 from test_disaggregated import PAIR, wait_for_memory
 
-STAGES = ("queue_prefill", "prefill", "transfer", "queue_decode", "first_decode", "decode")
+STAGES = ("router", "lost", "reserve", "queue_prefill", "prefill", "network", "transfer", "queue_decode", "first_decode", "decode")
 TROUBLE = ("baton_kv_transfer_failures_total", "baton_kv_digest_mismatches_total", "baton_handoff_lanes_failed_total",
            "baton_handoff_recomputes_total", "baton_handoff_resent_segments_total", "baton_leaked_kv_blocks",
            "baton_landing_slots_quarantined")
@@ -52,7 +52,7 @@ class Metrics(unittest.TestCase):
                     c.wait_until(lambda: sides()[0] == sides()[1], f"{name} sent and placed: {sides()}", 5)
                 for stage in STAGES:
                     self.assertEqual(total(c, "baton_stage_seconds_count", stage=stage), 12, stage)
-                for stage in ("prefill", "first_decode", "decode"):
+                for stage in ("router", "reserve", "prefill", "first_decode", "decode"):
                     self.assertGreater(total(c, "baton_stage_seconds_sum", stage=stage), 0, stage)
                 for name in TROUBLE:
                     self.assertEqual(total(c, name), 0, name)

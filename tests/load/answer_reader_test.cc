@@ -34,7 +34,8 @@ TEST(Apply, ACompletionAndAChatGiveTheirTextAndCounts) {
   EXPECT_EQ(
       Apply(
           R"({"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":3}},
-                      "timings":{"queue_prefill_ms":1,"prefill_ms":2.5,"transfer_ms":4,"queue_decode_ms":8,"first_decode_ms":16,"decode_ms":99}})",
+                      "timings":{"queue_prefill_ms":1,"prefill_ms":2.5,"transfer_ms":4,"queue_decode_ms":8,"first_decode_ms":16,"decode_ms":99,
+                      "router_ms":0.5,"lost_ms":0.25,"reserve_ms":2,"network_ms":0.125}})",
           a),
       Event::kNothing);
   EXPECT_EQ(Apply("[DONE]", a), Event::kNothing);
@@ -44,7 +45,7 @@ TEST(Apply, ACompletionAndAChatGiveTheirTextAndCounts) {
   EXPECT_EQ(a.completion_tokens, 2);
   EXPECT_EQ(a.cached_tokens, 3);
   ASSERT_TRUE(a.stages);
-  EXPECT_EQ(a.stages->ToFirst(), 3.5);
+  EXPECT_EQ(a.stages->ToFirst(), 3.5 + 0.5 + 0.25 + 2 + 0.125);
   EXPECT_EQ(a.stages->ToSecond(), 28);
 }
 

@@ -28,7 +28,13 @@ RunResult Sample() {
   RunResult run;
   for (size_t i = 0; i < 9; ++i) run.outcomes.push_back(Answered(i, 10 * static_cast<int>(i + 1), 5));
   for (Outcome& o : run.outcomes)
-    o.answer.stages = Stages{.queue_prefill = 1, .prefill = o.TtftMs() - 4, .transfer = 7, .first_decode = 2};
+    o.answer.stages = Stages{.queue_prefill = 1,
+                             .prefill = o.TtftMs() - 7,
+                             .transfer = 7,
+                             .first_decode = 2,
+                             .router = 0.5,
+                             .reserve = 2,
+                             .network = 0.5};
   Outcome failed{.index = 9, .failure = Failure::kRefused, .http_status = 503, .error = "HTTP 503: full"};
   run.outcomes.push_back(failed);
   run.duration = Ms(1000);
@@ -69,7 +75,7 @@ TEST(Summary, TheStagesOfAPercentileAreThoseOfOneRequest) {
   EXPECT_EQ(s.with_stages, 9);
   EXPECT_EQ(s.median->index, 4u);
   EXPECT_EQ(s.median->ttft_ms, 50);
-  EXPECT_EQ(s.median->stages.prefill, 46);
+  EXPECT_EQ(s.median->stages.prefill, 43);
   EXPECT_EQ(s.median->rest_ms(), 3) << "what comes after the first token is not taken off";
   EXPECT_EQ(s.median->second_ms, 10);
   EXPECT_EQ(s.p99->index, 8u);
@@ -112,7 +118,7 @@ TEST(Report, HasTheKeysThatPeopleKnow) {
   for (const std::string& key : keys) EXPECT_TRUE(json.contains(key)) << key;
   EXPECT_EQ(json["failures"]["http_503"], 1);
   EXPECT_EQ(json["good_share_of_offered"], 0.5);
-  EXPECT_EQ(json["ttft_stages"]["p50"]["router_and_network_ms"], 3.0);
+  EXPECT_EQ(json["ttft_stages"]["p50"]["client_ms"], 3.0);
   EXPECT_EQ(json["verified"]["different"], 1);
   EXPECT_EQ(json["tp"], "2");
   EXPECT_EQ(json["errors"].size(), 10u);
@@ -129,7 +135,10 @@ TEST(Report, HasTheLabelsThatPeopleKnow) {
   EXPECT_THAT(text, HasSubstr("---------------Time to First Token----------------\n"
                               "Mean TTFT (ms):                          50.00     \n"));
   EXPECT_THAT(text, HasSubstr("P99.9 TTFT (ms):"));
-  EXPECT_THAT(text, HasSubstr("Median TTFT 50.0 = queue 1.0 + prefill 46.0"));
+  EXPECT_THAT(
+      text,
+      HasSubstr(
+          "Median TTFT 50.0 = router 0.5 + reserve 2.0 + queue 1.0 + prefill 43.0 + network 0.5 + client's side 3.0"));
   EXPECT_THAT(text, HasSubstr("its second token came 10.0 later: transfer 7.0"));
   EXPECT_THAT(text, HasSubstr("1 times: HTTP 503: full"));
   EXPECT_THAT(text, HasSubstr("9 answers, 1 different"));

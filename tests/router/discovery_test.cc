@@ -268,11 +268,11 @@ TEST(KubernetesPlace, IsReadFromTheFlags) {
   EXPECT_EQ(place->name_space, "prod");
   EXPECT_EQ(place->service, "decode");
   EXPECT_EQ(place->port, "grpc");
-  EXPECT_TRUE(place->tls);
-  EXPECT_EQ(place->host, "fd00::1");
-  EXPECT_EQ(place->host_port, "[fd00::1]:6443");
+  EXPECT_TRUE(place->api.tls);
+  EXPECT_EQ(place->api.host, "fd00::1");
+  EXPECT_EQ(place->api.host_header, "[fd00::1]:6443");
   EXPECT_EQ(ParseKubernetesPlace("a/b:rpc", {"https://api.example", "", ""})->port, "rpc");
-  EXPECT_EQ(ParseKubernetesPlace("a/b", {"https://api.example", "", ""})->api_port, "443");
+  EXPECT_EQ(ParseKubernetesPlace("a/b", {"https://api.example", "", ""})->api.port, "443");
 }
 
 TEST(KubernetesPlace, AWrongFlagIsNamed) {
@@ -280,7 +280,7 @@ TEST(KubernetesPlace, AWrongFlagIsNamed) {
     const auto place = ParseKubernetesPlace(service, {"https://api.example", "", ""});
     EXPECT_THAT(Why(place.status()), HasSubstr("--workers-kubernetes")) << service;
   }
-  for (const char* api : {"api.example", "ftp://api", "https://", "https://a b", "https://a:0"})
+  for (const char* api : {"api.example", "ftp://api", "https://", "https://a b", "https://a:0", "https://a/b"})
     EXPECT_THAT(Why(ParseKubernetesPlace("a/b", {api, "", ""}).status()), HasSubstr("--kubernetes-api")) << api;
   EXPECT_THAT(Why(ParseKubernetesPlace("a/b", {"http://10.0.0.1", "", ""}).status()), HasSubstr("in the clear"));
   EXPECT_TRUE(ParseKubernetesPlace("a/b", {"http://127.0.0.1:8001", "", ""}).ok());

@@ -90,12 +90,16 @@ TEST(OpenAiJson, ChatChunks) {
       Event(kChat,
             R"("choices":[{"index":1,"delta":{},"logprobs":null,"finish_reason":"length","stop_reason":null}]})"));
   EXPECT_EQ(
-      json.UsageChunk(
-          {OpenAiJson::Usage::kGiven, {3, 4, 1}, StageTimings{0, 1.5, 0, 0, 0.25, 2}, false, {20, 50, 30, 3}}),
+      json.UsageChunk({OpenAiJson::Usage::kGiven,
+                       {3, 4, 1},
+                       StageTimings{0, 1.5, 0, 0, 0.25, 2, 3, 0, 4, 0.5},
+                       false,
+                       {20, 50, 30, 3}}),
       Event(
           kChat,
           R"("choices":[],"usage":{"prompt_tokens":3,"total_tokens":7,"completion_tokens":4,"prompt_tokens_details":{"cached_tokens":1}},)"
-          R"("timings":{"queue_prefill_ms":0.0,"prefill_ms":1.5,"transfer_ms":0.0,"queue_decode_ms":0.0,"first_decode_ms":0.25,"decode_ms":2.0},)"
+          R"("timings":{"queue_prefill_ms":0.0,"prefill_ms":1.5,"transfer_ms":0.0,"queue_decode_ms":0.0,"first_decode_ms":0.25,"decode_ms":2.0,)"
+          R"("router_ms":3.0,"lost_ms":0.0,"reserve_ms":4.0,"network_ms":0.5},)"
           R"("metrics":{"time_to_first_token_ms":20.0,"generation_time_ms":50.0,"queue_time_ms":0.0,"mean_itl_ms":10.0,"tokens_per_second":80.0}})"));
   EXPECT_THAT(json.UsageChunk({OpenAiJson::Usage::kGiven, {3, 4, 1, 3}, StageTimings{}, /*mixed_numerics=*/true}),
               testing::HasSubstr(R"("output_token_metrics":{"reasoning":3,"content":1}},"numerics":"mixed"})"));

@@ -2,7 +2,7 @@
 #include <utility>
 // clang-format on
 
-#include "router/discovery/api_connection.h"
+#include "router/outbound/http_call.h"
 
 #include <openssl/ssl.h>
 
@@ -41,10 +41,10 @@ struct Reader {
 
 class Fetch {
  public:
-  Fetch(const ApiRequest& request, const ApiPatience& patience, const Reader& reader)
+  Fetch(const HttpCall& request, const CallPatience& patience, const Reader& reader)
       : request_(request), patience_(patience), reader_(reader) {}
 
-  absl::Status Run(ApiStop& stop) {
+  absl::Status Run(CallStop& stop) {
     asio::io_context context;
     if (!stop.Enter(context)) return absl::CancelledError("stopped");
     asio::co_spawn(context, [this]() -> asio::awaitable<void> { co_await Talk(); }, asio::detached);
@@ -54,7 +54,7 @@ class Fetch {
 
  private:
   absl::Status Broken(const char* what, error_code error) const {
-    return absl::UnavailableError(StrCat("API server ", request_.host_header, ": ", what, ": ", error.message()));
+    return absl::UnavailableError(StrCat(request_.who, " ", request_.place.host_header, ": ", what, ": ", error.message()));
   }
 
   asio::awaitable<void> Talk() {
@@ -62,7 +62,7 @@ class Fetch {
     const auto executor = co_await asio::this_coro::executor;
     tcp::resolver resolver(executor);
     const auto found =
-        co_await resolver.async_resolve(request_.host, request_.port, asio::redirect_error(asio::use_awaitable, error));
+        co_await resolver.async_resolve(request_.place.host, request_.place.port, asio::redirect_error(asio::use_awaitable, error));
     if (error) {
       result_ = Broken("its name is not resolved", error);
       co_return;
@@ -75,7 +75,7 @@ class Fetch {
       co_return;
     }
     socket.socket().set_option(asio::socket_base::keep_alive(true), error);
-    if (!request_.tls) {
+    if (!request_.place.tls) {
       co_await Ask(socket, socket);
       co_return;
     }
@@ -88,8 +88,8 @@ class Fetch {
       co_return;
     }
     beast::ssl_stream<beast::tcp_stream> stream(std::move(socket), tls);
-    stream.set_verify_callback(asio::ssl::host_name_verification(request_.host));
-    if (!net::IsIpAddress(request_.host)) SSL_set_tlsext_host_name(stream.native_handle(), request_.host.c_str());
+    stream.set_verify_callback(asio::ssl::host_name_verification(request_.place.host));
+    if (!net::IsIpAddress(request_.place.host)) SSL_set_tlsext_host_name(stream.native_handle(), request_.place.host.c_str());
     co_await stream.async_handshake(asio::ssl::stream_base::client, asio::redirect_error(asio::use_awaitable, error));
     if (error) {
       result_ = Broken("TLS", error);
@@ -101,8 +101,14 @@ class Fetch {
   template <class Stream>
   asio::awaitable<void> Ask(Stream& stream, beast::tcp_stream& socket) {
     error_code error;
-    http::request<http::empty_body> request(http::verb::get, request_.target, 11);
-    request.set(http::field::host, request_.host_header);
+    http::request<http::string_body> request(request_.body.empty() ? http::verb::get : http::verb::post,
+                                             request_.target, 11);
+    if (!request_.body.empty()) {
+      request.set(http::field::content_type, "application/json");
+      request.body() = request_.body;
+      request.prepare_payload();
+    }
+    request.set(http::field::host, request_.place.host_header);
     request.set(http::field::user_agent, "baton");
     request.set(http::field::accept, "application/json");
     request.set(http::field::connection, "close");
@@ -119,71 +125,90 @@ class Fetch {
       co_return;
     }
     const unsigned code = parser.get().result_int();
-    if (code == 200 && reader_.on_open) reader_.on_open();
+    const bool well = code >= 200 && code < 300;
+    if (well && reader_.on_open) reader_.on_open();
     std::string reason;
     while (!parser.is_done()) {
       char piece[16 << 10];
       parser.get().body().data = piece;
       parser.get().body().size = sizeof(piece);
-      socket.expires_after(code == 200 ? patience_.silence : patience_.answer);
+      socket.expires_after(well ? patience_.silence : patience_.answer);
       co_await http::async_read_some(stream, buffer, parser, asio::redirect_error(asio::use_awaitable, error));
       const std::string_view got(piece, sizeof(piece) - parser.get().body().size);
-      if (code == 200) {
+      if (well) {
         result_ = reader_.on_piece(got);
         if (!result_.ok()) co_return;
       } else if (reason.size() < kMostReason) {
         reason.append(got.substr(0, kMostReason - reason.size()));
       }
       if (error == http::error::need_buffer) continue;
-      if (error && code == 200) {
+      if (error && well) {
         result_ = Broken("the answer broke off", error);
         co_return;
       }
       if (error) break;
     }
-    if (code == 200) co_return;
+    if (well) co_return;
     const std::string said =
-        StrCat("API server ", request_.host_header, " answers ", code, ": ", Printable(reason, kMostReason));
+        StrCat(request_.who, " ", request_.place.host_header, " answers ", code, ": ", Printable(reason, kMostReason));
     result_ = code == 410 ? absl::OutOfRangeError(said) : absl::UnavailableError(said);
   }
 
-  const ApiRequest& request_;
-  const ApiPatience& patience_;
+  const HttpCall& request_;
+  const CallPatience& patience_;
   const Reader& reader_;
   absl::Status result_;
 };
 
 }  // namespace
 
-void ApiStop::Stop() {
+absl::StatusOr<HttpPlace> ParseHttpPlace(std::string_view url) {
+  HttpPlace place;
+  place.tls = url.starts_with("https://");
+  if (!place.tls && !url.starts_with("http://"))
+    return absl::InvalidArgumentError("https://HOST[:PORT] or http://HOST[:PORT] is expected");
+  const std::string_view rest = url.substr(url.find("//") + 2);
+  const size_t slash = std::min(rest.find('/'), rest.size());
+  const std::string authority(rest.substr(0, slash));
+  const bool has_port = authority.rfind(':') != std::string::npos && !authority.ends_with(']');
+  BATON_ASSIGN_OR_RETURN(const auto where,
+                         net::ParseHostPort(has_port ? authority : StrCat(authority, place.tls ? ":443" : ":80")));
+  place.host = where.host;
+  place.port = StrCat(where.port);
+  place.host_header = net::JoinHostPort(where.host, where.port);
+  place.path = rest.substr(slash);
+  return place;
+}
+
+void CallStop::Stop() {
   std::lock_guard lock(mutex_);
   stopped_ = true;
   if (running_ != nullptr) running_->stop();
 }
-bool ApiStop::Enter(asio::io_context& context) {
+bool CallStop::Enter(asio::io_context& context) {
   std::lock_guard lock(mutex_);
   running_ = stopped_ ? nullptr : &context;
   return !stopped_;
 }
-bool ApiStop::Leave() {
+bool CallStop::Leave() {
   std::lock_guard lock(mutex_);
   running_ = nullptr;
   return stopped_;
 }
 
-absl::StatusOr<std::string> FetchWhole(const ApiRequest& request, Duration patience, ApiStop& stop) {
+absl::StatusOr<std::string> FetchWhole(const HttpCall& request, Duration patience, CallStop& stop) {
   std::string body;
   const Reader reader{nullptr, [&body](std::string_view piece) {
                         body.append(piece);
                         return body.size() <= kMostBytes ? absl::OkStatus()
                                                          : absl::UnavailableError("the answer has more than 64 MiB");
                       }};
-  const ApiPatience both{patience, patience};
+  const CallPatience both{patience, patience};
   BATON_RETURN_IF_ERROR(Fetch(request, both, reader).Run(stop));
   return body;
 }
 
-absl::Status FetchLines(const ApiRequest& request, const ApiPatience& patience, ApiStop& stop,
+absl::Status FetchLines(const HttpCall& request, const CallPatience& patience, CallStop& stop,
                         const std::function<void()>& on_open,
                         const std::function<absl::Status(std::string_view line)>& on_line) {
   std::string rest;

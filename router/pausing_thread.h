@@ -1,4 +1,5 @@
-// SourceThread: the thread of a source of workers, which works, pauses, and ends at once when it is told to.
+// PausingThread: a thread that works, pauses, and ends at once when it is told to: of a source of workers, of what is sent
+// to a collector.
 #pragma once
 
 #include <condition_variable>
@@ -10,9 +11,9 @@
 
 namespace baton::router {
 
-class SourceThread {
+class PausingThread {
  public:
-  ~SourceThread() { Stop(); }
+  ~PausingThread() { Stop(); }
 
   void Start(std::function<void()> run) { thread_ = std::thread(std::move(run)); }
   /// Its thread's: waits for so long. False: it is to end, and does not wait.
