@@ -1,5 +1,5 @@
-// PausingThread: a thread that works, pauses, and ends at once when it is told to: of a source of workers, of what is sent
-// to a collector.
+// PausingThread: a thread that works, pauses, and ends at once when it is told to: of a source of workers, of what is
+// sent to a collector.
 #pragma once
 
 #include <condition_variable>

@@ -54,15 +54,16 @@ class Fetch {
 
  private:
   absl::Status Broken(const char* what, error_code error) const {
-    return absl::UnavailableError(StrCat(request_.who, " ", request_.place.host_header, ": ", what, ": ", error.message()));
+    return absl::UnavailableError(
+        StrCat(request_.who, " ", request_.place.host_header, ": ", what, ": ", error.message()));
   }
 
   asio::awaitable<void> Talk() {
     error_code error;
     const auto executor = co_await asio::this_coro::executor;
     tcp::resolver resolver(executor);
-    const auto found =
-        co_await resolver.async_resolve(request_.place.host, request_.place.port, asio::redirect_error(asio::use_awaitable, error));
+    const auto found = co_await resolver.async_resolve(request_.place.host, request_.place.port,
+                                                       asio::redirect_error(asio::use_awaitable, error));
     if (error) {
       result_ = Broken("its name is not resolved", error);
       co_return;
@@ -89,7 +90,8 @@ class Fetch {
     }
     beast::ssl_stream<beast::tcp_stream> stream(std::move(socket), tls);
     stream.set_verify_callback(asio::ssl::host_name_verification(request_.place.host));
-    if (!net::IsIpAddress(request_.place.host)) SSL_set_tlsext_host_name(stream.native_handle(), request_.place.host.c_str());
+    if (!net::IsIpAddress(request_.place.host))
+      SSL_set_tlsext_host_name(stream.native_handle(), request_.place.host.c_str());
     co_await stream.async_handshake(asio::ssl::stream_base::client, asio::redirect_error(asio::use_awaitable, error));
     if (error) {
       result_ = Broken("TLS", error);

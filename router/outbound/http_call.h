@@ -1,6 +1,6 @@
-// What the router asks of other servers over HTTP, with TLS or without, a connection each: an answer as a whole, or line
-// by line as it comes. Each call blocks its thread, at most for the patience it is given; Asio, Beast and OpenSSL stay
-// inside.
+// What the router asks of other servers over HTTP, with TLS or without, a connection each: an answer as a whole, or
+// line by line as it comes. Each call blocks its thread, at most for the patience it is given; Asio, Beast and OpenSSL
+// stay inside.
 #pragma once
 
 #include <functional>
@@ -17,7 +17,8 @@ class io_context;
 
 namespace baton::router {
 
-/// Where an http:// or https:// URL points. A port that is not named is 80 or 443; the path begins with '/' or is empty.
+/// Where an http:// or https:// URL points. A port that is not named is 80 or 443; the path begins with '/' or is
+/// empty.
 struct HttpPlace {
   bool tls = true;
   std::string host, port;   ///< dialled; with TLS the certificate is for `host`
@@ -29,11 +30,11 @@ absl::StatusOr<HttpPlace> ParseHttpPlace(std::string_view url);
 
 struct HttpCall {
   HttpPlace place;
-  std::string who;          ///< in messages: "API server"
-  std::string target;       ///< path and query
-  std::string token;        ///< of the Authorization header; empty: none
-  std::string ca_file;      ///< empty: the system's
-  std::string body{};       ///< JSON, posted; empty: a GET
+  std::string who;      ///< in messages: "API server"
+  std::string target;   ///< path and query
+  std::string token;    ///< of the Authorization header; empty: none
+  std::string ca_file;  ///< empty: the system's
+  std::string body{};   ///< JSON, posted; empty: a GET
 };
 
 struct CallPatience {
