@@ -49,8 +49,10 @@ class ChatClient {
   virtual bool Draining(Cancellation& stop) = 0;
 };
 
-/// `url`: as ParseHttpUrl takes it. `files`: for https://, whom we believe (empty: the system's) and what we show.
-absl::StatusOr<std::unique_ptr<ChatClient>> MakeHttpChatClient(const std::string& url, const tls::TlsFiles& files);
+/// `url`: as ParseHttpUrl takes it. `files`: for https://, whom we believe (empty: the system's) and what we show;
+/// `server_name`: whom the certificate must name, where that is not the host of `url`.
+absl::StatusOr<std::unique_ptr<ChatClient>> MakeHttpChatClient(const std::string& url, const tls::TlsFiles& files,
+                                                               const std::string& server_name = "");
 /// `target`: host:port of the gRPC Generation service, after grpcs:// for TLS, which `files` ask for too. As for HTTP.
 /// FailedPrecondition: a file.
 absl::StatusOr<std::unique_ptr<ChatClient>> MakeGrpcChatClient(const std::string& target, const tls::TlsFiles& files);

@@ -130,13 +130,15 @@ class HttpChatClient final : public ChatClient {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<ChatClient>> MakeHttpChatClient(const std::string& url, const tls::TlsFiles& files) {
+absl::StatusOr<std::unique_ptr<ChatClient>> MakeHttpChatClient(const std::string& url, const tls::TlsFiles& files,
+                                                               const std::string& server_name) {
   BATON_ASSIGN_OR_RETURN(HttpUrl parsed, ParseHttpUrl(url));
-  if (files.given() && !parsed.tls) {
-    return absl::InvalidArgumentError(
-        StrCat("--url ", url, " is plain text, and --tls-cert, --tls-key and --tls-ca are for https://"));
+  if ((files.given() || !server_name.empty()) && !parsed.tls) {
+    return absl::InvalidArgumentError(StrCat(
+        "--url ", url, " is plain text, and --tls-cert, --tls-key, --tls-ca and --tls-server-name are for https://"));
   }
   parsed.files = files;
+  parsed.server_name = server_name;
   return std::make_unique<HttpChatClient>(std::move(parsed));
 }
 

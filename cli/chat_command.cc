@@ -18,6 +18,7 @@ struct ChatFlags {
   std::string url = "http://127.0.0.1:8000";
   std::string grpc;
   tls::TlsFiles tls;
+  std::string tls_server_name;
   std::string message;
   std::string system;
   bool stats = false;
@@ -26,7 +27,8 @@ struct ChatFlags {
 
 int RunChat(const ChatFlags& flags) {
   absl::StatusOr<std::unique_ptr<ChatClient>> client =
-      flags.grpc.empty() ? MakeHttpChatClient(flags.url, flags.tls) : MakeGrpcChatClient(flags.grpc, flags.tls);
+      flags.grpc.empty() ? MakeHttpChatClient(flags.url, flags.tls, flags.tls_server_name)
+                         : MakeGrpcChatClient(flags.grpc, flags.tls);
   if (!client.ok()) return FailUsage(client.status());
   Interrupts interrupts;
   ChatSession session(**client, interrupts, flags.options, flags.system, flags.stats);
@@ -55,6 +57,8 @@ Runner AddChat(CLI::App& app) {
                  "with TLS: authorities of the router's certificate, PEM (default: the system's)");
   app.add_option("--tls-cert", flags->tls.cert, "with TLS: our certificate, PEM, where the router asks for one");
   app.add_option("--tls-key", flags->tls.key, "its key, PEM");
+  app.add_option("--tls-server-name", flags->tls_server_name,
+                 "with --url https://: whom the router's certificate names, where that is not the host of --url");
   app.add_option("-m,--message", flags->message, "ask this once and leave; without it, a conversation");
   app.add_option("--system", flags->system, "system message");
   app.add_option("--model", options.model, "model name (default: the one served)");

@@ -53,8 +53,9 @@ absl::StatusOr<std::shared_ptr<const tls::Context>> ContextFor(const HttpUrl& ur
   tls::TlsFiles files = url.files;
   if (files.ca.empty()) files.ca = tls::SystemAuthorities();
   BATON_ASSIGN_OR_RETURN(const auto identity, tls::Identity::Load(files, tls::WallSeconds()));
-  const std::string sni = net::IsIpAddress(url.host) ? "" : url.host;
-  return tls::Context::ForClient(identity, {{url.host}, sni, {"http/1.1"}});
+  const std::string& name = url.server_name.empty() ? url.host : url.server_name;
+  const std::string sni = net::IsIpAddress(name) ? "" : name;
+  return tls::Context::ForClient(identity, {{name}, sni, {"http/1.1"}});
 }
 
 // A socket as Beast reads and writes it, in plain text or in TLS.

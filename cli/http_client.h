@@ -16,7 +16,8 @@ struct HttpUrl {
   std::string port;
   std::string path;  ///< begins with "/" or is empty
   bool tls = false;
-  tls::TlsFiles files = {};  ///< with TLS: whom the server's certificate is from (empty: the system's), and our own
+  tls::TlsFiles files = {};      ///< with TLS: whom the server's certificate is from (empty: the system's), and our own
+  std::string server_name = {};  ///< whom its certificate must name; empty: host
 };
 
 /// A server's address as people write it → its parts: "http://127.0.0.1:8000", "https://gpu7", "127.0.0.1:8000",

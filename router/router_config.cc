@@ -45,7 +45,13 @@ absl::Status CheckWorkers(const std::vector<std::string>& workers) {
 
 absl::Status CheckTls(const RouterConfig& c) {
   BATON_RETURN_IF_ERROR(tls::CheckFlags(c.tls_files, tls::Needs::kCertificate));
-  if (!c.tls_client_ca.empty() && c.tls_files.cert.empty())
+  const tls::TlsFiles own{c.http_tls_cert, c.http_tls_key, "", "", "http-tls-cert", "http-tls-key"};
+  BATON_RETURN_IF_ERROR(tls::CheckFlags(own, tls::Needs::kCertificate));
+  if (own.given() && c.insecure_no_tls) {
+    return absl::InvalidArgumentError(StrCat("--http-tls-cert ", c.http_tls_cert,
+                                             " is shown to clients, --insecure-no-tls keeps HTTP in plain text"));
+  }
+  if (!c.tls_client_ca.empty() && c.client_files().cert.empty())
     return absl::InvalidArgumentError(StrCat("--tls-client-ca ", c.tls_client_ca, " needs --tls-cert and --tls-key"));
   if (!c.tls_client_ca.empty() && c.insecure_no_tls) {
     return absl::InvalidArgumentError(StrCat("--tls-client-ca ", c.tls_client_ca,
@@ -66,6 +72,13 @@ absl::Status CheckBind(const RouterConfig& c) {
 }
 
 }  // namespace
+
+tls::TlsFiles RouterConfig::client_files() const {
+  if (!http_tls_cert.empty()) {
+    return {http_tls_cert, http_tls_key, tls_client_ca, "tls-client-ca", "http-tls-cert", "http-tls-key"};
+  }
+  return {tls_files.cert, tls_files.key, tls_client_ca, "tls-client-ca"};
+}
 
 FieldRule RoutePolicyRule() {
   std::vector<FieldChoice> choices;

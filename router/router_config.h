@@ -23,6 +23,7 @@ struct RouterConfig {
 
   // ---- TLS
   tls::TlsFiles tls_files;
+  std::string http_tls_cert, http_tls_key;
   std::string tls_client_ca;
   std::string tls_server_name = "baton-worker";
   std::string cluster_secret_file;
@@ -110,8 +111,10 @@ struct RouterConfig {
   std::string log_level = "info";
   std::string log_format = "text";
 
+  /// What clients are shown, and whom of them it believes: --http-tls-cert and its key, else --tls-cert.
+  tls::TlsFiles client_files() const;
   /// Whether the HTTP and admin ports speak TLS.
-  bool http_tls() const { return !tls_files.cert.empty() && !insecure_no_tls; }
+  bool http_tls() const { return !client_files().cert.empty() && !insecure_no_tls; }
   /// InvalidArgument naming the flag, its value and what it may be.
   absl::Status Validate() const;
 };
@@ -130,6 +133,9 @@ void VisitTlsFields(RouterConfig& c, Visitor&& field) {
       "insecure-no-tls", c.insecure_no_tls, "",
       "HTTP and admin in plain text, behind a proxy: also on a non-loopback bind with API key, and beside --tls-cert");
   tls::VisitFields(c.tls_files, field);
+  field("http-tls-cert", c.http_tls_cert, "",
+        "the certificate that clients of HTTP, gRPC and admin are shown, PEM; default: --tls-cert");
+  field("http-tls-key", c.http_tls_key, "", "its key, PEM");
   field("tls-client-ca", c.tls_client_ca, "",
         "authorities, PEM: clients of HTTP, gRPC and admin must show a certificate of one of them");
   field("tls-server-name", c.tls_server_name, "",

@@ -162,25 +162,29 @@ class RouterServer::Parts {
 };
 
 absl::Status RouterServer::Parts::ReadTlsFiles() {
-  if (!config.tls_files.given()) return absl::OkStatus();
-  const bool asks_clients = !config.tls_client_ca.empty(), asks_workers = !config.tls_files.ca.empty();
-  BATON_ASSIGN_OR_RETURN(identity, tls::LiveIdentity::Open(config.tls_files));
-  if (asks_workers) {
+  if (config.tls_files.given()) {
+    BATON_ASSIGN_OR_RETURN(identity, tls::LiveIdentity::Open(config.tls_files));
+    metrics.ShowTls("tls-cert", *identity, refusals);
+  }
+  if (!config.tls_files.ca.empty()) {
     BATON_ASSIGN_OR_RETURN(worker_tls, tls::GrpcTls::Make(*identity, refusals));
   }
-  if (asks_clients) {
-    tls::TlsFiles files{config.tls_files.cert, config.tls_files.key, config.tls_client_ca, "tls-client-ca"};
-    BATON_ASSIGN_OR_RETURN(client_identity, tls::LiveIdentity::Open(std::move(files)));
+  const tls::TlsFiles to_clients = config.client_files();
+  if (to_clients.cert.empty()) return absl::OkStatus();  // config has no authority alone
+  const bool asks_clients = !to_clients.ca.empty(), of_its_own = !config.http_tls_cert.empty();
+  if (asks_clients || of_its_own) {
+    BATON_ASSIGN_OR_RETURN(client_identity, tls::LiveIdentity::Open(to_clients));
   }
-  tls::LiveIdentity& to_clients = asks_clients ? *client_identity : *identity;
-  BATON_ASSIGN_OR_RETURN(client_tls, tls::GrpcTls::Make(to_clients, refusals));
-  BATON_ASSIGN_OR_RETURN(http_tls, tls::LiveContext::Make(to_clients, {asks_clients, {"http/1.1"}}));
-  identity->Watch();
-  if (asks_clients) client_identity->Watch();
-  metrics.ShowTls(*identity, refusals);
+  tls::LiveIdentity& shown = client_identity ? *client_identity : *identity;
+  BATON_ASSIGN_OR_RETURN(client_tls, tls::GrpcTls::Make(shown, refusals));
+  BATON_ASSIGN_OR_RETURN(http_tls, tls::LiveContext::Make(shown, {asks_clients, {"http/1.1"}}));
+  if (of_its_own) metrics.ShowTls("http-tls-cert", shown, refusals);
+  for (tls::LiveIdentity* live : {identity.get(), client_identity.get()}) {
+    if (live != nullptr) live->Watch();
+  }
   LogInfo("router: TLS {}on the gRPC port{} with the certificate of {}; HTTP and admin are {}",
-          asks_workers ? "to workers and " : "", asks_clients ? ", for clients with a certificate," : "",
-          identity->now()->text(), config.http_tls() ? "TLS too" : "plain text (--insecure-no-tls)");
+          worker_tls ? "to workers and " : "", asks_clients ? ", for clients with a certificate," : "",
+          shown.now()->text(), config.http_tls() ? "TLS too" : "plain text (--insecure-no-tls)");
   return absl::OkStatus();
 }
 

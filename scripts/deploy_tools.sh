@@ -57,8 +57,26 @@ prometheus() {
   ln -sf ../prometheus/usr/bin/prometheus ../prometheus/usr/bin/promtool $tools/bin/
 }
 
+# The definitions of LeaderWorkerSet and DisaggregatedSet, from their Go module. Without a Go, Debian's is unpacked for it.
+definitions() {
+  local module=sigs.k8s.io/lws@v0.9.0 folder=$tools/definitions go
+  [ -e "$folder/$module" ] && return
+  go=$(command -v go) || { debian_go && go=$PWD/$tools/go/usr/lib/go-1.19/bin/go; } || { echo 'deploy_tools: no Go, so no schemas of LeaderWorkerSets'; return 1; }
+  rm -rf $folder && mkdir -p "$folder/$(dirname $module)"
+  (cd $folder && GOMODCACHE=$PWD/modules GOFLAGS=-modcacherw GO111MODULE=on "$go" mod download $module >../definitions.log 2>&1) ||
+    { echo "deploy_tools: no schemas of LeaderWorkerSets: $(tail -1 $tools/definitions.log)"; return 1; }
+  cp $folder/modules/$module/config/crd/bases/*.yaml $folder/ && rm -rf $folder/modules && touch "$folder/$module"
+}
+
+debian_go() {
+  [ -x $tools/go/usr/lib/go-1.19/bin/go ] && return
+  (cd $tools && apt-get download golang-1.19-go golang-1.19-src >go.log 2>&1 && rm -rf go && for package in golang-1.19-*.deb; do dpkg-deb -x "$package" go; done &&
+    cp -rn go/usr/share/go-1.19/* go/usr/lib/go-1.19/ 2>/dev/null; rm -f golang-1.19-*.deb; [ -x go/usr/lib/go-1.19/bin/go ])
+}
+
 status=0
 prometheus || status=1
+definitions || status=1
 python_packages || status=1
 node_packages || status=1
 if [ "${1:-}" = --root ]; then debian_root || status=1; fi

@@ -73,31 +73,32 @@ std::vector<std::string> TlsFiles::paths() const {
 
 absl::Status CheckFlags(const TlsFiles& files, Needs needs) {
   if (!files.given()) return absl::OkStatus();
+  const std::string cert = StrCat("--", files.cert_flag), key = StrCat("--", files.key_flag);
   if (files.cert.empty() != files.key.empty()) {
-    return absl::InvalidArgumentError(files.cert.empty() ? StrCat("--tls-key ", files.key, " needs --tls-cert")
-                                                         : StrCat("--tls-cert ", files.cert, " needs --tls-key"));
+    return absl::InvalidArgumentError(files.cert.empty() ? StrCat(key, " ", files.key, " needs ", cert)
+                                                         : StrCat(cert, " ", files.cert, " needs ", key));
   }
   if (needs != Needs::kNothing && files.cert.empty())
-    return absl::InvalidArgumentError(StrCat("--tls-ca ", files.ca, " needs --tls-cert and --tls-key"));
+    return absl::InvalidArgumentError(StrCat("--", files.ca_flag, " ", files.ca, " needs ", cert, " and ", key));
   if (needs == Needs::kBoth && files.ca.empty()) {
     return absl::InvalidArgumentError(
-        StrCat("--tls-cert ", files.cert, " needs --tls-ca: peers must show a certificate of it"));
+        StrCat(cert, " ", files.cert, " needs --", files.ca_flag, ": peers must show a certificate of it"));
   }
   return absl::OkStatus();
 }
 
 absl::Status Identity::LoadCertificate(int64_t now_s) {
-  BATON_ASSIGN_OR_RETURN(const std::string cert, ReadPem(files_.cert, "tls-cert"));
-  BATON_ASSIGN_OR_RETURN(const std::string key, ReadPem(files_.key, "tls-key"));
+  BATON_ASSIGN_OR_RETURN(const std::string cert, ReadPem(files_.cert, files_.cert_flag));
+  BATON_ASSIGN_OR_RETURN(const std::string key, ReadPem(files_.key, files_.key_flag));
   chain_ = ReadCertificates(cert);
   if (chain_.empty())
-    return absl::FailedPreconditionError(StrCat(files_.cert, " has no certificate in PEM (--tls-cert)"));
+    return absl::FailedPreconditionError(StrCat(files_.cert, " has no certificate in PEM (--", files_.cert_flag, ")"));
   leaf_ = std::move(chain_.front());
   chain_.erase(chain_.begin());
   key_.reset(PEM_read_bio_PrivateKey(Reader(key).get(), nullptr, NoPassword, nullptr));
   if (!key_) {
-    return absl::FailedPreconditionError(
-        StrCat(files_.key, " has no private key in PEM without a password (--tls-key): ", OpenSslError()));
+    return absl::FailedPreconditionError(StrCat(files_.key, " has no private key in PEM without a password (--",
+                                                files_.key_flag, "): ", OpenSslError()));
   }
   if (X509_check_private_key(leaf_.get(), key_.get()) != 1) {
     ERR_clear_error();

@@ -11,7 +11,9 @@ namespace baton::tls {
 /// PEM files. `cert` holds the certificate and then those between it and the authority; `ca` those that are believed.
 struct TlsFiles {
   std::string cert, key, ca;
-  const char* ca_flag = "tls-ca";  ///< for messages: which flag gave `ca`
+  const char* ca_flag = "tls-ca";  ///< for messages: which flag gave `ca`, `cert` and `key`
+  const char* cert_flag = "tls-cert";
+  const char* key_flag = "tls-key";
 
   bool given() const { return !cert.empty() || !key.empty() || !ca.empty(); }
   /// Every file that there is.

@@ -49,8 +49,8 @@ struct RouterMetrics::Families {
   explicit Families(const std::string& model)
       : labels{{"model_name", model}, {"engine", "router"}, {"role", "router"}} {}
 
-  const tls::LiveIdentity* identity = nullptr;  // null: no TLS
-  const SpanExporter* traces = nullptr;         // null: no traces are sent
+  std::map<std::string, const tls::LiveIdentity*> identities;  // by the flag of the certificate; none: no TLS
+  const SpanExporter* traces = nullptr;                        // null: no traces are sent
   const tls::Refusals* refusals = nullptr;
 
   prom::Histogram& Histogram(const char* name, const char* help, const Buckets& buckets) {
@@ -106,9 +106,11 @@ struct RouterMetrics::Families {
                  .Add({{"handler", handler}, {"method", method}}, kHttpBuckets)};
   }
   void RenderTls() {
-    if (identity == nullptr) return;
-    Gauge("baton_tls_certificate_seconds_left", "Until the certificate expires; negative afterwards", labels)
-        .Set(static_cast<double>(identity->SecondsLeft()));
+    if (identities.empty()) return;
+    for (const auto& [flag, identity] : identities)
+      Gauge("baton_tls_certificate_seconds_left", "Until it expires; negative afterwards",
+            {{"model_name", labels.at("model_name")}, {"flag", flag}})
+          .Set(static_cast<double>(identity->SecondsLeft()));
     for (const tls::Refusals::Count& count : refusals->Counts()) {
       prom::Counter& counter = Counter("baton_tls_refused_total", "Connections refused because of TLS",
                                        {{"port", count.port}, {"reason", std::string(count.reason)}});

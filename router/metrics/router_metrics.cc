@@ -57,8 +57,8 @@ void RouterMetrics::ConnectionClosed(const std::string& port, const std::string&
       .Increment();
 }
 
-void RouterMetrics::ShowTls(const tls::LiveIdentity& identity, const tls::Refusals& refusals) {
-  f_->identity = &identity;
+void RouterMetrics::ShowTls(const char* flag, const tls::LiveIdentity& identity, const tls::Refusals& refusals) {
+  f_->identities[flag] = &identity;
   f_->refusals = &refusals;
 }
 

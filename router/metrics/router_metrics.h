@@ -71,8 +71,9 @@ class RouterMetrics {
   /// Of a client, by us. `port`: "http", "admin".
   void ConnectionClosed(const std::string& port, const std::string& reason);
 
-  /// From now on the exposition has the certificate's expiry and the connections refused. Both outlive every Render.
-  void ShowTls(const tls::LiveIdentity& identity, const tls::Refusals& refusals);
+  /// From now on the exposition has the expiry of the certificate that `flag` gave, and the connections refused. Both
+  /// outlive every Render.
+  void ShowTls(const char* flag, const tls::LiveIdentity& identity, const tls::Refusals& refusals);
 
   /// From now on the exposition has the spans sent. `traces` outlives every Render.
   void ShowTraces(const SpanExporter& traces);

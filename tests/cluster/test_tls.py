@@ -3,6 +3,7 @@ import contextlib
 import json
 import os
 import pathlib
+import re
 import shutil
 import socket
 import ssl
@@ -283,6 +284,25 @@ class ClientCertificates(unittest.TestCase):
                     self.assertEqual(run(theirs).returncode, 6, target)
                 for port, reason in (("http", "no-certificate"), ("http", "unknown-ca"), ("grpc", "no-certificate"), ("grpc", "unknown-ca")):
                     c.wait_until(lambda p=port, r=reason: f'port="{p}",reason="{r}"' in c.get("/metrics").body, f"{port} {reason} counted")
+
+
+class OwnCertificate(unittest.TestCase):
+    def test_clients_and_workers_are_shown_different_certificates(self):
+        with Certs() as inner, Certs(days=30) as public:
+            flags = [*inner.flags(), "--http-tls-cert", public.dir / "server.crt", "--http-tls-key", public.dir / "server.key"]
+            with Cluster(args=["--prefill", 1, "--decode", 1, *flags], ca=public.ca) as c:
+                self.assertEqual(ask(c).status, 200)
+                for target in (["--url", c.url], ["--grpc", "grpcs://" + c.grpc]):
+                    chat = ["chat", *target, "-m", "hello", "--max-tokens", 4, "--tls-ca"]
+                    self.assertEqual(run([*chat, public.ca]).returncode, 0, target)
+                    self.assertEqual(run([*chat, inner.ca]).returncode, 6, target)
+                left = {flag: int(float(value)) // 86400 for flag, value in
+                        re.findall(r'^baton_tls_certificate_seconds_left{.*flag="([a-z-]+)".*} (\S+)$', c.get("/metrics").body, re.M)}
+                self.assertEqual({flag: days > 100 for flag, days in left.items()}, {"tls-cert": True, "http-tls-cert": False})
+                name = ["chat", "--url", c.url, "-m", "hello", "--max-tokens", 4, "--tls-ca", public.ca, "--tls-server-name"]
+                self.assertEqual([run([*name, n]).returncode for n in ("baton-worker", "llm.example.com")], [0, 6])
+                public.make(days=60)
+                c.wait_until(lambda: "new connections take the changed files" in c.log.read_text(), "the renewed one is taken")
 
 
 class Refusals(unittest.TestCase):

@@ -73,3 +73,15 @@ def pods(rendered):
             yield o["metadata"]["name"], o["metadata"]["labels"], o["spec"]
         elif o["kind"] in ("Deployment", "StatefulSet"):
             yield o["metadata"]["name"], o["spec"]["template"]["metadata"]["labels"], o["spec"]["template"]["spec"]
+        elif o["kind"] == "LeaderWorkerSet":
+            yield from group(o["metadata"]["name"], o["spec"])
+        elif o["kind"] == "DisaggregatedSet":
+            for role in o["spec"]["roles"]:
+                yield from group(f"{o['metadata']['name']}-{role['name']}", role["spec"])
+
+
+def group(name, spec):
+    """The pods of a LeaderWorkerSet: the one that leads has its name, the others are NAME-rank."""
+    for suffix, which in (("", "leaderTemplate"), ("-rank", "workerTemplate")):
+        template = spec["leaderWorkerTemplate"][which]
+        yield name + suffix, template["metadata"]["labels"], template["spec"]

@@ -2,6 +2,7 @@
 service account's token, probes, slices of the workers' service, preStop and SIGTERM at the end."""
 import base64
 import contextlib
+import functools
 import http.client
 import json
 import os
@@ -10,6 +11,7 @@ import re
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -31,11 +33,29 @@ def certificate(folder, address):
     return cert, key
 
 
-class Pod:
-    """A running container of a host; `container` is its part of the chart."""
+class Group:
+    """A worker over the pods of several hosts, as a LeaderWorkerSet makes it: what it tells each of its containers."""
 
-    def __init__(self, cluster, host, name, rendered):
-        self.cluster, self.host, self.name = cluster, host, name
+    def __init__(self, cluster, name, hosts, rendered):
+        self.cluster, self.name, self.hosts, self.rendered = cluster, name, hosts, rendered
+        self.leader = f"{name}-0.{name}.{cluster.namespace}"
+
+    def run(self, index):
+        """The pod of that index; the one with 0 leads."""
+        host = self.hosts[index]
+        pod = Pod(self.cluster, host, self.name + ("-rank" if index else ""), self.rendered, {
+            "LWS_LEADER_ADDRESS": self.leader, "LWS_GROUP_SIZE": str(len(self.hosts)), "LWS_WORKER_INDEX": str(index)},
+            [f"{self.cluster.hosts.address(self.hosts[0])} {self.leader}"] if index else [])
+        self.cluster.pods.append(pod)
+        return pod
+
+
+class Pod:
+    """A running container of a host; `container` is its part of the chart, `told` the environment that a controller adds, `known` lines of
+    /etc/hosts beside the cluster's."""
+
+    def __init__(self, cluster, host, name, rendered, told=None, known=()):
+        self.cluster, self.host, self.name, self.told, self.known = cluster, host, name, told or {}, list(known)
         (self.labels, self.spec), = [(labels, spec) for n, labels, spec in chart.pods(rendered) if n == name]
         self.container, = self.spec["containers"]
         self.secrets = {o["metadata"]["name"]: o["data"] for o in rendered if o["kind"] == "Secret"}
@@ -46,7 +66,8 @@ class Pod:
 
     def environment(self):
         known = {"metadata.name": self.host, "status.podIP": self.address}
-        env = {"PATH": "/usr/bin", "KUBERNETES_SERVICE_HOST": self.cluster.api_address, "KUBERNETES_SERVICE_PORT": str(self.cluster.api.port)}
+        env = {"PATH": "/usr/bin", "KUBERNETES_SERVICE_HOST": self.cluster.api_address, "KUBERNETES_SERVICE_PORT": str(self.cluster.api.port),
+               **self.told}
         for variable in self.container.get("env", []):
             value = variable.get("value")
             env[variable["name"]] = value if value is not None else known[variable["valueFrom"]["fieldRef"]["fieldPath"]]
@@ -57,7 +78,8 @@ class Pod:
         for m in self.container["volumeMounts"]:
             v = sources[m["name"]]
             if "secret" in v:
-                yield {"path": m["mountPath"], "files": self.secrets[v["secret"]["secretName"]]}
+                files = self.secrets[v["secret"]["secretName"]]
+                yield {"path": m["mountPath"], "files": {i["path"]: files[i["key"]] for i in v["secret"]["items"]} if "items" in v["secret"] else files}
             elif "hostPath" in v:
                 yield {"path": m["mountPath"], "bind": v["hostPath"]["path"]}
             else:
@@ -72,9 +94,9 @@ class Pod:
         words = self.container["command"] + self.container.get("args", [])
         argv = [re.sub(r"\$\((\w+)\)", lambda found: env[found[1]], word) for word in words]
         root = self.cluster.folder / f"{self.host}.root"
-        root.mkdir()
+        root.mkdir(exist_ok=True)  # a pod that is there again
         image = {"image": str(self.cluster.image)} if self.cluster.image else {"programs": PROGRAMS}
-        spec = {"root": str(root), **image, "volumes": list(self.volumes()), "hosts": self.cluster.names(), "argv": argv, "env": env,
+        spec = {"root": str(root), **image, "volumes": list(self.volumes()), "hosts": self.cluster.names() + self.known, "argv": argv, "env": env,
                 "user": self.spec["securityContext"]["runAsUser"]}
         file = self.cluster.folder / f"{self.host}.json"
         file.write_text(json.dumps(spec))
@@ -103,7 +125,8 @@ class Pod:
         port = {q["name"]: q["containerPort"] for q in self.container["ports"]}
         if "tcpSocket" in p:
             return self.cluster.connects(self.address, port[p["tcpSocket"]["port"]])
-        return self.cluster.get(self.address, port[p["httpGet"]["port"]], p["httpGet"]["path"]) == 200
+        ask = p["httpGet"]
+        return self.cluster.get(self.address, port[ask["port"]], ask["path"], ask.get("scheme") == "HTTPS") == 200
 
     def wait(self, which="readinessProbe"):
         deadline = time.monotonic() + START_SECONDS
@@ -181,9 +204,11 @@ class Kubelet:
             return True
         return False
 
-    def get(self, address, port, path):
+    def get(self, address, port, path, https=False):
+        """The status; a kubelet believes any certificate."""
         with self.hosts.inside(self.api_host), contextlib.suppress(OSError, http.client.HTTPException):
-            with contextlib.closing(http.client.HTTPConnection(address, port, timeout=5)) as connection:
+            kind = functools.partial(http.client.HTTPSConnection, context=ssl._create_unverified_context()) if https else http.client.HTTPConnection
+            with contextlib.closing(kind(address, port, timeout=5)) as connection:
                 connection.request("GET", path)
                 return connection.getresponse().status
         return 0

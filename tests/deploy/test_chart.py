@@ -9,11 +9,13 @@ import sys
 import unittest
 
 import chart
+import definitions
 from where import BATON, ROOT, TOOLS, needs, run, tool
 
 MODULES = TOOLS / "node" / "node_modules"
 KUBERNETES = ["1.27", "1.36"]  # the oldest that the chart takes, and a new one
 BUILT_IN = {"v1", "apps/v1", "policy/v1", "autoscaling/v2", "networking.k8s.io/v1", "rbac.authorization.k8s.io/v1"}
+SETS = {"LeaderWorkerSet", "DisaggregatedSet"}
 MINIMAL = {"model": {"path": "m.gguf", "volume": {"persistentVolumeClaim": {"claimName": "models"}}}}
 
 
@@ -69,13 +71,31 @@ class Chart(unittest.TestCase):
     def test_the_custom_resources_are_what_their_definitions_say(self):
         seen = set()
         for _, given in self.each():
-            custom = [o for o in chart.objects(given) if o["apiVersion"] not in BUILT_IN]
+            custom = [o for o in chart.objects(given) if o["apiVersion"] not in BUILT_IN and o["kind"] not in SETS]
             seen |= {o["kind"] for o in custom}
             self.assertEqual(self.faults(custom), "")
         self.assertEqual(seen, {"ServiceMonitor", "PrometheusRule", "ScaledObject", "HTTPRoute", "Certificate"})
         (broken,) = (o for o in chart.objects(chart.values(chart.VALUES[0].with_name("gateway.yaml"))) if o["kind"] == "HTTPRoute")
         broken["spec"]["rules"][0]["timeouts"]["request"] = "soon"
         self.assertIn("HTTPRoute", self.faults([broken]), "the check can fail")
+
+    @needs("" if definitions.FILES else "no definition of LeaderWorkerSets here (scripts/deploy_tools.sh)")
+    def test_sets_over_nodes_and_the_pods_in_them_are_what_their_definitions_say(self):
+        import kubernetes_validate
+        seen = {}
+        for _, given in self.each():
+            sets = [o for o in chart.objects(given) if o["kind"] in SETS]
+            self.assertEqual(definitions.faults(sets), [])
+            seen |= {o["kind"]: o for o in sets}
+            for name, labels, spec in chart.pods(sets):
+                pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": labels}, "spec": spec}
+                kubernetes_validate.validate(pod, KUBERNETES[-1], strict=True)
+        self.assertEqual(set(seen), SETS)
+        seen["LeaderWorkerSet"]["spec"]["leaderWorkerTemplate"]["restart"] = "Never"
+        seen["DisaggregatedSet"]["spec"]["roles"].pop()
+        said = "\n".join(definitions.faults(seen.values()))
+        self.assertIn("'restart' was unexpected", said, "the check can fail")
+        self.assertIn("DisaggregatedSet spec/roles", said, "the check can fail")
 
     def faults(self, custom):
         program = ROOT / "tests" / "deploy" / "check_custom.js"
@@ -147,7 +167,7 @@ REFUSED = [
     ({"prefil": {"replicas": 2}}, "prefil"),
     ({"decode": {"tensorParallelSize": 3}}, "/decode/tensorParallelSize"),
     ({"decode": {"tensorParallelSize": 4}, "reductionWidth": 2}, "reductionWidth is 2, but decode.tensorParallelSize is 4"),
-    ({"decode": {"device": "cuda"}}, "decode.device is cuda"),
+    ({"decode": {"device": "cuda"}}, "decode.device is cuda, but decode.resources.limits has no nvidia.com/gpu"),
     ({"both": {"replicas": 1, "device": "cuda"}}, "no nvidia.com/gpu"),
     ({"drain": {"gracePeriodSeconds": 50}}, "drain.gracePeriodSeconds is 50, but preStopSeconds + shutdownSeconds + 15 = 75"),
     ({"tls": {"mode": "secret"}}, "tls.existingSecret is empty"),
@@ -165,6 +185,31 @@ REFUSED = [
     ({"decode": {"extraArgs": {"tensor-parallel-size": 2}}}, "which the chart sets"),
     ({"router": {"extraArgs": {"api-key": "x"}}}, "which the chart sets"),
     ({"decode": {"resources": {"limits": None}}}, "limits"),
+    # ---- ranks and nodes
+    ({"decode": {"nodes": 2, "tensorParallelSize": 2}, "reductionWidth": 2}, "set decode.kind to LeaderWorkerSet"),
+    ({"decode": {"kind": "LeaderWorkerSet", "nodes": 3, "tensorParallelSize": 4}, "reductionWidth": 4}, "= 4 ranks cannot be spread evenly"),
+    ({"decode": {"kind": "LeaderWorkerSet", "nodes": 4, "tensorParallelSize": 2}}, "decode.nodes is 4, but tensorParallelSize 2 × pipelineParallelSize 1 = 2"),
+    ({"decode": {"kind": "LeaderWorkerSet", "nodes": 2, "tensorParallelSize": 16}}, "decode has 8 ranks on each of 2 nodes, but decode.resources.limits.cpu is 4"),
+    ({"both": {"replicas": 1, "device": "cuda", "tensorParallelSize": 2, "resources": {"limits": {"nvidia.com/gpu": 1}}}},
+     "both has 2 ranks on each of 1 nodes, but both.resources.limits has nvidia.com/gpu: 1"),
+    ({"decode": {"exclusiveTopology": "rack"}}, "decode.exclusiveTopology is set, but decode.kind is Deployment"),
+    ({"decode": {"kind": "DisaggregatedSet"}}, "decode.kind is DisaggregatedSet, but prefill.kind is Deployment"),
+    ({"both": {"replicas": 1, "kind": "DisaggregatedSet"}}, "/both/kind"),
+    ({"prefill": {"kind": "DisaggregatedSet", "autoscaling": {"enabled": True}}, "decode": {"kind": "DisaggregatedSet"},
+      "autoscaler": {"type": "hpa"}}, "whose roles cannot be scaled one by one"),
+    ({"decode": {"extraArgs": {"nnodes": 2}}}, "which the chart sets"),
+    # ---- memory, RDMA
+    ({"shmSize": "1Mi"}, "shmSize is 1Mi: workers need 64Mi"),
+    ({"shmSize": "8Gi"}, "shmSize is 8Gi, but prefill.resources.limits.memory is 8Gi"),
+    ({"shmSize": "much"}, '"much" is no quantity of memory'),
+    ({"rdma": {"enabled": True, "resources": None}}, "rdma.resources is empty"),
+    # ---- TLS to clients
+    ({"tls": {"http": {"mode": "secret"}}}, "tls.http.existingSecret is empty"),
+    ({"tls": {"http": {"mode": "secret", "existingSecret": "public"}}}, "tls.http.dnsNames is empty"),
+    ({"tls": {"http": {"existingSecret": "public"}}}, "set tls.http.mode to secret"),
+    ({"tls": {"http": {"mode": "certManager", "dnsNames": ["a.example"]}}}, "tls.http.issuerRef is empty"),
+    ({"tls": {"http": {"mode": "generate"}}, "route": {"enabled": True, "parentRefs": [{"name": "public"}]}}, "speaks plain text to routers"),
+    ({"router": {"extraArgs": {"http-tls-cert": "x"}}}, "which the chart sets"),
 ]
 
 

@@ -4,6 +4,8 @@ import base64
 import contextlib
 import http.client
 import json
+import os
+import signal
 import threading
 import unittest
 
@@ -123,6 +125,35 @@ class Runs(unittest.TestCase):
             pod = cluster.run("test-1", full("test"), rendered)
             self.assertEqual(pod.process.wait(60), 1, pod.log.read_text())
             self.assertIn("No prefill worker took part", pod.log.read_text())
+
+
+    def test_a_worker_over_two_nodes_answers_and_its_group_ends_and_returns_together(self):
+        values = {**VALUES, "prefill": {"replicas": 0}, "decode": {"replicas": 0}, "tls": {"http": {"mode": "generate"}}, "reductionWidth": 2,
+                  "both": {"replicas": 1, "kind": "LeaderWorkerSet", "nodes": 2, "tensorParallelSize": 2, "extraArgs": {"threads": 1}}}
+        rendered = chart.objects(values)
+        with hosts.Hosts(NAMES) as machines, kubelet.Kubelet(machines, "control", full("workers")) as cluster:
+            group = kubelet.Group(cluster, full("both"), ["decode-a", "decode-b"], rendered)
+            router = cluster.run("router-a", full("router"), rendered)
+            for test in ("test-1", "test-2"):
+                pods = [group.run(index) for index in (1, 0)]  # no order is promised
+                for pod in pods:
+                    pod.wait()
+                    self.assertTrue(pod.probe("livenessProbe"))
+                cluster.publish()
+                router.wait()
+                self.answers_by_https(cluster, test, rendered)
+                os.kill(pods[0].pid(), signal.SIGKILL)  # its node dies: the set makes the group anew
+                self.assertEqual(pods[1].process.wait(10), 7, pods[1].log.read_text()[-2000:])
+                self.assertIn("rank 1", pods[1].log.read_text().splitlines()[-1])
+                for pod in pods:
+                    pod.process.wait(10)
+                    cluster.pods.remove(pod)
+                cluster.publish()
+
+    def answers_by_https(self, cluster, host, rendered):
+        pod = cluster.run(host, full("test"), rendered)
+        self.assertEqual(pod.process.wait(60), 0, pod.log.read_text())
+        self.assertIn("tokens", pod.log.read_text())
 
 
 if __name__ == "__main__":

@@ -1,14 +1,19 @@
 #include "router/router_config.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <functional>
 #include <set>
+#include <string>
+#include <vector>
 
 #include "tests/config_edges.h"
 
 namespace baton::router {
 namespace {
+
+using testing::HasSubstr;
 
 RouterConfig Good() {
   RouterConfig c;
@@ -159,6 +164,25 @@ TEST(RouterConfig, ANonLoopbackBindNeedsKeysAndTlsUnlessInsecure) {
   EXPECT_FALSE(c.Validate().ok());
   c.insecure = true;
   EXPECT_TRUE(c.Validate().ok());
+}
+
+TEST(RouterConfig, ClientsAreShownACertificateOfTheirOwnWhereOneIsGiven) {
+  RouterConfig c = Good();
+  EXPECT_FALSE(c.http_tls());
+  c.tls_files = {"w.crt", "w.key", "w-ca.crt"};
+  c.tls_client_ca = "c-ca.crt";
+  EXPECT_EQ(c.client_files().paths(), (std::vector<std::string>{"w.crt", "w.key", "c-ca.crt"}));
+  c.http_tls_cert = "h.crt";
+  EXPECT_THAT(std::string(c.Validate().message()), HasSubstr("--http-tls-cert h.crt needs --http-tls-key"));
+  c.http_tls_key = "h.key";
+  EXPECT_TRUE(c.Validate().ok());
+  EXPECT_EQ(c.client_files().paths(), (std::vector<std::string>{"h.crt", "h.key", "c-ca.crt"}));
+  c.tls_files = {};
+  EXPECT_TRUE(c.Validate().ok()) << "workers are on loopback, say";
+  EXPECT_TRUE(c.http_tls());
+  c.tls_client_ca.clear();
+  c.insecure_no_tls = true;
+  EXPECT_THAT(std::string(c.Validate().message()), HasSubstr("keeps HTTP in plain text"));
 }
 
 TEST(RouterConfig, EveryFieldIsNamedOnce) {

@@ -24,6 +24,13 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- define "baton.tlsSecret" -}}
 {{- if eq .Values.tls.mode "secret" }}{{ .Values.tls.existingSecret }}{{ else }}{{ include "baton.fullname" . }}-tls{{ end }}
 {{- end }}
+{{- define "baton.httpTlsSecret" -}}{{ .Values.tls.http.existingSecret | default (printf "%s-http-tls" (include "baton.fullname" .)) }}{{- end }}
+{{/* Names of the certificate that clients are shown. */}}
+{{- define "baton.httpNames" -}}
+{{- $router := printf "%s-router" (include "baton.fullname" .) -}}
+{{- $own := list $router (printf "%s.%s" $router .Release.Namespace) (printf "%s.%s.svc" $router .Release.Namespace) "localhost" -}}
+{{- .Values.tls.http.dnsNames | default $own | toJson -}}
+{{- end }}
 {{- define "baton.keysSecret" -}}{{ .Values.apiKeys.existingSecret | default (printf "%s-api-keys" (include "baton.fullname" .)) }}{{- end }}
 {{- define "baton.hashSecret" -}}{{ .Values.hashKey.existingSecret | default (printf "%s-hash-key" (include "baton.fullname" .)) }}{{- end }}
 {{- define "baton.clusterSecret" -}}{{ .Values.clusterSecret.existingSecret | default (printf "%s-cluster-secret" (include "baton.fullname" .)) }}{{- end }}
@@ -95,7 +102,7 @@ capabilities:
   emptyDir: {sizeLimit: 64Mi}
 {{- end }}
 
-{{/* Where pods go: (dict "root" $ "component" "router" "values" .Values.router). */}}
+{{/* Where pods go: (dict "root" $ "component" "router" "values" .Values.router). `together`: not spread over zones, ranks talk much. */}}
 {{- define "baton.placement" -}}
 {{- with .root.Values.image.pullSecrets }}
 imagePullSecrets: {{- toYaml . | nindent 2 }}
@@ -111,7 +118,7 @@ affinity: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- if .root.Values.topologySpread.enabled }}
 topologySpreadConstraints:
-  {{- range $key := list "kubernetes.io/hostname" "topology.kubernetes.io/zone" }}
+  {{- range $key := ternary (list "kubernetes.io/hostname") (list "kubernetes.io/hostname" "topology.kubernetes.io/zone") (.together | default false) }}
   - maxSkew: 1
     topologyKey: {{ $key }}
     whenUnsatisfiable: {{ $.root.Values.topologySpread.whenUnsatisfiable }}

@@ -13,19 +13,22 @@
 {{- if and (eq $v.tls.mode "certManager") (not $v.tls.issuerRef) }}{{ fail "tls.mode is certManager, but tls.issuerRef is empty: name the Issuer or ClusterIssuer." }}{{ end -}}
 {{- if and (ne $v.tls.mode "secret") $v.tls.existingSecret }}{{ fail (printf "tls.existingSecret is set, but tls.mode is %s, which does not read it: set tls.mode to secret." $v.tls.mode) }}{{ end -}}
 {{- if and $v.apiKeys.existingSecret $v.apiKeys.values }}{{ fail "apiKeys.existingSecret and apiKeys.values are both set: keep one." }}{{ end -}}
+{{- include "baton.validateHttpTls" . -}}
+{{- if and $v.rdma.enabled (not $v.rdma.resources) }}{{ fail "rdma.enabled is true, but rdma.resources is empty: pods would get no RDMA device. Name your device plugin's resource, such as {rdma/ib: 1}." }}{{ end -}}
 {{- if and $v.rdma.required (not $v.rdma.enabled) }}{{ fail "rdma.required is true, but rdma.enabled is false: no worker would start." }}{{ end -}}
 {{- if and $v.route.enabled (not $v.route.parentRefs) }}{{ fail "route.enabled is true, but route.parentRefs is empty: name the Gateway." }}{{ end -}}
 {{- range $role := $roles -}}
 {{- $r := index $v $role -}}
 {{- $tp := int $r.tensorParallelSize -}}
 {{- if and (gt (int $v.reductionWidth) 1) (lt (int $v.reductionWidth) $tp) }}{{ fail (printf "reductionWidth is %d, but %s.tensorParallelSize is %d: it must be as wide as the widest." (int $v.reductionWidth) $role $tp) }}{{ end -}}
-{{- if and (eq $r.device "cuda") (ne $role "both") }}{{ fail (printf "%s.device is cuda: GPUs serve the role both only, so far. Use both.replicas." $role) }}{{ end -}}
 {{- if and (eq $r.device "cuda") (not (hasKey $r.resources.limits "nvidia.com/gpu")) }}{{ fail (printf "%s.device is cuda, but %s.resources.limits has no nvidia.com/gpu." $role $role) }}{{ end -}}
+{{- include "baton.validateRanks" (dict "values" $v "role" $role) -}}
+{{- include "baton.validateMemory" (dict "values" $v "role" $role) -}}
 {{- if $r.autoscaling.enabled -}}
 {{- if gt (int $r.autoscaling.minReplicas) (int $r.autoscaling.maxReplicas) }}{{ fail (printf "%s.autoscaling.minReplicas is %d, above maxReplicas %d." $role (int $r.autoscaling.minReplicas) (int $r.autoscaling.maxReplicas)) }}{{ end -}}
 {{- if and (eq $v.autoscaler.type "keda") (not $v.autoscaler.prometheusUrl) }}{{ fail (printf "%s.autoscaling is enabled with autoscaler.type keda, but autoscaler.prometheusUrl is empty." $role) }}{{ end -}}
 {{- end -}}
-{{- range $flag := list "model" "host" "port" "landing-port" "advertise-host" "role" "worker-id" "ready-file" "tls-cert" "tls-key" "tls-ca" "hash-key-file" "cluster-secret-file" "shutdown-timeout-ms" "served-model-name" "tensor-parallel-size" "pipeline-parallel-size" "reduction-width" "log-format" "load-format" "dtype" "max-model-len" "kv-cache-memory" "require-rdma" "device" -}}
+{{- range $flag := list "model" "host" "port" "landing-port" "advertise-host" "role" "worker-id" "ready-file" "tls-cert" "tls-key" "tls-ca" "hash-key-file" "cluster-secret-file" "shutdown-timeout-ms" "served-model-name" "tensor-parallel-size" "pipeline-parallel-size" "reduction-width" "log-format" "load-format" "dtype" "max-model-len" "kv-cache-memory" "require-rdma" "device" "nnodes" "node-rank" "master-addr" "master-port" -}}
 {{- if hasKey $r.extraArgs $flag }}{{ fail (printf "%s.extraArgs has %s, which the chart sets from a value of its own." $role $flag) }}{{ end -}}
 {{- end -}}
 {{- end -}}
@@ -35,7 +38,7 @@
 {{- if hasPrefix "test-" $flag }}{{ fail (printf "%s.extraArgs has %s, which breaks things on purpose." $who $flag) }}{{ end -}}
 {{- end -}}
 {{- end -}}
-{{- range $flag := list "model" "host" "port" "grpc-port" "admin-port" "ready-file" "workers-kubernetes" "api-key" "api-key-file" "tls-cert" "tls-key" "tls-ca" "hash-key-file" "cluster-secret-file" "shutdown-timeout-ms" "served-model-name" "route-policy" "require-identical-failover" "log-format" -}}
+{{- range $flag := list "model" "host" "port" "grpc-port" "admin-port" "ready-file" "workers-kubernetes" "api-key" "api-key-file" "tls-cert" "tls-key" "tls-ca" "hash-key-file" "cluster-secret-file" "shutdown-timeout-ms" "served-model-name" "route-policy" "require-identical-failover" "log-format" "http-tls-cert" "http-tls-key" "allowed-origins" "allowed-hosts" -}}
 {{- if hasKey $v.router.extraArgs $flag }}{{ fail (printf "router.extraArgs has %s, which the chart sets from a value of its own." $flag) }}{{ end -}}
 {{- end -}}
 {{- end }}
