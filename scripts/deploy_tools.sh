@@ -2,7 +2,7 @@
 # What the tests of deploy/ want beside `make setup`, into build/deploy-tools; a test whose tool is missing is skipped and says so,
 # and fails where CI=true.
 #   deploy_tools.sh           Helm's engine, schemas of Kubernetes, of custom resources and of Grafana, Prometheus: seconds, once
-#   deploy_tools.sh --root    also a fresh Debian to install the package on (needs root; a minute, 200 MB, once)
+#   deploy_tools.sh --root    also a fresh Debian to install the package on, and docker-compose (needs root; a minute, 200 MB, once)
 set -uo pipefail
 cd "$(dirname "$0")/.."
 tools=build/deploy-tools
@@ -74,10 +74,15 @@ debian_go() {
     cp -rn go/usr/share/go-1.19/* go/usr/lib/go-1.19/ 2>/dev/null; rm -f golang-1.19-*.deb; [ -x go/usr/lib/go-1.19/bin/go ])
 }
 
+compose() {
+  command -v docker-compose >/dev/null || DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends docker-compose >$tools/compose.log 2>&1 ||
+    { echo "deploy_tools: no docker-compose: $(tail -1 $tools/compose.log)"; return 1; }
+}
+
 status=0
 prometheus || status=1
 definitions || status=1
 python_packages || status=1
 node_packages || status=1
-if [ "${1:-}" = --root ]; then debian_root || status=1; fi
+if [ "${1:-}" = --root ]; then debian_root || status=1; compose || status=1; fi
 exit $status

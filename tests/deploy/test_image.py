@@ -16,7 +16,7 @@ import unittest
 import chart  # the folder of fetched packages
 import compose
 from test_package import build_package
-from where import ROOT, TOOLS, index_is_away, model, needs, run
+from where import ROOT, TOOLS, index_is_away, model, needs, needs_tool, run, tool
 import hosts
 import kubelet
 from test_chart_runs import NAMES, VALUES, full
@@ -26,6 +26,7 @@ import build_image  # noqa: E402
 
 MOST_BYTES = 250 * 10**6
 COMPOSE = ROOT / "deploy" / "compose" / "compose.yaml"
+RULES = ROOT / "deploy" / "helm" / "baton" / "files" / "rules.yaml"
 VARIABLES = {"MODEL": "model.gguf", "BATON_API_KEY": "a-key-of-ours"}
 
 
@@ -113,7 +114,7 @@ class Image(unittest.TestCase):
         certificates.mkdir()
         os.chown(certificates, 10001, 10001)
         names = ["certificates", "prefill", "decode", "router"]
-        self.assertEqual(set(names), set(services))
+        self.assertEqual(set(names), {name for name, service in services.items() if "profiles" not in service})
         with hosts.Hosts(names) as machines, contextlib.ExitStack() as stack:
             known = [f"{machines.address(name)} {name}" for name in names]
 
@@ -176,9 +177,41 @@ class Image(unittest.TestCase):
 
 
 class Compose(unittest.TestCase):
-    @unittest.skipUnless(shutil.which("docker-compose"), "docker-compose is not installed")
-    def test_its_own_tool_takes_it(self):
-        run(["docker-compose", "-f", COMPOSE, "config", "-q"], env={**os.environ, **VARIABLES, "MODELS": "/models"})
+    @needs("" if shutil.which("docker-compose") else "docker-compose is not installed (scripts/deploy_tools.sh --root)")
+    def test_its_own_tool_takes_it_alone_with_monitoring_and_with_tls(self):
+        import yaml
+        given = {**os.environ, **VARIABLES, "MODELS": "/models", "HTTP_TLS": "/certificate"}
+        compose_tool = ["docker-compose", "-f", COMPOSE]
+        plain = yaml.safe_load(run([*compose_tool, "config"], env=given))["services"]
+        self.assertEqual({name: service.get("profiles") for name, service in plain.items()},
+                         {"certificates": None, "prefill": None, "decode": None, "router": None, "prometheus": ["monitoring"], "grafana": ["monitoring"]})
+        secured = yaml.safe_load(run([*compose_tool, "-f", COMPOSE.with_name("tls.yaml"), "--profile", "monitoring", "config"], env=given))["services"]
+        self.assertIn("--insecure-no-tls", plain["router"]["command"])
+        self.assertNotIn("--insecure-no-tls", secured["router"]["command"])
+        self.assertIn("/certificate:/etc/baton/http-tls:ro", secured["router"]["volumes"])
+        self.assertIn("/models:/models:ro", secured["router"]["volumes"], "the first file's stay")
+        self.assertIn(f"{COMPOSE.parent}/prometheus-https.yml:/etc/prometheus/prometheus.yml:ro", secured["prometheus"]["volumes"])
+
+    @needs(chart.why_not())
+    def test_images_of_others_are_pinned_and_what_they_mount_is_here(self):
+        import yaml
+        services = compose.load(COMPOSE.read_text(), {**VARIABLES, "MODELS": "/m"})["services"]
+        for name in ("prometheus", "grafana"):
+            self.assertRegex(services[name]["image"], r":v?[0-9.]+@sha256:[0-9a-f]{64}$")
+            for volume in services[name]["volumes"]:
+                source = volume.split(":")[0]
+                self.assertTrue(not source.startswith(".") or (COMPOSE.parent / source).exists(), source)
+        for file in (COMPOSE.parent / "grafana").rglob("*.yaml"):
+            self.assertEqual(yaml.safe_load(file.read_text())["apiVersion"], 1)
+
+    @needs_tool("promtool")
+    def test_prometheus_takes_its_files(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name in ("prometheus.yml", "prometheus-https.yml"):
+                text = (COMPOSE.parent / name).read_text().replace("/etc/prometheus/rules.yaml", str(RULES))
+                file = pathlib.Path(folder) / name
+                file.write_text(text)
+                self.assertIn("SUCCESS", run([tool("promtool"), "check", "config", file]))
 
     @needs(chart.why_not())
     def test_what_must_be_said_is_asked_for(self):
