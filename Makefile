@@ -3,14 +3,14 @@ MODEL ?= $(shell scripts/fetch_model.sh --path)
 PRESET ?= release
 ARGS ?=
 
-.PHONY: help setup build binary demo serve deb image test cuda asan tsan asan-kernels tsan-kernels fuzz lint format clean
+.PHONY: help setup build binary demo serve deb image image-cuda test cuda asan tsan asan-kernels tsan-kernels fuzz lint format clean
 
 help:
 	@echo 'make demo                     install what is missing, build, run a real model, stream two answers'
 	@echo 'make test                     build and run every test'
 	@echo 'make serve MODEL=<dir|.gguf>  leave a cluster running (default: the demo model); ARGS="--port 8000"'
 	@echo 'make deb                      the Debian package, with systemd units'
-	@echo 'make image                    the container image, for docker load'
+	@echo 'make image | image-cuda       the container image, for docker load; image-cuda also for GPUs'
 	@echo 'make build | binary | asan | tsan | fuzz | cuda | lint | format | clean'
 
 setup:
@@ -44,6 +44,11 @@ deb: binary
 # The container image of the CPU build, without root or a container engine.
 image: deb
 	@python3 deploy/container/build_image.py build/package/*.deb build/image/baton.tar
+
+# The same with the plugin for GPUs; the driver is the host's.
+image-cuda: deb
+	@BATON_REQUIRE_CUDA=1 scripts/build_cuda.sh
+	@python3 deploy/container/build_image.py build/package/*.deb build/image/baton-cuda.tar --cuda build/cuda/libbaton_cuda.so
 
 # The kernels on the emulator under a sanitizer, all of them: some minutes, by hand. The gate's lists have a part of them.
 asan-kernels tsan-kernels: setup

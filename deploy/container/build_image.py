@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""A container image of the CPU build, without a container engine, a registry or root: Debian's packages that the program needs, file by file
+"""A container image, for CPUs or with a plugin for GPUs, without a container engine, a registry or root: Debian's packages that the program needs, file by file
 into one layer. The same packages and program give the same digest: no times, no owners, sorted.
 
-usage: build_image.py PACKAGE.deb OUT.tar [--cache DIR]     `make image` does it
+usage: build_image.py PACKAGE.deb OUT.tar [--cache DIR] [--cuda PLUGIN]     `make image` and `make image-cuda` do it
+PLUGIN, libbaton_cuda.so, has CUDA's runtime within; the driver (libcuda.so.1) is the host's, which a container runtime for GPUs brings in.
 OUT.tar is what `docker load` and `podman load` read, and an OCI layout (`skopeo copy oci-archive:OUT.tar …`); OUT.tar.spdx.json lists what
 is in it. SOURCE_DATE_EPOCH (default 0) is every file's time."""
 import argparse
@@ -16,10 +17,12 @@ import re
 import subprocess
 import sys
 import tarfile
+import tempfile
 
 import sbom
 
 USER = 10001
+PLUGIN = "usr/bin/libbaton_cuda.so"  # where the program looks without a flag: beside itself
 EPOCH = int(os.environ.get("SOURCE_DATE_EPOCH", "0"))
 ALONE = ["base-files", "ca-certificates", "coreutils", "dash"]  # without what they depend on: of coreutils, PROGRAMS alone
 PROGRAMS = {"usr/bin/sleep", "usr/bin/test", "usr/bin/[", "usr/bin/dash", "usr/bin/sh"}
@@ -113,12 +116,14 @@ def entry(path, kind, mode, data=b"", link="", owner=0):
     return info, data
 
 
-def own_files(packages, package):
-    """What no package has: users, folders, links, the list of contents."""
+def own_files(packages, package, plugin):
+    """What no package has: users, folders, links, the list of contents, the plugin."""
     text = {"etc/passwd": f"root:x:0:0:root:/:/bin/sh\nbaton:x:{USER}:{USER}:Baton:/tmp:/bin/sh\n", "etc/group": f"root:x:0:\nbaton:x:{USER}:\n",
             "etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
-            "usr/share/baton/sbom.spdx.json": sbom.document(packages, package, EPOCH)}
+            "usr/share/baton/sbom.spdx.json": sbom.document(packages, package, EPOCH, plugin)}
     out = {path: entry(path, tarfile.REGTYPE, 0o644, body.encode()) for path, body in text.items()}
+    if plugin:
+        out[PLUGIN] = entry(PLUGIN, tarfile.REGTYPE, 0o755, stripped(plugin))
     for top in ("bin", "sbin", "lib", "lib64"):
         out[top] = entry(top, tarfile.SYMTYPE, 0o777, link=f"usr/{top}")
     for folder in ("dev", "proc", "sys", "models", "etc/baton", "usr/sbin", "usr/lib64"):
@@ -129,14 +134,35 @@ def own_files(packages, package):
     return out
 
 
-def layer(packages, package):
+def stripped(plugin):
+    """A library without what only debuggers read; what it needs must be the program's, too, or the driver's."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = pathlib.Path(folder) / "plugin.so"
+        run(["strip", "--strip-unneeded", "-o", str(out), str(plugin)])
+        return out.read_bytes()
+
+
+def check_libraries(entries):
+    """Every library that the plugin names is in the image, or the driver's."""
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(entries[PLUGIN][1])
+        file.flush()
+        needed = re.findall(r"\(NEEDED\).*\[(.+)\]", run(["readelf", "-d", file.name]))
+    names = {pathlib.PurePosixPath(name).name for name in entries}
+    if absent := [n for n in needed if n not in names and n != "libcuda.so.1"]:
+        fail(f"the plugin needs {', '.join(absent)}, which no package of the image has")
+
+
+def layer(packages, package, plugin=None):
     """The layer's bytes, not compressed."""
     entries = {}
     for path in [*packages.values(), package]:
         for name, (member, data) in files_of(path).items():
             mode = member.mode & 0o755  # nobody becomes another user
             entries[name] = entry(name, tarfile.SYMTYPE, 0o777, link=member.linkname) if member.issym() else entry(name, tarfile.REGTYPE, mode, data)
-    entries.update(own_files(packages, package))
+    entries.update(own_files(packages, package, plugin))
+    if plugin:
+        check_libraries(entries)
     if "usr/bin/sh" not in entries:
         entries["usr/bin/sh"] = entry("usr/bin/sh", tarfile.SYMTYPE, 0o777, link="dash")
     certificates = b"".join(data for name, (_, data) in sorted(entries.items()) if name.startswith("usr/share/ca-certificates/"))
@@ -158,16 +184,19 @@ def digest(data):
     return "sha256:" + hashlib.sha256(data).hexdigest()
 
 
-def image(raw, version):
+def image(raw, version, cuda=False):
     """Name -> bytes of the archive, and the image's digest."""
+    title = "baton-cuda" if cuda else "baton"
+    env = ["PATH=/usr/bin", "BATON_READY_FILE=/run/baton/ready"]
+    env += ["NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_DRIVER_CAPABILITIES=compute,utility"] if cuda else []
     packed = gzip.compress(raw, 3, mtime=0)
     config = json.dumps({
         "architecture": run(["dpkg", "--print-architecture"]).strip(), "os": "linux", "created": sbom.time(EPOCH),
         "config": {
             "User": f"{USER}:{USER}", "Entrypoint": ["/usr/bin/baton"], "Cmd": ["help"], "WorkingDir": "/", "StopSignal": "SIGTERM",
-            "Env": ["PATH=/usr/bin", "BATON_READY_FILE=/run/baton/ready"], "ExposedPorts": {f"{p}/tcp": {} for p in (8000, 8001, 9100, 9101)},
+            "Env": env, "ExposedPorts": {f"{p}/tcp": {} for p in (8000, 8001, 9100, 9101)},
             "Healthcheck": {"Test": ["CMD", "/usr/bin/test", "-e", "/run/baton/ready"], "Interval": 5 * 10**9, "StartPeriod": 3600 * 10**9},
-            "Labels": {"org.opencontainers.image.title": "baton", "org.opencontainers.image.version": version,
+            "Labels": {"org.opencontainers.image.title": title, "org.opencontainers.image.version": version,
                        "org.opencontainers.image.licenses": "Apache-2.0",
                        "org.opencontainers.image.description": "Serves large language models: prefill and decode on different workers"}},
         "rootfs": {"type": "layers", "diff_ids": [digest(raw)]}, "history": [{"created": sbom.time(EPOCH), "created_by": "deploy/container/build_image.py"}],
@@ -180,8 +209,8 @@ def image(raw, version):
         "layers": [{"mediaType": kind + "layer.v1.tar+gzip", "digest": digest(packed), "size": len(packed)}]}, sort_keys=True).encode()
     index = json.dumps({"schemaVersion": 2, "manifests": [{
         "mediaType": kind + "manifest.v1+json", "digest": digest(manifest), "size": len(manifest),
-        "annotations": {"org.opencontainers.image.ref.name": f"baton:{version}"}}]}, sort_keys=True).encode()
-    load = json.dumps([{"Config": blob(config), "RepoTags": [f"baton:{version}"], "Layers": [blob(packed)]}]).encode()
+        "annotations": {"org.opencontainers.image.ref.name": f"{title}:{version}"}}]}, sort_keys=True).encode()
+    load = json.dumps([{"Config": blob(config), "RepoTags": [f"{title}:{version}"], "Layers": [blob(packed)]}]).encode()
     return {blob(packed): packed, blob(config): config, blob(manifest): manifest, "index.json": index, "manifest.json": load,
             "oci-layout": b'{"imageLayoutVersion": "1.0.0"}'}, digest(manifest)
 
@@ -191,16 +220,19 @@ def main():
     parser.add_argument("package", type=pathlib.Path)
     parser.add_argument("out", type=pathlib.Path)
     parser.add_argument("--cache", type=pathlib.Path, default=pathlib.Path("build/image/packages"), help="where packages are kept")
+    parser.add_argument("--cuda", type=pathlib.Path, metavar="PLUGIN", help="libbaton_cuda.so, for GPUs")
     arguments = parser.parse_args()
+    if arguments.cuda and not arguments.cuda.is_file():
+        fail(f"{arguments.cuda} is not there: `make cuda` compiles it")
     packages = closure(arguments.package, arguments.cache.resolve())
-    raw = layer(packages, arguments.package)
-    files, name = image(raw, field(arguments.package, "Version"))
+    raw = layer(packages, arguments.package, arguments.cuda)
+    files, name = image(raw, field(arguments.package, "Version"), bool(arguments.cuda))
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     with tarfile.open(arguments.out, "w", format=tarfile.GNU_FORMAT) as tar:
         for path in sorted(files):
             info, data = entry(path, tarfile.REGTYPE, 0o644, files[path])
             tar.addfile(info, io.BytesIO(data))
-    pathlib.Path(f"{arguments.out}.spdx.json").write_text(sbom.document(packages, arguments.package, EPOCH))
+    pathlib.Path(f"{arguments.out}.spdx.json").write_text(sbom.document(packages, arguments.package, EPOCH, arguments.cuda))
     print(f"{arguments.out}: {name}, {len(raw) / 1e6:.0f} MB unpacked, {arguments.out.stat().st_size / 1e6:.0f} MB packed, {len(packages)} packages")
 
 

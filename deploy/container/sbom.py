@@ -6,7 +6,8 @@ import pathlib
 import re
 import subprocess
 
-LOCK = pathlib.Path(__file__).resolve().parents[2] / "text" / "rust" / "Cargo.lock"
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+LOCK, WHEELS = ROOT / "text" / "rust" / "Cargo.lock", ROOT / "scripts" / "cuda_wheels.txt"
 
 
 def time(epoch):
@@ -34,9 +35,17 @@ def crates():
                "externalRefs": [{"referenceCategory": "PACKAGE-MANAGER", "referenceType": "purl", "referenceLocator": f"pkg:cargo/{name}@{version}"}]}
 
 
-def document(packages, package, epoch):
-    """`packages`: name -> file of each Debian package in the image; `package`: Baton's."""
-    parts = [debian(p) for p in [package, *packages.values()]] + list(crates())
+def cuda():
+    """What the plugin has within of CUDA, from the wheels that it was compiled with."""
+    for name, version in re.findall(r"^(nvidia-cuda-(?:runtime|cccl))==(\S+)", WHEELS.read_text(), re.M):
+        yield {"SPDXID": f"SPDXRef-wheel-{name}", "name": name, "versionInfo": version, "downloadLocation": "NOASSERTION",
+               "licenseConcluded": "NOASSERTION", "licenseDeclared": "NOASSERTION", "copyrightText": "NOASSERTION",
+               "externalRefs": [{"referenceCategory": "PACKAGE-MANAGER", "referenceType": "purl", "referenceLocator": f"pkg:pypi/{name}@{version}"}]}
+
+
+def document(packages, package, epoch, plugin=None):
+    """`packages`: name -> file of each Debian package in the image; `package`: Baton's; `plugin`: that for GPUs."""
+    parts = [debian(p) for p in [package, *packages.values()]] + list(crates()) + (list(cuda()) if plugin else [])
     parts = list({p["SPDXID"]: p for p in parts}.values())
     return json.dumps({
         "spdxVersion": "SPDX-2.3", "dataLicense": "CC0-1.0", "SPDXID": "SPDXRef-DOCUMENT", "name": "baton",

@@ -1,7 +1,9 @@
 """The container image: the same twice, small, without rights, listed; and compose.yaml's router, prefill and decode worker run from it and
 answer with a real model."""
+import base64
 import contextlib
 import http.client
+import io
 import json
 import os
 import pathlib
@@ -19,12 +21,13 @@ from test_package import build_package
 from where import ROOT, TOOLS, index_is_away, model, needs, needs_tool, run, tool
 import hosts
 import kubelet
-from test_chart_runs import NAMES, VALUES, full
+from test_chart_runs import NAMES, VALUES, ask, full
 
 sys.path.insert(0, str(ROOT / "deploy" / "container"))
 import build_image  # noqa: E402
 
 MOST_BYTES = 250 * 10**6
+PLUGIN = os.environ.get("BATON_EMULATED_PLUGIN", "")
 COMPOSE = ROOT / "deploy" / "compose" / "compose.yaml"
 RULES = ROOT / "deploy" / "helm" / "baton" / "files" / "rules.yaml"
 VARIABLES = {"MODEL": "model.gguf", "BATON_API_KEY": "a-key-of-ours"}
@@ -68,11 +71,14 @@ class Image(unittest.TestCase):
             cls.members = {m.name: m for m in tar}
             tar.extractall(cls.root, filter="fully_trusted")
 
-    def test_a_second_build_has_the_same_digest(self):
+    def packages(self):
+        """Name -> file of the packages that the image was made of."""
         listed = json.loads(pathlib.Path(f"{self.archive}.spdx.json").read_text())["packages"]
-        packages = {p["name"]: build_image.archive(p["name"], p["versionInfo"], TOOLS / "packages")
-                    for p in listed if p["SPDXID"].startswith("SPDXRef-deb-") and p["name"] != "baton"}
-        raw = build_image.layer(packages, self.package)
+        return {p["name"]: build_image.archive(p["name"], p["versionInfo"], TOOLS / "packages")
+                for p in listed if p["SPDXID"].startswith("SPDXRef-deb-") and p["name"] != "baton"}
+
+    def test_a_second_build_has_the_same_digest(self):
+        raw = build_image.layer(self.packages(), self.package)
         whole = json.loads((self.blobs / self.load["Config"]).read_text())
         self.assertEqual([build_image.digest(raw)], whole["rootfs"]["diff_ids"])
         (image,) = json.loads((self.blobs / "index.json").read_text())["manifests"]
@@ -152,6 +158,39 @@ class Image(unittest.TestCase):
             self.assertEqual(pod.process.wait(60), 0, pod.log.read_text())
             for pod in [p for p in cluster.pods if p.process.poll() is None]:
                 self.assertEqual(pod.stop(), 0, pod.log.read_text()[-2000:])
+
+    @unittest.skipUnless(PLUGIN and os.path.exists(PLUGIN), "no emulated plugin was built")
+    @unittest.skipIf(why_not_run(), why_not_run())
+    def test_with_the_plugin_it_serves_from_a_gpu(self):
+        packages, plugin = self.packages(), pathlib.Path(PLUGIN)  # the emulator's: it needs no driver
+        raw = build_image.layer(packages, self.package, plugin)
+        self.assertEqual(build_image.digest(raw), build_image.digest(build_image.layer(packages, self.package, plugin)), "a second build")
+        files, _ = build_image.image(raw, "0.1.0", cuda=True)
+        (load,) = json.loads(files["manifest.json"])
+        config = json.loads(files[load["Config"]])["config"]
+        self.assertEqual((load["RepoTags"], config["Labels"]["org.opencontainers.image.title"]), (["baton-cuda:0.1.0"], "baton-cuda"))
+        self.assertIn("NVIDIA_DRIVER_CAPABILITIES=compute,utility", config["Env"])
+        self.assertEqual(config["User"], "10001:10001")
+        root = self.folder / "cuda"
+        with tarfile.open(fileobj=io.BytesIO(raw)) as tar:
+            self.assertLess(sum(m.size for m in tar), MOST_BYTES)
+            tar.extractall(root, filter="fully_trusted")
+        listed = {p["name"]: p["versionInfo"] for p in json.loads((root / "usr/share/baton/sbom.spdx.json").read_text())["packages"]}
+        self.assertEqual(listed["nvidia-cuda-runtime"], "13.0.96")
+        values = {**VALUES, "model": {**VALUES["model"], "maxModelLen": 576}, "prefill": {"replicas": 0}, "decode": {"replicas": 0},
+                  "both": {"replicas": 1, "device": "cuda", "kvCacheMemory": 8 << 20, "extraArgs": {"threads": 1, "max-num-seqs": 4},
+                           "resources": {"limits": {"nvidia.com/gpu": 1, "cpu": "1", "memory": "4Gi"}}}}
+        rendered = chart.objects(values)
+        with hosts.Hosts(NAMES) as machines, kubelet.Kubelet(machines, "control", full("workers"), image=root) as cluster:
+            worker, router = (cluster.run(f"{host}-a", full(role), rendered) for host, role in (("decode", "both"), ("router", "router")))
+            worker.wait()
+            cluster.publish()
+            router.wait()
+            key = base64.b64decode(next(o for o in rendered if o["metadata"]["name"] == full("api-keys"))["data"]["keys"]).decode()
+            with machines.inside("control"):
+                said = ask(machines.address("router-a"), key, "Who runs last?")
+            self.assertEqual(said["usage"]["completion_tokens"], 16)
+            self.assertIn("ISA emulated", worker.log.read_text())
 
     def ask(self, address, processes, seconds=60):
         body = {"messages": [{"role": "user", "content": "Say in one sentence what a relay race is. " * 12}], "max_tokens": 8, "temperature": 0}
