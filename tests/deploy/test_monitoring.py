@@ -3,6 +3,7 @@ real Prometheus that scrapes a cluster under load evaluates every panel's query 
 import contextlib
 import importlib
 import json
+import os
 import pathlib
 import re
 import shutil
@@ -22,6 +23,7 @@ from harness import Cluster, events
 
 sys.path.insert(0, str(ROOT / "deploy" / "grafana"))
 import boards  # noqa: E402
+import draw  # noqa: E402
 
 RULES = ROOT / "deploy" / "helm" / "baton" / "files" / "rules.yaml"
 INTERVAL = "30s"  # what Grafana would put in the place of $__rate_interval
@@ -149,6 +151,11 @@ class Live(unittest.TestCase):
             self.assertEqual(named - scraped, set(), "no scrape has these")
             self.assertGreater(len(named), 40)
             self.assertEqual([a["labels"]["alertname"] for a in ask("alerts")["alerts"] if a["state"] == "firing"], [])
+            text, empty = draw.page(ask, SECONDS)
+            self.assertEqual(empty, [], "panels that are drawn without a line")
+            self.assertEqual(text.count("<h2>"), sum(len(json.loads(path.read_text())["panels"]) for path in boards.OUT.glob("*.json")))
+            if out := os.environ.get("BATON_BOARDS_PAGE"):  # to be looked at
+                pathlib.Path(out).write_text(text)
             self.assertEqual(len([r for g in ask("rules")["groups"] for r in g["rules"] if r["health"] != "ok"]), 0)
 
     def load(self, c):
