@@ -3,7 +3,9 @@
 #include <spdlog/spdlog.h>
 
 #include <atomic>
+#include <iterator>
 
+#include "common/log_fields.h"
 #include "common/utf8.h"
 
 namespace baton {
@@ -51,7 +53,7 @@ void SetLogName(std::string_view name) {
   for (const char c : is_json ? JsonText(name) : std::string(name)) escaped.append(c == '%' ? "%%" : std::string(1, c));
   if (is_json) {
     spdlog::set_pattern(R"({"time":"%Y-%m-%dT%H:%M:%S.%e%z","level":"%l","process":")" + escaped +
-                        R"(","message":"%v"})");
+                        R"(","message":%v})");
   } else {
     spdlog::set_pattern("[%Y-%m-%d %H:%M:%S.%e] [%^%l%$] [" + escaped + "] %v");
   }
@@ -61,8 +63,24 @@ bool IsLogged(LogLevel level) { return spdlog::should_log(Of(level)); }
 
 void LogLine(LogLevel level, fmt::string_view format, fmt::format_args args) {
   if (!spdlog::should_log(Of(level))) return;
-  const std::string text = fmt::vformat(format, args);
-  spdlog::log(Of(level), "{}", is_json ? JsonText(text) : text);
+  LogWithFields(level, fmt::vformat(format, args), {});
+}
+
+void LogWithFields(LogLevel level, std::string_view text, std::initializer_list<LogField> fields) {
+  if (!spdlog::should_log(Of(level))) return;
+  if (!is_json) return spdlog::log(Of(level), "{}", text);
+  std::string line = fmt::format("\"{}\"", JsonText(text));
+  for (const LogField& field : fields) {
+    fmt::format_to(std::back_inserter(line), ",\"{}\":", field.name);
+    if (const auto* words = std::get_if<std::string>(&field.value)) {
+      fmt::format_to(std::back_inserter(line), "\"{}\"", JsonText(*words));
+    } else if (const auto* whole = std::get_if<int64_t>(&field.value)) {
+      fmt::format_to(std::back_inserter(line), "{}", *whole);
+    } else {
+      fmt::format_to(std::back_inserter(line), "{:.3f}", std::get<double>(field.value));
+    }
+  }
+  spdlog::log(Of(level), "{}", line);
 }
 
 }  // namespace baton

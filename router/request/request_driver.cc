@@ -8,6 +8,7 @@
 #include "common/str_cat.h"
 #include "router/fleet/prompt_logprobs.h"
 #include "router/request/request_input.h"
+#include "router/request/request_log.h"
 
 namespace baton::router {
 namespace {
@@ -324,7 +325,7 @@ void RequestDriver::Do(Fail action) {
     error.http_status = 502;
     error.code = "worker_lost";
   }
-  LogWarning("request {} failed: {}", generation_.request_id, error.message);
+  if (!services_.config.log_requests) LogWarning("request {} failed: {}", generation_.request_id, error.message);
   const auto sink = sink_;
   Finish("error", error.message);
   sink->OnFailed(error);
@@ -385,7 +386,7 @@ void RequestDriver::Finish(const char* reason, std::string_view error) {
   if (account_ != nullptr) account_->TakeCompletion(usage.completion_tokens, services_.clock.Now());
   services_.metrics.Finished(done);
   services_.admission.Finished(took);
-  if (services_.config.log_requests) Log(reason, Seconds(took));
+  if (services_.config.log_requests) Log(reason, error, Seconds(took));
   if (services_.traces != nullptr) Trace(reason, error, took);
   sink_.reset();
   tickets_.clear();
@@ -424,14 +425,17 @@ void RequestDriver::Trace(const char* reason, std::string_view error, Duration t
   services_.traces->Add(std::move(trace));
 }
 
-void RequestDriver::Log(const char* reason, double seconds) const {
+void RequestDriver::Log(const char* reason, std::string_view error, double seconds) const {
   const RequestUsage usage = Usage();
-  LogInfo("request {} {}: prompt {} (cached {}), output {}, {:.3f} s, first token {:.3f} s, seed {}, worker {}{}{}",
-          generation_.request_id, reason, usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens, seconds,
-          stages_.first_token() ? Seconds(*stages_.first_token() - arrived_) : 0, generation_.sampling.seed.value_or(0),
-          services_.workers.NameOf(flow_.worker().index < 0 ? attached_worker_ : flow_.worker()),
-          prefill_worker_.index < 0 ? "" : StrCat(", prefill ", services_.workers.NameOf(prefill_worker_)),
-          flow_.attempts() > 1 ? StrCat(", ", flow_.attempts(), " attempts") : "");
+  RequestLine line{generation_.request_id, reason, std::string(error), usage};
+  line.seconds = seconds;
+  line.first_token_s = stages_.first_token() ? Seconds(*stages_.first_token() - arrived_) : 0;
+  line.seed = generation_.sampling.seed.value_or(0);
+  line.worker = services_.workers.NameOf(flow_.worker().index < 0 ? attached_worker_ : flow_.worker());
+  if (prefill_worker_.index >= 0) line.prefill_worker = services_.workers.NameOf(prefill_worker_);
+  line.attempts = static_cast<int64_t>(flow_.attempts());
+  line.stages = stages_.Stages();
+  LogRequest(line);
 }
 
 }  // namespace baton::router

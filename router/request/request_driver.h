@@ -123,7 +123,7 @@ class RequestDriver final : public LegEvents, public std::enable_shared_from_thi
   void TokenTimes(size_t tokens, uint32_t index);
   void Finish(const char* reason, std::string_view error = {});
   void Trace(const char* reason, std::string_view error, Duration took) const;
-  void Log(const char* reason, double seconds) const;
+  void Log(const char* reason, std::string_view error, double seconds) const;
   RequestUsage Usage() const;
 
   const CallServices& services_;

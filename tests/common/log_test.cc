@@ -1,9 +1,9 @@
 // What a log line looks like; the process's standard output is where it goes.
-#include "common/log.h"
-
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+
+#include "common/log_fields.h"
 
 namespace baton {
 namespace {
@@ -28,6 +28,24 @@ TEST(Log, AJsonLineIsOneObjectWhateverTheMessageIs) {
     EXPECT_EQ(object["time"].get<std::string>().find('T'), 10u) << line;
   }
   EXPECT_EQ(nlohmann::json::parse(LineOf("cut \xe4\xbd"))["message"], "cut \ufffd");
+}
+
+TEST(Log, FieldsStandBesideTheMessageInJsonAlone) {
+  SetLogFormat("json");
+  SetLogName("router");
+  const auto lines = [] {
+    testing::internal::CaptureStdout();
+    LogWithFields(LogLevel::kInfo, "done", {{"id", "a\"b"}, {"tokens", int64_t{7}}, {"ms", 1.25}});
+    return testing::internal::GetCapturedStdout();
+  };
+  const auto object = nlohmann::json::parse(lines());
+  EXPECT_EQ(object["message"], "done");
+  EXPECT_EQ(object["id"], "a\"b");
+  EXPECT_EQ(object["tokens"], 7);
+  EXPECT_EQ(object["ms"], 1.25);
+  SetLogFormat("text");
+  SetLogName("router");
+  EXPECT_TRUE(lines().ends_with("[router] done\n"));
 }
 
 TEST(Log, ATextLineHasTimeLevelAndProcess) {

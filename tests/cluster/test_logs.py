@@ -1,0 +1,56 @@
+"""The log of a running cluster in JSON: every line of every process is one object, and a request is one line with its ids, stages and, of a
+failure, the cause."""
+import json
+import os
+import signal
+import unittest
+
+from harness import Cluster, not_reading
+from storm import prompt
+
+STAGES = ["router_ms", "lost_ms", "queue_prefill_ms", "prefill_ms", "transfer_ms", "reserve_ms", "queue_decode_ms", "first_decode_ms", "network_ms", "decode_ms"]
+
+
+def body(n, **fields):
+    return {"model": "tiny-llama", "prompt": prompt(n, 60), "max_tokens": 8, "temperature": 0, "ignore_eos": True, **fields}
+
+
+class Logs(unittest.TestCase):
+    def lines(self, c):
+        """Objects; `baton serve` itself says what it says to people."""
+        return [json.loads(line) for line in c.log.read_text().splitlines() if line.startswith("{")]
+
+    def of_requests(self, c, count):
+        c.wait_until(lambda: len([o for o in self.lines(c) if "request_id" in o]) >= count, f"{count} lines of requests")
+        return [o for o in self.lines(c) if "request_id" in o]
+
+    def test_a_request_is_one_line_with_ids_stages_and_cause(self):
+        with Cluster(args=["--prefill", 1, "--decode", 1, "--local-prefill-max-tokens", 8, "--log-format", "json"]) as c:
+            answers = [c.post("/v1/completions", body(n)).json() for n in range(3)]
+            with not_reading(c, body(9, max_tokens=1500, stream=True, n=8)) as client:
+                client.recv(1000)
+            found = self.of_requests(c, 4)
+            self.assertEqual([o["finish_reason"] for o in found], ["length"] * 3 + ["abort"])
+            for answer, line in zip(answers, found):
+                self.assertIn(line["request_id"], answer["id"])
+                self.assertEqual((line["prompt_tokens"], line["completion_tokens"], line["cause"], line["attempts"]),
+                                 (answer["usage"]["prompt_tokens"], 8, "", 1))
+                self.assertEqual((line["prefill_worker"], line["worker"], line["process"]), ("prefill-0", "decode-0", "router"))
+                self.assertGreater(line["prefill_ms"], 0)
+                first = sum(line[stage] for stage in STAGES[:-1])
+                self.assertAlmostEqual(first, line["first_token_ms"], delta=0.1, msg="they add up")
+            processes = {o["process"] for o in self.lines(c)}
+            self.assertLessEqual({"router", "prefill-0", "decode-0"}, processes)
+
+    def test_a_failure_says_its_cause_in_its_line(self):
+        with Cluster(args=["--both", 1, "--log-format", "json", "--no-restart", "--failover-wait-ms", 100]) as c:
+            with not_reading(c, body(1, max_tokens=1500, stream=True, n=8)) as client:
+                client.recv(1000)
+                os.kill(c.pid_of("both"), signal.SIGKILL)
+                (line,) = self.of_requests(c, 1)
+            self.assertEqual((line["finish_reason"], line["level"]), ("error", "warning"))
+            self.assertTrue(line["cause"], line)
+
+
+if __name__ == "__main__":
+    unittest.main()
