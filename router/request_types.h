@@ -28,6 +28,11 @@ struct PositionLogprobs {
 };
 
 /// Where a request's time went (proto StageTimings). The first six come from workers, the last four from the router.
+struct RequestUsage {
+  int64_t prompt_tokens = 0, completion_tokens = 0, cached_tokens = 0;
+  std::optional<int64_t> thought_tokens{};  ///< of the completion's; nothing: nobody looked for thoughts
+};
+
 struct StageTimings {
   double queue_prefill_ms = 0, prefill_ms = 0, transfer_ms = 0, queue_decode_ms = 0, first_decode_ms = 0, decode_ms = 0;
   double router_ms = 0, lost_ms = 0, reserve_ms = 0, network_ms = 0;

@@ -65,13 +65,12 @@ definitions() {
   rm -rf $folder && mkdir -p "$folder/$(dirname $module)"
   (cd $folder && GOMODCACHE=$PWD/modules GOFLAGS=-modcacherw GO111MODULE=on "$go" mod download $module >../definitions.log 2>&1) ||
     { echo "deploy_tools: no schemas of LeaderWorkerSets: $(tail -1 $tools/definitions.log)"; return 1; }
-  cp $folder/modules/$module/config/crd/bases/*.yaml $folder/ && rm -rf $folder/modules && touch "$folder/$module"
+  cp $folder/modules/$module/config/crd/bases/*.yaml $folder/ && rm -rf $folder/modules $tools/go && touch "$folder/$module"
 }
 
 debian_go() {
   [ -x $tools/go/usr/lib/go-1.19/bin/go ] && return
-  (cd $tools && apt-get download golang-1.19-go golang-1.19-src >go.log 2>&1 && rm -rf go && for package in golang-1.19-*.deb; do dpkg-deb -x "$package" go; done &&
-    cp -rn go/usr/share/go-1.19/* go/usr/lib/go-1.19/ 2>/dev/null; rm -f golang-1.19-*.deb; [ -x go/usr/lib/go-1.19/bin/go ])
+  (cd $tools && apt-get download golang-1.19-go >go.log 2>&1 && rm -rf go && dpkg-deb -x golang-1.19-go_*.deb go && rm golang-1.19-go_*.deb)
 }
 
 compose() {

@@ -39,11 +39,6 @@ struct ChoiceFinish {
   std::optional<std::string> stop_string;
 };
 
-struct RequestUsage {
-  int64_t prompt_tokens = 0, completion_tokens = 0, cached_tokens = 0;
-  std::optional<int64_t> thought_tokens{};  ///< of the completion's; nothing: nobody looked for thoughts
-};
-
 struct RequestSummary {
   RequestUsage usage;
   StageTimings timings;

@@ -71,7 +71,7 @@ def pods(rendered):
     for o in rendered:
         if o["kind"] == "Pod":
             yield o["metadata"]["name"], o["metadata"]["labels"], o["spec"]
-        elif o["kind"] in ("Deployment", "StatefulSet"):
+        elif o["kind"] in ("Deployment", "StatefulSet", "Job"):
             yield o["metadata"]["name"], o["spec"]["template"]["metadata"]["labels"], o["spec"]["template"]["spec"]
         elif o["kind"] == "LeaderWorkerSet":
             yield from group(o["metadata"]["name"], o["spec"])

@@ -33,6 +33,12 @@ def certificate(folder, address):
     return cert, key
 
 
+def size_of(volume):
+    """What an emptyDir in memory may hold."""
+    number, unit = re.fullmatch(r"(\d+)(Ki|Mi|Gi)", volume.get("sizeLimit", "1Gi")).groups()
+    return {"size": int(number) << {"Ki": 10, "Mi": 20, "Gi": 30}[unit]} if volume.get("medium") == "Memory" else {}
+
+
 class Group:
     """A worker over the pods of several hosts, as a LeaderWorkerSet makes it: what it tells each of its containers."""
 
@@ -65,7 +71,7 @@ class Pod:
         self.process = self.start()
 
     def environment(self):
-        known = {"metadata.name": self.host, "status.podIP": self.address}
+        known = {"metadata.name": self.host, "status.podIP": self.address, **self.told}
         env = {"PATH": "/usr/bin", "KUBERNETES_SERVICE_HOST": self.cluster.api_address, "KUBERNETES_SERVICE_PORT": str(self.cluster.api.port),
                **self.told}
         for variable in self.container.get("env", []):
@@ -83,8 +89,7 @@ class Pod:
             elif "hostPath" in v:
                 yield {"path": m["mountPath"], "bind": v["hostPath"]["path"]}
             else:
-                assert "emptyDir" in v, v
-                yield {"path": m["mountPath"], "empty": True}
+                yield {"path": m["mountPath"], "empty": True, **size_of(v["emptyDir"])}
         if self.spec.get("automountServiceAccountToken", True):
             token, ca = base64.b64encode(b"token-of-the-pod").decode(), base64.b64encode(self.cluster.api_ca.read_bytes()).decode()
             yield {"path": ACCOUNT, "files": {"token": token, "ca.crt": ca}}

@@ -3,7 +3,7 @@ environment to the letter. Runs as the first process of fresh namespaces (mounts
 
 usage: ip netns exec POD unshare --mount --pid --fork --kill-child pod.py SPEC.json
 The specification: root (an empty folder), image (its unpacked layer) or programs {path in the container: path here}, volumes [{path, files
-{name: base64} | bind (writable with `rw`) | empty}], hosts (lines), user, argv, env."""
+{name: base64} | bind (writable with `rw`) | empty (of `size` bytes)}], hosts (lines), user, argv, env."""
 import base64
 import ctypes
 import json
@@ -71,7 +71,7 @@ def volume(root, spec, what):
     if "bind" in what:
         return bind(what["bind"], target, what.get("rw", False))
     target.mkdir(parents=True, exist_ok=True)
-    mount("-t", "tmpfs", "-o", f"mode=0770,gid={spec['user']}", "volume", target)
+    mount("-t", "tmpfs", "-o", f"mode=0770,gid={spec['user']}" + (f",size={what['size']}" if "size" in what else ""), "volume", target)
     for name, data in what.get("files", {}).items():
         file = target / name
         file.write_bytes(base64.b64decode(data))

@@ -7,10 +7,11 @@ import json
 import os
 import signal
 import threading
+import time
 import unittest
 
 import chart
-from where import ROOT, needs
+from where import BATON, ROOT, needs, run
 import hosts
 import kubelet
 
@@ -149,6 +150,29 @@ class Runs(unittest.TestCase):
                     pod.process.wait(10)
                     cluster.pods.remove(pod)
                 cluster.publish()
+
+    def test_generators_on_two_hosts_begin_together_and_are_one_report(self):
+        start = int(time.time()) + 20
+        rendered = chart.objects({**VALUES, "loadTest": {"startAt": start, "numPrompts": 12, "requestRate": 12, "inputTokens": 64, "outputTokens": 8}})
+        index = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
+        with hosts.Hosts(NAMES) as machines, kubelet.Kubelet(machines, "control", full("workers")) as cluster:
+            for role in ("prefill", "decode", "router"):
+                cluster.run(f"{role}-a", full(role), rendered).wait("startupProbe")
+            cluster.publish()
+            cluster.pods[-1].wait()
+            pods = []
+            for n in range(2):
+                pods.append(kubelet.Pod(cluster, f"test-{n + 1}", full(f"load-{start}"), rendered, {index: str(n)}))
+                cluster.pods.append(pods[-1])
+            results = []
+            for n, pod in enumerate(pods):
+                self.assertEqual(pod.process.wait(90), 0, pod.log.read_text()[-2000:])
+                results.append(cluster.folder / f"{n}.json")
+                results[-1].write_text(pod.log.read_text())
+            said = run([BATON, "bench", "--merge", *results, "--save-result", "--result-dir", cluster.folder, "--result-filename", "all.json"])
+            merged, each = json.loads((cluster.folder / "all.json").read_text()), [json.loads(r.read_text()) for r in results]
+            self.assertEqual((merged["completed"], [e["completed"] for e in each]), (24, [12, 12]), said)
+            self.assertLess(abs(each[0]["started_at"] - each[1]["started_at"]), 1)
 
     def answers_by_https(self, cluster, host, rendered):
         pod = cluster.run(host, full("test"), rendered)

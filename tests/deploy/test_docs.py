@@ -6,6 +6,7 @@ import pathlib
 import re
 import subprocess
 import tempfile
+import time
 import unittest
 
 import chart
@@ -15,10 +16,10 @@ from harness import Cluster
 
 MAKE = (ROOT / "Makefile").read_text()
 # Without an API server or an engine: not run here, and why that is enough.
-ELSEWHERE = {
-    "helm test": "the pod that it starts is run by test_chart_runs.py",
-    "helm rollback": "an upgrade to the values before, which test_chart_runs.py makes pod by pod",
-    "docker load": "the archive is read by test_image.py",
+ELSEW
+HERE = {  # in the words of this machine
+    "start=$(($(date +%s) + 180))": "a whole number",
+    "baton bench --merge 0.json 1.json": "run by test_chart_runs.py",
 }
 
 
@@ -38,7 +39,12 @@ class Kubernetes(unittest.TestCase):
         for line in shell_lines("kubernetes.md"):
             words = line.split()
             name = " ".join(words[:2])
-            if words[0] == "make":
+            if words[0].startswith("start="):
+                self.assertGreater(int(run(["bash", "-c", f"{line}; echo $start"])), time.time())
+            elif words[0] == "baton":
+                flags = {word for word in words if word.startswith("--")}
+                self.assertEqual({f for f in flags if f not in run([BATON, "help", words[1]])}, set(), line)
+            elif words[0] == "make":
                 self.assertRegex(MAKE, rf"(?m)^{words[1]}:", line)
             elif name in ("helm install", "helm upgrade"):
                 self.renders(words)
@@ -52,6 +58,10 @@ class Kubernetes(unittest.TestCase):
         release, folder, space = words[2], words[3], words[words.index("-n") + 1]
         self.assertTrue((ROOT / folder / "Chart.yaml").exists(), words)
         given = values("kubernetes.md")[0]
+        for key, value in re.findall(r"--set (\S+?)=(\S+)", " ".join(words)):
+            for part in reversed(key.split(".")):
+                value = {part: int(value.replace("$start", "1900000000")) if isinstance(value, str) else value}
+            given = merged(given, value)
         self.assertGreater(len(chart.objects(given, name=release, namespace=space)), 10)
         if helm := tool("helm"):
             with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:

@@ -43,7 +43,6 @@
 {{- define "baton.validateMemory" -}}
 {{- $limits := (index .values .role).resources.limits -}}
 {{- $shm := include "baton.bytes" .values.shmSize | int64 -}}
-{{- if lt $shm 67108864 }}{{ fail (printf "shmSize is %v: workers need 64Mi of /dev/shm at least." .values.shmSize) }}{{ end -}}
 {{- if hasKey $limits "memory" -}}
 {{- if ge $shm (include "baton.bytes" $limits.memory | int64) }}{{ fail (printf "shmSize is %v, but %s.resources.limits.memory is %v, of which /dev/shm is a part: raise the limit or lower shmSize." .values.shmSize .role $limits.memory) }}{{ end -}}
 {{- end -}}
