@@ -27,20 +27,18 @@ std::string WithoutTag(std::string model) {
 }
 
 MaybeError WriteOptions(Element options, JsonWriter& w, CompletionRequest& given) {
-  constexpr std::string_view kSame[] = {"temperature",       "top_p", "top_k", "min_p", "seed", "presence_penalty",
-                                        "frequency_penalty", "stop"};
   simdjson::dom::object object;
   if (options.get_object().get(object)) return json::WrongType("options", "an object", options);
   for (auto [key, value] : object) {
     if (value.is_null()) continue;
     const std::string text = simdjson::minify(value);
     int64_t count = 0;
-    if (std::ranges::find(kSame, key) != std::end(kSame)) {
-      w.Key(key).Raw(text);
-    } else if (key == "repeat_penalty") {
+    if (key == "repeat_penalty") {
       w.Key("repetition_penalty").Raw(text);
     } else if (key == "num_predict") {
       if (value.get_int64().get(count) || count >= 0) w.Key("max_tokens").Raw(text);  // below 0: as many as fit
+    } else if (json::IsFieldOfAnyApi(key)) {
+      w.Key(key).Raw(text);
     } else {
       given.unknown_fields.push_back(StrCat("options_", key.substr(0, 56)));
     }
@@ -106,7 +104,7 @@ MaybeError WriteField(std::string_view key, Element value, JsonWriter& w, Prompt
     simdjson::dom::array list;
     if (value.get_array().get(list) || list.size() > 0) w.Key(key).Raw(simdjson::minify(value));
   } else if (key != "keep_alive") {
-    given.unknown_fields.emplace_back(key.substr(0, 64));
+    json::PassOn(key, value, w, given);
   }
   return std::nullopt;
 }

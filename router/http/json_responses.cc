@@ -190,25 +190,7 @@ MaybeError WriteText(Element text, JsonWriter& w) {
 }
 
 MaybeError WriteField(std::string_view key, Element value, JsonWriter& w, CompletionRequest& given) {
-  constexpr std::string_view kSame[] = {"model",
-                                        "stream",
-                                        "temperature",
-                                        "top_p",
-                                        "parallel_tool_calls",
-                                        "user",
-                                        "metadata",
-                                        "seed",
-                                        "service_tier",
-                                        "top_logprobs",
-                                        "top_k",
-                                        "cache_salt",
-                                        "prompt_cache_key",
-                                        "min_p",
-                                        "repetition_penalty",
-                                        "logit_bias",
-                                        "ignore_eos",
-                                        "chat_template_kwargs",
-                                        "thinking_token_budget"};
+  constexpr std::string_view kSame[] = {"user", "metadata", "service_tier", "top_logprobs"};
   constexpr std::string_view kElsewhere[] = {"input", "include", "truncation", "max_tool_calls", "stream_options"};
   const auto is_in = [&](const auto& names) { return std::ranges::find(names, key) != std::end(names); };
   ResponsesPart& part = *given.responses;
@@ -238,7 +220,7 @@ MaybeError WriteField(std::string_view key, Element value, JsonWriter& w, Comple
   } else if (key == "conversation" || key == "prompt") {
     return NotBuilt(std::string(key), "this field");
   } else if (!is_in(kElsewhere)) {
-    given.unknown_fields.emplace_back(key.substr(0, 64));
+    json::PassOn(key, value, w, given);
   }
   return std::nullopt;
 }
