@@ -1,7 +1,5 @@
 // The bodies of Ollama's /api/chat and /api/generate as a chat, or as a text where `raw` asks for no template. Its
 // `options` are fields beside the others here.
-#include <algorithm>
-#include <iterator>
 
 #include "router/http/json_chat.h"
 #include "router/json_writer.h"
@@ -16,7 +14,8 @@ using json::MaybeError;
 struct Prompting {
   std::string_view prompt, system;
   std::optional<Element> messages;
-  bool raw = false, stream = true;
+  bool raw = false, stream = true, logprobs = false;
+  int32_t top_logprobs = 0;
 };
 
 /// Clients add a tag to a name that has none.
@@ -76,7 +75,6 @@ MaybeError NoImages(Element images) {
 }
 
 MaybeError WriteField(std::string_view key, Element value, JsonWriter& w, Prompting& p, CompletionRequest& given) {
-  constexpr std::string_view kSame[] = {"tools", "logprobs", "top_logprobs"};
   if (key == "model") {
     std::string model;
     if (auto error = json::Read(key, value, model)) return error;
@@ -92,7 +90,12 @@ MaybeError WriteField(std::string_view key, Element value, JsonWriter& w, Prompt
   } else if (key == "options") {
     return WriteOptions(value, w, given);
   } else if (key == "format") {
+    given.input.grammar_field = key;
     return WriteFormat(value, w);
+  } else if (key == "logprobs") {
+    return json::Read(key, value, p.logprobs);
+  } else if (key == "top_logprobs") {
+    return json::Read(key, value, p.top_logprobs);
   } else if (key == "think") {
     WriteThink(value, w);
   } else if (key == "images") {
@@ -100,7 +103,7 @@ MaybeError WriteField(std::string_view key, Element value, JsonWriter& w, Prompt
   } else if (key == "suffix" || key == "template") {
     std::string_view text;
     if (value.get_string().get(text) || !text.empty()) return NotBuilt(std::string(key), "this field");
-  } else if (std::ranges::find(kSame, key) != std::end(kSame)) {
+  } else if (key == "tools") {
     simdjson::dom::array list;
     if (value.get_array().get(list) || list.size() > 0) w.Key(key).Raw(simdjson::minify(value));
   } else if (key != "keep_alive") {
@@ -172,9 +175,11 @@ std::variant<CompletionRequest, ApiError> Parse(std::string_view body, const Jso
   }
   w.Field("stream", p.stream);
   if (p.raw && api == Api::kOllamaGenerate) {
+    if (p.logprobs) w.Field("logprobs", p.top_logprobs);
     w.Field("prompt", p.prompt).Field("add_special_tokens", false).EndObject();
     return json::AsText(chat, limits, api, std::move(given));
   }
+  if (p.logprobs) w.Field("logprobs", true).Field("top_logprobs", p.top_logprobs);
   if (api == Api::kOllamaChat) {
     if (!p.messages) return BadRequest("`messages` is required.", "messages");
     if (auto error = WriteMessages(*p.messages, w)) return *std::move(error);
