@@ -1,15 +1,22 @@
 #!/usr/bin/env bash
-# A virtual environment under build/ with the public clients that the cluster tests run (openai, langchain-openai, locust, schemathesis).
+# Virtual environments under build/ with the public clients that the cluster tests run: build/venv (openai, langchain-openai, locust,
+# schemathesis …), and build/venv-instructor, since instructor wants an older openai than the tests of openai do.
 # Never needed to run Baton; without a package index the tests that use it are skipped with that reason.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-venv=build/venv
-stamp=$venv/.requirements
-[ -f "$stamp" ] && cmp -s "$stamp" tests/cluster/requirements.txt && exit 0
-rm -rf $venv
-/usr/bin/python3 -m venv $venv
-if ! $venv/bin/pip --disable-pip-version-check install -q --retries 1 --timeout 20 -r tests/cluster/requirements.txt >build/venv.log 2>&1; then
-  echo "test_venv: public clients could not be installed: $(tail -1 build/venv.log)"
-  exit 1
-fi
-cp tests/cluster/requirements.txt "$stamp"
+failed=0
+install() { # FOLDER REQUIREMENTS
+  local stamp=$1/.requirements
+  [ -f "$stamp" ] && cmp -s "$stamp" "$2" && return
+  rm -rf "$1"
+  /usr/bin/python3 -m venv "$1"
+  if ! "$1/bin/pip" --disable-pip-version-check install -q --retries 1 --timeout 20 -r "$2" >"$1.log" 2>&1; then
+    echo "test_venv: the public clients of $2 could not be installed: $(tail -1 "$1.log")"
+    failed=1
+    return
+  fi
+  cp "$2" "$stamp"
+}
+install build/venv tests/cluster/requirements.txt
+install build/venv-instructor tests/cluster/requirements-instructor.txt
+exit $failed

@@ -18,6 +18,14 @@ struct WrittenCall {
 /// Nothing: the text is no calls.
 using WrittenCalls = std::optional<std::vector<WrittenCall>>;
 
+/// How a call itself is written (call_grammar.cc).
+enum class CallWriting : uint8_t {
+  kJson,     ///< {"name": "f", "arguments": {…}}
+  kMistral,  ///< a list of these, or f{…}
+  kPython,   ///< f(a=1)
+  kGemma,    ///< call:f{a:1}
+};
+
 struct CallForm {
   std::string_view name;  ///< of --tool-call-parser
   std::string_view help;
@@ -28,9 +36,9 @@ struct CallForm {
   WrittenCalls (*parse)(std::string_view text);
   /// Without `open`: what an answer that is calls begins with, perhaps behind `lead`.
   std::string_view first = {}, lead = {};
-  /// Lark of one call between the marks, up to its arguments, as a regular expression; its end is a brace. Null: strict
-  /// functions are as others in this form.
-  std::string (*head)(std::string_view name) = nullptr;
+  CallWriting writing = CallWriting::kJson;
+  /// What strings in a call begin and end with, the form's own first: a mark between these is none.
+  std::vector<std::string_view> quotes = {"\""};
   bool short_ids = false;  ///< chat templates want ids of 9 letters and digits
 };
 
@@ -40,10 +48,6 @@ struct Callable {
   std::string schema;   ///< of its arguments: JSON
   bool strict = false;  ///< they must fit it, also where the model calls by itself
 };
-
-/// Lark for text that may have calls of these functions, whose arguments fit where they are strict. "": this form has
-/// no such grammar, or no function is strict.
-std::string FreeCallGrammar(const CallForm& form, const std::vector<Callable>& functions);
 
 /// Null: there is no form of that name.
 const CallForm* FindCallForm(std::string_view name);

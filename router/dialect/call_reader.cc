@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "router/dialect/quote_scan.h"
 
 namespace baton::router {
 namespace {
@@ -82,36 +83,27 @@ class FreeCalls : public ToolCallReader {
   int32_t calls_ = 0;
 };
 
-/// Calls between marks, with text around them.
+/// Calls between marks, with text around them. A mark within a string of a call is none.
 class MarkedCalls final : public FreeCalls {
  public:
-  using FreeCalls::FreeCalls;
+  MarkedCalls(const CallForm& form, std::vector<std::string> names, bool well_formed)
+      : FreeCalls(form, std::move(names)), well_formed_(well_formed), scan_(form.quotes) {}
 
   Piece Append(std::string_view text) override {
     Piece piece;
-    const size_t longest = std::max(form_.open.size(), form_.close.size());
-    size_t from = held_.size() - std::min(held_.size(), longest);  // what is before has no mark
     held_ += text;
-    for (;; from = 0) {
-      const std::string_view mark = Awaited();
-      const size_t at = held_.find(mark, from);
-      if (at == std::string::npos) break;
-      const std::string before = held_.substr(0, at);
-      held_ = held_.substr(at + mark.size());
-      in_call_ ? TakeCall(before, form_.close, piece) : TakeText(before, piece);
-      in_call_ =
-          !in_call_ || form_.close.empty();  // the mark that ends a call without a mark of its own begins another
-    }
-    if (!in_call_) {
-      const size_t kept = BeginningOf(form_.open, held_);
-      TakeText(held_.substr(0, held_.size() - kept), piece);
-      held_ = held_.substr(held_.size() - kept);
+    while (in_call_ ? EndCall(piece) : BeginCall(piece)) {
     }
     return piece;
   }
 
   Piece Finish(bool whole) override {
     Piece piece;
+    if (in_call_ && whole && scan_.quoted() && !well_formed_) {  // a string that never ends: the marks as they stand
+      scan_ = QuoteScan({});
+      in_call_ = false;
+      piece = Append(StrCat(form_.open, std::exchange(held_, {})));
+    }
     if (in_call_ && whole) {
       TakeCall(held_, "", piece);  // a model may leave the last mark out
     } else {
@@ -122,7 +114,27 @@ class MarkedCalls final : public FreeCalls {
   }
 
  private:
-  std::string_view Awaited() const { return in_call_ && !form_.close.empty() ? form_.close : form_.open; }
+  bool BeginCall(Piece& piece) {
+    const size_t at = held_.find(form_.open);
+    const size_t text = at != std::string::npos ? at : held_.size() - BeginningOf(form_.open, held_);
+    TakeText(std::string_view(held_).substr(0, text), piece);
+    held_.erase(0, at != std::string::npos ? text + form_.open.size() : text);
+    in_call_ = at != std::string::npos;
+    scan_.Restart();
+    return in_call_;
+  }
+
+  // The mark that ends a call without a mark of its own begins another.
+  bool EndCall(Piece& piece) {
+    const std::string_view mark = form_.close.empty() ? form_.open : form_.close;
+    const std::optional<size_t> at = scan_.Find(held_, mark);
+    if (!at) return false;
+    TakeCall(held_.substr(0, *at), form_.close, piece);
+    held_.erase(0, *at + mark.size());
+    in_call_ = form_.close.empty();
+    scan_.Restart();
+    return true;
+  }
 
   // White space around calls is no text.
   void TakeText(std::string_view text, Piece& piece) {
@@ -136,6 +148,8 @@ class MarkedCalls final : public FreeCalls {
     text_after_ = false;
   }
 
+  const bool well_formed_;
+  QuoteScan scan_;  ///< of held_, in a call
   bool in_call_ = false, text_after_ = false;
   std::string held_;  ///< in a call: its text; else what could become a mark
 };
@@ -189,9 +203,9 @@ std::unique_ptr<ToolCallReader> ReadForcedCall(std::vector<std::string> names) {
   return std::make_unique<ForcedCall>(std::move(names));
 }
 
-std::unique_ptr<ToolCallReader> ReadFreeCalls(const CallForm& form, std::vector<std::string> names) {
+std::unique_ptr<ToolCallReader> ReadFreeCalls(const CallForm& form, std::vector<std::string> names, bool well_formed) {
   if (form.open.empty()) return std::make_unique<WholeCalls>(form, std::move(names));
-  return std::make_unique<MarkedCalls>(form, std::move(names));
+  return std::make_unique<MarkedCalls>(form, std::move(names), well_formed);
 }
 
 std::string NewCallId(const CallForm* form) {

@@ -40,8 +40,10 @@ class ToolCallReader {
 /// Of an answer that is one call of one of these functions. Of a cut answer the rest is arguments, too.
 std::unique_ptr<ToolCallReader> ReadForcedCall(std::vector<std::string> names);
 /// Of an answer that may have calls of these functions in this form. A call comes whole; what looks like a call but is
-/// none of one of them stays text.
-std::unique_ptr<ToolCallReader> ReadFreeCalls(const CallForm& form, std::vector<std::string> names);
+/// none of one of them stays text. `well_formed`: a grammar holds the calls (call_grammar.h); else what a model got
+/// wrong is read as well as it can be.
+std::unique_ptr<ToolCallReader> ReadFreeCalls(const CallForm& form, std::vector<std::string> names,
+                                              bool well_formed = false);
 
 /// An id for a call, unlike every other: it comes back in the conversation's later turns. `form`: null is any.
 std::string NewCallId(const CallForm* form);

@@ -30,6 +30,15 @@ void AppendUtf8(uint32_t code, std::string& out) {
   }
 }
 
+/// The number of so many digits, if that is what stands there.
+std::optional<uint32_t> Hex(std::string_view text, size_t digits) {
+  uint32_t code = 0;
+  const char* end = text.data() + digits;
+  if (digits == 0 || text.size() < digits) return std::nullopt;
+  const auto [at, failed] = std::from_chars(text.data(), end, code, 16);
+  return failed == std::errc() && at == end ? std::optional(code) : std::nullopt;
+}
+
 bool IsWordLetter(char c) {
   return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '-' || c == '.';
 }
@@ -148,19 +157,19 @@ std::optional<std::string> LooseReader::Quoted(char quote) {
   return std::nullopt;
 }
 
-// Behind a backslash, as Python has it; one that is none of these stays, with its backslash.
+// Behind a backslash, as Python has it; one that is none of these stays, with its backslash. Two halves of a character,
+// as JSON has it, are one.
 void LooseReader::Escape(std::string& out) {
   constexpr std::string_view kLetters = "ntrbfv\\'\"/", kMeant = "\n\t\r\b\f\v\\'\"/";
   const char c = left_[0];
   const size_t digits = c == 'x' ? 2 : c == 'u' ? 4 : c == 'U' ? 8 : 0;
-  uint32_t code = 0;
-  if (digits > 0 && left_.size() > digits) {
-    const char* first = left_.data() + 1;
-    if (const auto [at, failed] = std::from_chars(first, first + digits, code, 16);
-        failed == std::errc() && at == first + digits) {
-      left_.remove_prefix(1 + digits);
-      return AppendUtf8(code, out);
-    }
+  if (const std::optional<uint32_t> code = Hex(left_.substr(1), digits)) {
+    left_.remove_prefix(1 + digits);
+    const std::optional<uint32_t> second = left_.starts_with("\\u") ? Hex(left_.substr(2), 4) : std::nullopt;
+    const bool halves = *code >= 0xD800 && *code < 0xDC00 && second && *second >= 0xDC00 && *second < 0xE000;
+    if (!halves) return AppendUtf8(*code, out);
+    left_.remove_prefix(6);
+    return AppendUtf8(0x10000 + ((*code - 0xD800) << 10) + (*second - 0xDC00), out);
   }
   const size_t at = kLetters.find(c);
   if (at == std::string_view::npos) return out.push_back('\\');

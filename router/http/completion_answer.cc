@@ -4,14 +4,15 @@
 #include <utility>
 
 #include "common/str_cat.h"
+#include "router/dialect/call_grammar.h"
+#include "router/dialect/call_marks.h"
 
 namespace baton::router {
 namespace {
 
 // Where it is, the text would be without it.
 bool MarkIsSpecial(const CallForm& form, const Tokenizer& tokenizer) {
-  const std::optional<int32_t> id = form.open.empty() ? std::nullopt : tokenizer.TokenToId(form.open);
-  return id && tokenizer.IsSpecial(*id);
+  return MarkOf(tokenizer, form.open).token.has_value();
 }
 
 }  // namespace
@@ -54,14 +55,18 @@ std::unique_ptr<ToolCallReader> CompletionAnswer::MakeReader() const {
   if (request_.callable.empty()) return nullptr;
   std::vector<std::string> names;
   for (const Callable& one : request_.callable) names.push_back(one.name);
-  return request_.must_call ? ReadForcedCall(std::move(names)) : ReadFreeCalls(*Form(), std::move(names));
+  return request_.must_call ? ReadForcedCall(std::move(names)) : ReadFreeCalls(*Form(), std::move(names), calls_fit_);
 }
 
-void CompletionAnswer::HoldStrictCalls() {
-  std::string lark = FreeCallGrammar(*Form(), request_.callable);
-  if (lark.empty() || request_.input.sampling.grammar) return;
-  request_.input.sampling.grammar = std::make_shared<const Grammar>(Grammar{GrammarKind::kLark, std::move(lark)});
+std::optional<ApiError> CompletionAnswer::HoldStrictCalls() {
+  if (request_.input.sampling.grammar) return std::nullopt;
+  auto lark = FreeCallGrammar(*Form(), request_.callable, *service_.services().model.tokenizer);
+  if (!lark.ok()) return BadRequest(StrCat("`tools`: ", lark.status().message(), "."), "tools");
+  if (lark->empty()) return std::nullopt;
+  request_.input.sampling.grammar = std::make_shared<const Grammar>(Grammar{GrammarKind::kLark, *std::move(lark)});
   request_.input.grammar_field = "tools";
+  calls_fit_ = true;
+  return std::nullopt;
 }
 
 void CompletionAnswer::Start() {
@@ -80,7 +85,9 @@ void CompletionAnswer::Start() {
                            "calling functions by the model's own choice in this model's way (only with tool_choice "
                            "\"required\", a named function or \"none\"; --tool-call-parser names a way)"));
   }
-  if (calls_freely) HoldStrictCalls();
+  if (calls_freely) {
+    if (auto error = HoldStrictCalls()) return Failed(*std::move(error));
+  }
   if (calls_freely && MarkIsSpecial(*Form(), *service_.services().model.tokenizer))
     request_.input.skip_special_tokens = false;
   choices_.resize(request_.prompts.size() * n_);
@@ -319,8 +326,13 @@ void CompletionAnswer::FinishWhole() {
   End(200);
 }
 
-void CompletionAnswer::Failed(const ApiError& error) {
+void CompletionAnswer::Failed(ApiError error) {
   if (over_) return;
+  // What a worker says of a grammar in the middle of an answer is of the field that it came from.
+  if (error.param.empty() && error.http_status == 400 && error.message.starts_with("the grammar")) {
+    error.param = request_.input.grammar_field;
+    error.message = StrCat("`", error.param, "`: ", error.message);
+  }
   if (streaming_) {
     Write(format_->Broken(error));
     exchange_->End();

@@ -48,13 +48,13 @@ class CompletionAnswer : public std::enable_shared_from_this<CompletionAnswer> {
   void Delta(size_t prompt, ChoiceDelta&& delta, const RequestUsage& so_far);
   void ChoiceEnded(size_t prompt, const ChoiceFinish& finish);
   void Done(size_t prompt, const RequestSummary& summary);
-  void Failed(const ApiError& error);
+  void Failed(ApiError error);
 
   /// How this model writes calls by itself; null: nobody knows.
   const CallForm* Form() const;
   std::unique_ptr<ToolCallReader> MakeReader() const;
-  /// Arguments of calls by the model's own choice fit the schemas of strict functions.
-  void HoldStrictCalls();
+  /// Arguments of calls by the model's own choice fit the schemas of strict functions. An error: they cannot.
+  std::optional<ApiError> HoldStrictCalls();
   /// Moves calls from the part's text to its calls.
   void TakeCalls(ChoicePart& part, ToolCallReader::Piece piece);
   void BeginStream();
@@ -79,6 +79,7 @@ class CompletionAnswer : public std::enable_shared_from_this<CompletionAnswer> {
   std::vector<PromptState> prompts_;  // [prompts]
   StageTimings timings_;
   AnswerTimes times_;
+  bool calls_fit_ = false;  ///< by a grammar
   bool mixed_numerics_ = false;
   std::optional<uint64_t> seed_;
   std::optional<std::pair<uint32_t, ChoiceFinish>> held_finish_;  // written when it is known whether it is the last

@@ -6,10 +6,20 @@
 #include <utility>
 
 #include "router/http/json_reader.h"
+#include "router/json_writer.h"
 
 namespace baton::router::json {
 
 using Parsed = std::variant<CompletionRequest, ApiError>;
+
+/// A field that the other API does not have: a chat's, or one that nobody knows.
+inline void PassOn(std::string_view key, Element value, JsonWriter& w, CompletionRequest& given) {
+  if (IsFieldOfAnyApi(key)) {
+    w.Key(key).Raw(simdjson::minify(value));
+  } else {
+    given.unknown_fields.emplace_back(key.substr(0, 64));
+  }
+}
 
 /// Reads `made`, made of another API's body. `given`: what that body said beside it.
 inline Parsed ReadMade(Parsed (*parse)(std::string_view, const JsonLimits&), const std::string& made, JsonLimits limits,
@@ -20,9 +30,12 @@ inline Parsed ReadMade(Parsed (*parse)(std::string_view, const JsonLimits&), con
   Parsed parsed = parse(made, limits);
   if (auto* request = std::get_if<CompletionRequest>(&parsed)) {
     request->api = api;
-    request->unknown_fields = std::move(given.unknown_fields);
+    request->unknown_fields.insert(request->unknown_fields.begin(), given.unknown_fields.begin(),
+                                   given.unknown_fields.end());
     request->responses = std::move(given.responses);
     request->input.thinking_budget_is_a_wish = true;
+    if (!given.input.grammar_field.empty() && request->input.grammar_field.starts_with("response_format"))
+      request->input.grammar_field = given.input.grammar_field;  // as the client called it
     request->input.default_max_tokens.reset();
   }
   return parsed;

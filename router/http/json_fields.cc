@@ -197,6 +197,24 @@ std::vector<std::string> SharedFieldNames() {
   return names;
 }
 
+bool IsFieldOfAnyApi(std::string_view key) {
+  constexpr std::string_view kOfChatsAnswers[] = {"n",
+                                                  "best_of",
+                                                  "echo",
+                                                  "prompt_logprobs",
+                                                  "return_seed",
+                                                  "return_token_ids",
+                                                  "return_tokens_as_token_ids",
+                                                  "stream_options"};
+  constexpr std::string_view kOfChats[] = {"chat_template_kwargs",   "include_reasoning",  "reasoning_effort",
+                                           "thinking_token_budget",  "add_special_tokens", "add_generation_prompt",
+                                           "continue_final_message", "tool_choice",        "parallel_tool_calls"};
+  const auto is_in = [key](const auto& names) {
+    return std::find(std::begin(names), std::end(names), key) != std::end(names);
+  };
+  return (SharedFields().contains(key) && !is_in(kOfChatsAnswers)) || is_in(kOfChats) || is_in(kGrammarFields);
+}
+
 bool ReadRefusedField(std::string_view key, Element e, MaybeError& error) {
   bool known = false;
   for (const std::string_view name : kRefused) known = known || name == key;

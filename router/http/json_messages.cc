@@ -145,6 +145,7 @@ MaybeError WriteTools(Element tools, JsonWriter& w) {
     w.BeginObject().Field("type", "function").Key("function").BeginObject().Field("name", name);
     if (!tool["description"].get_string().get(description)) w.Field("description", description);
     if (!tool["input_schema"].get(schema)) w.Key("parameters").Raw(simdjson::minify(schema));
+    if (!tool["strict"].get(schema)) w.Key("strict").Raw(simdjson::minify(schema));
     w.EndObject().EndObject();
   }
   w.EndArray();
@@ -180,13 +181,9 @@ MaybeError WriteThinking(Element thinking, JsonWriter& w) {
 }
 
 MaybeError WriteField(std::string_view key, Element value, JsonWriter& w, CompletionRequest& unknown) {
-  constexpr std::string_view kSame[] = {"model", "max_tokens", "stream",     "temperature", "top_p",
-                                        "top_k", "seed",       "logit_bias", "ignore_eos",  "cache_salt"};
   constexpr std::string_view kElsewhere[] = {"messages", "system", "metadata", "service_tier"};
   const auto is_in = [&](const auto& names) { return std::ranges::find(names, key) != std::end(names); };
-  if (is_in(kSame)) {
-    w.Key(key).Raw(simdjson::minify(value));
-  } else if (key == "stop_sequences") {
+  if (key == "stop_sequences") {
     w.Key("stop").Raw(simdjson::minify(value));
   } else if (key == "tools") {
     return WriteTools(value, w);
@@ -195,7 +192,7 @@ MaybeError WriteField(std::string_view key, Element value, JsonWriter& w, Comple
   } else if (key == "thinking") {
     return WriteThinking(value, w);
   } else if (!is_in(kElsewhere)) {
-    unknown.unknown_fields.emplace_back(key.substr(0, 64));
+    json::PassOn(key, value, w, unknown);
   }
   return std::nullopt;
 }

@@ -1,7 +1,5 @@
 // The bodies of Ollama's /api/chat and /api/generate as a chat, or as a text where `raw` asks for no template. Its
 // `options` are fields beside the others here.
-#include <algorithm>
-#include <iterator>
 
 #include "router/http/json_chat.h"
 #include "router/json_writer.h"
@@ -16,7 +14,8 @@ using json::MaybeError;
 struct Prompting {
   std::string_view prompt, system;
   std::optional<Element> messages;
-  bool raw = false, stream = true;
+  bool raw = false, stream = true, logprobs = false;
+  int32_t top_logprobs = 0;
 };
 
 /// Clients add a tag to a name that has none.
@@ -27,20 +26,18 @@ std::string WithoutTag(std::string model) {
 }
 
 MaybeError WriteOptions(Element options, JsonWriter& w, CompletionRequest& given) {
-  constexpr std::string_view kSame[] = {"temperature",       "top_p", "top_k", "min_p", "seed", "presence_penalty",
-                                        "frequency_penalty", "stop"};
   simdjson::dom::object object;
   if (options.get_object().get(object)) return json::WrongType("options", "an object", options);
   for (auto [key, value] : object) {
     if (value.is_null()) continue;
     const std::string text = simdjson::minify(value);
     int64_t count = 0;
-    if (std::ranges::find(kSame, key) != std::end(kSame)) {
-      w.Key(key).Raw(text);
-    } else if (key == "repeat_penalty") {
+    if (key == "repeat_penalty") {
       w.Key("repetition_penalty").Raw(text);
     } else if (key == "num_predict") {
       if (value.get_int64().get(count) || count >= 0) w.Key("max_tokens").Raw(text);  // below 0: as many as fit
+    } else if (json::IsFieldOfAnyApi(key)) {
+      w.Key(key).Raw(text);
     } else {
       given.unknown_fields.push_back(StrCat("options_", key.substr(0, 56)));
     }
@@ -78,7 +75,6 @@ MaybeError NoImages(Element images) {
 }
 
 MaybeError WriteField(std::string_view key, Element value, JsonWriter& w, Prompting& p, CompletionRequest& given) {
-  constexpr std::string_view kSame[] = {"tools", "logprobs", "top_logprobs"};
   if (key == "model") {
     std::string model;
     if (auto error = json::Read(key, value, model)) return error;
@@ -94,7 +90,12 @@ MaybeError WriteField(std::string_view key, Element value, JsonWriter& w, Prompt
   } else if (key == "options") {
     return WriteOptions(value, w, given);
   } else if (key == "format") {
+    given.input.grammar_field = key;
     return WriteFormat(value, w);
+  } else if (key == "logprobs") {
+    return json::Read(key, value, p.logprobs);
+  } else if (key == "top_logprobs") {
+    return json::Read(key, value, p.top_logprobs);
   } else if (key == "think") {
     WriteThink(value, w);
   } else if (key == "images") {
@@ -102,11 +103,11 @@ MaybeError WriteField(std::string_view key, Element value, JsonWriter& w, Prompt
   } else if (key == "suffix" || key == "template") {
     std::string_view text;
     if (value.get_string().get(text) || !text.empty()) return NotBuilt(std::string(key), "this field");
-  } else if (std::ranges::find(kSame, key) != std::end(kSame)) {
+  } else if (key == "tools") {
     simdjson::dom::array list;
     if (value.get_array().get(list) || list.size() > 0) w.Key(key).Raw(simdjson::minify(value));
   } else if (key != "keep_alive") {
-    given.unknown_fields.emplace_back(key.substr(0, 64));
+    json::PassOn(key, value, w, given);
   }
   return std::nullopt;
 }
@@ -174,9 +175,11 @@ std::variant<CompletionRequest, ApiError> Parse(std::string_view body, const Jso
   }
   w.Field("stream", p.stream);
   if (p.raw && api == Api::kOllamaGenerate) {
+    if (p.logprobs) w.Field("logprobs", p.top_logprobs);
     w.Field("prompt", p.prompt).Field("add_special_tokens", false).EndObject();
     return json::AsText(chat, limits, api, std::move(given));
   }
+  if (p.logprobs) w.Field("logprobs", true).Field("top_logprobs", p.top_logprobs);
   if (api == Api::kOllamaChat) {
     if (!p.messages) return BadRequest("`messages` is required.", "messages");
     if (auto error = WriteMessages(*p.messages, w)) return *std::move(error);

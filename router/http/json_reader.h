@@ -76,6 +76,8 @@ bool ReadRefusedField(std::string_view key, Element e, MaybeError& error);
 bool ReadIgnoredField(std::string_view key, Element e, MaybeError& error);
 /// The names of all that these four know, in order.
 std::vector<std::string> SharedFieldNames();
+/// Of a body of another API: whether a chat takes this field, and the API's answers have a place for what it asks.
+bool IsFieldOfAnyApi(std::string_view key);
 
 /// 400 for a field that nobody reads if one that is read was meant and is not in `body` too: the message names it.
 MaybeError MeantField(std::string_view name, const simdjson::dom::object& body, bool chat);

@@ -172,10 +172,11 @@ MaybeError WriteToolChoice(Element choice, JsonWriter& w) {
 }
 
 /// `text.format` is a chat's response_format, with the schema's members beside its type.
-MaybeError WriteText(Element text, JsonWriter& w) {
+MaybeError WriteText(Element text, JsonWriter& w, CompletionRequest& given) {
   Element format;
   std::string_view type;
   if (text["format"].get(format) || format.is_null()) return std::nullopt;
+  given.input.grammar_field = "text.format.schema";
   if (format["type"].get_string().get(type) || type != "json_schema") {
     w.Key("response_format").Raw(simdjson::minify(format));
     return std::nullopt;
@@ -190,26 +191,8 @@ MaybeError WriteText(Element text, JsonWriter& w) {
 }
 
 MaybeError WriteField(std::string_view key, Element value, JsonWriter& w, CompletionRequest& given) {
-  constexpr std::string_view kSame[] = {"model",
-                                        "stream",
-                                        "temperature",
-                                        "top_p",
-                                        "parallel_tool_calls",
-                                        "user",
-                                        "metadata",
-                                        "seed",
-                                        "service_tier",
-                                        "top_logprobs",
-                                        "top_k",
-                                        "cache_salt",
-                                        "prompt_cache_key",
-                                        "min_p",
-                                        "repetition_penalty",
-                                        "logit_bias",
-                                        "ignore_eos",
-                                        "chat_template_kwargs",
-                                        "thinking_token_budget"};
-  constexpr std::string_view kElsewhere[] = {"input", "include", "truncation", "max_tool_calls", "stream_options"};
+  constexpr std::string_view kSame[] = {"user", "metadata", "service_tier"};
+  constexpr std::string_view kElsewhere[] = {"input", "truncation", "max_tool_calls", "stream_options"};
   const auto is_in = [&](const auto& names) { return std::ranges::find(names, key) != std::end(names); };
   ResponsesPart& part = *given.responses;
   if (key == "max_output_tokens") {
@@ -225,7 +208,7 @@ MaybeError WriteField(std::string_view key, Element value, JsonWriter& w, Comple
   } else if (key == "tool_choice") {
     return WriteToolChoice(value, w);
   } else if (key == "text") {
-    return WriteText(value, w);
+    return WriteText(value, w, given);
   } else if (key == "reasoning") {
     std::string_view effort;
     if (!value["effort"].get_string().get(effort)) w.Field("reasoning_effort", effort);
@@ -233,12 +216,23 @@ MaybeError WriteField(std::string_view key, Element value, JsonWriter& w, Comple
     bool background = false;
     if (auto error = json::Read(key, value, background)) return error;
     if (background) return NotBuilt("background", "an answer in the background");
+  } else if (key == "include") {
+    simdjson::dom::array parts;
+    if (value.get_array().get(parts)) return json::WrongType(key, "an array", value);
+    for (Element part : parts) {
+      std::string_view name;
+      if (!part.get_string().get(name) && name == "message.output_text.logprobs") w.Field("logprobs", true);
+    }
+  } else if (key == "top_logprobs") {
+    int64_t count = 0;
+    if (!value.get_int64().get(count) && count > 0) w.Field("logprobs", true);
+    w.Key(key).Raw(simdjson::minify(value));
   } else if (is_in(kSame)) {
     w.Key(key).Raw(simdjson::minify(value));
   } else if (key == "conversation" || key == "prompt") {
     return NotBuilt(std::string(key), "this field");
   } else if (!is_in(kElsewhere)) {
-    given.unknown_fields.emplace_back(key.substr(0, 64));
+    json::PassOn(key, value, w, given);
   }
   return std::nullopt;
 }

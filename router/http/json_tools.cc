@@ -43,6 +43,10 @@ MaybeError ReadTool(const std::string& field, Element e, Callable& out) {
     return BadRequest(
         StrCat("`", field, ".function.parameters` must be a JSON Schema of an object, got ", TypeName(parameters), "."),
         "tools");
+  std::string_view only;
+  if (!object["type"].get_string().get(only) && only != "object")
+    return BadRequest(StrCat("`", field, ".function.parameters.type` must be \"object\", got \"", only, "\"."),
+                      "tools");
   out.schema = ArgumentsSchema(object);
   return std::nullopt;
 }

@@ -3,6 +3,7 @@
 #include <ctime>
 
 #include "common/str_cat.h"
+#include "router/http/token_logprobs.h"
 
 namespace baton::router {
 
@@ -14,11 +15,12 @@ std::string Rfc3339(int64_t unix_seconds) {
   return {text, strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts)};
 }
 
-OllamaFormat::OllamaFormat(AnswerHead head, bool chat)
-    : head_(std::move(head)), chat_(chat), created_at_(Rfc3339(head_.created)) {}
+OllamaFormat::OllamaFormat(AnswerHead head, const Tokenizer& tokenizer, bool chat)
+    : head_(std::move(head)), tokenizer_(tokenizer), chat_(chat), created_at_(Rfc3339(head_.created)) {}
 
-void OllamaFormat::Gather(const std::vector<CallPart>& calls) {
-  for (const CallPart& call : calls) {
+void OllamaFormat::Gather(const ChoicePart& part) {
+  logprobs_.insert(logprobs_.end(), part.logprobs.begin(), part.logprobs.end());
+  for (const CallPart& call : part.calls) {
     if (!call.id.empty()) {
       calls_.push_back(call);
     } else if (!calls_.empty()) {
@@ -27,7 +29,7 @@ void OllamaFormat::Gather(const std::vector<CallPart>& calls) {
   }
 }
 
-void OllamaFormat::Line(JsonWriter& w, std::string_view text, std::string_view thoughts, bool with_calls) const {
+void OllamaFormat::Line(JsonWriter& w, std::string_view text, std::string_view thoughts, bool with_calls) {
   w.BeginObject().Field("model", head_.model).Field("created_at", created_at_);
   if (chat_) w.Key("message").BeginObject().Field("role", "assistant");
   w.Field(chat_ ? "content" : "response", text);
@@ -41,6 +43,10 @@ void OllamaFormat::Line(JsonWriter& w, std::string_view text, std::string_view t
     w.EndArray();
   }
   if (chat_) w.EndObject();
+  if (logprobs_.empty()) return;
+  w.Key("logprobs");
+  WriteLogprobs(w, logprobs_, tokenizer_);
+  logprobs_.clear();
 }
 
 void OllamaFormat::Last(JsonWriter& w, const AnswerTail& tail) const {
@@ -56,7 +62,7 @@ void OllamaFormat::Last(JsonWriter& w, const AnswerTail& tail) const {
 
 const std::string& OllamaFormat::Piece(const ChoicePart& part, const AnswerTail&) {
   out_.clear();
-  Gather(part.calls);
+  Gather(part);
   if (part.text.empty() && part.thoughts.empty()) return out_;
   JsonWriter w(out_);
   Line(w, part.text, part.thoughts, false);
@@ -88,7 +94,7 @@ std::string OllamaFormat::Broken(const ApiError& error) { return ErrorText(error
 std::string OllamaFormat::Whole(const WholeParts& whole, const AnswerTail& tail) {
   const ChoicePart& part = whole.choices.front();
   if (part.finish) Finish(part, *part.finish, tail);
-  Gather(part.calls);
+  Gather(part);
   std::string out;
   JsonWriter w(out);
   Line(w, part.text, part.thoughts, true);

@@ -11,7 +11,7 @@ namespace baton::router {
 
 class OllamaFormat final : public AnswerFormat {
  public:
-  OllamaFormat(AnswerHead head, bool chat);
+  OllamaFormat(AnswerHead head, const Tokenizer& tokenizer, bool chat);
 
   const char* StreamType() const override { return "application/x-ndjson"; }
   std::string Begin(size_t, const AnswerTail&) override { return ""; }
@@ -23,15 +23,17 @@ class OllamaFormat final : public AnswerFormat {
   std::string Whole(const WholeParts& whole, const AnswerTail& tail) override;
 
  private:
-  void Gather(const std::vector<CallPart>& calls);
+  void Gather(const ChoicePart& part);
   /// A line up to what says whether it is the last.
-  void Line(JsonWriter& w, std::string_view text, std::string_view thoughts, bool with_calls) const;
+  void Line(JsonWriter& w, std::string_view text, std::string_view thoughts, bool with_calls);
   void Last(JsonWriter& w, const AnswerTail& tail) const;
 
   const AnswerHead head_;
+  const Tokenizer& tokenizer_;
   const bool chat_;
   const std::string created_at_;
   std::vector<CallPart> calls_;
+  std::vector<PositionLogprobs> logprobs_;  ///< of what the next line shows
   const char* reason_ = "stop";
   std::string out_;
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/str_cat.h"
+#include "router/http/token_logprobs.h"
 
 namespace baton::router {
 namespace {
@@ -153,26 +154,10 @@ void OpenAiJson::WriteFinish(JsonWriter& w, const std::optional<ChoiceFinish>& f
   }
 }
 
-void OpenAiJson::Candidate(JsonWriter& w, const TokenLogprob& c) const {
-  w.Field("token", TokenText(c.token_id)).Key("logprob").Float(c.logprob).Key("bytes").BeginArray();
-  for (const char byte : tokenizer_.TokenBytes(c.token_id)) w.Int(static_cast<unsigned char>(byte));
-  w.EndArray();
-}
-
 void OpenAiJson::ChatLogprobs(JsonWriter& w, const ChoicePart& part) const {
-  w.BeginObject().Key("content").BeginArray();
-  for (const PositionLogprobs& p : part.logprobs) {
-    w.BeginObject();
-    Candidate(w, p.chosen);
-    w.Key("top_logprobs").BeginArray();
-    for (const TokenLogprob& top : p.top) {
-      w.BeginObject();
-      Candidate(w, top);
-      w.EndObject();
-    }
-    w.EndArray().EndObject();
-  }
-  w.EndArray().NullField("refusal").EndObject();
+  w.BeginObject().Key("content");
+  WriteLogprobs(w, part.logprobs, tokenizer_, [this](int32_t id) { return TokenText(id); });
+  w.NullField("refusal").EndObject();
 }
 
 void OpenAiJson::TextLogprobs(JsonWriter& w, const ChoicePart& part) const {

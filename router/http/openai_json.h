@@ -54,7 +54,6 @@ class OpenAiJson final : public AnswerFormat {
   void Logprobs(JsonWriter& w, const ChoicePart& part) const;
   void ChatLogprobs(JsonWriter& w, const ChoicePart& part) const;
   void TextLogprobs(JsonWriter& w, const ChoicePart& part) const;
-  void Candidate(JsonWriter& w, const TokenLogprob& candidate) const;
   void PromptLogprobs(JsonWriter& w, const std::vector<int32_t>& prompt,
                       const std::vector<PositionLogprobs>& positions) const;
   static void Thoughts(JsonWriter& w, std::string_view thoughts);

@@ -44,9 +44,10 @@ std::unique_ptr<AnswerFormat> OpenAiApp::MakeFormat(const CompletionRequest& req
   switch (request.api) {
     case Api::kMessages: return std::make_unique<MessagesFormat>(std::move(head));
     case Api::kResponses:
-      return std::make_unique<ResponsesFormat>(std::move(head), request.responses->echo, std::move(keep));
+      return std::make_unique<ResponsesFormat>(std::move(head), tokenizer, request.responses->echo, std::move(keep));
     case Api::kOllamaChat:
-    case Api::kOllamaGenerate: return std::make_unique<OllamaFormat>(std::move(head), request.api == Api::kOllamaChat);
+    case Api::kOllamaGenerate:
+      return std::make_unique<OllamaFormat>(std::move(head), tokenizer, request.api == Api::kOllamaChat);
     default: return std::make_unique<OpenAiJson>(std::move(head), tokenizer);
   }
 }

@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_join.h"
 #include "common/str_cat.h"
+#include "router/http/token_logprobs.h"
 
 namespace baton::router {
 namespace {
@@ -50,11 +51,18 @@ std::string ResponsesFormat::Response(const char* status, const RequestUsage* us
   return out;
 }
 
+std::string ResponsesFormat::Logprobs(const std::vector<PositionLogprobs>& positions) const {
+  std::string out;
+  JsonWriter w(out);
+  WriteLogprobs(w, positions, tokenizer_);
+  return out;
+}
+
 std::string ResponsesFormat::PartJson() const {
   std::string out;
   JsonWriter w(out);
   w.BeginObject().Field("type", open_ == Item::kMessage ? "output_text" : "reasoning_text").Field("text", gathered_);
-  if (open_ == Item::kMessage) w.Key("annotations").Raw("[]").Key("logprobs").Raw("[]");
+  if (open_ == Item::kMessage) w.Key("annotations").Raw("[]").Key("logprobs").Raw(Logprobs(logprobs_));
   w.EndObject();
   return out;
 }
@@ -107,8 +115,11 @@ void ResponsesFormat::Add(std::string_view text) {
   Emit(type, [&](JsonWriter& w) {
     Place(w);
     w.Field("delta", text);
-    if (open_ == Item::kMessage) w.Key("logprobs").Raw("[]");
+    if (open_ == Item::kMessage) w.Key("logprobs").Raw(Logprobs(new_logprobs_));
   });
+  if (open_ != Item::kMessage) return;
+  logprobs_.insert(logprobs_.end(), new_logprobs_.begin(), new_logprobs_.end());
+  new_logprobs_.clear();
 }
 
 void ResponsesFormat::Close() {
@@ -120,7 +131,7 @@ void ResponsesFormat::Close() {
     Place(w);
     if (open_ == Item::kCall) w.Field("name", call_.name);
     w.Field(open_ == Item::kCall ? "arguments" : "text", gathered_);
-    if (open_ == Item::kMessage) w.Key("logprobs").Raw("[]");
+    if (open_ == Item::kMessage) w.Key("logprobs").Raw(Logprobs(logprobs_));
   });
   if (open_ != Item::kCall) {
     Emit("response.content_part.done", [&](JsonWriter& w) {
@@ -141,10 +152,14 @@ void ResponsesFormat::Close() {
   }
   items_.push_back(std::move(item));
   gathered_.clear();
+  logprobs_.clear();
   open_ = Item::kNone;
 }
 
+// Tokens of thoughts and calls have no place for logprobs; those of text may come before it.
 void ResponsesFormat::Take(const ChoicePart& part) {
+  if (!part.text.empty() || (part.thoughts.empty() && part.calls.empty()))
+    new_logprobs_.insert(new_logprobs_.end(), part.logprobs.begin(), part.logprobs.end());
   if (!part.thoughts.empty()) {
     Open(Item::kReasoning);
     Add(part.thoughts);

@@ -14,8 +14,9 @@ namespace baton::router {
 class ResponsesFormat final : public AnswerFormat {
  public:
   /// `keep` hears of the whole answer as a message of the assistant, JSON, when it has not failed.
-  ResponsesFormat(AnswerHead head, std::string echo, std::function<void(std::string message)> keep)
-      : head_(std::move(head)), echo_(std::move(echo)), keep_(std::move(keep)) {}
+  ResponsesFormat(AnswerHead head, const Tokenizer& tokenizer, std::string echo,
+                  std::function<void(std::string message)> keep)
+      : head_(std::move(head)), tokenizer_(tokenizer), echo_(std::move(echo)), keep_(std::move(keep)) {}
 
   const char* StreamType() const override { return "text/event-stream; charset=utf-8"; }
   std::string Begin(size_t choices, const AnswerTail& tail) override;
@@ -34,6 +35,7 @@ class ResponsesFormat final : public AnswerFormat {
   void Add(std::string_view text);
   std::string ItemJson(const char* status) const;
   std::string PartJson() const;
+  std::string Logprobs(const std::vector<PositionLogprobs>& positions) const;
   /// The place of an event's text: item, index of it, index in it.
   void Place(JsonWriter& w) const;
   void Emit(std::string_view type, const std::function<void(JsonWriter&)>& members);
@@ -42,14 +44,16 @@ class ResponsesFormat final : public AnswerFormat {
   const char* Status() const { return cut_ ? "incomplete" : "completed"; }
 
   const AnswerHead head_;
+  const Tokenizer& tokenizer_;
   const std::string echo_;
   const std::function<void(std::string)> keep_;
   bool streams_ = false, cut_ = false;
   int64_t sequence_ = 0;
   Item open_ = Item::kNone;
-  CallPart call_;                   ///< of an open call
-  std::string gathered_;            ///< text of the open item
-  std::vector<std::string> items_;  ///< JSON of those that have ended
+  CallPart call_;                                          ///< of an open call
+  std::string gathered_;                                   ///< text of the open item
+  std::vector<PositionLogprobs> new_logprobs_, logprobs_;  ///< of text that comes next, and of the open message
+  std::vector<std::string> items_;                         ///< JSON of those that have ended
   std::string text_, thoughts_, calls_;
   std::string out_;
 };

@@ -171,10 +171,24 @@ class Responses(Apis, unittest.TestCase):
         formed = self.ask("Hi", text={"format": {"type": "json_schema", "name": "w", "schema": WEATHER, "strict": True}}, **drawn)
         self.assertIn(json.loads(formed["output"][-1]["content"][0]["text"])["city"], ("Rome", "Oslo"))
 
+    def test_logprobs_are_those_of_a_chat(self):
+        for guided in ({}, {"guided_regex": "[a-z]{3,9}"}):
+            want = self.chat(GREETING, max_tokens=12, temperature=0, logprobs=True, top_logprobs=2, **guided)["choices"][0]["logprobs"]["content"]
+            for asked in ({"include": ["message.output_text.logprobs"], "top_logprobs": 2}, {"top_logprobs": 2}):
+                got = self.ask("Hi", max_output_tokens=12, **asked, **guided)["output"][-1]["content"][0]["logprobs"]
+                self.assertEqual(got[:len(want)], want[:len(got)])
+                self.assertGreater(len(got), 2)
+                body = {"input": "Hi", "max_output_tokens": 12, "temperature": 0, "stream": True, **asked, **guided}
+                pieces = [data["logprobs"] for name, data in named_events(self.post("/v1/responses", body).body) if name == "response.output_text.delta"]
+                self.assertEqual([token for piece in pieces for token in piece], got)
+            self.assertEqual(self.ask("Hi", max_output_tokens=12, **guided)["output"][-1]["content"][0]["logprobs"], [])
+
     def test_what_is_wrong_is_named(self):
         for body, words in (({}, "`input` is required"), ({"input": [{"type": "web_search_call"}]}, "web_search_call"),
                             ({"input": "x", "tools": [{"type": "file_search"}]}, "file_search"), ({"input": "x", "background": True}, "background")):
             self.assertIn(words, self.post("/v1/responses", body, status=400).json()["error"]["message"])
+        formed = {"input": "x", "text": {"format": {"type": "json_schema", "name": "x", "schema": {"not": {}}}}}
+        self.assertEqual(self.post("/v1/responses", formed, status=400).json()["error"]["param"], "text.format.schema")
         self.assertEqual(self.post("/v1/embeddings", {"input": "x"}, status=501).json()["error"]["code"], "unsupported_endpoint")
 
 
@@ -203,6 +217,15 @@ class Ollama(Apis, unittest.TestCase):
         self.assertEqual(self.ask("/api/generate", prompt="Hi", options=options)["response"], text)
         raw = self.post("/v1/completions", {"prompt": "Hi", "max_tokens": 20, "temperature": 0, "add_special_tokens": False}).json()["choices"][0]["text"]
         self.assertEqual(self.ask("/api/generate", prompt="Hi", raw=True, options=options)["response"], raw)
+
+    def test_logprobs_are_those_of_a_chat(self):
+        want = self.chat(GREETING, max_tokens=12, temperature=0, logprobs=True, top_logprobs=2)["choices"][0]["logprobs"]["content"]
+        body = {"messages": GREETING, "logprobs": True, "top_logprobs": 2, "options": {"temperature": 0, "num_predict": 12}}
+        self.assertEqual(self.post("/api/chat", {**body, "stream": False}).json()["logprobs"], want)
+        lines = [json.loads(line) for line in self.post("/api/chat", body).body.splitlines()]
+        self.assertEqual([token for line in lines for token in line.get("logprobs", [])], want)
+        raw = self.post("/api/generate", {"prompt": "Hi", "raw": True, "stream": False, "logprobs": True, "top_logprobs": 1, "options": {"num_predict": 4, "seed": 1}})
+        self.assertEqual([len(token["top_logprobs"]) for token in raw.json()["logprobs"]], [1] * raw.json()["eval_count"])
 
     def test_calls_formats_and_what_there_is(self):
         tools = [{"type": "function", "function": {"name": "get_weather", "parameters": WEATHER}}]

@@ -1,6 +1,7 @@
 """What works with what: every kind of answer in every arrangement of workers, under load and across a fault. A cell is "same" where the
 answers are, byte for byte, those of one worker that is asked one by one. docs/compatibility.md shows the table; it must be this one."""
 import json
+import os
 import random
 import re
 import threading
@@ -9,13 +10,14 @@ import unittest
 from harness import ROOT, Cluster, in_parallel
 from test_promise_a import TIGHT
 from thinking_model import thinking_model
-from token_index import harm
+from token_index import Stream, harm
 
 MODEL = "tiny-thinker"
 WEATHER = {"type": "object", "properties": {"city": {"enum": ["Rome", "Oslo"]}, "days": {"type": "integer", "minimum": 1, "maximum": 9}},
            "required": ["city", "days"], "additionalProperties": False}
 TOOLS = [{"type": "function", "function": {"name": "get_weather", "parameters": WEATHER}}, {"type": "function", "function": {"name": "now"}}]
 CALL = '<tool_call>[{]"name": "now", "arguments": [{][}][}]</tool_call>'
+MARK = "550"  # the token <tool_call>
 OPENED = {"chat_template_kwargs": {"opened": True}}
 SAID = [{"role": "user", "content": "Say something about the quick brown fox that jumps over the lazy dog."}]
 
@@ -37,21 +39,28 @@ FEATURES = {
         {"begin": "ab", "schema": {"enum": [1, 2]}, "end": "c"}]}, ignore_eos=True),
     "forced call": chat(tools=TOOLS, tool_choice="required", max_tokens=200),
     "free calls": chat(tools=TOOLS, guided_regex=f"[a-c]{{3}}{CALL}({CALL})?", max_tokens=200),
+    "strict calls": chat(tools=[{"type": "function", "function": {"name": "get_weather", "parameters": WEATHER, "strict": True}}, TOOLS[1]],
+                         logit_bias={MARK: 12}, max_tokens=200),
     "thoughts, budget": chat(thinking_token_budget=20, ignore_eos=True, **OPENED),
     "thoughts, call, text": chat(tools=TOOLS, thinking_token_budget=15, guided_regex=f"{CALL} [a-z]{{9}}", max_tokens=200, **OPENED),
-    "messages": ("/v1/messages", {"messages": SAID, "max_tokens": 60, "ignore_eos": True}),
-    "responses": ("/v1/responses", {"input": SAID[0]["content"], "max_output_tokens": 60, "ignore_eos": True}),
-    "ollama": ("/api/chat", {"messages": SAID, "options": {"num_predict": 60}}),
+    "messages": ("/v1/messages", {"messages": SAID, "max_tokens": 60, "ignore_eos": True, "bad_words": ["e", "a"]}),
+    "responses": ("/v1/responses", {"input": SAID[0]["content"], "max_output_tokens": 60, "ignore_eos": True, "presence_penalty": 0.5, "min_p": 0.01}),
+    "ollama": ("/api/chat", {"messages": SAID, "options": {"num_predict": 60, "bad_words": ["e", "a"]}}),
 }
 
 PAIR = ["--prefill", 1, "--decode", 1, "--local-prefill-max-tokens", 4]
+OTHER_BLOCKS = ["--prefill.block-size", 64, "--decode.block-size", 16]
+WIDTH = ["--reduction-width", 2]  # the same bits on one rank and on two: compared with one worker that sums so (docs/parallel.md)
 COLUMNS = {
     "one worker, all at once": [],
     "preempted": TIGHT,
     "P/D shm": [*PAIR, "--transport", "shm"],
-    "P/D tcp, other blocks": [*PAIR, "--transport", "tcp", "--prefill.block-size", 64, "--decode.block-size", 16],
+    "P/D tcp, other blocks": [*PAIR, "--transport", "tcp", *OTHER_BLOCKS],
+    "P/D, TP 2 and 1, other blocks": [*PAIR, *OTHER_BLOCKS, *WIDTH, "--prefill.tensor-parallel-size", 2],
+    "P/D, TP 1 and 2": [*PAIR, *WIDTH, "--decode.tensor-parallel-size", 2],
     "a decode worker dies": ["--prefill", 1, "--decode", 2, "--local-prefill-max-tokens", 4],
 }
+DEATHS = range(0, 61, 5)  # the token of a running stream at which it dies: a sample here, each in bench/soak/matrix.py
 
 
 def ask(cluster, feature, seed, stream):
@@ -101,35 +110,60 @@ def table(results):
     return "\n".join(lines)
 
 
+def row_across_a_death(cluster, index, r):
+    """All at once, while a decode worker is killed when a stream beside them has had so many tokens."""
+    killer = threading.Thread(target=harm, args=(cluster, "kill decode", r))
+    beside = Stream(cluster, {"model": MODEL, "prompt": SAID[0]["content"], "max_tokens": 80, "temperature": 0, "ignore_eos": True, "stream": True},
+                    lambda count: killer.start() if count >= index and not killer.ident else None)
+    if index == 0:
+        killer.start()
+    streaming = threading.Thread(target=beside.run)
+    streaming.start()
+    got = row_of(cluster, at_once=True)
+    streaming.join()
+    assert killer.ident, beside.text
+    killer.join()
+    cluster.wait_until(lambda: cluster.metric("baton_worker_up") == 3, "the worker is back", 60)
+    return got
+
+
+def differing(want, got, where):
+    """The features whose answers differ, which are printed."""
+    cases = [case for case in want if got[case] != want[case]]
+    for case in cases:
+        print(f"{where}: {case}\n  want {want[case]}\n  got  {got[case]}", flush=True)
+    return {case[0] for case in cases}
+
+
 class Matrix(unittest.TestCase):
+    def rows(self, column, cluster, seed):
+        """[(where, answers)] of a column."""
+        if "dies" in column:
+            r = random.Random(seed)
+            return [(f"{column} at token {index}", row_across_a_death(cluster, index, r)) for index in sorted(r.sample(DEATHS, 2))]
+        got = row_of(cluster, at_once=True)
+        if "P/D" in column:
+            self.assertGreater(cluster.metric("baton_kv_transfer_bytes_total"), 0)
+        if column == "preempted":
+            cluster.wait_until(lambda: cluster.metric("vllm:num_requests_running") == 0, "the counters are reported")
+            self.assertGreater(cluster.metric("vllm:num_preemptions_total"), 0)
+        return [(column, got)]
+
     def test_every_kind_of_answer_in_every_arrangement(self):
+        seed = int(os.environ.get("SEED", random.randrange(10**6)))
+        print(f"\n    SEED={seed}", flush=True)
         results = {}
-        with thinking_model() as model:
-            with Cluster(model) as c:
-                want = row_of(c, at_once=False)
-            self.assertTrue(all(want.values()), want)
+        with thinking_model(more=["<tool_call>"]) as model:
+            wants = {}
+            for flags in ([], WIDTH):
+                with Cluster(model, args=flags) as c:
+                    wants[bool(flags)] = row_of(c, at_once=False)
+                self.assertTrue(all(wants[bool(flags)].values()), wants)
             for column, args in COLUMNS.items():
+                want = wants["--reduction-width" in args]
                 with Cluster(model, args=args) as c:
-                    harmer = threading.Thread(target=harm, args=(c, "kill decode", random.Random(5)))
-                    answers = []
-                    asking = threading.Thread(target=lambda: answers.append(row_of(c, at_once=True)))
-                    asking.start()
-                    if "dies" in column:
-                        c.wait_until(lambda: c.metric("vllm:generation_tokens_total") > 50, "answers are under way")
-                        harmer.start()
-                        harmer.join()
-                    asking.join()
-                    got = answers[0]
-                    if "P/D" in column:
-                        self.assertGreater(c.metric("baton_kv_transfer_bytes_total"), 0)
-                    if column == "preempted":
-                        c.wait_until(lambda: c.metric("vllm:num_requests_running") == 0, "the counters are reported")
-                        self.assertGreater(c.metric("vllm:num_preemptions_total"), 0)
-                for feature in FEATURES:
-                    differ = [case for case in want if case[0] == feature and got[case] != want[case]]
-                    results[feature, column] = "same" if not differ else "DIFFERS"
-                    for case in differ:
-                        print(f"{column}: {case}\n  want {want[case]}\n  got  {got[case]}")
+                    differ = set().union(*(differing(want, got, where) for where, got in self.rows(column, c, seed)))
+                results |= {(feature, column): "DIFFERS" if feature in differ else "same" for feature in FEATURES}
         made = table(results)
         print("\n" + made, flush=True)
         self.assertNotIn("DIFFERS", made)

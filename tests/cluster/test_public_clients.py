@@ -8,8 +8,10 @@ import tempfile
 import unittest
 
 from harness import ROOT, Cluster
+from thinking_model import thinking_model
 
 VENV = ROOT / "build" / "venv" / "bin" / "python"
+INSTRUCTORS = ROOT / "build" / "venv-instructor" / "bin" / "python"  # it wants another openai
 
 OPENAI = """
 import json, sys, openai
@@ -62,7 +64,66 @@ whole = chat.invoke("Hello")
 pieces = list(chat.stream("Hello"))
 assert "".join(p.content for p in pieces) == whole.content
 assert whole.usage_metadata["output_tokens"] > 0
+import pydantic
+class Place(pydantic.BaseModel):
+    "A place."
+    city: str = pydantic.Field(max_length=12)
+    near: bool
+drawn = dict(base_url=sys.argv[1] + "/v1", api_key="none", model=sys.argv[2], max_tokens=1500, temperature=1)
+for method in ("json_schema", "function_calling"):
+    for seed in range(3):
+        formed = ChatOpenAI(**drawn, seed=seed).with_structured_output(Place, method=method).invoke("Hello")
+        assert isinstance(formed, Place), (method, formed)
 print("langchain-openai ok")
+"""
+
+# An agent: the model calls a function until it answers with text. A random model is drawn to the mark of a call by a bias, and from the
+# third turn on away from it.
+AGENT = """
+import sys
+from typing import Literal
+from langchain_core.messages import HumanMessage, ToolMessage
+from langchain_core.tools import tool
+from langchain_openai import ChatOpenAI
+@tool
+def weather(city: Literal["Rome", "Oslo"], days: Literal[1, 2, 3]) -> str:
+    "The weather of a city."
+    asked.append((city, days))
+    return f"rain for {days} days"
+asked, turns = [], 0
+chat = ChatOpenAI(base_url=sys.argv[1] + "/v1", api_key="none", model=sys.argv[2], max_tokens=300, temperature=1, streaming=len(sys.argv) > 3)
+messages = [HumanMessage("How is the weather?")]
+while True:
+    bias = {"550": 100 if turns < 2 else -100}
+    answer = chat.bind_tools([weather], strict=True, parallel_tool_calls=False).bind(seed=turns, logit_bias=bias).invoke(messages)
+    messages.append(answer)
+    turns += 1
+    if not answer.tool_calls:
+        break
+    assert turns < 6, messages
+    for call in answer.tool_calls:
+        messages.append(ToolMessage(weather.invoke(call["args"]), tool_call_id=call["id"]))
+assert turns == 3 and len(asked) == 2, (turns, asked)
+assert len({call["id"] for m in messages for call in getattr(m, "tool_calls", [])}) == len(asked)
+print("agent ok", asked)
+"""
+
+INSTRUCTOR = """
+import sys, instructor, openai, pydantic, typing
+class Step(pydantic.BaseModel):
+    kind: typing.Literal["walk", "ride"]
+    minutes: int = pydantic.Field(ge=1, le=90)
+class Route(pydantic.BaseModel):
+    to: str = pydantic.Field(max_length=10)
+    steps: typing.Annotated[list[Step], pydantic.Field(max_length=2)]
+base = openai.OpenAI(base_url=sys.argv[1] + "/v1", api_key="none", max_retries=0)
+for mode in (instructor.Mode.TOOLS, instructor.Mode.JSON_SCHEMA):
+    client = instructor.from_openai(base, mode=mode)
+    for seed in range(3):
+        route = client.chat.completions.create(model=sys.argv[2], response_model=Route, max_retries=0, max_tokens=1500, seed=seed,
+                                               messages=[{"role": "user", "content": "Hello"}])
+        assert isinstance(route, Route), route
+print("instructor ok")
 """
 
 RESPONSES = """
@@ -174,17 +235,30 @@ class Chatter(HttpUser):
 
 @unittest.skipUnless(VENV.exists() and (VENV.parents[1] / ".requirements").exists(), "build/venv is not there (no package index?)")
 class PublicClients(unittest.TestCase):
-    def check(self, program):
+    def check(self, program, python=VENV):
         with Cluster() as c:
-            env = {k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy")}
-            result = subprocess.run([VENV, "-c", program, c.url, "tiny-llama"], capture_output=True, text=True, timeout=300, env=env)
-            self.assertEqual(result.returncode, 0, result.stdout + result.stderr[-3000:])
+            self.run_client(c, [python, "-c", program, c.url, "tiny-llama"])
+
+    def run_client(self, c, command):
+        env = {k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy")}
+        result = subprocess.run(command, capture_output=True, text=True, timeout=300, env=env)
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr[-3000:])
 
     def test_openai_python(self):
         self.check(OPENAI)
 
     def test_langchain_openai(self):
         self.check(LANGCHAIN)
+
+    def test_a_langchain_agent_calls_functions_until_it_is_done(self):
+        with thinking_model(more=["<tool_call>"]) as model, Cluster(model, args=["--reasoning-parser", "none"]) as c:
+            self.run_client(c, [VENV, "-c", AGENT, c.url, "tiny-thinker"])
+            self.run_client(c, [VENV, "-c", AGENT, c.url, "tiny-thinker", "streamed"])
+
+    def test_instructor(self):
+        if not (INSTRUCTORS.parents[1] / ".requirements").exists():
+            self.skipTest("build/venv-instructor is not there (no package index?)")
+        self.check(INSTRUCTOR, INSTRUCTORS)
 
     def test_openai_responses(self):
         self.check(RESPONSES)

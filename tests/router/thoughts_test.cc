@@ -3,13 +3,11 @@
 
 #include <gmock/gmock.h>
 
-#include <filesystem>
-#include <fstream>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "common/str_cat.h"
+#include "more_tokens.h"
 #include "router/request/choice_text.h"
 #include "router/request_types.h"
 #include "text/grammar.h"
@@ -61,28 +59,7 @@ TEST(ThoughtReader, SplitsTheSameHoweverTheTextIsCut) {
   }
 }
 
-/// The tiny model's tokenizer, with <think> and </think> as its last tokens.
-std::unique_ptr<Tokenizer> Thinker(bool special = false) {
-  namespace fs = std::filesystem;
-  const fs::path folder = fs::path(testing::TempDir()) / "baton_thinker";
-  fs::create_directories(folder);
-  for (const char* file : {"tokenizer_config.json", "config.json", "generation_config.json"})
-    fs::copy_file(fs::path("tests/data/tiny-llama") / file, folder / file, fs::copy_options::overwrite_existing);
-  std::ifstream in("tests/data/tiny-llama/tokenizer.json");
-  nlohmann::json tokenizer = nlohmann::json::parse(in);
-  int id = 548;
-  for (const char* tag : {"<think>", "</think>"}) {
-    tokenizer["added_tokens"].push_back({{"id", id++},
-                                         {"content", tag},
-                                         {"single_word", false},
-                                         {"lstrip", false},
-                                         {"rstrip", false},
-                                         {"normalized", false},
-                                         {"special", special}});
-  }
-  std::ofstream(folder / "tokenizer.json") << tokenizer.dump();
-  return Tokenizer::FromHfDirectory(folder.string()).value();
-}
+std::unique_ptr<Tokenizer> Thinker(bool special = false) { return TinyWith({"<think>", "</think>"}, special); }
 
 TEST(ThoughtStart, IsWhereThePromptEnds) {
   const auto tokenizer = Thinker();

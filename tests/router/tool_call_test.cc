@@ -57,6 +57,8 @@ TEST(Tools, WhatIsWrongIsNamed) {
       {tool(R"({"type":"function"})"), "tools", "tools[0].function.name"},
       {tool(R"({"type":"function","function":{"name":"a b"}})"), "tools", "tools[0].function.name"},
       {tool(R"({"type":"function","function":{"name":"f","parameters":[]}})"), "tools", "tools[0].function.parameters"},
+      {tool(R"({"type":"function","function":{"name":"f","parameters":{"type":"string"}}})"), "tools",
+       "tools[0].function.parameters.type` must be \"object\", got \"string\""},
       {tool(R"({"type":"function","function":{"name":"f"}},{"type":"function","function":{"name":"f"}})"), "tools",
        "two functions called f"},
       {tool("3"), "tools", "tools[0].type"},

@@ -200,6 +200,11 @@ TEST(Grammar, AGrammarThatIsWrongIsRefusedWithThePlace) {
             "#/properties/a/uniqueItems is not supported"},
            {GrammarKind::kJsonSchema, R"({"properties":{"not":{"not":{}},"b":{"not":{}}}})",
             "#/properties/not/not, #/properties/b/not are not supported"},
+           {GrammarKind::kLark, R"(start: %json {"properties":{"a":{"unevaluatedItems":false}}})",
+            "#/properties/a/unevaluatedItems is not supported"},
+           {GrammarKind::kJsonSchema, R"({"properties":{"a":{"oneOf":[{"type":"integer"},{"type":"number"}]}}})",
+            "#/properties/a/oneOf: "},
+           {GrammarKind::kJsonSchema, R"({"properties":{"a":{"format":"none"}}})", "#/properties/a/format: Unknown"},
            {GrammarKind::kJsonSchema, "{\"type\":", "not JSON"},
            {GrammarKind::kJsonSchema, R"({"type":"text"})", "text"},
            {GrammarKind::kRegex, "(a", "unclosed"},
@@ -256,6 +261,29 @@ TEST(Grammar, WhatTakesTooLongToCompileIsRefusedAtOnce) {
   std::string properties;
   for (int i = 0; i < 2000; ++i) properties += StrCat(i == 0 ? "" : ",", "\"p", i, "\":{}");
   say(GrammarKind::kJsonSchema, StrCat("{\"type\":\"object\",\"properties\":{", properties, "}}"), "too costly");
+}
+
+TEST(Grammar, ASchemaWithoutAnEndIsRefusedAndOneWithAWayOutIsNot) {
+  const Model m = Load("gpt2");
+  const auto in_a = [](const char* a) {
+    return StrCat(
+        R"({"type":"object","required":["a"],"properties":{"a":)", a, R"(},"$defs":{"x":{"$ref":"#/$defs/y"},)",
+        R"("y":{"type":"array","items":{"$ref":"#/$defs/x"},"minItems":1},"end":{"anyOf":[{"$ref":"#"},{"type":"null"}]}}})");
+  };
+  for (const char* endless : {R"({"$ref":"#"})", R"({"type":"array","items":{"$ref":"#"},"minItems":2})",
+                              R"({"anyOf":[{"$ref":"#"},{"$ref":"#/$defs/x"}]})", R"({"allOf":[{"$ref":"#"},{}]})"}) {
+    for (const auto& [kind, text] : {std::pair{GrammarKind::kJsonSchema, in_a(endless)},
+                                     std::pair{GrammarKind::kLark, StrCat("start: %json ", in_a(endless))}}) {
+      const auto status = m.compiler->Compile(kind, text).status();
+      EXPECT_THAT(std::string(status.message()), HasSubstr("within itself, without an end")) << text;
+    }
+  }
+  for (const char* ends : {R"({"$ref":"#/$defs/end"})", R"({"type":"array","items":{"$ref":"#"}})",
+                           R"({"type":["object","null"],"required":["b"],"properties":{"b":{"$ref":"#"}}})",
+                           R"({"type":"object","properties":{"b":{"$ref":"#"}}})"}) {
+    const auto compiled = m.compiler->Compile(GrammarKind::kJsonSchema, in_a(ends));
+    EXPECT_TRUE(compiled.ok()) << ends << compiled.status();
+  }
 }
 
 TEST(Grammar, TheDigestSaysWhetherTwoCompilersSeeTheSame) {

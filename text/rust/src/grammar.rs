@@ -1,6 +1,7 @@
 //! What tokens a grammar allows next: llguidance behind opaque handles. A `Vocabulary` is made once for a tokenizer, a
 //! `Matcher` follows one answer token by token.
 
+use crate::endless::is_endless;
 use crate::ffi::{invalid, Failure, Outcome, INTERNAL, INVALID_ARGUMENT};
 use crate::gbnf;
 use crate::tokenizer::Handle;
@@ -52,7 +53,7 @@ impl Vocabulary {
 
     pub fn compile(&self, kind: i32, text: &str) -> Outcome<Matcher> {
         let grammar = match kind {
-            JSON_SCHEMA => TopLevelGrammar::from_json_schema(check_divisors(parse(text)?)?),
+            JSON_SCHEMA => TopLevelGrammar::from_json_schema(check_schema(parse(text)?)?),
             REGEX => TopLevelGrammar::from_regex(text),
             LARK if gbnf::is_gbnf(text) => TopLevelGrammar::from_lark(gbnf::to_lark(text)?),
             LARK => TopLevelGrammar::from_lark(check_embedded(text)?.to_string()),
@@ -147,7 +148,11 @@ fn parse(text: &str) -> Outcome<Value> {
 /// Divisibility by n is an automaton of n states, and limits count none of them: 1 to 3 µs each.
 const DIVISOR_LIMIT: u64 = 100_000;
 
-fn check_divisors(schema: Value) -> Outcome<Value> {
+/// What the compiler would take too long for, or never end of.
+fn check_schema(schema: Value) -> Outcome<Value> {
+    if is_endless(&schema) {
+        return invalid("no text fits it: the schema asks for itself within itself, without an end");
+    }
     let mut divisors = Vec::new();
     collect_divisors(&schema, &mut divisors);
     divisors.sort_unstable();
@@ -188,13 +193,16 @@ fn collect_divisors(value: &Value, out: &mut Vec<u64>) {
 }
 
 /// Schemas may stand in a Lark grammar: `%json {...}`.
-fn check_embedded(text: &str) -> Outcome<&str> {
+fn embedded(text: &str) -> impl Iterator<Item = Value> + '_ {
     const KEYWORD: &str = "%json";
-    for (at, _) in text.match_indices(KEYWORD) {
-        let mut values = serde_json::Deserializer::from_str(&text[at + KEYWORD.len()..]).into_iter::<Value>();
-        if let Some(Ok(schema)) = values.next() {
-            check_divisors(schema)?;
-        }
+    text.match_indices(KEYWORD).filter_map(|(at, _)| {
+        serde_json::Deserializer::from_str(&text[at + KEYWORD.len()..]).into_iter::<Value>().next()?.ok()
+    })
+}
+
+fn check_embedded(text: &str) -> Outcome<&str> {
+    for schema in embedded(text) {
+        check_schema(schema)?;
     }
     Ok(text)
 }
@@ -218,16 +226,23 @@ fn any_of(text: &str) -> Outcome<String> {
 /// What the compiler says, with the place of a keyword that it does not know.
 fn explain(kind: i32, text: &str, error: &str) -> String {
     let error = error.trim();
-    if kind != JSON_SCHEMA {
-        return error.to_string();
-    }
+    let schemas: Vec<Value> = match kind {
+        JSON_SCHEMA => serde_json::from_str(text).into_iter().collect(),
+        LARK => embedded(text).collect(),
+        _ => Vec::new(),
+    };
     let quoted = error.split_once("Unimplemented keys: [").map(|(_, rest)| rest.split(']').next().unwrap_or_default());
-    let (Some(quoted), Ok(schema)) = (quoted, serde_json::from_str(text)) else { return error.to_string() };
-    let keys: Vec<&str> = quoted.split(", ").map(|key| key.trim_matches('"')).collect();
+    let keys: Vec<&str> = match quoted {
+        Some(quoted) => quoted.split(", ").map(|key| key.trim_matches('"')).collect(),
+        None => KEYWORDS_OF.iter().filter(|(words, _)| error.contains(words)).map(|&(_, key)| key).collect(),
+    };
     let mut places = Vec::new();
-    find(&schema, "#", &keys, &mut places);
+    schemas.iter().for_each(|schema| find(schema, "#", &keys, &mut places));
     if places.is_empty() {
         return error.to_string();
+    }
+    if quoted.is_none() {
+        return format!("the schema's {}: {error}", places.join(", "));
     }
     format!(
         "the schema's {} not supported",
@@ -237,6 +252,10 @@ fn explain(kind: i32, text: &str, error: &str) -> String {
         }
     )
 }
+
+/// Keywords whose values may be such that they are not supported: words of what the compiler says then.
+const KEYWORDS_OF: [(&str, &str); 3] =
+    [("oneOf constraints", "oneOf"), ("Unknown format", "format"), ("patternProperty regexes", "patternProperties")];
 
 /// Paths of every member called as one of `keys`, properties of that name left out.
 fn find(value: &Value, path: &str, keys: &[&str], places: &mut Vec<String>) {

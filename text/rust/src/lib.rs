@@ -4,6 +4,7 @@
 
 mod budget;
 mod decoder;
+mod endless;
 mod ffi;
 mod gbnf;
 mod gguf;

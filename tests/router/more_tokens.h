@@ -1,0 +1,38 @@
+// The tiny model's tokenizer with tokens of its own for marks that models of families have.
+#pragma once
+
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "text/tokenizer.h"
+
+namespace baton::router {
+
+inline std::unique_ptr<Tokenizer> TinyWith(const std::vector<std::string>& tokens, bool special) {
+  namespace fs = std::filesystem;
+  const fs::path folder = fs::path(testing::TempDir()) / "baton_more_tokens";
+  fs::create_directories(folder);
+  for (const char* file : {"tokenizer_config.json", "config.json", "generation_config.json"})
+    fs::copy_file(fs::path("tests/data/tiny-llama") / file, folder / file, fs::copy_options::overwrite_existing);
+  std::ifstream in("tests/data/tiny-llama/tokenizer.json");
+  nlohmann::json tokenizer = nlohmann::json::parse(in);
+  int id = 548;
+  for (const std::string& token : tokens) {
+    tokenizer["added_tokens"].push_back({{"id", id++},
+                                         {"content", token},
+                                         {"single_word", false},
+                                         {"lstrip", false},
+                                         {"rstrip", false},
+                                         {"normalized", false},
+                                         {"special", special}});
+  }
+  std::ofstream(folder / "tokenizer.json") << tokenizer.dump();
+  return Tokenizer::FromHfDirectory(folder.string()).value();
+}
+
+}  // namespace baton::router

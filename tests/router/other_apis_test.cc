@@ -1,0 +1,97 @@
+// Bodies of Anthropic's, OpenAI's newer and Ollama's APIs: what a chat takes beside their own fields, they take.
+#include <gmock/gmock.h>
+
+#include "parsed_request.h"
+
+namespace baton::router {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+using Parse = std::variant<CompletionRequest, ApiError> (*)(std::string_view, const JsonLimits&);
+
+struct Body {
+  Parse parse;
+  const char *before, *behind;  ///< of more fields
+};
+constexpr Body kBodies[] = {
+    {ParseMessagesRequest, R"({"messages":[{"role":"user","content":"Hi"}],"max_tokens":9,)", "}"},
+    {ParseResponsesRequest, R"({"input":"Hi",)", "}"},
+    {ParseOllamaChat, R"({"messages":[{"role":"user","content":"Hi"}],)", "}"},
+    {ParseOllamaGenerate, R"({"prompt":"Hi",)", "}"},
+    {ParseOllamaGenerate, R"({"prompt":"Hi","options":{)", "}}"},
+    {ParseOllamaGenerate, R"({"prompt":"Hi","raw":true,"options":{)", "}}"},
+};
+
+CompletionRequest Read(const Body& body, const std::string& fields) {
+  auto parsed = body.parse(StrCat(body.before, fields, body.behind), kLimits);
+  if (const auto* error = std::get_if<ApiError>(&parsed)) {
+    ADD_FAILURE() << body.before << fields << ": " << error->message;
+    return {};
+  }
+  return std::get<CompletionRequest>(std::move(parsed));
+}
+
+constexpr char kSampling[] =
+    R"("temperature":0.5,"top_p":0.9,"top_k":5,"min_p":0.1,"presence_penalty":0.25,"frequency_penalty":0.5,"repetition_penalty":1.5,)"
+    R"("logit_bias":{"4":1},"allowed_token_ids":[1,2],"min_tokens":2,"stop_token_ids":[3],"ignore_eos":true,"seed":7)";
+
+TEST(OtherApis, TakeEverySamplingFieldOfAChat) {
+  const SamplingOptions want = Chat(With(kSampling)).input.sampling;
+  for (const Body& body : kBodies) {
+    SCOPED_TRACE(body.before);
+    const CompletionRequest r = Read(body, kSampling);
+    EXPECT_THAT(r.unknown_fields, IsEmpty());
+    int fields = 0, given = 0;
+    VisitSampling([&](auto member, const SamplingField& field) {
+      ++fields;
+      if (StrCat(kSampling).find(StrCat("\"", field.name, "\"")) == std::string::npos) return;
+      ++given;
+      EXPECT_EQ(r.input.sampling.*member, want.*member) << field.name;
+    });
+    EXPECT_EQ(fields - given, 4) << "n, max_tokens, logprobs and prompt_logprobs are not tried: all others are";
+  }
+}
+
+TEST(OtherApis, TakeWhatElseSaysHowAnAnswerIsMade) {
+  const char* fields =
+      R"("bad_words":["no"],"stop":["s"],"include_stop_str_in_output":true,"skip_special_tokens":false,"truncate_prompt_tokens":3,)"
+      R"("priority":2,"cache_salt":"salt","prompt_cache_key":"session","guided_regex":"a+")";
+  for (const Body& body : kBodies) {
+    SCOPED_TRACE(body.before);
+    const CompletionRequest r = Read(body, fields);
+    EXPECT_THAT(r.unknown_fields, IsEmpty());
+    EXPECT_THAT(r.input.bad_words, ElementsAre("no"));
+    EXPECT_THAT(r.input.stop, ElementsAre("s"));
+    EXPECT_TRUE(r.input.include_stop_str_in_output);
+    EXPECT_FALSE(r.input.skip_special_tokens);
+    EXPECT_EQ(r.input.truncate_prompt_tokens, 3);
+    EXPECT_EQ(r.input.priority, 2);
+    EXPECT_EQ(r.input.cache_salt, "salt");
+    EXPECT_EQ(r.input.session, "session");
+    ASSERT_NE(r.input.sampling.grammar, nullptr);
+    EXPECT_EQ(r.input.sampling.grammar->text, "a+");
+  }
+}
+
+TEST(OtherApis, WhatTheirAnswersHaveNoPlaceForIsNamed) {
+  for (const Body& body : kBodies) {
+    const CompletionRequest r = Read(body, R"("n":2,"kv_hints":{})");
+    const bool options = std::string_view(body.before).find("options") != std::string_view::npos;
+    EXPECT_THAT(r.unknown_fields, options ? ElementsAre("options_n", "options_kv_hints") : ElementsAre("n", "kv_hints"))
+        << body.before;
+    EXPECT_EQ(r.input.sampling.n, 1);
+  }
+}
+
+TEST(OtherApis, AWrongValueOfAChatsFieldIsRefused) {
+  for (const Body& body : kBodies) {
+    const auto parsed = body.parse(StrCat(body.before, R"("bad_words":"no")", body.behind), kLimits);
+    const auto* error = std::get_if<ApiError>(&parsed);
+    ASSERT_NE(error, nullptr) << body.before;
+    EXPECT_EQ(error->param, "bad_words");
+  }
+}
+
+}  // namespace
+}  // namespace baton::router
