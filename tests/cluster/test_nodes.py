@@ -196,12 +196,13 @@ class Nodes(unittest.TestCase):
                 group.nodes += old
 
     def test_flags_that_differ_end_every_machine_with_both_values(self):
-        with Group(2, TP, 2) as group:
-            group.start(0, "--block-size", 16)
-            group.start(1, "--block-size", 32)
-            for node in group.nodes:
-                self.assertEqual(node.process.wait(START_SECONDS), 2, node.said())
-                self.assertIn("rank 1 of 2 has --block-size 32, rank 0 has --block-size 16", node.said().splitlines()[-1])
+        for flag, zero, one in (("--block-size", 16, 32), ("--landing-slots", 32, 16)):
+            with self.subTest(flag=flag), Group(2, TP, 2, "--role", "decode") as group:
+                group.start(0, flag, zero)
+                group.start(1, flag, one)
+                for node in group.nodes:
+                    self.assertEqual(node.process.wait(START_SECONDS), 2, node.said())
+                    self.assertIn(f"rank 1 of 2 has {flag} {one}, rank 0 has {flag} {zero}", node.said().splitlines()[-1])
 
     def test_another_secret_is_refused_where_it_dialled_and_the_group_meets_all_the_same(self):
         with Group(2, TP, 2) as group:
