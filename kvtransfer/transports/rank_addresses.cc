@@ -13,6 +13,7 @@ namespace baton {
 namespace {
 
 constexpr std::string_view kMark = "kvranks1";
+constexpr size_t kMostRanks = 4096;  ///< each is dialled
 
 absl::Status Bad(std::string_view what) {
   return absl::InvalidArgumentError(StrCat("landing addresses of several ranks: ", what));
@@ -40,6 +41,7 @@ absl::StatusOr<RankAddresses> RankAddresses::Parse(std::string_view text) {
   }
   out.ranks.assign(std::make_move_iterator(lines.begin() + 3), std::make_move_iterator(lines.end()));
   const size_t stages = out.stage_layers.size() - 1;
+  if (out.ranks.size() > kMostRanks) return Bad(StrCat(out.ranks.size(), " ranks, at most ", kMostRanks));
   if (out.ranks.size() != stages * static_cast<size_t>(out.tensor_parallel_size))
     return Bad(StrCat(out.ranks.size(), " of them, ", stages, " stages of ", out.tensor_parallel_size, " ranks"));
   return out;

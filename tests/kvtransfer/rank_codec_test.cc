@@ -110,5 +110,12 @@ TEST(RankAddresses, WhatDoesNotFitTogetherIsRefused) {
   }
 }
 
+TEST(RankAddresses, OfMoreRanksThanAnyClusterHasAreRefused) {
+  RankAddresses many{1024, {0, 1, 2, 3, 4, 5}, {}};
+  many.ranks.resize(5 * 1024, "a");
+  EXPECT_THAT(std::string(RankAddresses::Parse(many.Pack()).status().message()),
+              testing::HasSubstr("5120 ranks, at most 4096"));
+}
+
 }  // namespace
 }  // namespace baton
