@@ -9,14 +9,22 @@
 #include "common/rank_loss.h"
 #include "common/status.h"
 #include "common/str_cat.h"
+#include "decode_worker/rank_landings.h"
 #include "engine/parallel/tcp_communicator.h"
 #include "engine/parallel/tcp_meeting.h"
+#include "prefill_worker/rank_senders.h"
 #include "worker/ranks/rank.h"
 
 namespace baton::cli {
 namespace {
 
 constexpr Duration kCauseWithin = std::chrono::milliseconds(500);
+
+worker::CarrierFactory CarrierOf(const std::string& role) {
+  if (role == "prefill") return prefill_worker::MakeRankSender;
+  if (role == "decode") return decode_worker::MakeRankLanding;
+  return {};
+}
 
 }  // namespace
 
@@ -26,6 +34,7 @@ absl::StatusOr<std::unique_ptr<GroupMember>> GroupMember::Join(const worker::Wor
   engine::RankGroup group{.secret = std::move(secret), .rank = rank, .size = config.ranks()};
   if (config.nnodes > 1) group.patience = kMeetWithin;
   std::unique_ptr<GroupMember> out(new GroupMember(config, rank));
+  out->secret_ = group.secret;
   BATON_ASSIGN_OR_RETURN(out->mesh_, engine::JoinTcpMesh(meet, group));
   const int tensor = config.tensor_parallel_size;
   out->world_ = engine::MakeTcpGroup(out->mesh_, 0, config.ranks());
@@ -36,7 +45,8 @@ absl::StatusOr<std::unique_ptr<GroupMember>> GroupMember::Join(const worker::Wor
   return out;
 }
 
-absl::Status GroupMember::Run(std::optional<worker::SharedMemory> kv, const std::function<void()>& on_ready) {
+absl::Status GroupMember::Run(const std::function<void()>& on_ready) {
+  worker::OwnKv kv{.carrier = CarrierOf(config_.role), .secret = secret_};
   const absl::Status status =
       worker::RunRank(config_, rank_, {.tensor = tensor_.get(), .world = world_.get()}, std::move(kv), on_ready);
   if (status.ok()) return status;

@@ -11,7 +11,6 @@
 #include "engine/parallel/communicator.h"
 #include "engine/parallel/pulse.h"
 #include "engine/parallel/tcp_mesh.h"
-#include "worker/ranks/shared_memory.h"
 #include "worker/worker_config.h"
 
 namespace baton::cli {
@@ -24,7 +23,7 @@ class GroupMember {
                                                            std::shared_ptr<const trust::ClusterSecret> secret);
 
   /// worker::RunRank. What ends it is told to rank 0. The result is a RankLoss where another rank was the cause.
-  absl::Status Run(std::optional<worker::SharedMemory> kv, const std::function<void()>& on_ready);
+  absl::Status Run(const std::function<void()>& on_ready);
   /// The group ends because of `why`: Run returns soon, unless it loads. Any thread.
   void Fail(const absl::Status& why);
   /// Not OK: the group is lost. Any thread.
@@ -36,6 +35,7 @@ class GroupMember {
 
   const worker::WorkerConfig config_;
   const int rank_;
+  std::shared_ptr<const trust::ClusterSecret> secret_;
   std::shared_ptr<engine::TcpMesh> mesh_;
   std::unique_ptr<engine::Communicator> world_, tensor_;
   std::optional<engine::Pulse> pulse_;  ///< of several machines

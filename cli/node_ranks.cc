@@ -40,7 +40,7 @@ class NodeRanks {
     const std::string meet = net::JoinHostPort(config_.master_addr, config_.master_port);
     const int first = config_.first_local_rank();
     for (int rank = first + 1; rank < first + config_.local_ranks(); ++rank)
-      BATON_RETURN_IF_ERROR(children_.Start(rank, meet, "", nullptr));
+      BATON_RETURN_IF_ERROR(children_.Start(rank, meet, ""));
     LogInfo("worker: machine {} of {}, ranks {} to {}, goes to {}", config_.node_rank, config_.nnodes, first,
             first + config_.local_ranks() - 1, meet);
     const ExitOnSignal exit_on_signal;
@@ -51,7 +51,7 @@ class NodeRanks {
   // Until rank 0 ends the group, or the group is lost.
   absl::Status Follow() {
     rank_ = std::thread([this] {
-      status_ = member_->Run(std::nullopt, [this] { loaded_ = true; });
+      status_ = member_->Run([this] { loaded_ = true; });
       done_ = true;
     });
     std::optional<TimePoint> end_at;

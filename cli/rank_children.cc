@@ -40,20 +40,15 @@ std::vector<char*> Pointers(std::vector<std::string>& texts) {
   return out;
 }
 
-absl::StatusOr<pid_t> Spawn(std::vector<std::string> arguments, std::vector<std::string> environment,
-                            const worker::SharedMemory* kv) {
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  if (kv != nullptr) posix_spawn_file_actions_adddup2(&actions, kv->descriptor(), kRankKvDescriptor);
+absl::StatusOr<pid_t> Spawn(std::vector<std::string> arguments, std::vector<std::string> environment) {
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
   posix_spawnattr_setpgroup(&attributes, 0);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);  // Ctrl-C reaches the worker, which ends them
   pid_t pid = -1;
-  const int error = posix_spawn(&pid, "/proc/self/exe", &actions, &attributes, Pointers(arguments).data(),
+  const int error = posix_spawn(&pid, "/proc/self/exe", nullptr, &attributes, Pointers(arguments).data(),
                                 Pointers(environment).data());
   posix_spawnattr_destroy(&attributes);
-  posix_spawn_file_actions_destroy(&actions);
   if (error == 0) return pid;
   return absl::UnavailableError(StrCat("cannot start a rank: ", ErrnoText(error)));
 }
@@ -73,11 +68,10 @@ RankChildren::~RankChildren() {
   }
 }
 
-absl::Status RankChildren::Start(int rank, const std::string& meet, const std::string& secret,
-                                 const worker::SharedMemory* kv) {
+absl::Status RankChildren::Start(int rank, const std::string& meet, const std::string& secret) {
   std::vector<std::string> argv = {"baton", "rank", StrCat("--rank=", rank), StrCat("--meet=", meet)};
   argv.insert(argv.end(), arguments_.begin(), arguments_.end());
-  BATON_ASSIGN_OR_RETURN(const pid_t pid, Spawn(std::move(argv), EnvironmentOf(secret), kv));
+  BATON_ASSIGN_OR_RETURN(const pid_t pid, Spawn(std::move(argv), EnvironmentOf(secret)));
   processes_.push_back({.rank = rank, .pid = pid});
   return absl::OkStatus();
 }

@@ -9,14 +9,12 @@
 
 #include "absl/status/status.h"
 #include "common/clock.h"
-#include "worker/ranks/shared_memory.h"
 #include "worker/worker_config.h"
 
 namespace baton::cli {
 
-/// What `baton rank` finds in its environment and descriptors.
+/// What `baton rank` finds in its environment.
 inline constexpr const char* kRankSecretVariable = "BATON_RANK_SECRET";
-inline constexpr int kRankKvDescriptor = 3;
 
 /// The main thread's.
 class RankChildren {
@@ -28,8 +26,8 @@ class RankChildren {
   ~RankChildren();
 
   /// Starts rank `rank`, which meets the others at `meet`. `secret`: of ranks of one machine; empty: it reads
-  /// --cluster-secret-file. `kv`: where its KV goes; null: memory of its own. Unavailable: it cannot be started.
-  absl::Status Start(int rank, const std::string& meet, const std::string& secret, const worker::SharedMemory* kv);
+  /// --cluster-secret-file. Unavailable: it cannot be started.
+  absl::Status Start(int rank, const std::string& meet, const std::string& secret);
   /// A RankLoss: one has ended, and how. `causes_only`: not one that ended because rank 0 told it to, or because
   /// another rank was lost, which a pulse tells.
   absl::Status Health(bool causes_only);

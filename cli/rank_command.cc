@@ -48,9 +48,7 @@ int RunRankCommand(RankFlags& flags) {
   if (!secret.ok()) return Fail(secret.status());
   const auto member = GroupMember::Join(config, flags.rank, flags.meet, *secret);
   if (!member.ok()) return Fail(member.status());
-  std::optional<worker::SharedMemory> kv;
-  if (config.nnodes == 1) kv = worker::SharedMemory::Of(kRankKvDescriptor);
-  const absl::Status status = (*member)->Run(std::move(kv), [] {});
+  const absl::Status status = (*member)->Run([] {});
   return status.ok() ? kExitOk : Fail(status);
 }
 

@@ -18,6 +18,7 @@ namespace baton::cli {
 namespace {
 
 constexpr Duration kEndWithin = std::chrono::seconds(5);
+constexpr char kLoopback[] = "127.0.0.1";
 
 class RankProcesses final : public worker::RankHost {
  public:
@@ -31,16 +32,15 @@ class RankProcesses final : public worker::RankHost {
     children_.Await(kEndWithin);
   }
 
-  // Of one machine: ranks on loopback, with a secret of their own, and their KV where rank 0 sees it.
+  // Of one machine: ranks on loopback, with a secret of their own.
   absl::Status StartHere() {
-    BATON_ASSIGN_OR_RETURN(const auto meeting, engine::TcpMeetingPoint::Listen("127.0.0.1"));
+    BATON_ASSIGN_OR_RETURN(const auto meeting, engine::TcpMeetingPoint::Listen(kLoopback));
     const std::string text = trust::ClusterSecret::NewText();
     BATON_ASSIGN_OR_RETURN(const auto secret, trust::ClusterSecret::Of(text));
-    for (int rank = 1; rank < config_.ranks(); ++rank) {
-      BATON_ASSIGN_OR_RETURN(worker::SharedMemory memory, worker::SharedMemory::Create());
-      BATON_RETURN_IF_ERROR(children_.Start(rank, meeting->address(), text, &memory));
-      kv_.push_back(std::move(memory));
-    }
+    for (int rank = 1; rank < config_.ranks(); ++rank)
+      BATON_RETURN_IF_ERROR(children_.Start(rank, meeting->address(), text));
+    secret_ = secret;
+    host_ = kLoopback;
     return Gather(*meeting, {.secret = secret, .size = config_.ranks()});
   }
 
@@ -50,8 +50,10 @@ class RankProcesses final : public worker::RankHost {
     BATON_ASSIGN_OR_RETURN(const auto meeting, engine::TcpMeetingPoint::Listen(
                                                    config_.master_addr, static_cast<uint16_t>(config_.master_port)));
     for (int rank = 1; rank < config_.local_ranks(); ++rank)
-      BATON_RETURN_IF_ERROR(children_.Start(rank, meeting->address(), "", nullptr));
+      BATON_RETURN_IF_ERROR(children_.Start(rank, meeting->address(), ""));
     LogInfo("worker: {} ranks of {} machines meet at {}", config_.ranks(), config_.nnodes, meeting->address());
+    secret_ = secret;
+    host_ = config_.master_addr;
     const engine::RankGroup group{.secret = secret, .size = config_.ranks(), .patience = kMeetWithin};
     const ExitOnSignal exit_on_signal;
     BATON_RETURN_IF_ERROR(Gather(*meeting, group));
@@ -61,7 +63,9 @@ class RankProcesses final : public worker::RankHost {
   }
 
   engine::RankLinks links() override { return {.tensor = tensor_.get(), .world = world_.get()}; }
-  std::vector<worker::SharedMemory>& kv() override { return kv_; }
+  std::vector<worker::SharedMemory>& kv() override { return none_; }
+  std::shared_ptr<const trust::ClusterSecret> secret() const override { return secret_; }
+  std::string host() const override { return host_; }
 
   void Started() override { mesh_->SetPatience(std::chrono::milliseconds(config_.rank_timeout_ms)); }
 
@@ -81,7 +85,9 @@ class RankProcesses final : public worker::RankHost {
 
   const worker::WorkerConfig config_;
   RankChildren children_;
-  std::vector<worker::SharedMemory> kv_;
+  std::vector<worker::SharedMemory> none_;
+  std::shared_ptr<const trust::ClusterSecret> secret_;
+  std::string host_;
   std::shared_ptr<engine::TcpMesh> mesh_;
   std::unique_ptr<engine::Communicator> world_, tensor_;
   std::optional<engine::Pulse> pulse_;  ///< of several machines

@@ -1,5 +1,5 @@
-// Ranks 1 … of a worker as processes of their own (`baton rank`): on this machine, where the worker's end of their KV
-// is shared memory; or on several, where each machine's `baton worker` starts its own.
+// Ranks 1 … of a worker as processes of their own (`baton rank`): on this machine, or on several, where each machine's
+// `baton worker` starts its own. Each keeps its KV to itself, and hands it over itself.
 #pragma once
 
 #include <memory>

@@ -62,7 +62,7 @@ int RunWorker(WorkerFlags& flags) {
   SetLogName(flags.config.Name(flags.config.port));
   std::unique_ptr<worker::RankHost> ranks;
   const worker::WorkerConfig& config = flags.config;
-  if (config.nnodes > 1 || (config.ranks() > 1 && config.distributed_executor_backend == "mp")) {
+  if (config.ranks_are_processes()) {
     AppendGiven(flags.set, "worker", arguments);
     if (config.node_rank > 0) return RunNodeRanks(config, arguments, flags.ready.ready_file);
     auto started = StartRankProcesses(flags.config, arguments);

@@ -1,15 +1,17 @@
 #include "decode_worker/decode_role.h"
 
 #include <algorithm>
+#include <iterator>
 #include <random>
 #include <utility>
 
 #include "common/log.h"
 #include "common/status.h"
 #include "decode_worker/landing.h"
+#include "decode_worker/rank_landings.h"
 #include "decode_worker/ticket_codec.h"
 #include "decode_worker/ticket_desk.h"
-#include "worker/transfer/kv_pool_view.h"
+#include "worker/process/rank_load.h"
 #include "worker/transfer/transfer_thread.h"
 
 namespace baton::decode_worker {
@@ -47,22 +49,27 @@ class DecodeRole final : public worker::Role, private LandingEvents {
  public:
   static absl::StatusOr<std::unique_ptr<worker::Role>> Make(const worker::RoleContext& context) {
     const worker::LoadedModel& loaded = context.loaded;
-    DeskFacts facts{.side = worker::SideOf(loaded.model->kv_layout()), .incarnation = context.incarnation};
+    DeskFacts facts{.side = loaded.side, .incarnation = context.incarnation};
     facts.model_digest = loaded.model->config().digest;
     facts.numerics_id = loaded.numerics_id;
     BATON_ASSIGN_OR_RETURN(facts.piece_tokens, PieceTokens(facts.side.layout, context.config.landing_slot_bytes));
     std::unique_ptr<DecodeRole> role(new DecodeRole);
-    BATON_ASSIGN_OR_RETURN(
-        role->landing_, Landing::Create(context.config, worker::PoolViewOf(loaded.AllMemory(), loaded.mover.get()),
-                                        context.incarnation, context.clock, role->thread_, *role, {}, context.secret));
-    facts.handoff.ring_slots = {context.config.landing_slots};
-    facts.handoff.max_quarantined_slots = std::max(2, context.config.landing_slots / 2);
+    BATON_ASSIGN_OR_RETURN(role->landing_, Landing::Create(context.config, loaded.PoolHere(), context.incarnation,
+                                                           context.clock, role->thread_, *role, {}, context.secret));
+    if (loaded.lines != nullptr) {
+      role->landings_ = std::make_unique<RankLandings>(*role->landing_, loaded.side, *loaded.lines, context.clock,
+                                                       static_cast<LandingEvents&>(*role));
+      BATON_RETURN_IF_ERROR(worker::BeginLines(context));
+      role->thread_.Watch(&loaded.lines->transport());
+    }
+    facts.handoff.ring_slots.assign(static_cast<size_t>(loaded.side.ranks()), context.config.landing_slots);
+    facts.handoff.max_quarantined_slots = loaded.side.ranks() * std::max(2, context.config.landing_slots / 2);
     // Tickets for as many prompt tokens as may wait in an engine may wait at prefill workers: a ticket binds blocks
     // when its prompt is computed.
     facts.handoff.max_reserved_tokens = loaded.blocks.tokens + context.config.max_waiting_tokens;
     facts.handoff.first_ticket = (uint64_t{std::random_device()()} << 24) + 1;
     role->facts_ = facts;
-    role->desk_ = std::make_unique<TicketDesk>(std::move(facts), *role->landing_, role->thread_, context.clock);
+    role->desk_ = std::make_unique<TicketDesk>(std::move(facts), role->control(), role->thread_, context.clock);
     role->policy_.desk = role->desk_.get();
     LogInfo("worker: takes KV at {}, {} slots of {} bytes", role->landing_->address(), context.config.landing_slots,
             context.config.landing_slot_bytes);
@@ -70,7 +77,7 @@ class DecodeRole final : public worker::Role, private LandingEvents {
   }
 
   v1::WorkerRole wire_role() const override { return v1::WORKER_ROLE_DECODE; }
-  std::string LandingAddress() const override { return landing_->address(); }
+  std::string LandingAddress() const override { return landings_ ? landings_->address() : landing_->address(); }
   engine::RolePolicy* policy() override { return &policy_; }
   worker::TicketHost* tickets() override { return desk_.get(); }
 
@@ -85,28 +92,25 @@ class DecodeRole final : public worker::Role, private LandingEvents {
   void StopThreads() override { thread_.Stop(); }
   void LetGo() override { desk_->LetGo(); }
 
-  void OnTick(engine::Scheduler&) override { desk_->Tick(); }
+  void OnTick(engine::Scheduler&) override {
+    desk_->Tick();
+    if (landings_) thread_.Post([this] { landings_->Tick(); });
+  }
   void OnRenewal(const v1::Renewal& renewal) override {
     desk_->Renew({renewal.key().request_id(), renewal.key().attempt()}, renewal.attach_gen());
   }
   int64_t OwnedBlocks(int32_t group) const override { return desk_->OwnedBlocks(group); }
   void FillLoad(v1::HandoffLoad& load) const override {
     const decode::HandoffStats stats = desk_->Stats();
-    const LandingCounters& counters = landing_->counters();
+    std::vector<RankFigures> ranks = {landing_->Figures()};
+    if (landings_) std::ranges::move(landings_->figures(), std::back_inserter(ranks));
+    worker::FillRankLoad(ranks, load);
     load.set_transport(landing_->kind());
     load.set_tickets(stats.tickets);
     load.set_reserved_tokens(stats.reserved_tokens);
     load.set_granted_slots(stats.granted_slots);
     load.set_quarantined_slots(stats.quarantined_slots);
     load.set_free_slots(stats.free_slots);
-    load.set_bytes(counters.bytes);
-    load.set_slots(counters.slots);
-    load.set_seconds(static_cast<double>(counters.nanoseconds) / 1e9);
-    load.set_wire_digest_mismatches(counters.digest_mismatches);
-    load.set_unreadable_slots(counters.unreadable_slots);
-    load.set_self_tests_failed(counters.self_tests_failed);
-    load.set_peers_lost(counters.writers_lost);
-    load.set_connections_refused(counters.writers_refused);
     load.set_lanes_failed(stats.lanes_failed);
     load.set_recomputes(stats.recomputes);
     load.set_opens_refused(stats.opens_refused);
@@ -118,7 +122,9 @@ class DecodeRole final : public worker::Role, private LandingEvents {
     post_([this, order = DecodeReserve(request), answer = std::move(answer)](engine::Scheduler& scheduler,
                                                                              TimePoint) mutable {
       const decode::ReserveAnswer reserved = desk_->Reserve(order);
-      answer(EncodeReserved(reserved, facts_, *landing_, scheduler.Load().predicted_wait));
+      LandingWays ways = landing_->ways();
+      ways.address = LandingAddress();
+      answer(EncodeReserved(reserved, facts_, ways, scheduler.Load().predicted_wait));
     });
   }
 
@@ -137,6 +143,10 @@ class DecodeRole final : public worker::Role, private LandingEvents {
 
  private:
   DecodeRole() = default;
+  LandingControl& control() {
+    if (landings_) return *landings_;
+    return *landing_;
+  }
 
   // Transfer thread.
   void Tell(std::function<void()> work) {
@@ -162,7 +172,8 @@ class DecodeRole final : public worker::Role, private LandingEvents {
   worker::PostTask post_;
   DecodePolicy policy_;
   worker::TransferThread thread_;
-  std::unique_ptr<Landing> landing_;
+  std::unique_ptr<Landing> landing_;        ///< of the KV that is kept here
+  std::unique_ptr<RankLandings> landings_;  ///< where ranks carry their own KV: of all
   std::unique_ptr<TicketDesk> desk_;
 };
 

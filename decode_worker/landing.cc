@@ -42,14 +42,14 @@ absl::StatusOr<std::unique_ptr<Landing>> Landing::Create(const worker::WorkerCon
                                                          std::string incarnation, const Clock& clock,
                                                          worker::TransferLoop& thread, LandingEvents& events,
                                                          const TransportMaker& make,
-                                                         std::shared_ptr<const trust::ClusterSecret> secret) {
+                                                         std::shared_ptr<const trust::ClusterSecret> secret, int rank) {
   std::vector<std::string> kinds = {""};
   if (!make) {
     BATON_ASSIGN_OR_RETURN(kinds, TransportKinds(config.transport, config.require_rdma));
   }
   BATON_ASSIGN_OR_RETURN(std::string told_host, net::AdvertisedHost(config.host, config.advertise_host));
   std::unique_ptr<Landing> landing(new Landing(config, std::move(told_host), std::move(pool), std::move(incarnation),
-                                               clock, thread, events, make, std::move(secret)));
+                                               clock, thread, events, make, std::move(secret), rank));
   absl::Status first;
   for (const std::string& kind : kinds) {
     const absl::Status opened = landing->Open(kind);
@@ -68,7 +68,7 @@ absl::StatusOr<std::unique_ptr<Landing>> Landing::Create(const worker::WorkerCon
 
 Landing::Landing(const worker::WorkerConfig& config, std::string told_host, KvPoolView pool, std::string incarnation,
                  const Clock& clock, worker::TransferLoop& thread, LandingEvents& events, TransportMaker make,
-                 std::shared_ptr<const trust::ClusterSecret> secret)
+                 std::shared_ptr<const trust::ClusterSecret> secret, int rank)
     : host_(config.host),
       told_host_(std::move(told_host)),
       incarnation_(std::move(incarnation)),
@@ -81,11 +81,14 @@ Landing::Landing(const worker::WorkerConfig& config, std::string told_host, KvPo
       refusals_(clock),
       thread_(thread),
       events_(events),
-      grants_(shape_.slots) {}
+      grants_(shape_.slots),
+      next_memory_(FirstMemoryOf(rank)) {}
 
 Landing::~Landing() = default;
 
 absl::Status Landing::Open(const std::string& kind) {
+  if (RankOfMemory(next_memory_ + 1) != RankOfMemory(next_memory_))
+    return absl::ResourceExhaustedError(StrCat(1 << kMemoryBits, " landing memories were opened, one life's worth"));
   auto way = std::make_unique<Way>(*this, next_memory_, kind);
   const uint16_t port = IsLocal(kind) ? 0 : port_;
   const LandingShape with_test{shape_.slots + 1, shape_.slot_bytes};
@@ -168,6 +171,17 @@ std::string Landing::address() const {
 std::string Landing::kind() const {
   std::lock_guard lock(mutex_);
   return kind_;
+}
+
+RankFigures Landing::Figures() const {
+  return {.bytes = counters_.bytes,
+          .slots = counters_.slots,
+          .nanoseconds = counters_.nanoseconds,
+          .peers_lost = counters_.writers_lost,
+          .refused = counters_.writers_refused,
+          .digest_mismatches = counters_.digest_mismatches,
+          .unreadable_slots = counters_.unreadable_slots,
+          .self_tests_failed = counters_.self_tests_failed};
 }
 
 FenceKind Landing::FenceOf(WriterId writer) const {

@@ -23,6 +23,8 @@
 #include "decode_worker/handoff/events.h"
 #include "decode_worker/landing_control.h"
 #include "kvtransfer/lane_codec.h"
+#include "kvtransfer/rank_figures.h"
+#include "kvtransfer/rank_numbers.h"
 #include "kvtransfer/self_test.h"
 #include "kvtransfer/slot_passes.h"
 #include "kvtransfer/transport.h"
@@ -52,21 +54,30 @@ struct LandingCounters {
   std::atomic<int64_t> writers_refused{0};  ///< connections that were not let in
 };
 
+/// What a ticket says of where its KV is taken.
+struct LandingWays {
+  std::string address;  ///< of every rank: RankAddresses
+  std::string kind;     ///< the best of them
+  uint64_t slot_bytes = 0;
+};
+
 class Landing final : public LandingControl {
  public:
   /// Opens the transports of --transport; one that cannot be had is left out with a warning. Unavailable,
   /// ResourceExhausted, FailedPrecondition: none can. The others must outlive it. `make`: makes the only one, for
-  /// tests. `secret`: what prefill workers prove to know; null: nothing.
+  /// tests. `secret`: what prefill workers prove to know; null: nothing. `rank`: whose slots these are.
   static absl::StatusOr<std::unique_ptr<Landing>> Create(const worker::WorkerConfig& config, KvPoolView pool,
                                                          std::string incarnation, const Clock& clock,
                                                          worker::TransferLoop& thread, LandingEvents& events,
                                                          const TransportMaker& make = {},
-                                                         std::shared_ptr<const trust::ClusterSecret> secret = nullptr);
+                                                         std::shared_ptr<const trust::ClusterSecret> secret = nullptr,
+                                                         int rank = 0);
   ~Landing() override;
 
   static constexpr int kMostMemories = 3;  ///< of one transport: the one in use, and replaced ones
-  /// A writer's number says which memory it writes; memories are numbered from 0 and never again.
-  static WriterId WriterBy(PeerNumber peer, uint32_t memory) { return (WriterId{memory} << 40) | peer; }
+  /// A writer's number says which memory it writes (kvtransfer/rank_numbers.h); memories are numbered from the rank's
+  /// first on and never again.
+  static WriterId WriterBy(PeerNumber peer, uint32_t memory) { return WriterIn(memory, peer); }
 
   // ---- any thread
   /// Of all transports, now: LandingAddresses.
@@ -74,9 +85,11 @@ class Landing final : public LandingControl {
   /// Of the transport that passed a self-test last; before that, of the best.
   std::string kind() const;
   const LandingShape& shape() const { return shape_; }
+  LandingWays ways() const { return {address(), kind(), shape_.slot_bytes}; }
   FenceKind FenceOf(WriterId writer) const override;
-  uint32_t MemoryOf(WriterId writer) const override { return static_cast<uint32_t>(writer >> 40); }
+  uint32_t MemoryOf(WriterId writer) const override { return MemoryOfWriter(writer); }
   const LandingCounters& counters() const { return counters_; }
+  RankFigures Figures() const;
 
   // ---- transfer thread
   /// The slots as this writer fills them, one after the other.
@@ -97,13 +110,13 @@ class Landing final : public LandingControl {
   class Way;  // a transport and whom it calls back
   Landing(const worker::WorkerConfig& config, std::string told_host, KvPoolView pool, std::string incarnation,
           const Clock& clock, worker::TransferLoop& thread, LandingEvents& events, TransportMaker make,
-          std::shared_ptr<const trust::ClusterSecret> secret);
+          std::shared_ptr<const trust::ClusterSecret> secret, int rank);
   absl::Status Open(const std::string& kind);
   void OpenFresh(const std::string& kind);
   void Publish();
   /// Null when its memory was dropped.
   Way* WayOf(WriterId writer) const;
-  static PeerNumber PeerOf(WriterId writer) { return writer & ((WriterId{1} << 40) - 1); }
+  static PeerNumber PeerOf(WriterId writer) { return PeerOfWriter(writer); }
   void OnMessage(WriterId writer, std::string_view message);
   void OnSelfTest(WriterId writer, const SelfTestMessage& message);
   void OnLost(WriterId writer, const absl::Status& why);
@@ -125,7 +138,7 @@ class Landing final : public LandingControl {
   LandingEvents& events_;
   std::vector<Grant> grants_;  ///< [slots]
   LandingCounters counters_;
-  uint32_t next_memory_ = 0;
+  uint32_t next_memory_;
   mutable std::mutex mutex_;  ///< guards address_ and kind_, and ways_ where it changes or another thread reads
   std::string address_, kind_;
   std::map<uint32_t, std::unique_ptr<Way>> ways_;  ///< by memory; last: their transports call back

@@ -26,7 +26,7 @@ decode::ReserveOrder DecodeReserve(const v1::ReserveRequest& in) {
   return order;
 }
 
-v1::ReserveReply EncodeReserved(const decode::ReserveAnswer& from, const DeskFacts& facts, const Landing& landing,
+v1::ReserveReply EncodeReserved(const decode::ReserveAnswer& from, const DeskFacts& facts, const LandingWays& ways,
                                 Duration wait) {
   v1::ReserveReply reply;
   if (!from.status.ok()) {
@@ -42,11 +42,11 @@ v1::ReserveReply EncodeReserved(const decode::ReserveAnswer& from, const DeskFac
   ticket.set_secret_low(from.secret.low);
   reply.set_ticket(ticket.SerializeAsString());
   *reply.mutable_kv_layout() = EncodeLayout(facts.side.layout);
-  reply.set_landing_address(landing.address());
-  reply.set_transport(landing.kind());
+  reply.set_landing_address(ways.address);
+  reply.set_transport(ways.kind);
   reply.set_cached_tokens(static_cast<uint32_t>(from.cached_tokens));
   reply.set_expiry_ms(static_cast<uint32_t>(Milliseconds(from.expiry)));
-  reply.set_slot_bytes(landing.shape().slot_bytes);
+  reply.set_slot_bytes(ways.slot_bytes);
   reply.set_piece_tokens(static_cast<uint32_t>(facts.piece_tokens));
   reply.set_tensor_parallel_size(static_cast<uint32_t>(facts.side.tensor_parallel_size));
   for (int layer : facts.side.stage_layers) reply.add_stage_layers(static_cast<uint32_t>(layer));

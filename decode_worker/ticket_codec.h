@@ -10,7 +10,7 @@ namespace baton::decode_worker {
 decode::ReserveOrder DecodeReserve(const v1::ReserveRequest& in);
 
 /// `wait`: predicted, until a request that comes now starts; told with a refusal.
-v1::ReserveReply EncodeReserved(const decode::ReserveAnswer& from, const DeskFacts& facts, const Landing& landing,
+v1::ReserveReply EncodeReserved(const decode::ReserveAnswer& from, const DeskFacts& facts, const LandingWays& ways,
                                 Duration wait);
 
 }  // namespace baton::decode_worker

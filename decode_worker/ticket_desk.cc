@@ -9,6 +9,7 @@
 #include "common/log.h"
 #include "common/planted_bug.h"
 #include "common/status.h"
+#include "kvtransfer/rank_numbers.h"
 #include "proto/worker.pb.h"
 #include "worker/transfer/kv_pool_view.h"
 
@@ -195,9 +196,11 @@ void TicketDesk::Open(WriterId id, const OpenLane& message) {
     if (writer->second.hello.numerics_id != facts_.numerics_id) ticket->second.foreign.insert(message.lane.epoch);
     const auto plan = PlanFor(ticket->second, message.lane.epoch, writer->second.hello.side);
     if (!plan.ok()) return refuse(View(plan.status().message()));
+    const std::vector<LanePlan>& lanes = (*plan)->lanes();
+    if (const uint32_t lane = message.lane.lane; lane < lanes.size() && lanes[lane].target_rank != RankOf(id))
+      return refuse(StrCat("lane ", lane, " leads to rank ", lanes[lane].target_rank, ", it came to ", RankOf(id)));
     opened.plan_digest = (*plan)->digest();
-    for (const LanePlan& lane : (*plan)->lanes())
-      opened.lanes.push_back({lane.target_rank, static_cast<uint32_t>(lane.segments)});
+    for (const LanePlan& lane : lanes) opened.lanes.push_back({lane.target_rank, static_cast<uint32_t>(lane.segments)});
   }
   Handle(opened);
   // A plan is kept as long as its epoch holds blocks: a peer may name any number of epochs.

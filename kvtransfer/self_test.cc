@@ -47,7 +47,7 @@ void SelfTestSlot::OnMessage(PeerNumber peer, const SelfTestMessage& message, Ti
   using Step = SelfTestMessage::Step;
   const bool too_slow = message.step == Step::kFull && peer != holder_;  // it lost its grant, and is tested anew
   if (message.step == Step::kAsk || too_slow) {
-    if (peer != holder_ && std::ranges::count(waiting_, peer) == 0) waiting_.push_back(peer);
+    if (peer != holder_) Wait(peer);
     const bool stalled = holder_ != 0 && peer != holder_ && now - heard_ > kHoldAtMost;
     if (holder_ == 0 || stalled) return Grant(now);
     if (peer == holder_)
@@ -65,17 +65,29 @@ void SelfTestSlot::OnMessage(PeerNumber peer, const SelfTestMessage& message, Ti
 }
 
 void SelfTestSlot::OnLost(PeerNumber peer, TimePoint now) {
-  std::erase(waiting_, peer);
+  std::erase_if(waiting_, [peer](const Waiting& one) { return one.peer == peer; });
   if (peer == holder_) Grant(now);
 }
 
-/// The slot goes to the next peer that waits. Late messages of the last holder name an earlier turn.
+void SelfTestSlot::Wait(PeerNumber peer) {
+  const auto known = std::ranges::find(waiting_, peer, &Waiting::peer);
+  if (known == waiting_.end())
+    waiting_.push_back({peer});
+  else
+    known->asked_again = true;
+}
+
+/// The slot goes to the next peer that waits: one that has asked again before those that asked once and may have gone
+/// silent, of whom each would hold it for a while. Late messages of the last holder name an earlier turn.
 void SelfTestSlot::Grant(TimePoint now) {
   ++turn_;
   heard_ = now;
-  holder_ = waiting_.empty() ? 0 : waiting_.front();
-  if (holder_ == 0) return;
-  waiting_.pop_front();
+  holder_ = 0;
+  if (waiting_.empty()) return;
+  auto next = std::ranges::find(waiting_, true, &Waiting::asked_again);
+  if (next == waiting_.end()) next = waiting_.begin();
+  holder_ = next->peer;
+  waiting_.erase(next);
   send_(holder_,
         {.step = SelfTestMessage::Step::kGrant, .slot = {slot_, turn_}, .bytes = memory_.size(), .text = incarnation_});
 }

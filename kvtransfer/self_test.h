@@ -56,6 +56,11 @@ class SelfTestSlot {
   uint32_t slot() const { return slot_; }
 
  private:
+  struct Waiting {
+    PeerNumber peer = 0;
+    bool asked_again = false;  ///< so it is there, and does not wait for nothing
+  };
+  void Wait(PeerNumber peer);
   void Grant(TimePoint now);
 
   const uint32_t slot_;
@@ -65,7 +70,7 @@ class SelfTestSlot {
   PeerNumber holder_ = 0;  ///< 0: free
   uint32_t turn_ = 0;
   TimePoint heard_{};  ///< of the holder
-  std::deque<PeerNumber> waiting_;
+  std::deque<Waiting> waiting_;
 };
 
 /// The sender's half, for one connection. Kept by shared_ptr: the transport's callbacks hold it, and its bytes.

@@ -54,7 +54,7 @@ absl::StatusOr<TransferPlan> TransferPlan::Make(KvSide source, KvSide target, In
   if (tokens.begin < 0 || tokens.end < tokens.begin) {
     return absl::InvalidArgumentError(StrCat("tokens [", tokens.begin, ", ", tokens.end, ") are no range"));
   }
-  TransferPlan plan(std::move(source), std::move(target));
+  TransferPlan plan(std::move(source), std::move(target), tokens);
   plan.piece_tokens_ = piece_tokens;
   for (int s = 0; s < plan.source_.ranks(); ++s) {
     for (int t = 0; t < plan.target_.ranks(); ++t) plan.AddLane(s, t, tokens);

@@ -83,6 +83,8 @@ class TransferPlan {
   const std::vector<LanePlan>& lanes() const { return lanes_; }
   const KvSide& source() const { return source_; }
   const KvSide& target() const { return target_; }
+  IntRange tokens() const { return tokens_; }
+  int piece_tokens() const { return piece_tokens_; }
   /// Of everything the plan depends on; equal digests mean equal lanes, segments and payloads.
   uint64_t digest() const { return digest_; }
 
@@ -94,12 +96,14 @@ class TransferPlan {
                   const std::function<void(const KvRun&)>& visit) const;
 
  private:
-  TransferPlan(KvSide source, KvSide target) : source_(std::move(source)), target_(std::move(target)) {}
+  TransferPlan(KvSide source, KvSide target, IntRange tokens)
+      : source_(std::move(source)), target_(std::move(target)), tokens_(tokens) {}
   void AddLane(int source_rank, int target_rank, IntRange tokens);
   GroupCut CutGroup(int group, int source_rank, int target_rank, IntRange tokens) const;
   uint64_t ComputeDigest(IntRange tokens) const;
 
   KvSide source_, target_;
+  IntRange tokens_;
   int piece_tokens_ = 0;
   std::vector<LanePlan> lanes_;
   uint64_t digest_ = 0;

@@ -6,6 +6,7 @@
 #include "common/check.h"
 #include "common/planted_bug.h"
 #include "common/status.h"
+#include "kvtransfer/rank_numbers.h"
 #include "worker/transfer/kv_pool_view.h"
 
 namespace baton::prefill_worker {
@@ -61,8 +62,15 @@ void PrefillDesk::Begin(JobOrder order, std::shared_ptr<JobEvents> events) {
   absl::StatusOr<TransferPlan> plan = TransferPlan::Make(
       side_, order.target, {order.cached_tokens, static_cast<int>(order.request.tokens.size())}, order.piece_tokens);
   if (!plan.ok()) return refuse(plan.status());
+  absl::StatusOr<RankAddresses> addresses = RankAddresses::Parse(order.landing_address);
+  if (addresses.ok() && static_cast<int>(addresses->ranks.size()) != order.target.ranks()) {
+    addresses = absl::InvalidArgumentError(StrCat("landing addresses of ", addresses->ranks.size(),
+                                                  " ranks, the decode worker has ", order.target.ranks()));
+  }
+  if (!addresses.ok()) return refuse(addresses.status());
   Job job{.key = order.key, .request = next_key_++, .callers = {events}};
   job.plan = std::make_shared<const TransferPlan>(*std::move(plan));
+  job.addresses = *std::move(addresses);
   job.choices = order.request.sampling.n;
   job.expires = clock_.Now() + order.expiry;
   order.request.key = job.request;
@@ -107,8 +115,8 @@ void PrefillDesk::Join(Job& job, std::shared_ptr<JobEvents> events) {
   job.callers.push_back(std::move(events));
 }
 
-prefill::PeerId PrefillDesk::PeerAt(const std::string& address) {
-  const auto [peer, fresh] = peers_.try_emplace(address, next_peer_);
+prefill::PeerId PrefillDesk::PeerAt(int rank, const std::string& address) {
+  const auto [peer, fresh] = peers_.try_emplace({rank, address}, InRank(rank, next_peer_));
   if (fresh) {
     ++next_peer_;
     thread_.Post([this, id = peer->second, address] { sender_.Connect(id, address); });
@@ -116,16 +124,29 @@ prefill::PeerId PrefillDesk::PeerAt(const std::string& address) {
   return peer->second;
 }
 
+std::vector<prefill::PeerId> PrefillDesk::PeersOf(const TransferPlan& plan, const RankAddresses& addresses) {
+  std::vector<prefill::PeerId> peers;
+  for (const LanePlan& lane : plan.lanes())
+    peers.push_back(PeerAt(lane.source_rank, addresses.ranks[static_cast<size_t>(lane.target_rank)]));
+  return peers;
+}
+
 void PrefillDesk::Meet(const std::string& landing_address) {
-  if (!draining_) PeerAt(landing_address);
+  const absl::StatusOr<RankAddresses> addresses = RankAddresses::Parse(landing_address);
+  if (draining_ || !addresses.ok()) return;
+  KvSide target{side_.layout, addresses->tensor_parallel_size, addresses->stage_layers};
+  if (addresses->ranks.size() == 1) target.stage_layers = {0, side_.stage_layers.back()};
+  const absl::StatusOr<TransferPlan> any = TransferPlan::Make(side_, target, {0, kUnitTokens}, kUnitTokens);
+  if (any.ok()) PeersOf(*any, *addresses);  // else its first prompt says why
 }
 
 /// When the prompt's first chunk runs: decode binds its blocks now, behind the first layer.
 void PrefillDesk::StartPushing(Job& job) {
   job.pushing = true;
-  job.peer = PeerAt(job.order.landing_address);
-  prefill::Prefill event{
-      job.key, job.peer, job.order.ticket, job.order.secret, job.plan->digest(), {}, job.expires - clock_.Now()};
+  job.peers = PeersOf(*job.plan, job.addresses);
+  prefill::Prefill event{job.key, job.peers.front(),         job.order.ticket, job.order.secret, job.plan->digest(),
+                         {},      job.expires - clock_.Now()};
+  event.lane_peers = job.peers;
   event.slot_bytes = SlotRoom(std::min<uint64_t>(job.order.slot_bytes, slot_bytes_));
   for (const LanePlan& lane : job.plan->lanes()) {
     std::vector<int64_t>& bytes = event.lanes.emplace_back();
@@ -133,7 +154,7 @@ void PrefillDesk::StartPushing(Job& job) {
   }
   Handle(event);
   if (core_.Find(job.key) != nullptr) {
-    by_ticket_[{job.peer, job.order.ticket, job.key.epoch}] = job.key;
+    for (const prefill::PeerId peer : job.peers) by_ticket_[{peer, job.order.ticket, job.key.epoch}] = job.key;
   } else {  // refused, and answered so
     job.pushing = false;
     scheduler_->Cancel(job.request, clock_.Now());  // its abort ends the job
@@ -264,7 +285,8 @@ void PrefillDesk::EraseIfOver(const prefill::JobKey& key) {
     old_answers_.Add(key, clock_.Now() + remember_);
   }
   by_request_.erase(job->request);
-  if (job->pushing) by_ticket_.erase({job->peer, job->order.ticket, key.epoch});
+  for (const prefill::PeerId peer : job->pushing ? job->peers : std::vector<prefill::PeerId>())
+    by_ticket_.erase({peer, job->order.ticket, key.epoch});
   jobs_.erase(key);
 }
 

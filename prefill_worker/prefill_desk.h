@@ -14,6 +14,7 @@
 #include "common/expiry_line.h"
 #include "common/own_time.h"
 #include "engine/step/scheduler.h"
+#include "kvtransfer/transports/rank_addresses.h"
 #include "prefill_worker/handoff/push.h"
 #include "prefill_worker/sender_control.h"
 #include "worker/transfer/transfer_loop.h"
@@ -32,7 +33,7 @@ class JobEvents {
 struct JobOrder {
   prefill::JobKey key;
   engine::Request request;
-  std::string landing_address;
+  std::string landing_address;  ///< RankAddresses
   TicketId ticket = 0;
   TicketSecret secret{};
   KvSide target;
@@ -99,7 +100,8 @@ class PrefillDesk {
     int callers_here = 1;
     std::vector<kernels::SampleResult> scores;  ///< of the prompt, for callers that come later
     std::shared_ptr<const TransferPlan> plan;
-    prefill::PeerId peer = 0;
+    RankAddresses addresses;             ///< of the decode worker
+    std::vector<prefill::PeerId> peers;  ///< [lanes]
     TimePoint expires{};
     TimePoint lease_until = TimePoint::max();  ///< own time; until it is answered: what is then left, decode ends
     bool pushing = false;                      ///< the core knows it
@@ -115,7 +117,9 @@ class PrefillDesk {
   };
 
   void StartPushing(Job& job);
-  prefill::PeerId PeerAt(const std::string& address);
+  /// The way from a rank of ours to a decode worker's rank, which is dialled where it was not.
+  prefill::PeerId PeerAt(int rank, const std::string& address);
+  std::vector<prefill::PeerId> PeersOf(const TransferPlan& plan, const RankAddresses& addresses);
   void Report(Job& job, int layer, int32_t computed);
   void EndCompute(Job& job, const absl::Status& status);
   void Answer(Job& job, const absl::Status& status, bool no_room);
@@ -153,7 +157,7 @@ class PrefillDesk {
   ExpiryLine<prefill::JobKey> old_answers_;
   std::map<engine::RequestKey, prefill::JobKey> by_request_;
   std::map<std::tuple<prefill::PeerId, TicketId, uint32_t>, prefill::JobKey> by_ticket_;  ///< what the core pushes
-  std::map<std::string, prefill::PeerId> peers_;                                          ///< by landing address
+  std::map<std::pair<int, std::string>, prefill::PeerId> peers_;  ///< by rank of ours, and landing address
   prefill::PeerId next_peer_ = 1;
   engine::RequestKey next_key_ = kFirstKey;
   bool draining_ = false;

@@ -1,14 +1,16 @@
 #include "prefill_worker/prefill_role.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "common/status.h"
 #include "kvtransfer/transports/transports.h"
 #include "prefill_worker/leg_codec.h"
 #include "prefill_worker/prefill_desk.h"
+#include "prefill_worker/rank_senders.h"
 #include "prefill_worker/sender.h"
-#include "worker/transfer/kv_pool_view.h"
+#include "worker/process/rank_load.h"
 #include "worker/transfer/transfer_thread.h"
 
 namespace baton::prefill_worker {
@@ -32,7 +34,7 @@ class PrefillRole final : public worker::Role, private SenderEvents, private eng
         ops_(*context.loaded.ops),
         first_kind_(kinds.front()),
         limits_{.vocab_size = context.loaded.model->config().vocab_size} {
-    const KvSide side = worker::SideOf(context.loaded.model->kv_layout());
+    const KvSide& side = context.loaded.side;
     LaneHello hello{.incarnation = context.incarnation,
                     .model_digest = context.loaded.model->config().digest,
                     .numerics_id = context.loaded.numerics_id,
@@ -41,11 +43,14 @@ class PrefillRole final : public worker::Role, private SenderEvents, private eng
     DialOptions dial{context.config.host, std::move(kinds), context.config.test_kv_fault_rate,
                      context.config.test_failing_transport};
     dial.secret = context.secret;
-    sender_ = std::make_unique<Sender>(std::move(dial), slot_bytes,
-                                       worker::PoolViewOf(context.loaded.AllMemory(), context.loaded.mover.get()),
-                                       std::move(hello), clock_, thread_, static_cast<SenderEvents&>(*this));
+    sender_ = std::make_unique<Sender>(std::move(dial), slot_bytes, context.loaded.PoolHere(), std::move(hello), clock_,
+                                       thread_, static_cast<SenderEvents&>(*this));
+    if (worker::KvLines* const lines = context.loaded.lines.get()) {
+      senders_ = std::make_unique<RankSenders>(*sender_, *lines, clock_, static_cast<SenderEvents&>(*this));
+      thread_.Watch(&lines->transport());
+    }
     desk_ = std::make_unique<PrefillDesk>(prefill::PushOptions{.no_room_after = kWaitForRoom}, side, slot_bytes,
-                                          *sender_, thread_, clock_);
+                                          control(), thread_, clock_);
   }
 
   v1::WorkerRole wire_role() const override { return v1::WORKER_ROLE_PREFILL; }
@@ -67,7 +72,7 @@ class PrefillRole final : public worker::Role, private SenderEvents, private eng
   }
   void OnTick(engine::Scheduler&) override {
     desk_->Tick();
-    thread_.Post([this] { sender_->Tick(); });
+    thread_.Post([this] { senders_ ? senders_->Tick() : sender_->Tick(); });
   }
   void OnRenewal(const v1::Renewal& renewal) override {
     if (renewal.key().epoch() > 0) desk_->Renew(KeyOf(renewal.key()));
@@ -76,23 +81,11 @@ class PrefillRole final : public worker::Role, private SenderEvents, private eng
   int64_t OwnedBlocks(int32_t group) const override { return desk_->OwnedBlocks(group); }
   void FillLoad(v1::HandoffLoad& load) const override {
     const prefill::PushStats stats = desk_->Stats();
-    const SenderCounters& counters = sender_->counters();
-    const std::vector<PeerPath> paths = sender_->paths();
-    load.set_transport(paths.empty() ? first_kind_ : paths.back().transport);
-    for (const PeerPath& path : paths) {
-      v1::HandoffLoad::PeerPath& peer = *load.add_peers();
-      peer.set_incarnation(path.incarnation);
-      peer.set_transport(path.transport);
-      peer.set_path(path.path);
-      peer.set_gigabytes_per_second(path.gigabytes_per_second);
-    }
-    load.set_self_tests_failed(sender_->failed_self_tests());
-    load.set_peers_lost(counters.peers_lost);
-    load.set_slots_waiting(static_cast<int32_t>(counters.waiting));
+    std::vector<RankFigures> ranks = {sender_->Figures()};
+    if (senders_) std::ranges::move(senders_->figures(), std::back_inserter(ranks));
+    worker::FillRankLoad(ranks, load);
+    load.set_transport(load.peers().empty() ? first_kind_ : load.peers().rbegin()->transport());
     load.set_jobs(std::max(static_cast<int32_t>(desk_->jobs()), stats.jobs));
-    load.set_bytes(counters.bytes);
-    load.set_slots(counters.slots);
-    load.set_seconds(static_cast<double>(counters.nanoseconds) / 1e9);
     load.set_source_digest_mismatches(stats.source_mismatches);
     load.set_no_room(stats.no_room);
     load.set_resent_segments(stats.resent_segments);
@@ -140,6 +133,11 @@ class PrefillRole final : public worker::Role, private SenderEvents, private eng
     });
   }
 
+  SenderControl& control() {
+    if (senders_) return *senders_;
+    return *sender_;
+  }
+
   const Clock& clock_;
   kernels::Ops& ops_;
   const std::string first_kind_;  ///< of transports, until a decode worker was reached
@@ -147,7 +145,8 @@ class PrefillRole final : public worker::Role, private SenderEvents, private eng
   worker::PostTask post_;
   PrefillPolicy policy_;
   worker::TransferThread thread_;
-  std::unique_ptr<Sender> sender_;
+  std::unique_ptr<Sender> sender_;        ///< of the KV that is here
+  std::unique_ptr<RankSenders> senders_;  ///< where ranks carry their own KV: of all
   std::unique_ptr<PrefillDesk> desk_;
 };
 
@@ -156,7 +155,9 @@ class PrefillRole final : public worker::Role, private SenderEvents, private eng
 absl::StatusOr<std::unique_ptr<worker::Role>> MakePrefillRole(const worker::RoleContext& context) {
   BATON_ASSIGN_OR_RETURN(std::vector<std::string> kinds,
                          TransportKinds(context.config.transport, context.config.require_rdma));
-  return std::make_unique<PrefillRole>(context, std::move(kinds));
+  auto role = std::make_unique<PrefillRole>(context, std::move(kinds));
+  BATON_RETURN_IF_ERROR(worker::BeginLines(context));
+  return role;
 }
 
 }  // namespace baton::prefill_worker

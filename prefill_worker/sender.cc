@@ -28,6 +28,18 @@ Sender::Sender(DialOptions dial, size_t slot_bytes, KvPoolView pool, LaneHello h
 
 Sender::~Sender() = default;
 
+RankFigures Sender::Figures() const {
+  RankFigures out{.bytes = counters_.bytes,
+                  .slots = counters_.slots,
+                  .nanoseconds = counters_.nanoseconds,
+                  .waiting = counters_.waiting,
+                  .peers_lost = counters_.peers_lost,
+                  .self_tests_failed = dialer_.failed_self_tests()};
+  for (const PeerPath& path : dialer_.paths())
+    out.ways.push_back({path.incarnation, path.transport, path.path, path.gigabytes_per_second});
+  return out;
+}
+
 void Sender::Connect(prefill::PeerId peer, const std::string& addresses) {
   peers_[peer];
   dialer_.Dial(peer, addresses);

@@ -14,6 +14,7 @@
 #include "common/clock.h"
 #include "kvtransfer/bounce_pool.h"
 #include "kvtransfer/lane_codec.h"
+#include "kvtransfer/rank_figures.h"
 #include "kvtransfer/slot_passes.h"
 #include "kvtransfer/transport.h"
 #include "prefill_worker/dialer.h"
@@ -47,8 +48,7 @@ class Sender final : public SenderControl, private DialEvents {
 
   // ---- any thread
   const SenderCounters& counters() const { return counters_; }
-  std::vector<PeerPath> paths() const { return dialer_.paths(); }
-  int64_t failed_self_tests() const { return dialer_.failed_self_tests(); }
+  RankFigures Figures() const;
 
   // ---- transfer thread
   /// `peer` is the caller's number for the decode worker. PeerLost when no connection comes about. Orders that are

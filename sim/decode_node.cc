@@ -65,7 +65,7 @@ void DecodeNode::OnDeath() {
 
 v1::ReserveReply DecodeNode::OnReserve(const v1::ReserveRequest& request) {
   const decode::ReserveAnswer answer = life_now_->desk.Reserve(decode_worker::DecodeReserve(request));
-  return decode_worker::EncodeReserved(answer, life_now_->facts, *life_now_->landing, Duration::zero());
+  return decode_worker::EncodeReserved(answer, life_now_->facts, life_now_->landing->ways(), Duration::zero());
 }
 
 void DecodeNode::OnRelay(const std::shared_ptr<worker::RelayWriter>& stream, const v1::RelayUp& message) {

@@ -116,9 +116,6 @@ absl::Status CheckNodes(const WorkerConfig& c) {
     return Bad("master-addr", "", "must be machine 0's host name or address, with --nnodes above 1");
   if (c.cluster_secret_file.empty())
     return Bad("cluster-secret-file", "", "must be given with --nnodes above 1: ranks come over the network");
-  if (c.role != "both")
-    return Bad("role", c.role,
-               "must be both with --nnodes above 1: KV is handed over from one machine's ranks only yet");
   return absl::OkStatus();
 }
 
@@ -126,6 +123,9 @@ absl::Status WorkerConfig::Validate() const {
   BATON_RETURN_IF_ERROR(CheckFields(*this));
   BATON_RETURN_IF_ERROR(tls::CheckFlags(tls_files, tls::Needs::kBoth));
   BATON_RETURN_IF_ERROR(CheckNodes(*this));
+  if (ranks_carry_kv() && landing_port > 0 && landing_port + local_ranks() - 1 > 65535)
+    return Bad("landing-port", StrCat(landing_port),
+               StrCat("the ", local_ranks(), " rank processes of this machine take one port each, up to 65535"));
   if (!CudaDevice().has_value()) {
     if (!deterministic) return Bad("deterministic", "false", "answers of a CPU never depend on what runs beside them");
     return absl::OkStatus();

@@ -99,6 +99,11 @@ struct WorkerConfig {
   /// Those that run on each machine: [node_rank · local_ranks, …). Of a config that Validate takes.
   int32_t local_ranks() const { return ranks() > nnodes ? ranks() / nnodes : 1; }
   int32_t first_local_rank() const { return node_rank * local_ranks(); }
+  /// Ranks of several processes, which each hand over the KV that they keep.
+  bool ranks_are_processes() const { return nnodes > 1 || (ranks() > 1 && distributed_executor_backend == "mp"); }
+  bool ranks_carry_kv() const { return role != "both" && ranks_are_processes(); }
+  /// Where a rank of this machine takes KV: its first at --landing-port, the next at the next port; 0: any.
+  int32_t LandingPortOf(int rank) const { return landing_port == 0 ? 0 : landing_port + rank - first_local_rank(); }
 
   /// InvalidArgument naming the flag, its value and what it may be.
   absl::Status Validate() const;
@@ -218,7 +223,9 @@ void VisitHandoffFields(WorkerConfig& c, Visitor& field) {
       "machine), tcp | ucx = RDMA, ucx-shm (on one machine), ucx-tcp, tcp | any other = that one, then tcp",
       TransportRule());
   field("require-rdma", c.require_rdma, "", "RDMA or nothing: no start without a device, no peer without it");
-  field("landing-port", c.landing_port, "port", "where a decode worker takes KV; 0 = any free port", Range(0, 65535));
+  field("landing-port", c.landing_port, "port",
+        "where a decode worker takes KV, and its further rank processes at the next ports; 0 = any free port",
+        Range(0, 65535));
   field("landing-slots", c.landing_slots, "slots",
         "that prefill workers may write, 2 for every prompt that arrives; one has at most half while others wait",
         Range(2, 4096));

@@ -127,6 +127,7 @@ class Handoff {
   bool MustStandAside(const Opened& event);
   bool OverItsShare(const Opened& event);
   bool GrantSlots(const Opened& event, const LaneKey& key);
+  bool MayWriteIn(uint32_t memory, const Lane& lane, const LaneKey& key) const;
   std::map<int, int> SlotsNeeded(const Opened& event) const;
   static int LanesTo(const Opened& event, int rank);
   int SlotsPerLane(const Opened& event, int rank) const;

@@ -71,7 +71,7 @@ void Handoff::On(const Scattered& event) {
     count_quarantined_ = true;
   }
   if (lane->state == LaneState::kWrittenOff) {
-    ring.WriteOffGranted(key, lane->writer);
+    ring.WriteOffGranted(key, lane->writer, lane->memory);
     count_quarantined_ = true;
   }
   if (FindLiveLane(lane->writer, key) == nullptr) return Sweep(ticket);
@@ -238,11 +238,11 @@ void Handoff::WriteOff(WriterId writer) {
 void Handoff::WriteOffLane(TicketId ticket, uint32_t number, Epoch& epoch, uint32_t i) {
   Lane& lane = epoch.lanes[i];
   lane.state = LaneState::kWrittenOff;
-  rings_[static_cast<size_t>(lane.target_rank)].WriteOffGranted({ticket, number, i}, lane.writer);
+  rings_[static_cast<size_t>(lane.target_rank)].WriteOffGranted({ticket, number, i}, lane.writer, lane.memory);
   count_quarantined_ = true;
-  if (!replaced_.try_emplace(epoch.memory, Listened()).second) return;
+  if (!replaced_.try_emplace(lane.memory, Listened()).second) return;
   ++counters_.memories_written_off;
-  out_->push_back(ReplaceMemory{epoch.memory});
+  out_->push_back(ReplaceMemory{lane.memory});
 }
 
 /// Tickets that name the replaced memory have ended by then, and so have the lanes of healthy writers.
@@ -255,7 +255,7 @@ void Handoff::DropMemories() {
     }
     for (const TicketId id : open_) {
       for (const auto& [number, epoch] : tickets_.at(id).epochs) {
-        if (epoch.memory == memory && !(epoch.Over() && !epoch.Placing())) return false;
+        if (epoch.UsesMemory(memory)) return false;
       }
     }
     dropped_.insert(memory);

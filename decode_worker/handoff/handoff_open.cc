@@ -23,6 +23,7 @@ void Handoff::On(const Opened& event) {
   Lane& lane = ticket->epochs.at(key.epoch).lanes[key.lane];
   if (PlantedBug("slots bound lane by lane") && !GrantSlots(event, key)) return Send(event.writer, LaneBusy{key});
   lane.writer = event.writer;
+  lane.memory = event.memory;
   lane.fence = event.fence;
   Send(event.writer, LaneBound{key, ring(lane.target_rank).SlotsOf(key, LandingRing::Phase::kGranted)});
 }
@@ -50,7 +51,8 @@ std::string Handoff::WhyGone(const Ticket* ticket, const Opened& event) const {
   if (event.process != bound->second.process) return "another prefill worker has opened the epoch";
   const Lane& lane = bound->second.lanes[key.lane];
   if (lane.state != LaneState::kOpen) return "the lane is closed";
-  if (event.memory != bound->second.memory) return "the epoch's slots are in another landing memory";
+  if (event.memory != lane.memory && !MayWriteIn(event.memory, lane, key))
+    return "the lane's slots are in another landing memory";
   if (lane.writer != 0 && lane.writer != event.writer && !PlantedBug("reuse epoch number")) {
     return "another writer has opened the lane";
   }
@@ -113,12 +115,12 @@ bool Handoff::Bind(Ticket& ticket, const Opened& event) {
   line_.Leave(ticket.id, ticket.key.request_id);
   Epoch& epoch = ticket.epochs[number];
   epoch.process = event.process;
-  epoch.memory = event.memory;
   epoch.holds_blocks = true;
   for (uint32_t i = 0; i < event.lanes.size(); ++i) {
     const LaneShape& shape = event.lanes[i];
     Lane& lane = epoch.lanes.emplace_back();
     lane.target_rank = shape.target_rank;
+    lane.memory = event.memory;
     lane.have.assign(shape.segments, false);
     lane.missing = shape.segments;
     if (!PlantedBug("slots bound lane by lane")) GrantSlots(event, {ticket.id, number, i});
@@ -135,6 +137,12 @@ bool Handoff::GrantSlots(const Opened& event, const LaneKey& key) {
   if (ring.free_slots(event.memory) < slots && !PlantedBug("credits beyond the ring")) return false;
   for (int s = 0; s < slots; ++s) ring.Grant(key, event.process, event.memory);
   return true;
+}
+
+/// Lanes are bound by the first of them that is opened, whose writer may come another way than theirs: ranks have
+/// landing memories of their own. Nobody has heard of an unopened lane's slots yet.
+bool Handoff::MayWriteIn(uint32_t memory, const Lane& lane, const LaneKey& key) const {
+  return lane.writer == 0 && ring(lane.target_rank).Usable(key, memory);
 }
 
 int Handoff::LanesTo(const Opened& event, int rank) {

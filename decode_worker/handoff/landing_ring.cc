@@ -49,11 +49,16 @@ SlotTurn LandingRing::Grant(const LaneKey& lane, const std::string& process, uin
   Slot& slot = slots_[number];
   slot.owner = lane;
   slot.process = process;
-  slot.memory = memory;
   slot.phase = Phase::kGranted;
   ++slot.turn;
   ++held_[process];
   return {number, slot.turn};
+}
+
+bool LandingRing::Usable(const LaneKey& lane, uint32_t memory) const {
+  return losses_ == 0 || std::none_of(slots_.begin(), slots_.end(), [&](const Slot& slot) {
+           return slot.phase != Phase::kFree && slot.owner == lane && slot.LostTo(memory);
+         });
 }
 
 bool LandingRing::Holds(const LaneKey& lane, SlotTurn name, Phase phase) const {
@@ -99,12 +104,12 @@ void LandingRing::ReleaseGranted(const LaneKey& lane) {
   }
 }
 
-void LandingRing::WriteOffGranted(const LaneKey& lane, WriterId writer) {
+void LandingRing::WriteOffGranted(const LaneKey& lane, WriterId writer, uint32_t memory) {
   for (uint32_t i = 0; i < slots_.size(); ++i) {
     Slot& slot = slots_[i];
     if (slot.phase != Phase::kGranted || slot.owner != lane) continue;
     if (!PlantedBug("written off is free")) {
-      slot.losses.push_back({slot.memory, writer, lane});
+      slot.losses.push_back({memory, writer, lane});
       ++losses_;
     }
     Free(i);

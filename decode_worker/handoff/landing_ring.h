@@ -38,6 +38,8 @@ class LandingRing {
   bool Lost(WriterId writer, const LaneKey& lane, uint32_t slot) const;
   /// Takes a free slot, oldest free first, for `lane`, which `process` fills in `memory`. Check free_slots() before.
   SlotTurn Grant(const LaneKey& lane, const std::string& process, uint32_t memory);
+  /// True when no slot that `lane` holds is lost to writers of `memory`.
+  bool Usable(const LaneKey& lane, uint32_t memory) const;
   /// True when `lane` holds `slot` in exactly this turn and phase.
   bool Holds(const LaneKey& lane, SlotTurn slot, Phase phase) const;
   /// The slot's grant when `lane` holds it, whatever the turn; turn 0 when it does not.
@@ -47,8 +49,8 @@ class LandingRing {
   SlotTurn EndPlacing(SlotTurn slot);
   /// Returns every granted slot of a fenced lane; slots being placed follow by a second call after their pass.
   void ReleaseGranted(const LaneKey& lane);
-  /// The same of a lane that is not fenced: `writer` may still write them, so they are lost to its memory.
-  void WriteOffGranted(const LaneKey& lane, WriterId writer);
+  /// The same of a lane that is not fenced: `writer` may still write them, so they are lost to its `memory`.
+  void WriteOffGranted(const LaneKey& lane, WriterId writer, uint32_t memory);
   /// `writer` can no longer write the slots that it held for `lane`, or any slot.
   void Restore(WriterId writer, const LaneKey& lane);
   void Restore(WriterId writer);
@@ -64,7 +66,7 @@ class LandingRing {
   struct Slot {
     LaneKey owner;
     std::string process;
-    uint32_t memory = 0, turn = 0;
+    uint32_t turn = 0;
     Phase phase = Phase::kFree;
     std::vector<Loss> losses;
     bool LostTo(uint32_t memory) const;

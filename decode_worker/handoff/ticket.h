@@ -34,6 +34,7 @@ struct Lane {
   LaneState state = LaneState::kOpen;
   int target_rank = 0;
   WriterId writer = 0;  ///< 0: bound, but its writer has not opened it and knows no slot
+  uint32_t memory = 0;  ///< that it writes; until it has opened the lane: that of who bound the epoch
   FenceKind fence = FenceKind::kReceiverWrites;
   std::vector<bool> have;                             ///< [segments] placed and verified
   uint32_t missing = 0;                               ///< segments not in `have`
@@ -49,7 +50,6 @@ struct Lane {
 struct Epoch {
   std::vector<Lane> lanes;
   std::string process;  ///< that writes it
-  uint32_t memory = 0;  ///< that it writes
   bool holds_blocks = false;
   bool superseded = false;             ///< nothing of it counts any more
   TimePoint ended = TimePoint::max();  ///< since then its writers have only to close their lanes; own time
@@ -64,6 +64,14 @@ struct Epoch {
       if (!lane.over()) return false;
     }
     return true;
+  }
+  /// Slots of it may be written there, or read.
+  bool UsesMemory(uint32_t memory) const {
+    if (Over() && !Placing()) return false;
+    for (const Lane& lane : lanes) {
+      if (lane.memory == memory) return true;
+    }
+    return false;
   }
 };
 

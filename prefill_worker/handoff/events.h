@@ -21,7 +21,7 @@ struct JobKey {
   auto operator<=>(const JobKey&) const = default;
 };
 
-/// One incarnation of a decode worker, numbered by this side. 0: none.
+/// The way from one of our ranks to one rank of one incarnation of a decode worker, numbered by this side. 0: none.
 using PeerId = uint64_t;
 
 // ---- from the router
@@ -35,6 +35,7 @@ struct Prefill {
   std::vector<std::vector<int64_t>> lanes;  ///< [lanes][segments] payload bytes, in the plan's order
   Duration expiry{};                        ///< remaining; of the ticket
   int64_t slot_bytes = 0;                   ///< payload that fits a slot of this peer; 0: as PushOptions says
+  std::vector<PeerId> lane_peers{};         ///< [lanes] the peer that each leads to; empty: all to `peer`
 };
 struct Cancel {
   JobKey key;

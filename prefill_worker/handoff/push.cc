@@ -31,31 +31,37 @@ void Push::On(const Prefill& event) {
     return;
   }
   PushJob job{.key = event.key,
-              .peer = event.peer,
+              .peers = {event.peer},
               .ticket = event.ticket,
               .secret = event.secret,
               .plan_digest = event.plan_digest};
   job.stop_at = now_ + event.expiry - options_.expiry_margin;
   job.slot_bytes = SlotBytesOf(event);
   job.progress_at = Listened();
+  if (!event.lane_peers.empty()) job.peers = {event.lane_peers.begin(), event.lane_peers.end()};
   for (const std::vector<int64_t>& segment_bytes : event.lanes) {
     PushLane& lane = job.lanes.emplace_back();
+    lane.peer = event.lane_peers.empty() ? event.peer : event.lane_peers[job.lanes.size() - 1];
     lane.segment_bytes = segment_bytes;
     lane.computed.assign(segment_bytes.size(), false);
     lane.unsent = static_cast<uint32_t>(segment_bytes.size());
     lane.repeat_at = now_ + options_.repeat_after;
   }
-  by_ticket_[{job.peer, job.ticket, job.key.epoch}] = job.key;
+  for (const PeerId peer : job.peers) by_ticket_[{peer, job.ticket, job.key.epoch}] = job.key;
   PushJob& kept = jobs_[job.key] = std::move(job);
   open_[kept.key] = &kept;
-  for (uint32_t i = 0; i < kept.lanes.size(); ++i) Send(kept, OpenLane{KeyOf(kept, i), kept.plan_digest, kept.secret});
+  for (uint32_t i = 0; i < kept.lanes.size(); ++i)
+    Send(kept, i, OpenLane{KeyOf(kept, i), kept.plan_digest, kept.secret});
 }
 
 absl::Status Push::Check(const Prefill& event) const {
   if (event.expiry <= options_.expiry_margin) {
     return absl::DeadlineExceededError(StrCat("the ticket expires in ", Milliseconds(event.expiry), " ms"));
   }
-  if (by_ticket_.contains({event.peer, event.ticket, event.key.epoch})) {
+  BATON_CHECK(event.lane_peers.empty() || event.lane_peers.size() == event.lanes.size());
+  std::set<PeerId> peers{event.lane_peers.begin(), event.lane_peers.end()};
+  if (peers.empty()) peers.insert(event.peer);
+  if (std::ranges::any_of(peers, [&](PeerId p) { return by_ticket_.contains({p, event.ticket, event.key.epoch}); })) {
     return absl::InvalidArgumentError(
         StrCat("epoch ", event.key.epoch, " of ticket ", event.ticket, " is another leg's"));
   }
@@ -110,8 +116,10 @@ void Push::On(const PeerLost& event) {
   for (auto it = open_.begin(); it != open_.end();) {
     PushJob& job = *it->second;
     ++it;
-    if (job.peer != event.peer) continue;
-    for (PushLane& lane : job.lanes) lane.phase = LanePhase::kOver;
+    if (!job.peers.contains(event.peer)) continue;
+    for (PushLane& lane : job.lanes) {
+      if (lane.peer == event.peer) lane.phase = LanePhase::kOver;
+    }
     if (!job.lanes.empty()) Stop(job, absl::UnavailableError("the decode worker was lost"));
   }
 }
@@ -129,7 +137,7 @@ void Push::On(const Tick&) {
   }
   over_.PopDue(now_, [this](const JobKey& key) {
     const PushJob& job = jobs_.at(key);
-    by_ticket_.erase({job.peer, job.ticket, job.key.epoch});
+    for (const PeerId peer : job.peers) by_ticket_.erase({peer, job.ticket, job.key.epoch});
     jobs_.erase(key);
   });
   CutSilentPeers();
@@ -140,7 +148,7 @@ void Push::CutSilentPeers() {
   std::erase_if(asked_, [this](const auto& asked) {
     const PeerId peer = asked.first;
     const bool waits = std::any_of(open_.begin(), open_.end(), [peer](const auto& entry) {
-      return entry.second->peer == peer && !entry.second->Over();
+      return entry.second->peers.contains(peer) && !entry.second->Over();
     });
     const bool cut = waits && Listened() - asked.second >= options_.peer_silence;
     if (cut) out_->push_back(CutPeer{peer});
@@ -198,7 +206,7 @@ void Push::Settle(PushJob& job) {
   for (const PushLane& lane : job.lanes) needed |= lane.phase < LanePhase::kClosing && !lane.drained;
   if (!needed && job.replied && !std::exchange(job.released, true)) out_->push_back(ReleaseSource{job.key});
   if (!job.Over() || !job.released || open_.erase(job.key) == 0) return;
-  job.lanes.assign(job.lanes.size(), {LanePhase::kOver});  // what is remembered is the answer
+  for (PushLane& lane : job.lanes) lane = {.peer = lane.peer, .phase = LanePhase::kOver};  // the answer is remembered
   over_.Add(job.key, now_ + options_.remember);
 }
 

@@ -93,9 +93,9 @@ class Push {
   void RepeatSlots(PushJob& job, uint32_t lane);
   void Repeat(PushJob& job, uint32_t lane);
 
-  void Send(const PushJob& job, ToDecode message) {
-    asked_.try_emplace(job.peer, Listened());
-    out_->push_back(SendToDecode{job.peer, std::move(message)});
+  void Send(const PushJob& job, uint32_t lane, ToDecode message) {
+    asked_.try_emplace(job.lanes[lane].peer, Listened());
+    out_->push_back(SendToDecode{job.lanes[lane].peer, std::move(message)});
   }
   LaneKey KeyOf(const PushJob& job, uint32_t lane) const { return {job.ticket, job.key.epoch, lane}; }
   PushJob* FindJob(PeerId peer, const LaneKey& lane);

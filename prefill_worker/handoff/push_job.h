@@ -23,6 +23,7 @@ struct UsedSlot {
 };
 
 struct PushLane {
+  PeerId peer = 0;  ///< the decode worker's rank that it leads to
   LanePhase phase = LanePhase::kOpening;
   std::vector<int64_t> segment_bytes;
   std::vector<bool> computed;         ///< [segments]
@@ -38,7 +39,7 @@ struct PushLane {
 
 struct PushJob {
   JobKey key;
-  PeerId peer = 0;
+  std::set<PeerId> peers;  ///< of its lanes
   TicketId ticket = 0;
   TicketSecret secret{};
   uint64_t plan_digest = 0;

@@ -86,10 +86,10 @@ void Push::Pump(PushJob& job, uint32_t i) {
       --lane.unsent;
     }
     const LaneKey key = KeyOf(job, i);
-    out_->push_back(WriteSlot{job.peer, key, slot, used.segments});
+    out_->push_back(WriteSlot{lane.peer, key, slot, used.segments});
     if (PlantedBug("notice without flush")) {
       used.written = true;
-      Send(job, SlotFull{key, slot, used.segments});
+      Send(job, i, SlotFull{key, slot, used.segments});
     }
     lane.used[slot.slot] = std::move(used);
   }
@@ -102,11 +102,11 @@ void Push::FinishSending(PushJob& job, uint32_t i) {
   if (lane.phase != LanePhase::kOpen || lane.unsent > 0) return;
   if (std::any_of(lane.used.begin(), lane.used.end(), [](const auto& slot) { return !slot.second.written; })) return;
   if (PlantedBug("LaneDone is the only notice")) {
-    for (const auto& [slot, used] : lane.used) Send(job, SlotFull{KeyOf(job, i), {slot, used.turn}, used.segments});
+    for (const auto& [slot, used] : lane.used) Send(job, i, SlotFull{KeyOf(job, i), {slot, used.turn}, used.segments});
   }
   lane.phase = LanePhase::kDone;
   lane.repeat_at = now_ + options_.repeat_after;
-  Send(job, LaneDone{KeyOf(job, i), static_cast<uint32_t>(lane.segment_bytes.size())});
+  Send(job, i, LaneDone{KeyOf(job, i), static_cast<uint32_t>(lane.segment_bytes.size())});
   if (PlantedBug("Closed right after LaneDone")) BeginClosing(job, i);
 }
 
@@ -125,7 +125,8 @@ void Push::On(const Written& event) {
   used->second.written = true;
   job->progress_at = Listened();
   lane.repeat_at = now_ + options_.repeat_after;
-  if (!PlantedBug("LaneDone is the only notice")) Send(*job, SlotFull{event.lane, event.slot, used->second.segments});
+  if (!PlantedBug("LaneDone is the only notice"))
+    Send(*job, event.lane.lane, SlotFull{event.lane, event.slot, used->second.segments});
   FinishSending(*job, event.lane.lane);
   Settle(*job);
 }
@@ -137,8 +138,8 @@ void Push::BeginClosing(PushJob& job, uint32_t i) {
   lane.ready.clear();
   lane.credit.clear();
   lane.used.clear();
-  asked_.try_emplace(job.peer, Listened());
-  out_->push_back(FlushLane{job.peer, KeyOf(job, i)});
+  asked_.try_emplace(lane.peer, Listened());
+  out_->push_back(FlushLane{lane.peer, KeyOf(job, i)});
   if (!PlantedBug("Closed before flush")) return;
   lane.flushed = true;
   SayClosed(job, i);
@@ -167,7 +168,7 @@ void Push::SayClosed(PushJob& job, uint32_t i) {
   PushLane& lane = job.lanes[i];
   lane.phase = LanePhase::kClosing;
   lane.repeat_at = now_ + options_.repeat_after;
-  Send(job, LaneClosed{KeyOf(job, i), lane.flushed, job.secret});
+  Send(job, i, LaneClosed{KeyOf(job, i), lane.flushed, job.secret});
 }
 
 /// Slots that wait for an answer; where none does, that the lane is alive. That is no question: a peer that does not
@@ -178,11 +179,11 @@ void Push::RepeatSlots(PushJob& job, uint32_t i) {
   for (const auto& [slot, used] : lane.used) {
     if (!used.written) continue;
     said = true;
-    Send(job, SlotFull{KeyOf(job, i), {slot, used.turn}, used.segments});
+    Send(job, i, SlotFull{KeyOf(job, i), {slot, used.turn}, used.segments});
   }
   if (said) return;
   lane.repeat_at = now_ + options_.alive_every;
-  out_->push_back(SendToDecode{job.peer, OpenLane{KeyOf(job, i), job.plan_digest, job.secret}});
+  out_->push_back(SendToDecode{lane.peer, OpenLane{KeyOf(job, i), job.plan_digest, job.secret}});
 }
 
 /// The message that the lane waits for an answer to, once more.
@@ -191,12 +192,12 @@ void Push::Repeat(PushJob& job, uint32_t i) {
   const LaneKey key = KeyOf(job, i);
   lane.repeat_at = now_ + options_.repeat_after;
   switch (lane.phase) {
-    case LanePhase::kOpening: return Send(job, OpenLane{key, job.plan_digest, job.secret});
+    case LanePhase::kOpening: return Send(job, i, OpenLane{key, job.plan_digest, job.secret});
     case LanePhase::kOpen:
     case LanePhase::kDone:
       if (PlantedBug("LaneDone is the only notice") && lane.phase == LanePhase::kOpen) return;
       RepeatSlots(job, i);
-      if (lane.phase == LanePhase::kDone) Send(job, LaneDone{key, static_cast<uint32_t>(lane.segment_bytes.size())});
+      if (lane.phase == LanePhase::kDone) Send(job, i, LaneDone{key, static_cast<uint32_t>(lane.segment_bytes.size())});
       return;
     case LanePhase::kClosing:
       if (!PlantedBug("Closed is sent once")) SayClosed(job, i);
@@ -210,7 +211,7 @@ PushJob* Push::FindJob(PeerId peer, const LaneKey& lane) {
   const auto key = by_ticket_.find({peer, lane.ticket, lane.epoch});
   if (key == by_ticket_.end()) return nullptr;
   PushJob& job = jobs_.at(key->second);
-  return lane.lane < job.lanes.size() ? &job : nullptr;
+  return lane.lane < job.lanes.size() && job.lanes[lane.lane].peer == peer ? &job : nullptr;
 }
 
 }  // namespace baton::prefill

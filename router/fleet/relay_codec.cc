@@ -309,6 +309,7 @@ WorkerLoad DecodeLoad(const v1::Load& l) {
                  h.slots_waiting(),
                  {}};
   out.handoff.connections_refused = h.connections_refused();
+  out.handoff.rank_bytes.assign(h.rank_bytes().begin(), h.rank_bytes().end());
   std::vector<PeerPath> peers;
   for (const v1::HandoffLoad::PeerPath& p : h.peers())
     peers.push_back({p.incarnation(), p.transport(), p.path(), p.gigabytes_per_second()});

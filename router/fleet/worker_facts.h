@@ -55,6 +55,7 @@ struct HandoffLoad {
   int32_t slots_waiting = 0;
   PeerPaths peers = std::make_shared<const std::vector<PeerPath>>();
   int64_t connections_refused = 0;
+  std::vector<int64_t> rank_bytes{};  ///< of `bytes`, by rank
 };
 
 struct WorkerLoad {

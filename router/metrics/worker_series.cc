@@ -64,6 +64,10 @@ void RouterMetrics::Families::RenderTransfers(const prom::Labels& with, const st
         {"self_test", h.self_tests_failed},
         {"no_room", h.no_room},
         {"unclean_close", h.unclean_closes}});
+  for (size_t rank = 0; rank < h.rank_bytes.size(); ++rank)
+    each("baton_kv_rank_bytes_total",
+         "KV bytes sent (prefill) or placed (decode), by the rank process that carried them", "rank",
+         {{std::to_string(rank).c_str(), h.rank_bytes[rank]}});
   each("baton_handoff_nacks_total", "Asks that were refused for now: reserve: a ticket; open: a lane", "kind",
        {{"reserve", h.reserves_refused}, {"open", h.opens_refused}});
   grow("baton_handoff_lanes_failed_total", "Lanes that could not be completed", h.lanes_failed);

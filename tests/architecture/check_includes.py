@@ -71,7 +71,7 @@ ROOMS = {
     "router/telemetry": {"", "outbound"},
     "worker": set(),
     "worker/process": {"", "ranks", "relay", "transfer"},
-    "worker/ranks": {""},
+    "worker/ranks": {"", "transfer"},
     "worker/relay": set(),
     "worker/transfer": set(),
 }

@@ -28,10 +28,10 @@ class Node:
     def __init__(self, group, index, args=()):
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="baton-node-"))
         self.log, self.ready = self.dir / "log", self.dir / "ready"
-        flags = ["--model", TINY, "--load-format", "dummy", "--nnodes", group.count, "--node-rank", index, "--master-addr", "127.0.0.1",
-                 "--master-port", group.port, "--cluster-secret-file", group.secret, "--host", f"127.0.0.{index + 1}", "--worker-id",
+        flags = ["--model", TINY, "--load-format", "dummy", "--nnodes", group.count, "--node-rank", index, "--master-addr", group.host_of(0),
+                 "--master-port", group.port, "--cluster-secret-file", group.secret, "--host", group.host_of(index), "--worker-id",
                  f"node-{index}", "--ready-file", self.ready, "--hash-key-file", group.key, *WIDTH, *group.args, *args]
-        with open(self.log, "w") as log:
+        with open(self.log, "w") as log, group.on_machine(index):
             self.process = subprocess.Popen([str(BATON), "worker", *map(str, flags)], stdout=log, stderr=log, env={**os.environ, **group.env})
 
     def said(self):
@@ -42,7 +42,8 @@ class Node:
         while not self.ready.exists():
             assert self.process.poll() is None and time.monotonic() < deadline, self.said()
             time.sleep(0.02)
-        return self.ready.read_text().split("'")[1]
+        self.address = self.ready.read_text().split("'")[1]
+        return self.address
 
     def await_text(self, text):
         deadline = time.monotonic() + START_SECONDS
@@ -63,6 +64,12 @@ class Group:
         self.key.write_text("0" * 64)
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = free.getsockname()[1]
+
+    def host_of(self, index):
+        return f"127.0.0.{index + 1}"
+
+    def on_machine(self, _index):
+        return contextlib.nullcontext()
 
     def start(self, index, *args):
         self.nodes.append(Node(self, index, args))
@@ -87,8 +94,8 @@ class Group:
             shutil.rmtree(node.dir, ignore_errors=True)
         shutil.rmtree(self.dir, ignore_errors=True)
 
-    def router(self, worker):
-        return Router(self, worker)
+    def router(self, *workers, args=()):
+        return Router(self, workers, args)
 
     def ends_lost(self, nodes, since, words):
         for node in nodes:
@@ -99,10 +106,11 @@ class Group:
 
 
 class Router(Cluster):
-    def __init__(self, group, worker):
+    def __init__(self, group, workers, args):
         super().__init__()
-        self.command = [str(BATON), "router", "--model", str(TINY), "--port", "0", "--grpc-port", "0", "--admin-port", "0", "--worker", worker,
-                        "--hash-key-file", str(group.key), "--cluster-secret-file", str(group.secret), "--ready-file", str(self.ready)]
+        self.command = [str(BATON), "router", "--model", str(TINY), "--port", "0", "--grpc-port", "0", "--admin-port", "0",
+                        *(f"--worker={w}" for w in workers), "--hash-key-file", str(group.key), "--cluster-secret-file", str(group.secret),
+                        "--ready-file", str(self.ready), *map(str, args)]
 
 
 class Nodes(unittest.TestCase):
@@ -188,12 +196,13 @@ class Nodes(unittest.TestCase):
                 group.nodes += old
 
     def test_flags_that_differ_end_every_machine_with_both_values(self):
-        with Group(2, TP, 2) as group:
-            group.start(0, "--block-size", 16)
-            group.start(1, "--block-size", 32)
-            for node in group.nodes:
-                self.assertEqual(node.process.wait(START_SECONDS), 2, node.said())
-                self.assertIn("rank 1 of 2 has --block-size 32, rank 0 has --block-size 16", node.said().splitlines()[-1])
+        for flag, zero, one in (("--block-size", 16, 32), ("--landing-slots", 32, 16)):
+            with self.subTest(flag=flag), Group(2, TP, 2, "--role", "decode") as group:
+                group.start(0, flag, zero)
+                group.start(1, flag, one)
+                for node in group.nodes:
+                    self.assertEqual(node.process.wait(START_SECONDS), 2, node.said())
+                    self.assertIn(f"rank 1 of 2 has {flag} {one}, rank 0 has {flag} {zero}", node.said().splitlines()[-1])
 
     def test_another_secret_is_refused_where_it_dialled_and_the_group_meets_all_the_same(self):
         with Group(2, TP, 2) as group:
@@ -234,7 +243,7 @@ class Nodes(unittest.TestCase):
                              ([*two, TP, 2, "--node-rank", 2], "--node-rank 2: must be less than --nnodes 2"),
                              ([*two[:2], TP, 2], "--master-addr"),
                              ([*two[:4], TP, 2], "--cluster-secret-file"),
-                             ([*two, TP, 2, "--role", "decode"], "--role decode"),
+                             ([*two, TP, 4, "--role", "decode", "--landing-port", 65535], "--landing-port 65535: the 2 rank processes"),
                              (["--node-rank", 1], "--node-rank 1: must be less than --nnodes 1")):
             with self.subTest(flags=flags):
                 done = run([*base, *flags])

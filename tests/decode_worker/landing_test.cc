@@ -309,7 +309,7 @@ TEST(RelayGolden, AReserveRequestAndItsAnswer) {
   World w;
   v1::ReserveReply reply =
       EncodeReserved({{"r", 3}, absl::OkStatus(), 0x1234567890abcdef, {3, 4}, 16, std::chrono::milliseconds(2500)},
-                     facts, *w.landing, {});
+                     facts, w.landing->ways(), {});
   EXPECT_EQ(Hex(reply.ticket()), golden::kTicket);
   EXPECT_EQ(reply.landing_address(), w.landing->address());
   EXPECT_EQ(reply.slot_bytes(), w.landing->shape().slot_bytes);

@@ -235,7 +235,8 @@ void DecodeNode::Place(const decode::ScatterSlot& action) {
   const decode::Ticket* ticket = core_->Find(action.lane.ticket);
   if (ticket == nullptr || !ticket->epochs.contains(action.lane.epoch))
     return world_.Break("our own pass read for an epoch that is over");
-  const Payload payload = slots_[{ticket->epochs.at(action.lane.epoch).memory, action.slot.slot}];
+  const Payload payload =
+      slots_[{ticket->epochs.at(action.lane.epoch).lanes[action.lane.lane].memory, action.slot.slot}];
   const int block = BlockOf(action.lane.ticket, action.lane.epoch);
   if (block < 0) return world_.Break("our own pass wrote into blocks that had been returned");
   bool ok = true;

@@ -39,6 +39,9 @@ void PrefillNode::OnPrefill(int request, uint64_t connection, prefill::Prefill e
     connection = world_.Connect(index_, world_.connection(connection).decode, world_.connection(connection).memory).id;
     event.peer = connection;
   }
+  const Connection& first = world_.connection(connection);
+  for (int lane = 0; world_.scenario.own_ways && lane < world_.scenario.lanes; ++lane)
+    event.lane_peers.push_back(world_.Connect(index_, first.decode, first.memory, lane).id);
   const bool fresh = core_->Find(event.key) == nullptr;
   Handle(event);
   if (!fresh || core_->Find(event.key) == nullptr) return;
@@ -90,7 +93,7 @@ void PrefillNode::Do(const prefill::WriteSlot& action) {
   const Source* source = nullptr;
   for (const auto& [key, candidate] : sources_) {
     const prefill::PushJob* job = core_->Find(key);
-    if (job != nullptr && job->peer == action.peer && job->ticket == action.lane.ticket &&
+    if (job != nullptr && job->peers.contains(action.peer) && job->ticket == action.lane.ticket &&
         key.epoch == action.lane.epoch)
       source = &candidate;
   }
@@ -177,7 +180,7 @@ void PrefillNode::Do(const prefill::ReleaseSource& action) {
   source.released = true;
   for (const auto& [name, flights] : flights_) {
     const prefill::PushJob* job = core_->Find(action.key);
-    if (job == nullptr || name.first != job->peer || name.second.ticket != job->ticket ||
+    if (job == nullptr || !job->peers.contains(name.first) || name.second.ticket != job->ticket ||
         name.second.epoch != action.key.epoch)
       continue;
     for (const FlightPtr& flight : flights) {

@@ -33,6 +33,7 @@ Scenario Scenario::FromSeed(uint32_t seed) {
   s.wire = static_cast<Wire>(pick(0, 2));
   s.prefills = pick(1, 2), s.decodes = pick(1, 2), s.requests = pick(2, 6);
   s.lanes = pick(1, 3), s.segments = pick(1, 5);
+  s.own_ways = seed % 2 == 1;
   s.slots_per_lane = pick(1, 2);
   s.ring_slots = 2 * s.lanes;  // the least that can bind a ticket
   if (pick(0, 1) == 0) s.ring_slots += pick(1, 5);
@@ -51,11 +52,11 @@ Scenario Scenario::FromSeed(uint32_t seed) {
 
 std::string Scenario::Text() const {
   return StrCat("seed ", seed, ": wire ", static_cast<int>(wire), " P ", prefills, " D ", decodes, " requests ",
-                requests, " lanes ", lanes, " segments ", segments, " ring ", ring_slots, "/", slots_per_lane,
-                " blocks ", blocks, " tokens ", tokens, " expiry ", expiry_ms, " drop ", drop, " duplicate ", duplicate,
-                " delay ", delay, " late ", late_write, " corrupt ", corrupt, " misplace ", misplace, " stale ",
-                stale_source, " reset ", reset, " die ", die, " stop ", stop, " freeze ", freeze, " give up ", give_up,
-                " leaves ", client_leaves, " reattach ", reattach);
+                requests, own_ways ? " own ways, lanes " : " lanes ", lanes, " segments ", segments, " ring ",
+                ring_slots, "/", slots_per_lane, " blocks ", blocks, " tokens ", tokens, " expiry ", expiry_ms,
+                " drop ", drop, " duplicate ", duplicate, " delay ", delay, " late ", late_write, " corrupt ", corrupt,
+                " misplace ", misplace, " stale ", stale_source, " reset ", reset, " die ", die, " stop ", stop,
+                " freeze ", freeze, " give up ", give_up, " leaves ", client_leaves, " reattach ", reattach);
 }
 
 // ---- processes
@@ -125,16 +126,16 @@ void World::Send(std::function<void(Duration)> deliver) {
   for (int i = 0; i < copies; ++i) deliver(Latency() * (i + 1));
 }
 
-Connection& World::Connect(int prefill, int decode, uint32_t memory) {
+Connection& World::Connect(int prefill, int decode, uint32_t memory, int way) {
   const uint64_t p_life = prefills[static_cast<size_t>(prefill)]->life(),
                  d_life = decodes[static_cast<size_t>(decode)]->life();
   for (auto& c : connections_) {
     if (!c->lost && c->prefill == prefill && c->decode == decode && c->prefill_life == p_life &&
-        c->decode_life == d_life && c->memory == memory)
+        c->decode_life == d_life && c->memory == memory && c->way == way)
       return *c;
   }
   connections_.push_back(
-      std::make_unique<Connection>(Connection{connections_.size() + 1, prefill, decode, p_life, d_life, memory}));
+      std::make_unique<Connection>(Connection{connections_.size() + 1, prefill, decode, p_life, d_life, memory, way}));
   Connection& made = *connections_.back();
   if (prefills[static_cast<size_t>(prefill)]->dead() || decodes[static_cast<size_t>(decode)]->dead()) {
     After(milliseconds(1), [this, &made] { Reset(made); });

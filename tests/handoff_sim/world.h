@@ -33,6 +33,7 @@ struct Scenario {
   Wire wire = Wire::kRdma;
   int prefills = 2, decodes = 2, requests = 4, lanes = 1, segments = 3;
   int ring_slots = 4, slots_per_lane = 1, blocks = 3, tokens = 6;
+  bool own_ways = false;  ///< each lane has a connection of its own, as between ranks that are processes
   int expiry_ms = 12000;  ///< of tickets
   int spread_ms = 30;     ///< requests arrive within it
   double drop = 0, duplicate = 0, delay = 0, late_write = 0, corrupt = 0, misplace = 0, stale_source = 0;
@@ -92,6 +93,7 @@ struct Connection {
   int prefill = 0, decode = 0;
   uint64_t prefill_life = 0, decode_life = 0;
   uint32_t memory = 0;  ///< of the decode worker: the landing memory that it writes
+  int way = 0;          ///< of several between the two
   bool lost = false;    ///< no message passes any more; writes may still land
   bool cut = false;     ///< nothing lands any more
 };
@@ -109,7 +111,7 @@ class World {
   Duration Latency();
   bool Chance(double probability) { return probability > 0 && std::bernoulli_distribution(probability)(random); }
   int Pick(int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); }
-  Connection& Connect(int prefill, int decode, uint32_t memory);
+  Connection& Connect(int prefill, int decode, uint32_t memory, int way = 0);
   Connection& connection(uint64_t id) { return *connections_[id - 1]; }
   /// Breaks a connection: both ends are told.
   void Reset(Connection& connection);

@@ -226,6 +226,18 @@ TEST(SelfTestSlot, AStalledHolderLosesItToWhoAsksAgain) {
   EXPECT_EQ(s.sent.back().second.step, Step::kGrant);
 }
 
+TEST(SelfTestSlot, HundredsThatAskOnceAndFallSilentKeepNobodyOutForLong) {
+  constexpr PeerNumber kHonest = 1000;
+  Slot s;
+  for (PeerNumber stranger = 1; stranger <= 500; ++stranger) s.slot.OnMessage(stranger, {.step = Step::kAsk}, s.now);
+  const TimePoint came = s.now;
+  while (s.sent.back().first != kHonest && s.now < came + std::chrono::minutes(1)) {
+    s.slot.OnMessage(kHonest, {.step = Step::kAsk}, s.now);  // as SelfTest does
+    s.now += std::chrono::milliseconds(500);
+  }
+  EXPECT_LE(s.now - came, std::chrono::seconds(3)) << "it gives up when it hears nothing for 5 s";
+}
+
 TEST(SelfTestSlot, MoreBytesThanTheSlotHasAreNotRight) {
   Slot s;
   s.slot.OnMessage(1, {.step = Step::kAsk}, s.now);

@@ -100,6 +100,20 @@ TEST(GgufTokenizerMetadata, EveryTokenOfALargeVocabularyMayBeAControlToken) {
   EXPECT_FALSE((*tokenizer)->BeginsPiece(8)) << "the last token covers it";
 }
 
+TEST(GgufTokenizerMetadata, TokensThatAreTooLongToBeCutEverywhereAreRefusedAtOnce) {
+  const auto built = [](size_t bytes) {
+    GgufBuilder builder;
+    builder.AddString("tokenizer.ggml.model", "llama");
+    builder.AddStrings("tokenizer.ggml.tokens", {"a", "aa", std::string(bytes, 'a')});
+    builder.AddNumbers<float>("tokenizer.ggml.scores", GgufValueType::kF32, {0, -1, -2});
+    const ReadBack read(builder);
+    return read.metadata.ok() ? Tokenizer::FromGguf(*read.metadata).status() : read.metadata.status();
+  };
+  EXPECT_TRUE(built(1024).ok()) << built(1024);
+  EXPECT_THAT(built(16 << 20).message(),
+              HasSubstr("token 2 has 16777216 bytes, at most 1024 where merges are made of scores"));
+}
+
 TEST(GgufTokenizerMetadata, WhatAMessageQuotesOfTheFileIsPrintable) {
   GgufBuilder builder = Valid();
   builder.AddString("tokenizer.chat_template", "");

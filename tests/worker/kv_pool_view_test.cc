@@ -35,7 +35,8 @@ std::array<uint64_t, kDim / 2> ValueAt(const KvCoordinate& at) {
 /// The memories of a worker's ranks.
 class Ranks {
  public:
-  Ranks(int tensor, int stages, int block) : layout_(engine::MakeKvLayout(Config(), DType::kF32, block).value()) {
+  Ranks(int tensor, int stages, int block)
+      : tensor_(tensor), stages_(stages), layout_(engine::MakeKvLayout(Config(), DType::kF32, block).value()) {
     const std::vector<int32_t> blocks(layout_.groups.size(), kBlocks);
     for (int r = 0; r < tensor * stages; ++r) {
       const engine::RankShape shape = engine::ShapeOf(Config(), engine::RankPlace::Of(r, tensor, stages, 1));
@@ -48,6 +49,16 @@ class Ranks {
   }
 
   KvPoolView View() const { return PoolViewOf(all_); }
+  KvPoolView ViewOfRank(int rank) const { return RankPoolViewOf(*memories_[static_cast<size_t>(rank)]); }
+  /// As other workers see ranks that carry their own KV.
+  KvSide Side() const {
+    KvSide side{.layout = layout_, .tensor_parallel_size = tensor_};
+    for (int stage = 0; stage <= stages_; ++stage) {
+      const engine::RankPlace place = engine::RankPlace::Of(stage * tensor_, tensor_, stages_, 1);
+      side.stage_layers.push_back(stage == stages_ ? kLayers : engine::ShapeOf(Config(), place).layers.begin);
+    }
+    return side;
+  }
   const KvLayout& layout() const { return layout_; }
   const KvBlockTables& tables() const { return tables_; }
 
@@ -94,6 +105,7 @@ class Ranks {
   }
 
   const std::unique_ptr<kernels::Ops> ops_ = engine::MakeFakeOps();
+  const int tensor_, stages_;
   const KvLayout layout_;
   std::vector<std::unique_ptr<engine::KvMemory>> memories_;
   std::vector<const engine::KvMemory*> all_;
@@ -126,6 +138,37 @@ TEST(PoolViewOfRanks, AnyCutFitsAnyOther) {
                                       << to_stages);
       Ranks from(from_tp, from_stages, 16), to(to_tp, to_stages, 32);
       MoveAndCompare(from, to);
+    }
+  }
+}
+
+/// Each lane from the memory of its source rank into that of its target rank, and nothing else.
+void MoveRankToRank(Ranks& from, Ranks& to) {
+  from.Compute();
+  const TransferPlan plan = TransferPlan::Make(from.Side(), to.Side(), {0, kTokens}, 32).value();
+  std::vector<std::byte> slot(1 << 18);
+  for (uint32_t l = 0; l < plan.lanes().size(); ++l) {
+    const LanePlan& lane = plan.lanes()[l];
+    const LaneKey key{5, 1, l};
+    std::vector<uint32_t> segments(static_cast<size_t>(lane.segments));
+    std::iota(segments.begin(), segments.end(), 0u);
+    const auto bytes = GatherSlot(plan, lane, key, 1, segments, from.ViewOfRank(lane.source_rank), from.tables(), slot);
+    ASSERT_TRUE(bytes.ok()) << bytes.status();
+    const SlotContent content = ReadSlot(slot, key, 1).value();
+    const absl::Status placed =
+        VerifyAndScatterSlot(plan, lane, content, segments, to.ViewOfRank(lane.target_rank), to.tables());
+    ASSERT_TRUE(placed.ok()) << placed;
+  }
+  EXPECT_EQ(to.WrongOf().first, 0);
+}
+
+TEST(PoolViewOfRanks, AnyCutFitsAnyOtherWhereEachRankCarriesItsOwn) {
+  for (const auto& [from_tp, from_stages] : {std::pair{1, 1}, {2, 1}, {1, 3}, {8, 2}}) {
+    for (const auto& [to_tp, to_stages] : {std::pair{1, 1}, {4, 1}, {2, 2}, {8, 1}}) {
+      SCOPED_TRACE(testing::Message() << "TP " << from_tp << " PP " << from_stages << " to TP " << to_tp << " PP "
+                                      << to_stages);
+      Ranks from(from_tp, from_stages, 16), to(to_tp, to_stages, 32);
+      MoveRankToRank(from, to);
     }
   }
 }

@@ -15,6 +15,7 @@
 #include "common/kv_digest.h"
 #include "common/log.h"
 #include "common/status.h"
+#include "engine/model/kv_groups.h"
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/plugin/device_plugin.h"
 #include "text/tokenizer.h"
@@ -23,6 +24,7 @@
 #include "worker/process/progress_line.h"
 #include "worker/ranks/group_terms.h"
 #include "worker/ranks/rank.h"
+#include "worker/transfer/kv_pool_view.h"
 #include "worker/transfer/mover_check.h"
 
 namespace baton::worker {
@@ -118,6 +120,24 @@ absl::StatusOr<engine::BlockBudget> PlanKvHere(const WorkerConfig& config, const
   return PlanKv(config, kept, bytes, loaded.max_model_len);
 }
 
+int64_t KvBytesOfAll(const WorkerConfig& config, const LoadedModel& loaded, const std::vector<int32_t>& counts) {
+  int64_t bytes = 0;
+  for (int rank = 0; rank < config.ranks(); ++rank) {
+    const engine::RankShape shape = engine::ShapeOf(loaded.model->config(), PlaceOf(config, rank));
+    bytes += engine::KvMemory::Bytes(engine::RankKvLayout(loaded.model->kv_layout(), shape), counts);
+  }
+  return bytes;
+}
+
+// Where ranks carry their own KV, rank 0 tells them what to do.
+absl::Status OpenLines(const WorkerConfig& config, RankHost* ranks, LoadedModel& loaded) {
+  loaded.side = config.ranks_carry_kv() ? SideOfRanks(config, *loaded.model) : SideOf(loaded.model->kv_layout());
+  if (ranks == nullptr || !config.ranks_carry_kv()) return absl::OkStatus();
+  BATON_ASSIGN_OR_RETURN(loaded.lines, KvLines::Open(ranks->host(), config.ranks(), ranks->secret()));
+  KvInvitation invitation = loaded.lines->invitation();
+  return ShareInvitation(ranks->links().world, invitation);
+}
+
 absl::Status AllocateKv(const WorkerConfig& config, RankHost* ranks, LoadedModel& loaded) {
   engine::Communicator* world = ranks != nullptr ? ranks->links().world : nullptr;
   const KvLayout kept = KeptLayout(loaded.model->config(), loaded.place, loaded.model->kv_layout());
@@ -136,12 +156,11 @@ absl::Status AllocateKv(const WorkerConfig& config, RankHost* ranks, LoadedModel
     return absl::OkStatus();
   };
   BATON_RETURN_IF_ERROR(Agree(world, make_all()));
+  BATON_RETURN_IF_ERROR(OpenLines(config, ranks, loaded));
   if (world != nullptr) loaded.channel = std::make_unique<engine::StepChannel>(*world);
   if (const auto memory = loaded.ops->device_memory())
     LogInfo("worker: {:.2f} of the GPU's {:.2f} GiB stay free", GiB(memory->free_bytes), GiB(memory->total_bytes));
-  int64_t kv_bytes = 0;
-  for (const engine::KvMemory* memory : loaded.AllMemory()) kv_bytes += memory->bytes();
-  LogInfo("worker: bytes taken by KV of {} {}", config.nnodes > 1 ? "rank 0" : "all ranks", kv_bytes);
+  LogInfo("worker: bytes taken by KV of all ranks {}", KvBytesOfAll(config, loaded, counts));
   LogInfo("Available KV cache memory: {:.2f} GiB", GiB(loaded.blocks.bytes));
   LogInfo("KV cache size: {} tokens", loaded.blocks.tokens);
   LogInfo("Maximum concurrency for {} tokens per request: {:.2f}x", loaded.max_model_len,
@@ -209,6 +228,10 @@ std::vector<const engine::KvMemory*> LoadedModel::AllMemory() const {
   std::vector<const engine::KvMemory*> all = {memory.get()};
   for (const auto& other : others) all.push_back(other.get());
   return all;
+}
+
+KvPoolView LoadedModel::PoolHere() const {
+  return lines != nullptr ? RankPoolViewOf(*memory) : PoolViewOf(AllMemory(), mover.get());
 }
 
 void StartUpProgress::Set(std::string_view phase, double fraction) {

@@ -14,7 +14,9 @@
 #include "engine/model/model.h"
 #include "engine/step/step_channel.h"
 #include "kernels/ops.h"
+#include "kvtransfer/slot_passes.h"
 #include "text/grammar.h"
+#include "worker/ranks/kv_lines.h"
 #include "worker/ranks/rank_host.h"
 #include "worker/worker_config.h"
 
@@ -49,14 +51,18 @@ struct LoadedModel {
   /// With several ranks: the way of steps to them, and their KV memory as it lies here.
   std::unique_ptr<engine::StepChannel> channel;
   std::vector<std::unique_ptr<engine::KvMemory>> others;
+  std::unique_ptr<KvLines> lines;  ///< where ranks carry their own KV; else null
+  KvSide side;                     ///< what other workers see of its KV
   engine::BlockBudget blocks;
   std::shared_ptr<const GrammarCompiler> grammars;  ///< null: the model's files have no tokenizer that grammars can use
   std::vector<int32_t> recorded_rows;  ///< steps of decodes that the device has recorded, by their rows; ascending
   int32_t max_model_len = 0;
   std::string name;         ///< served name
   std::string numerics_id;  ///< hex
-  /// Every rank's, by rank.
+  /// Rank 0's, and those of ranks that are threads, by rank.
   std::vector<const engine::KvMemory*> AllMemory() const;
+  /// The same as what this process hands over, or takes.
+  KvPoolView PoolHere() const;
 };
 
 /// Loads and allocates. Prints each phase with its time and the KV capacity lines. ResourceExhausted: model or KV

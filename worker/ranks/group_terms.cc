@@ -28,7 +28,9 @@ constexpr std::string_view kAlike[] = {"role",
                                        "kv-cache-dtype",
                                        "block-size",
                                        "max-num-seqs",
-                                       "max-num-batched-tokens"};
+                                       "max-num-batched-tokens",
+                                       "landing-slots",
+                                       "landing-slot-bytes"};
 
 using Terms = std::array<char, 4096>;  // text, zero behind it
 
@@ -50,6 +52,7 @@ std::string TermsOf(const WorkerConfig& config) {
   VisitModelFields(read, add);
   VisitRankFields(read, add);
   VisitEngineFields(read, add);
+  VisitHandoffFields(read, add);  // rank 0 grants the slots of all ranks
   return out;
 }
 

@@ -11,6 +11,7 @@
 #include "engine/step/scheduler.h"
 #include "engine/step/step_channel.h"
 #include "worker/ranks/group_terms.h"
+#include "worker/transfer/kv_pool_view.h"
 
 namespace baton::worker {
 namespace {
@@ -100,8 +101,22 @@ absl::StatusOr<std::unique_ptr<engine::KvMemory>> MakeRankMemory(const engine::M
   return engine::KvMemory::Create(layout, num_blocks, ops, shape.kv_heads.begin, memory);
 }
 
-absl::Status RunRank(const WorkerConfig& config, int rank, const engine::RankLinks& links,
-                     std::optional<SharedMemory> kv, const std::function<void()>& on_ready) {
+KvSide SideOfRanks(const WorkerConfig& config, const engine::Model& model) {
+  KvSide side{.layout = model.kv_layout(), .tensor_parallel_size = config.tensor_parallel_size};
+  for (int stage = 0; stage < config.pipeline_parallel_size; ++stage) {
+    const engine::RankPlace place = PlaceOf(config, stage * config.tensor_parallel_size);
+    side.stage_layers.push_back(engine::ShapeOf(model.config(), place).layers.begin);
+  }
+  side.stage_layers.push_back(model.config().num_layers);
+  return side;
+}
+
+absl::Status ShareInvitation(engine::Communicator* world, KvInvitation& invitation) {
+  return world->Broadcast(0, std::as_writable_bytes(std::span(&invitation, 1)));
+}
+
+absl::Status RunRank(const WorkerConfig& config, int rank, const engine::RankLinks& links, RankKv kv,
+                     const std::function<void()>& on_ready) {
   const engine::RankPlace place = PlaceOf(config, rank);
   BATON_RETURN_IF_ERROR(AgreeOnTerms(links.world, TermsOf(config)));
   Parts parts;
@@ -110,10 +125,19 @@ absl::Status RunRank(const WorkerConfig& config, int rank, const engine::RankLin
   std::vector<int32_t> num_blocks(parts.model->kv_layout().groups.size());
   BATON_RETURN_IF_ERROR(ShareBlocks(links.world, num_blocks));
   if (num_blocks[0] == 0) return absl::OkStatus();  // rank 0 says why
-  auto memory = MakeRankMemory(*parts.model, place, num_blocks, *parts.ops, kv ? &*kv : nullptr);
+  auto memory = MakeRankMemory(*parts.model, place, num_blocks, *parts.ops, std::get_if<SharedMemory>(&kv));
   BATON_RETURN_IF_ERROR(Agree(links.world, memory.status()));
   LogInfo("{}: ready, {:.2f} GiB of weights, {:.2f} GiB of KV", place.Name(),
           GiB(static_cast<int64_t>(parts.model->weight_bytes())), GiB((*memory)->bytes()));
+  std::unique_ptr<RankCarrier> carrier;
+  if (auto* own = std::get_if<OwnKv>(&kv); own != nullptr && config.ranks_carry_kv()) {
+    KvInvitation invitation;
+    BATON_RETURN_IF_ERROR(ShareInvitation(links.world, invitation));
+    RankCarrier::Facts facts{config, rank, RankPoolViewOf(**memory), SideOfRanks(config, *parts.model),
+                             parts.model->config().digest};
+    BATON_ASSIGN_OR_RETURN(carrier, RankCarrier::Start(std::move(facts), own->carrier, invitation, own->secret,
+                                                       [&links](const absl::Status& why) { links.world->Abort(why); }));
+  }
   on_ready();
   engine::StepChannel channel(*links.world);
   return engine::FollowSteps(channel, *parts.model, **memory, *parts.ops);

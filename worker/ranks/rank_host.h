@@ -3,9 +3,11 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/trust/cluster_secret.h"
 #include "engine/parallel/rank_place.h"
 #include "worker/ranks/shared_memory.h"
 #include "worker/worker_config.h"
@@ -18,8 +20,11 @@ class RankHost {
   virtual ~RankHost() = default;
   /// Rank 0's. For one thread at a time, but for Abort.
   virtual engine::RankLinks links() = 0;
-  /// Of ranks 1, 2, …: where their KV is, from rank 0's side. None: their KV is on other machines too.
+  /// Of ranks 1, 2, … that are threads: where their KV is, from rank 0's side.
   virtual std::vector<SharedMemory>& kv() = 0;
+  /// Of ranks that are processes: what they prove to each other that they know, and where rank 0 can be reached.
+  virtual std::shared_ptr<const trust::ClusterSecret> secret() const { return nullptr; }
+  virtual std::string host() const { return {}; }
   /// All have loaded: from now on a rank that does not answer within --rank-timeout-ms is lost.
   virtual void Started() {}
   /// A RankLoss: a rank has ended, and how, or does not answer. The main thread's.

@@ -50,6 +50,17 @@ KvPoolView PoolViewOf(std::span<const engine::KvMemory* const> ranks, KvMover* m
   return view;
 }
 
+KvPoolView RankPoolViewOf(const engine::KvMemory& rank) {
+  const engine::KvMemory* const alone = &rank;
+  KvPoolView view = PoolViewOf({&alone, 1});
+  for (KvPoolView::Group& group : view.groups) {
+    for (std::vector<KvPlaneMemory>& planes : group.planes) {
+      for (KvPlaneMemory& plane : planes) plane.heads = {};
+    }
+  }
+  return view;
+}
+
 KvBlockTables TablesOf(const engine::SequenceKv& kv) {
   KvBlockTables tables;
   for (const engine::BlockTable& table : kv.tables) tables.emplace_back(table.blocks().begin(), table.blocks().end());

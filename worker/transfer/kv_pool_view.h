@@ -9,10 +9,13 @@
 
 namespace baton::worker {
 
-/// The ranks' memories as one pool: all layers, and each plane's heads in as many pieces as there are ranks. They must
-/// outlive the view, as must `mover`: who moves the KV where it is a device's. A worker of any number of ranks is one
-/// rank to the workers that it hands KV to or takes KV from.
+/// The memories of ranks that are threads as one pool: all layers, and each plane's heads in as many pieces as there
+/// are ranks. They must outlive the view, as must `mover`: who moves the KV where it is a device's. A worker of any
+/// number of such ranks is one rank to the workers that it hands KV to or takes KV from.
 KvPoolView PoolViewOf(std::span<const engine::KvMemory* const> ranks, KvMover* mover = nullptr);
+
+/// One rank alone: its layers and its heads, as a rank of its own to the others.
+KvPoolView RankPoolViewOf(const engine::KvMemory& rank);
 
 /// The block numbers of a sequence, by group and position.
 KvBlockTables TablesOf(const engine::SequenceKv& kv);

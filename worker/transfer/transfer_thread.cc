@@ -1,6 +1,7 @@
 #include "worker/transfer/transfer_thread.h"
 
 #include <poll.h>
+#include <pthread.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -53,6 +54,7 @@ bool TransferThread::RunPosted() {
 }
 
 void TransferThread::Run() {
+  pthread_setname_np(pthread_self(), "transfer");
   for (;;) {
     bool moved = RunPosted();
     for (size_t i = 0; i < transports_.size(); ++i) moved |= transports_[i]->Progress();

@@ -137,9 +137,18 @@ fn byte_level(parts: &Parts, pre: &str, default_bos: &mut bool) -> Outcome<Token
     Ok(tokenizer)
 }
 
+/// A token is looked up cut at every character, so that a file of long ones would take their length squared.
+const MOST_BYTES_TO_CUT: usize = 1024;
+
 /// SentencePiece BPE keeps scores instead of merges: every way to cut a token into two tokens is a merge, as good as the
 /// token it makes.
-fn merges_from_scores(parts: &Parts) -> Vec<(String, String)> {
+fn merges_from_scores(parts: &Parts) -> Outcome<Vec<(String, String)>> {
+    if let Some((id, token)) = parts.tokens.iter().enumerate().find(|(_, t)| t.len() > MOST_BYTES_TO_CUT) {
+        return invalid(format!(
+            "token {id} has {} bytes, at most {MOST_BYTES_TO_CUT} where merges are made of scores",
+            token.len()
+        ));
+    }
     let mut ranked: Vec<(f32, u32, u32, &str, &str)> = Vec::new();
     for (&token, &score) in parts.tokens.iter().zip(parts.scores) {
         let first = ranked.len();
@@ -152,7 +161,7 @@ fn merges_from_scores(parts: &Parts) -> Vec<(String, String)> {
         ranked[first..].sort_by_key(|m| (m.1, m.2));
     }
     ranked.sort_by(|a, b| b.0.total_cmp(&a.0)); // stable
-    ranked.into_iter().map(|m| (m.3.to_string(), m.4.to_string())).collect()
+    Ok(ranked.into_iter().map(|m| (m.3.to_string(), m.4.to_string())).collect())
 }
 
 fn has_byte_tokens(parts: &Parts) -> bool {
@@ -163,7 +172,7 @@ fn sentencepiece_bpe(parts: &Parts) -> Outcome<Tokenizer> {
     if parts.merges.is_empty() && parts.scores.is_empty() {
         return invalid("tokenizer.ggml.scores is missing: a \"llama\" tokenizer has scores or merges");
     }
-    let merges = if parts.merges.is_empty() { merges_from_scores(parts) } else { parts.merges.clone() };
+    let merges = if parts.merges.is_empty() { merges_from_scores(parts)? } else { parts.merges.clone() };
     let mut builder = BPE::builder()
         .vocab_and_merges(parts.ids.clone().into_iter().collect::<tokenizers::models::bpe::Vocab>(), merges)
         .fuse_unk(true)

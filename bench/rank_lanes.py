@@ -1,0 +1,112 @@
+#!/usr/bin/env python3
+"""Who carries KV when both sides have several rank processes, and what a gigabyte costs: 1, 2 and 4 ranks hand over to as many.
+
+  bench/rank_lanes.py [--prompts 24] [--tokens 1500] [--transport tcp] [--json FILE]
+
+A model of random weights with much KV and little to compute. Of each rank: bytes as its worker reports them, and
+the CPU time of its transfer thread, which gathers or scatters, verifies, and talks to the other side and to rank 0. One rank needs
+no orders for each slot, so it is shown and not compared. Fails when rank 0 carries another share than its own, or when a gigabyte
+of four ranks costs half as much again as one of two."""
+import argparse
+import json
+import pathlib
+import random
+import re
+import shutil
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests" / "cluster"))
+from harness import TINY, Cluster, in_parallel  # noqa: E402
+from test_node_lanes import rank_bytes  # noqa: E402
+from test_parallel import children_of  # noqa: E402
+
+MODEL = {"hidden_size": 256, "intermediate_size": 256, "num_hidden_layers": 2, "num_attention_heads": 32, "num_key_value_heads": 32,
+         "head_dim": 128}
+MOST = 1.5
+
+
+def model_dir():
+    """TINY with other sizes: its KV is 2 layers x 32 heads x 128 x 2 planes a token."""
+    path = pathlib.Path(tempfile.mkdtemp(prefix="baton-lanes-")) / "lanes"
+    shutil.copytree(TINY, path)
+    config = json.loads((path / "config.json").read_text())
+    (path / "config.json").write_text(json.dumps({**config, **MODEL}))
+    return path
+
+
+def transfer_seconds(pid):
+    """CPU time of the process's transfer thread so far."""
+    total = 0
+    for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
+        if (task / "comm").read_text().strip() == "transfer":
+            total += int((task / "schedstat").read_text().split()[0])
+    return total / 1e9
+
+
+def processes(cluster, role):
+    worker = cluster.workers(role)[0]
+    rank_of = {int(re.search(r"--rank=(\d+)", pathlib.Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " "))[1]): pid
+               for pid in children_of(worker)}
+    return [worker, *(rank_of[r] for r in sorted(rank_of))]
+
+
+def ask(cluster, tokens, seed):
+    r = random.Random(seed)
+    prompt = [r.randrange(3, 500) for _ in range(tokens)]
+    reply = cluster.post("/v1/completions", {"prompt": prompt, "max_tokens": 2, "ignore_eos": True, "temperature": 0})
+    assert reply.status == 200, reply.body
+
+
+def measure(model, ranks, args):
+    flags = ["--threads", 1, "--prefill", 1, "--decode", 1, "--local-prefill-max-tokens", 0, "--no-enable-prefix-caching",
+             "--transport", args.transport, "--tensor-parallel-size", ranks, "--distributed-executor-backend", "mp", "--reduction-width", 4,
+             "--kv-cache-memory", "1G"]
+    with Cluster(args=flags, model=model) as c:
+        ask(c, 64, 0)
+        pids = {role: processes(c, role) for role in ("prefill", "decode")}
+        before = {role: [transfer_seconds(pid) for pid in pids[role]] for role in pids}
+        for i in range(0, args.prompts, 4):
+            in_parallel([lambda s=s: ask(c, args.tokens, s + 1) for s in range(i, min(i + 4, args.prompts))])
+        time.sleep(1)  # reports come ten times a second
+        out = {"ranks": ranks}
+        for role in pids:
+            carried = rank_bytes(c)[role]
+            cpu = [transfer_seconds(pid) - b for pid, b in zip(pids[role], before[role])]
+            out[role] = {"bytes": carried, "cpu_seconds": cpu, "share_of_rank_0": carried[0] / sum(carried),
+                         "cpu_seconds_per_gb": sum(cpu) / (sum(carried) / 1e9)}
+        return out
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--prompts", type=int, default=24)
+    parser.add_argument("--tokens", type=int, default=1500)
+    parser.add_argument("--transport", default="tcp")
+    parser.add_argument("--json")
+    args = parser.parse_args()
+    model = model_dir()
+    try:
+        rows = [measure(model, ranks, args) for ranks in (1, 2, 4)]
+    finally:
+        shutil.rmtree(model.parent)
+    print(f"{args.prompts} prompts of {args.tokens} tokens, by {args.transport}")
+    print(f"{'ranks':>5} {'role':>8} {'GB':>6} {'rank 0 carries':>15} {'CPU s/GB':>9}   CPU s of each rank's transfer thread")
+    wrong = []
+    for row in rows:
+        for role in ("prefill", "decode"):
+            r = row[role]
+            print(f"{row['ranks']:>5} {role:>8} {sum(r['bytes']) / 1e9:>6.2f} {r['share_of_rank_0']:>15.1%} {r['cpu_seconds_per_gb']:>9.3f}   "
+                  + " ".join(f"{s:.3f}" for s in r["cpu_seconds"]))
+            if abs(r["share_of_rank_0"] * row["ranks"] - 1) > 0.001:
+                wrong.append(f"{role} of {row['ranks']} ranks: rank 0 carries {r['share_of_rank_0']:.1%}")
+            if row["ranks"] > 2 and r["cpu_seconds_per_gb"] > MOST * rows[1][role]["cpu_seconds_per_gb"]:
+                wrong.append(f"{role}: {row['ranks']} ranks take more than {MOST} times the CPU of two per GB")
+    if args.json:
+        pathlib.Path(args.json).write_text(json.dumps(rows, indent=1))
+    return "; ".join(wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,110 @@
+// A rank's landing, as rank 0 orders it.
+#include <utility>
+
+#include "common/check.h"
+#include "common/log.h"
+#include "common/status.h"
+#include "decode_worker/rank_landings.h"
+#include "kvtransfer/rank_codec.h"
+
+namespace baton::decode_worker {
+namespace {
+
+class RankLanding final : public worker::KvCarrier, private LandingEvents {
+ public:
+  static absl::StatusOr<std::unique_ptr<worker::KvCarrier>> Make(const worker::CarrierContext& context) {
+    std::unique_ptr<RankLanding> out(new RankLanding(context));
+    worker::WorkerConfig config = context.config;
+    config.landing_port = config.LandingPortOf(context.rank);
+    BATON_ASSIGN_OR_RETURN(out->landing_, Landing::Create(config, context.pool, context.incarnation, context.clock,
+                                                          context.thread, *out, {}, context.secret, context.rank));
+    LogInfo("rank {}: takes KV at {}", context.rank, out->landing_->address());
+    out->TellLanding();
+    return out;
+  }
+
+  void Handle(const v1::RankOrder& order) override {
+    switch (order.kind_case()) {
+      case v1::RankOrder::kSend: return Send(order.send());
+      case v1::RankOrder::kWork: return Place(order.work());
+      case v1::RankOrder::kCut: return landing_->Cut(order.cut());
+      case v1::RankOrder::kReplace: landing_->Replace(order.replace()); return TellLanding();
+      case v1::RankOrder::kDrop: landing_->Drop(order.drop()); return TellLanding();
+      case v1::RankOrder::kTick: return Tick();
+      default: LogError("rank {}: an order that is no landing's", rank_);
+    }
+  }
+
+ private:
+  explicit RankLanding(const worker::CarrierContext& context) : rank_(context.rank), tell_(context.tell) {}
+
+  void TellLanding() {
+    v1::RankNews news;
+    news.mutable_landing()->set_address(landing_->address());
+    news.mutable_landing()->set_kind(landing_->kind());
+    tell_(news);
+  }
+
+  void Send(const v1::RankOrder::Send& order) {
+    const absl::StatusOr<LaneMessage> message = DecodeLaneMessage(order.message());
+    BATON_CHECK(message.ok() && std::holds_alternative<ToPrefill>(*message), message.status().ToString());
+    landing_->Send(order.peer(), std::get<ToPrefill>(*message));
+  }
+
+  void Place(const v1::SlotWork& order) {
+    absl::StatusOr<SlotWork> work = DecodeSlotWork(order, plans_);
+    if (!work.ok()) {
+      LogError("rank {}: a slot cannot be placed: {}", rank_, View(work.status().message()));
+      return OnScattered({DecodeLaneKey(order.lane()), DecodeSlotTurn(order.slot()), false});
+    }
+    landing_->Place({work->lane, work->slot, std::move(work->segments), std::move(work->plan),
+                     std::make_shared<const KvBlockTables>(std::move(work->tables))});
+  }
+
+  void Tick() {
+    v1::RankNews news;
+    *news.mutable_figures() = EncodeFigures(landing_->Figures());
+    tell_(news);
+  }
+
+  void Tell(WriterId writer, const LaneMessage& message, FenceKind fence) {
+    v1::RankNews news;
+    news.mutable_from_peer()->set_peer(writer);
+    news.mutable_from_peer()->set_message(EncodeLaneMessage(message));
+    news.mutable_from_peer()->set_fence(static_cast<uint32_t>(fence));
+    tell_(news);
+  }
+  void OnHello(WriterId writer, LaneHello hello) override { Tell(writer, std::move(hello), landing_->FenceOf(writer)); }
+  void OnLane(WriterId writer, ToDecode message) override { Tell(writer, std::move(message), {}); }
+  void OnScattered(const decode::Scattered& placed) override {
+    v1::RankNews news;
+    v1::RankNews::Worked& worked = *news.mutable_worked();
+    *worked.mutable_lane() = EncodeLaneKey(placed.lane);
+    *worked.mutable_slot() = EncodeSlotTurn(placed.slot);
+    if (!placed.digest_ok) *worked.mutable_error() = EncodeRankError(absl::DataLossError("not verified"));
+    tell_(news);
+  }
+  void OnWriterLost(WriterId writer) override {
+    v1::RankNews news;
+    news.set_lost(writer);
+    tell_(news);
+  }
+  void OnWriterFenced(WriterId writer) override {
+    v1::RankNews news;
+    news.set_fenced(writer);
+    tell_(news);
+  }
+
+  const int rank_;
+  const std::function<void(const v1::RankNews&)> tell_;
+  PlanShelf plans_;
+  std::unique_ptr<Landing> landing_;  ///< last: it calls back
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<worker::KvCarrier>> MakeRankLanding(const worker::CarrierContext& context) {
+  return RankLanding::Make(context);
+}
+
+}  // namespace baton::decode_worker

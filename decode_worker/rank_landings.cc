@@ -1,0 +1,135 @@
+#include "decode_worker/rank_landings.h"
+
+#include <utility>
+
+#include "common/status.h"
+#include "kvtransfer/rank_codec.h"
+#include "kvtransfer/rank_numbers.h"
+
+namespace baton::decode_worker {
+namespace {
+
+constexpr Duration kTickEvery = std::chrono::milliseconds(100);
+
+}  // namespace
+
+RankLandings::RankLandings(Landing& own, const KvSide& side, worker::KvLines& lines, const Clock& clock,
+                           LandingEvents& events)
+    : own_(own), lines_(lines), clock_(clock), events_(events), figures_(static_cast<size_t>(lines.ranks() - 1)) {
+  addresses_ = {side.tensor_parallel_size, side.stage_layers, {}};
+  addresses_.ranks.resize(static_cast<size_t>(lines.ranks()));
+  lines_.Listen([this](int rank, const v1::RankNews& news) { OnNews(rank, news); });
+}
+
+void RankLandings::Send(WriterId writer, const ToPrefill& message) {
+  if (RankOf(writer) == 0) return own_.Send(writer, message);
+  v1::RankOrder order;
+  order.mutable_send()->set_peer(writer);
+  order.mutable_send()->set_message(EncodeLaneMessage(message));
+  lines_.Send(RankOf(writer), order);
+}
+
+void RankLandings::Place(const ScatterOrder& order) {
+  const int rank = order.plan->lanes()[order.lane.lane].target_rank;
+  if (rank == 0) return own_.Place(order);
+  v1::RankOrder out;
+  *out.mutable_work() = EncodeSlotWork(
+      {.lane = order.lane, .slot = order.slot, .segments = order.wanted, .plan = order.plan, .tables = *order.tables},
+      TransferEnd::kTarget);
+  lines_.Send(rank, out);
+}
+
+void RankLandings::Cut(WriterId writer) {
+  if (RankOf(writer) == 0) return own_.Cut(writer);
+  v1::RankOrder order;
+  order.set_cut(writer);
+  lines_.Send(RankOf(writer), order);
+}
+
+void RankLandings::Replace(uint32_t memory) {
+  if (RankOfMemory(memory) == 0) return own_.Replace(memory);
+  v1::RankOrder order;
+  order.set_replace(memory);
+  lines_.Send(RankOfMemory(memory), order);
+}
+
+void RankLandings::Drop(uint32_t memory) {
+  if (RankOfMemory(memory) == 0) return own_.Drop(memory);
+  {
+    std::lock_guard lock(mutex_);
+    std::erase_if(fences_, [memory](const auto& writer) { return MemoryOfWriter(writer.first) == memory; });
+  }
+  v1::RankOrder order;
+  order.set_drop(memory);
+  lines_.Send(RankOfMemory(memory), order);
+}
+
+void RankLandings::Tick() {
+  if (clock_.Now() - ticked_ < kTickEvery) return;
+  ticked_ = clock_.Now();
+  v1::RankOrder order;
+  order.set_tick(true);
+  for (int rank = 1; rank < lines_.ranks(); ++rank) lines_.Send(rank, order);
+}
+
+FenceKind RankLandings::FenceOf(WriterId writer) const {
+  if (RankOf(writer) == 0) return own_.FenceOf(writer);
+  std::lock_guard lock(mutex_);
+  const auto known = fences_.find(writer);
+  return known == fences_.end() ? FenceKind::kPeerExit : known->second;
+}
+
+std::string RankLandings::address() const {
+  std::lock_guard lock(mutex_);
+  RankAddresses all = addresses_;
+  all.ranks[0] = own_.address();
+  return all.Pack();
+}
+
+std::vector<RankFigures> RankLandings::figures() const {
+  std::lock_guard lock(mutex_);
+  return figures_;
+}
+
+void RankLandings::OnNews(int rank, const v1::RankNews& news) {
+  switch (news.kind_case()) {
+    case v1::RankNews::kFromPeer: return OnPeerMessage(news);
+    case v1::RankNews::kWorked:
+      return events_.OnScattered(
+          {DecodeLaneKey(news.worked().lane()), DecodeSlotTurn(news.worked().slot()), !news.worked().has_error()});
+    case v1::RankNews::kLost: return events_.OnWriterLost(news.lost());
+    case v1::RankNews::kFenced: {
+      std::lock_guard lock(mutex_);
+      fences_.erase(news.fenced());
+      break;
+    }
+    case v1::RankNews::kLanding: {
+      std::lock_guard lock(mutex_);
+      addresses_.ranks.at(static_cast<size_t>(rank)) = news.landing().address();
+      return;
+    }
+    case v1::RankNews::kFigures: {
+      std::lock_guard lock(mutex_);
+      figures_.at(static_cast<size_t>(rank - 1)) = DecodeFigures(news.figures());
+      return;
+    }
+    default: return;
+  }
+  events_.OnWriterFenced(news.fenced());
+}
+
+void RankLandings::OnPeerMessage(const v1::RankNews& news) {
+  const v1::RankNews::FromPeer& from = news.from_peer();
+  absl::StatusOr<LaneMessage> message = DecodeLaneMessage(from.message());
+  if (!message.ok()) return;  // the rank has decoded it once
+  if (auto* hello = std::get_if<LaneHello>(&*message)) {
+    {
+      std::lock_guard lock(mutex_);
+      fences_[from.peer()] = static_cast<FenceKind>(from.fence());
+    }
+    return events_.OnHello(from.peer(), std::move(*hello));
+  }
+  if (auto* lane = std::get_if<ToDecode>(&*message)) events_.OnLane(from.peer(), std::move(*lane));
+}
+
+}  // namespace baton::decode_worker

@@ -1,0 +1,185 @@
+#include "kvtransfer/rank_codec.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "common/status.h"
+#include "kvtransfer/layout_codec.h"
+
+namespace baton {
+namespace {
+
+constexpr size_t kShelf = 64;
+constexpr uint32_t kMostTokens = 1 << 24;
+
+void EncodeSide(const KvSide& side, v1::KvSide& out) {
+  *out.mutable_layout() = EncodeLayout(side.layout);
+  out.set_tensor_parallel_size(static_cast<uint32_t>(side.tensor_parallel_size));
+  for (const int layer : side.stage_layers) out.add_stage_layers(static_cast<uint32_t>(layer));
+}
+
+absl::StatusOr<KvSide> DecodeSide(const v1::KvSide& in) {
+  KvSide side;
+  BATON_ASSIGN_OR_RETURN(side.layout, DecodeLayout(in.layout()));
+  side.tensor_parallel_size = static_cast<int>(in.tensor_parallel_size());
+  side.stage_layers.assign(in.stage_layers().begin(), in.stage_layers().end());
+  return side;
+}
+
+v1::TransferTerms EncodeTerms(const TransferPlan& plan) {
+  v1::TransferTerms out;
+  EncodeSide(plan.source(), *out.mutable_source());
+  EncodeSide(plan.target(), *out.mutable_target());
+  out.set_first_token(static_cast<uint32_t>(plan.tokens().begin));
+  out.set_end_token(static_cast<uint32_t>(plan.tokens().end));
+  out.set_piece_tokens(static_cast<uint32_t>(plan.piece_tokens()));
+  out.set_digest(plan.digest());
+  return out;
+}
+
+/// By group: the indices of the table that the segments lie in.
+std::map<int, IntRange> BlocksOf(const SlotWork& work, TransferEnd end) {
+  const LanePlan& lane = work.plan->lanes()[work.lane.lane];
+  const KvSide& side = end == TransferEnd::kSource ? work.plan->source() : work.plan->target();
+  std::map<int, IntRange> out;
+  for (const uint32_t segment : work.segments) {
+    const Segment s = work.plan->SegmentAt(lane, static_cast<int>(segment));
+    const int block = side.layout.groups[static_cast<size_t>(s.cut->group)].tokens_per_block;
+    const IntRange blocks{s.tokens.begin / block, (s.tokens.end - 1) / block + 1};
+    const auto [range, fresh] = out.try_emplace(s.cut->group, blocks);
+    if (!fresh) range->second = {std::min(range->second.begin, blocks.begin), std::max(range->second.end, blocks.end)};
+  }
+  return out;
+}
+
+}  // namespace
+
+v1::SlotWork EncodeSlotWork(const SlotWork& work, TransferEnd end) {
+  v1::SlotWork out;
+  out.set_peer(work.peer);
+  *out.mutable_lane() = EncodeLaneKey(work.lane);
+  *out.mutable_slot() = EncodeSlotTurn(work.slot);
+  out.mutable_segments()->Add(work.segments.begin(), work.segments.end());
+  *out.mutable_terms() = EncodeTerms(*work.plan);
+  for (const auto& [group, wanted] : BlocksOf(work, end)) {
+    const std::vector<int32_t>& table = work.tables[static_cast<size_t>(group)];
+    const IntRange have = Intersect(wanted, {0, static_cast<int>(table.size())});
+    v1::BlockRun& run = *out.add_tables();
+    run.set_group(static_cast<uint32_t>(group));
+    run.set_first(static_cast<uint32_t>(have.begin));
+    run.mutable_blocks()->Add(table.begin() + have.begin, table.begin() + std::max(have.begin, have.end));
+  }
+  return out;
+}
+
+absl::StatusOr<std::shared_ptr<const TransferPlan>> PlanShelf::Of(const v1::TransferTerms& terms) {
+  const auto known = std::ranges::find_if(plans_, [&](const auto& plan) { return plan->digest() == terms.digest(); });
+  if (known != plans_.end()) {
+    std::rotate(plans_.begin(), known, known + 1);
+    return plans_.front();
+  }
+  if (terms.end_token() > kMostTokens || terms.piece_tokens() > kMostTokens)
+    return absl::InvalidArgumentError(
+        StrCat("a transfer of ", terms.end_token(), " tokens, a piece of ", terms.piece_tokens()));
+  BATON_ASSIGN_OR_RETURN(KvSide source, DecodeSide(terms.source()));
+  BATON_ASSIGN_OR_RETURN(KvSide target, DecodeSide(terms.target()));
+  const IntRange tokens{static_cast<int>(terms.first_token()), static_cast<int>(terms.end_token())};
+  BATON_ASSIGN_OR_RETURN(TransferPlan plan, TransferPlan::Make(std::move(source), std::move(target), tokens,
+                                                               static_cast<int>(terms.piece_tokens())));
+  if (plan.digest() != terms.digest())
+    return absl::InvalidArgumentError("the transfer plan differs from rank 0's: another version of this program?");
+  if (plans_.size() == kShelf) plans_.pop_back();
+  plans_.push_front(std::make_shared<const TransferPlan>(std::move(plan)));
+  return plans_.front();
+}
+
+absl::StatusOr<SlotWork> DecodeSlotWork(const v1::SlotWork& in, PlanShelf& plans) {
+  SlotWork work{.peer = in.peer(), .lane = DecodeLaneKey(in.lane()), .slot = DecodeSlotTurn(in.slot())};
+  BATON_ASSIGN_OR_RETURN(work.plan, plans.Of(in.terms()));
+  if (work.lane.lane >= work.plan->lanes().size())
+    return absl::InvalidArgumentError(StrCat("lane ", work.lane.lane, " of ", work.plan->lanes().size()));
+  const int segments = work.plan->lanes()[work.lane.lane].segments;
+  for (const uint32_t segment : in.segments()) {
+    if (segment >= static_cast<uint32_t>(segments))
+      return absl::InvalidArgumentError(StrCat("segment ", segment, " of ", segments));
+    work.segments.push_back(segment);
+  }
+  work.tables.resize(work.plan->source().layout.groups.size());
+  for (const v1::BlockRun& run : in.tables()) {
+    if (run.group() >= work.tables.size() || run.first() > kMostTokens)
+      return absl::InvalidArgumentError(StrCat("blocks from ", run.first(), " on of group ", run.group()));
+    std::vector<int32_t>& table = work.tables[run.group()];
+    table.assign(run.first(), -1);
+    table.insert(table.end(), run.blocks().begin(), run.blocks().end());
+  }
+  return work;
+}
+
+v1::RankNews::Figures EncodeFigures(const RankFigures& figures) {
+  v1::RankNews::Figures out;
+  out.set_bytes(figures.bytes);
+  out.set_slots(figures.slots);
+  out.set_nanoseconds(figures.nanoseconds);
+  out.set_waiting(figures.waiting);
+  out.set_peers_lost(figures.peers_lost);
+  out.set_refused(figures.refused);
+  out.set_digest_mismatches(figures.digest_mismatches);
+  out.set_unreadable_slots(figures.unreadable_slots);
+  out.set_self_tests_failed(figures.self_tests_failed);
+  for (const RankWay& way : figures.ways) {
+    v1::RankNews::PeerWay& one = *out.add_ways();
+    one.set_incarnation(way.incarnation);
+    one.set_transport(way.transport);
+    one.set_path(way.path);
+    one.set_gigabytes_per_second(way.gigabytes_per_second);
+  }
+  return out;
+}
+
+RankFigures DecodeFigures(const v1::RankNews::Figures& in) {
+  RankFigures out{.bytes = in.bytes(),
+                  .slots = in.slots(),
+                  .nanoseconds = in.nanoseconds(),
+                  .waiting = in.waiting(),
+                  .peers_lost = in.peers_lost(),
+                  .refused = in.refused(),
+                  .digest_mismatches = in.digest_mismatches(),
+                  .unreadable_slots = in.unreadable_slots(),
+                  .self_tests_failed = in.self_tests_failed()};
+  for (const v1::RankNews::PeerWay& way : in.ways())
+    out.ways.push_back({way.incarnation(), way.transport(), way.path(), way.gigabytes_per_second()});
+  return out;
+}
+
+v1::LaneKey EncodeLaneKey(const LaneKey& key) {
+  v1::LaneKey out;
+  out.set_ticket(key.ticket);
+  out.set_epoch(key.epoch);
+  out.set_lane(key.lane);
+  return out;
+}
+
+LaneKey DecodeLaneKey(const v1::LaneKey& key) { return {key.ticket(), key.epoch(), key.lane()}; }
+
+v1::SlotTurn EncodeSlotTurn(SlotTurn slot) {
+  v1::SlotTurn out;
+  out.set_slot(slot.slot);
+  out.set_turn(slot.turn);
+  return out;
+}
+
+SlotTurn DecodeSlotTurn(const v1::SlotTurn& slot) { return {slot.slot(), slot.turn()}; }
+
+v1::Error EncodeRankError(const absl::Status& status) {
+  v1::Error out;
+  out.set_code(static_cast<int>(status.code()));
+  out.set_message(std::string(View(status.message())));
+  return out;
+}
+
+absl::Status DecodeRankError(const v1::Error& error) {
+  return absl::Status(static_cast<absl::StatusCode>(error.code()), error.message());
+}
+
+}  // namespace baton

@@ -1,0 +1,52 @@
+// Slots' work as rank 0 of a worker gives it to another rank, in bytes (proto/ranks.proto). Each piece says all that
+// the rank needs to know, and no more of the block tables than its segments lie in.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "kvtransfer/rank_figures.h"
+#include "kvtransfer/slot_passes.h"
+#include "kvtransfer/transfer_plan.h"
+#include "proto/ranks.pb.h"
+
+namespace baton {
+
+/// Segments of one slot, and the blocks that they lie in.
+struct SlotWork {
+  uint64_t peer = 0;
+  LaneKey lane;
+  SlotTurn slot;
+  std::vector<uint32_t> segments;
+  std::shared_ptr<const TransferPlan> plan;
+  KvBlockTables tables;  ///< of `end`'s side; decoded: entries that the segments do not need are -1, or missing
+};
+
+v1::SlotWork EncodeSlotWork(const SlotWork& work, TransferEnd end);
+
+/// The plans that a rank has made last: each slot names its own, and many slots the same. One thread.
+class PlanShelf {
+ public:
+  /// InvalidArgument: no plan comes of it, or another one than rank 0's.
+  absl::StatusOr<std::shared_ptr<const TransferPlan>> Of(const v1::TransferTerms& terms);
+
+ private:
+  std::deque<std::shared_ptr<const TransferPlan>> plans_;  ///< used last first
+};
+
+/// InvalidArgument names what cannot be.
+absl::StatusOr<SlotWork> DecodeSlotWork(const v1::SlotWork& in, PlanShelf& plans);
+
+v1::RankNews::Figures EncodeFigures(const RankFigures& figures);
+RankFigures DecodeFigures(const v1::RankNews::Figures& in);
+
+v1::LaneKey EncodeLaneKey(const LaneKey& key);
+LaneKey DecodeLaneKey(const v1::LaneKey& key);
+v1::SlotTurn EncodeSlotTurn(SlotTurn slot);
+SlotTurn DecodeSlotTurn(const v1::SlotTurn& slot);
+v1::Error EncodeRankError(const absl::Status& status);
+absl::Status DecodeRankError(const v1::Error& error);
+
+}  // namespace baton

@@ -1,0 +1,118 @@
+// A rank's sender, as rank 0 orders it.
+#include <utility>
+
+#include "common/check.h"
+#include "common/log.h"
+#include "common/status.h"
+#include "kvtransfer/rank_codec.h"
+#include "kvtransfer/transports/transports.h"
+#include "prefill_worker/rank_senders.h"
+
+namespace baton::prefill_worker {
+namespace {
+
+class RankSender final : public worker::KvCarrier, private SenderEvents {
+ public:
+  RankSender(const worker::CarrierContext& context, DialOptions dial, size_t slot_bytes)
+      : rank_(context.rank),
+        tell_(context.tell),
+        sender_(std::move(dial), slot_bytes, context.pool,
+                LaneHello{.incarnation = context.incarnation,
+                          .model_digest = context.model_digest,
+                          .numerics_id = context.numerics_id,
+                          .side = context.side},
+                context.clock, context.thread, static_cast<SenderEvents&>(*this)) {}
+
+  void Handle(const v1::RankOrder& order) override {
+    switch (order.kind_case()) {
+      case v1::RankOrder::kConnect: return sender_.Connect(order.connect().peer(), order.connect().landing_address());
+      case v1::RankOrder::kSend: return Send(order.send());
+      case v1::RankOrder::kWork: return Write(order.work());
+      case v1::RankOrder::kFlush: return sender_.Flush(order.flush().peer(), DecodeLaneKey(order.flush().lane()));
+      case v1::RankOrder::kCut: return sender_.Cut(order.cut());
+      case v1::RankOrder::kTick: return Tick();
+      default: LogError("rank {}: an order that is no sender's", rank_);
+    }
+  }
+
+ private:
+  void Send(const v1::RankOrder::Send& order) {
+    const absl::StatusOr<LaneMessage> message = DecodeLaneMessage(order.message());
+    BATON_CHECK(message.ok() && std::holds_alternative<ToDecode>(*message), message.status().ToString());
+    sender_.Send(order.peer(), std::get<ToDecode>(*message));
+  }
+
+  void Write(const v1::SlotWork& order) {
+    absl::StatusOr<SlotWork> work = DecodeSlotWork(order, plans_);
+    if (work.ok() && work->plan->lanes()[work->lane.lane].source_rank != rank_)
+      work = absl::InternalError(StrCat("a lane of rank ", work->plan->lanes()[work->lane.lane].source_rank));
+    if (!work.ok()) {
+      return TellWorked(order.peer(), DecodeLaneKey(order.lane()), DecodeSlotTurn(order.slot()),
+                        absl::DataLossError(work.status().message()));
+    }
+    sender_.Write({work->peer, work->lane, work->slot, std::move(work->segments), std::move(work->plan),
+                   std::move(work->tables)});
+  }
+
+  void Tick() {
+    sender_.Tick();
+    v1::RankNews news;
+    *news.mutable_figures() = EncodeFigures(sender_.Figures());
+    tell_(news);
+  }
+
+  void TellWorked(prefill::PeerId peer, const LaneKey& lane, SlotTurn slot, const absl::Status& status) {
+    v1::RankNews news;
+    v1::RankNews::Worked& worked = *news.mutable_worked();
+    worked.set_peer(peer);
+    *worked.mutable_lane() = EncodeLaneKey(lane);
+    *worked.mutable_slot() = EncodeSlotTurn(slot);
+    if (!status.ok()) *worked.mutable_error() = EncodeRankError(status);
+    tell_(news);
+  }
+
+  void TellFlushed(prefill::PeerId peer, const LaneKey& lane, bool drained, bool ok) {
+    v1::RankNews news;
+    v1::RankNews::Flushed& flushed = *news.mutable_flushed();
+    flushed.set_peer(peer);
+    *flushed.mutable_lane() = EncodeLaneKey(lane);
+    flushed.set_drained(drained);
+    flushed.set_ok(ok);
+    tell_(news);
+  }
+
+  void OnPush(const prefill::Event& event) override {
+    v1::RankNews news;
+    if (const auto* heard = std::get_if<prefill::FromDecode>(&event)) {
+      news.mutable_from_peer()->set_peer(heard->peer);
+      news.mutable_from_peer()->set_message(EncodeLaneMessage(heard->message));
+      tell_(news);
+    } else if (const auto* written = std::get_if<prefill::Written>(&event)) {
+      TellWorked(written->peer, written->lane, written->slot, written->status);
+    } else if (const auto* drained = std::get_if<prefill::Drained>(&event)) {
+      TellFlushed(drained->peer, drained->lane, true, false);
+    } else if (const auto* flushed = std::get_if<prefill::Flushed>(&event)) {
+      TellFlushed(flushed->peer, flushed->lane, false, flushed->ok);
+    } else if (const auto* lost = std::get_if<prefill::PeerLost>(&event)) {
+      news.set_lost(lost->peer);
+      tell_(news);
+    }
+  }
+
+  const int rank_;
+  const std::function<void(const v1::RankNews&)> tell_;
+  PlanShelf plans_;
+  Sender sender_;  ///< last: it calls back
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<worker::KvCarrier>> MakeRankSender(const worker::CarrierContext& context) {
+  const worker::WorkerConfig& config = context.config;
+  BATON_ASSIGN_OR_RETURN(std::vector<std::string> kinds, TransportKinds(config.transport, config.require_rdma));
+  DialOptions dial{config.host, std::move(kinds), config.test_kv_fault_rate, config.test_failing_transport};
+  dial.secret = context.secret;
+  return std::make_unique<RankSender>(context, std::move(dial), static_cast<size_t>(config.landing_slot_bytes));
+}
+
+}  // namespace baton::prefill_worker

@@ -1,0 +1,50 @@
+// The senders of a prefill worker whose ranks are processes: rank 0's own, and one in each other rank, which is told
+// what to do by a line. To the desk they are one: a peer's number says whose it is (kvtransfer/rank_numbers.h).
+#pragma once
+
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "common/clock.h"
+#include "prefill_worker/sender.h"
+#include "worker/ranks/kv_carrier.h"
+#include "worker/ranks/kv_lines.h"
+
+namespace baton::prefill_worker {
+
+/// The sender of a rank other than 0.
+absl::StatusOr<std::unique_ptr<worker::KvCarrier>> MakeRankSender(const worker::CarrierContext& context);
+
+/// Transfer thread of rank 0, but for what says otherwise.
+class RankSenders final : public SenderControl {
+ public:
+  /// `own`: rank 0's. `events` hears of all other ranks' peers. All must outlive it.
+  RankSenders(Sender& own, worker::KvLines& lines, const Clock& clock, SenderEvents& events);
+  ~RankSenders() override { lines_.Listen(nullptr); }
+
+  void Connect(prefill::PeerId peer, const std::string& addresses) override;
+  void Send(prefill::PeerId peer, const ToDecode& message) override;
+  void Write(WriteOrder order) override;
+  void Flush(prefill::PeerId peer, const LaneKey& lane) override;
+  void Cut(prefill::PeerId peer) override;
+  /// Now and then.
+  void Tick();
+
+  // ---- any thread
+  /// Of the ranks from 1 on, as they said last.
+  std::vector<RankFigures> figures() const;
+
+ private:
+  void OnNews(int rank, const v1::RankNews& news);
+
+  Sender& own_;
+  worker::KvLines& lines_;
+  const Clock& clock_;
+  SenderEvents& events_;
+  TimePoint ticked_{};
+  mutable std::mutex mutex_;  ///< guards figures_
+  std::vector<RankFigures> figures_;
+};
+
+}  // namespace baton::prefill_worker

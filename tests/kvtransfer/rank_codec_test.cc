@@ -1,0 +1,121 @@
+// What rank 0 tells another rank of a slot, and the addresses of ranks.
+#include "kvtransfer/rank_codec.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "kvtransfer/rank_numbers.h"
+#include "kvtransfer/transports/rank_addresses.h"
+
+namespace baton {
+namespace {
+
+using testing::ElementsAre;
+
+KvSide Side(int tensor, std::vector<int> stages, int block) {
+  KvGroup group{.layers = {0, 1, 2, 3}, .tokens_per_block = block};
+  group.planes = {{KvPlane::Name::kK, DType::kBF16, 4, 8}, {KvPlane::Name::kV, DType::kBF16, 4, 8}};
+  return {.layout = {.groups = {group}}, .tensor_parallel_size = tensor, .stage_layers = std::move(stages)};
+}
+
+SlotWork Work() {
+  auto plan = TransferPlan::Make(Side(2, {0, 4}, 16), Side(1, {0, 2, 4}, 32), {0, 200}, 64).value();
+  SlotWork work{.peer = InRank(1, 7), .lane = {9, 2, 3}, .slot = {4, 5}};
+  work.segments = {1, 2};  // of the first of its layers: positions 64 to 191
+  work.plan = std::make_shared<const TransferPlan>(std::move(plan));
+  work.tables = {{10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22}};
+  return work;
+}
+
+TEST(RankCodec, ASlotsWorkArrivesWithItsPlanAndTheBlocksThatItNeeds) {
+  const SlotWork work = Work();
+  PlanShelf shelf;
+  const auto got = DecodeSlotWork(EncodeSlotWork(work, TransferEnd::kSource), shelf);
+  ASSERT_TRUE(got.ok()) << got.status();
+  EXPECT_EQ(got->peer, work.peer);
+  EXPECT_EQ(got->lane, work.lane);
+  EXPECT_EQ(got->slot, work.slot);
+  EXPECT_EQ(got->segments, work.segments);
+  EXPECT_EQ(got->plan->digest(), work.plan->digest());
+  EXPECT_THAT(got->tables[0], ElementsAre(-1, -1, -1, -1, 14, 15, 16, 17, 18, 19, 20, 21));
+}
+
+TEST(RankCodec, BlocksAreThoseOfTheEndThatMovesThem) {
+  SlotWork work = Work();
+  work.tables = {{30, 31, 32, 33, 34, 35, 36}};
+  PlanShelf shelf;
+  const auto got = DecodeSlotWork(EncodeSlotWork(work, TransferEnd::kTarget), shelf);
+  ASSERT_TRUE(got.ok()) << got.status();
+  EXPECT_THAT(got->tables[0], ElementsAre(-1, -1, 32, 33, 34, 35));
+}
+
+TEST(RankCodec, BlocksThatAreNotThereAreMissingAtTheRankToo) {
+  SlotWork work = Work();
+  work.tables = {{}};
+  PlanShelf shelf;
+  EXPECT_THAT(DecodeSlotWork(EncodeSlotWork(work, TransferEnd::kSource), shelf)->tables[0].size(), testing::Le(4u));
+}
+
+TEST(RankCodec, APlanIsMadeOnceForManySlots) {
+  PlanShelf shelf;
+  const v1::SlotWork wire = EncodeSlotWork(Work(), TransferEnd::kSource);
+  EXPECT_EQ(DecodeSlotWork(wire, shelf)->plan, DecodeSlotWork(wire, shelf)->plan);
+}
+
+TEST(RankCodec, WhatDoesNotFitThePlanIsRefusedWithTheNumbers) {
+  const v1::SlotWork good = EncodeSlotWork(Work(), TransferEnd::kSource);
+  const auto refused = [](const v1::SlotWork& wire) {
+    PlanShelf shelf;
+    return std::string(DecodeSlotWork(wire, shelf).status().message());
+  };
+  v1::SlotWork bad = good;
+  bad.mutable_lane()->set_lane(4);
+  EXPECT_EQ(refused(bad), "lane 4 of 4");
+  bad = good;
+  bad.add_segments(8);
+  EXPECT_EQ(refused(bad), "segment 8 of 8");
+  bad = good;
+  bad.mutable_terms()->set_digest(1);
+  EXPECT_THAT(refused(bad), testing::HasSubstr("differs from rank 0's"));
+  bad = good;
+  bad.mutable_tables(0)->set_group(1);
+  EXPECT_THAT(refused(bad), testing::HasSubstr("of group 1"));
+}
+
+TEST(RankNumbers, SayTheRankAndTheMemory) {
+  EXPECT_EQ(RankOf(InRank(255, 1)), 255);
+  const uint32_t memory = FirstMemoryOf(65535) + 4095;
+  const WriterId writer = WriterIn(memory, (uint64_t{1} << 36) - 1);
+  EXPECT_EQ(RankOf(writer), 65535);
+  EXPECT_EQ(MemoryOfWriter(writer), memory);
+  EXPECT_EQ(PeerOfWriter(writer), (uint64_t{1} << 36) - 1);
+  EXPECT_EQ(RankOfMemory(memory), 65535);
+}
+
+TEST(RankAddresses, OfOneRankAreItsOwnAndOfSeveralSayHowTheyAreCut) {
+  EXPECT_EQ(RankAddresses{.ranks = {"kv1|m|tcp:1"}}.Pack(), "kv1|m|tcp:1");
+  EXPECT_THAT(RankAddresses::Parse("kv1|m|tcp:1")->ranks, ElementsAre("kv1|m|tcp:1"));
+  const RankAddresses two{2, {0, 3, 4}, {"a", "b", "c", "d"}};
+  const auto got = RankAddresses::Parse(two.Pack());
+  ASSERT_TRUE(got.ok()) << got.status();
+  EXPECT_EQ(got->tensor_parallel_size, 2);
+  EXPECT_THAT(got->stage_layers, ElementsAre(0, 3, 4));
+  EXPECT_THAT(got->ranks, ElementsAre("a", "b", "c", "d"));
+}
+
+TEST(RankAddresses, WhatDoesNotFitTogetherIsRefused) {
+  for (const char* text : {"kvranks1", "kvranks1\n2\n0,4\na", "kvranks1\nx\n0,4\na\nb", "kvranks1\n0\n0,4\na",
+                           "kvranks1\n2\n0,y\na\nb", "kvranks1\n1025\n0,4\na"}) {
+    EXPECT_TRUE(absl::IsInvalidArgument(RankAddresses::Parse(text).status())) << text;
+  }
+}
+
+TEST(RankAddresses, OfMoreRanksThanAnyClusterHasAreRefused) {
+  RankAddresses many{1024, {0, 1, 2, 3, 4, 5}, {}};
+  many.ranks.resize(5 * 1024, "a");
+  EXPECT_THAT(std::string(RankAddresses::Parse(many.Pack()).status().message()),
+              testing::HasSubstr("5120 ranks, at most 4096"));
+}
+
+}  // namespace
+}  // namespace baton

@@ -1,0 +1,75 @@
+#include "worker/ranks/kv_carrier.h"
+
+#include <utility>
+
+#include "common/status.h"
+#include "kvtransfer/rank_codec.h"
+
+namespace baton::worker {
+namespace {
+
+constexpr Duration kOrderlyEnd = std::chrono::seconds(1);
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<RankCarrier>> RankCarrier::Start(Facts facts, CarrierFactory make,
+                                                                const KvInvitation& invitation,
+                                                                std::shared_ptr<const trust::ClusterSecret> secret,
+                                                                KvLine::OnBroken on_broken) {
+  std::unique_ptr<RankCarrier> out(new RankCarrier(std::move(facts), std::move(make), std::move(on_broken)));
+  BATON_ASSIGN_OR_RETURN(out->line_, KvLine::Dial(
+                                         invitation, out->facts_.rank, out->facts_.config.host, std::move(secret),
+                                         [carrier = out.get()](const v1::RankOrder& order) { carrier->Handle(order); },
+                                         [carrier = out.get()](const absl::Status& why) { carrier->Break(why); }));
+  out->thread_.Watch(&out->line_->transport());
+  out->thread_.Start();
+  return out;
+}
+
+RankCarrier::~RankCarrier() {
+  thread_.Stop();
+  {
+    std::lock_guard lock(mutex_);
+    ended_ = true;
+  }
+  changed_.notify_all();
+  if (breaks_.joinable()) breaks_.join();
+}
+
+/// Rank 0's last step and the end of its line go different ways.
+void RankCarrier::Break(const absl::Status& why) {
+  breaks_ = std::thread([this, why] {
+    std::unique_lock lock(mutex_);
+    if (!changed_.wait_for(lock, kOrderlyEnd, [this] { return ended_; })) on_broken_(why);
+  });
+}
+
+void RankCarrier::Handle(const v1::RankOrder& order) {
+  if (carrier_ != nullptr) return carrier_->Handle(order);
+  if (!order.has_begin()) return;  // rank 0 orders nothing else before
+  v1::RankNews news;
+  news.mutable_begun();
+  if (const absl::Status begun = Begin(order); !begun.ok())
+    *news.mutable_begun()->mutable_error() = EncodeRankError(begun);
+  line_->Send(news);
+}
+
+absl::Status RankCarrier::Begin(const v1::RankOrder& order) {
+  CarrierContext context{.config = facts_.config,
+                         .rank = facts_.rank,
+                         .pool = facts_.pool,
+                         .side = facts_.side,
+                         .model_digest = facts_.model_digest,
+                         .incarnation = order.begin().incarnation(),
+                         .numerics_id = order.begin().numerics_id(),
+                         .clock = clock_,
+                         .thread = thread_,
+                         .tell = [this](const v1::RankNews& news) { line_->Send(news); }};
+  if (!facts_.config.cluster_secret_file.empty()) {
+    BATON_ASSIGN_OR_RETURN(context.secret, trust::ClusterSecret::Read(facts_.config.cluster_secret_file));
+  }
+  BATON_ASSIGN_OR_RETURN(carrier_, make_(context));
+  return absl::OkStatus();
+}
+
+}  // namespace baton::worker

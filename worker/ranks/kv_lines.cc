@@ -1,0 +1,149 @@
+#include "worker/ranks/kv_lines.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "common/check.h"
+#include "common/foreign_text.h"
+#include "common/log.h"
+#include "common/random_word.h"
+#include "common/status.h"
+#include "kvtransfer/rank_codec.h"
+#include "kvtransfer/transports/transports.h"
+
+namespace baton::worker {
+namespace {
+
+constexpr int kPollMs = 20;
+
+std::string_view TextOf(const KvInvitation& invitation) {
+  return {invitation.address.data(), strnlen(invitation.address.data(), invitation.address.size())};
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<KvLines>> KvLines::Open(const std::string& host, int ranks,
+                                                       std::shared_ptr<const trust::ClusterSecret> secret) {
+  std::unique_ptr<KvLines> lines(new KvLines(ranks));
+  BATON_ASSIGN_OR_RETURN(lines->transport_, MakeTransport("tcp", host, 0, {}, *lines, std::move(secret)));
+  const std::string address = lines->transport_->address();
+  if (address.size() >= lines->invitation_.address.size())
+    return absl::InvalidArgumentError(StrCat("an address of ", address.size(), " characters: ", address));
+  std::ranges::copy(address, lines->invitation_.address.begin());
+  const std::array<uint64_t, 2> word = {RandomWord(), RandomWord()};
+  std::memcpy(lines->invitation_.word.data(), word.data(), sizeof(word));
+  return lines;
+}
+
+absl::Status KvLines::Await(const std::function<bool()>& done, Duration patience, std::string_view what) {
+  const SteadyClock clock;
+  const TimePoint until = clock.Now() + patience;
+  while (!done()) {
+    BATON_RETURN_IF_ERROR(lost_);
+    if (clock.Now() >= until)
+      return absl::DeadlineExceededError(StrCat("ranks: ", what, " took more than ", Milliseconds(patience), " ms"));
+    if (transport_->Progress()) continue;
+    pollfd ready{transport_->wait_fd(), POLLIN, 0};
+    poll(&ready, 1, kPollMs);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status KvLines::Begin(const std::string& incarnation, const std::string& numerics_id, Duration patience) {
+  const int others = ranks() - 1;
+  BATON_RETURN_IF_ERROR(Await([&] { return seated() == others; }, patience, "connecting to rank 0 for KV"));
+  v1::RankOrder order;
+  order.mutable_begin()->set_incarnation(incarnation);
+  order.mutable_begin()->set_numerics_id(numerics_id);
+  for (int rank = 1; rank <= others; ++rank) Send(rank, order);
+  BATON_RETURN_IF_ERROR(Await([&] { return begun_ == others; }, patience, "opening the ranks' transports for KV"));
+  return not_begun_;
+}
+
+void KvLines::Send(int rank, const v1::RankOrder& order) {
+  const PeerNumber peer = peers_.at(static_cast<size_t>(rank));
+  if (peer != 0) transport_->Send(peer, order.SerializeAsString(), [](const absl::Status&) {});
+}
+
+void KvLines::OnMessage(PeerNumber peer, std::string_view message) {
+  v1::RankNews news;
+  const auto seat = ranks_.find(peer);
+  if (!news.ParseFromArray(message.data(), static_cast<int>(message.size())))
+    return OnLost(peer, absl::InvalidArgumentError(StrCat(message.size(), " bytes that are no news of a rank")));
+  if (seat == ranks_.end()) {
+    if (const absl::Status seated = Seat(peer, news); !seated.ok())
+      LogWarning("ranks: a connection for KV is not a rank's: {}", View(seated.message()));
+    return;
+  }
+  if (news.has_begun()) {
+    ++begun_;
+    if (news.begun().has_error() && not_begun_.ok()) {
+      const absl::Status why = DecodeRankError(news.begun().error());
+      not_begun_ = absl::Status(why.code(), StrCat("rank ", seat->second, ": ", View(why.message())));
+    }
+    return;
+  }
+  if (on_news_) on_news_(seat->second, news);
+}
+
+/// The connection of a stranger among those who know the secret stays, and is never heard or told anything.
+absl::Status KvLines::Seat(PeerNumber peer, const v1::RankNews& news) {
+  const v1::RankNews::Hello& hello = news.hello();
+  const std::string word(reinterpret_cast<const char*>(invitation_.word.data()), invitation_.word.size());
+  if (!news.has_hello() || hello.word() != word) return absl::PermissionDeniedError("it was not invited");
+  if (hello.rank() == 0 || hello.rank() >= peers_.size() || peers_[hello.rank()] != 0)
+    return absl::AlreadyExistsError(StrCat("rank ", hello.rank(), " of ", peers_.size(), " is taken, or none"));
+  peers_[hello.rank()] = peer;
+  ranks_[peer] = static_cast<int>(hello.rank());
+  return absl::OkStatus();
+}
+
+void KvLines::OnLost(PeerNumber peer, const absl::Status& why) {
+  const auto seat = ranks_.find(peer);
+  if (seat == ranks_.end()) return;
+  const int rank = seat->second;
+  ranks_.erase(seat);
+  peers_[static_cast<size_t>(rank)] = 0;
+  lost_ = absl::UnavailableError(StrCat("rank ", rank, " is gone: ", View(why.message())));
+  LogWarning("ranks: the line for KV to rank {} is gone: {}", rank, View(why.message()));
+}
+
+void KvLines::OnRefused(PeerNumber, std::string_view host, const absl::Status& why) {
+  LogWarning("ranks: {} is refused as a line for KV: {}", Printable(host), View(why.message()));
+}
+
+absl::StatusOr<std::unique_ptr<KvLine>> KvLine::Dial(const KvInvitation& invitation, int rank, const std::string& host,
+                                                     std::shared_ptr<const trust::ClusterSecret> secret,
+                                                     OnOrder on_order, OnBroken on_broken) {
+  std::unique_ptr<KvLine> line(new KvLine(std::move(on_order), std::move(on_broken)));
+  BATON_ASSIGN_OR_RETURN(line->transport_, MakeTransport("tcp", host, 0, {}, *line, std::move(secret)));
+  BATON_ASSIGN_OR_RETURN(line->peer_, line->transport_->Connect(TextOf(invitation)));
+  v1::RankNews news;
+  news.mutable_hello()->set_rank(static_cast<uint32_t>(rank));
+  news.mutable_hello()->set_word(invitation.word.data(), invitation.word.size());
+  line->Send(news);
+  return line;
+}
+
+void KvLine::Send(const v1::RankNews& news) {
+  if (peer_ != 0) transport_->Send(peer_, news.SerializeAsString(), [](const absl::Status&) {});
+}
+
+/// Its transport listens, too: whoever comes there has no say.
+void KvLine::OnMessage(PeerNumber peer, std::string_view message) {
+  if (peer_ == 0 || peer != peer_) return;
+  v1::RankOrder order;
+  if (order.ParseFromArray(message.data(), static_cast<int>(message.size()))) return on_order_(order);
+  OnLost(peer_, absl::InvalidArgumentError(StrCat(message.size(), " bytes that are no order of rank 0")));
+}
+
+void KvLine::OnLost(PeerNumber peer, const absl::Status& why) {
+  if (peer_ == 0 || peer != peer_) return;
+  peer_ = 0;
+  on_broken_(absl::UnavailableError(StrCat("the line for KV to rank 0 is gone: ", View(why.message()))));
+}
+
+}  // namespace baton::worker
