@@ -120,6 +120,7 @@ int main(int argc, char** argv) {
   add("certs", "a private authority and certificates for a trial of TLS", AddCerts);
   add("doctor", "what this machine can do, and what would stop a cluster here", AddDoctor);
   add("drain", "workers take no new requests, and what runs there ends", AddDrain);
+  add("top", "what a cluster does, as it does it", AddTop);
   add("version", "print the version", AddVersion);
   add("help", "what a command takes", AddHelp);
   app.set_version_flag("--version", VersionText());
