@@ -26,7 +26,7 @@ std::string Bytes(double bytes) {
   constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
   size_t unit = 0;
   for (; bytes >= 1024 && unit + 1 < std::size(kUnits); ++unit) bytes /= 1024;
-  return absl::StrFormat(bytes >= 100 || unit == 0 ? "%.0f %s" : "%.1f %s", bytes, kUnits[unit]);
+  return absl::StrFormat("%.*f %s", bytes >= 100 || unit == 0 ? 0 : 1, bytes, kUnits[unit]);
 }
 double Percentile(std::vector<double> values, double share) {
   if (values.empty()) return 0;
