@@ -20,9 +20,12 @@ Runner AddRank(CLI::App& app);
 Runner AddChat(CLI::App& app);
 Runner AddBench(CLI::App& app);
 Runner AddCerts(CLI::App& app);
+Runner AddCompletion(CLI::App& app);
+Runner AddConfig(CLI::App& app);
 Runner AddDoctor(CLI::App& app);
 Runner AddDrain(CLI::App& app);
 Runner AddPlan(CLI::App& app);
+Runner AddTop(CLI::App& app);
 Runner AddVersion(CLI::App& app);
 
 /// "0.1.0"

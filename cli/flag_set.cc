@@ -16,12 +16,24 @@ std::string EnvironmentName(std::string_view flag_name) {
   return StrCat("BATON_", absl::AsciiStrToUpper(absl::StrReplaceAll(AbslView(flag_name), {{"-", "_"}, {".", "_"}})));
 }
 
-void FlagSet::Set(const Flag& flag, const std::vector<std::string>& values) {
+namespace {
+
+// What is on the command line is not looked for in the environment.
+std::string SourceOf(const CLI::App& app, const Flag& flag) {
+  const CLI::Option* option = app.get_option_no_throw("--" + flag.name);
+  const bool written = std::ranges::any_of(app.parse_order(), [&](const CLI::Option* one) { return one == option; });
+  return written ? "the command line" : EnvironmentName(flag.name);
+}
+
+}  // namespace
+
+void FlagSet::Set(const Flag& flag, const std::vector<std::string>& values, const std::string& source) {
   absl::Status status = flag.set(values);
   if (!status.ok() && status_.ok()) {
     status_ = absl::InvalidArgumentError(StrCat("--", flag.name, ": ", status.message()));
   }
   given_[flag.name] = values;
+  layers_[flag.name].push_back({source, values});
 }
 
 void FlagSet::Merge(Flag flag) {
@@ -47,10 +59,13 @@ void FlagSet::Attach(CLI::App& app, std::string_view positional, FlagsOf whose) 
       const std::string after_prefix = StrCat(flag.name.substr(0, own), "no-", flag.name.substr(own));
       option = app.add_flag_function(
           StrCat(dashed, ",!--no-", flag.name, own > 0 ? StrCat(",!--", after_prefix) : ""),
-          [this, &flag](int64_t count) { Set(flag, {count > 0 ? "true" : "false"}); }, flag.help);
+          [this, &flag, &app](int64_t count) { Set(flag, {count > 0 ? "true" : "false"}, SourceOf(app, flag)); },
+          flag.help);
     } else {
       option = app.add_option_function<std::vector<std::string>>(
-          dashed, [this, &flag](const std::vector<std::string>& values) { Set(flag, values); }, flag.help);
+          dashed,
+          [this, &flag, &app](const std::vector<std::string>& values) { Set(flag, values, SourceOf(app, flag)); },
+          flag.help);
       option->expected(flag.is_list ? -1 : 1)->type_name(absl::AsciiStrToUpper(flag.unit.empty() ? "text" : flag.unit));
       if (flag.is_list) option->allow_extra_args(whose == FlagsOf::kTool);
       if (!flag.default_text.empty()) option->default_str(flag.default_text);
@@ -59,6 +74,7 @@ void FlagSet::Attach(CLI::App& app, std::string_view positional, FlagsOf whose) 
     if (whose == FlagsOf::kServer) option->envname(EnvironmentName(flag.name));
     option->group(flag.group);
   }
+  if (whose == FlagsOf::kServer) app.add_flag("--explain-config", explains_)->group("");  // baton config explain
 }
 
 void AddConfigFile(CLI::App& app, FlagSet& set, std::string& path) {
@@ -106,7 +122,7 @@ absl::Status FlagSet::ApplyYaml(const std::string& path) {
       return absl::InvalidArgumentError(
           StrCat("--config ", path, ": \"", key, "\" wants ", flag->is_list ? "a value or a list" : "one value"));
     }
-    Set(*flag, values);
+    Set(*flag, values, path);
     if (!status_.ok()) return absl::InvalidArgumentError(StrCat(path, ": ", status_.message()));
   }
   return absl::OkStatus();

@@ -31,8 +31,15 @@ struct Flag {
   bool is_bool = false;
   bool is_list = false;  ///< may be repeated; the first use replaces the default
   std::function<absl::Status(const std::vector<std::string>&)> set;
+  std::function<std::string()> text;  ///< the value as it is now
   std::vector<std::string>
       shared_with{};  ///< further headings whose config has a field of this name; one flag sets all
+};
+
+/// Values that a flag was given, and where: "the command line", a variable, a file.
+struct GivenLayer {
+  std::string source;
+  std::vector<std::string> values;
 };
 
 /// Whose flags they are. A server's have environment variables, and a list is repeated, so that the model may stand
@@ -57,6 +64,10 @@ class FlagSet {
   /// Values given by command line, environment or file (not defaults), by flag name, as texts.
   const std::map<std::string, std::vector<std::string>>& given() const { return given_; }
   const std::vector<Flag>& flags() const { return flags_; }
+  /// All values that a flag was given, the one in force last.
+  const std::map<std::string, std::vector<GivenLayer>>& layers() const { return layers_; }
+  /// Asked is what the values are, not to run with them (--explain-config).
+  bool explains() const { return explains_; }
   /// Takes a flag out of given(), once its values have gone another way.
   void Forget(const std::string& name) { given_.erase(name); }
   /// First error of a value given by flag or environment.
@@ -66,12 +77,14 @@ class FlagSet {
   }
 
  private:
-  void Set(const Flag& flag, const std::vector<std::string>& values);
+  void Set(const Flag& flag, const std::vector<std::string>& values, const std::string& source);
   /// Appends the flag, or makes it part of the one that has its name.
   void Merge(Flag flag);
 
   std::vector<Flag> flags_;
   std::map<std::string, std::vector<std::string>> given_;
+  std::map<std::string, std::vector<GivenLayer>> layers_;
+  bool explains_ = false;
   absl::Status status_;
 };
 
@@ -134,6 +147,7 @@ void FlagSet::Add(Config& config, const std::string& group, const std::vector<st
       if (skip == name) return;
     }
     Flag flag{prefix + std::string(name), std::string(unit), HelpText(help, rule), group, FieldText(member)};
+    flag.text = [&member] { return FieldText(member); };
     if constexpr (std::is_same_v<T, std::vector<std::string>>) {
       flag.is_list = true;
       flag.set = [&member](const std::vector<std::string>& values) {

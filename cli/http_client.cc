@@ -283,6 +283,11 @@ absl::StatusOr<HttpResponse> HttpGet(const HttpUrl& url, std::string_view path, 
   return Exchange(url, MakeRequest(http::verb::get, url, path, api_key), nullptr, stop);
 }
 
+absl::StatusOr<HttpResponse> HttpEvents(const HttpUrl& url, std::string_view path, const std::string& api_key,
+                                        const std::function<void(std::string_view)>& on_event, Cancellation* stop) {
+  return Exchange(url, MakeRequest(http::verb::get, url, path, api_key), &on_event, stop);
+}
+
 absl::StatusOr<HttpResponse> HttpPost(const HttpUrl& url, std::string_view path, const std::string& api_key,
                                       const std::string& json, const std::function<void(std::string_view)>& on_event,
                                       Cancellation* stop) {

@@ -34,6 +34,12 @@ struct HttpResponse {
 absl::StatusOr<HttpResponse> HttpGet(const HttpUrl& url, std::string_view path, const std::string& api_key,
                                      Cancellation* stop = nullptr);
 
+/// GET of an event stream: `on_event` gets each event's data as it arrives, until the stream ends. An answer that is no
+/// event stream is in the response.
+absl::StatusOr<HttpResponse> HttpEvents(const HttpUrl& url, std::string_view path, const std::string& api_key,
+                                        const std::function<void(std::string_view)>& on_event,
+                                        Cancellation* stop = nullptr);
+
 /// POST of JSON. When the answer is an event stream, `on_event` gets each event's data as it arrives; otherwise the
 /// body is in the response.
 absl::StatusOr<HttpResponse> HttpPost(const HttpUrl& url, std::string_view path, const std::string& api_key,

@@ -4,6 +4,8 @@
 #include <cstdio>
 #include <memory>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_join.h"
 #include "absl/synchronization/mutex.h"
 #include "cli/command.h"
 #include "cli/environment.h"
@@ -67,11 +69,44 @@ void WarnOfUnknownVariables(const CLI::App& app) {
   }
 }
 
-// `baton help` is `baton --help`, `baton help serve` is `baton serve --help`.
+/// `baton config explain serve …` is `baton serve … --explain-config`.
+std::vector<std::string> WithExplain(std::vector<std::string> words) {
+  if (words.size() < 3 || words[0] != "config" || words[1] != "explain") return words;
+  if (words[2] != "serve" && words[2] != "router" && words[2] != "worker") return words;
+  words.erase(words.begin(), words.begin() + 2);
+  words.push_back("--explain-config");
+  return words;
+}
+
+/// Options whose name, heading or help has every word.
+int PrintOptionsAbout(const CLI::App& command, const std::vector<std::string>& words) {
+  const CLI::Formatter formatter;
+  std::string out;
+  for (const CLI::Option* option : command.get_options()) {
+    if (option->get_group().empty()) continue;
+    const std::string text = absl::AsciiStrToLower(
+        StrCat(option->get_name(false, true), " ", option->get_group(), " ", option->get_description()));
+    const auto has = [&](const std::string& word) {
+      return text.find(absl::AsciiStrToLower(word)) != std::string::npos;
+    };
+    if (std::ranges::all_of(words, has)) out += formatter.make_option(option, false);
+  }
+  if (out.empty()) {
+    return FailUsage(absl::InvalidArgumentError(
+        StrCat("No flag of baton ", command.get_name(), " has to do with \"", absl::StrJoin(words, " "), "\"")));
+  }
+  std::fputs(out.c_str(), stdout);
+  return kExitOk;
+}
+
+// `baton help` is `baton --help`, `baton help serve` is `baton serve --help`, `baton help serve kv` what has to do with
+// KV in it.
 Runner AddHelp(CLI::App& command) {
   auto topic = std::make_shared<std::string>();
+  auto words = std::make_shared<std::vector<std::string>>();
   command.add_option("command", *topic, "the command that is explained");
-  return [&command, topic]() -> int {  // app->help() would explain this very command
+  command.add_option("words", *words, "only flags that have to do with all of these");
+  return [&command, topic, words]() -> int {  // app->help() would explain this very command
     CLI::App* const app = command.get_parent();
     if (topic->empty()) {
       std::fputs(app->get_formatter()->make_help(app, "", CLI::AppFormatMode::Normal).c_str(), stdout);
@@ -83,6 +118,7 @@ Runner AddHelp(CLI::App& command) {
       return FailUsage(
           absl::InvalidArgumentError(StrCat("No command is called ", *topic, DidYouMean(*topic, names, ""))));
     }
+    if (!words->empty()) return PrintOptionsAbout(*app->get_subcommand(*topic), *words);
     std::fputs(app->get_subcommand(*topic)->help("baton").c_str(), stdout);
     return kExitOk;
   };
@@ -120,11 +156,14 @@ int main(int argc, char** argv) {
   add("certs", "a private authority and certificates for a trial of TLS", AddCerts);
   add("doctor", "what this machine can do, and what would stop a cluster here", AddDoctor);
   add("drain", "workers take no new requests, and what runs there ends", AddDrain);
+  add("top", "what a cluster does, as it does it", AddTop);
+  add("config", "where each value of a server came from", AddConfig);
+  add("completion", "a script that completes baton in bash, zsh or fish", AddCompletion);
   add("version", "print the version", AddVersion);
   add("help", "what a command takes", AddHelp);
   app.set_version_flag("--version", VersionText());
   std::vector<std::string> notes;
-  absl::StatusOr<std::vector<std::string>> arguments = TranslateArguments({argv + 1, argv + argc}, notes);
+  absl::StatusOr<std::vector<std::string>> arguments = TranslateArguments(WithExplain({argv + 1, argv + argc}), notes);
   if (!arguments.ok()) return FailUsage(arguments.status());
   for (const std::string& note : notes) std::fprintf(stderr, "baton: %s\n", note.c_str());
   std::ranges::reverse(*arguments);  // CLI11 takes them from the back

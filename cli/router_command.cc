@@ -2,6 +2,7 @@
 #include <memory>
 
 #include "cli/command.h"
+#include "cli/config_explain.h"
 #include "cli/drain_loop.h"
 #include "cli/exit_code.h"
 #include "cli/process_flags.h"
@@ -19,8 +20,9 @@ namespace {
 using RouterFlags = ProcessFlags<router::RouterConfig>;
 
 int RunRouter(RouterFlags& flags) {
+  if (flags.set.status().ok()) FollowPort(flags.set, flags.config);
+  if (flags.set.explains()) return Explain(flags.set);
   if (!flags.set.status().ok()) return FailUsage(flags.set.status());
-  FollowPort(flags.set, flags.config);
   if (absl::Status status = flags.config.Validate(); !status.ok()) return FailUsage(status);
   if (absl::Status status = PrepareReadyFile(flags.ready.ready_file); !status.ok()) return Fail(status);
   SetLogLevel(flags.config.log_level);

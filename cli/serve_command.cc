@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_join.h"
 #include "cli/command.h"
+#include "cli/config_explain.h"
 #include "cli/environment.h"
 #include "cli/exit_code.h"
 #include "cli/flag_set.h"
@@ -231,6 +232,10 @@ absl::Status CheckServe(ServeConfig& serve) {
 }
 
 int RunServe(ServeFlags& flags) {
+  if (flags.set.explains()) {
+    if (flags.set.status().ok()) FollowPort(flags.set, flags.router_config);
+    return Explain(flags.set);
+  }
   if (!flags.set.status().ok()) return FailUsage(flags.set.status());
   if (absl::Status status = CheckServe(flags.serve); !status.ok()) return FailUsage(status);
   FollowPort(flags.set, flags.router_config);

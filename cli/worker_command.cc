@@ -6,6 +6,7 @@
 
 #include "absl/strings/numbers.h"
 #include "cli/command.h"
+#include "cli/config_explain.h"
 #include "cli/drain_loop.h"
 #include "cli/environment.h"
 #include "cli/exit_code.h"
@@ -52,6 +53,7 @@ absl::Status TakeLeaderWorkerSet(worker::WorkerConfig& config, std::vector<std::
 }
 
 int RunWorker(WorkerFlags& flags) {
+  if (flags.set.explains()) return Explain(flags.set);
   if (!flags.set.status().ok()) return FailUsage(flags.set.status());
   std::vector<std::string> arguments;
   if (absl::Status status = TakeLeaderWorkerSet(flags.config, arguments); !status.ok()) return FailUsage(status);

@@ -1,6 +1,7 @@
 #include "router/server.h"
 
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <future>
 #include <mutex>
@@ -8,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "common/kv_layout.h"
 #include "common/log.h"
 #include "common/open_files.h"
 #include "common/prefix_hash.h"
@@ -17,6 +19,7 @@
 #include "common/tls/live_context.h"
 #include "router/admission/api_keys.h"
 #include "router/discovery/discovery.h"
+#include "router/events/event_stream.h"
 #include "router/fleet/grpc_wire.h"
 #include "router/grpc/grpc_server.h"
 #include "router/http/admin_app.h"
@@ -37,6 +40,11 @@ constexpr int32_t kOtherStreams = 128;  // of a gRPC connection, beside requests
 constexpr int32_t kRetriesAtLeast = 3;  // of the retry budget, however few requests there are
 
 size_t Cores() { return std::max(1u, std::thread::hardware_concurrency()); }
+
+int64_t UnixMs() {
+  const auto since = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::milliseconds>(since).count();
+}
 
 // For what never reaches an app: headers and bodies over a limit, broken HTTP, clients that stop sending.
 std::string TransportError(int status, const std::string& message) {
@@ -113,6 +121,9 @@ class RouterServer::Parts {
         admission(config.max_running_requests, config.max_running_tokens),
         budget(config.retry_budget, kRetriesAtLeast, admission),
         metrics(name),
+        events(clock, UnixMs(),
+               {[this] { return Facts(); }, [this](const TokenizedRequest& g) { return Why(g); }, v, name,
+                c.route_policy}),
         links(2),
         io(config.http_threads > 0 ? static_cast<size_t>(config.http_threads) : Cores()),
         texts(config.tokenizer_threads > 0 ? static_cast<size_t>(config.tokenizer_threads)
@@ -127,6 +138,8 @@ class RouterServer::Parts {
   void Drain();
   void Stop();
   void WatchHealth();
+  ClusterFacts Facts() const;
+  std::string Why(const TokenizedRequest& generation) const;
 
   const RouterConfig config;
   const std::string version;
@@ -139,6 +152,7 @@ class RouterServer::Parts {
   Admission admission;
   RetryBudget budget;
   RouterMetrics metrics;
+  EventStream events;
   tls::Refusals refusals{clock};
   // What this process proves, and whom it believes: of workers, of clients. Null: no TLS there.
   std::unique_ptr<tls::LiveIdentity> identity, client_identity;
@@ -230,7 +244,7 @@ absl::Status RouterServer::Parts::Start() {
     metrics.ShowTraces(*traces);
   }
   service = std::make_unique<RequestService>(
-      CallServices{config, model, clock, *fleet, admission, budget, metrics, traces.get()}, *fleet, texts);
+      CallServices{config, model, clock, *fleet, admission, budget, metrics, traces.get(), &events}, *fleet, texts);
   app = std::make_unique<OpenAiApp>(*service, keys, ids, version);
   MeetWorkers();
   HttpServer::Options open_api = HttpOptionsOf(config.port, "--port", "http");
@@ -252,7 +266,7 @@ absl::Status RouterServer::Parts::Start() {
     links.at(0).Post([this] { WatchHealth(); });
   }
   if (config.admin_port >= 0) {
-    admin_app = std::make_unique<AdminApp>(*service, keys, *app);
+    admin_app = std::make_unique<AdminApp>(*service, keys, *app, events);
     BATON_ASSIGN_OR_RETURN(admin,
                            HttpServer::Start(HttpOptionsOf(config.admin_port, "--admin-port", "admin"), io,
                                              [this](std::shared_ptr<HttpExchange> exchange, HttpRequest request) {
@@ -260,6 +274,24 @@ absl::Status RouterServer::Parts::Start() {
                                              }));
   }
   return absl::OkStatus();
+}
+
+/// What the event stream shows of the cluster.
+ClusterFacts RouterServer::Parts::Facts() const {
+  ClusterFacts facts{.workers = fleet->Views(), .readiness = service->ReadinessNow()};
+  for (const LinkView& view : facts.workers)
+    facts.cached_tokens.push_back(fleet->index().held_units(view.id.index) * kUnitTokens);
+  facts.running_requests = admission.running();
+  facts.max_running_requests = config.max_running_requests;
+  facts.recomputing_requests = budget.taken();
+  facts.texts_queued = static_cast<int64_t>(texts.queued());
+  return facts;
+}
+
+std::string RouterServer::Parts::Why(const TokenizedRequest& generation) const {
+  constexpr size_t kMostOptions = 12;
+  const absl::StatusOr<ExplainedRoute> route = fleet->Explain(generation);
+  return route.ok() ? RouteJson(fleet->Views(), *route, kMostOptions) : "";
 }
 
 void RouterServer::Parts::WatchHealth() {

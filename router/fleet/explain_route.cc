@@ -5,6 +5,7 @@
 #include "common/status.h"
 #include "common/str_cat.h"
 #include "router/fleet/fleet.h"
+#include "router/json_writer.h"
 
 namespace baton::router {
 namespace {
@@ -49,6 +50,45 @@ void AddWhatIsOut(const std::vector<LinkView>& views, const std::vector<Candidat
 }
 
 }  // namespace
+
+std::string RouteJson(const std::vector<LinkView>& views, const ExplainedRoute& route, size_t most) {
+  std::string out;
+  JsonWriter w(out);
+  w.BeginObject().Field("prompt_tokens", static_cast<int64_t>(route.prompt_tokens));
+  w.Field("policy", route.policy).Key("options").BeginArray();
+  const auto name = [&](const WorkerId& id) {
+    const auto view = std::ranges::find(views, id.index, [](const LinkView& v) { return v.id.index; });
+    return view == views.end() ? std::string("none") : view->name();
+  };
+  std::vector<const ExplainedCost*> costs;
+  for (const ExplainedCost& e : route.costs) costs.push_back(&e);
+  if (costs.size() > most) {
+    std::ranges::stable_sort(costs, {}, [](const ExplainedCost* e) { return std::pair(!e->chosen, e->cost.total_ms); });
+    costs.resize(most);
+  }
+  for (const ExplainedCost* e : costs) {
+    const Cost& c = e->cost;
+    w.BeginObject().Field("worker", name(e->worker));
+    w.NullIfEmpty("prefill_worker", e->prefill ? name(*e->prefill) : "").Field("chosen", e->chosen);
+    w.Field("cached_tokens", e->cached_tokens).Field("queue_ms", c.queue_ms).Field("prefill_ms", c.prefill_ms);
+    w.Field("transfer_ms", c.transfer_ms).Field("handoff_ms", c.handoff_ms);
+    w.Field("decode_slowdown_ms", c.decode_slowdown_ms)
+        .Field("pressure_ms", c.pressure_ms)
+        .Field("total_ms", c.total_ms);
+    w.EndObject();
+  }
+  w.EndArray().Key("out").BeginArray();
+  for (size_t i = 0; i < std::min(route.out.size(), most); ++i) {
+    const ExplainedOut& o = route.out[i];
+    w.BeginObject().Field("worker", name(o.worker));
+    w.NullIfEmpty("prefill_worker", o.prefill ? name(*o.prefill) : "").Field("reason", o.reason).EndObject();
+  }
+  w.EndArray();
+  if (const size_t left = route.costs.size() + route.out.size() - costs.size() - std::min(route.out.size(), most))
+    w.Field("left_out", static_cast<int64_t>(left));
+  w.EndObject();
+  return out;
+}
 
 absl::StatusOr<ExplainedRoute> Fleet::Explain(const TokenizedRequest& generation) const {
   if (generation.prompt.empty()) return absl::InvalidArgumentError("the prompt is empty: it has 0 tokens");

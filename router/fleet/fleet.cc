@@ -404,6 +404,22 @@ std::string Fleet::NameOf(WorkerId id) const {
   return link == nullptr ? "none" : link->View().name();
 }
 
+KvPath Fleet::PathOf(WorkerId prefill, WorkerId decode) const {
+  const auto from = LinkOf(prefill), to = LinkOf(decode);
+  if (from == nullptr || to == nullptr) return {};
+  const std::shared_ptr<const WorkerFacts> facts = to->View().facts;
+  if (facts == nullptr) return {};
+  KvPath path{.bytes_per_token = facts->kv_bytes_per_token};
+  const LinkView view = from->View();
+  for (const PeerPath& peer : *view.load.handoff.peers) {
+    if (peer.incarnation != facts->incarnation) continue;
+    path.transport = peer.transport;
+    path.path = peer.path;
+    path.gigabytes_per_second = peer.gigabytes_per_second;
+  }
+  return path;
+}
+
 std::string Fleet::NumericsOf(WorkerId id) const {
   const auto link = LinkOf(id);
   const std::shared_ptr<const WorkerFacts> facts = link == nullptr ? nullptr : link->View().facts;

@@ -41,6 +41,8 @@ struct ExplainedRoute {
   std::vector<ExplainedCost> costs;  ///< of every option that the ready workers give
   std::vector<ExplainedOut> out;
 };
+/// As JSON. Of more options or outs than `most`, the chosen one and the cheapest are there, and how many are not.
+std::string RouteJson(const std::vector<LinkView>& views, const ExplainedRoute& route, size_t most = SIZE_MAX);
 
 class Fleet final : public LinkHost, public Workers {
  public:
@@ -88,6 +90,7 @@ class Fleet final : public LinkHost, public Workers {
   bool MayComeBack(bool one_leaves) const override;
   std::string NumericsOf(WorkerId id) const override;
   std::string NameOf(WorkerId id) const override;
+  KvPath PathOf(WorkerId prefill, WorkerId decode) const override;
   void NoteHandoff(double ms) override;
   void Send(WorkerId id, const TokenizedRequest& generation, const LegOrder& order,
             std::shared_ptr<LegEvents> events) override;

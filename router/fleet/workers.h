@@ -24,6 +24,13 @@ struct RoutedTo {
   uint32_t local_prefill_tokens = 0;    ///< with `prefill`: so many uncached ones `worker` computes itself all the same
 };
 
+/// How KV goes from one worker to another.
+struct KvPath {
+  std::string transport, path;      ///< empty: not known
+  double gigabytes_per_second = 0;  ///< in the self-test
+  int64_t bytes_per_token = 0;
+};
+
 /// Thread-safe.
 class Workers {
  public:
@@ -43,6 +50,8 @@ class Workers {
   virtual bool MayComeBack(bool one_leaves) const = 0;
   /// What people call the worker.
   virtual std::string NameOf(WorkerId id) const = 0;
+  /// For people who look.
+  virtual KvPath PathOf(WorkerId /*prefill*/, WorkerId /*decode*/) const { return {}; }
   /// What decides the bits of a worker's answers; empty: not known.
   virtual std::string NumericsOf(WorkerId id) const = 0;
   /// What a handoff took beside the prefill: reserving, and waiting for the last KV.

@@ -6,24 +6,31 @@
 #include <utility>
 
 #include "common/str_cat.h"
+#include "router/http/console_page.h"
+#include "router/http/event_feed.h"
 #include "router/http/openai_json.h"
 #include "router/json_writer.h"
 
 namespace baton::router {
 namespace {
 
-enum class Act : uint8_t { kWorkers, kExplain, kDrain, kResume };
+enum class Act : uint8_t { kConsole, kEvents, kWorkers, kExplain, kDrain, kResume };
 /// What only this port has.
 struct Route {
   std::string_view path, method;
   Act act;
 };
-constexpr Route kOwn[] = {{"/workers", "GET", Act::kWorkers},
+constexpr Route kOwn[] = {{"/", "GET", Act::kConsole},
+                          {"/console", "GET", Act::kConsole},
+                          {"/events", "GET", Act::kEvents},
+                          {"/workers", "GET", Act::kWorkers},
                           {"/workers/drain", "POST", Act::kDrain},
                           {"/workers/resume", "POST", Act::kResume},
                           {"/debug/route", "POST", Act::kExplain}};
 
-constexpr std::string_view kShared[] = {"/health", "/live", "/ready", "/metrics", "/version", "/load"};
+/// What both ports have; the last two for the console's playground, which asks its own origin only.
+constexpr std::string_view kShared[] = {"/health",  "/live", "/ready",     "/metrics",
+                                        "/version", "/load", "/v1/models", "/v1/chat/completions"};
 
 void WriteWorker(const LinkView& v, JsonWriter& w) {
   w.BeginObject()
@@ -51,32 +58,6 @@ void WriteWorker(const LinkView& v, JsonWriter& w) {
   w.EndObject();
 }
 
-std::string CostTable(const std::vector<LinkView>& views, const ExplainedRoute& route) {
-  std::string out;
-  JsonWriter w(out);
-  w.BeginObject().Field("prompt_tokens", static_cast<int64_t>(route.prompt_tokens));
-  w.Field("policy", route.policy).Key("options").BeginArray();
-  const auto name = [&](const WorkerId& id) { return views[static_cast<size_t>(id.index)].name(); };
-  for (const ExplainedCost& e : route.costs) {
-    const Cost& c = e.cost;
-    w.BeginObject().Field("worker", name(e.worker));
-    w.NullIfEmpty("prefill_worker", e.prefill ? name(*e.prefill) : "").Field("chosen", e.chosen);
-    w.Field("cached_tokens", e.cached_tokens).Field("queue_ms", c.queue_ms).Field("prefill_ms", c.prefill_ms);
-    w.Field("transfer_ms", c.transfer_ms).Field("handoff_ms", c.handoff_ms);
-    w.Field("decode_slowdown_ms", c.decode_slowdown_ms)
-        .Field("pressure_ms", c.pressure_ms)
-        .Field("total_ms", c.total_ms);
-    w.EndObject();
-  }
-  w.EndArray().Key("out").BeginArray();
-  for (const ExplainedOut& o : route.out) {
-    w.BeginObject().Field("worker", name(o.worker));
-    w.NullIfEmpty("prefill_worker", o.prefill ? name(*o.prefill) : "").Field("reason", o.reason).EndObject();
-  }
-  w.EndArray().EndObject();
-  return out;
-}
-
 }  // namespace
 
 void AdminApp::Handle(std::shared_ptr<HttpExchange> exchange, HttpRequest request) {
@@ -98,8 +79,11 @@ void AdminApp::Handle(std::shared_ptr<HttpExchange> exchange, HttpRequest reques
     error.http_status = 405;
     return exchange->Respond(ErrorResponse(error, {{"Allow", std::string(found->method)}}));
   }
+  if (found->act == Act::kConsole) return exchange->Respond(ConsoleResponse());  // it asks for the key itself
   if (!keys_.Allows(request.Header("Authorization"))) return fail(Unauthorized());
   switch (found->act) {
+    case Act::kConsole: return;
+    case Act::kEvents: return Events(exchange);
     case Act::kWorkers: return Workers(*exchange);
     case Act::kExplain: return Explain(exchange, request);
     case Act::kDrain: return Drain(exchange, request, /*undo=*/false);
@@ -114,6 +98,16 @@ void AdminApp::Workers(HttpExchange& exchange) {
   for (const LinkView& v : service_.fleet().Views()) WriteWorker(v, w);
   w.EndArray().EndObject();
   exchange.Respond(HttpResponse{200, {}, "application/json", std::move(out)});
+}
+
+void AdminApp::Events(const std::shared_ptr<HttpExchange>& exchange) {
+  const CallServices& s = service_.services();
+  const auto dropped = [&metrics = s.metrics] { metrics.ConnectionClosed("admin", "slow-event-reader"); };
+  if (EventFeed::Start(exchange, events_, s.clock, dropped)) return;
+  ApiError error = BadRequest(StrCat(EventStream::kMostReaders, " readers of /events are the most there may be."), "",
+                              "too_many_readers");
+  error.http_status = 429;
+  exchange->Respond(ErrorResponse(error, {{"Retry-After", "5"}}));
 }
 
 void AdminApp::Drain(const std::shared_ptr<HttpExchange>& exchange, const HttpRequest& request, bool undo) {
@@ -155,7 +149,7 @@ void AdminApp::Explain(const std::shared_ptr<HttpExchange>& exchange, const Http
     Fleet& fleet = service_.fleet();
     const absl::StatusOr<ExplainedRoute> route = fleet.Explain(generation);
     if (!route.ok()) return exchange->Respond(ErrorResponse(FromStatus(route.status()), {}));
-    exchange->Respond(HttpResponse{200, {}, "application/json", CostTable(fleet.Views(), *route)});
+    exchange->Respond(HttpResponse{200, {}, "application/json", RouteJson(fleet.Views(), *route)});
   };
   service_.RunText(exchange->loop(), bytes, nullptr, std::move(work), std::move(then));
 }

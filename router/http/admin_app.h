@@ -1,5 +1,5 @@
 // AdminApp: what operators see and steer, on a port of its own: health, metrics, the workers, what a route would cost,
-// and which workers take no new requests.
+// which workers take no new requests, what happens as it happens, and the console that shows it.
 // Thread-safe; each request is handled on its exchange's loop.
 #pragma once
 
@@ -12,12 +12,15 @@ namespace baton::router {
 class AdminApp {
  public:
   /// Everything given outlives the app. `app` answers the routes that both ports have.
-  AdminApp(RequestService& service, const ApiKeys& keys, OpenAiApp& app) : service_(service), keys_(keys), app_(app) {}
+  AdminApp(RequestService& service, const ApiKeys& keys, OpenAiApp& app, EventStream& events)
+      : service_(service), keys_(keys), app_(app), events_(events) {}
 
   void Handle(std::shared_ptr<HttpExchange> exchange, HttpRequest request);
 
  private:
   void Workers(HttpExchange& exchange);
+  /// Server-sent events until the client leaves (router/events/).
+  void Events(const std::shared_ptr<HttpExchange>& exchange);
   /// Body: {"worker": NAME, "force": false}. Answers with the worker as /workers has it.
   void Drain(const std::shared_ptr<HttpExchange>& exchange, const HttpRequest& request, bool undo);
   /// The cost of every worker for a prompt, without sending it anywhere. Body: as /tokenize takes it.
@@ -26,6 +29,7 @@ class AdminApp {
   RequestService& service_;
   const ApiKeys& keys_;
   OpenAiApp& app_;
+  EventStream& events_;
 };
 
 }  // namespace baton::router

@@ -174,6 +174,11 @@ WorkerPrefixes::Depths WorkerPrefixes::Match(absl::Span<const uint64_t> keys, co
   return depths;
 }
 
+int64_t WorkerPrefixes::held_units(int slot) const {
+  std::shared_lock lock(mutex_);
+  return held_[static_cast<size_t>(slot)];
+}
+
 int64_t WorkerPrefixes::size_units() const {
   std::shared_lock lock(mutex_);
   return static_cast<int64_t>(table_.size);

@@ -37,6 +37,8 @@ class WorkerPrefixes {
   /// each depth at which workers stop, at most one a unit.
   Depths Match(absl::Span<const uint64_t> keys, const WorkerSet& eligible) const;
 
+  /// Units that the worker holds; or more, when some have been evicted here.
+  int64_t held_units(int slot) const;
   int64_t size_units() const;
   int64_t size_bytes() const;
   /// Sets of more than three holders that units share.

@@ -7,8 +7,6 @@
 #include "common/planted_bug.h"
 #include "common/str_cat.h"
 #include "router/fleet/prompt_logprobs.h"
-#include "router/request/request_input.h"
-#include "router/request/request_log.h"
 
 namespace baton::router {
 namespace {
@@ -51,6 +49,7 @@ RequestDriver::RequestDriver(const CallServices& services, EventLoop& loop, Toke
       stages_(arrived) {}
 
 void RequestDriver::Start() {
+  if (trail_) trail_->Tokenized(generation_);
   flow_.Start();
   Pump();
 }
@@ -79,6 +78,7 @@ void RequestDriver::OnNews(RelayNews&& news) {
 
 void RequestDriver::OnWorkerLost(WorkerId worker, const absl::Status& why) {
   if (finished_) return;
+  if (trail_) trail_->Lost(services_.workers.NameOf(worker), std::string(why.message()));
   flow_.WorkerLost(worker, why, services_.clock.Now());
   Pump();
 }
@@ -91,6 +91,7 @@ void RequestDriver::OnAnswer(const LegKey& key, LegAnswer answer) {
 
 void RequestDriver::Take(const LegKey& key, ReserveResult result) {
   if (result.status.ok()) stages_.Reserved(services_.clock.Now());
+  if (trail_ && result.status.ok()) trail_->Reserved(result.grant.cached_tokens);
   flow_.Reserved(key, result, services_.clock.Now());
 }
 
@@ -99,7 +100,10 @@ void RequestDriver::Take(const LegKey& key, PrefillPiece piece) {
 }
 
 void RequestDriver::Take(const LegKey& key, PrefillResult result) {
-  if (result.status.ok()) stages_.Prefilled(result.timings);
+  if (result.status.ok()) {
+    stages_.Prefilled(result.timings);
+    if (trail_) trail_->Prefilled(result.timings);
+  }
   prefill_load_.Release();
   const bool scores = generation_.sampling.prompt_logprobs.has_value();
   flow_.PrefillEnded(key, std::move(result), scores, services_.clock.Now());
@@ -161,7 +165,12 @@ void RequestDriver::Do(PickWorker action) {
   WithShare(&RequestDriver::ChooseWorker);
 }
 
-void RequestDriver::LogPlacement(const RoutedTo& place) const {
+/// `why`: the options, as they were before the choice.
+void RequestDriver::NotePlacement(const RoutedTo& place, const std::string& why) const {
+  if (trail_) {
+    trail_->Placed(place, services_.workers.NameOf(place.worker),
+                   place.prefill ? services_.workers.NameOf(place.prefill->worker) : "", flow_.attempts() + 1, why);
+  }
   if (!IsLogged(LogLevel::kDebug)) return;
   LogDebug("request {}: {} tokens of prompt, {} of them cached, to {}{}", generation_.request_id,
            generation_.prompt.size(), place.predicted_cached_tokens, services_.workers.NameOf(place.worker),
@@ -170,11 +179,13 @@ void RequestDriver::LogPlacement(const RoutedTo& place) const {
 
 void RequestDriver::ChooseWorker() {
   const TimePoint now = services_.clock.Now();
+  const std::string why = trail_ ? trail_->Why(generation_) : "";
   absl::StatusOr<RoutedTo> place =
       services_.workers.Choose(generation_, flow_.tokens_to_prefill(), flow_.excluded(),
                                /*with_prefill=*/!flow_.started_output(), flow_.started_output() ? numerics_ : "");
   if (!place.ok()) {
     share_.Release();
+    if (trail_) trail_->Waits(std::string(place.status().message()));
     return flow_.NoWorker(place.status(), 1000, services_.workers.MayComeBack(flow_.last_was_unavailable()), now);
   }
   const auto most_ms = static_cast<double>(services_.config.max_predicted_ttft_ms);
@@ -187,7 +198,7 @@ void RequestDriver::ChooseWorker() {
   placed_ = true;
   load_ = std::move(place->ticket);
   predicted_cached_tokens_ = place->predicted_cached_tokens;
-  LogPlacement(*place);
+  NotePlacement(*place, why);
   if (!place->prefill) return flow_.WorkerChosen(place->worker, now);
   prefill_load_ = std::move(place->prefill->ticket);
   flow_.PairChosen(place->prefill->worker, place->worker, place->local_prefill_tokens, now);
@@ -213,11 +224,13 @@ void RequestDriver::Do(SendTo action) {
 void RequestDriver::Prepare(WorkerId worker, const ReserveLeg&) {
   stages_.Ordered(flow_.attempts(), services_.clock.Now());
   decode_worker_ = worker;
+  if (trail_) trail_->Reserving(services_.workers.NameOf(worker));
 }
 
 void RequestDriver::Prepare(WorkerId worker, const PrefillLeg&) {
   prompt_logprobs_.clear();
   prefill_worker_ = worker;
+  if (trail_) trail_->Prefill(services_.workers.NameOf(worker));
 }
 
 void RequestDriver::Prepare(WorkerId worker, const AttachLeg& leg) {
@@ -227,6 +240,13 @@ void RequestDriver::Prepare(WorkerId worker, const AttachLeg& leg) {
   const TimePoint now = services_.clock.Now();
   stages_.Ordered(flow_.attempts(), now);
   stages_.Attached(now);
+  if (!trail_) return;
+  if (leg.grant != nullptr && !leg.first.empty()) {
+    const auto tokens = static_cast<int64_t>(generation_.prompt.size()) - leg.grant->cached_tokens;
+    trail_->Transfer(services_.workers.PathOf(prefill_worker_, worker), tokens);
+  } else {
+    trail_->Attached(services_.workers.NameOf(worker));
+  }
 }
 
 /// Notes the numerics of a worker whose results are in the answer.
@@ -250,6 +270,7 @@ void RequestDriver::TokenTimes(size_t tokens, uint32_t index) {
     load_.PrefillDone();
     services_.metrics.FirstToken(Seconds(now - arrived_));
     times_.first_ms = Milliseconds(now - arrived_);
+    if (trail_) trail_->FirstToken();
   }
   TimePoint& last = last_token_[index];
   if (last != TimePoint{}) {
@@ -276,6 +297,7 @@ void RequestDriver::Do(EmitTokens&& action) {
     delta.text += shown.text;
     delta.thoughts += shown.thoughts;
   }
+  if (trail_) trail_->Tokens(Usage().completion_tokens);
   delta.token_ids.resize(emitted);
   if (delta.logprobs.size() > emitted) delta.logprobs.resize(emitted);
   sink_->OnDelta(std::move(delta), Usage());
@@ -388,54 +410,9 @@ void RequestDriver::Finish(const char* reason, std::string_view error) {
   services_.admission.Finished(took);
   if (services_.config.log_requests) Log(reason, error, Seconds(took));
   if (services_.traces != nullptr) Trace(reason, error, took);
+  if (trail_) EndTrail(reason, error);
   sink_.reset();
   tickets_.clear();
-}
-
-void RequestDriver::Trace(const char* reason, std::string_view error, Duration took) const {
-  const RequestUsage usage = Usage();
-  const SamplingOptions& sampling = generation_.sampling;
-  const auto since_arrival = [this](std::optional<TimePoint> at) {
-    return at ? std::optional(*at - arrived_) : std::nullopt;
-  };
-  RequestTrace trace;
-  trace.request_id = generation_.request_id;
-  trace.model = PublicModelName(services_.config, services_.model);
-  trace.finish_reason = reason;
-  trace.error = error;
-  trace.traceparent = generation_.traceparent;
-  if (prefill_worker_.index >= 0) trace.prefill_worker = services_.workers.NameOf(prefill_worker_);
-  if (attached_worker_.index >= 0) trace.decode_worker = services_.workers.NameOf(attached_worker_);
-  trace.prompt_tokens = usage.prompt_tokens;
-  trace.completion_tokens = usage.completion_tokens;
-  trace.cached_tokens = usage.cached_tokens;
-  trace.thought_tokens = usage.thought_tokens.value_or(0);
-  trace.max_tokens = sampling.max_tokens.value_or(0);
-  trace.n = static_cast<int64_t>(texts_.size());
-  trace.attempts = flow_.attempts();
-  trace.temperature = sampling.temperature.value_or(1);
-  trace.top_p = sampling.top_p.value_or(1);
-  trace.mixed_numerics = mixed_numerics_;
-  trace.stages = stages_.Stages();
-  trace.ended_unix_ns = std::chrono::nanoseconds(std::chrono::system_clock::now().time_since_epoch()).count();
-  trace.took = took;
-  trace.first_order = since_arrival(stages_.first_order());
-  trace.first_token = since_arrival(stages_.first_token());
-  trace.attached = since_arrival(stages_.attached());
-  services_.traces->Add(std::move(trace));
-}
-
-void RequestDriver::Log(const char* reason, std::string_view error, double seconds) const {
-  const RequestUsage usage = Usage();
-  RequestLine line{generation_.request_id, reason, std::string(error), usage};
-  line.seconds = seconds;
-  line.first_token_s = stages_.first_token() ? Seconds(*stages_.first_token() - arrived_) : 0;
-  line.seed = generation_.sampling.seed.value_or(0);
-  line.worker = services_.workers.NameOf(flow_.worker().index < 0 ? attached_worker_ : flow_.worker());
-  if (prefill_worker_.index >= 0) line.prefill_worker = services_.workers.NameOf(prefill_worker_);
-  line.attempts = static_cast<int64_t>(flow_.attempts());
-  line.stages = stages_.Stages();
-  LogRequest(line);
 }
 
 }  // namespace baton::router

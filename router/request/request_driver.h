@@ -11,6 +11,7 @@
 #include "router/admission/admission.h"
 #include "router/admission/key_account.h"
 #include "router/api_error.h"
+#include "router/events/event_stream.h"
 #include "router/fleet/workers.h"
 #include "router/metrics/router_metrics.h"
 #include "router/request/choice_text.h"
@@ -71,6 +72,7 @@ struct CallServices {
   RetryBudget& budget;
   RouterMetrics& metrics;
   SpanExporter* traces = nullptr;  ///< null: none are sent
+  EventStream* events{};  ///< null: nobody looks
 };
 
 class RequestDriver final : public LegEvents, public std::enable_shared_from_this<RequestDriver> {
@@ -81,6 +83,8 @@ class RequestDriver final : public LegEvents, public std::enable_shared_from_thi
 
   /// Who pays for what is answered; null: nobody. Outlives the request. Before Start.
   void ChargeTo(KeyAccount* account) { account_ = account; }
+  /// What is seen of the request by those who look; null: nothing. Before Start.
+  void LeaveTrail(std::unique_ptr<RequestTrail> trail) { trail_ = std::move(trail); }
   void Start();
   void ClientGone();
   /// The client took all bytes that were written: credit that was withheld goes out.
@@ -98,7 +102,7 @@ class RequestDriver final : public LegEvents, public std::enable_shared_from_thi
   void Take(const LegKey& key, PrefillResult result);
   void Do(PickWorker action);
   void ChooseWorker();
-  void LogPlacement(const RoutedTo& place) const;
+  void NotePlacement(const RoutedTo& place, const std::string& why) const;
   void Do(PickPrefill action);
   void ChoosePrefill();
   bool TakeShare();
@@ -119,6 +123,7 @@ class RequestDriver final : public LegEvents, public std::enable_shared_from_thi
   void Finish(const char* reason, std::string_view error = {});
   void Trace(const char* reason, std::string_view error, Duration took) const;
   void Log(const char* reason, std::string_view error, double seconds) const;
+  void EndTrail(const char* reason, std::string_view error);
   RequestUsage Usage() const;
 
   const CallServices& services_;
@@ -133,6 +138,7 @@ class RequestDriver final : public LegEvents, public std::enable_shared_from_thi
   std::vector<AdmissionHold> tickets_;
   std::shared_ptr<AnswerSink> sink_;
   KeyAccount* account_ = nullptr;
+  std::unique_ptr<RequestTrail> trail_;  ///< null: it leaves none
   std::unique_ptr<EventLoopTimer> timer_;
   LoadShare load_, prefill_load_;
   const TimePoint arrived_;

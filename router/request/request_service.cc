@@ -36,12 +36,15 @@ ApiError RequestService::PoolFull() const {
 std::shared_ptr<RequestHandle> RequestService::Submit(EventLoop& loop, RequestInput input,
                                                       std::shared_ptr<AnswerSink> sink) {
   auto handle = std::make_shared<RequestHandle>();
+  std::unique_ptr<RequestTrail> trail;
   auto refuse = [&](const ApiError& error) {
     services_.metrics.Refused(error.code);
+    if (trail) trail->End({.reason = "refused", .error = error.message});
     sink->OnFailed(error);
     return handle;
   };
   const TimePoint arrived = services_.clock.Now();
+  if (services_.events != nullptr) trail = services_.events->Begin(input.request_id, arrived);
   auto place = services_.admission.Enter();
   if (auto* error = std::get_if<ApiError>(&place)) return refuse(*error);
   if (input.account != nullptr) {
@@ -65,8 +68,9 @@ std::shared_ptr<RequestHandle> RequestService::Submit(EventLoop& loop, RequestIn
     return Prepare(services_.model, *facts, services_.config, std::move(input));
   };
   auto then = [this, &loop, handle, arrived, place = std::move(std::get<AdmissionHold>(place)),
+               trail = std::move(trail),
                sink = std::move(sink)](std::variant<PreparedRequest, ApiError> prepared) mutable {
-    Begin(loop, handle, std::move(prepared), arrived, std::move(place), std::move(sink));
+    Begin(loop, handle, std::move(prepared), arrived, std::move(place), std::move(trail), std::move(sink));
   };
   RunText(loop, bytes, owner, std::move(work), std::move(then));
   return handle;
@@ -74,10 +78,11 @@ std::shared_ptr<RequestHandle> RequestService::Submit(EventLoop& loop, RequestIn
 
 void RequestService::Begin(EventLoop& loop, const std::shared_ptr<RequestHandle>& handle,
                            std::variant<PreparedRequest, ApiError> prepared, TimePoint arrived, AdmissionHold place,
-                           std::shared_ptr<AnswerSink> sink) {
+                           std::unique_ptr<RequestTrail> trail, std::shared_ptr<AnswerSink> sink) {
   if (handle->gone_) return;
   auto refuse = [&](const ApiError& error) {
     services_.metrics.Refused(error.code.empty() ? "invalid" : error.code);
+    if (trail) trail->End({.reason = "refused", .error = error.message});
     sink->OnFailed(error);
   };
   if (auto* error = std::get_if<ApiError>(&prepared)) return refuse(*error);
@@ -94,6 +99,7 @@ void RequestService::Begin(EventLoop& loop, const std::shared_ptr<RequestHandle>
   handle->call_ = std::make_shared<RequestDriver>(services_, loop, std::move(ready.generation), std::move(ready.texts),
                                                   arrived, std::move(tickets), std::move(sink));
   handle->call_->ChargeTo(handle->account_);
+  handle->call_->LeaveTrail(std::move(trail));
   handle->call_->Start();
 }
 

@@ -49,7 +49,7 @@ class RequestService {
   ApiError PoolFull() const;
   void Begin(EventLoop& loop, const std::shared_ptr<RequestHandle>& handle,
              std::variant<PreparedRequest, ApiError> prepared, TimePoint arrived, AdmissionHold place,
-             std::shared_ptr<AnswerSink> sink);
+             std::unique_ptr<RequestTrail> trail, std::shared_ptr<AnswerSink> sink);
 
   const CallServices services_;
   Fleet& fleet_;

@@ -1,0 +1,174 @@
+// `baton top`: a router's event stream as a table that refreshes; recordings of it, made and shown.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <memory>
+#include <optional>
+
+#include "cli/command.h"
+#include "cli/exit_code.h"
+#include "cli/interrupts.h"
+#include "cli/terminal_screen.h"
+#include "cli/top_feed.h"
+#include "cli/top_frame.h"
+#include "common/status.h"
+#include "common/str_cat.h"
+
+namespace baton::cli {
+namespace {
+
+struct TopOptions {
+  std::string url = "http://127.0.0.1:8002", api_key, tls_ca, replay, record;
+  bool once = false;
+  int interval_ms = 500;
+  double seconds = 0;
+};
+
+void Print(const TopModel& model, const std::string& note = "") {
+  FrameLook look;
+  look.unicode = TerminalScreen::SpeaksUnicode();
+  if (TerminalScreen::There()) look.columns = TerminalScreen::Size().first;
+  for (const std::string& line : TopFrame(model, look, note)) std::printf("%s\n", line.c_str());
+  std::fflush(stdout);
+}
+
+/// The terminal, or nothing of it: then a frame now and then is printed below the last.
+class Shown {
+ public:
+  Shown() {
+    if (TerminalScreen::There()) screen_.emplace();
+  }
+  bool terminal() const { return screen_.has_value(); }
+  /// False: `q` was pressed, or a signal came. `wait`: for either, so long.
+  bool Show(const TopModel& model, const std::string& note, Duration wait) {
+    if (screen_) {
+      const auto [columns, rows] = TerminalScreen::Size();
+      screen_->Show(TopFrame(model, {columns, rows, true, TerminalScreen::SpeaksUnicode()}, note));
+    }
+    if (interrupts_.Wait(screen_ ? 0 : -1, wait)) return false;
+    return !screen_ || screen_->Keys().find_first_of("qQ\x03") == std::string::npos;
+  }
+
+ private:
+  Interrupts interrupts_;
+  std::optional<TerminalScreen> screen_;
+};
+
+int Replay(const TopOptions& o) {
+  const absl::StatusOr<std::vector<RecordedEvent>> events = ReadRecording(o.replay);
+  if (!events.ok()) return Fail(events.status());
+  TopModel model;
+  if (o.once || !TerminalScreen::There()) {
+    for (const RecordedEvent& e : *events) (void)model.Take(e.line);
+    Print(model);
+    return kExitOk;
+  }
+  Shown shown;
+  double until = 0;
+  for (const RecordedEvent& e : *events) {  // those of before the recording began come at once
+    if (until == 0 && e.line.find("\"state\"") != std::string::npos) until = e.t;
+    for (; until > 0 && e.t > until; until += o.interval_ms) {
+      if (!shown.Show(model, "", std::chrono::milliseconds(o.interval_ms))) return kExitOk;
+    }
+    (void)model.Take(e.line);
+  }
+  while (shown.Show(model, "the recording has ended; q leaves", std::chrono::milliseconds(o.interval_ms))) {
+  }
+  return kExitOk;
+}
+
+/// One frame with rates, which need two states.
+int Once(TopFeed& feed, TopModel& model) {
+  const SteadyClock clock;
+  const TimePoint until = clock.Now() + std::chrono::seconds(10);
+  while (model.states() < 2) {
+    for (const std::string& event : feed.Take(std::chrono::milliseconds(100))) (void)model.Take(event);
+    if (!feed.status().ok()) return Fail(feed.status());
+    if (clock.Now() > until) return Fail(absl::DeadlineExceededError("the router has sent no state for 10 s"));
+  }
+  Print(model);
+  return kExitOk;
+}
+
+/// Waits for the first event. A server that is not there is said at once.
+absl::Status Meet(TopFeed& feed, std::vector<std::string>& first) {
+  const SteadyClock clock;
+  const TimePoint until = clock.Now() + std::chrono::seconds(10);
+  while (first.empty()) {
+    first = feed.Take(std::chrono::milliseconds(100));
+    if (first.empty()) BATON_RETURN_IF_ERROR(feed.status());
+    if (first.empty() && clock.Now() > until)
+      return absl::DeadlineExceededError("the server takes the connection and says nothing for 10 s");
+  }
+  return absl::OkStatus();
+}
+
+int Follow(const TopOptions& o, TopFeed& feed, TopModel& model, std::vector<std::string> events,
+           std::ofstream& record) {
+  const SteadyClock clock;
+  const TimePoint begin = clock.Now();
+  const std::chrono::milliseconds interval(o.interval_ms);
+  Shown shown;
+  TimePoint printed = begin;
+  for (;;) {
+    for (const std::string& event : events) {
+      (void)model.Take(event);  // of a newer router there may be others
+      if (record.is_open()) record << event << '\n';
+    }
+    if (record.is_open() && !record.flush())
+      return Fail(absl::ResourceExhaustedError(StrCat("cannot write ", o.record)));
+    const absl::Status status = feed.status();
+    if (absl::IsFailedPrecondition(status)) return Fail(status);
+    if (!shown.terminal() && !record.is_open() && clock.Now() - printed >= std::chrono::seconds(1)) {
+      printed = clock.Now();
+      Print(model, std::string(status.message()));
+      std::printf("\n");
+    }
+    if (!shown.Show(model, std::string(status.message()), interval)) break;
+    if (o.seconds > 0 && Seconds(clock.Now() - begin) >= o.seconds) break;
+    events = feed.Take(Duration(0));
+  }
+  return kExitOk;
+}
+
+int Top(const TopOptions& o) {
+  if (!o.replay.empty()) return Replay(o);
+  absl::StatusOr<HttpUrl> url = ParseHttpUrl(o.url);
+  if (!url.ok()) return FailUsage(url.status());
+  url->files.ca = o.tls_ca;
+  std::ofstream record;
+  if (!o.record.empty()) {
+    record.open(o.record);
+    if (!record) return FailUsage(absl::InvalidArgumentError(StrCat("--record: cannot write ", o.record)));
+  }
+  TopFeed feed(*url, o.api_key);
+  TopModel model;
+  std::vector<std::string> first;
+  if (const absl::Status met = Meet(feed, first); !met.ok()) return Fail(met);
+  if (o.once) {
+    for (const std::string& event : first) (void)model.Take(event);
+    return Once(feed, model);
+  }
+  return Follow(o, feed, model, std::move(first), record);
+}
+
+}  // namespace
+
+Runner AddTop(CLI::App& app) {
+  auto options = std::make_shared<TopOptions>();
+  TopOptions& o = *options;
+  app.add_option("--url", o.url, "a router's admin port")->capture_default_str()->envname("BATON_ADMIN_URL");
+  app.add_flag("--once", o.once, "print one frame and leave");
+  app.add_option("--interval-ms", o.interval_ms, "between two frames")
+      ->check(CLI::Range(50, 60000))
+      ->capture_default_str();
+  app.add_option("--seconds", o.seconds, "leave after so long (0 = with q)")->check(CLI::NonNegativeNumber);
+  CLI::Option* record = app.add_option("--record", o.record, "write the events to this file, a line of JSON each");
+  app.add_option("--replay", o.replay, "show such a file instead of a router")->excludes(record);
+  app.add_option("--api-key", o.api_key, "sent as a bearer token")->envname("BATON_API_KEY");
+  app.add_option("--tls-ca", o.tls_ca, "authorities of an https:// router's certificate, PEM (default: the system's)");
+  return [options] { return Top(*options); };
+}
+
+}  // namespace baton::cli
