@@ -23,6 +23,7 @@ Runner AddCerts(CLI::App& app);
 Runner AddDoctor(CLI::App& app);
 Runner AddDrain(CLI::App& app);
 Runner AddPlan(CLI::App& app);
+Runner AddSim(CLI::App& app);
 Runner AddVersion(CLI::App& app);
 
 /// "0.1.0"

@@ -98,7 +98,7 @@ AloneAnswer AnswerAlone(const ClusterScenario& scenario, const router::Tokenized
   BATON_CHECK(one.Add(worker::DecodeAttach(attach, {.vocab_size = engine::kFakeVocab}, 1, one.now).value()).ok());
   one.RunAll();
   AloneAnswer alone;
-  const std::vector<router::ChoiceText> texts = TextsOf(generation);
+  const std::vector<router::ChoiceText> texts = TextsOf(SimText(), generation);
   for (const auto& [key, answer] : one.answers) {
     engine::SequenceOutput output;
     output.tokens = answer.tokens;
