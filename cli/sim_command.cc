@@ -145,6 +145,7 @@ absl::StatusOr<sim::PlannedLayout> LayoutOf(const SimFlags& flags) {
 
 absl::StatusOr<Simulation> Check(SimFlags& flags) {
   BATON_RETURN_IF_ERROR(flags.set.status());
+  flags.router.model = "planned";  // it needs no text
   for (const absl::Status& status : {CheckFields(flags.bench), CheckFields(flags.sim), CheckFields(flags.machine),
                                      CheckFields(flags.router), CheckMachine(flags.machine)}) {
     if (!status.ok()) return status;

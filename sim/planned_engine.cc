@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "common/check.h"
+#include "common/kv_digest.h"
 
 namespace baton::sim {
 namespace {
@@ -14,6 +14,20 @@ KvLayout KeptLayout(int32_t block_size) {
   const std::vector<KvPlane> planes = {{KvPlane::Name::kK, DType::kBF16, 1, 1},
                                        {KvPlane::Name::kV, DType::kBF16, 1, 1}};
   return {.groups = {{{0}, KvGroupKind::kPaged, 0, planes, block_size}}};
+}
+
+/// All KV is zero, so that memory which nobody writes need not be there; its digests are not.
+void WriteDigests(const kernels::KvPlaneView& plane, const KvCoordinate& first, std::span<const int32_t> table,
+                  int32_t tokens) {
+  constexpr uint64_t kZero = 0;
+  KvCoordinate at = first;
+  for (int32_t i = 0; i < tokens; ++i, ++at.token) {
+    const auto place = static_cast<int32_t>(at.token);
+    const int32_t block = table[static_cast<size_t>(place / plane.tokens_per_block)];
+    uint64_t& digest = plane.digests[block * plane.digest_block_stride + place % plane.tokens_per_block / kUnitTokens];
+    const uint64_t added = KvDigestVector(at, &kZero, sizeof(kZero));
+    digest = place % kUnitTokens == 0 ? added : digest + added;
+  }
 }
 
 }  // namespace
@@ -85,7 +99,23 @@ Duration PlannedEngine::Takes(const engine::StepPlan& plan, int32_t later) {
   return Duration(std::max<Duration::rep>(1000, static_cast<Duration::rep>(1e9 * cost_.Seconds(rows_))));
 }
 
-engine::StepResult PlannedEngine::Compute(engine::SteppedEngine&, v1::WorkerRole, const engine::StepPlan& plan) {
+/// Of what a worker may hand over.
+void PlannedEngine::WriteKv(engine::SteppedEngine& engine, const engine::StepPlan& plan) const {
+  const kernels::KvLayerView& layer = engine.memory().groups()[0].layers[0];
+  for (const engine::BlockCopy& copy : plan.copies) {
+    const int32_t from[] = {copy.src}, to[] = {copy.dst};
+    ops_->CopyBlocks(from, to, layer);
+  }
+  for (const engine::SequenceStep& step : plan.sequences) {
+    const auto position = static_cast<uint32_t>(step.context);
+    WriteDigests(layer.k, {layer.layer, 0, 0, position}, step.block_tables[0], step.num_tokens);
+    WriteDigests(layer.v, {layer.layer, 1, 0, position}, step.block_tables[0], step.num_tokens);
+  }
+}
+
+engine::StepResult PlannedEngine::Compute(engine::SteppedEngine& engine, v1::WorkerRole role,
+                                          const engine::StepPlan& plan) {
+  if (role == v1::WORKER_ROLE_PREFILL) WriteKv(engine, plan);
   engine::StepResult result{.step = plan.step};
   result.sequences.reserve(plan.sequences.size());
   for (const engine::SequenceStep& step : plan.sequences) {

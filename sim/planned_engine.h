@@ -1,5 +1,5 @@
 // The engine of plans: a real scheduler and block pool over a model that draws any token and costs time only. Its KV is
-// two bytes a token, which stand for the planned model's: routers are told the latter's layout.
+// some zeros a token, which stand for the planned model's: routers are told the latter's layout.
 #pragma once
 
 #include <memory>
@@ -54,10 +54,11 @@ class PlannedEngine final : public EnginePart {
   int32_t max_model_len() const override { return worker_.scheduler.max_model_len; }
 
   /// Of the KV that is kept here.
-  static constexpr int64_t kBytesPerToken = 4;  ///< K and V
+  static constexpr int64_t kBytesPerToken = 16;  ///< K and V
 
  private:
   class AnyToken;
+  void WriteKv(engine::SteppedEngine& engine, const engine::StepPlan& plan) const;
   const PlannedWorker worker_;
   const StepCost& cost_;
   const std::unique_ptr<AnyToken> model_;

@@ -7,6 +7,7 @@
 #include "common/str_cat.h"
 #include "router/fleet/prompt_logprobs.h"
 #include "router/fleet/relay_codec.h"
+#include "sim/proof_engine.h"
 #include "sim/router_process.h"
 #include "sim/stepped_engine.h"
 #include "worker/relay/codec.h"

@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "common/log.h"
 #include "common/str_cat.h"
 #include "load/arrivals.h"
 #include "load/summary.h"
@@ -25,9 +26,9 @@ MeasuredCost Cost() {
   return cost;
 }
 
-PlannedWorker Worker(int32_t blocks = 512) {
+PlannedWorker Worker(int32_t blocks = 512, int32_t max_model_len = 2048) {
   PlannedWorker worker;
-  worker.scheduler.max_model_len = 2048;
+  worker.scheduler.max_model_len = max_model_len;
   worker.scheduler.vocab_size = engine::kFakeVocab;
   worker.blocks = blocks;
   const std::vector<KvPlane> planes = {{KvPlane::Name::kK, DType::kBF16, 2, 8},
@@ -54,6 +55,7 @@ std::vector<load::Prompt> Prompts(int count, int64_t input = 300, int64_t output
 
 load::RunResult Simulate(PlannedTerms terms, const std::vector<load::Prompt>& prompts, double rate,
                          ClusterUse* use = nullptr) {
+  SetLogLevel("error");
   const MeasuredCost cost = Cost();
   PlannedCluster cluster(std::move(terms), cost);
   load::BenchOptions options;
@@ -77,7 +79,7 @@ void Tell(Told& told, std::vector<engine::SequenceOutput> outputs, TimePoint at)
 
 struct Engine {
   MeasuredCost cost = Cost();
-  PlannedEngine part{Worker(40), cost};
+  PlannedEngine part{Worker(40, 400), cost};
   engine::SteppedEngine engine = part.Make(v1::WORKER_ROLE_BOTH, false, nullptr);
   TimePoint now{std::chrono::seconds(5)};
   Told told;
@@ -235,7 +237,7 @@ TEST(PlannedCluster, ATokenTakesAStepAndPromptsWaitInTheQueueOfOneWorker) {
   const plan::StepRows prompt{.fresh = one[0].tokens};
   const double prefill_ms = 1e3 * Cost().Seconds(std::span(&prompt, 1));
   EXPECT_GT(alone.outcomes[0].TtftMs(), prefill_ms);
-  EXPECT_LT(alone.outcomes[0].TtftMs(), prefill_ms + 6) << "beside it messages, and nothing else";
+  EXPECT_LT(alone.outcomes[0].TtftMs(), prefill_ms + 8) << "beside it messages, and a second step: the first is short";
 }
 
 TEST(PlannedCluster, ASlowLinkDelaysTheSecondTokenAndIsSeenBusy) {
