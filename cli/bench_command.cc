@@ -73,13 +73,6 @@ std::function<void(size_t, size_t)> Progress(const BenchOptions& o, size_t reque
   };
 }
 
-std::vector<Duration> DueTimes(const BenchOptions& o, double rate, const std::vector<load::Prompt>& prompts) {
-  if (!o.self_timed || !prompts.front().at) return load::Arrivals(o, rate, prompts.size());
-  std::vector<Duration> due;
-  for (const load::Prompt& prompt : prompts) due.push_back(*prompt.at);
-  return due;
-}
-
 absl::Status WaitUntil(const std::string& start_at) {
   if (start_at.empty()) return absl::OkStatus();
   using Clock = std::chrono::system_clock;
@@ -131,7 +124,7 @@ absl::StatusOr<Measured> MeasureOne(const Bench& bench, const BenchTarget& targe
   const load::Run run{target.server,
                       target.body,
                       prompts,
-                      DueTimes(o, point.request_rate, prompts),
+                      load::DueTimes(o, point.request_rate, prompts),
                       point.max_concurrency,
                       o.request_id_prefix,
                       Progress(o, prompts.size()),

@@ -153,6 +153,7 @@ int main(int argc, char** argv) {
   add("chat", "talk to a running cluster", AddChat);
   add("bench", "offer requests to an OpenAI server and measure the answers", AddBench);
   add("plan", "what a worker would take, what fits, and what limits it", AddPlan);
+  add("sim", "a cluster that has not been built, in virtual time", AddSim);
   add("certs", "a private authority and certificates for a trial of TLS", AddCerts);
   add("doctor", "what this machine can do, and what would stop a cluster here", AddDoctor);
   add("drain", "workers take no new requests, and what runs there ends", AddDrain);

@@ -1,144 +1,139 @@
 // `baton plan`: what a worker of these flags will take, before there is one.
 #include <CLI/CLI.hpp>
-#include <algorithm>
+#include <cmath>
 #include <cstdio>
+#include <fstream>
 #include <memory>
 #include <optional>
+#include <sstream>
 
 #include "cli/command.h"
 #include "cli/exit_code.h"
 #include "cli/flag_set.h"
+#include "cli/http_client.h"
+#include "cli/plan_layouts.h"
 #include "common/status.h"
+#include "plan/known_models.h"
 #include "plan/memory_plan.h"
+#include "plan/observed_load.h"
 #include "plan/plan_report.h"
 
 namespace baton::cli {
 namespace {
 
-struct PlanOptions {
-  int64_t memory = 0;
-  std::string format = "text", emit = "plan";
-  int64_t isl = 4000, osl = 1000, prefix = 0;
-  double ttft = 2000, tpot = 30;
-  int32_t total_gpus = 0;
-  double memory_bandwidth = 0, compute = 0, link = 0, handoff_ms = 1;
-};
-template <class Visitor>
-void VisitFields(PlanOptions& c, Visitor&& field) {
-  field("memory", c.memory, "bytes", "memory of the machine, or of the GPU; 0 = what is free here (CPU only)",
-        AtLeast(0));
-  field("isl", c.isl, "tokens", "of a prompt", AtLeast(1));
-  field("osl", c.osl, "tokens", "of an answer", AtLeast(1));
-  field("prefix", c.prefix, "tokens",
-        "of a prompt that the prefix cache has, where it is computed and where it decodes", AtLeast(0));
-  field("ttft", c.ttft, "ms", "the goal until the first token", AtLeast(0));
-  field("tpot", c.tpot, "ms", "the goal for each token after it", AtLeast(0));
-  field("memory-bandwidth", c.memory_bandwidth, "GB/s", "of one rank; with --compute: times are planned, too",
-        AtLeast(0));
-  field("compute", c.compute, "TFLOP/s", "of one rank, in --dtype", AtLeast(0));
-  field("link", c.link, "GB/s", "from prefill to decode workers: says whether to disaggregate", AtLeast(0));
-  field("total-gpus", c.total_gpus, "devices",
-        "of --memory, --memory-bandwidth and --compute each, a rank on each: layouts of them are ranked instead",
-        Range(0, 4096));
-  field("handoff-ms", c.handoff_ms, "ms", "of a handoff beside its bytes", AtLeast(0));
-  field("format", c.format, "", "of the plan", OneOf({{"text"}, {"json"}}));
-  field("emit", c.emit, "", "what is printed", OneOf({{"plan"}, {"flags", "a worker's, with the sizes chosen"}}));
-}
-
-struct PlanCommand {
-  worker::WorkerConfig config;
-  PlanOptions options;
+struct PlanFlags {
+  PlanCommand command;
   FlagSet set;
 };
 
-// The worker's flags that change what it takes.
-constexpr std::string_view kSizes[] = {"model",
-                                       "load-format",
-                                       "dtype",
-                                       "device",
-                                       "gpu-memory-utilization",
-                                       "max-model-len",
-                                       "tensor-parallel-size",
-                                       "pipeline-parallel-size",
-                                       "reduction-width",
-                                       "kv-cache-dtype",
-                                       "kv-cache-memory",
-                                       "local-workers",
-                                       "block-size",
-                                       "max-num-seqs",
-                                       "max-num-batched-tokens"};
-
-std::vector<std::string> OtherFlags(worker::WorkerConfig& config) {
-  std::vector<std::string> names;
-  VisitFields(config, [&](std::string_view name, auto&&...) {
-    if (std::ranges::find(kSizes, name) == std::end(kSizes)) names.emplace_back(name);
-  });
-  return names;
-}
-
-absl::Status CheckPlan(const PlanOptions& o) {
+absl::Status CheckPlan(const PlanOptions& o, const PlannedMachine& m) {
   BATON_RETURN_IF_ERROR(CheckFields(o));
-  if ((o.memory_bandwidth > 0) != (o.compute > 0)) {
-    return absl::InvalidArgumentError(o.compute > 0 ? "--compute needs --memory-bandwidth as well"
-                                                    : "--memory-bandwidth needs --compute as well");
-  }
-  if (o.link > 0 && o.compute <= 0)
-    return absl::InvalidArgumentError("--link needs --memory-bandwidth and --compute as well");
-  if (o.total_gpus > 0 && (o.compute <= 0 || o.memory == 0))
+  BATON_RETURN_IF_ERROR(CheckFields(m));
+  BATON_RETURN_IF_ERROR(CheckMachine(m));
+  const auto needs = [&](bool given, std::string_view flag) {
+    if (!given || m.compute > 0) return absl::OkStatus();
+    return absl::InvalidArgumentError(StrCat(flag, " needs --memory-bandwidth and --compute as well"));
+  };
+  BATON_RETURN_IF_ERROR(needs(m.link > 0, "--link"));
+  BATON_RETURN_IF_ERROR(needs(!o.calibrate.empty(), "--calibrate"));
+  if (o.total_gpus > 0 && (m.compute <= 0 || m.memory == 0))
     return absl::InvalidArgumentError("--total-gpus needs --memory, --memory-bandwidth and --compute as well");
   if (o.total_gpus > 0 && o.emit == "flags")
     return absl::InvalidArgumentError("--emit flags is of one layout: leave --total-gpus out");
+  if (o.total_gpus == 0 && (o.emit == "helm" || o.emit == "compose" || !o.trace.empty()))
+    return absl::InvalidArgumentError(
+        StrCat(o.trace.empty() ? "--emit " + o.emit : "--trace", " is of ranked layouts: give --total-gpus"));
   return absl::OkStatus();
 }
 
-plan::Machine MachineOf(const PlanOptions& o) {
-  return {o.memory_bandwidth * 1e9, o.compute * 1e12, o.link * 1e9, o.handoff_ms};
+// What a running server has seen takes the place of lengths that are not given.
+absl::Status UseMetrics(const FlagSet& set, PlanOptions& o) {
+  if (o.from_metrics.empty()) return absl::OkStatus();
+  const size_t scheme = o.from_metrics.find("://");
+  const size_t path = o.from_metrics.find('/', scheme == std::string::npos ? 0 : scheme + 3);
+  BATON_ASSIGN_OR_RETURN(const HttpUrl url, ParseHttpUrl(o.from_metrics.substr(0, path)));
+  const std::string asked =
+      path == std::string::npos || path + 1 == o.from_metrics.size() ? "/metrics" : o.from_metrics.substr(path);
+  BATON_ASSIGN_OR_RETURN(const HttpResponse response, HttpGet(url, asked, ""));
+  if (response.status != 200)
+    return absl::UnavailableError(StrCat("--from-metrics ", o.from_metrics, ": ", asked, " answers ", response.status));
+  const absl::StatusOr<plan::ObservedLoad> seen = plan::ReadObservedLoad(response.body);
+  if (!seen.ok())
+    return absl::Status(seen.status().code(), StrCat("--from-metrics ", o.from_metrics, ": ", seen.status().message()));
+  if (!set.given().contains("isl")) o.isl = std::llround(seen->isl);
+  if (!set.given().contains("osl")) o.osl = std::llround(seen->osl);
+  if (!set.given().contains("prefix"))
+    o.prefix = std::min(o.isl - 1, static_cast<int64_t>(static_cast<double>(o.isl) * seen->hit_share));
+  if (o.format == "text" && o.emit == "plan") std::fputs(plan::ObservedText(*seen).c_str(), stdout);
+  return absl::OkStatus();
 }
-plan::Load LoadOf(const PlanOptions& o) { return {o.isl, o.prefix, o.osl, o.ttft, o.tpot}; }
 
-int RunProposals(const PlanCommand& command) {
+absl::Status UseCalibration(PlanCommand& command) {
   const PlanOptions& o = command.options;
-  const auto proposals = plan::Propose(command.config, o.total_gpus, o.memory, MachineOf(o), LoadOf(o));
-  if (!proposals.ok()) return Fail(proposals.status());
-  const std::string text = o.format == "json" ? plan::ProposalsJson(*proposals) : plan::ProposalsText(*proposals);
-  std::fputs(text.c_str(), stdout);
-  return kExitOk;
+  if (o.calibrate.empty()) return absl::OkStatus();
+  std::ifstream in(o.calibrate);
+  if (!in) return absl::NotFoundError(StrCat("--calibrate: cannot read ", o.calibrate));
+  std::stringstream text;
+  text << in.rdbuf();
+  BATON_ASSIGN_OR_RETURN(const plan::MemoryPlan memory, plan::PlanMemory(command.config, command.machine.Memory()));
+  const absl::StatusOr<plan::Calibration> made =
+      plan::Calibrate(text.str(), command.config, memory, command.machine.Terms(), o.calibrated_workers);
+  if (!made.ok())
+    return absl::Status(made.status().code(), StrCat("--calibrate ", o.calibrate, ": ", made.status().message()));
+  command.calibration = *made;
+  if (o.format == "text" && o.emit == "plan") std::fputs(plan::CalibrationText(*made).c_str(), stdout);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::optional<plan::RooflinePlan>> RooflineOf(const PlanCommand& command, const plan::MemoryPlan& made) {
-  const PlanOptions& o = command.options;
-  if (o.compute <= 0) return std::nullopt;
-  plan::RooflinePlan out{.machine = MachineOf(o), .load = LoadOf(o)};
+  if (command.machine.compute <= 0) return std::nullopt;
+  plan::RooflinePlan out{.machine = command.Machine(), .load = command.options.Load()};
   BATON_ASSIGN_OR_RETURN(out.times, plan::PlanRoofline(command.config, made, out.machine, out.load));
   return out;
 }
 
-int RunPlan(PlanCommand& command) {
-  const PlanOptions& o = command.options;
-  if (!command.set.status().ok()) return FailUsage(command.set.status());
-  if (absl::Status status = CheckPlan(o); !status.ok()) return FailUsage(status);
-  if (absl::Status status = command.config.Validate(); !status.ok()) return FailUsage(status);
-  if (o.total_gpus > 0) return RunProposals(command);
-  const absl::StatusOr<plan::MemoryPlan> made =
-      plan::PlanMemory(command.config, o.memory > 0 ? std::optional(o.memory) : std::nullopt);
-  if (!made.ok()) return Fail(made.status());
-  const absl::StatusOr<std::optional<plan::RooflinePlan>> roofline = RooflineOf(command, *made);
-  if (!roofline.ok()) return Fail(roofline.status());
-  const std::string text = o.emit == "flags"    ? plan::PlanFlags(command.config, *made)
-                           : o.format == "json" ? plan::PlanJson(command.config, *made, *roofline)
-                                                : plan::PlanText(command.config, *made, *roofline);
-  std::fputs(text.c_str(), stdout);
+int PrintKvTable(const worker::WorkerConfig& config) {
+  std::fputs(plan::KvTable(config.KvCacheDType().value_or(DType::kBF16)).c_str(), stdout);
   return kExitOk;
+}
+
+absl::Status PlanOne(const PlanCommand& command) {
+  const PlanOptions& o = command.options;
+  BATON_ASSIGN_OR_RETURN(const plan::MemoryPlan made, plan::PlanMemory(command.config, command.machine.Memory()));
+  BATON_ASSIGN_OR_RETURN(const std::optional<plan::RooflinePlan> roofline, RooflineOf(command, made));
+  const worker::WorkerConfig named = Named(command);
+  const std::string text = o.emit == "flags" ? plan::PlanFlags(named, made)
+                           : o.format == "json"
+                               ? plan::PlanJson(named, made, roofline)
+                               : plan::PlanText(named, made, roofline) + (roofline ? command.Trust() : "");
+  std::fputs(text.c_str(), stdout);
+  return absl::OkStatus();
+}
+
+int RunPlan(PlanFlags& flags) {
+  PlanCommand& command = flags.command;
+  if (!flags.set.status().ok()) return FailUsage(flags.set.status());
+  if (absl::Status status = CheckPlan(command.options, command.machine); !status.ok()) return FailUsage(status);
+  if (command.options.kv_table) return PrintKvTable(command.config);
+  if (absl::Status status = command.shape.Use(command.machine.model_shape, command.config); !status.ok())
+    return FailUsage(status);
+  if (absl::Status status = command.config.Validate(); !status.ok()) return FailUsage(status);
+  absl::Status status = UseMetrics(flags.set, command.options);
+  if (status.ok()) status = UseCalibration(command);
+  if (status.ok()) status = command.options.total_gpus > 0 ? PlanLayouts(command) : PlanOne(command);
+  return status.ok() ? kExitOk : Fail(status);
 }
 
 }  // namespace
 
 Runner AddPlan(CLI::App& app) {
-  auto command = std::make_shared<PlanCommand>();
-  command->set.Add(command->config, "worker", OtherFlags(command->config));
-  command->set.Add(command->options, "plan");
-  command->set.Attach(app, "model", FlagsOf::kTool);
-  return [command] { return RunPlan(*command); };
+  auto flags = std::make_shared<PlanFlags>();
+  PlanCommand& command = flags->command;
+  flags->set.Add(command.config, "worker", FlagsThatDoNotSize(command.config, {}));
+  flags->set.Add(command.machine, "plan");
+  flags->set.Add(command.options, "plan");
+  flags->set.Attach(app, "model", FlagsOf::kTool);
+  return [flags] { return RunPlan(*flags); };
 }
 
 }  // namespace baton::cli

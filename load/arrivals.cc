@@ -33,4 +33,11 @@ std::vector<Duration> Arrivals(const BenchOptions& options, double rate, size_t 
   return out;
 }
 
+std::vector<Duration> DueTimes(const BenchOptions& options, double rate, const std::vector<Prompt>& prompts) {
+  if (!options.self_timed || prompts.empty() || !prompts.front().at) return Arrivals(options, rate, prompts.size());
+  std::vector<Duration> due;
+  for (const Prompt& prompt : prompts) due.push_back(*prompt.at);
+  return due;
+}
+
 }  // namespace baton::load

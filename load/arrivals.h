@@ -5,6 +5,7 @@
 
 #include "common/clock.h"
 #include "load/bench_options.h"
+#include "load/prompts.h"
 
 namespace baton::load {
 
@@ -12,5 +13,7 @@ namespace baton::load {
 /// whole takes what the rates say: a run of N requests at rate r lasts N/r. With a ramp the rate grows from request to
 /// request, whatever `rate` is. An infinite rate gives zeros.
 std::vector<Duration> Arrivals(const BenchOptions& options, double rate, size_t requests);
+/// When each prompt is due: a trace's at their own times, unless --no-self-timed.
+std::vector<Duration> DueTimes(const BenchOptions& options, double rate, const std::vector<Prompt>& prompts);
 
 }  // namespace baton::load

@@ -73,11 +73,11 @@ absl::Status MakeBlocks(const Json& row, const BenchOptions& o, const Line& line
       return line.Wrong(StrCat(blocks->size(), " blocks of ", size, " tokens for a prompt of ", prompt.tokens));
     for (const Json& hash : *blocks) {
       BATON_ASSIGN_OR_RETURN(const uint64_t piece, BlockPiece(hash, line));
-      AppendMade(piece, std::min(left, size), o.random_vocab_size, prompt);
+      prompt.pieces.push_back({piece, std::min(left, size)});
       left -= std::min(left, size);
     }
   }
-  AppendMade(o.seed * 0x9e3779b97f4a7c15 + 2 * number, left, o.random_vocab_size, prompt);
+  prompt.pieces.push_back({o.seed * 0x9e3779b97f4a7c15 + 2 * number, left});
   return absl::OkStatus();
 }
 
@@ -117,7 +117,7 @@ struct Reading {
     Prompt prompt{.tokens = input, .output_tokens = std::max<int64_t>(1, output)};
     const double ms = (static_cast<double>(timegm(&day)) + seconds) * 1000;
     BATON_RETURN_IF_ERROR(line.SetTime(ms, first_ms, last_ms, prompt));
-    AppendMade(options.seed * 0x9e3779b97f4a7c15 + 2 * prompts.size(), input, options.random_vocab_size, prompt);
+    prompt.pieces.push_back({options.seed * 0x9e3779b97f4a7c15 + 2 * prompts.size(), input});
     prompts.push_back(std::move(prompt));
     return absl::OkStatus();
   }

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <random>
+#include <utility>
 
+#include "common/status.h"
 #include "common/str_cat.h"
 
 namespace baton::load {
@@ -43,8 +45,7 @@ Prompt RandomPrompt(const BenchOptions& o, uint64_t index) {
   prompt.tokens = o.random_prefix_len +
                   Around(o.input_len > 0 ? o.input_len : o.random_input_len, o.random_range_ratio, Mixed(piece));
   prompt.output_tokens = Around(o.random_output_len, o.random_range_ratio, Mixed(piece + 1));
-  AppendMade(SharedPiece(o.seed, 0), o.random_prefix_len, o.random_vocab_size, prompt);
-  AppendMade(piece, prompt.tokens - o.random_prefix_len, o.random_vocab_size, prompt);
+  prompt.pieces = {{SharedPiece(o.seed, 0), o.random_prefix_len}, {piece, prompt.tokens - o.random_prefix_len}};
   return prompt;
 }
 
@@ -55,8 +56,8 @@ Prompt PrefixedPrompt(const BenchOptions& o, uint64_t index) {
   prompt.tokens = o.prefix_repetition_prefix_len + suffix;
   prompt.output_tokens = o.prefix_repetition_output_len;
   const uint64_t prefix = index % static_cast<uint64_t>(o.prefix_repetition_num_prefixes);
-  AppendMade(SharedPiece(o.seed, prefix + 1), o.prefix_repetition_prefix_len, o.random_vocab_size, prompt);
-  AppendMade(OwnPiece(o.seed, index), suffix, o.random_vocab_size, prompt);
+  prompt.pieces = {{SharedPiece(o.seed, prefix + 1), o.prefix_repetition_prefix_len},
+                   {OwnPiece(o.seed, index), suffix}};
   return prompt;
 }
 
@@ -76,7 +77,18 @@ void AppendMade(uint64_t piece, int64_t tokens, int64_t vocab_size, Prompt& prom
   }
 }
 
+void WriteOut(int64_t vocab_size, Prompt& prompt) {
+  for (const Piece& piece : std::exchange(prompt.pieces, {}))
+    AppendMade(piece.number, piece.tokens, vocab_size, prompt);
+}
+
 absl::StatusOr<std::vector<Prompt>> MakePrompts(const BenchOptions& options) {
+  BATON_ASSIGN_OR_RETURN(std::vector<Prompt> prompts, DrawPrompts(options));
+  for (Prompt& prompt : prompts) WriteOut(options.random_vocab_size, prompt);
+  return prompts;
+}
+
+absl::StatusOr<std::vector<Prompt>> DrawPrompts(const BenchOptions& options) {
   if (options.random_vocab_size > 0 && IsChat(options)) {
     return absl::InvalidArgumentError(
         StrCat("--random-vocab-size ", options.random_vocab_size, ": chats are text; only completions take token ids"));

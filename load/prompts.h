@@ -13,8 +13,15 @@
 
 namespace baton::load {
 
+/// Made text or ids that are not written out yet.
+struct Piece {
+  uint64_t number = 0;  ///< the same number is the same piece
+  int64_t tokens = 0;
+};
+
 struct Prompt {
   std::string text;
+  std::vector<Piece> pieces{};   ///< of DrawPrompts: what comes behind the text
   std::vector<int32_t> ids{};    ///< in place of the text, completions only
   std::string messages{};        ///< a JSON array in place of the text, chats only
   int64_t tokens = 0;            ///< as wanted or recorded; 0: only the server knows
@@ -24,11 +31,15 @@ struct Prompt {
 
 /// InvalidArgument names flag, or file:line and what is wrong there. NotFound: no such file.
 absl::StatusOr<std::vector<Prompt>> MakePrompts(const BenchOptions& options);
+/// The same, with made prompts as pieces: a long trace takes little memory.
+absl::StatusOr<std::vector<Prompt>> DrawPrompts(const BenchOptions& options);
+/// Its pieces become text, or ids below `vocab_size`.
+void WriteOut(int64_t vocab_size, Prompt& prompt);
 
 /// One piece of made text or ids, by its own number: the same number is the same piece. Ends with a space.
 void AppendMade(uint64_t piece, int64_t tokens, int64_t vocab_size, Prompt& prompt);
 
-/// The lines of a file: sharegpt, custom, mooncake, timed_trace, azure.
+/// The lines of a file, with made prompts as pieces: sharegpt, custom, mooncake, timed_trace, azure.
 absl::StatusOr<std::vector<Prompt>> ReadPrompts(const BenchOptions& options);
 
 }  // namespace baton::load

@@ -44,8 +44,9 @@ std::string RooflineText(const RooflinePlan& plan) {
   const Roofline& r = plan.times;
   const Load& load = plan.load;
   std::string out = absl::StrFormat(
-      "\nlimits for prompts of %d tokens (%d cached) and answers of %d; not calibrated, real steps are slower:\n",
-      load.isl, load.prefix, load.osl);
+      "\nlimits for prompts of %d tokens (%d cached) and answers of %d; %s:\n", load.isl, load.prefix, load.osl,
+      plan.machine.prefill_factor == 1 && plan.machine.decode_factor == 1 ? "not calibrated, real steps are slower"
+                                                                          : "calibrated");
   absl::StrAppendFormat(&out, "prefill: %.1f tokens/s by %s; TTFT %.2f ms without a queue, goal %.0f ms%s\n",
                         r.prefill_tokens_per_s, LimitName(r.prefill_limit), r.prefill_ms, load.ttft_ms,
                         r.meets_ttft ? "" : ": MISSED");
@@ -150,7 +151,7 @@ std::string PlanJson(const WorkerConfig& config, const MemoryPlan& plan, const s
 }
 
 std::string ProposalsText(const std::vector<Proposal>& proposals) {
-  std::string out = "limits, not calibrated and without queues: requests/s, TTFT and TPOT in ms\n";
+  std::string out = "limits without queues: requests/s, TTFT and TPOT in ms\n";
   int number = 0;
   for (const Proposal& p : proposals) {
     if (!p.why_not.empty()) {

@@ -22,30 +22,21 @@ std::string WhyMissed(const Proposal& p, const Load& load) {
 std::string Count(int n, const char* what) { return StrCat(n, " ", what, n == 1 ? "" : "s"); }
 
 // The division of `workers` whose slower side is fastest.
-Proposal Disaggregated(Proposal p, int workers, const Roofline& r, const Load& load) {
-  const double prefill_rate = r.PrefillRequestsPerS(), decode_rate = r.DecodeRequestsPerS(load);
+Proposal Disaggregated(const Proposal& cut, int workers, const Roofline& r, const Load& load) {
+  Proposal best;
   for (int prefill = 1; prefill < workers; ++prefill) {
-    const double a = prefill * prefill_rate, b = (workers - prefill) * decode_rate, rate = std::min(a, b);
-    if (rate <= p.requests_per_s) continue;
+    Proposal p = cut;
     p.prefill = prefill;
     p.decode = workers - prefill;
-    p.requests_per_s = rate;
-    p.prefill_busy = rate / a;
-    p.decode_busy = rate / b;
+    p = Rated(std::move(p), r, load);
+    if (prefill == 1 || p.requests_per_s > best.requests_per_s) best = std::move(p);
   }
-  p.ttft_ms = r.prefill_ms + r.transfer_ms.value_or(0);
-  p.tpot_ms = r.decode_ms;
-  p.why_not = WhyMissed(p, load);
-  return p;
+  return best;
 }
 
 Proposal Aggregated(Proposal p, int workers, const Roofline& r, const Load& load) {
   p.both = workers;
-  p.requests_per_s = workers * r.both_requests_per_s;
-  p.ttft_ms = r.prefill_ms;
-  p.tpot_ms = r.both_tpot_ms;
-  p.why_not = WhyMissed(p, load);
-  return p;
+  return Rated(std::move(p), r, load);
 }
 
 // The aggregated and the best P:D layout of one cut of the model; or one that says why there is none.
@@ -74,6 +65,23 @@ absl::Status AddLayouts(const WorkerConfig& config, int devices, int64_t device_
 }
 
 }  // namespace
+
+Proposal Rated(Proposal p, const Roofline& r, const Load& load) {
+  if (p.prefill > 0) {
+    const double a = p.prefill * r.PrefillRequestsPerS(), b = p.decode * r.DecodeRequestsPerS(load);
+    p.requests_per_s = std::min(a, b);
+    p.prefill_busy = p.requests_per_s / a;
+    p.decode_busy = p.requests_per_s / b;
+    p.ttft_ms = r.prefill_ms + r.transfer_ms.value_or(0);
+    p.tpot_ms = r.decode_ms;
+  } else {
+    p.requests_per_s = p.both * r.both_requests_per_s;
+    p.ttft_ms = r.prefill_ms;
+    p.tpot_ms = r.both_tpot_ms;
+  }
+  p.why_not = WhyMissed(p, load);
+  return p;
+}
 
 std::string Proposal::Name() const {
   std::string name = prefill > 0 ? StrCat(prefill, " prefill and ", Count(decode, "decode worker"))

@@ -21,6 +21,9 @@ struct Proposal {
   std::string Name() const;
 };
 
+/// The same layout with the rates and times of `roofline`: of other requests, or with another number of workers.
+Proposal Rated(Proposal layout, const Roofline& roofline, const Load& load);
+
 /// The layouts in which workers share `devices` devices of `device_bytes` each: those that meet the goals by requests
 /// per second, then the others, each with its reason. Fails as PlanRoofline where no layout could do better.
 absl::StatusOr<std::vector<Proposal>> Propose(const worker::WorkerConfig& config, int devices, int64_t device_bytes,

@@ -8,26 +8,15 @@
 
 #include "absl/status/statusor.h"
 #include "plan/memory_plan.h"
+#include "plan/step_times.h"
 
 namespace baton::plan {
-
-/// What one rank computes on.
-struct Machine {
-  double bytes_per_s = 0;       ///< of its memory
-  double flops = 0;             ///< a second
-  double link_bytes_per_s = 0;  ///< from a prefill worker to a decode worker; 0: not known
-  double handoff_ms = 0;        ///< of a handoff beside its bytes
-};
 
 /// The requests that are planned for. Tokens of a prompt, of those in the prefix cache, of an answer; goals.
 struct Load {
   int64_t isl = 0, prefix = 0, osl = 0;
   double ttft_ms = 0, tpot_ms = 0;
 };
-
-enum class Limit : uint8_t { kMemory, kCompute };
-/// "memory bandwidth" | "compute".
-const char* LimitName(Limit limit);
 
 /// Why a decode step has no more sequences.
 enum class BatchLimit : uint8_t { kKvSpace, kMaxNumSeqs, kTpot };

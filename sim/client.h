@@ -29,6 +29,7 @@ struct ClientView {
   End end = End::kNone;
   router::ApiError failure;
   TimePoint asked{}, ended{};
+  std::shared_ptr<router::AnswerSink> sink{};  ///< who is told in its place, and says the end here; null: a ClientSink
 };
 
 /// A token and its logprobs' bits.

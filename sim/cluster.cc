@@ -32,7 +32,7 @@ Cluster::Cluster(const ClusterScenario& scenario)
       begin_(time_.Now()),
       network_(std::make_shared<SimNetwork>(scenario.seed, SimPace{static_cast<uint64_t>(scenario.most_turns),
                                                                    static_cast<size_t>(scenario.piece_bytes)})),
-      plant_{scenario_, time_, faults_on_, faults_, KindTransports(scenario_, network_), broken_} {
+      plant_{scenario_, time_, faults_on_, faults_, KindTransports(scenario_, network_), broken_, engines_} {
   for (int p = 0; p < scenario_.prefills; ++p) {
     const bool odd = p >= scenario_.prefills - scenario_.odd_prefills;
     workers_.push_back(std::make_unique<PrefillNode>(plant_, StrCat("p", p), odd));

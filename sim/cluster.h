@@ -12,6 +12,7 @@
 #include "sim/decode_node.h"
 #include "sim/disturber.h"
 #include "sim/prefill_node.h"
+#include "sim/proof_engine.h"
 #include "sim/router_process.h"
 
 namespace baton::sim {
@@ -58,6 +59,7 @@ class Cluster {
   std::string broken_;  ///< promise
   FaultCounters faults_;
   const std::shared_ptr<SimNetwork> network_;
+  ProofEngine engines_{scenario_};
   const Plant plant_;
   std::vector<std::unique_ptr<WorkerNode>> workers_;  ///< prefill workers first
   std::vector<std::unique_ptr<RouterProcess>> routers_;

@@ -22,7 +22,8 @@ decode_worker::DeskFacts Facts(const ClusterScenario& scenario, const KvLayout& 
                                  .model_digest = "m",
                                  .numerics_id = numerics_id};
   facts.handoff.ring_slots = {scenario.landing_slots};
-  facts.handoff.max_reserved_tokens = 10 * scenario.max_model_len;
+  facts.handoff.max_reserved_tokens =
+      scenario.max_reserved_tokens > 0 ? scenario.max_reserved_tokens : 10 * scenario.max_model_len;
   facts.handoff.max_quarantined_slots = scenario.landing_slots;
   facts.handoff.new_secret = [given = uint64_t{0}]() mutable { return TicketSecret{++given, ~given}; };
   return facts;
@@ -30,8 +31,8 @@ decode_worker::DeskFacts Facts(const ClusterScenario& scenario, const KvLayout& 
 
 }  // namespace
 
-DecodeNode::Life::Life(DecodeNode& node, const engine::SteppedEngineOptions& options)
-    : engine(options, &policy),
+DecodeNode::Life::Life(DecodeNode& node)
+    : engine(node.plant_.engines.Make(node.role(), node.odd(), &policy)),
       loop(node),
       landing(decode_worker::Landing::Create(
                   LandingConfig(node.plant_.scenario), worker::PoolOf(engine.memory()), node.incarnation(), node.time_,
@@ -53,9 +54,8 @@ DecodeNode::DecodeNode(const Plant& plant, std::string name, bool odd) : WorkerN
 DecodeNode::~DecodeNode() = default;
 
 void DecodeNode::OnBirth() {
-  life_now_ = std::make_unique<Life>(
-      *this, EngineOptions(plant_.scenario, plant_.scenario.decode_block, plant_.scenario.decode_blocks, odd()));
-  Run(life_now_->engine, life_now_->loop, life_now_->hub);
+  life_now_ = std::make_unique<Life>(*this);
+  Run(life_now_->engine, &life_now_->loop, life_now_->hub);
 }
 
 void DecodeNode::OnDeath() {
@@ -94,7 +94,7 @@ void DecodeNode::OnRelayEnd(const worker::RelayWriter& stream, const std::string
 /// Where others write, a slot is that lane's to which it was granted until its writer is fenced. (Where we write, it
 /// changes hands on the transfer thread, and MayLand is the fence.)
 void DecodeNode::OnLanded(uint32_t memory, PeerNumber peer, const LandingPlace& place) {
-  if (plant_.scenario.fence == FenceKind::kReceiverWrites) return;
+  if (plant_.scenario.fence == FenceKind::kReceiverWrites || plant_.plans()) return;
   const decode_worker::TicketDesk& desk = life_now_->desk;
   const WriterId writer = decode_worker::Landing::WriterBy(peer, memory);
   if (desk.ring(0).lost(memory) > 0) return;  // written off: what its frozen writer does there harms nobody
@@ -128,7 +128,7 @@ void DecodeNode::OnTick() {
 
 void DecodeNode::OnTurnEnd() {
   WorkerNode::OnTurnEnd();
-  if (life_now_) life_now_->desk.CheckInvariants();
+  if (life_now_ && !plant_.plans()) life_now_->desk.CheckInvariants();
 }
 
 std::string DecodeNode::TicketsHeld() const {

@@ -34,7 +34,7 @@ class DecodeNode final : public WorkerNode,
     decode_worker::TicketDesk* desk = nullptr;
   };
   struct Life {
-    Life(DecodeNode& node, const engine::SteppedEngineOptions& options);
+    explicit Life(DecodeNode& node);
     ~Life() { desk.LetGo(); }
     Policy policy;
     engine::SteppedEngine engine;

@@ -27,16 +27,15 @@ uint64_t Mix(uint64_t a, uint64_t b) {
 
 class HostBuffer final : public kernels::Buffer {
  public:
-  explicit HostBuffer(size_t bytes) : data_(std::aligned_alloc(64, (bytes + 63) / 64 * 64)), bytes_(bytes) {
-    std::memset(data_, 0, bytes);
-  }
-  ~HostBuffer() override { std::free(data_); }
-  void* data() const override { return data_; }
+  explicit HostBuffer(size_t bytes)
+      : memory_(std::calloc(bytes + 64, 1)), bytes_(bytes) {}  // what is not used is not there
+  ~HostBuffer() override { std::free(memory_); }
+  void* data() const override { return reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(memory_) + 63) / 64 * 64); }
   size_t bytes() const override { return bytes_; }
 
  private:
-  void* data_;
-  size_t bytes_;
+  void* const memory_;
+  const size_t bytes_;
 };
 
 SampleResult Score(std::span<const float> logits, int32_t token, int32_t k) {

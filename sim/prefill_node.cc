@@ -15,8 +15,8 @@ prefill::JobKey KeyOf(const v1::RequestKey& key) { return {key.request_id(), key
 
 }  // namespace
 
-PrefillNode::Life::Life(PrefillNode& node, const engine::SteppedEngineOptions& options)
-    : engine(options, &policy),
+PrefillNode::Life::Life(PrefillNode& node)
+    : engine(node.plant_.engines.Make(node.role(), node.odd(), &policy)),
       loop(node),
       sender({.host = "127.0.0.1", .kinds = {"sim"}, .make = node.MakeTransport(), .self_test = false},
              static_cast<size_t>(node.plant_.scenario.slot_bytes), worker::PoolOf(engine.memory()),
@@ -37,9 +37,8 @@ PrefillNode::PrefillNode(const Plant& plant, std::string name, bool odd) : Worke
 PrefillNode::~PrefillNode() = default;
 
 void PrefillNode::OnBirth() {
-  life_now_ = std::make_unique<Life>(
-      *this, EngineOptions(plant_.scenario, plant_.scenario.prefill_block, plant_.scenario.prefill_blocks, odd()));
-  Run(life_now_->engine, life_now_->loop, life_now_->hub);
+  life_now_ = std::make_unique<Life>(*this);
+  Run(life_now_->engine, &life_now_->loop, life_now_->hub);
 }
 
 void PrefillNode::OnDeath() {
@@ -101,6 +100,16 @@ void PrefillNode::OnLayers(const engine::StepPlan& plan) {
       }
       life_now_->desk.OnLayer(progress);
     }
+  }
+}
+
+/// The ways to the decode workers that it is connected to, as fast as the links of plans.
+void PrefillNode::FillLoad(v1::Load& load) const {
+  for (const prefill_worker::PeerPath& path : life_now_->sender.paths()) {
+    v1::HandoffLoad::PeerPath& peer = *load.mutable_handoff()->add_peers();
+    peer.set_incarnation(path.incarnation);
+    peer.set_transport(path.transport);
+    peer.set_gigabytes_per_second(plant_.links->gigabytes_per_s());
   }
 }
 

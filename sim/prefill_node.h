@@ -32,7 +32,7 @@ class PrefillNode final : public WorkerNode, private prefill_worker::SenderEvent
     }
   };
   struct Life {
-    Life(PrefillNode& node, const engine::SteppedEngineOptions& options);
+    explicit Life(PrefillNode& node);
     ~Life() { desk.LetGo(); }
     Policy policy;
     engine::SteppedEngine engine;
@@ -57,6 +57,7 @@ class PrefillNode final : public WorkerNode, private prefill_worker::SenderEvent
   void OnOutputs(std::vector<engine::SequenceOutput> outputs, uint64_t step) override;
   void OnLayers(const engine::StepPlan& plan) override;
   void OnTick() override;
+  void FillLoad(v1::Load& load) const override;
   int64_t OwnedBlocks(int32_t group) const override { return life_now_->desk.OwnedBlocks(group); }
 
   std::unique_ptr<Life> life_now_;

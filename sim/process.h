@@ -20,6 +20,7 @@ class Process {
     time_.After(delay, [this, life = life_, work = std::move(work)]() mutable {
       if (life != life_) return;
       if (stopped_) return held_.push_back(std::move(work));
+      OnTurnBegin();
       work();
       OnTurnEnd();
     });
@@ -48,7 +49,8 @@ class Process {
  protected:
   virtual void OnBirth() = 0;
   virtual void OnDeath() = 0;
-  /// After everything that it did.
+  /// Before everything that it does, and after.
+  virtual void OnTurnBegin() {}
   virtual void OnTurnEnd() {}
   Timeline& time_;
 

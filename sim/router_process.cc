@@ -1,6 +1,9 @@
 #include "sim/router_process.h"
 
+#include <algorithm>
 #include <utility>
+
+#include "text/gguf_tokenizer.h"
 
 namespace baton::sim {
 
@@ -14,17 +17,41 @@ router::RouterMetrics& SimMetrics() {
   return metrics;
 }
 
-router::RouterConfig ConfigOf(const ClusterScenario& scenario, const std::vector<WorkerNode*>& workers) {
+router::RouterConfig ConfigOf(const Plant& plant, const std::vector<WorkerNode*>& workers) {
+  const ClusterScenario& scenario = plant.scenario;
   router::RouterConfig config;
+  if (plant.router != nullptr) config = *plant.router;
   for (const WorkerNode* worker : workers) config.worker.push_back(worker->name());
+  config.log_requests = false;
+  if (plant.router != nullptr) return config;
   config.local_prefill_max_tokens = scenario.local_prefill_tokens;
   if (scenario.round_robin) config.route_policy = "round-robin";
   if (scenario.credit_tokens > 0) config.relay_credit_tokens = scenario.credit_tokens;
-  config.log_requests = false;
   return config;
 }
 
 }  // namespace
+
+namespace {
+
+/// One letter a token.
+router::ModelText MakeText() {
+  static constexpr std::string_view kLetters = "!#$%&()*+,-./0123456789:;<=>?@ABCDEFGHIJKLMNOPQRSTUVW";
+  GgufTokenizerMetadata vocabulary{.model = "gpt2", .pre = "gpt-2"};
+  for (int32_t id = 0; id < engine::kFakeVocab; ++id)
+    vocabulary.tokens.push_back(kLetters.substr(static_cast<size_t>(id), 1));
+  router::ModelText text{.name = "planned"};
+  text.tokenizer = Tokenizer::FromGguf(vocabulary).value();
+  text.longest_token = 1;
+  return text;
+}
+
+}  // namespace
+
+const router::ModelText& PlanText() {
+  static const router::ModelText text = MakeText();
+  return text;
+}
 
 const router::ModelText& SimText() {
   static const router::ModelText text =
@@ -32,17 +59,17 @@ const router::ModelText& SimText() {
   return text;
 }
 
-std::vector<router::ChoiceText> TextsOf(const router::TokenizedRequest& generation) {
+std::vector<router::ChoiceText> TextsOf(const router::ModelText& model, const router::TokenizedRequest& generation) {
   std::vector<router::ChoiceText> texts;
   for (int32_t i = 0; i < generation.sampling.n; ++i) {
-    texts.emplace_back(*SimText().tokenizer, generation,
+    texts.emplace_back(*model.tokenizer, generation,
                        StopMatcher::Create(generation.stop, generation.include_stop_str_in_output).value());
   }
   return texts;
 }
 
 RouterProcess::RouterProcess(const Plant& plant, std::string name, const std::vector<WorkerNode*>& workers)
-    : Process(plant.time), plant_(plant), name_(std::move(name)), config_(ConfigOf(plant.scenario, workers)) {
+    : Process(plant.time), plant_(plant), name_(std::move(name)), config_(ConfigOf(plant, workers)) {
   for (WorkerNode* worker : workers) cables_.push_back({*this, *worker, plant_});
 }
 
@@ -58,7 +85,7 @@ RouterProcess::Life::Life(RouterProcess& router, const router::RouterConfig& con
             return router.MakeWire(*this, address);
           }).value();
   services = std::make_unique<router::CallServices>(
-      router::CallServices{config, SimText(), router.time_, *fleet, admission, budget, SimMetrics()});
+      router::CallServices{config, router.text(), router.time_, *fleet, admission, budget, SimMetrics()});
 }
 
 std::unique_ptr<router::WorkerWire> RouterProcess::MakeWire(Life& life, const std::string& address) {
@@ -123,7 +150,8 @@ void RouterProcess::Begin(SimEventLoop& executor, const router::TokenizedRequest
                           const std::shared_ptr<ClientView>& view) {
   Life& life = *life_now_;
   if (view->end != ClientView::End::kNone) return;
-  auto sink = std::make_shared<ClientSink>(view, time_);
+  std::shared_ptr<router::AnswerSink> sink = view->sink;
+  if (sink == nullptr) sink = std::make_shared<ClientSink>(view, time_);
   view->asked = time_.Now();
   auto place = life.admission.Enter();
   if (const auto* error = std::get_if<router::ApiError>(&place)) return sink->OnFailed(*error);
@@ -132,7 +160,7 @@ void RouterProcess::Begin(SimEventLoop& executor, const router::TokenizedRequest
   std::vector<router::AdmissionHold> tickets;
   tickets.push_back(std::move(std::get<router::AdmissionHold>(place)));
   tickets.push_back(std::move(std::get<router::AdmissionHold>(room)));
-  auto call = std::make_shared<router::RequestDriver>(*life.services, executor, generation, TextsOf(generation),
+  auto call = std::make_shared<router::RequestDriver>(*life.services, executor, generation, TextsOf(text(), generation),
                                                       time_.Now(), std::move(tickets), std::move(sink));
   for (Asked& asked : life.asked) {
     if (asked.view == view) asked.call = call;
@@ -145,6 +173,13 @@ void RouterProcess::Leave(const ClientView& view) {
   for (const Asked& asked : life_now_->asked) {
     if (asked.view.get() == &view && asked.call) asked.call->loop().Post([call = asked.call] { call->ClientGone(); });
   }
+}
+
+int RouterProcess::ready_workers() const {
+  if (life_now_ == nullptr) return 0;
+  return static_cast<int>(std::ranges::count_if(life_now_->fleet->Views(), [](const router::LinkView& view) {
+    return view.state == router::LinkState::kReady && view.has_load;
+  }));
 }
 
 Cable* RouterProcess::CableTo(const WorkerNode& worker) {

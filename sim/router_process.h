@@ -22,8 +22,10 @@ namespace baton::sim {
 
 /// The tokenizer of all simulated routers; every token of the fake model has a text.
 const router::ModelText& SimText();
+/// That of plans, which needs no file.
+const router::ModelText& PlanText();
 /// One per choice of `generation`.
-std::vector<router::ChoiceText> TextsOf(const router::TokenizedRequest& generation);
+std::vector<router::ChoiceText> TextsOf(const router::ModelText& model, const router::TokenizedRequest& generation);
 
 class RouterProcess final : public Process {
  public:
@@ -48,6 +50,10 @@ class RouterProcess final : public Process {
   /// Clients leave now.
   void Leave(const ClientView& view);
 
+  bool ready() const { return life_now_ != nullptr && life_now_->fleet->ReadinessNow().ready; }
+  /// Workers that take requests.
+  int ready_workers() const;
+  const router::ModelText& text() const { return plant_.plans() ? PlanText() : SimText(); }
   const WireCounters& counters() const { return counters_; }
   int links() const { return static_cast<int>(cables_.size()); }
   int64_t running() const { return life_now_ ? life_now_->admission.running() : 0; }

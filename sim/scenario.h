@@ -35,6 +35,7 @@ struct ClusterScenario {
   int prefill_blocks = 64, decode_blocks = 64;  ///< of a worker's pool
   int landing_slots = 4, chunk = 48, longest = 120, most_tokens = 24;
   int slot_bytes = 2048, piece_tokens = 32, max_model_len = 200;
+  int64_t max_reserved_tokens = 0;            ///< of a decode worker's tickets; 0: ten longest sequences
   FenceKind fence = FenceKind::kForcedClose;  ///< who writes landing memory, and what ends that
   int local_prefill_tokens = 0;               ///< -1: as the router measures
   int us_per_token = 10;                      ///< of a step

@@ -63,6 +63,7 @@ class SteppedEngine {
   FakeModel& fake() { return *fake_; }
   Executor& executor() { return *executor_; }
   KvMemory& memory() { return *memory_; }
+  const KvLayout& layout() const { return memory_->layout(); }
   const StepPlan& plan() const { return plan_; }
 
   TimePoint now = FakeClock().Now();

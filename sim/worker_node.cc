@@ -8,19 +8,11 @@ namespace baton::sim {
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-engine::SteppedEngineOptions EngineOptions(const ClusterScenario& scenario, int tokens_per_block, int blocks,
-                                           bool odd) {
-  engine::SteppedEngineOptions options;
-  std::optional<DType> dtype;
-  if (scenario.odd_dtype) dtype = odd ? DType::kBF16 : DType::kF32;
-  options.layout = engine::FakeLayout(tokens_per_block, scenario.window, dtype);
-  options.numerics = odd ? 1000 : 0;
-  options.num_blocks.assign(options.layout.groups.size(), blocks);
-  options.scheduler.max_model_len = scenario.max_model_len;
-  options.scheduler.max_step_ms = 0;
-  options.scheduler.max_num_batched_tokens = scenario.chunk;
-  return options;
-}
+namespace {
+
+constexpr auto kTickOfPlans = milliseconds(100);  ///< a worker's load is told so often in the product
+
+}  // namespace
 
 WorkerNode::WorkerNode(const Plant& plant, std::string name, bool odd)
     : Process(plant.time), plant_(plant), name_(std::move(name)), odd_(odd) {}
@@ -58,8 +50,9 @@ class WorkerNode::Watch final : public TransportEvents {
 };
 
 TransportMaker WorkerNode::MakeTransport(Landed landed) {
-  return [plant = plant_, landed = std::move(landed), made = std::make_shared<uint32_t>(0)](
+  return [this, plant = plant_, landed = std::move(landed), made = std::make_shared<uint32_t>(0)](
              const LandingShape& shape, TransportEvents& events) -> absl::StatusOr<std::unique_ptr<Transport>> {
+    if (plant.links != nullptr) return plant.links->Make(shape, events, [this] { WakeTransfer(); });
     auto watch = std::make_unique<Watch>(events, landed, (*made)++);
     absl::StatusOr<std::unique_ptr<Transport>> kind = plant.transports(shape, *watch);
     if (!kind.ok()) return kind;
@@ -68,19 +61,28 @@ TransportMaker WorkerNode::MakeTransport(Landed landed) {
   };
 }
 
-void WorkerNode::Run(engine::SteppedEngine& engine, Loop& loop, worker::EventHub& hub) {
+void WorkerNode::Run(engine::SteppedEngine& engine, Loop* loop, worker::EventHub& hub) {
   engine_ = &engine;
-  loop_ = &loop;
+  loop_ = loop;
   hub_ = &hub;
   host_gone_ = false;
   loaded_at_ = life() == 1 ? time_.Now() : time_.Now() + time_.Between(milliseconds(0), milliseconds(300));
   hub.SendState(v1::WorkerState::STATE_READY, "");
   ticks_ = 0;
   executing_ = step_posted_ = transfer_posted_ = false;
+  if (plant_.plans()) {
+    const auto told = [this](std::vector<engine::SequenceOutput> outputs, uint64_t step, TimePoint at) {
+      drawn_at_ = at;
+      OnOutputs(std::move(outputs), step);
+    };
+    quiet_ = std::make_unique<QuietSteps>(engine, plant_.engines, role(), told);
+    rates_at_ = time_.Now();
+  }
   Post(milliseconds(1), [this] { Tick(); });
 }
 
 void WorkerNode::Wake() {
+  if (quiet_ != nullptr && quiet_->running()) return AwaitQuiet(quiet_->StepEnd());
   if (executing_ || std::exchange(step_posted_, true)) return;
   Post(microseconds(20), [this] { Step(); });
 }
@@ -98,36 +100,75 @@ void WorkerNode::TransferTurn() {
   if (loop_->Turn()) {
     moved_ = time_.Now();
     WakeTransfer();
-  } else if (time_.Now() - moved_ < milliseconds(5)) {
+  } else if (!plant_.plans() && time_.Now() - moved_ < milliseconds(5)) {  // links wake it
     WakeTransfer(microseconds(300));
   }
 }
 
-/// Plans a step and runs it; it writes KV and reports its layers half way, its tokens at its end.
 void WorkerNode::Step() {
   step_posted_ = false;
+  drawn_at_ = time_.Now();
   engine::Scheduler& scheduler = engine_->scheduler();
   auto plan = std::make_shared<engine::StepPlan>(scheduler.PlanStep(time_.Now()));
   TakeOutputs(scheduler.TakeOutputs(), plan->step);
   if (plan->empty()) return;
+  if (quiet_ != nullptr) quiet_->Note(*plan);
+  Run(std::move(plan));
+}
+
+/// It writes KV and reports its layers half way, its tokens at its end.
+void WorkerNode::Run(std::shared_ptr<engine::StepPlan> plan) {
   executing_ = true;
+  if (quiet_ != nullptr && role() != v1::WORKER_ROLE_PREFILL && QuietSteps::IsQuiet(*plan))
+    return BeginQuiet(std::move(*plan), time_.Now());
   engine_->executor().ClearCancel();
   auto result = std::make_shared<engine::StepResult>();
-  const Duration half =
-      microseconds(plant_.scenario.step_us) + plan->total_tokens * microseconds(plant_.scenario.us_per_token);
-  Post(half, [this, plan, result] {
-    *result = engine_->executor().Execute(*plan).value();
+  const Duration whole = plant_.engines.Takes(*plan);
+  busy_ += whole;
+  Post(whole / 2, [this, plan, result] {
+    *result = plant_.engines.Compute(*engine_, role(), *plan);
     OnLayers(*plan);
   });
-  Post(2 * half, [this, plan, result] {
+  Post(whole, [this, plan, result] {
     executing_ = false;
+    drawn_at_ = time_.Now();
     TakeOutputs(engine_->scheduler().Commit(*plan, *result, time_.Now()), plan->step);
     Wake();
   });
 }
 
+void WorkerNode::BeginQuiet(engine::StepPlan plan, TimePoint at) {
+  quiet_->Begin(std::move(plan), at);
+  AwaitQuiet(quiet_->AnswerEnd(at + kTickOfPlans));
+}
+
+/// A turn at `until`, in place of the one that was waited for.
+void WorkerNode::AwaitQuiet(TimePoint until) {
+  Post(std::max(Duration::zero(), until - time_.Now()), [this, turn = ++quiet_turn_] {
+    if (turn != quiet_turn_ || quiet_ == nullptr || !quiet_->running()) return;
+    AwaitQuiet(quiet_->AnswerEnd(time_.Now() + kTickOfPlans));
+  });
+}
+
+/// Whoever comes finds the worker in the step that runs now.
+void WorkerNode::OnTurnBegin() {
+  if (quiet_ == nullptr || !quiet_->running()) return;
+  const TimePoint before = quiet_->last_end();
+  std::optional<engine::StepPlan> next = quiet_->CatchUp(time_.Now());
+  busy_ += quiet_->last_end() - before;
+  if (quiet_->last_end() != before) TellKvEvents();
+  if (quiet_->running()) return;
+  executing_ = false;
+  if (next) return Run(std::make_shared<engine::StepPlan>(*std::move(next)));
+  Wake();
+}
+
 void WorkerNode::TakeOutputs(std::vector<engine::SequenceOutput> outputs, uint64_t step) {
   OnOutputs(std::move(outputs), step);
+  TellKvEvents();
+}
+
+void WorkerNode::TellKvEvents() {
   const engine::KvEvents news = engine_->cache().TakeEvents();
   if (news.gap || !news.events.empty()) hub_->OnKvEvents(news, engine_->scheduler());
 }
@@ -139,15 +180,38 @@ void WorkerNode::AddWatcher(std::shared_ptr<worker::WatchSink> sink) {
 
 void WorkerNode::RemoveWatcher(const worker::WatchSink* sink) { hub_->Remove(sink); }
 
+/// As worker/process/engine_shell.cc does.
+void WorkerNode::MeasureRates(const engine::SchedulerLoad& load) {
+  const double seconds = Seconds(time_.Now() - rates_at_);
+  const int64_t tokens = load.prompt_tokens - load.cached_tokens;
+  if (load.steps > rates_steps_ && seconds > 0) {
+    constexpr double kNew = 0.2;
+    step_ms_ += kNew * (1000 * seconds / static_cast<double>(load.steps - rates_steps_) - step_ms_);
+    if (tokens > rates_prompt_tokens_) {
+      const double rate = static_cast<double>(tokens - rates_prompt_tokens_) / seconds;
+      prefill_tokens_per_s_ += kNew * (rate - prefill_tokens_per_s_);
+    }
+  }
+  rates_at_ = time_.Now();
+  rates_prompt_tokens_ = tokens;
+  rates_steps_ = load.steps;
+}
+
 void WorkerNode::ReportLoad() {
-  v1::Load load = worker::EncodeLoad(engine_->scheduler().Load());
-  load.set_prefill_tokens_per_s(1e6 / plant_.scenario.us_per_token);
-  load.set_decode_step_ms(0.5);
+  const engine::SchedulerLoad now = engine_->scheduler().Load();
+  v1::Load load = worker::EncodeLoad(now);
+  load.set_prefill_tokens_per_s(plant_.engines.PrefillTokensPerS());
+  load.set_decode_step_ms(plant_.engines.DecodeStepMs());
+  if (plant_.plans()) {
+    MeasureRates(now);
+    load.set_prefill_tokens_per_s(prefill_tokens_per_s_);
+    load.set_decode_step_ms(step_ms_);
+    FillLoad(load);
+  }
   hub_->SendLoad(load);
 }
 
 v1::HandshakeReply WorkerNode::Describe() const {
-  const ClusterScenario& scenario = plant_.scenario;
   v1::HandshakeReply reply;
   reply.mutable_protocol()->set_min(1);
   reply.mutable_protocol()->set_max(1);
@@ -164,20 +228,25 @@ v1::HandshakeReply WorkerNode::Describe() const {
   reply.set_model_digest("test");
   reply.set_model_name("fake");
   reply.set_kv_digest(kKvDigestName);
-  *reply.mutable_kv_layout() = EncodeLayout(engine_->memory().layout());
+  *reply.mutable_kv_layout() = EncodeLayout(plant_.engines.ToldLayout(*engine_));
   reply.mutable_numerics()->set_id(numerics_id());
-  reply.set_max_model_len(scenario.max_model_len);
+  reply.set_max_model_len(plant_.engines.max_model_len());
   reply.set_vocab_size(engine::kFakeVocab);
   reply.set_kv_blocks(engine_->cache().pool(0).num_blocks());
   reply.set_max_num_seqs(engine_->scheduler().options().max_num_seqs);
-  reply.set_prefill_tokens_per_s(1e6 / scenario.us_per_token);
-  reply.set_decode_step_ms(0.5);
+  reply.set_prefill_tokens_per_s(plant_.engines.PrefillTokensPerS());
+  reply.set_decode_step_ms(plant_.engines.DecodeStepMs());
   reply.set_landing_address(LandingAddress());
   return reply;
 }
 
 void WorkerNode::Tick() {
   OnTick();
+  if (plant_.plans()) {
+    ReportLoad();
+    if (!executing_ && !engine_->scheduler().Idle()) Wake();
+    return Post(kTickOfPlans, [this] { Tick(); });
+  }
   if (++ticks_ % 10 == 0) ReportLoad();
   engine_->scheduler().CheckInvariants();
   Wake();
@@ -186,7 +255,8 @@ void WorkerNode::Tick() {
 }
 
 void WorkerNode::OnTurnEnd() {
-  if (engine_ == nullptr) return;
+  for (const auto& work : std::exchange(at_turn_end_, {})) work();
+  if (engine_ == nullptr || plant_.plans()) return;
   for (int32_t g = 0; g < engine_->cache().num_groups(); ++g) {
     const int64_t owners = engine_->cache().pool(g).total_owners(),
                   known = engine_->scheduler().OwnedBlocks(g) + OwnedBlocks(g);

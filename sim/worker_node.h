@@ -12,9 +12,13 @@
 #include "common/check.h"
 #include "kvtransfer/transports/transports.h"
 #include "proto/worker.pb.h"
+#include "router/router_config.h"
+#include "sim/engine_part.h"
+#include "sim/link_network.h"
 #include "sim/process.h"
+#include "sim/quiet_steps.h"
 #include "sim/scenario.h"
-#include "sim/stepped_engine.h"
+#include "sim/token_times.h"
 #include "sim/unkind_transport.h"
 #include "worker/process/role_service.h"
 #include "worker/relay/event_hub.h"
@@ -30,13 +34,17 @@ struct Plant {
   FaultCounters& faults;
   TransportMaker transports;  ///< kind ones; workers make theirs unkind
   std::string& broken;        ///< the first promise that was broken
+  EnginePart& engines;
+  /// Of plans, which want time and not proofs: links that cost time in place of `transports`, steps of decodes that
+  /// nothing disturbs taken as one, and nothing looked at after every turn. Null: of proofs.
+  LinkNetwork* links = nullptr;
+  TokenTimes* token_times = nullptr;             ///< of plans
+  const router::RouterConfig* router = nullptr;  ///< of plans
+  bool plans() const { return links != nullptr; }
   void Break(const std::string& promise) const {
     if (broken.empty()) broken = promise;
   }
 };
-
-/// `odd`: of other numerics.
-engine::SteppedEngineOptions EngineOptions(const ClusterScenario& scenario, int tokens_per_block, int blocks, bool odd);
 
 class WorkerNode : public Process {
  public:
@@ -72,6 +80,16 @@ class WorkerNode : public Process {
   /// What it holds of handoffs and blocks; empty: nothing.
   virtual std::string Holds() const = 0;
 
+  // ---- for plans
+  const Plant& plant() const { return plant_; }
+  /// When the tokens that are being told were drawn.
+  TimePoint drawn_at() const { return drawn_at_; }
+  /// Runs at the end of the turn that runs now.
+  void AtTurnEnd(std::function<void()> work) { at_turn_end_.push_back(std::move(work)); }
+  engine::SchedulerLoad LoadNow() const { return engine_->scheduler().Load(); }
+  /// How long its steps took, all together.
+  Duration busy() const { return busy_; }
+
  protected:
   /// Work of the transfer thread: done in a turn of its own soon after it was posted.
   class Loop final : public worker::TransferLoop {
@@ -89,7 +107,7 @@ class WorkerNode : public Process {
   };
 
   /// Begins the turns of this life.
-  void Run(engine::SteppedEngine& engine, Loop& loop, worker::EventHub& hub);
+  void Run(engine::SteppedEngine& engine, Loop* loop, worker::EventHub& hub);
   /// As an engine's and transfer threads' messages to the scheduler thread: in order.
   void ToScheduler(std::function<void()> work) { Post(std::chrono::microseconds(10), std::move(work)); }
   /// Something came: a step may be planned.
@@ -102,13 +120,16 @@ class WorkerNode : public Process {
   virtual void OnOutputs(std::vector<engine::SequenceOutput> outputs, uint64_t step) = 0;
   virtual void OnLayers(const engine::StepPlan& plan) { (void)plan; }
   virtual void OnTick() = 0;
+  virtual void FillLoad(v1::Load& load) const { (void)load; }
   virtual int64_t OwnedBlocks(int32_t group) const = 0;
   virtual std::string LandingAddress() const { return {}; }
   void OnDeath() override {
+    quiet_ = nullptr;
     engine_ = nullptr;
     loop_ = nullptr;
     hub_ = nullptr;
   }
+  void OnTurnBegin() override;
   void OnTurnEnd() override;
 
   const Plant plant_;
@@ -116,21 +137,35 @@ class WorkerNode : public Process {
  private:
   class Watch;
   void Step();
+  void Run(std::shared_ptr<engine::StepPlan> plan);
+  void BeginQuiet(engine::StepPlan plan, TimePoint at);
+  void AwaitQuiet(TimePoint until);
   void TransferTurn();
   void Tick();
   void TakeOutputs(std::vector<engine::SequenceOutput> outputs, uint64_t step);
+  void TellKvEvents();
+  void MeasureRates(const engine::SchedulerLoad& load);
   void ReportLoad();
 
   const std::string name_;
   const bool odd_;
   engine::SteppedEngine* engine_ = nullptr;  ///< of this life
-  Loop* loop_ = nullptr;
+  Loop* loop_ = nullptr;                     ///< null: nothing is handed over
   worker::EventHub* hub_ = nullptr;
   bool host_gone_ = false;
   TimePoint loaded_at_{};
   int ticks_ = 0;
   bool executing_ = false, step_posted_ = false, transfer_posted_ = false;
   TimePoint moved_{};  ///< the transfer thread had something to do
+  // Of plans:
+  std::unique_ptr<QuietSteps> quiet_;
+  uint64_t quiet_turn_ = 0;  ///< the turn that is waited for
+  TimePoint drawn_at_{};     ///< of the outputs that are being told
+  std::vector<std::function<void()>> at_turn_end_;
+  Duration busy_{};
+  TimePoint rates_at_{};
+  int64_t rates_prompt_tokens_ = 0, rates_steps_ = 0;
+  double prefill_tokens_per_s_ = 0, step_ms_ = 0;
 };
 
 }  // namespace baton::sim

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
+
 namespace baton::sim::service {
 namespace {
 
@@ -24,6 +26,52 @@ class Writes : public Sink {
 };
 using RelayWrites = Writes<worker::RelayWriter, v1::RelayDown>;
 using WatchWrites = Writes<worker::WatchSink, v1::WorkerEvent>;
+
+/// News of many steps as one message at the end of a turn, with every token's own time told beside it.
+class GatheredNews final : public worker::RelayWriter, public std::enable_shared_from_this<GatheredNews> {
+ public:
+  GatheredNews(WorkerNode& worker, std::shared_ptr<Call> call) : worker_(worker), call_(std::move(call)) {}
+  void Send(v1::RelayDown message) override {
+    for (v1::RelayEntry& entry : *message.mutable_entries()) {
+      for (int i = 0; i < entry.token_ids_size(); ++i)
+        worker_.plant().token_times->Note(entry.request_id(), entry.position() + static_cast<uint64_t>(i),
+                                          worker_.drawn_at());
+      Add(std::move(entry));
+    }
+    gathered_.set_step(message.step());
+    if (std::exchange(told_, true)) return;
+    worker_.AtTurnEnd([self = shared_from_this()] { self->Flush(); });
+  }
+
+ private:
+  void Add(v1::RelayEntry entry) {
+    const auto known = last_.find(entry.request_id());
+    v1::RelayEntry* before = known == last_.end() ? nullptr : gathered_.mutable_entries(known->second);
+    const bool goes_on = before != nullptr && before->index() == entry.index() &&
+                         before->attach_gen() == entry.attach_gen() && before->token_ids_size() > 0 &&
+                         before->position() + static_cast<uint64_t>(before->token_ids_size()) == entry.position() &&
+                         !entry.has_accepted() && !entry.has_error() && entry.logprobs_size() == 0;
+    if (!goes_on) {
+      last_[entry.request_id()] = gathered_.entries_size();
+      *gathered_.add_entries() = std::move(entry);
+      return;
+    }
+    before->mutable_token_ids()->MergeFrom(entry.token_ids());
+    entry.clear_token_ids();
+    entry.set_position(before->position());
+    before->MergeFrom(entry);  // how it ended, if it did
+  }
+  void Flush() {
+    told_ = false;
+    last_.clear();
+    call_->SendDown(std::exchange(gathered_, {}).SerializeAsString());
+  }
+  WorkerNode& worker_;
+  const std::shared_ptr<Call> call_;
+  v1::RelayDown gathered_;
+  absl::flat_hash_map<std::string, int> last_;  ///< a leg's last entry
+  bool told_ = false;
+};
 
 class PrefillWrites final : public Writes<worker::PrefillSink, v1::PrefillReply> {
  public:
@@ -58,7 +106,8 @@ void Watch(WorkerNode& worker, const std::shared_ptr<Call>& call) {
 
 void Relay(WorkerNode& worker, const std::shared_ptr<Call>& call, const std::string& session) {
   if (!Loaded(worker, call)) return;
-  auto sink = std::make_shared<RelayWrites>(call);
+  std::shared_ptr<worker::RelayWriter> sink = std::make_shared<RelayWrites>(call);
+  if (worker.plant().token_times != nullptr) sink = std::make_shared<GatheredNews>(worker, call);
   call->at_message = [&worker, sink](const std::string& bytes) { worker.OnRelay(sink, Parse<v1::RelayUp>(bytes)); };
   call->at_end = [&worker, sink, session] { worker.OnRelayEnd(*sink, session); };
 }

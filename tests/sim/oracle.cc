@@ -7,6 +7,7 @@
 #include "common/str_cat.h"
 #include "router/fleet/prompt_logprobs.h"
 #include "router/fleet/relay_codec.h"
+#include "sim/proof_engine.h"
 #include "sim/router_process.h"
 #include "sim/stepped_engine.h"
 #include "worker/relay/codec.h"
@@ -98,7 +99,7 @@ AloneAnswer AnswerAlone(const ClusterScenario& scenario, const router::Tokenized
   BATON_CHECK(one.Add(worker::DecodeAttach(attach, {.vocab_size = engine::kFakeVocab}, 1, one.now).value()).ok());
   one.RunAll();
   AloneAnswer alone;
-  const std::vector<router::ChoiceText> texts = TextsOf(generation);
+  const std::vector<router::ChoiceText> texts = TextsOf(SimText(), generation);
   for (const auto& [key, answer] : one.answers) {
     engine::SequenceOutput output;
     output.tokens = answer.tokens;

@@ -1,0 +1,29 @@
+// A model of which there is nothing but its shape, as a folder with a config.json that lives as long as this.
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "worker/worker_config.h"
+
+namespace baton::cli {
+
+class ModelShape {
+ public:
+  /// Empty: there is none.
+  ModelShape() = default;
+  ModelShape(const ModelShape&) = delete;
+  ModelShape& operator=(const ModelShape&) = delete;
+  ~ModelShape();
+
+  /// Makes the folder, and `config` plan for it; nothing with an empty `text`. InvalidArgument: no such shape, or a
+  /// model is given as well.
+  absl::Status Use(const std::string& text, worker::WorkerConfig& config);
+  /// What people call the model of `config`.
+  std::string NameOf(const worker::WorkerConfig& config) const { return name_.empty() ? config.model : name_; }
+
+ private:
+  std::string folder_, name_;
+};
+
+}  // namespace baton::cli

@@ -1,0 +1,41 @@
+#include "cli/planned_machine.h"
+
+#include <algorithm>
+
+namespace baton::cli {
+namespace {
+
+constexpr std::string_view kSizes[] = {"model",
+                                       "load-format",
+                                       "dtype",
+                                       "device",
+                                       "gpu-memory-utilization",
+                                       "max-model-len",
+                                       "tensor-parallel-size",
+                                       "pipeline-parallel-size",
+                                       "reduction-width",
+                                       "kv-cache-dtype",
+                                       "kv-cache-memory",
+                                       "local-workers",
+                                       "block-size",
+                                       "max-num-seqs",
+                                       "max-num-batched-tokens"};
+
+}  // namespace
+
+std::vector<std::string> FlagsThatDoNotSize(worker::WorkerConfig& config, const std::vector<std::string_view>& more) {
+  std::vector<std::string> names;
+  VisitFields(config, [&](std::string_view name, auto&&...) {
+    if (std::ranges::find(kSizes, name) == std::end(kSizes) && std::ranges::find(more, name) == more.end())
+      names.emplace_back(name);
+  });
+  return names;
+}
+
+absl::Status CheckMachine(const PlannedMachine& m) {
+  if ((m.memory_bandwidth > 0) == (m.compute > 0)) return absl::OkStatus();
+  return absl::InvalidArgumentError(m.compute > 0 ? "--compute needs --memory-bandwidth as well"
+                                                  : "--memory-bandwidth needs --compute as well");
+}
+
+}  // namespace baton::cli
