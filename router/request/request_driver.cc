@@ -48,7 +48,7 @@ RequestDriver::RequestDriver(const CallServices& services, EventLoop& loop, Toke
       sink_(std::move(sink)),
       timer_(loop.MakeTimer()),
       arrived_(arrived),
-      stages_(arrived) {}
+      stages_(arrived, IsBeamSearch(generation_.sampling)) {}
 
 void RequestDriver::Start() {
   flow_.Start();
