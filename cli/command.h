@@ -25,7 +25,8 @@ Runner AddConfig(CLI::App& app);
 Runner AddDoctor(CLI::App& app);
 Runner AddDrain(CLI::App& app);
 Runner AddPlan(CLI::App& app);
-Runner AddTop(CLI::App& app); AddSim(CLI::App&
+Runner AddSim(CLI::App& app);
+Runner AddTop(CLI::App& app);
 Runner AddVersion(CLI::App& app);
 
 /// "0.1.0"

@@ -301,6 +301,7 @@ void TicketDesk::Do(const decode::StartSequence& action) {
   absl::Status status;
   const bool prompt_only = static_cast<int32_t>(attach.request.tokens.size()) == ticket.prompt_len;
   if (action.recompute || !prompt_only) {  // a second Attach has output that the KV does not cover
+    if (attach.request.sampling.use_beam_search) attach.first.clear();  // computed here from the prompt on
     const Bound unused = action.recompute ? Bound{} : std::move(ticket.bound.extract(action.epoch).mapped());
     const bool others_drew = !ticket.foreign.empty() && attach.request.sampling.n > 1 && !attach.first.empty();
     status =

@@ -40,6 +40,10 @@ void VisitSamplingWire(Visit&& visit) {
   BATON_NUMBER(logprobs);
   BATON_NUMBER(prompt_logprobs);
   BATON_OTHER(List, bad_words);
+  BATON_NUMBER(use_beam_search);
+  BATON_NUMBER(best_of);
+  BATON_NUMBER(length_penalty);
+  BATON_NUMBER(early_stopping);
   visit.Grammar(&Options::grammar, &P::has_grammar, &P::grammar, &P::mutable_grammar);
 #undef BATON_NUMBER
 #undef BATON_OTHER

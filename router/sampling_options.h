@@ -23,12 +23,18 @@ struct SamplingOptions {
   std::optional<int32_t> logprobs, prompt_logprobs;  ///< k: the chosen token's and the k best
   std::optional<uint64_t> seed;
   std::optional<bool> ignore_eos;
+  std::optional<bool> use_beam_search;
+  std::optional<int32_t> best_of;
+  std::optional<float> length_penalty;
+  std::optional<int32_t> early_stopping;  ///< 0: false, 1: true, 2: "never"
   int32_t n = 1;
   std::vector<std::pair<int32_t, float>> logit_bias;
   std::vector<int32_t> allowed_token_ids, stop_token_ids;
   std::vector<int32_t> bad_words;          ///< token ids, -1 behind each word's; bad_words.cc makes them of texts
   std::shared_ptr<const Grammar> grammar;  ///< null: none. No part of VisitSampling: json_grammar.cc reads it
 };
+
+inline bool IsBeamSearch(const SamplingOptions& s) { return s.use_beam_search.value_or(false); }
 
 constexpr double kNoLimit = std::numeric_limits<double>::infinity();
 
@@ -67,6 +73,10 @@ void VisitSampling(Visit&& visit) {
   visit(&S::ignore_eos, {.name = "ignore_eos", .neutral = 0});
   visit(&S::seed, {.name = "seed"});
   visit(&S::n, {.name = "n", .low = 1});
+  visit(&S::best_of, {.name = "best_of", .low = 1, .at_least = "at least 1"});
+  visit(&S::use_beam_search, {.name = "use_beam_search"});
+  visit(&S::length_penalty, {.name = "length_penalty", .low = -16, .high = 16});
+  visit(&S::early_stopping, {.name = "early_stopping", .low = 0, .high = 2, .shared_json = false});
   visit(&S::prompt_logprobs, {.name = "prompt_logprobs", .low = 0});
   visit(&S::logprobs, {.name = "logprobs", .low = 0, .shared_json = false});
 }

@@ -35,6 +35,12 @@ router::TokenizedRequest MakeTokenizedRequest(int number, const ClusterScenario&
   }
   g.priority = static_cast<int32_t>(time.Below(3)) - 1;
   if (scenario.timeout_ms > 0 && time.Below(2) == 0) g.timeout = std::chrono::milliseconds(scenario.timeout_ms);
+  if (number % 7 == 5) {
+    g.sampling.use_beam_search = true;
+    g.sampling.best_of = g.sampling.n + 1;
+    g.sampling.length_penalty = 0.5f;
+    g.sampling.early_stopping = number % 3;
+  }
   return g;
 }
 

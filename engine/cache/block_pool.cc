@@ -82,6 +82,7 @@ void BlockPool::AddOwner(BlockId block, bool reads) {
   int32_t& n = owners_[static_cast<size_t>(block)];
   readers_[static_cast<size_t>(block)] += reads;
   if (n++ == 0) ++used_;
+  if (n == 2) ++shared_;
   ++total_owners_;
 }
 
@@ -90,6 +91,7 @@ void BlockPool::DropOwner(BlockId block, bool reads) {
   BATON_CHECK(n > 0, "block ", block, " of group ", group_, " has no owner");
   readers_[static_cast<size_t>(block)] -= reads;
   --total_owners_;
+  if (n == 2) --shared_;
   if (--n > 0) return;
   --used_;
   if (cached_[static_cast<size_t>(block)] != 0) {
@@ -157,16 +159,18 @@ void BlockPool::SetCached(BlockId block, bool cached) {
 
 void BlockPool::CheckInvariants() const {
   int64_t total = 0;
-  int32_t used = 0, cached_free = 0;
+  int32_t used = 0, cached_free = 0, shared = 0;
   for (size_t b = 0; b < owners_.size(); ++b) {
     BATON_CHECK(readers_[b] >= 0 && owners_[b] >= readers_[b], "block ", b, ": ", readers_[b], " of ", owners_[b],
                 " owners read");
     total += owners_[b];
     used += owners_[b] > 0 ? 1 : 0;
+    shared += owners_[b] > 1 ? 1 : 0;
     cached_free += owners_[b] == 0 && cached_[b] != 0 ? 1 : 0;
   }
   BATON_CHECK(total == total_owners_, total, " owners counted, ", total_owners_, " kept");
   BATON_CHECK(used == used_, used, " used blocks counted, ", used_, " kept");
+  BATON_CHECK(shared == shared_, shared, " shared blocks counted, ", shared_, " kept");
   BATON_CHECK(cached_free == policy_->size(), cached_free, " free cached blocks, policy holds ", policy_->size());
   BATON_CHECK(used + cached_free + static_cast<int32_t>(empty_.size()) == num_blocks(), "a block is lost: ", used,
               " used, ", cached_free, " cached, ", empty_.size(), " empty of ", num_blocks());

@@ -88,6 +88,8 @@ class BlockPool {
   int32_t tokens_per_block() const { return tokens_per_block_; }
   int32_t num_blocks() const { return static_cast<int32_t>(owners_.size()); }
   int32_t used_blocks() const { return used_; }
+  /// Used blocks that have more than one owner.
+  int32_t shared_blocks() const { return shared_; }
   /// Free, cached or not: what Append can give.
   int32_t available_blocks() const { return num_blocks() - used_; }
   int32_t cached_free_blocks() const { return policy_->size(); }
@@ -110,6 +112,7 @@ class BlockPool {
   std::unique_ptr<EvictionPolicy> policy_;
   EvictionListener* listener_;
   int32_t used_ = 0;
+  int32_t shared_ = 0;
   int64_t total_owners_ = 0;
 };
 

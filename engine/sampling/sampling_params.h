@@ -35,7 +35,16 @@ struct SamplingParams {
   int32_t logprobs = -1;                     ///< -1: none; k: chosen and the k best
   std::shared_ptr<const Grammar> grammar{};  ///< null: none
   int32_t prompt_logprobs = -1;              ///< -1: none; such a request does not read the prefix cache, but fills it
+  bool use_beam_search = false;              ///< beam_search.h; nothing is drawn
+  int32_t best_of = 0;                       ///< beams of a beam search, whose n best are answered; 0: n
+  float length_penalty = 1.0f;               ///< of a beam search, and so is
+  int32_t early_stopping = 0;                ///< 0: false, 1: true, 2: "never"
 };
+
+/// 0: no beam search.
+inline int32_t BeamWidth(const SamplingParams& p) { return p.use_beam_search ? (p.best_of > 0 ? p.best_of : p.n) : 0; }
+/// Sequences that decode beside each other.
+inline int32_t DecodingSequences(const SamplingParams& p) { return p.use_beam_search ? BeamWidth(p) : p.n; }
 
 /// The range of a number of SamplingParams.
 struct SamplingRange {
@@ -60,6 +69,9 @@ inline constexpr SamplingRange kSamplingRanges[] = {
     {"min_tokens", BATON_VALUE(min_tokens), 0, kAnyFinite, false, "at least 0"},
     {"logprobs", BATON_VALUE(logprobs), -1, kAnyFinite, false, "at least 0"},
     {"prompt_logprobs", BATON_VALUE(prompt_logprobs), -1, kAnyFinite, false, "at least 0"},
+    {"best_of", BATON_VALUE(best_of), 0, kAnyFinite, false, "at least 0"},
+    {"length_penalty", BATON_VALUE(length_penalty), -16, 16, false, "in [-16, 16]"},
+    {"early_stopping", BATON_VALUE(early_stopping), 0, 2, false, "0, 1 or 2"},
 };
 #undef BATON_VALUE
 

@@ -5,6 +5,7 @@
 
 #include "common/check.h"
 #include "common/status.h"
+#include "engine/sampling/beam_search.h"
 #include "engine/sampling/stop_rule.h"
 
 namespace baton::engine {
@@ -167,6 +168,12 @@ void Executor::ScorePrompts(const StepPlan& plan, const kernels::Tensor& logits,
 kernels::SampleRow Executor::MakeSampleRow(const Sequence& s, std::vector<int32_t>& banned) const {
   const auto length = static_cast<int32_t>(s.tokens.size());
   const SamplingParams& p = s.sampling;
+  if (p.use_beam_search) {  // nothing is drawn: the scheduler chooses among the likeliest
+    kernels::SampleRow row;
+    row.temperature = 0;
+    row.num_logprobs = BeamCandidates(p, model_.config().vocab_size);
+    return row;
+  }
   banned = BannedBeforeMinTokens(p, length - s.prompt_len);
   if (!p.bad_words.empty()) BanEndsOfBadWords(p, Slice(s.tokens, s.prompt_len, length), banned);
   const int32_t vocab = model_.config().vocab_size;
@@ -239,6 +246,7 @@ void Executor::SampleRows(const StepPlan& plan, const kernels::Tensor& logits, S
   for (const SequenceResult& r : result.sequences) {
     if (!r.sampled) continue;
     Sequence& s = sequences_.at(r.id);
+    if (s.sampling.use_beam_search) continue;  // the beams that go on are new sequences
     s.tokens.push_back(r.token.token);
     if (s.grammar) s.grammar->Advance(r.token.token);
   }

@@ -25,7 +25,7 @@ struct Request {
   RequestKey key = 0;
   std::vector<int32_t> tokens;  ///< prompt, and the tokens generated so far when it is resumed
   int32_t prompt_len = 0;       ///< of `tokens`; the rest is output so far
-  SamplingParams sampling;      ///< n > 1 only without output so far
+  SamplingParams sampling;      ///< n > 1 and beam search only without output so far
   uint32_t sequence_index = 0;  ///< of the first choice; choices are sequence_index, sequence_index + 1, …
   int32_t priority = 0;         ///< lower runs first, as in vLLM
   TimePoint deadline = TimePoint::max();
@@ -40,6 +40,8 @@ struct Request {
 struct FirstToken {
   uint32_t sequence_index = 0;
   int32_t token = 0;
+  /// For a beam search, instead of the token: the likeliest ones after the prompt, BeamCandidates many, best first.
+  std::vector<kernels::TokenLogprob> candidates{};
 };
 
 /// A request whose prompt KV arrived by handoff. `request.tokens` are the prompt (and output so far) whose KV is in
@@ -47,7 +49,7 @@ struct FirstToken {
 struct AttachedRequest {
   Request request;
   SequenceKv kv;
-  std::vector<FirstToken> first;  ///< one per choice that has not ended
+  std::vector<FirstToken> first;  ///< one per choice that has not ended; one for all of a beam search
 };
 
 struct Timings {

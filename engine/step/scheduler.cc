@@ -40,7 +40,9 @@ absl::Status Scheduler::State::Validate(const Request& r) const {
   if (r.sampling.n > 1 && output_len > 0) {
     return absl::InvalidArgumentError(absl::StrCat("n = ", r.sampling.n, " choices cannot share output so far"));
   }
-  if (r.sampling.n > options.max_num_seqs) {
+  if (r.sampling.use_beam_search) {
+    BATON_RETURN_IF_ERROR(ValidateBeams(r));
+  } else if (r.sampling.n > options.max_num_seqs) {
     return absl::InvalidArgumentError(absl::StrCat("n = ", r.sampling.n, " choices, at most ", options.max_num_seqs,
                                                    " run at once (--max-num-seqs)"));
   }
@@ -79,7 +81,8 @@ RequestState& Scheduler::State::Register(Request request, TimePoint now) {
   state->arrived = now;
   state->choices.resize(static_cast<size_t>(request.sampling.n));
   for (auto& choice : state->choices) choice.credit = request.credit;
-  state->forked = request.sampling.n == 1;
+  if (request.sampling.use_beam_search) state->beams = MakeSearch(request);
+  state->forked = request.sampling.n == 1 && !state->beams;
   state->request = std::move(request);
   prompt_tokens += state->request.prompt_len;
   RequestState& out = *state;
@@ -154,10 +157,10 @@ void Scheduler::State::EndChoice(RequestState& request, int32_t choice, FinishRe
   const bool all_ended =
       std::all_of(request.choices.begin(), request.choices.end(), [](const auto& c) { return c.ended; });
   // Before the fork one sequence carries all choices: it goes with the last of them. So does one that scores the prompt
-  // in the running plan: the scores are another choice's news.
+  // in the running plan: the scores are another choice's news. Beams are nobody's own.
   for (size_t i = request.sequences.size(); i-- > 0;) {
     Sequence& s = *request.sequences[i];
-    const bool own = s.choice == choice && request.forked;
+    const bool own = s.choice == choice && request.forked && !request.beams;
     if (own) out.position = s.length() - static_cast<int32_t>(s.undelivered.size());
     const bool needed = s.in_plan && ScoresPrompt(s);
     if (all_ended ? s.phase != Sequence::Phase::kHeld : own && !needed) Remove(s);
@@ -210,6 +213,7 @@ absl::Status Scheduler::AttachRequest(AttachedRequest attached, TimePoint now) {
     return absl::InvalidArgumentError(
         absl::StrCat("the KV handed over does not cover ", length, " tokens in group ", g));
   }
+  if (attached.request.sampling.use_beam_search) return st.AttachSearch(std::move(attached), now);
   const uint32_t base = attached.request.sequence_index;
   for (const FirstToken& first : attached.first) {
     const uint32_t choice = first.sequence_index - base;

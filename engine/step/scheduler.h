@@ -50,6 +50,7 @@ struct SchedulerLoad {
   int64_t prefill_tokens_left = 0;                                ///< of running prefills
   Duration predicted_wait{};                                      ///< until a request that comes now starts
   std::vector<int32_t> used_blocks, total_blocks, cached_blocks;  ///< per KV group
+  int32_t shared_blocks = 0;                                      ///< of several owners, of all groups
   int64_t steps = 0, preemptions = 0, cancelled_steps = 0;
   int64_t prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0;
   int32_t held_requests = 0;

@@ -24,7 +24,7 @@ std::vector<SequenceOutput> Scheduler::Commit(const StepPlan& plan, const StepRe
     Sequence& s = *it->second;
     RequestState& request = *s.request;
     s.in_plan = false;
-    if (request.choices[static_cast<size_t>(s.choice)].ended && request.forked) {
+    if (request.choices[static_cast<size_t>(s.choice)].ended && request.forked && !request.beams) {
       // It carried the prefill of a choice that was cancelled before it had a token.
       if (!result.cancelled && step.prompt_logprobs)
         st.OutputPromptLogprobs(s, step, result.sequences[i].prompt_logprobs, now);
@@ -50,7 +50,7 @@ std::vector<SequenceOutput> Scheduler::CommitFailure(const StepPlan& plan, const
     if (it == st.by_id.end()) continue;
     RequestState& request = *it->second->request;
     it->second->in_plan = false;
-    if (!request.forked) {
+    if (!request.forked || request.beams) {
       st.EndRequest(request.request.key, FinishReason::kError, error, now);
       continue;
     }
@@ -81,7 +81,9 @@ void Scheduler::State::CommitSequence(const SequenceStep& step, const SequenceRe
   cache.ReleaseBehindWindow(s.kv, s.computed / kUnitTokens * kUnitTokens);
   if (result.no_token != NoToken::kNone) return EndWithoutToken(s, result, now);
   BATON_CHECK(result.sampled == step.sample, "sequence ", s.id, " sampled ", result.sampled);
-  if (step.sample) AcceptToken(s, result.token, now);
+  if (!step.sample) return;
+  if (s.request->beams) return TakeCandidates(s, result.token, now);
+  AcceptToken(s, result.token, now);
 }
 
 // Its grammar has failed, or leaves nothing to draw.
@@ -191,6 +193,7 @@ SchedulerLoad Scheduler::Load() const {
     load.used_blocks.push_back(pool.used_blocks());
     load.total_blocks.push_back(pool.num_blocks());
     load.cached_blocks.push_back(pool.cached_free_blocks());
+    load.shared_blocks += pool.shared_blocks();
   }
   load.steps = static_cast<int64_t>(st.step);
   load.preemptions = st.preemptions;
@@ -226,7 +229,8 @@ void Scheduler::CheckInvariants() const {
     BATON_CHECK(!request->sequences.empty(), "request ", key, " has ended");
     for (const auto& s : request->sequences) {
       ++sequences;
-      BATON_CHECK(s->computed < s->length() && st.by_id.at(s->id) == s.get());
+      BATON_CHECK(s->computed < s->length() || s->candidates);
+      BATON_CHECK(st.by_id.at(s->id) == s.get());
       if (s->phase == Sequence::Phase::kRunning || s->phase == Sequence::Phase::kWaiting) ++queued;
       if (s->phase != Sequence::Phase::kWaiting) continue;
       waiting_tokens += s->length();

@@ -59,9 +59,9 @@ bool Scheduler::State::HasCredit(const Sequence& s) const {
   return static_cast<int32_t>(s.undelivered.size()) < options.max_undelivered_tokens;
 }
 
-// Sequences of a step that a sequence stands for: all its request's choices before they fork.
+// Sequences of a step that a sequence stands for: all its request's choices, or beams, before they fork.
 int32_t Scheduler::State::SequencesOf(const Sequence& s) const {
-  return s.request->forked ? 1 : static_cast<int32_t>(s.request->choices.size());
+  return s.request->forked ? 1 : DecodingSequences(s.request->request.sampling);
 }
 
 bool Scheduler::State::ScoresPrompt(const Sequence& s) const {
@@ -141,7 +141,12 @@ bool Scheduler::State::PreemptJuniorOf(const Sequence& s, TimePoint now) {
   for (size_t i = running.size(); i-- > 0;) {
     Sequence* victim = running[i];
     if (victim == &s) return false;
-    if (victim->in_plan || victim->kv.tables.empty()) continue;
+    const RequestState& request = *victim->request;
+    if (request.beams && &request == s.request) return false;  // beams go on, or are preempted, together
+    const bool in_plan = request.beams ? std::any_of(request.sequences.begin(), request.sequences.end(),
+                                                     [](const auto& beam) { return beam->in_plan; })
+                                       : victim->in_plan;
+    if (in_plan || victim->kv.tables.empty()) continue;
     Preempt(*victim, now);
     return true;
   }
@@ -154,12 +159,13 @@ void Scheduler::State::Preempt(Sequence& victim, TimePoint now) {
   if (policy.HandBackPreempted(victim.request->request.key, victim.computed)) {
     const absl::Status why = absl::UnavailableError("preempted: continue on another worker");
     RequestState& request = *victim.request;
-    if (!request.forked) return EndRequest(request.request.key, FinishReason::kError, why, now);
+    if (!request.forked || request.beams) return EndRequest(request.request.key, FinishReason::kError, why, now);
     // Not the whole request: the sequence that room is made for may be another choice of it.
     EndChoice(request, victim.choice, FinishReason::kError, why, now);
     EraseIfEnded(request);
     return;
   }
+  if (victim.request->beams && victim.request->forked) return RestartSearch(*victim.request);
   LeaveQueues(victim);
   victim.kv.Clear();
   victim.computed = 0;
@@ -215,8 +221,9 @@ bool Scheduler::State::FitsBesidesRunning(const Sequence& s) const {
       const int32_t have = q.kv.tables[static_cast<size_t>(g)].owned();
       return std::max(0, cache.MaxBlocksOf(g, q.length(), options.max_num_batched_tokens) - have);
     };
-    int64_t need = still_needed(s);
-    for (const Sequence* q : running) need += 1 + still_needed(*q);
+    const auto growth = [&](const Sequence& q) { return q.request->beams ? SequencesOf(q) : 1; };
+    int64_t need = still_needed(s) + growth(s) - 1;
+    for (const Sequence* q : running) need += growth(*q) + still_needed(*q);
     if (need > cache.pool(g).available_blocks() && !running.empty()) return false;
   }
   return true;
@@ -257,7 +264,7 @@ void Scheduler::State::Schedule(Sequence& s, int32_t tokens, StepPlan& plan, Tim
     prefill_left -= tokens;
     prefill_planned = true;
   }
-  const bool forks = step.sample && !r.forked;
+  const bool forks = step.sample && !r.forked && !r.beams;
   plan.sequences.push_back(std::move(step));
   if (forks) ForkAtFirstToken(s, plan);
 }

@@ -1,4 +1,5 @@
-// The scheduler's insides, split over scheduler.cc (messages), scheduler_plan.cc and scheduler_commit.cc.
+// The scheduler's insides, split over scheduler.cc (messages), scheduler_plan.cc, scheduler_commit.cc and
+// scheduler_beams.cc.
 // Not for other folders.
 #pragma once
 
@@ -8,30 +9,34 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "engine/sampling/beam_search.h"
 #include "engine/step/scheduler.h"
 
 namespace baton::engine {
 
 struct RequestState;
 
-/// One choice of a request. Before the first token of an n > 1 request its only sequence carries the prefill for all.
+/// One choice of a request, or one beam of its beam search. Before the first token of an n > 1 request, or of a beam
+/// search, its only sequence carries the prefill for all.
 struct Sequence {
   enum class Phase : uint8_t { kWaiting, kRunning, kHeld, kFinished };
 
   SequenceId id = 0;
   RequestState* request = nullptr;
-  int32_t choice = 0;  ///< index into RequestState::choices
+  int32_t choice = 0;  ///< index into RequestState::choices; 0 for beams
+  int32_t beam = 0;    ///< among the beams of a search: 0 is the best
   Phase phase = Phase::kWaiting;
   std::vector<int32_t> tokens;  ///< prompt and output
   int32_t computed = 0;         ///< positions whose KV is committed
   SequenceKv kv;
-  bool in_plan = false;                            ///< of the running plan: blocks must stay
-  bool on_executor = false;                        ///< the executor has its tokens
-  uint64_t turn = 0;                               ///< place in the rotation when not all decodes fit
-  int32_t prompt_scored = 1;                       ///< prompt tokens before this have their logprobs
-  std::vector<kernels::SampleResult> undelivered;  ///< the last tokens of `tokens`, not output yet
-  std::shared_ptr<AnswerGrammar> grammar;          ///< null: none
-  StopDecision end;                                ///< what is output after the last token
+  bool in_plan = false;                             ///< of the running plan: blocks must stay
+  bool on_executor = false;                         ///< the executor has its tokens
+  uint64_t turn = 0;                                ///< place in the rotation when not all decodes fit
+  int32_t prompt_scored = 1;                        ///< prompt tokens before this have their logprobs
+  std::vector<kernels::SampleResult> undelivered;   ///< the last tokens of `tokens`, not output yet
+  std::shared_ptr<AnswerGrammar> grammar;           ///< null: none
+  StopDecision end;                                 ///< what is output after the last token
+  std::optional<kernels::SampleResult> candidates;  ///< of a beam whose next tokens are known: it waits for the others
 
   int32_t length() const { return static_cast<int32_t>(tokens.size()); }
   int32_t remaining() const { return length() - computed; }
@@ -53,16 +58,17 @@ struct RequestState {
   TimePoint started = TimePoint::max();  ///< first scheduled
   TimePoint first_token = TimePoint::max();
   int32_t cached_tokens = 0;
-  bool forked = false;  ///< each living choice has its own sequence
+  bool forked = false;                ///< each living choice, or beam, has its own sequence
+  std::unique_ptr<BeamSearch> beams;  ///< null: none, or it is over and its answers are the choices
   std::vector<Choice> choices;
   std::vector<std::unique_ptr<Sequence>> sequences;
 };
 
-/// Seniority: priority, then arrival, then choice.
+/// Seniority: priority, then arrival, then choice or beam.
 struct Senior {
   bool operator()(const Sequence* a, const Sequence* b) const {
-    return std::tuple(a->request->request.priority, a->request->arrival, a->choice) <
-           std::tuple(b->request->request.priority, b->request->arrival, b->choice);
+    return std::tuple(a->request->request.priority, a->request->arrival, a->choice, a->beam) <
+           std::tuple(b->request->request.priority, b->request->arrival, b->choice, b->beam);
   }
 };
 
@@ -117,6 +123,16 @@ class Scheduler::State {
   void Deliver(Sequence& sequence, TimePoint now);
   SequenceOutput MakeOutput(const RequestState& request, int32_t choice, TimePoint now) const;
   void EndPlan();
+
+  // scheduler_beams.cc
+  absl::Status ValidateBeams(const Request& request) const;
+  std::unique_ptr<BeamSearch> MakeSearch(const Request& request) const;
+  absl::Status AttachSearch(AttachedRequest attached, TimePoint now);
+  void TakeCandidates(Sequence& beam, const kernels::SampleResult& drawn, TimePoint now);
+  void HoldCandidates(Sequence& carrier, const kernels::SampleResult& drawn, TimePoint now);
+  void AdvanceBeams(RequestState& request, TimePoint now);
+  void EndSearch(RequestState& request, TimePoint now);
+  void RestartSearch(RequestState& request);
 
   SchedulerOptions options;
   KvCache& cache;

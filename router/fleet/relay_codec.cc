@@ -67,6 +67,22 @@ void EncodeKey(const LegKey& key, v1::RequestKey* out) {
   out->set_epoch(key.epoch);
 }
 
+void EncodeCandidates(const PositionLogprobs& from, v1::PositionLogprobs& to) {
+  for (const TokenLogprob& t : from.top) {
+    v1::TokenLogprob& one = *to.add_top();
+    one.set_token_id(t.token_id);
+    one.set_logprob(t.logprob);
+    one.set_rank(t.rank);
+  }
+}
+
+// A prefill worker finds a beam search's first candidates: one answer, and no room for beams.
+void HalveSearch(v1::SamplingParams& sampling) {
+  if (!sampling.has_best_of()) sampling.set_best_of(sampling.n());
+  sampling.set_n(1);
+  sampling.set_max_tokens(std::max(1, sampling.min_tokens()));
+}
+
 }  // namespace
 
 void EncodeSampling(const SamplingOptions& in, v1::SamplingParams* out) { EncodeSamplingFields(in, *out); }
@@ -98,6 +114,7 @@ v1::Attach EncodeAttachHead(const TokenizedRequest& generation, const AttachLeg&
     f.set_token_id(first.token_id);
     if (first.finish != FinishReason::kNone)
       f.set_finish_reason(v1::FINISH_REASON_STOP);  // which one is the router's alone
+    if (IsBeamSearch(generation.sampling) && first.logprobs) EncodeCandidates(*first.logprobs, *f.mutable_logprobs());
   }
   return out;
 }
@@ -113,7 +130,8 @@ v1::ReserveRequest EncodeReserve(const TokenizedRequest& generation, const Reser
   v1::ReserveRequest out;
   EncodeKey(leg.key, out.mutable_key());
   out.set_prompt_len(static_cast<uint32_t>(generation.prompt.size()));
-  out.set_choices(static_cast<uint32_t>(generation.sampling.n));
+  const SamplingOptions& s = generation.sampling;
+  out.set_choices(static_cast<uint32_t>(IsBeamSearch(s) ? s.best_of.value_or(s.n) : s.n));
   out.set_expiry_ms(leg.expiry_ms);
   out.set_lease_ms(kLegLeaseMs);
   out.set_cache_salt(generation.cache_salt);
@@ -141,6 +159,7 @@ v1::PrefillRequest EncodePrefill(const TokenizedRequest& generation, const Prefi
   AppendIds(generation.prompt, out.mutable_prompt_token_ids());
   out.set_prompt_len(static_cast<uint32_t>(generation.prompt.size()));
   EncodeSampling(generation.sampling, out.mutable_sampling());
+  if (IsBeamSearch(generation.sampling)) HalveSearch(*out.mutable_sampling());
   out.mutable_eos_token_ids()->Add(generation.eos_token_ids.begin(), generation.eos_token_ids.end());
   out.set_deadline_ms(leg.deadline_ms);
   out.set_lease_ms(kLegLeaseMs);
@@ -270,6 +289,7 @@ WorkerLoad DecodeLoad(const v1::Load& l) {
   out.queued_tokens = l.queued_tokens();
   out.kv_blocks_used = l.kv_blocks_used();
   out.kv_blocks_total = l.kv_blocks_total();
+  out.kv_blocks_shared = l.kv_blocks_shared();
   out.steps = l.steps();
   out.last_step_ms = l.last_step_ms();
   out.predicted_step_ms = l.predicted_step_ms();

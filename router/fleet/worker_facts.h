@@ -61,7 +61,7 @@ struct HandoffLoad {
 struct WorkerLoad {
   int32_t running = 0, waiting = 0;  ///< sequences
   int64_t queued_tokens = 0;
-  int64_t kv_blocks_used = 0, kv_blocks_total = 0;
+  int64_t kv_blocks_used = 0, kv_blocks_total = 0, kv_blocks_shared = 0;
   uint64_t steps = 0;
   double last_step_ms = 0, predicted_step_ms = 0;
   double prefill_tokens_per_s = 0, decode_step_ms = 0;

@@ -52,6 +52,7 @@ void WriteWorker(const LinkView& v, JsonWriter& w) {
   if (v.has_load) {
     w.Field("running", v.load.running).Field("waiting", v.load.waiting).Field("queued_tokens", v.load.queued_tokens);
     w.Field("kv_blocks_used", v.load.kv_blocks_used).Field("kv_blocks_total", v.load.kv_blocks_total);
+    w.Field("kv_blocks_shared", v.load.kv_blocks_shared);
     w.Field("steps", static_cast<int64_t>(v.load.steps)).Field("last_step_ms", v.load.last_step_ms);
     w.Field("prefill_tokens_per_s", v.load.prefill_tokens_per_s).Field("decode_step_ms", v.load.decode_step_ms);
   }

@@ -6,6 +6,7 @@
 #include "common/str_cat.h"
 #include "router/dialect/call_grammar.h"
 #include "router/dialect/call_marks.h"
+#include "router/request/best_of.h"
 
 namespace baton::router {
 namespace {
@@ -71,13 +72,15 @@ std::optional<ApiError> CompletionAnswer::HoldStrictCalls() {
 
 void CompletionAnswer::Start() {
   const auto max_choices = static_cast<size_t>(service_.services().config.max_choices);
-  if (request_.input.sampling.n >= 1 && request_.prompts.size() * n_ > max_choices) {
+  const auto drawn = static_cast<size_t>(ChoicesDrawn(request_.input.sampling));
+  if (request_.input.sampling.n >= 1 && request_.prompts.size() * drawn > max_choices) {
     const size_t prompts = request_.prompts.size();
+    const char* const field = drawn > n_ ? "best_of" : "n";
     return Failed(BadRequest(
-        prompts == 1
-            ? StrCat("`n` must be in [1, ", max_choices, "], got ", n_, " (--max-choices).")
-            : StrCat(prompts, " prompts times n=", n_, " choices is more than ", max_choices, " (--max-choices)."),
-        "n"));
+        prompts == 1 ? StrCat("`", field, "` must be in [1, ", max_choices, "], got ", drawn, " (--max-choices).")
+                     : StrCat(prompts, " prompts times ", field, "=", drawn, " choices is more than ", max_choices,
+                              " (--max-choices)."),
+        field));
   }
   const bool calls_freely = !request_.callable.empty() && !request_.must_call;
   if (calls_freely && Form() == nullptr) {

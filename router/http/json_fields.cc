@@ -53,6 +53,20 @@ MaybeError ReadBadWordTexts(std::string_view field, Element e, CompletionRequest
   return std::nullopt;
 }
 
+MaybeError ReadEarlyStopping(std::string_view field, Element e, CompletionRequest& r) {
+  constexpr int32_t kNever = 2;
+  std::string_view text;
+  bool flag = false;
+  if (!e.get_string().get(text) && text == "never") {
+    r.input.sampling.early_stopping = kNever;
+  } else if (!e.get_bool().get(flag)) {
+    r.input.sampling.early_stopping = flag ? 1 : 0;
+  } else {
+    return WrongType(field, "true, false or \"never\"", e);
+  }
+  return std::nullopt;
+}
+
 MaybeError ReadStreamOptions(std::string_view field, Element e, CompletionRequest& r) {
   simdjson::dom::object object;
   if (e.get_object().get(object)) return WrongType(field, "an object", e);
@@ -90,7 +104,6 @@ MaybeError ReadSampling(const SamplingField& field, Element e, T& out) {
 Readers MakeSharedFields() {
   Readers fields{
       BATON_FIELD("model", input.model),
-      BATON_FIELD("best_of", best_of),
       BATON_FIELD("skip_special_tokens", input.skip_special_tokens),
       BATON_FIELD("include_stop_str_in_output", input.include_stop_str_in_output),
       BATON_FIELD("priority", input.priority),
@@ -104,6 +117,7 @@ Readers MakeSharedFields() {
       BATON_FIELD("return_seed", return_seed),
       {"stop", ReadStop},
       {"bad_words", ReadBadWordTexts},
+      {"early_stopping", ReadEarlyStopping},
       {"stream_options", ReadStreamOptions},
       {"cache_salt", ReadSalt},
   };
@@ -122,8 +136,7 @@ const Readers& SharedFields() {
   return *fields;
 }
 
-constexpr std::string_view kRefused[] = {"use_beam_search",
-                                         "suffix",
+constexpr std::string_view kRefused[] = {"suffix",
                                          "documents",
                                          "chat_template",
                                          "functions",
@@ -183,13 +196,8 @@ bool ReadSharedField(std::string_view key, Element e, CompletionRequest& out, Ma
 }
 
 std::vector<std::string> SharedFieldNames() {
-  std::vector<std::string> names = {"user",
-                                    "service_tier",
-                                    "store",
-                                    "parallel_tool_calls",
-                                    "length_penalty",
-                                    "metadata",
-                                    "spaces_between_special_tokens"};
+  std::vector<std::string> names = {
+      "user", "service_tier", "store", "parallel_tool_calls", "metadata", "spaces_between_special_tokens"};
   for (const auto& [name, reader] : SharedFields()) names.emplace_back(name);
   names.insert(names.end(), std::begin(kRefused), std::end(kRefused));
   names.insert(names.end(), std::begin(kGrammarFields), std::end(kGrammarFields));
@@ -241,9 +249,6 @@ bool ReadIgnoredField(std::string_view key, Element e, MaybeError& error) {
   } else if (key == "store" || key == "parallel_tool_calls" || key == "spaces_between_special_tokens") {
     bool flag = false;
     error = Read(key, e, flag);
-  } else if (key == "length_penalty") {
-    float number = 0;
-    error = Read(key, e, number);
   } else if (key == "metadata") {
     simdjson::dom::object object;
     if (e.get_object().get(object)) error = WrongType(key, "an object", e);

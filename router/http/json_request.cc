@@ -142,8 +142,16 @@ MaybeError ReadPrompts(Element e, bool add_special_tokens, size_t max_prompts, s
 MaybeError CheckShared(CompletionRequest& r, bool has_stream_options) {
   if (has_stream_options && !r.stream)
     return BadRequest("`stream_options` is only allowed with `stream: true`.", "stream_options");
-  if (r.best_of && *r.best_of != 1 && *r.best_of != r.input.sampling.n)
-    return NotBuilt("best_of", StrCat("drawing ", *r.best_of, " choices to answer with n = ", r.input.sampling.n));
+  const SamplingOptions& s = r.input.sampling;
+  if (r.stream && IsBeamSearch(s)) {
+    return BadRequest("`stream` is not available with `use_beam_search`: no token is final before the search is over.",
+                      "stream");
+  }
+  if (r.stream && s.best_of.value_or(1) > s.n) {
+    return BadRequest(StrCat("`stream` is not available with a `best_of` (", *s.best_of, ") greater than `n` (", s.n,
+                             "): which choices are the best is known at their end."),
+                      "stream");
+  }
   if (r.stream && r.input.sampling.prompt_logprobs)
     return BadRequest("`prompt_logprobs` is not available with `stream: true`.", "prompt_logprobs");
   return std::nullopt;

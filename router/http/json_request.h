@@ -44,7 +44,6 @@ struct CompletionRequest {
   bool include_reasoning = true;
   bool return_token_ids = false, return_tokens_as_token_ids = false, return_seed = false;
   std::string echo_text;           ///< chat with echo: the last message's text
-  std::optional<int32_t> best_of;  ///< n, or 1: all that are drawn are answered
   std::vector<Callable> callable;  ///< functions that the answer may or must call; empty: it is text
   bool must_call = false, parallel_calls = true;
   std::vector<std::string> unknown_fields;  ///< the first few

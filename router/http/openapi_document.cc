@@ -43,6 +43,7 @@ constexpr Property kAnswer[] = {
     {"truncate_prompt_tokens", R"("type":"integer","minimum":-1,"maximum":2147483647,"not":{"const":0})"},
     {"request_id", kString},
     {"bad_words", R"("type":"array","items":{"type":"string","minLength":1})"},
+    {"early_stopping", R"("enum":[true,false,"never"])"},
     {"cache_salt", R"("type":"string","minLength":1)"},
     {"prompt_cache_key", R"("type":"string")"},
     {"stream", kBoolean},

@@ -8,6 +8,8 @@ void RouterMetrics::Families::RenderHandoff(const prom::Labels& with, WorkerRole
                                             const WorkerLoad& load) {
   Gauge("baton_leaked_kv_blocks", "KV block owners that nobody accounts for", with)
       .Set(static_cast<double>(load.leaked_kv_blocks));
+  Gauge("baton_kv_blocks_shared", "KV blocks that have several owners", with)
+      .Set(static_cast<double>(load.kv_blocks_shared));
   const HandoffLoad& h = load.handoff;
   for (const auto& [port, count] : {std::pair{"worker", load.calls_refused}, {"landing", h.connections_refused}}) {
     prom::Labels labelled = with;

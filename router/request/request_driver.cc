@@ -24,6 +24,7 @@ FlowLimits LimitsOf(const RouterConfig& config, const TokenizedRequest& generati
     limits.total_timeout = *generation.timeout;
   }
   limits.failover_wait = Ms(config.failover_wait_ms);
+  limits.whole = IsBeamSearch(generation.sampling);
   return limits;
 }
 
@@ -46,7 +47,7 @@ RequestDriver::RequestDriver(const CallServices& services, EventLoop& loop, Toke
       sink_(std::move(sink)),
       timer_(loop.MakeTimer()),
       arrived_(arrived),
-      stages_(arrived) {}
+      stages_(arrived, IsBeamSearch(generation_.sampling)) {}
 
 void RequestDriver::Start() {
   if (trail_) trail_->Tokenized(generation_);
@@ -236,6 +237,7 @@ void RequestDriver::Prepare(WorkerId worker, const PrefillLeg&) {
 void RequestDriver::Prepare(WorkerId worker, const AttachLeg& leg) {
   if (leg.choices.empty() && leg.first.empty())
     prompt_logprobs_.clear();  // a leg lost halfway through the scores sent some; this one sends all
+  if (IsBeamSearch(generation_.sampling) && !leg.first.empty()) TookPart(prefill_worker_);  // its candidates
   attached_worker_ = worker;
   const TimePoint now = services_.clock.Now();
   stages_.Ordered(flow_.attempts(), now);

@@ -16,7 +16,7 @@ constexpr Duration kExcludedFor = std::chrono::seconds(1);  // when no other wor
 RequestFlow::RequestFlow(std::string request_id, uint32_t prompt_len, uint32_t choices, const FlowLimits& limits,
                          TimePoint now)
     : request_id_(std::move(request_id)), prompt_len_(prompt_len), limits_(limits), choices_(choices), last_news_(now) {
-  if (limits.first_token_timeout.count() > 0) first_deadline_ = now + limits.first_token_timeout;
+  if (limits.first_token_timeout.count() > 0 && !limits.whole) first_deadline_ = now + limits.first_token_timeout;
   if (limits.total_timeout.count() > 0) total_deadline_ = now + limits.total_timeout;
 }
 
@@ -35,6 +35,7 @@ std::string RequestFlow::LegId(std::optional<uint32_t> only_choice) const {
 }
 
 bool RequestFlow::started_output() const {
+  if (limits_.whole) return false;
   return std::any_of(choices_.begin(), choices_.end(), [](const Choice& c) { return !c.output.empty() || c.ended; });
 }
 
@@ -71,7 +72,7 @@ AttachLeg RequestFlow::AttachLegOf(std::optional<uint32_t> only_choice, uint64_t
 }
 
 void RequestFlow::SendAttach(AttachLeg leg) {
-  leg_has_tokens_ = !leg.first.empty();
+  leg_has_tokens_ = !leg.first.empty() && !limits_.whole;
   Send(worker_, std::move(leg));
 }
 
@@ -168,10 +169,12 @@ void RequestFlow::News(RelayNews news, TimePoint now) {
   if (!news.token_ids.empty()) {
     state_ = State::kStreaming;
     choice.output.insert(choice.output.end(), news.token_ids.begin(), news.token_ids.end());
-    choice.credit -= std::min(choice.credit, static_cast<uint32_t>(news.token_ids.size()));
+    const auto count = static_cast<uint32_t>(news.token_ids.size());
+    choice.credit -= std::min(choice.credit, count);
     const bool stop_token = news.finish == FinishReason::kStop && news.stop_token_id == news.token_ids.back();
-    actions_.emplace_back(
-        EmitTokens{news.index, std::move(news.token_ids), std::move(news.logprobs), stop_token, worker_});
+    (limits_.whole ? held_ : actions_)
+        .emplace_back(EmitTokens{news.index, std::move(news.token_ids), std::move(news.logprobs), stop_token, worker_});
+    if (limits_.whole) Consumed(news.index, count);
     if (!std::exchange(leg_has_tokens_, true)) Arm(now);
   }
   if (news.finish == FinishReason::kNone) return;
@@ -260,7 +263,13 @@ void RequestFlow::LeaveWorker(const Fail& failure, TimePoint now, bool asks_agai
   last_failure_ = failure;
   failed_before_ = true;
   failed_at_ = now;
-  for (Choice& c : choices_) c.attach_gen = 0;
+  held_.clear();
+  for (Choice& c : choices_) {
+    c.attach_gen = 0;
+    if (!limits_.whole) continue;
+    c.output.clear();
+    c.ended = false;
+  }
   state_ = State::kPicking;
   Arm(now);
 }
@@ -301,9 +310,10 @@ void RequestFlow::LeaveSharedLeg(uint32_t index) {
 
 void RequestFlow::End(uint32_t index, FinishReason reason, std::optional<int32_t> stop_token_id) {
   choices_[index].ended = true;
-  actions_.emplace_back(EndChoice{index, reason, stop_token_id});
+  (limits_.whole ? held_ : actions_).emplace_back(EndChoice{index, reason, stop_token_id});
   if (std::all_of(choices_.begin(), choices_.end(), [](const Choice& c) { return c.ended; })) {
     state_ = State::kDone;
+    std::move(held_.begin(), held_.end(), std::back_inserter(actions_));
     actions_.emplace_back(Complete{});
   }
 }

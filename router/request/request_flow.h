@@ -18,6 +18,9 @@
 // only one accepted: what came already is dropped, and where something is missing the choice is attached once more to
 // the same worker, with the same ticket, from there on.
 //
+// A beam search (FlowLimits::whole) has no leg for one choice: until all choices have ended their tokens are held here,
+// and a prefill leg draws one set of candidates for all of them.
+//
 // A worker answers ABORTED when it ended a leg that this router did not renew: the router stood still. The request
 // starts its next leg as after a loss, but nobody is to blame: it costs no attempt.
 #pragma once
@@ -43,6 +46,9 @@ struct FlowLimits {
   Duration idle_token_timeout{0};   ///< between two tokens of a leg
   Duration total_timeout{0};
   Duration failover_wait{0};  ///< how long to wait for a worker that was lost to come back
+  /// A beam search: nothing of the answer is the client's before all of it is there. What a lost worker sent is
+  /// dropped, and the search begins again elsewhere.
+  bool whole = false;
 };
 
 /// Choose a worker and answer with WorkerChosen, PairChosen or NoWorker. `again`: what was computed before is computed
@@ -202,6 +208,7 @@ class RequestFlow {
   State state_ = State::kPicking;
   std::vector<Choice> choices_;
   std::vector<FlowAction> actions_;
+  std::vector<FlowAction> held_;  // of limits_.whole: the answer so far
   std::vector<WorkerId> excluded_;
   std::vector<WorkerId> excluded_prefill_;
   std::vector<WorkerId> full_;  // of excluded_: without room for the KV when they were asked last

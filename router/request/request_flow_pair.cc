@@ -71,9 +71,10 @@ void RequestFlow::PrefillPiece(const LegKey& key, std::string prompt_logprobs, T
 void RequestFlow::PrefillEnded(const LegKey& key, PrefillResult result, bool scores_wanted, TimePoint now) {
   if (!OfPrefillLeg(key)) return;
   last_news_ = now;
-  if (result.status.ok() && result.first.size() != choices_.size()) {
+  const size_t expected = limits_.whole ? 1 : choices_.size();
+  if (result.status.ok() && result.first.size() != expected) {
     result.status = absl::InternalError(
-        StrCat("the prefill worker sent ", result.first.size(), " first tokens for ", choices_.size(), " choices"));
+        StrCat("the prefill worker sent ", result.first.size(), " first tokens for ", expected, " choices"));
   }
   if (!result.status.ok()) {
     const Fail failure{result.status, 0, 0};
@@ -96,6 +97,7 @@ void RequestFlow::PrefillEnded(const LegKey& key, PrefillResult result, bool sco
     actions_.emplace_back(Admitted{result.cached_tokens});
   }
   if (scores_wanted && !std::exchange(prompt_logprobs_done_, true)) actions_.emplace_back(EmitPromptLogprobs{"", true});
+  if (limits_.whole) return AttachTicket(std::move(result.first), now);
   const bool over = std::all_of(result.first.begin(), result.first.end(),
                                 [](const FirstToken& f) { return f.finish != FinishReason::kNone; });
   if (over) Send(worker_, CancelLeg{{request_id_, attempt_, 0}});  // nothing follows Complete
@@ -123,7 +125,7 @@ void RequestFlow::PrefillChosen(std::optional<WorkerId> prefill, TimePoint now) 
 /// All choices on the ticket's worker: with the KV of the prefill leg that drew `first`, or without one.
 void RequestFlow::AttachTicket(std::vector<FirstToken> first, TimePoint now) {
   awaits_room_ = false;
-  state_ = first.empty() ? State::kAttached : State::kStreaming;
+  state_ = first.empty() || limits_.whole ? State::kAttached : State::kStreaming;
   shared_leg_left_ = false;
   const uint64_t gen = ++last_attach_gen_;
   for (Choice& c : choices_) {
@@ -135,7 +137,7 @@ void RequestFlow::AttachTicket(std::vector<FirstToken> first, TimePoint now) {
   AttachLeg leg = AttachLegOf(std::nullopt, gen, now);
   leg.grant = &grant_;
   if (!first.empty()) {
-    ++leg.position;
+    if (!limits_.whole) ++leg.position;
     leg.epoch = epoch_;
     leg.first = std::move(first);
   }

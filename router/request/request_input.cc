@@ -10,6 +10,7 @@
 #include "common/str_cat.h"
 #include "router/dialect/thoughts.h"
 #include "router/request/bad_words.h"
+#include "router/request/best_of.h"
 #include "router/request/grammar_check.h"
 #include "router/request/sampling_limits.h"
 #include "router/request/seen_chats.h"
@@ -198,6 +199,19 @@ MaybeError TakeThoughts(const ModelText& model, const WorkerFacts& facts, const 
   return model.grammars->Check(*s.grammar, field, facts.tokenizer_digest);
 }
 
+// A worker finds the best of its beams; of choices that are drawn, this router does.
+void DrawEnough(SamplingOptions& s, PreparedRequest& out) {
+  const int32_t drawn = ChoicesDrawn(s);
+  out.answers = s.n;
+  out.shows_logprobs = s.logprobs.has_value();
+  s.best_of = drawn;
+  if (IsBeamSearch(s)) return;
+  s.best_of.reset();
+  if (drawn == s.n) return;
+  s.n = drawn;
+  s.logprobs = s.logprobs.value_or(0);
+}
+
 }  // namespace
 
 size_t TextBytes(const Prompt& prompt) {
@@ -247,6 +261,7 @@ std::variant<PreparedRequest, ApiError> Prepare(const ModelText& model, const Wo
                                                 const RouterConfig& config, RequestInput input) {
   if (auto e = CheckSamplingNumbers(input.sampling)) return *std::move(e);
   if (auto e = CheckCounts(input, facts, config)) return *std::move(e);
+  if (auto e = CheckBestOf(input, config)) return *std::move(e);
   Tidy(input.sampling.stop_token_ids);
   Tidy(input.sampling.allowed_token_ids);
   if (auto e = CheckStops(input.stop)) return *std::move(e);
@@ -272,8 +287,10 @@ std::variant<PreparedRequest, ApiError> Prepare(const ModelText& model, const Wo
   g.sampling = ResolveSampling(input.sampling, model.defaults);
   if (auto e = FitContext(facts, model.defaults, input, static_cast<int64_t>(ids.size()), g.sampling))
     return *std::move(e);
+  DrawEnough(g.sampling, out);
   // Drawn at admission, so that every attempt of the request draws the same numbers.
   if (!g.sampling.seed) g.sampling.seed = RandomWord() & 0x7fffffffffffffffull;
+  if (IsBeamSearch(input.sampling)) input.thinking_budget.reset();  // a wish
   const ThoughtStart thoughts =
       input.splits_thoughts ? ThoughtStartOf(FormOf(model, config), *model.tokenizer, ids) : ThoughtStart::kNone;
   if (auto e = TakeThoughts(model, facts, input, thoughts, g.sampling)) return *std::move(e);

@@ -78,7 +78,9 @@ std::variant<TokenizedPrompt, ApiError> TokenizePrompt(const ModelText& model, c
 /// A request whose fields were checked against the model.
 struct PreparedRequest {
   TokenizedRequest generation;
-  std::vector<ChoiceText> texts;  ///< [n]
+  std::vector<ChoiceText> texts;  ///< of every choice that is drawn
+  int32_t answers = 1;            ///< of them, the likeliest: best_of.h
+  bool shows_logprobs = false;    ///< the client asked for them
 };
 /// Moves out of `input`. Every failure is the client's: 400 with the field and the numbers.
 std::variant<PreparedRequest, ApiError> Prepare(const ModelText& model, const WorkerFacts& facts,

@@ -4,6 +4,7 @@
 
 #include "common/str_cat.h"
 #include "router/admission/key_account.h"
+#include "router/request/best_of.h"
 
 namespace baton::router {
 
@@ -96,6 +97,8 @@ void RequestService::Begin(EventLoop& loop, const std::shared_ptr<RequestHandle>
   std::vector<AdmissionHold> tickets;
   tickets.push_back(std::move(place));
   tickets.push_back(std::move(std::get<AdmissionHold>(room)));
+  if (static_cast<size_t>(ready.answers) < ready.texts.size())
+    sink = KeepLikeliest(std::move(sink), ready.answers, ready.shows_logprobs);
   handle->call_ = std::make_shared<RequestDriver>(services_, loop, std::move(ready.generation), std::move(ready.texts),
                                                   arrived, std::move(tickets), std::move(sink));
   handle->call_->ChargeTo(handle->account_);

@@ -45,7 +45,9 @@ StageTimings StageClock::Stages() const {
     return out;
   }
   out.lost_ms = Milliseconds(answer_began_after_);
-  out.network_ms = std::max(0.0, since_order - out.lost_ms - out.reserve_ms - out.queue_prefill_ms - out.prefill_ms);
+  const double decode_ms = whole_ ? out.transfer_ms + out.queue_decode_ms + out.decode_ms : 0;
+  out.network_ms =
+      std::max(0.0, since_order - out.lost_ms - out.reserve_ms - out.queue_prefill_ms - out.prefill_ms - decode_ms);
   return out;
 }
 

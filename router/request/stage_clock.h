@@ -13,7 +13,8 @@ namespace baton::router {
 
 class StageClock {
  public:
-  explicit StageClock(TimePoint arrived) : arrived_(arrived) {}
+  /// `whole`: all tokens come at the end (a beam search), so that decode is a part of the time to the first one.
+  explicit StageClock(TimePoint arrived, bool whole = false) : arrived_(arrived), whole_(whole) {}
 
   /// An order that begins or continues attempt `attempt` is on its way.
   void Ordered(uint32_t attempt, TimePoint now);
@@ -40,6 +41,7 @@ class StageClock {
 
  private:
   const TimePoint arrived_;
+  const bool whole_;
   uint32_t attempt_ = 0;
   std::optional<TimePoint> first_order_, attempt_began_, attached_, first_token_;
   Duration reserve_{};

@@ -66,13 +66,23 @@ TEST(JsonRequest, CallsWithoutTextRenderAsTheEmptyText) {
   EXPECT_GE(rendered, 4);
 }
 
-TEST(JsonRequest, BestOfIsOneOrN) {
-  EXPECT_EQ(Text(TextWith(R"("n":3,"best_of":3)")).input.sampling.n, 3);
-  EXPECT_EQ(Text(TextWith(R"("best_of":1,"n":2)")).input.sampling.n, 2);
-  const ApiError more = TextError(TextWith(R"("n":2,"best_of":3)"));
-  EXPECT_EQ(more.code, "unsupported_parameter");
-  EXPECT_NE(more.message.find("3 choices to answer with n = 2"), std::string::npos) << more.message;
+TEST(JsonRequest, WhatIsKnownAtTheEndOnlyIsNotStreamed) {
+  EXPECT_EQ(Text(TextWith(R"("n":2,"best_of":3)")).input.sampling.best_of, 3);
+  Text(TextWith(R"("n":3,"best_of":3,"stream":true)"));
+  Text(TextWith(R"("n":3,"best_of":1,"stream":true)"));
+  for (const char* fields : {R"("n":2,"best_of":3,"stream":true)", R"("use_beam_search":true,"stream":true)"}) {
+    EXPECT_EQ(TextError(TextWith(fields)).param, "stream") << fields;
+    EXPECT_EQ(ChatError(With(fields)).param, "stream") << fields;
+  }
   EXPECT_EQ(TextError(TextWith(R"("best_of":"x")")).param, "best_of");
+}
+
+TEST(JsonRequest, EarlyStoppingIsABooleanOrNever) {
+  EXPECT_EQ(Chat(With(R"("early_stopping":false)")).input.sampling.early_stopping, 0);
+  EXPECT_EQ(Chat(With(R"("early_stopping":true)")).input.sampling.early_stopping, 1);
+  EXPECT_EQ(Text(TextWith(R"("early_stopping":"never")")).input.sampling.early_stopping, 2);
+  EXPECT_EQ(ChatError(With(R"("early_stopping":"soon")")).param, "early_stopping");
+  EXPECT_EQ(ChatError(With(R"("early_stopping":1)")).param, "early_stopping");
 }
 
 TEST(JsonRequest, EverySamplingFieldIsRead) {
@@ -137,11 +147,11 @@ TEST(JsonRequest, LimitsNameTheFieldThatTheClientSent) {
 }
 
 TEST(JsonRequest, FieldsThatChangeNothingAreAcceptedWhenTheirTypeIsRight) {
-  const auto r = Chat(With(
-      R"("user":"u","store":false,"metadata":{"a":"b"},"service_tier":"auto","parallel_tool_calls":true,"length_penalty":1)"));
+  const auto r =
+      Chat(With(R"("user":"u","store":false,"metadata":{"a":"b"},"service_tier":"auto","parallel_tool_calls":true)"));
   EXPECT_TRUE(r.unknown_fields.empty());
-  for (const char* field : {R"("user":3)", R"("store":"x")", R"("metadata":[])", R"("service_tier":{})",
-                            R"("parallel_tool_calls":1)", R"("length_penalty":"x")"}) {
+  for (const char* field :
+       {R"("user":3)", R"("store":"x")", R"("metadata":[])", R"("service_tier":{})", R"("parallel_tool_calls":1)"}) {
     EXPECT_EQ(ChatError(With(field)).http_status, 400) << field;
   }
 }
@@ -234,8 +244,6 @@ TEST(JsonRequest, FieldsThatAreNotBuiltAreRefusedNotIgnored) {
                             R"("structured_outputs":{"structural_tag":"{}"})",
                             R"("structured_outputs":{"disable_any_whitespace":true})",
                             R"("json_schema":{})",
-                            R"("use_beam_search":true)",
-                            R"("best_of":3)",
                             R"("suffix":"x")",
                             R"("kv_transfer_params":{"x":1})",
                             R"("chat_template":"x")",

@@ -62,6 +62,31 @@ TEST(RelayCodec, AFirstAttachCarriesThePromptAndEverySetField) {
   EXPECT_EQ(a.eos_token_ids_size(), 2);
 }
 
+TEST(RelayCodec, ABeamSearchIsHalvedForAPrefillWorkerAndItsCandidatesGoOn) {
+  TokenizedRequest g = Example();
+  g.sampling.use_beam_search = true;
+  g.sampling.n = 2;
+  g.sampling.best_of = 4;
+  g.sampling.min_tokens = 3;
+  const TicketGrant grant{v1::ReserveReply().SerializeAsString(), "ticket", 0};
+  const v1::PrefillRequest prefill = EncodePrefill(g, {.grant = &grant});
+  EXPECT_EQ(prefill.sampling().n(), 1) << "one set of candidates";
+  EXPECT_EQ(prefill.sampling().best_of(), 4);
+  EXPECT_EQ(prefill.sampling().max_tokens(), 3) << "what it needs no room for";
+  EXPECT_EQ(EncodeReserve(g, {}).choices(), 4u);
+  AttachLeg order;
+  order.grant = &grant;
+  order.first.push_back(
+      {0, 7, PositionLogprobs{{7, -0.5F, 1}, {{7, -0.5F, 1}, {9, -2.25F, 2}}}, FinishReason::kNone, {}});
+  const v1::Attach attach = EncodeAttach(g, order);
+  EXPECT_EQ(attach.sampling().n(), 2);
+  ASSERT_EQ(attach.first(0).logprobs().top_size(), 2);
+  EXPECT_EQ(attach.first(0).logprobs().top(1).token_id(), 9);
+  EXPECT_EQ(attach.first(0).logprobs().top(1).logprob(), -2.25F);
+  g.sampling.use_beam_search = false;
+  EXPECT_FALSE(EncodeAttach(g, order).first(0).has_logprobs()) << "the client has those already";
+}
+
 TEST(RelayCodec, AMigrationCarriesTheOutputAndAsksForNoPromptLogprobsAgain) {
   const std::vector<int32_t> output = {40, 41};
   AttachLeg order;

@@ -87,6 +87,50 @@ TEST_F(GrpcTest, GrpcStreamsTheSameTextWithUsageTimingsAndTrailer) {
   EXPECT_EQ(context.GetServerInitialMetadata().find("x-request-id")->second, "mine");
 }
 
+TEST_F(GrpcTest, BeamsAndTheBestOfManyComeWholeAtTheEnd) {
+  FakeWorker worker;
+  Start({&worker});
+  auto stub = v1::Generation::NewStub(Channel());
+  constexpr int kTokens = 900;  // more than one credit
+  for (const bool beams : {true, false}) {
+    v1::GenerateRequest request;
+    for (int i = 0; i < 8; ++i) request.mutable_tokens()->add_ids(100 + i);
+    request.mutable_sampling()->set_max_tokens(kTokens);
+    request.mutable_sampling()->set_n(2);
+    request.mutable_sampling()->set_best_of(4);
+    request.mutable_sampling()->set_use_beam_search(beams);
+    grpc::ClientContext context;
+    auto reader = stub->Generate(&context, request);
+    std::map<uint32_t, std::string> text;
+    v1::GenerateChunk chunk, last;
+    while (reader->Read(&chunk)) {
+      text[chunk.index()] += chunk.text();
+      EXPECT_EQ(chunk.logprobs_size(), 0) << "nobody asked for them";
+      last = chunk;
+    }
+    ASSERT_TRUE(reader->Finish().ok());
+    EXPECT_EQ(text.size(), 2u);
+    EXPECT_EQ(last.usage().completion_tokens(), (beams ? 2 : 4) * kTokens);
+    const v1::SamplingParams asked = worker.attaches().back().sampling();
+    EXPECT_EQ(asked.use_beam_search(), beams);
+    EXPECT_EQ(asked.n(), beams ? 2 : 4) << "a worker finds the best beams, the router the best that were drawn";
+    EXPECT_EQ(asked.best_of(), beams ? 4 : 0);
+    EXPECT_EQ(asked.has_logprobs(), !beams);
+    if (beams) {
+      EXPECT_EQ(text[1], FakeWorker::TextOf(1, 8, kTokens));
+    }
+  }
+  v1::GenerateRequest request;
+  request.set_text("a");
+  request.mutable_sampling()->set_use_beam_search(true);
+  request.mutable_sampling()->set_top_p(0.5F);
+  grpc::ClientContext context;
+  auto reader = stub->Generate(&context, request);
+  const grpc::Status status = reader->Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_NE(status.error_message().find("`top_p`"), std::string::npos) << status.error_message();
+}
+
 TEST_F(GrpcTest, GrpcTakesTextBytesAndChatAndRefusesWhatIsWrong) {
   FakeWorker worker;
   Start({&worker});

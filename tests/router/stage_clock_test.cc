@@ -41,6 +41,19 @@ TEST(StageClock, APairsStagesAddUpAndWhatDecodeDoesLaterIsNotInThem) {
   EXPECT_EQ(ToFirst(s), 44);
 }
 
+TEST(StageClock, WhatDecodeDoesBeforeAnAnswerThatComesWholeIsNotTheNetworks) {
+  StageClock clock(At(0), /*whole=*/true);
+  clock.Ordered(1, At(2));
+  clock.Reserved(At(7));
+  clock.Prefilled({.queue_prefill_ms = 4, .prefill_ms = 30});
+  clock.Attached(At(44));
+  clock.Told({.transfer_ms = 6, .queue_decode_ms = 1, .first_decode_ms = 2, .decode_ms = 90});
+  clock.FirstToken(At(150));
+  const StageTimings s = clock.Stages();
+  EXPECT_EQ(s.network_ms, 150 - 2 - 5 - 4 - 30 - 6 - 1 - 90);
+  EXPECT_EQ(s.decode_ms, 90);
+}
+
 TEST(StageClock, TimeOnAWorkerThatWasLostBeforeTheFirstTokenIsLost) {
   StageClock clock(At(0));
   clock.Ordered(1, At(1));

@@ -104,6 +104,27 @@ TEST(DecodeAttach, AbsentFieldsAreNeutral) {
   EXPECT_EQ(r->deadline, TimePoint::max());
 }
 
+TEST(DecodeAttach, TheCandidatesOfABeamSearchAreNoTokenYet) {
+  v1::Attach a = MakeAttach("a", 1, 20, 7);
+  a.set_ticket("t");
+  a.mutable_sampling()->set_use_beam_search(true);
+  a.set_position(20);
+  v1::FirstToken& first = *a.add_first();
+  first.set_token_id(4);
+  v1::TokenLogprob& top = *first.mutable_logprobs()->add_top();
+  top.set_token_id(4);
+  top.set_logprob(-0.75f);
+  top.set_rank(1);
+  EXPECT_TRUE(DecodeAttach(a, kLimits, 1, kNow).ok());
+  const engine::FirstToken decoded = DecodeFirst(first);
+  ASSERT_EQ(decoded.candidates.size(), 1u);
+  EXPECT_EQ(decoded.candidates[0].token, 4);
+  EXPECT_EQ(decoded.candidates[0].logprob, -0.75f);
+  EXPECT_EQ(decoded.candidates[0].rank, 1);
+  a.mutable_sampling()->set_use_beam_search(false);
+  EXPECT_THAT(Refusal(a), HasSubstr("position 20, but 21"));
+}
+
 TEST(DecodeAttach, ChoicesOfAMigrationSetIndexAndNumber) {
   v1::Attach a = MakeAttach("a", 1, 20, 7);
   a.mutable_sampling()->set_n(8);

@@ -23,6 +23,7 @@ TEST(SamplingRanges, AreTheSameInRouterAndEngine) {
       {"max_tokens", {0, 1}},        // 0: what the context leaves, or the prompt alone
       {"logprobs", {0, -1}},         // absent: -1
       {"prompt_logprobs", {0, -1}},  // absent: -1
+      {"best_of", {1, 0}},           // absent: 0
   };
   std::map<std::string, router::SamplingField> fields;
   router::VisitSampling(

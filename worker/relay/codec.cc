@@ -83,7 +83,8 @@ absl::StatusOr<engine::Request> DecodeAttach(const v1::Attach& attach, const Att
                                              " tokens less a prompt of ", attach.prompt_len(), " leave ",
                                              tokens - attach.prompt_len()));
   }
-  const size_t next = tokens + (attach.first().empty() ? 0 : 1);
+  const bool has_token = !attach.first().empty() && !attach.sampling().use_beam_search();
+  const size_t next = tokens + (has_token ? 1 : 0);
   if (attach.position() != 0 && attach.position() != next) {
     return absl::InvalidArgumentError(StrCat("position ", attach.position(), ", but ", next, " tokens were sent"));
   }
@@ -96,6 +97,13 @@ absl::StatusOr<engine::Request> DecodeAttach(const v1::Attach& attach, const Att
   const int64_t credit = static_cast<int64_t>(tokens) + attach.credit_tokens();
   request.credit = static_cast<int32_t>(std::min<int64_t>(credit, engine::kUnlimitedCredit));
   return request;
+}
+
+engine::FirstToken DecodeFirst(const v1::FirstToken& first) {
+  engine::FirstToken out{first.index(), first.token_id()};
+  for (const v1::TokenLogprob& t : first.logprobs().top())
+    out.candidates.push_back({t.token_id(), t.logprob(), t.rank()});
+  return out;
 }
 
 v1::RelayEntry EncodeOutput(const engine::SequenceOutput& output) {

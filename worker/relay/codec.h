@@ -21,6 +21,9 @@ struct AttachLimits {
 absl::StatusOr<engine::Request> DecodeAttach(const v1::Attach& attach, const AttachLimits& limits,
                                              engine::RequestKey key, TimePoint now);
 
+/// A handoff's first token, or a beam search's first candidates.
+engine::FirstToken DecodeFirst(const v1::FirstToken& first);
+
 /// News of one sequence, without request id and attach_gen. Prompt logprobs are encoded by EncodePromptLogprobs.
 v1::RelayEntry EncodeOutput(const engine::SequenceOutput& output);
 

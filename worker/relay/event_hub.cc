@@ -106,6 +106,7 @@ v1::Load EncodeLoad(const engine::SchedulerLoad& load) {
     out.set_kv_blocks_used(load.used_blocks[0]);
     out.set_kv_blocks_total(load.total_blocks[0]);
   }
+  out.set_kv_blocks_shared(load.shared_blocks);
   out.set_steps(static_cast<uint64_t>(load.steps));
   out.set_prefix_queries_tokens(load.prompt_tokens);
   out.set_prefix_hits_tokens(load.cached_tokens);

@@ -126,14 +126,13 @@ absl::Status RelayBook::AttachTicket(const v1::Attach& attach, engine::Request r
   TicketAttach ticket{
       attach.ticket(), attach.key().epoch(), attach.attach_gen(), attach.position(), std::move(request), {}, replaces};
   for (const v1::FirstToken& first : attach.first()) {
-    if (first.finish_reason() == v1::FINISH_REASON_UNSPECIFIED)
-      ticket.first.push_back({first.index(), first.token_id()});
+    if (first.finish_reason() == v1::FINISH_REASON_UNSPECIFIED) ticket.first.push_back(DecodeFirst(first));
   }
   if (attach.first_size() > 0) {
     ticket.request.sampling.prompt_logprobs = -1;  // sent by the prefill leg
     live.scores_open = false;
     live.prompt_scores_left = 0;
-    live.choices_left = static_cast<int>(ticket.first.size());
+    if (!ticket.request.sampling.use_beam_search) live.choices_left = static_cast<int>(ticket.first.size());
   }
   return tickets_->OnAttach(std::move(ticket), scheduler);
 }
