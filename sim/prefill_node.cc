@@ -105,7 +105,8 @@ void PrefillNode::OnLayers(const engine::StepPlan& plan) {
 
 /// The ways to the decode workers that it is connected to, as fast as the links of plans.
 void PrefillNode::FillLoad(v1::Load& load) const {
-  for (const prefill_worker::PeerPath& path : life_now_->sender.paths()) {
+  const RankFigures figures = life_now_->sender.Figures();
+  for (const RankWay& path : figures.ways) {
     v1::HandoffLoad::PeerPath& peer = *load.mutable_handoff()->add_peers();
     peer.set_incarnation(path.incarnation);
     peer.set_transport(path.transport);
