@@ -72,7 +72,7 @@ struct CallServices {
   RetryBudget& budget;
   RouterMetrics& metrics;
   SpanExporter* traces = nullptr;  ///< null: none are sent
-  EventStream* events{};  ///< null: nobody looks
+  EventStream* events{};           ///< null: nobody looks
 };
 
 class RequestDriver final : public LegEvents, public std::enable_shared_from_this<RequestDriver> {
