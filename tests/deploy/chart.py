@@ -1,4 +1,5 @@
 """The chart, rendered by Helm's own engine (a Python package of it), as objects."""
+import copy
 import difflib
 import importlib
 import pathlib
@@ -31,6 +32,14 @@ def why_not():
 def values(path):
     import yaml
     return yaml.safe_load(path.read_text())
+
+
+def merged(base, over):
+    """Values with others over them, as Helm lays them."""
+    out = copy.deepcopy(base)
+    for key, value in over.items():
+        out[key] = merged(out[key], value) if value and isinstance(value, dict) and isinstance(out.get(key), dict) else value
+    return out
 
 
 def files(given, name=RELEASE, namespace=NAMESPACE):

@@ -8,7 +8,6 @@ import chart
 from where import BATON, needs, run
 import hosts
 import kubelet
-from test_chart import merged
 from test_chart_runs import NAMES, VALUES, full
 
 
@@ -17,7 +16,7 @@ from test_chart_runs import NAMES, VALUES, full
 class BadInput(unittest.TestCase):
     def ends(self, over, role="decode"):
         """The exit code and last line of a pod of that role."""
-        rendered = chart.objects(merged(VALUES, over))
+        rendered = chart.objects(chart.merged(VALUES, over))
         with hosts.Hosts(NAMES) as machines, kubelet.Kubelet(machines, "control", full("workers")) as cluster:
             pod = cluster.run("decode-a", full(role), rendered)
             code = pod.process.wait(30)

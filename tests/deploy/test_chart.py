@@ -1,6 +1,5 @@
 """The chart as text: lint, renders of ten value files, the schemas of Kubernetes and of the custom resources, what every pod must have, and
 values that contradict each other. test_chart.py --write writes the goldens anew."""
-import copy
 import json
 import re
 import shutil
@@ -17,13 +16,6 @@ KUBERNETES = ["1.27", "1.36"]  # the oldest that the chart takes, and a new one
 BUILT_IN = {"v1", "batch/v1", "apps/v1", "policy/v1", "autoscaling/v2", "networking.k8s.io/v1", "rbac.authorization.k8s.io/v1"}
 SETS = {"LeaderWorkerSet", "DisaggregatedSet"}
 MINIMAL = {"model": {"path": "m.gguf", "volume": {"persistentVolumeClaim": {"claimName": "models"}}}}
-
-
-def merged(base, over):
-    out = copy.deepcopy(base)
-    for key, value in over.items():
-        out[key] = merged(out[key], value) if value and isinstance(value, dict) and isinstance(out.get(key), dict) else value
-    return out
 
 
 @needs(chart.why_not())
@@ -222,7 +214,7 @@ class Refusals(unittest.TestCase):
         for over, said in REFUSED:
             with self.subTest(json.dumps(over)):
                 with self.assertRaises(HelmError) as caught:
-                    chart.files(merged(MINIMAL, over))
+                    chart.files(chart.merged(MINIMAL, over))
                 self.assertIn(said, str(caught.exception))
 
 

@@ -10,16 +10,16 @@ import time
 import unittest
 
 import chart
-from test_chart import merged
 from where import BATON, ROOT, needs, run, shell_lines, tool
 from harness import Cluster
 
 MAKE = (ROOT / "Makefile").read_text()
-# Without an API server or an engine: not run here, and why that is enough.
-ELSEW
-HERE = {  # in the words of this machine
-    "start=$(($(date +%s) + 180))": "a whole number",
-    "baton bench --merge 0.json 1.json": "run by test_chart_runs.py",
+ELSEWHERE = {  # without an API server or an engine not run here, and why that is enough
+    "helm test": "the pod that it starts is run by test_chart_runs.py",
+    "helm rollback": "an upgrade to the values before, which test_chart_runs.py makes pod by pod",
+    "docker load": "the archive is read by test_image.py",
+    "kubectl -n": "the Job's pods are run, and their logs merged, by test_chart_runs.py",
+    "for i": "the same",
 }
 
 
@@ -61,7 +61,7 @@ class Kubernetes(unittest.TestCase):
         for key, value in re.findall(r"--set (\S+?)=(\S+)", " ".join(words)):
             for part in reversed(key.split(".")):
                 value = {part: int(value.replace("$start", "1900000000")) if isinstance(value, str) else value}
-            given = merged(given, value)
+            given = chart.merged(given, value)
         self.assertGreater(len(chart.objects(given, name=release, namespace=space)), 10)
         if helm := tool("helm"):
             with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
@@ -75,7 +75,7 @@ class Kubernetes(unittest.TestCase):
         for over in others:
             over = {**over, "reductionWidth": 8, **({"decode": {**over["decode"], "resources": {"limits": {"cpu": "8", "memory": "8Gi"}}}}
                                                     if "decode" in over else {})}
-            self.assertGreater(len(chart.objects(merged(first, over))), 10)
+            self.assertGreater(len(chart.objects(chart.merged(first, over))), 10)
 
     def test_what_is_loaded_is_what_make_writes(self):
         for archive in re.findall(r"build/image/\S+\.tar", text("kubernetes.md")):
