@@ -43,7 +43,7 @@ class Logs(unittest.TestCase):
             self.assertLessEqual({"router", "prefill-0", "decode-0"}, processes)
 
     def test_a_failure_says_its_cause_in_its_line(self):
-        with Cluster(args=["--both", 1, "--log-format", "json", "--no-restart", "--failover-wait-ms", 100]) as c:
+        with Cluster(args=["--both", 1, "--log-format", "json", "--failover-wait-ms", 100]) as c:
             with not_reading(c, body(1, max_tokens=1500, stream=True, n=8)) as client:
                 client.recv(1000)
                 os.kill(c.workers("both")[0], signal.SIGKILL)
