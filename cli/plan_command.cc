@@ -12,6 +12,7 @@
 #include "cli/flag_set.h"
 #include "cli/http_client.h"
 #include "cli/plan_layouts.h"
+#include "common/log.h"
 #include "common/status.h"
 #include "plan/known_models.h"
 #include "plan/memory_plan.h"
@@ -111,6 +112,7 @@ absl::Status PlanOne(const PlanCommand& command) {
 }
 
 int RunPlan(PlanFlags& flags) {
+  SetLogLevel("error");  // of what is simulated
   PlanCommand& command = flags.command;
   if (!flags.set.status().ok()) return FailUsage(flags.set.status());
   if (absl::Status status = CheckPlan(command.options, command.machine); !status.ok()) return FailUsage(status);
