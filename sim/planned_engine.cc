@@ -11,8 +11,8 @@ constexpr int32_t kToken = 7;  // that every answer is made of
 
 // One layer stands for all: a chunk's KV is there half way through its step, as that of a middle layer is.
 KvLayout KeptLayout(int32_t block_size) {
-  const std::vector<KvPlane> planes = {{KvPlane::Name::kK, DType::kBF16, 1, 1},
-                                       {KvPlane::Name::kV, DType::kBF16, 1, 1}};
+  const std::vector<KvPlane> planes = {{KvPlane::Name::kK, DType::kBF16, 1, 4},
+                                       {KvPlane::Name::kV, DType::kBF16, 1, 4}};
   return {.groups = {{{0}, KvGroupKind::kPaged, 0, planes, block_size}}};
 }
 

@@ -139,7 +139,7 @@ class Sim(unittest.TestCase):
         for code, text, args in ((2, f"{broken}:3: \"input_length\" is no number", [*both, "--trace", broken]),
                                  (2, f"{backwards}:4: time runs backwards", [*both, "--trace", backwards]),
                                  (2, "cannot read", [*both, "--trace", "/nowhere"]),
-                                 (2, "there are predicted-time", [*both, "--route-policy", "fastest"]),
+                                 (2, "must be predicted-time", [*both, "--route-policy", "fastest"]),
                                  (2, "\"random\" is unknown", [*both, "--compare-policies", "predicted-time", "random"]),
                                  (2, "for nobody", ["--prefill", 2]),
                                  (2, "give --link", ["--prefill", 1, "--decode", 1]),
