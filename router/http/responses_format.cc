@@ -204,6 +204,7 @@ std::string ResponsesFormat::Finish(const ChoicePart&, const ChoiceFinish& finis
   out_.clear();
   cut_ = finish.reason == FinishReason::kLength;
   if (open_ == Item::kNone && items_.empty()) Open(Item::kMessage);  // an answer of nothing is an empty message
+  if (open_ == Item::kMessage && !new_logprobs_.empty()) Add("");    // of tokens behind the text: what ended it
   Close();
   return out_;
 }
