@@ -49,7 +49,7 @@ TEST(OtherApis, TakeEverySamplingFieldOfAChat) {
       ++given;
       EXPECT_EQ(r.input.sampling.*member, want.*member) << field.name;
     });
-    EXPECT_EQ(fields - given, 4) << "n, max_tokens, logprobs and prompt_logprobs are not tried: all others are";
+    EXPECT_EQ(fields - given, 8) << "n, max_tokens, logprobs, prompt_logprobs and the four of beams are not tried";
   }
 }
 
