@@ -67,6 +67,7 @@ absl::Status Scheduler::State::AttachSearch(AttachedRequest attached, TimePoint 
   carrier.computed = length;
   StartRunning(carrier);
   carrier.candidates.emplace().top = std::move(attached.first[0].candidates);
+  OutputStart(r, now);
   AdvanceBeams(r, now);
   EraseIfEnded(r);
   return absl::OkStatus();
@@ -74,10 +75,17 @@ absl::Status Scheduler::State::AttachSearch(AttachedRequest attached, TimePoint 
 
 void Scheduler::State::TakeCandidates(Sequence& s, const kernels::SampleResult& drawn, TimePoint now) {
   RequestState& r = *s.request;
-  if (r.first_token == TimePoint::max()) r.first_token = now;
+  const bool first = std::exchange(r.first_token, std::min(r.first_token, now)) == TimePoint::max();
   if (policy.HoldAfterFirstToken(r.request.key)) return HoldCandidates(s, drawn, now);
+  if (first && !r.forked) OutputStart(r, now);
   s.candidates = drawn;
   AdvanceBeams(r, now);
+}
+
+// The prompt is computed. Who waits for that hears of it: the tokens come at the end.
+void Scheduler::State::OutputStart(const RequestState& r, TimePoint now) {
+  const auto living = std::find_if(r.choices.begin(), r.choices.end(), [](const auto& c) { return !c.ended; });
+  outputs.push_back(MakeOutput(r, static_cast<int32_t>(living - r.choices.begin()), now));
 }
 
 // The search is another worker's: the candidates are handed to it as the logprobs of the first token.

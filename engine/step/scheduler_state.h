@@ -129,6 +129,7 @@ class Scheduler::State {
   std::unique_ptr<BeamSearch> MakeSearch(const Request& request) const;
   absl::Status AttachSearch(AttachedRequest attached, TimePoint now);
   void TakeCandidates(Sequence& beam, const kernels::SampleResult& drawn, TimePoint now);
+  void OutputStart(const RequestState& request, TimePoint now);
   void HoldCandidates(Sequence& carrier, const kernels::SampleResult& drawn, TimePoint now);
   void AdvanceBeams(RequestState& request, TimePoint now);
   void EndSearch(RequestState& request, TimePoint now);

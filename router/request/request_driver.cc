@@ -73,6 +73,8 @@ void RequestDriver::OutputDrained() {
 void RequestDriver::OnNews(RelayNews&& news) {
   if (finished_) return;
   if (news.timings) stages_.Told(*news.timings);
+  // A beam search's tokens come at the end. That it was accepted says that its prompt is computed, once more.
+  if (news.accepted && IsBeamSearch(generation_.sampling)) share_.Release();
   flow_.News(std::move(news), services_.clock.Now());
   Pump();
 }

@@ -33,6 +33,28 @@ TEST(RelayBook, ARequestStreamsToItsStreamAndEnds) {
   EXPECT_EQ(w.book.live(), 0u);
 }
 
+TEST(RelayBook, ABeamSearchSaysThatItsPromptIsComputedAndAnswersAtTheEnd) {
+  RelayWorld w;
+  const auto sink = Stream();
+  v1::Attach attach = MakeAttach("a", 1, 40, 5);
+  attach.mutable_sampling()->set_use_beam_search(true);
+  attach.mutable_sampling()->set_n(2);
+  attach.mutable_sampling()->set_best_of(3);
+  w.Attach(sink, attach);
+  w.RunAll();
+  const std::vector<v1::RelayEntry> news = sink->Of("a");
+  ASSERT_EQ(news.size(), 2u);
+  EXPECT_TRUE(news[0].has_accepted());
+  EXPECT_EQ(news[0].token_ids_size(), 0);
+  EXPECT_EQ(news[0].finish_reason(), v1::FINISH_REASON_UNSPECIFIED);
+  for (const v1::RelayEntry& answer : {news[1], sink->LastOf("a", 1)}) {
+    EXPECT_EQ(answer.position(), 40u);
+    EXPECT_EQ(answer.token_ids_size(), 5);
+    EXPECT_EQ(answer.finish_reason(), v1::FINISH_REASON_LENGTH);
+  }
+  EXPECT_EQ(w.book.live(), 0u);
+}
+
 TEST(RelayBook, NewsOfOneStepIsOneMessagePerStream) {
   RelayWorld w;
   const auto first = Stream(), second = Stream();

@@ -295,7 +295,7 @@ void RelayBook::AddNews(Live& live, const engine::SequenceOutput& output, v1::Re
     entry.set_prompt_logprobs(pieces[i]);
     stamp(std::move(entry), i + 1 == pieces.size());
   }
-  if (output.tokens.empty() && output.finish == engine::FinishReason::kNone) return;
+  if (output.tokens.empty() && output.finish == engine::FinishReason::kNone && live.accepted) return;
   v1::RelayEntry entry = EncodeOutput(output);
   if (live.handed_over && entry.has_timings())
     StampTicketTimings(live.started - live.attached, output.timings, *entry.mutable_timings());

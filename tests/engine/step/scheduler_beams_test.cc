@@ -108,7 +108,8 @@ TEST(SchedulerBeams, NothingIsOutputBeforeTheSearchIsOver) {
   r.sampling.ignore_eos = true;
   ASSERT_TRUE(h.Add(r).ok());
   for (int step = 0; step < 12; ++step) {
-    EXPECT_TRUE(h.answers.empty()) << "step " << step;
+    for (const auto& [key, answer] : h.answers) EXPECT_TRUE(answer.tokens.empty()) << "step " << step;
+    EXPECT_EQ(h.answers.size(), step == 0 ? 0u : 1u) << "that the prompt is computed is said";
     ASSERT_TRUE(h.Step());
   }
   ASSERT_EQ(h.answers.size(), 3u);
@@ -196,12 +197,38 @@ TEST(SchedulerBeams, TogetherIsAloneAtEveryChunkBlockSizeAndWindow) {
   }
 }
 
+Request EndlessBeams(RequestKey key, int32_t width, int32_t n, int32_t prompt_len, int32_t max_tokens) {
+  Request r = Beams(key, width, n, prompt_len, max_tokens);
+  r.sampling.ignore_eos = true;
+  return r;
+}
+
+// Together they outgrow the pool, whoever comes first.
+void ExpectPreemptedAndTheSame(const std::vector<Request>& requests, const Conditions& conditions) {
+  SteppedEngine h(Options(conditions));
+  std::map<AnswerKey, std::string> alone;
+  for (const Request& r : requests) {
+    alone.merge(Alone(r, conditions));
+    const absl::Status added = h.Add(r);
+    ASSERT_TRUE(added.ok()) << added;
+  }
+  h.RunAll();
+  EXPECT_EQ(Texts(h), alone);
+  EXPECT_GT(h.scheduler().Load().preemptions, 0);
+  EXPECT_EQ(UsedBlocks(h), 0);
+}
+
 TEST(SchedulerBeams, PreemptedTogetherTheyComeToTheSameAnswers) {
+  const std::vector<Request> beams_last = {Endless(1, 60, 90), Endless(2, 60, 90), EndlessBeams(3, 3, 2, 60, 60),
+                                           EndlessBeams(4, 2, 1, 50, 60)};
+  const std::vector<Request> beams_first = {EndlessBeams(1, 4, 2, 60, 60), Endless(2, 60, 90), Endless(3, 60, 90)};
   for (const bool caching : {false, true}) {
-    const Conditions small{.blocks = 36, .chunk = 64, .prefix_caching = caching, .more_tokens = 30};
-    EXPECT_GT(ExpectSameTogether(small).preemptions, 5);
-    const Conditions windowed{.blocks = 44, .window = 40, .chunk = 64, .prefix_caching = caching, .more_tokens = 30};
-    EXPECT_GT(ExpectSameTogether(windowed).preemptions, 5);
+    ExpectPreemptedAndTheSame(beams_last, {.blocks = 20, .prefix_caching = caching});
+    ExpectPreemptedAndTheSame(beams_last, {.blocks = 20, .window = 24, .chunk = 40, .prefix_caching = caching});
+    ExpectPreemptedAndTheSame(beams_first, {.blocks = 24, .prefix_caching = caching});
+  }
+  for (const int32_t window : {0, 40}) {
+    ExpectSameTogether({.blocks = 37, .window = window, .chunk = 64, .more_tokens = 60});
   }
 }
 
@@ -338,11 +365,9 @@ class HandsBack final : public RolePolicy {
 
 TEST(SchedulerBeams, PreemptedOnADecodeWorkerTheyAreHandedBackWhole) {
   HandsBack policy;
-  SteppedEngine h(Options({.blocks = 12}), &policy);
-  Request senior = Endless(1, 60, 90);
-  Request r = Beams(2, 3, 2, 60, 20);
-  r.sampling.ignore_eos = true;
-  ASSERT_TRUE(h.Add(senior).ok() && h.Add(r).ok());
+  SteppedEngine h(Options({.blocks = 20}), &policy);
+  for (const Request& r : {Endless(1, 60, 90), Endless(3, 60, 90), EndlessBeams(2, 3, 2, 60, 60)})
+    ASSERT_TRUE(h.Add(r).ok());
   h.RunAll();
   for (const uint32_t choice : {0u, 1u})
     EXPECT_TRUE(absl::IsUnavailable(h.answers[AnswerKey(2, choice)].error)) << choice;
