@@ -76,7 +76,7 @@ void WorkerNode::Run(engine::SteppedEngine& engine, Loop* loop, worker::EventHub
       OnOutputs(std::move(outputs), step);
     };
     quiet_ = std::make_unique<QuietSteps>(engine, plant_.engines, role(), told);
-    rates_at_ = time_.Now();
+    rates_ = {};
   }
   Post(milliseconds(1), [this] { Tick(); });
 }
@@ -180,32 +180,15 @@ void WorkerNode::AddWatcher(std::shared_ptr<worker::WatchSink> sink) {
 
 void WorkerNode::RemoveWatcher(const worker::WatchSink* sink) { hub_->Remove(sink); }
 
-/// As worker/process/engine_shell.cc does.
-void WorkerNode::MeasureRates(const engine::SchedulerLoad& load) {
-  const double seconds = Seconds(time_.Now() - rates_at_);
-  const int64_t tokens = load.prompt_tokens - load.cached_tokens;
-  if (load.steps > rates_steps_ && seconds > 0) {
-    constexpr double kNew = 0.2;
-    step_ms_ += kNew * (1000 * seconds / static_cast<double>(load.steps - rates_steps_) - step_ms_);
-    if (tokens > rates_prompt_tokens_) {
-      const double rate = static_cast<double>(tokens - rates_prompt_tokens_) / seconds;
-      prefill_tokens_per_s_ += kNew * (rate - prefill_tokens_per_s_);
-    }
-  }
-  rates_at_ = time_.Now();
-  rates_prompt_tokens_ = tokens;
-  rates_steps_ = load.steps;
-}
-
 void WorkerNode::ReportLoad() {
   const engine::SchedulerLoad now = engine_->scheduler().Load();
   v1::Load load = worker::EncodeLoad(now);
   load.set_prefill_tokens_per_s(plant_.engines.PrefillTokensPerS());
   load.set_decode_step_ms(plant_.engines.DecodeStepMs());
   if (plant_.plans()) {
-    MeasureRates(now);
-    load.set_prefill_tokens_per_s(prefill_tokens_per_s_);
-    load.set_decode_step_ms(step_ms_);
+    rates_.Take(now);
+    load.set_prefill_tokens_per_s(rates_.prefill_tokens_per_s());
+    load.set_decode_step_ms(rates_.step_ms());
     FillLoad(load);
   }
   hub_->SendLoad(load);

@@ -20,6 +20,7 @@
 #include "sim/scenario.h"
 #include "sim/token_times.h"
 #include "sim/unkind_transport.h"
+#include "worker/process/measured_rates.h"
 #include "worker/process/role_service.h"
 #include "worker/relay/event_hub.h"
 #include "worker/transfer/transfer_loop.h"
@@ -144,7 +145,6 @@ class WorkerNode : public Process {
   void Tick();
   void TakeOutputs(std::vector<engine::SequenceOutput> outputs, uint64_t step);
   void TellKvEvents();
-  void MeasureRates(const engine::SchedulerLoad& load);
   void ReportLoad();
 
   const std::string name_;
@@ -163,9 +163,7 @@ class WorkerNode : public Process {
   TimePoint drawn_at_{};     ///< of the outputs that are being told
   std::vector<std::function<void()>> at_turn_end_;
   Duration busy_{};
-  TimePoint rates_at_{};
-  int64_t rates_prompt_tokens_ = 0, rates_steps_ = 0;
-  double prefill_tokens_per_s_ = 0, step_ms_ = 0;
+  worker::MeasuredRates rates_;
 };
 
 }  // namespace baton::sim

@@ -53,6 +53,10 @@ struct SchedulerLoad {
   int32_t shared_blocks = 0;                                      ///< of several owners, of all groups
   int64_t steps = 0, preemptions = 0, cancelled_steps = 0;
   int64_t prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0;
+  int64_t steps_ended = 0;      ///< that computed something to its end
+  int64_t computed_tokens = 0;  ///< of prompts, also computed again
+  Duration step_time{},
+      prefill_time{};  ///< from plan to commit, of those steps; of those that computed some of a prompt
   int32_t held_requests = 0;
 };
 

@@ -7,6 +7,21 @@
 
 namespace baton::engine {
 
+void Scheduler::State::CountStep(const StepPlan& plan, Duration took) {
+  predictor.Observe(plan_work, Milliseconds(took));
+  int64_t of_prompts = 0;
+  for (const SequenceStep& step : plan.sequences) {
+    const auto it = by_id.find(step.id);
+    const bool decodes =
+        it != by_id.end() && step.num_tokens == 1 && step.context >= it->second->request->request.prompt_len;
+    if (!decodes) of_prompts += step.num_tokens;
+  }
+  ++steps_ended;
+  step_time += took;
+  computed_tokens += of_prompts;
+  if (of_prompts > 0) prefill_time += took;
+}
+
 std::vector<SequenceOutput> Scheduler::Commit(const StepPlan& plan, const StepResult& result, TimePoint now) {
   State& st = *state_;
   BATON_CHECK(st.plan_runs && plan.step == st.step, "step ", plan.step, " is not the running one, ", st.step);
@@ -14,8 +29,7 @@ std::vector<SequenceOutput> Scheduler::Commit(const StepPlan& plan, const StepRe
   BATON_CHECK(result.cancelled || result.sequences.size() == plan.sequences.size(), result.sequences.size(),
               " results for ", plan.sequences.size(), " sequences");
   if (result.cancelled) ++st.cancelled_steps;
-  if (!result.cancelled && !plan.sequences.empty())
-    st.predictor.Observe(st.plan_work, Milliseconds(now - st.planned_at));
+  if (!result.cancelled && !plan.sequences.empty()) st.CountStep(plan, now - st.planned_at);
   static const SequenceResult kNothing;
   for (size_t i = 0; i < plan.sequences.size(); ++i) {
     const SequenceStep& step = plan.sequences[i];
@@ -196,6 +210,10 @@ SchedulerLoad Scheduler::Load() const {
     load.shared_blocks += pool.shared_blocks();
   }
   load.steps = static_cast<int64_t>(st.step);
+  load.steps_ended = st.steps_ended;
+  load.computed_tokens = st.computed_tokens;
+  load.step_time = st.step_time;
+  load.prefill_time = st.prefill_time;
   load.preemptions = st.preemptions;
   load.cancelled_steps = st.cancelled_steps;
   load.prompt_tokens = st.prompt_tokens;

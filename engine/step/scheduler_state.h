@@ -116,6 +116,7 @@ class Scheduler::State {
   void CommitSequence(const SequenceStep& step, const SequenceResult& result, TimePoint now);
   void EndWithoutToken(Sequence& sequence, const SequenceResult& result, TimePoint now);
   void AcceptToken(Sequence& sequence, const kernels::SampleResult& token, TimePoint now);
+  void CountStep(const StepPlan& plan, Duration took);
   void OutputPromptLogprobs(Sequence& sequence, const SequenceStep& step,
                             const std::vector<kernels::SampleResult>& scores, TimePoint now);
   void FinishGenerating(Sequence& sequence);
@@ -169,6 +170,8 @@ class Scheduler::State {
   uint64_t next_turn = 1;
   SequenceId next_id = 1;
   int32_t held = 0;
+  int64_t steps_ended = 0, computed_tokens = 0;
+  Duration step_time{}, prefill_time{};
   int64_t preemptions = 0, cancelled_steps = 0, prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0;
 };
 

@@ -36,7 +36,6 @@ EngineShell::EngineShell(const WorkerConfig& config, LoadedModel loaded, const H
       role_(std::move(role)),
       book_({.vocab_size = loaded_.model->config().vocab_size}, role_ ? role_->tickets() : nullptr),
       hub_(std::move(incarnation)),
-      rates_at_(clock.Now()),
       grammars_(loaded_.grammars ? std::make_unique<engine::GrammarPool>(loaded_.grammars, GrammarThreads()) : nullptr),
       leak_blocks_(config.test_leaked_blocks),
       engine_(Options(config, loaded_),
@@ -93,23 +92,6 @@ void EngineShell::RemoveWatcher(std::shared_ptr<WatchSink> sink) {
   engine_.Post([this, sink = std::move(sink)](engine::Scheduler&, TimePoint) { hub_.Remove(sink.get()); });
 }
 
-void EngineShell::MeasureRates(const engine::SchedulerLoad& load, TimePoint now) {
-  const double seconds = Seconds(now - rates_at_);
-  const int64_t tokens = load.prompt_tokens - load.cached_tokens, steps = load.steps;
-  if (steps > rates_steps_ && seconds > 0) {
-    constexpr double kNew = 0.2;
-    const double step_ms = 1000 * seconds / static_cast<double>(steps - rates_steps_);
-    step_ms_ += kNew * (step_ms - step_ms_);
-    if (tokens > rates_prompt_tokens_) {
-      const double rate = static_cast<double>(tokens - rates_prompt_tokens_) / seconds;
-      prefill_tokens_per_s_ += kNew * (rate - prefill_tokens_per_s_);
-    }
-  }
-  rates_at_ = now;
-  rates_prompt_tokens_ = tokens;
-  rates_steps_ = steps;
-}
-
 void EngineShell::Tick() {
   if (!role_ || tick_posted_.exchange(true)) return;
   engine_.PostBehind([this](engine::Scheduler& scheduler, TimePoint) {
@@ -139,11 +121,11 @@ void EngineShell::ReportLoad() {
       scheduler.cache().Grow(leak_, leak_blocks_ * scheduler.cache().pool(0).tokens_per_block());
     }
     const engine::SchedulerLoad load = scheduler.Load();
-    MeasureRates(load, now);
+    rates_.Take(load);
     v1::Load wire = EncodeLoad(load);
-    wire.set_prefill_tokens_per_s(prefill_tokens_per_s_);
-    wire.set_decode_step_ms(step_ms_);
-    wire.set_last_step_ms(step_ms_);
+    wire.set_prefill_tokens_per_s(rates_.prefill_tokens_per_s());
+    wire.set_decode_step_ms(rates_.step_ms());
+    wire.set_last_step_ms(rates_.step_ms());
     wire.set_leaked_kv_blocks(LeakedBlocks(scheduler));
     wire.set_calls_refused(calls_refused_);
     if (role_) role_->FillLoad(*wire.mutable_handoff());

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/step/engine.h"
+#include "worker/process/measured_rates.h"
 #include "worker/process/role_service.h"
 #include "worker/process/start_up.h"
 #include "worker/relay/event_hub.h"
@@ -51,7 +52,6 @@ class EngineShell {
  private:
   void OnOutputs(engine::EngineOutputs outputs, engine::Scheduler& scheduler);
   int64_t LeakedBlocks(engine::Scheduler& scheduler) const;
-  void MeasureRates(const engine::SchedulerLoad& load, TimePoint now);
 
   LoadedModel loaded_;
   PrefixHasher hasher_;
@@ -63,9 +63,7 @@ class EngineShell {
   // Scheduler thread only, from here …
   RelayBook book_;
   EventHub hub_;
-  TimePoint rates_at_;
-  int64_t rates_prompt_tokens_ = 0, rates_steps_ = 0;
-  double prefill_tokens_per_s_ = 0, step_ms_ = 0;
+  MeasuredRates rates_;
   std::vector<std::function<void()>> when_role_idle_;
   const std::unique_ptr<engine::GrammarPool> grammars_;  ///< null: grammars are refused
   const int32_t leak_blocks_;                            ///< for tests
