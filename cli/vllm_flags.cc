@@ -19,7 +19,8 @@ constexpr std::string_view kCode = "no code of a model or a plugin is loaded";
 constexpr std::string_view kGraph =
     "--cuda-graph-sizes says which steps a GPU replays; nothing is compiled at run time";
 constexpr std::string_view kPartial = "prefill chunks are bounded by --max-num-batched-tokens and --max-stall-ms";
-constexpr std::string_view kTokenizer = "the tokenizer is the one beside the weights, or in the GGUF file";
+constexpr std::string_view kTokenizer =
+    "the tokenizer is the one beside the weights, in the GGUF file, or that of --tokenizer";
 
 using enum Values;
 constexpr std::array kFlags = std::to_array<VllmFlag>({
@@ -27,14 +28,12 @@ constexpr std::array kFlags = std::to_array<VllmFlag>({
     {"enable-chunked-prefill", kNone, "", "*", "prompts are always computed in chunks"},
     {"no-enable-chunked-prefill", kNone, "", "", "prompts are always computed in chunks"},
     {"num-gpu-blocks-override", kOne, "", "", "--kv-cache-memory says how many bytes KV takes"},
-    {"scheduling-policy", kOne, "", "priority", "priorities always count; equals are served in the order they came"},
     {"use-v2-block-manager", kNone, "", "*", "there is one block manager"},
     {"disable-log-stats", kNone, "", "*", "statistics are metrics, not log lines"},
     {"disable-log-requests", kNone, "no-log-requests", "", ""},
     {"enable-log-requests", kNone, "log-requests", "", ""},
     {"max-num-partial-prefills", kOne, "", "1", kPartial},
     {"max-long-partial-prefills", kOne, "", "1", kPartial},
-    {"long-prefill-token-threshold", kOne, "", "0", kPartial},
     {"tokenizer-pool-size", kOne, "tokenizer-threads", "", ""},
     {"tokenizer-pool-type", kOne, "", "ray", "texts are tokenized by threads of the router"},
     {"tokenizer-pool-extra-config", kOne, "", "", "texts are tokenized by threads of the router"},
@@ -46,15 +45,10 @@ constexpr std::array kFlags = std::to_array<VllmFlag>({
     {"scheduler-delay-factor", kOne, "", "0 0.0", "a prompt is never held back for others"},
     {"disable-sliding-window", kNone, "", "", "a model's window is a part of it: without it the answers are wrong"},
     // What a model says of itself.
-    {"tokenizer", kOne, "", "", kTokenizer},
     {"tokenizer-mode", kOne, "", "auto", kTokenizer},
     {"tokenizer-revision", kOne, "", "", kHub},
     {"skip-tokenizer-init", kNone, "", "", kTokenizer},
     {"hf-config-path", kOne, "", "", "config.json is the one beside the weights"},
-    {"hf-overrides", kOne, "", "{}", "change config.json beside the weights"},
-    {"rope-scaling", kOne, "", "", "change rope_scaling in config.json"},
-    {"rope-theta", kOne, "", "", "change rope_theta in config.json"},
-    {"override-generation-config", kOne, "", "{}", "change generation_config.json, or say it in requests"},
     {"config-format", kOne, "", "auto hf", "config.json or a GGUF file's metadata is read"},
     {"model-impl", kOne, "", "auto vllm", "every model runs on Baton's own decoder"},
     {"revision", kOne, "", "", kHub},

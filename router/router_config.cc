@@ -92,6 +92,16 @@ FieldRule ToolCallParserRule() {
   return OneOf(choices);
 }
 
+FieldRule GenerationConfigRule() {
+  FieldRule rule;
+  rule.text = "auto, vllm or a folder (a path with a /)";
+  rule.help = "auto: those of the model's generation_config.json | vllm: neutral ones | a folder with such a file";
+  rule.takes_text = [](std::string_view text) {
+    return text == "auto" || text == "vllm" || text.find('/') != std::string_view::npos;
+  };
+  return rule;
+}
+
 absl::Status RouterConfig::Validate() const {
   BATON_RETURN_IF_ERROR(CheckFields(*this));
   BATON_RETURN_IF_ERROR(CheckPairs(*this));

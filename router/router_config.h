@@ -40,10 +40,12 @@ struct RouterConfig {
   std::string kubernetes_api;
   std::string kubernetes_token_file = "/var/run/secrets/kubernetes.io/serviceaccount/token";
   std::string kubernetes_ca_file = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt";
+  std::string tokenizer;
   std::string chat_template;
   std::string tool_call_parser = "auto";
   std::string reasoning_parser = "auto";
   std::string generation_config = "auto";
+  std::string override_generation_config;
   std::string hash_key_file;
 
   // ---- access
@@ -73,6 +75,7 @@ struct RouterConfig {
 
   // ---- choosing a worker
   std::string route_policy = "predicted-time";
+  std::string scheduling_policy = "priority";
   double route_lambda = 5.0;
   int64_t index_max_bytes = 64 << 20;
 
@@ -125,6 +128,8 @@ inline constexpr double kLongestWaitMs = 24 * 3600 * 1000;
 FieldRule RoutePolicyRule();
 /// What --tool-call-parser may be (router/dialect/call_form.h).
 FieldRule ToolCallParserRule();
+/// What --generation-config may be.
+FieldRule GenerationConfigRule();
 
 template <class Visitor>
 void VisitTlsFields(RouterConfig& c, Visitor&& field) {
@@ -168,13 +173,13 @@ void VisitAccessFields(RouterConfig& c, Visitor& field) {
   field("port", c.port, "port", "HTTP; 0 = any free port (printed)", Range(0, 65535));
   field("grpc-port", c.grpc_port, "port", "gRPC (--port + 1); 0 = any free port, -1 = no gRPC", Range(-1, 65535));
   field("admin-port", c.admin_port, "port",
-        "operators' HTTP (--port + 2): metrics, workers, route explain; 0 = any free port, -1 = none",
-        Range(-1, 65535));
+        "operators' HTTP (--port + 2): console, metrics, workers; 0 = any free port, -1 = none", Range(-1, 65535));
   VisitTlsFields(c, field);
   field("model", c.model, "", "HF directory or .gguf; tokenizer, template and defaults come from it",
         NotEmpty("an HF directory or a .gguf file"));
   field("served-model-name", c.served_model_name, "", "names clients use (repeatable; the model's base name)");
   VisitDiscovery(c, field);
+  field("tokenizer", c.tokenizer, "", "HF directory or .gguf file with tokenizer and chat template (--model's own)");
   field("chat-template", c.chat_template, "", "file with a Jinja chat template (the model's)");
   field("tool-call-parser", c.tool_call_parser, "", "how the model writes calls of functions", ToolCallParserRule());
   field("reasoning-parser", c.reasoning_parser, "", "how the model writes thoughts before its answer",
@@ -182,8 +187,9 @@ void VisitAccessFields(RouterConfig& c, Visitor& field) {
                {"none", "not at all"},
                {"qwen3", "between <think> and </think>, if any"},
                {"deepseek_r1", "up to </think>, whether <think> stands before them or not"}}));
-  field("generation-config", c.generation_config, "", "defaults of sampling",
-        OneOf({{"auto", "those of the model's generation_config.json"}, {"vllm", "neutral ones"}}));
+  field("generation-config", c.generation_config, "", "defaults of sampling", GenerationConfigRule());
+  field("override-generation-config", c.override_generation_config, "",
+        "a JSON object of generation_config.json's keys, over those: '{\"temperature\": 0.5}'");
   field("hash-key-file", c.hash_key_file, "", "64 hex digits keying prefix hashes; needed with several routers");
   field("api-key", c.api_key, "", "accepted bearer tokens; none = open (repeatable)");
   field(
@@ -230,6 +236,9 @@ void VisitLimitFields(RouterConfig& c, Visitor& field) {
 template <class Visitor>
 void VisitRequestFields(RouterConfig& c, Visitor& field) {
   field("route-policy", c.route_policy, "", "how a worker is chosen", RoutePolicyRule());
+  field("scheduling-policy", c.scheduling_policy, "", "what is served first",
+        OneOf({{"priority", "the lower priority of a request or key, then who came first"},
+               {"fcfs", "who came first; priorities say nothing"}}));
   field("route-lambda", c.route_lambda, "", "weight of the work a request brings to those behind it", Range(0, 1000));
   field("index-max-bytes", c.index_max_bytes, "bytes", "memory of the prefix index; least recently used goes first",
         Range(0, int64_t{1} << 50));

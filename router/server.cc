@@ -338,6 +338,15 @@ void RouterServer::Parts::Stop() {
   changed.notify_all();
 }
 
+namespace {
+
+TextFiles TextFilesOf(const RouterConfig& config) {
+  const bool folder = config.generation_config != "auto" && config.generation_config != "vllm";
+  return {config.tokenizer, folder ? config.generation_config : "", config.override_generation_config};
+}
+
+}  // namespace
+
 RouterServer::RouterServer(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 RouterServer::~RouterServer() { Stop(); }
 
@@ -348,7 +357,7 @@ absl::StatusOr<std::unique_ptr<RouterServer>> RouterServer::Start(const RouterCo
   if (!keys.ok()) return absl::FailedPreconditionError(keys.status().message());
   BATON_ASSIGN_OR_RETURN(ModelText model,
                          ModelText::Load(config.model, config.chat_template, config.generation_config == "auto",
-                                         static_cast<size_t>(config.token_cache_mib) << 20));
+                                         static_cast<size_t>(config.token_cache_mib) << 20, TextFilesOf(config)));
   auto parts = std::make_unique<Parts>(config, version, std::move(model), *std::move(keys));
   BATON_RETURN_IF_ERROR(parts->Start());
   return std::unique_ptr<RouterServer>(new RouterServer(std::move(parts)));

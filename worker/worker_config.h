@@ -30,6 +30,10 @@ struct WorkerConfig {
 
   // ---- model
   std::string model;
+  std::string tokenizer;
+  std::string hf_overrides;
+  std::string rope_scaling;
+  double rope_theta = 0;
   std::vector<std::string> served_model_name;
   std::string load_format = "auto";
   std::string dtype = "auto";
@@ -64,6 +68,7 @@ struct WorkerConfig {
   // ---- steps
   int32_t max_num_seqs = 128;
   int32_t max_num_batched_tokens = 2048;
+  int32_t long_prefill_token_threshold = 0;
   double max_step_ms = 200;
   double max_stall_ms = 80;
   int32_t max_waiting_requests = 1024;
@@ -134,6 +139,11 @@ void VisitModelFields(WorkerConfig& c, Visitor& field) {
   field("cluster-secret-file", c.cluster_secret_file, "",
         "what the processes of one cluster prove to each other that they know: 32 to 4096 bytes, not readable by all");
   field("model", c.model, "", "HF directory or .gguf file", NotEmpty("an HF directory or a .gguf file"));
+  field("tokenizer", c.tokenizer, "", "HF directory or .gguf file whose tokens grammars see (--model's own)");
+  field("hf-overrides", c.hf_overrides, "",
+        "a JSON object whose fields stand over those of config.json, or of the GGUF file");
+  field("rope-scaling", c.rope_scaling, "", "a JSON object in place of config.json's rope_scaling");
+  field("rope-theta", c.rope_theta, "", "in place of config.json's rope_theta; 0 = that", AtLeast(0));
   field("served-model-name", c.served_model_name, "", "name that the handshake reports; the first counts");
   field("load-format", c.load_format, "", "where the weights come from",
         OneOf({{"auto"}, {"dummy", "random weights from config.json alone"}}));
@@ -202,6 +212,8 @@ void VisitEngineFields(WorkerConfig& c, Visitor& field) {
   field("hash-key-file", c.hash_key_file, "", "64 hex digits keying prefix hashes; else the first router sets the key");
   field("max-num-seqs", c.max_num_seqs, "sequences", "sequences in one step", Range(1, 65536));
   field("max-num-batched-tokens", c.max_num_batched_tokens, "tokens", "tokens in one step", AtLeast(1));
+  field("long-prefill-token-threshold", c.long_prefill_token_threshold, "tokens",
+        "of one prompt in one step at most, so that a long one leaves room for others; 0 = no such bound", AtLeast(0));
   field("max-step-ms", c.max_step_ms, "ms", "a step is cut to take no longer, by the measured rate; 0 = no cap by time",
         AtLeast(0));
   field("max-stall-ms", c.max_stall_ms, "ms",

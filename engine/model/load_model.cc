@@ -21,10 +21,10 @@ struct Opened {
   std::unique_ptr<WeightSource> weights;
 };
 
-absl::StatusOr<Opened> OpenGguf(const std::string& path) {
-  BATON_ASSIGN_OR_RETURN(std::shared_ptr<const GgufFile> file, GgufFile::Open(path));
+absl::StatusOr<Opened> OpenGguf(const ModelSource& source) {
+  BATON_ASSIGN_OR_RETURN(std::shared_ptr<const GgufFile> file, GgufFile::Open(source.path));
   Opened out;
-  BATON_ASSIGN_OR_RETURN(out.read, ReadGgufConfig(*file));
+  BATON_ASSIGN_OR_RETURN(out.read, ReadGgufConfig(*file, source.config_overrides));
   BATON_ASSIGN_OR_RETURN(out.weights, OpenGgufWeights(std::move(file), out.read.config));
   return out;
 }
@@ -37,9 +37,9 @@ absl::StatusOr<Opened> Open(const ModelSource& source) {
   }
   Opened out;
   if (!directory) {
-    BATON_ASSIGN_OR_RETURN(out, OpenGguf(source.path));
+    BATON_ASSIGN_OR_RETURN(out, OpenGguf(source));
   } else {
-    BATON_ASSIGN_OR_RETURN(out.read, ReadHfConfig(source.path));
+    BATON_ASSIGN_OR_RETURN(out.read, ReadHfConfig(source.path, source.config_overrides));
     if (!source.dummy_weights) {
       BATON_ASSIGN_OR_RETURN(out.weights, OpenHfWeights(source.path, out.read.config));
     }

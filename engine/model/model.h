@@ -50,8 +50,9 @@ class Model {
 };
 
 struct ModelSource {
-  std::string path;            ///< HF directory or .gguf file
-  bool dummy_weights = false;  ///< --load-format dummy: seeded random weights from config.json alone
+  std::string path;                             ///< HF directory or .gguf file
+  std::vector<std::string> config_overrides{};  ///< JSON objects over its config (config_reader.h)
+  bool dummy_weights = false;                   ///< --load-format dummy: seeded random weights from config.json alone
   uint64_t dummy_seed = 0;
   int block_size = kUnitTokens;                 ///< tokens per KV block of the layout, a multiple of kUnitTokens
   RankPlace place;                              ///< the rank that loads

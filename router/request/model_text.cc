@@ -13,6 +13,7 @@
 
 #include "common/foreign_text.h"
 #include "common/gguf.h"
+#include "common/nearest_name.h"
 #include "common/status.h"
 #include "common/str_cat.h"
 #include "router/request/grammar_check.h"
@@ -111,7 +112,7 @@ absl::Status LoadGguf(const std::string& path, ModelText& model) {
   return absl::OkStatus();
 }
 
-absl::Status LoadDirectory(const std::string& path, bool use_generation_config, ModelText& model) {
+absl::Status LoadDirectory(const std::string& path, ModelText& model) {
   BATON_ASSIGN_OR_RETURN(auto tokenizer, Tokenizer::FromHfDirectory(path));
   auto own = ChatTemplate::FromHfDirectory(path);
   if (own.ok()) {
@@ -119,16 +120,41 @@ absl::Status LoadDirectory(const std::string& path, bool use_generation_config, 
   } else if (own.status().code() != absl::StatusCode::kNotFound) {
     return own.status();
   }
-  const std::string config = path + "/generation_config.json";
-  if (use_generation_config && fs::exists(config)) BATON_RETURN_IF_ERROR(ReadGenerationConfig(config, model.defaults));
   model.tokenizer = Const(std::move(tokenizer));
   return absl::OkStatus();
+}
+
+/// The model's own, or those of the folder that was named, and what is said over them.
+absl::Status LoadDefaults(const std::string& path, bool use_own, const TextFiles& elsewhere,
+                          SamplingOptions& defaults) {
+  const bool named = !elsewhere.generation_config.empty();
+  const std::string config = StrCat(named ? elsewhere.generation_config : path, "/generation_config.json");
+  if (named && !fs::exists(config))
+    return absl::NotFoundError(StrCat("--generation-config ", elsewhere.generation_config, ": there is no ", config));
+  if ((named || use_own) && fs::exists(config)) BATON_RETURN_IF_ERROR(ReadGenerationConfig(config, defaults));
+  if (elsewhere.override_generation_config.empty()) return absl::OkStatus();
+  const auto wrong = [](const std::string& what) {
+    return absl::InvalidArgumentError(StrCat("--override-generation-config: ", what));
+  };
+  const nlohmann::json over = nlohmann::json::parse(elsewhere.override_generation_config, nullptr, false);
+  if (!over.is_object()) return wrong(StrCat(Printable(elsewhere.override_generation_config), " is no JSON object"));
+  std::vector<std::string> names;
+  VisitSampling([&](auto, const SamplingField& field) {
+    if (!field.config_name.empty()) names.emplace_back(field.config_name);
+  });
+  for (const auto& [key, value] : over.items()) {
+    if (std::ranges::find(names, key) == names.end())
+      return wrong(StrCat("\"", Printable(key), "\" is no key that counts", DidYouMean(key, names, "")));
+  }
+  const absl::Status read = ReadDefaults(over, defaults);
+  return read.ok() ? read : wrong(std::string(read.message()));
 }
 
 }  // namespace
 
 absl::StatusOr<ModelText> ModelText::Load(const std::string& path, const std::string& chat_template_file,
-                                          bool use_generation_config, size_t token_cache_bytes) {
+                                          bool use_generation_config, size_t token_cache_bytes,
+                                          const TextFiles& elsewhere) {
   std::error_code ignored;
   if (!fs::exists(path, ignored)) return absl::NotFoundError(StrCat("model ", path, " does not exist (--model)"));
   ModelText model;
@@ -136,7 +162,12 @@ absl::StatusOr<ModelText> ModelText::Load(const std::string& path, const std::st
   if (!clean.has_filename()) clean = clean.parent_path();
   const bool gguf = !fs::is_directory(path, ignored);
   model.name = gguf ? clean.stem().string() : clean.filename().string();
-  BATON_RETURN_IF_ERROR(gguf ? LoadGguf(path, model) : LoadDirectory(path, use_generation_config, model));
+  const std::string& text_path = elsewhere.tokenizer.empty() ? path : elsewhere.tokenizer;
+  if (!fs::exists(text_path, ignored))
+    return absl::NotFoundError(StrCat("tokenizer ", text_path, " does not exist (--tokenizer)"));
+  BATON_RETURN_IF_ERROR(fs::is_directory(text_path, ignored) ? LoadDirectory(text_path, model)
+                                                             : LoadGguf(text_path, model));
+  BATON_RETURN_IF_ERROR(LoadDefaults(path, use_generation_config, elsewhere, model.defaults));
   if (!chat_template_file.empty()) {
     auto given = ReadTemplate(chat_template_file, *model.tokenizer);
     if (!given.ok())

@@ -18,6 +18,13 @@ namespace baton::router {
 class GrammarCheck;
 class SeenChats;
 
+/// What comes from elsewhere than the model's own files.
+struct TextFiles {
+  std::string tokenizer{};                   ///< HF directory or .gguf file, with the chat template; empty: the model's
+  std::string generation_config{};           ///< folder of generation_config.json; empty: the model's
+  std::string override_generation_config{};  ///< JSON of that file's keys, over it; empty: none
+};
+
 /// Immutable but for the caches; any thread.
 struct ModelText {
   std::string name;  ///< base name of the path, without ".gguf"
@@ -35,7 +42,8 @@ struct ModelText {
   /// `use_generation_config`: false leaves `defaults` empty. `token_cache_bytes`: a quarter of them is for whole chats.
   /// Errors of text/ and common/gguf, which name the file.
   static absl::StatusOr<ModelText> Load(const std::string& path, const std::string& chat_template_file,
-                                        bool use_generation_config, size_t token_cache_bytes);
+                                        bool use_generation_config, size_t token_cache_bytes,
+                                        const TextFiles& elsewhere = {});
 };
 
 /// Request over model defaults over neutral values. Every field a worker looks at is set then, except seed and

@@ -48,9 +48,11 @@ std::shared_ptr<RequestHandle> RequestService::Submit(EventLoop& loop, RequestIn
   if (services_.events != nullptr) trail = services_.events->Begin(input.request_id, arrived);
   auto place = services_.admission.Enter();
   if (auto* error = std::get_if<ApiError>(&place)) return refuse(*error);
+  const bool fcfs = services_.config.scheduling_policy == "fcfs";
+  if (fcfs) input.priority = 0;
   if (input.account != nullptr) {
     if (const auto error = input.account->TakeRequest(arrived)) return refuse(*error);
-    input.priority = input.account->Priority(input.priority);
+    if (!fcfs) input.priority = input.account->Priority(input.priority);
     handle->account_ = input.account;
   }
   if (!ServesModel(services_.config, services_.model, input.model))

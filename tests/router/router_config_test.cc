@@ -124,7 +124,8 @@ const Edges<double> kNumbers = {
 
 const Edges<std::string> kTexts = {
     {"model", &RouterConfig::model, {"x"}, {""}},
-    {"generation-config", &RouterConfig::generation_config, {"auto", "vllm"}, {"", "yes"}},
+    {"generation-config", &RouterConfig::generation_config, {"auto", "vllm", "/a"}, {"", "yes"}},
+    {"scheduling-policy", &RouterConfig::scheduling_policy, {"priority", "fcfs"}, {"", "lifo"}},
     {"route-policy", &RouterConfig::route_policy, {"predicted-time", "round-robin"}, {"", "best"}},
     {"log-level", &RouterConfig::log_level, {"debug", "info", "warning", "error"}, {"", "loud"}},
     {"log-format", &RouterConfig::log_format, {"text", "json"}, {"", "xml"}},
@@ -136,7 +137,7 @@ TEST(RouterConfig, EveryFieldTakesItsEdgesAndRefusesWhatLiesBehindThem) {
   test::CheckEdges(Good(), kLongIntegers, tested);
   test::CheckEdges(Good(), kNumbers, tested);
   test::CheckEdges(Good(), kTexts, tested);
-  EXPECT_EQ(tested.size(), 43u);
+  EXPECT_EQ(tested.size(), 44u);
 }
 
 TEST(RouterConfig, APauseOrASilenceFitsTheOneThatItIsMeasuredBy) {

@@ -219,6 +219,13 @@ TEST_F(RouterTest, KeysGuardTheApiButNotItsHealth) {
   EXPECT_EQ(Ask(server_->admin_port(), "GET", "/workers").status, 401);
 }
 
+TEST_F(RouterTest, FirstComeFirstServedSendsNoPriorities) {
+  FakeWorker worker;
+  Start({&worker}, {.scheduling_policy = "fcfs"});
+  ASSERT_EQ(Complete(R"("max_tokens":1,"priority":-50)").status, 200);
+  EXPECT_EQ(worker.attaches()[0].priority(), 0);
+}
+
 TEST_F(RouterTest, AKeyHasLimitsThatItsHolderIsToldOf) {
   const std::string file = testing::TempDir() + "/router_limited_keys";
   std::ofstream(file) << "first name=alice requests-per-minute=2 priority=3\nsecond name=bob tokens-per-minute=12\n";

@@ -29,6 +29,7 @@ const Edges<int32_t> kIntegers = {
     {"block-size", &WorkerConfig::block_size, {16, 1024}, {-16, 0, 8, 24, 1040}},
     {"max-num-seqs", &WorkerConfig::max_num_seqs, {1, 65536}, {0, 65537}},
     {"max-num-batched-tokens", &WorkerConfig::max_num_batched_tokens, {1}, {0}},
+    {"long-prefill-token-threshold", &WorkerConfig::long_prefill_token_threshold, {0, 1}, {-1}},
     {"max-waiting-requests", &WorkerConfig::max_waiting_requests, {1}, {0}},
     {"threads", &WorkerConfig::threads, {0, 1024}, {-1, 1025}},
     {"landing-port", &WorkerConfig::landing_port, {0, 65535}, {-1, 65536}},
@@ -46,6 +47,7 @@ const Edges<int64_t> kLongIntegers = {
 const Edges<double> kNumbers = {
     {"max-step-ms", &WorkerConfig::max_step_ms, {0, 0.5}, {-0.1}},
     {"max-stall-ms", &WorkerConfig::max_stall_ms, {0, 0.5}, {-0.1}},
+    {"rope-theta", &WorkerConfig::rope_theta, {0, 1e6}, {-1}},
     {"test-kv-fault-rate", &WorkerConfig::test_kv_fault_rate, {0, 1}, {-0.1, 1.1}},
 };
 
@@ -83,7 +85,7 @@ TEST(WorkerConfig, EveryFieldTakesItsEdgesAndRefusesWhatLiesBehindThem) {
   test::CheckEdges(Good(), kLongIntegers, tested);
   test::CheckEdges(Good(), kNumbers, tested);
   test::CheckEdges(Good(), kTexts, tested);
-  EXPECT_EQ(tested.size(), 33u);
+  EXPECT_EQ(tested.size(), 35u);
 }
 
 TEST(WorkerConfig, WhatFieldsMayBeTogetherIsChecked) {

@@ -15,6 +15,7 @@ engine::EngineOptions Options(const WorkerConfig& config, const LoadedModel& loa
   out.scheduler.vocab_size = loaded.model->config().vocab_size;
   out.scheduler.max_num_seqs = config.max_num_seqs;
   out.scheduler.max_num_batched_tokens = config.max_num_batched_tokens;
+  out.scheduler.max_prefill_chunk = config.long_prefill_token_threshold;
   out.scheduler.max_step_ms = config.max_step_ms;
   out.scheduler.max_stall_ms = config.max_stall_ms;
   out.scheduler.max_waiting_requests = config.max_waiting_requests;

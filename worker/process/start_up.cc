@@ -190,14 +190,17 @@ using CompilerLoad = std::future<absl::StatusOr<std::unique_ptr<GrammarCompiler>
 
 // Runs beside the loading of the rest; of the tokenizer only the part that grammars see is kept.
 CompilerLoad MakeGrammarCompiler(TokenizerLoad tokenizer, const engine::ModelConfig& model) {
-  return std::async(std::launch::async,
-                    [load = std::move(tokenizer), vocab_size = model.vocab_size,
-                     eos = model.eos_token_ids]() mutable -> absl::StatusOr<std::unique_ptr<GrammarCompiler>> {
-                      BATON_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer, load.get());
-                      // As the router chooses what ends an answer.
-                      return GrammarCompiler::Make(
-                          *tokenizer, tokenizer->eos_ids().empty() ? eos : tokenizer->eos_ids(), vocab_size);
-                    });
+  return std::async(
+      std::launch::async,
+      [load = std::move(tokenizer), vocab_size = model.vocab_size,
+       eos = model.eos_token_ids]() mutable -> absl::StatusOr<std::unique_ptr<GrammarCompiler>> {
+        BATON_ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer, load.get());
+        if (tokenizer->vocab_size() > vocab_size)
+          return absl::InvalidArgumentError(StrCat("the tokenizer has ", tokenizer->vocab_size(), " tokens, the model ",
+                                                   vocab_size, ": it is another model's"));
+        // As the router chooses what ends an answer.
+        return GrammarCompiler::Make(*tokenizer, tokenizer->eos_ids().empty() ? eos : tokenizer->eos_ids(), vocab_size);
+      });
 }
 
 // Prints the ranks, and the cost of the way in which they sum.
@@ -252,7 +255,8 @@ absl::StatusOr<LoadedModel> StartUp(const WorkerConfig& config, StartUpProgress&
     phase_start = clock.Now();
   };
   const engine::RankLinks links = ranks != nullptr ? ranks->links() : engine::RankLinks();
-  TokenizerLoad tokenizer = std::async(std::launch::async, &Tokenizer::OfModel, config.model);
+  TokenizerLoad tokenizer =
+      std::async(std::launch::async, &Tokenizer::OfModel, config.tokenizer.empty() ? config.model : config.tokenizer);
   LoadedModel loaded;
   loaded.place = PlaceOf(config, 0);
   loaded.name = config.served_model_name.empty() ? BaseName(config.model) : config.served_model_name.front();
@@ -279,6 +283,9 @@ absl::StatusOr<LoadedModel> StartUp(const WorkerConfig& config, StartUpProgress&
   done("warm-up");
   if (auto compiler = grammars.get(); compiler.ok()) {
     loaded.grammars = *std::move(compiler);
+  } else if (!config.tokenizer.empty()) {
+    return absl::Status(compiler.status().code(),
+                        StrCat("--tokenizer ", config.tokenizer, ": ", compiler.status().message()));
   } else {
     LogWarning("worker: requests with structured outputs are refused: {}", View(compiler.status().message()));
   }

@@ -56,6 +56,10 @@ kernels::CpuOpsConfig OpsConfigOf(const WorkerConfig& config) {
 engine::ModelSource SourceOf(const WorkerConfig& config, const engine::RankPlace& place) {
   engine::ModelSource source{
       .path = config.model, .dummy_weights = config.load_format == "dummy", .dummy_seed = config.seed};
+  if (!config.hf_overrides.empty()) source.config_overrides.push_back(config.hf_overrides);
+  if (!config.rope_scaling.empty())
+    source.config_overrides.push_back(StrCat("{\"rope_scaling\": ", config.rope_scaling, "}"));
+  if (config.rope_theta > 0) source.config_overrides.push_back(StrCat("{\"rope_theta\": ", config.rope_theta, "}"));
   source.block_size = config.block_size;
   source.place = place;
   source.context_tokens = config.max_model_len;

@@ -37,10 +37,29 @@ void SetSpecialTokens(JsonFields& in, ModelConfig& out) {
   if (!bos.empty() && bos[0] >= 0 && bos[0] < out.vocab_size) out.bos_token_id = static_cast<int32_t>(bos[0]);
 }
 
+absl::Status Override(const ConfigOverrides& overrides, nlohmann::json& config) {
+  for (const std::string& one : overrides) {
+    const nlohmann::json over = nlohmann::json::parse(one, nullptr, /*allow_exceptions=*/false);
+    if (!over.is_object())
+      return absl::InvalidArgumentError(StrCat(Printable(one), " is no JSON object (--hf-overrides, --rope-scaling)"));
+    for (const char* key : {"rope_theta", "rope_scaling"}) {
+      if (over.contains(key) && config.contains("rope_parameters") && !over.contains("rope_parameters")) {
+        return absl::InvalidArgumentError(StrCat("the config has rope_parameters, over which ", key,
+                                                 " says nothing: --hf-overrides "
+                                                 "'{\"rope_parameters\": {…}}'"));
+      }
+    }
+    config.update(over);
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
-absl::StatusOr<ReadConfig> ParseHfConfig(const nlohmann::json& json, const std::string& where) {
-  const nlohmann::json text = TextConfig(json);
+absl::StatusOr<ReadConfig> ParseHfConfig(const nlohmann::json& json, const std::string& where,
+                                         const ConfigOverrides& overrides) {
+  nlohmann::json text = TextConfig(json);
+  BATON_RETURN_IF_ERROR(Override(overrides, text));
   JsonFields in(text, where);
   const std::string type = in.StringOr("model_type", "");
   BATON_RETURN_IF_ERROR(in.status());
@@ -59,10 +78,10 @@ absl::StatusOr<ReadConfig> ParseHfConfig(const nlohmann::json& json, const std::
   return out;
 }
 
-absl::StatusOr<ReadConfig> ReadHfConfig(const std::string& directory) {
+absl::StatusOr<ReadConfig> ReadHfConfig(const std::string& directory, const ConfigOverrides& overrides) {
   const std::string path = directory + "/config.json";
   BATON_ASSIGN_OR_RETURN(const nlohmann::json json, ReadJsonObject(path, kMaxConfigBytes));
-  BATON_ASSIGN_OR_RETURN(ReadConfig out, ParseHfConfig(json, path));
+  BATON_ASSIGN_OR_RETURN(ReadConfig out, ParseHfConfig(json, path, overrides));
   const std::string generation = directory + "/generation_config.json";
   absl::StatusOr<nlohmann::json> more = ReadJsonObject(generation, kMaxConfigBytes);
   if (absl::IsNotFound(more.status())) return out;
@@ -73,9 +92,9 @@ absl::StatusOr<ReadConfig> ReadHfConfig(const std::string& directory) {
   return out;
 }
 
-absl::StatusOr<ReadConfig> ReadGgufConfig(const GgufFile& file) {
+absl::StatusOr<ReadConfig> ReadGgufConfig(const GgufFile& file, const ConfigOverrides& overrides) {
   BATON_ASSIGN_OR_RETURN(const nlohmann::json json, GgufToHfConfig(file));
-  return ParseHfConfig(json, file.name());
+  return ParseHfConfig(json, file.name(), overrides);
 }
 
 }  // namespace baton::engine

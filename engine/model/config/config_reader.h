@@ -3,6 +3,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "common/gguf.h"
@@ -16,15 +17,20 @@ struct ReadConfig {
   std::string text;
 };
 
+/// JSON objects whose fields stand over those of a config (--hf-overrides), the later ones over the earlier; null takes
+/// a field away.
+using ConfigOverrides = std::vector<std::string>;
+
 /// Reads DIR/config.json, and DIR/generation_config.json for more end-of-sequence tokens. InvalidArgument names the
 /// field, its value and what was expected; NotFound: no config.json.
-absl::StatusOr<ReadConfig> ReadHfConfig(const std::string& directory);
+absl::StatusOr<ReadConfig> ReadHfConfig(const std::string& directory, const ConfigOverrides& overrides = {});
 
 /// The same for a GGUF file (architectures llama, qwen2, qwen3, gemma3).
-absl::StatusOr<ReadConfig> ReadGgufConfig(const GgufFile& file);
+absl::StatusOr<ReadConfig> ReadGgufConfig(const GgufFile& file, const ConfigOverrides& overrides = {});
 
 /// config.json's fields of an already parsed object. `where` starts messages.
-absl::StatusOr<ReadConfig> ParseHfConfig(const nlohmann::json& json, const std::string& where);
+absl::StatusOr<ReadConfig> ParseHfConfig(const nlohmann::json& json, const std::string& where,
+                                         const ConfigOverrides& overrides = {});
 
 /// The fields of config.json that a GGUF file's metadata and tensor table amount to.
 absl::StatusOr<nlohmann::json> GgufToHfConfig(const GgufFile& file);

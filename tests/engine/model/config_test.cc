@@ -157,6 +157,22 @@ TEST(HfConfig, AWrongFieldIsNamedWithItsValue) {
   EXPECT_THAT(ErrorOf({{"eos_token_id", {1, "x"}}}), HasSubstr("eos_token_id"));
 }
 
+TEST(HfConfig, OverridesStandOverItsFieldsTheLaterOverTheEarlierAndAreInTheTextOfTheDigest) {
+  const ReadConfig own = ParseHfConfig(Llama(), "c").value();
+  const ReadConfig over =
+      ParseHfConfig(Llama(), "c", {R"({"rope_theta": 7, "eos_token_id": 5})", R"({"rope_theta": 9})"}).value();
+  json nine = Llama();
+  nine["rope_theta"] = 9;
+  EXPECT_EQ(over.config.ropes[0].inv_freq, ParseHfConfig(nine, "c")->config.ropes[0].inv_freq);
+  EXPECT_EQ(over.config.eos_token_ids, std::vector<int32_t>{5});
+  EXPECT_NE(over.text, own.text);
+  EXPECT_EQ(ParseHfConfig(Llama(), "c", {"{}"})->text, own.text);
+  EXPECT_THAT(ParseHfConfig(Llama(), "c", {R"({"rope_theta": 0})"}).status().ToString(), HasSubstr("rope_theta is 0"));
+  nine["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", 5}};
+  EXPECT_THAT(ParseHfConfig(nine, "c", {R"({"rope_theta": 7})"}).status().ToString(), HasSubstr("has rope_parameters"));
+  EXPECT_THAT(ParseHfConfig(Llama(), "c", {"[1]"}).status().ToString(), HasSubstr("[1] is no JSON object"));
+}
+
 TEST(HfConfig, FilesThatAreNoConfigs) {
   const std::string directory = testing::TempDir() + "/baton_config_test";
   std::filesystem::create_directories(directory);

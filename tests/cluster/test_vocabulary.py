@@ -1,0 +1,97 @@
+"""Flags under the names people bring that change what a cluster does: a tokenizer and defaults from elsewhere, who is served first."""
+import json
+import pathlib
+import shutil
+import tempfile
+import unittest
+import urllib.request
+
+from harness import SMOLLM2, TINY, Cluster, run
+from storm import prompt
+
+CHAT = {"messages": [{"role": "user", "content": "Hello"}], "temperature": 0, "seed": 1, "max_tokens": 8}
+
+
+def answer(cluster, body):
+    reply = cluster.post("/v1/chat/completions", body)
+    assert reply.status == 200, reply.body
+    return reply.json()["choices"][0]["message"]["content"]
+
+
+class Vocabulary(unittest.TestCase):
+    def setUp(self):
+        self.dir = pathlib.Path(tempfile.mkdtemp(prefix="baton-vocabulary-"))
+        self.addCleanup(shutil.rmtree, self.dir)
+
+    def bare_model(self):
+        """tiny-llama without anything of its text side."""
+        bare = self.dir / "bare"
+        bare.mkdir()
+        shutil.copy(TINY / "config.json", bare)
+        return bare
+
+    def test_the_tokenizer_may_stand_elsewhere_and_the_workers_grammars_read_it_too(self):
+        bare = self.bare_model()
+        without = run(["serve", bare, "--load-format", "dummy", "--port", 0])
+        self.assertEqual(without.returncode, 3, without.stderr)
+        with Cluster() as own:
+            wanted = answer(own, CHAT)
+        with Cluster(model=bare, args=["--tokenizer", TINY, "--max_model_len", 1000, "--dtype", "auto"]) as c:
+            self.assertEqual(answer(c, CHAT), wanted)
+            self.assertIn(answer(c, {**CHAT, "max_tokens": 40, "guided_choice": ["yes", "no"]}), ("yes", "no"))
+
+    def test_a_gguf_file_is_served_with_a_tokenizer_by_the_usual_command_line(self):
+        with Cluster(model=SMOLLM2, dummy=False, args=["--tokenizer", SMOLLM2, "--max_model_len", 1000, "--dtype", "auto"]) as c:
+            self.assertTrue(answer(c, CHAT))
+            self.assertEqual(c.get("/v1/models").json()["data"][0]["max_model_len"], 1000)
+
+    def test_another_models_tokenizer_is_refused_with_both_numbers_of_tokens(self):
+        said = run(["serve", TINY, "--load-format", "dummy", "--port", 0, "--no-restart", "--tokenizer", SMOLLM2])
+        self.assertEqual(said.returncode, 3, said.stderr)
+        self.assertIn("the tokenizer has 49152 tokens, the model 548", said.stdout + said.stderr)
+        gone = run(["serve", TINY, "--load-format", "dummy", "--port", 0, "--no-restart", "--tokenizer", "/nowhere"])
+        self.assertEqual(gone.returncode, 3, gone.stderr)
+        self.assertIn("/nowhere does not exist (--tokenizer)", gone.stdout + gone.stderr)
+
+    def test_defaults_of_sampling_come_from_a_folder_and_from_the_command_line_over_it(self):
+        (self.dir / "generation_config.json").write_text(json.dumps({"max_new_tokens": 3, "temperature": 0}))
+        ask = {"prompt": "Hello", "ignore_eos": True}
+        with Cluster(args=["--generation-config", f"{self.dir}/", "--override-generation-config", '{"max_new_tokens": 5}']) as c:
+            self.assertEqual(c.post("/v1/completions", ask).json()["usage"]["completion_tokens"], 5)
+            texts = {c.post("/v1/completions", ask).json()["choices"][0]["text"] for _ in range(3)}
+            self.assertEqual(len(texts), 1, "temperature 0 of the folder")
+        with Cluster(args=["--generation-config", f"{self.dir}/"]) as c:
+            self.assertEqual(c.post("/v1/completions", ask).json()["usage"]["completion_tokens"], 3)
+        for bad, word in ((["--override-generation-config", '{"temprature": 1}'], "temperature"), (["--override-generation-config", "{"], "no JSON object"),
+                          (["--generation-config", "/nowhere/"], "/nowhere")):
+            said = run(["serve", TINY, "--load-format", "dummy", "--port", 0, "--no-restart", *bad])
+            self.assertEqual(said.returncode, 3, said.stderr)
+            self.assertIn(word, said.stdout + said.stderr)
+
+    def test_fields_over_the_config_change_the_model_and_bad_ones_are_said_before_a_worker_starts(self):
+        with Cluster() as own:
+            wanted = answer(own, {**CHAT, "max_tokens": 24})
+        with Cluster(args=["--hf-overrides", '{"rope_theta": 77.0}', "--rope-theta", 10000]) as c:  # the latter stands over the former
+            self.assertEqual(answer(c, {**CHAT, "max_tokens": 24}), wanted, "10000 is what config.json has")
+        with Cluster(args=["--rope_theta", 77]) as c:
+            self.assertNotEqual(answer(c, {**CHAT, "max_tokens": 24}), wanted)
+        for bad, word in (("[1]", "no JSON object"), ('{"rope_theta": 0}', "rope_theta is 0"), ('{"hidden_size": 63}', "63")):
+            said = run(["serve", TINY, "--load-format", "dummy", "--port", 0, "--hf-overrides", bad])
+            self.assertEqual(said.returncode, 3, said.stderr)
+            self.assertIn(word, said.stderr)
+
+    def test_a_long_prompt_takes_as_many_steps_as_its_threshold_says(self):
+        steps = lambda c: sum(w["steps"] for w in json.loads(self.admin(c, "/workers"))["workers"])
+        with Cluster(args=["--long-prefill-token-threshold", 16]) as c:
+            before = steps(c)
+            reply = c.post("/v1/completions", {"prompt": prompt(1, 100), "max_tokens": 1})
+            tokens = reply.json()["usage"]["prompt_tokens"]
+            c.wait_until(lambda: steps(c) - before >= tokens // 16, f"{tokens} tokens in steps of 16")
+
+    def admin(self, cluster, path):
+        with urllib.request.urlopen(cluster.admin + path, timeout=30) as answer:
+            return answer.read().decode()
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
