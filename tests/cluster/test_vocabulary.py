@@ -75,7 +75,7 @@ class Vocabulary(unittest.TestCase):
             self.assertEqual(answer(c, {**CHAT, "max_tokens": 24}), wanted, "10000 is what config.json has")
         with Cluster(args=["--rope_theta", 77]) as c:
             self.assertNotEqual(answer(c, {**CHAT, "max_tokens": 24}), wanted)
-        for bad, word in (("[1]", "no JSON object"), ('{"rope_theta": 0}', "rope_theta is 0"), ('{"hidden_size": 63}', "63")):
+        for bad, word in (("[1]", "no JSON object"), ('{"rope_theta": 0}', "rope_theta is 0"), ('{"head_dim": 63}', "63")):
             said = run(["serve", TINY, "--load-format", "dummy", "--port", 0, "--hf-overrides", bad])
             self.assertEqual(said.returncode, 3, said.stderr)
             self.assertIn(word, said.stderr)
