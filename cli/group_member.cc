@@ -47,8 +47,8 @@ absl::StatusOr<std::unique_ptr<GroupMember>> GroupMember::Join(const worker::Wor
 
 absl::Status GroupMember::Run(const std::function<void()>& on_ready) {
   worker::OwnKv kv{.carrier = CarrierOf(config_.role), .secret = secret_};
-  const absl::Status status =
-      worker::RunRank(config_, rank_, {.tensor = tensor_.get(), .world = world_.get()}, std::move(kv), on_ready);
+  const absl::Status status = worker::RunRank(config_, rank_, {.tensor = tensor_.get(), .world = world_.get()},
+                                              std::move(kv), {.on_ready = on_ready});
   if (status.ok()) return status;
   const absl::Status cause = absl::IsUnavailable(status) ? Cause(status) : status;
   const std::string text = StrCat("rank ", rank_, ": ", View(cause.message()));

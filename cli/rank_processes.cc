@@ -13,6 +13,7 @@
 #include "engine/parallel/pulse.h"
 #include "engine/parallel/tcp_communicator.h"
 #include "engine/parallel/tcp_meeting.h"
+#include "worker/ranks/step_watch.h"
 
 namespace baton::cli {
 namespace {
@@ -67,12 +68,16 @@ class RankProcesses final : public worker::RankHost {
   std::shared_ptr<const trust::ClusterSecret> secret() const override { return secret_; }
   std::string host() const override { return host_; }
 
-  void Started() override { mesh_->SetPatience(std::chrono::milliseconds(config_.rank_timeout_ms)); }
+  void Started(std::shared_ptr<const std::atomic<uint64_t>> running) override {
+    mesh_->SetPatience(std::chrono::milliseconds(config_.rank_timeout_ms));
+    watch_.Watch(std::move(running), std::chrono::milliseconds(config_.rank_timeout_ms));
+  }
 
   absl::Status Health() override {
     BATON_RETURN_IF_ERROR(children_.Health(/*causes_only=*/pulse_.has_value()));
     if (pulse_) BATON_RETURN_IF_ERROR(pulse_->loss());
-    return mesh_ ? mesh_->Lost() : absl::OkStatus();
+    if (mesh_) BATON_RETURN_IF_ERROR(mesh_->Lost());
+    return watch_.Health();
   }
 
  private:
@@ -90,6 +95,7 @@ class RankProcesses final : public worker::RankHost {
   std::string host_;
   std::shared_ptr<engine::TcpMesh> mesh_;
   std::unique_ptr<engine::Communicator> world_, tensor_;
+  worker::StepWatch watch_;
   std::optional<engine::Pulse> pulse_;  ///< of several machines
 };
 

@@ -26,6 +26,7 @@
 #include "common/check.h"
 #include "common/kv_mover.h"
 #include "kernels/quantized/weight.h"
+#include "kernels/rank_group.h"
 #include "kernels/tensor.h"
 
 namespace baton::kernels {
@@ -258,6 +259,10 @@ class Ops {
     static_cast<void>(staging_bytes);
     return nullptr;
   }
+
+  /// Joins the other ranks of a group, and waits for them. Null: the memory is the host's, and so are its groups
+  /// (engine::Communicator). The group ends before this Ops. FailedPrecondition: the ranks' devices do not go together.
+  virtual absl::StatusOr<std::shared_ptr<RankGroup>> JoinGroup(const GroupSeat&) { return nullptr; }
 
   // ---- weights
   /// Packs weight [N, K] (f32, bf16 or f16 host rows, converted to the compute dtype) and bias [N] f32 (may be null).

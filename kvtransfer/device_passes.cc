@@ -1,5 +1,6 @@
 #include "kvtransfer/device_passes.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "common/check.h"
@@ -9,65 +10,134 @@
 namespace baton {
 namespace {
 
-constexpr int64_t kAligned = 64;
+/// What one device is asked for.
+struct MoverWork {
+  std::vector<KvMove> moves, copies;   ///< copies: of heads that another rank has, and whose digest counts there
+  std::vector<KvMoved> moved, copied;  ///< by segment
+  int64_t bytes = 0;                   ///< of its staging memory
+};
 
-/// The moves of some segments, one after the other in the staging memory.
-struct Moves {
-  std::vector<KvMove> moves;
-  std::vector<KvRun> first;     ///< of each segment, for messages
-  std::vector<int64_t> staged;  ///< where each segment is
-  std::vector<KvMoved> moved;   ///< what became of each
-  int64_t bytes = 0;
+/// Rows that lie packed in a mover's staging memory, and in a payload with the heads of other pieces between them.
+struct Rows {
+  size_t mover = 0, part = 0;
+  int64_t staged = 0, at = 0, row_bytes = 0, stride = 0;
+  int32_t count = 0;
+};
+
+/// The same heads in another mover's staging memory: from there, for the payload may have changed since.
+struct Copy {
+  size_t from = 0, to = 0;
+  int64_t staged = 0, at = 0, bytes = 0;
+};
+
+struct Work {
+  std::vector<MoverWork> movers;
+  std::vector<Rows> rows;
+  std::vector<Copy> copies;
+  std::vector<KvRun> first;  ///< of each segment, for messages
 };
 
 KvMove MoveOf(const KvRun& run, const RunMemory& at, DType packed, DType cached) {
   KvMove move{.cache = at.first, .token_stride = at.row_bytes, .digests = at.digests, .digest_stride = at.digest_row};
   move.layer = static_cast<uint32_t>(run.layer);
   move.plane = static_cast<uint32_t>(run.plane);
-  move.first_head = static_cast<uint32_t>(run.global_head);
+  move.first_head = static_cast<uint32_t>(run.global_head + at.skipped);
   move.first_token = static_cast<uint32_t>(run.position);
   move.tokens = run.tokens;
-  move.heads = run.heads;
+  move.heads = at.heads;
   move.dim = run.dim;
   move.packed = packed;
   move.cached = cached;
   return move;
 }
 
-/// Adds a segment, which the pool has at the plan's `end`.
-absl::Status AddSegment(const TransferPlan& plan, const LanePlan& lane, int segment, TransferEnd end,
-                        const KvPoolView& pool, const KvBlockTables& tables, Moves& all) {
-  absl::Status status;
-  const auto number = static_cast<int32_t>(all.staged.size());
-  all.staged.push_back(all.bytes);
-  all.moved.emplace_back();
-  plan.ForEachRun(lane, segment, end, [&](const KvRun& run) {
-    if (!status.ok()) return;
-    if (static_cast<size_t>(number) == all.first.size()) all.first.push_back(run);
-    const DType packed = PlaneOf(plan.source(), run).dtype,
-                cached = PlaneOf(end == TransferEnd::kSource ? plan.source() : plan.target(), run).dtype;
-    if (!pool.mover->Converts(packed, cached)) {
-      status = absl::FailedPreconditionError(
+/// Adds a run of segment `number`, in as many pieces as the pool has it in.
+absl::Status AddRun(const KvRun& run, size_t number, DType packed, DType cached, bool gather, const KvPoolView& pool,
+                    const KvBlockTables& tables, Work& work) {
+  BATON_ASSIGN_OR_RETURN(const RunPieces pieces, Locate(run, cached, pool, tables));
+  std::vector<Rows> read;  // pieces that are no copies
+  for (const RunMemory& piece : pieces) {
+    if (gather && piece.copy) continue;
+    const auto mover = static_cast<size_t>(piece.mover);
+    if (!pool.movers[mover]->Converts(packed, cached)) {
+      return absl::FailedPreconditionError(
           StrCat("KV of type ", DTypeName(packed), " cannot be placed as ", DTypeName(cached)));
-      return;
     }
-    const absl::StatusOr<RunPieces> pieces = Locate(run, cached, pool, tables);
-    if (!pieces.ok()) {
-      status = pieces.status();
-      return;
+    MoverWork& own = work.movers[mover];
+    KvMove& move = (piece.copy ? own.copies : own.moves).emplace_back(MoveOf(run, piece, packed, cached));
+    move.segment = static_cast<int32_t>(number);
+    move.staged = own.bytes;
+    const int64_t vector_bytes = static_cast<int64_t>(run.dim) * static_cast<int64_t>(DTypeBytes(packed));
+    const int64_t payload = run.plane_bytes + run.payload_element * static_cast<int64_t>(DTypeBytes(packed));
+    const Rows rows{mover,
+                    number,
+                    own.bytes,
+                    payload + piece.skipped * vector_bytes,
+                    piece.heads * vector_bytes,
+                    run.heads * vector_bytes,
+                    run.tokens};
+    const int64_t bytes = run.tokens * rows.row_bytes;
+    if (piece.copy) {
+      const auto same = std::ranges::find_if(
+          read, [&](const Rows& other) { return other.at == rows.at && other.row_bytes == rows.row_bytes; });
+      BATON_CHECK(same != read.end(), "heads of layer ", run.layer, " are only in copies");
+      work.copies.push_back({same->mover, mover, same->staged, own.bytes, bytes});
+    } else {
+      read.push_back(rows);
+      work.rows.push_back(rows);
     }
-    BATON_CHECK(pieces->size() == 1 && pieces->front().heads == run.heads, "a device's planes lie in ", pieces->size(),
-                " pieces");
-    KvMove& move = all.moves.emplace_back(MoveOf(run, pieces->front(), packed, cached));
-    move.segment = number;
-    move.staged = all.staged.back() + run.plane_bytes + run.payload_element * static_cast<int64_t>(DTypeBytes(packed));
-  });
-  all.bytes += (plan.SegmentBytes(lane, segment) + kAligned - 1) / kAligned * kAligned;
-  if (status.ok() && all.bytes > static_cast<int64_t>(pool.mover->staging().size())) {
-    return absl::ResourceExhaustedError(
-        StrCat("segments of ", all.bytes, " bytes of KV, of which ", pool.mover->staging().size(), " can be staged"));
+    own.bytes += bytes;
+    if (const size_t room = pool.movers[mover]->staging().size(); own.bytes > static_cast<int64_t>(room))
+      return absl::ResourceExhaustedError(
+          StrCat("segments of ", own.bytes, " bytes of KV, of which ", room, " can be staged"));
   }
-  return status;
+  return absl::OkStatus();
+}
+
+/// The work of moving these segments, which the pool has at the plan's `end`.
+absl::StatusOr<Work> WorkOf(const TransferPlan& plan, const LanePlan& lane, std::span<const uint32_t> segments,
+                            TransferEnd end, const KvPoolView& pool, const KvBlockTables& tables) {
+  Work work;
+  work.movers.resize(pool.movers.size());
+  for (MoverWork& own : work.movers) {
+    own.moved.resize(segments.size());
+    own.copied.resize(segments.size());
+  }
+  absl::Status status;
+  for (size_t i = 0; i < segments.size(); ++i) {
+    plan.ForEachRun(lane, static_cast<int>(segments[i]), end, [&](const KvRun& run) {
+      if (!status.ok()) return;
+      if (i == work.first.size()) work.first.push_back(run);
+      const bool gather = end == TransferEnd::kSource;
+      const DType packed = PlaneOf(plan.source(), run).dtype,
+                  cached = PlaneOf(gather ? plan.source() : plan.target(), run).dtype;
+      status = AddRun(run, i, packed, cached, gather, pool, tables, work);
+    });
+  }
+  if (!status.ok()) return status;
+  return work;
+}
+
+/// fn(staged, in the payload, bytes) for every stretch that lies in one piece in both.
+template <class Fn>
+void ForEachStretch(const Work& work, const KvPoolView& pool, Fn fn) {
+  for (const Rows& rows : work.rows) {
+    std::byte* staged = pool.movers[rows.mover]->staging().data() + rows.staged;
+    const bool whole = rows.row_bytes == rows.stride;
+    const int32_t stretches = whole ? 1 : rows.count;
+    const int64_t bytes = whole ? rows.count * rows.row_bytes : rows.row_bytes;
+    for (int32_t t = 0; t < stretches; ++t)
+      fn(staged + t * rows.row_bytes, rows.part, rows.at + t * rows.stride, static_cast<size_t>(bytes));
+  }
+}
+
+KvMoved SumOf(const Work& work, size_t segment) {
+  KvMoved sum;
+  for (const MoverWork& own : work.movers) {
+    sum.digest += own.moved[segment].digest;
+    sum.unkept += own.moved[segment].unkept;
+  }
+  return sum;
 }
 
 }  // namespace
@@ -76,36 +146,47 @@ absl::StatusOr<std::vector<uint64_t>> GatherFromDevice(const TransferPlan& plan,
                                                        std::span<const uint32_t> segments, const KvPoolView& pool,
                                                        const KvBlockTables& tables,
                                                        std::span<const std::span<std::byte>> payloads) {
-  Moves all;
-  for (const uint32_t segment : segments)
-    BATON_RETURN_IF_ERROR(AddSegment(plan, lane, static_cast<int>(segment), TransferEnd::kSource, pool, tables, all));
-  BATON_RETURN_IF_ERROR(pool.mover->Gather(all.moves, all.moved));
+  BATON_ASSIGN_OR_RETURN(Work work, WorkOf(plan, lane, segments, TransferEnd::kSource, pool, tables));
+  for (size_t m = 0; m < work.movers.size(); ++m)
+    BATON_RETURN_IF_ERROR(pool.movers[m]->Gather(work.movers[m].moves, work.movers[m].moved));
   std::vector<uint64_t> digests;
   for (size_t i = 0; i < segments.size(); ++i) {
-    if (all.moved[i].unkept > 0) {
-      const KvRun& run = all.first[i];
+    const KvMoved moved = SumOf(work, i);
+    if (moved.unkept > 0) {
+      const KvRun& run = work.first[i];
       return absl::DataLossError(StrCat("a source block no longer holds what was computed at layer ", run.layer,
-                                        " from position ", run.position, ": ", all.moved[i].unkept,
+                                        " from position ", run.position, ": ", moved.unkept,
                                         " units differ from their digests"));
     }
-    std::memcpy(payloads[i].data(), pool.mover->staging().data() + all.staged[i], payloads[i].size());
-    digests.push_back(all.moved[i].digest);
+    digests.push_back(moved.digest);
   }
+  ForEachStretch(work, pool, [&](const std::byte* staged, size_t part, int64_t at, size_t bytes) {
+    std::memcpy(payloads[part].data() + at, staged, bytes);
+  });
   return digests;
 }
 
 absl::Status ScatterToDevice(const TransferPlan& plan, const LanePlan& lane, std::span<const SlotContent::Part> parts,
                              const KvPoolView& pool, const KvBlockTables& tables) {
-  Moves all;
-  for (const SlotContent::Part& part : parts)
-    BATON_RETURN_IF_ERROR(
-        AddSegment(plan, lane, static_cast<int>(part.segment.segment), TransferEnd::kTarget, pool, tables, all));
-  for (size_t i = 0; i < parts.size(); ++i)
-    std::memcpy(pool.mover->staging().data() + all.staged[i], parts[i].payload.data(), parts[i].payload.size());
-  BATON_RETURN_IF_ERROR(pool.mover->Scatter(all.moves, all.moved));
+  std::vector<uint32_t> segments;
+  for (const SlotContent::Part& part : parts) segments.push_back(part.segment.segment);
+  BATON_ASSIGN_OR_RETURN(Work work, WorkOf(plan, lane, segments, TransferEnd::kTarget, pool, tables));
+  ForEachStretch(work, pool, [&](std::byte* staged, size_t part, int64_t at, size_t bytes) {
+    std::memcpy(staged, parts[part].payload.data() + at, bytes);
+  });
+  for (const Copy& copy : work.copies) {
+    std::memcpy(pool.movers[copy.to]->staging().data() + copy.at,
+                pool.movers[copy.from]->staging().data() + copy.staged, static_cast<size_t>(copy.bytes));
+  }
+  for (size_t m = 0; m < work.movers.size(); ++m) {
+    MoverWork& own = work.movers[m];
+    BATON_RETURN_IF_ERROR(pool.movers[m]->Scatter(own.moves, own.moved));
+    BATON_RETURN_IF_ERROR(pool.movers[m]->Scatter(own.copies, own.copied));
+  }
   for (size_t i = 0; i < parts.size(); ++i) {
-    if (all.moved[i].digest != parts[i].segment.wire_digest)
-      return Differs("damaged on the way", all.first[i], parts[i].segment.wire_digest, all.moved[i].digest);
+    const KvMoved moved = SumOf(work, i);
+    if (moved.digest != parts[i].segment.wire_digest)
+      return Differs("damaged on the way", work.first[i], parts[i].segment.wire_digest, moved.digest);
   }
   return absl::OkStatus();
 }

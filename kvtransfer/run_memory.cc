@@ -10,7 +10,8 @@ namespace {
 
 RunMemory PieceOf(const KvRun& run, DType dtype, const KvPlaneMemory& plane, int32_t block, IntRange has) {
   const IntRange heads = Intersect({run.local_head, run.local_head + run.heads}, has);
-  RunMemory at{.heads = heads.size(), .skipped = heads.begin - run.local_head, .copy = plane.copy};
+  RunMemory at{
+      .heads = heads.size(), .skipped = heads.begin - run.local_head, .copy = plane.copy, .mover = plane.mover};
   at.vector_bytes = static_cast<int64_t>(run.dim) * static_cast<int64_t>(DTypeBytes(dtype));
   at.row_bytes = at.vector_bytes * has.size();
   at.first = plane.base + block * plane.block_stride_bytes + run.token_in_block * at.row_bytes +

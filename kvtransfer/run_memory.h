@@ -18,6 +18,7 @@ struct RunMemory {
   int heads = 0;
   int skipped = 0;              ///< heads of the run that come before
   bool copy = false;            ///< in another piece, too
+  int mover = 0;                ///< of KvPoolView::movers
   std::byte* first = nullptr;   ///< of (token_in_block, local_head)
   int64_t row_bytes = 0;        ///< from one token to the next
   int64_t vector_bytes = 0;     ///< from one head to the next

@@ -191,7 +191,7 @@ absl::StatusOr<uint64_t> GatherSlot(const TransferPlan& plan, const LanePlan& la
   }
   BATON_ASSIGN_OR_RETURN(const auto payloads, BeginSlot(slot, key, turn, entries));
   absl::Status status;
-  if (pool.mover != nullptr) {
+  if (!pool.movers.empty()) {
     BATON_ASSIGN_OR_RETURN(const std::vector<uint64_t> digests,
                            GatherFromDevice(plan, lane, segments, pool, tables, payloads));
     for (size_t i = 0; i < entries.size(); ++i) entries[i].wire_digest = entries[i].source_digest = digests[i];
@@ -236,7 +236,7 @@ absl::Status VerifyAndScatterSlot(const TransferPlan& plan, const LanePlan& lane
     }
     parts.push_back(*part);
   }
-  if (pool.mover != nullptr) return ScatterToDevice(plan, lane, parts, pool, tables);
+  if (!pool.movers.empty()) return ScatterToDevice(plan, lane, parts, pool, tables);
   for (const SlotContent::Part& part : parts)
     BATON_RETURN_IF_ERROR(VerifyAndScatterSegment(plan, lane, part, pool, tables));
   return absl::OkStatus();

@@ -26,6 +26,7 @@ struct KvPlaneMemory {
   uint64_t* digests = nullptr;
   int64_t digest_block_stride = 0;      ///< in elements
   IntRange heads{};                     ///< of the rank's, that are in this piece; empty: all
+  int mover = 0;                        ///< of KvPoolView::movers: who moves this piece
   bool copy = false;                    ///< an earlier piece has the same heads: this one is written, and not read
   std::vector<KvPlaneMemory> others{};  ///< the further pieces
 };
@@ -38,7 +39,8 @@ struct KvPoolView {
     int64_t blocks = 0;
   };
   std::vector<Group> groups;
-  KvMover* mover = nullptr;  ///< moves the KV, which is a device's; null: it is the host's. It must outlive the view.
+  /// They move the KV, which is their devices'; empty: it is the host's. They must outlive the view.
+  std::vector<KvMover*> movers;
 };
 
 /// A sequence's block numbers by position, per group.

@@ -25,16 +25,26 @@ std::optional<DType> WorkerConfig::KvCacheDType() const {
   return std::nullopt;
 }
 
-std::optional<int> WorkerConfig::CudaDevice() const {
+std::optional<std::vector<int>> WorkerConfig::CudaDevices() const {
   constexpr std::string_view kKind = "cuda";
-  const std::string_view name = device;
-  if (name == kKind) return 0;
-  if (!name.starts_with(kKind) || name.size() < kKind.size() + 2 || name[kKind.size()] != ':') return std::nullopt;
-  const std::string_view digits = name.substr(kKind.size() + 1);
-  int number = -1;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
-  if (error != std::errc() || end != digits.data() + digits.size() || number < 0 || number > 1023) return std::nullopt;
-  return number;
+  if (device == kKind) return std::vector<int>{0};
+  if (!device.starts_with(kKind) || device.size() < kKind.size() + 2 || device[kKind.size()] != ':')
+    return std::nullopt;
+  std::vector<int> numbers;
+  const char *at = device.data() + kKind.size() + 1, *const end = device.data() + device.size();
+  for (;; ++at) {
+    int number = -1;
+    const auto [next, error] = std::from_chars(at, end, number);
+    if (error != std::errc() || number < 0 || number > 1023 || (next != end && *next != ',')) return std::nullopt;
+    numbers.push_back(number);
+    if (at = next; at == end) return numbers;
+  }
+}
+
+int WorkerConfig::CudaDeviceOf(int rank) const {
+  const std::vector<int> numbers = CudaDevices().value_or(std::vector<int>{0});
+  const int local = rank - first_local_rank();
+  return numbers.size() == 1 ? numbers[0] + local : numbers[static_cast<size_t>(local)];
 }
 
 std::optional<std::vector<int32_t>> WorkerConfig::RecordedRows() const {
@@ -78,11 +88,11 @@ FieldRule WorkerIdRule() {
 
 FieldRule DeviceRule() {
   FieldRule rule;
-  rule.text = "cpu, cuda or cuda:N";
+  rule.text = "cpu, cuda, cuda:N or cuda:N,M,…";
   rule.takes_text = [](std::string_view device) {
     WorkerConfig config;
     config.device = device;
-    return device == "cpu" || config.CudaDevice().has_value();
+    return device == "cpu" || config.on_gpu();
   };
   return rule;
 }
@@ -126,11 +136,17 @@ absl::Status WorkerConfig::Validate() const {
   if (ranks_carry_kv() && landing_port > 0 && landing_port + local_ranks() - 1 > 65535)
     return Bad("landing-port", StrCat(landing_port),
                StrCat("the ", local_ranks(), " rank processes of this machine take one port each, up to 65535"));
-  if (!CudaDevice().has_value()) {
+  const std::optional<std::vector<int>> gpus = CudaDevices();
+  if (!gpus.has_value()) {
     if (!deterministic) return Bad("deterministic", "false", "answers of a CPU never depend on what runs beside them");
     return absl::OkStatus();
   }
-  if (ranks() != 1) return Bad("device", device, "one rank: no tensor or pipeline parallelism on GPUs yet");
+  if (gpus->size() > 1 && static_cast<int>(gpus->size()) != local_ranks())
+    return Bad("device", device, StrCat(gpus->size(), " GPUs for this machine's ", local_ranks(), " ranks"));
+  if (ranks_carry_kv())
+    return Bad("role", role,
+               "must be both where ranks on GPUs are processes (--distributed-executor-backend mp, --nnodes): their KV "
+               "is not handed over yet");
   if (dtype == "float32") return Bad("dtype", dtype, "a GPU computes in bfloat16");
   if (KvCacheDType() == DType::kF32 || KvCacheDType() == DType::kF16)
     return Bad("kv-cache-dtype", kv_cache_dtype, "a GPU keeps KV in bfloat16 or fp8");

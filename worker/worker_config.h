@@ -91,8 +91,12 @@ struct WorkerConfig {
   std::string log_level = "info";
   std::string log_format = "text";
 
-  /// The number of the GPU that `device` names; unset: it names none.
-  std::optional<int> CudaDevice() const;
+  /// The numbers of the GPUs that `device` names, of which this machine's ranks have one each: one number is the first
+  /// rank's, and the others follow it. Unset: it names none.
+  std::optional<std::vector<int>> CudaDevices() const;
+  bool on_gpu() const { return CudaDevices().has_value(); }
+  /// The number of the GPU of a rank of this machine.
+  int CudaDeviceOf(int rank) const;
   /// What `enforce_eager` and `cuda_graph_sizes` say, ascending, none beyond a step's limits; unset: no list of
   /// numbers.
   std::optional<std::vector<int32_t>> RecordedRows() const;
@@ -152,8 +156,8 @@ void VisitModelFields(WorkerConfig& c, Visitor& field) {
         OneOf({{"auto"}, {"bfloat16"}, {"float32"}}));
   field(
       "device", c.device, "",
-      "what computes: cpu | cuda, cuda:N = one NVIDIA GPU, the first or the one of that number, through a plugin (role "
-      "both)",
+      "what computes: cpu | cuda, cuda:N = one NVIDIA GPU for each rank of this machine, from the first or that number "
+      "on, through a plugin | cuda:N,M,… = those of these numbers",
       DeviceRule());
   field("device-plugin", c.device_plugin, "", "the device's library; default: libbaton_cuda.so beside this program");
   field("deterministic", c.deterministic, "",

@@ -23,7 +23,7 @@ Tensor Heads(const Tensor& fused, int64_t first, int64_t heads, int64_t dim) {
 // The first `rows` rows with all heads in one dimension.
 Tensor Flat(const Tensor& heads, int64_t rows) { return Tensor(heads.data, heads.dtype, {rows, heads.cols()}); }
 
-// Host memory of a dense tensor, for the links.
+// A dense tensor's memory, for the links.
 std::span<std::byte> Bytes(const Tensor& t) {
   BATON_CHECK(t.dense());
   return {static_cast<std::byte*>(t.data), static_cast<size_t>(t.elements()) * DTypeBytes(t.dtype)};
@@ -31,6 +31,14 @@ std::span<std::byte> Bytes(const Tensor& t) {
 std::span<float> Floats(const Tensor& t) {
   BATON_CHECK(t.dense() && t.dtype == DType::kF32);
   return {t.Data<float>(), static_cast<size_t>(t.elements())};
+}
+
+// Parts of a step that its stages work on at the same time. With few rows a stage reads its weights for each part anew
+// and gains nothing.
+int PartsOf(int64_t tokens, const RankPlace& place) {
+  constexpr int64_t kFewestRows = 64, kPerStage = 4;
+  if (place.stages == 1) return 1;
+  return static_cast<int>(std::clamp<int64_t>(tokens / kFewestRows, 1, kPerStage * place.stages));
 }
 
 kernels::StepLimits LimitsOf(const DecoderParts& parts) {
@@ -44,7 +52,10 @@ kernels::StepLimits LimitsOf(const DecoderParts& parts) {
                              .tokens_per_block = {},
                              .ropes = c.ropes,
                              .recorded_rows = parts.recorded_rows};
-  std::erase_if(limits.recorded_rows, [&](int32_t rows) { return rows > std::min(limits.sequences, limits.rows); });
+  // Parts of a step have row numbers of their own, which no record can hold.
+  std::erase_if(limits.recorded_rows, [&](int32_t rows) {
+    return rows > std::min(limits.sequences, limits.rows) || PartsOf(rows, parts.place) > 1;
+  });
   for (const KvGroup& group : parts.layout.groups) limits.tokens_per_block.push_back(group.tokens_per_block);
   const std::vector<KvPlace> places = KvPlaces(parts.layout, c.num_layers);
   for (size_t i = 0; i < c.layers.size(); ++i) {
@@ -72,6 +83,8 @@ absl::StatusOr<std::unique_ptr<Decoder>> Decoder::Create(DecoderParts parts) {
       place.Name(), " has no links");
   BATON_ASSIGN_OR_RETURN(Activations activations,
                          Activations::Create(parts.config, place, parts.max_tokens, parts.logit_rows, parts.ops));
+  if (parts.links.tensor != nullptr)
+    BATON_RETURN_IF_ERROR(parts.links.tensor->Reserve(int64_t{parts.max_tokens} * parts.config.hidden_size));
   if (parts.max_sequences > 0) BATON_RETURN_IF_ERROR(parts.ops.Prepare(LimitsOf(parts)));
   return std::unique_ptr<Decoder>(new Decoder(std::move(parts), std::move(activations)));
 }
@@ -107,7 +120,7 @@ absl::StatusOr<Tensor> Decoder::Forward(const ForwardBatch& batch, std::span<con
   const auto wanted = static_cast<int64_t>(batch.logit_rows.size());
   BATON_RETURN_IF_ERROR(a_.ReserveLogits(wanted, ops_));
   const kernels::StepInputs inputs{batch.tokens, batch.groups, batch.logit_rows, kv[0].layers.data(),
-                                   place_.ranks() == 1 && !batch.on_layer_kv};
+                                   (place_.ranks() == 1 || links_.stages != nullptr) && !batch.on_layer_kv};
   absl::StatusOr<Tensor> logits = Tensor();
   BATON_RETURN_IF_ERROR(ops_.RunStep(inputs, [&](const kernels::StepInputs& given) {
     const ForwardBatch issued{
@@ -116,14 +129,14 @@ absl::StatusOr<Tensor> Decoder::Forward(const ForwardBatch& batch, std::span<con
     return logits.status();
   }));
   // A replay has left them where the recorded calls did, and may have more rows.
-  return inputs.recordable && wanted > 0 ? a_.logits.Rows(0, wanted) : logits;
+  return inputs.recordable && wanted > 0 && place_.rank() == 0 ? a_.logits.Rows(0, wanted) : logits;
 }
 
 absl::StatusOr<Tensor> Decoder::Issue(const ForwardBatch& batch, std::span<const KvGroupView> kv,
                                       const std::atomic<bool>& cancel) {
   const int64_t tokens = batch.groups[0].row_start.back();
   const WantedRows wanted(batch.logit_rows);
-  const std::vector<std::unique_ptr<MicroBatch>> parts = SplitRows(batch, wanted.rows, PartsOf(tokens));
+  const std::vector<std::unique_ptr<MicroBatch>> parts = SplitRows(batch, wanted.rows, PartsOf(tokens, place_));
   for (const auto& part : parts) {
     const bool last = part == parts.back();  // then the layer's KV is there for all rows
     const auto ids = batch.tokens.empty() ? batch.tokens : batch.tokens.subspan(part->first, part->rows);
@@ -140,25 +153,18 @@ absl::StatusOr<Tensor> Decoder::Issue(const ForwardBatch& batch, std::span<const
   return logits;
 }
 
-// With few rows a stage reads its weights for each part anew and gains nothing.
-int Decoder::PartsOf(int64_t tokens) const {
-  constexpr int64_t kFewestRows = 64, kPerStage = 4;
-  if (place_.stages == 1) return 1;
-  return static_cast<int>(std::clamp<int64_t>(tokens / kFewestRows, 1, kPerStage * place_.stages));
-}
-
 absl::Status Decoder::RunPart(const MicroBatch& part, std::span<const int32_t> tokens, std::span<const KvGroupView> kv,
                               const std::atomic<bool>& cancel, const std::function<void(int)>& on_layer_kv) {
   const Tensor residual = a_.residual.Rows(0, part.rows);  // [rows, hidden]
   BATON_RETURN_IF_ERROR(Enter(tokens, residual));
   BATON_RETURN_IF_ERROR(Layers(part, kv, cancel, on_layer_kv, residual));
   if (place_.last_stage()) return absl::OkStatus();
-  ops_.Sync();
-  return links_.world->Send(place_.Peer(place_.stage + 1), Bytes(residual));
+  BeReadyFor(stages());
+  return stages().Send(place_.Peer(place_.stage + 1), Bytes(residual));
 }
 
 absl::Status Decoder::Enter(std::span<const int32_t> tokens, const Tensor& residual) {
-  if (!place_.first_stage()) return links_.world->Recv(place_.Peer(place_.stage - 1), Bytes(residual));
+  if (!place_.first_stage()) return stages().Recv(place_.Peer(place_.stage - 1), Bytes(residual));
   if (HoldsEmbedding(place_)) {
     if (weights_.embedding.data != nullptr)
       ops_.Embedding(tokens, weights_.embedding, config_.embedding_scale, residual);
@@ -166,7 +172,7 @@ absl::Status Decoder::Enter(std::span<const int32_t> tokens, const Tensor& resid
       ops_.EmbeddingOfPacked(tokens, *weights_.lm_head, config_.embedding_scale, residual);
   }
   if (links_.tensor == nullptr) return absl::OkStatus();
-  ops_.Sync();
+  BeReadyFor(*links_.tensor);
   return links_.tensor->Broadcast(0, Bytes(residual));
 }
 
@@ -216,11 +222,11 @@ absl::Status Decoder::ReturnWanted(const WantedRows& wanted) {
   const Tensor kept = a_.head_in.Rows(0, wanted.count());
   if (place_.stages == 1) return absl::OkStatus();
   if (place_.last_stage()) {
-    ops_.Sync();
-    return links_.world->Send(place_.Peer(0), Bytes(kept));
+    BeReadyFor(stages());
+    return stages().Send(place_.Peer(0), Bytes(kept));
   }
   if (!place_.first_stage()) return absl::OkStatus();
-  BATON_RETURN_IF_ERROR(links_.world->Recv(place_.Peer(place_.stages - 1), Bytes(kept)));
+  BATON_RETURN_IF_ERROR(stages().Recv(place_.Peer(place_.stages - 1), Bytes(kept)));
   if (wanted.count() == 0) return absl::OkStatus();
   ops_.RmsNorm(kept, weights_.final_norm, config_.norm_offset, config_.rms_eps, a_.normed.Rows(0, wanted.count()));
   return absl::OkStatus();
@@ -253,7 +259,7 @@ absl::Status Decoder::GatherLogits(int64_t rows, const Tensor& normed) {
   if (place_.rank() != 0) {
     const Tensor part = part_of(shape_.vocab);
     ops_.Linear(normed, *weights_.lm_head, part);
-    ops_.Sync();
+    BeReadyFor(*links_.tensor);
     return links_.tensor->Send(0, Bytes(part));
   }
   const Tensor logits = a_.logits.Rows(0, rows);
@@ -264,9 +270,20 @@ absl::Status Decoder::GatherLogits(int64_t rows, const Tensor& normed) {
     RankPlace other = place_;
     other.tensor_rank = r;
     const IntRange vocab = ShapeOf(config_, other).vocab;
-    ops_.Sync();
+    BeReadyFor(*links_.tensor);
     BATON_RETURN_IF_ERROR(links_.tensor->Recv(r, Bytes(part_of(vocab))));
     ops_.GatherRows(part_of(vocab), all, logits.Columns(vocab.begin, vocab.size()));
+  }
+  return absl::OkStatus();
+}
+
+void Decoder::BeReadyFor(const Communicator& link) {
+  if (!link.on_device()) ops_.Sync();
+}
+
+absl::Status Decoder::LinksHealth() const {
+  for (Communicator* link : {links_.tensor, links_.stages}) {
+    if (link != nullptr) BATON_RETURN_IF_ERROR(link->health());
   }
   return absl::OkStatus();
 }
@@ -332,7 +349,7 @@ void Decoder::FusedAfterAttention(int layer, const float* next, const Tensor& at
 absl::Status Decoder::SumOverRanks(const Tensor& x, const std::vector<std::unique_ptr<kernels::PackedLinear>>& leaves) {
   SumLeaves(x, leaves, 0, leaves.size(), 0);
   if (links_.tensor == nullptr) return absl::OkStatus();
-  ops_.Sync();
+  BeReadyFor(*links_.tensor);
   return links_.tensor->TreeAllReduce(Floats(a_.projected[0].Rows(0, x.rows())));
 }
 

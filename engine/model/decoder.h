@@ -55,8 +55,6 @@ class Decoder : public Model {
   absl::StatusOr<kernels::Tensor> Issue(const ForwardBatch& batch, std::span<const KvGroupView> kv,
                                         const std::atomic<bool>& cancel);
   absl::Status CheckTokens(std::span<const int32_t> tokens) const;
-  // Parts of a step that its stages work on at the same time.
-  int PartsOf(int64_t tokens) const;
   // The stage's work on one part: from the rows' entry to their passing on. `on_layer_kv` may be empty.
   absl::Status RunPart(const MicroBatch& part, std::span<const int32_t> tokens, std::span<const KvGroupView> kv,
                        const std::atomic<bool>& cancel, const std::function<void(int)>& on_layer_kv);
@@ -70,6 +68,11 @@ class Decoder : public Model {
   // a_.normed [wanted, hidden] → logits [R, vocab] on rank 0.
   absl::StatusOr<kernels::Tensor> Head(const WantedRows& wanted);
   absl::Status GatherLogits(int64_t rows, const kernels::Tensor& normed);
+  absl::Status LinksHealth() const override;
+  // Between stages.
+  Communicator& stages() const { return *(links_.stages != nullptr ? links_.stages : links_.world); }
+  // What Ops was asked for is there for `link` to read.
+  void BeReadyFor(const Communicator& link);
 
   // Whether a part of `rows` runs in the fused forms of Ops, which have the same bits: norms are then part of the
   // linear layers behind them, and the residual's sums of those before them. Needs sums that stay on this rank and no

@@ -47,6 +47,9 @@ class Model {
   /// before the step only. Any other error there breaks the ranks' links.
   virtual absl::StatusOr<kernels::Tensor> Forward(const ForwardBatch& batch, std::span<const KvGroupView> kv,
                                                   const std::atomic<bool>& cancel) = 0;
+  /// Not OK: ranks on devices lost each other, and what the last Forward gave is undefined. After Ops::Sync, or after
+  /// results were read.
+  virtual absl::Status LinksHealth() const { return absl::OkStatus(); }
 };
 
 struct ModelSource {

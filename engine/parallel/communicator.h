@@ -7,10 +7,13 @@
 // Communicator was destroyed) is Unavailable for everybody who waits for it, and a call whose length is not what the
 // other side has is Internal with both numbers. After an error the group is broken: every later call fails the same.
 //
-// Buffers are memory of the rank's Ops. The backends here are for ranks that compute on the host.
+// Buffers are memory of the rank's Ops. Of ranks that compute on devices (device_communicator.h) calls are enqueued:
+// what they bring is there after Ops::Sync, and what goes wrong meanwhile is in health().
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <span>
 
 #include "absl/status/status.h"
@@ -39,6 +42,18 @@ class Communicator {
   /// it has the same bits on every rank and every backend. Returns once every rank has called it, so an empty `data` is
   /// a barrier.
   virtual absl::Status TreeAllReduce(std::span<float> data) = 0;
+
+  /// Whether buffers are a device's, and calls go behind what its Ops was asked for. Else the Ops must be done first.
+  virtual bool on_device() const { return false; }
+  /// Sums of up to `floats` take no memory afterwards. ResourceExhausted with both numbers.
+  virtual absl::Status Reserve(int64_t floats) {
+    static_cast<void>(floats);
+    return absl::OkStatus();
+  }
+  /// Not OK: what calls on a device have brought, or will bring, is undefined.
+  virtual absl::Status health() { return absl::OkStatus(); }
+  /// Calls `hook` once the group breaks: at once if it has. On the thread that breaks it; it must not use this group.
+  virtual void OnBroken(std::function<void(const absl::Status& why)> hook) { static_cast<void>(hook); }
 
   /// Breaks the group: calls that wait anywhere return `why`, or that a rank is gone. Any thread; idempotent.
   virtual void Abort(const absl::Status& why) = 0;

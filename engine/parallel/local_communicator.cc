@@ -81,6 +81,11 @@ class LocalGroup {
     std::lock_guard lock(mutex_);
     Break(why);
   }
+  void OnBroken(std::function<void(const absl::Status&)> hook) {
+    std::lock_guard lock(mutex_);
+    if (!broken_.ok()) return hook(broken_);
+    hooks_.push_back(std::move(hook));
+  }
 
  private:
   // mutex_ is held. True: this was the last rank, and the others go on.
@@ -92,7 +97,10 @@ class LocalGroup {
     return true;
   }
   void Break(const absl::Status& why) {
-    if (broken_.ok()) broken_ = why;
+    if (broken_.ok()) {
+      broken_ = why;
+      for (const auto& hook : hooks_) hook(why);
+    }
     changed_.notify_all();
   }
   Letter& LetterOf(int from, int to) { return letters_[static_cast<size_t>(from * size() + to)]; }
@@ -100,6 +108,7 @@ class LocalGroup {
   std::mutex mutex_;
   std::condition_variable changed_;
   absl::Status broken_;
+  std::vector<std::function<void(const absl::Status&)>> hooks_;
   std::vector<Offer> offers_;    ///< [rank]
   std::vector<Letter> letters_;  ///< [from, to]
   int arrived_ = 0;
@@ -147,6 +156,7 @@ class LocalCommunicator final : public Communicator {
     });
   }
 
+  void OnBroken(std::function<void(const absl::Status&)> hook) override { group_->OnBroken(std::move(hook)); }
   void Abort(const absl::Status& why) override { group_->Abort(why); }
 
  private:

@@ -55,6 +55,7 @@ absl::Status CheckPlace(const ModelConfig& config, const RankPlace& place);
 struct RankLinks {
   Communicator* tensor = nullptr;  ///< the ranks of its stage; rank = tensor_rank
   Communicator* world = nullptr;   ///< all ranks of the worker; rank = RankPlace::rank()
+  Communicator* stages = nullptr;  ///< the same ranks, for rows between stages that are on devices; null: `world`
 };
 
 }  // namespace baton::engine

@@ -58,6 +58,7 @@ class TcpCommunicator final : public Communicator {
     return absl::OkStatus();
   }
 
+  void OnBroken(std::function<void(const absl::Status&)> hook) override { mesh_->OnBroken(std::move(hook)); }
   void Abort(const absl::Status& why) override { mesh_->Abort(why); }
 
  private:

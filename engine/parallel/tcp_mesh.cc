@@ -132,6 +132,13 @@ void TcpMesh::Abort(const absl::Status& why) {
   for (const int socket : sockets_) {
     if (socket >= 0) shutdown(socket, SHUT_RDWR);
   }
+  for (const auto& hook : hooks_) hook(why);
+}
+
+void TcpMesh::OnBroken(std::function<void(const absl::Status&)> hook) {
+  std::lock_guard lock(mutex_);
+  if (!broken_.ok()) return hook(broken_);
+  hooks_.push_back(std::move(hook));
 }
 
 }  // namespace baton::engine

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <mutex>
 #include <span>
 #include <vector>
@@ -34,6 +35,8 @@ class TcpMesh {
   /// Unavailable: a peer is gone, or lost (SetPatience). Internal: lengths differ. Either breaks the mesh.
   absl::Status Exchange(std::span<const Out> outs, std::span<const In> ins);
   void Abort(const absl::Status& why);
+  /// As Communicator::OnBroken.
+  void OnBroken(std::function<void(const absl::Status&)> hook);
   /// From now on a peer that moves nothing for so long is lost, though its process may live. Before: for ever.
   void SetPatience(Duration patience) { patience_ms_ = static_cast<int>(Milliseconds(patience)); }
   /// Not OK: a peer was lost that way. Any thread.
@@ -46,7 +49,8 @@ class TcpMesh {
   std::vector<int> sockets_;
   std::atomic<int> patience_ms_{-1};
   mutable std::mutex mutex_;
-  absl::Status broken_, lost_;  ///< guarded by mutex_
+  absl::Status broken_, lost_;  ///< guarded by mutex_, as what follows
+  std::vector<std::function<void(const absl::Status&)>> hooks_;
 };
 
 }  // namespace baton::engine

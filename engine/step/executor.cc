@@ -30,6 +30,7 @@ absl::StatusOr<StepResult> Executor::Execute(const StepPlan& plan) {
   results_read_ = false;
   absl::StatusOr<StepResult> result = Run(plan);
   if (!results_read_) ops_.EndStep();
+  if (channel_ != nullptr) channel_->Done();
   return result;
 }
 
@@ -55,6 +56,17 @@ absl::StatusOr<StepResult> Executor::Run(const StepPlan& plan) {
   }
   ScorePrompts(plan, *logits, result);
   SampleRows(plan, *logits, result);
+  if (const absl::Status lost = model_.LinksHealth(); !lost.ok()) {
+    if (channel_ != nullptr) channel_->Abort(lost);
+    return lost;
+  }
+  for (const SequenceResult& r : result.sequences) {
+    if (!r.sampled) continue;
+    Sequence& s = sequences_.at(r.id);
+    if (s.sampling.use_beam_search) continue;  // the beams that go on are new sequences
+    s.tokens.push_back(r.token.token);
+    if (s.grammar) s.grammar->Advance(r.token.token);
+  }
   return result;
 }
 
@@ -243,13 +255,6 @@ void Executor::SampleRows(const StepPlan& plan, const kernels::Tensor& logits, S
     draw(i);
   }
   draw(wanted_.size());
-  for (const SequenceResult& r : result.sequences) {
-    if (!r.sampled) continue;
-    Sequence& s = sequences_.at(r.id);
-    if (s.sampling.use_beam_search) continue;  // the beams that go on are new sequences
-    s.tokens.push_back(r.token.token);
-    if (s.grammar) s.grammar->Advance(r.token.token);
-  }
 }
 
 }  // namespace baton::engine

@@ -5,6 +5,7 @@
 namespace baton::engine {
 
 absl::Status StepChannel::Publish(const StepBatch& batch) {
+  *running_ = ++published_;
   std::vector<int32_t> words = batch.Encode();
   auto count = static_cast<uint64_t>(words.size());
   BATON_RETURN_IF_ERROR(world_.Broadcast(0, std::as_writable_bytes(std::span(&count, 1))));
@@ -33,7 +34,12 @@ absl::Status FollowSteps(StepChannel& channel, Model& model, KvMemory& memory, k
     if (!batch.has_value()) return absl::OkStatus();
     RunCopies(*batch, memory, ops);
     if (!batch->has_rows()) continue;
-    if (const absl::Status status = RunRows(*batch, {}, model, memory, never, nullptr).status(); !status.ok()) {
+    absl::Status status = RunRows(*batch, {}, model, memory, never, nullptr).status();
+    if (status.ok()) {
+      ops.Sync();  // a step at a time: a device is not asked for more than its ranks can follow
+      status = model.LinksHealth();
+    }
+    if (!status.ok()) {
       channel.Abort(status);
       return status;
     }

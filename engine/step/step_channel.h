@@ -1,6 +1,9 @@
 // Steps from rank 0 to the other ranks of a worker, and what those do with them.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
+#include <memory>
 #include <optional>
 
 #include "absl/status/statusor.h"
@@ -17,6 +20,10 @@ class StepChannel {
 
   // ---- rank 0
   absl::Status Publish(const StepBatch& batch);
+  /// The step that was published last is over.
+  void Done() { *running_ = 0; }
+  /// The number of the step that runs, 0: none does. Any thread may read it, and keep it.
+  std::shared_ptr<const std::atomic<uint64_t>> running() const { return running_; }
   /// No more steps: the others' Next has nothing.
   absl::Status End();
 
@@ -29,6 +36,8 @@ class StepChannel {
 
  private:
   Communicator& world_;
+  uint64_t published_ = 0;
+  const std::shared_ptr<std::atomic<uint64_t>> running_ = std::make_shared<std::atomic<uint64_t>>(0);
 };
 
 /// The loop of a rank other than 0: runs steps until there are no more (OK), or until one fails, which breaks the

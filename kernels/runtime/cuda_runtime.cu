@@ -1,4 +1,5 @@
 // The CUDA half of runtime.h.
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -10,7 +11,10 @@ namespace baton::gpu {
 
 namespace {
 
-std::atomic<int> process_device = 0;
+std::atomic<int> first_used = -1;
+thread_local int thread_device = -1;  ///< -1: the first used
+
+int ThreadDevice() { return thread_device >= 0 ? thread_device : std::max(0, first_used.load()); }
 
 }  // namespace
 
@@ -25,7 +29,7 @@ void CheckCuda(cudaError_t error, const char* call, int line) {
 // The runtime keeps a device per thread, and asks nothing of the driver when it stays the same.
 void BindThread() {
   thread_local int bound = -1;
-  const int device = process_device;
+  const int device = ThreadDevice();
   if (bound == device) return;
   BATON_CUDA(cudaSetDevice(device));
   bound = device;
@@ -59,7 +63,7 @@ Memory::Memory(Memory&& other) noexcept : data_(other.data_), bytes_(other.bytes
   other.data_ = other.mapping_ = nullptr;
 }
 
-Stream::Stream() {
+Stream::Stream() : device_(ThreadDevice()) {
   BindThread();
   BATON_CUDA(cudaStreamCreateWithFlags(&handle_, cudaStreamNonBlocking));
 }
@@ -67,14 +71,18 @@ Stream::~Stream() {
   cudaStreamSynchronize(handle_);
   cudaStreamDestroy(handle_);
 }
-void Stream::CopyAsync(void* dst, const void* src, size_t bytes) {
+void Stream::Bind() const {
+  thread_device = device_;
   BindThread();
+}
+void Stream::CopyAsync(void* dst, const void* src, size_t bytes) {
+  Bind();
   counts_.copies += !capturing_;
   BATON_CUDA(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, handle_));
 }
 // From pageable memory: the driver stages the bytes before the call returns. Shared memory is a target too.
 void Stream::Upload(void* dst, const void* src, size_t bytes) {
-  BindThread();
+  Bind();
   cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
   BATON_CUDA(cudaStreamIsCapturing(handle_, &capture));
   if (capture != cudaStreamCaptureStatusNone) {
@@ -86,11 +94,11 @@ void Stream::Upload(void* dst, const void* src, size_t bytes) {
   BATON_CUDA(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, handle_));
 }
 void Stream::FillAsync(void* dst, int byte, size_t bytes) {
-  BindThread();
+  Bind();
   BATON_CUDA(cudaMemsetAsync(dst, byte, bytes, handle_));
 }
 void Stream::Call(std::function<void()> work) {
-  BindThread();
+  Bind();
   auto kept = std::make_unique<std::function<void()>>(std::move(work));
   const cudaHostFn_t call = [](void* data) {
     const std::unique_ptr<std::function<void()>> owned(static_cast<std::function<void()>*>(data));
@@ -106,7 +114,7 @@ std::string Stream::Synchronize() {
   return error == cudaSuccess ? std::string() : std::string(cudaGetErrorString(error));
 }
 void Stream::BeginCapture() {
-  BindThread();
+  Bind();
   BATON_CUDA(cudaStreamBeginCapture(handle_, cudaStreamCaptureModeThreadLocal));
   capturing_ = true;
 }
@@ -130,7 +138,7 @@ Graph Stream::EndCapture() {
   return graph;
 }
 void Stream::Replay(const Graph& graph) {
-  BindThread();
+  Bind();
   ++counts_.replays;
   BATON_CUDA(cudaGraphLaunch(graph.handle_, handle_));
 }
@@ -144,7 +152,9 @@ std::string UseDevice(int number) {
   if (number >= count)
     return "number " + std::to_string(number) + " is asked for, counted from 0; " + std::to_string(count) +
            " are there";
-  process_device = number;
+  int none = -1;
+  first_used.compare_exchange_strong(none, number);
+  thread_device = number;
   const std::string architecture = CurrentDevice().architecture;
   return architecture == "sm_90" ? "" : "the kernels are built for sm_90a, this one is " + architecture;
 }
@@ -153,10 +163,15 @@ DeviceInfo CurrentDevice() {
   cudaDeviceProp properties;
   DeviceInfo info;
   BindThread();
-  BATON_CUDA(cudaGetDeviceProperties(&properties, process_device));
+  BATON_CUDA(cudaGetDeviceProperties(&properties, ThreadDevice()));
   BATON_CUDA(cudaMemGetInfo(&info.free_bytes, &info.total_bytes));
   info.multiprocessors = properties.multiProcessorCount;
   info.architecture = "sm_" + std::to_string(properties.major * 10 + properties.minor);
+  info.name = properties.name;
+  for (const char byte : properties.uuid.bytes) {
+    constexpr char kDigits[] = "0123456789abcdef";
+    info.id += {kDigits[(byte >> 4) & 15], kDigits[byte & 15]};
+  }
   return info;
 }
 

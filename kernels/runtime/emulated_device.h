@@ -1,14 +1,19 @@
-// What a test decides about the emulated device. Thread: any; one device per process.
+// What a test decides about the emulated devices. Thread: any; eight devices per process, of one size.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 namespace baton::gpu {
 
-/// Memory of the device, 8 GiB at first. What lives keeps its own.
+/// How many there are, at most 16; eight at first.
+void SetEmulatedDevices(int count);
+/// The product's name of device `number`.
+void SetEmulatedName(int number, const std::string& name);
+/// Memory of each device, 8 GiB at first. What lives keeps its own.
 void SetEmulatedBytes(size_t bytes);
-/// What each graph that is recorded from now on takes of that memory; nothing at first.
+/// What each graph that is recorded from now on takes of its device's memory; nothing at first.
 void SetEmulatedGraphBytes(size_t bytes);
 /// Restarts the count of allocations; the n-th from now, n ≥ 1, fails. 0: none does.
 void FailAllocation(int64_t n);

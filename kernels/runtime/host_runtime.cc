@@ -2,9 +2,12 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstring>
 #include <deque>
+#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -43,15 +46,26 @@ struct Work {
   std::function<void()> body;
 };
 
-/// The device, as emulated_device.h sets it up.
+/// The devices, as emulated_device.h sets them up.
+constexpr int kMostDevices = 16;
+std::atomic<int> devices = 8;
 std::atomic<size_t> total_bytes = size_t{8} << 30;
 std::atomic<int64_t> allocations = 0, fail_at = 0;
-std::atomic<size_t> bytes_of_a_graph = 0, taken_by_graphs = 0;
+std::atomic<size_t> bytes_of_a_graph = 0;
+std::array<std::atomic<size_t>, kMostDevices> taken_by_graphs;
+std::mutex names_mutex;
+std::array<std::string, kMostDevices> names;  ///< guarded by names_mutex; empty: as at first
 /// Streams of this thread that capture.
 thread_local int captures = 0;
 
+std::atomic<int> first_used = -1;
+thread_local int thread_device = -1;  ///< -1: the first used
+int ThreadDevice() { return thread_device >= 0 ? thread_device : std::max(0, first_used.load()); }
+
 size_t FreeBytes() {
-  const size_t total = total_bytes, taken = simt::DevicePageBytes() + taken_by_graphs;
+  const int device = ThreadDevice();
+  const size_t total = total_bytes,
+               taken = simt::DevicePageBytes(device) + taken_by_graphs[static_cast<size_t>(device)];
   return taken < total ? total - taken : 0;
 }
 /// Counts the call. Pinned memory of the host can be refused too, but takes nothing of the device.
@@ -98,7 +112,7 @@ Memory::Memory(size_t bytes, MemoryKind kind) : bytes_(bytes) {
   std::memset(data_, 0xFF, usable);
   Poison(mapping_, data_);
   Poison(static_cast<char*>(data_) + bytes, end);
-  simt::AddDevicePages({mapping_, mapped_ - page, data_, usable, kind == MemoryKind::kShared});
+  simt::AddDevicePages({mapping_, mapped_ - page, data_, usable, kind == MemoryKind::kShared, ThreadDevice()});
 }
 Memory::~Memory() {
   if (mapping_ == nullptr) return;
@@ -121,12 +135,14 @@ struct Graph::State {
   std::vector<Work> work;
   size_t bytes = 0;  ///< of the device
   bool held = true;
-  ~State() { taken_by_graphs -= bytes; }
+  int device = 0;
+  ~State() { taken_by_graphs[static_cast<size_t>(device)] -= bytes; }
 };
 
 struct Stream::State {
   std::deque<Work> queue;
   std::vector<Work> captured;
+  const int device = ThreadDevice();
   bool capturing = false, capture_lost = false;
   uint64_t capture = 0;  ///< the capture's number while one goes on
   uint64_t enqueued = 0, executed = 0;
@@ -158,6 +174,7 @@ struct Stream::State {
       if (error = CheckCluster(work.config); !error.empty()) return;
       shapes.push_back(Shape(work));
     }
+    simt::RunKernelsOf(device);
     Finish(shapes.size() == 1 ? simt::RunGrid(shapes[0], policy) : simt::RunGridChain(shapes, policy));
   }
 
@@ -190,6 +207,8 @@ Stream::~Stream() {
   if (state_->capturing) --captures;
   Synchronize();
 }
+
+void Stream::Bind() const { thread_device = state_->device; }
 
 // Hardware records the copy of a vector too, and each replay copies from where the vector was.
 void Stream::CopyAsync(void* dst, const void* src, size_t bytes) {
@@ -253,9 +272,11 @@ Graph Stream::EndCapture() {
   Graph graph;
   std::vector<Work> work = std::exchange(state_->captured, {});
   const size_t bytes = bytes_of_a_graph;
+  Bind();
+  graph.state_->device = state_->device;
   graph.state_->held = bytes <= FreeBytes();
   if (!graph.held()) return graph;
-  taken_by_graphs += graph.state_->bytes = bytes;
+  taken_by_graphs[static_cast<size_t>(state_->device)] += graph.state_->bytes = bytes;
   graph.state_->work = std::move(work);
   return graph;
 }
@@ -271,6 +292,16 @@ void Stream::Enqueue(const LaunchConfig& config, std::function<void()> kernel) {
   state_->Add(Work{true, config, std::move(kernel)});
 }
 
+void Stream::EnqueueAction(std::function<void()> action) { state_->AddAction(std::move(action)); }
+
+void SetEmulatedDevices(int count) {
+  BATON_CHECK(count >= 1 && count <= kMostDevices);
+  devices = count;
+}
+void SetEmulatedName(int number, const std::string& name) {
+  std::lock_guard lock(names_mutex);
+  names[static_cast<size_t>(number)] = name;
+}
 void SetEmulatedBytes(size_t bytes) { total_bytes = bytes; }
 void SetEmulatedGraphBytes(size_t bytes) { bytes_of_a_graph = bytes; }
 void FailAllocation(int64_t n) {
@@ -280,12 +311,28 @@ void FailAllocation(int64_t n) {
 int64_t AllocationCount() { return allocations; }
 
 std::string UseDevice(int number) {
-  if (number == 0) return {};
-  return "number " + std::to_string(number) + " is asked for, counted from 0; 1 is there";
+  if (number >= devices) {
+    return "number " + std::to_string(number) + " is asked for, counted from 0; " + std::to_string(devices) +
+           " are there";
+  }
+  int none = -1;
+  first_used.compare_exchange_strong(none, number);
+  thread_device = number;
+  return {};
 }
 void HoldKernelsToDeviceMemory() { simt::HoldKernelsToDeviceMemory(true); }
 
-DeviceInfo CurrentDevice() { return {2, FreeBytes(), total_bytes, "emulated"}; }
+DeviceInfo CurrentDevice() {
+  const int device = ThreadDevice();
+  std::lock_guard lock(names_mutex);
+  const std::string& name = names[static_cast<size_t>(device)];
+  return {2,
+          FreeBytes(),
+          total_bytes,
+          "emulated",
+          name.empty() ? "emulated GPU" : name,
+          "emulated-" + std::to_string(device)};
+}
 
 Event::Event() : state_(std::make_shared<State>()) {}
 Event::~Event() = default;

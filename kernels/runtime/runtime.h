@@ -2,6 +2,7 @@
 //
 // One interface, two halves chosen by the compiler: under nvcc thin calls of the CUDA runtime, else the emulator, whose
 // device memory is guarded, poisoned and closed to the host. Thread: one per stream; none allocates while it captures.
+// Each thread has a device: streams, memory and events that it makes are that device's, and stay it.
 // Failure: launches and copies never fail at the call; Synchronize reports the first error, and spoils a capture.
 #pragma once
 
@@ -61,15 +62,18 @@ class Memory {
   size_t mapped_ = 0;
 };
 
-/// Of the device of this process.
 struct DeviceInfo {
   int multiprocessors = 1;
   size_t free_bytes = 0, total_bytes = 0;
   std::string architecture;  ///< "sm_90", or "emulated"
+  std::string name;          ///< the product's
+  std::string id;            ///< no other GPU of any machine has it
 };
+/// Of the calling thread's device.
 DeviceInfo CurrentDevice();
-/// Makes the device of that number, counted from 0, the process's: every thread's streams and memory from now on. The
-/// reason, when there is none of that number or it cannot run the kernels that were built; empty when it can.
+/// Makes the device of that number, counted from 0, the calling thread's; the first that any thread uses is that of the
+/// threads that use none. The reason, when there is none of that number or it cannot run the kernels that were built;
+/// empty when it can.
 std::string UseDevice(int number);
 /// From now on kernels are given addresses of the device only. Hardware needs no telling; the emulator, which lets
 /// tests give kernels a vector, holds them to it.
@@ -91,6 +95,8 @@ class Stream {
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
+  /// Makes the stream's device the calling thread's.
+  void Bind() const;
   void CopyAsync(void* dst, const void* src, size_t bytes);
   /// Copies from host memory that the caller may change as soon as this returns. Not while capturing.
   void Upload(void* dst, const void* src, size_t bytes);
@@ -115,6 +121,7 @@ class Stream {
  private:
   StreamCounts counts_;
   bool capturing_ = false;
+  int device_ = 0;
   cudaStream_t handle_ = nullptr;
 #else
   /// Emulation: how the grids of this stream are scheduled, and what they have done.
@@ -122,6 +129,8 @@ class Stream {
   const simt::Counters& counters() const;
   const std::map<std::string, simt::Counters>& counters_by_kernel() const;  ///< see simt::Outcome::by_kernel
   void Enqueue(const LaunchConfig& config, std::function<void()> kernel);
+  /// Emulation: work of a library, which runs with the device's memory open. It may block; captures record it.
+  void EnqueueAction(std::function<void()> action);
   struct State;
 
  private:
@@ -172,14 +181,14 @@ class Graph {
 };
 
 #if defined(__CUDACC__)
-/// Makes the process's device the calling thread's.
+/// Tells the driver of the calling thread's device.
 void BindThread();
 /// Aborts with the error's name, the call and the line when a CUDA call fails.
 void CheckCuda(cudaError_t error, const char* call, int line);
 
 template <typename... Parameters, typename... Arguments>
 void Launch(Stream& stream, const LaunchConfig& config, void (*kernel)(Parameters...), Arguments&&... arguments) {
-  BindThread();
+  stream.Bind();
   cudaLaunchAttribute attributes[2];
   unsigned count = 0;
   if (config.programmatic) {

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <map>
 #include <mutex>
+#include <utility>
 
 namespace baton::simt {
 namespace {
@@ -14,9 +15,9 @@ namespace {
 struct Registry {
   std::mutex mutex;
   std::map<uintptr_t, DevicePages> by_address;  ///< by the address of `pages`
-  size_t bytes = 0;
-  int running = 0;                       ///< DeviceMemoryOpened alive
-  std::atomic<uint64_t> generation = 1;  ///< counts changes of by_address
+  std::map<int, size_t> bytes;                  ///< by device
+  int running = 0;                              ///< DeviceMemoryOpened alive
+  std::atomic<uint64_t> generation = 1;         ///< counts changes of by_address
   std::atomic<bool> held = false;
 };
 Registry& Device() {
@@ -36,6 +37,7 @@ struct LastRange {
   uintptr_t begin = 0, end = 0;
 };
 thread_local LastRange last_range;
+thread_local int kernels_of = 0;
 
 }  // namespace
 
@@ -43,7 +45,7 @@ void AddDevicePages(const DevicePages& added) {
   Registry& device = Device();
   std::lock_guard lock(device.mutex);
   device.by_address.emplace(reinterpret_cast<uintptr_t>(added.pages), added);
-  if (!added.of_host) device.bytes += added.bytes;
+  if (!added.of_host) device.bytes[added.device] += added.bytes;
   ++device.generation;
   if (device.running == 0) Protect(added, PROT_NONE);
 }
@@ -53,15 +55,19 @@ void RemoveDevicePages(const void* pages) {
   std::lock_guard lock(device.mutex);
   const auto found = device.by_address.find(reinterpret_cast<uintptr_t>(pages));
   if (found == device.by_address.end()) return;
-  if (!found->second.of_host) device.bytes -= found->second.bytes;
+  if (!found->second.of_host) device.bytes[found->second.device] -= found->second.bytes;
   device.by_address.erase(found);
   ++device.generation;
 }
 
-size_t DevicePageBytes() {
+size_t DevicePageBytes(int number) {
   Registry& device = Device();
   std::lock_guard lock(device.mutex);
-  return device.bytes;
+  return device.bytes[number];
+}
+
+void RunKernelsOf(int device) {
+  if (std::exchange(kernels_of, device) != device) last_range = {};
 }
 
 DeviceMemoryOpened::DeviceMemoryOpened() {
@@ -89,6 +95,7 @@ bool KernelMayTouch(const void* p, size_t bytes) {
     auto found = device.by_address.upper_bound(at);
     if (found == device.by_address.begin()) return false;
     const DevicePages& pages = (--found)->second;
+    if (!pages.of_host && pages.device != kernels_of) return false;
     const auto begin = reinterpret_cast<uintptr_t>(pages.data);
     last = {device.generation.load(), begin, begin + pages.usable};
   }

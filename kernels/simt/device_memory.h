@@ -1,4 +1,4 @@
-// Which addresses are the emulated device's, and who may touch them. The host may not, outside of kernels and copies: a
+// Which addresses are the emulated devices', and who may touch them. The host may not, outside of kernels and copies: a
 // device pointer that it dereferences faults, as on hardware. Kernels may be held to these addresses alone.
 //
 // Thread: any. Bytes are whole pages, as a device hands out memory.
@@ -16,11 +16,15 @@ struct DevicePages {
   void* data = nullptr;   ///< the first usable byte
   size_t usable = 0;
   bool of_host = false;  ///< pinned memory of the host: never closed, no memory of the device
+  int device = 0;        ///< whose it is
 };
 /// Registers pages that are readable and writable, and closes them unless work is running.
 void AddDevicePages(const DevicePages& added);
 void RemoveDevicePages(const void* pages);
-size_t DevicePageBytes();  ///< of all that is registered and not the host's
+size_t DevicePageBytes(int device);  ///< of all of it that is registered and not the host's
+
+/// Kernels that this thread runs are those of `device` from now on: memory of another is not theirs to touch.
+void RunKernelsOf(int device);
 
 /// While one lives, kernels and copies of some stream run: device memory is open to the process.
 class DeviceMemoryOpened {

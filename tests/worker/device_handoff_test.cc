@@ -11,8 +11,8 @@
 #include "engine/step/executor.h"
 #include "kvtransfer/slot_format.h"
 #include "worker/process/start_up.h"
+#include "worker/ranks/mover_check.h"
 #include "worker/transfer/kv_pool_view.h"
-#include "worker/transfer/mover_check.h"
 
 namespace baton::worker {
 namespace {
@@ -62,7 +62,7 @@ class Side {
   }
 
   KvSide side() const { return SideOf(loaded_.model->kv_layout()); }
-  KvPoolView pool() const { return PoolViewOf(loaded_.AllMemory(), loaded_.mover.get()); }
+  KvPoolView pool() const { return PoolViewOf(loaded_.AllMemory(), loaded_.AllMovers()); }
   const KvBlockTables& tables() const { return tables_; }
   kernels::Ops& ops() { return *loaded_.ops; }
   LoadedModel& loaded() { return loaded_; }
@@ -256,7 +256,7 @@ TEST(DeviceHandoff, ABlockThatIsNotThereIsNamed) {
 TEST(DeviceHandoffDeathTest, TheHostCannotReadTheKv) {
   Side side(Kinds()[2], "prefill", 16);
   KvPoolView pool = side.pool();
-  ASSERT_NE(pool.mover, nullptr);
+  ASSERT_EQ(pool.movers.size(), 1u);
   EXPECT_DEATH(
       {
         volatile auto first = *pool.groups[0].planes[0][0].base;
@@ -266,8 +266,8 @@ TEST(DeviceHandoffDeathTest, TheHostCannotReadTheKv) {
 }
 
 TEST(DeviceHandoff, AWorkerOfBothRolesAndOneOnACpuHaveNoMover) {
-  EXPECT_EQ(Side(Kinds()[2], "both", 16).pool().mover, nullptr);
-  EXPECT_EQ(Side(Kinds()[0], "decode", 16).pool().mover, nullptr);
+  EXPECT_TRUE(Side(Kinds()[2], "both", 16).pool().movers.empty());
+  EXPECT_TRUE(Side(Kinds()[0], "decode", 16).pool().movers.empty());
 }
 
 /// Moves KV as another does, but for one thing.

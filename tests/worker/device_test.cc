@@ -104,11 +104,11 @@ TEST(WorkerDevice, MoreKvThanIsFreeIsRefusedWithBothNumbers) {
 
 TEST(WorkerDevice, AGpuThatIsNotThereIsNamed) {
   WorkerConfig c = OnDevice();
-  c.device = "cuda:3";
+  c.device = "cuda:8";
   StartUpProgress progress;
   const absl::Status status = StartUp(c, progress).status();
   EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
-  EXPECT_THAT(std::string(status.message()), testing::HasSubstr("number 3 is asked for, counted from 0; 1 is there"));
+  EXPECT_THAT(std::string(status.message()), testing::HasSubstr("number 8 is asked for, counted from 0; 8 are there"));
 }
 
 TEST(WorkerDevice, SpeedAtAnyOrderIsAnotherNumerics) {
@@ -170,7 +170,7 @@ TEST(WorkerDevice, ADeviceComputesInBf16Only) {
   c.dtype = "float32";
   EXPECT_THAT(std::string(c.Validate().message()), testing::HasSubstr("--dtype float32"));
   c = OnDevice();
-  for (const char* device : {"tpu", "cuda:", "cuda:-1", "cuda:1x", "cuda0", "cuda:99999"}) {
+  for (const char* device : {"tpu", "cuda:", "cuda:-1", "cuda:1x", "cuda0", "cuda:99999", "cuda:1,", "cuda:1,x"}) {
     c.device = device;
     EXPECT_THAT(std::string(c.Validate().message()), testing::HasSubstr(std::string("--device ") + device));
   }
@@ -181,6 +181,25 @@ TEST(WorkerDevice, ADeviceComputesInBf16Only) {
   c = Config();
   c.deterministic = false;
   EXPECT_THAT(std::string(c.Validate().message()), testing::HasSubstr("--deterministic false"));
+}
+
+TEST(WorkerDevice, EachRankOfAMachineHasAGpuOfItsOwn) {
+  WorkerConfig c = OnDevice();
+  c.tensor_parallel_size = 4;
+  c.device = "cuda:2";
+  EXPECT_EQ(c.CudaDeviceOf(0), 2);
+  EXPECT_EQ(c.CudaDeviceOf(3), 5);
+  c.device = "cuda:6,1,4,0";
+  EXPECT_TRUE(c.Validate().ok()) << c.Validate();
+  EXPECT_EQ(c.CudaDeviceOf(0), 6);
+  EXPECT_EQ(c.CudaDeviceOf(2), 4);
+  c.nnodes = 2, c.node_rank = 1, c.device = "cuda:6,1";  // ranks 2 and 3
+  EXPECT_EQ(c.CudaDeviceOf(2), 6);
+  EXPECT_EQ(c.CudaDeviceOf(3), 1);
+  c = OnDevice();
+  c.device = "cuda:6,1";
+  EXPECT_THAT(std::string(c.Validate().message()),
+              testing::HasSubstr("--device cuda:6,1: 2 GPUs for this machine's 1 ranks"));
 }
 
 }  // namespace

@@ -17,7 +17,6 @@
 #include "common/status.h"
 #include "engine/model/kv_groups.h"
 #include "kernels/cpu/cpu_ops.h"
-#include "kernels/plugin/device_plugin.h"
 #include "text/tokenizer.h"
 #include "worker/process/kv_budget.h"
 #include "worker/process/numerics_id.h"
@@ -25,7 +24,6 @@
 #include "worker/ranks/group_terms.h"
 #include "worker/ranks/rank.h"
 #include "worker/transfer/kv_pool_view.h"
-#include "worker/transfer/mover_check.h"
 
 namespace baton::worker {
 namespace {
@@ -35,30 +33,6 @@ std::string BaseName(const std::string& path) {
   std::filesystem::path p(path);
   if (!p.has_filename()) p = p.parent_path();
   return p.extension() == ".gguf" ? p.stem().string() : p.filename().string();
-}
-
-absl::StatusOr<std::unique_ptr<kernels::Ops>> MakeOps(const WorkerConfig& config) {
-  if (config.device == "cpu") return kernels::MakeCpuOps(OpsConfigOf(config));
-  const std::string path = config.device_plugin.empty() ? kernels::DefaultCudaPlugin() : config.device_plugin;
-  return kernels::LoadDeviceOps(path, {.number = config.CudaDevice().value_or(0),
-                                       .kv_dtype = config.KvCacheDType(),
-                                       .deterministic = config.deterministic});
-}
-
-// A role that hands KV over, or takes it, on a device whose memory is not the host's.
-absl::Status MakeMover(const WorkerConfig& config, LoadedModel& loaded) {
-  if (config.role == "both") return absl::OkStatus();
-  BATON_ASSIGN_OR_RETURN(loaded.mover, loaded.ops->MakeKvMover(static_cast<size_t>(config.landing_slot_bytes)));
-  if (loaded.mover == nullptr) return absl::OkStatus();
-  const KvPlane& plane = loaded.model->kv_layout().groups.front().planes.front();
-  const SteadyClock clock;
-  BATON_ASSIGN_OR_RETURN(const MoverRates rates, CheckMover(*loaded.ops, *loaded.mover, plane.dtype, plane.dim, clock));
-  LogInfo(
-      "worker: KV staged through host memory: the GPU {} pinned memory of {} bytes, a slot's; every transport sees the "
-      "host's memory only; {:.2f} GB/s out of the GPU and {:.2f} into it in the self-test",
-      config.role == "prefill" ? "gathers into" : "scatters from", loaded.mover->staging().size(),
-      rates.gather_gigabytes_per_second, rates.scatter_gigabytes_per_second);
-  return absl::OkStatus();
 }
 
 // A step of `rows` sequences of one token through the whole model, on all ranks.
@@ -107,17 +81,45 @@ absl::Status WarmUp(const WorkerConfig& config, LoadedModel& loaded) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<int64_t> KvBytesHere(const WorkerConfig& config, const KvLayout& kept, const LoadedModel& loaded) {
-  if (const auto memory = loaded.ops->device_memory()) return DeviceKvBytes(config, *memory);
-  std::optional<int64_t> available = AvailableMemoryBytes();
-  if (available) *available *= config.nnodes;  // the others are taken to have as much; who has less says so
-  return KvBytes(config, kept, loaded.max_model_len, available);
+// On GPUs each rank has memory of its own, and a part of the layers and heads: the rank that has room for the fewest
+// tokens says how many blocks all have.
+absl::StatusOr<engine::BlockBudget> PlanKvOnDevices(const WorkerConfig& config,
+                                                    const std::vector<kernels::DeviceMemory>& memory,
+                                                    const LoadedModel& loaded) {
+  engine::BlockBudget fewest;
+  std::vector<KvLayout> layouts;
+  for (size_t rank = 0; rank < memory.size(); ++rank) {
+    const engine::RankShape shape = engine::ShapeOf(loaded.model->config(), PlaceOf(config, static_cast<int>(rank)));
+    layouts.push_back(engine::RankKvLayout(loaded.model->kv_layout(), shape));
+    WorkerConfig of_rank = config;
+    of_rank.kv_cache_memory = config.kv_cache_memory / config.ranks();
+    BATON_ASSIGN_OR_RETURN(const int64_t bytes, DeviceKvBytes(of_rank, memory[rank]));
+    BATON_ASSIGN_OR_RETURN(engine::BlockBudget budget, PlanKv(config, layouts.back(), bytes, loaded.max_model_len));
+    if (rank == 0 || budget.tokens < fewest.tokens) fewest = std::move(budget);
+  }
+  fewest.bytes = 0;
+  for (const KvLayout& layout : layouts) fewest.bytes += engine::KvMemory::Bytes(layout, fewest.num_blocks);
+  return fewest;
 }
 
 absl::StatusOr<engine::BlockBudget> PlanKvHere(const WorkerConfig& config, const KvLayout& kept,
+                                               const std::vector<kernels::DeviceMemory>& devices,
                                                const LoadedModel& loaded) {
-  BATON_ASSIGN_OR_RETURN(const int64_t bytes, KvBytesHere(config, kept, loaded));
-  return PlanKv(config, kept, bytes, loaded.max_model_len);
+  if (!devices.empty()) return PlanKvOnDevices(config, devices, loaded);
+  std::optional<int64_t> available = AvailableMemoryBytes();
+  if (available) *available *= config.nnodes;  // the others are taken to have as much; who has less says so
+  return PlanKv(config, kept, KvBytes(config, kept, loaded.max_model_len, available), loaded.max_model_len);
+}
+
+absl::Status MakeAllMemory(const WorkerConfig& config, RankHost* ranks, const std::vector<int32_t>& counts,
+                           LoadedModel& loaded) {
+  BATON_ASSIGN_OR_RETURN(loaded.memory, MakeRankMemory(*loaded.model, loaded.place, counts, *loaded.ops, nullptr));
+  for (size_t i = 0; ranks != nullptr && !config.on_gpu() && i < ranks->kv().size(); ++i) {
+    BATON_ASSIGN_OR_RETURN(
+        loaded.others.emplace_back(),
+        MakeRankMemory(*loaded.model, PlaceOf(config, static_cast<int>(i) + 1), counts, *loaded.ops, &ranks->kv()[i]));
+  }
+  return absl::OkStatus();
 }
 
 int64_t KvBytesOfAll(const WorkerConfig& config, const LoadedModel& loaded, const std::vector<int32_t>& counts) {
@@ -141,21 +143,14 @@ absl::Status OpenLines(const WorkerConfig& config, RankHost* ranks, LoadedModel&
 absl::Status AllocateKv(const WorkerConfig& config, RankHost* ranks, LoadedModel& loaded) {
   engine::Communicator* world = ranks != nullptr ? ranks->links().world : nullptr;
   const KvLayout kept = KeptLayout(loaded.model->config(), loaded.place, loaded.model->kv_layout());
-  absl::StatusOr<engine::BlockBudget> blocks = PlanKvHere(config, kept, loaded);
+  BATON_ASSIGN_OR_RETURN(const std::vector<kernels::DeviceMemory> devices, ShareDeviceMemory(world, *loaded.ops));
+  absl::StatusOr<engine::BlockBudget> blocks = PlanKvHere(config, kept, devices, loaded);
   std::vector<int32_t> counts(kept.groups.size());
   if (blocks.ok()) counts = blocks->num_blocks;
   BATON_RETURN_IF_ERROR(ShareBlocks(world, counts));
   BATON_ASSIGN_OR_RETURN(loaded.blocks, std::move(blocks));
-  auto make_all = [&]() -> absl::Status {
-    BATON_ASSIGN_OR_RETURN(loaded.memory, MakeRankMemory(*loaded.model, loaded.place, counts, *loaded.ops, nullptr));
-    for (size_t i = 0; ranks != nullptr && i < ranks->kv().size(); ++i) {
-      BATON_ASSIGN_OR_RETURN(loaded.others.emplace_back(),
-                             MakeRankMemory(*loaded.model, PlaceOf(config, static_cast<int>(i) + 1), counts,
-                                            *loaded.ops, &ranks->kv()[i]));
-    }
-    return absl::OkStatus();
-  };
-  BATON_RETURN_IF_ERROR(Agree(world, make_all()));
+  BATON_RETURN_IF_ERROR(Agree(world, MakeAllMemory(config, ranks, counts, loaded)));
+  if (ranks != nullptr) loaded.device_kv = ranks->device_kv();
   BATON_RETURN_IF_ERROR(OpenLines(config, ranks, loaded));
   if (world != nullptr) loaded.channel = std::make_unique<engine::StepChannel>(*world);
   if (const auto memory = loaded.ops->device_memory())
@@ -180,8 +175,20 @@ absl::Status LoadWeights(const WorkerConfig& config, StartUpProgress& progress, 
   source.given_up = &progress.given_up();
   BATON_ASSIGN_OR_RETURN(loaded.model,
                          engine::LoadModel(source, *loaded.ops, config.max_num_batched_tokens, report, links));
+  BATON_ASSIGN_OR_RETURN(loaded.mover, MakeMover(config, *loaded.ops, *loaded.model));
   const int64_t limit = loaded.model->config().max_position_embeddings;
   loaded.max_model_len = static_cast<int32_t>(config.max_model_len > 0 ? config.max_model_len : limit);
+  return absl::OkStatus();
+}
+
+// What it computes on, and its links to the other ranks.
+absl::Status Join(const WorkerConfig& config, const engine::RankLinks& links, LoadedModel& loaded) {
+  auto ops = MakeOps(config, 0);
+  BATON_RETURN_IF_ERROR(Agree(links.world, ops.status()));
+  loaded.ops = *std::move(ops);
+  auto joined = engine::DeviceLinks::Join(*loaded.ops, links);
+  BATON_RETURN_IF_ERROR(Agree(links.world, joined.status()));
+  loaded.links = *std::move(joined);
   return absl::OkStatus();
 }
 
@@ -230,11 +237,19 @@ void PrintRanks(const WorkerConfig& config) {
 std::vector<const engine::KvMemory*> LoadedModel::AllMemory() const {
   std::vector<const engine::KvMemory*> all = {memory.get()};
   for (const auto& other : others) all.push_back(other.get());
+  for (const DeviceKv& other : device_kv) all.push_back(other.memory);
+  return all;
+}
+
+std::vector<KvMover*> LoadedModel::AllMovers() const {
+  if (mover == nullptr) return {};
+  std::vector<KvMover*> all = {mover.get()};
+  for (const DeviceKv& other : device_kv) all.push_back(other.mover);
   return all;
 }
 
 KvPoolView LoadedModel::PoolHere() const {
-  return lines != nullptr ? RankPoolViewOf(*memory) : PoolViewOf(AllMemory(), mover.get());
+  return lines != nullptr ? RankPoolViewOf(*memory, mover.get()) : PoolViewOf(AllMemory(), AllMovers());
 }
 
 void StartUpProgress::Set(std::string_view phase, double fraction) {
@@ -261,25 +276,22 @@ absl::StatusOr<LoadedModel> StartUp(const WorkerConfig& config, StartUpProgress&
   loaded.place = PlaceOf(config, 0);
   loaded.name = config.served_model_name.empty() ? BaseName(config.model) : config.served_model_name.front();
   BATON_RETURN_IF_ERROR(AgreeOnTerms(links.world, TermsOf(config)));
-  auto ops = MakeOps(config);
-  if (!ops.ok()) return Agree(links.world, ops.status());
-  loaded.ops = *std::move(ops);
+  BATON_RETURN_IF_ERROR(Join(config, links, loaded));
   const kernels::OpsTraits& traits = loaded.ops->traits();
   LogInfo("worker: {} on {} threads, ISA {}, compute {}, KV {}", loaded.name, traits.threads, traits.isa,
           DTypeName(traits.compute), DTypeName(traits.kv));
   PrintRanks(config);
-  BATON_RETURN_IF_ERROR(Agree(links.world, LoadWeights(config, progress, links, loaded)));
+  BATON_RETURN_IF_ERROR(Agree(links.world, LoadWeights(config, progress, loaded.links.links(), loaded)));
   BATON_RETURN_IF_ERROR(AgreeOnTerms(links.world, TermsOf(loaded.model->config().digest, traits)));
   LogInfo("worker: weights take {:.2f} GiB", GiB(static_cast<int64_t>(loaded.model->weight_bytes())));
   done("loading the model");
   CompilerLoad grammars = MakeGrammarCompiler(std::move(tokenizer), loaded.model->config());
   progress.Set("kv-allocate", 0);
-  BATON_RETURN_IF_ERROR(MakeMover(config, loaded));  // a device has no other ranks
   BATON_RETURN_IF_ERROR(AllocateKv(config, ranks, loaded));
   done("allocating KV");
   progress.Set("warm-up", 0);
   BATON_RETURN_IF_ERROR(WarmUp(config, loaded));
-  if (ranks != nullptr) ranks->Started();
+  if (ranks != nullptr) ranks->Started(config.on_gpu() ? loaded.channel->running() : nullptr);
   done("warm-up");
   if (auto compiler = grammars.get(); compiler.ok()) {
     loaded.grammars = *std::move(compiler);

@@ -12,6 +12,7 @@
 #include "common/kv_mover.h"
 #include "engine/cache/kv_memory.h"
 #include "engine/model/model.h"
+#include "engine/parallel/device_communicator.h"
 #include "engine/step/step_channel.h"
 #include "kernels/ops.h"
 #include "kvtransfer/slot_passes.h"
@@ -44,6 +45,7 @@ class StartUpProgress {
 /// Everything an engine is built from. Members are destroyed last to first.
 struct LoadedModel {
   std::unique_ptr<kernels::Ops> ops;
+  engine::DeviceLinks links;       ///< of several ranks, as the model takes them
   std::unique_ptr<KvMover> mover;  ///< null: `--role both`, or the host reads and writes KV itself
   std::unique_ptr<engine::Model> model;
   std::unique_ptr<engine::KvMemory> memory;
@@ -51,8 +53,9 @@ struct LoadedModel {
   /// With several ranks: the way of steps to them, and their KV memory as it lies here.
   std::unique_ptr<engine::StepChannel> channel;
   std::vector<std::unique_ptr<engine::KvMemory>> others;
-  std::unique_ptr<KvLines> lines;  ///< where ranks carry their own KV; else null
-  KvSide side;                     ///< what other workers see of its KV
+  std::vector<DeviceKv> device_kv;  ///< instead, where it lies on GPUs: the ranks'
+  std::unique_ptr<KvLines> lines;   ///< where ranks carry their own KV; else null
+  KvSide side;                      ///< what other workers see of its KV
   engine::BlockBudget blocks;
   std::shared_ptr<const GrammarCompiler> grammars;  ///< null: the model's files have no tokenizer that grammars can use
   std::vector<int32_t> recorded_rows;  ///< steps of decodes that the device has recorded, by their rows; ascending
@@ -61,6 +64,8 @@ struct LoadedModel {
   std::string numerics_id;  ///< hex
   /// Rank 0's, and those of ranks that are threads, by rank.
   std::vector<const engine::KvMemory*> AllMemory() const;
+  /// Of all of that; empty: the host reads and writes it itself, or nothing is handed over.
+  std::vector<KvMover*> AllMovers() const;
   /// The same as what this process hands over, or takes.
   KvPoolView PoolHere() const;
 };

@@ -4,13 +4,17 @@
 #include <cstring>
 #include <thread>
 
+#include "common/clock.h"
 #include "common/host_memory.h"
 #include "common/log.h"
 #include "common/status.h"
 #include "engine/model/kv_groups.h"
+#include "engine/parallel/device_communicator.h"
 #include "engine/step/scheduler.h"
 #include "engine/step/step_channel.h"
+#include "kernels/plugin/device_plugin.h"
 #include "worker/ranks/group_terms.h"
+#include "worker/ranks/mover_check.h"
 #include "worker/transfer/kv_pool_view.h"
 
 namespace baton::worker {
@@ -24,14 +28,26 @@ struct Report {
 
 struct Parts {
   std::unique_ptr<kernels::Ops> ops;
+  engine::DeviceLinks links;
+  std::unique_ptr<KvMover> mover;
   std::unique_ptr<engine::Model> model;
 };
 
-absl::Status Load(const WorkerConfig& config, const engine::RankPlace& place, const engine::RankLinks& links,
-                  Parts& out) {
-  BATON_ASSIGN_OR_RETURN(out.ops, kernels::MakeCpuOps(OpsConfigOf(config)));
-  BATON_ASSIGN_OR_RETURN(
-      out.model, engine::LoadModel(SourceOf(config, place), *out.ops, config.max_num_batched_tokens, nullptr, links));
+absl::Status Load(const WorkerConfig& config, const engine::RankPlace& place, Parts& out) {
+  BATON_ASSIGN_OR_RETURN(out.model, engine::LoadModel(SourceOf(config, place), *out.ops, config.max_num_batched_tokens,
+                                                      nullptr, out.links.links()));
+  BATON_ASSIGN_OR_RETURN(out.mover, MakeMover(config, *out.ops, *out.model));
+  return absl::OkStatus();
+}
+
+// What it computes on, and its links to the others.
+absl::Status Join(const WorkerConfig& config, int rank, const engine::RankLinks& links, Parts& out) {
+  auto ops = MakeOps(config, rank);
+  BATON_RETURN_IF_ERROR(Agree(links.world, ops.status()));
+  out.ops = *std::move(ops);
+  auto joined = engine::DeviceLinks::Join(*out.ops, links);
+  BATON_RETURN_IF_ERROR(Agree(links.world, joined.status()));
+  out.links = *std::move(joined);
   return absl::OkStatus();
 }
 
@@ -53,6 +69,31 @@ kernels::CpuOpsConfig OpsConfigOf(const WorkerConfig& config) {
   return out;
 }
 
+absl::StatusOr<std::unique_ptr<kernels::Ops>> MakeOps(const WorkerConfig& config, int rank) {
+  if (!config.on_gpu()) return kernels::MakeCpuOps(OpsConfigOf(config));
+  const std::string path = config.device_plugin.empty() ? kernels::DefaultCudaPlugin() : config.device_plugin;
+  return kernels::LoadDeviceOps(
+      path,
+      {.number = config.CudaDeviceOf(rank), .kv_dtype = config.KvCacheDType(), .deterministic = config.deterministic});
+}
+
+absl::StatusOr<std::unique_ptr<KvMover>> MakeMover(const WorkerConfig& config, kernels::Ops& ops,
+                                                   const engine::Model& model) {
+  if (config.role == "both") return nullptr;
+  BATON_ASSIGN_OR_RETURN(std::unique_ptr<KvMover> mover,
+                         ops.MakeKvMover(static_cast<size_t>(config.landing_slot_bytes)));
+  if (mover == nullptr) return nullptr;
+  const KvPlane& plane = model.kv_layout().groups.front().planes.front();
+  const SteadyClock clock;
+  BATON_ASSIGN_OR_RETURN(const MoverRates rates, CheckMover(ops, *mover, plane.dtype, plane.dim, clock));
+  LogInfo(
+      "worker: KV staged through host memory: the GPU {} pinned memory of {} bytes, a slot's; every transport sees the "
+      "host's memory only; {:.2f} GB/s out of the GPU and {:.2f} into it in the self-test",
+      config.role == "prefill" ? "gathers into" : "scatters from", mover->staging().size(),
+      rates.gather_gigabytes_per_second, rates.scatter_gigabytes_per_second);
+  return mover;
+}
+
 engine::ModelSource SourceOf(const WorkerConfig& config, const engine::RankPlace& place) {
   engine::ModelSource source{
       .path = config.model, .dummy_weights = config.load_format == "dummy", .dummy_seed = config.seed};
@@ -66,7 +107,8 @@ engine::ModelSource SourceOf(const WorkerConfig& config, const engine::RankPlace
   source.max_sequences = config.max_num_seqs;
   source.recorded_rows = config.RecordedRows().value_or(std::vector<int32_t>());
   source.max_logit_rows = config.max_num_seqs + engine::SchedulerOptions().max_logit_rows;
-  if (const auto available = AvailableMemoryBytes(); config.local_ranks() > 1 && available.has_value()) {
+  if (const auto available = AvailableMemoryBytes();
+      !config.on_gpu() && config.local_ranks() > 1 && available.has_value()) {
     source.memory_limit_bytes = *available / config.local_ranks();  // they load at once
   }
   return source;
@@ -90,6 +132,16 @@ absl::Status Agree(engine::Communicator* world, const absl::Status& mine) {
 absl::Status ShareBlocks(engine::Communicator* world, std::vector<int32_t>& num_blocks) {
   if (world == nullptr) return absl::OkStatus();
   return world->Broadcast(0, std::as_writable_bytes(std::span(num_blocks)));
+}
+
+absl::StatusOr<std::vector<kernels::DeviceMemory>> ShareDeviceMemory(engine::Communicator* world,
+                                                                     const kernels::Ops& ops) {
+  const auto mine = ops.device_memory();
+  if (!mine.has_value()) return std::vector<kernels::DeviceMemory>();
+  std::vector<kernels::DeviceMemory> all(static_cast<size_t>(world != nullptr ? world->size() : 1), *mine);
+  if (world == nullptr) return all;
+  BATON_RETURN_IF_ERROR(world->AllGather(std::as_bytes(std::span(&*mine, 1)), std::as_writable_bytes(std::span(all))));
+  return all;
 }
 
 absl::StatusOr<std::unique_ptr<engine::KvMemory>> MakeRankMemory(const engine::Model& model,
@@ -120,16 +172,20 @@ absl::Status ShareInvitation(engine::Communicator* world, KvInvitation& invitati
 }
 
 absl::Status RunRank(const WorkerConfig& config, int rank, const engine::RankLinks& links, RankKv kv,
-                     const std::function<void()>& on_ready) {
+                     const RankHooks& hooks) {
   const engine::RankPlace place = PlaceOf(config, rank);
   BATON_RETURN_IF_ERROR(AgreeOnTerms(links.world, TermsOf(config)));
   Parts parts;
-  BATON_RETURN_IF_ERROR(Agree(links.world, Load(config, place, links, parts)));
+  BATON_RETURN_IF_ERROR(Join(config, rank, links, parts));
+  BATON_RETURN_IF_ERROR(Agree(links.world, Load(config, place, parts)));
   BATON_RETURN_IF_ERROR(AgreeOnTerms(links.world, TermsOf(parts.model->config().digest, parts.ops->traits())));
+  BATON_RETURN_IF_ERROR(ShareDeviceMemory(links.world, *parts.ops).status());
   std::vector<int32_t> num_blocks(parts.model->kv_layout().groups.size());
   BATON_RETURN_IF_ERROR(ShareBlocks(links.world, num_blocks));
   if (num_blocks[0] == 0) return absl::OkStatus();  // rank 0 says why
-  auto memory = MakeRankMemory(*parts.model, place, num_blocks, *parts.ops, std::get_if<SharedMemory>(&kv));
+  auto* shared = config.on_gpu() ? nullptr : std::get_if<SharedMemory>(&kv);
+  auto memory = MakeRankMemory(*parts.model, place, num_blocks, *parts.ops, shared);
+  if (memory.ok() && config.on_gpu()) hooks.on_device_kv({memory->get(), parts.mover.get()});
   BATON_RETURN_IF_ERROR(Agree(links.world, memory.status()));
   LogInfo("{}: ready, {:.2f} GiB of weights, {:.2f} GiB of KV", place.Name(),
           GiB(static_cast<int64_t>(parts.model->weight_bytes())), GiB((*memory)->bytes()));
@@ -137,14 +193,16 @@ absl::Status RunRank(const WorkerConfig& config, int rank, const engine::RankLin
   if (auto* own = std::get_if<OwnKv>(&kv); own != nullptr && config.ranks_carry_kv()) {
     KvInvitation invitation;
     BATON_RETURN_IF_ERROR(ShareInvitation(links.world, invitation));
-    RankCarrier::Facts facts{config, rank, RankPoolViewOf(**memory), SideOfRanks(config, *parts.model),
-                             parts.model->config().digest};
+    RankCarrier::Facts facts{config, rank, RankPoolViewOf(**memory, parts.mover.get()),
+                             SideOfRanks(config, *parts.model), parts.model->config().digest};
     BATON_ASSIGN_OR_RETURN(carrier, RankCarrier::Start(std::move(facts), own->carrier, invitation, own->secret,
                                                        [&links](const absl::Status& why) { links.world->Abort(why); }));
   }
-  on_ready();
+  hooks.on_ready();
   engine::StepChannel channel(*links.world);
-  return engine::FollowSteps(channel, *parts.model, **memory, *parts.ops);
+  const absl::Status end = engine::FollowSteps(channel, *parts.model, **memory, *parts.ops);
+  hooks.on_end(end);
+  return end;
 }
 
 }  // namespace baton::worker

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/kv_mover.h"
 #include "engine/cache/kv_memory.h"
 #include "engine/parallel/communicator.h"
 #include "engine/parallel/rank_place.h"
@@ -24,18 +25,34 @@ struct OwnKv {
   CarrierFactory carrier;                              ///< null: role both
   std::shared_ptr<const trust::ClusterSecret> secret;  ///< of the group
 };
-/// A rank that is a thread: where its KV goes, for rank 0 to see.
+/// A rank that is a thread: where its KV goes, for rank 0 to see; on a GPU it is told of by RankHooks instead.
 using RankKv = std::variant<SharedMemory, OwnKv>;
+/// KV on a rank's GPU, for rank 0 to hand over: both live as long as the rank does.
+struct DeviceKv {
+  const engine::KvMemory* memory = nullptr;
+  KvMover* mover = nullptr;  ///< null: role both
+};
 
 /// The rank's life, from load to the last step. OK: rank 0 said that there are no more. Blocks; the thread is the
-/// rank's executor. The links must outlive it. `on_ready`: it has loaded and waits for steps.
-absl::Status RunRank(
-    const WorkerConfig& config, int rank, const engine::RankLinks& links, RankKv kv,
-    const std::function<void()>& on_ready = [] {});
+/// rank's executor. The links must outlive it. `on_ready`: it has loaded and waits for steps. `on_device_kv`: it has
+/// taken its KV on a device; others go on when this returns. `on_end`: its steps are over, as RunRank will say; what it
+/// has stays until this returns.
+struct RankHooks {
+  std::function<void()> on_ready = [] {};
+  std::function<void(const DeviceKv&)> on_device_kv = [](const DeviceKv&) {};
+  std::function<void(const absl::Status&)> on_end = [](const absl::Status&) {};
+};
+absl::Status RunRank(const WorkerConfig& config, int rank, const engine::RankLinks& links, RankKv kv,
+                     const RankHooks& hooks);
 
 engine::RankPlace PlaceOf(const WorkerConfig& config, int rank);
-/// The device of one rank: its share of the worker's threads.
+/// A rank's share of the worker's threads.
 kernels::CpuOpsConfig OpsConfigOf(const WorkerConfig& config);
+/// What a rank computes on: its share of the CPU, or its GPU.
+absl::StatusOr<std::unique_ptr<kernels::Ops>> MakeOps(const WorkerConfig& config, int rank);
+/// A rank's mover, which takes its memory before KV does. Null: `--role both`, or the host reads and writes KV itself.
+absl::StatusOr<std::unique_ptr<KvMover>> MakeMover(const WorkerConfig& config, kernels::Ops& ops,
+                                                   const engine::Model& model);
 engine::ModelSource SourceOf(const WorkerConfig& config, const engine::RankPlace& place);
 
 /// The worker's KV as other workers see it, where each rank carries its own.
@@ -47,6 +64,9 @@ absl::Status ShareInvitation(engine::Communicator* world, KvInvitation& invitati
 absl::Status Agree(engine::Communicator* world, const absl::Status& mine);
 /// Rank 0's block counts become everybody's; all 0: rank 0 could not plan.
 absl::Status ShareBlocks(engine::Communicator* world, std::vector<int32_t>& num_blocks);
+/// Every rank's, by rank; empty where the memory is the host's.
+absl::StatusOr<std::vector<kernels::DeviceMemory>> ShareDeviceMemory(engine::Communicator* world,
+                                                                     const kernels::Ops& ops);
 /// A rank's KV memory, laid into `given` (empty: allocated). `layout` is the model's.
 absl::StatusOr<std::unique_ptr<engine::KvMemory>> MakeRankMemory(const engine::Model& model,
                                                                  const engine::RankPlace& place,

@@ -2,6 +2,7 @@
 // makes it.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "common/trust/cluster_secret.h"
 #include "engine/parallel/rank_place.h"
+#include "worker/ranks/rank.h"
 #include "worker/ranks/shared_memory.h"
 #include "worker/worker_config.h"
 
@@ -22,11 +24,14 @@ class RankHost {
   virtual engine::RankLinks links() = 0;
   /// Of ranks 1, 2, … that are threads: where their KV is, from rank 0's side.
   virtual std::vector<SharedMemory>& kv() = 0;
+  /// Of ranks 1, 2, … that are threads, once they have taken their KV: as it lies on their GPUs. Empty: it is in kv().
+  virtual std::vector<DeviceKv> device_kv() { return {}; }
   /// Of ranks that are processes: what they prove to each other that they know, and where rank 0 can be reached.
   virtual std::shared_ptr<const trust::ClusterSecret> secret() const { return nullptr; }
   virtual std::string host() const { return {}; }
-  /// All have loaded: from now on a rank that does not answer within --rank-timeout-ms is lost.
-  virtual void Started() {}
+  /// All have loaded: from now on a rank that does not answer within --rank-timeout-ms is lost, and so is one for which
+  /// a step waits as long. `running`: engine::StepChannel::running; null: steps wait over the host alone.
+  virtual void Started(std::shared_ptr<const std::atomic<uint64_t>> running) { static_cast<void>(running); }
   /// A RankLoss: a rank has ended, and how, or does not answer. The main thread's.
   virtual absl::Status Health() = 0;
 };

@@ -1,5 +1,6 @@
 #include <unistd.h>
 
+#include <latch>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -9,6 +10,7 @@
 #include "engine/parallel/local_communicator.h"
 #include "worker/ranks/rank.h"
 #include "worker/ranks/rank_host.h"
+#include "worker/ranks/step_watch.h"
 
 namespace baton::worker {
 namespace {
@@ -34,6 +36,7 @@ class RankThreads final : public RankHost {
       if (ends.world) ends.world->Abort(over);
       if (ends.tensor) ends.tensor->Abort(over);
     }
+    over_.count_down();
   }
 
   absl::Status Start() {
@@ -47,9 +50,19 @@ class RankThreads final : public RankHost {
 
   engine::RankLinks links() override { return LinksOf(ends_[0]); }
   std::vector<SharedMemory>& kv() override { return kv_; }
-  absl::Status Health() override {
+  std::vector<DeviceKv> device_kv() override {
     std::lock_guard lock(mutex_);
-    return health_;
+    return device_kv_;
+  }
+  void Started(std::shared_ptr<const std::atomic<uint64_t>> running) override {
+    watch_.Watch(std::move(running), std::chrono::milliseconds(config_.rank_timeout_ms));
+  }
+  absl::Status Health() override {
+    {
+      std::lock_guard lock(mutex_);
+      BATON_RETURN_IF_ERROR(health_);
+    }
+    return watch_.Health();
   }
 
  private:
@@ -62,7 +75,21 @@ class RankThreads final : public RankHost {
 
   void Run(int rank, SharedMemory kv) {
     const engine::RankLinks links = LinksOf(ends_[static_cast<size_t>(rank)]);
-    const absl::Status status = RunRank(config_, rank, links, std::move(kv));
+    RankHooks hooks;
+    hooks.on_device_kv = [this, rank](const DeviceKv& theirs) {
+      std::lock_guard lock(mutex_);
+      device_kv_.resize(static_cast<size_t>(config_.ranks()) - 1);
+      device_kv_[static_cast<size_t>(rank) - 1] = theirs;
+    };
+    // Rank 0 may still move the KV of a rank whose steps are over.
+    hooks.on_end = [this, rank, &links](const absl::Status& status) {
+      Report(rank, links, status);
+      if (config_.on_gpu()) over_.wait();
+    };
+    Report(rank, links, RunRank(config_, rank, links, std::move(kv), hooks));
+  }
+
+  void Report(int rank, const engine::RankLinks& links, const absl::Status& status) {
     if (status.ok()) return;
     for (Communicator* link : {links.world, links.tensor}) {
       if (link != nullptr) link->Abort(status);
@@ -75,7 +102,10 @@ class RankThreads final : public RankHost {
   std::vector<Ends> ends_;  ///< by rank
   std::vector<SharedMemory> kv_;
   std::mutex mutex_;
-  absl::Status health_;  ///< guarded by mutex_
+  absl::Status health_;  ///< guarded by mutex_, as what follows
+  std::vector<DeviceKv> device_kv_;
+  StepWatch watch_;
+  std::latch over_{1};
   std::vector<std::jthread> threads_;
 };
 

@@ -7,12 +7,13 @@
 namespace baton::worker {
 namespace {
 
-KvPlaneMemory PieceOf(const kernels::KvPlaneView& plane, int first_head) {
+KvPlaneMemory PieceOf(const kernels::KvPlaneView& plane, int first_head, int mover) {
   return {.base = static_cast<std::byte*>(plane.base),
           .block_stride_bytes = plane.block_stride_bytes,
           .digests = plane.digests,
           .digest_block_stride = plane.digest_block_stride,
-          .heads = {first_head, first_head + plane.heads}};
+          .heads = {first_head, first_head + plane.heads},
+          .mover = mover};
 }
 
 void AddPiece(KvPlaneMemory& plane, KvPlaneMemory piece) {
@@ -27,17 +28,18 @@ void AddPiece(KvPlaneMemory& plane, KvPlaneMemory piece) {
 
 }  // namespace
 
-KvPoolView PoolViewOf(std::span<const engine::KvMemory* const> ranks, KvMover* mover) {
+KvPoolView PoolViewOf(std::span<const engine::KvMemory* const> ranks, std::span<KvMover* const> movers) {
   KvPoolView view;
-  view.mover = mover;
+  view.movers.assign(movers.begin(), movers.end());
   for (size_t g = 0; g < ranks[0]->layout().groups.size(); ++g) {
     std::map<int, std::vector<KvPlaneMemory>> by_layer;
-    for (const engine::KvMemory* rank : ranks) {
+    for (size_t r = 0; r < ranks.size(); ++r) {
+      const engine::KvMemory* rank = ranks[r];
       for (const kernels::KvLayerView& layer : rank->groups()[g].layers) {
         std::vector<KvPlaneMemory>& planes = by_layer[static_cast<int>(layer.layer)];
         planes.resize(2);
-        AddPiece(planes[0], PieceOf(layer.k, rank->first_head()));
-        AddPiece(planes[1], PieceOf(layer.v, rank->first_head()));
+        AddPiece(planes[0], PieceOf(layer.k, rank->first_head(), static_cast<int>(r)));
+        AddPiece(planes[1], PieceOf(layer.v, rank->first_head(), static_cast<int>(r)));
       }
     }
     KvPoolView::Group& group = view.groups.emplace_back();
@@ -50,9 +52,10 @@ KvPoolView PoolViewOf(std::span<const engine::KvMemory* const> ranks, KvMover* m
   return view;
 }
 
-KvPoolView RankPoolViewOf(const engine::KvMemory& rank) {
+KvPoolView RankPoolViewOf(const engine::KvMemory& rank, KvMover* mover) {
   const engine::KvMemory* const alone = &rank;
-  KvPoolView view = PoolViewOf({&alone, 1});
+  KvPoolView view =
+      mover != nullptr ? PoolViewOf({&alone, 1}, std::span<KvMover* const>(&mover, 1)) : PoolViewOf({&alone, 1});
   for (KvPoolView::Group& group : view.groups) {
     for (std::vector<KvPlaneMemory>& planes : group.planes) {
       for (KvPlaneMemory& plane : planes) plane.heads = {};

@@ -32,6 +32,7 @@ CudaOps::CudaOps(const CudaOpsConfig& config, gpu::Memory ones)
 }
 
 absl::StatusOr<std::unique_ptr<Buffer>> CudaOps::Allocate(size_t bytes) {
+  stream_.Bind();
   BATON_ASSIGN_OR_RETURN(gpu::Memory memory, cuda::AllocateOnDevice((bytes + 63) / 64 * 64, "a buffer"));
   auto buffer = std::make_unique<DeviceBuffer>(stream_, std::move(memory), bytes);
   stream_.FillAsync(buffer->data(), 0, bytes);
@@ -39,6 +40,7 @@ absl::StatusOr<std::unique_ptr<Buffer>> CudaOps::Allocate(size_t bytes) {
 }
 
 std::optional<DeviceMemory> CudaOps::device_memory() const {
+  stream_.Bind();
   const gpu::DeviceInfo now = gpu::CurrentDevice();
   return DeviceMemory{static_cast<int64_t>(now.free_bytes), static_cast<int64_t>(now.total_bytes)};
 }
@@ -177,6 +179,8 @@ absl::StatusOr<std::unique_ptr<Ops>> MakeCudaOps(const CudaOpsConfig& config) {
     return absl::FailedPreconditionError(
         StrCat("the GPU keeps KV in bfloat16 or fp8_e4m3, not in ", DTypeName(config.kv_dtype)));
   }
+  if (const std::string why = gpu::UseDevice(config.device); !why.empty())
+    return absl::FailedPreconditionError(StrCat("no GPU can be used: ", why));
   BATON_ASSIGN_OR_RETURN(gpu::Memory ones,
                          cuda::AllocateOnDevice(kMaxKvHeads * sizeof(float), "the table of KV scales"));
   return std::make_unique<CudaOps>(config, std::move(ones));

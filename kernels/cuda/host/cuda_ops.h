@@ -10,6 +10,7 @@
 namespace baton::kernels {
 
 struct CudaOpsConfig {
+  int device = 0;                 ///< its number
   DType kv_dtype = DType::kBF16;  ///< bf16, or e4m3 with scale 1
   /// A row's bits do not depend on the batch (Promise A). False: forms are chosen by speed alone (Promise B).
   bool deterministic = true;
@@ -23,7 +24,7 @@ struct CudaOpsConfig {
 
 /// Computes in bf16. When deterministic, every operation keeps a row's bits whatever the batch.
 /// Column counts must be multiples of 8, tokens per block of 16, head_dim 64, 80, 96, 128 or 256.
-/// FailedPrecondition: a KV type that the kernels lack.
+/// FailedPrecondition: a KV type that the kernels lack, or no such device.
 absl::StatusOr<std::unique_ptr<Ops>> MakeCudaOps(const CudaOpsConfig& config);
 
 }  // namespace baton::kernels

@@ -59,6 +59,7 @@ class CudaOps final : public Ops {
     if (hands_over_) Sync();
   }
   absl::StatusOr<std::unique_ptr<KvMover>> MakeKvMover(size_t staging_bytes) override;
+  absl::StatusOr<std::shared_ptr<RankGroup>> JoinGroup(const GroupSeat& seat) override;
   absl::StatusOr<std::unique_ptr<PackedLinear>> Pack(const Tensor& weight, const float* bias) override;
   absl::StatusOr<std::unique_ptr<PackedLinear>> PackQuantized(const QuantizedWeight& weight,
                                                               const float* bias) override;
@@ -136,6 +137,7 @@ class CudaOps final : public Ops {
   Scratch ids_, partial_o_, partial_ml_, sample_;
   gpu::Memory ones_;         // scales of e4m3 KV
   bool hands_over_ = false;  ///< another stream moves KV
+  bool has_peers_ = false;   ///< of a group, that run the steps that this one does
 };
 
 }  // namespace baton::kernels

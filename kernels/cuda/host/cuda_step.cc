@@ -8,8 +8,13 @@
 #include "common/status.h"
 #include "kernels/cuda/host/cuda_ops_class.h"
 #include "kernels/cuda/host/kv_mover.h"
+#include "kernels/cuda/host/nccl_group.h"
+#include "kernels/cuda/host/nccl_library.h"
 #include "kernels/cuda/host/sample_rows.h"
 #include "kernels/cuda/host/step_packer.h"
+#if !defined(__CUDACC__)
+#include "kernels/runtime/emulated_nccl.h"
+#endif
 
 namespace baton::kernels {
 namespace {
@@ -22,7 +27,7 @@ class PaddedStep {
   PaddedStep(const StepInputs& step, int rows, const StepLimits& limits)
       : tokens_(step.tokens.begin(), step.tokens.end()) {
     const auto n = static_cast<size_t>(rows);
-    tokens_.resize(n, 0);
+    tokens_.resize(n, 0);  // a rank that looks none up is given some
     for (int r = 0; r <= rows; ++r) row_start_.push_back(r);
     logit_rows_.assign(row_start_.begin(), row_start_.end() - 1);
     context_.assign(step.groups[0].context.begin(), step.groups[0].context.end());
@@ -85,7 +90,7 @@ absl::Status CudaOps::Prepare(const StepLimits& limits) {
 
 // The rows of the recorded step that `step` is replayed as; 0: none.
 int CudaOps::RecordedRows(const StepInputs& step) const {
-  const auto rows = static_cast<int32_t>(step.tokens.size());
+  const int32_t rows = step.groups[0].row_start.back();
   if (!step.recordable || limits_->recorded_rows.empty() || rows > limits_->recorded_rows.back() ||
       step.groups[0].sequences() != rows || static_cast<int32_t>(step.logit_rows.size()) != rows)
     return 0;
@@ -151,7 +156,8 @@ absl::Status CudaOps::RunUploaded(const StepInputs& step, const std::function<ab
 }
 
 // Records the step's calls first, when none of as many rows has been recorded for that memory. A record that does not
-// fit into the device's memory is not tried again: its steps are padded to the next size, or launched one by one.
+// fit into the device's memory is not tried again: its steps are padded to the next size, or launched one by one. Where
+// other ranks run them too they stay padded to this size, whether it fits there or not: all send as many rows.
 absl::Status CudaOps::Replay(const StepInputs& step, const std::function<absl::Status(const StepInputs&)>& issue) {
   if (std::exchange(recorded_memory_, step.memory) != step.memory) recorded_.clear();
   auto found = recorded_.find(step.tokens.size());
@@ -160,20 +166,34 @@ absl::Status CudaOps::Replay(const StepInputs& step, const std::function<absl::S
     const absl::Status status = issue(step);
     gpu::Graph graph = stream_.EndCapture();
     if (!status.ok()) return status;
-    if (!graph.held()) {
+    if (!graph.held() && !has_peers_) {
       std::erase(limits_->recorded_rows, Int(step.tokens.size()));
       return issue(step);
     }
     found = recorded_.emplace(step.tokens.size(), std::move(graph)).first;
   }
+  if (!found->second.held()) return issue(step);
   stream_.Replay(found->second);
   return absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<KvMover>> CudaOps::MakeKvMover(size_t staging_bytes) {
+  stream_.Bind();
   BATON_ASSIGN_OR_RETURN(std::unique_ptr<KvMover> mover, cuda::MakeKvMover(staging_bytes));
   hands_over_ = true;
   return mover;
+}
+
+absl::StatusOr<std::shared_ptr<RankGroup>> CudaOps::JoinGroup(const GroupSeat& seat) {
+#if defined(__CUDACC__)
+  static const absl::StatusOr<gpu::NcclApi> nccl = cuda::LoadNccl();
+  BATON_RETURN_IF_ERROR(nccl.status());
+#else
+  static const absl::StatusOr<gpu::NcclApi> nccl = gpu::EmulatedNccl();
+#endif
+  BATON_ASSIGN_OR_RETURN(std::shared_ptr<RankGroup> group, cuda::JoinNcclGroup(*nccl, stream_, seat));
+  has_peers_ = true;
+  return group;
 }
 
 DeviceWork CudaOps::device_work() const {

@@ -47,6 +47,7 @@ PackedWeight::PackedWeight(gpu::Stream& stream, GemvWeight format, int64_t n, in
 absl::StatusOr<std::unique_ptr<kernels::PackedLinear>> PackedWeight::Make(gpu::Stream& stream, WeightUpload& upload,
                                                                           const kernels::Tensor& weight,
                                                                           const float* bias) {
+  stream.Bind();
   const int64_t n = weight.rows(), k = weight.cols();
   BATON_CHECK(k % 8 == 0, "in_features ", k, ": a multiple of 8 is needed");
   const size_t bytes = static_cast<size_t>(PaddedElements(n, k)) * sizeof(px::bf16);
@@ -63,6 +64,7 @@ absl::StatusOr<std::unique_ptr<kernels::PackedLinear>> PackedWeight::Make(gpu::S
 absl::StatusOr<std::unique_ptr<kernels::PackedLinear>> PackedWeight::Make(gpu::Stream& stream,
                                                                           const kernels::QuantizedWeight& weight,
                                                                           const float* bias) {
+  stream.Bind();
   const QuantLayout layout = LayOutQuantized(weight);
   const size_t bytes = layout.words.size() * sizeof(px::U128), meta_bytes = layout.meta.size() * sizeof(QuantMeta);
   BATON_ASSIGN_OR_RETURN(gpu::Memory room, RoomForWeight(bytes, weight.n, weight.k));
@@ -91,6 +93,7 @@ absl::StatusOr<std::unique_ptr<kernels::PackedExperts>> PackedExpertWeights::Mak
                                                                                   const float* biases) {
   BATON_CHECK(weights.rank == 3 && weights.shape[2] % 8 == 0 && weights.rows() >= 1 && weights.rows() <= kMaxExperts,
               "weights of rank ", weights.rank, ", ", weights.rows(), " experts, in_features ", weights.shape[2]);
+  stream.Bind();
   const int64_t experts = weights.rows(), n = weights.shape[1], k = weights.shape[2];
   BATON_ASSIGN_OR_RETURN(
       gpu::Memory room,

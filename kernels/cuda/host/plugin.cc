@@ -11,10 +11,9 @@ OpsOrError Make(int version, const DeviceConfig& config) {
     return absl::FailedPreconditionError(
         StrCat("the device plugin is of version ", kPluginVersion, ", this program wants ", version));
   }
-  if (const std::string why = gpu::UseDevice(config.number); !why.empty())
-    return absl::FailedPreconditionError(StrCat("no GPU can be used: ", why));
   gpu::HoldKernelsToDeviceMemory();
   CudaOpsConfig ops;
+  ops.device = config.number;
   ops.kv_dtype = config.kv_dtype.value_or(DType::kBF16);
   ops.deterministic = config.deterministic;
   return MakeCudaOps(ops);

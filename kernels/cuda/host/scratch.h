@@ -23,6 +23,7 @@ class Scratch {
   absl::Status Reserve(size_t bytes, std::string_view what) {
     if (memory_ != nullptr && bytes <= memory_->bytes()) return absl::OkStatus();
     Drop();
+    stream_.Bind();
     BATON_ASSIGN_OR_RETURN(gpu::Memory memory, AllocateOnDevice(bytes, what));
     memory_ = std::make_unique<gpu::Memory>(std::move(memory));
     return absl::OkStatus();
@@ -33,6 +34,7 @@ class Scratch {
       size_t size = memory_ == nullptr ? kSmallest : memory_->bytes();
       while (size < bytes) size *= 2;
       Drop();
+      stream_.Bind();
       memory_ = std::make_unique<gpu::Memory>(size);
       BATON_CHECK(memory_->data() != nullptr, "a step needs ", size, " bytes of device memory, ",
                   gpu::CurrentDevice().free_bytes, " are free");

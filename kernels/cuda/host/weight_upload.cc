@@ -71,6 +71,7 @@ absl::Status WeightUpload::Rows(const kernels::Tensor& weight, px::bf16* to, int
 absl::Status WeightUpload::Reserve(size_t bytes) {
   if (halves_[0] != nullptr && halves_[0]->memory.bytes() >= bytes) return absl::OkStatus();
   Release();
+  stream_.Bind();
   for (std::unique_ptr<Half>& half : halves_) {
     half = std::make_unique<Half>(bytes);
     if (half->memory.data() != nullptr) continue;

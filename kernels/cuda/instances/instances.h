@@ -26,6 +26,7 @@
 #include "kernels/cuda/rows/rope_kv_write.cuh"
 #include "kernels/cuda/rows/sampler.cuh"
 #include "kernels/cuda/rows/soft_cap.cuh"
+#include "kernels/cuda/rows/tree_sum.cuh"
 
 namespace baton::cuda {
 BATON_MLA_INSTANCES(extern template)

@@ -19,4 +19,5 @@ extern void (*const kSoftCapLauncher)(gpu::Stream&, const SoftCapParams&) = &Lau
 extern void (*const kCopyBlocksLauncher)(gpu::Stream&, const CopyBlocksParams&) = &LaunchCopyBlocks;
 extern void (*const kBeginUnitsLauncher)(gpu::Stream&, const BeginUnitsParams&) = &LaunchBeginUnits;
 extern void (*const kSampleLauncher)(gpu::Stream&, const SampleParams&, bool) = &LaunchSample;
+extern void (*const kTreeSumLauncher)(gpu::Stream&, const TreeSumParams&, int) = &LaunchTreeSum;
 }  // namespace baton::cuda

@@ -1,12 +1,16 @@
-// A model over ranks that are threads: rank 0 is the caller's, the others follow its steps.
+// A model over ranks that are threads: rank 0 is the caller's, the others follow its steps. On the CPU, or each on a
+// device of its own.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <vector>
 
 #include "common/status.h"
 #include "engine/model/kv_groups.h"
+#include "engine/parallel/device_communicator.h"
 #include "engine/parallel/local_communicator.h"
 #include "engine/step/step_channel.h"
 #include "kernels/cpu/cpu_ops.h"
@@ -21,6 +25,7 @@ class RankThreads {
   struct Options {
     ModelSource source;
     kernels::CpuOpsConfig ops{.dtype = DType::kF32};
+    std::function<std::unique_ptr<kernels::Ops>(int rank)> device;  ///< else the CPU, by `ops`
     Shape shape;
     int max_tokens = 2048;
     int32_t blocks = 256;  ///< of every KV group
@@ -34,10 +39,14 @@ class RankThreads {
       std::vector<std::unique_ptr<Communicator>> group = MakeLocalGroup(s.tensor);
       for (int t = 0; t < s.tensor; ++t) ranks_[stage * s.tensor + t].tensor = std::move(group[t]);
     }
-    for (size_t r = 0; r < ranks_.size(); ++r) {
-      ranks_[r].world = std::move(world[r]);
-      Load(static_cast<int>(r));
+    {
+      std::vector<std::jthread> loads;  // those on devices wait for each other
+      for (size_t r = 0; r < ranks_.size(); ++r) {
+        ranks_[r].world = std::move(world[r]);
+        loads.emplace_back([this, r] { Load(static_cast<int>(r)); });
+      }
     }
+    if (ranks_.size() > 1) channel = std::make_unique<StepChannel>(*ranks_[0].world);
     for (size_t r = 1; r < ranks_.size(); ++r) followers_.emplace_back([this, r] { Follow(ranks_[r]); });
   }
   ~RankThreads() {
@@ -56,6 +65,7 @@ class RankThreads {
   struct Rank {
     std::unique_ptr<Communicator> world, tensor;
     std::unique_ptr<kernels::Ops> ops;
+    std::optional<DeviceLinks> links;
     std::unique_ptr<Model> model;
     KvLayout layout;
     int first_head = 0;
@@ -65,15 +75,15 @@ class RankThreads {
     const Shape& s = options_.shape;
     ModelSource source = options_.source;
     source.place = RankPlace::Of(number, s.tensor, s.stages, s.width);
-    rank.ops = kernels::MakeCpuOps(options_.ops).value();
+    rank.ops = options_.device ? options_.device(number) : kernels::MakeCpuOps(options_.ops).value();
     RankLinks links;
     if (s.tensor > 1) links.tensor = rank.tensor.get();
     if (ranks_.size() > 1) links.world = rank.world.get();
-    rank.model = LoadModel(source, *rank.ops, options_.max_tokens, nullptr, links).value();
+    rank.links = DeviceLinks::Join(*rank.ops, links).value();
+    rank.model = LoadModel(source, *rank.ops, options_.max_tokens, nullptr, rank.links->links()).value();
     const RankShape shape = ShapeOf(rank.model->config(), source.place);
     rank.layout = RankKvLayout(rank.model->kv_layout(), shape);
     rank.first_head = shape.kv_heads.begin;
-    if (number == 0 && ranks_.size() > 1) channel = std::make_unique<StepChannel>(*rank.world);
   }
   void Follow(Rank& rank) {
     const std::vector<int32_t> blocks(rank.layout.groups.size(), options_.blocks);

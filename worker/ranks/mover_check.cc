@@ -1,4 +1,4 @@
-#include "worker/transfer/mover_check.h"
+#include "worker/ranks/mover_check.h"
 
 #include <cstring>
 #include <random>

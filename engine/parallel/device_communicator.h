@@ -1,0 +1,28 @@
+// The links of ranks whose Ops compute on devices: what they compute travels from device to device, in the order of the
+// Ops' calls (kernels/rank_group.h); steps and start-up go over the host.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "engine/parallel/communicator.h"
+#include "engine/parallel/rank_place.h"
+#include "kernels/ops.h"
+
+namespace baton::engine {
+
+class DeviceLinks {
+ public:
+  /// Every rank of `host`'s groups calls it, and waits for the others. Ops whose memory is the host's: the same links.
+  /// `ops` and the host's communicators outlive it; when one of those breaks, so does the device's.
+  static absl::StatusOr<DeviceLinks> Join(kernels::Ops& ops, const RankLinks& host);
+
+  /// For the model.
+  RankLinks links() const { return links_; }
+
+ private:
+  std::unique_ptr<Communicator> tensor_, stages_;
+  RankLinks links_;
+};
+
+}  // namespace baton::engine

@@ -1,0 +1,204 @@
+#include "kernels/cuda/host/nccl_group.h"
+
+#include <algorithm>
+#include <chrono>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "common/check.h"
+#include "common/status.h"
+#include "kernels/cuda/host/scratch.h"
+#include "kernels/cuda/rows/tree_sum.cuh"
+
+namespace baton::cuda {
+namespace {
+
+using gpu::kNcclBytes;
+
+constexpr size_t kTokenBytes = 16;  ///< of a call that moves nothing and orders the ranks
+
+/// What a rank tells the others before they meet.
+struct Card {
+  gpu::NcclId id;  ///< of rank 0
+  char gpu[64] = {}, kind[192] = {};
+};
+
+class NcclGroup final : public kernels::RankGroup {
+ public:
+  NcclGroup(const gpu::NcclApi& api, gpu::Stream& stream, int rank, int size)
+      : api_(api), stream_(stream), rank_(rank), size_(size), gathered_(stream) {}
+  ~NcclGroup() override {
+    if (health().ok()) stream_.Synchronize();  // else what is under way may never end
+    Abort(absl::CancelledError("the group is over"));
+  }
+
+  absl::Status Init(const gpu::NcclId& id) {
+    gpu::NcclConfig config;
+    stream_.Bind();
+    BATON_RETURN_IF_ERROR(Reserve(kWholeSumFloats));
+    return Call([&] { return api_.init_rank(&comm_, size_, id, rank_, &config); });
+  }
+
+  absl::Status Reserve(int64_t floats) override {
+    const int64_t room = std::max(std::min(floats, kWholeSumFloats) * size_, floats);
+    return gathered_.Reserve(2 * kTokenBytes + static_cast<size_t>(room) * sizeof(float), "sums over ranks");
+  }
+  absl::Status Send(int to, const void* data, size_t bytes) override {
+    if (bytes == 0) data = Token(), bytes = kTokenBytes;
+    return Call([&] { return api_.send(data, bytes, kNcclBytes, to, comm_, Handle()); });
+  }
+  absl::Status Recv(int from, void* data, size_t bytes) override {
+    if (bytes == 0) data = Token(), bytes = kTokenBytes;
+    return Call([&] { return api_.recv(data, bytes, kNcclBytes, from, comm_, Handle()); });
+  }
+  absl::Status Broadcast(int root, void* data, size_t bytes) override {
+    return Call([&] { return api_.broadcast(data, data, bytes, kNcclBytes, root, comm_, Handle()); });
+  }
+  absl::Status AllGather(const void* mine, size_t bytes, void* all) override {
+    return Call([&] { return api_.all_gather(mine, all, bytes, kNcclBytes, comm_, Handle()); });
+  }
+  absl::Status TreeAllReduce(float* data, int64_t n) override {
+    BATON_CHECK(n % 4 == 0, n, " floats in a sum over ranks");
+    if (n == 0) return Barrier();
+    const int64_t share = n / size_;
+    if (n <= kWholeSumFloats || n % size_ != 0 || share % 4 != 0) return SumWhole(data, n);
+    float* parts = Gathered(n);  // [ranks, share]
+    BATON_RETURN_IF_ERROR(Scatter(data, parts, static_cast<size_t>(share) * sizeof(float), share));
+    float* mine = data + rank_ * share;
+    LaunchTreeSum(stream_, {parts, mine, share, share}, size_);
+    return AllGather(mine, static_cast<size_t>(share) * sizeof(float), data);
+  }
+
+  absl::Status health() override {
+    std::lock_guard lock(mutex_);
+    if (!broken_.ok() || comm_ == nullptr) return broken_;
+    int error = gpu::kNcclSuccess;
+    const int result = api_.async_error(comm_, &error);
+    for (const int each : {result, error}) {
+      if (each != gpu::kNcclSuccess && each != gpu::kNcclInProgress) broken_.Update(ErrorOf(each));
+    }
+    return broken_;
+  }
+  void Abort(const absl::Status& why) override {
+    std::lock_guard lock(mutex_);
+    broken_.Update(why);
+    if (comm_ != nullptr && !std::exchange(aborted_, true)) api_.abort(comm_);
+  }
+
+ private:
+#if defined(__CUDACC__)
+  void* Handle() const { return stream_.handle(); }
+#else
+  void* Handle() const { return &stream_; }
+#endif
+  absl::Status ErrorOf(int result) const {
+    return absl::InternalError(StrCat("rank ", rank_, " of ", size_, ", NCCL: ", api_.error_text(result)));
+  }
+  char* Token() { return static_cast<char*>(gathered_.Ensure(2 * kTokenBytes)); }
+  float* Gathered(int64_t floats) {
+    auto* at = static_cast<char*>(gathered_.Ensure(2 * kTokenBytes + static_cast<size_t>(floats) * sizeof(float)));
+    return reinterpret_cast<float*>(at + 2 * kTokenBytes);
+  }
+  absl::Status Barrier() {
+    float* all = Gathered(size_ * static_cast<int64_t>(kTokenBytes / sizeof(float)));
+    return AllGather(Token(), kTokenBytes, all);
+  }
+  absl::Status SumWhole(float* data, int64_t n) {
+    for (int64_t at = 0; at < n; at += kWholeSumFloats) {
+      const int64_t some = std::min(kWholeSumFloats, n - at);
+      float* all = Gathered(some * size_);
+      BATON_RETURN_IF_ERROR(AllGather(data + at, static_cast<size_t>(some) * sizeof(float), all));
+      LaunchTreeSum(stream_, {all, data + at, some, some}, size_);
+    }
+    return absl::OkStatus();
+  }
+  // Everybody's part of this rank's share → parts [ranks, share].
+  absl::Status Scatter(const float* data, float* parts, size_t bytes, int64_t share) {
+    return Call([&] {
+      int result = api_.group_start();
+      for (int r = 0; r < size_ && result == gpu::kNcclSuccess; ++r) {
+        result = api_.send(data + r * share, bytes, kNcclBytes, r, comm_, Handle());
+        if (result == gpu::kNcclSuccess) result = api_.recv(parts + r * share, bytes, kNcclBytes, r, comm_, Handle());
+      }
+      const int ended = api_.group_end();
+      return result == gpu::kNcclSuccess ? ended : result;
+    });
+  }
+  template <class Enqueue>
+  absl::Status Call(Enqueue enqueue) {
+    stream_.Bind();
+    int result;
+    {
+      std::lock_guard lock(mutex_);  // an aborted communicator is no more
+      BATON_RETURN_IF_ERROR(broken_);
+      result = enqueue();
+    }
+    return Settle(result);
+  }
+  // A call that does not block may be under way when it returns; Abort may be what ends it.
+  absl::Status Settle(int result) {
+    while (result == gpu::kNcclInProgress) {
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+      std::lock_guard lock(mutex_);
+      BATON_RETURN_IF_ERROR(broken_);
+      if (const int asked = api_.async_error(comm_, &result); asked != gpu::kNcclSuccess) result = asked;
+    }
+    if (result == gpu::kNcclSuccess) return absl::OkStatus();
+    const absl::Status error = ErrorOf(result);
+    Abort(error);
+    return error;
+  }
+
+  const gpu::NcclApi api_;
+  gpu::Stream& stream_;
+  const int rank_, size_;
+  Scratch gathered_;  ///< two tokens, then the parts of a sum
+  std::mutex mutex_;
+  absl::Status broken_;  ///< guarded by mutex_
+  bool aborted_ = false;
+  gpu::NcclComm* comm_ = nullptr;
+};
+
+// Two ranks of one group cannot have one GPU; GPUs of two kinds would wait for the slower one at every layer.
+absl::Status CheckCards(const std::vector<Card>& cards) {
+  for (size_t i = 0; i < cards.size(); ++i) {
+    if (std::string(cards[i].kind) != cards[0].kind) {
+      return absl::FailedPreconditionError(
+          StrCat("GPUs of two kinds in one group: rank 0 has ", cards[0].kind, ", rank ", i, " has ", cards[i].kind));
+    }
+    for (size_t k = 0; k < i; ++k) {
+      if (std::string(cards[i].gpu) != cards[k].gpu) continue;
+      return absl::FailedPreconditionError(
+          StrCat("ranks ", k, " and ", i, " of a group have the same GPU (", cards[k].gpu, ")"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<kernels::RankGroup>> JoinNcclGroup(const gpu::NcclApi& api, gpu::Stream& stream,
+                                                                  const kernels::GroupSeat& seat) {
+  if (seat.size > kMostTreeRanks)
+    return absl::FailedPreconditionError(StrCat("a group of ", seat.size, " GPUs: at most ", kMostTreeRanks));
+  stream.Bind();
+  const gpu::DeviceInfo device = gpu::CurrentDevice();
+  Card card;
+  int made = gpu::kNcclSuccess;
+  if (seat.rank == 0) made = api.get_unique_id(&card.id);
+  device.id.copy(card.gpu, sizeof(card.gpu) - 1);
+  StrCat(device.name, " (", device.architecture, ", ", device.multiprocessors, " multiprocessors)")
+      .copy(card.kind, sizeof(card.kind) - 1);
+  std::vector<Card> cards(static_cast<size_t>(seat.size));
+  BATON_RETURN_IF_ERROR(seat.gather(std::as_bytes(std::span(&card, 1)), std::as_writable_bytes(std::span(cards))));
+  BATON_RETURN_IF_ERROR(CheckCards(cards));
+  if (made != gpu::kNcclSuccess) return absl::InternalError(StrCat("NCCL: ", api.error_text(made)));
+  auto group = std::make_shared<NcclGroup>(api, stream, seat.rank, seat.size);
+  BATON_RETURN_IF_ERROR(group->Init(cards[0].id));
+  return std::shared_ptr<kernels::RankGroup>(std::move(group));
+}
+
+}  // namespace baton::cuda

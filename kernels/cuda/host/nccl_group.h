@@ -1,0 +1,27 @@
+// RankGroup by NCCL: it moves the bytes, and a kernel of ours adds them up, in an order that no number of ranks
+// changes.
+//
+// A sum of few floats is gathered whole by every rank, and added by each: one round. A larger one is cut into one share
+// per rank, which that rank gathers and adds, and the sums are gathered: two rounds, 2/ranks of the bytes. Both add the
+// same tree.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "kernels/rank_group.h"
+#include "kernels/runtime/nccl.h"
+#include "kernels/runtime/runtime.h"
+
+namespace baton::cuda {
+
+/// Sums of up to so many floats are gathered whole: 256 KiB per rank. Where two rounds are faster has not been
+/// measured.
+constexpr int64_t kWholeSumFloats = int64_t{1} << 16;
+
+/// Waits for all ranks. Calls go to `stream`, which outlives the group. FailedPrecondition: two ranks have one GPU, or
+/// GPUs of two kinds, or they are too many. Internal: NCCL's error.
+absl::StatusOr<std::shared_ptr<kernels::RankGroup>> JoinNcclGroup(const gpu::NcclApi& api, gpu::Stream& stream,
+                                                                  const kernels::GroupSeat& seat);
+
+}  // namespace baton::cuda

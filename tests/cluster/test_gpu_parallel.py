@@ -1,0 +1,84 @@
+"""Workers over several GPUs (the emulated plugin, with an emulated NCCL): whatever a model is cut into, in one process or in
+several, in one role or two, it answers bit for bit what one GPU answers at one --reduction-width; a rank that dies, or stands still
+within a collective, ends its worker."""
+import os
+import signal
+import time
+import unittest
+
+from harness import TINY, Cluster, in_parallel, run
+from test_disaggregated import wait_for_memory
+from test_gpu_roles import GPU, PLUGIN, SMALL, bodies
+from test_parallel import MP, PP, TP, children_of, gone
+from test_promise_a import answer
+
+FLAGS = [part for name, value in GPU.items() for part in (f"--{name}", value)]
+WIDTH = [*SMALL, *FLAGS, "--reduction-width", 2]
+PAIR = [*WIDTH, "--prefill", 1, "--decode", 1, "--local-prefill-max-tokens", 8]
+
+
+@unittest.skipUnless(PLUGIN, "no emulated plugin was built")
+class GpuParallel(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        with Cluster(args=WIDTH) as c:
+            cls.alone = [answer(c, body) for body in bodies()]
+
+    def check(self, args, handoff=False):
+        with Cluster(args=args) as c:
+            for round_name in ("cold", "with prefix hits"):
+                got = in_parallel([lambda b=b: answer(c, b) for b in bodies()])
+                for body, want, have in zip(bodies(), self.alone, got):
+                    self.assertEqual(have, want, f"{args}, {round_name}: {body}")
+            if handoff:
+                self.assertGreater(c.metric("baton_kv_transfer_bytes_total"), 0)
+                self.assertEqual(c.metric("baton_kv_digest_mismatches_total"), 0)
+                self.assertEqual(c.metric("baton_handoff_recomputes_total"), 0)
+                wait_for_memory(c, args)
+
+    def test_gpus_of_one_process(self):
+        self.check([*WIDTH, f"--{TP}", 2, f"--{PP}", 2])
+
+    def test_gpus_of_a_process_each(self):
+        self.check([*WIDTH, *MP, f"--{TP}", 2, f"--{PP}", 2, "--device", "cuda:3,1,0,2"])
+
+    def test_prefill_on_two_gpus_and_decode_on_one_and_the_other_way_round(self):
+        for prefill, decode in ((2, 1), (1, 2)):
+            with self.subTest(prefill=prefill, decode=decode):
+                self.check([*PAIR, f"--prefill.{TP}", prefill, f"--decode.{TP}", decode, "--decode.block-size", 32], handoff=True)
+
+    def test_a_killed_rank_ends_its_worker_which_comes_back(self):
+        with Cluster(args=[*WIDTH, *MP, f"--{TP}", 2]) as c:
+            worker = c.workers("both")[0]
+            rank = children_of(worker)[0]
+            start = time.monotonic()
+            os.kill(rank, signal.SIGKILL)
+            gone([worker], seconds=5)
+            self.assertLess(time.monotonic() - start, 5)
+            self.assertIn(f"(process {rank}) was ended by signal 9", c.log.read_text())
+            c.wait_until(lambda: c.post("/v1/completions", bodies()[0]).status == 200, "a new worker serves")
+            self.assertEqual(answer(c, bodies()[0]), self.alone[0])
+
+    def test_a_rank_that_stands_still_within_a_collective_ends_its_worker(self):
+        for backend in ([], MP):  # in a step of a request: the start has some thirty calls
+            with self.subTest(backend=backend), Cluster(
+                    args=[*WIDTH, *backend, f"--{TP}", 2, "--rank-timeout-ms", 1000, "--failover-wait-ms", 0],
+                    env={"BATON_EMULATED_NCCL_HANG": "1:40"}) as c:
+                worker = c.workers("both")[0]
+                self.assertIn(c.post("/v1/completions", bodies()[0]).status, (500, 502, 503, 504))
+                gone([worker], seconds=20)
+                self.assertIn("a step has not ended for 1000 ms: a rank does not answer within a collective", c.log.read_text())
+
+    def test_what_cannot_be_is_refused(self):
+        for flags, code, words in ((["--device", "cuda:1,1"], 3, "ranks 0 and 1 of a group have the same GPU"),
+                                   (["--device", "cuda:0,1,2"], 2, "--device cuda:0,1,2: 3 GPUs for this machine's 2 ranks"),
+                                   (["--device", "cuda:7"], 3, "rank 1: no GPU can be used: number 8 is asked for"),
+                                   ([*MP, "--role", "prefill"], 2, "--role prefill: must be both where ranks on GPUs are processes")):
+            with self.subTest(flags=flags):
+                done = run(["worker", "--model", TINY, "--load-format", "dummy", "--port", 0, *WIDTH, f"--{TP}", 2, *flags])
+                self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+                self.assertIn(words, done.stdout + done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

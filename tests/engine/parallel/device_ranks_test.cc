@@ -1,0 +1,217 @@
+// Ranks on GPUs of their own (emulated, with an emulated NCCL): one rank, several, stages of them give the same bits,
+// in steps that are launched and in steps that are recorded. The sums are those of the CPU's ranks, to the bit.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <random>
+
+#include "engine/parallel/tree_sum.h"
+#include "kernels/cuda/host/cuda_ops.h"
+#include "kernels/runtime/emulated_device.h"
+#include "kernels/runtime/emulated_nccl.h"
+#include "tests/engine/parallel/rank_threads.h"
+#include "tests/engine/step/requests.h"
+
+namespace baton::engine {
+namespace {
+
+using ::testing::HasSubstr;
+using Shape = RankThreads::Shape;
+using Answers = std::map<AnswerKey, std::string>;
+
+std::unique_ptr<kernels::Ops> MakeGpu(int number) { return kernels::MakeCudaOps({.device = number}).value(); }
+
+struct Case {
+  std::string model = "tests/data/tiny-llama";
+  Shape shape;
+  std::vector<int32_t> recorded;
+  int requests = 3;
+};
+
+RankThreads::Options OptionsOf(const Case& run) {
+  ModelSource source{.path = run.model, .dummy_weights = true, .dummy_seed = 7, .context_tokens = 128};
+  source.max_sequences = 8;
+  source.max_logit_rows = 64;
+  source.recorded_rows = run.recorded;
+  return {.source = source, .device = MakeGpu, .shape = run.shape, .max_tokens = 64, .blocks = 64};
+}
+
+struct Ran {
+  Answers answers;
+  kernels::DeviceWork work;  ///< of rank 0
+};
+
+Ran RunOn(const Case& run) {
+  RankThreads ranks(OptionsOf(run));
+  SteppedEngineOptions options;
+  options.layout = ranks.layout();
+  options.num_blocks.assign(options.layout.groups.size(), 64);
+  options.scheduler.max_model_len = 128;
+  options.scheduler.max_num_batched_tokens = 64;
+  options.scheduler.max_num_seqs = 8;
+  options.scheduler.max_step_ms = 0;
+  SteppedEngine h(options, nullptr, ranks.model(), ranks.ops(), ranks.channel.get());
+  const int32_t vocab = ranks.model().config().vocab_size;
+  for (int i = 0; i < run.requests; ++i) {
+    Request request = MixedRequest(static_cast<RequestKey>(i + 1), 50 + static_cast<uint64_t>(i), 5 + i * 17, vocab);
+    EXPECT_TRUE(h.Add(request).ok());
+  }
+  h.RunAll();
+  Ran out;
+  for (const auto& [key, answer] : h.answers) out.answers[key] = answer.Text();
+  out.work = ranks.ops().device_work();
+  return out;
+}
+Answers AnswersOf(const Case& run) { return RunOn(run).answers; }
+
+const Answers& OneGpu() {
+  static const Answers answers = AnswersOf({.shape = {.width = 4}});
+  return answers;
+}
+
+TEST(GpuRanks, OneTwoAndFourGpusHaveTheSameBitsAtOneWidth) {
+  ASSERT_FALSE(OneGpu().empty());
+  for (const auto& [key, text] : OneGpu()) EXPECT_THAT(text, HasSubstr(" OK")) << key.first;
+  EXPECT_EQ(AnswersOf({.shape = {.tensor = 2, .width = 4}}), OneGpu());
+  EXPECT_EQ(AnswersOf({.shape = {.tensor = 4, .width = 4}}), OneGpu());
+  EXPECT_NE(AnswersOf({.shape = {.width = 1}}), OneGpu()) << "else these compare nothing";
+}
+
+TEST(GpuRanks, StagesChangeNoBit) {
+  EXPECT_EQ(AnswersOf({.shape = {.stages = 3, .width = 4}}), OneGpu());
+  EXPECT_EQ(AnswersOf({.shape = {.tensor = 2, .stages = 2, .width = 4}}), OneGpu());
+}
+
+TEST(GpuRanks, NoLinkWaitsOnTheHost) {
+  const Ran alone = RunOn({.shape = {.width = 4}}), ran = RunOn({.shape = {.tensor = 2, .stages = 2, .width = 4}});
+  EXPECT_LE(ran.work.waits, alone.work.waits + 8) << "a few of the start, none of a layer";
+}
+
+TEST(GpuRanks, RecordedStepsHoldTheLinksToo) {
+  for (const Shape& shape : {Shape{.tensor = 2, .width = 4}, Shape{.tensor = 2, .stages = 2, .width = 4}}) {
+    const Ran ran = RunOn({.shape = shape, .recorded = {1, 2, 4}});
+    EXPECT_EQ(ran.answers, OneGpu());
+    EXPECT_GT(ran.work.replays, 3) << shape.stages;
+  }
+}
+
+TEST(GpuRanks, PausesAndPiecesOfOtherSizesChangeNoBit) {
+  gpu::SeedEmulatedNccl(2);
+  EXPECT_EQ(AnswersOf({.shape = {.tensor = 2, .stages = 2, .width = 4}, .recorded = {1, 2, 4}}), OneGpu());
+  gpu::SeedEmulatedNccl(1);
+}
+
+class Family : public testing::TestWithParam<const char*> {};
+TEST_P(Family, GpusChangeNoBit) {
+  const std::string path = std::string("tests/engine/model/goldens/") + GetParam();
+  const Answers alone = AnswersOf({.model = path, .shape = {.width = 2}, .requests = 2});
+  EXPECT_EQ(AnswersOf({.model = path, .shape = {.tensor = 2, .width = 2}, .requests = 2}), alone);
+  EXPECT_EQ(AnswersOf({.model = path, .shape = {.tensor = 2, .stages = 2, .width = 2}, .requests = 2}), alone);
+}
+INSTANTIATE_TEST_SUITE_P(All, Family, testing::Values("llama2", "qwen2", "qwen3", "mistral", "gemma3"),
+                         [](const auto& info) { return std::string(info.param); });
+
+/// A group of GPUs, each on a thread: `work` gets the rank's Ops and its group.
+using GroupWork = std::function<void(int rank, kernels::Ops&, kernels::RankGroup&)>;
+absl::Status WithGroup(
+    int size, const GroupWork& work, std::function<int(int)> device = [](int rank) { return rank; }) {
+  std::vector<std::unique_ptr<Communicator>> hosts = MakeLocalGroup(size);
+  std::vector<absl::Status> results(static_cast<size_t>(size));
+  {
+    std::vector<std::jthread> threads;
+    for (int rank = 0; rank < size; ++rank) {
+      threads.emplace_back([&, rank] {
+        const auto ops = MakeGpu(device(rank));
+        Communicator& host = *hosts[static_cast<size_t>(rank)];
+        auto group = ops->JoinGroup({rank, size, [&](std::span<const std::byte> mine, std::span<std::byte> all) {
+                                       return host.AllGather(mine, all);
+                                     }});
+        results[static_cast<size_t>(rank)] = group.status();
+        if (group.ok()) work(rank, *ops, **group);
+        host.TreeAllReduce({}).IgnoreError();  // none leaves before all are done
+      });
+    }
+  }
+  for (const absl::Status& status : results) BATON_RETURN_IF_ERROR(status);
+  return absl::OkStatus();
+}
+
+std::vector<float> Floats(int rank, size_t n) {
+  std::mt19937 rng(static_cast<unsigned>(rank) * 7 + 1);
+  std::vector<float> out(n);
+  for (float& x : out)
+    x = std::ldexp(static_cast<float>(static_cast<int32_t>(rng())), static_cast<int>(rng() % 40) - 60);
+  return out;
+}
+
+// Sizes on both sides of the border between one round and two, and some that ranks cannot share evenly.
+TEST(GpuRanks, SumsHaveTheBitsOfTheHostsTree) {
+  for (const int size : {2, 4}) {
+    for (const size_t n : {4u, 1024u, 65536u, 65540u, 131072u, 196612u}) {
+      std::vector<std::vector<float>> parts;
+      for (int r = 0; r < size; ++r) parts.push_back(Floats(r, n));
+      std::vector<const float*> leaves;
+      for (const auto& part : parts) leaves.push_back(part.data());
+      std::vector<float> want(n);
+      TreeSum(leaves, static_cast<int64_t>(n), want.data());
+      ASSERT_TRUE(WithGroup(size, [&](int rank, kernels::Ops& ops, kernels::RankGroup& group) {
+                    const auto buffer = ops.Allocate(n * sizeof(float)).value();
+                    ops.CopyToDevice(buffer->data(), parts[static_cast<size_t>(rank)].data(), n * sizeof(float));
+                    EXPECT_TRUE(group.TreeAllReduce(static_cast<float*>(buffer->data()), static_cast<int64_t>(n)).ok());
+                    std::vector<float> got(n);
+                    ops.CopyToHost(got.data(), buffer->data(), n * sizeof(float));
+                    EXPECT_EQ(std::memcmp(got.data(), want.data(), n * sizeof(float)), 0) << size << " ranks, " << n;
+                    EXPECT_TRUE(group.health().ok()) << group.health();
+                  }).ok());
+    }
+  }
+}
+
+TEST(GpuRanks, OneGpuForTwoRanksIsRefusedByItsName) {
+  const absl::Status status = WithGroup(2, [](int, kernels::Ops&, kernels::RankGroup&) {}, [](int) { return 3; });
+  EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("ranks 0 and 1 of a group have the same GPU (emulated-3)"));
+}
+
+TEST(GpuRanks, TwoKindsOfGpuInOneGroupAreRefusedByName) {
+  gpu::SetEmulatedName(1, "another GPU");
+  const absl::Status status = WithGroup(2, [](int, kernels::Ops&, kernels::RankGroup&) {});
+  gpu::SetEmulatedName(1, "emulated GPU");
+  EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("rank 0 has emulated GPU"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("rank 1 has another GPU"));
+}
+
+TEST(GpuRanks, OtherLengthsAreAnErrorOfTheGroup) {
+  ASSERT_TRUE(WithGroup(2, [](int rank, kernels::Ops& ops, kernels::RankGroup& group) {
+                const auto buffer = ops.Allocate(4096).value();
+                const int64_t n = rank == 0 ? 16 : 32;
+                EXPECT_TRUE(group.TreeAllReduce(static_cast<float*>(buffer->data()), n).ok()) << "it is enqueued";
+                ops.Sync();
+                EXPECT_THAT(std::string(group.health().message()), HasSubstr("other lengths"));
+                EXPECT_FALSE(group.TreeAllReduce(static_cast<float*>(buffer->data()), n).ok());
+              }).ok());
+}
+
+// As a rank that hangs in a kernel: nobody but Abort ends it.
+TEST(GpuRanks, ABrokenHostLinkEndsWhatWaitsOnTheGpu) {
+  RankThreads ranks(OptionsOf({.shape = {.tensor = 2}}));
+  SteppedEngineOptions options;
+  options.layout = ranks.layout();
+  SteppedEngine h(options, nullptr, ranks.model(), ranks.ops(), ranks.channel.get());
+  ASSERT_TRUE(h.Add(MakeRequest(1, RandomTokens(3, 20, 300), 8)).ok());
+  ASSERT_TRUE(h.Step());
+  gpu::HangInEmulatedNccl(1, 60);
+  std::jthread watch([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    ranks.world().Abort(absl::UnavailableError("rank 1 does not answer"));
+  });
+  h.RunAll();
+  gpu::HangInEmulatedNccl(-1, 0);
+  EXPECT_TRUE(absl::IsUnavailable(h.answers[{1, 0}].error)) << h.answers[{1, 0}].error;
+}
+
+}  // namespace
+}  // namespace baton::engine
