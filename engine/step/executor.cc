@@ -29,7 +29,7 @@ Executor::Executor(Model& model, KvMemory& memory, kernels::Ops& ops, LayerObser
 absl::StatusOr<StepResult> Executor::Execute(const StepPlan& plan) {
   results_read_ = false;
   absl::StatusOr<StepResult> result = Run(plan);
-  if (!results_read_) ops_.EndStep();
+  if (!results_read_) channel_ != nullptr ? ops_.Sync() : ops_.EndStep();  // other ranks end each step, too
   if (channel_ != nullptr) channel_->Done();
   return result;
 }

@@ -98,8 +98,6 @@ TEST(WorkerConfig, WhatFieldsMayBeTogetherIsChecked) {
     EXPECT_TRUE(absl::IsInvalidArgument(s)) << s;
     return std::string(s.message());
   };
-  EXPECT_THAT(why([](auto& c) { c.tensor_parallel_size = 2; }), HasSubstr("--device cuda"));
-  EXPECT_THAT(why([](auto& c) { c.pipeline_parallel_size = 2; }), HasSubstr("--device cuda"));
   EXPECT_THAT(why([](auto& c) { c.dtype = "float32"; }), HasSubstr("--dtype float32"));
   EXPECT_THAT(why([](auto& c) { c.kv_cache_dtype = "float32"; }), HasSubstr("--kv-cache-dtype float32"));
   EXPECT_THAT(why([](auto& c) { c.kv_cache_dtype = "float16"; }), HasSubstr("--kv-cache-dtype float16"));
