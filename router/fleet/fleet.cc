@@ -283,6 +283,7 @@ absl::StatusOr<Fleet::Ready> Fleet::ReadyFor(const TokenizedRequest& generation,
         StrCat("no worker is ready: ", why.detail,
                why.phase.empty() ? "" : StrCat(" (", why.phase, " ", static_cast<int>(100 * why.progress), " %)")));
   }
+  GuessUnknownRates(absl::MakeSpan(out.candidates));
   Match(generation, out);
   return out;
 }

@@ -9,6 +9,19 @@ double MsPerPrefillToken(const Candidate& c) {
   return 1000 / (c.prefill_tokens_per_s > 0 ? c.prefill_tokens_per_s : kUnknownRate);
 }
 
+void GuessUnknownRates(absl::Span<Candidate> candidates) {
+  double sum = 0;
+  int known = 0;
+  for (const Candidate& c : candidates) {
+    sum += c.prefill_tokens_per_s;
+    known += c.prefill_tokens_per_s > 0 ? 1 : 0;
+  }
+  if (known == 0) return;
+  for (Candidate& c : candidates) {
+    if (c.prefill_tokens_per_s <= 0) c.prefill_tokens_per_s = sum / known;
+  }
+}
+
 namespace {
 
 constexpr double kPressureFrom = 0.9;  // of the KV blocks in use

@@ -17,6 +17,10 @@ std::vector<Cost> PredictedCosts(const RouteQuestion& question, absl::Span<const
 /// Of one token of a prompt, at the worker's rate or, until that is known, at a guess.
 double MsPerPrefillToken(const Candidate& c);
 
+/// A worker that has computed nothing yet is taken to be as fast as the others are in the mean. Taken for slower it
+/// would get nothing to compute, and its speed would stay unknown.
+void GuessUnknownRates(absl::Span<Candidate> candidates);
+
 /// The parts of a pair's cost that one of its workers alone decides, ms: they and the transfer add up to it, but for
 /// rounding.
 double PrefillSideMs(const Candidate& prefills, uint32_t prompt_tokens, double lambda);

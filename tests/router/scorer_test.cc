@@ -2,6 +2,7 @@
 
 #include "router/policy/load_share.h"
 #include "router/policy/policies.h"
+#include "router/policy/predicted_cost.h"
 
 namespace baton::router {
 namespace {
@@ -366,6 +367,18 @@ TEST(BreakEven, IsWhereTheHandoffsFixedCostIsGained) {
   EXPECT_EQ(BreakEvenTokens(100000, 1e6, 4), 64u) << "cheap to compute: the most there is";
   EXPECT_EQ(BreakEvenTokens(1000, 1000, 4), 64u) << "a transfer that gains nothing";
   EXPECT_EQ(BreakEvenTokens(0, 1e6, 4), 0u) << "not known yet";
+}
+
+TEST(PredictedCost, AWorkerThatHasComputedNothingIsTakenToBeAsFastAsTheOthers) {
+  std::vector<Candidate> candidates(3);
+  candidates[0].prefill_tokens_per_s = 40'000;
+  candidates[2].prefill_tokens_per_s = 60'000;
+  GuessUnknownRates(absl::MakeSpan(candidates));
+  EXPECT_EQ(candidates[0].prefill_tokens_per_s, 40'000);
+  EXPECT_EQ(candidates[1].prefill_tokens_per_s, 50'000);
+  std::vector<Candidate> nobody(2);
+  GuessUnknownRates(absl::MakeSpan(nobody));
+  EXPECT_EQ(nobody[0].prefill_tokens_per_s, 0);
 }
 
 }  // namespace
