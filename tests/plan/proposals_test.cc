@@ -92,7 +92,7 @@ TEST(Proposals, WhatDoesNotFitOrIsNotThereSaysSo) {
   const Proposal& pair = Of(all, "1 prefill and 1 decode worker");
   EXPECT_EQ(pair.why_not, "") << "workers on GPUs hand KV over as well";
   EXPECT_GT(pair.requests_per_s, 0);
-  EXPECT_THAT(Of(all, "1 worker for both, tensor size 2").why_not, HasSubstr("one rank"));
+  EXPECT_EQ(Of(all, "1 worker for both, tensor size 2").why_not, "") << "a worker may have several GPUs";
   Machine no_link = kMachine;
   no_link.link_bytes_per_s = 0;
   EXPECT_THAT(Of(All(2, Config(), no_link), "1 prefill and 1 decode worker").why_not, HasSubstr("--link"));
