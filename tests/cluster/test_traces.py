@@ -2,19 +2,21 @@
 span; a collector that is away costs spans, never a request."""
 import http.server
 import json
+import ssl
 import threading
 import unittest
 
 from harness import Cluster
 from test_disaggregated import LONG, PAIR
+from test_tls import Certs
 
 CALLER, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 
 
 class Collector:
-    """Takes OTLP over HTTP in JSON and keeps the spans. `status`: of its answers."""
+    """Takes OTLP over HTTP in JSON and keeps the spans, with `certs` over TLS. `status`: of its answers."""
 
-    def __init__(self):
+    def __init__(self, certs=None):
         self.spans, self.paths, self.status, self.arrived = [], set(), 200, threading.Condition()
         collector = self
 
@@ -36,7 +38,11 @@ class Collector:
                 self.wfile.write(b"{}")
 
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+        if certs:
+            tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            tls.load_cert_chain(certs.dir / "server.crt", certs.dir / "server.key")
+            self.server.socket = tls.wrap_socket(self.server.socket, server_side=True)
+        self.url = f"{'https' if certs else 'http'}://127.0.0.1:{self.server.server_address[1]}"
 
     def __enter__(self):
         self.thread = threading.Thread(target=self.server.serve_forever)
@@ -93,6 +99,18 @@ class Traces(unittest.TestCase):
             c.wait_until(lambda: "the collector of traces" in c.log.read_text(), "the log says so", 10)
             collector.status = 200
             collector.wait(lambda have: any(s["name"] == "llm_request" for s in have), "what failed is sent again")
+
+    def test_a_collector_over_tls_is_believed_by_the_authority_that_is_named(self):
+        with Certs(["127.0.0.1"]) as certs, Certs(["127.0.0.1"]) as others, Collector(certs) as collector:
+            args = ["--both", 1, "--otlp-traces-endpoint", collector.url, "--otlp-traces-ca"]
+            with Cluster(args=[*args, certs.ca]) as c:
+                self.assertEqual(c.post("/v1/completions", body()).status, 200)
+                collector.wait(lambda have: any(s["name"] == "llm_request" for s in have), "a request's spans")
+            collector.spans.clear()
+            with Cluster(args=[*args, others.ca]) as c:
+                self.assertEqual(c.post("/v1/completions", body()).status, 200)
+                c.wait_until(lambda: "the collector of traces" in c.log.read_text() and "TLS" in c.log.read_text(), "it is not believed", 10)
+                self.assertEqual(collector.spans, [])
 
     def test_a_caller_that_keeps_no_trace_gets_none_and_others_do(self):
         with Collector() as collector, Cluster(args=["--both", 1, "--otlp-traces-endpoint", collector.url]) as c:
