@@ -17,8 +17,6 @@
 namespace baton::router {
 namespace {
 
-constexpr double kUnmetGigabytesPerSecond = 1;  // between two workers that have not met
-
 std::string KeyBytes(const HashKey& key) {
   return std::string(reinterpret_cast<const char*>(key.bytes.data()), key.bytes.size());
 }
@@ -273,7 +271,8 @@ absl::StatusOr<Fleet::Ready> Fleet::ReadyFor(const TokenizedRequest& generation,
     link->Look([&](const LinkView& view) {
       if (view.state != LinkState::kReady || !view.held.empty() || Excluded(excluded, view.id)) return;
       out.candidates.push_back(CandidateOf(view));
-      out.parts.push_back({view.facts, view.outstanding, view.load.handoff.peers});
+      out.parts.push_back(
+          {view.facts, view.outstanding, view.load.handoff.peers, view.load.handoff.mean_peer_gigabytes_per_second});
     });
   }
   if (out.candidates.empty()) {
@@ -334,11 +333,25 @@ class Fleet::Peers {
   std::vector<std::optional<std::vector<MetPeer>>> known_;       // [candidate]
 };
 
+// Two workers that have not met are taken to reach each other as others do in the mean. Taken for slower, a decode
+// worker that has just come would get no work, and its path would stay unknown.
+double Fleet::UnmetGigabytesPerSecond(const Ready& ready) {
+  constexpr double kNobodyHasMet = 1;
+  double sum = 0;
+  int known = 0;
+  for (const Ready::Part& part : ready.parts) {
+    sum += part.mean_peer_gigabytes_per_second;
+    known += part.mean_peer_gigabytes_per_second > 0 ? 1 : 0;
+  }
+  return known > 0 ? sum / known : kNobodyHasMet;
+}
+
 HandoffTerms Fleet::HandoffTermsOf(const Ready& ready) const {
   const std::shared_ptr<const WorkerFacts> facts = model_facts();
   const double bytes_per_token = facts ? static_cast<double>(std::max<int64_t>(1, facts->kv_bytes_per_token)) : 1;
-  const auto tokens_per_s = [&parts = ready.parts, bytes_per_token](size_t p, size_t d) {
-    double gigabytes_per_s = kUnmetGigabytesPerSecond;
+  const double unmet = UnmetGigabytesPerSecond(ready);
+  const auto tokens_per_s = [&parts = ready.parts, bytes_per_token, unmet](size_t p, size_t d) {
+    double gigabytes_per_s = unmet;
     for (const PeerPath& peer : *parts[p].peers) {
       const bool there = peer.incarnation == parts[d].facts->incarnation;
       if (there && peer.gigabytes_per_second > 0) gigabytes_per_s = peer.gigabytes_per_second;
@@ -346,7 +359,7 @@ HandoffTerms Fleet::HandoffTermsOf(const Ready& ready) const {
     return gigabytes_per_s * 1e9 / bytes_per_token;
   };
   HandoffTerms terms{handoff_ms_.load(std::memory_order_relaxed), config_.local_prefill_max_tokens, tokens_per_s};
-  terms.unmet_tokens_per_s = kUnmetGigabytesPerSecond * 1e9 / bytes_per_token;
+  terms.unmet_tokens_per_s = unmet * 1e9 / bytes_per_token;
   terms.met = [&parts = ready.parts, bytes_per_token, peers = std::make_shared<Peers>()](size_t p) {
     return peers->Of(p, parts, bytes_per_token);
   };

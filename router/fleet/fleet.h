@@ -131,6 +131,7 @@ class Fleet final : public LinkHost, public Workers {
       std::shared_ptr<const WorkerFacts> facts;
       std::shared_ptr<OutstandingLoad> outstanding;
       PeerPaths peers;
+      double mean_peer_gigabytes_per_second = 0;
     };
     std::vector<Candidate> candidates;
     std::vector<Part> parts;  // [candidates]
@@ -142,6 +143,7 @@ class Fleet final : public LinkHost, public Workers {
   class Peers;
   absl::StatusOr<Ready> ReadyFor(const TokenizedRequest& generation, const std::vector<WorkerId>& excluded) const;
   /// Of what it refers to, `ready` must outlive it.
+  static double UnmetGigabytesPerSecond(const Ready& ready);
   HandoffTerms HandoffTermsOf(const Ready& ready) const;
   std::shared_ptr<WorkerLink> LinkOf(WorkerId id) const;
   UnitKeys KeysOf(const TokenizedRequest& generation) const;

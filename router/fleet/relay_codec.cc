@@ -326,13 +326,16 @@ WorkerLoad DecodeLoad(const v1::Load& l) {
                  h.peers_lost(),
                  h.unreadable_slots(),
                  h.rings_written_off(),
-                 h.slots_waiting(),
-                 {}};
+                 h.slots_waiting()};
   out.handoff.connections_refused = h.connections_refused();
   out.handoff.rank_bytes.assign(h.rank_bytes().begin(), h.rank_bytes().end());
   std::vector<PeerPath> peers;
-  for (const v1::HandoffLoad::PeerPath& p : h.peers())
+  double sum = 0;
+  for (const v1::HandoffLoad::PeerPath& p : h.peers()) {
     peers.push_back({p.incarnation(), p.transport(), p.path(), p.gigabytes_per_second()});
+    sum += p.gigabytes_per_second();
+  }
+  if (!peers.empty()) out.handoff.mean_peer_gigabytes_per_second = sum / static_cast<double>(peers.size());
   out.handoff.peers = std::make_shared<const std::vector<PeerPath>>(std::move(peers));
   return out;
 }

@@ -54,6 +54,7 @@ struct HandoffLoad {
           peers_lost = 0, unreadable_slots = 0, rings_written_off = 0;
   int32_t slots_waiting = 0;
   PeerPaths peers = std::make_shared<const std::vector<PeerPath>>();
+  double mean_peer_gigabytes_per_second = 0;  ///< of `peers`; 0: none
   int64_t connections_refused = 0;
   std::vector<int64_t> rank_bytes{};  ///< of `bytes`, by rank
 };

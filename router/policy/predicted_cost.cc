@@ -9,22 +9,36 @@ double MsPerPrefillToken(const Candidate& c) {
   return 1000 / (c.prefill_tokens_per_s > 0 ? c.prefill_tokens_per_s : kUnknownRate);
 }
 
-void GuessUnknownRates(absl::Span<Candidate> candidates) {
+namespace {
+
+// The mean of those that are known; 0: none is.
+double MeanKnown(absl::Span<const Candidate> candidates, double Candidate::* figure) {
   double sum = 0;
   int known = 0;
   for (const Candidate& c : candidates) {
-    sum += c.prefill_tokens_per_s;
-    known += c.prefill_tokens_per_s > 0 ? 1 : 0;
+    sum += c.*figure;
+    known += c.*figure > 0 ? 1 : 0;
   }
-  if (known == 0) return;
-  for (Candidate& c : candidates) {
-    if (c.prefill_tokens_per_s <= 0) c.prefill_tokens_per_s = sum / known;
+  return known > 0 ? sum / known : 0;
+}
+
+}  // namespace
+
+void GuessUnknownRates(absl::Span<Candidate> candidates) {
+  for (const auto figure : {&Candidate::prefill_tokens_per_s, &Candidate::decode_step_ms}) {
+    const double mean = MeanKnown(candidates, figure);
+    for (Candidate& c : candidates) {
+      if (c.*figure <= 0) c.*figure = mean;
+    }
   }
 }
 
 namespace {
 
 constexpr double kPressureFrom = 0.9;  // of the KV blocks in use
+constexpr double kUnknownStepMs = 10;  // until a worker has reported a step
+// Each token of the answer waits for the sequences beside it. How many there will be is not known: a short answer's.
+constexpr double kAnswerTokens = 64;
 
 // At least one token is computed, for its logits.
 double Uncached(const Candidate& c, uint32_t prompt_tokens) {
@@ -34,7 +48,8 @@ double Uncached(const Candidate& c, uint32_t prompt_tokens) {
 double DecodeSlowdownMs(const Candidate& c) {
   const double slots = std::max(1, c.max_num_seqs);
   const double beyond = std::max(0.0, c.running + 1 - slots);  // sequences that must end before this one decodes
-  return c.decode_step_ms * (c.running / slots + 8 * beyond);
+  const double step_ms = c.decode_step_ms > 0 ? c.decode_step_ms : kUnknownStepMs;
+  return step_ms * (kAnswerTokens * std::min(c.running / slots, 1.0) + 8 * beyond);
 }
 
 double PressureMs(const Candidate& c, uint32_t prompt_tokens) {

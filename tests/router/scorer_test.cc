@@ -49,9 +49,9 @@ TEST(PredictedTime, CostIsTheSumOfItsTermsInMilliseconds) {
   EXPECT_EQ(chosen, 0u);
   EXPECT_DOUBLE_EQ(table[0].queue_ms, 500);
   EXPECT_DOUBLE_EQ(table[0].prefill_ms, 2 * 500);
-  EXPECT_DOUBLE_EQ(table[0].decode_slowdown_ms, 5);
+  EXPECT_DOUBLE_EQ(table[0].decode_slowdown_ms, 64 * 10 / 2.0) << "the batch is half full";
   EXPECT_DOUBLE_EQ(table[0].pressure_ms, 0);
-  EXPECT_DOUBLE_EQ(table[0].total_ms, 1505);
+  EXPECT_DOUBLE_EQ(table[0].total_ms, 1820);
 }
 
 TEST(PredictedTime, AWhollyCachedPromptCostsOneToken) {
@@ -69,8 +69,8 @@ TEST(PredictedTime, SequencesBeyondTheBatchCostWholeSteps) {
   workers[1].running = 17;
   size_t chosen = 9;
   const std::vector<Cost> table = Table(*scorer, workers, 10, &chosen);
-  EXPECT_DOUBLE_EQ(table[0].decode_slowdown_ms, 10 * 15 / 16.0) << "the batch is just full";
-  EXPECT_DOUBLE_EQ(table[1].decode_slowdown_ms, 10 * (17 / 16.0 + 8 * 2)) << "two must end first";
+  EXPECT_DOUBLE_EQ(table[0].decode_slowdown_ms, 64 * 10 * 15 / 16.0) << "the batch is just full";
+  EXPECT_DOUBLE_EQ(table[1].decode_slowdown_ms, 64 * 10 + 10 * 8 * 2) << "two must end first";
 }
 
 TEST(PredictedTime, LambdaWeighsTheWorkARequestBrings) {
@@ -288,15 +288,15 @@ TEST(RouteOptions, EqualNumericsComeFirstWhereThereIsAChoice) {
 TEST(PredictedTime, APairIsChosenAsOne) {
   std::vector<Candidate> workers = TwoOfEach();
   workers[1].queued_tokens = 300;  // 300 ms more than worker 0
-  workers[3].running = 8;          // 5 ms more than worker 2
+  workers[3].running = 4;          // 64 tokens take 160 ms more than with worker 2
   const auto pair = [&](double slow) {
     const HandoffTerms terms = Terms(slow);
     const RouteOption o = MakePredictedTime(1)->Answer({workers, 1000, &terms}).value();
     return std::pair{o.prefill.value_or(99), o.worker};
   };
   EXPECT_EQ(pair(1e6), (std::pair<size_t, size_t>{0, 2}));
-  EXPECT_EQ(pair(1e5), (std::pair<size_t, size_t>{0, 3})) << "10 ms of transfer against 1 ms and 5 ms of decodes";
-  workers[3].running = 20;  // and 5 sequences must end: 400 ms
+  EXPECT_EQ(pair(2000), (std::pair<size_t, size_t>{0, 3})) << "500 ms of transfer against 1 ms and 160 ms of decodes";
+  workers[3].running = 20;  // a full batch takes 640 ms, and 5 sequences must end: 400 ms
   EXPECT_EQ(pair(1e6), (std::pair<size_t, size_t>{0, 2}));
   EXPECT_EQ(pair(2000), (std::pair<size_t, size_t>{1, 2})) << "neither the best prefill worker nor the best path alone";
 }
@@ -312,9 +312,9 @@ TEST(PredictedTime, APairsCostHasTheTermsOfBoth) {
   EXPECT_DOUBLE_EQ(cost.prefill_ms, 2 * 600);
   EXPECT_DOUBLE_EQ(cost.transfer_ms, 5) << "of the 500 tokens that the decode worker lacks";
   EXPECT_DOUBLE_EQ(cost.handoff_ms, 4);
-  EXPECT_DOUBLE_EQ(cost.decode_slowdown_ms, 5)
+  EXPECT_DOUBLE_EQ(cost.decode_slowdown_ms, 320)
       << "of the decode worker; prompts in its queue do not wait for a transfer";
-  EXPECT_DOUBLE_EQ(cost.total_ms, 100 + 1200 + 5 + 4 + 5);
+  EXPECT_DOUBLE_EQ(cost.total_ms, 100 + 1200 + 5 + 4 + 320);
   workers[0].kv_used_fraction = 0.95, workers[2].kv_used_fraction = 1;
   const Cost full = Table(*MakePredictedTime(1), workers, 1000, &chosen, &terms)[0];
   EXPECT_NEAR(full.pressure_ms, 1010 / 2.0 + 1010, 1e-6) << "scarce blocks count on both sides";
@@ -376,9 +376,26 @@ TEST(PredictedCost, AWorkerThatHasComputedNothingIsTakenToBeAsFastAsTheOthers) {
   GuessUnknownRates(absl::MakeSpan(candidates));
   EXPECT_EQ(candidates[0].prefill_tokens_per_s, 40'000);
   EXPECT_EQ(candidates[1].prefill_tokens_per_s, 50'000);
+  candidates[0].decode_step_ms = 8;
+  GuessUnknownRates(absl::MakeSpan(candidates));
+  EXPECT_EQ(candidates[2].decode_step_ms, 8);
   std::vector<Candidate> nobody(2);
   GuessUnknownRates(absl::MakeSpan(nobody));
   EXPECT_EQ(nobody[0].prefill_tokens_per_s, 0);
+}
+
+TEST(PredictedTime, DecodeWorkersThatHaveNotTakenAStepYetShareWhatComes) {
+  std::vector<Candidate> workers = TwoOfEach();
+  for (Candidate& c : workers) c.decode_step_ms = 0, c.max_num_seqs = 256;
+  HandoffTerms terms = Terms();
+  // One path was measured at less than half of the other's rate, as first tries often are.
+  terms.tokens_per_s = [](size_t, size_t d) { return d == 2 ? 3e6 : 1e6; };
+  const RouteQuestion question{workers, 400, &terms};
+  const std::vector<RouteOption> options = OptionsOf(question);
+  auto scorer = MakePredictedTime(1);
+  for (int i = 0; i < 8; ++i) ++workers[options[scorer->Choose(question, options)].worker].running;
+  EXPECT_GE(workers[3].running, 3);
+  EXPECT_GE(workers[2].running, 3);
 }
 
 }  // namespace
