@@ -89,6 +89,7 @@ Fleet::Fleet(const RouterConfig& config, Loops loops, const Clock& clock, WireMa
       clock_(clock),
       wires_(std::move(wires)),
       key_from_file_(key_from_file),
+      created_(clock.Now()),
       roster_(kMaxWorkers),
       key_(key),
       hasher_(std::make_shared<const PrefixHasher>(key)) {}
@@ -200,15 +201,17 @@ std::vector<WorkerStatus> Fleet::Status() const {
 Readiness Fleet::ReadinessNow() const {
   Readiness r;
   r.status = "no_worker";
-  bool both = false, decodes = false;
+  bool both = false, decodes = false, prefills = false;
   bool missing = false;  // at the start a worker that was never there is waited for: it may be the one that prefills
   const std::vector<LinkView> views = Views();
   const TimePoint now = clock_.Now();
+  const bool patient = now - created_ < std::chrono::milliseconds(config_.failover_wait_ms);
   for (const LinkView& v : views) {
     if (v.duplicate) continue;
     const bool takes = v.state == LinkState::kReady && v.held.empty();
     both |= takes && v.facts->role == WorkerRole::kBoth;
     decodes |= takes && v.facts->role == WorkerRole::kDecode;
+    prefills |= takes && v.facts->role == WorkerRole::kPrefill;
     missing |= v.facts == nullptr && v.held.empty();
     if (takes) continue;
     if (v.held.empty() && v.state == LinkState::kLoading && (r.status != "loading" || v.progress > r.progress)) {
@@ -219,6 +222,7 @@ Readiness Fleet::ReadinessNow() const {
     r.awaited.push_back(Awaited(v, now));
     absl::StrAppend(&r.detail, r.detail.empty() ? "" : "; ", Sentence(r.awaited.back()));
   }
+  missing &= patient || !prefills;  // one prefills already: a node that is gone keeps no new router from serving
   if (both || (decodes && (!missing || was_ready_))) {
     r.ready = true;
     r.status = "ready", r.phase = "", r.progress = 1;

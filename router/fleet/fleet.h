@@ -157,6 +157,7 @@ class Fleet final : public LinkHost, public Workers {
   const WireMaker wires_;
   std::atomic<bool> stopped_{false};
   const bool key_from_file_;
+  const TimePoint created_;
   std::atomic<double> handoff_ms_{4};   ///< moving mean of NoteHandoff
   std::atomic<bool> was_ready_{false};  ///< then workers that join are not waited for
 

@@ -338,6 +338,16 @@ TEST_F(RouterTest, ADrainedWorkerTakesNoNewRequestsAndEndsWhatItHas) {
   EXPECT_EQ(a.attaches().size(), 1u);
 }
 
+TEST_F(RouterTest, AWorkerThatIsNeverThereKeepsNoPairOfOthersFromServingForLong) {
+  FakeWorker prefill({.role = v1::WORKER_ROLE_PREFILL, .incarnation = "p"});
+  FakeWorker decode({.role = v1::WORKER_ROLE_DECODE, .incarnation = "d"});
+  RouterConfig config;
+  config.worker = {"127.0.0.1:1"};
+  Start({&prefill, &decode}, config, /*wait=*/false);
+  ASSERT_TRUE(server_->WaitReady(std::chrono::seconds(10))) << "after --failover-wait-ms";
+  EXPECT_THAT(Ask(port_, "GET", "/ready").body, testing::HasSubstr("127.0.0.1:1")) << "who is awaited is still said";
+}
+
 TEST_F(RouterTest, ReadySaysWhoIsAwaitedSinceWhenAndUntilWhen) {
   FakeWorker a, b({.incarnation = "b"});
   Start({&a, &b});
