@@ -47,7 +47,7 @@ class ProcessHandle {
 absl::StatusOr<HttpUrl> AdminOf(const load::BenchOptions& o, const HttpUrl& server) {
   if (!o.admin_url.empty()) {
     BATON_ASSIGN_OR_RETURN(HttpUrl url, ParseHttpUrl(o.admin_url));
-    url.files.ca = o.tls_ca;
+    url.files = {o.tls_cert, o.tls_key, o.tls_ca};
     return url;
   }
   HttpUrl url = server;

@@ -42,7 +42,7 @@ absl::StatusOr<load::Server> ServerOf(const HttpUrl& url, const BenchOptions& o)
   load::Server server{
       url.host, url.port, url.path + load::PathOf(o), {}, std::chrono::milliseconds(o.request_timeout_ms)};
   if (url.tls) {
-    BATON_ASSIGN_OR_RETURN(server.tls, load::MakeTls(o.tls_ca, o.insecure));
+    BATON_ASSIGN_OR_RETURN(server.tls, load::MakeTls(url.files, o.insecure));
   }
   if (!o.api_key.empty()) server.headers.emplace_back("Authorization", StrCat("Bearer ", o.api_key));
   for (const std::string& one : o.header) {
@@ -56,7 +56,7 @@ absl::StatusOr<load::Server> ServerOf(const HttpUrl& url, const BenchOptions& o)
 
 absl::StatusOr<BenchTarget> TargetAt(const std::string& name, const std::string& text, const BenchOptions& o) {
   BATON_ASSIGN_OR_RETURN(HttpUrl url, ParseHttpUrl(text));
-  url.files.ca = o.tls_ca;
+  url.files = {o.tls_cert, o.tls_key, o.tls_ca};
   BATON_ASSIGN_OR_RETURN(load::Server server, ServerOf(url, o));
   std::string model = o.model;
   if (model.empty()) {

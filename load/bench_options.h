@@ -15,7 +15,7 @@ struct BenchOptions {
   std::vector<std::string> header;
   int64_t request_timeout_ms = 600'000;
   int ready_check_timeout_sec = 0;
-  std::string tls_ca;
+  std::string tls_ca, tls_cert, tls_key;
   bool insecure = false;
   std::vector<std::string> compare;
 
@@ -66,6 +66,8 @@ void VisitServerFields(BenchOptions& c, Visitor&& field) {
   field("header", c.header, "name=value", "another header of every request");
   field("request-timeout-ms", c.request_timeout_ms, "ms", "an answer that takes longer is a failure", AtLeast(1));
   field("tls-ca", c.tls_ca, "file", "of https: whose certificates are believed; else the system's authorities");
+  field("tls-cert", c.tls_cert, "file", "of https: our certificate, where the server asks for one");
+  field("tls-key", c.tls_key, "file", "its key");
   field("insecure", c.insecure, "", "of https: any certificate is believed");
   field("compare", c.compare, "name=url", "in place of --base-url: several servers, in turn, side by side");
   field("ready-check-timeout-sec", c.ready_check_timeout_sec, "s", "how long to wait for the server", Range(0, 86400));

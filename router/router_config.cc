@@ -57,6 +57,10 @@ absl::Status CheckTls(const RouterConfig& c) {
     return absl::InvalidArgumentError(StrCat("--tls-client-ca ", c.tls_client_ca,
                                              " asks clients for certificates, --insecure-no-tls for plain text"));
   }
+  if (c.admin_without_client_cert && c.tls_client_ca.empty()) {
+    return absl::InvalidArgumentError(
+        "--admin-without-client-cert says where --tls-client-ca does not hold, and that is not given");
+  }
   return absl::OkStatus();
 }
 

@@ -25,6 +25,7 @@ struct RouterConfig {
   tls::TlsFiles tls_files;
   std::string http_tls_cert, http_tls_key;
   std::string tls_client_ca;
+  bool admin_without_client_cert = false;
   std::string tls_server_name = "baton-worker";
   std::string cluster_secret_file;
 
@@ -143,6 +144,8 @@ void VisitTlsFields(RouterConfig& c, Visitor&& field) {
   field("http-tls-key", c.http_tls_key, "", "its key, PEM");
   field("tls-client-ca", c.tls_client_ca, "",
         "authorities, PEM: clients of HTTP, gRPC and admin must show a certificate of one of them");
+  field("admin-without-client-cert", c.admin_without_client_cert, "",
+        "with --tls-client-ca: admin asks for no certificate, for probes and Prometheus that have none; keys hold");
   field("tls-server-name", c.tls_server_name, "",
         "a worker dialled by IP address proves this name, or the address; one dialled by name proves that name");
   field("cluster-secret-file", c.cluster_secret_file, "",

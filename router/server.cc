@@ -133,7 +133,7 @@ class RouterServer::Parts {
 
   absl::Status Start();
   absl::Status ReadTlsFiles();
-  HttpServer::Options HttpOptionsOf(int32_t port, const char* flag, const char* name);
+  HttpServer::Options HttpOptionsOf(int32_t port, const char* flag, const char* name, const tls::LiveContext* shown);
   void MeetWorkers();
   void Drain();
   void Stop();
@@ -157,7 +157,7 @@ class RouterServer::Parts {
   // What this process proves, and whom it believes: of workers, of clients. Null: no TLS there.
   std::unique_ptr<tls::LiveIdentity> identity, client_identity;
   std::unique_ptr<tls::GrpcTls> worker_tls, client_tls;
-  std::unique_ptr<tls::LiveContext> http_tls;
+  std::unique_ptr<tls::LiveContext> http_tls, admin_tls;
   EventLoopPool links;  // a thread for the state of the connections to workers, one that waits for what of them ends
   EventLoopPool io;     // HTTP connections and requests
   TextPool texts;
@@ -192,6 +192,8 @@ absl::Status RouterServer::Parts::ReadTlsFiles() {
   tls::LiveIdentity& shown = client_identity ? *client_identity : *identity;
   BATON_ASSIGN_OR_RETURN(client_tls, tls::GrpcTls::Make(shown, refusals));
   BATON_ASSIGN_OR_RETURN(http_tls, tls::LiveContext::Make(shown, {asks_clients, {"http/1.1"}}));
+  const bool asks_admin = asks_clients && !config.admin_without_client_cert;
+  BATON_ASSIGN_OR_RETURN(admin_tls, tls::LiveContext::Make(shown, {asks_admin, {"http/1.1"}}));
   if (of_its_own) metrics.ShowTls("http-tls-cert", shown, refusals);
   for (tls::LiveIdentity* live : {identity.get(), client_identity.get()}) {
     if (live != nullptr) live->Watch();
@@ -202,12 +204,13 @@ absl::Status RouterServer::Parts::ReadTlsFiles() {
   return absl::OkStatus();
 }
 
-/// `name`: of the port, in logs and metrics.
-HttpServer::Options RouterServer::Parts::HttpOptionsOf(int32_t port, const char* flag, const char* name) {
+/// `name`: of the port, in logs and metrics. `shown`: http_tls or admin_tls.
+HttpServer::Options RouterServer::Parts::HttpOptionsOf(int32_t port, const char* flag, const char* name,
+                                                       const tls::LiveContext* shown) {
   HttpServer::Options o = HttpOptions(config, port, flag, version);
   o.closed = [this, name](const char* why) { metrics.ConnectionClosed(name, why); };
   if (!config.http_tls()) return o;
-  o.tls = HttpTls{[this] { return http_tls->now(); },
+  o.tls = HttpTls{[shown] { return shown->now(); },
                   [this, name](tls::Refusal why, const std::string& address, const std::string& message) {
                     refusals.Note(name, why, address, message);
                   }};
@@ -247,7 +250,7 @@ absl::Status RouterServer::Parts::Start() {
       CallServices{config, model, clock, *fleet, admission, budget, metrics, traces.get(), &events}, *fleet, texts);
   app = std::make_unique<OpenAiApp>(*service, keys, ids, version);
   MeetWorkers();
-  HttpServer::Options open_api = HttpOptionsOf(config.port, "--port", "http");
+  HttpServer::Options open_api = HttpOptionsOf(config.port, "--port", "http", http_tls.get());
   open_api.takes_body = [this](const HttpRequest& head) { return app->TakesBody(head); };
   BATON_ASSIGN_OR_RETURN(
       http, HttpServer::Start(open_api, io, [this](std::shared_ptr<HttpExchange> exchange, HttpRequest request) {
@@ -267,11 +270,11 @@ absl::Status RouterServer::Parts::Start() {
   }
   if (config.admin_port >= 0) {
     admin_app = std::make_unique<AdminApp>(*service, keys, *app, events);
-    BATON_ASSIGN_OR_RETURN(admin,
-                           HttpServer::Start(HttpOptionsOf(config.admin_port, "--admin-port", "admin"), io,
-                                             [this](std::shared_ptr<HttpExchange> exchange, HttpRequest request) {
-                                               admin_app->Handle(std::move(exchange), std::move(request));
-                                             }));
+    BATON_ASSIGN_OR_RETURN(
+        admin, HttpServer::Start(HttpOptionsOf(config.admin_port, "--admin-port", "admin", admin_tls.get()), io,
+                                 [this](std::shared_ptr<HttpExchange> exchange, HttpRequest request) {
+                                   admin_app->Handle(std::move(exchange), std::move(request));
+                                 }));
   }
   return absl::OkStatus();
 }

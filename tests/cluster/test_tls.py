@@ -11,6 +11,7 @@ import subprocess
 import tempfile
 import time
 import unittest
+import urllib.request
 
 from harness import BATON, TINY, Cluster, events, not_reading, run
 
@@ -284,6 +285,27 @@ class ClientCertificates(unittest.TestCase):
                     self.assertEqual(run(theirs).returncode, 6, target)
                 for port, reason in (("http", "no-certificate"), ("http", "unknown-ca"), ("grpc", "no-certificate"), ("grpc", "unknown-ca")):
                     c.wait_until(lambda p=port, r=reason: f'port="{p}",reason="{r}"' in c.get("/metrics").body, f"{port} {reason} counted")
+                bench = ["bench", "--base-url", c.url, "--tls-ca", certs.ca, "--num-prompts", 2, "--random-input-len", 4,
+                         "--random-output-len", 2, "--disable-tqdm"]
+                self.assertIn("Successful requests:                     2", run([*bench, "--tls-cert", clients.dir / "client.crt", "--tls-key",
+                                                                                  clients.dir / "client.key"]).stdout)
+                self.assertIn("--tls-key x", run([*bench, "--tls-cert", clients.dir / "client.crt", "--tls-key", "x"]).stderr)
+                with self.assertRaises(OSError):
+                    self.without(certs, c.admin + "/live")
+
+    def test_admin_asks_for_none_where_it_is_told_so_and_the_others_still_do(self):
+        with Certs() as certs, Certs() as clients:
+            flags = [*certs.flags(), "--tls-client-ca", clients.ca, "--admin-without-client-cert"]
+            with Cluster(args=["--both", 1, *flags], ca=certs.ca) as c:
+                self.assertEqual(self.without(certs, c.admin + "/ready"), 200, "a probe has no certificate")
+                with self.assertRaises(OSError):
+                    self.without(certs, c.url + "/ready")
+                self.assertEqual(run(["chat", "--grpc", "grpcs://" + c.grpc, "-m", "hello", "--tls-ca", certs.ca]).returncode, 6)
+
+    def without(self, certs, url):
+        """The status for somebody who shows no certificate."""
+        with urllib.request.urlopen(url, timeout=20, context=ssl.create_default_context(cafile=certs.ca)) as answer:
+            return answer.status
 
 
 class OwnCertificate(unittest.TestCase):

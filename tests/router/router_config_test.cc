@@ -181,7 +181,11 @@ TEST(RouterConfig, ClientsAreShownACertificateOfTheirOwnWhereOneIsGiven) {
   c.tls_files = {};
   EXPECT_TRUE(c.Validate().ok()) << "workers are on loopback, say";
   EXPECT_TRUE(c.http_tls());
+  c.admin_without_client_cert = true;
+  EXPECT_TRUE(c.Validate().ok());
   c.tls_client_ca.clear();
+  EXPECT_THAT(std::string(c.Validate().message()), HasSubstr("--admin-without-client-cert says where --tls-client-ca"));
+  c.admin_without_client_cert = false;
   c.insecure_no_tls = true;
   EXPECT_THAT(std::string(c.Validate().message()), HasSubstr("keeps HTTP in plain text"));
 }
