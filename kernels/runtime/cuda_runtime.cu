@@ -148,6 +148,9 @@ void HoldKernelsToDeviceMemory() {}
 std::string UseDevice(int number) {
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
+  int driver = 0;  // stays so where there is none, which the error calls an old one
+  if (error != cudaSuccess && cudaDriverGetVersion(&driver) == cudaSuccess && driver == 0)
+    return "there is no NVIDIA driver (libcuda.so.1); a container gets it from the runtime for GPUs";
   if (error != cudaSuccess) return cudaGetErrorString(error);
   if (number >= count)
     return "number " + std::to_string(number) + " is asked for, counted from 0; " + std::to_string(count) +
