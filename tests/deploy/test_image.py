@@ -30,6 +30,8 @@ MOST_BYTES = 250 * 10**6
 PLUGIN = os.environ.get("BATON_EMULATED_PLUGIN", "")
 COMPOSE = ROOT / "deploy" / "compose" / "compose.yaml"
 RULES = ROOT / "deploy" / "helm" / "baton" / "files" / "rules.yaml"
+ENGINE = ["podman", "podman-compose", "crun", "curl"]
+QUESTION = {"messages": [{"role": "user", "content": "Say in one sentence what a relay race is. " * 12}], "max_tokens": 8, "temperature": 0}
 VARIABLES = {"MODEL": "model.gguf", "BATON_API_KEY": "a-key-of-ours"}
 
 
@@ -147,6 +149,26 @@ class Image(unittest.TestCase):
             self.assertTrue(said["choices"][0]["message"]["content"].strip())
 
     @unittest.skipIf(why_not_run(), why_not_run())
+    @needs("" if all(map(shutil.which, ENGINE)) else f"{', '.join(ENGINE)}: one is not installed (scripts/deploy_tools.sh --root)")
+    def test_a_container_engine_starts_compose_as_it_stands_and_it_answers(self):
+        folder = self.folder / "engine"
+        (folder / "models").mkdir(parents=True)
+        shutil.copy(model(), folder / "models" / "model.gguf")
+        (folder / "question").write_text(json.dumps(QUESTION))
+        names = ["certificates", "prefill", "decode", "router"]
+        given = {**os.environ, **VARIABLES, "MODELS": str(folder / "models"), "IMAGE": "localhost/baton:0.1.0"}
+        program = ["unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", pathlib.Path(__file__).with_name("engine.sh")]
+        done = subprocess.run([*map(str, program), folder, self.archive, COMPOSE, *names], env=given, capture_output=True, text=True, timeout=240)
+        if done.returncode == 77:
+            raise unittest.SkipTest(done.stdout.strip())
+        logs = "\n".join(file.read_text()[-1500:] for file in folder.glob("*.log"))
+        self.assertEqual(done.returncode, 0, f"{done.stdout}{done.stderr}\n{logs}")
+        said = json.loads((folder / "answer").read_text())
+        self.assertIn("transfer_ms", said.get("timings", {}), f"the prefill worker took part\n{said}\n{logs}")
+        self.assertTrue(said["choices"][0]["message"]["content"].strip())
+        self.assertIn("ready in", (folder / "prefill.log").read_text(), "an engine keeps what a container says")
+
+    @unittest.skipIf(why_not_run(), why_not_run())
     def test_the_charts_pods_run_from_it_and_its_helm_test_passes(self):
         rendered = chart.objects(VALUES)
         with hosts.Hosts(NAMES) as machines, kubelet.Kubelet(machines, "control", full("workers"), image=self.root) as cluster:
@@ -193,7 +215,6 @@ class Image(unittest.TestCase):
             self.assertIn("ISA emulated", worker.log.read_text())
 
     def ask(self, address, processes, seconds=60):
-        body = {"messages": [{"role": "user", "content": "Say in one sentence what a relay race is. " * 12}], "max_tokens": 8, "temperature": 0}
         headers = {"Authorization": f"Bearer {VARIABLES['BATON_API_KEY']}", "Content-Type": "application/json"}
         deadline = time.monotonic() + seconds
         while True:
@@ -208,7 +229,7 @@ class Image(unittest.TestCase):
             time.sleep(0.1)
         with contextlib.closing(http.client.HTTPConnection(address, 8000, timeout=60)) as connection:
             for wrong in ({}, headers):
-                connection.request("POST", "/v1/chat/completions", json.dumps(body), wrong)
+                connection.request("POST", "/v1/chat/completions", json.dumps(QUESTION), wrong)
                 response = connection.getresponse()
                 said = response.read().decode()
                 self.assertEqual(response.status, 200 if wrong else 401, said)
