@@ -2,7 +2,7 @@
 # What the tests of deploy/ want beside `make setup`, into build/deploy-tools; a test whose tool is missing is skipped and says so,
 # and fails where CI=true.
 #   deploy_tools.sh           Helm's engine, schemas of Kubernetes, of custom resources and of Grafana, Prometheus: seconds, once
-#   deploy_tools.sh --root    also a fresh Debian to install the package on, and docker-compose (needs root; a minute, 200 MB, once)
+#   deploy_tools.sh --root    also a fresh Debian to install the package on, container engines, and Helm itself (needs root; 200 MB and some minutes, once)
 set -uo pipefail
 cd "$(dirname "$0")/.."
 tools=build/deploy-tools
@@ -57,25 +57,46 @@ prometheus() {
   ln -sf ../prometheus/usr/bin/prometheus ../prometheus/usr/bin/promtool $tools/bin/
 }
 
-# The definitions of LeaderWorkerSet and DisaggregatedSet, from their Go module. Without a Go, Debian's is unpacked for it.
+# Any Go, the machine's or Debian's, unpacked.
+go_program() {
+  local unpacked=$PWD/$tools/go/usr/lib/go-1.19/bin/go
+  command -v go && return
+  [ -x "$unpacked" ] || (cd $tools && apt-get download golang-1.19-go golang-1.19-src >go.log 2>&1 && rm -rf go &&
+    dpkg-deb -x golang-1.19-go_*.deb go && dpkg-deb -x golang-1.19-src_*.deb go && rm golang-1.19-*.deb) || return
+  echo "$unpacked"
+}
+
+# The definitions of LeaderWorkerSet and DisaggregatedSet, from their Go module.
 definitions() {
   local module=sigs.k8s.io/lws@v0.9.0 folder=$tools/definitions go
   [ -e "$folder/$module" ] && return
-  go=$(command -v go) || { debian_go && go=$PWD/$tools/go/usr/lib/go-1.19/bin/go; } || { echo 'deploy_tools: no Go, so no schemas of LeaderWorkerSets'; return 1; }
+  go=$(go_program) || { echo 'deploy_tools: no Go, so no schemas of LeaderWorkerSets'; return 1; }
   rm -rf $folder && mkdir -p "$folder/$(dirname $module)"
   (cd $folder && GOMODCACHE=$PWD/modules GOFLAGS=-modcacherw GO111MODULE=on "$go" mod download $module >../definitions.log 2>&1) ||
     { echo "deploy_tools: no schemas of LeaderWorkerSets: $(tail -1 $tools/definitions.log)"; return 1; }
-  cp $folder/modules/$module/config/crd/bases/*.yaml $folder/ && rm -rf $folder/modules $tools/go && touch "$folder/$module"
+  cp $folder/modules/$module/config/crd/bases/*.yaml $folder/ && rm -rf $folder/modules && touch "$folder/$module"
 }
 
-debian_go() {
-  [ -x $tools/go/usr/lib/go-1.19/bin/go ] && return
-  (cd $tools && apt-get download golang-1.19-go >go.log 2>&1 && rm -rf go && dpkg-deb -x golang-1.19-go_*.deb go && rm golang-1.19-go_*.deb)
+# Helm itself, compiled from its Go module: three minutes of one core, once on a machine, since Go keeps what it has compiled. Debian's Go takes an
+# older one. `kube`: the Kubernetes that charts are rendered for, which a release of Helm is told by its build, too.
+helm() {
+  local version=v3.22.0 kube=34 go package=helm.sh/helm/v3 flags
+  go=$(go_program) || { echo 'deploy_tools: no Go, so no Helm'; return 1; }
+  [ "$("$go" env GOVERSION | sed 's/^go1\.\([0-9]*\).*/\1/')" -ge 26 ] || version=v3.12.3
+  [ "$(cat $tools/.helm 2>/dev/null)" = $version ] && [ -x $tools/bin/helm ] && return
+  flags="-s -w -X $package/internal/version.version=$version"
+  for part in chartutil lint/rules; do flags+=" -X $package/pkg/$part.k8sVersionMajor=1 -X $package/pkg/$part.k8sVersionMinor=$kube"; done
+  GOBIN=$PWD/$tools/bin CGO_ENABLED=0 GO111MODULE=on nice "$go" install -trimpath -ldflags "$flags" $package/cmd/helm@$version >$tools/helm.log 2>&1 ||
+    { echo "deploy_tools: no Helm: $(tail -1 $tools/helm.log)"; return 1; }
+  echo $version >$tools/.helm
 }
 
-compose() {
-  command -v docker-compose >/dev/null || DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends docker-compose >$tools/compose.log 2>&1 ||
-    { echo "deploy_tools: no docker-compose: $(tail -1 $tools/compose.log)"; return 1; }
+# What reads compose.yaml, and what runs its containers.
+engines() {
+  local packages='docker-compose podman podman-compose crun netavark aardvark-dns curl'
+  # shellcheck disable=SC2086 # several names
+  dpkg-query -W $packages >/dev/null 2>&1 || DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $packages >$tools/engines.log 2>&1 ||
+    { echo "deploy_tools: no container engine: $(tail -1 $tools/engines.log)"; return 1; }
 }
 
 status=0
@@ -83,5 +104,6 @@ prometheus || status=1
 definitions || status=1
 python_packages || status=1
 node_packages || status=1
-if [ "${1:-}" = --root ]; then debian_root || status=1; compose || status=1; fi
+if [ "${1:-}" = --root ]; then debian_root || status=1; engines || status=1; helm || status=1; fi
+rm -rf $tools/go
 exit $status

@@ -9,7 +9,7 @@ import unittest
 
 import chart
 import definitions
-from where import BATON, ROOT, TOOLS, needs, run, tool
+from where import BATON, ROOT, TOOLS, needs, run
 
 MODULES = TOOLS / "node" / "node_modules"
 KUBERNETES = ["1.27", "1.36"]  # the oldest that the chart takes, and a new one
@@ -41,14 +41,6 @@ class Chart(unittest.TestCase):
             if "--write" in sys.argv:
                 golden.write_text(rendered)
             self.assertEqual(rendered.splitlines(), golden.read_text().splitlines(), "if it should: test_chart.py --write")
-
-    @unittest.skipUnless(tool("helm"), "no helm program: its engine alone was tried")
-    def test_the_helm_program_renders_the_same(self):
-        import yaml
-        given = chart.VALUES[0].with_name(f"{chart.FULL}.yaml")
-        said = run([tool("helm"), "template", chart.RELEASE, chart.CHART, "-n", chart.NAMESPACE, "--kube-version", "1.31.0", "-f", given])
-        named = lambda objects: {(o["kind"], o["metadata"]["name"]): o for o in objects if o}  # noqa: E731
-        self.assertEqual(named(yaml.safe_load_all(said)), named(chart.objects(chart.values(given))))
 
     def test_kubernetes_takes_every_object(self):
         import kubernetes_validate
@@ -156,6 +148,8 @@ REFUSED = [
     ({"prefill": {"replicas": 0}}, "prefill.replicas is 0"),
     ({"prefill": {"replicas": 0}, "decode": {"replicas": 0}}, "are all 0"),
     ({"router": {"replicas": 0}}, "/router/replicas"),
+    ({"router": {"service": {"spec": {"type": "LoadBalancer"}}}}, "/router/service/spec"),
+    ({"fullnameOverride": "Qwen_2"}, "/fullnameOverride"),
     ({"prefil": {"replicas": 2}}, "prefil"),
     ({"decode": {"tensorParallelSize": 3}}, "/decode/tensorParallelSize"),
     ({"decode": {"tensorParallelSize": 4}, "reductionWidth": 2}, "reductionWidth is 2, but decode.tensorParallelSize is 4"),
@@ -177,6 +171,7 @@ REFUSED = [
     ({"decode": {"extraArgs": {"tensor-parallel-size": 2}}}, "which the chart sets"),
     ({"router": {"extraArgs": {"api-key": "x"}}}, "which the chart sets"),
     ({"decode": {"resources": {"limits": None}}}, "limits"),
+    ({"monitoring": {"serviceMonitor": {"enabled": True}}}, "networkPolicy.monitoring is empty: Prometheus could not reach"),
     # ---- ranks and nodes
     ({"decode": {"nodes": 2, "tensorParallelSize": 2}, "reductionWidth": 2}, "set decode.kind to LeaderWorkerSet"),
     ({"decode": {"kind": "LeaderWorkerSet", "nodes": 3, "tensorParallelSize": 4}, "reductionWidth": 4}, "= 4 ranks cannot be spread evenly"),
@@ -191,6 +186,9 @@ REFUSED = [
       "autoscaler": {"type": "hpa"}}, "whose roles cannot be scaled one by one"),
     ({"decode": {"extraArgs": {"nnodes": 2}}}, "which the chart sets"),
     # ---- memory, RDMA
+    ({"decode": {"resources": {"requests": {"memory": "16Gi"}}}}, "decode.resources.requests.memory is 16Gi, above its limit 8Gi"),
+    ({"prefill": {"resources": {"requests": {"cpu": 4.5}}}}, "prefill.resources.requests.cpu is 4.5, above its limit 4"),
+    ({"router": {"resources": {"limits": {"cpu": "500m"}}}}, "router.resources.requests.cpu is 1, above its limit 500m"),
     ({"shmSize": "8Gi"}, "shmSize is 8Gi, but prefill.resources.limits.memory is 8Gi"),
     ({"shmSize": "much"}, '"much" is no quantity of memory'),
     ({"rdma": {"enabled": True, "resources": None}}, "rdma.resources is empty"),
@@ -201,6 +199,10 @@ REFUSED = [
     ({"tls": {"http": {"mode": "certManager", "dnsNames": ["a.example"]}}}, "tls.http.issuerRef is empty"),
     ({"tls": {"http": {"mode": "generate"}}, "route": {"enabled": True, "parentRefs": [{"name": "public"}]}}, "speaks plain text to routers"),
     ({"router": {"extraArgs": {"http-tls-cert": "x"}}}, "which the chart sets"),
+    ({"tls": {"http": {"clientCaSecret": "clients", "clientCertSecret": "me"}}}, "nobody shows a certificate in plain text"),
+    ({"tls": {"http": {"mode": "generate", "clientCaSecret": "clients"}}}, "tls.http.clientCertSecret is empty"),
+    ({"tls": {"http": {"mode": "generate", "clientCertSecret": "me"}}}, "nobody would ask for that certificate"),
+    ({"router": {"extraArgs": {"tls-client-ca": "x"}}}, "which the chart sets"),
 ]
 
 

@@ -5,7 +5,9 @@ import contextlib
 import http.client
 import json
 import os
+import re
 import signal
+import ssl
 import threading
 import time
 import unittest
@@ -32,8 +34,8 @@ def full(role):
 class Load:
     """Requests one after another, from a thread on the control host, to a router that the service has. `failed` are those that did."""
 
-    def __init__(self, cluster, key):
-        self.cluster, self.key, self.failed, self.answered, self.end = cluster, key, [], 0, threading.Event()
+    def __init__(self, cluster, key, tokens=16):
+        self.cluster, self.key, self.tokens, self.failed, self.answered, self.end = cluster, key, tokens, [], 0, threading.Event()
         self.thread = threading.Thread(target=self.run)
 
     def __enter__(self):
@@ -50,17 +52,33 @@ class Load:
                 now = self.cluster.routers()
                 address = now[self.answered % len(now)]
                 try:
-                    said = ask(address, self.key, f"Count to {self.answered}. " * 12)
+                    said = ask(address, self.key, f"Count to {self.answered}. " * 12, tokens=self.tokens)
                     assert said["choices"][0]["finish_reason"] == "length", said
                 except (AssertionError, OSError, http.client.HTTPException, KeyError) as e:
                     self.failed.append(f"{address}: {type(e).__name__} {e}")
                 self.answered += 1
 
 
-def ask(address, key, prompt):
-    connection = http.client.HTTPConnection(address, 8000, timeout=30)
+def secret(name, files):
+    """A Secret of the operator's own."""
+    return {"kind": "Secret", "metadata": {"name": name}, "data": {key: base64.b64encode(file.read_bytes()).decode() for key, file in files.items()}}
+
+
+def api_key(rendered):
+    return base64.b64decode(next(o for o in rendered if o["metadata"]["name"] == full("api-keys"))["data"]["keys"]).decode()
+
+
+def lost_workers(machines, router, key):
+    """How many workers a router has lost without a goodbye."""
+    with machines.inside("control"), contextlib.closing(http.client.HTTPConnection(machines.address(router), 8002, timeout=10)) as connection:
+        connection.request("GET", "/metrics", headers={"Authorization": f"Bearer {key}"})
+        return sum(float(n) for n in re.findall(r"^baton_worker_losses_total\S* (\S+)$", connection.getresponse().read().decode(), re.M))
+
+
+def ask(address, key, prompt, tls=None, tokens=16):
+    connection = http.client.HTTPSConnection(address, 8000, timeout=30, context=tls) if tls else http.client.HTTPConnection(address, 8000, timeout=30)
     with contextlib.closing(connection):
-        body = json.dumps({"model": "tiny", "prompt": prompt, "max_tokens": 16, "temperature": 0})
+        body = json.dumps({"model": "tiny", "prompt": prompt, "max_tokens": tokens, "temperature": 0, "ignore_eos": True})
         connection.request("POST", "/v1/completions", body, {"Authorization": f"Bearer {key}", "Content-Type": "application/json"})
         response = connection.getresponse()
         text = response.read().decode()
@@ -73,7 +91,7 @@ def ask(address, key, prompt):
 class Runs(unittest.TestCase):
     def test_the_rendered_cluster_answers_and_an_upgrade_under_load_fails_nobody(self):
         rendered = chart.objects(VALUES)
-        key = base64.b64decode(next(o for o in rendered if o["metadata"]["name"] == full("api-keys"))["data"]["keys"]).decode()
+        key = api_key(rendered)
         with hosts.Hosts(NAMES) as machines, kubelet.Kubelet(machines, "control", full("workers")) as cluster:
             old = {role: cluster.run(f"{role}-a", full(role), rendered) for role in ("router", "prefill", "decode")}
             for pod in old.values():
@@ -83,8 +101,7 @@ class Runs(unittest.TestCase):
             cluster.publish()
             old["router"].wait()
             self.helm_test(cluster, "test-1", rendered)
-            upgraded = [*(o for o in rendered if o["kind"] == "Secret"),  # which an upgrade finds in the cluster and keeps
-                        *(o for o in chart.objects({**VALUES, "logFormat": "text"}) if o["kind"] != "Secret")]
+            upgraded = self.upgraded(rendered)
             with Load(cluster, key) as load:
                 for role in ("decode", "prefill", "router"):
                     self.replace(cluster, old[role], upgraded, surge=role != "prefill")
@@ -95,6 +112,42 @@ class Runs(unittest.TestCase):
             self.assertGreater(load.answered, 30)
             print(f"    an upgrade of every pod: {load.answered} requests, none failed", flush=True)
             self.helm_test(cluster, "test-2", [*upgraded])
+
+    def test_nodes_that_die_during_an_upgrade_fail_nobody(self):
+        names = [*NAMES, "prefill-c", "decode-c"]
+        rendered = chart.objects(chart.merged(VALUES, {"prefill": {"replicas": 2}, "decode": {"replicas": 2}}))
+        key = api_key(rendered)
+        with hosts.Hosts(names) as machines, kubelet.Kubelet(machines, "control", full("workers")) as cluster, contextlib.ExitStack() as stack:
+            old = {name: cluster.run(name, full(name[:-2]), rendered) for name in ("router-a", "prefill-a", "prefill-c", "decode-a", "decode-c")}
+            for pod in old.values():
+                pod.wait("startupProbe")
+            cluster.publish()
+            old["router-a"].wait()
+            loads = [stack.enter_context(Load(cluster, key, tokens=100)) for _ in range(4)]
+            upgraded, lost = self.upgraded(rendered), []
+            for role in ("decode", "prefill", "router"):
+                if role != "router":  # a node drops off the network, which the slices go on naming; nothing says goodbye
+                    lost.append(f"{role}-c")
+                    machines.cut(*lost)
+                self.replace(cluster, old[f"{role}-a"], upgraded, surge=role != "prefill")
+                if role != "router":
+                    self.until(lambda: lost_workers(machines, "router-a", key) >= len(lost), f"the router misses {lost}")
+            answered = [load.answered for load in loads]
+            self.until(lambda: all(load.answered > n + 5 for load, n in zip(loads, answered)), "requests after it")
+            for load in loads:
+                self.assertEqual(load.failed, [], f"of {load.answered}")
+            print(f"    an upgrade in which two nodes died: {sum(load.answered for load in loads)} requests, none failed", flush=True)
+
+    def until(self, condition, what, seconds=30):
+        deadline = time.monotonic() + seconds
+        while not condition():
+            self.assertLess(time.monotonic(), deadline, what)
+            time.sleep(0.05)
+
+    def upgraded(self, rendered):
+        """The chart with another value."""
+        return [*(o for o in rendered if o["kind"] == "Secret"),  # which an upgrade finds in the cluster and keeps
+                *(o for o in chart.objects({**VALUES, "logFormat": "text"}) if o["kind"] != "Secret")]
 
     def replace(self, cluster, pod, rendered, surge):
         """As the strategies say: with surge the new pod is ready before the old one goes."""
@@ -151,6 +204,32 @@ class Runs(unittest.TestCase):
                     pod.process.wait(10)
                     cluster.pods.remove(pod)
                 cluster.publish()
+
+    def test_clients_show_a_certificate_where_values_ask_for_it(self):
+        http = {"mode": "generate", "clientCaSecret": "clients", "clientCertSecret": "client"}
+        with hosts.Hosts(NAMES) as machines, kubelet.Kubelet(machines, "control", full("workers")) as cluster:
+            ours, theirs = cluster.folder / "ours", cluster.folder / "theirs"
+            run([BATON, "certs", ours])
+            run([BATON, "certs", theirs])
+            rendered = [*chart.objects({**VALUES, "tls": {"http": http}}), secret("clients", {"ca.crt": ours / "ca.crt"}),
+                        secret("client", {"tls.crt": ours / "client.crt", "tls.key": ours / "client.key"})]
+            for role in ("prefill", "decode", "router"):
+                cluster.run(f"{role}-a", full(role), rendered).wait("startupProbe")
+            cluster.publish()
+            cluster.pods[-1].wait()  # the kubelet's probes have no certificate
+            self.assertTrue(cluster.pods[-1].probe("livenessProbe"))
+            self.helm_test(cluster, "test-1", rendered)
+            given = {o["metadata"]["name"]: o["data"] for o in rendered if o["kind"] == "Secret"}
+            address, key = machines.address("router-a"), api_key(rendered)
+            (cluster.folder / "public.crt").write_bytes(base64.b64decode(given[full("http-tls")]["ca.crt"]))
+            with machines.inside("control"):
+                for who, refused in ((None, True), (theirs, True), (ours, False)):
+                    tls = ssl.create_default_context(cafile=cluster.folder / "public.crt")
+                    tls.check_hostname = False  # asked by address
+                    if who:
+                        tls.load_cert_chain(who / "client.crt", who / "client.key")
+                    with self.assertRaises(OSError) if refused else contextlib.nullcontext():
+                        self.assertEqual(ask(address, key, "Who are you?", tls)["usage"]["completion_tokens"], 16)
 
     def test_generators_on_two_hosts_begin_together_and_are_one_report(self):
         start = int(time.time()) + 20

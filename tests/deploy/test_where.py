@@ -42,6 +42,7 @@ class Missing(unittest.TestCase):
     def test_a_laptop_skips_and_the_gate_fails(self):
         for name in ("Chart", "Policy", "Refusals"):
             self.check("test_chart", name, "Helm engine")
+        self.check("test_helm", "Helm", "Helm engine")
         self.check("test_chart_runs", "Runs", "Helm engine")
         self.check("test_monitoring", "Rules", "promtool")
         self.check("test_monitoring", "Boards.test_grafana_takes_them_as_they_are", "Helm engine")

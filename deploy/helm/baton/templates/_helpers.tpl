@@ -1,10 +1,14 @@
 {{/* Names, labels and the parts that all pods have. */}}
+{{- define "baton.name" -}}{{ .Values.nameOverride | default .Chart.Name }}{{- end }}
+
 {{- define "baton.fullname" -}}
-{{- if contains .Chart.Name .Release.Name -}}{{ .Release.Name | trunc 50 | trimSuffix "-" }}{{- else -}}{{ printf "%s-%s" .Release.Name .Chart.Name | trunc 50 | trimSuffix "-" }}{{- end -}}
+{{- $name := include "baton.name" . -}}
+{{- $own := ternary .Release.Name (printf "%s-%s" .Release.Name $name) (contains $name .Release.Name) -}}
+{{- .Values.fullnameOverride | default $own | trunc 50 | trimSuffix "-" -}}
 {{- end }}
 
 {{- define "baton.selector" -}}
-app.kubernetes.io/name: baton
+app.kubernetes.io/name: {{ include "baton.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
@@ -13,6 +17,9 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
 {{- end }}
 
 {{- define "baton.image" -}}
@@ -89,7 +96,7 @@ capabilities:
 
 {{- define "baton.commonVolumes" -}}
 - name: model
-  {{- toYaml .Values.model.volume | nindent 2 }}
+  {{- toYaml (.Values.model.volume | default (dict "emptyDir" dict)) | nindent 2 }}{{/* empty only where `helm lint` looks at all templates */}}
 - name: tls
   secret: {secretName: {{ include "baton.tlsSecret" . }}, defaultMode: 0440}
 - name: hash-key
@@ -106,6 +113,14 @@ capabilities:
 {{- define "baton.placement" -}}
 {{- with .root.Values.image.pullSecrets }}
 imagePullSecrets: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- range $key := list "runtimeClassName" "priorityClassName" "schedulerName" }}
+{{- with get $.values $key }}
+{{ $key }}: {{ . }}
+{{- end }}
+{{- end }}
+{{- with .values.initContainers }}
+initContainers: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- with .values.nodeSelector }}
 nodeSelector: {{- toYaml . | nindent 2 }}

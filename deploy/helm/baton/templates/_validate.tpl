@@ -17,6 +17,7 @@
 {{- if and $v.rdma.enabled (not $v.rdma.resources) }}{{ fail "rdma.enabled is true, but rdma.resources is empty: pods would get no RDMA device. Name your device plugin's resource, such as {rdma/ib: 1}." }}{{ end -}}
 {{- if and $v.rdma.required (not $v.rdma.enabled) }}{{ fail "rdma.required is true, but rdma.enabled is false: no worker would start." }}{{ end -}}
 {{- if and $v.route.enabled (not $v.route.parentRefs) }}{{ fail "route.enabled is true, but route.parentRefs is empty: name the Gateway." }}{{ end -}}
+{{- if and $v.monitoring.serviceMonitor.enabled $v.networkPolicy.enabled (not $v.networkPolicy.monitoring) }}{{ fail "monitoring.serviceMonitor.enabled is true, but networkPolicy.monitoring is empty: Prometheus could not reach the routers' port 8002. Name its namespace, such as [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: monitoring}}}]." }}{{ end -}}
 {{- range $role := $roles -}}
 {{- $r := index $v $role -}}
 {{- $tp := int $r.tensorParallelSize -}}
@@ -32,13 +33,16 @@
 {{- if hasKey $r.extraArgs $flag }}{{ fail (printf "%s.extraArgs has %s, which the chart sets from a value of its own." $role $flag) }}{{ end -}}
 {{- end -}}
 {{- end -}}
+{{- range $who := list "router" "prefill" "decode" "both" "loadTest" -}}
+{{- include "baton.validateResources" (dict "who" $who "resources" (index $v $who).resources) -}}
+{{- end -}}
 {{- range $who := list "router" "prefill" "decode" "both" -}}
 {{- range $flag, $unused := (index $v $who).extraArgs -}}
 {{- if hasPrefix "insecure" $flag }}{{ fail (printf "%s.extraArgs has %s: pods listen on the network, where everybody would be trusted. Use tls and apiKeys." $who $flag) }}{{ end -}}
 {{- if hasPrefix "test-" $flag }}{{ fail (printf "%s.extraArgs has %s, which breaks things on purpose." $who $flag) }}{{ end -}}
 {{- end -}}
 {{- end -}}
-{{- range $flag := list "model" "host" "port" "grpc-port" "admin-port" "ready-file" "workers-kubernetes" "api-key" "api-key-file" "tls-cert" "tls-key" "tls-ca" "hash-key-file" "cluster-secret-file" "shutdown-timeout-ms" "served-model-name" "route-policy" "require-identical-failover" "log-format" "http-tls-cert" "http-tls-key" "allowed-origins" "allowed-hosts" -}}
+{{- range $flag := list "model" "host" "port" "grpc-port" "admin-port" "ready-file" "workers-kubernetes" "api-key" "api-key-file" "tls-cert" "tls-key" "tls-ca" "hash-key-file" "cluster-secret-file" "shutdown-timeout-ms" "served-model-name" "route-policy" "require-identical-failover" "log-format" "http-tls-cert" "http-tls-key" "tls-client-ca" "admin-without-client-cert" "allowed-origins" "allowed-hosts" -}}
 {{- if hasKey $v.router.extraArgs $flag }}{{ fail (printf "router.extraArgs has %s, which the chart sets from a value of its own." $flag) }}{{ end -}}
 {{- end -}}
 {{- end }}

@@ -39,6 +39,19 @@
 {{- end -}}
 {{- end }}
 
+{{/* What a container asks for is no more than it may have: (dict "who" "router" "resources" …). */}}
+{{- define "baton.validateResources" -}}
+{{- $who := .who -}}
+{{- $limits := .resources.limits -}}
+{{- range $key, $wanted := .resources.requests | default dict -}}
+{{- $most := get $limits $key -}}
+{{- if and (has $key (list "cpu" "memory")) (hasKey $limits $key) -}}
+{{- $unit := ternary "baton.millicpus" "baton.bytes" (eq $key "cpu") -}}
+{{- if gt (include $unit $wanted | int64) (include $unit $most | int64) }}{{ fail (printf "%s.resources.requests.%s is %v, above its limit %v: set %s.resources.requests.%s, too." $who $key $wanted $most $who $key) }}{{ end -}}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
 {{/* /dev/shm and a container's memory. */}}
 {{- define "baton.validateMemory" -}}
 {{- $limits := (index .values .role).resources.limits -}}
@@ -55,5 +68,8 @@
 {{- if and (ne $h.mode "secret") $h.existingSecret }}{{ fail (printf "tls.http.existingSecret is set, but tls.http.mode is %s, which does not read it: set tls.http.mode to secret." $h.mode) }}{{ end -}}
 {{- if and (eq $h.mode "certManager") (not $h.issuerRef) }}{{ fail "tls.http.mode is certManager, but tls.http.issuerRef is empty: name the Issuer or ClusterIssuer." }}{{ end -}}
 {{- if and (has $h.mode (list "secret" "certManager")) (not $h.dnsNames) }}{{ fail (printf "tls.http.mode is %s, but tls.http.dnsNames is empty: write whom the certificate names, such as [llm.example.com]." $h.mode) }}{{ end -}}
+{{- if and $h.clientCaSecret (eq $h.mode "none") }}{{ fail "tls.http.clientCaSecret is set, but tls.http.mode is none: nobody shows a certificate in plain text. Set tls.http.mode." }}{{ end -}}
+{{- if and $h.clientCaSecret (not $h.clientCertSecret) }}{{ fail "tls.http.clientCaSecret is set, but tls.http.clientCertSecret is empty: `helm test` would be refused. Name a Secret with tls.crt and tls.key of that authority." }}{{ end -}}
+{{- if and $h.clientCertSecret (not $h.clientCaSecret) }}{{ fail "tls.http.clientCertSecret is set, but tls.http.clientCaSecret is empty: nobody would ask for that certificate. Set tls.http.clientCaSecret." }}{{ end -}}
 {{- if and .Values.route.enabled (ne $h.mode "none") }}{{ fail (printf "route.enabled is true, but tls.http.mode is %s: a Gateway's HTTPRoute speaks plain text to routers. Set tls.http.mode to none and end TLS in the Gateway, or route.enabled to false." $h.mode) }}{{ end -}}
 {{- end }}

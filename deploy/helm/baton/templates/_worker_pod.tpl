@@ -93,8 +93,10 @@ spec:
       volumeMounts:
         {{- include "baton.commonMounts" $root | nindent 8 }}
         - {name: shm, mountPath: /dev/shm}
+        {{- with $v.extraVolumeMounts }}{{ toYaml . | nindent 8 }}{{ end }}
   volumes:
     {{- include "baton.commonVolumes" $root | nindent 4 }}
     - name: shm
       emptyDir: {medium: Memory, sizeLimit: {{ $root.Values.shmSize }}}
+    {{- with $v.extraVolumes }}{{ toYaml . | nindent 4 }}{{ end }}
 {{- end }}
