@@ -7,7 +7,6 @@
 #include <unordered_map>
 #include <utility>
 
-#include "absl/strings/str_format.h"
 #include "common/kv_digest.h"
 #include "common/status.h"
 #include "common/str_cat.h"
@@ -47,22 +46,6 @@ Candidate CandidateOf(const LinkView& view) {
   c.queued_tokens =
       view.outstanding->QueuedTokens(c.prefill_tokens_per_s) + static_cast<double>(view.others_queued_tokens);
   return c;
-}
-
-AwaitedWorker Awaited(const LinkView& v, TimePoint now) {
-  AwaitedWorker out{v.name(), v.held.empty() ? LinkStateName(v.state) : "held", v.shown_detail()};
-  out.for_s = Seconds(now - v.since);
-  const bool connected = v.state == LinkState::kReady || v.state == LinkState::kDraining;
-  if (!connected) out.next_try_s = std::max(0.0, Seconds(v.dials_at - now));
-  return out;
-}
-
-std::string Sentence(const AwaitedWorker& w) {
-  const std::string again = w.next_try_s ? absl::StrFormat("; dialled again in %.1f s", *w.next_try_s) : "";
-  if (w.state == "held")
-    return absl::StrFormat("worker %s takes no requests, for %.1f s: %s", w.worker, w.for_s, w.detail);
-  return absl::StrFormat("worker %s %s for %.1f s%s%s%s", w.worker, w.state, w.for_s, w.detail.empty() ? "" : ": ",
-                         w.detail, again);
 }
 
 }  // namespace
@@ -196,39 +179,6 @@ std::vector<WorkerStatus> Fleet::Status() const {
     all.push_back(std::move(s));
   }
   return all;
-}
-
-Readiness Fleet::ReadinessNow() const {
-  Readiness r;
-  r.status = "no_worker";
-  bool both = false, decodes = false, prefills = false;
-  bool missing = false;  // at the start a worker that was never there is waited for: it may be the one that prefills
-  const std::vector<LinkView> views = Views();
-  const TimePoint now = clock_.Now();
-  const bool patient = now - created_ < std::chrono::milliseconds(config_.failover_wait_ms);
-  for (const LinkView& v : views) {
-    if (v.duplicate) continue;
-    const bool takes = v.state == LinkState::kReady && v.held.empty();
-    both |= takes && v.facts->role == WorkerRole::kBoth;
-    decodes |= takes && v.facts->role == WorkerRole::kDecode;
-    prefills |= takes && v.facts->role == WorkerRole::kPrefill;
-    missing |= v.facts == nullptr && v.held.empty();
-    if (takes) continue;
-    if (v.held.empty() && v.state == LinkState::kLoading && (r.status != "loading" || v.progress > r.progress)) {
-      r.status = "loading";
-      r.phase = v.phase;
-      r.progress = v.progress;
-    }
-    r.awaited.push_back(Awaited(v, now));
-    absl::StrAppend(&r.detail, r.detail.empty() ? "" : "; ", Sentence(r.awaited.back()));
-  }
-  missing &= patient || !prefills;  // one prefills already: a node that is gone keeps no new router from serving
-  if (both || (decodes && (!missing || was_ready_))) {
-    r.ready = true;
-    r.status = "ready", r.phase = "", r.progress = 1;
-  }
-  if (views.empty()) r.detail = "no worker is known (--worker, --workers-file, --workers-dns, --workers-kubernetes)";
-  return r;
 }
 
 // Null: the request reads no cache.
