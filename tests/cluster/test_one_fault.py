@@ -59,8 +59,9 @@ class OneFault(unittest.TestCase):
     def setUpClass(cls):
         cls.streams = bodies(24, 200, True)
         cls.short = bodies(40, 24, False)
+        cls.long = bodies(8, 1000, True)  # some run when a command that was started meanwhile arrives
         with Cluster(args=["--threads", 1]) as c:
-            cls.alone = {json.dumps(b): ask(c, b) for b in [*cls.streams, *cls.short]}
+            cls.alone = {json.dumps(b): ask(c, b) for b in [*cls.streams, *cls.short, *cls.long]}
 
     def expect_all(self, asked, got, what):
         wrong = [(b, have, self.alone[json.dumps(b)]) for b, have in zip(asked, got) if have != self.alone[json.dumps(b)]]
@@ -125,8 +126,8 @@ class OneFault(unittest.TestCase):
                 return json.load(reply)["workers"]
 
         with Cluster(args=TWO_OF_EACH) as c:
-            got = self.run_while(c, self.streams, lambda: each_in_turn(c), 0.1)
-            self.expect_all(self.streams, got, "drained")
+            got = self.run_while(c, self.long, lambda: each_in_turn(c), 0.1)
+            self.expect_all(self.long, got, "drained")
             self.assertEqual(c.metric("baton_retries_total"), 0, "nobody computes again")
         self.assertTrue(all("drained, 0 requests" in out for out in told), told)
         self.assertTrue(any("draining" in out for out in told), f"no worker had anything to do: {told}")
