@@ -148,7 +148,7 @@ REFUSED = [
     ({"prefill": {"replicas": 0}}, "prefill.replicas is 0"),
     ({"prefill": {"replicas": 0}, "decode": {"replicas": 0}}, "are all 0"),
     ({"router": {"replicas": 0}}, "/router/replicas"),
-    ({"router": {"service": {"spec": {"type": "LoadBalancer"}}}}, "/router/service/spec"),
+    ({"router": {"service": {"spec": {"type": "LoadBalancer"}}}}, "router.service.spec has type, which the chart sets"),
     ({"fullnameOverride": "Qwen_2"}, "/fullnameOverride"),
     ({"prefil": {"replicas": 2}}, "prefil"),
     ({"decode": {"tensorParallelSize": 3}}, "/decode/tensorParallelSize"),

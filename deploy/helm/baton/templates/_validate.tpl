@@ -42,6 +42,9 @@
 {{- if hasPrefix "test-" $flag }}{{ fail (printf "%s.extraArgs has %s, which breaks things on purpose." $who $flag) }}{{ end -}}
 {{- end -}}
 {{- end -}}
+{{- range $key := list "type" "ports" "selector" -}}
+{{- if hasKey $v.router.service.spec $key }}{{ fail (printf "router.service.spec has %s, which the chart sets: use router.service.type or router.service.ports." $key) }}{{ end -}}
+{{- end -}}
 {{- range $flag := list "model" "host" "port" "grpc-port" "admin-port" "ready-file" "workers-kubernetes" "api-key" "api-key-file" "tls-cert" "tls-key" "tls-ca" "hash-key-file" "cluster-secret-file" "shutdown-timeout-ms" "served-model-name" "route-policy" "require-identical-failover" "log-format" "http-tls-cert" "http-tls-key" "tls-client-ca" "admin-without-client-cert" "allowed-origins" "allowed-hosts" -}}
 {{- if hasKey $v.router.extraArgs $flag }}{{ fail (printf "router.extraArgs has %s, which the chart sets from a value of its own." $flag) }}{{ end -}}
 {{- end -}}
