@@ -143,10 +143,6 @@ absl::Status WorkerConfig::Validate() const {
   }
   if (gpus->size() > 1 && static_cast<int>(gpus->size()) != local_ranks())
     return Bad("device", device, StrCat(gpus->size(), " GPUs for this machine's ", local_ranks(), " ranks"));
-  if (ranks_carry_kv())
-    return Bad("role", role,
-               "must be both where ranks on GPUs are processes (--distributed-executor-backend mp, --nnodes): their KV "
-               "is not handed over yet");
   if (dtype == "float32") return Bad("dtype", dtype, "a GPU computes in bfloat16");
   if (KvCacheDType() == DType::kF32 || KvCacheDType() == DType::kF16)
     return Bad("kv-cache-dtype", kv_cache_dtype, "a GPU keeps KV in bfloat16 or fp8");

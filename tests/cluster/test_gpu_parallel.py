@@ -43,9 +43,12 @@ class GpuParallel(unittest.TestCase):
         self.check([*WIDTH, *MP, f"--{TP}", 2, f"--{PP}", 2, "--device", "cuda:3,1,0,2"])
 
     def test_prefill_on_two_gpus_and_decode_on_one_and_the_other_way_round(self):
-        for prefill, decode in ((2, 1), (1, 2)):
-            with self.subTest(prefill=prefill, decode=decode):
-                self.check([*PAIR, f"--prefill.{TP}", prefill, f"--decode.{TP}", decode, "--decode.block-size", 32], handoff=True)
+        for prefill, decode, backend in ((2, 1, []), (1, 2, []), (2, 1, MP)):
+            with self.subTest(backend=backend, prefill=prefill, decode=decode):
+                self.check([*PAIR, *backend, f"--prefill.{TP}", prefill, f"--decode.{TP}", decode, "--decode.block-size", 32], handoff=True)
+
+    def test_prefill_in_stages_and_decode_in_parts_with_a_process_for_each_gpu(self):
+        self.check([*PAIR, *MP, f"--prefill.{PP}", 2, f"--decode.{TP}", 2, "--transport", "tcp"], handoff=True)
 
     def test_a_killed_rank_ends_its_worker_which_comes_back(self):
         with Cluster(args=[*WIDTH, *MP, f"--{TP}", 2]) as c:
@@ -72,8 +75,7 @@ class GpuParallel(unittest.TestCase):
     def test_what_cannot_be_is_refused(self):
         for flags, code, words in ((["--device", "cuda:1,1"], 2, "ranks 0 and 1 of a group have the same GPU"),
                                    (["--device", "cuda:0,1,2"], 2, "--device cuda:0,1,2: 3 GPUs for this machine's 2 ranks"),
-                                   (["--device", "cuda:7"], 2, "rank 1: no GPU can be used: number 8 is asked for"),
-                                   ([*MP, "--role", "prefill"], 2, "--role prefill: must be both where ranks on GPUs are processes")):
+                                   (["--device", "cuda:7"], 2, "rank 1: no GPU can be used: number 8 is asked for")):
             with self.subTest(flags=flags):
                 done = run(["worker", "--model", TINY, "--load-format", "dummy", "--port", 0, *WIDTH, f"--{TP}", 2, *flags])
                 self.assertEqual(done.returncode, code, done.stdout + done.stderr)
