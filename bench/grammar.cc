@@ -1,0 +1,148 @@
+// What a grammar costs beside the model: to compile it, to begin an answer, and its masks, for a model's tokenizer.
+//   bench_grammar MODEL [--json FILE]
+// Each line is one grammar: those of applications first, then those of a tenant who wants to harm others.
+#include "text/grammar.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "bench/lib/measure.h"
+#include "common/check.h"
+#include "common/str_cat.h"
+#include "text/tokenizer.h"
+
+using namespace baton;
+using baton::bench::SecondsOf;
+using nlohmann::json;
+
+namespace {
+
+struct Case {
+  const char* name;
+  GrammarKind kind;
+  std::string text;
+};
+
+std::string Repeat(std::string_view text, int times) {
+  std::string out;
+  for (int i = 0; i < times; ++i) out += text;
+  return out;
+}
+
+/// As bench/guided.py has it, about 10 KB.
+json Big(int salt) {
+  json properties = json::object();
+  for (int i = 0; i < 52; ++i) {
+    properties[StrCat("p", salt, "_", i)] = {{"type", "object"},
+                                             {"properties",
+                                              {{"kind", {{"enum", {StrCat("a", salt, i), "b", "c"}}}},
+                                               {"n", {{"type", "integer"}, {"minimum", i}}},
+                                               {"text", {{"type", "string"}, {"maxLength", 20 + i}}}}},
+                                             {"required", {"kind"}}};
+  }
+  return {{"type", "object"},
+          {"additionalProperties", false},
+          {"required", {StrCat("p", salt, "_0")}},
+          {"properties", properties}};
+}
+
+json Values(int count) {
+  json values = json::array();
+  for (int i = 0; i < count; ++i) values.push_back(StrCat("v", 4711 + i));
+  return values;
+}
+
+std::vector<Case> Cases() {
+  using enum GrammarKind;
+  json person = {{"type", "object"},
+                 {"properties", {{"name", {{"type", "string"}}}, {"age", {{"type", "integer"}}}}},
+                 {"required", {"name", "age"}}};
+  json optional = json::object();
+  for (int i = 0; i < 1500; ++i) optional[StrCat("p", i)] = json::object();
+  return {{"small schema", kJsonSchema, person.dump()},
+          {"any object", kJsonSchema, R"({"type":"object"})"},
+          {"regex", kRegex, "[A-Za-z ,.]{600,900}"},
+          {"10 KB schema", kJsonSchema, Big(10).dump()},
+          {"10,000 enum values", kJsonSchema, json{{"enum", Values(10000)}}.dump()},
+          {"40,000 choices", kChoice, Values(40000).dump()},
+          {"nested counts", kRegex, "(((a{1,150}){1,300}){1,300}){1,300}"},
+          {"many stars", kRegex, "([a-z]*[0-9]*){60}x(.*y){40}7"},
+          {"(a|b)*c(a|b){200}", kJsonSchema, R"({"type":"string","pattern":"(a|b)*c(a|b){200}7"})"},
+          {"multipleOf 99991", kJsonSchema, R"({"multipleOf":99991})"},
+          {"1,500 properties", kJsonSchema, json{{"type", "object"}, {"properties", optional}}.dump()},
+          {"3,000 brackets", kLark, "start: " + Repeat("(", 3000) + "\"a\"" + Repeat(")", 3000)}};
+}
+
+/// A walk by chance over what masks allow, at most 100 tokens; milliseconds of each Consume and Mask.
+std::vector<double> Walk(GrammarMatcher& matcher, int32_t vocab_size) {
+  std::vector<uint32_t> mask((static_cast<size_t>(vocab_size) + 31) / 32);
+  std::vector<double> took;
+  std::mt19937 random(7);
+  for (int i = 0; i < 100 && !matcher.HasEnded(); ++i) {
+    std::vector<int32_t> allowed;
+    bool fails = false;
+    const double ms = 1e3 * SecondsOf([&] { fails = !matcher.Mask(absl::MakeSpan(mask)).ok(); });
+    if (fails) break;
+    for (int32_t id = 0; id < vocab_size; ++id) {
+      if ((mask[static_cast<size_t>(id) / 32] >> (id % 32) & 1) != 0) allowed.push_back(id);
+    }
+    took.push_back(ms);
+    if (allowed.empty()) break;
+    const int32_t next = allowed[random() % allowed.size()];
+    took.back() += 1e3 * SecondsOf([&] { fails = !matcher.Consume({next}).ok(); });
+    if (fails) break;
+  }
+  return took;
+}
+
+json Measure(const GrammarCompiler& compiler, const Case& c) {
+  absl::StatusOr<std::unique_ptr<GrammarMatcher>> made{nullptr};
+  json line = {{"grammar", c.name}, {"bytes", c.text.size()}};
+  line["compile_ms"] = 1e3 * SecondsOf([&] { made = compiler.Compile(c.kind, c.text); });
+  if (!made.ok()) {
+    line["refused"] = std::string(made.status().message()).substr(0, 60);
+    return line;
+  }
+  std::unique_ptr<GrammarMatcher> copy;
+  line["copy_ms"] = 1e3 * SecondsOf([&] { copy = *(*made)->Copy(); });
+  std::vector<double> masks = Walk(*copy, compiler.vocab_size());
+  line["first_mask_ms"] = masks.empty() ? -1 : masks.front();
+  std::sort(masks.begin(), masks.end());
+  line["mask_p50_ms"] = masks.empty() ? -1 : masks[masks.size() / 2];
+  line["mask_max_ms"] = masks.empty() ? -1 : masks.back();
+  return line;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  BATON_CHECK(argc >= 2, "bench_grammar MODEL [--json FILE]");
+  auto tokenizer = Tokenizer::OfModel(argv[1]);
+  BATON_CHECK(tokenizer.ok(), tokenizer.status().message());
+  absl::StatusOr<std::unique_ptr<GrammarCompiler>> compiler{nullptr};
+  const double load_ms = 1e3 * SecondsOf([&] {
+                           compiler =
+                               GrammarCompiler::Make(**tokenizer, (*tokenizer)->eos_ids(), (*tokenizer)->vocab_size());
+                         });
+  BATON_CHECK(compiler.ok(), compiler.status().message());
+  std::printf("once per model: %.0f ms\n%-20s %8s %10s %8s %10s %8s %8s\n", load_ms, "grammar", "bytes", "compile ms",
+              "copy ms", "first mask", "p50", "max");
+  json out = {{"once_ms", load_ms}, {"grammars", json::array()}};
+  for (const Case& c : Cases()) {
+    const json line = Measure(**compiler, c);
+    std::printf("%-20s %8zu %10.1f ", c.name, c.text.size(), line["compile_ms"].get<double>());
+    if (line.contains("refused")) {
+      std::printf("%s\n", line["refused"].get<std::string>().c_str());
+    } else {
+      std::printf("%8.2f %10.2f %8.3f %8.2f\n", line["copy_ms"].get<double>(), line["first_mask_ms"].get<double>(),
+                  line["mask_p50_ms"].get<double>(), line["mask_max_ms"].get<double>());
+    }
+    out["grammars"].push_back(line);
+  }
+  bench::WriteJson(bench::Flag(argc, argv, "json", ""), out);
+}
