@@ -23,6 +23,7 @@
 #include "common/status.h"
 #include "load/arrivals.h"
 #include "load/bench_options.h"
+#include "load/formats/formats.h"
 #include "load/html_report.h"
 #include "load/load_points.h"
 #include "load/merge.h"
@@ -47,6 +48,7 @@ struct Bench {
   load::Goal goal;
   std::vector<double> percentiles;
   std::vector<LoadPoint> points;
+  std::vector<load::SaveWish> save_as;
 };
 
 std::string Now() {
@@ -61,7 +63,8 @@ absl::StatusOr<Bench> Check(const BenchOptions& o) {
   BATON_ASSIGN_OR_RETURN(load::Goal goal, load::ParseGoal(o.goodput));
   BATON_ASSIGN_OR_RETURN(std::vector<double> percentiles, load::ParsePercentiles(o.metric_percentiles));
   BATON_ASSIGN_OR_RETURN(std::vector<LoadPoint> points, load::PointsOf(o));
-  return Bench{o, goal, std::move(percentiles), std::move(points)};
+  BATON_ASSIGN_OR_RETURN(std::vector<load::SaveWish> save_as, load::ParseSaveAs(o.save_as));
+  return Bench{o, goal, std::move(percentiles), std::move(points), std::move(save_as)};
 }
 
 /// A line on the terminal that says how far the run is, about fifty times a run.
@@ -92,12 +95,8 @@ void WarmUp(const BenchTarget& target, const std::vector<load::Prompt>& prompts,
   if (o.num_warmups == 0) return;
   const std::vector<load::Prompt> first(prompts.begin(),
                                         prompts.begin() + std::min<int64_t>(o.num_warmups, std::ssize(prompts)));
-  const load::Run warm{target.server,
-                       target.body,
-                       first,
-                       std::vector<Duration>(first.size()),
-                       std::max<int64_t>(1, bench.points.front().max_concurrency),
-                       o.request_id_prefix + "warm-"};
+  const load::Run warm{target.asker, first, std::vector<Duration>(first.size()),
+                       std::max<int64_t>(1, bench.points.front().max_concurrency), o.request_id_prefix + "warm-"};
   load::Execute(warm, SteadyClock());
 }
 
@@ -121,8 +120,7 @@ absl::StatusOr<Measured> MeasureOne(const Bench& bench, const BenchTarget& targe
   const BenchOptions& o = bench.options;
   BATON_ASSIGN_OR_RETURN(std::vector<load::Fault> faults, FindFaults(o, target.url));
   const SteadyClock clock;
-  const load::Run run{target.server,
-                      target.body,
+  const load::Run run{target.asker,
                       prompts,
                       load::DueTimes(o, point.request_rate, prompts),
                       point.max_concurrency,
@@ -205,6 +203,10 @@ absl::Status Run(const Bench& bench) {
     all.push_back(std::move(merged));
   }
   if (all.size() > 1) std::fputs(("\n" + load::TableText(load::TableOf(all), load::BesideFirst(all))).c_str(), stdout);
+  for (const load::SaveWish& wish : bench.save_as) {
+    BATON_RETURN_IF_ERROR(load::SaveAs(wish, all, o));
+    std::printf("As %s: %s\n", wish.format.c_str(), wish.path.c_str());
+  }
   if (!o.html.empty()) {
     BATON_RETURN_IF_ERROR(load::WriteHtml(all, o, o.html));
     std::printf("Page: %s\n", o.html.c_str());

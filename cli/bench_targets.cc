@@ -7,63 +7,89 @@
 #include <utility>
 
 #include "absl/strings/str_split.h"
+#include "cli/bench_grpc.h"
+#include "common/net/address.h"
 #include "common/status.h"
 #include "common/str_cat.h"
+#include "load/client.h"
+#include "load/request_body.h"
 
 namespace baton::cli {
 namespace {
 
 using load::BenchOptions;
 
+// What `ask` says as soon as it is no failure, or after --ready-check-timeout-sec.
+template <class Ask>
+absl::StatusOr<std::string> Patiently(const BenchOptions& o, const Ask& ask) {
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(o.ready_check_timeout_sec);
+  for (;;) {
+    absl::StatusOr<std::string> said = ask();
+    if (!absl::IsUnavailable(said.status()) || std::chrono::steady_clock::now() >= until) return said;
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  }
+}
+
 // The first model that the server has.
 absl::StatusOr<std::string> FindModel(const HttpUrl& url, const BenchOptions& o) {
   if (o.insecure && url.tls)
     return absl::InvalidArgumentError(
         "--insecure: name the model with --model, /v1/models is asked of believed servers");
-  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(o.ready_check_timeout_sec);
-  for (;;) {
-    absl::StatusOr<HttpResponse> response = HttpGet(url, "/v1/models", o.api_key);
-    if (response.ok() && response->status == 200) {
-      const auto models = nlohmann::json::parse(response->body, nullptr, /*allow_exceptions=*/false);
-      if (models.is_object() && models.contains("data") && models["data"].is_array() && !models["data"].empty() &&
-          models["data"][0].is_object() && models["data"][0].value("id", nlohmann::json()).is_string())
-        return models["data"][0]["id"].get<std::string>();
-      return absl::UnavailableError("/v1/models names no model: name one with --model");
-    }
-    if (std::chrono::steady_clock::now() >= until) {
-      if (!response.ok()) return response.status();
-      return absl::UnavailableError(StrCat("/v1/models answers ", response->status, ": name a model with --model"));
-    }
-    std::this_thread::sleep_for(std::chrono::milliseconds(200));
-  }
+  BATON_ASSIGN_OR_RETURN(const HttpResponse response, HttpGet(url, "/v1/models", o.api_key));
+  if (response.status != 200)
+    return absl::UnavailableError(StrCat("/v1/models answers ", response.status, ": name a model with --model"));
+  const auto models = nlohmann::json::parse(response.body, nullptr, /*allow_exceptions=*/false);
+  if (models.is_object() && models.contains("data") && models["data"].is_array() && !models["data"].empty() &&
+      models["data"][0].is_object() && models["data"][0].value("id", nlohmann::json()).is_string())
+    return models["data"][0]["id"].get<std::string>();
+  return absl::UnavailableError("/v1/models names no model: name one with --model");
 }
 
-absl::StatusOr<load::Server> ServerOf(const HttpUrl& url, const BenchOptions& o) {
+using Headers = std::vector<std::pair<std::string, std::string>>;
+
+absl::StatusOr<Headers> HeadersOf(const BenchOptions& o) {
+  Headers out;
+  if (!o.api_key.empty()) out.emplace_back("Authorization", StrCat("Bearer ", o.api_key));
+  for (const std::string& one : o.header) {
+    const std::pair<std::string, std::string> parts = absl::StrSplit(one, absl::MaxSplits('=', 1));
+    if (parts.first.empty() || one.find('=') == std::string::npos || one.find_first_of("\r\n") != std::string::npos)
+      return absl::InvalidArgumentError(StrCat("--header: \"", one, "\" is not NAME=VALUE"));
+    out.push_back(parts);
+  }
+  return out;
+}
+
+// Baton's gRPC port is the next one after its HTTP port, as `baton serve` has it.
+absl::StatusOr<BenchTarget> GrpcTargetAt(const std::string& name, const std::string& text, const BenchOptions& o) {
+  BATON_ASSIGN_OR_RETURN(const Headers headers, HeadersOf(o));
+  BATON_ASSIGN_OR_RETURN(const auto grpc, BenchGrpc::Open(text, headers, o));
+  std::string model = o.served_model_name.empty() ? o.model : o.served_model_name;
+  if (model.empty()) {
+    BATON_ASSIGN_OR_RETURN(model, Patiently(o, [&] { return grpc->FindModel(); }));
+  }
+  BATON_ASSIGN_OR_RETURN(const auto where, net::ParseHostPort(text.substr(text.find("//") + 2)));
+  HttpUrl http{.host = where.host, .port = StrCat(where.port - 1), .tls = text.starts_with("grpcs://")};
+  http.files = {o.tls_cert, o.tls_key, o.tls_ca};
+  return BenchTarget{name, std::move(http), model, grpc->Asker(model)};
+}
+
+absl::StatusOr<BenchTarget> TargetAt(const std::string& name, const std::string& text, const BenchOptions& o) {
+  if (text.starts_with("grpc://") || text.starts_with("grpcs://") || load::IsGrpc(o))
+    return GrpcTargetAt(name, text, o);
+  BATON_ASSIGN_OR_RETURN(HttpUrl url, ParseHttpUrl(text));
+  url.files = {o.tls_cert, o.tls_key, o.tls_ca};
   load::Server server{
       url.host, url.port, url.path + load::PathOf(o), {}, std::chrono::milliseconds(o.request_timeout_ms)};
   if (url.tls) {
     BATON_ASSIGN_OR_RETURN(server.tls, load::MakeTls(url.files, o.insecure));
   }
-  if (!o.api_key.empty()) server.headers.emplace_back("Authorization", StrCat("Bearer ", o.api_key));
-  for (const std::string& one : o.header) {
-    const std::pair<std::string, std::string> parts = absl::StrSplit(one, absl::MaxSplits('=', 1));
-    if (parts.first.empty() || one.find('=') == std::string::npos || one.find_first_of("\r\n") != std::string::npos)
-      return absl::InvalidArgumentError(StrCat("--header: \"", one, "\" is not NAME=VALUE"));
-    server.headers.push_back(parts);
-  }
-  return server;
-}
-
-absl::StatusOr<BenchTarget> TargetAt(const std::string& name, const std::string& text, const BenchOptions& o) {
-  BATON_ASSIGN_OR_RETURN(HttpUrl url, ParseHttpUrl(text));
-  url.files = {o.tls_cert, o.tls_key, o.tls_ca};
-  BATON_ASSIGN_OR_RETURN(load::Server server, ServerOf(url, o));
+  BATON_ASSIGN_OR_RETURN(server.headers, HeadersOf(o));
   std::string model = o.model;
   if (model.empty()) {
-    BATON_ASSIGN_OR_RETURN(model, FindModel(url, o));
+    BATON_ASSIGN_OR_RETURN(model, Patiently(o, [&] { return FindModel(url, o); }));
   }
   BATON_ASSIGN_OR_RETURN(load::RequestBody body, load::RequestBody::Make(o, model));
-  return BenchTarget{name, std::move(url), std::move(server), std::move(model), std::move(body)};
+  return BenchTarget{name, std::move(url), std::move(model), load::HttpAsker(std::move(server), std::move(body))};
 }
 
 }  // namespace
@@ -71,8 +97,9 @@ absl::StatusOr<BenchTarget> TargetAt(const std::string& name, const std::string&
 absl::StatusOr<std::vector<BenchTarget>> FindTargets(const BenchOptions& o) {
   std::vector<BenchTarget> out;
   if (o.compare.empty()) {
-    const std::string url = o.base_url.empty() ? StrCat("http://", o.host, ":", o.port) : o.base_url;
-    BATON_ASSIGN_OR_RETURN(BenchTarget only, TargetAt("", url, o));
+    const std::string there =
+        load::IsGrpc(o) ? StrCat("grpc://", o.host, ":", o.port + 1) : StrCat("http://", o.host, ":", o.port);
+    BATON_ASSIGN_OR_RETURN(BenchTarget only, TargetAt("", o.base_url.empty() ? there : o.base_url, o));
     out.push_back(std::move(only));
     return out;
   }

@@ -7,18 +7,16 @@
 
 #include "absl/status/statusor.h"
 #include "cli/http_client.h"
+#include "load/asker.h"
 #include "load/bench_options.h"
-#include "load/client.h"
-#include "load/request_body.h"
 
 namespace baton::cli {
 
 struct BenchTarget {
   std::string name;  ///< of --compare; empty: the only one
-  HttpUrl url;
-  load::Server server;
+  HttpUrl url;       ///< of its HTTP API, also where it is asked over gRPC
   std::string model;
-  load::RequestBody body;
+  load::MakeAsker asker;
 };
 
 /// Waits for each server as long as --ready-check-timeout-sec says. InvalidArgument names flag and text; Unavailable: a

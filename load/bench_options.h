@@ -48,18 +48,23 @@ struct BenchOptions {
   std::vector<std::string> goodput, metadata;
   std::string request_id_prefix = "bench-", result_dir, result_filename;
   std::string html;
-  std::vector<std::string> merge;
+  std::vector<std::string> merge, save_as;
   bool save_result = false, save_detailed = false, append_result = false, disable_tqdm = false;
 };
 
 template <class Visitor>
 void VisitServerFields(BenchOptions& c, Visitor&& field) {
   field("backend", c.backend, "", "whose answers are read",
-        OneOf({{"openai", "/v1/completions"}, {"vllm", "the same"}, {"openai-chat", "/v1/chat/completions"}}));
+        OneOf({{"openai", "/v1/completions"},
+               {"vllm", "the same"},
+               {"openai-chat", "/v1/chat/completions"},
+               {"baton-grpc", "Baton's gRPC port, texts or ids"},
+               {"baton-grpc-chat", "the same, chats"}}));
   field("endpoint", c.endpoint, "path", "where requests go, if not where the backend says");
-  field("base-url", c.base_url, "url", "the server, http://host:port or https://host:port; else --host and --port");
+  field("base-url", c.base_url, "url",
+        "the server, http(s)://host:port, or grpc(s)://host:port of Baton; else --host and --port");
   field("host", c.host, "", "the server's host");
-  field("port", c.port, "", "the server's port", Range(1, 65535));
+  field("port", c.port, "", "the server's port; over gRPC the next one", Range(1, 65535));
   field("model", c.model, "", "model name (default: the first of /v1/models)");
   field("served-model-name", c.served_model_name, "", "what requests call the model, if not --model");
   field("api-key", c.api_key, "", "sent as a bearer token");
@@ -151,6 +156,8 @@ void VisitResultFields(BenchOptions& c, Visitor&& field) {
   field("append-result", c.append_result, "", "append to the file");
   field("result-dir", c.result_dir, "folder", "where the file goes");
   field("result-filename", c.result_filename, "file", "default: label, rate, model and time");
+  field("save-as", c.save_as, "format=path",
+        "also as another tool's: guidellm=FILE, sglang=FILE, inference-perf=FOLDER");
   field("html", c.html, "file", "write everything as one page that needs no network");
   field("merge", c.merge, "files", "measure nothing: make one report of several generators' --save-detailed files");
   field("disable-tqdm", c.disable_tqdm, "", "no progress line");
@@ -164,9 +171,11 @@ void VisitFields(BenchOptions& c, Visitor&& field) {
   VisitResultFields(c, field);
 }
 
+/// Whether the server is asked over Baton's gRPC API by --backend; a URL can say so too.
+inline bool IsGrpc(const BenchOptions& options) { return options.backend.starts_with("baton-grpc"); }
 /// Whether requests are chats: by --endpoint, or by --backend where that is not given.
 inline bool IsChat(const BenchOptions& options) {
-  return options.endpoint.empty() ? options.backend == "openai-chat" : options.endpoint.ends_with("chat/completions");
+  return options.endpoint.empty() ? options.backend.ends_with("-chat") : options.endpoint.ends_with("chat/completions");
 }
 inline std::string PathOf(const BenchOptions& options) {
   if (!options.endpoint.empty()) return options.endpoint;

@@ -29,12 +29,6 @@ namespace {
 
 constexpr size_t kMostErrorBytes = 4096;
 
-void Fail(Outcome& outcome, Failure failure, std::string error) {
-  if (!outcome.ok()) return;  // the first one is the cause
-  outcome.failure = failure;
-  outcome.error = std::move(error);
-}
-
 Failure KindOf(error_code error, Failure otherwise) {
   return error == beast::error::timeout ? Failure::kTimeout : otherwise;
 }
@@ -89,6 +83,12 @@ class Body {
 
 }  // namespace
 
+void Fail(Outcome& outcome, Failure failure, std::string error) {
+  if (!outcome.ok()) return;
+  outcome.failure = failure;
+  outcome.error = std::move(error);
+}
+
 /// A socket, and TLS over it with https.
 struct Client::Connection {
   explicit Connection(const asio::any_io_executor& executor) : tcp(executor) {}
@@ -104,7 +104,8 @@ struct Client::Turn {
   bool first_use;
 };
 
-Client::Client(const Server& server, const Clock& clock) : server_(server), clock_(clock) {}
+Client::Client(const Server& server, const RequestBody& body, const Clock& clock)
+    : server_(server), body_(body), clock_(clock) {}
 Client::~Client() = default;
 
 asio::awaitable<std::unique_ptr<Client::Connection>> Client::Connect(Outcome& outcome, TimePoint deadline) {
@@ -182,7 +183,7 @@ asio::awaitable<bool> Client::Exchange(Turn& turn, Stream& stream) {
   co_return true;
 }
 
-asio::awaitable<void> Client::Ask(std::string body, std::string request_id, Outcome& outcome) {
+asio::awaitable<void> Client::Ask(const Prompt& prompt, size_t index, std::string request_id, Outcome& outcome) {
   const TimePoint deadline = clock_.Now() + server_.timeout;
   http::request<http::string_body> request(http::verb::post, server_.path, 11);
   const bool v6 = server_.host.find(':') != std::string::npos;
@@ -191,7 +192,7 @@ asio::awaitable<void> Client::Ask(std::string body, std::string request_id, Outc
   request.set(http::field::content_type, "application/json");
   request.set("X-Request-Id", request_id);
   for (const auto& [name, value] : server_.headers) request.set(name, value);
-  request.body() = std::move(body);
+  request.body() = body_.Of(prompt, index);
   request.prepare_payload();
   outcome.sent = Since();
   for (bool again = true; again;) {
@@ -209,6 +210,12 @@ asio::awaitable<void> Client::Ask(std::string body, std::string request_id, Outc
     }
   }
   outcome.end = Since();
+}
+
+MakeAsker HttpAsker(Server server, RequestBody body) {
+  // Both live as long as the function, of which the run has a copy.
+  auto kept = std::make_shared<std::pair<const Server, const RequestBody>>(std::move(server), std::move(body));
+  return [kept](const Clock& clock) { return std::make_unique<Client>(kept->first, kept->second, clock); };
 }
 
 }  // namespace baton::load

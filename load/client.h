@@ -1,5 +1,4 @@
-// A client of one server: many requests at a time over kept connections, on one io thread (the caller's). Nothing here
-// decides when to send.
+// A client of one OpenAI server: many requests at a time over kept connections.
 #pragma once
 
 #include <boost/asio/awaitable.hpp>
@@ -10,8 +9,9 @@
 #include <vector>
 
 #include "common/clock.h"
+#include "load/asker.h"
 #include "load/https.h"
-#include "load/outcome.h"
+#include "load/request_body.h"
 
 namespace baton::load {
 
@@ -22,20 +22,16 @@ struct Server {
   TlsContext tls{};    ///< null: plain text
 };
 
-class Client {
+class Client final : public Asker {
  public:
-  /// Both must outlive this. Offsets of an outcome are `clock`'s minus `start`.
-  Client(const Server& server, const Clock& clock);
-  ~Client();
+  /// All must outlive this.
+  Client(const Server& server, const RequestBody& body, const Clock& clock);
+  ~Client() override;
 
-  void Begin(TimePoint start) { start_ = start; }
-  Duration Since() const { return clock_.Now() - start_; }
-
-  /// Sends one request and reads its answer into `outcome` (sent, arrivals, end, answer, failure). Never throws.
-  boost::asio::awaitable<void> Ask(std::string body, std::string request_id, Outcome& outcome);
-
-  /// How many connections were made: fewer than requests, where the server keeps them.
-  int64_t connections() const { return connections_; }
+  void Begin(TimePoint start) override { start_ = start; }
+  boost::asio::awaitable<void> Ask(const Prompt& prompt, size_t index, std::string request_id,
+                                   Outcome& outcome) override;
+  int64_t connections() const override { return connections_; }
 
  private:
   struct Connection;
@@ -45,12 +41,18 @@ class Client {
   boost::asio::awaitable<std::unique_ptr<Connection>> Connect(Outcome& outcome, TimePoint deadline);
   boost::asio::awaitable<bool> BeginTls(Connection& connection, Outcome& outcome);
 
+  Duration Since() const { return clock_.Now() - start_; }
+
   const Server& server_;
+  const RequestBody& body_;
   const Clock& clock_;
   TimePoint start_{};
   std::vector<std::unique_ptr<Connection>> idle_;
   boost::asio::ip::tcp::resolver::results_type addresses_;  // resolved once
   int64_t connections_ = 0;
 };
+
+/// Keeps what it is given.
+MakeAsker HttpAsker(Server server, RequestBody body);
 
 }  // namespace baton::load

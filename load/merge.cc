@@ -90,7 +90,7 @@ class FileRun {
     Outcome o;
     o.due = shift + number("due_times");
     o.sent = shift + number("start_times");
-    o.fired = o.sent - number("queue_times");
+    o.waited = number("queue_times");
     o.end = o.sent + number("latencies");
     const Json& gaps = json_["itls"][i];
     Duration at = o.sent + number("ttfts");

@@ -16,7 +16,7 @@ namespace baton::load {
 enum class Failure : uint8_t {
   kNone,
   kConnect,    ///< nobody took the connection
-  kRefused,    ///< an HTTP status other than 200
+  kRefused,    ///< an HTTP status other than 200, or a status of gRPC in place of an answer
   kBroken,     ///< the connection ended in the middle
   kTimeout,    ///< longer than --request-timeout-ms
   kError,      ///< an error event within the stream
@@ -48,14 +48,18 @@ struct Answer {
 
 struct Outcome {
   size_t index = 0;
-  Duration due{}, fired{}, sent{};  ///< when the schedule wanted it, when its turn was noticed, when it was sent
+  Duration due{};     ///< when the schedule wanted it
+  Duration waited{};  ///< for a place, with a limit of requests at a time
+  Duration sent{};
   Duration end{};
   std::vector<Duration> arrivals;  ///< of the chunks with text; several may have come in one read
   Answer answer;
   Failure failure = Failure::kNone;
-  int http_status = 0;
+  int http_status = 0;  ///< 0: none came, or gRPC has none
   std::string error;
 
+  /// How late this client was, which noticed that it was due and sent it.
+  double LagMs() const { return Milliseconds(sent - due - waited); }
   bool ok() const { return failure == Failure::kNone; }
   double TtftMs() const { return arrivals.empty() ? 0 : Milliseconds(arrivals.front() - sent); }
   /// From the first chunk to the second; 0 if there is none.

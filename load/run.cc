@@ -23,7 +23,7 @@ namespace asio = boost::asio;
 class Offering {
  public:
   Offering(const Run& run, const Clock& clock)
-      : run_(run), client_(run.server, clock), timer_(io_), fault_timer_(io_), faults_(run.faults) {
+      : run_(run), clock_(clock), client_(run.asker(clock)), timer_(io_), fault_timer_(io_), faults_(run.faults) {
     result_.outcomes.resize(run.prompts.size());
     std::ranges::stable_sort(faults_, {}, &Fault::at);
   }
@@ -31,19 +31,26 @@ class Offering {
   RunResult Execute(TimePoint start) {
     start_ = start;
     result_.started_at_s = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-    client_.Begin(start);
+    client_->Begin(start);
     asio::co_spawn(io_, Offer(), asio::detached);
     asio::co_spawn(io_, Harm(), asio::detached);
     io_.run();
     for (const Outcome& one : result_.outcomes) result_.duration = std::max(result_.duration, one.end);
-    result_.connections = client_.connections();
+    result_.connections = client_->connections();
     return std::move(result_);
   }
 
  private:
+  struct Waiting {
+    size_t index;
+    Duration since;
+  };
+
+  Duration Since() const { return clock_.Now() - start_; }
+
   asio::awaitable<void> Offer() {
     for (size_t i = 0; i < run_.prompts.size(); ++i) {
-      if (client_.Since() < run_.due[i]) {
+      if (Since() < run_.due[i]) {
         boost::system::error_code error;
         timer_.expires_at(start_ + run_.due[i]);
         co_await timer_.async_wait(asio::redirect_error(asio::use_awaitable, error));
@@ -51,8 +58,7 @@ class Offering {
       Outcome& outcome = result_.outcomes[i];
       outcome.index = i;
       outcome.due = run_.due[i];
-      outcome.fired = client_.Since();
-      waiting_.push_back(i);
+      waiting_.push_back({i, Since()});
       SendWaiting();
     }
   }
@@ -64,14 +70,15 @@ class Offering {
       co_await fault_timer_.async_wait(asio::redirect_error(asio::use_awaitable, error));
       if (error || ended_ == run_.prompts.size()) co_return;  // the run is over
       const absl::Status done = fault.act();
-      result_.faults.push_back({client_.Since(), fault.what, std::string(done.message())});
+      result_.faults.push_back({Since(), fault.what, std::string(done.message())});
     }
   }
 
   void SendWaiting() {
     while (!waiting_.empty() && (run_.most_at_a_time == 0 || running_ < run_.most_at_a_time)) {
-      const size_t index = waiting_.front();
+      const auto [index, since] = waiting_.front();
       waiting_.pop_front();
+      result_.outcomes[index].waited = Since() - since;
       ++running_;
       result_.most_at_a_time = std::max(result_.most_at_a_time, running_);
       asio::co_spawn(io_, One(index), asio::detached);
@@ -80,7 +87,7 @@ class Offering {
 
   asio::awaitable<void> One(size_t index) {
     Outcome& outcome = result_.outcomes[index];
-    co_await client_.Ask(run_.body.Of(run_.prompts[index], index), StrCat(run_.request_id_prefix, index), outcome);
+    co_await client_->Ask(run_.prompts[index], index, StrCat(run_.request_id_prefix, index), outcome);
     --running_;
     ++ended_;
     if (!outcome.ok()) ++failed_;
@@ -90,12 +97,13 @@ class Offering {
   }
 
   const Run& run_;
+  const Clock& clock_;
   asio::io_context io_{1};
-  Client client_;
+  std::unique_ptr<Asker> client_;
   asio::steady_timer timer_, fault_timer_;
   std::vector<Fault> faults_;  // in the order of time
   TimePoint start_{};
-  std::deque<size_t> waiting_;
+  std::deque<Waiting> waiting_;
   int running_ = 0;
   size_t ended_ = 0, failed_ = 0;
   RunResult result_;

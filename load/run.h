@@ -5,12 +5,10 @@
 #include <functional>
 #include <vector>
 
-#include "load/bench_options.h"
-#include "load/client.h"
+#include "load/asker.h"
 #include "load/faults.h"
 #include "load/outcome.h"
 #include "load/prompts.h"
-#include "load/request_body.h"
 
 namespace baton::load {
 
@@ -24,8 +22,7 @@ struct RunResult {
 };
 
 struct Run {
-  const Server& server;
-  const RequestBody& body;
+  MakeAsker asker;
   const std::vector<Prompt>& prompts;
   std::vector<Duration> due;   ///< per prompt, never falling; all zero: a closed loop
   int64_t most_at_a_time = 0;  ///< 0: no limit

@@ -19,17 +19,26 @@ bool Good(const Outcome& o, const Goal& goal) {
   return !goal.e2el_ms || o.E2elMs() <= *goal.e2el_ms;
 }
 
-// Tokens of the second in which most came; a chunk has its share of its answer's tokens.
-double PeakTokens(const std::vector<Outcome>& outcomes) {
-  std::map<int64_t, double> by_second;
+// The busiest second, by seconds since the first answered request was sent: most tokens (a chunk has its share of its
+// answer's), and most requests that ran in some part of it.
+void FindPeaks(const std::vector<Outcome>& outcomes, Summary& s) {
+  Duration first = Duration::max();
+  for (const Outcome& o : outcomes) {
+    if (o.ok()) first = std::min(first, o.sent);
+  }
+  auto second = [first](Duration at) { return (at - first) / std::chrono::seconds(1); };
+  std::map<int64_t, double> tokens;
+  std::map<int64_t, int64_t> changes;  // in how many requests run, from this second on
   for (const Outcome& o : outcomes) {
     if (!o.ok() || o.arrivals.empty()) continue;
     const double each = static_cast<double>(o.OutputTokens()) / static_cast<double>(o.arrivals.size());
-    for (Duration at : o.arrivals) by_second[at / std::chrono::seconds(1)] += each;
+    for (Duration at : o.arrivals) tokens[second(at)] += each;
+    ++changes[second(o.sent)];
+    --changes[second(o.end) + 1];
   }
-  double most = 0;
-  for (const auto& [second, tokens] : by_second) most = std::max(most, tokens);
-  return most;
+  for (const auto& [at, count] : tokens) s.peak_tokens_per_s = std::max(s.peak_tokens_per_s, count);
+  int64_t running = 0;
+  for (const auto& [at, change] : changes) s.most_in_a_second = std::max(s.most_in_a_second, running += change);
 }
 
 void JoinStages(const std::vector<Outcome>& outcomes, Summary& s) {
@@ -65,7 +74,7 @@ int64_t TakeGaps(const Outcome& o, std::vector<double>& each, std::vector<double
 void CountFailure(const Outcome& o, Summary& s) {
   ++s.failed;
   const std::string kind(kFailureNames[static_cast<size_t>(o.failure)]);
-  ++s.failures[o.failure == Failure::kRefused ? StrCat("http_", o.http_status) : kind];
+  ++s.failures[o.failure == Failure::kRefused && o.http_status != 0 ? StrCat("http_", o.http_status) : kind];
   if (s.first_errors.contains(o.error) || s.first_errors.size() < kMostErrorTexts) ++s.first_errors[o.error];
 }
 
@@ -107,7 +116,7 @@ Summary Summarize(const RunResult& run, const Goal& goal) {
   std::vector<double> ttft, ttst, tpot, itl, burst_gap, e2el, queue, with_queue, lag;
   int64_t good = 0, bursts = 0;
   for (const Outcome& o : run.outcomes) {
-    lag.push_back(Milliseconds(o.fired - o.due));
+    lag.push_back(o.LagMs());
     if (!o.ok()) {
       CountFailure(o, s);
       continue;
@@ -122,15 +131,15 @@ Summary Summarize(const RunResult& run, const Goal& goal) {
     ttft.push_back(o.TtftMs());
     if (o.TpotMs()) tpot.push_back(*o.TpotMs());
     e2el.push_back(o.E2elMs());
-    queue.push_back(Milliseconds(o.sent - o.fired));
-    with_queue.push_back(Milliseconds(o.end - o.fired));
+    queue.push_back(Milliseconds(o.waited));
+    with_queue.push_back(Milliseconds(o.end - o.sent + o.waited));
     if (o.arrivals.size() > 1) ttst.push_back(o.SecondMs());
     bursts += TakeGaps(o, itl, burst_gap);
   }
   if (goal.ttft_ms || goal.tpot_ms || goal.e2el_ms) s.good = good;
   if (!itl.empty()) s.gaps_in_bursts = 1 - static_cast<double>(burst_gap.size()) / static_cast<double>(itl.size());
   if (bursts > 0) s.chunks_per_burst = static_cast<double>(s.chunks) / static_cast<double>(bursts);
-  s.peak_tokens_per_s = PeakTokens(run.outcomes);
+  FindPeaks(run.outcomes, s);
   s.ttft = Statistics(std::move(ttft));
   s.ttst = Statistics(std::move(ttst));
   s.tpot = Statistics(std::move(tpot));

@@ -43,8 +43,9 @@ struct Summary {
   bool tokens_are_chunks = false;  ///< the server counted nothing: an answer's tokens are its chunks
   std::optional<int64_t> good;     ///< with a goal
   int most_at_a_time = 0;
+  int64_t most_in_a_second = 0;  ///< that ran in some part of the busiest second
   int64_t connections = 0;
-  double peak_tokens_per_s = 0;
+  double peak_tokens_per_s = 0;  ///< of the busiest second
   Statistics ttft{{}}, ttst{{}}, tpot{{}}, itl{{}}, e2el{{}}, queue{{}}, e2el_with_queue{{}}, lag{{}};
   double gaps_in_bursts = 0;  ///< share of gaps below 0.1 ms: ITL says nothing then
   Statistics burst_gap{{}};   ///< from a burst's first chunk to the next one's; a burst has no gap of 0.1 ms or more

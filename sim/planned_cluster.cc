@@ -164,7 +164,6 @@ void PlannedCluster::Offer(size_t index) {
   for (; index < load_->prompts.size() && load_->due[index] <= time_.Now() - start_; ++index) {
     load::Outcome& outcome = result_.outcomes[index];
     outcome.due = load_->due[index];
-    outcome.fired = time_.Now() - start_;
     waiting_.push_back(index);
   }
   SendWaiting();
@@ -176,6 +175,7 @@ void PlannedCluster::SendWaiting() {
     const size_t index = waiting_[next_waiting_++];
     load::Outcome& outcome = result_.outcomes[index];
     outcome.sent = time_.Now() - start_;
+    outcome.waited = outcome.sent - outcome.due;  // a place is all that a request waits for here
     result_.most_at_a_time = std::max(result_.most_at_a_time, ++running_);
     load::Prompt prompt = load_->prompts[index];
     load::WriteOut(engine::kFakeVocab, prompt);

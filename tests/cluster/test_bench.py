@@ -60,6 +60,26 @@ class Bench(unittest.TestCase):
                 self.assertIn("8, with others 0", self.bench(*both, "--insecure"))
                 self.assertIn("no certificates", self.bench(*both, "--tls-ca", self.dir / "none", code=2))
 
+    def test_over_grpc_the_figures_and_the_stages_are_those_of_http(self):
+        with Cluster(args=PAIR) as c:
+            asked = [*SMALL, "--num-prompts", 8, "--max-concurrency", 2, "--temperature", "0.7"]
+            said = self.bench("--compare", f"http=http://127.0.0.1:{c.port}", f"grpc=grpc://{c.grpc}", *asked, "--random-vocab-size", 300,
+                              "--save-detailed", "--result-dir", self.dir, "--result-filename", "r.json")
+            self.assertIn("answers with the same bytes 8, with others 0", said)
+            http, grpc = self.saved("r.json")
+            for key in ("completed", "failed", "total_input_tokens", "total_output_tokens", "requests_with_stages", "input_lens",
+                        "output_lens", "generated_texts"):
+                self.assertEqual(grpc[key], http[key], key)
+            self.assertEqual((grpc["completed"], grpc["requests_with_stages"], grpc["connections"]), (8, 8, 1))
+            self.assertTrue(all(0 < t < e for t, e in zip(grpc["ttfts"], grpc["latencies"])))
+            chats = self.bench("--backend", "baton-grpc-chat", "--base-url", f"grpc://{c.grpc}", *asked, "--verify", "identical")
+            self.assertIn("Asked again: 8 answers, 0 different", chats)
+            refused = self.bench("--base-url", f"grpc://{c.grpc}", *asked, "--random-input-len", 100000, code=6)
+            self.assertRegex(refused, r"Failed, refused: +8 *\n +\d times: gRPC 3: This model's maximum context")
+        self.assertIn("Failed, connect:", self.bench("--base-url", f"grpc://{c.grpc}", "--model", "m", *SMALL, "--num-prompts", 1, code=6))
+        self.assertIn("is not grpc://HOST:PORT", self.bench("--backend", "baton-grpc", "--base-url", "http://x", code=2))
+        self.assertIn("--extra-body: gRPC", self.bench("--backend", "baton-grpc", "--extra-body", "{}", code=2))
+
     def test_a_killed_worker_is_a_dip_with_its_length_and_no_byte_changes(self):
         with Cluster(args=PAIR) as c:
             said = self.bench("--port", c.port, *asks(200), "--num-prompts", 120, "--request-rate", 20,

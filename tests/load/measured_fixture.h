@@ -14,7 +14,7 @@ inline Measured Steady(const std::string& target, const LoadPoint& point, int ro
   Measured out{.target = target, .model = "m", .point = point, .round = round, .date = "20261123-141500"};
   Duration now{};
   for (int i = 0; i < requests; ++i) {
-    Outcome o{.index = static_cast<size_t>(i), .due = now, .fired = now, .sent = now};
+    Outcome o{.index = static_cast<size_t>(i), .due = now, .sent = now};
     for (int t = 0; t < 5; ++t) o.arrivals.push_back(now + std::chrono::milliseconds(ttft_ms + 10 * t));
     o.end = now = o.arrivals.back();
     o.answer = {.text = text, .prompt_tokens = 50, .completion_tokens = 5, .counted = true, .finished = true};

@@ -16,7 +16,7 @@ using Ms = std::chrono::milliseconds;
 
 // Sent 2 ms after its turn; first token after `ttft`, then one each 10 ms.
 Outcome Answered(size_t index, int ttft, int tokens) {
-  Outcome o{.index = index, .due = Ms(100 * index), .fired = Ms(100 * index + 1), .sent = Ms(100 * index + 3)};
+  Outcome o{.index = index, .due = Ms(100 * index), .waited = Ms(2), .sent = Ms(100 * index + 3)};
   for (int i = 0; i < tokens; ++i) o.arrivals.push_back(o.sent + Ms(ttft + 10 * i));
   o.end = o.arrivals.back();
   o.answer = {.text = "x", .prompt_tokens = 50, .completion_tokens = tokens, .counted = true, .finished = true};
@@ -79,6 +79,22 @@ TEST(Summary, TheStagesOfAPercentileAreThoseOfOneRequest) {
   EXPECT_EQ(s.median->rest_ms(), 3) << "what comes after the first token is not taken off";
   EXPECT_EQ(s.median->second_ms, 10);
   EXPECT_EQ(s.p99->index, 8u);
+}
+
+TEST(Summary, TheBusiestSecondIsCountedFromTheFirstRequest) {
+  RunResult run;
+  for (int i = 0; i < 4; ++i) run.outcomes.push_back(Answered(static_cast<size_t>(i), 10, 5));
+  for (Outcome& o : run.outcomes) {  // 500 ms apart, from 700 ms on; 50 ms each
+    const Duration shift = Ms(700 + 400 * static_cast<int>(o.index));
+    o.sent += shift;
+    o.end += shift;
+    for (Duration& at : o.arrivals) at += shift;
+  }
+  run.most_at_a_time = 1;
+  const Summary s = Summarize(run, {});
+  EXPECT_EQ(s.most_in_a_second, 2) << "two of them ran in the first second";
+  EXPECT_EQ(s.most_at_a_time, 1);
+  EXPECT_EQ(s.peak_tokens_per_s, 10);
 }
 
 TEST(Summary, GoalsAndPercentilesThatMakeNoSenseAreRefused) {
@@ -147,10 +163,12 @@ TEST(Report, HasTheLabelsThatPeopleKnow) {
 
 TEST(Report, AClientThatIsLateSaysSo) {
   RunResult run = Sample();
-  for (Outcome& o : run.outcomes) o.fired = o.due + Ms(20);
-  const Measured measured{.model = "m", .run = run, .summary = Summarize(run, {})};
+  for (Outcome& o : run.outcomes) o.waited = o.sent - o.due - Ms(20);
+  Measured measured{.model = "m", .run = run, .summary = Summarize(run, {})};
   const BenchOptions o;
   EXPECT_THAT(ReportText({o, {99}, measured}), HasSubstr("This client was late: p99 20.0 ms"));
+  for (Outcome& one : measured.run.outcomes) one.due = {};
+  EXPECT_THAT(ReportText({o, {99}, measured}), Not(HasSubstr("This client was late"))) << "nobody said when";
 }
 
 }  // namespace

@@ -1,0 +1,83 @@
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "common/str_cat.h"
+#include "load/formats/formats.h"
+
+namespace baton::load {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+void AddTimes(Json& out, const std::string& key, const Statistics& values) {
+  out[StrCat("mean_", key, "_ms")] = values.mean();
+  out[StrCat("median_", key, "_ms")] = values.Percentile(50);
+  out[StrCat("std_", key, "_ms")] = values.deviation();
+  for (int percent : {90, 95, 99}) out[StrCat("p", percent, "_", key, "_ms")] = values.Percentile(percent);
+}
+
+// Lists with one entry per offered request, as its --output-details has them.
+void AddDetails(Json& out, const RunResult& run) {
+  for (const char* key : {"input_lens", "output_lens", "ttfts", "itls", "generated_texts", "errors"})
+    out[key] = Json::array();
+  for (const Outcome& o : run.outcomes) {
+    Json gaps = Json::array();
+    for (size_t i = 1; i < o.arrivals.size(); ++i) gaps.push_back(Seconds(o.arrivals[i] - o.arrivals[i - 1]));
+    out["input_lens"].push_back(o.answer.prompt_tokens);
+    out["output_lens"].push_back(o.ok() ? o.OutputTokens() : 0);
+    out["ttfts"].push_back(o.TtftMs() / 1000);
+    out["itls"].push_back(std::move(gaps));
+    out["generated_texts"].push_back(o.answer.text);
+    out["errors"].push_back(o.error);
+  }
+}
+
+Json Line(const Measured& m, const BenchOptions& o) {
+  const Summary& s = m.summary;
+  const double seconds = s.duration_s;
+  auto rate = [seconds](int64_t count) { return seconds > 0 ? static_cast<double>(count) / seconds : 0; };
+  Json out = Json::object();
+  out["tag"] = o.label.empty() ? Json() : Json(o.label);
+  out["backend"] = IsChat(o) ? "sglang-oai-chat" : "sglang-oai";
+  out["dataset_name"] = o.dataset_name;
+  // All at once is null: it writes Infinity, which is not JSON.
+  out["request_rate"] = std::isinf(m.point.request_rate) ? Json() : Json(m.point.request_rate);
+  out["max_concurrency"] = m.point.max_concurrency > 0 ? Json(m.point.max_concurrency) : Json();
+  out["sharegpt_output_len"] = o.sharegpt_output_len > 0 ? Json(o.sharegpt_output_len) : Json();
+  out["random_input_len"] = o.random_input_len;
+  out["random_output_len"] = o.random_output_len;
+  out["random_range_ratio"] = o.random_range_ratio;
+  out["server_info"] = Json();
+  out["duration"] = seconds;
+  out["completed"] = s.completed;
+  out["total_input_tokens"] = out["total_input_text_tokens"] = s.input_tokens;
+  out["total_input_vision_tokens"] = 0;
+  out["total_output_tokens"] = s.output_tokens;
+  out["total_output_tokens_retokenized"] = Json();  // nothing is tokenized here
+  out["request_throughput"] = rate(s.completed);
+  out["input_throughput"] = rate(s.input_tokens);
+  out["output_throughput"] = rate(s.output_tokens);
+  out["total_throughput"] = rate(s.input_tokens + s.output_tokens);
+  AddTimes(out, "e2e_latency", s.e2el);
+  AddTimes(out, "ttft", s.ttft);
+  AddTimes(out, "tpot", s.tpot);
+  AddTimes(out, "itl", s.itl);
+  out["max_itl_ms"] = s.itl.most();
+  // Requests in flight, averaged over the run: the sum of their times by its length.
+  out["concurrency"] = seconds > 0 ? s.e2el.mean() * static_cast<double>(s.e2el.count()) / 1000 / seconds : 0;
+  out["accept_length"] = Json();
+  out["max_output_tokens_per_s"] = s.peak_tokens_per_s;
+  out["max_concurrent_requests"] = s.most_in_a_second;
+  AddDetails(out, m.run);
+  return out;
+}
+
+}  // namespace
+
+std::string SglangLines(const std::vector<Measured>& all, const BenchOptions& options) {
+  std::string out;
+  for (const Measured& m : all) out += Line(m, options).dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return out;
+}
+
+}  // namespace baton::load

@@ -1,0 +1,145 @@
+#include "load/formats/formats.h"
+
+#include <gmock/gmock.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_split.h"
+#include "tests/load/measured_fixture.h"
+
+namespace baton::load {
+namespace {
+
+using Json = nlohmann::json;
+
+std::string Missing(const Json& object, const char* keys) {
+  std::string out;
+  const std::vector<std::string> names = absl::StrSplit(keys, ' ');
+  for (const std::string& key : names) {
+    if (!object.contains(key)) out += key + " ";
+  }
+  return out;
+}
+
+// Two runs of ten answers (10 ms to the first of 5 tokens, 10 ms apart); of the second, one is refused.
+std::vector<Measured> Two() {
+  std::vector<Measured> all = {Steady("", {4, 0}, 0, 10, 10), Steady("", {8, 2}, 0, 10, 10)};
+  Outcome& bad = all[1].run.outcomes[9];
+  bad = Outcome{.index = 9, .due = bad.due, .sent = bad.sent, .end = bad.end};
+  bad.failure = Failure::kRefused;
+  bad.http_status = 429;
+  bad.error = "HTTP 429: full";
+  for (Measured& m : all) m.summary = Summarize(m.run, {.ttft_ms = 5});
+  return all;
+}
+
+// What its own schema requires, and what its readers take.
+constexpr const char* kGuidellmMetrics =
+    "request_totals requests_per_second request_concurrency request_latency request_streaming_iterations_count "
+    "prompt_token_count output_token_count total_token_count time_to_first_token_ms time_to_first_output_token_ms "
+    "time_per_output_token_ms inter_token_latency_ms time_to_last_round_trip_ms avg_round_trip_time_ms "
+    "prompt_tokens_per_second output_tokens_per_second tokens_per_second output_tokens_per_iteration "
+    "iter_tokens_per_iteration text image video audio tool_call";
+constexpr const char* kGuidellmTimes =
+    "start_time request_start_time measure_start_time measure_end_time request_end_time end_time requests_made "
+    "generation_delay queued_time_avg resolve_start_delay_avg resolve_targeted_start_delay_avg "
+    "request_start_delay_avg request_targeted_start_delay_avg request_time_avg resolve_end_delay_avg resolve_time_avg "
+    "finalized_delay_avg processed_delay_avg";
+
+TEST(Formats, GuidellmHasABenchmarkPerRunWithTheFiguresOfBothStates) {
+  const Json report = Json::parse(GuidellmReport(Two(), {}));
+  EXPECT_EQ(report["metadata"]["version"], 2);
+  EXPECT_EQ(report["config"]["spec"]["profile"]["kind"], "poisson");
+  ASSERT_EQ(report["benchmarks"].size(), 2u);
+  const Json& second = report["benchmarks"][1];
+  EXPECT_EQ(Missing(second, "type_ config scheduler_state scheduler_metrics metrics requests"), "");
+  EXPECT_EQ(Missing(second["config"], "run_id run_index strategy constraints profile requests backend environment"),
+            "");
+  EXPECT_EQ(Missing(second["metrics"], kGuidellmMetrics), "");
+  EXPECT_EQ(Missing(second["scheduler_metrics"], kGuidellmTimes), "");
+  const Json& metrics = second["metrics"];
+  EXPECT_EQ(metrics["request_totals"], (Json{{"successful", 9}, {"errored", 1}, {"incomplete", 0}, {"total", 10}}));
+  EXPECT_EQ(
+      Missing(metrics["text"], "tokens words characters") + Missing(metrics["video"], "tokens frames seconds bytes"),
+      "");
+  const Json& first = metrics["time_to_first_token_ms"]["successful"];
+  EXPECT_EQ(Missing(first, "mean median mode variance std_dev min max count total_sum percentiles"), "");
+  EXPECT_EQ(Missing(first["percentiles"], "p001 p01 p05 p10 p25 p50 p75 p90 p95 p99 p999"), "");
+  EXPECT_EQ(first["mean"], 10.0);
+  EXPECT_EQ(first["count"], 9);
+  EXPECT_DOUBLE_EQ(metrics["inter_token_latency_ms"]["successful"]["mean"].get<double>(), 10.0) << "it is our TPOT";
+  EXPECT_DOUBLE_EQ(metrics["time_per_output_token_ms"]["successful"]["mean"].get<double>(), 10.0)
+      << "50 ms of 5 tokens";
+  EXPECT_DOUBLE_EQ(metrics["request_latency"]["successful"]["mean"].get<double>(), 0.05) << "seconds";
+  EXPECT_NEAR(metrics["output_tokens_per_second"]["successful"]["mean"].get<double>(), 45 / 0.5, 1e-9);
+  EXPECT_NEAR(metrics["request_concurrency"]["successful"]["mean"].get<double>(), 0.9, 1e-9)
+      << "nine tenths of the run somebody was answered";
+  EXPECT_EQ(second["requests"]["errored"][0]["info"]["error"], "HTTP 429: full");
+  EXPECT_EQ(second["requests"]["successful"].size(), 9u);
+  EXPECT_EQ(second["requests"]["successful"][1]["info"]["timings"]["request_start"], 1000.05);
+}
+
+TEST(Formats, SglangHasALinePerRun) {
+  const std::string text = SglangLines(Two(), {});
+  const std::vector<std::string> lines = absl::StrSplit(text, '\n', absl::SkipEmpty());
+  ASSERT_EQ(lines.size(), 2u);
+  const Json line = Json::parse(lines[1]);
+  EXPECT_EQ(Missing(line,
+                    "tag backend dataset_name request_rate max_concurrency sharegpt_output_len random_input_len "
+                    "random_output_len random_range_ratio server_info duration completed total_input_tokens "
+                    "total_input_text_tokens total_input_vision_tokens total_output_tokens "
+                    "total_output_tokens_retokenized request_throughput input_throughput output_throughput "
+                    "total_throughput mean_e2e_latency_ms median_e2e_latency_ms std_e2e_latency_ms p90_e2e_latency_ms "
+                    "p95_e2e_latency_ms p99_e2e_latency_ms mean_ttft_ms p99_ttft_ms mean_tpot_ms p95_tpot_ms "
+                    "median_itl_ms p95_itl_ms max_itl_ms concurrency accept_length max_output_tokens_per_s "
+                    "max_concurrent_requests input_lens output_lens ttfts itls generated_texts errors"),
+            "");
+  EXPECT_EQ(line["completed"], 9);
+  EXPECT_EQ(line["mean_e2e_latency_ms"], 50.0);
+  EXPECT_NEAR(line["concurrency"].get<double>(), 0.9, 1e-9) << "nine tenths of the run somebody was answered";
+  EXPECT_NEAR(line["total_throughput"].get<double>(), 9 * 55 / 0.5, 1e-9);
+  EXPECT_EQ(line["errors"].size(), 10u);
+}
+
+TEST(Formats, InferencePerfHasAStagePerRunAndNumbersThatAgree) {
+  const auto files = InferencePerfFiles(Two(), {});
+  ASSERT_EQ(files.size(), 4u);
+  const Json stage = Json::parse(files.at("stage_1_lifecycle_metrics.json"));
+  const Json summary = Json::parse(files.at("summary_lifecycle_metrics.json"));
+  const Json requests = Json::parse(files.at("per_request_lifecycle_metrics.json"));
+  EXPECT_EQ(stage["load_summary"]["requested_rate"], 8.0);
+  EXPECT_EQ(stage["load_summary"]["concurrency"], 2);
+  EXPECT_EQ(stage["failures"]["by_label"], (Json{{"429 - other", 1}}));
+  EXPECT_EQ(summary["load_summary"]["count"], 20);
+  EXPECT_EQ(summary["successes"]["count"], 19);
+  const Json& latency = summary["successes"]["latency"];
+  EXPECT_DOUBLE_EQ(latency["time_to_first_token"]["median"].get<double>(), 0.01);
+  EXPECT_DOUBLE_EQ(latency["time_per_output_token"]["mean"].get<double>(), 0.01);
+  EXPECT_DOUBLE_EQ(latency["normalized_time_per_output_token"]["p99"].get<double>(), 0.01);
+  EXPECT_DOUBLE_EQ(latency["request_latency"]["max"].get<double>(), 0.05);
+  EXPECT_EQ(summary["successes"]["goodput_metrics"]["goodput_percentage"], 0.0);
+  EXPECT_EQ(summary["successes"]["prompt_tokens"]["total"], 950.0);
+  EXPECT_EQ(requests.size(), 20u);
+  EXPECT_EQ(requests[19]["error"]["error_msg"], "HTTP 429: full");
+  EXPECT_EQ(requests[0]["info"]["response_metrics"]["output_token_times"].size(), 5u);
+}
+
+TEST(Formats, AWishThatIsNoneIsRefusedAndAPathThatCannotBeIsSaid) {
+  for (const char* bad : {"guidellm", "guidellm=", "vllm=x", "=x", ""})
+    EXPECT_THAT(ParseSaveAs({bad}).status().message(), testing::HasSubstr("inference-perf=FOLDER")) << bad;
+  const auto wishes = *ParseSaveAs({"sglang=/dev/null/x", "inference-perf=/dev/null/y"});
+  for (const SaveWish& wish : wishes)
+    EXPECT_THAT(SaveAs(wish, Two(), {}).message(), testing::HasSubstr(wish.path)) << wish.format;
+}
+
+TEST(Formats, AFolderOfInferencePerfIsMade) {
+  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "formats" / "perf";
+  ASSERT_TRUE(SaveAs({"inference-perf", folder.string()}, Two(), {}).ok());
+  EXPECT_TRUE(std::filesystem::exists(folder / "stage_0_lifecycle_metrics.json"));
+  std::filesystem::remove_all(folder.parent_path());
+}
+
+}  // namespace
+}  // namespace baton::load
