@@ -20,18 +20,21 @@ packages=(
 )
 [ "${1:-}" = --clang ] && packages+=(clang-19 clang-tidy-19 clang-format-19 libclang-rt-19-dev lld-19)
 
-cargo_is_enough() {  # tokenizers, minijinja and llguidance need Rust 1.87
-  local version
-  version=$(cargo --version 2>/dev/null | awk '{print $2}') || return 1
-  [ -n "$version" ] && [ "$(printf '%s\n1.87.0\n' "$version" | sort -V | head -1)" = 1.87.0 ]
+cargo_is_enough() {  # tokenizers, minijinja and llguidance need Rust 1.87; the first on PATH, or Debian's
+  local cargo version
+  for cargo in cargo /usr/bin/cargo; do
+    version=$("$cargo" --version 2>/dev/null | awk '{print $2}') || continue
+    if [ -n "$version" ] && [ "$(printf '%s\n1.87.0\n' "$version" | sort -V | head -1)" = 1.87.0 ]; then return 0; fi
+  done
+  return 1
 }
-cargo_is_enough || packages+=(cargo-web rustc-web)
 
 missing=()
 installed=" $(dpkg-query -W -f '${db:Status-Status} ${Package}\n' 2>/dev/null | awk '$1=="installed"{printf "%s ", $2}')"
 for package in "${packages[@]}"; do
   case "$installed" in *" $package "*) ;; *) missing+=("$package") ;; esac
 done
+cargo_is_enough || missing+=(cargo-web rustc-web)  # also where an older one is installed
 [ ${#missing[@]} -eq 0 ] && exit 0
 
 if ! command -v apt-get >/dev/null; then
@@ -54,4 +57,9 @@ if ! { "${sudo[@]}" apt-get update -qq && "${sudo[@]}" apt-get install -y -qq --
   exit 2
 fi
 rm -f "$log"
+if ! cargo_is_enough; then
+  echo "bootstrap: Baton needs Rust 1.87, Debian's cargo-web here is $(dpkg-query -W -f '${Version}' cargo-web). The suite bookworm-security" >&2
+  echo "  has a newer one: add it to apt's sources and run this again." >&2
+  exit 2
+fi
 echo "Installed in $(($(date +%s) - start)) s."
