@@ -121,7 +121,7 @@ void CheckCluster(DoctorReport& report, const std::string& url, const std::strin
   for (const nlohmann::json& one : body["awaited"]) {
     std::string text = absl::StrFormat("%s for %.1f s", TextOf(one, "state"), NumberOf(one, "for_s"));
     if (one.is_object() && one.contains("next_try_s") && one["next_try_s"].is_number())
-      text += absl::StrFormat(", dialled again in %.1f s", NumberOf(one, "next_try_s"));
+      text += absl::StrFormat(", tried again in %.1f s", NumberOf(one, "next_try_s"));
     if (const std::string detail = TextOf(one, "detail"); !detail.empty()) text += ": " + detail;
     report.Line(Verdict::kWarning, StrCat("worker ", TextOf(one, "worker")), text);
   }

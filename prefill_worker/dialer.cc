@@ -124,6 +124,7 @@ absl::Status Dialer::Begin(prefill::PeerId peer, Call& call, const std::string& 
   BATON_ASSIGN_OR_RETURN(call.link, LinkFor(kind));
   BATON_ASSIGN_OR_RETURN(call.number, call.link->transport->Connect(address));
   call.link->ids[call.number] = peer;
+  call.trying = kind == "tcp" ? address : kind;  // others' are no addresses for people
   Transport* transport = call.link->transport.get();
   if (!options_.self_test) {
     call.path.transport = kind;
@@ -188,7 +189,7 @@ void Dialer::OnLost(Link& link, PeerNumber number, const absl::Status& why) {
   if (call.test == nullptr) return Drop(peer, why);
   Leave(call);
   ++failed_self_tests_;
-  call.NoteFailed(link.transport->name(), why);
+  call.NoteFailed(call.trying, why);
   TryNext(peer);
 }
 

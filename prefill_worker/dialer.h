@@ -73,6 +73,7 @@ class Dialer {
   struct Call {
     std::vector<std::string> addresses;  ///< that are left to try, best first
     std::string tried;                   ///< and why each was not good
+    std::string trying;                  ///< what people call the one that is tried now
     Link* link = nullptr;
     PeerNumber number = 0;
     std::shared_ptr<SelfTest> test;  ///< null once it has passed

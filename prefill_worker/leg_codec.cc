@@ -61,6 +61,7 @@ v1::Attach AsAttach(const v1::PrefillRequest& in) {
   out.set_deadline_ms(in.deadline_ms());
   out.set_priority(in.priority());
   out.set_cache_salt(in.cache_salt());
+  out.set_canary(in.canary());
   return out;
 }
 

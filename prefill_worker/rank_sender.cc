@@ -95,6 +95,7 @@ class RankSender final : public worker::KvCarrier, private SenderEvents {
       TellFlushed(flushed->peer, flushed->lane, false, flushed->ok);
     } else if (const auto* lost = std::get_if<prefill::PeerLost>(&event)) {
       news.set_lost(lost->peer);
+      news.set_why(lost->why);
       tell_(news);
     }
   }

@@ -93,7 +93,7 @@ void RankSenders::OnNews(int rank, const v1::RankNews& news) {
     if (flushed.drained()) return events_.OnPush(prefill::Drained{flushed.peer(), lane});
     events_.OnPush(prefill::Flushed{flushed.peer(), lane, flushed.ok()});
   } else if (news.kind_case() == v1::RankNews::kLost) {
-    events_.OnPush(prefill::PeerLost{news.lost()});
+    events_.OnPush(prefill::PeerLost{news.lost(), news.why()});
   } else if (news.has_figures()) {
     std::lock_guard lock(mutex_);
     figures_.at(static_cast<size_t>(rank - 1)) = DecodeFigures(news.figures());

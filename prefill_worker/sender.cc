@@ -64,11 +64,11 @@ bool Sender::Waits(prefill::PeerId id, std::function<void()> work) {
   return true;
 }
 
-void Sender::OnPeerLost(prefill::PeerId id, const absl::Status&) {
+void Sender::OnPeerLost(prefill::PeerId id, const absl::Status& why) {
   ++counters_.peers_lost;
   peers_.erase(id);
   DropWaiting(id);
-  events_.OnPush(prefill::PeerLost{id});
+  events_.OnPush(prefill::PeerLost{id, std::string(why.message())});
 }
 
 void Sender::OnPeerMessage(prefill::PeerId id, std::string_view bytes) {

@@ -77,6 +77,7 @@ struct TokenizedRequest {
   std::string session;              ///< of the client, for --route-policy session; empty: none
   std::string traceparent;          ///< the caller's header, where traces are sent
   std::optional<Duration> timeout;  ///< the client's time limit for the whole request
+  bool canary = false;              ///< nobody's: it proves workers (fleet/canary_book.h)
 };
 
 /// A decode worker's grant, as Reserve gave it (proto ReserveReply).

@@ -101,6 +101,7 @@ struct RouterConfig {
   int32_t sse_ping_ms = 15000;
   int32_t worker_backoff_min_ms = 100;
   int32_t worker_backoff_max_ms = 2000;
+  bool canaries = true;
   int32_t load_interval_ms = 100;
   int32_t heartbeat_timeout_ms = 3000;
   int32_t step_stall_ms = 30000;
@@ -289,6 +290,7 @@ void VisitConnectionFields(RouterConfig& c, Visitor& field) {
   field("worker-backoff-min-ms", c.worker_backoff_min_ms, "ms", "first pause before dialling a worker again",
         Range(1, kLongestWaitMs));
   field("worker-backoff-max-ms", c.worker_backoff_max_ms, "ms", "longest pause", Range(1, kLongestWaitMs));
+  field("canaries", c.canaries, "", "a worker takes requests when a tiny one of the router's own went through it");
   field("load-interval-ms", c.load_interval_ms, "ms", "workers report load at least this often", Range(10, 60000));
   field("heartbeat-timeout-ms", c.heartbeat_timeout_ms, "ms", "no report for this long: the worker is lost",
         Range(20, kLongestWaitMs));

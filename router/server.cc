@@ -26,6 +26,7 @@
 #include "router/http/http_server.h"
 #include "router/http/openai_app.h"
 #include "router/http/openai_json.h"
+#include "router/request/canary_request.h"
 #include "router/request/request_service.h"
 #include "router/telemetry/span_exporter.h"
 
@@ -227,7 +228,11 @@ void RouterServer::Parts::MeetWorkers() {
     const std::vector<LinkView> views = fleet->Views();
     return views.size() < config.worker.size() ||
            std::ranges::any_of(
-               views, [](const LinkView& view) { return view.state == LinkState::kConnecting && view.detail.empty(); });
+               views,
+               [](const LinkView& view) {
+                 return (view.state == LinkState::kConnecting && view.detail.empty()) ||
+                        (view.shown_state() == LinkState::kUnproven && !view.canary_at);
+               });
   };
   const TimePoint enough = clock.Now() + kMeetWorkers;
   while (first_tries_run() && clock.Now() < enough) std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -237,7 +242,13 @@ absl::Status RouterServer::Parts::Start() {
   AllowConnections(config.max_connections);
   BATON_RETURN_IF_ERROR(ReadTlsFiles());
   BATON_ASSIGN_OR_RETURN(const WireMaker wires, GrpcWires(config, version, worker_tls.get()));
-  BATON_ASSIGN_OR_RETURN(fleet, Fleet::Create(config, {links.at(0), links.at(1)}, clock, wires));
+  CanarySender canaries;
+  if (config.canaries) {
+    canaries = [this](const CanaryLegs& legs, std::function<void(const absl::Status&)> done) {
+      return CanaryRequest::Start(*fleet, links.at(0), clock, legs, std::move(done));
+    };
+  }
+  BATON_ASSIGN_OR_RETURN(fleet, Fleet::Create(config, {links.at(0), links.at(1)}, clock, wires, std::move(canaries)));
   BATON_ASSIGN_OR_RETURN(discovery, Discovery::Create(config));
   if (!config.otlp_traces_endpoint.empty()) {
     const TraceResource self{"baton-router", version, absl::StrFormat("%016x", RandomWord())};

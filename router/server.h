@@ -17,7 +17,7 @@ namespace baton::router {
 struct AwaitedWorker {
   std::string worker, state, detail;
   double for_s = 0;                    ///< that it has been so
-  std::optional<double> next_try_s{};  ///< until it is dialled again; nothing: it is connected
+  std::optional<double> next_try_s{};  ///< until it is dialled, or its canary runs, again; nothing: neither
 };
 
 /// The answer of /ready.

@@ -34,6 +34,7 @@ struct Request {
   /// Tokens at positions below this may be delivered, for each choice. Later ones are kept, and past
   /// SchedulerOptions::max_undelivered_tokens the sequence is not scheduled.
   int32_t credit = kUnlimitedCredit;
+  bool canary = false;  ///< a router's own: neither tokens nor steps of it are counted, nor speeds taken from them
 };
 
 /// A token that another worker drew: the first one of a choice after a handoff.

@@ -84,7 +84,7 @@ RequestState& Scheduler::State::Register(Request request, TimePoint now) {
   if (request.sampling.use_beam_search) state->beams = MakeSearch(request);
   state->forked = request.sampling.n == 1 && !state->beams;
   state->request = std::move(request);
-  prompt_tokens += state->request.prompt_len;
+  if (!state->request.canary) prompt_tokens += state->request.prompt_len;
   RequestState& out = *state;
   requests[out.request.key] = std::move(state);
   return out;

@@ -12,6 +12,7 @@ void Scheduler::State::CountStep(const StepPlan& plan, Duration took) {
   int64_t of_prompts = 0;
   for (const SequenceStep& step : plan.sequences) {
     const auto it = by_id.find(step.id);
+    if (it != by_id.end() && it->second->request->request.canary) return;  // too small to tell a speed
     const bool decodes =
         it != by_id.end() && step.num_tokens == 1 && step.context >= it->second->request->request.prompt_len;
     if (!decodes) of_prompts += step.num_tokens;
@@ -132,7 +133,7 @@ void Scheduler::State::AcceptToken(Sequence& s, const kernels::SampleResult& tok
   RequestState& r = *s.request;
   s.tokens.push_back(token.token);
   s.undelivered.push_back(token);
-  ++generated_tokens;
+  if (!r.request.canary) ++generated_tokens;
   if (r.first_token == TimePoint::max()) r.first_token = now;
   s.end =
       DecideStop(r.request.sampling, token.token, s.length() - r.request.prompt_len, s.length(), options.max_model_len);

@@ -206,7 +206,7 @@ bool Scheduler::State::TryAdmit(Sequence& s, StepPlan& plan) {
   for (BlockTable& source : match.copy_sources) copy_sources.push_back(std::move(source));
   if (r.started == TimePoint::max()) {
     r.cached_tokens = std::min(match.tokens, r.request.prompt_len);
-    cached_tokens += r.cached_tokens;
+    if (!r.request.canary) cached_tokens += r.cached_tokens;
   }
   LeaveQueues(s);
   StartRunning(s);

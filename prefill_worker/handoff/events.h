@@ -82,6 +82,7 @@ struct Flushed {
 /// The endpoint to that incarnation failed; every operation on it has ended.
 struct PeerLost {
   PeerId peer = 0;
+  std::string why{};
 };
 struct Tick {};
 

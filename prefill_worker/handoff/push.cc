@@ -7,6 +7,7 @@
 #include "common/check.h"
 #include "common/planted_bug.h"
 #include "common/status.h"
+#include "common/str_cat.h"
 
 namespace baton::prefill {
 
@@ -120,7 +121,8 @@ void Push::On(const PeerLost& event) {
     for (PushLane& lane : job.lanes) {
       if (lane.peer == event.peer) lane.phase = LanePhase::kOver;
     }
-    if (!job.lanes.empty()) Stop(job, absl::UnavailableError("the decode worker was lost"));
+    if (job.lanes.empty()) continue;
+    Stop(job, absl::UnavailableError(StrCat("the decode worker was lost", event.why.empty() ? "" : ": ", event.why)));
   }
 }
 

@@ -3,7 +3,7 @@
 // thickness the self-test's GB/s, what moves is KV that travels now.
 
 const MOST_DRAWN = 16;
-const STATE_COLOURS = {ready: "var(--good)", draining: "var(--warn)", loading: "var(--focus)", connecting: "var(--queue)", lost: "var(--bad)", mismatch: "var(--bad)"};
+const STATE_COLOURS = {ready: "var(--good)", draining: "var(--warn)", unproven: "var(--warn)", loading: "var(--focus)", connecting: "var(--queue)", lost: "var(--bad)", mismatch: "var(--bad)"};
 
 function workerTip(w) {
   const lines = [`${w.name} (${w.role}) at ${w.address}: ${w.state}`];

@@ -14,9 +14,9 @@ namespace {
 void AddWhatIsOut(const std::vector<LinkView>& views, const std::vector<Candidate>& candidates,
                   const std::vector<RouteOption>& options, uint32_t prompt_tokens, ExplainedRoute& route) {
   for (const LinkView& view : views) {
-    if (view.state == LinkState::kReady && view.held.empty()) continue;
+    if (view.takes_requests()) continue;
     if (view.state == LinkState::kReady) {
-      route.out.push_back({view.id, {}, StrCat("it takes no new requests: ", view.held)});
+      route.out.push_back({view.id, {}, StrCat("it takes no new requests: ", view.shown_detail())});
       continue;
     }
     route.out.push_back(

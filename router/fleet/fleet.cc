@@ -51,11 +51,12 @@ Candidate CandidateOf(const LinkView& view) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Fleet>> Fleet::Create(const RouterConfig& config, Loops loops, const Clock& clock,
-                                                     WireMaker wires) {
+                                                     WireMaker wires, CanarySender send_canary) {
   BATON_ASSIGN_OR_RETURN(auto scorer, MakeScorer(config.route_policy, config.route_lambda));
   const bool from_file = !config.hash_key_file.empty();
   BATON_ASSIGN_OR_RETURN(const HashKey key, from_file ? HashKey::FromFile(config.hash_key_file) : HashKey::Random());
-  std::unique_ptr<Fleet> fleet(new Fleet(config, loops, clock, std::move(wires), std::move(scorer), key, from_file));
+  std::unique_ptr<Fleet> fleet(
+      new Fleet(config, loops, clock, std::move(wires), std::move(send_canary), std::move(scorer), key, from_file));
   std::vector<Endpoint> listed;
   for (const std::string& address : config.worker) listed.push_back({address});
   fleet->roster_.Listed(listed, clock.Now());
@@ -63,7 +64,7 @@ absl::StatusOr<std::unique_ptr<Fleet>> Fleet::Create(const RouterConfig& config,
   return fleet;
 }
 
-Fleet::Fleet(const RouterConfig& config, Loops loops, const Clock& clock, WireMaker wires,
+Fleet::Fleet(const RouterConfig& config, Loops loops, const Clock& clock, WireMaker wires, CanarySender send_canary,
              std::unique_ptr<Scorer> scorer, HashKey key, bool key_from_file)
     : config_(config),
       scorer_(std::move(scorer)),
@@ -71,6 +72,7 @@ Fleet::Fleet(const RouterConfig& config, Loops loops, const Clock& clock, WireMa
       loops_(loops),
       clock_(clock),
       wires_(std::move(wires)),
+      send_canary_(std::move(send_canary)),
       key_from_file_(key_from_file),
       created_(clock.Now()),
       roster_(kMaxWorkers),
@@ -150,6 +152,7 @@ void Fleet::OnReady(int32_t slot) {
   for (const auto& [other, view] : ready) others.push_back(member(view));
   for (const Meetings::Meeting& m : meetings_.Ready(member(ready.at(slot)), others))
     LinkOf(ready.at(m.prefill).id)->Meet(ready.at(m.decode).facts->landing_address);
+  LookAtCanaries();
 }
 
 std::shared_ptr<const WorkerFacts> Fleet::model_facts() const {
@@ -223,7 +226,7 @@ absl::StatusOr<Fleet::Ready> Fleet::ReadyFor(const TokenizedRequest& generation,
   for (const auto& link : *all) {
     if (link == nullptr) continue;
     link->Look([&](const LinkView& view) {
-      if (view.state != LinkState::kReady || !view.held.empty() || Excluded(excluded, view.id)) return;
+      if (!view.takes_requests() || Excluded(excluded, view.id)) return;
       out.candidates.push_back(CandidateOf(view));
       out.parts.push_back(
           {view.facts, view.outstanding, view.load.handoff.peers, view.load.handoff.mean_peer_gigabytes_per_second});
@@ -344,7 +347,7 @@ bool Fleet::MayComeBack(bool one_leaves) const {
   if (stopped_ || one_leaves) return !stopped_;
   return std::ranges::any_of(Views(), [this](const LinkView& view) {
     const bool away = view.state == LinkState::kLost || view.state == LinkState::kConnecting ||
-                      view.state == LinkState::kLoading || view.state == LinkState::kDraining || !view.held.empty();
+                      view.state == LinkState::kLoading || view.state == LinkState::kDraining || !view.takes_requests();
     // A worker that joined and has not been greeted yet may be the one that takes the place of one that leaves.
     return away && (view.facts == nullptr ? was_ready_.load() : view.facts->role != WorkerRole::kPrefill);
   });

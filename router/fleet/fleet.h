@@ -4,6 +4,8 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -12,6 +14,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/prefix_hash.h"
+#include "router/fleet/canary_book.h"
 #include "router/fleet/meetings.h"
 #include "router/fleet/roster.h"
 #include "router/fleet/worker_link.h"
@@ -44,6 +47,18 @@ struct ExplainedRoute {
 /// As JSON. Of more options or outs than `most`, the chosen one and the cheapest are there, and how many are not.
 std::string RouteJson(const std::vector<LinkView>& views, const ExplainedRoute& route, size_t most = SIZE_MAX);
 
+/// Where a canary goes.
+struct CanaryLegs {
+  std::string request_id;
+  std::optional<WorkerId> prefill;  ///< null: `decode` computes the prompt
+  WorkerId decode;
+  int32_t vocab_size = 0;
+};
+/// Sends a canary, on the home loop. What it returns is kept until `done` was called: once, later, OK when its answer
+/// came through both.
+using CanarySender =
+    std::function<std::shared_ptr<void>(const CanaryLegs& legs, std::function<void(const absl::Status&)> done)>;
+
 class Fleet final : public LinkHost, public Workers {
  public:
   /// Where a fleet's own work runs.
@@ -51,9 +66,10 @@ class Fleet final : public LinkHost, public Workers {
     EventLoop& home;     ///< the links' state machines
     EventLoop& waiting;  ///< what waits for the calls of a connection to end; may be `home` where nothing waits
   };
-  /// Its workers are config.worker. `wires`: called once for each worker, on the home loop after Start.
+  /// Its workers are config.worker. `wires`: called once for each worker, on the home loop after Start. With
+  /// `send_canary` a worker takes requests when a canary has gone through it.
   static absl::StatusOr<std::unique_ptr<Fleet>> Create(const RouterConfig& config, Loops loops, const Clock& clock,
-                                                       WireMaker wires);
+                                                       WireMaker wires, CanarySender send_canary = nullptr);
   ~Fleet() override;
 
   void Start();
@@ -101,8 +117,8 @@ class Fleet final : public LinkHost, public Workers {
  private:
   using Links = std::vector<std::shared_ptr<WorkerLink>>;  // [slot]; null: free
 
-  Fleet(const RouterConfig& config, Loops loops, const Clock& clock, WireMaker wires, std::unique_ptr<Scorer> scorer,
-        HashKey key, bool key_from_file);
+  Fleet(const RouterConfig& config, Loops loops, const Clock& clock, WireMaker wires, CanarySender send_canary,
+        std::unique_ptr<Scorer> scorer, HashKey key, bool key_from_file);
   bool OthersReady(int32_t slot) const;
   /// Home loop, whenever a worker begins to serve or the roster changes.
   void NoteReady() { was_ready_ = was_ready_ || ReadinessNow().ready; }
@@ -124,6 +140,12 @@ class Fleet final : public LinkHost, public Workers {
   std::string GreetingKey(bool refused_before) override;
   absl::Status Admit(int32_t slot, const WorkerFacts& facts) override;
   void OnReady(int32_t slot) override;
+  std::string UnprovenAtFirst() const override;
+  // ---- canaries; home loop
+  void LookAtCanaries();
+  void Do(const RunCanary& action);
+  void Do(const ShowProof& action);
+  void Do(const ArmCanaries& action);
   /// The workers that can take a request.
   struct Ready {
     /// What a candidate has beside what decides.
@@ -155,16 +177,20 @@ class Fleet final : public LinkHost, public Workers {
   const Loops loops_;
   const Clock& clock_;
   const WireMaker wires_;
+  const CanarySender send_canary_;  ///< null: none are sent
   std::atomic<bool> stopped_{false};
   const bool key_from_file_;
   const TimePoint created_;
   std::atomic<double> handoff_ms_{4};   ///< moving mean of NoteHandoff
   std::atomic<bool> was_ready_{false};  ///< then workers that join are not waited for
 
-  Meetings meetings_;                      // home loop
-  Roster roster_;                          // home loop, or before Start
-  std::unique_ptr<EventLoopTimer> timer_;  // as roster_: armed while the roster waits
-  bool started_ = false, closed_ = false;  // as roster_
+  Meetings meetings_;                                        // home loop
+  Roster roster_;                                            // home loop, or before Start
+  std::unique_ptr<EventLoopTimer> timer_;                    // as roster_: armed while the roster waits
+  CanaryBook canaries_;                                      // home loop
+  std::map<uint64_t, std::shared_ptr<void>> sent_canaries_;  // home loop; by their numbers in canaries_
+  std::unique_ptr<EventLoopTimer> canary_timer_;             // home loop
+  bool started_ = false, closed_ = false;                    // as roster_
 
   mutable std::mutex links_mutex_;  // guards links_
   std::shared_ptr<const Links> links_ = std::make_shared<const Links>();

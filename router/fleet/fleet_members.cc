@@ -42,6 +42,7 @@ void Fleet::Stop() {
   loops_.home.Post([&] {
     closed_ = true;
     timer_.reset();
+    canary_timer_.reset();
     closed.set_value();
   });
   closed.get_future().wait();
@@ -86,9 +87,7 @@ absl::StatusOr<LinkView> Fleet::Named(const std::string& worker) const {
 
 absl::StatusOr<LinkView> Fleet::DrainNow(const DrainOrder& order) {
   BATON_ASSIGN_OR_RETURN(const LinkView view, Named(order.worker));
-  const auto decodes = [](const LinkView& v) {
-    return v.state == LinkState::kReady && v.held.empty() && v.facts->role != WorkerRole::kPrefill;
-  };
+  const auto decodes = [](const LinkView& v) { return v.takes_requests() && v.facts->role != WorkerRole::kPrefill; };
   const auto all = Views();
   const bool others =
       std::ranges::any_of(all, [&](const LinkView& v) { return v.id.index != view.id.index && decodes(v); });
@@ -137,6 +136,7 @@ void Fleet::Do(const TakeWorker& action) {
   const auto link = LinkOf({action.slot});
   link->Hold("");
   LogInfo("worker {}: takes requests again", link->View().name());
+  LookAtCanaries();
 }
 
 void Fleet::Do(const DropWorker& action) {
@@ -144,6 +144,7 @@ void Fleet::Do(const DropWorker& action) {
   LogInfo("worker {}: leaves, nothing runs there", link->View().name());
   link->Leave(absl::UnavailableError("the worker is listed no more"));
   SetLink(action.slot, nullptr);
+  canaries_.Forget(action.slot);
   loops_.waiting.Post([link] { link->Shutdown(); });
 }
 

@@ -1,4 +1,4 @@
-// When the fleet can take requests, and whom it waits for until then.
+// When the fleet can take requests, and whom it waits for until then: since when, until when, and why.
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -11,39 +11,60 @@ namespace baton::router {
 namespace {
 
 AwaitedWorker Awaited(const LinkView& v, TimePoint now) {
-  AwaitedWorker out{v.name(), v.held.empty() ? LinkStateName(v.state) : "held", v.shown_detail()};
+  AwaitedWorker out{v.name(), v.held.empty() ? LinkStateName(v.shown_state()) : "held", v.shown_detail()};
   out.for_s = Seconds(now - v.since);
   const bool connected = v.state == LinkState::kReady || v.state == LinkState::kDraining;
   if (!connected) out.next_try_s = std::max(0.0, Seconds(v.dials_at - now));
+  if (connected && v.held.empty() && v.canary_at) out.next_try_s = std::max(0.0, Seconds(*v.canary_at - now));
   return out;
 }
 
 std::string Sentence(const AwaitedWorker& w) {
-  const std::string again = w.next_try_s ? absl::StrFormat("; dialled again in %.1f s", *w.next_try_s) : "";
+  const char* what = w.state == "unproven" ? "the next one" : "dialled again";
+  const std::string again = w.next_try_s ? absl::StrFormat("; %s in %.1f s", what, *w.next_try_s) : "";
   if (w.state == "held")
     return absl::StrFormat("worker %s takes no requests, for %.1f s: %s", w.worker, w.for_s, w.detail);
   return absl::StrFormat("worker %s %s for %.1f s%s%s%s", w.worker, w.state, w.for_s, w.detail.empty() ? "" : ": ",
                          w.detail, again);
 }
 
+/// What the roles that there are can do together.
+struct Ability {
+  bool both = false, decodes = false;     ///< one takes requests
+  bool prefills = false, unused = false;  ///< a prefill worker takes them; is connected, but no canary went through
+  bool missing = false;  ///< at the start a worker that was never there is waited for: it may be the one that prefills
+
+  void Add(const LinkView& v) {
+    const bool takes = v.takes_requests();
+    missing |= v.facts == nullptr && v.held.empty();
+    if (v.facts == nullptr) return;
+    both |= takes && v.facts->role == WorkerRole::kBoth;
+    decodes |= takes && v.facts->role == WorkerRole::kDecode;
+    prefills |= takes && v.facts->role == WorkerRole::kPrefill;
+    unused |= v.facts->role == WorkerRole::kPrefill && v.state == LinkState::kReady && v.held.empty() && !takes;
+  }
+  /// Workers that cannot hand over are no cluster yet. One prefills already: a node that is gone keeps no new router
+  /// from serving once it was `patient`.
+  bool begins(bool patient) const {
+    const bool awaited = missing && (patient || !prefills);
+    return both || (decodes && !awaited && (prefills || !unused));
+  }
+  bool goes_on() const { return both || decodes; }
+};
+
 }  // namespace
 
 Readiness Fleet::ReadinessNow() const {
   Readiness r;
   r.status = "no_worker";
-  bool both = false, decodes = false, prefills = false;
-  bool missing = false;  // at the start a worker that was never there is waited for: it may be the one that prefills
+  Ability able;
   const std::vector<LinkView> views = Views();
   const TimePoint now = clock_.Now();
   const bool patient = now - created_ < std::chrono::milliseconds(config_.failover_wait_ms);
   for (const LinkView& v : views) {
     if (v.duplicate) continue;
-    const bool takes = v.state == LinkState::kReady && v.held.empty();
-    both |= takes && v.facts->role == WorkerRole::kBoth;
-    decodes |= takes && v.facts->role == WorkerRole::kDecode;
-    prefills |= takes && v.facts->role == WorkerRole::kPrefill;
-    missing |= v.facts == nullptr && v.held.empty();
-    if (takes) continue;
+    able.Add(v);
+    if (v.takes_requests()) continue;
     if (v.held.empty() && v.state == LinkState::kLoading && (r.status != "loading" || v.progress > r.progress)) {
       r.status = "loading";
       r.phase = v.phase;
@@ -52,8 +73,7 @@ Readiness Fleet::ReadinessNow() const {
     r.awaited.push_back(Awaited(v, now));
     absl::StrAppend(&r.detail, r.detail.empty() ? "" : "; ", Sentence(r.awaited.back()));
   }
-  missing &= patient || !prefills;  // one prefills already: a node that is gone keeps no new router from serving
-  if (both || (decodes && (!missing || was_ready_))) {
+  if (was_ready_ ? able.goes_on() : able.begins(patient)) {
     r.ready = true;
     r.status = "ready", r.phase = "", r.progress = 1;
   }

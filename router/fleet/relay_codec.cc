@@ -102,6 +102,7 @@ v1::Attach EncodeAttachHead(const TokenizedRequest& generation, const AttachLeg&
   out.set_lease_ms(kLegLeaseMs);
   out.set_priority(generation.priority);
   out.set_cache_salt(generation.cache_salt);
+  out.set_canary(generation.canary);
   out.mutable_choices()->Add(leg.choices.begin(), leg.choices.end());
   out.set_position(leg.position);
   if (leg.grant) {
@@ -165,6 +166,7 @@ v1::PrefillRequest EncodePrefill(const TokenizedRequest& generation, const Prefi
   out.set_lease_ms(kLegLeaseMs);
   out.set_priority(generation.priority);
   out.set_cache_salt(generation.cache_salt);
+  out.set_canary(generation.canary);
   return out;
 }
 

@@ -73,7 +73,8 @@ struct WorkerLoad {
   HandoffLoad handoff;
 };
 
-enum class LinkState : uint8_t { kConnecting, kLoading, kReady, kDraining, kLost, kMismatch };
+/// kUnproven is only shown (LinkView::shown_state): a worker that is ready, but no canary has gone through it.
+enum class LinkState : uint8_t { kConnecting, kLoading, kReady, kDraining, kLost, kMismatch, kUnproven };
 inline const char* LinkStateName(LinkState state) {
   switch (state) {
     case LinkState::kConnecting: return "connecting";
@@ -82,6 +83,7 @@ inline const char* LinkStateName(LinkState state) {
     case LinkState::kDraining: return "draining";
     case LinkState::kLost: return "lost";
     case LinkState::kMismatch: return "mismatch";
+    case LinkState::kUnproven: return "unproven";
   }
   return "unknown";
 }

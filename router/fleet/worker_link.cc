@@ -52,6 +52,7 @@ WorkerLink::WorkerLink(int32_t slot, const std::string& address, const Parts& pa
   view_.id.index = slot;
   view_.outstanding = std::make_shared<OutstandingLoad>(parts_.clock);
   view_.since = parts_.clock.Now();
+  view_.unproven = parts_.host.UnprovenAtFirst();
 }
 
 void WorkerLink::Start() {
@@ -81,6 +82,17 @@ void WorkerLink::Hold(std::string why) {
   std::lock_guard lock(mutex_);
   if (why.empty() != view_.held.empty()) view_.since = parts_.clock.Now();
   view_.held = std::move(why);
+}
+
+void WorkerLink::Prove(std::string unproven, std::optional<TimePoint> next) {
+  std::unique_lock lock(mutex_);
+  if (unproven.empty() != view_.unproven.empty()) view_.since = parts_.clock.Now();
+  view_.unproven = unproven;
+  view_.canary_at = next;
+  const std::string name = view_.name();
+  lock.unlock();
+  if (unproven.empty()) return LogInfo("worker {}: proven by a canary, takes requests", name);
+  Log(next ? LogLevel::kWarning : LogLevel::kInfo, "worker {}: unproven: {}", name, unproven);
 }
 
 bool WorkerLink::idle() const {
@@ -145,7 +157,9 @@ void WorkerLink::Do(OpenSession action) {
   {
     std::lock_guard lock(mutex_);
     view_.id = WorkerId{slot_, action.session};
-    view_.restarts += view_.facts != nullptr && view_.facts->incarnation != facts_->incarnation;
+    const bool other = view_.facts != nullptr && view_.facts->incarnation != facts_->incarnation;
+    view_.restarts += other;
+    if (other) view_.unproven = parts_.host.UnprovenAtFirst();
     view_.facts = facts_;
     view_.load = WorkerLoad{};
     view_.has_load = false;

@@ -32,6 +32,8 @@ class LinkHost {
   virtual absl::Status Admit(int32_t slot, const WorkerFacts& facts) = 0;
   /// It serves from now on.
   virtual void OnReady(int32_t slot) = 0;
+  /// Why a worker that nothing is known of takes no requests yet; empty: it takes them.
+  virtual std::string UnprovenAtFirst() const { return {}; }
 };
 
 /// A link at one moment.
@@ -45,16 +47,25 @@ struct LinkView {
   bool has_load = false;
   int64_t others_queued_tokens = 0;  ///< of `load`, what this router did not send
   std::shared_ptr<OutstandingLoad> outstanding;
-  int64_t restarts = 0;    ///< handshakes in which the worker was another process than before
-  int64_t losses = 0;      ///< sessions that ended
-  TimePoint since{};       ///< it is in this state, held or not
-  TimePoint dials_at{};    ///< while it is not connected: again
-  std::string held;        ///< why it takes no new requests though it is there; empty: it takes them
-  bool duplicate = false;  ///< the process is reached at another address already
+  int64_t restarts = 0;  ///< handshakes in which the worker was another process than before
+  int64_t losses = 0;    ///< sessions that ended
+  TimePoint since{};     ///< it is in this state, held or not
+  TimePoint dials_at{};  ///< while it is not connected: again
+  std::string held;      ///< why it takes no new requests though it is there; empty: it takes them
+  std::string unproven;  ///< why no canary has proven this process yet (canary_book.h); empty: it takes requests
+  std::optional<TimePoint> canary_at{};  ///< of one that is unproven: its next canary
+  bool duplicate = false;                ///< the process is reached at another address already
 
-  /// The same as people see it: one that takes no new requests drains.
-  LinkState shown_state() const { return state == LinkState::kReady && !held.empty() ? LinkState::kDraining : state; }
-  const std::string& shown_detail() const { return held.empty() ? detail : held; }
+  bool takes_requests() const { return state == LinkState::kReady && held.empty() && unproven.empty(); }
+  /// The same as people see it: one that takes no new requests drains, or is not proven yet.
+  LinkState shown_state() const {
+    if (state != LinkState::kReady || takes_requests()) return state;
+    return held.empty() ? LinkState::kUnproven : LinkState::kDraining;
+  }
+  const std::string& shown_detail() const {
+    if (!held.empty()) return held;
+    return state == LinkState::kReady && !unproven.empty() ? unproven : detail;
+  }
   /// What people call the worker: its own name, or its address before the first handshake.
   const std::string& name() const { return facts && !facts->worker_id.empty() ? facts->worker_id : address; }
 };
@@ -79,6 +90,8 @@ class WorkerLink : public std::enable_shared_from_this<WorkerLink> {
   void Shutdown() { wire_->Shutdown(); }
   /// No new requests for this reason; empty: they come again. Home loop.
   void Hold(std::string why);
+  /// No requests yet for this reason; empty: it takes them from now on. Home loop.
+  void Prove(std::string unproven, std::optional<TimePoint> next);
   /// Nothing runs there, as far as this router knows.
   bool idle() const;
 

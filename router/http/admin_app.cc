@@ -40,7 +40,7 @@ void WriteWorker(const LinkView& v, JsonWriter& w) {
       .Field("state", LinkStateName(v.shown_state()))
       .NullIfEmpty("detail", v.shown_detail());
   w.NullIfEmpty("phase", v.phase).Field("progress", v.progress);
-  w.Field("takes_requests", v.state == LinkState::kReady && v.held.empty());
+  w.Field("takes_requests", v.takes_requests());
   w.Field("requests", v.outstanding->requests());  // of this router
   if (v.facts) {
     w.Field("worker_id", v.facts->worker_id)

@@ -31,6 +31,8 @@ inline RouterConfig ImpatientConfig() {
 
 class RouterTest : public testing::Test {
  protected:
+  bool canaries_ = false;  ///< scripted workers count what they are asked
+
   /// Waits until every worker is ready in the router.
   void Start(const std::vector<const FakeWorker*>& workers, RouterConfig config = {}, bool wait = true) {
     config.model = "tests/data/tiny-llama";
@@ -39,6 +41,7 @@ class RouterTest : public testing::Test {
     config.tokenizer_threads = 1;
     config.log_requests = false;
     config.worker_backoff_min_ms = 10;
+    config.canaries = canaries_;
     config.load_interval_ms = 20;
     config.failover_wait_ms = std::min(config.failover_wait_ms, 500);  // most workers here do not come back
     for (const FakeWorker* w : workers) config.worker.push_back(w->address());

@@ -93,6 +93,7 @@ absl::StatusOr<engine::Request> DecodeAttach(const v1::Attach& attach, const Att
   BATON_RETURN_IF_ERROR(DecodeChoices(attach, request));
   request.priority = attach.priority();
   request.cache_salt = attach.cache_salt();
+  request.canary = attach.canary();
   if (attach.deadline_ms() > 0) request.deadline = now + std::chrono::milliseconds(attach.deadline_ms());
   const int64_t credit = static_cast<int64_t>(tokens) + attach.credit_tokens();
   request.credit = static_cast<int32_t>(std::min<int64_t>(credit, engine::kUnlimitedCredit));

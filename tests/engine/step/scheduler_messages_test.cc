@@ -32,6 +32,26 @@ TEST(SchedulerCancel, EndsTheRequestAtOnceButItsBlocksStayUntilTheStepIsDone) {
   EXPECT_EQ(h.executor().sequences(), 0u);
 }
 
+TEST(SchedulerLoad, ACanaryComputesLikeARequestAndCountsInNothing) {
+  SteppedEngine h(Options());
+  Request canary = Endless(1, 5, 3);
+  canary.canary = true;
+  ASSERT_TRUE(h.Add(canary).ok());
+  h.RunAll();
+  EXPECT_EQ((h.answers[{1, 0}].tokens.size()), 3u);
+  const SchedulerLoad after = h.scheduler().Load();
+  EXPECT_GT(after.steps, 0) << "the signal that it gets on";
+  EXPECT_EQ(after.prompt_tokens + after.cached_tokens + after.generated_tokens, 0);
+  EXPECT_EQ(after.computed_tokens, 0) << "too few to tell a speed";
+  EXPECT_EQ(after.steps_ended, 0);
+  EXPECT_EQ(after.step_time + after.prefill_time, Duration::zero());
+  ASSERT_TRUE(h.Add(Endless(2, 5, 3)).ok());
+  h.RunAll();
+  EXPECT_EQ(h.scheduler().Load().prompt_tokens, 5);
+  EXPECT_EQ(h.scheduler().Load().generated_tokens, 3);
+  EXPECT_GT(h.scheduler().Load().computed_tokens, 0);
+}
+
 TEST(SchedulerCancel, AStepWithSomebodyLeftIsNotAbandoned) {
   SteppedEngine h(Options());
   ASSERT_TRUE(h.Add(Endless(1, 40, 10)).ok());
