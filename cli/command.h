@@ -24,6 +24,7 @@ Runner AddCompletion(CLI::App& app);
 Runner AddConfig(CLI::App& app);
 Runner AddDoctor(CLI::App& app);
 Runner AddDrain(CLI::App& app);
+Runner AddFlip(CLI::App& app);
 Runner AddPlan(CLI::App& app);
 Runner AddSim(CLI::App& app);
 Runner AddTop(CLI::App& app);

@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "cli/admin_answer.h"
 #include "cli/command.h"
 #include "cli/exit_code.h"
 #include "cli/http_client.h"
@@ -36,21 +37,9 @@ struct Waited {
   std::optional<int64_t> requests{};  ///< that were told
 };
 
-absl::StatusOr<json> Answer(const std::string& url, const absl::StatusOr<HttpResponse>& response) {
-  if (!response.ok()) return response.status();
-  const json body = json::parse(response->body, nullptr, /*allow_exceptions=*/false);
-  if (response->status == 200 && body.is_object()) return body;
-  const bool said = body.is_object() && body.contains("error") && body["error"].is_object();
-  std::string what = said ? body["error"].value("message", "") : StrCat("HTTP ", response->status);
-  const bool of_worker = said && body["error"].contains("param") && body["error"]["param"] == "worker";
-  if (response->status == 404 && !of_worker)
-    what += " --url is a router's admin port (--admin-port, by default --port + 2)";
-  return absl::FailedPreconditionError(StrCat(url, ": ", what));
-}
-
 /// True: nothing runs there any more.
 absl::StatusOr<bool> Look(Waited& waited, const DrainOptions& o) {
-  BATON_ASSIGN_OR_RETURN(const json body, Answer(*waited.url, HttpGet(waited.router, "/workers", o.api_key)));
+  BATON_ASSIGN_OR_RETURN(const json body, AdminAnswer(*waited.url, HttpGet(waited.router, "/workers", o.api_key)));
   const json all = body.value("workers", json::array());
   const auto found = std::ranges::find_if(all, [&](const json& w) { return w.value("address", "") == waited.worker; });
   if (found == all.end()) return true;  // it has left
@@ -73,7 +62,7 @@ absl::Status Order(const DrainOptions& o, std::vector<Waited>& waited) {
     for (const std::string& worker : o.workers) {
       const std::string body = json{{"worker", worker}, {"force", o.force}}.dump();
       const char* path = o.undo ? "/workers/resume" : "/workers/drain";
-      BATON_ASSIGN_OR_RETURN(const json now, Answer(url, HttpPost(router, path, o.api_key, body, nullptr)));
+      BATON_ASSIGN_OR_RETURN(const json now, AdminAnswer(url, HttpPost(router, path, o.api_key, body, nullptr)));
       if (o.undo) std::printf("%s: %s\n", now.value("name", "").c_str(), now.value("state", "").c_str());
       waited.push_back({&url, router, now.value("address", "")});
     }

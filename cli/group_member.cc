@@ -21,9 +21,10 @@ namespace {
 constexpr Duration kCauseWithin = std::chrono::milliseconds(500);
 
 worker::CarrierFactory CarrierOf(const std::string& role) {
-  if (role == "prefill") return prefill_worker::MakeRankSender;
-  if (role == "decode") return decode_worker::MakeRankLanding;
-  return {};
+  if (role == "both") return {};
+  return [](const worker::CarrierContext& context) {
+    return context.takes_kv ? decode_worker::MakeRankLanding(context) : prefill_worker::MakeRankSender(context);
+  };
 }
 
 }  // namespace

@@ -157,6 +157,7 @@ int main(int argc, char** argv) {
   add("certs", "a private authority and certificates for a trial of TLS", AddCerts);
   add("doctor", "what this machine can do, and what would stop a cluster here", AddDoctor);
   add("drain", "workers take no new requests, and what runs there ends", AddDrain);
+  add("flip", "a worker changes its role in place: prefill to decode, or back", AddFlip);
   add("top", "what a cluster does, as it does it", AddTop);
   add("config", "where each value of a server came from", AddConfig);
   add("completion", "a script that completes baton in bash, zsh or fish", AddCompletion);

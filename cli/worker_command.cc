@@ -29,9 +29,11 @@ namespace {
 using WorkerFlags = ProcessFlags<worker::WorkerConfig>;
 
 worker::RoleFactory RoleFor(const std::string& role) {
-  if (role == "prefill") return prefill_worker::MakePrefillRole;
-  if (role == "decode") return decode_worker::MakeDecodeRole;
-  return {};
+  if (role == "both") return {};
+  return [](const worker::RoleContext& context) {
+    const bool prefill = context.role == v1::WORKER_ROLE_PREFILL;
+    return prefill ? prefill_worker::MakePrefillRole(context) : decode_worker::MakeDecodeRole(context);
+  };
 }
 
 // A pod of a LeaderWorkerSet is told its place by the set; flags come first. `arguments`: what its rank processes are

@@ -88,6 +88,7 @@ class DecodeRole final : public worker::Role, private LandingEvents {
     thread_.Start();
   }
   void Drain() override { desk_->Drain(); }
+  void Resume() override { desk_->Resume(); }
   bool Idle() const override { return desk_->Stats().bound_epochs == 0; }
   void StopThreads() override { thread_.Stop(); }
   void LetGo() override { desk_->LetGo(); }

@@ -84,7 +84,9 @@ Landing::Landing(const worker::WorkerConfig& config, std::string told_host, KvPo
       grants_(shape_.slots),
       next_memory_(FirstMemoryOf(rank)) {}
 
-Landing::~Landing() = default;
+Landing::~Landing() {
+  for (const auto& [memory, way] : ways_) thread_.Unwatch(way->transport.get());
+}
 
 absl::Status Landing::Open(const std::string& kind) {
   if (RankOfMemory(next_memory_ + 1) != RankOfMemory(next_memory_))

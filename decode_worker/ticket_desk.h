@@ -56,6 +56,7 @@ class TicketDesk final : public worker::TicketHost, private decode::TicketBlocks
   bool Shed();
   /// New tickets are refused.
   void Drain() { draining_ = true; }
+  void Resume() { draining_ = false; }
   /// Ends everything: the engine's threads have ended.
   void LetGo() { tickets_.clear(); }
 

@@ -34,6 +34,9 @@ Dialer::~Dialer() {
   for (auto& [peer, call] : calls_) {
     if (call.test != nullptr) call.test->Abandon();
   }
+  for (const auto& [kind, link] : links_) {
+    if (link != nullptr) thread_.Unwatch(link->transport.get());
+  }
 }
 
 void Dialer::Call::NoteFailed(std::string_view kind, const absl::Status& why) {

@@ -76,6 +76,7 @@ class PrefillDesk {
   void Handle(const prefill::Event& event);
   void Tick();
   void Drain() { draining_ = true; }
+  void Resume() { draining_ = false; }
   bool Idle() const { return jobs_.empty() && core_.Stats().open_lanes == 0; }
   /// Whether `key` is a job of ours, which is held after its first tokens.
   static bool IsJob(engine::RequestKey key) { return key >= kFirstKey; }

@@ -63,6 +63,7 @@ class PrefillRole final : public worker::Role, private SenderEvents, private eng
     thread_.Start();
   }
   void Drain() override { desk_->Drain(); }
+  void Resume() override { desk_->Resume(); }
   bool Idle() const override { return desk_->Idle(); }
   void StopThreads() override { thread_.Stop(); }
   void LetGo() override { desk_->LetGo(); }

@@ -25,7 +25,11 @@ class Writes : public Sink {
   const std::shared_ptr<Call> call_;
 };
 using RelayWrites = Writes<worker::RelayWriter, v1::RelayDown>;
-using WatchWrites = Writes<worker::WatchSink, v1::WorkerEvent>;
+class WatchWrites final : public Writes<worker::WatchSink, v1::WorkerEvent> {
+ public:
+  using Writes::Writes;
+  void End(const absl::Status& why) override { call_->Finish(why); }
+};
 
 /// News of many steps as one message at the end of a turn, with every token's own time told beside it.
 class GatheredNews final : public worker::RelayWriter, public std::enable_shared_from_this<GatheredNews> {

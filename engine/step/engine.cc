@@ -46,6 +46,13 @@ class Engine::Threads {
     if (!Post([this, idle](Scheduler&, TimePoint) { when_idle_.push_back(idle); })) idle();
   }
 
+  /// The executor reads its observer in a step: it is given one behind this.
+  void UseRole(RolePolicy* policy, LayerObserver* observer) {
+    BATON_CHECK(scheduler_.Idle() && !running_plan_.has_value(), "the role changes while a request lives");
+    scheduler_.UsePolicy(policy != nullptr ? *policy : default_policy_);
+    executor_.UseObserver(observer);
+  }
+
   void Shutdown() {
     BATON_CHECK(std::this_thread::get_id() != scheduler_thread_.get_id(), "Shutdown from a callback");
     Post([this](Scheduler&, TimePoint) { ending_ = true; });
@@ -218,6 +225,7 @@ bool Engine::PostBehind(Task task) { return threads_->Post(std::move(task), /*be
 
 void Engine::WhenIdle(std::function<void()> idle) { threads_->WhenIdle(std::move(idle)); }
 
+void Engine::UseRole(RolePolicy* policy, LayerObserver* observer) { threads_->UseRole(policy, observer); }
 void Engine::Shutdown() { threads_->Shutdown(); }
 
 }  // namespace baton::engine

@@ -60,6 +60,8 @@ class Engine {
   bool PostBehind(Task task);
   /// Calls `idle` once no request lives; on the caller's thread when the engine is down.
   void WhenIdle(std::function<void()> idle);
+  /// Another role's from now on; null as in EngineParts. In a task, while no request lives.
+  void UseRole(RolePolicy* policy, LayerObserver* observer);
   /// Cancels everything, delivers the aborts, runs what was posted and joins both threads. Idempotent. Not from a
   /// callback.
   void Shutdown();

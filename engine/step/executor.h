@@ -38,6 +38,8 @@ class Executor {
   absl::StatusOr<StepResult> Execute(const StepPlan& plan);
   /// The step given last may stop between layers. Any thread.
   void Cancel() { cancel_.store(true, std::memory_order_relaxed); }
+  /// Another role's from now on; while no step runs, on the thread that gives plans.
+  void UseObserver(LayerObserver* observer) { observer_ = observer; }
   /// Before the next plan is given, on the thread that gives it.
   void ClearCancel() { cancel_.store(false, std::memory_order_relaxed); }
   size_t sequences() const { return sequences_.size(); }
@@ -71,7 +73,7 @@ class Executor {
   Model& model_;
   KvMemory& memory_;
   kernels::Ops& ops_;
-  LayerObserver* const observer_;
+  LayerObserver* observer_;
   StepChannel* const channel_;
   std::atomic<bool> cancel_{false};
   bool results_read_ = false;  ///< of the step that runs: the device is done with it

@@ -191,6 +191,7 @@ Scheduler::Scheduler(const SchedulerOptions& options, KvCache& cache, RolePolicy
   }
 }
 
+void Scheduler::UsePolicy(RolePolicy& policy) { state_->policy = &policy; }
 Scheduler::~Scheduler() = default;
 
 absl::Status Scheduler::AddRequest(Request request, TimePoint now) {

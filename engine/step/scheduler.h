@@ -67,6 +67,9 @@ class Scheduler {
   Scheduler(const SchedulerOptions& options, KvCache& cache, RolePolicy& policy, GrammarPool* grammars = nullptr);
   ~Scheduler();
 
+  /// Another role's from now on; while no request lives.
+  void UsePolicy(RolePolicy& policy);
+
   // ---- messages
   /// Queues a request. InvalidArgument: too long (with both numbers), or sampling that cannot be done; AlreadyExists:
   /// the key lives; ResourceExhausted: the waiting queue is full (with its length and the predicted wait).

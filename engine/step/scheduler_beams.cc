@@ -76,7 +76,7 @@ absl::Status Scheduler::State::AttachSearch(AttachedRequest attached, TimePoint 
 void Scheduler::State::TakeCandidates(Sequence& s, const kernels::SampleResult& drawn, TimePoint now) {
   RequestState& r = *s.request;
   const bool first = std::exchange(r.first_token, std::min(r.first_token, now)) == TimePoint::max();
-  if (policy.HoldAfterFirstToken(r.request.key)) return HoldCandidates(s, drawn, now);
+  if (policy->HoldAfterFirstToken(r.request.key)) return HoldCandidates(s, drawn, now);
   if (first && !r.forked) OutputStart(r, now);
   s.candidates = drawn;
   AdvanceBeams(r, now);

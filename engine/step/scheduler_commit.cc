@@ -137,7 +137,7 @@ void Scheduler::State::AcceptToken(Sequence& s, const kernels::SampleResult& tok
   if (r.first_token == TimePoint::max()) r.first_token = now;
   s.end =
       DecideStop(r.request.sampling, token.token, s.length() - r.request.prompt_len, s.length(), options.max_model_len);
-  if (s.end.reason == FinishReason::kNone && policy.HoldAfterFirstToken(r.request.key)) {
+  if (s.end.reason == FinishReason::kNone && policy->HoldAfterFirstToken(r.request.key)) {
     s.end.reason = FinishReason::kHeld;
   }
   if (s.end.reason != FinishReason::kNone) FinishGenerating(s);

@@ -26,7 +26,7 @@ StepPlan Scheduler::PlanStep(TimePoint now) {
   st.prefill_planned = st.preempted = false;
   st.PlanDecodes(plan, now);
   st.plan_ms = st.StepLimitMs();
-  st.prefill_left = st.policy.PrefillBudget(static_cast<int32_t>(plan.sequences.size()), st.rows_left);
+  st.prefill_left = st.policy->PrefillBudget(static_cast<int32_t>(plan.sequences.size()), st.rows_left);
   st.PlanPrefills(plan, now);
   if (!st.preempted) st.Admit(plan, now);
   plan.forget = std::exchange(st.forget, {});
@@ -132,7 +132,7 @@ bool Scheduler::State::MakeRoom(Sequence& s, int32_t tokens, StepPlan& plan, Tim
   const int32_t end = s.computed + tokens;
   for (;;) {
     if (cache.Grow(s.kv, end) && cache.MakeWritable(s.kv, s.computed, end, plan.copies, copy_sources)) return true;
-    if (!policy.ReleasePins() && !PreemptJuniorOf(s, now)) return false;
+    if (!policy->ReleasePins() && !PreemptJuniorOf(s, now)) return false;
   }
 }
 
@@ -156,7 +156,7 @@ bool Scheduler::State::PreemptJuniorOf(const Sequence& s, TimePoint now) {
 void Scheduler::State::Preempt(Sequence& victim, TimePoint now) {
   preempted = true;
   ++preemptions;
-  if (policy.HandBackPreempted(victim.request->request.key, victim.computed)) {
+  if (policy->HandBackPreempted(victim.request->request.key, victim.computed)) {
     const absl::Status why = absl::UnavailableError("preempted: continue on another worker");
     RequestState& request = *victim.request;
     if (!request.forked || request.beams) return EndRequest(request.request.key, FinishReason::kError, why, now);

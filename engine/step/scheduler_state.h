@@ -75,7 +75,7 @@ struct Senior {
 class Scheduler::State {
  public:
   State(const SchedulerOptions& o, KvCache& c, RolePolicy& p, GrammarPool* g)
-      : options(o), cache(c), policy(p), grammars(g), predictor(o.prior_ms_per_token) {}
+      : options(o), cache(c), policy(&p), grammars(g), predictor(o.prior_ms_per_token) {}
 
   // scheduler.cc
   absl::Status Validate(const Request& request) const;
@@ -138,7 +138,7 @@ class Scheduler::State {
 
   SchedulerOptions options;
   KvCache& cache;
-  RolePolicy& policy;
+  RolePolicy* policy;
   GrammarPool* const grammars;  ///< null: no request may have a grammar
   StepPredictor predictor;
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "router/events/flip_json.h"
+
 namespace baton::router {
 namespace {
 
@@ -69,6 +71,7 @@ void ClusterState::WriteWorker(const LinkView& v, int64_t cached_tokens, bool co
   w.Field("role", WorkerRoleName(v.facts ? v.facts->role : WorkerRole::kUnknown));
   w.Field("state", LinkStateName(v.shown_state())).NullIfEmpty("detail", v.shown_detail());
   w.NullIfEmpty("phase", v.phase).Field("progress", v.progress);
+  if (v.flip) WriteFlip(*v.flip, w);
   w.Field("requests", v.outstanding ? v.outstanding->requests() : 0);
   w.Field("max_num_seqs", v.facts ? v.facts->max_num_seqs : 0).Field("restarts", v.restarts).Field("losses", v.losses);
   if (v.has_load) {

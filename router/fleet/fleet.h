@@ -85,6 +85,15 @@ class Fleet final : public LinkHost, public Workers {
   /// the worker as it is now. NotFound: who there is. InvalidArgument: two have that name. FailedPrecondition: it is
   /// the last that takes requests and decodes. Any thread, after Start and not after Stop.
   void Drain(DrainOrder order, std::function<void(absl::StatusOr<LinkView>)> done);
+  struct FlipOrder {
+    std::string worker;
+    WorkerRole to = WorkerRole::kUnknown;
+    bool force = false;   ///< even if nobody is left that decodes
+    Duration patience{};  ///< for what runs there to end; 0: as long as it takes
+  };
+  /// It changes its role in place: takes no new requests, ends what runs, and takes requests again when a canary went
+  /// through it. `done` as Drain's, when that has begun: LinkView::flip says how far it is.
+  void Flip(FlipOrder order, std::function<void(absl::StatusOr<LinkView>)> done);
   /// Every request on a worker is told that it is lost. Idempotent; not on the home loop.
   void Stop();
 
@@ -124,6 +133,15 @@ class Fleet final : public LinkHost, public Workers {
   void NoteReady() { was_ready_ = was_ready_ || ReadinessNow().ready; }
   absl::StatusOr<LinkView> Named(const std::string& worker) const;
   absl::StatusOr<LinkView> DrainNow(const DrainOrder& order);
+  /// FailedPrecondition: nobody else that takes requests decodes.
+  absl::Status CheckNotLast(const LinkView& view) const;
+  absl::StatusOr<LinkView> FlipNow(const FlipOrder& order);
+  void LookAtFlips();
+  void CarryOutFlips();
+  void Do(const HoldFlipped& action);
+  void Do(const ReleaseFlipped& action);
+  void Do(const OrderFlip& action);
+  void Do(const ShowFlip& action);
   absl::Status CheckName(int32_t slot, const WorkerFacts& facts) const;
 
   // ---- membership; home loop, or before Start
@@ -189,6 +207,8 @@ class Fleet final : public LinkHost, public Workers {
   std::unique_ptr<EventLoopTimer> timer_;                    // as roster_: armed while the roster waits
   CanaryBook canaries_;                                      // home loop
   std::map<uint64_t, std::shared_ptr<void>> sent_canaries_;  // home loop; by their numbers in canaries_
+  FlipBook flips_;                                           // home loop
+  std::unique_ptr<EventLoopTimer> flip_timer_;               // home loop: armed while a role changes
   std::unique_ptr<EventLoopTimer> canary_timer_;             // home loop
   bool started_ = false, closed_ = false;                    // as roster_
 

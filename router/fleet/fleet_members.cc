@@ -43,6 +43,7 @@ void Fleet::Stop() {
     closed_ = true;
     timer_.reset();
     canary_timer_.reset();
+    flip_timer_.reset();
     closed.set_value();
   });
   closed.get_future().wait();
@@ -85,16 +86,25 @@ absl::StatusOr<LinkView> Fleet::Named(const std::string& worker) const {
                                     names.empty() ? "none" : absl::StrJoin(names, ", ")));
 }
 
-absl::StatusOr<LinkView> Fleet::DrainNow(const DrainOrder& order) {
-  BATON_ASSIGN_OR_RETURN(const LinkView view, Named(order.worker));
+absl::Status Fleet::CheckNotLast(const LinkView& view) const {
   const auto decodes = [](const LinkView& v) { return v.takes_requests() && v.facts->role != WorkerRole::kPrefill; };
   const auto all = Views();
   const bool others =
       std::ranges::any_of(all, [&](const LinkView& v) { return v.id.index != view.id.index && decodes(v); });
-  if (!order.undo && !order.force && decodes(view) && !others) {
-    return absl::FailedPreconditionError(
-        StrCat("worker ", view.name(), " is the last that decodes: without it every request fails (--force)"));
+  if (!decodes(view) || others) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      StrCat("worker ", view.name(), " is the last that decodes: without it every request fails (--force)"));
+}
+
+absl::StatusOr<LinkView> Fleet::DrainNow(const DrainOrder& order) {
+  BATON_ASSIGN_OR_RETURN(const LinkView view, Named(order.worker));
+  if (flips_.changes(view.id.index)) {
+    if (!order.undo) return absl::FailedPreconditionError(StrCat("worker ", view.name(), " changes its role now"));
+    BATON_RETURN_IF_ERROR(flips_.Undo(view.id.index, clock_.Now()));
+    CarryOutFlips();
+    return LinkOf(view.id)->View();
   }
+  if (!order.undo && !order.force) BATON_RETURN_IF_ERROR(CheckNotLast(view));
   order.undo ? roster_.Resume(view.id.index) : roster_.Drain(view.id.index);
   Seat();
   return LinkOf(view.id)->View();
@@ -145,6 +155,7 @@ void Fleet::Do(const DropWorker& action) {
   link->Leave(absl::UnavailableError("the worker is listed no more"));
   SetLink(action.slot, nullptr);
   canaries_.Forget(action.slot);
+  flips_.Forget(action.slot);
   loops_.waiting.Post([link] { link->Shutdown(); });
 }
 

@@ -103,7 +103,7 @@ struct GrpcWire::Inner : std::enable_shared_from_this<Inner> {
   bool stopping = false;
   std::string token;  ///< of the session that the greeting began; empty: there is no secret
   uint64_t session = 0;
-  std::shared_ptr<grpc::ClientContext> handshake, watch, relay;
+  std::shared_ptr<grpc::ClientContext> handshake, watch, relay, flip;
   std::shared_ptr<RelayCall> orders;                    ///< of the session
   std::set<std::shared_ptr<grpc::ClientContext>> legs;  ///< of the session
 
@@ -341,11 +341,36 @@ void GrpcWire::Meet(uint64_t session, const std::string& landing_address) {
   if (const auto orders = inner_->OrdersOf(session)) orders->Meet(landing_address);
 }
 
+void GrpcWire::Flip(WorkerRole to, Duration patience, std::function<void(FlipAnswer)> done) {
+  struct Call {
+    v1::FlipRequest request;
+    v1::FlipReply reply;
+  };
+  auto call = std::make_shared<Call>();
+  call->request.set_role(to == WorkerRole::kPrefill ? v1::WORKER_ROLE_PREFILL : v1::WORKER_ROLE_DECODE);
+  call->request.set_deadline_ms(static_cast<uint32_t>(Milliseconds(patience)));
+  std::shared_ptr<grpc::ClientContext> context;
+  {
+    std::lock_guard lock(inner_->mutex);
+    if (inner_->stopping) return;
+    context = inner_->NewContext();
+    inner_->flip = context;
+    inner_->calls->Add();
+  }
+  inner_->stub->async()->Flip(
+      context.get(), &call->request, &call->reply,
+      [call, context, done = std::move(done), counted = inner_->calls](grpc::Status status) {
+        done({FromGrpc(status), call->reply.incarnation(), call->reply.drain_ms(), call->reply.change_ms()});
+        counted->Done();
+      });
+}
+
 void GrpcWire::Shutdown() {
   {
     std::lock_guard lock(inner_->mutex);
     inner_->stopping = true;
     if (inner_->handshake) inner_->handshake->TryCancel();
+    if (inner_->flip) inner_->flip->TryCancel();
   }
   CloseSession();
   inner_->calls->WaitZero();

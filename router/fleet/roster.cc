@@ -38,7 +38,7 @@ void Roster::Listed(absl::Span<const Endpoint> endpoints, TimePoint now) {
 void Roster::Show(int32_t slot, const Endpoint& endpoint) {
   Place& place = places_[static_cast<size_t>(slot)];
   if (endpoint.takes_requests()) {
-    if (place.state != State::kTaking && place.drained) actions_.emplace_back(HoldWorker{slot, kDrained});
+    if (place.state != State::kTaking && place.drained) actions_.emplace_back(HoldWorker{slot, place.drained});
     if (place.state != State::kTaking && !place.drained) actions_.emplace_back(TakeWorker{slot});
     place.state = State::kTaking;
     return;
@@ -73,21 +73,26 @@ void Roster::Tick(const std::function<bool(int32_t slot)>& idle, TimePoint now) 
   if (!waiting_.empty()) Seat();
 }
 
-void Roster::Drain(int32_t slot) {
+void Roster::Drain(int32_t slot, const char* why) {
   if (state(slot) == State::kFree) return;
   Place& place = places_[static_cast<size_t>(slot)];
-  if (!std::exchange(place.drained, true) && place.state == State::kTaking)
-    actions_.emplace_back(HoldWorker{slot, kDrained});
+  if (place.drained) return;
+  place.drained = why != nullptr ? why : kDrained;
+  if (place.state == State::kTaking) actions_.emplace_back(HoldWorker{slot, place.drained});
 }
 
 void Roster::Resume(int32_t slot) {
   if (state(slot) == State::kFree) return;
   Place& place = places_[static_cast<size_t>(slot)];
-  if (std::exchange(place.drained, false) && place.state == State::kTaking) actions_.emplace_back(TakeWorker{slot});
+  if (std::exchange(place.drained, nullptr) && place.state == State::kTaking) actions_.emplace_back(TakeWorker{slot});
 }
 
 bool Roster::waits() const {
   return std::ranges::any_of(places_, [](const Place& place) { return place.state == State::kGone; });
+}
+
+bool Roster::drained(int32_t slot) const {
+  return state(slot) != State::kFree && places_[static_cast<size_t>(slot)].drained != nullptr;
 }
 
 Roster::State Roster::state(int32_t slot) const {

@@ -67,20 +67,22 @@ class Roster {
   /// `idle`: whether nothing runs on the worker in a slot. Call every kTick while `waits()`.
   void Tick(const std::function<bool(int32_t slot)>& idle, TimePoint now);
   /// An operator's. A slot that is free: nothing.
-  void Drain(int32_t slot);
+  /// `why` must live for ever; null: it drains it.
+  void Drain(int32_t slot, const char* why = nullptr);
   void Resume(int32_t slot);
 
   std::vector<RosterAction> TakeActions() { return std::exchange(actions_, {}); }
   /// Somebody is gone and still has a slot.
   bool waits() const;
   State state(int32_t slot) const;
+  bool drained(int32_t slot) const;
 
  private:
   struct Place {
     State state = State::kFree;
     std::string address;
     TimePoint gone_at{};
-    bool drained = false;  ///< by an operator
+    const char* drained = nullptr;  ///< why an operator wants no requests there; null: he does
   };
   void Show(int32_t slot, const Endpoint& endpoint);
   /// Of those that wait, as many as there are slots for.

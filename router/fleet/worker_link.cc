@@ -95,6 +95,21 @@ void WorkerLink::Prove(std::string unproven, std::optional<TimePoint> next) {
   Log(next ? LogLevel::kWarning : LogLevel::kInfo, "worker {}: unproven: {}", name, unproven);
 }
 
+void WorkerLink::Flip(WorkerRole to, Duration patience, std::function<void(const FlipAnswer&)> done) {
+  wire_->Flip(to, patience, [self = shared_from_this(), done = std::move(done)](FlipAnswer answer) {
+    self->parts_.home.Post([done, answer = std::move(answer)] { done(answer); });
+  });
+}
+
+void WorkerLink::ShowFlip(const FlipView& view) {
+  std::unique_lock lock(mutex_);
+  view_.flip = std::make_shared<const FlipView>(view);
+  const std::string name = view_.name();
+  lock.unlock();
+  LogInfo("worker {}: changes its role to {}: {}{}{}", name, WorkerRoleName(view.to), FlipStageName(view.stage),
+          view.why.empty() ? "" : ": ", view.why);
+}
+
 bool WorkerLink::idle() const {
   std::lock_guard lock(mutex_);
   return view_.outstanding->requests() == 0 && book_.empty();

@@ -54,6 +54,7 @@ struct LinkView {
   std::string held;      ///< why it takes no new requests though it is there; empty: it takes them
   std::string unproven;  ///< why no canary has proven this process yet (canary_book.h); empty: it takes requests
   std::optional<TimePoint> canary_at{};  ///< of one that is unproven: its next canary
+  std::shared_ptr<const FlipView> flip;  ///< the latest change of its role; null: none
   bool duplicate = false;                ///< the process is reached at another address already
 
   bool takes_requests() const { return state == LinkState::kReady && held.empty() && unproven.empty(); }
@@ -92,6 +93,9 @@ class WorkerLink : public std::enable_shared_from_this<WorkerLink> {
   void Hold(std::string why);
   /// No requests yet for this reason; empty: it takes them from now on. Home loop.
   void Prove(std::string unproven, std::optional<TimePoint> next);
+  /// Changes its role; `done` on the home loop. Home loop.
+  void Flip(WorkerRole to, Duration patience, std::function<void(const FlipAnswer&)> done);
+  void ShowFlip(const FlipView& view);
   /// Nothing runs there, as far as this router knows.
   bool idle() const;
 

@@ -15,6 +15,7 @@
 
 #include "absl/status/status.h"
 #include "common/clock.h"
+#include "router/fleet/flip_book.h"
 #include "router/fleet/leg_order.h"
 #include "router/fleet/worker_facts.h"
 
@@ -79,6 +80,9 @@ class WorkerWire {
   virtual void Renew(uint64_t session, const std::vector<LegRenewal>& legs) = 0;
   /// A prefill worker connects to a decode worker.
   virtual void Meet(uint64_t session, const std::string& landing_address) = 0;
+
+  /// A worker changes its role in place (proto Flip). No call of a session; `done` once.
+  virtual void Flip(WorkerRole to, Duration patience, std::function<void(FlipAnswer)> done) = 0;
 
   /// Cancels everything and waits until no callback can run any more.
   virtual void Shutdown() = 0;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/str_cat.h"
+#include "router/events/flip_json.h"
 #include "router/http/console_page.h"
 #include "router/http/event_feed.h"
 #include "router/http/openai_json.h"
@@ -14,7 +15,7 @@
 namespace baton::router {
 namespace {
 
-enum class Act : uint8_t { kConsole, kEvents, kWorkers, kExplain, kDrain, kResume };
+enum class Act : uint8_t { kConsole, kEvents, kWorkers, kExplain, kDrain, kResume, kFlip };
 /// What only this port has.
 struct Route {
   std::string_view path, method;
@@ -26,6 +27,7 @@ constexpr Route kOwn[] = {{"/", "GET", Act::kConsole},
                           {"/workers", "GET", Act::kWorkers},
                           {"/workers/drain", "POST", Act::kDrain},
                           {"/workers/resume", "POST", Act::kResume},
+                          {"/workers/flip", "POST", Act::kFlip},
                           {"/debug/route", "POST", Act::kExplain}};
 
 /// What both ports have; the last two for the console's playground, which asks its own origin only.
@@ -49,6 +51,7 @@ void WriteWorker(const LinkView& v, JsonWriter& w) {
     w.Field("version", v.facts->version).Field("model", v.facts->model_name).Field("numerics_id", v.facts->numerics_id);
     w.Field("max_num_seqs", v.facts->max_num_seqs).Field("restarts", v.restarts).Field("losses", v.losses);
   }
+  if (v.flip) WriteFlip(*v.flip, w);
   if (v.has_load) {
     w.Field("running", v.load.running).Field("waiting", v.load.waiting).Field("queued_tokens", v.load.queued_tokens);
     w.Field("kv_blocks_used", v.load.kv_blocks_used).Field("kv_blocks_total", v.load.kv_blocks_total);
@@ -57,6 +60,23 @@ void WriteWorker(const LinkView& v, JsonWriter& w) {
     w.Field("prefill_tokens_per_s", v.load.prefill_tokens_per_s).Field("decode_step_ms", v.load.decode_step_ms);
   }
   w.EndObject();
+}
+
+/// To an order about a worker: the worker as it is now.
+std::function<void(absl::StatusOr<LinkView>)> AnswerWith(const std::shared_ptr<HttpExchange>& exchange) {
+  return [exchange](absl::StatusOr<LinkView> worker) {
+    exchange->loop().Post([exchange, worker = std::move(worker)] {
+      if (!worker.ok()) {
+        ApiError error = BadRequest(std::string(worker.status().message()), "worker");
+        error.http_status = absl::IsNotFound(worker.status()) ? 404 : absl::IsUnavailable(worker.status()) ? 503 : 409;
+        return exchange->Respond(ErrorResponse(error, {}));
+      }
+      std::string out;
+      JsonWriter w(out);
+      WriteWorker(*worker, w);
+      exchange->Respond(HttpResponse{200, {}, "application/json", std::move(out)});
+    });
+  };
 }
 
 }  // namespace
@@ -89,6 +109,7 @@ void AdminApp::Handle(std::shared_ptr<HttpExchange> exchange, HttpRequest reques
     case Act::kExplain: return Explain(exchange, request);
     case Act::kDrain: return Drain(exchange, request, /*undo=*/false);
     case Act::kResume: return Drain(exchange, request, /*undo=*/true);
+    case Act::kFlip: return Flip(exchange, request);
   }
 }
 
@@ -117,21 +138,18 @@ void AdminApp::Drain(const std::shared_ptr<HttpExchange>& exchange, const HttpRe
   auto parsed = ParseDrainRequest(request.body, limits);
   if (auto* error = std::get_if<ApiError>(&parsed)) return exchange->Respond(ErrorResponse(*error, {}));
   DrainRequest& order = std::get<DrainRequest>(parsed);
-  auto answer = [exchange](const absl::StatusOr<LinkView>& worker) {
-    if (!worker.ok()) {
-      ApiError error = BadRequest(std::string(worker.status().message()), "worker");
-      error.http_status = absl::IsNotFound(worker.status()) ? 404 : absl::IsUnavailable(worker.status()) ? 503 : 409;
-      return exchange->Respond(ErrorResponse(error, {}));
-    }
-    std::string out;
-    JsonWriter w(out);
-    WriteWorker(*worker, w);
-    exchange->Respond(HttpResponse{200, {}, "application/json", std::move(out)});
-  };
-  service_.fleet().Drain({std::move(order.worker), undo, order.force},
-                         [exchange, answer](absl::StatusOr<LinkView> worker) {
-                           exchange->loop().Post([answer, worker = std::move(worker)] { answer(worker); });
-                         });
+  service_.fleet().Drain({std::move(order.worker), undo, order.force}, AnswerWith(exchange));
+}
+
+void AdminApp::Flip(const std::shared_ptr<HttpExchange>& exchange, const HttpRequest& request) {
+  const RouterConfig& config = service_.services().config;
+  const JsonLimits limits{static_cast<size_t>(config.max_body_bytes), static_cast<size_t>(config.max_json_depth)};
+  auto parsed = ParseFlipRequest(request.body, limits);
+  if (auto* error = std::get_if<ApiError>(&parsed)) return exchange->Respond(ErrorResponse(*error, {}));
+  FlipRequest& order = std::get<FlipRequest>(parsed);
+  const WorkerRole to = order.role == "prefill" ? WorkerRole::kPrefill : WorkerRole::kDecode;
+  service_.fleet().Flip({std::move(order.worker), to, order.force, std::chrono::milliseconds(order.timeout_ms)},
+                        AnswerWith(exchange));
 }
 
 void AdminApp::Explain(const std::shared_ptr<HttpExchange>& exchange, const HttpRequest& request) {

@@ -286,6 +286,33 @@ std::variant<DrainRequest, ApiError> ParseDrainRequest(std::string_view body, co
   return r;
 }
 
+std::variant<FlipRequest, ApiError> ParseFlipRequest(std::string_view body, const JsonLimits& limits) {
+  Document document;
+  if (auto error = json::Parse(body, limits, document)) return *std::move(error);
+  FlipRequest r;
+  for (auto [key, value] : document.root) {
+    MaybeError error;
+    if (key == "worker") {
+      error = Read(key, value, r.worker);
+    } else if (key == "role") {
+      error = Read(key, value, r.role);
+    } else if (key == "force") {
+      error = Read(key, value, r.force);
+    } else if (key == "timeout_ms") {
+      error = Read(key, value, r.timeout_ms);
+    } else {
+      error = BadRequest(StrCat("`", key, "` is unknown; there are `worker`, `role`, `force` and `timeout_ms`."),
+                         std::string(key));
+    }
+    if (error) return *std::move(error);
+  }
+  if (r.worker.empty()) return BadRequest("`worker` is required: a worker's name or address.", "worker");
+  if (r.role != "prefill" && r.role != "decode")
+    return BadRequest(StrCat("`role` is \"", r.role, "\"; it may be prefill or decode."), "role");
+  if (r.timeout_ms < 0) return BadRequest(StrCat("`timeout_ms` is ", r.timeout_ms, "; at least 0."), "timeout_ms");
+  return r;
+}
+
 std::variant<DetokenizeRequest, ApiError> ParseDetokenizeRequest(std::string_view body, const JsonLimits& limits) {
   Document document;
   if (auto error = json::Parse(body, limits, document)) return *std::move(error);

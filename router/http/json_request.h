@@ -79,6 +79,14 @@ struct DrainRequest {
 };
 std::variant<DrainRequest, ApiError> ParseDrainRequest(std::string_view body, const JsonLimits& limits);
 
+/// Of /workers/flip.
+struct FlipRequest {
+  std::string worker, role;
+  bool force = false;
+  int32_t timeout_ms = 0;
+};
+std::variant<FlipRequest, ApiError> ParseFlipRequest(std::string_view body, const JsonLimits& limits);
+
 /// Offset of the first byte that is not part of valid UTF-8; npos if all is.
 size_t FirstInvalidUtf8(std::string_view text);
 

@@ -46,6 +46,7 @@ class LoggingRole final : public Role {
   v1::WorkerRole wire_role() const override { return v1::WORKER_ROLE_DECODE; }
   void Start(PostTask, RelayBook*) override {}
   void Drain() override { log_.Say("RoleDrains"); }
+  void Resume() override { log_.Say("RoleResumes"); }
   bool Idle() const override {
     const bool idle = idle_;  // whoever hears "Busy" may change it
     if (!idle) log_.Say("Busy");
@@ -88,6 +89,7 @@ class LoggingWatcher final : public WatchSink {
     if (event.has_load()) log_.Say("LoadEvent");
     if (event.has_state()) log_.Say(v1::WorkerState::State_Name(event.state().state()).substr(6));
   }
+  void End(const absl::Status&) override { log_.Say("WatchEnds"); }
 
  private:
   Log& log_;

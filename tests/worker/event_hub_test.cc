@@ -13,6 +13,8 @@ namespace {
 // A watcher that keeps what a router keeps: the set of hashes and its digest, checked with every event.
 class Watcher final : public WatchSink {
  public:
+  void End(const absl::Status& why) override { ended = why; }
+  absl::Status ended;
   void Send(v1::WorkerEvent event) override {
     EXPECT_EQ(event.incarnation(), "worker-1");
     EXPECT_EQ(event.sequence_number(), ++events);

@@ -122,7 +122,7 @@ TEST(KvLines, RankZeroThatIsGoneIsToldOnce) {
 
 TEST(KvLines, ARankThatDoesNotComeIsNamedWithTheTime) {
   World w;
-  const absl::Status status = w.lines->Begin("life", "numerics", std::chrono::milliseconds(30));
+  const absl::Status status = w.lines->Begin("life", "numerics", /*takes_kv=*/true, std::chrono::milliseconds(30));
   EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
   EXPECT_THAT(status.ToString(), testing::HasSubstr("more than 30 ms"));
 }

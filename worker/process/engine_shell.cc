@@ -1,6 +1,8 @@
 #include "worker/process/engine_shell.h"
 
 #include <algorithm>
+#include <future>
+#include <mutex>
 #include <thread>
 #include <utility>
 
@@ -35,6 +37,7 @@ EngineShell::EngineShell(const WorkerConfig& config, LoadedModel loaded, const H
     : loaded_(std::move(loaded)),
       hasher_(key),
       role_(std::move(role)),
+      acting_(role_.get()),
       book_({.vocab_size = loaded_.model->config().vocab_size}, role_ ? role_->tickets() : nullptr),
       hub_(std::move(incarnation)),
       grammars_(loaded_.grammars ? std::make_unique<engine::GrammarPool>(loaded_.grammars, GrammarThreads()) : nullptr),
@@ -52,14 +55,14 @@ EngineShell::EngineShell(const WorkerConfig& config, LoadedModel loaded, const H
               [this](engine::EngineOutputs outputs, engine::Scheduler& scheduler) {
                 OnOutputs(std::move(outputs), scheduler);
               }) {
-  if (role_) role_->Start([this](engine::Engine::Task task) { engine_.Post(std::move(task)); }, &book_);
+  if (role_) StartRole(*role_);
   engine_.Post([this](engine::Scheduler&, TimePoint) { hub_.SendState(v1::WorkerState::STATE_READY, ""); });
 }
 
 EngineShell::~EngineShell() { Shutdown(); }
 
 void EngineShell::OnOutputs(engine::EngineOutputs outputs, engine::Scheduler& scheduler) {
-  if (role_) role_->OnOutputs(outputs.sequences, scheduler);
+  if (acting_ != nullptr) acting_->OnOutputs(outputs.sequences, scheduler);
   book_.OnOutputs(std::move(outputs.sequences), outputs.step);
   if (outputs.kv.gap || !outputs.kv.events.empty()) hub_.OnKvEvents(outputs.kv, scheduler);
 }
@@ -70,10 +73,10 @@ void EngineShell::OnRelay(std::shared_ptr<RelayWriter> sink, std::shared_ptr<con
                    engine::Scheduler& scheduler, TimePoint now) {
     book_.OnMessage(sink, *message, scheduler, now);
     for (const v1::Renewal& renewal : message->renewal()) {
-      if (role_) role_->OnRenewal(renewal);
+      if (acting_ != nullptr) acting_->OnRenewal(renewal);
     }
     for (const v1::Meet& meet : message->meet()) {
-      if (role_) role_->OnMeet(meet);
+      if (acting_ != nullptr) acting_->OnMeet(meet);
     }
     done();
   });
@@ -94,11 +97,12 @@ void EngineShell::RemoveWatcher(std::shared_ptr<WatchSink> sink) {
 }
 
 void EngineShell::Tick() {
-  if (!role_ || tick_posted_.exchange(true)) return;
+  if (tick_posted_.exchange(true)) return;
   engine_.PostBehind([this](engine::Scheduler& scheduler, TimePoint) {
     tick_posted_ = false;
-    role_->OnTick(scheduler);
-    if (when_role_idle_.empty() || !role_->Idle()) return;
+    if (acting_ == nullptr) return;
+    acting_->OnTick(scheduler);
+    if (when_role_idle_.empty() || !acting_->Idle()) return;
     for (auto& drained : std::exchange(when_role_idle_, {})) drained();
   });
 }
@@ -107,7 +111,8 @@ void EngineShell::Tick() {
 int64_t EngineShell::LeakedBlocks(engine::Scheduler& scheduler) const {
   int64_t leaked = 0;
   for (int32_t g = 0; g < scheduler.cache().num_groups(); ++g) {
-    leaked += scheduler.cache().pool(g).total_owners() - scheduler.OwnedBlocks(g) - (role_ ? role_->OwnedBlocks(g) : 0);
+    leaked += scheduler.cache().pool(g).total_owners() - scheduler.OwnedBlocks(g) -
+              (acting_ != nullptr ? acting_->OwnedBlocks(g) : 0);
   }
   return leaked;
 }
@@ -129,7 +134,7 @@ void EngineShell::ReportLoad() {
     wire.set_last_step_ms(rates_.step_ms());
     wire.set_leaked_kv_blocks(LeakedBlocks(scheduler));
     wire.set_calls_refused(calls_refused_);
-    if (role_) role_->FillLoad(*wire.mutable_handoff());
+    if (acting_ != nullptr) acting_->FillLoad(*wire.mutable_handoff());
     hub_.SendLoad(wire);
   });
 }
@@ -137,13 +142,83 @@ void EngineShell::ReportLoad() {
 void EngineShell::Drain(std::function<void()> drained) {
   engine_.Post([this](engine::Scheduler&, TimePoint) {
     book_.Drain();
-    if (role_) role_->Drain();
+    if (acting_ != nullptr) acting_->Drain();
     hub_.SendState(v1::WorkerState::STATE_DRAINING, "draining");
   });
   engine_.WhenIdle([this, drained = std::move(drained)] {  // on the scheduler thread
-    if (!role_ || down_ || role_->Idle()) return drained();
+    if (acting_ == nullptr || down_ || acting_->Idle()) return drained();
     when_role_idle_.push_back(drained);
   });
+}
+
+void EngineShell::Resume() {
+  engine_.Post([this](engine::Scheduler&, TimePoint) {
+    book_.Resume();
+    if (acting_ != nullptr) acting_->Resume();
+    hub_.SendState(v1::WorkerState::STATE_READY, "");
+  });
+}
+
+void EngineShell::StartRole(Role& role) {
+  role.Start([this](engine::Engine::Task task) { engine_.Post(std::move(task)); }, &book_);
+}
+
+std::string EngineShell::LandingAddress() const {
+  std::shared_lock lock(role_mutex_);
+  return role_ ? role_->LandingAddress() : std::string();
+}
+
+v1::WorkerRole EngineShell::wire_role() const {
+  std::shared_lock lock(role_mutex_);
+  return role_ ? role_->wire_role() : v1::WORKER_ROLE_BOTH;
+}
+
+bool EngineShell::WithRole(const std::function<void(Role&)>& call) const {
+  std::shared_lock lock(role_mutex_);
+  if (role_) call(*role_);
+  return role_ != nullptr;
+}
+
+absl::Status EngineShell::OnSchedulerThread(const std::function<void()>& work) {
+  std::promise<void> done;
+  const bool posted = engine_.Post([&](engine::Scheduler&, TimePoint) {
+    work();
+    done.set_value();
+  });
+  if (!posted) return absl::UnavailableError("the engine has ended");
+  done.get_future().wait();
+  return absl::OkStatus();
+}
+
+// What legs have posted by now is posted under the lock that takes the role away, and runs before it ends.
+absl::Status EngineShell::ChangeRole(const std::function<absl::StatusOr<std::unique_ptr<Role>>()>& make,
+                                     const std::string& incarnation) {
+  std::unique_ptr<Role> old;
+  {
+    std::lock_guard lock(role_mutex_);
+    old = std::move(role_);
+  }
+  if (old) old->StopThreads();
+  BATON_RETURN_IF_ERROR(OnSchedulerThread([&] {
+    acting_ = nullptr;
+    book_.UseTickets(nullptr);
+    engine_.UseRole(nullptr, nullptr);
+    if (old) old->LetGo();
+    hub_.BeginAnew(incarnation, absl::UnavailableError("the worker changes its role"));
+  }));
+  old = nullptr;  // its memory and ports are the next one's
+  BATON_ASSIGN_OR_RETURN(std::unique_ptr<Role> next, make());
+  StartRole(*next);
+  BATON_RETURN_IF_ERROR(OnSchedulerThread([&] {
+    acting_ = next.get();
+    book_.UseTickets(next->tickets());
+    engine_.UseRole(next->policy(), next->observer());
+    book_.Resume();
+    hub_.SendState(v1::WorkerState::STATE_READY, "");
+  }));
+  std::lock_guard lock(role_mutex_);
+  role_ = std::move(next);
+  return absl::OkStatus();
 }
 
 void EngineShell::Shutdown() {

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <shared_mutex>
 #include <string>
 #include <vector>
 
@@ -26,9 +27,11 @@ class EngineShell {
 
   const LoadedModel& loaded() const { return loaded_; }
   /// Where KV is taken; empty: nowhere. Any thread.
-  std::string LandingAddress() const { return role_ ? role_->LandingAddress() : std::string(); }
-  /// Null: `--role both`. Its legs may be called from any thread.
-  Role* role() const { return role_.get(); }
+  std::string LandingAddress() const;
+  /// Any thread.
+  v1::WorkerRole wire_role() const;
+  /// Calls one of its legs, which do not block; any thread. False: there is no role (`both`), or it changes now.
+  bool WithRole(const std::function<void(Role&)>& call) const;
 
   /// `done` runs on the scheduler thread after the message took effect.
   void OnRelay(std::shared_ptr<RelayWriter> sink, std::shared_ptr<const v1::RelayUp> message,
@@ -46,21 +49,32 @@ class EngineShell {
   /// Refuses new requests; `drained` runs once nothing lives: on the scheduler thread, or on that of Shutdown, or, when
   /// that has been, on the caller's.
   void Drain(std::function<void()> drained);
+  /// Takes requests again.
+  void Resume();
+  /// Another role, of what `make` makes, as another incarnation; weights, KV and prefix cache stay. Only after
+  /// `drained`; on a thread that may wait. Every watcher's stream ends. Not OK: as `make`, and there is no role until
+  /// another call of this.
+  absl::Status ChangeRole(const std::function<absl::StatusOr<std::unique_ptr<Role>>()>& make,
+                          const std::string& incarnation);
   /// Ends everything and joins the engine's threads.
   void Shutdown();
 
  private:
   void OnOutputs(engine::EngineOutputs outputs, engine::Scheduler& scheduler);
   int64_t LeakedBlocks(engine::Scheduler& scheduler) const;
+  absl::Status OnSchedulerThread(const std::function<void()>& work);
+  void StartRole(Role& role);
 
   LoadedModel loaded_;
   PrefixHasher hasher_;
-  const std::unique_ptr<Role> role_;
+  mutable std::shared_mutex role_mutex_;  ///< guards role_
+  std::unique_ptr<Role> role_;            ///< null: `--role both`, or it changes now
   std::atomic<bool> tick_posted_{false}, load_posted_{false};
   std::atomic<bool> down_{false};
   std::atomic<int64_t> calls_refused_{0};
   bool channel_ended_ = false;  ///< Shutdown's
   // Scheduler thread only, from here …
+  Role* acting_;  ///< role_, where it is there
   RelayBook book_;
   EventHub hub_;
   MeasuredRates rates_;

@@ -45,7 +45,8 @@ void FillRankLoad(const std::vector<RankFigures>& ranks, v1::HandoffLoad& load) 
 
 absl::Status BeginLines(const RoleContext& context) {
   if (context.loaded.lines == nullptr) return absl::OkStatus();
-  return context.loaded.lines->Begin(context.incarnation, context.loaded.numerics_id, kBeginWithin);
+  return context.loaded.lines->Begin(context.incarnation, context.loaded.numerics_id,
+                                     context.role == v1::WORKER_ROLE_DECODE, kBeginWithin);
 }
 
 }  // namespace baton::worker

@@ -29,6 +29,7 @@ struct RoleContext {
   std::string incarnation;
   const Clock& clock;
   std::shared_ptr<const trust::ClusterSecret> secret{};  ///< null: none
+  v1::WorkerRole role = v1::WORKER_ROLE_UNSPECIFIED;     ///< that is asked for
 };
 
 class Role {
@@ -48,11 +49,14 @@ class Role {
   virtual void Start(PostTask post, RelayBook* relay) = 0;
   /// No new tickets or jobs from now on. Scheduler thread.
   virtual void Drain() = 0;
+  /// They are taken again. Scheduler thread.
+  virtual void Resume() = 0;
   /// Nothing is under way. Scheduler thread.
   virtual bool Idle() const = 0;
   /// Joins its threads; the engine's still run.
   virtual void StopThreads() = 0;
-  /// The engine's threads have ended: gives every block back.
+  /// Its own threads have ended, and the engine's have, or this is the scheduler thread and no request lives: gives
+  /// every block back.
   virtual void LetGo() = 0;
 
   // ---- scheduler thread

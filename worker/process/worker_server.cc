@@ -16,6 +16,7 @@
 #include "common/status.h"
 #include "common/tls/grpc_credentials.h"
 #include "worker/process/reach.h"
+#include "worker/process/role_changer.h"
 #include "worker/process/worker_service.h"
 
 namespace baton::worker {
@@ -24,12 +25,6 @@ namespace {
 constexpr auto kLoadInterval = std::chrono::milliseconds(100);
 constexpr auto kTick = std::chrono::milliseconds(10);
 constexpr auto kKeyWait = std::chrono::seconds(5);
-
-// New at every start: 64 random bits.
-absl::StatusOr<std::string> NewIncarnation() {
-  BATON_ASSIGN_OR_RETURN(HashKey random, HashKey::Random());
-  return random.Hex().substr(0, 16);
-}
 
 absl::StatusOr<std::optional<HashKey>> KeyOf(const WorkerConfig& config) {
   if (config.hash_key_file.empty()) return std::optional<HashKey>();
@@ -45,11 +40,17 @@ class WorkerServer::Parts {
         std::shared_ptr<const trust::ClusterSecret> secret, RoleFactory make_role, std::unique_ptr<RankHost> ranks)
       : config_(config),
         ranks_(std::move(ranks)),
-        make_role_(std::move(make_role)),
+        has_role_(make_role != nullptr),
         incarnation_(incarnation),
         secret_(std::move(secret)),
         state_(config_, std::move(version), std::move(incarnation), key),
-        service_(state_, sessions_) {}
+        service_(state_, sessions_),
+        roles_({config_, state_, clock_, std::move(make_role), secret_, [this](bool serves) { SetServing(serves); }}) {
+    if (!has_role_) return;
+    service_.OnFlip([this](v1::WorkerRole to, Duration patience, RoleChanged done) {
+      roles_.Change(to, patience, std::move(done));
+    });
+  }
   ~Parts() { Stop(); }
 
   absl::Status Listen() {
@@ -94,9 +95,13 @@ class WorkerServer::Parts {
     return load_status_;
   }
 
-  absl::Status Health() const { return ranks_ ? ranks_->Health() : absl::OkStatus(); }
+  absl::Status Health() const {
+    if (absl::Status ranks = ranks_ ? ranks_->Health() : absl::OkStatus(); !ranks.ok()) return ranks;
+    return roles_.Health();
+  }
 
   void Drain() {
+    roles_.GiveUp();
     SetServing(false);
     std::shared_ptr<EngineShell> engine = state_.engine();
     if (!engine) return SetDrained();
@@ -122,6 +127,7 @@ class WorkerServer::Parts {
     }
     if (loader_.joinable()) loader_.join();
     if (io_.joinable()) io_.join();
+    roles_.Stop();
     if (server_) {
       server_->Shutdown(std::chrono::system_clock::now() + std::chrono::milliseconds(200));
       server_->Wait();
@@ -160,8 +166,9 @@ class WorkerServer::Parts {
     BATON_ASSIGN_OR_RETURN(HashKey random, HashKey::Random());
     const HashKey key = state_.AdoptKey(random);
     std::unique_ptr<Role> role;
-    if (make_role_) {
-      BATON_ASSIGN_OR_RETURN(role, make_role_({config_, loaded, incarnation_, clock_, secret_}));
+    if (has_role_) {
+      const v1::WorkerRole first = config_.role == "prefill" ? v1::WORKER_ROLE_PREFILL : v1::WORKER_ROLE_DECODE;
+      BATON_ASSIGN_OR_RETURN(role, roles_.Make(loaded, first, incarnation_));
     }
     state_.SetEngine(
         std::make_shared<EngineShell>(config_, std::move(loaded), key, incarnation_, clock_, std::move(role)));
@@ -182,7 +189,7 @@ class WorkerServer::Parts {
   void RunTimers() {
     TimePoint report = clock_.Now();
     std::unique_lock lock(mutex_);
-    while (!changed_.wait_for(lock, make_role_ ? Duration(kTick) : kLoadInterval, [&] { return stopping_; })) {
+    while (!changed_.wait_for(lock, has_role_ ? Duration(kTick) : kLoadInterval, [&] { return stopping_; })) {
       lock.unlock();
       sessions_.Tick();
       if (std::shared_ptr<EngineShell> engine = state_.engine()) {
@@ -199,13 +206,14 @@ class WorkerServer::Parts {
 
   const WorkerConfig config_;
   const std::unique_ptr<RankHost> ranks_;  ///< null: one rank. Outlives the engine.
-  const RoleFactory make_role_;
+  const bool has_role_;                    ///< not `both`
   const std::string incarnation_;
   const std::shared_ptr<const trust::ClusterSecret> secret_;  ///< null: none
   SteadyClock clock_;
   RouterSessions sessions_{secret_, clock_};
   WorkerState state_;
   WorkerService service_;
+  RoleChanger roles_;
   tls::Refusals refusals_{clock_};
   std::unique_ptr<tls::LiveIdentity> identity_;  ///< null: no TLS
   std::unique_ptr<tls::GrpcTls> tls_;            ///< of identity_

@@ -43,6 +43,11 @@ grpc::ServerUnaryReactor* Finished(grpc::CallbackServerContext* context, const g
 
 const char kNoLegs[] = "this worker takes no legs of a handoff: its role is `both`";
 
+// Of one whose role is taken away between two looks.
+grpc::Status NoRole(const std::shared_ptr<EngineShell>& engine, WorkerState& state) {
+  return engine ? grpc::Status(grpc::StatusCode::UNIMPLEMENTED, kNoLegs) : StillLoading(state.progress().Get());
+}
+
 }  // namespace
 
 HashKey WorkerState::AdoptKey(const HashKey& offered) {
@@ -74,6 +79,11 @@ void WorkerState::SetEngine(std::shared_ptr<EngineShell> engine) {
   engine_ = std::move(engine);
 }
 
+void WorkerState::SetIncarnation(std::string incarnation) {
+  std::lock_guard lock(mutex_);
+  incarnation_ = std::move(incarnation);
+}
+
 std::shared_ptr<EngineShell> WorkerState::engine() const {
   std::lock_guard lock(mutex_);
   return engine_;
@@ -91,9 +101,6 @@ v1::HandshakeReply WorkerState::Describe() const {
   reply.mutable_protocol()->set_max(kProtocolMax);
   reply.set_worker_id(worker_id_);
   reply.set_incarnation(incarnation_);
-  reply.set_role(config_.role == "prefill"  ? v1::WORKER_ROLE_PREFILL
-                 : config_.role == "decode" ? v1::WORKER_ROLE_DECODE
-                                            : v1::WORKER_ROLE_BOTH);
   reply.set_worker_version(version_);
   if (key_) reply.set_hash_key(key_->bytes.data(), key_->bytes.size());
   if (!engine_) {
@@ -102,6 +109,7 @@ v1::HandshakeReply WorkerState::Describe() const {
     reply.mutable_loading()->set_progress(view.fraction);
     return reply;
   }
+  reply.set_role(engine_->wire_role());
   const LoadedModel& loaded = engine_->loaded();
   const engine::ModelConfig& model = loaded.model->config();
   reply.set_model_digest(model.digest);
@@ -206,7 +214,7 @@ grpc::ServerBidiReactor<v1::RelayUp, v1::RelayDown>* WorkerService::Relay(grpc::
                           .on_end =
                               [engine, session](std::shared_ptr<RelayWriter> sink) {
                                 engine->OnRelayEnd(std::move(sink));
-                                if (engine->role()) engine->role()->RouterLeft(session);
+                                engine->WithRole([&](Role& role) { role.RouterLeft(session); });
                               }});
 }
 
@@ -215,15 +223,13 @@ grpc::ServerUnaryReactor* WorkerService::Reserve(grpc::CallbackServerContext* co
   if (const grpc::Status may = MayCall(*context); !may.ok()) return Finished(context, may);
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   std::shared_ptr<EngineShell> engine = state_.engine();
-  if (!engine || !engine->role()) {
-    reactor->Finish(engine ? grpc::Status(grpc::StatusCode::UNIMPLEMENTED, kNoLegs)
-                           : StillLoading(state_.progress().Get()));
-    return reactor;
-  }
-  engine->role()->Reserve(*request, [reactor, reply](v1::ReserveReply answer) {
-    *reply = std::move(answer);
-    reactor->Finish(grpc::Status::OK);
+  const bool asked = engine && engine->WithRole([&](Role& role) {
+    role.Reserve(*request, [reactor, reply](v1::ReserveReply answer) {
+      *reply = std::move(answer);
+      reactor->Finish(grpc::Status::OK);
+    });
   });
+  if (!asked) reactor->Finish(NoRole(engine, state_));
   return reactor;
 }
 
@@ -232,13 +238,14 @@ grpc::ServerWriteReactor<v1::PrefillReply>* WorkerService::Prefill(grpc::Callbac
   if (const grpc::Status may = MayCall(*context); !may.ok())
     return new Refused<grpc::ServerWriteReactor<v1::PrefillReply>>(may);
   std::shared_ptr<EngineShell> engine = state_.engine();
-  if (!engine || !engine->role()) {
-    return new Refused<grpc::ServerWriteReactor<v1::PrefillReply>>(
-        engine ? grpc::Status(grpc::StatusCode::UNIMPLEMENTED, kNoLegs) : StillLoading(state_.progress().Get()));
-  }
+  if (!engine || engine->wire_role() == v1::WORKER_ROLE_BOTH)
+    return new Refused<grpc::ServerWriteReactor<v1::PrefillReply>>(NoRole(engine, state_));
   return NewPrefillReactor(
-      [&](std::shared_ptr<PrefillSink> sink) { engine->role()->Prefill(*request, std::move(sink)); },
-      [engine, key = request->key()] { engine->role()->PrefillStreamEnded(key); });
+      [&](std::shared_ptr<PrefillSink> sink) {
+        if (!engine->WithRole([&](Role& role) { role.Prefill(*request, sink); }))
+          sink->Finish(absl::UnavailableError("this worker changes its role"));
+      },
+      [engine, key = request->key()] { engine->WithRole([&](Role& role) { role.PrefillStreamEnded(key); }); });
 }
 
 grpc::ServerUnaryReactor* WorkerService::Cancel(grpc::CallbackServerContext* context, const v1::CancelRequest* request,
@@ -246,14 +253,13 @@ grpc::ServerUnaryReactor* WorkerService::Cancel(grpc::CallbackServerContext* con
   if (const grpc::Status may = MayCall(*context); !may.ok()) return Finished(context, may);
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   std::shared_ptr<EngineShell> engine = state_.engine();
-  if (!engine || !engine->role()) {
-    reactor->Finish(grpc::Status::OK);  // nothing of it is here
-    return reactor;
-  }
-  engine->role()->Cancel(*request, [reactor, reply](v1::CancelReply answer) {
-    *reply = std::move(answer);
-    reactor->Finish(grpc::Status::OK);
+  const bool asked = engine && engine->WithRole([&](Role& role) {
+    role.Cancel(*request, [reactor, reply](v1::CancelReply answer) {
+      *reply = std::move(answer);
+      reactor->Finish(grpc::Status::OK);
+    });
   });
+  if (!asked) reactor->Finish(grpc::Status::OK);  // nothing of it is here
   return reactor;
 }
 
@@ -267,6 +273,23 @@ grpc::ServerUnaryReactor* WorkerService::Drain(grpc::CallbackServerContext* cont
   } else {
     reactor->Finish(StillLoading(state_.progress().Get()));
   }
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* WorkerService::Flip(grpc::CallbackServerContext* context, const v1::FlipRequest* request,
+                                              v1::FlipReply* reply) {
+  if (const grpc::Status may = MayCall(*context); !may.ok()) return Finished(context, may);
+  if (!change_role_)
+    return Finished(context, {grpc::StatusCode::FAILED_PRECONDITION, "this worker's role is `both`: it has no other"});
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  change_role_(request->role(), std::chrono::milliseconds(request->deadline_ms()),
+               [reactor, reply](const absl::StatusOr<RoleChange>& change) {
+                 if (!change.ok()) return reactor->Finish(ToGrpc(change.status()));
+                 reply->set_incarnation(change->incarnation);
+                 reply->set_drain_ms(Milliseconds(change->drained));
+                 reply->set_change_ms(Milliseconds(change->changed));
+                 reactor->Finish(grpc::Status::OK);
+               });
   return reactor;
 }
 

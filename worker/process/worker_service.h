@@ -34,6 +34,8 @@ class WorkerState {
   void GiveUpOnKey();
   std::optional<HashKey> key() const;
   void SetEngine(std::shared_ptr<EngineShell> engine);
+  /// Another one's from now on.
+  void SetIncarnation(std::string incarnation);
   std::shared_ptr<EngineShell> engine() const;
   void SetWorkerId(std::string id);
   v1::HandshakeReply Describe() const;
@@ -42,20 +44,30 @@ class WorkerState {
  private:
   const WorkerConfig& config_;
   const std::string version_;
-  const std::string incarnation_;
   StartUpProgress progress_;
   mutable std::mutex mutex_;
-  std::string worker_id_;
+  std::string worker_id_, incarnation_;
   std::optional<HashKey> key_;
   bool key_given_up_ = false;
   std::condition_variable key_changed_;
   std::shared_ptr<EngineShell> engine_;
 };
 
+/// What a change of the role took.
+struct RoleChange {
+  std::string incarnation;  ///< from now on
+  Duration drained{}, changed{};
+};
+using RoleChanged = std::function<void(const absl::StatusOr<RoleChange>&)>;
+
 class WorkerService final : public v1::Worker::CallbackService {
  public:
   /// Both outlive it. `sessions`: who may call.
   WorkerService(WorkerState& state, RouterSessions& sessions) : state_(state), sessions_(sessions) {}
+  /// Who changes the worker's role (RoleChanger::Change). Before the first call; without it Flip is refused.
+  void OnFlip(std::function<void(v1::WorkerRole, Duration, RoleChanged)> change_role) {
+    change_role_ = std::move(change_role);
+  }
 
   grpc::ServerUnaryReactor* Handshake(grpc::CallbackServerContext* context, const v1::HandshakeRequest* request,
                                       v1::HandshakeReply* reply) override;
@@ -70,11 +82,14 @@ class WorkerService final : public v1::Worker::CallbackService {
                                    v1::CancelReply* reply) override;
   grpc::ServerUnaryReactor* Drain(grpc::CallbackServerContext* context, const v1::DrainRequest* request,
                                   v1::DrainReply* reply) override;
+  grpc::ServerUnaryReactor* Flip(grpc::CallbackServerContext* context, const v1::FlipRequest* request,
+                                 v1::FlipReply* reply) override;
 
  private:
   grpc::Status MayCall(const grpc::CallbackServerContext& context);
   WorkerState& state_;
   RouterSessions& sessions_;
+  std::function<void(v1::WorkerRole, Duration, RoleChanged)> change_role_;
 };
 
 }  // namespace baton::worker

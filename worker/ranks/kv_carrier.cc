@@ -45,8 +45,12 @@ void RankCarrier::Break(const absl::Status& why) {
 }
 
 void RankCarrier::Handle(const v1::RankOrder& order) {
-  if (carrier_ != nullptr) return carrier_->Handle(order);
-  if (!order.has_begin()) return;  // rank 0 orders nothing else before
+  if (order.has_begin()) return thread_.Post([this, order] { BeginAnew(order); });  // behind what its carrier posted
+  if (carrier_ != nullptr) carrier_->Handle(order);
+}
+
+void RankCarrier::BeginAnew(const v1::RankOrder& order) {
+  carrier_ = nullptr;
   v1::RankNews news;
   news.mutable_begun();
   if (const absl::Status begun = Begin(order); !begun.ok())
@@ -65,6 +69,7 @@ absl::Status RankCarrier::Begin(const v1::RankOrder& order) {
                          .clock = clock_,
                          .thread = thread_,
                          .tell = [this](const v1::RankNews& news) { line_->Send(news); }};
+  context.takes_kv = order.begin().takes_kv();
   if (!facts_.config.cluster_secret_file.empty()) {
     BATON_ASSIGN_OR_RETURN(context.secret, trust::ClusterSecret::Read(facts_.config.cluster_secret_file));
   }

@@ -41,6 +41,7 @@ struct CarrierContext {
   TransferLoop& thread;
   std::function<void(const v1::RankNews& news)> tell;       ///< on the transfer thread
   std::shared_ptr<const trust::ClusterSecret> secret = {};  ///< of the cluster; null: none
+  bool takes_kv = false;                                    ///< decode; else it sends
 };
 using CarrierFactory = std::function<absl::StatusOr<std::unique_ptr<KvCarrier>>(const CarrierContext&)>;
 
@@ -66,6 +67,7 @@ class RankCarrier {
   RankCarrier(Facts facts, CarrierFactory make, KvLine::OnBroken on_broken)
       : facts_(std::move(facts)), make_(std::move(make)), on_broken_(std::move(on_broken)) {}
   void Handle(const v1::RankOrder& order);
+  void BeginAnew(const v1::RankOrder& order);
   absl::Status Begin(const v1::RankOrder& order);
   void Break(const absl::Status& why);
 

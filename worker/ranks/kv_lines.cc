@@ -52,12 +52,16 @@ absl::Status KvLines::Await(const std::function<bool()>& done, Duration patience
   return absl::OkStatus();
 }
 
-absl::Status KvLines::Begin(const std::string& incarnation, const std::string& numerics_id, Duration patience) {
+absl::Status KvLines::Begin(const std::string& incarnation, const std::string& numerics_id, bool takes_kv,
+                            Duration patience) {
   const int others = ranks() - 1;
+  begun_ = 0;
+  not_begun_ = absl::OkStatus();
   BATON_RETURN_IF_ERROR(Await([&] { return seated() == others; }, patience, "connecting to rank 0 for KV"));
   v1::RankOrder order;
   order.mutable_begin()->set_incarnation(incarnation);
   order.mutable_begin()->set_numerics_id(numerics_id);
+  order.mutable_begin()->set_takes_kv(takes_kv);
   for (int rank = 1; rank <= others; ++rank) Send(rank, order);
   BATON_RETURN_IF_ERROR(Await([&] { return begun_ == others; }, patience, "opening the ranks' transports for KV"));
   return not_begun_;

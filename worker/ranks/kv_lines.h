@@ -46,8 +46,8 @@ class KvLines final : private TransportEvents {
   void Listen(OnNews on_news) { on_news_ = std::move(on_news); }
   /// Moves things until `done` says so. DeadlineExceeded, Unavailable: not within `patience`, or a rank was lost.
   absl::Status Await(const std::function<bool()>& done, Duration patience, std::string_view what);
-  /// Await that all ranks have come, tell them to begin, and await what comes of it: the first rank's error.
-  absl::Status Begin(const std::string& incarnation, const std::string& numerics_id, Duration patience);
+  /// Await that all ranks have come, tell them to begin (anew), and await what comes of it: the first rank's error.
+  absl::Status Begin(const std::string& incarnation, const std::string& numerics_id, bool takes_kv, Duration patience);
   /// Dropped when the rank was lost.
   void Send(int rank, const v1::RankOrder& order);
   Transport& transport() { return *transport_; }

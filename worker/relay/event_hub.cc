@@ -97,6 +97,12 @@ void EventHub::SendState(v1::WorkerState::State state, const std::string& detail
   SendAll(event);
 }
 
+void EventHub::BeginAnew(std::string incarnation, const absl::Status& why) {
+  incarnation_ = std::move(incarnation);
+  for (const Watcher& watcher : watchers_) watcher.sink->End(why);
+  watchers_.clear();
+}
+
 v1::Load EncodeLoad(const engine::SchedulerLoad& load) {
   v1::Load out;
   out.set_running(load.running_sequences);

@@ -23,6 +23,8 @@ class EventHub {
   void OnKvEvents(const engine::KvEvents& events, engine::Scheduler& scheduler);
   void SendLoad(const v1::Load& load);
   void SendState(v1::WorkerState::State state, const std::string& detail);
+  /// Ends every watcher's stream so; those that come from now on hear this incarnation.
+  void BeginAnew(std::string incarnation, const absl::Status& why);
   size_t watchers() const { return watchers_.size(); }
 
  private:
@@ -34,7 +36,7 @@ class EventHub {
   void SendAll(const v1::WorkerEvent& event);
   void SendSnapshot(Watcher& watcher, engine::Scheduler& scheduler);
 
-  const std::string incarnation_;
+  std::string incarnation_;
   v1::WorkerState state_;
   std::vector<Watcher> watchers_;
   uint64_t digest_ = 0;  ///< wrapping sum of the low 64 bits of every stored hash

@@ -41,6 +41,10 @@ class RelayBook {
 
   /// No new attaches from now on: they are refused as Unavailable.
   void Drain() { draining_ = true; }
+  /// They are taken again.
+  void Resume() { draining_ = false; }
+  /// While nothing lives.
+  void UseTickets(TicketHost* tickets) { tickets_ = tickets; }
   size_t live() const { return by_key_.size(); }
 
  private:
@@ -87,7 +91,7 @@ class RelayBook {
   void AddNews(Live& live, const engine::SequenceOutput& output, v1::RelayDown& down);
 
   const AttachLimits limits_;
-  TicketHost* const tickets_;
+  TicketHost* tickets_;
   bool draining_ = false;
   OwnTime own_;
   engine::RequestKey next_key_ = 1;

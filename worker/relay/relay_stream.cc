@@ -8,6 +8,10 @@
 namespace baton::worker {
 namespace {
 
+grpc::Status ToGrpc(const absl::Status& status) {
+  return {static_cast<grpc::StatusCode>(status.code()), std::string(View(status.message()))};
+}
+
 class RelayReactor final : public grpc::ServerBidiReactor<v1::RelayUp, v1::RelayDown> {
   class Sink final : public RelayWriter, public std::enable_shared_from_this<Sink> {
    public:
@@ -50,6 +54,7 @@ class WatchReactor final : public grpc::ServerWriteReactor<v1::WorkerEvent> {
    public:
     explicit Sink(WatchReactor* reactor) : writes(reactor) {}
     void Send(v1::WorkerEvent event) override { writes.Push(std::move(event)); }
+    void End(const absl::Status& why) override { writes.FinishAfterQueue(ToGrpc(why)); }
     WriteQueue<WatchReactor, v1::WorkerEvent> writes;
   };
 
@@ -76,9 +81,7 @@ class PrefillReactor final : public grpc::ServerWriteReactor<v1::PrefillReply> {
    public:
     explicit Sink(PrefillReactor* reactor) : writes(reactor) {}
     void Send(v1::PrefillReply reply) override { writes.Push(std::move(reply)); }
-    void Finish(const absl::Status& status) override {
-      writes.FinishAfterQueue({static_cast<grpc::StatusCode>(status.code()), std::string(View(status.message()))});
-    }
+    void Finish(const absl::Status& status) override { writes.FinishAfterQueue(ToGrpc(status)); }
     WriteQueue<PrefillReactor, v1::PrefillReply> writes;
   };
 

@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "absl/status/status.h"
 #include "proto/worker.pb.h"
 
 namespace baton::worker {
@@ -20,6 +21,8 @@ class WatchSink {
  public:
   virtual ~WatchSink() = default;
   virtual void Send(v1::WorkerEvent event) = 0;
+  /// Behind what was sent, the stream ends so.
+  virtual void End(const absl::Status& why) = 0;
 };
 
 }  // namespace baton::worker

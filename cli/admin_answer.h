@@ -1,0 +1,27 @@
+// What a router's admin port answers to an order or a question of the command line.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "cli/http_client.h"
+#include "common/str_cat.h"
+
+namespace baton::cli {
+
+/// The object that it answered; else what is wrong, after the address.
+inline absl::StatusOr<nlohmann::json> AdminAnswer(const std::string& url,
+                                                  const absl::StatusOr<HttpResponse>& response) {
+  if (!response.ok()) return response.status();
+  const nlohmann::json body = nlohmann::json::parse(response->body, nullptr, /*allow_exceptions=*/false);
+  if (response->status == 200 && body.is_object()) return body;
+  const bool said = body.is_object() && body.contains("error") && body["error"].is_object();
+  std::string what = said ? body["error"].value("message", "") : StrCat("HTTP ", response->status);
+  const bool of_worker = said && body["error"].contains("param") && body["error"]["param"] == "worker";
+  if (response->status == 404 && !of_worker)
+    what += " --url is a router's admin port (--admin-port, by default --port + 2)";
+  return absl::FailedPreconditionError(StrCat(url, ": ", what));
+}
+
+}  // namespace baton::cli

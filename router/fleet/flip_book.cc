@@ -1,0 +1,129 @@
+#include "router/fleet/flip_book.h"
+
+#include "common/str_cat.h"
+
+namespace baton::router {
+
+const char* FlipStageName(FlipStage stage) {
+  switch (stage) {
+    case FlipStage::kDrains: return "drains";
+    case FlipStage::kChanges: return "changes";
+    case FlipStage::kReturns: return "returns";
+    case FlipStage::kDone: return "done";
+    case FlipStage::kFailed: return "failed";
+  }
+  return "unknown";
+}
+
+bool FlipBook::changes(int32_t slot) const {
+  const auto found = flips_.find(slot);
+  return found != flips_.end() && !found->second.view.over();
+}
+
+std::vector<int32_t> FlipBook::slots() const {
+  std::vector<int32_t> out;
+  for (const auto& [slot, flip] : flips_) {
+    if (!flip.view.over()) out.push_back(slot);
+  }
+  return out;
+}
+
+absl::Status FlipBook::Begin(int32_t slot, const Worker& worker, WorkerRole to, bool held, Duration patience,
+                             TimePoint now) {
+  if (changes(slot)) return absl::FailedPreconditionError("it changes its role already");
+  if (!worker.connected)
+    return absl::FailedPreconditionError(
+        StrCat("it is not connected", worker.detail.empty() ? "" : ": ", worker.detail));
+  if (worker.role == WorkerRole::kBoth)
+    return absl::FailedPreconditionError("its role is both: it was started without a part in handoffs");
+  Flip flip{.view = {.to = to}, .held = held, .incarnation = worker.incarnation, .began = now};
+  if (patience > Duration::zero()) flip.until = now + patience;
+  Flip& kept = flips_[slot] = std::move(flip);
+  if (worker.role == to) {  // nothing to do
+    End(slot, kept, FlipStage::kDone, "", now);
+    return absl::OkStatus();
+  }
+  if (!held) actions_.emplace_back(HoldFlipped{slot});
+  actions_.emplace_back(ShowFlip{slot, kept.view});
+  return absl::OkStatus();
+}
+
+void FlipBook::Look(int32_t slot, const Worker& worker, TimePoint now) {
+  const auto found = flips_.find(slot);
+  if (found == flips_.end()) return;
+  Flip& flip = found->second;
+  if (flip.view.stage == FlipStage::kDrains) Drained(slot, flip, worker, now);
+  if (flip.view.stage == FlipStage::kReturns) Returned(slot, flip, worker, now);
+}
+
+void FlipBook::Drained(int32_t slot, Flip& flip, const Worker& worker, TimePoint now) {
+  if (worker.connected && worker.incarnation != flip.incarnation)
+    return End(slot, flip, FlipStage::kFailed, "another process is there now", now);
+  if (worker.connected && worker.idle) {
+    flip.view.stage = FlipStage::kChanges;
+    flip.number = ++last_;
+    flip.told = now;
+    const Duration left = flip.until == TimePoint::max() ? Duration::zero() : flip.until - now;
+    actions_.emplace_back(OrderFlip{slot, flip.number, flip.view.to, left});
+    actions_.emplace_back(ShowFlip{slot, flip.view});
+    return;
+  }
+  if (now < flip.until) return;
+  const std::string why = worker.connected ? StrCat(worker.requests, " requests still run there")
+                                           : StrCat("it is not connected: ", worker.detail);
+  End(slot, flip, FlipStage::kFailed,
+      StrCat("after ", static_cast<int64_t>(Milliseconds(now - flip.began)), " ms ", why), now);
+}
+
+void FlipBook::Answered(int32_t slot, uint64_t number, const FlipAnswer& answer, TimePoint now) {
+  const auto found = flips_.find(slot);
+  if (found == flips_.end()) return;
+  Flip& flip = found->second;
+  if (flip.view.stage != FlipStage::kChanges || flip.number != number) return;
+  if (!answer.status.ok()) {
+    return End(slot, flip, FlipStage::kFailed,
+               StrCat(absl::StatusCodeToString(answer.status.code()), ": ", answer.status.message()), now);
+  }
+  flip.view.stage = FlipStage::kReturns;
+  flip.view.drain_ms = Milliseconds(flip.told - flip.began) + answer.drain_ms;
+  flip.view.change_ms = answer.change_ms;
+  flip.next = answer.incarnation;
+  flip.answered = now;
+  if (!flip.held) actions_.emplace_back(ReleaseFlipped{slot});
+  actions_.emplace_back(ShowFlip{slot, flip.view});
+}
+
+/// The connection of before may be seen for a moment yet.
+void FlipBook::Returned(int32_t slot, Flip& flip, const Worker& worker, TimePoint now) {
+  if (worker.connected && worker.incarnation == flip.next && (worker.takes || flip.held))
+    return End(slot, flip, FlipStage::kDone, "", now);
+  if (worker.connected && worker.incarnation != flip.next && worker.incarnation != flip.incarnation) {
+    return End(slot, flip, FlipStage::kFailed,
+               StrCat("another process is there now, of role ", WorkerRoleName(worker.role)), now);
+  }
+  if (now - flip.answered < kReturnWithin) return;
+  End(slot, flip, FlipStage::kFailed,
+      StrCat("it has its new role and takes no requests after ", static_cast<int64_t>(Seconds(kReturnWithin)),
+             " s: ", worker.detail),
+      now);
+}
+
+absl::Status FlipBook::Undo(int32_t slot, TimePoint now) {
+  const auto found = flips_.find(slot);
+  if (found == flips_.end() || found->second.view.over()) return absl::OkStatus();
+  if (found->second.view.stage != FlipStage::kDrains)
+    return absl::FailedPreconditionError("it changes its role now, and takes requests then");
+  End(slot, found->second, FlipStage::kFailed, "undone", now);
+  return absl::OkStatus();
+}
+
+void FlipBook::End(int32_t slot, Flip& flip, FlipStage stage, std::string why, TimePoint now) {
+  const bool released = flip.held || flip.view.stage == FlipStage::kReturns || (stage == FlipStage::kDone);
+  flip.view.stage = stage;
+  flip.view.why = std::move(why);
+  flip.view.took_ms = Milliseconds(now - flip.began);
+  if (!released) actions_.emplace_back(ReleaseFlipped{slot});
+  actions_.emplace_back(ShowFlip{slot, flip.view});
+}
+
+}  // namespace baton::router

@@ -1,0 +1,169 @@
+"""`baton flip`: a worker changes its role in place while requests run. None is refused, no answer changes, its weights and its
+prefix cache stay, and its rank processes follow."""
+import json
+import os
+import re
+import signal
+import threading
+import unittest
+import urllib.request
+
+from harness import Cluster, in_parallel, run
+from test_disaggregated import LONG, wait_for_memory
+
+BODIES = [{"model": "tiny-llama", "prompt": f"{i} {LONG[:200 + 70 * i]}", "max_tokens": 8 + 6 * i, "seed": i, "temperature": 0.8,
+           "logprobs": 2, "ignore_eos": True} for i in range(6)]
+TWO_OF_EACH = ["--prefill", 2, "--decode", 2, "--threads", 1, "--local-prefill-max-tokens", 8]
+
+
+def workers(cluster):
+    with urllib.request.urlopen(cluster.admin + "/workers", timeout=30) as reply:
+        return json.load(reply)["workers"]
+
+
+def of_role(cluster, role):
+    return [w for w in workers(cluster) if w["role"] == role]
+
+
+def flip(cluster, worker, role, *args):
+    return run(["flip", worker["address"], role, "--url", cluster.admin, *args], timeout=120)
+
+
+def answers(cluster):
+    return [cluster.post("/v1/completions", body).json()["choices"] for body in BODIES]
+
+
+class Load:
+    """Asks all bodies again and again until it is left; whatever is not the answer of before is kept."""
+
+    def __init__(self, cluster, want, threads=3):
+        self.cluster, self.want, self.wrong, self.count, self.over = cluster, want, [], 0, threading.Event()
+        self.threads = [threading.Thread(target=self.ask, args=(i,)) for i in range(threads)]
+
+    def ask(self, i):
+        while not self.over.is_set():
+            try:
+                reply = self.cluster.post("/v1/completions", BODIES[i % len(BODIES)])
+                good = reply.status == 200 and reply.json()["choices"] == self.want[i % len(BODIES)]
+                if not good:
+                    self.wrong.append((reply.status, reply.body[:300]))
+            except Exception as e:  # noqa: BLE001 - kept
+                self.wrong.append(repr(e))
+            self.count, i = self.count + 1, i + 1
+
+    def __enter__(self):
+        for t in self.threads:
+            t.start()
+        return self
+
+    def __exit__(self, kind, value, trace):
+        self.over.set()
+        for t in self.threads:
+            t.join()
+
+
+class Flips(unittest.TestCase):
+    def test_both_ways_under_load_nothing_is_refused_and_no_answer_changes(self):
+        with Cluster(args=TWO_OF_EACH) as c:
+            want = answers(c)
+            prefill, decode = of_role(c, "prefill")[0], of_role(c, "decode")[0]
+            with Load(c, want) as load:
+                for worker, role in ((prefill, "decode"), (decode, "prefill"), (prefill, "prefill"), (decode, "decode")):
+                    done = flip(c, worker, role)
+                    self.assertEqual(done.returncode, 0, done.stderr + c.log.read_text()[-2000:])
+                    self.assertRegex(done.stdout, rf"{worker['name']}: serves as {role}; \d+ ms until nothing ran, "
+                                                  r"\d+ ms for the change, \d+ ms in all")
+                    now = next(w for w in workers(c) if w["address"] == worker["address"])
+                    self.assertEqual((now["role"], now["takes_requests"], now["flip"]["stage"]), (role, True, "done"))
+                    self.assertNotEqual(now["incarnation"], worker["incarnation"])
+                    seen = load.count
+                    c.wait_until(lambda: load.count > seen + 6, "requests after the change")
+            self.assertEqual(load.wrong, [])
+            self.assertEqual(answers(c), want)
+            wait_for_memory(c, "four flips")
+
+    def test_weights_and_prefix_cache_stay(self):
+        with Cluster(args=["--prefill", 1, "--decode", 1, "--threads", 1, "--local-prefill-max-tokens", 0]) as c:
+            want = answers(c)
+            (prefill,), loads = of_role(c, "prefill"), c.log.read_text().count("loading the model took")
+            self.assertEqual(flip(c, prefill, "decode").returncode, 0)
+            self.assertEqual(flip(c, prefill, "prefill").returncode, 0)
+            self.assertEqual(c.log.read_text().count("loading the model took"), loads)
+            hit = c.post("/v1/completions", BODIES[5]).json()
+            self.assertEqual(hit["choices"], want[5])
+            self.assertGreater(hit["usage"]["prompt_tokens_details"]["cached_tokens"], 0)
+
+    def test_the_last_that_decodes_is_refused_and_the_last_that_prefills_is_not(self):
+        with Cluster(args=["--prefill", 1, "--decode", 1, "--threads", 1]) as c:
+            want = answers(c)
+            (decode,), (prefill,) = of_role(c, "decode"), of_role(c, "prefill")
+            refused = flip(c, decode, "prefill")
+            self.assertNotEqual(refused.returncode, 0)
+            self.assertIn(f"worker {decode['name']} is the last that decodes", refused.stderr)
+            self.assertEqual(flip(c, decode, "decode").returncode, 0, "it has that role: nothing to do")
+            self.assertEqual(flip(c, prefill, "decode").returncode, 0)
+            self.assertEqual(answers(c), want)
+            nobody = run(["flip", "nobody", "decode", "--url", c.admin])
+            self.assertIn("no worker has the name or address", nobody.stderr)
+            self.assertNotEqual(run(["flip", prefill["address"], "both", "--url", c.admin]).returncode, 0)
+
+    def test_one_that_is_killed_while_it_changes_costs_no_request(self):
+        with Cluster(args=TWO_OF_EACH) as c:
+            want = answers(c)
+            decode, pid = of_role(c, "decode")[0], c.workers("decode")[0]
+            slow = {"model": "tiny-llama", "prompt": LONG, "max_tokens": 400, "ignore_eos": True, "temperature": 0}
+            with Load(c, want) as load:
+                held = [threading.Thread(target=c.post, args=("/v1/completions", slow)) for _ in range(4)]
+                for t in held:
+                    t.start()
+                c.wait_until(lambda: sum(w["running"] for w in workers(c) if w.get("running")) >= 4, "long answers")
+                told = []
+                order = threading.Thread(target=lambda: told.append(flip(c, decode, "prefill")))
+                order.start()
+                c.wait_until(lambda: any(w.get("flip") for w in workers(c)), "the order")
+                os.kill(pid, signal.SIGKILL)
+                order.join()
+                for t in held:
+                    t.join()
+                c.wait_until(lambda: all(w["takes_requests"] for w in workers(c)), "that it is back")
+            self.assertEqual(load.wrong, [])
+            if told[0].returncode != 0:  # else it had changed before it died
+                self.assertRegex(told[0].stderr, "has not become prefill: ")
+            self.assertEqual(answers(c), want)
+
+    def test_what_runs_too_long_stops_the_change_and_goes_on(self):
+        with Cluster(args=TWO_OF_EACH) as c:
+            slow = {"model": "tiny-llama", "prompt": LONG, "max_tokens": 400, "ignore_eos": True, "temperature": 0}
+            replies = []
+            held = [threading.Thread(target=lambda: replies.append(c.post("/v1/completions", slow))) for _ in range(6)]
+            for t in held:
+                t.start()
+            c.wait_until(lambda: any(w["requests"] for w in of_role(c, "decode")), "long answers")
+            busy = max(of_role(c, "decode"), key=lambda w: w["requests"])
+            late = flip(c, busy, "prefill", "--timeout-ms", 50)
+            self.assertNotEqual(late.returncode, 0)
+            self.assertRegex(late.stderr, r"has not become prefill: after \d+ ms \d+ requests still run there")
+            for t in held:
+                t.join()
+            self.assertEqual({r.status for r in replies}, {200})
+            c.wait_until(lambda: all(w["takes_requests"] for w in workers(c)), "that it takes requests")
+
+    def test_its_rank_processes_follow(self):
+        ranks = ["--tensor-parallel-size", 2, "--distributed-executor-backend", "mp"]
+        with Cluster(args=["--prefill", 1, "--decode", 2, "--threads", 2, "--local-prefill-max-tokens", 0, *ranks]) as c:
+            want = answers(c)
+            worker = of_role(c, "decode")[0]
+            with Load(c, want, threads=2) as load:
+                for role in ("prefill", "decode"):
+                    done = flip(c, worker, role)
+                    self.assertEqual(done.returncode, 0, done.stderr + c.log.read_text()[-3000:])
+                    in_parallel([lambda b=b: c.post("/v1/completions", b) for b in BODIES])
+            self.assertEqual(load.wrong, [])
+            self.assertEqual(answers(c), want)
+            moved = re.findall(r'^baton_kv_rank_bytes_total\{.*rank="1".*\} (.*)$', c.get("/metrics").body, re.M)
+            self.assertTrue(any(float(one) > 0 for one in moved), moved)
+            wait_for_memory(c, "two flips")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,196 @@
+// A worker that changes its role: every state against every event, and what people see of it.
+#include "router/fleet/flip_book.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "common/str_cat.h"
+
+namespace baton::router {
+namespace {
+
+constexpr int32_t kSlot = 4;
+constexpr TimePoint kStart{};
+constexpr Duration kPatience = std::chrono::seconds(5);
+
+FlipBook::Worker Serving(const std::string& incarnation, WorkerRole role) {
+  return {.connected = true, .idle = true, .takes = true, .role = role, .incarnation = incarnation};
+}
+const FlipBook::Worker kIdle = Serving("old", WorkerRole::kPrefill);
+const FlipBook::Worker kChanged = Serving("new", WorkerRole::kDecode);
+const FlipBook::Worker kOther = Serving("other", WorkerRole::kPrefill);
+FlipBook::Worker Busy() {
+  FlipBook::Worker out = kIdle;
+  out.idle = false, out.requests = 3;
+  return out;
+}
+FlipBook::Worker Away() {
+  FlipBook::Worker out;
+  out.detail = "the connection broke";
+  return out;
+}
+
+/// A book with one worker, and what it said, as words.
+struct World {
+  FlipBook book;
+  FlipView shown;
+  uint64_t number = 0;
+  TimePoint now = kStart;
+
+  std::string Take() {
+    std::string said;
+    for (const FlipAction& action : book.TakeActions()) {
+      if (std::holds_alternative<HoldFlipped>(action)) said += "Hold ";
+      if (std::holds_alternative<ReleaseFlipped>(action)) said += "Release ";
+      if (const auto* order = std::get_if<OrderFlip>(&action)) said += "Order ", number = order->number;
+      if (const auto* show = std::get_if<ShowFlip>(&action)) {
+        shown = show->view;
+        said += StrCat("→", FlipStageName(shown.stage), " ");
+      }
+    }
+    return said.empty() ? "=" : said.substr(0, said.size() - 1);
+  }
+  absl::Status Begin(const FlipBook::Worker& worker = kIdle, bool held = false) {
+    return book.Begin(kSlot, worker, WorkerRole::kDecode, held, kPatience, now);
+  }
+  void Look(const FlipBook::Worker& worker) { book.Look(kSlot, worker, now); }
+  void Answer(const absl::Status& status = absl::OkStatus()) {
+    book.Answered(kSlot, number, {status, "new", 20, 30}, now);
+  }
+  /// Up to this stage, and takes what was said.
+  explicit World(FlipStage stage) {
+    EXPECT_TRUE(Begin().ok());
+    Take();
+    if (stage == FlipStage::kDrains) return;
+    if (stage == FlipStage::kFailed) {
+      EXPECT_TRUE(book.Undo(kSlot, now).ok());
+      Take();
+      return;
+    }
+    Look(kIdle);
+    Take();
+    if (stage == FlipStage::kChanges) return;
+    Answer();
+    Take();
+    if (stage == FlipStage::kReturns) return;
+    Look(kChanged);
+    Take();
+  }
+  World() = default;
+};
+
+TEST(FlipBook, EveryStateAgainstEveryEvent) {
+  struct Row {
+    const char* event;
+    std::function<void(World&)> happens;
+    const char* said[5];  // in kDrains, kChanges, kReturns, kDone, kFailed
+  };
+  const Row rows[] = {
+      {"Begin", [](World& w) { (void)w.Begin(); }, {"=", "=", "=", "Hold →drains", "Hold →drains"}},
+      {"Look: requests run", [](World& w) { w.Look(Busy()); }, {"=", "=", "=", "=", "="}},
+      {"Look: nothing runs", [](World& w) { w.Look(kIdle); }, {"Order →changes", "=", "=", "=", "="}},
+      {"Look: not connected", [](World& w) { w.Look(Away()); }, {"=", "=", "=", "=", "="}},
+      {"Look: in its new role", [](World& w) { w.Look(kChanged); }, {"Release →failed", "=", "→done", "=", "="}},
+      {"Look: another process", [](World& w) { w.Look(kOther); }, {"Release →failed", "=", "→failed", "=", "="}},
+      {"Look: patience is over",
+       [](World& w) { w.now += kPatience, w.Look(Busy()); },
+       {"Release →failed", "=", "=", "=", "="}},
+      {"Look: away for long",
+       [](World& w) { w.now += FlipBook::kReturnWithin, w.Look(Away()); },
+       {"Release →failed", "=", "→failed", "=", "="}},
+      {"Answered", [](World& w) { w.Answer(); }, {"=", "Release →returns", "=", "=", "="}},
+      {"Answered: it says no",
+       [](World& w) { w.Answer(absl::InternalError("no memory")); },
+       {"=", "Release →failed", "=", "=", "="}},
+      {"Answered: another order's",
+       [](World& w) { w.book.Answered(kSlot, w.number + 7, {absl::OkStatus(), "new", 0, 0}, w.now); },
+       {"=", "=", "=", "=", "="}},
+      {"Undo", [](World& w) { (void)w.book.Undo(kSlot, w.now); }, {"Release →failed", "=", "=", "=", "="}},
+      {"Forget", [](World& w) { w.book.Forget(kSlot); }, {"=", "=", "=", "=", "="}},
+  };
+  for (const Row& row : rows) {
+    for (const FlipStage stage :
+         {FlipStage::kDrains, FlipStage::kChanges, FlipStage::kReturns, FlipStage::kDone, FlipStage::kFailed}) {
+      World w(stage);
+      row.happens(w);
+      EXPECT_EQ(w.Take(), row.said[static_cast<size_t>(stage)]) << row.event << " in " << FlipStageName(stage);
+    }
+  }
+}
+
+TEST(FlipBook, TheTimesOfItsStagesAreShown) {
+  World w;
+  ASSERT_TRUE(w.Begin(Busy()).ok());
+  EXPECT_EQ(w.Take(), "Hold →drains");
+  w.now += std::chrono::milliseconds(100);
+  w.Look(kIdle);
+  EXPECT_EQ(w.Take(), "Order →changes");
+  w.now += std::chrono::milliseconds(50);
+  w.Answer();
+  w.now += std::chrono::milliseconds(10);
+  w.Look(kChanged);
+  EXPECT_EQ(w.Take(), "Release →returns →done");
+  EXPECT_EQ(w.shown.drain_ms, 120) << "ours, then others'";
+  EXPECT_EQ(w.shown.change_ms, 30);
+  EXPECT_EQ(w.shown.took_ms, 160);
+  EXPECT_FALSE(w.book.changes(kSlot));
+}
+
+TEST(FlipBook, AWorkerThatHasTheRoleIsDoneAtOnce) {
+  World w;
+  ASSERT_TRUE(w.Begin(Serving("old", WorkerRole::kDecode)).ok());
+  EXPECT_EQ(w.Take(), "→done");
+}
+
+TEST(FlipBook, WhoCannotChangeIsRefusedWithTheReason) {
+  World w;
+  EXPECT_NE(w.Begin(Serving("old", WorkerRole::kBoth)).message().find("role is both"), std::string::npos);
+  EXPECT_NE(w.Begin(Away()).message().find("the connection broke"), std::string::npos);
+  EXPECT_EQ(w.Take(), "=");
+  ASSERT_TRUE(w.Begin().ok());
+  EXPECT_NE(w.Begin().message().find("already"), std::string::npos);
+}
+
+TEST(FlipBook, WhoWasDrainedByAnOperatorStaysSoAndNeedsNoCanary) {
+  World w;
+  ASSERT_TRUE(w.Begin(kIdle, /*held=*/true).ok());
+  EXPECT_EQ(w.Take(), "→drains");
+  w.Look(kIdle);
+  w.Answer(absl::InternalError("x"));
+  w.Take();
+  World good;
+  ASSERT_TRUE(good.Begin(kIdle, /*held=*/true).ok());
+  good.Look(kIdle);
+  good.Take();
+  good.Answer();
+  EXPECT_EQ(good.Take(), "→returns");
+  FlipBook::Worker held = kChanged;
+  held.takes = false;
+  good.Look(held);
+  EXPECT_EQ(good.Take(), "→done");
+}
+
+TEST(FlipBook, ItsOldConnectionMayBeSeenForAMomentAfterTheAnswer) {
+  World w(FlipStage::kReturns);
+  w.Look(kIdle);
+  EXPECT_EQ(w.Take(), "=");
+  FlipBook::Worker unproven = kChanged;
+  unproven.takes = false, unproven.detail = "its canary runs";
+  w.Look(unproven);
+  EXPECT_EQ(w.Take(), "=");
+  w.now += FlipBook::kReturnWithin;
+  w.Look(unproven);
+  EXPECT_EQ(w.Take(), "→failed");
+  EXPECT_NE(w.shown.why.find("its canary runs"), std::string::npos);
+}
+
+TEST(FlipBook, UndoOfAWorkerThatWasToldIsRefused) {
+  World w(FlipStage::kChanges);
+  EXPECT_EQ(w.book.Undo(kSlot, w.now).code(), absl::StatusCode::kFailedPrecondition);
+  World none;
+  EXPECT_TRUE(none.book.Undo(kSlot, none.now).ok());
+}
+
+}  // namespace
+}  // namespace baton::router
