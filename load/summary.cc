@@ -115,8 +115,9 @@ Summary Summarize(const RunResult& run, const Goal& goal) {
   s.connections = run.connections;
   std::vector<double> ttft, ttst, tpot, itl, burst_gap, e2el, queue, with_queue, lag;
   int64_t good = 0, bursts = 0;
+  const bool scheduled = std::ranges::any_of(run.outcomes, [](const Outcome& o) { return o.due > Duration{}; });
   for (const Outcome& o : run.outcomes) {
-    lag.push_back(o.LagMs());
+    if (scheduled) lag.push_back(o.LagMs());
     if (!o.ok()) {
       CountFailure(o, s);
       continue;

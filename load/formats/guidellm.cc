@@ -1,5 +1,5 @@
 // guidellm's report, version 2 of its schema. Its inter token latency is our TPOT until the last token; its time per
-// output token is the whole answer's time by its tokens; percentiles of rates are those of the seconds of the run.
+// output token is the last one's time by all; percentiles of rates are those of the seconds of the run.
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -118,11 +118,6 @@ Json Running(const Divided& d, double seconds) {
   return ByStatus(running(d.good), running(d.bad), running(d.all));
 }
 
-std::optional<double> PerToken(const Outcome& o, double ms) {
-  if (o.OutputTokens() < 1) return std::nullopt;
-  return ms / static_cast<double>(o.OutputTokens());
-}
-
 Json Metrics(const Divided& d, const Summary& s) {
   const double seconds = s.duration_s;
   auto if_begun = [](double (Outcome::*figure)() const) {
@@ -147,7 +142,10 @@ Json Metrics(const Divided& d, const Summary& s) {
   out["output_token_count"] = Of(d, some(answer));
   out["total_token_count"] = Of(d, some(both));
   out["time_to_first_token_ms"] = out["time_to_first_output_token_ms"] = Of(d, if_begun(&Outcome::TtftMs));
-  out["time_per_output_token_ms"] = Of(d, [](const Outcome& o) { return PerToken(o, o.E2elMs()); });
+  out["time_per_output_token_ms"] = Of(d, [](const Outcome& o) -> std::optional<double> {
+    if (o.OutputTokens() < 1 || o.arrivals.empty()) return std::nullopt;
+    return Milliseconds(o.arrivals.back() - o.sent) / static_cast<double>(o.OutputTokens());
+  });
   out["inter_token_latency_ms"] = Of(d, [](const Outcome& o) -> std::optional<double> {
     if (o.OutputTokens() < 2 || o.arrivals.empty()) return std::nullopt;
     return Milliseconds(o.arrivals.back() - o.arrivals.front()) / static_cast<double>(o.OutputTokens() - 1);
