@@ -6,6 +6,7 @@
 #include "common/str_cat.h"
 #include "engine/model/model.h"
 #include "kernels/cpu/cpu_ops.h"
+#include "kernels/logprob_limit.h"
 #include "kernels/plugin/device_plugin.h"
 #include "worker/ranks/rank.h"
 
@@ -35,5 +36,11 @@ absl::Status CheckWorkerStart(const worker::WorkerConfig& config) {
 }
 
 absl::Status CheckRouterStart(const router::RouterConfig& config) { return Usage(config.Validate()); }
+
+absl::Status CheckTogether(const router::RouterConfig& router, const worker::WorkerConfig& worker) {
+  if (!worker.on_gpu() || router.max_logprobs <= kernels::kMostCudaLogprobs) return absl::OkStatus();
+  return absl::FailedPreconditionError(StrCat("--max-logprobs ", router.max_logprobs, ": --device ", worker.device,
+                                              " gives at most ", kernels::kMostCudaLogprobs, " for a token"));
+}
 
 }  // namespace baton::cli

@@ -14,4 +14,7 @@ absl::Status CheckWorkerStart(const worker::WorkerConfig& config);
 /// FailedPrecondition for flags that no router takes.
 absl::Status CheckRouterStart(const router::RouterConfig& config);
 
+/// FailedPrecondition where the router lets through what the worker cannot do.
+absl::Status CheckTogether(const router::RouterConfig& router, const worker::WorkerConfig& worker);
+
 }  // namespace baton::cli

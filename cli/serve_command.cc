@@ -180,7 +180,10 @@ absl::Status CheckStart(const ServeFlags& flags) {
   BATON_RETURN_IF_ERROR(CheckRouterStart(router));
   for (const auto& [role, count] : {std::pair{"decode", flags.serve.decode}, std::pair{"prefill", flags.serve.prefill},
                                     std::pair{"both", flags.serve.both}}) {
-    if (count > 0) BATON_RETURN_IF_ERROR(CheckWorkerStart(WorkerConfigOf(flags, role)));
+    if (count == 0) continue;
+    const worker::WorkerConfig worker = WorkerConfigOf(flags, role);
+    BATON_RETURN_IF_ERROR(CheckTogether(router, worker));
+    BATON_RETURN_IF_ERROR(CheckWorkerStart(worker));
   }
   return CheckReadyFile(flags.ready.ready_file);
 }

@@ -27,6 +27,7 @@
 #include "router/http/openai_app.h"
 #include "router/http/openai_json.h"
 #include "router/request/canary_request.h"
+#include "router/request/grammar_check.h"
 #include "router/request/request_service.h"
 #include "router/telemetry/span_exporter.h"
 
@@ -129,7 +130,8 @@ class RouterServer::Parts {
         io(config.http_threads > 0 ? static_cast<size_t>(config.http_threads) : Cores()),
         texts(config.tokenizer_threads > 0 ? static_cast<size_t>(config.tokenizer_threads)
                                            : std::max<size_t>(1, Cores() / 2),
-              static_cast<size_t>(config.tokenizer_queue)) {}
+              static_cast<size_t>(config.tokenizer_queue)),
+        grammars(GrammarCheck::MostAtOnce(), static_cast<size_t>(config.tokenizer_queue)) {}
   ~Parts() { Stop(); }
 
   absl::Status Start();
@@ -161,7 +163,7 @@ class RouterServer::Parts {
   std::unique_ptr<tls::LiveContext> http_tls, admin_tls;
   EventLoopPool links;  // a thread for the state of the connections to workers, one that waits for what of them ends
   EventLoopPool io;     // HTTP connections and requests
-  TextPool texts;
+  TextPool texts, grammars;
   std::unique_ptr<Fleet> fleet;
   std::unique_ptr<Discovery> discovery;
   std::unique_ptr<RequestService> service;
@@ -258,7 +260,8 @@ absl::Status RouterServer::Parts::Start() {
     metrics.ShowTraces(*traces);
   }
   service = std::make_unique<RequestService>(
-      CallServices{config, model, clock, *fleet, admission, budget, metrics, traces.get(), &events}, *fleet, texts);
+      CallServices{config, model, clock, *fleet, admission, budget, metrics, traces.get(), &events}, *fleet, texts,
+      grammars);
   app = std::make_unique<OpenAiApp>(*service, keys, ids, version);
   MeetWorkers();
   HttpServer::Options open_api = HttpOptionsOf(config.port, "--port", "http", http_tls.get());
@@ -298,7 +301,7 @@ ClusterFacts RouterServer::Parts::Facts() const {
   facts.running_requests = admission.running();
   facts.max_running_requests = config.max_running_requests;
   facts.recomputing_requests = budget.taken();
-  facts.texts_queued = static_cast<int64_t>(texts.queued());
+  facts.texts_queued = static_cast<int64_t>(texts.queued() + grammars.queued());
   return facts;
 }
 
@@ -345,6 +348,7 @@ void RouterServer::Parts::Stop() {
     silent.get_future().wait();
   }
   texts.Stop();
+  grammars.Stop();
   io.Stop();
   links.Stop();
   std::lock_guard lock(mutex);

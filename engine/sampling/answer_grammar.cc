@@ -4,8 +4,33 @@
 #include <bit>
 
 #include "common/status.h"
+#include "text/compilation.h"
 
 namespace baton::engine {
+namespace {
+
+/// Nanoseconds of real time: these threads have no other.
+class Stopwatch {
+ public:
+  explicit Stopwatch(std::atomic<int64_t>& sum) : sum_(sum) {}
+  ~Stopwatch() { sum_ += std::chrono::nanoseconds(SteadyClock().Now() - begun_).count(); }
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+
+ private:
+  std::atomic<int64_t>& sum_;
+  const TimePoint begun_ = SteadyClock().Now();
+};
+
+}  // namespace
+
+AnswerGrammar::AnswerGrammar(GrammarPool& pool, std::shared_ptr<const Grammar> grammar,
+                             std::vector<int32_t> output_so_far)
+    : pool_(pool), grammar_(std::move(grammar)), to_take_(std::move(output_so_far)) {
+  ++pool_.tally_.following;
+}
+
+AnswerGrammar::~AnswerGrammar() { --pool_.tally_.following; }
 
 bool AnswerGrammar::MayBePlanned() const {
   std::lock_guard lock(mutex_);
@@ -14,8 +39,10 @@ bool AnswerGrammar::MayBePlanned() const {
 
 absl::StatusOr<absl::Span<const uint32_t>> AnswerGrammar::Mask(std::chrono::steady_clock::time_point until) {
   std::unique_lock lock(mutex_);
+  const Stopwatch waits(pool_.tally_.wait_ns);
   if (pool_.threads_.empty() ? working_ : !ready_.wait_until(lock, until, [this] { return !working_; })) {
     came_late_ = true;
+    ++pool_.tally_.masks_late;
     return absl::Span<const uint32_t>();
   }
   if (!status_.ok()) return status_;
@@ -54,6 +81,8 @@ absl::Status AnswerGrammar::TakeAndMask(const std::vector<int32_t>& tokens) {
     BATON_ASSIGN_OR_RETURN(matcher_, pool_.NewMatcher(*grammar_));
     mask_.resize((static_cast<size_t>(pool_.compiler_->vocab_size()) + 31) / 32);
   }
+  const Stopwatch makes(pool_.tally_.mask_ns);
+  ++pool_.tally_.masks;
   BATON_RETURN_IF_ERROR(matcher_->Consume(tokens));
   return matcher_->Mask(absl::MakeSpan(mask_));
 }
@@ -134,6 +163,28 @@ void GrammarPool::Run(bool begins) {
   }
 }
 
+// Where there are no threads it is compiled on the caller's.
+absl::StatusOr<std::unique_ptr<GrammarMatcher>> GrammarPool::Compile(const Grammar& grammar) {
+  const Stopwatch compiles(tally_.compile_ns);
+  if (threads_.empty()) return compiler_->Compile(grammar.kind, grammar.text);
+  Compilation compilation(compiler_, grammar);
+  compilation.Wait(TimePoint::max());
+  return compilation.Take();
+}
+
+GrammarPoolCounts GrammarPool::counts() const {
+  const auto time = [](const std::atomic<int64_t>& ns) { return Duration(std::chrono::nanoseconds(ns)); };
+  return {.following = tally_.following,
+          .compiled = tally_.compiled,
+          .known = tally_.known,
+          .refused = tally_.refused,
+          .compile_time = time(tally_.compile_ns),
+          .masks = tally_.masks,
+          .masks_late = tally_.masks_late,
+          .mask_time = time(tally_.mask_ns),
+          .wait_time = time(tally_.wait_ns)};
+}
+
 absl::StatusOr<std::unique_ptr<GrammarMatcher>> GrammarPool::NewMatcher(const Grammar& grammar) {
   std::shared_ptr<Compiled> compiled;
   {
@@ -151,7 +202,12 @@ absl::StatusOr<std::unique_ptr<GrammarMatcher>> GrammarPool::NewMatcher(const Gr
     }
   }
   std::lock_guard lock(compiled->mutex);
-  if (!std::exchange(compiled->done, true)) compiled->matcher = compiler_->Compile(grammar.kind, grammar.text);
+  if (std::exchange(compiled->done, true)) {
+    ++tally_.known;
+  } else {
+    compiled->matcher = Compile(grammar);
+    ++(compiled->matcher.ok() ? tally_.compiled : tally_.refused);
+  }
   BATON_RETURN_IF_ERROR(compiled->matcher.status());
   return (*compiled->matcher)->Copy();
 }

@@ -3,6 +3,7 @@
 // waits for it longer than a moment.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -28,6 +29,8 @@ class GrammarPool;
 /// executor's.
 class AnswerGrammar : public std::enable_shared_from_this<AnswerGrammar> {
  public:
+  ~AnswerGrammar();
+
   /// The scheduler's question: is the mask there, or will it be soon? Not before the first mask, and not while one that
   /// was waited for in vain is made. Also true of a grammar that failed: its next step says so.
   bool MayBePlanned() const;
@@ -40,8 +43,7 @@ class AnswerGrammar : public std::enable_shared_from_this<AnswerGrammar> {
 
  private:
   friend class GrammarPool;
-  AnswerGrammar(GrammarPool& pool, std::shared_ptr<const Grammar> grammar, std::vector<int32_t> output_so_far)
-      : pool_(pool), grammar_(std::move(grammar)), to_take_(std::move(output_so_far)) {}
+  AnswerGrammar(GrammarPool& pool, std::shared_ptr<const Grammar> grammar, std::vector<int32_t> output_so_far);
   /// On a thread of the pool.
   void Work();
   absl::Status TakeAndMask(const std::vector<int32_t>& tokens);
@@ -59,6 +61,15 @@ class AnswerGrammar : public std::enable_shared_from_this<AnswerGrammar> {
   absl::Status status_;
 };
 
+/// What a pool has done since its start.
+struct GrammarPoolCounts {
+  int64_t following = 0;                         ///< gauge: answers that follow a grammar
+  int64_t compiled = 0, known = 0, refused = 0;  ///< grammars of answers that began: new; compiled before; of no use
+  Duration compile_time{};
+  int64_t masks = 0, masks_late = 0;  ///< made; not there when a step wanted them, so that a sequence sat out
+  Duration mask_time{}, wait_time{};  ///< in which they were made, and in which steps waited for them
+};
+
 /// The threads, and the grammars that were compiled last. Must outlive the grammars it made. Thread-safe.
 class GrammarPool {
  public:
@@ -72,6 +83,8 @@ class GrammarPool {
   /// more once another one is set, or none.
   void OnReady(std::function<void()> on_ready);
 
+  GrammarPoolCounts counts() const;
+
   /// Does what `most` answers wait for, on the caller's thread; how many there were.
   int Turn(int most);
 
@@ -80,6 +93,11 @@ class GrammarPool {
 
  private:
   friend class AnswerGrammar;
+  /// GrammarPoolCounts, where each thread adds its own.
+  struct Tally {
+    std::atomic<int64_t> following{0}, compiled{0}, known{0}, refused{0}, masks{0}, masks_late{0};
+    std::atomic<int64_t> compile_ns{0}, mask_ns{0}, wait_ns{0};
+  };
   struct Compiled {
     std::mutex mutex;  // guards what follows: the second who wants it waits for the first
     bool done = false;
@@ -89,6 +107,7 @@ class GrammarPool {
   static constexpr size_t kKept = 64;  ///< compiled grammars, some MB each at most
 
   void Post(const std::shared_ptr<AnswerGrammar>& answer, bool begins);
+  absl::StatusOr<std::unique_ptr<GrammarMatcher>> Compile(const Grammar& grammar);
   absl::StatusOr<std::unique_ptr<GrammarMatcher>> NewMatcher(const Grammar& grammar);
   /// The next answer that waits, null when none does. `begins`: also of those that begin, and these first.
   std::shared_ptr<AnswerGrammar> Next(bool begins);
@@ -97,6 +116,7 @@ class GrammarPool {
   void SayReady();
 
   const std::shared_ptr<const GrammarCompiler> compiler_;
+  Tally tally_;
   std::mutex ready_mutex_;  // guards what follows, and is held while it is called
   std::function<void()> on_ready_;
   std::mutex mutex_;  // guards what follows

@@ -24,6 +24,10 @@ absl::Status Scheduler::State::Validate(const Request& r) const {
                      " and one new token fit the context length of ", options.max_model_len, " (--max-model-len)"));
   }
   BATON_RETURN_IF_ERROR(ValidateSampling(r.sampling, options.vocab_size));
+  if (const int32_t most = std::max(r.sampling.logprobs, r.sampling.prompt_logprobs); most > options.max_logprobs) {
+    return absl::InvalidArgumentError(absl::StrCat(most, " logprobs of a token, this worker's device gives at most ",
+                                                   options.max_logprobs, " (the router's --max-logprobs allows more)"));
+  }
   if (r.sampling.grammar && grammars == nullptr)
     return absl::InvalidArgumentError("grammars need a worker that has the model's tokenizer");
   for (size_t i = 0; i < r.tokens.size(); ++i) {

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -30,12 +31,13 @@ namespace baton::engine {
 struct SchedulerOptions {
   int32_t max_model_len = 2048;
   int32_t vocab_size = 0;
-  int32_t max_num_seqs = 128;             ///< sequences in one step
-  int32_t max_num_batched_tokens = 2048;  ///< rows in one step
-  double max_step_ms = 200;               ///< 0: no cap, nor one by max_stall_ms
-  double max_stall_ms = 80;               ///< of a step that also decodes, or twice what its decodes take; 0: no cap
-  int32_t max_prefill_chunk = 0;          ///< tokens of one sequence in one step; 0: no limit but the above
-  int32_t max_logit_rows = 128;           ///< prompt tokens scored in one step (prompt_logprobs)
+  int32_t max_logprobs = std::numeric_limits<int32_t>::max();  ///< beside one token, that the device can give
+  int32_t max_num_seqs = 128;                                  ///< sequences in one step
+  int32_t max_num_batched_tokens = 2048;                       ///< rows in one step
+  double max_step_ms = 200;                                    ///< 0: no cap, nor one by max_stall_ms
+  double max_stall_ms = 80;       ///< of a step that also decodes, or twice what its decodes take; 0: no cap
+  int32_t max_prefill_chunk = 0;  ///< tokens of one sequence in one step; 0: no limit but the above
+  int32_t max_logit_rows = 128;   ///< prompt tokens scored in one step (prompt_logprobs)
   int32_t max_waiting_requests = 1024;
   int64_t max_waiting_tokens = 1 << 20;
   int32_t max_undelivered_tokens = 64;  ///< kept per sequence without credit

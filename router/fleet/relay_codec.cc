@@ -284,8 +284,21 @@ WorkerFacts DecodeFacts(const v1::HandshakeReply& r) {
   return f;
 }
 
+GrammarLoad DecodeGrammarLoad(const v1::GrammarLoad& g) {
+  return {.following = g.following(),
+          .known = g.known(),
+          .compiled = g.compiled(),
+          .refused = g.refused(),
+          .masks = g.masks(),
+          .masks_late = g.masks_late(),
+          .compile_seconds = g.compile_seconds(),
+          .mask_seconds = g.mask_seconds(),
+          .wait_seconds = g.wait_seconds()};
+}
+
 WorkerLoad DecodeLoad(const v1::Load& l) {
   WorkerLoad out;
+  if (l.has_grammars()) out.grammars = DecodeGrammarLoad(l.grammars());
   out.running = l.running();
   out.waiting = l.waiting();
   out.queued_tokens = l.queued_tokens();

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -59,6 +60,13 @@ struct HandoffLoad {
   std::vector<int64_t> rank_bytes{};  ///< of `bytes`, by rank
 };
 
+/// proto GrammarLoad.
+struct GrammarLoad {
+  int64_t following = 0;
+  int64_t known = 0, compiled = 0, refused = 0, masks = 0, masks_late = 0;
+  double compile_seconds = 0, mask_seconds = 0, wait_seconds = 0;
+};
+
 struct WorkerLoad {
   int32_t running = 0, waiting = 0;  ///< sequences
   int64_t queued_tokens = 0;
@@ -71,6 +79,7 @@ struct WorkerLoad {
   int64_t leaked_kv_blocks = 0;
   int64_t calls_refused = 0;
   HandoffLoad handoff;
+  std::optional<GrammarLoad> grammars{};  ///< none: the worker has no tokenizer
 };
 
 /// kUnproven is only shown (LinkView::shown_state): a worker that is ready, but no canary has gone through it.

@@ -160,6 +160,7 @@ struct RouterMetrics::Families {
   // What workers report: of their half of the handoffs and of their KV blocks; of the ways between them; of who waits
   // (worker_series.cc).
   void RenderHandoff(const prom::Labels& with, WorkerRole role, const std::string& incarnation, const WorkerLoad& load);
+  void RenderGrammars(const prom::Labels& with, const std::string& incarnation, const GrammarLoad& g);
   void RenderHeld(const prom::Labels& with, const HandoffLoad& h);
   void RenderTransfers(const prom::Labels& with, const std::string& incarnation, const HandoffLoad& h);
   void RenderPeers(const std::vector<LinkView>& workers);

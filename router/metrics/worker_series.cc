@@ -17,8 +17,31 @@ void RouterMetrics::Families::RenderHandoff(const prom::Labels& with, WorkerRole
     Grow("baton_worker_refused_total", "Calls and connections that a worker refused: who made them did not greet",
          labelled, incarnation, count);
   }
+  if (load.grammars) RenderGrammars(with, incarnation, *load.grammars);
   if (!h.transport.empty()) RenderHeld(with, h);
   if (!h.transport.empty() || role != WorkerRole::kBoth) RenderTransfers(with, incarnation, h);
+}
+// What grammars cost a worker.
+void RouterMetrics::Families::RenderGrammars(const prom::Labels& with, const std::string& incarnation,
+                                             const GrammarLoad& g) {
+  Gauge("baton_worker_grammar_answers", "Answers that follow a grammar now", with)
+      .Set(static_cast<double>(g.following));
+  for (const auto& [outcome, count] : {std::pair{"known", g.known}, {"compiled", g.compiled}, {"refused", g.refused}}) {
+    prom::Labels labelled = with;
+    labelled["outcome"] = outcome;
+    Grow("baton_worker_grammars_total", "Grammars of answers that a worker began: known, compiled, refused", labelled,
+         incarnation, static_cast<double>(count));
+  }
+  const auto grow = [&](const char* name, const char* help, double value) {
+    Grow(name, help, with, incarnation, value);
+  };
+  grow("baton_worker_grammar_compile_seconds_total", "Time in which a worker compiled grammars", g.compile_seconds);
+  grow("baton_worker_grammar_masks_total", "Masks made: one for each token of an answer that follows a grammar",
+       static_cast<double>(g.masks));
+  grow("baton_worker_grammar_mask_seconds_total", "Time in which masks were made, beside the steps", g.mask_seconds);
+  grow("baton_worker_grammar_wait_seconds_total", "Time in which steps waited for masks", g.wait_seconds);
+  grow("baton_worker_grammar_masks_late_total", "Masks that a step did not wait for: the sequence sat out",
+       static_cast<double>(g.masks_late));
 }
 void RouterMetrics::Families::RenderHeld(const prom::Labels& with, const HandoffLoad& h) {
   Gauge("baton_handoff_tickets", "Tickets of a decode worker that are not gone", with).Set(h.tickets);

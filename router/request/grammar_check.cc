@@ -1,6 +1,8 @@
 #include "router/request/grammar_check.h"
 
-#include <chrono>
+#include <algorithm>
+#include <iterator>
+#include <thread>
 #include <utility>
 
 #include "common/foreign_text.h"
@@ -21,7 +23,7 @@ GrammarCheck::GrammarCheck(const Tokenizer& tokenizer)
     : compiler_(std::async(std::launch::async, [&tokenizer] { return MakeCompiler(tokenizer); }).share()) {}
 
 std::optional<ApiError> GrammarCheck::Check(const Grammar& grammar, const std::string& field,
-                                            const std::string& their_digest) {
+                                            const std::string& their_digest, TimePoint until) {
   if (grammar.text.size() > kMaxBytes) {
     return BadRequest(
         StrCat("`", field, "` is a grammar of ", grammar.text.size(), " bytes, at most ", kMaxBytes, " are possible."),
@@ -38,14 +40,72 @@ std::optional<ApiError> GrammarCheck::Check(const Grammar& grammar, const std::s
     return FromStatus(absl::FailedPreconditionError(
         StrCat("`", field, "`: the workers' tokenizer (", their_digest, ") is not this router's (", digest, ").")));
   }
-  std::string key = StrCat(static_cast<int>(grammar.kind), grammar.text);
+  std::string key = KeyOf(grammar);
   if (IsKnown(key)) return std::nullopt;
-  const auto begun = std::chrono::steady_clock::now();
-  const auto matcher = (*compiler)->Compile(grammar.kind, grammar.text);
-  Count(matcher.ok(), std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count());
-  if (!matcher.ok()) return BadRequest(StrCat("`", field, "`: ", matcher.status().message(), "."), field);
-  Keep(std::move(key));
-  return std::nullopt;
+  const TimePoint begun = SteadyClock().Now();
+  auto error = Compile(*compiler, grammar, field, until);
+  Count(!error, Seconds(SteadyClock().Now() - begun));
+  if (!error) Keep(std::move(key));
+  return error;
+}
+
+std::optional<ApiError> GrammarCheck::Compile(const std::shared_ptr<const GrammarCompiler>& compiler,
+                                              const Grammar& grammar, const std::string& field, TimePoint until) {
+  if (!TakeTurn(until)) {
+    return Overloaded(StrCat("`", field, "` waits for grammars that take long, ", MostAtOnce(), " compile at once"),
+                      Overload{static_cast<int64_t>(MostAtOnce()), 1000, "the number of cores"});
+  }
+  std::list<Compilation> mine;
+  Compilation& compilation = mine.emplace_back(compiler, grammar, [this] { EndTurn(); });
+  const bool in_time = compilation.Wait(until);
+  if (in_time) {
+    const auto matcher = compilation.Take();
+    if (!matcher.ok()) return BadRequest(StrCat("`", field, "`: ", matcher.status().message(), "."), field);
+    return std::nullopt;
+  }
+  std::lock_guard lock(mutex_);
+  given_up_.splice(given_up_.end(), mine);
+  return BadRequest(StrCat("`", field, "` is a grammar of ", grammar.text.size(),
+                           " bytes that takes too long to compile here: it was given up."),
+                    field);
+}
+
+bool GrammarCheck::TakeTurn(TimePoint until) {
+  std::list<Compilation> over;  // ends outside of the lock
+  std::unique_lock lock(mutex_);
+  if (!turn_.wait_until(lock, until, [this] { return compiling_ < MostAtOnce(); })) return false;
+  ++compiling_;
+  over = TakeEnded();
+  return true;
+}
+
+// Each has ended its turn, or will within microseconds.
+std::list<Compilation> GrammarCheck::TakeEnded() {
+  std::list<Compilation> over;
+  for (auto it = given_up_.begin(); it != given_up_.end();) {
+    const auto next = std::next(it);
+    if (it->Wait(TimePoint())) over.splice(over.end(), given_up_, it);
+    it = next;
+  }
+  return over;
+}
+
+void GrammarCheck::EndTurn() {
+  {
+    std::lock_guard lock(mutex_);
+    --compiling_;
+  }
+  turn_.notify_one();
+}
+
+size_t GrammarCheck::MostAtOnce() { return std::max<size_t>(2, std::thread::hardware_concurrency() / 4); }
+
+std::string GrammarCheck::KeyOf(const Grammar& grammar) { return StrCat(static_cast<int>(grammar.kind), grammar.text); }
+
+bool GrammarCheck::Knows(const Grammar& grammar) const {
+  const std::string key = KeyOf(grammar);
+  std::lock_guard lock(mutex_);
+  return good_.contains(key);
 }
 
 bool GrammarCheck::IsKnown(const std::string& key) {

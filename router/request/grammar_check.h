@@ -2,8 +2,10 @@
 // what is wrong with it is the client's to hear, with its place.
 #pragma once
 
+#include <condition_variable>
 #include <deque>
 #include <future>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -13,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "router/api_error.h"
 #include "router/metrics/router_metrics.h"
+#include "text/compilation.h"
 #include "text/grammar.h"
 #include "text/grammar_kind.h"
 #include "text/tokenizer.h"
@@ -25,9 +28,15 @@ class GrammarCheck {
   /// Begins to make a compiler, beside whatever comes next; `tokenizer` must outlive this.
   explicit GrammarCheck(const Tokenizer& tokenizer);
 
-  /// A 400 that names `field` and the place in the grammar; or what the workers lack (`their_digest`: of
-  /// HandshakeReply). 0.1 to 50 ms for a grammar that is new: not on an io thread.
-  std::optional<ApiError> Check(const Grammar& grammar, const std::string& field, const std::string& their_digest);
+  /// A 400 that names `field` and the place in the grammar, or says that it has not compiled by `until`, or a 429 where
+  /// too many others compile until then; or what the workers lack (`their_digest`: of HandshakeReply). 0.1 to 50 ms for
+  /// most grammars that are new: not on an io thread.
+  std::optional<ApiError> Check(const Grammar& grammar, const std::string& field, const std::string& their_digest,
+                                TimePoint until = TimePoint::max());
+  /// It was found good before: Check takes no time.
+  bool Knows(const Grammar& grammar) const;
+  /// How many compile at once at most, those that nobody waits for any more included.
+  static size_t MostAtOnce();
 
   GrammarCounts counts() const;
 
@@ -35,7 +44,13 @@ class GrammarCheck {
   static constexpr size_t kMaxBytes = 1 << 20;  ///< of a grammar
   static constexpr size_t kKeptBytes = 16 << 20;
 
+  static std::string KeyOf(const Grammar& grammar);
   bool IsKnown(const std::string& key);
+  std::optional<ApiError> Compile(const std::shared_ptr<const GrammarCompiler>& compiler, const Grammar& grammar,
+                                  const std::string& field, TimePoint until);
+  bool TakeTurn(TimePoint until);
+  void EndTurn();
+  std::list<Compilation> TakeEnded();
   void Count(bool compiled, double seconds);
   void Keep(std::string key);
 
@@ -45,6 +60,9 @@ class GrammarCheck {
   std::unordered_set<std::string> good_;
   std::deque<std::string> order_;  ///< of good_, oldest first
   size_t kept_bytes_ = 0;
+  std::condition_variable turn_;
+  size_t compiling_ = 0;
+  std::list<Compilation> given_up_;  ///< last: they use the above
 };
 
 }  // namespace baton::router

@@ -196,7 +196,7 @@ MaybeError TakeThoughts(const ModelText& model, const WorkerFacts& facts, const 
   auto whole = AfterThoughts(s.grammar.get(), start, budget, *model.tokenizer);
   if (const auto* why = std::get_if<std::string>(&whole)) return NotBuilt(field, StrCat("this field ", *why));
   s.grammar = std::make_shared<const Grammar>(std::get<Grammar>(std::move(whole)));
-  return model.grammars->Check(*s.grammar, field, facts.tokenizer_digest);
+  return model.grammars->Check(*s.grammar, field, facts.tokenizer_digest, input.grammar_by);
 }
 
 // A worker finds the best of its beams; of choices that are drawn, this router does.
@@ -268,7 +268,8 @@ std::variant<PreparedRequest, ApiError> Prepare(const ModelText& model, const Wo
   if (auto e = ReadBadWords(input.bad_words, *model.tokenizer, facts.vocab_size, input.sampling.bad_words))
     return *std::move(e);
   if (const auto& grammar = input.sampling.grammar) {
-    if (auto e = model.grammars->Check(*grammar, input.grammar_field, facts.tokenizer_digest)) return *std::move(e);
+    if (auto e = model.grammars->Check(*grammar, input.grammar_field, facts.tokenizer_digest, input.grammar_by))
+      return *std::move(e);
   }
   auto tokenized = TokenizePrompt(model, input.prompt, MostTextBytes(model, facts, input));
   if (auto* error = std::get_if<ApiError>(&tokenized)) return std::move(*error);

@@ -55,6 +55,7 @@ struct RequestInput {
   std::string request_id;
   std::optional<Duration> timeout;
   std::optional<int32_t> truncate_prompt_tokens;  ///< the prompt's last ones; -1: as many as leave room for the answer
+  TimePoint grammar_by = TimePoint::max();        ///< in real time: a grammar that has not compiled by then is refused
   bool splits_thoughts = false;                   ///< a chat whose answer is shown apart from its thoughts
   std::optional<int32_t> thinking_budget;
   bool thinking_budget_is_a_wish = false;  ///< where there is no way to keep it, it is nothing

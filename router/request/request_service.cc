@@ -5,8 +5,15 @@
 #include "common/str_cat.h"
 #include "router/admission/key_account.h"
 #include "router/request/best_of.h"
+#include "router/request/grammar_check.h"
 
 namespace baton::router {
+namespace {
+
+/// A client hears within a second whether its grammar can be followed.
+constexpr Duration kGrammarPatience = std::chrono::milliseconds(800);
+
+}  // namespace
 
 void RequestHandle::ClientGone() {
   gone_ = true;
@@ -27,11 +34,18 @@ Readiness RequestService::ReadinessNow() const {
 
 std::string RequestService::NameOf(const KeyAccount* owner) { return owner == nullptr ? "" : owner->name(); }
 
-ApiError RequestService::PoolFull() const {
-  const auto queued = static_cast<int64_t>(pool_.queued());
+ApiError RequestService::PoolFull(const TextPool& pool) const {
+  const auto queued = static_cast<int64_t>(pool.queued());
   return Overloaded(StrCat(queued, " texts wait to be tokenized, the limit is ", services_.config.tokenizer_queue,
                            ", half of it for one key"),
                     Overload{queued, services_.admission.PredictedWaitMs(), "--tokenizer-queue"});
+}
+
+// What thoughts and a grammar make together is another grammar, which nobody knows yet.
+TextPool& RequestService::PoolOf(const RequestInput& input) const {
+  const auto& grammar = input.sampling.grammar;
+  const bool behind_thoughts = input.splits_thoughts && (grammar || input.thinking_budget);
+  return behind_thoughts || (grammar && !services_.model.grammars->Knows(*grammar)) ? grammars_ : pool_;
 }
 
 std::shared_ptr<RequestHandle> RequestService::Submit(EventLoop& loop, RequestInput input,
@@ -66,6 +80,8 @@ std::shared_ptr<RequestHandle> RequestService::Submit(EventLoop& loop, RequestIn
   }
   const size_t bytes = TextBytes(input);
   const KeyAccount* const owner = input.account;
+  TextPool& pool = PoolOf(input);
+  input.grammar_by = SteadyClock().Now() + kGrammarPatience;
   auto work = [this, handle, facts, input = std::move(input)]() mutable -> std::variant<PreparedRequest, ApiError> {
     if (handle->gone_) return FromStatus(absl::CancelledError("the client has left"));
     return Prepare(services_.model, *facts, services_.config, std::move(input));
@@ -75,7 +91,7 @@ std::shared_ptr<RequestHandle> RequestService::Submit(EventLoop& loop, RequestIn
                sink = std::move(sink)](std::variant<PreparedRequest, ApiError> prepared) mutable {
     Begin(loop, handle, std::move(prepared), arrived, std::move(place), std::move(trail), std::move(sink));
   };
-  RunText(loop, bytes, owner, std::move(work), std::move(then));
+  RunText(pool, loop, bytes, owner, std::move(work), std::move(then));
   return handle;
 }
 

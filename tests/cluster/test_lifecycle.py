@@ -250,6 +250,7 @@ class Refusals(unittest.TestCase):
                     (["--prefill", 1, "--decode", 1, "--prefill.dtype", "int3"], 2, ["--dtype int3"]),
                     (["--device", "tpu"], 2, ["--device tpu"]),
                     (["--device", "cuda", "--device-plugin", "/no/such.so"], 2, ["--device cuda", "/no/such.so"]),
+                    (["--device", "cuda", "--max-logprobs", 200], 2, ["--max-logprobs 200", "--device cuda", "128"]),
                     (["--max-model-len", "1m"], 2, ["1000000", "2048"]),
                     (["--max-num-seqs", "0"], 2, ["--max-num-seqs 0"]),
                     (["--host", "nowhere"], 2, ["--host nowhere"]),

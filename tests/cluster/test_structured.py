@@ -114,6 +114,12 @@ class Combined(unittest.TestCase):
                 choice = self.choices(**field, seed=seed)[0]
                 self.assertTrue(re.fullmatch(pattern, choice["text"]), f"{field}: {choice}")
                 self.assertEqual(choice["finish_reason"], "stop")
+        grammars, metric = 5, self.c.metric
+        self.c.wait_until(lambda: metric("baton_worker_grammars_total") >= 6 * grammars, "the worker has counted its answers", 5)
+        self.assertGreater(metric("baton_worker_grammar_masks_total"), 6 * grammars)
+        self.assertGreater(metric("baton_worker_grammar_compile_seconds_total"), 0)
+        self.assertGreater(metric("baton_worker_grammar_mask_seconds_total"), 0)
+        self.c.wait_until(lambda: metric("baton_worker_grammar_answers") == 0, "no answer follows a grammar", 5)
         self.assertIsInstance(json.loads(self.choices(response_format={"type": "json_object"}, max_tokens=500, logit_bias={
             str(token): -100 for token in WHITE})[0]["text"]), dict)
 

@@ -205,6 +205,12 @@ TEST(Grammar, AGrammarThatIsWrongIsRefusedWithThePlace) {
            {GrammarKind::kJsonSchema, R"({"properties":{"a":{"oneOf":[{"type":"integer"},{"type":"number"}]}}})",
             "#/properties/a/oneOf: "},
            {GrammarKind::kJsonSchema, R"({"properties":{"a":{"format":"none"}}})", "#/properties/a/format: Unknown"},
+           {GrammarKind::kJsonSchema, R"({"properties":{"a":{"anyOf":[{"type":"integer"},{"type":"numer"}]}}})",
+            "#/properties/a/anyOf/1: Invalid type: numer"},
+           {GrammarKind::kJsonSchema,
+            R"({"items":{"$ref":"#/$defs/b"},"$defs":{"b":{"type":"string","minLength":"3"}}})", "#/items: Expected"},
+           {GrammarKind::kJsonSchema, R"({"items":{"properties":{"a":{"$ref":"#here"}}}})", "#/items/properties/a: "},
+           {GrammarKind::kJsonSchema, R"({"enum":["a",{"b":9007199254740993}]})", "#/enum/1 is 9007199254740993"},
            {GrammarKind::kJsonSchema, "{\"type\":", "not JSON"},
            {GrammarKind::kJsonSchema, R"({"type":"text"})", "text"},
            {GrammarKind::kRegex, "(a", "unclosed"},
@@ -232,6 +238,27 @@ TEST(Grammar, SchemasOfTheDraftAreCompiled) {
     EXPECT_TRUE(m.compiler->Compile(GrammarKind::kJsonSchema, schema).ok())
         << schema << m.compiler->Compile(GrammarKind::kJsonSchema, schema).status();
   }
+}
+
+TEST(Grammar, SchemasMeanWhatTheDraftSays) {
+  const Model m = Load("gpt2");
+  const auto takes = [&](const char* schema, const char* answer) {
+    const auto matcher = Compiled(m, GrammarKind::kJsonSchema, schema);
+    return matcher->Consume(*m.tokenizer->Encode(answer, false)).ok() && matcher->MayEnd();
+  };
+  const char* escaped = R"({"$ref":"#/$defs/List%3Cint%3E~0","$defs":{"List<int>~":{"type":"boolean"}}})";
+  EXPECT_TRUE(takes(escaped, "true"));
+  EXPECT_FALSE(takes(escaped, "1"));
+  EXPECT_TRUE(takes(R"({"const":{"$ref":"#/a%20b"}})", R"({"$ref":"#/a%20b"})")) << "what is a value stays as it is";
+  EXPECT_TRUE(takes(R"({"const":9007199254740992})", "9007199254740992"));
+  for (const char* schema : {R"({"type":["string","null"],"format":"time"})", R"({"format":"time"})",
+                             R"({"properties":{"format":true},"format":"time","allOf":[{"minLength":3}]})"}) {
+    EXPECT_TRUE(takes(schema, R"("23:59:59Z")")) << schema;
+    EXPECT_TRUE(takes(schema, "null")) << schema;
+    EXPECT_FALSE(takes(schema, R"("19:41:60-01:19")")) << schema << ": no leap second comes then";
+  }
+  EXPECT_FALSE(takes(R"({"type":"string","format":"date-time"})", R"("2041-04-02T00:40:60+06:26")"));
+  EXPECT_TRUE(takes(R"({"type":"string","format":"date-time"})", R"("2041-04-02T00:40:06+06:26")"));
 }
 
 TEST(Grammar, WhatTakesTooLongToCompileIsRefusedAtOnce) {

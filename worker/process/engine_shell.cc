@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "common/status.h"
+#include "kernels/logprob_limit.h"
 
 namespace baton::worker {
 namespace {
@@ -15,6 +16,7 @@ engine::EngineOptions Options(const WorkerConfig& config, const LoadedModel& loa
   engine::EngineOptions out;
   out.scheduler.max_model_len = loaded.max_model_len;
   out.scheduler.vocab_size = loaded.model->config().vocab_size;
+  if (config.on_gpu()) out.scheduler.max_logprobs = kernels::kMostCudaLogprobs;
   out.scheduler.max_num_seqs = config.max_num_seqs;
   out.scheduler.max_num_batched_tokens = config.max_num_batched_tokens;
   out.scheduler.max_prefill_chunk = config.long_prefill_token_threshold;
@@ -25,6 +27,18 @@ engine::EngineOptions Options(const WorkerConfig& config, const LoadedModel& loa
   out.cache.enable_prefix_caching = config.enable_prefix_caching;
   out.cache.model_digest = loaded.model->config().digest;
   return out;
+}
+
+void FillLoad(const engine::GrammarPoolCounts& counts, v1::GrammarLoad& out) {
+  out.set_following(counts.following);
+  out.set_known(counts.known);
+  out.set_compiled(counts.compiled);
+  out.set_refused(counts.refused);
+  out.set_compile_seconds(Seconds(counts.compile_time));
+  out.set_masks(counts.masks);
+  out.set_masks_late(counts.masks_late);
+  out.set_mask_seconds(Seconds(counts.mask_time));
+  out.set_wait_seconds(Seconds(counts.wait_time));
 }
 
 // A mask takes some 50 µs of one thread; most of the machine is for the model.
@@ -134,6 +148,7 @@ void EngineShell::ReportLoad() {
     wire.set_last_step_ms(rates_.step_ms());
     wire.set_leaked_kv_blocks(LeakedBlocks(scheduler));
     wire.set_calls_refused(calls_refused_);
+    if (grammars_) FillLoad(grammars_->counts(), *wire.mutable_grammars());
     if (acting_ != nullptr) acting_->FillLoad(*wire.mutable_handoff());
     hub_.SendLoad(wire);
   });

@@ -7,12 +7,13 @@
 #pragma once
 
 #include "kernels/cuda/rows/logit_row.cuh"
+#include "kernels/logprob_limit.h"
 #include "kernels/philox.h"
 #include "kernels/runtime/runtime.h"
 
 namespace baton::cuda {
 
-constexpr int kMaxTopLogprobs = 128;
+constexpr int kMaxTopLogprobs = kernels::kMostCudaLogprobs;
 
 /// Entries of `SampleParams::tokens` and `values`.
 struct ListSlice {

@@ -265,6 +265,14 @@ TEST_F(GrammarAnswers, ThreadsMakeTheMasksOfManyAtOnce) {
   }
   for (const auto& answer : answers) EXPECT_EQ((*answer->Mask(soon()))[0], 1u << kEos);
   EXPECT_GE(ready.load(), 20) << "the first mask of each was waited for";
+  const GrammarPoolCounts counts = pool.counts();
+  EXPECT_EQ(counts.following, 10);
+  EXPECT_EQ(counts.compiled, 1);
+  EXPECT_EQ(counts.known, 19);
+  EXPECT_EQ(counts.refused, 0);
+  EXPECT_GE(counts.masks, 20 * 21 + 10 * 17);
+  EXPECT_GT(counts.compile_time, Duration());
+  EXPECT_GT(counts.mask_time, Duration());
 }
 
 }  // namespace

@@ -14,6 +14,24 @@ SteppedEngineOptions Options() {
   return o;
 }
 
+TEST(SchedulerMessages, MoreLogprobsThanTheDeviceGivesAreRefusedWithBothNumbers) {
+  SteppedEngineOptions o = Options();
+  o.scheduler.max_logprobs = 128;
+  SteppedEngine h(o);
+  Request most = Endless(1, 40, 2), more = Endless(2, 40, 2), of_prompt = Endless(3, 40, 2);
+  most.sampling.logprobs = 128;
+  more.sampling.logprobs = 129;
+  of_prompt.sampling.prompt_logprobs = 200;
+  EXPECT_TRUE(h.Add(most).ok());
+  for (const auto& [request, number] : {std::pair{more, "129"}, std::pair{of_prompt, "200"}}) {
+    const absl::Status refused = h.Add(request);
+    EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_NE(refused.message().find(number), std::string::npos) << refused;
+    EXPECT_NE(refused.message().find("128"), std::string::npos) << refused;
+  }
+  h.RunAll();
+}
+
 TEST(SchedulerCancel, EndsTheRequestAtOnceButItsBlocksStayUntilTheStepIsDone) {
   SteppedEngine h(Options());
   ASSERT_TRUE(h.Add(Endless(1, 40, 10)).ok());

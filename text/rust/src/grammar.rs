@@ -1,9 +1,9 @@
 //! What tokens a grammar allows next: llguidance behind opaque handles. A `Vocabulary` is made once for a tokenizer, a
 //! `Matcher` follows one answer token by token.
 
-use crate::endless::is_endless;
 use crate::ffi::{invalid, Failure, Outcome, INTERNAL, INVALID_ARGUMENT};
 use crate::gbnf;
+use crate::schema;
 use crate::tokenizer::Handle;
 use llguidance::api::TopLevelGrammar;
 use llguidance::toktrie::{ApproximateTokEnv, InferenceCapabilities, SimpleVob, TokEnv, TokRxInfo, TokTrie};
@@ -53,7 +53,7 @@ impl Vocabulary {
 
     pub fn compile(&self, kind: i32, text: &str) -> Outcome<Matcher> {
         let grammar = match kind {
-            JSON_SCHEMA => TopLevelGrammar::from_json_schema(check_schema(parse(text)?)?),
+            JSON_SCHEMA => TopLevelGrammar::from_json_schema(schema::prepare(parse(text)?)?),
             REGEX => TopLevelGrammar::from_regex(text),
             LARK if gbnf::is_gbnf(text) => TopLevelGrammar::from_lark(gbnf::to_lark(text)?),
             LARK => TopLevelGrammar::from_lark(check_embedded(text)?.to_string()),
@@ -62,7 +62,7 @@ impl Vocabulary {
         };
         let guide = Guide::new(self.factory.create_parser(grammar));
         if let Some(error) = guide.get_error() {
-            return invalid(explain(kind, text, &error));
+            return invalid(explain(&self.factory, kind, text, &error));
         }
         // What cannot even begin is said now.
         match begin(guide.deep_clone()) {
@@ -145,53 +145,6 @@ fn parse(text: &str) -> Outcome<Value> {
     serde_json::from_str(text).or_else(|e| invalid(format!("not JSON: {e}")))
 }
 
-/// Divisibility by n is an automaton of n states, and limits count none of them: 1 to 3 µs each.
-const DIVISOR_LIMIT: u64 = 100_000;
-
-/// What the compiler would take too long for, or never end of.
-fn check_schema(schema: Value) -> Outcome<Value> {
-    if is_endless(&schema) {
-        return invalid("no text fits it: the schema asks for itself within itself, without an end");
-    }
-    let mut divisors = Vec::new();
-    collect_divisors(&schema, &mut divisors);
-    divisors.sort_unstable();
-    divisors.dedup();
-    let gcd = |mut a: u64, mut b: u64| {
-        while b != 0 {
-            (a, b) = (b, a % b);
-        }
-        a
-    };
-    let together = divisors.iter().fold(1u64, |all, &d| all.saturating_mul(d / gcd(all, d)));
-    let sum = divisors.iter().fold(0u64, |all, &d| all.saturating_add(d));
-    if together.max(sum) > DIVISOR_LIMIT {
-        return invalid(format!(
-            "the schema's multipleOf are too large: their least common multiple is {together}, their sum {sum}, at most \
-             {DIVISOR_LIMIT} are possible"
-        ));
-    }
-    Ok(schema)
-}
-
-/// The digits of every multipleOf, leading zeros left out: 0.25 is 25.
-fn collect_divisors(value: &Value, out: &mut Vec<u64>) {
-    match value {
-        Value::Object(members) => {
-            for (key, member) in members {
-                if let ("multipleOf", Value::Number(n)) = (key.as_str(), member) {
-                    let text = n.to_string();
-                    let digits: String = text.split('e').next().unwrap_or("").chars().filter(char::is_ascii_digit).collect();
-                    out.push(digits.parse().unwrap_or(u64::MAX).max(1));
-                }
-                collect_divisors(member, out);
-            }
-        }
-        Value::Array(items) => items.iter().for_each(|item| collect_divisors(item, out)),
-        _ => {}
-    }
-}
-
 /// Schemas may stand in a Lark grammar: `%json {...}`.
 fn embedded(text: &str) -> impl Iterator<Item = Value> + '_ {
     const KEYWORD: &str = "%json";
@@ -202,7 +155,7 @@ fn embedded(text: &str) -> impl Iterator<Item = Value> + '_ {
 
 fn check_embedded(text: &str) -> Outcome<&str> {
     for schema in embedded(text) {
-        check_schema(schema)?;
+        schema::check(&schema)?;
     }
     Ok(text)
 }
@@ -223,62 +176,25 @@ fn any_of(text: &str) -> Outcome<String> {
     Ok(format!("start: CHOICE\nCHOICE: {}", quoted.join(" | ")))
 }
 
-/// What the compiler says, with the place of a keyword that it does not know.
-fn explain(kind: i32, text: &str, error: &str) -> String {
+/// What the compiler says, with the place of what it does not know or take.
+fn explain(factory: &ParserFactory, kind: i32, text: &str, error: &str) -> String {
     let error = error.trim();
     let schemas: Vec<Value> = match kind {
-        JSON_SCHEMA => serde_json::from_str(text).into_iter().collect(),
+        JSON_SCHEMA => parse(text).and_then(schema::prepare).into_iter().collect(),
         LARK => embedded(text).collect(),
         _ => Vec::new(),
     };
-    let quoted = error.split_once("Unimplemented keys: [").map(|(_, rest)| rest.split(']').next().unwrap_or_default());
-    let keys: Vec<&str> = match quoted {
-        Some(quoted) => quoted.split(", ").map(|key| key.trim_matches('"')).collect(),
-        None => KEYWORDS_OF.iter().filter(|(words, _)| error.contains(words)).map(|&(_, key)| key).collect(),
-    };
-    let mut places = Vec::new();
-    schemas.iter().for_each(|schema| find(schema, "#", &keys, &mut places));
-    if places.is_empty() {
-        return error.to_string();
+    if let Some(places) = schema::places_of_keywords(&schemas, error) {
+        return places;
     }
-    if quoted.is_none() {
-        return format!("the schema's {}: {error}", places.join(", "));
-    }
-    format!(
-        "the schema's {} not supported",
-        match places.len() {
-            1 => format!("{} is", places[0]),
-            _ => format!("{} are", places.join(", ")),
+    match (kind, schemas.first()) {
+        (JSON_SCHEMA, Some(whole)) => {
+            let says = |part: &Value| {
+                let grammar = TopLevelGrammar::from_json_schema(part.clone());
+                factory.create_parser(grammar).err().map(|e| e.to_string().trim().to_string())
+            };
+            format!("the schema's {}: {error}", schema::narrow(whole, error, says))
         }
-    )
-}
-
-/// Keywords whose values may be such that they are not supported: words of what the compiler says then.
-const KEYWORDS_OF: [(&str, &str); 3] =
-    [("oneOf constraints", "oneOf"), ("Unknown format", "format"), ("patternProperty regexes", "patternProperties")];
-
-/// Paths of every member called as one of `keys`, properties of that name left out.
-fn find(value: &Value, path: &str, keys: &[&str], places: &mut Vec<String>) {
-    const NAMES: [&str; 4] = ["properties", "patternProperties", "$defs", "definitions"]; // their keys are no keywords
-    match value {
-        Value::Object(members) => {
-            for (key, member) in members {
-                let here = format!("{path}/{}", key.replace('~', "~0").replace('/', "~1"));
-                if keys.contains(&key.as_str()) && places.len() < 8 {
-                    places.push(here.clone());
-                }
-                match member {
-                    Value::Object(named) if NAMES.contains(&key.as_str()) => {
-                        named.iter().for_each(|(name, schema)| find(schema, &format!("{here}/{name}"), keys, places))
-                    }
-                    _ if matches!(key.as_str(), "const" | "enum" | "default" | "examples") => {}
-                    _ => find(member, &here, keys, places),
-                }
-            }
-        }
-        Value::Array(items) => {
-            items.iter().enumerate().for_each(|(i, item)| find(item, &format!("{path}/{i}"), keys, places))
-        }
-        _ => {}
+        _ => error.to_string(),
     }
 }

@@ -13,6 +13,7 @@ mod methods;
 mod operators;
 mod pretokenizer;
 mod python;
+mod schema;
 mod strftime;
 mod template;
 mod tokenizer;

@@ -1,0 +1,56 @@
+// How long a client waits until it hears whether its grammar can be followed.
+#include "router/request/grammar_check.h"
+
+#include <gtest/gtest.h>
+
+#include "common/str_cat.h"
+
+namespace baton::router {
+namespace {
+
+class GrammarCheckTest : public testing::Test {
+ protected:
+  static const Tokenizer& TokenizerHere() {
+    static const auto tokenizer = *Tokenizer::OfModel("tests/data/tiny-llama");
+    return *tokenizer;
+  }
+  static const std::string& Digest() {
+    static const std::string digest =
+        (*GrammarCompiler::Make(TokenizerHere(), TokenizerHere().eos_ids(), TokenizerHere().vocab_size()))->digest();
+    return digest;
+  }
+  std::optional<ApiError> Ask(const Grammar& grammar, TimePoint until = TimePoint::max()) {
+    return check_.Check(grammar, "guided_json", Digest(), until);
+  }
+  /// Takes some 100 ms, each another one.
+  static Grammar Long(size_t i) {
+    return {GrammarKind::kJsonSchema, StrCat(R"({"multipleOf":19997,"minimum":)", i, "}")};
+  }
+
+  GrammarCheck check_{TokenizerHere()};
+};
+
+TEST_F(GrammarCheckTest, AGrammarThatHasNotCompiledInTimeIsRefusedByName) {
+  const auto refused = Ask(Long(0), TimePoint());
+  ASSERT_TRUE(refused);
+  EXPECT_EQ(refused->http_status, 400);
+  EXPECT_EQ(refused->param, "guided_json");
+  EXPECT_NE(refused->message.find("too long"), std::string::npos) << refused->message;
+  EXPECT_FALSE(check_.Knows(Long(0)));
+  EXPECT_EQ(check_.counts().refused, 1);
+}
+
+TEST_F(GrammarCheckTest, OnesThatWereGivenUpDelayOthersOnlyWhileTheyCompile) {
+  for (size_t i = 0; i < GrammarCheck::MostAtOnce(); ++i) ASSERT_EQ(Ask(Long(i), TimePoint())->http_status, 400);
+  const Grammar quick{GrammarKind::kRegex, "a|b"};
+  const auto refused = Ask(quick, TimePoint());
+  ASSERT_TRUE(refused) << "all turns are taken";
+  EXPECT_EQ(refused->http_status, 429);
+  EXPECT_GT(refused->retry_after_ms, 0);
+  EXPECT_FALSE(Ask(quick)) << "waits for a turn";
+  EXPECT_TRUE(check_.Knows(quick));
+  EXPECT_FALSE(Ask(quick, TimePoint())) << "what is known needs no turn";
+}
+
+}  // namespace
+}  // namespace baton::router
