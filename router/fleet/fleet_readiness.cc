@@ -38,6 +38,9 @@ struct Ability {
     const bool takes = v.takes_requests();
     missing |= v.facts == nullptr && v.held.empty();
     if (v.facts == nullptr) return;
+    // Between its greeting and its first moment as a worker that serves.
+    const bool joins = v.state == LinkState::kConnecting || v.state == LinkState::kLoading;
+    missing |= joins && v.held.empty();
     both |= takes && v.facts->role == WorkerRole::kBoth;
     decodes |= takes && v.facts->role == WorkerRole::kDecode;
     prefills |= takes && v.facts->role == WorkerRole::kPrefill;
