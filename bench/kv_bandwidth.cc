@@ -2,7 +2,9 @@
 // it is installed: the same verb over the same UCX transport, and the same memory, for perftest writes one buffer again
 // and again; once as it comes, and once with endpoints that notice a peer that dies (-e), as ours have to. "ring" is
 // how a landing ring is written: 16 slots in turn, which no cache of a core holds.
-//   bench_kv_bandwidth [--kinds shm,tcp,ucx-shm,ucx-tcp] [--sizes 4096,…] [--rounds 5] [--perftest ucx_perftest]
+// "tcp+tls" is tcp as --kv-tls has it.
+//   bench_kv_bandwidth [--kinds shm,tcp,tcp+tls,ucx-shm,ucx-tcp] [--sizes 4096,…] [--rounds 5] [--perftest
+//   ucx_perftest]
 //   [--json FILE]
 #include <poll.h>
 #include <signal.h>
@@ -12,12 +14,16 @@
 
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <iostream>
 
 #include "absl/strings/str_split.h"
 #include "bench/lib/measure.h"
 #include "common/check.h"
 #include "common/str_cat.h"
+#include "common/tls/certs.h"
+#include "common/tls/identity.h"
+#include "common/tls/peer_tls.h"
 #include "kvtransfer/transports/transports.h"
 
 using namespace baton;
@@ -38,6 +44,33 @@ struct Anybody final : TransportEvents {
   bool lost = false;
 };
 
+/// Made once; a receiver, which is a child, finds its files.
+trust::PeerTrust InTls() {
+  constexpr const char* kVariable = "BATON_BENCH_CERTS";
+  if (getenv(kVariable) == nullptr) {
+    char dir[] = "/tmp/baton-bench-XXXXXX";
+    BATON_CHECK(mkdtemp(dir) != nullptr);
+    const int64_t now = tls::WallSeconds(), day = 24 * 3600;
+    const tls::CertAndKey authority = tls::MakeAuthority({"bench", {}, now - day, now + day});
+    const auto peer = tls::MakeCertificate(authority, {"bench", {"baton-worker"}, now - day, now + day});
+    BATON_CHECK(tls::WriteWhole(StrCat(dir, "/peer.crt"), peer->CertificatePem(), 0600).ok());
+    BATON_CHECK(tls::WriteWhole(StrCat(dir, "/peer.key"), peer->KeyPem(), 0600).ok());
+    BATON_CHECK(tls::WriteWhole(StrCat(dir, "/ca.crt"), authority.CertificatePem(), 0600).ok());
+    setenv(kVariable, dir, 1);  // NOLINT(concurrency-mt-unsafe): one thread
+  }
+  const std::string dir = getenv(kVariable);
+  const auto peer = tls::PeerTls::Open({dir + "/peer.crt", dir + "/peer.key", dir + "/ca.crt"}, "baton-worker");
+  BATON_CHECK(peer.ok(), peer.status().ToString());
+  return {.tls = *peer};
+}
+
+absl::StatusOr<std::unique_ptr<Transport>> Make(const std::string& kind, const LandingShape& landing,
+                                                TransportEvents& events) {
+  const size_t plus = kind.find("+tls");
+  return MakeTransport(kind.substr(0, plus), "127.0.0.1", 0, landing, events,
+                       plus == kind.npos ? trust::PeerTrust() : InTls());
+}
+
 // As the transfer thread of a worker does.
 void Turn(Transport& transport) {
   if (transport.Progress()) return;
@@ -47,7 +80,7 @@ void Turn(Transport& transport) {
 
 int Receive(const std::string& kind) {
   Anybody events;
-  auto transport = MakeTransport(kind, "127.0.0.1", 0, {kSlots, kSlotBytes}, events);
+  auto transport = Make(kind, {kSlots, kSlotBytes}, events);
   if (!transport.ok()) return std::cerr << transport.status() << "\n", 1;
   std::cout << (*transport)->address() << std::endl;
   while (getppid() != 1 && !events.lost) Turn(**transport);
@@ -96,7 +129,7 @@ class Pair {
     child_ = Start({"/proc/self/exe", "--receive", kind}, {});
     char line[1 << 16];
     if (fgets(line, sizeof(line), child_.out) == nullptr) return;
-    auto transport = MakeTransport(kind, "127.0.0.1", 0, {}, events_);
+    auto transport = Make(kind, {}, events_);
     if (!transport.ok()) return;
     transport_ = *std::move(transport);
     const auto peer = transport_->Connect(std::string_view(line, strcspn(line, "\n")));
@@ -206,10 +239,11 @@ nlohmann::json Summarize(std::vector<double> rates) {
 int main(int argc, char** argv) {
   if (argc == 3 && std::string_view(argv[1]) == "--receive") return Receive(argv[2]);
   signal(SIGPIPE, SIG_IGN);
-  const std::string kinds = bench::Flag(argc, argv, "kinds", "shm,tcp,ucx-shm,ucx-tcp");
+  const std::string kinds = bench::Flag(argc, argv, "kinds", "shm,tcp,tcp+tls,ucx-shm,ucx-tcp");
   const std::string perftest = bench::Flag(argc, argv, "perftest", "ucx_perftest");
   const std::string sizes = bench::Flag(argc, argv, "sizes", "4096,65536,262144,1048576,4194304");
   const int rounds = std::stoi(bench::Flag(argc, argv, "rounds", "5"));
+  if (kinds.find("+tls") != kinds.npos) InTls();  // before there are receivers
   nlohmann::json rows = nlohmann::json::array();
   std::printf("%-8s %-24s %10s %8s %8s %15s %14s %6s %8s %6s\n", "kind", "path", "bytes", "ring", "GB/s", "low … high",
               "ucx_perftest", "ratio", "with -e", "ratio");
@@ -259,6 +293,7 @@ int main(int argc, char** argv) {
   }
   double load = 0;
   getloadavg(&load, 1);
+  if (const char* const dir = getenv("BATON_BENCH_CERTS")) std::filesystem::remove_all(dir);
   bench::WriteJson(bench::Flag(argc, argv, "json", ""),
                    {{"cores", sysconf(_SC_NPROCESSORS_ONLN)}, {"rounds", rounds}, {"load", load}, {"rows", rows}});
 }

@@ -9,6 +9,7 @@
 #include "common/rank_loss.h"
 #include "common/status.h"
 #include "common/str_cat.h"
+#include "common/tls/peer_tls.h"
 #include "decode_worker/rank_landings.h"
 #include "engine/parallel/tcp_communicator.h"
 #include "engine/parallel/tcp_meeting.h"
@@ -29,13 +30,21 @@ worker::CarrierFactory CarrierOf(const std::string& role) {
 
 }  // namespace
 
+absl::StatusOr<trust::PeerTrust> TrustOfNodes(const worker::WorkerConfig& config) {
+  trust::PeerTrust trust;
+  BATON_ASSIGN_OR_RETURN(trust.secret, trust::ClusterSecret::Read(config.cluster_secret_file));
+  if (!config.tls_files.ca.empty()) {
+    BATON_ASSIGN_OR_RETURN(trust.tls, tls::PeerTls::Open(config.tls_files, config.tls_server_name));
+  }
+  return trust;
+}
+
 absl::StatusOr<std::unique_ptr<GroupMember>> GroupMember::Join(const worker::WorkerConfig& config, int rank,
-                                                               const std::string& meet,
-                                                               std::shared_ptr<const trust::ClusterSecret> secret) {
-  engine::RankGroup group{.secret = std::move(secret), .rank = rank, .size = config.ranks()};
+                                                               const std::string& meet, trust::PeerTrust trust) {
+  engine::RankGroup group{.trust = std::move(trust), .rank = rank, .size = config.ranks()};
   if (config.nnodes > 1) group.patience = kMeetWithin;
   std::unique_ptr<GroupMember> out(new GroupMember(config, rank));
-  out->secret_ = group.secret;
+  out->trust_ = group.trust;
   BATON_ASSIGN_OR_RETURN(out->mesh_, engine::JoinTcpMesh(meet, group));
   const int tensor = config.tensor_parallel_size;
   out->world_ = engine::MakeTcpGroup(out->mesh_, 0, config.ranks());
@@ -47,7 +56,7 @@ absl::StatusOr<std::unique_ptr<GroupMember>> GroupMember::Join(const worker::Wor
 }
 
 absl::Status GroupMember::Run(const std::function<void()>& on_ready) {
-  worker::OwnKv kv{.carrier = CarrierOf(config_.role), .secret = secret_};
+  worker::OwnKv kv{.carrier = CarrierOf(config_.role), .trust = trust_};
   const absl::Status status = worker::RunRank(config_, rank_, {.tensor = tensor_.get(), .world = world_.get()},
                                               std::move(kv), {.on_ready = on_ready});
   if (status.ok()) return status;

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "common/trust/cluster_secret.h"
+#include "common/trust/peer_trust.h"
 #include "engine/parallel/communicator.h"
 #include "engine/parallel/pulse.h"
 #include "engine/parallel/tcp_mesh.h"
@@ -15,12 +15,14 @@
 
 namespace baton::cli {
 
+/// What ranks of several machines prove to each other: --cluster-secret-file, and TLS where --tls-ca is given.
+absl::StatusOr<trust::PeerTrust> TrustOfNodes(const worker::WorkerConfig& config);
+
 class GroupMember {
  public:
   /// Waits for rank 0 at `meet` and for all others. As engine::JoinTcpMesh.
   static absl::StatusOr<std::unique_ptr<GroupMember>> Join(const worker::WorkerConfig& config, int rank,
-                                                           const std::string& meet,
-                                                           std::shared_ptr<const trust::ClusterSecret> secret);
+                                                           const std::string& meet, trust::PeerTrust trust);
 
   /// worker::RunRank. What ends it is told to rank 0. The result is a RankLoss where another rank was the cause.
   absl::Status Run(const std::function<void()>& on_ready);
@@ -35,7 +37,7 @@ class GroupMember {
 
   const worker::WorkerConfig config_;
   const int rank_;
-  std::shared_ptr<const trust::ClusterSecret> secret_;
+  trust::PeerTrust trust_;
   std::shared_ptr<engine::TcpMesh> mesh_;
   std::unique_ptr<engine::Communicator> world_, tensor_;
   std::optional<engine::Pulse> pulse_;  ///< of several machines

@@ -36,7 +36,7 @@ class NodeRanks {
   absl::Status Start() {
     BATON_ASSIGN_OR_RETURN(health_, worker::HealthServer::Listen(config_));
     SetLogName(config_.Name(health_->port()));
-    BATON_ASSIGN_OR_RETURN(auto secret, trust::ClusterSecret::Read(config_.cluster_secret_file));
+    BATON_ASSIGN_OR_RETURN(trust::PeerTrust trust, TrustOfNodes(config_));
     const std::string meet = net::JoinHostPort(config_.master_addr, config_.master_port);
     const int first = config_.first_local_rank();
     for (int rank = first + 1; rank < first + config_.local_ranks(); ++rank)
@@ -44,7 +44,7 @@ class NodeRanks {
     LogInfo("worker: machine {} of {}, ranks {} to {}, goes to {}", config_.node_rank, config_.nnodes, first,
             first + config_.local_ranks() - 1, meet);
     const ExitOnSignal exit_on_signal;
-    BATON_ASSIGN_OR_RETURN(member_, GroupMember::Join(config_, first, meet, std::move(secret)));
+    BATON_ASSIGN_OR_RETURN(member_, GroupMember::Join(config_, first, meet, std::move(trust)));
     return absl::OkStatus();
   }
 

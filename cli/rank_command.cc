@@ -16,6 +16,7 @@
 #include "cli/group_member.h"
 #include "cli/rank_children.h"
 #include "common/log.h"
+#include "common/status.h"
 #include "common/trust/cluster_secret.h"
 #include "worker/worker_config.h"
 
@@ -35,6 +36,12 @@ void DieWithWorker() {
   if (getppid() != ParentPid()) std::_Exit(kExitUnreachable);
 }
 
+// Ranks of one machine: a secret of this worker's own.
+absl::StatusOr<trust::PeerTrust> TrustOfChild() {
+  BATON_ASSIGN_OR_RETURN(auto secret, trust::ClusterSecret::Of(Environment(kRankSecretVariable).value_or("")));
+  return trust::PeerTrust{.secret = std::move(secret)};
+}
+
 int RunRankCommand(RankFlags& flags) {
   DieWithWorker();
   if (!flags.set.status().ok()) return FailUsage(flags.set.status());
@@ -43,10 +50,9 @@ int RunRankCommand(RankFlags& flags) {
   SetLogLevel(config.log_level);
   SetLogFormat(config.log_format);
   SetLogName(StrCat(config.Name(config.port), "/rank-", flags.rank));
-  const auto secret = config.nnodes > 1 ? trust::ClusterSecret::Read(config.cluster_secret_file)
-                                        : trust::ClusterSecret::Of(Environment(kRankSecretVariable).value_or(""));
-  if (!secret.ok()) return Fail(secret.status());
-  const auto member = GroupMember::Join(config, flags.rank, flags.meet, *secret);
+  const auto trust = config.nnodes > 1 ? TrustOfNodes(config) : TrustOfChild();
+  if (!trust.ok()) return Fail(trust.status());
+  const auto member = GroupMember::Join(config, flags.rank, flags.meet, *trust);
   if (!member.ok()) return Fail(member.status());
   const absl::Status status = (*member)->Run([] {});
   return status.ok() ? kExitOk : Fail(status);

@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "cli/group_member.h"
 #include "cli/rank_children.h"
 #include "cli/signals.h"
 #include "common/log.h"
@@ -40,22 +41,21 @@ class RankProcesses final : public worker::RankHost {
     BATON_ASSIGN_OR_RETURN(const auto secret, trust::ClusterSecret::Of(text));
     for (int rank = 1; rank < config_.ranks(); ++rank)
       BATON_RETURN_IF_ERROR(children_.Start(rank, meeting->address(), text));
-    secret_ = secret;
+    trust_ = {.secret = secret};
     host_ = kLoopback;
-    return Gather(*meeting, {.secret = secret, .size = config_.ranks()});
+    return Gather(*meeting, {.trust = trust_, .size = config_.ranks()});
   }
 
   // Of several machines: this one's ranks and those that come.
   absl::Status StartNodes() {
-    BATON_ASSIGN_OR_RETURN(const auto secret, trust::ClusterSecret::Read(config_.cluster_secret_file));
+    BATON_ASSIGN_OR_RETURN(trust_, TrustOfNodes(config_));
     BATON_ASSIGN_OR_RETURN(const auto meeting, engine::TcpMeetingPoint::Listen(
                                                    config_.master_addr, static_cast<uint16_t>(config_.master_port)));
     for (int rank = 1; rank < config_.local_ranks(); ++rank)
       BATON_RETURN_IF_ERROR(children_.Start(rank, meeting->address(), ""));
     LogInfo("worker: {} ranks of {} machines meet at {}", config_.ranks(), config_.nnodes, meeting->address());
-    secret_ = secret;
     host_ = config_.master_addr;
-    const engine::RankGroup group{.secret = secret, .size = config_.ranks(), .patience = kMeetWithin};
+    const engine::RankGroup group{.trust = trust_, .size = config_.ranks(), .patience = kMeetWithin};
     const ExitOnSignal exit_on_signal;
     BATON_RETURN_IF_ERROR(Gather(*meeting, group));
     BATON_ASSIGN_OR_RETURN(auto peers, meeting->GatherPulse(group, [this] { return Health(); }));
@@ -65,7 +65,7 @@ class RankProcesses final : public worker::RankHost {
 
   engine::RankLinks links() override { return {.tensor = tensor_.get(), .world = world_.get()}; }
   std::vector<worker::SharedMemory>& kv() override { return none_; }
-  std::shared_ptr<const trust::ClusterSecret> secret() const override { return secret_; }
+  trust::PeerTrust trust() const override { return trust_; }
   std::string host() const override { return host_; }
 
   void Started(std::shared_ptr<const std::atomic<uint64_t>> running) override {
@@ -91,7 +91,7 @@ class RankProcesses final : public worker::RankHost {
   const worker::WorkerConfig config_;
   RankChildren children_;
   std::vector<worker::SharedMemory> none_;
-  std::shared_ptr<const trust::ClusterSecret> secret_;
+  trust::PeerTrust trust_;
   std::string host_;
   std::shared_ptr<engine::TcpMesh> mesh_;
   std::unique_ptr<engine::Communicator> world_, tensor_;

@@ -55,7 +55,7 @@ class DecodeRole final : public worker::Role, private LandingEvents {
     BATON_ASSIGN_OR_RETURN(facts.piece_tokens, PieceTokens(facts.side.layout, context.config.landing_slot_bytes));
     std::unique_ptr<DecodeRole> role(new DecodeRole);
     BATON_ASSIGN_OR_RETURN(role->landing_, Landing::Create(context.config, loaded.PoolHere(), context.incarnation,
-                                                           context.clock, role->thread_, *role, {}, context.secret));
+                                                           context.clock, role->thread_, *role, {}, context.kv_trust));
     if (loaded.lines != nullptr) {
       role->landings_ = std::make_unique<RankLandings>(*role->landing_, loaded.side, *loaded.lines, context.clock,
                                                        static_cast<LandingEvents&>(*role));

@@ -41,15 +41,14 @@ class Landing::Way final : public TransportEvents {
 absl::StatusOr<std::unique_ptr<Landing>> Landing::Create(const worker::WorkerConfig& config, KvPoolView pool,
                                                          std::string incarnation, const Clock& clock,
                                                          worker::TransferLoop& thread, LandingEvents& events,
-                                                         const TransportMaker& make,
-                                                         std::shared_ptr<const trust::ClusterSecret> secret, int rank) {
+                                                         const TransportMaker& make, trust::PeerTrust trust, int rank) {
   std::vector<std::string> kinds = {""};
   if (!make) {
-    BATON_ASSIGN_OR_RETURN(kinds, TransportKinds(config.transport, config.require_rdma));
+    BATON_ASSIGN_OR_RETURN(kinds, TransportKinds(config.transport, config.require_rdma, config.kv_tls));
   }
   BATON_ASSIGN_OR_RETURN(std::string told_host, net::AdvertisedHost(config.host, config.advertise_host));
   std::unique_ptr<Landing> landing(new Landing(config, std::move(told_host), std::move(pool), std::move(incarnation),
-                                               clock, thread, events, make, std::move(secret), rank));
+                                               clock, thread, events, make, std::move(trust), rank));
   absl::Status first;
   for (const std::string& kind : kinds) {
     const absl::Status opened = landing->Open(kind);
@@ -68,13 +67,13 @@ absl::StatusOr<std::unique_ptr<Landing>> Landing::Create(const worker::WorkerCon
 
 Landing::Landing(const worker::WorkerConfig& config, std::string told_host, KvPoolView pool, std::string incarnation,
                  const Clock& clock, worker::TransferLoop& thread, LandingEvents& events, TransportMaker make,
-                 std::shared_ptr<const trust::ClusterSecret> secret, int rank)
+                 trust::PeerTrust trust, int rank)
     : host_(config.host),
       told_host_(std::move(told_host)),
       incarnation_(std::move(incarnation)),
       port_(static_cast<uint16_t>(config.landing_port)),
       make_(std::move(make)),
-      secret_(std::move(secret)),
+      trust_(std::move(trust)),
       shape_{static_cast<uint32_t>(config.landing_slots), static_cast<uint64_t>(config.landing_slot_bytes)},
       pool_(std::move(pool)),
       clock_(clock),
@@ -95,7 +94,7 @@ absl::Status Landing::Open(const std::string& kind) {
   const uint16_t port = IsLocal(kind) ? 0 : port_;
   const LandingShape with_test{shape_.slots + 1, shape_.slot_bytes};
   BATON_ASSIGN_OR_RETURN(way->transport,
-                         make_ ? make_(with_test, *way) : MakeTransport(kind, host_, port, with_test, *way, secret_));
+                         make_ ? make_(with_test, *way) : MakeTransport(kind, host_, port, with_test, *way, trust_));
   Transport* transport = way->transport.get();
   way->test = std::make_unique<SelfTestSlot>(
       shape_.slots, transport->landing().subspan(shape_.slots * shape_.slot_bytes, shape_.slot_bytes), incarnation_,

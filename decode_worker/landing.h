@@ -65,12 +65,11 @@ class Landing final : public LandingControl {
  public:
   /// Opens the transports of --transport; one that cannot be had is left out with a warning. Unavailable,
   /// ResourceExhausted, FailedPrecondition: none can. The others must outlive it. `make`: makes the only one, for
-  /// tests. `secret`: what prefill workers prove to know; null: nothing. `rank`: whose slots these are.
+  /// tests. `trust`: what prefill workers prove, and how they speak. `rank`: whose slots these are.
   static absl::StatusOr<std::unique_ptr<Landing>> Create(const worker::WorkerConfig& config, KvPoolView pool,
                                                          std::string incarnation, const Clock& clock,
                                                          worker::TransferLoop& thread, LandingEvents& events,
-                                                         const TransportMaker& make = {},
-                                                         std::shared_ptr<const trust::ClusterSecret> secret = nullptr,
+                                                         const TransportMaker& make = {}, trust::PeerTrust trust = {},
                                                          int rank = 0);
   ~Landing() override;
 
@@ -110,7 +109,7 @@ class Landing final : public LandingControl {
   class Way;  // a transport and whom it calls back
   Landing(const worker::WorkerConfig& config, std::string told_host, KvPoolView pool, std::string incarnation,
           const Clock& clock, worker::TransferLoop& thread, LandingEvents& events, TransportMaker make,
-          std::shared_ptr<const trust::ClusterSecret> secret, int rank);
+          trust::PeerTrust trust, int rank);
   absl::Status Open(const std::string& kind);
   void OpenFresh(const std::string& kind);
   void Publish();
@@ -128,7 +127,7 @@ class Landing final : public LandingControl {
   const std::string host_, told_host_, incarnation_;
   const uint16_t port_;
   const TransportMaker make_;
-  const std::shared_ptr<const trust::ClusterSecret> secret_;
+  const trust::PeerTrust trust_;
   std::vector<std::string> kinds_;  ///< best first; fixed after Create
   const LandingShape shape_;
   const KvPoolView pool_;

@@ -17,7 +17,7 @@ class RankLanding final : public worker::KvCarrier, private LandingEvents {
     worker::WorkerConfig config = context.config;
     config.landing_port = config.LandingPortOf(context.rank);
     BATON_ASSIGN_OR_RETURN(out->landing_, Landing::Create(config, context.pool, context.incarnation, context.clock,
-                                                          context.thread, *out, {}, context.secret, context.rank));
+                                                          context.thread, *out, {}, context.kv_trust, context.rank));
     LogInfo("rank {}: takes KV at {}", context.rank, out->landing_->address());
     out->TellLanding();
     return out;

@@ -28,6 +28,9 @@ namespace baton {
 /// A connection to one incarnation of a peer's rank; never used twice by one Transport. 0: none.
 using PeerNumber = uint64_t;
 
+/// The landing memory that a peer may claim to have, and the longest message.
+inline constexpr uint64_t kMaxLandingSlots = 1 << 16, kMaxLandingSlotBytes = 1 << 30, kMaxMessageBytes = 16 << 20;
+
 /// The receiving side's landing memory: `slots` slots of `slot_bytes`, adjacent.
 struct LandingShape {
   uint32_t slots = 0;

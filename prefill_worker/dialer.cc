@@ -49,7 +49,7 @@ absl::StatusOr<Dialer::Link*> Dialer::LinkFor(const std::string& kind) {
     auto fresh = std::make_unique<Link>(*this);
     BATON_ASSIGN_OR_RETURN(fresh->transport, options_.make
                                                  ? options_.make({}, *fresh)
-                                                 : MakeTransport(kind, options_.host, 0, {}, *fresh, options_.secret));
+                                                 : MakeTransport(kind, options_.host, 0, {}, *fresh, options_.trust));
     const bool failing = options_.failing_transport == kind;
     if (options_.fault_rate > 0 || failing) {
       fresh->transport =

@@ -42,13 +42,13 @@ class DialEvents {
 };
 
 struct DialOptions {
-  std::string host;                                      ///< what our ends of connections bind
-  std::vector<std::string> kinds;                        ///< of transports that may be used
-  double fault_rate = 0;                                 ///< for tests: share of slots that are damaged
-  std::string failing_transport;                         ///< for tests: its self-tests are damaged
-  TransportMaker make{};                                 ///< for tests: makes every transport, of any kind
-  bool self_test = true;                                 ///< for tests of what comes after it
-  std::shared_ptr<const trust::ClusterSecret> secret{};  ///< what decode workers prove to know; null: nothing
+  std::string host;                ///< what our ends of connections bind
+  std::vector<std::string> kinds;  ///< of transports that may be used
+  double fault_rate = 0;           ///< for tests: share of slots that are damaged
+  std::string failing_transport;   ///< for tests: its self-tests are damaged
+  TransportMaker make{};           ///< for tests: makes every transport, of any kind
+  bool self_test = true;           ///< for tests of what comes after it
+  trust::PeerTrust trust{};        ///< what decode workers prove, and how they speak
 };
 
 class Dialer {

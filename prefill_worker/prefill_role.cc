@@ -42,7 +42,7 @@ class PrefillRole final : public worker::Role, private SenderEvents, private eng
     const auto slot_bytes = static_cast<size_t>(context.config.landing_slot_bytes);
     DialOptions dial{context.config.host, std::move(kinds), context.config.test_kv_fault_rate,
                      context.config.test_failing_transport};
-    dial.secret = context.secret;
+    dial.trust = context.kv_trust;
     sender_ = std::make_unique<Sender>(std::move(dial), slot_bytes, context.loaded.PoolHere(), std::move(hello), clock_,
                                        thread_, static_cast<SenderEvents&>(*this));
     if (worker::KvLines* const lines = context.loaded.lines.get()) {
@@ -155,7 +155,7 @@ class PrefillRole final : public worker::Role, private SenderEvents, private eng
 
 absl::StatusOr<std::unique_ptr<worker::Role>> MakePrefillRole(const worker::RoleContext& context) {
   BATON_ASSIGN_OR_RETURN(std::vector<std::string> kinds,
-                         TransportKinds(context.config.transport, context.config.require_rdma));
+                         TransportKinds(context.config.transport, context.config.require_rdma, context.config.kv_tls));
   auto role = std::make_unique<PrefillRole>(context, std::move(kinds));
   BATON_RETURN_IF_ERROR(worker::BeginLines(context));
   return role;

@@ -110,9 +110,10 @@ class RankSender final : public worker::KvCarrier, private SenderEvents {
 
 absl::StatusOr<std::unique_ptr<worker::KvCarrier>> MakeRankSender(const worker::CarrierContext& context) {
   const worker::WorkerConfig& config = context.config;
-  BATON_ASSIGN_OR_RETURN(std::vector<std::string> kinds, TransportKinds(config.transport, config.require_rdma));
+  BATON_ASSIGN_OR_RETURN(std::vector<std::string> kinds,
+                         TransportKinds(config.transport, config.require_rdma, config.kv_tls));
   DialOptions dial{config.host, std::move(kinds), config.test_kv_fault_rate, config.test_failing_transport};
-  dial.secret = context.secret;
+  dial.trust = context.kv_trust;
   return std::make_unique<RankSender>(context, std::move(dial), static_cast<size_t>(config.landing_slot_bytes));
 }
 

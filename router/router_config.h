@@ -217,9 +217,11 @@ void VisitLimitFields(RouterConfig& c, Visitor& field) {
   field("max-body-bytes", c.max_body_bytes, "bytes", "more is 413", Range(1024, int64_t{1} << 32));
   field("max-json-depth", c.max_json_depth, "", "more is 400", Range(4, 1024));
   field("max-connections", c.max_connections, "", "HTTP connections open at once; more are closed", Range(1, 1 << 20));
-  field("max-connections-per-address", c.max_connections_per_address, "",
-        "of these from one client address (IPv6: one /64); 0 = half of them, and no limit for clients on this machine",
-        Range(0, 1 << 20));
+  field(
+      "max-connections-per-address", c.max_connections_per_address, "",
+      "of these from one client address (IPv6: one /64); 0 = half of them and no more than are free, and no limit for "
+      "clients on this machine",
+      Range(0, 1 << 20));
   field("max-running-requests", c.max_running_requests, "", "requests in the router at once; more is 429",
         Range(1, 1 << 30));
   field("max-running-tokens", c.max_running_tokens, "tokens",

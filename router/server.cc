@@ -80,6 +80,7 @@ HttpServer::Options HttpOptions(const RouterConfig& config, int32_t port, const 
   o.loopback_too = config.max_connections_per_address > 0;
   o.max_per_address =
       o.loopback_too ? config.max_connections_per_address : std::max(1, (config.max_connections + 1) / 2);
+  o.leaves_others = !o.loopback_too;
   o.read_timeout_ms = config.read_timeout_ms;
   o.write_timeout_ms = config.write_timeout_ms;
   o.keep_alive_ms = config.keep_alive_ms;

@@ -133,6 +133,10 @@ absl::Status WorkerConfig::Validate() const {
   BATON_RETURN_IF_ERROR(CheckFields(*this));
   BATON_RETURN_IF_ERROR(tls::CheckFlags(tls_files, tls::Needs::kBoth));
   BATON_RETURN_IF_ERROR(CheckNodes(*this));
+  if (kv_tls && tls_files.ca.empty())
+    return Bad("kv-tls", "true", "needs --tls-cert, --tls-key and --tls-ca: both ends show a certificate");
+  if (kv_tls && (require_rdma || transport.starts_with("ucx")))
+    return Bad("kv-tls", "true", "is not for UCX and RDMA, which do not encrypt: --transport auto, shm or tcp");
   if (ranks_carry_kv() && landing_port > 0 && landing_port + local_ranks() - 1 > 65535)
     return Bad("landing-port", StrCat(landing_port),
                StrCat("the ", local_ranks(), " rank processes of this machine take one port each, up to 65535"));

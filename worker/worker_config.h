@@ -26,6 +26,7 @@ struct WorkerConfig {
 
   // ---- TLS
   tls::TlsFiles tls_files;
+  std::string tls_server_name = "baton-worker";
   std::string cluster_secret_file;
 
   // ---- model
@@ -78,6 +79,7 @@ struct WorkerConfig {
   // ---- handoff
   std::string transport = "auto";
   bool require_rdma = false;
+  bool kv_tls = false;
   int32_t landing_port = 0;
   int32_t landing_slots = 32;
   int64_t landing_slot_bytes = 1 << 20;
@@ -140,6 +142,8 @@ void VisitModelFields(WorkerConfig& c, Visitor& field) {
         WorkerIdRule());
   field("insecure", c.insecure, "", "allow a non-loopback bind without TLS: whoever reaches the port is trusted");
   tls::VisitFields(c.tls_files, field);
+  field("tls-server-name", c.tls_server_name, "",
+        "what the certificate of a worker or rank that is dialled by IP address proves instead of that address");
   field("cluster-secret-file", c.cluster_secret_file, "",
         "what the processes of one cluster prove to each other that they know: 32 to 4096 bytes, not readable by all");
   field("model", c.model, "", "HF directory or .gguf file", NotEmpty("an HF directory or a .gguf file"));
@@ -239,6 +243,8 @@ void VisitHandoffFields(WorkerConfig& c, Visitor& field) {
       "machine), tcp | ucx = RDMA, ucx-shm (on one machine), ucx-tcp, tcp | any other = that one, then tcp",
       TransportRule());
   field("require-rdma", c.require_rdma, "", "RDMA or nothing: no start without a device, no peer without it");
+  field("kv-tls", c.kv_tls, "",
+        "KV travels in TLS, by tcp and shm only; alike on all workers that hand over to each other");
   field("landing-port", c.landing_port, "port",
         "where a decode worker takes KV, and its further rank processes at the next ports; 0 = any free port",
         Range(0, 65535));

@@ -44,6 +44,12 @@ int AlertOf(Refusal refusal) {
   }
 }
 
+// What OpenSSL says. An alert that came is the peer's word.
+std::string WhyBroken() {
+  const bool theirs = ERR_GET_REASON(ERR_peek_error()) >= SSL_AD_REASON_OFFSET;
+  return StrCat(theirs ? "the peer refuses our certificate or handshake: " : "", OpenSslError());
+}
+
 }  // namespace
 
 // Called by OpenSSL with what the peer sent.
@@ -113,11 +119,12 @@ absl::StatusOr<std::shared_ptr<const Context>> Context::ForClient(std::shared_pt
   return std::shared_ptr<const Context>(std::move(context));
 }
 
-Session::Session(std::shared_ptr<const Context> context)
+Session::Session(std::shared_ptr<const Context> context, uint64_t bytes_of_a_key)
     : context_(std::move(context)),
       ssl_(SSL_new(context_->get())),
       in_(BIO_new(BIO_s_mem())),
-      out_(BIO_new(BIO_s_mem())) {
+      out_(BIO_new(BIO_s_mem())),
+      bytes_of_a_key_(bytes_of_a_key) {
   BATON_CHECK(ssl_ && in_ != nullptr && out_ != nullptr);
   SSL_set_bio(ssl_.get(), in_, out_);
   SSL_set_app_data(ssl_.get(), this);
@@ -148,7 +155,7 @@ absl::Status Session::Go() {
       const unsigned long code = ERR_peek_error();
       const bool none = ERR_GET_REASON(code) == SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE;
       return Fail(none ? Refusal::kNoCertificate : Refusal::kHandshake,
-                  StrCat("the TLS handshake failed: ", OpenSslError()));
+                  StrCat("the TLS handshake failed: ", WhyBroken()));
     }
     if (done != 1) return absl::OkStatus();
   }
@@ -169,7 +176,7 @@ absl::Status Session::Go() {
       peer_closed_ = true;
       return absl::OkStatus();
     }
-    return Fail(Refusal::kHandshake, StrCat("the peer broke the TLS session: ", OpenSslError()));
+    return Fail(Refusal::kHandshake, StrCat("the peer broke the TLS session: ", WhyBroken()));
   }
 }
 
@@ -195,9 +202,15 @@ absl::Status Session::Write(std::string_view plain) {
   }
   while (!plain.empty()) {
     ERR_clear_error();
+    if (under_key_ >= bytes_of_a_key_ && SSL_version(ssl_.get()) == TLS1_3_VERSION) {
+      BATON_CHECK(SSL_key_update(ssl_.get(), SSL_KEY_UPDATE_NOT_REQUESTED) == 1);
+      under_key_ = 0;
+      ++keys_taken_;
+    }
     const int bytes = SSL_write(ssl_.get(), plain.data(), static_cast<int>(std::min<size_t>(plain.size(), 1 << 20)));
     if (bytes <= 0) return Fail(Refusal::kHandshake, StrCat("the TLS session is broken: ", OpenSslError()));
     plain.remove_prefix(static_cast<size_t>(bytes));
+    under_key_ += static_cast<uint64_t>(bytes);
   }
   return absl::OkStatus();
 }

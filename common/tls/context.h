@@ -3,6 +3,7 @@
 // Session has one thread at a time and keeps its context.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -57,7 +58,10 @@ inline bool BeginsAsTls(unsigned char first) { return first == 0x16; }
 
 class Session {
  public:
-  explicit Session(std::shared_ptr<const Context> context);
+  /// Bytes under one key of TLS 1.3, after which the writer takes another: below what AES-GCM is trusted with.
+  static constexpr uint64_t kBytesOfAKey = uint64_t{32} << 30;
+
+  explicit Session(std::shared_ptr<const Context> context, uint64_t bytes_of_a_key = kBytesOfAKey);
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
   ~Session();
@@ -72,6 +76,7 @@ class Session {
   std::string TakeWire();   ///< to be sent
   std::string TakePlain();  ///< what the peer wrote
   bool established() const;
+  int keys_taken() const { return keys_taken_; }     ///< by this end, after the first
   bool peer_closed() const { return peer_closed_; }  ///< the peer has said that nothing follows
   std::string alpn() const;                          ///< the protocol agreed on; empty: none
   /// Why the peer was refused; null while it was not.
@@ -90,6 +95,9 @@ class Session {
   std::string peer_fault_;  ///< what CheckPeer said
   std::optional<Refusal> refusal_;
   bool begun_ = false, peer_closed_ = false;
+  const uint64_t bytes_of_a_key_;
+  uint64_t under_key_ = 0;  ///< written
+  int keys_taken_ = 0;
 };
 
 }  // namespace baton::tls

@@ -57,6 +57,9 @@ std::string log_port = "grpc";  // the one that this process serves
 
 void TakeGrpcLog(gpr_log_func_args* line) {
   const std::string_view text(line->message);
+  // gRPC looks for a certificate by the name that a client sends, which of its own clients is the address that they
+  // dialled. A port here has one certificate, and who dials judges it (CheckPeer): nothing is wrong, whatever he sends.
+  if (text.starts_with("No match found for server name")) return;
   if (text.starts_with("Handshake failed")) {
     const bool plain = text.find("wrong version number") != text.npos || text.find("http request") != text.npos;
     const bool none = text.find("peer did not return a certificate") != text.npos;

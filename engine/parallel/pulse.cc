@@ -2,14 +2,11 @@
 
 #include <poll.h>
 #include <sys/eventfd.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <utility>
 
-#include "common/errno_text.h"
 #include "common/foreign_text.h"
 #include "common/status.h"
 #include "common/str_cat.h"
@@ -22,10 +19,6 @@ constexpr size_t kMostText = 400;
 constexpr char kBeat = 'b';
 constexpr char kEnd = 'e';   ///< the rank ends in order
 constexpr char kLoss = 'x';  ///< the group is lost; what follows says why, in a line
-
-void Send(const RankSocket& socket, std::string_view text) {
-  [[maybe_unused]] const ssize_t sent = send(socket.get(), text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-}
 
 }  // namespace
 
@@ -62,8 +55,15 @@ void Pulse::Fail(const absl::Status& why) {
 void Pulse::Say(char kind, std::string_view text) {
   const std::string line = StrCat(std::string(1, kind), text);
   for (const Watched& one : watched_) {
-    if (!one.ended) Send(one.peer.socket, line);
+    if (!one.ended) Send(one, line);
   }
+}
+
+/// What the socket does not take at once is not said: it is full of older signs of life.
+void Pulse::Send(const Watched& to, std::string_view text) {
+  std::lock_guard lock(wire_);
+  const iovec line{const_cast<char*>(text.data()), text.size()};
+  to.peer.socket.stream().Write({&line, 1}).IgnoreError();
 }
 
 void Pulse::Run() {
@@ -79,33 +79,42 @@ void Pulse::Run() {
     poll(ready.data(), ready.size(), std::max(1, wait));
     if (ready[0].revents != 0 || !loss().ok()) return;
     for (Watched& one : watched_) {
-      if (one.ended) continue;
-      if (const absl::Status status = Hear(one); !status.ok()) return Lose(status);
+      bool more = !one.ended;
+      while (more) {
+        if (const absl::Status status = Hear(one, more); !status.ok()) return Lose(status);
+      }
     }
   }
 }
 
 void Pulse::Beat() {
   for (const Watched& one : watched_) {
-    if (!one.ended) Send(one.peer.socket, std::string_view(&kBeat, 1));
+    if (!one.ended) Send(one, std::string_view(&kBeat, 1));
   }
 }
 
-absl::Status Pulse::Hear(Watched& one) {
+absl::StatusOr<size_t> Pulse::Read(const Watched& from, std::span<char> bytes, bool& more) {
+  std::lock_guard lock(wire_);
+  tls::Stream& stream = from.peer.socket.stream();
+  const absl::StatusOr<size_t> n = stream.Read(bytes.data(), bytes.size());
+  more = n.ok() && stream.holds();
+  return n;
+}
+
+absl::Status Pulse::Hear(Watched& one, bool& more) {
   char bytes[512];
-  errno = 0;
-  const ssize_t n = recv(one.peer.socket.get(), bytes, sizeof(bytes), MSG_DONTWAIT);
+  const absl::StatusOr<size_t> n = Read(one, bytes, more);
   const std::string who = StrCat("rank ", one.peer.rank);
-  if (n < 0 && WouldBlock()) {
+  if (n.ok() && *n == 0) {
     const Duration silent = clock_.Now() - one.heard;
     if (silent <= pace_.silence) return absl::OkStatus();
     return RankLoss(StrCat(who, " has shown no sign of life for ", static_cast<int>(Milliseconds(silent)), " ms"));
   }
   const auto told = [&] { return RankLoss(StrCat("told by ", who, ": ", Printable(one.last_words, 2 * kMostText))); };
-  if (n <= 0 && one.dying) return told();
-  if (n <= 0) return RankLoss(StrCat(who, " is gone: ", errno == 0 ? std::string("closed") : ErrnoText()));
+  if (!n.ok() && one.dying) return told();
+  if (!n.ok()) return RankLoss(StrCat(who, " is gone: ", View(n.status().message())));
   one.heard = clock_.Now();
-  for (const char c : std::string_view(bytes, static_cast<size_t>(n))) {
+  for (const char c : std::string_view(bytes, *n)) {
     if (one.dying) {
       if (c == '\n') return told();
       if (one.last_words.size() < kMostText) one.last_words += c;

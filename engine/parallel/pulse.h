@@ -6,6 +6,8 @@
 
 #include <functional>
 #include <mutex>
+#include <span>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -50,8 +52,10 @@ class Pulse {
   };
   void Run();
   void Beat();
-  /// Not OK: the peer is lost.
-  absl::Status Hear(Watched& one);
+  /// Not OK: the peer is lost. `more`: it has said more, and nothing but this tells of it.
+  absl::Status Hear(Watched& one, bool& more);
+  absl::StatusOr<size_t> Read(const Watched& from, std::span<char> bytes, bool& more);
+  void Send(const Watched& to, std::string_view text);
   void Lose(const absl::Status& why);
   void Say(char kind, std::string_view text);
 
@@ -60,6 +64,7 @@ class Pulse {
   const std::function<void(const absl::Status&)> on_loss_;
   const int stop_;  ///< an eventfd
   std::vector<Watched> watched_;
+  std::mutex wire_;  ///< one thread at a time has the peers' streams
   mutable std::mutex mutex_;
   absl::Status loss_;  ///< guarded by mutex_
   std::thread thread_;

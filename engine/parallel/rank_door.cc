@@ -10,11 +10,14 @@
 #include "common/log.h"
 #include "common/net/socket_address.h"
 #include "common/status.h"
+#include "common/tls/context.h"
+#include "common/tls/peer_tls.h"
 
 namespace baton::engine {
 namespace {
 
 constexpr int kSliceMs = 20;
+constexpr int kMostRanks = 1 << 16;
 
 absl::Status Missing(int first, const std::vector<RankSeat>& seats) {
   std::string who;
@@ -67,13 +70,24 @@ void RankDoor::AcceptAll() {
     }
     ++of_host;
     PrepareRankSocket(socket.get(), group_.patience);
-    Guest& guest = guests_.emplace_back(Guest{.socket = std::move(socket),
-                                              .host = std::move(host),
-                                              .until = clock_.Now() + kGreetWithin,
-                                              .greeting = trust::Greeting(group_.secret, trust::Greeting::Role::kCallee,
-                                                                          trust::Purpose::kRanks, trust::NewNonce()),
-                                              .hello = {},
-                                              .hello_bytes = 0});
+    std::shared_ptr<const tls::Context> tls;
+    if (group_.trust.tls != nullptr) {
+      auto made = group_.trust.tls->ForDialled();
+      if (!made.ok()) {
+        Refuse(host, made.status());
+        continue;
+      }
+      tls = *std::move(made);
+    }
+    Guest& guest =
+        guests_.emplace_back(Guest{.socket = std::move(socket),
+                                   .host = std::move(host),
+                                   .until = clock_.Now() + kGreetWithin,
+                                   .greeting = trust::Greeting(group_.trust.secret, trust::Greeting::Role::kCallee,
+                                                               trust::Purpose::kRanks, trust::NewNonce()),
+                                   .tls = std::move(tls),
+                                   .hello = {},
+                                   .hello_bytes = 0});
     std::string none;
     guest.greeting.Begin(none);
   }
@@ -96,18 +110,23 @@ absl::StatusOr<bool> RankDoor::Hear(Guest& guest) {
     const auto bytes = static_cast<ssize_t>(out.size());
     if (bytes > 0 && send(guest.socket.get(), out.data(), out.size(), MSG_NOSIGNAL | MSG_DONTWAIT) != bytes)
       return gone();
+    if (guest.greeting.done() && guest.tls != nullptr) guest.socket.Encrypt(std::move(guest.tls));
   }
+  tls::Stream& stream = guest.socket.stream();
   while (guest.hello_bytes < sizeof(RankHello)) {
     char* to = reinterpret_cast<char*>(&guest.hello) + guest.hello_bytes;
-    const ssize_t n = recv(guest.socket.get(), to, sizeof(RankHello) - guest.hello_bytes, MSG_DONTWAIT);
-    if (n < 0 && WouldBlock()) return false;
-    if (n <= 0) return gone();
-    guest.hello_bytes += static_cast<size_t>(n);
+    const absl::StatusOr<size_t> got = stream.Read(to, sizeof(RankHello) - guest.hello_bytes);
+    if (absl::IsUnavailable(got.status())) return gone();
+    BATON_RETURN_IF_ERROR(got.status());
+    if (*got == 0) return false;
+    guest.hello_bytes += *got;
   }
   return true;
 }
 
 absl::Status RankDoor::Judge(const RankHello& hello, int first, const std::vector<RankSeat>& seats) const {
+  if (group_.trust.tls == nullptr && hello.rank >= kMostRanks)  // no rank: the first bytes of something else
+    BATON_RETURN_IF_ERROR(tls::CheckPlain(static_cast<char>(hello.rank)));
   if (hello.size != group_.size) {
     return absl::FailedPreconditionError(
         StrCat("rank ", hello.rank, " was started for a group of ", hello.size, " ranks, this one has ", group_.size));
@@ -143,7 +162,7 @@ void RankDoor::HearAll(int first, std::vector<RankSeat>& seats) {
     if (judged.ok()) {
       judged = Judge(guest.hello, first, seats);
       const RankVerdict verdict = RankVerdict::Of(judged);
-      const absl::Status told = SendToRank(guest.socket.get(), &verdict, sizeof(verdict), "a rank");
+      const absl::Status told = SendToRank(guest.socket, &verdict, sizeof(verdict), "a rank", kGreetWithin);
       if (judged.ok()) judged = told;
     }
     if (judged.ok()) {

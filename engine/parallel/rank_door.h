@@ -47,6 +47,7 @@ class RankDoor {
     std::string host;
     TimePoint until;
     trust::Greeting greeting;
+    std::shared_ptr<const tls::Context> tls;  ///< for what follows the greeting; null: plain text, or it follows
     RankHello hello;
     size_t hello_bytes = 0;
   };

@@ -2,6 +2,7 @@
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -10,16 +11,31 @@
 
 #include "common/errno_text.h"
 #include "common/status.h"
+#include "common/tls/context.h"
+#include "common/tls/peer_tls.h"
 #include "common/trust/greeting.h"
 
 namespace baton::engine {
 namespace {
 
-absl::Status Ended(std::string_view who, std::string_view doing) {
-  if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINPROGRESS)
-    return absl::DeadlineExceededError(StrCat(who, " has not answered in time while it ", doing));
-  return absl::UnavailableError(
-      StrCat(who, " went away while it ", doing, errno == 0 ? std::string() : StrCat(": ", ErrnoText())));
+absl::Status Ended(std::string_view who, std::string_view doing, const absl::Status& why) {
+  if (absl::IsUnauthenticated(why)) return absl::UnauthenticatedError(StrCat(who, ": ", View(why.message())));
+  return absl::UnavailableError(StrCat(who, " went away while it ", doing, ": ", View(why.message())));
+}
+
+/// True: the socket has what `events` ask for. False: not before `until`.
+bool AwaitSocket(const RankSocket& socket, short events, TimePoint until) {
+  const SteadyClock clock;
+  for (;;) {
+    const auto left = static_cast<int>(Milliseconds(until - clock.Now()));
+    pollfd ready{socket.get(), events, 0};
+    if (left > 0 && poll(&ready, 1, left) > 0) return true;
+    if (left <= 0) return false;
+  }
+}
+
+absl::Status TooLate(std::string_view who, std::string_view doing) {
+  return absl::DeadlineExceededError(StrCat(who, " has not answered in time while it ", doing));
 }
 
 absl::Status With(std::string_view who, const absl::Status& status) {
@@ -27,23 +43,23 @@ absl::Status With(std::string_view who, const absl::Status& status) {
 }
 
 // Reads what belongs to the greeting and no byte more.
-absl::Status GreetAsCaller(int socket, const RankGroup& group, std::string_view who) {
+absl::Status GreetAsCaller(const RankSocket& socket, const RankGroup& group, std::string_view who, Duration patience) {
   const SteadyClock clock;
-  const TimePoint until = clock.Now() + kGreetWithin;
-  trust::Greeting greeting(group.secret, trust::Greeting::Role::kCaller, trust::Purpose::kRanks, trust::NewNonce());
+  const TimePoint until = clock.Now() + patience;
+  trust::Greeting greeting(group.trust.secret, trust::Greeting::Role::kCaller, trust::Purpose::kRanks,
+                           trust::NewNonce());
   std::string out;
   greeting.Begin(out);
-  BATON_RETURN_IF_ERROR(SendToRank(socket, out.data(), out.size(), who));
+  BATON_RETURN_IF_ERROR(SendToRank(socket, out.data(), out.size(), who, patience));
   while (!greeting.done()) {
     char buffer[trust::kMostGreetingBytes];
-    errno = 0;
-    const ssize_t n = recv(socket, buffer, greeting.missing(), 0);
-    if (n <= 0) return Ended(who, "was to greet");
-    if (clock.Now() > until) return absl::DeadlineExceededError(StrCat(who, " takes too long to greet"));
-    std::string_view in(buffer, static_cast<size_t>(n));
+    if (!AwaitSocket(socket, POLLIN, until)) return TooLate(who, "was to greet");
+    const absl::StatusOr<size_t> got = socket.stream().Read(buffer, greeting.missing());
+    if (!got.ok()) return Ended(who, "was to greet", got.status());
+    std::string_view in(buffer, *got);
     out.clear();
     if (absl::Status status = greeting.Take(in, out); !status.ok()) return With(who, status);
-    if (!out.empty()) BATON_RETURN_IF_ERROR(SendToRank(socket, out.data(), out.size(), who));
+    if (!out.empty()) BATON_RETURN_IF_ERROR(SendToRank(socket, out.data(), out.size(), who, patience));
   }
   return absl::OkStatus();
 }
@@ -73,29 +89,58 @@ void PrepareRankSocket(int socket, Duration patience) {
   setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
 }
 
-absl::Status SendToRank(int socket, const void* data, size_t bytes, std::string_view who) {
-  if (send(socket, data, bytes, MSG_NOSIGNAL) == static_cast<ssize_t>(bytes)) return absl::OkStatus();
-  return Ended(who, "was spoken to");
+absl::Status SendToRank(const RankSocket& socket, const void* data, size_t bytes, std::string_view who,
+                        Duration patience) {
+  const SteadyClock clock;
+  const TimePoint until = clock.Now() + patience;
+  tls::Stream& stream = socket.stream();
+  for (size_t sent = 0; sent < bytes || stream.unsent();) {
+    const iovec rest{const_cast<char*>(static_cast<const char*>(data)) + sent, bytes - sent};
+    const absl::StatusOr<size_t> more = stream.Write({&rest, 1});
+    if (!more.ok()) return Ended(who, "was spoken to", more.status());
+    sent += *more;
+    if (*more > 0) continue;
+    const bool waits_for_it = !stream.ready() && !stream.unsent();  // the handshake is its turn
+    if (!AwaitSocket(socket, waits_for_it ? POLLIN : POLLOUT, until)) return TooLate(who, "was spoken to");
+    if (stream.ready()) continue;
+    if (const auto heard = stream.Read(nullptr, 0); !heard.ok()) return Ended(who, "was spoken to", heard.status());
+  }
+  return absl::OkStatus();
 }
 
-absl::Status RecvFromRank(int socket, void* data, size_t bytes, std::string_view who) {
-  errno = 0;
-  if (recv(socket, data, bytes, MSG_WAITALL) == static_cast<ssize_t>(bytes)) return absl::OkStatus();
-  return Ended(who, "was to answer");
+absl::Status RecvFromRank(const RankSocket& socket, void* data, size_t bytes, std::string_view who, Duration patience) {
+  const SteadyClock clock;
+  const TimePoint until = clock.Now() + patience;
+  for (size_t got = 0; got < bytes;) {
+    char* const to = static_cast<char*>(data) + got;
+    const absl::StatusOr<size_t> more = socket.stream().Read(to, bytes - got);
+    if (!more.ok()) return Ended(who, "was to answer", more.status());
+    if (got == 0 && *more > 0 && !socket.stream().is_tls()) {
+      if (const absl::Status plain = tls::CheckPlain(*to); !plain.ok()) return Ended(who, "was to answer", plain);
+    }
+    got += *more;
+    if (*more == 0 && !AwaitSocket(socket, POLLIN, until)) return TooLate(who, "was to answer");
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<RankSocket> DialRank(const net::SocketAddress& where, int peer, const RankGroup& group,
                                     const RankHello& hello) {
   const std::string who = StrCat("rank ", peer, " at ", where.text());
   RankSocket out(socket(where.family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
-  PrepareRankSocket(out.get(), std::min(kGreetWithin, group.patience));
+  const Duration patience = std::min<Duration>(kGreetWithin, group.patience);
+  PrepareRankSocket(out.get(), patience);
   if (connect(out.get(), where.get(), where.bytes()) != 0)
     return absl::UnavailableError(
         StrCat(who, " cannot be reached: ", errno == EINPROGRESS ? std::string("no answer") : ErrnoText()));
-  BATON_RETURN_IF_ERROR(GreetAsCaller(out.get(), group, who));
-  BATON_RETURN_IF_ERROR(SendToRank(out.get(), &hello, sizeof(hello), who));
+  BATON_RETURN_IF_ERROR(GreetAsCaller(out, group, who, patience));
+  if (group.trust.tls != nullptr) {
+    BATON_ASSIGN_OR_RETURN(auto context, group.trust.tls->ForDialling(where.host()));
+    out.Encrypt(std::move(context));
+  }
+  BATON_RETURN_IF_ERROR(SendToRank(out, &hello, sizeof(hello), who, patience));
   RankVerdict verdict;
-  BATON_RETURN_IF_ERROR(RecvFromRank(out.get(), &verdict, sizeof(verdict), who));
+  BATON_RETURN_IF_ERROR(RecvFromRank(out, &verdict, sizeof(verdict), who, patience));
   if (absl::Status status = verdict.status(); !status.ok()) return With(who, status);
   PrepareRankSocket(out.get(), group.patience);
   return out;

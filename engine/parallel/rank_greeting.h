@@ -1,5 +1,5 @@
-// What two ranks say to each other before the first step: the greeting (common/trust/greeting.h), then who the dialling
-// one is, then whether it may stay. Nothing is kept for who has not greeted.
+// What two ranks say to each other before the first step: the greeting (common/trust/greeting.h), then, in TLS where
+// the group has it, who the dialling one is, then whether it may stay. Nothing is kept for who has not greeted.
 #pragma once
 
 #include <unistd.h>
@@ -14,7 +14,8 @@
 #include "absl/status/statusor.h"
 #include "common/clock.h"
 #include "common/net/socket_address.h"
-#include "common/trust/cluster_secret.h"
+#include "common/tls/stream.h"
+#include "common/trust/peer_trust.h"
 
 namespace baton::engine {
 
@@ -25,30 +26,38 @@ enum class RankLine : uint16_t { kSteps, kPulse };
 
 /// The group as one of its ranks was told of it.
 struct RankGroup {
-  std::shared_ptr<const trust::ClusterSecret> secret;  ///< the same on all ranks
+  trust::PeerTrust trust;  ///< the same secret on all ranks; TLS on all or none
   int rank = 0;
   int size = 1;
   Duration patience = std::chrono::seconds(60);  ///< until all have met
   RankLine line = RankLine::kSteps;
 };
 
-/// A descriptor with an owner.
+/// A descriptor with an owner, and its bytes: as they are, until they are to be in TLS.
 class RankSocket {
  public:
-  explicit RankSocket(int fd = -1) : fd_(fd) {}
-  RankSocket(RankSocket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  explicit RankSocket(int fd = -1) : fd_(fd) {
+    if (fd >= 0) stream_ = std::make_unique<tls::Stream>(fd);
+  }
+  RankSocket(RankSocket&& other) noexcept : fd_(std::exchange(other.fd_, -1)), stream_(std::move(other.stream_)) {}
   RankSocket& operator=(RankSocket&& other) noexcept {
     std::swap(fd_, other.fd_);
+    std::swap(stream_, other.stream_);
     return *this;
   }
   ~RankSocket() {
+    stream_.reset();
     if (fd_ >= 0) close(fd_);
   }
   int get() const { return fd_; }
-  int Release() { return std::exchange(fd_, -1); }
+  tls::Stream& stream() const { return *stream_; }
+  void Encrypt(std::shared_ptr<const tls::Context> context) {
+    stream_ = std::make_unique<tls::Stream>(fd_, std::move(context));
+  }
 
  private:
   int fd_;
+  std::unique_ptr<tls::Stream> stream_;
 };
 
 /// The rank that dials says who it is. On the wire as it stands here.
@@ -73,14 +82,15 @@ struct RankVerdict {
 bool WouldBlock();
 /// Nagle's delay is off; sends and receives give up after `patience`.
 void PrepareRankSocket(int socket, Duration patience);
-/// Small messages, with the patience that the socket has. `who` is the other end, for the error. Unavailable: it is
-/// gone; DeadlineExceeded: it is silent.
-absl::Status SendToRank(int socket, const void* data, size_t bytes, std::string_view who);
-absl::Status RecvFromRank(int socket, void* data, size_t bytes, std::string_view who);
+/// Small messages, within `patience`. `who` is the other end, for the error. Unavailable: it is gone; DeadlineExceeded:
+/// it is silent; Unauthenticated: TLS refuses one of the two.
+absl::Status SendToRank(const RankSocket& socket, const void* data, size_t bytes, std::string_view who,
+                        Duration patience);
+absl::Status RecvFromRank(const RankSocket& socket, void* data, size_t bytes, std::string_view who, Duration patience);
 
 /// One attempt to reach rank `peer` at `where` and to be let in. Unavailable, DeadlineExceeded (silent for 2 s):
 /// another attempt may do better. Else a refusal: PermissionDenied has another secret, AlreadyExists another rank of
-/// our index.
+/// our index, Unauthenticated no certificate that is believed.
 absl::StatusOr<RankSocket> DialRank(const net::SocketAddress& where, int peer, const RankGroup& group,
                                     const RankHello& hello);
 

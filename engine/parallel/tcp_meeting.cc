@@ -49,9 +49,9 @@ auto Retry(TimePoint until, Try attempt) -> decltype(attempt()) {
   }
 }
 
-std::vector<int> SocketsOf(std::vector<RankSeat>& seats) {
-  std::vector<int> out;
-  for (RankSeat& seat : seats) out.push_back(seat.socket.Release());
+std::vector<RankSocket> SocketsOf(std::vector<RankSeat>& seats) {
+  std::vector<RankSocket> out;
+  for (RankSeat& seat : seats) out.push_back(std::move(seat.socket));
   return out;
 }
 
@@ -76,11 +76,11 @@ absl::StatusOr<Invitation> AskRankZero(const net::SocketAddress& where, const Ra
   BATON_ASSIGN_OR_RETURN(out.rank_zero, DialRank(where, 0, group, out.hello));
   out.places.resize(static_cast<size_t>(group.size));
   uint64_t bytes = 0;
-  BATON_RETURN_IF_ERROR(RecvFromRank(out.rank_zero.get(), &bytes, sizeof(bytes), "rank 0"));
+  BATON_RETURN_IF_ERROR(RecvFromRank(out.rank_zero, &bytes, sizeof(bytes), "rank 0", group.patience));
   if (bytes != out.places.size() * sizeof(Place)) {
     return absl::InternalError(StrCat("rank 0 lists ", bytes / sizeof(Place), " ranks, there are ", group.size));
   }
-  BATON_RETURN_IF_ERROR(RecvFromRank(out.rank_zero.get(), out.places.data(), bytes, "rank 0"));
+  BATON_RETURN_IF_ERROR(RecvFromRank(out.rank_zero, out.places.data(), bytes, "rank 0", group.patience));
   return out;
 }
 

@@ -1,13 +1,10 @@
 #include "engine/parallel/tcp_mesh.h"
 
-#include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 
 #include "common/check.h"
@@ -25,12 +22,11 @@ struct Progress {
   bool Done(uint64_t bytes) const { return moved == sizeof(length) + bytes; }
 };
 
-absl::Status Gone(int peer) {
-  return RankLoss(StrCat("rank ", peer, " is gone: ", errno == 0 ? std::string("closed") : ErrnoText()));
+absl::Status Gone(int peer, const absl::Status& why) {
+  return RankLoss(StrCat("rank ", peer, " is gone: ", View(why.message())));
 }
-bool WouldBlock() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
 
-absl::Status Push(int socket, const TcpMesh::Out& out, Progress& at) {
+absl::Status Push(tls::Stream& stream, const TcpMesh::Out& out, Progress& at) {
   at.length = out.data.size();
   while (!at.Done(at.length)) {
     iovec pieces[2];
@@ -40,26 +36,25 @@ absl::Status Push(int socket, const TcpMesh::Out& out, Progress& at) {
     }
     const uint64_t sent = at.moved < sizeof(at.length) ? 0 : at.moved - sizeof(at.length);
     if (sent < at.length) pieces[count++] = {const_cast<std::byte*>(out.data.data()) + sent, at.length - sent};
-    const msghdr message{.msg_iov = pieces, .msg_iovlen = static_cast<size_t>(count)};
-    const ssize_t n = sendmsg(socket, &message, MSG_NOSIGNAL);
-    if (n < 0 && WouldBlock()) return absl::OkStatus();
-    if (n < 0) return Gone(out.peer);
-    at.moved += static_cast<uint64_t>(n);
+    const absl::StatusOr<size_t> n = stream.Write({pieces, static_cast<size_t>(count)});
+    if (!n.ok()) return Gone(out.peer, n.status());
+    if (*n == 0) return absl::OkStatus();
+    at.moved += *n;
   }
-  return absl::OkStatus();
+  const absl::Status flushed = stream.Flush();
+  return flushed.ok() ? flushed : Gone(out.peer, flushed);
 }
 
-absl::Status Pull(int socket, const TcpMesh::In& in, Progress& at) {
+absl::Status Pull(tls::Stream& stream, const TcpMesh::In& in, Progress& at) {
   while (!at.Done(in.data.size())) {
     const bool header = at.moved < sizeof(at.length);
     char* to = header ? reinterpret_cast<char*>(&at.length) + at.moved
                       : reinterpret_cast<char*>(in.data.data()) + (at.moved - sizeof(at.length));
     const size_t room = (header ? sizeof(at.length) : sizeof(at.length) + in.data.size()) - at.moved;
-    errno = 0;
-    const ssize_t n = recv(socket, to, room, 0);
-    if (n < 0 && WouldBlock()) return absl::OkStatus();
-    if (n <= 0) return Gone(in.peer);
-    at.moved += static_cast<uint64_t>(n);
+    const absl::StatusOr<size_t> n = stream.Read(to, room);
+    if (!n.ok()) return Gone(in.peer, n.status());
+    if (*n == 0) return absl::OkStatus();
+    at.moved += *n;
     if (at.moved == sizeof(at.length) && at.length != in.data.size()) {
       return absl::InternalError(
           StrCat("rank ", in.peer, " sends ", at.length, " bytes, ", in.data.size(), " are expected"));
@@ -69,18 +64,6 @@ absl::Status Pull(int socket, const TcpMesh::In& in, Progress& at) {
 }
 
 }  // namespace
-
-TcpMesh::TcpMesh(int rank, std::vector<int> sockets) : rank_(rank), sockets_(std::move(sockets)) {
-  for (const int socket : sockets_) {
-    if (socket >= 0) fcntl(socket, F_SETFL, fcntl(socket, F_GETFL) | O_NONBLOCK);
-  }
-}
-
-TcpMesh::~TcpMesh() {
-  for (const int socket : sockets_) {
-    if (socket >= 0) close(socket);
-  }
-}
 
 absl::Status TcpMesh::Exchange(std::span<const Out> outs, std::span<const In> ins) {
   {
@@ -100,19 +83,20 @@ absl::Status TcpMesh::Move(std::span<const Out> outs, std::span<const In> ins) {
   for (;;) {
     waiting.clear();
     for (size_t i = 0; i < outs.size(); ++i) {
-      const int socket = sockets_[static_cast<size_t>(outs[i].peer)];
-      BATON_RETURN_IF_ERROR(Push(socket, outs[i], sent[i]));
-      if (!sent[i].Done(outs[i].data.size())) waiting.push_back({socket, POLLOUT, 0});
+      const RankSocket& socket = sockets_[static_cast<size_t>(outs[i].peer)];
+      BATON_RETURN_IF_ERROR(Push(socket.stream(), outs[i], sent[i]));
+      const bool all = sent[i].Done(outs[i].data.size()) && !socket.stream().unsent();
+      if (!all) waiting.push_back({socket.get(), POLLOUT, 0});
     }
     for (size_t i = 0; i < ins.size(); ++i) {
-      const int socket = sockets_[static_cast<size_t>(ins[i].peer)];
-      BATON_RETURN_IF_ERROR(Pull(socket, ins[i], got[i]));
-      if (!got[i].Done(ins[i].data.size())) waiting.push_back({socket, POLLIN, 0});
+      const RankSocket& socket = sockets_[static_cast<size_t>(ins[i].peer)];
+      BATON_RETURN_IF_ERROR(Pull(socket.stream(), ins[i], got[i]));
+      if (!got[i].Done(ins[i].data.size())) waiting.push_back({socket.get(), POLLIN, 0});
     }
     if (waiting.empty()) return absl::OkStatus();
-    errno = 0;  // whatever poll says of a socket, the next round finds out
+    // Whatever poll says of a socket, the next round finds out.
     if (poll(waiting.data(), waiting.size(), patience_ms_) == 0) {
-      const auto who = std::ranges::find(sockets_, waiting[0].fd) - sockets_.begin();
+      const auto who = std::ranges::find(sockets_, waiting[0].fd, &RankSocket::get) - sockets_.begin();
       std::lock_guard lock(mutex_);
       lost_ = RankLoss(StrCat("rank ", who, " has not answered for ", patience_ms_.load(), " ms"));
       return lost_;
@@ -129,8 +113,8 @@ void TcpMesh::Abort(const absl::Status& why) {
   std::lock_guard lock(mutex_);
   if (!broken_.ok()) return;
   broken_ = why;
-  for (const int socket : sockets_) {
-    if (socket >= 0) shutdown(socket, SHUT_RDWR);
+  for (const RankSocket& socket : sockets_) {
+    if (socket.get() >= 0) shutdown(socket.get(), SHUT_RDWR);
   }
   for (const auto& hook : hooks_) hook(why);
 }

@@ -5,10 +5,12 @@
 #include <functional>
 #include <mutex>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "common/clock.h"
+#include "engine/parallel/rank_greeting.h"
 
 namespace baton::engine {
 
@@ -25,9 +27,8 @@ class TcpMesh {
     std::span<std::byte> data;
   };
 
-  /// Takes the sockets over: [size], by rank; -1 at `rank`.
-  TcpMesh(int rank, std::vector<int> sockets);
-  ~TcpMesh();
+  /// The sockets: [size], by rank; none at `rank`.
+  TcpMesh(int rank, std::vector<RankSocket> sockets) : rank_(rank), sockets_(std::move(sockets)) {}
 
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(sockets_.size()); }
@@ -46,7 +47,7 @@ class TcpMesh {
   absl::Status Move(std::span<const Out> outs, std::span<const In> ins);
 
   const int rank_;
-  std::vector<int> sockets_;
+  const std::vector<RankSocket> sockets_;
   std::atomic<int> patience_ms_{-1};
   mutable std::mutex mutex_;
   absl::Status broken_, lost_;  ///< guarded by mutex_, as what follows

@@ -33,8 +33,9 @@ bool Sealed(const FrameHeader& header) {
   return header.magic == kFrameMagic && header.check == XXH3_64bits(&header, offsetof(FrameHeader, check));
 }
 
-Connection::Connection(PeerNumber peer, int socket, bool connecting, std::unique_ptr<trust::Greeting> greeting)
-    : peer_(peer), socket_(socket), connecting_(connecting), greeting_(std::move(greeting)) {
+Connection::Connection(PeerNumber peer, int socket, bool connecting, std::unique_ptr<trust::Greeting> greeting,
+                       std::shared_ptr<const tls::Context> tls)
+    : peer_(peer), socket_(socket), connecting_(connecting), greeting_(std::move(greeting)), tls_(std::move(tls)) {
   const int on = 1;
   setsockopt(socket_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
   if (greeting_ != nullptr) greeting_->Begin(words_);
@@ -79,7 +80,13 @@ absl::Status Connection::Pump(Sink& sink, bool& moved) {
     BATON_RETURN_IF_ERROR(PumpGreeting(moved));
     if (!proven()) return absl::OkStatus();
   }
-  if (words_.empty()) BATON_RETURN_IF_ERROR(PumpOut(moved));
+  if (!stream_) stream_.emplace(socket_, std::move(tls_));
+  BATON_RETURN_IF_ERROR(stream_->Flush());
+  if (words_.empty()) {
+    const absl::Status sent = PumpOut(moved);
+    if (!sent.ok() && !heard_) BATON_RETURN_IF_ERROR(PumpIn(sink, moved));  // a peer that refuses us says why
+    BATON_RETURN_IF_ERROR(sent);
+  }
   if (unsent_bytes_ > kMaxUnsentBytes) {
     return absl::ResourceExhaustedError(
         StrCat("the peer does not read: ", unsent_bytes_, " bytes wait for it, at most ", kMaxUnsentBytes));
@@ -104,7 +111,7 @@ absl::Status Connection::SendWords(bool& moved) {
 absl::Status Connection::PumpGreeting(bool& moved) {
   while (!proven()) {
     char bytes[trust::kMostGreetingBytes];
-    const absl::StatusOr<size_t> got = Receive(bytes, std::min(sizeof(bytes), greeting_->missing()));
+    const absl::StatusOr<size_t> got = tls::Stream(socket_).Read(bytes, std::min(sizeof(bytes), greeting_->missing()));
     if (!got.ok() && greeting_->answered())
       return absl::PermissionDeniedError("the peer left when it saw our proof: it has another cluster secret");
     BATON_RETURN_IF_ERROR(got.status());
@@ -122,18 +129,12 @@ absl::Status Connection::PumpOut(bool& moved) {
     Out& out = out_.front();
     const uint64_t total = sizeof(FrameHeader) + out.payload.size();
     const uint64_t head = std::min<uint64_t>(out.sent, sizeof(FrameHeader)), body = out.sent - head;
-    iovec pieces[2] = {{reinterpret_cast<char*>(&out.header) + head, sizeof(FrameHeader) - head},
-                       {const_cast<std::byte*>(out.payload.data()) + body, out.payload.size() - body}};
-    msghdr message{};
-    message.msg_iov = pieces;
-    message.msg_iovlen = 2;
-    const ssize_t sent = sendmsg(socket_, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent < 0) {
-      if (errno == EAGAIN || errno == EINTR) return absl::OkStatus();
-      return Broken("send");
-    }
+    const iovec pieces[2] = {{reinterpret_cast<char*>(&out.header) + head, sizeof(FrameHeader) - head},
+                             {const_cast<std::byte*>(out.payload.data()) + body, out.payload.size() - body}};
+    BATON_ASSIGN_OR_RETURN(const size_t sent, stream_->Write(pieces));
+    if (sent == 0) return absl::OkStatus();
     moved = true;
-    out.sent += static_cast<uint64_t>(sent);
+    out.sent += sent;
     if (out.sent < total) continue;
     Done done = std::move(out.done);
     if (out.owns) unsent_bytes_ -= total;
@@ -143,21 +144,13 @@ absl::Status Connection::PumpOut(bool& moved) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<size_t> Connection::Receive(void* to, size_t bytes) {
-  // TCP's MSG_TRUNC throws the bytes away.
-  const ssize_t got = recv(socket_, to, bytes, to == nullptr ? MSG_DONTWAIT | MSG_TRUNC : MSG_DONTWAIT);
-  if (got > 0) return static_cast<size_t>(got);
-  if (got == 0) return absl::UnavailableError("the peer closed the connection");
-  if (errno == EAGAIN || errno == EINTR) return 0u;
-  return Broken("receive");
-}
-
 absl::Status Connection::PumpIn(Sink& sink, bool& moved) {
   for (int frames = 0; frames < 64;) {  // others want their turn
     if (header_bytes_ < sizeof(FrameHeader)) {
-      BATON_ASSIGN_OR_RETURN(const size_t got, Receive(reinterpret_cast<char*>(&in_) + header_bytes_,
-                                                       sizeof(FrameHeader) - header_bytes_));
+      char* const to = reinterpret_cast<char*>(&in_) + header_bytes_;
+      BATON_ASSIGN_OR_RETURN(const size_t got, stream_->Read(to, sizeof(FrameHeader) - header_bytes_));
       if (got == 0) return absl::OkStatus();
+      if (header_bytes_ == 0 && !stream_->is_tls()) BATON_RETURN_IF_ERROR(tls::CheckPlain(*to));
       moved = true;
       header_bytes_ += got;
       if (header_bytes_ < sizeof(FrameHeader)) continue;
@@ -179,6 +172,7 @@ absl::Status Connection::PumpIn(Sink& sink, bool& moved) {
 
 absl::Status Connection::EndHeader(Sink& sink) {
   if (!Sealed(in_)) return absl::DataLossError("a frame's header is damaged");
+  heard_ = true;
   payload_bytes_ = 0;
   return sink.Admit(*this, in_);
 }
@@ -194,7 +188,7 @@ absl::Status Connection::ReadPayload(Sink& sink, bool& moved, bool& again) {
   } else if (std::byte* slot = sink.PlaceFor(*this, in_); slot != nullptr) {
     to = slot + payload_bytes_;
   }
-  BATON_ASSIGN_OR_RETURN(const size_t got, Receive(to, piece));
+  BATON_ASSIGN_OR_RETURN(const size_t got, stream_->Read(to, piece));
   payload_bytes_ += got;
   moved |= got > 0;
   again = got > 0;

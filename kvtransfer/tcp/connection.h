@@ -5,10 +5,12 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
 #include "absl/status/status.h"
+#include "common/tls/stream.h"
 #include "common/trust/greeting.h"
 #include "kvtransfer/tcp/frame.h"
 
@@ -30,15 +32,21 @@ class Connection {
   };
 
   /// Takes the socket over. `connecting`: its connect has not completed. `greeting`: what both ends prove to each other
-  /// before a frame goes or comes; null: nothing.
-  Connection(PeerNumber peer, int socket, bool connecting, std::unique_ptr<trust::Greeting> greeting = nullptr);
+  /// before anything else goes or comes; null: nothing. `tls`: of this end, what follows is in TLS; null: it is not.
+  Connection(PeerNumber peer, int socket, bool connecting, std::unique_ptr<trust::Greeting> greeting = nullptr,
+             std::shared_ptr<const tls::Context> tls = nullptr);
   ~Connection();
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
   PeerNumber peer() const { return peer_; }
   int socket() const { return socket_; }
-  bool wants_write() const { return !words_.empty() || (!out_.empty() && proven()); }
+  bool wants_write() const {
+    if (!words_.empty() || !stream_) return !words_.empty() || proven();  // the turn in which it becomes a stream
+    return stream_->unsent() || (stream_->ready() && !out_.empty());
+  }
+  /// Has come and waits for Pump, though the socket is not readable.
+  bool holds() const { return stream_ && stream_->holds(); }
 
   /// `payload` must stay until `done`, which is called when the kernel has it all.
   void Queue(FrameHeader header, std::span<const std::byte> payload, Done done);
@@ -67,17 +75,17 @@ class Connection {
   absl::Status PumpIn(Sink& sink, bool& moved);
   absl::Status EndHeader(Sink& sink);
   absl::Status ReadPayload(Sink& sink, bool& moved, bool& again);
-  /// Bytes read; 0: would block. Without `to` they are thrown away. Unavailable when the peer is gone.
-  absl::StatusOr<size_t> Receive(void* to, size_t bytes);
-
   const PeerNumber peer_;
   const int socket_;
   bool connecting_;
   const std::unique_ptr<trust::Greeting> greeting_;
   std::string words_;  ///< of the greeting, not sent yet
+  std::shared_ptr<const tls::Context> tls_;
+  std::optional<tls::Stream> stream_;  ///< once the peer has proven that it knows the secret
   std::deque<Out> out_;
   FrameHeader in_;
   uint64_t unsent_bytes_ = 0;   ///< queued headers and payloads of our own
+  bool heard_ = false;          ///< a header has come
   size_t header_bytes_ = 0;     ///< of in_, received
   uint64_t payload_bytes_ = 0;  ///< received
   std::string in_payload_;

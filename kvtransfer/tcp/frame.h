@@ -16,11 +16,8 @@ enum class FrameKind : uint32_t {
 };
 
 inline constexpr uint32_t kFrameMagic = 0x4e544142;  // "BATN"
-inline constexpr uint64_t kMaxMessageBytes = 16 << 20;
 inline constexpr uint64_t kMaxGreetingBytes =
     256;  ///< the payload of the first frame; until then nothing is kept for a peer
-/// The landing memory that a peer may claim to have.
-inline constexpr uint64_t kMaxLandingSlots = 1 << 16, kMaxLandingSlotBytes = 1 << 30;
 
 struct FrameHeader {
   uint32_t magic = kFrameMagic;

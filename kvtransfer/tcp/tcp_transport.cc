@@ -10,8 +10,10 @@
 #include "common/check.h"
 #include "common/errno_text.h"
 #include "common/log.h"
+#include "common/net/address.h"
 #include "common/net/socket_address.h"
 #include "common/status.h"
+#include "common/tls/peer_tls.h"
 
 namespace baton {
 
@@ -27,6 +29,7 @@ constexpr size_t kMaxUngreeted = 256;  ///< strangers at once: a descriptor and 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<TcpTransport>> TcpTransport::Create(TcpOptions options, TransportEvents& events) {
+  if (options.trust.tls != nullptr) BATON_RETURN_IF_ERROR(options.trust.tls->ForDialled().status());
   BATON_ASSIGN_OR_RETURN(const int listener, tcp::Listen(options.host, options.port));
   std::unique_ptr<TcpTransport> transport(new TcpTransport(std::move(options), events, listener));
   const LandingShape& landing = transport->options_.landing;
@@ -54,21 +57,27 @@ absl::StatusOr<PeerNumber> TcpTransport::Connect(std::string_view address) {
   const std::string prefix = StrCat(name(), ":");
   if (!address.starts_with(prefix))
     return absl::InvalidArgumentError(StrCat("'", address, "' is no ", name(), " address"));
-  BATON_ASSIGN_OR_RETURN(const int socket, tcp::Dial(std::string(address.substr(prefix.size()))));
-  return Add(socket, /*accepted=*/false);
+  const std::string where(address.substr(prefix.size()));
+  std::shared_ptr<const tls::Context> tls;
+  if (options_.trust.tls != nullptr) {
+    BATON_ASSIGN_OR_RETURN(const net::HostPort place, net::ParseHostPort(where));
+    BATON_ASSIGN_OR_RETURN(tls, options_.trust.tls->ForDialling(place.host));
+  }
+  BATON_ASSIGN_OR_RETURN(const int socket, tcp::Dial(where));
+  return Add(socket, /*accepted=*/false, std::move(tls));
 }
 
-PeerNumber TcpTransport::Add(int socket, bool accepted) {
+PeerNumber TcpTransport::Add(int socket, bool accepted, std::shared_ptr<const tls::Context> tls) {
   const PeerNumber number = next_peer_++;
   Peer& peer = peers_[number];
   tcp::NoticeVanishedHost(socket, /*when_full=*/fence() == FenceKind::kReceiverWrites);
   std::unique_ptr<trust::Greeting> greeting;
-  if (options_.secret != nullptr) {
+  if (options_.trust.secret != nullptr) {
     greeting = std::make_unique<trust::Greeting>(
-        options_.secret, accepted ? trust::Greeting::Role::kCallee : trust::Greeting::Role::kCaller,
+        options_.trust.secret, accepted ? trust::Greeting::Role::kCallee : trust::Greeting::Role::kCaller,
         trust::Purpose::kLanding, trust::NewNonce());
   }
-  peer.connection = std::make_unique<tcp::Connection>(number, socket, !accepted, std::move(greeting));
+  peer.connection = std::make_unique<tcp::Connection>(number, socket, !accepted, std::move(greeting), std::move(tls));
   peer.accepted = accepted;
   if (accepted) peer.host = net::SocketAddress::OfPeer(socket).host();
   epoll_event event{};
@@ -123,7 +132,7 @@ void TcpTransport::Put(PeerNumber, Peer& peer, const LandingPlace& place, std::s
 
 void TcpTransport::Send(PeerNumber number, std::string message, Done done) {
   Peer* peer = Find(number);
-  if (peer == nullptr || message.size() > tcp::kMaxMessageBytes) {
+  if (peer == nullptr || message.size() > kMaxMessageBytes) {
     const absl::Status why = peer == nullptr
                                  ? absl::UnavailableError("no such peer")
                                  : absl::InvalidArgumentError(StrCat("a message of ", message.size(), " bytes"));
@@ -186,13 +195,23 @@ bool TcpTransport::Accept() {
   bool accepted = false;
   for (int socket = tcp::Accept(listener_); socket >= 0; socket = tcp::Accept(listener_)) {
     accepted = true;
+    std::shared_ptr<const tls::Context> tls;
+    if (options_.trust.tls != nullptr) {
+      auto made = options_.trust.tls->ForDialled();
+      if (!made.ok()) {
+        LogError("{}: a peer cannot connect: {}", name(), View(made.status().message()));
+        close(socket);
+        continue;
+      }
+      tls = *std::move(made);
+    }
     if (ungreeted_.size() >= kMaxUngreeted) {  // the oldest has had its turn
       const PeerNumber oldest = ungreeted_.front().second;
       ungreeted_.pop_front();
       if (const Peer* peer = Find(oldest); peer != nullptr && !peer->greeted)
         Lose(oldest, absl::ResourceExhaustedError(StrCat("more than ", kMaxUngreeted, " peers have not greeted")));
     }
-    ungreeted_.emplace_back(std::chrono::steady_clock::now(), Add(socket, /*accepted=*/true));
+    ungreeted_.emplace_back(std::chrono::steady_clock::now(), Add(socket, /*accepted=*/true, std::move(tls)));
   }
   if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
     LogWarning("{}: a peer cannot connect: {}", name(), ErrnoText());
@@ -228,6 +247,7 @@ bool TcpTransport::Progress() {
   for (auto& work : std::exchange(later_, {})) work();
   DropSilent();
   if (rests_until_ && std::chrono::steady_clock::now() >= *rests_until_) ListenAgain();
+  for (const PeerNumber number : std::exchange(held_, {})) moved |= Pump(number);
   epoll_event ready[64];
   const int count = epoll_wait(epoll_, ready, 64, 0);
   for (int i = 0; i < count; ++i) {
@@ -236,19 +256,26 @@ bool TcpTransport::Progress() {
       moved |= Accept();
       continue;
     }
-    Peer* peer = Find(number);
-    if (peer == nullptr) continue;  // lost meanwhile
-    const absl::Status status = peer->connection->Pump(*this, moved);
-    peer = Find(number);
-    if (peer == nullptr) continue;
-    if (!status.ok()) {
-      Lose(number, status);
-      moved = true;
-    } else {
-      Watch(*peer);
-    }
+    moved |= Pump(number);
   }
   return moved;
+}
+
+/// True: something moved, or waits for the next turn.
+bool TcpTransport::Pump(PeerNumber number) {
+  Peer* peer = Find(number);
+  if (peer == nullptr) return false;  // lost meanwhile
+  bool moved = false;
+  const absl::Status status = peer->connection->Pump(*this, moved);
+  peer = Find(number);
+  if (peer == nullptr) return moved;
+  if (!status.ok()) {
+    Lose(number, status);
+    return true;
+  }
+  Watch(*peer);
+  if (peer->connection->holds()) held_.push_back(number);
+  return moved || peer->connection->holds();
 }
 
 /// Whether one more may stay.
@@ -266,10 +293,9 @@ absl::Status TcpTransport::Greet(PeerNumber number, Peer& peer, std::string_view
   tcp::HelloBody body;
   if (peer.greeted || payload.size() < sizeof(body)) return absl::InvalidArgumentError("a greeting out of place");
   memcpy(&body, payload.data(), sizeof(body));
-  if (body.slots > tcp::kMaxLandingSlots || body.slot_bytes > tcp::kMaxLandingSlotBytes) {
+  if (body.slots > kMaxLandingSlots || body.slot_bytes > kMaxLandingSlotBytes) {
     return absl::InvalidArgumentError(StrCat("a greeting of ", body.slots, " landing slots of ", body.slot_bytes,
-                                             " bytes, at most ", tcp::kMaxLandingSlots, " of ",
-                                             tcp::kMaxLandingSlotBytes));
+                                             " bytes, at most ", kMaxLandingSlots, " of ", kMaxLandingSlotBytes));
   }
   peer.landing = {static_cast<uint32_t>(body.slots), body.slot_bytes};
   peer.pid = body.pid;
@@ -288,7 +314,7 @@ absl::Status TcpTransport::Admit(tcp::Connection& from, const FrameHeader& heade
   if (!greeted && header.kind != FrameKind::kHello) return absl::InvalidArgumentError("no greeting came first");
   const uint64_t most = !greeted                             ? tcp::kMaxGreetingBytes
                         : header.kind == FrameKind::kWrite   ? options_.landing.slot_bytes
-                        : header.kind == FrameKind::kMessage ? tcp::kMaxMessageBytes
+                        : header.kind == FrameKind::kMessage ? kMaxMessageBytes
                                                              : 0;
   if (header.payload_bytes <= most) return absl::OkStatus();
   return absl::InvalidArgumentError(StrCat("a frame of kind ", static_cast<uint32_t>(header.kind), " with ",

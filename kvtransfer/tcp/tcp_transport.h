@@ -13,6 +13,7 @@
 
 #include "common/str_cat.h"
 #include "common/trust/greeting.h"
+#include "common/trust/peer_trust.h"
 #include "kvtransfer/tcp/connection.h"
 #include "kvtransfer/transport.h"
 
@@ -22,18 +23,22 @@ struct TcpOptions {
   std::string host = "127.0.0.1";  ///< IPv4 address to listen on, and what peers are told
   uint16_t port = 0;               ///< 0: any
   LandingShape landing;
-  /// What both ends must know before either says or keeps anything; null: anybody may connect.
-  std::shared_ptr<const trust::ClusterSecret> secret;
+  trust::PeerTrust trust;                            ///< without a secret anybody may connect
   size_t max_peers = 4096, max_peers_of_host = 512;  ///< that connected to us and have greeted
 };
 
 class TcpTransport : public Transport, private tcp::Connection::Sink {
  public:
-  /// Unavailable when it cannot listen. `events` must outlive it.
+  /// Unavailable when it cannot listen; FailedPrecondition: a flag of TLS is missing. `events` must outlive it.
   static absl::StatusOr<std::unique_ptr<TcpTransport>> Create(TcpOptions options, TransportEvents& events);
   ~TcpTransport() override;
 
   std::string_view name() const override { return "tcp"; }
+  /// "tcp", "tcp in TLS"; of shared memory the bytes never are.
+  std::string path(PeerNumber) const override {
+    const bool encrypts = options_.trust.tls != nullptr && fence() == FenceKind::kReceiverWrites;
+    return StrCat(name(), encrypts ? " in TLS" : "");
+  }
   FenceKind fence() const override { return FenceKind::kReceiverWrites; }
   std::string address() const override { return StrCat(name(), ":", tcp::LocalAddress(listener_)); }
   std::span<std::byte> landing() override { return landing_; }
@@ -74,7 +79,8 @@ class TcpTransport : public Transport, private tcp::Connection::Sink {
   std::span<std::byte> landing_;
 
  private:
-  PeerNumber Add(int socket, bool accepted);
+  PeerNumber Add(int socket, bool accepted, std::shared_ptr<const tls::Context> tls);
+  bool Pump(PeerNumber number);
   bool Accept();
   void ListenAgain();
   void Lose(PeerNumber number, const absl::Status& why);
@@ -94,6 +100,7 @@ class TcpTransport : public Transport, private tcp::Connection::Sink {
   std::unique_ptr<std::byte, decltype(&std::free)> memory_{nullptr,
                                                            &std::free};  ///< zero, and untouched until it is used
   std::map<PeerNumber, Peer> peers_;
+  std::vector<PeerNumber> held_;  ///< whose bytes have come and wait for the next turn
   std::deque<std::pair<std::chrono::steady_clock::time_point, PeerNumber>> ungreeted_;  ///< accepted, oldest first
   std::map<std::string, size_t, std::less<>> greeted_;  ///< accepted and greeted, by host
   size_t all_greeted_ = 0;

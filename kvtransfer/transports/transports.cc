@@ -28,12 +28,12 @@ struct Place {
   std::string kind, host;
   uint16_t port = 0;
   LandingShape landing;
-  std::shared_ptr<const trust::ClusterSecret> secret;
+  trust::PeerTrust trust;
 };
 using Made = absl::StatusOr<std::unique_ptr<Transport>>;
 
 TcpOptions TcpOf(const Place& place) {
-  return {.host = place.host, .port = place.port, .landing = place.landing, .secret = place.secret};
+  return {.host = place.host, .port = place.port, .landing = place.landing, .trust = place.trust};
 }
 Made Tcp(const Place& place, TransportEvents& events) { return TcpTransport::Create(TcpOf(place), events); }
 Made Shm(const Place& place, TransportEvents& events) { return ShmTransport::Create(TcpOf(place), events); }
@@ -45,14 +45,15 @@ Made Ucx(const Place& place, TransportEvents& events) {
 struct Kind {
   std::string_view name;
   bool local;            ///< it reaches processes of its own machine only
+  bool encrypts;         ///< what leaves the machine, under --kv-tls
   bool by_auto, by_ucx;  ///< whether --transport auto and ucx mean it too, where it `is_here`
   bool (*is_here)();
   Made (*make)(const Place& place, TransportEvents& events);
 };
 constexpr Kind kKinds[] = {
-    {"ucx-rdma", false, true, true, RdmaHere, Ucx},  {"shm", true, true, false, AlwaysHere, Shm},
-    {"ucx-shm", true, false, true, AlwaysHere, Ucx}, {"ucx-tcp", false, false, true, AlwaysHere, Ucx},
-    {"tcp", false, true, true, AlwaysHere, Tcp},
+    {"ucx-rdma", false, false, true, true, RdmaHere, Ucx},  {"shm", true, true, true, false, AlwaysHere, Shm},
+    {"ucx-shm", true, false, false, true, AlwaysHere, Ucx}, {"ucx-tcp", false, false, false, true, AlwaysHere, Ucx},
+    {"tcp", false, true, true, true, AlwaysHere, Tcp},
 };
 
 const Kind* Find(std::string_view name) {
@@ -68,7 +69,7 @@ std::vector<std::string> TransportFlags() {
   return out;
 }
 
-absl::StatusOr<std::vector<std::string>> TransportKinds(std::string_view flag, bool require_rdma) {
+absl::StatusOr<std::vector<std::string>> TransportKinds(std::string_view flag, bool require_rdma, bool encrypted) {
   if (require_rdma) {
     if (RdmaHere()) return std::vector<std::string>{"ucx-rdma"};
     const std::vector<std::string> found = UcxTransports();
@@ -78,6 +79,7 @@ absl::StatusOr<std::vector<std::string>> TransportKinds(std::string_view flag, b
   }
   std::vector<std::string> kinds;
   for (const Kind& kind : kKinds) {
+    if (encrypted && !kind.encrypts) continue;
     const bool meant = (flag == "auto" && kind.by_auto) || (flag == "ucx" && kind.by_ucx);
     if (flag == kind.name || kind.name == "tcp" || (meant && kind.is_here())) kinds.emplace_back(kind.name);
   }
@@ -86,9 +88,9 @@ absl::StatusOr<std::vector<std::string>> TransportKinds(std::string_view flag, b
 
 absl::StatusOr<std::unique_ptr<Transport>> MakeTransport(std::string_view kind, const std::string& host, uint16_t port,
                                                          const LandingShape& landing, TransportEvents& events,
-                                                         std::shared_ptr<const trust::ClusterSecret> secret) {
+                                                         trust::PeerTrust trust) {
   if (const Kind* found = Find(kind))
-    return found->make({std::string(kind), host, port, landing, std::move(secret)}, events);
+    return found->make({std::string(kind), host, port, landing, std::move(trust)}, events);
   return absl::InvalidArgumentError(StrCat("no transport '", kind, "': ", absl::StrJoin(TransportFlags(), ", ")));
 }
 

@@ -13,7 +13,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/net/address.h"
-#include "common/trust/cluster_secret.h"
+#include "common/trust/peer_trust.h"
 #include "kvtransfer/transport.h"
 
 namespace baton {
@@ -22,15 +22,16 @@ namespace baton {
 std::vector<std::string> TransportFlags();
 
 /// The kinds that `flag` (--transport) allows, best first: of "ucx-rdma", "shm", "ucx-shm", "ucx-tcp", "tcp". The last
-/// one is always tcp unless `require_rdma`. FailedPrecondition under `require_rdma` without RDMA names what UCX found.
-absl::StatusOr<std::vector<std::string>> TransportKinds(std::string_view flag, bool require_rdma);
+/// one is always tcp unless `require_rdma`. `encrypted` (--kv-tls): none whose bytes leave the machine in plain text.
+/// FailedPrecondition under `require_rdma` without RDMA names what UCX found.
+absl::StatusOr<std::vector<std::string>> TransportKinds(std::string_view flag, bool require_rdma, bool encrypted);
 
 /// A transport of `kind` that listens on --host. `landing` without slots: one that only sends. `events` must outlive
-/// it. `secret`: what peers by tcp and shm prove to know; UCX has no such proof. InvalidArgument: no such kind.
-/// Unavailable, ResourceExhausted: as its Create.
+/// it. `trust`: what peers by tcp and shm prove and how they speak; UCX has neither. InvalidArgument: no such kind.
+/// Unavailable, ResourceExhausted, FailedPrecondition: as its Create.
 absl::StatusOr<std::unique_ptr<Transport>> MakeTransport(std::string_view kind, const std::string& host, uint16_t port,
                                                          const LandingShape& landing, TransportEvents& events,
-                                                         std::shared_ptr<const trust::ClusterSecret> secret = nullptr);
+                                                         trust::PeerTrust trust = {});
 
 /// Another way to a transport, for tests.
 using TransportMaker =

@@ -13,6 +13,7 @@ constexpr uint64_t kPieceBytes = 60 << 10;  ///< of a write in one message: with
 constexpr uint64_t kLine = 64;              ///< pieces begin at cache lines
 constexpr int kPiecesInUcx = 16;            ///< of a peer's writes; messages overtake the rest
 constexpr size_t kSpareOperations = 64;
+constexpr size_t kMaxArriving = 1024;        ///< of a peer, who has some sixteen pieces on the way
 constexpr uint64_t kAnswerBytes = 32 << 10;  ///< stored bytes that are answered while more is coming in
 
 }  // namespace
@@ -307,7 +308,11 @@ void UcxTransport::OnActive(MessageKind kind, const Head& head, std::string_view
   const PeerNumber number = peer->number;
   switch (kind) {
     case kHello: return;
-    case kMessage: return events_.OnMessage(number, text);
+    case kMessage:
+      if (text.size() <= kMaxMessageBytes) return events_.OnMessage(number, text);
+      peer->failed =
+          absl::InvalidArgumentError(StrCat("a message of ", text.size(), " bytes, at most ", kMaxMessageBytes));
+      return;
     case kWrite: return Store(*peer, head, std::as_bytes(std::span(text)));
     case kBye: peer->failed = absl::UnavailableError("the peer closed the connection"); return;
     case kLanded:
@@ -321,6 +326,12 @@ void UcxTransport::OnActive(MessageKind kind, const Head& head, std::string_view
 
 /// Into the slot, if the sender still holds it. Pieces of a write come in any order.
 void UcxTransport::Store(Peer& peer, const Head& head, std::span<const std::byte> bytes) {
+  if (!peer.failed.ok()) return;
+  if (head.total > options_.landing.slot_bytes) {
+    peer.failed = absl::InvalidArgumentError(
+        StrCat("a write of ", head.total, " bytes, slots here have ", options_.landing.slot_bytes));
+    return;
+  }
   const LandingPlace place{{head.ticket, head.epoch, head.lane}, {head.slot, head.turn}};
   const uint64_t slot_bytes = options_.landing.slot_bytes;
   const bool fits =
@@ -328,6 +339,10 @@ void UcxTransport::Store(Peer& peer, const Head& head, std::span<const std::byte
   if (fits && events_.MayLand(peer.number, place))
     std::memcpy(landing().data() + head.slot * slot_bytes + head.offset, bytes.data(), bytes.size());
   if (bytes.size() < head.total) {
+    if (peer.arriving.size() >= kMaxArriving && !peer.arriving.contains(head.write)) {
+      peer.failed = absl::ResourceExhaustedError(StrCat("more than ", kMaxArriving, " writes are here in part"));
+      return;
+    }
     uint64_t& arrived = peer.arriving[head.write];
     arrived += bytes.size();
     if (arrived < head.total) return;
@@ -340,7 +355,8 @@ void UcxTransport::Store(Peer& peer, const Head& head, std::span<const std::byte
 
 void UcxTransport::OnHello(const Head& head, std::string_view text) {
   absl::StatusOr<PeerAddress> address = PeerAddress::Parse(text);
-  if (!address.ok() || address->incarnation != head.incarnation || FindSender(head) != nullptr) return;
+  if (!address.ok()) return events_.OnRefused(next_peer_++, options_.name, address.status());
+  if (address->incarnation != head.incarnation || FindSender(head) != nullptr) return;
   if (head.write != 0) {  // the answer to ours, which it names
     Peer* peer = Find(head.write);
     if (peer == nullptr || peer->greeted || peer->address.incarnation != head.incarnation) return;
@@ -348,12 +364,25 @@ void UcxTransport::OnHello(const Head& head, std::string_view text) {
     if (absl::Status greeted = Greet(*peer, *std::move(address)); !greeted.ok()) peer->failed = greeted;
     return;
   }
-  const absl::StatusOr<Peer*> peer = Add(*address);
-  if (!peer.ok()) return;
+  if (absl::Status welcome = Welcome(head, *std::move(address)); !welcome.ok())
+    events_.OnRefused(next_peer_++, options_.name, welcome);
+}
+
+/// One that connects to us.
+absl::Status UcxTransport::Welcome(const Head& head, PeerAddress address) {
+  const auto there =
+      static_cast<size_t>(std::ranges::count_if(peers_, [](const auto& p) { return p.second->accepted; }));
+  if (there >= options_.max_peers)
+    return absl::ResourceExhaustedError(StrCat(there, " peers have connected, at most ", options_.max_peers));
+  const absl::StatusOr<Peer*> peer = Add(address);
+  BATON_RETURN_IF_ERROR(peer.status());
+  (*peer)->accepted = true;
   (*peer)->remote_number = head.number;
   SendActive(**peer, kHello, {.write = head.number}, worker_->address().Pack(), nullptr);
-  if (absl::Status greeted = Greet(**peer, *std::move(address)); !greeted.ok()) return void((*peer)->failed = greeted);
-  events_.OnConnected((*peer)->number);  // now: the peer's first message may be in this same burst
+  (*peer)->failed = Greet(**peer, std::move(address));
+  if ((*peer)->failed.ok())
+    events_.OnConnected((*peer)->number);  // now: the peer's first message may be in this same burst
+  return absl::OkStatus();
 }
 
 /// The connection that a message belongs to: by the sender's incarnation and its number of it.

@@ -75,6 +75,7 @@ class UcxTransport final : public Transport {
     ucp_ep_h endpoint = nullptr;
     ucp_rkey_h key = nullptr;
     uint64_t remote_number = 0;  ///< the peer's number of this connection, when it connected to us
+    bool accepted = false;       ///< it connected to us
     bool greeted = false;        ///< its landing memory is known
     std::vector<std::tuple<uint64_t, LandingPlace, std::span<const std::byte>>> early;  ///< writes before the greeting
     std::deque<Posted> writes;  ///< from first_write on, consecutive; the first has not ended
@@ -138,6 +139,7 @@ class UcxTransport final : public Transport {
   void Later(std::function<void()> work) { later_.push_back(std::move(work)); }
   void OnActive(MessageKind kind, const Head& head, std::string_view text);
   void OnHello(const Head& head, std::string_view address);
+  absl::Status Welcome(const Head& head, PeerAddress address);
   static ucs_status_t Received(void* arg, const void* header, size_t header_bytes, void* data, size_t bytes,
                                const ucp_am_recv_param_t* param);
   static void Ended(void* request, ucs_status_t status, void* operation);

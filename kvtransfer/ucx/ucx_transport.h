@@ -27,6 +27,7 @@ struct UcxOptions {
   UcxVerb verb = UcxVerb::kMessage;
   FenceKind put_fence = FenceKind::kForcedClose;  ///< kPut: kPeerExit on shared memory
   LandingShape landing;
+  size_t max_peers = 4096;  ///< that connected to us
 };
 
 /// Unavailable with UCX's reason. `events` must outlive the transport.

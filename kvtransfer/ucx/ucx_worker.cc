@@ -50,6 +50,10 @@ absl::StatusOr<PeerAddress> PeerAddress::Parse(std::string_view bytes) {
       fixed.key_bytes != rest - fixed.worker_bytes) {
     return absl::InvalidArgumentError("no UCX address");
   }
+  if (fixed.slots > kMaxLandingSlots || fixed.slot_bytes > kMaxLandingSlotBytes) {
+    return absl::InvalidArgumentError(StrCat("a UCX address of ", fixed.slots, " landing slots of ", fixed.slot_bytes,
+                                             " bytes, at most ", kMaxLandingSlots, " of ", kMaxLandingSlotBytes));
+  }
   const std::string_view tail = bytes.substr(sizeof(fixed));
   return PeerAddress{fixed.incarnation,
                      fixed.pid,

@@ -109,7 +109,9 @@ const char* HttpServer::Inner::Full(const asio::ip::address& from) {
   if (connections >= options.max_connections) return "max-connections";
   if (options.max_per_address > 0 && (options.loopback_too || !from.is_loopback())) {
     const auto at = by_address.find(from);
-    if (at != by_address.end() && at->second >= options.max_per_address) return "max-connections-per-address";
+    const int32_t free = options.max_connections - connections;
+    const int32_t most = options.leaves_others ? std::min(options.max_per_address, free) : options.max_per_address;
+    if (at != by_address.end() && at->second >= most) return "max-connections-per-address";
   }
   ++by_address[from];
   ++connections;

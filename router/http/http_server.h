@@ -41,6 +41,7 @@ class HttpServer {
     size_t max_body_bytes = 8 << 20;
     int32_t max_connections = 20000;
     int32_t max_per_address = 0;  ///< of the connections; an IPv6 /64 is one address; 0: no limit
+    bool leaves_others = false;   ///< and of an address no more than are free: k addresses leave 1/2^k of all
     bool loopback_too = false;    ///< `max_per_address` holds for clients on this machine, of whom a proxy is one
     /// For the rest of a request that has begun, and for the first byte of a connection; for each byte of an answer
     /// that is taken; between requests.

@@ -1,4 +1,4 @@
-"""Ranks on hosts of their own (network namespaces): KV goes from rank to rank between them, and a host that is cut off, both ways,
+"""Ranks on hosts of their own (network namespaces), which trust nobody but each other: TLS and secret everywhere. KV goes from rank to rank between them, and a host that is cut off, both ways,
 ends its group on both sides of the cut in time, while what it was computing is answered all the same."""
 import shutil
 import time
@@ -10,6 +10,7 @@ from test_disaggregated import LONG
 from test_node_lanes import HANDOFF, rank_bytes
 from test_nodes import TP, WIDTH, Group
 from test_promise_a import answer
+from test_tls import Certs
 
 SKIP = why_not()
 
@@ -18,7 +19,7 @@ class HostGroup(Group):
     """The machines of one worker, on hosts `names`."""
 
     def __init__(self, hosts, names, *args):
-        super().__init__(len(names), "--insecure", "--transport", "tcp", *args)
+        super().__init__(len(names), "--transport", "tcp", *args)
         self.hosts, self.names = hosts, names
 
     def host_of(self, index):
@@ -40,23 +41,29 @@ class NodeHosts(unittest.TestCase):
         cls.hosts.__enter__()
         cls.addClassCleanup(cls.hosts.__exit__, None, None, None)
 
+        cls.certs = Certs()
+        cls.addClassCleanup(cls.certs.__exit__)
+
     def right(self, c, what):
         for body, want, have in zip(self.bodies, self.alone, in_parallel([lambda b=b: answer(c, b) for b in self.bodies])):
             self.assertEqual(have, want, f"{what}: {body}")
 
     def test_ranks_hand_over_between_hosts_and_a_host_that_is_cut_off_ends_both_sides(self):
-        with HostGroup(self.hosts, ["a", "b"], TP, 2, "--role", "prefill") as prefill, \
-             HostGroup(self.hosts, ["c", "d"], TP, 2, "--role", "decode") as decode:
+        tls = self.certs.flags()
+        with HostGroup(self.hosts, ["a", "b"], TP, 2, "--role", "prefill", "--kv-tls", *tls) as prefill, \
+             HostGroup(self.hosts, ["c", "d"], TP, 2, "--role", "decode", "--kv-tls", *tls) as decode:
             for mine, theirs in ((decode.secret, prefill.secret), (decode.key, prefill.key)):
                 shutil.copy(theirs, mine)
             for group in (prefill, decode):
                 for index in range(2):
                     group.start(index)
             workers = [group.nodes[0].await_ready() for group in (prefill, decode)]
-            with self.hosts.inside("client"), prefill.router(*workers, args=HANDOFF) as c:
+            with self.hosts.inside("client"), prefill.router(*workers, args=[*HANDOFF, *tls, "--insecure-no-tls"]) as c:
                 c.wait_until(lambda: c.get("/ready").status == 200, "both workers are ready")
                 self.right(c, "whole")
                 self.assertEqual(c.metric("baton_kv_digest_mismatches_total"), 0)
+                for node in prefill.nodes:
+                    node.await_text("is reached by tcp (tcp in TLS)")
                 c.wait_until(lambda: len(rank_bytes(c)["decode"]) == 2 and min(rank_bytes(c)["decode"]) > 0, "both ranks took KV")
                 self.cut_off(prefill, c)
 

@@ -343,6 +343,18 @@ class Refusals(unittest.TestCase):
                 r.until_logged("valid for baton-worker, localhost, 127.0.0.1, ::1, not for decode-9 or 127.0.0.2")
             with router(where, *certs.flags()) as r:
                 r.value("BATON_HTTP")
+            self.assertNotIn("No match found for server name", w.log.read_text(), "the address is in no certificate, and need not be")
+
+    def test_kv_in_tls_and_kv_in_plain_text_do_not_meet_and_both_sides_say_why(self):
+        with Certs() as certs:
+            tls, by_tcp = certs.flags(), ["--transport", "tcp"]
+            sides = [([], "--kv-tls", "the peer speaks TLS, this process plain text", "plain text came to a TLS port"),
+                     (["--kv-tls"], "--no-kv-tls", "the peer answers in plain text, not TLS", "the peer speaks TLS, this process plain text")]
+            for prefill_flags, decode_flag, dialled, was_dialled in sides:
+                with worker("--role", "prefill", *by_tcp, *tls, *prefill_flags) as p, worker("--role", "decode", *by_tcp, *tls, decode_flag) as d, \
+                     router(port_of(p), "--worker", port_of(d), *tls):
+                    p.until_logged(f"no way to the decode worker works: tcp:{port_of(d).split(':')[0]}:", dialled)
+                    d.until_logged(was_dialled)
 
     def test_a_clients_certificate_is_no_servers(self):
         with Certs() as certs, worker(*certs.flags("client")) as w, router(port_of(w), *certs.flags()) as r:

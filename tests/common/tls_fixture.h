@@ -3,12 +3,16 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "common/tls/certs.h"
 #include "common/tls/identity.h"
+#include "common/tls/live_identity.h"
+#include "common/tls/peer_tls.h"
 
 namespace baton::tls {
 
@@ -57,6 +61,21 @@ inline std::shared_ptr<const Identity> MustLoad(const TlsFiles& files) {
   auto loaded = Identity::Load(files, WallSeconds());
   EXPECT_TRUE(loaded.ok()) << loaded.status();
   return loaded.ok() ? *loaded : nullptr;
+}
+
+/// What all processes of a test show and believe: the first one makes the files, its children find them.
+inline std::shared_ptr<const PeerTls> TestPeerTls() {
+  constexpr const char* kVariable = "BATON_TEST_CERTS";
+  static std::unique_ptr<CertDir> made;
+  if (getenv(kVariable) == nullptr) {
+    made = std::make_unique<CertDir>();
+    made->Make(TestAuthority("test authority"), "peer", {"baton-worker"});
+    setenv(kVariable, made->path("").c_str(), 1);
+  }
+  const std::string dir = getenv(kVariable);
+  auto live = LiveIdentity::Open({dir + "peer.crt", dir + "peer.key", dir + "ca.crt"});
+  EXPECT_TRUE(live.ok()) << live.status();
+  return std::make_shared<const PeerTls>(*std::move(live), "baton-worker");
 }
 
 }  // namespace baton::tls

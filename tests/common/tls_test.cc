@@ -182,6 +182,25 @@ TEST_F(Tls, ProtocolsAreAgreedOn) {
   EXPECT_FALSE(apart.works());
 }
 
+TEST_F(Tls, AKeyServesForSoManyBytesAndThenAnotherOneDoes) {
+  const TlsFiles worker = dir_.Make(authority_, "worker", {"baton-worker"});
+  Meeting meeting(Client(worker), Server(worker));
+  meeting.client = std::make_unique<Session>(Client(worker), /*bytes_of_a_key=*/50'000);
+  meeting.server = std::make_unique<Session>(Server(worker));
+  meeting.Carry();
+  std::string sent, got;
+  for (int i = 0; i < 40; ++i) {
+    const std::string piece(10'000 + i, static_cast<char>('a' + i % 26));
+    sent += piece;
+    ASSERT_TRUE(meeting.client->Write(piece).ok());
+    meeting.Carry();
+    got += meeting.server->TakePlain();
+  }
+  EXPECT_TRUE(got == sent) << meeting.server_status;
+  EXPECT_EQ(meeting.client->keys_taken(), 7);
+  EXPECT_TRUE(meeting.works());
+}
+
 TEST_F(Tls, FilesThatDoNotFitAreRefusedByName) {
   const TlsFiles good = dir_.Make(authority_, "worker", {"baton-worker"});
   const TlsFiles second = dir_.Make(authority_, "second", {"baton-worker"});

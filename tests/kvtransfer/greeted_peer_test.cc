@@ -21,7 +21,7 @@ std::shared_ptr<const ClusterSecret> Secret(char letter = 's') {
   return ClusterSecret::Of(std::string(32, letter)).value();
 }
 TcpOptions With(std::shared_ptr<const ClusterSecret> secret, LandingShape landing = {1, 4096}) {
-  return {.landing = landing, .secret = std::move(secret)};
+  return {.landing = landing, .trust = {.secret = std::move(secret)}};
 }
 
 /// A worker and who listens to it.

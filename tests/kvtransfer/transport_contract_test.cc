@@ -15,6 +15,7 @@
 #include "kvtransfer/shm/shm_transport.h"
 #include "kvtransfer/sim/sim_transport.h"
 #include "kvtransfer/tcp/tcp_transport.h"
+#include "tests/common/tls_fixture.h"
 
 namespace baton {
 namespace {
@@ -26,6 +27,12 @@ using ::testing::HasSubstr;
 constexpr uint64_t kSlotBytes = 1 << 20;
 constexpr const char* kWriterFlag = "--write-and-wait";
 
+/// What workers have with --cluster-secret-file and --kv-tls.
+trust::PeerTrust InTls() {
+  static const auto tls = tls::TestPeerTls();
+  return {.secret = trust::ClusterSecret::Of(std::string(32, 's')).value(), .tls = tls};
+}
+
 std::vector<Backend> Backends() {
   std::vector<Backend> backends = {
       {"tcp",
@@ -33,6 +40,17 @@ std::vector<Backend> Backends() {
          return TcpTransport::Create({.landing = shape}, events);
        },
        FenceKind::kReceiverWrites},
+      {"tcp_in_tls",
+       [](LandingShape shape, TransportEvents& events) -> absl::StatusOr<std::unique_ptr<Transport>> {
+         return TcpTransport::Create({.landing = shape, .trust = InTls()}, events);
+       },
+       FenceKind::kReceiverWrites},
+      {"shm_in_tls",
+       [](LandingShape shape, TransportEvents& events) -> absl::StatusOr<std::unique_ptr<Transport>> {
+         return ShmTransport::Create({.landing = shape, .trust = InTls()}, events);
+       },
+       FenceKind::kPeerExit,
+       /*maps_slots=*/true},
       {"shm",
        [](LandingShape shape, TransportEvents& events) -> absl::StatusOr<std::unique_ptr<Transport>> {
          return ShmTransport::Create({.landing = shape}, events);
@@ -303,6 +321,8 @@ TEST_P(TransportContract, ThePathSaysWhatCarriesTheBytes) {
     EXPECT_EQ(path, "tcp/lo messages");
   } else if (backend_.name == "ucx_put") {
     EXPECT_EQ(path, "tcp/lo put");
+  } else if (backend_.name == "tcp_in_tls") {
+    EXPECT_EQ(path, "tcp in TLS");
   } else {
     EXPECT_EQ(path, sender_.transport->name());
   }

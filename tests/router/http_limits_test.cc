@@ -3,6 +3,7 @@
 #include <sys/socket.h>
 #include <sys/time.h>
 
+#include <atomic>
 #include <future>
 #include <thread>
 
@@ -336,6 +337,27 @@ TEST_F(HttpLimits, OneAddressLeavesConnectionsToOthers) {
   HttpConnection again(port_);
   again.Send(RequestText("GET", "/", ""));
   EXPECT_EQ(again.Receive().status, 200);
+}
+
+TEST_F(HttpLimits, SomeAddressesThatTakeAllTheyGetLeaveConnectionsToOthers) {
+  std::atomic<int> closed{0};
+  Start({.max_connections = 16,
+         .max_per_address = 8,
+         .leaves_others = true,
+         .loopback_too = true,
+         .closed = [&](const char*) { ++closed; }});
+  std::vector<std::unique_ptr<HttpConnection>> open;
+  for (const char* from : {"127.0.0.2", "127.0.0.3", "127.0.0.4"}) {
+    for (int i = 0; i < 16; ++i) {
+      const int32_t before = server_->connections() + closed;
+      open.push_back(std::make_unique<HttpConnection>(port_, 0, from));
+      while (server_->connections() + closed == before) std::this_thread::yield();
+    }
+  }
+  EXPECT_EQ(server_->connections(), 8 + 4 + 2);
+  HttpConnection other(port_, 0, "127.0.0.5");
+  other.Send(RequestText("GET", "/", ""));
+  EXPECT_EQ(other.Receive().status, 200);
 }
 
 // It is never silent for long, and would keep 64 MiB for a minute and more.

@@ -11,9 +11,7 @@ namespace {
 
 using std::chrono::seconds;
 
-std::shared_ptr<const trust::ClusterSecret> Secret(char c) {
-  return trust::ClusterSecret::Of(std::string(32, c)).value();
-}
+trust::PeerTrust Secret(char c) { return {.secret = trust::ClusterSecret::Of(std::string(32, c)).value()}; }
 
 /// A rank's end, and what came of it.
 struct End {

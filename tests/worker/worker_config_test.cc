@@ -88,6 +88,18 @@ TEST(WorkerConfig, EveryFieldTakesItsEdgesAndRefusesWhatLiesBehindThem) {
   EXPECT_EQ(tested.size(), 35u);
 }
 
+TEST(WorkerConfig, KvTlsNeedsCertificatesAndATransportThatEncrypts) {
+  WorkerConfig c = Good();
+  c.kv_tls = true;
+  EXPECT_THAT(c.Validate().ToString(), HasSubstr("--kv-tls true: needs --tls-cert, --tls-key and --tls-ca"));
+  c.tls_files = {.cert = "a.crt", .key = "a.key", .ca = "ca.crt"};
+  EXPECT_TRUE(c.Validate().ok()) << c.Validate();
+  c.transport = "ucx-tcp";
+  EXPECT_THAT(c.Validate().ToString(), HasSubstr("--kv-tls true: is not for UCX and RDMA"));
+  c.transport = "auto", c.require_rdma = true;
+  EXPECT_FALSE(c.Validate().ok());
+}
+
 TEST(WorkerConfig, WhatFieldsMayBeTogetherIsChecked) {
   const auto why = [](auto&& change) {
     WorkerConfig c = Good();

@@ -20,7 +20,7 @@ absl::StatusOr<std::string> NewIncarnation() {
 
 absl::StatusOr<std::unique_ptr<Role>> RoleChanger::Make(const LoadedModel& loaded, v1::WorkerRole role,
                                                         const std::string& incarnation) const {
-  return parts_.make({parts_.config, loaded, incarnation, parts_.clock, parts_.secret, role});
+  return parts_.make({parts_.config, loaded, incarnation, parts_.clock, parts_.kv_trust(), role});
 }
 
 void RoleChanger::Change(v1::WorkerRole to, Duration patience, RoleChanged done) {

@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "absl/status/statusor.h"
-#include "common/trust/cluster_secret.h"
+#include "common/trust/peer_trust.h"
 #include "worker/process/role_service.h"
 #include "worker/process/worker_service.h"
 
@@ -28,7 +28,7 @@ class RoleChanger {
     WorkerState& state;
     const Clock& clock;
     RoleFactory make;  ///< null: `--role both`
-    std::shared_ptr<const trust::ClusterSecret> secret;
+    std::function<trust::PeerTrust()> kv_trust;
     std::function<void(bool)> set_serving;
   };
   explicit RoleChanger(Parts parts) : parts_(std::move(parts)) {}

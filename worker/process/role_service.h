@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/trust/cluster_secret.h"
+#include "common/trust/peer_trust.h"
 #include "engine/step/engine.h"
 #include "proto/worker.pb.h"
 #include "worker/process/start_up.h"
@@ -28,8 +28,8 @@ struct RoleContext {
   const LoadedModel& loaded;
   std::string incarnation;
   const Clock& clock;
-  std::shared_ptr<const trust::ClusterSecret> secret{};  ///< null: none
-  v1::WorkerRole role = v1::WORKER_ROLE_UNSPECIFIED;     ///< that is asked for
+  trust::PeerTrust kv_trust{};                        ///< of the cluster
+  v1::WorkerRole role = v1::WORKER_ROLE_UNSPECIFIED;  ///< that is asked for
 };
 
 class Role {

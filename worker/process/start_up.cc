@@ -136,7 +136,7 @@ int64_t KvBytesOfAll(const WorkerConfig& config, const LoadedModel& loaded, cons
 absl::Status OpenLines(const WorkerConfig& config, RankHost* ranks, LoadedModel& loaded) {
   loaded.side = config.ranks_carry_kv() ? SideOfRanks(config, *loaded.model) : SideOf(loaded.model->kv_layout());
   if (ranks == nullptr || !config.ranks_carry_kv()) return absl::OkStatus();
-  BATON_ASSIGN_OR_RETURN(loaded.lines, KvLines::Open(ranks->host(), config.ranks(), ranks->secret()));
+  BATON_ASSIGN_OR_RETURN(loaded.lines, KvLines::Open(ranks->host(), config.ranks(), ranks->trust()));
   KvInvitation invitation = loaded.lines->invitation();
   return ShareInvitation(ranks->links().world, invitation);
 }

@@ -15,6 +15,7 @@
 #include "common/net/socket_address.h"
 #include "common/status.h"
 #include "common/tls/grpc_credentials.h"
+#include "common/tls/peer_tls.h"
 #include "worker/process/reach.h"
 #include "worker/process/role_changer.h"
 #include "worker/process/worker_service.h"
@@ -45,7 +46,8 @@ class WorkerServer::Parts {
         secret_(std::move(secret)),
         state_(config_, std::move(version), std::move(incarnation), key),
         service_(state_, sessions_),
-        roles_({config_, state_, clock_, std::move(make_role), secret_, [this](bool serves) { SetServing(serves); }}) {
+        roles_({config_, state_, clock_, std::move(make_role), [this] { return KvTrust(); },
+                [this](bool serves) { SetServing(serves); }}) {
     if (!has_role_) return;
     service_.OnFlip([this](v1::WorkerRole to, Duration patience, RoleChanged done) {
       roles_.Change(to, patience, std::move(done));
@@ -146,6 +148,11 @@ class WorkerServer::Parts {
     return absl::OkStatus();
   }
 
+  trust::PeerTrust KvTrust() const {
+    if (!config_.kv_tls) return {.secret = secret_};
+    return {.secret = secret_, .tls = std::make_shared<tls::PeerTls>(identity_, config_.tls_server_name)};
+  }
+
   void SetServing(bool serving) {
     server_->GetHealthCheckService()->SetServingStatus(serving);
     server_->GetHealthCheckService()->SetServingStatus("baton.v1.Worker", serving);
@@ -215,7 +222,7 @@ class WorkerServer::Parts {
   WorkerService service_;
   RoleChanger roles_;
   tls::Refusals refusals_{clock_};
-  std::unique_ptr<tls::LiveIdentity> identity_;  ///< null: no TLS
+  std::shared_ptr<tls::LiveIdentity> identity_;  ///< null: no TLS
   std::unique_ptr<tls::GrpcTls> tls_;            ///< of identity_
   std::unique_ptr<grpc::Server> server_;
   uint16_t port_ = 0;

@@ -30,7 +30,8 @@ constexpr std::string_view kAlike[] = {"role",
                                        "max-num-seqs",
                                        "max-num-batched-tokens",
                                        "landing-slots",
-                                       "landing-slot-bytes"};
+                                       "landing-slot-bytes",
+                                       "kv-tls"};
 
 using Terms = std::array<char, 4096>;  // text, zero behind it
 

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "common/status.h"
+#include "common/tls/peer_tls.h"
 #include "kvtransfer/rank_codec.h"
 
 namespace baton::worker {
@@ -13,12 +14,11 @@ constexpr Duration kOrderlyEnd = std::chrono::seconds(1);
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<RankCarrier>> RankCarrier::Start(Facts facts, CarrierFactory make,
-                                                                const KvInvitation& invitation,
-                                                                std::shared_ptr<const trust::ClusterSecret> secret,
+                                                                const KvInvitation& invitation, trust::PeerTrust trust,
                                                                 KvLine::OnBroken on_broken) {
   std::unique_ptr<RankCarrier> out(new RankCarrier(std::move(facts), std::move(make), std::move(on_broken)));
   BATON_ASSIGN_OR_RETURN(out->line_, KvLine::Dial(
-                                         invitation, out->facts_.rank, out->facts_.config.host, std::move(secret),
+                                         invitation, out->facts_.rank, out->facts_.config.host, std::move(trust),
                                          [carrier = out.get()](const v1::RankOrder& order) { carrier->Handle(order); },
                                          [carrier = out.get()](const absl::Status& why) { carrier->Break(why); }));
   out->thread_.Watch(&out->line_->transport());
@@ -71,7 +71,11 @@ absl::Status RankCarrier::Begin(const v1::RankOrder& order) {
                          .tell = [this](const v1::RankNews& news) { line_->Send(news); }};
   context.takes_kv = order.begin().takes_kv();
   if (!facts_.config.cluster_secret_file.empty()) {
-    BATON_ASSIGN_OR_RETURN(context.secret, trust::ClusterSecret::Read(facts_.config.cluster_secret_file));
+    BATON_ASSIGN_OR_RETURN(context.kv_trust.secret, trust::ClusterSecret::Read(facts_.config.cluster_secret_file));
+  }
+  if (facts_.config.kv_tls) {
+    BATON_ASSIGN_OR_RETURN(context.kv_trust.tls,
+                           tls::PeerTls::Open(facts_.config.tls_files, facts_.config.tls_server_name));
   }
   BATON_ASSIGN_OR_RETURN(carrier_, make_(context));
   return absl::OkStatus();

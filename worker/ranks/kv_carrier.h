@@ -12,7 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/clock.h"
-#include "common/trust/cluster_secret.h"
+#include "common/trust/peer_trust.h"
 #include "kvtransfer/kv_side.h"
 #include "kvtransfer/slot_passes.h"
 #include "worker/ranks/kv_lines.h"
@@ -39,9 +39,9 @@ struct CarrierContext {
   std::string incarnation, numerics_id;  ///< of the worker
   const Clock& clock;
   TransferLoop& thread;
-  std::function<void(const v1::RankNews& news)> tell;       ///< on the transfer thread
-  std::shared_ptr<const trust::ClusterSecret> secret = {};  ///< of the cluster; null: none
-  bool takes_kv = false;                                    ///< decode; else it sends
+  std::function<void(const v1::RankNews& news)> tell;  ///< on the transfer thread
+  trust::PeerTrust kv_trust = {};                      ///< of the cluster
+  bool takes_kv = false;                               ///< decode; else it sends
 };
 using CarrierFactory = std::function<absl::StatusOr<std::unique_ptr<KvCarrier>>(const CarrierContext&)>;
 
@@ -56,10 +56,9 @@ class RankCarrier {
     std::string model_digest;
   };
   /// Dials rank 0. `on_broken`: the line broke, and this rank's end does not follow at once, as it does where rank 0
-  /// ends in order; on a thread of its own. `secret` is the group's.
+  /// ends in order; on a thread of its own. `trust` is the group's.
   static absl::StatusOr<std::unique_ptr<RankCarrier>> Start(Facts facts, CarrierFactory make,
-                                                            const KvInvitation& invitation,
-                                                            std::shared_ptr<const trust::ClusterSecret> secret,
+                                                            const KvInvitation& invitation, trust::PeerTrust trust,
                                                             KvLine::OnBroken on_broken);
   ~RankCarrier();
 

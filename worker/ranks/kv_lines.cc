@@ -25,10 +25,9 @@ std::string_view TextOf(const KvInvitation& invitation) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<KvLines>> KvLines::Open(const std::string& host, int ranks,
-                                                       std::shared_ptr<const trust::ClusterSecret> secret) {
+absl::StatusOr<std::unique_ptr<KvLines>> KvLines::Open(const std::string& host, int ranks, trust::PeerTrust trust) {
   std::unique_ptr<KvLines> lines(new KvLines(ranks));
-  BATON_ASSIGN_OR_RETURN(lines->transport_, MakeTransport("tcp", host, 0, {}, *lines, std::move(secret)));
+  BATON_ASSIGN_OR_RETURN(lines->transport_, MakeTransport("tcp", host, 0, {}, *lines, std::move(trust)));
   const std::string address = lines->transport_->address();
   if (address.size() >= lines->invitation_.address.size())
     return absl::InvalidArgumentError(StrCat("an address of ", address.size(), " characters: ", address));
@@ -120,10 +119,9 @@ void KvLines::OnRefused(PeerNumber, std::string_view host, const absl::Status& w
 }
 
 absl::StatusOr<std::unique_ptr<KvLine>> KvLine::Dial(const KvInvitation& invitation, int rank, const std::string& host,
-                                                     std::shared_ptr<const trust::ClusterSecret> secret,
-                                                     OnOrder on_order, OnBroken on_broken) {
+                                                     trust::PeerTrust trust, OnOrder on_order, OnBroken on_broken) {
   std::unique_ptr<KvLine> line(new KvLine(std::move(on_order), std::move(on_broken)));
-  BATON_ASSIGN_OR_RETURN(line->transport_, MakeTransport("tcp", host, 0, {}, *line, std::move(secret)));
+  BATON_ASSIGN_OR_RETURN(line->transport_, MakeTransport("tcp", host, 0, {}, *line, std::move(trust)));
   BATON_ASSIGN_OR_RETURN(line->peer_, line->transport_->Connect(TextOf(invitation)));
   v1::RankNews news;
   news.mutable_hello()->set_rank(static_cast<uint32_t>(rank));

@@ -13,7 +13,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/clock.h"
-#include "common/trust/cluster_secret.h"
+#include "common/trust/peer_trust.h"
 #include "kvtransfer/transport.h"
 
 namespace baton::v1 {
@@ -34,9 +34,8 @@ class KvLines final : private TransportEvents {
  public:
   using OnNews = std::function<void(int rank, const v1::RankNews& news)>;
 
-  /// Listens on `host`, any port, for ranks 1 … ranks - 1, which know `secret`. Unavailable: it cannot.
-  static absl::StatusOr<std::unique_ptr<KvLines>> Open(const std::string& host, int ranks,
-                                                       std::shared_ptr<const trust::ClusterSecret> secret);
+  /// Listens on `host`, any port, for ranks 1 … ranks - 1, which prove `trust`. Unavailable: it cannot.
+  static absl::StatusOr<std::unique_ptr<KvLines>> Open(const std::string& host, int ranks, trust::PeerTrust trust);
   const KvInvitation& invitation() const { return invitation_; }
   int ranks() const { return static_cast<int>(peers_.size()); }
   /// That have come and are there.
@@ -79,8 +78,7 @@ class KvLine final : private TransportEvents {
 
   /// Dials rank 0. `on_broken`: once, and nothing comes after it.
   static absl::StatusOr<std::unique_ptr<KvLine>> Dial(const KvInvitation& invitation, int rank, const std::string& host,
-                                                      std::shared_ptr<const trust::ClusterSecret> secret,
-                                                      OnOrder on_order, OnBroken on_broken);
+                                                      trust::PeerTrust trust, OnOrder on_order, OnBroken on_broken);
   void Send(const v1::RankNews& news);
   Transport& transport() { return *transport_; }
 

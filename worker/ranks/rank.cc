@@ -195,7 +195,7 @@ absl::Status RunRank(const WorkerConfig& config, int rank, const engine::RankLin
     BATON_RETURN_IF_ERROR(ShareInvitation(links.world, invitation));
     RankCarrier::Facts facts{config, rank, RankPoolViewOf(**memory, parts.mover.get()),
                              SideOfRanks(config, *parts.model), parts.model->config().digest};
-    BATON_ASSIGN_OR_RETURN(carrier, RankCarrier::Start(std::move(facts), own->carrier, invitation, own->secret,
+    BATON_ASSIGN_OR_RETURN(carrier, RankCarrier::Start(std::move(facts), own->carrier, invitation, own->trust,
                                                        [&links](const absl::Status& why) { links.world->Abort(why); }));
   }
   hooks.on_ready();

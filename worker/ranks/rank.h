@@ -22,8 +22,8 @@ namespace baton::worker {
 
 /// A rank that is a process: how it moves its own KV.
 struct OwnKv {
-  CarrierFactory carrier;                              ///< null: role both
-  std::shared_ptr<const trust::ClusterSecret> secret;  ///< of the group
+  CarrierFactory carrier;  ///< null: role both
+  trust::PeerTrust trust;  ///< of the group
 };
 /// A rank that is a thread: where its KV goes, for rank 0 to see; on a GPU it is told of by RankHooks instead.
 using RankKv = std::variant<SharedMemory, OwnKv>;

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/trust/cluster_secret.h"
+#include "common/trust/peer_trust.h"
 #include "engine/parallel/rank_place.h"
 #include "worker/ranks/rank.h"
 #include "worker/ranks/shared_memory.h"
@@ -26,8 +26,8 @@ class RankHost {
   virtual std::vector<SharedMemory>& kv() = 0;
   /// Of ranks 1, 2, … that are threads, once they have taken their KV: as it lies on their GPUs. Empty: it is in kv().
   virtual std::vector<DeviceKv> device_kv() { return {}; }
-  /// Of ranks that are processes: what they prove to each other that they know, and where rank 0 can be reached.
-  virtual std::shared_ptr<const trust::ClusterSecret> secret() const { return nullptr; }
+  /// Of ranks that are processes: what they prove to each other, and where rank 0 can be reached.
+  virtual trust::PeerTrust trust() const { return {}; }
   virtual std::string host() const { return {}; }
   /// All have loaded: from now on a rank that does not answer within --rank-timeout-ms is lost, and so is one for which
   /// a step waits as long. `running`: engine::StepChannel::running; null: steps wait over the host alone.

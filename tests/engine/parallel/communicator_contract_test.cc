@@ -13,6 +13,7 @@
 #include "engine/parallel/local_communicator.h"
 #include "engine/parallel/tcp_communicator.h"
 #include "engine/parallel/tcp_meeting.h"
+#include "tests/common/tls_fixture.h"
 #include "tests/engine/parallel/communicator_cases.h"
 
 extern char** environ;
@@ -20,13 +21,13 @@ extern char** environ;
 namespace baton::engine {
 namespace {
 
-constexpr const char* kRankFlag = "--as-rank";
+constexpr const char *kRankFlag = "--as-rank", *kTlsRankFlag = "--as-rank-in-tls";
 constexpr const char* kSecret = "a secret of this test, of 32 bytes or more";
 constexpr const char* kDieCase = "DiesOfSignal9";
 constexpr const char* kGroupCase = "GroupsOfAMesh";
 
-RankGroup GroupOf(int size, int rank = 0, const char* secret = kSecret) {
-  return {.secret = trust::ClusterSecret::Of(secret).value(),
+RankGroup GroupOf(int size, int rank = 0, bool in_tls = false) {
+  return {.trust = {.secret = trust::ClusterSecret::Of(kSecret).value(), .tls = in_tls ? tls::TestPeerTls() : nullptr},
           .rank = rank,
           .size = size,
           .patience = std::chrono::seconds(30)};
@@ -70,8 +71,9 @@ absl::Status RunAsRank(std::string_view name, std::shared_ptr<TcpMesh> mesh) {
   return Find(name)->run(group);
 }
 
-pid_t SpawnRank(const std::string& name, int rank, int size, const std::string& address) {
-  std::vector<std::string> args = {"test", kRankFlag, name, StrCat(rank), StrCat(size), address};
+pid_t SpawnRank(const std::string& name, int rank, int size, const std::string& address, bool in_tls) {
+  std::vector<std::string> args = {"test", in_tls ? kTlsRankFlag : kRankFlag, name, StrCat(rank), StrCat(size),
+                                   address};
   std::vector<char*> argv;
   for (std::string& a : args) argv.push_back(a.data());
   argv.push_back(nullptr);
@@ -82,11 +84,12 @@ pid_t SpawnRank(const std::string& name, int rank, int size, const std::string& 
 
 // Rank 0 here, the others as processes; their wait statuses, from rank 1.
 std::vector<int> RunAsProcesses(const std::string& name, int size, absl::Status& mine,
-                                const std::string& host = "127.0.0.1") {
+                                const std::string& host = "127.0.0.1", bool in_tls = false) {
+  const RankGroup group = GroupOf(size, 0, in_tls);
   const auto meeting = TcpMeetingPoint::Listen(host).value();
   std::vector<pid_t> pids;
-  for (int rank = 1; rank < size; ++rank) pids.push_back(SpawnRank(name, rank, size, meeting->address()));
-  auto mesh = meeting->Gather(GroupOf(size), AlwaysAlive);
+  for (int rank = 1; rank < size; ++rank) pids.push_back(SpawnRank(name, rank, size, meeting->address(), in_tls));
+  auto mesh = meeting->Gather(group, AlwaysAlive);
   mine = mesh.ok() ? RunAsRank(name, *std::move(mesh)) : mesh.status();
   std::vector<int> statuses;
   for (const pid_t pid : pids) waitpid(pid, &statuses.emplace_back(), 0);
@@ -113,16 +116,25 @@ TEST_P(Contract, RanksAsProcesses) {
   for (size_t r = 0; r < statuses.size(); ++r) EXPECT_EQ(statuses[r], 0) << "rank " << r + 1;
 }
 
+TEST_P(Contract, RanksAsProcessesInTls) {
+  absl::Status mine;
+  const std::vector<int> statuses = RunAsProcesses(GetParam().name, GetParam().ranks, mine, "127.0.0.1", true);
+  EXPECT_TRUE(mine.ok()) << "rank 0: " << mine;
+  for (size_t r = 0; r < statuses.size(); ++r) EXPECT_EQ(statuses[r], 0) << "rank " << r + 1;
+}
+
 INSTANTIATE_TEST_SUITE_P(All, Contract, testing::ValuesIn(CommunicatorCases()),
                          [](const auto& info) { return std::string(info.param.name); });
 
 TEST(TcpMesh, AKilledProcessIsAnErrorForAll) {
-  absl::Status mine;
-  const std::vector<int> statuses = RunAsProcesses(kDieCase, 4, mine);
-  EXPECT_TRUE(mine.ok()) << mine;
-  EXPECT_EQ(statuses[0], 0);
-  EXPECT_TRUE(WIFSIGNALED(statuses[1]) && WTERMSIG(statuses[1]) == SIGKILL);
-  EXPECT_EQ(statuses[2], 0);
+  for (const bool in_tls : {false, true}) {
+    absl::Status mine;
+    const std::vector<int> statuses = RunAsProcesses(kDieCase, 4, mine, "127.0.0.1", in_tls);
+    EXPECT_TRUE(mine.ok()) << mine;
+    EXPECT_EQ(statuses[0], 0);
+    EXPECT_TRUE(WIFSIGNALED(statuses[1]) && WTERMSIG(statuses[1]) == SIGKILL);
+    EXPECT_EQ(statuses[2], 0);
+  }
 }
 
 TEST(TcpMesh, GroupsShareItsConnections) {
@@ -143,8 +155,10 @@ TEST(TcpMesh, RanksMeetOverIpv6) {
 TEST(TcpMesh, APeerThatIsSilentForTooLongIsLost) {
   int ends[2];
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
-  const auto mesh = std::make_shared<TcpMesh>(0, std::vector<int>{-1, ends[0]});
-  const TcpMesh silent(1, {ends[1], -1});
+  std::vector<RankSocket> sockets(2);
+  sockets[1] = RankSocket(ends[0]);
+  const auto mesh = std::make_shared<TcpMesh>(0, std::move(sockets));
+  const RankSocket silent(ends[1]);
   const auto group = MakeTcpGroup(mesh, 0, 2);
   EXPECT_TRUE(mesh->Lost().ok());
   mesh->SetPatience(std::chrono::milliseconds(20));
@@ -162,9 +176,9 @@ TEST(TcpMesh, TheStarterOfTheRanksMayEndTheWait) {
 
 }  // namespace
 
-int AsRank(char** argv) {
+int AsRank(char** argv, bool in_tls) {
   const int rank = std::atoi(argv[1]), size = std::atoi(argv[2]);
-  auto mesh = JoinTcpMesh(argv[3], GroupOf(size, rank));
+  auto mesh = JoinTcpMesh(argv[3], GroupOf(size, rank, in_tls));
   const absl::Status status = mesh.ok() ? RunAsRank(argv[0], *std::move(mesh)) : mesh.status();
   if (!status.ok()) std::fprintf(stderr, "rank %d: %s\n", rank, status.ToString().c_str());
   return status.ok() ? 0 : 1;
@@ -173,7 +187,10 @@ int AsRank(char** argv) {
 }  // namespace baton::engine
 
 int main(int argc, char** argv) {
-  if (argc == 6 && std::strcmp(argv[1], baton::engine::kRankFlag) == 0) return baton::engine::AsRank(argv + 2);
+  for (const char* flag : {baton::engine::kRankFlag, baton::engine::kTlsRankFlag}) {
+    if (argc == 6 && std::strcmp(argv[1], flag) == 0)
+      return baton::engine::AsRank(argv + 2, flag == baton::engine::kTlsRankFlag);
+  }
   testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();
 }

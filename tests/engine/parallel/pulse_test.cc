@@ -90,7 +90,7 @@ TEST_F(PulseTest, ASilentRankIsLostAndTheOthersHearOfIt) {
 TEST_F(PulseTest, ARankThatGoesWithoutAWordIsLost) {
   Start(1);
   wires_.clear();
-  EXPECT_EQ(zero_.Loss(), "rank 1 is gone: closed");
+  EXPECT_EQ(zero_.Loss(), "rank 1 is gone: the peer closed the connection");
 }
 
 TEST_F(PulseTest, ARankThatFailsSaysWhyToRankZeroWhichTellsTheOthers) {

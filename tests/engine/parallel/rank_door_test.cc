@@ -12,6 +12,7 @@
 #include "common/str_cat.h"
 #include "engine/parallel/tcp_communicator.h"
 #include "engine/parallel/tcp_meeting.h"
+#include "tests/common/tls_fixture.h"
 
 namespace baton::engine {
 namespace {
@@ -20,7 +21,7 @@ constexpr const char* kSecret = "the secret of the group, 32 bytes long at least
 constexpr const char* kOther = "the secret of another group, 32 bytes long at least";
 
 RankGroup GroupOf(int size, int rank, const char* secret = kSecret) {
-  return {.secret = trust::ClusterSecret::Of(secret).value(),
+  return {.trust = {.secret = trust::ClusterSecret::Of(secret).value()},
           .rank = rank,
           .size = size,
           .patience = std::chrono::seconds(30)};
@@ -67,6 +68,53 @@ TEST_F(RankDoorTest, AnotherSecretIsRefusedAndSaysSoWhereItDialled) {
   EXPECT_EQ(refused.message(), StrCat("rank 0 at ", meeting_->address(), ": the peer has another cluster secret"));
   Meet();
   EXPECT_EQ(meeting_->refused(), 1);
+}
+
+TEST_F(RankDoorTest, TlsToAGroupInPlainTextIsRefusedAndSaysSoOnBothSides) {
+  RankGroup in_tls = GroupOf(2, 1);
+  in_tls.trust.tls = tls::TestPeerTls();
+  EXPECT_EQ(Come(in_tls).ToString(),
+            StrCat("UNAUTHENTICATED: rank 0 at ", meeting_->address(), ": the peer answers in plain text, not TLS"));
+  Meet();
+  EXPECT_EQ(meeting_->refused(), 1);
+}
+
+TEST(RankDoor, PlainTextToAGroupInTlsIsRefusedAndSaysSoWhereItDialled) {
+  RankGroup in_tls = GroupOf(2, 0);
+  in_tls.trust.tls = tls::TestPeerTls();
+  const auto meeting = TcpMeetingPoint::Listen("127.0.0.1").value();
+  absl::StatusOr<std::unique_ptr<TcpMesh>> zero;
+  std::jthread gather([&] { zero = meeting->Gather(in_tls, [] { return absl::OkStatus(); }); });
+  EXPECT_EQ(
+      JoinTcpMesh(meeting->address(), GroupOf(2, 1)).status().ToString(),
+      StrCat("UNAUTHENTICATED: rank 0 at ", meeting->address(), ": the peer speaks TLS, this process plain text"));
+  in_tls.rank = 1;
+  EXPECT_TRUE(JoinTcpMesh(meeting->address(), in_tls).ok());
+  gather.join();
+  EXPECT_TRUE(zero.ok()) << zero.status();
+  EXPECT_EQ(meeting->refused(), 1);
+}
+
+TEST(RankDoor, ACertificateOfAnotherAuthorityIsRefusedOnBothSides) {
+  const tls::CertDir dir;
+  dir.Make(tls::TestAuthority("another authority"), "stranger", {"baton-worker"});
+  RankGroup ours = GroupOf(2, 0), theirs = GroupOf(2, 1);
+  ours.trust.tls = tls::TestPeerTls();
+  theirs.trust.tls =
+      tls::PeerTls::Open({dir.path("stranger.crt"), dir.path("stranger.key"), dir.path("ca.crt")}, "baton-worker")
+          .value();
+  const auto meeting = TcpMeetingPoint::Listen("127.0.0.1").value();
+  absl::StatusOr<std::unique_ptr<TcpMesh>> zero;
+  std::jthread gather([&] { zero = meeting->Gather(ours, [] { return absl::OkStatus(); }); });
+  const std::string refused = JoinTcpMesh(meeting->address(), theirs).status().ToString();
+  EXPECT_NE(refused.find("was issued by \"test authority\", but " + dir.path("ca.crt") + " has \"another authority\""),
+            std::string::npos)
+      << refused;
+  ours.rank = 1;
+  EXPECT_TRUE(JoinTcpMesh(meeting->address(), ours).ok());
+  gather.join();
+  EXPECT_TRUE(zero.ok()) << zero.status();
+  EXPECT_EQ(meeting->refused(), 1);
 }
 
 TEST_F(RankDoorTest, SilentPeersHoldUpNobody) {

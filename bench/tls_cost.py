@@ -1,0 +1,175 @@
+#!/usr/bin/env python3
+"""What TLS costs the router: CPU time of a handshake and of a chunk of a stream, beside what it costs nginx, which passes the same
+streams on, in the same run and with the same certificate.
+
+  bench/tls_cost.py [--nginx NGINX] [--handshakes 300] [--streams 8] [--tokens 1500] [--rounds 5] [--json FILE]
+
+NGINX: Debian's `nginx-light` or `nginx`, installed or unpacked (`dpkg-deb -x`). A surcharge is CPU time of the server's processes with
+TLS minus without it, for the same requests; the clients' share of the machine does not count. Each round takes all four in turn."""
+import argparse
+import concurrent.futures
+import json
+import os
+import pathlib
+import shutil
+import socket
+import ssl
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests" / "cluster"))
+from harness import Cluster, run  # noqa: E402
+
+LIMIT = 1.2
+
+CONFIG = """
+worker_processes 1; daemon off; pid {dir}/pid; error_log {dir}/error.log;
+events {{ worker_connections 4096; }}
+http {{
+  access_log off; client_body_temp_path {dir}/body; proxy_temp_path {dir}/proxy; fastcgi_temp_path {dir}/f; uwsgi_temp_path {dir}/u;
+  scgi_temp_path {dir}/s; ssl_certificate {certs}/server.crt; ssl_certificate_key {certs}/server.key; ssl_protocols TLSv1.3;
+  ssl_session_tickets off; ssl_session_cache off; keepalive_timeout 60s;
+  upstream router {{ server {router}; keepalive 32; }}
+  server {{
+    listen 127.0.0.1:{plain}; listen 127.0.0.1:{tls} ssl;
+    location = /live {{ return 200 "{{}}"; }}
+    location / {{ proxy_pass http://router; proxy_http_version 1.1; proxy_set_header Connection ""; proxy_set_header Host $host; proxy_buffering off; proxy_read_timeout 300s; }}
+  }}
+}}
+"""
+
+
+def cpu_seconds(pids):
+    return sum(time.clock_gettime(~pid << 3 | 2) for pid in pids)  # the process's CPU clock: MAKE_PROCESS_CPUCLOCK(pid, SCHED)
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as s:
+        return s.getsockname()[1]
+
+
+def wait_for_port(port):
+    deadline = time.monotonic() + 10
+    while True:
+        try:
+            return socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        except OSError:
+            assert time.monotonic() < deadline, "nginx does not listen"
+            time.sleep(0.05)
+
+
+def children(pid):
+    return [int(p) for p in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+class Server:
+    """An address, how it is spoken to, and the processes whose time counts."""
+
+    def __init__(self, address, context, pids):
+        host, port = address.rsplit(":", 1)
+        self.address, self.context, self.pids = (host, int(port)), context, pids
+
+    def connect(self):
+        s = socket.create_connection(self.address, timeout=300)
+        s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return self.context.wrap_socket(s, server_hostname="localhost") if self.context else s
+
+
+def handshakes(server, count):
+    """CPU seconds of a new connection with one small request."""
+    def one(_):
+        with server.connect() as s:
+            s.sendall(b"GET /live HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            got = b""
+            while more := s.recv(4096):
+                got += more
+            assert b" 200 " in got.split(b"\r\n", 1)[0] + b" ", got
+    before = cpu_seconds(server.pids)
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        list(pool.map(one, range(count)))
+    return (cpu_seconds(server.pids) - before) / count
+
+
+def stream(server, tokens, seed):
+    """Events of one stream."""
+    body = json.dumps({"model": "tiny-llama", "prompt": f"{seed} the quick brown fox", "max_tokens": tokens, "temperature": 0,
+                       "ignore_eos": True, "stream": True}).encode()
+    with server.connect() as s:
+        s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nConnection: close\r\n"
+                  b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        events, tail, data = 0, b"", b""
+        while more := s.recv(1 << 16):
+            data = tail + more
+            events += data.count(b"data: ")
+            tail = data[-5:] if not data.endswith(b"data: ") else b""
+        assert events, data[:400]
+        return events
+
+
+def chunks(server, streams, tokens, seed):
+    """CPU seconds of a chunk."""
+    before = cpu_seconds(server.pids)
+    with concurrent.futures.ThreadPoolExecutor(streams) as pool:
+        events = sum(pool.map(lambda i: stream(server, tokens, seed * 1000 + i), range(streams)))
+    assert events >= streams * tokens * 0.9, f"{events} events of {streams} streams"
+    return (cpu_seconds(server.pids) - before) / events
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nginx", default="nginx")
+    parser.add_argument("--handshakes", type=int, default=300)
+    parser.add_argument("--streams", type=int, default=8)
+    parser.add_argument("--tokens", type=int, default=1500)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--json")
+    args = parser.parse_args()
+    dir = pathlib.Path(tempfile.mkdtemp(prefix="baton-tls-cost-"))
+    certs = dir / "certs"
+    assert run(["certs", certs]).returncode == 0
+    context = ssl.create_default_context(cafile=certs / "ca.crt")
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    flags = ["--both", 1, "--max-num-seqs", args.streams]
+    cert = ["--tls-cert", certs / "server.crt", "--tls-key", certs / "server.key"]
+    nginx = None
+    try:
+        with Cluster(args=flags) as plain, Cluster(args=[*flags, *cert], ca=certs / "ca.crt") as tls:
+            ports = {"plain": free_port(), "tls": free_port()}
+            (dir / "nginx.conf").write_text(CONFIG.format(dir=dir, certs=certs, router=f"{plain.host}:{plain.port}", **ports))
+            nginx = subprocess.Popen([args.nginx, "-c", str(dir / "nginx.conf"), "-p", str(dir)])
+            wait_for_port(ports["tls"])
+            workers = children(nginx.pid)
+            servers = {("baton", False): Server(f"{plain.host}:{plain.port}", None, [plain.pid_of("router")]),
+                       ("baton", True): Server(f"{tls.host}:{tls.port}", context, [tls.pid_of("router")]),
+                       ("nginx", False): Server(f"127.0.0.1:{ports['plain']}", None, workers),
+                       ("nginx", True): Server(f"127.0.0.1:{ports['tls']}", context, workers)}
+            kinds = {"handshake": lambda s, n: handshakes(s, args.handshakes), "chunk": lambda s, n: chunks(s, args.streams, args.tokens, n)}
+            out = {"cores": os.cpu_count(), "rounds": args.rounds, "limit": LIMIT}
+            for kind, measure in kinds.items():
+                surcharge = {"baton": [], "nginx": []}
+                for s in servers.values():
+                    measure(s, 0)  # warms up
+                for n in range(1, args.rounds + 1):
+                    cost = {key: measure(server, n) for key, server in servers.items()}
+                    for who, costs in surcharge.items():
+                        costs.append((cost[who, True] - cost[who, False]) * 1e6)
+                row = {who: {"microseconds": statistics.median(c), "low": min(c), "high": max(c)} for who, c in surcharge.items()}
+                row["ratio"] = row["baton"]["microseconds"] / row["nginx"]["microseconds"]
+                out[kind] = row
+                print(f"{kind:10} " + "  ".join(f"{who} {row[who]['microseconds']:8.2f} us ({row[who]['low']:.2f} … {row[who]['high']:.2f})"
+                                                for who in surcharge) + f"  ratio {row['ratio']:.2f}, at most {LIMIT}", flush=True)
+            out["load"] = os.getloadavg()[0]
+    finally:
+        if nginx is not None:
+            nginx.terminate()
+            nginx.wait()
+        shutil.rmtree(dir, ignore_errors=True)
+    if args.json:
+        pathlib.Path(args.json).write_text(json.dumps(out, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
