@@ -71,7 +71,7 @@ def objects(given, **kw):
     out = []
     for path, body in sorted(files(given, **kw).items()):
         if not path.endswith("NOTES.txt"):
-            out += [o for o in yaml.safe_load_all(body) if o]
+            out += [o for o in yaml.load_all(body, getattr(yaml, "CSafeLoader", yaml.SafeLoader)) if o]
     return out
 
 

@@ -1,5 +1,7 @@
 """Custom resources against the OpenAPI schemas of their definitions, as an API server would check them; a field that the schema has not, which
 a server would drop in silence, is a fault, too."""
+import functools
+
 from where import TOOLS
 
 FILES = sorted((TOOLS / "definitions").glob("*.yaml"))
@@ -19,28 +21,29 @@ def strict(schema):
     return out
 
 
-def schemas():
-    """(kind, apiVersion) -> schema."""
+@functools.cache
+def validators():
+    """(kind, apiVersion) -> what checks an object of it. The definitions are 36,000 lines, read once."""
+    import jsonschema
     import yaml
     out = {}
     for path in FILES:
-        definition = yaml.safe_load(path.read_text())["spec"]
+        definition = yaml.load(path.read_text(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))["spec"]
         for version in definition["versions"]:
             schema = strict(version["schema"]["openAPIV3Schema"])
             schema["properties"]["metadata"] = {"type": "object"}  # the API server's own
-            out[definition["names"]["kind"], f"{definition['group']}/{version['name']}"] = schema
+            out[definition["names"]["kind"], f"{definition['group']}/{version['name']}"] = jsonschema.Draft7Validator(schema)
     return out
 
 
 def faults(objects):
     """One line a fault."""
-    import jsonschema
-    known, out = schemas(), []
+    out = []
     for o in objects:
-        schema = known.get((o["kind"], o["apiVersion"]))
-        if schema is None:
+        validator = validators().get((o["kind"], o["apiVersion"]))
+        if validator is None:
             out.append(f"{o['kind']} {o['apiVersion']}: no definition")
             continue
-        for error in jsonschema.Draft7Validator(schema).iter_errors(o):
+        for error in validator.iter_errors(o):
             out.append(f"{o['kind']} {'/'.join(map(str, error.absolute_path))}: {error.message}")
     return out

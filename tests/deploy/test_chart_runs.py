@@ -144,10 +144,10 @@ class Runs(unittest.TestCase):
             self.assertLess(time.monotonic(), deadline, what)
             time.sleep(0.05)
 
-    def upgraded(self, rendered):
+    def upgraded(self, rendered, **values):
         """The chart with another value."""
         return [*(o for o in rendered if o["kind"] == "Secret"),  # which an upgrade finds in the cluster and keeps
-                *(o for o in chart.objects({**VALUES, "logFormat": "text"}) if o["kind"] != "Secret")]
+                *(o for o in chart.objects({**VALUES, **(values or {"logFormat": "text"})}) if o["kind"] != "Secret")]
 
     def replace(self, cluster, pod, rendered, surge):
         """As the strategies say: with surge the new pod is ready before the old one goes."""
@@ -179,7 +179,6 @@ class Runs(unittest.TestCase):
             pod = cluster.run("test-1", full("test"), rendered)
             self.assertEqual(pod.process.wait(60), 1, pod.log.read_text())
             self.assertIn("No prefill worker took part", pod.log.read_text())
-
 
     def test_workers_over_two_nodes_hand_over_and_a_group_ends_and_returns_together(self):
         spread = {"kind": "LeaderWorkerSet", "nodes": 2, "tensorParallelSize": 2}
@@ -232,17 +231,17 @@ class Runs(unittest.TestCase):
                         self.assertEqual(ask(address, key, "Who are you?", tls)["usage"]["completion_tokens"], 16)
 
     def test_generators_on_two_hosts_begin_together_and_are_one_report(self):
-        start = int(time.time()) + 20
-        rendered = chart.objects({**VALUES, "loadTest": {"startAt": start, "numPrompts": 12, "requestRate": 12, "inputTokens": 64, "outputTokens": 8}})
+        rendered = chart.objects(VALUES)
         index = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
         with hosts.Hosts(NAMES) as machines, kubelet.Kubelet(machines, "control", full("workers")) as cluster:
             for role in ("prefill", "decode", "router"):
                 cluster.run(f"{role}-a", full(role), rendered).wait("startupProbe")
             cluster.publish()
             cluster.pods[-1].wait()
-            pods = []
+            start, pods = int(time.time()) + 8, []
+            job = self.upgraded(rendered, loadTest={"startAt": start, "numPrompts": 12, "requestRate": 12, "inputTokens": 64, "outputTokens": 8})
             for n in range(2):
-                pods.append(kubelet.Pod(cluster, f"test-{n + 1}", full(f"load-{start}"), rendered, {index: str(n)}))
+                pods.append(kubelet.Pod(cluster, f"test-{n + 1}", full(f"load-{start}"), job, {index: str(n)}))
                 cluster.pods.append(pods[-1])
             results = []
             for n, pod in enumerate(pods):

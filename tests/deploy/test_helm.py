@@ -92,6 +92,8 @@ class Helm(unittest.TestCase):
             self.assertEqual(upgraded, made)
             self.assertIn("--log-format=text", args())
             self.assertEqual(put("upgrade", tls={"http": {"mode": "generate"}})["prod-baton-http-tls"], edge)
+            with self.assertRaisesRegex(AssertionError, "dnsNames are llm.example now, but the certificate in Secret prod-baton-http-tls is for prod-baton-router"):
+                put("upgrade", tls={"http": {"mode": "generate", "dnsNames": ["llm.example"]}})
             helm("rollback", chart.RELEASE, "1", *at, env=nowhere)
             self.assertIn("--log-format=json", args())
             self.assertEqual({name: o["data"] for name, o in api.found("Secret").items()}, made)

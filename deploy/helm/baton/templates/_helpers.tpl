@@ -8,8 +8,8 @@
 {{- end }}
 
 {{- define "baton.selector" -}}
-app.kubernetes.io/name: {{ include "baton.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ include "baton.name" . | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
 {{- define "baton.labels" -}}
@@ -38,6 +38,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- $own := list $router (printf "%s.%s" $router .Release.Namespace) (printf "%s.%s.svc" $router .Release.Namespace) "localhost" -}}
 {{- .Values.tls.http.dnsNames | default $own | toJson -}}
 {{- end }}
+{{/* The name by which routers are asked and checked: one of the certificate's; of a wildcard, a name that it covers. */}}
+{{- define "baton.httpName" -}}{{ include "baton.httpNames" . | fromJsonArray | first | replace "*" "baton" }}{{- end }}
 {{- define "baton.keysSecret" -}}{{ .Values.apiKeys.existingSecret | default (printf "%s-api-keys" (include "baton.fullname" .)) }}{{- end }}
 {{- define "baton.hashSecret" -}}{{ .Values.hashKey.existingSecret | default (printf "%s-hash-key" (include "baton.fullname" .)) }}{{- end }}
 {{- define "baton.clusterSecret" -}}{{ .Values.clusterSecret.existingSecret | default (printf "%s-cluster-secret" (include "baton.fullname" .)) }}{{- end }}
@@ -47,6 +49,7 @@ runAsNonRoot: true
 runAsUser: 10001
 runAsGroup: 10001
 fsGroup: 10001
+fsGroupChangePolicy: OnRootMismatch   # else every file of a volume is touched at each start
 seccompProfile: {type: RuntimeDefault}
 {{- end }}
 
@@ -111,6 +114,7 @@ capabilities:
 
 {{/* Where pods go: (dict "root" $ "component" "router" "values" .Values.router). `together`: not spread over zones, ranks talk much. */}}
 {{- define "baton.placement" -}}
+enableServiceLinks: false   # a Service called baton-grpc would be the variable BATON_GRPC_PORT, which is a flag's
 {{- with .root.Values.image.pullSecrets }}
 imagePullSecrets: {{- toYaml . | nindent 2 }}
 {{- end }}
@@ -143,6 +147,14 @@ topologySpreadConstraints:
         app.kubernetes.io/component: {{ $.component }}
   {{- end }}
 {{- end }}
+{{- end }}
+
+{{/* How long a pod of a role may take until it is ready: image, node and volume (ten minutes), and the model. */}}
+{{- define "baton.startSeconds" -}}{{ add .startupSeconds 600 }}{{- end }}
+{{- define "baton.longestStart" -}}
+{{- $most := 0 -}}
+{{- range $role := include "baton.roles" . | fromJsonArray -}}{{- $most = max $most (include "baton.startSeconds" (index $.Values $role) | int64) -}}{{- end -}}
+{{- $most -}}
 {{- end }}
 
 {{/* Roles with workers, now or by autoscaling, as a list of names. */}}

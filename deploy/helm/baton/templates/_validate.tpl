@@ -13,6 +13,7 @@
 {{- if and (eq $v.tls.mode "certManager") (not $v.tls.issuerRef) }}{{ fail "tls.mode is certManager, but tls.issuerRef is empty: name the Issuer or ClusterIssuer." }}{{ end -}}
 {{- if and (ne $v.tls.mode "secret") $v.tls.existingSecret }}{{ fail (printf "tls.existingSecret is set, but tls.mode is %s, which does not read it: set tls.mode to secret." $v.tls.mode) }}{{ end -}}
 {{- if and $v.apiKeys.existingSecret $v.apiKeys.values }}{{ fail "apiKeys.existingSecret and apiKeys.values are both set: keep one." }}{{ end -}}
+{{- include "baton.validateNames" . -}}
 {{- include "baton.validateHttpTls" . -}}
 {{- if and $v.rdma.enabled (not $v.rdma.resources) }}{{ fail "rdma.enabled is true, but rdma.resources is empty: pods would get no RDMA device. Name your device plugin's resource, such as {rdma/ib: 1}." }}{{ end -}}
 {{- if and $v.rdma.required (not $v.rdma.enabled) }}{{ fail "rdma.required is true, but rdma.enabled is false: no worker would start." }}{{ end -}}
@@ -37,10 +38,7 @@
 {{- include "baton.validateResources" (dict "who" $who "resources" (index $v $who).resources) -}}
 {{- end -}}
 {{- range $who := list "router" "prefill" "decode" "both" -}}
-{{- range $flag, $unused := (index $v $who).extraArgs -}}
-{{- if hasPrefix "insecure" $flag }}{{ fail (printf "%s.extraArgs has %s: pods listen on the network, where everybody would be trusted. Use tls and apiKeys." $who $flag) }}{{ end -}}
-{{- if hasPrefix "test-" $flag }}{{ fail (printf "%s.extraArgs has %s, which breaks things on purpose." $who $flag) }}{{ end -}}
-{{- end -}}
+{{- include "baton.validateFlags" (dict "who" $who "values" (index $v $who)) -}}
 {{- end -}}
 {{- range $key := list "type" "ports" "selector" -}}
 {{- if hasKey $v.router.service.spec $key }}{{ fail (printf "router.service.spec has %s, which the chart sets: use router.service.type or router.service.ports." $key) }}{{ end -}}

@@ -52,12 +52,16 @@
 {{- end -}}
 {{- end }}
 
-{{/* /dev/shm and a container's memory. */}}
+{{/* /dev/shm, KV and a container's memory. */}}
 {{- define "baton.validateMemory" -}}
 {{- $limits := (index .values .role).resources.limits -}}
 {{- $shm := include "baton.bytes" .values.shmSize | int64 -}}
+{{- if le $shm 0 }}{{ fail (printf "shmSize is %v, which would be no limit at all: write how much of a worker's memory /dev/shm may be, such as 64Mi." .values.shmSize) }}{{ end -}}
 {{- if hasKey $limits "memory" -}}
 {{- if ge $shm (include "baton.bytes" $limits.memory | int64) }}{{ fail (printf "shmSize is %v, but %s.resources.limits.memory is %v, of which /dev/shm is a part: raise the limit or lower shmSize." .values.shmSize .role $limits.memory) }}{{ end -}}
+{{- $r := index .values .role -}}
+{{- $kv := div (get $r "kvCacheMemory" | default 0 | int64) $r.nodes | int64 -}}
+{{- if and (eq $r.device "cpu") (ge $kv (include "baton.bytes" $limits.memory | int64)) }}{{ fail (printf "%s.kvCacheMemory is %d, which is %d bytes for each of %d nodes, but %s.resources.limits.memory is %v, and the model needs some of it: raise the limit or lower kvCacheMemory." .role (int64 $r.kvCacheMemory) $kv (int $r.nodes) .role $limits.memory) }}{{ end -}}
 {{- end -}}
 {{- end }}
 

@@ -68,10 +68,12 @@ spec:
       startupProbe:
         exec: {command: [/usr/bin/test, -e, /run/baton/ready]}
         periodSeconds: 5
+        timeoutSeconds: 5
         failureThreshold: {{ ceil (divf $v.startupSeconds 5) | int }}
       readinessProbe:
         exec: {command: [/usr/bin/test, -e, /run/baton/ready]}
         periodSeconds: 10
+        timeoutSeconds: 5   # a program that starts beside busy threads may take more than the second it has else
       livenessProbe:
         tcpSocket: {port: grpc}
         periodSeconds: 10
