@@ -130,10 +130,7 @@ absl::StatusOr<Measured> MeasureOne(const Bench& bench, const BenchTarget& targe
   Measured out{.target = target.name, .model = target.model, .point = point, .round = round, .date = Now()};
   out.run = load::Execute(run, clock);
   out.summary = load::Summarize(out.run, bench.goal);
-  for (const load::FaultSeen& fault : out.run.faults) {
-    const std::optional<load::Dip> dip = load::FindDip(out.run.outcomes, out.run.duration, fault);
-    if (dip && fault.error.empty()) out.dips.push_back(*dip);
-  }
+  out.dips = load::FindDips(out.run.outcomes, out.run.duration, out.run.faults);
   if (o.verify == "identical") out.verified = load::VerifyIdentical(run, out.run.outcomes, clock);
   ReapCommands();
   return out;

@@ -143,6 +143,16 @@ absl::StatusOr<sim::PlannedLayout> LayoutOf(const SimFlags& flags) {
   return layout;
 }
 
+absl::StatusOr<sim::PlannedKills::Terms> KillsOf(const SimOptions& o, const sim::PlannedLayout& layout) {
+  sim::PlannedKills::Terms out{.wishes = {}, .restart_after = std::chrono::milliseconds(o.restart_ms)};
+  for (const std::string& text : o.kill) {
+    BATON_ASSIGN_OR_RETURN(load::KillWish wish, load::ParseKill(text));
+    BATON_RETURN_IF_ERROR(layout.CheckWorker(wish.worker));
+    out.wishes.push_back(std::move(wish));
+  }
+  return out;
+}
+
 absl::StatusOr<Simulation> Check(SimFlags& flags) {
   BATON_RETURN_IF_ERROR(flags.set.status());
   flags.router.model = "planned";  // it needs no text
@@ -165,6 +175,7 @@ absl::StatusOr<Simulation> Check(SimFlags& flags) {
   for (const std::string& policy : out.policies)
     BATON_RETURN_IF_ERROR(router::MakeScorer(policy, flags.router.route_lambda).status());
   BATON_ASSIGN_OR_RETURN(out.terms.layout, LayoutOf(flags));
+  BATON_ASSIGN_OR_RETURN(out.terms.kills, KillsOf(flags.sim, out.terms.layout));
   BATON_RETURN_IF_ERROR(flags.shape.Use(flags.machine.model_shape, flags.worker));
   BATON_RETURN_IF_ERROR(flags.worker.Validate());
   return out;
@@ -175,9 +186,10 @@ absl::Status Plan(Simulation& simulation) {
   const SimFlags& flags = simulation.flags;
   BATON_ASSIGN_OR_RETURN(const plan::MemoryPlan memory, plan::PlanMemory(flags.worker, flags.machine.Memory()));
   BATON_ASSIGN_OR_RETURN(simulation.cost, CostOf(flags, memory));
-  const sim::PlannedLayout layout = simulation.terms.layout;
+  sim::PlannedTerms checked = std::move(simulation.terms);
   simulation.terms = TermsOf(flags.worker, memory, flags.machine, flags.router, flags.bench.seed);
-  simulation.terms.layout = layout;
+  simulation.terms.layout = checked.layout;
+  simulation.terms.kills = std::move(checked.kills);
   simulation.terms.link_latency = Duration(static_cast<Duration::rep>(flags.sim.link_latency_us * 1e3));
   return absl::OkStatus();
 }
@@ -200,6 +212,7 @@ absl::StatusOr<Simulated> SimulateOne(const Simulation& simulation, const load::
                                   .timeout = std::chrono::milliseconds(flags.bench.request_timeout_ms)});
   if (!cluster.broken().empty()) return absl::InternalError(cluster.broken());
   out.measured.summary = load::Summarize(out.measured.run, simulation.goal);
+  out.measured.dips = load::FindDips(out.measured.run.outcomes, out.measured.run.duration, out.measured.run.faults);
   out.use = cluster.use();
   const double virtual_s = Seconds(out.measured.run.duration), real_s = Seconds(SteadyClock().Now() - begin);
   std::fprintf(stderr, "%s: %.1f s of %d workers in %.1f s, %.2f times as fast as they would be\n", policy.c_str(),

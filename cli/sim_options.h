@@ -15,6 +15,8 @@ struct SimOptions {
   double step_ms = 0, row_us = 0, sequence_us = 0, kilotoken_us = 0;
   double prefill_factor = 1, decode_factor = 1;
   double link_latency_us = 50;
+  std::vector<std::string> kill;
+  int64_t restart_ms = 10000;
   std::string format = "text";
 };
 
@@ -33,6 +35,9 @@ void VisitFields(SimOptions& c, Visitor&& field) {
         AtLeast(0.01));
   field("decode-factor", c.decode_factor, "", "the same of steps that only decode", AtLeast(0.01));
   field("link-latency-us", c.link_latency_us, "us", "of a message between workers", AtLeast(0));
+  field("kill", c.kill, "worker@time",
+        "a worker dies, by name or role: decode@30s, prefill-1@500ms; how deep and how long the dip is");
+  field("restart-ms", c.restart_ms, "ms", "until a worker that was killed serves again", AtLeast(0));
   field("format", c.format, "", "of the result", OneOf({{"text"}, {"json"}}));
 }
 

@@ -93,4 +93,14 @@ std::optional<Dip> FindDip(const std::vector<Outcome>& outcomes, Duration durati
   return dip;
 }
 
+std::vector<Dip> FindDips(const std::vector<Outcome>& outcomes, Duration duration,
+                          const std::vector<FaultSeen>& faults) {
+  std::vector<Dip> out;
+  for (const FaultSeen& fault : faults) {
+    const std::optional<Dip> dip = FindDip(outcomes, duration, fault);
+    if (dip && fault.error.empty()) out.push_back(*dip);
+  }
+  return out;
+}
+
 }  // namespace baton::load

@@ -63,4 +63,8 @@ struct Dip {
 /// nullopt: nothing ran before the fault or the load ended with it, so that no dip can be seen.
 std::optional<Dip> FindDip(const std::vector<Outcome>& outcomes, Duration duration, const FaultSeen& fault);
 
+/// Of every fault that was done and can be seen.
+std::vector<Dip> FindDips(const std::vector<Outcome>& outcomes, Duration duration,
+                          const std::vector<FaultSeen>& faults);
+
 }  // namespace baton::load

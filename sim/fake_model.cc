@@ -39,15 +39,15 @@ class HostBuffer final : public kernels::Buffer {
 };
 
 SampleResult Score(std::span<const float> logits, int32_t token, int32_t k) {
+  SampleResult r;
+  r.token = token;
+  if (k < 0) return r;
   std::vector<int32_t> order(logits.size());
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return logits[a] > logits[b]; });
   double sum = 0;
   for (const float l : logits) sum += std::exp(static_cast<double>(l));
   const auto logprob = [&](int32_t t) { return static_cast<float>(logits[t] - std::log(sum)); };
-  SampleResult r;
-  r.token = token;
-  if (k < 0) return r;
   const auto rank = std::find(order.begin(), order.end(), token) - order.begin() + 1;
   r.chosen = {token, logprob(token), static_cast<int32_t>(rank)};
   for (int32_t i = 0; i < k && i < static_cast<int32_t>(order.size()); ++i) {

@@ -50,6 +50,19 @@ std::string PlannedLayout::Name() const {
   return name;
 }
 
+absl::Status PlannedLayout::CheckWorker(const std::string& name) const {
+  std::string known;
+  for (const auto& [role, count] : {std::pair("prefill", prefill), {"decode", decode}, {"both", both}}) {
+    if (count == 0) continue;
+    if (name == role) return absl::OkStatus();
+    for (int i = 0; i < count; ++i) {
+      if (name == StrCat(role, "-", i)) return absl::OkStatus();
+    }
+    known += StrCat(known.empty() ? "" : ", ", role, "-0", count > 1 ? StrCat(" to ", role, "-", count - 1) : "");
+  }
+  return absl::InvalidArgumentError(StrCat("--kill: there is no worker ", name, "; there are ", known));
+}
+
 /// Keeps what a client of one request sees.
 class PlannedCluster::Client final : public router::AnswerSink {
  public:
@@ -124,6 +137,7 @@ PlannedCluster::PlannedCluster(PlannedTerms terms, const StepCost& cost)
   }
   router_ = std::make_unique<RouterProcess>(plant_, "router", known);
   router_->Start();
+  kills_ = std::make_unique<PlannedKills>(time_, *router_, workers_);
 }
 
 PlannedCluster::~PlannedCluster() {
@@ -152,8 +166,10 @@ load::RunResult PlannedCluster::Run(const OfferedLoad& load) {
   for (size_t i = 0; i < load.prompts.size(); ++i) result_.outcomes[i].index = i;
   Offer(0);
   time_.After(seconds(1), [this] { Look(); });
+  kills_->Plan(terms_.kills, start_);
   while (ended_ < load.prompts.size() && broken_.empty()) BATON_CHECK(time_.RunNext());
   for (const load::Outcome& one : result_.outcomes) result_.duration = std::max(result_.duration, one.end);
+  result_.faults = kills_->seen();
   Count();
   load_ = nullptr;
   return std::move(result_);
@@ -206,6 +222,7 @@ void PlannedCluster::Look() {
   ++looks_;
   use_.roles.resize(workers_.empty() ? 0 : 4);
   for (const auto& worker : workers_) {
+    if (!worker->alive()) continue;
     const engine::SchedulerLoad load = worker->LoadNow();
     RoleUse& role = use_.roles[static_cast<size_t>(worker->role())];
     const double used = static_cast<double>(load.used_blocks[0]) / load.total_blocks[0];
@@ -219,15 +236,16 @@ void PlannedCluster::Count() {
   const double run_s = std::max(1e-9, Seconds(result_.duration));
   use_.roles.resize(4);
   for (const auto& worker : workers_) {
-    const engine::SchedulerLoad load = worker->LoadNow();
     RoleUse& role = use_.roles[static_cast<size_t>(worker->role())];
-    role.role = worker->role() == v1::WORKER_ROLE_PREFILL  ? "prefill"
-                : worker->role() == v1::WORKER_ROLE_DECODE ? "decode"
-                                                           : "both";
+    role.role = RoleNameOf(worker->role());
     ++role.workers;
     role.busy += Seconds(worker->busy()) / run_s;
-    role.prompt_tokens += load.prompt_tokens, role.cached_tokens += load.cached_tokens;
-    role.generated_tokens += load.generated_tokens, role.preemptions += load.preemptions, role.steps += load.steps;
+    std::vector<engine::SchedulerLoad> lives = kills_->LostCounts(*worker);
+    if (worker->alive()) lives.push_back(worker->LoadNow());
+    for (const engine::SchedulerLoad& load : lives) {
+      role.prompt_tokens += load.prompt_tokens, role.cached_tokens += load.cached_tokens;
+      role.generated_tokens += load.generated_tokens, role.preemptions += load.preemptions, role.steps += load.steps;
+    }
   }
   std::erase_if(use_.roles, [](const RoleUse& role) { return role.workers == 0; });
   for (RoleUse& role : use_.roles) {

@@ -1,5 +1,6 @@
 // A cluster that has not been built, in virtual time: a real router, schedulers, block pools, desks and handoff, whose
-// steps and links cost what they are said to cost, and to which a schedule of requests is offered. Nothing fails.
+// steps and links cost what they are said to cost, and to which a schedule of requests is offered. Nothing fails but
+// what is killed on purpose.
 #pragma once
 
 #include <memory>
@@ -10,6 +11,7 @@
 #include "load/run.h"
 #include "sim/link_network.h"
 #include "sim/planned_engine.h"
+#include "sim/planned_kills.h"
 #include "sim/router_process.h"
 
 namespace baton::sim {
@@ -19,6 +21,8 @@ struct PlannedLayout {
   int workers() const { return prefill + decode + both; }
   /// "2P 6D", "8 both".
   std::string Name() const;
+  /// InvalidArgument: no worker has this name or role.
+  absl::Status CheckWorker(const std::string& name) const;
 };
 
 struct PlannedTerms {
@@ -29,6 +33,7 @@ struct PlannedTerms {
   Duration link_latency = std::chrono::microseconds(50);
   int64_t kv_bytes_per_token = 0;  ///< that travel in a handoff
   router::RouterConfig router;
+  PlannedKills::Terms kills;
 };
 
 /// The requests that are offered, and when.
@@ -88,6 +93,7 @@ class PlannedCluster {
   const Plant plant_;
   std::vector<std::unique_ptr<WorkerNode>> workers_;
   std::unique_ptr<RouterProcess> router_;
+  std::unique_ptr<PlannedKills> kills_;
 
   const OfferedLoad* load_ = nullptr;
   TimePoint start_{};

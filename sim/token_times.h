@@ -14,9 +14,12 @@ namespace baton::sim {
 
 class TokenTimes {
  public:
-  /// The token at `position` of that leg's sequence was drawn at `when`; in the order of positions.
+  /// The token at `position` of that leg's sequence was drawn at `when`; in the order of positions. Drawn again,
+  /// because its worker died before it had told: it and those behind it are as new.
   void Note(const std::string& leg_id, uint64_t position, TimePoint when) {
-    drawn_[leg_id].push_back({position, when});
+    std::deque<std::pair<uint64_t, TimePoint>>& tokens = drawn_[leg_id];
+    while (!tokens.empty() && tokens.back().first >= position) tokens.pop_back();
+    tokens.push_back({position, when});
   }
   /// Takes that out; `otherwise`: nobody noted it.
   TimePoint Take(const std::string& leg_id, uint64_t position, TimePoint otherwise) {

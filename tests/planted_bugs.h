@@ -10,15 +10,22 @@
 #include <cstdio>
 #include <exception>
 #include <functional>
+#include <iostream>
 #include <optional>
 #include <string>
 
 namespace baton {
 
-/// The first of `seeds` seeds that breaks a promise because of `bug`: without it the same seed breaks none. `run`: a
-/// seed's broken promise, or nothing; `plant`: puts a bug in force, "" none. In a child, because a bug may also end in
-/// a failed check or an exception.
-inline std::optional<uint64_t> FindsPlantedBug(const std::string& bug, uint64_t seeds,
+struct BugToFind {
+  const char* name;
+  /// A seed that noticed it when this was written. It is tried first: most of `seeds` would only be run to get to it.
+  uint64_t noticed_by;
+};
+
+/// One of `seeds` seeds that breaks a promise because of `bug`: without it the same seed breaks none. `run`: a seed's
+/// broken promise, or nothing; `plant`: puts a bug in force, "" none. In a child, because a bug may also end in a
+/// failed check or an exception.
+inline std::optional<uint64_t> FindsPlantedBug(const BugToFind& bug, uint64_t seeds,
                                                const std::function<void(std::string)>& plant,
                                                const std::function<std::string(uint64_t seed)>& run) {
   enum Exit { kUnnoticed, kFound, kNoChild };
@@ -35,11 +42,16 @@ inline std::optional<uint64_t> FindsPlantedBug(const std::string& bug, uint64_t 
         return true;
       }
     };
-    for (; *seed < seeds; ++*seed) {
-      plant(bug);
-      if (!breaks()) continue;
+    const auto notices = [&](uint64_t tried) {
+      *seed = tried;
+      plant(bug.name);
+      if (!breaks()) return false;
       plant("");
-      if (!breaks()) _exit(kFound);
+      return !breaks();
+    };
+    if (notices(bug.noticed_by)) _exit(kFound);
+    for (uint64_t tried = 0; tried < seeds; ++tried) {
+      if (tried != bug.noticed_by && notices(tried)) _exit(kFound);
     }
     _exit(kUnnoticed);
   }
@@ -49,6 +61,13 @@ inline std::optional<uint64_t> FindsPlantedBug(const std::string& bug, uint64_t 
   const std::optional<uint64_t> at = found ? std::optional(*seed) : std::nullopt;
   munmap(shared, sizeof(uint64_t));
   return at;
+}
+
+/// Says who noticed it, and what to write into the list of bugs when that is another seed than the list has.
+inline void TellWhoNoticed(const BugToFind& bug, uint64_t seed) {
+  std::cout << "noticed by seed " << seed;
+  if (seed != bug.noticed_by) std::cout << "; the list of bugs says " << bug.noticed_by;
+  std::cout << "\n";
 }
 
 /// A bug's name as that of a test.

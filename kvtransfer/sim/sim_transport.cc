@@ -228,8 +228,10 @@ void SimTransport::Take(PeerNumber number) {
   for (;;) {
     Peer* peer = Find(number);
     if (peer == nullptr) return;
-    const std::shared_ptr<Wire> wire = peer->wire;
     const int end = peer->end;
+    std::deque<SimNetwork::Packet>& queue = peer->wire->queue[end];
+    if (!peer->wire->broken && (queue.empty() || queue.front().due > turn_)) return;
+    const std::shared_ptr<Wire> wire = peer->wire;  // events may end the peer
     if (wire->broken) {
       auto lost = peers_.extract(number);
       FailAll(lost.mapped());
@@ -237,8 +239,6 @@ void SimTransport::Take(PeerNumber number) {
       moved_ = true;
       return events_.OnLost(number, absl::UnavailableError("the connection broke"));
     }
-    std::deque<SimNetwork::Packet>& queue = wire->queue[end];
-    if (queue.empty() || queue.front().due > turn_) return;
     const SimNetwork::Packet packet = std::move(queue.front());
     queue.pop_front();
     moved_ = true;

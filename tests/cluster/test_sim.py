@@ -82,6 +82,18 @@ class Sim(unittest.TestCase):
         text = run("sim", *MACHINE, *STEPS, *args).stdout
         self.assertIn("--route-policy round-robin, 20/s", text)
 
+    def test_a_killed_worker_is_a_dip_as_a_bench_reports_it(self):
+        args = ["--prefill", 1, "--decode", 2, *LINK, "--request-rate", 20, "--num-prompts", 200, "--random-input-len", 100,
+                "--random-output-len", 40, "--kill", "decode@3s", "--restart-ms", 2000]
+        said = self.simulated(*args)
+        self.assertEqual((said["completed"], said["failed"]), (200, 0), said["failures"])
+        self.assertEqual(said["faults"], [{"at_s": 3, "what": "kill decode-0", "error": ""}])
+        [dip] = said["dips"]
+        self.assertGreater(dip["running"], 0)
+        self.assertEqual(dip["failed"], 0)
+        self.assertLess(dip["least_tokens_per_s"], dip["before_tokens_per_s"])
+        self.assertRegex(run("sim", *MACHINE, *STEPS, *args).stdout, r"3\.0 s, kill decode-0: from \d+ tok/s to \d+ .* 0 of them failed")
+
     def test_ranked_layouts_are_simulated_and_lose_a_worker(self):
         begin = time.monotonic()
         result = run("plan", *MACHINE, *TIMES, *LINK, "--max-model-len", 4096, "--isl", 1000, "--osl", 10, "--ttft", 5000,
@@ -147,6 +159,8 @@ class Sim(unittest.TestCase):
                                  (2, "give --link", ["--prefill", 1, "--decode", 1]),
                                  (2, "at most 1024", ["--both", 1000, "--prefill", 20, "--decode", 20, *LINK]),
                                  (2, "--goodput", [*both, "--goodput", "speed:3"]),
+                                 (2, "\"soon\" is not WORKER@TIME", [*both, "--kill", "soon"]),
+                                 (2, "there is no worker decode; there are both-0", [*both, "--kill", "decode@1s"]),
                                  (2, "leave one out", [*both, *TIMES])):
             with self.subTest(args=args):
                 result = run("sim", *MACHINE, *STEPS, *args)

@@ -33,32 +33,41 @@ TEST(HandoffSim, NoSeedBreaksAPromise) {
   PlantBug("");
 }
 
-class PlantedBugs : public ::testing::TestWithParam<const char*> {};
+class PlantedBugs : public ::testing::TestWithParam<BugToFind> {};
 
 TEST_P(PlantedBugs, IsFound) {
   if (Seeds() < kSeeds) GTEST_SKIP() << "some bugs need all " << kSeeds << " seeds";
   const auto run = [](uint64_t seed) { return World(Scenario::FromSeed(static_cast<uint32_t>(seed))).Run(); };
-  EXPECT_TRUE(FindsPlantedBug(GetParam(), Seeds(), PlantBug, run)) << "no seed noticed: " << GetParam();
+  const std::optional<uint64_t> at = FindsPlantedBug(GetParam(), Seeds(), PlantBug, run);
+  ASSERT_TRUE(at) << "no seed noticed: " << GetParam().name;
+  TellWhoNoticed(GetParam(), *at);
 }
 
 INSTANTIATE_TEST_SUITE_P(Handoff, PlantedBugs,
                          ::testing::Values(
                              // decode
-                             "skip quarantine", "same slots at epoch+1", "same blocks at epoch+1",
-                             "blocks released at once", "blocks wait for the fence", "release on expiry", "ack early",
-                             "ignore bitmap", "count messages, not bitmap", "no digest", "Attach only in kReady",
-                             "second Attach without position", "no tombstone", "forget cancel on decode leg",
-                             "Finished forgets the ticket", "peer lost closes the ticket", "credits beyond the ring",
-                             "slots bound lane by lane", "renewal after clock", "fence answered early",
-                             "line never left", "share ignored", "written off is free",
+                             BugToFind{"skip quarantine", 1}, BugToFind{"same slots at epoch+1", 3},
+                             BugToFind{"same blocks at epoch+1", 1}, BugToFind{"blocks released at once", 1},
+                             BugToFind{"blocks wait for the fence", 49}, BugToFind{"release on expiry", 186},
+                             BugToFind{"ack early", 0}, BugToFind{"ignore bitmap", 0},
+                             BugToFind{"count messages, not bitmap", 14}, BugToFind{"no digest", 2},
+                             BugToFind{"Attach only in kReady", 0}, BugToFind{"second Attach without position", 62},
+                             BugToFind{"no tombstone", 1}, BugToFind{"forget cancel on decode leg", 1},
+                             BugToFind{"Finished forgets the ticket", 14}, BugToFind{"peer lost closes the ticket", 58},
+                             BugToFind{"credits beyond the ring", 1}, BugToFind{"slots bound lane by lane", 1},
+                             BugToFind{"renewal after clock", 104}, BugToFind{"fence answered early", 18},
+                             BugToFind{"line never left", 1459}, BugToFind{"share ignored", 38},
+                             BugToFind{"written off is free", 151},
                              // prefill
-                             "credit is a bare increment", "notice without flush", "LaneDone is the only notice",
-                             "Closed before flush", "Closed after a failed flush", "Closed is sent once",
-                             "Closed right after LaneDone", "forget cancel on prefill leg",
+                             BugToFind{"credit is a bare increment", 22}, BugToFind{"notice without flush", 0},
+                             BugToFind{"LaneDone is the only notice", 5}, BugToFind{"Closed before flush", 1},
+                             BugToFind{"Closed after a failed flush", 1}, BugToFind{"Closed is sent once", 1246},
+                             BugToFind{"Closed right after LaneDone", 0}, BugToFind{"forget cancel on prefill leg", 1},
                              // router and placer
-                             "reuse epoch number", "attach_gen ignored", "attach_gen counted by each D",
-                             "digest not keyed by position", "router forgets decode", "router forgets prefill"),
-                         [](const auto& info) { return TestNameOf(info.param); });
+                             BugToFind{"reuse epoch number", 38}, BugToFind{"attach_gen ignored", 3},
+                             BugToFind{"attach_gen counted by each D", 3}, BugToFind{"digest not keyed by position", 8},
+                             BugToFind{"router forgets decode", 50}, BugToFind{"router forgets prefill", 119}),
+                         [](const auto& info) { return TestNameOf(info.param.name); });
 
 }  // namespace
 }  // namespace baton::sim

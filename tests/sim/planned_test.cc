@@ -266,5 +266,73 @@ TEST(PlannedCluster, PromptsThatBeginAlikeAreFoundInTheCache) {
   EXPECT_GT(use.roles.at(0).cached_tokens, use.roles[0].prompt_tokens / 3) << UseText(use);
 }
 
+// ---- what is killed
+
+TEST(TokenTimes, ATokenThatIsDrawnAgainHasTheLaterTime) {
+  TokenTimes times;
+  const TimePoint begin{}, later = begin + milliseconds(50);
+  for (uint64_t position = 5; position < 9; ++position) times.Note("r", position, begin);
+  EXPECT_EQ(times.Take("r", 5, later), begin);
+  for (uint64_t position = 7; position < 9; ++position) times.Note("r", position, later);
+  EXPECT_EQ(times.Take("r", 6, later), begin);
+  EXPECT_EQ(times.Take("r", 7, begin), later);
+  EXPECT_EQ(times.Take("r", 8, begin), later);
+}
+
+class Kills : public testing::TestWithParam<std::string> {
+ protected:
+  static PlannedTerms KillTerms() {
+    PlannedTerms terms = Terms(GetParam() == "both" ? PlannedLayout{.both = 2} : PlannedLayout{2, 2, 0});
+    terms.kills = {.wishes = {{GetParam(), std::chrono::seconds(3)}}, .restart_after = std::chrono::seconds(2)};
+    return terms;
+  }
+};
+
+TEST_P(Kills, AreADipThatIsSeenAndNoRequestIsLostOrHasATokenTwice) {
+  const std::vector<load::Prompt> prompts = Prompts(400, 100, 60);
+  ClusterUse use;
+  const load::RunResult run = Simulate(KillTerms(), prompts, 40, &use);
+  ExpectOneEndEach(run, prompts.size());
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    EXPECT_TRUE(run.outcomes[i].ok()) << run.outcomes[i].error;
+    EXPECT_EQ(run.outcomes[i].OutputTokens(), prompts[i].output_tokens);
+  }
+  ASSERT_EQ(run.faults.size(), 1u);
+  EXPECT_EQ(run.faults[0].what, StrCat("kill ", GetParam(), "-0"));
+  const std::vector<load::Dip> dips = load::FindDips(run.outcomes, run.duration, run.faults);
+  ASSERT_EQ(dips.size(), 1u);
+  EXPECT_GT(dips[0].running.size(), 5u);
+  EXPECT_EQ(dips[0].failed, 0);
+  if (GetParam() != "prefill") {  // the other prefill worker keeps up with this load
+    EXPECT_GT(dips[0].depth(), 0.05);
+  }
+  ASSERT_TRUE(dips[0].over_after_s);
+  EXPECT_LT(*dips[0].over_after_s, 5);
+  int64_t drawn = 0, asked = 0;
+  for (const RoleUse& role : use.roles) drawn += role.role == "prefill" ? 0 : role.generated_tokens;
+  for (const load::Prompt& prompt : prompts) asked += prompt.output_tokens;
+  EXPECT_GT(drawn, asked * 9 / 10) << "what was drawn before a worker died counts";
+}
+
+TEST_P(Kills, AreTheSameWithTheSameSeed) {
+  const std::vector<load::Prompt> prompts = Prompts(200, 100, 30);
+  const load::RunResult once = Simulate(KillTerms(), prompts, 40), again = Simulate(KillTerms(), prompts, 40);
+  for (size_t i = 0; i < prompts.size(); ++i) EXPECT_EQ(once.outcomes[i].arrivals, again.outcomes[i].arrivals) << i;
+}
+INSTANTIATE_TEST_SUITE_P(Planned, Kills, testing::Values("both", "prefill", "decode"),
+                         [](const auto& info) { return info.param; });
+
+TEST(PlannedCluster, WithoutItsOnlyWorkerRequestsWaitOrAreRefusedAndAllAreCounted) {
+  const std::vector<load::Prompt> prompts = Prompts(100);
+  PlannedTerms terms = Terms({.both = 1});
+  const std::chrono::seconds at(1);
+  terms.kills = {.wishes = {{"both-0", at}, {"both", at + std::chrono::milliseconds(500)}}, .restart_after = at};
+  const load::RunResult run = Simulate(std::move(terms), prompts, 25);
+  ExpectOneEndEach(run, prompts.size());
+  ASSERT_EQ(run.faults.size(), 2u);
+  EXPECT_EQ(run.faults[1].error, "no such worker lives");
+  EXPECT_TRUE(run.outcomes.back().ok()) << "it came back: " << run.outcomes.back().error;
+}
+
 }  // namespace
 }  // namespace baton::sim
