@@ -1,10 +1,12 @@
 """What an image is made of, as an SPDX document: Debian's packages with their checksums, and the Rust crates within the program."""
 import datetime
 import hashlib
+import io
 import json
 import pathlib
 import re
 import subprocess
+import tarfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LOCK, WHEELS = ROOT / "text" / "rust" / "Cargo.lock", ROOT / "scripts" / "cuda_wheels.txt"
@@ -19,11 +21,19 @@ def fields(path):
     return dict(line.split(": ", 1) for line in said.splitlines())
 
 
-def debian(path):
+def member(package, name):
+    archive = subprocess.run(["dpkg-deb", "--fsys-tarfile", str(package)], capture_output=True, check=True).stdout
+    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+        return tar.extractfile(name).read()
+
+
+def debian(path, file=""):
+    """`file`: what is listed is that file of the package and its digest, for a package that is made anew and differs by times."""
     f = fields(path)
-    return {"SPDXID": f"SPDXRef-deb-{re.sub(r'[^A-Za-z0-9.-]', '-', f['Package'])}", "name": f["Package"], "versionInfo": f["Version"],
+    data = member(path, file) if file else path.read_bytes()
+    return {**({"packageFileName": file} if file else {}), "SPDXID": f"SPDXRef-deb-{re.sub(r'[^A-Za-z0-9.-]', '-', f['Package'])}", "name": f["Package"], "versionInfo": f["Version"],
             "downloadLocation": "NOASSERTION", "licenseConcluded": "NOASSERTION", "licenseDeclared": "NOASSERTION", "copyrightText": "NOASSERTION",
-            "checksums": [{"algorithm": "SHA256", "checksumValue": hashlib.sha256(path.read_bytes()).hexdigest()}],
+            "checksums": [{"algorithm": "SHA256", "checksumValue": hashlib.sha256(data).hexdigest()}],
             "externalRefs": [{"referenceCategory": "PACKAGE-MANAGER", "referenceType": "purl",
                               "referenceLocator": f"pkg:deb/debian/{f['Package']}@{f['Version']}?arch={f['Architecture']}"}]}
 
@@ -45,7 +55,7 @@ def cuda():
 
 def document(packages, package, epoch, plugin=None):
     """`packages`: name -> file of each Debian package in the image; `package`: Baton's; `plugin`: that for GPUs."""
-    parts = [debian(p) for p in [package, *packages.values()]] + list(crates()) + (list(cuda()) if plugin else [])
+    parts = [debian(package, "./usr/bin/baton")] + [debian(p) for p in packages.values()] + list(crates()) + (list(cuda()) if plugin else [])
     parts = list({p["SPDXID"]: p for p in parts}.values())
     return json.dumps({
         "spdxVersion": "SPDX-2.3", "dataLicense": "CC0-1.0", "SPDXID": "SPDXRef-DOCUMENT", "name": "baton",

@@ -9,12 +9,23 @@ import sys
 
 OUT = pathlib.Path(__file__).resolve().parents[1] / "helm" / "baton" / "files" / "dashboards"
 OF = 'namespace=~"$namespace",service=~"$service"'
+TOKENS, EACH = "suffix:tokens/s", "suffix:/s"
 BY = "max by (role, worker)"  # several routers report the same worker
 
 
 def quantile(q, metric, by=""):
     keys = f"le, {by}" if by else "le"
     return f"histogram_quantile({q}, sum by ({keys}) (rate({metric}_bucket{{OF}}[$__rate_interval])))"
+
+
+def rate(metric, *keys, over="$__rate_interval"):
+    """A second, of what workers count: added up over workers, by `keys`."""
+    by = f" by ({', '.join(keys)})" if keys else ""
+    return f"sum{by} (max by ({', '.join(dict.fromkeys((*keys, 'role', 'worker')))}) (rate({metric}{{OF}}[{over}])))"
+
+
+# What workers computed of prompts: all but what their caches had.
+COMPUTED = f"{rate('vllm:prompt_tokens_total', 'role', over='2m')} - {rate('vllm:prefix_cache_hits_total', 'role', over='2m')}"
 
 
 def panel(title, unit, why, *queries, kind="timeseries", stack=False):
@@ -32,9 +43,9 @@ BOARDS = {
               (quantile(0.99, "vllm:time_to_first_token_seconds"), "p99")),
         panel("Time per output token", "s", "Rises with sequences in a step: more decode workers, or fewer sequences each.",
               (quantile(0.5, "vllm:request_time_per_output_token_seconds"), "p50"), (quantile(0.95, "vllm:request_time_per_output_token_seconds"), "p95")),
-        panel("Tokens", "short", "Prompt tokens computed and output tokens drawn, a second.",
-              ("sum(rate(vllm:prompt_tokens_total{OF}[$__rate_interval]))", "prompt"), ("sum(rate(vllm:generation_tokens_total{OF}[$__rate_interval]))", "output")),
-        panel("Requests in the routers", "short", "By the stage they are in.", ("sum by (stage) (baton_queue_depth{OF})", "{{stage}}"), stack=True),
+        panel("Tokens", TOKENS, "Of prompts, each once however many workers took part, and of answers.",
+              ("sum(rate(vllm:request_prompt_tokens_sum{OF}[$__rate_interval]))", "prompt"), (rate("vllm:generation_tokens_total"), "output")),
+        panel("Requests by stage", "short", "What waits and what runs at all workers.", ("max by (stage) (baton_queue_depth{OF})", "{{stage}}"), stack=True),
         panel("KV in use", "percentunit", "Near 100 % sequences are preempted: see KV.", (f"{BY} (vllm:kv_cache_usage_perc{{OF}})", "{{worker}}")),
         panel("HTTP status", "reqps", "4xx is what clients did, or too much of it (429); 5xx: no worker, or an error of ours.", ("sum by (status) (rate(http_requests_total{OF}[$__rate_interval]))", "{{status}}"), stack=True),
     ]),
@@ -56,9 +67,11 @@ BOARDS = {
     "balance": ("Baton: prefill and decode", [
         panel("Prompt tokens that wait", "short", "Prefill waits: more prefill workers. Decode waits: more decode workers.",
               (f"sum by (role) ({BY} (baton_worker_queued_tokens{{OF}}))", "{{role}}")),
+        panel("Wait that is predicted", "s", "What waits, by the speed of the last two minutes: a new prompt's time before it is computed. `waitSeconds` scales by it.",
+              (f"sum by (role) ({BY} (baton_worker_queued_tokens{{OF}})) / clamp_min({COMPUTED}, 1)", "{{role}}")),
         panel("Running sequences", "short", "An idle role beside a busy one is the wrong ratio.", (f"{BY} (vllm:num_requests_running{{OF}})", "{{worker}}")),
         panel("Waiting sequences", "short", "Behind those that run; a queue at one worker only is a wrong prediction: /debug/route.", (f"{BY} (vllm:num_requests_waiting{{OF}})", "{{worker}}")),
-        panel("Prompt tokens by worker", "short", "A decode worker computes short prompts itself; long ones there mean that prefill is full or away.",
+        panel("Prompt tokens by worker", TOKENS, "Of prompts that a worker took up, cached ones and those that were handed over to it, too. Uneven within a role: /debug/route.",
               (f"{BY} (rate(vllm:prompt_tokens_total{{OF}}[$__rate_interval]))", "{{worker}}"), stack=True),
         panel("KV handed over", "Bps", "Nothing, while long prompts come: prefill takes no part (`/debug/route` says why).",
               (f"{BY} (rate(baton_kv_transfer_bytes_total{{OF,role=\"prefill\"}}[$__rate_interval]))", "{{worker}}")),
@@ -68,14 +81,14 @@ BOARDS = {
     "kv": ("Baton: KV memory and transfers", [
         panel("KV in use", "percentunit", "Near 100 % sequences are preempted and computed again.", (f"{BY} (vllm:kv_cache_usage_perc{{OF}})", "{{worker}}")),
         panel("Prefix hits", "percentunit", "Share of prompt tokens whose KV was there.",
-              ("sum(rate(vllm:prefix_cache_hits_total{OF}[$__rate_interval])) / sum(rate(vllm:prefix_cache_queries_total{OF}[$__rate_interval]))", "hits")),
-        panel("Hits that routers foresaw, and that came", "short", "Apart: caches drop prefixes before they are used again.",
+              (f"{rate('vllm:prefix_cache_hits_total')} / {rate('vllm:prefix_cache_queries_total')}", "hits")),
+        panel("Hits that routers foresaw, and that came", TOKENS, "Apart: caches drop prefixes before they are used again.",
               ("sum(rate(baton_prefix_hit_tokens_predicted_total{OF}[$__rate_interval]))", "foreseen"),
               ("sum(rate(baton_prefix_hit_tokens_reported_total{OF}[$__rate_interval]))", "came")),
-        panel("Preemptions", "short", "More KV memory, or fewer sequences.", (f"{BY} (rate(vllm:num_preemptions_total{{OF}}[$__rate_interval]))", "{{worker}}")),
-        panel("Rate measured between each pair", "short", "GB/s of the self-test. `tcp` on a cluster with RDMA is a fault.",
+        panel("Preemptions", EACH, "More KV memory, or fewer sequences.", (f"{BY} (rate(vllm:num_preemptions_total{{OF}}[$__rate_interval]))", "{{worker}}")),
+        panel("Rate measured between each pair", "GBs", "By the self-test. `tcp` on a cluster with RDMA is a fault.",
               ("max by (worker, peer, transport, path) (baton_kv_peer_gigabytes_per_second{OF})", "{{worker}} → {{peer}}, {{transport}} ({{path}})")),
-        panel("Rate of transfers", "short", "GB/s since the start.", ("max by (worker, transport) (baton_kv_transfer_gigabytes_per_second{OF})", "{{worker}}, {{transport}}")),
+        panel("Rate of transfers", "GBs", "Bytes by the time in which some were under way, since the start.", ("max by (worker, transport) (baton_kv_transfer_gigabytes_per_second{OF})", "{{worker}}, {{transport}}")),
         panel("Landing slots", "short", "None free for long: more --landing-slots. Quarantined: a frozen prefill worker.",
               ("sum(max by (worker) (baton_landing_slots_free{OF}))", "free"), ("sum(max by (worker) (baton_landing_slots_granted{OF}))", "granted"),
               ("sum(max by (worker) (baton_landing_slots_quarantined{OF}))", "quarantined")),
@@ -102,13 +115,13 @@ BOARDS = {
               ("sum(rate(baton_retries_total{OF}[$__rate_interval]))", "retries"), ("sum(rate(baton_migrations_total{OF}[$__rate_interval]))", "migrations"),
               ("sum(baton_router_recomputing_requests{OF})", "now")),
         panel("Workers lost and started", "short", "A worker that flaps: its log's last line.",
-              ("sum by (worker) (increase(baton_worker_losses_total{OF}[5m]))", "{{worker}} lost"), ("sum by (worker) (increase(baton_worker_restarts_total{OF}[5m]))", "{{worker}} started")),
-        panel("Transfers that failed", "short", "By reason; wire_digest and source_digest are damaged memory or cards.",
-              ("sum by (reason) (rate(baton_kv_transfer_failures_total{OF}[$__rate_interval]))", "{{reason}}")),
+              (f"{BY} (increase(baton_worker_losses_total{{OF}}[5m]))", "{{worker}} lost"), (f"{BY} (increase(baton_worker_restarts_total{{OF}}[5m]))", "{{worker}} started")),
+        panel("Transfers that failed", EACH, "By reason; wire_digest and source_digest are damaged memory or cards.",
+              (rate("baton_kv_transfer_failures_total", "reason"), "{{reason}}")),
         panel("Damaged KV", "short", "Found and computed again; the answer is right, the machine is not.",
-              ("sum by (worker, kind) (increase(baton_kv_digest_mismatches_total{OF}[5m]))", "{{worker}} {{kind}}")),
-        panel("Handoffs refused", "short", "No room: more decode workers or KV memory.",
-              ("sum by (kind) (rate(baton_handoff_nacks_total{OF}[$__rate_interval]))", "{{kind}}"), ("sum(rate(baton_handoff_no_room_total{OF}[$__rate_interval]))", "no room")),
+              ("max by (worker, kind) (increase(baton_kv_digest_mismatches_total{OF}[5m]))", "{{worker}} {{kind}}")),
+        panel("Handoffs refused", EACH, "No room: more decode workers or KV memory.",
+              (rate("baton_handoff_nacks_total", "kind"), "{{kind}}"), (rate("baton_handoff_no_room_total"), "no room")),
         panel("Certificates end in", "s", "Renew the files; no restart.", ("min by (instance) (baton_tls_certificate_seconds_left{OF})", "{{instance}}")),
     ]),
 }

@@ -13,14 +13,21 @@ import urllib.request
 
 BOARDS = pathlib.Path(__file__).resolve().parents[1] / "helm" / "baton" / "files" / "dashboards"
 COLORS = ["#5794f2", "#73bf69", "#f2cc0c", "#ff780a", "#e02f44", "#b877d9", "#37872d", "#8ab8ff"]
-WIDTH, HEIGHT, LEFT = 420, 150, 56
+WIDTH, HEIGHT, LEFT = 420, 150, 76
 STYLE = """body{background:#111217;color:#d0d0d8;font:13px sans-serif;margin:16px}h1{font-size:18px}.board{display:flex;flex-wrap:wrap;gap:10px}
 .panel{background:#181b1f;border:1px solid #2c3235;padding:8px;width:440px}.panel h2{font-size:13px;margin:0}.panel p{color:#8e8e99;margin:2px 0 4px}
 .key{margin-right:10px}.none{color:#e02f44}.big{font-size:40px;margin-right:18px}text{fill:#8e8e99;font-size:10px}"""
 
 
+UNITS = {"reqps": "req/s", "Bps": "B/s", "bytes": "B", "GBs": "GB/s"}
+
+
 def number(value, unit):
     """As a person reads it."""
+    if unit.startswith("suffix:") or unit in UNITS:
+        shown = number(value, "short")
+        bytes_of = unit != "reqps" and unit in UNITS and shown[-1].isalpha()  # MB, but k req/s
+        return shown + ("" if bytes_of else " ") + UNITS.get(unit, unit.removeprefix("suffix:"))
     if unit == "percentunit":
         return f"{value * 100:.3g} %"
     if value == 0:

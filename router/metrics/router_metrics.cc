@@ -100,7 +100,9 @@ std::string RouterMetrics::Render(const std::vector<LinkView>& workers, const Ro
     f_->Grow("vllm:prefix_cache_hits_total", "Prompt tokens found in prefix caches", with, incarnation,
              load.prefix_hits_tokens);
     f_->Grow("vllm:num_preemptions_total", "Preempted sequences", with, incarnation, load.preemptions);
-    f_->Grow("vllm:prompt_tokens_total", "Prompt tokens computed", with, incarnation, load.prompt_tokens);
+    f_->Grow("vllm:prompt_tokens_total",
+             "Tokens of the prompts that a worker took up, cached and handed over ones, too", with, incarnation,
+             load.prompt_tokens);
     f_->Grow("vllm:generation_tokens_total", "Tokens generated", with, incarnation, load.generation_tokens);
   }
   f_->RenderPeers(workers);

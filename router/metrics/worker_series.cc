@@ -105,20 +105,19 @@ void RouterMetrics::Families::RenderTransfers(const prom::Labels& with, const st
   grow("baton_handoff_resent_segments_total", "Segments sent again", h.resent_segments);
   grow("baton_handoff_unclean_closes_total", "Lanes closed after a failed flush", h.unclean_closes);
 }
-// The ways from prefill workers to decode workers. A decode worker is named by its place in the list, as everywhere
-// here.
+// The ways from prefill workers to decode workers, which have the names of their own series.
 void RouterMetrics::Families::RenderPeers(const std::vector<LinkView>& workers) {
-  std::map<std::string, std::string> places;
+  std::map<std::string, std::string> names;
   for (const LinkView& w : workers) {
-    if (w.facts) places[w.facts->incarnation] = std::to_string(w.id.index);
+    if (w.facts) names[w.facts->incarnation] = w.name();
   }
   for (const LinkView& w : workers) {
     if (w.state != LinkState::kReady && w.state != LinkState::kDraining) continue;
     for (const PeerPath& peer : *w.load.handoff.peers) {
-      const auto place = places.find(peer.incarnation);
-      if (place == places.end()) continue;
+      const auto name = names.find(peer.incarnation);
+      if (name == names.end()) continue;
       prom::Labels with = LabelsOf(w);
-      with["peer"] = place->second;
+      with["peer"] = name->second;
       with["transport"] = peer.transport;
       with["path"] = peer.path;
       Gauge("baton_kv_peer_gigabytes_per_second",

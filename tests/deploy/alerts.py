@@ -19,6 +19,7 @@ HEALTHY = {
 }
 # Alert -> the series of a healthy cluster that are otherwise, with values a minute.
 RAISED = {
+    "BatonRoutersGone": {f"baton_worker_up{{{who}}}": "1+0x30 stale" for who in (D, P)},
     "BatonRoleGone": {f"baton_worker_up{{{D}}}": "1+0x30 0+0x30"},
     "BatonWorkerDown": {f"baton_worker_up{{{P}}}": "1+0x30 0+0x30", f'baton_worker_up{{{L},role="prefill",worker="prefill-1"}}': "1+0x60"},
     "BatonWorkerRestarts": {f"baton_worker_restarts_total{{{D}}}": "1+1x60"},

@@ -2,6 +2,7 @@
 or a container engine are held to what can be known without: the chart that they name renders, the file that they load is the one that is made.
 The commands of docs/bare-metal.md are run by test_package.py, on a fresh machine."""
 import contextlib
+import json
 import pathlib
 import re
 import subprocess
@@ -95,6 +96,36 @@ class Kubernetes(unittest.TestCase):
             for key in path.split("."):
                 self.assertIn(key, at, path)
                 at = at[key]
+
+
+class EveryDocument(unittest.TestCase):
+    def test_a_command_that_is_shown_is_one_of_the_programs_with_its_flags(self):
+        """Also where no test runs it: other machines, models that are not here."""
+        flags, tried = {}, 0
+        for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+            for line in shown(path.read_text()):
+                if not (found := re.match(r"(?:build/)?baton ([a-z]+)\b(.*)", line)):
+                    continue
+                command, rest = found.groups()
+                if command not in flags:
+                    flags[command] = set(re.findall(r"--([a-z][a-z0-9-]*)", run([BATON, "help", command])))
+                given = {re.sub(r"^(prefill|decode|both)\.", "", flag) for flag in re.findall(r"(?:^|\s)--([a-z][a-z0-9.-]*)", rest)}
+                self.assertEqual(given - flags[command], set(), f"{path.name}: {line}")
+                tried += 1
+        self.assertGreater(tried, 30)
+
+    def test_a_body_that_curl_is_shown_with_is_json(self):
+        bodies = [body for path in sorted((ROOT / "docs").glob("*.md")) for body in re.findall(r"^curl [^']*(?:'[^'{]*'[^']*)*-d '({.*?})'", path.read_text(), re.M | re.S)]
+        self.assertGreaterEqual(len(bodies), 3)
+        for body in bodies:
+            self.assertTrue(json.loads(body), body)
+
+
+def shown(document):
+    """The lines of a document's blocks of commands, continued ones as one, without their comments."""
+    for language, block in re.findall(r"^```(\w*)\n(.*?)^```", document, re.M | re.S):
+        if language in ("", "sh"):
+            yield from (re.sub(r"\s+# .*", "", line).strip() for line in block.replace("\\\n", " ").splitlines())
 
 
 class Security(unittest.TestCase):

@@ -61,7 +61,7 @@ class Package(unittest.TestCase):
         expected = {"usr/bin/baton", "usr/lib/sysusers.d/baton.conf", "usr/lib/systemd/system/baton.target"}
         expected |= {f"usr/lib/systemd/system/{u.name}" for u in UNITS}
         expected |= {f"usr/share/doc/baton/examples/{e.name}" for e in (ROOT / "deploy" / "examples").iterdir()}
-        expected |= {f"usr/share/doc/baton/{d}" for d in ("bare-metal.md", "operations.md", "tls.md", "discovery.md", "copyright")}
+        expected |= {f"usr/share/doc/baton/{d}" for d in ("copyright", *(p.name for p in (ROOT / "docs").glob("*.md")))}
         self.assertEqual(names, expected)
         self.assertLess(self.package.stat().st_size, 20 << 20, "the program is stripped")
 

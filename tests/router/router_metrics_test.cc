@@ -36,7 +36,7 @@ TEST(RouterMetrics, APeersRateIsThereWhileThePeerIs) {
       std::vector<PeerPath>{{"d", "ucx-shm", "posix/memory put", 12.5}, {"somebody else's", "tcp", "tcp", 1}});
   const std::string line = Line(metrics.Render(workers, {}), "baton_kv_peer_gigabytes_per_second{");
   for (const char* part :
-       {"engine=\"1\"", "peer=\"0\"", "transport=\"ucx-shm\"", "path=\"posix/memory put\"", "} 12.5"}) {
+       {"engine=\"1\"", "peer=\"decode-0\"", "transport=\"ucx-shm\"", "path=\"posix/memory put\"", "} 12.5"}) {
     EXPECT_THAT(line, HasSubstr(part));
   }
   workers[1].load.handoff.peers = std::make_shared<const std::vector<PeerPath>>();
