@@ -3,6 +3,7 @@ goes away. It keeps every change, and what it was asked."""
 import http.server
 import json
 import queue
+import socket
 import socketserver
 import ssl
 import threading
@@ -34,6 +35,7 @@ class ApiServer:
         class Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
             daemon_threads = True
             allow_reuse_address = True
+            address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
 
             def handle_error(self, request, client_address):
                 pass
@@ -44,7 +46,7 @@ class ApiServer:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(*certificate)
             self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
-        self.url = f"{'https' if certificate else 'http'}://{host}:{self.port}"
+        self.url = f"{'https' if certificate else 'http'}://{f'[{host}]' if ':' in host else host}:{self.port}"
         self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02})
 
     def __enter__(self):

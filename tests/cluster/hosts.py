@@ -15,6 +15,7 @@ import time
 from harness import BATON, START_SECONDS, TINY, Cluster
 
 SUBNET = "10.213.7"
+SUBNET6 = "fd00:213:7:"
 DEVICE = "net0"
 MTU = 9000
 TUNSETIFF, IFF_TAP, IFF_NO_PI = 0x400454CA, 0x0002, 0x1000
@@ -68,18 +69,19 @@ def why_not():
 
 
 class Hosts:
-    """`names` are hosts at SUBNET.1, .2 …; use as a context manager."""
+    """`names` are hosts at SUBNET.1, .2 …, or at SUBNET6:1, :2 … and nowhere else; use as a context manager."""
 
-    def __init__(self, names):
+    def __init__(self, names, six=False):
         self.tag = f"bt{os.getpid()}"
-        self.names, self.switch = list(names), None
+        self.names, self.six, self.switch = list(names), six, None
         self.delay, self.loss, self.cut_off = 0.0, 0.0, []
 
     def netns(self, name):
         return f"{self.tag}-{name}"
 
     def address(self, name):
-        return f"{SUBNET}.{self.names.index(name) + 1}"
+        number = self.names.index(name) + 1
+        return f"{SUBNET6}:{number:x}" if self.six else f"{SUBNET}.{number}"
 
     def __enter__(self):
         fds = []
@@ -87,7 +89,8 @@ class Hosts:
             for name in self.names:
                 ip("netns", "add", self.netns(name))
                 fds.append(tap(self.netns(name)))
-                ip("-n", self.netns(name), "addr", "add", f"{self.address(name)}/24", "dev", DEVICE)
+                net = ["/64", "nodad"] if self.six else ["/24"]
+                ip("-n", self.netns(name), "addr", "add", f"{self.address(name)}{net[0]}", "dev", DEVICE, *net[1:])
                 ip("-n", self.netns(name), "link", "set", DEVICE, "mtu", str(MTU), "up")
                 ip("-n", self.netns(name), "link", "set", "lo", "up")
             program = pathlib.Path(__file__).with_name("switch.py")

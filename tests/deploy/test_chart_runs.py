@@ -253,9 +253,10 @@ class Runs(unittest.TestCase):
             self.assertEqual((merged["completed"], [e["completed"] for e in each]), (24, [12, 12]), said)
             self.assertLess(abs(each[0]["started_at"] - each[1]["started_at"]), 1)
 
-    def test_the_roles_of_a_disaggregated_set_serve_together(self):
-        rendered = chart.objects(chart.merged(VALUES, {"prefill": {"kind": "DisaggregatedSet"}, "decode": {"kind": "DisaggregatedSet"}}))
-        with hosts.Hosts(NAMES) as machines, kubelet.Kubelet(machines, "control", full("workers")) as cluster:
+    def test_the_roles_of_a_disaggregated_set_serve_together_in_a_cluster_of_ipv6_addresses_alone(self):
+        rendered = chart.objects(chart.merged(VALUES, {"prefill": {"kind": "DisaggregatedSet"}, "decode": {"kind": "DisaggregatedSet"},
+                                                       "listenAddress": "::"}))
+        with hosts.Hosts(NAMES, six=True) as machines, kubelet.Kubelet(machines, "control", full("workers")) as cluster:
             for role in ("prefill", "decode"):
                 kubelet.Group(cluster, full(role), [f"{role}-a"], rendered).run(0).wait()
             router = cluster.run("router-a", full("router"), rendered)

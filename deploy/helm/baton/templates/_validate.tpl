@@ -6,7 +6,12 @@
 {{- if and (has "prefill" $roles) (not (has "decode" $roles)) }}{{ fail "prefill.replicas is above 0, but decode.replicas is 0: prefill workers hand over to decode workers. Set decode.replicas, or prefill.replicas to 0 and both.replicas." }}{{ end -}}
 {{- if and (has "decode" $roles) (not (has "prefill" $roles)) (not (has "both" $roles)) }}{{ fail "decode.replicas is above 0, but prefill.replicas is 0: set prefill.replicas, or use both.replicas." }}{{ end -}}
 {{- if not $v.model.path }}{{ fail "model.path is empty: name the model's file or folder inside model.volume." }}{{ end -}}
-{{- if ne (len $v.model.volume) 1 }}{{ fail (printf "model.volume must be one volume source, such as {persistentVolumeClaim: {claimName: models, readOnly: true}}; it has %d." (len $v.model.volume)) }}{{ end -}}
+{{- $sources := list -}}
+{{- range $kind, $source := $v.model.volume }}{{ if not (kindIs "invalid" $source) }}{{ $sources = append $sources $kind }}{{ end }}{{ end -}}
+{{- if ne (len $sources) 1 }}{{ fail (printf "model.volume must be one volume source, such as {persistentVolumeClaim: {claimName: models, readOnly: true}}; it has %d." (len $sources)) }}{{ end -}}
+{{- range $who := ternary (prepend $roles "router") list (has "emptyDir" $sources) -}}
+{{- if not (index $v $who).initContainers }}{{ fail (printf "model.volume is an emptyDir, but %s.initContainers is empty: nobody would put a model there. Name a volume that has it, or a container that fetches it into the volume called model." $who) }}{{ end -}}
+{{- end -}}
 {{- $need := add $v.drain.preStopSeconds $v.drain.shutdownSeconds 15 -}}
 {{- if lt (int $v.drain.gracePeriodSeconds) (int $need) }}{{ fail (printf "drain.gracePeriodSeconds is %d, but preStopSeconds + shutdownSeconds + 15 = %d: the pod would be killed while requests run." (int $v.drain.gracePeriodSeconds) (int $need)) }}{{ end -}}
 {{- if and (eq $v.tls.mode "secret") (not $v.tls.existingSecret) }}{{ fail "tls.mode is secret, but tls.existingSecret is empty: name the Secret with tls.crt, tls.key and ca.crt." }}{{ end -}}

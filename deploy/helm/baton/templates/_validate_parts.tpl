@@ -11,6 +11,7 @@
 {{/* A quantity of CPUs as thousandths: "4", "500m", 2.5. */}}
 {{- define "baton.millicpus" -}}
 {{- $text := toString . -}}
+{{- if not (regexMatch "^([0-9]+m|[0-9]+(\\.[0-9]+)?)$" $text) }}{{ fail (printf "%q is no quantity of CPUs, such as 4 or 500m." $text) }}{{ end -}}
 {{- if hasSuffix "m" $text }}{{ trimSuffix "m" $text | int64 }}{{ else }}{{ mulf (float64 $text) 1000 | int64 }}{{ end -}}
 {{- end }}
 
@@ -43,6 +44,8 @@
 {{- define "baton.validateResources" -}}
 {{- $who := .who -}}
 {{- $limits := .resources.limits -}}
+{{- with $limits.cpu }}{{ $unused := include "baton.millicpus" . }}{{ end -}}
+{{- with $limits.memory }}{{ $unused := include "baton.bytes" . }}{{ end -}}
 {{- range $key, $wanted := .resources.requests | default dict -}}
 {{- $most := get $limits $key -}}
 {{- if and (has $key (list "cpu" "memory")) (hasKey $limits $key) -}}
@@ -57,9 +60,11 @@
 {{- $limits := (index .values .role).resources.limits -}}
 {{- $shm := include "baton.bytes" .values.shmSize | int64 -}}
 {{- if le $shm 0 }}{{ fail (printf "shmSize is %v, which would be no limit at all: write how much of a worker's memory /dev/shm may be, such as 64Mi." .values.shmSize) }}{{ end -}}
+{{- $r := index .values .role -}}
+{{- $here := div (mul $r.tensorParallelSize $r.pipelineParallelSize) $r.nodes | int -}}
+{{- if and (eq $r.device "cuda") (gt $here 1) (lt $shm 134217728) }}{{ fail (printf "shmSize is %v, but %s has %d GPUs in a pod, and NCCL keeps its buffers in /dev/shm: 128Mi at least." .values.shmSize .role $here) }}{{ end -}}
 {{- if hasKey $limits "memory" -}}
 {{- if ge $shm (include "baton.bytes" $limits.memory | int64) }}{{ fail (printf "shmSize is %v, but %s.resources.limits.memory is %v, of which /dev/shm is a part: raise the limit or lower shmSize." .values.shmSize .role $limits.memory) }}{{ end -}}
-{{- $r := index .values .role -}}
 {{- $kv := div (get $r "kvCacheMemory" | default 0 | int64) $r.nodes | int64 -}}
 {{- if and (eq $r.device "cpu") (ge $kv (include "baton.bytes" $limits.memory | int64)) }}{{ fail (printf "%s.kvCacheMemory is %d, which is %d bytes for each of %d nodes, but %s.resources.limits.memory is %v, and the model needs some of it: raise the limit or lower kvCacheMemory." .role (int64 $r.kvCacheMemory) $kv (int $r.nodes) .role $limits.memory) }}{{ end -}}
 {{- end -}}
