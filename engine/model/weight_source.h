@@ -59,7 +59,7 @@ class WeightSource {
 absl::StatusOr<std::unique_ptr<WeightSource>> OpenHfWeights(const std::string& directory, const ModelConfig& config);
 
 /// The tensors of a GGUF file, dequantized to f32 or, rounded once, to bf16. Where the file has q and k rows in
-/// interleaved rope order (architecture "llama"), they come back in rotate-half order.
+/// interleaved rope order (Family::gguf_pairs), they come back in rotate-half order.
 absl::StatusOr<std::unique_ptr<WeightSource>> OpenGgufWeights(std::shared_ptr<const GgufFile> file,
                                                               const ModelConfig& config);
 

@@ -24,7 +24,8 @@ TEST(KnownModels, KvBytesOfATokenAreThoseOfThePublishedShapes) {
       {"llama-3.2-1b", 32768}, {"llama-3.2-3b", 114688},    {"smollm2-135m", 23040},       {"smollm2-1.7b", 196608},
       {"qwen2.5-0.5b", 12288}, {"qwen2.5-1.5b", 28672},     {"qwen2.5-7b", 57344},         {"qwen2.5-14b", 196608},
       {"qwen2.5-32b", 262144}, {"qwen2.5-72b", 327680},     {"qwen3-0.6b", 114688},        {"qwen3-8b", 147456},
-      {"qwen3-32b", 262144},   {"mistral-7b-v0.3", 131072}, {"mistral-small-24b", 163840}, {"gemma-3-1b", 26624}};
+      {"qwen3-32b", 262144},   {"mistral-7b-v0.3", 131072}, {"mistral-small-24b", 163840}, {"gemma-3-1b", 26624},
+      {"smollm3-3b", 73728},   {"gemma-2-9b", 344064}};
   ASSERT_GE(KnownModels().size(), 20u);
   for (const KnownModel& model : KnownModels()) {
     const auto read = engine::ParseHfConfig(nlohmann::json::parse(ConfigJson(model)), std::string(model.name));

@@ -138,7 +138,7 @@ absl::Status Rope(const GgufFile& file, const Metadata& in, json& out) {
   return absl::OkStatus();
 }
 
-// One number (every n-th layer sees everything), or one bool a layer: whether it slides.
+// One number (every n-th layer sees everything), or one bool a layer: whether it slides. Gemma 2's files say neither.
 absl::Status SlidingLayers(const GgufFile& file, json& out) {
   constexpr std::string_view kKey = "gemma3.attention.sliding_window_pattern";
   const GgufValue* value = file.Find(kKey);
@@ -152,15 +152,16 @@ absl::Status SlidingLayers(const GgufFile& file, json& out) {
   return absl::OkStatus();
 }
 
-absl::Status Gemma3Fields(const GgufFile& file, const Metadata& in, json& out) {
+// `deepest`: layers of the largest model, which alone scales by hidden / heads and not by head_dim.
+absl::Status GemmaFields(const GgufFile& file, const Metadata& in, uint64_t deepest, json& out) {
   out["norms_hold_offset"] = true;
   BATON_RETURN_IF_ERROR(in.Uint("attention.sliding_window", "sliding_window", true, out));
   BATON_RETURN_IF_ERROR(SlidingLayers(file, out));
   BATON_RETURN_IF_ERROR(in.Float("rope.freq_base_swa", "rope_local_base_freq", false, out));
   BATON_RETURN_IF_ERROR(in.Float("final_logit_softcapping", "final_logit_softcapping", false, out));
   BATON_RETURN_IF_ERROR(in.Float("attn_logit_softcapping", "attn_logit_softcapping", false, out));
-  // The format has no field for it: the 27B model alone scales by hidden / heads, not by head_dim.
-  const bool is_27b = out["num_hidden_layers"] == 62 && out["num_attention_heads"] == 32;
+  // The format has no field for it.
+  const bool is_27b = out["num_hidden_layers"] == deepest && out["num_attention_heads"] == 32;
   out["query_pre_attn_scalar"] = is_27b ? out["hidden_size"].get<uint64_t>() / 32 : out["head_dim"].get<uint64_t>();
   return absl::OkStatus();
 }
@@ -209,7 +210,8 @@ absl::StatusOr<json> GgufToHfConfig(const GgufFile& file) {
   if (experts["n"] != 0) return in.Bad(StrCat("a mixture of ", experts["n"].dump(), " experts is not supported"));
   BATON_RETURN_IF_ERROR(Sizes(file, in, out));
   BATON_RETURN_IF_ERROR(Rope(file, in, out));
-  if (architecture == "gemma3") BATON_RETURN_IF_ERROR(Gemma3Fields(file, in, out));
+  if (architecture == "gemma2") BATON_RETURN_IF_ERROR(GemmaFields(file, in, 46, out));
+  if (architecture == "gemma3") BATON_RETURN_IF_ERROR(GemmaFields(file, in, 62, out));
   out["attention_bias"] = file.FindTensor("blk.0.attn_q.bias") != nullptr;
   out["attention_out_bias"] = file.FindTensor("blk.0.attn_output.bias") != nullptr;
   out["tie_word_embeddings"] = file.FindTensor("output.weight") == nullptr;

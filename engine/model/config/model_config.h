@@ -18,7 +18,7 @@ struct LayerConfig {
 };
 
 struct ModelConfig {
-  std::string family;  ///< "llama", "qwen2", "qwen3", "mistral", "gemma3"
+  std::string family;  ///< "llama", "qwen3" …: Family::name
   int hidden_size = 0;
   int intermediate_size = 0;
   int num_layers = 0;

@@ -5,6 +5,7 @@
 #include "common/check.h"
 #include "common/half.h"
 #include "common/status.h"
+#include "engine/model/config/families/family.h"
 #include "engine/model/files/gguf_dequant.h"
 #include "engine/model/weight_source.h"
 
@@ -118,7 +119,8 @@ void GgufWeights::ReadRows(const WeightRule& rule, int64_t first, int64_t count,
 absl::StatusOr<std::unique_ptr<WeightSource>> OpenGgufWeights(std::shared_ptr<const GgufFile> file,
                                                               const ModelConfig& config) {
   BATON_ASSIGN_OR_RETURN(const std::string_view architecture, file->GetString("general.architecture"));
-  const bool interleaved = architecture == "llama";
+  const Family* const family = FindGgufFamily(architecture);
+  const bool interleaved = family != nullptr && family->gguf_pairs;
   return std::make_unique<GgufWeights>(std::move(file), config, interleaved);
 }
 

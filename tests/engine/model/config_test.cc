@@ -81,6 +81,38 @@ TEST(HfConfig, MistralsWindowIsNoneWhenNullAnd4096WhenAbsent) {
   EXPECT_EQ(ParseHfConfig(config, "C")->config.layers[5].window, 0);
 }
 
+TEST(HfConfig, SmolLm3TurnsTheLayersThatItsConfigNames) {
+  json config = json::parse(R"({"model_type": "smollm3", "num_hidden_layers": 4})");
+  const auto ropes = [&config] {
+    const auto read = ParseHfConfig(config, "C");
+    std::vector<int> out;
+    if (read.ok()) {
+      for (const LayerConfig& layer : read->config.layers) out.push_back(layer.rope);
+    }
+    return out;
+  };
+  EXPECT_THAT(ropes(), testing::ElementsAre(0, 0, 0, 1)) << "every fourth has none";
+  config["no_rope_layer_interval"] = 2;
+  EXPECT_THAT(ropes(), testing::ElementsAre(0, 1, 0, 1));
+  config["no_rope_layers"] = {0, 1, 1, 0};
+  EXPECT_THAT(ropes(), testing::ElementsAre(1, 0, 0, 1));
+  EXPECT_THAT(ParseHfConfig(config, "C")->config.ropes[1].inv_freq, testing::Each(0.0f));
+  config["no_rope_layers"] = {1, 0};
+  EXPECT_THAT(ParseHfConfig(config, "C").status().ToString(), HasSubstr("no_rope_layers has 2 entries for 4 layers"));
+}
+
+TEST(HfConfig, Gemma2SlidesEveryOtherLayerAndCaps) {
+  const auto read = ParseHfConfig(json::parse(R"({"model_type": "gemma2", "num_hidden_layers": 3})"), "C");
+  ASSERT_TRUE(read.ok()) << read.status();
+  const ModelConfig& c = read->config;
+  EXPECT_EQ(c.layers[0].window, 4096);
+  EXPECT_EQ(c.layers[1].window, 0);
+  EXPECT_EQ(c.layers[2].window, 4096);
+  EXPECT_EQ(c.attention_softcap, 50.0f);
+  EXPECT_EQ(c.logit_softcap, 30.0f);
+  EXPECT_TRUE(c.post_norms && c.tied_embeddings && !c.qk_norm);
+}
+
 TEST(HfConfig, MultimodalGemma3TakesItsDefaultsAndTheTextTower) {
   const auto read = ParseHfConfig(
       json::parse(R"({"model_type": "gemma3", "eos_token_id": [1, 106], "text_config": {"hidden_size": 2560,

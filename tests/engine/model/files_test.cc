@@ -71,17 +71,20 @@ TEST_P(HfFamily, ShardsGiveTheSame) {
   EXPECT_EQ(LastLogits({.path = directory.path()}).value(), DummyLogits(GetParam()));
 }
 
-INSTANTIATE_TEST_SUITE_P(All, HfFamily, testing::Values("llama2", "llama3", "qwen2", "qwen3", "mistral", "gemma3"),
+INSTANTIATE_TEST_SUITE_P(All, HfFamily,
+                         testing::Values("llama2", "llama3", "qwen2", "qwen3", "mistral", "smollm3", "gemma2",
+                                         "gemma3"),
                          [](const auto& info) { return std::string(info.param); });
 
 class GgufFamily : public testing::TestWithParam<std::pair<const char*, const char*>> {};
 
 TEST_P(GgufFamily, GgufGivesTheLogitsOfTheSameWeights) {
-  const auto [family, architecture] = GetParam();
+  const auto [family, name] = GetParam();
+  const std::string architecture = name;
   json hf = GoldenJson(family);
-  if (architecture == std::string("gemma3"))
-    hf["query_pre_attn_scalar"] = hf["head_dim"];                              // the format has no field for it
-  if (architecture == std::string("qwen2")) hf["use_sliding_window"] = false;  // nor for that
+  if (architecture.starts_with("gemma"))
+    hf["query_pre_attn_scalar"] = hf["head_dim"];                 // the format has no field for it
+  if (architecture == "qwen2") hf["use_sliding_window"] = false;  // nor for that
   const ModelConfig config = ParseHfConfig(hf, "C")->config;
   const TempDirectory directory, plain;
   directory.Write("m.gguf", GgufBytes(config, architecture, hf));
@@ -95,6 +98,7 @@ TEST_P(GgufFamily, GgufGivesTheLogitsOfTheSameWeights) {
 INSTANTIATE_TEST_SUITE_P(All, GgufFamily,
                          testing::Values(std::pair("llama2", "llama"), std::pair("llama3", "llama"),
                                          std::pair("qwen2", "qwen2"), std::pair("qwen3", "qwen3"),
+                                         std::pair("smollm3", "smollm3"), std::pair("gemma2", "gemma2"),
                                          std::pair("gemma3", "gemma3")),
                          [](const auto& info) { return std::string(info.param.first); });
 

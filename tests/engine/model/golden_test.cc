@@ -169,7 +169,9 @@ TEST_P(Family, LogitBitsInBf16DoNotDependOnChunksThreadsOrBlocks) {
   ExpectBitsOfThePromptAlone(ReadGolden(GetParam()), {.dtype = DType::kBF16, .emulate_bf16 = true});
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Family, testing::Values("llama2", "llama3", "qwen2", "qwen3", "mistral", "gemma3"),
+INSTANTIATE_TEST_SUITE_P(All, Family,
+                         testing::Values("llama2", "llama3", "qwen2", "qwen3", "mistral", "smollm3", "gemma2",
+                                         "gemma3"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(Decoder, CancelIsSeenBeforeTheFirstLayer) {

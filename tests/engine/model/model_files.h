@@ -119,7 +119,7 @@ inline std::string RandomBlocks(GgmlType type, int64_t rows, int64_t columns, ui
 }
 
 /// A GGUF file (F32 vectors; matrices of type `stored`, BF16 or F16, or what `matrix_of` makes of a rule) as the usual
-/// converter writes it: q and k rows of architecture "llama" in pairs, Gemma's norms with the 1 added.
+/// converter writes it: q and k rows of architectures "llama" and "smollm3" in pairs, Gemma's norms with the 1 added.
 inline std::string GgufBytes(const ModelConfig& c, const std::string& architecture, const nlohmann::json& hf,
                              GgmlType stored = GgmlType::kBF16,
                              const std::function<std::string(const WeightRule&)>& matrix_of = nullptr) {
@@ -149,9 +149,9 @@ inline std::string GgufBytes(const ModelConfig& c, const std::string& architectu
     std::vector<float> values(rule.elements());
     dummy->Read(rule, DType::kF32, values.data());
     const int64_t columns = matrix ? rule.shape[1] : 1, rows = rule.elements() / columns, dim = c.head_dim;
-    const bool pairs =
-        architecture == "llama" && (rule.weight == Weight::kQuery || rule.weight == Weight::kKey ||
-                                    rule.weight == Weight::kQueryBias || rule.weight == Weight::kKeyBias);
+    const bool pairs = (architecture == "llama" || architecture == "smollm3") &&
+                       (rule.weight == Weight::kQuery || rule.weight == Weight::kKey ||
+                        rule.weight == Weight::kQueryBias || rule.weight == Weight::kKeyBias);
     const bool norm = !matrix && HfName(c, rule).ends_with("norm.weight");
     std::string bytes;
     const std::vector<uint64_t> dims(rule.shape.rbegin(), rule.shape.rend());
@@ -179,13 +179,15 @@ inline std::string GgufBytes(const ModelConfig& c, const std::string& architectu
     }
     add("rope_freqs.weight", {static_cast<uint64_t>(c.head_dim / 2)}, GgmlType::kF32, factors);
   }
-  if (architecture == "gemma3") {
+  if (architecture.starts_with("gemma")) {
     b.AddUint(a + "attention.sliding_window", hf["sliding_window"].get<uint32_t>());
+    number("final_logit_softcapping", c.logit_softcap);
+    number("attn_logit_softcapping", c.attention_softcap);
+  }
+  if (architecture == "gemma3") {
     b.AddUint(a + "attention.sliding_window_pattern", hf["sliding_window_pattern"].get<uint32_t>());
     b.AddString(a + "rope.scaling.type", hf["rope_scaling"]["rope_type"].get<std::string>());
     number("rope.scaling.factor", hf["rope_scaling"]["factor"].get<float>());
-    number("final_logit_softcapping", c.logit_softcap);
-    number("attn_logit_softcapping", c.attention_softcap);
   }
   const std::vector<uint8_t> head = b.Build();
   return std::string(head.begin(), head.end()) + data;

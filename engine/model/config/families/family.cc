@@ -12,8 +12,12 @@ namespace {
 
 // Every family there is. A new one is a row here. Mistral's GGUF files call themselves llama.
 constexpr Family kFamilies[] = {
-    {"llama", "llama", "llama", ParseLlama},          {"mistral", "mistral", "", ParseMistral},
-    {"qwen2", "qwen2", "qwen2", ParseQwen2},          {"qwen3", "qwen3", "qwen3", ParseQwen3},
+    {"llama", "llama", "llama", ParseLlama, /*gguf_pairs=*/true},
+    {"mistral", "mistral", "", ParseMistral},
+    {"smollm3", "smollm3", "smollm3", ParseSmolLm3, /*gguf_pairs=*/true},
+    {"qwen2", "qwen2", "qwen2", ParseQwen2},
+    {"qwen3", "qwen3", "qwen3", ParseQwen3},
+    {"gemma2", "gemma2", "gemma2", ParseGemma2},
     {"gemma3", "gemma3_text", "gemma3", ParseGemma3},
 };
 

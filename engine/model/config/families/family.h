@@ -17,6 +17,7 @@ struct Family {
   std::string_view model_type;  ///< of config.json
   std::string_view gguf;        ///< general.architecture of its GGUF files; empty: has none of its own
   void (*parse)(JsonFields& in, ModelConfig& out);
+  bool gguf_pairs = false;  ///< its GGUF files hold the rows of q and k in interleaved rope order
 };
 
 /// Null when the type is unknown.
@@ -50,6 +51,8 @@ void ParseLlama(JsonFields& in, ModelConfig& out);
 void ParseMistral(JsonFields& in, ModelConfig& out);
 void ParseQwen2(JsonFields& in, ModelConfig& out);
 void ParseQwen3(JsonFields& in, ModelConfig& out);
+void ParseSmolLm3(JsonFields& in, ModelConfig& out);
+void ParseGemma2(JsonFields& in, ModelConfig& out);
 void ParseGemma3(JsonFields& in, ModelConfig& out);
 
 }  // namespace baton::engine
