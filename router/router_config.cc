@@ -7,6 +7,7 @@
 #include "common/str_cat.h"
 #include "router/dialect/call_form.h"
 #include "router/discovery/discovery.h"
+#include "router/http/web_guard.h"
 #include "router/index/worker_set.h"
 #include "router/policy/policies.h"
 
@@ -110,6 +111,9 @@ absl::Status RouterConfig::Validate() const {
   BATON_RETURN_IF_ERROR(CheckFields(*this));
   BATON_RETURN_IF_ERROR(CheckPairs(*this));
   BATON_RETURN_IF_ERROR(CheckTls(*this));
+  if (const std::string never = WebGuard::NeverSent(allowed_origins); !never.empty())
+    return absl::InvalidArgumentError(StrCat("--allowed-origins: no browser says \"", never,
+                                             "\": an origin has a scheme and no path, such as https://chat.example"));
   BATON_RETURN_IF_ERROR(CheckWorkers(worker));
   BATON_RETURN_IF_ERROR(CheckDiscovery(*this));
   return CheckBind(*this);

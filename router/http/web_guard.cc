@@ -48,6 +48,17 @@ WebGuard::WebGuard(const Rules& rules) : origins_(Words(rules.origins)), hosts_(
   any_host_ = Has(hosts_, "*") || (hosts_.empty() && !rules.loopback);
 }
 
+std::string WebGuard::NeverSent(const std::string& origins) {
+  for (const std::string& origin : Words(origins)) {
+    if (origin == "*" || origin == "local" || origin == "null") continue;
+    const size_t scheme = origin.find("://");
+    if (scheme == origin.npos || scheme == 0 || scheme + 3 == origin.size() ||
+        origin.find('/', scheme + 3) != origin.npos)
+      return origin;
+  }
+  return "";
+}
+
 bool WebGuard::HostAllowed(std::string_view host) const {
   if (any_host_ || host.empty()) return true;  // every browser says a name
   const std::string_view name = NameOf(host);

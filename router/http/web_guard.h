@@ -23,6 +23,10 @@ class WebGuard {
   };
   explicit WebGuard(const Rules& rules);
 
+  /// The first of --allowed-origins that no browser ever sends, so that nobody would be allowed by it: without a scheme,
+  /// or with a path. "" where there is none.
+  static std::string NeverSent(const std::string& origins);
+
   /// None: the request may be answered. Else 403, which names the flag.
   std::optional<ApiError> Refuses(const HttpRequest& request) const;
   /// What a browser wants to read before it shows an answer to a page; to be called of requests that are not refused.

@@ -7,6 +7,14 @@ from where import TOOLS
 FILES = sorted((TOOLS / "definitions").glob("*.yaml"))
 
 
+@functools.cache
+def kubernetes():
+    """kubernetes_validate, which reads 2 MB of definitions for every object, here once for a version."""
+    from kubernetes_validate import utils
+    utils.schema_contents = functools.cache(utils.schema_contents)
+    return utils
+
+
 def strict(schema):
     """The schema as JSON Schema: no fields but its own."""
     if isinstance(schema, list):

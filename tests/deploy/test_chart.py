@@ -49,31 +49,26 @@ class Chart(unittest.TestCase):
             self.assertEqual(rendered.splitlines(), golden.read_text().splitlines(), "if it should: test_chart.py --write")
 
     def test_kubernetes_takes_every_object(self):
-        import kubernetes_validate
         taken = set()  # most value files change a few objects only
         for _, given in self.each():
             ours = {json.dumps(o, sort_keys=True): o for o in chart.objects(given) if o["apiVersion"] in BUILT_IN}
             self.assertGreater(len(ours), 8)
             for version in KUBERNETES:
                 for o in (o for whole, o in ours.items() if whole not in taken):
-                    kubernetes_validate.validate(o, version, strict=True)
+                    definitions.kubernetes().validate(o, version, strict=True)
             taken |= set(ours)
 
     @needs("" if shutil.which("node") and MODULES.exists() else "no schemas of custom resources here (scripts/deploy_tools.sh, with npm)")
     def test_the_custom_resources_are_what_their_definitions_say(self):
-        seen = set()
-        for _, given in self.each():
-            custom = [o for o in chart.objects(given) if o["apiVersion"] not in BUILT_IN and o["kind"] not in SETS]
-            seen |= {o["kind"] for o in custom}
-            self.assertEqual(self.faults(custom), "")
-        self.assertEqual(seen, {"ServiceMonitor", "PrometheusRule", "ScaledObject", "HTTPRoute", "Certificate"})
+        custom = [o for _, given in self.each() for o in chart.objects(given) if o["apiVersion"] not in BUILT_IN and o["kind"] not in SETS]
+        self.assertEqual(self.faults(custom), "")
+        self.assertEqual({o["kind"] for o in custom}, {"ServiceMonitor", "PrometheusRule", "ScaledObject", "HTTPRoute", "Certificate"})
         (broken,) = (o for o in chart.objects(chart.values(chart.VALUES[0].with_name("gateway.yaml"))) if o["kind"] == "HTTPRoute")
         broken["spec"]["rules"][0]["timeouts"]["request"] = "soon"
         self.assertIn("HTTPRoute", self.faults([broken]), "the check can fail")
 
     @needs("" if definitions.FILES else "no definition of LeaderWorkerSets here (scripts/deploy_tools.sh)")
     def test_sets_over_nodes_and_the_pods_in_them_are_what_their_definitions_say(self):
-        import kubernetes_validate
         seen = {}
         for _, given in self.each():
             sets = [o for o in chart.objects(given) if o["kind"] in SETS]
@@ -81,7 +76,7 @@ class Chart(unittest.TestCase):
             seen |= {o["kind"]: o for o in sets}
             for name, labels, spec in chart.pods(sets):
                 pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": labels}, "spec": spec}
-                kubernetes_validate.validate(pod, KUBERNETES[-1], strict=True)
+                definitions.kubernetes().validate(pod, KUBERNETES[-1], strict=True)
         self.assertEqual(set(seen), SETS)
         seen["LeaderWorkerSet"]["spec"]["leaderWorkerTemplate"]["restart"] = "Never"
         seen["DisaggregatedSet"]["spec"]["roles"].pop()

@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 
+#include "router/router_config.h"
+
 namespace baton::router {
 namespace {
 
@@ -28,6 +30,20 @@ void Expect(const WebGuard::Rules& rules, const std::vector<Row>& rows) {
     EXPECT_EQ(refusal ? refusal->code : "", row.code) << row.host << " " << row.origin;
     EXPECT_TRUE(!refusal || refusal->http_status == 403);
   }
+}
+
+TEST(WebGuard, OriginsThatNoBrowserSendsAreFoundBeforeTheyAllowNobody) {
+  for (const char* fine :
+       {"", "*", "local, https://ui.example:8443", "[\"https://a.example\", \"null\"]", "HTTP://A.example"})
+    EXPECT_EQ(WebGuard::NeverSent(fine), "") << fine;
+  for (const auto& [list, never] : {std::pair{"https://a.example,chat.example.com", "chat.example.com"},
+                                    {"https://a.example/", "https://a.example/"},
+                                    {"https://", "https://"}})
+    EXPECT_EQ(WebGuard::NeverSent(list), never);
+  RouterConfig c;
+  c.worker = {"127.0.0.1:1"}, c.model = "m", c.allowed_origins = "chat.example.com";
+  EXPECT_THAT(std::string(c.Validate().message()),
+              HasSubstr("--allowed-origins: no browser says \"chat.example.com\""));
 }
 
 TEST(WebGuard, OnLoopbackOnlyItsOwnPagesAndNamesMayAsk) {
