@@ -23,8 +23,8 @@ class WebGuard {
   };
   explicit WebGuard(const Rules& rules);
 
-  /// The first of --allowed-origins that no browser ever sends, so that nobody would be allowed by it: without a scheme,
-  /// or with a path. "" where there is none.
+  /// The first of --allowed-origins that no browser ever sends, so that nobody would be allowed by it: without a
+  /// scheme, or with a path. "" where there is none.
   static std::string NeverSent(const std::string& origins);
 
   /// None: the request may be answered. Else 403, which names the flag.
