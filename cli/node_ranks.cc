@@ -16,6 +16,7 @@
 #include "cli/group_member.h"
 #include "cli/rank_children.h"
 #include "cli/signals.h"
+#include "cli/status_server.h"
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/net/address.h"
@@ -35,7 +36,9 @@ class NodeRanks {
 
   absl::Status Start() {
     BATON_ASSIGN_OR_RETURN(health_, worker::HealthServer::Listen(config_));
-    SetLogName(config_.Name(health_->port()));
+    const std::string name = config_.Name(health_->port());
+    SetLogName(name);
+    BATON_ASSIGN_OR_RETURN(status_page_, StatusServer::Start(config_, [this, name] { return Status(name); }));
     BATON_ASSIGN_OR_RETURN(trust::PeerTrust trust, TrustOfNodes(config_));
     const std::string meet = net::JoinHostPort(config_.master_addr, config_.master_port);
     const int first = config_.first_local_rank();
@@ -45,6 +48,7 @@ class NodeRanks {
             first + config_.local_ranks() - 1, meet);
     const ExitOnSignal exit_on_signal;
     BATON_ASSIGN_OR_RETURN(member_, GroupMember::Join(config_, first, meet, std::move(trust)));
+    met_ = true;
     return absl::OkStatus();
   }
 
@@ -60,6 +64,7 @@ class NodeRanks {
       BATON_RETURN_IF_ERROR(Ready());
       if (signal == SIGINT || signal == SIGTERM) {
         if (end_at) return absl::OkStatus();
+        ends_ = true;
         LogInfo("signal {}: waits for rank 0 to end (once more to stop at once)", *signal);
         end_at = clock_.Now() + std::chrono::milliseconds(config_.shutdown_timeout_ms);
       }
@@ -73,6 +78,7 @@ class NodeRanks {
 
   // What still loads or waits is left: the process ends.
   void End(const absl::Status& status) {
+    ends_ = true;
     if (member_ && !done_) member_->Fail(status.ok() ? RankLoss("it was told to stop") : status);
     const TimePoint until = clock_.Now() + kEndWithin;
     while (rank_.joinable() && !done_ && clock_.Now() < until) std::this_thread::sleep_for(kPoll / 10);
@@ -85,7 +91,17 @@ class NodeRanks {
     if (!loaded_ || std::exchange(told_, true)) return absl::OkStatus();
     health_->SetReady(true);
     BATON_ASSIGN_OR_RETURN(const std::string host, net::AdvertisedHost(config_.host, config_.advertise_host));
-    return WriteReadyFile(ready_file_, {{"BATON_WORKER", net::JoinHostPort(host, health_->port())}});
+    std::vector<std::pair<std::string, std::string>> told = {
+        {"BATON_WORKER", net::JoinHostPort(host, health_->port())}};
+    if (status_page_) told.emplace_back("BATON_STATUS", status_page_->UrlAt(host));
+    return WriteReadyFile(ready_file_, told);
+  }
+  /// On a thread of the page's.
+  MachineStatus Status(const std::string& name) const {
+    MachineStatus status = MachineOf(config_, name);
+    status.ready = loaded_ && !ends_;
+    if (!status.ready) status.phase = ends_ ? "ends" : met_ ? "loads" : "waits for the other machines";
+    return status;
   }
 
   const SteadyClock clock_;
@@ -95,9 +111,10 @@ class NodeRanks {
   std::unique_ptr<worker::HealthServer> health_;
   std::unique_ptr<GroupMember> member_;
   std::thread rank_;
-  std::atomic<bool> loaded_{false}, done_{false};
+  std::atomic<bool> met_{false}, loaded_{false}, ends_{false}, done_{false};
   absl::Status status_;  ///< of the thread, once it is done
   bool told_ = false;
+  std::unique_ptr<StatusServer> status_page_;  ///< null: none; ends first
 };
 
 }  // namespace

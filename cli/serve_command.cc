@@ -35,7 +35,8 @@ namespace {
 
 // Set here for every child, so not flags of `serve` (or flags with a meaning of serve's own).
 const std::vector<std::string> kNotForRouter = {"model", "served-model-name", "worker"};
-const std::vector<std::string> kNotForWorker = {"host", "port", "model", "served-model-name", "role", "worker-id"};
+const std::vector<std::string> kNotForWorker = {"host", "port",      "model",      "served-model-name",
+                                                "role", "worker-id", "status-port"};
 constexpr int kFirstFd = 10;  // descriptors for children: below are those that a child finds set for it
 
 struct ServeFlags {

@@ -1,7 +1,9 @@
 // `baton worker`: loads the model and computes; routers dial it.
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/numbers.h"
@@ -15,6 +17,7 @@
 #include "cli/rank_processes.h"
 #include "cli/ready_file.h"
 #include "cli/signals.h"
+#include "cli/status_server.h"
 #include "common/log.h"
 #include "common/net/address.h"
 #include "common/net/advertise.h"
@@ -54,6 +57,19 @@ absl::Status TakeLeaderWorkerSet(worker::WorkerConfig& config, std::vector<std::
   return absl::OkStatus();
 }
 
+/// Of this machine, which serves for all of them.
+MachineStatus StatusOf(const worker::WorkerConfig& config, const worker::WorkerServer* server) {
+  MachineStatus status = MachineOf(config, config.Name(server == nullptr ? config.port : server->port()));
+  status.ready = server != nullptr && server->Serving();
+  if (status.ready) return status;
+  status.phase = "waits for the other machines";
+  if (server == nullptr) return status;
+  const worker::StartUpProgress::View progress = server->Progress();
+  status.phase = server->WaitReady(Duration::zero()) ? "drains" : progress.phase;
+  status.progress = progress.fraction;
+  return status;
+}
+
 int RunWorker(WorkerFlags& flags) {
   if (flags.set.explains()) return Explain(flags.set);
   if (!flags.set.status().ok()) return FailUsage(flags.set.status());
@@ -66,6 +82,14 @@ int RunWorker(WorkerFlags& flags) {
   SetLogName(flags.config.Name(flags.config.port));
   std::unique_ptr<worker::RankHost> ranks;
   const worker::WorkerConfig& config = flags.config;
+  std::unique_ptr<worker::WorkerServer> server;
+  std::atomic<const worker::WorkerServer*> shown = nullptr;
+  std::unique_ptr<StatusServer> page;  // ends before the server that it shows
+  if (config.node_rank == 0) {         // else RunNodeRanks has one
+    auto opened = StatusServer::Start(config, [&] { return StatusOf(config, shown); });
+    if (!opened.ok()) return Fail(opened.status());
+    page = *std::move(opened);
+  }
   if (config.ranks_are_processes()) {
     AppendGiven(flags.set, "worker", arguments);
     if (config.node_rank > 0) return RunNodeRanks(config, arguments, flags.ready.ready_file);
@@ -75,20 +99,23 @@ int RunWorker(WorkerFlags& flags) {
   }
   const SteadyClock clock;
   const TimePoint start = clock.Now();
-  absl::StatusOr<std::unique_ptr<worker::WorkerServer>> server =
-      worker::WorkerServer::Start(flags.config, kVersion, RoleFor(flags.config.role), std::move(ranks));
-  if (!server.ok()) return Fail(server.status());
+  auto started = worker::WorkerServer::Start(flags.config, kVersion, RoleFor(flags.config.role), std::move(ranks));
+  if (!started.ok()) return Fail(started.status());
+  server = *std::move(started);
+  shown = server.get();
   const auto host = net::AdvertisedHost(flags.config.host, flags.config.advertise_host);
   if (!host.ok()) return Fail(host.status());
-  const std::string address = net::JoinHostPort(*host, (*server)->port());
-  SetLogName(flags.config.Name((*server)->port()));
+  const std::string address = net::JoinHostPort(*host, server->port());
+  SetLogName(flags.config.Name(server->port()));
   LogInfo("worker: gRPC at {}", address);
   auto on_ready = [&]() -> absl::Status {
-    if (absl::Status status = (*server)->LoadStatus(); !status.ok()) return status;
+    if (absl::Status status = server->LoadStatus(); !status.ok()) return status;
     LogInfo("worker: ready in {:.2f} s", Seconds(clock.Now() - start));
-    return WriteReadyFile(flags.ready.ready_file, {{"BATON_WORKER", address}});
+    std::vector<std::pair<std::string, std::string>> told = {{"BATON_WORKER", address}};
+    if (page) told.emplace_back("BATON_STATUS", page->UrlAt(*host));
+    return WriteReadyFile(flags.ready.ready_file, told);
   };
-  return ServeUntilSignal(clock, **server, std::chrono::milliseconds(flags.config.shutdown_timeout_ms), on_ready);
+  return ServeUntilSignal(clock, *server, std::chrono::milliseconds(flags.config.shutdown_timeout_ms), on_ready);
 }
 
 }  // namespace

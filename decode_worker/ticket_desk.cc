@@ -147,8 +147,8 @@ int64_t TicketDesk::OwnedBlocks(int32_t group) const {
 
 void TicketDesk::OnHello(WriterId id, LaneHello hello) {
   Writer writer;
-  if (hello.protocol != kLaneProtocol)
-    writer.why_not = StrCat("lane protocol ", hello.protocol, ", here ", kLaneProtocol);
+  if (!hello.protocol.Shares(KvProtocol()))
+    writer.why_not = StrCat("KV protocol ", Text(hello.protocol), ", here ", Text(KvProtocol()));
   if (hello.model_digest != facts_.model_digest) {
     writer.why_not = StrCat("model digest ", hello.model_digest, ", here ", facts_.model_digest);
   }

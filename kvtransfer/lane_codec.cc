@@ -69,7 +69,8 @@ void Encode(const LaneVerified&, v1::LaneMessage& out) { out.mutable_verified();
 void Encode(const LaneClosedAck&, v1::LaneMessage& out) { out.mutable_closed_ack(); }
 
 void EncodeHello(const LaneHello& hello, v1::LaneHello& out) {
-  out.set_protocol(hello.protocol);
+  out.set_protocol(hello.protocol.max);
+  if (hello.protocol.min != hello.protocol.max) out.set_protocol_min(hello.protocol.min);
   out.set_incarnation(hello.incarnation);
   out.set_model_digest(hello.model_digest);
   out.set_numerics_id(hello.numerics_id);
@@ -94,7 +95,8 @@ void EncodeSelfTest(const SelfTestMessage& test, v1::LaneMessage::SelfTest& out)
 SlotTurn Get(const v1::SlotTurn& in) { return {in.slot(), in.turn()}; }
 
 absl::StatusOr<LaneHello> DecodeHello(const v1::LaneHello& in) {
-  LaneHello hello{in.protocol(), in.incarnation(), in.model_digest(), in.numerics_id(), {}};
+  const ProtocolVersions spoken{in.protocol_min() == 0 ? in.protocol() : in.protocol_min(), in.protocol()};
+  LaneHello hello{spoken, in.incarnation(), in.model_digest(), in.numerics_id(), {}};
   BATON_ASSIGN_OR_RETURN(hello.side.layout, DecodeLayout(in.layout()));
   if (in.stage_layers_size() < 2 || in.stage_layers_size() > kMaxStages + 1 ||
       in.tensor_parallel_size() > kMaxTensorParallelSize) {

@@ -9,17 +9,16 @@
 
 #include "absl/status/statusor.h"
 #include "common/kv_digest.h"
+#include "common/protocol_versions.h"
 #include "kvtransfer/kv_side.h"
 #include "kvtransfer/lane_messages.h"
 #include "kvtransfer/self_test.h"
 
 namespace baton {
 
-inline constexpr uint32_t kLaneProtocol = 4;
-
 /// The sender's name and layout: the first message of the prefill side on every connection that passed its self-test.
 struct LaneHello {
-  uint32_t protocol = kLaneProtocol;
+  ProtocolVersions protocol = KvProtocol();
   std::string incarnation, model_digest, numerics_id;
   KvSide side;
   std::string kv_digest = kKvDigestName;

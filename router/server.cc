@@ -68,6 +68,11 @@ void AllowConnections(int32_t connections) {
              connections);
 }
 
+ConnectionLimits LimitsOf(const RouterConfig& config) {
+  const int32_t given = config.max_connections_per_address, half = std::max(1, (config.max_connections + 1) / 2);
+  return {config.max_connections, given > 0 ? given : half, /*leaves_others=*/given <= 0, /*loopback_too=*/given > 0};
+}
+
 HttpServer::Options HttpOptions(const RouterConfig& config, int32_t port, const char* flag,
                                 const std::string& version) {
   HttpServer::Options o;
@@ -76,11 +81,7 @@ HttpServer::Options HttpOptions(const RouterConfig& config, int32_t port, const 
   o.port_flag = flag;
   o.max_header_bytes = static_cast<size_t>(config.max_header_bytes);
   o.max_body_bytes = static_cast<size_t>(config.max_body_bytes);
-  o.max_connections = config.max_connections;
-  o.loopback_too = config.max_connections_per_address > 0;
-  o.max_per_address =
-      o.loopback_too ? config.max_connections_per_address : std::max(1, (config.max_connections + 1) / 2);
-  o.leaves_others = !o.loopback_too;
+  o.limits = LimitsOf(config);
   o.read_timeout_ms = config.read_timeout_ms;
   o.write_timeout_ms = config.write_timeout_ms;
   o.keep_alive_ms = config.keep_alive_ms;
@@ -278,7 +279,9 @@ absl::Status RouterServer::Parts::Start() {
                                 static_cast<size_t>(config.max_body_bytes),
                                 client_tls.get(),
                                 !config.tls_client_ca.empty(),
-                                config.max_running_requests + kOtherStreams};
+                                config.max_running_requests + kOtherStreams,
+                                LimitsOf(config),
+                                [this](const char* why) { metrics.ConnectionClosed("grpc", why); }};
     BATON_ASSIGN_OR_RETURN(grpc, GrpcServer::Start(options, io, *service, keys, ids));
     health_timer = links.at(0).MakeTimer();
     links.at(0).Post([this] { WatchHealth(); });

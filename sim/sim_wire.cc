@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/log.h"
+#include "proto/protocol_codec.h"
 #include "router/fleet/relay_codec.h"
 #include "router/fleet/watch_codec.h"
 #include "sim/worker_service.h"
@@ -96,8 +97,7 @@ std::shared_ptr<Call> SimWire::Ask(Serve serve, std::string request,
 void SimWire::Handshake(const std::string& hash_key, Duration timeout,
                         std::function<void(router::HandshakeAnswer)> done) {
   v1::HandshakeRequest request;
-  request.mutable_protocol()->set_min(router::kProtocolMin);
-  request.mutable_protocol()->set_max(router::kProtocolMax);
+  EncodeVersions(WorkerProtocol(), *request.mutable_protocol());
   request.set_router_id(router_id_);
   request.set_hash_key(hash_key);
   const auto call = Ask(service::Handshake, request.SerializeAsString(),

@@ -1,7 +1,9 @@
 #include "sim/worker_node.h"
 
 #include "common/kv_digest.h"
+#include "common/protocol_versions.h"
 #include "kvtransfer/layout_codec.h"
+#include "proto/protocol_codec.h"
 
 namespace baton::sim {
 
@@ -196,8 +198,8 @@ void WorkerNode::ReportLoad() {
 
 v1::HandshakeReply WorkerNode::Describe() const {
   v1::HandshakeReply reply;
-  reply.mutable_protocol()->set_min(1);
-  reply.mutable_protocol()->set_max(1);
+  EncodeVersions(WorkerProtocol(), *reply.mutable_protocol());
+  EncodeVersions(KvProtocol(), *reply.mutable_kv_protocol());
   reply.set_worker_id(name_);
   reply.set_incarnation(incarnation());
   reply.set_role(role());

@@ -21,6 +21,7 @@ struct WorkerConfig {
   std::string host = "127.0.0.1";
   std::string advertise_host;
   int32_t port = 0;
+  int32_t status_port = -1;
   std::string worker_id;
   bool insecure = false;
 
@@ -138,6 +139,9 @@ void VisitModelFields(WorkerConfig& c, Visitor& field) {
   field("host", c.host, "", "address that gRPC and landing bind; :: is IPv6 and IPv4");
   field("advertise-host", c.advertise_host, "", "host that routers and prefill workers are told (--host)");
   field("port", c.port, "port", "gRPC; 0 = any free port (printed)", Range(0, 65535));
+  field("status-port", c.status_port, "port",
+        "HTTP for probes and scrapes of this machine: /live, /ready, /metrics; 0 = any free port, -1 = none",
+        Range(-1, 65535));
   field("worker-id", c.worker_id, "", "stable name of this worker, in log lines and for routers (role@port)",
         WorkerIdRule());
   field("insecure", c.insecure, "", "allow a non-loopback bind without TLS: whoever reaches the port is trusted");

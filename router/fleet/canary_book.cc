@@ -39,7 +39,8 @@ bool CanaryBook::Begin(Worker& worker) {
   const bool prefills = worker.member.role == WorkerRole::kPrefill;
   Worker* other = OtherHalf(worker);
   if (other == nullptr && prefills) {
-    Show(worker, "its canary waits for a worker that decodes");
+    Show(worker,
+         StrCat("its canary waits for a worker that decodes and speaks KV protocol ", Text(worker.member.kv_protocol)));
     return false;
   }
   Canary canary;
@@ -75,6 +76,7 @@ CanaryBook::Worker* CanaryBook::OtherHalf(const Worker& worker) {
   Worker* best = nullptr;
   for (auto& [slot, other] : workers_) {
     if (!other.serves || other.member.role != wanted) continue;
+    if (!other.member.kv_protocol.Shares(worker.member.kv_protocol)) continue;
     if (best == nullptr || rank(other) < rank(*best)) best = &other;
   }
   return best;

@@ -7,8 +7,8 @@
 //
 // A worker of role `both` is asked alone. One that decodes is asked through a prefill worker, and the other way round:
 // prefill, transfer and decode in one. Each takes part in one that succeeds, never each pair; the other half of the
-// first is proven with it. Where no prefill worker serves, who decodes computes the prompt itself, as it will have to.
-// A canary that fails says nothing against the half that another one has proven.
+// first is proven with it. Where no prefill worker serves that speaks its KV protocol, who decodes computes the prompt
+// itself, as it will have to. A canary that fails says nothing against the half that another one has proven.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +22,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "common/clock.h"
+#include "common/protocol_versions.h"
 #include "router/request_types.h"
 
 namespace baton::router {
@@ -55,6 +56,7 @@ class CanaryBook {
     int32_t slot = 0;
     WorkerRole role = WorkerRole::kUnknown;
     std::string name, incarnation, numerics;
+    ProtocolVersions kv_protocol = kKvProtocolUnnamed;
   };
 
   // ---- events

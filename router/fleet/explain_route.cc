@@ -42,6 +42,12 @@ void AddWhatIsOut(const std::vector<LinkView>& views, const std::vector<Candidat
     }
     for (size_t p = 0; p < candidates.size(); ++p) {
       if (candidates[p].role != WorkerRole::kPrefill || has({d, p})) continue;
+      if (!MakePair(candidates[p], decode)) {
+        route.out.push_back({decode.id, candidates[p].id,
+                             StrCat("they share no version of the KV protocol (", Text(candidates[p].kv_protocol),
+                                    " and ", Text(decode.kv_protocol), ")")});
+        continue;
+      }
       route.out.push_back({decode.id, candidates[p].id,
                            StrCat("their numerics differ (", candidates[p].numerics, " and ", decode.numerics,
                                   "), and there is a pair whose numerics are equal")});

@@ -34,6 +34,7 @@ Candidate CandidateOf(const LinkView& view) {
   c.id = view.id;
   c.role = view.facts->role;
   c.numerics = view.facts->numerics_id;
+  c.kv_protocol = view.facts->kv_protocol;
   c.name = view.facts->worker_id;
   c.running = std::max(view.outstanding->requests(), view.load.running + view.load.waiting);
   c.max_num_seqs = view.facts->max_num_seqs;
@@ -146,7 +147,8 @@ void Fleet::OnReady(int32_t slot) {
   }
   if (!ready.contains(slot)) return;
   const auto member = [](const LinkView& v) {
-    return Meetings::Member{v.id.index, v.facts->role == WorkerRole::kPrefill, !v.facts->landing_address.empty()};
+    return Meetings::Member{v.id.index, v.facts->role == WorkerRole::kPrefill, !v.facts->landing_address.empty(),
+                            v.facts->kv_protocol};
   };
   std::vector<Meetings::Member> others;
   for (const auto& [other, view] : ready) others.push_back(member(view));
@@ -356,12 +358,14 @@ bool Fleet::MayComeBack(bool one_leaves) const {
 absl::StatusOr<RoutedTo> Fleet::ChoosePrefill(const TokenizedRequest& generation, const std::vector<WorkerId>& excluded,
                                               WorkerId decode) {
   BATON_ASSIGN_OR_RETURN(const Ready ready, ReadyFor(generation, excluded));
-  const std::string decode_numerics = NumericsOf(decode);
+  const std::shared_ptr<const WorkerFacts> facts = FactsOf(decode);
+  if (facts == nullptr) return absl::UnavailableError("the decode worker has left");
   std::vector<RouteOption> options;
   for (size_t i = 0; i < ready.candidates.size(); ++i) {
-    if (ready.candidates[i].role == WorkerRole::kPrefill) options.push_back({i});
+    const Candidate& c = ready.candidates[i];
+    if (c.role == WorkerRole::kPrefill && c.kv_protocol.Shares(facts->kv_protocol)) options.push_back({i});
   }
-  const NumericsRule numerics{decode_numerics, config_.require_identical_failover};
+  const NumericsRule numerics{facts->numerics_id, config_.require_identical_failover};
   KeepNumerics(ready.candidates, numerics, options);
   if (options.empty()) return absl::UnavailableError("no other prefill worker is ready");
   const auto tokens = static_cast<uint32_t>(generation.prompt.size());
@@ -376,10 +380,9 @@ std::string Fleet::NameOf(WorkerId id) const {
 }
 
 KvPath Fleet::PathOf(WorkerId prefill, WorkerId decode) const {
-  const auto from = LinkOf(prefill), to = LinkOf(decode);
-  if (from == nullptr || to == nullptr) return {};
-  const std::shared_ptr<const WorkerFacts> facts = to->View().facts;
-  if (facts == nullptr) return {};
+  const auto from = LinkOf(prefill);
+  const std::shared_ptr<const WorkerFacts> facts = FactsOf(decode);
+  if (from == nullptr || facts == nullptr) return {};
   KvPath path{.bytes_per_token = facts->kv_bytes_per_token};
   const LinkView view = from->View();
   for (const PeerPath& peer : *view.load.handoff.peers) {
@@ -391,9 +394,13 @@ KvPath Fleet::PathOf(WorkerId prefill, WorkerId decode) const {
   return path;
 }
 
-std::string Fleet::NumericsOf(WorkerId id) const {
+std::shared_ptr<const WorkerFacts> Fleet::FactsOf(WorkerId id) const {
   const auto link = LinkOf(id);
-  const std::shared_ptr<const WorkerFacts> facts = link == nullptr ? nullptr : link->View().facts;
+  return link == nullptr ? nullptr : link->View().facts;
+}
+
+std::string Fleet::NumericsOf(WorkerId id) const {
+  const std::shared_ptr<const WorkerFacts> facts = FactsOf(id);
   return facts == nullptr ? "" : facts->numerics_id;
 }
 

@@ -186,6 +186,8 @@ class Fleet final : public LinkHost, public Workers {
   static double UnmetGigabytesPerSecond(const Ready& ready);
   HandoffTerms HandoffTermsOf(const Ready& ready) const;
   std::shared_ptr<WorkerLink> LinkOf(WorkerId id) const;
+  /// Null: it has left, or was never greeted.
+  std::shared_ptr<const WorkerFacts> FactsOf(WorkerId id) const;
   UnitKeys KeysOf(const TokenizedRequest& generation) const;
   void Match(const TokenizedRequest& generation, Ready& ready) const;
 

@@ -17,7 +17,8 @@ void Fleet::LookAtCanaries() {
     if (link == nullptr) continue;
     link->Look([&](const LinkView& v) {
       if (v.state != LinkState::kReady || !v.held.empty()) return;
-      serving.push_back({v.id.index, v.facts->role, v.name(), v.facts->incarnation, v.facts->numerics_id});
+      serving.push_back(
+          {v.id.index, v.facts->role, v.name(), v.facts->incarnation, v.facts->numerics_id, v.facts->kv_protocol});
     });
   }
   canaries_.Serve(serving, clock_.Now());

@@ -30,13 +30,16 @@ std::string Sentence(const AwaitedWorker& w) {
 
 /// What the roles that there are can do together.
 struct Ability {
-  bool both = false, decodes = false;     ///< one takes requests
-  bool prefills = false, unused = false;  ///< a prefill worker takes them; is connected, but no canary went through
+  bool both = false, decodes = false;  ///< one takes requests
+  bool prefills = false;               ///< a prefill worker takes them
   bool missing = false;  ///< at the start a worker that was never there is waited for: it may be the one that prefills
+
+  /// KV protocols of prefill workers that are connected, and no canary went through; of decode workers.
+  std::vector<ProtocolVersions> of_unused, of_decodes;
 
   void Add(const LinkView& v) {
     const bool takes = v.takes_requests();
-    missing |= v.facts == nullptr && v.held.empty();
+    missing |= v.facts == nullptr && v.held.empty() && v.state != LinkState::kMismatch;
     if (v.facts == nullptr) return;
     // Between its greeting and its first moment as a worker that serves.
     const bool joins = v.state == LinkState::kConnecting || v.state == LinkState::kLoading;
@@ -44,13 +47,21 @@ struct Ability {
     both |= takes && v.facts->role == WorkerRole::kBoth;
     decodes |= takes && v.facts->role == WorkerRole::kDecode;
     prefills |= takes && v.facts->role == WorkerRole::kPrefill;
-    unused |= v.facts->role == WorkerRole::kPrefill && v.state == LinkState::kReady && v.held.empty() && !takes;
+    const bool idle = v.state == LinkState::kReady && v.held.empty() && !takes;
+    if (v.facts->role == WorkerRole::kPrefill && idle) of_unused.push_back(v.facts->kv_protocol);
+    if (v.facts->role == WorkerRole::kDecode) of_decodes.push_back(v.facts->kv_protocol);
+  }
+  /// A prefill worker that no decode worker can take KV from is not waited for.
+  bool unused() const {
+    return std::ranges::any_of(of_unused, [this](const ProtocolVersions& p) {
+      return std::ranges::any_of(of_decodes, [&p](const ProtocolVersions& d) { return d.Shares(p); });
+    });
   }
   /// Workers that cannot hand over are no cluster yet. One prefills already: a node that is gone keeps no new router
   /// from serving once it was `patient`.
   bool begins(bool patient) const {
     const bool awaited = missing && (patient || !prefills);
-    return both || (decodes && !awaited && (prefills || !unused));
+    return both || (decodes && !awaited && (prefills || !unused()));
   }
   bool goes_on() const { return both || decodes; }
 };

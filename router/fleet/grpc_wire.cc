@@ -11,6 +11,7 @@
 #include "common/str_cat.h"
 #include "common/tls/grpc_credentials.h"
 #include "common/trust/greeting.h"
+#include "proto/protocol_codec.h"
 #include "proto/worker.grpc.pb.h"
 #include "router/fleet/grpc_calls.h"
 #include "router/fleet/relay_call.h"
@@ -174,8 +175,7 @@ void GrpcWire::Inner::Greet(Deadline deadline, std::function<void(const absl::St
   auto greeting = std::make_shared<trust::Greeting>(options.secret, trust::Greeting::Role::kCaller,
                                                     trust::Purpose::kRpc, trust::NewNonce());
   v1::HandshakeRequest request;
-  request.mutable_protocol()->set_min(kProtocolMin);
-  request.mutable_protocol()->set_max(kProtocolMax);
+  EncodeVersions(WorkerProtocol(), *request.mutable_protocol());
   greeting->Begin(*request.mutable_greeting());
   const auto inner = shared_from_this();
   Ask(request, deadline, [inner, greeting, done](const absl::Status& status, const v1::HandshakeReply& reply) {
@@ -242,8 +242,7 @@ GrpcWire::~GrpcWire() { Shutdown(); }
 
 void GrpcWire::Handshake(const std::string& hash_key, Duration timeout, std::function<void(HandshakeAnswer)> done) {
   v1::HandshakeRequest request;
-  request.mutable_protocol()->set_min(kProtocolMin);
-  request.mutable_protocol()->set_max(kProtocolMax);
+  EncodeVersions(WorkerProtocol(), *request.mutable_protocol());
   request.set_router_id(inner_->options.router_id);
   request.set_router_version(inner_->options.router_version);
   request.set_hash_key(hash_key);

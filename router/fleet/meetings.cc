@@ -18,7 +18,7 @@ std::vector<Meetings::Meeting> Meetings::Ready(const Member& self, absl::Span<co
   std::ranges::sort(behind, {}, [&](const Member& m) { return std::pair{m.slot < self.slot, m.slot}; });
   std::vector<Meeting> out;
   for (const Member& other : behind) {
-    if (other.slot == self.slot) continue;
+    if (other.slot == self.slot || !other.kv_protocol.Shares(self.kv_protocol)) continue;
     if (self.prefills && other.takes_kv && Meet(self.slot, other.slot)) out.push_back({self.slot, other.slot});
     if (other.prefills && self.takes_kv && Meet(other.slot, self.slot)) out.push_back({other.slot, self.slot});
   }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "common/protocol_versions.h"
 
 namespace baton::router {
 
@@ -21,6 +22,7 @@ class Meetings {
     int32_t slot = 0;
     bool prefills = false;  ///< for others
     bool takes_kv = false;
+    ProtocolVersions kv_protocol = kKvProtocolUnnamed;  ///< who share no version do not meet
   };
   struct Meeting {
     int32_t prefill = 0, decode = 0;  ///< slots

@@ -5,6 +5,7 @@
 
 #include "common/kv_digest.h"
 #include "common/str_cat.h"
+#include "proto/protocol_codec.h"
 #include "proto/sampling_codec.h"
 
 namespace baton::router {
@@ -268,6 +269,7 @@ WorkerFacts DecodeFacts(const v1::HandshakeReply& r) {
   f.kv_digest = r.kv_digest().empty() ? kKvDigestUnnamed : r.kv_digest();
   f.tokenizer_digest = r.tokenizer_digest();
   f.numerics_id = r.numerics().id();
+  f.kv_protocol = r.has_kv_protocol() ? DecodeVersions<ProtocolVersions>(r.kv_protocol()) : kKvProtocolUnnamed;
   f.model_name = r.model_name();
   f.max_model_len = r.max_model_len();
   f.vocab_size = r.vocab_size();

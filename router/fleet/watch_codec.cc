@@ -3,6 +3,7 @@
 #include <cstring>
 #include <utility>
 
+#include "proto/protocol_codec.h"
 #include "router/fleet/relay_codec.h"
 
 namespace baton::router {
@@ -54,8 +55,7 @@ HandshakeAnswer DecodeHandshake(absl::Status status, const v1::HandshakeReply& r
   answer.loading = reply.has_loading();
   answer.phase = reply.loading().phase();
   answer.progress = reply.loading().progress();
-  answer.protocol_min = reply.protocol().min();
-  answer.protocol_max = reply.protocol().max();
+  answer.protocol = DecodeVersions<ProtocolVersions>(reply.protocol());
   answer.facts = DecodeFacts(reply);
   return answer;
 }

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "common/protocol_versions.h"
 #include "router/request_types.h"
 
 namespace baton::router {
@@ -19,6 +20,7 @@ struct WorkerFacts {
   std::string kv_digest;         ///< must match this router's build
   std::string tokenizer_digest;  ///< what grammars see of its tokenizer: must match across workers; empty: no grammars
   std::string numerics_id;
+  ProtocolVersions kv_protocol = kKvProtocolUnnamed;  ///< workers that share no version hand nothing over
   std::string model_name;
   int32_t max_model_len = 0;  ///< tokens
   int32_t vocab_size = 0;

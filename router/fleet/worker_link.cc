@@ -135,9 +135,10 @@ void WorkerLink::Do(DialWorker action) {
 }
 
 absl::Status WorkerLink::CheckProtocol(const HandshakeAnswer& answer) const {
-  if (answer.protocol_min <= kProtocolMax && answer.protocol_max >= kProtocolMin) return absl::OkStatus();
-  return absl::FailedPreconditionError(StrCat("protocol: worker speaks ", answer.protocol_min, "..",
-                                              answer.protocol_max, ", router ", kProtocolMin, "..", kProtocolMax));
+  if (answer.protocol.Shares(WorkerProtocol())) return absl::OkStatus();
+  return absl::FailedPreconditionError(StrCat("protocol: worker ", answer.facts.worker_id, " of version ",
+                                              answer.facts.version, " speaks ", Text(answer.protocol), ", this router ",
+                                              Text(WorkerProtocol())));
 }
 
 void WorkerLink::OnHandshake(HandshakeAnswer answer) {

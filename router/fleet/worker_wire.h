@@ -15,6 +15,7 @@
 
 #include "absl/status/status.h"
 #include "common/clock.h"
+#include "common/protocol_versions.h"
 #include "router/fleet/flip_book.h"
 #include "router/fleet/leg_order.h"
 #include "router/fleet/worker_facts.h"
@@ -39,12 +40,9 @@ struct HandshakeAnswer {
   bool loading = false;
   std::string phase;
   double progress = 0;
-  uint32_t protocol_min = 0, protocol_max = 0;
+  ProtocolVersions protocol;
   WorkerFacts facts;
 };
-
-/// Protocol versions this router speaks.
-inline constexpr uint32_t kProtocolMin = 1, kProtocolMax = 1;
 
 /// Thread-safe. Destroy only after Shutdown().
 class WorkerWire {

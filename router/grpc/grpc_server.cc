@@ -3,13 +3,10 @@
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <utility>
 
-#include "common/errno_text.h"
 #include "common/net/socket_address.h"
 #include "common/status.h"
 #include "common/str_cat.h"
@@ -17,6 +14,7 @@
 #include "proto/generation.grpc.pb.h"
 #include "router/grpc/generate_codec.h"
 #include "router/grpc/generate_stream.h"
+#include "router/grpc/grpc_acceptor.h"
 
 namespace baton::router {
 namespace {
@@ -34,18 +32,6 @@ std::optional<Duration> Remaining(const grpc::CallbackServerContext& context) {
 }
 
 constexpr int kMostMetadataBytes = 16 << 10;  // of one call's headers
-
-// Whether the address can be bound; gRPC itself would not say why not. Only asked for a given port.
-absl::Status CanBind(const net::SocketAddress& where) {
-  if (where.port() == 0) return absl::OkStatus();
-  const int fd = net::BoundSocket(where, 0);
-  const int why = errno;
-  if (fd >= 0) close(fd);
-  if (fd >= 0) return absl::OkStatus();
-  const std::string message =
-      StrCat("cannot listen on ", where.text(), " for gRPC: ", ErrnoText(why), " (--host, --grpc-port)");
-  return why == EADDRINUSE ? absl::AlreadyExistsError(message) : absl::PermissionDeniedError(message);
-}
 
 class GenerationApi final : public v1::Generation::CallbackService {
  public:
@@ -124,8 +110,8 @@ struct GrpcServer::Inner {
   Inner(EventLoopPool& pool, RequestService& service, const ApiKeys& keys, RequestIds& ids, const std::string& version)
       : api(pool, service, keys, ids, version) {}
   GenerationApi api;
+  std::unique_ptr<GrpcAcceptor> acceptor;  ///< outlives the server
   std::unique_ptr<grpc::Server> server;
-  int port = 0;
   bool stopped = false;
 };
 
@@ -137,25 +123,24 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(Options options, E
   const auto found = net::AddressToBind(options.host, options.port);
   if (!found.ok())
     return absl::FailedPreconditionError(StrCat("--host ", options.host, ": ", found.status().message()));
-  const net::SocketAddress& where = *found;
-  BATON_RETURN_IF_ERROR(CanBind(where));
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   auto inner = std::make_unique<Inner>(pool, service, keys, ids, options.version);
   grpc::ServerBuilder builder;
-  builder.AddListeningPort(where.text(),
-                           options.grpc_tls != nullptr ? options.grpc_tls->ForServer("grpc", options.ask_client)
-                                                       : grpc::InsecureServerCredentials(),
-                           &inner->port);
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // else two routers would share a port by accident
+  const auto credentials = options.grpc_tls != nullptr ? options.grpc_tls->ForServer("grpc", options.ask_client)
+                                                       : grpc::InsecureServerCredentials();
+  BATON_ASSIGN_OR_RETURN(
+      inner->acceptor,
+      GrpcAcceptor::Listen({*found, options.limits, std::move(options.connection_refused)},
+                           builder.experimental().AddExternalConnectionAcceptor(
+                               grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, credentials)));
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, options.max_streams);
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMostMetadataBytes);
   builder.SetMaxReceiveMessageSize(static_cast<int>(std::min<size_t>(options.max_message_bytes, 1u << 30)));
   builder.RegisterService(&inner->api);
   inner->server = builder.BuildAndStart();
-  if (!inner->server || inner->port == 0) {
-    return absl::AlreadyExistsError(StrCat("cannot listen on ", where.text(), " for gRPC (--host, --grpc-port)"));
-  }
+  if (!inner->server) return absl::InternalError("gRPC does not start");
+  inner->acceptor->Start();
   std::unique_ptr<GrpcServer> server(new GrpcServer(std::move(inner)));
   server->SetServing(false);
   return server;
@@ -163,7 +148,7 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(Options options, E
 
 GrpcServer::~GrpcServer() { Stop(Duration::zero()); }
 
-uint16_t GrpcServer::port() const { return static_cast<uint16_t>(inner_->port); }
+uint16_t GrpcServer::port() const { return inner_->acceptor->port(); }
 
 void GrpcServer::SetServing(bool serving) {
   grpc::HealthCheckServiceInterface* health = inner_->server->GetHealthCheckService();
@@ -174,6 +159,7 @@ void GrpcServer::SetServing(bool serving) {
 
 void GrpcServer::Stop(Duration grace) {
   if (std::exchange(inner_->stopped, true)) return;
+  inner_->acceptor->Stop();
   inner_->server->Shutdown(std::chrono::system_clock::now() +
                            std::chrono::duration_cast<std::chrono::milliseconds>(grace));
   inner_->server->Wait();

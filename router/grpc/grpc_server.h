@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -10,6 +11,7 @@
 #include "common/clock.h"
 #include "router/admission/api_keys.h"
 #include "router/admission/request_ids.h"
+#include "router/connection_shares.h"
 #include "router/request/request_service.h"
 
 namespace baton::tls {
@@ -27,6 +29,9 @@ class GrpcServer {
     tls::GrpcTls* grpc_tls = nullptr;  ///< null: plain text. Outlives the server.
     bool ask_client = false;           ///< with TLS: clients must show a certificate
     int32_t max_streams = 1024;        ///< calls under way on one connection; more wait in the client
+    ConnectionLimits limits;
+    /// A connection that found no place, and why ("max-connections", …). On a thread of the server's.
+    std::function<void(const char* why)> connection_refused = [](const char*) {};
   };
   /// Everything given outlives the server. AlreadyExists, PermissionDenied: the address, with host, port and flag.
   static absl::StatusOr<std::unique_ptr<GrpcServer>> Start(Options options, EventLoopPool& pool,

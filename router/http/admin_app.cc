@@ -49,6 +49,7 @@ void WriteWorker(const LinkView& v, JsonWriter& w) {
         .Field("incarnation", v.facts->incarnation)
         .Field("role", WorkerRoleName(v.facts->role));
     w.Field("version", v.facts->version).Field("model", v.facts->model_name).Field("numerics_id", v.facts->numerics_id);
+    w.Field("kv_protocol", Text(v.facts->kv_protocol));
     w.Field("max_num_seqs", v.facts->max_num_seqs).Field("restarts", v.restarts).Field("losses", v.losses);
   }
   if (v.flip) WriteFlip(*v.flip, w);

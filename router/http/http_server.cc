@@ -49,16 +49,6 @@ constexpr Duration kLastBytes = std::chrono::seconds(2);  // for answers that ar
 constexpr int kUnsentBytes = 128 << 10;     // that the kernel keeps of an answer: what more there is waits for credit
 constexpr size_t kDiscardBytes = 64 << 20;  // read and dropped so that a refused client sees the answer, not a reset
 
-// Whose connections count together: an IPv6 client has a /64 to itself.
-asio::ip::address CountedAs(const asio::ip::address& from) {
-  if (from.is_v4()) return from;
-  if (from.to_v6().is_v4_mapped()) return asio::ip::make_address_v4(asio::ip::v4_mapped, from.to_v6());
-  if (from.is_loopback()) return from;
-  asio::ip::address_v6::bytes_type bytes = from.to_v6().to_bytes();
-  std::fill(bytes.begin() + 8, bytes.end(), 0);
-  return asio::ip::address_v6(bytes);
-}
-
 }  // namespace
 
 struct HttpServer::Inner : std::enable_shared_from_this<HttpServer::Inner> {
@@ -67,6 +57,7 @@ struct HttpServer::Inner : std::enable_shared_from_this<HttpServer::Inner> {
         pool(p),
         handler(std::move(h)),
         acceptor(EventLoopPoolAccess::Context(p, 0)),
+        shares(options.limits),
         open(p.size()),
         greeting(p.size()) {}
 
@@ -74,7 +65,6 @@ struct HttpServer::Inner : std::enable_shared_from_this<HttpServer::Inner> {
 
   asio::awaitable<void> Accept();
   asio::awaitable<void> Serve(tcp::socket socket, size_t home);
-  const char* Full(const asio::ip::address& from);
   void Closed(const char* why) const {
     if (options.closed) options.closed(why);
   }
@@ -94,29 +84,13 @@ struct HttpServer::Inner : std::enable_shared_from_this<HttpServer::Inner> {
   void Left(const asio::ip::address& from);
   bool WaitEmpty(Duration timeout);
 
-  std::atomic<int32_t> connections{0};
+  ConnectionShares shares;
   std::atomic<bool> stopping{false};
   std::vector<Set> open;                     // [loops], each touched by its own thread
   std::vector<HandshakesUnderWay> greeting;  // [loops], likewise
   std::mutex mutex;
   std::condition_variable left;
-  std::map<asio::ip::address, int32_t> by_address;  // connections, by CountedAs; guarded by mutex
 };
-
-// A place for one more connection from there. Else why there is none.
-const char* HttpServer::Inner::Full(const asio::ip::address& from) {
-  std::lock_guard lock(mutex);
-  if (connections >= options.max_connections) return "max-connections";
-  if (options.max_per_address > 0 && (options.loopback_too || !from.is_loopback())) {
-    const auto at = by_address.find(from);
-    const int32_t free = options.max_connections - connections;
-    const int32_t most = options.leaves_others ? std::min(options.max_per_address, free) : options.max_per_address;
-    if (at != by_address.end() && at->second >= most) return "max-connections-per-address";
-  }
-  ++by_address[from];
-  ++connections;
-  return nullptr;
-}
 
 asio::awaitable<void> HttpServer::Inner::Accept() {
   size_t next = 0;
@@ -128,7 +102,7 @@ asio::awaitable<void> HttpServer::Inner::Accept() {
     co_await acceptor.async_accept(socket, peer, asio::redirect_error(asio::use_awaitable, error));
     if (error == asio::error::operation_aborted || !acceptor.is_open()) co_return;
     const asio::ip::address from = CountedAs(peer.address());
-    const char* full = error ? nullptr : Full(from);
+    const char* full = error ? nullptr : shares.Enter(from);
     if (error || full != nullptr) {
       error_code ignored;
       socket.close(ignored);
@@ -283,14 +257,13 @@ asio::awaitable<void> HttpServer::Inner::Serve(tcp::socket socket, size_t home) 
 
 void HttpServer::Inner::Left(const asio::ip::address& from) {
   std::lock_guard lock(mutex);
-  if (const auto at = by_address.find(from); --at->second == 0) by_address.erase(at);
-  --connections;
+  shares.Leave(from);
   left.notify_all();
 }
 
 bool HttpServer::Inner::WaitEmpty(Duration timeout) {
   std::unique_lock lock(mutex);
-  return left.wait_for(lock, timeout, [this] { return connections == 0; });
+  return left.wait_for(lock, timeout, [this] { return shares.all() == 0; });
 }
 
 // Connections whose answer is complete may be left to send it.
@@ -346,7 +319,7 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(Options options, E
 
 HttpServer::~HttpServer() { Stop(); }
 uint16_t HttpServer::port() const { return inner_->port; }
-int32_t HttpServer::connections() const { return inner_->connections; }
+int32_t HttpServer::connections() const { return inner_->shares.all(); }
 
 void HttpServer::StopAccepting() {
   std::promise<void> done;

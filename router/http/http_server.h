@@ -9,6 +9,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "router/connection_shares.h"
 #include "router/http/http_types.h"
 
 namespace baton::tls {
@@ -39,10 +40,7 @@ class HttpServer {
     const char* port_flag = "--port";  ///< for messages
     size_t max_header_bytes = 16 << 10;
     size_t max_body_bytes = 8 << 20;
-    int32_t max_connections = 20000;
-    int32_t max_per_address = 0;  ///< of the connections; an IPv6 /64 is one address; 0: no limit
-    bool leaves_others = false;   ///< and of an address no more than are free: k addresses leave 1/2^k of all
-    bool loopback_too = false;    ///< `max_per_address` holds for clients on this machine, of whom a proxy is one
+    ConnectionLimits limits;
     /// For the rest of a request that has begun, and for the first byte of a connection; for each byte of an answer
     /// that is taken; between requests.
     int32_t read_timeout_ms = 30000, write_timeout_ms = 60000, keep_alive_ms = 120000;

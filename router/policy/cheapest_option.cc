@@ -44,7 +44,7 @@ class Search {
     for (size_t i = 0; i < all_.size(); ++i) {
       if (all_[i].role == WorkerRole::kBoth && (!only || all_[i].numerics == *only)) Consider({i});
     }
-    for (const std::string_view numerics : NumericsOfDecodes(only)) Group(numerics, only);
+    for (const Candidate* kind : KindsOfDecodes(only)) Group(*kind, only);
     return Chosen();
   }
 
@@ -53,29 +53,35 @@ class Search {
     std::vector<size_t> prefills, decodes;
   };
 
-  std::vector<std::string_view> NumericsOfDecodes(std::optional<std::string_view> only) const {
-    std::vector<std::string_view> found;
+  // Decode workers of a kind pair with the same prefill workers.
+  static bool OneKind(const Candidate& a, const Candidate& b) {
+    return a.numerics == b.numerics && a.kv_protocol == b.kv_protocol;
+  }
+
+  // One of each kind.
+  std::vector<const Candidate*> KindsOfDecodes(std::optional<std::string_view> only) const {
+    std::vector<const Candidate*> found;
     for (const Candidate& c : all_) {
       if (c.role != WorkerRole::kDecode || (only && c.numerics != *only)) continue;
-      if (std::ranges::find(found, c.numerics) == found.end()) found.push_back(c.numerics);
+      if (std::ranges::none_of(found, [&c](const Candidate* known) { return OneKind(*known, c); })) found.push_back(&c);
     }
     return found;
   }
 
-  // Decode workers of these numerics, with the prefill workers that they pair with.
-  void Group(std::string_view numerics, std::optional<std::string_view> only) {
+  // Decode workers of this kind, with the prefill workers that they pair with.
+  void Group(const Candidate& kind, std::optional<std::string_view> only) {
     Pool pool;
     bool alike = question_.numerics.require;
-    for (const Candidate& c : all_) alike |= c.role == WorkerRole::kPrefill && c.numerics == numerics;
+    for (const Candidate& c : all_) alike |= MakePair(c, kind) && c.numerics == kind.numerics;
     for (size_t i = 0; i < all_.size(); ++i) {
       const Candidate& c = all_[i];
-      if (c.role == WorkerRole::kDecode && c.numerics == numerics) pool.decodes.push_back(i);
-      if (c.role == WorkerRole::kPrefill && (!alike || c.numerics == numerics)) pool.prefills.push_back(i);
+      if (c.role == WorkerRole::kDecode && OneKind(c, kind)) pool.decodes.push_back(i);
+      if (MakePair(c, kind) && (!alike || c.numerics == kind.numerics)) pool.prefills.push_back(i);
     }
     ConsiderAlone(pool);
     // With prefill workers of other numerics the decode worker may still be alone in having those that are asked for.
     if (pool.prefills.empty() || (only && !alike)) return;
-    ConsiderPairs(pool, numerics);
+    ConsiderPairs(pool, kind);
   }
 
   // A decode worker serves alone what breaks even with every prefill worker: with the one that it reaches fastest.
@@ -107,7 +113,7 @@ class Search {
     }
   }
 
-  void ConsiderPairs(const Pool& pool, std::string_view numerics) {
+  void ConsiderPairs(const Pool& pool, const Candidate& kind) {
     const HandoffTerms& handoff = *question_.handoff;
     const uint32_t tokens = question_.prompt_tokens;
     std::vector<Side> prefills, decodes;
@@ -129,17 +135,17 @@ class Search {
     decodes_left_out_ |= KeepCheapest(decodes, turn_);
     groups_.push_back(std::move(decodes));
     for (const Side& p : prefills) {
-      if (p.ms + least_decode <= best_ms_ * (1 + kRounding)) PairsOf(p.candidate, numerics);
+      if (p.ms + least_decode <= best_ms_ * (1 + kRounding)) PairsOf(p.candidate, kind);
     }
   }
 
   // With each that it has met, and with the cheapest that it has not.
-  void PairsOf(size_t p, std::string_view numerics) {
+  void PairsOf(size_t p, const Candidate& kind) {
     ++round_;
     for (const MetPeer& peer : question_.handoff->met(p)) {
       met_with_[peer.decode] = round_;
       const Candidate& d = all_[peer.decode];
-      if (d.role == WorkerRole::kDecode && d.numerics == numerics) Consider(Pair(p, peer.decode, peer.tokens_per_s));
+      if (d.role == WorkerRole::kDecode && OneKind(d, kind)) Consider(Pair(p, peer.decode, peer.tokens_per_s));
     }
     for (const Side& d : groups_.back()) {
       if (met_with_[d.candidate] == round_) continue;

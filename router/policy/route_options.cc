@@ -14,12 +14,10 @@ void AddOptionsWith(const RouteQuestion& question, size_t w, std::vector<RouteOp
   if (worker.role == WorkerRole::kBoth) options.push_back({w});
   if (worker.role != WorkerRole::kDecode) return;
   bool alone = true;  // until a pair pays
-  const auto alike = [&](const Candidate& c) {
-    return c.role == WorkerRole::kPrefill && c.numerics == worker.numerics;
-  };
+  const auto alike = [&](const Candidate& c) { return MakePair(c, worker) && c.numerics == worker.numerics; };
   const bool only_alike = question.numerics.require || std::ranges::any_of(candidates, alike);
   for (size_t p = 0; handoff != nullptr && p < candidates.size(); ++p) {
-    if (candidates[p].role != WorkerRole::kPrefill || (only_alike && !alike(candidates[p]))) continue;
+    if (!MakePair(candidates[p], worker) || (only_alike && !alike(candidates[p]))) continue;
     const double rate = handoff->tokens_per_s(p, w);
     const uint32_t local = LocalPrefillTokens(worker, rate, *handoff);
     alone &= Uncached(worker, question.prompt_tokens) <= local;
@@ -29,6 +27,11 @@ void AddOptionsWith(const RouteQuestion& question, size_t w, std::vector<RouteOp
 }
 
 }  // namespace
+
+bool MakePair(const Candidate& prefill, const Candidate& decode) {
+  return prefill.role == WorkerRole::kPrefill && decode.role == WorkerRole::kDecode &&
+         prefill.kv_protocol.Shares(decode.kv_protocol);
+}
 
 uint32_t LocalPrefillTokens(const Candidate& decode, double transfer_tokens_per_s, const HandoffTerms& handoff) {
   if (handoff.local_prefill_max_tokens >= 0) return static_cast<uint32_t>(handoff.local_prefill_max_tokens);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "common/protocol_versions.h"
 #include "router/request_types.h"
 
 namespace baton::router {
@@ -22,9 +23,10 @@ struct Candidate {
   double kv_used_fraction = 0;      ///< 0…1
   double prefill_tokens_per_s = 0;  ///< learnt; 0 = not known yet
   double decode_step_ms = 0;
-  uint32_t cached_tokens = 0;   ///< of this prompt
-  std::string_view numerics{};  ///< what decides the bits of its results; empty: not known
-  std::string_view name{};      ///< what people call the worker: the same in every router, and after a restart
+  uint32_t cached_tokens = 0;                         ///< of this prompt
+  std::string_view numerics{};                        ///< what decides the bits of its results; empty: not known
+  ProtocolVersions kv_protocol = kKvProtocolUnnamed;  ///< prefill and decode workers that share no version make no pair
+  std::string_view name{};  ///< what people call the worker: the same in every router, and after a restart
 };
 
 /// One way to serve it. Indices of candidates.
@@ -71,11 +73,15 @@ struct RouteQuestion {
 };
 
 /// A "both" worker alone; every pair; a decode worker alone where it lacks no more of the prompt than breaks even, or
-/// where there are no pairs. Without `handoff` there are no pairs. A decode worker pairs with prefill workers of its
-/// own numerics, and with others when there are none. Empty: nobody decodes, or nobody as `numerics` requires.
+/// where there are no pairs. Without `handoff` there are no pairs. A decode worker pairs with prefill workers that
+/// share a version of the KV protocol with it: with those of its own numerics, and with others when there are none.
+/// Empty: nobody decodes, or nobody as `numerics` requires.
 std::vector<RouteOption> OptionsOf(const RouteQuestion& question);
 /// Those in which `worker`, an index of question.candidates, decodes. The rule of numerics is applied among them alone.
 std::vector<RouteOption> OptionsWith(const RouteQuestion& question, size_t worker);
+
+/// Whether KV can go from one to the other.
+bool MakePair(const Candidate& prefill, const Candidate& decode);
 
 /// Whether the options are better not all written out: more than 256 pairs, which take about 5 us to cost.
 bool ManyPairs(const RouteQuestion& question);

@@ -19,11 +19,15 @@ std::vector<size_t> Decoders(const RouteQuestion& question) {
   return alike.empty() && !question.numerics.require ? all : alike;
 }
 
-// Where the answer has numerics so far that no prefill worker has, who may decode depends on each pair.
+// Where the answer has numerics so far that not every decode worker finds a prefill worker of, who may decode depends
+// on each pair.
 bool DependsOnPairs(const RouteQuestion& question) {
   const NumericsRule& rule = question.numerics;
-  return !rule.so_far.empty() && !rule.require && std::ranges::none_of(question.candidates, [&](const Candidate& c) {
-    return c.role == WorkerRole::kPrefill && c.numerics == rule.so_far;
+  if (rule.so_far.empty() || rule.require) return false;
+  return std::ranges::any_of(question.candidates, [&](const Candidate& decode) {
+    return decode.role == WorkerRole::kDecode && std::ranges::none_of(question.candidates, [&](const Candidate& c) {
+             return MakePair(c, decode) && c.numerics == rule.so_far;
+           });
   });
 }
 

@@ -24,19 +24,20 @@ BODIES = [{"model": "tiny-llama", "prompt": f"{i} {LONG}", "max_tokens": 24, "se
 
 
 class Worker(contextlib.ExitStack):
-    """`baton worker` at `host`, on a free port unless one is given."""
+    """`baton worker` at `host`, on a free port unless one is given. `build`: another `baton`, and its environment."""
 
-    def __init__(self, folder, name, role="both", host="127.0.0.1", port=0, args=()):
+    def __init__(self, folder, name, role="both", host="127.0.0.1", port=0, args=(), build=(BATON, {})):
         super().__init__()
+        self.env = {**os.environ, **build[1]}
         self.ready, self.log, self.name = pathlib.Path(folder, f"{name}.ready"), pathlib.Path(folder, f"{name}.log"), name
         with contextlib.suppress(FileNotFoundError):
             self.ready.unlink()
-        self.command = [str(BATON), "worker", "--role", role, "--model", str(TINY), "--load-format", "dummy", "--threads", "1", "--host",
+        self.command = [str(build[0]), "worker", "--role", role, "--model", str(TINY), "--load-format", "dummy", "--threads", "1", "--host",
                         host, "--port", str(port), "--worker-id", name, "--ready-file", str(self.ready), "--hash-key-file", str(pathlib.Path(folder, "hash-key")), *args]
 
     def __enter__(self):
         with open(self.log, "a") as log:
-            self.process = subprocess.Popen(self.command, stdout=log, stderr=log)
+            self.process = subprocess.Popen(self.command, stdout=log, stderr=log, env=self.env)
         self.callback(self.stop)
         deadline = time.monotonic() + 60
         while not self.ready.exists():
@@ -58,11 +59,11 @@ class Worker(contextlib.ExitStack):
 
 
 class Router(Cluster):
-    """`baton router` that finds its workers by `args`."""
+    """`baton router` that finds its workers by `args`. `build`: as of a Worker."""
 
-    def __init__(self, folder, args, host=None):
-        super().__init__()
-        self.command = [str(BATON), "router", "--model", str(TINY), "--port", "0", "--grpc-port", "0", "--admin-port", "0", "--ready-file",
+    def __init__(self, folder, args, host=None, build=(BATON, {})):
+        super().__init__(env=build[1])
+        self.command = [str(build[0]), "router", "--model", str(TINY), "--port", "0", "--grpc-port", "0", "--admin-port", "0", "--ready-file",
                         str(self.ready), "--hash-key-file", str(pathlib.Path(folder, "hash-key")), "--log-requests=false",
                         *(["--host", host] if host else []), *map(str, args)]
 

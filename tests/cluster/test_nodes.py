@@ -1,6 +1,7 @@
 """A worker whose ranks are on several machines (here: processes on addresses of their own): the same bytes as one machine gives, machines
 started in any order, and the end of all when one is lost, with exit code 7 within 5 seconds; who does not belong is refused."""
 import contextlib
+import json
 import os
 import pathlib
 import secrets
@@ -11,6 +12,8 @@ import subprocess
 import tempfile
 import time
 import unittest
+import urllib.error
+import urllib.request
 
 from harness import BATON, START_SECONDS, STOP_SECONDS, TINY, Cluster, in_parallel, run, state
 from test_parallel import children_of
@@ -145,6 +148,31 @@ class Nodes(unittest.TestCase):
             worker = zero.await_ready()
             with group.router(worker) as c:
                 self.check(c, group)
+
+    def test_every_machine_answers_probes_and_scrapes_from_its_start(self):
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        with Group(2, TP, 2, "--status-port", port) as group:
+
+            def get(index, path):
+                try:
+                    with urllib.request.urlopen(f"http://{group.host_of(index)}:{port}{path}", timeout=5) as reply:
+                        return reply.status, reply.read().decode()
+                except urllib.error.HTTPError as e:
+                    return e.code, e.read().decode()
+
+            for index in (1, 0):  # the first waits for the second
+                group.start(index).await_text("/live, /ready and /metrics at http://")
+                self.assertEqual(get(index, "/live")[0], 200)
+                status, body = get(index, "/ready")
+                if index == 1:
+                    self.assertEqual((status, json.loads(body)["phase"]), (503, "waits for the other machines"))
+            for index, node in ((0, group.nodes[1]), (1, group.nodes[0])):
+                node.await_ready()
+                self.assertIn(f"BATON_STATUS='http://{group.host_of(index)}:{port}'", node.ready.read_text())
+                status, body = get(index, "/ready")
+                self.assertEqual((status, json.loads(body)["machine"]), (200, index))
+                self.assertIn(f'baton_machine_ready{{worker="node-{index}",machine="{index}"}} 1\n', get(index, "/metrics")[1])
 
     def test_a_machine_that_is_killed_ends_the_others(self):
         for victim, words in ((1, "rank 1 is gone"), (0, "rank 0 is gone")):

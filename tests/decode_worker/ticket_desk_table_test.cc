@@ -90,7 +90,7 @@ const Event kLanes[] = {
     {"Open, no hello", [](auto& w) { w.Open(9); }},
     {"Open, other model", [](auto& w) { OpenAs(w, [](LaneHello& h) { h.model_digest = "x"; }); }},
     {"Open, other digests", [](auto& w) { OpenAs(w, [](LaneHello& h) { h.kv_digest = "off"; }); }},
-    {"Open, other protocol", [](auto& w) { OpenAs(w, [](LaneHello& h) { h.protocol = 99; }); }},
+    {"Open, other protocol", [](auto& w) { OpenAs(w, [](LaneHello& h) { h.protocol = {99, 99}; }); }},
     {"Open, other heads",
      [](auto& w) { OpenAs(w, [](LaneHello& h) { h.side.layout.groups[0].planes[0].heads = 2; }); }},
     {"Open, other numerics", [](auto& w) { OpenAs(w, [](LaneHello& h) { h.numerics_id = "x"; }); }},

@@ -100,7 +100,7 @@ TEST(TicketDesk, ChoicesWhoseFirstTokensOtherNumericsDrewAreNotDrawnAnewHere) {
 }
 
 TEST(TicketDesk, AMisfitMovesNothingAndIsToldBothValues) {
-  const auto why_gone = [](std::string LaneHello::* field, const std::string& value) {
+  const auto why_gone = [](auto field, const auto& value) {
     DeskWorld w;
     LaneHello hello = w.MakeHello();
     hello.*field = value;
@@ -111,6 +111,8 @@ TEST(TicketDesk, AMisfitMovesNothingAndIsToldBothValues) {
   };
   EXPECT_EQ(why_gone(&LaneHello::model_digest, "another"), "model digest another, here model");
   EXPECT_EQ(why_gone(&LaneHello::kv_digest, "off"), "KV digests off, here sum64");
+  EXPECT_EQ(why_gone(&LaneHello::protocol, ProtocolVersions{5, 7}), "KV protocol 5..7, here 4");
+  EXPECT_EQ(why_gone(&LaneHello::protocol, ProtocolVersions{3, 5}), "") << "they share 4";
 }
 
 TEST(TicketDesk, WhoGuessesATicketLearnsNothingAndAttachesNothing) {

@@ -14,7 +14,7 @@ using ::testing::HasSubstr;
 const LaneKey kKey{0x1234567890abcdef, 3, 2};
 
 LaneHello Hello() {
-  LaneHello hello{kLaneProtocol, "incarnation", "digest", "numerics", {}};
+  LaneHello hello{KvProtocol(), "incarnation", "digest", "numerics", {}};
   hello.side.layout.groups = {
       {.layers = {0, 2},
        .kind = KvGroupKind::kWindow,
@@ -80,6 +80,14 @@ TEST(LaneCodec, AHelloNamesItsDigests) {
   EXPECT_EQ(std::get<LaneHello>(*DecodeLaneMessage(EncodeLaneMessage(hello))).kv_digest, "off");
   hello.kv_digest.clear();  // older than the name
   EXPECT_EQ(std::get<LaneHello>(*DecodeLaneMessage(EncodeLaneMessage(hello))).kv_digest, "sum64");
+}
+
+TEST(LaneCodec, AHelloSaysEveryVersionOfItsSender) {
+  for (const ProtocolVersions& spoken : {ProtocolVersions{4, 4}, ProtocolVersions{4, 5}, ProtocolVersions{9, 12}}) {
+    LaneHello hello = Hello();
+    hello.protocol = spoken;
+    EXPECT_EQ(std::get<LaneHello>(*DecodeLaneMessage(EncodeLaneMessage(hello))).protocol, spoken);
+  }
 }
 
 TEST(LaneCodec, FieldsArriveWhereTheyBelong) {

@@ -188,7 +188,7 @@ constexpr const char* kLayout =
 
 std::vector<Golden> LaneMessages() {
   const LaneKey key{0x1234567890abcdef, 3, 2};
-  LaneHello hello{4, "incarnation", "digest", "numerics", {}};
+  LaneHello hello{{4, 4}, "incarnation", "digest", "numerics", {}};
   hello.kv_digest = "sum64";
   hello.side.layout = TheLayout();
   hello.side.tensor_parallel_size = 1;
@@ -235,7 +235,7 @@ TEST(WireGolden, EveryLaneMessage) {
     EXPECT_EQ(decoded->index(), golden.message.index()) << golden.name;
     EXPECT_EQ(Hex(EncodeLaneMessage(*decoded)), expected) << golden.name;
   }
-  EXPECT_EQ(kLaneProtocol, 4u) << "another protocol: are these still its bytes?";
+  EXPECT_EQ(KvProtocol().max, 4u) << "another protocol: are these still its bytes?";
 }
 
 TEST(WireGolden, ALayout) {

@@ -113,7 +113,7 @@ TEST(CanaryBook, APrefillWorkerWaitsForOneThatDecodesWhichIsAskedAloneWithoutIt)
   Fixture f;
   f.Serve({Prefill(0)});
   EXPECT_TRUE(f.runs.empty());
-  EXPECT_EQ(f.shown[0].unproven, "its canary waits for a worker that decodes");
+  EXPECT_EQ(f.shown[0].unproven, "its canary waits for a worker that decodes and speaks KV protocol 4");
   Fixture alone;
   alone.Serve({Decode(1)});
   ASSERT_EQ(alone.runs.size(), 1u);
@@ -123,6 +123,21 @@ TEST(CanaryBook, APrefillWorkerWaitsForOneThatDecodesWhichIsAskedAloneWithoutIt)
   alone.Serve({Prefill(0), Decode(1)});
   ASSERT_EQ(alone.runs.size(), 2u);
   EXPECT_EQ(alone.runs[1].prefill, 0);
+}
+
+TEST(CanaryBook, HalvesThatShareNoKvProtocolAreNotAskedTogether) {
+  Fixture f;
+  Member newer = Prefill(0), old = Decode(1), both = Decode(2);
+  newer.kv_protocol = {5, 5}, both.kv_protocol = {4, 5};
+  f.Serve({newer, old});
+  ASSERT_EQ(f.runs.size(), 1u);
+  EXPECT_FALSE(f.runs[0].prefill) << "who decodes is asked alone";
+  EXPECT_EQ(f.shown[0].unproven, "its canary waits for a worker that decodes and speaks KV protocol 5");
+  f.Ended(f.runs[0]);
+  f.Serve({newer, old, both});
+  ASSERT_EQ(f.runs.size(), 2u);
+  EXPECT_EQ(f.runs[1].prefill, 0);
+  EXPECT_EQ(f.runs[1].decode, 2);
 }
 
 TEST(CanaryBook, AFailureNamesBothHalvesAndIsTriedAgainAfterGrowingPauses) {

@@ -39,7 +39,7 @@ struct World {
 World RandomWorld(std::mt19937_64& random, size_t workers) {
   const auto below = [&random](uint64_t n) { return static_cast<int32_t>(random() % n); };
   World world;
-  const int numerics = 1 + below(3);
+  const int numerics = 1 + below(3), versions = 1 + below(4);
   for (size_t i = 0; i < workers; ++i) {
     Candidate c;
     c.id = {static_cast<int32_t>(i)};
@@ -48,6 +48,8 @@ World RandomWorld(std::mt19937_64& random, size_t workers) {
     c.role = kRoles[below(world.workers.size() % 3 == 0 ? 5 : 4)];
     constexpr std::string_view kNumerics[] = {"a", "b", "c"};
     c.numerics = kNumerics[below(static_cast<uint64_t>(numerics))];
+    constexpr ProtocolVersions kSpoken[] = {{4, 4}, {4, 5}, {5, 5}, {5, 6}};
+    c.kv_protocol = kSpoken[below(static_cast<uint64_t>(versions))];
     c.queued_tokens = 100 * below(4);
     c.running = 4 * below(6);
     c.max_num_seqs = 16;

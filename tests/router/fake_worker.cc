@@ -51,8 +51,8 @@ class FakeWorker::Service final : public v1::Worker::Service {
   grpc::Status Handshake(grpc::ServerContext*, const v1::HandshakeRequest* request,
                          v1::HandshakeReply* reply) override {
     std::lock_guard lock(mutex);
-    reply->mutable_protocol()->set_min(1);
-    reply->mutable_protocol()->set_max(1);
+    reply->mutable_protocol()->set_min(options.protocol_min);
+    reply->mutable_protocol()->set_max(options.protocol_max);
     if (options.loading) {
       reply->mutable_loading()->set_phase("weights");
       reply->mutable_loading()->set_progress(0.25);

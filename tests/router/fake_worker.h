@@ -22,6 +22,7 @@ struct FakeWorkerOptions {
   int32_t max_model_len = 2048;
   std::string model_digest = "digest";
   std::string kv_digest{};
+  uint32_t protocol_min = 1, protocol_max = 1;
   std::string tokenizer_digest{};
   v1::WorkerRole role = v1::WORKER_ROLE_BOTH;
   bool loading = false;

@@ -318,9 +318,8 @@ TEST_F(HttpLimits, AConnectionThatNeverAsksHasTheTimeOfARequest) {
 // One address may not have them all: 127.0.0.2 is another one here.
 TEST_F(HttpLimits, OneAddressLeavesConnectionsToOthers) {
   std::promise<std::string> why;
-  Start({.max_connections = 3, .max_per_address = 2, .loopback_too = true, .closed = [&](const char* reason) {
-           why.set_value(reason);
-         }});
+  Start({.limits = {.most = 3, .per_address = 2, .loopback_too = true},
+         .closed = [&](const char* reason) { why.set_value(reason); }});
   HttpConnection a(port_), b(port_);
   for (HttpConnection* c : {&a, &b}) {
     c->Send(RequestText("GET", "/", ""));
@@ -341,10 +340,7 @@ TEST_F(HttpLimits, OneAddressLeavesConnectionsToOthers) {
 
 TEST_F(HttpLimits, SomeAddressesThatTakeAllTheyGetLeaveConnectionsToOthers) {
   std::atomic<int> closed{0};
-  Start({.max_connections = 16,
-         .max_per_address = 8,
-         .leaves_others = true,
-         .loopback_too = true,
+  Start({.limits = {.most = 16, .per_address = 8, .leaves_others = true, .loopback_too = true},
          .closed = [&](const char*) { ++closed; }});
   std::vector<std::unique_ptr<HttpConnection>> open;
   for (const char* from : {"127.0.0.2", "127.0.0.3", "127.0.0.4"}) {
@@ -399,7 +395,7 @@ TEST_F(HttpLimits, AClientThatLeavesIsNoticedThoughItSentMore) {
 }
 
 TEST_F(HttpLimits, TooManyConnectionsAreClosed) {
-  Start({.max_connections = 2});
+  Start({.limits = {.most = 2}});
   HttpConnection a(port_), b(port_);
   for (HttpConnection* c : {&a, &b}) {
     c->Send(RequestText("GET", "/", ""));

@@ -67,5 +67,13 @@ TEST(Meetings, AWorkerThatDoesBothMeetsNobody) {
   EXPECT_TRUE(meetings.Ready({0, false, false}, std::vector<Member>{{0, false, false}, {1, true, false}}).empty());
 }
 
+TEST(Meetings, WhoSharesNoKvProtocolDoesNotMeet) {
+  std::vector<Member> all = Members(2, 2);
+  all[1].kv_protocol = {5, 6}, all[3].kv_protocol = {6, 6};
+  Meetings meetings;
+  EXPECT_EQ(meetings.Ready(all[1], all), (std::vector<Meeting>{{1, 3}}));
+  EXPECT_EQ(meetings.Ready(all[2], all), (std::vector<Meeting>{{0, 2}}));
+}
+
 }  // namespace
 }  // namespace baton::router

@@ -398,5 +398,20 @@ TEST(PredictedTime, DecodeWorkersThatHaveNotTakenAStepYetShareWhatComes) {
   EXPECT_GE(workers[2].running, 3);
 }
 
+TEST(RouteOptions, APairSharesAVersionOfTheKvProtocolAndWhoHasNonePrefillsItself) {
+  std::vector<Candidate> workers = {Worker(0), Worker(1), Worker(2), Worker(3)};
+  workers[0].role = workers[1].role = WorkerRole::kPrefill;
+  workers[2].role = workers[3].role = WorkerRole::kDecode;
+  workers[1].kv_protocol = {5, 6}, workers[2].kv_protocol = {6, 7}, workers[3].kv_protocol = {8, 8};
+  workers[1].numerics = "other";
+  const HandoffTerms terms{4, 0, [](size_t, size_t) { return 1e6; }};
+  const std::vector<RouteOption> options = OptionsOf({workers, 1000, &terms});
+  ASSERT_EQ(options.size(), 2u);
+  EXPECT_EQ(options[0].worker, 2u);
+  EXPECT_EQ(options[0].prefill, 1u) << "those that share none are no reason to leave it out for its numerics";
+  EXPECT_EQ(options[1].worker, 3u);
+  EXPECT_FALSE(options[1].prefill) << "it is alone";
+}
+
 }  // namespace
 }  // namespace baton::router

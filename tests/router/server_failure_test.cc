@@ -276,6 +276,18 @@ TEST_F(RouterTest, AWorkerWithoutKvDigestsIsNotUsedAlone) {
   EXPECT_EQ(server_->workers()[0].detail, "kv_digest: worker has \"off\", this router's build \"sum64\"");
 }
 
+TEST_F(RouterTest, AWorkerOfAnotherProtocolIsNamedAndDisturbsNobodyAndOneThatSharesAVersionServes) {
+  FakeWorker far({.protocol_min = 2, .protocol_max = 3}), near({.protocol_max = 2});
+  Start({&far, &near}, {}, false);
+  ASSERT_TRUE(server_->WaitReady(std::chrono::seconds(10)));
+  ASSERT_TRUE(far.Wait([&] { return server_->workers()[0].state == "mismatch"; }));
+  EXPECT_NE(server_->workers()[0].detail.find("speaks 2..3, this router 1"), std::string::npos)
+      << server_->workers()[0].detail;
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(Complete(R"("max_tokens":1)").status, 200);
+  EXPECT_EQ(near.attaches().size(), 3u);
+  EXPECT_EQ(far.attaches().size(), 0u);
+}
+
 TEST_F(RouterTest, AGapInTheEventsAsksForASnapshot) {
   FakeWorker worker;
   Start({&worker});

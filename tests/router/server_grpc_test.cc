@@ -260,6 +260,26 @@ TEST_F(GrpcTest, AConnectionsCallsAndHeadersAreBounded) {
   EXPECT_EQ(settings.at(6), 16384u) << "MAX_HEADER_LIST_SIZE";
 }
 
+// 127.0.0.2 is another address here. A connection is served once the server has sent its SETTINGS.
+TEST_F(GrpcTest, OneAddressLeavesConnectionsToOthersAndGetsItsOwnBack) {
+  FakeWorker worker;
+  Start({&worker}, {.max_connections_per_address = 3});
+  const auto served = [&] {
+    auto c = std::make_unique<HttpConnection>(server_->grpc_port(), 0, "127.0.0.2");
+    c->Send(std::string("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0", 33));
+    return c->ReceiveSome().empty() ? nullptr : std::move(c);
+  };
+  std::vector<std::unique_ptr<HttpConnection>> open;
+  for (int i = 0; i < 3; ++i) ASSERT_NE(open.emplace_back(served()), nullptr) << i;
+  EXPECT_EQ(served(), nullptr);
+  EXPECT_EQ(Metric("baton_http_connections_closed_total"), 1);
+  std::string reply;
+  EXPECT_TRUE(Call("/grpc.health.v1.Health/Check", "", &reply).ok()) << "of 127.0.0.1";
+  open.pop_back();
+  std::unique_ptr<HttpConnection> again;
+  ASSERT_TRUE(worker.Wait([&] { return (again = served()) != nullptr; })) << "its place is free again";
+}
+
 TEST_F(GrpcTest, AKeysLimitsHoldHereToo) {
   const std::string file = testing::TempDir() + "/grpc_limited_keys";
   std::ofstream(file) << "secret name=alice requests-per-minute=1\n";

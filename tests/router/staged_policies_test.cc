@@ -200,12 +200,14 @@ TEST(StagedPolicies, AmongManyPairsTheChoiceIsAsAmongAllOptions) {
   for (int round = 0; round < 300; ++round) {
     std::vector<Candidate> workers;
     constexpr std::string_view kNumerics[] = {"a", "b", "c"};
-    const auto kinds = static_cast<uint64_t>(1 + below(3));
+    const auto kinds = static_cast<uint64_t>(1 + below(3)), versions = static_cast<uint64_t>(1 + below(3));
     for (int i = 0; i < 42; ++i) {
       Candidate c = Worker(i, i % 14 == 0  ? WorkerRole::kBoth
                               : i % 2 == 0 ? WorkerRole::kPrefill
                                            : WorkerRole::kDecode);
       c.numerics = kNumerics[below(kinds)];
+      c.kv_protocol = {4, static_cast<uint32_t>(4 + below(versions))};
+      if (below(versions) == 2) c.kv_protocol = {6, 6};
       c.running = 17 * below(4), c.queued_tokens = 100 * below(3);
       c.cached_tokens = static_cast<uint32_t>(16 * below(4));  // of 52
       workers.push_back(c);

@@ -21,6 +21,7 @@ WorkerConfig Good() {
 
 const Edges<int32_t> kIntegers = {
     {"port", &WorkerConfig::port, {0, 65535}, {-1, 65536}},
+    {"status-port", &WorkerConfig::status_port, {-1, 65535}, {-2, 65536}},
     {"tensor-parallel-size", &WorkerConfig::tensor_parallel_size, {1, 256}, {-1, 0, 3, 512}},
     {"pipeline-parallel-size", &WorkerConfig::pipeline_parallel_size, {1, 3, 256}, {0, 257}},
     {"reduction-width", &WorkerConfig::reduction_width, {1, 256}, {-1, 0, 3, 512}},
@@ -85,7 +86,7 @@ TEST(WorkerConfig, EveryFieldTakesItsEdgesAndRefusesWhatLiesBehindThem) {
   test::CheckEdges(Good(), kLongIntegers, tested);
   test::CheckEdges(Good(), kNumbers, tested);
   test::CheckEdges(Good(), kTexts, tested);
-  EXPECT_EQ(tested.size(), 35u);
+  EXPECT_EQ(tested.size(), 36u);
 }
 
 TEST(WorkerConfig, KvTlsNeedsCertificatesAndATransportThatEncrypts) {

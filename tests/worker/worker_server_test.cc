@@ -128,6 +128,8 @@ std::string SayHandshake(Live& w, uint32_t protocol, size_t key_bytes) {
   v1::HandshakeReply reply;
   const grpc::Status status = w.Handshake(reply, protocol, key_bytes);
   if (!status.ok()) return CodeName(status);
+  if (reply.incarnation().empty())
+    return reply.worker_id().empty() || reply.protocol().max() == 0 ? "nothing" : "its name";
   return reply.has_loading() ? "loading" : v1::WorkerRole_Name(reply.role()).substr(12);
 }
 
@@ -240,7 +242,7 @@ constexpr const char* kTable = R"(
 Handshake                 | loading | BOTH | PREFILL | DECODE | DECODE | UNAVAILABLE | PERMISSION_DENIED | BOTH
 Handshake, no key         | loading | BOTH | PREFILL | DECODE | DECODE | UNAVAILABLE | PERMISSION_DENIED | BOTH
 Handshake, short key      | INVALID_ARGUMENT | INVALID_ARGUMENT | INVALID_ARGUMENT | INVALID_ARGUMENT | INVALID_ARGUMENT | UNAVAILABLE | PERMISSION_DENIED | INVALID_ARGUMENT
-Handshake, other protocol | FAILED_PRECONDITION | FAILED_PRECONDITION | FAILED_PRECONDITION | FAILED_PRECONDITION | FAILED_PRECONDITION | UNAVAILABLE | PERMISSION_DENIED | FAILED_PRECONDITION
+Handshake, other protocol | its name | its name | its name | its name | its name | UNAVAILABLE | PERMISSION_DENIED | its name
 Watch                     | UNAVAILABLE | snapshot | snapshot | snapshot | snapshot | UNAVAILABLE | UNAUTHENTICATED | snapshot
 Relay a prompt            | UNAVAILABLE | 3 tokens | 3 tokens | 3 tokens | Error(UNAVAILABLE) | UNAVAILABLE | UNAUTHENTICATED | 3 tokens
 Relay nonsense            | UNAVAILABLE | Error(INVALID_ARGUMENT) | Error(INVALID_ARGUMENT) | Error(INVALID_ARGUMENT) | Error(UNAVAILABLE) | UNAVAILABLE | UNAUTHENTICATED | Error(INVALID_ARGUMENT)

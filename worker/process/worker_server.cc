@@ -4,6 +4,7 @@
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <mutex>
 #include <thread>
@@ -97,6 +98,9 @@ class WorkerServer::Parts {
     return load_status_;
   }
 
+  bool Serving() const { return serving_; }
+  StartUpProgress::View Progress() const { return state_.progress().Get(); }
+
   absl::Status Health() const {
     if (absl::Status ranks = ranks_ ? ranks_->Health() : absl::OkStatus(); !ranks.ok()) return ranks;
     return roles_.Health();
@@ -154,6 +158,7 @@ class WorkerServer::Parts {
   }
 
   void SetServing(bool serving) {
+    serving_ = serving;
     server_->GetHealthCheckService()->SetServingStatus(serving);
     server_->GetHealthCheckService()->SetServingStatus("baton.v1.Worker", serving);
     server_->GetHealthCheckService()->SetServingStatus("", true);  // liveness: the process answers
@@ -226,6 +231,7 @@ class WorkerServer::Parts {
   std::unique_ptr<tls::GrpcTls> tls_;            ///< of identity_
   std::unique_ptr<grpc::Server> server_;
   uint16_t port_ = 0;
+  std::atomic<bool> serving_{false};
   std::thread loader_, io_;
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
@@ -260,6 +266,8 @@ WorkerServer::~WorkerServer() = default;
 uint16_t WorkerServer::port() const { return parts_->port(); }
 bool WorkerServer::WaitReady(Duration timeout) const { return parts_->WaitReady(timeout); }
 absl::Status WorkerServer::LoadStatus() const { return parts_->LoadStatus(); }
+bool WorkerServer::Serving() const { return parts_->Serving(); }
+StartUpProgress::View WorkerServer::Progress() const { return parts_->Progress(); }
 absl::Status WorkerServer::Health() const { return parts_->Health(); }
 void WorkerServer::Drain() { parts_->Drain(); }
 bool WorkerServer::WaitDrained(Duration timeout) const { return parts_->WaitDrained(timeout); }

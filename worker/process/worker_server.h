@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "common/clock.h"
 #include "worker/process/role_service.h"
+#include "worker/process/start_up.h"
 #include "worker/ranks/rank_host.h"
 #include "worker/worker_config.h"
 
@@ -32,6 +33,10 @@ class WorkerServer {
   bool WaitReady(Duration timeout) const;
   /// The result of the load; OK while it runs.
   absl::Status LoadStatus() const;
+
+  /// Whether requests are accepted now; and what the start does until then.
+  bool Serving() const;
+  StartUpProgress::View Progress() const;
 
   /// Not OK: a rank has ended, and the worker cannot go on. The main thread's.
   absl::Status Health() const;

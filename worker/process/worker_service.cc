@@ -4,8 +4,10 @@
 #include <cstring>
 
 #include "common/kv_digest.h"
+#include "common/protocol_versions.h"
 #include "common/str_cat.h"
 #include "kvtransfer/layout_codec.h"
+#include "proto/protocol_codec.h"
 #include "worker/process/numerics_id.h"
 #include "worker/relay/relay_stream.h"
 
@@ -94,14 +96,20 @@ void WorkerState::SetWorkerId(std::string id) {
   worker_id_ = std::move(id);
 }
 
-v1::HandshakeReply WorkerState::Describe() const {
+v1::HandshakeReply WorkerState::Introduce() const {
   std::lock_guard lock(mutex_);
   v1::HandshakeReply reply;
-  reply.mutable_protocol()->set_min(kProtocolMin);
-  reply.mutable_protocol()->set_max(kProtocolMax);
+  EncodeVersions(WorkerProtocol(), *reply.mutable_protocol());
+  EncodeVersions(KvProtocol(), *reply.mutable_kv_protocol());
   reply.set_worker_id(worker_id_);
-  reply.set_incarnation(incarnation_);
   reply.set_worker_version(version_);
+  return reply;
+}
+
+v1::HandshakeReply WorkerState::Describe() const {
+  v1::HandshakeReply reply = Introduce();
+  std::lock_guard lock(mutex_);
+  reply.set_incarnation(incarnation_);
   if (key_) reply.set_hash_key(key_->bytes.data(), key_->bytes.size());
   if (!engine_) {
     const StartUpProgress::View view = progress_.Get();
@@ -161,11 +169,9 @@ grpc::ServerUnaryReactor* WorkerService::Handshake(grpc::CallbackServerContext* 
     reactor->Finish(grpc::Status::OK);
     return reactor;
   }
-  const v1::ProtocolRange& theirs = request->protocol();
-  if (theirs.max() < kProtocolMin || theirs.min() > kProtocolMax) {
-    reactor->Finish(
-        {grpc::StatusCode::FAILED_PRECONDITION, StrCat("protocol: router speaks ", theirs.min(), "…", theirs.max(),
-                                                       ", worker ", kProtocolMin, "…", kProtocolMax)});
+  if (!DecodeVersions<ProtocolVersions>(request->protocol()).Shares(WorkerProtocol())) {
+    *reply = state_.Introduce();
+    reactor->Finish(grpc::Status::OK);
     return reactor;
   }
   if (!request->hash_key().empty()) {

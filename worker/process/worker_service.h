@@ -18,9 +18,6 @@
 
 namespace baton::worker {
 
-inline constexpr uint32_t kProtocolMin = 1;
-inline constexpr uint32_t kProtocolMax = 1;
-
 /// The service's knowledge of its worker. Thread-safe.
 class WorkerState {
  public:
@@ -39,7 +36,10 @@ class WorkerState {
   std::shared_ptr<EngineShell> engine() const;
   void SetWorkerId(std::string id);
   v1::HandshakeReply Describe() const;
+  /// To a router that speaks none of the versions that this worker does: which these are, and who says so.
+  v1::HandshakeReply Introduce() const;
   StartUpProgress& progress() { return progress_; }
+  const StartUpProgress& progress() const { return progress_; }
 
  private:
   const WorkerConfig& config_;
