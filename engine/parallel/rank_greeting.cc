@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "common/errno_text.h"
+#include "common/net/keep_alive.h"
 #include "common/status.h"
 #include "common/tls/context.h"
 #include "common/tls/peer_tls.h"
@@ -83,6 +84,7 @@ bool WouldBlock() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == E
 void PrepareRankSocket(int socket, Duration patience) {
   const int on = 1;
   setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  net::KeepAlive(socket);  // between requests ranks say nothing
   const int64_t ms = std::max<int64_t>(1, static_cast<int64_t>(Milliseconds(patience)));
   const timeval limit{.tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000};
   setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));

@@ -14,6 +14,7 @@
 
 #include "common/errno_text.h"
 #include "common/net/address.h"
+#include "common/net/keep_alive.h"
 #include "common/net/socket_address.h"
 #include "common/status.h"
 
@@ -216,14 +217,9 @@ absl::StatusOr<int> Dial(const std::string& where) {
 }
 
 void NoticeVanishedHost(int socket, bool when_full) {
-  const auto set = [socket](int level, int option, int value) {
-    setsockopt(socket, level, option, &value, sizeof(value));
-  };
-  set(SOL_SOCKET, SO_KEEPALIVE, 1);
-  set(IPPROTO_TCP, TCP_KEEPIDLE, 10);  // seconds, then one question every 5 s
-  set(IPPROTO_TCP, TCP_KEEPINTVL, 5);
-  set(IPPROTO_TCP, TCP_KEEPCNT, 4);
-  if (when_full) set(IPPROTO_TCP, TCP_USER_TIMEOUT, 30000);  // ms
+  net::KeepAlive(socket);
+  const int patience_ms = 30000;
+  if (when_full) setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &patience_ms, sizeof(patience_ms));
 }
 
 int Accept(int listener) { return accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC); }

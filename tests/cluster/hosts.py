@@ -74,7 +74,7 @@ class Hosts:
     def __init__(self, names, six=False):
         self.tag = f"bt{os.getpid()}"
         self.names, self.six, self.switch = list(names), six, None
-        self.delay, self.loss, self.cut_off = 0.0, 0.0, []
+        self.delay, self.loss, self.forget, self.cut_off = 0.0, 0.0, 0.0, []
 
     def netns(self, name):
         return f"{self.tag}-{name}"
@@ -122,7 +122,7 @@ class Hosts:
 
     def configure(self):
         ports = " ".join(str(self.names.index(name)) for name in self.cut_off)
-        self.switch.stdin.write(f"{self.delay} {self.loss} {ports}\n")
+        self.switch.stdin.write(f"{self.delay} {self.loss} {self.forget} {ports}\n")
         self.switch.stdin.flush()
         assert self.switch.stdout.readline() == "ok\n", "the switch is gone"
 
@@ -143,6 +143,17 @@ class Hosts:
             yield
         finally:
             self.delay, self.loss = 0.0, 0.0
+            self.configure()
+
+    @contextlib.contextmanager
+    def forgetful(self, after):
+        """A TCP connection that is idle for `after` seconds is forgotten on the way: its packets arrive nowhere."""
+        self.forget = after
+        self.configure()
+        try:
+            yield
+        finally:
+            self.forget = 0.0
             self.configure()
 
     def inside(self, name):

@@ -1,7 +1,9 @@
 """A network switch in user space: forwards frames between TAP devices, late, not at all, or to nobody, as it is told. What tc's
 netem does, for machines whose kernel lacks that module.
 
-    switch.py FD…       the TAP devices; a line on stdin: DELAY_SECONDS LOSS_SHARE [DEVICE…]   (indices that are cut off)
+    switch.py FD…       the TAP devices; a line on stdin: DELAY_SECONDS LOSS_SHARE FORGET_SECONDS [DEVICE…]
+                        DEVICE: indices that are cut off. FORGET: a TCP connection of which nothing came for so long is not known any
+                        more, as to the address translators and firewalls of the world: its packets are dropped; 0: never
 """
 import heapq
 import os
@@ -15,11 +17,25 @@ MAX_FRAME = 1 << 16
 class Switch:
     def __init__(self, ports):
         self.ports, self.known, self.due, self.number = ports, {}, [], 0
-        self.delay, self.loss, self.cut, self.random = 0.0, 0.0, set(), random.Random(1)
+        self.delay, self.loss, self.forget, self.cut, self.random = 0.0, 0.0, 0.0, set(), random.Random(1)
+        self.flows = {}  # both ends of a TCP connection -> when a packet of it came
 
     def configure(self, line):
-        delay, loss, *cut = line.split()
-        self.delay, self.loss, self.cut = float(delay), float(loss), set(map(int, cut))
+        delay, loss, forget, *cut = line.split()
+        self.delay, self.loss, self.forget, self.cut = float(delay), float(loss), float(forget), set(map(int, cut))
+
+    def forgotten(self, frame, now):
+        """Of IPv4; a SYN begins a connection."""
+        if frame[12:14] != b"\x08\x00" or frame[23] != 6:
+            return False
+        tcp = 14 + 4 * (frame[14] & 15)
+        flow = frozenset((frame[26:30] + frame[tcp:tcp + 2], frame[30:34] + frame[tcp + 2:tcp + 4]))
+        begins = frame[tcp + 13] & 2
+        if not begins and self.forget and now - self.flows.get(flow, 0) > self.forget:
+            self.flows.pop(flow, None)
+            return True
+        self.flows[flow] = now
+        return False
 
     def take(self, port, now):
         while True:
@@ -29,7 +45,7 @@ class Switch:
                 return
             to, source = frame[:6], frame[6:12]
             self.known[source] = port
-            if port in self.cut or self.random.random() < self.loss:
+            if port in self.cut or self.random.random() < self.loss or self.forgotten(frame, now):
                 continue
             targets = [self.known[to]] if to in self.known else [p for p in range(len(self.ports)) if p != port]
             if self.delay == 0:

@@ -1,5 +1,5 @@
-"""Ranks on hosts of their own (network namespaces), which trust nobody but each other: TLS and secret everywhere. KV goes from rank to rank between them, and a host that is cut off, both ways,
-ends its group on both sides of the cut in time, while what it was computing is answered all the same."""
+"""Ranks on hosts of their own (network namespaces), which trust nobody but each other: TLS and secret everywhere. KV goes from rank to rank between them, also when nobody has asked for
+long and the network has forgotten who was connected; and a host that is cut off, both ways, ends its group on both sides of the cut in time, while what it was computing is answered all the same."""
 import shutil
 import time
 import unittest
@@ -13,6 +13,7 @@ from test_promise_a import answer
 from test_tls import Certs
 
 SKIP = why_not()
+FAILOVER_WAIT = 10  # --failover-wait-ms, in seconds
 
 
 class HostGroup(Group):
@@ -48,7 +49,7 @@ class NodeHosts(unittest.TestCase):
         for body, want, have in zip(self.bodies, self.alone, in_parallel([lambda b=b: answer(c, b) for b in self.bodies])):
             self.assertEqual(have, want, f"{what}: {body}")
 
-    def test_ranks_hand_over_between_hosts_and_a_host_that_is_cut_off_ends_both_sides(self):
+    def test_ranks_hand_over_between_hosts_also_after_they_were_idle_and_a_host_that_is_cut_off_ends_both_sides(self):
         tls = self.certs.flags()
         with HostGroup(self.hosts, ["a", "b"], TP, 2, "--role", "prefill", "--kv-tls", *tls) as prefill, \
              HostGroup(self.hosts, ["c", "d"], TP, 2, "--role", "decode", "--kv-tls", *tls) as decode:
@@ -65,7 +66,19 @@ class NodeHosts(unittest.TestCase):
                 for node in prefill.nodes:
                     node.await_text("is reached by tcp (tcp in TLS)")
                 c.wait_until(lambda: len(rank_bytes(c)["decode"]) == 2 and min(rank_bytes(c)["decode"]) > 0, "both ranks took KV")
+                self.idle(c, [*prefill.nodes, *decode.nodes])
                 self.cut_off(prefill, c)
+
+    def idle(self, c, nodes):
+        """Long enough for a network that forgets after 15 s, as others do after minutes."""
+        lost = c.metric("baton_worker_losses_total")
+        with self.hosts.forgetful(15):
+            time.sleep(20)
+            since = time.monotonic()
+            self.right(c, "after it was idle")
+            self.assertLess(time.monotonic() - since, FAILOVER_WAIT)
+        self.assertEqual([node.process.poll() for node in nodes], [None] * len(nodes))
+        self.assertEqual(c.metric("baton_worker_losses_total"), lost, c.log.read_text()[-3000:])
 
     def cut_off(self, group, c):
         """b hears nobody and nobody hears b, while a step may run."""

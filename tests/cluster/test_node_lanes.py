@@ -26,18 +26,21 @@ def rank_bytes(cluster):
 
 
 class Pair:
-    """A prefill and a decode worker on machines of their own, and a router. `prefill`, `decode`: (machines, flags)."""
+    """A prefill and a decode worker on machines of their own, and a router. `prefill`, `decode`: (machines, flags). `spare`: another
+    decode worker, the same."""
 
-    def __init__(self, prefill, decode, router=()):
+    def __init__(self, prefill, decode, router=(), spare=None):
         self.stack, self.router_args = contextlib.ExitStack(), [*HANDOFF, *router]
-        self.sides = [(role, *side) for role, side in (("prefill", prefill), ("decode", decode))]
+        self.sides = [("prefill", "prefill", *prefill), ("decode", "decode", *decode)]
+        if spare:
+            self.sides.append(("spare", "decode", *spare))
 
     def __enter__(self):
         self.groups = {}
         try:
             first = None
-            for role, count, flags in self.sides:
-                group = self.groups[role] = self.stack.enter_context(Group(count, *flags, "--role", role))
+            for name, role, count, flags in self.sides:
+                group = self.groups[name] = self.stack.enter_context(Group(count, *flags, "--role", role))
                 if first is not None:  # one cluster
                     for mine, theirs in ((group.secret, first.secret), (group.key, first.key)):
                         shutil.copy(theirs, mine)
@@ -47,7 +50,7 @@ class Pair:
                     group.start(index)
             workers = [group.nodes[0].await_ready() for group in self.groups.values()]
             self.cluster = self.stack.enter_context(first.router(*workers, args=self.router_args))
-            self.cluster.wait_until(lambda: self.cluster.get("/ready").status == 200, "both workers are ready")
+            self.cluster.wait_until(lambda: self.cluster.get("/ready").status == 200, "all workers are ready")
             return self
         except BaseException:
             self.stack.__exit__(*sys.exc_info())
