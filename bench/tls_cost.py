@@ -2,15 +2,20 @@
 """What TLS costs the router: CPU time of a handshake and of a chunk of a stream, beside what it costs nginx, which passes the same
 streams on, in the same run and with the same certificate.
 
-  bench/tls_cost.py [--nginx NGINX] [--handshakes 300] [--streams 8] [--tokens 1500] [--rounds 5] [--json FILE]
+  bench/tls_cost.py [--nginx NGINX] [--handshakes 100] [--streams 8] [--tokens 500] [--rounds 15] [--json FILE]
 
 NGINX: Debian's `nginx-light` or `nginx`, installed or unpacked (`dpkg-deb -x`). A surcharge is CPU time of the server's processes with
-TLS minus without it, for the same requests; the clients' share of the machine does not count. Each round takes all four in turn."""
+TLS minus without it, for the same requests; the clients' share of the machine does not count. Rounds are short and many, each takes all
+four in an order of its own, and a figure is made of the medians over the rounds; the interval beside the ratio has it in four of five
+drawings of the rounds (bootstrap). A server that falls behind puts several chunks into one record, which is cheaper by the chunk: on a busy
+machine nginx, which is behind the router, does so more often. So the clients count records, and a chunk's surcharge is given by the record
+that carries it, too: that is what both do once."""
 import argparse
 import concurrent.futures
 import json
 import os
 import pathlib
+import random
 import shutil
 import socket
 import ssl
@@ -75,11 +80,62 @@ class Server:
     def connect(self):
         s = socket.create_connection(self.address, timeout=300)
         s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return self.context.wrap_socket(s, server_hostname="localhost") if self.context else s
+        return Records(s, self.context) if self.context else s
+
+
+class Records:
+    """A client's end of TLS, which counts the records of data that come."""
+
+    DATA = 23
+
+    def __init__(self, s, context):
+        self.socket, self.count, self.rest, self.incoming, self.outgoing = s, 0, b"", ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.tls = context.wrap_bio(self.incoming, self.outgoing, server_hostname="localhost")
+        self.do(self.tls.do_handshake)
+
+    def do(self, what):
+        while True:
+            try:
+                return what()
+            except ssl.SSLWantReadError:
+                self.flush()
+                data = self.socket.recv(1 << 16)
+                if not data:
+                    self.incoming.write_eof()
+                self.incoming.write(data)
+                self.look(data)
+            finally:
+                self.flush()
+
+    def flush(self):
+        if self.outgoing.pending:
+            self.socket.sendall(self.outgoing.read())
+
+    def look(self, data):
+        """A record: its kind, a version of 2 bytes, its length in 2 bytes, its body."""
+        self.rest += data
+        while len(self.rest) >= 5 and len(self.rest) >= (whole := 5 + int.from_bytes(self.rest[3:5], "big")):
+            self.count += self.rest[0] == self.DATA
+            self.rest = self.rest[whole:]
+
+    def sendall(self, data):
+        self.do(lambda: self.tls.write(data))
+
+    def recv(self, size):
+        try:
+            return self.do(lambda: self.tls.read(size))
+        except (ssl.SSLEOFError, ssl.SSLZeroReturnError):
+            return b""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *why):
+        self.socket.close()
 
 
 def handshakes(server, count):
-    """CPU seconds of a new connection with one small request."""
+    """CPU seconds of a new connection with one small request, and 1."""
     def one(_):
         with server.connect() as s:
             s.sendall(b"GET /live HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
@@ -90,11 +146,11 @@ def handshakes(server, count):
     before = cpu_seconds(server.pids)
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         list(pool.map(one, range(count)))
-    return (cpu_seconds(server.pids) - before) / count
+    return (cpu_seconds(server.pids) - before) / count, 1
 
 
 def stream(server, tokens, seed):
-    """Events of one stream."""
+    """Events of one stream, and the records that brought them; without TLS as many."""
     body = json.dumps({"model": "tiny-llama", "prompt": f"{seed} the quick brown fox", "max_tokens": tokens, "temperature": 0,
                        "ignore_eos": True, "stream": True}).encode()
     with server.connect() as s:
@@ -106,25 +162,53 @@ def stream(server, tokens, seed):
             events += data.count(b"data: ")
             tail = data[-5:] if not data.endswith(b"data: ") else b""
         assert events, data[:400]
-        return events
+        return events, s.count if isinstance(s, Records) else events
 
 
 def chunks(server, streams, tokens, seed):
-    """CPU seconds of a chunk."""
+    """CPU seconds of a chunk, and chunks of a record."""
     before = cpu_seconds(server.pids)
     with concurrent.futures.ThreadPoolExecutor(streams) as pool:
-        events = sum(pool.map(lambda i: stream(server, tokens, seed * 1000 + i), range(streams)))
-    assert events >= streams * tokens * 0.9, f"{events} events of {streams} streams"
-    return (cpu_seconds(server.pids) - before) / events
+        events, records = map(sum, zip(*pool.map(lambda i: stream(server, tokens, seed * 1000 + i), range(streams))))
+    assert events >= streams * tokens * 0.5, f"{events} events of {streams} streams"
+    return (cpu_seconds(server.pids) - before) / events, events / records
+
+
+def surcharges(rounds):
+    """{who: microseconds by the chunk, by the record} of rounds {(who, with TLS): (seconds, chunks a record)}."""
+    def median(key, i):
+        return statistics.median(r[key][i] for r in rounds)
+    out = {}
+    for who in ("baton", "nginx"):
+        each = (median((who, True), 0) - median((who, False), 0)) * 1e6
+        out[who] = (each, each * median((who, True), 1))
+    return out
+
+
+def ratios(rounds):
+    baton, nginx = surcharges(rounds).values()
+    return [b / n if n > 0 else float("inf") for b, n in zip(baton, nginx)]
+
+
+def figures(rounds):
+    """What is printed: the surcharges, their ratio, and where four of five drawings of the rounds have it."""
+    drawn = random.Random(1)
+    many = [ratios(drawn.choices(rounds, k=len(rounds))) for _ in range(1000)]
+    spread = [sorted(column) for column in zip(*many)]
+    row = {who: {"microseconds": each, "microseconds_a_record": by_record, "a_record": statistics.median(r[who, True][1] for r in rounds)}
+           for who, (each, by_record) in surcharges(rounds).items()}
+    for name, ratio, column in zip(("ratio", "ratio_a_record"), ratios(rounds), spread):
+        row[name], row[name + "_from"], row[name + "_to"] = ratio, column[100], column[899]
+    return row
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nginx", default="nginx")
-    parser.add_argument("--handshakes", type=int, default=300)
+    parser.add_argument("--handshakes", type=int, default=100)
     parser.add_argument("--streams", type=int, default=8)
-    parser.add_argument("--tokens", type=int, default=1500)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--tokens", type=int, default=500)
+    parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--json")
     args = parser.parse_args()
     dir = pathlib.Path(tempfile.mkdtemp(prefix="baton-tls-cost-"))
@@ -149,18 +233,17 @@ def main():
             kinds = {"handshake": lambda s, n: handshakes(s, args.handshakes), "chunk": lambda s, n: chunks(s, args.streams, args.tokens, n)}
             out = {"cores": os.cpu_count(), "rounds": args.rounds, "limit": LIMIT}
             for kind, measure in kinds.items():
-                surcharge = {"baton": [], "nginx": []}
                 for s in servers.values():
                     measure(s, 0)  # warms up
+                rounds = []
                 for n in range(1, args.rounds + 1):
-                    cost = {key: measure(server, n) for key, server in servers.items()}
-                    for who, costs in surcharge.items():
-                        costs.append((cost[who, True] - cost[who, False]) * 1e6)
-                row = {who: {"microseconds": statistics.median(c), "low": min(c), "high": max(c)} for who, c in surcharge.items()}
-                row["ratio"] = row["baton"]["microseconds"] / row["nginx"]["microseconds"]
-                out[kind] = row
-                print(f"{kind:10} " + "  ".join(f"{who} {row[who]['microseconds']:8.2f} us ({row[who]['low']:.2f} … {row[who]['high']:.2f})"
-                                                for who in surcharge) + f"  ratio {row['ratio']:.2f}, at most {LIMIT}", flush=True)
+                    order = random.Random(n).sample(list(servers), len(servers))
+                    rounds.append({key: measure(servers[key], n) for key in order})
+                row = out[kind] = figures(rounds)
+                print(f"{kind:10} " + "  ".join(f"{who} {row[who]['microseconds']:7.2f} us, {row[who]['microseconds_a_record']:7.2f} a record of "
+                                                f"{row[who]['a_record']:.2f}" for who in ("baton", "nginx")) +
+                      "".join(f"  {name} {row[name]:.2f} ({row[name + '_from']:.2f} … {row[name + '_to']:.2f})" for name in ("ratio", "ratio_a_record")) +
+                      f", at most {LIMIT}", flush=True)
             out["load"] = os.getloadavg()[0]
     finally:
         if nginx is not None:
