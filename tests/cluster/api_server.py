@@ -25,6 +25,7 @@ class ApiServer:
 
         class Handler(http.server.BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True  # else a body waits 40 ms for an acknowledgement of its head
 
             def log_message(self, *args):
                 pass

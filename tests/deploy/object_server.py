@@ -105,6 +105,7 @@ class ObjectServer:
 
         class Handler(http.server.BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True  # else a body waits 40 ms for an acknowledgement of its head
 
             def log_message(self, *unused):
                 pass
