@@ -23,6 +23,7 @@
 #include "common/str_cat.h"
 #include "common/tls/grpc_credentials.h"
 #include "proto/generation.grpc.pb.h"
+#include "proto/stage_codec.h"
 
 namespace baton::cli {
 namespace {
@@ -53,19 +54,6 @@ struct Target {
   }
 };
 
-load::Stages StagesOf(const v1::StageTimings& t) {
-  return {.queue_prefill = t.queue_prefill_ms(),
-          .prefill = t.prefill_ms(),
-          .transfer = t.transfer_ms(),
-          .queue_decode = t.queue_decode_ms(),
-          .first_decode = t.first_decode_ms(),
-          .decode = t.decode_ms(),
-          .router = t.router_ms(),
-          .lost = t.lost_ms(),
-          .reserve = t.reserve_ms(),
-          .network = t.network_ms()};
-}
-
 /// Takes one chunk's news. True: it had text, or ended an answer without any.
 bool Apply(const v1::GenerateChunk& chunk, Answer& answer) {
   if (chunk.has_usage()) {
@@ -74,7 +62,7 @@ bool Apply(const v1::GenerateChunk& chunk, Answer& answer) {
     answer.completion_tokens = chunk.usage().completion_tokens();
     answer.cached_tokens = chunk.usage().cached_tokens();
   }
-  if (chunk.has_timings()) answer.stages = StagesOf(chunk.timings());
+  if (chunk.has_timings()) answer.stages = DecodeStages<load::Stages>(chunk.timings());
   if (chunk.finish_reason() != v1::FINISH_REASON_UNSPECIFIED) answer.finished = true;
   const bool ends_without_text = answer.finished && answer.text.empty();
   answer.text += chunk.text();

@@ -12,15 +12,12 @@
 #include "common/foreign_text.h"
 #include "common/status.h"
 #include "common/str_cat.h"
+#include "load/request_lists.h"
 
 namespace baton::load {
 namespace {
 
 using Json = nlohmann::json;
-
-constexpr const char* kLists[] = {"input_lens",      "output_lens",   "ttfts",         "itls",      "latencies",
-                                  "start_times",     "queue_times",   "errors",        "due_times", "cached_lens",
-                                  "generated_texts", "failure_kinds", "http_statuses", "counted",   "stages"};
 
 Duration FromSeconds(double seconds) { return Duration(static_cast<int64_t>(std::llround(seconds * 1e9))); }
 
@@ -54,8 +51,8 @@ class FileRun {
 
   absl::Status Check() const {
     if (!json_.is_object()) return Wrong("it is not the JSON object of a run");
-    for (const char* key : kLists) {
-      const auto list = json_.find(key);
+    for (const std::string_view key : RequestListKeys()) {
+      const auto list = json_.find(std::string(key));
       if (list == json_.end() || !list->is_array())
         return Wrong(StrCat("it has no list \"", key, "\" (was it written with --save-detailed by this version?)"));
       if (list->size() != count())

@@ -10,6 +10,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "common/str_cat.h"
+#include "load/request_lists.h"
 
 namespace baton::load {
 namespace {
@@ -117,22 +118,6 @@ std::string Findings(const Report& r) {
   return out;
 }
 
-Json StagesJson(const FirstToken& f) {
-  return {{"request", f.index},
-          {"ttft_ms", f.ttft_ms},
-          {"queue_prefill_ms", f.stages.queue_prefill},
-          {"prefill_ms", f.stages.prefill},
-          {"transfer_ms", f.stages.transfer},
-          {"queue_decode_ms", f.stages.queue_decode},
-          {"first_decode_ms", f.stages.first_decode},
-          {"router_ms", f.stages.router},
-          {"lost_ms", f.stages.lost},
-          {"reserve_ms", f.stages.reserve},
-          {"network_ms", f.stages.network},
-          {"client_ms", f.rest_ms()},
-          {"second_token_ms", f.second_ms}};
-}
-
 void AddStatistics(Json& out, const Report& r, const std::string& key, const Statistics& values) {
   out[StrCat("mean_", key, "_ms")] = values.mean();
   out[StrCat("median_", key, "_ms")] = values.Percentile(50);
@@ -196,34 +181,6 @@ void AddCounts(Json& out, const Summary& s) {
   out["schedule_lag_max_ms"] = s.lag.most();
   out["gaps_in_bursts"] = s.gaps_in_bursts;
   out["chunks_per_burst"] = s.chunks_per_burst;
-}
-
-// Lists with one entry per offered request, in their order; a failed one has its error.
-void AddDetails(Json& out, const RunResult& run) {
-  for (const char* key :
-       {"input_lens", "output_lens", "ttfts", "itls", "latencies", "start_times", "queue_times", "generated_texts",
-        "errors", "failure_kinds", "http_statuses", "due_times", "cached_lens", "counted", "stages"})
-    out[key] = Json::array();
-  for (const Outcome& o : run.outcomes) {
-    Json gaps = Json::array();
-    for (size_t i = 1; i < o.arrivals.size(); ++i) gaps.push_back(Seconds(o.arrivals[i] - o.arrivals[i - 1]));
-    out["input_lens"].push_back(o.answer.prompt_tokens);
-    out["output_lens"].push_back(o.ok() ? o.OutputTokens() : 0);
-    out["ttfts"].push_back(o.TtftMs() / 1000);
-    out["itls"].push_back(std::move(gaps));
-    out["latencies"].push_back(o.E2elMs() / 1000);
-    out["start_times"].push_back(Seconds(o.sent));
-    out["queue_times"].push_back(Seconds(o.waited));
-    out["generated_texts"].push_back(o.answer.text);
-    out["errors"].push_back(o.error);
-    out["failure_kinds"].push_back(kFailureNames[static_cast<size_t>(o.failure)]);
-    out["http_statuses"].push_back(o.http_status);
-    out["due_times"].push_back(Seconds(o.due));
-    out["cached_lens"].push_back(o.answer.cached_tokens);
-    out["counted"].push_back(o.answer.counted);
-    out["stages"].push_back(o.answer.stages ? StagesJson({o.index, o.TtftMs(), o.SecondMs(), *o.answer.stages})
-                                            : Json());
-  }
 }
 
 Json DipJson(const Dip& d) {
@@ -293,7 +250,7 @@ std::string ReportJson(const Report& r) {
   for (const FaultSeen& f : r.measured.run.faults)
     out["faults"].push_back({{"at_s", Seconds(f.at)}, {"what", f.what}, {"error", f.error}});
   for (const Dip& d : r.measured.dips) out["dips"].push_back(DipJson(d));
-  if (r.options.save_detailed) AddDetails(out, r.measured.run);
+  if (r.options.save_detailed) AddRequestLists(out, r.measured.run.outcomes, RequestListKeys());
   return out.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

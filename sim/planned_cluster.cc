@@ -87,11 +87,9 @@ class PlannedCluster::Client final : public router::AnswerSink {
     outcome_.answer.completion_tokens = summary.usage.completion_tokens;
     outcome_.answer.cached_tokens = summary.usage.cached_tokens;
     outcome_.answer.counted = outcome_.answer.done = true;
-    load::Stages stages;
-    stages.queue_prefill = t.queue_prefill_ms, stages.prefill = t.prefill_ms, stages.transfer = t.transfer_ms;
-    stages.queue_decode = t.queue_decode_ms, stages.first_decode = t.first_decode_ms, stages.decode = t.decode_ms;
-    stages.router = t.router_ms, stages.lost = t.lost_ms, stages.reserve = t.reserve_ms, stages.network = t.network_ms;
-    outcome_.answer.stages = stages;
+    outcome_.answer.stages =
+        load::Stages{t.queue_prefill_ms, t.prefill_ms, t.transfer_ms, t.queue_decode_ms, t.first_decode_ms,
+                     t.decode_ms,        t.router_ms,  t.lost_ms,     t.reserve_ms,      t.network_ms};
     End(outcome_.arrivals.empty() ? cluster_.time_.Now() - cluster_.start_ : outcome_.arrivals.back());
   }
   void OnFailed(const router::ApiError& error) override {

@@ -3,6 +3,7 @@
 
 #include "common/str_cat.h"
 #include "load/formats/formats.h"
+#include "load/request_lists.h"
 
 namespace baton::load {
 namespace {
@@ -16,21 +17,8 @@ void AddTimes(Json& out, const std::string& key, const Statistics& values) {
   for (int percent : {90, 95, 99}) out[StrCat("p", percent, "_", key, "_ms")] = values.Percentile(percent);
 }
 
-// Lists with one entry per offered request, as its --output-details has them.
-void AddDetails(Json& out, const RunResult& run) {
-  for (const char* key : {"input_lens", "output_lens", "ttfts", "itls", "generated_texts", "errors"})
-    out[key] = Json::array();
-  for (const Outcome& o : run.outcomes) {
-    Json gaps = Json::array();
-    for (size_t i = 1; i < o.arrivals.size(); ++i) gaps.push_back(Seconds(o.arrivals[i] - o.arrivals[i - 1]));
-    out["input_lens"].push_back(o.answer.prompt_tokens);
-    out["output_lens"].push_back(o.ok() ? o.OutputTokens() : 0);
-    out["ttfts"].push_back(o.TtftMs() / 1000);
-    out["itls"].push_back(std::move(gaps));
-    out["generated_texts"].push_back(o.answer.text);
-    out["errors"].push_back(o.error);
-  }
-}
+// As its --output-details has them.
+constexpr std::string_view kDetails[] = {"input_lens", "output_lens", "ttfts", "itls", "generated_texts", "errors"};
 
 Json Line(const Measured& m, const BenchOptions& o) {
   const Summary& s = m.summary;
@@ -68,7 +56,7 @@ Json Line(const Measured& m, const BenchOptions& o) {
   out["accept_length"] = Json();
   out["max_output_tokens_per_s"] = s.peak_tokens_per_s;
   out["max_concurrent_requests"] = s.most_in_a_second;
-  AddDetails(out, m.run);
+  AddRequestLists(out, m.run.outcomes, kDetails);
   return out;
 }
 

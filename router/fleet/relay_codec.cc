@@ -7,6 +7,7 @@
 #include "common/str_cat.h"
 #include "proto/protocol_codec.h"
 #include "proto/sampling_codec.h"
+#include "proto/stage_codec.h"
 
 namespace baton::router {
 namespace {
@@ -251,9 +252,9 @@ RelayNews DecodeNews(v1::RelayEntry&& entry) {
   if (!entry.prompt_logprobs().empty()) out.prompt_logprobs = std::move(*entry.mutable_prompt_logprobs());
   out.prompt_logprobs_last = entry.prompt_logprobs_last();
   if (entry.has_timings()) {
-    const v1::StageTimings& t = entry.timings();
-    out.timings = StageTimings{t.queue_prefill_ms(), t.prefill_ms(),      t.transfer_ms(),
-                               t.queue_decode_ms(),  t.first_decode_ms(), t.decode_ms()};
+    out.timings = DecodeStages<StageTimings>(entry.timings());
+    out.timings->router_ms = out.timings->lost_ms = out.timings->reserve_ms = out.timings->network_ms =
+        0;  // ours to say
   }
   return out;
 }
