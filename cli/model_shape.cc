@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "absl/strings/str_replace.h"
 #include "common/status.h"
 #include "common/str_cat.h"
 #include "plan/known_models.h"
@@ -31,6 +32,11 @@ absl::Status ModelShape::Use(const std::string& text, worker::WorkerConfig& conf
   config.load_format = "dummy";
   name_ = text;
   return absl::OkStatus();
+}
+
+absl::Status ModelShape::Named(const absl::Status& status) const {
+  if (status.ok() || folder_.empty()) return status;
+  return absl::Status(status.code(), absl::StrReplaceAll(status.message(), {{folder_, name_}}));
 }
 
 }  // namespace baton::cli

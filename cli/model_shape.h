@@ -22,6 +22,9 @@ class ModelShape {
   /// What people call the model of `config`.
   std::string NameOf(const worker::WorkerConfig& config) const { return name_.empty() ? config.model : name_; }
 
+  /// The same with the model's name in place of the folder's.
+  absl::Status Named(const absl::Status& status) const;
+
  private:
   std::string folder_, name_;
 };

@@ -88,8 +88,8 @@ absl::Status UseCalibration(PlanCommand& command) {
 
 absl::StatusOr<std::optional<plan::RooflinePlan>> RooflineOf(const PlanCommand& command, const plan::MemoryPlan& made) {
   if (command.machine.compute <= 0) return std::nullopt;
-  plan::RooflinePlan out{.machine = command.Machine(), .load = command.options.Load()};
-  BATON_ASSIGN_OR_RETURN(out.times, plan::PlanRoofline(command.config, made, out.machine, out.load));
+  plan::RooflinePlan out{.machine = command.Machine(), .load = command.options.Load(), .corners = {}};
+  BATON_ASSIGN_OR_RETURN(out.corners, plan::PlanCorners(command.config, made, out.machine, out.load));
   return out;
 }
 
@@ -123,7 +123,7 @@ int RunPlan(PlanFlags& flags) {
   absl::Status status = UseMetrics(flags.set, command.options);
   if (status.ok()) status = UseCalibration(command);
   if (status.ok()) status = command.options.total_gpus > 0 ? PlanLayouts(command) : PlanOne(command);
-  return status.ok() ? kExitOk : Fail(status);
+  return status.ok() ? kExitOk : Fail(command.shape.Named(status));
 }
 
 }  // namespace

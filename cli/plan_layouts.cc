@@ -116,18 +116,28 @@ absl::StatusOr<std::string> SensitivityText(const PlanCommand& command, const pl
 plan::Machine PlanCommand::Machine() const {
   plan::Machine out = machine.Terms();
   out.handoff_ms = options.handoff_ms;
+  out.certainty = plan::kOfLimits;
   if (!calibration) return out;
+  out.certainty.prefill = calibration->ttft_range;
+  out.certainty.decode = calibration->tpot_range;
   out.prefill_factor = calibration->prefill_factor;
   out.decode_factor = calibration->decode_factor;
   return out;
 }
 
 std::string PlanCommand::Trust() const {
+  const std::string link = machine.link > 0 ? "; --link as given, or 1.4 times slower" : "";
   if (!calibration)
-    return "not calibrated (--calibrate): these are limits; real rates are mostly 0.4 to 1 times, real times 1 to 2.5 "
-           "times these\n";
-  return absl::StrFormat("calibrated: TTFT without a queue +-%.0f %%, TPOT +-%.0f %%\n",
-                         100 * calibration->ttft_error_after, 100 * calibration->tpot_error_after);
+    return StrCat(
+        "not calibrated (--calibrate): these are limits; real rates are mostly 0.4 to 1 times, real times 1 to 2.5 "
+        "times these, which the ranges have",
+        link, "\n");
+  const plan::Calibration& c = *calibration;
+  return absl::StrFormat(
+      "calibrated: TTFT without a queue +-%.0f %%, TPOT +-%.0f %%; eight of ten requests took %.2f to %.2f and %.2f to "
+      "%.2f times as long, which the ranges have%s\n",
+      100 * c.ttft_error_after, 100 * c.tpot_error_after, c.ttft_range.low, c.ttft_range.high, c.tpot_range.low,
+      c.tpot_range.high, link);
 }
 
 worker::WorkerConfig Named(const PlanCommand& command) {

@@ -18,6 +18,8 @@ constexpr std::string_view kSizes[] = {"model",
                                        "kv-cache-memory",
                                        "local-workers",
                                        "block-size",
+                                       "landing-slots",
+                                       "landing-slot-bytes",
                                        "max-num-seqs",
                                        "max-num-batched-tokens"};
 

@@ -57,6 +57,9 @@ constexpr std::string_view kLoad[] = {"dataset-name",
                                       "prefix-repetition-suffix-len",
                                       "prefix-repetition-num-prefixes",
                                       "prefix-repetition-output-len",
+                                      "sonnet-input-len",
+                                      "sonnet-output-len",
+                                      "sonnet-prefix-len",
                                       "sharegpt-output-len",
                                       "custom-output-len",
                                       "trace-block-size",
@@ -273,7 +276,7 @@ int RunSim(SimFlags& flags) {
   SetLogLevel("error");
   absl::StatusOr<Simulation> simulation = Check(flags);
   if (!simulation.ok()) return FailUsage(simulation.status());
-  const absl::Status status = Simulate(*simulation);
+  const absl::Status status = flags.shape.Named(Simulate(*simulation));
   if (absl::IsInvalidArgument(status) || absl::IsNotFound(status)) return FailUsage(status);
   return status.ok() ? kExitOk : Fail(status);
 }

@@ -22,12 +22,23 @@ struct Pair {
 
 struct Fit {
   double factor = 1, error_before = 0, error_after = 0;
+  Range range;
 };
 
 double Error(const std::vector<Pair>& pairs, double factor) {
   double sum = 0;
   for (const Pair& p : pairs) sum += std::abs(p.planned * factor - p.measured) / p.measured;
   return pairs.empty() ? 0 : sum / static_cast<double>(pairs.size());
+}
+
+// From the first tenth to the last.
+Range RangeOfUnseen(const std::vector<Pair>& pairs, double factor) {
+  std::vector<double> shares;
+  for (const Pair& p : pairs) shares.push_back(p.measured / (p.planned * factor));
+  if (shares.empty()) return {};
+  std::ranges::sort(shares);
+  const size_t tenth = shares.size() / 10;
+  return {shares[tenth], shares[shares.size() - 1 - tenth]};
 }
 
 // By every other pair; the error is that of the others.
@@ -39,6 +50,7 @@ Fit FitOf(const std::vector<Pair>& pairs) {
   if (!seen.empty()) fit.factor = seen[seen.size() / 2].measured / seen[seen.size() / 2].planned;
   fit.error_before = Error(unseen, 1);
   fit.error_after = Error(unseen, fit.factor);
+  fit.range = RangeOfUnseen(unseen, fit.factor);
   return fit;
 }
 
@@ -124,6 +136,8 @@ absl::StatusOr<Calibration> Calibrate(const std::string& bench, const worker::Wo
                      .ttft_error_after = prefill.error_after,
                      .tpot_error_before = step.error_before,
                      .tpot_error_after = step.error_after,
+                     .ttft_range = prefill.range,
+                     .tpot_range = step.range,
                      .requests = static_cast<int64_t>(prefills.size())};
 }
 

@@ -14,6 +14,8 @@ struct Calibration {
   /// Mean of |planned − measured| / measured over the requests in between, which the factors have not seen: with the
   /// roofline alone, and with the factors.
   double ttft_error_before = 0, ttft_error_after = 0, tpot_error_before = 0, tpot_error_after = 0;
+  /// Of these requests, measured over planned with the factors: eight of ten lie within.
+  Range ttft_range, tpot_range;
   int64_t requests = 0;
 };
 

@@ -112,6 +112,7 @@ absl::StatusOr<MemoryPlan> PlanMemory(const WorkerConfig& config, std::optional<
     plan.kv_layout = std::move(memory.kv_layout);
   }
   plan.max_model_len = config.max_model_len > 0 ? config.max_model_len : plan.model.max_position_embeddings;
+  plan.landing_bytes = config.landing_slots * config.landing_slot_bytes;
   BATON_RETURN_IF_ERROR(CheckRanks(config, plan));
   BATON_RETURN_IF_ERROR(AddKv(config, plan));
   return plan;

@@ -46,6 +46,9 @@ struct MemoryPlan {
   std::vector<KvKind> kv;
   int64_t kv_budget = 0;  ///< --kv-cache-memory with which a worker has these blocks
   int64_t kv_tokens = 0;  ///< that fit
+  /// Of a decode worker beside all this: the slots that prompts land in. Those that write them through shared memory
+  /// map them as well.
+  int64_t landing_bytes = 0;
   int64_t Total() const;
   /// Sequences of max_model_len that fit at once.
   double Sequences() const { return static_cast<double>(kv_tokens) / static_cast<double>(max_model_len); }

@@ -1,5 +1,6 @@
 #include "plan/plan_report.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_format.h"
@@ -40,28 +41,64 @@ nlohmann::ordered_json RankJson(const RankPlan& rank) {
           {"total", rank.Total()}};
 }
 
+/// Whether the advice is the same at both ends of every range.
+std::string AdviceSurety(const RooflinePlan& plan) {
+  const auto says = [&](const Roofline& r) {
+    return r.break_even_tokens && static_cast<double>(plan.load.isl - plan.load.prefix) >= *r.break_even_tokens;
+  };
+  const auto other =
+      std::ranges::count_if(plan.corners, [&](const Roofline& r) { return says(r) != says(plan.times()); });
+  return other == 0 ? ""
+                    : absl::StrFormat(" (not sure: otherwise at %d of %d ends of the ranges)", other,
+                                      std::ssize(plan.corners) - 1);
+}
+
 std::string RooflineText(const RooflinePlan& plan) {
-  const Roofline& r = plan.times;
+  const Roofline& r = plan.times();
   const Load& load = plan.load;
+  const auto range = [&](auto of, int digits) { return RangeText(RangeOf(plan.corners, of), digits); };
   std::string out = absl::StrFormat(
       "\nlimits for prompts of %d tokens (%d cached) and answers of %d; %s:\n", load.isl, load.prefix, load.osl,
       plan.machine.prefill_factor == 1 && plan.machine.decode_factor == 1 ? "not calibrated, real steps are slower"
                                                                           : "calibrated");
-  absl::StrAppendFormat(&out, "prefill: %.1f tokens/s by %s; TTFT %.2f ms without a queue, goal %.0f ms%s\n",
-                        r.prefill_tokens_per_s, LimitName(r.prefill_limit), r.prefill_ms, load.ttft_ms,
-                        r.meets_ttft ? "" : ": MISSED");
+  absl::StrAppendFormat(&out, "prefill: %.1f tokens/s%s by %s; TTFT %.2f ms%s without a queue, goal %.0f ms%s\n",
+                        r.prefill_tokens_per_s, range(&Roofline::prefill_tokens_per_s, 1), LimitName(r.prefill_limit),
+                        r.prefill_ms, range(&Roofline::prefill_ms, 2), load.ttft_ms, r.meets_ttft ? "" : ": MISSED");
   absl::StrAppendFormat(
-      &out, "decode: %.1f tokens/s by %s, %d sequences a step (no more by %s); TPOT %.2f ms, goal %.0f ms%s\n",
-      r.decode_tokens_per_s, LimitName(r.decode_limit), r.batch, BatchLimitName(r.batch_limit), r.decode_ms,
-      load.tpot_ms, r.meets_tpot ? "" : ": MISSED");
-  absl::StrAppendFormat(&out, "ratio: %.2f decode workers keep up with one prefill worker\n", r.decode_per_prefill);
-  absl::StrAppendFormat(&out, "handoff: %d bytes of KV a prompt\n", r.transfer_bytes);
-  if (r.transfer_ms) out += Advice(r, plan.machine, load) + "\n";
+      &out, "decode: %.1f tokens/s%s by %s, %d sequences a step%s (no more by %s); TPOT %.2f ms%s, goal %.0f ms%s\n",
+      r.decode_tokens_per_s, range(&Roofline::decode_tokens_per_s, 1), LimitName(r.decode_limit), r.batch,
+      range([](const Roofline& c) { return static_cast<double>(c.batch); }, 0), BatchLimitName(r.batch_limit),
+      r.decode_ms, range(&Roofline::decode_ms, 2), load.tpot_ms, r.meets_tpot ? "" : ": MISSED");
+  absl::StrAppendFormat(&out, "ratio: %.2f%s decode workers keep up with one prefill worker\n", r.decode_per_prefill,
+                        range(&Roofline::decode_per_prefill, 2));
+  absl::StrAppendFormat(&out, "handoff: %d bytes of KV a prompt", r.transfer_bytes);
+  if (r.transfer_ms) {
+    absl::StrAppendFormat(&out, ", %.2f ms%s", *r.transfer_ms,
+                          range([](const Roofline& c) { return *c.transfer_ms; }, 2));
+  }
+  out += "\n";
+  if (r.transfer_ms) out += Advice(r, plan.machine, load) + AdviceSurety(plan) + "\n";
+  return out;
+}
+
+nlohmann::ordered_json RangesJson(const std::vector<Roofline>& corners) {
+  nlohmann::ordered_json out;
+  const auto add = [&](const char* key, auto of) {
+    const Range range = RangeOf(corners, of);
+    out[key] = {range.low, range.high};
+  };
+  add("prefill_tokens_per_s", &Roofline::prefill_tokens_per_s);
+  add("ttft_ms", &Roofline::prefill_ms);
+  add("decode_tokens_per_s", &Roofline::decode_tokens_per_s);
+  add("batch", [](const Roofline& c) { return static_cast<double>(c.batch); });
+  add("tpot_ms", &Roofline::decode_ms);
+  add("decode_per_prefill", &Roofline::decode_per_prefill);
+  if (corners[0].transfer_ms) add("transfer_ms", [](const Roofline& c) { return *c.transfer_ms; });
   return out;
 }
 
 nlohmann::ordered_json RooflineJson(const RooflinePlan& plan) {
-  const Roofline& r = plan.times;
+  const Roofline& r = plan.times();
   nlohmann::ordered_json json = {{"prefill_tokens_per_s", r.prefill_tokens_per_s},
                                  {"prefill_limit", LimitName(r.prefill_limit)},
                                  {"ttft_ms", r.prefill_ms},
@@ -76,7 +113,8 @@ nlohmann::ordered_json RooflineJson(const RooflinePlan& plan) {
                                  {"transfer_bytes", r.transfer_bytes},
                                  {"transfer_ms", nullptr},
                                  {"break_even_tokens", nullptr},
-                                 {"advice", Advice(r, plan.machine, plan.load)}};
+                                 {"advice", Advice(r, plan.machine, plan.load)},
+                                 {"ranges", RangesJson(plan.corners)}};
   if (r.transfer_ms) json["transfer_ms"] = *r.transfer_ms;
   if (r.break_even_tokens) json["break_even_tokens"] = *r.break_even_tokens;
   return json;
@@ -114,9 +152,18 @@ std::string PlanText(const WorkerConfig& config, const MemoryPlan& plan, const s
   }
   absl::StrAppendFormat(&out, "fits: %d tokens of KV, %.2f sequences of %d tokens at once\n", plan.kv_tokens,
                         plan.Sequences(), plan.max_model_len);
+  absl::StrAppendFormat(&out,
+                        "handed over: a decode worker has %.2f MiB of landing slots beside, which prefill workers of "
+                        "its machine map\n",
+                        MiB(plan.landing_bytes));
   absl::StrAppendFormat(&out, "memory: %.2f GiB of %.2f GiB, %.2f GiB stay free for the process itself%s\n",
                         GiB(plan.Total()), GiB(plan.available_bytes), GiB(plan.available_bytes - plan.Total()),
                         config.device == "cpu" ? "" : ", the driver and what kernels keep for themselves");
+  out += config.device == "cpu"
+             ? "sure: these bytes are counted by the worker's own code, and are those that it prints "
+               "at its start; its process takes at most 3 % and 64 MiB more\n"
+             : "sure: weights and KV are counted by the worker's own code; the driver and the kernels "
+               "take more, which is not known here\n";
   if (roofline) out += RooflineText(*roofline);
   return out;
 }
@@ -145,6 +192,7 @@ std::string PlanJson(const WorkerConfig& config, const MemoryPlan& plan, const s
                                  {"kv_tokens", plan.kv_tokens},
                                  {"sequences", plan.Sequences()},
                                  {"total_bytes", plan.Total()},
+                                 {"landing_bytes", plan.landing_bytes},
                                  {"available_bytes", plan.available_bytes}};
   if (roofline) json["roofline"] = RooflineJson(*roofline);
   return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
@@ -158,15 +206,16 @@ std::string ProposalsText(const std::vector<Proposal>& proposals) {
       out += StrCat("WHY NOT ", p.Name(), ": ", p.why_not, "\n");
       continue;
     }
-    absl::StrAppendFormat(&out, "%2d. %-52s %10.3f requests/s  TTFT %9.2f  TPOT %8.2f", ++number, p.Name(),
-                          p.requests_per_s, p.ttft_ms, p.tpot_ms);
+    absl::StrAppendFormat(&out, "%2d. %-52s %10.3f requests/s%s  TTFT %9.2f%s  TPOT %8.2f%s", ++number, p.Name(),
+                          p.requests_per_s, RangeText(p.rate_range, 3), p.ttft_ms, RangeText(p.ttft_range, 2),
+                          p.tpot_ms, RangeText(p.tpot_range, 2));
     if (p.prefill > 0) {
       absl::StrAppendFormat(&out, "  busy: prefill %.0f %%, decode %.0f %%", 100 * p.prefill_busy, 100 * p.decode_busy);
     }
     out += "\n";
   }
   if (number == 0) out += "no layout meets the goals\n";
-  return out;
+  return out + OrderText(proposals);
 }
 
 std::string ProposalsJson(const std::vector<Proposal>& proposals) {
@@ -180,6 +229,10 @@ std::string ProposalsJson(const std::vector<Proposal>& proposals) {
                    {"requests_per_s", p.requests_per_s},
                    {"ttft_ms", p.ttft_ms},
                    {"tpot_ms", p.tpot_ms},
+                   {"ranges",
+                    {{"requests_per_s", {p.rate_range.low, p.rate_range.high}},
+                     {"ttft_ms", {p.ttft_range.low, p.ttft_range.high}},
+                     {"tpot_ms", {p.tpot_range.low, p.tpot_range.high}}}},
                    {"prefill_busy", p.prefill_busy},
                    {"decode_busy", p.decode_busy},
                    {"why_not", p.why_not}});

@@ -14,7 +14,8 @@ namespace baton::plan {
 struct RooflinePlan {
   Machine machine;
   Load load;
-  Roofline times;
+  std::vector<Roofline> corners;  ///< PlanCorners
+  const Roofline& times() const { return corners[0]; }
 };
 
 /// Tables; each line ends with a line feed.

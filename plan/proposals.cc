@@ -1,6 +1,7 @@
 #include "plan/proposals.h"
 
 #include <algorithm>
+#include <map>
 
 #include "absl/strings/str_format.h"
 #include "common/status.h"
@@ -39,6 +40,15 @@ Proposal Aggregated(Proposal p, int workers, const Roofline& r, const Load& load
   return Rated(std::move(p), r, load);
 }
 
+// With what becomes of its figures at the machine's corners.
+Proposal Ranged(Proposal p, const std::vector<Roofline>& corners, const Load& load) {
+  p.rate_range = RangeOf(corners, [&](const Roofline& r) { return Rated(p, r, load).requests_per_s; });
+  p.ttft_range = RangeOf(corners, [&](const Roofline& r) { return Rated(p, r, load).ttft_ms; });
+  p.tpot_range = RangeOf(corners, [&](const Roofline& r) { return Rated(p, r, load).tpot_ms; });
+  for (const Roofline& r : corners) p.corner_rates.push_back(Rated(p, r, load).requests_per_s);
+  return p;
+}
+
 // The aggregated and the best P:D layout of one cut of the model; or one that says why there is none.
 absl::Status AddLayouts(const WorkerConfig& config, int devices, int64_t device_bytes, const Machine& machine,
                         const Load& load, std::vector<Proposal>& out) {
@@ -54,10 +64,11 @@ absl::Status AddLayouts(const WorkerConfig& config, int devices, int64_t device_
     out.push_back(std::move(p));
     return absl::OkStatus();
   }
-  BATON_ASSIGN_OR_RETURN(const Roofline r, PlanRoofline(config, *memory, machine, load));
-  out.push_back(Aggregated(p, workers, r, load));
+  BATON_ASSIGN_OR_RETURN(const std::vector<Roofline> corners, PlanCorners(config, *memory, machine, load));
+  const Roofline& r = corners[0];
+  out.push_back(Ranged(Aggregated(p, workers, r, load), corners, load));
   if (workers > 1) {
-    Proposal split = Disaggregated(p, workers, r, load);
+    Proposal split = Ranged(Disaggregated(p, workers, r, load), corners, load);
     if (machine.link_bytes_per_s <= 0) split.why_not = "what a handoff takes is not known: give --link";
     out.push_back(std::move(split));
   }
@@ -89,6 +100,25 @@ std::string Proposal::Name() const {
   if (tensor_size > 1) name += StrCat(", tensor size ", tensor_size);
   if (stages > 1) name += StrCat(", ", stages, " stages");
   return name;
+}
+
+std::string OrderText(const std::vector<Proposal>& proposals) {
+  std::map<size_t, int> wins;  // by place
+  const size_t corners = proposals.empty() ? 0 : proposals[0].corner_rates.size();
+  for (size_t corner = 1; corner < corners; ++corner) {
+    size_t first = 0;
+    for (size_t i = 1; i < proposals.size() && proposals[i].why_not.empty(); ++i) {
+      if (proposals[i].corner_rates[corner] > proposals[first].corner_rates[corner]) first = i;
+    }
+    ++wins[first];
+  }
+  if (corners < 2 || proposals.size() < 2 || !proposals[1].why_not.empty()) return "";
+  std::string out = absl::StrFormat("order: the first is the fastest at %d of %d ends of these ranges", wins[0],
+                                    static_cast<int>(corners) - 1);
+  for (const auto& [place, count] : wins) {
+    if (place > 0) absl::StrAppendFormat(&out, ", number %d at %d", place + 1, count);
+  }
+  return out + "\n";
 }
 
 absl::StatusOr<std::vector<Proposal>> Propose(const WorkerConfig& config, int devices, int64_t device_bytes,

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_format.h"
+#include "common/status.h"
 #include "common/str_cat.h"
 #include "plan/step_times.h"
 
@@ -113,6 +114,15 @@ absl::StatusOr<Roofline> PlanRoofline(const worker::WorkerConfig& config, const 
   out.both_tpot_ms = both.tpot_ms;
   out.both_requests_per_s = static_cast<double>(both.sequences) / osl / both.tpot_ms * 1e3;
   Handoff(plan, machine, load, out);
+  return out;
+}
+
+absl::StatusOr<std::vector<Roofline>> PlanCorners(const worker::WorkerConfig& config, const MemoryPlan& plan,
+                                                  const Machine& machine, const Load& load) {
+  std::vector<Roofline> out;
+  for (const Machine& corner : Corners(machine)) {
+    BATON_ASSIGN_OR_RETURN(out.emplace_back(), PlanRoofline(config, plan, corner, load));
+  }
   return out;
 }
 

@@ -2,9 +2,13 @@
 // takes the longer of both. Sums over ranks, sampling and launches cost nothing here, so the truth is slower. Pure.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "plan/memory_plan.h"
@@ -51,6 +55,21 @@ struct Roofline {
 /// FailedPrecondition: the prompt and its answer are longer than max_model_len, or all of the prompt is in the cache.
 absl::StatusOr<Roofline> PlanRoofline(const worker::WorkerConfig& config, const MemoryPlan& plan,
                                       const Machine& machine, const Load& load);
+
+/// At each corner of what the machine may be (Corners); the first is as planned. Fails as PlanRoofline.
+absl::StatusOr<std::vector<Roofline>> PlanCorners(const worker::WorkerConfig& config, const MemoryPlan& plan,
+                                                  const Machine& machine, const Load& load);
+
+/// Of a number, over the corners.
+template <class Of>
+Range RangeOf(std::span<const Roofline> corners, Of of) {
+  Range out;
+  for (size_t i = 0; i < corners.size(); ++i) {
+    const double value = std::invoke(of, corners[i]);
+    out = i == 0 ? Range{value, value} : Range{std::min(out.low, value), std::max(out.high, value)};
+  }
+  return out;
+}
 
 /// One line of advice: "disaggregate: …" or "do not disaggregate: …"; empty without a link.
 std::string Advice(const Roofline& roofline, const Machine& machine, const Load& load);

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "plan/certainty.h"
 #include "plan/memory_plan.h"
 
 namespace baton::plan {
@@ -17,6 +18,7 @@ struct Machine {
   double link_bytes_per_s = 0;                   ///< from a prefill worker to a decode worker; 0: not known
   double handoff_ms = 0;                         ///< of a handoff beside its bytes
   double prefill_factor = 1, decode_factor = 1;  ///< how many times the planned time real steps take
+  Certainty certainty{};                         ///< of these times
 };
 
 enum class Limit : uint8_t { kMemory, kCompute };

@@ -4,6 +4,8 @@ KV to the byte; the resident memory of its workers once every KV block has been 
 64 MiB a process); and the error of planned TTFT and TPOT, as limits and calibrated by half of the requests.
 
   plan_check.py [--baton build/baton] [--only MODEL] [--memory-bandwidth GB/S] [--compute TFLOP/S] [--json FILE]
+
+With SmolLM2 (scripts/fetch_model.sh) it checks that as well: real weights, in four bits.
 """
 import argparse
 import json
@@ -34,10 +36,11 @@ LAYOUTS = {
     "PP 2": (["--pipeline-parallel-size", 2], 1),
     "1P + 1D": (["--prefill", 1, "--decode", 1], 2),
 }
+SMOLLM2 = pathlib.Path(subprocess.check_output([ROOT / "scripts/fetch_model.sh", "--path"], text=True).strip())
 LENGTH, SEQUENCES, KV = 512, 8, 16 << 20
 # The tokenizer has a few hundred tokens only: any other would be drawn without a text, and no chunk would come of it.
 WITH_TEXT = json.dumps({"allowed_token_ids": list(range(40, 120))})
-SAME = ["--load-format", "dummy", "--max-model-len", LENGTH, "--max-num-seqs", SEQUENCES, "--max-num-batched-tokens", 128,
+SAME = ["--max-model-len", LENGTH, "--max-num-seqs", SEQUENCES, "--max-num-batched-tokens", 128,
         "--kv-cache-memory", KV]
 
 
@@ -84,19 +87,21 @@ def resident(pid):
     return int(re.search(r"VmRSS:\s+(\d+) kB", pathlib.Path(f"/proc/{pid}/status").read_text())[1]) * 1024
 
 
-def one(o, folder, layout, count):
-    rank_flags = [] if count > 1 else layout
-    planned = json.loads(subprocess.run([o.baton, "plan", folder, *map(str, SAME + rank_flags), "--format", "json"], check=True,
+def one(o, folder, model, layout, count):
+    """`folder`: for what is written."""
+    rank_flags = SAME + (["--load-format", "dummy"] if model == folder else []) + ([] if count > 1 else layout)
+    planned = json.loads(subprocess.run([o.baton, "plan", model, *map(str, rank_flags), "--format", "json"], check=True,
                                         capture_output=True, text=True).stdout)
     log = folder / "log"
     with open(log, "w") as out:
-        server = subprocess.Popen([o.baton, "serve", folder, "--port", str(o.port), "--threads", "1", *map(str, SAME + layout)],
+        server = subprocess.Popen([o.baton, "serve", model, "--port", str(o.port), "--threads", "1",
+                                   *map(str, rank_flags + (layout if count > 1 else []))],
                                   stdout=out, stderr=out)
     try:
-        name = wait_ready(f"http://127.0.0.1:{o.port}", server)
+        served = wait_ready(f"http://127.0.0.1:{o.port}", server)
         # Distinct prompts, of which all KV blocks are filled more than once.
         prompts = max(16, 3 * planned["kv_tokens"] // 512 + 1) if o.fill else 16
-        bench = [o.baton, "bench", "--port", o.port, "--model", name, "--random-vocab-size", 300, "--random-input-len", 240,
+        bench = [o.baton, "bench", "--port", o.port, "--model", served, "--random-vocab-size", 300, "--random-input-len", 240,
                  "--random-output-len", 32, "--ignore-eos", "--extra-body", WITH_TEXT, "--num-prompts", prompts, "--max-concurrency", 4, "--disable-tqdm",
                  "--save-detailed", "--result-dir", folder, "--result-filename", "bench.json"]
         subprocess.run([str(x) for x in bench], check=True, stdout=subprocess.DEVNULL)
@@ -110,11 +115,12 @@ def one(o, folder, layout, count):
     for rank in planned["ranks"]:
         want = ", ".join(f"{kind} {rank['weights'][kind]}" for kind in ("embedding", "attention", "mlp", "norms", "head"))
         exact = exact and f"{want}, workspace {rank['workspace']}" in text
-    calibrated = subprocess.run([o.baton, "plan", folder, *map(str, SAME + rank_flags), "--memory-bandwidth", str(o.memory_bandwidth),
+    calibrated = subprocess.run([o.baton, "plan", model, *map(str, rank_flags), "--memory-bandwidth", str(o.memory_bandwidth),
                                  "--compute", str(o.compute), "--isl", "240", "--osl", "32", "--calibrate", folder / "bench.json", "--calibrated-workers", str(count)],
                                 capture_output=True, text=True, check=True).stdout
     error = re.search(r"TTFT (\d+) % before, (\d+) % after; TPOT (\d+) % before, (\d+) % after", calibrated)
-    return {"planned": planned["total_bytes"] * count, "resident": rss, "processes": len(pids), "exact": exact,
+    landing = 2 * planned["landing_bytes"] if count > 1 else 0  # both map it
+    return {"planned": planned["total_bytes"] * count + landing, "resident": rss, "processes": len(pids), "exact": exact,
             "kv_tokens": planned["kv_tokens"], "ttft_error": [int(error[1]), int(error[2])], "tpot_error": [int(error[3]), int(error[4])]}
 
 
@@ -130,13 +136,15 @@ def main():
     o = p.parse_args()
     rows = []
     print(f"{'model':<16}{'layout':<10}{'bytes':>6}{'planned MiB':>12}{'resident':>10}{'over':>7}{'goal':>7}{'  TTFT error':>16}{'TPOT error':>14}")
-    for model, shape in MODELS.items():
+    for model, shape in [*MODELS.items(), *([("SmolLM2-135M", None)] if SMOLLM2.exists() else [])]:
         if o.only not in model:
             continue
         for layout, (flags, count) in LAYOUTS.items():
             with tempfile.TemporaryDirectory(prefix="baton-plan-") as name:
-                write_model(pathlib.Path(name), shape)
-                row = one(o, pathlib.Path(name), flags, count)
+                folder = pathlib.Path(name)
+                if shape:
+                    write_model(folder, shape)
+                row = one(o, folder, folder if shape else SMOLLM2, flags, count)
             over = (row["resident"] - row["planned"]) / 2**20
             goal = 0.03 * row["planned"] / 2**20 + 64 * row["processes"]
             row.update(model=model, layout=layout, over_mib=over, goal_mib=goal, load=os.getloadavg()[0])

@@ -66,6 +66,17 @@ TEST(Calibration, TheErrorIsThatOfRequestsTheFactorsHaveNotSeen) {
   EXPECT_NEAR(made->ttft_error_after, 0.5, 1e-9);
 }
 
+TEST(Calibration, EightOfTenOfTheRequestsThatWereNotSeenLieInTheRange) {
+  nlohmann::json bench = Bench(40, 2, 2);
+  for (size_t i = 1; i < 40; i += 2) bench["stages"][i]["prefill_ms"] = 2.0 + 0.1 * static_cast<double>(i / 2);
+  const auto made = Calibrated(bench);
+  ASSERT_TRUE(made.ok()) << made.status();
+  EXPECT_NEAR(made->ttft_range.low, 2.2 / 2, 1e-9) << "the third of twenty";
+  EXPECT_NEAR(made->ttft_range.high, 3.7 / 2, 1e-9) << "the third last";
+  EXPECT_NEAR(made->tpot_range.low, 1, 1e-9);
+  EXPECT_NEAR(made->tpot_range.high, 1, 1e-9);
+}
+
 TEST(Calibration, WhatIsNoDetailedResultIsSaid) {
   EXPECT_THAT(Calibrated({{"ttfts", 3}}).status().message(), HasSubstr("no list \"ttfts\""));
   EXPECT_THAT(Calibrated(Bench(5, 1, 1)).status().message(), HasSubstr("5 prompts"));

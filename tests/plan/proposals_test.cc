@@ -6,6 +6,9 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_format.h"
+#include "plan/plan_report.h"
+
 namespace baton::plan {
 namespace {
 
@@ -70,6 +73,26 @@ TEST(Proposals, TheSlowerSideSaysWhatALayoutServes) {
   const Proposal& both = Of(all, "8 workers for both");
   EXPECT_DOUBLE_EQ(both.requests_per_s, 8 * r.both_requests_per_s);
   EXPECT_GT(both.tpot_ms, r.decode_ms) << "steps bear prompts as well";
+}
+
+TEST(Proposals, RangesAreThoseOfTheMachineAndTheOrderIsJudgedAtTheirEnds) {
+  Machine unsure = kMachine;
+  unsure.certainty = {.prefill = {1, 4}, .decode = {1, 2}, .link = {1, 2}};
+  const std::vector<Proposal> all = All(4, Config(), unsure);
+  const Proposal& both = Of(all, "4 workers for both");
+  EXPECT_NEAR(both.ttft_range.high, 4 * both.ttft_ms, 1e-9) << "TTFT is the prompt's alone";
+  EXPECT_DOUBLE_EQ(both.ttft_range.low, both.ttft_ms);
+  EXPECT_DOUBLE_EQ(both.rate_range.high, both.requests_per_s);
+  EXPECT_LT(both.rate_range.low, both.requests_per_s / 2);
+  EXPECT_GT(both.rate_range.low, both.requests_per_s / 4);
+  EXPECT_THAT(ProposalsText(all),
+              HasSubstr(absl::StrFormat("requests/s (%.3f to %.3f)", both.rate_range.low, both.rate_range.high)));
+  EXPECT_THAT(OrderText(all), HasSubstr("the first is the fastest at"));
+  EXPECT_EQ(OrderText(All(1)), "") << "there is nothing to choose";
+
+  std::vector<Proposal> two = {all[0], all[0]};
+  two[0].corner_rates = {5, 5, 2}, two[1].corner_rates = {4, 4, 3};
+  EXPECT_EQ(OrderText(two), "order: the first is the fastest at 1 of 2 ends of these ranges, number 2 at 1\n");
 }
 
 TEST(Proposals, OfAGoalThatIsMissedBothNumbersAreSaid) {

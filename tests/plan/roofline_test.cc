@@ -147,5 +147,26 @@ TEST(Roofline, LengthsThatCannotBeAreRefusedWithBothNumbers) {
   EXPECT_THAT(PlanRoofline(Config(), Plan(), kSlowMemory, load).status().message(), HasSubstr("--prefix 980"));
 }
 
+TEST(Roofline, EveryNumberHasTheRangeOfWhatItFollowsFrom) {
+  Machine unsure{.bytes_per_s = 1e6, .flops = 1e18, .link_bytes_per_s = 1e6, .handoff_ms = 1};
+  unsure.certainty = {.prefill = {1, 3}, .decode = {0.5, 2}, .link = {1, 1.5}};
+  const auto corners = PlanCorners(Config(), Plan(), unsure, kLoad);
+  ASSERT_TRUE(corners.ok()) << corners.status();
+  ASSERT_EQ(corners->size(), 9u) << "as planned, and both ends of three ranges";
+  const Roofline& planned = corners->front();
+  const Range prompt = RangeOf(*corners, &Roofline::prefill_ms), step = RangeOf(*corners, &Roofline::decode_ms);
+  EXPECT_NEAR(prompt.low, planned.prefill_ms, 1e-9);
+  EXPECT_NEAR(prompt.high, 3 * planned.prefill_ms, 1e-9);
+  EXPECT_NEAR(step.low, planned.decode_ms / 2, 1e-9);
+  EXPECT_NEAR(step.high, 2 * planned.decode_ms, 1e-9);
+  const Range ratio = RangeOf(*corners, &Roofline::decode_per_prefill);
+  EXPECT_NEAR(ratio.low, planned.decode_per_prefill / 6, 1e-9) << "slow prompts, fast steps";
+  EXPECT_NEAR(ratio.high, planned.decode_per_prefill * 2, 1e-9);
+  const Range handoff = RangeOf(*corners, [](const Roofline& r) { return *r.transfer_ms; });
+  EXPECT_NEAR(handoff.high - 1, 1.5 * (handoff.low - 1), 1e-9) << "its own time stays";
+  EXPECT_EQ(RangeText({1, 2.5}, 1), " (1.0 to 2.5)");
+  EXPECT_EQ(RangeText({1.01, 1.02}, 1), "");
+}
+
 }  // namespace
 }  // namespace baton::plan
