@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What sharing saves a beam search: the KV blocks that it holds at most beside those that as many sequences of their own would hold, and
-its time per token beside `n` drawn choices of the same number, which take turns. One search at a time, on one worker:
+"""What sharing saves a beam search, and `n` drawn choices: the KV blocks that they hold at most beside those that as many sequences of their
+own would hold, and the time per token of both, which take turns. One request at a time, on one worker:
 bench/beams.py [--model GGUF] [--beams 2,4,8] [--prompt 512] [--tokens 256] [--rounds 3] [--json FILE]"""
 import argparse
 import json
@@ -64,14 +64,17 @@ def main():
             with Held(c) as held:
                 for _ in range(options.rounds):
                     times.append(ask(c, {**body, "use_beam_search": True}) / options.tokens)
-            for _ in range(options.rounds):
-                drawn.append(ask(c, {**body, "seed": 1}) / options.tokens)
+            with Held(c) as held_by_drawn:
+                for _ in range(options.rounds):
+                    drawn.append(ask(c, {**body, "seed": 1}) / options.tokens)
             alone = beams * -(-(options.prompt + options.tokens) // BLOCK)
             row = {"beams": beams, "blocks": held.used, "blocks_without_sharing": alone, "share": held.used / alone, "shared_blocks": held.shared,
+                   "drawn_blocks": held_by_drawn.used, "drawn_share": held_by_drawn.used / alone, "drawn_shared_blocks": held_by_drawn.shared,
                    "ms_per_token": 1e3 * statistics.median(times), "drawn_ms_per_token": 1e3 * statistics.median(drawn)}
             row["ratio"] = row["ms_per_token"] / row["drawn_ms_per_token"]
             rows.append(row)
-            print("{beams} beams: {blocks} blocks of {blocks_without_sharing} without sharing ({share:.0%}), {shared_blocks} shared at most; "
+            print("{beams} beams: {blocks} blocks of {blocks_without_sharing} without sharing ({share:.0%}), {shared_blocks} shared at most; drawn choices "
+                  "{drawn_blocks} ({drawn_share:.0%}), {drawn_shared_blocks} shared; "
                   "{ms_per_token:.2f} ms per token, drawn choices {drawn_ms_per_token:.2f} ms (ratio {ratio:.2f})".format(**row), flush=True)
     if options.json:
         pathlib.Path(options.json).write_text(json.dumps({"bench": "beams", "model": str(options.model), "rows": rows}, indent=1) + "\n")
